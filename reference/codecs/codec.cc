@@ -1,0 +1,103 @@
+#include "reference/codecs/codec.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace arlab {
+namespace {
+
+std::string list_dtypes(const std::vector<DType>& dtypes) {
+  std::string text;
+  for (const DType dtype : dtypes) {
+    if (!text.empty()) text += " or ";
+    text += name_of(dtype);
+  }
+  return text;
+}
+
+}  // namespace
+
+Codec::Codec(CodecInfo info) : info_(std::move(info)) {
+  if (info_.name.empty()) fail("a codec needs a name");
+  if (info_.dtypes.empty()) fail("codec {}: it takes no dtype", info_.name);
+  if (info_.block == 0) fail("codec {}: block must be at least 1", info_.name);
+  if (info_.alignment == 0 ||
+      (info_.alignment != kWholeTensor && info_.alignment % info_.block != 0)) {
+    fail("codec {}: alignment {} is not a positive multiple of the block of {}", info_.name,
+         info_.alignment, info_.block);
+  }
+}
+
+bool Codec::takes(DType dtype) const {
+  return std::find(info_.dtypes.begin(), info_.dtypes.end(), dtype) != info_.dtypes.end();
+}
+
+void Codec::check_dtype(DType dtype) const {
+  if (!takes(dtype)) {
+    fail("codec {} takes {}, not {}", info_.name, list_dtypes(info_.dtypes), name_of(dtype));
+  }
+}
+
+std::size_t Codec::check_spans(DType dtype, std::span<const std::byte> payload,
+                               std::size_t wire_size) const {
+  check_dtype(dtype);
+  const std::size_t element_bytes = size_of(dtype);
+  if (payload.size() % element_bytes != 0) {
+    fail("codec {}: a payload of {} bytes is not a whole number of {} elements", info_.name,
+         payload.size(), name_of(dtype));
+  }
+  if (reinterpret_cast<std::uintptr_t>(payload.data()) % element_bytes != 0) {
+    fail("codec {}: the payload is not aligned to the {} bytes of an {} element", info_.name,
+         element_bytes, name_of(dtype));
+  }
+  const std::size_t elements = payload.size() / element_bytes;
+  const std::size_t expected = wire_bytes(dtype, elements);
+  if (wire_size != expected) {
+    fail("codec {}: the wire of {} {} elements is {} bytes, not {}", info_.name, elements,
+         name_of(dtype), expected, wire_size);
+  }
+  return elements;
+}
+
+std::size_t Codec::wire_bytes(DType dtype, std::size_t elements) const {
+  check_dtype(dtype);
+  // No wire format is larger than 64 bytes per element; far below, the sizes cannot overflow.
+  if (elements > (SIZE_MAX >> 8)) fail("codec {}: {} elements are too many", info_.name, elements);
+  return elements == 0 ? 0 : do_wire_bytes(dtype, elements);
+}
+
+std::size_t Codec::elements_of_wire(DType dtype, std::size_t bytes) const {
+  check_dtype(dtype);
+  if (bytes == 0) return 0;
+  // wire_bytes never shrinks with the element count: find the last count that does not exceed.
+  std::size_t high = 1;
+  while (wire_bytes(dtype, high) <= bytes) {
+    if (high > (SIZE_MAX >> 10)) fail("codec {}: a wire of {} bytes is too long", info_.name, bytes);
+    high *= 2;
+  }
+  std::size_t low = high / 2;  // fits, or is 0
+  while (high - low > 1) {
+    const std::size_t middle = low + (high - low) / 2;
+    (wire_bytes(dtype, middle) <= bytes ? low : high) = middle;
+  }
+  if (low == 0 || wire_bytes(dtype, low) != bytes) {
+    fail("codec {}: no number of {} elements has a wire of {} bytes (the nearest are {} and {})",
+         info_.name, name_of(dtype), bytes, low == 0 ? 0 : wire_bytes(dtype, low),
+         wire_bytes(dtype, high));
+  }
+  return low;
+}
+
+void Codec::encode(DType dtype, std::span<const std::byte> payload, std::span<std::byte> wire,
+                   EncodeCounts* counts) const {
+  if (check_spans(dtype, payload, wire.size()) == 0) return;
+  EncodeCounts ignored;
+  do_encode(dtype, payload, wire, counts != nullptr ? *counts : ignored);
+}
+
+void Codec::decode(DType dtype, std::span<const std::byte> wire, std::span<std::byte> payload) const {
+  if (check_spans(dtype, payload, wire.size()) == 0) return;
+  do_decode(dtype, wire, payload);
+}
+
+}  // namespace arlab

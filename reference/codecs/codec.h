@@ -1,0 +1,118 @@
+// The codec interface: payload elements in, wire bytes out, and back.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "reference/dtype.h"
+
+namespace arlab {
+
+/// Arithmetic per element, counted by hand from the codec's definition as scalar operations
+/// (multiply, add, compare, shift, convert); the scale of a block is spread over its elements.
+/// A device model turns operations into time.
+struct CodecCost {
+  double encode_ops_per_element = 0;
+  double decode_ops_per_element = 0;
+};
+
+/// What is known of a codec without running it.
+struct CodecInfo {
+  std::string name;     ///< exact spelling, as in spec section 0
+  std::string summary;  ///< one line for `arlab list codecs`
+  std::string source;   ///< paper, repository or standard that defines it
+  std::vector<DType> dtypes;
+
+  /// Elements that share a scale; 1 where nothing is shared.
+  std::size_t block = 1;
+
+  /// Chunk boundaries of every schedule are multiples of this many elements, counted from the start
+  /// of the tensor, so that no block is ever cut. kWholeTensor: the tensor may not be cut at all.
+  std::size_t alignment = 1;
+
+  /// True when cutting a message at a multiple of `alignment` changes no decoded bit. False for a
+  /// codec that derives something from the whole message (a tensor scale): the executor then keeps
+  /// messages whole, and bits depend on how an algorithm chunks.
+  bool splits_at_alignment = true;
+
+  /// Accumulating in fp16, a finite sum that overflows becomes +-65504 instead of an infinity
+  /// (QuickReduce sets the hardware's FP16 overflow clamp; spec section 4).
+  bool clamps_fp16_sums = false;
+
+  CodecCost cost = {};
+};
+
+inline constexpr std::size_t kWholeTensor = SIZE_MAX;
+
+/// Events of one encode call that a reader of an error figure wants to know about.
+struct EncodeCounts {
+  std::uint64_t clamped = 0;  ///< elements whose rounded code lay outside the code range
+};
+
+/// A codec is an immutable value shared by pointer. Every function is const, has no hidden state, and
+/// may be called from many threads at once.
+///
+/// `payload` spans hold elements of `dtype` in native order, aligned to the element size; `wire` spans
+/// hold exactly wire_bytes(dtype, elements) bytes. Everything that breaks these rules, and a dtype
+/// that the codec does not take, throws InvalidInput.
+class Codec {
+ public:
+  explicit Codec(CodecInfo info);
+  Codec(const Codec&) = delete;
+  Codec& operator=(const Codec&) = delete;
+  virtual ~Codec() = default;
+
+  const CodecInfo& info() const { return info_; }
+  const std::string& name() const { return info_.name; }
+  bool takes(DType dtype) const;
+
+  /// Size in bytes of the wire of `elements` consecutive elements whose first is aligned.
+  std::size_t wire_bytes(DType dtype, std::size_t elements) const;
+
+  /// The largest element count whose wire is exactly `bytes` long; throws if there is none.
+  std::size_t elements_of_wire(DType dtype, std::size_t bytes) const;
+
+  /// Writes the wire of the payload. When `counts` is given, adds to it.
+  void encode(DType dtype, std::span<const std::byte> payload, std::span<std::byte> wire,
+              EncodeCounts* counts = nullptr) const;
+
+  /// Writes the payload that the wire stands for.
+  void decode(DType dtype, std::span<const std::byte> wire, std::span<std::byte> payload) const;
+
+ protected:
+  // Called with checked arguments only.
+  virtual std::size_t do_wire_bytes(DType dtype, std::size_t elements) const = 0;
+  virtual void do_encode(DType dtype, std::span<const std::byte> payload, std::span<std::byte> wire,
+                         EncodeCounts& counts) const = 0;
+  virtual void do_decode(DType dtype, std::span<const std::byte> wire,
+                         std::span<std::byte> payload) const = 0;
+
+ private:
+  void check_dtype(DType dtype) const;
+  std::size_t check_spans(DType dtype, std::span<const std::byte> payload,
+                          std::size_t wire_size) const;
+
+  CodecInfo info_;
+};
+
+using CodecPtr = std::shared_ptr<const Codec>;
+
+/// Typed views of a payload span; the element size is the caller's to know.
+inline std::span<const std::uint16_t> as_u16(std::span<const std::byte> bytes) {
+  return {reinterpret_cast<const std::uint16_t*>(bytes.data()), bytes.size() / 2};
+}
+inline std::span<std::uint16_t> as_u16(std::span<std::byte> bytes) {
+  return {reinterpret_cast<std::uint16_t*>(bytes.data()), bytes.size() / 2};
+}
+inline std::span<const float> as_f32(std::span<const std::byte> bytes) {
+  return {reinterpret_cast<const float*>(bytes.data()), bytes.size() / 4};
+}
+inline std::span<float> as_f32(std::span<std::byte> bytes) {
+  return {reinterpret_cast<float*>(bytes.data()), bytes.size() / 4};
+}
+
+}  // namespace arlab

@@ -1,0 +1,100 @@
+#include "reference/codecs/registry.h"
+
+#include <mutex>
+#include <utility>
+
+// The families that are built in: one line each. FAMILY is a function in the file of that codec,
+// `CodecFamily FAMILY()`, in namespace arlab.
+#define ARLAB_CODEC_FAMILIES(X) \
+  X(plain_codecs)               \
+  X(quickreduce_codecs)
+
+namespace arlab {
+
+#define ARLAB_DECLARE(family) CodecFamily family();
+ARLAB_CODEC_FAMILIES(ARLAB_DECLARE)
+#undef ARLAB_DECLARE
+
+namespace {
+
+struct Registry {
+  std::mutex mutex;
+  std::vector<CodecFamily> families;
+};
+
+Registry& registry() {
+  static Registry instance{
+      {},
+      {
+#define ARLAB_CALL(family) family(),
+          ARLAB_CODEC_FAMILIES(ARLAB_CALL)
+#undef ARLAB_CALL
+      }};
+  return instance;
+}
+
+CodecPtr find_in(const std::vector<CodecFamily>& families, std::string_view name) {
+  for (const CodecFamily& family : families) {
+    if (CodecPtr codec = family.find(name)) return codec;
+  }
+  return nullptr;
+}
+
+std::string patterns_of(const std::vector<CodecFamily>& families) {
+  std::string text;
+  for (const CodecFamily& family : families) {
+    if (!text.empty()) text += ", ";
+    text += family.pattern;
+  }
+  return text;
+}
+
+}  // namespace
+
+CodecPtr find_codec(std::string_view name) {
+  Registry& r = registry();
+  const std::scoped_lock lock(r.mutex);
+  if (CodecPtr codec = find_in(r.families, name)) return codec;
+  fail("unknown codec '{}': known are {}", name, patterns_of(r.families));
+}
+
+std::vector<std::string> listed_codecs() {
+  Registry& r = registry();
+  const std::scoped_lock lock(r.mutex);
+  std::vector<std::string> names;
+  for (const CodecFamily& family : r.families) {
+    names.insert(names.end(), family.listed.begin(), family.listed.end());
+  }
+  return names;
+}
+
+void register_codec_family(CodecFamily family) {
+  if (!family.find || family.listed.empty()) {
+    fail("codec family '{}': it needs a find function and at least one listed name", family.pattern);
+  }
+  Registry& r = registry();
+  const std::scoped_lock lock(r.mutex);
+  for (const std::string& name : family.listed) {
+    if (find_in(r.families, name)) fail("codec '{}' is already registered", name);
+    if (!family.find(name)) fail("codec family '{}' lists '{}' but does not find it", family.pattern, name);
+  }
+  r.families.push_back(std::move(family));
+}
+
+CodecFamily family_of(std::vector<CodecPtr> codecs) {
+  CodecFamily family;
+  for (const CodecPtr& codec : codecs) {
+    if (!family.pattern.empty()) family.pattern += ", ";
+    family.pattern += codec->name();
+    family.listed.push_back(codec->name());
+  }
+  family.find = [codecs = std::move(codecs)](std::string_view name) -> CodecPtr {
+    for (const CodecPtr& codec : codecs) {
+      if (codec->name() == name) return codec;
+    }
+    return nullptr;
+  };
+  return family;
+}
+
+}  // namespace arlab

@@ -1,0 +1,39 @@
+// Codecs by name.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "reference/codecs/codec.h"
+
+namespace arlab {
+
+/// One or many codecs that share a definition: `qr-q4` alone, or every `int<b>-g<G>`.
+struct CodecFamily {
+  /// How the names look to people, for example `int<b>-g<G>`.
+  std::string pattern;
+
+  /// Members that listings and "all codecs" mean; a parametrised family has more than it lists.
+  std::vector<std::string> listed;
+
+  /// The codec of that exact name, or null when the name is not of this family. Throws InvalidInput
+  /// when the name is of this family but a parameter is out of range.
+  std::function<CodecPtr(std::string_view name)> find;
+};
+
+/// The codec of that name; throws InvalidInput with the known names when there is none.
+CodecPtr find_codec(std::string_view name);
+
+/// Names that "all codecs" stands for, family by family.
+std::vector<std::string> listed_codecs();
+
+/// Makes a family known at run time (a codec under test, one written in another language). Throws
+/// when one of its listed names is taken. Thread-safe.
+void register_codec_family(CodecFamily family);
+
+/// The family that holds exactly these codecs.
+CodecFamily family_of(std::vector<CodecPtr> codecs);
+
+}  // namespace arlab

@@ -1,0 +1,62 @@
+// Algorithms by name: functions that write a Schedule.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "reference/collectives/schedule.h"
+
+namespace arlab {
+
+/// How a reducing rank adds its own contribution: through encode and decode like everybody else's
+/// (QuickReduce's way), or exactly. With `exact` ranks may reduce differently; see ranks_identical.
+enum class OwnContribution { encoded, exact };
+
+/// What the all-gather of `ring` forwards: the owner's bytes unchanged, or decoded and encoded again.
+enum class Forward { unchanged, reencoded };
+
+/// An option that is not set takes the algorithm's documented default.
+struct AlgorithmOptions {
+  std::optional<OwnContribution> own;
+  std::optional<Forward> forward;
+  std::optional<Rank> group_size;               ///< ranks per group, must divide the world size
+  std::optional<std::uint32_t> micro_chunks;    ///< 1 to 4096
+};
+
+struct ScheduleRequest {
+  Rank world_size = 1;
+  std::uint64_t elements = 1;   ///< per rank
+  std::uint64_t alignment = 1;  ///< of the codec; chunk boundaries are multiples of it
+  AlgorithmOptions options = {};
+};
+
+struct AlgorithmOption {
+  std::string name;           ///< as on the command line: own, forward, group-size, micro-chunks
+  std::string default_value;  ///< in words
+};
+
+struct Algorithm {
+  std::string name;
+  std::string summary;
+  std::string source;
+  std::vector<AlgorithmOption> options;
+  std::function<Schedule(const ScheduleRequest&)> write;
+};
+
+/// Throws InvalidInput with the known names when there is none of that name.
+const Algorithm& find_algorithm(std::string_view name);
+
+/// All algorithms, in the order of the registry.
+const std::vector<Algorithm>& all_algorithms();
+
+/// The schedule of an algorithm, checked. Throws InvalidInput for a request out of range and for an
+/// option that the algorithm does not have (group-size excepted: it also defines volume classes).
+Schedule make_schedule(std::string_view algorithm, const ScheduleRequest& request);
+
+/// Default of group-size: the fewest groups of equal size, at least two (8 ranks: 2 groups of 4).
+Rank default_group_size(Rank world_size);
+
+}  // namespace arlab

@@ -1,0 +1,334 @@
+#include "reference/collectives/check.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <map>
+#include <optional>
+#include <utility>
+#include <vector>
+
+namespace arlab {
+namespace {
+
+std::string range_of(const Chunk& chunk) {
+  return fmt::format("elements [{}, {})", chunk.begin, chunk.end);
+}
+
+const char* name_of(OpKind kind) {
+  switch (kind) {
+    case OpKind::encode:
+      return "encode";
+    case OpKind::send:
+      return "send";
+    case OpKind::reduce:
+      return "reduce";
+  }
+  return "unknown kind of op";
+}
+
+// ---------------------------------------------------------------- form
+
+std::optional<std::string> malformed_chunks(const Schedule& s) {
+  if (s.world_size < 1 || s.world_size > kMaxWorldSize) {
+    return fmt::format("world size {} is out of range: allowed is 1 to {}", s.world_size,
+                       kMaxWorldSize);
+  }
+  if (s.elements < 1) return "the schedule has no elements";
+  if (s.alignment < 1) return "the alignment is 0";
+  for (std::size_t i = 0; i < s.chunks.size(); ++i) {
+    const Chunk& chunk = s.chunks[i];
+    if (chunk.begin >= chunk.end || chunk.end > s.elements) {
+      return fmt::format("chunk {}: {} is empty or reaches beyond the {} elements", i,
+                         range_of(chunk), s.elements);
+    }
+    if (chunk.begin % s.alignment != 0 ||
+        (chunk.end % s.alignment != 0 && chunk.end != s.elements)) {
+      return fmt::format("chunk {}: {} does not lie on multiples of the alignment {}", i,
+                         range_of(chunk), s.alignment);
+    }
+  }
+  return std::nullopt;
+}
+
+/// Where value `id` is after its op.
+Rank place_of(const Schedule& s, ValueId id) {
+  return s.ops[id].kind == OpKind::send ? s.ops[id].peer : s.ops[id].rank;
+}
+
+std::optional<std::string> malformed_operand(const Schedule& s, std::size_t i, ValueId operand) {
+  const Op& op = s.ops[i];
+  if (operand == kOwnInput) {
+    if (op.kind == OpKind::send) return "sends a raw value; only encoded values travel";
+    return std::nullopt;
+  }
+  if (operand >= i) return fmt::format("uses value {}, which does not exist yet", operand);
+  if (place_of(s, operand) != op.rank) {
+    return fmt::format("uses value {}, which is on rank {}, not on rank {}", operand,
+                       place_of(s, operand), op.rank);
+  }
+  if (s.ops[operand].chunk != op.chunk) {
+    return fmt::format("uses value {} of chunk {} for chunk {}", operand, s.ops[operand].chunk,
+                       op.chunk);
+  }
+  if (op.kind == OpKind::send && s.ops[operand].kind == OpKind::reduce) {
+    return "sends a raw value; only encoded values travel";
+  }
+  return std::nullopt;
+}
+
+std::optional<std::string> malformed_op(const Schedule& s, std::size_t i) {
+  const Op& op = s.ops[i];
+  if (op.kind != OpKind::encode && op.kind != OpKind::send && op.kind != OpKind::reduce) {
+    return "unknown kind of op";
+  }
+  if (op.rank >= s.world_size) return fmt::format("there is no rank {}", op.rank);
+  if (op.chunk >= s.chunks.size()) return fmt::format("there is no chunk {}", op.chunk);
+  if (i > 0 && op.step < s.ops[i - 1].step) {
+    return fmt::format("step {} follows step {}; ops stand in step order", op.step,
+                       s.ops[i - 1].step);
+  }
+  if (op.kind == OpKind::send) {
+    if (op.peer >= s.world_size) return fmt::format("there is no rank {}", op.peer);
+    if (op.peer == op.rank) return "sends to itself";
+  }
+  if (op.kind == OpKind::reduce) {
+    if (op.addend_count == 0) return "adds nothing";
+    if (op.first_addend > s.addends.size() || op.addend_count > s.addends.size() - op.first_addend) {
+      return "its addends lie outside the list of addends";
+    }
+  }
+  for (const ValueId operand : s.operands(op)) {
+    if (auto problem = malformed_operand(s, i, operand)) return problem;
+  }
+  return std::nullopt;
+}
+
+std::optional<std::string> malformed_output(const Schedule& s, const Output& output) {
+  if (output.rank >= s.world_size) return fmt::format("there is no rank {}", output.rank);
+  if (output.chunk >= s.chunks.size()) return fmt::format("there is no chunk {}", output.chunk);
+  const Chunk& chunk = s.chunks[output.chunk];
+  if (output.begin != chunk.begin) {
+    return fmt::format("{} would end at element {}; an all-reduce leaves elements in place",
+                       range_of(chunk), output.begin);
+  }
+  if (output.value == kOwnInput) return std::nullopt;
+  if (output.value >= s.ops.size()) return fmt::format("there is no value {}", output.value);
+  if (place_of(s, output.value) != output.rank) {
+    return fmt::format("value {} is on rank {}", output.value, place_of(s, output.value));
+  }
+  if (s.ops[output.value].chunk != output.chunk) {
+    return fmt::format("value {} is of chunk {}, not {}", output.value, s.ops[output.value].chunk,
+                       output.chunk);
+  }
+  return std::nullopt;
+}
+
+std::optional<std::string> malformed(const Schedule& s) {
+  if (auto problem = malformed_chunks(s)) return problem;
+  for (std::size_t i = 0; i < s.ops.size(); ++i) {
+    if (const auto problem = malformed_op(s, i)) {
+      return fmt::format("op {} ({} on rank {}, chunk {}): {}", i, name_of(s.ops[i].kind),
+                         s.ops[i].rank, s.ops[i].chunk, *problem);
+    }
+  }
+  for (std::size_t i = 0; i < s.outputs.size(); ++i) {
+    if (const auto problem = malformed_output(s, s.outputs[i])) {
+      return fmt::format("output {} of rank {}: {}", i, s.outputs[i].rank, *problem);
+    }
+  }
+  return std::nullopt;
+}
+
+// ---------------------------------------------------------------- contributions
+
+/// Ranks first .. last contribute `count` times each.
+struct Run {
+  Rank first;
+  Rank last;
+  std::uint64_t count;
+};
+/// A multiset of ranks, in ascending runs; neighbouring runs of equal count are joined.
+using Contributions = std::vector<Run>;
+
+/// Adds multisets: sweep over all run boundaries, keeping the current count.
+Contributions sum(const std::vector<const Contributions*>& addends) {
+  std::map<Rank, std::int64_t> change;  // of the count, at this rank and after
+  for (const Contributions* addend : addends) {
+    for (const Run& run : *addend) {
+      // Far more than once is wrong however often; a bound keeps repeated doubling from overflowing.
+      const auto count = static_cast<std::int64_t>(std::min<std::uint64_t>(run.count, 1U << 16));
+      change[run.first] += count;
+      change[run.last + 1] -= count;
+    }
+  }
+  Contributions total;
+  std::int64_t count = 0;
+  for (auto it = change.begin(); it != change.end(); ++it) {
+    if (it->second == 0) continue;
+    if (!total.empty() && total.back().last == UINT32_MAX) total.back().last = it->first - 1;
+    count += it->second;
+    if (count != 0) total.push_back({it->first, UINT32_MAX, static_cast<std::uint64_t>(count)});
+  }
+  return total;
+}
+
+/// The contributions in every value. Values that a send or an encode passes on share one entry.
+class ContributionTable {
+ public:
+  explicit ContributionTable(const Schedule& s) : schedule_(s) {
+    for (Rank rank = 0; rank < s.world_size; ++rank) table_.push_back({{rank, rank, 1}});
+    entry_.reserve(s.ops.size());
+    for (const Op& op : s.ops) {
+      if (op.kind != OpKind::reduce) {
+        entry_.push_back(entry_of(op.rank, op.source));
+        continue;
+      }
+      std::vector<const Contributions*> addends;
+      for (const ValueId operand : s.operands(op)) {
+        addends.push_back(&table_[entry_of(op.rank, operand)]);
+      }
+      entry_.push_back(table_.size());
+      table_.push_back(sum(addends));
+    }
+  }
+
+  const Contributions& of(const Output& output) const {
+    return table_[entry_of(output.rank, output.value)];
+  }
+
+ private:
+  std::size_t entry_of(Rank rank, ValueId id) const { return id == kOwnInput ? rank : entry_[id]; }
+
+  const Schedule& schedule_;
+  std::vector<Contributions> table_;   // first one entry per rank: its own input
+  std::vector<std::size_t> entry_;     // by value
+};
+
+/// What is wrong with contributions that should hold every rank once.
+std::optional<std::string> not_all_once(const Contributions& contributions, Rank world_size) {
+  Rank next = 0;
+  for (const Run& run : contributions) {
+    if (run.first != next) break;
+    if (run.count != 1) {
+      return fmt::format("holds the contribution of rank {} {} times", run.first, run.count);
+    }
+    next = run.last + 1;
+  }
+  if (next < world_size) return fmt::format("lacks the contribution of rank {}", next);
+  return std::nullopt;
+}
+
+/// Outputs by rank and element.
+std::vector<Output> sorted_outputs(const Schedule& s) {
+  std::vector<Output> outputs = s.outputs;
+  std::stable_sort(outputs.begin(), outputs.end(), [](const Output& a, const Output& b) {
+    return std::pair(a.rank, a.begin) < std::pair(b.rank, b.begin);
+  });
+  return outputs;
+}
+
+std::optional<std::string> wrong_outputs(const Schedule& s, const std::vector<Output>& outputs) {
+  const ContributionTable contributions(s);
+  auto output = outputs.begin();
+  for (Rank rank = 0; rank < s.world_size; ++rank) {
+    std::uint64_t next = 0;
+    for (; output != outputs.end() && output->rank == rank; ++output) {
+      const Chunk& chunk = s.chunks[output->chunk];
+      if (chunk.begin > next) break;
+      if (chunk.begin < next) {
+        return fmt::format("rank {}: element {} is output twice", rank, chunk.begin);
+      }
+      if (auto problem = not_all_once(contributions.of(*output), s.world_size)) {
+        return fmt::format("rank {}, {}: the result {}", rank, range_of(chunk), *problem);
+      }
+      next = chunk.end;
+    }
+    if (next < s.elements) return fmt::format("rank {}: element {} is never output", rank, next);
+  }
+  return std::nullopt;
+}
+
+// ---------------------------------------------------------------- identical bits
+
+/// Numbers the expressions of a schedule: two values have one number exactly when they are built by
+/// the same operations from the same inputs. Sending changes no bit, so it makes no new number.
+class ExpressionTable {
+ public:
+  explicit ExpressionTable(const Schedule& s) {
+    number_.reserve(s.ops.size());
+    for (const Op& op : s.ops) {
+      if (op.kind == OpKind::send) {
+        number_.push_back(number_of(op.rank, op.chunk, op.source));
+        continue;
+      }
+      std::vector<std::uint64_t> key = {op.kind == OpKind::encode ? 0U : 1U,
+                                        static_cast<std::uint64_t>(op.start)};
+      for (const ValueId operand : s.operands(op)) {
+        key.push_back(number_of(op.rank, op.chunk, operand));
+      }
+      number_.push_back(intern(std::move(key)));
+    }
+  }
+
+  std::uint64_t of(const Output& output) {
+    return number_of(output.rank, output.chunk, output.value);
+  }
+
+ private:
+  std::uint64_t number_of(Rank rank, ChunkId chunk, ValueId id) {
+    return id == kOwnInput ? intern({2, rank, chunk}) : number_[id];
+  }
+  std::uint64_t intern(std::vector<std::uint64_t> key) {
+    return numbers_.emplace(std::move(key), numbers_.size()).first->second;
+  }
+
+  std::map<std::vector<std::uint64_t>, std::uint64_t> numbers_;
+  std::vector<std::uint64_t> number_;  // by value
+};
+
+/// Outputs cover every rank without holes: each must have its like on rank 0.
+std::optional<std::string> divergent_outputs(const Schedule& s, const std::vector<Output>& outputs) {
+  ExpressionTable expressions(s);
+  const auto end_of_rank_0 = std::find_if(outputs.begin(), outputs.end(),
+                                          [](const Output& output) { return output.rank != 0; });
+  for (auto mine = end_of_rank_0; mine != outputs.end(); ++mine) {
+    const auto theirs = std::lower_bound(
+        outputs.begin(), end_of_rank_0, mine->begin,
+        [](const Output& output, std::uint64_t begin) { return output.begin < begin; });
+    if (theirs == end_of_rank_0 || theirs->chunk != mine->chunk ||
+        expressions.of(*theirs) != expressions.of(*mine)) {
+      return fmt::format("ranks 0 and {} compute {} differently", mine->rank,
+                         range_of(s.chunks[mine->chunk]));
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+CheckReport check(const Schedule& schedule) {
+  CheckReport report;
+  if (auto problem = malformed(schedule)) {
+    report.violation = std::move(*problem);
+    return report;
+  }
+  const std::vector<Output> outputs = sorted_outputs(schedule);
+  if (auto problem = wrong_outputs(schedule, outputs)) {
+    report.violation = std::move(*problem);
+    return report;
+  }
+  report.correct = true;
+  if (auto problem = divergent_outputs(schedule, outputs)) {
+    report.divergence = std::move(*problem);
+  } else {
+    report.ranks_identical = true;
+  }
+  return report;
+}
+
+void require_correct(const Schedule& schedule) {
+  const CheckReport report = check(schedule);
+  if (!report.correct) fail("schedule '{}' is not an all-reduce: {}", schedule.algorithm, report.violation);
+}
+
+}  // namespace arlab

@@ -1,0 +1,303 @@
+#include "reference/collectives/executor.h"
+
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+#include "reference/collectives/accumulate.h"
+#include "reference/parallel.h"
+
+namespace arlab {
+namespace {
+
+/// The part of a schedule that concerns one chunk. Chunks do not depend on each other, so each is
+/// executed by itself, and in tiles: blocks of a codec never reach across a tile.
+struct ChunkPlan {
+  Chunk range;
+  std::vector<ValueId> ops;          // in schedule order
+  std::vector<std::size_t> outputs;  // indices into Schedule::outputs
+};
+
+/// A value as the executor sees it. Sending changes no bit, so a sent value is its source.
+struct ValuePlan {
+  ValueId root = 0;           // the encode or reduce op that made the bits
+  std::uint32_t slot = 0;     // of a root: its place among the values of its chunk
+  std::uint32_t uses = 0;     // of a root: how often its bits are read
+};
+
+struct Plan {
+  std::vector<ChunkPlan> chunks;
+  std::vector<ValuePlan> values;  // by ValueId
+};
+
+Plan make_plan(const Schedule& s) {
+  Plan plan;
+  plan.values.resize(s.ops.size());
+  for (const Chunk& chunk : s.chunks) plan.chunks.push_back({chunk, {}, {}});
+  for (ValueId id = 0; id < s.ops.size(); ++id) {
+    const Op& op = s.ops[id];
+    ValuePlan& value = plan.values[id];
+    if (op.kind == OpKind::send) {
+      value.root = plan.values[op.source].root;
+      continue;
+    }
+    ChunkPlan& chunk = plan.chunks[op.chunk];
+    value.root = id;
+    value.slot = static_cast<std::uint32_t>(chunk.ops.size());
+    chunk.ops.push_back(id);
+    for (const ValueId operand : s.operands(op)) {
+      if (operand != kOwnInput) ++plan.values[plan.values[operand].root].uses;
+    }
+  }
+  for (std::size_t i = 0; i < s.outputs.size(); ++i) {
+    const Output& output = s.outputs[i];
+    plan.chunks[output.chunk].outputs.push_back(i);
+    if (output.value != kOwnInput) ++plan.values[plan.values[output.value].root].uses;
+  }
+  return plan;
+}
+
+/// Executes tiles on one thread; owns the scratch memory of that thread.
+class TileExecutor {
+ public:
+  TileExecutor(const Schedule& schedule, const Plan& plan, const Codec& codec, DType dtype,
+               std::span<const std::byte> inputs, std::span<std::byte> outputs,
+               const ExecuteOptions& options)
+      : schedule_(schedule),
+        plan_(plan),
+        codec_(codec),
+        dtype_(dtype),
+        inputs_(inputs),
+        outputs_(outputs),
+        options_(options),
+        clamp_(codec.info().clamps_fp16_sums) {}
+
+  void run(const ChunkPlan& chunk, Chunk tile) {
+    tile_ = tile;
+    const std::size_t elements = tile.size();
+    raw_bytes_ = elements * size_of(dtype_);
+    wire_bytes_ = codec_.wire_bytes(dtype_, elements);
+    decoded_.resize(std::max(decoded_.size(), raw_bytes_));
+    slots_.resize(std::max(slots_.size(), chunk.ops.size()));
+    uses_left_.resize(slots_.size());
+    for (const ValueId id : chunk.ops) uses_left_[plan_.values[id].slot] = plan_.values[id].uses;
+
+    for (const ValueId id : chunk.ops) {
+      if (plan_.values[id].uses == 0) continue;
+      schedule_.ops[id].kind == OpKind::reduce ? reduce(id) : encode(id);
+    }
+    for (const std::size_t i : chunk.outputs) {
+      const Output& output = schedule_.outputs[i];
+      const std::span<std::byte> target = outputs_.subspan(
+          byte_offset(output.rank, output.begin + (tile.begin - chunk.range.begin)), raw_bytes_);
+      const std::span<const std::byte> raw = raw_of(output.rank, output.value);
+      std::memcpy(target.data(), raw.data(), raw_bytes_);
+      release(output.value);
+    }
+  }
+
+  const ExecuteCounts& counts() const { return counts_; }
+
+ private:
+  using Buffer = std::vector<std::byte>;
+
+  std::size_t byte_offset(Rank rank, std::uint64_t element) const {
+    return (rank * schedule_.elements + element) * size_of(dtype_);
+  }
+
+  std::span<std::byte> new_value(ValueId id, std::size_t bytes) {
+    Buffer& buffer = slots_[plan_.values[id].slot];
+    if (!free_.empty()) {
+      buffer = std::move(free_.back());
+      free_.pop_back();
+    }
+    // Every buffer can hold either kind of value, so that it can be used again for the other.
+    buffer.resize(std::max({buffer.size(), raw_bytes_, wire_bytes_}));
+    return {buffer.data(), bytes};
+  }
+
+  void release(ValueId id) {
+    if (id == kOwnInput) return;
+    const std::uint32_t slot = plan_.values[plan_.values[id].root].slot;
+    if (--uses_left_[slot] == 0) free_.push_back(std::move(slots_[slot]));
+  }
+
+  /// The elements of a value that is on `rank`: its own input, a sum, or decoded wire bytes. Decoded
+  /// bytes are valid until the next call.
+  std::span<const std::byte> raw_of(Rank rank, ValueId id) {
+    if (id == kOwnInput) return inputs_.subspan(byte_offset(rank, tile_.begin), raw_bytes_);
+    const ValueId root = plan_.values[id].root;
+    const Buffer& buffer = slots_[plan_.values[root].slot];
+    if (schedule_.ops[root].kind == OpKind::reduce) return {buffer.data(), raw_bytes_};
+    codec_.decode(dtype_, {buffer.data(), wire_bytes_}, {decoded_.data(), raw_bytes_});
+    return {decoded_.data(), raw_bytes_};
+  }
+
+  void encode(ValueId id) {
+    const Op& op = schedule_.ops[id];
+    const std::span<std::byte> wire = new_value(id, wire_bytes_);
+    const std::span<const std::byte> raw = raw_of(op.rank, op.source);
+    EncodeCounts counts;
+    codec_.encode(dtype_, raw, wire, &counts);
+    counts_.encoded += tile_.size();
+    if (options_.count) {
+      counts_.clamped += counts.clamped;
+      round_trip_.resize(std::max(round_trip_.size(), raw_bytes_));
+      codec_.decode(dtype_, wire, {round_trip_.data(), raw_bytes_});
+      counts_.flushed += count_flushed(raw, {round_trip_.data(), raw_bytes_});
+    }
+    release(op.source);
+  }
+
+  void reduce(ValueId id) {
+    const Op& op = schedule_.ops[id];
+    const std::span<std::byte> sum = new_value(id, raw_bytes_);
+    const std::span<const ValueId> addends = schedule_.operands(op);
+    if (options_.accumulate == Accumulate::fp32) {
+      sum_fp32_.assign(tile_.size(), op.start == Start::zero ? 0.0F : -0.0F);  // -0 + x is x
+      for (const ValueId addend : addends) {
+        add_fp32(dtype_, sum_fp32_, raw_of(op.rank, addend));
+        release(addend);
+      }
+      round_sum(dtype_, clamp_, sum_fp32_, sum);
+      return;
+    }
+    bool started = op.start == Start::zero;
+    if (started) std::memset(sum.data(), 0, sum.size());
+    for (const ValueId addend : addends) {
+      const std::span<const std::byte> raw = raw_of(op.rank, addend);
+      if (started) {
+        add_native(dtype_, clamp_, sum, raw);
+      } else {
+        std::memcpy(sum.data(), raw.data(), sum.size());
+        started = true;
+      }
+      release(addend);
+    }
+  }
+
+  std::uint64_t count_flushed(std::span<const std::byte> before,
+                              std::span<const std::byte> after) const {
+    std::uint64_t count = 0;
+    if (dtype_ == DType::fp32) {
+      const auto x = as_f32(before);
+      const auto y = as_f32(after);
+      for (std::size_t i = 0; i < x.size(); ++i) count += x[i] != 0 && y[i] == 0 ? 1 : 0;
+    } else {
+      const auto x = as_u16(before);
+      const auto y = as_u16(after);
+      for (std::size_t i = 0; i < x.size(); ++i) {
+        count += (x[i] & 0x7FFF) != 0 && (y[i] & 0x7FFF) == 0 ? 1 : 0;
+      }
+    }
+    return count;
+  }
+
+  const Schedule& schedule_;
+  const Plan& plan_;
+  const Codec& codec_;
+  const DType dtype_;
+  const std::span<const std::byte> inputs_;
+  const std::span<std::byte> outputs_;
+  const ExecuteOptions& options_;
+  const bool clamp_;
+
+  Chunk tile_;
+  std::size_t raw_bytes_ = 0;
+  std::size_t wire_bytes_ = 0;
+  std::vector<Buffer> slots_;  // values of the chunk that are still to be read
+  std::vector<std::uint32_t> uses_left_;
+  std::vector<Buffer> free_;
+  Buffer decoded_;
+  Buffer round_trip_;
+  std::vector<float> sum_fp32_;
+  ExecuteCounts counts_;
+};
+
+void check_arguments(const Schedule& schedule, const Codec& codec, DType dtype,
+                     std::span<const std::byte> inputs, std::span<const std::byte> outputs) {
+  if (!codec.takes(dtype)) codec.wire_bytes(dtype, 1);  // throws, naming the dtypes it takes
+  const std::size_t expected = schedule.world_size * schedule.elements * size_of(dtype);
+  if (inputs.size() != expected || outputs.size() != expected) {
+    fail("execute: {} ranks x {} {} elements are {} bytes, but the inputs are {} and the outputs {}",
+         schedule.world_size, schedule.elements, name_of(dtype), expected, inputs.size(),
+         outputs.size());
+  }
+  const std::size_t alignment = codec.info().alignment;
+  for (std::size_t i = 0; i < schedule.chunks.size(); ++i) {
+    const Chunk& chunk = schedule.chunks[i];
+    if (chunk.begin % alignment != 0 ||
+        (chunk.end % alignment != 0 && chunk.end != schedule.elements)) {
+      fail("schedule '{}': chunk {}, elements [{}, {}), cuts a block of codec {}: boundaries must be "
+           "multiples of {}",
+           schedule.algorithm, i, chunk.begin, chunk.end, codec.name(), alignment);
+    }
+  }
+}
+
+/// Tiles of all chunks. A tile boundary is a multiple of the codec's alignment, like a chunk's.
+struct Tile {
+  std::size_t chunk;
+  Chunk range;
+};
+std::vector<Tile> make_tiles(const Schedule& schedule, const Codec& codec, std::size_t elements) {
+  std::vector<Tile> tiles;
+  for (std::size_t i = 0; i < schedule.chunks.size(); ++i) {
+    const Chunk& chunk = schedule.chunks[i];
+    std::uint64_t step = chunk.size();
+    if (codec.info().splits_at_alignment && codec.info().alignment < chunk.size()) {
+      const std::uint64_t alignment = codec.info().alignment;
+      step = std::max<std::uint64_t>(1, elements / alignment) * alignment;
+    }
+    for (std::uint64_t begin = chunk.begin; begin < chunk.end; begin += step) {
+      tiles.push_back({i, {begin, std::min(chunk.end, begin + step)}});
+    }
+  }
+  return tiles;
+}
+
+}  // namespace
+
+ExecuteCounts execute(const Schedule& schedule, const Codec& codec, DType dtype,
+                      std::span<const std::byte> inputs, std::span<std::byte> outputs,
+                      const ExecuteOptions& options) {
+  check_arguments(schedule, codec, dtype, inputs, outputs);
+  const Plan plan = make_plan(schedule);
+  const std::vector<Tile> tiles = make_tiles(schedule, codec, options.tile_elements);
+  const unsigned threads = options.threads != 0 ? options.threads : hardware_threads();
+  std::vector<TileExecutor> executors;
+  executors.reserve(threads);
+  for (unsigned worker = 0; worker < threads; ++worker) {
+    executors.emplace_back(schedule, plan, codec, dtype, inputs, outputs, options);
+  }
+  parallel_for(tiles.size(), threads, [&](unsigned worker, std::size_t i) {
+    executors[worker].run(plan.chunks[tiles[i].chunk], tiles[i].range);
+  });
+
+  ExecuteCounts counts;
+  for (const TileExecutor& executor : executors) {
+    counts.encoded += executor.counts().encoded;
+    counts.clamped += executor.counts().clamped;
+    counts.flushed += executor.counts().flushed;
+  }
+  return counts;
+}
+
+WireVolume wire_volume(const Schedule& schedule, const Codec& codec, DType dtype) {
+  WireVolume volume;
+  for (const Op& op : schedule.ops) {
+    if (op.kind != OpKind::send) continue;
+    const std::uint64_t elements = schedule.chunks[op.chunk].size();
+    volume.elements += elements;
+    volume.bytes += codec.wire_bytes(dtype, elements);
+  }
+  const std::uint64_t elements = volume.elements != 0 ? volume.elements : schedule.elements;
+  const std::uint64_t bytes =
+      volume.elements != 0 ? volume.bytes : codec.wire_bytes(dtype, schedule.elements);
+  if (elements != 0) {
+    volume.bits_per_element = 8 * static_cast<double>(bytes) / static_cast<double>(elements);
+  }
+  return volume;
+}
+
+}  // namespace arlab

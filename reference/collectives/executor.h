@@ -1,0 +1,51 @@
+// Runs a Schedule on real data, for all ranks: which bits does every rank end with?
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "reference/codecs/codec.h"
+#include "reference/collectives/schedule.h"
+
+namespace arlab {
+
+/// How sums are formed (spec section 4): every partial sum rounded to the payload's dtype, or kept in
+/// fp32 and rounded once at the end of each reduce.
+enum class Accumulate { native, fp32 };
+
+struct ExecuteOptions {
+  Accumulate accumulate = Accumulate::native;
+  unsigned threads = 0;  ///< 0: all the machine has; the result never depends on it
+  /// Count clamped and flushed elements; costs one more decode per encode.
+  bool count = false;
+  /// Chunks are worked through in tiles of about this many elements, so that a tile stays in cache
+  /// and threads share the work; the result never depends on it.
+  std::size_t tile_elements = 16384;
+};
+
+/// What the codec did to the values, over all encode ops of all ranks.
+struct ExecuteCounts {
+  std::uint64_t encoded = 0;  ///< elements that went through an encode
+  std::uint64_t clamped = 0;  ///< of these: their rounded code lay outside the code range
+  std::uint64_t flushed = 0;  ///< of these: not zero before, zero after decoding
+};
+
+/// `inputs` and `outputs` hold the tensors of all ranks one after the other, world_size * elements
+/// elements of `dtype`, and may not overlap. The schedule must be well-formed (see check()), its
+/// alignment a multiple of the codec's. Deterministic: the same bits for any thread count.
+/// Throws InvalidInput when sizes, dtype, alignment or schedule do not fit.
+ExecuteCounts execute(const Schedule& schedule, const Codec& codec, DType dtype,
+                      std::span<const std::byte> inputs, std::span<std::byte> outputs,
+                      const ExecuteOptions& options = {});
+
+/// Bytes on the wire: every send of the schedule, each chunk encoded by itself.
+struct WireVolume {
+  std::uint64_t bytes = 0;     ///< sum over all sends
+  std::uint64_t elements = 0;  ///< payload elements that these bytes carry
+  /// Average over the sends; for a schedule without sends, that of the whole tensor.
+  double bits_per_element = 0;
+};
+WireVolume wire_volume(const Schedule& schedule, const Codec& codec, DType dtype);
+
+}  // namespace arlab

@@ -1,0 +1,16 @@
+// What hierarchical and hierarchical_pipelined share: the life of one chunk.
+#pragma once
+
+#include "reference/collectives/schedule_builder.h"
+
+namespace arlab {
+
+/// Writes one chunk's path through the three stages, at steps first_step, +1 and +2. `owner` is the
+/// member of every group (0 .. group_size - 1) that reduces the chunk.
+void write_hierarchical_chunk(ScheduleBuilder& s, Chunk range, Rank owner, Rank group_size,
+                              bool own_exact, std::uint32_t first_step);
+
+/// The requested or default group size. Throws InvalidInput unless it divides the world size.
+Rank checked_group_size(const ScheduleRequest& request);
+
+}  // namespace arlab

@@ -1,0 +1,62 @@
+// ring: chunks travel around the ring twice, first collecting sums, then spreading the result.
+//
+//   steps 0 .. N-2      chunk c starts at rank c + 1 and moves to the next rank at every step; a rank
+//                       adds what arrives to its own value and encodes the partial sum again; rank c
+//                       is the last to add and owns the result                  (reduce-scatter)
+//   steps N-1 .. 2N-3   the owner encodes the result once; it moves around the ring (all-gather):
+//                       forward = unchanged    every rank passes on the bytes it got: identical bits
+//                       forward = reencoded    every rank decodes and encodes again: ranks may differ
+//
+// A sum starts from the own value, exact unless own = encoded. Volume 2 (N - 1) payloads, 2 (N - 1)
+// latencies, N - 1 roundings of partial sums: what QuickReduce avoids by two_shot.
+
+#include "reference/collectives/schedule_builder.h"
+
+namespace arlab {
+namespace {
+
+Schedule ring(const ScheduleRequest& request) {
+  ScheduleBuilder s("ring", request);
+  const bool own_encoded = request.options.own == OwnContribution::encoded;
+  const bool reencode = request.options.forward == Forward::reencoded;
+  const Rank n = s.world_size();
+  const std::vector<Chunk> ranges = s.split(n);
+
+  for (Rank owner = 0; owner < n; ++owner) {
+    if (ranges[owner].size() == 0) continue;
+    const ChunkId chunk = s.add_chunk(ranges[owner]);
+
+    Value partial = s.input((owner + 1) % n, chunk);
+    for (Rank hop = 0; hop + 1 < n; ++hop) {
+      s.at_step(hop);
+      const Rank next = (partial.rank + 1) % n;
+      const Value arrived = s.send(s.encode(partial), next);
+      s.at_step(hop + 1);
+      const Value own = s.input(next, chunk);
+      partial = s.reduce(std::vector{own_encoded ? s.encode(own) : own, arrived}, Start::first);
+    }
+
+    s.at_step(n - 1);
+    Value result = s.encode(partial);
+    s.output(result);
+    for (Rank hop = 0; hop + 1 < n; ++hop) {
+      s.at_step(n - 1 + hop);
+      if (reencode && hop > 0) result = s.encode(result);
+      result = s.send(result, (result.rank + 1) % n);
+      s.output(result);
+    }
+  }
+  return s.finish();
+}
+
+}  // namespace
+
+Algorithm ring_algorithm() {
+  return {.name = "ring",
+          .summary = "ring reduce-scatter, then ring all-gather",
+          .source = "NCCL ring",
+          .options = {{"own", "exact"}, {"forward", "unchanged"}},
+          .write = ring};
+}
+
+}  // namespace arlab

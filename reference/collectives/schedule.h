@@ -1,0 +1,107 @@
+// The Schedule: a collective algorithm as plain data.
+//
+// It says who encodes, sends and reduces which chunk, and in which order; it holds no values, no time
+// and no I/O. The reference executes it on data, the simulator on time, and kernels must do the same,
+// so that error, volume and latency can never speak of different algorithms.
+//
+//   chunks    contiguous element ranges that cover the tensor
+//   ops       in single-assignment form: op i makes value i, out of the values of earlier ops
+//   outputs   which value ends where in the output tensor of which rank
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "reference/error.h"
+
+namespace arlab {
+
+using Rank = std::uint32_t;
+using ChunkId = std::uint32_t;
+/// Index of the op that makes a value, or kOwnInput.
+using ValueId = std::uint32_t;
+
+/// The op's rank's own payload of the op's chunk.
+inline constexpr ValueId kOwnInput = UINT32_MAX;
+
+inline constexpr Rank kMaxWorldSize = 65536;
+
+enum class Collective : std::uint8_t { all_reduce };
+
+/// Elements [begin, end) of the tensor.
+struct Chunk {
+  std::uint64_t begin = 0;
+  std::uint64_t end = 0;
+  std::uint64_t size() const { return end - begin; }
+  bool operator==(const Chunk&) const = default;
+};
+
+enum class OpKind : std::uint8_t {
+  encode,  ///< raw (or encoded: decoded first) value -> encoded value, on one rank
+  send,    ///< encoded value -> the same bytes on another rank
+  reduce,  ///< sum of several values (encoded ones are decoded) in the given order -> raw value
+};
+
+/// What a sum starts from (spec section 4): from +0, or from its first addend.
+enum class Start : std::uint8_t { zero, first };
+
+struct Op {
+  OpKind kind = OpKind::encode;
+  Start start = Start::zero;  ///< reduce
+  /// Ops are ordered by step. Sends of one step from one rank to one peer travel as one message.
+  std::uint32_t step = 0;
+  Rank rank = 0;  ///< who does it; for send: the sender
+  Rank peer = 0;  ///< send: the receiver, where the value then is
+  ChunkId chunk = 0;
+  ValueId source = 0;              ///< encode, send: the operand
+  std::uint32_t first_addend = 0;  ///< reduce: operands are Schedule::addends[first, first + count)
+  std::uint32_t addend_count = 0;
+  bool operator==(const Op&) const = default;
+};
+
+/// The output tensor of `rank` holds, from element `begin` on, `value` (decoded if it is encoded).
+struct Output {
+  Rank rank = 0;
+  ChunkId chunk = 0;
+  ValueId value = 0;
+  std::uint64_t begin = 0;
+  bool operator==(const Output&) const = default;
+};
+
+struct Schedule {
+  Collective collective = Collective::all_reduce;
+  std::string algorithm;  ///< name, for people
+  Rank world_size = 1;
+  std::uint64_t elements = 0;   ///< per rank
+  std::uint64_t alignment = 1;  ///< chunk boundaries are multiples of it (or the end of the tensor)
+  std::vector<Chunk> chunks;
+  std::vector<Op> ops;
+  std::vector<ValueId> addends;
+  std::vector<Output> outputs;
+
+  /// Operands of an op, in order.
+  std::span<const ValueId> operands(const Op& op) const {
+    if (op.kind == OpKind::reduce) return {addends.data() + op.first_addend, op.addend_count};
+    return {&op.source, 1};
+  }
+  bool operator==(const Schedule&) const = default;
+};
+
+/// Elements that travel between different ranks.
+struct Volume {
+  std::uint64_t total_elements = 0;
+  std::uint64_t cross_group_elements = 0;  ///< between groups, both directions together
+  std::uint64_t messages = 0;              ///< (step, sender, receiver) triples
+  /// In multiples of one rank's payload. cross_group is one direction, that is half of what crosses
+  /// in both, as Flash Communication V2 table 5 counts.
+  double total = 0;
+  double cross_group = 0;
+};
+
+/// Volume of a schedule whose ranks form consecutive groups of `group_size`. Throws InvalidInput when
+/// the group size does not divide the world size.
+Volume volume_of(const Schedule& schedule, Rank group_size);
+
+}  // namespace arlab

@@ -1,0 +1,134 @@
+#include "reference/collectives/schedule_builder.h"
+
+#include <algorithm>
+#include <stdexcept>
+#include <utility>
+
+namespace arlab {
+namespace {
+
+void require(bool condition, const char* message) {
+  if (!condition) throw std::logic_error(message);
+}
+
+}  // namespace
+
+ScheduleBuilder::ScheduleBuilder(std::string algorithm, const ScheduleRequest& request) {
+  if (request.world_size < 1 || request.world_size > kMaxWorldSize) {
+    fail("world size {} is out of range: allowed is 1 to {}", request.world_size, kMaxWorldSize);
+  }
+  if (request.elements < 1) fail("a schedule needs at least 1 element, not {}", request.elements);
+  if (request.alignment < 1) fail("an alignment is at least 1 element, not {}", request.alignment);
+  schedule_.algorithm = std::move(algorithm);
+  schedule_.world_size = request.world_size;
+  schedule_.elements = request.elements;
+  schedule_.alignment = request.alignment;
+}
+
+std::vector<Chunk> ScheduleBuilder::split(std::uint64_t parts) const {
+  return split(Chunk{0, schedule_.elements}, parts);
+}
+
+std::vector<Chunk> ScheduleBuilder::split(Chunk range, std::uint64_t parts) const {
+  require(parts > 0, "split: no parts");
+  const std::uint64_t unit = schedule_.alignment;
+  const std::uint64_t units = range.size() / unit + (range.size() % unit != 0 ? 1 : 0);
+  std::vector<Chunk> chunks;
+  std::uint64_t begin = range.begin;
+  for (std::uint64_t part = 0; part < parts; ++part) {
+    const std::uint64_t count = units / parts + (part < units % parts ? 1 : 0);
+    // The last unit may be cut short by the end of the tensor.
+    const std::uint64_t end = count > (range.end - begin) / unit ? range.end : begin + count * unit;
+    chunks.push_back({begin, end});
+    begin = end;
+  }
+  return chunks;
+}
+
+ChunkId ScheduleBuilder::add_chunk(Chunk range) {
+  require(range.begin < range.end && range.end <= schedule_.elements, "add_chunk: bad range");
+  schedule_.chunks.push_back(range);
+  return static_cast<ChunkId>(schedule_.chunks.size() - 1);
+}
+
+Value ScheduleBuilder::append(Op op, bool encoded) {
+  require(schedule_.ops.size() < kOwnInput, "too many ops for 32-bit value ids");
+  op.step = step_;
+  schedule_.ops.push_back(op);
+  const Rank where = op.kind == OpKind::send ? op.peer : op.rank;
+  return {static_cast<ValueId>(schedule_.ops.size() - 1), where, op.chunk, encoded};
+}
+
+Value ScheduleBuilder::encode(Value source) {
+  return append({.kind = OpKind::encode, .rank = source.rank, .chunk = source.chunk, .source = source.id},
+                true);
+}
+
+Value ScheduleBuilder::send(Value encoded, Rank to) {
+  require(encoded.encoded, "send: only encoded values travel");
+  require(to < schedule_.world_size, "send: no such rank");
+  if (to == encoded.rank) return encoded;
+  return append({.kind = OpKind::send,
+                 .rank = encoded.rank,
+                 .peer = to,
+                 .chunk = encoded.chunk,
+                 .source = encoded.id},
+                true);
+}
+
+Value ScheduleBuilder::reduce(std::span<const Value> addends, Start start) {
+  require(!addends.empty(), "reduce: nothing to add");
+  Op op{.kind = OpKind::reduce,
+        .start = start,
+        .rank = addends.front().rank,
+        .chunk = addends.front().chunk,
+        .first_addend = static_cast<std::uint32_t>(schedule_.addends.size()),
+        .addend_count = static_cast<std::uint32_t>(addends.size())};
+  for (const Value& addend : addends) {
+    require(addend.rank == op.rank, "reduce: the addends are on different ranks");
+    require(addend.chunk == op.chunk, "reduce: the addends are of different chunks");
+    schedule_.addends.push_back(addend.id);
+  }
+  return append(op, false);
+}
+
+void ScheduleBuilder::output(Value value) {
+  schedule_.outputs.push_back(
+      {value.rank, value.chunk, value.id, schedule_.chunks[value.chunk].begin});
+}
+
+Schedule ScheduleBuilder::finish() {
+  // Algorithms are written chunk by chunk, as the life of a chunk; a reader and a simulator want them
+  // step by step. The sort is stable, so operands still stand before their users.
+  std::vector<ValueId> order(schedule_.ops.size());
+  for (ValueId id = 0; id < order.size(); ++id) order[id] = id;
+  std::stable_sort(order.begin(), order.end(), [this](ValueId a, ValueId b) {
+    return schedule_.ops[a].step < schedule_.ops[b].step;
+  });
+  std::vector<ValueId> new_id(order.size());
+  for (ValueId id = 0; id < order.size(); ++id) new_id[order[id]] = id;
+  const auto renumber = [&new_id](ValueId& id) {
+    if (id != kOwnInput) id = new_id[id];
+  };
+
+  Schedule sorted = schedule_;
+  sorted.addends.clear();
+  for (ValueId id = 0; id < order.size(); ++id) {
+    Op op = schedule_.ops[order[id]];
+    if (op.kind == OpKind::reduce) {
+      const auto addends = schedule_.operands(op);
+      op.first_addend = static_cast<std::uint32_t>(sorted.addends.size());
+      sorted.addends.insert(sorted.addends.end(), addends.begin(), addends.end());
+      for (std::size_t i = op.first_addend; i < sorted.addends.size(); ++i) {
+        renumber(sorted.addends[i]);
+      }
+    } else {
+      renumber(op.source);
+    }
+    sorted.ops[id] = op;
+  }
+  for (Output& output : sorted.outputs) renumber(output.value);
+  return sorted;
+}
+
+}  // namespace arlab

@@ -1,0 +1,62 @@
+// How an algorithm writes a Schedule.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "reference/collectives/algorithm.h"
+#include "reference/collectives/schedule.h"
+
+namespace arlab {
+
+/// A value while a schedule is written: what it is and where it is.
+struct Value {
+  ValueId id = kOwnInput;
+  Rank rank = 0;
+  ChunkId chunk = 0;
+  bool encoded = false;
+};
+
+/// Appends ops to a schedule. A mistake in an algorithm (a sum of values on two ranks, a raw value
+/// sent) throws std::logic_error at once.
+class ScheduleBuilder {
+ public:
+  /// Throws InvalidInput when the request is out of range.
+  ScheduleBuilder(std::string algorithm, const ScheduleRequest& request);
+
+  Rank world_size() const { return schedule_.world_size; }
+
+  /// Cuts a range (default: the whole tensor) into `parts` consecutive ranges of nearly equal size, at
+  /// multiples of the alignment. Ranges at the end are empty when there is too little to share.
+  std::vector<Chunk> split(std::uint64_t parts) const;
+  std::vector<Chunk> split(Chunk range, std::uint64_t parts) const;
+
+  /// Makes a non-empty range a chunk of the schedule.
+  ChunkId add_chunk(Chunk range);
+
+  /// The step of all ops that follow.
+  void at_step(std::uint32_t step) { step_ = step; }
+
+  /// The payload that a rank starts with.
+  Value input(Rank rank, ChunkId chunk) const { return {kOwnInput, rank, chunk, false}; }
+
+  Value encode(Value source);
+  /// The same bytes at `to`; a value that is there already does not move.
+  Value send(Value encoded, Rank to);
+  /// Sums values that are on one rank, in the order given.
+  Value reduce(std::span<const Value> addends, Start start);
+  /// The value ends in its rank's output, at the place of its chunk.
+  void output(Value value);
+
+  /// The schedule, its ops in step order.
+  Schedule finish();
+
+ private:
+  Value append(Op op, bool encoded);
+
+  Schedule schedule_;
+  std::uint32_t step_ = 0;
+};
+
+}  // namespace arlab

@@ -1,0 +1,37 @@
+// Element types of a payload: what a rank holds before encoding and after decoding.
+#pragma once
+
+#include <cstddef>
+#include <string_view>
+
+#include "reference/error.h"
+
+namespace arlab {
+
+enum class DType { fp16, bf16, fp32 };
+
+/// Bytes per element.
+constexpr std::size_t size_of(DType dtype) { return dtype == DType::fp32 ? 4 : 2; }
+
+/// The name as the command line spells it.
+constexpr std::string_view name_of(DType dtype) {
+  switch (dtype) {
+    case DType::fp16:
+      return "fp16";
+    case DType::bf16:
+      return "bf16";
+    case DType::fp32:
+      return "fp32";
+  }
+  return "?";
+}
+
+/// Throws InvalidInput for any other spelling.
+inline DType parse_dtype(std::string_view name) {
+  for (const DType dtype : {DType::fp16, DType::bf16, DType::fp32}) {
+    if (name == name_of(dtype)) return dtype;
+  }
+  fail("unknown dtype '{}': allowed are fp16, bf16, fp32", name);
+}
+
+}  // namespace arlab

@@ -1,0 +1,171 @@
+#include "reference/metrics/error.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "reference/formats/payload_arithmetic.h"
+#include "reference/parallel.h"
+
+namespace arlab {
+namespace {
+
+// Sums are formed per part and the parts added in order, so that threads cannot change a figure.
+constexpr std::size_t kPart = 65536;
+
+double element(DType dtype, const std::byte* at) {
+  if (dtype == DType::fp32) {
+    float value = 0;
+    std::memcpy(&value, at, sizeof(value));
+    return value;
+  }
+  std::uint16_t bits = 0;
+  std::memcpy(&bits, at, sizeof(bits));
+  return dtype == DType::fp16 ? half_to_float(bits) : bfloat16_to_float(bits);
+}
+
+std::size_t parts_of(std::size_t elements) { return (elements + kPart - 1) / kPart; }
+
+struct PartSums {
+  std::uint64_t elements = 0;
+  std::uint64_t non_finite_target = 0;
+  std::uint64_t non_finite_result = 0;
+  std::uint64_t lost = 0;
+  double max_abs_error = 0;
+  double error2 = 0;
+  double target2 = 0;         // of all compared elements
+  double finite_target2 = 0;  // of those with a finite result
+  double result2 = 0;
+  double dot = 0;
+};
+
+PartSums compare_part(std::span<const double> target, DType dtype, const std::byte* result) {
+  PartSums sums;
+  for (std::size_t i = 0; i < target.size(); ++i) {
+    const double t = target[i];
+    const double r = element(dtype, result + i * size_of(dtype));
+    if (!std::isfinite(r)) ++sums.non_finite_result;
+    if (!std::isfinite(t)) {
+      ++sums.non_finite_target;
+      continue;
+    }
+    ++sums.elements;
+    sums.target2 += t * t;
+    if (!std::isfinite(r)) {
+      ++sums.lost;
+      continue;
+    }
+    const double error = r - t;
+    sums.max_abs_error = std::max(sums.max_abs_error, std::abs(error));
+    sums.error2 += error * error;
+    sums.finite_target2 += t * t;
+    sums.result2 += r * r;
+    sums.dot += t * r;
+  }
+  return sums;
+}
+
+}  // namespace
+
+ExactSum exact_sum(DType dtype, std::size_t ranks, std::span<const std::byte> inputs,
+                   unsigned threads) {
+  const std::size_t bytes = size_of(dtype);
+  if (ranks == 0 || inputs.size() % (ranks * bytes) != 0) {
+    fail("exact sum: {} bytes are not {} ranks of {} elements", inputs.size(), ranks, name_of(dtype));
+  }
+  const std::size_t elements = inputs.size() / (ranks * bytes);
+  ExactSum sum{std::vector<double>(elements), 0};
+  std::vector<std::uint64_t> inexact(parts_of(elements), 0);
+  parallel_for(inexact.size(), threads, [&](unsigned, std::size_t part) {
+    for (std::size_t i = part * kPart; i < std::min(elements, (part + 1) * kPart); ++i) {
+      double total = 0;
+      bool rounded = false;
+      for (std::size_t rank = 0; rank < ranks; ++rank) {
+        // TwoSum (Knuth): the rounding error of an addition is itself a float64.
+        const double x = element(dtype, inputs.data() + (rank * elements + i) * bytes);
+        const double next = total + x;
+        const double x_part = next - total;
+        const double error = (total - (next - x_part)) + (x - x_part);
+        rounded |= std::isfinite(next) && error != 0;
+        total = next;
+      }
+      sum.values[i] = total;
+      inexact[part] += rounded ? 1 : 0;
+    }
+  });
+  for (const std::uint64_t count : inexact) sum.inexact += count;
+  return sum;
+}
+
+ErrorMetrics compare(std::span<const double> target, DType dtype, std::span<const std::byte> result,
+                     unsigned threads) {
+  if (result.size() != target.size() * size_of(dtype)) {
+    fail("compare: {} targets, but a result of {} bytes", target.size(), result.size());
+  }
+  std::vector<PartSums> parts(parts_of(target.size()));
+  parallel_for(parts.size(), threads, [&](unsigned, std::size_t part) {
+    const std::size_t begin = part * kPart;
+    const std::size_t count = std::min(kPart, target.size() - begin);
+    parts[part] =
+        compare_part(target.subspan(begin, count), dtype, result.data() + begin * size_of(dtype));
+  });
+  PartSums all;
+  for (const PartSums& part : parts) {
+    all.elements += part.elements;
+    all.non_finite_target += part.non_finite_target;
+    all.non_finite_result += part.non_finite_result;
+    all.lost += part.lost;
+    all.max_abs_error = std::max(all.max_abs_error, part.max_abs_error);
+    all.error2 += part.error2;
+    all.target2 += part.target2;
+    all.finite_target2 += part.finite_target2;
+    all.result2 += part.result2;
+    all.dot += part.dot;
+  }
+
+  ErrorMetrics metrics;
+  metrics.elements = all.elements;
+  metrics.non_finite_target = all.non_finite_target;
+  metrics.non_finite_result = all.non_finite_result;
+  metrics.lost = all.lost;
+  metrics.exact = all.lost == 0 && all.error2 == 0 && all.max_abs_error == 0;
+  if (all.error2 > 0 && all.finite_target2 > 0) {
+    metrics.finite_sqnr_db = 10 * std::log10(all.finite_target2 / all.error2);
+  }
+  if (all.result2 > 0 && all.finite_target2 > 0) {
+    metrics.cosine = all.dot / std::sqrt(all.finite_target2) / std::sqrt(all.result2);
+  }
+  if (all.lost == 0 && all.elements > 0) {
+    metrics.max_abs_error = all.max_abs_error;
+    metrics.rmse = std::sqrt(all.error2 / static_cast<double>(all.elements));
+    metrics.sqnr_db = metrics.finite_sqnr_db;
+  }
+  return metrics;
+}
+
+std::optional<RankDifference> first_rank_difference(DType dtype, std::size_t ranks,
+                                                    std::span<const std::byte> outputs) {
+  if (ranks == 0 || outputs.size() % (ranks * size_of(dtype)) != 0) {
+    fail("rank difference: {} bytes are not {} ranks of {} elements", outputs.size(), ranks,
+         name_of(dtype));
+  }
+  const std::size_t bytes = outputs.size() / ranks;
+  const auto first = outputs.first(bytes);
+  for (std::size_t rank = 1; rank < ranks; ++rank) {
+    const auto mine = outputs.subspan(rank * bytes, bytes);
+    if (bytes == 0 || std::memcmp(first.data(), mine.data(), bytes) == 0) continue;
+    const auto at = std::mismatch(first.begin(), first.end(), mine.begin()).first;
+    return RankDifference{rank, static_cast<std::size_t>(at - first.begin()) / size_of(dtype)};
+  }
+  return std::nullopt;
+}
+
+std::vector<double> to_double(DType dtype, std::span<const std::byte> elements) {
+  std::vector<double> values(elements.size() / size_of(dtype));
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    values[i] = element(dtype, elements.data() + i * size_of(dtype));
+  }
+  return values;
+}
+
+}  // namespace arlab

@@ -1,0 +1,33 @@
+// Tensors out of .safetensors files, the format of published model weights and activations.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "reference/tensors/tensor.h"
+
+namespace arlab {
+
+/// One tensor of a file, as the header describes it.
+struct SafetensorsEntry {
+  std::string name;
+  std::string dtype;               // as the file spells it: F16, BF16, F32, I64, ...
+  std::vector<std::size_t> shape;  // outermost axis first
+  std::uint64_t begin = 0;         // first byte, counted from the end of the header
+  std::uint64_t end = 0;           // one past the last byte
+};
+
+/// The tensors of a file in the order of their bytes. Throws InvalidInput (one line, with the
+/// file's name) for a malformed header, for byte ranges that do not cover the file exactly once,
+/// and for F16, BF16 and F32 tensors whose byte range is not what their shape needs.
+std::vector<SafetensorsEntry> list_safetensors(const std::filesystem::path& path);
+
+/// Reads one tensor (F16, BF16 or F32; dtype and shape come from the file). An empty name means the
+/// only tensor of the file. Throws InvalidInput as list_safetensors does, for a name that is not
+/// there or not given (the message lists the names), and for any other dtype.
+Tensor read_safetensors(const std::filesystem::path& path, std::string_view name);
+
+}  // namespace arlab

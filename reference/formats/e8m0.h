@@ -31,7 +31,8 @@ constexpr std::uint8_t e8m0_from_exponent(int exponent) {
 
 /// The nearest power of two; a tie (1.5 * 2^n) goes up, since the significand 1 is odd. Positive
 /// values below 2^-127 become 2^-127. What no code can stand for becomes NaN: zero, negative
-/// values, 1.5 * 2^127 and above, infinity, NaN. All as in ml_dtypes.
+/// values, 1.5 * 2^127 and above, infinity, NaN. As in ml_dtypes, except that version 0.6 rounds up
+/// all between 2^-127 and 1.5 * 2^-127, where fp32 is subnormal.
 constexpr std::uint8_t e8m0_from_float(float value) {
   const std::uint32_t bits = std::bit_cast<std::uint32_t>(value);
   constexpr std::uint32_t kOverflow = (254u << 23) | 0x400000;

@@ -70,49 +70,53 @@ class Bits {
   std::uint64_t word_;
 };
 
-/// One element of a block. All elements of a block see the same `block` word; `element` differs.
-using Kind = std::uint32_t (*)(const Layout& layout, std::uint64_t block, std::uint64_t element,
-                               std::size_t position);
+/// One element of a block, and the random words that it is made from.
+struct Element {
+  const Layout& layout;
+  std::uint64_t block;   // the same for all elements of the block
+  std::uint64_t own;     // of this element
+  std::size_t position;  // in the block
+};
 
-std::uint32_t ordinary(const Layout& layout, std::uint64_t, std::uint64_t element, std::size_t) {
-  return layout.rounded(standard_normal(element));
+/// Makes the bit pattern of an element.
+using Kind = std::uint32_t (*)(const Element& element);
+
+std::uint32_t ordinary(const Element& element) {
+  return element.layout.rounded(standard_normal(element.own));
 }
 
-std::uint32_t positive_zeros(const Layout&, std::uint64_t, std::uint64_t, std::size_t) { return 0; }
+std::uint32_t positive_zeros(const Element&) { return 0; }
 
-std::uint32_t signed_zeros(const Layout& layout, std::uint64_t, std::uint64_t element,
-                           std::size_t) {
-  return layout.pattern(Bits(element).take(1), 0, 0);
+std::uint32_t signed_zeros(const Element& element) {
+  return element.layout.pattern(Bits(element.own).take(1), 0, 0);
 }
 
-std::uint32_t subnormals(const Layout& layout, std::uint64_t, std::uint64_t element, std::size_t) {
-  Bits bits(element);
+std::uint32_t subnormals(const Element& element) {
+  Bits bits(element.own);
   const std::uint32_t sign = bits.take(1);
-  return layout.pattern(sign, 0, bits.take(23));
+  return element.layout.pattern(sign, 0, bits.take(23));
 }
 
-std::uint32_t smallest_normals(const Layout& layout, std::uint64_t, std::uint64_t element,
-                               std::size_t) {
-  return layout.pattern(Bits(element).take(1), 1, 0);
+std::uint32_t smallest_normals(const Element& element) {
+  return element.layout.pattern(Bits(element.own).take(1), 1, 0);
 }
 
-/// -L first, then n + 1/2 with n in [-L, L - 1], all times a power of two: an integer codec whose
+/// -L twice, then n + 1/2 with n in [-L, L - 1], all times a power of two: an integer codec whose
 /// scale is |min| / L has to round each of them from the middle. Exact in every dtype.
-std::uint32_t integer_ties(const Layout& layout, std::uint64_t block, std::uint64_t element,
-                           std::size_t position) {
+std::uint32_t integer_ties(const Element& element) {
   constexpr std::array<double, 4> kLevels = {4, 8, 32, 128};
-  Bits bits(block);
+  Bits bits(element.block);
   const double levels = kLevels[bits.take(2)];
   const double scale = portable_exp2(static_cast<double>(bits.take(4)) - 11);
-  const double n = std::floor(2 * levels * unit_interval(element)) - levels;
-  return layout.rounded(scale * (position < 2 ? -levels : n + 0.5));
+  const double n = std::floor(2 * levels * unit_interval(element.own)) - levels;
+  return element.layout.rounded(scale * (element.position < 2 ? -levels : n + 0.5));
 }
 
 /// Half way between two neighbours of a format with 1, 2 or 3 mantissa bits.
-std::uint32_t midpoints(const Layout& layout, std::uint64_t block, std::uint64_t element,
-                        std::size_t) {
-  const std::uint32_t kept = 1 + Bits(block).take(16) % 3;
-  Bits bits(element);
+std::uint32_t midpoints(const Element& element) {
+  const Layout& layout = element.layout;
+  const std::uint32_t kept = 1 + Bits(element.block).take(16) % 3;
+  Bits bits(element.own);
   const std::uint32_t sign = bits.take(1);
   const std::uint32_t exponent = layout.exponent_of_one() + bits.take(3) - 5;
   const std::uint32_t mantissa = bits.take(kept) * 2 + 1;
@@ -120,70 +124,66 @@ std::uint32_t midpoints(const Layout& layout, std::uint64_t block, std::uint64_t
 }
 
 /// Every element is +m or -m: the largest and the smallest have the same magnitude.
-std::uint32_t tied_extremes(const Layout& layout, std::uint64_t block, std::uint64_t element,
-                            std::size_t) {
-  Bits bits(block);
-  const std::uint32_t exponent = 1 + bits.take(16) % (layout.infinite_exponent() - 1);
-  return layout.pattern(Bits(element).take(1), exponent, bits.take(23));
+std::uint32_t tied_extremes(const Element& element) {
+  Bits bits(element.block);
+  const std::uint32_t exponent = 1 + bits.take(16) % (element.layout.infinite_exponent() - 1);
+  return element.layout.pattern(Bits(element.own).take(1), exponent, bits.take(23));
 }
 
-std::uint32_t same_value(const Layout& layout, std::uint64_t block, std::uint64_t, std::size_t) {
-  return layout.rounded(standard_normal(mix_bits(block)));
+std::uint32_t same_value(const Element& element) {
+  return element.layout.rounded(standard_normal(mix_bits(element.block)));
 }
 
 /// The largest binade: two of them overflow when added.
-std::uint32_t huge(const Layout& layout, std::uint64_t, std::uint64_t element, std::size_t) {
-  Bits bits(element);
+std::uint32_t huge(const Element& element) {
+  Bits bits(element.own);
   const std::uint32_t sign = bits.take(1);
-  return layout.pattern(sign, layout.infinite_exponent() - 1, bits.take(23));
+  return element.layout.pattern(sign, element.layout.infinite_exponent() - 1, bits.take(23));
 }
 
-std::uint32_t largest_finite(const Layout& layout, std::uint64_t, std::uint64_t element,
-                             std::size_t) {
-  return layout.pattern(Bits(element).take(1), layout.infinite_exponent() - 1,
+std::uint32_t largest_finite(const Element& element) {
+  const Layout& layout = element.layout;
+  return layout.pattern(Bits(element.own).take(1), layout.infinite_exponent() - 1,
                         layout.mantissa_mask());
 }
 
-std::uint32_t one_large(const Layout& layout, std::uint64_t block, std::uint64_t element,
-                        std::size_t position) {
-  const double scale = position == Bits(block).take(6) ? 1000 : 0.001;
-  return layout.rounded(scale * standard_normal(element));
+std::uint32_t one_large(const Element& element) {
+  const double scale = element.position == Bits(element.block).take(6) ? 1000 : 0.001;
+  return element.layout.rounded(scale * standard_normal(element.own));
 }
 
-std::uint32_t any_finite(const Layout& layout, std::uint64_t, std::uint64_t element, std::size_t) {
-  Bits bits(element);
+std::uint32_t any_finite(const Element& element) {
+  Bits bits(element.own);
   const std::uint32_t sign = bits.take(1);
-  const std::uint32_t exponent = bits.take(16) % layout.infinite_exponent();
-  return layout.pattern(sign, exponent, bits.take(23));
+  const std::uint32_t exponent = bits.take(16) % element.layout.infinite_exponent();
+  return element.layout.pattern(sign, exponent, bits.take(23));
 }
 
 /// Ordinary, but for one NaN with a random sign and payload.
-std::uint32_t one_nan(const Layout& layout, std::uint64_t block, std::uint64_t element,
-                      std::size_t position) {
-  Bits bits(block);
-  if (position != bits.take(6)) return ordinary(layout, block, element, position);
+std::uint32_t one_nan(const Element& element) {
+  const Layout& layout = element.layout;
+  Bits bits(element.block);
+  if (element.position != bits.take(6)) return ordinary(element);
   const std::uint32_t sign = bits.take(1);
   const std::uint32_t payload = 1 + bits.take(23) % layout.mantissa_mask();
   return layout.pattern(sign, layout.infinite_exponent(), payload);
 }
 
-std::uint32_t one_infinity(const Layout& layout, std::uint64_t block, std::uint64_t element,
-                           std::size_t position) {
-  Bits bits(block);
-  if (position != bits.take(6)) return ordinary(layout, block, element, position);
-  return layout.pattern(bits.take(1), layout.infinite_exponent(), 0);
+std::uint32_t one_infinity(const Element& element) {
+  Bits bits(element.block);
+  if (element.position != bits.take(6)) return ordinary(element);
+  return element.layout.pattern(bits.take(1), element.layout.infinite_exponent(), 0);
 }
 
-std::uint32_t all_infinities(const Layout& layout, std::uint64_t, std::uint64_t element,
-                             std::size_t) {
-  return layout.pattern(Bits(element).take(1), layout.infinite_exponent(), 0);
+std::uint32_t all_infinities(const Element& element) {
+  return element.layout.pattern(Bits(element.own).take(1), element.layout.infinite_exponent(), 0);
 }
 
-std::uint32_t any_non_finite(const Layout& layout, std::uint64_t, std::uint64_t element,
-                             std::size_t) {
-  Bits bits(element);
+/// NaNs, and rarely an infinity.
+std::uint32_t any_non_finite(const Element& element) {
+  Bits bits(element.own);
   const std::uint32_t sign = bits.take(1);
-  return layout.pattern(sign, layout.infinite_exponent(), bits.take(23));
+  return element.layout.pattern(sign, element.layout.infinite_exponent(), bits.take(23));
 }
 
 constexpr std::array<Kind, 13> kFiniteKinds = {
@@ -210,7 +210,7 @@ Fill adversarial(const SyntheticParameters& parameters, const Payload& payload) 
       const Kind kind = unit_interval(choice) < non_finite
                             ? kNonFiniteKinds[block >> 62]
                             : kFiniteKinds[(block >> 32) % kFiniteKinds.size()];
-      out[i] = kind(layout, block, elements.word(index), index % kBlock);
+      out[i] = kind({layout, block, elements.word(index), index % kBlock});
     }
   });
 }

@@ -24,13 +24,14 @@ fs::path temporary_beside(const fs::path& path) {
          fmt::format(".{}.{}-{}.part", path.filename().string(), ::getpid(), count++);
 }
 
-/// The file that writing to `path` means: the target of a symbolic link, else the path itself.
-fs::path target_of(const fs::path& path) {
+/// The file that writing to `path` means: what a symbolic link names in the end, else the path.
+fs::path target_of(fs::path path) {
+  constexpr int kMostLinks = 40;  // as the kernel counts
   std::error_code error;
-  if (!fs::is_symlink(path, error)) return path;
-  fs::path target = fs::weakly_canonical(path, error);
-  if (error) fail("cannot write {}: {}", path.string(), error.message());
-  return target;
+  for (int links = 0; links < kMostLinks && fs::is_symlink(path, error); ++links) {
+    path = path.parent_path() / fs::read_symlink(path, error);
+  }
+  return path;
 }
 
 /// Creates the file and writes all of it to the disk's cache. Returns 0 or the errno.
@@ -39,6 +40,7 @@ int write_new(const fs::path& path, std::initializer_list<std::span<const std::b
   if (file == nullptr) return errno;
   int error = 0;
   for (const auto piece : pieces) {
+    if (piece.empty()) continue;
     if (error == 0 && std::fwrite(piece.data(), 1, piece.size(), file) != piece.size()) {
       error = errno;
     }
@@ -61,6 +63,7 @@ InputFile::InputFile(fs::path path) : path_(std::move(path)) {
 }
 
 void InputFile::read(std::span<std::byte> into) {
+  if (into.empty()) return;
   if (into.size() > remaining_ ||
       std::fread(into.data(), 1, into.size(), file_.get()) != into.size()) {
     fail("{}: the file ends early: {} more bytes expected, {} found", name(), into.size(),

@@ -144,8 +144,8 @@ Header read_header(InputFile& file) {
   if (!std::string_view(start.data(), start.size()).starts_with(kMagic)) {
     fail("{}: not a .npy file: it does not start with \\x93NUMPY and a version", file.name());
   }
-  const int major = start[6];
-  const int minor = start[7];
+  const int major = static_cast<unsigned char>(start[6]);
+  const int minor = static_cast<unsigned char>(start[7]);
   if (major < 1 || major > 3 || minor != 0) {
     fail("{}: .npy version {}.{}: allowed are 1.0, 2.0 and 3.0", file.name(), major, minor);
   }

@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
-#include <utility>
+#include <tuple>
 
 #include "reference/tensors/file.h"
 
@@ -108,12 +108,14 @@ std::vector<SafetensorsEntry> read_header(InputFile& file) {
   std::string text(header_bytes, '\0');
   file.read(std::span(text));
 
+  const json header = parse_header(text, file.name());
   std::vector<SafetensorsEntry> entries;
-  for (const auto& [name, tensor] : parse_header(text, file.name()).items()) {
+  for (const auto& [name, tensor] : header.items()) {
     if (name != "__metadata__") entries.push_back(entry_of(name, tensor, file.name()));
   }
-  std::ranges::stable_sort(
-      entries, {}, [](const SafetensorsEntry& entry) { return std::pair(entry.begin, entry.end); });
+  std::ranges::sort(entries, {}, [](const SafetensorsEntry& entry) {
+    return std::tuple(entry.begin, entry.end, std::string_view(entry.name));
+  });
   check_ranges(entries, file.remaining(), file.name());
   return entries;
 }

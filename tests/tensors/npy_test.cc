@@ -58,8 +58,8 @@ TEST(Npy, ReadsScalarsEmptyArraysAndOneAxisInFortranOrder) {
 TEST(Npy, ReadsVersions2And3AndAnyOrderOfKeys) {
   const std::string text = "{\"shape\":(2,),'fortran_order':False,'descr':\"<f2\"}   ";
   for (const char version : {'\x02', '\x03'}) {
-    const std::string bytes = "\x93NUMPY"s + version + '\0' + static_cast<char>(text.size()) +
-                              "\0\0\0"s + text + "abcd";
+    const std::string bytes =
+        "\x93NUMPY"s + version + '\0' + static_cast<char>(text.size()) + "\0\0\0"s + text + "abcd";
     EXPECT_EQ(read(bytes, DType::fp16).element_count(), 2u);
   }
 }
@@ -69,9 +69,9 @@ TEST(Npy, WritesWhatNumpyWrites) {
   const Tensor tensor = tensor_from_floats(DType::bf16, {2}, std::vector<float>{1, -2});
   write_npy(directory / "out.npy", tensor);
   const std::string dictionary = "{'descr': '<u2', 'fortran_order': False, 'shape': (2,), }";
-  EXPECT_EQ(bytes_of(directory / "out.npy"),
-            "\x93NUMPY\x01\x00\x76\x00"s + dictionary +
-                std::string(117 - dictionary.size(), ' ') + "\n\x80\x3f\x00\xc0"s);
+  EXPECT_EQ(bytes_of(directory / "out.npy"), "\x93NUMPY\x01\x00\x76\x00"s + dictionary +
+                                                 std::string(117 - dictionary.size(), ' ') +
+                                                 "\n\x80\x3f\x00\xc0"s);
   EXPECT_EQ(directory.file_count(), 1u);
 }
 
@@ -127,9 +127,10 @@ TEST(Npy, TheFileMustBeAsLongAsTheHeaderSays) {
             "shape '(2,)' of fp32 needs 8 bytes after the header, 7 are there");
   EXPECT_EQ(refusal(npy(header("<f4", "(2,)"), 9), DType::fp32),
             "shape '(2,)' of fp32 needs 8 bytes after the header, 9 are there");
-  EXPECT_EQ(refusal(npy(header("<f4", "(1000000000, 1000000)"), 8), DType::fp32),
-            "shape '(1000000000, 1000000)' of fp32 needs 4000000000000000 bytes after the header, 8 "
-            "are there");
+  EXPECT_EQ(
+      refusal(npy(header("<f4", "(1000000000, 1000000)"), 8), DType::fp32),
+      "shape '(1000000000, 1000000)' of fp32 needs 4000000000000000 bytes after the header, 8 "
+      "are there");
   EXPECT_EQ(refusal(npy(header("<f4", "(4294967296, 4294967296)"), 0), DType::fp32),
             "shape '(4294967296, 4294967296)' of fp32 needs more than 2^63 bytes after the header, "
             "0 are there");
@@ -186,9 +187,7 @@ TEST(Npy, EveryTruncationIsRefused) {
 }
 
 TEST(Npy, WritingIsRefusedWhereThereIsNoDirectory) {
-  EXPECT_EQ(message_of([] {
-              write_npy("/nowhere/out.npy", Tensor());
-            }),
+  EXPECT_EQ(message_of([] { write_npy("/nowhere/out.npy", Tensor()); }),
             "cannot write /nowhere/out.npy: No such file or directory");
 }
 

@@ -26,7 +26,8 @@ TEST(PortableMath, LogIsAccurate) {
     const double wide = std::ldexp(0.5 + unit / 2, static_cast<int>(random() % 2000) - 1000);
     const double near_one = 1 + (unit - 0.5) * std::ldexp(1.0, -static_cast<int>(random() % 40));
     for (const double x : {unit, wide, near_one}) {
-      if (x != 1) worst = std::max(worst, relative_error(portable_log(x), std::log((long double)x)));
+      if (x != 1)
+        worst = std::max(worst, relative_error(portable_log(x), std::log((long double)x)));
     }
   }
   EXPECT_LT(worst, 6e-16);

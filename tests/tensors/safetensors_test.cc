@@ -18,10 +18,9 @@ std::string safetensors(const std::string& json, std::size_t data_bytes) {
   return file;
 }
 
-const std::string kTwo =
-    R"({"__metadata__":{"format":"pt"},)"
-    R"("b":{"dtype":"F32","shape":[2],"data_offsets":[8,16]},)"
-    R"("a":{"dtype":"BF16","shape":[2,2],"data_offsets":[0,8]}})";
+const std::string kTwo = R"({"__metadata__":{"format":"pt"},)"
+                         R"("b":{"dtype":"F32","shape":[2],"data_offsets":[8,16]},)"
+                         R"("a":{"dtype":"BF16","shape":[2,2],"data_offsets":[0,8]}})";
 
 std::string refusal(const std::string& bytes, std::string_view name = "") {
   const TemporaryDirectory directory;
@@ -94,9 +93,10 @@ TEST(Safetensors, ByteRangesMustFit) {
             "the tensors end at byte 4 of 5 bytes of data");
   EXPECT_EQ(refusal(safetensors(one("[2]", "[1,5]"), 5)),
             "tensor 'x': its bytes are 1 to 5: allowed is from 0, and at most to 5");
-  EXPECT_EQ(refusal(safetensors(one("[2]", "[0,18446744073709551615]"), 4)),
-            "tensor 'x': its bytes are 0 to 18446744073709551615: allowed is from 0, and at most to "
-            "4");
+  EXPECT_EQ(
+      refusal(safetensors(one("[2]", "[0,18446744073709551615]"), 4)),
+      "tensor 'x': its bytes are 0 to 18446744073709551615: allowed is from 0, and at most to "
+      "4");
   EXPECT_EQ(refusal(safetensors(one("[3]", "[0,4]"), 4)),
             "tensor 'x': 4 bytes are not what F16 '(3,)' needs");
   EXPECT_EQ(refusal(safetensors(one("[4611686018427387904,4]", "[0,0]"), 0)),
@@ -108,7 +108,8 @@ TEST(Safetensors, ByteRangesMustFit) {
 }
 
 TEST(Safetensors, MalformedEntriesAreRefused) {
-  const std::string shape = "tensor 'x': 'shape' is missing or not an array of non-negative integers";
+  const std::string shape =
+      "tensor 'x': 'shape' is missing or not an array of non-negative integers";
   const std::string offsets = "tensor 'x': 'data_offsets' is missing or not two integers";
   const auto entry = [](const std::string& json) {
     return refusal(safetensors(R"({"x":)" + json + "}", 0));
@@ -133,8 +134,7 @@ TEST(Safetensors, MalformedHeadersAreRefused) {
   EXPECT_EQ(refusal(safetensors("", 0)), "the .safetensors header is not a JSON object");
   EXPECT_EQ(refusal(safetensors("[]", 0)), "the .safetensors header is not a JSON object");
   EXPECT_EQ(refusal(safetensors(R"({"x":)", 0)), "the .safetensors header is not a JSON object");
-  EXPECT_EQ(refusal(safetensors(R"({"x":1,"x":1})", 0)),
-            "the .safetensors header names 'x' twice");
+  EXPECT_EQ(refusal(safetensors(R"({"x":1,"x":1})", 0)), "the .safetensors header names 'x' twice");
   EXPECT_EQ(refusal(safetensors(R"({"x":{"shape":[[1]]}})", 0)),
             "the .safetensors header nests too deep");
   EXPECT_EQ(refusal(safetensors(std::string(1000000, '['), 0)),

@@ -69,8 +69,7 @@ TEST(Tensor, AccessAsAnotherTypeIsRefused) {
   Tensor tensor = make_tensor(DType::fp16, {1});
   EXPECT_EQ(message_of([&] { tensor.floats(); }), "a tensor of dtype fp16 has no fp32 elements");
   tensor = make_tensor(DType::fp32, {1});
-  EXPECT_EQ(message_of([&] { tensor.bits16(); }),
-            "a tensor of dtype fp32 has no 16-bit patterns");
+  EXPECT_EQ(message_of([&] { tensor.bits16(); }), "a tensor of dtype fp32 has no 16-bit patterns");
 }
 
 TEST(Tensor, ImpossibleSizesAreRefused) {
@@ -124,8 +123,9 @@ TEST(File, OnlyRegularFilesAreRead) {
             "cannot read /dev/zero: not a regular file");
   InputFile file(directory.write("short", "abc"));
   std::string text(4, ' ');
-  EXPECT_NE(message_of([&] { file.read(std::span(text)); })
-                .find("the file ends early: 4 more bytes expected, 3 found"),
+  EXPECT_NE(message_of([&] {
+              file.read(std::span(text));
+            }).find("the file ends early: 4 more bytes expected, 3 found"),
             std::string::npos);
 }
 

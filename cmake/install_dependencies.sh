@@ -1,0 +1,50 @@
+#!/usr/bin/env bash
+# Installs what arlab needs on Debian 12 or Ubuntu 24.04 and later: packages of the distribution for C++,
+# and Python packages in .venv inside the project. Does nothing that is done already.
+#
+#   cmake/install_dependencies.sh [test]     with "test": also what only the tests need
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+packages=(
+  build-essential cmake ninja-build ca-certificates
+  libfmt-dev nlohmann-json3-dev libtomlplusplus-dev libcli11-dev
+  python3 python3-venv
+)
+if [[ ${1:-} == test ]]; then
+  packages+=(libgtest-dev clang-14 clang-tidy-14 clang-format-14)
+fi
+
+say() { printf '== %s\n' "$*" >&2; }
+die() { printf 'error: %s\n' "$*" >&2; exit 1; }
+
+missing=()
+for package in "${packages[@]}"; do
+  [[ $(dpkg-query -W -f='${db:Status-Status}' "$package" 2>/dev/null) == installed ]] || missing+=("$package")
+done
+if ((${#missing[@]})); then
+  command -v apt-get >/dev/null ||
+    die "these packages are missing and apt-get is not here to install them: ${missing[*]}"
+  sudo=()
+  if [[ $(id -u) != 0 ]]; then
+    command -v sudo >/dev/null || die "run this once as root, then start again: apt-get install ${missing[*]}"
+    sudo=(sudo)
+  fi
+  say "installing ${missing[*]}"
+  "${sudo[@]}" apt-get update -qq
+  "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null ||
+    die "apt-get install failed; see above"
+fi
+
+# The stamp holds what was installed, so that a change of requirements.txt is noticed.
+stamp=.venv/requirements.installed
+if ! cmp -s requirements.txt "$stamp"; then
+  say "installing the Python packages of requirements.txt into .venv"
+  # The distribution's Python: the one that python3-venv belongs to.
+  [[ -x .venv/bin/python ]] || /usr/bin/python3 -m venv .venv ||
+    die "the virtual environment .venv could not be made; remove .venv and start again"
+  .venv/bin/python -m pip install --quiet --disable-pip-version-check -r requirements.txt ||
+    die "pip could not install the packages of requirements.txt; is a package index reachable?"
+  cp requirements.txt "$stamp"
+fi
+say "dependencies are installed"

@@ -1,0 +1,98 @@
+// arlab encode, arlab decode: exact wire bytes of one rank's tensor, and back.
+
+#include "experiments/cli/commands.h"
+#include "experiments/cli/options.h"
+#include "experiments/cli/tensor_source.h"
+#include "reference/codecs/registry.h"
+#include "reference/tensors/file.h"
+#include "reference/tensors/npy.h"
+
+namespace arlab::cli {
+namespace {
+
+struct CodecFiles {
+  std::string codec;
+  std::string dtype = "fp16";
+  std::string in;
+  std::string out;
+  Format format = Format::table;
+
+  void add_to(CLI::App& command, const char* in_help, const char* out_help) {
+    command.add_option("--codec", codec, "Codec (see arlab list codecs)")->required();
+    command.add_option("--dtype", dtype, "fp16, bf16 or fp32 [fp16]");
+    command.add_option("IN", in, in_help)->required();
+    command.add_option("OUT", out, out_help)->required();
+    add_format(command, format);
+  }
+
+  Report report(const char* schema, std::size_t elements, std::size_t wire_bytes) const {
+    nlohmann::ordered_json bits = nullptr;
+    if (elements != 0) bits = 8.0 * static_cast<double>(wire_bytes) / static_cast<double>(elements);
+    return {schema,
+            {{"codec", codec},
+             {"dtype", dtype},
+             {"elements", elements},
+             {"wire_bytes", wire_bytes},
+             {"wire_bits_per_element", bits},
+             {"out", out}}};
+  }
+};
+
+struct EncodeCommand : CodecFiles {
+  void run() const {
+    const CodecPtr c = find_codec(codec);
+    const DType type = parse_dtype(dtype);
+    require_folder_of(out);
+    const Tensor input = read_tensor(in, "", type);
+    std::vector<std::byte> wire(c->wire_bytes(type, input.element_count()));
+    EncodeCounts counts;
+    c->encode(type, input.bytes(), wire, &counts);
+    write_file(out, {wire});
+    Report result = report("arlab.encode/1", input.element_count(), wire.size());
+    result.fields.push_back({"clamped", counts.clamped, "elements beyond the code range"});
+    print(result, format);
+  }
+};
+
+struct DecodeCommand : CodecFiles {
+  std::string elements;
+
+  void run() const {
+    const CodecPtr c = find_codec(codec);
+    const DType type = parse_dtype(dtype);
+    require_folder_of(out);
+    InputFile file{std::filesystem::path(in)};
+    std::vector<std::byte> wire(file.remaining());
+    file.read(std::span<std::byte>(wire));
+    const std::size_t most = c->elements_of_wire(type, wire.size());
+    const std::size_t count = elements.empty() ? most : parse_count(elements, "--elements");
+    if (count > most || c->wire_bytes(type, count) != wire.size()) {
+      fail("{}: {} bytes are not the wire of {} elements by {}: that would be {} bytes", in,
+           wire.size(), count, codec, c->wire_bytes(type, count));
+    }
+    Tensor output = make_tensor(type, {count});
+    c->decode(type, wire, output.bytes());
+    write_npy(out, output);
+    print(report("arlab.decode/1", count, wire.size()), format);
+  }
+};
+
+}  // namespace
+
+void add_encode(CLI::App& app) {
+  auto command = std::make_shared<EncodeCommand>();
+  CLI::App* sub = app.add_subcommand("encode", "Write the wire bytes of a tensor");
+  command->add_to(*sub, "Tensor of any shape, taken as flat (.npy)", "Wire bytes");
+  sub->callback([command] { command->run(); });
+}
+
+void add_decode(CLI::App& app) {
+  auto command = std::make_shared<DecodeCommand>();
+  CLI::App* sub = app.add_subcommand("decode", "Turn wire bytes into a tensor");
+  command->add_to(*sub, "Wire bytes", "Flat tensor (.npy)");
+  sub->add_option("--elements", command->elements,
+                  "Elements to decode [the largest count that the wire size allows]");
+  sub->callback([command] { command->run(); });
+}
+
+}  // namespace arlab::cli

@@ -1,0 +1,104 @@
+// arlab list: what there is.
+
+#include "experiments/cli/commands.h"
+#include "experiments/cli/options.h"
+#include "reference/codecs/registry.h"
+#include "reference/tensors/synthetic.h"
+#include "sim/topology/topology.h"
+
+namespace arlab::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+template <class Items, class TextOf>
+std::string join(const Items& items, TextOf text_of) {
+  std::string text;
+  for (const auto& item : items) {
+    if (!text.empty()) text += ", ";
+    text += text_of(item);
+  }
+  return text;
+}
+
+Report list_codecs() {
+  Report report{"arlab.list.codecs/1", {}, "codecs"};
+  report.rows.columns = {"name", "wire_bits_per_element", "block", "alignment", "dtypes", "encode_ops_per_element",
+                         "decode_ops_per_element", "summary", "source"};
+  for (const std::string& name : listed_codecs()) {
+    const CodecPtr codec = find_codec(name);
+    const CodecInfo& info = codec->info();
+    constexpr std::size_t kMany = std::size_t{1} << 20;  // a whole number of every alignment
+    const double bits = 8.0 * static_cast<double>(codec->wire_bytes(info.dtypes.front(), kMany)) / kMany;
+    report.rows.rows.push_back(
+        {name, bits, info.block,
+         info.alignment == kWholeTensor ? Json("whole tensor") : Json(info.alignment),
+         join(info.dtypes, [](DType dtype) { return std::string(name_of(dtype)); }),
+         info.cost.encode_ops_per_element, info.cost.decode_ops_per_element, info.summary, info.source});
+  }
+  return report;
+}
+
+Report list_algorithms() {
+  Report report{"arlab.list.algorithms/1", {}, "algorithms"};
+  report.rows.columns = {"name", "summary", "options_and_defaults", "source"};
+  for (const Algorithm& algorithm : all_algorithms()) {
+    report.rows.rows.push_back(
+        {algorithm.name, algorithm.summary,
+         join(algorithm.options,
+              [](const AlgorithmOption& o) { return fmt::format("--{} {}", o.name, o.default_value); }),
+         algorithm.source});
+  }
+  return report;
+}
+
+Report list_topologies() {
+  Report report{"arlab.list.topologies/1", {}, "topologies"};
+  report.rows.columns = {"name", "ranks", "kind", "summary"};
+  for (const std::string& name : listed_topologies()) {
+    const Topology topology = find_topology(name);
+    report.rows.rows.push_back(
+        {name, topology.ranks.value, std::string(name_of(topology.kind)), topology.summary});
+  }
+  report.rows.rows.push_back({"full:N", "any", "full mesh", "generated: a link per pair of ranks"});
+  report.rows.rows.push_back({"ring:N", "any", "ring", "generated: links between neighbours only"});
+  report.rows.rows.push_back({"PATH.toml", "any", "any", "your own machine; see sim/topology/machines"});
+  return report;
+}
+
+Report list_inputs() {
+  Report report{"arlab.list.inputs/1", {}, "inputs"};
+  report.rows.columns = {"name", "parameters_and_defaults", "summary"};
+  for (const SyntheticDistribution& distribution : list_synthetic()) {
+    report.rows.rows.push_back(
+        {std::string(distribution.name),
+         join(distribution.parameters,
+              [](const SyntheticParameter& p) { return fmt::format("{}={}", p.name, p.default_value); }),
+         std::string(distribution.description)});
+  }
+  report.rows.rows.push_back({"FILE.npy", "", "[ranks, ...] float16, float32, or uint16 patterns of --dtype"});
+  report.rows.rows.push_back({"FILE.safetensors", "", "[ranks, ...] F16, BF16 or F32; --tensor NAME"});
+  return report;
+}
+
+}  // namespace
+
+void add_list(CLI::App& app) {
+  struct ListCommand {
+    std::string what;
+    Format format = Format::table;
+  };
+  auto command = std::make_shared<ListCommand>();
+  CLI::App* sub = app.add_subcommand("list", "What there is: codecs, algorithms, topologies or inputs");
+  sub->add_option("WHAT", command->what, "codecs, algorithms, topologies or inputs")->required();
+  add_format(*sub, command->format);
+  sub->callback([command] {
+    if (command->what == "codecs") return print(list_codecs(), command->format);
+    if (command->what == "algorithms") return print(list_algorithms(), command->format);
+    if (command->what == "topologies") return print(list_topologies(), command->format);
+    if (command->what == "inputs") return print(list_inputs(), command->format);
+    fail("cannot list '{}': allowed are codecs, algorithms, topologies, inputs", command->what);
+  });
+}
+
+}  // namespace arlab::cli

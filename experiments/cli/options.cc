@@ -1,0 +1,179 @@
+#include "experiments/cli/options.h"
+
+#include <unistd.h>
+
+#include <cctype>
+#include <charconv>
+#include <cstdio>
+#include <filesystem>
+
+#include "reference/collectives/check.h"
+#include "reference/collectives/schedule_json.h"
+#include "reference/tensors/file.h"
+
+namespace arlab::cli {
+
+std::uint64_t parse_count(const std::string& text, const std::string& what) {
+  std::uint64_t value = 0;
+  const char* end = text.data() + text.size();
+  const auto [rest, error] = std::from_chars(text.data(), end, value);
+  int shift = -1;
+  if (error == std::errc() && rest == end) shift = 0;
+  if (error == std::errc() && rest + 1 == end) {
+    switch (std::toupper(static_cast<unsigned char>(*rest))) {
+      case 'K':
+        shift = 10;
+        break;
+      case 'M':
+        shift = 20;
+        break;
+      case 'G':
+        shift = 30;
+        break;
+      default:
+        break;
+    }
+  }
+  if (shift < 0 || value == 0 || value > (UINT64_MAX >> shift)) {
+    fail("{} is {}: allowed is a positive integer, with K, M or G for 2^10, 2^20, 2^30", what,
+         quote(text));
+  }
+  return value << shift;
+}
+
+void add_format(CLI::App& command, Format& format, Format default_format) {
+  format = default_format;
+  const std::vector<std::pair<std::string, Format>> names = {
+      {"table", Format::table}, {"json", Format::json}, {"csv", Format::csv}};
+  command
+      .add_option_function<std::string>(
+          "--format",
+          [&format, names](const std::string& text) {
+            for (const auto& [name, value] : names) {
+              if (name == text) {
+                format = value;
+                return;
+              }
+            }
+            throw CLI::ValidationError("--format",
+                                       fmt::format("{}: allowed are table, json, csv", quote(text)));
+          },
+          fmt::format("Output: table, json or csv [{}]",
+                      names[static_cast<std::size_t>(default_format)].first))
+      ->type_name("FORMAT");
+}
+
+void print(const Report& report, Format format) {
+  const std::string text = render(report, format);
+  std::fwrite(text.data(), 1, text.size(), stdout);
+}
+
+void ScheduleOptions::add_to(CLI::App& command) {
+  auto* by_name = command.add_option("--algorithm", algorithm, "Algorithm (see arlab list algorithms)");
+  auto* by_file = command.add_option("--schedule", file, "Schedule as JSON (from arlab schedule, or your own)");
+  by_name->excludes(by_file);
+  command.add_option("--own", own, "Own contribution of a reducing rank: encoded or exact");
+  command.add_option("--forward", forward, "ring: all-gather bytes unchanged or reencoded");
+  command.add_option("--group-size", group_size,
+                     "Ranks per group: for hierarchical algorithms, and for cross-group volume");
+  command.add_option("--micro-chunks", micro_chunks, "hierarchical_pipelined: micro-chunks per chunk");
+}
+
+Schedule read_schedule(const std::string& path) {
+  InputFile input{std::filesystem::path(path)};
+  std::string text(input.remaining(), '\0');
+  input.read(std::span<char>(text));
+  nlohmann::ordered_json json;
+  try {
+    json = nlohmann::ordered_json::parse(text);
+  } catch (const nlohmann::json::exception& error) {
+    fail("{}: not JSON: {}", path, error.what());
+  }
+  try {
+    return schedule_from_json(json);
+  } catch (const InvalidInput& error) {
+    fail("{}: {}", path, error.what());
+  }
+}
+
+Schedule ScheduleOptions::make(Rank world_size, std::uint64_t elements,
+                               std::uint64_t alignment) const {
+  Schedule schedule;
+  if (!file.empty()) {
+    if (!own.empty() || !forward.empty() || micro_chunks) {
+      fail("--own, --forward and --micro-chunks belong to --algorithm; {} is fixed already", file);
+    }
+    schedule = read_schedule(file);
+    if (world_size != 0 && schedule.world_size != world_size) {
+      fail("{} is for {} ranks, not {}", file, schedule.world_size, world_size);
+    }
+    if (elements != 0 && schedule.elements != elements) {
+      fail("{} is for {} elements per rank, not {}", file, schedule.elements, elements);
+    }
+  } else {
+    if (algorithm.empty()) fail("name the --algorithm (see arlab list algorithms) or a --schedule");
+    ScheduleRequest request{.world_size = world_size, .elements = elements, .alignment = alignment};
+    if (own == "encoded") {
+      request.options.own = OwnContribution::encoded;
+    } else if (own == "exact") {
+      request.options.own = OwnContribution::exact;
+    } else if (!own.empty()) {
+      fail("--own is {}: allowed are encoded, exact", quote(own));
+    }
+    if (forward == "unchanged") {
+      request.options.forward = Forward::unchanged;
+    } else if (forward == "reencoded") {
+      request.options.forward = Forward::reencoded;
+    } else if (!forward.empty()) {
+      fail("--forward is {}: allowed are unchanged, reencoded", quote(forward));
+    }
+    request.options.group_size = group_size;
+    request.options.micro_chunks = micro_chunks;
+    schedule = make_schedule(algorithm, request);
+  }
+  require_correct(schedule);
+  return schedule;
+}
+
+Rank ScheduleOptions::volume_group_size(Rank world_size) const {
+  return group_size.value_or(default_group_size(world_size));
+}
+
+void ExecutionOptions::add_to(CLI::App& command) {
+  command.add_option("--accumulate", accumulate,
+                     "Sums in the payload's dtype (native) or in fp32, rounded once [native]");
+  command.add_option("--threads", threads, "Threads; 0 is all. The result never depends on it [0]")
+      ->check(CLI::Range(0U, 1024U));
+}
+
+ExecuteOptions ExecutionOptions::make() const {
+  ExecuteOptions options;
+  if (accumulate == "fp32") {
+    options.accumulate = Accumulate::fp32;
+  } else if (accumulate != "native") {
+    fail("--accumulate is {}: allowed are native, fp32", quote(accumulate));
+  }
+  options.threads = threads;
+  options.count = true;
+  return options;
+}
+
+void require_memory(std::uint64_t bytes, const std::string& what) {
+  const long pages = sysconf(_SC_PHYS_PAGES);
+  const long page_bytes = sysconf(_SC_PAGE_SIZE);
+  if (pages <= 0 || page_bytes <= 0) return;
+  const std::uint64_t physical = static_cast<std::uint64_t>(pages) * static_cast<std::uint64_t>(page_bytes);
+  if (bytes > physical) {
+    const auto gib = [](std::uint64_t b) { return static_cast<double>(b) / (1ULL << 30); };
+    fail("{} needs about {:.1f} GiB of memory; this machine has {:.1f} GiB", what, gib(bytes), gib(physical));
+  }
+}
+
+void require_folder_of(const std::string& path) {
+  const std::filesystem::path folder = std::filesystem::path(path).parent_path();
+  if (!folder.empty() && !std::filesystem::is_directory(folder)) {
+    fail("cannot write {}: there is no folder {}", path, folder.string());
+  }
+}
+
+}  // namespace arlab::cli

@@ -1,0 +1,63 @@
+// Options that several commands share.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "experiments/cli/report.h"
+#include "reference/codecs/codec.h"
+#include "reference/collectives/algorithm.h"
+#include "reference/collectives/executor.h"
+
+namespace arlab::cli {
+
+/// A count with an optional binary suffix: 4096, 64K, 1M, 2G. Throws InvalidInput naming `what`.
+std::uint64_t parse_count(const std::string& text, const std::string& what);
+
+/// --format table|json|csv, for every command.
+void add_format(CLI::App& command, Format& format, Format default_format = Format::table);
+
+/// Prints to stdout.
+void print(const Report& report, Format format);
+
+/// --algorithm or --schedule, and the options of algorithms.
+struct ScheduleOptions {
+  std::string algorithm;
+  std::string file;
+  std::string own;
+  std::string forward;
+  std::optional<Rank> group_size;
+  std::optional<std::uint32_t> micro_chunks;
+
+  void add_to(CLI::App& command);
+
+  /// The schedule asked for, checked: a correct all-reduce for this world size and element count.
+  /// `world_size` 0 and `elements` 0 take what a schedule file says.
+  Schedule make(Rank world_size, std::uint64_t elements, std::uint64_t alignment) const;
+
+  /// Group size for volume classes: the one asked for, else the algorithm's default.
+  Rank volume_group_size(Rank world_size) const;
+};
+
+/// Reads and parses a schedule file. Throws InvalidInput with the file's name.
+Schedule read_schedule(const std::string& path);
+
+/// --accumulate and --threads.
+struct ExecutionOptions {
+  std::string accumulate = "native";
+  unsigned threads = 0;
+
+  void add_to(CLI::App& command);
+  ExecuteOptions make() const;
+};
+
+/// Throws InvalidInput when `bytes` are more than this machine has; `what` says for what.
+void require_memory(std::uint64_t bytes, const std::string& what);
+
+/// Throws InvalidInput unless the file's folder exists, so that long work is not done in vain.
+void require_folder_of(const std::string& path);
+
+}  // namespace arlab::cli

@@ -1,0 +1,68 @@
+// arlab reduce: runs the reference on data; output of every rank, error, wire volume, counts.
+
+#include "experiments/cli/commands.h"
+#include "experiments/cli/options.h"
+#include "experiments/cli/reduction.h"
+#include "experiments/cli/tensor_source.h"
+#include "reference/codecs/registry.h"
+#include "reference/tensors/npy.h"
+
+namespace arlab::cli {
+namespace {
+
+struct ReduceCommand {
+  ScheduleOptions schedule;
+  ExecutionOptions execution;
+  TensorSource source;
+  std::string codec;
+  std::string out;
+  Format format = Format::table;
+
+  void run() const {
+    const CodecPtr c = find_codec(codec);
+    const ExecuteOptions options = execution.make();
+    if (!out.empty()) require_folder_of(out);
+    const Tensor inputs = source.load();
+    if (inputs.elements_per_rank() == 0) fail("{}: there are no elements to reduce", source.name());
+    // Inputs, outputs, the exact sum and the uncompressed result.
+    require_memory(2 * inputs.bytes().size() + 16 * inputs.elements_per_rank(), "this reduce");
+    const auto world_size = static_cast<Rank>(inputs.ranks());
+    const Schedule s = schedule.make(world_size, inputs.elements_per_rank(), c->info().alignment);
+    const ExactSum exact = exact_sum(inputs.dtype, inputs.ranks(), inputs.bytes(), options.threads);
+    const Reduction reduction = run_reduction(s, *c, inputs, exact, options);
+    if (!out.empty()) write_npy(out, reduction.outputs);
+
+    const Volume volume = volume_of(s, schedule.volume_group_size(world_size));
+    Report report{"arlab.reduce/1"};
+    report.fields = {
+        {"algorithm", s.algorithm},
+        {"codec", c->name()},
+        {"ranks", world_size},
+        {"dtype", std::string(name_of(inputs.dtype))},
+        {"elements", inputs.elements_per_rank(), "per rank"},
+        {"input", source.name()},
+        {"accumulate", execution.accumulate},
+    };
+    const std::vector<Field> figures = reduction_fields(reduction, exact);
+    report.fields.insert(report.fields.end(), figures.begin(), figures.end());
+    report.fields.push_back({"volume_total", volume.total, "payloads of one rank, all links"});
+    report.fields.push_back({"provenance", "exact", "every figure is computed from the bits, none is a model's"});
+    print(report, format);
+  }
+};
+
+}  // namespace
+
+void add_reduce(CLI::App& app) {
+  auto command = std::make_shared<ReduceCommand>();
+  CLI::App* sub = app.add_subcommand("reduce", "Run an all-reduce in the bit-exact reference");
+  command->schedule.add_to(*sub);
+  sub->add_option("--codec", command->codec, "Codec (see arlab list codecs)")->required();
+  command->source.add_to(*sub);
+  command->execution.add_to(*sub);
+  sub->add_option("--out", command->out, "Write the output of every rank, the input's shape, as .npy");
+  add_format(*sub, command->format);
+  sub->callback([command] { command->run(); });
+}
+
+}  // namespace arlab::cli

@@ -1,0 +1,128 @@
+#include "experiments/cli/report.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace arlab::cli {
+
+using Json = nlohmann::ordered_json;
+
+std::string cell_text(const Json& cell) {
+  if (cell.is_null()) return "-";
+  if (cell.is_boolean()) return cell.get<bool>() ? "yes" : "no";
+  if (cell.is_string()) return cell.get<std::string>();
+  if (cell.is_number_float()) return fmt::format("{:.6g}", cell.get<double>());
+  return cell.dump();
+}
+
+std::string render_text(const Table& table) {
+  const std::size_t columns = table.columns.size();
+  std::vector<std::size_t> width(columns, 0);
+  std::vector<bool> numeric(columns, true);
+  for (std::size_t c = 0; c < columns; ++c) {
+    width[c] = table.columns[c].size();
+    for (const auto& row : table.rows) {
+      width[c] = std::max(width[c], cell_text(row[c]).size());
+      numeric[c] = numeric[c] && (row[c].is_number() || row[c].is_null());
+    }
+  }
+  std::string text;
+  const auto line = [&](const auto& cell_of) {
+    std::string out;
+    for (std::size_t c = 0; c < columns; ++c) {
+      if (c > 0) out += "  ";
+      out += numeric[c] ? fmt::format("{:>{}}", cell_of(c), width[c])
+                        : fmt::format("{:<{}}", cell_of(c), width[c]);
+    }
+    out.erase(out.find_last_not_of(' ') + 1);
+    text += out + '\n';
+  };
+  line([&](std::size_t c) { return table.columns[c]; });
+  line([&](std::size_t c) { return std::string(width[c], '-'); });
+  for (const auto& row : table.rows) {
+    line([&](std::size_t c) { return cell_text(row[c]); });
+  }
+  return text;
+}
+
+std::string csv_line(const std::vector<Json>& cells) {
+  std::string line;
+  for (std::size_t c = 0; c < cells.size(); ++c) {
+    if (c > 0) line += ',';
+    if (cells[c].is_null()) continue;
+    std::string cell = cells[c].is_string() ? cells[c].get<std::string>() : cells[c].dump();
+    if (cell.find_first_of(",\"\n\r") != std::string::npos) {
+      std::string quoted = "\"";
+      for (const char ch : cell) quoted += ch == '"' ? "\"\"" : std::string(1, ch);
+      cell = quoted + '"';
+    }
+    line += cell;
+  }
+  return line + '\n';
+}
+
+std::string render_csv(const Table& table) {
+  std::string text = csv_line({table.columns.begin(), table.columns.end()});
+  for (const auto& row : table.rows) text += csv_line(row);
+  return text;
+}
+
+namespace {
+
+std::string render_fields(const std::vector<Field>& fields) {
+  std::size_t name_width = 0;
+  std::size_t value_width = 0;
+  for (const Field& field : fields) {
+    name_width = std::max(name_width, field.name.size());
+    if (!field.note.empty()) value_width = std::max(value_width, cell_text(field.value).size());
+  }
+  std::string text;
+  for (const Field& field : fields) {
+    std::string line =
+        fmt::format("{:<{}}  {:<{}}  {}", field.name, name_width, cell_text(field.value), value_width, field.note);
+    line.erase(line.find_last_not_of(' ') + 1);
+    text += line + '\n';
+  }
+  return text;
+}
+
+Json to_json(const Report& report) {
+  Json json = {{"schema", report.schema}};
+  for (const Field& field : report.fields) json[field.name] = field.value;
+  if (!report.rows_name.empty()) {
+    Json rows = Json::array();
+    for (const auto& row : report.rows.rows) {
+      Json object = Json::object();
+      for (std::size_t c = 0; c < row.size(); ++c) object[report.rows.columns[c]] = row[c];
+      rows.push_back(std::move(object));
+    }
+    json[report.rows_name] = std::move(rows);
+  }
+  return json;
+}
+
+}  // namespace
+
+std::string render(const Report& report, Format format) {
+  const bool has_rows = !report.rows_name.empty();
+  if (format == Format::json) return to_json(report).dump(2) + '\n';
+  if (format == Format::csv) {
+    if (has_rows) return render_csv(report.rows);
+    Table table;
+    table.rows.emplace_back();
+    for (const Field& field : report.fields) {
+      table.columns.push_back(field.name);
+      table.rows.front().push_back(field.value);
+    }
+    return render_csv(table);
+  }
+  std::string text = render_fields(report.fields);
+  if (has_rows) {
+    if (!text.empty()) text += '\n';
+    text += render_text(report.rows);
+  }
+  return text;
+}
+
+}  // namespace arlab::cli

@@ -1,0 +1,47 @@
+// What a command prints: one result, in three formats.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace arlab::cli {
+
+enum class Format { table, json, csv };
+
+/// One named figure of a result.
+struct Field {
+  std::string name;              ///< snake_case, with its unit; the key in JSON and CSV
+  nlohmann::ordered_json value;  ///< null where a figure does not exist
+  std::string note = {};         ///< for people: unit, provenance, meaning
+};
+
+/// Rows of equal shape.
+struct Table {
+  std::vector<std::string> columns;
+  std::vector<std::vector<nlohmann::ordered_json>> rows;
+};
+
+/// A result: figures, or rows, or both.
+struct Report {
+  std::string schema;  ///< for example arlab.reduce/1
+  std::vector<Field> fields = {};
+  std::string rows_name = {};  ///< key of the rows in JSON
+  Table rows = {};
+};
+
+/// table: aligned text, figures first. json: one object. csv: the rows, or the figures as one row.
+std::string render(const Report& report, Format format);
+
+/// Aligned text; numbers stand to the right.
+std::string render_text(const Table& table);
+
+/// Comma-separated values as in RFC 4180, with a header line; null is an empty cell.
+std::string render_csv(const Table& table);
+std::string csv_line(const std::vector<nlohmann::ordered_json>& cells);
+
+/// A cell as a person reads it: six significant digits, "-" for null.
+std::string cell_text(const nlohmann::ordered_json& cell);
+
+}  // namespace arlab::cli

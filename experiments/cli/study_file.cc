@@ -1,0 +1,171 @@
+#include "experiments/cli/study_file.h"
+
+#include <toml++/toml.h>
+
+#include <algorithm>
+#include <initializer_list>
+#include <set>
+
+#include "experiments/cli/options.h"
+#include "reference/codecs/registry.h"
+#include "reference/collectives/algorithm.h"
+#include "sim/topology/topology.h"
+
+namespace arlab::cli {
+namespace {
+
+/// One table of the file, with what is needed to name a place in it.
+class Section {
+ public:
+  Section(const toml::table& table, std::string where) : table_(table), where_(std::move(where)) {}
+
+  void allow(std::initializer_list<std::string_view> keys) const {
+    for (const auto& [key, value] : table_) {
+      if (std::find(keys.begin(), keys.end(), key.str()) != keys.end()) continue;
+      std::string known;
+      for (const std::string_view k : keys) known += (known.empty() ? "" : ", ") + std::string(k);
+      fail("{}: unknown key '{}'; allowed are {}", where_, key.str(), known);
+    }
+  }
+
+  std::string text(const char* key) const {
+    const auto value = table_[key].value<std::string>();
+    if (!value || value->empty()) fail("{}: {} must be given as a text", where_, key);
+    return *value;
+  }
+  std::string text_or(const char* key, const char* otherwise) const {
+    return table_.contains(key) ? text(key) : otherwise;
+  }
+
+  std::vector<std::string> texts(const char* key) const {
+    const toml::array* array = table_[key].as_array();
+    std::vector<std::string> values;
+    if (array != nullptr) {
+      for (const toml::node& node : *array) {
+        if (const auto value = node.value<std::string>()) values.push_back(*value);
+      }
+    }
+    if (array == nullptr || values.empty() || values.size() != array->size()) {
+      fail("{}: {} must be a list of names", where_, key);
+    }
+    return values;
+  }
+
+  std::vector<Rank> ranks() const {
+    const toml::array* array = table_["ranks"].as_array();
+    std::vector<Rank> values;
+    if (array != nullptr) {
+      for (const toml::node& node : *array) {
+        const auto value = node.value_exact<std::int64_t>();
+        if (value && *value >= 1 && *value <= kMaxWorldSize) values.push_back(static_cast<Rank>(*value));
+      }
+    }
+    if (array == nullptr || values.empty() || values.size() != array->size()) {
+      fail("{}: ranks must be a list of world sizes from 1 to {}", where_, kMaxWorldSize);
+    }
+    return values;
+  }
+
+  bool has(const char* key) const { return table_.contains(key); }
+  const toml::table& table() const { return table_; }
+  const std::string& where() const { return where_; }
+
+ private:
+  const toml::table& table_;
+  std::string where_;
+};
+
+/// "all", or names that `check` accepts (it throws for others).
+template <class Check>
+std::vector<std::string> names(const Section& section, const char* key, std::vector<std::string> all, Check check) {
+  if (section.table()[key].value_or(std::string()) == "all") return all;
+  if (section.table()[key].is_string()) {
+    fail("{}: {} is '{}'; allowed is \"all\" or a list of names", section.where(), key, section.text(key));
+  }
+  std::vector<std::string> chosen = section.texts(key);
+  for (const std::string& name : chosen) {
+    try {
+      check(name);
+    } catch (const InvalidInput& error) {
+      fail("{}: {}: {}", section.where(), key, error.what());
+    }
+  }
+  return chosen;
+}
+
+StudyInput read_input(const Section& section) {
+  StudyInput input;
+  input.name = section.text("name");
+  if (section.has("file") == section.has("synthetic")) {
+    fail("{}: an input has either file or synthetic", section.where());
+  }
+  if (section.has("file")) {
+    section.allow({"name", "file", "tensors"});
+    input.file = section.text("file");
+    if (section.has("tensors")) input.tensors = section.texts("tensors");
+  } else {
+    section.allow({"name", "synthetic", "elements"});
+    input.synthetic = section.text("synthetic");
+    input.elements = parse_count(section.text("elements"), section.where() + ": elements");
+  }
+  return input;
+}
+
+Study read_tables(const toml::table& file, const std::string& path) {
+  const Section root(file, path);
+  root.allow({"title", "dtype", "ranks", "algorithms", "codecs", "input", "simulate"});
+  Study study;
+  study.title = root.text("title");
+  study.dtype = parse_dtype(root.text_or("dtype", "fp16"));
+  study.ranks = root.ranks();
+
+  std::vector<std::string> all;
+  for (const Algorithm& algorithm : all_algorithms()) all.push_back(algorithm.name);
+  study.algorithms = names(root, "algorithms", all, [](const std::string& n) { find_algorithm(n); });
+  all.clear();
+  for (const std::string& name : listed_codecs()) {
+    if (find_codec(name)->takes(study.dtype)) all.push_back(name);
+  }
+  study.codecs = names(root, "codecs", all, [](const std::string& n) { find_codec(n); });
+
+  const toml::array* inputs = file["input"].as_array();
+  if (inputs == nullptr || !inputs->is_array_of_tables()) fail("{}: at least one [[input]] is needed", path);
+  std::set<std::string> seen;
+  for (std::size_t i = 0; i < inputs->size(); ++i) {
+    const std::string where = fmt::format("{}: input {}", path, i + 1);
+    study.inputs.push_back(read_input(Section(*inputs->get(i)->as_table(), where)));
+    if (!seen.insert(study.inputs.back().name).second) {
+      fail("{}: two inputs have the name '{}'", path, study.inputs.back().name);
+    }
+  }
+  if (file.contains("simulate")) {
+    if (!file["simulate"].is_table()) fail("{}: simulate must be a table", path);
+    const Section section(*file["simulate"].as_table(), path + ": simulate");
+    section.allow({"topology", "bytes"});
+    study.simulate = {section.text("topology"), parse_count(section.text("bytes"), section.where() + ": bytes")};
+    const Topology topology = find_topology(study.simulate->topology);
+    const Rank most = *std::max_element(study.ranks.begin(), study.ranks.end());
+    if (topology.ranks.value < most) {
+      fail("{}: topology {} has {} ranks, but the study asks for {}", section.where(), topology.name,
+           topology.ranks.value, most);
+    }
+  }
+  return study;
+}
+
+}  // namespace
+
+Study read_study(const std::filesystem::path& path) {
+  toml::table file;
+  if (!std::filesystem::is_regular_file(path)) fail("{}: there is no such file", path.string());
+  try {
+    file = toml::parse_file(path.string());
+  } catch (const toml::parse_error& error) {
+    fail("{}: line {}: {}", path.string(), error.source().begin.line, error.description());
+  }
+  Study study = read_tables(file, path.string());
+  study.path = path;
+  return study;
+}
+
+}  // namespace arlab::cli

@@ -1,0 +1,75 @@
+#include "experiments/cli/tensor_source.h"
+
+#include "experiments/cli/options.h"
+#include "reference/tensors/npy.h"
+#include "reference/tensors/safetensors.h"
+#include "reference/tensors/synthetic.h"
+
+namespace arlab::cli {
+
+void TensorSource::add_to(CLI::App& command) {
+  auto* by_file = command.add_option("--input", file, "Tensor [ranks, ...] as .npy or .safetensors");
+  auto* by_name = command.add_option("--tensor", tensor, "Which tensor of a .safetensors file");
+  auto* by_spec = command.add_option("--synthetic", synthetic,
+                                     "Distribution, for example gaussian:sigma=1,seed=1 (see arlab list inputs)");
+  auto* count = command.add_option("--elements", elements, "Elements per rank, for --synthetic (64K, 1M)");
+  by_file->excludes(by_spec)->excludes(count);
+  by_name->needs(by_file);
+  command.add_option("--ranks", ranks, "World size; for a file, its first dimension");
+  command.add_option("--dtype", dtype, "fp16, bf16 or fp32 [fp16; for .safetensors the file's]");
+}
+
+std::string TensorSource::name() const {
+  if (file.empty()) return synthetic;
+  return tensor.empty() ? file : file + ":" + tensor;
+}
+
+Tensor TensorSource::load() const {
+  if (!file.empty()) return load_file();
+  if (synthetic.empty()) fail("name the data: --input F.npy|F.safetensors or --synthetic SPEC --elements E");
+  if (elements.empty()) fail("--synthetic needs --elements, the count per rank");
+  if (!ranks) fail("--synthetic needs --ranks, the world size");
+  if (*ranks < 1 || *ranks > kMaxWorldSize) {
+    fail("--ranks is {}: allowed is 1 to {}", *ranks, kMaxWorldSize);
+  }
+  const DType type = dtype.empty() ? DType::fp16 : parse_dtype(dtype);
+  const std::uint64_t count = parse_count(elements, "--elements");
+  const std::size_t shape[] = {*ranks, count};
+  const auto bytes = byte_count(type, shape);
+  // The outputs take as much again.
+  require_memory(bytes && *bytes < (UINT64_MAX >> 2) ? 2 * *bytes : UINT64_MAX, "this reduce");
+  return make_synthetic(synthetic, type, *ranks, count);
+}
+
+Tensor TensorSource::load_file() const {
+  std::optional<DType> type;
+  if (!dtype.empty()) type = parse_dtype(dtype);
+  Tensor loaded = read_tensor(file, tensor, type);
+  if (loaded.shape.empty()) fail("{}: a single number has no ranks; the shape must be [ranks, ...]", name());
+  if (loaded.ranks() == 0 || loaded.ranks() > kMaxWorldSize) {
+    fail("{}: the shape {} has {} ranks in its first dimension; allowed is 1 to {}", name(),
+         shape_text(loaded.shape), loaded.ranks(), kMaxWorldSize);
+  }
+  if (ranks && loaded.ranks() != *ranks) {
+    fail("{}: the first dimension of shape {} is the ranks, but --ranks is {}", name(),
+         shape_text(loaded.shape), *ranks);
+  }
+  return loaded;
+}
+
+Tensor read_tensor(const std::string& path, const std::string& tensor, std::optional<DType> dtype) {
+  if (path.ends_with(".npy")) {
+    if (!tensor.empty()) fail("{}: a .npy file holds one tensor without a name", path);
+    return read_npy(path, dtype.value_or(DType::fp16));
+  }
+  if (path.ends_with(".safetensors")) {
+    Tensor loaded = read_safetensors(path, tensor);
+    if (dtype && loaded.dtype != *dtype) {
+      fail("{}: the tensor is {}, not {}; nothing is cast", path, name_of(loaded.dtype), name_of(*dtype));
+    }
+    return loaded;
+  }
+  fail("{}: unknown kind of file; allowed are .npy and .safetensors", path);
+}
+
+}  // namespace arlab::cli

@@ -1,0 +1,22 @@
+#!/usr/bin/env bash
+# Installs, builds and runs the main study. No GPU is needed. Can be run again at any time.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")"
+
+cmake/install_dependencies.sh
+printf '== building build/bin/arlab (first time: about two minutes)\n' >&2
+cmake --preset release -DARLAB_BUILD_TESTS=OFF >/dev/null
+cmake --build --preset release --target arlab
+printf '== running the main study\n' >&2
+build/bin/arlab study experiments/studies/main/study.toml --out results/main
+cat <<'END'
+
+What you have now
+  results/main/results.csv    every point: input x tensor x ranks x algorithm x codec
+  results/main/summary.csv    the table above
+  results/main/*.png          the plots
+Next
+  build/bin/arlab list codecs
+  build/bin/arlab reduce --algorithm two_shot --codec qr-q4 --ranks 8 --synthetic gaussian --elements 1M
+  build/bin/arlab simulate --topology mi300x-8 --algorithm two_shot --codec qr-q4 --bytes 64M
+END

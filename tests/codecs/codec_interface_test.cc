@@ -1,0 +1,288 @@
+// What every codec promises to its callers: exact sizes, checked arguments, lookup by name.
+#include <array>
+#include <thread>
+
+#include "tests/codecs/round_trip.h"
+
+namespace arlab::testing {
+namespace {
+
+/// The message of the InvalidInput that a call throws; empty when it throws none.
+template <typename Call>
+std::string refusal(Call call) {
+  try {
+    call();
+  } catch (const InvalidInput& error) {
+    return error.what();
+  }
+  return "";
+}
+
+// Sizes (the table of spec section 1).
+
+struct AtomSize {
+  const char* codec;
+  std::size_t bytes;
+};
+constexpr AtomSize kAtomSizes[] = {{"qr-q4", 1152},  {"qr-q6", 1664}, {"qr-q8", 2176},
+                                   {"qr-fp8", 2176}, {"qr-q3", 896},  {"qr-fp4", 1152}};
+
+TEST(WireBytes, OfQuickReduceAreWholeAtoms) {
+  for (const auto& [name, bytes] : kAtomSizes) {
+    const CodecPtr codec = find_codec(name);
+    for (const DType dtype : {DType::fp16, DType::bf16}) {
+      EXPECT_EQ(codec->wire_bytes(dtype, 0), 0u) << name;
+      for (const std::size_t elements : {1, 2, 63, 64, 65, 2047, 2048}) {
+        EXPECT_EQ(codec->wire_bytes(dtype, elements), bytes) << name << " " << elements;
+      }
+      EXPECT_EQ(codec->wire_bytes(dtype, 2049), 2 * bytes) << name;
+      EXPECT_EQ(codec->wire_bytes(dtype, 1000 * 2048), 1000 * bytes) << name;
+      EXPECT_EQ(codec->wire_bytes(dtype, 1000 * 2048 + 17), 1001 * bytes) << name;
+    }
+  }
+}
+
+TEST(WireBytes, OfPlainCodecsAreTheElements) {
+  for (const DType dtype : {DType::fp32, DType::fp16, DType::bf16}) {
+    const CodecPtr codec = find_codec(name_of(dtype));
+    for (const std::size_t elements : {0, 1, 37, 2048}) {
+      EXPECT_EQ(codec->wire_bytes(dtype, elements), elements * size_of(dtype));
+    }
+  }
+}
+
+TEST(WireBytes, RefusesACountThatCannotBe) {
+  EXPECT_NE(refusal([] { (void)find_codec("fp32")->wire_bytes(DType::fp32, SIZE_MAX); }), "");
+}
+
+TEST(ElementsOfWire, IsTheLargestCountThatFits) {
+  for (const auto& [name, bytes] : kAtomSizes) {
+    const CodecPtr codec = find_codec(name);
+    EXPECT_EQ(codec->elements_of_wire(DType::fp16, 0), 0u);
+    EXPECT_EQ(codec->elements_of_wire(DType::fp16, bytes), 2048u);
+    EXPECT_EQ(codec->elements_of_wire(DType::bf16, 12345 * bytes), 12345u * 2048);
+  }
+  EXPECT_EQ(find_codec("fp32")->elements_of_wire(DType::fp32, 400), 100u);
+}
+
+TEST(ElementsOfWire, RefusesASizeThatNoCountHas) {
+  EXPECT_EQ(
+      refusal([] { (void)find_codec("qr-q4")->elements_of_wire(DType::fp16, 1153); }),
+      "codec qr-q4: no number of fp16 elements has a wire of 1153 bytes (the nearest are 1152 "
+      "and 2304)");
+  EXPECT_EQ(refusal([] { (void)find_codec("qr-q4")->elements_of_wire(DType::fp16, 1); }),
+            "codec qr-q4: no number of fp16 elements has a wire of 1 bytes (the nearest are 0 and "
+            "1152)");
+  EXPECT_NE(refusal([] { (void)find_codec("fp32")->elements_of_wire(DType::fp32, 6); }), "");
+  EXPECT_NE(refusal([] { (void)find_codec("fp16")->elements_of_wire(DType::fp16, SIZE_MAX); }), "");
+}
+
+// Arguments.
+
+/// Calls encode and decode with the same spans; both must refuse with the same words.
+std::string both_refuse(const Codec& codec, DType dtype, std::span<std::byte> payload,
+                        std::span<std::byte> wire) {
+  const std::string encoding = refusal([&] { codec.encode(dtype, payload, wire); });
+  const std::string decoding = refusal([&] { codec.decode(dtype, wire, payload); });
+  EXPECT_EQ(encoding, decoding);
+  return encoding;
+}
+
+TEST(Arguments, ADtypeThatTheCodecDoesNotTakeIsRefused) {
+  std::array<std::byte, 8> payload{};
+  Bytes wire(8);
+  EXPECT_EQ(both_refuse(*find_codec("fp16"), DType::bf16, payload, wire),
+            "codec fp16 takes fp16, not bf16");
+  EXPECT_EQ(both_refuse(*find_codec("bf16"), DType::fp16, payload, wire),
+            "codec bf16 takes bf16, not fp16");
+  EXPECT_EQ(both_refuse(*find_codec("qr-q4"), DType::fp32, payload, wire),
+            "codec qr-q4 takes fp16 or bf16, not fp32");
+  EXPECT_EQ(refusal([] { (void)find_codec("fp16")->wire_bytes(DType::bf16, 1); }),
+            "codec fp16 takes fp16, not bf16");
+  EXPECT_EQ(refusal([] { (void)find_codec("fp16")->elements_of_wire(DType::bf16, 2); }),
+            "codec fp16 takes fp16, not bf16");
+}
+
+TEST(Arguments, AWireOfAnotherSizeIsRefused) {
+  const CodecPtr codec = find_codec("qr-q4");
+  Patterns payload(2048);
+  const auto bytes = std::as_writable_bytes(std::span(payload));
+  for (const std::size_t size : {0, 1, 1151, 1153, 2304}) {
+    Bytes wire(size);
+    EXPECT_EQ(
+        both_refuse(*codec, DType::fp16, bytes, wire),
+        fmt::format("codec qr-q4: the wire of 2048 fp16 elements is 1152 bytes, not {}", size));
+  }
+}
+
+TEST(Arguments, HalfAnElementIsRefused) {
+  Patterns payload(2048);
+  const auto bytes = std::as_writable_bytes(std::span(payload));
+  Bytes wire(1152);
+  EXPECT_EQ(both_refuse(*find_codec("qr-q4"), DType::fp16, bytes.first(4095), wire),
+            "codec qr-q4: a payload of 4095 bytes is not a whole number of fp16 elements");
+}
+
+TEST(Arguments, AMisalignedPayloadIsRefused) {
+  alignas(4) std::array<std::byte, 12> memory{};
+  Bytes wire(1152);
+  EXPECT_EQ(both_refuse(*find_codec("qr-q4"), DType::fp16, std::span(memory).subspan(1, 8), wire),
+            "codec qr-q4: the payload is not aligned to the 2 bytes of an fp16 element");
+  wire.resize(8);
+  EXPECT_EQ(both_refuse(*find_codec("fp32"), DType::fp32, std::span(memory).subspan(2, 8), wire),
+            "codec fp32: the payload is not aligned to the 4 bytes of an fp32 element");
+}
+
+TEST(Arguments, NoElementsHaveAnEmptyWire) {
+  for (const auto& [codec, dtype] : with_their_dtypes(listed_codecs())) {
+    EncodeCounts counts;
+    codec->encode(dtype, {}, {}, &counts);
+    codec->decode(dtype, {}, {});
+    EXPECT_EQ(counts.clamped, 0u);
+    Bytes wire(1);
+    EXPECT_NE(both_refuse(*codec, dtype, {}, wire), "") << codec->name();
+  }
+}
+
+TEST(Arguments, CountsAreAddedTo) {
+  const CodecPtr codec = find_codec("qr-q4");
+  Patterns tie(64);
+  tie[0] = pattern(DType::fp16, 3.0f);
+  tie[2] = pattern(DType::fp16, -3.0f);
+  EncodeCounts counts{.clamped = 100};
+  encode(*codec, DType::fp16, tie, &counts);
+  encode(*codec, DType::fp16, tie, &counts);
+  EXPECT_EQ(counts.clamped, 102u);
+}
+
+// Codecs of one's own.
+
+/// Passes values on, under any name.
+class Echo final : public Codec {
+ public:
+  explicit Echo(std::string name)
+      : Codec({.name = std::move(name),
+               .summary = "values as they are",
+               .source = "this test",
+               .dtypes = {DType::fp16}}) {}
+  explicit Echo(CodecInfo info) : Codec(std::move(info)) {}
+
+ private:
+  std::size_t do_wire_bytes(DType, std::size_t elements) const override { return 2 * elements; }
+  void do_encode(DType, std::span<const std::byte> payload, std::span<std::byte> wire,
+                 EncodeCounts&) const override {
+    std::ranges::copy(payload, wire.begin());
+  }
+  void do_decode(DType, std::span<const std::byte> wire,
+                 std::span<std::byte> payload) const override {
+    std::ranges::copy(wire, payload.begin());
+  }
+};
+
+TEST(CodecInfo, IsChecked) {
+  const auto refused = [](std::string name, std::vector<DType> dtypes, std::size_t block,
+                          std::size_t alignment) {
+    CodecInfo info;
+    info.name = std::move(name);
+    info.dtypes = std::move(dtypes);
+    info.block = block;
+    info.alignment = alignment;
+    return !refusal([&] { const Echo codec(info); }).empty();
+  };
+  EXPECT_FALSE(refused("x", {DType::fp16}, 32, 2048));
+  EXPECT_FALSE(refused("x", {DType::fp16}, 32, kWholeTensor));
+  EXPECT_TRUE(refused("", {DType::fp16}, 32, 2048));
+  EXPECT_TRUE(refused("x", {}, 32, 2048));
+  EXPECT_TRUE(refused("x", {DType::fp16}, 0, 2048));
+  EXPECT_TRUE(refused("x", {DType::fp16}, 32, 0));
+  EXPECT_TRUE(refused("x", {DType::fp16}, 32, 48));
+}
+
+TEST(Registry, FindsEveryListedCodec) {
+  const std::vector<std::string> names = listed_codecs();
+  for (const std::string& name : names) {
+    EXPECT_EQ(find_codec(name)->name(), name);
+    EXPECT_EQ(std::ranges::count(names, name), 1) << name;
+    EXPECT_FALSE(find_codec(name)->info().summary.empty()) << name;
+    EXPECT_FALSE(find_codec(name)->info().source.empty()) << name;
+  }
+  for (const std::string name :
+       {"fp32", "fp16", "bf16", "qr-fp8", "qr-q8", "qr-q6", "qr-q4", "qr-q3", "qr-fp4"}) {
+    EXPECT_EQ(std::ranges::count(names, name), 1) << name;
+  }
+}
+
+TEST(Registry, AnUnknownNameIsAnsweredWithTheKnownOnes) {
+  for (const std::string name : {"", "qr-q5", "QR-Q4", "qr-q4 ", "qr", "fp8"}) {
+    const std::string text = refusal([&] { (void)find_codec(name); });
+    EXPECT_TRUE(text.starts_with(fmt::format("unknown codec '{}': known are ", name))) << text;
+    for (const char* known : {"fp32, fp16, bf16", "qr-fp8, qr-q8, qr-q6, qr-q4, qr-q3, qr-fp4"}) {
+      EXPECT_NE(text.find(known), std::string::npos) << text;
+    }
+  }
+}
+
+TEST(Registry, ACodecRegisteredAtRunTimeIsLikeAnyOther) {
+  const auto codec = std::make_shared<Echo>("echo-registered");
+  register_codec_family(family_of({codec}));
+  EXPECT_EQ(find_codec("echo-registered"), codec);
+  EXPECT_EQ(std::ranges::count(listed_codecs(), "echo-registered"), 1);
+  const std::string text = refusal([] { (void)find_codec("echo"); });
+  EXPECT_NE(text.find("echo-registered"), std::string::npos) << text;
+}
+
+TEST(Registry, ANameIsTakenOnlyOnce) {
+  const auto taken = [](const char* name) {
+    return refusal([&] { register_codec_family(family_of({std::make_shared<Echo>(name)})); });
+  };
+  const std::size_t before = listed_codecs().size();
+  EXPECT_EQ(taken("qr-q4"), "codec 'qr-q4' is already registered");
+  EXPECT_EQ(taken("fp16"), "codec 'fp16' is already registered");
+  EXPECT_EQ(listed_codecs().size(), before);
+  EXPECT_EQ(taken("echo-once"), "");
+  EXPECT_EQ(taken("echo-once"), "codec 'echo-once' is already registered");
+
+  // None of a family is registered when one of its names is taken.
+  EXPECT_NE(refusal([] {
+              register_codec_family(family_of(
+                  {std::make_shared<Echo>("echo-new"), std::make_shared<Echo>("echo-once")}));
+            }),
+            "");
+  EXPECT_NE(refusal([] { (void)find_codec("echo-new"); }), "");
+}
+
+TEST(Registry, AFamilyMustHoldWhatItLists) {
+  const auto nothing = [](std::string_view) -> CodecPtr { return nullptr; };
+  EXPECT_NE(refusal([&] { register_codec_family({"empty", {}, nothing}); }), "");
+  EXPECT_NE(refusal([&] { register_codec_family({"no find", {"x"}, nullptr}); }), "");
+  EXPECT_NE(refusal([&] { register_codec_family({"liar", {"x"}, nothing}); }), "");
+}
+
+TEST(Registry, AFamilyCanHoldMoreThanItLists) {
+  register_codec_family({"echo<n>", {"echo1"}, [](std::string_view name) -> CodecPtr {
+                           if (!name.starts_with("echo") || name.size() != 5) return nullptr;
+                           if (name[4] == '0') fail("codec {}: n must not be 0", name);
+                           return std::make_shared<Echo>(std::string(name));
+                         }});
+  EXPECT_EQ(find_codec("echo7")->name(), "echo7");
+  EXPECT_EQ(std::ranges::count(listed_codecs(), "echo7"), 0);
+  EXPECT_EQ(refusal([] { (void)find_codec("echo0"); }), "codec echo0: n must not be 0");
+}
+
+TEST(Registry, CanBeUsedFromManyThreads) {
+  std::vector<std::jthread> threads;
+  for (int t = 0; t < 8; ++t) {
+    threads.emplace_back([t] {
+      for (int i = 0; i < 20; ++i) {
+        const std::string name = fmt::format("echo-{}-{}", t, i);
+        register_codec_family(family_of({std::make_shared<Echo>(name)}));
+        EXPECT_EQ(find_codec(name)->name(), name);
+        EXPECT_EQ(find_codec("qr-q4")->name(), "qr-q4");
+        EXPECT_GE(listed_codecs().size(), 9u);
+      }
+    });
+  }
+}
+
+}  // namespace
+}  // namespace arlab::testing

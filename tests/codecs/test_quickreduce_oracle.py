@@ -1,0 +1,325 @@
+"""The C++ codecs against the oracle: every wire byte, every decoded bit, every count. No tolerance."""
+
+import functools
+import os
+import re
+import subprocess
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import write_golden
+from quickreduce_oracle import ATOM, CODECS, ELEMENTS, GROUP
+
+BLOCK = GROUP // 2
+ENOUGH = 10**7  # elements that each codec and dtype must have been compared on
+
+SYNTHETIC = {  # spec: elements
+    "gaussian": 1 << 17,
+    "gaussian:sigma=0.0001": 1 << 17,
+    "laplace:b=0.01": 1 << 17,
+    "student-t:nu=1": 1 << 17,
+    "uniform:low=0,high=1000": 1 << 17,
+    "outliers": 1 << 18,
+    "sweep": 1 << 19,
+    "sweep:low=1e-7,high=0.01": 1 << 19,
+    "constant:value=-0.3": 1 << 12,
+    "constant:value=65504": 1 << 12,
+    "adversarial": 1 << 20,
+    "adversarial:seed=2,non_finite=0": 1 << 20,
+    "adversarial:seed=3,non_finite=0.5": 1 << 18,
+    "patterns": 1 << 17,
+}
+
+
+def codec_stream(*arguments, stdin=b""):
+    program = Path(os.environ["ARLAB_BIN"]) / "codec_stream"
+    return subprocess.run([program, *map(str, arguments)], input=stdin, stdout=subprocess.PIPE, check=True).stdout
+
+
+def encode(codec, dtype, payload):
+    return np.frombuffer(codec_stream(codec, dtype, "encode", len(payload), stdin=payload.tobytes()), np.uint8)
+
+
+def decode(codec, dtype, wire, elements):
+    return np.frombuffer(codec_stream(codec, dtype, "decode", elements, stdin=wire.tobytes()), np.uint16)
+
+
+def clamped(codec, dtype, payload):
+    return int(
+        np.frombuffer(codec_stream(codec, dtype, "clamped", len(payload), stdin=payload.tobytes()), np.uint64)[0]
+    )
+
+
+def synthetic(dtype, spec, elements):
+    return np.frombuffer(codec_stream("synthetic", dtype, spec, elements), np.uint16)
+
+
+def bits(dtype, values):
+    with np.errstate(over="ignore"):
+        return np.asarray(values, np.float64).astype(ELEMENTS[dtype].type).view(np.uint16)
+
+
+def values(dtype, patterns):
+    with np.errstate(invalid="ignore"):
+        return ELEMENTS[dtype].from_bits(patterns).astype(np.float64)
+
+
+# Payloads.
+
+
+def interleave(even, odd):
+    """Blocks as rows: the payload that has them as its even and its odd blocks."""
+    return np.stack([even, odd], -1).reshape(-1).astype(np.uint16)
+
+
+def finite_patterns(dtype):
+    patterns = np.arange(1 << 16, dtype=np.uint16)
+    return patterns[np.isfinite(values(dtype, patterns))]
+
+
+def every_pattern_alone(dtype):
+    """Each of the 65,536 patterns in a block of zeros of its own, at every place of a block."""
+    del dtype
+    patterns = np.arange(1 << 16)
+    blocks = np.zeros((1 << 16, BLOCK), np.uint16)
+    blocks[patterns, patterns // 2 % BLOCK] = patterns
+    return blocks.reshape(-1, 2, BLOCK).swapaxes(1, 2).reshape(-1)
+
+
+def with_first(first, others):
+    """Blocks of `first` and 31 of the others each; the last is filled up with zeros."""
+    rows = -(-len(others) // (BLOCK - 1))
+    blocks = np.zeros((rows, BLOCK), np.uint16)
+    blocks[:, 0] = first
+    padded = np.zeros(rows * (BLOCK - 1), np.uint16)
+    padded[: len(others)] = others
+    blocks[:, 1:] = padded.reshape(rows, BLOCK - 1)
+    return blocks
+
+
+def block_maxima(dtype):
+    """Powers of two over the whole range, its ends, and where d + eps is zero or close to it."""
+    if dtype == "fp16":
+        exponents = np.arange(-24, 16)
+        corners = [65504, 65472]
+        eps = 2.0**-24
+    else:
+        exponents = np.arange(-133, 128, 8)
+        corners = [3.3895313892515355e38, 65536, 1e5]
+        eps = float(values(dtype, np.uint16(0x33D7)))
+    at_eps = eps * np.array([4, 8, 32, 128])
+    near_eps = np.concatenate([at_eps, at_eps * 1.5, at_eps * 0.75, at_eps * 2])
+    return np.unique(bits(dtype, np.concatenate([2.0**exponents, corners, near_eps])))
+
+
+def every_pattern_below_each_maximum(dtype):
+    """Under each maximum, of either sign, all patterns that are not larger, 31 in each block."""
+    patterns = finite_patterns(dtype)
+    blocks = []
+    for maximum in block_maxima(dtype):
+        smaller = patterns[np.abs(values(dtype, patterns)) <= values(dtype, maximum)]
+        blocks += [with_first(maximum, smaller), with_first(maximum | 0x8000, smaller)]
+    blocks = np.concatenate(blocks)
+    return interleave(blocks[: len(blocks) // 2], blocks[len(blocks) // 2 :][: len(blocks) // 2])
+
+
+def every_pattern_beside_non_finite(dtype):
+    """All patterns in blocks with a NaN or an infinity, interleaved with blocks that have none."""
+    patterns = np.arange(1 << 16, dtype=np.uint16)
+    finite = finite_patterns(dtype)
+    infinity, nan = bits(dtype, [np.inf, np.nan])
+    payloads = []
+    for odd_one in (infinity, infinity | 0x8000, nan, nan | 0x8000, infinity + 1, 0xFFFF):
+        spoilt = with_first(odd_one, patterns)
+        clean = np.resize(finite, spoilt.shape)
+        payloads += [interleave(spoilt, clean), interleave(clean, spoilt)]
+    return np.concatenate(payloads)
+
+
+def rounding_ties(codec, dtype):
+    """The middles between neighbouring codes, and the elements beside them, at many scales."""
+    if codec.minifloat:
+        steps = np.arange(256 if codec.name == "qr-fp8" else 16, dtype=np.uint8).view(codec.minifloat)
+        steps = np.unique(steps.astype(np.float64)[np.isfinite(steps.astype(np.float64))])
+        extreme = codec.largest
+    else:
+        steps = np.arange(-codec.levels, codec.levels, dtype=np.float64)
+        extreme = -codec.levels
+    middles = (steps[:-1] + steps[1:]) / 2
+    blocks = []
+    for exponent in range(-12, 5):
+        for sign in (1, -1):
+            exact = bits(dtype, middles * 2.0**exponent)
+            around = np.concatenate([exact, exact + 1, exact - 1, exact ^ 0x8000])
+            blocks.append(with_first(bits(dtype, sign * extreme * 2.0**exponent), around))
+    blocks = np.concatenate(blocks)
+    return interleave(blocks, np.roll(blocks, 1, 0))
+
+
+def hand_made(dtype):
+    """Blocks with a story, each as an even block and as an odd one, beside an ordinary block."""
+    largest = 65504 if dtype == "fp16" else 3.3895313892515355e38
+    eps = values(dtype, np.uint16(ELEMENTS[dtype].eps))
+    ordinary = bits(dtype, np.sin(np.arange(BLOCK) + 0.5))
+
+    def block(*start, fill=0.0):
+        return bits(dtype, list(start) + [fill] * (BLOCK - len(start)))
+
+    subnormals = np.arange(1, BLOCK + 1, dtype=np.uint16)
+    blocks = {
+        "all +0": block(),
+        "all -0": block(fill=-0.0),
+        "+0, then -0": block(0.0, fill=-0.0),
+        "-0, then +0": block(-0.0, fill=0.0),
+        "tie, min first": block(-3.0, 3.0, 1.5, -1.5),
+        "tie, max first": block(3.0, -3.0, 1.5, -1.5),
+        "all +m": block(fill=0.7),
+        "all -m": block(fill=-0.7),
+        "all +-m": bits(dtype, 0.7 * (-1.0) ** np.arange(BLOCK)),
+        "positive only": bits(dtype, np.arange(1, BLOCK + 1)),
+        "negative only": bits(dtype, -np.arange(1.0, BLOCK + 1)),
+        "subnormals": subnormals,
+        "negative subnormals": subnormals | 0x8000,
+        "largest subnormals": (0x03FF if dtype == "fp16" else 0x007F) - subnormals,
+        "smallest": block(values(dtype, np.uint16(1))),
+        "largest": block(fill=largest),
+        "largest of both signs": bits(dtype, largest * (-1.0) ** np.arange(BLOCK)),
+        "largest and smallest": block(largest, values(dtype, np.uint16(1))),
+        "one NaN": block(1.0, np.nan, -2.0),
+        "one infinity": block(1.0, np.inf, -2.0),
+        "both infinities": block(np.inf, -np.inf),
+        "all NaN": block(fill=np.nan),
+    }
+    for levels in (4, 8, 32, 128, 6, 240):
+        for sign in (1, -1):
+            m = sign * levels * eps
+            blocks[f"d is {-sign} eps at {levels} levels"] = block(m, -m / 2, m / 3, -0.0, eps)
+    pairs = [pair for one in blocks.values() for pair in ((one, ordinary), (ordinary, one))]
+    return interleave(*(np.stack(side) for side in zip(*pairs)))
+
+
+@functools.cache
+def large_payloads(dtype):
+    """What all codecs are compared on; read-only."""
+    random = np.random.default_rng(1)
+    payloads = {
+        "every pattern alone": every_pattern_alone(dtype),
+        "every pattern below each maximum": every_pattern_below_each_maximum(dtype),
+        "every pattern beside non-finite": every_pattern_beside_non_finite(dtype),
+        "hand-made": hand_made(dtype),
+        "random finite": random.choice(finite_patterns(dtype), 1 << 19),
+        "random": random.integers(0, 1 << 16, 1 << 17, np.uint16),
+    }
+    for spec, elements in SYNTHETIC.items():
+        payloads[spec] = synthetic(dtype, spec, elements)
+    return payloads
+
+
+# Comparisons.
+
+
+def report(expected, actual, what):
+    """The first differences, or nothing."""
+    assert len(actual) == len(expected), what
+    wrong = np.flatnonzero(actual != expected)
+    return [f"{what}: [{i}] is 0x{actual[i]:x}, not 0x{expected[i]:x}" for i in wrong[:3]] + (
+        [f"{what}: {wrong.size} of {len(expected)} differ"] if wrong.size else []
+    )
+
+
+def check(codec, dtype, payload, what):
+    """Wire and decoded values, the C++ beside the oracle."""
+    with ThreadPoolExecutor(1) as background:
+        actual = background.submit(encode, codec.name, dtype, payload)
+        wire = codec.encode(dtype, payload)
+        assert not report(wire, actual.result(), f"{what}: wire")
+        actual = background.submit(decode, codec.name, dtype, wire, len(payload))
+        decoded = codec.decode(dtype, wire, len(payload))
+        assert not report(decoded, actual.result(), f"{what}: decoded")
+
+
+each_codec = pytest.mark.parametrize("codec", CODECS.values(), ids=list(CODECS))
+each_dtype = pytest.mark.parametrize("dtype", ELEMENTS)
+
+
+@each_dtype
+@each_codec
+def test_wires_and_values(codec, dtype):
+    payloads = {**large_payloads(dtype), "rounding ties": rounding_ties(codec, dtype)}
+    for what, payload in payloads.items():
+        check(codec, dtype, payload, what)
+    assert sum(map(len, payloads.values())) >= ENOUGH
+
+
+@each_dtype
+@each_codec
+def test_every_length(codec, dtype):
+    payload = synthetic(dtype, "adversarial:seed=4", 3 * ATOM)
+    lengths = [*range(1, 71), 127, 128, 129, 1000, ATOM - 1, ATOM, ATOM + 1, ATOM + 37, 2 * ATOM + 17, 3 * ATOM - 1]
+    for length in lengths:
+        start = 64 * (length % 31)
+        check(codec, dtype, payload[start : start + length], f"{length} elements")
+
+
+@each_dtype
+@each_codec
+def test_any_wire_decodes(codec, dtype):
+    """Bytes that no encoder writes: infinite and NaN scales, products that overflow, fp8's NaN."""
+    random = np.random.default_rng(2)
+    wire = random.integers(0, 256, 100 * codec.atom_bytes, np.uint8)
+    expected = codec.decode(dtype, wire, 100 * ATOM)
+    assert not report(expected, decode(codec.name, dtype, wire, 100 * ATOM), "decoded")
+
+    with_extreme_scales = wire.reshape(100, -1).copy()
+    infinity = bits(dtype, np.inf)
+    scales = [infinity, infinity | 0x8000, infinity + 1, infinity - 1, (infinity - 1) | 0x8000, 0, 0x8000, 1, 0xFFFF]
+    with_extreme_scales[:, codec.scales_at :] = random.choice(np.array(scales, np.uint16), (100, 64)).view(np.uint8)
+    wire = with_extreme_scales.reshape(-1)
+    expected = codec.decode(dtype, wire, 100 * ATOM)
+    assert not report(expected, decode(codec.name, dtype, wire, 100 * ATOM), "decoded with extreme scales")
+
+
+@each_dtype
+@each_codec
+def test_clamped_counts(codec, dtype):
+    payloads = {
+        "hand-made": hand_made(dtype),
+        "adversarial": synthetic(dtype, "adversarial:seed=5", 100 * ATOM),
+        "low": synthetic(dtype, "sweep:low=1e-8,high=0.01", 100 * ATOM),
+    }
+    for length in (1, 2, 3, 64, 65, ATOM + 37):
+        payloads[f"{length} elements"] = payloads["adversarial"][:length]
+    for maximum in block_maxima(dtype):
+        payloads[f"{maximum:04x} alone"] = np.array([maximum], np.uint16)  # the padding does not count
+    for what, payload in payloads.items():
+        _, expected = codec.encode_and_count(dtype, payload)
+        assert clamped(codec.name, dtype, payload) == expected, what
+
+
+@pytest.mark.parametrize("dtype, word", [("fp32", np.uint32), ("fp16", np.uint16), ("bf16", np.uint16)])
+def test_plain_codecs_are_the_values(dtype, word):
+    payload = np.random.default_rng(3).integers(0, np.iinfo(word).max, ENOUGH, word, endpoint=True)
+    if word == np.uint16:
+        payload[: 1 << 16] = np.arange(1 << 16)
+    for length in (len(payload), 1, 37, 2048):
+        stdin = payload[:length].tobytes()
+        assert codec_stream(dtype, dtype, "encode", length, stdin=stdin) == stdin
+        assert codec_stream(dtype, dtype, "decode", length, stdin=stdin) == stdin
+
+
+def test_every_distribution_is_compared():
+    program = Path(os.environ["ARLAB_BIN"]) / "codec_stream"
+    run = subprocess.run([program, "synthetic", "fp16", "?", "1"], stderr=subprocess.PIPE, text=True)
+    known = re.search("allowed are (.*)", run.stderr).group(1).split(", ")
+    assert {spec.split(":")[0] for spec in SYNTHETIC} == set(known)
+
+
+def test_golden_files_are_the_oracles():
+    golden = Path(__file__).parent / "golden"
+    expected = write_golden.files()
+    assert {path.name for path in golden.glob("*.bin")} == set(expected)
+    for name, content in expected.items():
+        assert (golden / name).read_bytes() == content, name

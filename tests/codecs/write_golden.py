@@ -1,0 +1,77 @@
+"""Writes golden/*.bin from the oracle: fixed inputs, their wires, and what the wires decode to."""
+
+from pathlib import Path
+
+import numpy as np
+
+from quickreduce_oracle import ATOM, CODECS, ELEMENTS, GROUP
+
+ELEMENT_COUNT = ATOM + 37
+
+
+def random_words():
+    """SplitMix64 from state 0, one word per element."""
+    with np.errstate(over="ignore"):
+        word = np.arange(1, ELEMENT_COUNT + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+        word = (word ^ (word >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        word = (word ^ (word >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        return word ^ (word >> np.uint64(31))
+
+
+def payload(dtype):
+    """Groups of 64 elements in eight kinds, from ordinary numbers to a NaN."""
+    exponent_bits, mantissa_bits = {"fp16": (5, 10), "bf16": (8, 7), "fp32": (8, 23)}[dtype]
+    top = (1 << exponent_bits) - 1
+    one = top // 2
+    word = random_words()
+    sign = word & np.uint64(1)
+    mantissa = (word >> np.uint64(8)) & np.uint64((1 << mantissa_bits) - 1)
+    spread = (word >> np.uint64(40)).astype(np.int64)
+
+    group = np.arange(ELEMENT_COUNT) // GROUP
+    place = np.arange(ELEMENT_COUNT) % GROUP
+    kind = group % 8
+    exponent = np.select(
+        [kind == 0, kind == 1, kind == 2, kind == 3, kind == 4],
+        [
+            one - spread % 6,  # ordinary
+            spread % top,  # any finite
+            one - 9 - spread % 6,  # low amplitude
+            spread % 2,  # subnormals and the smallest normals
+            top - 1 - spread % 3,  # near the largest
+        ],
+        one - spread % 4,
+    )
+    tie = kind == 5  # multiples of 1/16 that reach -1
+    mantissa[tie] &= np.uint64(0x7 << (mantissa_bits - 3))
+    zero = (kind == 6) & (spread % 3 > 0)  # mostly zeros, of both signs
+    exponent[zero], mantissa[zero] = 0, 0
+    infinite = (kind == 7) & (place == group % GROUP)  # one infinity or NaN, in one of the two blocks
+    exponent[infinite] = top
+    mantissa[infinite & (group % 16 == 7)] = 0
+    mantissa[infinite & (group % 16 == 15)] = 1
+
+    pattern = (sign << np.uint64(exponent_bits) | exponent.astype(np.uint64)) << np.uint64(mantissa_bits) | mantissa
+    return pattern.astype("<u4" if dtype == "fp32" else "<u2")
+
+
+def files():
+    """Name and content of every golden file."""
+    content = {}
+    for dtype in ("fp32", "fp16", "bf16"):
+        x = payload(dtype)
+        content[f"{dtype}.input.bin"] = x.tobytes()
+        content[f"{dtype}.{dtype}.wire.bin"] = x.tobytes()
+        content[f"{dtype}.{dtype}.decoded.bin"] = x.tobytes()
+    for codec in CODECS.values():
+        for dtype in ELEMENTS:
+            wire = codec.encode(dtype, payload(dtype))
+            decoded = codec.decode(dtype, wire, ELEMENT_COUNT)
+            content[f"{codec.name}.{dtype}.wire.bin"] = wire.tobytes()
+            content[f"{codec.name}.{dtype}.decoded.bin"] = decoded.astype("<u2").tobytes()
+    return content
+
+
+if __name__ == "__main__":
+    for name, content in files().items():
+        (Path(__file__).parent / "golden" / name).write_bytes(content)

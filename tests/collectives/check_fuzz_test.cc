@@ -1,0 +1,215 @@
+// The checker on schedules that nobody would write: random schedules with random fields changed.
+//
+// Whatever the schedule, check() returns. Where it says `correct`, an execution must give the right
+// sum; where it says that a result is wrong, an execution must give a wrong one; where it says
+// `ranks_identical`, a codec that marks every encode must leave the same bits on every rank.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <random>
+
+#include "reference/codecs/registry.h"
+#include "reference/collectives/check.h"
+#include "reference/collectives/executor.h"
+#include "reference/metrics/error.h"
+#include "tests/collectives/toy_codecs.h"
+#include "tests/collectives/variants.h"
+
+namespace arlab::testing {
+namespace {
+
+constexpr int kSchedules = ARLAB_SHORT_TESTS ? 200 : 4000;
+constexpr int kMutationsOfEach = ARLAB_SHORT_TESTS ? 30 : 60;
+constexpr Rank kMostRanks = 6;
+
+class Random {
+ public:
+  explicit Random(std::uint64_t seed) : engine_(seed) {}
+  std::uint64_t below(std::uint64_t bound) { return engine_() % bound; }
+  template <class T>
+  T& pick(std::vector<T>& from) {
+    return from[below(from.size())];
+  }
+
+ private:
+  std::mt19937_64 engine_;
+};
+
+Schedule random_schedule(Random& random) {
+  const auto world_size = static_cast<Rank>(1 + random.below(kMostRanks));
+  std::vector<Variant> variants =
+      all_variants(world_size, {static_cast<std::uint32_t>(1 + random.below(4))});
+  std::vector<std::uint64_t> alignments = {1, 2, 3, 32};
+  const std::uint64_t alignment = random.pick(alignments);
+  return schedule_of(random.pick(variants), world_size, 1 + random.below(8 * alignment), alignment);
+}
+
+/// Another value for a field: a neighbour, an extreme, or one that could be meant.
+template <class Integer>
+void change(Integer& field, Random& random, std::uint64_t plausible) {
+  constexpr Integer kMax = std::numeric_limits<Integer>::max();
+  switch (random.below(8)) {
+    case 0:
+      field = 0;
+      break;
+    case 1:
+      field = kMax;
+      break;
+    case 2:
+      field = static_cast<Integer>(field + 1);
+      break;
+    case 3:
+      field = static_cast<Integer>(field - 1);
+      break;
+    default:
+      field = static_cast<Integer>(random.below(std::min(plausible, std::uint64_t{1} << 32) + 1));
+  }
+}
+
+void mutate(Schedule& s, Random& random) {
+  Op& op = random.pick(s.ops);
+  const std::uint64_t ops = s.ops.size();
+  switch (random.below(22)) {
+    case 0:
+      return change(s.world_size, random, kMostRanks);
+    case 1:
+      return change(s.elements, random, 64);
+    case 2:
+      return change(s.alignment, random, 32);
+    case 3:
+      return change(random.pick(s.chunks).begin, random, s.elements);
+    case 4:
+      return change(random.pick(s.chunks).end, random, s.elements);
+    case 5:
+      op.kind = static_cast<OpKind>(random.below(4));
+      return;
+    case 6:
+      op.start = op.start == Start::zero ? Start::first : Start::zero;
+      return;
+    case 7:
+      return change(op.step, random, 8);
+    case 8:
+      return change(op.rank, random, s.world_size);
+    case 9:
+      return change(op.peer, random, s.world_size);
+    case 10:
+      return change(op.chunk, random, s.chunks.size());
+    case 11:
+    case 12:
+      return change(op.source, random, ops);
+    case 13:
+      return change(op.first_addend, random, s.addends.size());
+    case 14:
+      return change(op.addend_count, random, s.addends.size());
+    case 15:
+    case 16:
+      if (!s.addends.empty()) change(random.pick(s.addends), random, ops);
+      return;
+    case 17:
+      return change(random.pick(s.outputs).rank, random, s.world_size);
+    case 18:
+      return change(random.pick(s.outputs).chunk, random, s.chunks.size());
+    case 19:
+      return change(random.pick(s.outputs).value, random, ops);
+    case 20:
+      return change(random.pick(s.outputs).begin, random, s.elements);
+    default:
+      if (!s.addends.empty()) std::swap(random.pick(s.addends), random.pick(s.addends));
+  }
+}
+
+/// Rank r holds 5^r, times 1 to 7 by element: as long as no rank counts five times, a sum tells
+/// exactly which ranks are in it. All sums are integers below 2^24.
+std::vector<float> telling_inputs(const Schedule& schedule) {
+  std::vector<float> inputs;
+  float power = 1;
+  for (Rank rank = 0; rank < schedule.world_size; ++rank, power *= 5) {
+    for (std::uint64_t i = 0; i < schedule.elements; ++i) {
+      inputs.push_back(power * static_cast<float>(1 + i % 7));
+    }
+  }
+  return inputs;
+}
+
+std::vector<float> run(const Schedule& schedule, const Codec& codec,
+                       const std::vector<float>& inputs) {
+  std::vector<float> outputs(inputs.size(), -1);
+  execute(schedule, codec, DType::fp32, std::as_bytes(std::span(inputs)),
+          std::as_writable_bytes(std::span(outputs)), {.threads = 1});
+  return outputs;
+}
+
+std::vector<float> right_sums(const Schedule& schedule, const std::vector<float>& inputs) {
+  std::vector<float> sums(schedule.elements, 0);
+  for (std::size_t i = 0; i < inputs.size(); ++i) sums[i % sums.size()] += inputs[i];
+  std::vector<float> on_all_ranks;
+  for (Rank rank = 0; rank < schedule.world_size; ++rank) {
+    on_all_ranks.insert(on_all_ranks.end(), sums.begin(), sums.end());
+  }
+  return on_all_ranks;
+}
+
+TEST(CheckFuzz, VerdictsAgreeWithExecution) {
+  const CodecPtr plain = find_codec("fp32");
+  const FadingCodec fading;
+  Random random(20240607);
+  std::array<int, 2> identical = {};
+  int wrong_results = 0;
+  int refused = 0;
+  for (int i = 0; i < kSchedules; ++i) {
+    const Schedule original = random_schedule(random);
+    for (int k = 0; k < kMutationsOfEach; ++k) {
+      Schedule schedule = original;
+      for (std::uint64_t left = 1 + random.below(2); left > 0; --left) mutate(schedule, random);
+
+      const CheckReport report = check(schedule);
+      ASSERT_EQ(report.correct, report.violation.empty());
+      ASSERT_EQ(report.ranks_identical, report.correct && report.divergence.empty());
+      ASSERT_EQ(report.violation.find('\n'), std::string::npos) << report.violation;
+      const bool fits_in_memory = schedule.world_size <= kMostRanks && schedule.elements < 1000;
+      if (report.correct && fits_in_memory) {
+        const std::vector<float> inputs = telling_inputs(schedule);
+        ASSERT_EQ(run(schedule, *plain, inputs), right_sums(schedule, inputs));
+        const std::vector<float> faded = run(schedule, fading, inputs);
+        const bool equal = !first_rank_difference(DType::fp32, schedule.world_size,
+                                                  std::as_bytes(std::span(faded)));
+        ASSERT_TRUE(equal || !report.ranks_identical) << report.divergence;
+        ++identical[report.ranks_identical ? 1 : 0];
+      } else if (report.violation.find("the result") != std::string::npos && fits_in_memory) {
+        const std::vector<float> inputs = telling_inputs(schedule);
+        ASSERT_NE(run(schedule, *plain, inputs), right_sums(schedule, inputs)) << report.violation;
+        ++wrong_results;
+      } else {
+        ++refused;
+      }
+    }
+  }
+  // The fuzz reaches every verdict often enough to mean something.
+  EXPECT_GT(identical[0], kSchedules / 4);
+  EXPECT_GT(identical[1], kSchedules);
+  EXPECT_GT(wrong_results, kSchedules / 4);
+  EXPECT_GT(refused, kSchedules);
+  RecordProperty("correct", identical[0] + identical[1]);
+  RecordProperty("wrong_results", wrong_results);
+  RecordProperty("refused", refused);
+}
+
+// `ranks_identical` is a proof and may be withheld too often; for the algorithms as written it is not:
+// where it is withheld, there are a codec and inputs on which ranks differ.
+TEST(CheckFuzz, RanksDifferWhereIdentityIsNotProven) {
+  const FadingCodec fading;
+  for (Rank n = 1; n <= kMostRanks; ++n) {
+    for (const Variant& variant : all_variants(n)) {
+      const Schedule schedule = schedule_of(variant, n, 4 * n + 1, 1);
+      const std::vector<float> outputs = run(schedule, fading, telling_inputs(schedule));
+      const bool differ =
+          first_rank_difference(DType::fp32, n, std::as_bytes(std::span(outputs))).has_value();
+      EXPECT_EQ(differ, !check(schedule).ranks_identical) << label(variant) << ", " << n << " ranks";
+    }
+  }
+}
+
+}  // namespace
+}  // namespace arlab::testing

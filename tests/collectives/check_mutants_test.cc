@@ -1,0 +1,636 @@
+// The checker must see what is wrong: each test breaks every correct schedule at every place where
+// the break is possible, one at a time, and check() has to name it in the words expected.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <functional>
+#include <tuple>
+
+#include "reference/collectives/check.h"
+#include "tests/collectives/variants.h"
+
+namespace arlab::testing {
+namespace {
+
+constexpr Rank kRanks = 6;
+
+/// Every variant, with chunks for all owners and a tail that is shorter than the alignment.
+void for_each_schedule(const std::function<void(const Schedule&)>& body) {
+  for (const Variant& variant : all_variants(kRanks, {2})) {
+    SCOPED_TRACE(label(variant));
+    const Schedule schedule = schedule_of(variant, kRanks, 12 * 32 + 5, 32);
+    ASSERT_TRUE(check(schedule).correct);
+    body(schedule);
+    if (::testing::Test::HasFatalFailure()) return;
+  }
+}
+
+void for_each_op(OpKind kind,
+                 const std::function<void(const Schedule& schedule, std::size_t op)>& body) {
+  for_each_schedule([&](const Schedule& schedule) {
+    for (std::size_t i = 0; i < schedule.ops.size(); ++i) {
+      if (schedule.ops[i].kind == kind) body(schedule, i);
+    }
+  });
+}
+
+void for_each_output(
+    const std::function<void(const Schedule& schedule, std::size_t output)>& body) {
+  for_each_schedule([&](const Schedule& schedule) {
+    for (std::size_t i = 0; i < schedule.outputs.size(); ++i) body(schedule, i);
+  });
+}
+
+// EXPECT_VIOLATION(schedule, "words"): the schedule is wrong, and that is what is said.
+void expect_violation(const Schedule& broken, const std::string& words, const char* file,
+                      int line) {
+  const CheckReport report = check(broken);
+  if (!report.correct && !report.ranks_identical && report.violation == words) return;
+  ADD_FAILURE_AT(file, line) << "expected: " << words << "\nreported: " << report.violation;
+}
+#define EXPECT_VIOLATION(broken, words) expect_violation(broken, words, __FILE__, __LINE__)
+
+const char* name_of(OpKind kind) {
+  return kind == OpKind::encode ? "encode" : kind == OpKind::send ? "send" : "reduce";
+}
+
+std::string at_op(const Schedule& schedule, std::size_t i, const std::string& problem) {
+  const Op& op = schedule.ops[i];
+  return fmt::format("op {} ({} on rank {}, chunk {}): {}", i, name_of(op.kind), op.rank, op.chunk,
+                     problem);
+}
+
+std::string at_output(const Schedule& schedule, std::size_t i, const std::string& problem) {
+  return fmt::format("output {} of rank {}: {}", i, schedule.outputs[i].rank, problem);
+}
+
+std::string elements_of(const Chunk& chunk) {
+  return fmt::format("elements [{}, {})", chunk.begin, chunk.end);
+}
+
+Rank place_of(const Schedule& schedule, ValueId value) {
+  const Op& op = schedule.ops[value];
+  return op.kind == OpKind::send ? op.peer : op.rank;
+}
+
+ChunkId other_chunk(const Schedule& schedule, ChunkId chunk) {
+  return static_cast<ChunkId>((chunk + 1) % schedule.chunks.size());
+}
+
+/// The same problem, told where the value is used first: by an op, else by an output.
+std::string at_first_use(const Schedule& schedule, std::size_t value,
+                         const std::function<std::string(const Op&)>& problem_of_op,
+                         const std::string& problem_of_output) {
+  for (std::size_t i = 0; i < schedule.ops.size(); ++i) {
+    if (std::ranges::count(schedule.operands(schedule.ops[i]), value) != 0) {
+      return at_op(schedule, i, problem_of_op(schedule.ops[i]));
+    }
+  }
+  for (std::size_t i = 0; i < schedule.outputs.size(); ++i) {
+    if (schedule.outputs[i].value == value) return at_output(schedule, i, problem_of_output);
+  }
+  return "never used";
+}
+
+void set_addends(Schedule& schedule, std::size_t op, const std::vector<ValueId>& addends) {
+  schedule.ops[op].first_addend = static_cast<std::uint32_t>(schedule.addends.size());
+  schedule.ops[op].addend_count = static_cast<std::uint32_t>(addends.size());
+  schedule.addends.insert(schedule.addends.end(), addends.begin(), addends.end());
+}
+
+std::vector<ValueId> addends_of(const Schedule& schedule, std::size_t op) {
+  const std::span<const ValueId> operands = schedule.operands(schedule.ops[op]);
+  return {operands.begin(), operands.end()};
+}
+
+/// What the first wrong result, by rank and element, holds too often or lacks: counted plainly.
+std::string first_wrong_result(const Schedule& s) {
+  std::vector<std::vector<int>> count_by_rank;  // of every value
+  const auto counts_of = [&](Rank rank, ValueId value) {
+    if (value != kOwnInput) return count_by_rank[value];
+    std::vector<int> own(s.world_size, 0);
+    own[rank] = 1;
+    return own;
+  };
+  for (const Op& op : s.ops) {
+    std::vector<int> counts(s.world_size, 0);
+    for (const ValueId operand : s.operands(op)) {
+      const std::vector<int> more = counts_of(op.rank, operand);
+      for (Rank rank = 0; rank < s.world_size; ++rank) counts[rank] += more[rank];
+    }
+    count_by_rank.push_back(counts);
+  }
+
+  std::vector<Output> outputs = s.outputs;
+  std::ranges::sort(outputs, {}, [](const Output& o) { return std::tuple(o.rank, o.begin); });
+  for (const Output& output : outputs) {
+    const std::vector<int> counts = counts_of(output.rank, output.value);
+    for (Rank rank = 0; rank < s.world_size; ++rank) {
+      if (counts[rank] == 1) continue;
+      const std::string where =
+          fmt::format("rank {}, {}: the result ", output.rank, elements_of(s.chunks[output.chunk]));
+      return counts[rank] == 0
+                 ? where + fmt::format("lacks the contribution of rank {}", rank)
+                 : where + fmt::format("holds the contribution of rank {} {} times", rank,
+                                       counts[rank]);
+    }
+  }
+  return "";
+}
+
+// ---------------------------------------------------------------- contributions
+
+TEST(CheckMutants, AnAddendIsDropped) {
+  for_each_op(OpKind::reduce, [](const Schedule& schedule, std::size_t op) {
+    for (std::size_t k = 0; k < schedule.ops[op].addend_count; ++k) {
+      Schedule broken = schedule;
+      std::vector<ValueId> addends = addends_of(schedule, op);
+      addends.erase(addends.begin() + static_cast<std::ptrdiff_t>(k));
+      set_addends(broken, op, addends);
+      EXPECT_VIOLATION(broken, addends.empty() ? at_op(broken, op, "adds nothing")
+                                               : first_wrong_result(broken));
+    }
+  });
+}
+
+TEST(CheckMutants, AnAddendIsAddedTwice) {
+  for_each_op(OpKind::reduce, [](const Schedule& schedule, std::size_t op) {
+    for (std::size_t k = 0; k < schedule.ops[op].addend_count; ++k) {
+      Schedule broken = schedule;
+      std::vector<ValueId> addends = addends_of(schedule, op);
+      addends.push_back(addends[k]);
+      set_addends(broken, op, addends);
+      EXPECT_VIOLATION(broken, first_wrong_result(broken));
+    }
+  });
+}
+
+TEST(CheckMutants, AnAddendStandsInForAnother) {
+  for_each_op(OpKind::reduce, [](const Schedule& schedule, std::size_t op) {
+    for (std::size_t k = 1; k < schedule.ops[op].addend_count; ++k) {
+      Schedule broken = schedule;
+      std::vector<ValueId> addends = addends_of(schedule, op);
+      addends[k] = addends[0];
+      set_addends(broken, op, addends);
+      EXPECT_VIOLATION(broken, first_wrong_result(broken));
+    }
+  });
+}
+
+TEST(CheckMutants, TheOwnInputIsOutput) {
+  for_each_output([](const Schedule& schedule, std::size_t output) {
+    Schedule broken = schedule;
+    broken.outputs[output].value = kOwnInput;
+    const Output& mine = schedule.outputs[output];
+    EXPECT_VIOLATION(broken,
+                     fmt::format("rank {}, {}: the result lacks the contribution of rank {}",
+                                 mine.rank, elements_of(schedule.chunks[mine.chunk]),
+                                 mine.rank == 0 ? 1 : 0));
+  });
+}
+
+TEST(CheckMutants, AnOldPartialSumIsSent) {
+  for_each_op(OpKind::encode, [](const Schedule& schedule, std::size_t op) {
+    if (schedule.ops[op].source == kOwnInput) return;
+    Schedule broken = schedule;
+    broken.ops[op].source = kOwnInput;
+    if (schedule.ops[schedule.ops[op].source].addend_count == 1) return;  // a sum of one is no loss
+    EXPECT_VIOLATION(broken, first_wrong_result(broken));
+  });
+}
+
+// ---------------------------------------------------------------- operands and places
+
+TEST(CheckMutants, AnOperandIsTakenFromAnotherRank) {
+  for (const OpKind kind : {OpKind::encode, OpKind::send, OpKind::reduce}) {
+    for_each_op(kind, [](const Schedule& schedule, std::size_t op) {
+      for (ValueId value = 0; value < op; ++value) {
+        const Rank place = place_of(schedule, value);
+        if (place == schedule.ops[op].rank) continue;
+        Schedule broken = schedule;
+        broken.ops[op].source = value;
+        if (broken.ops[op].kind == OpKind::reduce) set_addends(broken, op, {kOwnInput, value});
+        EXPECT_VIOLATION(broken,
+                         at_op(broken, op,
+                               fmt::format("uses value {}, which is on rank {}, not on rank {}",
+                                           value, place, schedule.ops[op].rank)));
+        return;
+      }
+    });
+  }
+}
+
+TEST(CheckMutants, OperandsOfTwoRanksAreSwapped) {
+  for_each_schedule([](const Schedule& schedule) {
+    std::size_t swaps = 0;
+    for (std::size_t a = 0; a < schedule.ops.size(); ++a) {
+      for (std::size_t b = a + 1; b < schedule.ops.size(); ++b) {
+        const ValueId of_a = schedule.ops[a].source;
+        const ValueId of_b = schedule.ops[b].source;
+        if (schedule.ops[a].kind != OpKind::send || schedule.ops[b].kind != OpKind::send ||
+            schedule.ops[a].rank == schedule.ops[b].rank) {
+          continue;
+        }
+        Schedule broken = schedule;
+        std::swap(broken.ops[a].source, broken.ops[b].source);
+        EXPECT_VIOLATION(
+            broken,
+            at_op(broken, a,
+                  of_b >= a
+                      ? fmt::format("uses value {}, which does not exist yet", of_b)
+                      : fmt::format("uses value {}, which is on rank {}, not on rank {}", of_b,
+                                    schedule.ops[b].rank, schedule.ops[a].rank)));
+        EXPECT_NE(of_a, of_b);
+        if (++swaps == 200) return;
+      }
+    }
+  });
+}
+
+TEST(CheckMutants, AMessageGoesToTheWrongRank) {
+  for_each_op(OpKind::send, [](const Schedule& schedule, std::size_t op) {
+    const Rank right = schedule.ops[op].peer;
+    for (Rank wrong = 0; wrong < kRanks; ++wrong) {
+      if (wrong == right) continue;
+      Schedule broken = schedule;
+      broken.ops[op].peer = wrong;
+      EXPECT_VIOLATION(
+          broken,
+          wrong == schedule.ops[op].rank
+              ? at_op(broken, op, "sends to itself")
+              : at_first_use(
+                    broken, op,
+                    [&](const Op& user) {
+                      return fmt::format("uses value {}, which is on rank {}, not on rank {}", op,
+                                         wrong, user.rank);
+                    },
+                    fmt::format("value {} is on rank {}", op, wrong)));
+    }
+  });
+}
+
+TEST(CheckMutants, AMessageComesFromTheWrongRank) {
+  for_each_op(OpKind::send, [](const Schedule& schedule, std::size_t op) {
+    const Rank right = schedule.ops[op].rank;
+    const Rank wrong = (right + 1) % kRanks;
+    if (wrong == schedule.ops[op].peer) return;
+    Schedule broken = schedule;
+    broken.ops[op].rank = wrong;
+    EXPECT_VIOLATION(broken,
+                     at_op(broken, op,
+                           fmt::format("uses value {}, which is on rank {}, not on rank {}",
+                                       schedule.ops[op].source, right, wrong)));
+  });
+}
+
+TEST(CheckMutants, ARawValueIsSent) {
+  for_each_op(OpKind::send, [](const Schedule& schedule, std::size_t op) {
+    Schedule broken = schedule;
+    broken.ops[op].source = kOwnInput;
+    EXPECT_VIOLATION(broken,
+                     at_op(broken, op, "sends a raw value; only encoded values travel"));
+
+    const ValueId sum = schedule.ops[schedule.ops[op].source].source;
+    if (sum == kOwnInput || schedule.ops[sum].kind != OpKind::reduce) return;
+    broken.ops[op].source = sum;  // not what was encoded from it
+    EXPECT_VIOLATION(broken,
+                     at_op(broken, op, "sends a raw value; only encoded values travel"));
+  });
+}
+
+TEST(CheckMutants, AValueIsUsedBeforeItExists) {
+  for (const OpKind kind : {OpKind::encode, OpKind::send, OpKind::reduce}) {
+    for_each_op(kind, [](const Schedule& schedule, std::size_t op) {
+      for (const std::size_t later : {op, op + 1, schedule.ops.size(), std::size_t{kOwnInput} - 1}) {
+        Schedule broken = schedule;
+        broken.ops[op].source = static_cast<ValueId>(later);
+        if (broken.ops[op].kind == OpKind::reduce) {
+          set_addends(broken, op, {kOwnInput, static_cast<ValueId>(later)});
+        }
+        EXPECT_VIOLATION(broken,
+                         at_op(broken, op,
+                               fmt::format("uses value {}, which does not exist yet", later)));
+      }
+    });
+  }
+}
+
+TEST(CheckMutants, AnotherChunkIsEncoded) {
+  for_each_op(OpKind::encode, [](const Schedule& schedule, std::size_t op) {
+    if (schedule.chunks.size() == 1) return;  // one_shot
+    const ChunkId right = schedule.ops[op].chunk;
+    const ChunkId wrong = other_chunk(schedule, right);
+    const ValueId source = schedule.ops[op].source;
+    Schedule broken = schedule;
+    broken.ops[op].chunk = wrong;
+    EXPECT_VIOLATION(
+        broken,
+        source != kOwnInput
+            ? at_op(broken, op,
+                    fmt::format("uses value {} of chunk {} for chunk {}", source, right, wrong))
+            : at_first_use(
+                  broken, op,
+                  [&](const Op& user) {
+                    return fmt::format("uses value {} of chunk {} for chunk {}", op, wrong,
+                                       user.chunk);
+                  },
+                  fmt::format("value {} is of chunk {}, not {}", op, wrong, right)));
+  });
+}
+
+TEST(CheckMutants, AnOpIsOfNoRankOrChunkOrKind) {
+  for (const OpKind kind : {OpKind::encode, OpKind::send, OpKind::reduce}) {
+    for_each_op(kind, [](const Schedule& schedule, std::size_t op) {
+      Schedule broken = schedule;
+      broken.ops[op].rank = kRanks;
+      EXPECT_VIOLATION(broken, at_op(broken, op, "there is no rank 6"));
+
+      broken = schedule;
+      broken.ops[op].chunk = UINT32_MAX;
+      EXPECT_VIOLATION(broken, at_op(broken, op, "there is no chunk 4294967295"));
+
+      broken = schedule;
+      broken.ops[op].kind = static_cast<OpKind>(3);
+      EXPECT_VIOLATION(broken, fmt::format("op {} (unknown kind of op on rank {}, chunk {}): "
+                                           "unknown kind of op",
+                                           op, broken.ops[op].rank, broken.ops[op].chunk));
+    });
+  }
+  for_each_op(OpKind::send, [](const Schedule& schedule, std::size_t op) {
+    Schedule broken = schedule;
+    broken.ops[op].peer = kRanks;
+    EXPECT_VIOLATION(broken, at_op(broken, op, "there is no rank 6"));
+  });
+}
+
+TEST(CheckMutants, AddendsLieOutsideTheirList) {
+  for_each_op(OpKind::reduce, [](const Schedule& schedule, std::size_t op) {
+    const std::string words = "its addends lie outside the list of addends";
+    Schedule broken = schedule;
+    broken.ops[op].addend_count = UINT32_MAX;
+    EXPECT_VIOLATION(broken, at_op(broken, op, words));
+
+    broken = schedule;
+    broken.ops[op].first_addend = static_cast<std::uint32_t>(schedule.addends.size());
+    EXPECT_VIOLATION(broken, at_op(broken, op, words));
+
+    broken.ops[op].first_addend = UINT32_MAX;
+    EXPECT_VIOLATION(broken, at_op(broken, op, words));
+  });
+}
+
+TEST(CheckMutants, StepsRunBackwards) {
+  for_each_schedule([](const Schedule& schedule) {
+    for (std::size_t op = 1; op < schedule.ops.size(); ++op) {
+      const std::uint32_t previous = schedule.ops[op - 1].step;
+      if (previous == 0) continue;
+      Schedule broken = schedule;
+      broken.ops[op].step = previous - 1;
+      EXPECT_VIOLATION(broken, at_op(broken, op,
+                                     fmt::format("step {} follows step {}; ops stand in step order",
+                                                 previous - 1, previous)));
+    }
+  });
+}
+
+// ---------------------------------------------------------------- outputs
+
+TEST(CheckMutants, AnOutputIsMissing) {
+  for_each_output([](const Schedule& schedule, std::size_t output) {
+    Schedule broken = schedule;
+    broken.outputs.erase(broken.outputs.begin() + static_cast<std::ptrdiff_t>(output));
+    const Output& lost = schedule.outputs[output];
+    EXPECT_VIOLATION(broken,
+                     fmt::format("rank {}: element {} is never output", lost.rank, lost.begin));
+  });
+}
+
+TEST(CheckMutants, AnOutputComesTwice) {
+  for_each_output([](const Schedule& schedule, std::size_t output) {
+    Schedule broken = schedule;
+    const Output twice = schedule.outputs[output];
+    broken.outputs.push_back(twice);
+    EXPECT_VIOLATION(broken,
+                     fmt::format("rank {}: element {} is output twice", twice.rank, twice.begin));
+  });
+}
+
+TEST(CheckMutants, AnOutputGoesToTheWrongPlace) {
+  for_each_output([](const Schedule& schedule, std::size_t output) {
+    Schedule broken = schedule;
+    broken.outputs[output].begin += 32;
+    EXPECT_VIOLATION(
+        broken,
+        at_output(broken, output,
+                  fmt::format("{} would end at element {}; an all-reduce leaves elements in place",
+                              elements_of(schedule.chunks[schedule.outputs[output].chunk]),
+                              schedule.outputs[output].begin + 32)));
+  });
+}
+
+TEST(CheckMutants, AnOutputIsOfNoRankOrChunkOrValue) {
+  for_each_output([](const Schedule& schedule, std::size_t output) {
+    const Output& right = schedule.outputs[output];
+    Schedule broken = schedule;
+    broken.outputs[output].rank = kRanks;
+    EXPECT_VIOLATION(broken, at_output(broken, output, "there is no rank 6"));
+
+    broken = schedule;
+    broken.outputs[output].chunk = static_cast<ChunkId>(schedule.chunks.size());
+    EXPECT_VIOLATION(broken, at_output(broken, output, fmt::format("there is no chunk {}",
+                                                                   schedule.chunks.size())));
+    broken = schedule;
+    broken.outputs[output].value = static_cast<ValueId>(schedule.ops.size());
+    EXPECT_VIOLATION(broken, at_output(broken, output, fmt::format("there is no value {}",
+                                                                   schedule.ops.size())));
+    broken = schedule;
+    broken.outputs[output].rank = (right.rank + 1) % kRanks;
+    EXPECT_VIOLATION(broken,
+                     at_output(broken, output,
+                               fmt::format("value {} is on rank {}", right.value, right.rank)));
+    if (schedule.chunks.size() == 1) return;
+    broken = schedule;
+    const ChunkId wrong = other_chunk(schedule, right.chunk);
+    broken.outputs[output].chunk = wrong;
+    broken.outputs[output].begin = schedule.chunks[wrong].begin;
+    EXPECT_VIOLATION(broken, at_output(broken, output,
+                                       fmt::format("value {} is of chunk {}, not {}", right.value,
+                                                   right.chunk, wrong)));
+  });
+}
+
+// ---------------------------------------------------------------- chunks and headers
+
+TEST(CheckMutants, AChunkIsShifted) {
+  for_each_schedule([](const Schedule& schedule) {
+    for (std::size_t chunk = 0; chunk < schedule.chunks.size(); ++chunk) {
+      const Chunk right = schedule.chunks[chunk];
+      if (right.end + 32 > schedule.elements) continue;
+      Schedule broken = schedule;
+      broken.chunks[chunk] = {right.begin + 32, right.end + 32};
+      const std::size_t output = static_cast<std::size_t>(
+          std::ranges::find(schedule.outputs, chunk, &Output::chunk) - schedule.outputs.begin());
+      EXPECT_VIOLATION(
+          broken, at_output(broken, output,
+                            fmt::format("elements [{}, {}) would end at element {}; an all-reduce "
+                                        "leaves elements in place",
+                                        right.begin + 32, right.end + 32, right.begin)));
+    }
+  });
+}
+
+TEST(CheckMutants, AChunkIsTooLongOrTooShort) {
+  for_each_schedule([](const Schedule& schedule) {
+    for (std::size_t chunk = 0; chunk < schedule.chunks.size(); ++chunk) {
+      const Chunk right = schedule.chunks[chunk];
+      if (right.end + 32 > schedule.elements) continue;
+      Schedule broken = schedule;
+      broken.chunks[chunk].end += 32;
+      EXPECT_VIOLATION(broken, fmt::format("rank 0: element {} is output twice", right.end));
+
+      broken.chunks[chunk].end = right.end - 32;
+      EXPECT_VIOLATION(broken,
+                       right.size() == 32
+                           ? fmt::format("chunk {}: elements [{}, {}) is empty or reaches beyond "
+                                         "the {} elements",
+                                         chunk, right.begin, right.begin, schedule.elements)
+                           : fmt::format("rank 0: element {} is never output", right.end - 32));
+    }
+  });
+}
+
+TEST(CheckMutants, AChunkCutsABlockOrReachesBeyondTheTensor) {
+  for_each_schedule([](const Schedule& schedule) {
+    for (std::size_t chunk = 0; chunk < schedule.chunks.size(); ++chunk) {
+      const auto words = [&](const Schedule& broken, const std::string& problem) {
+        return fmt::format("chunk {}: {} {}", chunk, elements_of(broken.chunks[chunk]), problem);
+      };
+      Schedule broken = schedule;
+      broken.chunks[chunk].begin += 1;
+      EXPECT_VIOLATION(broken, words(broken, "does not lie on multiples of the alignment 32"));
+      broken = schedule;
+      broken.chunks[chunk].end -= 1;
+      EXPECT_VIOLATION(broken, words(broken, "does not lie on multiples of the alignment 32"));
+
+      broken.chunks[chunk].end = schedule.elements + 1;
+      EXPECT_VIOLATION(broken, words(broken, "is empty or reaches beyond the 389 elements"));
+      broken.chunks[chunk] = {32, 32};
+      EXPECT_VIOLATION(broken, words(broken, "is empty or reaches beyond the 389 elements"));
+      broken.chunks[chunk] = {UINT64_MAX, 32};
+      EXPECT_VIOLATION(broken, words(broken, "is empty or reaches beyond the 389 elements"));
+    }
+  });
+}
+
+TEST(CheckMutants, NothingIsToBeReduced) {
+  for_each_schedule([](const Schedule& schedule) {
+    Schedule broken = schedule;
+    broken.world_size = 0;
+    EXPECT_VIOLATION(broken, "world size 0 is out of range: allowed is 1 to 65536");
+    broken.world_size = 65537;
+    EXPECT_VIOLATION(broken, "world size 65537 is out of range: allowed is 1 to 65536");
+    broken = schedule;
+    broken.elements = 0;
+    EXPECT_VIOLATION(broken, "the schedule has no elements");
+    broken = schedule;
+    broken.alignment = 0;
+    EXPECT_VIOLATION(broken, "the alignment is 0");
+  });
+  EXPECT_VIOLATION(Schedule(), "the schedule has no elements");
+}
+
+TEST(CheckMutants, ARankJoinsThatTakesNoPart) {
+  for_each_schedule([](const Schedule& schedule) {
+    Schedule broken = schedule;
+    broken.world_size = kRanks + 1;
+    EXPECT_VIOLATION(broken, fmt::format("rank 0, {}: the result lacks the contribution of rank 6",
+                                         elements_of(schedule.chunks.front())));
+  });
+}
+
+TEST(CheckMutants, RequireCorrectThrowsTheViolation) {
+  Schedule broken = schedule_of({"two_shot", {}}, 2, 10, 1);
+  EXPECT_NO_THROW(require_correct(broken));
+  broken.outputs.clear();
+  try {
+    require_correct(broken);
+    FAIL() << "accepted";
+  } catch (const InvalidInput& error) {
+    EXPECT_STREQ(error.what(),
+                 "schedule 'two_shot' is not an all-reduce: rank 0: element 0 is never output");
+  }
+}
+
+// ---------------------------------------------------------------- correct, but ranks may differ
+
+void expect_divergence(const Schedule& schedule, const std::string& words) {
+  const CheckReport report = check(schedule);
+  EXPECT_TRUE(report.correct) << report.violation;
+  EXPECT_FALSE(report.ranks_identical);
+  EXPECT_EQ(report.divergence, words);
+}
+
+std::size_t reduce_of_rank(const Schedule& schedule, Rank rank) {
+  const auto op = std::ranges::find_if(schedule.ops, [rank](const Op& candidate) {
+    return candidate.kind == OpKind::reduce && candidate.rank == rank;
+  });
+  return static_cast<std::size_t>(op - schedule.ops.begin());
+}
+
+TEST(CheckDivergence, ARankAddsInAnotherOrder) {
+  for (Rank rank = 1; rank < kRanks; ++rank) {
+    Schedule schedule = schedule_of({"one_shot", {}}, kRanks, 100, 32);
+    const std::size_t op = reduce_of_rank(schedule, rank);
+    std::vector<ValueId> addends = addends_of(schedule, op);
+    std::swap(addends[0], addends[1]);
+    set_addends(schedule, op, addends);
+    expect_divergence(schedule,
+                      fmt::format("ranks 0 and {} compute elements [0, 100) differently", rank));
+  }
+}
+
+TEST(CheckDivergence, ARankStartsItsSumElsewhere) {
+  Schedule schedule = schedule_of({"one_shot", {}}, kRanks, 100, 32);
+  schedule.ops[reduce_of_rank(schedule, 3)].start = Start::zero;
+  expect_divergence(schedule, "ranks 0 and 3 compute elements [0, 100) differently");
+}
+
+// The owner of a chunk outputs its sum as it is, while all others decode what it encoded.
+TEST(CheckDivergence, AnOwnerKeepsItsExactSum) {
+  Schedule schedule = schedule_of({"two_shot", {}}, kRanks, kRanks * 32, 32);
+  for (Output& output : schedule.outputs) {
+    const Op& op = schedule.ops[output.value];
+    if (op.kind == OpKind::encode) output.value = op.source;
+  }
+  expect_divergence(schedule, "ranks 0 and 1 compute elements [0, 32) differently");
+}
+
+TEST(CheckDivergence, ARankCutsItsOutputAtOtherPlaces) {
+  Schedule schedule = schedule_of({"one_shot", {}}, 2, 64, 32);
+  const Schedule halves = schedule_of({"two_shot", {}}, 2, 64, 32);
+  // Rank 0 as in one_shot, rank 1 as in two_shot.
+  const auto first_op = static_cast<ValueId>(schedule.ops.size());
+  std::erase_if(schedule.outputs, [](const Output& output) { return output.rank == 1; });
+  const auto shifted = [&](ValueId id) { return id == kOwnInput ? id : first_op + id; };
+  for (std::size_t i = 0; i < halves.ops.size(); ++i) {
+    Op op = halves.ops[i];
+    op.step += 2;
+    op.chunk += 1;
+    if (op.kind != OpKind::reduce) op.source = shifted(op.source);
+    schedule.ops.push_back(op);
+    if (op.kind != OpKind::reduce) continue;
+    std::vector<ValueId> addends = addends_of(halves, i);
+    std::ranges::transform(addends, addends.begin(), shifted);
+    set_addends(schedule, schedule.ops.size() - 1, addends);
+  }
+  schedule.chunks.insert(schedule.chunks.end(), halves.chunks.begin(), halves.chunks.end());
+  for (Output output : halves.outputs) {
+    output.chunk += 1;
+    output.value = shifted(output.value);
+    if (output.rank == 1) schedule.outputs.push_back(output);
+  }
+  expect_divergence(schedule, "ranks 0 and 1 compute elements [0, 32) differently");
+}
+
+}  // namespace
+}  // namespace arlab::testing

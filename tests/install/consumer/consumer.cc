@@ -1,0 +1,21 @@
+// A user's program: what does an all-reduce with qr-q4 do to my numbers, and how long does it take?
+
+#include <vector>
+
+#include "reference/codecs/registry.h"
+#include "reference/collectives/algorithm.h"
+#include "reference/collectives/executor.h"
+#include "sim/closed_form.h"
+
+int main() {
+  const arlab::CodecPtr codec = arlab::find_codec("qr-q4");
+  const arlab::Schedule schedule = arlab::make_schedule(
+      "two_shot", {.world_size = 4, .elements = 5000, .alignment = codec->info().alignment});
+  const std::vector<std::byte> inputs(4 * 5000 * 2);
+  std::vector<std::byte> outputs(inputs.size(), std::byte{1});
+  arlab::execute(schedule, *codec, arlab::DType::fp16, inputs, outputs);
+  const auto time = arlab::simulate_closed_form(schedule, *codec, arlab::DType::fp16,
+                                                arlab::find_topology("mi300x-4"));
+  const bool zero = arlab::as_u16(std::span<const std::byte>(outputs))[17] == 0;
+  return zero && time.latency_us > 0 ? 0 : 1;
+}

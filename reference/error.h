@@ -5,6 +5,7 @@
 
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <utility>
 
 namespace arlab {
@@ -21,5 +22,9 @@ template <typename... Args>
 [[noreturn]] void fail(fmt::format_string<Args...> format, Args&&... args) {
   throw InvalidInput(fmt::format(format, std::forward<Args>(args)...));
 }
+
+/// Text from a user or a file as it may stand in a one-line message: in single quotes, other characters
+/// than printable ASCII as \xNN, shortened to 60 characters.
+std::string quote(std::string_view text);
 
 }  // namespace arlab

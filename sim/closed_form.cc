@@ -287,6 +287,7 @@ class ClosedForm {
       use.utilisation = std::max(use.utilisation, busy_us / latency_us);
     }
     std::vector<LinkClassUse> list;
+    list.reserve(classes.size());
     for (const auto& [link_class, use] : classes) list.push_back(use);
     return list;
   }

@@ -12,25 +12,25 @@ namespace {
 
 struct CodecFiles {
   std::string codec;
-  std::string dtype = "fp16";
+  std::string dtype;
   std::string in;
   std::string out;
   Format format = Format::table;
 
   void add_to(CLI::App& command, const char* in_help, const char* out_help) {
     command.add_option("--codec", codec, "Codec (see arlab list codecs)")->required();
-    command.add_option("--dtype", dtype, "fp16, bf16 or fp32 [fp16]");
+    command.add_option("--dtype", dtype, "fp16, bf16 or fp32 [the file's, else fp16 if the codec takes it]");
     command.add_option("IN", in, in_help)->required();
     command.add_option("OUT", out, out_help)->required();
     add_format(command, format);
   }
 
-  Report report(const char* schema, std::size_t elements, std::size_t wire_bytes) const {
+  Report report(const char* schema, DType type, std::size_t elements, std::size_t wire_bytes) const {
     nlohmann::ordered_json bits = nullptr;
     if (elements != 0) bits = 8.0 * static_cast<double>(wire_bytes) / static_cast<double>(elements);
     return {schema,
             {{"codec", codec},
-             {"dtype", dtype},
+             {"dtype", std::string(name_of(type))},
              {"elements", elements},
              {"wire_bytes", wire_bytes},
              {"wire_bits_per_element", bits},
@@ -39,16 +39,20 @@ struct CodecFiles {
 };
 
 struct EncodeCommand : CodecFiles {
+  std::string tensor;
+
   void run() const {
     const CodecPtr c = find_codec(codec);
-    const DType type = parse_dtype(dtype);
+    std::optional<DType> named;
+    if (!dtype.empty()) named = parse_dtype(dtype);
     require_folder_of(out);
-    const Tensor input = read_tensor(in, "", type);
+    const Tensor input = read_tensor(in, tensor, named);
+    const DType type = input.dtype;
     std::vector<std::byte> wire(c->wire_bytes(type, input.element_count()));
     EncodeCounts counts;
     c->encode(type, input.bytes(), wire, &counts);
     write_file(out, {wire});
-    Report result = report("arlab.encode/1", input.element_count(), wire.size());
+    Report result = report("arlab.encode/1", type, input.element_count(), wire.size());
     result.fields.push_back({"clamped", counts.clamped, "elements beyond the code range"});
     print(result, format);
   }
@@ -59,13 +63,14 @@ struct DecodeCommand : CodecFiles {
 
   void run() const {
     const CodecPtr c = find_codec(codec);
-    const DType type = parse_dtype(dtype);
+    const DType type = dtype.empty() ? default_dtype(*c) : parse_dtype(dtype);
     require_folder_of(out);
     InputFile file{std::filesystem::path(in)};
+    require_memory(file.remaining(), in);
     std::vector<std::byte> wire(file.remaining());
     file.read(std::span<std::byte>(wire));
-    const std::size_t most = c->elements_of_wire(type, wire.size());
-    const std::size_t count = elements.empty() ? most : parse_count(elements, "--elements");
+    const std::size_t most = largest_count(*c, type, wire.size());
+    const std::size_t count = elements.empty() ? most : elements == "0" ? 0 : parse_count(elements, "--elements");
     if (count > most || c->wire_bytes(type, count) != wire.size()) {
       fail("{}: {} bytes are not the wire of {} elements by {}: that would be {} bytes", in,
            wire.size(), count, codec, c->wire_bytes(type, count));
@@ -73,7 +78,15 @@ struct DecodeCommand : CodecFiles {
     Tensor output = make_tensor(type, {count});
     c->decode(type, wire, output.bytes());
     write_npy(out, output);
-    print(report("arlab.decode/1", count, wire.size()), format);
+    print(report("arlab.decode/1", type, count, wire.size()), format);
+  }
+
+  std::size_t largest_count(const Codec& c, DType type, std::size_t wire_bytes) const {
+    try {
+      return c.elements_of_wire(type, wire_bytes);
+    } catch (const InvalidInput& error) {
+      fail("{}: {}", in, error.what());
+    }
   }
 };
 
@@ -82,7 +95,8 @@ struct DecodeCommand : CodecFiles {
 void add_encode(CLI::App& app) {
   auto command = std::make_shared<EncodeCommand>();
   CLI::App* sub = app.add_subcommand("encode", "Write the wire bytes of a tensor");
-  command->add_to(*sub, "Tensor of any shape, taken as flat (.npy)", "Wire bytes");
+  command->add_to(*sub, "Tensor of any shape, taken as flat (.npy or .safetensors)", "Wire bytes");
+  sub->add_option("--tensor", command->tensor, "Which tensor of a .safetensors file");
   sub->callback([command] { command->run(); });
 }
 

@@ -11,14 +11,17 @@ namespace {
 constexpr int kCheckFailed = 1;
 constexpr int kBadInput = 2;
 
-int report_error(const char* message, int exit_code) {
-  // One line, whatever the message holds.
-  std::string line = message;
+int report_error(const std::string& message, int exit_code) {
+  // One line of bounded length without control characters, whatever the message holds.
+  constexpr std::size_t kMost = 600;
+  std::string line = message.substr(0, kMost);
+  if (message.size() > kMost) line += "...";
   for (char& c : line) {
-    if (c == '\n' || c == '\r') c = ' ';
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = ' ';
   }
-  while (!line.empty() && line.back() == ' ') line.pop_back();
-  if (!line.empty()) fmt::print(stderr, "arlab: {}\n", line);
+  line.erase(line.find_last_not_of(' ') + 1);
+  line = "arlab: " + line + '\n';
+  std::fwrite(line.data(), 1, line.size(), stderr);
   return exit_code;
 }
 
@@ -30,21 +33,36 @@ std::string help_hint(const CLI::App& app) {
 
 /// CLI11 calls a misspelt command an argument that was not expected; say what the commands are.
 void check_command(const CLI::App& app, int argc, char** argv) {
-  if (argc < 2 || argv[1][0] == '-') return;
   std::string known;
+  const std::string_view first = argc < 2 ? "" : argv[1];
   for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {
-    if (command->get_name() == argv[1]) return;
+    if (command->get_name() == first) return;
     if (!known.empty()) known += ", ";
     known += command->get_name();
   }
-  arlab::fail("unknown command '{}': known are {}", argv[1], known);
+  if (first == "--help" || first == "-h" || first == "--version") return;
+  if (argc < 2) arlab::fail("name a command: {} (see arlab --help)", known);
+  if (first.starts_with('-')) {
+    arlab::fail("{} before the command is not an option; name a command first: {}", arlab::quote(first), known);
+  }
+  arlab::fail("unknown command {}: known are {}", arlab::quote(first), known);
+}
+
+/// An empty value is a mistake (an unset shell variable), never a wish for the default.
+void refuse_empty_values(CLI::App& app) {
+  for (CLI::App* command : app.get_subcommands([](CLI::App*) { return true; })) {
+    for (CLI::Option* option : command->get_options()) {
+      if (option->get_expected_max() == 0) continue;  // a flag
+      option->check([](const std::string& text) { return text.empty() ? "it is empty" : ""; });
+    }
+  }
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
   CLI::App app{"arlab: compressed collectives. Which bits, how long, and do GPU kernels agree?", "arlab"};
-  app.set_version_flag("--version", ARLAB_VERSION);
+  app.set_version_flag("--version", "arlab " ARLAB_VERSION);
   app.require_subcommand(1);
   app.fallthrough(false);
   arlab::cli::add_list(app);
@@ -57,12 +75,13 @@ int main(int argc, char** argv) {
   arlab::cli::add_study(app);
   try {
     check_command(app, argc, argv);
+    refuse_empty_values(app);
     app.parse(argc, argv);
     if (std::fflush(stdout) != 0) return report_error("standard output cannot be written", kBadInput);
     return 0;
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
-    return report_error(fmt::format("{} (see {})", error.what(), help_hint(app)).c_str(), kBadInput);
+    return report_error(fmt::format("{} (see {})", error.what(), help_hint(app)), kBadInput);
   } catch (const arlab::cli::CheckFailed& error) {
     return report_error(error.what(), kCheckFailed);
   } catch (const arlab::InvalidInput& error) {
@@ -70,6 +89,6 @@ int main(int argc, char** argv) {
   } catch (const std::bad_alloc&) {
     return report_error("not enough memory for this request", kBadInput);
   } catch (const std::exception& error) {
-    return report_error(fmt::format("internal error, please report it: {}", error.what()).c_str(), kBadInput);
+    return report_error(fmt::format("internal error, please report it: {}", error.what()), kBadInput);
   }
 }

@@ -41,6 +41,28 @@ std::uint64_t parse_count(const std::string& text, const std::string& what) {
   return value << shift;
 }
 
+CLI::Option* add_integer(CLI::App& command, const std::string& name, std::optional<std::uint32_t>& value,
+                         std::uint32_t low, std::uint32_t high, const std::string& description) {
+  return command
+      .add_option_function<std::string>(
+          name,
+          [&value, name, low, high](const std::string& text) {
+            std::uint32_t number = 0;
+            const char* end = text.data() + text.size();
+            const auto [rest, error] = std::from_chars(text.data(), end, number);
+            const bool plain = !text.starts_with('0') || text == "0";
+            if (error != std::errc() || rest != end || !plain || number < low || number > high) {
+              throw CLI::ValidationError(name,
+                                         fmt::format("{}: allowed is an integer from {} to {}", quote(text), low, high));
+            }
+            value = number;
+          },
+          description)
+      ->type_name("INT");
+}
+
+void write_stdout(const std::string& text) { std::fwrite(text.data(), 1, text.size(), stdout); }
+
 void add_format(CLI::App& command, Format& format, Format default_format) {
   format = default_format;
   const std::vector<std::pair<std::string, Format>> names = {
@@ -64,33 +86,29 @@ void add_format(CLI::App& command, Format& format, Format default_format) {
 }
 
 void print(const Report& report, Format format) {
-  const std::string text = render(report, format);
-  std::fwrite(text.data(), 1, text.size(), stdout);
+  write_stdout(render(report, format));
 }
 
 void ScheduleOptions::add_to(CLI::App& command) {
   auto* by_name = command.add_option("--algorithm", algorithm, "Algorithm (see arlab list algorithms)");
   auto* by_file = command.add_option("--schedule", file, "Schedule as JSON (from arlab schedule, or your own)");
   by_name->excludes(by_file);
-  command.add_option("--own", own, "Own contribution of a reducing rank: encoded or exact");
-  command.add_option("--forward", forward, "ring: all-gather bytes unchanged or reencoded");
-  command.add_option("--group-size", group_size,
-                     "Ranks per group: for hierarchical algorithms, and for cross-group volume");
-  command.add_option("--micro-chunks", micro_chunks, "hierarchical_pipelined: micro-chunks per chunk");
+  command.add_option("--own", own,
+                     "Own contribution of a reducing rank: encoded or exact [ring, halving_doubling: exact; others: encoded]");
+  command.add_option("--forward", forward, "ring: all-gather bytes unchanged or reencoded [unchanged]");
+  add_integer(command, "--group-size", group_size, 1, kMaxWorldSize,
+              "Ranks per group, for hierarchical algorithms and cross-group volume; divides the world size "
+              "[world size / its smallest prime factor]");
+  add_integer(command, "--micro-chunks", micro_chunks, 1, 4096, "hierarchical_pipelined: micro-chunks per chunk [4]");
 }
 
 Schedule read_schedule(const std::string& path) {
   InputFile input{std::filesystem::path(path)};
+  require_memory(input.remaining(), path);
   std::string text(input.remaining(), '\0');
   input.read(std::span<char>(text));
-  nlohmann::ordered_json json;
   try {
-    json = nlohmann::ordered_json::parse(text);
-  } catch (const nlohmann::json::exception& error) {
-    fail("{}: not JSON: {}", path, error.what());
-  }
-  try {
-    return schedule_from_json(json);
+    return schedule_from_json(text);
   } catch (const InvalidInput& error) {
     fail("{}: {}", path, error.what());
   }
@@ -100,9 +118,7 @@ Schedule ScheduleOptions::make(Rank world_size, std::uint64_t elements,
                                std::uint64_t alignment) const {
   Schedule schedule;
   if (!file.empty()) {
-    if (!own.empty() || !forward.empty() || micro_chunks) {
-      fail("--own, --forward and --micro-chunks belong to --algorithm; {} is fixed already", file);
-    }
+    require_no_algorithm_options();
     schedule = read_schedule(file);
     if (world_size != 0 && schedule.world_size != world_size) {
       fail("{} is for {} ranks, not {}", file, schedule.world_size, world_size);
@@ -131,8 +147,19 @@ Schedule ScheduleOptions::make(Rank world_size, std::uint64_t elements,
     request.options.micro_chunks = micro_chunks;
     schedule = make_schedule(algorithm, request);
   }
-  require_correct(schedule);
+  if (const CheckReport report = check(schedule); !report.correct) {
+    fail("{}: not an all-reduce: {}", file.empty() ? algorithm : file, report.violation);
+  }
+  if (group_size && schedule.world_size % *group_size != 0) {
+    fail("--group-size {} does not divide the world size {}", *group_size, schedule.world_size);
+  }
   return schedule;
+}
+
+void ScheduleOptions::require_no_algorithm_options() const {
+  if (!own.empty() || !forward.empty() || micro_chunks) {
+    fail("--own, --forward and --micro-chunks belong to --algorithm; {} is fixed already", file);
+  }
 }
 
 Rank ScheduleOptions::volume_group_size(Rank world_size) const {
@@ -142,8 +169,7 @@ Rank ScheduleOptions::volume_group_size(Rank world_size) const {
 void ExecutionOptions::add_to(CLI::App& command) {
   command.add_option("--accumulate", accumulate,
                      "Sums in the payload's dtype (native) or in fp32, rounded once [native]");
-  command.add_option("--threads", threads, "Threads; 0 is all. The result never depends on it [0]")
-      ->check(CLI::Range(0U, 1024U));
+  add_integer(command, "--threads", threads, 1, 1024, "Threads; the result never depends on it [all]");
 }
 
 ExecuteOptions ExecutionOptions::make() const {
@@ -153,7 +179,7 @@ ExecuteOptions ExecutionOptions::make() const {
   } else if (accumulate != "native") {
     fail("--accumulate is {}: allowed are native, fp32", quote(accumulate));
   }
-  options.threads = threads;
+  options.threads = threads.value_or(0);
   options.count = true;
   return options;
 }

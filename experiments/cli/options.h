@@ -17,6 +17,13 @@ namespace arlab::cli {
 /// A count with an optional binary suffix: 4096, 64K, 1M, 2G. Throws InvalidInput naming `what`.
 std::uint64_t parse_count(const std::string& text, const std::string& what);
 
+/// Adds an option that takes a decimal integer from `low` to `high`.
+CLI::Option* add_integer(CLI::App& command, const std::string& name, std::optional<std::uint32_t>& value,
+                         std::uint32_t low, std::uint32_t high, const std::string& description);
+
+/// Writes to stdout, as it is.
+void write_stdout(const std::string& text);
+
 /// --format table|json|csv, for every command.
 void add_format(CLI::App& command, Format& format, Format default_format = Format::table);
 
@@ -38,6 +45,9 @@ struct ScheduleOptions {
   /// `world_size` 0 and `elements` 0 take what a schedule file says.
   Schedule make(Rank world_size, std::uint64_t elements, std::uint64_t alignment) const;
 
+  /// Throws InvalidInput when options are set that a schedule file leaves no room for.
+  void require_no_algorithm_options() const;
+
   /// Group size for volume classes: the one asked for, else the algorithm's default.
   Rank volume_group_size(Rank world_size) const;
 };
@@ -48,7 +58,7 @@ Schedule read_schedule(const std::string& path);
 /// --accumulate and --threads.
 struct ExecutionOptions {
   std::string accumulate = "native";
-  unsigned threads = 0;
+  std::optional<std::uint32_t> threads;
 
   void add_to(CLI::App& command);
   ExecuteOptions make() const;

@@ -22,7 +22,7 @@ struct ReduceCommand {
     const CodecPtr c = find_codec(codec);
     const ExecuteOptions options = execution.make();
     if (!out.empty()) require_folder_of(out);
-    const Tensor inputs = source.load();
+    const Tensor inputs = source.load(default_dtype(*c));
     if (inputs.elements_per_rank() == 0) fail("{}: there are no elements to reduce", source.name());
     // Inputs, outputs, the exact sum and the uncompressed result.
     require_memory(2 * inputs.bytes().size() + 16 * inputs.elements_per_rank(), "this reduce");
@@ -45,6 +45,9 @@ struct ReduceCommand {
     };
     const std::vector<Field> figures = reduction_fields(reduction, exact);
     report.fields.insert(report.fields.end(), figures.begin(), figures.end());
+    if (reduction.difference) {
+      report.fields.push_back({"error_figures_of_rank", 0, "ranks differ; the figures are those of rank 0"});
+    }
     report.fields.push_back({"volume_total", volume.total, "payloads of one rank, all links"});
     report.fields.push_back({"provenance", "exact", "every figure is computed from the bits, none is a model's"});
     print(report, format);

@@ -8,12 +8,14 @@ namespace arlab::cli {
 
 using Json = nlohmann::ordered_json;
 
+std::string json_line(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
+
 std::string cell_text(const Json& cell) {
   if (cell.is_null()) return "-";
   if (cell.is_boolean()) return cell.get<bool>() ? "yes" : "no";
   if (cell.is_string()) return cell.get<std::string>();
   if (cell.is_number_float()) return fmt::format("{:.6g}", cell.get<double>());
-  return cell.dump();
+  return json_line(cell);
 }
 
 std::string render_text(const Table& table) {
@@ -51,7 +53,7 @@ std::string csv_line(const std::vector<Json>& cells) {
   for (std::size_t c = 0; c < cells.size(); ++c) {
     if (c > 0) line += ',';
     if (cells[c].is_null()) continue;
-    std::string cell = cells[c].is_string() ? cells[c].get<std::string>() : cells[c].dump();
+    std::string cell = cells[c].is_string() ? cells[c].get<std::string>() : json_line(cells[c]);
     if (cell.find_first_of(",\"\n\r") != std::string::npos) {
       std::string quoted = "\"";
       for (const char ch : cell) quoted += ch == '"' ? "\"\"" : std::string(1, ch);
@@ -106,7 +108,7 @@ Json to_json(const Report& report) {
 
 std::string render(const Report& report, Format format) {
   const bool has_rows = !report.rows_name.empty();
-  if (format == Format::json) return to_json(report).dump(2) + '\n';
+  if (format == Format::json) return to_json(report).dump(2, ' ', false, Json::error_handler_t::replace) + '\n';
   if (format == Format::csv) {
     if (has_rows) return render_csv(report.rows);
     Table table;

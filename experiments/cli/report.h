@@ -41,6 +41,9 @@ std::string render_text(const Table& table);
 std::string render_csv(const Table& table);
 std::string csv_line(const std::vector<nlohmann::ordered_json>& cells);
 
+/// JSON text on one line; bytes that are not UTF-8 (a file's name) become U+FFFD.
+std::string json_line(const nlohmann::ordered_json& json);
+
 /// A cell as a person reads it: six significant digits, "-" for null.
 std::string cell_text(const nlohmann::ordered_json& cell);
 

@@ -35,7 +35,7 @@ Table ops_table(const Schedule& s) {
 
 struct ScheduleCommand {
   ScheduleOptions options;
-  Rank ranks = 0;
+  std::optional<std::uint32_t> ranks;
   std::string elements;
   std::string codec;
   std::string alignment;
@@ -47,21 +47,22 @@ struct ScheduleCommand {
     }
     Schedule s;
     if (!options.file.empty()) {
-      if (ranks != 0 || !elements.empty() || !codec.empty() || !alignment.empty()) {
+      if (ranks || !elements.empty() || !codec.empty() || !alignment.empty()) {
         fail("--ranks, --elements, --codec and --alignment belong to --algorithm; {} says them itself",
              options.file);
       }
+      options.require_no_algorithm_options();
       s = read_schedule(options.file);
       if (const CheckReport result = check(s); !result.correct) {
         throw CheckFailed(fmt::format("{}: not an all-reduce: {}", options.file, result.violation));
       }
     } else {
-      if (ranks == 0) fail("--algorithm needs --ranks, from 1 to {}", kMaxWorldSize);
+      if (!ranks) fail("--algorithm needs --ranks, from 1 to {}", kMaxWorldSize);
       if (elements.empty()) fail("--algorithm needs --elements, the count per rank");
       std::uint64_t align = 1;
       if (!codec.empty()) align = find_codec(codec)->info().alignment;
       if (!alignment.empty()) align = parse_count(alignment, "--alignment");
-      s = options.make(ranks, parse_count(elements, "--elements"), align);
+      s = options.make(*ranks, parse_count(elements, "--elements"), align);
     }
     print_schedule(s);
   }
@@ -82,7 +83,7 @@ struct ScheduleCommand {
                        {"violation", result.violation},
                        {"ranks_identical", result.ranks_identical},
                        {"divergence", result.divergence}};
-      fmt::print("{}\n", json.dump(1));
+      write_stdout(json.dump(1, ' ', false, Json::error_handler_t::replace) + '\n');
       return;
     }
     Report report{"arlab.schedule/1",
@@ -91,7 +92,7 @@ struct ScheduleCommand {
                    {"elements", s.elements, "per rank"},
                    {"alignment", s.alignment, "chunk boundaries are multiples"},
                    {"chunks", s.chunks.size()},
-                   {"steps", s.ops.empty() ? 0 : s.ops.back().step + 1},
+                   {"steps", s.ops.empty() ? 0 : std::uint64_t{s.ops.back().step} + 1},
                    {"messages", volume.messages},
                    {"volume_total", volume.total, "payloads of one rank"},
                    {"volume_cross_group", volume.cross_group,
@@ -111,7 +112,7 @@ void add_schedule(CLI::App& app) {
   auto command = std::make_shared<ScheduleCommand>();
   CLI::App* sub = app.add_subcommand("schedule", "Write an algorithm's schedule, or check one from a file");
   command->options.add_to(*sub);
-  sub->add_option("--ranks", command->ranks, "World size");
+  add_integer(*sub, "--ranks", command->ranks, 1, kMaxWorldSize, "World size");
   sub->add_option("--elements", command->elements, "Elements per rank (64K, 1M)");
   auto* by_codec = sub->add_option("--codec", command->codec, "Align chunks for this codec [alignment 1]");
   sub->add_option("--alignment", command->alignment, "Chunk boundaries are multiples of it [1]")->excludes(by_codec);

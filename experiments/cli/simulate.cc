@@ -2,6 +2,7 @@
 
 #include "experiments/cli/commands.h"
 #include "experiments/cli/options.h"
+#include "experiments/cli/tensor_source.h"
 #include "reference/codecs/registry.h"
 #include "sim/closed_form.h"
 
@@ -14,13 +15,12 @@ struct SimulateCommand {
   std::string codec;
   std::string bytes;
   std::string dtype;
-  Rank ranks = 0;
+  std::optional<std::uint32_t> ranks;
   Format format = Format::table;
 
   void run() const {
     const CodecPtr c = find_codec(codec);
-    DType type = c->takes(DType::fp16) ? DType::fp16 : c->info().dtypes.front();
-    if (!dtype.empty()) type = parse_dtype(dtype);
+    const DType type = dtype.empty() ? default_dtype(*c) : parse_dtype(dtype);
     c->wire_bytes(type, 1);  // throws when the codec does not take the dtype
     const Topology t = find_topology(topology);
     std::uint64_t elements = 0;
@@ -32,10 +32,12 @@ struct SimulateCommand {
       }
       elements = payload / size_of(type);
     }
-    const Rank world_size = ranks != 0 || !schedule.file.empty() ? ranks : t.ranks.value;
+    const Rank world_size = ranks.value_or(schedule.file.empty() ? t.ranks.value : 0);
     const Schedule s = schedule.make(world_size, elements, c->info().alignment);
     const SimulationResult result = simulate_closed_form(s, *c, type, t);
-    print(report(s, *c, type, t, result), format);
+    Report figures = report(s, *c, type, t, result);
+    if (format == Format::csv) figures.rows_name.clear();  // one row of figures, not the links
+    print(figures, format);
   }
 
   Report report(const Schedule& s, const Codec& c, DType type, const Topology& t,
@@ -55,8 +57,8 @@ struct SimulateCommand {
              {"busbw_gb_per_s", r.busbw_gb_per_s, "as nccl-tests: algbw x 2 (n - 1) / n"},
              {"launch_us", r.breakdown.launch_us, "of the latency: kernel launch"},
              {"synchronisation_us", r.breakdown.synchronisation_us, "of the latency: flags and link latency"},
-             {"wire_us", r.breakdown.wire_us, "of the latency: bytes on the busiest link"},
-             {"codec_us", r.breakdown.codec_us, "of the latency: encode, decode and sums not hidden by the wire"},
+             {"wire_us", r.breakdown.wire_us, "of the latency: steps that the busiest link bounds"},
+             {"codec_us", r.breakdown.codec_us, "of the latency: encode, decode and sums in steps that they bound"},
              {"wire_bytes", r.wire_bytes, "all sends of all ranks"},
              {"wire_bits_per_element", bits, "average over all sends"},
              {"bottleneck", r.bottleneck},
@@ -85,7 +87,7 @@ void add_simulate(CLI::App& app) {
   sub->add_option("--codec", command->codec, "Codec (see arlab list codecs)")->required();
   sub->add_option("--bytes", command->bytes, "Payload of one rank (32K, 64M)");
   sub->add_option("--dtype", command->dtype, "fp16, bf16 or fp32 [fp16 if the codec takes it]");
-  sub->add_option("--ranks", command->ranks, "World size [all ranks of the topology]");
+  add_integer(*sub, "--ranks", command->ranks, 1, kMaxWorldSize, "World size [all ranks of the topology]");
   add_format(*sub, command->format);
   sub->callback([command] { command->run(); });
 }

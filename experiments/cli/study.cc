@@ -100,13 +100,33 @@ Tensor load_sample(const Study& study, const Sample& sample) {
   if (sample.file.empty()) {
     source.synthetic = sample.input->synthetic;
     source.elements = std::to_string(sample.input->elements);
-    source.dtype = name_of(study.dtype);
   } else {
     source.file = sample.file;
     source.tensor = sample.tensor;
     if (sample.file.ends_with(".npy")) source.dtype = name_of(study.dtype);
   }
-  return source.load();
+  return source.load(study.dtype);
+}
+
+/// Throws InvalidInput for everything that would stop the sweep on its way: a tensor that cannot be had, a
+/// codec that does not take its dtype.
+void check_samples(const Study& study, const Sweep& sweep) {
+  for (const Sample& sample : sweep.samples) {
+    DType dtype = study.dtype;
+    if (sample.file.empty()) {
+      make_synthetic(sample.input->synthetic, dtype, 1, 1);
+    } else {
+      const Tensor tensor = load_sample(study, sample);
+      if (tensor.elements_per_rank() == 0) fail("{}: there are no elements to reduce", sample.file);
+      dtype = tensor.dtype;
+    }
+    for (const std::string& name : study.codecs) {
+      const CodecPtr codec = find_codec(name);
+      if (codec->takes(dtype)) continue;
+      fail("{}: input '{}' is {}, which codec {} does not take", study.path.string(), sample.input->name,
+           name_of(dtype), name);
+    }
+  }
 }
 
 /// Simulated latencies by (ranks, algorithm, codec, dtype); they do not depend on the sample.
@@ -188,8 +208,11 @@ std::string definition(const Study& study, const Sweep& sweep) {
     json["simulate"] = {{"model", std::string(kClosedFormModel)},
                         {"topology", study.simulate->topology},
                         {"bytes", study.simulate->bytes}};
+    if (study.simulate->topology.ends_with(".toml")) {
+      json["simulate"]["fnv1a"] = fmt::format("{:016x}", hash_of_file(study.simulate->topology));
+    }
   }
-  return json.dump();
+  return json_line(json);
 }
 
 constexpr const char* kDefinitionMark = "# definition: ";
@@ -203,6 +226,19 @@ std::string file_header(const Study& study, const std::string& command, const st
   }
   header += fmt::format("\n{}{}\n", kDefinitionMark, definition_line);
   return header + csv_line({kColumns.begin(), kColumns.end()});
+}
+
+/// True for an empty cell or a number.
+bool is_figure(const std::string& cell) {
+  char* end = nullptr;
+  std::strtod(cell.c_str(), &end);
+  return cell.empty() || (end == cell.c_str() + cell.size() && !std::isspace(static_cast<unsigned char>(cell[0])));
+}
+
+bool is_text_column(const std::string& column) {
+  static const std::vector<std::string> kText = {"input", "tensor", "dtype", "algorithm", "codec", "exact",
+                                                 "ranks_identical"};
+  return std::find(kText.begin(), kText.end(), column) != kText.end();
 }
 
 /// A line of a results file, cut at its commas (cells are quoted only where a name holds a comma).
@@ -232,10 +268,17 @@ struct Resumed {
   std::uintmax_t bytes = 0;
 };
 
-Resumed read_partial_results(const fs::path& path, const std::string& definition_line) {
+Resumed read_partial_results(const fs::path& path, const std::string& header, const std::string& definition_line) {
   Resumed resumed;
   std::ifstream file(path, std::ios::binary);
   if (!file) return resumed;
+  // Interrupted before the header was complete: as if it had not begun.
+  std::string start(header.size(), '\0');
+  file.read(start.data(), static_cast<std::streamsize>(start.size()));
+  const auto got = static_cast<std::size_t>(file.gcount());
+  if (got < header.size() && header.starts_with(start.substr(0, got))) return resumed;
+  file.clear();
+  file.seekg(0);
   const std::string header_line = csv_line({kColumns.begin(), kColumns.end()});
   bool same_study = false;
   bool in_rows = false;
@@ -244,6 +287,11 @@ Resumed read_partial_results(const fs::path& path, const std::string& definition
     if (in_rows) {
       auto cells = cut_csv_line(line);
       if (cells.size() != kColumns.size()) break;
+      for (std::size_t c = 0; c < cells.size(); ++c) {
+        if (is_text_column(kColumns[c]) || is_figure(cells[c])) continue;
+        fail("{}: row {} has {} in column {}, which is not a number; leave out --resume", path.string(),
+             resumed.rows.size() + 1, quote(cells[c]), kColumns[c]);
+      }
       resumed.rows.push_back(std::move(cells));
     } else if (line + "\n" == header_line) {
       in_rows = true;
@@ -302,8 +350,9 @@ Json median(std::vector<double> values) {
   return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
 }
 
-Json rounded(const Json& value, double unit) {
-  return value.is_number() ? Json(std::round(value.get<double>() / unit) * unit) : value;
+/// To so many steps per unit: 100 leaves two decimals.
+Json rounded(const Json& value, double steps) {
+  return value.is_number() ? Json(std::round(value.get<double>() * steps) / steps) : value;
 }
 
 /// One line per (input, ranks, algorithm, codec): the median over tensors, and the worst.
@@ -315,9 +364,11 @@ Table summarise(const std::vector<std::vector<std::string>>& rows) {
     std::vector<double> sqnr_db;
     double max_abs_error = 0;
     double bits = 0;
+    std::uint64_t non_finite = 0;
     double flushed = 0;
     double encoded = 0;
     bool identical = true;
+    bool lost = false;  // some tensor has no error figure
     std::string latency;
   };
   std::vector<std::vector<std::string>> order;
@@ -328,7 +379,11 @@ Table summarise(const std::vector<std::vector<std::string>>& rows) {
     if (!groups.contains(key)) order.push_back(key);
     Group& group = groups[key];
     group.sqnr_db.push_back(number(row[column("sqnr_db")]));
-    group.max_abs_error = std::max(group.max_abs_error, number(row[column("max_abs_error")]));
+    // A tensor whose finite sums became infinite has no error figure; then the group has none.
+    const double error = number(row[column("max_abs_error")]);
+    if (error > group.max_abs_error) group.max_abs_error = error;
+    group.lost = group.lost || std::isnan(error);
+    group.non_finite += std::stoull(row[column("non_finite")]);
     group.bits = number(row[column("wire_bits_per_element")]);
     group.flushed += number(row[column("flushed")]);
     group.encoded += number(row[column("encoded")]);
@@ -336,17 +391,18 @@ Table summarise(const std::vector<std::vector<std::string>>& rows) {
     group.latency = row[column("simulated_latency_us")];
   }
   Table table{{"input", "ranks", "algorithm", "codec", "wire_bits", "median_sqnr_db", "worst_sqnr_db",
-               "max_abs_error", "flushed_percent", "ranks_identical", "simulated_latency_us"},
+               "max_abs_error", "flushed_percent", "non_finite", "ranks_identical", "simulated_latency_us"},
               {}};
   for (const auto& key : order) {
     const Group& g = groups[key];
     std::vector<double> sqnr = g.sqnr_db;
     std::erase_if(sqnr, [](double v) { return std::isnan(v); });
-    const Json worst = sqnr.empty() ? Json(nullptr) : Json(*std::min_element(sqnr.begin(), sqnr.end()));
-    table.rows.push_back({key[0], std::stoi(key[1]), key[2], key[3], g.bits, rounded(median(sqnr), 0.01),
-                          rounded(worst, 0.01), g.max_abs_error,
-                          rounded(g.encoded > 0 ? 100 * g.flushed / g.encoded : 0.0, 0.01), g.identical,
-                          g.latency.empty() ? Json(nullptr) : rounded(std::stod(g.latency), 0.1)});
+    const Json worst = sqnr.empty() || g.lost ? Json(nullptr) : Json(*std::min_element(sqnr.begin(), sqnr.end()));
+    const Json largest = g.lost ? Json(nullptr) : Json(g.max_abs_error);
+    table.rows.push_back({key[0], std::stoi(key[1]), key[2], key[3], g.bits, g.lost ? Json(nullptr) : rounded(median(sqnr), 100),
+                          rounded(worst, 100), largest,
+                          rounded(g.encoded > 0 ? 100 * g.flushed / g.encoded : 0.0, 100), g.non_finite, g.identical,
+                          g.latency.empty() ? Json(nullptr) : rounded(std::stod(g.latency), 10)});
   }
   return table;
 }
@@ -431,13 +487,15 @@ struct StudyCommand {
   std::vector<std::vector<std::string>> run_sweep(const Study& study, const Sweep& sweep,
                                                   const fs::path& folder) const {
     const std::string definition_line = definition(study, sweep);
+    const std::string header = file_header(study, command_line(), definition_line);
     const fs::path results = folder / "results.csv";
+    check_samples(study, sweep);
     std::error_code error;
     fs::create_directories(folder, error);
     if (!fs::is_directory(folder)) fail("cannot make the folder {}: {}", folder.string(), error.message());
 
     Resumed done;
-    if (resume) done = read_partial_results(results, definition_line);
+    if (resume) done = read_partial_results(results, header, definition_line);
     std::ofstream file_out;
     if (done.bytes > 0) {
       fs::resize_file(results, done.bytes);
@@ -445,7 +503,7 @@ struct StudyCommand {
       if (!done.rows.empty()) fmt::print(stderr, "resuming after {} points\n", done.rows.size());
     } else {
       file_out.open(results, std::ios::binary | std::ios::trunc);
-      file_out << file_header(study, command_line(), definition_line);
+      file_out << header << std::flush;
     }
     if (done.rows.size() > sweep.points.size()) fail("{} has more rows than the study has points", results.string());
 

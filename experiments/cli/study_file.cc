@@ -29,12 +29,23 @@ class Section {
   }
 
   std::string text(const char* key) const {
-    const auto value = table_[key].value<std::string>();
-    if (!value || value->empty()) fail("{}: {} must be given as a text", where_, key);
+    if (!table_.contains(key)) fail("{}: {} is missing", where_, key);
+    const auto value = table_[key].value_exact<std::string>();
+    if (!value || value->empty()) fail("{}: {} must be a text in quotes", where_, key);
+    for (const char c : *value) {
+      if (static_cast<unsigned char>(c) < 0x20) fail("{}: {} must be one line without control characters", where_, key);
+    }
     return *value;
   }
   std::string text_or(const char* key, const char* otherwise) const {
     return table_.contains(key) ? text(key) : otherwise;
+  }
+
+  /// 65536, or a text such as "64K".
+  std::uint64_t count(const char* key) const {
+    const std::string what = where_ + ": " + key;
+    if (const auto value = table_[key].value_exact<std::int64_t>()) return parse_count(std::to_string(*value), what);
+    return parse_count(text(key), what);
   }
 
   std::vector<std::string> texts(const char* key) const {
@@ -42,9 +53,10 @@ class Section {
     std::vector<std::string> values;
     if (array != nullptr) {
       for (const toml::node& node : *array) {
-        if (const auto value = node.value<std::string>()) values.push_back(*value);
+        if (const auto value = node.value_exact<std::string>()) values.push_back(*value);
       }
     }
+    require_unique(values, key);
     if (array == nullptr || values.empty() || values.size() != array->size()) {
       fail("{}: {} must be a list of names", where_, key);
     }
@@ -60,10 +72,18 @@ class Section {
         if (value && *value >= 1 && *value <= kMaxWorldSize) values.push_back(static_cast<Rank>(*value));
       }
     }
+    require_unique(values, "ranks");
     if (array == nullptr || values.empty() || values.size() != array->size()) {
       fail("{}: ranks must be a list of world sizes from 1 to {}", where_, kMaxWorldSize);
     }
     return values;
+  }
+
+  template <class Value>
+  void require_unique(const std::vector<Value>& values, const char* key) const {
+    if (std::set<Value>(values.begin(), values.end()).size() != values.size()) {
+      fail("{}: {} holds something twice", where_, key);
+    }
   }
 
   bool has(const char* key) const { return table_.contains(key); }
@@ -106,9 +126,14 @@ StudyInput read_input(const Section& section) {
   } else {
     section.allow({"name", "synthetic", "elements"});
     input.synthetic = section.text("synthetic");
-    input.elements = parse_count(section.text("elements"), section.where() + ": elements");
+    input.elements = section.count("elements");
   }
   return input;
+}
+
+/// A path in a study is relative to the study's file.
+std::string beside(const std::string& study_path, const std::string& path) {
+  return (std::filesystem::path(study_path).parent_path() / path).lexically_normal().string();
 }
 
 Study read_tables(const toml::table& file, const std::string& path) {
@@ -142,7 +167,9 @@ Study read_tables(const toml::table& file, const std::string& path) {
     if (!file["simulate"].is_table()) fail("{}: simulate must be a table", path);
     const Section section(*file["simulate"].as_table(), path + ": simulate");
     section.allow({"topology", "bytes"});
-    study.simulate = {section.text("topology"), parse_count(section.text("bytes"), section.where() + ": bytes")};
+    std::string topology_name = section.text("topology");
+    if (topology_name.ends_with(".toml")) topology_name = beside(path, topology_name);
+    study.simulate = {topology_name, section.count("bytes")};
     const Topology topology = find_topology(study.simulate->topology);
     const Rank most = *std::max_element(study.ranks.begin(), study.ranks.end());
     if (topology.ranks.value < most) {

@@ -14,10 +14,10 @@
 //   [[input]]
 //   name      = "gaussian"
 //   synthetic = "gaussian:sigma=1,seed=1"
-//   elements  = "64K"                        per rank
+//   elements  = "64K"                        per rank; or 65536
 //
 //   [simulate]                               optional
-//   topology = "mi300x-8"
+//   topology = "mi300x-8"                    or a .toml file, relative to this one
 //   bytes    = "64M"                         payload of one rank
 #pragma once
 

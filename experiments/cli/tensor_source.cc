@@ -15,8 +15,8 @@ void TensorSource::add_to(CLI::App& command) {
   auto* count = command.add_option("--elements", elements, "Elements per rank, for --synthetic (64K, 1M)");
   by_file->excludes(by_spec)->excludes(count);
   by_name->needs(by_file);
-  command.add_option("--ranks", ranks, "World size; for a file, its first dimension");
-  command.add_option("--dtype", dtype, "fp16, bf16 or fp32 [fp16; for .safetensors the file's]");
+  add_integer(command, "--ranks", ranks, 1, kMaxWorldSize, "World size [of a file: its first dimension]");
+  command.add_option("--dtype", dtype, "fp16, bf16 or fp32 [the file's, else fp16 if the codec takes it]");
 }
 
 std::string TensorSource::name() const {
@@ -24,15 +24,16 @@ std::string TensorSource::name() const {
   return tensor.empty() ? file : file + ":" + tensor;
 }
 
-Tensor TensorSource::load() const {
+DType default_dtype(const Codec& codec) {
+  return codec.takes(DType::fp16) ? DType::fp16 : codec.info().dtypes.front();
+}
+
+Tensor TensorSource::load(DType otherwise) const {
   if (!file.empty()) return load_file();
   if (synthetic.empty()) fail("name the data: --input F.npy|F.safetensors or --synthetic SPEC --elements E");
   if (elements.empty()) fail("--synthetic needs --elements, the count per rank");
   if (!ranks) fail("--synthetic needs --ranks, the world size");
-  if (*ranks < 1 || *ranks > kMaxWorldSize) {
-    fail("--ranks is {}: allowed is 1 to {}", *ranks, kMaxWorldSize);
-  }
-  const DType type = dtype.empty() ? DType::fp16 : parse_dtype(dtype);
+  const DType type = dtype.empty() ? otherwise : parse_dtype(dtype);
   const std::uint64_t count = parse_count(elements, "--elements");
   const std::size_t shape[] = {*ranks, count};
   const auto bytes = byte_count(type, shape);
@@ -58,9 +59,12 @@ Tensor TensorSource::load_file() const {
 }
 
 Tensor read_tensor(const std::string& path, const std::string& tensor, std::optional<DType> dtype) {
+  std::error_code error;
+  const std::uintmax_t bytes = std::filesystem::file_size(path, error);
+  if (!error) require_memory(bytes, path);
   if (path.ends_with(".npy")) {
     if (!tensor.empty()) fail("{}: a .npy file holds one tensor without a name", path);
-    return read_npy(path, dtype.value_or(DType::fp16));
+    return read_npy(path, dtype);
   }
   if (path.ends_with(".safetensors")) {
     Tensor loaded = read_safetensors(path, tensor);

@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 
+#include "reference/codecs/codec.h"
 #include "reference/collectives/schedule.h"
 #include "reference/tensors/tensor.h"
 
@@ -16,14 +17,14 @@ struct TensorSource {
   std::string tensor;
   std::string synthetic;
   std::string elements;
-  std::optional<Rank> ranks;
+  std::optional<std::uint32_t> ranks;
   std::string dtype;
 
   void add_to(CLI::App& command);
 
-  /// The tensor, [ranks, ...]. Throws InvalidInput for everything that is missing, contradictory or
-  /// not to be had.
-  Tensor load() const;
+  /// The tensor, [ranks, ...]. Where neither --dtype nor a file says it, the dtype is `otherwise`. Throws
+  /// InvalidInput for everything that is missing, contradictory or not to be had.
+  Tensor load(DType otherwise) const;
 
   /// In words, for reports: the file (and tensor) or the distribution.
   std::string name() const;
@@ -32,7 +33,10 @@ struct TensorSource {
   Tensor load_file() const;
 };
 
-/// A .npy or .safetensors file by its ending. The dtype of a .safetensors file is its own.
+/// fp16 if the codec takes it, else the first dtype that it takes.
+DType default_dtype(const Codec& codec);
+
+/// A .npy or .safetensors file by its ending; without a dtype, what the file says.
 Tensor read_tensor(const std::string& path, const std::string& tensor, std::optional<DType> dtype);
 
 }  // namespace arlab::cli

@@ -1,6 +1,8 @@
 // arlab vectors: golden vectors for somebody else's kernel. For every input a payload, the wire bytes
 // that the reference encodes it to, and the payload that these decode to.
 
+#include <unistd.h>
+
 #include <nlohmann/json.hpp>
 
 #include "experiments/cli/commands.h"
@@ -57,23 +59,29 @@ struct VectorsCommand {
     if (!dtype.empty()) dtypes = {parse_dtype(dtype)};
     for (const DType type : dtypes) c->wire_bytes(type, 1);  // throws when the codec does not take it
 
-    const fs::path target = folder;
-    if (fs::exists(target) && !(fs::is_directory(target) && fs::is_empty(target))) {
+    fs::path target = fs::absolute(folder).lexically_normal();
+    if (!target.has_filename()) target = target.parent_path();  // "vectors/" is "vectors"
+    std::error_code error;
+    if (fs::exists(target, error) && !(fs::is_directory(target, error) && fs::is_empty(target, error))) {
       fail("{} exists and is not an empty folder; name a new one", folder);
     }
-    require_folder_of(target.has_filename() ? folder : target.parent_path().string());
-    // All or nothing: the vectors appear under their name when they are complete.
-    fs::path partial = target.has_filename() ? target : target.parent_path();
-    partial += ".partial";
-    std::error_code error;
-    fs::remove_all(partial, error);
-    if (!fs::create_directory(partial, error)) fail("cannot make the folder {}: {}", partial.string(), error.message());
+    require_folder_of(target.string());
+    // All or nothing: the files move to their place when all are written.
+    const fs::path partial = target.parent_path() / fmt::format(".arlab-vectors-{}", getpid());
+    if (!fs::create_directory(partial, error)) {
+      fail("cannot make a folder beside {}: {}", folder, error ? error.message() : "it exists");
+    }
     try {
       const Report report = write_all(*c, dtypes, partial);
-      fs::remove(target, error);
-      fs::rename(partial, target, error);
-      if (error) fail("cannot make the folder {}: {}", folder, error.message());
+      fs::create_directory(target, error);
+      for (const fs::directory_entry& file : fs::directory_iterator(partial)) {
+        fs::rename(file.path(), target / file.path().filename());
+      }
+      fs::remove(partial);
       print(report, format);
+    } catch (const fs::filesystem_error& problem) {
+      fs::remove_all(partial, error);
+      fail("cannot write {}: {}", folder, problem.code().message());
     } catch (...) {
       fs::remove_all(partial, error);
       throw;

@@ -33,7 +33,13 @@ std::optional<std::string> malformed_chunks(const Schedule& s) {
     return fmt::format("world size {} is out of range: allowed is 1 to {}", s.world_size,
                        kMaxWorldSize);
   }
-  if (s.elements < 1) return "the schedule has no elements";
+  if (s.elements < 1 || s.elements > kMaxElements) {
+    return fmt::format("{} elements per rank is out of range: allowed is 1 to {}", s.elements,
+                       kMaxElements);
+  }
+  if (s.ops.size() > kMaxOps) {
+    return fmt::format("{} ops are too many: allowed are {}", s.ops.size(), kMaxOps);
+  }
   if (s.alignment < 1) return "the alignment is 0";
   for (std::size_t i = 0; i < s.chunks.size(); ++i) {
     const Chunk& chunk = s.chunks[i];
@@ -69,6 +75,9 @@ std::optional<std::string> malformed_operand(const Schedule& s, std::size_t i, V
   if (s.ops[operand].chunk != op.chunk) {
     return fmt::format("uses value {} of chunk {} for chunk {}", operand, s.ops[operand].chunk,
                        op.chunk);
+  }
+  if (s.ops[operand].kind == OpKind::send && s.ops[operand].step >= op.step) {
+    return fmt::format("uses value {} in step {}, in which it is still being sent", operand, op.step);
   }
   if (op.kind == OpKind::send && s.ops[operand].kind == OpKind::reduce) {
     return "sends a raw value; only encoded values travel";

@@ -27,6 +27,9 @@ using ValueId = std::uint32_t;
 inline constexpr ValueId kOwnInput = UINT32_MAX;
 
 inline constexpr Rank kMaxWorldSize = 65536;
+inline constexpr std::uint64_t kMaxElements = std::uint64_t{1} << 40;
+/// What a schedule may hold; 1000 ranks of two_shot make 3 million.
+inline constexpr std::size_t kMaxOps = std::size_t{1} << 24;
 
 enum class Collective : std::uint8_t { all_reduce };
 
@@ -50,7 +53,8 @@ enum class Start : std::uint8_t { zero, first };
 struct Op {
   OpKind kind = OpKind::encode;
   Start start = Start::zero;  ///< reduce
-  /// Ops are ordered by step. Sends of one step from one rank to one peer travel as one message.
+  /// Ops are ordered by step. Sends of one step from one rank to one peer travel as one message, which
+  /// has arrived in the next step: what is sent in a step is used in a later one.
   std::uint32_t step = 0;
   Rank rank = 0;  ///< who does it; for send: the sender
   Rank peer = 0;  ///< send: the receiver, where the value then is

@@ -17,7 +17,9 @@ ScheduleBuilder::ScheduleBuilder(std::string algorithm, const ScheduleRequest& r
   if (request.world_size < 1 || request.world_size > kMaxWorldSize) {
     fail("world size {} is out of range: allowed is 1 to {}", request.world_size, kMaxWorldSize);
   }
-  if (request.elements < 1) fail("a schedule needs at least 1 element, not {}", request.elements);
+  if (request.elements < 1 || request.elements > kMaxElements) {
+    fail("{} elements per rank is out of range: allowed is 1 to {}", request.elements, kMaxElements);
+  }
   if (request.alignment < 1) fail("an alignment is at least 1 element, not {}", request.alignment);
   schedule_.algorithm = std::move(algorithm);
   schedule_.world_size = request.world_size;
@@ -52,7 +54,10 @@ ChunkId ScheduleBuilder::add_chunk(Chunk range) {
 }
 
 Value ScheduleBuilder::append(Op op, bool encoded) {
-  require(schedule_.ops.size() < kOwnInput, "too many ops for 32-bit value ids");
+  if (schedule_.ops.size() >= kMaxOps) {
+    fail("{} of {} ranks takes more than the {} ops that a schedule may hold", schedule_.algorithm,
+         schedule_.world_size, kMaxOps);
+  }
   op.step = step_;
   schedule_.ops.push_back(op);
   const Rank where = op.kind == OpKind::send ? op.peer : op.rank;

@@ -1,9 +1,12 @@
 #include "reference/collectives/schedule_json.h"
 
+#include <fmt/ranges.h>
+
+#include <algorithm>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <string>
-#include <string_view>
 
 namespace arlab {
 namespace {
@@ -37,72 +40,126 @@ Json op_to_json(const Schedule& schedule, const Op& op) {
 
 // ---------------------------------------------------------------- reading
 
-const Json& member(const Json& object, const std::string& where, const char* key) {
-  if (!object.is_object()) fail("schedule: {} is not an object", where.empty() ? "the file" : where);
-  const auto found = object.find(key);
-  if (found == object.end()) {
-    fail("schedule: {}{}{} is missing", where, where.empty() ? "" : ".", key);
+using Input = nlohmann::json;  // objects with logarithmic lookup, for files from anywhere
+
+/// Nothing in a schedule nests deeper than an addend: file, ops, op, from.
+constexpr int kMaxDepth = 4;
+
+Input parse(std::string_view text) {
+  std::vector<std::set<std::string>> keys;  // seen so far, of each object that is open
+  const auto check = [&](int depth, Input::parse_event_t event, const Input& parsed) {
+    switch (event) {
+      case Input::parse_event_t::object_start:
+        keys.emplace_back();
+        [[fallthrough]];
+      case Input::parse_event_t::array_start:
+        if (depth >= kMaxDepth) fail("schedule: it nests deeper than {} levels", kMaxDepth);
+        break;
+      case Input::parse_event_t::key:
+        if (!keys.back().insert(parsed.get<std::string>()).second) {
+          fail("schedule: the key {} stands twice in one object", quote(parsed.get<std::string>()));
+        }
+        break;
+      case Input::parse_event_t::object_end:
+        keys.pop_back();
+        break;
+      default:
+        break;
+    }
+    return true;
+  };
+  try {
+    return Input::parse(text, check);
+  } catch (const Input::parse_error& error) {
+    fail("schedule: not JSON, at byte {}", error.byte);
   }
+}
+
+/// A value as it may stand in a message.
+std::string shown(const Input& json) {
+  if (json.is_object()) return "an object";
+  if (json.is_array()) return "an array";
+  if (json.is_string()) return quote(json.get_ref<const std::string&>());
+  return json.dump();
+}
+
+void allow(const Input& object, const std::string& where, std::initializer_list<std::string_view> keys) {
+  if (!object.is_object()) fail("schedule: {} is {}, not an object", where.empty() ? "the file" : where, shown(object));
+  for (const auto& [key, value] : object.items()) {
+    if (std::find(keys.begin(), keys.end(), key) == keys.end()) {
+      fail("schedule: {}{}unknown key {}; allowed are {}", where, where.empty() ? "" : ": ", quote(key),
+           fmt::join(keys, ", "));
+    }
+  }
+}
+
+const Input& member(const Input& object, const std::string& where, const char* key) {
+  const auto found = object.find(key);
+  if (found == object.end()) fail("schedule: {}{}{} is missing", where, where.empty() ? "" : ".", key);
   return *found;
 }
 
 template <class Integer>
-Integer to_integer(const Json& json, const std::string& where) {
+Integer to_integer(const Input& json, const std::string& where) {
   constexpr std::uint64_t kMax = std::numeric_limits<Integer>::max();
   if (!json.is_number_unsigned() || json.get<std::uint64_t>() > kMax) {
-    fail("schedule: {} is {}, not an integer from 0 to {}", where, json.dump(), kMax);
+    fail("schedule: {} is {}, not an integer from 0 to {}", where, shown(json), kMax);
   }
   return json.get<Integer>();
 }
 
 template <class Integer>
-Integer integer(const Json& object, const std::string& where, const char* key) {
-  return to_integer<Integer>(member(object, where, key),
-                             where.empty() ? key : fmt::format("{}.{}", where, key));
+Integer integer(const Input& object, const std::string& where, const char* key) {
+  return to_integer<Integer>(member(object, where, key), where.empty() ? key : fmt::format("{}.{}", where, key));
 }
 
-std::string text(const Json& object, const std::string& where, const char* key,
-                 std::initializer_list<std::string_view> allowed) {
-  const Json& json = member(object, where, key);
-  const std::string value = json.is_string() ? json.get<std::string>() : std::string();
-  std::string list;
-  for (const std::string_view candidate : allowed) {
-    if (json.is_string() && value == candidate) return value;
-    if (!list.empty()) list += ", ";
-    list += candidate;
+std::string text(const Input& object, const std::string& where, const char* key) {
+  const Input& json = member(object, where, key);
+  if (!json.is_string()) fail("schedule: {}{}{} is {}, not a text", where, where.empty() ? "" : ".", key, shown(json));
+  return json.get<std::string>();
+}
+
+std::string one_of(const Input& object, const std::string& where, const char* key,
+                   std::initializer_list<std::string_view> allowed) {
+  const Input& json = member(object, where, key);
+  if (json.is_string()) {
+    for (const std::string_view candidate : allowed) {
+      if (json.get_ref<const std::string&>() == candidate) return std::string(candidate);
+    }
   }
-  if (json.is_string() && allowed.size() == 0) return value;
-  fail("schedule: {}{}{} is {}; allowed: {}", where, where.empty() ? "" : ".", key, json.dump(),
-       allowed.size() == 0 ? "a string" : list);
+  fail("schedule: {}{}{} is {}; allowed: {}", where, where.empty() ? "" : ".", key, shown(json),
+       fmt::join(allowed, ", "));
 }
 
-const Json& array(const Json& object, const std::string& where, const char* key) {
-  const Json& json = member(object, where, key);
-  if (!json.is_array()) fail("schedule: {}{}{} is not an array", where, where.empty() ? "" : ".", key);
+const Input& array(const Input& object, const std::string& where, const char* key) {
+  const Input& json = member(object, where, key);
+  if (!json.is_array()) fail("schedule: {}{}{} is {}, not an array", where, where.empty() ? "" : ".", key, shown(json));
   return json;
 }
 
-ValueId value_from_json(const Json& json, const std::string& where) {
-  if (json.is_string() && json.get<std::string>() == "input") return kOwnInput;
+ValueId value_from_json(const Input& json, const std::string& where) {
   if (json.is_string()) {
-    fail("schedule: {} is {}; allowed: \"input\" or the index of an earlier op", where, json.dump());
+    if (json.get_ref<const std::string&>() == "input") return kOwnInput;
+    fail("schedule: {} is {}; allowed: \"input\" or the index of an earlier op", where, shown(json));
   }
   const auto id = to_integer<ValueId>(json, where);
   if (id == kOwnInput) fail("schedule: {} is {}, which no op can have", where, id);
   return id;
 }
 
-Op op_from_json(const Json& json, const std::string& where, std::vector<ValueId>& addends) {
-  const std::string kind = text(json, where, "op", {"encode", "send", "reduce"});
+Op op_from_json(const Input& json, const std::string& where, std::vector<ValueId>& addends) {
+  if (!json.is_object()) fail("schedule: {} is {}, not an object", where, shown(json));
+  const std::string kind = one_of(json, where, "op", {"encode", "send", "reduce"});
   Op op;
   op.step = integer<std::uint32_t>(json, where, "step");
   op.rank = integer<Rank>(json, where, "rank");
   op.chunk = integer<ChunkId>(json, where, "chunk");
   if (kind == "reduce") {
+    allow(json, where, {"op", "step", "rank", "chunk", "start", "from"});
     op.kind = OpKind::reduce;
-    op.start = text(json, where, "start", {"zero", "first"}) == "zero" ? Start::zero : Start::first;
+    op.start = one_of(json, where, "start", {"zero", "first"}) == "zero" ? Start::zero : Start::first;
     op.first_addend = static_cast<std::uint32_t>(addends.size());
-    for (const Json& addend : array(json, where, "from")) {
+    for (const Input& addend : array(json, where, "from")) {
       const std::string place = fmt::format("{}.from[{}]", where, addends.size() - op.first_addend);
       addends.push_back(value_from_json(addend, place));
     }
@@ -110,7 +167,12 @@ Op op_from_json(const Json& json, const std::string& where, std::vector<ValueId>
     return op;
   }
   op.kind = kind == "send" ? OpKind::send : OpKind::encode;
-  if (op.kind == OpKind::send) op.peer = integer<Rank>(json, where, "to");
+  if (op.kind == OpKind::send) {
+    allow(json, where, {"op", "step", "rank", "to", "chunk", "from"});
+    op.peer = integer<Rank>(json, where, "to");
+  } else {
+    allow(json, where, {"op", "step", "rank", "chunk", "from"});
+  }
   op.source = value_from_json(member(json, where, "from"), where + ".from");
   return op;
 }
@@ -140,25 +202,31 @@ Json schedule_to_json(const Schedule& schedule) {
   return json;
 }
 
-Schedule schedule_from_json(const Json& json) {
-  text(json, "", "schema", {kScheduleSchema});
-  text(json, "", "collective", {"all_reduce"});
+Schedule schedule_from_json(std::string_view json_text) {
+  const Input json = parse(json_text);
+  allow(json, "",
+        {"schema", "collective", "algorithm", "world_size", "elements", "alignment", "chunks", "ops", "outputs",
+         "group_size", "volume", "check"});
+  one_of(json, "", "schema", {kScheduleSchema});
+  one_of(json, "", "collective", {"all_reduce"});
   Schedule schedule;
-  schedule.algorithm = text(json, "", "algorithm", {});
+  schedule.algorithm = text(json, "", "algorithm");
   schedule.world_size = integer<Rank>(json, "", "world_size");
   schedule.elements = integer<std::uint64_t>(json, "", "elements");
   schedule.alignment = integer<std::uint64_t>(json, "", "alignment");
-  for (const Json& chunk : array(json, "", "chunks")) {
+  for (const Input& chunk : array(json, "", "chunks")) {
     const std::string where = fmt::format("chunks[{}]", schedule.chunks.size());
+    allow(chunk, where, {"begin", "end"});
     schedule.chunks.push_back({integer<std::uint64_t>(chunk, where, "begin"),
                                integer<std::uint64_t>(chunk, where, "end")});
   }
-  for (const Json& op : array(json, "", "ops")) {
+  for (const Input& op : array(json, "", "ops")) {
     const std::string where = fmt::format("ops[{}]", schedule.ops.size());
     schedule.ops.push_back(op_from_json(op, where, schedule.addends));
   }
-  for (const Json& output : array(json, "", "outputs")) {
+  for (const Input& output : array(json, "", "outputs")) {
     const std::string where = fmt::format("outputs[{}]", schedule.outputs.size());
+    allow(output, where, {"rank", "chunk", "from", "begin"});
     schedule.outputs.push_back({integer<Rank>(output, where, "rank"),
                                 integer<ChunkId>(output, where, "chunk"),
                                 value_from_json(member(output, where, "from"), where + ".from"),

@@ -27,7 +27,9 @@ struct Fp16Arithmetic {
 
   static constexpr float to_float(Bits bits) { return half_to_float(bits); }
   static constexpr Bits from_float(float value) {
-    return value == value ? half_from_float(value) : kNaN;
+    // The test is on the code, not on the value, so that GCC vectorises the loops around it.
+    const Bits bits = half_from_float(value);
+    return (bits & kMagnitude) > kInfinity ? kNaN : bits;
   }
   /// As from_float, but a finite value that overflows becomes +-65504.
   static constexpr Bits from_float_clamped(float value) {
@@ -47,7 +49,8 @@ struct Bf16Arithmetic {
 
   static constexpr float to_float(Bits bits) { return bfloat16_to_float(bits); }
   static constexpr Bits from_float(float value) {
-    return value == value ? bfloat16_from_float(value) : kNaN;
+    const Bits bits = bfloat16_from_float(value);
+    return (bits & kMagnitude) > kInfinity ? kNaN : bits;
   }
 };
 

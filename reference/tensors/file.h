@@ -46,8 +46,4 @@ class InputFile {
 void write_file(const std::filesystem::path& path,
                 std::initializer_list<std::span<const std::byte>> pieces);
 
-/// Text out of a file as it may stand in a one-line message: in single quotes, other characters
-/// than printable ASCII as \xNN, shortened to 60 characters.
-std::string quote(std::string_view text);
-
 }  // namespace arlab

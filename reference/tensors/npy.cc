@@ -264,9 +264,13 @@ std::string header_text(const Tensor& tensor) {
 
 }  // namespace
 
-Tensor read_npy(const std::filesystem::path& path, DType dtype) {
+Tensor read_npy(const std::filesystem::path& path, std::optional<DType> named_dtype) {
   InputFile file(path);
   Header header = read_header(file);
+  if (!named_dtype && header.descr == "<u2") {
+    fail("{}: holds uint16 ('<u2') patterns: name their dtype, fp16 or bf16", file.name());
+  }
+  const DType dtype = named_dtype.value_or(header.descr == "<f4" ? DType::fp32 : DType::fp16);
   check_element_type(file.name(), header.descr, dtype);
   if (header.fortran_order && header.shape.size() > 1) {
     fail("{}: the array is in Fortran order, allowed is C order: {}", file.name(),

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
 
 #include "reference/tensors/tensor.h"
 
@@ -11,10 +12,11 @@ namespace arlab {
 /// they are. The element type must fit the dtype that the caller names, nothing is cast:
 ///   fp16: float16, or uint16 with raw patterns    bf16: uint16 with raw patterns
 ///   fp32: float32
+/// Without a dtype, float16 is fp16 and float32 is fp32; uint16 patterns need one.
 /// Throws InvalidInput (one line, with the file's name) for anything else, for a file that is not
 /// .npy, and for a size that is not exactly what the header says. Memory is only asked for once the
 /// file is known to hold that many bytes.
-Tensor read_npy(const std::filesystem::path& path, DType dtype);
+Tensor read_npy(const std::filesystem::path& path, std::optional<DType> dtype);
 
 /// Writes the bytes that numpy.save writes: fp16 as float16, fp32 as float32, bf16 as uint16.
 /// The file appears whole or not at all. Throws InvalidInput when it cannot be written.

@@ -32,7 +32,7 @@ TEST(WireBytes, OfQuickReduceAreWholeAtoms) {
     const CodecPtr codec = find_codec(name);
     for (const DType dtype : {DType::fp16, DType::bf16}) {
       EXPECT_EQ(codec->wire_bytes(dtype, 0), 0u) << name;
-      for (const std::size_t elements : {1, 2, 63, 64, 65, 2047, 2048}) {
+      for (const std::size_t elements : {1u, 2u, 63u, 64u, 65u, 2047u, 2048u}) {
         EXPECT_EQ(codec->wire_bytes(dtype, elements), bytes) << name << " " << elements;
       }
       EXPECT_EQ(codec->wire_bytes(dtype, 2049), 2 * bytes) << name;
@@ -45,7 +45,7 @@ TEST(WireBytes, OfQuickReduceAreWholeAtoms) {
 TEST(WireBytes, OfPlainCodecsAreTheElements) {
   for (const DType dtype : {DType::fp32, DType::fp16, DType::bf16}) {
     const CodecPtr codec = find_codec(name_of(dtype));
-    for (const std::size_t elements : {0, 1, 37, 2048}) {
+    for (const std::size_t elements : {0u, 1u, 37u, 2048u}) {
       EXPECT_EQ(codec->wire_bytes(dtype, elements), elements * size_of(dtype));
     }
   }
@@ -107,7 +107,7 @@ TEST(Arguments, AWireOfAnotherSizeIsRefused) {
   const CodecPtr codec = find_codec("qr-q4");
   Patterns payload(2048);
   const auto bytes = std::as_writable_bytes(std::span(payload));
-  for (const std::size_t size : {0, 1, 1151, 1153, 2304}) {
+  for (const std::size_t size : {0u, 1u, 1151u, 1153u, 2304u}) {
     Bytes wire(size);
     EXPECT_EQ(
         both_refuse(*codec, DType::fp16, bytes, wire),

@@ -165,7 +165,7 @@ TEST(MessageSize, DoesNotChangeTheBitsOfAnAtom) {
   for (const char* name : {"qr-fp8", "qr-q8", "qr-q6", "qr-q4", "qr-q3", "qr-fp4"}) {
     const CodecPtr codec = find_codec(name);
     const Patterns alone = round_trip(*codec, DType::fp16, atom);
-    for (const std::size_t others : {1, 2, 7}) {
+    for (const std::size_t others : {1u, 2u, 7u}) {
       Patterns message = synthetic("gaussian:sigma=100", DType::fp16, others * 2048);
       message.insert(message.end(), atom.begin(), atom.end());
       message.resize(message.size() + 100, 0x3C00);

@@ -1,17 +1,15 @@
 // Every algorithm writes a correct all-reduce, of the volume that its file states.
-#include "reference/collectives/algorithm.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <bit>
 #include <fstream>
-#include <limits>
 #include <map>
 #include <numeric>
 #include <sstream>
 
 #include "reference/codecs/codec.h"
+#include "reference/collectives/algorithm.h"
 #include "reference/collectives/check.h"
 #include "tests/collectives/variants.h"
 
@@ -101,8 +99,7 @@ TEST(Algorithms, ChunksOfOneAlgorithmDifferByAtMostOneUnit) {
   for (Rank n = 1; n <= 16; ++n) {
     for (const std::uint64_t units : {1, 2, 7, 15, 16, 17, 100}) {
       std::vector<std::uint64_t> sizes;
-      for (const Chunk& chunk :
-           schedule_of({"two_shot", {}}, n, units * 32, 32).chunks) {
+      for (const Chunk& chunk : schedule_of({"two_shot", {}}, n, units * 32, 32).chunks) {
         sizes.push_back(chunk.size());
       }
       EXPECT_EQ(std::accumulate(sizes.begin(), sizes.end(), std::uint64_t{0}), units * 32);
@@ -132,7 +129,7 @@ TEST(Algorithms, DefaultsAreTheDocumentedOnes) {
 }
 
 TEST(Algorithms, DefaultGroupsAreTheFewestOfEqualSize) {
-  const std::map<Rank, Rank> expected = {{1, 1}, {2, 1}, {3, 1},  {4, 2},  {5, 1},   {6, 3},
+  const std::map<Rank, Rank> expected = {{1, 1}, {2, 1}, {3, 1}, {4, 2},  {5, 1},  {6, 3},
                                          {7, 1}, {8, 4}, {9, 3}, {15, 5}, {16, 8}, {49, 7}};
   for (const auto& [world_size, group_size] : expected) {
     EXPECT_EQ(default_group_size(world_size), group_size) << world_size << " ranks";
@@ -211,8 +208,7 @@ std::uint64_t messages_sent(const Variant& variant, std::uint64_t n) {
   // One group exchanges nothing and is a step shorter. Reduce-scatter and all-gather of different
   // micro-chunks share a message when they fall into one step.
   const std::uint64_t lag = groups == 1 ? 1 : 2;
-  const std::uint64_t steps_in_group =
-      micro_chunks >= lag ? micro_chunks + lag : 2 * micro_chunks;
+  const std::uint64_t steps_in_group = micro_chunks >= lag ? micro_chunks + lag : 2 * micro_chunks;
   return n * (members - 1) * steps_in_group + members * groups * (groups - 1) * micro_chunks;
 }
 
@@ -280,7 +276,9 @@ TEST(Algorithms, RefuseRequestsOutOfRangeForEveryAlgorithm) {
     EXPECT_EQ(refusal(algorithm.name, {.world_size = 65537, .elements = 5}),
               "world size 65537 is out of range: allowed is 1 to 65536");
     EXPECT_EQ(refusal(algorithm.name, {.world_size = 4, .elements = 0}),
-              "a schedule needs at least 1 element, not 0");
+              "0 elements per rank is out of range: allowed is 1 to 1099511627776");
+    EXPECT_EQ(refusal(algorithm.name, {.world_size = 4, .elements = kMaxElements + 1}),
+              "1099511627777 elements per rank is out of range: allowed is 1 to 1099511627776");
     EXPECT_EQ(refusal(algorithm.name, {.world_size = 4, .elements = 5, .alignment = 0}),
               "an alignment is at least 1 element, not 0");
   }
@@ -313,12 +311,20 @@ TEST(Algorithms, RefuseOptionsThatAreNotTheirsOrOutOfRange) {
 }
 
 TEST(Algorithms, TakeTensorsThatNoMachineCouldHold) {
-  constexpr std::uint64_t kMost = std::numeric_limits<std::uint64_t>::max();
   for (const Variant& variant : all_variants(6)) {
-    for (const std::uint64_t alignment : {std::uint64_t{1}, std::uint64_t{2048}, kMost - 1}) {
-      EXPECT_EQ(check(schedule_of(variant, 6, kMost, alignment)).violation, "") << label(variant);
+    for (const std::uint64_t alignment :
+         {std::uint64_t{1}, std::uint64_t{2048}, kMaxElements - 1, std::uint64_t{UINT64_MAX}}) {
+      EXPECT_EQ(check(schedule_of(variant, 6, kMaxElements, alignment)).violation, "")
+          << label(variant);
     }
   }
+}
+
+// All-to-all patterns grow with the square of the world size: refused before memory runs out.
+TEST(Algorithms, RefuseWorldsWhoseScheduleIsTooLong) {
+  EXPECT_EQ(refusal("one_shot", {.world_size = 65536, .elements = 1}),
+            "one_shot of 65536 ranks takes more than the 16777216 ops that a schedule may hold");
+  EXPECT_EQ(refusal("two_shot", {.world_size = 65536, .elements = 1}), "accepted");  // one chunk
 }
 
 }  // namespace

@@ -196,8 +196,8 @@ TEST(CheckFuzz, VerdictsAgreeWithExecution) {
   RecordProperty("refused", refused);
 }
 
-// `ranks_identical` is a proof and may be withheld too often; for the algorithms as written it is not:
-// where it is withheld, there are a codec and inputs on which ranks differ.
+// `ranks_identical` is a proof and may be withheld too often; for the algorithms as written it is
+// not: where it is withheld, there are a codec and inputs on which ranks differ.
 TEST(CheckFuzz, RanksDifferWhereIdentityIsNotProven) {
   const FadingCodec fading;
   for (Rank n = 1; n <= kMostRanks; ++n) {
@@ -206,7 +206,8 @@ TEST(CheckFuzz, RanksDifferWhereIdentityIsNotProven) {
       const std::vector<float> outputs = run(schedule, fading, telling_inputs(schedule));
       const bool differ =
           first_rank_difference(DType::fp32, n, std::as_bytes(std::span(outputs))).has_value();
-      EXPECT_EQ(differ, !check(schedule).ranks_identical) << label(variant) << ", " << n << " ranks";
+      EXPECT_EQ(differ, !check(schedule).ranks_identical)
+          << label(variant) << ", " << n << " ranks";
     }
   }
 }

@@ -129,10 +129,9 @@ std::string first_wrong_result(const Schedule& s) {
       if (counts[rank] == 1) continue;
       const std::string where =
           fmt::format("rank {}, {}: the result ", output.rank, elements_of(s.chunks[output.chunk]));
-      return counts[rank] == 0
-                 ? where + fmt::format("lacks the contribution of rank {}", rank)
-                 : where + fmt::format("holds the contribution of rank {} {} times", rank,
-                                       counts[rank]);
+      return counts[rank] == 0 ? where + fmt::format("lacks the contribution of rank {}", rank)
+                               : where + fmt::format("holds the contribution of rank {} {} times",
+                                                     rank, counts[rank]);
     }
   }
   return "";
@@ -147,8 +146,8 @@ TEST(CheckMutants, AnAddendIsDropped) {
       std::vector<ValueId> addends = addends_of(schedule, op);
       addends.erase(addends.begin() + static_cast<std::ptrdiff_t>(k));
       set_addends(broken, op, addends);
-      EXPECT_VIOLATION(broken, addends.empty() ? at_op(broken, op, "adds nothing")
-                                               : first_wrong_result(broken));
+      EXPECT_VIOLATION(
+          broken, addends.empty() ? at_op(broken, op, "adds nothing") : first_wrong_result(broken));
     }
   });
 }
@@ -182,10 +181,9 @@ TEST(CheckMutants, TheOwnInputIsOutput) {
     Schedule broken = schedule;
     broken.outputs[output].value = kOwnInput;
     const Output& mine = schedule.outputs[output];
-    EXPECT_VIOLATION(broken,
-                     fmt::format("rank {}, {}: the result lacks the contribution of rank {}",
-                                 mine.rank, elements_of(schedule.chunks[mine.chunk]),
-                                 mine.rank == 0 ? 1 : 0));
+    EXPECT_VIOLATION(
+        broken, fmt::format("rank {}, {}: the result lacks the contribution of rank {}", mine.rank,
+                            elements_of(schedule.chunks[mine.chunk]), mine.rank == 0 ? 1 : 0));
   });
 }
 
@@ -210,10 +208,10 @@ TEST(CheckMutants, AnOperandIsTakenFromAnotherRank) {
         Schedule broken = schedule;
         broken.ops[op].source = value;
         if (broken.ops[op].kind == OpKind::reduce) set_addends(broken, op, {kOwnInput, value});
-        EXPECT_VIOLATION(broken,
-                         at_op(broken, op,
-                               fmt::format("uses value {}, which is on rank {}, not on rank {}",
-                                           value, place, schedule.ops[op].rank)));
+        EXPECT_VIOLATION(
+            broken, at_op(broken, op,
+                          fmt::format("uses value {}, which is on rank {}, not on rank {}", value,
+                                      place, schedule.ops[op].rank)));
         return;
       }
     });
@@ -236,10 +234,9 @@ TEST(CheckMutants, OperandsOfTwoRanksAreSwapped) {
         EXPECT_VIOLATION(
             broken,
             at_op(broken, a,
-                  of_b >= a
-                      ? fmt::format("uses value {}, which does not exist yet", of_b)
-                      : fmt::format("uses value {}, which is on rank {}, not on rank {}", of_b,
-                                    schedule.ops[b].rank, schedule.ops[a].rank)));
+                  of_b >= a ? fmt::format("uses value {}, which does not exist yet", of_b)
+                            : fmt::format("uses value {}, which is on rank {}, not on rank {}",
+                                          of_b, schedule.ops[b].rank, schedule.ops[a].rank)));
         EXPECT_NE(of_a, of_b);
         if (++swaps == 200) return;
       }
@@ -254,17 +251,16 @@ TEST(CheckMutants, AMessageGoesToTheWrongRank) {
       if (wrong == right) continue;
       Schedule broken = schedule;
       broken.ops[op].peer = wrong;
-      EXPECT_VIOLATION(
-          broken,
-          wrong == schedule.ops[op].rank
-              ? at_op(broken, op, "sends to itself")
-              : at_first_use(
-                    broken, op,
-                    [&](const Op& user) {
-                      return fmt::format("uses value {}, which is on rank {}, not on rank {}", op,
-                                         wrong, user.rank);
-                    },
-                    fmt::format("value {} is on rank {}", op, wrong)));
+      EXPECT_VIOLATION(broken, wrong == schedule.ops[op].rank
+                                   ? at_op(broken, op, "sends to itself")
+                                   : at_first_use(
+                                         broken, op,
+                                         [&](const Op& user) {
+                                           return fmt::format(
+                                               "uses value {}, which is on rank {}, not on rank {}",
+                                               op, wrong, user.rank);
+                                         },
+                                         fmt::format("value {} is on rank {}", op, wrong)));
     }
   });
 }
@@ -276,10 +272,9 @@ TEST(CheckMutants, AMessageComesFromTheWrongRank) {
     if (wrong == schedule.ops[op].peer) return;
     Schedule broken = schedule;
     broken.ops[op].rank = wrong;
-    EXPECT_VIOLATION(broken,
-                     at_op(broken, op,
-                           fmt::format("uses value {}, which is on rank {}, not on rank {}",
-                                       schedule.ops[op].source, right, wrong)));
+    EXPECT_VIOLATION(broken, at_op(broken, op,
+                                   fmt::format("uses value {}, which is on rank {}, not on rank {}",
+                                               schedule.ops[op].source, right, wrong)));
   });
 }
 
@@ -287,29 +282,28 @@ TEST(CheckMutants, ARawValueIsSent) {
   for_each_op(OpKind::send, [](const Schedule& schedule, std::size_t op) {
     Schedule broken = schedule;
     broken.ops[op].source = kOwnInput;
-    EXPECT_VIOLATION(broken,
-                     at_op(broken, op, "sends a raw value; only encoded values travel"));
+    EXPECT_VIOLATION(broken, at_op(broken, op, "sends a raw value; only encoded values travel"));
 
     const ValueId sum = schedule.ops[schedule.ops[op].source].source;
     if (sum == kOwnInput || schedule.ops[sum].kind != OpKind::reduce) return;
     broken.ops[op].source = sum;  // not what was encoded from it
-    EXPECT_VIOLATION(broken,
-                     at_op(broken, op, "sends a raw value; only encoded values travel"));
+    EXPECT_VIOLATION(broken, at_op(broken, op, "sends a raw value; only encoded values travel"));
   });
 }
 
 TEST(CheckMutants, AValueIsUsedBeforeItExists) {
   for (const OpKind kind : {OpKind::encode, OpKind::send, OpKind::reduce}) {
     for_each_op(kind, [](const Schedule& schedule, std::size_t op) {
-      for (const std::size_t later : {op, op + 1, schedule.ops.size(), std::size_t{kOwnInput} - 1}) {
+      for (const std::size_t later :
+           {op, op + 1, schedule.ops.size(), std::size_t{kOwnInput} - 1}) {
         Schedule broken = schedule;
         broken.ops[op].source = static_cast<ValueId>(later);
         if (broken.ops[op].kind == OpKind::reduce) {
           set_addends(broken, op, {kOwnInput, static_cast<ValueId>(later)});
         }
-        EXPECT_VIOLATION(broken,
-                         at_op(broken, op,
-                               fmt::format("uses value {}, which does not exist yet", later)));
+        EXPECT_VIOLATION(
+            broken,
+            at_op(broken, op, fmt::format("uses value {}, which does not exist yet", later)));
       }
     });
   }
@@ -393,6 +387,30 @@ TEST(CheckMutants, StepsRunBackwards) {
   });
 }
 
+// Two steps become one: what was sent in the first is now used before it has arrived.
+TEST(CheckMutants, AMessageIsUsedWhileItIsBeingSent) {
+  for_each_schedule([](const Schedule& schedule) {
+    for (std::uint32_t step = 0; step < schedule.ops.back().step; ++step) {
+      Schedule broken = schedule;
+      for (Op& op : broken.ops) op.step -= op.step > step ? 1 : 0;
+      std::string words;
+      for (std::size_t i = 0; i < broken.ops.size() && words.empty(); ++i) {
+        for (const ValueId operand : broken.operands(broken.ops[i])) {
+          if (operand == kOwnInput || broken.ops[operand].kind != OpKind::send ||
+              broken.ops[operand].step < broken.ops[i].step) {
+            continue;
+          }
+          words = at_op(broken, i,
+                        fmt::format("uses value {} in step {}, in which it is still being sent",
+                                    operand, broken.ops[i].step));
+          break;
+        }
+      }
+      EXPECT_VIOLATION(broken, words);
+    }
+  });
+}
+
 // ---------------------------------------------------------------- outputs
 
 TEST(CheckMutants, AnOutputIsMissing) {
@@ -437,17 +455,18 @@ TEST(CheckMutants, AnOutputIsOfNoRankOrChunkOrValue) {
 
     broken = schedule;
     broken.outputs[output].chunk = static_cast<ChunkId>(schedule.chunks.size());
-    EXPECT_VIOLATION(broken, at_output(broken, output, fmt::format("there is no chunk {}",
-                                                                   schedule.chunks.size())));
+    EXPECT_VIOLATION(
+        broken,
+        at_output(broken, output, fmt::format("there is no chunk {}", schedule.chunks.size())));
     broken = schedule;
     broken.outputs[output].value = static_cast<ValueId>(schedule.ops.size());
-    EXPECT_VIOLATION(broken, at_output(broken, output, fmt::format("there is no value {}",
-                                                                   schedule.ops.size())));
+    EXPECT_VIOLATION(broken, at_output(broken, output,
+                                       fmt::format("there is no value {}", schedule.ops.size())));
     broken = schedule;
     broken.outputs[output].rank = (right.rank + 1) % kRanks;
-    EXPECT_VIOLATION(broken,
-                     at_output(broken, output,
-                               fmt::format("value {} is on rank {}", right.value, right.rank)));
+    EXPECT_VIOLATION(
+        broken,
+        at_output(broken, output, fmt::format("value {} is on rank {}", right.value, right.rank)));
     if (schedule.chunks.size() == 1) return;
     broken = schedule;
     const ChunkId wrong = other_chunk(schedule, right.chunk);
@@ -531,12 +550,16 @@ TEST(CheckMutants, NothingIsToBeReduced) {
     EXPECT_VIOLATION(broken, "world size 65537 is out of range: allowed is 1 to 65536");
     broken = schedule;
     broken.elements = 0;
-    EXPECT_VIOLATION(broken, "the schedule has no elements");
+    EXPECT_VIOLATION(broken, "0 elements per rank is out of range: allowed is 1 to 1099511627776");
+    broken.elements = kMaxElements + 1;
+    EXPECT_VIOLATION(
+        broken, "1099511627777 elements per rank is out of range: allowed is 1 to 1099511627776");
     broken = schedule;
     broken.alignment = 0;
     EXPECT_VIOLATION(broken, "the alignment is 0");
   });
-  EXPECT_VIOLATION(Schedule(), "the schedule has no elements");
+  EXPECT_VIOLATION(Schedule(),
+                   "0 elements per rank is out of range: allowed is 1 to 1099511627776");
 }
 
 TEST(CheckMutants, ARankJoinsThatTakesNoPart) {

@@ -1,5 +1,5 @@
-// execute() against the oracle, bit for bit: all algorithms with all options, all codecs and dtypes,
-// both accumulations, with chunks for some or all ranks, tails, NaNs and infinities.
+// execute() against the oracle, bit for bit: all algorithms with all options, all codecs and
+// dtypes, both accumulations, with chunks for some or all ranks, tails, NaNs and infinities.
 #include <gtest/gtest.h>
 
 #include "reference/codecs/registry.h"
@@ -63,15 +63,15 @@ void expect_bits_of_oracle(const Case& c, const std::vector<Variant>& variants) 
     std::ranges::fill(outputs.bytes(), std::byte{0xA5});
     execute(schedule_of(variant, c.world_size, c.elements, c.alignment), *c.codec, c.dtype,
             inputs.bytes(), outputs.bytes(), {.accumulate = c.accumulate});
-    ASSERT_EQ(first_difference(all_reduce(oracle, variant, c.alignment, payloads),
-                               payloads_of(outputs)),
-              "")
+    ASSERT_EQ(
+        first_difference(all_reduce(oracle, variant, c.alignment, payloads), payloads_of(outputs)),
+        "")
         << label(c, variant);
   }
 }
 
-/// Plain codecs cost little: chunks for every rank, all micro-chunks. The others encode whole atoms,
-/// and get few; which rank owns what does not depend on the codec.
+/// Plain codecs cost little: chunks for every rank, all micro-chunks. The others encode whole
+/// atoms, and get few; which rank owns what does not depend on the codec.
 void expect_bits_of_oracle_for(const std::string& codec_name, DType dtype, Accumulate accumulate) {
   const CodecPtr codec = find_codec(codec_name);
   const std::size_t a = codec->info().alignment;

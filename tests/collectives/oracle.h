@@ -1,11 +1,11 @@
-// What every all-reduce must give, said a second time: one plain function per algorithm, written from
-// the comment at the head of its file and from spec section 4, not from the executor. There are no
-// schedules here, no steps and no tiles.
+// What every all-reduce must give, said a second time: one plain function per algorithm, written
+// from the comment at the head of its file and from spec section 4, not from the executor. There
+// are no schedules here, no steps and no tiles.
 //
-// Elements are bit patterns. A sum adds float64 values, where the sum of two elements of any dtype is
-// exact or at least precise enough that rounding it once more is one correct rounding (53 >= 2 p + 2
-// bits), and rounds here, by its own rounding. The codec is a black box: what was encoded, sent and
-// decoded is through(x).
+// Elements are bit patterns. A sum adds float64 values, where the sum of two elements of any dtype
+// is exact or at least precise enough that rounding it once more is one correct rounding (53 >= 2 p
+// + 2 bits), and rounds here, by its own rounding. The codec is a black box: what was encoded, sent
+// and decoded is through(x).
 #pragma once
 
 #include <algorithm>
@@ -146,8 +146,8 @@ inline std::size_t begin_of_part(std::size_t part, std::size_t parts, std::size_
   return units_before >= units ? elements : units_before * alignment;
 }
 
-/// Cuts all payloads into `parts`, calls `reduce_chunk(owner, inputs of the chunk)` for each, and puts
-/// the outputs of all ranks together again.
+/// Cuts all payloads into `parts`, calls `reduce_chunk(owner, inputs of the chunk)` for each, and
+/// puts the outputs of all ranks together again.
 template <class ReduceChunk>
 Payloads chunk_by_chunk(const Payloads& inputs, std::size_t parts, std::size_t alignment,
                         ReduceChunk&& reduce_chunk) {
@@ -202,8 +202,8 @@ inline Payloads ring_chunk(const Oracle& oracle, const Payloads& x, std::size_t 
   Patterns partial = x[(owner + 1) % n];
   for (std::size_t hop = 1; hop < n; ++hop) {
     const Patterns& mine = x[(owner + 1 + hop) % n];
-    partial = oracle.sum({oracle.contribution(mine, true, own), oracle.through(partial)},
-                         Start::first);
+    partial =
+        oracle.sum({oracle.contribution(mine, true, own), oracle.through(partial)}, Start::first);
   }
   Payloads outputs(n);
   Patterns result = oracle.through(partial);
@@ -222,8 +222,8 @@ inline Patterns halved(const Oracle& oracle, const Payloads& x, OwnContribution 
   const std::size_t p = std::bit_floor(x.size());
   if (distance == p) {
     if (p + rank >= x.size()) return x[rank];
-    return oracle.sum(
-        {oracle.contribution(x[rank], true, own), oracle.through(x[p + rank])}, Start::first);
+    return oracle.sum({oracle.contribution(x[rank], true, own), oracle.through(x[p + rank])},
+                      Start::first);
   }
   const Patterns mine = halved(oracle, x, own, rank, 2 * distance);
   const Patterns of_partner = halved(oracle, x, own, rank ^ distance, 2 * distance);
@@ -246,8 +246,7 @@ inline Payloads hierarchical_chunk(const Oracle& oracle, const Payloads& x, std:
   for (std::size_t group = 0; group < groups; ++group) {
     Payloads addends;
     for (std::size_t member = 0; member < group_size; ++member) {
-      addends.push_back(
-          oracle.contribution(x[group * group_size + member], member == owner, own));
+      addends.push_back(oracle.contribution(x[group * group_size + member], member == owner, own));
     }
     partials.push_back(oracle.sum(addends, Start::zero));
   }
@@ -290,10 +289,9 @@ inline Payloads all_reduce(const Oracle& oracle, const Variant& variant, std::si
   }
   if (name == "hierarchical" || name == "hierarchical_pipelined") {
     const std::size_t group_size = variant.options.group_size.value();
-    return chunk_by_chunk(inputs, group_size, alignment,
-                          [&](std::size_t owner, const Payloads& x) {
-                            return hierarchical_chunk(oracle, x, owner, group_size, own);
-                          });
+    return chunk_by_chunk(inputs, group_size, alignment, [&](std::size_t owner, const Payloads& x) {
+      return hierarchical_chunk(oracle, x, owner, group_size, own);
+    });
   }
   throw std::logic_error("oracle.h does not know the algorithm " + name);
 }

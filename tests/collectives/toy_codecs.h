@@ -41,8 +41,8 @@ class FadingCodec : public Codec {
   }
 };
 
-/// Signed bytes with one scale for the whole message: 4 bytes of scale, then the elements. Remembers
-/// how long the messages were that it encoded.
+/// Signed bytes with one scale for the whole message: 4 bytes of scale, then the elements.
+/// Remembers how long the messages were that it encoded.
 class MessageScaleCodec final : public Codec {
  public:
   MessageScaleCodec(std::size_t alignment, bool splits_at_alignment)

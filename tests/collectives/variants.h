@@ -1,7 +1,7 @@
 // Every registered algorithm with every combination of its options.
 //
-// The list is made from the registry: an algorithm that is added is tested with no more code, unless
-// it brings a new option, which fails here by name.
+// The list is made from the registry: an algorithm that is added is tested with no more code,
+// unless it brings a new option, which fails here by name.
 #pragma once
 
 #include <cstdint>

@@ -358,7 +358,7 @@ TEST(ClosedForm, SaysWhatItIsAndWhatItSimulated) {
 }
 
 TEST(ClosedForm, NamesTheBottleneck) {
-  const auto simulate = [](Topology t, const Codec& codec) {
+  const auto simulate = [](const Topology& t, const Codec& codec) {
     return simulate_closed_form(written("two_shot", 4), codec, DType::fp16, t);
   };
   const Topology numa = machine(TopologyKind::numa, 4, 2);
@@ -388,7 +388,7 @@ std::string message_of(const Schedule& s, const Codec& codec, DType dtype, const
   try {
     simulate_closed_form(s, codec, dtype, t);
   } catch (const InvalidInput& error) {
-    const std::string what = error.what();
+    std::string what = error.what();
     EXPECT_EQ(what.find('\n'), std::string::npos) << what;
     return what;
   }

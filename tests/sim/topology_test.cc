@@ -19,7 +19,7 @@ std::string message_of(Action action) {
   try {
     action();
   } catch (const InvalidInput& error) {
-    const std::string what = error.what();
+    std::string what = error.what();
     EXPECT_EQ(what.find('\n'), std::string::npos) << what;
     return what;
   }
@@ -283,6 +283,12 @@ TEST(Routes, InAFullMeshAreOneLink) {
   EXPECT_EQ(way(t, 0, 1), Names{"link 0->1"});
   EXPECT_EQ(way(t, 3, 0), Names{"link 3->0"});
   EXPECT_EQ(way(t, 2, 3), Names{"link 2->3"});
+}
+
+TEST(Routes, InTheLargestMeshAreStillOneLink) {
+  const Topology t = find_topology("full:1024");
+  EXPECT_EQ(links_of(t).size(), 1024u * 1023);
+  EXPECT_EQ(way(t, 1023, 1022), Names{"link 1023->1022"});
 }
 
 TEST(Routes, InARingGoTheShorterWayAndUpwardsWhenEqual) {

@@ -17,14 +17,15 @@ std::size_t allocated_bytes = 0;
 
 }  // namespace
 
-// Counts what is asked for; the array forms of the standard library end here, too.
-void* operator new(std::size_t size) {
+// Counts what is asked for; the array forms of the standard library end here, too. Not inlined, for
+// else GCC sees memory of operator new go to free and warns.
+[[gnu::noinline]] void* operator new(std::size_t size) {
   allocated_bytes += size;
   if (void* const memory = std::malloc(size)) return memory;
   throw std::bad_alloc();
 }
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
 
 namespace arlab {
 namespace {

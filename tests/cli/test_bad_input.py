@@ -1,0 +1,540 @@
+"""Bad usage and bad files: one line that says what is wrong and what is allowed, nothing else."""
+
+import os
+import resource
+
+import ml_dtypes
+import numpy as np
+import pytest
+from program import contents, error_line, ok, refused, run
+from safetensors import numpy as safetensors_numpy
+
+ENCODE = "encode --codec fp16"
+DECODE = "decode --codec fp16"
+REDUCE = "reduce --algorithm ring --codec fp16"
+DATA = "--synthetic gaussian --elements 64 --ranks 4"
+SCHEDULE = "schedule --algorithm ring --ranks 4 --elements 64"
+SIMULATE = "simulate --topology full:4 --algorithm ring --codec fp16 --bytes 1M"
+VECTORS = "vectors --codec fp16"
+MOST_RANKS = "65536"
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """A folder with good files and bad ones."""
+    folder = tmp_path_factory.mktemp("files")
+    tensor = np.random.default_rng(1).standard_normal((4, 64)).astype(np.float16)
+    np.save(folder / "good.npy", tensor)
+    whole = (folder / "good.npy").read_bytes()
+    (folder / "truncated.npy").write_bytes(whole[:-1])
+    (folder / "longer.npy").write_bytes(whole + b"\0")
+    (folder / "header.npy").write_bytes(whole[:40])
+    (folder / "magic.npy").write_bytes(b"PK" + whole[2:])
+    (folder / "empty.npy").write_bytes(b"")
+    (folder / "version.npy").write_bytes(whole[:6] + b"\x09" + whole[7:])
+    (folder / "text.npy").write_text("1 2 3\n")
+    np.save(folder / "double.npy", tensor.astype(np.float64))
+    np.save(folder / "single.npy", tensor.astype(np.float32))
+    np.save(folder / "integers.npy", np.zeros((4, 64), np.int16))
+    np.save(folder / "bits.npy", tensor.view(np.uint16))
+    np.save(folder / "big_endian.npy", tensor.astype(">f2"))
+    np.save(folder / "complex.npy", tensor.astype(np.complex64))
+    np.save(folder / "objects.npy", np.array([{}], object), allow_pickle=True)
+    np.save(folder / "fields.npy", np.zeros(4, [("a", "<f2")]))
+    np.save(folder / "bfloat16.npy", tensor.astype(ml_dtypes.bfloat16))
+    np.save(folder / "fortran.npy", np.asfortranarray(tensor))
+    np.save(folder / "number.npy", np.float16(1))
+    np.save(folder / "no_ranks.npy", np.zeros((0, 4), np.float16))
+    np.save(folder / "no_elements.npy", np.zeros((4, 0), np.float16))
+    safetensors_numpy.save_file({"a": tensor, "b": tensor}, folder / "two.safetensors")
+    whole = (folder / "two.safetensors").read_bytes()
+    safetensors_numpy.save_file({"long": np.zeros((4, 8), np.int64)}, folder / "int64.safetensors")
+    (folder / "truncated.safetensors").write_bytes(whole[:-1])
+    (folder / "short.safetensors").write_bytes(whole[:5])
+    (folder / "json.safetensors").write_bytes((8).to_bytes(8, "little") + b"not json")
+    (folder / "huge_header.safetensors").write_bytes((1 << 60).to_bytes(8, "little") + b"{}")
+    (folder / "empty.safetensors").write_bytes(b"")
+    (folder / "wire.bin").write_bytes(tensor.tobytes())
+    (folder / "directory").mkdir()
+    (folder / "directory.npy").mkdir()
+    (folder / "dangling.npy").symlink_to("nowhere.npy")
+    (folder / "loop.npy").symlink_to("loop.npy")
+    os.mkfifo(folder / "pipe.npy")
+    os.mkfifo(folder / "pipe")
+    (folder / "good.json").write_text(ok(SCHEDULE, folder))
+    (folder / "good.txt").write_text("x")
+    return folder
+
+
+def cases(command, *table):
+    return [
+        pytest.param(f"{command} {arguments}", fragments, id=f"{command} {arguments}")
+        for arguments, *fragments in table
+    ]
+
+
+COMMAND_LINES = [
+    *cases(
+        "",
+        [
+            "frobnicate",
+            "frobnicate",
+            "list, encode, decode, reduce, schedule, simulate, vectors, study",
+        ],
+        ["LIST codecs", "LIST", "list, encode"],
+        ["''", "''", "list, encode"],
+        ["--frobnicate", "--frobnicate"],
+        ["--format json", "--format"],
+        ["'list codecs'", "list codecs"],
+        ["-- list codecs", ""],
+    ),
+    *cases(
+        "list",
+        ["", "WHAT", "--help"],
+        ["kernels", "kernels", "codecs, algorithms, topologies, inputs"],
+        ["''", "''", "codecs, algorithms"],
+        ["codecs inputs", "inputs"],
+        ["codecs list inputs", "inputs"],
+        ["codecs --frobnicate", "--frobnicate", "--help"],
+        ["codecs --format xml", "--format", "xml", "table, json, csv"],
+        ["codecs --format JSON", "--format", "JSON", "table, json, csv"],
+        ["codecs --format", "--format"],
+        ["codecs --format ''", "--format", "table, json, csv"],
+        ["codecs --format json --format csv", "--format"],
+    ),
+    *cases(
+        "encode",
+        ["", "--help"],
+        ["good.npy out.bin", "--codec", "--help"],
+        ["--codec fp16 good.npy", "OUT", "--help"],
+        ["--codec fp16 good.npy out.bin more", "more"],
+        ["--codec fp16 --frobnicate good.npy out.bin", "--frobnicate"],
+        ["--codec fp16 --elements 8 good.npy out.bin", "--elements"],
+        ["--codec fp16 --format xml good.npy out.bin", "--format", "xml", "table, json, csv"],
+        ["--codec zip good.npy out.bin", "zip", "fp16", "qr-q4"],
+        ["--codec FP16 good.npy out.bin", "FP16", "fp16"],
+        ["--codec '' good.npy out.bin", "codec", "qr-q4"],
+        ["--codec fp16 --codec bf16 good.npy out.bin", "--codec"],
+        ["--codec fp16 --dtype float16 good.npy out.bin", "float16", "fp16, bf16, fp32"],
+        ["--codec fp16 --dtype '' good.npy out.bin", "dtype", "fp16, bf16, fp32"],
+        ["--codec fp16 --dtype bf16 bits.npy out.bin", "fp16", "bf16"],
+        ["--codec fp32 good.npy out.bin", "fp32", "fp16"],
+        ["--codec qr-q4 --dtype fp32 single.npy out.bin", "qr-q4", "fp16 or bf16", "fp32"],
+    ),
+    *cases(
+        "decode",
+        ["--codec fp16 wire.bin", "OUT"],
+        ["wire.bin out.npy", "--codec"],
+        ["--codec zip wire.bin out.npy", "zip", "qr-q4"],
+        ["--codec fp16 --dtype bf16 wire.bin out.npy", "fp16", "bf16"],
+        ["--codec fp16 --dtype int8 wire.bin out.npy", "int8", "fp16, bf16, fp32"],
+        ["--codec fp16 --elements wire.bin out.npy", "OUT"],
+    ),
+    *cases(
+        REDUCE,
+        ["", "--input", "--synthetic"],
+        ["--synthetic gaussian --elements 64", "--ranks"],
+        ["--synthetic gaussian --ranks 4", "--elements"],
+        ["--elements 64 --ranks 4", "--synthetic"],
+        ["--input good.npy --synthetic gaussian", "--input", "--synthetic"],
+        ["--input good.npy --elements 64", "--input", "--elements"],
+        ["--input good.npy --ranks 3", "good.npy", "3", "(4, 64)"],
+        ["--input good.npy --tensor a", "good.npy", "tensor"],
+        [f"--tensor a {DATA}", "--tensor", "--input"],
+        [f"{DATA} --schedule good.json", "--algorithm", "--schedule"],
+        [f"{DATA} --algorithm ring", "--algorithm"],
+        [f"{DATA} more", "more"],
+        [f"{DATA} --format yaml", "--format", "yaml", "table, json, csv"],
+        [f"{DATA} --dtype bf16", "fp16", "bf16"],
+        [f"{DATA} --dtype half", "half", "fp16, bf16, fp32"],
+        [f"{DATA} --own foo", "--own", "foo", "encoded, exact"],
+        [f"{DATA} --forward foo", "--forward", "foo", "unchanged, reencoded"],
+        [f"{DATA} --accumulate foo", "--accumulate", "foo", "native, fp32"],
+        [f"{DATA} --micro-chunks 2", "ring", "micro-chunks"],
+        [f"{DATA} --group-size 3", "3", "4"],
+        [f"{DATA} --group-size 0", "0", "4"],
+        [f"{DATA} --threads -1", "--threads", "1024"],
+        [f"{DATA} --threads 1025", "--threads", "1024"],
+        [f"{DATA} --threads many", "--threads", "many"],
+        [f"{DATA} --out missing/out.npy", "missing"],
+        [f"{DATA} --out directory", "directory"],
+        [f"{DATA} --out good.npy/out.npy", "good.npy/out.npy"],
+    ),
+    *cases(
+        "reduce --codec fp16",
+        [DATA, "--algorithm", "--schedule"],
+        [f"{DATA} --algorithm star", "star", "one_shot, two_shot, ring"],
+        [f"{DATA} --algorithm ''", "algorithm"],
+        [f"{DATA} --algorithm two_shot --forward reencoded", "two_shot", "forward"],
+        [f"{DATA} --algorithm hierarchical --group-size 3", "3", "4"],
+        [
+            f"{DATA} --algorithm hierarchical_pipelined --micro-chunks 0",
+            "micro-chunks",
+            "1 to 4096",
+        ],
+        [f"{DATA} --schedule good.json --own exact", "--own", "good.json"],
+        [
+            "--schedule good.json --synthetic gaussian --elements 65 --ranks 4",
+            "good.json",
+            "64",
+            "65",
+        ],
+        [
+            "--schedule good.json --synthetic gaussian --elements 64 --ranks 5",
+            "good.json",
+            "4",
+            "5",
+        ],
+    ),
+    *cases(f"reduce --algorithm ring {DATA}", ["", "--codec"], ["--codec zip", "zip", "qr-q4"]),
+    *cases(
+        f"{REDUCE} --elements 64 --ranks 4 --synthetic",
+        ["normal", "normal", "gaussian"],
+        ["''", "--synthetic"],
+        ["gaussian:mean=1", "mean", "sigma"],
+        ["gaussian:sigma", "sigma", "name=value"],
+        ["gaussian:sigma=", "sigma", "0 to 65504"],
+        ["gaussian:sigma=x", "sigma=x", "0 to 65504"],
+        ["gaussian:sigma=-1", "sigma=-1", "0 to 65504"],
+        ["gaussian:sigma=1e9", "sigma=1e9", "0 to 65504"],
+        ["gaussian:sigma=nan", "sigma=nan", "0 to 65504"],
+        ["gaussian:sigma=1,sigma=2", "sigma", "twice"],
+        ["gaussian:sigma=1,", "comma"],
+        ["gaussian:seed=1.5", "seed=1.5", "integer"],
+        ["gaussian:seed=-1", "seed=-1", "integer"],
+    ),
+    *cases(
+        "schedule",
+        ["", "--algorithm", "--schedule"],
+        ["--algorithm ring", "--ranks"],
+        ["--algorithm ring --ranks 4", "--elements"],
+        ["--algorithm ring --elements 64", "--ranks"],
+        ["--algorithm star --ranks 4 --elements 64", "star", "one_shot, two_shot, ring"],
+        ["--algorithm ring --schedule good.json", "--algorithm", "--schedule"],
+    ),
+    *cases(
+        SCHEDULE,
+        ["--codec zip", "zip", "qr-q4"],
+        ["--codec fp16 --alignment 8", "--codec", "--alignment"],
+        ["--alignment 0", "--alignment", "0"],
+        ["--alignment -1", "--alignment", "-1"],
+        ["--group-size 3", "3", "4"],
+        ["--group-size 0", "0", "4"],
+        ["--group-size 8", "8", "4"],
+        ["--group-size -1", "--group-size", "-1"],
+        ["--own foo", "--own", "foo", "encoded, exact"],
+        ["--forward foo", "--forward", "foo", "unchanged, reencoded"],
+        ["--micro-chunks 2", "ring", "micro-chunks"],
+        ["--format dot", "--format", "dot", "table, json, csv"],
+    ),
+    *cases(
+        "simulate",
+        ["--topology full:4 --codec fp16 --bytes 1M", "--algorithm", "--schedule"],
+        ["--topology full:4 --algorithm ring --bytes 1M", "--codec"],
+        ["--algorithm ring --codec fp16 --bytes 1M", "--topology"],
+        ["--topology full:4 --algorithm ring --codec fp16", "--bytes"],
+        ["--topology full:4 --algorithm ring --codec zip --bytes 1M", "zip", "qr-q4"],
+        [
+            "--topology full:4 --algorithm star --codec fp16 --bytes 1M",
+            "star",
+            "one_shot, two_shot, ring",
+        ],
+        ["--topology moon --algorithm ring --codec fp16 --bytes 1M", "moon", "mi300x-8", "full:N"],
+        [
+            "--topology '' --algorithm ring --codec fp16 --bytes 1M",
+            "topology",
+            "mi300x-8",
+            "full:N",
+        ],
+        ["--topology torus:2x2 --algorithm ring --codec fp16 --bytes 1M", "torus"],
+        ["--topology missing.toml --algorithm ring --codec fp16 --bytes 1M", "missing.toml"],
+        ["--topology directory.toml --algorithm ring --codec fp16 --bytes 1M", "directory.toml"],
+    ),
+    *cases(
+        SIMULATE,
+        ["--ranks 5", "5 ranks", "only 4"],
+        ["--dtype bf16", "fp16", "bf16"],
+        ["--dtype int8", "int8", "fp16, bf16, fp32"],
+        ["--group-size 3", "3", "4"],
+        ["--micro-chunks 2", "ring", "micro-chunks"],
+        ["--own foo", "--own", "foo", "encoded, exact"],
+        ["--schedule good.json", "--algorithm", "--schedule"],
+        ["--format xml", "--format", "xml", "table, json, csv"],
+    ),
+    *cases(
+        "vectors",
+        ["out", "--codec"],
+        ["--codec fp16", "OUTDIR"],
+        ["--codec zip out", "zip", "qr-q4"],
+        ["--codec fp16 --dtype bf16 out", "fp16", "bf16"],
+        ["--codec fp16 --dtype int8 out", "int8", "fp16, bf16, fp32"],
+        ["--codec fp16 good.npy", "good.npy"],
+        ["--codec fp16 good.npy/out", "good.npy"],
+        ["--codec fp16 missing/out", "missing"],
+        ["--codec fp16 out --format xml", "--format", "xml", "table, json, csv"],
+    ),
+]
+
+
+@pytest.mark.parametrize("command, fragments", COMMAND_LINES)
+def test_command_line(files, command, fragments):
+    refused(command, files, *fragments)
+
+
+@pytest.mark.parametrize(
+    "ranks", ["0", "-1", "65537", "99999999999999999999", "1e2", "2.5", "four", "4K"]
+)
+def test_ranks_say_the_option_and_the_range(files, ranks):
+    for command in [
+        "schedule --algorithm ring --elements 64",
+        f"{REDUCE} --synthetic gaussian --elements 64",
+    ]:
+        refused(f"{command} --ranks {ranks}", files, "--ranks", "1 to 65536")
+    refused(f"{SIMULATE} --ranks {ranks}", files, "ranks")
+
+
+def test_ranks_are_decimal(tmp_path):
+    """Ten, to everybody but C: the number or an error, but not eight."""
+    result = run("schedule --algorithm ring --elements 64 --ranks 010 --format table", tmp_path)
+    if result.code == 0:
+        assert "\nranks               10\n" in result.stdout
+    else:
+        assert "--ranks" in error_line(result.stderr)
+
+
+@pytest.mark.parametrize(
+    "count",
+    [
+        "0", "-1", "1e99", "12X", "12KK", "1.5M", "K", "0K", "' 1'", "0x40", "٣",
+        "99999999999999999999", "17179869184G",
+    ],
+)  # fmt: skip
+def test_counts_say_the_option_and_the_form(files, count):
+    for command in [
+        "schedule --algorithm ring --ranks 4 --elements",
+        f"{REDUCE} --synthetic gaussian --ranks 4 --elements",
+        "simulate --topology full:4 --algorithm ring --codec fp16 --bytes",
+        "schedule --algorithm ring --ranks 4 --elements 64 --alignment",
+    ]:
+        refused(f"{command} {count}", files, command.split()[-1])
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        f"{REDUCE} {DATA} --dtype ''",
+        f"{REDUCE} {DATA} --own ''",
+        f"{REDUCE} {DATA} --out ''",
+        f"{REDUCE} --input two.safetensors --tensor ''",
+        f"{DECODE} --elements '' wire.bin out.npy",
+        f"{SCHEDULE} --codec ''",
+        f"{SCHEDULE} --alignment ''",
+        f"{SCHEDULE} --group-size ''",
+        f"{SIMULATE} --ranks ''",
+        f"{SIMULATE} --dtype ''",
+    ],
+)
+def test_an_empty_value_is_not_a_missing_option(files, command):
+    """`--ranks "$RANKS"` with a variable that nobody has set."""
+    refused(command, files)
+
+
+def test_more_than_the_machine_has(files):
+    for elements in ["64G", "1048576G", "17179869183G"]:
+        refused(f"{REDUCE} --synthetic gaussian --ranks 8 --elements {elements}", files, "GiB")
+    size = "17179869183G"
+    refused(
+        f"simulate --topology full:4 --algorithm ring --codec fp16 --bytes {size}",
+        files,
+        "too many",
+    )
+
+
+# ---------------------------------------------------------------- files
+
+TENSORS = [
+    ("missing.npy", ["missing.npy", "No such file"]),
+    ("''", [""]),
+    ("directory", ["directory"]),
+    ("directory.npy", ["directory.npy", "not a regular file"]),
+    ("dangling.npy", ["dangling.npy", "No such file"]),
+    ("loop.npy", ["loop.npy"]),
+    ("pipe.npy", ["pipe.npy", "not a regular file"]),
+    ("good.npy/below.npy", ["good.npy/below.npy"]),
+    ("good.txt", ["good.txt", ".npy and .safetensors"]),
+    ("good.NPY", ["good.NPY", ".npy and .safetensors"]),
+    ("empty.npy", ["empty.npy", "not a .npy file"]),
+    ("text.npy", ["text.npy", "not a .npy file"]),
+    ("magic.npy", ["magic.npy", "not a .npy file"]),
+    ("version.npy", ["version.npy", "9.0", "1.0, 2.0 and 3.0"]),
+    ("header.npy", ["header.npy", "header"]),
+    ("truncated.npy", ["truncated.npy", "512 bytes", "511"]),
+    ("longer.npy", ["longer.npy", "512 bytes", "513"]),
+    ("double.npy", ["double.npy", "float64", "float16"]),
+    ("single.npy", ["single.npy", "float32", "float16", "--dtype fp32"]),
+    ("integers.npy", ["integers.npy", "int16", "float16"]),
+    ("big_endian.npy", ["big_endian.npy", "big-endian"]),
+    ("complex.npy", ["complex.npy", "complex"]),
+    ("objects.npy", ["objects.npy", "Python objects"]),
+    ("fields.npy", ["fields.npy", "structured types"]),
+    ("bfloat16.npy", ["bfloat16.npy", "view('<u2')"]),
+    ("fortran.npy", ["fortran.npy", "Fortran order", "C order"]),
+    ("empty.safetensors", ["empty.safetensors"]),
+    ("short.safetensors", ["short.safetensors"]),
+    ("json.safetensors", ["json.safetensors", "JSON"]),
+    ("huge_header.safetensors", ["huge_header.safetensors"]),
+    ("truncated.safetensors", ["truncated.safetensors"]),
+    ("two.safetensors", ["two.safetensors", "2 tensors", "'a', 'b'"]),
+    ("int64.safetensors", ["int64.safetensors", "I64", "F16, BF16 and F32"]),
+]
+
+
+@pytest.mark.parametrize("name, fragments", TENSORS)
+def test_tensor_files(files, name, fragments):
+    refused(f"{ENCODE} {name} out.bin", files, *fragments)
+    if name != "''":
+        refused(f"{REDUCE} --input {name} --out out.npy", files, *fragments)
+
+
+@pytest.mark.parametrize(
+    "arguments, fragments",
+    [
+        ("number.npy", ["number.npy", "[ranks, ...]"]),
+        ("no_ranks.npy", ["no_ranks.npy", "(0, 4)", MOST_RANKS]),
+        ("no_elements.npy", ["no_elements.npy", "no elements"]),
+        ("good.npy --dtype bf16", ["bf16"]),
+        ("two.safetensors --tensor c", ["two.safetensors", "'c'", "'a', 'b'"]),
+        ("two.safetensors --tensor a --dtype bf16", ["two.safetensors", "fp16", "bf16"]),
+        ("int64.safetensors --tensor long", ["int64.safetensors", "I64", "F16, BF16 and F32"]),
+    ],
+)
+def test_tensors_that_cannot_be_reduced(files, arguments, fragments):
+    refused(f"{REDUCE} --input {arguments} --out out.npy", files, *fragments)
+
+
+@pytest.mark.parametrize(
+    "name", ["missing.bin", "directory", "pipe", "loop.npy", "wire.bin/below", "''"]
+)
+def test_wire_files(files, name):
+    refused(f"{DECODE} {name} out.npy", files, name.strip("'"))
+
+
+@pytest.mark.parametrize(
+    "name", ["missing.json", "directory", "pipe", "good.npy", "empty.npy", "good.txt"]
+)
+def test_schedule_files(files, name):
+    refused(f"schedule --schedule {name}", files, name)
+    refused(f"{SIMULATE.replace('--algorithm ring', '')} --schedule {name}", files, name)
+
+
+def test_a_sparse_file_of_a_terabyte(tmp_path):
+    """Refused for its size, before it fills the memory."""
+    header = np.lib.format.magic(1, 0)
+    dictionary = b"{'descr': '<f2', 'fortran_order': False, 'shape': (4, 137438953472), }"
+    dictionary += b" " * (117 - len(dictionary)) + b"\n"
+    header += len(dictionary).to_bytes(2, "little") + dictionary
+    with open(tmp_path / "huge.npy", "wb") as file:
+        file.write(header)
+        file.truncate(len(header) + (1 << 40))
+    with open(tmp_path / "huge.bin", "wb") as file:
+        file.truncate(1 << 40)
+    refused("encode --codec fp16 huge.npy out.bin", tmp_path, "memory")
+    refused("decode --codec fp16 huge.bin out.npy", tmp_path, "memory")
+    refused(
+        "reduce --algorithm ring --codec fp16 --input huge.npy --out out.npy", tmp_path, "memory"
+    )
+    refused("schedule --schedule huge.bin", tmp_path, "memory")
+
+
+# ---------------------------------------------------------------- outputs
+
+
+@pytest.mark.parametrize(
+    "command", [f"{ENCODE} good.npy", f"{DECODE} wire.bin", f"{REDUCE} {DATA} --out"]
+)
+@pytest.mark.parametrize(
+    "out, fragments",
+    [
+        ("missing/out", ["missing"]),
+        ("directory", ["directory"]),
+        ("directory/", ["directory/"]),
+        (".", ["."]),
+        ("/", ["/"]),
+        ("good.txt/out", ["good.txt/out"]),
+        ("pipe", ["pipe", "not a regular file"]),
+        ("/dev/full", ["/dev/full", "not a regular file"]),
+        ("/proc/out", ["/proc/out"]),
+        ("x" * 300, ["name too long"]),
+    ],
+)
+def test_outputs_that_cannot_be_written(files, command, out, fragments):
+    before = contents(files)
+    result = run(f"{command} {out}", files)
+    assert (result.code, result.stdout) == (2, "")
+    line = error_line(result.stderr)
+    assert all(fragment.lower() in line.lower() for fragment in fragments), line
+    assert contents(files) == before
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        f"{ENCODE} large.npy out",
+        f"{DECODE} large.bin out",
+        "reduce --algorithm ring --codec fp16 --input large.npy --out out",
+        "vectors --codec fp16 out",
+    ],
+)
+def test_a_full_disk_leaves_nothing(tmp_path, command):
+    np.save(tmp_path / "large.npy", np.zeros((4, 30_000), np.float16))
+    (tmp_path / "large.bin").write_bytes(bytes(240_000))
+    limit = 65_536
+    refused(
+        command, tmp_path, "out", "File too large",
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)),
+        restore_signals=False,  # Python ignores SIGXFSZ, and so shall the program
+    )  # fmt: skip
+
+
+def test_a_failed_run_leaves_the_old_output(tmp_path):
+    np.save(tmp_path / "bad.npy", np.zeros((4, 4)))
+    (tmp_path / "out").write_text("old")
+    for command in ["encode --codec fp16 bad.npy out", "decode --codec qr-q4 bad.npy out"]:
+        refused(command, tmp_path)
+    refused("reduce --algorithm ring --codec fp16 --input bad.npy --out out", tmp_path)
+    assert (tmp_path / "out").read_text() == "old"
+
+
+@pytest.mark.parametrize("command", ["list codecs", f"{REDUCE} {DATA}", SCHEDULE, SIMULATE])
+@pytest.mark.parametrize("format_", ["table", "json", "csv"])
+def test_standard_output_that_cannot_be_written(files, command, format_):
+    with open("/dev/full", "w") as full:
+        result = run(f"{command} --format {format_}", files, stdout=full)
+    assert result.code == 2
+    assert "output" in error_line(result.stderr)
+
+
+@pytest.mark.parametrize(
+    "name", ["a\nb", "\x1b[31mred", "a\rb", "\x07", "%s%n", "{}", "ünï", "x" * 200]
+)
+def test_hostile_names_stay_in_one_line(files, name):
+    quoted = "'" + name + "'"
+    for command in [
+        quoted,
+        f"list {quoted}",
+        f"list codecs {quoted}",
+        f"list codecs --format {quoted}",
+        f"encode --codec {quoted} good.npy out.bin",
+        f"encode --codec fp16 --dtype {quoted} good.npy out.bin",
+        f"encode --codec fp16 {quoted}.npy out.bin",
+        f"encode --codec fp16 good.npy {quoted}/out.bin",
+        f"{REDUCE} --input two.safetensors --tensor {quoted}",
+        f"{REDUCE} --elements 64 --ranks 4 --synthetic {quoted}",
+        f"{REDUCE} --ranks 4 --synthetic gaussian --elements {quoted}",
+        f"{REDUCE} --synthetic gaussian --elements 64 --ranks {quoted}",
+        f"{SCHEDULE} --own {quoted}",
+        f"simulate --topology {quoted} --algorithm ring --codec fp16 --bytes 1M",
+        f"schedule --schedule {quoted}",
+        f"study {quoted}",
+    ]:
+        refused(command, files)

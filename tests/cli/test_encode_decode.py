@@ -1,0 +1,178 @@
+"""arlab encode and arlab decode: exact wire bytes, and back."""
+
+import ml_dtypes
+import numpy as np
+import pytest
+from program import ok, ok_csv, ok_json, parse_table, refused, same
+from safetensors import numpy as safetensors_numpy
+
+NUMPY_TYPE = {"fp16": np.float16, "bf16": np.uint16, "fp32": np.float32}
+# Bytes per 2048 elements.
+QUICKREDUCE = {
+    "qr-fp8": 2176, "qr-q8": 2176, "qr-q6": 1664, "qr-q4": 1152, "qr-q3": 896, "qr-fp4": 1152,
+}  # fmt: skip
+
+
+def random_bits(shape, numpy_type, seed=1):
+    """NaNs of every kind are among them."""
+    size = int(np.prod(shape)) * np.dtype(numpy_type).itemsize
+    return np.frombuffer(np.random.default_rng(seed).bytes(size), numpy_type).reshape(shape)
+
+
+def gaussian(count, dtype="fp16", seed=1, sigma=1.0):
+    """As it goes into a .npy file: float16, or the patterns of bf16."""
+    values = sigma * np.random.default_rng(seed).standard_normal(count)
+    if dtype == "fp16":
+        return values.astype(np.float16)
+    return values.astype(ml_dtypes.bfloat16).view(np.uint16)
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (7,), (3, 5), (2, 3, 4), (4096,), (0,), (3, 0)])
+@pytest.mark.parametrize("dtype", NUMPY_TYPE)
+def test_plain_codecs_write_the_bytes_of_numpy(tmp_path, dtype, shape):
+    tensor = random_bits(shape, NUMPY_TYPE[dtype])
+    np.save(tmp_path / "in.npy", tensor)
+    ok(f"encode --codec {dtype} --dtype {dtype} in.npy out.bin", tmp_path)
+    assert (tmp_path / "out.bin").read_bytes() == tensor.tobytes()
+
+    ok(f"decode --codec {dtype} --dtype {dtype} out.bin out.npy", tmp_path)
+    np.save(tmp_path / "flat.npy", tensor.reshape(-1))
+    assert (tmp_path / "out.npy").read_bytes() == (tmp_path / "flat.npy").read_bytes()
+
+
+def test_uint16_is_patterns_of_fp16_too(tmp_path):
+    patterns = np.arange(65536, dtype=np.uint16)
+    np.save(tmp_path / "in.npy", patterns)
+    ok("encode --codec fp16 in.npy out.bin", tmp_path)
+    ok("decode --codec fp16 out.bin out.npy", tmp_path)
+    out = np.load(tmp_path / "out.npy")
+    assert out.dtype == np.float16
+    assert out.view(np.uint16).tobytes() == patterns.tobytes()
+
+
+@pytest.mark.parametrize("codec", QUICKREDUCE)
+def test_sizes_of_quickreduce(tmp_path, codec):
+    for elements, atoms in [(1, 1), (2047, 1), (2048, 1), (2049, 2), (4096, 2), (5000, 3)]:
+        np.save(tmp_path / "in.npy", gaussian(elements))
+        report = ok_json(f"encode --codec {codec} in.npy out.bin", tmp_path)
+        bytes_ = QUICKREDUCE[codec] * atoms
+        assert (tmp_path / "out.bin").stat().st_size == report["wire_bytes"] == bytes_
+        assert report["elements"] == elements
+        assert report["wire_bits_per_element"] == 8 * bytes_ / elements
+
+        ok(f"decode --codec {codec} out.bin all.npy", tmp_path)
+        ok(f"decode --codec {codec} --elements {elements} out.bin some.npy", tmp_path)
+        everything, some = np.load(tmp_path / "all.npy"), np.load(tmp_path / "some.npy")
+        assert (everything.shape, some.shape) == ((2048 * atoms,), (elements,))
+        assert everything[:elements].tobytes() == some.tobytes()
+
+
+@pytest.mark.parametrize(
+    "codec, levels", [("qr-q8", 128), ("qr-q6", 32), ("qr-q4", 8), ("qr-q3", 4)]
+)
+@pytest.mark.parametrize("dtype", ["fp16", "bf16"])
+def test_decoded_values_are_within_a_step(tmp_path, dtype, codec, levels):
+    bits = gaussian(1 << 14, dtype)
+    np.save(tmp_path / "in.npy", bits)
+    ok(f"encode --codec {codec} --dtype {dtype} in.npy out.bin", tmp_path)
+    ok(f"decode --codec {codec} --dtype {dtype} out.bin out.npy", tmp_path)
+    out = np.load(tmp_path / "out.npy")
+    assert out.dtype == bits.dtype
+    kind = np.float16 if dtype == "fp16" else ml_dtypes.bfloat16
+    before, after = bits.view(kind).astype(np.float64), out.view(kind).astype(np.float64)
+    # The largest of a whole atom bounds that of every block in it, however blocks are laid out. The
+    # largest positive value of a block may be cut by a step; scales round as the dtype does.
+    largest = np.abs(before).reshape(-1, 2048).max(axis=1).repeat(2048)
+    rounding = 1.1 if dtype == "fp16" else 1.5
+    assert (np.abs(after - before) <= rounding * largest / levels).all()
+    assert 0 < np.mean((after - before) ** 2) < (largest.max() / levels) ** 2 / 3
+
+
+def test_non_finite_input_is_never_laundered(tmp_path):
+    values = gaussian(4096)
+    values[100], values[3000] = np.nan, np.inf
+    np.save(tmp_path / "in.npy", values)
+    for codec in QUICKREDUCE:
+        ok(f"encode --codec {codec} in.npy out.bin", tmp_path)
+        ok(f"decode --codec {codec} out.bin out.npy", tmp_path)
+        bad = np.flatnonzero(~np.isfinite(np.load(tmp_path / "out.npy")))
+        assert {100, 3000} <= set(bad) and len(bad) == 64, codec  # a block of 32 each
+
+
+def test_one_tensor_of_safetensors_can_be_encoded(tmp_path):
+    tensor = gaussian(100).reshape(4, 25)
+    safetensors_numpy.save_file({"only": tensor}, tmp_path / "in.safetensors")
+    ok("encode --codec fp16 in.safetensors out.bin", tmp_path)
+    assert (tmp_path / "out.bin").read_bytes() == tensor.tobytes()
+
+
+@pytest.mark.parametrize("command", ["encode", "decode"])
+def test_formats_agree(tmp_path, command):
+    np.save(tmp_path / "tensor", gaussian(4096))
+    ok("encode --codec qr-q4 tensor.npy wire.bin", tmp_path)
+    files = {"encode": "tensor.npy out", "decode": "wire.bin out"}[command]
+    report = ok_json(f"{command} --codec qr-q4 {files}", tmp_path)
+    assert report["schema"] == f"arlab.{command}/1"
+    assert (report["codec"], report["dtype"], report["out"]) == ("qr-q4", "fp16", "out")
+    assert (report["elements"], report["wire_bytes"]) == (4096, 2304)
+    assert report["wire_bits_per_element"] == 4.5
+
+    (row,) = ok_csv(f"{command} --codec qr-q4 {files}", tmp_path)
+    del report["schema"]
+    assert same(row, report)
+    figures, _, _ = parse_table(ok(f"{command} --codec qr-q4 {files}", tmp_path))
+    assert list(figures) == list(row)
+    assert figures["wire_bytes"].split()[0] == "2304"
+
+
+def test_output_replaces_a_file_and_follows_a_link(tmp_path):
+    tensor = gaussian(10)
+    np.save(tmp_path / "in.npy", tensor)
+    (tmp_path / "real").write_text("old, and longer than what comes " * 10)
+    (tmp_path / "link").symlink_to("real")
+    ok("encode --codec fp16 in.npy link", tmp_path)
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "real").read_bytes() == tensor.tobytes()
+
+
+def test_in_place(tmp_path):
+    np.save(tmp_path / "x.npy", gaussian(10))
+    before = (tmp_path / "x.npy").read_bytes()
+    ok("encode --codec fp16 x.npy x.bin", tmp_path)
+    ok("decode --codec fp16 x.bin x.npy", tmp_path)
+    assert (tmp_path / "x.npy").read_bytes() == before
+    ok("decode --codec fp16 x.bin x.bin", tmp_path)
+    assert (tmp_path / "x.bin").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    "codec, wire_bytes, elements, fragments",
+    [
+        ("qr-q4", 1152, "2049", ["1152 bytes", "2049", "2304 bytes"]),
+        ("qr-q4", 2304, "2048", ["2304 bytes", "2048", "1152 bytes"]),
+        ("qr-q4", 1151, None, ["wire.bin", "1151 bytes", "1152"]),
+        ("qr-q4", 1151, "2048", ["wire.bin", "1151"]),
+        ("fp16", 3, None, ["wire.bin", "3 bytes", "2 and 4"]),
+        ("fp16", 4, "1", ["4 bytes", "2 bytes"]),
+        ("fp16", 4, "3", ["4 bytes", "6 bytes"]),
+        ("fp16", 4, "17179869183G", []),
+        ("fp16", 4, "0", []),
+        ("fp16", 4, "-2", ["--elements", "'-2'"]),
+        ("fp16", 4, "2.0", ["--elements", "'2.0'"]),
+        ("fp16", 4, "1e99", ["--elements", "'1e99'"]),
+        ("fp16", 4, "12X", ["--elements", "'12X'", "K, M or G"]),
+        ("fp16", 0, "1", ["0 bytes"]),
+    ],
+)
+def test_wire_that_does_not_fit(tmp_path, codec, wire_bytes, elements, fragments):
+    (tmp_path / "wire.bin").write_bytes(bytes(wire_bytes))
+    option = "" if elements is None else f"--elements={elements}"
+    refused(f"decode --codec {codec} {option} wire.bin out.npy", tmp_path, *fragments)
+
+
+def test_no_elements_at_all(tmp_path):
+    np.save(tmp_path / "in.npy", np.zeros(0, np.float16))
+    report = ok_json("encode --codec qr-q4 in.npy out.bin", tmp_path)
+    assert (report["wire_bytes"], report["wire_bits_per_element"]) == (0, None)
+    ok("decode --codec qr-q4 --elements 0 out.bin out.npy", tmp_path)
+    assert np.load(tmp_path / "out.npy").shape == (0,)

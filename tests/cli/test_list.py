@@ -1,0 +1,83 @@
+"""arlab list: what is listed is there, and is as it says."""
+
+import numpy as np
+import pytest
+from program import ok, ok_csv, ok_json, parse_table, same
+
+KINDS = ["codecs", "algorithms", "topologies", "inputs"]
+NUMPY_TYPE = {"fp16": np.float16, "bf16": np.uint16, "fp32": np.float32}
+
+
+def listed(kind, folder):
+    return ok_json(f"list {kind}", folder)[kind]
+
+
+def names(kind, folder):
+    return [entry["name"] for entry in listed(kind, folder)]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_formats_agree(tmp_path, kind):
+    report = ok_json(f"list {kind}", tmp_path)
+    assert report["schema"] == f"arlab.list.{kind}/1"
+    entries = report[kind]
+    assert len({entry["name"] for entry in entries}) == len(entries) >= 5
+
+    rows = ok_csv(f"list {kind}", tmp_path)
+    assert all(same(row, entry) for row, entry in zip(rows, entries, strict=True))
+
+    text = ok(f"list {kind} --format table", tmp_path)
+    assert text == ok(f"list {kind}", tmp_path)
+    figures, columns, cells = parse_table(text)
+    assert figures == {}
+    assert columns == list(entries[0])
+    assert [row[0] for row in cells] == [entry["name"] for entry in entries]
+
+
+def test_codecs_have_the_wire_bits_and_dtypes_that_they_say(tmp_path):
+    elements = 1 << 14
+    for codec in listed("codecs", tmp_path):
+        for dtype in codec["dtypes"].split(", "):
+            np.save(tmp_path / "in.npy", np.ones(elements, NUMPY_TYPE[dtype]))
+            ok(f"encode --codec {codec['name']} --dtype {dtype} in.npy out.bin", tmp_path)
+            bits = 8 * (tmp_path / "out.bin").stat().st_size / elements
+            assert bits == codec["wire_bits_per_element"], codec
+
+
+def test_the_contract_is_there(tmp_path):
+    assert set(names("algorithms", tmp_path)) >= {
+        "one_shot", "two_shot", "ring", "hierarchical", "hierarchical_pipelined",
+    }  # fmt: skip
+    assert set(names("topologies", tmp_path)) >= {
+        "mi300x-8", "mi300x-4", "mi300x-2", "h200-2", "h200-4", "h200-8", "h800-8", "a100-8",
+        "h20-8", "l40-8", "full:N", "ring:N",
+    }  # fmt: skip
+    assert set(names("codecs", tmp_path)) >= {
+        "fp16", "bf16", "fp32", "qr-fp8", "qr-q8", "qr-q6", "qr-q4", "qr-q3", "qr-fp4",
+    }  # fmt: skip
+
+
+def test_every_algorithm_makes_a_schedule(tmp_path):
+    for name in names("algorithms", tmp_path):
+        schedule = ok_json(f"schedule --algorithm {name} --ranks 6 --elements 100", tmp_path)
+        assert (schedule["algorithm"], schedule["check"]["correct"]) == (name, True)
+
+
+def test_every_topology_can_be_simulated(tmp_path):
+    for topology in listed("topologies", tmp_path):
+        if topology["ranks"] == "any":
+            continue
+        command = "simulate --algorithm two_shot --codec fp16 --bytes 1M --topology "
+        assert ok_json(command + topology["name"], tmp_path)["ranks"] == topology["ranks"]
+
+
+def test_every_input_can_be_reduced(tmp_path):
+    for entry in listed("inputs", tmp_path):
+        if entry["name"].startswith("FILE"):
+            continue
+        for spec in [entry["name"], f"{entry['name']}:{entry['parameters_and_defaults']}"]:
+            spec = spec.replace(", ", ",")
+            command = (
+                f"reduce --algorithm ring --codec fp16 --ranks 2 --elements 100 --synthetic {spec}"
+            )
+            assert ok_json(command, tmp_path)["input"] == spec

@@ -1,0 +1,407 @@
+"""arlab reduce: outputs against NumPy, figures against float64, files in and out."""
+
+import json
+
+import ml_dtypes
+import numpy as np
+import pytest
+from program import ACTIVATIONS, ok, ok_csv, ok_json, parse_table, same
+from safetensors import safe_open
+from safetensors import numpy as safetensors_numpy
+
+BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
+KIND = {"fp16": np.dtype(np.float16), "bf16": BFLOAT16, "fp32": np.dtype(np.float32)}
+ALGORITHMS = [
+    "one_shot", "two_shot", "ring", "hierarchical", "hierarchical_pipelined", "halving_doubling",
+]  # fmt: skip
+
+
+def gaussian(shape, dtype="fp16", seed=1, sigma=1.0):
+    return (sigma * np.random.default_rng(seed).standard_normal(shape)).astype(KIND[dtype])
+
+
+def save(path, tensor):
+    """bf16 as its patterns."""
+    np.save(path, tensor.view(np.uint16) if tensor.dtype == BFLOAT16 else tensor)
+
+
+def load(path, dtype):
+    return np.load(path).view(KIND[dtype])
+
+
+def bits(tensor):
+    return np.ascontiguousarray(tensor).view(np.uint8).tobytes()
+
+
+def reduce(options, inputs, folder, dtype="fp16"):
+    """(report, output of every rank)."""
+    save(folder / "in.npy", inputs)
+    report = ok_json(f"reduce {options} --dtype {dtype} --input in.npy --out out.npy", folder)
+    outputs = load(folder / "out.npy", dtype)
+    assert outputs.shape == inputs.shape
+    return report, outputs
+
+
+def sum_in_rank_order(tensors, start=None):
+    total = np.zeros_like(tensors[0]) if start is None else start
+    with np.errstate(over="ignore"):
+        for tensor in tensors:
+            total = total + tensor
+    return total
+
+
+# ---------------------------------------------------------------- bits
+
+
+@pytest.mark.parametrize("dtype", KIND)
+@pytest.mark.parametrize("shape", [(1, 5), (2, 1), (3, 100), (8, 7, 11), (4,)])
+def test_two_shot_adds_in_rank_order_from_zero(tmp_path, dtype, shape):
+    inputs = gaussian(shape, dtype, sigma=100)
+    inputs.reshape(-1)[::3] *= -0.0  # zeros of both signs
+    _, outputs = reduce(f"--algorithm two_shot --codec {dtype}", inputs, tmp_path, dtype)
+    expected = sum_in_rank_order(inputs)
+    assert outputs.dtype == expected.dtype
+    for output in outputs:
+        assert bits(output) == bits(expected)
+
+
+@pytest.mark.parametrize("dtype", ["fp16", "bf16"])
+def test_accumulate_fp32_rounds_once(tmp_path, dtype):
+    inputs = gaussian((8, 1000), dtype)
+    options = f"--algorithm two_shot --codec {dtype}"
+    _, native = reduce(options, inputs, tmp_path, dtype)
+    report, wide = reduce(options + " --accumulate fp32", inputs, tmp_path, dtype)
+    expected = sum_in_rank_order(inputs.astype(np.float32)).astype(KIND[dtype])
+    assert report["accumulate"] == "fp32"
+    assert all(bits(output) == bits(expected) for output in wide)
+    assert bits(native) != bits(wide)
+
+
+@pytest.mark.parametrize("group_size", [2, 4])
+def test_hierarchical_adds_in_groups(tmp_path, group_size):
+    inputs = gaussian((8, 1000))
+    groups = [
+        sum_in_rank_order(inputs[first : first + group_size]) for first in range(0, 8, group_size)
+    ]
+    expected = sum_in_rank_order(groups)
+    for algorithm in [
+        "hierarchical",
+        "hierarchical_pipelined",
+        "hierarchical_pipelined --micro-chunks 7",
+    ]:
+        options = f"--codec fp16 --group-size {group_size} --algorithm {algorithm}"
+        _, outputs = reduce(options, inputs, tmp_path)
+        assert all(bits(output) == bits(expected) for output in outputs)
+
+
+def run_schedule(schedule, inputs):
+    """The executor once more, for codecs that keep every bit; tensors are [ranks, elements]."""
+    values = []
+
+    def value(rank, chunk, source):
+        return inputs[rank, chunk] if source == "input" else values[source]
+
+    chunks = [slice(chunk["begin"], chunk["end"]) for chunk in schedule["chunks"]]
+    for op in schedule["ops"]:
+        chunk = chunks[op["chunk"]]
+        if op["op"] == "reduce":
+            first, *others = [value(op["rank"], chunk, source) for source in op["from"]]
+            start = np.zeros_like(first) + first if op["start"] == "zero" else first
+            values.append(sum_in_rank_order(others, start))
+        else:
+            values.append(value(op["rank"], chunk, op["from"]))
+    outputs = np.empty_like(inputs)
+    for output in schedule["outputs"]:
+        chunk = chunks[output["chunk"]]
+        outputs[output["rank"], chunk] = value(output["rank"], chunk, output["from"])
+    return outputs
+
+
+@pytest.mark.parametrize("dtype", KIND)
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_every_algorithm_does_what_its_schedule_says(tmp_path, algorithm, dtype):
+    inputs = gaussian((6, 777), dtype)
+    _, outputs = reduce(f"--algorithm {algorithm} --codec {dtype}", inputs, tmp_path, dtype)
+    schedule = ok_json(f"schedule --algorithm {algorithm} --ranks 6 --elements 777", tmp_path)
+    assert bits(outputs) == bits(run_schedule(schedule, inputs))
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_a_saved_schedule_is_the_algorithm(tmp_path, algorithm):
+    inputs = gaussian((4, 10_000))
+    report, outputs = reduce(f"--algorithm {algorithm} --codec qr-q6", inputs, tmp_path)
+    text = ok(
+        f"schedule --algorithm {algorithm} --codec qr-q6 --ranks 4 --elements 10000", tmp_path
+    )
+    (tmp_path / "saved.json").write_text(text)
+    again, outputs_again = reduce("--schedule saved.json --codec qr-q6", inputs, tmp_path)
+    assert again == report
+    assert bits(outputs_again) == bits(outputs)
+
+
+def test_nothing_depends_on_the_threads(tmp_path):
+    inputs = gaussian((4, 200_000))
+    options = "--algorithm two_shot --codec qr-q4 --threads "
+    report, outputs = reduce(options + "1", inputs, tmp_path)
+    for threads in [0, 2, 3, 64]:
+        again, outputs_again = reduce(f"{options}{threads}", inputs, tmp_path)
+        assert again == report
+        assert bits(outputs_again) == bits(outputs)
+
+
+def test_shape_does_not_matter(tmp_path):
+    inputs = gaussian((4, 6144))
+    report, outputs = reduce("--algorithm ring --codec qr-q4", inputs, tmp_path)
+    report_3d, outputs_3d = reduce(
+        "--algorithm ring --codec qr-q4", inputs.reshape(4, 48, 128), tmp_path
+    )
+    assert report_3d == report
+    assert outputs_3d.shape == (4, 48, 128) and bits(outputs_3d) == bits(outputs)
+
+
+def test_length_does_not_matter(tmp_path):
+    """Which elements share a scale is counted from the start of the tensor."""
+    inputs = gaussian((4, 20_000))
+    _, everything = reduce("--algorithm two_shot --codec qr-q4", inputs, tmp_path)
+    for elements in [2048, 10_240]:
+        _, part = reduce("--algorithm two_shot --codec qr-q4", inputs[:, :elements], tmp_path)
+        assert bits(part) == bits(everything[:, :elements])
+
+
+def test_own_contribution(tmp_path):
+    inputs = gaussian((4, 8192))
+    options = "--algorithm two_shot --codec qr-q4 --own "
+    encoded, encoded_outputs = reduce(options + "encoded", inputs, tmp_path)
+    exact, exact_outputs = reduce(options + "exact", inputs, tmp_path)
+    default, default_outputs = reduce("--algorithm two_shot --codec qr-q4", inputs, tmp_path)
+    assert default == encoded and bits(default_outputs) == bits(encoded_outputs)
+    assert bits(exact_outputs) != bits(encoded_outputs)
+    assert exact["sqnr_db"] > encoded["sqnr_db"]
+    assert exact["ranks_identical"] and encoded["ranks_identical"]
+
+
+@pytest.mark.parametrize("codec", ["fp16", "qr-fp8", "qr-fp4", "qr-q8"])
+@pytest.mark.parametrize("forward", ["unchanged", "reencoded"])
+def test_ranks_identical_says_what_the_outputs_are(tmp_path, forward, codec):
+    inputs = gaussian((8, 20_000), sigma=0.01)
+    report, outputs = reduce(
+        f"--algorithm ring --codec {codec} --forward {forward}", inputs, tmp_path
+    )
+    identical = all(bits(output) == bits(outputs[0]) for output in outputs)
+    assert report["ranks_identical"] is identical
+    if forward == "unchanged" or codec == "fp16":
+        assert identical
+    if forward == "reencoded" and codec == "qr-fp8":
+        assert not identical  # decoding and encoding again does not give the same bytes
+
+
+# ---------------------------------------------------------------- figures
+
+
+def figures(inputs, output):
+    """Error of one rank's output, in float64, as DESIGN.md names the fields."""
+    target = inputs.astype(np.float64).sum(axis=0).reshape(-1)
+    result = output.astype(np.float64).reshape(-1)
+    error = result - target
+    return {
+        "sqnr_db": 10 * np.log10((target**2).sum() / (error**2).sum()),
+        "max_abs_error": np.abs(error).max(),
+        "rmse": np.sqrt((error**2).mean()),
+        "cosine": result @ target / np.linalg.norm(result) / np.linalg.norm(target),
+    }
+
+
+@pytest.mark.parametrize("codec", ["fp16", "qr-q8", "qr-q4", "qr-fp4"])
+@pytest.mark.parametrize("algorithm", ["two_shot", "ring", "one_shot"])
+def test_error_against_float64(tmp_path, algorithm, codec):
+    inputs = gaussian((4, 100_000))
+    report, outputs = reduce(f"--algorithm {algorithm} --codec {codec}", inputs, tmp_path)
+    for name, expected in figures(inputs, outputs[0]).items():
+        assert report[name] == pytest.approx(expected, rel=1e-9), name
+    assert report["exact"] is False
+    assert report["non_finite"] == 0
+
+
+def test_error_against_the_uncompressed_run(tmp_path):
+    inputs = gaussian((4, 50_000))
+    _, plain = reduce("--algorithm two_shot --codec fp16", inputs, tmp_path)
+    report, outputs = reduce("--algorithm two_shot --codec qr-q6", inputs, tmp_path)
+    expected = figures(plain[:1], outputs[0])
+    for name in ["sqnr_db", "max_abs_error", "rmse"]:
+        field = (
+            name.replace("sqnr", "sqnr_vs_uncompressed")
+            if name == "sqnr_db"
+            else f"{name}_vs_uncompressed"
+        )
+        assert report[field] == pytest.approx(expected[name], rel=1e-9), field
+
+
+def test_wire_volume(tmp_path):
+    inputs = gaussian((8, 8 * 2048 * 3))
+    for codec, bits_ in [
+        ("fp16", 16),
+        ("qr-q8", 8.5),
+        ("qr-q6", 6.5),
+        ("qr-q4", 4.5),
+        ("qr-q3", 3.5),
+    ]:
+        for algorithm, payloads in [
+            ("one_shot", 56),
+            ("two_shot", 14),
+            ("ring", 14),
+            ("hierarchical", 14),
+        ]:
+            report, _ = reduce(f"--algorithm {algorithm} --codec {codec}", inputs, tmp_path)
+            assert report["wire_bits_per_element"] == bits_
+            assert report["volume_total"] == payloads
+            assert report["wire_bytes"] == payloads * inputs.shape[1] * bits_ / 8
+
+
+def test_types_of_the_fields(tmp_path):
+    report, _ = reduce("--algorithm two_shot --codec qr-q4", gaussian((2, 4096)), tmp_path)
+    assert report["schema"] == "arlab.reduce/1"
+    for name in ["sqnr_db", "max_abs_error", "rmse", "wire_bits_per_element"]:
+        assert type(report[name]) is float, name
+    for name in ["clamped", "flushed", "non_finite", "ranks", "elements"]:
+        assert type(report[name]) is int, name
+    assert type(report["ranks_identical"]) is bool
+    assert report["provenance"] == "exact"
+
+
+def test_exact_sum_has_no_sqnr(tmp_path):
+    inputs = np.arange(4 * 100, dtype=np.float16).reshape(4, 100)
+    report, _ = reduce("--algorithm two_shot --codec fp16", inputs, tmp_path)
+    assert report["exact"] is True
+    assert report["sqnr_db"] is None
+    assert report["max_abs_error"] == report["rmse"] == 0
+
+
+# ---------------------------------------------------------------- section 5 of the codecs' spec
+
+
+def test_low_amplitude_is_reported(tmp_path):
+    options = "--algorithm two_shot --codec qr-q8"
+    good, _ = reduce(options, gaussian((2, 1 << 15)), tmp_path)
+    low, outputs = reduce(options, gaussian((2, 1 << 15), sigma=1e-4), tmp_path)
+    assert good["sqnr_db"] > 35 and good["flushed"] < 0.01 * good["encoded"]
+    assert low["sqnr_db"] < 3 and low["flushed"] > 0.1 * low["encoded"]
+    assert (outputs[0] == 0).mean() > 0.1
+
+
+@pytest.mark.parametrize("codec", ["qr-q8", "qr-q6", "bf16"])
+def test_bf16_beyond_fp16_is_not_cast(tmp_path, codec):
+    inputs = gaussian((4, 1 << 14), "bf16", sigma=1e8)
+    report, outputs = reduce(f"--algorithm two_shot --codec {codec}", inputs, tmp_path, "bf16")
+    assert report["non_finite"] == 0
+    assert report["sqnr_db"] > 25
+    assert np.isfinite(outputs.astype(np.float32)).all()
+
+
+@pytest.mark.parametrize("dtype", ["fp16", "bf16"])
+@pytest.mark.parametrize("codec", ["plain", "qr-q8", "qr-q4", "qr-fp8"])
+def test_nan_and_infinity_are_seen(tmp_path, dtype, codec):
+    inputs = gaussian((4, 8192), dtype)
+    inputs[1, 5000], inputs[2, 7000] = np.nan, np.inf
+    codec = dtype if codec == "plain" else codec
+    report, outputs = reduce(f"--algorithm two_shot --codec {codec}", inputs, tmp_path, dtype)
+    wide = outputs.astype(np.float32)
+    assert not np.isfinite(wide[:, [5000, 7000]]).any()
+    assert report["non_finite"] == (~np.isfinite(wide[0])).sum() == (2 if codec == dtype else 64)
+    assert report["non_finite_exact"] == 2
+    if codec != dtype:  # the blocks' other elements were finite
+        assert report["sqnr_db"] is report["max_abs_error"] is report["rmse"] is None
+
+
+def test_overflow_of_the_sum(tmp_path):
+    inputs = np.full((2, 4096), 40_000, np.float16)
+    plain, outputs = reduce("--algorithm two_shot --codec fp16", inputs, tmp_path)
+    assert np.isposinf(outputs).all() and plain["non_finite"] == 4096
+    assert plain["sqnr_db"] is plain["max_abs_error"] is plain["rmse"] is None
+    clamped, outputs = reduce("--algorithm two_shot --codec qr-q8", inputs, tmp_path)
+    assert np.isfinite(outputs).all() and clamped["non_finite"] == 0
+    assert clamped["max_abs_error"] >= 80_000 - 65_504
+
+
+# ---------------------------------------------------------------- inputs and formats
+
+
+@pytest.mark.parametrize("ranks", [2, 4, 8])
+def test_activations(tmp_path, ranks):
+    file, tensor = ACTIVATIONS / f"minilm_tp{ranks}.safetensors", "layer3.ffn_down"
+    command = (
+        f"reduce --algorithm two_shot --codec fp16 --input '{file}' --tensor {tensor} --out out.npy"
+    )
+    report = ok_json(command, tmp_path)
+    with safe_open(file, framework="numpy") as opened:
+        inputs = opened.get_tensor(tensor)
+    outputs = np.load(tmp_path / "out.npy")
+    assert (report["ranks"], report["elements"], report["dtype"]) == (ranks, inputs[0].size, "fp16")
+    assert report["input"] == f"{file}:{tensor}"
+    assert outputs.shape == inputs.shape
+    assert bits(outputs[0]) == bits(sum_in_rank_order(inputs))
+    assert report["sqnr_db"] == pytest.approx(figures(inputs, outputs[0])["sqnr_db"], rel=1e-9)
+
+
+@pytest.mark.parametrize("dtype", KIND)
+def test_safetensors_bring_their_dtype(tmp_path, dtype):
+    inputs = gaussian((2, 30, 10), dtype)
+    safetensors_numpy.save_file({"only": inputs}, tmp_path / "in.safetensors")
+    report = ok_json(
+        f"reduce --algorithm ring --codec {dtype} --input in.safetensors --out out.npy", tmp_path
+    )
+    assert report["dtype"] == dtype
+    assert bits(load(tmp_path / "out.npy", dtype)[1]) == bits(inputs[1] + inputs[0])
+
+
+def test_synthetic_is_the_same_on_every_run(tmp_path):
+    command = (
+        "reduce --algorithm ring --codec fp16 --ranks 3 --synthetic gaussian:seed=7 --elements 10K"
+    )
+    assert ok(command + " --out a.npy", tmp_path) == ok(command + " --out b.npy", tmp_path)
+    assert (tmp_path / "a.npy").read_bytes() == (tmp_path / "b.npy").read_bytes()
+    other = command.replace("seed=7", "seed=8")
+    assert ok(other, tmp_path) != ok(command, tmp_path)
+
+
+def test_ranks_of_a_file_may_be_said(tmp_path):
+    inputs = gaussian((3, 10))
+    assert reduce("--algorithm ring --codec fp16 --ranks 3", inputs, tmp_path)[0]["ranks"] == 3
+
+
+def test_formats_agree(tmp_path):
+    command = (
+        "reduce --algorithm two_shot --codec qr-q4 --ranks 2 --synthetic gaussian --elements 4K"
+    )
+    report = ok_json(command, tmp_path)
+    (row,) = ok_csv(command, tmp_path)
+    del report["schema"]
+    assert same(row, report)
+    figures_, columns, rows = parse_table(ok(command, tmp_path))
+    assert list(figures_) == list(row) and (columns, rows) == ([], [])
+    assert figures_["ranks_identical"].startswith("yes ")
+    assert float(figures_["sqnr_db"].split()[0]) == pytest.approx(report["sqnr_db"], rel=1e-5)
+
+
+def test_null_is_null_in_json_empty_in_csv_and_a_dash_in_a_table(tmp_path):
+    command = (
+        "reduce --algorithm two_shot --codec fp16 --ranks 2 --synthetic constant --elements 10"
+    )
+    assert ok_json(command, tmp_path)["sqnr_db"] is None
+    assert ok_csv(command, tmp_path)[0]["sqnr_db"] == ""
+    assert parse_table(ok(command, tmp_path))[0]["sqnr_db"].split()[0] == "-"
+
+
+@pytest.mark.parametrize("name", ["with, comma.npy", 'with "quotes".npy', "ünï 数.npy", "a b.npy"])
+def test_names_of_files_survive_every_format(tmp_path, name):
+    save(tmp_path / name, gaussian((2, 10)))
+    command = f"reduce --algorithm ring --codec fp16 --input {json.dumps(name, ensure_ascii=False)}"
+    assert ok_json(command, tmp_path)["input"] == name
+    assert ok_csv(command, tmp_path)[0]["input"] == name
+    assert parse_table(ok(command, tmp_path))[0]["input"] == name
+
+
+@pytest.mark.parametrize("format_", ["table", "json", "csv"])
+def test_a_name_that_is_not_utf_8(tmp_path, format_):
+    name = b"caf\xe9.npy".decode("utf-8", "surrogateescape")  # Latin-1
+    save(tmp_path / name, gaussian((2, 10)))
+    ok(f"reduce --algorithm ring --codec fp16 --input '{name}' --format {format_}", tmp_path)

@@ -1,0 +1,173 @@
+"""arlab simulate: the figures hang together, and with those of reduce."""
+
+import pytest
+from program import REPOSITORY, ok, ok_csv, ok_json, parse_table, refused
+
+MACHINES = REPOSITORY / "sim" / "topology" / "machines"
+ALGORITHMS = ["one_shot", "two_shot", "ring", "hierarchical", "hierarchical_pipelined"]
+
+
+def simulate(options, folder):
+    return ok_json(f"simulate {options}", folder)
+
+
+@pytest.mark.parametrize("topology", ["mi300x-8", "l40-8", "h800-8", "full:8", "ring:8"])
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_figures_hang_together(tmp_path, algorithm, topology):
+    for codec in ["fp16", "qr-q4"]:
+        report = simulate(
+            f"--topology {topology} --algorithm {algorithm} --codec {codec} --bytes 1M", tmp_path
+        )
+        latency_us = report["latency_us"]
+        assert report["bytes"] == 1 << 20 and report["ranks"] == 8
+        assert latency_us > 0
+        parts = ["launch_us", "synchronisation_us", "wire_us", "codec_us"]
+        assert all(report[part] >= 0 for part in parts)
+        assert sum(report[part] for part in parts) == pytest.approx(latency_us)
+        assert report["algbw_gb_per_s"] == pytest.approx(2**20 / (latency_us * 1e3))
+        assert report["busbw_gb_per_s"] == pytest.approx(report["algbw_gb_per_s"] * 2 * 7 / 8)
+        assert report["provenance"].startswith("simulated") and topology in report["provenance"]
+        assert report["bottleneck"]
+        for link in report["links"]:
+            assert link["links"] > 0 and link["bytes"] > 0 and 0 < link["utilisation"] <= 1
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_more_bytes_take_longer(tmp_path, algorithm):
+    last = 0
+    for size in ["32K", "256K", "2M", "16M", "128M", "1G"]:
+        report = simulate(
+            f"--topology mi300x-8 --algorithm {algorithm} --codec qr-q4 --bytes {size}", tmp_path
+        )
+        assert report["latency_us"] > last
+        last = report["latency_us"]
+
+
+def test_fewer_wire_bits_are_faster_where_the_wire_is_slow(tmp_path):
+    command = "--topology l40-8 --algorithm two_shot --bytes 64M --codec "
+    latencies = [
+        simulate(command + codec, tmp_path)["latency_us"] for codec in ("fp16", "qr-q8", "qr-q4")
+    ]
+    assert latencies == sorted(latencies, reverse=True)
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("codec", ["fp16", "qr-q6"])
+def test_the_wire_is_that_of_reduce_and_schedule(tmp_path, algorithm, codec):
+    elements = 50_000
+    timed = simulate(
+        f"--topology full:6 --algorithm {algorithm} --codec {codec} --bytes {2 * elements}",
+        tmp_path,
+    )
+    reduced = ok_json(
+        f"reduce --algorithm {algorithm} --codec {codec} --ranks 6"
+        f" --synthetic gaussian --elements {elements}",
+        tmp_path,
+    )
+    made = ok_json(
+        f"schedule --algorithm {algorithm} --codec {codec} --ranks 6 --elements {elements}",
+        tmp_path,
+    )
+    for field in ["wire_bytes", "wire_bits_per_element"]:
+        assert timed[field] == reduced[field], field
+    sent = made["volume"]["total_elements"]
+    assert timed["wire_bits_per_element"] == pytest.approx(8 * timed["wire_bytes"] / sent)
+    assert sum(link["bytes"] for link in timed["links"]) == timed["wire_bytes"]  # one link per send
+
+
+def test_ranks(tmp_path):
+    command = "--topology mi300x-8 --algorithm two_shot --codec fp16 --bytes 1M"
+    everything = simulate(command, tmp_path)
+    assert everything == simulate(command + " --ranks 8", tmp_path)
+    for ranks in [1, 2, 5]:
+        report = simulate(f"{command} --ranks {ranks}", tmp_path)
+        assert report["ranks"] == ranks
+        assert report["busbw_gb_per_s"] == pytest.approx(
+            report["algbw_gb_per_s"] * 2 * (ranks - 1) / ranks
+        )
+    for ranks in ["9", "0"]:
+        refused(f"simulate {command} --ranks {ranks}", tmp_path, "ranks", ranks)
+
+
+def test_generated_topologies(tmp_path):
+    for ranks in [1, 2, 3, 16]:
+        for shape in ["full", "ring"]:
+            command = f"--topology {shape}:{ranks} --algorithm ring --codec fp16 --bytes 1M"
+            assert simulate(command, tmp_path)["ranks"] == ranks
+    for name in ["full:0", "full:-1", "full:", "full:x", "full:2.5", "ring:1000000", "full:4:4"]:
+        command = f"simulate --topology {name} --algorithm ring --codec fp16 --bytes 1M"
+        refused(command, tmp_path, name, "1 to 1024")
+
+
+def test_dtype(tmp_path):
+    command = "--topology full:4 --algorithm two_shot --bytes 1M --codec "
+    for codec, dtype in [("fp32", "fp32"), ("bf16", "bf16"), ("fp16", "fp16"), ("qr-q4", "fp16")]:
+        assert simulate(command + codec, tmp_path)["dtype"] == dtype
+    assert simulate(command + "qr-q4 --dtype bf16", tmp_path)["dtype"] == "bf16"
+
+
+def test_a_machine_of_ones_own(tmp_path):
+    """The schema is that of the machines that come with the program."""
+    text = (MACHINES / "mi300x-8.toml").read_text()
+    (tmp_path / "mine.toml").write_text(text.replace('"mi300x-8"', '"mine"'))
+    assert "value = 46.0" in text
+    (tmp_path / "slow.toml").write_text(text.replace("value = 46.0", "value = 4.6"))
+    command = "--algorithm ring --codec fp16 --bytes 64M --topology "
+    shipped, mine, slow = (
+        simulate(command + name, tmp_path) for name in ("mi300x-8", "mine.toml", "./slow.toml")
+    )
+    assert mine["topology"] == "mine" and "topology mine" in mine["provenance"]
+    assert mine["latency_us"] == shipped["latency_us"]
+    assert slow["wire_us"] == pytest.approx(10 * shipped["wire_us"])
+
+
+def test_a_schedule_of_ones_own(tmp_path):
+    options = "--algorithm ring --ranks 4 --codec qr-q4"
+    (tmp_path / "own.json").write_text(ok(f"schedule {options} --elements 64K", tmp_path))
+    by_name = simulate(f"{options} --topology mi300x-8 --bytes 128K", tmp_path)
+    by_file = "--schedule own.json --codec qr-q4 --topology mi300x-8"
+    assert simulate(by_file, tmp_path) == by_name
+    assert simulate(by_file + " --bytes 128K --ranks 4", tmp_path) == by_name
+    refused(f"simulate {by_file} --bytes 64K", tmp_path, "own.json", "65536", "32768")
+    refused(f"simulate {by_file} --ranks 3", tmp_path, "own.json", "4 ranks")
+    refused(
+        "simulate --schedule own.json --codec qr-q4 --topology full:2",
+        tmp_path,
+        "4 ranks",
+        "only 2",
+    )
+
+
+def test_a_schedule_that_cuts_blocks_is_refused(tmp_path):
+    (tmp_path / "own.json").write_text(
+        ok("schedule --algorithm ring --ranks 4 --elements 64K", tmp_path)
+    )
+    ok("simulate --schedule own.json --codec qr-q4 --topology full:4", tmp_path)  # 16K each
+    (tmp_path / "own.json").write_text(
+        ok("schedule --algorithm ring --ranks 4 --elements 5000", tmp_path)
+    )
+    refused(
+        "simulate --schedule own.json --codec qr-q4 --topology full:4", tmp_path, "2048", "qr-q4"
+    )
+
+
+def test_formats_agree(tmp_path):
+    command = "simulate --topology l40-8 --algorithm two_shot --codec qr-q4 --bytes 1M"
+    report = ok_json(command, tmp_path)
+    assert report["schema"] == "arlab.simulate/1"
+    for name in ["latency_us", "algbw_gb_per_s", "busbw_gb_per_s"]:
+        assert type(report[name]) is float, name
+    figures, columns, rows = parse_table(ok(command, tmp_path))
+    scalars = {key: value for key, value in report.items() if key not in ("schema", "links")}
+    assert list(figures) == list(scalars)
+    assert float(figures["latency_us"].split()[0]) == pytest.approx(report["latency_us"], rel=1e-5)
+    assert columns == list(report["links"][0]) and len(rows) == len(report["links"])
+    ok_csv(command, tmp_path)
+
+
+def test_latency_is_in_the_csv(tmp_path):
+    command = "simulate --topology l40-8 --algorithm two_shot --codec qr-q4 --bytes 1M"
+    report = ok_json(command, tmp_path)
+    for row in ok_csv(command, tmp_path):
+        for name in ["latency_us", "algbw_gb_per_s", "busbw_gb_per_s"]:
+            assert float(row[name]) == report[name]

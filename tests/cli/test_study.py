@@ -1,0 +1,431 @@
+"""arlab study: sweeps, and sweeps that were interrupted."""
+
+import csv
+import math
+import os
+import signal
+import subprocess
+import time
+
+import numpy as np
+import pytest
+from program import (
+    ACTIVATIONS, PROGRAM, REPOSITORY, contents, error_line, ok_json, parse_csv, parse_json,
+    parse_table, refused, run, same,
+)  # fmt: skip
+
+STUDY = """
+title = "tiny"
+ranks = [2, 4]
+algorithms = ["two_shot", "ring"]
+codecs = ["fp16", "qr-q4"]
+
+[[input]]
+name = "gaussian"
+synthetic = "gaussian:sigma=1,seed=1"
+elements = "4K"
+
+[[input]]
+name = "ours"
+file = "data{ranks}.npy"
+
+[simulate]
+topology = "full:4"
+bytes = "1M"
+"""
+POINTS = 16
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "tiny.toml").write_text(STUDY)
+    for ranks in (2, 4):
+        data = np.random.default_rng(ranks).standard_normal((ranks, 3000)).astype(np.float16)
+        np.save(tmp_path / f"data{ranks}.npy", data)
+    return tmp_path
+
+
+def study(options, folder):
+    """stdout of a study that succeeds; stderr is for its progress."""
+    result = run(f"study {options} --no-plots", folder)
+    assert result.code == 0, result
+    assert "arlab:" not in result.stderr and "100% of" in result.stderr, result
+    return result.stdout
+
+
+def rows_of(results):
+    """The comment lines, and the rows under the header."""
+    lines = results.read_text().splitlines(keepends=True)
+    comments = [line for line in lines if line.startswith("#")]
+    return comments, lines[len(comments) :]
+
+
+def table_of(results):
+    return parse_csv("".join(rows_of(results)[1]))
+
+
+def test_results_are_those_of_reduce_and_simulate(folder):
+    study("tiny.toml --out out", folder)
+    assert set(contents(folder / "out")) == {"results.csv", "summary.csv"}
+    rows = table_of(folder / "out/results.csv")
+    assert len(rows) == POINTS
+    inputs = {
+        ("gaussian", "2"): "--ranks 2 --synthetic gaussian:sigma=1,seed=1 --elements 4K",
+        ("gaussian", "4"): "--ranks 4 --synthetic gaussian:sigma=1,seed=1 --elements 4K",
+        ("ours", "2"): "--input data2.npy",
+        ("ours", "4"): "--input data4.npy",
+    }
+    assert {(row["input"], row["ranks"]) for row in rows} == set(inputs)
+    for row in rows:
+        options = f"--algorithm {row['algorithm']} --codec {row['codec']}"
+        report = ok_json(f"reduce {options} {inputs[row['input'], row['ranks']]}", folder)
+        timed = ok_json(
+            f"simulate {options} --ranks {row['ranks']} --topology full:4 --bytes 1M", folder
+        )
+        expected = {**report, "simulated_latency_us": timed["latency_us"]}
+        expected |= {"input": row["input"], "tensor": ""}
+        assert same(row, {name: expected[name] for name in row})
+
+
+def test_provenance_is_in_the_file(folder):
+    study("tiny.toml --out out", folder)
+    comments, _ = rows_of(folder / "out/results.csv")
+    text = "".join(comments)
+    for fragment in [
+        "tiny",
+        "arlab study tiny.toml",
+        "exact",
+        "simulated_latency_us is simulated",
+        "full:4",
+    ]:
+        assert fragment in text
+
+
+def test_formats_agree(folder):
+    report = parse_json(study("tiny.toml --out a --format json", folder))
+    assert (report["title"], report["points"]) == ("tiny", POINTS)
+    summary = (folder / "a/summary.csv").read_text()
+    assert (
+        study("tiny.toml --out b --format csv", folder)
+        == summary
+        == (folder / "b/summary.csv").read_text()
+    )
+    rows = parse_csv(summary)
+    assert len(rows) == len(report["summary_rows"]) == POINTS  # no two points share a line here
+    assert all(same(row, line) for row, line in zip(rows, report["summary_rows"]))
+    figures, columns, cells = parse_table(study("tiny.toml --out c", folder))
+    assert figures["points"] == str(POINTS) and columns == list(rows[0])
+    assert [row[:4] for row in cells] == [list(row.values())[:4] for row in rows]
+
+
+def test_summary_is_the_median_and_the_worst(folder):
+    text = STUDY.replace(
+        'file = "data{ranks}.npy"', f'file = "{ACTIVATIONS}/minilm_tp{{ranks}}.safetensors"'
+    )
+    (folder / "tiny.toml").write_text(text.replace("[2, 4]", "[2]"))
+    study("tiny.toml --out out", folder)
+    rows = [row for row in table_of(folder / "out/results.csv") if row["input"] == "ours"]
+    assert len({row["tensor"] for row in rows}) == 12
+    for line in parse_csv((folder / "out/summary.csv").read_text()):
+        if line["input"] != "ours":
+            continue
+        key = (line["algorithm"], line["codec"])
+        mine = [row for row in rows if (row["algorithm"], row["codec"]) == key]
+        sqnr = [float(row["sqnr_db"]) for row in mine]
+        assert float(line["median_sqnr_db"]) == pytest.approx(np.median(sqnr), abs=0.0051)
+        assert float(line["worst_sqnr_db"]) == pytest.approx(min(sqnr), abs=0.0051)
+        assert float(line["max_abs_error"]) == max(float(row["max_abs_error"]) for row in mine)
+        flushed, encoded = (sum(int(row[name]) for row in mine) for name in ("flushed", "encoded"))
+        assert float(line["flushed_percent"]) == pytest.approx(100 * flushed / encoded, abs=0.0051)
+
+
+def test_summary_rounds_to_short_decimals(folder):
+    study("tiny.toml --out out", folder)
+    for line in parse_csv((folder / "out/summary.csv").read_text()):
+        for name in ["median_sqnr_db", "worst_sqnr_db", "flushed_percent", "simulated_latency_us"]:
+            assert len(line[name]) <= 9, f"{name} is {line[name]}"
+
+
+def test_summary_does_not_hide_sums_that_overflow(folder):
+    """A finite sum became infinite: that is not an error of 0."""
+    text = STUDY.replace("gaussian:sigma=1,seed=1", "constant:value=40000")
+    (folder / "tiny.toml").write_text(text)
+    study("tiny.toml --out out", folder)
+    rows = [row for row in table_of(folder / "out/results.csv") if row["codec"] == "fp16"]
+    lost = [row for row in rows if row["input"] == "gaussian"]
+    assert all(row["non_finite"] == row["elements"] and row["max_abs_error"] == "" for row in lost)
+    for line in parse_csv((folder / "out/summary.csv").read_text()):
+        if line["input"] == "gaussian" and line["codec"] == "fp16":
+            assert line["max_abs_error"] == "" or math.isinf(float(line["max_abs_error"]))
+
+
+def test_default_folder(folder):
+    (folder / "named").mkdir()
+    for path, name in [("tiny.toml", "tiny"), ("named/study.toml", "named")]:
+        (folder / path).write_text(STUDY.replace("data{ranks}", f"{folder}/data{{ranks}}"))
+        study(path, folder)
+        assert (folder / "results" / name / "summary.csv").is_file()
+
+
+def test_a_run_without_resume_starts_again(folder):
+    study("tiny.toml --out out", folder)
+    whole = (folder / "out/results.csv").read_bytes()
+    (folder / "out/results.csv").write_bytes(whole[:-100])
+    study("tiny.toml --out out", folder)
+    assert (folder / "out/results.csv").read_bytes() == whole
+
+
+def test_plots(folder):
+    result = run("study tiny.toml --out out", folder, timeout=60)
+    assert result.code == 0, result
+    plots = list((folder / "out").glob("*.png"))
+    assert plots and all(plot.read_bytes().startswith(b"\x89PNG") for plot in plots)
+
+
+def test_plots_that_fail_leave_the_tables(folder):
+    for python in ["false", "/no/such/python"]:
+        environment = {**os.environ, "ARLAB_PYTHON": python}
+        result = run("study tiny.toml --out out --format csv", folder, env=environment)
+        assert result.code == 1
+        line = error_line(result.stderr.splitlines(True)[-1])
+        assert "out" in line and "--no-plots" in line and "ARLAB_PYTHON" in line
+        assert result.stdout == (folder / "out/summary.csv").read_text()
+
+
+# ---------------------------------------------------------------- resume
+
+
+def test_resume_after_a_cut_anywhere(folder):
+    study("tiny.toml --out whole", folder)
+    whole, summary = (folder / "whole" / name for name in ("results.csv", "summary.csv"))
+    data = whole.read_bytes()
+    header = data.index(b"\ninput,") + 1
+    first_row = data.index(b"\n", header) + 1
+    last_row = data.rindex(b"\n", 0, -1) + 1
+    cuts = [
+        first_row,
+        first_row + 1,
+        first_row + 40,
+        last_row - 1,
+        last_row,
+        len(data) - 1,
+        len(data),
+    ]
+    cuts += [first_row + (len(data) - first_row) * part // 12 for part in range(1, 12)]
+    (folder / "cut").mkdir()
+    for cut in cuts:
+        (folder / "cut/results.csv").write_bytes(data[:cut])
+        study("tiny.toml --out cut --resume", folder)
+        assert (folder / "cut/results.csv").read_bytes() == data, f"cut at {cut}"
+        assert (folder / "cut/summary.csv").read_bytes() == summary.read_bytes()
+
+
+def test_resume_after_a_cut_in_the_header(folder):
+    """As a kill right after the start leaves it."""
+    study("tiny.toml --out whole", folder)
+    data = (folder / "whole/results.csv").read_bytes()
+    header = data.index(b"\ninput,") + 1
+    (folder / "cut").mkdir()
+    for cut in [0, 1, 30, header // 2, header - 1, header, header + 10]:
+        (folder / "cut/results.csv").write_bytes(data[:cut])
+        study("tiny.toml --out cut --resume", folder)
+        assert rows_of(folder / "cut/results.csv")[1] == rows_of(folder / "whole/results.csv")[1], (
+            cut
+        )
+
+
+def test_resume_with_nothing_there(folder):
+    study("tiny.toml --out out --resume", folder)
+    assert len(table_of(folder / "out/results.csv")) == POINTS
+
+
+@pytest.mark.parametrize(
+    "before, after",
+    [
+        ("ranks = [2, 4]", "ranks = [4, 2]"),
+        ("ranks = [2, 4]", "ranks = [2]"),
+        ('"qr-q4"]', '"qr-q6"]'),
+        ('"ring"]', '"one_shot"]'),
+        ("seed=1", "seed=2"),
+        ('"4K"', '"2K"'),
+        ('"1M"', '"2M"'),
+        ('"full:4"', '"ring:4"'),
+        ('name = "gaussian"', 'name = "normal"'),
+        ("[simulate]", 'dtype = "bf16"\n[simulate]'),
+    ],
+)
+def test_resume_refuses_another_study(folder, before, after):
+    study("tiny.toml --out out", folder)
+    assert STUDY.count(before) == 1
+    text = STUDY.replace(before, after)
+    if "dtype" in after:
+        text = STUDY.replace('title = "tiny"', 'title = "tiny"\ndtype = "bf16"').replace(
+            '"fp16", ', '"bf16", '
+        )
+        for ranks in (2, 4):
+            np.save(folder / f"data{ranks}.npy", np.zeros((ranks, 10), np.uint16))
+    (folder / "tiny.toml").write_text(text)
+    refused(
+        "study tiny.toml --out out --no-plots --resume", folder, "out/results.csv", "another study"
+    )
+
+
+def test_resume_refuses_other_data(folder):
+    study("tiny.toml --out out", folder)
+    np.save(folder / "data4.npy", np.load(folder / "data4.npy")[:, ::-1].copy())
+    refused(
+        "study tiny.toml --out out --no-plots --resume", folder, "out/results.csv", "other data"
+    )
+
+
+def test_resume_refuses_another_topology_under_the_same_name(folder):
+    """The latencies of a file would be half of the old machine, half of the new one."""
+    machine = (REPOSITORY / "sim/topology/machines/mi300x-8.toml").read_text()
+    (folder / "mine.toml").write_text(machine)
+    (folder / "tiny.toml").write_text(STUDY.replace('"full:4"', '"mine.toml"'))
+    study("tiny.toml --out out", folder)
+    whole = (folder / "out/results.csv").read_bytes()
+    (folder / "out/results.csv").write_bytes(whole[: len(whole) * 3 // 4])
+    (folder / "mine.toml").write_text(machine.replace("value = 46.0", "value = 4.6"))
+    refused("study tiny.toml --out out --no-plots --resume", folder, "out/results.csv")
+
+
+def test_resume_refuses_rows_that_are_none(folder):
+    study("tiny.toml --out out", folder)
+    comments, lines = rows_of(folder / "out/results.csv")
+    header, row = (next(csv.reader([line])) for line in lines[:2])
+    for name in ["sqnr_db", "max_abs_error", "flushed", "simulated_latency_us", "ranks"]:
+        broken = row.copy()
+        broken[header.index(name)] = "edited"
+        text = "".join([*comments, lines[0], ",".join(broken) + "\n", *lines[2:]])
+        (folder / "out/results.csv").write_text(text)
+        result = run("study tiny.toml --out out --no-plots --resume", folder)
+        if result.code != 0:
+            assert result.code == 2 and "results.csv" in error_line(
+                result.stderr.splitlines(True)[-1]
+            )
+            continue
+        assert rows_of(folder / "out/results.csv")[1] == lines  # computed again
+
+
+def test_a_killed_run_can_be_resumed(folder):
+    (folder / "long.toml").write_text(STUDY.replace('"4K"', '"100K"'))
+    study("long.toml --out whole", folder)
+    expected = rows_of(folder / "whole/results.csv")[1]
+    results = folder / "out/results.csv"
+    for lines in [0, 1, 6]:  # at once; after the first sample; after the second
+        results.unlink(missing_ok=True)
+        command = [PROGRAM, "study", "long.toml", "--out", "out", "--no-plots"]
+        with subprocess.Popen(
+            command, cwd=folder, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL
+        ) as running:
+            while running.poll() is None and not (
+                results.exists() and len(rows_of(results)[1]) >= lines
+            ):
+                time.sleep(0.001)
+            running.send_signal(signal.SIGKILL)
+        study("long.toml --out out --resume", folder)
+        assert rows_of(results)[1] == expected
+
+
+# ---------------------------------------------------------------- refused before anything is written
+
+
+@pytest.mark.parametrize(
+    "before, after, fragments",
+    [
+        ('title = "tiny"', "", ["title"]),
+        ('title = "tiny"', "title = 7", ["title"]),
+        ('title = "tiny"', 'title = "tiny', ["line 2"]),
+        ('title = "tiny"', 'title = "tiny"\ntitle = "again"', ["line 3", "title"]),
+        ('title = "tiny"', 'titel = "tiny"', ["titel", "title"]),
+        ('title = "tiny"', 'title = "tiny"\ndtype = "fp8"', ["fp8", "fp16, bf16, fp32"]),
+        ('title = "tiny"', 'title = "tiny"\ndtype = "bf16"', ["fp16"]),
+        ("[2, 4]", "[]", ["ranks", "1 to 65536"]),
+        ("[2, 4]", "2", ["ranks", "1 to 65536"]),
+        ("[2, 4]", "[2, 0]", ["ranks", "1 to 65536"]),
+        ("[2, 4]", "[2, -4]", ["ranks", "1 to 65536"]),
+        ("[2, 4]", "[2, 4.0]", ["ranks", "1 to 65536"]),
+        ("[2, 4]", "[2, 70000]", ["ranks", "1 to 65536"]),
+        ("[2, 4]", '[2, "4"]', ["ranks", "1 to 65536"]),
+        ("[2, 4]", "[2, 8]", ["full:4", "8"]),
+        ("[2, 4]", "[2, 3]", ["data3.npy"]),
+        ('["two_shot", "ring"]', '["two_shot", "rings"]', ["algorithms", "rings", "two_shot"]),
+        ('["two_shot", "ring"]', '"ring"', ["algorithms", "ring", "all"]),
+        ('["two_shot", "ring"]', "[]", ["algorithms"]),
+        ('["two_shot", "ring"]', "[1]", ["algorithms"]),
+        ('["fp16", "qr-q4"]', '["fp16", "q4"]', ["codecs", "q4", "qr-q4"]),
+        ('["fp16", "qr-q4"]', '["fp32"]', ["fp32", "fp16"]),
+        ("gaussian:sigma=1,seed=1", "gauss", ["gauss", "gaussian"]),
+        ("gaussian:sigma=1,seed=1", "gaussian:sigma=x", ["sigma", "x"]),
+        (
+            'synthetic = "gaussian:sigma=1,seed=1"\nelements = "4K"',
+            "",
+            ["input 1", "file", "synthetic"],
+        ),
+        ('elements = "4K"', "", ["input 1", "elements"]),
+        ('elements = "4K"', 'elements = "4X"', ["input 1", "elements", "4X"]),
+        ('elements = "4K"', 'elements = "4K"\nseed = 1', ["input 1", "seed"]),
+        ('elements = "4K"', 'elements = "4K"\nfile = "x.npy"', ["input 1", "file", "synthetic"]),
+        ('name = "gaussian"', "", ["input 1", "name"]),
+        ('name = "gaussian"', 'name = "ours"', ["ours"]),
+        ('name = "gaussian"', 'name = ["x"]', ["input 1", "name"]),
+        ("[[input]]\nname", "[[inputs]]\nname", ["inputs"]),
+        ("data{ranks}.npy", "missing{ranks}.npy", ["missing2.npy"]),
+        ("data{ranks}.npy", "data2.npy", ["data2.npy", "4"]),
+        ("data{ranks}.npy", "tiny.toml", ["tiny.toml", ".npy"]),
+        ("data{ranks}.npy", "double.npy", ["double.npy", "float64"]),
+        ("data{ranks}.npy", "half.npy", ["half.npy"]),
+        ("data{ranks}.npy", "none{ranks}.npy", ["none2.npy", "no elements"]),
+        ('"full:4"', '"full:5x"', ["full:5x"]),
+        ('"full:4"', '"missing.toml"', ["missing.toml"]),
+        ('bytes = "1M"', "", ["simulate", "bytes"]),
+        ('bytes = "1M"', 'bytes = "1T"', ["simulate", "bytes", "1T"]),
+        ('bytes = "1M"', 'bytes = "1M"\nranks = 4', ["simulate", "ranks"]),
+    ],
+)
+def test_a_wrong_study_leaves_the_results_of_the_last_one(folder, before, after, fragments):
+    np.save(folder / "double.npy", np.zeros((2, 8)))
+    (folder / "half.npy").write_bytes((folder / "data2.npy").read_bytes()[:3000])
+    for ranks in (2, 4):
+        np.save(folder / f"none{ranks}.npy", np.zeros((ranks, 0), np.float16))
+    (folder / "out").mkdir()
+    (folder / "out/results.csv").write_text("a night's work\n")
+    assert before in STUDY
+    (folder / "tiny.toml").write_text(STUDY.replace(before, after, 1))
+    refused("study tiny.toml --out out --no-plots", folder, *fragments)
+
+
+@pytest.mark.parametrize(
+    "arguments, fragments",
+    [
+        ("missing.toml", ["missing.toml"]),
+        (".", ["."]),
+        ("data2.npy", ["data2.npy"]),
+        ("tiny.toml other.toml", ["other.toml"]),
+        ("tiny.toml --out data2.npy", ["data2.npy"]),
+        ("tiny.toml --out data2.npy/below", ["data2.npy/below"]),
+        ("tiny.toml --out taken", ["taken/results.csv"]),
+        ("tiny.toml --out ''", ["--out"]),
+        ("tiny.toml --resume=maybe", ["--resume"]),
+    ],
+)
+def test_wrong_arguments(folder, arguments, fragments):
+    (folder / "taken/results.csv").mkdir(parents=True)
+    refused(f"study {arguments} --no-plots", folder, *fragments)
+
+
+def test_a_title_cannot_break_the_file(folder):
+    """A title or a name of several lines is refused, or written so that the rows can be read."""
+    for before, after in [
+        ('"tiny"', '"two\\nlines"'),
+        ('name = "gaussian"', 'name = "two\\nlines"'),
+    ]:
+        (folder / "tiny.toml").write_text(STUDY.replace(before, after))
+        result = run("study tiny.toml --out out --no-plots", folder)
+        if result.code == 0:
+            assert len(table_of(folder / "out/results.csv")) == POINTS
+            study("tiny.toml --out out --resume", folder)
+            assert len(table_of(folder / "out/results.csv")) == POINTS
+        else:
+            assert error_line(result.stderr)

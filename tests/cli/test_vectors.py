@@ -1,0 +1,123 @@
+"""arlab vectors: what a stranger's kernel is tested with."""
+
+import json
+
+import ml_dtypes
+import numpy as np
+import pytest
+from program import contents, ok, ok_csv, ok_json, parse_json, parse_table, refused, same
+
+KIND = {"fp16": np.float16, "bf16": np.uint16, "fp32": np.float32}
+PARTS = [".payload.npy", ".wire.bin", ".decoded.npy"]
+
+
+@pytest.mark.parametrize(
+    "codec, dtypes",
+    [
+        ("qr-q4", ["fp16", "bf16"]),
+        ("qr-fp8", ["fp16", "bf16"]),
+        ("fp32", ["fp32"]),
+        ("bf16", ["bf16"]),
+    ],
+)
+def test_vectors_are_what_encode_and_decode_do(tmp_path, codec, dtypes):
+    report = ok_json(f"vectors --codec {codec} golden", tmp_path)
+    manifest = parse_json((tmp_path / "golden/manifest.json").read_text())
+    assert manifest == report
+    assert report["codec"] == codec
+    assert {case["dtype"] for case in report["cases"]} == set(dtypes)
+    names = [case["name"] for case in report["cases"]]
+    expected = {"manifest.json", "README.txt"} | {name + part for name in names for part in PARTS}
+    assert set(contents(tmp_path / "golden")) == expected
+    assert set(contents(tmp_path)) == {"golden"} | {f"golden/{name}" for name in expected}
+
+    for case in report["cases"]:
+        stem = f"golden/{case['name']}"
+        payload, decoded = (np.load(tmp_path / (stem + part)) for part in (PARTS[0], PARTS[2]))
+        wire = (tmp_path / (stem + PARTS[1])).read_bytes()
+        assert payload.dtype == decoded.dtype == KIND[case["dtype"]]
+        assert payload.shape == decoded.shape == (case["elements"],)
+        assert len(wire) == case["wire_bytes"]
+        options = f"--codec {codec} --dtype {case['dtype']}"
+        encoded = ok_json(f"encode {options} {stem}.payload.npy wire.bin", tmp_path)
+        assert (tmp_path / "wire.bin").read_bytes() == wire, case
+        assert encoded["clamped"] == case["clamped"]
+        ok(f"decode {options} --elements {case['elements']} {stem}.wire.bin decoded.npy", tmp_path)
+        assert np.load(tmp_path / "decoded.npy").tobytes() == decoded.tobytes(), case
+
+
+def test_every_pattern_and_what_breaks_kernels_is_there(tmp_path):
+    report = ok_json("vectors --codec bf16 golden", tmp_path)
+    payloads = [
+        np.load(tmp_path / f"golden/{case['name']}.payload.npy") for case in report["cases"]
+    ]
+    patterns = np.concatenate(payloads)
+    assert len(np.unique(patterns)) == 65536
+    assert any(len(payload) % 2048 == 1 for payload in payloads)
+    assert any(
+        np.isnan(payload.view(ml_dtypes.bfloat16).astype(np.float32)).any() for payload in payloads
+    )
+
+
+def test_two_runs_give_the_same_bytes(tmp_path):
+    for folder in ["a", "b"]:
+        ok(f"vectors --codec qr-q6 {folder}", tmp_path)
+    for name in contents(tmp_path / "a"):
+        first, second = (tmp_path / folder / name for folder in "ab")
+        if name == "manifest.json":
+            first, second = (json.loads(path.read_text())["cases"] for path in (first, second))
+            assert first == second
+        else:
+            assert first.read_bytes() == second.read_bytes(), name
+
+
+def test_one_dtype(tmp_path):
+    report = ok_json("vectors --codec qr-q4 --dtype bf16 golden", tmp_path)
+    assert {case["dtype"] for case in report["cases"]} == {"bf16"}
+
+
+def test_formats_agree(tmp_path):
+    report = ok_json("vectors --codec fp32 a", tmp_path)
+    rows = ok_csv("vectors --codec fp32 b", tmp_path)
+    assert all(same(row, case) for row, case in zip(rows, report["cases"], strict=True))
+    figures, columns, cells = parse_table(ok("vectors --codec fp32 c", tmp_path))
+    assert figures["folder"] == "c" and columns == list(rows[0])
+    assert [row[0] for row in cells] == [row["name"] for row in rows]
+
+
+@pytest.mark.parametrize("outdir", ["empty", "empty/", "new/", "./new", "link"])
+def test_a_new_or_empty_folder(tmp_path, outdir):
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "link").symlink_to("empty")
+    ok(f"vectors --codec fp32 {outdir}", tmp_path)
+    assert (tmp_path / outdir / "manifest.json").is_file()
+
+
+def test_the_current_folder(tmp_path):
+    (tmp_path / "here").mkdir()
+    ok("vectors --codec fp32 .", tmp_path / "here")
+    assert (tmp_path / "here/manifest.json").is_file()
+    assert {path.name for path in tmp_path.iterdir()} == {"here"}
+
+
+def test_a_neighbour_survives(tmp_path):
+    """A folder of the user, whatever its name."""
+    for name in ["golden.partial", "golden.part", "golden.tmp", ".golden"]:
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "thesis.txt").write_text("years of work")
+    ok("vectors --codec fp32 golden", tmp_path)
+    for name in ["golden.partial", "golden.part", "golden.tmp", ".golden"]:
+        assert (tmp_path / name / "thesis.txt").is_file(), name
+
+
+def test_what_is_in_the_way_is_refused(tmp_path):
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full/file").write_text("x")
+    for outdir, fragment in [
+        ("full", "not an empty folder"),
+        ("full/file", "not an empty folder"),
+        ("full/file/below", "full/file"),
+        ("missing/golden", "missing"),
+        ("''", "OUTDIR"),
+    ]:
+        refused(f"vectors --codec fp32 {outdir}", tmp_path, fragment)

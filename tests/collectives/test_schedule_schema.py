@@ -1,0 +1,121 @@
+"""schedule.schema.json accepts what our programs write, and refuses what our reader refuses."""
+
+import copy
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+HERE = Path(__file__).parent
+SCHEMA = json.loads((HERE / "../../reference/collectives/schedule.schema.json").read_text())
+TREE = json.loads((HERE / "tree.json").read_text())
+VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
+
+
+def schedule_stream(mode, text=""):
+    program = Path(os.environ["ARLAB_BIN"]) / "schedule_stream"
+    run = subprocess.run([program, mode], input=text, stdout=subprocess.PIPE, text=True, check=True)
+    return run.stdout.splitlines()
+
+
+def reader_says(schedules):
+    return schedule_stream("read", "".join(json.dumps(schedule) + "\n" for schedule in schedules))
+
+
+def at(schedule, path):
+    for step in path:
+        schedule = schedule[step]
+    return schedule
+
+
+def changed(path, value):
+    schedule = copy.deepcopy(TREE)
+    at(schedule, path[:-1])[path[-1]] = value
+    return schedule
+
+
+def without(path):
+    schedule = copy.deepcopy(TREE)
+    del at(schedule, path[:-1])[path[-1]]
+    return schedule
+
+
+def keys(value, path=()):
+    """The paths of all members of objects."""
+    if isinstance(value, dict):
+        for key in value:
+            yield (*path, key)
+    steps = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for step, inner in steps:
+        yield from keys(inner, (*path, step))
+
+
+def test_the_schema_itself_is_valid():
+    jsonschema.Draft202012Validator.check_schema(SCHEMA)
+
+
+def test_every_schedule_written_is_valid():
+    schedules = [json.loads(line) for line in schedule_stream("write")]
+    assert len(schedules) > 50
+    assert {schedule["algorithm"] for schedule in schedules} >= {"one_shot", "two_shot", "ring"}
+    for schedule in schedules:
+        VALIDATOR.validate(schedule)
+
+
+def test_the_handwritten_tree_is_valid_and_correct():
+    VALIDATOR.validate(TREE)
+    assert reader_says([TREE]) == ["ok"]
+
+
+MALFORMED = [without(path) for path in keys(TREE)] + [
+    changed(("schema",), "arlab.schedule/2"),
+    changed(("collective",), "all_gather"),
+    changed(("algorithm",), 7),
+    changed(("world_size",), -1),
+    changed(("world_size",), "4"),
+    changed(("elements",), 0.5),
+    changed(("chunks",), {}),
+    changed(("chunks", 0, "begin"), -1),
+    changed(("ops", 0, "op"), "broadcast"),
+    changed(("ops", 0, "from"), "own"),
+    changed(("ops", 0, "from"), 4294967295),
+    changed(("ops", 1, "rank"), 4294967296),
+    changed(("ops", 4, "start"), "one"),
+    changed(("ops", 4, "from"), 3),
+    changed(("ops", 4, "from", 0), None),
+    changed(("ops", 6, "from"), [5]),
+    changed(("outputs", 0, "begin"), -1),
+    changed(("outputs", 0), [0, 0, 9, 0]),
+    changed(("wordl_size",), 4),
+    changed(("ops", 0, "to"), 1),
+    changed(("outputs", 0, "end"), 5000),
+    [],
+    None,
+]
+
+
+def test_what_the_reader_refuses_the_schema_refuses():
+    for schedule, answer in zip(MALFORMED, reader_says(MALFORMED), strict=True):
+        assert answer.startswith("schedule: "), (answer, schedule)
+        assert not VALIDATOR.is_valid(schedule), answer
+
+
+@pytest.mark.parametrize(
+    "schedule",
+    [
+        changed(("world_size",), 0),
+        changed(("world_size",), 65537),
+        changed(("elements",), 0),
+        changed(("elements",), (1 << 40) + 1),
+        changed(("alignment",), 0),
+        changed(("chunks", 0, "end"), 0),
+        changed(("ops", 1, "from"), "input"),
+        changed(("ops", 4, "from"), []),
+    ],
+)
+def test_what_the_schema_refuses_beyond_types_the_checker_refuses(schedule):
+    assert not VALIDATOR.is_valid(schedule)
+    assert reader_says([schedule])[0].startswith("violation: ")

@@ -53,7 +53,10 @@ void refuse_empty_values(CLI::App& app) {
   for (CLI::App* command : app.get_subcommands([](CLI::App*) { return true; })) {
     for (CLI::Option* option : command->get_options()) {
       if (option->get_expected_max() == 0) continue;  // a flag
-      option->check([](const std::string& text) { return text.empty() ? "it is empty" : ""; });
+      const std::string expected = option->get_description();
+      option->check([expected](const std::string& text) {
+        return text.empty() ? "it is empty; expected is: " + expected : std::string();
+      });
     }
   }
 }
@@ -77,7 +80,7 @@ int main(int argc, char** argv) {
     check_command(app, argc, argv);
     refuse_empty_values(app);
     app.parse(argc, argv);
-    if (std::fflush(stdout) != 0) return report_error("standard output cannot be written", kBadInput);
+    if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) return report_error("standard output cannot be written", kBadInput);
     return 0;
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version

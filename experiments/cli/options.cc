@@ -169,7 +169,7 @@ Rank ScheduleOptions::volume_group_size(Rank world_size) const {
 void ExecutionOptions::add_to(CLI::App& command) {
   command.add_option("--accumulate", accumulate,
                      "Sums in the payload's dtype (native) or in fp32, rounded once [native]");
-  add_integer(command, "--threads", threads, 1, 1024, "Threads; the result never depends on it [all]");
+  add_integer(command, "--threads", threads, 0, 1024, "Threads, 0 for all; the result never depends on it [0]");
 }
 
 ExecuteOptions ExecutionOptions::make() const {

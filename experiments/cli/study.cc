@@ -215,10 +215,11 @@ std::string definition(const Study& study, const Sweep& sweep) {
   return json_line(json);
 }
 
+constexpr std::string_view kFirstWords = "# arlab.study/1: ";
 constexpr const char* kDefinitionMark = "# definition: ";
 
 std::string file_header(const Study& study, const std::string& command, const std::string& definition_line) {
-  std::string header = fmt::format("# arlab.study/1: {}\n# command: {}\n", study.title, command);
+  std::string header = fmt::format("{}{}\n# command: {}\n", kFirstWords, study.title, command);
   header += "# provenance: all columns exact (computed from bits by arlab " ARLAB_VERSION ")";
   if (study.simulate) {
     header += fmt::format("; simulated_latency_us is simulated (model {}, topology {}, {} bytes per rank)",
@@ -268,17 +269,10 @@ struct Resumed {
   std::uintmax_t bytes = 0;
 };
 
-Resumed read_partial_results(const fs::path& path, const std::string& header, const std::string& definition_line) {
+Resumed read_partial_results(const fs::path& path, const std::string& definition_line) {
   Resumed resumed;
   std::ifstream file(path, std::ios::binary);
   if (!file) return resumed;
-  // Interrupted before the header was complete: as if it had not begun.
-  std::string start(header.size(), '\0');
-  file.read(start.data(), static_cast<std::streamsize>(start.size()));
-  const auto got = static_cast<std::size_t>(file.gcount());
-  if (got < header.size() && header.starts_with(start.substr(0, got))) return resumed;
-  file.clear();
-  file.seekg(0);
   const std::string header_line = csv_line({kColumns.begin(), kColumns.end()});
   bool same_study = false;
   bool in_rows = false;
@@ -299,6 +293,14 @@ Resumed read_partial_results(const fs::path& path, const std::string& header, co
       same_study = true;
     }
     resumed.bytes += line.size() + 1;
+  }
+  if (!in_rows) {  // interrupted before the first row: nothing is lost by starting again
+    file.clear();
+    file.seekg(0);
+    std::string start(kFirstWords.size(), '\0');
+    file.read(start.data(), static_cast<std::streamsize>(start.size()));
+    start.resize(static_cast<std::size_t>(file.gcount()));
+    if (kFirstWords.starts_with(start)) return {};
   }
   if (!in_rows || !same_study) {
     fail("{} is of another study, other data or another version; leave out --resume or name another --out",
@@ -495,7 +497,7 @@ struct StudyCommand {
     if (!fs::is_directory(folder)) fail("cannot make the folder {}: {}", folder.string(), error.message());
 
     Resumed done;
-    if (resume) done = read_partial_results(results, header, definition_line);
+    if (resume) done = read_partial_results(results, definition_line);
     std::ofstream file_out;
     if (done.bytes > 0) {
       fs::resize_file(results, done.bytes);

@@ -82,6 +82,9 @@ struct VectorsCommand {
     } catch (const fs::filesystem_error& problem) {
       fs::remove_all(partial, error);
       fail("cannot write {}: {}", folder, problem.code().message());
+    } catch (const InvalidInput& problem) {
+      fs::remove_all(partial, error);
+      fail("{}: {}", folder, problem.what());
     } catch (...) {
       fs::remove_all(partial, error);
       throw;

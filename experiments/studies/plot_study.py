@@ -28,17 +28,19 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.font_manager import FontProperties
 from matplotlib.legend import Legend
 from matplotlib.lines import Line2D
+from matplotlib.patheffects import withStroke
 from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator
-from matplotlib.transforms import Bbox, blended_transform_factory
+from matplotlib.transforms import blended_transform_factory
 from numpy.typing import NDArray
 
 # ---------------------------------------------------------------- the rows
@@ -259,6 +261,9 @@ class Results:
             several = len(dtypes[(row.input, row.tensor)]) > 1  # then they are different tensors
             tensor = f"{row.tensor} {row.dtype}".strip() if several else row.tensor
             self._cells.setdefault(key, {})[tensor] = row
+        # What the study is about: the first input with named tensors, at its largest rank count.
+        self.main_input = next((row.input for row in self.rows if row.tensor), self.inputs[0])
+        self.world_size = self.ranks(self.main_input)[-1]
 
     def _series(self) -> list[Series]:
         seen: dict[frozenset[tuple[object, ...]], list[str]] = {}
@@ -282,7 +287,7 @@ class Results:
 
     def ranks(self, input_name: str | None = None) -> list[int]:
         """The rank counts, ascending, of one input or of all."""
-        return sorted({row.ranks for row in self.rows if input_name in (None, row.input)})
+        return sorted({count for name, count, _, _ in self._cells if input_name in (None, name)})
 
     def sqnr(self, input_name: str, ranks: int, algorithm: str, codec: str) -> dict[str, float]:
         """SQNR by tensor."""
@@ -294,20 +299,10 @@ class Results:
         rows = self._cells.get((input_name, ranks, algorithm, codec), {})
         return median(row.latency_us for row in rows.values())
 
-    @property
-    def main_input(self) -> str:
-        """The input that the study is about: the first with named tensors, or the first."""
-        return next((row.input for row in self.rows if row.tensor), self.inputs[0])
-
     def main_algorithm_at(self, input_name: str, ranks: int) -> str:
         """The algorithm for comparing codecs: two_shot, the common choice, or the first."""
         there = [a for i, count, a, _ in self._cells if i == input_name and count == ranks]
         return "two_shot" if "two_shot" in there else there[0]
-
-    @property
-    def world_size(self) -> int:
-        """The largest rank count of the main input."""
-        return self.ranks(self.main_input)[-1]
 
     def dtypes(self) -> str:
         """The payload's dtypes, for captions."""
@@ -424,7 +419,8 @@ MARGIN_IN = 0.2
 BODY_PX = (WIDTH_IN - 2 * MARGIN_IN) * DPI
 TITLE_PT, LABEL_PT, TICK_PT, CAPTION_PT, SMALL_PT = 14, 10, 9, 8, 7
 NO_BREAK = "\u00a0"
-LINE_SPACING = 1.05  # of labels
+LINE_SPACING = 1.05  # of names beside points
+HALO = withStroke(linewidth=2, foreground="white")
 STYLE: dict[Any, Any] = {
     "text.parse_math": False,  # names hold dollars and underscores
     "text.color": INK,
@@ -527,6 +523,7 @@ class Page:
     ) -> None:
         self.figure = Figure(dpi=DPI, figsize=(WIDTH_IN, HEIGHT_IN))
         self.canvas = FigureCanvasAgg(self.figure)
+        self._measured: dict[tuple[str, float, str], tuple[float, float]] = {}
         caption = " ".join(note for note in notes if note)
         source = provenance(study, latency)
         head: list[Block] = [
@@ -576,13 +573,15 @@ class Page:
             columns -= 1
 
     def text_px(self, text: str, size: float, weight: str = "normal") -> tuple[float, float]:
-        """Width and height that a line of text takes."""
-        probe = self.figure.text(
-            0, 0, text, fontsize=size, fontweight=weight, linespacing=LINE_SPACING
-        )
-        box = probe.get_window_extent(self.canvas.get_renderer())
-        probe.remove()
-        return box.width, box.height
+        """Width and height that a text takes."""
+        key = (text, size, weight)
+        if key not in self._measured:
+            font = FontProperties(size=size, weight=weight)
+            measure = self.canvas.get_renderer().get_text_width_height_descent
+            widths = [measure(line, font, False)[0] for line in text.split("\n")]
+            height = measure("lp", font, False)[1] * (1 + LINE_SPACING * (len(widths) - 1))
+            self._measured[key] = (max(widths), height)
+        return self._measured[key]
 
     def _balanced(self, text: str, size: float, weight: str) -> list[str]:
         """The text in as few lines as fit the page, about equally long."""
@@ -602,13 +601,17 @@ class Page:
 
     def wrapped(self, text: str, size: float, limit: float, weight: str = "normal") -> list[str]:
         """The text in lines that fit a width in pixels."""
+        space = self.text_px("a a", size, weight)[0] - self.text_px("aa", size, weight)[0]
         lines: list[str] = []
+        used = 0.0
         for word in text.split(" "):  # not at no-break spaces
-            longer = f"{lines[-1]} {word}" if lines else word
-            if lines and self.text_px(longer, size, weight)[0] <= limit:
-                lines[-1] = longer
+            width = self.text_px(word, size, weight)[0]
+            if lines and used + space + width <= limit:
+                lines[-1] += f" {word}"
+                used += space + width
             else:
                 lines.append(shortened(word, 120))
+                used = width
         return lines
 
     def settle(self) -> None:
@@ -688,7 +691,8 @@ class DecibelScale:
         gap = max(zip(finite, finite[1:]), key=lambda pair: pair[1] - pair[0], default=(low, low))
         shown = (high - low) - (gap[1] - gap[0])
         start, end = math.ceil(gap[0] + 0.06 * shown), math.floor(gap[1] - 0.06 * shown)
-        cut = (start, end) if may_cut and end - start > max(4, 0.15 * (high - low)) else None
+        wide = end - start > max(4, 0.15 * (high - low)) and shown > 0.1 * (high - low)
+        cut = (start, end) if may_cut and wide else None
         shown = shown if cut else high - low
         pad = margin * shown
         if math.inf not in known:
@@ -1397,6 +1401,17 @@ def frame_choices(
 
 
 Point = tuple[float, float]
+
+
+class Box(NamedTuple):
+    """A rectangle in pixels."""
+
+    x0: float
+    y0: float
+    x1: float
+    y1: float
+
+
 MARKER_PX = 4 * DPI / 72
 
 
@@ -1424,7 +1439,8 @@ def draw_choices(
     on_front = front(choices)
     true = [axes.transData.transform((c.cost, scale.at(c.sqnr_db))) for c in choices]
     points = {c: (float(x), float(y)) for c, (x, y) in zip(choices, true)}
-    corners = stairs([points[c] for c in on_front], axes.get_window_extent())
+    frame = Box(*axes.get_window_extent().extents)
+    corners = stairs([points[c] for c in on_front], frame)
     if not style.families:
         points = side_by_side(points, on_front, near=12, step=15)
     inverse = axes.transData.inverted()
@@ -1438,9 +1454,8 @@ def draw_choices(
     size = TICK_PT if len(names) <= 20 else 7.5
     weights = {choice: "bold" if choice in on_front else "normal" for choice in names}
     extents = {choice: page.text_px(text, size, weights[choice]) for choice, text in names.items()}
-    boxes = place_names(
-        points, [c for c in on_front if c in names], extents, corners, axes.get_window_extent()
-    )
+    led = [choice for choice in on_front if choice in names]
+    boxes = place_names(points, led, extents, corners, frame)
     for choice, box in boxes.items():
         ink = style.ink(choice.codec)
         near = nearest(box, points[choice])
@@ -1451,7 +1466,7 @@ def draw_choices(
         text = axes.text(
             x, y, names[choice], size=size, weight=weights[choice], color=ink, zorder=5
         )
-        text.set(ha="center", va="center", linespacing=LINE_SPACING)
+        text.set(ha="center", va="center", linespacing=LINE_SPACING, path_effects=[HALO])
     if len(boxes) < len(names):
         note = f"{len(names) - len(boxes)} without\na name"
         axes.annotate(note, (6, 6), xycoords="axes pixels", size=SMALL_PT, color=GREY)
@@ -1461,12 +1476,12 @@ def place_names(
     points: dict[Choice, Point],
     on_front: Sequence[Choice],
     extents: dict[Choice, tuple[float, float]],
-    corners: Sequence[Bbox],
-    frame: Bbox,
-) -> dict[Choice, Bbox]:
+    corners: Sequence[Box],
+    frame: Box,
+) -> dict[Choice, Box]:
     """Where the names go; a name that finds no room is missing."""
     half = MARKER_PX
-    taken = [Bbox([[x - half, y - half], [x + half, y + half]]) for x, y in points.values()]
+    taken = [Box(x - half, y - half, x + half, y + half) for x, y in points.values()]
     led = front_places([points[c] for c in on_front], [extents[c] for c in on_front], frame)
     boxes = {choice: box for choice, box in zip(on_front, led) if box is not None}
     taken += boxes.values()
@@ -1476,19 +1491,22 @@ def place_names(
         box = free_place(points[choice], extent, taken, corners, frame)
         if box is not None:
             boxes[choice] = box
-            taken += [box.padded(4, 0), *along(points[choice], nearest(box, points[choice]))]
+            taken += [
+                Box(box.x0 - 4, box.y0, box.x1 + 4, box.y1),
+                *along(points[choice], nearest(box, points[choice])),
+            ]
     return boxes
 
 
 def front_places(
-    points: Sequence[Point], extents: Sequence[tuple[float, float]], frame: Bbox
-) -> list[Bbox | None]:
+    points: Sequence[Point], extents: Sequence[tuple[float, float]], frame: Box
+) -> list[Box | None]:
     """Boxes for the names of a front, which rises to the right: each left of its point or above.
 
     Left of a front and above it there are no points. A name goes up until it is clear of the point
     and of the name before it, so that the order stays and no leader crosses another.
     """
-    boxes: list[Bbox | None] = []
+    boxes: list[Box | None] = []
     for i, ((x, y), (width, height)) in enumerate(zip(points, extents)):
         right = max(x - 13, frame.x0 + 4 + width)  # not beyond the left end of the axes
         before = points[:i] if right == x - 13 else points
@@ -1498,31 +1516,31 @@ def front_places(
                 low = max(low, other_y + 12)
         for box in boxes:
             if box is not None and right - width - 4 < box.x1:
-                low = max(low, box.y1 + 5)
+                low = max(low, box.y1 + 7)
         fits = low + height <= frame.y1 and right <= frame.x1
-        boxes.append(Bbox([[right - width, low], [right, low + height]]) if fits else None)
+        boxes.append(Box(right - width, low, right, low + height) if fits else None)
     return boxes
 
 
-def stairs(points: Sequence[Point], frame: Bbox) -> list[Bbox]:
+def stairs(points: Sequence[Point], frame: Box) -> list[Box]:
     """The segments of the front as thin boxes, for names to keep off."""
-    boxes: list[Bbox] = []
+    boxes: list[Box] = []
     for i, (x, y) in enumerate(points):
         below = points[i - 1][1] if i else frame.y0
         right = points[i + 1][0] if i + 1 < len(points) else frame.x1
-        boxes += [Bbox([[x - 2, below], [x + 2, y]]), Bbox([[x, y - 2], [right, y + 2]])]
+        boxes += [Box(x - 2, below, x + 2, y), Box(x, y - 2, right, y + 2)]
     return boxes
 
 
-def along(start: Point, end: Point) -> list[Bbox]:
+def along(start: Point, end: Point) -> list[Box]:
     """Small boxes along a line."""
     count = max(2, int(math.dist(start, end) / 6))
     steps = [i / count for i in range(1, count + 1)]
     at = [(start[0] + t * (end[0] - start[0]), start[1] + t * (end[1] - start[1])) for t in steps]
-    return [Bbox([[x - 1, y - 1], [x + 1, y + 1]]) for x, y in at]
+    return [Box(x - 1, y - 1, x + 1, y + 1) for x, y in at]
 
 
-def nearest(box: Bbox, point: Point) -> Point:
+def nearest(box: Box, point: Point) -> Point:
     """The point of a box that is nearest to another point."""
     return min(max(point[0], box.x0), box.x1), min(max(point[1], box.y0), box.y1)
 
@@ -1530,10 +1548,10 @@ def nearest(box: Bbox, point: Point) -> Point:
 def free_place(
     point: Point,
     extent: tuple[float, float],
-    taken: Sequence[Bbox],
-    lines: Sequence[Bbox],
-    frame: Bbox,
-) -> Bbox | None:
+    taken: Sequence[Box],
+    lines: Sequence[Box],
+    frame: Box,
+) -> Box | None:
     """The nearest box for a name that touches nothing, tried at growing distances."""
     width, height = extent
     sides = [(1.0, 0), (-1, 0), (0, 1), (0, -1), (1, 1), (-1, 1), (1, -1), (-1, -1)]
@@ -1545,7 +1563,7 @@ def free_place(
         gap = away if 0 in (right, up) else away * 0.75
         x = point[0] + right * (gap * (abs(right) == 1) + width / 2)
         y = point[1] + up * (gap + height / 2)
-        box = Bbox([[x - width / 2, y - height / 2], [x + width / 2, y + height / 2]])
+        box = Box(x - width / 2, y - height / 2, x + width / 2, y + height / 2)
         if box.x0 < frame.x0 + 3 or box.x1 > frame.x1 or box.y0 < frame.y0 + 3 or box.y1 > frame.y1:
             continue
         if any(overlap(box, other) for other in (*taken, *lines)):
@@ -1557,7 +1575,7 @@ def free_place(
     return None
 
 
-def overlap(one: Bbox, other: Bbox, air: float = 2) -> bool:
+def overlap(one: Box, other: Box, air: float = 2) -> bool:
     """Whether two boxes come closer than `air` pixels."""
     across = one.x0 - air < other.x1 and other.x0 - air < one.x1
     return bool(across and one.y0 - air < other.y1 and other.y0 - air < one.y1)

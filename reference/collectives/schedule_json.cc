@@ -72,6 +72,8 @@ Input parse(std::string_view text) {
     return Input::parse(text, check);
   } catch (const Input::parse_error& error) {
     fail("schedule: not JSON, at byte {}", error.byte);
+  } catch (const Input::out_of_range&) {
+    fail("schedule: a number is larger than any number can be");
   }
 }
 

@@ -4,16 +4,16 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <bit>
 #include <charconv>
 #include <map>
+#include <optional>
 #include <string>
-#include <thread>
 #include <utility>
 
 #include "reference/formats/bfloat16.h"
 #include "reference/formats/half.h"
+#include "reference/parallel.h"
 #include "reference/tensors/distributions.h"
 
 namespace arlab {
@@ -175,22 +175,15 @@ void fill_slice(const Fill& fill, Tensor& tensor, std::size_t rank, std::size_t 
   }
 }
 
-/// Threads take the next slice until there is none; which thread fills which changes nothing.
 void fill_in_parallel(const Fill& fill, Tensor& tensor) {
   constexpr std::size_t kSlicesPerThread = 32;  // fewer are not worth a thread
   const std::size_t slices_per_rank = (tensor.elements_per_rank() + kSlice - 1) / kSlice;
   const std::size_t slices = slices_per_rank * tensor.ranks();
-  std::atomic<std::size_t> next{0};
-  const auto work = [&] {
-    for (std::size_t slice = next++; slice < slices; slice = next++) {
-      fill_slice(fill, tensor, slice / slices_per_rank, slice % slices_per_rank * kSlice);
-    }
-  };
-  const std::size_t threads =
-      std::min<std::size_t>(std::thread::hardware_concurrency(), slices / kSlicesPerThread);
-  std::vector<std::jthread> others;
-  for (std::size_t thread = 1; thread < threads; ++thread) others.emplace_back(work);
-  work();
+  const auto threads = static_cast<unsigned>(
+      std::clamp<std::size_t>(slices / kSlicesPerThread, 1, hardware_threads()));
+  parallel_for(slices, threads, [&](unsigned, std::size_t slice) {
+    fill_slice(fill, tensor, slice / slices_per_rank, slice % slices_per_rank * kSlice);
+  });
 }
 
 }  // namespace

@@ -43,7 +43,7 @@ def test_plain_codecs_write_the_bytes_of_numpy(tmp_path, dtype, shape):
 def test_uint16_is_patterns_of_fp16_too(tmp_path):
     patterns = np.arange(65536, dtype=np.uint16)
     np.save(tmp_path / "in.npy", patterns)
-    ok("encode --codec fp16 in.npy out.bin", tmp_path)
+    ok("encode --codec fp16 --dtype fp16 in.npy out.bin", tmp_path)
     ok("decode --codec fp16 out.bin out.npy", tmp_path)
     out = np.load(tmp_path / "out.npy")
     assert out.dtype == np.float16

@@ -212,7 +212,7 @@ def test_a_missing_key_is_named(tmp_path):
         (
             "latency_us = { value = ",
             "latency_us = { value = -",
-            ["link.latency_us.value", "above 0"],
+            ["link.latency_us.value", "out of range", "1e-06"],
         ),
         ("latency_us = { value = ", "latency_us = { value = inf, x = ", ["link.latency_us"]),
         ("latency_us = { value = ", "latency_us = { value = nan, x = ", ["link.latency_us"]),

@@ -123,7 +123,8 @@ def every_pattern_below_each_maximum(dtype):
         smaller = patterns[np.abs(values(dtype, patterns)) <= values(dtype, maximum)]
         blocks += [with_first(maximum, smaller), with_first(maximum | 0x8000, smaller)]
     blocks = np.concatenate(blocks)
-    return interleave(blocks[: len(blocks) // 2], blocks[len(blocks) // 2 :][: len(blocks) // 2])
+    half = (len(blocks) + 1) // 2
+    return interleave(blocks[:half], blocks[-half:])
 
 
 def every_pattern_beside_non_finite(dtype):

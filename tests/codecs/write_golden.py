@@ -52,7 +52,20 @@ def payload(dtype):
     mantissa[infinite & (group % 16 == 15)] = 1
 
     pattern = (sign << np.uint64(exponent_bits) | exponent.astype(np.uint64)) << np.uint64(mantissa_bits) | mantissa
+    if dtype in ELEMENTS:
+        pattern[24 * GROUP : 28 * GROUP] = extremes_at_epsilon(ELEMENTS[dtype])
     return pattern.astype("<u4" if dtype == "fp32" else "<u2")
+
+
+def extremes_at_epsilon(element):
+    """Four groups, one for each L: an even block below +L * eps and an odd one above -L * eps."""
+    groups = np.zeros((4, GROUP // 2, 2), np.uint16)
+    shares = np.array([1, *np.linspace(0.9, 0.1, 8)], np.float32)[:, None]  # of the extreme; the rest is +-0
+    for group, levels in zip(groups, (4, 8, 32, 128)):
+        extreme = np.float32(element.from_bits(element.eps)) * np.float32([levels, -levels])
+        group[3:21:2] = (extreme * shares).astype(element.type).view(np.uint16)
+        group[4:22:2] = 0x8000
+    return groups.reshape(-1)
 
 
 def files():

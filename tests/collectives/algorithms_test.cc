@@ -33,7 +33,7 @@ std::vector<Shape> shapes(Rank world_size) {
   for (const std::uint64_t a : {1, 32, 2048}) {
     for (const std::uint64_t elements :
          {std::uint64_t{1}, a - 1, a, a + 1, 2 * a + 3, n * a - 1, n * a, n * a + 1,
-          (n + 1) * a + 7, 3 * n * a - 5, 5 * n * a + a / 2 + 1, std::uint64_t{65537}}) {
+          (n + 1) * a + 7, 3 * n * a + a / 3 + 2, 5 * n * a + a / 2 + 1, std::uint64_t{65537}}) {
       if (elements > 0) shapes.push_back({elements, a});
     }
   }

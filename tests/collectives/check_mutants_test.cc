@@ -406,6 +406,7 @@ TEST(CheckMutants, AMessageIsUsedWhileItIsBeingSent) {
           break;
         }
       }
+      if (words.empty()) continue;  // groups of one rank send nothing in their first step
       EXPECT_VIOLATION(broken, words);
     }
   });

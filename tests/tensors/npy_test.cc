@@ -116,6 +116,18 @@ TEST(Npy, AnotherElementTypeIsNotCastButExplained) {
             "string, found '[('x', '<f4')], 'fortran_order': False, 'shape': (2,)}'");
 }
 
+TEST(Npy, WithoutADTypeTheFileDecidesUnlessItHoldsPatterns) {
+  const TemporaryDirectory directory;
+  const auto read_any = [&](const std::string& descr, std::size_t bytes) {
+    return read_npy(directory.write("in.npy", npy(header(descr, "(2,)"), bytes)), std::nullopt);
+  };
+  EXPECT_EQ(read_any("<f2", 4).dtype, DType::fp16);
+  EXPECT_EQ(read_any("<f4", 8).dtype, DType::fp32);
+  EXPECT_EQ(message_of([&] { read_any("<u2", 4); }),
+            (directory / "in.npy").string() +
+                ": holds uint16 ('<u2') patterns: name their dtype, fp16 or bf16");
+}
+
 TEST(Npy, FortranOrderIsRefused) {
   EXPECT_EQ(refusal(npy(header("<f4", "(1, 2)", "True"), 8), DType::fp32),
             "the array is in Fortran order, allowed is C order: convert it in Python: "

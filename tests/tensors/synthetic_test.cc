@@ -142,14 +142,16 @@ TEST(Synthetic, ValuesAreClampedToTheFiniteRange) {
 }
 
 TEST(Synthetic, SweepGrowsGeometricallyFromLowToHigh) {
-  constexpr std::size_t kElements = 64 * 101;
+  constexpr std::size_t kBlocks = 101;
+  constexpr std::size_t kElements = 64 * kBlocks;
   const Tensor tensor = make_synthetic("sweep:low=0.01,high=100", DType::fp32, 2, kElements);
   for (std::size_t i = 0; i < kElements; ++i) {
-    const double amplitude = std::pow(10.0, -2 + 4 * static_cast<double>(i / 64) / 100);
+    const std::size_t block = i / 64;
+    const double amplitude = std::pow(10.0, -2 + 4 * static_cast<double>(block) / 100);
     const double value = std::abs(tensor.floats()[i]);
     EXPECT_LE(value, amplitude * (1 + 1e-6));
   }
-  for (std::size_t block = 0; block < 101; ++block) {
+  for (std::size_t block = 0; block < kBlocks; ++block) {
     const double amplitude = std::pow(10.0, -2 + 4 * static_cast<double>(block) / 100);
     double largest = 0;
     for (std::size_t i = 0; i < 64; ++i) {
@@ -190,10 +192,11 @@ TEST(Synthetic, ConstantIsTheValue) {
 
 TEST(Synthetic, PatternsAreAllPatternsInOrder) {
   for (const DType dtype : {DType::fp16, DType::bf16}) {
-    const Tensor tensor = make_synthetic("patterns", dtype, 3, 65536 + 10);
-    for (std::size_t i = 0; i < 65546; ++i) {
+    constexpr std::size_t kElements = 65536 + 10;
+    const Tensor tensor = make_synthetic("patterns", dtype, 3, kElements);
+    for (std::size_t i = 0; i < kElements; ++i) {
       EXPECT_EQ(tensor.bits16()[i], i % 65536);
-      EXPECT_EQ(tensor.bits16()[2 * 65546 + i], (i + 2 * 8191) % 65536);
+      EXPECT_EQ(tensor.bits16()[2 * kElements + i], (i + 16382) % 65536);
     }
   }
   const Tensor wide = make_synthetic("patterns:seed=5", DType::fp32, 1, 65536);

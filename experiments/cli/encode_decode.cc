@@ -48,7 +48,7 @@ struct EncodeCommand : CodecFiles {
     require_folder_of(out);
     const Tensor input = read_tensor(in, tensor, named);
     const DType type = input.dtype;
-    if (!c->takes(type)) fail("{}: it holds {}, which codec {} does not take", in, name_of(type), codec);
+    require_takes(*c, type, in);
     std::vector<std::byte> wire(c->wire_bytes(type, input.element_count()));
     EncodeCounts counts;
     c->encode(type, input.bytes(), wire, &counts);

@@ -23,6 +23,7 @@ struct ReduceCommand {
     const ExecuteOptions options = execution.make();
     if (!out.empty()) require_folder_of(out);
     const Tensor inputs = source.load(default_dtype(*c));
+    require_takes(*c, inputs.dtype, source.name());
     if (inputs.elements_per_rank() == 0) fail("{}: there are no elements to reduce", source.name());
     // Inputs, outputs, the exact sum and the uncompressed result.
     require_memory(2 * inputs.bytes().size() + 16 * inputs.elements_per_rank(), "this reduce");

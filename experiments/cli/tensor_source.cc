@@ -28,6 +28,14 @@ DType default_dtype(const Codec& codec) {
   return codec.takes(DType::fp16) ? DType::fp16 : codec.info().dtypes.front();
 }
 
+void require_takes(const Codec& codec, DType dtype, const std::string& data) {
+  try {
+    codec.wire_bytes(dtype, 1);
+  } catch (const InvalidInput& error) {
+    fail("{}: {}", data, error.what());
+  }
+}
+
 Tensor TensorSource::load(DType otherwise) const {
   if (!file.empty()) return load_file();
   if (synthetic.empty()) fail("name the data: --input F.npy|F.safetensors or --synthetic SPEC --elements E");

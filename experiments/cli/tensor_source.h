@@ -36,6 +36,9 @@ struct TensorSource {
 /// fp16 if the codec takes it, else the first dtype that it takes.
 DType default_dtype(const Codec& codec);
 
+/// Throws InvalidInput, with the name of the data, unless the codec takes its dtype.
+void require_takes(const Codec& codec, DType dtype, const std::string& data);
+
 /// A .npy or .safetensors file by its ending; without a dtype, what the file says.
 Tensor read_tensor(const std::string& path, const std::string& tensor, std::optional<DType> dtype);
 

@@ -296,9 +296,10 @@ std::uint16_t extreme(const std::uint16_t (&x)[kBlock]) {
   }
 }
 
-/// Steps 1 to 5. Writes code i to codes[2 * i], since two blocks interleave; returns the scale d.
+/// Steps 1 to 5. Writes code i to codes[2 * i], since two blocks interleave; returns the scale d. Of the
+/// elements, the first `real` are not padding; only they are counted.
 template <class Arithmetic, class Code>
-std::uint16_t encode_block(const std::uint16_t (&x)[kBlock], std::uint8_t* codes,
+std::uint16_t encode_block(const std::uint16_t (&x)[kBlock], std::size_t real, std::uint8_t* codes,
                            std::uint64_t& clamped_count) {
   bool non_finite = false;
   for (const std::uint16_t bits : x) non_finite |= is_non_finite<Arithmetic>(bits);
@@ -318,7 +319,7 @@ std::uint16_t encode_block(const std::uint16_t (&x)[kBlock], std::uint8_t* codes
     const float w = value(Arithmetic::round(value(x[i]) * e));
     bool clamped = false;
     codes[2 * i] = Code::encode(w, clamped);
-    clamped_here += clamped ? 1 : 0;
+    clamped_here += clamped && i < real ? 1 : 0;
   }
   clamped_count += clamped_here;
   return d;
@@ -379,10 +380,9 @@ class QuickReduceCodec final : public Codec {
       for (std::size_t b = 0; b < 2 * kGroups; ++b) {
         const std::size_t first = begin + b / 2 * kGroup + b % 2;
         std::uint16_t block[kBlock] = {};  // what lies behind the end of the tensor counts as +0
-        for (std::size_t i = 0; i < kBlock && first + 2 * i < x.size(); ++i) {
-          block[i] = x[first + 2 * i];
-        }
-        scales[b] = encode_block<Arithmetic, Code>(block, &codes[b / 2 * kGroup + b % 2],
+        std::size_t real = 0;
+        for (; real < kBlock && first + 2 * real < x.size(); ++real) block[real] = x[first + 2 * real];
+        scales[b] = encode_block<Arithmetic, Code>(block, real, &codes[b / 2 * kGroup + b % 2],
                                                    counts.clamped);
       }
       Packing::pack(codes.data(), wire);

@@ -247,7 +247,8 @@ std::vector<Tile> make_tiles(const Schedule& schedule, const Codec& codec, std::
     std::uint64_t step = chunk.size();
     if (codec.info().splits_at_alignment && codec.info().alignment < chunk.size()) {
       const std::uint64_t alignment = codec.info().alignment;
-      step = std::max<std::uint64_t>(1, elements / alignment) * alignment;
+      const std::uint64_t tile = std::min<std::uint64_t>(elements, chunk.size());
+      step = std::max<std::uint64_t>(1, tile / alignment) * alignment;
     }
     for (std::uint64_t begin = chunk.begin; begin < chunk.end; begin += step) {
       tiles.push_back({i, {begin, std::min(chunk.end, begin + step)}});

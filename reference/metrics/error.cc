@@ -133,7 +133,8 @@ ErrorMetrics compare(std::span<const double> target, DType dtype, std::span<cons
     metrics.finite_sqnr_db = 10 * std::log10(all.finite_target2 / all.error2);
   }
   if (all.result2 > 0 && all.finite_target2 > 0) {
-    metrics.cosine = all.dot / std::sqrt(all.finite_target2) / std::sqrt(all.result2);
+    // Rounding may carry it past 1 by a hair.
+    metrics.cosine = std::clamp(all.dot / std::sqrt(all.finite_target2) / std::sqrt(all.result2), -1.0, 1.0);
   }
   if (all.lost == 0 && all.elements > 0) {
     metrics.max_abs_error = all.max_abs_error;

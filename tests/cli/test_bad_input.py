@@ -92,7 +92,7 @@ COMMAND_LINES = [
         "list",
         ["", "WHAT", "--help"],
         ["kernels", "kernels", "codecs, algorithms, topologies, inputs"],
-        ["''", "''", "codecs, algorithms"],
+        ["''", "WHAT", "empty", "codecs, algorithms"],
         ["codecs inputs", "inputs"],
         ["codecs list inputs", "inputs"],
         ["codecs --frobnicate", "--frobnicate", "--help"],
@@ -242,9 +242,9 @@ COMMAND_LINES = [
         ["--topology moon --algorithm ring --codec fp16 --bytes 1M", "moon", "mi300x-8", "full:N"],
         [
             "--topology '' --algorithm ring --codec fp16 --bytes 1M",
-            "topology",
-            "mi300x-8",
-            "full:N",
+            "--topology",
+            "empty",
+            "arlab list topologies",
         ],
         ["--topology torus:2x2 --algorithm ring --codec fp16 --bytes 1M", "torus"],
         ["--topology missing.toml --algorithm ring --codec fp16 --bytes 1M", "missing.toml"],
@@ -346,7 +346,7 @@ def test_more_than_the_machine_has(files):
     refused(
         f"simulate --topology full:4 --algorithm ring --codec fp16 --bytes {size}",
         files,
-        "too many",
+        "elements per rank is out of range",
     )
 
 

@@ -112,12 +112,12 @@ const std::array<TextbookFormat, 6> kFormats = {{
      }},
     {"qr-q6", 6, 32, true, 1536,
      [](std::size_t t, std::size_t j, std::size_t bit) {
-       return bit < 4 ? pairs_apart(t, j, bit) : 8 * 1024 + 16 * t + 2 * j + (bit - 4);
+       return bit < 4 ? pairs_apart(t, j, bit) : 8192 + 16 * t + 2 * j + (bit - 4);
      }},
     {"qr-q4", 4, 8, true, 1024, pairs_apart},
     {"qr-q3", 3, 4, true, 768,
      [](std::size_t t, std::size_t j, std::size_t bit) {
-       return bit < 2 ? 16 * t + 2 * j + bit : 8 * 512 + 8 * t + j;
+       return bit < 2 ? 16 * t + 2 * j + bit : 4096 + 8 * t + j;
      }},
     {"qr-fp4", 4, 6, false, 1024,
      [](std::size_t t, std::size_t j, std::size_t bit) { return 32 * t + 4 * j + bit; }},
@@ -153,7 +153,9 @@ std::vector<double> code_values(const TextbookFormat& format) {
     return values;
   }
   std::vector<double> values;
-  for (double value = -format.largest; value < format.largest; ++value) values.push_back(value);
+  for (std::size_t code = 0; code < std::size_t{1} << format.code_bits; ++code) {
+    values.push_back(static_cast<double>(code) - format.largest);
+  }
   return values;
 }
 

@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# Installs, builds and runs all tests: release with every check, then the same suite under
-# AddressSanitizer + UndefinedBehaviorSanitizer and under ThreadSanitizer. Can be run again at any time.
+# Installs, builds and runs all tests. Can be run again at any time.
 #
-#   ./test.sh              everything
-#   ./test.sh release      one configuration of: lint release asan-ubsan tsan
+#   ./test.sh                                     the whole suite, release build
+#   ./test.sh lint release asan-ubsan tsan        and static analysis, and the same suite under
+#                                                 AddressSanitizer + UBSan and under ThreadSanitizer
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 
 configurations=("$@")
-((${#configurations[@]})) || configurations=(lint release asan-ubsan tsan)
+((${#configurations[@]})) || configurations=(release)
 for configuration in "${configurations[@]}"; do
   case $configuration in
     lint | release | asan-ubsan | tsan) ;;

@@ -23,8 +23,8 @@ template <typename... Args>
   throw InvalidInput(fmt::format(format, std::forward<Args>(args)...));
 }
 
-/// Text from a user or a file as it may stand in a one-line message: in single quotes, other characters
-/// than printable ASCII as \xNN, shortened to 60 characters.
+/// Text from a user or a file as it may stand in a one-line message: in single quotes, other
+/// characters than printable ASCII as \xNN, shortened to 60 characters.
 std::string quote(std::string_view text);
 
 }  // namespace arlab

@@ -19,13 +19,15 @@ struct CodecFiles {
 
   void add_to(CLI::App& command, const char* in_help, const char* out_help) {
     command.add_option("--codec", codec, "Codec (see arlab list codecs)")->required();
-    command.add_option("--dtype", dtype, "fp16, bf16 or fp32 [the file's, else fp16 if the codec takes it]");
+    command.add_option("--dtype", dtype,
+                       "fp16, bf16 or fp32 [the file's, else fp16 if the codec takes it]");
     command.add_option("IN", in, in_help)->required();
     command.add_option("OUT", out, out_help)->required();
     add_format(command, format);
   }
 
-  Report report(const char* schema, DType type, std::size_t elements, std::size_t wire_bytes) const {
+  Report report(const char* schema, DType type, std::size_t elements,
+                std::size_t wire_bytes) const {
     nlohmann::ordered_json bits = nullptr;
     if (elements != 0) bits = 8.0 * static_cast<double>(wire_bytes) / static_cast<double>(elements);
     return {schema,
@@ -71,7 +73,9 @@ struct DecodeCommand : CodecFiles {
     std::vector<std::byte> wire(file.remaining());
     file.read(std::span<std::byte>(wire));
     const std::size_t most = largest_count(*c, type, wire.size());
-    const std::size_t count = elements.empty() ? most : elements == "0" ? 0 : parse_count(elements, "--elements");
+    const std::size_t count = elements.empty()  ? most
+                              : elements == "0" ? 0
+                                                : parse_count(elements, "--elements");
     if (count > most || c->wire_bytes(type, count) != wire.size()) {
       fail("{}: {} bytes are not the wire of {} elements by {}: that would be {} bytes", in,
            wire.size(), count, codec, c->wire_bytes(type, count));

@@ -23,18 +23,27 @@ std::string join(const Items& items, TextOf text_of) {
 
 Report list_codecs() {
   Report report{"arlab.list.codecs/1", {}, "codecs"};
-  report.rows.columns = {"name", "wire_bits_per_element", "block", "alignment", "dtypes", "encode_ops_per_element",
-                         "decode_ops_per_element", "summary", "source"};
+  report.rows.columns = {"name",
+                         "wire_bits_per_element",
+                         "block",
+                         "alignment",
+                         "dtypes",
+                         "encode_ops_per_element",
+                         "decode_ops_per_element",
+                         "summary",
+                         "source"};
   for (const std::string& name : listed_codecs()) {
     const CodecPtr codec = find_codec(name);
     const CodecInfo& info = codec->info();
     constexpr std::size_t kMany = std::size_t{1} << 20;  // a whole number of every alignment
-    const double bits = 8.0 * static_cast<double>(codec->wire_bytes(info.dtypes.front(), kMany)) / kMany;
+    const double bits =
+        8.0 * static_cast<double>(codec->wire_bytes(info.dtypes.front(), kMany)) / kMany;
     report.rows.rows.push_back(
         {name, bits, info.block,
          info.alignment == kWholeTensor ? Json("whole tensor") : Json(info.alignment),
          join(info.dtypes, [](DType dtype) { return std::string(name_of(dtype)); }),
-         info.cost.encode_ops_per_element, info.cost.decode_ops_per_element, info.summary, info.source});
+         info.cost.encode_ops_per_element, info.cost.decode_ops_per_element, info.summary,
+         info.source});
   }
   return report;
 }
@@ -43,11 +52,12 @@ Report list_algorithms() {
   Report report{"arlab.list.algorithms/1", {}, "algorithms"};
   report.rows.columns = {"name", "summary", "options_and_defaults", "source"};
   for (const Algorithm& algorithm : all_algorithms()) {
-    report.rows.rows.push_back(
-        {algorithm.name, algorithm.summary,
-         join(algorithm.options,
-              [](const AlgorithmOption& o) { return fmt::format("--{} {}", o.name, o.default_value); }),
-         algorithm.source});
+    report.rows.rows.push_back({algorithm.name, algorithm.summary,
+                                join(algorithm.options,
+                                     [](const AlgorithmOption& o) {
+                                       return fmt::format("--{} {}", o.name, o.default_value);
+                                     }),
+                                algorithm.source});
   }
   return report;
 }
@@ -62,7 +72,8 @@ Report list_topologies() {
   }
   report.rows.rows.push_back({"full:N", "any", "full mesh", "generated: a link per pair of ranks"});
   report.rows.rows.push_back({"ring:N", "any", "ring", "generated: links between neighbours only"});
-  report.rows.rows.push_back({"PATH.toml", "any", "any", "your own machine; see sim/topology/machines"});
+  report.rows.rows.push_back(
+      {"PATH.toml", "any", "any", "your own machine; see sim/topology/machines"});
   return report;
 }
 
@@ -70,14 +81,17 @@ Report list_inputs() {
   Report report{"arlab.list.inputs/1", {}, "inputs"};
   report.rows.columns = {"name", "parameters_and_defaults", "summary"};
   for (const SyntheticDistribution& distribution : list_synthetic()) {
-    report.rows.rows.push_back(
-        {std::string(distribution.name),
-         join(distribution.parameters,
-              [](const SyntheticParameter& p) { return fmt::format("{}={}", p.name, p.default_value); }),
-         std::string(distribution.description)});
+    report.rows.rows.push_back({std::string(distribution.name),
+                                join(distribution.parameters,
+                                     [](const SyntheticParameter& p) {
+                                       return fmt::format("{}={}", p.name, p.default_value);
+                                     }),
+                                std::string(distribution.description)});
   }
-  report.rows.rows.push_back({"FILE.npy", "", "[ranks, ...] float16, float32, or uint16 patterns of --dtype"});
-  report.rows.rows.push_back({"FILE.safetensors", "", "[ranks, ...] F16, BF16 or F32; --tensor NAME"});
+  report.rows.rows.push_back(
+      {"FILE.npy", "", "[ranks, ...] float16, float32, or uint16 patterns of --dtype"});
+  report.rows.rows.push_back(
+      {"FILE.safetensors", "", "[ranks, ...] F16, BF16 or F32; --tensor NAME"});
   return report;
 }
 
@@ -89,7 +103,8 @@ void add_list(CLI::App& app) {
     Format format = Format::table;
   };
   auto command = std::make_shared<ListCommand>();
-  CLI::App* sub = app.add_subcommand("list", "What there is: codecs, algorithms, topologies or inputs");
+  CLI::App* sub =
+      app.add_subcommand("list", "What there is: codecs, algorithms, topologies or inputs");
   sub->add_option("WHAT", command->what, "codecs, algorithms, topologies or inputs")->required();
   add_format(*sub, command->format);
   sub->callback([command] {

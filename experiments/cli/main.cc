@@ -28,7 +28,8 @@ int report_error(const std::string& message, int exit_code) {
 /// The innermost command on the command line, for a hint; CLI11 names none in its messages.
 std::string help_hint(const CLI::App& app) {
   const auto parsed = app.get_subcommands();
-  return parsed.empty() ? "arlab --help" : fmt::format("arlab {} --help", parsed.front()->get_name());
+  return parsed.empty() ? "arlab --help"
+                        : fmt::format("arlab {} --help", parsed.front()->get_name());
 }
 
 /// CLI11 calls a misspelt command an argument that was not expected; say what the commands are.
@@ -43,7 +44,8 @@ void check_command(const CLI::App& app, int argc, char** argv) {
   if (first == "--help" || first == "-h" || first == "--version") return;
   if (argc < 2) arlab::fail("name a command: {} (see arlab --help)", known);
   if (first.starts_with('-')) {
-    arlab::fail("{} before the command is not an option; name a command first: {}", arlab::quote(first), known);
+    arlab::fail("{} before the command is not an option; name a command first: {}",
+                arlab::quote(first), known);
   }
   arlab::fail("unknown command {}: known are {}", arlab::quote(first), known);
 }
@@ -64,7 +66,8 @@ void refuse_empty_values(CLI::App& app) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app{"arlab: compressed collectives. Which bits, how long, and do GPU kernels agree?", "arlab"};
+  CLI::App app{"arlab: compressed collectives. Which bits, how long, and do GPU kernels agree?",
+               "arlab"};
   app.set_version_flag("--version", "arlab " ARLAB_VERSION);
   app.require_subcommand(1);
   app.fallthrough(false);
@@ -80,7 +83,8 @@ int main(int argc, char** argv) {
     check_command(app, argc, argv);
     refuse_empty_values(app);
     app.parse(argc, argv);
-    if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) return report_error("standard output cannot be written", kBadInput);
+    if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)
+      return report_error("standard output cannot be written", kBadInput);
     return 0;
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
@@ -92,6 +96,7 @@ int main(int argc, char** argv) {
   } catch (const std::bad_alloc&) {
     return report_error("not enough memory for this request", kBadInput);
   } catch (const std::exception& error) {
-    return report_error(fmt::format("internal error, please report it: {}", error.what()), kBadInput);
+    return report_error(fmt::format("internal error, please report it: {}", error.what()),
+                        kBadInput);
   }
 }

@@ -41,8 +41,9 @@ std::uint64_t parse_count(const std::string& text, const std::string& what) {
   return value << shift;
 }
 
-CLI::Option* add_integer(CLI::App& command, const std::string& name, std::optional<std::uint32_t>& value,
-                         std::uint32_t low, std::uint32_t high, const std::string& description) {
+CLI::Option* add_integer(CLI::App& command, const std::string& name,
+                         std::optional<std::uint32_t>& value, std::uint32_t low, std::uint32_t high,
+                         const std::string& description) {
   return command
       .add_option_function<std::string>(
           name,
@@ -52,8 +53,9 @@ CLI::Option* add_integer(CLI::App& command, const std::string& name, std::option
             const auto [rest, error] = std::from_chars(text.data(), end, number);
             const bool plain = !text.starts_with('0') || text == "0";
             if (error != std::errc() || rest != end || !plain || number < low || number > high) {
-              throw CLI::ValidationError(name,
-                                         fmt::format("{}: allowed is an integer from {} to {}", quote(text), low, high));
+              throw CLI::ValidationError(
+                  name,
+                  fmt::format("{}: allowed is an integer from {} to {}", quote(text), low, high));
             }
             value = number;
           },
@@ -77,29 +79,33 @@ void add_format(CLI::App& command, Format& format, Format default_format) {
                 return;
               }
             }
-            throw CLI::ValidationError("--format",
-                                       fmt::format("{}: allowed are table, json, csv", quote(text)));
+            throw CLI::ValidationError(
+                "--format", fmt::format("{}: allowed are table, json, csv", quote(text)));
           },
           fmt::format("Output: table, json or csv [{}]",
                       names[static_cast<std::size_t>(default_format)].first))
       ->type_name("FORMAT");
 }
 
-void print(const Report& report, Format format) {
-  write_stdout(render(report, format));
-}
+void print(const Report& report, Format format) { write_stdout(render(report, format)); }
 
 void ScheduleOptions::add_to(CLI::App& command) {
-  auto* by_name = command.add_option("--algorithm", algorithm, "Algorithm (see arlab list algorithms)");
-  auto* by_file = command.add_option("--schedule", file, "Schedule as JSON (from arlab schedule, or your own)");
+  auto* by_name =
+      command.add_option("--algorithm", algorithm, "Algorithm (see arlab list algorithms)");
+  auto* by_file =
+      command.add_option("--schedule", file, "Schedule as JSON (from arlab schedule, or your own)");
   by_name->excludes(by_file);
   command.add_option("--own", own,
-                     "Own contribution of a reducing rank: encoded or exact [ring, halving_doubling: exact; others: encoded]");
-  command.add_option("--forward", forward, "ring: all-gather bytes unchanged or reencoded [unchanged]");
-  add_integer(command, "--group-size", group_size, 1, kMaxWorldSize,
-              "Ranks per group, for hierarchical algorithms and cross-group volume; divides the world size "
-              "[world size / its smallest prime factor]");
-  add_integer(command, "--micro-chunks", micro_chunks, 1, 4096, "hierarchical_pipelined: micro-chunks per chunk [4]");
+                     "Own contribution of a reducing rank: encoded or exact [ring, "
+                     "halving_doubling: exact; others: encoded]");
+  command.add_option("--forward", forward,
+                     "ring: all-gather bytes unchanged or reencoded [unchanged]");
+  add_integer(
+      command, "--group-size", group_size, 1, kMaxWorldSize,
+      "Ranks per group, for hierarchical algorithms and cross-group volume; divides the world size "
+      "[world size / its smallest prime factor]");
+  add_integer(command, "--micro-chunks", micro_chunks, 1, 4096,
+              "hierarchical_pipelined: micro-chunks per chunk [4]");
 }
 
 Schedule read_schedule(const std::string& path) {
@@ -169,7 +175,8 @@ Rank ScheduleOptions::volume_group_size(Rank world_size) const {
 void ExecutionOptions::add_to(CLI::App& command) {
   command.add_option("--accumulate", accumulate,
                      "Sums in the payload's dtype (native) or in fp32, rounded once [native]");
-  add_integer(command, "--threads", threads, 0, 1024, "Threads, 0 for all; the result never depends on it [0]");
+  add_integer(command, "--threads", threads, 0, 1024,
+              "Threads, 0 for all; the result never depends on it [0]");
 }
 
 ExecuteOptions ExecutionOptions::make() const {
@@ -188,10 +195,12 @@ void require_memory(std::uint64_t bytes, const std::string& what) {
   const long pages = sysconf(_SC_PHYS_PAGES);
   const long page_bytes = sysconf(_SC_PAGE_SIZE);
   if (pages <= 0 || page_bytes <= 0) return;
-  const std::uint64_t physical = static_cast<std::uint64_t>(pages) * static_cast<std::uint64_t>(page_bytes);
+  const std::uint64_t physical =
+      static_cast<std::uint64_t>(pages) * static_cast<std::uint64_t>(page_bytes);
   if (bytes > physical) {
     const auto gib = [](std::uint64_t b) { return static_cast<double>(b) / (1ULL << 30); };
-    fail("{} needs about {:.1f} GiB of memory; this machine has {:.1f} GiB", what, gib(bytes), gib(physical));
+    fail("{} needs about {:.1f} GiB of memory; this machine has {:.1f} GiB", what, gib(bytes),
+         gib(physical));
   }
 }
 

@@ -18,8 +18,9 @@ namespace arlab::cli {
 std::uint64_t parse_count(const std::string& text, const std::string& what);
 
 /// Adds an option that takes a decimal integer from `low` to `high`.
-CLI::Option* add_integer(CLI::App& command, const std::string& name, std::optional<std::uint32_t>& value,
-                         std::uint32_t low, std::uint32_t high, const std::string& description);
+CLI::Option* add_integer(CLI::App& command, const std::string& name,
+                         std::optional<std::uint32_t>& value, std::uint32_t low, std::uint32_t high,
+                         const std::string& description);
 
 /// Writes to stdout, as it is.
 void write_stdout(const std::string& text);

@@ -47,10 +47,12 @@ struct ReduceCommand {
     const std::vector<Field> figures = reduction_fields(reduction, exact);
     report.fields.insert(report.fields.end(), figures.begin(), figures.end());
     if (reduction.difference) {
-      report.fields.push_back({"error_figures_of_rank", 0, "ranks differ; the figures are those of rank 0"});
+      report.fields.push_back(
+          {"error_figures_of_rank", 0, "ranks differ; the figures are those of rank 0"});
     }
     report.fields.push_back({"volume_total", volume.total, "payloads of one rank, all links"});
-    report.fields.push_back({"provenance", "exact", "every figure is computed from the bits, none is a model's"});
+    report.fields.push_back(
+        {"provenance", "exact", "every figure is computed from the bits, none is a model's"});
     print(report, format);
   }
 };
@@ -64,7 +66,8 @@ void add_reduce(CLI::App& app) {
   sub->add_option("--codec", command->codec, "Codec (see arlab list codecs)")->required();
   command->source.add_to(*sub);
   command->execution.add_to(*sub);
-  sub->add_option("--out", command->out, "Write the output of every rank, the input's shape, as .npy");
+  sub->add_option("--out", command->out,
+                  "Write the output of every rank, the input's shape, as .npy");
   add_format(*sub, command->format);
   sub->callback([command] { command->run(); });
 }

@@ -22,11 +22,13 @@ Reduction run_reduction(const Schedule& schedule, const Codec& codec, const Tens
   execute(schedule, *plain, inputs.dtype, inputs.bytes(), reduction.outputs.bytes(), options);
   const std::vector<double> uncompressed = to_double(inputs.dtype, reduction.outputs.rank_bytes(0));
 
-  reduction.counts = execute(schedule, codec, inputs.dtype, inputs.bytes(), reduction.outputs.bytes(), options);
+  reduction.counts =
+      execute(schedule, codec, inputs.dtype, inputs.bytes(), reduction.outputs.bytes(), options);
   const auto result = reduction.outputs.rank_bytes(0);
   reduction.error = compare(exact.values, inputs.dtype, result, options.threads);
   reduction.versus_uncompressed = compare(uncompressed, inputs.dtype, result, options.threads);
-  reduction.difference = first_rank_difference(inputs.dtype, schedule.world_size, reduction.outputs.bytes());
+  reduction.difference =
+      first_rank_difference(inputs.dtype, schedule.world_size, reduction.outputs.bytes());
   return reduction;
 }
 
@@ -43,12 +45,13 @@ std::vector<Field> reduction_fields(const Reduction& r, const ExactSum& exact) {
       {"cosine", json_of(r.error.cosine), "with the exact sum"},
       {"exact", r.error.exact, "every element equals the exact sum"},
       {"sqnr_vs_uncompressed_db", json_of(r.versus_uncompressed.sqnr_db),
-       r.versus_uncompressed.exact ? "dB; no difference" : "dB, against the same algorithm uncompressed"},
+       r.versus_uncompressed.exact ? "dB; no difference"
+                                   : "dB, against the same algorithm uncompressed"},
       {"max_abs_error_vs_uncompressed", json_of(r.versus_uncompressed.max_abs_error), ""},
       {"rmse_vs_uncompressed", json_of(r.versus_uncompressed.rmse), ""},
       {"ranks_identical", !r.difference.has_value(),
-       r.difference ? fmt::format("rank {} differs from rank 0 first at element {}", r.difference->rank,
-                                  r.difference->element)
+       r.difference ? fmt::format("rank {} differs from rank 0 first at element {}",
+                                  r.difference->rank, r.difference->element)
                     : "all ranks hold the same bits"},
       {"wire_bits_per_element", r.wire.bits_per_element, "average over all sends"},
       {"wire_bytes", r.wire.bytes, "all sends of all ranks"},
@@ -58,8 +61,9 @@ std::vector<Field> reduction_fields(const Reduction& r, const ExactSum& exact) {
       {"non_finite", r.error.non_finite_result, "elements of the result that are NaN or infinite"},
       {"non_finite_exact", r.error.non_finite_target, "elements of the exact sum that are"},
       {"float64_sum_exact", exact.inexact == 0,
-       exact.inexact == 0 ? "the float64 sum of the inputs is exact"
-                          : fmt::format("the float64 sum of {} elements was rounded", exact.inexact)},
+       exact.inexact == 0
+           ? "the float64 sum of the inputs is exact"
+           : fmt::format("the float64 sum of {} elements was rounded", exact.inexact)},
   };
 }
 

@@ -8,7 +8,9 @@ namespace arlab::cli {
 
 using Json = nlohmann::ordered_json;
 
-std::string json_line(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
+std::string json_line(const Json& json) {
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
 
 std::string cell_text(const Json& cell) {
   if (cell.is_null()) return "-";
@@ -81,8 +83,8 @@ std::string render_fields(const std::vector<Field>& fields) {
   }
   std::string text;
   for (const Field& field : fields) {
-    std::string line =
-        fmt::format("{:<{}}  {:<{}}  {}", field.name, name_width, cell_text(field.value), value_width, field.note);
+    std::string line = fmt::format("{:<{}}  {:<{}}  {}", field.name, name_width,
+                                   cell_text(field.value), value_width, field.note);
     line.erase(line.find_last_not_of(' ') + 1);
     text += line + '\n';
   }
@@ -108,7 +110,8 @@ Json to_json(const Report& report) {
 
 std::string render(const Report& report, Format format) {
   const bool has_rows = !report.rows_name.empty();
-  if (format == Format::json) return to_json(report).dump(2, ' ', false, Json::error_handler_t::replace) + '\n';
+  if (format == Format::json)
+    return to_json(report).dump(2, ' ', false, Json::error_handler_t::replace) + '\n';
   if (format == Format::csv) {
     if (has_rows) return render_csv(report.rows);
     Table table;

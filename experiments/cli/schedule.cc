@@ -13,7 +13,9 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-Json value_text(ValueId id) { return id == kOwnInput ? Json("input") : Json(fmt::format("{}", id)); }
+Json value_text(ValueId id) {
+  return id == kOwnInput ? Json("input") : Json(fmt::format("{}", id));
+}
 
 Table ops_table(const Schedule& s) {
   Table table{{"value", "step", "op", "rank", "to", "begin", "end", "from"}, {}};
@@ -25,7 +27,9 @@ Table ops_table(const Schedule& s) {
       from += value_text(operand).get<std::string>();
     }
     if (op.kind == OpKind::reduce && op.start == Start::zero) from = "0 + " + from;
-    const char* kind = op.kind == OpKind::encode ? "encode" : op.kind == OpKind::send ? "send" : "reduce";
+    const char* kind = op.kind == OpKind::encode ? "encode"
+                       : op.kind == OpKind::send ? "send"
+                                                 : "reduce";
     table.rows.push_back({id, op.step, kind, op.rank,
                           op.kind == OpKind::send ? Json(op.peer) : Json(nullptr),
                           s.chunks[op.chunk].begin, s.chunks[op.chunk].end, from});
@@ -48,8 +52,10 @@ struct ScheduleCommand {
     Schedule s;
     if (!options.file.empty()) {
       if (ranks || !elements.empty() || !codec.empty() || !alignment.empty()) {
-        fail("--ranks, --elements, --codec and --alignment belong to --algorithm; {} says them itself",
-             options.file);
+        fail(
+            "--ranks, --elements, --codec and --alignment belong to --algorithm; {} says them "
+            "itself",
+            options.file);
       }
       options.require_no_algorithm_options();
       s = read_schedule(options.file);
@@ -86,22 +92,24 @@ struct ScheduleCommand {
       write_stdout(json.dump(1, ' ', false, Json::error_handler_t::replace) + '\n');
       return;
     }
-    Report report{"arlab.schedule/1",
-                  {{"algorithm", s.algorithm},
-                   {"ranks", s.world_size},
-                   {"elements", s.elements, "per rank"},
-                   {"alignment", s.alignment, "chunk boundaries are multiples"},
-                   {"chunks", s.chunks.size()},
-                   {"steps", s.ops.empty() ? 0 : std::uint64_t{s.ops.back().step} + 1},
-                   {"messages", volume.messages},
-                   {"volume_total", volume.total, "payloads of one rank"},
-                   {"volume_cross_group", volume.cross_group,
-                    fmt::format("payloads, one direction, between groups of {}", group_size)},
-                   {"correct", result.correct, "proved: every rank's contribution exactly once, everywhere"},
-                   {"ranks_identical", result.ranks_identical,
-                    result.ranks_identical ? "proved: all ranks compute the same expression" : result.divergence}},
-                  "ops",
-                  ops_table(s)};
+    Report report{
+        "arlab.schedule/1",
+        {{"algorithm", s.algorithm},
+         {"ranks", s.world_size},
+         {"elements", s.elements, "per rank"},
+         {"alignment", s.alignment, "chunk boundaries are multiples"},
+         {"chunks", s.chunks.size()},
+         {"steps", s.ops.empty() ? 0 : std::uint64_t{s.ops.back().step} + 1},
+         {"messages", volume.messages},
+         {"volume_total", volume.total, "payloads of one rank"},
+         {"volume_cross_group", volume.cross_group,
+          fmt::format("payloads, one direction, between groups of {}", group_size)},
+         {"correct", result.correct, "proved: every rank's contribution exactly once, everywhere"},
+         {"ranks_identical", result.ranks_identical,
+          result.ranks_identical ? "proved: all ranks compute the same expression"
+                                 : result.divergence}},
+        "ops",
+        ops_table(s)};
     print(report, format);
   }
 };
@@ -110,12 +118,15 @@ struct ScheduleCommand {
 
 void add_schedule(CLI::App& app) {
   auto command = std::make_shared<ScheduleCommand>();
-  CLI::App* sub = app.add_subcommand("schedule", "Write an algorithm's schedule, or check one from a file");
+  CLI::App* sub =
+      app.add_subcommand("schedule", "Write an algorithm's schedule, or check one from a file");
   command->options.add_to(*sub);
   add_integer(*sub, "--ranks", command->ranks, 1, kMaxWorldSize, "World size");
   sub->add_option("--elements", command->elements, "Elements per rank (64K, 1M)");
-  auto* by_codec = sub->add_option("--codec", command->codec, "Align chunks for this codec [alignment 1]");
-  sub->add_option("--alignment", command->alignment, "Chunk boundaries are multiples of it [1]")->excludes(by_codec);
+  auto* by_codec =
+      sub->add_option("--codec", command->codec, "Align chunks for this codec [alignment 1]");
+  sub->add_option("--alignment", command->alignment, "Chunk boundaries are multiples of it [1]")
+      ->excludes(by_codec);
   add_format(*sub, command->format, Format::json);
   sub->callback([command] { command->run(); });
 }

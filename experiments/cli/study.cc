@@ -1,5 +1,5 @@
-// arlab study: a sweep over inputs x ranks x algorithms x codecs. Rows go to results.csv as they are
-// computed, so that a sweep that was interrupted can be resumed; then a summary and plots.
+// arlab study: a sweep over inputs x ranks x algorithms x codecs. Rows go to results.csv as they
+// are computed, so that a sweep that was interrupted can be resumed; then a summary and plots.
 
 #include <spawn.h>
 #include <sys/wait.h>
@@ -33,12 +33,26 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
-const std::vector<std::string> kColumns = {
-    "input",        "tensor",          "dtype",           "ranks",
-    "algorithm",    "codec",           "elements",        "wire_bits_per_element",
-    "sqnr_db",      "max_abs_error",   "rmse",            "cosine",
-    "exact",        "sqnr_vs_uncompressed_db", "ranks_identical", "encoded",
-    "clamped",      "flushed",         "non_finite",      "simulated_latency_us"};
+const std::vector<std::string> kColumns = {"input",
+                                           "tensor",
+                                           "dtype",
+                                           "ranks",
+                                           "algorithm",
+                                           "codec",
+                                           "elements",
+                                           "wire_bits_per_element",
+                                           "sqnr_db",
+                                           "max_abs_error",
+                                           "rmse",
+                                           "cosine",
+                                           "exact",
+                                           "sqnr_vs_uncompressed_db",
+                                           "ranks_identical",
+                                           "encoded",
+                                           "clamped",
+                                           "flushed",
+                                           "non_finite",
+                                           "simulated_latency_us"};
 
 // ---------------------------------------------------------------- points
 
@@ -83,7 +97,8 @@ Sweep make_sweep(const Study& study) {
         for (const SafetensorsEntry& entry : list_safetensors(file)) tensors.push_back(entry.name);
       }
       if (tensors.empty()) tensors.emplace_back();
-      for (const std::string& tensor : tensors) sweep.samples.push_back({&input, ranks, file, tensor});
+      for (const std::string& tensor : tensors)
+        sweep.samples.push_back({&input, ranks, file, tensor});
     }
   }
   for (std::size_t i = 0; i < sweep.samples.size(); ++i) {
@@ -108,8 +123,8 @@ Tensor load_sample(const Study& study, const Sample& sample) {
   return source.load(study.dtype);
 }
 
-/// Throws InvalidInput for everything that would stop the sweep on its way: a tensor that cannot be had, a
-/// codec that does not take its dtype.
+/// Throws InvalidInput for everything that would stop the sweep on its way: a tensor that cannot be
+/// had, a codec that does not take its dtype.
 void check_samples(const Study& study, const Sweep& sweep) {
   for (const Sample& sample : sweep.samples) {
     DType dtype = study.dtype;
@@ -123,8 +138,8 @@ void check_samples(const Study& study, const Sweep& sweep) {
     for (const std::string& name : study.codecs) {
       const CodecPtr codec = find_codec(name);
       if (codec->takes(dtype)) continue;
-      fail("{}: input '{}' is {}, which codec {} does not take", study.path.string(), sample.input->name,
-           name_of(dtype), name);
+      fail("{}: input '{}' is {}, which codec {} does not take", study.path.string(),
+           sample.input->name, name_of(dtype), name);
     }
   }
 }
@@ -141,9 +156,11 @@ class LatencyTable {
     const auto key = std::tuple(ranks, algorithm, codec.name(), dtype);
     const auto found = known_.find(key);
     if (found != known_.end()) return found->second;
-    const std::uint64_t elements = std::max<std::uint64_t>(1, study_.simulate->bytes / size_of(dtype));
+    const std::uint64_t elements =
+        std::max<std::uint64_t>(1, study_.simulate->bytes / size_of(dtype));
     const Schedule schedule = make_schedule(
-        algorithm, {.world_size = ranks, .elements = elements, .alignment = codec.info().alignment});
+        algorithm,
+        {.world_size = ranks, .elements = elements, .alignment = codec.info().alignment});
     return known_[key] = simulate_closed_form(schedule, codec, dtype, *topology_).latency_us;
   }
 
@@ -155,17 +172,18 @@ class LatencyTable {
 
 /// The key columns of a row; they identify its point.
 std::vector<Json> row_key(const Sample& sample, const Point& point, DType dtype) {
-  return {sample.input->name, sample.tensor, std::string(name_of(dtype)), sample.ranks, point.algorithm, point.codec};
+  return {sample.input->name, sample.tensor,   std::string(name_of(dtype)),
+          sample.ranks,       point.algorithm, point.codec};
 }
 
-std::vector<Json> run_point(const Sample& sample, const Point& point, const Tensor& inputs, const ExactSum& exact,
-                            Json latency_us) {
+std::vector<Json> run_point(const Sample& sample, const Point& point, const Tensor& inputs,
+                            const ExactSum& exact, Json latency_us) {
   const CodecPtr codec = find_codec(point.codec);
-  const Schedule schedule =
-      make_schedule(point.algorithm, {.world_size = sample.ranks,
-                                      .elements = inputs.elements_per_rank(),
-                                      .alignment = codec->info().alignment});
-  const Reduction reduction = run_reduction(schedule, *codec, inputs, exact, {.threads = 1, .count = true});
+  const Schedule schedule = make_schedule(point.algorithm, {.world_size = sample.ranks,
+                                                            .elements = inputs.elements_per_rank(),
+                                                            .alignment = codec->info().alignment});
+  const Reduction reduction =
+      run_reduction(schedule, *codec, inputs, exact, {.threads = 1, .count = true});
   std::map<std::string, Json> figures;
   for (const Field& field : reduction_fields(reduction, exact)) figures[field.name] = field.value;
   figures["elements"] = inputs.elements_per_rank();
@@ -182,7 +200,8 @@ std::uint64_t hash_of_file(const std::string& path) {
   std::vector<std::byte> bytes(file.remaining());
   file.read(std::span<std::byte>(bytes));
   std::uint64_t hash = 0xCBF29CE484222325u;  // FNV-1a
-  for (const std::byte b : bytes) hash = (hash ^ std::to_integer<std::uint64_t>(b)) * 0x100000001B3u;
+  for (const std::byte b : bytes)
+    hash = (hash ^ std::to_integer<std::uint64_t>(b)) * 0x100000001B3u;
   return hash;
 }
 
@@ -218,12 +237,14 @@ std::string definition(const Study& study, const Sweep& sweep) {
 constexpr std::string_view kFirstWords = "# arlab.study/1: ";
 constexpr const char* kDefinitionMark = "# definition: ";
 
-std::string file_header(const Study& study, const std::string& command, const std::string& definition_line) {
+std::string file_header(const Study& study, const std::string& command,
+                        const std::string& definition_line) {
   std::string header = fmt::format("{}{}\n# command: {}\n", kFirstWords, study.title, command);
   header += "# provenance: all columns exact (computed from bits by arlab " ARLAB_VERSION ")";
   if (study.simulate) {
-    header += fmt::format("; simulated_latency_us is simulated (model {}, topology {}, {} bytes per rank)",
-                          kClosedFormModel, study.simulate->topology, study.simulate->bytes);
+    header += fmt::format(
+        "; simulated_latency_us is simulated (model {}, topology {}, {} bytes per rank)",
+        kClosedFormModel, study.simulate->topology, study.simulate->bytes);
   }
   header += fmt::format("\n{}{}\n", kDefinitionMark, definition_line);
   return header + csv_line({kColumns.begin(), kColumns.end()});
@@ -233,12 +254,13 @@ std::string file_header(const Study& study, const std::string& command, const st
 bool is_figure(const std::string& cell) {
   char* end = nullptr;
   std::strtod(cell.c_str(), &end);
-  return cell.empty() || (end == cell.c_str() + cell.size() && !std::isspace(static_cast<unsigned char>(cell[0])));
+  return cell.empty() ||
+         (end == cell.c_str() + cell.size() && !std::isspace(static_cast<unsigned char>(cell[0])));
 }
 
 bool is_text_column(const std::string& column) {
-  static const std::vector<std::string> kText = {"input", "tensor", "dtype", "algorithm", "codec", "exact",
-                                                 "ranks_identical"};
+  static const std::vector<std::string> kText = {"input", "tensor", "dtype",          "algorithm",
+                                                 "codec", "exact",  "ranks_identical"};
   return std::find(kText.begin(), kText.end(), column) != kText.end();
 }
 
@@ -283,8 +305,8 @@ Resumed read_partial_results(const fs::path& path, const std::string& definition
       if (cells.size() != kColumns.size()) break;
       for (std::size_t c = 0; c < cells.size(); ++c) {
         if (is_text_column(kColumns[c]) || is_figure(cells[c])) continue;
-        fail("{}: row {} has {} in column {}, which is not a number; leave out --resume", path.string(),
-             resumed.rows.size() + 1, quote(cells[c]), kColumns[c]);
+        fail("{}: row {} has {} in column {}, which is not a number; leave out --resume",
+             path.string(), resumed.rows.size() + 1, quote(cells[c]), kColumns[c]);
       }
       resumed.rows.push_back(std::move(cells));
     } else if (line + "\n" == header_line) {
@@ -303,8 +325,10 @@ Resumed read_partial_results(const fs::path& path, const std::string& definition
     if (kFirstWords.starts_with(start)) return {};
   }
   if (!in_rows || !same_study) {
-    fail("{} is of another study, other data or another version; leave out --resume or name another --out",
-         path.string());
+    fail(
+        "{} is of another study, other data or another version; leave out --resume or name another "
+        "--out",
+        path.string());
   }
   return resumed;
 }
@@ -322,10 +346,14 @@ class Progress {
       if (percent == last_) return;
       fmt::print(stderr, "{:3}% of {} points\n", percent, total_);
     } else {
-      const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+      const double seconds =
+          std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
       if (first_ == kUnset) first_ = done;
-      const double left = done > first_ ? seconds / static_cast<double>(done - first_) * static_cast<double>(total_ - done) : 0;
-      fmt::print(stderr, "\r[{:<40}] {}/{} points, {:.0f} s left ", std::string(40 * percent / 100, '#'), done, total_, left);
+      const double left = done > first_ ? seconds / static_cast<double>(done - first_) *
+                                              static_cast<double>(total_ - done)
+                                        : 0;
+      fmt::print(stderr, "\r[{:<40}] {}/{} points, {:.0f} s left ",
+                 std::string(40 * percent / 100, '#'), done, total_, left);
       if (done == total_) fmt::print(stderr, "\n");
     }
     last_ = percent;
@@ -360,7 +388,8 @@ Json rounded(const Json& value, double steps) {
 /// One line per (input, ranks, algorithm, codec): the median over tensors, and the worst.
 Table summarise(const std::vector<std::vector<std::string>>& rows) {
   const auto column = [](const char* name) {
-    return static_cast<std::size_t>(std::find(kColumns.begin(), kColumns.end(), name) - kColumns.begin());
+    return static_cast<std::size_t>(std::find(kColumns.begin(), kColumns.end(), name) -
+                                    kColumns.begin());
   };
   struct Group {
     std::vector<double> sqnr_db;
@@ -376,8 +405,8 @@ Table summarise(const std::vector<std::vector<std::string>>& rows) {
   std::vector<std::vector<std::string>> order;
   std::map<std::vector<std::string>, Group> groups;
   for (const auto& row : rows) {
-    std::vector<std::string> key = {row[column("input")], row[column("ranks")], row[column("algorithm")],
-                                    row[column("codec")]};
+    std::vector<std::string> key = {row[column("input")], row[column("ranks")],
+                                    row[column("algorithm")], row[column("codec")]};
     if (!groups.contains(key)) order.push_back(key);
     Group& group = groups[key];
     group.sqnr_db.push_back(number(row[column("sqnr_db")]));
@@ -392,18 +421,21 @@ Table summarise(const std::vector<std::vector<std::string>>& rows) {
     group.identical = group.identical && row[column("ranks_identical")] == "true";
     group.latency = row[column("simulated_latency_us")];
   }
-  Table table{{"input", "ranks", "algorithm", "codec", "wire_bits", "median_sqnr_db", "worst_sqnr_db",
-               "max_abs_error", "flushed_percent", "non_finite", "ranks_identical", "simulated_latency_us"},
-              {}};
+  Table table{
+      {"input", "ranks", "algorithm", "codec", "wire_bits", "median_sqnr_db", "worst_sqnr_db",
+       "max_abs_error", "flushed_percent", "non_finite", "ranks_identical", "simulated_latency_us"},
+      {}};
   for (const auto& key : order) {
     const Group& g = groups[key];
     std::vector<double> sqnr = g.sqnr_db;
     std::erase_if(sqnr, [](double v) { return std::isnan(v); });
-    const Json worst = sqnr.empty() || g.lost ? Json(nullptr) : Json(*std::min_element(sqnr.begin(), sqnr.end()));
+    const Json worst =
+        sqnr.empty() || g.lost ? Json(nullptr) : Json(*std::min_element(sqnr.begin(), sqnr.end()));
     const Json largest = g.lost ? Json(nullptr) : Json(g.max_abs_error);
-    table.rows.push_back({key[0], std::stoi(key[1]), key[2], key[3], g.bits, g.lost ? Json(nullptr) : rounded(median(sqnr), 100),
-                          rounded(worst, 100), largest,
-                          rounded(g.encoded > 0 ? 100 * g.flushed / g.encoded : 0.0, 100), g.non_finite, g.identical,
+    table.rows.push_back({key[0], std::stoi(key[1]), key[2], key[3], g.bits,
+                          g.lost ? Json(nullptr) : rounded(median(sqnr), 100), rounded(worst, 100),
+                          largest, rounded(g.encoded > 0 ? 100 * g.flushed / g.encoded : 0.0, 100),
+                          g.non_finite, g.identical,
                           g.latency.empty() ? Json(nullptr) : rounded(std::stod(g.latency), 10)});
   }
   return table;
@@ -412,7 +444,8 @@ Table summarise(const std::vector<std::vector<std::string>>& rows) {
 // ---------------------------------------------------------------- plots
 
 std::string python() {
-  if (const char* chosen = std::getenv("ARLAB_PYTHON"); chosen != nullptr && *chosen != '\0') return chosen;
+  if (const char* chosen = std::getenv("ARLAB_PYTHON"); chosen != nullptr && *chosen != '\0')
+    return chosen;
   const fs::path of_project = fs::path(ARLAB_SOURCE_DIR) / ".venv/bin/python";
   return fs::exists(of_project) ? of_project.string() : "python3";
 }
@@ -434,10 +467,10 @@ void draw_plots(const fs::path& folder) {
   const int error = posix_spawnp(&child, argv[0], nullptr, nullptr, argv.data(), environ);
   if (error == 0) waitpid(child, &status, 0);
   if (error != 0 || status != 0) {
-    throw CheckFailed(
-        fmt::format("the results are in {}, but the plots failed; ./quickstart.sh installs what they need, "
-                    "ARLAB_PYTHON names another Python, --no-plots leaves them out",
-                    folder.string()));
+    throw CheckFailed(fmt::format(
+        "the results are in {}, but the plots failed; ./quickstart.sh installs what they need, "
+        "ARLAB_PYTHON names another Python, --no-plots leaves them out",
+        folder.string()));
   }
 }
 
@@ -456,18 +489,19 @@ struct StudyCommand {
     const Sweep sweep = make_sweep(study);
     const auto rows = run_sweep(study, sweep, folder);
 
-    Report report{"arlab.study/1",
-                  {{"title", study.title},
-                   {"points", rows.size()},
-                   {"results", (folder / "results.csv").string(), "every point"},
-                   {"summary", (folder / "summary.csv").string(), "the table below"},
-                   {"error_figures", "exact", "computed from bits"},
-                   {"latency_figures", study.simulate ? Json("simulated") : Json(nullptr),
-                    study.simulate ? fmt::format("model {}, topology {}, {} bytes per rank", kClosedFormModel,
-                                                 study.simulate->topology, study.simulate->bytes)
-                                   : "not simulated"}},
-                  "summary_rows",
-                  summarise(rows)};
+    Report report{
+        "arlab.study/1",
+        {{"title", study.title},
+         {"points", rows.size()},
+         {"results", (folder / "results.csv").string(), "every point"},
+         {"summary", (folder / "summary.csv").string(), "the table below"},
+         {"error_figures", "exact", "computed from bits"},
+         {"latency_figures", study.simulate ? Json("simulated") : Json(nullptr),
+          study.simulate ? fmt::format("model {}, topology {}, {} bytes per rank", kClosedFormModel,
+                                       study.simulate->topology, study.simulate->bytes)
+                         : "not simulated"}},
+        "summary_rows",
+        summarise(rows)};
     const std::string summary = render_csv(report.rows);
     write_file(folder / "summary.csv", {std::as_bytes(std::span(summary))});
     print(report, format);
@@ -494,7 +528,8 @@ struct StudyCommand {
     check_samples(study, sweep);
     std::error_code error;
     fs::create_directories(folder, error);
-    if (!fs::is_directory(folder)) fail("cannot make the folder {}: {}", folder.string(), error.message());
+    if (!fs::is_directory(folder))
+      fail("cannot make the folder {}: {}", folder.string(), error.message());
 
     Resumed done;
     if (resume) done = read_partial_results(results, definition_line);
@@ -507,7 +542,8 @@ struct StudyCommand {
       file_out.open(results, std::ios::binary | std::ios::trunc);
       file_out << header << std::flush;
     }
-    if (done.rows.size() > sweep.points.size()) fail("{} has more rows than the study has points", results.string());
+    if (done.rows.size() > sweep.points.size())
+      fail("{} has more rows than the study has points", results.string());
 
     LatencyTable latencies(study);
     Progress progress(sweep.points.size());
@@ -517,8 +553,10 @@ struct StudyCommand {
       const std::size_t first = rows.size();
       const Sample& sample = sweep.samples[sweep.points[first].sample];
       std::size_t last = first;
-      while (last < sweep.points.size() && sweep.points[last].sample == sweep.points[first].sample) ++last;
-      for (const std::string& line : run_sample(study, sample, {&sweep.points[first], last - first}, latencies)) {
+      while (last < sweep.points.size() && sweep.points[last].sample == sweep.points[first].sample)
+        ++last;
+      for (const std::string& line :
+           run_sample(study, sample, {&sweep.points[first], last - first}, latencies)) {
         file_out << line;
         rows.push_back(cut_csv_line(line.substr(0, line.size() - 1)));
       }
@@ -529,14 +567,16 @@ struct StudyCommand {
     return rows;
   }
 
-  static std::vector<std::string> run_sample(const Study& study, const Sample& sample, std::span<const Point> points,
+  static std::vector<std::string> run_sample(const Study& study, const Sample& sample,
+                                             std::span<const Point> points,
                                              LatencyTable& latencies) {
     const Tensor inputs = load_sample(study, sample);
     if (inputs.elements_per_rank() == 0) fail("{}: there are no elements to reduce", sample.file);
     const ExactSum exact = exact_sum(inputs.dtype, inputs.ranks(), inputs.bytes());
     std::vector<Json> latency;
     for (const Point& point : points) {
-      latency.push_back(latencies.latency_us(sample.ranks, point.algorithm, *find_codec(point.codec), inputs.dtype));
+      latency.push_back(latencies.latency_us(sample.ranks, point.algorithm,
+                                             *find_codec(point.codec), inputs.dtype));
     }
     std::vector<std::string> lines(points.size());
     parallel_for(points.size(), 0, [&](unsigned, std::size_t i) {
@@ -550,7 +590,8 @@ struct StudyCommand {
 
 void add_study(CLI::App& app) {
   auto command = std::make_shared<StudyCommand>();
-  CLI::App* sub = app.add_subcommand("study", "Run a sweep from a TOML file: CSV, summary and plots");
+  CLI::App* sub =
+      app.add_subcommand("study", "Run a sweep from a TOML file: CSV, summary and plots");
   sub->add_option("FILE", command->file, "The study (.toml)")->required();
   sub->add_option("--out", command->out, "Folder for the results [results/<study>]");
   sub->add_flag("--resume", command->resume, "Keep the rows that an interrupted run has left");

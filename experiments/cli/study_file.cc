@@ -33,7 +33,8 @@ class Section {
     const auto value = table_[key].value_exact<std::string>();
     if (!value || value->empty()) fail("{}: {} must be a text in quotes", where_, key);
     for (const char c : *value) {
-      if (static_cast<unsigned char>(c) < 0x20) fail("{}: {} must be one line without control characters", where_, key);
+      if (static_cast<unsigned char>(c) < 0x20)
+        fail("{}: {} must be one line without control characters", where_, key);
     }
     return *value;
   }
@@ -44,7 +45,8 @@ class Section {
   /// 65536, or a text such as "64K".
   std::uint64_t count(const char* key) const {
     const std::string what = where_ + ": " + key;
-    if (const auto value = table_[key].value_exact<std::int64_t>()) return parse_count(std::to_string(*value), what);
+    if (const auto value = table_[key].value_exact<std::int64_t>())
+      return parse_count(std::to_string(*value), what);
     return parse_count(text(key), what);
   }
 
@@ -69,7 +71,8 @@ class Section {
     if (array != nullptr) {
       for (const toml::node& node : *array) {
         const auto value = node.value_exact<std::int64_t>();
-        if (value && *value >= 1 && *value <= kMaxWorldSize) values.push_back(static_cast<Rank>(*value));
+        if (value && *value >= 1 && *value <= kMaxWorldSize)
+          values.push_back(static_cast<Rank>(*value));
       }
     }
     require_unique(values, "ranks");
@@ -97,10 +100,12 @@ class Section {
 
 /// "all", or names that `check` accepts (it throws for others).
 template <class Check>
-std::vector<std::string> names(const Section& section, const char* key, std::vector<std::string> all, Check check) {
+std::vector<std::string> names(const Section& section, const char* key,
+                               std::vector<std::string> all, Check check) {
   if (section.table()[key].value_or(std::string()) == "all") return all;
   if (section.table()[key].is_string()) {
-    fail("{}: {} is '{}'; allowed is \"all\" or a list of names", section.where(), key, section.text(key));
+    fail("{}: {} is '{}'; allowed is \"all\" or a list of names", section.where(), key,
+         section.text(key));
   }
   std::vector<std::string> chosen = section.texts(key);
   for (const std::string& name : chosen) {
@@ -146,7 +151,8 @@ Study read_tables(const toml::table& file, const std::string& path) {
 
   std::vector<std::string> all;
   for (const Algorithm& algorithm : all_algorithms()) all.push_back(algorithm.name);
-  study.algorithms = names(root, "algorithms", all, [](const std::string& n) { find_algorithm(n); });
+  study.algorithms =
+      names(root, "algorithms", all, [](const std::string& n) { find_algorithm(n); });
   all.clear();
   for (const std::string& name : listed_codecs()) {
     if (find_codec(name)->takes(study.dtype)) all.push_back(name);
@@ -154,7 +160,8 @@ Study read_tables(const toml::table& file, const std::string& path) {
   study.codecs = names(root, "codecs", all, [](const std::string& n) { find_codec(n); });
 
   const toml::array* inputs = file["input"].as_array();
-  if (inputs == nullptr || !inputs->is_array_of_tables()) fail("{}: at least one [[input]] is needed", path);
+  if (inputs == nullptr || !inputs->is_array_of_tables())
+    fail("{}: at least one [[input]] is needed", path);
   std::set<std::string> seen;
   for (std::size_t i = 0; i < inputs->size(); ++i) {
     const std::string where = fmt::format("{}: input {}", path, i + 1);
@@ -173,8 +180,8 @@ Study read_tables(const toml::table& file, const std::string& path) {
     const Topology topology = find_topology(study.simulate->topology);
     const Rank most = *std::max_element(study.ranks.begin(), study.ranks.end());
     if (topology.ranks.value < most) {
-      fail("{}: topology {} has {} ranks, but the study asks for {}", section.where(), topology.name,
-           topology.ranks.value, most);
+      fail("{}: topology {} has {} ranks, but the study asks for {}", section.where(),
+           topology.name, topology.ranks.value, most);
     }
   }
   return study;

@@ -3,13 +3,13 @@
 //   title      = "One line"                  what a reader learns from it
 //   ranks      = [2, 4, 8]
 //   algorithms = "all"                       or names
-//   codecs     = "all"                       or names; "all" leaves out codecs that do not take the dtype
-//   dtype      = "fp16"                      of synthetic and .npy inputs; optional
+//   codecs     = "all"                       or names; "all" leaves out codecs that do not take the
+//   dtype dtype      = "fp16"                      of synthetic and .npy inputs; optional
 //
 //   [[input]]                                one or more
 //   name    = "activations"
-//   file    = "data_tp{ranks}.safetensors"   {ranks} stands for the world size; relative to this file
-//   tensors = ["layer0.ffn_down"]            optional: all tensors of the file
+//   file    = "data_tp{ranks}.safetensors"   {ranks} stands for the world size; relative to this
+//   file tensors = ["layer0.ffn_down"]            optional: all tensors of the file
 //
 //   [[input]]
 //   name      = "gaussian"

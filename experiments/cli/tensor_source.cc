@@ -8,15 +8,20 @@
 namespace arlab::cli {
 
 void TensorSource::add_to(CLI::App& command) {
-  auto* by_file = command.add_option("--input", file, "Tensor [ranks, ...] as .npy or .safetensors");
+  auto* by_file =
+      command.add_option("--input", file, "Tensor [ranks, ...] as .npy or .safetensors");
   auto* by_name = command.add_option("--tensor", tensor, "Which tensor of a .safetensors file");
-  auto* by_spec = command.add_option("--synthetic", synthetic,
-                                     "Distribution, for example gaussian:sigma=1,seed=1 (see arlab list inputs)");
-  auto* count = command.add_option("--elements", elements, "Elements per rank, for --synthetic (64K, 1M)");
+  auto* by_spec = command.add_option(
+      "--synthetic", synthetic,
+      "Distribution, for example gaussian:sigma=1,seed=1 (see arlab list inputs)");
+  auto* count =
+      command.add_option("--elements", elements, "Elements per rank, for --synthetic (64K, 1M)");
   by_file->excludes(by_spec)->excludes(count);
   by_name->needs(by_file);
-  add_integer(command, "--ranks", ranks, 1, kMaxWorldSize, "World size [of a file: its first dimension]");
-  command.add_option("--dtype", dtype, "fp16, bf16 or fp32 [the file's, else fp16 if the codec takes it]");
+  add_integer(command, "--ranks", ranks, 1, kMaxWorldSize,
+              "World size [of a file: its first dimension]");
+  command.add_option("--dtype", dtype,
+                     "fp16, bf16 or fp32 [the file's, else fp16 if the codec takes it]");
 }
 
 std::string TensorSource::name() const {
@@ -38,7 +43,8 @@ void require_takes(const Codec& codec, DType dtype, const std::string& data) {
 
 Tensor TensorSource::load(DType otherwise) const {
   if (!file.empty()) return load_file();
-  if (synthetic.empty()) fail("name the data: --input F.npy|F.safetensors or --synthetic SPEC --elements E");
+  if (synthetic.empty())
+    fail("name the data: --input F.npy|F.safetensors or --synthetic SPEC --elements E");
   if (elements.empty()) fail("--synthetic needs --elements, the count per rank");
   if (!ranks) fail("--synthetic needs --ranks, the world size");
   const DType type = dtype.empty() ? otherwise : parse_dtype(dtype);
@@ -54,7 +60,8 @@ Tensor TensorSource::load_file() const {
   std::optional<DType> type;
   if (!dtype.empty()) type = parse_dtype(dtype);
   Tensor loaded = read_tensor(file, tensor, type);
-  if (loaded.shape.empty()) fail("{}: a single number has no ranks; the shape must be [ranks, ...]", name());
+  if (loaded.shape.empty())
+    fail("{}: a single number has no ranks; the shape must be [ranks, ...]", name());
   if (loaded.ranks() == 0 || loaded.ranks() > kMaxWorldSize) {
     fail("{}: the shape {} has {} ranks in its first dimension; allowed is 1 to {}", name(),
          shape_text(loaded.shape), loaded.ranks(), kMaxWorldSize);
@@ -77,7 +84,8 @@ Tensor read_tensor(const std::string& path, const std::string& tensor, std::opti
   if (path.ends_with(".safetensors")) {
     Tensor loaded = read_safetensors(path, tensor);
     if (dtype && loaded.dtype != *dtype) {
-      fail("{}: the tensor is {}, not {}; nothing is cast", path, name_of(loaded.dtype), name_of(*dtype));
+      fail("{}: the tensor is {}, not {}; nothing is cast", path, name_of(loaded.dtype),
+           name_of(*dtype));
     }
     return loaded;
   }

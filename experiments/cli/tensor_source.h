@@ -22,8 +22,8 @@ struct TensorSource {
 
   void add_to(CLI::App& command);
 
-  /// The tensor, [ranks, ...]. Where neither --dtype nor a file says it, the dtype is `otherwise`. Throws
-  /// InvalidInput for everything that is missing, contradictory or not to be had.
+  /// The tensor, [ranks, ...]. Where neither --dtype nor a file says it, the dtype is `otherwise`.
+  /// Throws InvalidInput for everything that is missing, contradictory or not to be had.
   Tensor load(DType otherwise) const;
 
   /// In words, for reports: the file (and tensor) or the distribution.

@@ -1,5 +1,5 @@
-// arlab vectors: golden vectors for somebody else's kernel. For every input a payload, the wire bytes
-// that the reference encodes it to, and the payload that these decode to.
+// arlab vectors: golden vectors for somebody else's kernel. For every input a payload, the wire
+// bytes that the reference encodes it to, and the payload that these decode to.
 
 #include <unistd.h>
 
@@ -24,7 +24,8 @@ struct VectorInput {
   std::size_t elements;
 };
 
-// Ordinary values; every bit pattern; what breaks kernels; lengths that are not whole atoms or blocks.
+// Ordinary values; every bit pattern; what breaks kernels; lengths that are not whole atoms or
+// blocks.
 constexpr VectorInput kInputs[] = {
     {"gaussian", "gaussian:sigma=1,seed=1", 65536},
     {"gaussian_large", "gaussian:sigma=1000,seed=2", 8192},
@@ -43,8 +44,10 @@ constexpr const char* kReadme =
     "Golden vectors, made by `arlab vectors`.\n"
     "\n"
     "manifest.json lists the cases. For each: NAME.payload.npy (what goes in; bf16 as raw uint16\n"
-    "patterns), NAME.wire.bin (the exact wire bytes) and NAME.decoded.npy (what these decode to). A\n"
-    "kernel conforms when its encode gives the wire bytes and its decode the decoded bits: all of them,\n"
+    "patterns), NAME.wire.bin (the exact wire bytes) and NAME.decoded.npy (what these decode to). "
+    "A\n"
+    "kernel conforms when its encode gives the wire bytes and its decode the decoded bits: all of "
+    "them,\n"
     "no tolerance.\n";
 
 struct VectorsCommand {
@@ -57,12 +60,14 @@ struct VectorsCommand {
     const CodecPtr c = find_codec(codec);
     std::vector<DType> dtypes = c->info().dtypes;
     if (!dtype.empty()) dtypes = {parse_dtype(dtype)};
-    for (const DType type : dtypes) c->wire_bytes(type, 1);  // throws when the codec does not take it
+    for (const DType type : dtypes)
+      c->wire_bytes(type, 1);  // throws when the codec does not take it
 
     fs::path target = fs::absolute(folder).lexically_normal();
     if (!target.has_filename()) target = target.parent_path();  // "vectors/" is "vectors"
     std::error_code error;
-    if (fs::exists(target, error) && !(fs::is_directory(target, error) && fs::is_empty(target, error))) {
+    if (fs::exists(target, error) &&
+        !(fs::is_directory(target, error) && fs::is_empty(target, error))) {
       fail("{} exists and is not an empty folder; name a new one", folder);
     }
     require_folder_of(target.string());
@@ -109,8 +114,8 @@ struct VectorsCommand {
         write_npy(into / (name + ".payload.npy"), payload);
         write_file(into / (name + ".wire.bin"), {wire});
         write_npy(into / (name + ".decoded.npy"), decoded);
-        report.rows.rows.push_back({name, std::string(name_of(type)), input.synthetic, input.elements,
-                                    wire.size(), counts.clamped});
+        report.rows.rows.push_back({name, std::string(name_of(type)), input.synthetic,
+                                    input.elements, wire.size(), counts.clamped});
       }
     }
     const std::string manifest = render(report, Format::json);

@@ -72,7 +72,8 @@ std::size_t Codec::elements_of_wire(DType dtype, std::size_t bytes) const {
   // wire_bytes never shrinks with the element count: find the last count that does not exceed.
   std::size_t high = 1;
   while (wire_bytes(dtype, high) <= bytes) {
-    if (high > (SIZE_MAX >> 10)) fail("codec {}: a wire of {} bytes is too long", info_.name, bytes);
+    if (high > (SIZE_MAX >> 10))
+      fail("codec {}: a wire of {} bytes is too long", info_.name, bytes);
     high *= 2;
   }
   std::size_t low = high / 2;  // fits, or is 0
@@ -95,7 +96,8 @@ void Codec::encode(DType dtype, std::span<const std::byte> payload, std::span<st
   do_encode(dtype, payload, wire, counts != nullptr ? *counts : ignored);
 }
 
-void Codec::decode(DType dtype, std::span<const std::byte> wire, std::span<std::byte> payload) const {
+void Codec::decode(DType dtype, std::span<const std::byte> wire,
+                   std::span<std::byte> payload) const {
   if (check_spans(dtype, payload, wire.size()) == 0) return;
   do_decode(dtype, wire, payload);
 }

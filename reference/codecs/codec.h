@@ -53,12 +53,12 @@ struct EncodeCounts {
   std::uint64_t clamped = 0;  ///< elements whose rounded code lay outside the code range
 };
 
-/// A codec is an immutable value shared by pointer. Every function is const, has no hidden state, and
-/// may be called from many threads at once.
+/// A codec is an immutable value shared by pointer. Every function is const, has no hidden state,
+/// and may be called from many threads at once.
 ///
-/// `payload` spans hold elements of `dtype` in native order, aligned to the element size; `wire` spans
-/// hold exactly wire_bytes(dtype, elements) bytes. Everything that breaks these rules, and a dtype
-/// that the codec does not take, throws InvalidInput.
+/// `payload` spans hold elements of `dtype` in native order, aligned to the element size; `wire`
+/// spans hold exactly wire_bytes(dtype, elements) bytes. Everything that breaks these rules, and a
+/// dtype that the codec does not take, throws InvalidInput.
 class Codec {
  public:
   explicit Codec(CodecInfo info);

@@ -23,17 +23,18 @@
 namespace arlab {
 namespace {
 
-constexpr std::size_t kAtom = 2048;            // elements of one unit of work
-constexpr std::size_t kThreads = 256;          // each holds 8 consecutive elements of the atom
-constexpr std::size_t kGroup = 64;             // elements of 8 threads: two interleaved blocks
+constexpr std::size_t kAtom = 2048;    // elements of one unit of work
+constexpr std::size_t kThreads = 256;  // each holds 8 consecutive elements of the atom
+constexpr std::size_t kGroup = 64;     // elements of 8 threads: two interleaved blocks
 constexpr std::size_t kGroups = kAtom / kGroup;
-constexpr std::size_t kBlock = kGroup / 2;     // block 0: even elements of the group, block 1: odd
+constexpr std::size_t kBlock = kGroup / 2;  // block 0: even elements of the group, block 1: odd
 constexpr std::size_t kScaleBytes = kGroups * 2 * 2;
 
-using AtomCodes = std::array<std::uint8_t, kAtom>;               // one code per element, in order
-using AtomScales = std::array<std::uint16_t, 2 * kGroups>;       // [group][even, odd]
+using AtomCodes = std::array<std::uint8_t, kAtom>;          // one code per element, in order
+using AtomScales = std::array<std::uint16_t, 2 * kGroups>;  // [group][even, odd]
 
-// ---------------------------------------------------------------- arithmetic in the payload's dtype
+// ---------------------------------------------------------------- arithmetic in the payload's
+// dtype
 
 struct Fp16 : Fp16Arithmetic {
   static constexpr Bits kEpsilon = 0x0001;  // 2^-24
@@ -59,13 +60,14 @@ constexpr float round_to_integer(float x) {
   return (x + kMagic) - kMagic;
 }
 
-// ---------------------------------------------------------------- codes: one element, scaled, to bits
+// ---------------------------------------------------------------- codes: one element, scaled, to
+// bits
 
 /// Integers -L .. L-1, stored with a bias of L.
 template <int L>
 struct IntegerCode {
-  static constexpr bool kSignedScale = true;   // d comes from the extreme with its sign,
-  static constexpr float kScale = -1.0f / L;   // so that the extreme itself becomes -L exactly
+  static constexpr bool kSignedScale = true;  // d comes from the extreme with its sign,
+  static constexpr float kScale = -1.0f / L;  // so that the extreme itself becomes -L exactly
 
   static constexpr std::uint8_t encode(float w, bool& clamped) {
     constexpr float kLow = -L;
@@ -83,7 +85,8 @@ struct Fp8Code {
   static constexpr float kScale = 1.0f / 240.0f;
 
   static constexpr std::uint8_t encode(float w, bool& clamped) {
-    clamped = !(w < 248.0f && w > -248.0f);  // 248 is halfway from 240 to 256 and ties away from odd
+    clamped =
+        !(w < 248.0f && w > -248.0f);  // 248 is halfway from 240 to 256 and ties away from odd
     return e4m3fnuz_from_float(w, Overflow::saturate);
   }
   static constexpr float decode(std::uint8_t code) { return e4m3fnuz_to_float(code); }
@@ -105,7 +108,8 @@ static_assert(Fp16::round(IntegerCode<8>::kScale) == 0xB000);
 static_assert(Fp16::round(IntegerCode<32>::kScale) == 0xA800);
 static_assert(Fp16::round(IntegerCode<128>::kScale) == 0xA000);
 
-// ---------------------------------------------------------------- packing: codes of an atom to bytes
+// ---------------------------------------------------------------- packing: codes of an atom to
+// bytes
 
 template <class Word>
 void store(std::byte* at, Word word) {
@@ -179,7 +183,8 @@ struct SwappedBytes {
   static constexpr std::array<std::size_t, 8> kElementOfByte = {0, 2, 1, 3, 4, 6, 5, 7};
   static void pack(const std::uint8_t* codes, std::byte* out) {
     for (std::size_t t = 0; t < kThreads; ++t) {
-      for (std::size_t b = 0; b < 8; ++b) out[8 * t + b] = std::byte{codes[8 * t + kElementOfByte[b]]};
+      for (std::size_t b = 0; b < 8; ++b)
+        out[8 * t + b] = std::byte{codes[8 * t + kElementOfByte[b]]};
     }
   }
   static void unpack(const std::byte* in, std::uint8_t* codes) {
@@ -212,7 +217,8 @@ struct TwoPlanes {
 };
 
 // ---------------------------------------------------------------- the six formats
-// Payload of an atom, then one 32-bit word per group with its two scales (even block in the low half).
+// Payload of an atom, then one 32-bit word per group with its two scales (even block in the low
+// half).
 
 struct Q3 {  // 3.5 bits per element: 3 + 16 / 32
   using Code = IntegerCode<4>;
@@ -296,8 +302,8 @@ std::uint16_t extreme(const std::uint16_t (&x)[kBlock]) {
   }
 }
 
-/// Steps 1 to 5. Writes code i to codes[2 * i], since two blocks interleave; returns the scale d. Of the
-/// elements, the first `real` are not padding; only they are counted.
+/// Steps 1 to 5. Writes code i to codes[2 * i], since two blocks interleave; returns the scale d.
+/// Of the elements, the first `real` are not padding; only they are counted.
 template <class Arithmetic, class Code>
 std::uint16_t encode_block(const std::uint16_t (&x)[kBlock], std::size_t real, std::uint8_t* codes,
                            std::uint64_t& clamped_count) {
@@ -381,7 +387,8 @@ class QuickReduceCodec final : public Codec {
         const std::size_t first = begin + b / 2 * kGroup + b % 2;
         std::uint16_t block[kBlock] = {};  // what lies behind the end of the tensor counts as +0
         std::size_t real = 0;
-        for (; real < kBlock && first + 2 * real < x.size(); ++real) block[real] = x[first + 2 * real];
+        for (; real < kBlock && first + 2 * real < x.size(); ++real)
+          block[real] = x[first + 2 * real];
         scales[b] = encode_block<Arithmetic, Code>(block, real, &codes[b / 2 * kGroup + b % 2],
                                                    counts.clamped);
       }
@@ -402,7 +409,8 @@ class QuickReduceCodec final : public Codec {
         decode_group<Arithmetic, Code>(&codes[g * kGroup], scales[2 * g], scales[2 * g + 1],
                                        &decoded[g * kGroup]);
       }
-      std::copy_n(decoded.begin(), std::min(kAtom, x.size() - begin), x.begin() + static_cast<std::ptrdiff_t>(begin));
+      std::copy_n(decoded.begin(), std::min(kAtom, x.size() - begin),
+                  x.begin() + static_cast<std::ptrdiff_t>(begin));
     }
   }
 };

@@ -23,14 +23,21 @@ struct Registry {
 };
 
 Registry& registry() {
-  static Registry instance{
-      {},
-      {
+  static Registry instance{{},
+                           {
 #define ARLAB_CALL(family) family(),
-          ARLAB_CODEC_FAMILIES(ARLAB_CALL)
+                               ARLAB_CODEC_FAMILIES(ARLAB_CALL)
 #undef ARLAB_CALL
-      }};
+                           }};
   return instance;
+}
+
+/// A copy, so that no lock is held while a family searches: a family of wrappers may look up
+/// others.
+std::vector<CodecFamily> families_now() {
+  Registry& r = registry();
+  const std::scoped_lock lock(r.mutex);
+  return r.families;
 }
 
 CodecPtr find_in(const std::vector<CodecFamily>& families, std::string_view name) {
@@ -52,17 +59,14 @@ std::string patterns_of(const std::vector<CodecFamily>& families) {
 }  // namespace
 
 CodecPtr find_codec(std::string_view name) {
-  Registry& r = registry();
-  const std::scoped_lock lock(r.mutex);
-  if (CodecPtr codec = find_in(r.families, name)) return codec;
-  fail("unknown codec '{}': known are {}", name, patterns_of(r.families));
+  const std::vector<CodecFamily> families = families_now();
+  if (CodecPtr codec = find_in(families, name)) return codec;
+  fail("unknown codec {}: known are {}", quote(name), patterns_of(families));
 }
 
 std::vector<std::string> listed_codecs() {
-  Registry& r = registry();
-  const std::scoped_lock lock(r.mutex);
   std::vector<std::string> names;
-  for (const CodecFamily& family : r.families) {
+  for (const CodecFamily& family : families_now()) {
     names.insert(names.end(), family.listed.begin(), family.listed.end());
   }
   return names;
@@ -70,14 +74,17 @@ std::vector<std::string> listed_codecs() {
 
 void register_codec_family(CodecFamily family) {
   if (!family.find || family.listed.empty()) {
-    fail("codec family '{}': it needs a find function and at least one listed name", family.pattern);
+    fail("codec family '{}': it needs a find function and at least one listed name",
+         family.pattern);
+  }
+  const std::vector<CodecFamily> known = families_now();
+  for (const std::string& name : family.listed) {
+    if (find_in(known, name)) fail("codec '{}' is already registered", name);
+    if (!family.find(name))
+      fail("codec family '{}' lists '{}' but does not find it", family.pattern, name);
   }
   Registry& r = registry();
   const std::scoped_lock lock(r.mutex);
-  for (const std::string& name : family.listed) {
-    if (find_in(r.families, name)) fail("codec '{}' is already registered", name);
-    if (!family.find(name)) fail("codec family '{}' lists '{}' but does not find it", family.pattern, name);
-  }
   r.families.push_back(std::move(family));
 }
 

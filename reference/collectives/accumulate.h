@@ -9,7 +9,8 @@ namespace arlab {
 
 /// sum += addend, one fp32 addition and one rounding to dtype per element. With `clamp`, a finite
 /// fp16 sum that overflows becomes +-65504.
-void add_native(DType dtype, bool clamp, std::span<std::byte> sum, std::span<const std::byte> addend);
+void add_native(DType dtype, bool clamp, std::span<std::byte> sum,
+                std::span<const std::byte> addend);
 
 /// sum += addend in fp32.
 void add_fp32(DType dtype, std::span<float> sum, std::span<const std::byte> addend);

@@ -15,15 +15,16 @@ namespace arlab {
 /// (QuickReduce's way), or exactly. With `exact` ranks may reduce differently; see ranks_identical.
 enum class OwnContribution { encoded, exact };
 
-/// What the all-gather of `ring` forwards: the owner's bytes unchanged, or decoded and encoded again.
+/// What the all-gather of `ring` forwards: the owner's bytes unchanged, or decoded and encoded
+/// again.
 enum class Forward { unchanged, reencoded };
 
 /// An option that is not set takes the algorithm's documented default.
 struct AlgorithmOptions {
   std::optional<OwnContribution> own;
   std::optional<Forward> forward;
-  std::optional<Rank> group_size;               ///< ranks per group, must divide the world size
-  std::optional<std::uint32_t> micro_chunks;    ///< 1 to 4096
+  std::optional<Rank> group_size;             ///< ranks per group, must divide the world size
+  std::optional<std::uint32_t> micro_chunks;  ///< 1 to 4096
 };
 
 struct ScheduleRequest {

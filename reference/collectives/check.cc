@@ -77,7 +77,8 @@ std::optional<std::string> malformed_operand(const Schedule& s, std::size_t i, V
                        op.chunk);
   }
   if (s.ops[operand].kind == OpKind::send && s.ops[operand].step >= op.step) {
-    return fmt::format("uses value {} in step {}, in which it is still being sent", operand, op.step);
+    return fmt::format("uses value {} in step {}, in which it is still being sent", operand,
+                       op.step);
   }
   if (op.kind == OpKind::send && s.ops[operand].kind == OpKind::reduce) {
     return "sends a raw value; only encoded values travel";
@@ -102,7 +103,8 @@ std::optional<std::string> malformed_op(const Schedule& s, std::size_t i) {
   }
   if (op.kind == OpKind::reduce) {
     if (op.addend_count == 0) return "adds nothing";
-    if (op.first_addend > s.addends.size() || op.addend_count > s.addends.size() - op.first_addend) {
+    if (op.first_addend > s.addends.size() ||
+        op.addend_count > s.addends.size() - op.first_addend) {
       return "its addends lie outside the list of addends";
     }
   }
@@ -164,7 +166,8 @@ Contributions sum(const std::vector<const Contributions*>& addends) {
   std::map<Rank, std::int64_t> change;  // of the count, at this rank and after
   for (const Contributions* addend : addends) {
     for (const Run& run : *addend) {
-      // Far more than once is wrong however often; a bound keeps repeated doubling from overflowing.
+      // Far more than once is wrong however often; a bound keeps repeated doubling from
+      // overflowing.
       const auto count = static_cast<std::int64_t>(std::min<std::uint64_t>(run.count, 1U << 16));
       change[run.first] += count;
       change[run.last + 1] -= count;
@@ -209,8 +212,8 @@ class ContributionTable {
   std::size_t entry_of(Rank rank, ValueId id) const { return id == kOwnInput ? rank : entry_[id]; }
 
   const Schedule& schedule_;
-  std::vector<Contributions> table_;   // first one entry per rank: its own input
-  std::vector<std::size_t> entry_;     // by value
+  std::vector<Contributions> table_;  // first one entry per rank: its own input
+  std::vector<std::size_t> entry_;    // by value
 };
 
 /// What is wrong with contributions that should hold every rank once.
@@ -296,7 +299,8 @@ class ExpressionTable {
 };
 
 /// Outputs cover every rank without holes: each must have its like on rank 0.
-std::optional<std::string> divergent_outputs(const Schedule& s, const std::vector<Output>& outputs) {
+std::optional<std::string> divergent_outputs(const Schedule& s,
+                                             const std::vector<Output>& outputs) {
   ExpressionTable expressions(s);
   const auto end_of_rank_0 = std::find_if(outputs.begin(), outputs.end(),
                                           [](const Output& output) { return output.rank != 0; });
@@ -337,7 +341,8 @@ CheckReport check(const Schedule& schedule) {
 
 void require_correct(const Schedule& schedule) {
   const CheckReport report = check(schedule);
-  if (!report.correct) fail("schedule '{}' is not an all-reduce: {}", schedule.algorithm, report.violation);
+  if (!report.correct)
+    fail("schedule '{}' is not an all-reduce: {}", schedule.algorithm, report.violation);
 }
 
 }  // namespace arlab

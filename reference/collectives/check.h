@@ -13,15 +13,15 @@ struct CheckReport {
   /// The first violation in words; empty when correct.
   std::string violation;
 
-  /// All ranks end with identical bits whatever the values, because they compute the same expression
-  /// of the inputs. When false, ranks may or may not differ on given data.
+  /// All ranks end with identical bits whatever the values, because they compute the same
+  /// expression of the inputs. When false, ranks may or may not differ on given data.
   bool ranks_identical = false;
   /// The first element range where expressions differ, in words; empty when ranks_identical.
   std::string divergence;
 };
 
-/// Checks any schedule, also a malformed one (operands that do not exist yet or are on another rank,
-/// raw values sent, chunks that overlap the end of the tensor, outputs with holes).
+/// Checks any schedule, also a malformed one (operands that do not exist yet or are on another
+/// rank, raw values sent, chunks that overlap the end of the tensor, outputs with holes).
 CheckReport check(const Schedule& schedule);
 
 /// Throws InvalidInput with the violation unless check() finds the schedule correct.

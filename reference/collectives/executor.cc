@@ -20,9 +20,9 @@ struct ChunkPlan {
 
 /// A value as the executor sees it. Sending changes no bit, so a sent value is its source.
 struct ValuePlan {
-  ValueId root = 0;           // the encode or reduce op that made the bits
-  std::uint32_t slot = 0;     // of a root: its place among the values of its chunk
-  std::uint32_t uses = 0;     // of a root: how often its bits are read
+  ValueId root = 0;        // the encode or reduce op that made the bits
+  std::uint32_t slot = 0;  // of a root: its place among the values of its chunk
+  std::uint32_t uses = 0;  // of a root: how often its bits are read
 };
 
 struct Plan {
@@ -122,8 +122,8 @@ class TileExecutor {
     if (--uses_left_[slot] == 0) free_.push_back(std::move(slots_[slot]));
   }
 
-  /// The elements of a value that is on `rank`: its own input, a sum, or decoded wire bytes. Decoded
-  /// bytes are valid until the next call.
+  /// The elements of a value that is on `rank`: its own input, a sum, or decoded wire bytes.
+  /// Decoded bytes are valid until the next call.
   std::span<const std::byte> raw_of(Rank rank, ValueId id) {
     if (id == kOwnInput) return inputs_.subspan(byte_offset(rank, tile_.begin), raw_bytes_);
     const ValueId root = plan_.values[id].root;
@@ -219,18 +219,21 @@ void check_arguments(const Schedule& schedule, const Codec& codec, DType dtype,
   if (!codec.takes(dtype)) codec.wire_bytes(dtype, 1);  // throws, naming the dtypes it takes
   const std::size_t expected = schedule.world_size * schedule.elements * size_of(dtype);
   if (inputs.size() != expected || outputs.size() != expected) {
-    fail("execute: {} ranks x {} {} elements are {} bytes, but the inputs are {} and the outputs {}",
-         schedule.world_size, schedule.elements, name_of(dtype), expected, inputs.size(),
-         outputs.size());
+    fail(
+        "execute: {} ranks x {} {} elements are {} bytes, but the inputs are {} and the outputs {}",
+        schedule.world_size, schedule.elements, name_of(dtype), expected, inputs.size(),
+        outputs.size());
   }
   const std::size_t alignment = codec.info().alignment;
   for (std::size_t i = 0; i < schedule.chunks.size(); ++i) {
     const Chunk& chunk = schedule.chunks[i];
     if (chunk.begin % alignment != 0 ||
         (chunk.end % alignment != 0 && chunk.end != schedule.elements)) {
-      fail("schedule '{}': chunk {}, elements [{}, {}), cuts a block of codec {}: boundaries must be "
-           "multiples of {}",
-           schedule.algorithm, i, chunk.begin, chunk.end, codec.name(), alignment);
+      fail(
+          "schedule '{}': chunk {}, elements [{}, {}), cuts a block of codec {}: boundaries must "
+          "be "
+          "multiples of {}",
+          schedule.algorithm, i, chunk.begin, chunk.end, codec.name(), alignment);
     }
   }
 }

@@ -10,8 +10,8 @@
 
 namespace arlab {
 
-/// How sums are formed (spec section 4): every partial sum rounded to the payload's dtype, or kept in
-/// fp32 and rounded once at the end of each reduce.
+/// How sums are formed (spec section 4): every partial sum rounded to the payload's dtype, or kept
+/// in fp32 and rounded once at the end of each reduce.
 enum class Accumulate { native, fp32 };
 
 struct ExecuteOptions {

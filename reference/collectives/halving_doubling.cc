@@ -1,13 +1,14 @@
 // halving_doubling: recursive halving reduce-scatter, then recursive doubling all-gather.
 //
-// P = largest power of two <= N. The N - P ranks beyond P fold into a partner first and get the result
-// last, so that P ranks take part in between (Rabenseifner's scheme, as in MPICH).
+// P = largest power of two <= N. The N - P ranks beyond P fold into a partner first and get the
+// result last, so that P ranks take part in between (Rabenseifner's scheme, as in MPICH).
 //
 //   fold      rank P + i sends its tensor to rank i, which adds it to its own
 //   halving   distances P/2, P/4, ..., 1: partner = rank XOR distance; a rank keeps the half of the
-//             chunks that agrees with its own bit, sends the partial sums of the other half, and adds
-//             what arrives to its own partial sums; at the end rank c owns chunk c
-//   doubling  distances 1, 2, ..., P/2: a rank sends its partner all finished chunks it has; the bytes
+//             chunks that agrees with its own bit, sends the partial sums of the other half, and
+//             adds what arrives to its own partial sums; at the end rank c owns chunk c
+//   doubling  distances 1, 2, ..., P/2: a rank sends its partner all finished chunks it has; the
+//   bytes
 //             that the owner encoded are forwarded unchanged, so all ranks hold identical bits
 //   unfold    rank i sends all finished chunks to rank P + i
 //

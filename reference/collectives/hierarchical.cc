@@ -1,6 +1,7 @@
 // hierarchical: reduce inside each group first, so that little crosses between groups.
 //
-//   step 0   inside each group: encode every chunk, send it to its owner in the group; the owner sums
+//   step 0   inside each group: encode every chunk, send it to its owner in the group; the owner
+//   sums
 //            in ascending rank order from +0                          (partial reduce-scatter)
 //   step 1   owners of the same chunk in different groups: encode the partial sum, send it to each
 //            other; each sums in ascending group order from +0        (exchange across groups)
@@ -15,7 +16,8 @@
 namespace arlab {
 
 Rank checked_group_size(const ScheduleRequest& request) {
-  const Rank group_size = request.options.group_size.value_or(default_group_size(request.world_size));
+  const Rank group_size =
+      request.options.group_size.value_or(default_group_size(request.world_size));
   if (group_size < 1 || request.world_size % group_size != 0) {
     fail("group size {} does not divide the world size {}", group_size, request.world_size);
   }

@@ -1,5 +1,6 @@
-// hierarchical_pipelined: hierarchical with every chunk cut into micro-chunks that follow each other
-// through the stages, so that links inside groups and links between groups work at the same time.
+// hierarchical_pipelined: hierarchical with every chunk cut into micro-chunks that follow each
+// other through the stages, so that links inside groups and links between groups work at the same
+// time.
 //
 //   step m       micro-chunk m of every chunk: reduce-scatter in the group
 //   step m + 1   micro-chunk m: exchange across groups

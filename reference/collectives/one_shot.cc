@@ -1,4 +1,5 @@
-// one_shot: every rank sends its whole tensor to every other rank, and every rank reduces everything.
+// one_shot: every rank sends its whole tensor to every other rank, and every rank reduces
+// everything.
 //
 //   step 0   every rank: encode the tensor, send it to all others
 //   step 1   every rank: sum all contributions in ascending rank order, from the first addend

@@ -1,8 +1,8 @@
 // The Schedule: a collective algorithm as plain data.
 //
-// It says who encodes, sends and reduces which chunk, and in which order; it holds no values, no time
-// and no I/O. The reference executes it on data, the simulator on time, and kernels must do the same,
-// so that error, volume and latency can never speak of different algorithms.
+// It says who encodes, sends and reduces which chunk, and in which order; it holds no values, no
+// time and no I/O. The reference executes it on data, the simulator on time, and kernels must do
+// the same, so that error, volume and latency can never speak of different algorithms.
 //
 //   chunks    contiguous element ranges that cover the tensor
 //   ops       in single-assignment form: op i makes value i, out of the values of earlier ops
@@ -53,8 +53,8 @@ enum class Start : std::uint8_t { zero, first };
 struct Op {
   OpKind kind = OpKind::encode;
   Start start = Start::zero;  ///< reduce
-  /// Ops are ordered by step. Sends of one step from one rank to one peer travel as one message, which
-  /// has arrived in the next step: what is sent in a step is used in a later one.
+  /// Ops are ordered by step. Sends of one step from one rank to one peer travel as one message,
+  /// which has arrived in the next step: what is sent in a step is used in a later one.
   std::uint32_t step = 0;
   Rank rank = 0;  ///< who does it; for send: the sender
   Rank peer = 0;  ///< send: the receiver, where the value then is
@@ -104,8 +104,8 @@ struct Volume {
   double cross_group = 0;
 };
 
-/// Volume of a schedule whose ranks form consecutive groups of `group_size`. Throws InvalidInput when
-/// the group size does not divide the world size.
+/// Volume of a schedule whose ranks form consecutive groups of `group_size`. Throws InvalidInput
+/// when the group size does not divide the world size.
 Volume volume_of(const Schedule& schedule, Rank group_size);
 
 }  // namespace arlab

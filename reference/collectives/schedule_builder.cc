@@ -18,7 +18,8 @@ ScheduleBuilder::ScheduleBuilder(std::string algorithm, const ScheduleRequest& r
     fail("world size {} is out of range: allowed is 1 to {}", request.world_size, kMaxWorldSize);
   }
   if (request.elements < 1 || request.elements > kMaxElements) {
-    fail("{} elements per rank is out of range: allowed is 1 to {}", request.elements, kMaxElements);
+    fail("{} elements per rank is out of range: allowed is 1 to {}", request.elements,
+         kMaxElements);
   }
   if (request.alignment < 1) fail("an alignment is at least 1 element, not {}", request.alignment);
   schedule_.algorithm = std::move(algorithm);
@@ -65,8 +66,9 @@ Value ScheduleBuilder::append(Op op, bool encoded) {
 }
 
 Value ScheduleBuilder::encode(Value source) {
-  return append({.kind = OpKind::encode, .rank = source.rank, .chunk = source.chunk, .source = source.id},
-                true);
+  return append(
+      {.kind = OpKind::encode, .rank = source.rank, .chunk = source.chunk, .source = source.id},
+      true);
 }
 
 Value ScheduleBuilder::send(Value encoded, Rank to) {
@@ -103,8 +105,8 @@ void ScheduleBuilder::output(Value value) {
 }
 
 Schedule ScheduleBuilder::finish() {
-  // Algorithms are written chunk by chunk, as the life of a chunk; a reader and a simulator want them
-  // step by step. The sort is stable, so operands still stand before their users.
+  // Algorithms are written chunk by chunk, as the life of a chunk; a reader and a simulator want
+  // them step by step. The sort is stable, so operands still stand before their users.
   std::vector<ValueId> order(schedule_.ops.size());
   for (ValueId id = 0; id < order.size(); ++id) order[id] = id;
   std::stable_sort(order.begin(), order.end(), [this](ValueId a, ValueId b) {

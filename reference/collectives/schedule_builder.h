@@ -27,8 +27,8 @@ class ScheduleBuilder {
 
   Rank world_size() const { return schedule_.world_size; }
 
-  /// Cuts a range (default: the whole tensor) into `parts` consecutive ranges of nearly equal size, at
-  /// multiples of the alignment. Ranges at the end are empty when there is too little to share.
+  /// Cuts a range (default: the whole tensor) into `parts` consecutive ranges of nearly equal size,
+  /// at multiples of the alignment. Ranges at the end are empty when there is too little to share.
   std::vector<Chunk> split(std::uint64_t parts) const;
   std::vector<Chunk> split(Chunk range, std::uint64_t parts) const;
 

@@ -25,14 +25,19 @@ Json op_to_json(const Schedule& schedule, const Op& op) {
       json["from"] = value_to_json(op.source);
       break;
     case OpKind::send:
-      json = {{"op", "send"}, {"step", op.step}, {"rank", op.rank}, {"to", op.peer}, {"chunk", op.chunk}};
+      json = {{"op", "send"},
+              {"step", op.step},
+              {"rank", op.rank},
+              {"to", op.peer},
+              {"chunk", op.chunk}};
       json["from"] = value_to_json(op.source);
       break;
     case OpKind::reduce:
       json = {{"op", "reduce"}, {"step", op.step}, {"rank", op.rank}, {"chunk", op.chunk}};
       json["start"] = op.start == Start::zero ? "zero" : "first";
       json["from"] = Json::array();
-      for (const ValueId addend : schedule.operands(op)) json["from"].push_back(value_to_json(addend));
+      for (const ValueId addend : schedule.operands(op))
+        json["from"].push_back(value_to_json(addend));
       break;
   }
   return json;
@@ -85,19 +90,22 @@ std::string shown(const Input& json) {
   return json.dump();
 }
 
-void allow(const Input& object, const std::string& where, std::initializer_list<std::string_view> keys) {
-  if (!object.is_object()) fail("schedule: {} is {}, not an object", where.empty() ? "the file" : where, shown(object));
+void allow(const Input& object, const std::string& where,
+           std::initializer_list<std::string_view> keys) {
+  if (!object.is_object())
+    fail("schedule: {} is {}, not an object", where.empty() ? "the file" : where, shown(object));
   for (const auto& [key, value] : object.items()) {
     if (std::find(keys.begin(), keys.end(), key) == keys.end()) {
-      fail("schedule: {}{}unknown key {}; allowed are {}", where, where.empty() ? "" : ": ", quote(key),
-           fmt::join(keys, ", "));
+      fail("schedule: {}{}unknown key {}; allowed are {}", where, where.empty() ? "" : ": ",
+           quote(key), fmt::join(keys, ", "));
     }
   }
 }
 
 const Input& member(const Input& object, const std::string& where, const char* key) {
   const auto found = object.find(key);
-  if (found == object.end()) fail("schedule: {}{}{} is missing", where, where.empty() ? "" : ".", key);
+  if (found == object.end())
+    fail("schedule: {}{}{} is missing", where, where.empty() ? "" : ".", key);
   return *found;
 }
 
@@ -112,12 +120,14 @@ Integer to_integer(const Input& json, const std::string& where) {
 
 template <class Integer>
 Integer integer(const Input& object, const std::string& where, const char* key) {
-  return to_integer<Integer>(member(object, where, key), where.empty() ? key : fmt::format("{}.{}", where, key));
+  return to_integer<Integer>(member(object, where, key),
+                             where.empty() ? key : fmt::format("{}.{}", where, key));
 }
 
 std::string text(const Input& object, const std::string& where, const char* key) {
   const Input& json = member(object, where, key);
-  if (!json.is_string()) fail("schedule: {}{}{} is {}, not a text", where, where.empty() ? "" : ".", key, shown(json));
+  if (!json.is_string())
+    fail("schedule: {}{}{} is {}, not a text", where, where.empty() ? "" : ".", key, shown(json));
   return json.get<std::string>();
 }
 
@@ -135,14 +145,16 @@ std::string one_of(const Input& object, const std::string& where, const char* ke
 
 const Input& array(const Input& object, const std::string& where, const char* key) {
   const Input& json = member(object, where, key);
-  if (!json.is_array()) fail("schedule: {}{}{} is {}, not an array", where, where.empty() ? "" : ".", key, shown(json));
+  if (!json.is_array())
+    fail("schedule: {}{}{} is {}, not an array", where, where.empty() ? "" : ".", key, shown(json));
   return json;
 }
 
 ValueId value_from_json(const Input& json, const std::string& where) {
   if (json.is_string()) {
     if (json.get_ref<const std::string&>() == "input") return kOwnInput;
-    fail("schedule: {} is {}; allowed: \"input\" or the index of an earlier op", where, shown(json));
+    fail("schedule: {} is {}; allowed: \"input\" or the index of an earlier op", where,
+         shown(json));
   }
   const auto id = to_integer<ValueId>(json, where);
   if (id == kOwnInput) fail("schedule: {} is {}, which no op can have", where, id);
@@ -159,7 +171,8 @@ Op op_from_json(const Input& json, const std::string& where, std::vector<ValueId
   if (kind == "reduce") {
     allow(json, where, {"op", "step", "rank", "chunk", "start", "from"});
     op.kind = OpKind::reduce;
-    op.start = one_of(json, where, "start", {"zero", "first"}) == "zero" ? Start::zero : Start::first;
+    op.start =
+        one_of(json, where, "start", {"zero", "first"}) == "zero" ? Start::zero : Start::first;
     op.first_addend = static_cast<std::uint32_t>(addends.size());
     for (const Input& addend : array(json, where, "from")) {
       const std::string place = fmt::format("{}.from[{}]", where, addends.size() - op.first_addend);
@@ -182,12 +195,9 @@ Op op_from_json(const Input& json, const std::string& where, std::vector<ValueId
 }  // namespace
 
 Json schedule_to_json(const Schedule& schedule) {
-  Json json = {{"schema", kScheduleSchema},
-               {"collective", "all_reduce"},
-               {"algorithm", schedule.algorithm},
-               {"world_size", schedule.world_size},
-               {"elements", schedule.elements},
-               {"alignment", schedule.alignment}};
+  Json json = {{"schema", kScheduleSchema},       {"collective", "all_reduce"},
+               {"algorithm", schedule.algorithm}, {"world_size", schedule.world_size},
+               {"elements", schedule.elements},   {"alignment", schedule.alignment}};
   json["chunks"] = Json::array();
   for (const Chunk& chunk : schedule.chunks) {
     json["chunks"].push_back({{"begin", chunk.begin}, {"end", chunk.end}});
@@ -207,8 +217,8 @@ Json schedule_to_json(const Schedule& schedule) {
 Schedule schedule_from_json(std::string_view json_text) {
   const Input json = parse(json_text);
   allow(json, "",
-        {"schema", "collective", "algorithm", "world_size", "elements", "alignment", "chunks", "ops", "outputs",
-         "group_size", "volume", "check"});
+        {"schema", "collective", "algorithm", "world_size", "elements", "alignment", "chunks",
+         "ops", "outputs", "group_size", "volume", "check"});
   one_of(json, "", "schema", {kScheduleSchema});
   one_of(json, "", "collective", {"all_reduce"});
   Schedule schedule;

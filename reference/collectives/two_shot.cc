@@ -5,7 +5,8 @@
 //            encode the sum once, send it to all                            (all-gather)
 //   then     every rank, the owner too, decodes the same bytes, so all ranks hold identical bits
 //
-// Source: MK1 QuickReduce, AllReduceTwoshot; Flash Communication's two-step. Volume 2 (N - 1) payloads.
+// Source: MK1 QuickReduce, AllReduceTwoshot; Flash Communication's two-step. Volume 2 (N - 1)
+// payloads.
 
 #include "reference/collectives/schedule_builder.h"
 

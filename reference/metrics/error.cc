@@ -71,7 +71,8 @@ ExactSum exact_sum(DType dtype, std::size_t ranks, std::span<const std::byte> in
                    unsigned threads) {
   const std::size_t bytes = size_of(dtype);
   if (ranks == 0 || inputs.size() % (ranks * bytes) != 0) {
-    fail("exact sum: {} bytes are not {} ranks of {} elements", inputs.size(), ranks, name_of(dtype));
+    fail("exact sum: {} bytes are not {} ranks of {} elements", inputs.size(), ranks,
+         name_of(dtype));
   }
   const std::size_t elements = inputs.size() / (ranks * bytes);
   ExactSum sum{std::vector<double>(elements), 0};
@@ -134,7 +135,8 @@ ErrorMetrics compare(std::span<const double> target, DType dtype, std::span<cons
   }
   if (all.result2 > 0 && all.finite_target2 > 0) {
     // Rounding may carry it past 1 by a hair.
-    metrics.cosine = std::clamp(all.dot / std::sqrt(all.finite_target2) / std::sqrt(all.result2), -1.0, 1.0);
+    metrics.cosine =
+        std::clamp(all.dot / std::sqrt(all.finite_target2) / std::sqrt(all.result2), -1.0, 1.0);
   }
   if (all.lost == 0 && all.elements > 0) {
     metrics.max_abs_error = all.max_abs_error;

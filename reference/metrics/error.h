@@ -13,8 +13,8 @@ namespace arlab {
 
 /// Error of a result against a target. Elements whose target is NaN or infinite take no part.
 ///
-/// A result that is not finite where the target is has no finite error: then max_abs_error, rmse and
-/// sqnr_db are empty, and the counts say why; the finite_ figures leave such elements out.
+/// A result that is not finite where the target is has no finite error: then max_abs_error, rmse
+/// and sqnr_db are empty, and the counts say why; the finite_ figures leave such elements out.
 struct ErrorMetrics {
   std::uint64_t elements = 0;           ///< compared: target finite
   std::uint64_t non_finite_target = 0;  ///< not compared
@@ -22,7 +22,8 @@ struct ErrorMetrics {
   std::uint64_t lost = 0;               ///< result not finite although the target is
   std::optional<double> max_abs_error;
   std::optional<double> rmse;
-  /// 10 log10(sum target^2 / sum error^2); empty also when exact (no error) or when the target is 0.
+  /// 10 log10(sum target^2 / sum error^2); empty also when exact (no error) or when the target is
+  /// 0.
   std::optional<double> sqnr_db;
   std::optional<double> finite_sqnr_db;
   std::optional<double> cosine;  ///< of the angle between result and target, finite elements
@@ -41,8 +42,8 @@ struct ExactSum {
 ExactSum exact_sum(DType dtype, std::size_t ranks, std::span<const std::byte> inputs,
                    unsigned threads = 0);
 
-/// Error of `result` (elements of dtype) against float64 targets of the same count. The same figures
-/// for any thread count.
+/// Error of `result` (elements of dtype) against float64 targets of the same count. The same
+/// figures for any thread count.
 ErrorMetrics compare(std::span<const double> target, DType dtype, std::span<const std::byte> result,
                      unsigned threads = 0);
 

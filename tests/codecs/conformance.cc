@@ -53,6 +53,14 @@ Input near_epsilon(DType dtype, std::uint64_t seed) {
           tensor_from_floats(dtype, {kElements}, values).data};
 }
 
+/// A single block with d = -eps for codes of L levels; most of it is padding.
+Input lone_extreme(DType dtype, float levels) {
+  const float epsilon = dtype == DType::fp16 ? 0x1p-24f : 0x1.aep-24f;
+  const std::vector<float> values = {levels * epsilon, 0, 0};
+  return {fmt::format("{} * eps, 0, 0 in {}", levels, name_of(dtype)),
+          tensor_from_floats(dtype, {3}, values).data};
+}
+
 /// Numbers on and beside half of a power of two: the middles between two codes, at many scales.
 Input near_ties(DType dtype, std::uint64_t seed) {
   constexpr std::size_t kElements = 8192;
@@ -82,7 +90,12 @@ std::vector<Input> inputs(DType dtype, std::uint64_t seed) {
       near_ties(dtype, seed),
       synthetic("patterns", dtype, 65536),
   };
-  if (dtype != DType::fp32) list.push_back(near_epsilon(dtype, seed));
+  if (dtype != DType::fp32) {
+    list.push_back(near_epsilon(dtype, seed));
+    for (const float levels : {4.0f, 8.0f, 32.0f, 128.0f}) {
+      list.push_back(lone_extreme(dtype, levels));
+    }
+  }
   for (const char* form : {"gaussian:seed={}", "student-t:nu=1,seed={}", "sweep:seed={}",
                            "sweep:low=1e-8,high=0.01,seed={}", "constant:value=-1.5,seed={}",
                            "uniform:low=0,high=1000,seed={}"}) {

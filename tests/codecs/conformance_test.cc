@@ -102,7 +102,10 @@ constexpr Case kCases[] = {
     {Mistake::clamped_not_counted, "clamped elements are not counted", in_integers},
     {Mistake::clamped_before_rounding, "clamped elements are counted before rounding",
      unless_8_bits_of_bf16},
+    {Mistake::padding_counted, "clamped padding is counted", in_integers_of_bf16},
 };
+
+void PrintTo(const Case& c, std::ostream* out) { *out << c.text; }
 
 class QuickReduceMistakes : public ::testing::TestWithParam<Case> {};
 

@@ -355,7 +355,8 @@ void TextbookQuickReduce::do_encode(DType dtype, std::span<const std::byte> payl
         for (std::size_t bit = 0; bit < format_.code_bits; ++bit) {
           put_bit(atom, place_of(element, bit), (encoded.codes[i] >> bit & 1) != 0);
         }
-        counts.clamped += encoded.outside[i] && element < here ? 1 : 0;
+        const bool counts_here = element < here || makes(Mistake::padding_counted);
+        counts.clamped += encoded.outside[i] && counts_here ? 1 : 0;
       }
       for (std::size_t bit = 0; bit < 16; ++bit) {
         put_bit(atom, place_of_scale(block) + bit, (encoded.scale >> bit & 1) != 0);

@@ -57,6 +57,7 @@ enum class Mistake {
   // Counting.
   clamped_not_counted,
   clamped_before_rounding,
+  padding_counted,
 };
 
 /// What tells the six formats apart.

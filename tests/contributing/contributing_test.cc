@@ -49,13 +49,15 @@ TEST(Contributing, CodecShowsNonFiniteValues) {
   std::vector<std::byte> wire(codec->wire_bytes(DType::fp16, 128));
   codec->encode(DType::fp16, payload.bytes(), wire);
   codec->decode(DType::fp16, wire, payload.bytes());
-  for (std::size_t i = 0; i < 128; ++i) EXPECT_EQ(to_float(payload, i) != to_float(payload, i), i < 64);
+  for (std::size_t i = 0; i < 128; ++i)
+    EXPECT_EQ(to_float(payload, i) != to_float(payload, i), i < 64);
 }
 
 TEST(Contributing, AlgorithmIsCorrect) {
   const Algorithm algorithm = reduce_broadcast_algorithm();
   for (Rank world_size = 1; world_size <= 9; ++world_size) {
-    const Schedule schedule = algorithm.write({.world_size = world_size, .elements = 1000, .alignment = 32});
+    const Schedule schedule =
+        algorithm.write({.world_size = world_size, .elements = 1000, .alignment = 32});
     const CheckReport report = check(schedule);
     EXPECT_TRUE(report.correct) << report.violation;
     EXPECT_TRUE(report.ranks_identical) << report.divergence;

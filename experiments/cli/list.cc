@@ -39,7 +39,7 @@ Report list_codecs() {
     const double bits =
         8.0 * static_cast<double>(codec->wire_bytes(info.dtypes.front(), kMany)) / kMany;
     report.rows.rows.push_back(
-        {name, bits, info.block,
+        {name, bits, info.block == kWholeTensor ? Json("whole message") : Json(info.block),
          info.alignment == kWholeTensor ? Json("whole tensor") : Json(info.alignment),
          join(info.dtypes, [](DType dtype) { return std::string(name_of(dtype)); }),
          info.cost.encode_ops_per_element, info.cost.decode_ops_per_element, info.summary,

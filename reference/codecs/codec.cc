@@ -21,6 +21,13 @@ Codec::Codec(CodecInfo info) : info_(std::move(info)) {
   if (info_.name.empty()) fail("a codec needs a name");
   if (info_.dtypes.empty()) fail("codec {}: it takes no dtype", info_.name);
   if (info_.block == 0) fail("codec {}: block must be at least 1", info_.name);
+  if (info_.block == kWholeTensor) {
+    if (info_.alignment == 0 || info_.splits_at_alignment) {
+      fail("codec {}: a block that is the whole message needs an alignment, and cannot be split",
+           info_.name);
+    }
+    return;
+  }
   if (info_.alignment == 0 ||
       (info_.alignment != kWholeTensor && info_.alignment % info_.block != 0)) {
     fail("codec {}: alignment {} is not a positive multiple of the block of {}", info_.name,

@@ -27,7 +27,8 @@ struct CodecInfo {
   std::string source;   ///< paper, repository or standard that defines it
   std::vector<DType> dtypes;
 
-  /// Elements that share a scale; 1 where nothing is shared.
+  /// Elements that share a scale; 1 where nothing is shared, kWholeTensor where the whole message
+  /// does.
   std::size_t block = 1;
 
   /// Chunk boundaries of every schedule are multiples of this many elements, counted from the start

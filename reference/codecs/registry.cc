@@ -7,7 +7,10 @@
 // `CodecFamily FAMILY()`, in namespace arlab.
 #define ARLAB_CODEC_FAMILIES(X) \
   X(plain_codecs)               \
-  X(quickreduce_codecs)
+  X(quickreduce_codecs)         \
+  X(anybit_codecs)              \
+  X(logfmt_codecs)              \
+  X(microscaling_codecs)
 
 namespace arlab {
 

@@ -134,10 +134,21 @@ TEST_P(EveryCodec, ANaNStaysANaNAndAnInfinityIsNeverFinite) {
 
 TEST_P(EveryCodecOfBf16, LargeValuesStayFinite) {
   const std::size_t elements = 4096;
+  // An asymmetric scale is a difference and a Hadamard coefficient is a sum: near the end of fp32's
+  // range they may not exist. Then the block is NaN, an error that is seen, and never an infinity
+  // or a wrong number.
+  const bool takes_differences =
+      codec().name().starts_with("int") && !codec().name().ends_with("-sym");
+  const bool takes_sums = codec().name().starts_with("had-");
+  const auto range_may_overflow = [&](std::string_view spec) {
+    return (takes_differences && spec == "uniform:low=-3.3e38,high=3.3e38") ||
+           (takes_sums && spec.find("e38") != std::string_view::npos);
+  };
   for (const char* spec : {"constant:value=65536", "constant:value=-3.3e38", "gaussian:sigma=1e6",
-                           "gaussian:sigma=1e30", "uniform:low=-3.3e38,high=3.3e38"}) {
+                           "gaussian:sigma=1e30", "uniform:low=-1.6e38,high=1.6e38",
+                           "uniform:low=-3.3e38,high=3.3e38"}) {
     for (const float v : decoded(encoded(payload(elements, spec)), elements)) {
-      ASSERT_TRUE(std::isfinite(v)) << spec;
+      ASSERT_TRUE(std::isfinite(v) || (std::isnan(v) && range_may_overflow(spec))) << spec;
     }
   }
 }

@@ -1,0 +1,547 @@
+// Asymmetric and symmetric any-bit integers with bit splitting, spec section 2, with their
+// variants: spike reserving, integer scales, a Hadamard transform first, per-tensor and static
+// scales.
+//
+// Names, wire format and what the spec leaves open: README.md beside this file.
+// Source: Flash Communication V2 (figures 3 and 5, tables 3 and 4); symmetric, per-tensor, per-row
+// and static scales as inference engines quantize activations.
+
+#include "reference/codecs/anybit.h"
+
+#include <algorithm>
+#include <bit>
+#include <charconv>
+#include <cmath>
+#include <limits>
+#include <optional>
+#include <regex>
+#include <vector>
+
+#include "reference/codecs/bit_planes.h"
+#include "reference/codecs/hadamard.h"
+#include "reference/codecs/integer_scale.h"
+#include "reference/codecs/payload_values.h"
+#include "reference/codecs/registry.h"
+
+namespace arlab {
+namespace {
+
+constexpr std::size_t kWireChunk = 4096;
+constexpr std::size_t kMaxGroup = std::size_t{1} << 24;
+constexpr std::size_t kMaxGroupSpikes = 65536;       // indices have 16 bits,
+constexpr std::size_t kMaxGroupIntegerSpikes = 256;  // or 8 with -is
+constexpr std::size_t kMaxGroupHadamard = 65536;
+constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
+
+using Metadata = AnyBitFormat::Metadata;
+
+/// What the wire holds of one block beside its codes.
+struct BlockMetadata {
+  float scale = 0;  // as the decoder uses it: a bf16 value, scale_of(scale_code), or the given one
+  float zero = 0;   // bf16 value, zero point, or the given one
+  std::int8_t scale_code = 0;
+  bool non_finite = false;
+  float minimum = 0;  // spikes: dtype values
+  float maximum = 0;
+  std::uint16_t minimum_index = 0;
+  std::uint16_t maximum_index = 0;
+};
+
+/// RN to an integer for |x| < 2^22; larger values lie far outside every code range as they are.
+float round_to_integer(float x) {
+  constexpr float kMagic = 0x1.8p23f;
+  return std::abs(x) < 0x1p22f ? (x + kMagic) - kMagic : x;
+}
+
+float clamp(float x, float low, float high) { return std::min(std::max(x, low), high); }
+
+/// RN to bf16, with +0 for -0.
+float bf16_metadata(float x) { return bfloat16_to_float(bfloat16_from_float(x)) + 0.0f; }
+
+bool is_finite(std::span<const float> x) {
+  return std::all_of(x.begin(), x.end(), [](float v) { return std::isfinite(v); });
+}
+
+/// Index of the first of the smallest, or of the largest; -0 equals +0.
+std::size_t first_minimum(std::span<const float> x) {
+  return static_cast<std::size_t>(std::min_element(x.begin(), x.end()) - x.begin());
+}
+std::size_t first_maximum(std::span<const float> x) {
+  return static_cast<std::size_t>(std::max_element(x.begin(), x.end()) - x.begin());
+}
+
+/// The codes of a format: 0 .. top, where `bias` is the code of the integer 0.
+struct CodeRange {
+  float top;
+  float bias;
+};
+
+CodeRange code_range(const AnyBitFormat& f) {
+  return {.top = static_cast<float>((1U << f.bits) - 1),
+          .bias = f.symmetric ? static_cast<float>(1U << (f.bits - 1)) : 0.0f};
+}
+
+/// Step 1: scale and zero of the block; with a given scale nothing is measured.
+void measure(const AnyBitFormat& f, std::span<const float> x, BlockMetadata& meta) {
+  if (f.given) return;
+  const float mn = x[first_minimum(x)];
+  const float mx = x[first_maximum(x)];
+  const float top = code_range(f).top;
+  if (f.metadata == Metadata::integer_spikes) {
+    meta.scale_code = integer_scale((mx - mn) / top);
+    meta.scale = scale_of(meta.scale_code);
+    meta.zero = clamp(round_to_integer(-mn / meta.scale), -128, 127);
+  } else if (f.symmetric) {
+    const auto largest_code = static_cast<float>((1U << (f.bits - 1)) - 1);
+    meta.scale = bf16_metadata(std::max(std::abs(mn), std::abs(mx)) / largest_code);
+  } else {
+    meta.scale = bf16_metadata((mx - mn) / top);
+    meta.zero = bf16_metadata(mn);
+  }
+}
+
+/// Step 2. Of the elements, the first `real` are not padding; only they are counted.
+void quantize(const AnyBitFormat& f, std::span<const float> x, std::size_t real,
+              const BlockMetadata& meta, std::span<std::uint8_t> codes, std::uint64_t& clamped) {
+  const CodeRange range = code_range(f);
+  const float inv = 1.0f / meta.scale;
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    float q = 0;
+    if (f.metadata == Metadata::integer_spikes) {
+      q = round_to_integer(x[i] / meta.scale) + meta.zero;
+    } else if (std::isfinite(inv)) {
+      q = round_to_integer((x[i] - meta.zero) * inv);
+    }
+    const float code = q + range.bias;
+    clamped += i < real && (code < 0 || code > range.top) ? 1 : 0;
+    codes[i] = static_cast<std::uint8_t>(clamp(code, 0, range.top));
+  }
+}
+
+class AnyBitCodec final : public Codec {
+ public:
+  AnyBitCodec(std::string name, AnyBitFormat format)
+      : Codec({.name = std::move(name),
+               .summary = summary_of(format),
+               .source = "Flash Communication V2",
+               .dtypes = {DType::fp16, DType::bf16, DType::fp32},
+               .block = block_of(format),
+               .alignment = alignment_of(format),
+               .splits_at_alignment = block_of(format) != kWholeTensor,
+               .cost = cost_of(format)}),
+        format_(format) {}
+
+ private:
+  static std::size_t block_of(const AnyBitFormat& f) {
+    if (f.given) return kWireChunk;
+    return f.group == 0 ? kWholeTensor : f.group;
+  }
+  static std::size_t alignment_of(const AnyBitFormat& f) {
+    return block_of(f) == kWholeTensor ? 8 : block_of(f);
+  }
+
+  static std::string summary_of(const AnyBitFormat& f) {
+    std::string text = f.hadamard ? "Hadamard transform, then " : "";
+    text += fmt::format("{}-bit {} integers, ", f.bits, f.symmetric ? "symmetric" : "asymmetric");
+    if (f.given) {
+      text += "given scale";
+    } else if (f.group == 0) {
+      text += "one scale per message";
+    } else {
+      text += fmt::format("blocks of {}", f.group);
+    }
+    if (f.metadata != Metadata::scales) text += ", spikes reserved";
+    if (f.metadata == Metadata::integer_spikes) text += ", integer scales";
+    return text;
+  }
+
+  /// Encode: minimum, maximum (2), subtract, multiply, round, clamp (2), pack per plane; decode:
+  /// unpack per plane, convert, multiply, add. Spikes: argmin and argmax, replace, put back.
+  /// Hadamard: log2 G additions and one multiplication each way.
+  static CodecCost cost_of(const AnyBitFormat& f) {
+    int planes = 0;
+    for_each_plane(f.bits, [&](unsigned, unsigned) { ++planes; });
+    CodecCost cost{8.0 + planes, 3.0 + planes};
+    if (f.given) cost.encode_ops_per_element -= 2;
+    if (f.metadata != Metadata::scales) {
+      cost.encode_ops_per_element += 5;
+      cost.decode_ops_per_element += 1;
+    }
+    if (f.hadamard) {
+      const double butterflies = static_cast<double>(std::countr_zero(f.group)) + 1;
+      cost.encode_ops_per_element += butterflies;
+      cost.decode_ops_per_element += butterflies;
+    }
+    return cost;
+  }
+
+  // ---- the wire: chunks of planes and metadata
+
+  /// How a message of so many elements is laid out.
+  struct Layout {
+    std::size_t block;
+    std::size_t chunk;
+  };
+  Layout layout_of(std::size_t elements) const {
+    const std::size_t block = info().block == kWholeTensor ? elements : info().block;
+    return {block, block >= kWireChunk ? block : kWireChunk / block * block};
+  }
+  static std::size_t blocks_of(std::size_t elements, std::size_t block) {
+    return (elements + block - 1) / block;
+  }
+  /// Codes on the wire for so many elements of one chunk.
+  std::size_t codes_of(std::size_t elements) const {
+    return format_.hadamard ? blocks_of(elements, format_.group) * format_.group : elements;
+  }
+  std::size_t metadata_bytes(DType dtype) const {
+    if (format_.given) return 1;
+    switch (format_.metadata) {
+      case Metadata::scales:
+        return format_.symmetric ? 2 : 4;
+      case Metadata::spikes:
+        return (format_.symmetric ? 2 : 4) + 2 * size_of(dtype) + 2 + 2;
+      case Metadata::integer_spikes:
+        return 1 + 1 + 2 * size_of(dtype) + 1 + 1;
+    }
+    return 0;
+  }
+  std::size_t chunk_bytes(DType dtype, std::size_t elements, std::size_t block) const {
+    return planes_bytes(codes_of(elements), format_.bits) +
+           blocks_of(elements, block) * metadata_bytes(dtype);
+  }
+
+  std::size_t do_wire_bytes(DType dtype, std::size_t elements) const override {
+    const auto [block, chunk] = layout_of(elements);
+    const std::size_t rest = elements % chunk;
+    return elements / chunk * chunk_bytes(dtype, chunk, block) +
+           (rest == 0 ? 0 : chunk_bytes(dtype, rest, block));
+  }
+
+  void do_encode(DType dtype, std::span<const std::byte> payload, std::span<std::byte> wire,
+                 EncodeCounts& counts) const override {
+    const std::size_t elements = payload.size() / size_of(dtype);
+    const auto [block, chunk] = layout_of(elements);
+    std::byte* out = wire.data();
+    for (std::size_t begin = 0; begin < elements; begin += chunk) {
+      const std::size_t count = std::min(chunk, elements - begin);
+      const auto part = payload.subspan(begin * size_of(dtype), count * size_of(dtype));
+      out = encode_chunk(dtype, part, block, out, counts);
+    }
+  }
+
+  void do_decode(DType dtype, std::span<const std::byte> wire,
+                 std::span<std::byte> payload) const override {
+    const std::size_t elements = payload.size() / size_of(dtype);
+    const auto [block, chunk] = layout_of(elements);
+    const std::byte* in = wire.data();
+    for (std::size_t begin = 0; begin < elements; begin += chunk) {
+      const std::size_t count = std::min(chunk, elements - begin);
+      decode_chunk(dtype, in, block,
+                   payload.subspan(begin * size_of(dtype), count * size_of(dtype)));
+      in += chunk_bytes(dtype, count, block);
+    }
+  }
+
+  std::byte* encode_chunk(DType dtype, std::span<const std::byte> payload, std::size_t block,
+                          std::byte* out, EncodeCounts& counts) const {
+    const std::size_t elements = payload.size() / size_of(dtype);
+    std::vector<std::uint8_t> codes(codes_of(elements));
+    std::vector<BlockMetadata> meta(blocks_of(elements, block));
+    std::vector<float> x;
+    for (std::size_t b = 0; b < meta.size(); ++b) {
+      const std::size_t first = b * block;
+      const std::size_t real = std::min(elements - first, block);
+      x.resize(real);
+      for (std::size_t i = 0; i < real; ++i) x[i] = load_value(dtype, payload, first + i);
+      if (format_.hadamard) x.resize(format_.group, 0.0f);
+      encode_block(x, real, meta[b], std::span(codes).subspan(first, x.size()), counts.clamped);
+    }
+    out = pack_planes(codes, format_.bits, out);
+    return write_metadata(dtype, meta, out);
+  }
+
+  void decode_chunk(DType dtype, const std::byte* in, std::size_t block,
+                    std::span<std::byte> payload) const {
+    const std::size_t elements = payload.size() / size_of(dtype);
+    std::vector<std::uint8_t> codes(codes_of(elements));
+    std::vector<BlockMetadata> meta(blocks_of(elements, block));
+    in = unpack_planes(in, format_.bits, codes);
+    read_metadata(dtype, in, meta);
+    std::vector<float> x;
+    for (std::size_t b = 0; b < meta.size(); ++b) {
+      const std::size_t first = b * block;
+      x.resize(std::min(codes.size() - first, block));
+      decode_block(meta[b], std::span(codes).subspan(first, x.size()), x);
+      for (std::size_t i = 0; i < std::min(x.size(), elements - first); ++i) {
+        store_value(dtype, x[i], payload, first + i);
+      }
+    }
+  }
+
+  // ---- one block
+
+  void encode_block(std::span<float> x, std::size_t real, BlockMetadata& meta,
+                    std::span<std::uint8_t> codes, std::uint64_t& clamped) const {
+    if (format_.hadamard) hadamard(x);
+    meta = given_metadata();
+    bool finite = is_finite(x);
+    if (finite && format_.metadata != Metadata::scales) {
+      const std::size_t lowest = first_minimum(x);
+      const std::size_t highest = first_maximum(x);
+      meta.minimum = x[lowest];
+      meta.maximum = x[highest];
+      meta.minimum_index = static_cast<std::uint16_t>(lowest);
+      meta.maximum_index = static_cast<std::uint16_t>(highest);
+      x[lowest] = 0;
+      x[highest] = 0;
+    }
+    if (finite) {
+      measure(format_, x, meta);
+      finite = std::isfinite(meta.scale) && std::isfinite(meta.zero);
+    }
+    if (finite) {
+      quantize(format_, x, real, meta, codes, clamped);
+    } else {
+      meta = given_metadata();
+      meta.non_finite = true;
+      std::fill(codes.begin(), codes.end(), std::uint8_t{0});
+    }
+  }
+
+  BlockMetadata given_metadata() const {
+    if (!format_.given) return {};
+    return {.scale = format_.given->scale, .zero = format_.given->zero};
+  }
+
+  void decode_block(const BlockMetadata& meta, std::span<const std::uint8_t> codes,
+                    std::span<float> x) const {
+    if (meta.non_finite) {
+      std::fill(x.begin(), x.end(), kNaN);
+      return;
+    }
+    const float bias = code_range(format_).bias;
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      const auto code = static_cast<float>(codes[i]);
+      if (format_.metadata == Metadata::integer_spikes) {
+        x[i] = (code - meta.zero) * meta.scale;
+      } else if (format_.symmetric) {
+        x[i] = (code - bias) * meta.scale;
+      } else {
+        x[i] = meta.zero + code * meta.scale;
+      }
+    }
+    if (format_.metadata != Metadata::scales) {
+      // Foreign bytes may hold an index behind a short last block; it stands for no element.
+      if (meta.minimum_index < x.size()) x[meta.minimum_index] = meta.minimum;
+      if (meta.maximum_index < x.size()) x[meta.maximum_index] = meta.maximum;
+    }
+    if (format_.hadamard) hadamard(x);
+  }
+
+  // ---- metadata: one array after the other
+
+  static void put_value(DType dtype, float value, std::byte*& out) {
+    switch (dtype) {
+      case DType::fp16:
+        return put(out, Fp16Arithmetic::from_float(value));
+      case DType::bf16:
+        return put(out, Bf16Arithmetic::from_float(value));
+      case DType::fp32:
+        return put(out, Fp32Arithmetic::from_float(value));
+    }
+  }
+  static float take_value(DType dtype, const std::byte*& in) {
+    switch (dtype) {
+      case DType::fp16:
+        return half_to_float(take<std::uint16_t>(in));
+      case DType::bf16:
+        return bfloat16_to_float(take<std::uint16_t>(in));
+      case DType::fp32:
+        break;
+    }
+    return take<float>(in);
+  }
+
+  std::byte* write_metadata(DType dtype, const std::vector<BlockMetadata>& meta,
+                            std::byte* out) const {
+    if (format_.given) {
+      for (const auto& m : meta) put(out, static_cast<std::uint8_t>(m.non_finite ? 0xFF : 0));
+      return out;
+    }
+    const bool integer = format_.metadata == Metadata::integer_spikes;
+    for (const auto& m : meta) {
+      integer ? put(out, m.scale_code)
+              : put(out, Bf16Arithmetic::from_float(m.non_finite ? kNaN : m.scale));
+    }
+    if (!format_.symmetric) {
+      for (const auto& m : meta) {
+        integer ? put(out, static_cast<std::int8_t>(m.zero))
+                : put(out, Bf16Arithmetic::from_float(m.zero));
+      }
+    }
+    if (format_.metadata == Metadata::scales) return out;
+    for (const auto& m : meta) put_value(dtype, integer && m.non_finite ? kNaN : m.minimum, out);
+    for (const auto& m : meta) put_value(dtype, m.maximum, out);
+    for (const auto& m : meta) put_index(m.minimum_index, out);
+    for (const auto& m : meta) put_index(m.maximum_index, out);
+    return out;
+  }
+
+  void read_metadata(DType dtype, const std::byte* in, std::vector<BlockMetadata>& meta) const {
+    for (auto& m : meta) m = given_metadata();
+    if (format_.given) {
+      for (auto& m : meta) m.non_finite = take<std::uint8_t>(in) == 0xFF;
+      return;
+    }
+    const bool integer = format_.metadata == Metadata::integer_spikes;
+    for (auto& m : meta) {
+      m.scale =
+          integer ? scale_of(take<std::int8_t>(in)) : bfloat16_to_float(take<std::uint16_t>(in));
+      m.non_finite = std::isnan(m.scale);
+    }
+    if (!format_.symmetric) {
+      for (auto& m : meta) {
+        m.zero = integer ? static_cast<float>(take<std::int8_t>(in))
+                         : bfloat16_to_float(take<std::uint16_t>(in));
+      }
+    }
+    if (format_.metadata == Metadata::scales) return;
+    for (auto& m : meta) m.minimum = take_value(dtype, in);
+    for (auto& m : meta) m.maximum = take_value(dtype, in);
+    for (auto& m : meta) m.minimum_index = take_index(in);
+    for (auto& m : meta) m.maximum_index = take_index(in);
+    if (!integer) return;
+    for (auto& m : meta) m.non_finite = std::isnan(m.minimum);
+  }
+
+  void put_index(std::uint16_t index, std::byte*& out) const {
+    format_.metadata == Metadata::integer_spikes ? put(out, static_cast<std::uint8_t>(index))
+                                                 : put(out, index);
+  }
+  std::uint16_t take_index(const std::byte*& in) const {
+    return format_.metadata == Metadata::integer_spikes ? take<std::uint8_t>(in)
+                                                        : take<std::uint16_t>(in);
+  }
+
+  AnyBitFormat format_;
+};
+
+// ---------------------------------------------------------------- names
+
+std::size_t parse_group(std::string_view name, const std::string& digits, std::size_t most) {
+  const std::size_t group = digits.size() > 8 ? 0 : std::stoul(digits);
+  if (group < 8 || group % 8 != 0 || group > most || digits.front() == '0') {
+    fail("codec '{}': group of {}; allowed is a multiple of 8 from 8 to {}, or tensor, or row",
+         name, digits, most);
+  }
+  return group;
+}
+
+float parse_number(std::string_view name, std::string_view text) {
+  float value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || !std::isfinite(value)) {
+    fail("codec '{}': {} is no finite decimal number", name, quote(text));
+  }
+  return value;
+}
+
+/// `<scale>`, or `<scale>:<zero>`, behind -static.
+AnyBitFormat::Static parse_static(std::string_view name, std::string_view text, bool symmetric) {
+  const std::size_t colon = text.find(':');
+  const bool has_zero = colon != std::string_view::npos;
+  if (symmetric && has_zero) {
+    fail("codec '{}': a symmetric codec has no zero: write -static<scale>", name);
+  }
+  if (!symmetric && !has_zero) {
+    fail("codec '{}': a scale and a zero are needed: write -static<scale>:<zero>", name);
+  }
+  AnyBitFormat::Static given{.scale = parse_number(name, text.substr(0, colon))};
+  if (!symmetric) given.zero = parse_number(name, text.substr(colon + 1)) + 0.0f;
+  if (!(given.scale > 0) || !std::isfinite(1.0f / given.scale)) {
+    fail("codec '{}': a scale must be above 2^-128", name);
+  }
+  return given;
+}
+
+const std::regex& grammar() {
+  static const std::regex pattern(
+      "(had-)?int([0-9]+)-g([0-9]+|tensor|row)(-sym)?(-sr)?(-is)?(-static(.*))?");
+  return pattern;
+}
+
+CodecPtr find_anybit(std::string_view name) {
+  const std::optional<AnyBitFormat> format = parse_anybit(name);
+  if (!format) return nullptr;
+  return std::make_shared<AnyBitCodec>(std::string(name), *format);
+}
+
+}  // namespace
+
+std::optional<AnyBitFormat> parse_anybit(std::string_view name) {
+  std::cmatch part;
+  if (!std::regex_match(name.data(), name.data() + name.size(), part, grammar()))
+    return std::nullopt;
+  AnyBitFormat f;
+  f.hadamard = part[1].matched;
+  f.symmetric = part[4].matched;
+  const bool spikes = part[5].matched;
+  const bool integer = part[6].matched;
+  const bool given = part[7].matched;
+  if (part[2].length() != 1 || part[2].str() < "2" || part[2].str() > "8") {
+    fail("codec '{}': {} bits; allowed is 2 to 8", name, part[2].str());
+  }
+  f.bits = static_cast<unsigned>(part[2].str().front() - '0');
+  if (integer && !spikes) fail("codec '{}': -is goes with -sr: write -sr-is", name);
+  if (integer && f.symmetric)
+    fail("codec '{}': -is has a zero point; it does not go with -sym", name);
+  if (f.hadamard && (spikes || given))
+    fail("codec '{}': had- does not go with -sr or -static", name);
+  if (given && spikes) fail("codec '{}': -static does not go with -sr", name);
+  if (spikes) f.metadata = integer ? Metadata::integer_spikes : Metadata::spikes;
+
+  const std::string group = part[3].str();
+  if (group == "row") {
+    fail("codec '{}': how long is a row? Write int<b>-g<row length>, or give a tensor with rows",
+         name);
+  }
+  if (group == "tensor") {
+    if (spikes || f.hadamard) fail("codec '{}': gtensor does not go with -sr or had-", name);
+  } else {
+    if (given)
+      fail("codec '{}': a given scale is for the whole tensor: write int<b>-gtensor", name);
+    f.group = parse_group(name, group,
+                          integer      ? kMaxGroupIntegerSpikes
+                          : spikes     ? kMaxGroupSpikes
+                          : f.hadamard ? kMaxGroupHadamard
+                                       : kMaxGroup);
+    if (f.hadamard && !std::has_single_bit(f.group)) {
+      fail("codec '{}': group of {}; a Hadamard transform needs a power of two", name, group);
+    }
+  }
+  if (given) f.given = parse_static(name, {part[8].first, part[8].second}, f.symmetric);
+  return f;
+}
+
+std::string with_row_length(std::string_view name, std::size_t row_elements) {
+  std::cmatch part;
+  if (!std::regex_match(name.data(), name.data() + name.size(), part, grammar()) ||
+      part[3].str() != "row") {
+    return std::string(name);
+  }
+  const std::string before(name.data(), part[3].first);
+  const std::string after(part[3].second, name.data() + name.size());
+  std::string resolved = before + std::to_string(row_elements) + after;
+  parse_anybit(resolved);  // throws for a row that is no group
+  return resolved;
+}
+
+CodecFamily anybit_codecs() {
+  return {.pattern = "[had-]int<b>-g<G>[-sym][-sr[-is]]",
+          .listed = {"int8-g128", "int6-g128", "int5-g128", "int4-g32", "int3-g32", "int2-g32",
+                     "int4-g32-sr", "int3-g32-sr", "int2-g32-sr", "int2-g32-sr-is", "had-int4-g32",
+                     "had-int3-g32", "had-int2-g32", "int8-gtensor", "int8-gtensor-sym"},
+          .find = find_anybit};
+}
+
+}  // namespace arlab

@@ -1,0 +1,333 @@
+// Block-scaled floating point, spec section 3.
+//
+//   mxfp8-e4m3, mxfp8-e5m2, mxfp6-e2m3, mxfp6-e3m2, mxfp4     OCP Microscaling v1.0: blocks of 32,
+//   an E8M0 scale
+//   ... -floor (default), -ceil, -even                        how the scale is found
+//   nvfp4                                                     blocks of 16, an e4m3 scale, an fp32
+//   tensor scale
+//
+// Wire, per chunk of 4096 elements (the last may be shorter): the codes as planes (bit_planes.h: 6
+// = 4 + 2), then one byte of scale per block. nvfp4: the tensor scale g (fp32) stands once before
+// everything.
+//
+// Scale rules, with emax the exponent of the element format's largest value:
+//   floor   floor(log2(amax)) - emax                                                    (OCP
+//   v1.0, 6.3) ceil    ceil(log2(amax)) - emax: no element saturates even    floor(log2(amax
+//   rounded to the element's mantissa bits, half away)) - emax  (Quark, torchao)
+//
+// What the spec leaves open: README.md beside this file.
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "reference/codecs/bit_planes.h"
+#include "reference/codecs/payload_values.h"
+#include "reference/codecs/registry.h"
+#include "reference/formats/e8m0.h"
+#include "reference/formats/fp4.h"
+#include "reference/formats/fp6.h"
+#include "reference/formats/fp8.h"
+
+namespace arlab {
+namespace {
+
+constexpr std::size_t kWireChunk = 4096;
+
+/// Largest magnitude of a block, or NaN when it holds a NaN or an infinity.
+float largest_magnitude(std::span<const float> x) {
+  float largest = 0;
+  for (const float v : x) {
+    if (!std::isfinite(v)) return std::numeric_limits<float>::quiet_NaN();
+    largest = std::max(largest, std::abs(v));
+  }
+  return largest;
+}
+
+/// What differs between the two standards; the layout around it is one.
+class BlockScaledCodec : public Codec {
+ protected:
+  BlockScaledCodec(CodecInfo info, unsigned bits, std::size_t header_bytes)
+      : Codec(std::move(info)), bits_(bits), header_bytes_(header_bytes) {}
+
+  /// Reads the whole message, writes header_bytes, and returns what encode_block is to know of it.
+  virtual float write_header(std::span<const float> message, std::byte* out) const = 0;
+  virtual float read_header(const std::byte* in) const = 0;
+  virtual std::uint8_t encode_block(std::span<const float> x, float header, std::uint8_t* codes,
+                                    std::uint64_t& clamped) const = 0;
+  virtual void decode_block(std::uint8_t scale, float header, const std::uint8_t* codes,
+                            std::span<float> x) const = 0;
+
+ private:
+  std::size_t blocks_of(std::size_t elements) const {
+    return (elements + info().block - 1) / info().block;
+  }
+  std::size_t chunk_bytes(std::size_t elements) const {
+    return planes_bytes(elements, bits_) + blocks_of(elements);
+  }
+
+  std::size_t do_wire_bytes(DType, std::size_t elements) const override {
+    const std::size_t rest = elements % kWireChunk;
+    return header_bytes_ + elements / kWireChunk * chunk_bytes(kWireChunk) +
+           (rest == 0 ? 0 : chunk_bytes(rest));
+  }
+
+  void do_encode(DType dtype, std::span<const std::byte> payload, std::span<std::byte> wire,
+                 EncodeCounts& counts) const override {
+    std::vector<float> message(payload.size() / size_of(dtype));
+    for (std::size_t i = 0; i < message.size(); ++i) message[i] = load_value(dtype, payload, i);
+    std::byte* out = wire.data();
+    const float header = write_header(message, out);
+    out += header_bytes_;
+    std::array<std::uint8_t, kWireChunk> codes;
+    for (std::size_t begin = 0; begin < message.size(); begin += kWireChunk) {
+      const auto chunk =
+          std::span(message).subspan(begin, std::min(kWireChunk, message.size() - begin));
+      std::byte* scales = out + planes_bytes(chunk.size(), bits_);
+      for (std::size_t first = 0; first < chunk.size(); first += info().block) {
+        const auto block = chunk.subspan(first, std::min(info().block, chunk.size() - first));
+        *scales++ = std::byte{encode_block(block, header, &codes[first], counts.clamped)};
+      }
+      pack_planes({codes.data(), chunk.size()}, bits_, out);
+      out = scales;
+    }
+  }
+
+  void do_decode(DType dtype, std::span<const std::byte> wire,
+                 std::span<std::byte> payload) const override {
+    const std::size_t elements = payload.size() / size_of(dtype);
+    const std::byte* in = wire.data();
+    const float header = read_header(in);
+    in += header_bytes_;
+    std::array<std::uint8_t, kWireChunk> codes;
+    std::array<float, kWireChunk> x;
+    for (std::size_t begin = 0; begin < elements; begin += kWireChunk) {
+      const std::size_t count = std::min(kWireChunk, elements - begin);
+      const std::byte* scales = unpack_planes(in, bits_, {codes.data(), count});
+      for (std::size_t first = 0; first < count; first += info().block) {
+        decode_block(std::to_integer<std::uint8_t>(*scales++), header, &codes[first],
+                     {&x[first], std::min(info().block, count - first)});
+      }
+      for (std::size_t i = 0; i < count; ++i) store_value(dtype, x[i], payload, begin + i);
+      in = scales;
+    }
+  }
+
+  unsigned bits_;
+  std::size_t header_bytes_;
+};
+
+// ---------------------------------------------------------------- OCP microscaling
+
+enum class ScaleRule { floor, ceil, even };
+
+/// An element format as MX uses it. `overflows`: a magnitude that rounds above the largest value.
+struct E4M3 {
+  static constexpr const char* kName = "mxfp8-e4m3";
+  static constexpr unsigned kBits = 8;
+  static constexpr int kMantissaBits = 3;
+  static constexpr int kEmax = 8;
+  static bool overflows(float m) {
+    return m > 464.0f;
+  }  // 480 does not exist; the tie goes to the even 448
+  static std::uint8_t encode(float v) { return e4m3fn_from_float(v, Overflow::saturate); }
+  static float decode(std::uint8_t code) { return e4m3fn_to_float(code); }
+};
+struct E5M2 {
+  static constexpr const char* kName = "mxfp8-e5m2";
+  static constexpr unsigned kBits = 8;
+  static constexpr int kMantissaBits = 2;
+  static constexpr int kEmax = 15;
+  static bool overflows(float m) { return m >= 61440.0f; }
+  static std::uint8_t encode(float v) { return e5m2_from_float(v, Overflow::saturate); }
+  static float decode(std::uint8_t code) { return e5m2_to_float(code); }
+};
+struct E2M3 {
+  static constexpr const char* kName = "mxfp6-e2m3";
+  static constexpr unsigned kBits = 6;
+  static constexpr int kMantissaBits = 3;
+  static constexpr int kEmax = 2;
+  static bool overflows(float m) { return m >= 7.75f; }
+  static std::uint8_t encode(float v) { return e2m3_from_float(v); }
+  static float decode(std::uint8_t code) { return e2m3_to_float(code); }
+};
+struct E3M2 {
+  static constexpr const char* kName = "mxfp6-e3m2";
+  static constexpr unsigned kBits = 6;
+  static constexpr int kMantissaBits = 2;
+  static constexpr int kEmax = 4;
+  static bool overflows(float m) { return m >= 30.0f; }
+  static std::uint8_t encode(float v) { return e3m2_from_float(v); }
+  static float decode(std::uint8_t code) { return e3m2_to_float(code); }
+};
+struct E2M1 {
+  static constexpr const char* kName = "mxfp4";
+  static constexpr unsigned kBits = 4;
+  static constexpr int kMantissaBits = 1;
+  static constexpr int kEmax = 2;
+  static bool overflows(float m) { return m >= 7.0f; }
+  static std::uint8_t encode(float v) { return e2m1_from_float(v); }
+  static float decode(std::uint8_t code) { return e2m1_to_float(code); }
+};
+
+/// Exponent of the shared scale for a largest magnitude above 0.
+template <class Element>
+int shared_exponent(float amax, ScaleRule rule) {
+  switch (rule) {
+    case ScaleRule::floor:
+      break;
+    case ScaleRule::ceil: {
+      const int exponent = floor_log2(amax);
+      const bool power_of_two = std::ldexp(1.0f, exponent) == amax;
+      return exponent + (power_of_two ? 0 : 1) - Element::kEmax;
+    }
+    case ScaleRule::even: {
+      // Adding half a unit of the last kept mantissa bit carries into the exponent when amax rounds
+      // up to the next power of two; an exponent field beyond fp32's is still right as a number.
+      const std::uint32_t half = 1U << (23 - Element::kMantissaBits - 1);
+      const std::uint32_t bits = std::bit_cast<std::uint32_t>(amax);
+      if (bits >> 23 == 0) break;  // subnormal: far below what rounding could matter for
+      return static_cast<int>((bits + half) >> 23) - 127 - Element::kEmax;
+    }
+  }
+  return floor_log2(amax) - Element::kEmax;
+}
+
+template <class Element>
+class MxCodec final : public BlockScaledCodec {
+ public:
+  MxCodec(std::string name, ScaleRule rule)
+      : BlockScaledCodec({.name = std::move(name),
+                          .summary = fmt::format("OCP microscaling, {}-bit elements, E8M0 scale",
+                                                 Element::kBits),
+                          .source = "OCP Microscaling Formats v1.0",
+                          .dtypes = {DType::fp16, DType::bf16, DType::fp32},
+                          .block = 32,
+                          .alignment = 32,
+                          .cost = {.encode_ops_per_element = 9, .decode_ops_per_element = 5}},
+                         Element::kBits, 0),
+        rule_(rule) {}
+
+ private:
+  float write_header(std::span<const float>, std::byte*) const override { return 0; }
+  float read_header(const std::byte*) const override { return 0; }
+
+  std::uint8_t encode_block(std::span<const float> x, float, std::uint8_t* codes,
+                            std::uint64_t& clamped) const override {
+    const float amax = largest_magnitude(x);
+    if (!(amax > 0)) {
+      std::fill_n(codes, x.size(), std::uint8_t{0});
+      return std::isnan(amax) ? kE8m0Nan : std::uint8_t{0};
+    }
+    const std::uint8_t scale = e8m0_from_exponent(shared_exponent<Element>(amax, rule_));
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      const float v =
+          x[i] / e8m0_to_float(scale);  // exact but for what underflows far below every code
+      codes[i] = Element::encode(v);
+      clamped += Element::overflows(std::abs(v)) ? 1 : 0;
+    }
+    return scale;
+  }
+
+  void decode_block(std::uint8_t scale, float, const std::uint8_t* codes,
+                    std::span<float> x) const override {
+    for (std::size_t i = 0; i < x.size(); ++i)
+      x[i] = Element::decode(codes[i]) * e8m0_to_float(scale);
+  }
+
+  ScaleRule rule_;
+};
+
+/// The codec of an element format if the name is its own, with or without a scale rule.
+template <class Element>
+CodecPtr find_mx(std::string_view name) {
+  const std::string_view base = Element::kName;
+  if (!name.starts_with(base)) return nullptr;
+  const std::string_view rule = name.substr(base.size());
+  if (rule.empty() || rule == "-floor")
+    return std::make_shared<MxCodec<Element>>(std::string(name), ScaleRule::floor);
+  if (rule == "-ceil")
+    return std::make_shared<MxCodec<Element>>(std::string(name), ScaleRule::ceil);
+  if (rule == "-even")
+    return std::make_shared<MxCodec<Element>>(std::string(name), ScaleRule::even);
+  return nullptr;
+}
+
+// ---------------------------------------------------------------- NVFP4
+
+class NvFp4Codec final : public BlockScaledCodec {
+ public:
+  NvFp4Codec()
+      : BlockScaledCodec(
+            {.name = "nvfp4",
+             .summary = "e2m1 elements, blocks of 16, e4m3 block scale, fp32 scale per message",
+             .source = "NVIDIA NVFP4",
+             .dtypes = {DType::fp16, DType::bf16, DType::fp32},
+             .block = 16,
+             .alignment = 16,
+             .splits_at_alignment = false,
+             .cost = {.encode_ops_per_element = 12, .decode_ops_per_element = 6}},
+            4, sizeof(float)) {}
+
+ private:
+  float write_header(std::span<const float> message, std::byte* out) const override {
+    float amax = 0;
+    for (const float v : message) {
+      if (std::isfinite(v)) amax = std::max(amax, std::abs(v));
+    }
+    // The bound keeps g / s finite for the smallest e4m3 scale.
+    const float g = amax > 0 ? std::min(448.0f * 6.0f / amax, 0x1p118f) : 1.0f;
+    put(out, g);
+    return g;
+  }
+  float read_header(const std::byte* in) const override { return take<float>(in); }
+
+  std::uint8_t encode_block(std::span<const float> x, float g, std::uint8_t* codes,
+                            std::uint64_t& clamped) const override {
+    const float amax = largest_magnitude(x);
+    std::fill_n(codes, x.size(), std::uint8_t{0});
+    if (std::isnan(amax)) return kNan;
+    const std::uint8_t scale = e4m3fn_from_float(g * amax / 6.0f, Overflow::saturate);
+    const float s = e4m3fn_to_float(scale);
+    if (s == 0) return 0;
+    const float multiplier = g / s;
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      const float v = x[i] * multiplier;
+      codes[i] = e2m1_from_float(v);
+      clamped += std::abs(v) >= 7.0f ? 1 : 0;  // halfway from 6 to 8
+    }
+    return scale;
+  }
+
+  void decode_block(std::uint8_t scale, float g, const std::uint8_t* codes,
+                    std::span<float> x) const override {
+    const float multiplier = e4m3fn_to_float(scale) / g;
+    for (std::size_t i = 0; i < x.size(); ++i) x[i] = e2m1_to_float(codes[i]) * multiplier;
+  }
+
+  static constexpr std::uint8_t kNan = 0x7F;
+};
+
+CodecPtr find_block_scaled(std::string_view name) {
+  if (name == "nvfp4") return std::make_shared<NvFp4Codec>();
+  for (const auto find :
+       {find_mx<E4M3>, find_mx<E5M2>, find_mx<E2M3>, find_mx<E3M2>, find_mx<E2M1>}) {
+    if (CodecPtr codec = find(name)) return codec;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+CodecFamily microscaling_codecs() {
+  return {
+      .pattern =
+          "mxfp8-e4m3, mxfp8-e5m2, mxfp6-e2m3, mxfp6-e3m2, mxfp4 (each also -ceil, -even), nvfp4",
+      .listed = {"mxfp8-e4m3", "mxfp8-e5m2", "mxfp6-e2m3", "mxfp6-e3m2", "mxfp4", "nvfp4"},
+      .find = find_block_scaled};
+}
+
+}  // namespace arlab

@@ -3,6 +3,7 @@
 #include "experiments/cli/commands.h"
 #include "experiments/cli/options.h"
 #include "experiments/cli/tensor_source.h"
+#include "reference/codecs/anybit.h"
 #include "reference/codecs/registry.h"
 #include "reference/tensors/file.h"
 #include "reference/tensors/npy.h"
@@ -26,12 +27,12 @@ struct CodecFiles {
     add_format(command, format);
   }
 
-  Report report(const char* schema, DType type, std::size_t elements,
+  Report report(const char* schema, const Codec& c, DType type, std::size_t elements,
                 std::size_t wire_bytes) const {
     nlohmann::ordered_json bits = nullptr;
     if (elements != 0) bits = 8.0 * static_cast<double>(wire_bytes) / static_cast<double>(elements);
     return {schema,
-            {{"codec", codec},
+            {{"codec", c.name()},
              {"dtype", std::string(name_of(type))},
              {"elements", elements},
              {"wire_bytes", wire_bytes},
@@ -44,18 +45,19 @@ struct EncodeCommand : CodecFiles {
   std::string tensor;
 
   void run() const {
-    const CodecPtr c = find_codec(codec);
+    find_codec(with_row_length(codec, kAnyRow));  // a wrong name is said before a file is read
     std::optional<DType> named;
     if (!dtype.empty()) named = parse_dtype(dtype);
     require_folder_of(out);
     const Tensor input = read_tensor(in, tensor, named);
+    const CodecPtr c = codec_for(codec, input);
     const DType type = input.dtype;
     require_takes(*c, type, in);
     std::vector<std::byte> wire(c->wire_bytes(type, input.element_count()));
     EncodeCounts counts;
     c->encode(type, input.bytes(), wire, &counts);
     write_file(out, {wire});
-    Report result = report("arlab.encode/1", type, input.element_count(), wire.size());
+    Report result = report("arlab.encode/1", *c, type, input.element_count(), wire.size());
     result.fields.push_back({"clamped", counts.clamped, "elements beyond the code range"});
     print(result, format);
   }
@@ -83,7 +85,7 @@ struct DecodeCommand : CodecFiles {
     Tensor output = make_tensor(type, {count});
     c->decode(type, wire, output.bytes());
     write_npy(out, output);
-    print(report("arlab.decode/1", type, count, wire.size()), format);
+    print(report("arlab.decode/1", *c, type, count, wire.size()), format);
   }
 
   std::size_t largest_count(const Codec& c, DType type, std::size_t wire_bytes) const {

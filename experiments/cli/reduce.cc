@@ -4,6 +4,7 @@
 #include "experiments/cli/options.h"
 #include "experiments/cli/reduction.h"
 #include "experiments/cli/tensor_source.h"
+#include "reference/codecs/anybit.h"
 #include "reference/codecs/registry.h"
 #include "reference/tensors/npy.h"
 
@@ -19,10 +20,11 @@ struct ReduceCommand {
   Format format = Format::table;
 
   void run() const {
-    const CodecPtr c = find_codec(codec);
+    const DType otherwise = default_dtype(*find_codec(with_row_length(codec, kAnyRow)));
     const ExecuteOptions options = execution.make();
     if (!out.empty()) require_folder_of(out);
-    const Tensor inputs = source.load(default_dtype(*c));
+    const Tensor inputs = source.load(otherwise);
+    const CodecPtr c = codec_for(codec, inputs);
     require_takes(*c, inputs.dtype, source.name());
     if (inputs.elements_per_rank() == 0) fail("{}: there are no elements to reduce", source.name());
     // Inputs, outputs, the exact sum and the uncompressed result.

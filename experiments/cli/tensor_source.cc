@@ -1,6 +1,8 @@
 #include "experiments/cli/tensor_source.h"
 
 #include "experiments/cli/options.h"
+#include "reference/codecs/anybit.h"
+#include "reference/codecs/registry.h"
 #include "reference/tensors/npy.h"
 #include "reference/tensors/safetensors.h"
 #include "reference/tensors/synthetic.h"
@@ -31,6 +33,10 @@ std::string TensorSource::name() const {
 
 DType default_dtype(const Codec& codec) {
   return codec.takes(DType::fp16) ? DType::fp16 : codec.info().dtypes.front();
+}
+
+CodecPtr codec_for(const std::string& name, const Tensor& tensor) {
+  return find_codec(with_row_length(name, tensor.shape.empty() ? 1 : tensor.shape.back()));
 }
 
 void require_takes(const Codec& codec, DType dtype, const std::string& data) {

@@ -36,6 +36,12 @@ struct TensorSource {
 /// fp16 if the codec takes it, else the first dtype that it takes.
 DType default_dtype(const Codec& codec);
 
+/// The codec of that name; a group of `row` (int8-grow) is as long as the tensor's last dimension.
+CodecPtr codec_for(const std::string& name, const Tensor& tensor);
+
+/// A row length that every codec takes, for asking what does not depend on it.
+inline constexpr std::size_t kAnyRow = 8;
+
 /// Throws InvalidInput, with the name of the data, unless the codec takes its dtype.
 void require_takes(const Codec& codec, DType dtype, const std::string& data);
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <limits>
 #include <vector>
 
 #include "reference/tensors/counter_random.h"
@@ -81,6 +82,20 @@ Input near_ties(DType dtype, std::uint64_t seed) {
           tensor_from_floats(dtype, {kElements}, values).data};
 }
 
+/// A single non-finite element: what one scale for the whole message, or one bad element among
+/// many, hides.
+Input lone_non_finite(DType dtype, float value, std::uint64_t seed) {
+  constexpr std::size_t kElements = 5000;
+  const RandomStream random(seed, 3);
+  std::vector<float> values(kElements);
+  for (std::size_t i = 0; i < kElements; ++i) {
+    values[i] = static_cast<float>(centred_interval(random.word(i)));
+  }
+  values[below(kElements, random.word(kElements))] = value;
+  return {fmt::format("lone {}, {} {} elements", value, kElements, name_of(dtype)),
+          tensor_from_floats(dtype, {kElements}, values).data};
+}
+
 std::vector<Input> inputs(DType dtype, std::uint64_t seed) {
   const RandomStream random(seed, 2);
   const std::uint64_t name = seed % 0xFFFFFFFF;  // seeds of make_synthetic have 32 bits
@@ -88,6 +103,8 @@ std::vector<Input> inputs(DType dtype, std::uint64_t seed) {
       synthetic(fmt::format("adversarial:seed={}", name), dtype, 20480 + below(64, seed)),
       synthetic(fmt::format("adversarial:seed={},non_finite=0", name), dtype, 20480),
       near_ties(dtype, seed),
+      lone_non_finite(dtype, std::numeric_limits<float>::quiet_NaN(), seed),
+      lone_non_finite(dtype, -std::numeric_limits<float>::infinity(), seed),
       synthetic("patterns", dtype, 65536),
   };
   if (dtype != DType::fp32) {

@@ -1,0 +1,238 @@
+// Any-bit integers: names, footprints, and blocks worked out by hand. That the bits are right
+// everywhere is what the NumPy model checks (test_anybit_oracle.py).
+
+#include "reference/codecs/anybit.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "reference/codecs/bit_planes.h"
+#include "reference/codecs/hadamard.h"
+#include "reference/codecs/integer_scale.h"
+#include "reference/codecs/registry.h"
+
+namespace arlab {
+namespace {
+
+using Floats = std::vector<float>;
+
+std::vector<std::byte> wire_of(const std::string& codec, const Floats& x) {
+  const CodecPtr c = find_codec(codec);
+  std::vector<std::byte> wire(c->wire_bytes(DType::fp32, x.size()));
+  c->encode(DType::fp32, std::as_bytes(std::span(x)), wire);
+  return wire;
+}
+
+Floats decoded(const std::string& codec, const std::vector<std::byte>& wire, std::size_t elements) {
+  Floats x(elements);
+  find_codec(codec)->decode(DType::fp32, wire, std::as_writable_bytes(std::span(x)));
+  return x;
+}
+
+Floats round_trip(const std::string& codec, const Floats& x) {
+  return decoded(codec, wire_of(codec, x), x.size());
+}
+
+std::vector<int> bytes(const std::vector<std::byte>& wire) {
+  std::vector<int> values;
+  for (const std::byte b : wire) values.push_back(std::to_integer<int>(b));
+  return values;
+}
+
+std::string error_of(const std::string& codec) {
+  try {
+    find_codec(codec);
+  } catch (const InvalidInput& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+// ---- names
+
+TEST(AnyBitNames, SayTheirParameters) {
+  const auto f = parse_anybit("int3-g64-sr");
+  ASSERT_TRUE(f);
+  EXPECT_EQ(f->bits, 3u);
+  EXPECT_EQ(f->group, 64u);
+  EXPECT_EQ(f->metadata, AnyBitFormat::Metadata::spikes);
+  EXPECT_FALSE(f->symmetric || f->hadamard || f->given);
+  EXPECT_TRUE(parse_anybit("had-int4-g32-sym")->hadamard);
+  EXPECT_EQ(parse_anybit("int8-gtensor")->group, 0u);
+  EXPECT_EQ(parse_anybit("int8-gtensor-static0.5:-3")->given->zero, -3.0f);
+  EXPECT_EQ(parse_anybit("int8-gtensor-sym-static1e-3")->given->scale, 1e-3f);
+  EXPECT_FALSE(parse_anybit("qr-q4"));
+  EXPECT_FALSE(parse_anybit("int4"));
+  EXPECT_FALSE(parse_anybit("int4-g32 "));
+}
+
+TEST(AnyBitNames, OutOfRangeIsSaidWithWhatIsAllowed) {
+  EXPECT_EQ(error_of("int9-g32"), "codec 'int9-g32': 9 bits; allowed is 2 to 8");
+  EXPECT_NE(error_of("int1-g32").find("allowed is 2 to 8"), std::string::npos);
+  EXPECT_NE(error_of("int12-g32").find("allowed is 2 to 8"), std::string::npos);
+  for (const char* name :
+       {"int4-g0", "int4-g7", "int4-g12", "int4-g032", "int4-g99999999999999999999"}) {
+    EXPECT_NE(error_of(name).find("allowed is a multiple of 8"), std::string::npos) << name;
+  }
+  EXPECT_NE(error_of("int4-g65544-sr").find("to 65536"), std::string::npos);
+  EXPECT_NE(error_of("int4-g264-sr-is").find("to 256"), std::string::npos);
+  EXPECT_NE(error_of("had-int4-g24").find("power of two"), std::string::npos);
+  for (const char* name :
+       {"int4-g32-is", "int4-g32-sym-sr-is", "had-int4-g32-sr", "int4-g32-static1:0",
+        "int4-gtensor-sr", "had-int4-gtensor", "int8-gtensor-static1", "int8-gtensor-sym-static1:2",
+        "int8-gtensor-static0:0", "int8-gtensor-sym-static-1", "int8-gtensor-sym-staticnan",
+        "int8-gtensor-sym-static1e-40", "int8-gtensor-sym-static", "int8-gtensor-sym-static1x",
+        "int8-grow"}) {
+    EXPECT_EQ(error_of(name).find(std::string("codec '") + name + "': "), 0u) << error_of(name);
+  }
+}
+
+TEST(AnyBitNames, ARowIsAGroup) {
+  EXPECT_EQ(with_row_length("int8-grow", 384), "int8-g384");
+  EXPECT_EQ(with_row_length("had-int4-grow-sym", 64), "had-int4-g64-sym");
+  EXPECT_EQ(with_row_length("int4-grow-sr", 128), "int4-g128-sr");
+  EXPECT_EQ(with_row_length("int8-g128", 384), "int8-g128");
+  EXPECT_EQ(with_row_length("qr-q4", 7), "qr-q4");
+  EXPECT_THROW(with_row_length("int8-grow", 7), InvalidInput);
+}
+
+// ---- the wire
+
+TEST(AnyBitWire, FootprintsAreThoseOfFlashCommunicationTable4) {
+  // 4096 elements at INT2, blocks of 32: 1024 payload, and the metadata of 128 blocks.
+  EXPECT_EQ(find_codec("int2-g32-sr")->wire_bytes(DType::bf16, 4096), 2560u);
+  EXPECT_EQ(find_codec("int2-g32-sr-is")->wire_bytes(DType::bf16, 4096), 2048u);
+}
+
+TEST(AnyBitWire, PlanesAreWidestFirstLowBitsFirst) {
+  // Codes 0 1 2 3 4 5 6 7 of 3 bits: a plane of the low two bits, then one of the third.
+  const std::vector<std::uint8_t> codes = {0, 1, 2, 3, 4, 5, 6, 7};
+  std::vector<std::byte> packed(planes_bytes(8, 3));
+  EXPECT_EQ(pack_planes(codes, 3, packed.data()), packed.data() + 3);
+  EXPECT_EQ(bytes(packed), (std::vector<int>{0xE4, 0xE4, 0xF0}));
+}
+
+TEST(AnyBitWire, EveryWidthComesBack) {
+  for (unsigned bits = 2; bits <= 8; ++bits) {
+    for (std::size_t count = 1; count <= 41; ++count) {
+      std::vector<std::uint8_t> codes(count);
+      for (std::size_t i = 0; i < count; ++i) {
+        codes[i] = static_cast<std::uint8_t>((i * 89 + 3) & ((1U << bits) - 1));
+      }
+      std::vector<std::byte> packed(planes_bytes(count, bits), std::byte{0xFF});
+      ASSERT_EQ(pack_planes(codes, bits, packed.data()), packed.data() + packed.size());
+      std::vector<std::uint8_t> back(count, 0xFF);
+      ASSERT_EQ(unpack_planes(packed.data(), bits, back), packed.data() + packed.size());
+      ASSERT_EQ(back, codes) << bits << " bits, " << count << " codes";
+    }
+  }
+}
+
+TEST(AnyBitWire, OneBlockByHand) {
+  // mn = -1, mx = 2: scale = 1, zero = -1; codes 0 1 2 3 0 1 2 3 as pairs of 2 bits.
+  const Floats x = {-1, 0, 1, 2, -1, 0, 1, 2};
+  EXPECT_EQ(bytes(wire_of("int2-g8", x)), (std::vector<int>{0xE4, 0xE4, 0x80, 0x3F, 0x80, 0xBF}));
+  EXPECT_EQ(round_trip("int2-g8", x), x);
+}
+
+TEST(AnyBitWire, SpikesByHand) {
+  // Spikes -100 at 1 and 50 at 6 become 0; the rest is 0 .. 3: scale 1, zero 0.
+  const Floats x = {0, -100, 1, 2, 3, 1, 50, 2};
+  const auto wire = wire_of("int2-g8-sr", x);
+  ASSERT_EQ(wire.size(), 2u + 2 + 2 + 4 + 4 + 2 + 2);
+  EXPECT_EQ(std::to_integer<int>(wire[0]), 0 | 0 << 2 | 1 << 4 | 2 << 6);
+  EXPECT_EQ(std::to_integer<int>(wire[14]), 1);
+  EXPECT_EQ(std::to_integer<int>(wire[16]), 6);
+  EXPECT_EQ(round_trip("int2-g8-sr", x), x);
+}
+
+TEST(AnyBitWire, SymmetricByHand) {
+  const Floats x = {-7, 7, 0, 1, -2, 3, -4, 5};  // scale 1; the code is the integer + 8
+  EXPECT_EQ(bytes(wire_of("int4-g8-sym", x)),
+            (std::vector<int>{0xF1, 0x98, 0xB6, 0xD4, 0x80, 0x3F}));
+  EXPECT_EQ(round_trip("int4-g8-sym", x), x);
+}
+
+TEST(AnyBitWire, StaticByHand) {
+  const Floats x = {-1, -0.5f, 0, 0.5f, 1, 1.5f, 2, 2.5f};
+  EXPECT_EQ(bytes(wire_of("int2-gtensor-static0.5:-1", x)), (std::vector<int>{0xE4, 0xFF, 0}));
+  EXPECT_EQ(round_trip("int2-gtensor-static0.5:-1", x),
+            (Floats{-1, -0.5f, 0, 0.5f, 0.5f, 0.5f, 0.5f, 0.5f}));
+}
+
+TEST(AnyBitWire, OneScaleForTheWholeMessage) {
+  Floats x(10000, 0.25f);
+  x[9999] = 255;
+  x[0] = 0;
+  const Floats y = round_trip("int8-gtensor", x);
+  EXPECT_EQ(y[1], 0.0f);  // scale 1: 0.25 rounds to 0 although it lies thousands of elements away
+  EXPECT_EQ(y[9999], 255.0f);
+}
+
+// ---- what goes wrong
+
+TEST(AnyBitErrors, ANonFiniteElementMakesItsBlockNaNAndNoOther) {
+  for (const char* codec :
+       {"int4-g32", "int2-g32-sr", "int2-g32-sr-is", "had-int4-g32", "int5-g32-sym"}) {
+    for (const float bad :
+         {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity(),
+          -std::numeric_limits<float>::infinity()}) {
+      Floats x(96, 1.0f);
+      x[40] = bad;
+      const Floats y = round_trip(codec, x);
+      for (std::size_t i = 0; i < x.size(); ++i) {
+        ASSERT_EQ(std::isnan(y[i]), i / 32 == 1) << codec << " element " << i;
+      }
+    }
+  }
+}
+
+TEST(AnyBitErrors, AGivenScaleStillShowsANaN) {
+  Floats x(5000, 1.0f);
+  x[4990] = std::numeric_limits<float>::quiet_NaN();
+  const Floats y = round_trip("int8-gtensor-sym-static0.1", x);
+  EXPECT_FALSE(std::isnan(y[4095]));
+  EXPECT_TRUE(std::isnan(y[4096]) && std::isnan(y[4999]));
+}
+
+TEST(AnyBitErrors, ARangeThatOverflowsIsNaN) {
+  Floats x(32, 3e38f);
+  x[1] = -3e38f;
+  EXPECT_TRUE(std::isnan(round_trip("int4-g32", x)[0]));
+}
+
+TEST(AnyBitErrors, AnIndexOfAForeignWireBehindTheBlockIsIgnored) {
+  const Floats x = {1, 2, 3, 4, 5, 6, 7, 8};
+  auto wire = wire_of("int4-g8-sr", x);
+  wire[wire.size() - 1] = std::byte{0xFF};
+  EXPECT_EQ(decoded("int4-g8-sr", wire, 8)[0], 1.0f);
+}
+
+// ---- parts
+
+TEST(IntegerScale, IsTheLargestThatDoesNotExceed) {
+  for (int s = -128; s <= 127; ++s) {
+    const auto code = static_cast<std::int8_t>(s);
+    const float value = scale_of(code);
+    EXPECT_NEAR(value, std::exp2(s / 10.0), value * 6e-8);
+    EXPECT_EQ(integer_scale(value), code);
+    if (s > -128) {
+      EXPECT_EQ(integer_scale(std::nextafter(value, 0.0f)), code - 1);
+    }
+  }
+  EXPECT_EQ(integer_scale(0), -128);
+  EXPECT_EQ(integer_scale(std::numeric_limits<float>::infinity()), 127);
+}
+
+TEST(Hadamard, IsSylvestersAndItsOwnInverse) {
+  Floats x = {1, 2, 3, 4};
+  hadamard(x);
+  EXPECT_EQ(x, (Floats{5, -1, -2, 0}));
+  hadamard(x);
+  EXPECT_EQ(x, (Floats{1, 2, 3, 4}));
+}
+
+}  // namespace
+}  // namespace arlab

@@ -1,0 +1,350 @@
+"""The accuracy study judges what the data say, not what the paper says.
+
+Planted tables have known answers: every finding is turned round by a table in which it is false.
+Token figures are computed by hand, and a small study runs from the command line to the pictures.
+"""
+
+import csv
+import importlib.util
+import math
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+STUDY = ROOT / "experiments" / "studies" / "accuracy"
+PUBLISHED = ROOT / "experiments" / "published"
+BIN = Path(os.environ.get("ARLAB_BIN", ROOT / "build" / "bin"))
+
+
+def import_script(name):
+    specification = importlib.util.spec_from_file_location(name, STUDY / f"{name}.py")
+    module = importlib.util.module_from_spec(specification)
+    sys.modules[name] = module  # dataclasses look their module up
+    specification.loader.exec_module(module)
+    return module
+
+
+accuracy = import_script("plot_accuracy")
+token_sqnr = import_script("token_sqnr")
+
+GAINS = {"int{b}-g{g}": 0.0, "had-int{b}-g{g}": -1.0, "logfmt{b}-g{g}": -3.0, "int{b}-g{g}-sr": 3.0}
+COLLECTIVES = {"two_shot": "AR", "all_to_all": "A2A"}
+
+
+def planted(changes=()):
+    """SQNR by (collective, codec), and wire bits: the paper's tables hold, apart from the changes.
+
+    All is on a line: 6 dB per bit, 2 dB for the smaller groups, 5 dB for the all-to-all, and 3 dB
+    for spike reserving, which in groups of 32 costs 2 bits. INT2 in groups of 128 has -1 and 4 dB.
+    """
+    table, bits = {}, {}
+    for pattern, gain in GAINS.items():
+        for b in (8, 6, 5, 4, 3, 2):
+            for g in (32, 128):
+                codec = pattern.format(b=b, g=g)
+                bits[codec] = b + (96 if codec.endswith("-sr") else 32) / g
+                for collective, gained in (("two_shot", -1.0), ("all_to_all", 4.0)):
+                    table[collective, codec] = 6.0 * (b - 2) + gain + gained + 2.0 * (g == 32)
+    assert set(changes) <= set(table)
+    return table | dict(changes), bits
+
+
+def write(folder, table, bits, change=None):
+    """results.csv and tokens.csv of three tensors.
+
+    The median token of the last is 10 dB worse; a whole tensor is 20 dB better than its token.
+    """
+    results = ["input,tensor,dtype,ranks,algorithm,codec,wire_bits_per_element,sqnr_db,exact"]
+    tokens = ["input,tensor,ranks,algorithm,codec,tokens,median_token_sqnr_db,sqnr_db"]
+    for (collective, codec), value in table.items():
+        for tensor, off in (("layer0.up", 0), ("layer1.up", 0), ("layer2.up", -10)):
+            token, whole = value + off, value + off + 20
+            results.append(f"net,{tensor},fp16,8,{collective},{codec},{bits[codec]},{whole},false")
+            tokens.append(f"net,{tensor},8,{collective},{codec},32,{token},{whole}")
+    folder.mkdir(exist_ok=True)
+    head = "# arlab.study/1: Planted\n# provenance: all columns exact (made by hand)\n"
+    (folder / "results.csv").write_text(head + "\n".join(results) + "\n", encoding="utf-8")
+    (folder / "tokens.csv").write_text("\n".join(tokens) + "\n", encoding="utf-8")
+    return folder
+
+
+def judged(folder, published=PUBLISHED):
+    """What every finding says, by claim and by view."""
+    data = accuracy.read_accuracy(folder, published)
+    views = [data.published, *data.views()]
+    return {
+        finding.claim: {view.name: finding.judge(view, data) for view in views}
+        for finding in accuracy.FINDINGS
+    }
+
+
+CLAIMS = [finding.claim for finding in accuracy.FINDINGS]
+BEST, HADAMARD, LOGFMT, COLLAPSE, TOLERANT, FIVE, SPIKES, GROUPS, EQUAL32, EQUAL128, A2A128 = CLAIMS
+TOKEN, WHOLE = "net, median token", "net, whole tensor"
+
+
+# ---------------------------------------------------------------- findings
+
+
+def test_a_table_in_which_the_paper_is_right(tmp_path):
+    found = judged(write(tmp_path, *planted()))
+    for claim in (BEST, HADAMARD, LOGFMT, COLLAPSE, TOLERANT, SPIKES, GROUPS, EQUAL128, A2A128):
+        assert found[claim][TOKEN].holds is True, claim
+    assert found[FIVE][TOKEN].holds is False  # 18 dB apart
+    assert found[EQUAL32][TOKEN].holds is False  # 12 dB per two bits against 3 dB
+    assert found[BEST][TOKEN].cells["INT2: SR | best other"] == "4.0 | 1.0 round to nearest"
+    # The last tensor is 10 dB worse: it collapses in the all-to-all too.
+    cells = {"INT2 all-reduce": "-1.0", "INT2 all-to-all": "4.0 2/3"}
+    assert found[COLLAPSE][TOKEN].cells == cells
+    # Whole tensors are 20 dB better, so that none collapses.
+    assert found[COLLAPSE][WHOLE].holds is False
+    assert found[EQUAL32][TOKEN].cells["INT2 SR (5 bit) | best other"] == "4.0 | 13.0 int4-g32"
+
+
+@pytest.mark.parametrize(
+    ("claim", "changes"),
+    [
+        (BEST, {("two_shot", "int2-g32"): 4.5}),
+        (BEST, {("two_shot", "logfmt3-g32"): 50.0}),
+        (HADAMARD, {("two_shot", "had-int2-g32"): 1.5}),
+        (LOGFMT, {("two_shot", "logfmt2-g32"): 1.5}),
+        (COLLAPSE, {("two_shot", "int2-g128"): 0.1}),
+        (COLLAPSE, {("all_to_all", "int2-g128"): 0.0}),
+        (TOLERANT, {("all_to_all", "int3-g128"): 1.0}),
+        (SPIKES, {("all_to_all", "int4-g128-sr"): 1.0}),
+        (GROUPS, {("two_shot", "int4-g32"): 1.0}),
+        (EQUAL128, {("two_shot", "had-int3-g128"): 30.0}),
+        (A2A128, {("all_to_all", "logfmt2-g128"): 30.0}),
+    ],
+)
+def test_a_planted_disagreement_is_said(tmp_path, claim, changes):
+    data = write(tmp_path, *planted(changes))
+    found = judged(data)
+    assert found[claim][TOKEN].holds is False
+    assert found[claim]["published"].holds is True or claim == EQUAL128  # which has no figures
+    text = accuracy.findings_text(accuracy.read_accuracy(data, PUBLISHED))
+    section = text.split(f". {claim}\n")[1].split("\n\n")[0]
+    row = next(line for line in section.splitlines() if TOKEN in line)
+    assert "DOES NOT HOLD" in row
+    assert (
+        next(line for line in text.splitlines() if claim in line).split(claim)[1].split()[1] == "NO"
+    )
+
+
+def test_the_other_two_can_hold(tmp_path):
+    changes = {(c, "int5-g128"): v for c, v in (("two_shot", 32.5), ("all_to_all", 37.5))}
+    changes |= {("two_shot", f"int{b}-g32-sr"): 60.0 for b in (4, 3, 2)}
+    found = judged(write(tmp_path, *planted(changes)))
+    assert found[FIVE][TOKEN].holds is True
+    assert found[EQUAL32][TOKEN].holds is True
+    assert found[FIVE][TOKEN].cells["all-reduce: INT5 | INT8"] == "32.5 | 35.0"
+    assert found[FIVE][TOKEN].cells["INT5's error, all-reduce"] == "0.056 % of energy"
+
+
+def test_the_median_decides_and_dissent_is_counted(tmp_path):
+    folder = write(tmp_path, *planted())
+    for name, column in (("tokens.csv", -2), ("results.csv", None)):
+        path = folder / name
+        lines = path.read_text().splitlines()
+        for i, line in enumerate(lines):
+            if "layer0.up" in line and ",two_shot,had-int2-g32," in line and column is not None:
+                cells = line.split(",")
+                cells[column] = "40.0"
+                lines[i] = ",".join(cells)
+        path.write_text("\n".join(lines) + "\n")
+    found = judged(folder)[HADAMARD]
+    assert found[TOKEN].holds is True  # the median of 40, 0 and -10 dB is below 1 dB
+    assert found[TOKEN].cells == {"INT2: RTN | Hadamard": "1.0 | 0.0 2/3"}
+    assert found[WHOLE].cells == {"INT2: RTN | Hadamard": "21.0 | 20.0"}
+
+
+def test_without_figures_nothing_is_claimed(tmp_path):
+    table, bits = planted()
+    table = {key: value for key, value in table.items() if key[0] == "two_shot"}
+    found = judged(write(tmp_path, table, bits))
+    for claim in (COLLAPSE, TOLERANT, SPIKES, A2A128):
+        assert found[claim][TOKEN] == accuracy.NOTHING
+    assert found[BEST][TOKEN].holds is True
+
+
+# ---------------------------------------------------------------- published figures
+
+
+def published_copy(folder, name="", old="", new=""):
+    """The published tables, with one change."""
+    folder.mkdir()
+    for path in PUBLISHED.glob("flashcomm2_table*perplexity*.csv"):
+        text = path.read_text()
+        assert path.name != name or old in text
+        (folder / path.name).write_text(text.replace(old, new) if path.name == name else text)
+    return folder
+
+
+TABLE3 = "flashcomm2_table3_allreduce_perplexity_methods.csv"
+TABLE2 = "flashcomm2_table2_all2all_perplexity_rtn.csv"
+
+
+def test_published_increase_is_over_int8_of_the_same_model():
+    view = accuracy.read_published(PUBLISHED)
+    models = view.values["two_shot", "int2-g32-sr"]
+    assert len(models) == 4
+    assert models["Llama-3-8B"] == pytest.approx(100 * (14.39 / 8.89 - 1))
+    assert view.values["all_to_all", "int2-g32"]["Qwen3-30B-A3B"] == pytest.approx(
+        100 * (11.67 / 9.65 - 1)
+    )
+    assert set(view.values["two_shot", "int8-g128"].values()) == {0.0}
+
+
+def test_a_planted_published_table_is_judged_too(tmp_path):
+    folder = published_copy(
+        tmp_path / "published", TABLE3, "spike_reserving,9.01,9.57,14.39", "spike_reserving,9,9,99"
+    )
+    data = write(tmp_path / "data", *planted())
+    assert judged(data, folder)[BEST]["published"].cells["INT2: SR | best other"].endswith(" 3/4")
+    for model, row in (("Llama-3-70B", "6.8,7.05,8.91"), ("Qwen-3-8B", "13.37,13.61,15.78")):
+        path = folder / TABLE3
+        path.write_text(path.read_text().replace(row, "9,9,1e9"))
+        assert model in path.read_text()
+    found = judged(data, folder)[BEST]
+    assert found["published"].holds is False
+    assert found[TOKEN].holds is True
+
+
+def test_tables_that_contradict_each_other_are_refused(tmp_path):
+    folder = published_copy(tmp_path / "published", TABLE2, "19.71", "19.72")
+    with pytest.raises(accuracy.InputError, match="two perplexities of Qwen3-30B-A3B"):
+        accuracy.read_published(folder)
+
+
+def test_an_increase_has_two_digits():
+    texts = [accuracy.percent(v) for v in (0, 0.104, 1.04, 9.96, 27.4, 1996.0, 7.87e6, -0.3)]
+    assert texts[:4] == ["+0 %", "+0.10 %", "+1.0 %", "+10 %"]
+    assert texts[4:] == ["+27 %", "+2 000 %", "+7 900 000 %", "-0.30 %"]
+
+
+def pair(collective, sqnr_db, increase, method=accuracy.RTN):
+    return accuracy.Pair(method, collective, 4, sqnr_db, increase, [increase])
+
+
+def test_perplexity_against_sqnr():
+    curve = [pair("two_shot", x, 10.0 ** (3 - x / 10)) for x in (0, 5, 20)]
+    assert accuracy.rank_correlation(curve) == pytest.approx(1)
+    assert accuracy.rank_correlation([*curve[:2], pair("two_shot", 30, 1e6)]) == pytest.approx(-0.5)
+    assert math.isnan(accuracy.rank_correlation(curve[:2]))
+    others = [pair("all_to_all", 10, 2 * 10.0**2), pair("all_to_all", 25, 1.0)]
+    assert accuracy.same_curve([*curve, *others]) == [pytest.approx(2)]  # 25 dB is off the curve
+
+
+# ---------------------------------------------------------------- tokens
+
+
+def test_slots_go_back_to_where_they_came_from():
+    """Two ranks, a token of four elements each: slot i of rank j arrives as slot j of rank i."""
+    inputs = np.array([[[1, 2, 3, 4]], [[5, 6, 7, 8]]], float)
+    outputs = np.array([[[1, 2, 5, 6]], [[3, 4, 7, 8]]], float)
+    assert np.array_equal(token_sqnr.in_place(outputs), inputs)
+    tokens, whole = token_sqnr.figures_of("all_to_all", inputs, outputs)
+    assert list(tokens) == [math.inf, math.inf] and whole == math.inf
+    outputs[1, 0, 0] = 4  # the third element of rank 0
+    tokens, _ = token_sqnr.figures_of("all_to_all", inputs, outputs)
+    assert list(tokens) == [pytest.approx(10 * math.log10(30)), math.inf]
+
+
+def test_a_giant_rules_the_tensor_but_not_the_median_token():
+    inputs = np.ones((2, 3, 4))
+    inputs[0, 0, 0] = 1e4
+    outputs = np.repeat(inputs.sum(axis=0, keepdims=True), 2, axis=0) * 1.0
+    outputs[:, :, 1] += 1
+    tokens, whole = token_sqnr.figures_of("two_shot", inputs, outputs)
+    assert sorted(tokens)[1] == pytest.approx(10 * math.log10(16))
+    assert whole > 75
+
+
+# ---------------------------------------------------------------- whole runs
+
+
+def run(*words):
+    return subprocess.run([str(w) for w in words], capture_output=True, text=True, check=False)
+
+
+SMALL = """\
+title = "Small"
+ranks = [2, 4]
+algorithms = ["two_shot", "all_to_all"]
+codecs = ["int8-g128", "int5-g128", "int2-g128", "int2-g32", "had-int2-g32", "logfmt2-g32",
+          "int2-g32-sr", "int2-g128-sr", "fp16"]
+
+[[input]]
+name = "MiniLM"
+file = "{file}"
+tensors = ["layer0.ffn_down", "layer5.ffn_down"]
+
+[[input]]
+name = "gaussian"
+synthetic = "gaussian:sigma=1,seed=1"
+elements = "4K"
+"""
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory):
+    """The folder of a small study, before anything is drawn."""
+    folder = tmp_path_factory.mktemp("accuracy")
+    study = folder / "small.toml"
+    file = ROOT / "experiments" / "activations" / "minilm_tp{ranks}.safetensors"
+    study.write_text(SMALL.replace("{file}", str(file)), encoding="utf-8")
+    done = run(BIN / "arlab", "study", study, "--out", folder / "out", "--no-plots")
+    assert done.returncode == 0, done.stderr
+    tokens = [sys.executable, STUDY / "token_sqnr.py", study, folder / "out"]
+    done = run(*tokens, "--arlab", BIN / "arlab")
+    assert (done.returncode, done.stderr) == (0, "")
+    return folder
+
+
+def test_a_small_study_from_end_to_end(small):
+    done = run(sys.executable, "-W", "error", STUDY / "plot_accuracy.py", small / "out")
+    assert (done.returncode, done.stderr) == (0, "")
+    for name in accuracy.DRAWN:
+        data = (small / "out" / name).read_bytes()
+        assert data[:8] == b"\x89PNG\r\n\x1a\n" and len(data) > 20_000, name
+    text = (small / "out" / "findings.txt").read_text(encoding="utf-8")
+    assert done.stdout.startswith(text)
+    found = judged(small / "out")
+    assert found[BEST]["MiniLM, median token"].holds is True
+    with (small / "out" / "accuracy.csv").open() as file:
+        rows = list(csv.DictReader(line for line in file if not line.startswith("#")))
+    assert len(rows) == 2 * 2 * 2 * 9  # inputs, ranks, algorithms, codecs
+    assert all((row["median_token_sqnr_db"] == "") == (row["input"] == "gaussian") for row in rows)
+
+
+def test_tokens_of_another_study_are_refused(small, tmp_path):
+    for name in ("results.csv", "tokens.csv"):
+        (tmp_path / name).write_text((small / "out" / name).read_text())
+    lines = (tmp_path / "results.csv").read_text().splitlines()
+    place = next(i for i, line in enumerate(lines) if line.startswith("MiniLM,"))
+    cells = lines[place].split(",")
+    cells[8] = "12.5"
+    lines[place] = ",".join(cells)
+    (tmp_path / "results.csv").write_text("\n".join(lines) + "\n")
+    done = run(sys.executable, STUDY / "plot_accuracy.py", tmp_path)
+    assert done.returncode == 2
+    assert "tokens.csv is of another results.csv" in done.stderr
+    words = [sys.executable, STUDY / "token_sqnr.py", small / "small.toml", tmp_path]
+    done = run(*words, "--arlab", BIN / "arlab")
+    assert done.returncode == 1
+    assert "results.csv says 12.5 dB" in done.stderr
+
+
+def test_what_is_missing_is_one_line(tmp_path):
+    for words in (
+        ["plot_accuracy.py", tmp_path],
+        ["token_sqnr.py", tmp_path / "no.toml", tmp_path],
+    ):
+        done = run(sys.executable, STUDY / words[0], *words[1:])
+        assert done.returncode == 2
+        assert done.stderr.startswith("error: ") and done.stderr.count("\n") == 1

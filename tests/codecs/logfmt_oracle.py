@@ -137,7 +137,7 @@ class LogFMT(NamedTuple):
             v = block_values(low, step, self.bits)
         k = codes & ((1 << (self.bits - 1)) - 1)
         x = v.reshape(-1)[np.arange(len(codes))[:, None] * v.shape[1] + k]
-        x = np.where((codes >> (self.bits - 1) > 0) & (k > 0), -x, x)  # a zero has no sign
+        x = np.where(codes >> (self.bits - 1) > 0, -x, x)
         patterns = t.from_fp32(x)
         patterns[np.isnan(low)] = t.nan
         return patterns.reshape(-1)[:elements]

@@ -78,6 +78,11 @@ def extremes_at_epsilon(element):
     return groups.reshape(-1)
 
 
+def element_count(name):
+    """One NaN spoils all of a codec whose block is the tensor: it gets the first group only."""
+    return GROUP if "gtensor" in name else ELEMENT_COUNT
+
+
 def files():
     """Name and content of every golden file."""
     content = {}
@@ -95,9 +100,9 @@ def files():
     for oracle, names in ((anybit_oracle, ANYBIT), (logfmt_oracle, LOGFMT), (microscaling_oracle, MICROSCALING)):
         for name in names:
             for dtype in DTYPES:
-                x = payload(dtype)
+                x = payload(dtype)[: element_count(name)]
                 wire = oracle.encode(name, dtype, x)
-                decoded = oracle.decode(name, dtype, wire, ELEMENT_COUNT)
+                decoded = oracle.decode(name, dtype, wire, len(x))
                 content[f"{name}.{dtype}.wire.bin"] = wire.tobytes()
                 content[f"{name}.{dtype}.decoded.bin"] = decoded.astype(x.dtype).tobytes()
     return content

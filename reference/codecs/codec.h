@@ -31,8 +31,9 @@ struct CodecInfo {
   /// does.
   std::size_t block = 1;
 
-  /// Chunk boundaries of every schedule are multiples of this many elements, counted from the start
-  /// of the tensor, so that no block is ever cut. kWholeTensor: the tensor may not be cut at all.
+  /// Chunk boundaries of every schedule are multiples of this many elements, so that no block is
+  /// ever cut. Counted from the start of the tensor; in an all-to-all from the start of the slot
+  /// for one rank (Schedule::slot_elements). kWholeTensor: neither may be cut at all.
   std::size_t alignment = 1;
 
   /// True when cutting a message at a multiple of `alignment` changes no decoded bit. False for a

@@ -236,18 +236,7 @@ void check_arguments(const Schedule& schedule, const Codec& codec, DType dtype,
         schedule.world_size, schedule.elements, name_of(dtype), expected, inputs.size(),
         outputs.size());
   }
-  const std::size_t alignment = codec.info().alignment;
-  for (std::size_t i = 0; i < schedule.chunks.size(); ++i) {
-    const Chunk& chunk = schedule.chunks[i];
-    if (chunk.begin % alignment != 0 ||
-        (chunk.end % alignment != 0 && chunk.end != schedule.elements)) {
-      fail(
-          "schedule '{}': chunk {}, elements [{}, {}), cuts a block of codec {}: boundaries must "
-          "be "
-          "multiples of {}",
-          schedule.algorithm, i, chunk.begin, chunk.end, codec.name(), alignment);
-    }
-  }
+  require_whole_blocks(schedule, codec);
 }
 
 /// Tiles of all chunks. A tile boundary is a multiple of the codec's alignment, like a chunk's.
@@ -273,6 +262,21 @@ std::vector<Tile> make_tiles(const Schedule& schedule, const Codec& codec, std::
 }
 
 }  // namespace
+
+void require_whole_blocks(const Schedule& schedule, const Codec& codec) {
+  const std::size_t alignment = codec.info().alignment;
+  for (std::size_t i = 0; i < schedule.chunks.size(); ++i) {
+    const Chunk& chunk = schedule.chunks[i];
+    if (is_aligned(schedule, chunk, alignment)) continue;
+    fail(
+        "schedule '{}': chunk {}, elements [{}, {}), cuts a block of codec {}: boundaries must be "
+        "multiples of {}{}",
+        schedule.algorithm, i, chunk.begin, chunk.end, codec.name(), alignment,
+        schedule.collective == Collective::all_reduce
+            ? ""
+            : fmt::format(" within one slot of {} elements", schedule.slot_elements()));
+  }
+}
 
 ExecuteCounts execute(const Schedule& schedule, const Codec& codec, DType dtype,
                       std::span<const std::byte> inputs, std::span<std::byte> outputs,

@@ -35,12 +35,15 @@ struct ExecuteCounts {
 };
 
 /// `inputs` and `outputs` hold the tensors of all ranks one after the other, world_size * elements
-/// elements of `dtype`, and may not overlap. The schedule must be well-formed (see check()), its
-/// alignment a multiple of the codec's. Deterministic: the same bits for any thread count.
+/// elements of `dtype`, and may not overlap. The schedule must be well-formed (see check()), and
+/// its chunks must cut no block of the codec. Deterministic: the same bits for any thread count.
 /// Throws InvalidInput when sizes, dtype, alignment or schedule do not fit.
 ExecuteCounts execute(const Schedule& schedule, const Codec& codec, DType dtype,
                       std::span<const std::byte> inputs, std::span<std::byte> outputs,
                       const ExecuteOptions& options = {});
+
+/// Throws InvalidInput unless every chunk lies in one slot and cuts no block of the codec.
+void require_whole_blocks(const Schedule& schedule, const Codec& codec);
 
 /// Bytes on the wire: every send of the schedule, each chunk encoded by itself.
 struct WireVolume {

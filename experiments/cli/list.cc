@@ -50,9 +50,10 @@ Report list_codecs() {
 
 Report list_algorithms() {
   Report report{"arlab.list.algorithms/1", {}, "algorithms"};
-  report.rows.columns = {"name", "summary", "options_and_defaults", "source"};
+  report.rows.columns = {"name", "collective", "summary", "options_and_defaults", "source"};
   for (const Algorithm& algorithm : all_algorithms()) {
-    report.rows.rows.push_back({algorithm.name, algorithm.summary,
+    report.rows.rows.push_back({algorithm.name, std::string(name_of(algorithm.collective)),
+                                algorithm.summary,
                                 join(algorithm.options,
                                      [](const AlgorithmOption& o) {
                                        return fmt::format("--{} {}", o.name, o.default_value);

@@ -95,11 +95,16 @@ void ScheduleOptions::add_to(CLI::App& command) {
   auto* by_file =
       command.add_option("--schedule", file, "Schedule as JSON (from arlab schedule, or your own)");
   by_name->excludes(by_file);
-  command.add_option("--own", own,
-                     "Own contribution of a reducing rank: encoded or exact [ring, "
-                     "halving_doubling: exact; others: encoded]");
+  command.add_option(
+      "--own", own,
+      "Own contribution of a reducing rank, own slot in all_to_all: encoded or exact "
+      "[ring, halving_doubling: exact; others: encoded]");
   command.add_option("--forward", forward,
                      "ring: all-gather bytes unchanged or reencoded [unchanged]");
+  command.add_option(
+      "--combine", combine,
+      "all_to_all: none, or quantized: slots are encoded again where they arrive and "
+      "sent back [none]");
   add_integer(
       command, "--group-size", group_size, 1, kMaxWorldSize,
       "Ranks per group, for hierarchical algorithms and cross-group volume; divides the world size "
@@ -149,12 +154,20 @@ Schedule ScheduleOptions::make(Rank world_size, std::uint64_t elements,
     } else if (!forward.empty()) {
       fail("--forward is {}: allowed are unchanged, reencoded", quote(forward));
     }
+    if (combine == "none") {
+      request.options.combine = Combine::none;
+    } else if (combine == "quantized") {
+      request.options.combine = Combine::quantized;
+    } else if (!combine.empty()) {
+      fail("--combine is {}: allowed are none, quantized", quote(combine));
+    }
     request.options.group_size = group_size;
     request.options.micro_chunks = micro_chunks;
     schedule = make_schedule(algorithm, request);
   }
   if (const CheckReport report = check(schedule); !report.correct) {
-    fail("{}: not an all-reduce: {}", file.empty() ? algorithm : file, report.violation);
+    fail("{}: not {}: {}", file.empty() ? algorithm : file, words_for(schedule.collective),
+         report.violation);
   }
   if (group_size && schedule.world_size % *group_size != 0) {
     fail("--group-size {} does not divide the world size {}", *group_size, schedule.world_size);
@@ -163,8 +176,10 @@ Schedule ScheduleOptions::make(Rank world_size, std::uint64_t elements,
 }
 
 void ScheduleOptions::require_no_algorithm_options() const {
-  if (!own.empty() || !forward.empty() || micro_chunks) {
-    fail("--own, --forward and --micro-chunks belong to --algorithm; {} is fixed already", file);
+  if (!own.empty() || !forward.empty() || !combine.empty() || micro_chunks) {
+    fail(
+        "--own, --forward, --combine and --micro-chunks belong to --algorithm; {} is fixed already",
+        file);
   }
 }
 

@@ -37,12 +37,13 @@ struct ScheduleOptions {
   std::string file;
   std::string own;
   std::string forward;
+  std::string combine;
   std::optional<Rank> group_size;
   std::optional<std::uint32_t> micro_chunks;
 
   void add_to(CLI::App& command);
 
-  /// The schedule asked for, checked: a correct all-reduce for this world size and element count.
+  /// The schedule asked for, checked: correct, for this world size and element count.
   /// `world_size` 0 and `elements` 0 take what a schedule file says.
   Schedule make(Rank world_size, std::uint64_t elements, std::uint64_t alignment) const;
 

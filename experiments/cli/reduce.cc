@@ -1,4 +1,5 @@
-// arlab reduce: runs the reference on data; output of every rank, error, wire volume, counts.
+// arlab reduce: runs the reference on data; output of every rank, error, wire volume, counts. Of an
+// all-to-all too.
 
 #include "experiments/cli/commands.h"
 #include "experiments/cli/options.h"
@@ -10,6 +11,8 @@
 
 namespace arlab::cli {
 namespace {
+
+using Json = nlohmann::ordered_json;
 
 struct ReduceCommand {
   ScheduleOptions schedule;
@@ -27,11 +30,17 @@ struct ReduceCommand {
     const CodecPtr c = codec_for(codec, inputs);
     require_takes(*c, inputs.dtype, source.name());
     if (inputs.elements_per_rank() == 0) fail("{}: there are no elements to reduce", source.name());
-    // Inputs, outputs, the exact sum and the uncompressed result.
-    require_memory(2 * inputs.bytes().size() + 16 * inputs.elements_per_rank(), "this reduce");
     const auto world_size = static_cast<Rank>(inputs.ranks());
     const Schedule s = schedule.make(world_size, inputs.elements_per_rank(), c->info().alignment);
-    const ExactSum exact = exact_sum(inputs.dtype, inputs.ranks(), inputs.bytes(), options.threads);
+    const bool all_reduce = s.collective == Collective::all_reduce;
+    if (!all_reduce && options.accumulate != Accumulate::native) {
+      fail("--accumulate {}: {} sums nothing; leave it out", execution.accumulate, s.algorithm);
+    }
+    // Inputs, outputs, the exact and the uncompressed result: of one rank, or of all.
+    require_memory(2 * inputs.bytes().size() +
+                       16 * inputs.elements_per_rank() * (all_reduce ? 1 : inputs.ranks()),
+                   "this reduce");
+    const ExactResult exact = exact_result(s.collective, inputs, options.threads);
     const Reduction reduction = run_reduction(s, *c, inputs, exact, options);
     if (!out.empty()) write_npy(out, reduction.outputs);
 
@@ -44,7 +53,8 @@ struct ReduceCommand {
         {"dtype", std::string(name_of(inputs.dtype))},
         {"elements", inputs.elements_per_rank(), "per rank"},
         {"input", source.name()},
-        {"accumulate", execution.accumulate},
+        {"accumulate", all_reduce ? Json(execution.accumulate) : Json(nullptr),
+         all_reduce ? "" : "not applicable: nothing is summed"},
     };
     const std::vector<Field> figures = reduction_fields(reduction, exact);
     report.fields.insert(report.fields.end(), figures.begin(), figures.end());
@@ -63,7 +73,8 @@ struct ReduceCommand {
 
 void add_reduce(CLI::App& app) {
   auto command = std::make_shared<ReduceCommand>();
-  CLI::App* sub = app.add_subcommand("reduce", "Run an all-reduce in the bit-exact reference");
+  CLI::App* sub =
+      app.add_subcommand("reduce", "Run an all-reduce (or all-to-all) in the bit-exact reference");
   command->schedule.add_to(*sub);
   sub->add_option("--codec", command->codec, "Codec (see arlab list codecs)")->required();
   command->source.add_to(*sub);

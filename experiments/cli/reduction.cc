@@ -1,5 +1,8 @@
 #include "experiments/cli/reduction.h"
 
+#include <algorithm>
+#include <utility>
+
 #include "reference/codecs/registry.h"
 
 namespace arlab::cli {
@@ -9,10 +12,37 @@ using Json = nlohmann::ordered_json;
 
 Json json_of(const std::optional<double>& value) { return value ? Json(*value) : Json(nullptr); }
 
+/// The part of the outputs that error figures are about.
+std::span<const std::byte> compared(Collective collective, const Tensor& outputs) {
+  return collective == Collective::all_reduce ? outputs.rank_bytes(0) : outputs.bytes();
+}
+
+/// Slot i of rank j is slot j of rank i.
+std::vector<double> exchanged(const std::vector<double>& inputs, std::size_t ranks) {
+  const std::size_t slot = inputs.size() / ranks / ranks;
+  std::vector<double> outputs(inputs.size());
+  for (std::size_t to = 0; to < ranks; ++to) {
+    for (std::size_t from = 0; from < ranks; ++from) {
+      std::copy_n(&inputs[(from * ranks + to) * slot], slot, &outputs[(to * ranks + from) * slot]);
+    }
+  }
+  return outputs;
+}
+
 }  // namespace
 
+ExactResult exact_result(Collective collective, const Tensor& inputs, unsigned threads) {
+  if (collective == Collective::all_reduce) {
+    ExactSum sum = exact_sum(inputs.dtype, inputs.ranks(), inputs.bytes(), threads);
+    return {collective, std::move(sum.values), sum.inexact};
+  }
+  std::vector<double> values = to_double(inputs.dtype, inputs.bytes());
+  if (collective == Collective::all_to_all) values = exchanged(values, inputs.ranks());
+  return {collective, std::move(values), 0};
+}
+
 Reduction run_reduction(const Schedule& schedule, const Codec& codec, const Tensor& inputs,
-                        const ExactSum& exact, const ExecuteOptions& options) {
+                        const ExactResult& exact, const ExecuteOptions& options) {
   Reduction reduction;
   reduction.wire = wire_volume(schedule, codec, inputs.dtype);
   reduction.outputs = make_tensor(inputs.dtype, inputs.shape);
@@ -20,48 +50,55 @@ Reduction run_reduction(const Schedule& schedule, const Codec& codec, const Tens
   // The uncompressed run first, so that its outputs can make room for the real ones.
   const CodecPtr plain = find_codec(name_of(inputs.dtype));
   execute(schedule, *plain, inputs.dtype, inputs.bytes(), reduction.outputs.bytes(), options);
-  const std::vector<double> uncompressed = to_double(inputs.dtype, reduction.outputs.rank_bytes(0));
+  const std::vector<double> uncompressed =
+      to_double(inputs.dtype, compared(schedule.collective, reduction.outputs));
 
   reduction.counts =
       execute(schedule, codec, inputs.dtype, inputs.bytes(), reduction.outputs.bytes(), options);
-  const auto result = reduction.outputs.rank_bytes(0);
+  const auto result = compared(schedule.collective, std::as_const(reduction.outputs));
   reduction.error = compare(exact.values, inputs.dtype, result, options.threads);
   reduction.versus_uncompressed = compare(uncompressed, inputs.dtype, result, options.threads);
-  reduction.difference =
-      first_rank_difference(inputs.dtype, schedule.world_size, reduction.outputs.bytes());
+  if (schedule.collective == Collective::all_reduce) {
+    reduction.difference =
+        first_rank_difference(inputs.dtype, schedule.world_size, reduction.outputs.bytes());
+  }
   return reduction;
 }
 
-std::vector<Field> reduction_fields(const Reduction& r, const ExactSum& exact) {
+std::vector<Field> reduction_fields(const Reduction& r, const ExactResult& exact) {
   const bool lost = r.error.lost > 0;
+  const bool all_reduce = exact.collective == Collective::all_reduce;
+  const std::string target = all_reduce ? "the exact sum" : "the exact result of all ranks";
   return {
       {"sqnr_db", json_of(r.error.sqnr_db),
-       r.error.exact ? "dB; no error at all: every element equals the exact sum"
-       : lost        ? "dB; none: finite sums became non-finite"
-                     : "dB, against the exact sum"},
+       r.error.exact ? "dB; no error at all: every element equals " + target
+       : lost        ? "dB; none: finite values became non-finite"
+                     : "dB, against " + target},
       {"finite_sqnr_db", json_of(r.error.finite_sqnr_db), "dB, finite elements only"},
-      {"max_abs_error", json_of(r.error.max_abs_error), "against the exact sum"},
-      {"rmse", json_of(r.error.rmse), "against the exact sum"},
-      {"cosine", json_of(r.error.cosine), "with the exact sum"},
-      {"exact", r.error.exact, "every element equals the exact sum"},
+      {"max_abs_error", json_of(r.error.max_abs_error), "against " + target},
+      {"rmse", json_of(r.error.rmse), "against " + target},
+      {"cosine", json_of(r.error.cosine), "with " + target},
+      {"exact", r.error.exact, "every element equals " + target},
       {"sqnr_vs_uncompressed_db", json_of(r.versus_uncompressed.sqnr_db),
        r.versus_uncompressed.exact ? "dB; no difference"
                                    : "dB, against the same algorithm uncompressed"},
       {"max_abs_error_vs_uncompressed", json_of(r.versus_uncompressed.max_abs_error), ""},
       {"rmse_vs_uncompressed", json_of(r.versus_uncompressed.rmse), ""},
-      {"ranks_identical", !r.difference.has_value(),
-       r.difference ? fmt::format("rank {} differs from rank 0 first at element {}",
-                                  r.difference->rank, r.difference->element)
-                    : "all ranks hold the same bits"},
+      {"ranks_identical", all_reduce ? Json(!r.difference.has_value()) : Json(nullptr),
+       !all_reduce    ? "not applicable: ranks end with different data"
+       : r.difference ? fmt::format("rank {} differs from rank 0 first at element {}",
+                                    r.difference->rank, r.difference->element)
+                      : "all ranks hold the same bits"},
       {"wire_bits_per_element", r.wire.bits_per_element, "average over all sends"},
       {"wire_bytes", r.wire.bytes, "all sends of all ranks"},
       {"encoded", r.counts.encoded, "elements encoded, all ranks and steps"},
       {"clamped", r.counts.clamped, "of these, beyond the code range"},
       {"flushed", r.counts.flushed, "of these, not zero before and zero after"},
       {"non_finite", r.error.non_finite_result, "elements of the result that are NaN or infinite"},
-      {"non_finite_exact", r.error.non_finite_target, "elements of the exact sum that are"},
+      {"non_finite_exact", r.error.non_finite_target, "elements of " + target + " that are"},
       {"float64_sum_exact", exact.inexact == 0,
-       exact.inexact == 0
+       !all_reduce ? "nothing is summed"
+       : exact.inexact == 0
            ? "the float64 sum of the inputs is exact"
            : fmt::format("the float64 sum of {} elements was rounded", exact.inexact)},
   };

@@ -1,4 +1,4 @@
-// One measured all-reduce: inputs through the reference, and how far off the result is. What
+// One measured collective: inputs through the reference, and how far off the result is. What
 // `arlab reduce` prints and what a study repeats.
 #pragma once
 
@@ -15,20 +15,34 @@
 
 namespace arlab::cli {
 
-struct Reduction {
-  Tensor outputs;                    ///< of all ranks
-  ErrorMetrics error;                ///< of rank 0 against the exact sum
-  ErrorMetrics versus_uncompressed;  ///< of rank 0 against the same algorithm with plain values
-  ExecuteCounts counts;
-  WireVolume wire;
-  std::optional<RankDifference> difference;  ///< between ranks; none when bits are identical
+/// What a collective should give, in float64.
+struct ExactResult {
+  Collective collective = Collective::all_reduce;
+  /// all_reduce: the sum, that every rank should end with. Else: what all ranks should end with,
+  /// one after the other.
+  std::vector<double> values;
+  std::uint64_t inexact = 0;  ///< values that float64 has rounded
 };
 
-/// `exact` is exact_sum of the same inputs.
+/// `inputs` holds ranks x elements; but for all_reduce the elements make equal slots.
+ExactResult exact_result(Collective collective, const Tensor& inputs, unsigned threads = 0);
+
+/// Error figures are of rank 0 for all_reduce, of all ranks together for other collectives.
+struct Reduction {
+  Tensor outputs;                    ///< of all ranks
+  ErrorMetrics error;                ///< against the exact result
+  ErrorMetrics versus_uncompressed;  ///< against the same algorithm with plain values
+  ExecuteCounts counts;
+  WireVolume wire;
+  /// Between ranks; none when bits are identical, and none where they are not meant to be.
+  std::optional<RankDifference> difference;
+};
+
+/// `exact` is exact_result of the same inputs and the schedule's collective.
 Reduction run_reduction(const Schedule& schedule, const Codec& codec, const Tensor& inputs,
-                        const ExactSum& exact, const ExecuteOptions& options);
+                        const ExactResult& exact, const ExecuteOptions& options);
 
 /// The figures of a reduction, in the order and with the names of the command line's contract.
-std::vector<Field> reduction_fields(const Reduction& reduction, const ExactSum& exact);
+std::vector<Field> reduction_fields(const Reduction& reduction, const ExactResult& exact);
 
 }  // namespace arlab::cli

@@ -37,6 +37,19 @@ Table ops_table(const Schedule& s) {
   return table;
 }
 
+/// What check() proves of a correct schedule, in words.
+const char* proof_of(Collective collective) {
+  switch (collective) {
+    case Collective::all_reduce:
+      return "proved: every rank's contribution exactly once, everywhere";
+    case Collective::all_to_all:
+      return "proved: slot i of rank j is slot j of rank i, everywhere";
+    case Collective::dispatch_combine:
+      return "proved: every slot comes back from the rank that it is for, encoded again there";
+  }
+  return "";
+}
+
 struct ScheduleCommand {
   ScheduleOptions options;
   std::optional<std::uint32_t> ranks;
@@ -60,7 +73,8 @@ struct ScheduleCommand {
       options.require_no_algorithm_options();
       s = read_schedule(options.file);
       if (const CheckReport result = check(s); !result.correct) {
-        throw CheckFailed(fmt::format("{}: not an all-reduce: {}", options.file, result.violation));
+        throw CheckFailed(
+            fmt::format("{}: not {}: {}", options.file, words_for(s.collective), result.violation));
       }
     } else {
       if (!ranks) fail("--algorithm needs --ranks, from 1 to {}", kMaxWorldSize);
@@ -77,6 +91,8 @@ struct ScheduleCommand {
     const Rank group_size = options.volume_group_size(s.world_size);
     const Volume volume = volume_of(s, group_size);
     const CheckReport result = check(s);
+    const bool all_reduce = s.collective == Collective::all_reduce;
+    const Json ranks_identical = all_reduce ? Json(result.ranks_identical) : Json(nullptr);
     if (format == Format::json) {
       Json json = schedule_to_json(s);
       json["group_size"] = group_size;
@@ -87,29 +103,32 @@ struct ScheduleCommand {
                         {"messages", volume.messages}};
       json["check"] = {{"correct", result.correct},
                        {"violation", result.violation},
-                       {"ranks_identical", result.ranks_identical},
+                       {"ranks_identical", ranks_identical},
                        {"divergence", result.divergence}};
       write_stdout(json.dump(1, ' ', false, Json::error_handler_t::replace) + '\n');
       return;
     }
-    Report report{
-        "arlab.schedule/1",
-        {{"algorithm", s.algorithm},
-         {"ranks", s.world_size},
-         {"elements", s.elements, "per rank"},
-         {"alignment", s.alignment, "chunk boundaries are multiples"},
-         {"chunks", s.chunks.size()},
-         {"steps", s.ops.empty() ? 0 : std::uint64_t{s.ops.back().step} + 1},
-         {"messages", volume.messages},
-         {"volume_total", volume.total, "payloads of one rank"},
-         {"volume_cross_group", volume.cross_group,
-          fmt::format("payloads, one direction, between groups of {}", group_size)},
-         {"correct", result.correct, "proved: every rank's contribution exactly once, everywhere"},
-         {"ranks_identical", result.ranks_identical,
-          result.ranks_identical ? "proved: all ranks compute the same expression"
-                                 : result.divergence}},
-        "ops",
-        ops_table(s)};
+    Report report{"arlab.schedule/1",
+                  {{"algorithm", s.algorithm},
+                   {"collective", std::string(name_of(s.collective))},
+                   {"ranks", s.world_size},
+                   {"elements", s.elements, "per rank"},
+                   {"alignment", s.alignment,
+                    all_reduce ? "chunk boundaries are multiples"
+                               : "chunk boundaries are multiples within a slot"},
+                   {"chunks", s.chunks.size()},
+                   {"steps", s.ops.empty() ? 0 : std::uint64_t{s.ops.back().step} + 1},
+                   {"messages", volume.messages},
+                   {"volume_total", volume.total, "payloads of one rank"},
+                   {"volume_cross_group", volume.cross_group,
+                    fmt::format("payloads, one direction, between groups of {}", group_size)},
+                   {"correct", result.correct, proof_of(s.collective)},
+                   {"ranks_identical", ranks_identical,
+                    !all_reduce              ? "not applicable: ranks end with different data"
+                    : result.ranks_identical ? "proved: all ranks compute the same expression"
+                                             : result.divergence}},
+                  "ops",
+                  ops_table(s)};
     print(report, format);
   }
 };

@@ -56,7 +56,9 @@ struct SimulateCommand {
              {"bytes", payload, "payload of one rank"},
              {"latency_us", r.latency_us, "us"},
              {"algbw_gb_per_s", r.algbw_gb_per_s, "10^9 bytes/s: payload / latency"},
-             {"busbw_gb_per_s", r.busbw_gb_per_s, "as nccl-tests: algbw x 2 (n - 1) / n"},
+             {"busbw_gb_per_s", r.busbw_gb_per_s,
+              s.collective == Collective::all_to_all ? "as nccl-tests: algbw x (n - 1) / n"
+                                                     : "as nccl-tests: algbw x 2 (n - 1) / n"},
              {"launch_us", r.breakdown.launch_us, "of the latency: kernel launch"},
              {"synchronisation_us", r.breakdown.synchronisation_us,
               "of the latency: flags and link latency"},

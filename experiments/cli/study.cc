@@ -123,17 +123,39 @@ Tensor load_sample(const Study& study, const Sample& sample) {
   return source.load(study.dtype);
 }
 
+/// Elements per rank that stand for the bytes of the simulation.
+std::uint64_t simulated_elements(const StudySimulation& simulate, DType dtype) {
+  return std::max<std::uint64_t>(1, simulate.bytes / size_of(dtype));
+}
+
+/// Throws InvalidInput when an algorithm of the study cannot cut `elements` into equal slots.
+void require_slots(const Study& study, Rank ranks, std::uint64_t elements,
+                   const std::string& where) {
+  for (const std::string& name : study.algorithms) {
+    if (find_algorithm(name).collective == Collective::all_reduce || elements % ranks == 0)
+      continue;
+    fail("{}: {}: {} elements per rank do not make {} equal slots, which {} needs",
+         study.path.string(), where, elements, ranks, name);
+  }
+}
+
 /// Throws InvalidInput for everything that would stop the sweep on its way: a tensor that cannot be
-/// had, a codec that does not take its dtype.
+/// had, a codec that does not take its dtype, elements that do not make equal slots.
 void check_samples(const Study& study, const Sweep& sweep) {
   for (const Sample& sample : sweep.samples) {
     DType dtype = study.dtype;
+    std::uint64_t elements = sample.input->elements;
     if (sample.file.empty()) {
       make_synthetic(sample.input->synthetic, dtype, 1, 1);
     } else {
       const Tensor tensor = load_sample(study, sample);
       if (tensor.elements_per_rank() == 0) fail("{}: there are no elements to reduce", sample.file);
       dtype = tensor.dtype;
+      elements = tensor.elements_per_rank();
+    }
+    require_slots(study, sample.ranks, elements, fmt::format("input '{}'", sample.input->name));
+    if (study.simulate) {
+      require_slots(study, sample.ranks, simulated_elements(*study.simulate, dtype), "simulate");
     }
     for (const std::string& name : study.codecs) {
       const CodecPtr codec = find_codec(name);
@@ -156,11 +178,10 @@ class LatencyTable {
     const auto key = std::tuple(ranks, algorithm, codec.name(), dtype);
     const auto found = known_.find(key);
     if (found != known_.end()) return found->second;
-    const std::uint64_t elements =
-        std::max<std::uint64_t>(1, study_.simulate->bytes / size_of(dtype));
-    const Schedule schedule = make_schedule(
-        algorithm,
-        {.world_size = ranks, .elements = elements, .alignment = codec.info().alignment});
+    const Schedule schedule =
+        make_schedule(algorithm, {.world_size = ranks,
+                                  .elements = simulated_elements(*study_.simulate, dtype),
+                                  .alignment = codec.info().alignment});
     return known_[key] = simulate_closed_form(schedule, codec, dtype, *topology_).latency_us;
   }
 
@@ -177,7 +198,7 @@ std::vector<Json> row_key(const Sample& sample, const Point& point, DType dtype)
 }
 
 std::vector<Json> run_point(const Sample& sample, const Point& point, const Tensor& inputs,
-                            const ExactSum& exact, Json latency_us) {
+                            const ExactResult& exact, Json latency_us) {
   const CodecPtr codec = find_codec(point.codec);
   const Schedule schedule = make_schedule(point.algorithm, {.world_size = sample.ranks,
                                                             .elements = inputs.elements_per_rank(),
@@ -398,8 +419,8 @@ Table summarise(const std::vector<std::vector<std::string>>& rows) {
     std::uint64_t non_finite = 0;
     double flushed = 0;
     double encoded = 0;
-    bool identical = true;
-    bool lost = false;  // some tensor has no error figure
+    std::optional<bool> identical;  // none where ranks are to end with different data
+    bool lost = false;              // some tensor has no error figure
     std::string latency;
   };
   std::vector<std::vector<std::string>> order;
@@ -418,7 +439,9 @@ Table summarise(const std::vector<std::vector<std::string>>& rows) {
     group.bits = number(row[column("wire_bits_per_element")]);
     group.flushed += number(row[column("flushed")]);
     group.encoded += number(row[column("encoded")]);
-    group.identical = group.identical && row[column("ranks_identical")] == "true";
+    if (const std::string& cell = row[column("ranks_identical")]; !cell.empty()) {
+      group.identical = group.identical.value_or(true) && cell == "true";
+    }
     group.latency = row[column("simulated_latency_us")];
   }
   Table table{
@@ -435,7 +458,7 @@ Table summarise(const std::vector<std::vector<std::string>>& rows) {
     table.rows.push_back({key[0], std::stoi(key[1]), key[2], key[3], g.bits,
                           g.lost ? Json(nullptr) : rounded(median(sqnr), 100), rounded(worst, 100),
                           largest, rounded(g.encoded > 0 ? 100 * g.flushed / g.encoded : 0.0, 100),
-                          g.non_finite, g.identical,
+                          g.non_finite, g.identical ? Json(*g.identical) : Json(nullptr),
                           g.latency.empty() ? Json(nullptr) : rounded(std::stod(g.latency), 10)});
   }
   return table;
@@ -572,15 +595,18 @@ struct StudyCommand {
                                              LatencyTable& latencies) {
     const Tensor inputs = load_sample(study, sample);
     if (inputs.elements_per_rank() == 0) fail("{}: there are no elements to reduce", sample.file);
-    const ExactSum exact = exact_sum(inputs.dtype, inputs.ranks(), inputs.bytes());
+    std::map<Collective, ExactResult> exact;
     std::vector<Json> latency;
     for (const Point& point : points) {
+      const Collective collective = find_algorithm(point.algorithm).collective;
+      if (!exact.contains(collective)) exact[collective] = exact_result(collective, inputs);
       latency.push_back(latencies.latency_us(sample.ranks, point.algorithm,
                                              *find_codec(point.codec), inputs.dtype));
     }
     std::vector<std::string> lines(points.size());
     parallel_for(points.size(), 0, [&](unsigned, std::size_t i) {
-      lines[i] = csv_line(run_point(sample, points[i], inputs, exact, latency[i]));
+      const Collective collective = find_algorithm(points[i].algorithm).collective;
+      lines[i] = csv_line(run_point(sample, points[i], inputs, exact.at(collective), latency[i]));
     });
     return lines;
   }

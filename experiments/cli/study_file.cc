@@ -150,7 +150,9 @@ Study read_tables(const toml::table& file, const std::string& path) {
   study.ranks = root.ranks();
 
   std::vector<std::string> all;
-  for (const Algorithm& algorithm : all_algorithms()) all.push_back(algorithm.name);
+  for (const Algorithm& algorithm : all_algorithms()) {
+    if (algorithm.collective == Collective::all_reduce) all.push_back(algorithm.name);
+  }
   study.algorithms =
       names(root, "algorithms", all, [](const std::string& n) { find_algorithm(n); });
   all.clear();

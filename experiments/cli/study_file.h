@@ -2,7 +2,8 @@
 //
 //   title      = "One line"                  what a reader learns from it
 //   ranks      = [2, 4, 8]
-//   algorithms = "all"                       or names
+//   algorithms = "all"                       or names; "all" stands for every all-reduce, because
+//                                            error and latency of an all-to-all are of another kind
 //   codecs     = "all"                       or names; "all" leaves out codecs that do not take the
 //   dtype dtype      = "fp16"                      of synthetic and .npy inputs; optional
 //

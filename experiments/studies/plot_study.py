@@ -644,10 +644,17 @@ def exact(study: Study, noun: str) -> str:
     return f"exact {noun}" if "exact" in study.exact_provenance else noun
 
 
+def collective_of(results: Results) -> str:
+    """What the algorithms do: all but all_to_all are all-reduces."""
+    exchanges = [name == "all_to_all" for name in results.algorithms]
+    return "all-to-all" if all(exchanges) else "collective" if any(exchanges) else "all-reduce"
+
+
 def subtitle_of(results: Results, *parts: str) -> str:
     """What the SQNR is, and for what."""
+    target = "sum" if collective_of(results) == "all-reduce" else "result"
     text = sentence(
-        exact(results.study, "SQNR of the all-reduce against the exact sum"),
+        exact(results.study, f"SQNR of the {collective_of(results)} against the exact {target}"),
         *parts,
         results.dtypes(),
     )
@@ -1261,7 +1268,9 @@ def pareto(results: Results, style: Style) -> Page:
     page = Page(
         results.study,
         pareto_title(by_bits, by_latency, ranks, algorithm),
-        sentence(f"{name}, all-reduce over {plural(ranks, 'rank')}", results.dtypes()),
+        sentence(
+            f"{name}, {collective_of(results)} over {plural(ranks, 'rank')}", results.dtypes()
+        ),
         notes,
         [
             style.algorithm_handles(

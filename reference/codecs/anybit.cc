@@ -88,9 +88,10 @@ void measure(const AnyBitFormat& f, std::span<const float> x, BlockMetadata& met
   const float mx = x[first_maximum(x)];
   const float top = code_range(f).top;
   if (f.metadata == Metadata::integer_spikes) {
-    meta.scale_code = integer_scale((mx - mn) / top);
-    meta.scale = scale_of(meta.scale_code);
-    meta.zero = clamp(round_to_integer(-mn / meta.scale), -128, 127);
+    const float scale = bf16_metadata((mx - mn) / top);
+    meta.scale_code = integer_scale(scale);
+    meta.scale = std::isfinite(scale) ? scale_of(meta.scale_code) : scale;
+    meta.zero = clamp(round_to_integer(-mn / scale_of(meta.scale_code)), -128, 127);
   } else if (f.symmetric) {
     const auto largest_code = static_cast<float>((1U << (f.bits - 1)) - 1);
     meta.scale = bf16_metadata(std::max(std::abs(mn), std::abs(mx)) / largest_code);

@@ -31,8 +31,9 @@ struct CodecInfo {
   /// does.
   std::size_t block = 1;
 
-  /// Chunk boundaries of every schedule are multiples of this many elements, counted from the start
-  /// of the tensor, so that no block is ever cut. kWholeTensor: the tensor may not be cut at all.
+  /// Chunk boundaries of every schedule are multiples of this many elements, so that no block is
+  /// ever cut. Counted from the start of the tensor; in an all-to-all from the start of the slot
+  /// for one rank (Schedule::slot_elements). kWholeTensor: neither may be cut at all.
   std::size_t alignment = 1;
 
   /// True when cutting a message at a multiple of `alignment` changes no decoded bit. False for a
@@ -84,6 +85,11 @@ class Codec {
   /// Writes the payload that the wire stands for.
   void decode(DType dtype, std::span<const std::byte> wire, std::span<std::byte> payload) const;
 
+  /// sum += what the wire stands for, as native accumulation has it (spec section 4): one addition
+  /// and one rounding to dtype per element; a finite fp16 sum that overflows becomes +-65504 where
+  /// info().clamps_fp16_sums says so.
+  void decode_add(DType dtype, std::span<const std::byte> wire, std::span<std::byte> sum) const;
+
  protected:
   // Called with checked arguments only.
   virtual std::size_t do_wire_bytes(DType dtype, std::size_t elements) const = 0;
@@ -91,6 +97,12 @@ class Codec {
                          EncodeCounts& counts) const = 0;
   virtual void do_decode(DType dtype, std::span<const std::byte> wire,
                          std::span<std::byte> payload) const = 0;
+
+  // Accelerations. They change no bit, and the defaults make do with the functions above.
+  virtual void do_encode_uncounted(DType dtype, std::span<const std::byte> payload,
+                                   std::span<std::byte> wire) const;
+  virtual void do_decode_add(DType dtype, std::span<const std::byte> wire,
+                             std::span<std::byte> sum) const;
 
  private:
   void check_dtype(DType dtype) const;

@@ -1,6 +1,7 @@
 #include "reference/codecs/registry.h"
 
 #include <mutex>
+#include <set>
 #include <utility>
 
 // The families that are built in: one line each. FAMILY is a function in the file of that codec,
@@ -81,10 +82,15 @@ void register_codec_family(CodecFamily family) {
          family.pattern);
   }
   const std::vector<CodecFamily> known = families_now();
+  std::set<std::string> seen;
   for (const std::string& name : family.listed) {
     if (find_in(known, name)) fail("codec '{}' is already registered", name);
-    if (!family.find(name))
-      fail("codec family '{}' lists '{}' but does not find it", family.pattern, name);
+    if (!seen.insert(name).second) fail("codec family '{}' lists '{}' twice", family.pattern, name);
+    const CodecPtr codec = family.find(name);
+    if (!codec) fail("codec family '{}' lists '{}' but does not find it", family.pattern, name);
+    if (codec->name() != name) {
+      fail("codec family '{}' finds '{}' under the name '{}'", family.pattern, codec->name(), name);
+    }
   }
   Registry& r = registry();
   const std::scoped_lock lock(r.mutex);
@@ -94,6 +100,7 @@ void register_codec_family(CodecFamily family) {
 CodecFamily family_of(std::vector<CodecPtr> codecs) {
   CodecFamily family;
   for (const CodecPtr& codec : codecs) {
+    if (!codec) fail("a codec family cannot hold a null pointer");
     if (!family.pattern.empty()) family.pattern += ", ";
     family.pattern += codec->name();
     family.listed.push_back(codec->name());

@@ -30,10 +30,11 @@ CodecPtr find_codec(std::string_view name);
 std::vector<std::string> listed_codecs();
 
 /// Makes a family known at run time (a codec under test, one written in another language). Throws
-/// when one of its listed names is taken. Thread-safe.
+/// InvalidInput when a listed name is taken, stands twice, or does not find a codec of that very
+/// name. Thread-safe.
 void register_codec_family(CodecFamily family);
 
-/// The family that holds exactly these codecs.
+/// The family that holds exactly these codecs. Throws InvalidInput when one is null.
 CodecFamily family_of(std::vector<CodecPtr> codecs);
 
 }  // namespace arlab

@@ -9,7 +9,8 @@
   X(ring)                   \
   X(hierarchical)           \
   X(hierarchical_pipelined) \
-  X(halving_doubling)
+  X(halving_doubling)       \
+  X(all_to_all)
 
 namespace arlab {
 
@@ -55,6 +56,7 @@ Schedule make_schedule(std::string_view name, const ScheduleRequest& request) {
   const Algorithm& algorithm = find_algorithm(name);
   check_has_option(algorithm, request.options.own.has_value(), "own");
   check_has_option(algorithm, request.options.forward.has_value(), "forward");
+  check_has_option(algorithm, request.options.combine.has_value(), "combine");
   check_has_option(algorithm, request.options.micro_chunks.has_value(), "micro-chunks");
   return algorithm.write(request);
 }

@@ -13,29 +13,36 @@ namespace arlab {
 
 /// How a reducing rank adds its own contribution: through encode and decode like everybody else's
 /// (QuickReduce's way), or exactly. With `exact` ranks may reduce differently; see ranks_identical.
+/// In `all_to_all`: how a rank keeps the slot that it has for itself.
 enum class OwnContribution { encoded, exact };
 
 /// What the all-gather of `ring` forwards: the owner's bytes unchanged, or decoded and encoded
 /// again.
 enum class Forward { unchanged, reencoded };
 
+/// Whether `all_to_all` ends where slots arrive, or encodes them again there and sends them back
+/// (Collective::dispatch_combine).
+enum class Combine { none, quantized };
+
 /// An option that is not set takes the algorithm's documented default.
 struct AlgorithmOptions {
-  std::optional<OwnContribution> own;
-  std::optional<Forward> forward;
-  std::optional<Rank> group_size;             ///< ranks per group, must divide the world size
-  std::optional<std::uint32_t> micro_chunks;  ///< 1 to 4096
+  std::optional<OwnContribution> own = {};
+  std::optional<Forward> forward = {};
+  std::optional<Combine> combine = {};
+  std::optional<Rank> group_size = {};             ///< ranks per group, must divide the world size
+  std::optional<std::uint32_t> micro_chunks = {};  ///< 1 to 4096
 };
 
 struct ScheduleRequest {
   Rank world_size = 1;
   std::uint64_t elements = 1;   ///< per rank
-  std::uint64_t alignment = 1;  ///< of the codec; chunk boundaries are multiples of it
+  std::uint64_t alignment = 1;  ///< of the codec; see Schedule::alignment
   AlgorithmOptions options = {};
 };
 
 struct AlgorithmOption {
-  std::string name;           ///< as on the command line: own, forward, group-size, micro-chunks
+  /// As on the command line: own, forward, combine, group-size, micro-chunks.
+  std::string name;
   std::string default_value;  ///< in words
 };
 
@@ -43,6 +50,7 @@ struct Algorithm {
   std::string name;
   std::string summary;
   std::string source;
+  Collective collective = Collective::all_reduce;  ///< with default options
   std::vector<AlgorithmOption> options;
   std::function<Schedule(const ScheduleRequest&)> write;
 };

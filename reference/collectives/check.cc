@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <functional>
 #include <map>
 #include <optional>
 #include <utility>
@@ -41,16 +42,22 @@ std::optional<std::string> malformed_chunks(const Schedule& s) {
     return fmt::format("{} ops are too many: allowed are {}", s.ops.size(), kMaxOps);
   }
   if (s.alignment < 1) return "the alignment is 0";
+  if (std::ranges::count(kCollectives, s.collective) == 0) return "unknown collective";
+  const bool one_slot = s.collective == Collective::all_reduce;
+  if (!one_slot && s.elements % s.world_size != 0) {
+    return fmt::format("{} elements per rank do not make {} equal slots", s.elements, s.world_size);
+  }
   for (std::size_t i = 0; i < s.chunks.size(); ++i) {
     const Chunk& chunk = s.chunks[i];
     if (chunk.begin >= chunk.end || chunk.end > s.elements) {
       return fmt::format("chunk {}: {} is empty or reaches beyond the {} elements", i,
                          range_of(chunk), s.elements);
     }
-    if (chunk.begin % s.alignment != 0 ||
-        (chunk.end % s.alignment != 0 && chunk.end != s.elements)) {
-      return fmt::format("chunk {}: {} does not lie on multiples of the alignment {}", i,
-                         range_of(chunk), s.alignment);
+    if (!is_aligned(s, chunk, s.alignment)) {
+      return fmt::format(
+          "chunk {}: {} does not lie on multiples of the alignment {}{}", i, range_of(chunk),
+          s.alignment,
+          one_slot ? "" : fmt::format(" within one slot of {} elements", s.slot_elements()));
     }
   }
   return std::nullopt;
@@ -102,6 +109,9 @@ std::optional<std::string> malformed_op(const Schedule& s, std::size_t i) {
     if (op.peer == op.rank) return "sends to itself";
   }
   if (op.kind == OpKind::reduce) {
+    if (s.collective != Collective::all_reduce) {
+      return fmt::format("{} moves values and adds none", words_for(s.collective));
+    }
     if (op.addend_count == 0) return "adds nothing";
     if (op.first_addend > s.addends.size() ||
         op.addend_count > s.addends.size() - op.first_addend) {
@@ -118,9 +128,13 @@ std::optional<std::string> malformed_output(const Schedule& s, const Output& out
   if (output.rank >= s.world_size) return fmt::format("there is no rank {}", output.rank);
   if (output.chunk >= s.chunks.size()) return fmt::format("there is no chunk {}", output.chunk);
   const Chunk& chunk = s.chunks[output.chunk];
-  if (output.begin != chunk.begin) {
+  if (s.collective == Collective::all_reduce && output.begin != chunk.begin) {
     return fmt::format("{} would end at element {}; an all-reduce leaves elements in place",
                        range_of(chunk), output.begin);
+  }
+  if (output.begin > s.elements - chunk.size()) {
+    return fmt::format("{} would start at element {} and end beyond the {} elements",
+                       range_of(chunk), output.begin, s.elements);
   }
   if (output.value == kOwnInput) return std::nullopt;
   if (output.value >= s.ops.size()) return fmt::format("there is no value {}", output.value);
@@ -230,6 +244,70 @@ std::optional<std::string> not_all_once(const Contributions& contributions, Rank
   return std::nullopt;
 }
 
+// ---------------------------------------------------------------- origins
+
+/// Which rank's input a value holds, in a schedule without sums; which elements of it, its chunk
+/// says.
+struct Origin {
+  Rank rank = 0;
+  bool visited = false;  ///< the rank that its slot is for has encoded it
+};
+
+class OriginTable {
+ public:
+  explicit OriginTable(const Schedule& s) {
+    origins_.reserve(s.ops.size());
+    for (const Op& op : s.ops) {
+      Origin origin = of(op.rank, op.source);
+      const std::uint64_t slot = s.chunks[op.chunk].begin / s.slot_elements();
+      origin.visited = origin.visited || (op.kind == OpKind::encode && op.rank == slot);
+      origins_.push_back(origin);
+    }
+  }
+
+  Origin of(Rank rank, ValueId id) const { return id == kOwnInput ? Origin{rank} : origins_[id]; }
+
+ private:
+  std::vector<Origin> origins_;  // by value
+};
+
+/// What is wrong with a result that should be one range of one rank's input.
+std::optional<std::string> not_moved(const Schedule& s, const Output& output, Origin origin) {
+  const std::uint64_t slot = s.slot_elements();
+  const Chunk& chunk = s.chunks[output.chunk];
+  Rank rank = output.rank;
+  std::uint64_t begin = output.begin;
+  if (s.collective == Collective::all_to_all) {
+    rank = static_cast<Rank>(output.begin / slot);
+    begin = output.rank * slot + output.begin % slot;
+  }
+  if (origin.rank != rank || chunk.begin != begin) {
+    return fmt::format("is {} of rank {}, not {} of rank {}", range_of(chunk), origin.rank,
+                       range_of({begin, begin + chunk.size()}), rank);
+  }
+  const std::uint64_t expert = begin / slot;
+  if (s.collective == Collective::dispatch_combine && expert != rank && !origin.visited) {
+    return fmt::format("was not encoded again on rank {}, which its slot is for", expert);
+  }
+  return std::nullopt;
+}
+
+// ---------------------------------------------------------------- results
+
+/// Says what is wrong with the result at an output; nothing when it is right.
+using WrongResult = std::function<std::optional<std::string>(const Output&)>;
+
+WrongResult wrong_result_of(const Schedule& s) {
+  if (s.collective == Collective::all_reduce) {
+    return [&s, contributions = ContributionTable(s)](const Output& output) {
+      return not_all_once(contributions.of(output), s.world_size);
+    };
+  }
+  return [&s, origins = OriginTable(s)](const Output& output) {
+    return not_moved(s, output, origins.of(output.rank, output.value));
+  };
+}
+
 /// Outputs by rank and element.
 std::vector<Output> sorted_outputs(const Schedule& s) {
   std::vector<Output> outputs = s.outputs;
@@ -240,20 +318,20 @@ std::vector<Output> sorted_outputs(const Schedule& s) {
 }
 
 std::optional<std::string> wrong_outputs(const Schedule& s, const std::vector<Output>& outputs) {
-  const ContributionTable contributions(s);
+  const WrongResult wrong_result = wrong_result_of(s);
   auto output = outputs.begin();
   for (Rank rank = 0; rank < s.world_size; ++rank) {
     std::uint64_t next = 0;
     for (; output != outputs.end() && output->rank == rank; ++output) {
-      const Chunk& chunk = s.chunks[output->chunk];
-      if (chunk.begin > next) break;
-      if (chunk.begin < next) {
-        return fmt::format("rank {}: element {} is output twice", rank, chunk.begin);
+      const Chunk place{output->begin, output->begin + s.chunks[output->chunk].size()};
+      if (place.begin > next) break;
+      if (place.begin < next) {
+        return fmt::format("rank {}: element {} is output twice", rank, place.begin);
       }
-      if (auto problem = not_all_once(contributions.of(*output), s.world_size)) {
-        return fmt::format("rank {}, {}: the result {}", rank, range_of(chunk), *problem);
+      if (auto problem = wrong_result(*output)) {
+        return fmt::format("rank {}, {}: the result {}", rank, range_of(place), *problem);
       }
-      next = chunk.end;
+      next = place.end;
     }
     if (next < s.elements) return fmt::format("rank {}: element {} is never output", rank, next);
   }
@@ -331,6 +409,7 @@ CheckReport check(const Schedule& schedule) {
     return report;
   }
   report.correct = true;
+  if (schedule.collective != Collective::all_reduce) return report;
   if (auto problem = divergent_outputs(schedule, outputs)) {
     report.divergence = std::move(*problem);
   } else {
@@ -341,8 +420,9 @@ CheckReport check(const Schedule& schedule) {
 
 void require_correct(const Schedule& schedule) {
   const CheckReport report = check(schedule);
-  if (!report.correct)
-    fail("schedule '{}' is not an all-reduce: {}", schedule.algorithm, report.violation);
+  if (report.correct) return;
+  fail("schedule '{}' is not {}: {}", schedule.algorithm, words_for(schedule.collective),
+       report.violation);
 }
 
 }  // namespace arlab

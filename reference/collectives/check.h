@@ -8,20 +8,25 @@
 namespace arlab {
 
 struct CheckReport {
-  /// Every rank ends with every rank's contribution exactly once, for every element.
+  /// Every rank ends with what the collective says, for every element:
+  ///   all_reduce        every rank's contribution exactly once
+  ///   all_to_all        the one element that is for this place, and nothing added to it
+  ///   dispatch_combine  the rank's own element, encoded again by the rank that its slot is for
   bool correct = false;
   /// The first violation in words; empty when correct.
   std::string violation;
 
   /// All ranks end with identical bits whatever the values, because they compute the same
-  /// expression of the inputs. When false, ranks may or may not differ on given data.
+  /// expression of the inputs. When false, ranks may or may not differ on given data. Always false
+  /// where ranks are to end with different data, that is but for all_reduce.
   bool ranks_identical = false;
-  /// The first element range where expressions differ, in words; empty when ranks_identical.
+  /// The first element range where expressions of an all_reduce differ, in words; else empty.
   std::string divergence;
 };
 
 /// Checks any schedule, also a malformed one (operands that do not exist yet or are on another
-/// rank, raw values sent, chunks that overlap the end of the tensor, outputs with holes).
+/// rank, raw values sent, chunks that overlap the end of the tensor or of a slot, outputs with
+/// holes).
 CheckReport check(const Schedule& schedule);
 
 /// Throws InvalidInput with the violation unless check() finds the schedule correct.

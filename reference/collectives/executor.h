@@ -22,6 +22,9 @@ struct ExecuteOptions {
   /// Chunks are worked through in tiles of about this many elements, so that a tile stays in cache
   /// and threads share the work; the result never depends on it.
   std::size_t tile_elements = 16384;
+  /// Run the scalar codec, the specification, instead of its accelerated form; the result never
+  /// depends on it.
+  bool scalar = false;
 };
 
 /// What the codec did to the values, over all encode ops of all ranks.
@@ -32,12 +35,15 @@ struct ExecuteCounts {
 };
 
 /// `inputs` and `outputs` hold the tensors of all ranks one after the other, world_size * elements
-/// elements of `dtype`, and may not overlap. The schedule must be well-formed (see check()), its
-/// alignment a multiple of the codec's. Deterministic: the same bits for any thread count.
+/// elements of `dtype`, and may not overlap. The schedule must be well-formed (see check()), and
+/// its chunks must cut no block of the codec. Deterministic: the same bits for any thread count.
 /// Throws InvalidInput when sizes, dtype, alignment or schedule do not fit.
 ExecuteCounts execute(const Schedule& schedule, const Codec& codec, DType dtype,
                       std::span<const std::byte> inputs, std::span<std::byte> outputs,
                       const ExecuteOptions& options = {});
+
+/// Throws InvalidInput unless every chunk lies in one slot and cuts no block of the codec.
+void require_whole_blocks(const Schedule& schedule, const Codec& codec);
 
 /// Bytes on the wire: every send of the schedule, each chunk encoded by itself.
 struct WireVolume {

@@ -5,6 +5,39 @@
 
 namespace arlab {
 
+std::string_view name_of(Collective collective) {
+  switch (collective) {
+    case Collective::all_reduce:
+      return "all_reduce";
+    case Collective::all_to_all:
+      return "all_to_all";
+    case Collective::dispatch_combine:
+      return "dispatch_combine";
+  }
+  return "unknown collective";
+}
+
+std::string_view words_for(Collective collective) {
+  switch (collective) {
+    case Collective::all_reduce:
+      return "an all-reduce";
+    case Collective::all_to_all:
+      return "an all-to-all";
+    case Collective::dispatch_combine:
+      return "a dispatch and combine";
+  }
+  return "a known collective";
+}
+
+bool is_aligned(const Schedule& schedule, const Chunk& chunk, std::uint64_t alignment) {
+  const std::uint64_t slot = schedule.slot_elements();
+  if (slot == 0 || alignment == 0) return false;
+  const std::uint64_t start = chunk.begin / slot * slot;
+  const std::uint64_t begin = chunk.begin - start;
+  const std::uint64_t end = chunk.end - start;
+  return end <= slot && begin % alignment == 0 && (end % alignment == 0 || end == slot);
+}
+
 Volume volume_of(const Schedule& schedule, Rank group_size) {
   if (group_size == 0 || schedule.world_size % group_size != 0) {
     fail("group size {} does not divide the world size {}", group_size, schedule.world_size);

@@ -7,11 +7,16 @@
 //   chunks    contiguous element ranges that cover the tensor
 //   ops       in single-assignment form: op i makes value i, out of the values of earlier ops
 //   outputs   which value ends where in the output tensor of which rank
+//
+// An all-reduce sees a tensor as a whole. An all-to-all sees it as world_size slots of equal size,
+// one per rank; a slot is a message. Which elements share a scale is counted from the start of the
+// tensor or of the slot: see slot_elements().
 #pragma once
 
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "reference/error.h"
@@ -31,7 +36,23 @@ inline constexpr std::uint64_t kMaxElements = std::uint64_t{1} << 40;
 /// What a schedule may hold; 1000 ranks of two_shot make 3 million.
 inline constexpr std::size_t kMaxOps = std::size_t{1} << 24;
 
-enum class Collective : std::uint8_t { all_reduce };
+/// What ranks end with. "Slot j of rank i" is the slot that rank i has for rank j.
+enum class Collective : std::uint8_t {
+  all_reduce,  ///< every rank: the sum of the tensors of all ranks
+  all_to_all,  ///< rank j: as its slot i, slot j of rank i
+  /// Rank i: its own tensor, in place, slot j of it after rank j has decoded and encoded it: the
+  /// way to the experts of other ranks and back (mixture of experts), past experts that change
+  /// nothing.
+  dispatch_combine,
+};
+
+inline constexpr Collective kCollectives[] = {Collective::all_reduce, Collective::all_to_all,
+                                              Collective::dispatch_combine};
+
+/// As in JSON: all_reduce.
+std::string_view name_of(Collective collective);
+/// As in a sentence: an all-reduce.
+std::string_view words_for(Collective collective);
 
 /// Elements [begin, end) of the tensor.
 struct Chunk {
@@ -78,12 +99,21 @@ struct Schedule {
   Collective collective = Collective::all_reduce;
   std::string algorithm;  ///< name, for people
   Rank world_size = 1;
-  std::uint64_t elements = 0;   ///< per rank
-  std::uint64_t alignment = 1;  ///< chunk boundaries are multiples of it (or the end of the tensor)
+  std::uint64_t elements = 0;  ///< per rank
+  /// Chunk boundaries are multiples of it, counted from the start of the slot, or the slot's end.
+  std::uint64_t alignment = 1;
   std::vector<Chunk> chunks;
   std::vector<Op> ops;
   std::vector<ValueId> addends;
   std::vector<Output> outputs;
+
+  /// Elements of a slot. In an all-reduce the whole tensor is one slot, so that which elements
+  /// share a scale depends neither on the world size nor on the algorithm. In other collectives a
+  /// slot is elements / world_size (0 when there are fewer elements than ranks), and no chunk
+  /// reaches across two: a slot is encoded as it would be alone, wherever it stands in the tensor.
+  std::uint64_t slot_elements() const {
+    return collective == Collective::all_reduce ? elements : elements / world_size;
+  }
 
   /// Operands of an op, in order.
   std::span<const ValueId> operands(const Op& op) const {
@@ -92,6 +122,10 @@ struct Schedule {
   }
   bool operator==(const Schedule&) const = default;
 };
+
+/// True when the chunk lies in one slot and cuts no block of `alignment` elements: both ends are
+/// multiples of it, counted from the start of the slot, or the end of the slot.
+bool is_aligned(const Schedule& schedule, const Chunk& chunk, std::uint64_t alignment);
 
 /// Elements that travel between different ranks.
 struct Volume {

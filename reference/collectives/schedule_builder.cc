@@ -13,7 +13,8 @@ void require(bool condition, const char* message) {
 
 }  // namespace
 
-ScheduleBuilder::ScheduleBuilder(std::string algorithm, const ScheduleRequest& request) {
+ScheduleBuilder::ScheduleBuilder(std::string algorithm, const ScheduleRequest& request,
+                                 Collective collective) {
   if (request.world_size < 1 || request.world_size > kMaxWorldSize) {
     fail("world size {} is out of range: allowed is 1 to {}", request.world_size, kMaxWorldSize);
   }
@@ -22,6 +23,11 @@ ScheduleBuilder::ScheduleBuilder(std::string algorithm, const ScheduleRequest& r
          kMaxElements);
   }
   if (request.alignment < 1) fail("an alignment is at least 1 element, not {}", request.alignment);
+  if (collective != Collective::all_reduce && request.elements % request.world_size != 0) {
+    fail("{}: {} elements per rank do not make {} equal slots: allowed are multiples of {}",
+         algorithm, request.elements, request.world_size, request.world_size);
+  }
+  schedule_.collective = collective;
   schedule_.algorithm = std::move(algorithm);
   schedule_.world_size = request.world_size;
   schedule_.elements = request.elements;
@@ -99,9 +105,10 @@ Value ScheduleBuilder::reduce(std::span<const Value> addends, Start start) {
   return append(op, false);
 }
 
-void ScheduleBuilder::output(Value value) {
-  schedule_.outputs.push_back(
-      {value.rank, value.chunk, value.id, schedule_.chunks[value.chunk].begin});
+void ScheduleBuilder::output(Value value) { output(value, schedule_.chunks[value.chunk].begin); }
+
+void ScheduleBuilder::output(Value value, std::uint64_t begin) {
+  schedule_.outputs.push_back({value.rank, value.chunk, value.id, begin});
 }
 
 Schedule ScheduleBuilder::finish() {

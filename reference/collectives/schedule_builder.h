@@ -22,10 +22,13 @@ struct Value {
 /// sent) throws std::logic_error at once.
 class ScheduleBuilder {
  public:
-  /// Throws InvalidInput when the request is out of range.
-  ScheduleBuilder(std::string algorithm, const ScheduleRequest& request);
+  /// Throws InvalidInput when the request is out of range, or its elements do not make equal slots
+  /// where the collective needs them.
+  ScheduleBuilder(std::string algorithm, const ScheduleRequest& request,
+                  Collective collective = Collective::all_reduce);
 
   Rank world_size() const { return schedule_.world_size; }
+  std::uint64_t slot_elements() const { return schedule_.slot_elements(); }
 
   /// Cuts a range (default: the whole tensor) into `parts` consecutive ranges of nearly equal size,
   /// at multiples of the alignment. Ranges at the end are empty when there is too little to share.
@@ -46,8 +49,9 @@ class ScheduleBuilder {
   Value send(Value encoded, Rank to);
   /// Sums values that are on one rank, in the order given.
   Value reduce(std::span<const Value> addends, Start start);
-  /// The value ends in its rank's output, at the place of its chunk.
+  /// The value ends in its rank's output, at the place of its chunk or from element `begin` on.
   void output(Value value);
+  void output(Value value, std::uint64_t begin);
 
   /// The schedule, its ops in step order.
   Schedule finish();

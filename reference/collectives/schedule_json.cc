@@ -150,6 +150,12 @@ const Input& array(const Input& object, const std::string& where, const char* ke
   return json;
 }
 
+Collective collective_from_json(const Input& file) {
+  const std::string name =
+      one_of(file, "", "collective", {"all_reduce", "all_to_all", "dispatch_combine"});
+  return *std::ranges::find(kCollectives, name, [](Collective c) { return name_of(c); });
+}
+
 ValueId value_from_json(const Input& json, const std::string& where) {
   if (json.is_string()) {
     if (json.get_ref<const std::string&>() == "input") return kOwnInput;
@@ -195,7 +201,7 @@ Op op_from_json(const Input& json, const std::string& where, std::vector<ValueId
 }  // namespace
 
 Json schedule_to_json(const Schedule& schedule) {
-  Json json = {{"schema", kScheduleSchema},       {"collective", "all_reduce"},
+  Json json = {{"schema", kScheduleSchema},       {"collective", name_of(schedule.collective)},
                {"algorithm", schedule.algorithm}, {"world_size", schedule.world_size},
                {"elements", schedule.elements},   {"alignment", schedule.alignment}};
   json["chunks"] = Json::array();
@@ -220,8 +226,8 @@ Schedule schedule_from_json(std::string_view json_text) {
         {"schema", "collective", "algorithm", "world_size", "elements", "alignment", "chunks",
          "ops", "outputs", "group_size", "volume", "check"});
   one_of(json, "", "schema", {kScheduleSchema});
-  one_of(json, "", "collective", {"all_reduce"});
   Schedule schedule;
+  schedule.collective = collective_from_json(json);
   schedule.algorithm = text(json, "", "algorithm");
   schedule.world_size = integer<Rank>(json, "", "world_size");
   schedule.elements = integer<std::uint64_t>(json, "", "elements");

@@ -15,8 +15,8 @@ nlohmann::ordered_json schedule_to_json(const Schedule& schedule);
 
 /// Reads JSON text. Throws InvalidInput that names the place (`ops[3].rank`) and what is allowed
 /// there: for text that is not JSON, nests deeper than a schedule does, has a key twice or an
-/// unknown one, lacks one, or has a value of another type. Whether the result is a correct
-/// all-reduce is for check() to say.
+/// unknown one, lacks one, or has a value of another type. Whether the result is correct is for
+/// check() to say.
 Schedule schedule_from_json(std::string_view text);
 
 }  // namespace arlab

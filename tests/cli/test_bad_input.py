@@ -149,6 +149,8 @@ COMMAND_LINES = [
         [f"{DATA} --dtype half", "half", "fp16, bf16, fp32"],
         [f"{DATA} --own foo", "--own", "foo", "encoded, exact"],
         [f"{DATA} --forward foo", "--forward", "foo", "unchanged, reencoded"],
+        [f"{DATA} --combine foo", "--combine", "foo", "none, quantized"],
+        [f"{DATA} --combine none", "ring", "combine", "own, forward"],
         [f"{DATA} --accumulate foo", "--accumulate", "foo", "native, fp32"],
         [f"{DATA} --micro-chunks 2", "ring", "micro-chunks"],
         [f"{DATA} --group-size 3", "3", "4"],
@@ -172,7 +174,20 @@ COMMAND_LINES = [
             "micro-chunks",
             "1 to 4096",
         ],
+        [f"{DATA} --algorithm all_to_all --forward unchanged", "all_to_all", "own, combine"],
+        [f"{DATA} --algorithm all_to_all --accumulate fp32", "--accumulate fp32", "sums nothing"],
+        [
+            "--algorithm all_to_all --synthetic gaussian --elements 64 --ranks 3",
+            "all_to_all",
+            "64 elements per rank",
+            "multiples of 3",
+        ],
+        [
+            "--algorithm all_to_all --synthetic gaussian --elements 2 --ranks 3",
+            "multiples of 3",
+        ],
         [f"{DATA} --schedule good.json --own exact", "--own", "good.json"],
+        [f"{DATA} --schedule good.json --combine none", "--combine", "good.json"],
         [
             "--schedule good.json --synthetic gaussian --elements 65 --ranks 4",
             "good.json",
@@ -211,6 +226,7 @@ COMMAND_LINES = [
         ["--algorithm ring --elements 64", "--ranks"],
         ["--algorithm star --ranks 4 --elements 64", "star", "one_shot, two_shot, ring"],
         ["--algorithm ring --schedule good.json", "--algorithm", "--schedule"],
+        ["--algorithm all_to_all --ranks 4 --elements 63", "63 elements", "multiples of 4"],
     ),
     *cases(
         SCHEDULE,
@@ -238,6 +254,11 @@ COMMAND_LINES = [
             "--topology full:4 --algorithm star --codec fp16 --bytes 1M",
             "star",
             "one_shot, two_shot, ring",
+        ],
+        [
+            "--topology full:3 --algorithm all_to_all --codec fp16 --bytes 1M",
+            "524288 elements",
+            "multiples of 3",
         ],
         ["--topology moon --algorithm ring --codec fp16 --bytes 1M", "moon", "mi300x-8", "full:N"],
         [

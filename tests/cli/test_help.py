@@ -13,7 +13,7 @@ COMMANDS = {
     "reduce": [
         "--algorithm", "--schedule", "--codec", "--ranks", "--dtype", "--input", "--tensor",
         "--synthetic", "--elements", "--out", "--accumulate", "--own", "--forward",
-        "--group-size", "--micro-chunks", "--threads",
+        "--combine", "--group-size", "--micro-chunks", "--threads",
     ],
     "schedule": ["--algorithm", "--schedule", "--ranks", "--elements", "--group-size"],
     "simulate": ["--topology", "--algorithm", "--schedule", "--codec", "--bytes", "--ranks"],

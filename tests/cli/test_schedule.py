@@ -306,7 +306,7 @@ def test_a_correct_schedule_of_ones_own(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "option", ["--own foo", "--own exact", "--forward reencoded", "--micro-chunks 2", "--ranks 4",
+    "option", ["--own foo", "--own exact", "--forward reencoded", "--combine none", "--micro-chunks 2", "--ranks 4",
                "--elements 64", "--alignment 1", "--codec fp16", "--algorithm ring"],
 )  # fmt: skip
 def test_a_schedule_file_is_fixed(tmp_path, option):

@@ -258,6 +258,33 @@ TEST(Registry, AFamilyMustHoldWhatItLists) {
   EXPECT_NE(refusal([&] { register_codec_family({"liar", {"x"}, nothing}); }), "");
 }
 
+TEST(Registry, AFamilyListsANameOnce) {
+  EXPECT_EQ(refusal([] {
+              register_codec_family(family_of(
+                  {std::make_shared<Echo>("echo-twin"), std::make_shared<Echo>("echo-twin")}));
+            }),
+            "codec family 'echo-twin, echo-twin' lists 'echo-twin' twice");
+  EXPECT_NE(refusal([] { (void)find_codec("echo-twin"); }), "");
+}
+
+TEST(Registry, AListedNameFindsTheCodecOfThatName) {
+  const auto other = [](std::string_view) { return std::make_shared<Echo>("echo-other"); };
+  EXPECT_EQ(refusal([&] {
+              register_codec_family({"alias", {"echo-alias"}, other});
+            }),
+            "codec family 'alias' finds 'echo-other' under the name 'echo-alias'");
+  EXPECT_NE(refusal([] { (void)find_codec("echo-alias"); }), "");
+}
+
+TEST(Registry, AFamilyHoldsNoNullPointer) {
+  EXPECT_EQ(refusal([] { (void)family_of({nullptr}); }),
+            "a codec family cannot hold a null pointer");
+  EXPECT_EQ(refusal([] {
+              (void)family_of({std::make_shared<Echo>("echo-beside"), nullptr});
+            }),
+            "a codec family cannot hold a null pointer");
+}
+
 TEST(Registry, AFamilyCanHoldMoreThanItLists) {
   register_codec_family({"echo<n>", {"echo1"}, [](std::string_view name) -> CodecPtr {
                            if (!name.starts_with("echo") || name.size() != 5) return nullptr;

@@ -1,12 +1,22 @@
-"""Writes golden/*.bin from the oracle: fixed inputs, their wires, and what the wires decode to."""
+"""Writes golden/*.bin from the oracles: fixed inputs, their wires, and what the wires decode to."""
 
 from pathlib import Path
 
 import numpy as np
 
+import anybit_oracle
+import logfmt_oracle
+import microscaling_oracle
 from quickreduce_oracle import ATOM, CODECS, ELEMENTS, GROUP
 
 ELEMENT_COUNT = ATOM + 37
+DTYPES = ("fp32", "fp16", "bf16")
+
+ANYBIT = ["int8-g128", "int7-g32", "int6-g64", "int5-g128", "int4-g32", "int3-g32", "int2-g32"]
+ANYBIT += ["int4-g32-sym", "int3-g32-sr", "int2-g32-sr", "int2-g32-sr-is", "had-int4-g32"]
+ANYBIT += ["int8-gtensor", "int8-gtensor-sym-static0.05"]
+LOGFMT = ["logfmt4-g32", "logfmt3-g32", "logfmt8-g128"]
+MICROSCALING = ["mxfp8-e4m3", "mxfp8-e5m2", "mxfp6-e2m3", "mxfp6-e3m2", "mxfp4", "mxfp4-ceil", "mxfp4-even", "nvfp4"]
 
 
 def random_words():
@@ -68,10 +78,15 @@ def extremes_at_epsilon(element):
     return groups.reshape(-1)
 
 
+def element_count(name):
+    """One NaN spoils all of a codec whose block is the tensor: it gets the first group only."""
+    return GROUP if "gtensor" in name else ELEMENT_COUNT
+
+
 def files():
     """Name and content of every golden file."""
     content = {}
-    for dtype in ("fp32", "fp16", "bf16"):
+    for dtype in DTYPES:
         x = payload(dtype)
         content[f"{dtype}.input.bin"] = x.tobytes()
         content[f"{dtype}.{dtype}.wire.bin"] = x.tobytes()
@@ -82,6 +97,14 @@ def files():
             decoded = codec.decode(dtype, wire, ELEMENT_COUNT)
             content[f"{codec.name}.{dtype}.wire.bin"] = wire.tobytes()
             content[f"{codec.name}.{dtype}.decoded.bin"] = decoded.astype("<u2").tobytes()
+    for oracle, names in ((anybit_oracle, ANYBIT), (logfmt_oracle, LOGFMT), (microscaling_oracle, MICROSCALING)):
+        for name in names:
+            for dtype in DTYPES:
+                x = payload(dtype)[: element_count(name)]
+                wire = oracle.encode(name, dtype, x)
+                decoded = oracle.decode(name, dtype, wire, len(x))
+                content[f"{name}.{dtype}.wire.bin"] = wire.tobytes()
+                content[f"{name}.{dtype}.decoded.bin"] = decoded.astype(x.dtype).tobytes()
     return content
 
 

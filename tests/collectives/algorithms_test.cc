@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <bit>
 #include <fstream>
+#include <iterator>
 #include <map>
 #include <numeric>
 #include <sstream>
@@ -117,9 +118,12 @@ TEST(Algorithms, DefaultsAreTheDocumentedOnes) {
       "ring own=exact forward=unchanged",
       "hierarchical own=encoded group-size=4",
       "hierarchical_pipelined own=encoded group-size=4 micro-chunks=4",
-      "halving_doubling own=exact"};
+      "halving_doubling own=exact",
+      "all_to_all own=encoded combine=none"};
   std::size_t found = 0;
-  for (const Variant& variant : all_variants(8, {1, 2, 4})) {
+  std::vector<Variant> variants = all_variants(8, {1, 2, 4});
+  std::ranges::copy(moving_variants(8), std::back_inserter(variants));
+  for (const Variant& variant : variants) {
     if (std::ranges::count(defaults_for_8_ranks, label(variant)) == 0) continue;
     EXPECT_EQ(schedule_of({variant.algorithm, {}}, 8, 1000, 7), schedule_of(variant, 8, 1000, 7))
         << label(variant);
@@ -307,7 +311,7 @@ TEST(Algorithms, RefuseOptionsThatAreNotTheirsOrOutOfRange) {
   EXPECT_EQ(refused("two_shot", kGroupSize, 2u), "accepted");  // it also defines volume classes
   EXPECT_EQ(refusal("all_together", {.world_size = 8, .elements = 100}),
             "unknown algorithm 'all_together': known are one_shot, two_shot, ring, hierarchical, "
-            "hierarchical_pipelined, halving_doubling");
+            "hierarchical_pipelined, halving_doubling, all_to_all");
 }
 
 TEST(Algorithms, TakeTensorsThatNoMachineCouldHold) {

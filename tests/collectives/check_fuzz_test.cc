@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <array>
 #include <limits>
+#include <numeric>
 #include <random>
 
 #include "reference/codecs/registry.h"
@@ -192,6 +193,81 @@ TEST(CheckFuzz, VerdictsAgreeWithExecution) {
   EXPECT_GT(wrong_results, kSchedules / 4);
   EXPECT_GT(refused, kSchedules);
   RecordProperty("correct", identical[0] + identical[1]);
+  RecordProperty("wrong_results", wrong_results);
+  RecordProperty("refused", refused);
+}
+
+// ---------------------------------------------------------------- slots that move
+
+/// All elements of all ranks are different.
+std::vector<float> distinct_inputs(const Schedule& schedule) {
+  std::vector<float> inputs(schedule.world_size * schedule.elements);
+  std::iota(inputs.begin(), inputs.end(), 1.0F);
+  return inputs;
+}
+
+std::vector<float> right_slots(const Schedule& schedule, const std::vector<float>& inputs) {
+  if (schedule.collective == Collective::dispatch_combine) return inputs;
+  const std::size_t n = schedule.world_size;
+  const std::size_t slot = schedule.elements / n;
+  std::vector<float> outputs(inputs.size());
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    const std::size_t from = i / (n * slot);
+    const std::size_t to = i / slot % n;
+    outputs[(to * n + from) * slot + i % slot] = inputs[i];
+  }
+  return outputs;
+}
+
+TEST(CheckFuzz, VerdictsOnMovedSlotsAgreeWithExecution) {
+  const CodecPtr plain = find_codec("fp32");
+  const FadingCodec fading;
+  Random random(20240608);
+  int correct = 0;
+  int wrong_results = 0;
+  int refused = 0;
+  for (int i = 0; i < kSchedules / 2; ++i) {
+    const auto n = static_cast<Rank>(1 + random.below(kMostRanks));
+    std::vector<Variant> variants = moving_variants(n);
+    std::vector<std::uint64_t> alignments = {1, 2, 3, 32};
+    const std::uint64_t alignment = random.pick(alignments);
+    const Schedule original =
+        schedule_of(random.pick(variants), n, n * (1 + random.below(2 * alignment)), alignment);
+    for (int k = 0; k < kMutationsOfEach; ++k) {
+      Schedule schedule = original;
+      if (schedule.ops.empty()) break;  // one rank that keeps its slot: no field to change
+      for (std::uint64_t left = 1 + random.below(2); left > 0; --left) mutate(schedule, random);
+
+      const CheckReport report = check(schedule);
+      ASSERT_EQ(report.correct, report.violation.empty());
+      ASSERT_FALSE(report.ranks_identical);
+      const bool fits_in_memory = schedule.world_size <= kMostRanks && schedule.elements < 1000;
+      if (report.correct && fits_in_memory) {
+        const std::vector<float> inputs = distinct_inputs(schedule);
+        const std::vector<float> expected = right_slots(schedule, inputs);
+        ASSERT_EQ(run(schedule, *plain, inputs), expected);
+        ++correct;
+        if (schedule.collective == Collective::all_to_all) continue;
+        // Every slot for another rank was encoded at least twice: 3/4 of 3/4 is left, or less.
+        const std::vector<float> faded = run(schedule, fading, inputs);
+        for (std::size_t e = 0; e < faded.size(); ++e) {
+          const std::size_t rank = e / schedule.elements;
+          if (e % schedule.elements / schedule.slot_elements() == rank) continue;
+          ASSERT_LE(faded[e], expected[e] * 0.5625F);
+        }
+      } else if (report.violation.find("the result is") != std::string::npos && fits_in_memory) {
+        const std::vector<float> inputs = distinct_inputs(schedule);
+        ASSERT_NE(run(schedule, *plain, inputs), right_slots(schedule, inputs)) << report.violation;
+        ++wrong_results;
+      } else {
+        ++refused;
+      }
+    }
+  }
+  EXPECT_GT(correct, kSchedules / 4);
+  EXPECT_GT(wrong_results, kSchedules / 8);
+  EXPECT_GT(refused, kSchedules);
+  RecordProperty("correct", correct);
   RecordProperty("wrong_results", wrong_results);
   RecordProperty("refused", refused);
 }

@@ -19,6 +19,10 @@ void write() {
       const auto schedule = arlab::testing::schedule_of(variant, n, 32 * n + 7, 32);
       std::cout << arlab::schedule_to_json(schedule).dump() << '\n';
     }
+    for (const auto& variant : arlab::testing::moving_variants(n)) {
+      const auto schedule = arlab::testing::schedule_of(variant, n, 37 * n, 32);
+      std::cout << arlab::schedule_to_json(schedule).dump() << '\n';
+    }
   }
 }
 

@@ -61,8 +61,12 @@ def test_every_schedule_written_is_valid():
     schedules = [json.loads(line) for line in schedule_stream("write")]
     assert len(schedules) > 50
     assert {schedule["algorithm"] for schedule in schedules} >= {"one_shot", "two_shot", "ring"}
+    assert {schedule["collective"] for schedule in schedules} == {
+        "all_reduce", "all_to_all", "dispatch_combine"
+    }  # fmt: skip
     for schedule in schedules:
         VALIDATOR.validate(schedule)
+    assert set(reader_says(schedules)) == {"ok"}
 
 
 def test_the_handwritten_tree_is_valid_and_correct():

@@ -1,4 +1,5 @@
-// Every registered algorithm with every combination of its options.
+// Every registered algorithm with every combination of its options: all-reduces, and those that
+// move slots.
 //
 // The list is made from the registry: an algorithm that is added is tested with no more code,
 // unless it brings a new option, which fails here by name.
@@ -25,6 +26,9 @@ inline std::string label(const Variant& variant) {
   if (options.own) text += options.own == OwnContribution::exact ? " own=exact" : " own=encoded";
   if (options.forward) {
     text += options.forward == Forward::reencoded ? " forward=reencoded" : " forward=unchanged";
+  }
+  if (options.combine) {
+    text += options.combine == Combine::quantized ? " combine=quantized" : " combine=none";
   }
   if (options.group_size) text += fmt::format(" group-size={}", *options.group_size);
   if (options.micro_chunks) text += fmt::format(" micro-chunks={}", *options.micro_chunks);
@@ -72,6 +76,8 @@ inline std::vector<Variant> variants_of(const Algorithm& algorithm, Rank world_s
     } else if (option.name == "forward") {
       variants =
           times(variants, &AlgorithmOptions::forward, {Forward::unchanged, Forward::reencoded});
+    } else if (option.name == "combine") {
+      variants = times(variants, &AlgorithmOptions::combine, {Combine::none, Combine::quantized});
     } else if (option.name == "group-size") {
       variants = times(variants, &AlgorithmOptions::group_size, divisors(world_size));
     } else if (option.name == "micro-chunks") {
@@ -83,11 +89,24 @@ inline std::vector<Variant> variants_of(const Algorithm& algorithm, Rank world_s
   return variants;
 }
 
+/// Of every all-reduce.
 inline std::vector<Variant> all_variants(Rank world_size,
                                          const std::vector<std::uint32_t>& micro_chunks = {1, 3}) {
   std::vector<Variant> all;
   for (const Algorithm& algorithm : all_algorithms()) {
+    if (algorithm.collective != Collective::all_reduce) continue;
     const std::vector<Variant> some = variants_of(algorithm, world_size, micro_chunks);
+    all.insert(all.end(), some.begin(), some.end());
+  }
+  return all;
+}
+
+/// Of every other collective: they take a multiple of the world size.
+inline std::vector<Variant> moving_variants(Rank world_size) {
+  std::vector<Variant> all;
+  for (const Algorithm& algorithm : all_algorithms()) {
+    if (algorithm.collective == Collective::all_reduce) continue;
+    const std::vector<Variant> some = variants_of(algorithm, world_size, {1});
     all.insert(all.end(), some.begin(), some.end());
   }
   return all;

@@ -20,10 +20,13 @@ namespace {
 constexpr std::uint64_t kKiB = 1 << 10;
 constexpr std::uint64_t kMiB = 1 << 20;
 
+/// Of `bytes` per rank, or a little more where they must make equal slots.
 Schedule schedule_of(const std::string& algorithm, const Codec& codec, Rank ranks,
                      std::uint64_t bytes) {
+  const bool slots = find_algorithm(algorithm).collective != Collective::all_reduce;
+  const std::uint64_t elements = slots ? (bytes / 2 + ranks - 1) / ranks * ranks : bytes / 2;
   return make_schedule(
-      algorithm, {.world_size = ranks, .elements = bytes / 2, .alignment = codec.info().alignment});
+      algorithm, {.world_size = ranks, .elements = elements, .alignment = codec.info().alignment});
 }
 
 SimulationResult simulate(const std::string& algorithm, const std::string& codec_name,

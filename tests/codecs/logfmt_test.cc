@@ -1,0 +1,109 @@
+// LogFMT: blocks worked out by hand, and the logarithm it is made of. That the bits are right
+// everywhere is what the NumPy model checks (test_logfmt_oracle.py).
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "reference/codecs/registry.h"
+#include "reference/formats/portable_log.h"
+
+namespace arlab {
+namespace {
+
+using Floats = std::vector<float>;
+
+std::vector<std::byte> wire_of(const std::string& codec, const Floats& x) {
+  const CodecPtr c = find_codec(codec);
+  std::vector<std::byte> wire(c->wire_bytes(DType::fp32, x.size()));
+  c->encode(DType::fp32, std::as_bytes(std::span(x)), wire);
+  return wire;
+}
+
+Floats round_trip(const std::string& codec, const Floats& x) {
+  Floats y(x.size());
+  find_codec(codec)->decode(DType::fp32, wire_of(codec, x), std::as_writable_bytes(std::span(y)));
+  return y;
+}
+
+TEST(LogFmt, PowersOfTwoByHand) {
+  // 3 bits: magnitudes 0 and three values; 1, 2, 4 give lo = 0, step = 1. Codes 1, 2, 3; the sign
+  // is bit 2.
+  const Floats x = {1, 2, 4, -1, -2, -4, 0, -0.0f};
+  const auto wire = wire_of("logfmt3-g8", x);
+  ASSERT_EQ(wire.size(), 2u + 1 + 2 + 2);
+  EXPECT_EQ(std::to_integer<int>(wire[0]), 1 | 2 << 2 | 3 << 4 | 1 << 6);
+  EXPECT_EQ(std::to_integer<int>(wire[1]), 2 | 3 << 2);
+  EXPECT_EQ(std::to_integer<int>(wire[2]), 0x38);
+  EXPECT_EQ(std::to_integer<int>(wire[4]), 0x00);  // lo = 0
+  EXPECT_EQ(std::to_integer<int>(wire[6]), 0x3C);  // step = 1
+  EXPECT_EQ(round_trip("logfmt3-g8", x), (Floats{1, 2, 4, -1, -2, -4, 0, 0}));
+}
+
+TEST(LogFmt, TheRoundingPointIsTheLinearMiddle) {
+  // Values 1, 2, 4: the middle of 2 and 4 is 3, not 2 * sqrt(2) = 2.83. The tie takes the larger.
+  const Floats x = {1, 4, 2.9f, 3, 1.49f, 1.5f, 2, 4};
+  EXPECT_EQ(round_trip("logfmt3-g8", x), (Floats{1, 4, 2, 4, 1, 2, 2, 4}));
+}
+
+TEST(LogFmt, TheRangeIsAtMost32Octaves) {
+  const Floats x = {0x1p20f, 0x1p-12f, 0x1p-14f, 0x1p-11f, 0, 0, 0, 0};
+  const Floats y = round_trip("logfmt8-g8", x);
+  EXPECT_NEAR(y[0], 0x1p20f, 0x1p20f * 0.006f);  // 126 steps, each rounded to fp16
+  EXPECT_EQ(y[1], 0x1p-12f);
+  EXPECT_EQ(y[2], 0.0f);  // below half of the smallest value
+}
+
+TEST(LogFmt, ANonFiniteElementMakesItsBlockNaNAndNoOther) {
+  for (const float bad :
+       {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
+    Floats x(96, 1.0f);
+    x[40] = bad;
+    const Floats y = round_trip("logfmt4-g32", x);
+    for (std::size_t i = 0; i < x.size(); ++i) ASSERT_EQ(std::isnan(y[i]), i / 32 == 1) << i;
+  }
+}
+
+TEST(LogFmt, OneMagnitudeAndTwoBits) {
+  const Floats x(32, -0.125f);
+  EXPECT_EQ(round_trip("logfmt4-g32", x), x);
+  EXPECT_EQ(round_trip("logfmt2-g32", x), x);
+  EXPECT_EQ(round_trip("logfmt4-g32", Floats(5, 0.0f)), Floats(5, 0.0f));
+}
+
+TEST(LogFmt, NamesOutOfRange) {
+  for (const char* name :
+       {"logfmt1-g32", "logfmt9-g32", "logfmt4-g33", "logfmt4-g0", "logfmt4-g65544"}) {
+    EXPECT_THROW(find_codec(name), InvalidInput) << name;
+  }
+}
+
+TEST(PortableLog, IsCloseToTheLogarithmEverywhere) {
+  double worst = 0;
+  for (std::uint32_t bits = 1; bits < 0x7F800000u; bits += 40503) {
+    const float x = std::bit_cast<float>(bits);
+    const double exact = std::log2(static_cast<double>(x));
+    worst = std::max(worst, std::abs(log2_fp32(x) - exact) / std::max(1.0, std::abs(exact)));
+  }
+  EXPECT_LT(worst, 2.5e-7);
+  EXPECT_EQ(log2_fp32(1.0f), 0.0f);
+  EXPECT_EQ(log2_fp32(0x1p-149f), -149.0f);
+}
+
+TEST(PortableLog, ExponentialIsCloseEverywhere) {
+  double worst = 0;
+  for (float y = -126; y < 128; y += 0.00097f) {
+    const double exact = std::exp2(static_cast<double>(y));
+    worst = std::max(worst, std::abs(exp2_fp32(y) - exact) / exact);
+  }
+  EXPECT_LT(worst, 4e-7);
+  for (int n = -149; n < 128; ++n) {
+    EXPECT_EQ(exp2_fp32(static_cast<float>(n)), std::ldexp(1.0f, n)) << n;
+  }
+  EXPECT_EQ(exp2_fp32(-200.0f), 0.0f);
+  EXPECT_TRUE(std::isinf(exp2_fp32(128.0f)));
+}
+
+}  // namespace
+}  // namespace arlab

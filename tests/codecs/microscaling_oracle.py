@@ -1,0 +1,193 @@
+"""The codecs mxfp* and nvfp4 in NumPy, from spec/codecs.md section 3: the C++ reference's oracle.
+
+Element formats are ml_dtypes' (RN, ties to even), which have NaNs or infinities where the spec saturates:
+values are brought into range before they are rounded. What the spec leaves open is as
+reference/codecs/README.md has it.
+"""
+
+import re
+from typing import NamedTuple
+
+import ml_dtypes
+import numpy as np
+
+from wire_oracle import CHUNK, PAYLOADS, Layout, in_blocks
+
+F = np.float32
+E4M3 = ml_dtypes.float8_e4m3fn
+NAN_E8M0, NAN_E4M3 = 0xFF, 0x7F
+MX_BLOCK, NV_BLOCK = 32, 16
+
+
+class Element(NamedTuple):
+    type: type
+    bits: int
+    mantissa: int  # bits
+    largest: float
+    next: float  # what would follow the largest if the format went on
+    tie_stays: bool  # whether their middle rounds to the largest: its last bit is 0
+
+    @property
+    def emax(self):
+        return int(np.frexp(self.largest)[1]) - 1
+
+    def round(self, w):
+        """float32 to codes, saturating, and which ones would have become `next` or more."""
+        inside = np.clip(w, F(-self.largest), F(self.largest))
+        middle = F((self.largest + self.next) / 2)
+        outside = np.abs(w) > middle if self.tie_stays else np.abs(w) >= middle
+        return inside.astype(self.type).view(np.uint8), outside
+
+    def values(self, codes):
+        return codes.view(self.type).astype(np.float32)
+
+
+ELEMENTS = {
+    "mxfp8-e4m3": Element(E4M3, 8, 3, 448, 480, True),
+    "mxfp8-e5m2": Element(ml_dtypes.float8_e5m2, 8, 2, 57344, 65536, False),
+    "mxfp6-e2m3": Element(ml_dtypes.float6_e2m3fn, 6, 3, 7.5, 8, False),
+    "mxfp6-e3m2": Element(ml_dtypes.float6_e3m2fn, 6, 2, 28, 32, False),
+    "mxfp4": Element(ml_dtypes.float4_e2m1fn, 4, 1, 6, 8, False),
+}
+E2M1 = ELEMENTS["mxfp4"]
+
+
+def floor_log2(x):
+    """[any] float32 > 0 to int32, subnormals too."""
+    return np.frexp(x)[1] - 1
+
+
+def scale_exponent(largest, rule, element):
+    """[blocks] float32 > 0 and finite: the exponents of the scales, -127..127."""
+    exponent = floor_log2(largest)
+    if rule == "ceil":
+        exponent = exponent + (np.frexp(largest)[0] != F(0.5))
+    elif rule == "even":
+        half = np.uint32(1 << (22 - element.mantissa))  # a carry reaches the exponent field
+        rounded = ((largest.view(np.uint32) + half) >> np.uint32(23)).astype(np.int32) - 127
+        exponent = np.where(largest < F(2.0**-126), exponent, rounded)
+    return np.clip(exponent - element.emax, -127, 127)
+
+
+class MX(NamedTuple):
+    name: str
+    element: Element
+    rule: str
+
+    def layout(self, elements):
+        return Layout(self.element.bits, MX_BLOCK, CHUNK, elements, (1,))
+
+    def wire_bytes(self, dtype, elements):
+        del dtype
+        return self.layout(elements).bytes
+
+    def encode(self, dtype, payload):
+        """Bit patterns to wire bytes, as a uint8 array."""
+        return self.encode_and_count(dtype, payload)[0]
+
+    def encode_and_count(self, dtype, payload):
+        """The wire, and how many elements a format without a largest number would round to more than that."""
+        elements = len(payload)
+        if not elements:
+            return np.zeros(0, np.uint8), 0
+        x = PAYLOADS[dtype].to_fp32(in_blocks(payload, MX_BLOCK))
+        finite = np.isfinite(x).all(1)
+        largest = np.abs(x).max(1)
+        usable = finite & (largest > 0)
+        exponent = scale_exponent(np.where(usable, largest, F(1)), self.rule, self.element)
+        with np.errstate(all="ignore"):
+            # Exact, or so small that it rounds to zero in both.
+            codes, outside = self.element.round(x * np.ldexp(F(1), -exponent)[:, None])
+        codes = np.where(usable[:, None], codes, np.uint8(0))
+        outside &= usable[:, None]
+        scales = np.where(finite, np.where(usable, exponent + 127, 0), NAN_E8M0).astype(np.uint8)
+        wire = self.layout(elements).join(codes.reshape(-1)[:elements], [scales])
+        return wire, int(outside.reshape(-1)[:elements].sum())
+
+    def decode(self, dtype, wire, elements):
+        """Wire bytes to bit patterns."""
+        t = PAYLOADS[dtype]
+        codes, scales = split(self.layout(elements), wire, elements)
+        x = self.element.values(in_blocks(codes, MX_BLOCK))
+        with np.errstate(all="ignore"):
+            x = x * np.ldexp(F(1), scales.astype(np.int32) - 127)[:, None]  # exact, or beyond any dtype
+        patterns = t.from_fp32(x)
+        patterns[scales == NAN_E8M0] = t.nan
+        return patterns.reshape(-1)[:elements]
+
+
+class NVFP4(NamedTuple):
+    name: str
+
+    def layout(self, elements):
+        return Layout(4, NV_BLOCK, CHUNK, elements, (1,))
+
+    def wire_bytes(self, dtype, elements):
+        del dtype
+        return self.layout(elements).bytes + (4 if elements else 0)
+
+    def encode(self, dtype, payload):
+        """Bit patterns to wire bytes, as a uint8 array."""
+        return self.encode_and_count(dtype, payload)[0]
+
+    def encode_and_count(self, dtype, payload):
+        """The wire, and how many elements a format without a largest number would round to more than that."""
+        elements = len(payload)
+        if not elements:
+            return np.zeros(0, np.uint8), 0
+        x = PAYLOADS[dtype].to_fp32(in_blocks(payload, NV_BLOCK))
+        with np.errstate(all="ignore"):
+            amax = np.abs(x[np.isfinite(x)]).max(initial=F(0))
+            g = min(F(2688) / amax, F(2.0**118)) if amax > 0 else F(1)
+            finite = np.isfinite(x).all(1)
+            s = np.minimum(g * np.abs(x).max(1) / F(6), F(448)).astype(E4M3)  # a product, then a quotient
+            scale = s.astype(np.float32)
+            usable = finite & (scale > 0)
+            codes, outside = E2M1.round(x * (g / scale)[:, None])
+        codes = np.where(usable[:, None], codes, np.uint8(0))
+        outside &= usable[:, None]
+        scales = np.where(finite, s.view(np.uint8), np.uint8(NAN_E4M3))
+        wire = self.layout(elements).join(codes.reshape(-1)[:elements], [scales])
+        tensor_scale = np.array([g], "<f4").view(np.uint8)
+        return np.concatenate([tensor_scale, wire]), int(outside.reshape(-1)[:elements].sum())
+
+    def decode(self, dtype, wire, elements):
+        """Wire bytes to bit patterns."""
+        t = PAYLOADS[dtype]
+        if not elements:
+            return np.zeros(0, t.word)
+        wire = np.frombuffer(wire, np.uint8)
+        g = wire[:4].copy().view("<f4")[0]
+        codes, scales = split(self.layout(elements), wire[4:], elements)
+        with np.errstate(all="ignore"):
+            x = E2M1.values(in_blocks(codes, NV_BLOCK)) * (scales.view(E4M3).astype(np.float32) / g)[:, None]
+        return t.from_fp32(x).reshape(-1)[:elements]
+
+
+def split(layout, wire, elements):
+    """[elements] codes and [blocks] scales, uint8."""
+    if not elements:
+        return np.zeros(0, np.uint8), np.zeros(0, np.uint8)
+    codes, metadata = layout.split(np.frombuffer(wire, np.uint8))
+    return codes, metadata[0][:, 0].copy()
+
+
+def find(name):
+    """The codec of a name."""
+    if name == "nvfp4":
+        return NVFP4(name)
+    part = re.fullmatch(r"(mxfp\d(?:-e\dm\d)?)(?:-(floor|ceil|even))?", name)
+    assert part, name
+    return MX(name, ELEMENTS[part[1]], part[2] or "floor")
+
+
+def encode(name, dtype, payload):
+    return find(name).encode(dtype, payload)
+
+
+def decode(name, dtype, wire, elements):
+    return find(name).decode(dtype, wire, elements)
+
+
+def wire_bytes(name, dtype, elements):
+    return find(name).wire_bytes(dtype, elements)

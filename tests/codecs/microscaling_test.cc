@@ -1,0 +1,155 @@
+// MX and NVFP4: blocks worked out by hand, scale rules, what saturates. That the bits are right
+// everywhere is what the NumPy model checks (test_microscaling_oracle.py).
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <numeric>
+
+#include "reference/codecs/registry.h"
+#include "reference/formats/fp8.h"
+
+namespace arlab {
+namespace {
+
+using Floats = std::vector<float>;
+
+std::vector<std::byte> wire_of(const std::string& codec, const Floats& x,
+                               EncodeCounts* counts = nullptr) {
+  const CodecPtr c = find_codec(codec);
+  std::vector<std::byte> wire(c->wire_bytes(DType::fp32, x.size()));
+  c->encode(DType::fp32, std::as_bytes(std::span(x)), wire, counts);
+  return wire;
+}
+
+Floats round_trip(const std::string& codec, const Floats& x) {
+  Floats y(x.size());
+  find_codec(codec)->decode(DType::fp32, wire_of(codec, x), std::as_writable_bytes(std::span(y)));
+  return y;
+}
+
+/// The E8M0 code of a block of 32 with this largest magnitude, as the exponent it stands for.
+int exponent_for(const std::string& codec, float amax) {
+  Floats x(32, 0.0f);
+  x[7] = -amax;
+  return std::to_integer<int>(wire_of(codec, x).back()) - 127;
+}
+
+TEST(Microscaling, WireIsPlanesThenScales) {
+  // amax 6: exponent 2 - 2 = 0, so the values are the codes of e2m1 themselves.
+  Floats x(32, 0.0f);
+  const Floats first = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6, -0.0f, -0.5f, -1, -1.5f, -2, -3, -4, -6};
+  std::copy(first.begin(), first.end(), x.begin());
+  const auto wire = wire_of("mxfp4", x);
+  ASSERT_EQ(wire.size(), 17u);
+  for (int i = 0; i < 8; ++i) {
+    EXPECT_EQ(std::to_integer<int>(wire[static_cast<std::size_t>(i)]), 2 * i | (2 * i + 1) << 4);
+  }
+  EXPECT_EQ(wire[16], std::byte{127});
+  EXPECT_EQ(round_trip("mxfp4", x), x);
+}
+
+TEST(Microscaling, SizesAreElementsPlusOneByteAScale) {
+  const auto bytes = [](const char* name, std::size_t n) {
+    return find_codec(name)->wire_bytes(DType::fp16, n);
+  };
+  EXPECT_EQ(bytes("mxfp8-e4m3", 4096), 4096u + 128);
+  EXPECT_EQ(bytes("mxfp6-e3m2", 4096), 3072u + 128);
+  EXPECT_EQ(bytes("mxfp4", 4096), 2048u + 128);
+  EXPECT_EQ(bytes("nvfp4", 4096), 4u + 2048 + 256);
+  EXPECT_EQ(bytes("mxfp4", 33), 17u + 2);
+  EXPECT_EQ(bytes("nvfp4", 1), 4u + 1 + 1);
+}
+
+TEST(Microscaling, ScaleRules) {
+  // e2m1 has emax 2 and one mantissa bit: 1.75 rounds up to 2, 1.5 does not.
+  EXPECT_EQ(exponent_for("mxfp4", 4.0f), 0);
+  EXPECT_EQ(exponent_for("mxfp4", 7.9f), 0);
+  EXPECT_EQ(exponent_for("mxfp4-floor", 7.9f), 0);
+  EXPECT_EQ(exponent_for("mxfp4-ceil", 4.0f), 0);
+  EXPECT_EQ(exponent_for("mxfp4-ceil", 4.1f), 1);
+  EXPECT_EQ(exponent_for("mxfp4-even", 6.9f), 0);
+  EXPECT_EQ(exponent_for("mxfp4-even", 7.0f), 1);
+  EXPECT_EQ(exponent_for("mxfp8-e4m3", 448.0f), 0);
+  EXPECT_EQ(exponent_for("mxfp8-e5m2", 32768.0f), 0);
+  EXPECT_EQ(exponent_for("mxfp6-e2m3", 1.0f), -2);
+  EXPECT_EQ(exponent_for("mxfp6-e3m2", 1.0f), -4);
+  EXPECT_EQ(exponent_for("mxfp4", 0x1p-149f), -127);  // the smallest there is
+}
+
+TEST(Microscaling, FloorSaturatesAndCounts) {
+  Floats x(32, 0.0f);
+  x[0] = 7.9f;
+  x[1] = 6.9f;
+  EncodeCounts counts;
+  wire_of("mxfp4", x, &counts);
+  EXPECT_EQ(counts.clamped, 1u);  // 7.9 would be 8; 6.9 rounds to 6
+  EXPECT_EQ(round_trip("mxfp4", x)[0], 6.0f);
+  counts = {};
+  wire_of("mxfp4-ceil", x, &counts);
+  EXPECT_EQ(counts.clamped, 0u);
+  EXPECT_EQ(round_trip("mxfp4-ceil", x)[0], 8.0f);
+}
+
+TEST(Microscaling, ANonFiniteElementMakesItsBlockNaNAndNoOther) {
+  for (const char* codec :
+       {"mxfp8-e4m3", "mxfp8-e5m2", "mxfp6-e2m3", "mxfp6-e3m2", "mxfp4", "nvfp4"}) {
+    const std::size_t block = find_codec(codec)->info().block;
+    for (const float bad :
+         {std::numeric_limits<float>::quiet_NaN(), -std::numeric_limits<float>::infinity()}) {
+      Floats x(5000, 1.0f);
+      x[4500] = bad;
+      const Floats y = round_trip(codec, x);
+      for (std::size_t i = 0; i < x.size(); ++i) {
+        ASSERT_EQ(std::isnan(y[i]), i / block == 4500 / block) << codec << " element " << i;
+      }
+    }
+  }
+}
+
+TEST(NvFp4, TensorScaleMapsTheLargestBlockToTheLargestScale) {
+  Floats x(64, 0.5f);
+  x[20] = 24;
+  const auto wire = wire_of("nvfp4", x);
+  float g = 0;
+  std::memcpy(&g, wire.data(), 4);
+  EXPECT_EQ(g, 112.0f);  // 2688 / 24
+  // Scales 0.5 * 112 / 6 = 9.33, in e4m3 9, but of block 1 448.
+  EXPECT_EQ(e4m3fn_to_float(std::to_integer<std::uint8_t>(wire[4 + 32])), 9.0f);
+  EXPECT_EQ(e4m3fn_to_float(std::to_integer<std::uint8_t>(wire[4 + 33])), 448.0f);
+  EXPECT_EQ(round_trip("nvfp4", x)[20], 24.0f);
+}
+
+TEST(NvFp4, SmallAndHugeMessagesKeepTheirSize) {
+  for (const float amplitude : {1e-36f, 1e-30f, 1.0f, 3e38f}) {
+    const Floats y = round_trip("nvfp4", Floats(32, amplitude));
+    EXPECT_NEAR(y[31] / amplitude, 1.0f, 0.07f) << amplitude;
+  }
+}
+
+TEST(NvFp4, BelowTheBoundOfTheTensorScaleAMessageIsZero) {
+  const Floats y = round_trip("nvfp4", Floats(32, 1e-40f));
+  EXPECT_EQ(y, Floats(32, 0.0f));
+}
+
+TEST(Microscaling, ZerosStayZeros) {
+  for (const char* codec : {"mxfp8-e4m3", "mxfp6-e2m3", "mxfp4", "nvfp4"}) {
+    const Floats x(40, -0.0f);
+    for (const std::byte b : wire_of(codec, x)) {
+      EXPECT_TRUE(b == std::byte{0} || codec == std::string("nvfp4")) << codec;
+    }
+    for (const float v : round_trip(codec, x)) EXPECT_EQ(v, 0.0f);
+  }
+}
+
+TEST(Microscaling, NamesThatAreNotThere) {
+  for (const char* name :
+       {"mxfp4-round", "mxfp8", "mxfp6", "mxfp8-e4m3-", "nvfp4-ceil", "mxfp4-e2m1"}) {
+    EXPECT_THROW(find_codec(name), InvalidInput) << name;
+  }
+}
+
+}  // namespace
+}  // namespace arlab

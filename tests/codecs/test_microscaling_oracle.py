@@ -1,0 +1,269 @@
+"""The C++ microscaling codecs against the oracle: every wire byte, decoded bit and count. No tolerance."""
+
+import functools
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+import microscaling_oracle
+import oracle_testing
+from microscaling_oracle import E2M1, E4M3, ELEMENTS, NVFP4
+from oracle_testing import LENGTHS, check, check_wire, patterns, random_wire, special_wire
+from wire_oracle import PAYLOADS
+
+NAMES = [name + rule for name in ELEMENTS for rule in ("", "-ceil", "-even")] + [
+    "mxfp4-floor",
+    "mxfp8-e5m2-floor",
+]
+SHORT = ["mxfp8-e4m3", "mxfp6-e2m3", "mxfp6-e3m2-even", "mxfp4", "mxfp4-ceil", "nvfp4"]
+
+each_dtype = pytest.mark.parametrize("dtype", PAYLOADS)
+
+
+@functools.cache
+def payload(dtype):
+    return oracle_testing.payload(dtype)
+
+
+@each_dtype
+@pytest.mark.parametrize("name", NAMES)
+def test_wires_values_and_counts(name, dtype):
+    check(microscaling_oracle.find(name), dtype, payload(dtype), name)
+
+
+@each_dtype
+def test_nvfp4_messages(dtype):
+    """The largest number of a message sets its scale, so each stretch is one, and all of them together."""
+    codec = microscaling_oracle.find("nvfp4")
+    check(codec, dtype, payload(dtype), "all")
+    for start in range(0, len(payload(dtype)), 1 << 13):
+        x = payload(dtype)[start : start + (1 << 13)]
+        check(codec, dtype, x, f"from {start}")
+
+
+@each_dtype
+def test_nvfp4_extremes(dtype):
+    """Tensor scales at their bound and at 1, block scales that vanish, NaNs beside finite elements."""
+    codec = microscaling_oracle.find("nvfp4")
+    tiny = 2.0 ** oracle_testing.exponents(dtype)[0]
+    ramp = np.linspace(-1, 1, 64)
+    for what, values in {
+        "zeros": [0.0, -0.0] * 20,
+        "only NaN": [np.nan] * 20,
+        "infinities and zeros": [np.inf, 0.0] + [0.0] * 30,
+        "NaN beside the largest": [np.nan, 100.0] + [1.0] * 30,
+        "tiny": ramp * tiny * 50,
+        "small": ramp * 2.0**-115,
+        "small and large": np.concatenate([ramp * tiny, ramp * oracle_testing.largest(dtype)]),
+        "2^20 apart": np.concatenate([ramp, ramp * 2.0**-20, ramp * 2.0**-11, ramp * 2.0**-17]),
+    }.items():
+        check(codec, dtype, patterns(dtype, values), what)
+
+
+def powers_and_neighbours(dtype):
+    """[blocks, 32] with largest elements at and beside the points where a scale's exponent changes."""
+    low, high = oracle_testing.exponents(dtype)
+    marks = np.array([1, 1.25, 1.5, 1.75, 1.875, 1.9375, 1.96875, 1.9999])
+    tops = patterns(dtype, (2.0 ** np.arange(low, high + 1)[:, None] * marks).reshape(-1))
+    tops = oracle_testing.finite(
+        dtype, np.concatenate([tops, tops + tops.dtype.type(1), tops - tops.dtype.type(1)])
+    )
+    share = np.random.default_rng(5).uniform(-1, 1, (len(tops), 31))
+    values = np.abs(PAYLOADS[dtype].to_fp32(tops)).astype(np.float64)
+    return np.concatenate([tops[:, None], patterns(dtype, share * values[:, None])], 1)
+
+
+@each_dtype
+@pytest.mark.parametrize("name", NAMES)
+def test_scales_change_at_the_right_maximum(name, dtype):
+    check(microscaling_oracle.find(name), dtype, powers_and_neighbours(dtype).reshape(-1), name)
+
+
+@each_dtype
+@pytest.mark.parametrize("name", ELEMENTS)
+def test_elements_at_the_middles(name, dtype):
+    """All middles of a format and the patterns beside, in blocks whose first element fixes the scale."""
+    element = ELEMENTS[name]
+    values = np.unique(np.abs(finite_values(element)))
+    middles = (values[1:] + values[:-1]) / 2
+    for exponent in (0, -3, 4):
+        x = patterns(dtype, np.outer([1, -1], middles * 2.0**exponent))
+        x = np.concatenate([x, x + x.dtype.type(1), x - x.dtype.type(1)], 1).reshape(-1)
+        rows = np.resize(x, (-(-len(x) // 31), 31))
+        top = np.full((len(rows), 1), patterns(dtype, element.largest * 2.0**exponent))
+        check(
+            microscaling_oracle.find(name), dtype, np.concatenate([top, rows], 1).reshape(-1), f"2^{exponent}"
+        )
+
+
+@pytest.mark.parametrize("name", SHORT)
+def test_every_length(name):
+    for at, length in enumerate(LENGTHS):
+        dtype = list(PAYLOADS)[at % 3]
+        x = payload(dtype)[4096 * at + 17 :][:length]
+        check(microscaling_oracle.find(name), dtype, x, f"{length} elements of {dtype}", count=length > 32)
+
+
+@each_dtype
+@pytest.mark.parametrize("name", [*ELEMENTS, "nvfp4"])
+def test_any_wire_decodes(name, dtype):
+    """Bytes that no encoder writes: elements that are NaN or infinite, extreme and negative scales."""
+    codec = microscaling_oracle.find(name)
+    for elements in (20000, 4097):
+        check_wire(codec, dtype, random_wire(codec, dtype, elements, 2), elements, f"{elements} random")
+        special = special_wire(codec.layout(elements), 3)
+        if name != "nvfp4":
+            check_wire(codec, dtype, special, elements, f"{elements} special")
+            continue
+        for g in (1, 0, -0.0, -3, np.nan, np.inf, 2.0**-149, 2.0**118, 3e38):
+            wire = np.concatenate([np.array([g], "<f4").view(np.uint8), special])
+            check_wire(codec, dtype, wire, elements, f"{elements} special, tensor scale {g}")
+
+
+# The oracle itself, against numbers from elsewhere.
+
+
+def finite_values(element):
+    codes = np.arange(1 << element.bits, dtype=np.uint8)
+    values = element.values(codes).astype(np.float64)
+    return values[np.isfinite(values)]
+
+
+@pytest.mark.parametrize(
+    "name, exponent_bits, bias",
+    [
+        ("mxfp8-e4m3", 4, 7),
+        ("mxfp8-e5m2", 5, 15),
+        ("mxfp6-e2m3", 2, 1),
+        ("mxfp6-e3m2", 3, 3),
+        ("mxfp4", 2, 1),
+    ],
+)
+def test_element_formats_are_ocps(name, exponent_bits, bias):
+    element = ELEMENTS[name]
+    m = element.mantissa
+    for code in range(1 << element.bits):
+        sign, exponent, fraction = (
+            code >> (element.bits - 1),
+            code >> m & ((1 << exponent_bits) - 1),
+            code & ((1 << m) - 1),
+        )
+        significand = fraction + ((1 << m) if exponent else 0)
+        expected = (-1) ** sign * significand * 2.0 ** (max(exponent, 1) - bias - m)
+        value = float(element.values(np.array([code], np.uint8))[0])
+        if abs(expected) > element.largest:
+            assert not np.isfinite(value)
+        else:
+            assert value == expected and np.signbit(value) == bool(sign)
+    assert finite_values(element).max() == element.largest
+
+
+@pytest.mark.parametrize("element", ELEMENTS.values(), ids=list(ELEMENTS))
+def test_elements_round_to_nearest_even_and_saturate(element):
+    """ml_dtypes beside a search among all values, at all middles, beside them, and anywhere."""
+    codes = np.arange(1 << (element.bits - 1), dtype=np.uint8)
+    values = element.values(codes)
+    values = values[np.isfinite(values)].astype(np.float64)  # rising, code by code
+    middles = ((values[1:] + values[:-1]) / 2).astype(np.float32)
+    random = np.random.default_rng(3)
+    anything = np.abs(random.normal(size=20000).astype(np.float32)) * np.exp2(
+        random.integers(-30, 20, 20000)
+    ).astype("f4")
+    x = np.concatenate(
+        [middles, np.nextafter(middles, np.float32(0)), np.nextafter(middles, np.float32(1e9)), anything]
+    )
+    above = np.minimum(np.searchsorted(values, x), len(values) - 1)
+    below = np.maximum(above - 1, 0)
+    up, down = values[above] - x, x - values[below]  # exact
+    nearest = np.where((up < down) | ((up == down) & (above % 2 == 0)), above, below)
+    nearest[x >= element.largest] = len(values) - 1
+    rounded, outside = element.round(np.concatenate([x, -x]))
+    assert (rounded[: len(x)] == nearest).all()
+    assert (rounded[len(x) :] == nearest | 1 << (element.bits - 1)).all()
+    one_more = 2 * x.astype(np.float64) - (element.largest + element.next)
+    assert (outside[: len(x)] == ((one_more > 0) | ((one_more == 0) & (not element.tie_stays)))).all()
+    assert element.tie_stays == (len(values) % 2 == 1)
+
+
+@pytest.mark.parametrize("rule", ["floor", "ceil", "even"])
+@pytest.mark.parametrize("element", ELEMENTS.values(), ids=list(ELEMENTS))
+def test_scale_exponents_in_exact_arithmetic(element, rule):
+    x = np.random.default_rng(4).integers(1, 0x7F800000, 300).astype(np.uint32)
+    x = np.concatenate(
+        [x, np.arange(1, 40), np.arange(1, 255) << 23, (np.arange(1, 255) << 23) + 0x700000]
+    ).astype(np.uint32)
+    x = x.view(np.float32)
+    for value, actual in zip(x, microscaling_oracle.scale_exponent(x, rule, element)):
+        exact = Fraction(float(value))
+        exponent = floor_log2(exact)
+        if rule == "ceil" and exact != Fraction(2) ** exponent:
+            exponent += 1
+        if rule == "even" and value >= 2.0**-126:
+            unit = Fraction(2) ** (exponent - element.mantissa)
+            exponent = floor_log2((exact / unit + Fraction(1, 2)).__floor__() * unit)
+        assert actual == min(max(exponent - element.emax, -127), 127)
+
+
+def floor_log2(x):
+    exponent = x.numerator.bit_length() - x.denominator.bit_length()
+    return exponent if Fraction(2) ** exponent <= x else exponent - 1
+
+
+def test_emax():
+    assert [element.emax for element in ELEMENTS.values()] == [8, 15, 2, 4, 2]
+
+
+def test_mxfp4_by_hand():
+    """amax 7 = 1.75 * 2^2: exponent 0 and a clamped 7 by floor, 1 by ceil, 1 by even (7 rounds to 8)."""
+    x = patterns("bf16", [7, -6.5, 2.5, -0.25, 0.75, -0.0, 5, 3.5])
+    wire, clamped = microscaling_oracle.find("mxfp4").encode_and_count("bf16", x)
+    assert clamped == 1
+    assert wire.tolist() == [0xF7, 0x84, 0x82, 0x66, 127]
+    for rule in ("ceil", "even"):
+        wire, clamped = microscaling_oracle.find("mxfp4-" + rule).encode_and_count("bf16", x)
+        assert clamped == 0
+        assert wire.tolist() == [0xD6, 0x82, 0x81, 0x44, 128]
+
+
+def test_special_blocks_by_hand():
+    zeros = patterns("fp16", [0, -0.0] * 4)
+    assert microscaling_oracle.encode("mxfp6-e2m3", "fp16", zeros).tolist() == [0] * 7
+    assert microscaling_oracle.encode("nvfp4", "fp16", zeros).tolist() == [0, 0, 0x80, 0x3F] + [0] * 5
+    spoilt = patterns("fp16", [1, np.inf])
+    assert microscaling_oracle.encode("mxfp8-e4m3", "fp16", spoilt).tolist() == [0, 0, 0xFF]
+    wire = microscaling_oracle.encode("nvfp4", "fp16", spoilt)
+    assert wire.tolist() == [*np.array([2688], "<f4").tobytes(), 0, 0x7F]
+    for name in ("mxfp8-e4m3", "nvfp4"):
+        wire = microscaling_oracle.encode(name, "fp16", spoilt)
+        assert microscaling_oracle.decode(name, "fp16", wire, 2).tolist() == [0x7E00] * 2
+
+
+def test_mxfp6_planes_by_hand():
+    """amax 4: exponent 0. e2m3 of 4 is 0x18, of -1.125 0x29: low four bits first, then the upper two."""
+    wire = microscaling_oracle.encode("mxfp6-e2m3", "fp32", patterns("fp32", [4, -1.125, 0.125]))
+    assert wire.tolist() == [0x98, 0x01, 0b00_10_01, 127]
+
+
+def test_nvfp4_by_hand():
+    """amax 6: g = 448 and the first block's scale 448, its elements are themselves; the second's is 224."""
+    x = patterns("fp32", [6, -4, 3, 2, 1.5, -1, 0.5, 0] + [0] * 8 + [3, -0.25, 1.5, 0.75])
+    wire = microscaling_oracle.encode("nvfp4", "fp32", x)
+    first = [0xE7, 0x45, 0xA3, 0x01] + [0] * 4
+    assert wire.tolist() == [*np.array([448], "<f4").tobytes()] + first + [0x97, 0x35, 0x7E, 0x76]
+    decoded = microscaling_oracle.decode("nvfp4", "fp32", wire, len(x))
+    assert (PAYLOADS["fp32"].to_fp32(decoded) == PAYLOADS["fp32"].to_fp32(x)).all()
+
+
+def test_nvfp4_tensor_scale_is_bounded():
+    wire = microscaling_oracle.encode("nvfp4", "fp32", np.array([1], np.uint32))
+    assert wire[:4].view("<f4")[0] == 2.0**118
+    assert wire[4:].tolist() == [0, 0]  # the block's scale vanishes
+
+
+def test_nvfp4_block_scales_are_e4m3():
+    assert (
+        float(np.uint8(0x7E).view(E4M3)) == 448
+        and E2M1.largest * 448 == 2688
+        and NVFP4("nvfp4").name == "nvfp4"
+    )

@@ -8,6 +8,7 @@ import csv
 import importlib.util
 import math
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -54,7 +55,7 @@ def planted(changes=()):
     return table | dict(changes), bits
 
 
-def write(folder, table, bits, change=None):
+def write(folder, table, bits):
     """results.csv and tokens.csv of three tensors.
 
     The median token of the last is 10 dB worse; a whole tensor is 20 dB better than its token.
@@ -348,3 +349,19 @@ def test_what_is_missing_is_one_line(tmp_path):
         done = run(sys.executable, STUDY / words[0], *words[1:])
         assert done.returncode == 2
         assert done.stderr.startswith("error: ") and done.stderr.count("\n") == 1
+
+
+def test_the_readme_says_what_the_shipped_findings_say():
+    """Verdicts in README.md against those for MiniLM's median token in findings.txt."""
+    text = (STUDY / "findings.txt").read_text(encoding="utf-8")
+    blocks = text.split("\n== Findings\n")[1].split("\n== ")[0].split("\n\n")
+    shipped = [
+        "DOES NOT HOLD" not in line
+        for block in blocks
+        for line in block.splitlines()
+        if "MiniLM, median token" in line
+    ]
+    readme = (STUDY / "README.md").read_text(encoding="utf-8").splitlines()
+    rows = [line.split(" | ") for line in readme if re.match(r"\| \d", line)]
+    assert ["not hold" not in row[-1] for row in rows] == shipped
+    assert len(rows) == len(accuracy.FINDINGS)

@@ -107,7 +107,7 @@ DECIBELS = Unit(
     collapsed=0.0,
     close=3.0,
     text=tenth,
-    said_collapsed="0 dB or less: the error is as large as the signal",
+    said_collapsed="at 0 dB or less (the error is as large as the signal)",
     said_close="at most 3 dB apart: the error at most doubles",
 )
 PERPLEXITY = Unit(
@@ -116,7 +116,7 @@ PERPLEXITY = Unit(
     collapsed=900.0,
     close=5.0,
     text=percent,
-    said_collapsed="ten times the perplexity of INT8",
+    said_collapsed="at ten times the perplexity of INT8 or more",
     said_close="at most 5 % more",
 )
 
@@ -131,7 +131,7 @@ class View:
 
     def of(self, collective: str, codec: str) -> float:
         """The median over tensors or models; NaN where there is none."""
-        return median(self.values.get((collective, codec), {}).values())
+        return float(median(self.values.get((collective, codec), {}).values()))
 
     def text(self, collective: str, codec: str) -> str:
         """That median for a reader."""
@@ -490,7 +490,8 @@ FINDINGS = (
     Finding(
         "Round to nearest collapses at 2 bits in the all-reduce, not in the all-to-all",
         "tables 1 and 2; groups of 128",
-        f"collapsed: {DECIBELS.said_collapsed}; published: {PERPLEXITY.said_collapsed}",
+        f"the first is {DECIBELS.said_collapsed}, the second is not; published: "
+        f"{PERPLEXITY.said_collapsed}",
         collapse,
     ),
     Finding(
@@ -519,7 +520,8 @@ FINDINGS = (
     ),
     *(
         Finding(
-            f"At equal wire bits, spike reserving wins: groups of {group}, {COLLECTIVES[collective]}",
+            f"At equal wire bits, spike reserving wins: groups of {group}, "
+            f"{COLLECTIVES[collective]}",
             "not in the paper",
             "better than every other codec that sends no more bits",
             at_equal_bits(collective, group),
@@ -649,7 +651,7 @@ def aligned(rows: Sequence[Sequence[str]], left: int) -> list[str]:
 
 def number(value: float, text: Callable[[float], str]) -> str:
     """A cell; a dash without a value."""
-    return "-" if math.isnan(value) else text(value)
+    return "-" if math.isnan(value) else "exact" if value == math.inf else text(value)
 
 
 def codec_table(accuracy: Accuracy) -> list[str]:
@@ -668,8 +670,8 @@ def codec_table(accuracy: Accuracy) -> list[str]:
         rows.append(row)
     said = accuracy.study.exact_provenance or "the file does not say where they come from"
     return [
-        f"AR: all-reduce, A2A: all-to-all. Token, tensor: SQNR in dB of {views['token'].name}, and of"
-        f" the whole tensor, median over the tensors ({said}).",
+        f"AR: all-reduce, A2A: all-to-all. Token, tensor: SQNR in dB of {views['token'].name}, and"
+        f" of the whole tensor, median over the tensors ({said}).",
         f"Published: perplexity increase as above ({PAPER}, tables 1, 2, 3, 8).",
         "",
         *aligned(rows, 1),
@@ -685,6 +687,9 @@ def findings_text(accuracy: Accuracy) -> str:
         for i, (finding, row) in enumerate(zip(FINDINGS, judged), 1)
     ]
     lines = [
+        f"# arlab.study.findings/1: {accuracy.study.title}",
+        f"# from: {accuracy.study.file}, and its tokens.csv",
+        "",
         "== Findings in short: what the data say, by the medians",
         "",
         *aligned([["", "", *(view.name for view in views)], *short], 2),
@@ -741,7 +746,7 @@ PPL_TICKS |= {10.0**n: f"+10{superscript} %" for n, superscript in zip(range(3, 
 
 def ink(colour: str) -> str:
     """A method's colour for text."""
-    return plot_study.Style({"": colour}, {}).ink("")
+    return str(plot_study.Style({"": colour}, {}).ink(""))
 
 
 def handles(methods: Iterable[Method]) -> list[Line2D]:
@@ -843,7 +848,7 @@ def draw_curves(axes: Axes, view: View, curves: Sequence[Curve], thin: bool) -> 
 
 def shown(unit: Unit, value: float) -> str:
     """A value in a picture, with its unit."""
-    return plot_study.decibels(value) if unit is DECIBELS else unit.text(value)
+    return str(plot_study.decibels(value)) if unit is DECIBELS else unit.text(value)
 
 
 def bit_axis(axes: Axes, names: Sequence[str]) -> None:
@@ -864,8 +869,9 @@ def methods(group: int) -> Callable[[Accuracy], Page]:
             methods_title(view, group),
             where(accuracy, view, f"groups of {group}"),
             [
-                "Numbers beside the axes: 2 bits. SQNR of an all-reduce (two_shot): of the sum, for "
-                "which every value is encoded twice; of an all-to-all: of the values, encoded once.",
+                "Numbers beside the axes: 2 bits. SQNR of an all-reduce (two_shot): of the sum, for"
+                " which every value is encoded twice; of an all-to-all: of the values, encoded"
+                " once.",
                 FLOOR,
                 paper(" and ".join(tables.values())),
                 "Methods do not send equal bits: see wire_bits.png.",
@@ -1012,9 +1018,9 @@ def perplexity(accuracy: Accuracy) -> Page:
         perplexity_title(pairs),
         where(accuracy, accuracy.main()),
         [
-            "A point is a codec in a collective, the number in it its bits; twice the same: groups of "
-            "128 (less SQNR) and of 32. Across: ours, exact. Up: published, median over models. Thin "
-            "lines reach from the best model to the worst, some beyond the lower end of the axis.",
+            "A point is a codec in a collective, the number in it its bits; twice the same: groups"
+            " of 128 (less SQNR) and of 32. Across: ours, exact. Up: published, median over models."
+            " Thin lines reach from the best model to the worst, some beyond the axis.",
             paper("tables 1, 3 and 8", thin=""),
         ],
         [
@@ -1063,7 +1069,7 @@ def perplexity_title(pairs: Sequence[Pair]) -> str:
         return "Published perplexity against our SQNR"
     return (
         "Round to nearest, spike reserving: at equal SQNR, the published perplexity increase in "
-        f"the all-to-all is {median(factors):.2g} times that in the all-reduce (median)"
+        f"the all-to-all is {median(factors):.1f} times that in the all-reduce (median)"
     )
 
 
@@ -1079,10 +1085,10 @@ def wire_bits(accuracy: Accuracy) -> Page:
         wire_title(accuracy, view),
         where(accuracy, view),
         [
-            "Wire bits: codes, scales, zeros, spikes and their indices. Lines join 2, 3, 4 (round to "
-            "nearest also 5 and 6) bits; filled markers, solid lines: groups of 32; open markers, "
-            "dashed lines: groups of 128. SR: spike reserving. Wide grey line: the best of all for so "
-            "many bits or fewer.",
+            "Wire bits: codes, scales, zeros, spikes and their indices. Lines join 2, 3, 4 (round"
+            " to nearest also 5 and 6) bits; filled markers, solid lines: groups of 32; open markers,"
+            " dashed lines: groups of 128. SR: spike reserving. Wide grey line: the best of all for"
+            " so many bits or fewer.",
             FLOOR,
         ],
         [handles(METHODS) + [plot_study.handle(GREY, "P", "other formats")]],
@@ -1236,7 +1242,7 @@ def tensors(accuracy: Accuracy) -> Page:
     page = Page(
         accuracy.study,
         tensors_title(views),
-        f"SQNR of the all-reduce, groups of 32, {plot_study.plural(accuracy.ranks, 'rank')}",
+        f"SQNR of the all-reduce, INT2, groups of 32, {plot_study.plural(accuracy.ranks, 'rank')}",
         [
             "SQNR weighs by energy: where one element holds most of a tensor's, the whole tensor's "
             "SQNR is that of this element. experiments/activations/README.md says where it is.",

@@ -5,6 +5,6 @@ cd "$(dirname "${BASH_SOURCE[0]}")/../../.."
 
 folder=${1:-results/accuracy}
 here=experiments/studies/accuracy
-build/bin/arlab study "$here/study.toml" --out "$folder" --no-plots --resume >/dev/null
-.venv/bin/python "$here/token_sqnr.py" "$here/study.toml" "$folder"
+build/bin/arlab study "$here/study.toml" --out "$folder" --no-plots >/dev/null
+.venv/bin/python "$here/token_sqnr.py" "$here/study.toml" "$folder" >/dev/null
 .venv/bin/python "$here/plot_accuracy.py" "$folder"

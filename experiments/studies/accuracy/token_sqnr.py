@@ -99,12 +99,14 @@ def reduce(arlab: Path, point: Point) -> NDArray[np.float64]:
     """What the ranks end with."""
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "out.npy"
-        words = [arlab, "reduce", "--threads", "1", "--out", out, "--algorithm", point.algorithm]
-        words += ["--codec", point.codec, "--input", point.file, "--tensor", point.tensor]
+        words: list[str | Path] = [arlab, "reduce", "--threads", "1", "--out", out]
+        words += ["--algorithm", point.algorithm, "--codec", point.codec]
+        words += ["--input", point.file, "--tensor", point.tensor]
         done = subprocess.run(words, capture_output=True, text=True, check=False)
         if done.returncode != 0:
             raise InputError(done.stderr.strip() or f"{arlab} failed")
-        return np.load(out).astype(np.float64)
+        outputs: NDArray[np.float64] = np.load(out).astype(np.float64)
+        return outputs
 
 
 def in_place(outputs: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -140,8 +142,8 @@ def measure(arlab: Path, point: Point) -> list[str]:
     tokens, whole = figures_of(point.algorithm, inputs, reduce(arlab, point))
     if not math.isclose(whole, point.sqnr_db, rel_tol=1e-9, abs_tol=1e-9):
         raise CheckFailed(
-            f"{point.tensor}, {point.ranks} ranks, {point.algorithm}, {point.codec}: {whole} dB, but "
-            f"results.csv says {point.sqnr_db} dB; is it of this study and of this {arlab}?"
+            f"{point.tensor}, {point.ranks} ranks, {point.algorithm}, {point.codec}: {whole} dB,"
+            f" but results.csv says {point.sqnr_db} dB; is it of this study and of this {arlab}?"
         )
     key = [point.input, point.tensor, point.ranks, point.algorithm, point.codec, len(tokens)]
     return [str(k) for k in key] + [repr(float(f)) for f in (np.median(tokens), min(tokens), whole)]

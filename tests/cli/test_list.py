@@ -35,13 +35,17 @@ def test_formats_agree(tmp_path, kind):
 
 
 def test_codecs_have_the_wire_bits_and_dtypes_that_they_say(tmp_path):
-    elements = 1 << 14
+    """Bits are those of the first dtype, for 2^20 elements: spikes travel in dtype, a tensor scale once."""
+    elements = 1 << 20
     for codec in listed("codecs", tmp_path):
-        for dtype in codec["dtypes"].split(", "):
+        for i, dtype in enumerate(codec["dtypes"].split(", ")):
             np.save(tmp_path / "in.npy", np.ones(elements, NUMPY_TYPE[dtype]))
             ok(f"encode --codec {codec['name']} --dtype {dtype} in.npy out.bin", tmp_path)
             bits = 8 * (tmp_path / "out.bin").stat().st_size / elements
-            assert bits == codec["wire_bits_per_element"], codec
+            if i == 0:
+                assert bits == codec["wire_bits_per_element"], codec
+            else:
+                assert bits >= codec["wire_bits_per_element"], codec
 
 
 def test_the_contract_is_there(tmp_path):
@@ -55,6 +59,8 @@ def test_the_contract_is_there(tmp_path):
     }  # fmt: skip
     assert set(names("codecs", tmp_path)) >= {
         "fp16", "bf16", "fp32", "qr-fp8", "qr-q8", "qr-q6", "qr-q4", "qr-q3", "qr-fp4",
+        "int8-g128", "int5-g128", "int4-g32", "int2-g32-sr", "int2-g32-sr-is", "had-int4-g32", "logfmt4-g32",
+        "mxfp8-e4m3", "mxfp8-e5m2", "mxfp6-e2m3", "mxfp6-e3m2", "mxfp4", "nvfp4",
     }  # fmt: skip
 
 

@@ -1,7 +1,10 @@
 // arlab: the program. Exit codes: 0 done, 1 a check failed, 2 bad usage or input.
 
+#include <algorithm>
+#include <array>
 #include <cstdio>
 #include <new>
+#include <string_view>
 
 #include "experiments/cli/commands.h"
 #include "reference/error.h"
@@ -11,17 +14,20 @@ namespace {
 constexpr int kCheckFailed = 1;
 constexpr int kBadInput = 2;
 
-int report_error(const std::string& message, int exit_code) {
-  // One line of bounded length without control characters, whatever the message holds.
+/// One line of bounded length without control characters, whatever the message holds. Takes no
+/// memory: there may be none.
+int report_error(std::string_view message, int exit_code) noexcept {
   constexpr std::size_t kMost = 600;
-  std::string line = message.substr(0, kMost);
-  if (message.size() > kMost) line += "...";
+  std::array<char, kMost> line = {};
+  std::size_t length = std::min(message.size(), kMost);
+  std::copy_n(message.begin(), length, line.begin());
   for (char& c : line) {
     if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = ' ';
   }
-  line.erase(line.find_last_not_of(' ') + 1);
-  line = "arlab: " + line + '\n';
-  std::fwrite(line.data(), 1, line.size(), stderr);
+  while (length > 0 && line[length - 1] == ' ') --length;
+  std::fputs("arlab: ", stderr);
+  std::fwrite(line.data(), 1, length, stderr);
+  std::fputs(message.size() > kMost ? "...\n" : "\n", stderr);
   return exit_code;
 }
 
@@ -63,11 +69,8 @@ void refuse_empty_values(CLI::App& app) {
   }
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
-  CLI::App app{"arlab: compressed collectives. Which bits, how long, and do GPU kernels agree?",
-               "arlab"};
+/// Runs the command. Throws what CLI11 and the commands throw; --help and --version end here.
+int run(CLI::App& app, int argc, char** argv) {
   app.set_version_flag("--version", "arlab " ARLAB_VERSION);
   app.require_subcommand(1);
   app.fallthrough(false);
@@ -83,12 +86,23 @@ int main(int argc, char** argv) {
     check_command(app, argc, argv);
     refuse_empty_values(app);
     app.parse(argc, argv);
-    if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)
-      return report_error("standard output cannot be written", kBadInput);
-    return 0;
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
-    return report_error(fmt::format("{} (see {})", error.what(), help_hint(app)), kBadInput);
+    arlab::fail("{} (see {})", error.what(), help_hint(app));
+  }
+  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
+    arlab::fail("standard output cannot be written");
+  }
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    CLI::App app{"arlab: compressed collectives. Which bits, how long, and do GPU kernels agree?",
+                 "arlab"};
+    return run(app, argc, argv);
   } catch (const arlab::cli::CheckFailed& error) {
     return report_error(error.what(), kCheckFailed);
   } catch (const arlab::InvalidInput& error) {
@@ -96,7 +110,7 @@ int main(int argc, char** argv) {
   } catch (const std::bad_alloc&) {
     return report_error("not enough memory for this request", kBadInput);
   } catch (const std::exception& error) {
-    return report_error(fmt::format("internal error, please report it: {}", error.what()),
-                        kBadInput);
+    std::fputs("arlab: internal error, please report it\n", stderr);
+    return report_error(error.what(), kBadInput);
   }
 }

@@ -97,6 +97,9 @@ struct CodecAndType {
   std::string codec;
   DType dtype;
 };
+void PrintTo(const CodecAndType& param, std::ostream* out) {
+  *out << param.codec << " on " << name_of(param.dtype);
+}
 
 std::vector<CodecAndType> codecs_and_types() {
   std::vector<CodecAndType> all;

@@ -84,7 +84,8 @@ struct IntegerCode {
   static constexpr float kScale = -1.0f / L;
   static constexpr float kLargest = L;
 
-  /// Scaled elements (rounded to the dtype's significand), four vectors, to codes in order.
+  /// Scaled elements (rounded to the dtype's significand), four vectors, to codes in the order of
+  /// narrow_blocks.
   template <bool kCount>
   static HWY_INLINE ByteVector encode(const FloatVector (&w)[4], std::uint64_t& clamped) {
     // |w| < 2^15, so that 16 bits hold every integer, and the bias saturates where it does not fit.
@@ -100,7 +101,7 @@ struct IntegerCode {
     }
     ByteVector codes = narrow_blocks(low, high);
     if constexpr (2 * L - 1 < 255) codes = hn::Min(codes, bytes_set(2 * L - 1));
-    return ordered_bytes(codes);
+    return codes;
   }
 
   static HWY_INLINE FloatVector value(const std::uint8_t* codes) {
@@ -123,7 +124,7 @@ struct FloatCode {
         narrow_blocks(element<kCount>(w[0], clamped), element<kCount>(w[1], clamped));
     const Int16Vector high =
         narrow_blocks(element<kCount>(w[2], clamped), element<kCount>(w[3], clamped));
-    return ordered_bytes(narrow_blocks(low, high));
+    return narrow_blocks(low, high);
   }
 
  private:
@@ -193,11 +194,11 @@ struct Fp4Code : FloatCode<1, 0, 0x7, true> {
 // ---------------------------------------------------------------- packing: codes to wire bytes
 
 struct Q6Packing {
-  static HWY_INLINE void pack(Codes codes, std::byte* wire, std::size_t unit) {
+  static HWY_INLINE void pack_blocks(Codes codes, std::byte* wire, std::size_t unit) {
     const ByteVector low = bytes_set(0x0F);
-    NibblePairs::pack({hn::And(codes.first, low), hn::And(codes.second, low)}, wire, unit);
-    CrumbsInOrder::pack({shift_right_16<4>(codes.first), shift_right_16<4>(codes.second)},
-                        wire + 1024, unit);
+    NibblePairs::pack_blocks({hn::And(codes.first, low), hn::And(codes.second, low)}, wire, unit);
+    const Codes high{shift_right_16<4>(codes.first), shift_right_16<4>(codes.second)};
+    CrumbsInOrder::pack(ordered(high), wire + 1024, unit);
   }
   static HWY_INLINE Codes unpack(const std::byte* wire, std::size_t unit) {
     const Codes low = NibblePairs::unpack(wire, unit);
@@ -208,14 +209,22 @@ struct Q6Packing {
 };
 
 struct Q3Packing {
-  static HWY_INLINE void pack(Codes codes, std::byte* wire, std::size_t unit) {
-    CrumbsInOrder::pack(codes, wire, unit);
-    BitsInOrder::pack<2>(codes, wire + 512, unit);
+  static HWY_INLINE void pack_blocks(Codes codes, std::byte* wire, std::size_t unit) {
+    CrumbsInOrder::pack(ordered(codes), wire, unit);
+    BitsInOrder::pack<2>(ordered(codes), wire + 512, unit);
   }
   static HWY_INLINE Codes unpack(const std::byte* wire, std::size_t unit) {
     const Codes low = CrumbsInOrder::unpack(wire, unit);
     const Codes high = BitsInOrder::unpack(wire + 512, unit, 4);
     return {hn::Or(low.first, high.first), hn::Or(low.second, high.second)};
+  }
+};
+
+/// Packings of codes in element order.
+template <class Plane>
+struct Ordered : Plane {
+  static HWY_INLINE void pack_blocks(Codes codes, std::byte* wire, std::size_t unit) {
+    Plane::pack(ordered(codes), wire, unit);
   }
 };
 
@@ -239,17 +248,17 @@ struct Traits<QuickReduceFormat::q6> {
 template <>
 struct Traits<QuickReduceFormat::q8> {
   using Code = IntegerCode<128>;
-  using Packing = SwappedBytes;
+  using Packing = Ordered<SwappedBytes>;
 };
 template <>
 struct Traits<QuickReduceFormat::fp4> {
   using Code = Fp4Code;
-  using Packing = NibblesInOrder;
+  using Packing = Ordered<NibblesInOrder>;
 };
 template <>
 struct Traits<QuickReduceFormat::fp8> {
   using Code = Fp8Code;
-  using Packing = PlainBytes;
+  using Packing = Ordered<PlainBytes>;
 };
 
 // ---------------------------------------------------------------- encode
@@ -376,18 +385,29 @@ HWY_INLINE bool find_scales(const std::uint16_t* keys, std::byte* wire_scales, f
   return Lanes::kScaledElementsFit || hn::AllTrue(F32(), fits);
 }
 
-/// One atom. False when the scalar codec has to encode it.
-template <QuickReduceFormat kFormat, class Lanes, bool kCount>
-HWY_INLINE bool encode_atom(const std::uint16_t* x, std::byte* wire, std::uint64_t& clamped) {
+/// Consecutive atoms. False, and the wire is unfinished, when one of them is for the scalar codec.
+///
+/// Several at a time, because the chain of operations from the extremes to the multipliers is long,
+/// and the processor cannot look far enough ahead to do something else meanwhile.
+template <QuickReduceFormat kFormat, class Lanes, bool kCount, std::size_t kAtoms>
+HWY_INLINE bool encode_together(const std::uint16_t* x, std::byte* wire, std::uint64_t& clamped) {
   using Code = typename Traits<kFormat>::Code;
   using Packing = typename Traits<kFormat>::Packing;
-  std::uint16_t keys[kBlocks];
-  float multipliers[kBlocks];
-  const Patterns largest = find_keys<Code>(x, keys);
+  constexpr std::size_t kWireBytes = quickreduce_code_bytes(kFormat) + kScaleBytes;
+  std::uint16_t keys[kAtoms * kBlocks];
+  float multipliers[kAtoms * kBlocks];
+  Patterns largest = hn::Zero(U16x8());
+  for (std::size_t atom = 0; atom < kAtoms; ++atom) {
+    largest = hn::Max(largest, find_keys<Code>(x + atom * kAtom, keys + atom * kBlocks));
+  }
   const Patterns infinity = hn::Set(U16x8(), 2 * Lanes::kInfinity);
   if (!hn::AllTrue(U16x8(), hn::Lt(largest, infinity))) return false;
-  std::byte* const scales = wire + quickreduce_code_bytes(kFormat);
-  if (!find_scales<Lanes, Code>(keys, scales, multipliers)) return false;
+  for (std::size_t atom = 0; atom < kAtoms; ++atom) {
+    std::byte* const scales = wire + atom * kWireBytes + quickreduce_code_bytes(kFormat);
+    if (!find_scales<Lanes, Code>(keys + atom * kBlocks, scales, multipliers + atom * kBlocks)) {
+      return false;
+    }
+  }
 
   const auto encode_vector = [&](const std::uint16_t* from, FloatVector e) HWY_ATTR {
     FloatVector w[4];
@@ -401,34 +421,58 @@ HWY_INLINE bool encode_atom(const std::uint16_t* x, std::byte* wire, std::uint64
     }
     return Code::template encode<kCount>(w, clamped);
   };
-  for (std::size_t unit = 0; unit < kAtom / kUnit; ++unit) {
-    const FloatVector e = load_pair(multipliers + unit * kUnit / kGroup * 2);
-    const std::uint16_t* const from = x + unit * kUnit;
-    Packing::pack({encode_vector(from, e), encode_vector(from + kBytes, e)}, wire, unit);
+  for (std::size_t atom = 0; atom < kAtoms; ++atom) {
+    for (std::size_t unit = 0; unit < kAtom / kUnit; ++unit) {
+      const FloatVector e = load_pair(multipliers + atom * kBlocks + unit * kUnit / kGroup * 2);
+      const std::uint16_t* const from = x + atom * kAtom + unit * kUnit;
+      const Codes codes{encode_vector(from, e), encode_vector(from + kBytes, e)};
+      Packing::pack_blocks(codes, wire + atom * kWireBytes, unit);
+    }
   }
   return true;
 }
 
-/// A message, its last atom padded with zeros.
+/// A whole atom, or the last one of a message, which is padded with zeros.
+template <QuickReduceFormat kFormat, class Lanes, bool kCount>
+void encode_atom(const Codec& scalar, DType dtype, std::span<const std::uint16_t> x,
+                 std::span<std::byte> wire, EncodeCounts& counts) {
+  std::uint64_t clamped = 0;
+  bool done = false;
+  if (x.size() == kAtom) {
+    done = encode_together<kFormat, Lanes, kCount, 1>(x.data(), wire.data(), clamped);
+  } else if (!kCount) {  // padding must not be counted
+    std::uint16_t padded[kAtom] = {};
+    std::ranges::copy(x, padded);
+    done = encode_together<kFormat, Lanes, false, 1>(padded, wire.data(), clamped);
+  }
+  if (done) {
+    counts.clamped += clamped;
+  } else {
+    scalar.encode(dtype, std::as_bytes(x), wire, kCount ? &counts : nullptr);
+  }
+}
+
 template <QuickReduceFormat kFormat, class Lanes, bool kCount>
 void encode_atoms(const Codec& scalar, DType dtype, std::span<const std::uint16_t> x,
                   std::byte* wire, EncodeCounts& counts) {
   constexpr std::size_t kWireBytes = quickreduce_code_bytes(kFormat) + kScaleBytes;
-  for (std::size_t begin = 0; begin < x.size(); begin += kAtom, wire += kWireBytes) {
-    const auto part = x.subspan(begin, std::min(kAtom, x.size() - begin));
-    bool done = false;
-    if (part.size() == kAtom) {
-      std::uint64_t clamped = 0;
-      done = encode_atom<kFormat, Lanes, kCount>(part.data(), wire, clamped);
-      if (done) counts.clamped += clamped;
-    } else if (!kCount) {  // padding must not be counted
-      std::uint16_t padded[kAtom] = {};
-      std::ranges::copy(part, padded);
-      std::uint64_t ignored = 0;
-      done = encode_atom<kFormat, Lanes, false>(padded, wire, ignored);
+  constexpr std::size_t kTogether = 4;
+  std::size_t begin = 0;
+  while (begin < x.size()) {
+    const auto rest = x.subspan(begin);
+    std::uint64_t clamped = 0;
+    if (rest.size() >= kTogether * kAtom &&
+        encode_together<kFormat, Lanes, kCount, kTogether>(rest.data(), wire, clamped)) {
+      counts.clamped += clamped;
+      begin += kTogether * kAtom;
+      wire += kTogether * kWireBytes;
+      continue;
     }
-    if (!done) {
-      scalar.encode(dtype, std::as_bytes(part), {wire, kWireBytes}, kCount ? &counts : nullptr);
+    // One by one: the last ones, or those beside an extraordinary one.
+    const std::size_t atoms = std::min(kTogether, (rest.size() + kAtom - 1) / kAtom);
+    for (std::size_t i = 0; i < atoms; ++i, begin += kAtom, wire += kWireBytes) {
+      const auto part = x.subspan(begin, std::min(kAtom, x.size() - begin));
+      encode_atom<kFormat, Lanes, kCount>(scalar, dtype, part, {wire, kWireBytes}, counts);
     }
   }
 }

@@ -388,9 +388,11 @@ HWY_INLINE bool find_scales(const std::uint16_t* keys, std::byte* wire_scales, f
 /// Consecutive atoms. False, and the wire is unfinished, when one of them is for the scalar codec.
 ///
 /// Several at a time, because the chain of operations from the extremes to the multipliers is long,
-/// and the processor cannot look far enough ahead to do something else meanwhile.
+/// and the processor cannot look far enough ahead to do something else meanwhile. `next` is where
+/// as many elements will be read afterwards: they are fetched while there is time.
 template <QuickReduceFormat kFormat, class Lanes, bool kCount, std::size_t kAtoms>
-HWY_INLINE bool encode_together(const std::uint16_t* x, std::byte* wire, std::uint64_t& clamped) {
+HWY_INLINE bool encode_together(const std::uint16_t* x, const std::uint16_t* next, std::byte* wire,
+                                std::uint64_t& clamped) {
   using Code = typename Traits<kFormat>::Code;
   using Packing = typename Traits<kFormat>::Packing;
   constexpr std::size_t kWireBytes = quickreduce_code_bytes(kFormat) + kScaleBytes;
@@ -424,7 +426,9 @@ HWY_INLINE bool encode_together(const std::uint16_t* x, std::byte* wire, std::ui
   for (std::size_t atom = 0; atom < kAtoms; ++atom) {
     for (std::size_t unit = 0; unit < kAtom / kUnit; ++unit) {
       const FloatVector e = load_pair(multipliers + atom * kBlocks + unit * kUnit / kGroup * 2);
-      const std::uint16_t* const from = x + atom * kAtom + unit * kUnit;
+      const std::size_t at = atom * kAtom + unit * kUnit;
+      const std::uint16_t* const from = x + at;
+      for (std::size_t line = 0; line < kUnit; line += 32) hwy::Prefetch(next + at + line);
       const Codes codes{encode_vector(from, e), encode_vector(from + kBytes, e)};
       Packing::pack_blocks(codes, wire + atom * kWireBytes, unit);
     }
@@ -439,11 +443,11 @@ void encode_atom(const Codec& scalar, DType dtype, std::span<const std::uint16_t
   std::uint64_t clamped = 0;
   bool done = false;
   if (x.size() == kAtom) {
-    done = encode_together<kFormat, Lanes, kCount, 1>(x.data(), wire.data(), clamped);
+    done = encode_together<kFormat, Lanes, kCount, 1>(x.data(), x.data(), wire.data(), clamped);
   } else if (!kCount) {  // padding must not be counted
     std::uint16_t padded[kAtom] = {};
     std::ranges::copy(x, padded);
-    done = encode_together<kFormat, Lanes, false, 1>(padded, wire.data(), clamped);
+    done = encode_together<kFormat, Lanes, false, 1>(padded, padded, wire.data(), clamped);
   }
   if (done) {
     counts.clamped += clamped;
@@ -461,8 +465,10 @@ void encode_atoms(const Codec& scalar, DType dtype, std::span<const std::uint16_
   while (begin < x.size()) {
     const auto rest = x.subspan(begin);
     std::uint64_t clamped = 0;
+    const bool more = rest.size() >= 2 * kTogether * kAtom;
+    const std::uint16_t* const next = rest.data() + (more ? kTogether * kAtom : 0);
     if (rest.size() >= kTogether * kAtom &&
-        encode_together<kFormat, Lanes, kCount, kTogether>(rest.data(), wire, clamped)) {
+        encode_together<kFormat, Lanes, kCount, kTogether>(rest.data(), next, wire, clamped)) {
       counts.clamped += clamped;
       begin += kTogether * kAtom;
       wire += kTogether * kWireBytes;
@@ -617,14 +623,25 @@ HWY_INLINE HalfUint16Vector rounded(FloatVector x) {
   return kExact ? Lanes::round(x) : Lanes::from_float(x);
 }
 
-template <QuickReduceFormat kFormat, class Lanes, bool kExact>
+/// How decoded elements are stored.
+enum class Stores {
+  cached,
+  streamed,  // past the caches, to addresses aligned to a vector
+};
+
+template <QuickReduceFormat kFormat, class Lanes, bool kExact, Stores kStores>
 HWY_INLINE void decode_atom(const std::byte* wire, std::uint16_t* out) {
   float scales[kBlocks];
   read_scales<kFormat, Lanes>(wire, scales);
   for (std::size_t group = 0; group < kGroups; ++group, out += kGroup) {
     const GroupReader<kFormat, Lanes> reader(wire, group, load_pair(scales + 2 * group));
     for (std::size_t i = 0; i < kVectorsOfGroup; ++i) {
-      hn::StoreU(rounded<kExact, Lanes>(reader.product(i)), HalfU16(), out + i * kFloats);
+      const HalfUint16Vector elements = rounded<kExact, Lanes>(reader.product(i));
+      if constexpr (kStores == Stores::streamed) {
+        hn::Stream(elements, HalfU16(), out + i * kFloats);
+      } else {
+        hn::StoreU(elements, HalfU16(), out + i * kFloats);
+      }
     }
   }
 }
@@ -664,43 +681,32 @@ void add_atom(const std::byte* wire, std::uint16_t* sum) {
   }
 }
 
-template <QuickReduceFormat kFormat, class Lanes>
+template <QuickReduceFormat kFormat, class Lanes, Stores kStores>
 void decode_any_atom(const std::byte* wire, std::uint16_t* out) {
   if (is_extraordinary<kFormat, Lanes>(wire)) {
-    decode_atom<kFormat, Lanes, true>(wire, out);
+    decode_atom<kFormat, Lanes, true, kStores>(wire, out);
   } else {
-    decode_atom<kFormat, Lanes, false>(wire, out);
-  }
-}
-
-/// Copies an atom past the caches; `to` is aligned to 16 bytes.
-HWY_INLINE void stream_atom(const std::uint16_t* from, std::uint16_t* to) {
-  for (std::size_t i = 0; i < kAtom; i += 8) {
-    hn::Stream(hn::Load(U16x8(), from + i), U16x8(), to + i);
+    decode_atom<kFormat, Lanes, false, kStores>(wire, out);
   }
 }
 
 template <QuickReduceFormat kFormat, class Lanes>
 void decode_atoms(const std::byte* wire, std::span<std::uint16_t> x) {
   constexpr std::size_t kWireBytes = quickreduce_code_bytes(kFormat) + kScaleBytes;
-  const bool streamed =
-      x.size_bytes() >= kStreamedBytes && reinterpret_cast<std::uintptr_t>(x.data()) % 16 == 0;
-  alignas(32) std::uint16_t atom[kAtom];
-  for (std::size_t begin = 0; begin < x.size(); begin += kAtom, wire += kWireBytes) {
-    const auto part = x.subspan(begin, std::min(kAtom, x.size() - begin));
-    const bool whole = part.size() == kAtom;
-    if (whole && !streamed) {
-      decode_any_atom<kFormat, Lanes>(wire, part.data());
-      continue;
-    }
-    decode_any_atom<kFormat, Lanes>(wire, atom);
-    if (whole) {
-      stream_atom(atom, part.data());
-    } else {
-      std::copy_n(atom, part.size(), part.begin());
-    }
+  constexpr std::size_t kStoreBytes = 2 * kFloats;
+  const bool streamed = x.size_bytes() >= kStreamedBytes &&
+                        reinterpret_cast<std::uintptr_t>(x.data()) % kStoreBytes == 0;
+  const std::size_t whole = x.size() / kAtom * kAtom;
+  for (std::size_t begin = 0; begin < whole; begin += kAtom, wire += kWireBytes) {
+    streamed ? decode_any_atom<kFormat, Lanes, Stores::streamed>(wire, &x[begin])
+             : decode_any_atom<kFormat, Lanes, Stores::cached>(wire, &x[begin]);
   }
   if (streamed) hwy::FlushStream();
+  if (const auto rest = x.subspan(whole); !rest.empty()) {
+    std::uint16_t atom[kAtom];
+    decode_any_atom<kFormat, Lanes, Stores::cached>(wire, atom);
+    std::copy_n(atom, rest.size(), rest.begin());
+  }
 }
 
 template <QuickReduceFormat kFormat, class Lanes>

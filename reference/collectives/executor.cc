@@ -4,6 +4,7 @@
 #include <cstring>
 #include <vector>
 
+#include "reference/codecs/native_sum.h"
 #include "reference/collectives/accumulate.h"
 #include "reference/parallel.h"
 

@@ -1,0 +1,432 @@
+// Elements to integer codes and back: the arithmetic of the any-bit codecs (../anybit.cc) with
+// vectors.
+
+// Per-target include guard, as in every -inl.h of Highway.
+#if defined(ARLAB_CODECS_SIMD_INTEGERS_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef ARLAB_CODECS_SIMD_INTEGERS_INL_H_
+#undef ARLAB_CODECS_SIMD_INTEGERS_INL_H_
+#else
+#define ARLAB_CODECS_SIMD_INTEGERS_INL_H_
+#endif
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "reference/codecs/anybit.h"
+#include "reference/codecs/integer_scale.h"
+#include "reference/codecs/simd/extremes-inl.h"
+#include "reference/codecs/simd/lanes-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace arlab {
+namespace HWY_NAMESPACE {
+
+// ---------------------------------------------------------------- roundings
+
+/// RN to an integer; the most negative one for what lies below -2^31 and for a NaN. What lies above
+/// 2^31 must not come.
+HWY_INLINE Int32Vector nearest_saturated(FloatVector x) {
+#if ARLAB_X86_256 || ARLAB_X86_128
+  return nearest_int(x);
+#elif HWY_TARGET == HWY_SSE2
+  return Int32Vector{_mm_cvtps_epi32(x.raw)};
+#else
+  const FloatVector least = hn::Set(F32(), -0x1p31f);
+  return hn::NearestInt(hn::IfThenElse(hn::Eq(x, x), hn::Max(x, least), least));
+#endif
+}
+
+HWY_INLINE auto is_finite(FloatVector x) { return hn::Lt(hn::Abs(x), hn::Inf(F32())); }
+
+/// RN to bf16, with +0 for -0; a NaN stays one.
+HWY_INLINE FloatVector bf16_metadata(FloatVector x) {
+  const Uint32Vector bits = bits_of(x);
+  const Uint32Vector is_odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(U32(), 1));
+  const Uint32Vector carried = hn::Add(bits, hn::Add(is_odd, hn::Set(U32(), 0x7FFF)));
+  const FloatVector rounded = float_of(hn::And(carried, hn::Set(U32(), 0xFFFF0000)));
+  const FloatVector number = hn::Add(rounded, hn::Zero(F32()));
+  return hn::IfThenElse(hn::Eq(x, x), number, float_of(hn::Set(U32(), 0x7FC00000)));
+}
+
+/// The upper halves of the lanes: the bits of a bf16 value.
+HWY_INLINE HalfUint16Vector upper_halves(FloatVector x) {
+  return hn::TruncateTo(HalfU16(), hn::ShiftRight<16>(bits_of(x)));
+}
+
+/// RN to the dtype; any NaN becomes the canonical one.
+template <class Elements>
+HWY_INLINE void store_canonical(FloatVector x, typename Elements::Element* to) {
+  const FloatVector nan = float_of(hn::Set(U32(), 0x7FC00000));
+  Elements::store(hn::IfThenElse(hn::Eq(x, x), x, nan), to);
+}
+
+// ---------------------------------------------------------------- what is known of a chunk's
+// blocks
+
+/// Of every block, what elements and codes need, and what travels.
+struct Blocks {
+  alignas(32) float zero[kBlockSlots];        // encode: subtracted; decode: added, or subtracted
+  alignas(32) float multiplier[kBlockSlots];  // encode: 1 / scale, or the divisor; decode: scale
+  std::int16_t bias[kBlockSlots];             // encode: added to the integer
+  bool bad[kBlockSlots];                      // not finite
+  bool any_bad = false;
+  alignas(32) std::uint16_t scale_bits[kBlockSlots];
+  alignas(32) std::uint16_t zero_bits[kBlockSlots];
+  std::int8_t scale_code[kBlockSlots];
+  std::int8_t zero_code[kBlockSlots];
+};
+
+inline constexpr std::array<float, 256> kIntegerScales = [] {
+  std::array<float, 256> scales = {};
+  for (int s = -128; s < 128; ++s) {
+    scales[static_cast<std::size_t>(s + 128)] = scale_of(static_cast<std::int8_t>(s));
+  }
+  return scales;
+}();
+
+/// integer_scale() of every lane: ten steps per binade, and the mantissa says which of them.
+HWY_INLINE Int32Vector integer_scales(FloatVector scale) {
+  const Int32Vector bits = hn::BitCast(I32(), scale);
+  const Int32Vector exponent = hn::Sub(hn::ShiftRight<23>(bits), hn::Set(I32(), 127));
+  const Int32Vector mantissa = hn::And(bits, hn::Set(I32(), 0x007FFFFF));
+  // 10 * exponent, without a multiplication of 32-bit lanes.
+  Int32Vector s = hn::Add(hn::ShiftLeft<3>(exponent), hn::ShiftLeft<1>(exponent));
+  for (std::int8_t k = 1; k < 10; ++k) {
+    const auto tenth = static_cast<std::int32_t>(std::bit_cast<std::uint32_t>(scale_of(k)));
+    const auto reached = hn::Gt(mantissa, hn::Set(I32(), (tenth & 0x007FFFFF) - 1));
+    s = hn::Sub(s, hn::VecFromMask(I32(), reached));
+  }
+  return hn::Min(hn::Max(s, hn::Set(I32(), -128)), hn::Set(I32(), 127));
+}
+
+/// The scale of one vector of blocks: step 1.
+template <class Elements>
+void measure(const AnyBitFormat& f, const Extremes<Elements>& extremes, std::size_t blocks,
+             Blocks& result) {
+  using Key = typename Elements::Key;
+  const hn::Rebind<Key, F32> few_keys;
+  const bool integer = f.metadata == AnyBitFormat::Metadata::integer_spikes;
+  const auto top = static_cast<float>((1U << f.bits) - 1);
+  const auto symmetric_top = static_cast<float>((1U << (f.bits - 1)) - 1);
+  const auto bias = static_cast<std::int16_t>(f.symmetric ? 1 << (f.bits - 1) : 0);
+  for (std::size_t b = 0; b < blocks; b += kFloats) {
+    alignas(32) Key low_keys[kFloats];
+    hn::StoreU(hn::Not(hn::LoadU(few_keys, extremes.complement_of_low + b)), few_keys, low_keys);
+    const FloatVector low = Elements::values(low_keys);
+    const FloatVector high = Elements::values(extremes.high + b);
+    FloatVector scale = hn::Zero(F32());
+    FloatVector zero = hn::Zero(F32());
+    if (f.given) {
+      scale = hn::Set(F32(), f.given->scale);
+      zero = hn::Set(F32(), f.given->zero);
+    } else if (integer) {
+      const FloatVector quotient = hn::Div(hn::Sub(high, low), hn::Set(F32(), top));
+      alignas(32) std::int32_t codes[kFloats];
+      alignas(32) float scales[kFloats];
+      hn::Store(integer_scales(quotient), I32(), codes);
+      for (std::size_t i = 0; i < kFloats; ++i) {
+        scales[i] = kIntegerScales[static_cast<std::size_t>(codes[i] + 128)];
+        result.scale_code[b + i] = static_cast<std::int8_t>(codes[i]);
+      }
+      scale = hn::Load(F32(), scales);
+      const FloatVector point = hn::Div(hn::Neg(low), scale);
+      const FloatVector kept =
+          hn::Min(hn::Max(point, hn::Set(F32(), -128.0f)), hn::Set(F32(), 127.0f));
+      hn::Store(nearest_saturated(kept), I32(), codes);
+      for (std::size_t i = 0; i < kFloats; ++i) {
+        result.zero_code[b + i] = static_cast<std::int8_t>(codes[i]);
+        result.bias[b + i] = static_cast<std::int16_t>(codes[i]);
+      }
+    } else if (f.symmetric) {
+      // As integers, a NaN is the largest.
+      const Int32Vector low_magnitude = hn::BitCast(I32(), hn::Abs(low));
+      const Int32Vector magnitude = hn::Max(low_magnitude, hn::BitCast(I32(), hn::Abs(high)));
+      scale = bf16_metadata(hn::Div(hn::BitCast(F32(), magnitude), hn::Set(F32(), symmetric_top)));
+    } else {
+      scale = bf16_metadata(hn::Div(hn::Sub(high, low), hn::Set(F32(), top)));
+      zero = bf16_metadata(low);
+    }
+
+    const FloatVector inverse = hn::Div(hn::Set(F32(), 1.0f), scale);
+    const FloatVector multiplier =
+        integer ? scale : hn::IfThenElseZero(is_finite(inverse), inverse);
+    hn::Store(multiplier, F32(), result.multiplier + b);
+    hn::Store(zero, F32(), result.zero + b);
+    if (!integer) {
+      for (std::size_t i = 0; i < kFloats; ++i) result.bias[b + i] = bias;
+    }
+
+    // An infinity or a NaN in a block shows in its extremes, and then in the measured scale; but
+    // spikes are no longer among the elements, so `bad` may be set already.
+    auto finite = hn::And(is_finite(scale), is_finite(zero));
+    finite = hn::And(finite, hn::And(is_finite(low), is_finite(high)));
+    if (!hn::AllTrue(F32(), finite)) {
+      const std::size_t mask_lanes = std::min(kFloats, blocks - b);
+      alignas(32) float flags[kFloats];
+      hn::Store(hn::IfThenElseZero(finite, hn::Set(F32(), 1.0f)), F32(), flags);
+      for (std::size_t i = 0; i < mask_lanes; ++i) {
+        if (flags[i] != 0) continue;
+        result.bad[b + i] = true;
+        result.any_bad = true;
+      }
+    }
+    if (!f.given && !integer) {
+      hn::StoreU(upper_halves(scale), HalfU16(), result.scale_bits + b);
+      hn::StoreU(upper_halves(zero), HalfU16(), result.zero_bits + b);
+    }
+  }
+  if (!result.any_bad) return;
+  for (std::size_t b = 0; b < blocks; ++b) {
+    if (!result.bad[b]) continue;
+    result.multiplier[b] = 0;
+    result.zero[b] = 0;
+    result.scale_bits[b] = BfloatLanes::kNaN;
+    result.zero_bits[b] = 0;
+    result.scale_code[b] = 0;
+    result.zero_code[b] = 0;
+  }
+}
+
+// ---------------------------------------------------------------- elements to codes
+
+/// How a scaled element is found.
+enum class Scaling {
+  multiplied,  // by 1 / the measured scale
+  limited,     // by 1 / the given scale, so that it may be as large as it likes
+  divided      // by an integer scale
+};
+
+/// The integer of every element, saturated where it is far outside every code range.
+///
+/// With a measured scale, |q| < 2^26: elements are at most the block's range and the rounding of
+/// the zero away from it. Elements that differ are at least 2^-24 of the zero apart, so the
+/// rounding, 2^-9 of it, is at most 2^15 ranges; and the scale, when 1 / scale is finite, is at
+/// least 2^-9 of the range.
+template <class Elements, Scaling kScaling>
+HWY_INLINE Int32Vector integers(const typename Elements::Element* from, FloatVector zero,
+                                FloatVector multiplier) {
+  FloatVector x = Elements::load(from);
+  if constexpr (kScaling == Scaling::divided) {
+    x = hn::Div(x, multiplier);
+  } else {
+    x = hn::Mul(hn::Sub(x, zero), multiplier);
+  }
+  if constexpr (kScaling != Scaling::multiplied) x = hn::Min(x, hn::Set(F32(), 0x1p30f));
+  return nearest_saturated(x);
+}
+
+/// A block's elements to codes. Returns how many lay outside 0 .. top.
+template <class Elements, Scaling kScaling, bool kCount, std::size_t kGroup>
+HWY_INLINE std::uint64_t quantize_block(const typename Elements::Element* x, std::size_t group,
+                                        const Blocks& blocks, std::size_t b, std::uint8_t top,
+                                        std::uint8_t* codes) {
+  const std::size_t size = kGroup == 0 ? group : kGroup;
+  const FloatVector zero = hn::Set(F32(), blocks.zero[b]);
+  const FloatVector multiplier = hn::Set(F32(), blocks.multiplier[b]);
+  const Int16Vector bias = hn::Set(I16(), blocks.bias[b]);
+  const ByteVector largest = hn::Set(U8(), top);
+  const auto integers_at = [&](std::size_t i) HWY_ATTR {
+    return integers<Elements, kScaling>(x + i, zero, multiplier);
+  };
+  std::uint64_t clamped = 0;
+  std::size_t i = 0;
+  for (; i + kBytes <= size; i += kBytes) {
+    const Int16Vector low =
+        hn::SaturatedAdd(narrow_blocks(integers_at(i), integers_at(i + kFloats)), bias);
+    const Int16Vector high = hn::SaturatedAdd(
+        narrow_blocks(integers_at(i + 2 * kFloats), integers_at(i + 3 * kFloats)), bias);
+    if constexpr (kCount) {
+      const Uint16Vector most = hn::Set(U16(), top);  // negative codes lie above it, too
+      clamped += hn::CountTrue(U16(), hn::Gt(hn::BitCast(U16(), low), most));
+      clamped += hn::CountTrue(U16(), hn::Gt(hn::BitCast(U16(), high), most));
+    }
+    const ByteVector all = hn::Min(narrow_blocks(low, high), largest);
+    hn::StoreU(ordered_bytes(all), U8(), codes + i);
+  }
+  if constexpr (kGroup == 0) {
+    const hn::Rebind<std::int16_t, F32> half;
+    const hn::Rebind<std::uint16_t, F32> unsigned_half;
+    for (; i < size; i += kFloats) {
+      const auto code =
+          hn::SaturatedAdd(hn::DemoteTo(half, integers_at(i)), hn::Set(half, blocks.bias[b]));
+      if constexpr (kCount) {
+        clamped += hn::CountTrue(
+            unsigned_half, hn::Gt(hn::BitCast(unsigned_half, code), hn::Set(unsigned_half, top)));
+      }
+      const auto bytes = hn::Min(hn::DemoteTo(QuarterU8(), code), hn::Set(QuarterU8(), top));
+      hn::StoreU(bytes, QuarterU8(), codes + i);
+    }
+  }
+  return clamped;
+}
+
+/// All blocks of a chunk, whose length is a multiple of 8. Returns how many codes were clamped.
+template <class Elements, bool kCount>
+std::uint64_t quantize(const AnyBitFormat& f, const typename Elements::Element* x,
+                       std::size_t count, std::size_t group, const Blocks& blocks,
+                       std::uint8_t* codes) {
+  const auto top = static_cast<std::uint8_t>((1U << f.bits) - 1);
+  std::uint64_t clamped = 0;
+  const auto run = [&]<Scaling kScaling, std::size_t kGroup>() HWY_ATTR {
+    for (std::size_t b = 0; b < count; ++b) {
+      const std::uint64_t here = quantize_block<Elements, kScaling, kCount, kGroup>(
+          x + b * group, group, blocks, b, top, codes + b * group);
+      if constexpr (kCount) clamped += blocks.bad[b] ? 0 : here;
+    }
+  };
+  if (f.metadata == AnyBitFormat::Metadata::integer_spikes) {
+    run.template operator()<Scaling::divided, 0>();
+  } else if (f.given) {
+    run.template operator()<Scaling::limited, 0>();
+  } else if (group == 32) {
+    run.template operator()<Scaling::multiplied, 32>();
+  } else {
+    run.template operator()<Scaling::multiplied, 0>();
+  }
+  if (blocks.any_bad) {
+    for (std::size_t b = 0; b < count; ++b) {
+      if (blocks.bad[b]) std::memset(codes + b * group, 0, group);
+    }
+  }
+  return clamped;
+}
+
+// ---------------------------------------------------------------- codes to elements
+
+/// The value of a code: zero + code * scale, or (code - zero) * scale.
+enum class Decoding { affine, offset };
+
+template <Decoding kDecoding>
+HWY_INLINE FloatVector value_of(FloatVector code, FloatVector zero, FloatVector scale) {
+  return kDecoding == Decoding::affine ? hn::Add(zero, hn::Mul(code, scale))
+                                       : hn::Mul(hn::Sub(code, zero), scale);
+}
+
+/// By arithmetic: any block whose length is a multiple of 8.
+template <class Elements, Decoding kDecoding, bool kCanonical>
+HWY_INLINE void dequantize_block(const std::uint8_t* codes, std::size_t group, const Blocks& blocks,
+                                 std::size_t b, typename Elements::Element* out) {
+  const FloatVector zero = hn::Set(F32(), blocks.zero[b]);
+  const FloatVector scale = hn::Set(F32(), blocks.multiplier[b]);
+  for (std::size_t i = 0; i < group; i += kFloats) {
+    const Int32Vector wide = hn::PromoteTo(I32(), hn::LoadU(QuarterU8(), codes + i));
+    const FloatVector value = value_of<kDecoding>(hn::ConvertTo(F32(), wide), zero, scale);
+    if constexpr (kCanonical) {
+      store_canonical<Elements>(value, out + i);
+    } else {
+      Elements::store(value, out + i);
+    }
+  }
+}
+
+/// The low and the high bytes of 16 decoded elements, in every 128-bit block.
+struct ValueTable {
+  ByteVector low;
+  ByteVector high;
+};
+
+/// What the codes first .. first + 15 stand for.
+template <class Elements, Decoding kDecoding>
+HWY_INLINE ValueTable value_table(FloatVector zero, FloatVector scale, float first) {
+  const FloatVector nan = float_of(hn::Set(U32(), 0x7FC00000));
+  const auto elements = [&](std::size_t part) HWY_ATTR {
+    const FloatVector code = hn::Iota(F32(), first + static_cast<float>(part * kFloats));
+    const FloatVector value = value_of<kDecoding>(code, zero, scale);
+    return Elements::from_float(hn::IfThenElse(hn::Eq(value, value), value, nan));
+  };
+  const Uint16Vector low_byte = hn::Set(U16(), 0x00FF);
+  const auto low = [&](Uint16Vector v)
+                       HWY_ATTR { return hn::BitCast(I16(), hn::And(v, low_byte)); };
+  const auto high = [](Uint16Vector v)
+                        HWY_ATTR { return hn::BitCast(I16(), hn::ShiftRight<8>(v)); };
+  const Uint16Vector lower = hn::Combine(U16(), elements(1), elements(0));
+  if constexpr (kFloats == 8) {
+    const auto halves = hn::BitCast(U64(), narrow_blocks(low(lower), high(lower)));
+    return {hn::BitCast(U8(), hn::ConcatEven(U64(), halves, halves)),
+            hn::BitCast(U8(), hn::ConcatOdd(U64(), halves, halves))};
+  } else {
+    const Uint16Vector upper = hn::Combine(U16(), elements(3), elements(2));
+    return {narrow_blocks(low(lower), low(upper)), narrow_blocks(high(lower), high(upper))};
+  }
+}
+
+/// By looking up: codes of up to four bits, or five, in blocks of whole byte vectors. What a code
+/// stands for depends on nothing but the block's scale and zero, so this is exact.
+template <class Elements, Decoding kDecoding, bool kFiveBits>
+HWY_INLINE void look_up_block(const std::uint8_t* codes, std::size_t group, const Blocks& blocks,
+                              std::size_t b, std::uint16_t* out) {
+  const FloatVector zero = hn::Set(F32(), blocks.zero[b]);
+  const FloatVector scale = hn::Set(F32(), blocks.multiplier[b]);
+  const ValueTable table = value_table<Elements, kDecoding>(zero, scale, 0);
+  const ValueTable upper = kFiveBits ? value_table<Elements, kDecoding>(zero, scale, 16.0f) : table;
+  for (std::size_t i = 0; i < group; i += kBytes) {
+    ByteVector code = hn::LoadU(U8(), codes + i);
+#if ARLAB_X86_256
+    // So that interleaving within 128-bit blocks gives elements in order.
+    code = ByteVector{_mm256_permute4x64_epi64(code.raw, 0xD8)};
+#endif
+    ByteVector low, high;
+    if constexpr (kFiveBits) {
+      const hn::RebindToSigned<U8> d;
+      const auto is_upper = hn::RebindMask(U8(), hn::Gt(hn::BitCast(d, code), hn::Set(d, 15)));
+      const ByteVector index = hn::And(code, hn::Set(U8(), 0x0F));
+      low = hn::IfThenElse(is_upper, hn::TableLookupBytes(upper.low, index),
+                           hn::TableLookupBytes(table.low, index));
+      high = hn::IfThenElse(is_upper, hn::TableLookupBytes(upper.high, index),
+                            hn::TableLookupBytes(table.high, index));
+    } else {
+      low = hn::TableLookupBytes(table.low, code);
+      high = hn::TableLookupBytes(table.high, code);
+    }
+    hn::StoreU(hn::BitCast(U16(), hn::InterleaveLower(U8(), low, high)), U16(), out + i);
+    hn::StoreU(hn::BitCast(U16(), hn::InterleaveUpper(U8(), low, high)), U16(),
+               out + i + kBytes / 2);
+  }
+}
+
+/// Blocks of a chunk, whose length is a multiple of 8. `finite`: no scale and no zero is a NaN or
+/// an infinity.
+template <class Elements>
+void dequantize(const AnyBitFormat& f, const std::uint8_t* codes, std::size_t count,
+                std::size_t group, const Blocks& blocks, bool finite,
+                typename Elements::Element* out) {
+  const auto run = [&]<Decoding kDecoding>() HWY_ATTR {
+    const auto all = [&](const auto& block) HWY_ATTR {
+      for (std::size_t b = 0; b < count; ++b) block(codes + b * group, b, out + b * group);
+    };
+    if constexpr (sizeof(typename Elements::Element) == 2) {
+      if (group % kBytes == 0 && f.bits <= 4) {
+        return all([&](const std::uint8_t* c, std::size_t b, std::uint16_t* to) HWY_ATTR {
+          look_up_block<Elements, kDecoding, false>(c, group, blocks, b, to);
+        });
+      }
+      if (group % 64 == 0 && f.bits == 5) {
+        return all([&](const std::uint8_t* c, std::size_t b, std::uint16_t* to) HWY_ATTR {
+          look_up_block<Elements, kDecoding, true>(c, group, blocks, b, to);
+        });
+      }
+    }
+    if (finite) {
+      all([&](const std::uint8_t* c, std::size_t b, typename Elements::Element* to)
+              HWY_ATTR { dequantize_block<Elements, kDecoding, false>(c, group, blocks, b, to); });
+    } else {
+      all([&](const std::uint8_t* c, std::size_t b, typename Elements::Element* to)
+              HWY_ATTR { dequantize_block<Elements, kDecoding, true>(c, group, blocks, b, to); });
+    }
+  };
+  if (f.symmetric || f.metadata == AnyBitFormat::Metadata::integer_spikes) {
+    run.template operator()<Decoding::offset>();
+  } else {
+    run.template operator()<Decoding::affine>();
+  }
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace arlab
+HWY_AFTER_NAMESPACE();
+
+#endif  // per-target include guard

@@ -107,23 +107,26 @@ HWY_INLINE FloatVector float_of(Uint32Vector bits) { return hn::BitCast(F32(), b
 //   from_float  RN; overflow to infinity; a NaN stays some NaN
 //   round       as the `round` of the scalar QuickReduce arithmetic: canonical NaN, fp16 clamped
 
-/// RN of a float to the 11 or 8 significant bits of a dtype, with an exponent without limits.
-/// `shift` is 2^13 or 2^16. Exact for x whose significand has at most 23 bits, in fp16 and bf16
-/// products at most 22 and 16, unless x * shift overflows.
+/// RN of a float to 24 - k significant bits, with an exponent without limits: k = 13 gives those of
+/// fp16, 16 those of bf16. For |x| < 2^100 whose significand has at most 23 bits (products of two
+/// fp16 have at most 22, of two bf16 16). A zero becomes +0, and so may what is below 2^-100.
 ///
-/// Why: let 2^b <= |x| < 2^(b+1) and s = x * 2^k, exact. The sum x + s is rounded to a multiple of
-/// u = 2^(b+k-23), which is the last place of the dtype. s is an even multiple of u, because the
-/// last bit of the 24 of x is 0; so ties go to where x / u is even, and the difference is exact. If
-/// |x + s| reaches the next binade, it is rounded to a multiple of 2u, and then x is within 2^-k of
-/// its binade's end, whence both roundings give that end.
-HWY_INLINE FloatVector rounded_significand(FloatVector x, FloatVector x_shifted) {
-  return hn::Sub(hn::Add(x, x_shifted), x_shifted);
+/// Why: let 2^b <= |x| < 2^(b+1) and s = x * 2^k, made by adding k to the exponent. The sum x + s
+/// is rounded to a multiple of u = 2^(b+k-23), the last of 24 - k places of x. s is an even
+/// multiple of u, because the last of the 24 bits of x is 0; so ties go to where x / u is even, and
+/// the difference is exact. If |x + s| reaches the next binade, it is rounded to a multiple of 2u,
+/// of which s is one; but then x is within 2^-k of its binade's end, and both roundings give that
+/// end.
+template <int k>
+HWY_INLINE FloatVector rounded_significand(FloatVector x) {
+  const FloatVector shifted = float_of(hn::Add(bits_of(x), hn::Set(U32(), k << 23)));
+  return hn::Sub(hn::Add(x, shifted), shifted);
 }
 
 struct HalfLanes {
   static constexpr std::uint16_t kInfinity = 0x7C00;
   static constexpr std::uint16_t kNaN = 0x7E00;
-  static constexpr float kSignificandShift = 0x1p13f;
+  static constexpr int kLostBits = 13;  // of the 24 of an fp32 significand
 
   static HWY_INLINE FloatVector to_float(HalfUint16Vector bits) {
 #if ARLAB_X86_256
@@ -195,7 +198,7 @@ struct HalfLanes {
 struct BfloatLanes {
   static constexpr std::uint16_t kInfinity = 0x7F80;
   static constexpr std::uint16_t kNaN = 0x7FC0;
-  static constexpr float kSignificandShift = 0x1p16f;
+  static constexpr int kLostBits = 16;
 
   static HWY_INLINE FloatVector to_float(HalfUint16Vector bits) {
     return float_of(hn::ShiftLeft<16>(hn::PromoteTo(U32(), bits)));

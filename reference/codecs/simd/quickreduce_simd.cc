@@ -50,6 +50,9 @@ constexpr std::size_t kStreamedBytes = std::size_t{16} << 20;
 struct Fp16 : HalfLanes {
   static constexpr std::uint16_t kEpsilon = 0x0001;  // 2^-24
   static constexpr bool kScalesExtend = true;        // d * 2^-28 is exact in fp32
+  // eps is the spacing of the smallest d. So m / d is at most 1.5 L and d / (d + eps) at most 2,
+  // in magnitude; and if d or d + eps is 0, x * 65504 is small.
+  static constexpr bool kScaledElementsFit = true;
   /// The largest scale that cannot overflow when multiplied by `largest` or less.
   static constexpr std::uint16_t largest_plain_scale(float largest) {
     const auto bits = std::bit_cast<std::uint32_t>(65504.0f / largest);
@@ -60,6 +63,7 @@ struct Fp16 : HalfLanes {
 struct Bf16 : BfloatLanes {
   static constexpr std::uint16_t kEpsilon = 0x33D7;  // 1e-7
   static constexpr bool kScalesExtend = false;
+  static constexpr bool kScaledElementsFit = false;  // d + eps may cancel
   static constexpr std::uint16_t largest_plain_scale(float) { return 0x7F7F; }
 };
 
@@ -250,12 +254,77 @@ struct Traits<QuickReduceFormat::fp8> {
 
 // ---------------------------------------------------------------- encode
 
-/// Keys order as the element that sets the scale is sought: by magnitude, and on a tie the negative
-/// one is larger. Without a signed scale the sign does not count.
+using U16x8 = hn::FixedTag<std::uint16_t, 8>;
+using U32x4 = hn::FixedTag<std::uint32_t, 4>;
+using U64x2 = hn::FixedTag<std::uint64_t, 2>;
+using Patterns = hn::Vec<U16x8>;  // four even and four odd elements, in turn
+
+template <class V>
+HWY_INLINE V larger_signed(V a, V b) {
+  const hn::DFromV<V> d;
+  const hn::RebindToSigned<decltype(d)> as_signed;
+  return hn::BitCast(d, hn::Max(hn::BitCast(as_signed, a), hn::BitCast(as_signed, b)));
+}
+
+#if ARLAB_X86_256
+HWY_INLINE Patterns lower_half(Uint16Vector v) { return hn::LowerHalf(U16x8(), v); }
+HWY_INLINE Patterns upper_half(Uint16Vector v) { return hn::UpperHalf(U16x8(), v); }
+#else  // there is one half
+HWY_INLINE Patterns lower_half(Uint16Vector v) { return v; }
+HWY_INLINE Patterns upper_half(Uint16Vector v) { return v; }
+#endif
+
+/// Two elements of a block, of which one has its largest magnitude. As signed integers, all
+/// patterns of positive numbers are above those of negative ones; as unsigned integers it is the
+/// other way around; and in both, numbers of one sign order as their magnitudes.
+struct Extremes {
+  Patterns as_signed;
+  Patterns as_unsigned;
+};
+
 template <class Code>
-HWY_INLINE Uint16Vector extreme_key(Uint16Vector bits) {
-  const Uint16Vector twice = hn::Add(bits, bits);
-  return Code::kSignedScale ? hn::Or(twice, hn::ShiftRight<15>(bits)) : twice;
+HWY_INLINE Extremes group_extremes(const std::uint16_t* x) {
+  constexpr std::size_t kLanes = 2 * kFloats;
+  Uint16Vector v = hn::LoadU(U16(), x);
+  if constexpr (Code::kSignedScale) {
+    Uint16Vector s = v;
+    for (std::size_t i = kLanes; i < kGroup; i += kLanes) {
+      const Uint16Vector next = hn::LoadU(U16(), x + i);
+      s = larger_signed(s, next);
+      v = hn::Max(v, next);
+    }
+    return {larger_signed(lower_half(s), upper_half(s)), hn::Max(lower_half(v), upper_half(v))};
+  } else {
+    // Without the sign, shifted out, one order is enough.
+    v = hn::Add(v, v);
+    for (std::size_t i = kLanes; i < kGroup; i += kLanes) {
+      const Uint16Vector next = hn::LoadU(U16(), x + i);
+      v = hn::Max(v, hn::Add(next, next));
+    }
+    const Patterns both = hn::Max(lower_half(v), upper_half(v));
+    return {both, both};
+  }
+}
+
+/// Transposes two groups (D: 32-bit lanes) or pairs of them (64-bit lanes), taking maxima.
+template <class Code, class D>
+HWY_INLINE Extremes joined(D tag, const Extremes& a, const Extremes& b) {
+  const auto lower = [tag](Patterns x, Patterns y) HWY_ATTR {
+    return hn::BitCast(U16x8(), hn::InterleaveLower(tag, hn::BitCast(tag, x), hn::BitCast(tag, y)));
+  };
+  const auto upper = [tag](Patterns x, Patterns y) HWY_ATTR {
+    return hn::BitCast(U16x8(), hn::InterleaveUpper(tag, hn::BitCast(tag, x), hn::BitCast(tag, y)));
+  };
+  const Patterns v =
+      hn::Max(lower(a.as_unsigned, b.as_unsigned), upper(a.as_unsigned, b.as_unsigned));
+  if constexpr (!Code::kSignedScale) return {v, v};
+  return {larger_signed(lower(a.as_signed, b.as_signed), upper(a.as_signed, b.as_signed)), v};
+}
+
+/// Keys order as the element that sets the scale is sought: by magnitude, and on a tie the negative
+/// one is larger.
+HWY_INLINE Patterns key_of(Patterns bits) {
+  return hn::Or(hn::Add(bits, bits), hn::ShiftRight<15>(bits));
 }
 template <class Code>
 HWY_INLINE HalfUint16Vector bits_of_key(HalfUint16Vector key) {
@@ -263,77 +332,48 @@ HWY_INLINE HalfUint16Vector bits_of_key(HalfUint16Vector key) {
   return Code::kSignedScale ? hn::Or(magnitude, hn::ShiftLeft<15>(key)) : magnitude;
 }
 
-using U16x8 = hn::FixedTag<std::uint16_t, 8>;
-using U32x4 = hn::FixedTag<std::uint32_t, 4>;
-using U64x2 = hn::FixedTag<std::uint64_t, 2>;
-
-/// The largest keys of a group, four for the even and four for the odd elements, in turn.
+/// The keys of all blocks: of group g at [2 * g] (even elements) and [2 * g + 1] (odd). Returns the
+/// largest ones.
 template <class Code>
-HWY_INLINE hn::Vec<U16x8> group_keys(const std::uint16_t* x) {
-  constexpr std::size_t kLanes = 2 * kFloats;
-  Uint16Vector largest = extreme_key<Code>(hn::LoadU(U16(), x));
-  for (std::size_t i = kLanes; i < kGroup; i += kLanes) {
-    largest = hn::Max(largest, extreme_key<Code>(hn::LoadU(U16(), x + i)));
-  }
-#if ARLAB_X86_256
-  return hn::Max(hn::LowerHalf(U16x8(), largest), hn::UpperHalf(U16x8(), largest));
-#else
-  return largest;
-#endif
-}
-
-/// Both halves of the lanes of `tag` of both vectors in turn, the larger of each two keys.
-template <class D>
-HWY_INLINE hn::Vec<U16x8> max_interleaved(D tag, hn::Vec<U16x8> a, hn::Vec<U16x8> b) {
-  const auto x = hn::BitCast(tag, a);
-  const auto y = hn::BitCast(tag, b);
-  return hn::Max(hn::BitCast(U16x8(), hn::InterleaveLower(tag, x, y)),
-                 hn::BitCast(U16x8(), hn::InterleaveUpper(tag, x, y)));
-}
-
-/// The keys of all blocks: of group g at [2 * g] (even elements) and [2 * g + 1] (odd).
-template <class Code>
-HWY_INLINE void find_keys(const std::uint16_t* x, std::uint16_t* keys) {
-  // Four groups at a time are transposed while their maxima are taken.
+HWY_INLINE Patterns find_keys(const std::uint16_t* x, std::uint16_t* keys) {
+  Patterns largest = hn::Zero(U16x8());
   for (std::size_t g = 0; g < kGroups; g += 4, x += 4 * kGroup) {
-    const auto first = max_interleaved(U32x4(), group_keys<Code>(x), group_keys<Code>(x + kGroup));
-    const auto second = max_interleaved(U32x4(), group_keys<Code>(x + 2 * kGroup),
-                                        group_keys<Code>(x + 3 * kGroup));
-    hn::StoreU(max_interleaved(U64x2(), first, second), U16x8(), keys + 2 * g);
+    const Extremes first =
+        joined<Code>(U32x4(), group_extremes<Code>(x), group_extremes<Code>(x + kGroup));
+    const Extremes second = joined<Code>(U32x4(), group_extremes<Code>(x + 2 * kGroup),
+                                         group_extremes<Code>(x + 3 * kGroup));
+    const Extremes four = joined<Code>(U64x2(), first, second);
+    const Patterns key = Code::kSignedScale
+                             ? hn::Max(key_of(four.as_signed), key_of(four.as_unsigned))
+                             : four.as_unsigned;
+    largest = hn::Max(largest, key);
+    hn::StoreU(key, U16x8(), keys + 2 * g);
   }
+  return largest;
 }
 
-struct Multipliers {
-  alignas(32) float e[kBlocks];
-  alignas(32) float e_shifted[kBlocks];  // times Lanes::kSignificandShift
-};
-
-/// Steps 1 to 3 for all blocks of the atom. False when the atom is not for the fast path.
+/// Steps 2 and 3 for all blocks of the atom: d to the wire, e for the next step. False when a
+/// scaled element may be too large for the next step.
 template <class Lanes, class Code>
-HWY_INLINE bool find_scales(const std::uint16_t* keys, std::byte* wire_scales,
-                            Multipliers& multipliers) {
-  auto* const scales = reinterpret_cast<std::uint8_t*>(wire_scales);
+HWY_INLINE bool find_scales(const std::uint16_t* keys, std::byte* wire_scales, float* multipliers) {
+  const hn::Repartition<std::uint8_t, HalfU16> bytes;
   const FloatVector k = Lanes::to_float(Lanes::round(hn::Set(F32(), Code::kScale)));
   const FloatVector epsilon = Lanes::to_float(hn::Set(HalfU16(), Lanes::kEpsilon));
-  const FloatVector shift = hn::Set(F32(), Lanes::kSignificandShift);
-  // The codes' 16-bit steps need |m * e| + L < 2^15; a NaN or an infinity fails the test, too.
   const FloatVector limit = hn::Set(F32(), 32000.0f);
-  auto ordinary = hn::Eq(limit, limit);
+  auto fits = hn::Eq(limit, limit);
   for (std::size_t b = 0; b < kBlocks; b += kFloats) {
-    const HalfUint16Vector key = hn::LoadU(HalfU16(), keys + b);
-    const FloatVector m = Lanes::to_float(bits_of_key<Code>(key));
+    const FloatVector m = Lanes::to_float(bits_of_key<Code>(hn::LoadU(HalfU16(), keys + b)));
     const HalfUint16Vector d = Lanes::from_float(hn::Mul(m, k));
-    hn::StoreU(hn::BitCast(hn::Repartition<std::uint8_t, HalfU16>(), d),
-               hn::Repartition<std::uint8_t, HalfU16>(), scales + 2 * b);
+    hn::StoreU(hn::BitCast(bytes, d), bytes, byte_pointer(wire_scales) + 2 * b);
     const FloatVector shifted =
         Lanes::to_float(Lanes::from_float(hn::Add(Lanes::to_float(d), epsilon)));
     const FloatVector e = Lanes::to_float(Lanes::reciprocal(shifted));
-    hn::Store(e, F32(), multipliers.e + b);
-    hn::Store(hn::Mul(e, shift), F32(), multipliers.e_shifted + b);
-    ordinary = hn::And(ordinary, hn::Lt(hn::Abs(hn::Mul(m, e)), limit));
-    ordinary = hn::And(ordinary, hn::Lt(hn::Abs(m), hn::Inf(F32())));
+    hn::StoreU(e, F32(), multipliers + b);
+    if constexpr (!Lanes::kScaledElementsFit) {
+      fits = hn::And(fits, hn::Lt(hn::Abs(hn::Mul(m, e)), limit));
+    }
   }
-  return hn::AllTrue(F32(), ordinary);
+  return Lanes::kScaledElementsFit || hn::AllTrue(F32(), fits);
 }
 
 /// One atom. False when the scalar codec has to encode it.
@@ -342,18 +382,19 @@ HWY_INLINE bool encode_atom(const std::uint16_t* x, std::byte* wire, std::uint64
   using Code = typename Traits<kFormat>::Code;
   using Packing = typename Traits<kFormat>::Packing;
   std::uint16_t keys[kBlocks];
-  Multipliers multipliers;
-  find_keys<Code>(x, keys);
+  float multipliers[kBlocks];
+  const Patterns largest = find_keys<Code>(x, keys);
+  const Patterns infinity = hn::Set(U16x8(), 2 * Lanes::kInfinity);
+  if (!hn::AllTrue(U16x8(), hn::Lt(largest, infinity))) return false;
   std::byte* const scales = wire + quickreduce_code_bytes(kFormat);
   if (!find_scales<Lanes, Code>(keys, scales, multipliers)) return false;
 
-  const auto encode_vector = [&](const std::uint16_t* from, FloatVector e,
-                                 FloatVector e_shifted) HWY_ATTR {
+  const auto encode_vector = [&](const std::uint16_t* from, FloatVector e) HWY_ATTR {
     FloatVector w[4];
     for (std::size_t i = 0; i < 4; ++i) {
       const FloatVector value = load_elements<Lanes>(from + i * kFloats);
-      w[i] = rounded_significand(hn::Mul(value, e), hn::Mul(value, e_shifted));
-      // The difference of equals is +0. Without a signed scale, e is positive.
+      w[i] = rounded_significand<Lanes::kLostBits>(hn::Mul(value, e));
+      // A rounded -0 is +0. Without a signed scale, e is positive.
       if constexpr (Code::kHasMinusZero) {
         w[i] = hn::Or(w[i], hn::And(value, hn::SignBit(F32())));
       }
@@ -361,12 +402,9 @@ HWY_INLINE bool encode_atom(const std::uint16_t* x, std::byte* wire, std::uint64
     return Code::template encode<kCount>(w, clamped);
   };
   for (std::size_t unit = 0; unit < kAtom / kUnit; ++unit) {
-    const std::size_t block = unit * kUnit / kGroup * 2;
-    const FloatVector e = load_pair(multipliers.e + block);
-    const FloatVector e_shifted = load_pair(multipliers.e_shifted + block);
+    const FloatVector e = load_pair(multipliers + unit * kUnit / kGroup * 2);
     const std::uint16_t* const from = x + unit * kUnit;
-    Packing::pack({encode_vector(from, e, e_shifted), encode_vector(from + kBytes, e, e_shifted)},
-                  wire, unit);
+    Packing::pack({encode_vector(from, e), encode_vector(from + kBytes, e)}, wire, unit);
   }
   return true;
 }
@@ -412,6 +450,7 @@ class GroupReader {
       hn::Store(codes.second, U8(), codes_ + i * kUnit + kBytes);
     }
   }
+  /// Vector i of the group, in element order.
   HWY_INLINE FloatVector product(std::size_t i) const {
     return hn::Mul(Code::value(codes_ + i * kFloats), scales_);
   }
@@ -419,6 +458,81 @@ class GroupReader {
  private:
   FloatVector scales_;
   alignas(32) std::uint8_t codes_[kGroup];
+};
+
+/// Codes that stand at other places of a 32-bit lane: the lane, as an integer, is the value times a
+/// power of two, which goes into the scale where that is exact.
+template <class Lanes>
+class ShiftedScales {
+ public:
+  HWY_INLINE ShiftedScales(FloatVector scales, FloatVector powers)
+      : scales_(Lanes::kScalesExtend ? hn::Mul(scales, powers) : scales), powers_(powers) {}
+  HWY_INLINE FloatVector product(Uint32Vector shifted) const {
+    const FloatVector value = hn::ConvertTo(F32(), hn::BitCast(I32(), shifted));
+    return hn::Mul(Lanes::kScalesExtend ? value : hn::Mul(value, powers_), scales_);
+  }
+
+ private:
+  FloatVector scales_;
+  FloatVector powers_;
+};
+
+/// q4: every lane takes its four bits of the thread's word where they stand.
+template <class Lanes>
+class GroupReader<QuickReduceFormat::q4, Lanes> {
+  static constexpr std::size_t kParts = 8 / kFloats;  // vectors of a thread
+  alignas(32) static constexpr std::uint32_t kMask[8] = {0x0000000F, 0x000F0000, 0x000000F0,
+                                                         0x00F00000, 0x00000F00, 0x0F000000,
+                                                         0x0000F000, 0xF0000000};
+  alignas(32) static constexpr std::uint32_t kBias[8] = {0x00000008, 0x00080000, 0x00000080,
+                                                         0x00800000, 0x00000800, 0x08000000,
+                                                         0x00008000, 0x80000000};
+  alignas(32) static constexpr float kPower[8] = {1,       0x1p-16f, 0x1p-4f,  0x1p-20f,
+                                                  0x1p-8f, 0x1p-24f, 0x1p-12f, 0x1p-28f};
+
+ public:
+  HWY_INLINE GroupReader(const std::byte* wire, std::size_t group, FloatVector scales)
+      : words_(wire + 4 * 8 * group),
+        scales_{{scales, hn::Load(F32(), kPower)},
+                {scales, hn::Load(F32(), kPower + (kParts - 1) * kFloats)}} {}
+  HWY_INLINE FloatVector product(std::size_t i) const {
+    std::uint32_t word;
+    std::memcpy(&word, words_ + 4 * (i / kParts), sizeof(word));
+    const std::size_t part = i % kParts;
+    const Uint32Vector bits =
+        hn::And(hn::Set(U32(), word), hn::Load(U32(), kMask + part * kFloats));
+    return scales_[part].product(hn::Sub(bits, hn::Load(U32(), kBias + part * kFloats)));
+  }
+
+ private:
+  const std::byte* words_;
+  ShiftedScales<Lanes> scales_[2];
+};
+
+/// q8: every lane takes its byte to the top.
+template <class Lanes>
+class GroupReader<QuickReduceFormat::q8, Lanes> {
+ public:
+  HWY_INLINE GroupReader(const std::byte* wire, std::size_t group, FloatVector scales)
+      : bytes_(wire + kGroup * group), scales_(scales, hn::Set(F32(), 0x1p-24f)) {}
+  HWY_INLINE FloatVector product(std::size_t i) const {
+    using Word = std::conditional_t<kFloats == 8, std::uint64_t, std::uint32_t>;
+    constexpr std::uint8_t kNone = 0x80;  // gives 0
+    alignas(32) static constexpr std::uint8_t kTop[32] = {
+        kNone, kNone, kNone, 0,     kNone, kNone, kNone, 2,     kNone, kNone, kNone,
+        1,     kNone, kNone, kNone, 3,     kNone, kNone, kNone, 4,     kNone, kNone,
+        kNone, 6,     kNone, kNone, kNone, 5,     kNone, kNone, kNone, 7};
+    Word word;
+    std::memcpy(&word, bytes_ + kFloats * i, sizeof(word));
+    const hn::Repartition<Word, F32> words;
+    const ByteVector bytes = hn::BitCast(U8(), hn::Set(words, word));
+    const ByteVector top = hn::TableLookupBytesOr0(bytes, hn::Load(U8(), kTop));
+    return scales_.product(hn::Xor(hn::BitCast(U32(), top), hn::Set(U32(), 0x80000000)));
+  }
+
+ private:
+  const std::byte* bytes_;
+  ShiftedScales<Lanes> scales_;
 };
 
 /// Whether the atom's products need the exact rounding: scales that are not finite or that may

@@ -32,6 +32,8 @@
 #include "reference/codecs/simd/integers-inl.h"
 #include "reference/codecs/simd/lanes-inl.h"
 
+#if ARLAB_HAS_LANES
+
 HWY_BEFORE_NAMESPACE();
 namespace arlab {
 namespace HWY_NAMESPACE {
@@ -518,32 +520,34 @@ typename Elements::Element* typed(std::byte* bytes) {
 }
 
 void anybit_encode(const AnyBitFormat& f, const Codec& scalar, DType dtype,
-                   std::span<const std::byte> payload, std::byte* wire, EncodeCounts* counts) {
+                   std::span<const std::byte> payload, std::span<std::byte> wire,
+                   EncodeCounts* counts) {
   const Context c{f, scalar, dtype, AnyBitMetadata(f, size_of(dtype))};
   with_elements(dtype, [&]<class Elements>() {
-    counts != nullptr ? encode_message<Elements, true>(c, typed<Elements>(payload), wire, counts)
-                      : encode_message<Elements, false>(c, typed<Elements>(payload), wire, nullptr);
+    counts != nullptr
+        ? encode_message<Elements, true>(c, typed<Elements>(payload), wire.data(), counts)
+        : encode_message<Elements, false>(c, typed<Elements>(payload), wire.data(), nullptr);
   });
 }
 
-void anybit_decode(const AnyBitFormat& f, const Codec& scalar, DType dtype, const std::byte* wire,
-                   std::span<std::byte> payload) {
+void anybit_decode(const AnyBitFormat& f, const Codec& scalar, DType dtype,
+                   std::span<const std::byte> wire, std::span<std::byte> payload) {
   const Context c{f, scalar, dtype, AnyBitMetadata(f, size_of(dtype))};
   const bool streamed = payload.size() >= kStreamedBytes &&
                         reinterpret_cast<std::uintptr_t>(payload.data()) % 16 == 0;
   with_elements(dtype, [&]<class Elements>() {
     auto* const to = typed<Elements>(payload.data());
     const std::size_t elements = payload.size() / size_of(dtype);
-    streamed ? decode_message<Elements>(c, wire, elements, Streamed<Elements>(to))
-             : decode_message<Elements>(c, wire, elements, Stored<Elements>(to));
+    streamed ? decode_message<Elements>(c, wire.data(), elements, Streamed<Elements>(to))
+             : decode_message<Elements>(c, wire.data(), elements, Stored<Elements>(to));
   });
 }
 
 void anybit_decode_add(const AnyBitFormat& f, const Codec& scalar, DType dtype,
-                       const std::byte* wire, std::span<std::byte> sum) {
+                       std::span<const std::byte> wire, std::span<std::byte> sum) {
   const Context c{f, scalar, dtype, AnyBitMetadata(f, size_of(dtype))};
   with_elements(dtype, [&]<class Elements>() {
-    decode_message<Elements>(c, wire, sum.size() / size_of(dtype),
+    decode_message<Elements>(c, wire.data(), sum.size() / size_of(dtype),
                              Added<Elements>(dtype, typed<Elements>(sum.data())));
   });
 }
@@ -551,6 +555,32 @@ void anybit_decode_add(const AnyBitFormat& f, const Codec& scalar, DType dtype,
 }  // namespace HWY_NAMESPACE
 }  // namespace arlab
 HWY_AFTER_NAMESPACE();
+
+#else  // ARLAB_HAS_LANES
+
+HWY_BEFORE_NAMESPACE();
+namespace arlab {
+namespace HWY_NAMESPACE {
+
+void anybit_encode(const AnyBitFormat&, const Codec& scalar, DType dtype,
+                   std::span<const std::byte> payload, std::span<std::byte> wire,
+                   EncodeCounts* counts) {
+  scalar.encode(dtype, payload, wire, counts);
+}
+void anybit_decode(const AnyBitFormat&, const Codec& scalar, DType dtype,
+                   std::span<const std::byte> wire, std::span<std::byte> payload) {
+  scalar.decode(dtype, wire, payload);
+}
+void anybit_decode_add(const AnyBitFormat&, const Codec& scalar, DType dtype,
+                       std::span<const std::byte> wire, std::span<std::byte> sum) {
+  scalar.decode_add(dtype, wire, sum);
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace arlab
+HWY_AFTER_NAMESPACE();
+
+#endif  // ARLAB_HAS_LANES
 
 #if HWY_ONCE
 
@@ -572,19 +602,19 @@ class AcceleratedAnyBit final : public Codec {
   }
   void do_encode(DType dtype, std::span<const std::byte> payload, std::span<std::byte> wire,
                  EncodeCounts& counts) const override {
-    HWY_DYNAMIC_DISPATCH(anybit_encode)(format_, *scalar_, dtype, payload, wire.data(), &counts);
+    HWY_DYNAMIC_DISPATCH(anybit_encode)(format_, *scalar_, dtype, payload, wire, &counts);
   }
   void do_encode_uncounted(DType dtype, std::span<const std::byte> payload,
                            std::span<std::byte> wire) const override {
-    HWY_DYNAMIC_DISPATCH(anybit_encode)(format_, *scalar_, dtype, payload, wire.data(), nullptr);
+    HWY_DYNAMIC_DISPATCH(anybit_encode)(format_, *scalar_, dtype, payload, wire, nullptr);
   }
   void do_decode(DType dtype, std::span<const std::byte> wire,
                  std::span<std::byte> payload) const override {
-    HWY_DYNAMIC_DISPATCH(anybit_decode)(format_, *scalar_, dtype, wire.data(), payload);
+    HWY_DYNAMIC_DISPATCH(anybit_decode)(format_, *scalar_, dtype, wire, payload);
   }
   void do_decode_add(DType dtype, std::span<const std::byte> wire,
                      std::span<std::byte> sum) const override {
-    HWY_DYNAMIC_DISPATCH(anybit_decode_add)(format_, *scalar_, dtype, wire.data(), sum);
+    HWY_DYNAMIC_DISPATCH(anybit_decode_add)(format_, *scalar_, dtype, wire, sum);
   }
 
   CodecPtr scalar_;

@@ -21,6 +21,8 @@
 
 #include "reference/codecs/simd/lanes-inl.h"
 
+#if ARLAB_HAS_LANES
+
 HWY_BEFORE_NAMESPACE();
 namespace arlab {
 namespace HWY_NAMESPACE {
@@ -50,11 +52,8 @@ struct HalfWordElements : Lanes {
     const Int16Vector magnitude = hn::And(bits, hn::Set(I16(), 0x7FFF));
 #if ARLAB_X86_256
     return Int16Vector{_mm256_sign_epi16(magnitude.raw, bits.raw)};
-#elif ARLAB_X86_128
-    return Int16Vector{_mm_sign_epi16(magnitude.raw, bits.raw)};
 #else
-    const Int16Vector sign = hn::ShiftRight<15>(bits);
-    return hn::Sub(hn::Xor(magnitude, sign), sign);
+    return Int16Vector{_mm_sign_epi16(magnitude.raw, bits.raw)};
 #endif
   }
   /// The values of so many keys as an F32 has lanes.
@@ -88,11 +87,8 @@ struct FloatElements {
     const Int32Vector magnitude = hn::And(bits, hn::Set(I32(), 0x7FFFFFFF));
 #if ARLAB_X86_256
     return Int32Vector{_mm256_sign_epi32(magnitude.raw, bits.raw)};
-#elif ARLAB_X86_128
-    return Int32Vector{_mm_sign_epi32(magnitude.raw, bits.raw)};
 #else
-    const Int32Vector sign = hn::ShiftRight<31>(bits);
-    return hn::Sub(hn::Xor(magnitude, sign), sign);
+    return Int32Vector{_mm_sign_epi32(magnitude.raw, bits.raw)};
 #endif
   }
   static HWY_INLINE FloatVector values(const Key* from) {
@@ -295,5 +291,7 @@ void find_indices(const typename Elements::Element* x, std::size_t blocks, std::
 }  // namespace HWY_NAMESPACE
 }  // namespace arlab
 HWY_AFTER_NAMESPACE();
+
+#endif  // ARLAB_HAS_LANES
 
 #endif  // per-target include guard

@@ -14,6 +14,8 @@
 
 #include "reference/codecs/simd/lanes-inl.h"
 
+#if ARLAB_HAS_LANES
+
 HWY_BEFORE_NAMESPACE();
 namespace arlab {
 namespace HWY_NAMESPACE {
@@ -103,5 +105,7 @@ inline void transform_block(float* x, std::size_t size) {
 }  // namespace HWY_NAMESPACE
 }  // namespace arlab
 HWY_AFTER_NAMESPACE();
+
+#endif  // ARLAB_HAS_LANES
 
 #endif  // per-target include guard

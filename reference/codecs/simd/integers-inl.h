@@ -21,24 +21,13 @@
 #include "reference/codecs/simd/extremes-inl.h"
 #include "reference/codecs/simd/lanes-inl.h"
 
+#if ARLAB_HAS_LANES
+
 HWY_BEFORE_NAMESPACE();
 namespace arlab {
 namespace HWY_NAMESPACE {
 
 // ---------------------------------------------------------------- roundings
-
-/// RN to an integer; the most negative one for what lies below -2^31 and for a NaN. What lies above
-/// 2^31 must not come.
-HWY_INLINE Int32Vector nearest_saturated(FloatVector x) {
-#if ARLAB_X86_256 || ARLAB_X86_128
-  return nearest_int(x);
-#elif HWY_TARGET == HWY_SSE2
-  return Int32Vector{_mm_cvtps_epi32(x.raw)};
-#else
-  const FloatVector least = hn::Set(F32(), -0x1p31f);
-  return hn::NearestInt(hn::IfThenElse(hn::Eq(x, x), hn::Max(x, least), least));
-#endif
-}
 
 HWY_INLINE auto is_finite(FloatVector x) { return hn::Lt(hn::Abs(x), hn::Inf(F32())); }
 
@@ -136,7 +125,7 @@ void measure(const AnyBitFormat& f, const Extremes<Elements>& extremes, std::siz
       const FloatVector point = hn::Div(hn::Neg(low), scale);
       const FloatVector kept =
           hn::Min(hn::Max(point, hn::Set(F32(), -128.0f)), hn::Set(F32(), 127.0f));
-      hn::Store(nearest_saturated(kept), I32(), codes);
+      hn::Store(nearest_int(kept), I32(), codes);
       for (std::size_t i = 0; i < kFloats; ++i) {
         result.zero_code[b + i] = static_cast<std::int8_t>(codes[i]);
         result.bias[b + i] = static_cast<std::int16_t>(codes[i]);
@@ -215,8 +204,9 @@ HWY_INLINE Int32Vector integers(const typename Elements::Element* from, FloatVec
   } else {
     x = hn::Mul(hn::Sub(x, zero), multiplier);
   }
+  // The conversion makes -2^31 of everything outside its range.
   if constexpr (kScaling != Scaling::multiplied) x = hn::Min(x, hn::Set(F32(), 0x1p30f));
-  return nearest_saturated(x);
+  return nearest_int(x);
 }
 
 /// A block's elements to codes. Returns how many lay outside 0 .. top.
@@ -428,5 +418,7 @@ void dequantize(const AnyBitFormat& f, const std::uint8_t* codes, std::size_t co
 }  // namespace HWY_NAMESPACE
 }  // namespace arlab
 HWY_AFTER_NAMESPACE();
+
+#endif  // ARLAB_HAS_LANES
 
 #endif  // per-target include guard

@@ -31,6 +31,7 @@
 #include "reference/codecs/simd/hadamard-inl.h"
 #include "reference/codecs/simd/integers-inl.h"
 #include "reference/codecs/simd/lanes-inl.h"
+#include "reference/codecs/simd/lookup-inl.h"
 
 #if ARLAB_HAS_LANES
 
@@ -74,6 +75,17 @@ Chunk<Byte> chunk_at(const Context& c, Byte* wire, std::size_t elements, std::si
           blocks_of(elements, block)};
 }
 
+template <class T>
+T read_entry(const std::byte* array, std::size_t i) {
+  T value;
+  std::memcpy(&value, array + i * sizeof(T), sizeof(T));
+  return value;
+}
+template <class T>
+void write_entry(std::byte* array, std::size_t i, T value) {
+  std::memcpy(array + i * sizeof(T), &value, sizeof(T));
+}
+
 /// The arrays of metadata of a chunk, one after the other.
 template <class Byte>
 class MetadataArrays {
@@ -95,12 +107,30 @@ class MetadataArrays {
 
 // ---------------------------------------------------------------- encode
 
+/// `bad_minimum` is what stands for the minimum of a block that is not finite.
+template <class Elements, class Index>
+void write_spikes(MetadataArrays<std::byte>& arrays, std::size_t count, std::size_t group,
+                  const typename Elements::Element* x, const Blocks& blocks,
+                  const ExtremeIndices& indices, typename Elements::Element bad_minimum) {
+  using Element = typename Elements::Element;
+  std::byte* const minima = arrays.next(sizeof(Element));
+  std::byte* const maxima = arrays.next(sizeof(Element));
+  std::byte* const low = arrays.next(sizeof(Index));
+  std::byte* const high = arrays.next(sizeof(Index));
+  for (std::size_t b = 0; b < count; ++b, x += group) {
+    const bool bad = blocks.bad[b];
+    write_entry(minima, b, bad ? bad_minimum : x[indices.low[b]]);
+    write_entry(maxima, b, bad ? Element{} : x[indices.high[b]]);
+    write_entry(low, b, bad ? Index{} : static_cast<Index>(indices.low[b]));
+    write_entry(high, b, bad ? Index{} : static_cast<Index>(indices.high[b]));
+  }
+}
+
 /// Writes the metadata of blocks first .. first + count - 1; `x` are their elements.
 template <class Elements>
 void write_metadata(const Context& c, const Chunk<std::byte>& chunk, std::size_t first,
                     std::size_t count, std::size_t group, const typename Elements::Element* x,
                     const Blocks& blocks, const ExtremeIndices& indices) {
-  using Element = typename Elements::Element;
   MetadataArrays<std::byte> arrays(chunk, first);
   if (c.f.given) {
     std::byte* const flags = arrays.next(1);
@@ -117,25 +147,11 @@ void write_metadata(const Context& c, const Chunk<std::byte>& chunk, std::size_t
   }
   if (!has_spikes(c.f)) return;
 
-  std::byte* const minima = arrays.next(sizeof(Element));
-  std::byte* const maxima = arrays.next(sizeof(Element));
-  const std::size_t index_bytes = integer ? 1 : 2;
-  std::byte* const low_indices = arrays.next(index_bytes);
-  std::byte* const high_indices = arrays.next(index_bytes);
-  const auto put_spike = [&](std::size_t b, Element minimum, Element maximum, std::uint16_t low,
-                             std::uint16_t high) {
-    std::memcpy(minima + b * sizeof(Element), &minimum, sizeof(Element));
-    std::memcpy(maxima + b * sizeof(Element), &maximum, sizeof(Element));
-    std::memcpy(low_indices + b * index_bytes, &low, index_bytes);  // little-endian
-    std::memcpy(high_indices + b * index_bytes, &high, index_bytes);
-  };
-  for (std::size_t b = 0; b < count; ++b) {
-    const Element* const block = x + b * group;
-    if (!blocks.bad[b]) {
-      put_spike(b, block[indices.low[b]], block[indices.high[b]], indices.low[b], indices.high[b]);
-    } else {
-      put_spike(b, integer ? Elements::kNaNElement : Element{}, Element{}, 0, 0);
-    }
+  if (integer) {
+    write_spikes<Elements, std::uint8_t>(arrays, count, group, x, blocks, indices,
+                                         Elements::kNaNElement);
+  } else {
+    write_spikes<Elements, std::uint16_t>(arrays, count, group, x, blocks, indices, {});
   }
 }
 
@@ -330,27 +346,25 @@ bool read_metadata(const Context& c, const Chunk<const std::byte>& chunk, std::s
 }
 
 /// Puts the spikes of blocks 0 .. count - 1 back.
-template <class Elements>
+template <class Elements, class Index>
 void put_spikes_back(const Context& c, const Chunk<const std::byte>& chunk, std::size_t count,
                      std::size_t group, const Blocks& blocks, typename Elements::Element* out) {
   using Element = typename Elements::Element;
-  const bool integer = c.f.metadata == Metadata::integer_spikes;
-  const std::size_t index_bytes = integer ? 1 : 2;
   MetadataArrays<const std::byte> arrays(chunk, 0);
-  arrays.next(index_bytes);                      // scales
-  if (!c.f.symmetric) arrays.next(index_bytes);  // zeros
-  const std::byte* const values[] = {arrays.next(sizeof(Element)), arrays.next(sizeof(Element))};
-  const std::byte* const indices[] = {arrays.next(index_bytes), arrays.next(index_bytes)};
-  for (std::size_t b = 0; b < count; ++b) {
+  arrays.next(sizeof(Index));                      // scales
+  if (!c.f.symmetric) arrays.next(sizeof(Index));  // zeros
+  const std::byte* const minima = arrays.next(sizeof(Element));
+  const std::byte* const maxima = arrays.next(sizeof(Element));
+  const std::byte* const low = arrays.next(sizeof(Index));
+  const std::byte* const high = arrays.next(sizeof(Index));
+  for (std::size_t b = 0; b < count; ++b, out += group) {
     if (blocks.bad[b]) continue;
-    for (std::size_t spike = 0; spike < 2; ++spike) {  // the maximum last
-      std::uint16_t index = 0;
-      std::memcpy(&index, indices[spike] + b * index_bytes, index_bytes);
-      if (index >= group) continue;  // foreign bytes
-      Element value;
-      std::memcpy(&value, values[spike] + b * sizeof(Element), sizeof(Element));
-      out[b * group + index] = Elements::is_nan(value) ? Elements::kNaNElement : value;
-    }
+    const auto put = [&](std::size_t index, Element value) {
+      if (index >= group) return;  // foreign bytes
+      out[index] = Elements::is_nan(value) ? Elements::kNaNElement : value;
+    };
+    put(read_entry<Index>(low, b), read_entry<Element>(minima, b));
+    put(read_entry<Index>(high, b), read_entry<Element>(maxima, b));  // the maximum last
   }
 }
 
@@ -359,15 +373,26 @@ template <class Elements>
 void decode_blocks(const Context& c, const Chunk<const std::byte>& chunk, std::size_t count,
                    std::size_t group, Blocks& blocks, typename Elements::Element* out) {
   alignas(32) std::uint8_t codes[kCodeSlots];
-  unpack_tile(chunk.planes, count * group, c.f.bits, codes);
   const bool finite = read_metadata<Elements>(c, chunk, 0, count, blocks);
   if (!c.f.hadamard) {
-    dequantize<Elements>(c.f, codes, count, group, blocks, finite, out);
-    if (has_spikes(c.f)) put_spikes_back<Elements>(c, chunk, count, group, blocks, out);
+    const std::size_t done =
+        look_up<Elements>(c.f, chunk.planes, count, group, blocks, finite, out);
+    if (done < count) {
+      const std::size_t first = done * group;
+      unpack_tile(advanced(chunk.planes, first, c.f.bits), count * group - first, c.f.bits,
+                  codes + first);
+      dequantize<Elements>(c.f, codes, count, group, blocks, done, finite, out);
+    }
+    if (c.f.metadata == Metadata::spikes) {
+      put_spikes_back<Elements, std::uint16_t>(c, chunk, count, group, blocks, out);
+    } else if (c.f.metadata == Metadata::integer_spikes) {
+      put_spikes_back<Elements, std::uint8_t>(c, chunk, count, group, blocks, out);
+    }
     return;
   }
   alignas(32) float values[kTile];
-  dequantize<FloatElements>(c.f, codes, count, group, blocks, true, values);
+  unpack_tile(chunk.planes, count * group, c.f.bits, codes);
+  dequantize<FloatElements>(c.f, codes, count, group, blocks, 0, true, values);
   for (std::size_t b = 0; b < count; ++b) transform_block(values + b * group, group);
   for (std::size_t i = 0; i < count * group; i += kFloats) {
     store_canonical<Elements>(hn::Load(F32(), values + i), out + i);
@@ -378,13 +403,15 @@ void decode_blocks(const Context& c, const Chunk<const std::byte>& chunk, std::s
 template <class Elements>
 void decode_tile(const Context& c, const PlanePointers<const std::byte>& planes, std::size_t count,
                  const Blocks& blocks, bool finite, typename Elements::Element* out) {
-  alignas(32) std::uint8_t codes[kCodeSlots] = {};
+  if (count == kTile && look_up<Elements>(c.f, planes, 1, count, blocks, finite, out) == 1) return;
+  alignas(32) std::uint8_t codes[kCodeSlots];
+  std::memset(codes + count / 8 * 8, 0, 8);
   unpack_tile(planes, count, c.f.bits, codes);
   const std::size_t eights = count / 8 * 8;
-  dequantize<Elements>(c.f, codes, 1, eights, blocks, finite, out);
+  dequantize<Elements>(c.f, codes, 1, eights, blocks, 0, finite, out);
   if (eights == count) return;
   typename Elements::Element rest[8];
-  dequantize<Elements>(c.f, codes + eights, 1, 8, blocks, finite, rest);
+  dequantize<Elements>(c.f, codes + eights, 1, 8, blocks, 0, finite, rest);
   std::copy_n(rest, count - eights, out + eights);
 }
 

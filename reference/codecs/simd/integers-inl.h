@@ -313,105 +313,36 @@ HWY_INLINE void dequantize_block(const std::uint8_t* codes, std::size_t group, c
   }
 }
 
-/// The low and the high bytes of 16 decoded elements, in every 128-bit block.
-struct ValueTable {
-  ByteVector low;
-  ByteVector high;
-};
-
-/// What the codes first .. first + 15 stand for.
-template <class Elements, Decoding kDecoding>
-HWY_INLINE ValueTable value_table(FloatVector zero, FloatVector scale, float first) {
-  const FloatVector nan = float_of(hn::Set(U32(), 0x7FC00000));
-  const auto elements = [&](std::size_t part) HWY_ATTR {
-    const FloatVector code = hn::Iota(F32(), first + static_cast<float>(part * kFloats));
-    const FloatVector value = value_of<kDecoding>(code, zero, scale);
-    return Elements::from_float(hn::IfThenElse(hn::Eq(value, value), value, nan));
-  };
-  const Uint16Vector low_byte = hn::Set(U16(), 0x00FF);
-  const auto low = [&](Uint16Vector v)
-                       HWY_ATTR { return hn::BitCast(I16(), hn::And(v, low_byte)); };
-  const auto high = [](Uint16Vector v)
-                        HWY_ATTR { return hn::BitCast(I16(), hn::ShiftRight<8>(v)); };
-  const Uint16Vector lower = hn::Combine(U16(), elements(1), elements(0));
-  if constexpr (kFloats == 8) {
-    const auto halves = hn::BitCast(U64(), narrow_blocks(low(lower), high(lower)));
-    return {hn::BitCast(U8(), hn::ConcatEven(U64(), halves, halves)),
-            hn::BitCast(U8(), hn::ConcatOdd(U64(), halves, halves))};
-  } else {
-    const Uint16Vector upper = hn::Combine(U16(), elements(3), elements(2));
-    return {narrow_blocks(low(lower), low(upper)), narrow_blocks(high(lower), high(upper))};
-  }
-}
-
-/// By looking up: codes of up to four bits, or five, in blocks of whole byte vectors. What a code
-/// stands for depends on nothing but the block's scale and zero, so this is exact.
-template <class Elements, Decoding kDecoding, bool kFiveBits>
-HWY_INLINE void look_up_block(const std::uint8_t* codes, std::size_t group, const Blocks& blocks,
-                              std::size_t b, std::uint16_t* out) {
-  const FloatVector zero = hn::Set(F32(), blocks.zero[b]);
-  const FloatVector scale = hn::Set(F32(), blocks.multiplier[b]);
-  const ValueTable table = value_table<Elements, kDecoding>(zero, scale, 0);
-  const ValueTable upper = kFiveBits ? value_table<Elements, kDecoding>(zero, scale, 16.0f) : table;
-  for (std::size_t i = 0; i < group; i += kBytes) {
-    ByteVector code = hn::LoadU(U8(), codes + i);
-#if ARLAB_X86_256
-    // So that interleaving within 128-bit blocks gives elements in order.
-    code = ByteVector{_mm256_permute4x64_epi64(code.raw, 0xD8)};
-#endif
-    ByteVector low, high;
-    if constexpr (kFiveBits) {
-      const hn::RebindToSigned<U8> d;
-      const auto is_upper = hn::RebindMask(U8(), hn::Gt(hn::BitCast(d, code), hn::Set(d, 15)));
-      const ByteVector index = hn::And(code, hn::Set(U8(), 0x0F));
-      low = hn::IfThenElse(is_upper, hn::TableLookupBytes(upper.low, index),
-                           hn::TableLookupBytes(table.low, index));
-      high = hn::IfThenElse(is_upper, hn::TableLookupBytes(upper.high, index),
-                            hn::TableLookupBytes(table.high, index));
-    } else {
-      low = hn::TableLookupBytes(table.low, code);
-      high = hn::TableLookupBytes(table.high, code);
-    }
-    hn::StoreU(hn::BitCast(U16(), hn::InterleaveLower(U8(), low, high)), U16(), out + i);
-    hn::StoreU(hn::BitCast(U16(), hn::InterleaveUpper(U8(), low, high)), U16(),
-               out + i + kBytes / 2);
-  }
-}
-
 /// Blocks of a chunk, whose length is a multiple of 8. `finite`: no scale and no zero is a NaN or
 /// an infinity.
+template <class Elements, Decoding kDecoding>
+void dequantize_as(const std::uint8_t* codes, std::size_t count, std::size_t group,
+                   const Blocks& blocks, std::size_t first, bool finite,
+                   typename Elements::Element* out) {
+  for (std::size_t b = first; b < count; ++b) {
+    const std::uint8_t* const from = codes + b * group;
+    if (finite) {
+      dequantize_block<Elements, kDecoding, false>(from, group, blocks, b, out + b * group);
+    } else {
+      dequantize_block<Elements, kDecoding, true>(from, group, blocks, b, out + b * group);
+    }
+  }
+}
+
+inline Decoding decoding_of(const AnyBitFormat& f) {
+  const bool integer = f.metadata == AnyBitFormat::Metadata::integer_spikes;
+  return f.symmetric || integer ? Decoding::offset : Decoding::affine;
+}
+
+/// Blocks first .. count - 1 of a chunk; `codes` and `out` are those of block 0.
 template <class Elements>
 void dequantize(const AnyBitFormat& f, const std::uint8_t* codes, std::size_t count,
-                std::size_t group, const Blocks& blocks, bool finite,
+                std::size_t group, const Blocks& blocks, std::size_t first, bool finite,
                 typename Elements::Element* out) {
-  const auto run = [&]<Decoding kDecoding>() HWY_ATTR {
-    const auto all = [&](const auto& block) HWY_ATTR {
-      for (std::size_t b = 0; b < count; ++b) block(codes + b * group, b, out + b * group);
-    };
-    if constexpr (sizeof(typename Elements::Element) == 2) {
-      if (group % kBytes == 0 && f.bits <= 4) {
-        return all([&](const std::uint8_t* c, std::size_t b, std::uint16_t* to) HWY_ATTR {
-          look_up_block<Elements, kDecoding, false>(c, group, blocks, b, to);
-        });
-      }
-      if (group % 64 == 0 && f.bits == 5) {
-        return all([&](const std::uint8_t* c, std::size_t b, std::uint16_t* to) HWY_ATTR {
-          look_up_block<Elements, kDecoding, true>(c, group, blocks, b, to);
-        });
-      }
-    }
-    if (finite) {
-      all([&](const std::uint8_t* c, std::size_t b, typename Elements::Element* to)
-              HWY_ATTR { dequantize_block<Elements, kDecoding, false>(c, group, blocks, b, to); });
-    } else {
-      all([&](const std::uint8_t* c, std::size_t b, typename Elements::Element* to)
-              HWY_ATTR { dequantize_block<Elements, kDecoding, true>(c, group, blocks, b, to); });
-    }
-  };
-  if (f.symmetric || f.metadata == AnyBitFormat::Metadata::integer_spikes) {
-    run.template operator()<Decoding::offset>();
+  if (decoding_of(f) == Decoding::affine) {
+    dequantize_as<Elements, Decoding::affine>(codes, count, group, blocks, first, finite, out);
   } else {
-    run.template operator()<Decoding::affine>();
+    dequantize_as<Elements, Decoding::offset>(codes, count, group, blocks, first, finite, out);
   }
 }
 

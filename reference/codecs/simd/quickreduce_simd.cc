@@ -557,14 +557,15 @@ HWY_INLINE bool is_extraordinary(const std::byte* wire) {
   return found;
 }
 
+/// The scales of an atom as floats, in the order of the wire.
 template <QuickReduceFormat kFormat, class Lanes>
-HWY_INLINE GroupReader<kFormat, Lanes> read_group(const std::byte* wire, std::size_t group) {
-  const std::byte* const at = wire + quickreduce_code_bytes(kFormat) + 4 * group;
-  std::uint32_t pair;
-  std::memcpy(&pair, at, sizeof(pair));
-  const hn::Vec<U32> pairs = hn::Set(U32(), pair);
-  const HalfUint16Vector scales = hn::LowerHalf(HalfU16(), hn::BitCast(U16(), pairs));
-  return {wire, group, Lanes::to_float(scales)};
+HWY_INLINE void read_scales(const std::byte* wire, float* scales) {
+  const hn::Repartition<std::uint8_t, HalfU16> bytes;
+  const std::uint8_t* const from = byte_pointer(wire) + quickreduce_code_bytes(kFormat);
+  for (std::size_t b = 0; b < kBlocks; b += kFloats) {
+    const auto bits = hn::BitCast(HalfU16(), hn::LoadU(bytes, from + 2 * b));
+    hn::StoreU(Lanes::to_float(bits), F32(), scales + b);
+  }
 }
 
 template <bool kExact, class Lanes>
@@ -574,8 +575,10 @@ HWY_INLINE HalfUint16Vector rounded(FloatVector x) {
 
 template <QuickReduceFormat kFormat, class Lanes, bool kExact>
 HWY_INLINE void decode_atom(const std::byte* wire, std::uint16_t* out) {
+  float scales[kBlocks];
+  read_scales<kFormat, Lanes>(wire, scales);
   for (std::size_t group = 0; group < kGroups; ++group, out += kGroup) {
-    const auto reader = read_group<kFormat, Lanes>(wire, group);
+    const GroupReader<kFormat, Lanes> reader(wire, group, load_pair(scales + 2 * group));
     for (std::size_t i = 0; i < kVectorsOfGroup; ++i) {
       hn::StoreU(rounded<kExact, Lanes>(reader.product(i)), HalfU16(), out + i * kFloats);
     }
@@ -585,8 +588,9 @@ HWY_INLINE void decode_atom(const std::byte* wire, std::uint16_t* out) {
 /// One group added to `sum`. False, and nothing is changed, when a sum came out as an infinity or a
 /// NaN, and the exact rounding was not asked for.
 template <QuickReduceFormat kFormat, class Lanes, bool kExact>
-HWY_INLINE bool add_group(const std::byte* wire, std::size_t group, std::uint16_t* sum) {
-  const auto reader = read_group<kFormat, Lanes>(wire, group);
+HWY_INLINE bool add_group(const std::byte* wire, std::size_t group, FloatVector scales,
+                          std::uint16_t* sum) {
+  const GroupReader<kFormat, Lanes> reader(wire, group, scales);
   const HalfUint16Vector infinity = hn::Set(HalfU16(), Lanes::kInfinity);
   auto any = hn::Zero(HalfU16());
   HalfUint16Vector sums[kVectorsOfGroup];
@@ -606,9 +610,12 @@ HWY_INLINE bool add_group(const std::byte* wire, std::size_t group, std::uint16_
 template <QuickReduceFormat kFormat, class Lanes>
 void add_atom(const std::byte* wire, std::uint16_t* sum) {
   const bool exact = is_extraordinary<kFormat, Lanes>(wire);
+  float scales[kBlocks];
+  read_scales<kFormat, Lanes>(wire, scales);
   for (std::size_t group = 0; group < kGroups; ++group, sum += kGroup) {
-    if (exact || !add_group<kFormat, Lanes, false>(wire, group, sum)) {
-      add_group<kFormat, Lanes, true>(wire, group, sum);
+    const FloatVector pair = load_pair(scales + 2 * group);
+    if (exact || !add_group<kFormat, Lanes, false>(wire, group, pair, sum)) {
+      add_group<kFormat, Lanes, true>(wire, group, pair, sum);
     }
   }
 }

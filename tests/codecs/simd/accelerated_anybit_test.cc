@@ -9,7 +9,7 @@
 #include "reference/tensors/counter_random.h"
 #include "tests/codecs/conformance.h"
 #include "tests/codecs/round_trip.h"
-#include "tests/codecs/simd/targets.h"
+#include "tests/codecs/simd/on_target.h"
 
 namespace arlab::testing {
 namespace {
@@ -62,13 +62,6 @@ std::vector<std::string> names() {
     list.push_back(fmt::format("had-int{}-g32", bits));
   }
   return list;
-}
-
-/// The targets with vector code; on others the scalar codec runs.
-std::vector<std::int64_t> targets_with_vectors() {
-  std::vector<std::int64_t> targets = supported_targets();
-  std::erase(targets, HWY_EMU128);
-  return targets;
 }
 
 class AnyBitOnEveryTarget : public ::testing::TestWithParam<std::tuple<std::int64_t, std::string>> {
@@ -185,7 +178,7 @@ std::string name_of_case(
 }
 
 INSTANTIATE_TEST_SUITE_P(All, AnyBitOnEveryTarget,
-                         ::testing::Combine(::testing::ValuesIn(targets_with_vectors()),
+                         ::testing::Combine(::testing::ValuesIn(vector_targets()),
                                             ::testing::ValuesIn(names())),
                          name_of_case);
 

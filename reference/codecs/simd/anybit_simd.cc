@@ -117,12 +117,21 @@ void write_spikes(MetadataArrays<std::byte>& arrays, std::size_t count, std::siz
   std::byte* const maxima = arrays.next(sizeof(Element));
   std::byte* const low = arrays.next(sizeof(Index));
   std::byte* const high = arrays.next(sizeof(Index));
-  for (std::size_t b = 0; b < count; ++b, x += group) {
-    const bool bad = blocks.bad[b];
-    write_entry(minima, b, bad ? bad_minimum : x[indices.low[b]]);
-    write_entry(maxima, b, bad ? Element{} : x[indices.high[b]]);
-    write_entry(low, b, bad ? Index{} : static_cast<Index>(indices.low[b]));
-    write_entry(high, b, bad ? Index{} : static_cast<Index>(indices.high[b]));
+  for (std::size_t b = 0; b < count; ++b) {
+    write_entry(minima, b, x[b * group + indices.low[b]]);
+    write_entry(maxima, b, x[b * group + indices.high[b]]);
+  }
+  for (std::size_t b = 0; b < count; ++b) {
+    write_entry(low, b, static_cast<Index>(indices.low[b]));
+    write_entry(high, b, static_cast<Index>(indices.high[b]));
+  }
+  if (!blocks.any_bad) return;
+  for (std::size_t b = 0; b < count; ++b) {
+    if (!blocks.bad[b]) continue;
+    write_entry(minima, b, bad_minimum);
+    write_entry(maxima, b, Element{});
+    write_entry(low, b, Index{});
+    write_entry(high, b, Index{});
   }
 }
 
@@ -174,13 +183,14 @@ std::uint64_t encode_lanes(const AnyBitFormat& f, const typename Elements::Eleme
   alignas(32) Element without_spikes[kTile];
   std::memcpy(without_spikes, x, count * group * sizeof(Element));
   for (std::size_t b = 0; b < count; ++b) {
-    if (extremes.finite(b)) {
-      without_spikes[b * group + indices.low[b]] = Element{};
-      without_spikes[b * group + indices.high[b]] = Element{};
-    } else {
-      blocks.bad[b] = true;
-      blocks.any_bad = true;
-    }
+    without_spikes[b * group + indices.low[b]] = Element{};
+    without_spikes[b * group + indices.high[b]] = Element{};
+  }
+  bool finite = true;
+  for (std::size_t b = 0; b < count; ++b) finite &= extremes.finite(b);
+  if (!finite) {
+    blocks.any_bad = true;
+    for (std::size_t b = 0; b < count; ++b) blocks.bad[b] = !extremes.finite(b);
   }
   find_extremes<Elements>(without_spikes, count, group, extremes);
   measure<Elements>(f, extremes, count, blocks);
@@ -200,7 +210,7 @@ std::uint64_t encode_blocks(const AnyBitFormat& f, const typename Elements::Elem
     hn::Store(Elements::load(x + i), F32(), values + i);
   }
   if (f.hadamard) {
-    for (std::size_t b = 0; b < count; ++b) transform_block(values + b * group, group);
+    transform_blocks(values, count, group);
   }
   return encode_lanes<FloatElements, kCount>(f, values, count, group, blocks, indices, codes);
 }
@@ -393,7 +403,7 @@ void decode_blocks(const Context& c, const Chunk<const std::byte>& chunk, std::s
   alignas(32) float values[kTile];
   unpack_tile(chunk.planes, count * group, c.f.bits, codes);
   dequantize<FloatElements>(c.f, codes, count, group, blocks, 0, true, values);
-  for (std::size_t b = 0; b < count; ++b) transform_block(values + b * group, group);
+  transform_blocks(values, count, group);
   for (std::size_t i = 0; i < count * group; i += kFloats) {
     store_canonical<Elements>(hn::Load(F32(), values + i), out + i);
   }

@@ -56,10 +56,8 @@ struct HalfWordElements : Lanes {
     return Int16Vector{_mm_sign_epi16(magnitude.raw, bits.raw)};
 #endif
   }
-  /// The values of so many keys as an F32 has lanes.
-  static HWY_INLINE FloatVector values(const Key* from) {
+  static HWY_INLINE FloatVector values(hn::Vec<hn::Rebind<Key, F32>> key) {
     const hn::Rebind<Key, F32> d;
-    const auto key = hn::LoadU(d, from);
     const auto negative = hn::ShiftRight<15>(key);
     const auto magnitude = hn::Sub(hn::Xor(key, negative), negative);
     const auto sign = hn::And(key, hn::Set(d, std::numeric_limits<Key>::min()));
@@ -91,8 +89,7 @@ struct FloatElements {
     return Int32Vector{_mm_sign_epi32(magnitude.raw, bits.raw)};
 #endif
   }
-  static HWY_INLINE FloatVector values(const Key* from) {
-    const Int32Vector key = hn::LoadU(I32(), from);
+  static HWY_INLINE FloatVector values(Int32Vector key) {
     const Int32Vector negative = hn::ShiftRight<31>(key);
     const Int32Vector magnitude = hn::Sub(hn::Xor(key, negative), negative);
     const Int32Vector sign = hn::And(key, hn::Set(I32(), std::numeric_limits<Key>::min()));

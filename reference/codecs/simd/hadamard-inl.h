@@ -49,57 +49,96 @@ HWY_INLINE FloatVector butterflies_within_vector(FloatVector x) {
   return x;
 }
 
-/// In place; `size` is a power of two of at least 8.
-inline void transform_block(float* x, std::size_t size) {
-  const auto factor = static_cast<float>(1.0 / std::sqrt(static_cast<double>(size)));
-  const FloatVector scale = hn::Set(F32(), factor);
-  // Four vectors at a time take the strides within them and, where there are so many, the next two.
-  if (size >= 4 * kFloats) {
-    const bool last = size == 4 * kFloats;
-    for (std::size_t i = 0; i < size; i += 4 * kFloats) {
-      FloatVector a = butterflies_within_vector(hn::LoadU(F32(), x + i));
-      FloatVector b = butterflies_within_vector(hn::LoadU(F32(), x + i + kFloats));
-      FloatVector c = butterflies_within_vector(hn::LoadU(F32(), x + i + 2 * kFloats));
-      FloatVector d = butterflies_within_vector(hn::LoadU(F32(), x + i + 3 * kFloats));
-      const FloatVector e = hn::Add(a, b);
-      const FloatVector f = hn::Sub(a, b);
-      const FloatVector g = hn::Add(c, d);
-      const FloatVector h = hn::Sub(c, d);
-      a = hn::Add(e, g);
-      b = hn::Add(f, h);
-      c = hn::Sub(e, g);
-      d = hn::Sub(f, h);
-      if (last) {
-        a = hn::Mul(a, scale);
-        b = hn::Mul(b, scale);
-        c = hn::Mul(c, scale);
-        d = hn::Mul(d, scale);
+inline float hadamard_factor(std::size_t size) {
+  return static_cast<float>(1.0 / std::sqrt(static_cast<double>(size)));
+}
+
+/// Butterflies between vectors, from a stride of kStride vectors on.
+template <std::size_t kVectors, std::size_t kStride = 1>
+HWY_INLINE void butterflies_between(FloatVector (&x)[kVectors]) {
+  if constexpr (kStride < kVectors) {
+    for (std::size_t first = 0; first < kVectors; first += 2 * kStride) {
+      for (std::size_t i = first; i < first + kStride; ++i) {
+        const FloatVector a = x[i];
+        const FloatVector b = x[i + kStride];
+        x[i] = hn::Add(a, b);
+        x[i + kStride] = hn::Sub(a, b);
       }
-      hn::StoreU(a, F32(), x + i);
-      hn::StoreU(b, F32(), x + i + kFloats);
-      hn::StoreU(c, F32(), x + i + 2 * kFloats);
-      hn::StoreU(d, F32(), x + i + 3 * kFloats);
     }
-    if (last) return;
-  } else {
-    for (std::size_t i = 0; i < size; i += kFloats) {
-      hn::StoreU(butterflies_within_vector(hn::LoadU(F32(), x + i)), F32(), x + i);
+    butterflies_between<kVectors, 2 * kStride>(x);
+  }
+}
+
+/// kVectors consecutive vectors, all strides within them, without the factor.
+template <std::size_t kVectors>
+HWY_INLINE void transform_vectors(FloatVector (&x)[kVectors]) {
+  for (FloatVector& v : x) v = butterflies_within_vector(v);
+  butterflies_between(x);
+}
+
+/// As many vectors as stay in registers.
+inline constexpr std::size_t kHadamardVectors = 8;
+
+/// Consecutive blocks of kSize elements, all of a block in registers.
+template <std::size_t kSize>
+void transform_small_blocks(float* x, std::size_t count) {
+  constexpr std::size_t kVectors = kSize / kFloats;
+  const FloatVector factor = hn::Set(F32(), hadamard_factor(kSize));
+  for (std::size_t b = 0; b < count; ++b, x += kSize) {
+    FloatVector v[kVectors];
+    for (std::size_t i = 0; i < kVectors; ++i) v[i] = hn::LoadU(F32(), x + i * kFloats);
+    transform_vectors(v);
+    for (std::size_t i = 0; i < kVectors; ++i) {
+      hn::StoreU(hn::Mul(v[i], factor), F32(), x + i * kFloats);
     }
   }
-  for (std::size_t stride = size >= 4 * kFloats ? 4 * kFloats : kFloats; stride < size;
-       stride *= 2) {
+}
+
+/// One block of more than fits into registers.
+inline void transform_large_block(float* x, std::size_t size) {
+  constexpr std::size_t kPart = kHadamardVectors * kFloats;
+  for (std::size_t first = 0; first < size; first += kPart) {
+    FloatVector v[kHadamardVectors];
+    for (std::size_t i = 0; i < kHadamardVectors; ++i) {
+      v[i] = hn::LoadU(F32(), x + first + i * kFloats);
+    }
+    transform_vectors(v);
+    for (std::size_t i = 0; i < kHadamardVectors; ++i) {
+      hn::StoreU(v[i], F32(), x + first + i * kFloats);
+    }
+  }
+  const FloatVector factor = hn::Set(F32(), hadamard_factor(size));
+  for (std::size_t stride = kPart; stride < size; stride *= 2) {
+    const bool last = 2 * stride == size;
     for (std::size_t first = 0; first < size; first += 2 * stride) {
       for (std::size_t i = first; i < first + stride; i += kFloats) {
         const FloatVector a = hn::LoadU(F32(), x + i);
         const FloatVector b = hn::LoadU(F32(), x + i + stride);
-        hn::StoreU(hn::Add(a, b), F32(), x + i);
-        hn::StoreU(hn::Sub(a, b), F32(), x + i + stride);
+        const FloatVector sum = hn::Add(a, b);
+        const FloatVector difference = hn::Sub(a, b);
+        hn::StoreU(last ? hn::Mul(sum, factor) : sum, F32(), x + i);
+        hn::StoreU(last ? hn::Mul(difference, factor) : difference, F32(), x + i + stride);
       }
     }
   }
-  for (std::size_t i = 0; i < size; i += kFloats) {
-    hn::StoreU(hn::Mul(hn::LoadU(F32(), x + i), scale), F32(), x + i);
+}
+
+/// In place; `size` is a power of two of at least 8.
+inline void transform_blocks(float* x, std::size_t count, std::size_t size) {
+  switch (size) {
+    case 8:
+      return transform_small_blocks<8>(x, count);
+    case 16:
+      return transform_small_blocks<16>(x, count);
+    case 32:
+      return transform_small_blocks<32>(x, count);
+    default:
+      break;
   }
+  if (size == kHadamardVectors * kFloats) {
+    return transform_small_blocks<kHadamardVectors * kFloats>(x, count);
+  }
+  for (std::size_t b = 0; b < count; ++b) transform_large_block(x + b * size, size);
 }
 
 }  // namespace HWY_NAMESPACE

@@ -92,81 +92,102 @@ HWY_INLINE Int32Vector integer_scales(FloatVector scale) {
   return hn::Min(hn::Max(s, hn::Set(I32(), -128)), hn::Set(I32(), 127));
 }
 
-/// The scale of one vector of blocks: step 1.
-template <class Elements>
-void measure(const AnyBitFormat& f, const Extremes<Elements>& extremes, std::size_t blocks,
-             Blocks& result) {
+/// How a scale is found; one of them per format.
+enum class Measure { asymmetric, symmetric, integer, given };
+
+inline Measure measure_of(const AnyBitFormat& f) {
+  if (f.given) return Measure::given;
+  if (f.metadata == AnyBitFormat::Metadata::integer_spikes) return Measure::integer;
+  return f.symmetric ? Measure::symmetric : Measure::asymmetric;
+}
+
+/// Integer scales and zero points of a vector of blocks, those from b on. Returns the scales.
+HWY_INLINE FloatVector measure_integers(FloatVector low, FloatVector high, FloatVector top,
+                                        Blocks& result, std::size_t b) {
+  alignas(32) std::int32_t codes[kFloats];
+  alignas(32) float scales[kFloats];
+  hn::Store(integer_scales(hn::Div(hn::Sub(high, low), top)), I32(), codes);
+  for (std::size_t i = 0; i < kFloats; ++i) {
+    scales[i] = kIntegerScales[static_cast<std::size_t>(codes[i] + 128)];
+    result.scale_code[b + i] = static_cast<std::int8_t>(codes[i]);
+  }
+  const FloatVector scale = hn::Load(F32(), scales);
+  const FloatVector point = hn::Div(hn::Neg(low), scale);
+  const FloatVector kept = hn::Min(hn::Max(point, hn::Set(F32(), -128.0f)), hn::Set(F32(), 127.0f));
+  hn::Store(nearest_int(kept), I32(), codes);
+  for (std::size_t i = 0; i < kFloats; ++i) {
+    result.zero_code[b + i] = static_cast<std::int8_t>(codes[i]);
+    result.bias[b + i] = static_cast<std::int16_t>(codes[i]);
+  }
+  return scale;
+}
+
+/// Marks the blocks of a vector, those from b on, where `finite` is false.
+template <class Mask>
+HWY_NOINLINE void mark_bad(Mask finite, std::size_t b, std::size_t blocks, Blocks& result) {
+  alignas(32) float flags[kFloats];
+  hn::Store(hn::IfThenElseZero(finite, hn::Set(F32(), 1.0f)), F32(), flags);
+  for (std::size_t i = 0; i < std::min(kFloats, blocks - b); ++i) {
+    if (flags[i] != 0) continue;
+    result.bad[b + i] = true;
+    result.any_bad = true;
+  }
+}
+
+/// Step 1, the scales of several blocks at once. Blocks that are not finite are marked `bad`, which
+/// some may be already.
+template <class Elements, Measure kMeasure>
+void measure_as(const AnyBitFormat& f, const Extremes<Elements>& extremes, std::size_t blocks,
+                Blocks& result) {
   using Key = typename Elements::Key;
   const hn::Rebind<Key, F32> few_keys;
-  const bool integer = f.metadata == AnyBitFormat::Metadata::integer_spikes;
-  const auto top = static_cast<float>((1U << f.bits) - 1);
-  const auto symmetric_top = static_cast<float>((1U << (f.bits - 1)) - 1);
-  const auto bias = static_cast<std::int16_t>(f.symmetric ? 1 << (f.bits - 1) : 0);
+  const unsigned levels = 1U << (kMeasure == Measure::symmetric ? f.bits - 1 : f.bits);
+  const FloatVector top = hn::Set(F32(), static_cast<float>(levels - 1));
+  const FloatVector one = hn::Set(F32(), 1.0f);
+  const FloatVector given_scale = hn::Set(F32(), f.given ? f.given->scale : 0.0f);
+  const FloatVector given_zero = hn::Set(F32(), f.given ? f.given->zero : 0.0f);
+  if constexpr (kMeasure != Measure::integer) {
+    std::fill_n(result.bias, blocks,
+                static_cast<std::int16_t>(f.symmetric ? 1 << (f.bits - 1) : 0));
+  }
   for (std::size_t b = 0; b < blocks; b += kFloats) {
-    alignas(32) Key low_keys[kFloats];
-    hn::StoreU(hn::Not(hn::LoadU(few_keys, extremes.complement_of_low + b)), few_keys, low_keys);
-    const FloatVector low = Elements::values(low_keys);
-    const FloatVector high = Elements::values(extremes.high + b);
-    FloatVector scale = hn::Zero(F32());
-    FloatVector zero = hn::Zero(F32());
-    if (f.given) {
-      scale = hn::Set(F32(), f.given->scale);
-      zero = hn::Set(F32(), f.given->zero);
-    } else if (integer) {
-      const FloatVector quotient = hn::Div(hn::Sub(high, low), hn::Set(F32(), top));
-      alignas(32) std::int32_t codes[kFloats];
-      alignas(32) float scales[kFloats];
-      hn::Store(integer_scales(quotient), I32(), codes);
-      for (std::size_t i = 0; i < kFloats; ++i) {
-        scales[i] = kIntegerScales[static_cast<std::size_t>(codes[i] + 128)];
-        result.scale_code[b + i] = static_cast<std::int8_t>(codes[i]);
-      }
-      scale = hn::Load(F32(), scales);
-      const FloatVector point = hn::Div(hn::Neg(low), scale);
-      const FloatVector kept =
-          hn::Min(hn::Max(point, hn::Set(F32(), -128.0f)), hn::Set(F32(), 127.0f));
-      hn::Store(nearest_int(kept), I32(), codes);
-      for (std::size_t i = 0; i < kFloats; ++i) {
-        result.zero_code[b + i] = static_cast<std::int8_t>(codes[i]);
-        result.bias[b + i] = static_cast<std::int16_t>(codes[i]);
-      }
-    } else if (f.symmetric) {
+    const FloatVector low =
+        Elements::values(hn::Not(hn::LoadU(few_keys, extremes.complement_of_low + b)));
+    const FloatVector high = Elements::values(hn::LoadU(few_keys, extremes.high + b));
+    FloatVector scale = given_scale;
+    FloatVector zero = given_zero;
+    if constexpr (kMeasure == Measure::integer) {
+      scale = measure_integers(low, high, top, result, b);
+    } else if constexpr (kMeasure == Measure::symmetric) {
       // As integers, a NaN is the largest.
       const Int32Vector low_magnitude = hn::BitCast(I32(), hn::Abs(low));
       const Int32Vector magnitude = hn::Max(low_magnitude, hn::BitCast(I32(), hn::Abs(high)));
-      scale = bf16_metadata(hn::Div(hn::BitCast(F32(), magnitude), hn::Set(F32(), symmetric_top)));
-    } else {
-      scale = bf16_metadata(hn::Div(hn::Sub(high, low), hn::Set(F32(), top)));
+      scale = bf16_metadata(hn::Div(hn::BitCast(F32(), magnitude), top));
+    } else if constexpr (kMeasure == Measure::asymmetric) {
+      scale = bf16_metadata(hn::Div(hn::Sub(high, low), top));
       zero = bf16_metadata(low);
     }
 
-    const FloatVector inverse = hn::Div(hn::Set(F32(), 1.0f), scale);
-    const FloatVector multiplier =
-        integer ? scale : hn::IfThenElseZero(is_finite(inverse), inverse);
-    hn::Store(multiplier, F32(), result.multiplier + b);
+    if constexpr (kMeasure == Measure::integer) {
+      hn::Store(scale, F32(), result.multiplier + b);
+    } else {
+      const FloatVector inverse = hn::Div(one, scale);
+      hn::Store(hn::IfThenElseZero(is_finite(inverse), inverse), F32(), result.multiplier + b);
+    }
     hn::Store(zero, F32(), result.zero + b);
-    if (!integer) {
-      for (std::size_t i = 0; i < kFloats; ++i) result.bias[b + i] = bias;
-    }
-
-    // An infinity or a NaN in a block shows in its extremes, and then in the measured scale; but
-    // spikes are no longer among the elements, so `bad` may be set already.
-    auto finite = hn::And(is_finite(scale), is_finite(zero));
-    finite = hn::And(finite, hn::And(is_finite(low), is_finite(high)));
-    if (!hn::AllTrue(F32(), finite)) {
-      const std::size_t mask_lanes = std::min(kFloats, blocks - b);
-      alignas(32) float flags[kFloats];
-      hn::Store(hn::IfThenElseZero(finite, hn::Set(F32(), 1.0f)), F32(), flags);
-      for (std::size_t i = 0; i < mask_lanes; ++i) {
-        if (flags[i] != 0) continue;
-        result.bad[b + i] = true;
-        result.any_bad = true;
-      }
-    }
-    if (!f.given && !integer) {
+    if constexpr (kMeasure == Measure::symmetric || kMeasure == Measure::asymmetric) {
       hn::StoreU(upper_halves(scale), HalfU16(), result.scale_bits + b);
       hn::StoreU(upper_halves(zero), HalfU16(), result.zero_bits + b);
     }
+
+    // An infinity or a NaN among the elements is one of the extremes, and goes into the scale.
+    auto finite = is_finite(scale);
+    if constexpr (kMeasure == Measure::asymmetric) {
+      finite = hn::And(finite, is_finite(zero));
+    } else if constexpr (kMeasure == Measure::given || kMeasure == Measure::integer) {
+      finite = hn::And(is_finite(low), is_finite(high));
+    }
+    if (HWY_UNLIKELY(!hn::AllTrue(F32(), finite))) mark_bad(finite, b, blocks, result);
   }
   if (!result.any_bad) return;
   for (std::size_t b = 0; b < blocks; ++b) {
@@ -177,6 +198,21 @@ void measure(const AnyBitFormat& f, const Extremes<Elements>& extremes, std::siz
     result.zero_bits[b] = 0;
     result.scale_code[b] = 0;
     result.zero_code[b] = 0;
+  }
+}
+
+template <class Elements>
+void measure(const AnyBitFormat& f, const Extremes<Elements>& extremes, std::size_t blocks,
+             Blocks& result) {
+  switch (measure_of(f)) {
+    case Measure::asymmetric:
+      return measure_as<Elements, Measure::asymmetric>(f, extremes, blocks, result);
+    case Measure::symmetric:
+      return measure_as<Elements, Measure::symmetric>(f, extremes, blocks, result);
+    case Measure::integer:
+      return measure_as<Elements, Measure::integer>(f, extremes, blocks, result);
+    case Measure::given:
+      return measure_as<Elements, Measure::given>(f, extremes, blocks, result);
   }
 }
 
@@ -210,7 +246,7 @@ HWY_INLINE Int32Vector integers(const typename Elements::Element* from, FloatVec
 }
 
 /// A block's elements to codes. Returns how many lay outside 0 .. top.
-template <class Elements, Scaling kScaling, bool kCount, std::size_t kGroup>
+template <class Elements, Scaling kScaling, bool kBiased, bool kCount, std::size_t kGroup>
 HWY_INLINE std::uint64_t quantize_block(const typename Elements::Element* x, std::size_t group,
                                         const Blocks& blocks, std::size_t b, std::uint8_t top,
                                         std::uint8_t* codes) {
@@ -222,13 +258,15 @@ HWY_INLINE std::uint64_t quantize_block(const typename Elements::Element* x, std
   const auto integers_at = [&](std::size_t i) HWY_ATTR {
     return integers<Elements, kScaling>(x + i, zero, multiplier);
   };
+  const auto codes_at = [&](std::size_t i) HWY_ATTR {
+    const Int16Vector q = narrow_blocks(integers_at(i), integers_at(i + kFloats));
+    return kBiased ? hn::SaturatedAdd(q, bias) : q;
+  };
   std::uint64_t clamped = 0;
   std::size_t i = 0;
   for (; i + kBytes <= size; i += kBytes) {
-    const Int16Vector low =
-        hn::SaturatedAdd(narrow_blocks(integers_at(i), integers_at(i + kFloats)), bias);
-    const Int16Vector high = hn::SaturatedAdd(
-        narrow_blocks(integers_at(i + 2 * kFloats), integers_at(i + 3 * kFloats)), bias);
+    const Int16Vector low = codes_at(i);
+    const Int16Vector high = codes_at(i + 2 * kFloats);
     if constexpr (kCount) {
       const Uint16Vector most = hn::Set(U16(), top);  // negative codes lie above it, too
       clamped += hn::CountTrue(U16(), hn::Gt(hn::BitCast(U16(), low), most));
@@ -261,21 +299,23 @@ std::uint64_t quantize(const AnyBitFormat& f, const typename Elements::Element* 
                        std::uint8_t* codes) {
   const auto top = static_cast<std::uint8_t>((1U << f.bits) - 1);
   std::uint64_t clamped = 0;
-  const auto run = [&]<Scaling kScaling, std::size_t kGroup>() HWY_ATTR {
+  const auto run = [&]<Scaling kScaling, bool kBiased, std::size_t kGroup>() HWY_ATTR {
     for (std::size_t b = 0; b < count; ++b) {
-      const std::uint64_t here = quantize_block<Elements, kScaling, kCount, kGroup>(
+      const std::uint64_t here = quantize_block<Elements, kScaling, kBiased, kCount, kGroup>(
           x + b * group, group, blocks, b, top, codes + b * group);
       if constexpr (kCount) clamped += blocks.bad[b] ? 0 : here;
     }
   };
   if (f.metadata == AnyBitFormat::Metadata::integer_spikes) {
-    run.template operator()<Scaling::divided, 0>();
+    run.template operator()<Scaling::divided, true, 0>();
   } else if (f.given) {
-    run.template operator()<Scaling::limited, 0>();
+    run.template operator()<Scaling::limited, true, 0>();
+  } else if (f.symmetric) {
+    run.template operator()<Scaling::multiplied, true, 0>();
   } else if (group == 32) {
-    run.template operator()<Scaling::multiplied, 32>();
+    run.template operator()<Scaling::multiplied, false, 32>();
   } else {
-    run.template operator()<Scaling::multiplied, 0>();
+    run.template operator()<Scaling::multiplied, false, 0>();
   }
   if (blocks.any_bad) {
     for (std::size_t b = 0; b < count; ++b) {

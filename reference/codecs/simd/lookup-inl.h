@@ -173,14 +173,15 @@ HWY_INLINE ValueTable value_table(const Blocks& blocks, std::size_t first_block,
   return {narrow_blocks(low(lower), low(upper)), narrow_blocks(high(lower), high(upper))};
 }
 
-/// Eight elements of each part to their places.
-HWY_INLINE void store_parts(ByteVector v, std::uint16_t* out) {
+/// Elements 0 .. 7 and 8 .. 15 of each part to their places.
+HWY_INLINE void store_parts(ByteVector first, ByteVector second, std::uint16_t* out) {
+  std::uint8_t* const to = reinterpret_cast<std::uint8_t*>(out);
 #if ARLAB_X86_256
-  const hn::Half<U8> half;
-  hn::StoreU(hn::LowerHalf(half, v), half, reinterpret_cast<std::uint8_t*>(out));
-  hn::StoreU(hn::UpperHalf(half, v), half, reinterpret_cast<std::uint8_t*>(out + kPartElements));
+  hn::StoreU(hn::ConcatLowerLower(U8(), second, first), U8(), to);
+  hn::StoreU(hn::ConcatUpperUpper(U8(), second, first), U8(), to + 2 * kPartElements);
 #else
-  hn::StoreU(v, U8(), reinterpret_cast<std::uint8_t*>(out));
+  hn::StoreU(first, U8(), to);
+  hn::StoreU(second, U8(), to + kBytes);
 #endif
 }
 
@@ -195,8 +196,8 @@ HWY_INLINE void look_up_unit(const UnitCodes& codes, const ValueTable& table,
       low = hn::IfThenElse(is_upper, hn::TableLookupBytes(upper.low, codes.index[i]), low);
       high = hn::IfThenElse(is_upper, hn::TableLookupBytes(upper.high, codes.index[i]), high);
     }
-    store_parts(hn::InterleaveLower(U8(), low, high), out + 16 * i);
-    store_parts(hn::InterleaveUpper(U8(), low, high), out + 16 * i + 8);
+    store_parts(hn::InterleaveLower(U8(), low, high), hn::InterleaveUpper(U8(), low, high),
+                out + 16 * i);
   }
 }
 

@@ -41,9 +41,6 @@ namespace HWY_NAMESPACE {
 
 using Metadata = AnyBitFormat::Metadata;
 
-constexpr std::size_t kTile = kAnyBitChunk;
-constexpr std::size_t kCodeSlots = kTile + 8;  // eights of codes may run over the end
-
 /// From this payload size on, decoded elements go past the caches, as in quickreduce_simd.cc.
 constexpr std::size_t kStreamedBytes = std::size_t{16} << 20;
 
@@ -143,7 +140,8 @@ void write_metadata(const Context& c, const Chunk<std::byte>& chunk, std::size_t
   MetadataArrays<std::byte> arrays(chunk, first);
   if (c.f.given) {
     std::byte* const flags = arrays.next(1);
-    for (std::size_t b = 0; b < count; ++b) flags[b] = std::byte{blocks.bad[b] ? 0xFFu : 0u};
+    for (std::size_t b = 0; b < count; ++b)
+      flags[b] = blocks.bad[b] ? std::byte{0xFF} : std::byte{0};
     return;
   }
   const bool integer = c.f.metadata == Metadata::integer_spikes;
@@ -164,11 +162,12 @@ void write_metadata(const Context& c, const Chunk<std::byte>& chunk, std::size_t
   }
 }
 
-/// Codes of blocks whose length is a multiple of the lanes of a key vector.
+/// Planes of blocks whose length is a multiple of the lanes of a key vector. Returns how many codes
+/// were clamped.
 template <class Elements, bool kCount>
 std::uint64_t encode_lanes(const AnyBitFormat& f, const typename Elements::Element* x,
                            std::size_t count, std::size_t group, Blocks& blocks,
-                           ExtremeIndices& indices, std::uint8_t* codes) {
+                           ExtremeIndices& indices, const PlanePointers<std::byte>& planes) {
   using Element = typename Elements::Element;
   std::fill_n(blocks.bad, count, false);
   blocks.any_bad = false;
@@ -176,7 +175,7 @@ std::uint64_t encode_lanes(const AnyBitFormat& f, const typename Elements::Eleme
   find_extremes<Elements>(x, count, group, extremes);
   if (!has_spikes(f)) {
     measure<Elements>(f, extremes, count, blocks);
-    return quantize<Elements, kCount>(f, x, count, group, blocks, codes);
+    return quantize_to_planes<Elements, kCount>(f, x, count, group, blocks, planes);
   }
 
   find_indices<Elements>(x, count, group, extremes, indices);
@@ -194,16 +193,16 @@ std::uint64_t encode_lanes(const AnyBitFormat& f, const typename Elements::Eleme
   }
   find_extremes<Elements>(without_spikes, count, group, extremes);
   measure<Elements>(f, extremes, count, blocks);
-  return quantize<Elements, kCount>(f, without_spikes, count, group, blocks, codes);
+  return quantize_to_planes<Elements, kCount>(f, without_spikes, count, group, blocks, planes);
 }
 
-/// Codes of blocks of a multiple of 8 elements, at most a tile of them.
+/// Planes of blocks of a multiple of 8 elements, at most a tile of them.
 template <class Elements, bool kCount>
 std::uint64_t encode_blocks(const AnyBitFormat& f, const typename Elements::Element* x,
                             std::size_t count, std::size_t group, Blocks& blocks,
-                            ExtremeIndices& indices, std::uint8_t* codes) {
+                            ExtremeIndices& indices, const PlanePointers<std::byte>& planes) {
   if (!f.hadamard && group % Elements::kKeyLanes == 0) {
-    return encode_lanes<Elements, kCount>(f, x, count, group, blocks, indices, codes);
+    return encode_lanes<Elements, kCount>(f, x, count, group, blocks, indices, planes);
   }
   alignas(32) float values[kTile];
   for (std::size_t i = 0; i < count * group; i += kFloats) {
@@ -212,7 +211,7 @@ std::uint64_t encode_blocks(const AnyBitFormat& f, const typename Elements::Elem
   if (f.hadamard) {
     transform_blocks(values, count, group);
   }
-  return encode_lanes<FloatElements, kCount>(f, values, count, group, blocks, indices, codes);
+  return encode_lanes<FloatElements, kCount>(f, values, count, group, blocks, indices, planes);
 }
 
 /// One plain block of any length, as block `index` of the chunk; `first` is its first element.
@@ -271,7 +270,6 @@ void encode_message(const Context& c, std::span<const typename Elements::Element
   const bool whole_blocks = block <= kTile && block % 8 == 0;
   Blocks blocks;
   ExtremeIndices indices;
-  alignas(32) std::uint8_t codes[kCodeSlots];
   for (std::size_t begin = 0; begin < x.size(); begin += chunk_elements) {
     const std::size_t count = std::min(chunk_elements, x.size() - begin);
     const Chunk<std::byte> chunk = chunk_at(c, wire, count, block);
@@ -280,8 +278,8 @@ void encode_message(const Context& c, std::span<const typename Elements::Element
     if (whole_blocks && count >= block) {
       const std::size_t full = count / block;
       done = full * block;
-      clamped += encode_blocks<Elements, kCount>(c.f, from, full, block, blocks, indices, codes);
-      pack_tile(codes, done, c.f.bits, chunk.planes);
+      clamped +=
+          encode_blocks<Elements, kCount>(c.f, from, full, block, blocks, indices, chunk.planes);
       write_metadata<Elements>(c, chunk, 0, full, block, from, blocks, indices);
     }
     if (done < count && is_plain(c.f)) {

@@ -17,7 +17,9 @@
 #include <cstring>
 
 #include "reference/codecs/anybit.h"
+#include "reference/codecs/anybit_layout.h"
 #include "reference/codecs/integer_scale.h"
+#include "reference/codecs/simd/bit_planes-inl.h"
 #include "reference/codecs/simd/extremes-inl.h"
 #include "reference/codecs/simd/lanes-inl.h"
 
@@ -218,6 +220,9 @@ void measure(const AnyBitFormat& f, const Extremes<Elements>& extremes, std::siz
 
 // ---------------------------------------------------------------- elements to codes
 
+inline constexpr std::size_t kTile = kAnyBitChunk;    // elements that are coded at a time
+inline constexpr std::size_t kCodeSlots = kTile + 8;  // eights of codes may run over the end
+
 /// How a scaled element is found.
 enum class Scaling {
   multiplied,  // by 1 / the measured scale
@@ -292,6 +297,53 @@ HWY_INLINE std::uint64_t quantize_block(const typename Elements::Element* x, std
   return clamped;
 }
 
+#if ARLAB_X86_256
+/// Blocks of whole byte vectors straight to the plane of four bits, for measured scales. The codes
+/// never need their order: pairs of neighbours are joined in the order of narrow_blocks, and the
+/// bytes of two vectors put in order at the end.
+template <class Elements>
+HWY_INLINE void quantize_nibbles(const typename Elements::Element* x, std::size_t count,
+                                 std::size_t group, const Blocks& blocks, std::uint8_t* plane) {
+  alignas(16) static constexpr std::uint8_t kOrder[16] = {0, 1, 8,  9,  2, 3, 10, 11,
+                                                          4, 5, 12, 13, 6, 7, 14, 15};
+  const ByteVector order = hn::LoadDup128(U8(), kOrder);
+  const ByteVector largest = hn::Set(U8(), 15);
+  const auto joined = [&](std::size_t i, FloatVector zero, FloatVector multiplier) HWY_ATTR {
+    const auto codes_at = [&](std::size_t at) HWY_ATTR {
+      return narrow_blocks(
+          integers<Elements, Scaling::multiplied>(x + at, zero, multiplier),
+          integers<Elements, Scaling::multiplied>(x + at + kFloats, zero, multiplier));
+    };
+    const ByteVector codes = narrow_blocks(codes_at(i), codes_at(i + 2 * kFloats));
+    return joined_pairs<16>(hn::Min(codes, largest));
+  };
+  // Units of two vectors: within a block, or two blocks of one vector each.
+  const bool pairs = group == kBytes;
+  const std::size_t step = pairs ? 2 * kBytes : group;
+  const std::size_t second = pairs ? 1 : 0;
+  for (std::size_t b = 0; b < count; b += 1 + second) {
+    const FloatVector zero = hn::Set(F32(), blocks.zero[b]);
+    const FloatVector multiplier = hn::Set(F32(), blocks.multiplier[b]);
+    const FloatVector next_zero = hn::Set(F32(), blocks.zero[b + second]);
+    const FloatVector next_multiplier = hn::Set(F32(), blocks.multiplier[b + second]);
+    const std::size_t first = b * group;
+    for (std::size_t i = first; i < first + step; i += 2 * kBytes) {
+      const Int16Vector low = joined(i, zero, multiplier);
+      const Int16Vector high = joined(i + kBytes, next_zero, next_multiplier);
+      const ByteVector halves = ordered_halves(narrow_blocks(low, high));
+      hn::StoreU(hn::TableLookupBytes(halves, order), U8(), plane + i / 2);
+    }
+  }
+}
+
+/// Whether quantize_nibbles can do it.
+inline bool takes_nibbles(const AnyBitFormat& f, std::size_t count, std::size_t group,
+                          const Blocks& blocks) {
+  return f.bits == 4 && measure_of(f) == Measure::asymmetric && !blocks.any_bad &&
+         (group % (2 * kBytes) == 0 || (group == kBytes && count % 2 == 0));
+}
+#endif
+
 /// All blocks of a chunk, whose length is a multiple of 8. Returns how many codes were clamped.
 template <class Elements, bool kCount>
 std::uint64_t quantize(const AnyBitFormat& f, const typename Elements::Element* x,
@@ -322,6 +374,26 @@ std::uint64_t quantize(const AnyBitFormat& f, const typename Elements::Element* 
       if (blocks.bad[b]) std::memset(codes + b * group, 0, group);
     }
   }
+  return clamped;
+}
+
+/// The same, and the codes to their planes.
+template <class Elements, bool kCount>
+std::uint64_t quantize_to_planes(const AnyBitFormat& f, const typename Elements::Element* x,
+                                 std::size_t count, std::size_t group, const Blocks& blocks,
+                                 const PlanePointers<std::byte>& planes) {
+#if ARLAB_X86_256
+  if constexpr (!kCount) {
+    if (takes_nibbles(f, count, group, blocks)) {
+      quantize_nibbles<Elements>(x, count, group, blocks,
+                                 reinterpret_cast<std::uint8_t*>(planes.at[0]));
+      return 0;
+    }
+  }
+#endif
+  alignas(32) std::uint8_t codes[kCodeSlots];
+  const std::uint64_t clamped = quantize<Elements, kCount>(f, x, count, group, blocks, codes);
+  pack_tile(codes, count * group, f.bits, planes);
   return clamped;
 }
 

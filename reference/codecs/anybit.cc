@@ -17,6 +17,7 @@
 #include <regex>
 #include <vector>
 
+#include "reference/codecs/anybit_layout.h"
 #include "reference/codecs/bit_planes.h"
 #include "reference/codecs/hadamard.h"
 #include "reference/codecs/integer_scale.h"
@@ -26,7 +27,6 @@
 namespace arlab {
 namespace {
 
-constexpr std::size_t kWireChunk = 4096;
 constexpr std::size_t kMaxGroup = std::size_t{1} << 24;
 constexpr std::size_t kMaxGroupSpikes = 65536;       // indices have 16 bits,
 constexpr std::size_t kMaxGroupIntegerSpikes = 256;  // or 8 with -is
@@ -126,19 +126,15 @@ class AnyBitCodec final : public Codec {
                .summary = summary_of(format),
                .source = "Flash Communication V2",
                .dtypes = {DType::fp16, DType::bf16, DType::fp32},
-               .block = block_of(format),
+               .block = anybit_block(format),
                .alignment = alignment_of(format),
-               .splits_at_alignment = block_of(format) != kWholeTensor,
+               .splits_at_alignment = anybit_block(format) != kWholeTensor,
                .cost = cost_of(format)}),
         format_(format) {}
 
  private:
-  static std::size_t block_of(const AnyBitFormat& f) {
-    if (f.given) return kWireChunk;
-    return f.group == 0 ? kWholeTensor : f.group;
-  }
   static std::size_t alignment_of(const AnyBitFormat& f) {
-    return block_of(f) == kWholeTensor ? 8 : block_of(f);
+    return anybit_block(f) == kWholeTensor ? 8 : anybit_block(f);
   }
 
   static std::string summary_of(const AnyBitFormat& f) {
@@ -178,37 +174,10 @@ class AnyBitCodec final : public Codec {
 
   // ---- the wire: chunks of planes and metadata
 
-  /// How a message of so many elements is laid out.
-  struct Layout {
-    std::size_t block;
-    std::size_t chunk;
-  };
-  Layout layout_of(std::size_t elements) const {
-    const std::size_t block = info().block == kWholeTensor ? elements : info().block;
-    return {block, block >= kWireChunk ? block : kWireChunk / block * block};
-  }
-  static std::size_t blocks_of(std::size_t elements, std::size_t block) {
-    return (elements + block - 1) / block;
-  }
-  /// Codes on the wire for so many elements of one chunk.
-  std::size_t codes_of(std::size_t elements) const {
-    return format_.hadamard ? blocks_of(elements, format_.group) * format_.group : elements;
-  }
-  std::size_t metadata_bytes(DType dtype) const {
-    if (format_.given) return 1;
-    switch (format_.metadata) {
-      case Metadata::scales:
-        return format_.symmetric ? 2 : 4;
-      case Metadata::spikes:
-        return (format_.symmetric ? 2 : 4) + 2 * size_of(dtype) + 2 + 2;
-      case Metadata::integer_spikes:
-        return 1 + 1 + 2 * size_of(dtype) + 1 + 1;
-    }
-    return 0;
-  }
+  AnyBitLayout layout_of(std::size_t elements) const { return anybit_layout(format_, elements); }
+  std::size_t codes_of(std::size_t elements) const { return anybit_codes(format_, elements); }
   std::size_t chunk_bytes(DType dtype, std::size_t elements, std::size_t block) const {
-    return planes_bytes(codes_of(elements), format_.bits) +
-           blocks_of(elements, block) * metadata_bytes(dtype);
+    return anybit_chunk_bytes(format_, dtype, elements, block);
   }
 
   std::size_t do_wire_bytes(DType dtype, std::size_t elements) const override {

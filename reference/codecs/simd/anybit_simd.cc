@@ -1,0 +1,671 @@
+// The any-bit integer codecs (spec section 2) with vectors. ../anybit.cc says what is computed;
+// here is how, and why the bits are the same.
+//
+// A chunk is encoded in passes over data that stay in the first-level cache: the extremes of its
+// blocks, the scales of several blocks at once, the codes, the planes. Blocks that are not finite
+// take the same way and are overwritten. Two things are left to the scalar codec: a last block that
+// is shorter than the others, when it has spikes or a transform; and blocks above 4096 elements
+// with those.
+
+#include "reference/codecs/simd/targets.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "reference/codecs/simd/anybit_simd.cc"
+#include <algorithm>
+#include <cstring>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "hwy/cache_control.h"
+#include "hwy/foreach_target.h"  // must come before highway.h
+#include "hwy/highway.h"
+#include "reference/codecs/anybit.h"
+#include "reference/codecs/anybit_layout.h"
+#include "reference/codecs/codec.h"
+#include "reference/codecs/native_sum.h"
+#include "reference/codecs/simd/bit_planes-inl.h"
+#include "reference/codecs/simd/extremes-inl.h"
+#include "reference/codecs/simd/hadamard-inl.h"
+#include "reference/codecs/simd/integers-inl.h"
+#include "reference/codecs/simd/lanes-inl.h"
+#include "reference/codecs/simd/lookup-inl.h"
+
+#if ARLAB_HAS_LANES
+
+HWY_BEFORE_NAMESPACE();
+namespace arlab {
+namespace HWY_NAMESPACE {
+
+using Metadata = AnyBitFormat::Metadata;
+
+/// From this payload size on, decoded elements go past the caches, as in quickreduce_simd.cc.
+constexpr std::size_t kStreamedBytes = std::size_t{16} << 20;
+
+/// What all functions need.
+struct Context {
+  const AnyBitFormat& f;
+  const Codec& scalar;
+  DType dtype;
+  AnyBitMetadata arrays;
+};
+
+bool has_spikes(const AnyBitFormat& f) { return f.metadata != Metadata::scales; }
+
+/// Whether a block of any length can be coded without the scalar codec.
+bool is_plain(const AnyBitFormat& f) { return !has_spikes(f) && !f.hadamard; }
+
+/// Where one chunk's wire begins, and how many blocks it has.
+template <class Byte>
+struct Chunk {
+  PlanePointers<Byte> planes;
+  Byte* metadata;
+  std::size_t blocks;
+};
+
+template <class Byte>
+Chunk<Byte> chunk_at(const Context& c, Byte* wire, std::size_t elements, std::size_t block) {
+  const std::size_t codes = anybit_codes(c.f, elements);
+  return {planes_at(wire, codes, c.f.bits), wire + planes_bytes(codes, c.f.bits),
+          blocks_of(elements, block)};
+}
+
+template <class T>
+T read_entry(const std::byte* array, std::size_t i) {
+  T value;
+  std::memcpy(&value, array + i * sizeof(T), sizeof(T));
+  return value;
+}
+template <class T>
+void write_entry(std::byte* array, std::size_t i, T value) {
+  std::memcpy(array + i * sizeof(T), &value, sizeof(T));
+}
+
+/// The arrays of metadata of a chunk, one after the other.
+template <class Byte>
+class MetadataArrays {
+ public:
+  MetadataArrays(const Chunk<Byte>& chunk, std::size_t first)
+      : at_(chunk.metadata), blocks_(chunk.blocks), first_(first) {}
+  /// The next array's entry of block `first`.
+  Byte* next(std::size_t bytes_per_block) {
+    Byte* const entry = at_ + first_ * bytes_per_block;
+    at_ += blocks_ * bytes_per_block;
+    return entry;
+  }
+
+ private:
+  Byte* at_;
+  std::size_t blocks_;
+  std::size_t first_;
+};
+
+// ---------------------------------------------------------------- encode
+
+/// `bad_minimum` is what stands for the minimum of a block that is not finite.
+template <class Elements, class Index>
+void write_spikes(MetadataArrays<std::byte>& arrays, std::size_t count, std::size_t group,
+                  const typename Elements::Element* x, const Blocks& blocks,
+                  const ExtremeIndices& indices, typename Elements::Element bad_minimum) {
+  using Element = typename Elements::Element;
+  std::byte* const minima = arrays.next(sizeof(Element));
+  std::byte* const maxima = arrays.next(sizeof(Element));
+  std::byte* const low = arrays.next(sizeof(Index));
+  std::byte* const high = arrays.next(sizeof(Index));
+  for (std::size_t b = 0; b < count; ++b) {
+    write_entry(minima, b, x[b * group + indices.low[b]]);
+    write_entry(maxima, b, x[b * group + indices.high[b]]);
+  }
+  for (std::size_t b = 0; b < count; ++b) {
+    write_entry(low, b, static_cast<Index>(indices.low[b]));
+    write_entry(high, b, static_cast<Index>(indices.high[b]));
+  }
+  if (!blocks.any_bad) return;
+  for (std::size_t b = 0; b < count; ++b) {
+    if (!blocks.bad[b]) continue;
+    write_entry(minima, b, bad_minimum);
+    write_entry(maxima, b, Element{});
+    write_entry(low, b, Index{});
+    write_entry(high, b, Index{});
+  }
+}
+
+/// Writes the metadata of blocks first .. first + count - 1; `x` are their elements.
+template <class Elements>
+void write_metadata(const Context& c, const Chunk<std::byte>& chunk, std::size_t first,
+                    std::size_t count, std::size_t group, const typename Elements::Element* x,
+                    const Blocks& blocks, const ExtremeIndices& indices) {
+  MetadataArrays<std::byte> arrays(chunk, first);
+  if (c.f.given) {
+    std::byte* const flags = arrays.next(1);
+    for (std::size_t b = 0; b < count; ++b)
+      flags[b] = blocks.bad[b] ? std::byte{0xFF} : std::byte{0};
+    return;
+  }
+  const bool integer = c.f.metadata == Metadata::integer_spikes;
+  if (integer) {
+    std::memcpy(arrays.next(1), blocks.scale_code, count);
+    std::memcpy(arrays.next(1), blocks.zero_code, count);
+  } else {
+    std::memcpy(arrays.next(2), blocks.scale_bits, 2 * count);
+    if (!c.f.symmetric) std::memcpy(arrays.next(2), blocks.zero_bits, 2 * count);
+  }
+  if (!has_spikes(c.f)) return;
+
+  if (integer) {
+    write_spikes<Elements, std::uint8_t>(arrays, count, group, x, blocks, indices,
+                                         Elements::kNaNElement);
+  } else {
+    write_spikes<Elements, std::uint16_t>(arrays, count, group, x, blocks, indices, {});
+  }
+}
+
+/// Planes of blocks whose length is a multiple of the lanes of a key vector. Returns how many codes
+/// were clamped.
+template <class Elements, bool kCount>
+std::uint64_t encode_lanes(const AnyBitFormat& f, const typename Elements::Element* x,
+                           std::size_t count, std::size_t group, Blocks& blocks,
+                           ExtremeIndices& indices, const PlanePointers<std::byte>& planes) {
+  using Element = typename Elements::Element;
+  std::fill_n(blocks.bad, count, false);
+  blocks.any_bad = false;
+  Extremes<Elements> extremes;
+  find_extremes<Elements>(x, count, group, extremes);
+  if (!has_spikes(f)) {
+    measure<Elements>(f, extremes, count, blocks);
+    return quantize_to_planes<Elements, kCount>(f, x, count, group, blocks, planes);
+  }
+
+  find_indices<Elements>(x, count, group, extremes, indices);
+  alignas(32) Element without_spikes[kTile];
+  std::memcpy(without_spikes, x, count * group * sizeof(Element));
+  for (std::size_t b = 0; b < count; ++b) {
+    without_spikes[b * group + indices.low[b]] = Element{};
+    without_spikes[b * group + indices.high[b]] = Element{};
+  }
+  bool finite = true;
+  for (std::size_t b = 0; b < count; ++b) finite &= extremes.finite(b);
+  if (!finite) {
+    blocks.any_bad = true;
+    for (std::size_t b = 0; b < count; ++b) blocks.bad[b] = !extremes.finite(b);
+  }
+  find_extremes<Elements>(without_spikes, count, group, extremes);
+  measure<Elements>(f, extremes, count, blocks);
+  return quantize_to_planes<Elements, kCount>(f, without_spikes, count, group, blocks, planes);
+}
+
+/// Planes of blocks of a multiple of 8 elements, at most a tile of them.
+template <class Elements, bool kCount>
+std::uint64_t encode_blocks(const AnyBitFormat& f, const typename Elements::Element* x,
+                            std::size_t count, std::size_t group, Blocks& blocks,
+                            ExtremeIndices& indices, const PlanePointers<std::byte>& planes) {
+  if (!f.hadamard && group % Elements::kKeyLanes == 0) {
+    return encode_lanes<Elements, kCount>(f, x, count, group, blocks, indices, planes);
+  }
+  alignas(32) float values[kTile];
+  for (std::size_t i = 0; i < count * group; i += kFloats) {
+    hn::Store(Elements::load(x + i), F32(), values + i);
+  }
+  if (f.hadamard) {
+    transform_blocks(values, count, group);
+  }
+  return encode_lanes<FloatElements, kCount>(f, values, count, group, blocks, indices, planes);
+}
+
+/// One plain block of any length, as block `index` of the chunk; `first` is its first element.
+template <class Elements, bool kCount>
+std::uint64_t encode_one(const Context& c, const typename Elements::Element* x, std::size_t count,
+                         const Chunk<std::byte>& chunk, std::size_t index, std::size_t first) {
+  Extremes<Elements> extremes;
+  Blocks blocks;
+  blocks.bad[0] = false;
+  find_extremes_of_one<Elements>(x, count, extremes);
+  measure<Elements>(c.f, extremes, 1, blocks);
+  std::uint64_t clamped = 0;
+  for (std::size_t tile = 0; tile < count; tile += kTile) {
+    alignas(32) std::uint8_t codes[kCodeSlots];
+    const std::size_t size = std::min(kTile, count - tile);
+    const std::size_t eights = size / 8 * 8;
+    clamped += quantize<Elements, kCount>(c.f, x + tile, 1, eights, blocks, codes);
+    if (eights < size) {
+      float rest[8];  // filled with what never counts as clamped
+      std::fill(std::begin(rest), std::end(rest), blocks.zero[0]);
+      for (std::size_t i = 0; i < size - eights; i += 1) {
+        typename Elements::Element lanes[kFloats] = {x[tile + eights + i]};
+        float values[kFloats];
+        hn::StoreU(Elements::load(lanes), F32(), values);
+        rest[i] = values[0];
+      }
+      clamped += quantize<FloatElements, kCount>(c.f, rest, 1, 8, blocks, codes + eights);
+    }
+    pack_tile(codes, size, c.f.bits, advanced(chunk.planes, first + tile, c.f.bits));
+  }
+  write_metadata<Elements>(c, chunk, index, 1, count, x, blocks, ExtremeIndices());
+  return clamped;
+}
+
+/// A short last block with spikes or a transform: its wire as a message of its own, taken apart.
+void encode_rest(const Context& c, std::span<const std::byte> payload,
+                 const Chunk<std::byte>& chunk, std::size_t first, EncodeCounts* counts) {
+  const std::size_t elements = payload.size() / size_of(c.dtype);
+  std::vector<std::byte> wire(c.scalar.wire_bytes(c.dtype, elements));
+  c.scalar.encode(c.dtype, payload, wire, counts);
+  std::vector<std::uint8_t> codes(anybit_codes(c.f, elements));
+  const std::byte* in = unpack_planes(wire.data(), c.f.bits, codes);
+  pack_tile(codes.data(), codes.size(), c.f.bits, advanced(chunk.planes, first, c.f.bits));
+  MetadataArrays<std::byte> arrays(chunk, chunk.blocks - 1);
+  for (const std::size_t bytes : c.arrays.arrays()) {
+    std::memcpy(arrays.next(bytes), in, bytes);
+    in += bytes;
+  }
+}
+
+template <class Elements, bool kCount>
+void encode_message(const Context& c, std::span<const typename Elements::Element> x,
+                    std::byte* wire, EncodeCounts* counts) {
+  std::uint64_t clamped = 0;
+  const auto [block, chunk_elements] = anybit_layout(c.f, x.size());
+  const bool whole_blocks = block <= kTile && block % 8 == 0;
+  Blocks blocks;
+  ExtremeIndices indices;
+  for (std::size_t begin = 0; begin < x.size(); begin += chunk_elements) {
+    const std::size_t count = std::min(chunk_elements, x.size() - begin);
+    const Chunk<std::byte> chunk = chunk_at(c, wire, count, block);
+    const auto* const from = x.data() + begin;
+    std::size_t done = 0;
+    if (whole_blocks && count >= block) {
+      const std::size_t full = count / block;
+      done = full * block;
+      clamped +=
+          encode_blocks<Elements, kCount>(c.f, from, full, block, blocks, indices, chunk.planes);
+      write_metadata<Elements>(c, chunk, 0, full, block, from, blocks, indices);
+    }
+    if (done < count && is_plain(c.f)) {
+      clamped +=
+          encode_one<Elements, kCount>(c, from + done, count - done, chunk, chunk.blocks - 1, done);
+    } else if (done < count) {
+      encode_rest(c, std::as_bytes(x.subspan(begin + done, count - done)), chunk, done, counts);
+    }
+    wire += anybit_chunk_bytes(c.f, c.dtype, count, block);
+  }
+  if constexpr (kCount) counts->clamped += clamped;
+}
+
+// ---------------------------------------------------------------- decode
+
+/// Reads what the decoder needs of blocks first .. first + count - 1. Returns whether no scale and
+/// no zero is a NaN or an infinity.
+template <class Elements>
+bool read_metadata(const Context& c, const Chunk<const std::byte>& chunk, std::size_t first,
+                   std::size_t count, Blocks& blocks) {
+  constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
+  MetadataArrays<const std::byte> arrays(chunk, first);
+  const float constant_zero = c.f.given && !c.f.symmetric ? c.f.given->zero
+                              : c.f.symmetric             ? static_cast<float>(1U << (c.f.bits - 1))
+                                                          : 0.0f;
+  bool finite = true;
+  if (c.f.given) {
+    const std::byte* const flags = arrays.next(1);
+    for (std::size_t b = 0; b < count; ++b) {
+      const bool bad = flags[b] == std::byte{0xFF};
+      finite &= !bad;
+      blocks.multiplier[b] = bad ? kNaN : c.f.given->scale;
+      blocks.zero[b] = constant_zero;
+    }
+    return finite;
+  }
+  if (c.f.metadata == Metadata::integer_spikes) {
+    std::memcpy(blocks.scale_code, arrays.next(1), count);
+    std::memcpy(blocks.zero_code, arrays.next(1), count);
+    const std::byte* const minima = arrays.next(sizeof(typename Elements::Element));
+    for (std::size_t b = 0; b < count; ++b) {
+      typename Elements::Element minimum;
+      std::memcpy(&minimum, minima + b * sizeof(minimum), sizeof(minimum));
+      blocks.bad[b] = Elements::is_nan(minimum);
+      finite &= !blocks.bad[b];
+      blocks.multiplier[b] =
+          blocks.bad[b] ? kNaN
+                        : kIntegerScales[static_cast<std::size_t>(blocks.scale_code[b] + 128)];
+      blocks.zero[b] = static_cast<float>(blocks.zero_code[b]);
+    }
+    return finite;
+  }
+  hn::Store(hn::Zero(HalfU16()), HalfU16(), blocks.scale_bits + count / kFloats * kFloats);
+  hn::Store(hn::Zero(HalfU16()), HalfU16(), blocks.zero_bits + count / kFloats * kFloats);
+  std::memcpy(blocks.scale_bits, arrays.next(2), 2 * count);
+  if (!c.f.symmetric) std::memcpy(blocks.zero_bits, arrays.next(2), 2 * count);
+  if (has_spikes(c.f)) {
+    for (std::size_t b = 0; b < count; ++b) {
+      blocks.bad[b] = BfloatElements::is_nan(blocks.scale_bits[b]);
+    }
+  }
+  auto all_finite = hn::Eq(hn::Zero(F32()), hn::Zero(F32()));
+  for (std::size_t b = 0; b < count; b += kFloats) {
+    const FloatVector scale = BfloatElements::load(blocks.scale_bits + b);
+    const FloatVector zero =
+        c.f.symmetric ? hn::Set(F32(), constant_zero) : BfloatElements::load(blocks.zero_bits + b);
+    hn::Store(scale, F32(), blocks.multiplier + b);
+    hn::Store(zero, F32(), blocks.zero + b);
+    all_finite = hn::And(all_finite, hn::And(is_finite(scale), is_finite(zero)));
+  }
+  return hn::AllTrue(F32(), all_finite);
+}
+
+/// Puts the spikes of blocks 0 .. count - 1 back.
+template <class Elements, class Index>
+void put_spikes_back(const Context& c, const Chunk<const std::byte>& chunk, std::size_t count,
+                     std::size_t group, const Blocks& blocks, typename Elements::Element* out) {
+  using Element = typename Elements::Element;
+  MetadataArrays<const std::byte> arrays(chunk, 0);
+  arrays.next(sizeof(Index));                      // scales
+  if (!c.f.symmetric) arrays.next(sizeof(Index));  // zeros
+  const std::byte* const minima = arrays.next(sizeof(Element));
+  const std::byte* const maxima = arrays.next(sizeof(Element));
+  const std::byte* const low = arrays.next(sizeof(Index));
+  const std::byte* const high = arrays.next(sizeof(Index));
+  for (std::size_t b = 0; b < count; ++b, out += group) {
+    if (blocks.bad[b]) continue;
+    const auto put = [&](std::size_t index, Element value) {
+      if (index >= group) return;  // foreign bytes
+      out[index] = Elements::is_nan(value) ? Elements::kNaNElement : value;
+    };
+    put(read_entry<Index>(low, b), read_entry<Element>(minima, b));
+    put(read_entry<Index>(high, b), read_entry<Element>(maxima, b));  // the maximum last
+  }
+}
+
+/// Elements of blocks of a multiple of 8 elements, at most a tile of them.
+template <class Elements>
+void decode_blocks(const Context& c, const Chunk<const std::byte>& chunk, std::size_t count,
+                   std::size_t group, Blocks& blocks, typename Elements::Element* out) {
+  alignas(32) std::uint8_t codes[kCodeSlots];
+  const bool finite = read_metadata<Elements>(c, chunk, 0, count, blocks);
+  if (!c.f.hadamard) {
+    const std::size_t done =
+        look_up<Elements>(c.f, chunk.planes, count, group, blocks, finite, out);
+    if (done < count) {
+      const std::size_t first = done * group;
+      unpack_tile(advanced(chunk.planes, first, c.f.bits), count * group - first, c.f.bits,
+                  codes + first);
+      dequantize<Elements>(c.f, codes, count, group, blocks, done, finite, out);
+    }
+    if (c.f.metadata == Metadata::spikes) {
+      put_spikes_back<Elements, std::uint16_t>(c, chunk, count, group, blocks, out);
+    } else if (c.f.metadata == Metadata::integer_spikes) {
+      put_spikes_back<Elements, std::uint8_t>(c, chunk, count, group, blocks, out);
+    }
+    return;
+  }
+  alignas(32) float values[kTile];
+  unpack_tile(chunk.planes, count * group, c.f.bits, codes);
+  dequantize<FloatElements>(c.f, codes, count, group, blocks, 0, true, values);
+  transform_blocks(values, count, group);
+  for (std::size_t i = 0; i < count * group; i += kFloats) {
+    store_canonical<Elements>(hn::Load(F32(), values + i), out + i);
+  }
+}
+
+/// Up to a tile of elements of one plain block; `blocks` has its metadata in slot 0.
+template <class Elements>
+void decode_tile(const Context& c, const PlanePointers<const std::byte>& planes, std::size_t count,
+                 const Blocks& blocks, bool finite, typename Elements::Element* out) {
+  if (count == kTile && look_up<Elements>(c.f, planes, 1, count, blocks, finite, out) == 1) return;
+  alignas(32) std::uint8_t codes[kCodeSlots];
+  std::memset(codes + count / 8 * 8, 0, 8);
+  unpack_tile(planes, count, c.f.bits, codes);
+  const std::size_t eights = count / 8 * 8;
+  dequantize<Elements>(c.f, codes, 1, eights, blocks, 0, finite, out);
+  if (eights == count) return;
+  typename Elements::Element rest[8];
+  dequantize<Elements>(c.f, codes + eights, 1, 8, blocks, 0, finite, rest);
+  std::copy_n(rest, count - eights, out + eights);
+}
+
+/// A short last block with spikes or a transform: put together as a message of its own.
+void decode_rest(const Context& c, const Chunk<const std::byte>& chunk, std::size_t first,
+                 std::span<std::byte> out) {
+  const std::size_t elements = out.size() / size_of(c.dtype);
+  std::vector<std::byte> wire(c.scalar.wire_bytes(c.dtype, elements));
+  std::vector<std::uint8_t> codes(anybit_codes(c.f, elements));
+  unpack_tile(advanced(chunk.planes, first, c.f.bits), codes.size(), c.f.bits, codes.data());
+  std::byte* at = pack_planes(codes, c.f.bits, wire.data());
+  MetadataArrays<const std::byte> arrays(chunk, chunk.blocks - 1);
+  for (const std::size_t bytes : c.arrays.arrays()) {
+    std::memcpy(at, arrays.next(bytes), bytes);
+    at += bytes;
+  }
+  c.scalar.decode(c.dtype, wire, out);
+}
+
+/// Where decoded elements go: at most a tile at a time is decoded to `place`, then `put`.
+template <class Elements>
+class Stored {
+ public:
+  explicit Stored(typename Elements::Element* to) : to_(to) {}
+  typename Elements::Element* place(std::size_t first) const { return to_ + first; }
+  void put(std::size_t, std::size_t) const {}
+
+ private:
+  typename Elements::Element* to_;
+};
+
+/// Stored past the caches; the destination is aligned to 16 bytes.
+template <class Elements>
+class Streamed {
+ public:
+  explicit Streamed(typename Elements::Element* to) : to_(to) {}
+  ~Streamed() { hwy::FlushStream(); }
+  typename Elements::Element* place(std::size_t) { return tile_; }
+  void put(std::size_t first, std::size_t count) const {
+    const hn::FixedTag<typename Elements::Element, 16 / sizeof(tile_[0])> d;
+    const std::size_t lanes = hn::Lanes(d);
+    std::size_t i = 0;
+    if (first % lanes == 0) {
+      for (; i + lanes <= count; i += lanes) hn::Stream(hn::Load(d, tile_ + i), d, to_ + first + i);
+    }
+    std::copy(tile_ + i, tile_ + count, to_ + first + i);
+  }
+
+ private:
+  typename Elements::Element* to_;
+  alignas(32) typename Elements::Element tile_[kTile];
+};
+
+/// Added to what is there.
+template <class Elements>
+class Added {
+ public:
+  Added(DType dtype, typename Elements::Element* to) : dtype_(dtype), to_(to) {}
+  typename Elements::Element* place(std::size_t) { return tile_; }
+  void put(std::size_t first, std::size_t count) const {
+    auto* const sum = to_ + first;
+    std::size_t i = 0;
+    for (; i + kFloats <= count; i += kFloats) {
+      store_canonical<Elements>(hn::Add(Elements::load(sum + i), Elements::load(tile_ + i)),
+                                sum + i);
+    }
+    add_native(dtype_, false, std::as_writable_bytes(std::span(sum + i, count - i)),
+               std::as_bytes(std::span(tile_ + i, count - i)));
+  }
+
+ private:
+  DType dtype_;
+  typename Elements::Element* to_;
+  alignas(32) typename Elements::Element tile_[kTile];
+};
+
+template <class Elements, class Output>
+void decode_message(const Context& c, const std::byte* wire, std::size_t elements,
+                    Output&& output) {
+  const auto [block, chunk_elements] = anybit_layout(c.f, elements);
+  const bool whole_blocks = block <= kTile && block % 8 == 0;
+  Blocks blocks;
+  for (std::size_t begin = 0; begin < elements; begin += chunk_elements) {
+    const std::size_t count = std::min(chunk_elements, elements - begin);
+    const auto chunk = chunk_at(c, wire, count, block);
+    std::size_t done = 0;
+    if (whole_blocks && count >= block) {
+      done = count / block * block;
+      decode_blocks<Elements>(c, chunk, count / block, block, blocks, output.place(begin));
+      output.put(begin, done);
+    }
+    if (done < count && is_plain(c.f)) {
+      const bool finite = read_metadata<Elements>(c, chunk, chunk.blocks - 1, 1, blocks);
+      for (; done < count; done += kTile) {
+        const std::size_t size = std::min(kTile, count - done);
+        decode_tile<Elements>(c, advanced(chunk.planes, done, c.f.bits), size, blocks, finite,
+                              output.place(begin + done));
+        output.put(begin + done, size);
+      }
+    } else if (done < count) {
+      auto* const place = output.place(begin + done);
+      decode_rest(c, chunk, done, std::as_writable_bytes(std::span(place, count - done)));
+      output.put(begin + done, count - done);
+    }
+    wire += anybit_chunk_bytes(c.f, c.dtype, count, block);
+  }
+}
+
+// ---------------------------------------------------------------- what the dispatch table holds
+
+/// Calls f<Elements>.
+template <class F>
+void with_elements(DType dtype, const F& f) {
+  switch (dtype) {
+    case DType::fp16:
+      return f.template operator()<HalfElements>();
+    case DType::bf16:
+      return f.template operator()<BfloatElements>();
+    case DType::fp32:
+      return f.template operator()<FloatElements>();
+  }
+}
+
+/// Typed views of a payload.
+template <class Elements>
+std::span<const typename Elements::Element> typed(std::span<const std::byte> bytes) {
+  using Element = typename Elements::Element;
+  return {reinterpret_cast<const Element*>(bytes.data()), bytes.size() / sizeof(Element)};
+}
+template <class Elements>
+typename Elements::Element* typed(std::byte* bytes) {
+  return reinterpret_cast<typename Elements::Element*>(bytes);
+}
+
+void anybit_encode(const AnyBitFormat& f, const Codec& scalar, DType dtype,
+                   std::span<const std::byte> payload, std::span<std::byte> wire,
+                   EncodeCounts* counts) {
+  const Context c{f, scalar, dtype, AnyBitMetadata(f, size_of(dtype))};
+  with_elements(dtype, [&]<class Elements>() {
+    counts != nullptr
+        ? encode_message<Elements, true>(c, typed<Elements>(payload), wire.data(), counts)
+        : encode_message<Elements, false>(c, typed<Elements>(payload), wire.data(), nullptr);
+  });
+}
+
+void anybit_decode(const AnyBitFormat& f, const Codec& scalar, DType dtype,
+                   std::span<const std::byte> wire, std::span<std::byte> payload) {
+  const Context c{f, scalar, dtype, AnyBitMetadata(f, size_of(dtype))};
+  const bool streamed = payload.size() >= kStreamedBytes &&
+                        reinterpret_cast<std::uintptr_t>(payload.data()) % 16 == 0;
+  with_elements(dtype, [&]<class Elements>() {
+    auto* const to = typed<Elements>(payload.data());
+    const std::size_t elements = payload.size() / size_of(dtype);
+    streamed ? decode_message<Elements>(c, wire.data(), elements, Streamed<Elements>(to))
+             : decode_message<Elements>(c, wire.data(), elements, Stored<Elements>(to));
+  });
+}
+
+void anybit_decode_add(const AnyBitFormat& f, const Codec& scalar, DType dtype,
+                       std::span<const std::byte> wire, std::span<std::byte> sum) {
+  const Context c{f, scalar, dtype, AnyBitMetadata(f, size_of(dtype))};
+  with_elements(dtype, [&]<class Elements>() {
+    decode_message<Elements>(c, wire.data(), sum.size() / size_of(dtype),
+                             Added<Elements>(dtype, typed<Elements>(sum.data())));
+  });
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace arlab
+HWY_AFTER_NAMESPACE();
+
+#else  // ARLAB_HAS_LANES
+
+HWY_BEFORE_NAMESPACE();
+namespace arlab {
+namespace HWY_NAMESPACE {
+
+void anybit_encode(const AnyBitFormat&, const Codec& scalar, DType dtype,
+                   std::span<const std::byte> payload, std::span<std::byte> wire,
+                   EncodeCounts* counts) {
+  scalar.encode(dtype, payload, wire, counts);
+}
+void anybit_decode(const AnyBitFormat&, const Codec& scalar, DType dtype,
+                   std::span<const std::byte> wire, std::span<std::byte> payload) {
+  scalar.decode(dtype, wire, payload);
+}
+void anybit_decode_add(const AnyBitFormat&, const Codec& scalar, DType dtype,
+                       std::span<const std::byte> wire, std::span<std::byte> sum) {
+  scalar.decode_add(dtype, wire, sum);
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace arlab
+HWY_AFTER_NAMESPACE();
+
+#endif  // ARLAB_HAS_LANES
+
+#if HWY_ONCE
+
+namespace arlab {
+namespace {
+
+HWY_EXPORT(anybit_encode);
+HWY_EXPORT(anybit_decode);
+HWY_EXPORT(anybit_decode_add);
+
+class AcceleratedAnyBit final : public Codec {
+ public:
+  AcceleratedAnyBit(CodecPtr scalar, const AnyBitFormat& format)
+      : Codec(scalar->info()), scalar_(std::move(scalar)), format_(format) {}
+
+ private:
+  std::size_t do_wire_bytes(DType dtype, std::size_t elements) const override {
+    return scalar_->wire_bytes(dtype, elements);
+  }
+  void do_encode(DType dtype, std::span<const std::byte> payload, std::span<std::byte> wire,
+                 EncodeCounts& counts) const override {
+    HWY_DYNAMIC_DISPATCH(anybit_encode)(format_, *scalar_, dtype, payload, wire, &counts);
+  }
+  void do_encode_uncounted(DType dtype, std::span<const std::byte> payload,
+                           std::span<std::byte> wire) const override {
+    HWY_DYNAMIC_DISPATCH(anybit_encode)(format_, *scalar_, dtype, payload, wire, nullptr);
+  }
+  void do_decode(DType dtype, std::span<const std::byte> wire,
+                 std::span<std::byte> payload) const override {
+    HWY_DYNAMIC_DISPATCH(anybit_decode)(format_, *scalar_, dtype, wire, payload);
+  }
+  void do_decode_add(DType dtype, std::span<const std::byte> wire,
+                     std::span<std::byte> sum) const override {
+    HWY_DYNAMIC_DISPATCH(anybit_decode_add)(format_, *scalar_, dtype, wire, sum);
+  }
+
+  CodecPtr scalar_;
+  AnyBitFormat format_;
+};
+
+}  // namespace
+
+CodecPtr accelerated_anybit(const CodecPtr& scalar) {
+  const std::optional<AnyBitFormat> format = parse_anybit(scalar->name());
+  if (!format) return nullptr;
+  const bool plain = format->metadata == AnyBitFormat::Metadata::scales && !format->hadamard;
+  if (!plain && format->group > kAnyBitChunk) return nullptr;  // rare
+  return std::make_shared<AcceleratedAnyBit>(scalar, *format);
+}
+
+}  // namespace arlab
+
+#endif  // HWY_ONCE

@@ -1,0 +1,300 @@
+// The smallest and the largest element of many blocks at once.
+//
+// Elements are compared as integers: two's complement numbers that order as the elements do, with
+// -0 and +0 both 0, and with infinities and NaNs beyond every finite element on either side. A
+// block's vectors of extremes are reduced to one lane by transposing: several blocks share every
+// step.
+
+// Per-target include guard, as in every -inl.h of Highway.
+#if defined(ARLAB_CODECS_SIMD_EXTREMES_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef ARLAB_CODECS_SIMD_EXTREMES_INL_H_
+#undef ARLAB_CODECS_SIMD_EXTREMES_INL_H_
+#else
+#define ARLAB_CODECS_SIMD_EXTREMES_INL_H_
+#endif
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <type_traits>
+
+#include "reference/codecs/simd/lanes-inl.h"
+
+#if ARLAB_HAS_LANES
+
+HWY_BEFORE_NAMESPACE();
+namespace arlab {
+namespace HWY_NAMESPACE {
+
+// ---------------------------------------------------------------- elements of a dtype, and keys
+
+/// What the any-bit codecs need of a dtype's elements: values, and keys that order as they do.
+template <class Lanes>
+struct HalfWordElements : Lanes {
+  using Element = std::uint16_t;
+  using Key = std::int16_t;
+  using Keys = I16;
+  static constexpr std::size_t kKeyLanes = 2 * kFloats;
+  static constexpr Key kInfinityKey = static_cast<Key>(Lanes::kInfinity);
+  static constexpr Element kNaNElement = Lanes::kNaN;
+
+  static bool is_nan(Element x) { return (x & 0x7FFF) > Lanes::kInfinity; }
+
+  static HWY_INLINE FloatVector load(const Element* from) {
+    return Lanes::to_float(hn::LoadU(HalfU16(), from));
+  }
+  static HWY_INLINE void store(FloatVector x, Element* to) {
+    HalfUint16Vector bits = Lanes::from_float(x);
+#if ARLAB_X86_256 && HWY_COMPILER_GCC
+    // Keeps the compiler from merging the two: AMD's VCVTPS2PH to memory takes three times as long
+    // as one to a register and a store.
+    asm("" : "+x"(bits.raw));
+#endif
+    hn::StoreU(bits, HalfU16(), to);
+  }
+  static HWY_INLINE hn::Vec<Keys> keys(const Element* from) {
+    const Int16Vector bits = hn::BitCast(I16(), hn::LoadU(U16(), from));
+    const Int16Vector magnitude = hn::And(bits, hn::Set(I16(), 0x7FFF));
+#if ARLAB_X86_256
+    return Int16Vector{_mm256_sign_epi16(magnitude.raw, bits.raw)};
+#else
+    return Int16Vector{_mm_sign_epi16(magnitude.raw, bits.raw)};
+#endif
+  }
+  static HWY_INLINE FloatVector values(hn::Vec<hn::Rebind<Key, F32>> key) {
+    const hn::Rebind<Key, F32> d;
+    const auto negative = hn::ShiftRight<15>(key);
+    const auto magnitude = hn::Sub(hn::Xor(key, negative), negative);
+    const auto sign = hn::And(key, hn::Set(d, std::numeric_limits<Key>::min()));
+    return Lanes::to_float(hn::BitCast(HalfU16(), hn::Or(magnitude, sign)));
+  }
+};
+
+using HalfElements = HalfWordElements<HalfLanes>;
+using BfloatElements = HalfWordElements<BfloatLanes>;
+
+struct FloatElements {
+  using Element = float;
+  using Key = std::int32_t;
+  using Keys = I32;
+  static constexpr std::size_t kKeyLanes = kFloats;
+  static constexpr Key kInfinityKey = 0x7F800000;
+  static constexpr Element kNaNElement = std::numeric_limits<float>::quiet_NaN();
+
+  static bool is_nan(Element x) { return x != x; }
+
+  static HWY_INLINE FloatVector load(const Element* from) { return hn::LoadU(F32(), from); }
+  static HWY_INLINE void store(FloatVector x, Element* to) { hn::StoreU(x, F32(), to); }
+  static HWY_INLINE hn::Vec<Keys> keys(const Element* from) {
+    const Int32Vector bits = hn::BitCast(I32(), hn::LoadU(F32(), from));
+    const Int32Vector magnitude = hn::And(bits, hn::Set(I32(), 0x7FFFFFFF));
+#if ARLAB_X86_256
+    return Int32Vector{_mm256_sign_epi32(magnitude.raw, bits.raw)};
+#else
+    return Int32Vector{_mm_sign_epi32(magnitude.raw, bits.raw)};
+#endif
+  }
+  static HWY_INLINE FloatVector values(Int32Vector key) {
+    const Int32Vector negative = hn::ShiftRight<31>(key);
+    const Int32Vector magnitude = hn::Sub(hn::Xor(key, negative), negative);
+    const Int32Vector sign = hn::And(key, hn::Set(I32(), std::numeric_limits<Key>::min()));
+    return hn::BitCast(F32(), hn::Or(magnitude, sign));
+  }
+};
+
+// ---------------------------------------------------------------- reduction by transposing
+
+/// Two vectors whose 128-bit blocks repeat units of kUnitBytes, to one of twice the unit with the
+/// larger of each two candidates.
+template <std::size_t kUnitBytes, class D, class V>
+HWY_INLINE V merged(D d, V a, V b) {
+  static_assert(kUnitBytes >= 2 && kUnitBytes <= 16);
+  if constexpr (kUnitBytes == 16) {
+    return hn::Max(hn::ConcatLowerLower(d, b, a), hn::ConcatUpperUpper(d, b, a));
+  } else {
+    using Unit =
+        std::conditional_t<kUnitBytes == 2, std::uint16_t,
+                           std::conditional_t<kUnitBytes == 4, std::uint32_t, std::uint64_t>>;
+    const hn::Repartition<Unit, D> units;
+    const auto x = hn::BitCast(units, a);
+    const auto y = hn::BitCast(units, b);
+    return hn::Max(hn::BitCast(d, hn::InterleaveLower(units, x, y)),
+                   hn::BitCast(d, hn::InterleaveUpper(units, x, y)));
+  }
+}
+
+/// Two rows of lanes to be reduced to their largest: for blocks, those that hold the complement of
+/// the smallest, and the largest.
+template <class V>
+struct RowPair {
+  V low;
+  V high;
+};
+
+/// Reduces kRows pairs of rows; `row(i)` makes the i-th.
+template <std::size_t kRows, class D, class F>
+HWY_INLINE auto reduced(D d, const F& row, std::size_t first) {
+  if constexpr (kRows == 1) {
+    return row(first);
+  } else {
+    constexpr std::size_t kUnitBytes = kRows / 2 * sizeof(hn::TFromD<D>);
+    const auto a = reduced<kRows / 2>(d, row, first);
+    const auto b = reduced<kRows / 2>(d, row, first + kRows / 2);
+    return RowPair<hn::Vec<D>>{merged<kUnitBytes>(d, a.low, b.low),
+                               merged<kUnitBytes>(d, a.high, b.high)};
+  }
+}
+
+/// For blocks 0 .. count - 1: low[b] and high[b] are the largest lanes of row(b)'s vectors. Both
+/// arrays are written up to the next multiple of half a vector.
+template <class D, class F>
+HWY_INLINE void reduce_rows(D d, std::size_t count, const F& row, hn::TFromD<D>* low,
+                            hn::TFromD<D>* high) {
+  constexpr std::size_t kRows = kBytes / sizeof(hn::TFromD<D>) / 2;
+  const hn::Half<D> half;
+  for (std::size_t b = 0; b < count; b += kRows) {
+    const auto existing = [&](std::size_t i) HWY_ATTR { return row(std::min(b + i, count - 1)); };
+    const auto pair = reduced<kRows>(d, existing, 0);
+    const auto all = merged<kRows * sizeof(hn::TFromD<D>)>(d, pair.low, pair.high);
+    hn::StoreU(hn::LowerHalf(half, all), half, low + b);
+    hn::StoreU(hn::UpperHalf(half, all), half, high + b);
+  }
+}
+
+// ---------------------------------------------------------------- extremes of blocks
+
+inline constexpr std::size_t kMostBlocks = 512;               // of 8 elements in a wire chunk
+inline constexpr std::size_t kBlockSlots = kMostBlocks + 16;  // vectors may run over the end
+
+/// Keys of the extremes of every block of a chunk.
+template <class Elements>
+struct Extremes {
+  alignas(32) typename Elements::Key complement_of_low[kBlockSlots];
+  alignas(32) typename Elements::Key high[kBlockSlots];
+
+  typename Elements::Key low(std::size_t block) const {
+    return static_cast<typename Elements::Key>(~complement_of_low[block]);
+  }
+  bool finite(std::size_t block) const {
+    return high[block] < Elements::kInfinityKey && low(block) > -Elements::kInfinityKey;
+  }
+};
+
+/// The rows of one block, whose length is a multiple of the lanes of a key vector. A kGroup of 0:
+/// known only at run time.
+template <class Elements, std::size_t kGroup>
+HWY_INLINE RowPair<hn::Vec<typename Elements::Keys>> extremes_of_block(
+    const typename Elements::Element* x, std::size_t group) {
+  constexpr std::size_t kLanes = Elements::kKeyLanes;
+  const std::size_t size = kGroup == 0 ? group : kGroup;
+  auto low = Elements::keys(x);
+  auto high = low;
+  for (std::size_t i = kLanes; i < size; i += kLanes) {
+    const auto key = Elements::keys(x + i);
+    low = hn::Min(low, key);
+    high = hn::Max(high, key);
+  }
+  return {hn::Not(low), high};
+}
+
+template <class Elements>
+void find_extremes(const typename Elements::Element* x, std::size_t blocks, std::size_t group,
+                   Extremes<Elements>& extremes) {
+  const auto find = [&]<std::size_t kGroup>() HWY_ATTR {
+    reduce_rows(
+        typename Elements::Keys(), blocks,
+        [&](std::size_t b)
+            HWY_ATTR { return extremes_of_block<Elements, kGroup>(x + b * group, group); },
+        extremes.complement_of_low, extremes.high);
+  };
+  switch (group) {
+    case 32:
+      return find.template operator()<32>();
+    case 64:
+      return find.template operator()<64>();
+    case 128:
+      return find.template operator()<128>();
+    default:
+      return find.template operator()<0>();
+  }
+}
+
+/// The extremes of one block of any length.
+template <class Elements>
+void find_extremes_of_one(const typename Elements::Element* x, std::size_t count,
+                          Extremes<Elements>& extremes) {
+  using Keys = typename Elements::Keys;
+  constexpr std::size_t kLanes = Elements::kKeyLanes;
+  typename Elements::Element last[kLanes];  // the rest; the first element again changes nothing
+  const std::size_t whole = count / kLanes * kLanes;
+  for (std::size_t i = 0; i < kLanes; ++i) last[i] = whole + i < count ? x[whole + i] : x[0];
+  auto low = Elements::keys(last);
+  auto high = low;
+  for (std::size_t i = 0; i < whole; i += kLanes) {
+    const auto key = Elements::keys(x + i);
+    low = hn::Min(low, key);
+    high = hn::Max(high, key);
+  }
+  reduce_rows(
+      Keys(), 1,
+      [&](std::size_t) HWY_ATTR {
+        return RowPair<hn::Vec<Keys>>{hn::Not(low), high};
+      },
+      extremes.complement_of_low, extremes.high);
+}
+
+// ---------------------------------------------------------------- where the extremes are
+
+/// Indices of the first smallest and the first largest element of every block.
+struct ExtremeIndices {
+  std::uint16_t low[kBlockSlots];
+  std::uint16_t high[kBlockSlots];
+};
+
+/// Needs blocks of at most 32767 elements.
+template <class Elements>
+void find_indices(const typename Elements::Element* x, std::size_t blocks, std::size_t group,
+                  const Extremes<Elements>& extremes, ExtremeIndices& indices) {
+  using Keys = typename Elements::Keys;
+  using Key = typename Elements::Key;
+  constexpr std::size_t kLanes = Elements::kKeyLanes;
+  const Keys d;
+  // An element that equals the extreme counts kLast minus its index, others 0: the first wins.
+  constexpr Key kLast = 32767;
+  const auto first_ranks = hn::Sub(hn::Set(d, kLast), hn::Iota(d, 0));
+  const auto step = hn::Set(d, static_cast<Key>(kLanes));
+  alignas(32) Key low[kBlockSlots];
+  alignas(32) Key high[kBlockSlots];
+  reduce_rows(
+      d, blocks,
+      [&](std::size_t b) HWY_ATTR {
+        const auto smallest = hn::Set(d, extremes.low(b));
+        const auto largest = hn::Set(d, extremes.high[b]);
+        auto low_rank = hn::Zero(d);
+        auto high_rank = low_rank;
+        auto ranks = first_ranks;
+        for (std::size_t i = 0; i < group; i += kLanes) {
+          const auto key = Elements::keys(x + b * group + i);
+          const auto is_low = hn::VecFromMask(d, hn::Eq(key, smallest));
+          const auto is_high = hn::VecFromMask(d, hn::Eq(key, largest));
+          low_rank = hn::Max(low_rank, hn::And(is_low, ranks));
+          high_rank = hn::Max(high_rank, hn::And(is_high, ranks));
+          ranks = hn::Sub(ranks, step);
+        }
+        return RowPair<hn::Vec<Keys>>{low_rank, high_rank};
+      },
+      low, high);
+  for (std::size_t b = 0; b < blocks; ++b) {
+    indices.low[b] = static_cast<std::uint16_t>(kLast - low[b]);
+    indices.high[b] = static_cast<std::uint16_t>(kLast - high[b]);
+  }
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace arlab
+HWY_AFTER_NAMESPACE();
+
+#endif  // ARLAB_HAS_LANES
+
+#endif  // per-target include guard

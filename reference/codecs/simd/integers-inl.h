@@ -1,0 +1,467 @@
+// Elements to integer codes and back: the arithmetic of the any-bit codecs (../anybit.cc) with
+// vectors.
+
+// Per-target include guard, as in every -inl.h of Highway.
+#if defined(ARLAB_CODECS_SIMD_INTEGERS_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef ARLAB_CODECS_SIMD_INTEGERS_INL_H_
+#undef ARLAB_CODECS_SIMD_INTEGERS_INL_H_
+#else
+#define ARLAB_CODECS_SIMD_INTEGERS_INL_H_
+#endif
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "reference/codecs/anybit.h"
+#include "reference/codecs/anybit_layout.h"
+#include "reference/codecs/integer_scale.h"
+#include "reference/codecs/simd/bit_planes-inl.h"
+#include "reference/codecs/simd/extremes-inl.h"
+#include "reference/codecs/simd/lanes-inl.h"
+
+#if ARLAB_HAS_LANES
+
+HWY_BEFORE_NAMESPACE();
+namespace arlab {
+namespace HWY_NAMESPACE {
+
+// ---------------------------------------------------------------- roundings
+
+HWY_INLINE auto is_finite(FloatVector x) { return hn::Lt(hn::Abs(x), hn::Inf(F32())); }
+
+/// RN to bf16, with +0 for -0; a NaN stays one.
+HWY_INLINE FloatVector bf16_metadata(FloatVector x) {
+  const Uint32Vector bits = bits_of(x);
+  const Uint32Vector is_odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(U32(), 1));
+  const Uint32Vector carried = hn::Add(bits, hn::Add(is_odd, hn::Set(U32(), 0x7FFF)));
+  const FloatVector rounded = float_of(hn::And(carried, hn::Set(U32(), 0xFFFF0000)));
+  const FloatVector number = hn::Add(rounded, hn::Zero(F32()));
+  return hn::IfThenElse(hn::Eq(x, x), number, float_of(hn::Set(U32(), 0x7FC00000)));
+}
+
+/// The upper halves of the lanes: the bits of a bf16 value.
+HWY_INLINE HalfUint16Vector upper_halves(FloatVector x) {
+  return hn::TruncateTo(HalfU16(), hn::ShiftRight<16>(bits_of(x)));
+}
+
+/// RN to the dtype; any NaN becomes the canonical one.
+template <class Elements>
+HWY_INLINE void store_canonical(FloatVector x, typename Elements::Element* to) {
+  const FloatVector nan = float_of(hn::Set(U32(), 0x7FC00000));
+  Elements::store(hn::IfThenElse(hn::Eq(x, x), x, nan), to);
+}
+
+// ---------------------------------------------------------------- what is known of a chunk's
+// blocks
+
+/// Of every block, what elements and codes need, and what travels.
+struct Blocks {
+  alignas(32) float zero[kBlockSlots];        // encode: subtracted; decode: added, or subtracted
+  alignas(32) float multiplier[kBlockSlots];  // encode: 1 / scale, or the divisor; decode: scale
+  std::int16_t bias[kBlockSlots];             // encode: added to the integer
+  bool bad[kBlockSlots];                      // not finite
+  bool any_bad = false;
+  alignas(32) std::uint16_t scale_bits[kBlockSlots];
+  alignas(32) std::uint16_t zero_bits[kBlockSlots];
+  std::int8_t scale_code[kBlockSlots];
+  std::int8_t zero_code[kBlockSlots];
+};
+
+inline constexpr std::array<float, 256> kIntegerScales = [] {
+  std::array<float, 256> scales = {};
+  for (int s = -128; s < 128; ++s) {
+    scales[static_cast<std::size_t>(s + 128)] = scale_of(static_cast<std::int8_t>(s));
+  }
+  return scales;
+}();
+
+/// integer_scale() of every lane: ten steps per binade, and the mantissa says which of them.
+HWY_INLINE Int32Vector integer_scales(FloatVector scale) {
+  const Int32Vector bits = hn::BitCast(I32(), scale);
+  const Int32Vector exponent = hn::Sub(hn::ShiftRight<23>(bits), hn::Set(I32(), 127));
+  const Int32Vector mantissa = hn::And(bits, hn::Set(I32(), 0x007FFFFF));
+  // 10 * exponent, without a multiplication of 32-bit lanes.
+  Int32Vector s = hn::Add(hn::ShiftLeft<3>(exponent), hn::ShiftLeft<1>(exponent));
+  for (std::int8_t k = 1; k < 10; ++k) {
+    const auto tenth = static_cast<std::int32_t>(std::bit_cast<std::uint32_t>(scale_of(k)));
+    const auto reached = hn::Gt(mantissa, hn::Set(I32(), (tenth & 0x007FFFFF) - 1));
+    s = hn::Sub(s, hn::VecFromMask(I32(), reached));
+  }
+  return hn::Min(hn::Max(s, hn::Set(I32(), -128)), hn::Set(I32(), 127));
+}
+
+/// How a scale is found; one of them per format.
+enum class Measure { asymmetric, symmetric, integer, given };
+
+inline Measure measure_of(const AnyBitFormat& f) {
+  if (f.given) return Measure::given;
+  if (f.metadata == AnyBitFormat::Metadata::integer_spikes) return Measure::integer;
+  return f.symmetric ? Measure::symmetric : Measure::asymmetric;
+}
+
+/// Integer scales and zero points of a vector of blocks, those from b on. Returns the scales.
+HWY_INLINE FloatVector measure_integers(FloatVector low, FloatVector high, FloatVector top,
+                                        Blocks& result, std::size_t b) {
+  alignas(32) std::int32_t codes[kFloats];
+  alignas(32) float scales[kFloats];
+  hn::Store(integer_scales(hn::Div(hn::Sub(high, low), top)), I32(), codes);
+  for (std::size_t i = 0; i < kFloats; ++i) {
+    scales[i] = kIntegerScales[static_cast<std::size_t>(codes[i] + 128)];
+    result.scale_code[b + i] = static_cast<std::int8_t>(codes[i]);
+  }
+  const FloatVector scale = hn::Load(F32(), scales);
+  const FloatVector point = hn::Div(hn::Neg(low), scale);
+  const FloatVector kept = hn::Min(hn::Max(point, hn::Set(F32(), -128.0f)), hn::Set(F32(), 127.0f));
+  hn::Store(nearest_int(kept), I32(), codes);
+  for (std::size_t i = 0; i < kFloats; ++i) {
+    result.zero_code[b + i] = static_cast<std::int8_t>(codes[i]);
+    result.bias[b + i] = static_cast<std::int16_t>(codes[i]);
+  }
+  return scale;
+}
+
+/// Marks the blocks of a vector, those from b on, where `finite` is false.
+template <class Mask>
+HWY_NOINLINE void mark_bad(Mask finite, std::size_t b, std::size_t blocks, Blocks& result) {
+  alignas(32) float flags[kFloats];
+  hn::Store(hn::IfThenElseZero(finite, hn::Set(F32(), 1.0f)), F32(), flags);
+  for (std::size_t i = 0; i < std::min(kFloats, blocks - b); ++i) {
+    if (flags[i] != 0) continue;
+    result.bad[b + i] = true;
+    result.any_bad = true;
+  }
+}
+
+/// Step 1, the scales of several blocks at once. Blocks that are not finite are marked `bad`, which
+/// some may be already.
+template <class Elements, Measure kMeasure>
+void measure_as(const AnyBitFormat& f, const Extremes<Elements>& extremes, std::size_t blocks,
+                Blocks& result) {
+  using Key = typename Elements::Key;
+  const hn::Rebind<Key, F32> few_keys;
+  const unsigned levels = 1U << (kMeasure == Measure::symmetric ? f.bits - 1 : f.bits);
+  const FloatVector top = hn::Set(F32(), static_cast<float>(levels - 1));
+  const FloatVector one = hn::Set(F32(), 1.0f);
+  const FloatVector given_scale = hn::Set(F32(), f.given ? f.given->scale : 0.0f);
+  const FloatVector given_zero = hn::Set(F32(), f.given ? f.given->zero : 0.0f);
+  if constexpr (kMeasure != Measure::integer) {
+    std::fill_n(result.bias, blocks,
+                static_cast<std::int16_t>(f.symmetric ? 1 << (f.bits - 1) : 0));
+  }
+  for (std::size_t b = 0; b < blocks; b += kFloats) {
+    const FloatVector low =
+        Elements::values(hn::Not(hn::LoadU(few_keys, extremes.complement_of_low + b)));
+    const FloatVector high = Elements::values(hn::LoadU(few_keys, extremes.high + b));
+    FloatVector scale = given_scale;
+    FloatVector zero = given_zero;
+    if constexpr (kMeasure == Measure::integer) {
+      scale = measure_integers(low, high, top, result, b);
+    } else if constexpr (kMeasure == Measure::symmetric) {
+      // As integers, a NaN is the largest.
+      const Int32Vector low_magnitude = hn::BitCast(I32(), hn::Abs(low));
+      const Int32Vector magnitude = hn::Max(low_magnitude, hn::BitCast(I32(), hn::Abs(high)));
+      scale = bf16_metadata(hn::Div(hn::BitCast(F32(), magnitude), top));
+    } else if constexpr (kMeasure == Measure::asymmetric) {
+      scale = bf16_metadata(hn::Div(hn::Sub(high, low), top));
+      zero = bf16_metadata(low);
+    }
+
+    if constexpr (kMeasure == Measure::integer) {
+      hn::Store(scale, F32(), result.multiplier + b);
+    } else {
+      const FloatVector inverse = hn::Div(one, scale);
+      hn::Store(hn::IfThenElseZero(is_finite(inverse), inverse), F32(), result.multiplier + b);
+    }
+    hn::Store(zero, F32(), result.zero + b);
+    if constexpr (kMeasure == Measure::symmetric || kMeasure == Measure::asymmetric) {
+      hn::StoreU(upper_halves(scale), HalfU16(), result.scale_bits + b);
+      hn::StoreU(upper_halves(zero), HalfU16(), result.zero_bits + b);
+    }
+
+    // An infinity or a NaN among the elements is one of the extremes, and goes into the scale.
+    auto finite = is_finite(scale);
+    if constexpr (kMeasure == Measure::asymmetric) {
+      finite = hn::And(finite, is_finite(zero));
+    } else if constexpr (kMeasure == Measure::given || kMeasure == Measure::integer) {
+      finite = hn::And(is_finite(low), is_finite(high));
+    }
+    if (HWY_UNLIKELY(!hn::AllTrue(F32(), finite))) mark_bad(finite, b, blocks, result);
+  }
+  if (!result.any_bad) return;
+  for (std::size_t b = 0; b < blocks; ++b) {
+    if (!result.bad[b]) continue;
+    result.multiplier[b] = 0;
+    result.zero[b] = 0;
+    result.scale_bits[b] = BfloatLanes::kNaN;
+    result.zero_bits[b] = 0;
+    result.scale_code[b] = 0;
+    result.zero_code[b] = 0;
+  }
+}
+
+template <class Elements>
+void measure(const AnyBitFormat& f, const Extremes<Elements>& extremes, std::size_t blocks,
+             Blocks& result) {
+  switch (measure_of(f)) {
+    case Measure::asymmetric:
+      return measure_as<Elements, Measure::asymmetric>(f, extremes, blocks, result);
+    case Measure::symmetric:
+      return measure_as<Elements, Measure::symmetric>(f, extremes, blocks, result);
+    case Measure::integer:
+      return measure_as<Elements, Measure::integer>(f, extremes, blocks, result);
+    case Measure::given:
+      return measure_as<Elements, Measure::given>(f, extremes, blocks, result);
+  }
+}
+
+// ---------------------------------------------------------------- elements to codes
+
+inline constexpr std::size_t kTile = kAnyBitChunk;    // elements that are coded at a time
+inline constexpr std::size_t kCodeSlots = kTile + 8;  // eights of codes may run over the end
+
+/// How a scaled element is found.
+enum class Scaling {
+  multiplied,  // by 1 / the measured scale
+  limited,     // by 1 / the given scale, so that it may be as large as it likes
+  divided      // by an integer scale
+};
+
+/// The integer of every element, saturated where it is far outside every code range.
+///
+/// With a measured scale, |q| < 2^26: elements are at most the block's range and the rounding of
+/// the zero away from it. Elements that differ are at least 2^-24 of the zero apart, so the
+/// rounding, 2^-9 of it, is at most 2^15 ranges; and the scale, when 1 / scale is finite, is at
+/// least 2^-9 of the range.
+template <class Elements, Scaling kScaling>
+HWY_INLINE Int32Vector integers(const typename Elements::Element* from, FloatVector zero,
+                                FloatVector multiplier) {
+  FloatVector x = Elements::load(from);
+  if constexpr (kScaling == Scaling::divided) {
+    x = hn::Div(x, multiplier);
+  } else {
+    x = hn::Mul(hn::Sub(x, zero), multiplier);
+  }
+  // The conversion makes -2^31 of everything outside its range.
+  if constexpr (kScaling != Scaling::multiplied) x = hn::Min(x, hn::Set(F32(), 0x1p30f));
+  return nearest_int(x);
+}
+
+/// A block's elements to codes. Returns how many lay outside 0 .. top.
+template <class Elements, Scaling kScaling, bool kBiased, bool kCount, std::size_t kGroup>
+HWY_INLINE std::uint64_t quantize_block(const typename Elements::Element* x, std::size_t group,
+                                        const Blocks& blocks, std::size_t b, std::uint8_t top,
+                                        std::uint8_t* codes) {
+  const std::size_t size = kGroup == 0 ? group : kGroup;
+  const FloatVector zero = hn::Set(F32(), blocks.zero[b]);
+  const FloatVector multiplier = hn::Set(F32(), blocks.multiplier[b]);
+  const Int16Vector bias = hn::Set(I16(), blocks.bias[b]);
+  const ByteVector largest = hn::Set(U8(), top);
+  const auto integers_at = [&](std::size_t i) HWY_ATTR {
+    return integers<Elements, kScaling>(x + i, zero, multiplier);
+  };
+  const auto codes_at = [&](std::size_t i) HWY_ATTR {
+    const Int16Vector q = narrow_blocks(integers_at(i), integers_at(i + kFloats));
+    return kBiased ? hn::SaturatedAdd(q, bias) : q;
+  };
+  std::uint64_t clamped = 0;
+  std::size_t i = 0;
+  for (; i + kBytes <= size; i += kBytes) {
+    const Int16Vector low = codes_at(i);
+    const Int16Vector high = codes_at(i + 2 * kFloats);
+    if constexpr (kCount) {
+      const Uint16Vector most = hn::Set(U16(), top);  // negative codes lie above it, too
+      clamped += hn::CountTrue(U16(), hn::Gt(hn::BitCast(U16(), low), most));
+      clamped += hn::CountTrue(U16(), hn::Gt(hn::BitCast(U16(), high), most));
+    }
+    const ByteVector all = hn::Min(narrow_blocks(low, high), largest);
+    hn::StoreU(ordered_bytes(all), U8(), codes + i);
+  }
+  if constexpr (kGroup == 0) {
+    const hn::Rebind<std::int16_t, F32> half;
+    const hn::Rebind<std::uint16_t, F32> unsigned_half;
+    for (; i < size; i += kFloats) {
+      const auto code =
+          hn::SaturatedAdd(hn::DemoteTo(half, integers_at(i)), hn::Set(half, blocks.bias[b]));
+      if constexpr (kCount) {
+        clamped += hn::CountTrue(
+            unsigned_half, hn::Gt(hn::BitCast(unsigned_half, code), hn::Set(unsigned_half, top)));
+      }
+      const auto bytes = hn::Min(hn::DemoteTo(QuarterU8(), code), hn::Set(QuarterU8(), top));
+      hn::StoreU(bytes, QuarterU8(), codes + i);
+    }
+  }
+  return clamped;
+}
+
+#if ARLAB_X86_256
+/// Blocks of whole byte vectors straight to the plane of four bits, for measured scales. The codes
+/// never need their order: pairs of neighbours are joined in the order of narrow_blocks, and the
+/// bytes of two vectors put in order at the end.
+template <class Elements>
+HWY_INLINE void quantize_nibbles(const typename Elements::Element* x, std::size_t count,
+                                 std::size_t group, const Blocks& blocks, std::uint8_t* plane) {
+  alignas(16) static constexpr std::uint8_t kOrder[16] = {0, 1, 8,  9,  2, 3, 10, 11,
+                                                          4, 5, 12, 13, 6, 7, 14, 15};
+  const ByteVector order = hn::LoadDup128(U8(), kOrder);
+  const ByteVector largest = hn::Set(U8(), 15);
+  const auto joined = [&](std::size_t i, FloatVector zero, FloatVector multiplier) HWY_ATTR {
+    const auto codes_at = [&](std::size_t at) HWY_ATTR {
+      return narrow_blocks(
+          integers<Elements, Scaling::multiplied>(x + at, zero, multiplier),
+          integers<Elements, Scaling::multiplied>(x + at + kFloats, zero, multiplier));
+    };
+    const ByteVector codes = narrow_blocks(codes_at(i), codes_at(i + 2 * kFloats));
+    return joined_pairs<16>(hn::Min(codes, largest));
+  };
+  // Units of two vectors: within a block, or two blocks of one vector each.
+  const bool pairs = group == kBytes;
+  const std::size_t step = pairs ? 2 * kBytes : group;
+  const std::size_t second = pairs ? 1 : 0;
+  for (std::size_t b = 0; b < count; b += 1 + second) {
+    const FloatVector zero = hn::Set(F32(), blocks.zero[b]);
+    const FloatVector multiplier = hn::Set(F32(), blocks.multiplier[b]);
+    const FloatVector next_zero = hn::Set(F32(), blocks.zero[b + second]);
+    const FloatVector next_multiplier = hn::Set(F32(), blocks.multiplier[b + second]);
+    const std::size_t first = b * group;
+    for (std::size_t i = first; i < first + step; i += 2 * kBytes) {
+      const Int16Vector low = joined(i, zero, multiplier);
+      const Int16Vector high = joined(i + kBytes, next_zero, next_multiplier);
+      const ByteVector halves = ordered_halves(narrow_blocks(low, high));
+      hn::StoreU(hn::TableLookupBytes(halves, order), U8(), plane + i / 2);
+    }
+  }
+}
+
+/// Whether quantize_nibbles can do it.
+inline bool takes_nibbles(const AnyBitFormat& f, std::size_t count, std::size_t group,
+                          const Blocks& blocks) {
+  return f.bits == 4 && measure_of(f) == Measure::asymmetric && !blocks.any_bad &&
+         (group % (2 * kBytes) == 0 || (group == kBytes && count % 2 == 0));
+}
+#endif
+
+/// All blocks of a chunk, whose length is a multiple of 8. Returns how many codes were clamped.
+template <class Elements, bool kCount>
+std::uint64_t quantize(const AnyBitFormat& f, const typename Elements::Element* x,
+                       std::size_t count, std::size_t group, const Blocks& blocks,
+                       std::uint8_t* codes) {
+  const auto top = static_cast<std::uint8_t>((1U << f.bits) - 1);
+  std::uint64_t clamped = 0;
+  const auto run = [&]<Scaling kScaling, bool kBiased, std::size_t kGroup>() HWY_ATTR {
+    for (std::size_t b = 0; b < count; ++b) {
+      const std::uint64_t here = quantize_block<Elements, kScaling, kBiased, kCount, kGroup>(
+          x + b * group, group, blocks, b, top, codes + b * group);
+      if constexpr (kCount) clamped += blocks.bad[b] ? 0 : here;
+    }
+  };
+  if (f.metadata == AnyBitFormat::Metadata::integer_spikes) {
+    run.template operator()<Scaling::divided, true, 0>();
+  } else if (f.given) {
+    run.template operator()<Scaling::limited, true, 0>();
+  } else if (f.symmetric) {
+    run.template operator()<Scaling::multiplied, true, 0>();
+  } else if (group == 32) {
+    run.template operator()<Scaling::multiplied, false, 32>();
+  } else {
+    run.template operator()<Scaling::multiplied, false, 0>();
+  }
+  if (blocks.any_bad) {
+    for (std::size_t b = 0; b < count; ++b) {
+      if (blocks.bad[b]) std::memset(codes + b * group, 0, group);
+    }
+  }
+  return clamped;
+}
+
+/// The same, and the codes to their planes.
+template <class Elements, bool kCount>
+std::uint64_t quantize_to_planes(const AnyBitFormat& f, const typename Elements::Element* x,
+                                 std::size_t count, std::size_t group, const Blocks& blocks,
+                                 const PlanePointers<std::byte>& planes) {
+#if ARLAB_X86_256
+  if constexpr (!kCount) {
+    if (takes_nibbles(f, count, group, blocks)) {
+      quantize_nibbles<Elements>(x, count, group, blocks,
+                                 reinterpret_cast<std::uint8_t*>(planes.at[0]));
+      return 0;
+    }
+  }
+#endif
+  alignas(32) std::uint8_t codes[kCodeSlots];
+  const std::uint64_t clamped = quantize<Elements, kCount>(f, x, count, group, blocks, codes);
+  pack_tile(codes, count * group, f.bits, planes);
+  return clamped;
+}
+
+// ---------------------------------------------------------------- codes to elements
+
+/// The value of a code: zero + code * scale, or (code - zero) * scale.
+enum class Decoding { affine, offset };
+
+template <Decoding kDecoding>
+HWY_INLINE FloatVector value_of(FloatVector code, FloatVector zero, FloatVector scale) {
+  return kDecoding == Decoding::affine ? hn::Add(zero, hn::Mul(code, scale))
+                                       : hn::Mul(hn::Sub(code, zero), scale);
+}
+
+/// By arithmetic: any block whose length is a multiple of 8.
+template <class Elements, Decoding kDecoding, bool kCanonical>
+HWY_INLINE void dequantize_block(const std::uint8_t* codes, std::size_t group, const Blocks& blocks,
+                                 std::size_t b, typename Elements::Element* out) {
+  const FloatVector zero = hn::Set(F32(), blocks.zero[b]);
+  const FloatVector scale = hn::Set(F32(), blocks.multiplier[b]);
+  for (std::size_t i = 0; i < group; i += kFloats) {
+    const Int32Vector wide = hn::PromoteTo(I32(), hn::LoadU(QuarterU8(), codes + i));
+    const FloatVector value = value_of<kDecoding>(hn::ConvertTo(F32(), wide), zero, scale);
+    if constexpr (kCanonical) {
+      store_canonical<Elements>(value, out + i);
+    } else {
+      Elements::store(value, out + i);
+    }
+  }
+}
+
+/// Blocks of a chunk, whose length is a multiple of 8. `finite`: no scale and no zero is a NaN or
+/// an infinity.
+template <class Elements, Decoding kDecoding>
+void dequantize_as(const std::uint8_t* codes, std::size_t count, std::size_t group,
+                   const Blocks& blocks, std::size_t first, bool finite,
+                   typename Elements::Element* out) {
+  for (std::size_t b = first; b < count; ++b) {
+    const std::uint8_t* const from = codes + b * group;
+    if (finite) {
+      dequantize_block<Elements, kDecoding, false>(from, group, blocks, b, out + b * group);
+    } else {
+      dequantize_block<Elements, kDecoding, true>(from, group, blocks, b, out + b * group);
+    }
+  }
+}
+
+inline Decoding decoding_of(const AnyBitFormat& f) {
+  const bool integer = f.metadata == AnyBitFormat::Metadata::integer_spikes;
+  return f.symmetric || integer ? Decoding::offset : Decoding::affine;
+}
+
+/// Blocks first .. count - 1 of a chunk; `codes` and `out` are those of block 0.
+template <class Elements>
+void dequantize(const AnyBitFormat& f, const std::uint8_t* codes, std::size_t count,
+                std::size_t group, const Blocks& blocks, std::size_t first, bool finite,
+                typename Elements::Element* out) {
+  if (decoding_of(f) == Decoding::affine) {
+    dequantize_as<Elements, Decoding::affine>(codes, count, group, blocks, first, finite, out);
+  } else {
+    dequantize_as<Elements, Decoding::offset>(codes, count, group, blocks, first, finite, out);
+  }
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace arlab
+HWY_AFTER_NAMESPACE();
+
+#endif  // ARLAB_HAS_LANES
+
+#endif  // per-target include guard

@@ -1,0 +1,315 @@
+// Decoding codes of two to five bits to fp16 or bf16 by looking them up.
+//
+// What a code stands for depends on nothing but its block's scale and zero, so a table of all codes
+// is exact by construction. Tables have 16 elements, split into their low and their high bytes, for
+// byte shuffles; a fifth bit chooses between two tables.
+//
+// Codes are taken from the planes in units of two byte vectors. Every 128-bit part of a vector has
+// a table of its own, so a unit is one block, or part of one, or two blocks of half a unit.
+
+// Per-target include guard, as in every -inl.h of Highway.
+#if defined(ARLAB_CODECS_SIMD_LOOKUP_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef ARLAB_CODECS_SIMD_LOOKUP_INL_H_
+#undef ARLAB_CODECS_SIMD_LOOKUP_INL_H_
+#else
+#define ARLAB_CODECS_SIMD_LOOKUP_INL_H_
+#endif
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "reference/codecs/anybit_layout.h"
+#include "reference/codecs/simd/bit_planes-inl.h"
+#include "reference/codecs/simd/integers-inl.h"
+#include "reference/codecs/simd/lanes-inl.h"
+
+#if ARLAB_HAS_LANES
+
+HWY_BEFORE_NAMESPACE();
+namespace arlab {
+namespace HWY_NAMESPACE {
+
+inline constexpr std::size_t kLookupUnit = 2 * kBytes;  // elements
+inline constexpr std::size_t kParts = kBytes / 16;      // 128-bit parts of a vector
+inline constexpr std::size_t kPartElements = 32;        // elements of a unit in one part
+
+/// Indices into the tables: of elements 0 .. 15 of each part, and of elements 16 .. 31. With five
+/// bits, `upper` are all ones where the second table counts. In the second part, eights of elements
+/// are swapped; see store_parts.
+struct UnitCodes {
+  ByteVector index[2];
+  ByteVector upper[2];
+};
+
+/// Bytes that differ from part to part: first[i] in the first, second[i] in the second.
+HWY_INLINE ByteVector part_bytes(const std::uint8_t (&first)[16],
+                                 const std::uint8_t (&second)[16]) {
+#if ARLAB_X86_256
+  return hn::ConcatUpperLower(U8(), hn::LoadDup128(U8(), second), hn::LoadDup128(U8(), first));
+#else
+  (void)second;
+  return hn::Load(U8(), first);
+#endif
+}
+
+HWY_INLINE void read_nibbles(const std::byte* plane, std::size_t first, UnitCodes& codes) {
+  ByteVector v = hn::LoadU(U8(), reinterpret_cast<const std::uint8_t*>(plane) + first / 2);
+#if ARLAB_X86_256
+  alignas(16) static constexpr std::uint8_t kInOrder[16] = {0, 1, 2,  3,  4,  5,  6,  7,
+                                                            8, 9, 10, 11, 12, 13, 14, 15};
+  alignas(16) static constexpr std::uint8_t kSwapped[16] = {4,  5,  6,  7,  0, 1, 2,  3,
+                                                            12, 13, 14, 15, 8, 9, 10, 11};
+  v = hn::TableLookupBytes(v, part_bytes(kInOrder, kSwapped));
+#endif
+  const ByteVector mask = hn::Set(U8(), 0x0F);
+  const ByteVector even = hn::And(v, mask);
+  const ByteVector odd = hn::And(hn::BitCast(U8(), hn::ShiftRight<4>(hn::BitCast(U16(), v))), mask);
+  codes.index[0] = hn::InterleaveLower(U8(), even, odd);
+  codes.index[1] = hn::InterleaveUpper(U8(), even, odd);
+}
+
+/// The bytes of a unit's crumbs or bits, in every part.
+template <std::size_t kElementsPerByte>
+HWY_INLINE ByteVector unit_bytes(const std::byte* plane, std::size_t first) {
+  const std::byte* const from = plane + first / kElementsPerByte;
+  constexpr std::size_t kSize = kLookupUnit / kElementsPerByte;
+  if constexpr (kSize == 16) {
+    return hn::LoadDup128(U8(), reinterpret_cast<const std::uint8_t*>(from));
+  } else if constexpr (kSize == 8) {
+    std::uint64_t word;
+    std::memcpy(&word, from, sizeof(word));
+    return hn::BitCast(U8(), hn::Set(U64(), word));
+  } else {
+    std::uint32_t word;
+    static_assert(kSize == sizeof(word));
+    std::memcpy(&word, from, sizeof(word));
+    return hn::BitCast(U8(), hn::Set(U32(), word));
+  }
+}
+
+/// Crumbs become indices without being shifted into place: 0 .. 3, or four times that.
+HWY_INLINE void read_crumbs(const std::byte* plane, std::size_t first, UnitCodes& codes) {
+  alignas(16) static constexpr std::uint8_t kByte[4][16] = {
+      {0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3},
+      {10, 10, 10, 10, 11, 11, 11, 11, 8, 8, 8, 8, 9, 9, 9, 9},
+      {4, 4, 4, 4, 5, 5, 5, 5, 6, 6, 6, 6, 7, 7, 7, 7},
+      {14, 14, 14, 14, 15, 15, 15, 15, 12, 12, 12, 12, 13, 13, 13, 13}};
+  const ByteVector v = unit_bytes<4>(plane, first);
+  const auto low_half = hn::BitCast(U8(), hn::Set(U32(), 0x00000C03));
+  const auto high_half = hn::BitCast(U8(), hn::Set(U32(), 0x0C030000));
+  for (std::size_t i = 0; i < 2; ++i) {
+    const ByteVector fours = hn::TableLookupBytes(v, part_bytes(kByte[2 * i], kByte[2 * i + 1]));
+    const auto shifted = hn::BitCast(U8(), hn::ShiftRight<4>(hn::BitCast(U16(), fours)));
+    codes.index[i] = hn::Or(hn::And(fours, low_half), hn::And(shifted, high_half));
+  }
+}
+
+/// All ones for the elements whose bit is set.
+HWY_INLINE void read_bits(const std::byte* plane, std::size_t first, ByteVector (&set)[2]) {
+  alignas(16) static constexpr std::uint8_t kByte[4][16] = {
+      {0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1},
+      {5, 5, 5, 5, 5, 5, 5, 5, 4, 4, 4, 4, 4, 4, 4, 4},
+      {2, 2, 2, 2, 2, 2, 2, 2, 3, 3, 3, 3, 3, 3, 3, 3},
+      {7, 7, 7, 7, 7, 7, 7, 7, 6, 6, 6, 6, 6, 6, 6, 6}};
+  const ByteVector v = unit_bytes<8>(plane, first);
+  const ByteVector bit = hn::BitCast(U8(), hn::Set(U64(), 0x8040201008040201));
+  for (std::size_t i = 0; i < 2; ++i) {
+    const ByteVector bytes = hn::TableLookupBytes(v, part_bytes(kByte[2 * i], kByte[2 * i + 1]));
+    set[i] = hn::VecFromMask(U8(), hn::Eq(hn::And(bytes, bit), bit));
+  }
+}
+
+template <unsigned kBits>
+HWY_INLINE UnitCodes read_unit(const PlanePointers<const std::byte>& planes, std::size_t first) {
+  UnitCodes codes;
+  if constexpr (kBits >= 4) {
+    read_nibbles(planes.at[0], first, codes);
+    if constexpr (kBits == 5) read_bits(planes.at[1], first, codes.upper);
+  } else {
+    read_crumbs(planes.at[0], first, codes);
+    if constexpr (kBits == 3) {
+      alignas(16) static constexpr std::uint8_t kCodes[16] = {0, 1, 2, 3, 1, 0, 0, 0,
+                                                              2, 0, 0, 0, 3, 0, 0, 0};
+      const ByteVector to_codes = hn::LoadDup128(U8(), kCodes);
+      ByteVector set[2];
+      read_bits(planes.at[1], first, set);
+      for (std::size_t i = 0; i < 2; ++i) {
+        codes.index[i] = hn::Or(hn::TableLookupBytes(to_codes, codes.index[i]),
+                                hn::And(set[i], hn::Set(U8(), 4)));
+      }
+    }
+  }
+  return codes;
+}
+
+/// Elements in the tables of a block: eight for two bits, too, whose codes come twice.
+template <unsigned kBits>
+inline constexpr std::size_t kTableElements = kBits <= 3 ? 8 : std::size_t{1} << kBits;
+
+/// What every code of every block stands for, one block after the other. A pass of its own: tables
+/// of two blocks are then joined by loads, which cost less than moving parts of vectors.
+template <class Elements, Decoding kDecoding, unsigned kBits, bool kCanonical>
+void fill_tables(std::size_t count, const Blocks& blocks, std::uint16_t* tables) {
+  constexpr std::size_t kSize = kTableElements<kBits>;
+  const FloatVector nan = float_of(hn::Set(U32(), 0x7FC00000));
+  FloatVector codes[kSize / kFloats];
+  for (std::size_t i = 0; i < kSize / kFloats; ++i) {
+    codes[i] = hn::Iota(F32(), static_cast<float>(i * kFloats));
+  }
+  for (std::size_t b = 0; b < count; ++b) {
+    const FloatVector zero = hn::Set(F32(), blocks.zero[b]);
+    const FloatVector scale = hn::Set(F32(), blocks.multiplier[b]);
+    for (std::size_t i = 0; i < kSize / kFloats; ++i) {
+      FloatVector value = value_of<kDecoding>(codes[i], zero, scale);
+      if constexpr (kCanonical) value = hn::IfThenElse(hn::Eq(value, value), value, nan);
+      Elements::store(value, tables + b * kSize + i * kFloats);
+    }
+  }
+}
+
+/// The low and the high bytes of 16 elements, in every part.
+struct ValueTable {
+  ByteVector low;
+  ByteVector high;
+};
+
+/// Eight elements of a table for each part.
+HWY_INLINE Uint16Vector eight_elements(const std::uint16_t* first, const std::uint16_t* second) {
+#if ARLAB_X86_256
+  // Loading either twice and blending costs less than inserting.
+  return hn::ConcatUpperLower(U16(), hn::LoadDup128(U16(), second), hn::LoadDup128(U16(), first));
+#else
+  (void)second;
+  return hn::LoadU(U16(), first);
+#endif
+}
+
+/// The tables that begin with those elements, for all indices that read_unit makes.
+template <unsigned kBits>
+HWY_INLINE ValueTable value_table(const std::uint16_t* first, const std::uint16_t* second) {
+  const Uint16Vector lower = eight_elements(first, second);
+  if constexpr (kBits <= 3) {
+    // With two bits, index 4 * k is code k again.
+    alignas(16) static constexpr std::uint8_t kLow[2][16] = {
+        {0, 2, 4, 6, 2, 0, 0, 0, 4, 0, 0, 0, 6, 0, 0, 0},
+        {0, 2, 4, 6, 8, 10, 12, 14, 0, 0, 0, 0, 0, 0, 0, 0}};
+    const ByteVector low = hn::LoadDup128(U8(), kLow[kBits - 2]);
+    const ByteVector high = hn::Or(low, hn::Set(U8(), 1));
+    const ByteVector bytes = hn::BitCast(U8(), lower);
+    return {hn::TableLookupBytes(bytes, low), hn::TableLookupBytes(bytes, high)};
+  } else {
+    const Uint16Vector upper = eight_elements(first + 8, second + 8);
+    const Uint16Vector low_byte = hn::Set(U16(), 0x00FF);
+    const auto low = [&](Uint16Vector v)
+                         HWY_ATTR { return hn::BitCast(I16(), hn::And(v, low_byte)); };
+    const auto high = [](Uint16Vector v)
+                          HWY_ATTR { return hn::BitCast(I16(), hn::ShiftRight<8>(v)); };
+    return {narrow_blocks(low(lower), low(upper)), narrow_blocks(high(lower), high(upper))};
+  }
+}
+
+/// Elements 0 .. 7 and 8 .. 15 of each part to their places; in the second part it is the other way
+/// round, so that exchanging parts once is enough.
+HWY_INLINE void store_parts(ByteVector first, ByteVector second, std::uint16_t* out) {
+  std::uint8_t* const to = reinterpret_cast<std::uint8_t*>(out);
+#if ARLAB_X86_256
+  const ByteVector exchanged = hn::ConcatLowerUpper(U8(), second, second);
+  hn::StoreU(hn::ConcatUpperLower(U8(), exchanged, first), U8(), to);
+  hn::StoreU(hn::ConcatUpperLower(U8(), first, exchanged), U8(), to + 2 * kPartElements);
+#else
+  hn::StoreU(first, U8(), to);
+  hn::StoreU(second, U8(), to + kBytes);
+#endif
+}
+
+template <unsigned kBits>
+HWY_INLINE void look_up_unit(const UnitCodes& codes, const ValueTable& table,
+                             const ValueTable& upper, std::uint16_t* out) {
+  for (std::size_t i = 0; i < 2; ++i) {
+    ByteVector low = hn::TableLookupBytes(table.low, codes.index[i]);
+    ByteVector high = hn::TableLookupBytes(table.high, codes.index[i]);
+    if constexpr (kBits == 5) {
+      const auto is_upper = hn::MaskFromVec(codes.upper[i]);
+      low = hn::IfThenElse(is_upper, hn::TableLookupBytes(upper.low, codes.index[i]), low);
+      high = hn::IfThenElse(is_upper, hn::TableLookupBytes(upper.high, codes.index[i]), high);
+    }
+    store_parts(hn::InterleaveLower(U8(), low, high), hn::InterleaveUpper(U8(), low, high),
+                out + 16 * i);
+  }
+}
+
+template <class Elements, Decoding kDecoding, unsigned kBits, bool kCanonical>
+std::size_t look_up_blocks(const PlanePointers<const std::byte>& planes, std::size_t count,
+                           std::size_t group, const Blocks& blocks, std::uint16_t* out) {
+  constexpr std::size_t kSize = kTableElements<kBits>;
+  if (group != kPartElements && group % kLookupUnit != 0) return 0;
+  alignas(32) std::uint16_t tables[kAnyBitChunk / kPartElements * kSize];
+  fill_tables<Elements, kDecoding, kBits, kCanonical>(count, blocks, tables);
+  const auto table_at = [&](std::size_t first, std::size_t second) HWY_ATTR {
+    return value_table<kBits>(tables + first * kSize, tables + second * kSize);
+  };
+  const auto upper_at = [&](std::size_t first, std::size_t second,
+                            const ValueTable& table) HWY_ATTR {
+    if constexpr (kBits < 5) return table;
+    return value_table<kBits>(tables + first * kSize + 16, tables + second * kSize + 16);
+  };
+  if (group % kLookupUnit == 0) {
+    for (std::size_t b = 0; b < count; ++b) {
+      const ValueTable table = table_at(b, b);
+      const ValueTable upper = upper_at(b, b, table);
+      for (std::size_t i = b * group; i < (b + 1) * group; i += kLookupUnit) {
+        look_up_unit<kBits>(read_unit<kBits>(planes, i), table, upper, out + i);
+      }
+    }
+    return count;
+  }
+  const std::size_t pairs = count / kParts;
+  for (std::size_t b = 0; b < pairs * kParts; b += kParts) {
+    const ValueTable table = table_at(b, b + kParts - 1);
+    const ValueTable upper = upper_at(b, b + kParts - 1, table);
+    look_up_unit<kBits>(read_unit<kBits>(planes, b * group), table, upper, out + b * group);
+  }
+  return pairs * kParts;
+}
+
+/// Decodes blocks from the first on; returns how many, which may be none.
+template <class Elements>
+std::size_t look_up(const AnyBitFormat& f, const PlanePointers<const std::byte>& planes,
+                    std::size_t count, std::size_t group, const Blocks& blocks, bool finite,
+                    typename Elements::Element* out) {
+  if constexpr (sizeof(typename Elements::Element) == 2) {
+    const auto run = [&]<Decoding kDecoding, unsigned kBits>() HWY_ATTR {
+      return finite ? look_up_blocks<Elements, kDecoding, kBits, false>(planes, count, group,
+                                                                        blocks, out)
+                    : look_up_blocks<Elements, kDecoding, kBits, true>(planes, count, group, blocks,
+                                                                       out);
+    };
+    const auto with_bits = [&]<Decoding kDecoding>() HWY_ATTR -> std::size_t {
+      switch (f.bits) {
+        case 2:
+          return run.template operator()<kDecoding, 2>();
+        case 3:
+          return run.template operator()<kDecoding, 3>();
+        case 4:
+          return run.template operator()<kDecoding, 4>();
+        case 5:
+          return run.template operator()<kDecoding, 5>();
+        default:
+          return 0;
+      }
+    };
+    return decoding_of(f) == Decoding::affine ? with_bits.template operator()<Decoding::affine>()
+                                              : with_bits.template operator()<Decoding::offset>();
+  } else {
+    return 0;
+  }
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace arlab
+HWY_AFTER_NAMESPACE();
+
+#endif  // ARLAB_HAS_LANES
+
+#endif  // per-target include guard

@@ -1,0 +1,215 @@
+// The any-bit codecs with vectors have the bits of the scalar ones, on every target: all numbers of
+// bits, groups of every kind, all variants.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <regex>
+
+#include "reference/codecs/simd/accelerated.h"
+#include "reference/tensors/counter_random.h"
+#include "tests/codecs/conformance.h"
+#include "tests/codecs/round_trip.h"
+#include "tests/codecs/simd/on_target.h"
+
+namespace arlab::testing {
+namespace {
+
+constexpr DType kDTypes[] = {DType::fp16, DType::bf16, DType::fp32};
+
+std::vector<std::string> names() {
+  std::vector<std::string> list = {"int4-gtensor",
+                                   "int8-gtensor",
+                                   "int5-gtensor-sym",
+                                   "int4-gtensor-static0.01:-0.07",
+                                   "int8-gtensor-sym-static0.02",
+                                   "int3-gtensor-static1e-30:1e-3",
+                                   "int7-gtensor-static1e30:0",
+                                   "int4-g4096",
+                                   "int6-g8192",
+                                   "int3-g12288-sym",
+                                   "int4-g8",
+                                   "int3-g16",
+                                   "int5-g24",
+                                   "int8-g40",
+                                   "int2-g48",
+                                   "int6-g96-sym",
+                                   "int7-g136",
+                                   "int4-g2048",
+                                   "int4-g1000",
+                                   "int2-g8-sr",
+                                   "int4-g24-sr",
+                                   "int3-g64-sr",
+                                   "int5-g128-sym-sr",
+                                   "int6-g4096-sr",
+                                   "int8-g1000-sr",
+                                   "int2-g16-sr-is",
+                                   "int4-g40-sr-is",
+                                   "int8-g128-sr-is",
+                                   "int7-g256-sr-is",
+                                   "had-int4-g8",
+                                   "had-int3-g16-sym",
+                                   "had-int5-g64",
+                                   "had-int8-g128",
+                                   "had-int6-g1024-sym",
+                                   "had-int2-g4096"};
+  for (int bits = 2; bits <= 8; ++bits) {
+    for (const int group : {32, 64, 128}) {
+      list.push_back(fmt::format("int{}-g{}", bits, group));
+      list.push_back(fmt::format("int{}-g{}-sym", bits, group));
+    }
+    list.push_back(fmt::format("int{}-g32-sr", bits));
+    list.push_back(fmt::format("int{}-g32-sr-is", bits));
+    list.push_back(fmt::format("had-int{}-g32", bits));
+  }
+  return list;
+}
+
+class AnyBitOnEveryTarget : public ::testing::TestWithParam<std::tuple<std::int64_t, std::string>> {
+};
+
+TEST_P(AnyBitOnEveryTarget, HasTheBitsOfTheScalarCodec) {
+  const auto& [target, name] = GetParam();
+  const OnTarget on(target);
+  const CodecPtr scalar = find_codec(name);
+  const CodecPtr fast = accelerated(scalar);
+  ASSERT_NE(fast, scalar);
+  for (const DType dtype : kDTypes) {
+    EXPECT_EQ(nonconforming(*fast, *scalar, dtype), std::nullopt) << name_of(dtype);
+  }
+}
+
+/// What tells blocks apart: equal elements, zeros of both signs, extremes that occur twice, ranges
+/// that overflow or vanish, elements in the middle between two codes, a non-finite one.
+std::vector<float> block_values(std::size_t count, std::uint64_t seed) {
+  const RandomStream random(seed, 5);
+  std::vector<float> x(count);
+  const double exponent = static_cast<double>(random.word(count) % 300) - 160;
+  const double step = std::exp2(std::max(exponent, -148.0));
+  const std::uint64_t kind = random.word(count + 1) % 9;
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::uint64_t word = random.word(i);
+    const double whole = static_cast<double>(word % 31) - 15;
+    double value = 0;
+    switch (kind) {
+      case 0:
+        value = step;
+        break;
+      case 1:
+        value = word % 2 == 0 ? 0.0 : -0.0;
+        break;
+      case 2:
+        value = whole * step / 2;
+        break;
+      case 3:
+        value = (word % 2 == 0 ? 1 : -1) * 3.3e38 * (word % 3 == 0 ? 1 : 0.5);
+        break;
+      case 4:
+        value = 1000 + whole * 0.5;
+        break;
+      case 5:
+        value = -whole * step - 16 * step;
+        break;
+      case 6:
+        value = word % 5 == 0 ? -0.0 : whole * (whole > 0 ? step : 0);
+        break;
+      case 7:
+        value = 1 + 0x1p-23 * static_cast<double>(word % 3);
+        break;
+      default:
+        value = centred_interval(word) * step;
+    }
+    x[i] = static_cast<float>(value);
+  }
+  const std::uint64_t word = random.word(count + 2);
+  if (word % 16 == 0) x[word / 16 % count] = std::numeric_limits<float>::infinity();
+  if (word % 16 == 1) x[word / 16 % count] = -std::numeric_limits<float>::quiet_NaN();
+  return x;
+}
+
+TEST_P(AnyBitOnEveryTarget, TakesOddBlocksAtOddAddresses) {
+  const auto& [target, name] = GetParam();
+  const OnTarget on(target);
+  const CodecPtr scalar = find_codec(name);
+  const CodecPtr fast = accelerated(scalar);
+  const std::size_t group = scalar->info().block == kWholeTensor ? 100 : scalar->info().block;
+  for (const DType dtype : kDTypes) {
+    for (std::uint64_t seed = 0; seed < 3; ++seed) {
+      std::vector<float> values;
+      while (values.size() < 9000) {
+        const auto block = block_values(group, mix_bits(seed + values.size() + group));
+        values.insert(values.end(), block.begin(), block.end());
+      }
+      values.resize(9000 + 7 * seed);
+      const Bytes payload = tensor_from_floats(dtype, {values.size()}, values).data;
+      EncodeCounts expected_counts;
+      const Bytes expected = encode(*scalar, dtype, payload, &expected_counts);
+
+      const std::size_t offset = size_of(dtype);
+      Bytes shifted(payload.size() + 2 * offset, std::byte{0x77});
+      std::memcpy(shifted.data() + offset, payload.data(), payload.size());
+      Bytes wire(expected.size() + 3, std::byte{0x77});
+      EncodeCounts counts;
+      fast->encode(dtype, std::span(shifted).subspan(offset, payload.size()),
+                   std::span(wire).subspan(1, expected.size()), &counts);
+      ASSERT_EQ(Bytes(wire.begin() + 1, wire.end() - 2), expected) << name_of(dtype) << seed;
+      EXPECT_EQ(counts.clamped, expected_counts.clamped) << name_of(dtype) << seed;
+
+      const Bytes decoded = decode_bytes(*scalar, dtype, expected, values.size());
+      fast->decode(dtype, std::span(std::as_const(wire)).subspan(1, expected.size()),
+                   std::span(shifted).subspan(offset, payload.size()));
+      ASSERT_EQ(Bytes(shifted.begin() + static_cast<std::ptrdiff_t>(offset),
+                      shifted.end() - static_cast<std::ptrdiff_t>(offset)),
+                decoded)
+          << name_of(dtype) << seed;
+      // Nothing is written beside the spans.
+      EXPECT_EQ(wire.front(), std::byte{0x77});
+      EXPECT_EQ(wire[wire.size() - 2], std::byte{0x77});
+      EXPECT_EQ(shifted.front(), std::byte{0x77});
+      EXPECT_EQ(shifted.back(), std::byte{0x77});
+    }
+  }
+}
+
+std::string name_of_case(
+    const ::testing::TestParamInfo<std::tuple<std::int64_t, std::string>>& info) {
+  const auto& [target, name] = info.param;
+  return hwy::TargetName(target) + std::string("_") +
+         std::regex_replace(name, std::regex("[^A-Za-z0-9]"), "_");
+}
+
+INSTANTIATE_TEST_SUITE_P(All, AnyBitOnEveryTarget,
+                         ::testing::Combine(::testing::ValuesIn(vector_targets()),
+                                            ::testing::ValuesIn(names())),
+                         name_of_case);
+
+/// Large tensors go past the caches.
+TEST(AnyBitStreamed, HasTheSameBits) {
+  for (const char* name : {"int4-g32", "int5-g24", "int2-g32-sr", "int8-gtensor"}) {
+    const CodecPtr scalar = find_codec(name);
+    const CodecPtr fast = accelerated(scalar);
+    for (const DType dtype : kDTypes) {
+      const std::size_t elements = (std::size_t{16} << 20) / size_of(dtype) + 1003;
+      const Bytes payload = make_synthetic("gaussian", dtype, 1, elements).data;
+      const Bytes wire = encode(*fast, dtype, payload);
+      // The scalar decoder is slow: the vector one that stores as usual stands for it.
+      const std::size_t half = elements / 2 / 4096 * 4096;
+      Bytes expected;
+      if (scalar->info().splits_at_alignment && half % scalar->info().alignment == 0) {
+        for (const auto& [first, count] :
+             {std::pair(std::size_t{0}, half), {half, elements - half}}) {
+          const auto part =
+              std::span(payload).subspan(first * size_of(dtype), count * size_of(dtype));
+          const Bytes decoded = decode_bytes(*fast, dtype, encode(*fast, dtype, part), count);
+          expected.insert(expected.end(), decoded.begin(), decoded.end());
+        }
+      } else {
+        expected = decode_bytes(*scalar, dtype, wire, elements);
+      }
+      EXPECT_EQ(decode_bytes(*fast, dtype, wire, elements) == expected, true)
+          << name << " " << name_of(dtype);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace arlab::testing

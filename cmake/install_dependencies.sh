@@ -8,11 +8,11 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 packages=(
   build-essential cmake ninja-build ca-certificates
-  libfmt-dev nlohmann-json3-dev libtomlplusplus-dev libcli11-dev
+  libfmt-dev nlohmann-json3-dev libtomlplusplus-dev libcli11-dev libhwy-dev
   python3 python3-venv
 )
 if [[ ${1:-} == test ]]; then
-  packages+=(libgtest-dev clang-14 clang-tidy-14 clang-format-14)
+  packages+=(libgtest-dev libbenchmark-dev clang-14 clang-tidy-14 clang-format-14)
 fi
 
 say() { printf '== %s\n' "$*" >&2; }

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "reference/codecs/native_sum.h"
+
 namespace arlab {
 namespace {
 
@@ -99,14 +101,37 @@ std::size_t Codec::elements_of_wire(DType dtype, std::size_t bytes) const {
 void Codec::encode(DType dtype, std::span<const std::byte> payload, std::span<std::byte> wire,
                    EncodeCounts* counts) const {
   if (check_spans(dtype, payload, wire.size()) == 0) return;
-  EncodeCounts ignored;
-  do_encode(dtype, payload, wire, counts != nullptr ? *counts : ignored);
+  if (counts != nullptr) {
+    do_encode(dtype, payload, wire, *counts);
+  } else {
+    do_encode_uncounted(dtype, payload, wire);
+  }
 }
 
 void Codec::decode(DType dtype, std::span<const std::byte> wire,
                    std::span<std::byte> payload) const {
   if (check_spans(dtype, payload, wire.size()) == 0) return;
   do_decode(dtype, wire, payload);
+}
+
+void Codec::decode_add(DType dtype, std::span<const std::byte> wire,
+                       std::span<std::byte> sum) const {
+  if (check_spans(dtype, sum, wire.size()) == 0) return;
+  do_decode_add(dtype, wire, sum);
+}
+
+void Codec::do_encode_uncounted(DType dtype, std::span<const std::byte> payload,
+                                std::span<std::byte> wire) const {
+  EncodeCounts ignored;
+  do_encode(dtype, payload, wire, ignored);
+}
+
+void Codec::do_decode_add(DType dtype, std::span<const std::byte> wire,
+                          std::span<std::byte> sum) const {
+  // Whole, not in tiles: the wire of a tensor need not be the wires of its parts.
+  std::vector<std::byte> decoded(sum.size());
+  do_decode(dtype, wire, decoded);
+  add_native(dtype, info_.clamps_fp16_sums, sum, decoded);
 }
 
 }  // namespace arlab

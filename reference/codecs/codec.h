@@ -84,6 +84,11 @@ class Codec {
   /// Writes the payload that the wire stands for.
   void decode(DType dtype, std::span<const std::byte> wire, std::span<std::byte> payload) const;
 
+  /// sum += what the wire stands for, as native accumulation has it (spec section 4): one addition
+  /// and one rounding to dtype per element; a finite fp16 sum that overflows becomes +-65504 where
+  /// info().clamps_fp16_sums says so.
+  void decode_add(DType dtype, std::span<const std::byte> wire, std::span<std::byte> sum) const;
+
  protected:
   // Called with checked arguments only.
   virtual std::size_t do_wire_bytes(DType dtype, std::size_t elements) const = 0;
@@ -91,6 +96,12 @@ class Codec {
                          EncodeCounts& counts) const = 0;
   virtual void do_decode(DType dtype, std::span<const std::byte> wire,
                          std::span<std::byte> payload) const = 0;
+
+  // Accelerations. They change no bit, and the defaults make do with the functions above.
+  virtual void do_encode_uncounted(DType dtype, std::span<const std::byte> payload,
+                                   std::span<std::byte> wire) const;
+  virtual void do_decode_add(DType dtype, std::span<const std::byte> wire,
+                             std::span<std::byte> sum) const;
 
  private:
   void check_dtype(DType dtype) const;

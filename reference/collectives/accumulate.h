@@ -1,16 +1,12 @@
-// Sums in a defined order with defined roundings (spec section 4).
+// Sums in fp32, rounded once at the end (spec section 4); codecs/native_sum.h has the others.
 #pragma once
 
+#include <cstddef>
 #include <span>
 
-#include "reference/codecs/codec.h"
+#include "reference/dtype.h"
 
 namespace arlab {
-
-/// sum += addend, one fp32 addition and one rounding to dtype per element. With `clamp`, a finite
-/// fp16 sum that overflows becomes +-65504.
-void add_native(DType dtype, bool clamp, std::span<std::byte> sum,
-                std::span<const std::byte> addend);
 
 /// sum += addend in fp32.
 void add_fp32(DType dtype, std::span<float> sum, std::span<const std::byte> addend);

@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 #include <vector>
 
+#include "reference/codecs/native_sum.h"
+#include "reference/codecs/simd/accelerated.h"
 #include "reference/collectives/accumulate.h"
 #include "reference/parallel.h"
 
@@ -122,15 +125,23 @@ class TileExecutor {
     if (--uses_left_[slot] == 0) free_.push_back(std::move(slots_[slot]));
   }
 
+  /// The wire bytes of an encoded value; nothing for an own input or a sum.
+  std::optional<std::span<const std::byte>> wire_of(ValueId id) const {
+    if (id == kOwnInput) return std::nullopt;
+    const ValueId root = plan_.values[id].root;
+    if (schedule_.ops[root].kind == OpKind::reduce) return std::nullopt;
+    return std::span<const std::byte>(slots_[plan_.values[root].slot].data(), wire_bytes_);
+  }
+
   /// The elements of a value that is on `rank`: its own input, a sum, or decoded wire bytes.
   /// Decoded bytes are valid until the next call.
   std::span<const std::byte> raw_of(Rank rank, ValueId id) {
     if (id == kOwnInput) return inputs_.subspan(byte_offset(rank, tile_.begin), raw_bytes_);
-    const ValueId root = plan_.values[id].root;
-    const Buffer& buffer = slots_[plan_.values[root].slot];
-    if (schedule_.ops[root].kind == OpKind::reduce) return {buffer.data(), raw_bytes_};
-    codec_.decode(dtype_, {buffer.data(), wire_bytes_}, {decoded_.data(), raw_bytes_});
-    return {decoded_.data(), raw_bytes_};
+    if (const auto wire = wire_of(id)) {
+      codec_.decode(dtype_, *wire, {decoded_.data(), raw_bytes_});
+      return {decoded_.data(), raw_bytes_};
+    }
+    return {slots_[plan_.values[plan_.values[id].root].slot].data(), raw_bytes_};
   }
 
   void encode(ValueId id) {
@@ -138,7 +149,7 @@ class TileExecutor {
     const std::span<std::byte> wire = new_value(id, wire_bytes_);
     const std::span<const std::byte> raw = raw_of(op.rank, op.source);
     EncodeCounts counts;
-    codec_.encode(dtype_, raw, wire, &counts);
+    codec_.encode(dtype_, raw, wire, options_.count ? &counts : nullptr);
     counts_.encoded += tile_.size();
     if (options_.count) {
       counts_.clamped += counts.clamped;
@@ -165,13 +176,14 @@ class TileExecutor {
     bool started = op.start == Start::zero;
     if (started) std::memset(sum.data(), 0, sum.size());
     for (const ValueId addend : addends) {
-      const std::span<const std::byte> raw = raw_of(op.rank, addend);
-      if (started) {
+      if (const auto wire = wire_of(addend)) {
+        started ? codec_.decode_add(dtype_, *wire, sum) : codec_.decode(dtype_, *wire, sum);
+      } else if (const auto raw = raw_of(op.rank, addend); started) {
         add_native(dtype_, clamp_, sum, raw);
       } else {
         std::memcpy(sum.data(), raw.data(), sum.size());
-        started = true;
       }
+      started = true;
       release(addend);
     }
   }
@@ -268,11 +280,14 @@ ExecuteCounts execute(const Schedule& schedule, const Codec& codec, DType dtype,
   check_arguments(schedule, codec, dtype, inputs, outputs);
   const Plan plan = make_plan(schedule);
   const std::vector<Tile> tiles = make_tiles(schedule, codec, options.tile_elements);
+  // A pointer that owns nothing: the accelerated codec does not outlive this call.
+  const CodecPtr given(CodecPtr(), &codec);
+  const CodecPtr chosen = options.scalar ? given : accelerated(given);
   const unsigned threads = options.threads != 0 ? options.threads : hardware_threads();
   std::vector<TileExecutor> executors;
   executors.reserve(threads);
   for (unsigned worker = 0; worker < threads; ++worker) {
-    executors.emplace_back(schedule, plan, codec, dtype, inputs, outputs, options);
+    executors.emplace_back(schedule, plan, *chosen, dtype, inputs, outputs, options);
   }
   parallel_for(tiles.size(), threads, [&](unsigned worker, std::size_t i) {
     executors[worker].run(plan.chunks[tiles[i].chunk], tiles[i].range);

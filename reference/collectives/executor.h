@@ -22,6 +22,9 @@ struct ExecuteOptions {
   /// Chunks are worked through in tiles of about this many elements, so that a tile stays in cache
   /// and threads share the work; the result never depends on it.
   std::size_t tile_elements = 16384;
+  /// Run the scalar codec, the specification, instead of its accelerated form; the result never
+  /// depends on it.
+  bool scalar = false;
 };
 
 /// What the codec did to the values, over all encode ops of all ranks.

@@ -136,14 +136,20 @@ std::optional<std::string> difference(const char* what, const Bytes& actual,
                      std::to_integer<int>(*a), std::to_integer<int>(*e));
 }
 
+/// What a codec decodes the wire to, and what it adds to an accumulator.
 std::optional<std::string> decodes_differently(const Codec& candidate, const Codec& reference,
                                                DType dtype, const Bytes& wire,
-                                               std::size_t payload_bytes) {
-  Bytes actual(payload_bytes, kUntouchedByCandidate);
-  Bytes expected(payload_bytes, kUntouchedByReference);
+                                               const Bytes& accumulator) {
+  Bytes actual(accumulator.size(), kUntouchedByCandidate);
+  Bytes expected(accumulator.size(), kUntouchedByReference);
   candidate.decode(dtype, wire, actual);
   reference.decode(dtype, wire, expected);
-  return difference("decoded", actual, expected);
+  if (auto found = difference("decoded", actual, expected)) return found;
+  actual = accumulator;
+  expected = accumulator;
+  candidate.decode_add(dtype, wire, actual);
+  reference.decode_add(dtype, wire, expected);
+  return difference("added", actual, expected);
 }
 
 std::optional<std::string> differs_on(const Codec& candidate, const Codec& reference, DType dtype,
@@ -164,7 +170,10 @@ std::optional<std::string> differs_on(const Codec& candidate, const Codec& refer
     return fmt::format("{} elements are clamped, not {}", actual_counts.clamped,
                        expected_counts.clamped);
   }
-  return decodes_differently(candidate, reference, dtype, expected, payload.size());
+  Bytes uncounted(size, kUntouchedByCandidate);
+  candidate.encode(dtype, payload, uncounted);
+  if (auto found = difference("wire without counting", uncounted, expected)) return found;
+  return decodes_differently(candidate, reference, dtype, expected, payload);
 }
 
 std::optional<std::string> differs_on_random_wire(const Codec& candidate, const Codec& reference,
@@ -173,7 +182,11 @@ std::optional<std::string> differs_on_random_wire(const Codec& candidate, const 
   Bytes wire(reference.wire_bytes(dtype, kElements));
   const RandomStream random(seed, 3);
   for (std::size_t i = 0; i < wire.size(); ++i) wire[i] = static_cast<std::byte>(random.word(i));
-  return decodes_differently(candidate, reference, dtype, wire, kElements * size_of(dtype));
+  Bytes accumulator(kElements * size_of(dtype));
+  for (std::size_t i = 0; i < accumulator.size(); ++i) {
+    accumulator[i] = static_cast<std::byte>(random.word(wire.size() + i));
+  }
+  return decodes_differently(candidate, reference, dtype, wire, accumulator);
 }
 
 }  // namespace

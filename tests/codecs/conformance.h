@@ -9,8 +9,9 @@
 namespace arlab::testing {
 
 /// The first difference between a candidate and the reference, or nothing: sizes, wire bytes,
-/// counts, and decoded bits of the reference's wires and of random bytes. Edge cases and random
-/// payloads of many lengths; every call draws others, and the text names the one that told.
+/// counts, and decoded and accumulated bits of the reference's wires and of random bytes. Edge
+/// cases and random payloads of many lengths; every call draws others, and the text names the one
+/// that told.
 std::optional<std::string> nonconforming(const Codec& candidate, const Codec& reference,
                                          DType dtype);
 

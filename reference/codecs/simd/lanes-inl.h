@@ -1,0 +1,243 @@
+// Vectors of payload elements: conversions and roundings with the bits of reference/formats.
+//
+// For x86 from SSSE3 on: ARLAB_HAS_LANES. Elsewhere there is nothing here, and a codec's functions
+// pass on to the scalar codec. Vectors have at most 256 bits: with 512, the few codes of a block no
+// longer fill one. Every operation rounds once; see arlab_exact_arithmetic in CMakeLists.txt.
+
+// Per-target include guard, as in every -inl.h of Highway.
+#if defined(ARLAB_CODECS_SIMD_LANES_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef ARLAB_CODECS_SIMD_LANES_INL_H_
+#undef ARLAB_CODECS_SIMD_LANES_INL_H_
+#else
+#define ARLAB_CODECS_SIMD_LANES_INL_H_
+#endif
+
+#include <cstddef>
+#include <cstdint>
+
+#include "hwy/highway.h"
+
+#undef ARLAB_X86_256
+#undef ARLAB_X86_128
+#undef ARLAB_HAS_LANES
+#define ARLAB_X86_256 (HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3)
+#define ARLAB_X86_128 (HWY_TARGET == HWY_SSE4 || HWY_TARGET == HWY_SSSE3)
+#define ARLAB_HAS_LANES (ARLAB_X86_256 || ARLAB_X86_128)
+
+#if ARLAB_HAS_LANES
+
+HWY_BEFORE_NAMESPACE();
+namespace arlab {
+namespace HWY_NAMESPACE {
+
+namespace hn = hwy::HWY_NAMESPACE;
+
+// ---------------------------------------------------------------- the vectors
+
+using F32 = hn::CappedTag<float, 8>;
+using I32 = hn::RebindToSigned<F32>;
+using U32 = hn::RebindToUnsigned<F32>;
+using I16 = hn::Repartition<std::int16_t, F32>;
+using U16 = hn::Repartition<std::uint16_t, F32>;
+using U8 = hn::Repartition<std::uint8_t, F32>;
+using U64 = hn::Repartition<std::uint64_t, F32>;
+
+/// 16-bit and 8-bit elements, as many as an F32 has lanes: half and a quarter of a vector.
+using HalfU16 = hn::Rebind<std::uint16_t, F32>;
+using QuarterU8 = hn::Rebind<std::uint8_t, F32>;
+
+using FloatVector = hn::Vec<F32>;
+using Int32Vector = hn::Vec<I32>;
+using Uint32Vector = hn::Vec<U32>;
+using Int16Vector = hn::Vec<I16>;
+using Uint16Vector = hn::Vec<U16>;
+using ByteVector = hn::Vec<U8>;
+using HalfUint16Vector = hn::Vec<HalfU16>;
+
+inline constexpr std::size_t kFloats = hn::MaxLanes(F32());  // 4 or 8
+inline constexpr std::size_t kBytes = 4 * kFloats;
+
+// Single instructions for what Highway's portable operations surround with fix-ups.
+
+/// RN to an integer, for |x| < 2^31.
+HWY_INLINE Int32Vector nearest_int(FloatVector x) {
+#if ARLAB_X86_256
+  return Int32Vector{_mm256_cvtps_epi32(x.raw)};
+#else
+  return Int32Vector{_mm_cvtps_epi32(x.raw)};
+#endif
+}
+
+/// Both vectors saturated to 16 bits, block by block: the first 128-bit block holds the first of
+/// `low`, then the first of `high`, and so on. For 128-bit vectors that is their order.
+HWY_INLINE Int16Vector narrow_blocks(Int32Vector low, Int32Vector high) {
+#if ARLAB_X86_256
+  return Int16Vector{_mm256_packs_epi32(low.raw, high.raw)};
+#else
+  return Int16Vector{_mm_packs_epi32(low.raw, high.raw)};
+#endif
+}
+
+/// Both vectors saturated to 0 .. 255, block by block.
+HWY_INLINE ByteVector narrow_blocks(Int16Vector low, Int16Vector high) {
+#if ARLAB_X86_256
+  return ByteVector{_mm256_packus_epi16(low.raw, high.raw)};
+#else
+  return ByteVector{_mm_packus_epi16(low.raw, high.raw)};
+#endif
+}
+
+/// Puts bytes in order that went through narrow_blocks twice.
+HWY_INLINE ByteVector ordered_bytes(ByteVector blocks) {
+  if constexpr (kFloats == 8) {
+    alignas(32) static constexpr std::int32_t kOrder[8] = {0, 4, 1, 5, 2, 6, 3, 7};
+    const auto order = hn::SetTableIndices(U32(), kOrder);
+    return hn::BitCast(U8(), hn::TableLookupLanes(hn::BitCast(U32(), blocks), order));
+  } else {
+    return blocks;
+  }
+}
+
+HWY_INLINE Uint32Vector bits_of(FloatVector x) { return hn::BitCast(U32(), x); }
+HWY_INLINE FloatVector float_of(Uint32Vector bits) { return hn::BitCast(F32(), bits); }
+
+// ---------------------------------------------------------------- fp16 and bf16
+// Each dtype has the same members:
+//   to_float    the exact value; a NaN is made quiet (fp16) or left as it is (bf16)
+//   from_float  RN; overflow to infinity; a NaN stays some NaN
+//   round       as the `round` of the scalar QuickReduce arithmetic: canonical NaN, fp16 clamped
+
+/// RN of a float to 24 - k significant bits, with an exponent without limits: k = 13 gives those of
+/// fp16, 16 those of bf16. For |x| < 2^100 whose significand has at most 23 bits (products of two
+/// fp16 have at most 22, of two bf16 16). A zero becomes +0, and so may what is below 2^-100.
+///
+/// Why: let 2^b <= |x| < 2^(b+1) and s = x * 2^k, made by adding k to the exponent. The sum x + s
+/// is rounded to a multiple of u = 2^(b+k-23), the last of 24 - k places of x. s is an even
+/// multiple of u, because the last of the 24 bits of x is 0; so ties go to where x / u is even, and
+/// the difference is exact. If |x + s| reaches the next binade, it is rounded to a multiple of 2u,
+/// of which s is one; but then x is within 2^-k of its binade's end, and both roundings give that
+/// end.
+template <int k>
+HWY_INLINE FloatVector rounded_significand(FloatVector x) {
+  const FloatVector shifted = float_of(hn::Add(bits_of(x), hn::Set(U32(), k << 23)));
+  return hn::Sub(hn::Add(x, shifted), shifted);
+}
+
+struct HalfLanes {
+  static constexpr std::uint16_t kInfinity = 0x7C00;
+  static constexpr std::uint16_t kNaN = 0x7E00;
+  static constexpr int kLostBits = 13;  // of the 24 of an fp32 significand
+
+  static HWY_INLINE FloatVector to_float(HalfUint16Vector bits) {
+#if ARLAB_X86_256
+    return hn::PromoteTo(F32(), hn::BitCast(hn::Rebind<hwy::float16_t, F32>(), bits));
+#else
+    const Uint32Vector wide = hn::PromoteTo(U32(), bits);
+    const Uint32Vector magnitude = hn::And(wide, hn::Set(U32(), 0x7FFF));
+    const Uint32Vector sign = hn::ShiftLeft<16>(hn::Xor(wide, magnitude));
+    // Subnormals count units of 2^-24.
+    const FloatVector units = hn::ConvertTo(F32(), hn::BitCast(I32(), magnitude));
+    const Uint32Vector small = bits_of(hn::Mul(units, hn::Set(F32(), 0x1p-24f)));
+    const Uint32Vector normal = hn::Add(hn::ShiftLeft<13>(magnitude), hn::Set(U32(), 112u << 23));
+    // Infinity and NaN have the largest exponent in both; a NaN is made quiet.
+    const Uint32Vector top = hn::Or(hn::ShiftLeft<13>(magnitude), hn::Set(U32(), 0x7F800000));
+    const Uint32Vector quiet = hn::Or(top, hn::Set(U32(), 0x00400000));
+    const auto above = [&](std::uint32_t limit) HWY_ATTR {
+      return hn::RebindMask(U32(), hn::Gt(hn::BitCast(I32(), magnitude),
+                                          hn::Set(I32(), static_cast<std::int32_t>(limit))));
+    };
+    Uint32Vector result = hn::IfThenElse(above(0x03FF), normal, small);
+    result = hn::IfThenElse(above(0x7BFF), top, result);
+    result = hn::IfThenElse(above(0x7C00), quiet, result);
+    return float_of(hn::Or(sign, result));
+#endif
+  }
+
+  static HWY_INLINE HalfUint16Vector from_float(FloatVector x) {
+#if ARLAB_X86_256
+    return hn::BitCast(HalfU16(), hn::DemoteTo(hn::Rebind<hwy::float16_t, F32>(), x));
+#else
+    const Uint32Vector bits = bits_of(x);
+    const Uint32Vector magnitude = hn::And(bits, hn::Set(U32(), 0x7FFFFFFF));
+    const Uint32Vector sign = hn::ShiftRight<16>(hn::Xor(bits, magnitude));
+    const auto above = [&](std::uint32_t limit) HWY_ATTR {
+      return hn::RebindMask(U32(), hn::Gt(hn::BitCast(I32(), magnitude),
+                                          hn::Set(I32(), static_cast<std::int32_t>(limit))));
+    };
+    // Below 2^-14, 1/2 + |x| has its last place at 2^-24, the unit of subnormals.
+    const FloatVector half = hn::Set(F32(), 0.5f);
+    const Uint32Vector small = hn::Sub(bits_of(hn::Add(float_of(magnitude), half)), bits_of(half));
+    const Uint32Vector limited =
+        hn::IfThenElse(above(0x47800000), hn::Set(U32(), 0x47800000), magnitude);
+    const Uint32Vector is_odd = hn::And(hn::ShiftRight<13>(limited), hn::Set(U32(), 1));
+    const Uint32Vector carried = hn::Add(limited, hn::Add(is_odd, hn::Set(U32(), 0xFFF)));
+    const Uint32Vector large = hn::ShiftRight<13>(hn::Sub(carried, hn::Set(U32(), 112u << 23)));
+    Uint32Vector result = hn::IfThenElse(above(0x387FFFFF), large, small);
+    result = hn::IfThenElse(above(0x7F800000), hn::Set(U32(), kNaN), result);
+    return hn::TruncateTo(HalfU16(), hn::Or(sign, result));
+#endif
+  }
+
+  static HWY_INLINE HalfUint16Vector round(FloatVector x) {
+    const FloatVector largest = hn::Set(F32(), 65504.0f);
+    const FloatVector clamped = hn::Min(hn::Max(x, hn::Neg(largest)), largest);
+    const auto is_infinite = hn::Eq(hn::Abs(x), hn::Inf(F32()));
+    const FloatVector kept = hn::IfThenElse(is_infinite, x, clamped);
+    const FloatVector nan = float_of(hn::Set(U32(), 0x7FC00000));
+    return from_float(hn::IfThenElse(hn::Eq(x, x), kept, nan));
+  }
+
+  /// 1 / x as the encoder takes it: everything that overflows, 1 / 0 too, becomes +-65504.
+  static HWY_INLINE HalfUint16Vector reciprocal(FloatVector x) {
+    const FloatVector largest = hn::Set(F32(), 65504.0f);
+    const FloatVector quotient = hn::Div(hn::Set(F32(), 1.0f), x);
+    return from_float(hn::Min(hn::Max(quotient, hn::Neg(largest)), largest));
+  }
+};
+
+struct BfloatLanes {
+  static constexpr std::uint16_t kInfinity = 0x7F80;
+  static constexpr std::uint16_t kNaN = 0x7FC0;
+  static constexpr int kLostBits = 16;
+
+  static HWY_INLINE FloatVector to_float(HalfUint16Vector bits) {
+    return float_of(hn::ShiftLeft<16>(hn::PromoteTo(U32(), bits)));
+  }
+
+  static HWY_INLINE HalfUint16Vector from_float(FloatVector x) {
+    return hn::TruncateTo(HalfU16(), hn::ShiftRight<16>(carried(x)));
+  }
+
+  static HWY_INLINE HalfUint16Vector round(FloatVector x) {
+    const Uint32Vector nan = hn::Set(U32(), std::uint32_t{kNaN} << 16);
+    const auto is_number = hn::RebindMask(U32(), hn::Eq(x, x));
+    const Uint32Vector result = hn::IfThenElse(is_number, carried(x), nan);
+    return hn::TruncateTo(HalfU16(), hn::ShiftRight<16>(result));
+  }
+
+  static HWY_INLINE HalfUint16Vector reciprocal(FloatVector x) {
+    return from_float(hn::Div(hn::Set(F32(), 1.0f), x));
+  }
+
+ private:
+  /// The upper 16 bits are the rounded value: what is above a half carries into them, and so does a
+  /// half if they are odd. A NaN may turn into anything.
+  static HWY_INLINE Uint32Vector carried(FloatVector x) {
+    const Uint32Vector bits = bits_of(x);
+    const Uint32Vector is_odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(U32(), 1));
+    return hn::Add(bits, hn::Add(is_odd, hn::Set(U32(), 0x7FFF)));
+  }
+};
+
+/// Consecutive payload elements.
+template <class Lanes>
+HWY_INLINE FloatVector load_elements(const std::uint16_t* from) {
+  return Lanes::to_float(hn::LoadU(HalfU16(), from));
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace arlab
+HWY_AFTER_NAMESPACE();
+
+#endif  // ARLAB_HAS_LANES
+#endif  // per-target include guard

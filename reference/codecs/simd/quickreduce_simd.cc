@@ -1,0 +1,807 @@
+// The QuickReduce codecs (spec section 1) with vectors. ../quickreduce.cc says what is computed;
+// here is how, and why the bits are the same.
+//
+// Encoding an atom takes two passes over it, the second from cache. The first finds the extremes of
+// its 64 blocks, as integer keys. All scales follow at once. The second scales, rounds and packs.
+// Atoms with anything out of the ordinary are left to the scalar codec: a NaN or an infinity, and
+// blocks whose eps nearly cancels d, so that scaled elements would not fit into 16 bits.
+
+#include "reference/codecs/simd/targets.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "reference/codecs/simd/quickreduce_simd.cc"
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+#include "hwy/cache_control.h"
+#include "hwy/foreach_target.h"  // must come before highway.h
+#include "hwy/highway.h"
+#include "reference/codecs/codec.h"
+#include "reference/codecs/simd/lanes-inl.h"
+#include "reference/codecs/simd/planes-inl.h"
+#include "reference/codecs/simd/quickreduce_simd.h"
+
+#if ARLAB_HAS_LANES
+
+HWY_BEFORE_NAMESPACE();
+namespace arlab {
+namespace HWY_NAMESPACE {
+
+constexpr std::size_t kAtom = kQuickReduceAtom;
+constexpr std::size_t kGroup = 64;  // elements: two interleaved blocks
+constexpr std::size_t kGroups = kAtom / kGroup;
+constexpr std::size_t kBlocks = 2 * kGroups;
+constexpr std::size_t kScaleBytes = 2 * kBlocks;
+constexpr std::size_t kVectorsOfGroup = kGroup / kFloats;
+
+/// From this payload size on, decoded elements go past the caches: a tensor that large would only
+/// push out what is still needed, and stores that do not read first save a third of the traffic.
+constexpr std::size_t kStreamedBytes = std::size_t{16} << 20;
+
+// ---------------------------------------------------------------- arithmetic in the payload's
+// dtype
+
+struct Fp16 : HalfLanes {
+  static constexpr std::uint16_t kEpsilon = 0x0001;  // 2^-24
+  static constexpr bool kScalesExtend = true;        // d * 2^-28 is exact in fp32
+  // eps is the spacing of the smallest d. So m / d is at most 1.5 L and d / (d + eps) at most 2,
+  // in magnitude; and if d or d + eps is 0, x * 65504 is small.
+  static constexpr bool kScaledElementsFit = true;
+  /// The largest scale that cannot overflow when multiplied by `largest` or less.
+  static constexpr std::uint16_t largest_plain_scale(float largest) {
+    const auto bits = std::bit_cast<std::uint32_t>(65504.0f / largest);
+    return static_cast<std::uint16_t>((bits - (112u << 23)) >> 13);
+  }
+};
+
+struct Bf16 : BfloatLanes {
+  static constexpr std::uint16_t kEpsilon = 0x33D7;  // 1e-7
+  static constexpr bool kScalesExtend = false;
+  static constexpr bool kScaledElementsFit = false;  // d + eps may cancel
+  static constexpr std::uint16_t largest_plain_scale(float) { return 0x7F7F; }
+};
+
+/// The two numbers of a group in the lanes of even and odd elements.
+HWY_INLINE FloatVector load_pair(const float* pair) {
+  std::uint64_t both;
+  std::memcpy(&both, pair, sizeof(both));
+  return hn::BitCast(F32(), hn::Set(U64(), both));
+}
+
+// ---------------------------------------------------------------- codes: scaled elements to bytes
+
+/// Integers -L .. L-1, stored with a bias of L.
+template <int L>
+struct IntegerCode {
+  static constexpr bool kSignedScale = true;
+  static constexpr bool kHasMinusZero = false;
+  static constexpr float kScale = -1.0f / L;
+  static constexpr float kLargest = L;
+
+  /// Scaled elements (rounded to the dtype's significand), four vectors, to codes in order.
+  template <bool kCount>
+  static HWY_INLINE ByteVector encode(const FloatVector (&w)[4], std::uint64_t& clamped) {
+    // |w| < 2^15, so that 16 bits hold every integer, and the bias saturates where it does not fit.
+    const Int16Vector bias = hn::Set(I16(), L);
+    const Int16Vector low =
+        hn::SaturatedAdd(narrow_blocks(nearest_int(w[0]), nearest_int(w[1])), bias);
+    const Int16Vector high =
+        hn::SaturatedAdd(narrow_blocks(nearest_int(w[2]), nearest_int(w[3])), bias);
+    if constexpr (kCount) {
+      const Uint16Vector top = hn::Set(U16(), 2 * L - 1);  // negative codes lie above it, too
+      clamped += hn::CountTrue(U16(), hn::Gt(hn::BitCast(U16(), low), top));
+      clamped += hn::CountTrue(U16(), hn::Gt(hn::BitCast(U16(), high), top));
+    }
+    ByteVector codes = narrow_blocks(low, high);
+    if constexpr (2 * L - 1 < 255) codes = hn::Min(codes, bytes_set(2 * L - 1));
+    return ordered_bytes(codes);
+  }
+
+  static HWY_INLINE FloatVector value(const std::uint8_t* codes) {
+    const Int32Vector wide = hn::PromoteTo(I32(), hn::LoadU(QuarterU8(), codes));
+    return hn::ConvertTo(F32(), hn::Sub(wide, hn::Set(I32(), L)));
+  }
+  static HWY_INLINE bool has_nan(ByteVector) { return false; }
+};
+
+/// A small float with `kMantissa` mantissa bits, whose smallest normal number is 2^kMinExponent and
+/// largest code `kTop`.
+template <int kMantissa, int kMinExponent, std::uint32_t kTop, bool kSignedZero>
+struct FloatCode {
+  static constexpr bool kSignedScale = false;
+  static constexpr bool kHasMinusZero = kSignedZero;
+
+  template <bool kCount>
+  static HWY_INLINE ByteVector encode(const FloatVector (&w)[4], std::uint64_t& clamped) {
+    const Int16Vector low =
+        narrow_blocks(element<kCount>(w[0], clamped), element<kCount>(w[1], clamped));
+    const Int16Vector high =
+        narrow_blocks(element<kCount>(w[2], clamped), element<kCount>(w[3], clamped));
+    return ordered_bytes(narrow_blocks(low, high));
+  }
+
+ private:
+  /// Adding 2^k whose last place is the spacing of the codes around |w| rounds |w| to them, and
+  /// leaves the number of spacings in the low bits. Below the smallest normal number the spacing
+  /// stays the same. Codes count spacings, and 2^kMantissa of them per binade.
+  template <bool kCount>
+  static HWY_INLINE Int32Vector element(FloatVector w, std::uint64_t& clamped) {
+    const Uint32Vector bits = bits_of(w);
+    const Uint32Vector magnitude = hn::And(bits, hn::Set(U32(), 0x7FFFFFFF));
+    constexpr std::uint32_t kSmallestNormal = (127 + kMinExponent) << 23;
+    const auto at_least = hn::Max(hn::BitCast(I32(), magnitude), hn::Set(I32(), kSmallestNormal));
+    const Uint32Vector binade = hn::And(hn::BitCast(U32(), at_least), hn::Set(U32(), 0x7F800000));
+    const Uint32Vector rounder = hn::Add(binade, hn::Set(U32(), (23 - kMantissa) << 23));
+    const Uint32Vector rounded = bits_of(hn::Add(float_of(magnitude), float_of(rounder)));
+    const Uint32Vector spacings = hn::Sub(rounded, rounder);
+    const Uint32Vector start = hn::Sub(hn::ShiftRight<23 - kMantissa>(binade),
+                                       hn::Set(U32(), kSmallestNormal >> (23 - kMantissa)));
+    const Int32Vector code = hn::BitCast(I32(), hn::Add(start, spacings));
+    const Int32Vector top = hn::Set(I32(), kTop);
+    if constexpr (kCount) clamped += hn::CountTrue(I32(), hn::Gt(code, top));
+    const Int32Vector kept = hn::Min(code, top);
+    const Int32Vector sign = hn::BitCast(
+        I32(), hn::And(hn::ShiftRight<31 - kSignBit>(bits), hn::Set(U32(), 1u << kSignBit)));
+    if constexpr (kSignedZero) return hn::Or(kept, sign);
+    return hn::IfThenZeroElse(hn::Eq(kept, hn::Zero(I32())), hn::Or(kept, sign));
+  }
+  static constexpr int kSignBit = std::bit_width(kTop);
+};
+
+/// fp8 e4m3fnuz.
+struct Fp8Code : FloatCode<3, -7, 0x7F, false> {
+  static constexpr float kScale = 1.0f / 240.0f;
+  static constexpr float kLargest = 240.0f;
+
+  static HWY_INLINE FloatVector value(const std::uint8_t* codes) {
+    // As fp16, whose exponent has 7 more of bias: that makes subnormals right, too. 0x80 is NaN.
+    const HalfUint16Vector wide = hn::PromoteTo(HalfU16(), hn::LoadU(QuarterU8(), codes));
+    const HalfUint16Vector magnitude = hn::And(wide, hn::Set(HalfU16(), 0x7F));
+    const HalfUint16Vector sign = hn::Xor(wide, magnitude);
+    const HalfUint16Vector half = hn::Or(hn::ShiftLeft<7>(magnitude), hn::ShiftLeft<8>(sign));
+    const HalfUint16Vector nan = hn::Set(HalfU16(), HalfLanes::kNaN);
+    const auto is_nan = hn::Eq(wide, hn::Set(HalfU16(), 0x80));
+    return hn::Mul(HalfLanes::to_float(hn::IfThenElse(is_nan, nan, half)), hn::Set(F32(), 0x1p7f));
+  }
+  static HWY_INLINE bool has_nan(ByteVector codes) {
+    return !hn::AllFalse(U8(), hn::Eq(codes, bytes_set(0x80)));
+  }
+};
+
+/// fp4 e2m1.
+struct Fp4Code : FloatCode<1, 0, 0x7, true> {
+  static constexpr float kScale = 1.0f / 6.0f;
+  static constexpr float kLargest = 6.0f;
+
+  static HWY_INLINE FloatVector value(const std::uint8_t* codes) {
+    // As fp16, whose exponent has 14 more of bias.
+    const HalfUint16Vector wide = hn::PromoteTo(HalfU16(), hn::LoadU(QuarterU8(), codes));
+    const HalfUint16Vector magnitude = hn::And(wide, hn::Set(HalfU16(), 0x7));
+    const HalfUint16Vector sign = hn::Xor(wide, magnitude);
+    const HalfUint16Vector half = hn::Or(hn::ShiftLeft<9>(magnitude), hn::ShiftLeft<12>(sign));
+    return hn::Mul(HalfLanes::to_float(half), hn::Set(F32(), 0x1p14f));
+  }
+  static HWY_INLINE bool has_nan(ByteVector) { return false; }
+};
+
+// ---------------------------------------------------------------- packing: codes to wire bytes
+
+struct Q6Packing {
+  static HWY_INLINE void pack(Codes codes, std::byte* wire, std::size_t unit) {
+    const ByteVector low = bytes_set(0x0F);
+    NibblePairs::pack({hn::And(codes.first, low), hn::And(codes.second, low)}, wire, unit);
+    CrumbsInOrder::pack({shift_right_16<4>(codes.first), shift_right_16<4>(codes.second)},
+                        wire + 1024, unit);
+  }
+  static HWY_INLINE Codes unpack(const std::byte* wire, std::size_t unit) {
+    const Codes low = NibblePairs::unpack(wire, unit);
+    const Codes high = CrumbsInOrder::unpack(wire + 1024, unit);
+    return {hn::Or(low.first, shift_left_32<4>(high.first)),
+            hn::Or(low.second, shift_left_32<4>(high.second))};
+  }
+};
+
+struct Q3Packing {
+  static HWY_INLINE void pack(Codes codes, std::byte* wire, std::size_t unit) {
+    CrumbsInOrder::pack(codes, wire, unit);
+    BitsInOrder::pack<2>(codes, wire + 512, unit);
+  }
+  static HWY_INLINE Codes unpack(const std::byte* wire, std::size_t unit) {
+    const Codes low = CrumbsInOrder::unpack(wire, unit);
+    const Codes high = BitsInOrder::unpack(wire + 512, unit, 4);
+    return {hn::Or(low.first, high.first), hn::Or(low.second, high.second)};
+  }
+};
+
+template <QuickReduceFormat kFormat>
+struct Traits;
+template <>
+struct Traits<QuickReduceFormat::q3> {
+  using Code = IntegerCode<4>;
+  using Packing = Q3Packing;
+};
+template <>
+struct Traits<QuickReduceFormat::q4> {
+  using Code = IntegerCode<8>;
+  using Packing = NibblePairs;
+};
+template <>
+struct Traits<QuickReduceFormat::q6> {
+  using Code = IntegerCode<32>;
+  using Packing = Q6Packing;
+};
+template <>
+struct Traits<QuickReduceFormat::q8> {
+  using Code = IntegerCode<128>;
+  using Packing = SwappedBytes;
+};
+template <>
+struct Traits<QuickReduceFormat::fp4> {
+  using Code = Fp4Code;
+  using Packing = NibblesInOrder;
+};
+template <>
+struct Traits<QuickReduceFormat::fp8> {
+  using Code = Fp8Code;
+  using Packing = PlainBytes;
+};
+
+// ---------------------------------------------------------------- encode
+
+using U16x8 = hn::FixedTag<std::uint16_t, 8>;
+using U32x4 = hn::FixedTag<std::uint32_t, 4>;
+using U64x2 = hn::FixedTag<std::uint64_t, 2>;
+using Patterns = hn::Vec<U16x8>;  // four even and four odd elements, in turn
+
+template <class V>
+HWY_INLINE V larger_signed(V a, V b) {
+  const hn::DFromV<V> d;
+  const hn::RebindToSigned<decltype(d)> as_signed;
+  return hn::BitCast(d, hn::Max(hn::BitCast(as_signed, a), hn::BitCast(as_signed, b)));
+}
+
+#if ARLAB_X86_256
+HWY_INLINE Patterns lower_half(Uint16Vector v) { return hn::LowerHalf(U16x8(), v); }
+HWY_INLINE Patterns upper_half(Uint16Vector v) { return hn::UpperHalf(U16x8(), v); }
+#else  // there is one half
+HWY_INLINE Patterns lower_half(Uint16Vector v) { return v; }
+HWY_INLINE Patterns upper_half(Uint16Vector v) { return v; }
+#endif
+
+/// Two elements of a block, of which one has its largest magnitude. As signed integers, all
+/// patterns of positive numbers are above those of negative ones; as unsigned integers it is the
+/// other way around; and in both, numbers of one sign order as their magnitudes.
+struct Extremes {
+  Patterns as_signed;
+  Patterns as_unsigned;
+};
+
+template <class Code>
+HWY_INLINE Extremes group_extremes(const std::uint16_t* x) {
+  constexpr std::size_t kLanes = 2 * kFloats;
+  Uint16Vector v = hn::LoadU(U16(), x);
+  if constexpr (Code::kSignedScale) {
+    Uint16Vector s = v;
+    for (std::size_t i = kLanes; i < kGroup; i += kLanes) {
+      const Uint16Vector next = hn::LoadU(U16(), x + i);
+      s = larger_signed(s, next);
+      v = hn::Max(v, next);
+    }
+    return {larger_signed(lower_half(s), upper_half(s)), hn::Max(lower_half(v), upper_half(v))};
+  } else {
+    // Without the sign, shifted out, one order is enough.
+    v = hn::Add(v, v);
+    for (std::size_t i = kLanes; i < kGroup; i += kLanes) {
+      const Uint16Vector next = hn::LoadU(U16(), x + i);
+      v = hn::Max(v, hn::Add(next, next));
+    }
+    const Patterns both = hn::Max(lower_half(v), upper_half(v));
+    return {both, both};
+  }
+}
+
+/// Transposes two groups (D: 32-bit lanes) or pairs of them (64-bit lanes), taking maxima.
+template <class Code, class D>
+HWY_INLINE Extremes joined(D tag, const Extremes& a, const Extremes& b) {
+  const auto lower = [tag](Patterns x, Patterns y) HWY_ATTR {
+    return hn::BitCast(U16x8(), hn::InterleaveLower(tag, hn::BitCast(tag, x), hn::BitCast(tag, y)));
+  };
+  const auto upper = [tag](Patterns x, Patterns y) HWY_ATTR {
+    return hn::BitCast(U16x8(), hn::InterleaveUpper(tag, hn::BitCast(tag, x), hn::BitCast(tag, y)));
+  };
+  const Patterns v =
+      hn::Max(lower(a.as_unsigned, b.as_unsigned), upper(a.as_unsigned, b.as_unsigned));
+  if constexpr (!Code::kSignedScale) return {v, v};
+  return {larger_signed(lower(a.as_signed, b.as_signed), upper(a.as_signed, b.as_signed)), v};
+}
+
+/// Keys order as the element that sets the scale is sought: by magnitude, and on a tie the negative
+/// one is larger.
+HWY_INLINE Patterns key_of(Patterns bits) {
+  return hn::Or(hn::Add(bits, bits), hn::ShiftRight<15>(bits));
+}
+template <class Code>
+HWY_INLINE HalfUint16Vector bits_of_key(HalfUint16Vector key) {
+  const HalfUint16Vector magnitude = hn::ShiftRight<1>(key);
+  return Code::kSignedScale ? hn::Or(magnitude, hn::ShiftLeft<15>(key)) : magnitude;
+}
+
+/// The keys of all blocks: of group g at [2 * g] (even elements) and [2 * g + 1] (odd). Returns the
+/// largest ones.
+template <class Code>
+HWY_INLINE Patterns find_keys(const std::uint16_t* x, std::uint16_t* keys) {
+  Patterns largest = hn::Zero(U16x8());
+  for (std::size_t g = 0; g < kGroups; g += 4, x += 4 * kGroup) {
+    const Extremes first =
+        joined<Code>(U32x4(), group_extremes<Code>(x), group_extremes<Code>(x + kGroup));
+    const Extremes second = joined<Code>(U32x4(), group_extremes<Code>(x + 2 * kGroup),
+                                         group_extremes<Code>(x + 3 * kGroup));
+    const Extremes four = joined<Code>(U64x2(), first, second);
+    const Patterns key = Code::kSignedScale
+                             ? hn::Max(key_of(four.as_signed), key_of(four.as_unsigned))
+                             : four.as_unsigned;
+    largest = hn::Max(largest, key);
+    hn::StoreU(key, U16x8(), keys + 2 * g);
+  }
+  return largest;
+}
+
+/// Steps 2 and 3 for all blocks of the atom: d to the wire, e for the next step. False when a
+/// scaled element may be too large for the next step.
+template <class Lanes, class Code>
+HWY_INLINE bool find_scales(const std::uint16_t* keys, std::byte* wire_scales, float* multipliers) {
+  const hn::Repartition<std::uint8_t, HalfU16> bytes;
+  const FloatVector k = Lanes::to_float(Lanes::round(hn::Set(F32(), Code::kScale)));
+  const FloatVector epsilon = Lanes::to_float(hn::Set(HalfU16(), Lanes::kEpsilon));
+  const FloatVector limit = hn::Set(F32(), 32000.0f);
+  auto fits = hn::Eq(limit, limit);
+  for (std::size_t b = 0; b < kBlocks; b += kFloats) {
+    const FloatVector m = Lanes::to_float(bits_of_key<Code>(hn::LoadU(HalfU16(), keys + b)));
+    const HalfUint16Vector d = Lanes::from_float(hn::Mul(m, k));
+    hn::StoreU(hn::BitCast(bytes, d), bytes, byte_pointer(wire_scales) + 2 * b);
+    const FloatVector shifted =
+        Lanes::to_float(Lanes::from_float(hn::Add(Lanes::to_float(d), epsilon)));
+    const FloatVector e = Lanes::to_float(Lanes::reciprocal(shifted));
+    hn::StoreU(e, F32(), multipliers + b);
+    if constexpr (!Lanes::kScaledElementsFit) {
+      fits = hn::And(fits, hn::Lt(hn::Abs(hn::Mul(m, e)), limit));
+    }
+  }
+  return Lanes::kScaledElementsFit || hn::AllTrue(F32(), fits);
+}
+
+/// One atom. False when the scalar codec has to encode it.
+template <QuickReduceFormat kFormat, class Lanes, bool kCount>
+HWY_INLINE bool encode_atom(const std::uint16_t* x, std::byte* wire, std::uint64_t& clamped) {
+  using Code = typename Traits<kFormat>::Code;
+  using Packing = typename Traits<kFormat>::Packing;
+  std::uint16_t keys[kBlocks];
+  float multipliers[kBlocks];
+  const Patterns largest = find_keys<Code>(x, keys);
+  const Patterns infinity = hn::Set(U16x8(), 2 * Lanes::kInfinity);
+  if (!hn::AllTrue(U16x8(), hn::Lt(largest, infinity))) return false;
+  std::byte* const scales = wire + quickreduce_code_bytes(kFormat);
+  if (!find_scales<Lanes, Code>(keys, scales, multipliers)) return false;
+
+  const auto encode_vector = [&](const std::uint16_t* from, FloatVector e) HWY_ATTR {
+    FloatVector w[4];
+    for (std::size_t i = 0; i < 4; ++i) {
+      const FloatVector value = load_elements<Lanes>(from + i * kFloats);
+      w[i] = rounded_significand<Lanes::kLostBits>(hn::Mul(value, e));
+      // A rounded -0 is +0. Without a signed scale, e is positive.
+      if constexpr (Code::kHasMinusZero) {
+        w[i] = hn::Or(w[i], hn::And(value, hn::SignBit(F32())));
+      }
+    }
+    return Code::template encode<kCount>(w, clamped);
+  };
+  for (std::size_t unit = 0; unit < kAtom / kUnit; ++unit) {
+    const FloatVector e = load_pair(multipliers + unit * kUnit / kGroup * 2);
+    const std::uint16_t* const from = x + unit * kUnit;
+    Packing::pack({encode_vector(from, e), encode_vector(from + kBytes, e)}, wire, unit);
+  }
+  return true;
+}
+
+/// A message, its last atom padded with zeros.
+template <QuickReduceFormat kFormat, class Lanes, bool kCount>
+void encode_atoms(const Codec& scalar, DType dtype, std::span<const std::uint16_t> x,
+                  std::byte* wire, EncodeCounts& counts) {
+  constexpr std::size_t kWireBytes = quickreduce_code_bytes(kFormat) + kScaleBytes;
+  for (std::size_t begin = 0; begin < x.size(); begin += kAtom, wire += kWireBytes) {
+    const auto part = x.subspan(begin, std::min(kAtom, x.size() - begin));
+    bool done = false;
+    if (part.size() == kAtom) {
+      std::uint64_t clamped = 0;
+      done = encode_atom<kFormat, Lanes, kCount>(part.data(), wire, clamped);
+      if (done) counts.clamped += clamped;
+    } else if (!kCount) {  // padding must not be counted
+      std::uint16_t padded[kAtom] = {};
+      std::ranges::copy(part, padded);
+      std::uint64_t ignored = 0;
+      done = encode_atom<kFormat, Lanes, false>(padded, wire, ignored);
+    }
+    if (!done) {
+      scalar.encode(dtype, std::as_bytes(part), {wire, kWireBytes}, kCount ? &counts : nullptr);
+    }
+  }
+}
+
+// ---------------------------------------------------------------- decode
+
+/// The values of a group's codes, multiplied by their scales: any format.
+template <QuickReduceFormat kFormat, class Lanes>
+class GroupReader {
+  using Code = typename Traits<kFormat>::Code;
+  using Packing = typename Traits<kFormat>::Packing;
+
+ public:
+  HWY_INLINE GroupReader(const std::byte* wire, std::size_t group, FloatVector scales)
+      : scales_(scales) {
+    for (std::size_t i = 0; i < kGroup / kUnit; ++i) {
+      const Codes codes = Packing::unpack(wire, group * (kGroup / kUnit) + i);
+      hn::Store(codes.first, U8(), codes_ + i * kUnit);
+      hn::Store(codes.second, U8(), codes_ + i * kUnit + kBytes);
+    }
+  }
+  /// Vector i of the group, in element order.
+  HWY_INLINE FloatVector product(std::size_t i) const {
+    return hn::Mul(Code::value(codes_ + i * kFloats), scales_);
+  }
+
+ private:
+  FloatVector scales_;
+  alignas(32) std::uint8_t codes_[kGroup];
+};
+
+/// Codes that stand at other places of a 32-bit lane: the lane, as an integer, is the value times a
+/// power of two, which goes into the scale where that is exact.
+template <class Lanes>
+class ShiftedScales {
+ public:
+  HWY_INLINE ShiftedScales(FloatVector scales, FloatVector powers)
+      : scales_(Lanes::kScalesExtend ? hn::Mul(scales, powers) : scales), powers_(powers) {}
+  HWY_INLINE FloatVector product(Uint32Vector shifted) const {
+    const FloatVector value = hn::ConvertTo(F32(), hn::BitCast(I32(), shifted));
+    return hn::Mul(Lanes::kScalesExtend ? value : hn::Mul(value, powers_), scales_);
+  }
+
+ private:
+  FloatVector scales_;
+  FloatVector powers_;
+};
+
+/// q4: every lane takes its four bits of the thread's word where they stand.
+template <class Lanes>
+class GroupReader<QuickReduceFormat::q4, Lanes> {
+  static constexpr std::size_t kParts = 8 / kFloats;  // vectors of a thread
+  alignas(32) static constexpr std::uint32_t kMask[8] = {0x0000000F, 0x000F0000, 0x000000F0,
+                                                         0x00F00000, 0x00000F00, 0x0F000000,
+                                                         0x0000F000, 0xF0000000};
+  alignas(32) static constexpr std::uint32_t kBias[8] = {0x00000008, 0x00080000, 0x00000080,
+                                                         0x00800000, 0x00000800, 0x08000000,
+                                                         0x00008000, 0x80000000};
+  alignas(32) static constexpr float kPower[8] = {1,       0x1p-16f, 0x1p-4f,  0x1p-20f,
+                                                  0x1p-8f, 0x1p-24f, 0x1p-12f, 0x1p-28f};
+
+ public:
+  HWY_INLINE GroupReader(const std::byte* wire, std::size_t group, FloatVector scales)
+      : words_(wire + 4 * 8 * group),
+        scales_{{scales, hn::Load(F32(), kPower)},
+                {scales, hn::Load(F32(), kPower + (kParts - 1) * kFloats)}} {}
+  HWY_INLINE FloatVector product(std::size_t i) const {
+    std::uint32_t word;
+    std::memcpy(&word, words_ + 4 * (i / kParts), sizeof(word));
+    const std::size_t part = i % kParts;
+    const Uint32Vector bits =
+        hn::And(hn::Set(U32(), word), hn::Load(U32(), kMask + part * kFloats));
+    return scales_[part].product(hn::Sub(bits, hn::Load(U32(), kBias + part * kFloats)));
+  }
+
+ private:
+  const std::byte* words_;
+  ShiftedScales<Lanes> scales_[2];
+};
+
+/// q8: every lane takes its byte to the top.
+template <class Lanes>
+class GroupReader<QuickReduceFormat::q8, Lanes> {
+ public:
+  HWY_INLINE GroupReader(const std::byte* wire, std::size_t group, FloatVector scales)
+      : bytes_(wire + kGroup * group), scales_(scales, hn::Set(F32(), 0x1p-24f)) {}
+  HWY_INLINE FloatVector product(std::size_t i) const {
+    using Word = std::conditional_t<kFloats == 8, std::uint64_t, std::uint32_t>;
+    constexpr std::uint8_t kNone = 0x80;  // gives 0
+    alignas(32) static constexpr std::uint8_t kTop[32] = {
+        kNone, kNone, kNone, 0,     kNone, kNone, kNone, 2,     kNone, kNone, kNone,
+        1,     kNone, kNone, kNone, 3,     kNone, kNone, kNone, 4,     kNone, kNone,
+        kNone, 6,     kNone, kNone, kNone, 5,     kNone, kNone, kNone, 7};
+    Word word;
+    std::memcpy(&word, bytes_ + kFloats * i, sizeof(word));
+    const hn::Repartition<Word, F32> words;
+    const ByteVector bytes = hn::BitCast(U8(), hn::Set(words, word));
+    const ByteVector top = hn::TableLookupBytesOr0(bytes, hn::Load(U8(), kTop));
+    return scales_.product(hn::Xor(hn::BitCast(U32(), top), hn::Set(U32(), 0x80000000)));
+  }
+
+ private:
+  const std::byte* bytes_;
+  ShiftedScales<Lanes> scales_;
+};
+
+/// Whether the atom's products need the exact rounding: scales that are not finite or that may
+/// overflow, NaN codes.
+template <QuickReduceFormat kFormat, class Lanes>
+HWY_INLINE bool is_extraordinary(const std::byte* wire) {
+  using Code = typename Traits<kFormat>::Code;
+  constexpr std::size_t kCodeBytes = quickreduce_code_bytes(kFormat);
+  const Uint16Vector limit = hn::Set(U16(), Lanes::largest_plain_scale(Code::kLargest));
+  const Uint16Vector magnitude = hn::Set(U16(), 0x7FFF);
+  Uint16Vector largest = hn::Zero(U16());
+  for (std::size_t at = 0; at < kScaleBytes; at += kBytes) {
+    const ByteVector bytes = hn::LoadU(U8(), byte_pointer(wire) + kCodeBytes + at);
+    largest = hn::Max(largest, hn::And(hn::BitCast(U16(), bytes), magnitude));
+  }
+  bool found = !hn::AllFalse(U16(), hn::Gt(largest, limit));
+  if constexpr (kFormat == QuickReduceFormat::fp8) {
+    for (std::size_t at = 0; at < kCodeBytes; at += kBytes) {
+      found |= Code::has_nan(hn::LoadU(U8(), byte_pointer(wire) + at));
+    }
+  }
+  return found;
+}
+
+template <QuickReduceFormat kFormat, class Lanes>
+HWY_INLINE GroupReader<kFormat, Lanes> read_group(const std::byte* wire, std::size_t group) {
+  const std::byte* const at = wire + quickreduce_code_bytes(kFormat) + 4 * group;
+  std::uint32_t pair;
+  std::memcpy(&pair, at, sizeof(pair));
+  const hn::Vec<U32> pairs = hn::Set(U32(), pair);
+  const HalfUint16Vector scales = hn::LowerHalf(HalfU16(), hn::BitCast(U16(), pairs));
+  return {wire, group, Lanes::to_float(scales)};
+}
+
+template <bool kExact, class Lanes>
+HWY_INLINE HalfUint16Vector rounded(FloatVector x) {
+  return kExact ? Lanes::round(x) : Lanes::from_float(x);
+}
+
+template <QuickReduceFormat kFormat, class Lanes, bool kExact>
+HWY_INLINE void decode_atom(const std::byte* wire, std::uint16_t* out) {
+  for (std::size_t group = 0; group < kGroups; ++group, out += kGroup) {
+    const auto reader = read_group<kFormat, Lanes>(wire, group);
+    for (std::size_t i = 0; i < kVectorsOfGroup; ++i) {
+      hn::StoreU(rounded<kExact, Lanes>(reader.product(i)), HalfU16(), out + i * kFloats);
+    }
+  }
+}
+
+/// One group added to `sum`. False, and nothing is changed, when a sum came out as an infinity or a
+/// NaN, and the exact rounding was not asked for.
+template <QuickReduceFormat kFormat, class Lanes, bool kExact>
+HWY_INLINE bool add_group(const std::byte* wire, std::size_t group, std::uint16_t* sum) {
+  const auto reader = read_group<kFormat, Lanes>(wire, group);
+  const HalfUint16Vector infinity = hn::Set(HalfU16(), Lanes::kInfinity);
+  auto any = hn::Zero(HalfU16());
+  HalfUint16Vector sums[kVectorsOfGroup];
+  for (std::size_t i = 0; i < kVectorsOfGroup; ++i) {
+    const FloatVector decoded = Lanes::to_float(rounded<kExact, Lanes>(reader.product(i)));
+    const FloatVector old = load_elements<Lanes>(sum + i * kFloats);
+    sums[i] = rounded<kExact, Lanes>(hn::Add(old, decoded));
+    if constexpr (!kExact) any = hn::Max(any, hn::And(sums[i], hn::Set(HalfU16(), 0x7FFF)));
+  }
+  if (!kExact && !hn::AllTrue(HalfU16(), hn::Lt(any, infinity))) return false;
+  for (std::size_t i = 0; i < kVectorsOfGroup; ++i) {
+    hn::StoreU(sums[i], HalfU16(), sum + i * kFloats);
+  }
+  return true;
+}
+
+template <QuickReduceFormat kFormat, class Lanes>
+void add_atom(const std::byte* wire, std::uint16_t* sum) {
+  const bool exact = is_extraordinary<kFormat, Lanes>(wire);
+  for (std::size_t group = 0; group < kGroups; ++group, sum += kGroup) {
+    if (exact || !add_group<kFormat, Lanes, false>(wire, group, sum)) {
+      add_group<kFormat, Lanes, true>(wire, group, sum);
+    }
+  }
+}
+
+template <QuickReduceFormat kFormat, class Lanes>
+void decode_any_atom(const std::byte* wire, std::uint16_t* out) {
+  if (is_extraordinary<kFormat, Lanes>(wire)) {
+    decode_atom<kFormat, Lanes, true>(wire, out);
+  } else {
+    decode_atom<kFormat, Lanes, false>(wire, out);
+  }
+}
+
+/// Copies an atom past the caches; `to` is aligned to 16 bytes.
+HWY_INLINE void stream_atom(const std::uint16_t* from, std::uint16_t* to) {
+  for (std::size_t i = 0; i < kAtom; i += 8) {
+    hn::Stream(hn::Load(U16x8(), from + i), U16x8(), to + i);
+  }
+}
+
+template <QuickReduceFormat kFormat, class Lanes>
+void decode_atoms(const std::byte* wire, std::span<std::uint16_t> x) {
+  constexpr std::size_t kWireBytes = quickreduce_code_bytes(kFormat) + kScaleBytes;
+  const bool streamed =
+      x.size_bytes() >= kStreamedBytes && reinterpret_cast<std::uintptr_t>(x.data()) % 16 == 0;
+  alignas(32) std::uint16_t atom[kAtom];
+  for (std::size_t begin = 0; begin < x.size(); begin += kAtom, wire += kWireBytes) {
+    const auto part = x.subspan(begin, std::min(kAtom, x.size() - begin));
+    const bool whole = part.size() == kAtom;
+    if (whole && !streamed) {
+      decode_any_atom<kFormat, Lanes>(wire, part.data());
+      continue;
+    }
+    decode_any_atom<kFormat, Lanes>(wire, atom);
+    if (whole) {
+      stream_atom(atom, part.data());
+    } else {
+      std::copy_n(atom, part.size(), part.begin());
+    }
+  }
+  if (streamed) hwy::FlushStream();
+}
+
+template <QuickReduceFormat kFormat, class Lanes>
+void add_atoms(const std::byte* wire, std::span<std::uint16_t> sum) {
+  constexpr std::size_t kWireBytes = quickreduce_code_bytes(kFormat) + kScaleBytes;
+  for (std::size_t begin = 0; begin < sum.size(); begin += kAtom, wire += kWireBytes) {
+    const auto part = sum.subspan(begin, std::min(kAtom, sum.size() - begin));
+    if (part.size() == kAtom) {
+      add_atom<kFormat, Lanes>(wire, part.data());
+    } else {
+      std::uint16_t padded[kAtom] = {};
+      std::ranges::copy(part, padded);
+      add_atom<kFormat, Lanes>(wire, padded);
+      std::copy_n(padded, part.size(), part.begin());
+    }
+  }
+}
+
+// ---------------------------------------------------------------- what the dispatch table holds
+
+/// Calls f<kFormat, Lanes>.
+template <class F>
+void with_format(QuickReduceFormat format, DType dtype, const F& f) {
+  const auto with_dtype = [&]<QuickReduceFormat kFormat>() {
+    dtype == DType::fp16 ? f.template operator()<kFormat, Fp16>()
+                         : f.template operator()<kFormat, Bf16>();
+  };
+  switch (format) {
+    case QuickReduceFormat::q3:
+      return with_dtype.template operator()<QuickReduceFormat::q3>();
+    case QuickReduceFormat::q4:
+      return with_dtype.template operator()<QuickReduceFormat::q4>();
+    case QuickReduceFormat::q6:
+      return with_dtype.template operator()<QuickReduceFormat::q6>();
+    case QuickReduceFormat::q8:
+      return with_dtype.template operator()<QuickReduceFormat::q8>();
+    case QuickReduceFormat::fp4:
+      return with_dtype.template operator()<QuickReduceFormat::fp4>();
+    case QuickReduceFormat::fp8:
+      return with_dtype.template operator()<QuickReduceFormat::fp8>();
+  }
+}
+
+void quickreduce_encode(QuickReduceFormat format, const Codec& scalar, DType dtype,
+                        std::span<const std::byte> payload, std::span<std::byte> wire,
+                        EncodeCounts* counts) {
+  with_format(format, dtype, [&]<QuickReduceFormat kFormat, class Lanes>() {
+    EncodeCounts ignored;
+    counts != nullptr
+        ? encode_atoms<kFormat, Lanes, true>(scalar, dtype, as_u16(payload), wire.data(), *counts)
+        : encode_atoms<kFormat, Lanes, false>(scalar, dtype, as_u16(payload), wire.data(), ignored);
+  });
+}
+
+void quickreduce_decode(QuickReduceFormat format, const Codec&, DType dtype,
+                        std::span<const std::byte> wire, std::span<std::byte> payload) {
+  with_format(format, dtype, [&]<QuickReduceFormat kFormat, class Lanes>() {
+    decode_atoms<kFormat, Lanes>(wire.data(), as_u16(payload));
+  });
+}
+
+void quickreduce_decode_add(QuickReduceFormat format, const Codec&, DType dtype,
+                            std::span<const std::byte> wire, std::span<std::byte> sum) {
+  with_format(format, dtype, [&]<QuickReduceFormat kFormat, class Lanes>() {
+    add_atoms<kFormat, Lanes>(wire.data(), as_u16(sum));
+  });
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace arlab
+HWY_AFTER_NAMESPACE();
+
+#else  // ARLAB_HAS_LANES
+
+HWY_BEFORE_NAMESPACE();
+namespace arlab {
+namespace HWY_NAMESPACE {
+
+void quickreduce_encode(QuickReduceFormat, const Codec& scalar, DType dtype,
+                        std::span<const std::byte> payload, std::span<std::byte> wire,
+                        EncodeCounts* counts) {
+  scalar.encode(dtype, payload, wire, counts);
+}
+void quickreduce_decode(QuickReduceFormat, const Codec& scalar, DType dtype,
+                        std::span<const std::byte> wire, std::span<std::byte> payload) {
+  scalar.decode(dtype, wire, payload);
+}
+void quickreduce_decode_add(QuickReduceFormat, const Codec& scalar, DType dtype,
+                            std::span<const std::byte> wire, std::span<std::byte> sum) {
+  scalar.decode_add(dtype, wire, sum);
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace arlab
+HWY_AFTER_NAMESPACE();
+
+#endif  // ARLAB_HAS_LANES
+
+#if HWY_ONCE
+
+namespace arlab {
+namespace {
+
+HWY_EXPORT(quickreduce_encode);
+HWY_EXPORT(quickreduce_decode);
+HWY_EXPORT(quickreduce_decode_add);
+
+class AcceleratedQuickReduce final : public Codec {
+ public:
+  AcceleratedQuickReduce(CodecPtr scalar, QuickReduceFormat format)
+      : Codec(scalar->info()), scalar_(std::move(scalar)), format_(format) {}
+
+ private:
+  std::size_t do_wire_bytes(DType dtype, std::size_t elements) const override {
+    return scalar_->wire_bytes(dtype, elements);
+  }
+  void do_encode(DType dtype, std::span<const std::byte> payload, std::span<std::byte> wire,
+                 EncodeCounts& counts) const override {
+    HWY_DYNAMIC_DISPATCH(quickreduce_encode)
+    (format_, *scalar_, dtype, payload, wire, &counts);
+  }
+  void do_encode_uncounted(DType dtype, std::span<const std::byte> payload,
+                           std::span<std::byte> wire) const override {
+    HWY_DYNAMIC_DISPATCH(quickreduce_encode)
+    (format_, *scalar_, dtype, payload, wire, nullptr);
+  }
+  void do_decode(DType dtype, std::span<const std::byte> wire,
+                 std::span<std::byte> payload) const override {
+    HWY_DYNAMIC_DISPATCH(quickreduce_decode)(format_, *scalar_, dtype, wire, payload);
+  }
+  void do_decode_add(DType dtype, std::span<const std::byte> wire,
+                     std::span<std::byte> sum) const override {
+    HWY_DYNAMIC_DISPATCH(quickreduce_decode_add)(format_, *scalar_, dtype, wire, sum);
+  }
+
+  CodecPtr scalar_;
+  QuickReduceFormat format_;
+};
+
+}  // namespace
+
+CodecPtr accelerated_quickreduce(const CodecPtr& scalar) {
+  constexpr std::pair<std::string_view, QuickReduceFormat> kFormats[] = {
+      {"qr-q3", QuickReduceFormat::q3},   {"qr-q4", QuickReduceFormat::q4},
+      {"qr-q6", QuickReduceFormat::q6},   {"qr-q8", QuickReduceFormat::q8},
+      {"qr-fp4", QuickReduceFormat::fp4}, {"qr-fp8", QuickReduceFormat::fp8}};
+  for (const auto& [name, format] : kFormats) {
+    if (scalar->name() == name) return std::make_shared<AcceleratedQuickReduce>(scalar, format);
+  }
+  return nullptr;
+}
+
+}  // namespace arlab
+
+#endif  // HWY_ONCE

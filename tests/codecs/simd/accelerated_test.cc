@@ -1,0 +1,36 @@
+// The accelerated codecs have the bits of the scalar ones, on every target.
+#include "reference/codecs/simd/accelerated.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/codecs/conformance.h"
+#include "tests/codecs/round_trip.h"
+#include "tests/codecs/simd/targets.h"
+
+namespace arlab::testing {
+namespace {
+
+class EveryTarget : public ::testing::TestWithParam<std::tuple<std::int64_t, CodecAndDType>> {};
+
+TEST_P(EveryTarget, HasTheBitsOfTheScalarCodec) {
+  const auto& [target, param] = GetParam();
+  const OnTarget on(target);
+  const CodecPtr fast = accelerated(param.codec);
+  ASSERT_NE(fast, param.codec);
+  for (int call = 0; call < 3; ++call) {
+    EXPECT_EQ(nonconforming(*fast, *param.codec, param.dtype), std::nullopt);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, EveryTarget,
+    ::testing::Combine(::testing::ValuesIn(supported_targets()),
+                       ::testing::ValuesIn(with_their_dtypes({"qr-q3", "qr-q4", "qr-q6", "qr-q8",
+                                                              "qr-fp4", "qr-fp8"}))),
+    [](const auto& info) {
+      return hwy::TargetName(std::get<0>(info.param)) + std::string("_") +
+             test_name(::testing::TestParamInfo<CodecAndDType>(std::get<1>(info.param), 0));
+    });
+
+}  // namespace
+}  // namespace arlab::testing

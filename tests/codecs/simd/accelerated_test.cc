@@ -25,8 +25,17 @@ TEST_P(EveryTarget, HasTheBitsOfTheScalarCodec) {
 INSTANTIATE_TEST_SUITE_P(
     All, EveryTarget,
     ::testing::Combine(::testing::ValuesIn(supported_targets()),
-                       ::testing::ValuesIn(with_their_dtypes({"qr-q3", "qr-q4", "qr-q6", "qr-q8",
-                                                              "qr-fp4", "qr-fp8"}))),
+                       ::testing::ValuesIn(with_their_dtypes({"qr-q3",           "qr-q4",
+                                                              "qr-q6",           "qr-q8",
+                                                              "qr-fp4",          "qr-fp8",
+                                                              "mxfp8-e4m3",      "mxfp8-e5m2",
+                                                              "mxfp6-e2m3",      "mxfp6-e3m2",
+                                                              "mxfp4",           "mxfp8-e4m3-ceil",
+                                                              "mxfp8-e5m2-ceil", "mxfp6-e2m3-ceil",
+                                                              "mxfp6-e3m2-ceil", "mxfp4-ceil",
+                                                              "mxfp8-e4m3-even", "mxfp8-e5m2-even",
+                                                              "mxfp6-e2m3-even", "mxfp6-e3m2-even",
+                                                              "mxfp4-even",      "nvfp4"}))),
     [](const auto& info) {
       return hwy::TargetName(std::get<0>(info.param)) + std::string("_") +
              test_name(::testing::TestParamInfo<CodecAndDType>(std::get<1>(info.param), 0));

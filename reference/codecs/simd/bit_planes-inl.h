@@ -1,0 +1,251 @@
+// Bit splitting (../bit_planes.h) with vectors: codes of 2 to 8 bits, one per byte, to planes and
+// back.
+//
+// Every plane is a pass of its own over the codes, which lie in the first-level cache. So the code
+// knows planes of 4, 2 and 1 bits, and not the seven numbers of bits.
+
+// Per-target include guard, as in every -inl.h of Highway.
+#if defined(ARLAB_CODECS_SIMD_BIT_PLANES_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef ARLAB_CODECS_SIMD_BIT_PLANES_INL_H_
+#undef ARLAB_CODECS_SIMD_BIT_PLANES_INL_H_
+#else
+#define ARLAB_CODECS_SIMD_BIT_PLANES_INL_H_
+#endif
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "reference/codecs/bit_planes.h"
+#include "reference/codecs/simd/lanes-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace arlab {
+namespace HWY_NAMESPACE {
+
+/// Where each plane of a chunk begins, in wire order.
+template <class Byte>
+struct PlanePointers {
+  std::array<Byte*, 3> at = {};
+};
+
+template <class Byte>
+PlanePointers<Byte> planes_at(Byte* wire, std::size_t codes, unsigned bits) {
+  PlanePointers<Byte> result;
+  std::size_t plane = 0;
+  for_each_plane(bits, [&](unsigned width, unsigned) {
+    result.at[plane++] = wire;
+    wire += plane_bytes(codes, width);
+  });
+  return result;
+}
+
+/// The planes from element `first` on, a multiple of 8.
+template <class Byte>
+PlanePointers<Byte> advanced(PlanePointers<Byte> planes, std::size_t first, unsigned bits) {
+  std::size_t plane = 0;
+  for_each_plane(bits, [&](unsigned width, unsigned) { planes.at[plane++] += first * width / 8; });
+  return planes;
+}
+
+// ---------------------------------------------------------------- one plane, vectors of codes
+
+/// x[2i] + kFactor * x[2i + 1] per 16 bits, for bytes so small that it fits into 8.
+template <int kFactor>
+HWY_INLINE Int16Vector joined_pairs(ByteVector x) {
+#if ARLAB_X86_256
+  return Int16Vector{_mm256_maddubs_epi16(x.raw, _mm256_set1_epi16(kFactor << 8 | 1))};
+#elif ARLAB_X86_128
+  return Int16Vector{_mm_maddubs_epi16(x.raw, _mm_set1_epi16(kFactor << 8 | 1))};
+#else
+  constexpr int kBits = kFactor == 16 ? 4 : 2;
+  const Uint16Vector v = hn::BitCast(U16(), x);
+  const Uint16Vector joined = hn::Or(v, hn::ShiftRight<8 - kBits>(v));
+  return hn::BitCast(I16(), hn::And(joined, hn::Set(U16(), 0x00FF)));
+#endif
+}
+
+/// x[2i] + 16 * x[2i + 1] per 32 bits.
+HWY_INLINE Int32Vector joined_quads(Int16Vector x) {
+#if ARLAB_X86_256
+  return Int32Vector{_mm256_madd_epi16(x.raw, _mm256_set1_epi32(16 << 16 | 1))};
+#elif ARLAB_X86_128
+  return Int32Vector{_mm_madd_epi16(x.raw, _mm_set1_epi32(16 << 16 | 1))};
+#else
+  const Uint32Vector v = hn::BitCast(U32(), x);
+  const Uint32Vector joined = hn::Or(v, hn::ShiftRight<12>(v));
+  return hn::BitCast(I32(), hn::And(joined, hn::Set(U32(), 0x00FF)));
+#endif
+}
+
+/// Puts bytes in order that went through narrow_blocks once.
+HWY_INLINE ByteVector ordered_halves(ByteVector blocks) {
+#if ARLAB_X86_256
+  return ByteVector{_mm256_permute4x64_epi64(blocks.raw, 0xD8)};
+#else
+  return blocks;
+#endif
+}
+
+HWY_INLINE ByteVector load_codes(const std::uint8_t* codes) { return hn::LoadU(U8(), codes); }
+
+/// `shift` is 0 .. 7; what it moves into a byte from its neighbour is above `mask`.
+HWY_INLINE ByteVector shifted_bits(ByteVector codes, unsigned shift, ByteVector mask) {
+  const auto moved = hn::ShiftRightSame(hn::BitCast(U16(), codes), static_cast<int>(shift));
+  return hn::And(hn::BitCast(U8(), moved), mask);
+}
+
+/// Codes of as many elements as fill vectors; returns how many those were.
+HWY_INLINE std::size_t pack_nibbles(const std::uint8_t* codes, std::size_t count,
+                                    std::uint8_t* out) {
+  const ByteVector mask = hn::Set(U8(), 0x0F);
+  std::size_t i = 0;
+  for (; i + 2 * kBytes <= count; i += 2 * kBytes) {
+    const Int16Vector first = joined_pairs<16>(hn::And(load_codes(codes + i), mask));
+    const Int16Vector second = joined_pairs<16>(hn::And(load_codes(codes + i + kBytes), mask));
+    hn::StoreU(ordered_halves(narrow_blocks(first, second)), U8(), out + i / 2);
+  }
+  return i;
+}
+
+HWY_INLINE std::size_t pack_crumbs(const std::uint8_t* codes, std::size_t count, unsigned shift,
+                                   std::uint8_t* out) {
+  const ByteVector mask = hn::Set(U8(), 0x03);
+  const auto fours = [&](const std::uint8_t* from) HWY_ATTR {
+    return joined_quads(joined_pairs<4>(shifted_bits(load_codes(from), shift, mask)));
+  };
+  std::size_t i = 0;
+  for (; i + 4 * kBytes <= count; i += 4 * kBytes) {
+    const std::uint8_t* const from = codes + i;
+    const Int16Vector low = narrow_blocks(fours(from), fours(from + kBytes));
+    const Int16Vector high = narrow_blocks(fours(from + 2 * kBytes), fours(from + 3 * kBytes));
+    hn::StoreU(ordered_bytes(narrow_blocks(low, high)), U8(), out + i / 4);
+  }
+  return i;
+}
+
+HWY_INLINE std::size_t pack_bits(const std::uint8_t* codes, std::size_t count, unsigned shift,
+                                 std::uint8_t* out) {
+  const ByteVector bit = hn::Set(U8(), static_cast<std::uint8_t>(1U << shift));
+  std::size_t i = 0;
+  for (; i + kBytes <= count; i += kBytes) {
+    hn::StoreMaskBits(U8(), hn::TestBit(load_codes(codes + i), bit), out + i / 8);
+  }
+  return i;
+}
+
+HWY_INLINE ByteVector spread_nibbles(const std::uint8_t* from) {
+  const hn::Rebind<std::uint8_t, U16> half;
+  const Uint16Vector v = hn::PromoteTo(U16(), hn::LoadU(half, from));
+  const Uint16Vector spread = hn::Or(v, hn::ShiftLeft<4>(v));
+  return hn::BitCast(U8(), hn::And(spread, hn::Set(U16(), 0x0F0F)));
+}
+
+HWY_INLINE ByteVector spread_crumbs(const std::uint8_t* from) {
+  Uint32Vector v = hn::PromoteTo(U32(), hn::LoadU(QuarterU8(), from));
+  v = hn::And(hn::Or(v, hn::ShiftLeft<12>(v)), hn::Set(U32(), 0x000F000F));
+  v = hn::And(hn::Or(v, hn::ShiftLeft<6>(v)), hn::Set(U32(), 0x03030303));
+  return hn::BitCast(U8(), v);
+}
+
+/// Bytes of 0 or `value`.
+HWY_INLINE ByteVector spread_bits(const std::uint8_t* from, ByteVector value) {
+#if ARLAB_X86_256
+  std::uint32_t word;
+  std::memcpy(&word, from, sizeof(word));
+  alignas(32) static constexpr std::uint8_t kByte[32] = {0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1,
+                                                         1, 1, 1, 1, 1, 2, 2, 2, 2, 2, 2,
+                                                         2, 2, 3, 3, 3, 3, 3, 3, 3, 3};
+  const ByteVector bytes =
+      hn::TableLookupBytes(hn::BitCast(U8(), hn::Set(U32(), word)), hn::Load(U8(), kByte));
+  const ByteVector bit = hn::BitCast(U8(), hn::Set(U64(), 0x8040201008040201));
+  return hn::And(hn::VecFromMask(U8(), hn::Eq(hn::And(bytes, bit), bit)), value);
+#else
+  std::uint8_t bits[8] = {};  // LoadMaskBits may read 8 bytes
+  std::memcpy(bits, from, kBytes / 8);
+  return hn::IfThenElseZero(hn::LoadMaskBits(U8(), bits), value);
+#endif
+}
+
+// ---------------------------------------------------------------- all planes of a tile
+
+/// Writes the planes of so many codes: as pack_planes, each plane at its own place.
+HWY_INLINE void pack_tile(const std::uint8_t* codes, std::size_t count, unsigned bits,
+                          const PlanePointers<std::byte>& planes) {
+  std::size_t plane = 0;
+  for_each_plane(bits, [&](unsigned width, unsigned shift) HWY_ATTR {
+    auto* const out = reinterpret_cast<std::uint8_t*>(planes.at[plane++]);
+    std::size_t done = 0;
+    switch (width) {
+      case 8:
+        std::memcpy(out, codes, count);
+        return;
+      case 4:
+        done = pack_nibbles(codes, count, out);  // always the lowest
+        break;
+      case 2:
+        done = pack_crumbs(codes, count, shift, out);
+        break;
+      default:
+        done = pack_bits(codes, count, shift, out);
+    }
+    const std::size_t per_byte = 8 / width;
+    const unsigned mask = (1U << width) - 1;
+    for (; done < count; done += per_byte) {
+      unsigned byte = 0;
+      for (std::size_t j = 0; j < per_byte && done + j < count; ++j) {
+        byte |= ((codes[done + j] >> shift) & mask) << (j * width);
+      }
+      out[done / per_byte] = static_cast<std::uint8_t>(byte);
+    }
+  });
+}
+
+/// Reads so many codes: as unpack_planes.
+HWY_INLINE void unpack_tile(const PlanePointers<const std::byte>& planes, std::size_t count,
+                            unsigned bits, std::uint8_t* codes) {
+  std::size_t plane = 0;
+  for_each_plane(bits, [&](unsigned width, unsigned shift) HWY_ATTR {
+    const auto* const in = reinterpret_cast<const std::uint8_t*>(planes.at[plane++]);
+    const auto merge = [&](std::size_t i, ByteVector part) HWY_ATTR {
+      if (shift != 0) part = hn::Or(part, hn::LoadU(U8(), codes + i));
+      hn::StoreU(part, U8(), codes + i);
+    };
+    std::size_t i = 0;
+    switch (width) {
+      case 8:
+        std::memcpy(codes, in, count);
+        return;
+      case 4:
+        for (; i + kBytes <= count; i += kBytes) merge(i, spread_nibbles(in + i / 2));
+        break;
+      case 2:
+        if (shift == 0) {
+          for (; i + kBytes <= count; i += kBytes) merge(i, spread_crumbs(in + i / 4));
+        } else {  // above four bits
+          for (; i + kBytes <= count; i += kBytes) {
+            const Uint16Vector crumbs = hn::BitCast(U16(), spread_crumbs(in + i / 4));
+            merge(i, hn::BitCast(U8(), hn::ShiftLeft<4>(crumbs)));
+          }
+        }
+        break;
+      default: {
+        const ByteVector value = hn::Set(U8(), static_cast<std::uint8_t>(1U << shift));
+        for (; i + kBytes <= count; i += kBytes) merge(i, spread_bits(in + i / 8, value));
+      }
+    }
+    const std::size_t per_byte = 8 / width;
+    const unsigned mask = (1U << width) - 1;
+    for (; i < count; ++i) {
+      const unsigned part = (in[i / per_byte] >> (i % per_byte * width)) & mask;
+      codes[i] = static_cast<std::uint8_t>((shift == 0 ? 0U : codes[i]) | (part << shift));
+    }
+  });
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace arlab
+HWY_AFTER_NAMESPACE();
+
+#endif  // per-target include guard

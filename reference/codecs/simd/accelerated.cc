@@ -9,7 +9,8 @@
 // that name, or null when the name is not of this family.
 #define ARLAB_ACCELERATED_FAMILIES(X) \
   X(accelerated_quickreduce)          \
-  X(accelerated_microscaling)
+  X(accelerated_microscaling)         \
+  X(accelerated_logfmt)
 
 namespace arlab {
 

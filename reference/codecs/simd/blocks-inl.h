@@ -117,23 +117,28 @@ void with_payload(DType dtype, std::span<Byte> payload, const F& f) {
   }
 }
 
-/// sum += addend: one addition and one rounding per element. `count` is a multiple of kFloats.
+/// sum += addend: one addition and one rounding per element.
 template <class Payload>
 HWY_INLINE void add_elements(const typename Payload::Element* addend, std::size_t count,
                              typename Payload::Element* sum) {
-  for (std::size_t i = 0; i < count; i += kFloats) {
+  std::size_t i = 0;
+  for (; i + kFloats <= count; i += kFloats) {
     Payload::store_any(hn::Add(Payload::load(sum + i), Payload::load(addend + i)), sum + i);
+  }
+  using Arithmetic = typename Payload::Arithmetic;
+  for (; i < count; ++i) {
+    sum[i] = Arithmetic::from_float(Arithmetic::to_float(sum[i]) + Arithmetic::to_float(addend[i]));
   }
 }
 
-/// Copies past the caches; `to` is aligned to 16 bytes, and `bytes` a multiple of it.
-HWY_INLINE void stream_bytes(const void* from, std::size_t bytes, void* to) {
-  using Tag = hn::FixedTag<std::uint8_t, 16>;
-  const auto* const in = static_cast<const std::uint8_t*>(from);
-  auto* const out = static_cast<std::uint8_t*>(to);
-  for (std::size_t i = 0; i < bytes; i += 16) {
-    hn::Stream(hn::LoadU(Tag(), in + i), Tag(), out + i);
-  }
+/// Copies past the caches; `to` is aligned to 16 bytes.
+template <class Element>
+HWY_INLINE void stream_elements(const Element* from, std::size_t count, Element* to) {
+  constexpr std::size_t kLanes = 16 / sizeof(Element);
+  const hn::FixedTag<Element, kLanes> tag;
+  std::size_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) hn::Stream(hn::LoadU(tag, from + i), tag, to + i);
+  std::copy(from + i, from + count, to + i);
 }
 
 /// From this payload size on, decoded elements go past the caches: a tensor that large would only

@@ -791,9 +791,7 @@ void decode_message(const std::uint8_t* wire, std::span<typename Payload::Elemen
   if (is_streamed(x)) {
     for_each_decoded<Standard, Payload, false>(
         wire, x, [](const Element* from, Element* to, std::size_t count) HWY_ATTR {
-          const std::size_t whole = count * sizeof(Element) / 16 * 16;
-          stream_bytes(from, whole, to);
-          std::copy(from + whole / sizeof(Element), from + count, to + whole / sizeof(Element));
+          stream_elements(from, count, to);
         });
     hwy::FlushStream();
   } else {
@@ -808,13 +806,7 @@ void decode_add_message(const std::uint8_t* wire, std::span<typename Payload::El
   using Element = typename Payload::Element;
   for_each_decoded<Standard, Payload, false>(
       wire, sum, [](const Element* addend, Element* to, std::size_t count) HWY_ATTR {
-        const std::size_t whole = count / kFloats * kFloats;
-        add_elements<Payload>(addend, whole, to);
-        for (std::size_t i = whole; i < count; ++i) {
-          using Arithmetic = typename Payload::Arithmetic;
-          to[i] =
-              Arithmetic::from_float(Arithmetic::to_float(to[i]) + Arithmetic::to_float(addend[i]));
-        }
+        add_elements<Payload>(addend, count, to);
       });
 }
 

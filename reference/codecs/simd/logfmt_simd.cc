@@ -42,7 +42,6 @@ namespace arlab {
 namespace HWY_NAMESPACE {
 
 constexpr std::size_t kTile = 4096;       // elements whose codes are kept in bytes
-constexpr std::size_t kBatch = 8;         // blocks whose thresholds are kept
 constexpr std::size_t kStep = 32;         // every group is a multiple of it
 constexpr std::size_t kMostLevels = 128;  // magnitudes of a code
 
@@ -62,64 +61,145 @@ struct Layout {
 // ---------------------------------------------------------------- extremes
 
 /// For magnitudes as integers, what grows as they fall, and is the smallest number of all for 0.
+/// Its own inverse.
 HWY_INLINE Int16Vector falling(Int16Vector m) { return hn::Sub(hn::Set(I16(), -32768), m); }
 HWY_INLINE Int32Vector falling(Int32Vector m) {
   return hn::Sub(hn::Set(I32(), std::numeric_limits<std::int32_t>::min()), m);
 }
-inline void from_falling(std::uint16_t& key) { key = static_cast<std::uint16_t>(0x8000U - key); }
-inline void from_falling(float& key) {
-  key = std::bit_cast<float>(0x80000000U - std::bit_cast<std::uint32_t>(key));
-}
 
 /// The largest magnitudes of `blocks` blocks, and the smallest but zeros, which are 0 if there are
-/// only zeros. Written up to kBatch.
-template <class Element>
-HWY_INLINE void find_magnitudes(const Element* x, std::size_t blocks, std::size_t group,
+/// only zeros. Written up to a multiple of kWords. A kGroup of 0: known only at run time.
+template <std::size_t kGroup, class Element>
+HWY_INLINE void find_magnitudes(const Element* x, std::size_t blocks, std::size_t group_given,
                                 Element* largest, Element* smallest) {
   constexpr std::size_t kLanes = kBytes / sizeof(Element);
-  const auto row = [&](std::size_t b, const auto& f) HWY_ATTR {
-    const Element* const block = x + std::min(b, blocks - 1) * group;
-    auto best = f(magnitudes(block));
-    for (std::size_t i = kLanes; i < group; i += kLanes) {
-      best = hn::Max(best, f(magnitudes(block + i)));
+  const std::size_t group = kGroup == 0 ? group_given : kGroup;
+  using Row = decltype(magnitudes(x));
+  const hn::DFromV<Row> d;
+  constexpr std::size_t kRows = 8;
+  const std::size_t rounded = (blocks + kWords - 1) / kWords * kWords;
+  for (std::size_t first = 0; first < rounded; first += kRows) {
+    Row high[kRows];
+    Row low[kRows];
+    for (std::size_t b = 0; b < kRows; ++b) {
+      const Element* const block = x + std::min(first + b, blocks - 1) * group;
+      high[b] = magnitudes(block);
+      low[b] = falling(high[b]);
+      for (std::size_t i = kLanes; i < group; i += kLanes) {
+        const Row m = magnitudes(block + i);
+        high[b] = hn::Max(high[b], m);
+        low[b] = hn::Max(low[b], falling(m));
+      }
     }
-    return best;
-  };
-  largest_of_rows(
-      kBatch, [&](std::size_t b) HWY_ATTR { return row(b, [](auto m) HWY_ATTR { return m; }); },
-      as_signed(largest));
-  largest_of_rows(
-      kBatch,
-      [&](std::size_t b) HWY_ATTR { return row(b, [](auto m) HWY_ATTR { return falling(m); }); },
-      as_signed(smallest));
-  for (std::size_t b = 0; b < kBatch; ++b) from_falling(smallest[b]);
+    largest_of_rows(
+        kRows, [&](std::size_t b) HWY_ATTR { return high[b]; }, as_signed(largest + first));
+    largest_of_rows(
+        kRows, [&](std::size_t b) HWY_ATTR { return low[b]; }, as_signed(smallest + first));
+  }
+  auto* const keys = as_signed(smallest);
+  for (std::size_t b = 0; b < rounded; b += kLanes) {
+    hn::Store(falling(hn::Load(d, keys + b)), d, keys + b);
+  }
 }
 
 // ---------------------------------------------------------------- thresholds
 
-/// Lanes of blocks.
-struct Range {
-  FloatVector lo;
-  FloatVector step;
+/// What a block's elements are compared with: one less than T(K). The largest number for a
+/// threshold that nothing reaches.
+template <class Payload>
+using Threshold = std::conditional_t<Payload::kIsWord, std::int16_t, std::int32_t>;
+
+/// So many blocks, of so many magnitudes beside 0, go through all steps together.
+template <class Payload, std::size_t kMostBlocks, std::size_t kMostValues>
+struct Batch {
+  static constexpr std::size_t kBlocks = kMostBlocks;
+  static constexpr std::size_t kVectors = kBlocks / kFloats;
+
+  alignas(32) typename Payload::Element largest[kBlocks];
+  alignas(32) typename Payload::Element smallest[kBlocks];
+  alignas(32) std::uint16_t lo_bits[kBlocks];  // as they travel
+  alignas(32) std::uint16_t step_bits[kBlocks];
+  alignas(32) float lo[kBlocks];
+  alignas(32) float step[kBlocks];
+  alignas(32) float value[kMostValues * kBlocks];  // of K, block b at [(K - 1) * kBlocks + b]
+  alignas(32) Threshold<Payload> threshold[kMostValues * kBlocks];
+  // A bit for every block of a vector.
+  std::uint8_t coded[kVectors + 8];  // not only zeros, and finite; stores may write 8 bytes
+  std::uint8_t constant[kVectors];   // all values are the same
+  std::uint8_t plain[kVectors + 8];  // not for the scalar codec
+
+  bool is_left(std::size_t block) const {
+    const unsigned left = coded[block / kFloats] & ~unsigned{plain[block / kFloats]};
+    return (left >> block % kFloats & 1) != 0;
+  }
 };
+
+/// lo and step of blocks whose magnitudes are known. `blocks` is a multiple of kWords, here and
+/// below, and `values` the number of magnitudes.
+template <class Payload, class Blocks>
+HWY_INLINE void find_ranges(std::size_t blocks, std::size_t values, Blocks& batch) {
+  const FloatVector nan = float_of(hn::Set(U32(), 0x7FC00000));
+  const FloatVector intervals = floats_set(static_cast<float>(values - 1));
+  for (std::size_t b = 0; b < blocks; b += kFloats) {
+    const FloatVector high = Payload::load(batch.largest + b);
+    const auto is_finite =
+        hn::RebindMask(F32(), hn::Lt(hn::BitCast(I32(), high), hn::Set(I32(), 0x7F800000)));
+    const auto is_coded = hn::And(is_finite, hn::Gt(high, hn::Zero(F32())));
+    const FloatVector hi = log2_fp32(high);
+    FloatVector low = hi;
+    FloatVector width = hn::Zero(F32());
+    if (values > 1) {
+      const FloatVector lowest = log2_fp32(Payload::load(batch.smallest + b));
+      low = hn::Max(lowest, hn::Sub(hi, floats_set(32.0f)));
+      width = hn::Div(hn::Sub(hi, low), intervals);
+    }
+    low = hn::IfThenElse(is_finite, hn::IfThenElseZero(is_coded, low), nan);
+    width = hn::IfThenElseZero(is_coded, width);
+    const HalfUint16Vector lo_half = HalfLanes::from_float(low);
+    const HalfUint16Vector step_half = HalfLanes::from_float(width);
+    hn::StoreU(lo_half, HalfU16(), batch.lo_bits + b);
+    hn::StoreU(step_half, HalfU16(), batch.step_bits + b);
+    const FloatVector lo = HalfLanes::to_float(lo_half);
+    const FloatVector step = HalfLanes::to_float(step_half);
+    hn::Store(lo, F32(), batch.lo + b);
+    hn::Store(step, F32(), batch.step + b);
+    // Values from 2^-100 on have a normal middle in every dtype.
+    const FloatVector last = hn::Add(lo, hn::Mul(intervals, step));
+    const auto is_plain =
+        hn::And(hn::Ge(lo, floats_set(-100.0f)), hn::Le(last, floats_set(kPlainExponent)));
+    hn::StoreMaskBits(F32(), is_coded, batch.coded + b / kFloats);
+    hn::StoreMaskBits(F32(), is_plain, batch.plain + b / kFloats);
+  }
+}
+
+template <class Blocks>
+HWY_INLINE void find_values(std::size_t blocks, std::size_t values, Blocks& batch) {
+  for (std::size_t k = 0; k < values; ++k) {
+    const FloatVector index = floats_set(static_cast<float>(k));
+    for (std::size_t b = 0; b < blocks; b += kFloats) {
+      const FloatVector y =
+          hn::Add(hn::Load(F32(), batch.lo + b), hn::Mul(index, hn::Load(F32(), batch.step + b)));
+      hn::Store(plain_exp2_fp32(y), F32(), batch.value + k * Blocks::kBlocks + b);
+    }
+  }
+}
 
 /// RN((v0 + v1) / 2) is within 2^-23 of the middle, and so is the real number from which on the
 /// rounded differences are no longer less. Neighbours in a 16-bit dtype are 2^-12 apart or more,
 /// so T is the dtype's nearest number to it, or the next: what the definition says of the nearest
 /// decides.
 template <class Payload>
-HWY_INLINE HalfUint16Vector threshold_word(FloatVector v0, FloatVector v1) {
+HWY_INLINE Int32Vector word_threshold(FloatVector v0, FloatVector v1) {
   const FloatVector middle = hn::Mul(hn::Add(v0, v1), floats_set(0.5f));
   const HalfUint16Vector nearest = Payload::from_float(middle);
   const FloatVector m = Payload::to_float(nearest);
   const auto is_below = hn::Lt(hn::Sub(m, v0), hn::Sub(v1, m));
-  const Uint32Vector one_more =
-      hn::IfThenElseZero(hn::RebindMask(U32(), is_below), hn::Set(U32(), 1));
-  return hn::Add(nearest, hn::TruncateTo(HalfU16(), one_more));
+  const Int32Vector minus_below = hn::VecFromMask(I32(), hn::RebindMask(I32(), is_below));
+  return hn::Sub(hn::PromoteTo(I32(), nearest), minus_below);
 }
 
 /// In fp32 five neighbours of the middle are tried; `found` where T is one of them.
-HWY_INLINE Int32Vector threshold_float(FloatVector v0, FloatVector v1, hn::Mask<F32>& found) {
+HWY_INLINE Int32Vector float_threshold(FloatVector v0, FloatVector v1, hn::Mask<F32>& found) {
   const FloatVector middle = hn::Mul(hn::Add(v0, v1), floats_set(0.5f));
   const Int32Vector first = hn::Sub(hn::BitCast(I32(), middle), hn::Set(I32(), 2));
   Int32Vector below = hn::Zero(I32());  // minus how many are
@@ -133,93 +213,70 @@ HWY_INLINE Int32Vector threshold_float(FloatVector v0, FloatVector v1, hn::Mask<
   return hn::Sub(first, below);
 }
 
-/// What a block's elements are compared with: one less than T(K), for block b of a batch at
-/// [K * kBatch + b]. The largest number for a threshold that nothing reaches.
-template <class Payload>
-using Thresholds = std::conditional_t<Payload::kIsWord, std::int16_t, std::int32_t>;
-
-/// Thresholds of kFloats blocks. Returns a mask of the blocks that the scalar codec has to encode;
-/// nothing is reached in blocks without `is_coded`.
-template <class Payload>
-HWY_INLINE hn::Mask<F32> find_thresholds(const Range& range, hn::Mask<F32> is_coded,
-                                         std::size_t levels, Thresholds<Payload>* out) {
-  const FloatVector zero = hn::Zero(F32());
-  const auto is_constant = hn::Eq(range.step, zero);
-  FloatVector below = zero;
-  auto is_plain = hn::Eq(zero, zero);
-  for (std::size_t k = 1; k < levels; ++k, out += kBatch) {
-    const FloatVector index = floats_set(static_cast<float>(k - 1));
-    const FloatVector value = exp2_fp32(hn::Add(range.lo, hn::Mul(index, range.step)));
-    auto is_reached = is_coded;
-    if (k == 1) {
-      is_plain = hn::Gt(value, floats_set(0x1p-100f));
-    } else {
-      // Where all values are the same, only the first is meant.
-      is_plain = hn::And(is_plain, hn::Or(is_constant, hn::Gt(value, below)));
-      is_reached = hn::AndNot(is_constant, is_reached);
+/// Blocks whose values do not ascend are no longer plain, unless they are all the same, of which
+/// only the first is meant.
+template <class Payload, class Blocks>
+HWY_INLINE void find_thresholds(std::size_t blocks, std::size_t values, Blocks& batch) {
+  constexpr std::size_t kHalves = kWords / kFloats;
+  constexpr std::size_t kStride = Blocks::kBlocks;
+  const Int32Vector one = hn::Set(I32(), 1);
+  for (std::size_t b = 0; b < blocks; b += kWords) {
+    FloatVector below[kHalves] = {hn::Zero(F32()), hn::Zero(F32())};
+    hn::Mask<F32> is_plain[kHalves] = {hn::Eq(below[0], below[0]), hn::Eq(below[0], below[0])};
+    for (std::size_t k = 0; k < values; ++k) {
+      Int32Vector compared[kHalves];
+      for (std::size_t h = 0; h < kHalves; ++h) {
+        const std::size_t at = b + h * kFloats;
+        const FloatVector value = hn::Load(F32(), batch.value + k * kStride + at);
+        is_plain[h] = hn::And(is_plain[h], hn::Gt(value, below[h]));
+        if constexpr (Payload::kIsWord) {
+          compared[h] = hn::Sub(word_threshold<Payload>(below[h], value), one);
+        } else {
+          hn::Mask<F32> found;
+          compared[h] = hn::Sub(float_threshold(below[h], value, found), one);
+          is_plain[h] = hn::And(is_plain[h], found);
+          hn::Store(compared[h], I32(), batch.threshold + k * kStride + at);
+        }
+        below[h] = value;
+        if (k == 0) {
+          const auto is_constant = hn::Eq(hn::Load(F32(), batch.step + at), hn::Zero(F32()));
+          std::uint8_t bits[8] = {};
+          hn::StoreMaskBits(F32(), hn::And(is_plain[h], is_constant), bits);
+          batch.constant[at / kFloats] = bits[0];
+        }
+      }
+      if constexpr (Payload::kIsWord) {
+        const Int16Vector words = narrow_blocks(compared[0], compared[1]);
+        hn::Store(hn::BitCast(I16(), ordered_halves(hn::BitCast(U8(), words))), I16(),
+                  batch.threshold + k * kStride + b);
+      }
     }
-    const Int32Vector never = hn::Set(I32(), std::numeric_limits<Thresholds<Payload>>::max());
-    if constexpr (Payload::kIsWord) {
-      const Int32Vector threshold =
-          hn::BitCast(I32(), hn::PromoteTo(U32(), threshold_word<Payload>(below, value)));
-      const Int32Vector compared = hn::IfThenElse(hn::RebindMask(I32(), is_reached),
-                                                  hn::Sub(threshold, hn::Set(I32(), 1)), never);
-      hn::StoreU(hn::DemoteTo(HalfI16(), compared), HalfI16(), out);
-    } else {
-      hn::Mask<F32> found;
-      const Int32Vector threshold = threshold_float(below, value, found);
-      is_plain = hn::And(is_plain, hn::Or(found, hn::Not(is_reached)));
-      hn::StoreU(hn::IfThenElse(hn::RebindMask(I32(), is_reached),
-                                hn::Sub(threshold, hn::Set(I32(), 1)), never),
-                 I32(), out);
+    for (std::size_t h = 0; h < kHalves; ++h) {
+      const std::size_t v = b / kFloats + h;
+      std::uint8_t bits[8] = {};
+      hn::StoreMaskBits(F32(), is_plain[h], bits);
+      batch.plain[v] = static_cast<std::uint8_t>(batch.plain[v] & (bits[0] | batch.constant[v]));
     }
-    below = value;
   }
-  is_plain = hn::And(is_plain, hn::Lt(below, floats_set(0x1p126f)));
-  return hn::And(is_coded, hn::Not(is_plain));
-}
-
-/// lo and step as they travel, and the thresholds, of kBatch blocks. Returns a bit for every block
-/// that the scalar codec has to encode.
-template <class Payload>
-HWY_INLINE std::uint64_t find_batch(const typename Payload::Element* largest,
-                                    const typename Payload::Element* smallest, unsigned bits,
-                                    std::uint16_t* lo_bits, std::uint16_t* step_bits,
-                                    Thresholds<Payload>* thresholds) {
-  const std::size_t levels = std::size_t{1} << (bits - 1);
-  std::uint64_t left = 0;
-  for (std::size_t b = 0; b < kBatch; b += kFloats) {
-    const FloatVector high = Payload::load(largest + b);
-    const auto is_finite =
-        hn::RebindMask(F32(), hn::Lt(hn::BitCast(I32(), high), hn::Set(I32(), 0x7F800000)));
-    const auto is_coded = hn::And(is_finite, hn::Gt(high, hn::Zero(F32())));
-    const FloatVector hi = log2_fp32(high);
-    FloatVector lo = hi;
-    FloatVector step = hn::Zero(F32());
-    if (bits > 2) {
-      lo = hn::Max(log2_fp32(Payload::load(smallest + b)), hn::Sub(hi, floats_set(32.0f)));
-      step = hn::Div(hn::Sub(hi, lo), floats_set(static_cast<float>(levels - 2)));
+  // What equals the value before it is never meant; and nothing is, in a block without codes.
+  constexpr unsigned kAll = (1U << kFloats) - 1;
+  for (std::size_t v = 0; v < blocks / kFloats; ++v) {
+    unsigned rest = (batch.constant[v] | ~unsigned{batch.coded[v]}) & kAll;
+    for (; rest != 0; rest &= rest - 1) {
+      const auto lane = static_cast<std::size_t>(std::countr_zero(rest));
+      for (std::size_t k = batch.coded[v] >> lane & 1; k < values; ++k) {
+        batch.threshold[k * kStride + v * kFloats + lane] =
+            std::numeric_limits<Threshold<Payload>>::max();
+      }
     }
-    const FloatVector nan = float_of(hn::Set(U32(), 0x7FC00000));
-    lo = hn::IfThenElse(is_finite, hn::IfThenElseZero(is_coded, lo), nan);
-    step = hn::IfThenElseZero(is_coded, step);
-    const HalfUint16Vector lo_half = HalfLanes::from_float(lo);
-    const HalfUint16Vector step_half = HalfLanes::from_float(step);
-    hn::StoreU(lo_half, HalfU16(), lo_bits + b);
-    hn::StoreU(step_half, HalfU16(), step_bits + b);
-    const Range range{HalfLanes::to_float(lo_half), HalfLanes::to_float(step_half)};
-    const auto rest = find_thresholds<Payload>(range, is_coded, levels, thresholds + b);
-    std::uint8_t rest_bits[8] = {};
-    hn::StoreMaskBits(F32(), rest, rest_bits);
-    left |= std::uint64_t{rest_bits[0]} << b;
   }
-  return left;
 }
 
 // ---------------------------------------------------------------- encode
 
-/// Codes of a block of 16-bit elements, a byte each. A kLevels of 0: known only at run time.
-template <std::size_t kLevels>
+/// Codes of a block of 16-bit elements, a byte each; thresholds are kStride apart. A kLevels of 0:
+/// known only at run time.
+template <std::size_t kLevels, std::size_t kStride>
 HWY_INLINE void encode_elements(const std::uint16_t* x, std::size_t count,
                                 const std::int16_t* thresholds, std::size_t levels_given,
                                 std::uint8_t* codes) {
@@ -233,7 +290,7 @@ HWY_INLINE void encode_elements(const std::uint16_t* x, std::size_t count,
     Int16Vector low_code = hn::Zero(I16());
     Int16Vector high_code = hn::Zero(I16());
     for (std::size_t k = 0; k + 1 < levels; ++k) {
-      const Int16Vector compared = hn::Set(I16(), thresholds[k * kBatch]);
+      const Int16Vector compared = hn::Set(I16(), thresholds[k * kStride]);
       low_code = hn::Sub(low_code, hn::VecFromMask(I16(), hn::Gt(low_magnitude, compared)));
       high_code = hn::Sub(high_code, hn::VecFromMask(I16(), hn::Gt(high_magnitude, compared)));
     }
@@ -246,7 +303,7 @@ HWY_INLINE void encode_elements(const std::uint16_t* x, std::size_t count,
   }
 }
 
-template <std::size_t kLevels>
+template <std::size_t kLevels, std::size_t kStride>
 HWY_INLINE void encode_elements(const float* x, std::size_t count, const std::int32_t* thresholds,
                                 std::size_t levels_given, std::uint8_t* codes) {
   const std::size_t levels = kLevels == 0 ? levels_given : kLevels;
@@ -259,7 +316,7 @@ HWY_INLINE void encode_elements(const float* x, std::size_t count, const std::in
       code[j] = hn::Zero(I32());
     }
     for (std::size_t k = 0; k + 1 < levels; ++k) {
-      const Int32Vector compared = hn::Set(I32(), thresholds[k * kBatch]);
+      const Int32Vector compared = hn::Set(I32(), thresholds[k * kStride]);
       for (std::size_t j = 0; j < 4; ++j) {
         const Int32Vector magnitude = hn::And(bits[j], hn::Set(I32(), 0x7FFFFFFF));
         code[j] = hn::Sub(code[j], hn::VecFromMask(I32(), hn::Gt(magnitude, compared)));
@@ -328,36 +385,42 @@ void encode_chunk(const Codec& scalar, DType dtype, std::span<const typename Pay
   std::byte* const lo_wire = wire + planes_bytes(x.size(), layout.bits);
   std::byte* const step_wire = lo_wire + 2 * blocks;
   CodeWriter writer(wire, x.size(), layout.bits);
-  alignas(32) Element largest[kBatch];
-  alignas(32) Element smallest[kBatch];
-  alignas(32) Thresholds<Payload> thresholds[kMostLevels * kBatch];
-  alignas(16) std::uint16_t lo[kBatch];
-  alignas(16) std::uint16_t step[kBatch];
-  for (std::size_t first = 0; first < blocks; first += kBatch) {
-    const std::size_t batch = std::min(kBatch, blocks - first);
-    const std::size_t vectors = std::min(kBatch, whole - std::min(whole, first));
-    std::uint64_t left = ~std::uint64_t{0};
-    if (vectors != 0) {
+  // A whole chunk, unless there are many values.
+  Batch<Payload, kLevels == 0 ? kWords : kTile / kStep, kLevels == 0 ? kMostLevels : kLevels> batch;
+  const std::size_t values = kLevels == 0 ? layout.levels() - 1 : kLevels - 1;
+  for (std::size_t first = 0; first < blocks; first += batch.kBlocks) {
+    const std::size_t some = std::min(batch.kBlocks, blocks - first);
+    const std::size_t vectorized = std::min(batch.kBlocks, whole - std::min(whole, first));
+    if (vectorized != 0) {
       const Element* const from = x.data() + first * layout.group;
-      find_magnitudes(from, vectors, layout.group, largest, smallest);
-      left = find_batch<Payload>(largest, smallest, layout.bits, lo, step, thresholds);
-      if (vectors < kBatch) left |= ~std::uint64_t{0} << vectors;
+      if (layout.group == kStep) {
+        find_magnitudes<kStep>(from, vectorized, kStep, batch.largest, batch.smallest);
+      } else {
+        find_magnitudes<0>(from, vectorized, layout.group, batch.largest, batch.smallest);
+      }
+      const std::size_t rounded = (vectorized + kWords - 1) / kWords * kWords;
+      find_ranges<Payload>(rounded, values, batch);
+      find_values(rounded, values, batch);
+      find_thresholds<Payload>(rounded, values, batch);
     }
-    for (std::size_t b = 0; b < batch; ++b) {
+    for (std::size_t b = 0; b < some; ++b) {
       const std::size_t begin = (first + b) * layout.group;
       const std::size_t size = std::min(layout.group, x.size() - begin);
-      if ((left >> b & 1) != 0) {
-        encode_block_exactly(scalar, dtype, x.subspan(begin, size), layout, writer, lo[b], step[b]);
-        continue;
-      }
-      for (std::size_t i = 0; i < size; i += kTile) {
-        const std::size_t count = std::min(kTile, size - i);
-        encode_elements<kLevels>(x.data() + begin + i, count, thresholds + b, layout.levels(),
-                                 writer.room(count));
+      const auto encode = [&](std::size_t i, std::size_t count) HWY_ATTR {
+        encode_elements<kLevels, batch.kBlocks>(x.data() + begin + i, count, batch.threshold + b,
+                                                layout.levels(), writer.room(count));
+      };
+      if (b >= vectorized || batch.is_left(b)) {
+        encode_block_exactly(scalar, dtype, x.subspan(begin, size), layout, writer,
+                             batch.lo_bits[b], batch.step_bits[b]);
+      } else if (size == kStep) {
+        encode(0, kStep);
+      } else {
+        for (std::size_t i = 0; i < size; i += kTile) encode(i, std::min(kTile, size - i));
       }
     }
-    std::memcpy(lo_wire + 2 * first, lo, 2 * batch);
-    std::memcpy(step_wire + 2 * first, step, 2 * batch);
+    std::memcpy(lo_wire + 2 * first, batch.lo_bits, 2 * some);
+    std::memcpy(step_wire + 2 * first, batch.step_bits, 2 * some);
   }
   writer.flush();
 }
@@ -375,65 +438,129 @@ void encode_message(const Codec& scalar, DType dtype, std::span<const typename P
 
 // ---------------------------------------------------------------- decode
 
-inline float half_at(const std::byte* from) {
-  std::uint16_t bits;
-  std::memcpy(&bits, from, sizeof(bits));
-  return half_to_float(bits);
+/// lo and step of the blocks of a tile.
+struct TileRanges {
+  static constexpr std::size_t kBlocks = kTile / kStep;
+
+  alignas(32) float lo[kBlocks];
+  alignas(32) float step[kBlocks];
+  bool plain;  // plain_exp2_fp32 gives all values
+};
+
+HWY_INLINE void load_ranges(const std::byte* lo_wire, const std::byte* step_wire,
+                            std::size_t blocks, float last_index, TileRanges& ranges) {
+  alignas(32) std::uint16_t bits[TileRanges::kBlocks] = {};
+  const std::size_t rounded = (blocks + kFloats - 1) / kFloats * kFloats;
+  const auto load = [&](const std::byte* wire, float* to) HWY_ATTR {
+    std::memcpy(bits, wire, 2 * blocks);
+    for (std::size_t b = 0; b < rounded; b += kFloats) {
+      hn::Store(load_elements<HalfLanes>(bits + b), F32(), to + b);
+    }
+  };
+  load(lo_wire, ranges.lo);
+  load(step_wire, ranges.step);
+  const FloatVector limit = floats_set(kPlainExponent);
+  auto plain = hn::Eq(limit, limit);
+  for (std::size_t b = 0; b < rounded; b += kFloats) {
+    const FloatVector lo = hn::Load(F32(), ranges.lo + b);
+    const FloatVector step = hn::Load(F32(), ranges.step + b);
+    // A step may be negative in foreign bytes.
+    const FloatVector last = hn::Add(lo, hn::Mul(floats_set(last_index), step));
+    plain = hn::And(plain, hn::And(hn::Le(hn::Abs(lo), limit), hn::Le(hn::Abs(last), limit)));
+  }
+  ranges.plain = hn::AllTrue(F32(), plain);
 }
 
-/// Values of magnitude codes, given as floats less 1; that of code 0 is 0.
-HWY_INLINE FloatVector values_of(FloatVector code_less_one, float lo, float step) {
-  const FloatVector value =
-      exp2_fp32(hn::Add(floats_set(lo), hn::Mul(code_less_one, floats_set(step))));
-  return hn::IfThenElseZero(hn::Ge(code_less_one, hn::Zero(F32())), value);
+/// Magnitudes' codes less 1 as floats, all bits set but for code 0, and signs.
+struct CodeLanes {
+  FloatVector index;
+  FloatVector is_some;
+  FloatVector sign;
+};
+
+HWY_INLINE CodeLanes code_lanes(Uint32Vector code, unsigned bits) {
+  const Int32Vector magnitude =
+      hn::BitCast(I32(), hn::And(code, hn::Set(U32(), (1U << (bits - 1)) - 1)));
+  const Uint32Vector sign = hn::Xor(code, hn::BitCast(U32(), magnitude));
+  return {hn::ConvertTo(F32(), hn::Sub(magnitude, hn::Set(I32(), 1))),
+          hn::BitCast(F32(), hn::VecFromMask(I32(), hn::Gt(magnitude, hn::Zero(I32())))),
+          float_of(hn::ShiftLeftSame(sign, static_cast<int>(32 - bits)))};
 }
 
-/// 16-bit values of the codes first .. first + kFloats - 1.
-template <class Payload>
-HWY_INLINE HalfUint16Vector words_of_codes(std::int32_t first, unsigned bits, float lo,
-                                           float step) {
-  const Int32Vector code = hn::Iota(I32(), first);
-  const Int32Vector levels = hn::Set(I32(), 1 << (bits - 1));
-  const Int32Vector magnitude = hn::And(code, hn::Sub(levels, hn::Set(I32(), 1)));
-  const auto is_negative = hn::TestBit(code, levels);
-  const FloatVector less_one = hn::ConvertTo(F32(), hn::Sub(magnitude, hn::Set(I32(), 1)));
-  const FloatVector sign =
-      hn::IfThenElseZero(hn::RebindMask(F32(), is_negative), float_of(hn::Set(U32(), 0x80000000)));
-  return Payload::from_float(hn::Or(values_of(less_one, lo, step), sign));
+/// The values that the codes stand for.
+template <bool kPlain>
+HWY_INLINE FloatVector values_of(const CodeLanes& codes, float lo, float step) {
+  const FloatVector y = hn::Add(floats_set(lo), hn::Mul(codes.index, floats_set(step)));
+  const FloatVector value = kPlain ? plain_exp2_fp32(y) : exp2_fp32(y);
+  return hn::Or(hn::And(value, codes.is_some), codes.sign);
 }
 
-/// A block's elements by a table, for codes of at most 4 bits. `count` may be rounded up.
-template <class Payload>
-HWY_INLINE void decode_by_table(const std::uint8_t* codes, std::size_t count, unsigned bits,
-                                float lo, float step, std::uint16_t* out) {
-  // The first eight codes; with 4 bits, the others have the other sign.
-  const HalfUint16Vector first = words_of_codes<Payload>(0, bits, lo, step);
-#if ARLAB_X86_256
-  const WordsOfBlock values = first;
-#else
-  const WordsOfBlock values =
-      hn::Combine(U16(), words_of_codes<Payload>(kFloats, bits, lo, step), first);
-#endif
-  const ValueTable table = signed_table(both_blocks(values, values));
-  for (std::size_t i = 0; i < count; i += kBytes) {
-    store_values(table, hn::LoadU(U8(), codes + i), out + i);
+/// Elements of a tile of 16-bit elements by a table for every block, for codes of at most 4 bits:
+/// nibbles if kNibbles, else bytes. `count` is rounded up to kStep.
+template <class Payload, bool kPlain, bool kNibbles>
+HWY_INLINE void decode_by_tables(const std::uint8_t* codes, std::size_t count, unsigned bits,
+                                 std::size_t group, const TileRanges& ranges, std::uint16_t* out) {
+  // The values of the first eight codes; with 4 bits, the others have the other sign. All tables
+  // come before all elements, because a table takes long, but many can be under way.
+  alignas(32) std::uint16_t values[TileRanges::kBlocks * 8];
+  const std::size_t blocks = (count + group - 1) / group;
+  for (std::size_t j = 0; j < 8; j += kFloats) {
+    const CodeLanes lanes = code_lanes(hn::Iota(U32(), static_cast<std::uint32_t>(j)), bits);
+    for (std::size_t b = 0; b < blocks; ++b) {
+      const FloatVector value = values_of<kPlain>(lanes, ranges.lo[b], ranges.step[b]);
+      hn::StoreU(Payload::from_float(value), HalfU16(), values + b * 8 + j);
+    }
+  }
+  const hn::FixedTag<std::uint16_t, 8> eight;
+  for (std::size_t begin = 0, b = 0; begin < count; begin += group, ++b) {
+    const WordsOfBlock words = hn::Load(eight, values + b * 8);
+    const ValueTable table = signed_table(both_blocks(words, words));
+    const std::size_t end = std::min(begin + group, count);
+    for (std::size_t i = begin; i < end; i += kBytes) {
+      store_values(table, kNibbles ? spread_nibbles(codes + i / 2) : hn::LoadU(U8(), codes + i),
+                   out + i);
+    }
   }
 }
 
-/// A block's elements each by itself.
-template <class Payload>
+/// Elements of a tile, each by itself.
+template <class Payload, bool kPlain>
 HWY_INLINE void decode_directly(const std::uint8_t* codes, std::size_t count, unsigned bits,
-                                float lo, float step, typename Payload::Element* out) {
-  const Uint32Vector magnitude_mask = hn::Set(U32(), (1U << (bits - 1)) - 1);
-  const int to_sign = static_cast<int>(32 - bits);
-  for (std::size_t i = 0; i < count; i += kFloats) {
-    const Uint32Vector code = hn::PromoteTo(U32(), hn::LoadU(QuarterU8(), codes + i));
-    const Uint32Vector magnitude = hn::And(code, magnitude_mask);
-    const FloatVector less_one =
-        hn::ConvertTo(F32(), hn::Sub(hn::BitCast(I32(), magnitude), hn::Set(I32(), 1)));
-    const Uint32Vector sign = hn::ShiftLeftSame(hn::Xor(code, magnitude), to_sign);
-    Payload::store(hn::Or(values_of(less_one, lo, step), float_of(sign)), out + i);
+                                std::size_t group, const TileRanges& ranges,
+                                typename Payload::Element* out) {
+  for (std::size_t begin = 0, b = 0; begin < count; begin += group, ++b) {
+    for (std::size_t i = begin; i < std::min(begin + group, count); i += kFloats) {
+      const Uint32Vector code = hn::PromoteTo(U32(), hn::LoadU(QuarterU8(), codes + i));
+      Payload::store(values_of<kPlain>(code_lanes(code, bits), ranges.lo[b], ranges.step[b]),
+                     out + i);
+    }
   }
+}
+
+/// A tile from its planes; `out` has room for `rounded` elements, a multiple of kStep.
+template <class Payload, bool kPlain>
+HWY_INLINE void decode_tile(const PlanePointers<const std::byte>& planes, std::size_t count,
+                            std::size_t rounded, const Layout& layout, const TileRanges& ranges,
+                            typename Payload::Element* out) {
+  alignas(32) std::uint8_t codes[kTile];
+  const unsigned bits = layout.bits;
+  const std::size_t group = std::min(layout.group, kTile);
+  if constexpr (Payload::kIsWord) {
+    if (bits == 4 && rounded == count) {
+      const auto* const nibbles = reinterpret_cast<const std::uint8_t*>(planes.at[0]);
+      decode_by_tables<Payload, kPlain, true>(nibbles, count, 4, group, ranges, out);
+      return;
+    }
+  }
+  unpack_tile(planes, count, bits, codes);
+  std::fill(codes + count, codes + rounded, std::uint8_t{0});
+  if constexpr (Payload::kIsWord) {
+    if (bits <= 4) {
+      decode_by_tables<Payload, kPlain, false>(codes, rounded, bits, group, ranges, out);
+      return;
+    }
+  }
+  decode_directly<Payload, kPlain>(codes, rounded, bits, group, ranges, out);
 }
 
 /// Calls f(elements decoded, where they belong, how many) for every tile; with kDirect only for the
@@ -443,8 +570,9 @@ HWY_INLINE void for_each_decoded(const std::byte* wire, std::span<typename Paylo
                                  const Layout& layout, const F& f) {
   using Element = typename Payload::Element;
   constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
-  alignas(32) std::uint8_t codes[kTile];
   alignas(32) Element decoded[kTile];
+  TileRanges ranges;
+  const auto last_index = static_cast<float>(layout.levels() - 2);
   for (std::size_t begin = 0; begin < x.size(); begin += layout.chunk_elements()) {
     const std::size_t chunk = std::min(layout.chunk_elements(), x.size() - begin);
     const auto planes = planes_at(wire, chunk, layout.bits);
@@ -453,27 +581,21 @@ HWY_INLINE void for_each_decoded(const std::byte* wire, std::span<typename Paylo
     // A tile is a whole chunk, or a part of the only block of a chunk.
     for (std::size_t first = 0; first < chunk; first += kTile) {
       const std::size_t count = std::min(kTile, chunk - first);
-      unpack_tile(advanced(planes, first, layout.bits), count, layout.bits, codes);
       const std::size_t rounded = (count + kStep - 1) / kStep * kStep;
-      std::fill(codes + count, codes + rounded, std::uint8_t{0});
+      const std::size_t blocks = layout.blocks_of(count);
       Element* const out = x.data() + begin + first;
       Element* const to = kDirect && rounded == count ? out : decoded;
-      for (std::size_t i = 0; i < rounded; i += std::min(layout.group, kTile)) {
-        const std::size_t size = std::min(layout.group, rounded - i);
-        const std::size_t block = (first + i) / layout.group;
-        const float lo = half_at(lo_wire + 2 * block);
-        const float step = half_at(step_wire + 2 * block);
-        if (std::isnan(lo)) {
-          std::fill_n(to + i, size, Payload::Arithmetic::from_float(kNan));
-          continue;
+      load_ranges(lo_wire, step_wire, blocks, last_index, ranges);
+      const auto tile_planes = advanced(planes, first, layout.bits);
+      if (ranges.plain) {
+        decode_tile<Payload, true>(tile_planes, count, rounded, layout, ranges, to);
+      } else {
+        decode_tile<Payload, false>(tile_planes, count, rounded, layout, ranges, to);
+        for (std::size_t b = 0; b < blocks; ++b) {
+          if (!std::isnan(ranges.lo[b])) continue;
+          const std::size_t size = std::min(layout.group, rounded - b * layout.group);
+          std::fill_n(to + b * layout.group, size, Payload::Arithmetic::from_float(kNan));
         }
-        if constexpr (Payload::kIsWord) {
-          if (layout.bits <= 4) {
-            decode_by_table<Payload>(codes + i, size, layout.bits, lo, step, to + i);
-            continue;
-          }
-        }
-        decode_directly<Payload>(codes + i, size, layout.bits, lo, step, to + i);
       }
       if (to == decoded) f(decoded, out, count);
     }

@@ -57,7 +57,6 @@ struct ElementFormat {
   static constexpr int kEmax = kLargestExponent;
   static constexpr int kBiasBelowHalf = 15 - kFormat.bias;
   static constexpr std::uint8_t kTop = static_cast<std::uint8_t>(kFormat.max_finite());
-  static constexpr bool kHasNan = kFormat.special != SpecialCodes::none;
   /// The smallest magnitude code that is a NaN.
   static constexpr std::uint8_t kFirstNan = static_cast<std::uint8_t>(
       kFormat.special == SpecialCodes::infinity_and_nan ? kTop + 2 : kTop + 1);
@@ -194,24 +193,34 @@ struct Microscaling {
   static constexpr bool kFolds = true;
 };
 
-/// Largest magnitude of the finite elements.
-HWY_INLINE float largest_finite(const std::uint16_t* x, std::size_t count, std::uint16_t infinity,
-                                float (*to_float)(std::uint16_t)) {
-  const Int16Vector limit = hn::Set(I16(), static_cast<std::int16_t>(infinity));
-  Int16Vector largest = hn::Zero(I16());
-  std::size_t i = 0;
-  for (; i + kWords <= count; i += kWords) {
-    const Int16Vector m = magnitudes(x + i);
-    largest = hn::Max(largest, hn::IfThenElseZero(hn::Lt(m, limit), m));
+/// Largest magnitude of the finite elements, of 16-bit patterns.
+HWY_INLINE std::uint16_t largest_finite(const std::uint16_t* x, std::size_t count,
+                                        std::uint16_t infinity) {
+  // The first pass takes all elements, which is enough when it finds no infinity and no NaN.
+  for (const bool all : {true, false}) {
+    const Int16Vector limit = hn::Set(I16(), static_cast<std::int16_t>(infinity));
+    Int16Vector largest[4] = {hn::Zero(I16()), hn::Zero(I16()), hn::Zero(I16()), hn::Zero(I16())};
+    std::size_t i = 0;
+    for (; i + 4 * kWords <= count; i += 4 * kWords) {
+      for (std::size_t j = 0; j < 4; ++j) {
+        Int16Vector m = magnitudes(x + i + j * kWords);
+        if (!all) m = hn::IfThenElseZero(hn::Lt(m, limit), m);
+        largest[j] = hn::Max(largest[j], m);
+      }
+    }
+    alignas(32) std::int16_t lanes[kWords];
+    hn::Store(hn::Max(hn::Max(largest[0], largest[1]), hn::Max(largest[2], largest[3])), I16(),
+              lanes);
+    std::int16_t result = *std::max_element(lanes, lanes + kWords);
+    for (; i < count; ++i) {
+      const auto m = static_cast<std::int16_t>(x[i] & 0x7FFF);
+      if (all || m < static_cast<std::int16_t>(infinity)) result = std::max(result, m);
+    }
+    if (!all || result < static_cast<std::int16_t>(infinity)) {
+      return static_cast<std::uint16_t>(result);
+    }
   }
-  alignas(32) std::int16_t lanes[kWords];
-  hn::Store(largest, I16(), lanes);
-  std::int16_t result = *std::max_element(lanes, lanes + kWords);
-  for (; i < count; ++i) {
-    const auto m = static_cast<std::int16_t>(x[i] & 0x7FFF);
-    if (m < static_cast<std::int16_t>(infinity)) result = std::max(result, m);
-  }
-  return to_float(static_cast<std::uint16_t>(result));
+  return 0;
 }
 
 HWY_INLINE float largest_finite(const float* x, std::size_t count) {
@@ -240,8 +249,7 @@ struct NvFp4 {
   static float header(std::span<const typename Payload::Element> x) {
     float amax;
     if constexpr (Payload::kIsWord) {
-      amax = largest_finite(x.data(), x.size(), Payload::kInfinity,
-                            [](std::uint16_t bits) { return Payload::Arithmetic::to_float(bits); });
+      amax = Payload::Arithmetic::to_float(largest_finite(x.data(), x.size(), Payload::kInfinity));
     } else {
       amax = largest_finite(x.data(), x.size());
     }
@@ -716,6 +724,83 @@ HWY_INLINE void decode_bytes(const std::uint8_t* codes, const float* multipliers
   }
 }
 
+/// For each block, what decode_fp8_block needs to know of its scale.
+struct Fp8Blocks {
+  static constexpr std::size_t kBlocks = kChunk / 32;
+
+  alignas(32) std::int8_t lowest[kBlocks];   // codes whose values are normal numbers of the dtype,
+  alignas(32) std::int8_t highest[kBlocks];  // and finite
+  alignas(32) std::uint16_t shift[kBlocks];  // from the format's exponent to the dtype's, in place
+};
+
+template <class Format, class Payload>
+HWY_INLINE void find_fp8_blocks(const std::uint8_t* scales, std::size_t blocks, Fp8Blocks& found) {
+  constexpr std::int32_t kBiases = Payload::kBias - (1 - Format::kMinExponent) - 127;
+  constexpr std::int32_t kMostExponent = 2 * Payload::kBias;
+  constexpr int kMantissa = Format::kMantissa;
+  const hn::Rebind<std::int8_t, F32> few_bytes;
+  const Int32Vector one = hn::Set(I32(), 1);
+  for (std::size_t b = 0; b < blocks; b += kFloats) {
+    const Int32Vector scale = hn::PromoteTo(I32(), hn::LoadU(QuarterU8(), scales + b));
+    const Int32Vector shift = hn::Add(scale, hn::Set(I32(), kBiases));
+    const Int32Vector lowest = hn::ShiftLeft<kMantissa>(hn::Max(one, hn::Sub(one, shift)));
+    const Int32Vector above =
+        hn::ShiftLeft<kMantissa>(hn::Sub(hn::Set(I32(), kMostExponent + 1), shift));
+    const Int32Vector finite =
+        hn::Min(hn::Sub(above, one), hn::Set(I32(), std::int32_t{Format::kTop}));
+    const auto is_nan = hn::Eq(scale, hn::Set(I32(), std::int32_t{kE8m0Nan}));
+    const Int32Vector highest = hn::IfThenElse(is_nan, hn::Set(I32(), -1), finite);
+    // Saturated to a byte, a lowest code still excludes all, and a highest below 0, too.
+    hn::StoreU(hn::DemoteTo(few_bytes, lowest), few_bytes, found.lowest + b);
+    hn::StoreU(hn::DemoteTo(few_bytes, highest), few_bytes, found.highest + b);
+    const auto moved = hn::ShiftLeft<Payload::kMantissaBits>(hn::BitCast(U32(), shift));
+    hn::StoreU(hn::TruncateTo(HalfU16(), moved), HalfU16(), found.shift + b);
+  }
+}
+
+/// A block of an 8-bit format as 16-bit elements, if its codes are all 0 or stand for normal
+/// numbers of the dtype; else false. Then the exponent is all that has to change.
+template <class Format, class Payload>
+HWY_INLINE bool decode_fp8_block(const std::uint8_t* codes, std::size_t block,
+                                 const Fp8Blocks& blocks, std::uint16_t* out) {
+  constexpr int kDown = 8 - (Payload::kMantissaBits - Format::kMantissa);
+  constexpr std::uint16_t kKept =
+      static_cast<std::uint16_t>(0x8000 | (0x7F << (Payload::kMantissaBits - Format::kMantissa)));
+  const SignedByteVector lowest = hn::Set(I8(), blocks.lowest[block]);
+  const SignedByteVector highest = hn::Set(I8(), blocks.highest[block]);
+  const SignedByteVector zero = hn::Zero(I8());
+  SignedByteVector wrong = zero;
+  for (std::size_t i = 0; i < 32; i += kBytes) {
+    const SignedByteVector code =
+        hn::BitCast(I8(), hn::And(hn::LoadU(U8(), codes + i), hn::Set(U8(), 0x7F)));
+    const auto below = hn::And(hn::Gt(code, zero), hn::Gt(lowest, code));
+    wrong = hn::Or(wrong, hn::VecFromMask(I8(), hn::Or(below, hn::Gt(code, highest))));
+  }
+  if (!hn::AllTrue(I8(), hn::Eq(wrong, zero))) return false;
+  const hn::Rebind<std::uint8_t, U16> half;
+  const Uint16Vector shift = hn::Set(U16(), blocks.shift[block]);
+  for (std::size_t i = 0; i < 32; i += kWords) {
+    const Uint16Vector code = hn::ShiftLeft<8>(hn::PromoteTo(U16(), hn::LoadU(half, codes + i)));
+    const Uint16Vector spread = hn::BitCast(U16(), hn::ShiftRight<kDown>(hn::BitCast(I16(), code)));
+    const Uint16Vector bits = hn::And(spread, hn::Set(U16(), kKept));
+    const auto is_zero = hn::Eq(hn::Add(bits, bits), hn::Zero(U16()));
+    hn::StoreU(hn::Add(bits, hn::IfThenZeroElse(is_zero, shift)), U16(), out + i);
+  }
+  return true;
+}
+
+/// Whether a block has a code that stands for a NaN.
+template <class Format>
+HWY_INLINE bool has_nan(const std::uint8_t* codes) {
+  auto any = hn::Zero(I8());
+  for (std::size_t i = 0; i < 32; i += kBytes) {
+    const auto code = hn::BitCast(I8(), hn::And(hn::LoadU(U8(), codes + i), hn::Set(U8(), 0x7F)));
+    const auto last = hn::Set(I8(), std::int8_t{Format::kFirstNan - 1});
+    any = hn::Or(any, hn::VecFromMask(I8(), hn::Gt(code, last)));
+  }
+  return !hn::AllTrue(I8(), hn::Eq(any, hn::Zero(I8())));
+}
+
 /// So many elements, a multiple of 8 blocks.
 template <class Standard, class Payload>
 HWY_INLINE void decode_chunk(const ChunkWire<const std::uint8_t>& wire, std::size_t count,
@@ -730,7 +815,23 @@ HWY_INLINE void decode_chunk(const ChunkWire<const std::uint8_t>& wire, std::siz
   if constexpr (Format::kBits == 4 && Payload::kIsWord) {
     decode_fp4<Standard, Payload>(wire.planes[0], multipliers, count, out);
   } else if constexpr (Format::kBits == 8) {
-    decode_bytes<Standard, Payload>(wire.planes[0], multipliers, count, out);
+    Fp8Blocks fp8;
+    if constexpr (Payload::kIsWord) find_fp8_blocks<Format, Payload>(wire.scales, blocks, fp8);
+    for (std::size_t b = 0; b < blocks; ++b) {
+      const std::uint8_t* const codes = wire.planes[0] + b * kBlock;
+      typename Payload::Element* const to = out + b * kBlock;
+      if constexpr (Payload::kIsWord) {
+        if (decode_fp8_block<Format, Payload>(codes, b, fp8, to)) continue;
+      }
+      if (Standard::template is_ordinary<kFold>(wire.scales[b], header) &&
+          !has_nan<Format>(codes)) {
+        decode_bytes<Standard, Payload>(codes, multipliers + b, kBlock, to);
+      } else {
+        decode_block_exactly<Standard, Payload>(wire, b,
+                                                Standard::multiplier(wire.scales[b], header), to);
+      }
+    }
+    return;
   } else {
     alignas(32) std::uint8_t codes[kChunk];
     const std::byte* const first = reinterpret_cast<const std::byte*>(wire.planes[0]);
@@ -739,17 +840,9 @@ HWY_INLINE void decode_chunk(const ChunkWire<const std::uint8_t>& wire, std::siz
                 codes);
     decode_bytes<Standard, Payload>(codes, multipliers, count, out);
   }
+  if (ordinary) return;
   for (std::size_t b = 0; b < blocks; ++b) {
-    bool exact = !ordinary && !Standard::template is_ordinary<kFold>(wire.scales[b], header);
-    if constexpr (Format::kHasNan) {
-      for (std::size_t i = b * kBlock; i < (b + 1) * kBlock; i += kBytes) {
-        const ByteVector code = hn::And(hn::LoadU(U8(), wire.planes[0] + i), hn::Set(U8(), 0x7F));
-        const auto signed_code = hn::BitCast(I8(), code);
-        exact |= !hn::AllFalse(
-            I8(), hn::Gt(signed_code, hn::Set(I8(), std::int8_t{Format::kFirstNan - 1})));
-      }
-    }
-    if (exact) {
+    if (!Standard::template is_ordinary<kFold>(wire.scales[b], header)) {
       decode_block_exactly<Standard, Payload>(wire, b, Standard::multiplier(wire.scales[b], header),
                                               out + b * kBlock);
     }

@@ -48,15 +48,26 @@ HWY_INLINE FloatVector log2_fp32(FloatVector x) {
   return hn::Add(hn::ConvertTo(F32(), exponent), series);
 }
 
-/// 2^y for any y, a NaN included.
-HWY_INLINE FloatVector exp2_fp32(FloatVector y) {
+/// y is whole + part, whole the nearest integer.
+struct Exp2Parts {
+  FloatVector sum;  // whole in the lowest bits
+  FloatVector whole;
+  FloatVector mantissa;  // 2^part, between 0.7 and 1.42
+};
+HWY_INLINE Exp2Parts exp2_parts(FloatVector y) {
   const FloatVector magic = floats_set(0x1.8p23f);
-  const FloatVector whole = hn::Sub(hn::Add(y, magic), magic);
+  const FloatVector sum = hn::Add(y, magic);
+  const FloatVector whole = hn::Sub(sum, magic);
   const FloatVector f = hn::Mul(hn::Sub(y, whole), floats_set(0.693147181f));
   const FloatVector series = nested_product(
       f, f, {1.0f, 0.5f, 0.166666667f, 0.0416666667f, 0.00833333333f, 0.00138888889f});
-  const FloatVector e = hn::Add(floats_set(1.0f), series);
-  const Int32Vector exponent = nearest_int(whole);
+  return {sum, whole, hn::Add(floats_set(1.0f), series)};
+}
+
+/// 2^y for any y, a NaN included.
+HWY_INLINE FloatVector exp2_fp32(FloatVector y) {
+  const Exp2Parts parts = exp2_parts(y);
+  const Int32Vector exponent = nearest_int(parts.whole);
   // Division by 2 rounds towards 0.
   const Int32Vector is_negative =
       hn::BitCast(I32(), hn::ShiftRight<31>(hn::BitCast(U32(), exponent)));
@@ -64,9 +75,18 @@ HWY_INLINE FloatVector exp2_fp32(FloatVector y) {
   const auto power = [](Int32Vector p) HWY_ATTR {
     return hn::BitCast(F32(), hn::ShiftLeft<23>(hn::Add(p, hn::Set(I32(), 127))));
   };
-  FloatVector result = hn::Mul(hn::Mul(e, power(half)), power(hn::Sub(exponent, half)));
+  FloatVector result =
+      hn::Mul(hn::Mul(parts.mantissa, power(half)), power(hn::Sub(exponent, half)));
   result = hn::IfThenElseZero(hn::Ge(y, floats_set(-150.0f)), result);
   return hn::IfThenElse(hn::Ge(y, floats_set(128.0f)), hn::Inf(F32()), result);
+}
+
+/// For |y| <= kPlainExponent the multiplications by powers of two are exact: they only add to the
+/// exponent.
+inline constexpr float kPlainExponent = 120.0f;
+HWY_INLINE FloatVector plain_exp2_fp32(FloatVector y) {
+  const Exp2Parts parts = exp2_parts(y);
+  return float_of(hn::Add(bits_of(parts.mantissa), hn::ShiftLeft<23>(bits_of(parts.sum))));
 }
 
 }  // namespace HWY_NAMESPACE

@@ -20,6 +20,8 @@
 #include "reference/codecs/bit_planes.h"
 #include "reference/codecs/simd/lanes-inl.h"
 
+#if ARLAB_HAS_LANES
+
 HWY_BEFORE_NAMESPACE();
 namespace arlab {
 namespace HWY_NAMESPACE {
@@ -56,13 +58,8 @@ template <int kFactor>
 HWY_INLINE Int16Vector joined_pairs(ByteVector x) {
 #if ARLAB_X86_256
   return Int16Vector{_mm256_maddubs_epi16(x.raw, _mm256_set1_epi16(kFactor << 8 | 1))};
-#elif ARLAB_X86_128
-  return Int16Vector{_mm_maddubs_epi16(x.raw, _mm_set1_epi16(kFactor << 8 | 1))};
 #else
-  constexpr int kBits = kFactor == 16 ? 4 : 2;
-  const Uint16Vector v = hn::BitCast(U16(), x);
-  const Uint16Vector joined = hn::Or(v, hn::ShiftRight<8 - kBits>(v));
-  return hn::BitCast(I16(), hn::And(joined, hn::Set(U16(), 0x00FF)));
+  return Int16Vector{_mm_maddubs_epi16(x.raw, _mm_set1_epi16(kFactor << 8 | 1))};
 #endif
 }
 
@@ -70,12 +67,8 @@ HWY_INLINE Int16Vector joined_pairs(ByteVector x) {
 HWY_INLINE Int32Vector joined_quads(Int16Vector x) {
 #if ARLAB_X86_256
   return Int32Vector{_mm256_madd_epi16(x.raw, _mm256_set1_epi32(16 << 16 | 1))};
-#elif ARLAB_X86_128
-  return Int32Vector{_mm_madd_epi16(x.raw, _mm_set1_epi32(16 << 16 | 1))};
 #else
-  const Uint32Vector v = hn::BitCast(U32(), x);
-  const Uint32Vector joined = hn::Or(v, hn::ShiftRight<12>(v));
-  return hn::BitCast(I32(), hn::And(joined, hn::Set(U32(), 0x00FF)));
+  return Int32Vector{_mm_madd_epi16(x.raw, _mm_set1_epi32(16 << 16 | 1))};
 #endif
 }
 
@@ -247,5 +240,7 @@ HWY_INLINE void unpack_tile(const PlanePointers<const std::byte>& planes, std::s
 }  // namespace HWY_NAMESPACE
 }  // namespace arlab
 HWY_AFTER_NAMESPACE();
+
+#endif  // ARLAB_HAS_LANES
 
 #endif  // per-target include guard

@@ -18,6 +18,14 @@ inline std::vector<std::int64_t> supported_targets() {
   return hwy::SupportedAndGeneratedTargets();
 }
 
+/// Those that have vectors: not the one that passes on to the scalar codec.
+inline std::vector<std::int64_t> vector_targets() {
+  std::vector<std::int64_t> targets = supported_targets();
+  std::erase_if(targets,
+                [](std::int64_t target) { return target == HWY_SCALAR || target == HWY_EMU128; });
+  return targets;
+}
+
 /// While it lives, accelerated codecs run on this target.
 class OnTarget {
  public:

@@ -1,0 +1,321 @@
+// The vector conversions of reference/codecs/simd/lanes-inl.h against reference/formats: all 16-bit
+// patterns, and fp32 patterns around every rounding boundary and 4099 apart. With ARLAB_LONG_TESTS
+// set, all 2^32 of them. A target without vectors runs the scalar functions.
+
+#include "reference/codecs/simd/targets.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "tests/codecs/simd/lanes_test.cc"
+#include "hwy/foreach_target.h"  // must come before highway.h
+//
+#include "hwy/highway.h"
+#include "reference/codecs/simd/lanes-inl.h"
+#include "reference/formats/payload_arithmetic.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace arlab {
+namespace HWY_NAMESPACE {
+
+// Arrays of a multiple of 8 elements.
+
+#if ARLAB_HAS_LANES
+
+template <class Lanes>
+void to_float(const std::uint16_t* bits, std::uint32_t* out, std::size_t count) {
+  for (std::size_t i = 0; i < count; i += kFloats) {
+    hn::StoreU(bits_of(load_elements<Lanes>(bits + i)), U32(), out + i);
+  }
+}
+
+template <class F>
+HWY_INLINE void convert(const std::uint32_t* floats, std::uint16_t* out, std::size_t count, F f) {
+  for (std::size_t i = 0; i < count; i += kFloats) {
+    hn::StoreU(f(float_of(hn::LoadU(U32(), floats + i))), HalfU16(), out + i);
+  }
+}
+template <class Lanes>
+void from_float(const std::uint32_t* floats, std::uint16_t* out, std::size_t count) {
+  convert(floats, out, count, [](FloatVector x) HWY_ATTR { return Lanes::from_float(x); });
+}
+template <class Lanes>
+void round(const std::uint32_t* floats, std::uint16_t* out, std::size_t count) {
+  convert(floats, out, count, [](FloatVector x) HWY_ATTR { return Lanes::round(x); });
+}
+/// The product of two elements, rounded to their significand as the encoder does it.
+template <class Lanes>
+void product(const std::uint16_t* x, std::uint16_t factor, std::uint32_t* out, std::size_t count) {
+  const FloatVector f = Lanes::to_float(hn::Set(HalfU16(), factor));
+  for (std::size_t i = 0; i < count; i += kFloats) {
+    const FloatVector exact = hn::Mul(load_elements<Lanes>(x + i), f);
+    hn::StoreU(bits_of(rounded_significand<Lanes::kLostBits>(exact)), U32(), out + i);
+  }
+}
+
+void half_to_float_lanes(const std::uint16_t* x, std::uint32_t* out, std::size_t n) {
+  to_float<HalfLanes>(x, out, n);
+}
+void bfloat_to_float_lanes(const std::uint16_t* x, std::uint32_t* out, std::size_t n) {
+  to_float<BfloatLanes>(x, out, n);
+}
+void half_from_float_lanes(const std::uint32_t* x, std::uint16_t* out, std::size_t n) {
+  from_float<HalfLanes>(x, out, n);
+}
+void bfloat_from_float_lanes(const std::uint32_t* x, std::uint16_t* out, std::size_t n) {
+  from_float<BfloatLanes>(x, out, n);
+}
+void half_round_lanes(const std::uint32_t* x, std::uint16_t* out, std::size_t n) {
+  round<HalfLanes>(x, out, n);
+}
+void bfloat_round_lanes(const std::uint32_t* x, std::uint16_t* out, std::size_t n) {
+  round<BfloatLanes>(x, out, n);
+}
+void half_product_lanes(const std::uint16_t* x, std::uint16_t f, std::uint32_t* out,
+                        std::size_t n) {
+  product<HalfLanes>(x, f, out, n);
+}
+void bfloat_product_lanes(const std::uint16_t* x, std::uint16_t f, std::uint32_t* out,
+                          std::size_t n) {
+  product<BfloatLanes>(x, f, out, n);
+}
+
+#else  // ARLAB_HAS_LANES
+
+void half_to_float_lanes(const std::uint16_t* x, std::uint32_t* out, std::size_t n) {
+  for (std::size_t i = 0; i < n; ++i) out[i] = std::bit_cast<std::uint32_t>(half_to_float(x[i]));
+}
+void bfloat_to_float_lanes(const std::uint16_t* x, std::uint32_t* out, std::size_t n) {
+  for (std::size_t i = 0; i < n; ++i) out[i] = static_cast<std::uint32_t>(x[i]) << 16;
+}
+void half_from_float_lanes(const std::uint32_t* x, std::uint16_t* out, std::size_t n) {
+  for (std::size_t i = 0; i < n; ++i) out[i] = half_from_float(std::bit_cast<float>(x[i]));
+}
+void bfloat_from_float_lanes(const std::uint32_t* x, std::uint16_t* out, std::size_t n) {
+  for (std::size_t i = 0; i < n; ++i) out[i] = bfloat16_from_float(std::bit_cast<float>(x[i]));
+}
+void half_round_lanes(const std::uint32_t* x, std::uint16_t* out, std::size_t n) {
+  for (std::size_t i = 0; i < n; ++i) {
+    out[i] = Fp16Arithmetic::from_float_clamped(std::bit_cast<float>(x[i]));
+  }
+}
+void bfloat_round_lanes(const std::uint32_t* x, std::uint16_t* out, std::size_t n) {
+  for (std::size_t i = 0; i < n; ++i) {
+    out[i] = Bf16Arithmetic::from_float(std::bit_cast<float>(x[i]));
+  }
+}
+void half_product_lanes(const std::uint16_t* x, std::uint16_t f, std::uint32_t* out,
+                        std::size_t n) {
+  for (std::size_t i = 0; i < n; ++i) {
+    const float exact = half_to_float(x[i]) * half_to_float(f);
+    out[i] = std::bit_cast<std::uint32_t>(half_to_float(half_from_float(exact)));
+  }
+}
+void bfloat_product_lanes(const std::uint16_t* x, std::uint16_t f, std::uint32_t* out,
+                          std::size_t n) {
+  for (std::size_t i = 0; i < n; ++i) {
+    const float exact = bfloat16_to_float(x[i]) * bfloat16_to_float(f);
+    out[i] = static_cast<std::uint32_t>(bfloat16_from_float(exact)) << 16;
+  }
+}
+
+#endif  // ARLAB_HAS_LANES
+
+}  // namespace HWY_NAMESPACE
+}  // namespace arlab
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <functional>
+#include <numeric>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "reference/tensors/counter_random.h"
+#include "tests/codecs/simd/on_target.h"
+
+namespace arlab {
+
+HWY_EXPORT(half_to_float_lanes);
+HWY_EXPORT(bfloat_to_float_lanes);
+HWY_EXPORT(half_from_float_lanes);
+HWY_EXPORT(bfloat_from_float_lanes);
+HWY_EXPORT(half_round_lanes);
+HWY_EXPORT(bfloat_round_lanes);
+HWY_EXPORT(half_product_lanes);
+HWY_EXPORT(bfloat_product_lanes);
+
+namespace testing {
+namespace {
+
+using Narrow = std::function<void(const std::uint32_t*, std::uint16_t*, std::size_t)>;
+using NarrowOne = std::uint16_t (*)(float);
+
+std::vector<std::uint16_t> all_patterns() {
+  std::vector<std::uint16_t> all(65536);
+  std::iota(all.begin(), all.end(), std::uint16_t{0});
+  return all;
+}
+
+/// fp32 patterns at which a conversion to 16 bits of which `lost` mantissa bits are cut off can go
+/// wrong: every 16-bit number, the middle to the next, and their neighbours, for either dtype.
+std::vector<std::uint32_t> boundaries() {
+  std::vector<std::uint32_t> list;
+  const auto around = [&](std::uint32_t bits) {
+    for (std::uint32_t i = 0; i < 5; ++i) list.push_back(bits + i - 2);
+  };
+  for (std::uint32_t p = 0; p < 65536; ++p) {
+    const float low = half_to_float(static_cast<std::uint16_t>(p));
+    const float high = half_to_float(static_cast<std::uint16_t>(p + 1));
+    around(std::bit_cast<std::uint32_t>(low));
+    around(std::bit_cast<std::uint32_t>(low / 2 + high / 2));
+    around(p << 16);
+    around(p << 16 | 0x8000);
+  }
+  list.resize(list.size() / 8 * 8);
+  return list;
+}
+
+/// The first pattern of which the conversion gives another result than the scalar one.
+std::optional<std::string> differs(const Narrow& narrow, NarrowOne scalar, bool with_nan) {
+  std::optional<std::string> found;
+  std::vector<std::uint16_t> out;
+  const auto compare = [&](const std::vector<std::uint32_t>& floats) {
+    out.assign(floats.size(), 0x5A5A);
+    narrow(floats.data(), out.data(), floats.size());
+    for (std::size_t i = 0; i < floats.size(); ++i) {
+      const float x = std::bit_cast<float>(floats[i]);
+      if (!with_nan && x != x) continue;
+      const std::uint16_t expected = scalar(x);
+      if (out[i] == expected) continue;
+      found = fmt::format("0x{:08x} becomes 0x{:04x}, not 0x{:04x}", floats[i], out[i], expected);
+      return;
+    }
+  };
+  compare(boundaries());
+  constexpr std::size_t kPiece = 1 << 16;
+  const std::uint64_t stride = std::getenv("ARLAB_LONG_TESTS") != nullptr ? 1 : 4099;
+  std::vector<std::uint32_t> piece(kPiece);
+  for (std::uint64_t first = 0; first < (std::uint64_t{1} << 32) && !found;) {
+    for (std::uint32_t& bits : piece) {
+      bits = static_cast<std::uint32_t>(first);
+      first += stride;
+    }
+    compare(piece);
+  }
+  return found;
+}
+
+class Lanes : public ::testing::TestWithParam<std::int64_t> {
+ private:
+  OnTarget on_{GetParam()};
+};
+
+TEST_P(Lanes, AllSixteenBitPatternsToFloat) {
+  const std::vector<std::uint16_t> all = all_patterns();
+  std::vector<std::uint32_t> half(all.size());
+  std::vector<std::uint32_t> bfloat(all.size());
+  HWY_DYNAMIC_DISPATCH(half_to_float_lanes)(all.data(), half.data(), all.size());
+  HWY_DYNAMIC_DISPATCH(bfloat_to_float_lanes)(all.data(), bfloat.data(), all.size());
+  for (const std::uint16_t bits : all) {
+    ASSERT_EQ(half[bits], std::bit_cast<std::uint32_t>(half_to_float(bits))) << bits;
+    ASSERT_EQ(bfloat[bits], static_cast<std::uint32_t>(bits) << 16) << bits;
+  }
+}
+
+std::uint16_t half_ieee(float x) { return half_from_float(x); }
+std::uint16_t bfloat_ieee(float x) { return bfloat16_from_float(x); }
+std::uint16_t half_clamped(float x) { return Fp16Arithmetic::from_float_clamped(x); }
+std::uint16_t bfloat_canonical(float x) { return Bf16Arithmetic::from_float(x); }
+
+TEST_P(Lanes, FloatToHalf) {
+  EXPECT_EQ(differs(HWY_DYNAMIC_DISPATCH(half_from_float_lanes), half_ieee, false), std::nullopt);
+  EXPECT_EQ(differs(HWY_DYNAMIC_DISPATCH(half_round_lanes), half_clamped, true), std::nullopt);
+}
+
+TEST_P(Lanes, FloatToBfloat) {
+  EXPECT_EQ(differs(HWY_DYNAMIC_DISPATCH(bfloat_from_float_lanes), bfloat_ieee, false),
+            std::nullopt);
+  EXPECT_EQ(differs(HWY_DYNAMIC_DISPATCH(bfloat_round_lanes), bfloat_canonical, true),
+            std::nullopt);
+}
+
+/// A product's rounding to the significand alone is that to the dtype, wherever the latter is a
+/// normal number: all of one factor's patterns times some (ARLAB_LONG_TESTS: all) of the other's.
+template <class Product, class ToFloat, class FromFloat>
+void expect_products_round(Product product, ToFloat to_float, FromFloat from_float,
+                           float smallest_normal, float limit) {
+  const std::vector<std::uint16_t> all = all_patterns();
+  std::vector<std::uint32_t> out(all.size());
+  const std::uint32_t stride = std::getenv("ARLAB_LONG_TESTS") != nullptr ? 1 : 997;
+  for (std::uint32_t factor = 0; factor < 65536; factor += stride) {
+    const auto f = static_cast<std::uint16_t>(factor);
+    if (!(std::abs(to_float(f)) < limit)) continue;
+    product(all.data(), f, out.data(), all.size());
+    for (const std::uint16_t bits : all) {
+      const float exact = to_float(bits) * to_float(f);
+      const std::uint16_t expected = from_float(exact);
+      if (!(std::abs(exact) >= smallest_normal && std::abs(to_float(expected)) < limit)) continue;
+      ASSERT_EQ(std::bit_cast<float>(out[bits]), to_float(expected)) << bits << " * " << factor;
+    }
+  }
+}
+
+TEST_P(Lanes, ProductsRoundToTheSignificand) {
+  expect_products_round(HWY_DYNAMIC_DISPATCH(half_product_lanes), half_to_float, half_ieee,
+                        0x1p-14f, 65504.0f);
+  expect_products_round(HWY_DYNAMIC_DISPATCH(bfloat_product_lanes), bfloat16_to_float, bfloat_ieee,
+                        0x1p-96f, 0x1p96f);
+}
+
+INSTANTIATE_TEST_SUITE_P(Targets, Lanes, ::testing::ValuesIn(supported_targets()),
+                         [](const auto& info) { return hwy::TargetName(info.param); });
+
+// What goes wrong with conversions, and must be seen.
+
+Narrow mutant(std::uint16_t (*convert)(float)) {
+  return [convert](const std::uint32_t* floats, std::uint16_t* out, std::size_t count) {
+    for (std::size_t i = 0; i < count; ++i) out[i] = convert(std::bit_cast<float>(floats[i]));
+  };
+}
+
+TEST(LanesMutants, ATruncatedBfloatIsSeen) {  // as Highway 1.0.3 converts
+  const auto truncated = [](float x) {
+    return static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(x) >> 16);
+  };
+  EXPECT_NE(differs(mutant(truncated), bfloat_ieee, false), std::nullopt);
+}
+
+TEST(LanesMutants, AHalfThatTiesAwayFromZeroIsSeen) {
+  const auto away = [](float x) {
+    const float up = std::bit_cast<float>(std::bit_cast<std::uint32_t>(x) + 1);
+    const bool is_tie = (std::bit_cast<std::uint32_t>(x) & 0x1FFF) == 0x1000;
+    return half_from_float(is_tie ? up : x);
+  };
+  EXPECT_NE(differs(mutant(away), half_ieee, false), std::nullopt);
+}
+
+TEST(LanesMutants, AnInfinityThatBecomesFiniteIsSeen) {
+  const auto finite = [](float x) { return half_from_float(x, Overflow::saturate); };
+  EXPECT_NE(differs(mutant(finite), half_ieee, false), std::nullopt);
+}
+
+TEST(LanesMutants, FlushedSubnormalsAreSeen) {  // as AVX-512's bf16 conversion does
+  const auto flushed = [](float x) {
+    return bfloat16_from_float(std::abs(x) < 0x1p-126f ? std::copysign(0.0f, x) : x);
+  };
+  EXPECT_NE(differs(mutant(flushed), bfloat_ieee, false), std::nullopt);
+}
+
+TEST(LanesMutants, ANaNThatIsNotCanonicalIsSeen) {
+  EXPECT_NE(differs(mutant(half_ieee), half_clamped, true), std::nullopt);
+}
+
+}  // namespace
+}  // namespace testing
+}  // namespace arlab
+
+#endif  // HWY_ONCE

@@ -7,7 +7,11 @@
 // The families that have vector code: one line each. FAMILY is a function in the file of that
 // family, `CodecPtr FAMILY(const CodecPtr& scalar)`, in namespace arlab: the accelerated codec of
 // that name, or null when the name is not of this family.
-#define ARLAB_ACCELERATED_FAMILIES(X) X(accelerated_quickreduce) X(accelerated_anybit)
+#define ARLAB_ACCELERATED_FAMILIES(X) \
+  X(accelerated_quickreduce)          \
+  X(accelerated_anybit)               \
+  X(accelerated_microscaling)         \
+  X(accelerated_logfmt)
 
 namespace arlab {
 

@@ -103,12 +103,14 @@ inline Measure measure_of(const AnyBitFormat& f) {
   return f.symmetric ? Measure::symmetric : Measure::asymmetric;
 }
 
-/// Integer scales and zero points of a vector of blocks, those from b on. Returns the scales.
+/// Integer scales and zero points of a vector of blocks, those from b on. Returns the scales; where
+/// step 1 has none that is finite, that one.
 HWY_INLINE FloatVector measure_integers(FloatVector low, FloatVector high, FloatVector top,
                                         Blocks& result, std::size_t b) {
   alignas(32) std::int32_t codes[kFloats];
   alignas(32) float scales[kFloats];
-  hn::Store(integer_scales(hn::Div(hn::Sub(high, low), top)), I32(), codes);
+  const FloatVector measured = bf16_metadata(hn::Div(hn::Sub(high, low), top));
+  hn::Store(integer_scales(measured), I32(), codes);
   for (std::size_t i = 0; i < kFloats; ++i) {
     scales[i] = kIntegerScales[static_cast<std::size_t>(codes[i] + 128)];
     result.scale_code[b + i] = static_cast<std::int8_t>(codes[i]);
@@ -121,7 +123,7 @@ HWY_INLINE FloatVector measure_integers(FloatVector low, FloatVector high, Float
     result.zero_code[b + i] = static_cast<std::int8_t>(codes[i]);
     result.bias[b + i] = static_cast<std::int16_t>(codes[i]);
   }
-  return scale;
+  return hn::IfThenElse(is_finite(measured), scale, measured);
 }
 
 /// Marks the blocks of a vector, those from b on, where `finite` is false.
@@ -186,7 +188,7 @@ void measure_as(const AnyBitFormat& f, const Extremes<Elements>& extremes, std::
     auto finite = is_finite(scale);
     if constexpr (kMeasure == Measure::asymmetric) {
       finite = hn::And(finite, is_finite(zero));
-    } else if constexpr (kMeasure == Measure::given || kMeasure == Measure::integer) {
+    } else if constexpr (kMeasure == Measure::given) {
       finite = hn::And(is_finite(low), is_finite(high));
     }
     if (HWY_UNLIKELY(!hn::AllTrue(F32(), finite))) mark_bad(finite, b, blocks, result);

@@ -4,6 +4,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstdlib>
+
 #include "sim/network/flow_engine.h"
 #include "tests/sim/network/recorder.h"
 
@@ -385,6 +388,28 @@ TEST(FlowTiming, RunsUpToALimitAndOn) {
   rig.send(2, {0}, 50'000);
   rig.engine.run();
   EXPECT_EQ(rig.delivered(2), 5000 * kNanosecond);
+}
+
+/// Why no test says that more bandwidth never makes anything later: fair sharing does not promise
+/// it.
+TEST(FlowTiming, AFasterLinkMayMakeAllOfItLater) {
+  const auto last_delivery = [](double first_link_gb_per_s) {
+    // Message 1 over links 0 and 1, message 2 over 1 and 2.
+    Network network;
+    network.add_devices(4, Forwarding::yes);
+    network.add_link(0, 1, {first_link_gb_per_s, 0});
+    network.add_link(1, 2, {6, 0});
+    network.add_link(2, 3, {5, 0});
+    FlowRig rig(network);
+    rig.send(1, {0, 1}, 9000);
+    rig.send(2, {1, 2}, 100'000);
+    rig.engine.run();
+    return std::max(rig.delivered(1), rig.delivered(2));
+  };
+  // 1 at 1 until 9000; 2 at 5 all the time: 100000 / 5 = 20000.
+  EXPECT_EQ(last_delivery(1), 20'000 * kNanosecond);
+  // 3 each until 9000 / 3 = 3000. 2 has 91000 left, and can't go faster than 5: 18200.
+  EXPECT_EQ(last_delivery(10), 21'200 * kNanosecond);
 }
 
 /// A message shares with 10,000 others, one after the other; every one ends at a rounded instant.

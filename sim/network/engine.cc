@@ -1,0 +1,74 @@
+#include "sim/network/engine.h"
+
+#include "reference/error.h"
+
+namespace arlab {
+
+NetworkEngine::NetworkEngine(const Network& network, NetworkClient& client)
+    : network_(network), client_(client), counters_(network.resources()) {}
+
+void NetworkEngine::send(const Message& message) {
+  // A single link, by far the most frequent, needs less.
+  if (message.route.size() != 1 || message.route[0] >= network_.links()) {
+    network_.require_path(message.route);
+  }
+  if (!(message.rate_cap_gb_per_s > 0)) {
+    fail("message {}: a rate cap of {} GB/s is not allowed; it must be above 0", message.tag,
+         message.rate_cap_gb_per_s);
+  }
+  if (message.bytes > kMaxMessageBytes) {
+    fail("message {}: {} bytes are too many; allowed are at most {}", message.tag, message.bytes,
+         kMaxMessageBytes);
+  }
+  start(message);
+  if (trace_ != nullptr) trace_->on_started(message, now());
+}
+
+void NetworkEngine::call_at(Picoseconds time, std::uint64_t tag) {
+  if (time < now() || time >= kNever) {
+    fail("timer {}: {} ps is not between now, {} ps, and {} ps", tag, time, now(), kNever - 1);
+  }
+  auto timer = static_cast<std::uint32_t>(timers_.size());
+  if (free_timers_.empty()) {
+    timers_.push_back(tag);
+  } else {
+    timer = free_timers_.back();
+    free_timers_.pop_back();
+    timers_[timer] = tag;
+  }
+  queue_.push({time, kTimer, timer});
+}
+
+void NetworkEngine::run(Picoseconds until) {
+  // Messages may have been started since the last run.
+  do {
+    do {
+      while (queue_.any_ready()) {
+        const Event event = queue_.take_ready();
+        if (event.kind == kTimer) {
+          free_timers_.push_back(event.subject);
+          client_.on_timer(timers_[event.subject]);
+        } else {
+          handle(event);
+        }
+      }
+      complete_instant();
+    } while (queue_.any_ready());
+  } while (queue_.advance(until, [this](std::span<const Event> soon) { prepare(soon); }));
+}
+
+void NetworkEngine::fail_unreachable(std::uint64_t tag) {
+  fail("message {}: it would end later than {} s after the start of the simulation", tag,
+       us_from_picoseconds(kNever) * 1e-6);
+}
+
+ResourceUsage NetworkEngine::usage(ResourceId resource) const {
+  const Counters& counters = counters_[resource];
+  const Picoseconds elapsed = now();
+  const double possible = bytes_in(elapsed, network_.capacity_gb_per_s(resource));
+  return {.bytes = counters.bytes,
+          .busy = busy_until_now(resource),
+          .utilisation = elapsed > 0 ? static_cast<double>(counters.bytes) / possible : 0};
+}
+
+}  // namespace arlab

@@ -1,0 +1,132 @@
+// What the network engines have in common: messages in, deliveries out, one clock.
+//
+// A driver derives from NetworkClient, starts messages and timers, and calls run(). Whatever
+// happens is reported by calls of the client, which may start more: a delivered message lets a
+// device compute (a timer) and then send.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "sim/network/event_queue.h"
+#include "sim/network/max_min.h"
+#include "sim/network/network.h"
+
+namespace arlab {
+
+struct Message {
+  std::span<const LinkId> route;  ///< read during the call only
+  std::uint64_t bytes = 0;        ///< at most kMaxMessageBytes
+  std::uint64_t tag = 0;          ///< whatever the driver knows it by; need not be unique
+  /// A sender or a protocol may be slower than every link; > 0.
+  double rate_cap_gb_per_s = kNoRateCap;
+};
+
+/// Every smaller count is exact in a double.
+inline constexpr std::uint64_t kMaxMessageBytes = std::uint64_t{1} << 53;
+
+struct Delivery {
+  std::uint64_t tag = 0;
+  std::uint64_t bytes = 0;
+  Picoseconds started = 0;    ///< when the driver handed it in
+  Picoseconds sent = 0;       ///< when the last byte left the sender
+  Picoseconds delivered = 0;  ///< when the last byte arrived: now
+};
+
+class NetworkClient {
+ public:
+  virtual ~NetworkClient() = default;
+  virtual void on_delivered(const Delivery& delivery) = 0;
+  virtual void on_timer(std::uint64_t tag) = 0;
+};
+
+/// For timelines and tests; an engine without one does not pay for it.
+class NetworkTrace {
+ public:
+  virtual ~NetworkTrace() = default;
+  virtual void on_started(const Message& /*message*/, Picoseconds /*now*/) {}
+  /// Max-min engine: from now on the message flows at this rate.
+  virtual void on_rate(std::uint64_t /*tag*/, double /*gb_per_s*/, Picoseconds /*now*/) {}
+  /// Max-min engine: all rates are right again until the next event.
+  virtual void on_solved(Picoseconds /*now*/) {}
+  /// Max-min engine: the last byte has left the sender.
+  virtual void on_sent(std::uint64_t /*tag*/, Picoseconds /*now*/) {}
+  /// FIFO engine: a link or a domain serves the message from `begin` to `end`.
+  virtual void on_service(std::uint64_t /*tag*/, ResourceId /*resource*/, Picoseconds /*begin*/,
+                          Picoseconds /*end*/) {}
+};
+
+/// What a link or a sharing domain did until now.
+struct ResourceUsage {
+  /// Of messages that have been sent (max-min) or have arrived at it (FIFO), once per crossing.
+  std::uint64_t bytes = 0;
+  Picoseconds busy = 0;    ///< time with at least one message on it
+  double utilisation = 0;  ///< bytes / (capacity * now); 0 at time 0
+};
+
+/// Not for use by several threads; engines of different threads may share a network.
+class NetworkEngine {
+ public:
+  virtual ~NetworkEngine() = default;
+  NetworkEngine(const NetworkEngine&) = delete;
+  NetworkEngine& operator=(const NetworkEngine&) = delete;
+
+  Picoseconds now() const { return queue_.now(); }
+
+  /// Starts a message now. Throws InvalidInput when the route is none, the cap not positive, or
+  /// the message too large.
+  void send(const Message& message);
+
+  /// Calls client.on_timer(tag) at `time`, which must not be in the past.
+  void call_at(Picoseconds time, std::uint64_t tag);
+
+  /// Runs until nothing is left to happen, or up to and including `until`. Throws InvalidInput when
+  /// a message would take longer than kNever.
+  void run(Picoseconds until = kNever - 1);
+
+  /// Of a link or, as network.resource_of(domain), of a sharing domain.
+  ResourceUsage usage(ResourceId resource) const;
+
+  /// Null for none.
+  void set_trace(NetworkTrace* trace) { trace_ = trace; }
+
+ protected:
+  NetworkEngine(const Network& network, NetworkClient& client);
+
+  static constexpr std::uint32_t kTimer = 0;  ///< Event::kind; the others are the engine's own
+  static constexpr std::uint32_t kFirstOwnKind = 1;
+
+  struct Counters {
+    std::uint64_t bytes = 0;
+    Picoseconds busy = 0;  ///< see busy_until_now() of the engine
+  };
+
+  /// The message is valid.
+  virtual void start(const Message& message) = 0;
+  virtual void handle(const Event& event) = 0;
+  /// These events will be handled before long, if they are not overtaken by new ones.
+  virtual void prepare(std::span<const Event> /*events*/) {}
+  /// All events of now have been handled; may push more of now.
+  virtual void complete_instant() {}
+  virtual Picoseconds busy_until_now(ResourceId resource) const = 0;
+
+  /// Throws InvalidInput unless the instant comes before kNever.
+  static void require_reachable(Picoseconds from, Picoseconds duration, std::uint64_t tag) {
+    if (duration >= kNever - from) fail_unreachable(tag);
+  }
+
+  const Network& network_;
+  NetworkClient& client_;
+  NetworkTrace* trace_ = nullptr;
+  EventQueue queue_;
+  std::vector<Counters> counters_;  ///< by resource
+
+ private:
+  [[noreturn]] static void fail_unreachable(std::uint64_t tag);
+
+  std::vector<std::uint64_t> timers_;  ///< tags, by Event::subject
+  std::vector<std::uint32_t> free_timers_;
+};
+
+}  // namespace arlab

@@ -1,0 +1,6 @@
+# Runs PROGRAM, a GoogleTest program; passes if tests ran and at least one failed.
+execute_process(COMMAND ${PROGRAM} --gtest_brief=1 RESULT_VARIABLE result OUTPUT_VARIABLE output ERROR_VARIABLE output
+  TIMEOUT 60)
+if(NOT result EQUAL 1 OR NOT output MATCHES "FAILED")
+  message(FATAL_ERROR "No timing test sees this mutant (exit code ${result}):\n${output}")
+endif()

@@ -1,0 +1,431 @@
+// How long messages take when they share max-min fairly: cases by hand, to the nanosecond.
+//
+// 1 GB/s is one byte per nanosecond, so bytes / (GB/s) are nanoseconds.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "sim/network/flow_engine.h"
+#include "tests/sim/network/recorder.h"
+
+namespace arlab {
+namespace {
+
+using FlowRig = Rig<FlowEngine>;
+
+/// Devices 0 and 1 and one link between them.
+Network one_link(double gb_per_s, double latency_us = 0) {
+  Network network;
+  network.add_devices(2);
+  network.add_link(0, 1, {gb_per_s, latency_us});
+  return network;
+}
+
+TEST(FlowTiming, SingleLink) {
+  const Network network = one_link(50, 1);
+  FlowRig rig(network);
+  rig.send(1, {0}, 100'000);
+  rig.engine.run();
+  // 100000 / 50 = 2000 ns, then 1000 ns on the way.
+  EXPECT_EQ(rig.of(1).started, 0);
+  EXPECT_EQ(rig.of(1).sent, 2000 * kNanosecond);
+  EXPECT_EQ(rig.of(1).delivered, 3000 * kNanosecond);
+  EXPECT_EQ(rig.of(1).bytes, 100'000u);
+}
+
+TEST(FlowTiming, InstantsAreRoundedToTheNearestPicosecond) {
+  const Network network = one_link(3, 0.0000014);
+  FlowRig rig(network);
+  rig.send(1, {0}, 1);
+  rig.at(10 * kNanosecond, [&] { rig.send(2, {0}, 2); });
+  rig.engine.run();
+  // Latency 1.4 ps -> 1. 1 / 3 ns = 333.3 -> 333 ps; 2 / 3 ns = 666.7 -> 667 ps.
+  EXPECT_EQ(rig.delivered(1), 333 + 1);
+  EXPECT_EQ(rig.delivered(2), 10'000 + 667 + 1);
+}
+
+TEST(FlowTiming, SharedLink) {
+  const Network network = one_link(50, 1);
+  FlowRig rig(network);
+  rig.send(1, {0}, 100'000);
+  rig.send(2, {0}, 50'000);
+  rig.engine.run();
+  // 25 each: 2 ends after 50000 / 25 = 2000. 1 has 50000 left: 50000 / 50 = 1000 more.
+  EXPECT_EQ(rig.delivered(2), (2000 + 1000) * kNanosecond);
+  EXPECT_EQ(rig.delivered(1), (2000 + 1000 + 1000) * kNanosecond);
+}
+
+TEST(FlowTiming, ThirdsAddUp) {
+  const Network network = one_link(50);
+  FlowRig rig(network);
+  for (std::uint64_t tag = 1; tag <= 3; ++tag) rig.send(tag, {0}, 50'000);
+  rig.engine.run();
+  // 50 / 3 each: 50000 / (50 / 3) = 3000.
+  for (std::uint64_t tag = 1; tag <= 3; ++tag) EXPECT_EQ(rig.delivered(tag), 3000 * kNanosecond);
+}
+
+TEST(FlowTiming, TwoHopsAreCutThrough) {
+  Network network;
+  network.add_devices(3, Forwarding::yes);
+  network.add_link(0, 1, {50, 1});
+  network.add_link(1, 2, {25, 0.5});
+  FlowRig rig(network);
+  rig.send(1, {0, 1}, 100'000);
+  rig.engine.run();
+  // The slower link sets the rate: 100000 / 25 = 4000, and both latencies: 1500.
+  EXPECT_EQ(rig.of(1).sent, 4000 * kNanosecond);
+  EXPECT_EQ(rig.of(1).delivered, 5500 * kNanosecond);
+}
+
+TEST(FlowTiming, Incast) {
+  Network network;
+  network.add_devices(5);
+  const NodeId hub = network.add_switches(1);
+  for (NodeId sender = 1; sender <= 4; ++sender) network.add_link(sender, hub, {50, 1});
+  const LinkId port = network.add_link(hub, 0, {40, 1});
+  FlowRig rig(network);
+  for (LinkId sender = 0; sender < 4; ++sender) {
+    rig.send(sender, {sender, port}, 100'000 * (sender + 1));
+  }
+  rig.engine.run();
+  // 40 / 4 = 10 each until 0 ends:       100000 / 10       = 10000
+  // 40 / 3 each, the next has 100000 more: 100000 * 3 / 40 =  7500
+  // 40 / 2:                                100000 / 20     =  5000
+  // 40:                                    100000 / 40     =  2500, together 1 MB / 40
+  EXPECT_EQ(rig.delivered(0), (10'000 + 2000) * kNanosecond);
+  EXPECT_EQ(rig.delivered(1), (17'500 + 2000) * kNanosecond);
+  EXPECT_EQ(rig.delivered(2), (22'500 + 2000) * kNanosecond);
+  EXPECT_EQ(rig.delivered(3), (25'000 + 2000) * kNanosecond);
+}
+
+TEST(FlowTiming, RingOfDependentSteps) {
+  Network network;
+  network.add_devices(4, Forwarding::yes);
+  for (NodeId rank = 0; rank < 4; ++rank) network.add_link(rank, (rank + 1) % 4, {50, 1});
+  FlowRig rig(network);
+  // A tag is a step and the rank that sends. Who receives sends on, three steps in all.
+  rig.then = [&](const Delivery& delivery) {
+    const std::uint64_t step = delivery.tag / 4 + 1;
+    const auto rank = static_cast<LinkId>((delivery.tag + 1) % 4);
+    if (step < 3) rig.send(step * 4 + rank, {rank}, 100'000);
+  };
+  for (LinkId rank = 0; rank < 4; ++rank) rig.send(rank, {rank}, 100'000);
+  rig.engine.run();
+  ASSERT_EQ(rig.deliveries.size(), 12u);
+  // Each step 100000 / 50 = 2000 and 1000 on the way.
+  for (const Delivery& delivery : rig.deliveries) {
+    EXPECT_EQ(delivery.delivered,
+              (static_cast<Picoseconds>(delivery.tag / 4) + 1) * 3000 * kNanosecond);
+  }
+  EXPECT_EQ(rig.engine.now(), 9000 * kNanosecond);
+}
+
+TEST(FlowTiming, RingWithLongWays) {
+  Network network;
+  network.add_devices(4, Forwarding::yes);
+  for (NodeId rank = 0; rank < 4; ++rank) network.add_link(rank, (rank + 1) % 4, {60, 1});
+  FlowRig rig(network);
+  // All to all: every link carries the messages of 1, 2 and 3 hops that cross it: 1 + 2 + 3 = 6.
+  for (LinkId rank = 0; rank < 4; ++rank) {
+    std::vector<LinkId> route;
+    for (LinkId hops = 1; hops <= 3; ++hops) {
+      route.push_back((rank + hops - 1) % 4);
+      rig.send(hops, route, 10'000);
+    }
+  }
+  rig.engine.run();
+  // 60 / 6 = 10 for all: 1000, and 1000 per hop.
+  ASSERT_EQ(rig.deliveries.size(), 12u);
+  for (const Delivery& delivery : rig.deliveries) {
+    EXPECT_EQ(delivery.delivered,
+              (1000 + 1000 * static_cast<Picoseconds>(delivery.tag)) * kNanosecond);
+  }
+}
+
+TEST(FlowTiming, FullMesh) {
+  Network network;
+  network.add_devices(8);
+  network.add_full_mesh(0, 8, {48, 2});
+  FlowRig rig(network);
+  for (LinkId link = 0; link < network.links(); ++link) rig.send(link, {link}, 96'000);
+  rig.engine.run();
+  // Nobody shares: 96000 / 48 = 2000 and 2000 on the way, in the order of starts.
+  ASSERT_EQ(rig.deliveries.size(), 56u);
+  for (LinkId link = 0; link < network.links(); ++link) {
+    EXPECT_EQ(rig.deliveries[link].tag, link);
+    EXPECT_EQ(rig.deliveries[link].delivered, 4000 * kNanosecond);
+    EXPECT_EQ(rig.engine.usage(link).bytes, 96'000u);
+    EXPECT_EQ(rig.engine.usage(link).busy, 2000 * kNanosecond);
+    EXPECT_EQ(rig.engine.usage(link).utilisation, 0.5);
+  }
+}
+
+TEST(FlowTiming, NumaBridge) {
+  // Devices 0, 1 on switch 4; 2, 3 on switch 5; ports of 50, a bridge of 25 per direction.
+  Network network;
+  network.add_devices(4);
+  network.add_switches(2);
+  for (NodeId device = 0; device < 4; ++device) {
+    network.add_duplex(device, device < 2 ? 4 : 5, {50, 0.5});  // out: 2 * device, in: + 1
+  }
+  const LinkId bridge = network.add_duplex(4, 5, {25, 2});
+  FlowRig rig(network);
+  rig.send(1, {0, bridge, 5}, 100'000);      // 0 -> 2
+  rig.send(2, {2, bridge, 7}, 100'000);      // 1 -> 3
+  rig.send(3, {0, 3}, 337'500);              // 0 -> 1
+  rig.send(4, {4, bridge + 1, 1}, 100'000);  // 2 -> 0, the other way: on its own
+  rig.engine.run();
+  // The bridge gives 12.5 to 1 and to 2: 100000 / 12.5 = 8000; 500 + 2000 + 500 on the way.
+  EXPECT_EQ(rig.delivered(1), 11'000 * kNanosecond);
+  EXPECT_EQ(rig.delivered(2), 11'000 * kNanosecond);
+  // 3 has the rest of port 0, 37.5: 300000 in 8000; then 37500 / 50 = 750; 1000 on the way.
+  EXPECT_EQ(rig.delivered(3), 9750 * kNanosecond);
+  EXPECT_EQ(rig.delivered(4), (4000 + 3000) * kNanosecond);
+  // Until 11000: 200000 bytes of 25 * 11000 possible, busy for 8000.
+  const ResourceUsage usage = rig.engine.usage(bridge);
+  EXPECT_EQ(usage.bytes, 200'000u);
+  EXPECT_EQ(usage.busy, 8000 * kNanosecond);
+  EXPECT_DOUBLE_EQ(usage.utilisation, 200.0 / 275.0);
+}
+
+TEST(FlowTiming, LateJoiner) {
+  const Network network = one_link(50, 1);
+  FlowRig rig(network);
+  rig.send(1, {0}, 100'000);
+  rig.at(1000 * kNanosecond, [&] { rig.send(2, {0}, 25'000); });
+  rig.engine.run();
+  // 1 alone: 50000 in 1000. Both 25: 2 ends 25000 / 25 = 1000 later. 1 has 25000 left: 500.
+  EXPECT_EQ(rig.of(2).started, 1000 * kNanosecond);
+  EXPECT_EQ(rig.of(2).sent, 2000 * kNanosecond);
+  EXPECT_EQ(rig.of(1).sent, 2500 * kNanosecond);
+  EXPECT_EQ(rig.delivered(1), 3500 * kNanosecond);
+}
+
+TEST(FlowTiming, AJoinerElsewhereChangesNothing) {
+  Network network;
+  network.add_devices(4);
+  network.add_link(0, 1, {50, 1});
+  network.add_link(2, 3, {50, 1});
+  FlowRig rig(network);
+  rig.send(1, {0}, 100'000);
+  rig.at(1000 * kNanosecond, [&] { rig.send(2, {1}, 100'000); });
+  rig.engine.run();
+  EXPECT_EQ(rig.delivered(1), 3000 * kNanosecond);
+  EXPECT_EQ(rig.delivered(2), 4000 * kNanosecond);
+}
+
+TEST(FlowTiming, AnEndSpeedsOthersUp) {
+  // Link 0 of 20, link 1 of 50. Message 1 on link 0, 2 on both, 3 on link 1.
+  Network network;
+  network.add_devices(3, Forwarding::yes);
+  network.add_link(0, 1, {20, 0});
+  network.add_link(1, 2, {50, 0});
+  FlowRig rig(network);
+  rig.send(1, {0}, 100'000);
+  rig.send(2, {0, 1}, 200'000);
+  rig.send(3, {1}, 800'000);
+  rig.engine.run();
+  // Link 0 fills first: 1 and 2 at 10, 3 gets 50 - 10 = 40. 1 ends at 100000 / 10 = 10000.
+  EXPECT_EQ(rig.delivered(1), 10'000 * kNanosecond);
+  // 2 has 100000 left and link 0 alone: 20; 3 gets 30. 2 ends 100000 / 20 = 5000 later.
+  EXPECT_EQ(rig.delivered(2), 15'000 * kNanosecond);
+  // 3 sent 40 * 10000 + 30 * 5000 = 550000; 250000 / 50 = 5000.
+  EXPECT_EQ(rig.delivered(3), 20'000 * kNanosecond);
+}
+
+TEST(FlowTiming, BottlenecksAtThreeLevels) {
+  // Links 0, 1, 2 of 12, 30, 100; message 1 over all, 2 and 3 over 1 and 2, 4 over 2.
+  Network network;
+  network.add_devices(4, Forwarding::yes);
+  network.add_link(0, 1, {12, 0});
+  network.add_link(1, 2, {30, 0});
+  network.add_link(2, 3, {100, 0});
+  FlowRig rig(network);
+  rig.send(0, {0}, 60'000);
+  rig.send(1, {0, 1, 2}, 60'000);
+  rig.send(2, {1, 2}, 120'000);
+  rig.send(3, {1, 2}, 120'000);
+  rig.send(4, {2}, 700'000);
+  rig.engine.run();
+  // Link 0: 12 / 2 = 6 for 0 and 1. Link 1: (30 - 6) / 2 = 12 for 2 and 3. Link 2: 4 has 70.
+  // All end at 60000 / 6 = 120000 / 12 = 700000 / 70 = 10000.
+  for (std::uint64_t tag = 0; tag < 5; ++tag) EXPECT_EQ(rig.delivered(tag), 10'000 * kNanosecond);
+}
+
+TEST(FlowTiming, SharingDomain) {
+  // Links 0 and 1 of 50 share 60; link 2 does not.
+  Network network;
+  network.add_devices(2);
+  const DomainId domain = network.add_domain(60);
+  network.add_link(0, 1, {50, 1, domain});
+  network.add_link(0, 1, {50, 1, domain});
+  network.add_link(0, 1, {50, 1});
+  FlowRig rig(network);
+  rig.send(0, {0}, 60'000);
+  rig.send(1, {1}, 110'000);
+  rig.send(2, {2}, 100'000);
+  rig.engine.run();
+  // 30 each: 0 ends at 2000. 1 has 50000 left, at 50, because the domain has room: 1000.
+  EXPECT_EQ(rig.delivered(0), 3000 * kNanosecond);
+  EXPECT_EQ(rig.delivered(1), 4000 * kNanosecond);
+  EXPECT_EQ(rig.delivered(2), 3000 * kNanosecond);
+  const ResourceUsage usage = rig.engine.usage(network.resource_of(domain));
+  EXPECT_EQ(usage.bytes, 170'000u);
+  EXPECT_EQ(usage.busy, 3000 * kNanosecond);
+  EXPECT_DOUBLE_EQ(usage.utilisation, 170.0 / 240.0);  // until 4000
+}
+
+TEST(FlowTiming, ADomainThatIsCrossedTwiceIsUsedTwice) {
+  Network network;
+  network.add_devices(3, Forwarding::yes);
+  const DomainId domain = network.add_domain(60);
+  network.add_link(0, 1, {50, 0, domain});
+  network.add_link(1, 2, {50, 0, domain});
+  FlowRig rig(network);
+  rig.send(1, {0, 1}, 60'000);
+  rig.engine.run();
+  // 60 / 2 = 30: 60000 / 30 = 2000.
+  EXPECT_EQ(rig.delivered(1), 2000 * kNanosecond);
+  const ResourceUsage usage = rig.engine.usage(network.resource_of(domain));
+  EXPECT_EQ(usage.bytes, 120'000u);
+  EXPECT_EQ(usage.busy, 2000 * kNanosecond);
+  EXPECT_EQ(usage.utilisation, 1);
+}
+
+TEST(FlowTiming, RateCap) {
+  const Network network = one_link(50);
+  FlowRig rig(network);
+  rig.send(1, {0}, 100'000, 10);
+  rig.send(2, {0}, 500'000);
+  rig.send(3, {0}, 80'000, 30);  // never reaches its cap while 2 is there
+  rig.engine.run();
+  // 1 at 10, 2 and 3 at 20 each: 3 ends at 4000. 2 sent 80000, then 40: until 10000 240000 more.
+  // 180000 left at 50: 3600.
+  EXPECT_EQ(rig.delivered(3), 4000 * kNanosecond);
+  EXPECT_EQ(rig.delivered(1), 10'000 * kNanosecond);
+  EXPECT_EQ(rig.delivered(2), 13'600 * kNanosecond);
+}
+
+TEST(FlowTiming, RateCapOfALoneMessage) {
+  const Network network = one_link(50);
+  FlowRig rig(network);
+  rig.send(1, {0}, 100'000, 10);
+  rig.engine.run();
+  EXPECT_EQ(rig.delivered(1), 10'000 * kNanosecond);
+}
+
+TEST(FlowTiming, EmptyMessageTakesTheLatencyOnly) {
+  Network network;
+  network.add_devices(3, Forwarding::yes);
+  network.add_link(0, 1, {50, 1});
+  network.add_link(1, 2, {25, 0.5});
+  FlowRig rig(network);
+  rig.send(1, {0}, 100'000);
+  rig.send(2, {0, 1}, 0);
+  rig.engine.run();
+  EXPECT_EQ(rig.of(2).sent, 0);
+  EXPECT_EQ(rig.of(2).delivered, 1500 * kNanosecond);
+  EXPECT_EQ(rig.delivered(1), 3000 * kNanosecond);
+  EXPECT_EQ(rig.engine.usage(1).busy, 0);
+}
+
+TEST(FlowTiming, AMessageThatEndsInTheInstantOfItsStart) {
+  const Network network = one_link(1e9);
+  FlowRig rig(network);
+  rig.then = [&](const Delivery& delivery) {
+    if (delivery.tag < 5) rig.send(delivery.tag + 1, {0}, 1);
+  };
+  rig.send(1, {0}, 1);  // 1e-9 ns
+  rig.engine.run();
+  EXPECT_EQ(rig.deliveries.size(), 5u);
+  EXPECT_EQ(rig.engine.now(), 0);
+}
+
+TEST(FlowTiming, SimultaneousDeliveriesComeInTheOrderOfStarts) {
+  // Links of the same latency in one component and in others, started in mixed order.
+  Network network;
+  network.add_devices(2);
+  for (int i = 0; i < 6; ++i) network.add_link(0, 1, {50, 1});
+  FlowRig rig(network);
+  const std::vector<LinkId> order = {3, 0, 5, 3, 1, 0, 4, 2, 5};
+  for (std::uint64_t tag = 0; tag < order.size(); ++tag) {
+    const bool shared = std::count(order.begin(), order.end(), order[tag]) == 2;
+    rig.send(tag, {order[tag]}, shared ? 50'000 : 100'000);
+  }
+  rig.engine.run();
+  ASSERT_EQ(rig.deliveries.size(), order.size());
+  for (std::uint64_t tag = 0; tag < order.size(); ++tag) {
+    EXPECT_EQ(rig.deliveries[tag].tag, tag);
+    EXPECT_EQ(rig.deliveries[tag].delivered, 3000 * kNanosecond);
+  }
+}
+
+TEST(FlowTiming, ComputationBetweenMessages) {
+  const Network network = one_link(50, 1);
+  FlowRig rig(network);
+  rig.then = [&](const Delivery& delivery) {
+    if (delivery.tag == 1) rig.engine.call_at(rig.engine.now() + 700 * kNanosecond, 7);
+  };
+  rig.at_timer = [&](std::uint64_t) { rig.send(2, {0}, 100'000); };
+  rig.send(1, {0}, 100'000);
+  rig.engine.run();
+  EXPECT_EQ(rig.timers, std::vector<std::uint64_t>{7});
+  EXPECT_EQ(rig.of(2).started, 3700 * kNanosecond);
+  EXPECT_EQ(rig.of(2).delivered, 6700 * kNanosecond);
+}
+
+TEST(FlowTiming, RunsUpToALimitAndOn) {
+  const Network network = one_link(50, 1);
+  FlowRig rig(network);
+  rig.send(1, {0}, 100'000);
+  rig.engine.run(1999 * kNanosecond);
+  EXPECT_EQ(rig.deliveries.size(), 0u);
+  EXPECT_EQ(rig.engine.now(), 0);  // of the last event
+  rig.engine.run(3000 * kNanosecond);
+  EXPECT_EQ(rig.delivered(1), 3000 * kNanosecond);
+  rig.send(2, {0}, 50'000);
+  rig.engine.run();
+  EXPECT_EQ(rig.delivered(2), 5000 * kNanosecond);
+}
+
+/// Why no test says that more bandwidth never makes anything later: fair sharing does not promise
+/// it.
+TEST(FlowTiming, AFasterLinkMayMakeAllOfItLater) {
+  const auto last_delivery = [](double first_link_gb_per_s) {
+    // Message 1 over links 0 and 1, message 2 over 1 and 2.
+    Network network;
+    network.add_devices(4, Forwarding::yes);
+    network.add_link(0, 1, {first_link_gb_per_s, 0});
+    network.add_link(1, 2, {6, 0});
+    network.add_link(2, 3, {5, 0});
+    FlowRig rig(network);
+    rig.send(1, {0, 1}, 9000);
+    rig.send(2, {1, 2}, 100'000);
+    rig.engine.run();
+    return std::max(rig.delivered(1), rig.delivered(2));
+  };
+  // 1 at 1 until 9000; 2 at 5 all the time: 100000 / 5 = 20000.
+  EXPECT_EQ(last_delivery(1), 20'000 * kNanosecond);
+  // 3 each until 9000 / 3 = 3000. 2 has 91000 left, and can't go faster than 5: 18200.
+  EXPECT_EQ(last_delivery(10), 21'200 * kNanosecond);
+}
+
+/// A message shares with 10,000 others, one after the other; every one ends at a rounded instant.
+TEST(FlowTiming, ErrorsStayBelowHalfAPicosecondPerInstant) {
+  constexpr int kJoiners = 10'000;
+  const Network network = one_link(30);
+  FlowRig rig(network);
+  rig.send(0, {0}, 25'000ull * kJoiners);
+  for (int i = 0; i < kJoiners; ++i) {
+    rig.at(i * 1000 * kNanosecond, [&rig] { rig.send(1, {0}, 5000); });
+  }
+  rig.engine.run();
+  // The link is always full: 30000 in every 1000, of which 5000 are the joiner's.
+  const Picoseconds error = rig.delivered(0) - kJoiners * 1000 * kNanosecond;
+  EXPECT_LE(std::abs(error), kJoiners / 2);
+}
+
+}  // namespace
+}  // namespace arlab

@@ -1,0 +1,536 @@
+// What must hold on every network, for every set of messages: random ones, against slow
+// definitions.
+//
+// What is not here, because it is not true: that more bandwidth on one link never makes anything
+// later. A faster link lets its messages take more of the links behind it (a case by hand is in
+// flow_timing_test.cc). It is true, and tested, for a set of simultaneous messages when everything
+// becomes faster by the same factor, and when they share one resource only.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <numeric>
+#include <set>
+
+#include "sim/network/fifo_engine.h"
+#include "sim/network/flow_engine.h"
+#include "tests/sim/network/dice.h"
+#include "tests/sim/network/recorder.h"
+
+namespace arlab {
+namespace {
+
+struct Sending {
+  Picoseconds time = 0;
+  std::vector<LinkId> route;
+  std::uint64_t bytes = 0;
+  double cap = kNoRateCap;
+};
+
+struct Case {
+  Network network;
+  std::vector<Sending> sendings;  ///< in the order of times; the index is the tag
+};
+
+struct Shape {
+  bool simultaneous = false;  ///< all start at 0
+  double speed = 1;           ///< factor on all bandwidths and caps
+  double latency = 1;         ///< factor on all latencies
+  int copies = 1;             ///< of the network beside each other; messages go through the last
+};
+
+/// Up to 9 nodes, 20 links, 3 domains, 60 messages over up to 5 links. Bandwidths of few values, so
+/// that levels tie, or of many.
+Case random_case(std::uint64_t seed, const Shape& shape = {}) {
+  Case result;
+  LinkId first_link = 0;
+  for (int copy = 0; copy < shape.copies; ++copy) {
+    Dice dice(seed);
+    Network& network = result.network;
+    const std::uint32_t nodes = 2 + dice.below(8);
+    const NodeId first_node = network.add_devices(nodes, Forwarding::yes);
+    const bool round_numbers = dice.one_in(2);
+    const auto bandwidth = [&] {
+      return shape.speed * (round_numbers ? 10.0 * (1 + dice.below(4)) : dice.between(0.1, 100));
+    };
+    const std::uint32_t domains = dice.below(4);
+    const DomainId first_domain = network.domains();
+    for (std::uint32_t i = 0; i < domains; ++i) network.add_domain(bandwidth());
+    const std::uint32_t links = 1 + dice.below(20);
+    first_link = network.links();
+    for (std::uint32_t i = 0; i < links; ++i) {
+      const NodeId from = dice.below(nodes);
+      const NodeId to = (from + 1 + dice.below(nodes - 1)) % nodes;
+      const bool shares = domains > 0 && dice.one_in(3);
+      const double bandwidth_gb_per_s = bandwidth();
+      const double latency_us = shape.latency * 0.1 * dice.below(20);
+      network.add_link(first_node + from, first_node + to,
+                       {bandwidth_gb_per_s, latency_us,
+                        shares ? first_domain + dice.below(domains) : kNoDomain});
+    }
+    if (copy + 1 < shape.copies) continue;
+
+    const std::uint32_t messages = 1 + dice.below(60);
+    const bool equal_sizes = dice.one_in(3);
+    Picoseconds time = 0;
+    for (std::uint32_t i = 0; i < messages; ++i) {
+      Sending sending;
+      LinkId link = first_link + dice.below(links);
+      const std::uint32_t hops = 1 + dice.below(5);
+      for (std::uint32_t hop = 0; hop < hops; ++hop) {
+        sending.route.push_back(link);
+        std::vector<LinkId> onwards;
+        for (LinkId next = first_link; next < network.links(); ++next) {
+          if (network.ends(next).from == network.ends(link).to) onwards.push_back(next);
+        }
+        if (onwards.empty()) break;
+        link = onwards[dice.below(static_cast<std::uint32_t>(onwards.size()))];
+      }
+      sending.bytes = dice.one_in(10) ? 0 : equal_sizes ? 100'000 : 1 + dice.below(300'000);
+      const double cap = dice.between(0.5, 30) * shape.speed;
+      if (dice.one_in(4)) sending.cap = cap;
+      const Picoseconds pause = dice.one_in(2) ? 0 : dice.below(3'000'000);
+      if (!shape.simultaneous) time += pause;
+      sending.time = time;
+      result.sendings.push_back(sending);
+    }
+  }
+  return result;
+}
+
+/// Resources of a route, with repetitions.
+std::vector<ResourceId> resources_of(const Network& network, std::span<const LinkId> route) {
+  std::vector<ResourceId> resources;
+  for (const LinkId link : route) {
+    resources.push_back(link);
+    const DomainId domain = network.properties(link).domain;
+    if (domain != kNoDomain) resources.push_back(network.resource_of(domain));
+  }
+  return resources;
+}
+
+Picoseconds latency_of(const Network& network, std::span<const LinkId> route) {
+  Picoseconds latency = 0;
+  for (const LinkId link : route) latency += network.properties(link).latency;
+  return latency;
+}
+
+/// Deliveries by tag.
+template <class Engine>
+std::vector<Delivery> run(const Case& c, NetworkTrace* trace = nullptr,
+                          Rig<Engine>* keep = nullptr) {
+  Rig<Engine> own(c.network);
+  Rig<Engine>& rig = keep != nullptr ? *keep : own;
+  rig.engine.set_trace(trace);
+  for (std::size_t tag = 0; tag < c.sendings.size(); ++tag) {
+    const Sending& s = c.sendings[tag];
+    rig.at(s.time, [&rig, &s, tag] { rig.send(tag, s.route, s.bytes, s.cap); });
+  }
+  rig.engine.run();
+  EXPECT_EQ(rig.deliveries.size(), c.sendings.size());
+  std::vector<Delivery> by_tag(c.sendings.size());
+  for (const Delivery& delivery : rig.deliveries) by_tag[delivery.tag] = delivery;
+  return by_tag;
+}
+
+// ---------------------------------------------------------------- max-min rates
+
+struct LiveFlow {
+  std::vector<ResourceId> resources;
+  double cap = kNoRateCap;
+  double rate = 0;
+  double bytes = 0;
+  double sent = 0;
+  Picoseconds since = 0;
+  int changes = 0;
+};
+
+/// Progressive filling by its definition: all rise together, who meets a limit stays behind.
+std::map<std::uint64_t, double> fair_rates(const Network& network,
+                                           const std::map<std::uint64_t, LiveFlow>& flows) {
+  std::map<std::uint64_t, long double> rates;
+  std::map<std::uint64_t, bool> rising;
+  for (const auto& [tag, flow] : flows) rising[tag] = true;
+  for (;;) {
+    std::vector<long double> left(network.resources());
+    std::vector<int> users(network.resources());
+    for (ResourceId r = 0; r < network.resources(); ++r) left[r] = network.capacity_gb_per_s(r);
+    for (const auto& [tag, flow] : flows) {
+      for (const ResourceId r : flow.resources) {
+        left[r] -= rates[tag];
+        users[r] += rising[tag] ? 1 : 0;
+      }
+    }
+    long double step = std::numeric_limits<long double>::infinity();
+    for (ResourceId r = 0; r < network.resources(); ++r) {
+      if (users[r] > 0) step = std::min(step, left[r] / users[r]);
+    }
+    for (const auto& [tag, flow] : flows) {
+      if (rising[tag]) step = std::min(step, flow.cap - rates[tag]);
+    }
+    if (!std::isfinite(static_cast<double>(step))) break;
+    step = std::max(step, 0.0L);
+    for (const auto& [tag, flow] : flows) {
+      if (rising[tag]) rates[tag] += step;
+    }
+    for (const auto& [tag, flow] : flows) {
+      if (!rising[tag]) continue;
+      bool limited = rates[tag] >= flow.cap * (1 - 1e-15L);
+      for (const ResourceId r : flow.resources) {
+        limited = limited || left[r] - users[r] * step <= 1e-13L * network.capacity_gb_per_s(r);
+      }
+      if (limited) rising[tag] = false;
+    }
+  }
+  std::map<std::uint64_t, double> result;
+  for (const auto& [tag, rate] : rates) result[tag] = static_cast<double>(rate);
+  return result;
+}
+
+/// Follows an engine and checks its rates whenever it says that they are right.
+class RateChecker : public NetworkTrace {
+ public:
+  explicit RateChecker(const Network& network) : network_(network) {}
+
+  int solved = 0;
+  int crowded = 0;  ///< solutions with 10 or more messages
+
+  void on_started(const Message& message, Picoseconds now) override {
+    if (message.bytes == 0) return;
+    LiveFlow& flow = flows_[message.tag];
+    flow.resources = resources_of(network_, message.route);
+    flow.cap = message.rate_cap_gb_per_s;
+    flow.bytes = static_cast<double>(message.bytes);
+    flow.since = now;
+  }
+  void on_rate(std::uint64_t tag, double gb_per_s, Picoseconds now) override {
+    LiveFlow& flow = flows_.at(tag);
+    flow.sent += bytes_in(now - flow.since, flow.rate);
+    flow.since = now;
+    flow.rate = gb_per_s;
+    ++flow.changes;
+  }
+  void on_sent(std::uint64_t tag, Picoseconds now) override {
+    const auto found = flows_.find(tag);
+    if (found == flows_.end()) return;  // empty
+    const LiveFlow& flow = found->second;
+    // Conservation: what has flowed is the message, up to the rounding of its end.
+    const double sent = flow.sent + bytes_in(now - flow.since, flow.rate);
+    EXPECT_NEAR(sent, flow.bytes, bytes_in(1, flow.rate) + 1e-9 * flow.bytes);
+    flows_.erase(found);
+  }
+  void on_solved(Picoseconds) override {
+    ++solved;
+    crowded += flows_.size() >= 10 ? 1 : 0;
+    constexpr double kClose = 1e-9;
+    std::vector<double> used(network_.resources());
+    std::vector<double> fastest(network_.resources());
+    for (const auto& [tag, flow] : flows_) {
+      for (const ResourceId r : flow.resources) {
+        used[r] += flow.rate;
+        fastest[r] = std::max(fastest[r], flow.rate);
+      }
+    }
+    for (ResourceId r = 0; r < network_.resources(); ++r) {
+      EXPECT_LE(used[r], network_.capacity_gb_per_s(r) * (1 + kClose));
+    }
+    const auto fair = fair_rates(network_, flows_);
+    for (const auto& [tag, flow] : flows_) {
+      EXPECT_NEAR(flow.rate, fair.at(tag), kClose * fair.at(tag)) << "message " << tag;
+      EXPECT_LE(flow.rate, flow.cap);
+      // The certificate: at its cap, or with a full resource on which nobody is faster.
+      bool certified = flow.rate == flow.cap;
+      for (const ResourceId r : flow.resources) {
+        const bool full = used[r] >= network_.capacity_gb_per_s(r) * (1 - kClose);
+        certified = certified || (full && flow.rate >= fastest[r] * (1 - kClose));
+      }
+      EXPECT_TRUE(certified) << "message " << tag;
+    }
+  }
+
+ private:
+  const Network& network_;
+  std::map<std::uint64_t, LiveFlow> flows_;  ///< by tag
+};
+
+TEST(FlowProperties, RatesAreMaxMinFairAfterEveryChange) {
+  int solved = 0;
+  int crowded = 0;
+  for (std::uint64_t seed = 0; seed < 300; ++seed) {
+    SCOPED_TRACE(seed);
+    const Case c = random_case(seed);
+    RateChecker checker(c.network);
+    run<FlowEngine>(c, &checker);
+    solved += checker.solved;
+    crowded += checker.crowded;
+    if (testing::Test::HasFailure()) return;
+  }
+  EXPECT_GT(solved, 5000);
+  EXPECT_GT(crowded, 1000);
+}
+
+/// One large component per instant, in which bottlenecks follow each other.
+TEST(FlowProperties, RatesAreMaxMinFairInACrowd) {
+  Dice dice(5);
+  Case c;
+  constexpr std::uint32_t kNodes = 30;
+  c.network.add_devices(kNodes);
+  const NodeId hub = c.network.add_switches(1);
+  for (NodeId node = 0; node < kNodes; ++node) {
+    c.network.add_link(node, hub, {dice.between(1, 100), 0});
+    c.network.add_link(hub, node, {dice.between(1, 100), 0});
+  }
+  for (int i = 0; i < 200; ++i) {
+    const NodeId from = dice.below(kNodes);
+    const NodeId to = (from + 1 + dice.below(kNodes - 1)) % kNodes;
+    c.sendings.push_back({.time = dice.below(4) * 1'000'000,
+                          .route = {2 * from, 2 * to + 1},
+                          .bytes = 1 + dice.below(100'000)});
+  }
+  RateChecker checker(c.network);
+  run<FlowEngine>(c, &checker);
+  EXPECT_GT(checker.crowded, 150);
+}
+
+// ---------------------------------------------------------------- both engines
+
+/// Bytes and bounds that hold whoever is served first.
+template <class Engine>
+void check_bounds() {
+  for (std::uint64_t seed = 0; seed < 300; ++seed) {
+    SCOPED_TRACE(seed);
+    const Case c = random_case(seed);
+    Rig<Engine> rig(c.network);
+    const std::vector<Delivery> deliveries = run<Engine>(c, nullptr, &rig);
+    const auto messages = static_cast<Picoseconds>(c.sendings.size());
+    std::vector<std::uint64_t> bytes(c.network.resources());
+    std::vector<Picoseconds> first(c.network.resources(), kNever);
+    std::vector<Picoseconds> last(c.network.resources(), 0);
+    for (std::size_t tag = 0; tag < c.sendings.size(); ++tag) {
+      const Sending& s = c.sendings[tag];
+      const Delivery& d = deliveries[tag];
+      EXPECT_EQ(d.started, s.time);
+      EXPECT_EQ(d.bytes, s.bytes);
+      EXPECT_LE(d.started, d.sent);
+      // Of one message: its latency and its slowest link. An instant is rounded once per cause.
+      const Picoseconds latency = latency_of(c.network, s.route);
+      double slowest = s.cap;
+      std::map<ResourceId, int> uses;
+      for (const ResourceId r : resources_of(c.network, s.route)) {
+        slowest = std::min(slowest, c.network.capacity_gb_per_s(r));
+        bytes[r] += s.bytes;
+        if (s.bytes == 0) continue;
+        first[r] = std::min(first[r], d.started);
+        last[r] = std::max(last[r], d.delivered);
+      }
+      const Picoseconds alone = latency + transfer_time(static_cast<double>(s.bytes), slowest);
+      EXPECT_GE(d.delivered - d.started, alone - messages);
+    }
+    for (ResourceId r = 0; r < c.network.resources(); ++r) {
+      // Conservation, and what a resource takes for all that crosses it.
+      const ResourceUsage usage = rig.engine.usage(r);
+      EXPECT_EQ(usage.bytes, bytes[r]);
+      EXPECT_LE(usage.utilisation, 1 + 1e-6);
+      EXPECT_LE(usage.busy, rig.engine.now());
+      if (bytes[r] == 0) continue;
+      const Picoseconds least =
+          transfer_time(static_cast<double>(bytes[r]), c.network.capacity_gb_per_s(r));
+      EXPECT_GE(last[r] - first[r], least - messages);
+      EXPECT_GE(usage.busy, least - messages);
+    }
+    if (testing::Test::HasFailure()) return;
+  }
+}
+
+TEST(FlowProperties, BytesAreConservedAndBoundsHold) { check_bounds<FlowEngine>(); }
+TEST(FifoProperties, BytesAreConservedAndBoundsHold) { check_bounds<FifoEngine>(); }
+
+template <class Engine>
+void check_repeats() {
+  for (std::uint64_t seed = 0; seed < 100; ++seed) {
+    SCOPED_TRACE(seed);
+    const Case c = random_case(seed);
+    const auto once = run<Engine>(c);
+    const auto again = run<Engine>(c);
+    // Beside two idle copies of itself: other numbers of nodes and links, the same order.
+    const auto beside = run<Engine>(random_case(seed, {.copies = 3}));
+    for (std::size_t tag = 0; tag < once.size(); ++tag) {
+      EXPECT_EQ(once[tag].delivered, again[tag].delivered);
+      EXPECT_EQ(once[tag].sent, beside[tag].sent);
+      EXPECT_EQ(once[tag].delivered, beside[tag].delivered);
+    }
+  }
+}
+
+TEST(FlowProperties, ARunRepeatsBitForBit) { check_repeats<FlowEngine>(); }
+TEST(FifoProperties, ARunRepeatsBitForBit) { check_repeats<FifoEngine>(); }
+
+/// A message alone takes as long in both disciplines.
+TEST(FifoProperties, AMessageAloneIsAsFastAsAFlow) {
+  for (std::uint64_t seed = 0; seed < 100; ++seed) {
+    SCOPED_TRACE(seed);
+    Case c = random_case(seed);
+    c.sendings.resize(1);
+    const auto resources = resources_of(c.network, c.sendings[0].route);
+    // What is crossed twice is shared with itself when flowing, and queued for when not.
+    if (std::set(resources.begin(), resources.end()).size() < resources.size()) continue;
+    const Picoseconds flowing = run<FlowEngine>(c)[0].delivered;
+    const Picoseconds queued = run<FifoEngine>(c)[0].delivered;
+    EXPECT_NEAR(static_cast<double>(flowing), static_cast<double>(queued), 5);
+  }
+}
+
+// ---------------------------------------------------------------- the flow engine
+
+/// Components neither see each other nor the order in which they are solved.
+TEST(FlowProperties, IndependentPartsDoNotTouchEachOther) {
+  for (std::uint64_t seed = 0; seed < 100; ++seed) {
+    SCOPED_TRACE(seed);
+    const Case alone = random_case(seed);
+    Case both = random_case(seed, {.copies = 2});
+    // The messages of the second copy, and the same ones in the first, at other times.
+    const LinkId links = alone.network.links();
+    std::vector<std::pair<Sending, std::size_t>> all;
+    for (std::size_t tag = 0; tag < alone.sendings.size(); ++tag) {
+      all.emplace_back(both.sendings[tag], tag);
+      Sending other = alone.sendings[tag];
+      other.time += seed % 2 == 0 ? 0 : 700'000;
+      ASSERT_LT(other.route[0], links);
+      all.emplace_back(other, tag + alone.sendings.size());
+    }
+    std::stable_sort(all.begin(), all.end(),
+                     [](const auto& a, const auto& b) { return a.first.time < b.first.time; });
+    both.sendings.clear();
+    for (const auto& [sending, tag] : all) both.sendings.push_back(sending);
+    const auto apart = run<FlowEngine>(alone);
+    const auto together = run<FlowEngine>(both);
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      const std::size_t tag = all[i].second % apart.size();
+      EXPECT_EQ(together[i].sent - together[i].started, apart[tag].sent - apart[tag].started);
+    }
+  }
+}
+
+/// The order in which simultaneous messages are handed in does not matter.
+TEST(FlowProperties, OrderOfSimultaneousStartsDoesNotMatter) {
+  for (std::uint64_t seed = 0; seed < 200; ++seed) {
+    SCOPED_TRACE(seed);
+    const Case c = random_case(seed, {.simultaneous = true});
+    Case shuffled = c;
+    std::vector<std::size_t> order(c.sendings.size());
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    Dice dice(seed);
+    for (std::size_t i = order.size(); i > 1; --i) {
+      std::swap(order[i - 1], order[dice.below(static_cast<std::uint32_t>(i))]);
+    }
+    for (std::size_t i = 0; i < order.size(); ++i) shuffled.sendings[i] = c.sendings[order[i]];
+    const auto one = run<FlowEngine>(c);
+    const auto other = run<FlowEngine>(shuffled);
+    for (std::size_t i = 0; i < order.size(); ++i) {
+      EXPECT_EQ(one[order[i]].delivered, other[i].delivered);
+    }
+  }
+}
+
+/// Theorem: rates of a max-min solution are proportional to the capacities, so when all of these
+/// grow by a factor, a set of simultaneous messages goes through the same stages that much faster.
+TEST(FlowProperties, AFasterNetworkIsFasterByTheSameFactor) {
+  for (std::uint64_t seed = 0; seed < 200; ++seed) {
+    SCOPED_TRACE(seed);
+    const auto slow = run<FlowEngine>(random_case(seed, {.simultaneous = true, .latency = 0}));
+    const auto fast =
+        run<FlowEngine>(random_case(seed, {.simultaneous = true, .speed = 4, .latency = 0}));
+    for (std::size_t tag = 0; tag < slow.size(); ++tag) {
+      EXPECT_NEAR(static_cast<double>(slow[tag].sent), 4 * static_cast<double>(fast[tag].sent),
+                  4 * static_cast<double>(slow.size()));
+    }
+  }
+}
+
+/// Theorem: with one shared resource (and caps) no message of a simultaneous set ends later when
+/// the resource is faster. While each has sent at least as much as with the slower one, those that
+/// are left are among those left there, and the level to which they fill more is not lower.
+TEST(FlowProperties, AFasterSharedLinkMakesNobodyLater) {
+  for (std::uint64_t seed = 0; seed < 200; ++seed) {
+    SCOPED_TRACE(seed);
+    Dice dice(seed);
+    Case slow;
+    Case fast;
+    const double bandwidth = dice.between(1, 50);
+    for (Case* c : {&slow, &fast}) {
+      c->network.add_devices(2);
+      c->network.add_link(0, 1, {bandwidth * (c == &fast ? 1.3 : 1), 1});
+    }
+    const std::uint32_t messages = 1 + dice.below(40);
+    for (std::uint32_t i = 0; i < messages; ++i) {
+      Sending sending{.time = 0, .route = {0}, .bytes = 1 + dice.below(100'000)};
+      if (dice.one_in(3)) sending.cap = dice.between(0.1, 10);
+      slow.sendings.push_back(sending);
+      fast.sendings.push_back(sending);
+    }
+    const auto before = run<FlowEngine>(slow);
+    const auto after = run<FlowEngine>(fast);
+    for (std::size_t tag = 0; tag < before.size(); ++tag) {
+      EXPECT_LE(after[tag].delivered, before[tag].delivered + messages);
+    }
+  }
+}
+
+// ---------------------------------------------------------------- the FIFO engine
+
+/// Services of a resource, as they come.
+class ServiceChecker : public NetworkTrace {
+ public:
+  std::map<ResourceId, Picoseconds> free_at;
+  std::map<std::uint64_t, Picoseconds> end_before;
+  int waited = 0;
+
+  void on_service(std::uint64_t tag, ResourceId resource, Picoseconds begin,
+                  Picoseconds end) override {
+    EXPECT_GE(begin, free_at[resource]) << "two at a time";
+    EXPECT_GE(end, begin);
+    EXPECT_GE(end, end_before[tag]) << "served before it came";
+    waited += begin == free_at[resource] && begin > 0 ? 1 : 0;
+    free_at[resource] = end;
+    end_before[tag] = end;
+  }
+};
+
+TEST(FifoProperties, ServesOneAtATime) {
+  int waited = 0;
+  for (std::uint64_t seed = 0; seed < 300; ++seed) {
+    SCOPED_TRACE(seed);
+    const Case c = random_case(seed);
+    ServiceChecker checker;
+    run<FifoEngine>(c, &checker);
+    waited += checker.waited;
+  }
+  EXPECT_GT(waited, 3000);
+}
+
+/// One link that is never idle ends at the same time in both disciplines.
+TEST(FifoProperties, ASharedLinkTakesAsLongAsWhenFlowing) {
+  for (std::uint64_t seed = 0; seed < 50; ++seed) {
+    SCOPED_TRACE(seed);
+    Dice dice(seed);
+    Case c;
+    c.network.add_devices(2);
+    c.network.add_link(0, 1, {dice.between(1, 50), 1});
+    const std::uint32_t messages = 1 + dice.below(40);
+    for (std::uint32_t i = 0; i < messages; ++i) {
+      c.sendings.push_back({.time = 0, .route = {0}, .bytes = 1 + dice.below(100'000)});
+    }
+    const auto last = [](const std::vector<Delivery>& deliveries) {
+      Picoseconds time = 0;
+      for (const Delivery& d : deliveries) time = std::max(time, d.delivered);
+      return time;
+    };
+    EXPECT_NEAR(static_cast<double>(last(run<FlowEngine>(c))),
+                static_cast<double>(last(run<FifoEngine>(c))), messages);
+  }
+}
+
+}  // namespace
+}  // namespace arlab

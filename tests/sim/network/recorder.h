@@ -1,0 +1,63 @@
+// A client that writes down what an engine reports.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "sim/network/engine.h"
+#include "sim/network/network.h"
+
+namespace arlab {
+
+inline constexpr Picoseconds kNanosecond = 1000;
+
+struct Recorder : NetworkClient {
+  std::vector<Delivery> deliveries;  ///< in the order of the calls
+  std::vector<std::uint64_t> timers;
+  std::function<void(const Delivery&)> then = [](const Delivery&) {};
+  std::function<void(std::uint64_t)> at_timer = [](std::uint64_t) {};
+
+  void on_delivered(const Delivery& delivery) override {
+    deliveries.push_back(delivery);
+    then(delivery);
+  }
+  void on_timer(std::uint64_t tag) override {
+    timers.push_back(tag);
+    at_timer(tag);
+  }
+
+  Delivery of(std::uint64_t tag) const {
+    for (const Delivery& delivery : deliveries) {
+      if (delivery.tag == tag) return delivery;
+    }
+    return {};  // no test expects a delivery at 0
+  }
+  Picoseconds delivered(std::uint64_t tag) const { return of(tag).delivered; }
+};
+
+/// An engine with a recorder: Rig<FlowEngine> rig(network).
+template <class Engine>
+struct Rig : Recorder {
+  explicit Rig(const Network& network) : engine(network, *this) {}
+
+  void send(std::uint64_t tag, std::vector<LinkId> route, std::uint64_t bytes,
+            double cap = kNoRateCap) {
+    engine.send({.route = route, .bytes = bytes, .tag = tag, .rate_cap_gb_per_s = cap});
+  }
+  /// Does something at a later time; call before run().
+  void at(Picoseconds time, std::function<void()> action) {
+    at_timer = [this](std::uint64_t tag) { actions_.at(tag)(); };
+    actions_.push_back(std::move(action));
+    engine.call_at(time, actions_.size() - 1);
+  }
+
+  Engine engine;
+
+ private:
+  std::vector<std::function<void()>> actions_;
+};
+
+}  // namespace arlab

@@ -26,7 +26,7 @@ Table ops_table(const Schedule& s) {
       if (!from.empty()) from += op.kind == OpKind::reduce ? " + " : " ";
       from += value_text(operand).get<std::string>();
     }
-    if (op.kind == OpKind::reduce && op.start == Start::zero) from = "0 + " + from;
+    if (op.kind == OpKind::reduce && op.start == Start::zero) from.insert(0, "0 + ");
     const char* kind = op.kind == OpKind::encode ? "encode"
                        : op.kind == OpKind::send ? "send"
                                                  : "reduce";

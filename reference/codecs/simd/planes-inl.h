@@ -31,6 +31,10 @@ struct Codes {
   ByteVector second;
 };
 
+HWY_INLINE Codes ordered(Codes blocks) {
+  return {ordered_bytes(blocks.first), ordered_bytes(blocks.second)};
+}
+
 HWY_INLINE std::uint8_t* byte_pointer(std::byte* at) { return reinterpret_cast<std::uint8_t*>(at); }
 HWY_INLINE const std::uint8_t* byte_pointer(const std::byte* at) {
   return reinterpret_cast<const std::uint8_t*>(at);
@@ -126,6 +130,26 @@ struct NibblePairs {
   static HWY_INLINE void pack(Codes codes, std::byte* plane, std::size_t unit) {
     hn::StoreU(joined_half_blocks(gathered(codes.first), gathered(codes.second)), U8(),
                byte_pointer(plane) + unit * kBytes);
+  }
+
+  /// The same from codes in the order in which narrow_blocks leaves them.
+  static HWY_INLINE void pack_blocks(Codes codes, std::byte* plane, std::size_t unit) {
+    if constexpr (kFloats == 8) {
+      // One 128-bit block has elements 0 .. 3 of four threads, the other elements 4 .. 7.
+      alignas(16) static constexpr std::uint8_t kPick[16] = {0, 1, 4, 5, 8, 9, 12, 13,
+                                                             0, 1, 4, 5, 8, 9, 12, 13};
+      alignas(16) static constexpr std::uint8_t kZip[16] = {0, 8,  1, 9,  2, 10, 3, 11,
+                                                            4, 12, 5, 13, 6, 14, 7, 15};
+      const ByteVector pick = block_indices(kPick);
+      const auto halves = [pick](ByteVector v) HWY_ATTR {
+        return hn::TableLookupBytes(hn::Or(v, shift_right_32<12>(v)), pick);
+      };
+      const ByteVector both = joined_half_blocks(halves(codes.first), halves(codes.second));
+      hn::StoreU(hn::TableLookupBytes(both, block_indices(kZip)), U8(),
+                 byte_pointer(plane) + unit * kBytes);
+    } else {
+      pack(codes, plane, unit);
+    }
   }
 
   static HWY_INLINE ByteVector spread(ByteVector v) {

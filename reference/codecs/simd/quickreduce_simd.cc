@@ -11,12 +11,11 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "reference/codecs/simd/quickreduce_simd.cc"
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <cstring>
 #include <memory>
-#include <optional>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 
 #include "hwy/cache_control.h"
@@ -49,7 +48,6 @@ constexpr std::size_t kStreamedBytes = std::size_t{16} << 20;
 
 struct Fp16 : HalfLanes {
   static constexpr std::uint16_t kEpsilon = 0x0001;  // 2^-24
-  static constexpr bool kScalesExtend = true;        // d * 2^-28 is exact in fp32
   // eps is the spacing of the smallest d. So m / d is at most 1.5 L and d / (d + eps) at most 2,
   // in magnitude; and if d or d + eps is 0, x * 65504 is small.
   static constexpr bool kScaledElementsFit = true;
@@ -62,7 +60,6 @@ struct Fp16 : HalfLanes {
 
 struct Bf16 : BfloatLanes {
   static constexpr std::uint16_t kEpsilon = 0x33D7;  // 1e-7
-  static constexpr bool kScalesExtend = false;
   static constexpr bool kScaledElementsFit = false;  // d + eps may cancel
   static constexpr std::uint16_t largest_plain_scale(float) { return 0x7F7F; }
 };
@@ -84,7 +81,8 @@ struct IntegerCode {
   static constexpr float kScale = -1.0f / L;
   static constexpr float kLargest = L;
 
-  /// Scaled elements (rounded to the dtype's significand), four vectors, to codes in order.
+  /// Scaled elements (rounded to the dtype's significand), four vectors, to codes in the order of
+  /// narrow_blocks.
   template <bool kCount>
   static HWY_INLINE ByteVector encode(const FloatVector (&w)[4], std::uint64_t& clamped) {
     // |w| < 2^15, so that 16 bits hold every integer, and the bias saturates where it does not fit.
@@ -100,13 +98,15 @@ struct IntegerCode {
     }
     ByteVector codes = narrow_blocks(low, high);
     if constexpr (2 * L - 1 < 255) codes = hn::Min(codes, bytes_set(2 * L - 1));
-    return ordered_bytes(codes);
+    return codes;
   }
 
   static HWY_INLINE FloatVector value(const std::uint8_t* codes) {
     const Int32Vector wide = hn::PromoteTo(I32(), hn::LoadU(QuarterU8(), codes));
     return hn::ConvertTo(F32(), hn::Sub(wide, hn::Set(I32(), L)));
   }
+  /// The same of a code of at most four bits.
+  static constexpr float value_of(int code) { return static_cast<float>(code - L); }
   static HWY_INLINE bool has_nan(ByteVector) { return false; }
 };
 
@@ -123,7 +123,7 @@ struct FloatCode {
         narrow_blocks(element<kCount>(w[0], clamped), element<kCount>(w[1], clamped));
     const Int16Vector high =
         narrow_blocks(element<kCount>(w[2], clamped), element<kCount>(w[3], clamped));
-    return ordered_bytes(narrow_blocks(low, high));
+    return narrow_blocks(low, high);
   }
 
  private:
@@ -179,13 +179,9 @@ struct Fp4Code : FloatCode<1, 0, 0x7, true> {
   static constexpr float kScale = 1.0f / 6.0f;
   static constexpr float kLargest = 6.0f;
 
-  static HWY_INLINE FloatVector value(const std::uint8_t* codes) {
-    // As fp16, whose exponent has 14 more of bias.
-    const HalfUint16Vector wide = hn::PromoteTo(HalfU16(), hn::LoadU(QuarterU8(), codes));
-    const HalfUint16Vector magnitude = hn::And(wide, hn::Set(HalfU16(), 0x7));
-    const HalfUint16Vector sign = hn::Xor(wide, magnitude);
-    const HalfUint16Vector half = hn::Or(hn::ShiftLeft<9>(magnitude), hn::ShiftLeft<12>(sign));
-    return hn::Mul(HalfLanes::to_float(half), hn::Set(F32(), 0x1p14f));
+  static constexpr float value_of(int code) {
+    constexpr float kMagnitudes[8] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6};
+    return code < 8 ? kMagnitudes[code] : -kMagnitudes[code - 8];
   }
   static HWY_INLINE bool has_nan(ByteVector) { return false; }
 };
@@ -193,11 +189,11 @@ struct Fp4Code : FloatCode<1, 0, 0x7, true> {
 // ---------------------------------------------------------------- packing: codes to wire bytes
 
 struct Q6Packing {
-  static HWY_INLINE void pack(Codes codes, std::byte* wire, std::size_t unit) {
+  static HWY_INLINE void pack_blocks(Codes codes, std::byte* wire, std::size_t unit) {
     const ByteVector low = bytes_set(0x0F);
-    NibblePairs::pack({hn::And(codes.first, low), hn::And(codes.second, low)}, wire, unit);
-    CrumbsInOrder::pack({shift_right_16<4>(codes.first), shift_right_16<4>(codes.second)},
-                        wire + 1024, unit);
+    NibblePairs::pack_blocks({hn::And(codes.first, low), hn::And(codes.second, low)}, wire, unit);
+    const Codes high{shift_right_16<4>(codes.first), shift_right_16<4>(codes.second)};
+    CrumbsInOrder::pack(ordered(high), wire + 1024, unit);
   }
   static HWY_INLINE Codes unpack(const std::byte* wire, std::size_t unit) {
     const Codes low = NibblePairs::unpack(wire, unit);
@@ -208,14 +204,22 @@ struct Q6Packing {
 };
 
 struct Q3Packing {
-  static HWY_INLINE void pack(Codes codes, std::byte* wire, std::size_t unit) {
-    CrumbsInOrder::pack(codes, wire, unit);
-    BitsInOrder::pack<2>(codes, wire + 512, unit);
+  static HWY_INLINE void pack_blocks(Codes codes, std::byte* wire, std::size_t unit) {
+    CrumbsInOrder::pack(ordered(codes), wire, unit);
+    BitsInOrder::pack<2>(ordered(codes), wire + 512, unit);
   }
   static HWY_INLINE Codes unpack(const std::byte* wire, std::size_t unit) {
     const Codes low = CrumbsInOrder::unpack(wire, unit);
     const Codes high = BitsInOrder::unpack(wire + 512, unit, 4);
     return {hn::Or(low.first, high.first), hn::Or(low.second, high.second)};
+  }
+};
+
+/// Packings of codes in element order.
+template <class Plane>
+struct Ordered : Plane {
+  static HWY_INLINE void pack_blocks(Codes codes, std::byte* wire, std::size_t unit) {
+    Plane::pack(ordered(codes), wire, unit);
   }
 };
 
@@ -239,17 +243,17 @@ struct Traits<QuickReduceFormat::q6> {
 template <>
 struct Traits<QuickReduceFormat::q8> {
   using Code = IntegerCode<128>;
-  using Packing = SwappedBytes;
+  using Packing = Ordered<SwappedBytes>;
 };
 template <>
 struct Traits<QuickReduceFormat::fp4> {
   using Code = Fp4Code;
-  using Packing = NibblesInOrder;
+  using Packing = Ordered<NibblesInOrder>;
 };
 template <>
 struct Traits<QuickReduceFormat::fp8> {
   using Code = Fp8Code;
-  using Packing = PlainBytes;
+  using Packing = Ordered<PlainBytes>;
 };
 
 // ---------------------------------------------------------------- encode
@@ -376,18 +380,31 @@ HWY_INLINE bool find_scales(const std::uint16_t* keys, std::byte* wire_scales, f
   return Lanes::kScaledElementsFit || hn::AllTrue(F32(), fits);
 }
 
-/// One atom. False when the scalar codec has to encode it.
-template <QuickReduceFormat kFormat, class Lanes, bool kCount>
-HWY_INLINE bool encode_atom(const std::uint16_t* x, std::byte* wire, std::uint64_t& clamped) {
+/// Consecutive atoms. False, and the wire is unfinished, when one of them is for the scalar codec.
+///
+/// Several at a time, because the chain of operations from the extremes to the multipliers is long,
+/// and the processor cannot look far enough ahead to do something else meanwhile. `next` is where
+/// as many elements will be read afterwards: they are fetched while there is time.
+template <QuickReduceFormat kFormat, class Lanes, bool kCount, std::size_t kAtoms>
+HWY_INLINE bool encode_together(const std::uint16_t* x, const std::uint16_t* next, std::byte* wire,
+                                std::uint64_t& clamped) {
   using Code = typename Traits<kFormat>::Code;
   using Packing = typename Traits<kFormat>::Packing;
-  std::uint16_t keys[kBlocks];
-  float multipliers[kBlocks];
-  const Patterns largest = find_keys<Code>(x, keys);
+  constexpr std::size_t kWireBytes = quickreduce_code_bytes(kFormat) + kScaleBytes;
+  std::uint16_t keys[kAtoms * kBlocks];
+  float multipliers[kAtoms * kBlocks];
+  Patterns largest = hn::Zero(U16x8());
+  for (std::size_t atom = 0; atom < kAtoms; ++atom) {
+    largest = hn::Max(largest, find_keys<Code>(x + atom * kAtom, keys + atom * kBlocks));
+  }
   const Patterns infinity = hn::Set(U16x8(), 2 * Lanes::kInfinity);
   if (!hn::AllTrue(U16x8(), hn::Lt(largest, infinity))) return false;
-  std::byte* const scales = wire + quickreduce_code_bytes(kFormat);
-  if (!find_scales<Lanes, Code>(keys, scales, multipliers)) return false;
+  for (std::size_t atom = 0; atom < kAtoms; ++atom) {
+    std::byte* const scales = wire + atom * kWireBytes + quickreduce_code_bytes(kFormat);
+    if (!find_scales<Lanes, Code>(keys + atom * kBlocks, scales, multipliers + atom * kBlocks)) {
+      return false;
+    }
+  }
 
   const auto encode_vector = [&](const std::uint16_t* from, FloatVector e) HWY_ATTR {
     FloatVector w[4];
@@ -401,34 +418,62 @@ HWY_INLINE bool encode_atom(const std::uint16_t* x, std::byte* wire, std::uint64
     }
     return Code::template encode<kCount>(w, clamped);
   };
-  for (std::size_t unit = 0; unit < kAtom / kUnit; ++unit) {
-    const FloatVector e = load_pair(multipliers + unit * kUnit / kGroup * 2);
-    const std::uint16_t* const from = x + unit * kUnit;
-    Packing::pack({encode_vector(from, e), encode_vector(from + kBytes, e)}, wire, unit);
+  for (std::size_t atom = 0; atom < kAtoms; ++atom) {
+    for (std::size_t unit = 0; unit < kAtom / kUnit; ++unit) {
+      const FloatVector e = load_pair(multipliers + atom * kBlocks + unit * kUnit / kGroup * 2);
+      const std::size_t at = atom * kAtom + unit * kUnit;
+      const std::uint16_t* const from = x + at;
+      for (std::size_t line = 0; line < kUnit; line += 32) hwy::Prefetch(next + at + line);
+      const Codes codes{encode_vector(from, e), encode_vector(from + kBytes, e)};
+      Packing::pack_blocks(codes, wire + atom * kWireBytes, unit);
+    }
   }
   return true;
 }
 
-/// A message, its last atom padded with zeros.
+/// A whole atom, or the last one of a message, which is padded with zeros.
+template <QuickReduceFormat kFormat, class Lanes, bool kCount>
+void encode_atom(const Codec& scalar, DType dtype, std::span<const std::uint16_t> x,
+                 std::span<std::byte> wire, EncodeCounts& counts) {
+  std::uint64_t clamped = 0;
+  bool done = false;
+  if (x.size() == kAtom) {
+    done = encode_together<kFormat, Lanes, kCount, 1>(x.data(), x.data(), wire.data(), clamped);
+  } else if (!kCount) {  // padding must not be counted
+    std::uint16_t padded[kAtom] = {};
+    std::ranges::copy(x, padded);
+    done = encode_together<kFormat, Lanes, false, 1>(padded, padded, wire.data(), clamped);
+  }
+  if (done) {
+    counts.clamped += clamped;
+  } else {
+    scalar.encode(dtype, std::as_bytes(x), wire, kCount ? &counts : nullptr);
+  }
+}
+
 template <QuickReduceFormat kFormat, class Lanes, bool kCount>
 void encode_atoms(const Codec& scalar, DType dtype, std::span<const std::uint16_t> x,
                   std::byte* wire, EncodeCounts& counts) {
   constexpr std::size_t kWireBytes = quickreduce_code_bytes(kFormat) + kScaleBytes;
-  for (std::size_t begin = 0; begin < x.size(); begin += kAtom, wire += kWireBytes) {
-    const auto part = x.subspan(begin, std::min(kAtom, x.size() - begin));
-    bool done = false;
-    if (part.size() == kAtom) {
-      std::uint64_t clamped = 0;
-      done = encode_atom<kFormat, Lanes, kCount>(part.data(), wire, clamped);
-      if (done) counts.clamped += clamped;
-    } else if (!kCount) {  // padding must not be counted
-      std::uint16_t padded[kAtom] = {};
-      std::ranges::copy(part, padded);
-      std::uint64_t ignored = 0;
-      done = encode_atom<kFormat, Lanes, false>(padded, wire, ignored);
+  constexpr std::size_t kTogether = 4;
+  std::size_t begin = 0;
+  while (begin < x.size()) {
+    const auto rest = x.subspan(begin);
+    std::uint64_t clamped = 0;
+    const bool more = rest.size() >= 2 * kTogether * kAtom;
+    const std::uint16_t* const next = rest.data() + (more ? kTogether * kAtom : 0);
+    if (rest.size() >= kTogether * kAtom &&
+        encode_together<kFormat, Lanes, kCount, kTogether>(rest.data(), next, wire, clamped)) {
+      counts.clamped += clamped;
+      begin += kTogether * kAtom;
+      wire += kTogether * kWireBytes;
+      continue;
     }
-    if (!done) {
-      scalar.encode(dtype, std::as_bytes(part), {wire, kWireBytes}, kCount ? &counts : nullptr);
+    // One by one: the last ones, or those beside an extraordinary one.
+    const std::size_t atoms = std::min(kTogether, (rest.size() + kAtom - 1) / kAtom);
+    for (std::size_t i = 0; i < atoms; ++i, begin += kAtom, wire += kWireBytes) {
+      const auto part = x.subspan(begin, std::min(kAtom, x.size() - begin));
+      encode_atom<kFormat, Lanes, kCount>(scalar, dtype, part, {wire, kWireBytes}, counts);
     }
   }
 }
@@ -460,26 +505,11 @@ class GroupReader {
   alignas(32) std::uint8_t codes_[kGroup];
 };
 
-/// Codes that stand at other places of a 32-bit lane: the lane, as an integer, is the value times a
-/// power of two, which goes into the scale where that is exact.
-template <class Lanes>
-class ShiftedScales {
- public:
-  HWY_INLINE ShiftedScales(FloatVector scales, FloatVector powers)
-      : scales_(Lanes::kScalesExtend ? hn::Mul(scales, powers) : scales), powers_(powers) {}
-  HWY_INLINE FloatVector product(Uint32Vector shifted) const {
-    const FloatVector value = hn::ConvertTo(F32(), hn::BitCast(I32(), shifted));
-    return hn::Mul(Lanes::kScalesExtend ? value : hn::Mul(value, powers_), scales_);
-  }
-
- private:
-  FloatVector scales_;
-  FloatVector powers_;
-};
-
-/// q4: every lane takes its four bits of the thread's word where they stand.
-template <class Lanes>
-class GroupReader<QuickReduceFormat::q4, Lanes> {
+/// q4 in fp16: every lane takes its four bits of the thread's word where they stand, so that it
+/// holds the value times a power of two. That goes into the scale, which is exact for fp16, but not
+/// for the small scales of bf16.
+template <>
+class GroupReader<QuickReduceFormat::q4, Fp16> {
   static constexpr std::size_t kParts = 8 / kFloats;  // vectors of a thread
   alignas(32) static constexpr std::uint32_t kMask[8] = {0x0000000F, 0x000F0000, 0x000000F0,
                                                          0x00F00000, 0x00000F00, 0x0F000000,
@@ -493,46 +523,63 @@ class GroupReader<QuickReduceFormat::q4, Lanes> {
  public:
   HWY_INLINE GroupReader(const std::byte* wire, std::size_t group, FloatVector scales)
       : words_(wire + 4 * 8 * group),
-        scales_{{scales, hn::Load(F32(), kPower)},
-                {scales, hn::Load(F32(), kPower + (kParts - 1) * kFloats)}} {}
+        scales_{hn::Mul(scales, hn::Load(F32(), kPower)),
+                hn::Mul(scales, hn::Load(F32(), kPower + (kParts - 1) * kFloats))} {}
   HWY_INLINE FloatVector product(std::size_t i) const {
     std::uint32_t word;
     std::memcpy(&word, words_ + 4 * (i / kParts), sizeof(word));
     const std::size_t part = i % kParts;
     const Uint32Vector bits =
         hn::And(hn::Set(U32(), word), hn::Load(U32(), kMask + part * kFloats));
-    return scales_[part].product(hn::Sub(bits, hn::Load(U32(), kBias + part * kFloats)));
+    const Uint32Vector value = hn::Sub(bits, hn::Load(U32(), kBias + part * kFloats));
+    return hn::Mul(hn::ConvertTo(F32(), hn::BitCast(I32(), value)), scales_[part]);
   }
 
  private:
   const std::byte* words_;
-  ShiftedScales<Lanes> scales_[2];
+  FloatVector scales_[2];
 };
 
-/// q8: every lane takes its byte to the top.
+/// q8: every lane takes its byte.
 template <class Lanes>
 class GroupReader<QuickReduceFormat::q8, Lanes> {
  public:
   HWY_INLINE GroupReader(const std::byte* wire, std::size_t group, FloatVector scales)
-      : bytes_(wire + kGroup * group), scales_(scales, hn::Set(F32(), 0x1p-24f)) {}
+      : bytes_(wire + kGroup * group), scales_(scales) {}
   HWY_INLINE FloatVector product(std::size_t i) const {
     using Word = std::conditional_t<kFloats == 8, std::uint64_t, std::uint32_t>;
     constexpr std::uint8_t kNone = 0x80;  // gives 0
-    alignas(32) static constexpr std::uint8_t kTop[32] = {
-        kNone, kNone, kNone, 0,     kNone, kNone, kNone, 2,     kNone, kNone, kNone,
-        1,     kNone, kNone, kNone, 3,     kNone, kNone, kNone, 4,     kNone, kNone,
-        kNone, 6,     kNone, kNone, kNone, 5,     kNone, kNone, kNone, 7};
+    alignas(32) static constexpr std::uint8_t kPick[32] = {
+        0,     kNone, kNone, kNone, 2,     kNone, kNone, kNone, 1,     kNone, kNone,
+        kNone, 3,     kNone, kNone, kNone, 4,     kNone, kNone, kNone, 6,     kNone,
+        kNone, kNone, 5,     kNone, kNone, kNone, 7,     kNone, kNone, kNone};
     Word word;
     std::memcpy(&word, bytes_ + kFloats * i, sizeof(word));
     const hn::Repartition<Word, F32> words;
     const ByteVector bytes = hn::BitCast(U8(), hn::Set(words, word));
-    const ByteVector top = hn::TableLookupBytesOr0(bytes, hn::Load(U8(), kTop));
-    return scales_.product(hn::Xor(hn::BitCast(U32(), top), hn::Set(U32(), 0x80000000)));
+    const ByteVector codes = hn::TableLookupBytesOr0(bytes, hn::Load(U8(), kPick));
+    const Int32Vector value = hn::Sub(hn::BitCast(I32(), codes), hn::Set(I32(), 128));
+    return hn::Mul(hn::ConvertTo(F32(), value), scales_);
   }
 
  private:
   const std::byte* bytes_;
-  ShiftedScales<Lanes> scales_;
+  FloatVector scales_;
+};
+
+/// fp8: the bytes are in order on the wire.
+template <class Lanes>
+class GroupReader<QuickReduceFormat::fp8, Lanes> {
+ public:
+  HWY_INLINE GroupReader(const std::byte* wire, std::size_t group, FloatVector scales)
+      : codes_(byte_pointer(wire) + kGroup * group), scales_(scales) {}
+  HWY_INLINE FloatVector product(std::size_t i) const {
+    return hn::Mul(Fp8Code::value(codes_ + i * kFloats), scales_);
+  }
+
+ private:
+  const std::uint8_t* codes_;
+  FloatVector scales_;
 };
 
 /// Whether the atom's products need the exact rounding: scales that are not finite or that may
@@ -573,31 +620,201 @@ HWY_INLINE HalfUint16Vector rounded(FloatVector x) {
   return kExact ? Lanes::round(x) : Lanes::from_float(x);
 }
 
+/// How decoded elements are stored.
+enum class Stores {
+  cached,
+  streamed,  // past the caches, to addresses aligned to 16 bytes
+};
+
+template <Stores kStores, class D, class V>
+HWY_INLINE void store_elements(V elements, D d, std::uint16_t* out) {
+  if constexpr (kStores == Stores::streamed) {
+    hn::Stream(elements, d, out);
+  } else {
+    hn::StoreU(elements, d, out);
+  }
+}
+
+/// Any format: each element's own product.
 template <QuickReduceFormat kFormat, class Lanes, bool kExact>
+struct GroupByProduct {
+  template <Stores kStores>
+  static HWY_INLINE void decode(const std::byte* wire, std::size_t group, const float* scales,
+                                std::uint16_t* out) {
+    const GroupReader<kFormat, Lanes> reader(wire, group, load_pair(scales));
+    for (std::size_t i = 0; i < kVectorsOfGroup; ++i) {
+      const HalfUint16Vector elements = rounded<kExact, Lanes>(reader.product(i));
+      store_elements<kStores>(elements, HalfU16(), out + i * kFloats);
+    }
+  }
+};
+
+/// The codes of even and of odd elements. A 128-bit block holds those of four threads.
+struct ParityCodes {
+  ByteVector even;
+  ByteVector odd;
+};
+
+template <QuickReduceFormat kFormat>
+struct ParityReader;
+
+template <>
+struct ParityReader<QuickReduceFormat::q4> {
+  static HWY_INLINE ParityCodes read(const std::byte* wire, std::size_t unit) {
+    // The low half of a thread's word has its even elements.
+    alignas(16) static constexpr std::uint8_t kHalves[16] = {0, 1, 4, 5, 8,  9,  12, 13,
+                                                             2, 3, 6, 7, 10, 11, 14, 15};
+    const ByteVector v = hn::LoadU(U8(), byte_pointer(wire) + unit * kBytes);
+    const ByteVector halves = hn::TableLookupBytes(v, block_indices(kHalves));
+    const ByteVector low = hn::And(halves, bytes_set(0x0F));
+    const ByteVector high = hn::And(shift_right_16<4>(halves), bytes_set(0x0F));
+    return {hn::InterleaveLower(low, high), hn::InterleaveUpper(U8(), low, high)};
+  }
+  static constexpr std::size_t thread(std::size_t block, std::size_t i) { return 4 * block + i; }
+};
+
+template <>
+struct ParityReader<QuickReduceFormat::fp4> {
+  static HWY_INLINE ParityCodes read(const std::byte* wire, std::size_t unit) {
+    const ByteVector v = hn::LoadU(U8(), byte_pointer(wire) + unit * kBytes);
+    return {hn::And(v, bytes_set(0x0F)), hn::And(shift_right_16<4>(v), bytes_set(0x0F))};
+  }
+  static constexpr std::size_t thread(std::size_t block, std::size_t i) { return 4 * block + i; }
+};
+
+template <>
+struct ParityReader<QuickReduceFormat::q3> {
+  static HWY_INLINE ParityCodes read(const std::byte* wire, std::size_t unit) {
+    const Codes codes = Q3Packing::unpack(wire, unit);
+    const auto first = hn::BitCast(I16(), codes.first);
+    const auto second = hn::BitCast(I16(), codes.second);
+    const auto low = hn::Set(I16(), 0x00FF);
+    return {narrow_blocks(hn::And(first, low), hn::And(second, low)),
+            narrow_blocks(hn::ShiftRight<8>(first), hn::ShiftRight<8>(second))};
+  }
+  /// Each block of the narrowed codes is half of one of the first and half of one of the second.
+  static constexpr std::size_t thread(std::size_t block, std::size_t i) {
+    return i < 2 ? 2 * block + i : kBytes / 8 + 2 * block + i - 2;
+  }
+};
+
+/// Formats of few codes: the products of all codes with the two scales of the group, looked up.
+template <QuickReduceFormat kFormat, class Lanes, bool kExact>
+struct GroupByTable {
+  using Code = typename Traits<kFormat>::Code;
+  using Bytes16 = hn::FixedTag<std::uint8_t, 16>;
+
+  /// The products of the 16 codes with a scale, as their low and their high bytes.
+  struct Table {
+    ByteVector low;
+    ByteVector high;
+  };
+
+  static HWY_INLINE Table table(float scale) {
+    alignas(32) static constexpr float kValues[16] = {
+        Code::value_of(0),  Code::value_of(1),  Code::value_of(2),  Code::value_of(3),
+        Code::value_of(4),  Code::value_of(5),  Code::value_of(6),  Code::value_of(7),
+        Code::value_of(8),  Code::value_of(9),  Code::value_of(10), Code::value_of(11),
+        Code::value_of(12), Code::value_of(13), Code::value_of(14), Code::value_of(15)};
+    alignas(16) static constexpr std::uint8_t kSplit[16] = {0, 2, 4, 6, 8, 10, 12, 14,
+                                                            1, 3, 5, 7, 9, 11, 13, 15};
+    const FloatVector d = hn::Set(F32(), scale);
+    const auto eight = [d](const float* values) HWY_ATTR {
+      const auto products = [d](const float* from) HWY_ATTR {
+        return rounded<kExact, Lanes>(hn::Mul(hn::Load(F32(), from), d));
+      };
+#if ARLAB_X86_256
+      const hn::Vec<U16x8> all = products(values);
+#else
+      const hn::Vec<U16x8> all = hn::Combine(U16x8(), products(values + 4), products(values));
+#endif
+      return hn::BitCast(
+          U64x2(), hn::TableLookupBytes(hn::BitCast(Bytes16(), all), hn::Load(Bytes16(), kSplit)));
+    };
+    const hn::Vec<U64x2> first = eight(kValues);
+    const hn::Vec<U64x2> second = eight(kValues + 8);
+    const auto low = hn::BitCast(Bytes16(), hn::InterleaveLower(U64x2(), first, second));
+    const auto high = hn::BitCast(Bytes16(), hn::InterleaveUpper(U64x2(), first, second));
+#if ARLAB_X86_256
+    return {hn::Combine(U8(), low, low), hn::Combine(U8(), high, high)};
+#else
+    return {low, high};
+#endif
+  }
+
+  template <Stores kStores>
+  static HWY_INLINE void decode(const std::byte* wire, std::size_t group, const float* scales,
+                                std::uint16_t* out) {
+    const Table even = table(scales[0]);
+    const Table odd = table(scales[1]);
+    for (std::size_t part = 0; part < kGroup / kUnit; ++part, out += kUnit) {
+      const ParityCodes codes = ParityReader<kFormat>::read(wire, group * (kGroup / kUnit) + part);
+      const ByteVector even_low = hn::TableLookupBytes(even.low, codes.even);
+      const ByteVector even_high = hn::TableLookupBytes(even.high, codes.even);
+      const ByteVector odd_low = hn::TableLookupBytes(odd.low, codes.odd);
+      const ByteVector odd_high = hn::TableLookupBytes(odd.high, codes.odd);
+      const auto lower = [](ByteVector a, ByteVector b) HWY_ATTR {
+        return hn::BitCast(U16(), hn::InterleaveLower(U8(), a, b));
+      };
+      const auto upper = [](ByteVector a, ByteVector b) HWY_ATTR {
+        return hn::BitCast(U16(), hn::InterleaveUpper(U8(), a, b));
+      };
+      const Uint16Vector even_01 = lower(even_low, even_high);
+      const Uint16Vector even_23 = upper(even_low, even_high);
+      const Uint16Vector odd_01 = lower(odd_low, odd_high);
+      const Uint16Vector odd_23 = upper(odd_low, odd_high);
+      store<kStores>(hn::InterleaveLower(U16(), even_01, odd_01), 0, out);
+      store<kStores>(hn::InterleaveUpper(U16(), even_01, odd_01), 1, out);
+      store<kStores>(hn::InterleaveLower(U16(), even_23, odd_23), 2, out);
+      store<kStores>(hn::InterleaveUpper(U16(), even_23, odd_23), 3, out);
+    }
+  }
+
+ private:
+  /// Each block is one thread's elements.
+  template <Stores kStores>
+  static HWY_INLINE void store(Uint16Vector threads, std::size_t i, std::uint16_t* out) {
+    constexpr auto kThread = ParityReader<kFormat>::thread;
+    store_elements<kStores>(lower_half(threads), U16x8(), out + 8 * kThread(0, i));
+    if constexpr (kFloats == 8) {
+      store_elements<kStores>(upper_half(threads), U16x8(), out + 8 * kThread(1, i));
+    }
+  }
+};
+
+/// Which way is faster was measured.
+template <QuickReduceFormat kFormat, class Lanes>
+inline constexpr bool kByTable = kFormat == QuickReduceFormat::q3 ||
+                                 kFormat == QuickReduceFormat::fp4 ||
+                                 (kFormat == QuickReduceFormat::q4 && std::is_same_v<Lanes, Bf16>);
+
+template <QuickReduceFormat kFormat, class Lanes, bool kExact>
+using Group = std::conditional_t<kByTable<kFormat, Lanes>, GroupByTable<kFormat, Lanes, kExact>,
+                                 GroupByProduct<kFormat, Lanes, kExact>>;
+
+template <QuickReduceFormat kFormat, class Lanes, bool kExact, Stores kStores>
 HWY_INLINE void decode_atom(const std::byte* wire, std::uint16_t* out) {
   float scales[kBlocks];
   read_scales<kFormat, Lanes>(wire, scales);
   for (std::size_t group = 0; group < kGroups; ++group, out += kGroup) {
-    const GroupReader<kFormat, Lanes> reader(wire, group, load_pair(scales + 2 * group));
-    for (std::size_t i = 0; i < kVectorsOfGroup; ++i) {
-      hn::StoreU(rounded<kExact, Lanes>(reader.product(i)), HalfU16(), out + i * kFloats);
-    }
+    Group<kFormat, Lanes, kExact>::template decode<kStores>(wire, group, scales + 2 * group, out);
   }
 }
 
 /// One group added to `sum`. False, and nothing is changed, when a sum came out as an infinity or a
 /// NaN, and the exact rounding was not asked for.
 template <QuickReduceFormat kFormat, class Lanes, bool kExact>
-HWY_INLINE bool add_group(const std::byte* wire, std::size_t group, FloatVector scales,
+HWY_INLINE bool add_group(const std::byte* wire, std::size_t group, const float* scales,
                           std::uint16_t* sum) {
-  const GroupReader<kFormat, Lanes> reader(wire, group, scales);
+  std::uint16_t decoded[kGroup];
+  Group<kFormat, Lanes, kExact>::template decode<Stores::cached>(wire, group, scales, decoded);
   const HalfUint16Vector infinity = hn::Set(HalfU16(), Lanes::kInfinity);
   auto any = hn::Zero(HalfU16());
   HalfUint16Vector sums[kVectorsOfGroup];
   for (std::size_t i = 0; i < kVectorsOfGroup; ++i) {
-    const FloatVector decoded = Lanes::to_float(rounded<kExact, Lanes>(reader.product(i)));
+    const FloatVector addend = load_elements<Lanes>(decoded + i * kFloats);
     const FloatVector old = load_elements<Lanes>(sum + i * kFloats);
-    sums[i] = rounded<kExact, Lanes>(hn::Add(old, decoded));
+    sums[i] = rounded<kExact, Lanes>(hn::Add(old, addend));
     if constexpr (!kExact) any = hn::Max(any, hn::And(sums[i], hn::Set(HalfU16(), 0x7FFF)));
   }
   if (!kExact && !hn::AllTrue(HalfU16(), hn::Lt(any, infinity))) return false;
@@ -613,26 +830,19 @@ void add_atom(const std::byte* wire, std::uint16_t* sum) {
   float scales[kBlocks];
   read_scales<kFormat, Lanes>(wire, scales);
   for (std::size_t group = 0; group < kGroups; ++group, sum += kGroup) {
-    const FloatVector pair = load_pair(scales + 2 * group);
+    const float* const pair = scales + 2 * group;
     if (exact || !add_group<kFormat, Lanes, false>(wire, group, pair, sum)) {
       add_group<kFormat, Lanes, true>(wire, group, pair, sum);
     }
   }
 }
 
-template <QuickReduceFormat kFormat, class Lanes>
+template <QuickReduceFormat kFormat, class Lanes, Stores kStores>
 void decode_any_atom(const std::byte* wire, std::uint16_t* out) {
   if (is_extraordinary<kFormat, Lanes>(wire)) {
-    decode_atom<kFormat, Lanes, true>(wire, out);
+    decode_atom<kFormat, Lanes, true, kStores>(wire, out);
   } else {
-    decode_atom<kFormat, Lanes, false>(wire, out);
-  }
-}
-
-/// Copies an atom past the caches; `to` is aligned to 16 bytes.
-HWY_INLINE void stream_atom(const std::uint16_t* from, std::uint16_t* to) {
-  for (std::size_t i = 0; i < kAtom; i += 8) {
-    hn::Stream(hn::Load(U16x8(), from + i), U16x8(), to + i);
+    decode_atom<kFormat, Lanes, false, kStores>(wire, out);
   }
 }
 
@@ -641,22 +851,17 @@ void decode_atoms(const std::byte* wire, std::span<std::uint16_t> x) {
   constexpr std::size_t kWireBytes = quickreduce_code_bytes(kFormat) + kScaleBytes;
   const bool streamed =
       x.size_bytes() >= kStreamedBytes && reinterpret_cast<std::uintptr_t>(x.data()) % 16 == 0;
-  alignas(32) std::uint16_t atom[kAtom];
-  for (std::size_t begin = 0; begin < x.size(); begin += kAtom, wire += kWireBytes) {
-    const auto part = x.subspan(begin, std::min(kAtom, x.size() - begin));
-    const bool whole = part.size() == kAtom;
-    if (whole && !streamed) {
-      decode_any_atom<kFormat, Lanes>(wire, part.data());
-      continue;
-    }
-    decode_any_atom<kFormat, Lanes>(wire, atom);
-    if (whole) {
-      stream_atom(atom, part.data());
-    } else {
-      std::copy_n(atom, part.size(), part.begin());
-    }
+  const std::size_t whole = x.size() / kAtom * kAtom;
+  for (std::size_t begin = 0; begin < whole; begin += kAtom, wire += kWireBytes) {
+    streamed ? decode_any_atom<kFormat, Lanes, Stores::streamed>(wire, &x[begin])
+             : decode_any_atom<kFormat, Lanes, Stores::cached>(wire, &x[begin]);
   }
   if (streamed) hwy::FlushStream();
+  if (const auto rest = x.subspan(whole); !rest.empty()) {
+    std::uint16_t atom[kAtom];
+    decode_any_atom<kFormat, Lanes, Stores::cached>(wire, atom);
+    std::copy_n(atom, rest.size(), rest.begin());
+  }
 }
 
 template <QuickReduceFormat kFormat, class Lanes>

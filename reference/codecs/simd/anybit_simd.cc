@@ -118,9 +118,14 @@ void write_spikes(MetadataArrays<std::byte>& arrays, std::size_t count, std::siz
     write_entry(minima, b, x[b * group + indices.low[b]]);
     write_entry(maxima, b, x[b * group + indices.high[b]]);
   }
-  for (std::size_t b = 0; b < count; ++b) {
-    write_entry(low, b, static_cast<Index>(indices.low[b]));
-    write_entry(high, b, static_cast<Index>(indices.high[b]));
+  if constexpr (sizeof(Index) == 2) {
+    std::memcpy(low, indices.low, 2 * count);
+    std::memcpy(high, indices.high, 2 * count);
+  } else {
+    for (std::size_t b = 0; b < count; ++b) write_entry(low, b, static_cast<Index>(indices.low[b]));
+    for (std::size_t b = 0; b < count; ++b) {
+      write_entry(high, b, static_cast<Index>(indices.high[b]));
+    }
   }
   if (!blocks.any_bad) return;
   for (std::size_t b = 0; b < count; ++b) {
@@ -185,9 +190,7 @@ std::uint64_t encode_lanes(const AnyBitFormat& f, const typename Elements::Eleme
     without_spikes[b * group + indices.low[b]] = Element{};
     without_spikes[b * group + indices.high[b]] = Element{};
   }
-  bool finite = true;
-  for (std::size_t b = 0; b < count; ++b) finite &= extremes.finite(b);
-  if (!finite) {
+  if (!extremes.all_finite(count)) {
     blocks.any_bad = true;
     for (std::size_t b = 0; b < count; ++b) blocks.bad[b] = !extremes.finite(b);
   }
@@ -384,7 +387,7 @@ void decode_blocks(const Context& c, const Chunk<const std::byte>& chunk, std::s
   const bool finite = read_metadata<Elements>(c, chunk, 0, count, blocks);
   if (!c.f.hadamard) {
     const std::size_t done =
-        look_up<Elements>(c.f, chunk.planes, count, group, blocks, finite, out);
+        look_up<Elements>(c.f, chunk.planes, count, group, blocks, finite, Storing::usual, out);
     if (done < count) {
       const std::size_t first = done * group;
       unpack_tile(advanced(chunk.planes, first, c.f.bits), count * group - first, c.f.bits,
@@ -407,11 +410,23 @@ void decode_blocks(const Context& c, const Chunk<const std::byte>& chunk, std::s
   }
 }
 
+/// Decodes straight past the caches, if these blocks are such that it can be done.
+template <class Elements>
+bool stream_blocks(const Context& c, const Chunk<const std::byte>& chunk, std::size_t count,
+                   std::size_t group, Blocks& blocks, typename Elements::Element* out) {
+  if (!is_plain(c.f) || reinterpret_cast<std::uintptr_t>(out) % 16 != 0) return false;
+  const bool finite = read_metadata<Elements>(c, chunk, 0, count, blocks);
+  return look_up<Elements>(c.f, chunk.planes, count, group, blocks, finite, Storing::streamed,
+                           out) == count;
+}
+
 /// Up to a tile of elements of one plain block; `blocks` has its metadata in slot 0.
 template <class Elements>
 void decode_tile(const Context& c, const PlanePointers<const std::byte>& planes, std::size_t count,
                  const Blocks& blocks, bool finite, typename Elements::Element* out) {
-  if (count == kTile && look_up<Elements>(c.f, planes, 1, count, blocks, finite, out) == 1) return;
+  if (count == kTile &&
+      look_up<Elements>(c.f, planes, 1, count, blocks, finite, Storing::usual, out) == 1)
+    return;
   alignas(32) std::uint8_t codes[kCodeSlots];
   std::memset(codes + count / 8 * 8, 0, 8);
   unpack_tile(planes, count, c.f.bits, codes);
@@ -444,6 +459,7 @@ template <class Elements>
 class Stored {
  public:
   explicit Stored(typename Elements::Element* to) : to_(to) {}
+  static constexpr bool kStreams = false;
   typename Elements::Element* place(std::size_t first) const { return to_ + first; }
   void put(std::size_t, std::size_t) const {}
 
@@ -457,6 +473,8 @@ class Streamed {
  public:
   explicit Streamed(typename Elements::Element* to) : to_(to) {}
   ~Streamed() { hwy::FlushStream(); }
+  static constexpr bool kStreams = true;
+  typename Elements::Element* destination(std::size_t first) const { return to_ + first; }
   typename Elements::Element* place(std::size_t) { return tile_; }
   void put(std::size_t first, std::size_t count) const {
     const hn::FixedTag<typename Elements::Element, 16 / sizeof(tile_[0])> d;
@@ -478,6 +496,7 @@ template <class Elements>
 class Added {
  public:
   Added(DType dtype, typename Elements::Element* to) : dtype_(dtype), to_(to) {}
+  static constexpr bool kStreams = false;
   typename Elements::Element* place(std::size_t) { return tile_; }
   void put(std::size_t first, std::size_t count) const {
     auto* const sum = to_ + first;
@@ -507,9 +526,17 @@ void decode_message(const Context& c, const std::byte* wire, std::size_t element
     const auto chunk = chunk_at(c, wire, count, block);
     std::size_t done = 0;
     if (whole_blocks && count >= block) {
-      done = count / block * block;
-      decode_blocks<Elements>(c, chunk, count / block, block, blocks, output.place(begin));
-      output.put(begin, done);
+      const std::size_t full = count / block;
+      done = full * block;
+      bool streamed = false;
+      if constexpr (std::remove_reference_t<Output>::kStreams) {
+        streamed =
+            stream_blocks<Elements>(c, chunk, full, block, blocks, output.destination(begin));
+      }
+      if (!streamed) {
+        decode_blocks<Elements>(c, chunk, full, block, blocks, output.place(begin));
+        output.put(begin, done);
+      }
     }
     if (done < count && is_plain(c.f)) {
       const bool finite = read_metadata<Elements>(c, chunk, chunk.blocks - 1, 1, blocks);

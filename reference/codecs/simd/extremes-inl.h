@@ -176,6 +176,16 @@ struct Extremes {
   typename Elements::Key low(std::size_t block) const {
     return static_cast<typename Elements::Key>(~complement_of_low[block]);
   }
+  /// Whether all are, of the first `count` blocks.
+  bool all_finite(std::size_t count) const {
+    auto most_low = complement_of_low[0];
+    auto most_high = high[0];
+    for (std::size_t b = 0; b < count; ++b) {
+      most_low = std::max(most_low, complement_of_low[b]);
+      most_high = std::max(most_high, high[b]);
+    }
+    return most_low < Elements::kInfinityKey - 1 && most_high < Elements::kInfinityKey;
+  }
   bool finite(std::size_t block) const {
     return high[block] < Elements::kInfinityKey && low(block) > -Elements::kInfinityKey;
   }
@@ -287,6 +297,8 @@ void find_indices(const typename Elements::Element* x, std::size_t blocks, std::
       low, high);
   for (std::size_t b = 0; b < blocks; ++b) {
     indices.low[b] = static_cast<std::uint16_t>(kLast - low[b]);
+  }
+  for (std::size_t b = 0; b < blocks; ++b) {
     indices.high[b] = static_cast<std::uint16_t>(kLast - high[b]);
   }
 }

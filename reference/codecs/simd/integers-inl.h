@@ -16,6 +16,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "hwy/cache_control.h"
 #include "reference/codecs/anybit.h"
 #include "reference/codecs/anybit_layout.h"
 #include "reference/codecs/integer_scale.h"
@@ -272,6 +273,7 @@ HWY_INLINE std::uint64_t quantize_block(const typename Elements::Element* x, std
   std::uint64_t clamped = 0;
   std::size_t i = 0;
   for (; i + kBytes <= size; i += kBytes) {
+    hwy::Prefetch(x + i + kTile);  // the next chunk: the arithmetic hides some of its way
     const Int16Vector low = codes_at(i);
     const Int16Vector high = codes_at(i + 2 * kFloats);
     if constexpr (kCount) {
@@ -311,6 +313,7 @@ HWY_INLINE void quantize_nibbles(const typename Elements::Element* x, std::size_
   const ByteVector order = hn::LoadDup128(U8(), kOrder);
   const ByteVector largest = hn::Set(U8(), 15);
   const auto joined = [&](std::size_t i, FloatVector zero, FloatVector multiplier) HWY_ATTR {
+    hwy::Prefetch(x + i + kTile);
     const auto codes_at = [&](std::size_t at) HWY_ATTR {
       return narrow_blocks(
           integers<Elements, Scaling::multiplied>(x + at, zero, multiplier),

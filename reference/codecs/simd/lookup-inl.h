@@ -211,19 +211,37 @@ HWY_INLINE ValueTable value_table(const std::uint16_t* first, const std::uint16_
 
 /// Elements 0 .. 7 and 8 .. 15 of each part to their places; in the second part it is the other way
 /// round, so that exchanging parts once is enough.
+/// With kStreamed they go past the caches, in pieces of 16 bytes: large arrays are seldom aligned
+/// to more.
+template <bool kStreamed>
 HWY_INLINE void store_parts(ByteVector first, ByteVector second, std::uint16_t* out) {
   std::uint8_t* const to = reinterpret_cast<std::uint8_t*>(out);
+  constexpr std::size_t kSecondPart = 2 * kPartElements;
 #if ARLAB_X86_256
-  const ByteVector exchanged = hn::ConcatLowerUpper(U8(), second, second);
-  hn::StoreU(hn::ConcatUpperLower(U8(), exchanged, first), U8(), to);
-  hn::StoreU(hn::ConcatUpperLower(U8(), first, exchanged), U8(), to + 2 * kPartElements);
+  if constexpr (kStreamed) {
+    const hn::Half<U8> half;
+    hn::Stream(hn::LowerHalf(half, first), half, to);
+    hn::Stream(hn::LowerHalf(half, second), half, to + 16);
+    hn::Stream(hn::UpperHalf(half, second), half, to + kSecondPart);
+    hn::Stream(hn::UpperHalf(half, first), half, to + kSecondPart + 16);
+  } else {
+    const ByteVector exchanged = hn::ConcatLowerUpper(U8(), second, second);
+    hn::StoreU(hn::ConcatUpperLower(U8(), exchanged, first), U8(), to);
+    hn::StoreU(hn::ConcatUpperLower(U8(), first, exchanged), U8(), to + kSecondPart);
+  }
 #else
-  hn::StoreU(first, U8(), to);
-  hn::StoreU(second, U8(), to + kBytes);
+  (void)kSecondPart;
+  if constexpr (kStreamed) {
+    hn::Stream(first, U8(), to);
+    hn::Stream(second, U8(), to + kBytes);
+  } else {
+    hn::StoreU(first, U8(), to);
+    hn::StoreU(second, U8(), to + kBytes);
+  }
 #endif
 }
 
-template <unsigned kBits>
+template <unsigned kBits, bool kStreamed>
 HWY_INLINE void look_up_unit(const UnitCodes& codes, const ValueTable& table,
                              const ValueTable& upper, std::uint16_t* out) {
   for (std::size_t i = 0; i < 2; ++i) {
@@ -234,12 +252,12 @@ HWY_INLINE void look_up_unit(const UnitCodes& codes, const ValueTable& table,
       low = hn::IfThenElse(is_upper, hn::TableLookupBytes(upper.low, codes.index[i]), low);
       high = hn::IfThenElse(is_upper, hn::TableLookupBytes(upper.high, codes.index[i]), high);
     }
-    store_parts(hn::InterleaveLower(U8(), low, high), hn::InterleaveUpper(U8(), low, high),
-                out + 16 * i);
+    store_parts<kStreamed>(hn::InterleaveLower(U8(), low, high),
+                           hn::InterleaveUpper(U8(), low, high), out + 16 * i);
   }
 }
 
-template <class Elements, Decoding kDecoding, unsigned kBits, bool kCanonical>
+template <class Elements, Decoding kDecoding, unsigned kBits, bool kCanonical, bool kStreamed>
 std::size_t look_up_blocks(const PlanePointers<const std::byte>& planes, std::size_t count,
                            std::size_t group, const Blocks& blocks, std::uint16_t* out) {
   constexpr std::size_t kSize = kTableElements<kBits>;
@@ -259,7 +277,7 @@ std::size_t look_up_blocks(const PlanePointers<const std::byte>& planes, std::si
       const ValueTable table = table_at(b, b);
       const ValueTable upper = upper_at(b, b, table);
       for (std::size_t i = b * group; i < (b + 1) * group; i += kLookupUnit) {
-        look_up_unit<kBits>(read_unit<kBits>(planes, i), table, upper, out + i);
+        look_up_unit<kBits, kStreamed>(read_unit<kBits>(planes, i), table, upper, out + i);
       }
     }
     return count;
@@ -268,22 +286,30 @@ std::size_t look_up_blocks(const PlanePointers<const std::byte>& planes, std::si
   for (std::size_t b = 0; b < pairs * kParts; b += kParts) {
     const ValueTable table = table_at(b, b + kParts - 1);
     const ValueTable upper = upper_at(b, b + kParts - 1, table);
-    look_up_unit<kBits>(read_unit<kBits>(planes, b * group), table, upper, out + b * group);
+    look_up_unit<kBits, kStreamed>(read_unit<kBits>(planes, b * group), table, upper,
+                                   out + b * group);
   }
   return pairs * kParts;
 }
+
+/// Where looked up elements go: to the caches, or past them, to an address that 16 divides.
+enum class Storing { usual, streamed };
 
 /// Decodes blocks from the first on; returns how many, which may be none.
 template <class Elements>
 std::size_t look_up(const AnyBitFormat& f, const PlanePointers<const std::byte>& planes,
                     std::size_t count, std::size_t group, const Blocks& blocks, bool finite,
-                    typename Elements::Element* out) {
+                    Storing storing, typename Elements::Element* out) {
   if constexpr (sizeof(typename Elements::Element) == 2) {
     const auto run = [&]<Decoding kDecoding, unsigned kBits>() HWY_ATTR {
-      return finite ? look_up_blocks<Elements, kDecoding, kBits, false>(planes, count, group,
-                                                                        blocks, out)
-                    : look_up_blocks<Elements, kDecoding, kBits, true>(planes, count, group, blocks,
-                                                                       out);
+      if (storing == Storing::streamed) {
+        return look_up_blocks<Elements, kDecoding, kBits, true, true>(planes, count, group, blocks,
+                                                                      out);
+      }
+      return finite ? look_up_blocks<Elements, kDecoding, kBits, false, false>(planes, count, group,
+                                                                               blocks, out)
+                    : look_up_blocks<Elements, kDecoding, kBits, true, false>(planes, count, group,
+                                                                              blocks, out);
     };
     const auto with_bits = [&]<Decoding kDecoding>() HWY_ATTR -> std::size_t {
       switch (f.bits) {

@@ -159,7 +159,7 @@ std::optional<std::string> check_large(const Codec& fast, const Codec& scalar, D
   const std::size_t elements = (std::size_t{16} << 20) / size_of(dtype) + 2048 + 5;
   const Bytes x = make_synthetic("student-t:nu=2", dtype, 1, elements).data;
   const Results expected = results(scalar, dtype, x);
-  for (const std::size_t offset : {0, 1, 8}) {
+  for (const std::size_t offset : {0u, 1u, 8u}) {
     if (results(fast, dtype, x, offset) != expected) return fmt::format("offset {}", offset);
   }
   return std::nullopt;

@@ -37,6 +37,7 @@ constexpr std::size_t kGroup = 64;  // elements: two interleaved blocks
 constexpr std::size_t kGroups = kAtom / kGroup;
 constexpr std::size_t kBlocks = 2 * kGroups;
 constexpr std::size_t kScaleBytes = 2 * kBlocks;
+constexpr std::size_t kTogether = 4;  // atoms that are encoded together
 constexpr std::size_t kVectorsOfGroup = kGroup / kFloats;
 
 /// From this payload size on, decoded elements go past the caches: a tensor that large would only
@@ -286,11 +287,11 @@ struct Extremes {
   Patterns as_unsigned;
 };
 
-template <class Code>
+template <bool kSigned>
 HWY_INLINE Extremes group_extremes(const std::uint16_t* x) {
   constexpr std::size_t kLanes = 2 * kFloats;
   Uint16Vector v = hn::LoadU(U16(), x);
-  if constexpr (Code::kSignedScale) {
+  if constexpr (kSigned) {
     Uint16Vector s = v;
     for (std::size_t i = kLanes; i < kGroup; i += kLanes) {
       const Uint16Vector next = hn::LoadU(U16(), x + i);
@@ -311,7 +312,7 @@ HWY_INLINE Extremes group_extremes(const std::uint16_t* x) {
 }
 
 /// Transposes two groups (D: 32-bit lanes) or pairs of them (64-bit lanes), taking maxima.
-template <class Code, class D>
+template <bool kSigned, class D>
 HWY_INLINE Extremes joined(D tag, const Extremes& a, const Extremes& b) {
   const auto lower = [tag](Patterns x, Patterns y) HWY_ATTR {
     return hn::BitCast(U16x8(), hn::InterleaveLower(tag, hn::BitCast(tag, x), hn::BitCast(tag, y)));
@@ -321,7 +322,7 @@ HWY_INLINE Extremes joined(D tag, const Extremes& a, const Extremes& b) {
   };
   const Patterns v =
       hn::Max(lower(a.as_unsigned, b.as_unsigned), upper(a.as_unsigned, b.as_unsigned));
-  if constexpr (!Code::kSignedScale) return {v, v};
+  if constexpr (!kSigned) return {v, v};
   return {larger_signed(lower(a.as_signed, b.as_signed), upper(a.as_signed, b.as_signed)), v};
 }
 
@@ -338,18 +339,17 @@ HWY_INLINE HalfUint16Vector bits_of_key(HalfUint16Vector key) {
 
 /// The keys of all blocks: of group g at [2 * g] (even elements) and [2 * g + 1] (odd). Returns the
 /// largest ones.
-template <class Code>
-HWY_INLINE Patterns find_keys(const std::uint16_t* x, std::uint16_t* keys) {
+template <bool kSigned>
+HWY_NOINLINE Patterns find_keys(const std::uint16_t* x, std::uint16_t* keys) {
   Patterns largest = hn::Zero(U16x8());
   for (std::size_t g = 0; g < kGroups; g += 4, x += 4 * kGroup) {
     const Extremes first =
-        joined<Code>(U32x4(), group_extremes<Code>(x), group_extremes<Code>(x + kGroup));
-    const Extremes second = joined<Code>(U32x4(), group_extremes<Code>(x + 2 * kGroup),
-                                         group_extremes<Code>(x + 3 * kGroup));
-    const Extremes four = joined<Code>(U64x2(), first, second);
-    const Patterns key = Code::kSignedScale
-                             ? hn::Max(key_of(four.as_signed), key_of(four.as_unsigned))
-                             : four.as_unsigned;
+        joined<kSigned>(U32x4(), group_extremes<kSigned>(x), group_extremes<kSigned>(x + kGroup));
+    const Extremes second = joined<kSigned>(U32x4(), group_extremes<kSigned>(x + 2 * kGroup),
+                                            group_extremes<kSigned>(x + 3 * kGroup));
+    const Extremes four = joined<kSigned>(U64x2(), first, second);
+    const Patterns key =
+        kSigned ? hn::Max(key_of(four.as_signed), key_of(four.as_unsigned)) : four.as_unsigned;
     largest = hn::Max(largest, key);
     hn::StoreU(key, U16x8(), keys + 2 * g);
   }
@@ -359,7 +359,8 @@ HWY_INLINE Patterns find_keys(const std::uint16_t* x, std::uint16_t* keys) {
 /// Steps 2 and 3 for all blocks of the atom: d to the wire, e for the next step. False when a
 /// scaled element may be too large for the next step.
 template <class Lanes, class Code>
-HWY_INLINE bool find_scales(const std::uint16_t* keys, std::byte* wire_scales, float* multipliers) {
+HWY_NOINLINE bool find_scales(const std::uint16_t* keys, std::byte* wire_scales,
+                              float* multipliers) {
   const hn::Repartition<std::uint8_t, HalfU16> bytes;
   const FloatVector k = Lanes::to_float(Lanes::round(hn::Set(F32(), Code::kScale)));
   const FloatVector epsilon = Lanes::to_float(hn::Set(HalfU16(), Lanes::kEpsilon));
@@ -380,26 +381,28 @@ HWY_INLINE bool find_scales(const std::uint16_t* keys, std::byte* wire_scales, f
   return Lanes::kScaledElementsFit || hn::AllTrue(F32(), fits);
 }
 
-/// Consecutive atoms. False, and the wire is unfinished, when one of them is for the scalar codec.
+/// At most kTogether consecutive atoms. False, and the wire is unfinished, when one of them is for
+/// the scalar codec.
 ///
 /// Several at a time, because the chain of operations from the extremes to the multipliers is long,
 /// and the processor cannot look far enough ahead to do something else meanwhile. `next` is where
 /// as many elements will be read afterwards: they are fetched while there is time.
-template <QuickReduceFormat kFormat, class Lanes, bool kCount, std::size_t kAtoms>
-HWY_INLINE bool encode_together(const std::uint16_t* x, const std::uint16_t* next, std::byte* wire,
-                                std::uint64_t& clamped) {
+template <QuickReduceFormat kFormat, class Lanes, bool kCount>
+bool encode_together(const std::uint16_t* x, std::size_t atoms, const std::uint16_t* next,
+                     std::byte* wire, std::uint64_t& clamped) {
   using Code = typename Traits<kFormat>::Code;
   using Packing = typename Traits<kFormat>::Packing;
   constexpr std::size_t kWireBytes = quickreduce_code_bytes(kFormat) + kScaleBytes;
-  std::uint16_t keys[kAtoms * kBlocks];
-  float multipliers[kAtoms * kBlocks];
+  std::uint16_t keys[kTogether * kBlocks];
+  float multipliers[kTogether * kBlocks];
   Patterns largest = hn::Zero(U16x8());
-  for (std::size_t atom = 0; atom < kAtoms; ++atom) {
-    largest = hn::Max(largest, find_keys<Code>(x + atom * kAtom, keys + atom * kBlocks));
+  for (std::size_t atom = 0; atom < atoms; ++atom) {
+    largest =
+        hn::Max(largest, find_keys<Code::kSignedScale>(x + atom * kAtom, keys + atom * kBlocks));
   }
   const Patterns infinity = hn::Set(U16x8(), 2 * Lanes::kInfinity);
   if (!hn::AllTrue(U16x8(), hn::Lt(largest, infinity))) return false;
-  for (std::size_t atom = 0; atom < kAtoms; ++atom) {
+  for (std::size_t atom = 0; atom < atoms; ++atom) {
     std::byte* const scales = wire + atom * kWireBytes + quickreduce_code_bytes(kFormat);
     if (!find_scales<Lanes, Code>(keys + atom * kBlocks, scales, multipliers + atom * kBlocks)) {
       return false;
@@ -418,7 +421,7 @@ HWY_INLINE bool encode_together(const std::uint16_t* x, const std::uint16_t* nex
     }
     return Code::template encode<kCount>(w, clamped);
   };
-  for (std::size_t atom = 0; atom < kAtoms; ++atom) {
+  for (std::size_t atom = 0; atom < atoms; ++atom) {
     for (std::size_t unit = 0; unit < kAtom / kUnit; ++unit) {
       const FloatVector e = load_pair(multipliers + atom * kBlocks + unit * kUnit / kGroup * 2);
       const std::size_t at = atom * kAtom + unit * kUnit;
@@ -438,11 +441,11 @@ void encode_atom(const Codec& scalar, DType dtype, std::span<const std::uint16_t
   std::uint64_t clamped = 0;
   bool done = false;
   if (x.size() == kAtom) {
-    done = encode_together<kFormat, Lanes, kCount, 1>(x.data(), x.data(), wire.data(), clamped);
+    done = encode_together<kFormat, Lanes, kCount>(x.data(), 1, x.data(), wire.data(), clamped);
   } else if (!kCount) {  // padding must not be counted
     std::uint16_t padded[kAtom] = {};
     std::ranges::copy(x, padded);
-    done = encode_together<kFormat, Lanes, false, 1>(padded, padded, wire.data(), clamped);
+    done = encode_together<kFormat, Lanes, false>(padded, 1, padded, wire.data(), clamped);
   }
   if (done) {
     counts.clamped += clamped;
@@ -455,7 +458,6 @@ template <QuickReduceFormat kFormat, class Lanes, bool kCount>
 void encode_atoms(const Codec& scalar, DType dtype, std::span<const std::uint16_t> x,
                   std::byte* wire, EncodeCounts& counts) {
   constexpr std::size_t kWireBytes = quickreduce_code_bytes(kFormat) + kScaleBytes;
-  constexpr std::size_t kTogether = 4;
   std::size_t begin = 0;
   while (begin < x.size()) {
     const auto rest = x.subspan(begin);
@@ -463,7 +465,7 @@ void encode_atoms(const Codec& scalar, DType dtype, std::span<const std::uint16_
     const bool more = rest.size() >= 2 * kTogether * kAtom;
     const std::uint16_t* const next = rest.data() + (more ? kTogether * kAtom : 0);
     if (rest.size() >= kTogether * kAtom &&
-        encode_together<kFormat, Lanes, kCount, kTogether>(rest.data(), next, wire, clamped)) {
+        encode_together<kFormat, Lanes, kCount>(rest.data(), kTogether, next, wire, clamped)) {
       counts.clamped += clamped;
       begin += kTogether * kAtom;
       wire += kTogether * kWireBytes;
@@ -840,7 +842,7 @@ void add_atom(const std::byte* wire, std::uint16_t* sum) {
 template <QuickReduceFormat kFormat, class Lanes, Stores kStores>
 void decode_any_atom(const std::byte* wire, std::uint16_t* out) {
   if (is_extraordinary<kFormat, Lanes>(wire)) {
-    decode_atom<kFormat, Lanes, true, kStores>(wire, out);
+    decode_atom<kFormat, Lanes, true, Stores::cached>(wire, out);  // rare
   } else {
     decode_atom<kFormat, Lanes, false, kStores>(wire, out);
   }

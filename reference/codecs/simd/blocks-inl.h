@@ -54,6 +54,29 @@ HWY_INLINE Int32Vector weighted_pairs(Int16Vector x) {
 HWY_INLINE HalfUint16Vector lower_words(Uint16Vector v) { return hn::LowerHalf(HalfU16(), v); }
 HWY_INLINE HalfUint16Vector upper_words(Uint16Vector v) { return hn::UpperHalf(HalfU16(), v); }
 
+/// Stores a vector; with kStream past the caches, to an address that is aligned to 16 bytes.
+template <bool kStream, class V, class T>
+HWY_INLINE void store_vector(V v, T* to) {
+  const hn::DFromV<V> d;
+  if constexpr (!kStream) {
+    hn::StoreU(v, d, to);
+  } else if constexpr (sizeof(V) == 16) {
+    hn::Stream(v, d, to);
+  } else {
+    const hn::Half<decltype(d)> half;
+    hn::Stream(hn::LowerHalf(half, v), half, to);
+    hn::Stream(hn::UpperHalf(half, v), half, to + 16 / sizeof(T));
+  }
+}
+
+/// Fetches memory that will be read soon. A loop that computes on one part of a tensor would else
+/// begin to wait where the next part begins.
+HWY_INLINE void fetch_ahead(const void* from, std::size_t bytes) {
+  for (std::size_t i = 0; i < bytes; i += 64) {
+    hwy::Prefetch(static_cast<const std::uint8_t*>(from) + i);
+  }
+}
+
 // ---------------------------------------------------------------- payload elements
 
 /// 16-bit payload elements.
@@ -68,8 +91,9 @@ struct WordPayload : Lanes {
 
   static HWY_INLINE FloatVector load(const Element* from) { return load_elements<Lanes>(from); }
   /// RN, but not of a NaN.
+  template <bool kStream>
   static HWY_INLINE void store(FloatVector x, Element* to) {
-    hn::StoreU(Lanes::from_float(x), HalfU16(), to);
+    store_vector<kStream && kFloats == 8>(Lanes::from_float(x), to);
   }
 };
 
@@ -97,7 +121,10 @@ struct FloatPayload {
   static constexpr bool kIsWord = false;
 
   static HWY_INLINE FloatVector load(const Element* from) { return hn::LoadU(F32(), from); }
-  static HWY_INLINE void store(FloatVector x, Element* to) { hn::StoreU(x, F32(), to); }
+  template <bool kStream>
+  static HWY_INLINE void store(FloatVector x, Element* to) {
+    store_vector<kStream>(x, to);
+  }
   static HWY_INLINE void store_any(FloatVector x, Element* to) {
     const FloatVector nan = float_of(hn::Set(U32(), 0x7FC00000));
     hn::StoreU(hn::IfThenElse(hn::Eq(x, x), x, nan), F32(), to);
@@ -129,16 +156,6 @@ HWY_INLINE void add_elements(const typename Payload::Element* addend, std::size_
   for (; i < count; ++i) {
     sum[i] = Arithmetic::from_float(Arithmetic::to_float(sum[i]) + Arithmetic::to_float(addend[i]));
   }
-}
-
-/// Copies past the caches; `to` is aligned to 16 bytes.
-template <class Element>
-HWY_INLINE void stream_elements(const Element* from, std::size_t count, Element* to) {
-  constexpr std::size_t kLanes = 16 / sizeof(Element);
-  const hn::FixedTag<Element, kLanes> tag;
-  std::size_t i = 0;
-  for (; i + kLanes <= count; i += kLanes) hn::Stream(hn::LoadU(tag, from + i), tag, to + i);
-  std::copy(from + i, from + count, to + i);
 }
 
 /// From this payload size on, decoded elements go past the caches: a tensor that large would only
@@ -271,20 +288,30 @@ HWY_INLINE ValueTable signed_table(Uint16Vector values) {
 }
 
 /// Stores low and high bytes of kBytes elements as words in element order.
+template <bool kStream>
 HWY_INLINE void store_words(ByteVector low, ByteVector high, std::uint16_t* to) {
   const Uint16Vector first = hn::BitCast(U16(), hn::InterleaveLower(U8(), low, high));
   const Uint16Vector second = hn::BitCast(U16(), hn::InterleaveUpper(U8(), low, high));
 #if ARLAB_X86_256
-  hn::StoreU(hn::ConcatLowerLower(U16(), second, first), U16(), to);
-  hn::StoreU(hn::ConcatUpperUpper(U16(), second, first), U16(), to + kWords);
+  if constexpr (kStream) {
+    store_vector<true>(lower_words(first), to);
+    store_vector<true>(lower_words(second), to + kFloats);
+    store_vector<true>(upper_words(first), to + 2 * kFloats);
+    store_vector<true>(upper_words(second), to + 3 * kFloats);
+  } else {
+    hn::StoreU(hn::ConcatLowerLower(U16(), second, first), U16(), to);
+    hn::StoreU(hn::ConcatUpperUpper(U16(), second, first), U16(), to + kWords);
+  }
 #else
-  hn::StoreU(first, U16(), to);
-  hn::StoreU(second, U16(), to + kWords);
+  store_vector<kStream>(first, to);
+  store_vector<kStream>(second, to + kWords);
 #endif
 }
 
+template <bool kStream>
 HWY_INLINE void store_values(const ValueTable& table, ByteVector codes, std::uint16_t* to) {
-  store_words(hn::TableLookupBytes(table.low, codes), hn::TableLookupBytes(table.high, codes), to);
+  store_words<kStream>(hn::TableLookupBytes(table.low, codes),
+                       hn::TableLookupBytes(table.high, codes), to);
 }
 
 }  // namespace HWY_NAMESPACE

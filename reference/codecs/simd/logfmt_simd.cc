@@ -497,7 +497,7 @@ HWY_INLINE FloatVector values_of(const CodeLanes& codes, float lo, float step) {
 
 /// Elements of a tile of 16-bit elements by a table for every block, for codes of at most 4 bits:
 /// nibbles if kNibbles, else bytes. `count` is rounded up to kStep.
-template <class Payload, bool kPlain, bool kNibbles>
+template <class Payload, bool kPlain, bool kStream, bool kNibbles>
 HWY_INLINE void decode_by_tables(const std::uint8_t* codes, std::size_t count, unsigned bits,
                                  std::size_t group, const TileRanges& ranges, std::uint16_t* out) {
   // The values of the first eight codes; with 4 bits, the others have the other sign. All tables
@@ -517,28 +517,28 @@ HWY_INLINE void decode_by_tables(const std::uint8_t* codes, std::size_t count, u
     const ValueTable table = signed_table(both_blocks(words, words));
     const std::size_t end = std::min(begin + group, count);
     for (std::size_t i = begin; i < end; i += kBytes) {
-      store_values(table, kNibbles ? spread_nibbles(codes + i / 2) : hn::LoadU(U8(), codes + i),
-                   out + i);
+      store_values<kStream>(
+          table, kNibbles ? spread_nibbles(codes + i / 2) : hn::LoadU(U8(), codes + i), out + i);
     }
   }
 }
 
 /// Elements of a tile, each by itself.
-template <class Payload, bool kPlain>
+template <class Payload, bool kPlain, bool kStream>
 HWY_INLINE void decode_directly(const std::uint8_t* codes, std::size_t count, unsigned bits,
                                 std::size_t group, const TileRanges& ranges,
                                 typename Payload::Element* out) {
   for (std::size_t begin = 0, b = 0; begin < count; begin += group, ++b) {
     for (std::size_t i = begin; i < std::min(begin + group, count); i += kFloats) {
       const Uint32Vector code = hn::PromoteTo(U32(), hn::LoadU(QuarterU8(), codes + i));
-      Payload::store(values_of<kPlain>(code_lanes(code, bits), ranges.lo[b], ranges.step[b]),
-                     out + i);
+      Payload::template store<kStream>(
+          values_of<kPlain>(code_lanes(code, bits), ranges.lo[b], ranges.step[b]), out + i);
     }
   }
 }
 
 /// A tile from its planes; `out` has room for `rounded` elements, a multiple of kStep.
-template <class Payload, bool kPlain>
+template <class Payload, bool kPlain, bool kStream>
 HWY_INLINE void decode_tile(const PlanePointers<const std::byte>& planes, std::size_t count,
                             std::size_t rounded, const Layout& layout, const TileRanges& ranges,
                             typename Payload::Element* out) {
@@ -548,7 +548,7 @@ HWY_INLINE void decode_tile(const PlanePointers<const std::byte>& planes, std::s
   if constexpr (Payload::kIsWord) {
     if (bits == 4 && rounded == count) {
       const auto* const nibbles = reinterpret_cast<const std::uint8_t*>(planes.at[0]);
-      decode_by_tables<Payload, kPlain, true>(nibbles, count, 4, group, ranges, out);
+      decode_by_tables<Payload, kPlain, kStream, true>(nibbles, count, 4, group, ranges, out);
       return;
     }
   }
@@ -556,16 +556,19 @@ HWY_INLINE void decode_tile(const PlanePointers<const std::byte>& planes, std::s
   std::fill(codes + count, codes + rounded, std::uint8_t{0});
   if constexpr (Payload::kIsWord) {
     if (bits <= 4) {
-      decode_by_tables<Payload, kPlain, false>(codes, rounded, bits, group, ranges, out);
+      decode_by_tables<Payload, kPlain, kStream, false>(codes, rounded, bits, group, ranges, out);
       return;
     }
   }
-  decode_directly<Payload, kPlain>(codes, rounded, bits, group, ranges, out);
+  decode_directly<Payload, kPlain, kStream>(codes, rounded, bits, group, ranges, out);
 }
 
-/// Calls f(elements decoded, where they belong, how many) for every tile; with kDirect only for the
-/// last, which may end within a vector.
-template <class Payload, bool kDirect, class F>
+/// Where decoded tiles go: to their place, by a buffer or directly, or directly past the caches.
+/// The last may end within a vector and then goes by the buffer.
+enum class Way { buffered, direct, streamed };
+
+/// Calls f(elements decoded, where they belong, how many) for every tile that is in the buffer.
+template <class Payload, Way kWay, class F>
 HWY_INLINE void for_each_decoded(const std::byte* wire, std::span<typename Payload::Element> x,
                                  const Layout& layout, const F& f) {
   using Element = typename Payload::Element;
@@ -584,20 +587,24 @@ HWY_INLINE void for_each_decoded(const std::byte* wire, std::span<typename Paylo
       const std::size_t rounded = (count + kStep - 1) / kStep * kStep;
       const std::size_t blocks = layout.blocks_of(count);
       Element* const out = x.data() + begin + first;
-      Element* const to = kDirect && rounded == count ? out : decoded;
+      const bool is_direct = kWay != Way::buffered && rounded == count;
+      Element* const to = is_direct ? out : decoded;
       load_ranges(lo_wire, step_wire, blocks, last_index, ranges);
       const auto tile_planes = advanced(planes, first, layout.bits);
-      if (ranges.plain) {
-        decode_tile<Payload, true>(tile_planes, count, rounded, layout, ranges, to);
-      } else {
-        decode_tile<Payload, false>(tile_planes, count, rounded, layout, ranges, to);
+      if (!ranges.plain) {
+        decode_tile<Payload, false, false>(tile_planes, count, rounded, layout, ranges, to);
         for (std::size_t b = 0; b < blocks; ++b) {
           if (!std::isnan(ranges.lo[b])) continue;
           const std::size_t size = std::min(layout.group, rounded - b * layout.group);
           std::fill_n(to + b * layout.group, size, Payload::Arithmetic::from_float(kNan));
         }
+      } else if (is_direct) {
+        decode_tile<Payload, true, kWay == Way::streamed>(tile_planes, count, rounded, layout,
+                                                          ranges, to);
+      } else {
+        decode_tile<Payload, true, false>(tile_planes, count, rounded, layout, ranges, to);
       }
-      if (to == decoded) f(decoded, out, count);
+      if (!is_direct) f(decoded, out, count);
     }
     wire += layout.chunk_bytes(chunk);
   }
@@ -607,15 +614,15 @@ template <class Payload>
 void decode_message(const std::byte* wire, std::span<typename Payload::Element> x,
                     const Layout& layout) {
   using Element = typename Payload::Element;
+  const auto copy = [](const Element* from, Element* to, std::size_t count) {
+    std::copy_n(from, count, to);
+  };
+  // A group of 16-byte pieces keeps every tile as aligned as the first.
   if (is_streamed(x)) {
-    for_each_decoded<Payload, false>(wire, x, layout,
-                                     [](const Element* from, Element* to, std::size_t count)
-                                         HWY_ATTR { stream_elements(from, count, to); });
+    for_each_decoded<Payload, Way::streamed>(wire, x, layout, copy);
     hwy::FlushStream();
   } else {
-    for_each_decoded<Payload, true>(
-        wire, x, layout,
-        [](const Element* from, Element* to, std::size_t count) { std::copy_n(from, count, to); });
+    for_each_decoded<Payload, Way::direct>(wire, x, layout, copy);
   }
 }
 
@@ -623,9 +630,10 @@ template <class Payload>
 void decode_add_message(const std::byte* wire, std::span<typename Payload::Element> sum,
                         const Layout& layout) {
   using Element = typename Payload::Element;
-  for_each_decoded<Payload, false>(wire, sum, layout,
-                                   [](const Element* addend, Element* to, std::size_t count)
-                                       HWY_ATTR { add_elements<Payload>(addend, count, to); });
+  for_each_decoded<Payload, Way::buffered>(
+      wire, sum, layout, [](const Element* addend, Element* to, std::size_t count) HWY_ATTR {
+        add_elements<Payload>(addend, count, to);
+      });
 }
 
 // ---------------------------------------------------------------- what the dispatch table holds

@@ -125,23 +125,17 @@ struct Microscaling {
                                      Scales& scales) {
     constexpr std::int32_t kHalf = 1 << (23 - Format::kMantissa - 1);
     // What carries into the exponent of a magnitude that is to count as the next power of two.
+    // Subnormal magnitudes are so small that they get the smallest exponent by every rule.
+    static_assert(Format::kEmax >= 2);
     const std::int32_t carry = rule == ExponentRule::floor  ? 0
                                : rule == ExponentRule::ceil ? 0x7FFFFF
                                                             : kHalf;
-    const std::int32_t subnormal_carry = rule == ExponentRule::even ? 0 : carry;
     auto all_coded = hn::Eq(hn::Zero(I32()), hn::Zero(I32()));
     Int32Vector smallest = hn::Set(I32(), 1000);
     for (std::size_t b = 0; b < blocks; b += kFloats) {
       const FloatVector x = Payload::load(largest + b);
       const Int32Vector bits = hn::BitCast(I32(), x);
-      const auto is_subnormal = hn::Lt(bits, hn::Set(I32(), 0x00800000));
-      const Int32Vector lifted = hn::BitCast(I32(), hn::Mul(x, hn::Set(F32(), 0x1p24f)));
-      const Int32Vector normal = hn::IfThenElse(is_subnormal, lifted, bits);
-      const Int32Vector carried = hn::Add(
-          normal,
-          hn::IfThenElse(is_subnormal, hn::Set(I32(), subnormal_carry), hn::Set(I32(), carry)));
-      const Int32Vector lift = hn::IfThenElseZero(is_subnormal, hn::Set(I32(), 24));
-      const Int32Vector field = hn::Sub(hn::ShiftRight<23>(carried), lift);
+      const Int32Vector field = hn::ShiftRight<23>(hn::Add(bits, hn::Set(I32(), carry)));
       const Int32Vector code =
           hn::Min(hn::Max(hn::Sub(field, hn::Set(I32(), Format::kEmax)), hn::Zero(I32())),
                   hn::Set(I32(), 254));
@@ -682,7 +676,7 @@ HWY_INLINE WordsOfBlock scaled_magnitudes(float multiplier) {
 }
 
 /// 16-bit elements of e2m1 codes, whose products are no NaN.
-template <class Standard, class Payload>
+template <class Standard, class Payload, bool kStream>
 HWY_INLINE void decode_fp4(const std::uint8_t* nibbles, const float* multipliers, std::size_t count,
                            std::uint16_t* out) {
   for (std::size_t i = 0; i < count; i += kBytes) {
@@ -692,13 +686,14 @@ HWY_INLINE void decode_fp4(const std::uint8_t* nibbles, const float* multipliers
         Standard::kBlock >= kBytes
             ? lower
             : scaled_magnitudes<Payload>(multipliers[(i + kBytes / 2) / Standard::kBlock]);
-    store_values(signed_table(both_blocks(lower, upper)), spread_nibbles(nibbles + i / 2), out + i);
+    store_values<kStream>(signed_table(both_blocks(lower, upper)), spread_nibbles(nibbles + i / 2),
+                          out + i);
   }
 }
 
 /// Elements of codes in bytes: as fp16 patterns, which lack 2^kBiasBelowHalf, times the multiplier,
 /// which may have it. Codes that stand for NaN come out wrong.
-template <class Standard, class Payload>
+template <class Standard, class Payload, bool kStream>
 HWY_INLINE void decode_bytes(const std::uint8_t* codes, const float* multipliers, std::size_t count,
                              typename Payload::Element* out) {
   using Format = typename Standard::Element;
@@ -719,8 +714,8 @@ HWY_INLINE void decode_bytes(const std::uint8_t* codes, const float* multipliers
       }
       return hn::Mul(v, by);
     };
-    Payload::store(product(lower_words(bits)), out + i);
-    Payload::store(product(upper_words(bits)), out + i + kFloats);
+    Payload::template store<kStream>(product(lower_words(bits)), out + i);
+    Payload::template store<kStream>(product(upper_words(bits)), out + i + kFloats);
   }
 }
 
@@ -760,7 +755,7 @@ HWY_INLINE void find_fp8_blocks(const std::uint8_t* scales, std::size_t blocks, 
 
 /// A block of an 8-bit format as 16-bit elements, if its codes are all 0 or stand for normal
 /// numbers of the dtype; else false. Then the exponent is all that has to change.
-template <class Format, class Payload>
+template <class Format, class Payload, bool kStream>
 HWY_INLINE bool decode_fp8_block(const std::uint8_t* codes, std::size_t block,
                                  const Fp8Blocks& blocks, std::uint16_t* out) {
   constexpr int kDown = 8 - (Payload::kMantissaBits - Format::kMantissa);
@@ -784,7 +779,7 @@ HWY_INLINE bool decode_fp8_block(const std::uint8_t* codes, std::size_t block,
     const Uint16Vector spread = hn::BitCast(U16(), hn::ShiftRight<kDown>(hn::BitCast(I16(), code)));
     const Uint16Vector bits = hn::And(spread, hn::Set(U16(), kKept));
     const auto is_zero = hn::Eq(hn::Add(bits, bits), hn::Zero(U16()));
-    hn::StoreU(hn::Add(bits, hn::IfThenZeroElse(is_zero, shift)), U16(), out + i);
+    store_vector<kStream>(hn::Add(bits, hn::IfThenZeroElse(is_zero, shift)), out + i);
   }
   return true;
 }
@@ -802,7 +797,7 @@ HWY_INLINE bool has_nan(const std::uint8_t* codes) {
 }
 
 /// So many elements, a multiple of 8 blocks.
-template <class Standard, class Payload>
+template <class Standard, class Payload, bool kStream>
 HWY_INLINE void decode_chunk(const ChunkWire<const std::uint8_t>& wire, std::size_t count,
                              float header, typename Payload::Element* out) {
   using Format = typename Standard::Element;
@@ -813,7 +808,7 @@ HWY_INLINE void decode_chunk(const ChunkWire<const std::uint8_t>& wire, std::siz
   const bool ordinary =
       Standard::template find_multipliers<kFold>(wire.scales, blocks, header, multipliers);
   if constexpr (Format::kBits == 4 && Payload::kIsWord) {
-    decode_fp4<Standard, Payload>(wire.planes[0], multipliers, count, out);
+    decode_fp4<Standard, Payload, kStream>(wire.planes[0], multipliers, count, out);
   } else if constexpr (Format::kBits == 8) {
     Fp8Blocks fp8;
     if constexpr (Payload::kIsWord) find_fp8_blocks<Format, Payload>(wire.scales, blocks, fp8);
@@ -821,11 +816,11 @@ HWY_INLINE void decode_chunk(const ChunkWire<const std::uint8_t>& wire, std::siz
       const std::uint8_t* const codes = wire.planes[0] + b * kBlock;
       typename Payload::Element* const to = out + b * kBlock;
       if constexpr (Payload::kIsWord) {
-        if (decode_fp8_block<Format, Payload>(codes, b, fp8, to)) continue;
+        if (decode_fp8_block<Format, Payload, kStream>(codes, b, fp8, to)) continue;
       }
       if (Standard::template is_ordinary<kFold>(wire.scales[b], header) &&
           !has_nan<Format>(codes)) {
-        decode_bytes<Standard, Payload>(codes, multipliers + b, kBlock, to);
+        decode_bytes<Standard, Payload, kStream>(codes, multipliers + b, kBlock, to);
       } else {
         decode_block_exactly<Standard, Payload>(wire, b,
                                                 Standard::multiplier(wire.scales[b], header), to);
@@ -838,7 +833,7 @@ HWY_INLINE void decode_chunk(const ChunkWire<const std::uint8_t>& wire, std::siz
     const std::byte* const second = reinterpret_cast<const std::byte*>(wire.planes[1]);
     unpack_tile(PlanePointers<const std::byte>{{first, second, nullptr}}, count, Format::kBits,
                 codes);
-    decode_bytes<Standard, Payload>(codes, multipliers, count, out);
+    decode_bytes<Standard, Payload, kStream>(codes, multipliers, count, out);
   }
   if (ordinary) return;
   for (std::size_t b = 0; b < blocks; ++b) {
@@ -849,29 +844,36 @@ HWY_INLINE void decode_chunk(const ChunkWire<const std::uint8_t>& wire, std::siz
   }
 }
 
-/// Calls f(elements decoded, where they belong, how many) for every chunk.
-template <class Standard, class Payload, bool kDirect, class F>
+/// Where decoded chunks go: to their place, by a buffer or directly, or directly past the caches.
+/// The last may end within a block and always goes by the buffer.
+enum class Way { buffered, direct, streamed };
+
+/// Calls f(elements decoded, where they belong, how many) for every chunk that is in the buffer.
+template <class Standard, class Payload, Way kWay, class F>
 HWY_INLINE void for_each_decoded(const std::uint8_t* wire, std::span<typename Payload::Element> x,
                                  const F& f) {
   float header = 0;
   std::memcpy(&header, wire, Standard::kHeaderBytes);
   wire += Standard::kHeaderBytes;
+  constexpr std::size_t kChunkBytes = chunk_bytes<Standard>(kChunk);
   alignas(32) typename Payload::Element decoded[kChunk];
   for (std::size_t begin = 0; begin < x.size(); begin += kChunk) {
     const std::size_t count = std::min(kChunk, x.size() - begin);
     typename Payload::Element* const out = x.data() + begin;
     if (padded<Standard>(count) == count) {
-      const auto at = wire_of_chunk<Standard>(wire, count);
-      decode_chunk<Standard, Payload>(at, count, header, kDirect ? out : decoded);
-      if (!kDirect) f(decoded, out, count);
+      if (x.size() - begin >= 2 * kChunk) fetch_ahead(wire + kChunkBytes, kChunkBytes);
+      decode_chunk<Standard, Payload, kWay == Way::streamed>(wire_of_chunk<Standard>(wire, count),
+                                                             count, header,
+                                                             kWay == Way::buffered ? decoded : out);
+      if (kWay == Way::buffered) f(decoded, out, count);
     } else {
       PaddedWire<Standard> own;
       const auto at = own.at();
       own.for_each_part(count, at, [&](std::uint8_t* part, std::size_t offset, std::size_t bytes) {
         std::memcpy(part, wire + offset, bytes);
       });
-      decode_chunk<Standard, Payload>({{at.planes[0], at.planes[1]}, at.scales},
-                                      padded<Standard>(count), header, decoded);
+      decode_chunk<Standard, Payload, false>({{at.planes[0], at.planes[1]}, at.scales},
+                                             padded<Standard>(count), header, decoded);
       f(decoded, out, count);
     }
     wire += chunk_bytes<Standard>(count);
@@ -881,23 +883,21 @@ HWY_INLINE void for_each_decoded(const std::uint8_t* wire, std::span<typename Pa
 template <class Standard, class Payload>
 void decode_message(const std::uint8_t* wire, std::span<typename Payload::Element> x) {
   using Element = typename Payload::Element;
+  const auto copy = [](const Element* from, Element* to, std::size_t count) {
+    std::copy_n(from, count, to);
+  };
   if (is_streamed(x)) {
-    for_each_decoded<Standard, Payload, false>(
-        wire, x, [](const Element* from, Element* to, std::size_t count) HWY_ATTR {
-          stream_elements(from, count, to);
-        });
+    for_each_decoded<Standard, Payload, Way::streamed>(wire, x, copy);
     hwy::FlushStream();
   } else {
-    for_each_decoded<Standard, Payload, true>(
-        wire, x,
-        [](const Element* from, Element* to, std::size_t count) { std::copy_n(from, count, to); });
+    for_each_decoded<Standard, Payload, Way::direct>(wire, x, copy);
   }
 }
 
 template <class Standard, class Payload>
 void decode_add_message(const std::uint8_t* wire, std::span<typename Payload::Element> sum) {
   using Element = typename Payload::Element;
-  for_each_decoded<Standard, Payload, false>(
+  for_each_decoded<Standard, Payload, Way::buffered>(
       wire, sum, [](const Element* addend, Element* to, std::size_t count) HWY_ATTR {
         add_elements<Payload>(addend, count, to);
       });

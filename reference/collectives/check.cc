@@ -201,7 +201,7 @@ Contributions sum(const std::vector<const Contributions*>& addends) {
 /// The contributions in every value. Values that a send or an encode passes on share one entry.
 class ContributionTable {
  public:
-  explicit ContributionTable(const Schedule& s) : schedule_(s) {
+  explicit ContributionTable(const Schedule& s) {
     for (Rank rank = 0; rank < s.world_size; ++rank) table_.push_back({{rank, rank, 1}});
     entry_.reserve(s.ops.size());
     for (const Op& op : s.ops) {
@@ -225,7 +225,6 @@ class ContributionTable {
  private:
   std::size_t entry_of(Rank rank, ValueId id) const { return id == kOwnInput ? rank : entry_[id]; }
 
-  const Schedule& schedule_;
   std::vector<Contributions> table_;  // first one entry per rank: its own input
   std::vector<std::size_t> entry_;    // by value
 };

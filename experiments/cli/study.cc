@@ -25,8 +25,6 @@
 #include "reference/tensors/synthetic.h"
 #include "sim/closed_form.h"
 
-extern char** environ;
-
 namespace arlab::cli {
 namespace {
 
@@ -482,6 +480,7 @@ std::string plot_script() {
 void draw_plots(const fs::path& folder) {
   std::vector<std::string> words = {python(), plot_script(), folder.string()};
   std::vector<char*> argv;
+  argv.reserve(words.size() + 1);
   for (std::string& word : words) argv.push_back(word.data());
   argv.push_back(nullptr);
   std::fflush(stdout);

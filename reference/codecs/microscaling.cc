@@ -17,11 +17,14 @@
 //
 // What the spec leaves open: README.md beside this file.
 
+#include "reference/codecs/microscaling.h"
+
 #include <algorithm>
 #include <array>
 #include <bit>
 #include <cmath>
 #include <limits>
+#include <utility>
 #include <vector>
 
 #include "reference/codecs/bit_planes.h"
@@ -122,11 +125,8 @@ class BlockScaledCodec : public Codec {
 
 // ---------------------------------------------------------------- OCP microscaling
 
-enum class ScaleRule { floor, ceil, even };
-
 /// An element format as MX uses it. `overflows`: a magnitude that rounds above the largest value.
 struct E4M3 {
-  static constexpr const char* kName = "mxfp8-e4m3";
   static constexpr unsigned kBits = 8;
   static constexpr int kMantissaBits = 3;
   static constexpr int kEmax = 8;
@@ -137,7 +137,6 @@ struct E4M3 {
   static float decode(std::uint8_t code) { return e4m3fn_to_float(code); }
 };
 struct E5M2 {
-  static constexpr const char* kName = "mxfp8-e5m2";
   static constexpr unsigned kBits = 8;
   static constexpr int kMantissaBits = 2;
   static constexpr int kEmax = 15;
@@ -146,7 +145,6 @@ struct E5M2 {
   static float decode(std::uint8_t code) { return e5m2_to_float(code); }
 };
 struct E2M3 {
-  static constexpr const char* kName = "mxfp6-e2m3";
   static constexpr unsigned kBits = 6;
   static constexpr int kMantissaBits = 3;
   static constexpr int kEmax = 2;
@@ -155,7 +153,6 @@ struct E2M3 {
   static float decode(std::uint8_t code) { return e2m3_to_float(code); }
 };
 struct E3M2 {
-  static constexpr const char* kName = "mxfp6-e3m2";
   static constexpr unsigned kBits = 6;
   static constexpr int kMantissaBits = 2;
   static constexpr int kEmax = 4;
@@ -164,7 +161,6 @@ struct E3M2 {
   static float decode(std::uint8_t code) { return e3m2_to_float(code); }
 };
 struct E2M1 {
-  static constexpr const char* kName = "mxfp4";
   static constexpr unsigned kBits = 4;
   static constexpr int kMantissaBits = 1;
   static constexpr int kEmax = 2;
@@ -175,16 +171,16 @@ struct E2M1 {
 
 /// Exponent of the shared scale for a largest magnitude above 0.
 template <class Element>
-int shared_exponent(float amax, ScaleRule rule) {
+int shared_exponent(float amax, ExponentRule rule) {
   switch (rule) {
-    case ScaleRule::floor:
+    case ExponentRule::floor:
       break;
-    case ScaleRule::ceil: {
+    case ExponentRule::ceil: {
       const int exponent = floor_log2(amax);
       const bool power_of_two = std::ldexp(1.0f, exponent) == amax;
       return exponent + (power_of_two ? 0 : 1) - Element::kEmax;
     }
-    case ScaleRule::even: {
+    case ExponentRule::even: {
       // Adding half a unit of the last kept mantissa bit carries into the exponent when amax rounds
       // up to the next power of two; an exponent field beyond fp32's is still right as a number.
       const std::uint32_t half = 1U << (23 - Element::kMantissaBits - 1);
@@ -199,7 +195,7 @@ int shared_exponent(float amax, ScaleRule rule) {
 template <class Element>
 class MxCodec final : public BlockScaledCodec {
  public:
-  MxCodec(std::string name, ScaleRule rule)
+  MxCodec(std::string name, ExponentRule rule)
       : BlockScaledCodec({.name = std::move(name),
                           .summary = fmt::format("OCP microscaling, {}-bit elements, E8M0 scale",
                                                  Element::kBits),
@@ -238,23 +234,8 @@ class MxCodec final : public BlockScaledCodec {
       x[i] = Element::decode(codes[i]) * e8m0_to_float(scale);
   }
 
-  ScaleRule rule_;
+  ExponentRule rule_;
 };
-
-/// The codec of an element format if the name is its own, with or without a scale rule.
-template <class Element>
-CodecPtr find_mx(std::string_view name) {
-  const std::string_view base = Element::kName;
-  if (!name.starts_with(base)) return nullptr;
-  const std::string_view rule = name.substr(base.size());
-  if (rule.empty() || rule == "-floor")
-    return std::make_shared<MxCodec<Element>>(std::string(name), ScaleRule::floor);
-  if (rule == "-ceil")
-    return std::make_shared<MxCodec<Element>>(std::string(name), ScaleRule::ceil);
-  if (rule == "-even")
-    return std::make_shared<MxCodec<Element>>(std::string(name), ScaleRule::even);
-  return nullptr;
-}
 
 // ---------------------------------------------------------------- NVFP4
 
@@ -312,15 +293,47 @@ class NvFp4Codec final : public BlockScaledCodec {
 };
 
 CodecPtr find_block_scaled(std::string_view name) {
-  if (name == "nvfp4") return std::make_shared<NvFp4Codec>();
-  for (const auto find :
-       {find_mx<E4M3>, find_mx<E5M2>, find_mx<E2M3>, find_mx<E3M2>, find_mx<E2M1>}) {
-    if (CodecPtr codec = find(name)) return codec;
+  const std::optional<MicroscalingKind> kind = parse_microscaling(name);
+  if (!kind) return nullptr;
+  switch (kind->format) {
+    case BlockFormat::mx_e4m3:
+      return std::make_shared<MxCodec<E4M3>>(std::string(name), kind->rule);
+    case BlockFormat::mx_e5m2:
+      return std::make_shared<MxCodec<E5M2>>(std::string(name), kind->rule);
+    case BlockFormat::mx_e2m3:
+      return std::make_shared<MxCodec<E2M3>>(std::string(name), kind->rule);
+    case BlockFormat::mx_e3m2:
+      return std::make_shared<MxCodec<E3M2>>(std::string(name), kind->rule);
+    case BlockFormat::mx_e2m1:
+      return std::make_shared<MxCodec<E2M1>>(std::string(name), kind->rule);
+    case BlockFormat::nvfp4:
+      return std::make_shared<NvFp4Codec>();
   }
   return nullptr;
 }
 
 }  // namespace
+
+std::optional<MicroscalingKind> parse_microscaling(std::string_view name) {
+  if (name == "nvfp4") return MicroscalingKind{BlockFormat::nvfp4, ExponentRule::floor};
+  constexpr std::pair<std::string_view, BlockFormat> kFormats[] = {
+      {"mxfp8-e4m3", BlockFormat::mx_e4m3},
+      {"mxfp8-e5m2", BlockFormat::mx_e5m2},
+      {"mxfp6-e2m3", BlockFormat::mx_e2m3},
+      {"mxfp6-e3m2", BlockFormat::mx_e3m2},
+      {"mxfp4", BlockFormat::mx_e2m1}};
+  constexpr std::pair<std::string_view, ExponentRule> kRules[] = {{"", ExponentRule::floor},
+                                                                  {"-floor", ExponentRule::floor},
+                                                                  {"-ceil", ExponentRule::ceil},
+                                                                  {"-even", ExponentRule::even}};
+  for (const auto& [base, format] : kFormats) {
+    if (!name.starts_with(base)) continue;
+    for (const auto& [suffix, rule] : kRules) {
+      if (name.substr(base.size()) == suffix) return MicroscalingKind{format, rule};
+    }
+  }
+  return std::nullopt;
+}
 
 CodecFamily microscaling_codecs() {
   return {

@@ -11,29 +11,12 @@
 #include "reference/codecs/bit_planes.h"
 #include "reference/codecs/hadamard.h"
 #include "reference/codecs/integer_scale.h"
-#include "reference/codecs/registry.h"
+#include "tests/codecs/round_trip.h"
 
-namespace arlab {
+namespace arlab::testing {
 namespace {
 
 using Floats = std::vector<float>;
-
-std::vector<std::byte> wire_of(const std::string& codec, const Floats& x) {
-  const CodecPtr c = find_codec(codec);
-  std::vector<std::byte> wire(c->wire_bytes(DType::fp32, x.size()));
-  c->encode(DType::fp32, std::as_bytes(std::span(x)), wire);
-  return wire;
-}
-
-Floats decoded(const std::string& codec, const std::vector<std::byte>& wire, std::size_t elements) {
-  Floats x(elements);
-  find_codec(codec)->decode(DType::fp32, wire, std::as_writable_bytes(std::span(x)));
-  return x;
-}
-
-Floats round_trip(const std::string& codec, const Floats& x) {
-  return decoded(codec, wire_of(codec, x), x.size());
-}
 
 std::vector<int> bytes(const std::vector<std::byte>& wire) {
   std::vector<int> values;
@@ -207,7 +190,7 @@ TEST(AnyBitErrors, AnIndexOfAForeignWireBehindTheBlockIsIgnored) {
   const Floats x = {1, 2, 3, 4, 5, 6, 7, 8};
   auto wire = wire_of("int4-g8-sr", x);
   wire[wire.size() - 1] = std::byte{0xFF};
-  EXPECT_EQ(decoded("int4-g8-sr", wire, 8)[0], 1.0f);
+  EXPECT_EQ(values_of("int4-g8-sr", wire, 8)[0], 1.0f);
 }
 
 // ---- parts
@@ -235,4 +218,4 @@ TEST(Hadamard, IsSylvestersAndItsOwnInverse) {
 }
 
 }  // namespace
-}  // namespace arlab
+}  // namespace arlab::testing

@@ -6,26 +6,13 @@
 #include <cmath>
 #include <limits>
 
-#include "reference/codecs/registry.h"
 #include "reference/formats/portable_log.h"
+#include "tests/codecs/round_trip.h"
 
-namespace arlab {
+namespace arlab::testing {
 namespace {
 
 using Floats = std::vector<float>;
-
-std::vector<std::byte> wire_of(const std::string& codec, const Floats& x) {
-  const CodecPtr c = find_codec(codec);
-  std::vector<std::byte> wire(c->wire_bytes(DType::fp32, x.size()));
-  c->encode(DType::fp32, std::as_bytes(std::span(x)), wire);
-  return wire;
-}
-
-Floats round_trip(const std::string& codec, const Floats& x) {
-  Floats y(x.size());
-  find_codec(codec)->decode(DType::fp32, wire_of(codec, x), std::as_writable_bytes(std::span(y)));
-  return y;
-}
 
 TEST(LogFmt, PowersOfTwoByHand) {
   // 3 bits: magnitudes 0 and three values; 1, 2, 4 give lo = 0, step = 1. Codes 1, 2, 3; the sign
@@ -106,4 +93,4 @@ TEST(PortableLog, ExponentialIsCloseEverywhere) {
 }
 
 }  // namespace
-}  // namespace arlab
+}  // namespace arlab::testing

@@ -8,27 +8,13 @@
 #include <limits>
 #include <numeric>
 
-#include "reference/codecs/registry.h"
 #include "reference/formats/fp8.h"
+#include "tests/codecs/round_trip.h"
 
-namespace arlab {
+namespace arlab::testing {
 namespace {
 
 using Floats = std::vector<float>;
-
-std::vector<std::byte> wire_of(const std::string& codec, const Floats& x,
-                               EncodeCounts* counts = nullptr) {
-  const CodecPtr c = find_codec(codec);
-  std::vector<std::byte> wire(c->wire_bytes(DType::fp32, x.size()));
-  c->encode(DType::fp32, std::as_bytes(std::span(x)), wire, counts);
-  return wire;
-}
-
-Floats round_trip(const std::string& codec, const Floats& x) {
-  Floats y(x.size());
-  find_codec(codec)->decode(DType::fp32, wire_of(codec, x), std::as_writable_bytes(std::span(y)));
-  return y;
-}
 
 /// The E8M0 code of a block of 32 with this largest magnitude, as the exponent it stands for.
 int exponent_for(const std::string& codec, float amax) {
@@ -152,4 +138,4 @@ TEST(Microscaling, NamesThatAreNotThere) {
 }
 
 }  // namespace
-}  // namespace arlab
+}  // namespace arlab::testing

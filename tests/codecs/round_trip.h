@@ -51,6 +51,21 @@ inline Patterns round_trip(const Codec& codec, DType dtype, const Patterns& payl
   return decode(codec, dtype, encode(codec, dtype, payload), payload.size());
 }
 
+/// The wire of fp32 values by a codec of the registry, and what the values are after the trip.
+inline Bytes wire_of(const std::string& codec, const std::vector<float>& x,
+                     EncodeCounts* counts = nullptr) {
+  return encode(*find_codec(codec), DType::fp32, std::as_bytes(std::span(x)), counts);
+}
+inline std::vector<float> values_of(const std::string& codec, const Bytes& wire,
+                                    std::size_t elements) {
+  std::vector<float> x(elements, -1.25f);
+  find_codec(codec)->decode(DType::fp32, wire, std::as_writable_bytes(std::span(x)));
+  return x;
+}
+inline std::vector<float> round_trip(const std::string& codec, const std::vector<float>& x) {
+  return values_of(codec, wire_of(codec, x), x.size());
+}
+
 /// 16-bit patterns and their values.
 inline float value(DType dtype, std::uint16_t bits) {
   return dtype == DType::fp16 ? half_to_float(bits) : bfloat16_to_float(bits);

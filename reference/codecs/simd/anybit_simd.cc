@@ -26,6 +26,7 @@
 #include "reference/codecs/anybit_layout.h"
 #include "reference/codecs/codec.h"
 #include "reference/codecs/native_sum.h"
+#include "reference/codecs/simd/accelerated_codec.h"
 #include "reference/codecs/simd/bit_planes-inl.h"
 #include "reference/codecs/simd/extremes-inl.h"
 #include "reference/codecs/simd/hadamard-inl.h"
@@ -618,70 +619,34 @@ void anybit_decode_add(const AnyBitFormat& f, const Codec& scalar, DType dtype,
 }  // namespace arlab
 HWY_AFTER_NAMESPACE();
 
-#else  // ARLAB_HAS_LANES
+#endif  // ARLAB_HAS_LANES
 
 HWY_BEFORE_NAMESPACE();
 namespace arlab {
 namespace HWY_NAMESPACE {
 
-void anybit_encode(const AnyBitFormat&, const Codec& scalar, DType dtype,
-                   std::span<const std::byte> payload, std::span<std::byte> wire,
-                   EncodeCounts* counts) {
-  scalar.encode(dtype, payload, wire, counts);
-}
-void anybit_decode(const AnyBitFormat&, const Codec& scalar, DType dtype,
-                   std::span<const std::byte> wire, std::span<std::byte> payload) {
-  scalar.decode(dtype, wire, payload);
-}
-void anybit_decode_add(const AnyBitFormat&, const Codec& scalar, DType dtype,
-                       std::span<const std::byte> wire, std::span<std::byte> sum) {
-  scalar.decode_add(dtype, wire, sum);
+CodecFunctions<AnyBitFormat> anybit_functions() {
+#if ARLAB_HAS_LANES
+  return {anybit_encode, anybit_decode, anybit_decode_add};
+#else
+  return scalar_functions<AnyBitFormat>();
+#endif
 }
 
 }  // namespace HWY_NAMESPACE
 }  // namespace arlab
 HWY_AFTER_NAMESPACE();
 
-#endif  // ARLAB_HAS_LANES
-
 #if HWY_ONCE
 
 namespace arlab {
 namespace {
 
-HWY_EXPORT(anybit_encode);
-HWY_EXPORT(anybit_decode);
-HWY_EXPORT(anybit_decode_add);
+HWY_EXPORT(anybit_functions);
 
-class AcceleratedAnyBit final : public Codec {
- public:
-  AcceleratedAnyBit(CodecPtr scalar, const AnyBitFormat& format)
-      : Codec(scalar->info()), scalar_(std::move(scalar)), format_(format) {}
-
- private:
-  std::size_t do_wire_bytes(DType dtype, std::size_t elements) const override {
-    return scalar_->wire_bytes(dtype, elements);
-  }
-  void do_encode(DType dtype, std::span<const std::byte> payload, std::span<std::byte> wire,
-                 EncodeCounts& counts) const override {
-    HWY_DYNAMIC_DISPATCH(anybit_encode)(format_, *scalar_, dtype, payload, wire, &counts);
-  }
-  void do_encode_uncounted(DType dtype, std::span<const std::byte> payload,
-                           std::span<std::byte> wire) const override {
-    HWY_DYNAMIC_DISPATCH(anybit_encode)(format_, *scalar_, dtype, payload, wire, nullptr);
-  }
-  void do_decode(DType dtype, std::span<const std::byte> wire,
-                 std::span<std::byte> payload) const override {
-    HWY_DYNAMIC_DISPATCH(anybit_decode)(format_, *scalar_, dtype, wire, payload);
-  }
-  void do_decode_add(DType dtype, std::span<const std::byte> wire,
-                     std::span<std::byte> sum) const override {
-    HWY_DYNAMIC_DISPATCH(anybit_decode_add)(format_, *scalar_, dtype, wire, sum);
-  }
-
-  CodecPtr scalar_;
-  AnyBitFormat format_;
-};
+CodecFunctions<AnyBitFormat> functions_of_this_processor() {
+  return HWY_DYNAMIC_DISPATCH(anybit_functions)();
+}
 
 }  // namespace
 
@@ -690,7 +655,8 @@ CodecPtr accelerated_anybit(const CodecPtr& scalar) {
   if (!format) return nullptr;
   const bool plain = format->metadata == AnyBitFormat::Metadata::scales && !format->hadamard;
   if (!plain && format->group > kAnyBitChunk) return nullptr;  // rare
-  return std::make_shared<AcceleratedAnyBit>(scalar, *format);
+  return std::make_shared<AcceleratedCodec<AnyBitFormat>>(scalar, *format,
+                                                          functions_of_this_processor);
 }
 
 }  // namespace arlab

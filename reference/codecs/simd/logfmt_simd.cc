@@ -29,6 +29,7 @@
 #include "hwy/foreach_target.h"  // must come before highway.h
 #include "hwy/highway.h"
 #include "reference/codecs/codec.h"
+#include "reference/codecs/simd/accelerated_codec.h"
 #include "reference/codecs/simd/blocks-inl.h"
 #include "reference/codecs/simd/lanes-inl.h"
 #include "reference/codecs/simd/portable_log-inl.h"
@@ -638,8 +639,9 @@ void decode_add_message(const std::byte* wire, std::span<typename Payload::Eleme
 
 // ---------------------------------------------------------------- what the dispatch table holds
 
-void logfmt_encode(unsigned bits, const Codec& scalar, DType dtype,
-                   std::span<const std::byte> payload, std::span<std::byte> wire) {
+void logfmt_encode(const unsigned& bits, const Codec& scalar, DType dtype,
+                   std::span<const std::byte> payload, std::span<std::byte> wire,
+                   EncodeCounts*) {  // nothing is ever clamped
   const Layout layout{bits, scalar.info().block};
   with_payload(dtype, payload, [&]<class Payload>(auto x) {
     switch (bits) {
@@ -655,14 +657,14 @@ void logfmt_encode(unsigned bits, const Codec& scalar, DType dtype,
   });
 }
 
-void logfmt_decode(unsigned bits, const Codec& scalar, DType dtype, std::span<const std::byte> wire,
-                   std::span<std::byte> payload) {
+void logfmt_decode(const unsigned& bits, const Codec& scalar, DType dtype,
+                   std::span<const std::byte> wire, std::span<std::byte> payload) {
   const Layout layout{bits, scalar.info().block};
   with_payload(dtype, payload,
                [&]<class Payload>(auto x) { decode_message<Payload>(wire.data(), x, layout); });
 }
 
-void logfmt_decode_add(unsigned bits, const Codec& scalar, DType dtype,
+void logfmt_decode_add(const unsigned& bits, const Codec& scalar, DType dtype,
                        std::span<const std::byte> wire, std::span<std::byte> sum) {
   const Layout layout{bits, scalar.info().block};
   with_payload(dtype, sum,
@@ -673,65 +675,34 @@ void logfmt_decode_add(unsigned bits, const Codec& scalar, DType dtype,
 }  // namespace arlab
 HWY_AFTER_NAMESPACE();
 
-#else  // ARLAB_HAS_LANES
+#endif  // ARLAB_HAS_LANES
 
 HWY_BEFORE_NAMESPACE();
 namespace arlab {
 namespace HWY_NAMESPACE {
 
-void logfmt_encode(unsigned, const Codec& scalar, DType dtype, std::span<const std::byte> payload,
-                   std::span<std::byte> wire) {
-  scalar.encode(dtype, payload, wire);
-}
-void logfmt_decode(unsigned, const Codec& scalar, DType dtype, std::span<const std::byte> wire,
-                   std::span<std::byte> payload) {
-  scalar.decode(dtype, wire, payload);
-}
-void logfmt_decode_add(unsigned, const Codec& scalar, DType dtype, std::span<const std::byte> wire,
-                       std::span<std::byte> sum) {
-  scalar.decode_add(dtype, wire, sum);
+CodecFunctions<unsigned> logfmt_functions() {
+#if ARLAB_HAS_LANES
+  return {logfmt_encode, logfmt_decode, logfmt_decode_add};
+#else
+  return scalar_functions<unsigned>();
+#endif
 }
 
 }  // namespace HWY_NAMESPACE
 }  // namespace arlab
 HWY_AFTER_NAMESPACE();
 
-#endif  // ARLAB_HAS_LANES
-
 #if HWY_ONCE
 
 namespace arlab {
 namespace {
 
-HWY_EXPORT(logfmt_encode);
-HWY_EXPORT(logfmt_decode);
-HWY_EXPORT(logfmt_decode_add);
+HWY_EXPORT(logfmt_functions);
 
-class AcceleratedLogFmt final : public Codec {
- public:
-  AcceleratedLogFmt(CodecPtr scalar, unsigned bits)
-      : Codec(scalar->info()), scalar_(std::move(scalar)), bits_(bits) {}
-
- private:
-  std::size_t do_wire_bytes(DType dtype, std::size_t elements) const override {
-    return scalar_->wire_bytes(dtype, elements);
-  }
-  void do_encode(DType dtype, std::span<const std::byte> payload, std::span<std::byte> wire,
-                 EncodeCounts&) const override {  // nothing is ever clamped
-    HWY_DYNAMIC_DISPATCH(logfmt_encode)(bits_, *scalar_, dtype, payload, wire);
-  }
-  void do_decode(DType dtype, std::span<const std::byte> wire,
-                 std::span<std::byte> payload) const override {
-    HWY_DYNAMIC_DISPATCH(logfmt_decode)(bits_, *scalar_, dtype, wire, payload);
-  }
-  void do_decode_add(DType dtype, std::span<const std::byte> wire,
-                     std::span<std::byte> sum) const override {
-    HWY_DYNAMIC_DISPATCH(logfmt_decode_add)(bits_, *scalar_, dtype, wire, sum);
-  }
-
-  CodecPtr scalar_;
-  unsigned bits_;
-};
+CodecFunctions<unsigned> functions_of_this_processor() {
+  return HWY_DYNAMIC_DISPATCH(logfmt_functions)();
+}
 
 }  // namespace
 
@@ -739,8 +710,8 @@ CodecPtr accelerated_logfmt(const CodecPtr& scalar) {
   constexpr std::string_view kName = "logfmt";
   const std::string& name = scalar->name();
   if (!name.starts_with(kName) || scalar->info().block % 32 != 0) return nullptr;
-  return std::make_shared<AcceleratedLogFmt>(scalar,
-                                             static_cast<unsigned>(name[kName.size()] - '0'));
+  return std::make_shared<AcceleratedCodec<unsigned>>(
+      scalar, static_cast<unsigned>(name[kName.size()] - '0'), functions_of_this_processor);
 }
 
 }  // namespace arlab

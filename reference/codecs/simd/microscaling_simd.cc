@@ -27,9 +27,10 @@
 #include "hwy/foreach_target.h"  // must come before highway.h
 #include "hwy/highway.h"
 #include "reference/codecs/codec.h"
+#include "reference/codecs/microscaling.h"
+#include "reference/codecs/simd/accelerated_codec.h"
 #include "reference/codecs/simd/blocks-inl.h"
 #include "reference/codecs/simd/lanes-inl.h"
-#include "reference/codecs/simd/microscaling_simd.h"
 #include "reference/formats/e8m0.h"
 #include "reference/formats/fp4.h"
 #include "reference/formats/fp6.h"
@@ -923,7 +924,7 @@ void with_standard(BlockFormat format, const F& f) {
   }
 }
 
-void microscaling_encode(MicroscalingKind kind, const Codec&, DType dtype,
+void microscaling_encode(const MicroscalingKind& kind, const Codec&, DType dtype,
                          std::span<const std::byte> payload, std::span<std::byte> wire,
                          EncodeCounts* counts) {
   auto* const out = reinterpret_cast<std::uint8_t*>(wire.data());
@@ -937,7 +938,7 @@ void microscaling_encode(MicroscalingKind kind, const Codec&, DType dtype,
   });
 }
 
-void microscaling_decode(MicroscalingKind kind, const Codec&, DType dtype,
+void microscaling_decode(const MicroscalingKind& kind, const Codec&, DType dtype,
                          std::span<const std::byte> wire, std::span<std::byte> payload) {
   const auto* const in = reinterpret_cast<const std::uint8_t*>(wire.data());
   with_standard(kind.format, [&]<class Standard>() {
@@ -946,7 +947,7 @@ void microscaling_decode(MicroscalingKind kind, const Codec&, DType dtype,
   });
 }
 
-void microscaling_decode_add(MicroscalingKind kind, const Codec&, DType dtype,
+void microscaling_decode_add(const MicroscalingKind& kind, const Codec&, DType dtype,
                              std::span<const std::byte> wire, std::span<std::byte> sum) {
   const auto* const in = reinterpret_cast<const std::uint8_t*>(wire.data());
   with_standard(kind.format, [&]<class Standard>() {
@@ -959,97 +960,42 @@ void microscaling_decode_add(MicroscalingKind kind, const Codec&, DType dtype,
 }  // namespace arlab
 HWY_AFTER_NAMESPACE();
 
-#else  // ARLAB_HAS_LANES
+#endif  // ARLAB_HAS_LANES
 
 HWY_BEFORE_NAMESPACE();
 namespace arlab {
 namespace HWY_NAMESPACE {
 
-void microscaling_encode(MicroscalingKind, const Codec& scalar, DType dtype,
-                         std::span<const std::byte> payload, std::span<std::byte> wire,
-                         EncodeCounts* counts) {
-  scalar.encode(dtype, payload, wire, counts);
-}
-void microscaling_decode(MicroscalingKind, const Codec& scalar, DType dtype,
-                         std::span<const std::byte> wire, std::span<std::byte> payload) {
-  scalar.decode(dtype, wire, payload);
-}
-void microscaling_decode_add(MicroscalingKind, const Codec& scalar, DType dtype,
-                             std::span<const std::byte> wire, std::span<std::byte> sum) {
-  scalar.decode_add(dtype, wire, sum);
+CodecFunctions<MicroscalingKind> microscaling_functions() {
+#if ARLAB_HAS_LANES
+  return {microscaling_encode, microscaling_decode, microscaling_decode_add};
+#else
+  return scalar_functions<MicroscalingKind>();
+#endif
 }
 
 }  // namespace HWY_NAMESPACE
 }  // namespace arlab
 HWY_AFTER_NAMESPACE();
 
-#endif  // ARLAB_HAS_LANES
-
 #if HWY_ONCE
 
 namespace arlab {
 namespace {
 
-HWY_EXPORT(microscaling_encode);
-HWY_EXPORT(microscaling_decode);
-HWY_EXPORT(microscaling_decode_add);
+HWY_EXPORT(microscaling_functions);
 
-class AcceleratedMicroscaling final : public Codec {
- public:
-  AcceleratedMicroscaling(CodecPtr scalar, MicroscalingKind kind)
-      : Codec(scalar->info()), scalar_(std::move(scalar)), kind_(kind) {}
-
- private:
-  std::size_t do_wire_bytes(DType dtype, std::size_t elements) const override {
-    return scalar_->wire_bytes(dtype, elements);
-  }
-  void do_encode(DType dtype, std::span<const std::byte> payload, std::span<std::byte> wire,
-                 EncodeCounts& counts) const override {
-    HWY_DYNAMIC_DISPATCH(microscaling_encode)(kind_, *scalar_, dtype, payload, wire, &counts);
-  }
-  void do_encode_uncounted(DType dtype, std::span<const std::byte> payload,
-                           std::span<std::byte> wire) const override {
-    HWY_DYNAMIC_DISPATCH(microscaling_encode)(kind_, *scalar_, dtype, payload, wire, nullptr);
-  }
-  void do_decode(DType dtype, std::span<const std::byte> wire,
-                 std::span<std::byte> payload) const override {
-    HWY_DYNAMIC_DISPATCH(microscaling_decode)(kind_, *scalar_, dtype, wire, payload);
-  }
-  void do_decode_add(DType dtype, std::span<const std::byte> wire,
-                     std::span<std::byte> sum) const override {
-    HWY_DYNAMIC_DISPATCH(microscaling_decode_add)(kind_, *scalar_, dtype, wire, sum);
-  }
-
-  CodecPtr scalar_;
-  MicroscalingKind kind_;
-};
-
-std::optional<MicroscalingKind> kind_of(std::string_view name) {
-  if (name == "nvfp4") return MicroscalingKind{BlockFormat::nvfp4, ExponentRule::floor};
-  constexpr std::pair<std::string_view, BlockFormat> kFormats[] = {
-      {"mxfp8-e4m3", BlockFormat::mx_e4m3},
-      {"mxfp8-e5m2", BlockFormat::mx_e5m2},
-      {"mxfp6-e2m3", BlockFormat::mx_e2m3},
-      {"mxfp6-e3m2", BlockFormat::mx_e3m2},
-      {"mxfp4", BlockFormat::mx_e2m1}};
-  constexpr std::pair<std::string_view, ExponentRule> kRules[] = {{"", ExponentRule::floor},
-                                                                  {"-floor", ExponentRule::floor},
-                                                                  {"-ceil", ExponentRule::ceil},
-                                                                  {"-even", ExponentRule::even}};
-  for (const auto& [base, format] : kFormats) {
-    if (!name.starts_with(base)) continue;
-    for (const auto& [suffix, rule] : kRules) {
-      if (name.substr(base.size()) == suffix) return MicroscalingKind{format, rule};
-    }
-  }
-  return std::nullopt;
+CodecFunctions<MicroscalingKind> functions_of_this_processor() {
+  return HWY_DYNAMIC_DISPATCH(microscaling_functions)();
 }
 
 }  // namespace
 
 CodecPtr accelerated_microscaling(const CodecPtr& scalar) {
-  const auto kind = kind_of(scalar->name());
-  return kind ? std::make_shared<AcceleratedMicroscaling>(scalar, *kind) : nullptr;
+  const auto kind = parse_microscaling(scalar->name());
+  return kind ? std::make_shared<AcceleratedCodec<MicroscalingKind>>(scalar, *kind,
+                                                                     functions_of_this_processor)
+              : nullptr;
 }
 
 }  // namespace arlab

@@ -22,6 +22,7 @@
 #include "hwy/foreach_target.h"  // must come before highway.h
 #include "hwy/highway.h"
 #include "reference/codecs/codec.h"
+#include "reference/codecs/simd/accelerated_codec.h"
 #include "reference/codecs/simd/lanes-inl.h"
 #include "reference/codecs/simd/planes-inl.h"
 #include "reference/codecs/simd/quickreduce_simd.h"
@@ -907,7 +908,7 @@ void with_format(QuickReduceFormat format, DType dtype, const F& f) {
   }
 }
 
-void quickreduce_encode(QuickReduceFormat format, const Codec& scalar, DType dtype,
+void quickreduce_encode(const QuickReduceFormat& format, const Codec& scalar, DType dtype,
                         std::span<const std::byte> payload, std::span<std::byte> wire,
                         EncodeCounts* counts) {
   with_format(format, dtype, [&]<QuickReduceFormat kFormat, class Lanes>() {
@@ -918,14 +919,14 @@ void quickreduce_encode(QuickReduceFormat format, const Codec& scalar, DType dty
   });
 }
 
-void quickreduce_decode(QuickReduceFormat format, const Codec&, DType dtype,
+void quickreduce_decode(const QuickReduceFormat& format, const Codec&, DType dtype,
                         std::span<const std::byte> wire, std::span<std::byte> payload) {
   with_format(format, dtype, [&]<QuickReduceFormat kFormat, class Lanes>() {
     decode_atoms<kFormat, Lanes>(wire.data(), as_u16(payload));
   });
 }
 
-void quickreduce_decode_add(QuickReduceFormat format, const Codec&, DType dtype,
+void quickreduce_decode_add(const QuickReduceFormat& format, const Codec&, DType dtype,
                             std::span<const std::byte> wire, std::span<std::byte> sum) {
   with_format(format, dtype, [&]<QuickReduceFormat kFormat, class Lanes>() {
     add_atoms<kFormat, Lanes>(wire.data(), as_u16(sum));
@@ -936,72 +937,34 @@ void quickreduce_decode_add(QuickReduceFormat format, const Codec&, DType dtype,
 }  // namespace arlab
 HWY_AFTER_NAMESPACE();
 
-#else  // ARLAB_HAS_LANES
+#endif  // ARLAB_HAS_LANES
 
 HWY_BEFORE_NAMESPACE();
 namespace arlab {
 namespace HWY_NAMESPACE {
 
-void quickreduce_encode(QuickReduceFormat, const Codec& scalar, DType dtype,
-                        std::span<const std::byte> payload, std::span<std::byte> wire,
-                        EncodeCounts* counts) {
-  scalar.encode(dtype, payload, wire, counts);
-}
-void quickreduce_decode(QuickReduceFormat, const Codec& scalar, DType dtype,
-                        std::span<const std::byte> wire, std::span<std::byte> payload) {
-  scalar.decode(dtype, wire, payload);
-}
-void quickreduce_decode_add(QuickReduceFormat, const Codec& scalar, DType dtype,
-                            std::span<const std::byte> wire, std::span<std::byte> sum) {
-  scalar.decode_add(dtype, wire, sum);
+CodecFunctions<QuickReduceFormat> quickreduce_functions() {
+#if ARLAB_HAS_LANES
+  return {quickreduce_encode, quickreduce_decode, quickreduce_decode_add};
+#else
+  return scalar_functions<QuickReduceFormat>();
+#endif
 }
 
 }  // namespace HWY_NAMESPACE
 }  // namespace arlab
 HWY_AFTER_NAMESPACE();
 
-#endif  // ARLAB_HAS_LANES
-
 #if HWY_ONCE
 
 namespace arlab {
 namespace {
 
-HWY_EXPORT(quickreduce_encode);
-HWY_EXPORT(quickreduce_decode);
-HWY_EXPORT(quickreduce_decode_add);
+HWY_EXPORT(quickreduce_functions);
 
-class AcceleratedQuickReduce final : public Codec {
- public:
-  AcceleratedQuickReduce(CodecPtr scalar, QuickReduceFormat format)
-      : Codec(scalar->info()), scalar_(std::move(scalar)), format_(format) {}
-
- private:
-  std::size_t do_wire_bytes(DType dtype, std::size_t elements) const override {
-    return scalar_->wire_bytes(dtype, elements);
-  }
-  void do_encode(DType dtype, std::span<const std::byte> payload, std::span<std::byte> wire,
-                 EncodeCounts& counts) const override {
-    HWY_DYNAMIC_DISPATCH(quickreduce_encode)
-    (format_, *scalar_, dtype, payload, wire, &counts);
-  }
-  void do_encode_uncounted(DType dtype, std::span<const std::byte> payload,
-                           std::span<std::byte> wire) const override {
-    HWY_DYNAMIC_DISPATCH(quickreduce_encode)
-    (format_, *scalar_, dtype, payload, wire, nullptr);
-  }
-  void do_decode(DType dtype, std::span<const std::byte> wire,
-                 std::span<std::byte> payload) const override {
-    HWY_DYNAMIC_DISPATCH(quickreduce_decode)(format_, *scalar_, dtype, wire, payload);
-  }
-  void do_decode_add(DType dtype, std::span<const std::byte> wire,
-                     std::span<std::byte> sum) const override {
-    HWY_DYNAMIC_DISPATCH(quickreduce_decode_add)(format_, *scalar_, dtype, wire, sum);
-  }
-
-  CodecPtr scalar_;
-  QuickReduceFormat format_;
-};
+CodecFunctions<QuickReduceFormat> functions_of_this_processor() {
+  return HWY_DYNAMIC_DISPATCH(quickreduce_functions)();
+}
 
 }  // namespace
 
@@ -1011,7 +974,9 @@ CodecPtr accelerated_quickreduce(const CodecPtr& scalar) {
       {"qr-q6", QuickReduceFormat::q6},   {"qr-q8", QuickReduceFormat::q8},
       {"qr-fp4", QuickReduceFormat::fp4}, {"qr-fp8", QuickReduceFormat::fp8}};
   for (const auto& [name, format] : kFormats) {
-    if (scalar->name() == name) return std::make_shared<AcceleratedQuickReduce>(scalar, format);
+    if (scalar->name() == name)
+      return std::make_shared<AcceleratedCodec<QuickReduceFormat>>(scalar, format,
+                                                                   functions_of_this_processor);
   }
   return nullptr;
 }

@@ -15,6 +15,7 @@
 #include "tests/codecs/conformance.h"
 #include "tests/codecs/round_trip.h"
 #include "tests/codecs/simd/on_target.h"
+#include "tests/codecs/simd/results.h"
 
 namespace arlab::testing {
 namespace {
@@ -46,41 +47,6 @@ std::vector<std::string> all_names() {
   std::vector<std::string> names = kBlockScaled;
   names.insert(names.end(), kLogarithmic.begin(), kLogarithmic.end());
   return names;
-}
-
-struct Results {
-  Bytes counted;
-  Bytes uncounted;
-  Bytes decoded;
-  Bytes added;
-  std::uint64_t clamped = 0;
-
-  bool operator==(const Results&) const = default;
-};
-
-/// Everything that a codec does with a payload; the memory of payload and wire starts `offset`
-/// elements and bytes behind an aligned address.
-Results results(const Codec& codec, DType dtype, std::span<const std::byte> payload,
-                std::size_t offset = 0) {
-  const std::size_t shift = offset * size_of(dtype);
-  const std::size_t wire_bytes = codec.wire_bytes(dtype, payload.size() / size_of(dtype));
-  Bytes payload_memory(payload.size() + shift, std::byte{0x11});
-  Bytes wire_memory(wire_bytes + offset, std::byte{0x22});
-  const auto x = std::span(payload_memory).subspan(shift);
-  const auto wire = std::span(wire_memory).subspan(offset);
-  std::ranges::copy(payload, x.begin());
-  EncodeCounts counts;
-  Results r;
-  codec.encode(dtype, x, wire, &counts);
-  r.counted.assign(wire.begin(), wire.end());
-  r.clamped = counts.clamped;
-  codec.encode(dtype, x, wire);
-  r.uncounted.assign(wire.begin(), wire.end());
-  codec.decode_add(dtype, wire, x);  // x + decode(encode(x))
-  r.added.assign(x.begin(), x.end());
-  codec.decode(dtype, wire, x);
-  r.decoded.assign(x.begin(), x.end());
-  return r;
 }
 
 Bytes payload_of(DType dtype, const std::vector<float>& values) {

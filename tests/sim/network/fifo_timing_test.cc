@@ -12,13 +12,6 @@ namespace {
 
 using FifoRig = Rig<FifoEngine>;
 
-Network one_link(double gb_per_s, double latency_us = 0) {
-  Network network;
-  network.add_devices(2);
-  network.add_link(0, 1, {gb_per_s, latency_us});
-  return network;
-}
-
 TEST(FifoTiming, SingleLink) {
   const Network network = one_link(50, 1);
   FifoRig rig(network);

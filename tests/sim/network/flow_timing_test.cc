@@ -15,14 +15,6 @@ namespace {
 
 using FlowRig = Rig<FlowEngine>;
 
-/// Devices 0 and 1 and one link between them.
-Network one_link(double gb_per_s, double latency_us = 0) {
-  Network network;
-  network.add_devices(2);
-  network.add_link(0, 1, {gb_per_s, latency_us});
-  return network;
-}
-
 TEST(FlowTiming, SingleLink) {
   const Network network = one_link(50, 1);
   FlowRig rig(network);

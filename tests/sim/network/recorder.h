@@ -14,6 +14,14 @@ namespace arlab {
 
 inline constexpr Picoseconds kNanosecond = 1000;
 
+/// Devices 0 and 1 and one link between them.
+inline Network one_link(double gb_per_s, double latency_us = 0) {
+  Network network;
+  network.add_devices(2);
+  network.add_link(0, 1, {gb_per_s, latency_us});
+  return network;
+}
+
 struct Recorder : NetworkClient {
   std::vector<Delivery> deliveries;  ///< in the order of the calls
   std::vector<std::uint64_t> timers;

@@ -1,7 +1,9 @@
-// What the vector code of the block-scaled codecs and its callers both know.
+// The parameters of a block-scaled codec, and its names.
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <string_view>
 
 namespace arlab {
 
@@ -14,5 +16,8 @@ struct MicroscalingKind {
   BlockFormat format = BlockFormat::mx_e4m3;
   ExponentRule rule = ExponentRule::floor;
 };
+
+/// What a codec name like `mxfp4-ceil` says; nothing when the name is not of this family.
+std::optional<MicroscalingKind> parse_microscaling(std::string_view name);
 
 }  // namespace arlab

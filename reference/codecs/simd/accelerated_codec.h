@@ -1,0 +1,71 @@
+// What the accelerated codecs of all families share: how a codec calls the vector code of its
+// family.
+#pragma once
+
+#include <utility>
+
+#include "reference/codecs/codec.h"
+
+namespace arlab {
+
+/// A family's code for one target. `Format` is what a family knows of one of its codecs; what is
+/// rare is left to `scalar`. Without `counts` nothing is counted.
+template <class Format>
+struct CodecFunctions {
+  void (*encode)(const Format&, const Codec& scalar, DType, std::span<const std::byte> payload,
+                 std::span<std::byte> wire, EncodeCounts* counts);
+  void (*decode)(const Format&, const Codec& scalar, DType, std::span<const std::byte> wire,
+                 std::span<std::byte> payload);
+  void (*decode_add)(const Format&, const Codec& scalar, DType, std::span<const std::byte> wire,
+                     std::span<std::byte> sum);
+};
+
+/// For a target without vectors.
+template <class Format>
+CodecFunctions<Format> scalar_functions() {
+  return {[](const Format&, const Codec& scalar, DType dtype, std::span<const std::byte> payload,
+             std::span<std::byte> wire,
+             EncodeCounts* counts) { scalar.encode(dtype, payload, wire, counts); },
+          [](const Format&, const Codec& scalar, DType dtype, std::span<const std::byte> wire,
+             std::span<std::byte> payload) { scalar.decode(dtype, wire, payload); },
+          [](const Format&, const Codec& scalar, DType dtype, std::span<const std::byte> wire,
+             std::span<std::byte> sum) { scalar.decode_add(dtype, wire, sum); }};
+}
+
+/// A codec that runs what `functions` gives: the family's code for the processor it runs on.
+template <class Format>
+class AcceleratedCodec final : public Codec {
+ public:
+  AcceleratedCodec(CodecPtr scalar, Format format, CodecFunctions<Format> (*functions)())
+      : Codec(scalar->info()),
+        scalar_(std::move(scalar)),
+        format_(std::move(format)),
+        functions_(functions) {}
+
+ private:
+  std::size_t do_wire_bytes(DType dtype, std::size_t elements) const override {
+    return scalar_->wire_bytes(dtype, elements);
+  }
+  void do_encode(DType dtype, std::span<const std::byte> payload, std::span<std::byte> wire,
+                 EncodeCounts& counts) const override {
+    functions_().encode(format_, *scalar_, dtype, payload, wire, &counts);
+  }
+  void do_encode_uncounted(DType dtype, std::span<const std::byte> payload,
+                           std::span<std::byte> wire) const override {
+    functions_().encode(format_, *scalar_, dtype, payload, wire, nullptr);
+  }
+  void do_decode(DType dtype, std::span<const std::byte> wire,
+                 std::span<std::byte> payload) const override {
+    functions_().decode(format_, *scalar_, dtype, wire, payload);
+  }
+  void do_decode_add(DType dtype, std::span<const std::byte> wire,
+                     std::span<std::byte> sum) const override {
+    functions_().decode_add(format_, *scalar_, dtype, wire, sum);
+  }
+
+  CodecPtr scalar_;
+  Format format_;
+  CodecFunctions<Format> (*functions_)();  // asked at each call: tests change the target
+};
+
+}  // namespace arlab

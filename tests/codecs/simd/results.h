@@ -1,0 +1,51 @@
+// Everything that a codec does with a payload, for comparing two codecs.
+#pragma once
+
+#include <algorithm>
+
+#include "tests/codecs/round_trip.h"
+
+namespace arlab::testing {
+
+/// Memory in which a span of `bytes` starts `offset` bytes behind an address that is aligned.
+struct Misaligned {
+  Misaligned(std::size_t bytes, std::size_t offset, std::byte fill)
+      : memory(bytes + offset, fill), span(std::span(memory).subspan(offset, bytes)) {}
+  Bytes memory;
+  std::span<std::byte> span;
+};
+
+struct Results {
+  Bytes counted;
+  Bytes uncounted;
+  Bytes decoded;
+  Bytes added;
+  std::uint64_t clamped = 0;
+
+  bool operator==(const Results&) const = default;
+};
+
+/// Everything that a codec does with a payload; the memory of payload and wire starts `offset`
+/// elements and bytes behind an aligned address.
+inline Results results(const Codec& codec, DType dtype, std::span<const std::byte> payload,
+                       std::size_t offset = 0) {
+  const std::size_t elements = payload.size() / size_of(dtype);
+  const std::size_t wire_bytes = codec.wire_bytes(dtype, elements);
+  Misaligned x(payload.size(), offset * size_of(dtype), std::byte{0x11});
+  std::ranges::copy(payload, x.span.begin());
+  Misaligned wire(wire_bytes, offset, std::byte{0x22});
+  EncodeCounts counts;
+  Results r;
+  codec.encode(dtype, x.span, wire.span, &counts);
+  r.counted.assign(wire.span.begin(), wire.span.end());
+  r.clamped = counts.clamped;
+  codec.encode(dtype, x.span, wire.span);
+  r.uncounted.assign(wire.span.begin(), wire.span.end());
+  codec.decode_add(dtype, wire.span, x.span);  // x + decode(encode(x))
+  r.added.assign(x.span.begin(), x.span.end());
+  codec.decode(dtype, wire.span, x.span);
+  r.decoded.assign(x.span.begin(), x.span.end());
+  return r;
+}
+
+}  // namespace arlab::testing

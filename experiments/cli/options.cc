@@ -138,32 +138,7 @@ Schedule ScheduleOptions::make(Rank world_size, std::uint64_t elements,
       fail("{} is for {} elements per rank, not {}", file, schedule.elements, elements);
     }
   } else {
-    if (algorithm.empty()) fail("name the --algorithm (see arlab list algorithms) or a --schedule");
-    ScheduleRequest request{.world_size = world_size, .elements = elements, .alignment = alignment};
-    if (own == "encoded") {
-      request.options.own = OwnContribution::encoded;
-    } else if (own == "exact") {
-      request.options.own = OwnContribution::exact;
-    } else if (!own.empty()) {
-      fail("--own is {}: allowed are encoded, exact", quote(own));
-    }
-    if (forward == "unchanged") {
-      request.options.forward = Forward::unchanged;
-    } else if (forward == "reencoded") {
-      request.options.forward = Forward::reencoded;
-    } else if (!forward.empty()) {
-      fail("--forward is {}: allowed are unchanged, reencoded", quote(forward));
-    }
-    if (combine == "none") {
-      request.options.combine = Combine::none;
-    } else if (combine == "quantized") {
-      request.options.combine = Combine::quantized;
-    } else if (!combine.empty()) {
-      fail("--combine is {}: allowed are none, quantized", quote(combine));
-    }
-    request.options.group_size = group_size;
-    request.options.micro_chunks = micro_chunks;
-    schedule = make_schedule(algorithm, request);
+    schedule = make_schedule(algorithm, request(world_size, elements, alignment));
   }
   if (const CheckReport report = check(schedule); !report.correct) {
     fail("{}: not {}: {}", file.empty() ? algorithm : file, words_for(schedule.collective),
@@ -173,6 +148,36 @@ Schedule ScheduleOptions::make(Rank world_size, std::uint64_t elements,
     fail("--group-size {} does not divide the world size {}", *group_size, schedule.world_size);
   }
   return schedule;
+}
+
+ScheduleRequest ScheduleOptions::request(Rank world_size, std::uint64_t elements,
+                                         std::uint64_t alignment) const {
+  if (algorithm.empty()) fail("name the --algorithm (see arlab list algorithms) or a --schedule");
+  ScheduleRequest request{.world_size = world_size, .elements = elements, .alignment = alignment};
+  if (own == "encoded") {
+    request.options.own = OwnContribution::encoded;
+  } else if (own == "exact") {
+    request.options.own = OwnContribution::exact;
+  } else if (!own.empty()) {
+    fail("--own is {}: allowed are encoded, exact", quote(own));
+  }
+  if (forward == "unchanged") {
+    request.options.forward = Forward::unchanged;
+  } else if (forward == "reencoded") {
+    request.options.forward = Forward::reencoded;
+  } else if (!forward.empty()) {
+    fail("--forward is {}: allowed are unchanged, reencoded", quote(forward));
+  }
+  if (combine == "none") {
+    request.options.combine = Combine::none;
+  } else if (combine == "quantized") {
+    request.options.combine = Combine::quantized;
+  } else if (!combine.empty()) {
+    fail("--combine is {}: allowed are none, quantized", quote(combine));
+  }
+  request.options.group_size = group_size;
+  request.options.micro_chunks = micro_chunks;
+  return request;
 }
 
 void ScheduleOptions::require_no_algorithm_options() const {

@@ -47,6 +47,9 @@ struct ScheduleOptions {
   /// `world_size` 0 and `elements` 0 take what a schedule file says.
   Schedule make(Rank world_size, std::uint64_t elements, std::uint64_t alignment) const;
 
+  /// What --algorithm and its options ask for.
+  ScheduleRequest request(Rank world_size, std::uint64_t elements, std::uint64_t alignment) const;
+
   /// Throws InvalidInput when options are set that a schedule file leaves no room for.
   void require_no_algorithm_options() const;
 

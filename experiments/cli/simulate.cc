@@ -4,7 +4,7 @@
 #include "experiments/cli/options.h"
 #include "experiments/cli/tensor_source.h"
 #include "reference/codecs/registry.h"
-#include "sim/closed_form.h"
+#include "sim/simulator.h"
 
 namespace arlab::cli {
 namespace {
@@ -34,52 +34,68 @@ struct SimulateCommand {
       elements = payload / size_of(type);
     }
     const Rank world_size = ranks.value_or(schedule.file.empty() ? t.ranks.value : 0);
-    const Schedule s = schedule.make(world_size, elements, c->info().alignment);
-    const SimulationResult result = simulate_closed_form(s, *c, type, t);
-    Report figures = report(s, *c, type, t, result);
+    const SimulationResult result = simulated(world_size, elements, *c, type, t);
+    Report figures = report(result, *c);
     if (format == Format::csv) figures.rows_name.clear();  // one row of figures, not the links
     print(figures, format);
   }
 
-  Report report(const Schedule& s, const Codec& c, DType type, const Topology& t,
-                const SimulationResult& r) const {
-    const std::uint64_t payload = s.elements * size_of(type);
-    const std::string provenance =
-        fmt::format("simulated: model {}, topology {}", kClosedFormModel, t.name);
-    const double bits = wire_volume(s, c, type).bits_per_element;
-    return {"arlab.simulate/1",
-            {{"topology", t.name},
-             {"algorithm", s.algorithm},
-             {"codec", c.name()},
-             {"ranks", s.world_size},
-             {"dtype", std::string(name_of(type))},
-             {"bytes", payload, "payload of one rank"},
+  SimulationResult simulated(Rank world_size, std::uint64_t elements, const Codec& c, DType type,
+                             const Topology& t) const {
+    const std::uint64_t alignment = c.info().alignment;
+    if (!schedule.file.empty()) {
+      return simulate(schedule.make(world_size, elements, alignment), c, type, t);
+    }
+    const ScheduleRequest request = schedule.request(world_size, elements, alignment);
+    return simulate(find_algorithm(schedule.algorithm), request, c, type, t);
+  }
+
+  static Report report(const SimulationResult& r, const Codec& c) {
+    const std::size_t elements = r.payload_bytes / size_of(r.dtype);
+    const double bits =
+        r.wire_elements > 0
+            ? 8 * static_cast<double>(r.wire_bytes) / static_cast<double>(r.wire_elements)
+            : 8 * static_cast<double>(c.wire_bytes(r.dtype, elements)) /
+                  static_cast<double>(elements);
+    const bool all_to_all = r.busbw_gb_per_s <= r.algbw_gb_per_s;
+    return {"arlab.simulate/2",
+            {{"topology", r.topology},
+             {"algorithm", r.algorithm},
+             {"codec", r.codec},
+             {"ranks", r.world_size},
+             {"dtype", std::string(name_of(r.dtype))},
+             {"bytes", r.payload_bytes, "payload of one rank"},
              {"latency_us", r.latency_us, "us"},
              {"algbw_gb_per_s", r.algbw_gb_per_s, "10^9 bytes/s: payload / latency"},
              {"busbw_gb_per_s", r.busbw_gb_per_s,
-              s.collective == Collective::all_to_all ? "as nccl-tests: algbw x (n - 1) / n"
-                                                     : "as nccl-tests: algbw x 2 (n - 1) / n"},
-             {"launch_us", r.breakdown.launch_us, "of the latency: kernel launch"},
+              all_to_all ? "as nccl-tests: algbw x (n - 1) / n"
+                         : "as nccl-tests: algbw x 2 (n - 1) / n"},
+             {"launch_us", r.breakdown.launch_us,
+              "of the latency: kernel launch, delay of a straggler"},
              {"synchronisation_us", r.breakdown.synchronisation_us,
               "of the latency: flags and link latency"},
-             {"wire_us", r.breakdown.wire_us, "of the latency: steps that the busiest link bounds"},
+             {"wire_us", r.breakdown.wire_us, "of the latency: links at their bandwidth"},
+             {"contention_us", r.breakdown.contention_us,
+              "of the latency: stores that get in each other's way"},
              {"codec_us", r.breakdown.codec_us,
-              "of the latency: encode, decode and sums in steps that they bound"},
+              "of the latency: encode, decode and sums that the wire does not hide"},
+             {"release_us", r.breakdown.release_us,
+              "of the latency: releases of tiles that nothing hides"},
              {"wire_bytes", r.wire_bytes, "all sends of all ranks"},
              {"wire_bits_per_element", bits, "average over all sends"},
              {"bottleneck", r.bottleneck},
-             {"model", std::string(kClosedFormModel),
-              "closed-form latency + bandwidth; a first estimate, not validated"},
-             {"provenance", provenance}},
+             {"simulated_ranks", r.simulated_ranks,
+              r.simulated_ranks == r.world_size ? "all" : "one stands for all, exactly"},
+             {"model", r.model, "sim/README.md says how far it is from measured times"},
+             {"provenance", fmt::format("simulated: model {}, topology {}", r.model, r.topology)}},
             "links",
             links(r)};
   }
 
   static Table links(const SimulationResult& r) {
-    Table table{{"link_class", "links", "bytes", "utilisation"}, {}};
+    Table table{{"link_class", "links", "bytes", "utilisation", "busiest"}, {}};
     for (const LinkClassUse& use : r.links) {
-      table.rows.push_back(
-          {std::string(name_of(use.link_class)), use.links, use.bytes, use.utilisation});
+      table.rows.push_back({use.link_class, use.links, use.bytes, use.utilisation, use.busiest});
     }
     return table;
   }
@@ -90,7 +106,7 @@ struct SimulateCommand {
 void add_simulate(CLI::App& app) {
   auto command = std::make_shared<SimulateCommand>();
   CLI::App* sub =
-      app.add_subcommand("simulate", "Estimate the latency on a topology (closed-form model)");
+      app.add_subcommand("simulate", "Simulate how long a collective takes on a topology");
   sub->add_option("--topology", command->topology,
                   "Topology (see arlab list topologies) or a .toml file")
       ->required();

@@ -23,7 +23,7 @@
 #include "reference/tensors/file.h"
 #include "reference/tensors/safetensors.h"
 #include "reference/tensors/synthetic.h"
-#include "sim/closed_form.h"
+#include "sim/simulator.h"
 
 namespace arlab::cli {
 namespace {
@@ -176,11 +176,12 @@ class LatencyTable {
     const auto key = std::tuple(ranks, algorithm, codec.name(), dtype);
     const auto found = known_.find(key);
     if (found != known_.end()) return found->second;
-    const Schedule schedule =
-        make_schedule(algorithm, {.world_size = ranks,
+    const ScheduleRequest request{.world_size = ranks,
                                   .elements = simulated_elements(*study_.simulate, dtype),
-                                  .alignment = codec.info().alignment});
-    return known_[key] = simulate_closed_form(schedule, codec, dtype, *topology_).latency_us;
+                                  .alignment = codec.info().alignment};
+    const SimulationResult result =
+        simulate(find_algorithm(algorithm), request, codec, dtype, *topology_);
+    return known_[key] = result.latency_us;
   }
 
  private:
@@ -243,7 +244,7 @@ std::string definition(const Study& study, const Sweep& sweep) {
     json["samples"].push_back(std::move(entry));
   }
   if (study.simulate) {
-    json["simulate"] = {{"model", std::string(kClosedFormModel)},
+    json["simulate"] = {{"model", std::string(kSimulatorModel)},
                         {"topology", study.simulate->topology},
                         {"bytes", study.simulate->bytes}};
     if (study.simulate->topology.ends_with(".toml")) {
@@ -263,7 +264,7 @@ std::string file_header(const Study& study, const std::string& command,
   if (study.simulate) {
     header += fmt::format(
         "; simulated_latency_us is simulated (model {}, topology {}, {} bytes per rank)",
-        kClosedFormModel, study.simulate->topology, study.simulate->bytes);
+        kSimulatorModel, study.simulate->topology, study.simulate->bytes);
   }
   header += fmt::format("\n{}{}\n", kDefinitionMark, definition_line);
   return header + csv_line({kColumns.begin(), kColumns.end()});
@@ -519,7 +520,7 @@ struct StudyCommand {
          {"summary", (folder / "summary.csv").string(), "the table below"},
          {"error_figures", "exact", "computed from bits"},
          {"latency_figures", study.simulate ? Json("simulated") : Json(nullptr),
-          study.simulate ? fmt::format("model {}, topology {}, {} bytes per rank", kClosedFormModel,
+          study.simulate ? fmt::format("model {}, topology {}, {} bytes per rank", kSimulatorModel,
                                        study.simulate->topology, study.simulate->bytes)
                          : "not simulated"}},
         "summary_rows",

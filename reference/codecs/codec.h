@@ -18,6 +18,9 @@ namespace arlab {
 struct CodecCost {
   double encode_ops_per_element = 0;
   double decode_ops_per_element = 0;
+  /// Share of what links carry that is wire bytes: a store takes whole packets of 64 bytes, and a
+  /// wavefront's store of scales may be shorter.
+  double store_efficiency = 1;
 };
 
 /// What is known of a codec without running it.

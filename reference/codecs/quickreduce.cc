@@ -220,6 +220,14 @@ struct TwoPlanes {
 // Payload of an atom, then one 32-bit word per group with its two scales (even block in the low
 // half).
 
+/// The 4 wavefronts of an atom store 32 bytes of scales each, and every one takes a packet of 64.
+constexpr CodecCost in_packets(CodecCost cost, std::size_t wire_bytes) {
+  constexpr double kUnused = 4 * 32;
+  const auto bytes = static_cast<double>(wire_bytes);
+  cost.store_efficiency = bytes / (bytes + kUnused);
+  return cost;
+}
+
 struct Q3 {  // 3.5 bits per element: 3 + 16 / 32
   using Code = IntegerCode<4>;
   using Packing = TwoPlanes<2, InOrder<2, std::uint16_t>, InOrder<1, std::uint8_t>>;
@@ -358,7 +366,7 @@ class QuickReduceCodec final : public Codec {
                .block = kBlock,
                .alignment = kAtom,
                .clamps_fp16_sums = true,
-               .cost = Format::kCost}) {}
+               .cost = in_packets(Format::kCost, Format::kWireBytes)}) {}
 
  private:
   std::size_t do_wire_bytes(DType, std::size_t elements) const override {

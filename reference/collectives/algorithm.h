@@ -1,6 +1,7 @@
 // Algorithms by name: functions that write a Schedule.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <optional>
 #include <string>
@@ -38,6 +39,23 @@ struct ScheduleRequest {
   std::uint64_t elements = 1;   ///< per rank
   std::uint64_t alignment = 1;  ///< of the codec; see Schedule::alignment
   AlgorithmOptions options = {};
+  /// Writes only what concerns this rank: its ops and outputs, and the sends to it, whose operands
+  /// are kElsewhere. Such a part can be looked at and timed, not checked or run; that of a rank
+  /// among tens of thousands is small where the whole would not fit into memory.
+  std::optional<Rank> only_rank = {};
+};
+
+/// Under which shifts of the ranks a schedule looks the same but for the names of chunks and the
+/// order of sums, so that all ranks need the same time on a fabric that these shifts do not change.
+struct RankSymmetry {
+  enum Kind : std::uint8_t {
+    none,
+    any,      ///< any permutation
+    cyclic,   ///< r -> r + k modulo the world size
+    grouped,  ///< shifts of the groups, and of the members inside all groups
+  };
+  Kind kind = none;
+  Rank group_size = 1;  ///< grouped
 };
 
 struct AlgorithmOption {
@@ -53,6 +71,8 @@ struct Algorithm {
   Collective collective = Collective::all_reduce;  ///< with default options
   std::vector<AlgorithmOption> options;
   std::function<Schedule(const ScheduleRequest&)> write;
+  /// Null: none is known. Throws as `write` does.
+  std::function<RankSymmetry(const ScheduleRequest&)> symmetry = {};
 };
 
 /// Throws InvalidInput with the known names when there is none of that name.

@@ -53,7 +53,8 @@ Algorithm all_to_all_algorithm() {
           .source = "MPI; NCCL; Flash Communication V2",
           .collective = Collective::all_to_all,
           .options = {{"own", "encoded"}, {"combine", "none"}},
-          .write = all_to_all};
+          .write = all_to_all,
+          .symmetry = [](const ScheduleRequest&) { return RankSymmetry{RankSymmetry::any}; }};
 }
 
 }  // namespace arlab

@@ -24,6 +24,12 @@ Rank checked_group_size(const ScheduleRequest& request) {
   return group_size;
 }
 
+RankSymmetry hierarchical_symmetry(const ScheduleRequest& request) {
+  const Rank group_size = checked_group_size(request);
+  if (!splits_evenly(request, group_size)) return {RankSymmetry::none};
+  return {RankSymmetry::grouped, group_size};
+}
+
 void write_hierarchical_chunk(ScheduleBuilder& s, Chunk range, Rank owner, Rank group_size,
                               bool own_exact, std::uint32_t first_step) {
   const ChunkId chunk = s.add_chunk(range);
@@ -89,7 +95,8 @@ Algorithm hierarchical_algorithm() {
           .summary = "reduce-scatter in the group, exchange across groups, all-gather in the group",
           .source = "Flash Communication V2, figures 6 and 7",
           .options = {{"own", "encoded"}, {"group-size", "world size / smallest prime factor"}},
-          .write = hierarchical};
+          .write = hierarchical,
+          .symmetry = hierarchical_symmetry};
 }
 
 }  // namespace arlab

@@ -10,6 +10,9 @@ namespace arlab {
 void write_hierarchical_chunk(ScheduleBuilder& s, Chunk range, Rank owner, Rank group_size,
                               bool own_exact, std::uint32_t first_step);
 
+/// Shifts of groups and of members, when every member owns as much as the others.
+RankSymmetry hierarchical_symmetry(const ScheduleRequest& request);
+
 /// The requested or default group size. Throws InvalidInput unless it divides the world size.
 Rank checked_group_size(const ScheduleRequest& request);
 

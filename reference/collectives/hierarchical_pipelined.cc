@@ -45,7 +45,8 @@ Algorithm hierarchical_pipelined_algorithm() {
           .options = {{"own", "encoded"},
                       {"group-size", "world size / smallest prime factor"},
                       {"micro-chunks", std::to_string(kDefaultMicroChunks)}},
-          .write = hierarchical_pipelined};
+          .write = hierarchical_pipelined,
+          .symmetry = hierarchical_symmetry};
 }
 
 }  // namespace arlab

@@ -41,7 +41,8 @@ Algorithm one_shot_algorithm() {
           .summary = "all ranks send everything to all, all ranks reduce",
           .source = "MK1 QuickReduce",
           .options = {{"own", "encoded"}},
-          .write = one_shot};
+          .write = one_shot,
+          .symmetry = [](const ScheduleRequest&) { return RankSymmetry{RankSymmetry::any}; }};
 }
 
 }  // namespace arlab

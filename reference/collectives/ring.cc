@@ -58,7 +58,11 @@ Algorithm ring_algorithm() {
           .summary = "ring reduce-scatter, then ring all-gather",
           .source = "NCCL ring",
           .options = {{"own", "exact"}, {"forward", "unchanged"}},
-          .write = ring};
+          .write = ring,
+          .symmetry = [](const ScheduleRequest& r) {
+            const bool even = splits_evenly(r, r.world_size);
+            return RankSymmetry{even ? RankSymmetry::cyclic : RankSymmetry::none};
+          }};
 }
 
 }  // namespace arlab

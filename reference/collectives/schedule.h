@@ -31,6 +31,10 @@ using ValueId = std::uint32_t;
 /// The op's rank's own payload of the op's chunk.
 inline constexpr ValueId kOwnInput = UINT32_MAX;
 
+/// In the part of a schedule that concerns one rank (ScheduleRequest::only_rank): a value that
+/// other ranks made.
+inline constexpr ValueId kElsewhere = UINT32_MAX - 1;
+
 inline constexpr Rank kMaxWorldSize = 65536;
 inline constexpr std::uint64_t kMaxElements = std::uint64_t{1} << 40;
 /// What a schedule may hold; 1000 ranks of two_shot make 3 million.

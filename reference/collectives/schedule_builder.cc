@@ -27,6 +27,10 @@ ScheduleBuilder::ScheduleBuilder(std::string algorithm, const ScheduleRequest& r
     fail("{}: {} elements per rank do not make {} equal slots: allowed are multiples of {}",
          algorithm, request.elements, request.world_size, request.world_size);
   }
+  if (request.only_rank && *request.only_rank >= request.world_size) {
+    fail("there is no rank {}: allowed is 0 to {}", *request.only_rank, request.world_size - 1);
+  }
+  only_rank_ = request.only_rank;
   schedule_.collective = collective;
   schedule_.algorithm = std::move(algorithm);
   schedule_.world_size = request.world_size;
@@ -61,13 +65,14 @@ ChunkId ScheduleBuilder::add_chunk(Chunk range) {
 }
 
 Value ScheduleBuilder::append(Op op, bool encoded) {
+  const Rank where = op.kind == OpKind::send ? op.peer : op.rank;
+  if (!is_wanted(op.rank) && !is_wanted(where)) return {kElsewhere, where, op.chunk, encoded};
   if (schedule_.ops.size() >= kMaxOps) {
     fail("{} of {} ranks takes more than the {} ops that a schedule may hold", schedule_.algorithm,
          schedule_.world_size, kMaxOps);
   }
   op.step = step_;
   schedule_.ops.push_back(op);
-  const Rank where = op.kind == OpKind::send ? op.peer : op.rank;
   return {static_cast<ValueId>(schedule_.ops.size() - 1), where, op.chunk, encoded};
 }
 
@@ -97,6 +102,7 @@ Value ScheduleBuilder::reduce(std::span<const Value> addends, Start start) {
         .chunk = addends.front().chunk,
         .first_addend = static_cast<std::uint32_t>(schedule_.addends.size()),
         .addend_count = static_cast<std::uint32_t>(addends.size())};
+  if (!is_wanted(op.rank)) return append(op, false);
   for (const Value& addend : addends) {
     require(addend.rank == op.rank, "reduce: the addends are on different ranks");
     require(addend.chunk == op.chunk, "reduce: the addends are of different chunks");
@@ -108,6 +114,7 @@ Value ScheduleBuilder::reduce(std::span<const Value> addends, Start start) {
 void ScheduleBuilder::output(Value value) { output(value, schedule_.chunks[value.chunk].begin); }
 
 void ScheduleBuilder::output(Value value, std::uint64_t begin) {
+  if (!is_wanted(value.rank)) return;
   schedule_.outputs.push_back({value.rank, value.chunk, value.id, begin});
 }
 
@@ -122,7 +129,7 @@ Schedule ScheduleBuilder::finish() {
   std::vector<ValueId> new_id(order.size());
   for (ValueId id = 0; id < order.size(); ++id) new_id[order[id]] = id;
   const auto renumber = [&new_id](ValueId& id) {
-    if (id != kOwnInput) id = new_id[id];
+    if (id != kOwnInput && id != kElsewhere) id = new_id[id];
   };
 
   Schedule sorted = schedule_;
@@ -143,6 +150,11 @@ Schedule ScheduleBuilder::finish() {
   }
   for (Output& output : sorted.outputs) renumber(output.value);
   return sorted;
+}
+
+bool splits_evenly(const ScheduleRequest& request, std::uint64_t parts) {
+  const std::uint64_t units = request.elements / request.alignment;
+  return request.elements % request.alignment == 0 && units % parts == 0;
 }
 
 }  // namespace arlab

@@ -1,6 +1,7 @@
 // How an algorithm writes a Schedule.
 #pragma once
 
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -58,9 +59,14 @@ class ScheduleBuilder {
 
  private:
   Value append(Op op, bool encoded);
+  bool is_wanted(Rank rank) const { return !only_rank_ || rank == *only_rank_; }
 
   Schedule schedule_;
+  std::optional<Rank> only_rank_;
   std::uint32_t step_ = 0;
 };
+
+/// Whether split(parts) of the whole tensor makes ranges of equal size.
+bool splits_evenly(const ScheduleRequest& request, std::uint64_t parts);
 
 }  // namespace arlab

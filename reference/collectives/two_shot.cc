@@ -44,7 +44,11 @@ Algorithm two_shot_algorithm() {
           .summary = "reduce-scatter to the owner of each chunk, then all-gather",
           .source = "MK1 QuickReduce; Flash Communication",
           .options = {{"own", "encoded"}},
-          .write = two_shot};
+          .write = two_shot,
+          .symmetry = [](const ScheduleRequest& r) {
+            const bool even = splits_evenly(r, r.world_size);
+            return RankSymmetry{even ? RankSymmetry::any : RankSymmetry::none};
+          }};
 }
 
 }  // namespace arlab

@@ -77,6 +77,12 @@ LinkId Network::add_link(NodeId from, NodeId to, const LinkSpec& spec) {
   return append_single(from, to, properties);
 }
 
+LinkId Network::add_loop(NodeId node, const LinkSpec& spec) {
+  const LinkProperties properties = checked(spec, node, node);
+  require_room(1, links_, "links");
+  return append_single(node, node, properties);
+}
+
 LinkId Network::add_duplex(NodeId a, NodeId b, const LinkSpec& spec) {
   const LinkId forth = add_link(a, b, spec);
   add_link(b, a, spec);

@@ -62,6 +62,8 @@ class Network {
 
   /// Several links from one node to the same other one are allowed.
   LinkId add_link(NodeId from, NodeId to, const LinkSpec& spec);
+  /// A link from a node back to itself: in a folded network one node stands for many.
+  LinkId add_loop(NodeId node, const LinkSpec& spec);
   /// A link in each direction; returns the one from a to b, the other has the next number.
   LinkId add_duplex(NodeId a, NodeId b, const LinkSpec& spec);
   /// A link from every one of `count` consecutive nodes to every other: all links out of node

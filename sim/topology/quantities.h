@@ -1,25 +1,41 @@
-// The one list of a topology's quantities, which reading, checking and listing share.
+// The one list of a topology's counts and quantities, which checking, listing and calibration
+// share.
 #pragma once
+
+#include <string>
 
 #include "sim/topology/topology.h"
 
 namespace arlab {
 
-/// Calls visit(section, key, quantity) for every quantity that a topology of its kind has, in the
-/// order of the file. `AnyTopology` is Topology or const Topology.
+/// Calls visit(key, count) for every count that a topology of its kind has.
+template <class AnyTopology, class Visit>
+void for_each_count(AnyTopology& topology, Visit visit) {
+  using enum TopologyKind;
+  visit("ranks", topology.ranks);
+  if (topology.kind == numa || topology.kind == fat_tree || topology.kind == dragonfly) {
+    visit("group_size", topology.group_size);
+  }
+  if (topology.kind == fat_tree) visit("leaf_servers", topology.leaf_servers);
+  if (topology.kind == dragonfly) visit("ranks_per_router", topology.ranks_per_router);
+}
+
+/// Calls visit(key, quantity) for every quantity of a topology, in the order of the file; the key
+/// is dotted: link.bandwidth_gb_per_s. `AnyTopology` is Topology or const Topology.
 template <class AnyTopology, class Visit>
 void for_each_quantity(AnyTopology& topology, Visit visit) {
-  visit("link", "bandwidth_gb_per_s", topology.link_bandwidth_gb_per_s);
-  visit("link", "latency_us", topology.link_latency_us);
-  if (topology.kind == TopologyKind::numa) {
-    visit("bridge", "bandwidth_gb_per_s", topology.bridge_bandwidth_gb_per_s);
-    visit("bridge", "latency_us", topology.bridge_latency_us);
+  const std::string prefix = topology.kind == TopologyKind::graph ? "links." : "";
+  for (auto& type : topology.link_types) {
+    visit(prefix + type.name + ".bandwidth_gb_per_s", type.bandwidth_gb_per_s);
+    visit(prefix + type.name + ".latency_us", type.latency_us);
   }
-  visit("overhead", "launch_us", topology.launch_overhead_us);
-  visit("overhead", "step_us", topology.step_overhead_us);
-  visit("overhead", "message_us", topology.message_overhead_us);
-  visit("device", "codec_gops_per_s", topology.codec_gops_per_s);
-  visit("device", "codec_startup_us", topology.codec_startup_us);
+  for (auto& domain : topology.domains) {
+    visit("domains." + domain.name + ".bandwidth_gb_per_s", domain.bandwidth_gb_per_s);
+  }
+  for_each_quantity_of(topology.device, visit);
+  for (std::size_t i = 0; i < topology.stragglers.size(); ++i) {
+    visit("stragglers." + std::to_string(i) + ".delay_us", topology.stragglers[i].delay_us);
+  }
 }
 
 }  // namespace arlab

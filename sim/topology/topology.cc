@@ -1,6 +1,9 @@
 #include "sim/topology/topology.h"
 
+#include <algorithm>
 #include <charconv>
+#include <set>
+#include <stdexcept>
 #include <system_error>
 #include <utility>
 
@@ -35,52 +38,185 @@ std::string_view name_of(TopologyKind kind) {
       return "switch";
     case TopologyKind::numa:
       return "numa";
+    case TopologyKind::torus:
+      return "torus";
+    case TopologyKind::fat_tree:
+      return "fat_tree";
+    case TopologyKind::dragonfly:
+      return "dragonfly";
+    case TopologyKind::graph:
+      return "graph";
   }
   return "?";
 }
 
-std::string_view name_of(LinkClass link_class) {
-  switch (link_class) {
-    case LinkClass::link:
-      return "link";
-    case LinkClass::port_out:
-      return "port_out";
-    case LinkClass::port_in:
-      return "port_in";
-    case LinkClass::bridge:
-      return "bridge";
+std::vector<std::string> link_types_of(TopologyKind kind) {
+  switch (kind) {
+    case TopologyKind::full_mesh:
+    case TopologyKind::ring:
+    case TopologyKind::switched:
+    case TopologyKind::torus:
+      return {"link"};
+    case TopologyKind::numa:
+      return {"link", "bridge"};
+    case TopologyKind::fat_tree:
+      return {"link", "nic", "uplink"};
+    case TopologyKind::dragonfly:
+      return {"link", "local", "global"};
+    case TopologyKind::graph:
+      break;
   }
-  return "?";
+  return {};
 }
 
-// ---------------------------------------------------------------- quantities
+std::string describe(NodeName node) {
+  return fmt::format("{}{}", node.is_switch ? "switch" : "rank", node.number);
+}
 
-void require_valid(const Topology& topology, std::string_view origin) {
-  const Rank ranks = topology.ranks.value;
-  if (ranks < 1 || ranks > kMaxTopologyRanks) {
-    fail("{}: key 'ranks.value': {} is out of range; allowed is 1 to {}", origin, ranks,
-         kMaxTopologyRanks);
+const LinkType& Topology::link_type(std::string_view type) const {
+  for (const LinkType& candidate : link_types) {
+    if (candidate.name == type) return candidate;
   }
-  const Rank group = topology.group_size.value;
-  if (topology.kind == TopologyKind::numa && (group < 1 || ranks % group != 0)) {
+  throw std::out_of_range(fmt::format("topology '{}' has no links of type '{}'", name, type));
+}
+
+LinkType& Topology::link_type(std::string_view type) {
+  return const_cast<LinkType&>(std::as_const(*this).link_type(type));
+}
+
+// ---------------------------------------------------------------- validity
+
+namespace {
+
+std::string joined(const std::vector<std::string>& names) {
+  std::string text;
+  for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
+  return text;
+}
+
+void require_counts(const Topology& t, std::string_view origin) {
+  const Rank ranks = t.ranks.value;
+  const Rank most = t.kind == TopologyKind::full_mesh ? kMaxFullMeshRanks : kMaxTopologyRanks;
+  if (ranks < 1 || ranks > most) {
+    fail("{}: key 'ranks.value': {} is out of range; allowed is 1 to {}", origin, ranks, most);
+  }
+  const Rank group = t.group_size.value;
+  const bool grouped = t.kind == TopologyKind::numa || t.kind == TopologyKind::fat_tree;
+  if (grouped && (group < 1 || ranks % group != 0)) {
     fail("{}: key 'group_size.value': {} does not divide the {} ranks", origin, group, ranks);
   }
-  for_each_quantity(topology, [&](const char* section, const char* key, const Quantity& quantity) {
+  if (t.kind == TopologyKind::fat_tree && t.leaf_servers.value < 1) {
+    fail("{}: key 'leaf_servers.value': it must be at least 1", origin);
+  }
+  if (t.kind == TopologyKind::dragonfly) {
+    const std::uint64_t per_group = std::uint64_t{group} * t.ranks_per_router.value;
+    if (per_group < 1 || per_group > kMaxTopologyRanks) {
+      fail(
+          "{}: keys 'group_size.value' and 'ranks_per_router.value': {} ranks in a group are out "
+          "of range; allowed is 1 to {}",
+          origin, per_group, kMaxTopologyRanks);
+    }
+  }
+  if (t.kind == TopologyKind::torus) {
+    std::uint64_t product = t.shape.empty() ? 0 : 1;
+    for (const Rank extent : t.shape) product = std::min<std::uint64_t>(product * extent, 1 << 20);
+    if (product != ranks) {
+      fail("{}: key 'shape': its extents multiply to {}, not to the {} ranks", origin, product,
+           ranks);
+    }
+  }
+}
+
+void require_node(const Topology& t, NodeName node, std::string_view where) {
+  if (!node.is_switch && node.number < t.ranks.value) return;
+  if (node.is_switch && t.kind == TopologyKind::graph && node.number < t.switches) return;
+  // How many switches other kinds have is known to the fabric.
+  if (node.is_switch && t.kind != TopologyKind::graph) return;
+  fail("{}: there is no {}; allowed are rank0 to rank{}{}", where, describe(node),
+       t.ranks.value - 1,
+       t.switches == 0 ? std::string() : fmt::format(" and switch0 to switch{}", t.switches - 1));
+}
+
+void require_graph(const Topology& t, std::string_view origin) {
+  std::vector<std::string> types;
+  for (const LinkType& type : t.link_types) types.push_back(type.name);
+  std::vector<std::string> domains;
+  for (const SharingDomain& domain : t.domains) domains.push_back(domain.name);
+  const auto known = [](const std::vector<std::string>& names, const std::string& name) {
+    return std::find(names.begin(), names.end(), name) != names.end();
+  };
+  for (std::size_t i = 0; i < t.edges.size(); ++i) {
+    const Edge& edge = t.edges[i];
+    const std::string where = fmt::format("{}: key 'edges' {}", origin, i);
+    require_node(t, edge.from, where);
+    require_node(t, edge.to, where);
+    if (edge.from == edge.to) {
+      fail("{}: it leads from {} to itself; an edge joins two nodes", where, describe(edge.from));
+    }
+    if (!known(types, edge.type)) {
+      fail("{}: unknown type '{}'; allowed are {}", where, edge.type, joined(types));
+    }
+    if (!edge.domain.empty() && !known(domains, edge.domain)) {
+      fail("{}: unknown domain '{}'; allowed are {}", where, edge.domain,
+           domains.empty() ? "none, as the file has no [domains]" : joined(domains));
+    }
+  }
+}
+
+void require_conditions(const Topology& t, std::string_view origin) {
+  for (std::size_t i = 0; i < t.faults.size(); ++i) {
+    const LinkFault& fault = t.faults[i];
+    const std::string where = fmt::format("{}: key 'faults' {}", origin, i);
+    require_node(t, fault.from, where);
+    require_node(t, fault.to, where);
+    // Written so that a NaN fails too.
+    const bool in_range =
+        fault.bandwidth_factor == 0 || (fault.bandwidth_factor >= kSmallestQuantity &&
+                                        fault.bandwidth_factor <= 1 / kSmallestQuantity);
+    if (!in_range) {
+      fail("{}: bandwidth_factor {} is out of range; allowed are 0 (it does not work) and {} to {}",
+           where, fault.bandwidth_factor, kSmallestQuantity, 1 / kSmallestQuantity);
+    }
+  }
+  std::set<Rank> seen;
+  for (std::size_t i = 0; i < t.stragglers.size(); ++i) {
+    const Rank rank = t.stragglers[i].rank;
+    const std::string where = fmt::format("{}: key 'stragglers' {}", origin, i);
+    if (rank >= t.ranks.value) {
+      fail("{}: there is no rank {}; allowed is 0 to {}", where, rank, t.ranks.value - 1);
+    }
+    if (!seen.insert(rank).second) fail("{}: rank {} is named twice", where, rank);
+  }
+}
+
+}  // namespace
+
+void require_valid(const Topology& topology, std::string_view origin) {
+  require_counts(topology, origin);
+  require_graph(topology, origin);
+  require_conditions(topology, origin);
+  for_each_quantity(topology, [&](const std::string& key, const Quantity& quantity) {
+    // Less than 1 would mean that two times take longer together than one after the other.
+    const bool overlap = key.ends_with("_overlap");
+    if (overlap && !(quantity.value >= 1 && quantity.value <= kLargestOverlap)) {
+      fail(
+          "{}: key '{}.value': {} is out of range; allowed is 1 (one after the other) to {} (the "
+          "longer alone)",
+          origin, key, quantity.value, kLargestOverlap);
+    }
     if (quantity.value >= kSmallestQuantity && quantity.value <= kLargestQuantity) return;
-    fail("{}: key '{}.{}.value': {} is out of range; allowed is {} to {}", origin, section, key,
-         quantity.value, kSmallestQuantity, kLargestQuantity);
+    fail("{}: key '{}.value': {} is out of range; allowed is {} to {}", origin, key, quantity.value,
+         kSmallestQuantity, kLargestQuantity);
   });
 }
 
 std::vector<NamedQuantity> quantities_of(const Topology& topology) {
   std::vector<NamedQuantity> all;
-  const auto add_count = [&all](std::string key, const Count& count) {
-    all.push_back({std::move(key), {static_cast<double>(count.value), count.source, count.note}});
-  };
-  add_count("ranks", topology.ranks);
-  if (topology.kind == TopologyKind::numa) add_count("group_size", topology.group_size);
-  for_each_quantity(topology, [&](const char* section, const char* key, const Quantity& quantity) {
-    all.push_back({fmt::format("{}.{}", section, key), quantity});
+  for_each_count(topology, [&all](const char* key, const Count& count) {
+    all.push_back({key, {static_cast<double>(count.value), count.source, count.note}});
+  });
+  for_each_quantity(topology, [&](const std::string& key, const Quantity& quantity) {
+    all.push_back({key, quantity});
   });
   return all;
 }
@@ -89,39 +225,106 @@ std::vector<NamedQuantity> quantities_of(const Topology& topology) {
 
 namespace {
 
-/// full:N and ring:N ask "what if"; their numbers are round and belong to no machine.
-Topology generated(std::string_view name, TopologyKind kind, std::string_view parameter) {
-  Rank ranks = 0;
-  const char* end = parameter.data() + parameter.size();
-  const auto [parsed_to, error] = std::from_chars(parameter.data(), end, ranks);
-  if (error != std::errc() || parsed_to != end || ranks < 1 || ranks > kMaxTopologyRanks) {
-    fail("topology '{}': '{}' is not a number of ranks; allowed is 1 to {}", name, parameter,
-         kMaxTopologyRanks);
-  }
-  const auto assumed = [](double value) {
-    return Quantity{value, Source::assumed, "round number of a generated topology"};
-  };
-  return {.name = std::string(name),
-          .summary = fmt::format("generated {} of {} devices", name_of(kind), ranks),
-          .kind = kind,
-          .ranks = {ranks, Source::assumed, "asked for by name"},
-          .group_size = {},
-          .link_bandwidth_gb_per_s = assumed(50),
-          .link_latency_us = assumed(1),
-          .bridge_bandwidth_gb_per_s = {},
-          .bridge_latency_us = {},
-          .launch_overhead_us = assumed(4),
-          .step_overhead_us = assumed(0.5),
-          .message_overhead_us = assumed(0.5),
-          .device = "generic",
-          .codec_gops_per_s = assumed(2000),
-          .codec_startup_us = assumed(6)};
+Quantity assumed(double value) {
+  return {value, Source::assumed, "round number of a generated topology"};
 }
+
+Count counted(Rank value) { return {value, Source::assumed, "follows from the name"}; }
 
 std::string known_topologies() {
   std::string known;
   for (const std::string& name : listed_topologies()) known += name + ", ";
-  return known + "full:N, ring:N, or the path of a .toml file";
+  for (const GeneratedTopology& g : kGeneratedTopologies) known += std::string(g.pattern) + ", ";
+  return known + "or the path of a .toml file";
+}
+
+/// 4x4x8, one to six factors.
+std::vector<Rank> extents_of(std::string_view name, std::string_view text) {
+  std::vector<Rank> extents;
+  const char* at = text.data();
+  const char* end = at + text.size();
+  std::uint64_t product = 1;
+  for (bool more = true; more; ++at) {
+    Rank extent = 0;
+    const auto [stop, error] = std::from_chars(at, end, extent);
+    product *= std::min<std::uint64_t>(extent, kMaxTopologyRanks + 1);
+    if (error != std::errc() || extent < 1 || product > kMaxTopologyRanks || extents.size() == 6 ||
+        (stop != end && *stop != 'x')) {
+      fail(
+          "topology '{}': '{}' is no shape; allowed are 1 to 6 extents like 4x4x8 with a product "
+          "of 1 to {}",
+          name, text, kMaxTopologyRanks);
+    }
+    extents.push_back(extent);
+    more = stop != end;
+    at = stop;
+  }
+  return extents;
+}
+
+Rank ranks_of(std::string_view name, std::string_view text, Rank most) {
+  Rank ranks = 0;
+  const char* end = text.data() + text.size();
+  const auto [parsed_to, error] = std::from_chars(text.data(), end, ranks);
+  if (error != std::errc() || parsed_to != end || ranks < 1 || ranks > most) {
+    fail("topology '{}': '{}' is not a number of ranks; allowed is 1 to {}", name, text, most);
+  }
+  return ranks;
+}
+
+/// The balanced dragonfly of Kim et al. (2008): a = 2 h routers in a group, p = h ranks per router,
+/// h global links per router, up to a h + 1 groups.
+void shape_dragonfly(Topology& t) {
+  Rank h = 1;
+  while (std::uint64_t{2} * h * h * (2 * h * h + 1) < t.ranks.value) ++h;
+  t.group_size = counted(2 * h);
+  t.ranks_per_router = counted(h);
+}
+
+/// Generated topologies ask "what if"; their numbers are round and belong to no machine.
+Topology generated(std::string_view name, std::string_view shape, std::string_view parameter) {
+  Topology t;
+  t.name = std::string(name);
+  t.device = generic_device();
+  if (shape == "full") {
+    t.kind = TopologyKind::full_mesh;
+  } else if (shape == "ring") {
+    t.kind = TopologyKind::ring;
+  } else if (shape == "torus") {
+    t.kind = TopologyKind::torus;
+  } else if (shape == "fat_tree") {
+    t.kind = TopologyKind::fat_tree;
+  } else {
+    t.kind = TopologyKind::dragonfly;
+  }
+  if (t.kind == TopologyKind::torus) {
+    t.shape = extents_of(name, parameter);
+    Rank ranks = 1;
+    for (const Rank extent : t.shape) ranks *= extent;
+    t.ranks = counted(ranks);
+  } else {
+    const bool mesh = t.kind == TopologyKind::full_mesh;
+    t.ranks = counted(ranks_of(name, parameter, mesh ? kMaxFullMeshRanks : kMaxTopologyRanks));
+  }
+  for (const std::string& type : link_types_of(t.kind)) {
+    t.link_types.push_back({type, assumed(50), assumed(1)});
+  }
+  if (t.kind == TopologyKind::fat_tree) {
+    constexpr Rank kServer = 8;
+    if (t.ranks.value % kServer != 0) {
+      fail("topology '{}': {} ranks do not make servers of {}; allowed are multiples of {}", name,
+           t.ranks.value, kServer, kServer);
+    }
+    t.group_size = counted(kServer);
+    t.leaf_servers = counted(32);
+    t.link_type("link").bandwidth_gb_per_s = assumed(450);
+    t.link_type("uplink").bandwidth_gb_per_s = assumed(50 * 32);
+  }
+  if (t.kind == TopologyKind::dragonfly) shape_dragonfly(t);
+  t.devices_forward = t.kind == TopologyKind::ring || t.kind == TopologyKind::torus;
+  t.summary = fmt::format("generated {} of {} devices", name_of(t.kind), t.ranks.value);
+  require_valid(t, name);
+  return t;
 }
 
 }  // namespace
@@ -134,12 +337,8 @@ Topology find_topology(std::string_view name_or_path) {
   const std::size_t colon = name_or_path.find(':');
   if (colon != std::string_view::npos) {
     const std::string_view shape = name_or_path.substr(0, colon);
-    const std::string_view parameter = name_or_path.substr(colon + 1);
-    if (shape == "full") return generated(name_or_path, TopologyKind::full_mesh, parameter);
-    if (shape == "ring") return generated(name_or_path, TopologyKind::ring, parameter);
-    if (shape == "torus" || shape == "fat_tree" || shape == "dragonfly") {
-      fail("topology '{}': the closed-form model does not know {} yet; known are {}", name_or_path,
-           shape, known_topologies());
+    for (const GeneratedTopology& g : kGeneratedTopologies) {
+      if (shape == g.name) return generated(name_or_path, shape, name_or_path.substr(colon + 1));
     }
   }
   fail("unknown topology '{}': known are {}", name_or_path, known_topologies());
@@ -149,103 +348,6 @@ std::vector<std::string> listed_topologies() {
   std::vector<std::string> names;
   for (const MachineFile& machine : machine_files()) names.emplace_back(machine.name);
   return names;
-}
-
-// ---------------------------------------------------------------- links and routes
-//
-// Order of the links, n ranks, g groups:
-//   full_mesh       all links out of rank 0, all out of rank 1, ...: pair_index(n, from, to)
-//   ring            2 * from upwards, 2 * from + 1 downwards
-//   switched, numa  n ports out, n ports in, then bridges: pair_index(g, from_group, to_group)
-
-namespace {
-
-/// Number of an ordered pair of different ones out of n, counted row by row.
-LinkId pair_index(Rank n, Rank from, Rank to) { return from * (n - 1) + (to < from ? to : to - 1); }
-
-}  // namespace
-
-std::string describe(const Link& link) {
-  switch (link.link_class) {
-    case LinkClass::link:
-      return fmt::format("link {}->{}", link.from, link.to);
-    case LinkClass::port_out:
-      return fmt::format("port out of {}", link.from);
-    case LinkClass::port_in:
-      return fmt::format("port into {}", link.to);
-    case LinkClass::bridge:
-      return fmt::format("bridge {}->{}", link.from, link.to);
-  }
-  return "?";
-}
-
-std::vector<Link> links_of(const Topology& topology) {
-  const Rank n = topology.ranks.value;
-  const double gb_per_s = topology.link_bandwidth_gb_per_s.value;
-  std::vector<Link> links;
-  switch (topology.kind) {
-    case TopologyKind::full_mesh:
-      for (Rank from = 0; from < n; ++from) {
-        for (Rank to = 0; to < n; ++to) {
-          if (to != from) links.push_back({LinkClass::link, from, to, gb_per_s});
-        }
-      }
-      break;
-    case TopologyKind::ring:
-      for (Rank from = 0; from < n; ++from) {
-        links.push_back({LinkClass::link, from, (from + 1) % n, gb_per_s});
-        links.push_back({LinkClass::link, from, (from + n - 1) % n, gb_per_s});
-      }
-      break;
-    case TopologyKind::switched:
-    case TopologyKind::numa:
-      for (Rank r = 0; r < n; ++r) links.push_back({LinkClass::port_out, r, r, gb_per_s});
-      for (Rank r = 0; r < n; ++r) links.push_back({LinkClass::port_in, r, r, gb_per_s});
-      if (topology.kind == TopologyKind::numa) {
-        const Rank groups = n / topology.group_size.value;
-        for (Rank from = 0; from < groups; ++from) {
-          for (Rank to = 0; to < groups; ++to) {
-            if (to == from) continue;
-            links.push_back(
-                {LinkClass::bridge, from, to, topology.bridge_bandwidth_gb_per_s.value});
-          }
-        }
-      }
-      break;
-  }
-  return links;
-}
-
-Route route_between(const Topology& topology, Rank from, Rank to) {
-  const Rank n = topology.ranks.value;
-  const double latency_us = topology.link_latency_us.value;
-  switch (topology.kind) {
-    case TopologyKind::full_mesh:
-      return {{pair_index(n, from, to)}, latency_us};
-    case TopologyKind::ring: {
-      const Rank up = (to + n - from) % n;
-      const bool upwards = up <= n - up;
-      const Rank hops = upwards ? up : n - up;
-      Route route;
-      for (Rank hop = 0; hop < hops; ++hop) {
-        const Rank at = (upwards ? from + hop : from + n - hop) % n;
-        route.links.push_back(2 * at + (upwards ? 0 : 1));
-      }
-      route.latency_us = hops * latency_us;
-      return route;
-    }
-    case TopologyKind::switched:
-      return {{from, n + to}, latency_us};
-    case TopologyKind::numa: {
-      const Rank group_size = topology.group_size.value;
-      const Rank from_group = from / group_size;
-      const Rank to_group = to / group_size;
-      if (from_group == to_group) return {{from, n + to}, latency_us};
-      const LinkId bridge = 2 * n + pair_index(n / group_size, from_group, to_group);
-      return {{from, bridge, n + to}, latency_us + topology.bridge_latency_us.value};
-    }
-  }
-  return {};
 }
 
 }  // namespace arlab

@@ -1,34 +1,23 @@
-// A topology: devices, what connects them, and what every step costs. Every number says where it
-// comes from.
+// A topology: devices, what connects them, and what a device needs for its part of a collective.
+// Every number says where it comes from.
 //
 // Topologies are TOML files, one per machine, in sim/topology/machines/; README.md there documents
-// the schema. They hold what a machine is, not how a model uses it.
+// the schema. fabric.h makes the graph out of one.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "reference/collectives/schedule.h"
+#include "sim/device/device.h"
+#include "sim/topology/sourced.h"
 
 namespace arlab {
-
-/// Where a number comes from. `published` means that it stands in the cited text; `fitted` that it
-/// was chosen so that a model meets the cited cells.
-enum class Source : std::uint8_t { datasheet, measured, fitted, published, assumed };
-std::string_view name_of(Source source);
-
-template <class T>
-struct Sourced {
-  T value = {};
-  Source source = Source::assumed;
-  std::string note;  ///< which datasheet, machine and date, cells, or why
-};
-using Quantity = Sourced<double>;
-using Count = Sourced<Rank>;
 
 /// What connects the devices.
 enum class TopologyKind : std::uint8_t {
@@ -38,55 +27,127 @@ enum class TopologyKind : std::uint8_t {
   switched,   ///< one port out of and one port into every rank; the switch itself never limits
   numa,       ///< ports as above; between every two groups one bridge per direction, which all
               ///< ranks of a group share
+  torus,      ///< links to both neighbours in every dimension; routes go dimension by dimension
+  fat_tree,   ///< servers with a switch inside; rank i of every server also hangs, by a network
+              ///< card of its own, on a leaf switch of rail i; uplinks join the leaves
+  dragonfly,  ///< groups of routers, all to all inside a group and between groups (Kim et al. 2008)
+  graph,      ///< what the file says, edge by edge
 };
+inline constexpr TopologyKind kTopologyKinds[] = {
+    TopologyKind::full_mesh, TopologyKind::ring,     TopologyKind::switched,  TopologyKind::numa,
+    TopologyKind::torus,     TopologyKind::fat_tree, TopologyKind::dragonfly, TopologyKind::graph};
 std::string_view name_of(TopologyKind kind);
 
+inline constexpr Rank kMaxTopologyRanks = 65536;
 /// The number of links of a full mesh grows with the square.
-inline constexpr Rank kMaxTopologyRanks = 1024;
+inline constexpr Rank kMaxFullMeshRanks = 32768;
 
 /// Quantities lie between, in whatever unit: nothing is free, and no time overflows.
 inline constexpr double kSmallestQuantity = 1e-6;
 inline constexpr double kLargestQuantity = 1e9;
+/// Of the overlaps of the kernel model.
+inline constexpr double kLargestOverlap = 100;
+
+/// Links of one type have the same figures, in each direction.
+struct LinkType {
+  std::string name;             ///< the section of the file: link, bridge, nic, ...
+  Quantity bandwidth_gb_per_s;  ///< usable, one direction; 10^9 bytes/s
+  Quantity latency_us;          ///< from a store on one end until the other sees it
+};
+
+/// The link types that a kind has, in the order of the file. A graph names its own.
+std::vector<std::string> link_types_of(TopologyKind kind);
+
+/// A node of the graph: rank or switch.
+struct NodeName {
+  bool is_switch = false;
+  std::uint32_t number = 0;
+  bool operator==(const NodeName&) const = default;
+};
+/// As in files and messages: rank3, switch0.
+std::string describe(NodeName node);
+
+/// One link of a graph and the one back.
+struct Edge {
+  NodeName from;
+  NodeName to;
+  std::string type;    ///< of LinkType::name
+  std::string domain;  ///< of SharingDomain::name; empty for none
+  bool duplex = true;  ///< false: no link back
+};
+
+/// Links that share a capacity beside their own: those of a PCIe switch with one upstream port.
+struct SharingDomain {
+  std::string name;
+  Quantity bandwidth_gb_per_s;
+};
+
+/// What is wrong with one link, in one direction.
+struct LinkFault {
+  NodeName from;
+  NodeName to;
+  double bandwidth_factor = 1;  ///< of the bandwidth of its type; 0: it does not work at all
+  std::string note;
+};
+
+/// A rank that arrives late.
+struct Straggler {
+  Rank rank = 0;
+  Quantity delay_us;
+};
 
 struct Topology {
   std::string name;
   std::string summary;
   TopologyKind kind = TopologyKind::full_mesh;
   Count ranks;
-  Count group_size;  ///< numa only: consecutive ranks of one group
+  /// numa: ranks of a group; fat_tree: ranks of a server; dragonfly: routers of a group.
+  Count group_size;
+  Count leaf_servers;          ///< fat_tree: servers whose cards share the leaves of a pod
+  Count ranks_per_router;      ///< dragonfly
+  std::vector<Rank> shape;     ///< torus: ranks in each dimension, the fastest last
+  std::uint32_t switches = 0;  ///< graph
+  /// Whether messages may pass through a device on their way to another. Rings and tori need it.
+  bool devices_forward = false;
 
-  /// Usable, of one link (full_mesh, ring) or one port (switched, numa) in one direction; 10^9
-  /// bytes/s.
-  Quantity link_bandwidth_gb_per_s;
-  /// From a store on one rank until its peer sees it: over one link, or from port to port.
-  Quantity link_latency_us;
-  Quantity bridge_bandwidth_gb_per_s;  ///< numa only: one bridge, one direction
-  Quantity bridge_latency_us;          ///< numa only: added by crossing a bridge
+  std::vector<LinkType> link_types;
+  std::vector<SharingDomain> domains;  ///< graph
+  std::vector<Edge> edges;             ///< graph
+  std::vector<LinkFault> faults;
+  std::vector<Straggler> stragglers;
+  Device device;
 
-  Quantity launch_overhead_us;   ///< once per collective: start the kernel and see it end
-  Quantity step_overhead_us;     ///< once per step in which anything is sent
-  Quantity message_overhead_us;  ///< per peer that a rank signals or waits for in a step
-
-  std::string device;
-  /// Element-operations of codecs and sums (CodecCost) that one device does; 10^9 per second.
-  Quantity codec_gops_per_s;
-  /// Per step in which a codec works: until the first tile is encoded and may travel.
-  Quantity codec_startup_us;
+  /// Throws std::out_of_range when the kind has no such type.
+  const LinkType& link_type(std::string_view type) const;
+  LinkType& link_type(std::string_view type);
 };
 
 /// A topology by name (see listed_topologies()), by the path of a file that ends in .toml, or
-/// generated: full:N, ring:N. Throws InvalidInput with what is allowed.
+/// generated: see kGeneratedTopologies. Throws InvalidInput with what is allowed.
 Topology find_topology(std::string_view name_or_path);
 
 /// Names of the machines that the library carries, in alphabetical order.
 std::vector<std::string> listed_topologies();
 
+struct GeneratedTopology {
+  std::string_view name;     ///< full
+  std::string_view pattern;  ///< full:N
+  std::string_view summary;
+};
+inline constexpr GeneratedTopology kGeneratedTopologies[] = {
+    {"full", "full:N", "full mesh of N devices, 1 to 32768"},
+    {"ring", "ring:N", "ring of N devices"},
+    {"torus", "torus:AxBxC", "torus of A x B x C devices, 1 to 6 dimensions"},
+    {"fat_tree", "fat_tree:N", "servers of 8 behind a rail-optimised fat tree, N a multiple of 8"},
+    {"dragonfly", "dragonfly:N", "balanced dragonfly, the smallest that holds N devices"},
+};
+
 /// Reads TOML text; `origin` names it in messages. Throws InvalidInput: file, key, what is allowed.
 Topology parse_topology(std::string_view toml, std::string_view origin);
 Topology read_topology(const std::filesystem::path& path);
 
-/// Throws InvalidInput unless all counts and quantities are in range. `origin`
-/// names the topology in the message.
+/// Throws InvalidInput unless all counts, quantities and names are in range and fit together.
+/// `origin` names the topology in the message.
 void require_valid(const Topology& topology, std::string_view origin);
 
 struct NamedQuantity {
@@ -95,32 +156,5 @@ struct NamedQuantity {
 };
 /// All numbers of a topology with where they come from, counts included.
 std::vector<NamedQuantity> quantities_of(const Topology& topology);
-
-// ---------------------------------------------------------------- links and routes
-
-enum class LinkClass : std::uint8_t { link, port_out, port_in, bridge };
-std::string_view name_of(LinkClass link_class);
-
-/// Anything that messages share, in one direction.
-struct Link {
-  LinkClass link_class = LinkClass::link;
-  Rank from = 0;  ///< rank, or group of a bridge; of a port: its rank
-  Rank to = 0;
-  double bandwidth_gb_per_s = 0;
-};
-/// In words: "link 0->1", "port out of 3", "bridge 0->1".
-std::string describe(const Link& link);
-
-using LinkId = std::uint32_t;
-
-/// All links; LinkId is the index.
-std::vector<Link> links_of(const Topology& topology);
-
-/// The way of a message between two different ranks.
-struct Route {
-  std::vector<LinkId> links;
-  double latency_us = 0;
-};
-Route route_between(const Topology& topology, Rank from, Rank to);
 
 }  // namespace arlab

@@ -1,0 +1,105 @@
+// What a device and its software need for their part of a collective: the constants of the kernel
+// model (kernel_model.h says what it makes of them).
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "sim/topology/sourced.h"
+
+namespace arlab {
+
+/// How stores of a fused kernel to its peers get in each other's way. Needed only where
+/// measurements show it; a kernel without it is limited by links and codec alone.
+struct Stores {
+  Quantity tile_bytes;      ///< payload that one workgroup moves at a time
+  Quantity resident_tiles;  ///< workgroups that run at the same time
+  /// Release of a tile (write-back, flag), per stage; the device does one after the other ...
+  Quantity release_us;
+  /// ... until so many are under way that they coalesce: from there the cost grows as the root.
+  Quantity release_coalescing_tiles;
+  /// Contention of stores to several peers, in shares of the time that the packets take: with a
+  /// codec (stores interleaved with QDQ, all workgroups at the same peer), and plain.
+  Quantity contention_codec;
+  Quantity contention_plain;
+  /// Packets per peer and stage that travel without contention: times operations per element of the
+  /// codec, whose work spaces the stores out; and plain, what queues take.
+  Quantity free_packets_per_op;
+  Quantity free_packets_plain;
+  /// Packets after which peers no longer meet in lock-step: contention grows as the root.
+  Quantity decorrelation_packets;
+};
+
+/// The vendor's collective library (NCCL, RCCL) on this machine: uncompressed, by one of two
+/// protocols.
+struct Library {
+  Quantity low_latency_us;          ///< LL: fixed
+  Quantity low_latency_efficiency;  ///< LL: share of the bandwidth that is payload
+  Quantity low_latency_max_bytes;   ///< LL up to this payload per rank / world size
+  Quantity simple_us;               ///< Simple: fixed
+  Quantity simple_message_us;       ///< Simple: per stage and rank that takes part in it
+};
+
+struct Device {
+  std::string name;
+  Quantity launch_us;   ///< once per collective: start the kernel and see it end
+  Quantity step_us;     ///< per stage that sends: enter it, load the first tile
+  Quantity message_us;  ///< per stage and peer: signal it, wait for it
+
+  Quantity
+      codec_gops_per_s;  ///< element-operations of codecs and sums (CodecCost); 10^9 per second
+  /// Latency of one tile through the codec, per stage: this times the operations per element of
+  /// encode and decode, plus those of shuffles and of the scale's round trip.
+  Quantity codec_tile_us_per_op;
+  Quantity codec_tile_fixed_ops;
+
+  /// How well two times overlap: the p of (a^p + b^p)^(1/p); 1: one after the other, large: the
+  /// longer one alone.
+  Quantity latency_overlap;  ///< latency of the first tile with the throughput of the others
+  Quantity codec_overlap;    ///< throughput of the codec with that of the wire
+
+  /// Share of the links' bandwidth that an all-to-all gets where an all-reduce gets all.
+  Quantity all_to_all_efficiency;
+
+  std::optional<Stores> stores;
+  std::optional<Library> library;
+};
+
+/// Round numbers, for what-if questions.
+Device generic_device();
+
+/// Calls visit(key, quantity) in the order of the file. `AnyDevice` is Device or const Device.
+template <class AnyDevice, class Visit>
+void for_each_quantity_of(AnyDevice& device, Visit visit) {
+  visit("overhead.launch_us", device.launch_us);
+  visit("overhead.step_us", device.step_us);
+  visit("overhead.message_us", device.message_us);
+  visit("device.codec_gops_per_s", device.codec_gops_per_s);
+  visit("device.codec_tile_us_per_op", device.codec_tile_us_per_op);
+  visit("device.codec_tile_fixed_ops", device.codec_tile_fixed_ops);
+  visit("device.latency_overlap", device.latency_overlap);
+  visit("device.codec_overlap", device.codec_overlap);
+  visit("device.all_to_all_efficiency", device.all_to_all_efficiency);
+  if (device.stores) {
+    auto& stores = *device.stores;
+    visit("stores.tile_bytes", stores.tile_bytes);
+    visit("stores.resident_tiles", stores.resident_tiles);
+    visit("stores.release_us", stores.release_us);
+    visit("stores.release_coalescing_tiles", stores.release_coalescing_tiles);
+    visit("stores.contention_codec", stores.contention_codec);
+    visit("stores.contention_plain", stores.contention_plain);
+    visit("stores.free_packets_per_op", stores.free_packets_per_op);
+    visit("stores.free_packets_plain", stores.free_packets_plain);
+    visit("stores.decorrelation_packets", stores.decorrelation_packets);
+  }
+  if (device.library) {
+    auto& library = *device.library;
+    visit("library.low_latency_us", library.low_latency_us);
+    visit("library.low_latency_efficiency", library.low_latency_efficiency);
+    visit("library.low_latency_max_bytes", library.low_latency_max_bytes);
+    visit("library.simple_us", library.simple_us);
+    visit("library.simple_message_us", library.simple_message_us);
+  }
+}
+
+}  // namespace arlab

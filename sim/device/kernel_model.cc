@@ -1,0 +1,206 @@
+#include "sim/device/kernel_model.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace arlab {
+namespace {
+
+constexpr double kPacketBytes = 64;
+
+/// 10^9 operations per second are 10^3 per microsecond; the same for bytes.
+double time_us(double amount, double giga_per_s) { return amount / (giga_per_s * 1e3); }
+
+double overlapped(double a, double b, double p) {
+  const double longer = std::max(a, b);
+  if (longer <= 0) return 0;
+  const double ratio = std::min(a, b) / longer;
+  return longer * std::pow(1 + std::pow(ratio, p), 1 / p);
+}
+
+/// x for x << n, sqrt(2 n x) for x >> n.
+double linear_then_root(double x, double n) { return n * (std::sqrt(1 + 2 * x / n) - 1); }
+
+/// 1/2 + 1/3 + ... + 1/n.
+double harmonic_beyond_one(Rank n) {
+  constexpr Rank kExact = 4096;
+  if (n > kExact) return std::log(n) + 0.57721566490153286 - 1 + 0.5 / n;
+  double sum = 0;
+  for (Rank k = 2; k <= n; ++k) sum += 1.0 / k;
+  return sum;
+}
+
+/// Shortens or lengthens parts so that they add up to `total`.
+void scale(double& a, double& b, double total) {
+  const double sum = a + b;
+  const double factor = sum > 0 ? total / sum : 0;
+  a *= factor;
+  b *= factor;
+}
+
+}  // namespace
+
+Implementation library_protocol(const Device& device, std::uint64_t payload_bytes,
+                                Rank world_size) {
+  if (!device.library) {
+    fail(
+        "device '{}': its topology file has no section [library], which says how NCCL or RCCL "
+        "behave on it",
+        device.name);
+  }
+  const double per_rank = static_cast<double>(payload_bytes) / world_size;
+  return per_rank <= device.library->low_latency_max_bytes.value ? Implementation::low_latency
+                                                                 : Implementation::simple;
+}
+
+KernelModel::KernelModel(const Device& device, const Plan& plan, Implementation implementation)
+    : device_(device), plan_(plan), implementation_(implementation) {
+  if (implementation_ != Implementation::kernel) {
+    library_protocol(device, plan.elements, plan.world_size);  // throws when there is no library
+  }
+  ops_per_element_ = plan.cost.encode_ops_per_element + plan.cost.decode_ops_per_element;
+}
+
+double KernelModel::launch_us() const {
+  switch (implementation_) {
+    case Implementation::low_latency:
+      return device_.library->low_latency_us.value;
+    case Implementation::simple:
+      return device_.library->simple_us.value;
+    case Implementation::kernel:
+      break;
+  }
+  return device_.launch_us.value;
+}
+
+double KernelModel::link_efficiency() const {
+  const double collective =
+      plan_.collective == Collective::all_reduce ? 1 : device_.all_to_all_efficiency.value;
+  if (implementation_ == Implementation::low_latency) {
+    return collective * device_.library->low_latency_efficiency.value;
+  }
+  return collective * plan_.cost.store_efficiency;
+}
+
+double KernelModel::latency_overlap() const {
+  return implementation_ == Implementation::kernel ? device_.latency_overlap.value : 1;
+}
+
+double KernelModel::tiles_of(const Stage& stage) const {
+  // What a stage sends, and the share that stays on its rank.
+  std::uint64_t elements = 0;
+  std::uint64_t share = 0;
+  for (std::uint32_t i = 0; i < stage.messages; ++i) {
+    const PlannedMessage& message = plan_.messages[stage.first_message + i];
+    elements += message.elements;
+    share = std::max(share, message.elements);
+  }
+  const double bytes = static_cast<double>((elements + share) * size_of(plan_.dtype));
+  return std::ceil(bytes / device_.stores->tile_bytes.value);
+}
+
+StageCost KernelModel::cost_of(const Stage& stage) const {
+  StageCost cost;
+  const double codec_ops = plan_.cost.encode_ops_per_element * static_cast<double>(stage.encoded) +
+                           plan_.cost.decode_ops_per_element * static_cast<double>(stage.decoded);
+  cost.work_us =
+      time_us(codec_ops + static_cast<double>(stage.added), device_.codec_gops_per_s.value);
+  const double peers = static_cast<double>(stage.messages) + stage.extra_flags;
+  switch (implementation_) {
+    case Implementation::low_latency:
+      return cost;  // all of it is in launch_us()
+    case Implementation::simple:
+      if (stage.messages > 0)
+        cost.flags_us = device_.library->simple_message_us.value * (peers + 1);
+      return cost;
+    case Implementation::kernel:
+      break;
+  }
+  cost.flags_us =
+      (stage.messages > 0 ? device_.step_us.value : 0) + device_.message_us.value * peers;
+  if (codec_ops > 0) {
+    cost.first_tile_us = device_.codec_tile_us_per_op.value *
+                         (ops_per_element_ + device_.codec_tile_fixed_ops.value);
+  }
+  if (device_.stores && stage.messages > 0) {
+    cost.release_us =
+        device_.stores->release_us.value *
+        linear_then_root(tiles_of(stage), device_.stores->release_coalescing_tiles.value);
+  }
+  return cost;
+}
+
+double KernelModel::output_us(std::uint64_t elements) const {
+  return time_us(plan_.cost.decode_ops_per_element * static_cast<double>(elements),
+                 device_.codec_gops_per_s.value);
+}
+
+double KernelModel::contention_us(const Stage& stage, const PlannedMessage& message,
+                                  double link_gb_per_s) const {
+  if (!device_.stores || implementation_ != Implementation::kernel) return 0;
+  const Stores& stores = *device_.stores;
+  const bool codec = ops_per_element_ > 0;
+  const double packets =
+      static_cast<double>(message.bytes) / plan_.cost.store_efficiency / kPacketBytes;
+  const double resident =
+      packets * std::min(1.0, stores.resident_tiles.value / std::max(1.0, tiles_of(stage)));
+  const double free =
+      codec ? stores.free_packets_per_op.value * ops_per_element_ : stores.free_packets_plain.value;
+  const double share = codec ? stores.contention_codec.value : stores.contention_plain.value;
+  const double crowded = std::hypot(resident, free) - free;
+  const double waiting = share * harmonic_beyond_one(stage.messages) *
+                         linear_then_root(crowded, stores.decorrelation_packets.value);
+  return time_us(waiting * kPacketBytes, link_gb_per_s);
+}
+
+TimeParts KernelModel::message_time(const Stage& stage, const StageCost& cost,
+                                    const PlannedMessage& message, double network_us,
+                                    double link_gb_per_s) const {
+  TimeParts parts;
+  parts.synchronisation_us = cost.flags_us;
+  parts.wire_us = network_us;
+  parts.contention_us = contention_us(stage, message, link_gb_per_s);
+  const double wire_us = parts.wire_us + parts.contention_us;
+  const double moved_us = overlapped(wire_us, cost.work_us, device_.codec_overlap.value);
+  const double throughput_us = std::max(moved_us, cost.release_us);
+  const double total_us = overlapped(cost.latency_us(), throughput_us, latency_overlap());
+
+  // The longer of two overlapped times is booked in full, the other one with what it adds.
+  double codec_us = moved_us - wire_us;
+  if (cost.work_us > wire_us) {
+    codec_us = cost.work_us;
+    scale(parts.wire_us, parts.contention_us, moved_us - codec_us);
+  }
+  parts.release_us = throughput_us - moved_us;
+  double first_tile_us = cost.first_tile_us;
+  if (throughput_us >= cost.latency_us()) {
+    scale(parts.synchronisation_us, first_tile_us, total_us - throughput_us);
+  } else if (throughput_us > 0) {
+    const double factor = (total_us - cost.latency_us()) / throughput_us;
+    for (double* part : {&parts.wire_us, &parts.contention_us, &parts.release_us, &codec_us}) {
+      *part *= factor;
+    }
+  }
+  parts.codec_us = codec_us + first_tile_us;
+  return parts;
+}
+
+TimeParts KernelModel::stage_time(const StageCost& cost) const {
+  const double throughput_us = std::max(cost.work_us, cost.release_us);
+  const double total_us = overlapped(cost.latency_us(), throughput_us, latency_overlap());
+  TimeParts parts;
+  parts.synchronisation_us = cost.flags_us;
+  double first_tile_us = cost.first_tile_us;
+  double rest_us = throughput_us;
+  if (throughput_us >= cost.latency_us()) {
+    scale(parts.synchronisation_us, first_tile_us, total_us - throughput_us);
+  } else {
+    rest_us = total_us - cost.latency_us();
+  }
+  const double released = throughput_us > cost.work_us ? 1 - cost.work_us / throughput_us : 0;
+  parts.release_us = rest_us * released;
+  parts.codec_us = first_tile_us + rest_us * (1 - released);
+  return parts;
+}
+
+}  // namespace arlab

@@ -1,0 +1,90 @@
+// The kernel model: what a stage of a fused kernel costs a device, and how that overlaps with the
+// wire.
+//
+//   latency   step_us + message_us * (peers + extra flags)                        flags
+//           + codec_tile_us_per_op * (ops per element + codec_tile_fixed_ops)     first tile
+//   work      ops / codec_gops_per_s                                              all tiles
+//   wire      as the network says, + contention of stores at the sender
+//   release   release_us * g(tiles, release_coalescing_tiles)
+//   stage     latency (+) max(wire (+) work, release)
+//
+// where a (+) b = (a^p + b^p)^(1/p) with the overlap p of the two, and g(x, n) = n (sqrt(1 + 2 x/n)
+// - 1) is x for x << n and grows as its root beyond.
+//
+//   contention   c (H(peers) - 1) g(sqrt(v^2 + w^2) - w, decorrelation_packets) packets, where v
+//   are
+//                the packets of a message that resident tiles make, w those that travel freely, and
+//                H(n) - 1 = 1/2 + ... + 1/n is how much longer than the mean the slowest of n
+//                exponential times takes: 0 for one peer
+//
+// The terms and their constants were found on MK1 QuickReduce's tables; sim/README.md says how far
+// the model is from them and from others.
+#pragma once
+
+#include "sim/device/device.h"
+#include "sim/plan.h"
+
+namespace arlab {
+
+/// How a collective runs: by a fused kernel with a codec, or by the vendor's library.
+enum class Implementation : std::uint8_t { kernel, low_latency, simple };
+
+/// Parts of a stage's time that do not depend on the network; us.
+struct StageCost {
+  double flags_us = 0;
+  double first_tile_us = 0;
+  double work_us = 0;
+  double release_us = 0;
+
+  double latency_us() const { return flags_us + first_tile_us; }
+};
+
+/// Where the time of a stage or message goes; us. They add up to it.
+struct TimeParts {
+  double synchronisation_us = 0;
+  double wire_us = 0;
+  double contention_us = 0;
+  double codec_us = 0;
+  double release_us = 0;
+
+  double total_us() const {
+    return synchronisation_us + wire_us + contention_us + codec_us + release_us;
+  }
+};
+
+class KernelModel {
+ public:
+  /// Throws InvalidInput when the implementation is a library's and the device has none.
+  KernelModel(const Device& device, const Plan& plan, Implementation implementation);
+
+  double launch_us() const;
+  /// Share of a link's bandwidth that is wire bytes, for what they are packed into.
+  double link_efficiency() const;
+
+  StageCost cost_of(const Stage& stage) const;
+  /// Decoding into the output what arrives at a rank that is not busy with a stage.
+  double output_us(std::uint64_t elements) const;
+
+  /// From the begin of the stage until a message of it has left, given how long the network took
+  /// for it, on a link of this bandwidth. Not before the network is done.
+  TimeParts message_time(const Stage& stage, const StageCost& cost, const PlannedMessage& message,
+                         double network_us, double link_gb_per_s) const;
+  /// From the begin of the stage until its own work is done.
+  TimeParts stage_time(const StageCost& cost) const;
+
+ private:
+  double contention_us(const Stage& stage, const PlannedMessage& message,
+                       double link_gb_per_s) const;
+  double tiles_of(const Stage& stage) const;
+  double latency_overlap() const;
+
+  const Device& device_;
+  const Plan& plan_;
+  Implementation implementation_;
+  double ops_per_element_ = 0;  ///< encode and decode
+};
+
+/// The protocol that the library takes for this payload: LL or Simple.
+Implementation library_protocol(const Device& device, std::uint64_t payload_bytes, Rank world_size);
+
+}  // namespace arlab

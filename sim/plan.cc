@@ -1,0 +1,473 @@
+#include "sim/plan.h"
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <tuple>
+#include <utility>
+
+#include "reference/collectives/executor.h"
+
+namespace arlab {
+namespace {
+
+// ---------------------------------------------------------------- input
+
+void require_well_formed(const Schedule& s) {
+  const auto require = [&s](bool condition, const char* what, std::size_t index) {
+    if (!condition) fail("schedule '{}': {} {}", s.algorithm, what, index);
+  };
+  require(s.world_size >= 1 && s.elements >= 1, "it has no ranks or no elements; ranks are",
+          s.world_size);
+  for (std::size_t i = 0; i < s.chunks.size(); ++i) {
+    require(s.chunks[i].begin < s.chunks[i].end && s.chunks[i].end <= s.elements,
+            "empty, or reaches beyond the tensor: chunk", i);
+  }
+  // An operand stands before its user, so nothing waits for itself.
+  const auto exists = [](ValueId id, std::size_t before) {
+    return id == kOwnInput || id == kElsewhere || id < before;
+  };
+  for (std::size_t i = 0; i < s.ops.size(); ++i) {
+    const Op& op = s.ops[i];
+    require(op.rank < s.world_size && op.chunk < s.chunks.size(),
+            "refers to a rank or chunk that does not exist: op", i);
+    require(i == 0 || s.ops[i - 1].step <= op.step, "its ops are not in the order of steps: op", i);
+    if (op.kind == OpKind::send) {
+      require(op.peer < s.world_size && op.peer != op.rank, "has no other rank as its peer: op", i);
+    }
+    if (op.kind == OpKind::reduce) {
+      require(op.addend_count >= 1 && op.first_addend <= s.addends.size() &&
+                  op.addend_count <= s.addends.size() - op.first_addend,
+              "has no addends, or some outside the list of addends: op", i);
+    }
+    for (const ValueId operand : s.operands(op)) {
+      require(exists(operand, i), "uses a value that does not exist yet: op", i);
+      if (operand == kOwnInput || operand == kElsewhere) continue;
+      const Op& maker = s.ops[operand];
+      const bool sent = maker.kind == OpKind::send;
+      require((sent ? maker.peer : maker.rank) == op.rank, "uses a value of another rank: op", i);
+      require(!sent || maker.step < op.step, "uses what is sent in its own step: op", i);
+    }
+  }
+  for (std::size_t i = 0; i < s.outputs.size(); ++i) {
+    const Output& output = s.outputs[i];
+    require(output.rank < s.world_size && output.chunk < s.chunks.size() &&
+                exists(output.value, s.ops.size()),
+            "refers to a rank, chunk or value that does not exist: output", i);
+  }
+}
+
+constexpr double kMostOpsPerElement = 1e6;
+
+void require_fitting(const Schedule& schedule, const Codec& codec, DType dtype) {
+  codec.wire_bytes(dtype, schedule.elements);  // throws for a wrong dtype and for too many elements
+  for (const double ops :
+       {codec.info().cost.encode_ops_per_element, codec.info().cost.decode_ops_per_element}) {
+    if (!(ops >= 0 && ops <= kMostOpsPerElement)) {
+      fail("codec {}: its cost per element must be a number from 0 to {}", codec.name(),
+           kMostOpsPerElement);
+    }
+  }
+  require_whole_blocks(schedule, codec);
+}
+
+// ---------------------------------------------------------------- planning
+
+constexpr std::uint32_t kNone = UINT32_MAX;
+
+/// Works through a schedule step by step.
+class Planner {
+ public:
+  Planner(const Schedule& schedule, const Codec& codec, DType dtype) : s_(schedule) {
+    plan_.collective = s_.collective;
+    plan_.algorithm = s_.algorithm;
+    plan_.world_size = s_.world_size;
+    plan_.elements = s_.elements;
+    plan_.dtype = dtype;
+    plan_.codec = codec.name();
+    plan_.cost = codec.info().cost;
+    wire_bytes_.reserve(s_.chunks.size());
+    for (const Chunk& chunk : s_.chunks) {
+      wire_bytes_.push_back(codec.wire_bytes(dtype, chunk.size()));
+    }
+    made_by_.assign(s_.ops.size(), kNone);
+  }
+
+  Plan finish() {
+    for (std::size_t begin = 0; begin < s_.ops.size();) {
+      std::size_t end = begin;
+      while (end < s_.ops.size() && s_.ops[end].step == s_.ops[begin].step) ++end;
+      plan_step(begin, end);
+      begin = end;
+    }
+    plan_outputs();
+    link_consumers();
+    return std::move(plan_);
+  }
+
+ private:
+  /// What a stage waits for: a message, or an earlier stage of its rank.
+  struct Wait {
+    std::uint32_t root = 0;  ///< op that stands for its component
+    bool is_message = false;
+    std::uint32_t id = 0;
+    bool operator==(const Wait&) const = default;
+    auto operator<=>(const Wait&) const = default;
+  };
+
+  bool is_send(ValueId id) const { return s_.ops[id].kind == OpKind::send; }
+  bool is_encoded(ValueId id) const {
+    return id != kOwnInput && (id == kElsewhere || s_.ops[id].kind != OpKind::reduce);
+  }
+  static bool is_op(ValueId id) { return id != kOwnInput && id != kElsewhere; }
+
+  // ---- components of a step: ops that feed each other or the same message
+
+  std::uint32_t root_of(std::uint32_t op) {
+    while (parent_[op - begin_] != op) {
+      parent_[op - begin_] = parent_[parent_[op - begin_] - begin_];
+      op = parent_[op - begin_];
+    }
+    return op;
+  }
+  void join(std::uint32_t a, std::uint32_t b) {
+    a = root_of(a);
+    b = root_of(b);
+    if (a != b) parent_[std::max(a, b) - begin_] = std::min(a, b);
+  }
+
+  void plan_step(std::size_t begin, std::size_t end) {
+    begin_ = static_cast<std::uint32_t>(begin);
+    parent_.resize(end - begin);
+    std::iota(parent_.begin(), parent_.end(), begin_);
+    sends_.clear();
+    for (std::uint32_t i = begin_; i < end; ++i) {
+      const Op& op = s_.ops[i];
+      if (op.kind == OpKind::send) sends_.push_back(i);
+      for (const ValueId operand : s_.operands(op)) {
+        if (is_op(operand) && operand >= begin_) join(i, operand);
+      }
+    }
+    std::sort(sends_.begin(), sends_.end(), [this](std::uint32_t a, std::uint32_t b) {
+      return std::tuple(s_.ops[a].rank, s_.ops[a].peer, a) <
+             std::tuple(s_.ops[b].rank, s_.ops[b].peer, b);
+    });
+    for (std::size_t i = 1; i < sends_.size(); ++i) {
+      if (same_message(sends_[i - 1], sends_[i])) join(sends_[i - 1], sends_[i]);
+    }
+    merge_equal_waits(end);
+    add_stages(end);
+    add_messages();
+  }
+
+  bool same_message(std::uint32_t a, std::uint32_t b) const {
+    return s_.ops[a].rank == s_.ops[b].rank && s_.ops[a].peer == s_.ops[b].peer;
+  }
+
+  /// Components of a rank that wait for the same become one.
+  void merge_equal_waits(std::size_t end) {
+    waits_.clear();
+    for (std::uint32_t i = begin_; i < end; ++i) {
+      for (const ValueId operand : s_.operands(s_.ops[i])) {
+        if (!is_op(operand) || operand >= begin_) continue;
+        waits_.push_back({root_of(i), is_send(operand), made_by_[operand]});
+      }
+    }
+    std::sort(waits_.begin(), waits_.end());
+    waits_.erase(std::unique(waits_.begin(), waits_.end()), waits_.end());
+
+    struct Component {
+      Rank rank;
+      std::uint32_t root;
+      std::size_t first;
+      std::size_t last;
+    };
+    std::vector<Component> components;
+    std::size_t wait = 0;
+    for (std::uint32_t i = begin_; i < end; ++i) {
+      if (root_of(i) != i) continue;
+      const std::size_t first = wait;
+      while (wait < waits_.size() && waits_[wait].root == i) ++wait;
+      components.push_back({s_.ops[i].rank, i, first, wait});
+    }
+    const auto waits_before = [this](const Component& a, const Component& b) {
+      return std::lexicographical_compare(
+          waits_.begin() + static_cast<std::ptrdiff_t>(a.first),
+          waits_.begin() + static_cast<std::ptrdiff_t>(a.last),
+          waits_.begin() + static_cast<std::ptrdiff_t>(b.first),
+          waits_.begin() + static_cast<std::ptrdiff_t>(b.last), [](const Wait& x, const Wait& y) {
+            return std::tuple(x.is_message, x.id) < std::tuple(y.is_message, y.id);
+          });
+    };
+    const auto before = [&](const Component& a, const Component& b) {
+      if (a.rank != b.rank) return a.rank < b.rank;
+      if (waits_before(a, b)) return true;
+      if (waits_before(b, a)) return false;
+      return a.root < b.root;
+    };
+    std::sort(components.begin(), components.end(), before);
+    for (std::size_t i = 1; i < components.size(); ++i) {
+      const Component& a = components[i - 1];
+      const Component& b = components[i];
+      if (a.rank == b.rank && !waits_before(a, b)) join(a.root, b.root);
+    }
+    for (Wait& w : waits_) w.root = root_of(w.root);
+    std::sort(waits_.begin(), waits_.end());
+    waits_.erase(std::unique(waits_.begin(), waits_.end()), waits_.end());
+  }
+
+  void add_stages(std::size_t end) {
+    stage_of_root_.assign(end - begin_, kNone);
+    for (std::uint32_t i = begin_; i < end; ++i) {
+      const Op& op = s_.ops[i];
+      std::uint32_t& id = stage_of_root_[root_of(i) - begin_];
+      // A send that only brings something to the rank of a part of a schedule is of no stage here.
+      if (id == kNone) {
+        id = static_cast<std::uint32_t>(plan_.stages.size());
+        plan_.stages.push_back({.step = op.step, .rank = op.rank});
+        first_stage_.try_emplace({op.step, op.rank}, id);
+      }
+      made_by_[i] = id;  // messages overwrite this
+      Stage& stage = plan_.stages[id];
+      const std::uint64_t elements = s_.chunks[op.chunk].size();
+      if (op.kind == OpKind::send) continue;
+      for (const ValueId operand : s_.operands(op)) {
+        if (is_encoded(operand)) stage.decoded += elements;
+      }
+      if (op.kind == OpKind::encode) stage.encoded += elements;
+      if (op.kind == OpKind::reduce) {
+        stage.added += elements * (op.addend_count - (op.start == Start::first ? 1 : 0));
+      }
+    }
+    for (const Wait& wait : waits_) {
+      const StageId stage = stage_of_root_[wait.root - begin_];
+      ++plan_.stages[stage].awaited;
+      (wait.is_message ? consumers_ : dependents_).emplace_back(wait.id, stage);
+    }
+  }
+
+  void add_messages() {
+    std::vector<std::pair<StageId, std::uint32_t>> firsts;  // by stage, then receiver
+    for (std::size_t i = 0; i < sends_.size(); ++i) {
+      if (i > 0 && same_message(sends_[i - 1], sends_[i])) continue;
+      firsts.emplace_back(stage_of_root_[root_of(sends_[i]) - begin_],
+                          static_cast<std::uint32_t>(i));
+    }
+    std::sort(firsts.begin(), firsts.end());
+    for (const auto& [stage, first] : firsts) {
+      const auto id = static_cast<MessageId>(plan_.messages.size());
+      const Op& op = s_.ops[sends_[first]];
+      if (plan_.stages[stage].messages++ == 0) plan_.stages[stage].first_message = id;
+      PlannedMessage message{.from = op.rank, .to = op.peer, .stage = stage};
+      for (std::size_t i = first; i < sends_.size() && same_message(sends_[first], sends_[i]);
+           ++i) {
+        message.bytes += wire_bytes_[s_.ops[sends_[i]].chunk];
+        message.elements += s_.chunks[s_.ops[sends_[i]].chunk].size();
+        made_by_[sends_[i]] = id;
+      }
+      plan_.messages.push_back(message);
+    }
+  }
+
+  void plan_outputs() {
+    for (const Output& output : s_.outputs) {
+      if (!is_op(output.value) || !is_encoded(output.value)) continue;
+      const std::uint64_t elements = s_.chunks[output.chunk].size();
+      const std::uint32_t maker = made_by_[output.value];
+      if (!is_send(output.value)) {
+        plan_.stages[maker].decoded += elements;
+        continue;
+      }
+      const Op& op = s_.ops[output.value];
+      const auto stage = first_stage_.find({op.step, op.peer});
+      if (stage == first_stage_.end()) {
+        plan_.messages[maker].output_elements += elements;
+      } else {
+        plan_.stages[stage->second].decoded += elements;
+      }
+    }
+  }
+
+  /// (maker, stage) pairs become lists by maker.
+  template <class Item, class Assign>
+  static void make_lists(std::vector<std::pair<std::uint32_t, StageId>>& pairs,
+                         std::vector<StageId>& list, std::vector<Item>& items, Assign assign) {
+    std::sort(pairs.begin(), pairs.end());
+    list.reserve(pairs.size());
+    for (std::size_t i = 0; i < pairs.size();) {
+      std::size_t end = i;
+      while (end < pairs.size() && pairs[end].first == pairs[i].first) {
+        list.push_back(pairs[end++].second);
+      }
+      assign(items[pairs[i].first], static_cast<std::uint32_t>(i),
+             static_cast<std::uint32_t>(end - i));
+      i = end;
+    }
+  }
+
+  void link_consumers() {
+    make_lists(consumers_, plan_.consumers, plan_.messages,
+               [](PlannedMessage& m, std::uint32_t first, std::uint32_t count) {
+                 m.first_consumer = first;
+                 m.consumers = count;
+               });
+    make_lists(dependents_, plan_.dependents, plan_.stages,
+               [](Stage& s, std::uint32_t first, std::uint32_t count) {
+                 s.first_dependent = first;
+                 s.dependents = count;
+               });
+    count_extra_flags();
+  }
+
+  void count_extra_flags() {
+    std::map<std::pair<std::uint32_t, Rank>, Rank> sent;  // by step and rank
+    for (const Stage& stage : plan_.stages) {
+      if (stage.messages > 0) sent[{stage.step, stage.rank}] += stage.messages;
+    }
+    std::map<std::pair<StageId, std::uint32_t>, Rank> awaited;  // by stage and step of the message
+    for (const PlannedMessage& message : plan_.messages) {
+      for (std::uint32_t i = 0; i < message.consumers; ++i) {
+        const StageId stage = plan_.consumers[message.first_consumer + i];
+        ++awaited[{stage, plan_.stages[message.stage].step}];
+      }
+    }
+    for (const auto& [key, count] : awaited) {
+      Stage& stage = plan_.stages[key.first];
+      const auto own = sent.find({key.second, stage.rank});
+      const Rank paid = own == sent.end() ? 0 : own->second;
+      if (count > paid) stage.extra_flags += count - paid;
+    }
+  }
+
+  const Schedule& s_;
+  Plan plan_;
+  std::vector<std::uint64_t> wire_bytes_;  ///< by chunk
+  std::vector<std::uint32_t> made_by_;     ///< by op: message of a send, else stage
+
+  // of the current step, which begins at op begin_
+  std::uint32_t begin_ = 0;
+  std::vector<std::uint32_t> parent_;
+  std::vector<std::uint32_t> sends_;  ///< by rank, then peer
+  std::vector<Wait> waits_;           ///< by component
+  std::vector<std::uint32_t> stage_of_root_;
+
+  std::map<std::pair<std::uint32_t, Rank>, StageId> first_stage_;  ///< by step and rank
+  std::vector<std::pair<MessageId, StageId>> consumers_;
+  std::vector<std::pair<StageId, StageId>> dependents_;
+};
+
+}  // namespace
+
+Plan plan_of(const Schedule& schedule, const Codec& codec, DType dtype) {
+  require_well_formed(schedule);
+  require_fitting(schedule, codec, dtype);
+  return Planner(schedule, codec, dtype).finish();
+}
+
+// ---------------------------------------------------------------- folding
+
+namespace {
+
+/// Extents of shifts under which both the fabric and the algorithm look the same; empty for none.
+std::vector<Rank> common_shifts(const RankSymmetry& symmetry, Rank world_size,
+                                std::span<const Rank> shifts, bool any) {
+  if (any && symmetry.kind != RankSymmetry::none && symmetry.kind != RankSymmetry::grouped) {
+    return {world_size};
+  }
+  const auto product = std::accumulate(shifts.begin(), shifts.end(), std::uint64_t{1},
+                                       [](std::uint64_t a, Rank b) { return a * b; });
+  if (!any && product != world_size)
+    return {};  // the fabric has more devices than the schedule has ranks
+  const std::vector<Rank> own(shifts.begin(), shifts.end());
+  switch (symmetry.kind) {
+    case RankSymmetry::none:
+      return {};
+    case RankSymmetry::any:
+      return own;
+    case RankSymmetry::cyclic:
+      if (std::count_if(own.begin(), own.end(), [](Rank e) { return e > 1; }) <= 1) {
+        return {world_size};
+      }
+      return {};
+    case RankSymmetry::grouped: {
+      if (any) return {world_size / symmetry.group_size, symmetry.group_size};
+      std::uint64_t suffix = 1;
+      for (std::size_t i = own.size(); i > 0 && suffix < symmetry.group_size; --i) {
+        suffix *= own[i - 1];
+      }
+      return suffix == symmetry.group_size ? own : std::vector<Rank>{};
+    }
+  }
+  return {};
+}
+
+/// What a shift that takes `rank` to 0 makes of 0: digit by digit the negative.
+Rank opposite(Rank rank, const std::vector<Rank>& extents) {
+  Rank result = 0;
+  Rank stride = 1;
+  for (std::size_t i = extents.size(); i > 0; --i) {
+    const Rank extent = extents[i - 1];
+    const Rank digit = rank / stride % extent;
+    result += (extent - digit) % extent * stride;
+    stride *= extent;
+  }
+  return result;
+}
+
+/// Turns a part's plan around: messages to rank 0 disappear, and their consumers become those of
+/// the messages from rank 0 that they are under a shift.
+Plan fold(Plan part, const std::vector<Rank>& extents) {
+  std::map<std::pair<std::uint32_t, Rank>, MessageId> outgoing;  // by step and receiver
+  for (MessageId id = 0; id < part.messages.size(); ++id) {
+    const PlannedMessage& message = part.messages[id];
+    if (message.from == 0) outgoing[{part.stages[message.stage].step, message.to}] = id;
+  }
+  for (const PlannedMessage& incoming : part.messages) {
+    if (incoming.from == 0) continue;
+    const std::uint32_t step = part.stages[incoming.stage].step;
+    PlannedMessage& own = part.messages[outgoing.at({step, opposite(incoming.from, extents)})];
+    own.first_consumer = incoming.first_consumer;
+    own.consumers = incoming.consumers;
+    own.output_elements = incoming.output_elements;
+  }
+  // Stages of other ranks hold nothing but the sends to rank 0.
+  Plan folded = part;
+  folded.stages.clear();
+  folded.messages.clear();
+  std::vector<StageId> new_id(part.stages.size(), kNone);
+  for (StageId id = 0; id < part.stages.size(); ++id) {
+    if (part.stages[id].rank != 0) continue;
+    new_id[id] = static_cast<StageId>(folded.stages.size());
+    Stage stage = part.stages[id];
+    const std::uint32_t first = stage.first_message;
+    stage.first_message = static_cast<std::uint32_t>(folded.messages.size());
+    for (std::uint32_t i = 0; i < stage.messages; ++i) {
+      folded.messages.push_back(part.messages[first + i]);
+      folded.messages.back().stage = new_id[id];
+    }
+    folded.stages.push_back(stage);
+  }
+  for (StageId& id : folded.consumers) id = new_id[id];
+  for (StageId& id : folded.dependents) id = new_id[id];
+  folded.ranks_per_rank = part.world_size;
+  return folded;
+}
+
+}  // namespace
+
+std::optional<Plan> folded_plan_of(const Algorithm& algorithm, const ScheduleRequest& request,
+                                   const Codec& codec, DType dtype, std::span<const Rank> shifts,
+                                   bool any) {
+  if (!algorithm.symmetry || request.world_size < 2) return std::nullopt;
+  const std::vector<Rank> extents =
+      common_shifts(algorithm.symmetry(request), request.world_size, shifts, any);
+  if (extents.empty()) return std::nullopt;
+  ScheduleRequest part = request;
+  part.only_rank = 0;
+  const Schedule schedule = make_schedule(algorithm.name, part);
+  require_well_formed(schedule);
+  require_fitting(schedule, codec, dtype);
+  return fold(Planner(schedule, codec, dtype).finish(), extents);
+}
+
+}  // namespace arlab

@@ -1,0 +1,89 @@
+// A plan: what a schedule asks of ranks and of the ways between them, in elements and bytes, and
+// what waits for what. The simulator runs plans.
+//
+//   stage     what one rank does in one step out of the same arrivals: it decodes and sums,
+//   encodes,
+//             and sends; a kernel's phase between two waits. hierarchical_pipelined has two stages
+//             in a step, because links inside groups and between groups wait for different things.
+//   message   all that one rank sends to another in one step
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "reference/codecs/codec.h"
+#include "reference/collectives/algorithm.h"
+#include "reference/collectives/schedule.h"
+
+namespace arlab {
+
+using StageId = std::uint32_t;
+using MessageId = std::uint32_t;
+
+struct Stage {
+  std::uint32_t step = 0;
+  Rank rank = 0;
+  std::uint32_t first_message = 0;  ///< of Plan::messages
+  std::uint32_t messages = 0;
+  std::uint32_t first_dependent = 0;  ///< of Plan::dependents: stages of this rank that wait for it
+  std::uint32_t dependents = 0;
+  std::uint32_t awaited = 0;  ///< messages and stages that it waits for
+  /// Flags that it polls beyond those of the peers to which the rank itself sent in that step.
+  Rank extra_flags = 0;
+  std::uint64_t encoded = 0;  ///< elements, as the others
+  std::uint64_t decoded = 0;
+  std::uint64_t added = 0;
+
+  bool uses_codec() const { return encoded > 0 || decoded > 0; }
+};
+
+struct PlannedMessage {
+  Rank from = 0;
+  Rank to = 0;
+  StageId stage = 0;                 ///< that sends it
+  std::uint32_t first_consumer = 0;  ///< of Plan::consumers: stages that wait for it
+  std::uint32_t consumers = 0;
+  std::uint64_t bytes = 0;
+  std::uint64_t elements = 0;  ///< payload elements that these bytes carry
+  /// Elements that the receiver decodes into its output, tile by tile as they arrive, when it has
+  /// no stage in this step that would do so.
+  std::uint64_t output_elements = 0;
+};
+
+struct Plan {
+  Collective collective = Collective::all_reduce;
+  std::string algorithm;
+  Rank world_size = 1;
+  std::uint64_t elements = 0;  ///< per rank
+  DType dtype = DType::fp16;
+  std::string codec;
+  CodecCost cost;
+  /// How many ranks each rank of the plan stands for. In a folded plan there is only rank 0; its
+  /// messages keep their receivers, but their consumers are stages of rank 0, which are what the
+  /// receivers' own stages look like.
+  Rank ranks_per_rank = 1;
+
+  std::vector<Stage> stages;  ///< step by step
+  std::vector<PlannedMessage> messages;
+  std::vector<StageId> consumers;
+  std::vector<StageId> dependents;
+
+  bool folded() const { return ranks_per_rank > 1; }
+};
+
+/// Throws InvalidInput when the schedule refers to what does not exist or cuts a block of the
+/// codec, or the codec does not take the dtype. Whether the schedule is correct is the question of
+/// check().
+Plan plan_of(const Schedule& schedule, const Codec& codec, DType dtype);
+
+/// The plan of rank 0 for all ranks, when they all do the same: `shifts` are extents under which
+/// the fabric looks the same (Fabric::shifts()), `any` says that it does under any. Nothing when
+/// the algorithm is not symmetric in that way, or its chunks differ in size.
+std::optional<Plan> folded_plan_of(const Algorithm& algorithm, const ScheduleRequest& request,
+                                   const Codec& codec, DType dtype, std::span<const Rank> shifts,
+                                   bool any);
+
+}  // namespace arlab

@@ -1,0 +1,490 @@
+#include "sim/simulator.h"
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "sim/device/kernel_model.h"
+#include "sim/network/fifo_engine.h"
+#include "sim/network/flow_engine.h"
+#include "sim/network/router.h"
+
+namespace arlab {
+
+double bus_bandwidth_factor(Collective collective, Rank world_size) {
+  const double n = world_size;
+  return (collective == Collective::all_to_all ? 1 : 2) * (n - 1) / n;
+}
+
+namespace {
+
+// ---------------------------------------------------------------- ways of messages
+
+/// Ways through a fabric as it is, or folded: one device, and a link back to it for every orbit of
+/// links, with the share of the orbit's capacity that belongs to one rank. A message of rank 0 then
+/// gets in the folded network the rate that it gets among all its like in the whole one.
+class Ways {
+ public:
+  Ways(const Fabric& fabric, bool folded, Rank ranks)
+      : fabric_(fabric), router_(fabric.network()), folded_(folded), ranks_(ranks) {
+    if (folded_) network_.add_devices(1);
+  }
+
+  /// All messages that will be sent must have been announced before network() is used.
+  void announce(Rank from, Rank to) {
+    if (!folded_) return;
+    for (const LinkId link : router_.route(from, to)) {
+      const Fabric::Orbit orbit = fabric_.orbit_of(link);
+      if (folded_links_.contains(orbit.representative)) continue;
+      const LinkProperties& real = fabric_.network().properties(orbit.representative);
+      const double share = static_cast<double>(orbit.size) / ranks_;
+      folded_links_[orbit.representative] = network_.add_loop(
+          0, {real.bandwidth_gb_per_s * share, us_from_picoseconds(real.latency), kNoDomain});
+      orbits_.push_back(orbit);
+    }
+  }
+
+  const Network& network() const { return folded_ ? network_ : fabric_.network(); }
+
+  std::span<const LinkId> route(Rank from, Rank to) {
+    const std::span<const LinkId> real = router_.route(from, to);
+    if (!folded_) return real;
+    path_.clear();
+    for (const LinkId link : real) {
+      path_.push_back(folded_links_.at(fabric_.orbit_of(link).representative));
+    }
+    return path_;
+  }
+
+  /// In the whole fabric.
+  std::span<const LinkId> real_route(Rank from, Rank to) { return router_.route(from, to); }
+
+  /// Calls visit(real link, how many links are like it, usage of one of them) for links in use.
+  template <class Visit>
+  void for_each_used(const NetworkEngine& engine, Visit visit) const {
+    for (LinkId link = 0; link < network().links(); ++link) {
+      ResourceUsage usage = engine.usage(link);
+      if (usage.bytes == 0) continue;
+      if (!folded_) {
+        visit(link, std::uint64_t{1}, usage);
+        continue;
+      }
+      const Fabric::Orbit& orbit = orbits_[link];
+      usage.bytes = usage.bytes * ranks_ / orbit.size;
+      visit(orbit.representative, orbit.size, usage);
+    }
+  }
+
+ private:
+  const Fabric& fabric_;
+  Router router_;
+  bool folded_;
+  Rank ranks_;
+  Network network_;                        ///< folded
+  std::map<LinkId, LinkId> folded_links_;  ///< by representative
+  std::vector<Fabric::Orbit> orbits_;      ///< by folded link
+  std::vector<LinkId> path_;
+};
+
+// ---------------------------------------------------------------- what led to what
+
+/// What filled the time before an instant.
+enum class Span : std::uint8_t { nothing, launch, latency, message, stage, output };
+
+/// Instants, each with the one that it had to wait for and what filled the time between.
+struct Cause {
+  Picoseconds time = 0;
+  Picoseconds network = 0;    ///< message: what the network took
+  std::uint32_t before = 0;   ///< index of the cause
+  std::uint32_t subject = 0;  ///< message or stage
+  Span span = Span::nothing;
+};
+using CauseId = std::uint32_t;
+
+// ---------------------------------------------------------------- one run
+
+class Run final : public NetworkClient {
+ public:
+  Run(const Plan& plan, const Topology& topology, const Fabric& fabric, const KernelModel& kernel,
+      const SimulateOptions& options)
+      : plan_(plan),
+        topology_(topology),
+        fabric_(fabric),
+        kernel_(kernel),
+        trace_(options.trace),
+        ways_(fabric, plan.folded(), plan.ranks_per_rank),
+        ranks_(plan.folded() ? 1 : plan.world_size),
+        awaited_(plan.stages.size()),
+        begun_by_(plan.stages.size()),
+        arrival_of_(plan.messages.size()) {
+    for (const PlannedMessage& message : plan_.messages) ways_.announce(message.from, message.to);
+    if (options.sharing == Sharing::fifo) {
+      engine_ = std::make_unique<FifoEngine>(ways_.network(), *this);
+    } else {
+      engine_ = std::make_unique<FlowEngine>(ways_.network(), *this);
+    }
+  }
+
+  SimulationResult result() {
+    start_ranks();
+    engine_->run();
+    SimulationResult r{.model = std::string(kSimulatorModel),
+                       .topology = topology_.name,
+                       .algorithm = plan_.algorithm,
+                       .codec = plan_.codec,
+                       .dtype = plan_.dtype,
+                       .world_size = plan_.world_size,
+                       .payload_bytes = plan_.elements * size_of(plan_.dtype),
+                       .simulated_ranks = ranks_,
+                       .breakdown = {},
+                       .links = {},
+                       .bottleneck = {}};
+    for (const PlannedMessage& message : plan_.messages) {
+      r.wire_bytes += message.bytes * plan_.ranks_per_rank;
+      r.wire_elements += message.elements * plan_.ranks_per_rank;
+    }
+    r.latency = causes_[last_].time;
+    r.latency_us = us_from_picoseconds(r.latency);
+    r.algbw_gb_per_s = static_cast<double>(r.payload_bytes) / (r.latency_us * 1e3);
+    r.busbw_gb_per_s = r.algbw_gb_per_s * bus_bandwidth_factor(plan_.collective, plan_.world_size);
+    r.breakdown = breakdown();
+    r.links = link_classes(r.latency);
+    r.bottleneck = bottleneck(r);
+    return r;
+  }
+
+ private:
+  struct RankState {
+    CauseId ready = 0;  ///< launched
+    CauseId free = 0;   ///< done with the codec work so far
+  };
+
+  // Tags of timers.
+  enum class Timer : std::uint64_t { begin, done, arrived };
+  static std::uint64_t tag(std::uint32_t subject, Timer timer) {
+    return std::uint64_t{subject} * 3 + static_cast<std::uint64_t>(timer);
+  }
+
+  CauseId add_cause(Picoseconds time, CauseId before, Span span, std::uint32_t subject = 0,
+                    Picoseconds network = 0) {
+    const auto id = static_cast<CauseId>(causes_.size());
+    causes_.push_back({time, network, before, subject, span});
+    if (time > causes_[last_].time) last_ = id;
+    return id;
+  }
+  Picoseconds time_of(CauseId id) const { return causes_[id].time; }
+
+  void start_ranks() {
+    std::vector<double> delay_us(ranks_, 0);
+    for (const Straggler& straggler : topology_.stragglers) {
+      if (straggler.rank < ranks_) delay_us[straggler.rank] = straggler.delay_us.value;
+    }
+    for (Rank rank = 0; rank < ranks_; ++rank) {
+      const CauseId ready =
+          add_cause(picoseconds_from_us(kernel_.launch_us() + delay_us[rank]), 0, Span::launch);
+      state_.push_back({ready, ready});
+    }
+    for (StageId id = 0; id < plan_.stages.size(); ++id) {
+      awaited_[id] = plan_.stages[id].awaited;
+      if (awaited_[id] == 0) begin_at(id, state_[plan_.stages[id].rank].ready);
+    }
+  }
+
+  void begin_at(StageId id, CauseId arrived) {
+    const CauseId ready = state_[plan_.stages[id].rank].ready;
+    begun_by_[id] = time_of(arrived) >= time_of(ready) ? arrived : ready;
+    engine_->call_at(std::max(time_of(begun_by_[id]), engine_->now()), tag(id, Timer::begin));
+  }
+
+  void on_timer(std::uint64_t timer_tag) override {
+    const auto id = static_cast<std::uint32_t>(timer_tag / 3);
+    switch (static_cast<Timer>(timer_tag % 3)) {
+      case Timer::begin:
+        begin(id);
+        break;
+      case Timer::done:
+        for (std::uint32_t i = 0; i < plan_.stages[id].dependents; ++i) {
+          arrive(plan_.dependents[plan_.stages[id].first_dependent + i], begun_by_[id]);
+        }
+        break;
+      case Timer::arrived:
+        consume(id);
+        break;
+    }
+  }
+
+  void begin(StageId id) {
+    const Stage& stage = plan_.stages[id];
+    RankState& rank = state_[stage.rank];
+    if (time_of(rank.free) > engine_->now()) {  // another stage keeps the rank busy
+      begin_at(id, rank.free);
+      return;
+    }
+    const StageCost cost = kernel_.cost_of(stage);
+    const Picoseconds start = engine_->now();
+    const TimeParts parts = kernel_.stage_time(cost);
+    const CauseId done =
+        add_cause(start + picoseconds_from_us(parts.total_us()), begun_by_[id], Span::stage, id);
+    if (cost.work_us > 0) {
+      rank.free =
+          add_cause(start + picoseconds_from_us(cost.work_us), begun_by_[id], Span::stage, id);
+    }
+    trace_stage(stage, cost, start, time_of(done));
+    for (std::uint32_t i = 0; i < stage.messages; ++i) send(stage.first_message + i, begun_by_[id]);
+    begun_by_[id] = done;
+    if (stage.dependents > 0) engine_->call_at(time_of(done), tag(id, Timer::done));
+  }
+
+  void send(MessageId id, CauseId begun_by) {
+    const PlannedMessage& message = plan_.messages[id];
+    const std::span<const LinkId> route = ways_.route(message.from, message.to);
+    arrival_of_[id] = begun_by;
+    decode_while_arriving(id, route);
+    engine_->send({.route = route, .bytes = message.bytes, .tag = id});
+  }
+
+  Picoseconds latency_of(std::span<const LinkId> route) const {
+    Picoseconds latency = 0;
+    for (const LinkId link : route) latency += ways_.network().properties(link).latency;
+    return latency;
+  }
+
+  void decode_while_arriving(MessageId id, std::span<const LinkId> route) {
+    const PlannedMessage& message = plan_.messages[id];
+    if (message.output_elements == 0) return;
+    const Picoseconds work = picoseconds_from_us(kernel_.output_us(message.output_elements));
+    if (work == 0) return;
+    const Rank to = plan_.folded() ? 0 : message.to;
+    RankState& rank = state_[to];
+    const Picoseconds first_byte = engine_->now() + latency_of(route);
+    CauseId start = rank.free;
+    if (first_byte > time_of(start)) start = add_cause(first_byte, arrival_of_[id], Span::latency);
+    rank.free = add_cause(time_of(start) + work, start, Span::output);
+    if (trace_ != nullptr) {
+      trace_->on_work(to, SimulationTrace::Work::decode, plan_.stages[message.stage].step,
+                      time_of(start), time_of(rank.free));
+    }
+  }
+
+  TimeParts message_parts(MessageId id, Picoseconds network) const {
+    const PlannedMessage& message = plan_.messages[id];
+    const Stage& stage = plan_.stages[message.stage];
+    return kernel_.message_time(stage, kernel_.cost_of(stage), message,
+                                us_from_picoseconds(network), message_gb_per_s_);
+  }
+
+  void on_delivered(const Delivery& delivery) override {
+    const auto id = static_cast<MessageId>(delivery.tag);
+    const Picoseconds network = delivery.sent - delivery.started;
+    const Picoseconds latency = delivery.delivered - delivery.sent;
+    message_gb_per_s_ = first_link_gb_per_s(id);
+    const Picoseconds all =
+        std::max(network, picoseconds_from_us(message_parts(id, network).total_us()));
+    const CauseId left =
+        add_cause(delivery.started + all, arrival_of_[id], Span::message, id, network);
+    arrival_of_[id] = add_cause(time_of(left) + latency, left, Span::latency);
+    if (trace_ != nullptr) {
+      const PlannedMessage& message = plan_.messages[id];
+      trace_->on_message(message, plan_.stages[message.stage].step,
+                         ways_.route(message.from, message.to), delivery.started,
+                         time_of(arrival_of_[id]));
+    }
+    if (plan_.messages[id].consumers == 0) return;
+    if (time_of(arrival_of_[id]) > engine_->now()) {
+      engine_->call_at(time_of(arrival_of_[id]), tag(id, Timer::arrived));
+    } else {
+      consume(id);
+    }
+  }
+
+  double first_link_gb_per_s(MessageId id) {
+    const PlannedMessage& message = plan_.messages[id];
+    return fabric_.network()
+        .properties(ways_.real_route(message.from, message.to).front())
+        .bandwidth_gb_per_s;
+  }
+
+  void consume(MessageId id) {
+    const PlannedMessage& message = plan_.messages[id];
+    for (std::uint32_t i = 0; i < message.consumers; ++i) {
+      arrive(plan_.consumers[message.first_consumer + i], arrival_of_[id]);
+    }
+  }
+
+  void arrive(StageId id, CauseId cause) {
+    if (--awaited_[id] == 0) begin_at(id, cause);
+  }
+
+  /// Walks back from what ended last.
+  LatencyBreakdown breakdown() {
+    LatencyBreakdown sum;
+    for (CauseId id = last_; id != 0; id = causes_[id].before) {
+      const Cause& cause = causes_[id];
+      const double us = us_from_picoseconds(cause.time - causes_[cause.before].time);
+      switch (cause.span) {
+        case Span::nothing:
+          break;
+        case Span::launch:
+          sum.launch_us += us;
+          break;
+        case Span::latency:
+          sum.synchronisation_us += us;
+          break;
+        case Span::output:
+          sum.codec_us += us;
+          break;
+        case Span::message:
+          message_gb_per_s_ = first_link_gb_per_s(cause.subject);
+          add(sum, message_parts(cause.subject, cause.network), us);
+          break;
+        case Span::stage:
+          add(sum, kernel_.stage_time(kernel_.cost_of(plan_.stages[cause.subject])), us);
+          break;
+      }
+    }
+    return sum;
+  }
+
+  /// Parts in proportion, so that they add up to the time between the two causes.
+  static void add(LatencyBreakdown& sum, const TimeParts& parts, double us) {
+    const double total = parts.total_us();
+    const double factor = total > 0 ? us / total : 0;
+    sum.synchronisation_us += parts.synchronisation_us * factor;
+    sum.wire_us += parts.wire_us * factor;
+    sum.contention_us += parts.contention_us * factor;
+    sum.codec_us += parts.codec_us * factor;
+    sum.release_us += parts.release_us * factor;
+  }
+
+  void trace_stage(const Stage& stage, const StageCost& cost, Picoseconds start,
+                   Picoseconds done) const {
+    if (trace_ == nullptr) return;
+    using enum SimulationTrace::Work;
+    const Picoseconds signalled = std::min(done, start + picoseconds_from_us(cost.flags_us));
+    if (signalled > start) trace_->on_work(stage.rank, flags, stage.step, start, signalled);
+    if (done > signalled) {
+      const auto work = stage.added > 0     ? reduce
+                        : stage.encoded > 0 ? encode
+                        : stage.decoded > 0 ? decode
+                                            : forward;
+      trace_->on_work(stage.rank, work, stage.step, signalled, done);
+    }
+  }
+
+  std::vector<LinkClassUse> link_classes(Picoseconds latency) const {
+    std::vector<LinkClassUse> by_class(fabric_.classes().size());
+    ways_.for_each_used(*engine_, [&](LinkId link, std::uint64_t alike, const ResourceUsage& used) {
+      LinkClassUse& use = by_class[fabric_.class_index(link)];
+      use.links += alike;
+      use.bytes += used.bytes * alike;
+      const double possible =
+          bytes_in(latency, fabric_.network().properties(link).bandwidth_gb_per_s);
+      const double utilisation = static_cast<double>(used.bytes) / possible;
+      if (utilisation > use.utilisation) {
+        use.utilisation = utilisation;
+        use.busiest = fabric_.describe(link);
+      }
+    });
+    std::vector<LinkClassUse> list;
+    for (std::size_t i = 0; i < by_class.size(); ++i) {
+      if (by_class[i].links == 0) continue;
+      by_class[i].link_class = fabric_.classes()[i];
+      list.push_back(std::move(by_class[i]));
+    }
+    return list;
+  }
+
+  static std::string bottleneck(const SimulationResult& r) {
+    const auto busiest = std::max_element(
+        r.links.begin(), r.links.end(),
+        [](const LinkClassUse& a, const LinkClassUse& b) { return a.utilisation < b.utilisation; });
+    const std::pair<double, std::string> candidates[] = {
+        {r.breakdown.launch_us, "launch overhead"},
+        {r.breakdown.synchronisation_us, "synchronisation"},
+        {r.breakdown.wire_us,
+         fmt::format("{} bandwidth", busiest == r.links.end() ? "" : busiest->link_class)},
+        {r.breakdown.contention_us, "contention of stores"},
+        {r.breakdown.codec_us, "codec and sums"},
+        {r.breakdown.release_us, "releases of tiles"}};
+    const auto* worst =
+        std::max_element(std::begin(candidates), std::end(candidates),
+                         [](const auto& a, const auto& b) { return a.first < b.first; });
+    return fmt::format("{} ({:.0f} % of the latency)", worst->second,
+                       100 * worst->first / r.latency_us);
+  }
+
+  const Plan& plan_;
+  const Topology& topology_;
+  const Fabric& fabric_;
+  const KernelModel& kernel_;
+  SimulationTrace* trace_;
+  Ways ways_;
+  Rank ranks_;
+  std::unique_ptr<NetworkEngine> engine_;
+  std::vector<Cause> causes_{Cause{}};  ///< 0: the call of the collective
+  CauseId last_ = 0;
+  std::vector<RankState> state_;        ///< by rank
+  std::vector<std::uint32_t> awaited_;  ///< by stage: what has not come yet
+  std::vector<CauseId> begun_by_;       ///< by stage: why it began; once begun, when it is done
+  std::vector<CauseId> arrival_of_;     ///< by message: why it was sent; once delivered, when
+  double message_gb_per_s_ = 0;
+};
+
+void require_room(Rank world_size, std::string_view algorithm, const Topology& topology) {
+  if (world_size > topology.ranks.value) {
+    fail("schedule '{}' has {} ranks, but topology '{}' has only {}", algorithm, world_size,
+         topology.name, topology.ranks.value);
+  }
+}
+
+/// How the collective runs. Throws InvalidInput when a library is to run a codec.
+Implementation implementation_of(const Plan& plan, const Topology& topology,
+                                 const SimulateOptions& options) {
+  if (!options.library) return Implementation::kernel;
+  if (plan.cost.encode_ops_per_element + plan.cost.decode_ops_per_element > 0) {
+    fail("a library sends values as they are: allowed codecs are fp16, bf16 and fp32, not {}",
+         plan.codec);
+  }
+  return library_protocol(topology.device, plan.elements * size_of(plan.dtype), plan.world_size);
+}
+
+}  // namespace
+
+SimulationResult simulate(const Plan& plan, const Topology& topology,
+                          const SimulateOptions& options) {
+  require_valid(topology, topology.name);
+  require_room(plan.world_size, plan.algorithm, topology);
+  const KernelModel kernel(topology.device, plan, implementation_of(plan, topology, options));
+  const Fabric fabric(topology, kernel.link_efficiency());
+  return Run(plan, topology, fabric, kernel, options).result();
+}
+
+SimulationResult simulate(const Schedule& schedule, const Codec& codec, DType dtype,
+                          const Topology& topology, const SimulateOptions& options) {
+  require_valid(topology, topology.name);
+  require_room(schedule.world_size, schedule.algorithm, topology);
+  return simulate(plan_of(schedule, codec, dtype), topology, options);
+}
+
+Plan plan_of(const Algorithm& algorithm, const ScheduleRequest& request, const Codec& codec,
+             DType dtype, const Topology& topology, const SimulateOptions& options) {
+  require_valid(topology, topology.name);
+  require_room(request.world_size, algorithm.name, topology);
+  if (options.sharing == Sharing::max_min && options.trace == nullptr) {
+    const FabricShifts shifts = shifts_of(topology);
+    std::optional<Plan> folded =
+        folded_plan_of(algorithm, request, codec, dtype, shifts.extents, shifts.any);
+    if (folded) return std::move(*folded);
+  }
+  return plan_of(make_schedule(algorithm.name, request), codec, dtype);
+}
+
+SimulationResult simulate(const Algorithm& algorithm, const ScheduleRequest& request,
+                          const Codec& codec, DType dtype, const Topology& topology,
+                          const SimulateOptions& options) {
+  return simulate(plan_of(algorithm, request, codec, dtype, topology, options), topology, options);
+}
+
+}  // namespace arlab

@@ -1,0 +1,121 @@
+// The simulator: how long a plan takes on a fabric, event by event.
+//
+// A stage of a rank begins when all that it waits for is there and the rank is free. Its messages
+// flow at once, sharing links max-min fairly with all others; when the network has moved one, the
+// kernel model says how much later it is complete, because the first tile took its time, the codec
+// was slower than the wire, or stores got in each other's way. What arrives for the output is
+// decoded while it arrives.
+//
+// All constants come from the topology (Device, LinkType); the network is sim/network.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "sim/network/engine.h"
+#include "sim/plan.h"
+#include "sim/topology/fabric.h"
+#include "sim/topology/topology.h"
+
+namespace arlab {
+
+inline constexpr std::string_view kSimulatorModel = "event-driven";
+
+/// How messages share links: fluid, max-min fair; or one after the other on every link.
+enum class Sharing : std::uint8_t { max_min, fifo };
+
+/// Where the latency goes, along the chain of events that ends last; the parts add up to it.
+struct LatencyBreakdown {
+  double launch_us = 0;           ///< kernel launch, and the delay of a straggler
+  double synchronisation_us = 0;  ///< flags and latencies of links
+  double wire_us = 0;             ///< links at their bandwidth
+  double contention_us = 0;       ///< stores of the sender that get in each other's way
+  double codec_us = 0;            ///< encode, decode, sums, as far as the wire does not hide them
+  double release_us = 0;          ///< releases of tiles, as far as nothing hides them
+  bool operator==(const LatencyBreakdown&) const = default;
+};
+
+/// What one class of links carried.
+struct LinkClassUse {
+  std::string link_class;
+  std::uint64_t links = 0;  ///< that carried anything
+  std::uint64_t bytes = 0;  ///< wire bytes; over several hops a message counts on each
+  double utilisation = 0;   ///< bytes / (bandwidth * latency), of the busiest link of the class
+  std::string busiest;      ///< in words
+  bool operator==(const LinkClassUse&) const = default;
+};
+
+struct SimulationResult {
+  std::string model;  ///< kSimulatorModel
+  std::string topology;
+  std::string algorithm;
+  std::string codec;
+  DType dtype = DType::fp16;
+  Rank world_size = 1;
+  std::uint64_t payload_bytes = 0;  ///< of one rank
+  std::uint64_t wire_bytes = 0;     ///< over all sends
+  std::uint64_t wire_elements = 0;  ///< payload elements that these bytes carry
+  /// Ranks that were simulated: 1 when all do the same and one stands for them.
+  Rank simulated_ranks = 1;
+
+  Picoseconds latency = 0;
+  double latency_us = 0;
+  double algbw_gb_per_s = 0;  ///< payload bytes / latency
+  double busbw_gb_per_s = 0;  ///< algbw * bus_bandwidth_factor()
+  LatencyBreakdown breakdown;
+  std::vector<LinkClassUse> links;  ///< classes that carried anything
+  std::string bottleneck;           ///< largest part of the breakdown, in words, with its share
+  bool operator==(const SimulationResult&) const = default;
+};
+
+/// Bus over algorithmic bandwidth as nccl-tests define it: 2 (n - 1) / n for an all-reduce,
+/// (n - 1) / n for an all-to-all; a dispatch and combine is two of these.
+double bus_bandwidth_factor(Collective collective, Rank world_size);
+
+/// What happened when; all times count from the call of the collective. See trace/perfetto.h.
+class SimulationTrace {
+ public:
+  virtual ~SimulationTrace() = default;
+  /// What a rank does in a stage.
+  enum class Work : std::uint8_t { flags, encode, decode, reduce, forward };
+  virtual void on_work(Rank /*rank*/, Work /*work*/, std::uint32_t /*step*/, Picoseconds /*begin*/,
+                       Picoseconds /*end*/) {}
+  virtual void on_message(const PlannedMessage& /*message*/, std::uint32_t /*step*/,
+                          std::span<const LinkId> /*route*/, Picoseconds /*begin*/,
+                          Picoseconds /*delivered*/) {}
+};
+
+struct SimulateOptions {
+  /// As the vendor's library runs the schedule: uncompressed, by the protocol that it takes for
+  /// this size. Only with a codec that sends the values as they are.
+  bool library = false;
+  Sharing sharing = Sharing::max_min;
+  SimulationTrace* trace = nullptr;
+};
+
+/// The ranks of the schedule are the first world_size devices of the topology. The result does not
+/// depend on the order of ops within a step. Whether the schedule is correct is the question of
+/// check(), not of this function. Throws InvalidInput when the topology is too small, the schedule
+/// refers to what does not exist or cuts a block of the codec, the codec does not take the dtype,
+/// or there is no way from a sender to its receiver.
+SimulationResult simulate(const Schedule& schedule, const Codec& codec, DType dtype,
+                          const Topology& topology, const SimulateOptions& options = {});
+
+/// The plan of an algorithm. Where all ranks do the same on a fabric that looks the same from each
+/// of them, it is folded: one rank stands for all, exactly, and 65,536 ranks cost no more than one.
+Plan plan_of(const Algorithm& algorithm, const ScheduleRequest& request, const Codec& codec,
+             DType dtype, const Topology& topology, const SimulateOptions& options = {});
+
+/// A plan, on the topology that it was made for or one that differs in quantities only.
+SimulationResult simulate(const Plan& plan, const Topology& topology,
+                          const SimulateOptions& options = {});
+
+/// plan_of() and then simulate().
+SimulationResult simulate(const Algorithm& algorithm, const ScheduleRequest& request,
+                          const Codec& codec, DType dtype, const Topology& topology,
+                          const SimulateOptions& options = {});
+
+}  // namespace arlab

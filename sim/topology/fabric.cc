@@ -1,0 +1,329 @@
+#include "sim/topology/fabric.h"
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <stdexcept>
+#include <utility>
+
+namespace arlab {
+
+namespace {
+
+/// With faults, the links of a mesh are stored one by one.
+constexpr Rank kMostRanksOfFaultyMesh = 2048;
+
+}  // namespace
+
+/// Adds links class by class, each with what is wrong with it.
+class Fabric::Builder {
+ public:
+  Builder(Fabric& fabric, const Topology& topology, double efficiency)
+      : f_(fabric), t_(topology), efficiency_(efficiency) {
+    for (const LinkFault& fault : t_.faults) {
+      faults_[{node(fault.from), node(fault.to)}] = {fault.bandwidth_factor, false};
+    }
+  }
+
+  void build() {
+    const Rank ranks = t_.ranks.value;
+    f_.network_.add_devices(ranks, t_.devices_forward ? Forwarding::yes : Forwarding::no);
+    switch (t_.kind) {
+      case TopologyKind::full_mesh:
+        build_mesh();
+        break;
+      case TopologyKind::ring:
+        build_torus({ranks});
+        break;
+      case TopologyKind::torus:
+        build_torus(t_.shape);
+        break;
+      case TopologyKind::switched:
+        build_ports(ranks);
+        break;
+      case TopologyKind::numa:
+        build_numa();
+        break;
+      case TopologyKind::fat_tree:
+        build_fat_tree();
+        break;
+      case TopologyKind::dragonfly:
+        build_dragonfly();
+        break;
+      case TopologyKind::graph:
+        build_graph();
+        break;
+    }
+    require_faults_found();
+    const FabricShifts shifts = shifts_of(t_);
+    f_.has_shifts_ = shifts.any || !shifts.extents.empty();
+  }
+
+ private:
+  struct Fault {
+    double bandwidth_factor = 1;
+    bool found = false;
+  };
+
+  NodeId node(NodeName name) const {
+    return name.is_switch ? t_.ranks.value + name.number : name.number;
+  }
+
+  /// All links that follow are of this class.
+  void begin(const std::string& link_class) {
+    const auto known = std::find(f_.classes_.begin(), f_.classes_.end(), link_class);
+    const auto index = static_cast<std::size_t>(known - f_.classes_.begin());
+    if (known == f_.classes_.end()) f_.classes_.push_back(link_class);
+    f_.spans_.push_back({f_.network_.links(), index, link_class});
+  }
+
+  void add(NodeId from, NodeId to, LinkSpec spec) {
+    const auto fault = faults_.find({from, to});
+    if (fault != faults_.end()) {
+      fault->second.found = true;
+      if (fault->second.bandwidth_factor == 0) return;
+      spec.bandwidth_gb_per_s *= fault->second.bandwidth_factor;
+    }
+    f_.network_.add_link(from, to, spec);
+  }
+
+  LinkSpec spec(const char* type) const {
+    const LinkType& t = t_.link_type(type);
+    return {t.bandwidth_gb_per_s.value * efficiency_, t.latency_us.value, kNoDomain};
+  }
+
+  /// A message crosses two ports and pays the latency once.
+  static LinkSpec without_latency(LinkSpec spec) {
+    spec.latency_us = 0;
+    return spec;
+  }
+
+  void build_mesh() {
+    const Rank ranks = t_.ranks.value;
+    begin("link");
+    if (ranks < 2) return;
+    if (faults_.empty()) {
+      f_.network_.add_full_mesh(0, ranks, spec("link"));
+      return;
+    }
+    if (ranks > kMostRanksOfFaultyMesh) {
+      fail("topology '{}': a full mesh with faults may have at most {} ranks, not {}", t_.name,
+           kMostRanksOfFaultyMesh, ranks);
+    }
+    for (Rank from = 0; from < ranks; ++from) {
+      for (Rank to = 0; to < ranks; ++to) {
+        if (to != from) add(from, to, spec("link"));
+      }
+    }
+  }
+
+  /// Links of a node: upwards and downwards in the slowest dimension, then in the next. Routes take
+  /// the lowest numbers of the shortest ways, hence go dimension by dimension.
+  void build_torus(const std::vector<Rank>& shape) {
+    begin("link");
+    const auto wide = [](Rank extent) { return extent > 1; };
+    f_.dimensions_ = static_cast<std::size_t>(std::count_if(shape.begin(), shape.end(), wide));
+    for (Rank rank = 0; rank < t_.ranks.value; ++rank) {
+      Rank stride = t_.ranks.value;
+      for (const Rank extent : shape) {
+        stride /= extent;
+        if (extent == 1) continue;
+        const Rank digit = rank / stride % extent;
+        const Rank origin = rank - digit * stride;
+        add(rank, origin + (digit + 1) % extent * stride, spec("link"));
+        add(rank, origin + (digit + extent - 1) % extent * stride, spec("link"));
+      }
+    }
+  }
+
+  /// Ports of all ranks to a switch per `group_size` ranks; returns the first switch.
+  NodeId build_ports(Rank group_size) {
+    const Rank ranks = t_.ranks.value;
+    const NodeId first = f_.network_.add_switches((ranks + group_size - 1) / group_size);
+    begin("port_out");
+    for (Rank r = 0; r < ranks; ++r) add(r, first + r / group_size, spec("link"));
+    begin("port_in");
+    for (Rank r = 0; r < ranks; ++r) {
+      add(first + r / group_size, r, without_latency(spec("link")));
+    }
+    return first;
+  }
+
+  void build_numa() {
+    const Rank group_size = t_.group_size.value;
+    const Rank groups = t_.ranks.value / group_size;
+    const NodeId first = build_ports(group_size);
+    begin("bridge");
+    for (Rank from = 0; from < groups; ++from) {
+      for (Rank to = 0; to < groups; ++to) {
+        if (to != from) add(first + from, first + to, spec("bridge"));
+      }
+    }
+    f_.group_size_ = group_size;
+  }
+
+  void build_fat_tree() {
+    const Rank ranks = t_.ranks.value;
+    const Rank rails = t_.group_size.value;
+    const Rank servers = ranks / rails;
+    build_ports(rails);
+    if (servers == 1) return;
+    const Rank per_pod = t_.leaf_servers.value;
+    const Rank pods = (servers + per_pod - 1) / per_pod;
+    const NodeId leaves = f_.network_.add_switches(pods * rails);
+    const NodeId core = f_.network_.add_switches(1);
+    const auto leaf_of = [&](Rank rank) {
+      return leaves + rank / rails / per_pod * rails + rank % rails;
+    };
+    begin("nic_out");
+    for (Rank r = 0; r < ranks; ++r) add(r, leaf_of(r), spec("nic"));
+    begin("nic_in");
+    for (Rank r = 0; r < ranks; ++r) add(leaf_of(r), r, without_latency(spec("nic")));
+    begin("uplink");
+    for (Rank l = 0; l < pods * rails; ++l) add(leaves + l, core, spec("uplink"));
+    begin("downlink");
+    for (Rank l = 0; l < pods * rails; ++l) add(core, leaves + l, without_latency(spec("uplink")));
+  }
+
+  void build_dragonfly() {
+    const Rank routers = t_.group_size.value;
+    const Rank per_router = t_.ranks_per_router.value;
+    const Rank ranks = t_.ranks.value;
+    const Rank groups = (ranks + routers * per_router - 1) / (routers * per_router);
+    const NodeId first = f_.network_.add_switches(groups * routers);
+    begin("port_out");
+    for (Rank r = 0; r < ranks; ++r) add(r, first + r / per_router, spec("link"));
+    begin("port_in");
+    for (Rank r = 0; r < ranks; ++r) {
+      add(first + r / per_router, r, without_latency(spec("link")));
+    }
+    begin("local");
+    for (Rank group = 0; group < groups; ++group) {
+      const NodeId base = first + group * routers;
+      for (Rank from = 0; from < routers; ++from) {
+        for (Rank to = 0; to < routers; ++to) {
+          if (to != from) add(base + from, base + to, spec("local"));
+        }
+      }
+    }
+    // One link between every two groups; those of a group go round its routers.
+    begin("global");
+    for (Rank from = 0; from < groups; ++from) {
+      for (Rank to = 0; to < groups; ++to) {
+        if (to == from) continue;
+        const auto router = [&](Rank group, Rank other) {
+          return first + group * routers + ((other + groups - group) % groups - 1) % routers;
+        };
+        add(router(from, to), router(to, from), spec("global"));
+      }
+    }
+  }
+
+  void build_graph() {
+    f_.network_.add_switches(t_.switches);
+    std::map<std::string, DomainId> domains;
+    for (const SharingDomain& domain : t_.domains) {
+      domains[domain.name] = f_.network_.add_domain(domain.bandwidth_gb_per_s.value * efficiency_);
+    }
+    for (const Edge& edge : t_.edges) {
+      if (f_.spans_.empty() || f_.spans_.back().link_class != edge.type) begin(edge.type);
+      LinkSpec link = spec(edge.type.c_str());
+      if (!edge.domain.empty()) link.domain = domains.at(edge.domain);
+      add(node(edge.from), node(edge.to), link);
+      if (edge.duplex) add(node(edge.to), node(edge.from), link);
+    }
+  }
+
+  void require_faults_found() const {
+    for (std::size_t i = 0; i < t_.faults.size(); ++i) {
+      const LinkFault& fault = t_.faults[i];
+      if (faults_.at({node(fault.from), node(fault.to)}).found) continue;
+      fail("{}: key 'faults' {}: there is no link from {} to {}", t_.name, i,
+           arlab::describe(fault.from), arlab::describe(fault.to));
+    }
+  }
+
+  Fabric& f_;
+  const Topology& t_;
+  double efficiency_;
+  std::map<std::pair<NodeId, NodeId>, Fault> faults_;
+};
+
+FabricShifts shifts_of(const Topology& topology) {
+  if (!topology.faults.empty() || !topology.stragglers.empty()) return {};
+  const Rank ranks = topology.ranks.value;
+  const Rank group_size = topology.group_size.value;
+  switch (topology.kind) {
+    case TopologyKind::full_mesh:
+    case TopologyKind::switched:
+      return {{ranks}, true};
+    case TopologyKind::ring:
+      return {{ranks}, false};
+    case TopologyKind::torus:
+      return {topology.shape, false};
+    case TopologyKind::numa:
+      return {{ranks / group_size, group_size}, false};
+    case TopologyKind::fat_tree: {
+      const Rank servers = ranks / group_size;
+      const Rank per_pod = topology.leaf_servers.value;
+      if (servers <= per_pod) return {{servers, group_size}, false};
+      if (servers % per_pod != 0) return {};
+      return {{servers / per_pod, per_pod, group_size}, false};
+    }
+    case TopologyKind::dragonfly:
+    case TopologyKind::graph:
+      break;
+  }
+  return {};
+}
+
+Fabric::Fabric(const Topology& topology, double efficiency)
+    : kind_(topology.kind), ranks_(topology.ranks.value) {
+  require_valid(topology, topology.name);
+  Builder(*this, topology, efficiency).build();
+}
+
+std::size_t Fabric::span_of(LinkId link) const {
+  const auto after = std::upper_bound(spans_.begin(), spans_.end(), link,
+                                      [](LinkId id, const Span& span) { return id < span.first; });
+  // Of spans without links the last one begins where the next one does.
+  return static_cast<std::size_t>(after - spans_.begin()) - 1;
+}
+
+std::string Fabric::describe_node(NodeId node) const {
+  return node < ranks_ ? fmt::format("rank {}", node) : fmt::format("switch {}", node - ranks_);
+}
+
+std::string Fabric::describe(LinkId link) const {
+  const auto [from, to] = network_.ends(link);
+  const std::string_view name = class_of(link);
+  if (name == "port_out") return fmt::format("port out of {}", from);
+  if (name == "port_in") return fmt::format("port into {}", to);
+  if (name == "nic_out") return fmt::format("network card out of {}", from);
+  if (name == "nic_in") return fmt::format("network card into {}", to);
+  // The switch of a numa group is the group.
+  if (name == "bridge") return fmt::format("bridge {}->{}", from - ranks_, to - ranks_);
+  const auto end = [this](NodeId node) {
+    return node < ranks_ ? fmt::format("{}", node) : fmt::format("switch{}", node - ranks_);
+  };
+  return fmt::format("{} {}->{}", name, end(from), end(to));
+}
+
+Fabric::Orbit Fabric::orbit_of(LinkId link) const {
+  if (!has_shifts_) throw std::logic_error("orbit_of: the fabric has no shifts");
+  if (kind_ == TopologyKind::full_mesh)
+    return {link, ranks_};  // those out of rank 0 are all there is
+  if (kind_ == TopologyKind::ring || kind_ == TopologyKind::torus) {
+    return {link % static_cast<LinkId>(2 * dimensions_), ranks_};
+  }
+  const std::size_t span = span_of(link);
+  const LinkId first = spans_[span].first;
+  const LinkId end = span + 1 < spans_.size() ? spans_[span + 1].first : network_.links();
+  if (spans_[span].link_class == "bridge") {
+    // From group 0 they all lead to different ones.
+    return {link, ranks_ / group_size_};
+  }
+  return {first, end - first};
+}
+
+}  // namespace arlab

@@ -1,0 +1,73 @@
+// The graph that a topology stands for: which node is what, which links there are, and under which
+// shifts of the ranks it looks the same.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "sim/network/network.h"
+#include "sim/topology/topology.h"
+
+namespace arlab {
+
+/// Shifts of the ranks that change neither the fabric nor a route.
+struct FabricShifts {
+  /// Mixed-radix extents of the ranks, slowest first; each digit may be shifted modulo its extent:
+  /// {ranks} of a ring, {groups, group size} of numa. Empty when no such shifts are known: with
+  /// faults or stragglers, graphs, dragonflies.
+  std::vector<Rank> extents;
+  /// Any extents whose product is the number of ranks will do: meshes and switches.
+  bool any = false;
+};
+FabricShifts shifts_of(const Topology& topology);
+
+/// Devices are nodes 0 to ranks - 1, switches follow.
+class Fabric {
+ public:
+  /// Links get this share of their bandwidth. Throws InvalidInput when the topology is not valid,
+  /// or a fault names a link that is not there.
+  explicit Fabric(const Topology& topology, double efficiency = 1);
+
+  const Network& network() const { return network_; }
+
+  /// What a link is: link, port_out, port_in, bridge, nic, ..., or its type in a graph.
+  std::string_view class_of(LinkId link) const { return spans_[span_of(link)].link_class; }
+  /// The same, by number: 0 to classes().size() - 1.
+  std::size_t class_index(LinkId link) const { return spans_[span_of(link)].class_index; }
+  const std::vector<std::string>& classes() const { return classes_; }
+
+  /// In words: "link 0->1", "port out of 3", "uplink switch4->switch9".
+  std::string describe(LinkId link) const;
+  /// In words: "rank 3", "switch 0".
+  std::string describe_node(NodeId node) const;
+
+  /// The link that stands for all that a shift makes of this one, when it lies on a route from rank
+  /// 0, and how many links those are. Only when the topology has shifts.
+  struct Orbit {
+    LinkId representative = 0;
+    std::uint64_t size = 0;
+  };
+  Orbit orbit_of(LinkId link) const;
+
+ private:
+  struct Span {
+    LinkId first = 0;
+    std::size_t class_index = 0;
+    std::string link_class;
+  };
+  class Builder;
+
+  std::size_t span_of(LinkId link) const;
+
+  TopologyKind kind_;
+  Rank ranks_ = 0;
+  Rank group_size_ = 0;
+  std::size_t dimensions_ = 0;
+  Network network_;
+  std::vector<Span> spans_;
+  std::vector<std::string> classes_;
+  bool has_shifts_ = false;
+};
+
+}  // namespace arlab

@@ -1,0 +1,61 @@
+#include "sim/topology/toml_section.h"
+
+#include <algorithm>
+#include <fstream>
+#include <iterator>
+
+namespace arlab {
+
+std::string_view type_name(const toml::node& node) {
+  switch (node.type()) {
+    case toml::node_type::table:
+      return "a table";
+    case toml::node_type::array:
+      return "an array";
+    case toml::node_type::string:
+      return "a string";
+    case toml::node_type::integer:
+      return "an integer";
+    case toml::node_type::floating_point:
+      return "a floating-point number";
+    case toml::node_type::boolean:
+      return "a boolean";
+    default:
+      return "a date or time";
+  }
+}
+
+std::string join(const std::vector<std::string>& names) {
+  std::string text;
+  for (const std::string& name : names) {
+    if (!text.empty()) text += ", ";
+    text += name;
+  }
+  return text;
+}
+
+std::string printable(std::string text) {
+  std::replace_if(
+      text.begin(), text.end(), [](char c) { return static_cast<unsigned char>(c) < 0x20; }, ' ');
+  return text;
+}
+
+toml::table parse_toml(std::string_view text, std::string_view origin) {
+  try {
+    return toml::parse(text, origin);
+  } catch (const toml::parse_error& error) {
+    fail("{}: line {}, column {}: {}", origin, error.source().begin.line,
+         error.source().begin.column, printable(std::string(error.description())));
+  }
+}
+
+std::string read_text_file(const std::filesystem::path& path, const char* what) {
+  std::error_code ignored;
+  std::ifstream file(path, std::ios::binary);
+  if (!std::filesystem::is_regular_file(path, ignored) || !file) {
+    fail("{} '{}' cannot be read", what, path.string());
+  }
+  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+}
+
+}  // namespace arlab

@@ -1,0 +1,218 @@
+// Reading TOML with messages that name the file, the key and what is allowed.
+#pragma once
+
+#include <toml++/toml.h>
+
+#include <algorithm>
+#include <charconv>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "sim/topology/topology.h"
+
+namespace arlab {
+
+inline constexpr const char* kQuantityForm =
+    "a table { value = NUMBER, source = \"...\", note = \"...\" }";
+
+std::string_view type_name(const toml::node& node);
+
+/// a, b, c
+std::string join(const std::vector<std::string>& names);
+
+/// Text of the file as it may stand in a one-line message.
+std::string printable(std::string text);
+
+/// Throws InvalidInput with line and column. `origin` names the text in messages.
+toml::table parse_toml(std::string_view text, std::string_view origin);
+
+/// The whole file. Throws InvalidInput when it cannot be read; `what` says what it should be.
+std::string read_text_file(const std::filesystem::path& path, const char* what);
+
+/// One table of the file. It remembers what was asked for; reject_other_keys() refuses the rest.
+class Section {
+ public:
+  Section(const toml::table& table, std::string_view origin, std::string path)
+      : table_(table), origin_(origin), path_(std::move(path)) {}
+
+  std::string text(const std::string& key) {
+    const toml::node& node = required(key);
+    const auto value = node.value_exact<std::string>();
+    if (!value) {
+      fail("{}: key '{}': it is {}, but must be a string", origin_, at(key), type_name(node));
+    }
+    if (value->empty()) fail("{}: key '{}': it must not be empty", origin_, at(key));
+    if (printable(*value) != *value) {
+      fail("{}: key '{}': it must be one line without control characters", origin_, at(key));
+    }
+    return *value;
+  }
+
+  /// `form` says what the table should look like.
+  Section section(const std::string& key, const char* form) {
+    const toml::node& node = required(key);
+    if (!node.is_table()) {
+      fail("{}: key '{}': it is {}, but must be {}", origin_, at(key), type_name(node), form);
+    }
+    return {*node.as_table(), origin_, at(key)};
+  }
+
+  /// The value of a text key in a list of allowed values.
+  template <class Enum, std::size_t N>
+  Enum choice(const std::string& key, const Enum (&allowed)[N]) {
+    const std::string value = text(key);
+    std::vector<std::string> names;
+    for (const Enum candidate : allowed) {
+      if (name_of(candidate) == value) return candidate;
+      names.emplace_back(name_of(candidate));
+    }
+    fail("{}: key '{}': unknown {} '{}'; allowed are {}", origin_, at(key), key, value,
+         join(names));
+  }
+
+  Quantity quantity(const std::string& key) {
+    return sourced<double>(key, [](Section& section) { return section.number("value"); });
+  }
+
+  double number(const std::string& key) {
+    const toml::node& node = required(key);
+    if (const auto integer = node.value_exact<std::int64_t>()) {
+      return static_cast<double>(*integer);
+    }
+    if (const auto number = node.value_exact<double>()) return *number;
+    fail("{}: key '{}': it is {}, but must be a number", origin_, at(key), type_name(node));
+  }
+
+  Count count(const std::string& key) {
+    return sourced<Rank>(
+        key, [](Section& section) { return section.integer("value", 1, kMaxTopologyRanks); });
+  }
+
+  std::uint32_t integer(const std::string& key, std::uint32_t least, std::uint32_t most) {
+    return checked_integer(required(key), at(key), least, most);
+  }
+  std::optional<std::uint32_t> optional_integer(const std::string& key, std::uint32_t least,
+                                                std::uint32_t most) {
+    if (!has(key)) return std::nullopt;
+    return integer(key, least, most);
+  }
+  std::optional<bool> optional_flag(const std::string& key) {
+    if (!has(key)) return std::nullopt;
+    const auto value = required(key).value_exact<bool>();
+    if (!value) fail("{}: key '{}': it must be true or false", origin_, at(key));
+    return value;
+  }
+
+  /// An array of integers.
+  std::vector<Rank> extents(const std::string& key) {
+    constexpr std::size_t kMost = 6;
+    const toml::node& node = required(key);
+    const toml::array* array = node.as_array();
+    if (array == nullptr || array->empty() || array->size() > kMost) {
+      fail("{}: key '{}': it must be an array of 1 to {} integers", origin_, at(key), kMost);
+    }
+    std::vector<Rank> extents;
+    for (const toml::node& extent : *array) {
+      extents.push_back(checked_integer(extent, at(key), 1, kMaxTopologyRanks));
+    }
+    return extents;
+  }
+
+  /// rank3 or switch0.
+  NodeName node(const std::string& key) {
+    const std::string name = text(key);
+    for (const bool is_switch : {false, true}) {
+      const std::string_view prefix = is_switch ? "switch" : "rank";
+      if (!name.starts_with(prefix)) continue;
+      std::uint32_t number = 0;
+      const char* end = name.data() + name.size();
+      const auto [stop, error] = std::from_chars(name.data() + prefix.size(), end, number);
+      if (error == std::errc() && stop == end) return {is_switch, number};
+    }
+    fail("{}: key '{}': '{}' is no node; allowed are rank0, rank1, ... and switch0, switch1, ...",
+         origin_, at(key), name);
+  }
+
+  bool has(const std::string& key) {
+    asked_.push_back(key);
+    return table_.contains(key);
+  }
+  std::vector<std::string> keys() const {
+    std::vector<std::string> names;
+    for (const auto& [key, node] : table_) names.emplace_back(key.str());
+    return names;
+  }
+
+  /// Calls visit(section) for every table of an array; none when there is no such key. `visit` need
+  /// not look for keys that it does not know.
+  template <class Visit>
+  void for_each(const std::string& key, Visit visit) {
+    if (!has(key)) return;
+    const toml::array* array = required(key).as_array();
+    if (array == nullptr) {
+      fail("{}: key '{}': it must be an array of tables: [[{}]]", origin_, at(key), at(key));
+    }
+    for (std::size_t i = 0; i < array->size(); ++i) {
+      const std::string path = fmt::format("{}[{}]", at(key), i);
+      const toml::table* table = array->get(i)->as_table();
+      if (table == nullptr) fail("{}: key '{}': it must be a table", origin_, path);
+      Section section(*table, origin_, path);
+      visit(section);
+      section.reject_other_keys();
+    }
+  }
+
+  void reject_other_keys() const {
+    for (const auto& [key, node] : table_) {
+      const std::string name(key.str());
+      if (std::find(asked_.begin(), asked_.end(), name) != asked_.end()) continue;
+      fail("{}: unknown key '{}'; allowed {}are {}", origin_, at(name),
+           path_.empty() ? "" : fmt::format("in '{}' ", path_), join(asked_));
+    }
+  }
+
+ private:
+  template <class T, class ReadValue>
+  Sourced<T> sourced(const std::string& key, ReadValue read_value) {
+    Section table = section(key, kQuantityForm);
+    Sourced<T> result;
+    result.value = read_value(table);
+    result.source = table.choice("source", kSources);
+    result.note = table.text("note");
+    table.reject_other_keys();
+    return result;
+  }
+
+  std::uint32_t checked_integer(const toml::node& node, const std::string& where,
+                                std::uint32_t least, std::uint32_t most) const {
+    const auto integer = node.value_exact<std::int64_t>();
+    if (!integer || *integer < least || *integer > most) {
+      fail("{}: key '{}': it must be an integer from {} to {}", origin_, where, least, most);
+    }
+    return static_cast<std::uint32_t>(*integer);
+  }
+
+  const toml::node& required(const std::string& key) {
+    asked_.push_back(key);
+    const toml::node* node = table_.get(key);
+    if (node == nullptr) fail("{}: missing key '{}'", origin_, at(key));
+    return *node;
+  }
+
+  /// The dotted key.
+  std::string at(const std::string& key) const {
+    return printable(path_.empty() ? key : path_ + "." + key);
+  }
+
+  const toml::table& table_;
+  std::string_view origin_;
+  std::string path_;
+  std::vector<std::string> asked_;
+};
+
+}  // namespace arlab

@@ -86,6 +86,8 @@ class Planner {
     plan_.dtype = dtype;
     plan_.codec = codec.name();
     plan_.cost = codec.info().cost;
+    plan_.wire_bytes_per_element = static_cast<double>(codec.wire_bytes(dtype, s_.elements)) /
+                                   static_cast<double>(s_.elements);
     wire_bytes_.reserve(s_.chunks.size());
     for (const Chunk& chunk : s_.chunks) {
       wire_bytes_.push_back(codec.wire_bytes(dtype, chunk.size()));
@@ -271,11 +273,11 @@ class Planner {
 
   void plan_outputs() {
     for (const Output& output : s_.outputs) {
-      if (!is_op(output.value) || !is_encoded(output.value)) continue;
+      if (!is_op(output.value)) continue;
       const std::uint64_t elements = s_.chunks[output.chunk].size();
       const std::uint32_t maker = made_by_[output.value];
       if (!is_send(output.value)) {
-        plan_.stages[maker].decoded += elements;
+        write_output(plan_.stages[maker], elements, is_encoded(output.value));
         continue;
       }
       const Op& op = s_.ops[output.value];
@@ -283,9 +285,14 @@ class Planner {
       if (stage == first_stage_.end()) {
         plan_.messages[maker].output_elements += elements;
       } else {
-        plan_.stages[stage->second].decoded += elements;
+        write_output(plan_.stages[stage->second], elements, true);
       }
     }
+  }
+
+  static void write_output(Stage& stage, std::uint64_t elements, bool encoded) {
+    if (encoded) stage.decoded += elements;
+    stage.written += elements;
   }
 
   /// (maker, stage) pairs become lists by maker.

@@ -36,6 +36,7 @@ struct Stage {
   std::uint64_t encoded = 0;  ///< elements, as the others
   std::uint64_t decoded = 0;
   std::uint64_t added = 0;
+  std::uint64_t written = 0;  ///< to the output
 
   bool uses_codec() const { return encoded > 0 || decoded > 0; }
 };
@@ -61,6 +62,7 @@ struct Plan {
   DType dtype = DType::fp16;
   std::string codec;
   CodecCost cost;
+  double wire_bytes_per_element = 0;  ///< average over the tensor
   /// How many ranks each rank of the plan stands for. In a folded plan there is only rank 0; its
   /// messages keep their receivers, but their consumers are stages of rank 0, which are what the
   /// receivers' own stages look like.

@@ -13,6 +13,8 @@ void add_schedule(CLI::App& app);
 void add_simulate(CLI::App& app);
 void add_vectors(CLI::App& app);
 void add_study(CLI::App& app);
+void add_validate(CLI::App& app);
+void add_calibrate(CLI::App& app);
 
 /// Thrown by a command whose work is done and whose verdict is "no": exit code 1. The message, if
 /// any, goes to stderr.

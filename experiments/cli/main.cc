@@ -82,6 +82,8 @@ int run(CLI::App& app, int argc, char** argv) {
   arlab::cli::add_simulate(app);
   arlab::cli::add_vectors(app);
   arlab::cli::add_study(app);
+  arlab::cli::add_validate(app);
+  arlab::cli::add_calibrate(app);
   try {
     check_command(app, argc, argv);
     refuse_empty_values(app);

@@ -10,6 +10,7 @@ Device generic_device() {
           .launch_us = assumed(4),
           .step_us = assumed(1),
           .message_us = assumed(0.5),
+          .hbm_gb_per_s = assumed(3000),
           .codec_gops_per_s = assumed(5000),
           .codec_tile_us_per_op = assumed(0.2),
           .codec_tile_fixed_ops = assumed(10),

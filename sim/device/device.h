@@ -46,8 +46,9 @@ struct Device {
   Quantity step_us;     ///< per stage that sends: enter it, load the first tile
   Quantity message_us;  ///< per stage and peer: signal it, wait for it
 
-  Quantity
-      codec_gops_per_s;  ///< element-operations of codecs and sums (CodecCost); 10^9 per second
+  Quantity hbm_gb_per_s;  ///< the device's own memory, reading and writing together
+  /// Element-operations of codecs and sums (CodecCost); 10^9 per second.
+  Quantity codec_gops_per_s;
   /// Latency of one tile through the codec, per stage: this times the operations per element of
   /// encode and decode, plus those of shuffles and of the scale's round trip.
   Quantity codec_tile_us_per_op;
@@ -74,6 +75,7 @@ void for_each_quantity_of(AnyDevice& device, Visit visit) {
   visit("overhead.launch_us", device.launch_us);
   visit("overhead.step_us", device.step_us);
   visit("overhead.message_us", device.message_us);
+  visit("device.hbm_gb_per_s", device.hbm_gb_per_s);
   visit("device.codec_gops_per_s", device.codec_gops_per_s);
   visit("device.codec_tile_us_per_op", device.codec_tile_us_per_op);
   visit("device.codec_tile_fixed_ops", device.codec_tile_fixed_ops);

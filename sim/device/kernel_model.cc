@@ -99,12 +99,24 @@ double KernelModel::tiles_of(const Stage& stage) const {
   return std::ceil(bytes / device_.stores->tile_bytes.value);
 }
 
+double KernelModel::memory_bytes(const Stage& stage) const {
+  const auto element = static_cast<double>(size_of(plan_.dtype));
+  // What is sent goes to the memory of others; their links are slower.
+  return static_cast<double>(stage.encoded + stage.written) * element +
+         static_cast<double>(stage.decoded) * plan_.wire_bytes_per_element;
+}
+
+double KernelModel::work_us(const Stage& stage) const {
+  const double ops = plan_.cost.encode_ops_per_element * static_cast<double>(stage.encoded) +
+                     plan_.cost.decode_ops_per_element * static_cast<double>(stage.decoded) +
+                     static_cast<double>(stage.added);
+  return std::max(time_us(ops, device_.codec_gops_per_s.value),
+                  time_us(memory_bytes(stage), device_.hbm_gb_per_s.value));
+}
+
 StageCost KernelModel::cost_of(const Stage& stage) const {
   StageCost cost;
-  const double codec_ops = plan_.cost.encode_ops_per_element * static_cast<double>(stage.encoded) +
-                           plan_.cost.decode_ops_per_element * static_cast<double>(stage.decoded);
-  cost.work_us =
-      time_us(codec_ops + static_cast<double>(stage.added), device_.codec_gops_per_s.value);
+  cost.work_us = work_us(stage);
   const double peers = static_cast<double>(stage.messages) + stage.extra_flags;
   switch (implementation_) {
     case Implementation::low_latency:
@@ -118,7 +130,7 @@ StageCost KernelModel::cost_of(const Stage& stage) const {
   }
   cost.flags_us =
       (stage.messages > 0 ? device_.step_us.value : 0) + device_.message_us.value * peers;
-  if (codec_ops > 0) {
+  if (ops_per_element_ > 0 && stage.uses_codec()) {
     cost.first_tile_us = device_.codec_tile_us_per_op.value *
                          (ops_per_element_ + device_.codec_tile_fixed_ops.value);
   }
@@ -131,8 +143,7 @@ StageCost KernelModel::cost_of(const Stage& stage) const {
 }
 
 double KernelModel::output_us(std::uint64_t elements) const {
-  return time_us(plan_.cost.decode_ops_per_element * static_cast<double>(elements),
-                 device_.codec_gops_per_s.value);
+  return work_us(Stage{.decoded = elements, .written = elements});
 }
 
 double KernelModel::contention_us(const Stage& stage, const PlannedMessage& message,

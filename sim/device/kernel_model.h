@@ -3,7 +3,7 @@
 //
 //   latency   step_us + message_us * (peers + extra flags)                        flags
 //           + codec_tile_us_per_op * (ops per element + codec_tile_fixed_ops)     first tile
-//   work      ops / codec_gops_per_s                                              all tiles
+//   work      max(ops / codec_gops_per_s, memory traffic / hbm_gb_per_s)          all tiles
 //   wire      as the network says, + contention of stores at the sender
 //   release   release_us * g(tiles, release_coalescing_tiles)
 //   stage     latency (+) max(wire (+) work, release)
@@ -76,6 +76,9 @@ class KernelModel {
   double contention_us(const Stage& stage, const PlannedMessage& message,
                        double link_gb_per_s) const;
   double tiles_of(const Stage& stage) const;
+  /// Read and written in the device's own memory.
+  double memory_bytes(const Stage& stage) const;
+  double work_us(const Stage& stage) const;
   double latency_overlap() const;
 
   const Device& device_;

@@ -123,6 +123,18 @@ class Section {
     return extents;
   }
 
+  /// An array of strings, which may be empty.
+  std::vector<std::string> texts(const std::string& key) {
+    const toml::array* array = required(key).as_array();
+    std::vector<std::string> texts;
+    const auto is_text = [](const toml::node& node) { return node.is_string(); };
+    if (array == nullptr || !std::all_of(array->begin(), array->end(), is_text)) {
+      fail("{}: key '{}': it must be an array of strings", origin_, at(key));
+    }
+    for (const toml::node& text : *array) texts.push_back(*text.value<std::string>());
+    return texts;
+  }
+
   /// rank3 or switch0.
   NodeName node(const std::string& key) {
     const std::string name = text(key);

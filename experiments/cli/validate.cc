@@ -1,0 +1,317 @@
+// arlab validate: the simulator beside every table of times, cell by cell; also on cells that its
+// constants were not fitted to. arlab calibrate: fits the constants.
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <future>
+#include <map>
+#include <set>
+
+#include "experiments/cli/commands.h"
+#include "experiments/cli/options.h"
+#include "sim/calibration/fit.h"
+#include "sim/calibration/machine_text.h"
+#include "sim/simulator.h"
+
+namespace arlab::cli {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+/// In the source tree, or where it is installed.
+fs::path tables_of(const std::string& against) {
+  const fs::path file = fs::path(against) / "validation.toml";
+  const fs::path source = fs::path(ARLAB_SOURCE_DIR) / "experiments" / file;
+  if (fs::exists(source)) return source;
+  return fs::path(ARLAB_DATA_DIR) / file;
+}
+
+std::vector<std::size_t> all_indices(std::size_t count) {
+  std::vector<std::size_t> indices(count);
+  for (std::size_t i = 0; i < count; ++i) indices[i] = i;
+  return indices;
+}
+
+/// What a fit that does not see some cells says of them.
+struct HeldOut {
+  std::string name;
+  std::size_t constants = 0;
+  std::vector<SimulatedCell> cells;
+};
+
+HeldOut predict(const Measurements& measurements, const FitDefinition& fit,
+                const HoldOut& hold_out) {
+  const CellSimulator simulator(measurements, measurements.cells_of(fit));
+  std::vector<std::size_t> seen;
+  std::vector<std::size_t> unseen;
+  for (std::size_t i = 0; i < simulator.size(); ++i) {
+    (measurements.holds_out(hold_out, simulator.cell(i)) ? unseen : seen).push_back(i);
+  }
+  if (seen.empty() || unseen.empty()) {
+    fail("fit '{}', hold-out '{}': it leaves no cells to {}", fit.name, hold_out.name,
+         seen.empty() ? "fit to" : "predict");
+  }
+  const FitResult fitted = fit_constants(fit, simulator, seen);
+  HeldOut result{fmt::format("{}: {}", fit.name, hold_out.name), fitted.constants.size(), {}};
+  for (const std::size_t i : unseen) {
+    const Topology& machine = fitted.machines.at(simulator.cell(i).topology);
+    result.cells.push_back(simulator.simulate_cell(i, machine));
+  }
+  return result;
+}
+
+/// All hold-outs of all fits, two at a time; in the order of the file.
+std::vector<HeldOut> predict_all(const Measurements& measurements) {
+  std::vector<std::future<HeldOut>> running;
+  for (const FitDefinition& fit : measurements.fits) {
+    for (const HoldOut& hold_out : fit.hold_outs) {
+      running.push_back(std::async(std::launch::async, [&measurements, &fit, &hold_out] {
+        return predict(measurements, fit, hold_out);
+      }));
+    }
+  }
+  std::vector<HeldOut> results;
+  results.reserve(running.size());
+  for (auto& one : running) results.push_back(one.get());
+  return results;
+}
+
+Json percent(double value) { return std::round(value * 1000) / 1000; }
+
+std::vector<Json> table_row(const std::string& name, std::string_view source, bool held_out,
+                            Json constants, const std::vector<SimulatedCell>& cells) {
+  const ErrorSummary error = summarize(cells);
+  const Ranking ranking = rank_codecs(cells);
+  const bool ranks = ranking.rows > 0;
+  return {name,
+          std::string(source),
+          error.cells,
+          std::move(constants),
+          percent(error.mape_percent),
+          percent(error.max_ape_percent),
+          held_out,
+          ranks ? Json(fmt::format("{}/{}", ranking.right, ranking.rows)) : Json(nullptr),
+          error.worst};
+}
+
+const std::vector<std::string> kTableColumns = {"name",      "source",        "cells",
+                                                "constants", "mape_percent",  "max_ape_percent",
+                                                "held_out",  "best_codec_ok", "worst"};
+const std::vector<std::string> kCellColumns = {
+    "table", "row",      "column", "topology", "algorithm", "codec",        "library",
+    "bytes", "quantity", "source", "value",    "simulated", "error_percent"};
+
+std::vector<Json> cell_row(const Measurements& measurements, const SimulatedCell& cell) {
+  const Measurement& m = cell.measurement;
+  const MeasurementTable& table = measurements.tables[m.table];
+  return {table.name,
+          m.row,
+          m.column,
+          m.topology,
+          m.algorithm,
+          m.codec,
+          m.library,
+          m.bytes,
+          std::string(name_of(cell.quantity)),
+          std::string(name_of(table.source)),
+          m.value,
+          cell.simulated,
+          percent(cell.error_percent)};
+}
+
+struct ValidateCommand {
+  std::string against = "published";
+  std::string tables;
+  bool cells = false;
+  bool skip_hold_outs = false;
+  Format format = Format::table;
+
+  void run() const {
+    if (against != "published" && against != "measured") {
+      fail("--against is {}: allowed are published, measured", quote(against));
+    }
+    const fs::path path = tables.empty() ? tables_of(against) : fs::path(tables);
+    const Measurements measurements = read_measurements(path);
+    const CellSimulator simulator(measurements, measurements.cells);
+    const std::vector<SimulatedCell> simulated = simulator.simulate_all(simulator.machines());
+    if (cells) {
+      Report report{"arlab.validate.cells/1", {}, "cells", {kCellColumns, {}}};
+      for (const SimulatedCell& cell : simulated) {
+        report.rows.rows.push_back(cell_row(measurements, cell));
+      }
+      return print(report, format);
+    }
+    const std::vector<HeldOut> held_out =
+        skip_hold_outs ? std::vector<HeldOut>() : predict_all(measurements);
+    print(summary(measurements, simulated, held_out), format);
+  }
+
+  /// How many numbers were fitted to, or chosen with, the tables of the file.
+  static std::size_t constants_of(const Measurements& measurements, const FitDefinition& fit) {
+    std::size_t constants = fit.shared.size() + fit.chosen;
+    std::set<std::string> machines;
+    for (const Measurement& cell : measurements.cells_of(fit)) machines.insert(cell.topology);
+    for (const std::string& name : machines) {
+      const Topology machine = find_topology(name);
+      for (const NamedQuantity& quantity : quantities_of(machine)) {
+        constants +=
+            static_cast<std::size_t>(std::count(fit.own.begin(), fit.own.end(), quantity.key));
+      }
+    }
+    return constants;
+  }
+
+  Report summary(const Measurements& measurements, const std::vector<SimulatedCell>& simulated,
+                 const std::vector<HeldOut>& held_out) const {
+    Report report{"arlab.validate/1", {}, "tables", {kTableColumns, {}}};
+    for (std::size_t t = 0; t < measurements.tables.size(); ++t) {
+      std::vector<SimulatedCell> of_table;
+      for (const SimulatedCell& cell : simulated) {
+        if (cell.measurement.table == t) of_table.push_back(cell);
+      }
+      const MeasurementTable& table = measurements.tables[t];
+      report.rows.rows.push_back(
+          table_row(table.name, name_of(table.source), false, nullptr, of_table));
+    }
+    std::vector<SimulatedCell> unseen;
+    for (const HeldOut& one : held_out) {
+      report.rows.rows.push_back(table_row(one.name, against, true, one.constants, one.cells));
+      unseen.insert(unseen.end(), one.cells.begin(), one.cells.end());
+    }
+    std::size_t constants = 0;
+    for (const FitDefinition& fit : measurements.fits) {
+      constants += constants_of(measurements, fit);
+    }
+    const ErrorSummary all = summarize(simulated);
+    const ErrorSummary predicted = summarize(unseen);
+    const Ranking ranking = rank_codecs(simulated);
+    const bool any = !held_out.empty();
+    report.fields = {
+        {"cells", all.cells, "numbers in the tables"},
+        {"constants", constants, "numbers fitted to them, or chosen with them in view"},
+        {"mape_percent", percent(all.mape_percent), "mean absolute error of the latency, fitted"},
+        {"max_ape_percent", percent(all.max_ape_percent), all.worst},
+        {"held_out_cells", predicted.cells, "predicted by fits that do not see them"},
+        {"held_out_mape_percent", any ? percent(predicted.mape_percent) : Json(nullptr)},
+        {"held_out_max_ape_percent", any ? percent(predicted.max_ape_percent) : Json(nullptr),
+         predicted.worst},
+        {"best_codec_ok_percent", percent(ranking.right_percent()),
+         fmt::format("the codec that the simulator picks is within 5 % of the fastest in {} of {} "
+                     "rows",
+                     ranking.right, ranking.rows)},
+        {"provenance",
+         fmt::format("simulated: model {}; beside {} tables", kSimulatorModel, against)}};
+    if (format == Format::json) {
+      Json rows = Json::array();
+      for (const SimulatedCell& cell : simulated) {
+        Json row;
+        const std::vector<Json> values = cell_row(measurements, cell);
+        for (std::size_t c = 0; c < kCellColumns.size(); ++c) row[kCellColumns[c]] = values[c];
+        rows.push_back(std::move(row));
+      }
+      report.fields.push_back({"measurements", std::move(rows)});
+    }
+    return report;
+  }
+};
+
+struct CalibrateCommand {
+  std::string tables;
+  std::string fit;
+  std::string out;
+  Format format = Format::table;
+
+  void run() const {
+    const fs::path path = tables.empty() ? tables_of("published") : fs::path(tables);
+    const Measurements measurements = read_measurements(path);
+    const FitDefinition& definition = measurements.fit(fit);
+    if (!out.empty() && !fs::is_directory(out)) {
+      fail("--out {}: it is not a folder", quote(out));
+    }
+    const CellSimulator simulator(measurements, measurements.cells_of(definition));
+    const ErrorSummary before = summarize(simulator.simulate_all(simulator.machines()));
+    const FitResult fitted = fit_constants(definition, simulator, all_indices(simulator.size()));
+    const std::vector<SimulatedCell> simulated = simulator.simulate_all(fitted.machines);
+    const ErrorSummary after = summarize(simulated);
+    if (!out.empty()) write_machines(fitted);
+
+    Report report{"arlab.calibrate/1", {}, "constants"};
+    report.fields = {
+        {"fit", definition.name},
+        {"cells", after.cells},
+        {"fitted_constants", fitted.constants.size()},
+        {"chosen_constants", definition.chosen, "chosen with the same tables in view"},
+        {"converged", fitted.converged},
+        {"mape_percent_before", percent(before.mape_percent), "with the machine files as they are"},
+        {"mape_percent", percent(after.mape_percent), "mean absolute error of the latency"},
+        {"max_ape_percent", percent(after.max_ape_percent), after.worst}};
+    report.rows.columns = {"constant", "topology", "start", "fitted", "sigma_percent"};
+    for (const FittedConstant& constant : fitted.constants) {
+      const bool known = std::isfinite(constant.sigma_percent);
+      report.rows.rows.push_back(
+          {constant.key, constant.topology.empty() ? "all" : constant.topology, constant.start,
+           constant.value, known ? percent(constant.sigma_percent) : Json(nullptr)});
+    }
+    if (format == Format::json) {
+      Json residuals = Json::array();
+      for (const SimulatedCell& cell : simulated) {
+        residuals.push_back({{"topology", cell.measurement.topology},
+                             {"row", cell.measurement.row},
+                             {"column", cell.measurement.column},
+                             {"error_percent", percent(cell.error_percent)}});
+      }
+      report.fields.push_back({"residuals", std::move(residuals)});
+    }
+    print(report, format);
+  }
+
+  /// All files are made before the first is written.
+  void write_machines(const FitResult& fitted) const {
+    std::map<std::string, std::string> texts;
+    for (const auto& [name, machine] : fitted.machines) {
+      std::string text = machine_text(name);
+      for (const FittedConstant& constant : fitted.constants) {
+        if (!constant.topology.empty() && constant.topology != name) continue;
+        text = with_quantity(text, name, constant.key, constant.value);
+      }
+      texts[name + ".toml"] = std::move(text);
+    }
+    for (const auto& [file, text] : texts) {
+      std::ofstream stream(fs::path(out) / file, std::ios::binary);
+      stream << text;
+      if (!stream.flush()) fail("{} cannot be written", quote((fs::path(out) / file).string()));
+    }
+  }
+};
+
+}  // namespace
+
+void add_validate(CLI::App& app) {
+  auto command = std::make_shared<ValidateCommand>();
+  CLI::App* sub = app.add_subcommand(
+      "validate", "The simulator beside published or measured tables, cell by cell");
+  sub->add_option("--against", command->against, "published or measured [published]");
+  sub->add_option("--tables", command->tables,
+                  "A description of tables of your own (TOML); see sim/calibration/README.md");
+  sub->add_flag("--cells", command->cells, "Print every cell: table, simulated, error");
+  sub->add_flag("--skip-hold-outs", command->skip_hold_outs,
+                "Leave out the fits that predict cells they do not see (a minute)");
+  add_format(*sub, command->format);
+  sub->callback([command] { command->run(); });
+}
+
+void add_calibrate(CLI::App& app) {
+  auto command = std::make_shared<CalibrateCommand>();
+  CLI::App* sub =
+      app.add_subcommand("calibrate", "Fit constants of machines to tables of measured times");
+  sub->add_option("--tables", command->tables,
+                  "Description of tables and fits (TOML) [the published ones]");
+  sub->add_option("--fit", command->fit, "Which fit of the description")->required();
+  sub->add_option("--out", command->out, "Folder for machine files with the fitted constants");
+  add_format(*sub, command->format);
+  sub->callback([command] { command->run(); });
+}
+
+}  // namespace arlab::cli

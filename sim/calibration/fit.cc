@@ -1,0 +1,346 @@
+#include "sim/calibration/fit.h"
+
+#include <ceres/ceres.h>
+
+#include <algorithm>
+#include <cmath>
+#include <random>
+#include <tuple>
+#include <utility>
+
+#include "reference/codecs/registry.h"
+#include "reference/collectives/algorithm.h"
+#include "sim/simulator.h"
+#include "sim/topology/quantities.h"
+
+namespace arlab {
+
+// ---------------------------------------------------------------- cells
+
+CellSimulator::CellSimulator(const Measurements& measurements, std::span<const Measurement> cells)
+    : cells_(cells.begin(), cells.end()) {
+  for (const Measurement& cell : cells_) {
+    if (!machines_.contains(cell.topology)) machines_[cell.topology] = find_topology(cell.topology);
+    const Topology& machine = machines_.at(cell.topology);
+    const CodecPtr codec = find_codec(cell.codec);
+    const ScheduleRequest request{.world_size = machine.ranks.value,
+                                  .elements = cell.bytes / size_of(cell.dtype),
+                                  .alignment = codec->info().alignment};
+    plans_.push_back(std::make_shared<const Plan>(
+        plan_of(find_algorithm(cell.algorithm), request, *codec, cell.dtype, machine, {})));
+    quantities_.push_back(measurements.tables[cell.table].quantity);
+  }
+}
+
+double CellSimulator::latency_us(std::size_t index, const Topology& machine) const {
+  return simulate(*plans_[index], machine, {.library = cells_[index].library}).latency_us;
+}
+
+SimulatedCell CellSimulator::simulate_cell(std::size_t index, const Topology& machine) const {
+  const Measurement& cell = cells_[index];
+  const double us = latency_us(index, machine);
+  const double bandwidth = static_cast<double>(cell.bytes) / (us * 1e3);
+  const bool is_latency = quantities_[index] == TableQuantity::latency_us;
+  const double ratio = is_latency ? us / cell.value : cell.value / bandwidth;
+  return {cell, quantities_[index], is_latency ? us : bandwidth, 100 * (ratio - 1)};
+}
+
+std::vector<SimulatedCell> CellSimulator::simulate_all(const Machines& machines) const {
+  std::vector<SimulatedCell> all;
+  for (std::size_t i = 0; i < cells_.size(); ++i) {
+    all.push_back(simulate_cell(i, machines.at(cells_[i].topology)));
+  }
+  return all;
+}
+
+// ---------------------------------------------------------------- how good
+
+ErrorSummary summarize(std::span<const SimulatedCell> cells) {
+  ErrorSummary summary;
+  summary.cells = cells.size();
+  for (const SimulatedCell& cell : cells) {
+    const double error = std::abs(cell.error_percent);
+    summary.mape_percent += error / static_cast<double>(cells.size());
+    if (error <= summary.max_ape_percent) continue;
+    summary.max_ape_percent = error;
+    summary.worst = fmt::format("{}, row {}, {}: {:+.1f} %", cell.measurement.topology,
+                                cell.measurement.row, cell.measurement.column, cell.error_percent);
+  }
+  return summary;
+}
+
+double Ranking::right_percent() const {
+  return rows == 0 ? 100 : 100 * static_cast<double>(right) / static_cast<double>(rows);
+}
+
+Ranking rank_codecs(std::span<const SimulatedCell> cells) {
+  // The library is no codec, and other algorithms are other questions.
+  using Key = std::tuple<std::size_t, std::size_t, std::string>;
+  std::map<Key, std::vector<const SimulatedCell*>> rows;
+  for (const SimulatedCell& cell : cells) {
+    const Measurement& m = cell.measurement;
+    if (!m.library) rows[{m.table, m.row_number, m.algorithm}].push_back(&cell);
+  }
+  Ranking ranking;
+  for (const auto& [key, row] : rows) {
+    if (row.size() < 2) continue;
+    // Times, up to a factor that all of a row share.
+    const auto measured = [](const SimulatedCell* c) {
+      const double value = c->measurement.value;
+      return c->quantity == TableQuantity::latency_us ? value : 1 / value;
+    };
+    const auto simulated = [&](const SimulatedCell* c) {
+      return measured(c) * (1 + c->error_percent / 100);
+    };
+    const auto less = [](auto time) {
+      return [time](const SimulatedCell* a, const SimulatedCell* b) { return time(a) < time(b); };
+    };
+    const SimulatedCell* fastest = *std::min_element(row.begin(), row.end(), less(measured));
+    const SimulatedCell* picked = *std::min_element(row.begin(), row.end(), less(simulated));
+    ++ranking.rows;
+    if (measured(picked) <= 1.05 * measured(fastest)) ++ranking.right;
+    if (picked == fastest) ++ranking.exact;
+  }
+  return ranking;
+}
+
+// ---------------------------------------------------------------- the fit
+
+namespace {
+
+/// A free constant: where it stands in the machines that have it.
+struct Free {
+  std::string key;
+  std::string topology;  ///< empty: of all
+  double start = 0;
+  double least = kSmallestQuantity;
+  double most = kLargestQuantity;
+};
+
+/// Ceres steps in proportion to the parameter, so parameters are kept around this value: one is
+/// kCentre + log(constant / start).
+constexpr double kCentre = 10;
+
+double* find_quantity(Topology& topology, const std::string& wanted) {
+  double* found = nullptr;
+  for_each_quantity(topology, [&](const std::string& key, Quantity& quantity) {
+    if (key == wanted) found = &quantity.value;
+  });
+  return found;
+}
+
+std::vector<Free> free_constants(const FitDefinition& definition, Machines& machines) {
+  std::vector<Free> all;
+  const auto add = [&all](const std::string& key, const std::string& topology, double start) {
+    Free constant{.key = key, .topology = topology, .start = start};
+    if (key.ends_with("_overlap")) {
+      constant.least = 1;
+      constant.most = kLargestOverlap;
+    }
+    if (key.ends_with("_efficiency")) constant.most = 1;
+    all.push_back(std::move(constant));
+  };
+  for (const std::string& key : definition.shared) {
+    double* first = nullptr;
+    for (auto& [name, machine] : machines) {
+      double* quantity = find_quantity(machine, key);
+      if (quantity == nullptr) {
+        fail("fit '{}': {} has no quantity '{}'", definition.name, name, key);
+      }
+      if (first == nullptr) first = quantity;
+      *quantity = *first;
+    }
+    if (first != nullptr) add(key, "", *first);
+  }
+  for (const std::string& key : definition.own) {
+    bool any = false;
+    for (auto& [name, machine] : machines) {
+      const double* quantity = find_quantity(machine, key);
+      if (quantity == nullptr) continue;
+      any = true;
+      add(key, name, *quantity);
+    }
+    if (!any) fail("fit '{}': no machine has a quantity '{}'", definition.name, key);
+  }
+  return all;
+}
+
+/// Machines whose free constants are set together.
+class AdjustableMachines {
+ public:
+  AdjustableMachines(Machines machines, const std::vector<Free>& free)
+      : machines_(std::move(machines)), free_(free) {
+    for (const Free& constant : free_) {
+      places_.emplace_back();
+      for (auto& [name, machine] : machines_) {
+        if (!constant.topology.empty() && constant.topology != name) continue;
+        places_.back().push_back(find_quantity(machine, constant.key));
+      }
+    }
+  }
+  AdjustableMachines(const AdjustableMachines&) = delete;
+  AdjustableMachines& operator=(const AdjustableMachines&) = delete;
+
+  void set(const double* parameters) {
+    for (std::size_t i = 0; i < free_.size(); ++i) {
+      const double value = free_[i].start * std::exp(parameters[i] - kCentre);
+      for (double* place : places_[i]) *place = std::clamp(value, free_[i].least, free_[i].most);
+    }
+  }
+  const Machines& machines() const { return machines_; }
+
+ private:
+  Machines machines_;
+  const std::vector<Free>& free_;
+  std::vector<std::vector<double*>> places_;
+};
+
+/// Without constants that change none of the cells: nothing can be said of them.
+std::vector<Free> without_idle(std::vector<Free> free, const Machines& machines,
+                               const CellSimulator& simulator, std::span<const std::size_t> cells) {
+  AdjustableMachines adjustable(machines, free);
+  std::vector<double> parameters(free.size(), kCentre);
+  const auto simulated = [&] {
+    adjustable.set(parameters.data());
+    std::vector<double> all;
+    for (const std::size_t i : cells) {
+      const Topology& machine = adjustable.machines().at(simulator.cell(i).topology);
+      all.push_back(simulator.latency_us(i, machine));
+    }
+    return all;
+  };
+  const std::vector<double> before = simulated();
+  std::vector<Free> needed;
+  for (std::size_t i = 0; i < free.size(); ++i) {
+    parameters[i] = kCentre - 0.1;
+    const bool lower = simulated() != before;
+    parameters[i] = kCentre + 0.1;
+    if (lower || simulated() != before) needed.push_back(free[i]);
+    parameters[i] = kCentre;
+  }
+  return needed;
+}
+
+/// log(simulated / measured) of one cell.
+class CellResidual {
+ public:
+  CellResidual(const CellSimulator& simulator, std::size_t index, AdjustableMachines& machines)
+      : simulator_(simulator), index_(index), machines_(machines) {}
+
+  bool operator()(double const* const* parameters, double* residual) const {
+    machines_.set(parameters[0]);
+    const Topology& machine = machines_.machines().at(simulator_.cell(index_).topology);
+    residual[0] = std::log1p(simulator_.simulate_cell(index_, machine).error_percent / 100);
+    return std::isfinite(residual[0]);
+  }
+
+ private:
+  const CellSimulator& simulator_;
+  std::size_t index_;
+  AdjustableMachines& machines_;
+};
+
+constexpr double kLossScale = 0.05;
+
+/// A problem of its own for every start, since Ceres owns what it is given.
+std::unique_ptr<ceres::Problem> make_problem(const CellSimulator& simulator,
+                                             std::span<const std::size_t> cells,
+                                             AdjustableMachines& machines,
+                                             const std::vector<Free>& free,
+                                             std::vector<double>& parameters, bool robust) {
+  auto problem = std::make_unique<ceres::Problem>();
+  ceres::NumericDiffOptions steps;
+  steps.relative_step_size = 1e-4;
+  for (const std::size_t index : cells) {
+    using Cost = ceres::DynamicNumericDiffCostFunction<CellResidual, ceres::FORWARD>;
+    auto cost = std::make_unique<Cost>(new CellResidual(simulator, index, machines),
+                                       ceres::TAKE_OWNERSHIP, steps);
+    cost->AddParameterBlock(static_cast<int>(free.size()));
+    cost->SetNumResiduals(1);
+    problem->AddResidualBlock(
+        cost.release(), robust ? new ceres::SoftLOneLoss(kLossScale) : nullptr, parameters.data());
+  }
+  for (std::size_t i = 0; i < free.size(); ++i) {
+    const auto at = static_cast<int>(i);
+    problem->SetParameterLowerBound(parameters.data(), at,
+                                    kCentre + std::log(free[i].least / free[i].start));
+    problem->SetParameterUpperBound(parameters.data(), at,
+                                    kCentre + std::log(free[i].most / free[i].start));
+  }
+  return problem;
+}
+
+/// One standard deviation of every parameter, or NaN where the cells do not determine them.
+std::vector<double> sigmas(ceres::Problem& problem, std::vector<double>& parameters,
+                           std::size_t cells) {
+  const std::size_t n = parameters.size();
+  std::vector<double> result(n, std::nan(""));
+  if (cells <= n) return result;
+  double cost = 0;
+  problem.Evaluate({}, &cost, nullptr, nullptr, nullptr);
+  ceres::Covariance::Options options;
+  options.algorithm_type = ceres::DENSE_SVD;
+  options.null_space_rank = -1;
+  ceres::Covariance covariance(options);
+  const double* block = parameters.data();
+  const std::vector<std::pair<const double*, const double*>> blocks{{block, block}};
+  if (!covariance.Compute(blocks, &problem)) return result;
+  std::vector<double> matrix(n * n);
+  covariance.GetCovarianceBlock(block, block, matrix.data());
+  const double variance = 2 * cost / static_cast<double>(cells - n);
+  for (std::size_t i = 0; i < n; ++i) result[i] = std::sqrt(matrix[i * n + i] * variance);
+  return result;
+}
+
+}  // namespace
+
+FitResult fit_constants(const FitDefinition& definition, const CellSimulator& simulator,
+                        std::span<const std::size_t> cells, unsigned starts) {
+  Machines machines = simulator.machines();
+  const std::vector<Free> free =
+      without_idle(free_constants(definition, machines), machines, simulator, cells);
+  AdjustableMachines adjustable(std::move(machines), free);
+
+  std::mt19937_64 random(1);
+  std::vector<double> best(free.size(), kCentre);
+  double best_cost = std::numeric_limits<double>::infinity();
+  bool converged = false;
+  for (unsigned start = 0; start < std::max(1u, starts); ++start) {
+    std::vector<double> parameters(free.size(), kCentre);
+    if (start > 0) {
+      for (std::size_t i = 0; i < free.size(); ++i) {
+        const double away = 0.5 * (static_cast<double>(random() >> 11) * 0x1p-53 - 0.5);
+        parameters[i] =
+            std::clamp(kCentre + away, kCentre + std::log(free[i].least / free[i].start),
+                       kCentre + std::log(free[i].most / free[i].start));
+      }
+    }
+    const auto problem = make_problem(simulator, cells, adjustable, free, parameters, true);
+    ceres::Solver::Options options;
+    options.linear_solver_type = ceres::DENSE_QR;
+    options.max_num_iterations = 80;
+    options.function_tolerance = 1e-5;
+    options.logging_type = ceres::SILENT;
+    ceres::Solver::Summary summary;
+    ceres::Solve(options, problem.get(), &summary);
+    if (!summary.IsSolutionUsable() || summary.final_cost >= best_cost) continue;
+    best_cost = summary.final_cost;
+    best = parameters;
+    converged = summary.termination_type == ceres::CONVERGENCE;
+  }
+
+  FitResult result;
+  result.converged = converged;
+  const auto problem = make_problem(simulator, cells, adjustable, free, best, false);
+  const std::vector<double> sigma = sigmas(*problem, best, cells.size());
+  for (std::size_t i = 0; i < free.size(); ++i) {
+    const double value = free[i].start * std::exp(best[i] - kCentre);
+    result.constants.push_back(
+        {free[i].key, free[i].topology, free[i].start, value, 100 * sigma[i]});
+  }
+  adjustable.set(best.data());
+  result.machines = adjustable.machines();
+  return result;
+}
+
+}  // namespace arlab

@@ -1,0 +1,91 @@
+// Fits the free constants of machines to tables, and says how good the simulator is.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "sim/calibration/measurements.h"
+#include "sim/plan.h"
+#include "sim/topology/topology.h"
+
+namespace arlab {
+
+/// Machines by name.
+using Machines = std::map<std::string, Topology>;
+
+/// A cell beside what the simulator says of it.
+struct SimulatedCell {
+  Measurement measurement;
+  TableQuantity quantity = TableQuantity::latency_us;
+  double simulated = 0;  ///< in the quantity of the table
+  /// simulated / measured - 1, of the latency, in percent; positive: the simulator is too slow.
+  double error_percent = 0;
+};
+
+/// Simulates cells again and again on machines whose constants change. Schedules are written and
+/// planned once.
+class CellSimulator {
+ public:
+  /// Loads the machines that the cells name (find_topology).
+  CellSimulator(const Measurements& measurements, std::span<const Measurement> cells);
+
+  const Machines& machines() const { return machines_; }
+  std::size_t size() const { return cells_.size(); }
+  const Measurement& cell(std::size_t index) const { return cells_[index]; }
+
+  /// On machines that differ from machines() in quantities only.
+  double latency_us(std::size_t index, const Topology& machine) const;
+  SimulatedCell simulate_cell(std::size_t index, const Topology& machine) const;
+  std::vector<SimulatedCell> simulate_all(const Machines& machines) const;
+
+ private:
+  std::vector<Measurement> cells_;
+  std::vector<TableQuantity> quantities_;  ///< by cell
+  std::vector<std::shared_ptr<const Plan>> plans_;
+  Machines machines_;
+};
+
+/// Over some cells.
+struct ErrorSummary {
+  std::size_t cells = 0;
+  double mape_percent = 0;     ///< mean absolute percentage error of the latency
+  double max_ape_percent = 0;  ///< largest
+  std::string worst;           ///< where, in words
+};
+ErrorSummary summarize(std::span<const SimulatedCell> cells);
+
+/// Whether the simulator picks codecs right: of all rows with several codecs that run the same
+/// algorithm on the same machine, those whose simulated best is within 5 % of the truly fastest.
+struct Ranking {
+  std::size_t rows = 0;
+  std::size_t right = 0;  ///< within 5 %
+  std::size_t exact = 0;  ///< the fastest itself
+  double right_percent() const;
+};
+Ranking rank_codecs(std::span<const SimulatedCell> cells);
+
+struct FittedConstant {
+  std::string key;
+  std::string topology;  ///< empty: of all machines of the fit
+  double start = 0;
+  double value = 0;
+  double sigma_percent = 0;  ///< one standard deviation, from the curvature at the end
+};
+
+struct FitResult {
+  std::vector<FittedConstant> constants;
+  Machines machines;  ///< with the fitted constants
+  bool converged = false;
+};
+
+/// Least squares of the logarithm of the latency, with a loss that is linear far out (beyond 5 %),
+/// from where the machines stand and from a few points around; deterministic. `cells` are those to
+/// fit to, of `simulator`. Throws InvalidInput when a key names no quantity.
+FitResult fit_constants(const FitDefinition& definition, const CellSimulator& simulator,
+                        std::span<const std::size_t> cells, unsigned starts = 3);
+
+}  // namespace arlab

@@ -1,0 +1,47 @@
+#include "sim/calibration/machine_text.h"
+
+#include <regex>
+
+#include "reference/error.h"
+#include "sim/topology/machine_files.h"
+#include "sim/topology/toml_section.h"
+
+namespace arlab {
+
+std::string machine_text(const std::string& name_or_path) {
+  if (name_or_path.ends_with(".toml")) return read_text_file(name_or_path, "topology file");
+  for (const MachineFile& machine : machine_files()) {
+    if (machine.name == name_or_path) return std::string(machine.toml);
+  }
+  fail("'{}' is no machine with a file of its own", name_or_path);
+}
+
+std::string with_quantity(std::string_view text, std::string_view origin, std::string_view key,
+                          double value) {
+  const std::size_t dot = key.rfind('.');
+  const std::string section(key.substr(0, dot));
+  const std::string name(key.substr(dot + 1));
+  static const std::regex number(R"(value\s*=\s*[-+0-9.eE_]+)");
+  std::string result;
+  std::string current;
+  bool replaced = false;
+  for (std::size_t begin = 0; begin < text.size();) {
+    std::size_t end = text.find('\n', begin);
+    end = end == std::string_view::npos ? text.size() : end + 1;
+    std::string line(text.substr(begin, end - begin));
+    begin = end;
+    if (line.starts_with('[')) current = line.substr(1, line.find(']') - 1);
+    const bool is_it = current == section && line.starts_with(name) &&
+                       line.find_first_not_of(" =", name.size()) == line.find('{');
+    if (is_it && !replaced) {
+      const std::string replacement = fmt::format("value = {:.5g}", value);
+      line = std::regex_replace(line, number, replacement, std::regex_constants::format_first_only);
+      replaced = true;
+    }
+    result += line;
+  }
+  if (!replaced) fail("{}: there is no line for '{}'", origin, key);
+  return result;
+}
+
+}  // namespace arlab

@@ -1,0 +1,19 @@
+// Machine files with other numbers in them, comments and notes kept.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace arlab {
+
+/// The text of a machine that the library carries, or of a file that ends in .toml. Throws
+/// InvalidInput when there is none.
+std::string machine_text(const std::string& name_or_path);
+
+/// The text with one quantity replaced: key link.bandwidth_gb_per_s is the line that begins with
+/// bandwidth_gb_per_s in section [link], and `value =` in it. `origin` names the text in messages.
+/// Throws InvalidInput when there is no such line.
+std::string with_quantity(std::string_view text, std::string_view origin, std::string_view key,
+                          double value);
+
+}  // namespace arlab

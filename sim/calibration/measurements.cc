@@ -1,0 +1,276 @@
+#include "sim/calibration/measurements.h"
+
+#include <algorithm>
+#include <charconv>
+#include <map>
+#include <sstream>
+#include <utility>
+
+#include "reference/codecs/registry.h"
+#include "reference/collectives/algorithm.h"
+#include "sim/topology/toml_section.h"
+
+namespace arlab {
+
+std::string_view name_of(TableQuantity quantity) {
+  return quantity == TableQuantity::latency_us ? "latency_us" : "algbw_gb_per_s";
+}
+
+namespace {
+
+/// What a row or a column says of its cells; what is empty is left to the other.
+struct Meaning {
+  std::string topology;
+  std::string algorithm;
+  std::string codec;
+  std::optional<bool> library;
+
+  void override_with(const Meaning& other) {
+    if (!other.topology.empty()) topology = other.topology;
+    if (!other.algorithm.empty()) algorithm = other.algorithm;
+    if (!other.codec.empty()) codec = other.codec;
+    if (other.library) library = other.library;
+  }
+};
+
+Meaning read_meaning(Section& section) {
+  Meaning meaning;
+  if (section.has("topology")) meaning.topology = section.text("topology");
+  if (section.has("algorithm")) meaning.algorithm = section.text("algorithm");
+  if (section.has("codec")) meaning.codec = section.text("codec");
+  meaning.library = section.optional_flag("library");
+  return meaning;
+}
+
+std::map<std::string, Meaning> read_meanings(Section& table, const std::string& key) {
+  std::map<std::string, Meaning> meanings;
+  Section section = table.section(key, "a table of what its cells mean");
+  for (const std::string& name : section.keys()) {
+    Section entry = section.section(name, "a table: topology, algorithm, codec, library");
+    meanings[name] = read_meaning(entry);
+    entry.reject_other_keys();
+  }
+  return meanings;
+}
+
+/// Lines of numbers with names in the first line and the first column; lines that begin with # say
+/// where it comes from.
+std::vector<std::vector<std::string>> read_csv(const std::filesystem::path& path) {
+  std::istringstream text(read_text_file(path, "table"));
+  std::vector<std::vector<std::string>> rows;
+  for (std::string line; std::getline(text, line);) {
+    if (!line.empty() && line.back() == '\r') line.pop_back();
+    if (line.empty() || line.front() == '#') continue;
+    rows.emplace_back(1);
+    for (const char c : line) {
+      if (c == ',') {
+        rows.back().emplace_back();
+      } else {
+        rows.back().back() += c;
+      }
+    }
+    if (rows.back().size() != rows.front().size()) {
+      fail("{}: row '{}' has {} cells, but the first line has {}", path.string(),
+           printable(rows.back().front()), rows.back().size(), rows.front().size());
+    }
+  }
+  if (rows.size() < 2) fail("{}: it has no rows", path.string());
+  return rows;
+}
+
+double number(const std::string& text, const std::filesystem::path& path, const std::string& row) {
+  double value = 0;
+  const char* end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, value);
+  if (error != std::errc() || stop != end || !(value > 0 && value < 1e15)) {
+    fail("{}: row '{}': '{}' is not a number above 0", path.string(), printable(row),
+         printable(text));
+  }
+  return value;
+}
+
+/// 64M, 4096.
+std::uint64_t size_in_bytes(const std::string& text, const std::string& where) {
+  std::uint64_t value = 0;
+  const char* end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, value);
+  unsigned shift = 0;
+  if (stop + 1 == end) shift = *stop == 'K' ? 10 : *stop == 'M' ? 20 : *stop == 'G' ? 30 : 0;
+  const bool whole = stop == end || shift > 0;
+  if (error != std::errc() || !whole || value == 0 || value > (kMaxElements >> shift)) {
+    fail("{}: '{}' is not a size; allowed are numbers like 4096, 64K, 1M, 1G", where,
+         printable(text));
+  }
+  return value << shift;
+}
+
+class TableReader {
+ public:
+  TableReader(const std::filesystem::path& folder, Measurements& measurements)
+      : folder_(folder), measurements_(measurements) {}
+
+  void read(Section& section) {
+    MeasurementTable table;
+    table.name = section.text("name");
+    for (const MeasurementTable& other : measurements_.tables) {
+      if (other.name == table.name) fail("table '{}' is there twice", table.name);
+    }
+    table.file = section.text("file");
+    table.source = section.choice("source", {Source::published, Source::measured});
+    table.quantity = section.choice("quantity", kTableQuantities);
+    dtype_ = parse_dtype(section.text("dtype"));
+    Meaning common;
+    if (section.has("topology")) common.topology = section.text("topology");
+    bytes_ = 0;
+    if (section.has("bytes")) bytes_ = size_in_bytes(section.text("bytes"), table.name);
+    const std::string rows_are = section.text("rows_are");
+    const bool by_bytes = rows_are == "bytes";
+    if (!by_bytes && rows_are != "machines") {
+      fail("table '{}': rows_are '{}' is unknown; allowed are bytes, machines", table.name,
+           rows_are);
+    }
+    if (!by_bytes && bytes_ == 0) fail("table '{}': key 'bytes' is missing", table.name);
+    const auto columns = read_meanings(section, "columns");
+    std::map<std::string, Meaning> rows;
+    if (!by_bytes) rows = read_meanings(section, "rows");
+    measurements_.tables.push_back(table);
+    read_cells(table, common, columns, rows, by_bytes);
+  }
+
+ private:
+  void read_cells(const MeasurementTable& table, const Meaning& common,
+                  const std::map<std::string, Meaning>& columns,
+                  const std::map<std::string, Meaning>& rows, bool by_bytes) {
+    const std::filesystem::path path = folder_ / table.file;
+    const auto csv = read_csv(path);
+    for (const auto& [name, meaning] : columns) {
+      if (std::find(csv[0].begin() + 1, csv[0].end(), name) == csv[0].end()) {
+        fail("{}: there is no column '{}', which table '{}' describes", path.string(), name,
+             table.name);
+      }
+    }
+    for (std::size_t r = 1; r < csv.size(); ++r) {
+      const std::string& row = csv[r][0];
+      Meaning of_row = common;
+      if (!by_bytes) {
+        const auto known = rows.find(row);
+        if (known == rows.end()) continue;  // not of this description
+        of_row.override_with(known->second);
+      }
+      for (std::size_t c = 1; c < csv[r].size(); ++c) {
+        const auto column = columns.find(csv[0][c]);
+        if (column == columns.end() || csv[r][c].empty()) continue;
+        Meaning meaning = of_row;
+        meaning.override_with(column->second);
+        require_complete(meaning, table, row, csv[0][c]);
+        measurements_.cells.push_back(
+            {.table = measurements_.tables.size() - 1,
+             .row_number = r - 1,
+             .row = row,
+             .column = csv[0][c],
+             .topology = meaning.topology,
+             .algorithm = meaning.algorithm,
+             .codec = meaning.codec,
+             .library = meaning.library.value_or(false),
+             .dtype = dtype_,
+             .bytes = by_bytes ? size_in_bytes(row, path.string()) : bytes_,
+             .value = number(csv[r][c], path, row)});
+      }
+    }
+  }
+
+  static void require_complete(const Meaning& meaning, const MeasurementTable& table,
+                               const std::string& row, const std::string& column) {
+    const std::pair<const char*, const std::string*> parts[] = {{"topology", &meaning.topology},
+                                                                {"algorithm", &meaning.algorithm},
+                                                                {"codec", &meaning.codec}};
+    for (const auto& [name, text] : parts) {
+      if (text->empty()) {
+        fail("table '{}': row '{}', column '{}': no {} is given", table.name, row, column, name);
+      }
+    }
+    find_algorithm(meaning.algorithm);
+    find_codec(meaning.codec);
+  }
+
+  std::filesystem::path folder_;
+  Measurements& measurements_;
+  DType dtype_ = DType::fp16;
+  std::uint64_t bytes_ = 0;
+};
+
+HoldOut read_hold_out(Section& section) {
+  HoldOut hold_out;
+  hold_out.name = section.text("name");
+  if (section.has("tables")) hold_out.tables = section.texts("tables");
+  if (section.has("columns")) hold_out.columns = section.texts("columns");
+  if (section.has("rows")) {
+    const std::string rows = section.text("rows");
+    if (rows != "odd" && rows != "even") {
+      fail("hold-out '{}': rows '{}' is unknown; allowed are odd, even", hold_out.name, rows);
+    }
+    hold_out.odd_rows = rows == "odd";
+  }
+  return hold_out;
+}
+
+bool is_in(const std::vector<std::string>& names, const std::string& name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+}  // namespace
+
+bool Measurements::holds_out(const HoldOut& hold_out, const Measurement& cell) const {
+  if (!hold_out.tables.empty() && !is_in(hold_out.tables, tables[cell.table].name)) return false;
+  if (!hold_out.columns.empty() && !is_in(hold_out.columns, cell.column)) return false;
+  return !hold_out.odd_rows || *hold_out.odd_rows == (cell.row_number % 2 == 1);
+}
+
+const FitDefinition& Measurements::fit(const std::string& name) const {
+  std::vector<std::string> known;
+  for (const FitDefinition& candidate : fits) {
+    if (candidate.name == name) return candidate;
+    known.push_back(candidate.name);
+  }
+  fail("unknown fit '{}': known are {}", name, join(known));
+}
+
+std::vector<Measurement> Measurements::cells_of(const FitDefinition& fit) const {
+  std::vector<Measurement> chosen;
+  for (const Measurement& cell : cells) {
+    if (is_in(fit.tables, tables[cell.table].name)) chosen.push_back(cell);
+  }
+  return chosen;
+}
+
+Measurements read_measurements(const std::filesystem::path& path) {
+  const std::string origin = path.string();
+  const toml::table toml = parse_toml(read_text_file(path, "description of tables"), origin);
+  Section file(toml, origin, "");
+  Measurements measurements;
+  TableReader reader(path.parent_path(), measurements);
+  file.for_each("tables", [&reader](Section& section) { reader.read(section); });
+  file.for_each("fits", [&](Section& section) {
+    FitDefinition fit;
+    fit.name = section.text("name");
+    fit.tables = section.texts("tables");
+    for (const std::string& name : fit.tables) {
+      const auto known = [&name](const MeasurementTable& t) { return t.name == name; };
+      if (std::none_of(measurements.tables.begin(), measurements.tables.end(), known)) {
+        fail("{}: fit '{}': there is no table '{}'", origin, fit.name, name);
+      }
+    }
+    fit.shared = section.texts("shared");
+    fit.own = section.texts("own");
+    fit.chosen = section.optional_integer("chosen", 0, 1000).value_or(0);
+    section.for_each("hold_outs", [&fit](Section& hold_out) {
+      fit.hold_outs.push_back(read_hold_out(hold_out));
+    });
+    measurements.fits.push_back(std::move(fit));
+  });
+  file.reject_other_keys();
+  if (measurements.cells.empty()) fail("{}: it describes no cells", origin);
+  return measurements;
+}
+
+}  // namespace arlab

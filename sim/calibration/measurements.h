@@ -1,0 +1,79 @@
+// Tables of published or measured times, and what their cells mean. The file format is documented
+// in sim/calibration/README.md.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "reference/codecs/codec.h"
+#include "sim/topology/sourced.h"
+
+namespace arlab {
+
+/// What a table gives: the time of a collective, or payload bytes / time.
+enum class TableQuantity : std::uint8_t { latency_us, algbw_gb_per_s };
+inline constexpr TableQuantity kTableQuantities[] = {TableQuantity::latency_us,
+                                                     TableQuantity::algbw_gb_per_s};
+std::string_view name_of(TableQuantity quantity);
+
+/// One number of a table and the run that it was taken from.
+struct Measurement {
+  std::size_t table = 0;       ///< index into Measurements::tables
+  std::size_t row_number = 0;  ///< counted from 0
+  std::string row = {};        ///< first cell of the row
+  std::string column = {};
+  std::string topology = {};
+  std::string algorithm = {};
+  std::string codec = {};
+  bool library = false;  ///< the vendor's library, not a kernel with a codec
+  DType dtype = DType::fp16;
+  std::uint64_t bytes = 0;  ///< payload of one rank
+  double value = 0;         ///< in the quantity of the table
+};
+
+struct MeasurementTable {
+  std::string name;
+  std::string file;
+  Source source = Source::published;
+  TableQuantity quantity = TableQuantity::latency_us;
+};
+
+/// Cells that a fit does not see; empty lists and nullopt take all.
+struct HoldOut {
+  std::string name;
+  std::vector<std::string> tables;
+  std::vector<std::string> columns;
+  std::optional<bool> odd_rows;  ///< every second row: 1, 3, ... or 0, 2, ...
+};
+
+/// Constants of machines that are fitted to tables.
+struct FitDefinition {
+  std::string name;
+  std::vector<std::string> tables;
+  std::vector<std::string> shared;  ///< keys with one value for all machines of the tables
+  std::vector<std::string> own;     ///< keys with a value for every machine that has them
+  std::uint32_t chosen =
+      0;  ///< further numbers of the machines that were chosen with these tables in view
+  std::vector<HoldOut> hold_outs;
+};
+
+struct Measurements {
+  std::vector<MeasurementTable> tables;
+  std::vector<Measurement> cells;
+  std::vector<FitDefinition> fits;
+
+  bool holds_out(const HoldOut& hold_out, const Measurement& cell) const;
+  /// Throws InvalidInput with the known names.
+  const FitDefinition& fit(const std::string& name) const;
+  std::vector<Measurement> cells_of(const FitDefinition& fit) const;
+};
+
+/// Reads a description and the CSV files that it names, beside it. Throws InvalidInput with file,
+/// key or line, and what is allowed.
+Measurements read_measurements(const std::filesystem::path& path);
+
+}  // namespace arlab

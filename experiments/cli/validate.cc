@@ -62,7 +62,7 @@ HeldOut predict(const Measurements& measurements, const FitDefinition& fit,
   return result;
 }
 
-/// All hold-outs of all fits, two at a time; in the order of the file.
+/// All hold-outs of all fits, in the order of the file; each has a thread.
 std::vector<HeldOut> predict_all(const Measurements& measurements) {
   std::vector<std::future<HeldOut>> running;
   for (const FitDefinition& fit : measurements.fits) {

@@ -70,7 +70,7 @@ def test_a_cell_is_what_simulate_says(tmp_path):
 
 
 def test_held_out_cells_are_predicted(tmp_path):
-    report = ok_json("validate", tmp_path)
+    report = ok_json("validate", tmp_path, timeout=600)  # six fits
     held_out = [table for table in report["tables"] if table["held_out"]]
     assert [table["cells"] for table in held_out] == [72, 108, 108, 108, 9, 18]
     assert report["held_out_cells"] == 423
@@ -84,7 +84,7 @@ def test_held_out_cells_are_predicted(tmp_path):
 def test_calibrate_prints_constants_and_writes_machines(tmp_path):
     out = tmp_path / "machines"
     out.mkdir()
-    report = ok_json(f"calibrate --fit mi300x --out {out}", tmp_path)
+    report = ok_json(f"calibrate --fit mi300x --out {out}", tmp_path, timeout=300)
     assert report["cells"] == len(report["residuals"]) == 216
     assert report["mape_percent"] <= 3
     assert report["fitted_constants"] == len(report["constants"]) == 16

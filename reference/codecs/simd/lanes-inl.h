@@ -155,7 +155,13 @@ struct HalfLanes {
 
   static HWY_INLINE HalfUint16Vector from_float(FloatVector x) {
 #if ARLAB_X86_256
-    return hn::BitCast(HalfU16(), hn::DemoteTo(hn::Rebind<hwy::float16_t, F32>(), x));
+    auto bits = hn::DemoteTo(hn::Rebind<hwy::float16_t, F32>(), x);
+#if HWY_COMPILER_GCC
+    // Keeps the compiler from merging it with a store: AMD's VCVTPS2PH to memory takes twice as
+    // long as one to a register and a store.
+    asm("" : "+x"(bits.raw));
+#endif
+    return hn::BitCast(HalfU16(), bits);
 #else
     const Uint32Vector bits = bits_of(x);
     const Uint32Vector magnitude = hn::And(bits, hn::Set(U32(), 0x7FFFFFFF));

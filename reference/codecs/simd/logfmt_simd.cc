@@ -512,14 +512,15 @@ HWY_INLINE void decode_by_tables(const std::uint8_t* codes, std::size_t count, u
       hn::StoreU(Payload::from_float(value), HalfU16(), values + b * 8 + j);
     }
   }
-  const hn::FixedTag<std::uint16_t, 8> eight;
   for (std::size_t begin = 0, b = 0; begin < count; begin += group, ++b) {
-    const WordsOfBlock words = hn::Load(eight, values + b * 8);
-    const ValueTable table = signed_table(both_blocks(words, words));
+    const ValueTable table = signed_table(hn::LoadDup128(U16(), values + b * 8));
     const std::size_t end = std::min(begin + group, count);
     for (std::size_t i = begin; i < end; i += kBytes) {
-      store_values<kStream>(
-          table, kNibbles ? spread_nibbles(codes + i / 2) : hn::LoadU(U8(), codes + i), out + i);
+      if constexpr (kNibbles) {
+        store_values_of_nibbles<kStream>(table, codes + i / 2, out + i);
+      } else {
+        store_values<kStream>(table, hn::LoadU(U8(), codes + i), out + i);
+      }
     }
   }
 }

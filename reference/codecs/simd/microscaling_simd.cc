@@ -680,15 +680,26 @@ HWY_INLINE WordsOfBlock scaled_magnitudes(float multiplier) {
 template <class Standard, class Payload, bool kStream>
 HWY_INLINE void decode_fp4(const std::uint8_t* nibbles, const float* multipliers, std::size_t count,
                            std::uint16_t* out) {
-  for (std::size_t i = 0; i < count; i += kBytes) {
-    const WordsOfBlock lower = scaled_magnitudes<Payload>(multipliers[i / Standard::kBlock]);
-    // A vector of 32 codes holds one block of microscaling, or two of NVFP4.
-    const WordsOfBlock upper =
-        Standard::kBlock >= kBytes
-            ? lower
-            : scaled_magnitudes<Payload>(multipliers[(i + kBytes / 2) / Standard::kBlock]);
-    store_values<kStream>(signed_table(both_blocks(lower, upper)), spread_nibbles(nibbles + i / 2),
-                          out + i);
+  constexpr std::size_t kBlock = Standard::kBlock;
+  if constexpr (kBlock >= kBytes) {
+    // A pass of its own: loads put a table into both halves of a vector for nothing.
+    alignas(32) std::uint16_t tables[8 * Standard::kBlocks];
+    const hn::FixedTag<std::uint16_t, 8> eight;
+    for (std::size_t b = 0; b < count / kBlock; ++b) {
+      hn::Store(scaled_magnitudes<Payload>(multipliers[b]), eight, tables + 8 * b);
+    }
+    for (std::size_t i = 0; i < count; i += kBytes) {
+      const auto table = signed_table(hn::LoadDup128(U16(), tables + i / kBlock * 8));
+      store_values_of_nibbles<kStream>(table, nibbles + i / 2, out + i);
+    }
+  } else {
+    static_assert(kBytes == 2 * kBlock);
+    for (std::size_t i = 0, b = 0; i < count; i += kBytes, b += 2) {
+      const WordsOfBlock lower = scaled_magnitudes<Payload>(multipliers[b]);
+      const WordsOfBlock upper = scaled_magnitudes<Payload>(multipliers[b + 1]);
+      store_values<kStream>(signed_table(both_blocks(lower, upper)),
+                            spread_nibbles(nibbles + i / 2), out + i);
+    }
   }
 }
 

@@ -70,14 +70,6 @@ HWY_INLINE void store_vector(V v, T* to) {
   }
 }
 
-/// Fetches memory that will be read soon. A loop that computes on one part of a tensor would else
-/// begin to wait where the next part begins.
-HWY_INLINE void fetch_ahead(const void* from, std::size_t bytes) {
-  for (std::size_t i = 0; i < bytes; i += 64) {
-    hwy::Prefetch(static_cast<const std::uint8_t*>(from) + i);
-  }
-}
-
 // ---------------------------------------------------------------- payload elements
 
 /// 16-bit payload elements.

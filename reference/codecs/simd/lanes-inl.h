@@ -15,6 +15,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "hwy/cache_control.h"
 #include "hwy/highway.h"
 
 #undef ARLAB_X86_256
@@ -234,6 +235,14 @@ struct BfloatLanes {
     return hn::Add(bits, hn::Add(is_odd, hn::Set(U32(), 0x7FFF)));
   }
 };
+
+/// Fetches memory that will be read soon. A loop that computes on one part of a tensor would else
+/// begin to wait where the next part begins.
+HWY_INLINE void fetch_ahead(const void* from, std::size_t bytes) {
+  for (std::size_t i = 0; i < bytes; i += 64) {
+    hwy::Prefetch(static_cast<const std::uint8_t*>(from) + i);
+  }
+}
 
 /// Consecutive payload elements.
 template <class Lanes>

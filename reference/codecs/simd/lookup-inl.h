@@ -219,34 +219,66 @@ HWY_INLINE ValueTable value_table(const std::uint16_t* tables, std::size_t block
   }
 }
 
-/// Elements 0 .. 7 and 8 .. 15 of each part to their places; in the second part it is the other way
-/// round, so that exchanging parts once is enough.
-/// With kStreamed they go past the caches, in pieces of 16 bytes: large arrays are seldom aligned
-/// to more.
-template <bool kStreamed>
-HWY_INLINE void store_parts(ByteVector first, ByteVector second, std::uint16_t* out) {
-  std::uint8_t* const to = reinterpret_cast<std::uint8_t*>(out);
-  constexpr std::size_t kSecondPart = 2 * kPartElements;
+/// Looked up elements 0 .. 7 and 8 .. 15 of each part, or 16 .. 23 and 24 .. 31. In the second part
+/// it is the other way round, so that exchanging parts once is enough.
+struct UnitValues {
+  ByteVector first;
+  ByteVector second;
+};
+
+template <unsigned kBits>
+HWY_INLINE UnitValues values_of_codes(const UnitCodes& codes, std::size_t half,
+                                      const ValueTable& table, const ValueTable& upper) {
+  ByteVector low = hn::TableLookupBytes(table.low, codes.index[half]);
+  ByteVector high = hn::TableLookupBytes(table.high, codes.index[half]);
+  if constexpr (kBits == 5) {
+    const auto is_upper = hn::MaskFromVec(codes.upper[half]);
+    low = hn::IfThenElse(is_upper, hn::TableLookupBytes(upper.low, codes.index[half]), low);
+    high = hn::IfThenElse(is_upper, hn::TableLookupBytes(upper.high, codes.index[half]), high);
+  }
+  return {hn::InterleaveLower(U8(), low, high), hn::InterleaveUpper(U8(), low, high)};
+}
+
+/// The elements of a unit to their places.
+HWY_INLINE void store_unit(const UnitValues (&halves)[2], std::uint16_t* out) {
+  std::uint8_t* to = reinterpret_cast<std::uint8_t*>(out);
+  for (const UnitValues& values : halves) {
 #if ARLAB_X86_256
-  if constexpr (kStreamed) {
-    const hn::Half<U8> half;
-    hn::Stream(hn::LowerHalf(half, first), half, to);
-    hn::Stream(hn::LowerHalf(half, second), half, to + 16);
-    hn::Stream(hn::UpperHalf(half, second), half, to + kSecondPart);
-    hn::Stream(hn::UpperHalf(half, first), half, to + kSecondPart + 16);
-  } else {
-    const ByteVector exchanged = hn::ConcatLowerUpper(U8(), second, second);
-    hn::StoreU(hn::ConcatUpperLower(U8(), exchanged, first), U8(), to);
-    hn::StoreU(hn::ConcatUpperLower(U8(), first, exchanged), U8(), to + kSecondPart);
+    constexpr std::size_t kSecondPart = 2 * kPartElements;
+    const ByteVector exchanged = hn::ConcatLowerUpper(U8(), values.second, values.second);
+    hn::StoreU(hn::ConcatUpperLower(U8(), exchanged, values.first), U8(), to);
+    hn::StoreU(hn::ConcatUpperLower(U8(), values.first, exchanged), U8(), to + kSecondPart);
+    to += kBytes;
+#else
+    hn::StoreU(values.first, U8(), to);
+    hn::StoreU(values.second, U8(), to + kBytes);
+    to += 2 * kBytes;
+#endif
+  }
+}
+
+/// Past the caches, in pieces of 16 bytes, since large arrays are seldom aligned to more; one after
+/// the other, because the processor gathers them into lines.
+HWY_INLINE void stream_unit(const UnitValues (&halves)[2], std::uint16_t* out) {
+  const hn::FixedTag<std::uint8_t, 16> piece;
+  std::uint8_t* to = reinterpret_cast<std::uint8_t*>(out);
+  const auto stream = [&](hn::Vec<hn::FixedTag<std::uint8_t, 16>> v) HWY_ATTR {
+    hn::Stream(v, piece, to);
+    to += 16;
+  };
+#if ARLAB_X86_256
+  for (const UnitValues& values : halves) {
+    stream(hn::LowerHalf(piece, values.first));
+    stream(hn::LowerHalf(piece, values.second));
+  }
+  for (const UnitValues& values : halves) {
+    stream(hn::UpperHalf(piece, values.second));
+    stream(hn::UpperHalf(piece, values.first));
   }
 #else
-  (void)kSecondPart;
-  if constexpr (kStreamed) {
-    hn::Stream(first, U8(), to);
-    hn::Stream(second, U8(), to + kBytes);
-  } else {
-    hn::StoreU(first, U8(), to);
-    hn::StoreU(second, U8(), to + kBytes);
+  for (const UnitValues& values : halves) {
+    stream(values.first);
+    stream(values.second);
   }
 #endif
 }
@@ -254,16 +286,12 @@ HWY_INLINE void store_parts(ByteVector first, ByteVector second, std::uint16_t* 
 template <unsigned kBits, bool kStreamed>
 HWY_INLINE void look_up_unit(const UnitCodes& codes, const ValueTable& table,
                              const ValueTable& upper, std::uint16_t* out) {
-  for (std::size_t i = 0; i < 2; ++i) {
-    ByteVector low = hn::TableLookupBytes(table.low, codes.index[i]);
-    ByteVector high = hn::TableLookupBytes(table.high, codes.index[i]);
-    if constexpr (kBits == 5) {
-      const auto is_upper = hn::MaskFromVec(codes.upper[i]);
-      low = hn::IfThenElse(is_upper, hn::TableLookupBytes(upper.low, codes.index[i]), low);
-      high = hn::IfThenElse(is_upper, hn::TableLookupBytes(upper.high, codes.index[i]), high);
-    }
-    store_parts<kStreamed>(hn::InterleaveLower(U8(), low, high),
-                           hn::InterleaveUpper(U8(), low, high), out + 16 * i);
+  const UnitValues halves[2] = {values_of_codes<kBits>(codes, 0, table, upper),
+                                values_of_codes<kBits>(codes, 1, table, upper)};
+  if constexpr (kStreamed) {
+    stream_unit(halves, out);
+  } else {
+    store_unit(halves, out);
   }
 }
 

@@ -806,11 +806,8 @@ HWY_INLINE void decode_atom(const std::byte* wire, std::uint16_t* out) {
 
 /// One group added to `sum`. False, and nothing is changed, when a sum came out as an infinity or a
 /// NaN, and the exact rounding was not asked for.
-template <QuickReduceFormat kFormat, class Lanes, bool kExact>
-HWY_INLINE bool add_group(const std::byte* wire, std::size_t group, const float* scales,
-                          std::uint16_t* sum) {
-  std::uint16_t decoded[kGroup];
-  Group<kFormat, Lanes, kExact>::template decode<Stores::cached>(wire, group, scales, decoded);
+template <class Lanes, bool kExact>
+HWY_INLINE bool add_group(const std::uint16_t* decoded, std::uint16_t* sum) {
   const HalfUint16Vector infinity = hn::Set(HalfU16(), Lanes::kInfinity);
   auto any = hn::Zero(HalfU16());
   HalfUint16Vector sums[kVectorsOfGroup];
@@ -827,15 +824,19 @@ HWY_INLINE bool add_group(const std::byte* wire, std::size_t group, const float*
   return true;
 }
 
+/// Decoding and adding are two passes: each keeps the processor busy better than both in turn.
 template <QuickReduceFormat kFormat, class Lanes>
 void add_atom(const std::byte* wire, std::uint16_t* sum) {
+  alignas(32) std::uint16_t decoded[kAtom];
   const bool exact = is_extraordinary<kFormat, Lanes>(wire);
-  float scales[kBlocks];
-  read_scales<kFormat, Lanes>(wire, scales);
-  for (std::size_t group = 0; group < kGroups; ++group, sum += kGroup) {
-    const float* const pair = scales + 2 * group;
-    if (exact || !add_group<kFormat, Lanes, false>(wire, group, pair, sum)) {
-      add_group<kFormat, Lanes, true>(wire, group, pair, sum);
+  if (exact) {
+    decode_atom<kFormat, Lanes, true, Stores::cached>(wire, decoded);
+  } else {
+    decode_atom<kFormat, Lanes, false, Stores::cached>(wire, decoded);
+  }
+  for (std::size_t at = 0; at < kAtom; at += kGroup) {
+    if (exact || !add_group<Lanes, false>(decoded + at, sum + at)) {
+      add_group<Lanes, true>(decoded + at, sum + at);
     }
   }
 }

@@ -726,7 +726,7 @@ CodecPtr accelerated_anybit(const CodecPtr& scalar) {
   const std::optional<AnyBitFormat> format = parse_anybit(scalar->name());
   if (!format) return nullptr;
   const bool plain = format->metadata == AnyBitFormat::Metadata::scales && !format->hadamard;
-  if (!plain && format->group > kAnyBitChunk) return nullptr;  // rare
+  if (!plain && format->group > kWireChunk) return nullptr;  // rare
   return std::make_shared<AcceleratedCodec<AnyBitFormat>>(scalar, *format,
                                                           functions_of_this_processor);
 }

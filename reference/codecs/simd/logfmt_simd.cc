@@ -33,6 +33,7 @@
 #include "reference/codecs/simd/blocks-inl.h"
 #include "reference/codecs/simd/lanes-inl.h"
 #include "reference/codecs/simd/portable_log-inl.h"
+#include "reference/codecs/wire_chunks.h"
 
 #if ARLAB_HAS_LANES
 
@@ -42,17 +43,17 @@ HWY_BEFORE_NAMESPACE();
 namespace arlab {
 namespace HWY_NAMESPACE {
 
-constexpr std::size_t kTile = 4096;       // elements whose codes are kept in bytes
-constexpr std::size_t kStep = 32;         // every group is a multiple of it
-constexpr std::size_t kMostLevels = 128;  // magnitudes of a code
+constexpr std::size_t kTile = kWireChunk;  // elements whose codes are kept in bytes
+constexpr std::size_t kStep = 32;          // every group is a multiple of it
+constexpr std::size_t kMostLevels = 128;   // magnitudes of a code
 
 /// Sizes of a wire, in elements and bytes.
 struct Layout {
   unsigned bits;
   std::size_t group;
 
-  std::size_t chunk_elements() const { return group >= kTile ? group : kTile / group * group; }
-  std::size_t blocks_of(std::size_t elements) const { return (elements + group - 1) / group; }
+  std::size_t chunk_elements() const { return arlab::chunk_elements(group); }
+  std::size_t blocks_of(std::size_t elements) const { return arlab::blocks_of(elements, group); }
   std::size_t chunk_bytes(std::size_t elements) const {
     return planes_bytes(elements, bits) + 4 * blocks_of(elements);
   }

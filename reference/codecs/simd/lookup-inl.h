@@ -299,7 +299,7 @@ template <class Elements, Decoding kDecoding, unsigned kBits, bool kCanonical, b
 std::size_t look_up_blocks(const PlanePointers<const std::byte>& planes, std::size_t count,
                            std::size_t group, const Blocks& blocks, std::uint16_t* out) {
   if (group != kPartElements && group % kLookupUnit != 0) return 0;
-  alignas(32) std::uint16_t tables[kAnyBitChunk / kPartElements * kTableElements<kBits>];
+  alignas(32) std::uint16_t tables[kWireChunk / kPartElements * kTableElements<kBits>];
   const PlanePointers<const std::byte> from = planes;  // which stores cannot change
   const auto run = [&]<Tables kTables>() HWY_ATTR {
     constexpr std::size_t kStep = kTables == Tables::paired ? kParts : 1;

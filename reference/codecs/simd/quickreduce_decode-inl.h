@@ -212,17 +212,21 @@ struct ParityCodes {
 template <QuickReduceFormat kFormat>
 struct ParityReader;
 
+/// Of q4 words.
+HWY_INLINE ParityCodes parity_codes(ByteVector words) {
+  // The low half of a thread's word has its even elements.
+  alignas(16) static constexpr std::uint8_t kHalves[16] = {0, 1, 4, 5, 8,  9,  12, 13,
+                                                           2, 3, 6, 7, 10, 11, 14, 15};
+  const ByteVector halves = hn::TableLookupBytes(words, block_indices(kHalves));
+  const ByteVector low = hn::And(halves, bytes_set(0x0F));
+  const ByteVector high = hn::And(shift_right_16<4>(halves), bytes_set(0x0F));
+  return {hn::InterleaveLower(low, high), hn::InterleaveUpper(U8(), low, high)};
+}
+
 template <>
 struct ParityReader<QuickReduceFormat::q4> {
   static HWY_INLINE ParityCodes read(const std::byte* wire, std::size_t unit) {
-    // The low half of a thread's word has its even elements.
-    alignas(16) static constexpr std::uint8_t kHalves[16] = {0, 1, 4, 5, 8,  9,  12, 13,
-                                                             2, 3, 6, 7, 10, 11, 14, 15};
-    const ByteVector v = hn::LoadU(U8(), byte_pointer(wire) + unit * kBytes);
-    const ByteVector halves = hn::TableLookupBytes(v, block_indices(kHalves));
-    const ByteVector low = hn::And(halves, bytes_set(0x0F));
-    const ByteVector high = hn::And(shift_right_16<4>(halves), bytes_set(0x0F));
-    return {hn::InterleaveLower(low, high), hn::InterleaveUpper(U8(), low, high)};
+    return parity_codes(hn::LoadU(U8(), byte_pointer(wire) + unit * kBytes));
   }
   static constexpr std::size_t thread(std::size_t block, std::size_t i) { return 4 * block + i; }
 };
@@ -346,8 +350,84 @@ template <QuickReduceFormat kFormat, class Lanes, bool kExact>
 using Group = std::conditional_t<kByTable<kFormat, Lanes>, GroupByTable<kFormat, Lanes, kExact>,
                                  GroupByProduct<kFormat, Lanes, kExact>>;
 
+#if ARLAB_X86_256
+/// A q4 atom whose products do not overflow. The products with -8 .. 7 are those with 1 .. 8, with
+/// either sign, and 0 with the sign of the scale; so one vector of products makes a block's table.
+/// Each step is a pass over the atom, which gives the processor many independent operations.
+template <class Lanes, Stores kStores>
+void decode_q4_atom(const std::byte* wire, std::uint16_t* out) {
+  float scales[kBlocks];
+  read_scales<QuickReduceFormat::q4, Lanes>(wire, scales);
+  alignas(32) std::uint16_t products[8 * kBlocks];
+  for (std::size_t b = 0; b < kBlocks; ++b) {
+    const FloatVector scale = hn::Set(F32(), scales[b]);
+    hn::Store(Lanes::from_float(hn::Mul(hn::Iota(F32(), 1.0f), scale)), HalfU16(),
+              products + 8 * b);
+  }
+
+  // Low and high bytes of the products of the codes 0 .. 15, of both blocks of a group.
+  alignas(16) static constexpr std::uint8_t kLow[16] = {14,   12, 10, 8, 6, 4, 2,  0,
+                                                        0x80, 0,  2,  4, 6, 8, 10, 12};
+  alignas(16) static constexpr std::uint8_t kHigh[16] = {15, 13, 11, 9, 7, 5, 3,  1,
+                                                         1,  1,  3,  5, 7, 9, 11, 13};
+  alignas(16) static constexpr std::uint8_t kKept[16] = {0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF,
+                                                         0xFF, 0xFF, 0x80, 0xFF, 0xFF, 0xFF,
+                                                         0xFF, 0xFF, 0xFF, 0xFF};
+  alignas(16) static constexpr std::uint8_t kSigns[16] = {
+      0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0, 0, 0, 0, 0, 0, 0, 0};
+  alignas(32) std::uint8_t tables[32 * kBlocks];
+  for (std::size_t group = 0; group < kGroups; ++group) {
+    const ByteVector both = hn::BitCast(U8(), hn::Load(U16(), products + 16 * group));
+    const ByteVector low = hn::TableLookupBytesOr0(both, block_indices(kLow));
+    const ByteVector high = hn::TableLookupBytes(both, block_indices(kHigh));
+    hn::Store(low, U8(), tables + 64 * group);
+    hn::Store(hn::Xor(hn::And(high, block_indices(kKept)), block_indices(kSigns)), U8(),
+              tables + 64 * group + 32);
+  }
+
+  // Threads are dealt to the halves in turn, so that both have neighbours at the end.
+  alignas(32) static constexpr std::int32_t kDealt[8] = {0, 2, 4, 6, 1, 3, 5, 7};
+  const auto dealt = hn::SetTableIndices(U32(), kDealt);
+  for (std::size_t group = 0; group < kGroups; ++group, out += kGroup) {
+    const ByteVector wired = hn::LoadU(U8(), byte_pointer(wire) + kGroup / 2 * group);
+    const ParityCodes codes =
+        parity_codes(hn::BitCast(U8(), hn::TableLookupLanes(hn::BitCast(U32(), wired), dealt)));
+    const std::uint8_t* const table = tables + 64 * group;
+    const auto look_up = [](const std::uint8_t* from, ByteVector index) HWY_ATTR {
+      return hn::TableLookupBytes(hn::LoadDup128(U8(), from), index);
+    };
+    const ByteVector even_low = look_up(table, codes.even);
+    const ByteVector odd_low = look_up(table + 16, codes.odd);
+    const ByteVector even_high = look_up(table + 32, codes.even);
+    const ByteVector odd_high = look_up(table + 48, codes.odd);
+    const Uint16Vector even[2] = {
+        hn::BitCast(U16(), hn::InterleaveLower(U8(), even_low, even_high)),
+        hn::BitCast(U16(), hn::InterleaveUpper(U8(), even_low, even_high))};
+    const Uint16Vector odd[2] = {hn::BitCast(U16(), hn::InterleaveLower(U8(), odd_low, odd_high)),
+                                 hn::BitCast(U16(), hn::InterleaveUpper(U8(), odd_low, odd_high))};
+    const auto store = [out](Uint16Vector v, std::size_t at) HWY_ATTR {
+      if constexpr (kStores == Stores::streamed) {
+        store_elements<kStores>(lower_half(v), U16x8(), out + at);
+        store_elements<kStores>(upper_half(v), U16x8(), out + at + 8);
+      } else {
+        hn::StoreU(v, U16(), out + at);
+      }
+    };
+    for (std::size_t i = 0; i < 2; ++i) {
+      store(hn::InterleaveLower(U16(), even[i], odd[i]), 32 * i);
+      store(hn::InterleaveUpper(U16(), even[i], odd[i]), 32 * i + 16);
+    }
+  }
+}
+#endif
+
 template <QuickReduceFormat kFormat, class Lanes, bool kExact, Stores kStores>
 HWY_INLINE void decode_atom(const std::byte* wire, std::uint16_t* out) {
+#if ARLAB_X86_256
+  if constexpr (kFormat == QuickReduceFormat::q4 && !kExact) {
+    return decode_q4_atom<Lanes, kStores>(wire, out);
+  }
+#endif
   float scales[kBlocks];
   read_scales<kFormat, Lanes>(wire, scales);
   for (std::size_t group = 0; group < kGroups; ++group, out += kGroup) {

@@ -18,7 +18,9 @@
 #include <optional>
 #include <span>
 #include <string_view>
+#include <type_traits>
 #include <utility>
+#include <variant>
 
 #include "hwy/foreach_target.h"  // must come before highway.h
 #include "hwy/highway.h"
@@ -279,6 +281,76 @@ HWY_INLINE void decode_fp4(const std::uint8_t* nibbles, const float* multipliers
   }
 }
 
+/// What the 16 codes of NVFP4 mean with every block scale that is positive and finite. A message
+/// has at most these 127 of them, so nothing is left to multiply or to round but this.
+template <class Payload>
+class ValuesByScale {
+ public:
+  /// From so many elements of a message on it pays.
+  static constexpr std::size_t kFromElements = 32768;
+
+  /// False when a product may not be finite.
+  bool fill(float g) {
+    if (!std::isfinite(NvFp4::multiplier(kScales - 1, g))) return false;
+    for (std::size_t scale = 0; scale < kScales; ++scale) {
+      const float multiplier = NvFp4::multiplier(static_cast<std::uint8_t>(scale), g);
+      const WordsOfBlock values = scaled_magnitudes<Payload>(multiplier);
+      const ValueTable table = signed_table(both_blocks(values, values));
+      hn::Store(lower_bytes(table.low), kHalf, low_[scale]);
+      hn::Store(lower_bytes(table.high), kHalf, high_[scale]);
+    }
+    return true;
+  }
+
+  static HWY_INLINE bool has_all(const std::uint8_t* scales, std::size_t blocks) {
+    const hn::FixedTag<std::int8_t, 8> eight;
+    const auto last = hn::Set(eight, std::int8_t{kScales - 1});
+    auto wrong = hn::Zero(eight);
+    for (std::size_t b = 0; b < blocks; b += 8) {
+      const auto scale = hn::LoadU(eight, reinterpret_cast<const std::int8_t*>(scales) + b);
+      wrong = hn::Or(wrong, hn::Or(scale, hn::VecFromMask(eight, hn::Gt(scale, last))));
+    }
+    return hn::AllFalse(eight, hn::Lt(wrong, hn::Zero(eight)));
+  }
+
+  /// The table of two blocks, or of one that fills a vector.
+  HWY_INLINE ValueTable table(std::uint8_t first, [[maybe_unused]] std::uint8_t second) const {
+#if ARLAB_X86_256
+    return {hn::Combine(U8(), hn::Load(kHalf, low_[second]), hn::Load(kHalf, low_[first])),
+            hn::Combine(U8(), hn::Load(kHalf, high_[second]), hn::Load(kHalf, high_[first]))};
+#else
+    return {hn::Load(kHalf, low_[first]), hn::Load(kHalf, high_[first])};
+#endif
+  }
+
+ private:
+  static HWY_INLINE hn::Vec<hn::FixedTag<std::uint8_t, 16>> lower_bytes(ByteVector v) {
+#if ARLAB_X86_256
+    return hn::LowerHalf(v);
+#else
+    return v;
+#endif
+  }
+
+  static constexpr std::size_t kScales = 0x7F;
+  static constexpr hn::FixedTag<std::uint8_t, 16> kHalf = {};
+
+  alignas(32) std::uint8_t low_[kScales][16];
+  alignas(32) std::uint8_t high_[kScales][16];
+};
+
+template <class Payload, bool kStream>
+HWY_INLINE void decode_by_scale(const ChunkWire<const std::uint8_t>& wire,
+                                const ValuesByScale<Payload>& values, std::size_t count,
+                                std::uint16_t* out) {
+  constexpr std::size_t kBlocksOfVector = kBytes / NvFp4::kBlock;
+  const std::uint8_t* scale = wire.scales;
+  for (std::size_t i = 0; i < count; i += kBytes, scale += kBlocksOfVector) {
+    store_values<kStream>(values.table(scale[0], scale[kBlocksOfVector - 1]),
+                          spread_nibbles(wire.planes[0] + i / 2), out + i);
+  }
+}
+
 /// Elements of codes in bytes: as fp16 patterns, which lack 2^kBiasBelowHalf, times the multiplier,
 /// which may have it. Codes that stand for NaN come out wrong.
 template <class Standard, class Payload, bool kStream>
@@ -444,15 +516,28 @@ HWY_INLINE void for_each_decoded(const std::uint8_t* wire, std::span<typename Pa
   std::memcpy(&header, wire, Standard::kHeaderBytes);
   wire += Standard::kHeaderBytes;
   constexpr std::size_t kChunkBytes = chunk_bytes<Standard>(kChunk);
+  constexpr bool kMayBeByScale = std::is_same_v<Standard, NvFp4> && Payload::kIsWord;
+  std::conditional_t<kMayBeByScale, ValuesByScale<Payload>, std::monostate> values;
+  bool by_scale = false;
+  if constexpr (kMayBeByScale) {
+    by_scale = x.size() >= ValuesByScale<Payload>::kFromElements && values.fill(header);
+  }
   alignas(32) typename Payload::Element decoded[kChunk];
   for (std::size_t begin = 0; begin < x.size(); begin += kChunk) {
     const std::size_t count = std::min(kChunk, x.size() - begin);
     typename Payload::Element* const out = x.data() + begin;
     if (padded<Standard>(count) == count) {
       if (x.size() - begin >= 2 * kChunk) fetch_ahead(wire + kChunkBytes, kChunkBytes);
-      decode_chunk<Standard, Payload, kWay == Way::streamed>(wire_of_chunk<Standard>(wire, count),
-                                                             count, header,
-                                                             kWay == Way::buffered ? decoded : out);
+      const auto at = wire_of_chunk<Standard>(wire, count);
+      typename Payload::Element* const to = kWay == Way::buffered ? decoded : out;
+      bool done = false;
+      if constexpr (kMayBeByScale) {
+        done = by_scale && values.has_all(at.scales, count / Standard::kBlock);
+        if (done) decode_by_scale<Payload, kWay == Way::streamed>(at, values, count, to);
+      }
+      if (!done) {
+        decode_chunk<Standard, Payload, kWay == Way::streamed>(at, count, header, to);
+      }
       if (kWay == Way::buffered) f(decoded, out, count);
     } else {
       PaddedWire<Standard> own;

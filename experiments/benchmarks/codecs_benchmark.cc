@@ -5,14 +5,25 @@
 //       --benchmark_enable_random_interleaving=true
 //
 // Every line counts payload bytes per second. At the end, the ratios to memcpy: the best repetition
-// of each. 256 KiB stay in the caches; 256 MiB come from memory and go there.
+// of each. 256 KiB stay in the caches; 256 MiB come from memory and go there. All buffers begin on
+// a page: memcpy of 256 KiB varies by a third with its addresses.
+//
+// two_cores/...: the two halves of the payload on a core each. bound/...: see codec_kernels.h.
 #include <benchmark/benchmark.h>
 
+#include <atomic>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <map>
+#include <memory>
+#include <new>
+#include <span>
 #include <string>
+#include <thread>
 
+#include "experiments/benchmarks/codec_kernels.h"
 #include "reference/codecs/registry.h"
 #include "reference/codecs/simd/accelerated.h"
 #include "reference/tensors/synthetic.h"
@@ -23,15 +34,33 @@ namespace {
 constexpr std::size_t kInCache = std::size_t{256} << 10;
 constexpr std::size_t kInMemory = std::size_t{256} << 20;
 
-using Bytes = std::vector<std::byte>;
+/// Bytes from the beginning of a page on.
+class Buffer {
+ public:
+  explicit Buffer(std::size_t bytes)
+      : bytes_((bytes + kPage - 1) / kPage * kPage),
+        data_(static_cast<std::byte*>(std::aligned_alloc(kPage, bytes_)), &std::free) {
+    if (!data_) throw std::bad_alloc();
+    std::memset(data_.get(), 1, bytes_);
+  }
+  std::byte* data() const { return data_.get(); }
+  std::span<std::byte> first(std::size_t bytes) const { return {data(), bytes}; }
+
+ private:
+  static constexpr std::size_t kPage = 4096;
+
+  std::size_t bytes_;
+  std::unique_ptr<std::byte, decltype(&std::free)> data_;
+};
 
 /// Gaussian values; a large payload repeats them.
-Bytes payload(DType dtype, std::size_t bytes) {
-  const Bytes pattern =
+Buffer payload(DType dtype, std::size_t bytes) {
+  const auto pattern =
       make_synthetic("gaussian", dtype, 1, std::min(bytes, kInCache) / size_of(dtype)).data;
-  Bytes result;
-  result.reserve(bytes);
-  while (result.size() < bytes) result.insert(result.end(), pattern.begin(), pattern.end());
+  Buffer result(bytes);
+  for (std::size_t i = 0; i < bytes; i += pattern.size()) {
+    std::memcpy(result.data() + i, pattern.data(), std::min(pattern.size(), bytes - i));
+  }
   return result;
 }
 
@@ -40,8 +69,8 @@ void finish(benchmark::State& state, std::size_t bytes) {
 }
 
 void copy(benchmark::State& state, std::size_t bytes) {
-  const Bytes from = payload(DType::fp16, bytes);
-  Bytes to(bytes);
+  const Buffer from = payload(DType::fp16, bytes);
+  const Buffer to(bytes);
   for ([[maybe_unused]] auto iteration : state) {
     std::memcpy(to.data(), from.data(), bytes);
     benchmark::DoNotOptimize(to.data());
@@ -50,28 +79,93 @@ void copy(benchmark::State& state, std::size_t bytes) {
   finish(state, bytes);
 }
 
+void run_kernel(benchmark::State& state, const CodecKernel& kernel) {
+  constexpr std::size_t kElements = kInCache / 2;  // of fp16
+  const Buffer in = payload(DType::fp32, 4 * kElements);
+  const Buffer out(4 * kElements);
+  const auto* const from = reinterpret_cast<const std::uint8_t*>(in.data());
+  for ([[maybe_unused]] auto iteration : state) {
+    kernel.run(from, reinterpret_cast<std::uint8_t*>(out.data()), kElements);
+    benchmark::ClobberMemory();
+  }
+  finish(state, 2 * kElements);
+}
+
 enum class Work { encode, decode, decode_add };
+
+/// A codec at work on one message.
+class Worker {
+ public:
+  Worker(CodecPtr codec, DType dtype, Work work, std::span<std::byte> x)
+      : codec_(std::move(codec)),
+        dtype_(dtype),
+        work_(work),
+        x_(x),
+        wire_(codec_->wire_bytes(dtype, x.size() / size_of(dtype))),
+        wire_bytes_(codec_->wire_bytes(dtype, x.size() / size_of(dtype))) {
+    codec_->encode(dtype_, x_, wire());
+    if (work == Work::decode_add) std::memset(x_.data(), 0, x_.size());
+  }
+
+  void run() const {
+    switch (work_) {
+      case Work::encode:
+        return codec_->encode(dtype_, x_, wire());
+      case Work::decode:
+        return codec_->decode(dtype_, wire(), x_);
+      case Work::decode_add:
+        return codec_->decode_add(dtype_, wire(), x_);
+    }
+  }
+
+ private:
+  std::span<std::byte> wire() const { return wire_.first(wire_bytes_); }
+
+  CodecPtr codec_;
+  DType dtype_;
+  Work work_;
+  std::span<std::byte> x_;
+  Buffer wire_;
+  std::size_t wire_bytes_;
+};
 
 void run(benchmark::State& state, const CodecPtr& codec, DType dtype, Work work,
          std::size_t bytes) {
-  Bytes x = payload(dtype, bytes);
-  Bytes wire(codec->wire_bytes(dtype, bytes / size_of(dtype)));
-  codec->encode(dtype, x, wire);
-  if (work == Work::decode_add) std::memset(x.data(), 0, x.size());
+  const Buffer x = payload(dtype, bytes);
+  const Worker worker(codec, dtype, work, x.first(bytes));
   for ([[maybe_unused]] auto iteration : state) {
-    switch (work) {
-      case Work::encode:
-        codec->encode(dtype, x, wire);
-        break;
-      case Work::decode:
-        codec->decode(dtype, wire, x);
-        break;
-      case Work::decode_add:
-        codec->decode_add(dtype, wire, x);
-        break;
-    }
+    worker.run();
     benchmark::ClobberMemory();
   }
+  finish(state, bytes);
+}
+
+/// The same on two cores. The second thread waits without sleeping, as 256 KiB take microseconds.
+void run_on_two_cores(benchmark::State& state, const CodecPtr& codec, DType dtype, Work work,
+                      std::size_t bytes) {
+  const Buffer x = payload(dtype, bytes);
+  const Worker first(codec, dtype, work, x.first(bytes / 2));
+  const Worker second(codec, dtype, work, x.first(bytes).subspan(bytes / 2));
+  constexpr int kStop = -1;
+  std::atomic<int> asked = 0;
+  std::atomic<int> done = 0;
+  std::jthread other([&] {
+    for (int turn = 1;; ++turn) {
+      int now = asked.load(std::memory_order_acquire);
+      while (now != turn && now != kStop) now = asked.load(std::memory_order_acquire);
+      if (now == kStop) return;
+      second.run();
+      done.store(turn, std::memory_order_release);
+    }
+  });
+  int turn = 0;
+  for ([[maybe_unused]] auto iteration : state) {
+    asked.store(++turn, std::memory_order_release);
+    first.run();
+    while (done.load(std::memory_order_acquire) != turn) continue;
+    benchmark::ClobberMemory();
+  }
+  asked.store(kStop, std::memory_order_release);
   finish(state, bytes);
 }
 
@@ -93,8 +187,13 @@ class WithRatios : public benchmark::ConsoleReporter {
       const std::string size = name.substr(name.rfind('/') + 1);
       const auto copied = best_.find("memcpy/" + size);
       if (copied == best_.end() || name == copied->first) continue;
-      std::printf("%-36s %8.1f GB/s  %5.2f of memcpy\n", name.c_str(), speed / 1e9,
+      std::printf("%-44s %8.1f GB/s  %5.2f of memcpy", name.c_str(), speed / 1e9,
                   speed / copied->second);
+      const auto alone = best_.find(name.substr(name.find('/') + 1));
+      if (name.starts_with("two_cores/") && alone != best_.end()) {
+        std::printf("  %5.2f of one core", speed / alone->second);
+      }
+      std::printf("\n");
     }
   }
 
@@ -121,9 +220,20 @@ void register_all() {
               [=, bytes = bytes, work = work](benchmark::State& state) {
                 run(state, codec, dtype, work, bytes);
               });
+          if (dtype != DType::fp16) continue;
+          benchmark::RegisterBenchmark(
+              fmt::format("two_cores/{}/{}/{}/{}", text, name, name_of(dtype), size).c_str(),
+              [=, bytes = bytes, work = work](benchmark::State& state) {
+                run_on_two_cores(state, codec, dtype, work, bytes);
+              })
+              ->UseRealTime();
         }
       }
     }
+  }
+  for (const CodecKernel& kernel : codec_kernels()) {
+    benchmark::RegisterBenchmark(fmt::format("{}/cache", kernel.name).c_str(),
+                                 [kernel](benchmark::State& state) { run_kernel(state, kernel); });
   }
 }
 

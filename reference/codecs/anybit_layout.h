@@ -9,14 +9,13 @@
 #include "reference/codecs/anybit.h"
 #include "reference/codecs/bit_planes.h"
 #include "reference/codecs/codec.h"
+#include "reference/codecs/wire_chunks.h"
 
 namespace arlab {
 
-inline constexpr std::size_t kAnyBitChunk = 4096;  // elements of a wire chunk, or nearly so
-
 /// Elements per block; kWholeTensor when the message is one block.
 inline std::size_t anybit_block(const AnyBitFormat& f) {
-  if (f.given) return kAnyBitChunk;
+  if (f.given) return kWireChunk;
   return f.group == 0 ? kWholeTensor : f.group;
 }
 
@@ -28,11 +27,7 @@ struct AnyBitLayout {
 
 inline AnyBitLayout anybit_layout(const AnyBitFormat& f, std::size_t elements) {
   const std::size_t block = anybit_block(f) == kWholeTensor ? elements : anybit_block(f);
-  return {block, block >= kAnyBitChunk ? block : kAnyBitChunk / block * block};
-}
-
-constexpr std::size_t blocks_of(std::size_t elements, std::size_t block) {
-  return (elements + block - 1) / block;
+  return {block, chunk_elements(block)};
 }
 
 /// Codes on the wire for so many elements of one chunk: a Hadamard transform fills its blocks.

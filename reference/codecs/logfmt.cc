@@ -19,12 +19,12 @@
 #include "reference/codecs/bit_planes.h"
 #include "reference/codecs/payload_values.h"
 #include "reference/codecs/registry.h"
+#include "reference/codecs/wire_chunks.h"
 #include "reference/formats/portable_log.h"
 
 namespace arlab {
 namespace {
 
-constexpr std::size_t kWireChunk = 4096;
 constexpr std::size_t kMaxGroup = 65536;
 constexpr unsigned kMaxBits = 8;
 
@@ -59,10 +59,8 @@ class LogFmtCodec final : public Codec {
         group_(group) {}
 
  private:
-  std::size_t chunk_elements() const {
-    return group_ >= kWireChunk ? group_ : kWireChunk / group_ * group_;
-  }
-  std::size_t blocks_of(std::size_t elements) const { return (elements + group_ - 1) / group_; }
+  std::size_t chunk_elements() const { return arlab::chunk_elements(group_); }
+  std::size_t blocks_of(std::size_t elements) const { return arlab::blocks_of(elements, group_); }
   std::size_t chunk_bytes(std::size_t elements) const {
     return planes_bytes(elements, bits_) + blocks_of(elements) * 4;
   }

@@ -30,6 +30,7 @@
 #include "reference/codecs/bit_planes.h"
 #include "reference/codecs/payload_values.h"
 #include "reference/codecs/registry.h"
+#include "reference/codecs/wire_chunks.h"
 #include "reference/formats/e8m0.h"
 #include "reference/formats/fp4.h"
 #include "reference/formats/fp6.h"
@@ -37,8 +38,6 @@
 
 namespace arlab {
 namespace {
-
-constexpr std::size_t kWireChunk = 4096;
 
 /// Largest magnitude of a block, or NaN when it holds a NaN or an infinity.
 float largest_magnitude(std::span<const float> x) {
@@ -66,7 +65,7 @@ class BlockScaledCodec : public Codec {
 
  private:
   std::size_t blocks_of(std::size_t elements) const {
-    return (elements + info().block - 1) / info().block;
+    return arlab::blocks_of(elements, info().block);
   }
   std::size_t chunk_bytes(std::size_t elements) const {
     return planes_bytes(elements, bits_) + blocks_of(elements);

@@ -186,7 +186,11 @@ std::uint64_t encode_lanes(const AnyBitFormat& f, const typename Elements::Eleme
 
   find_indices<Elements>(x, count, group, extremes, indices);
   alignas(32) Element without_spikes[kTile];
-  std::memcpy(without_spikes, x, count * group * sizeof(Element));
+  // By vectors: they are not aligned alike, which slows the instructions that memcpy chooses.
+  const hn::Repartition<Element, F32> d;
+  for (std::size_t i = 0; i < count * group; i += Elements::kKeyLanes) {
+    hn::Store(hn::LoadU(d, x + i), d, without_spikes + i);
+  }
   for (std::size_t b = 0; b < count; ++b) {
     without_spikes[b * group + indices.low[b]] = Element{};
     without_spikes[b * group + indices.high[b]] = Element{};
@@ -209,11 +213,18 @@ std::uint64_t encode_blocks(const AnyBitFormat& f, const typename Elements::Elem
     return encode_lanes<Elements, kCount>(f, x, count, group, blocks, indices, planes);
   }
   alignas(32) float values[kTile];
-  for (std::size_t i = 0; i < count * group; i += kFloats) {
-    hn::Store(Elements::load(x + i), F32(), values + i);
-  }
-  if (f.hadamard) {
-    transform_blocks(values, count, group);
+  const auto transform = [&]<std::size_t kVectors>() HWY_ATTR {
+    const auto at = [](std::size_t b, std::size_t i) { return (b * kVectors + i) * kFloats; };
+    transform_in_registers<kVectors>(
+        count, [&](std::size_t b, std::size_t i) HWY_ATTR { return Elements::load(x + at(b, i)); },
+        [&](std::size_t b, std::size_t i, FloatVector v)
+            HWY_ATTR { hn::Store(v, F32(), values + at(b, i)); });
+  };
+  if (!f.hadamard || !with_registers(group, transform)) {
+    for (std::size_t i = 0; i < count * group; i += kFloats) {
+      hn::Store(Elements::load(x + i), F32(), values + i);
+    }
+    if (f.hadamard) transform_blocks(values, count, group);
   }
   return encode_lanes<FloatElements, kCount>(f, values, count, group, blocks, indices, planes);
 }
@@ -336,25 +347,37 @@ bool read_metadata(const Context& c, const Chunk<const std::byte>& chunk, std::s
     }
     return finite;
   }
-  hn::Store(hn::Zero(HalfU16()), HalfU16(), blocks.scale_bits + count / kFloats * kFloats);
-  hn::Store(hn::Zero(HalfU16()), HalfU16(), blocks.zero_bits + count / kFloats * kFloats);
-  std::memcpy(blocks.scale_bits, arrays.next(2), 2 * count);
-  if (!c.f.symmetric) std::memcpy(blocks.zero_bits, arrays.next(2), 2 * count);
-  if (has_spikes(c.f)) {
-    for (std::size_t b = 0; b < count; ++b) {
-      blocks.bad[b] = BfloatElements::is_nan(blocks.scale_bits[b]);
-    }
-  }
+  const std::byte* const scales = arrays.next(2);
+  const std::byte* const zeros = c.f.symmetric ? nullptr : arrays.next(2);
   auto all_finite = hn::Eq(hn::Zero(F32()), hn::Zero(F32()));
-  for (std::size_t b = 0; b < count; b += kFloats) {
-    const FloatVector scale = BfloatElements::load(blocks.scale_bits + b);
-    const FloatVector zero =
-        c.f.symmetric ? hn::Set(F32(), constant_zero) : BfloatElements::load(blocks.zero_bits + b);
+  const auto read = [&](std::size_t b, const std::byte* scale_bits,
+                        const std::byte* zero_bits) HWY_ATTR {
+    const auto load = [](const std::byte* from) HWY_ATTR {
+      return BfloatElements::load(reinterpret_cast<const std::uint16_t*>(from));
+    };
+    const FloatVector scale = load(scale_bits);
+    const FloatVector zero = zero_bits == nullptr ? hn::Set(F32(), constant_zero) : load(zero_bits);
     hn::Store(scale, F32(), blocks.multiplier + b);
     hn::Store(zero, F32(), blocks.zero + b);
     all_finite = hn::And(all_finite, hn::And(is_finite(scale), is_finite(zero)));
+  };
+  const std::size_t whole = count / kFloats * kFloats;
+  for (std::size_t b = 0; b < whole; b += kFloats) {
+    read(b, scales + 2 * b, zeros == nullptr ? nullptr : zeros + 2 * b);
   }
-  return hn::AllTrue(F32(), all_finite);
+  if (whole < count) {
+    std::byte rest[2][2 * kFloats] = {};
+    std::memcpy(rest[0], scales + 2 * whole, 2 * (count - whole));
+    if (zeros != nullptr) std::memcpy(rest[1], zeros + 2 * whole, 2 * (count - whole));
+    read(whole, rest[0], zeros == nullptr ? nullptr : rest[1]);
+  }
+  const bool all = hn::AllTrue(F32(), all_finite);
+  if (has_spikes(c.f)) {
+    for (std::size_t b = 0; b < count; ++b) {
+      blocks.bad[b] = !all && BfloatElements::is_nan(read_entry<std::uint16_t>(scales, b));
+    }
+  }
+  return all;
 }
 
 /// Puts the spikes of blocks 0 .. count - 1 back.
@@ -380,6 +403,52 @@ void put_spikes_back(const Context& c, const Chunk<const std::byte>& chunk, std:
   }
 }
 
+/// Elements of codes of transformed blocks of kVectors vectors. kCanonical: there may be NaN.
+template <class Elements, Decoding kDecoding, std::size_t kVectors, bool kCanonical>
+void decode_transformed(const std::uint8_t* codes, std::size_t count, const Blocks& blocks,
+                        typename Elements::Element* out) {
+  const auto at = [](std::size_t b, std::size_t i) { return (b * kVectors + i) * kFloats; };
+  transform_in_registers<kVectors>(
+      count,
+      [&](std::size_t b, std::size_t i) HWY_ATTR {
+        const auto code = hn::PromoteTo(I32(), hn::LoadU(QuarterU8(), codes + at(b, i)));
+        return value_of<kDecoding>(hn::ConvertTo(F32(), code), hn::Set(F32(), blocks.zero[b]),
+                                   hn::Set(F32(), blocks.multiplier[b]));
+      },
+      [&](std::size_t b, std::size_t i, FloatVector v) HWY_ATTR {
+        if constexpr (kCanonical) {
+          store_canonical<Elements>(v, out + at(b, i));
+        } else {
+          Elements::store(v, out + at(b, i));
+        }
+      });
+}
+
+/// The same for blocks of `group` elements; false if they do not fit into registers.
+template <class Elements>
+bool decode_in_registers(const AnyBitFormat& f, const std::uint8_t* codes, std::size_t count,
+                         std::size_t group, const Blocks& blocks, typename Elements::Element* out) {
+  // Far from the end of fp32, nothing becomes an infinity or a NaN.
+  auto small = hn::Eq(hn::Zero(F32()), hn::Zero(F32()));
+  const FloatVector limit = hn::Set(F32(), 0x1p90f);
+  for (std::size_t b = 0; b < count / kFloats * kFloats; b += kFloats) {
+    const FloatVector zero = hn::Abs(hn::Load(F32(), blocks.zero + b));
+    const FloatVector scale = hn::Abs(hn::Load(F32(), blocks.multiplier + b));
+    small = hn::And(small, hn::And(hn::Lt(zero, limit), hn::Lt(scale, limit)));
+  }
+  const bool canonical = count % kFloats != 0 || !hn::AllTrue(F32(), small);
+  const bool affine = decoding_of(f) == Decoding::affine;
+  return with_registers(group, [&]<std::size_t kVectors>() HWY_ATTR {
+    const auto run = [&]<Decoding kDecoding>() HWY_ATTR {
+      canonical
+          ? decode_transformed<Elements, kDecoding, kVectors, true>(codes, count, blocks, out)
+          : decode_transformed<Elements, kDecoding, kVectors, false>(codes, count, blocks, out);
+    };
+    affine ? run.template operator()<Decoding::affine>()
+           : run.template operator()<Decoding::offset>();
+  });
+}
+
 /// Elements of blocks of a multiple of 8 elements, at most a tile of them.
 template <class Elements>
 void decode_blocks(const Context& c, const Chunk<const std::byte>& chunk, std::size_t count,
@@ -402,8 +471,9 @@ void decode_blocks(const Context& c, const Chunk<const std::byte>& chunk, std::s
     }
     return;
   }
-  alignas(32) float values[kTile];
   unpack_tile(chunk.planes, count * group, c.f.bits, codes);
+  if (decode_in_registers<Elements>(c.f, codes, count, group, blocks, out)) return;
+  alignas(32) float values[kTile];
   dequantize<FloatElements>(c.f, codes, count, group, blocks, 0, true, values);
   transform_blocks(values, count, group);
   for (std::size_t i = 0; i < count * group; i += kFloats) {
@@ -531,6 +601,8 @@ void decode_message(const Context& c, const std::byte* wire, std::size_t element
       done = full * block;
       bool streamed = false;
       if constexpr (std::remove_reference_t<Output>::kStreams) {
+        const std::size_t bytes = anybit_chunk_bytes(c.f, c.dtype, count, block);
+        if (elements - begin >= 2 * chunk_elements) fetch_ahead(wire + bytes, bytes);
         streamed =
             stream_blocks<Elements>(c, chunk, full, block, blocks, output.destination(begin));
       }
@@ -654,7 +726,7 @@ CodecPtr accelerated_anybit(const CodecPtr& scalar) {
   const std::optional<AnyBitFormat> format = parse_anybit(scalar->name());
   if (!format) return nullptr;
   const bool plain = format->metadata == AnyBitFormat::Metadata::scales && !format->hadamard;
-  if (!plain && format->group > kAnyBitChunk) return nullptr;  // rare
+  if (!plain && format->group > kWireChunk) return nullptr;  // rare
   return std::make_shared<AcceleratedCodec<AnyBitFormat>>(scalar, *format,
                                                           functions_of_this_processor);
 }

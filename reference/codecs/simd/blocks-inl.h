@@ -15,6 +15,7 @@
 #include <span>
 
 #include "hwy/cache_control.h"
+#include "reference/codecs/simd/bit_planes-inl.h"
 #include "reference/codecs/simd/lanes-inl.h"
 #include "reference/formats/payload_arithmetic.h"
 
@@ -66,14 +67,6 @@ HWY_INLINE void store_vector(V v, T* to) {
     const hn::Half<decltype(d)> half;
     hn::Stream(hn::LowerHalf(half, v), half, to);
     hn::Stream(hn::UpperHalf(half, v), half, to + 16 / sizeof(T));
-  }
-}
-
-/// Fetches memory that will be read soon. A loop that computes on one part of a tensor would else
-/// begin to wait where the next part begins.
-HWY_INLINE void fetch_ahead(const void* from, std::size_t bytes) {
-  for (std::size_t i = 0; i < bytes; i += 64) {
-    hwy::Prefetch(static_cast<const std::uint8_t*>(from) + i);
   }
 }
 
@@ -273,7 +266,8 @@ HWY_INLINE Uint16Vector both_blocks(WordsOfBlock lower, [[maybe_unused]] WordsOf
 #endif
 }
 
-/// The codes 8 .. 15 have the values of 0 .. 7 with the other sign.
+/// For values of the codes 0 .. 7 in every 128-bit block; 8 .. 15 have the same with the other
+/// sign.
 HWY_INLINE ValueTable signed_table(Uint16Vector values) {
   alignas(16) static constexpr std::uint8_t kLow[16] = {0, 2, 4, 6, 8, 10, 12, 14,
                                                         0, 2, 4, 6, 8, 10, 12, 14};
@@ -312,6 +306,28 @@ template <bool kStream>
 HWY_INLINE void store_values(const ValueTable& table, ByteVector codes, std::uint16_t* to) {
   store_words<kStream>(hn::TableLookupBytes(table.low, codes),
                        hn::TableLookupBytes(table.high, codes), to);
+}
+
+/// The same for nibbles whose 128-bit blocks have the same table. Then eights of elements can be
+/// dealt to the blocks in turn, and stored as they come.
+template <bool kStream>
+HWY_INLINE void store_values_of_nibbles(const ValueTable& table, const std::uint8_t* nibbles,
+                                        std::uint16_t* to) {
+#if ARLAB_X86_256
+  alignas(32) static constexpr std::uint8_t kDealt[32] = {0, 0,  1,  1,  2,  2,  3,  3,  8,  8, 9,
+                                                          9, 10, 10, 11, 11, 4,  4,  5,  5,  6, 6,
+                                                          7, 7,  12, 12, 13, 13, 14, 14, 15, 15};
+  const ByteVector twice =
+      hn::TableLookupBytes(hn::LoadDup128(U8(), nibbles), hn::Load(U8(), kDealt));
+  const ByteVector own = hn::And(twice, hn::BitCast(U8(), hn::Set(U16(), 0xF00F)));
+  const ByteVector codes = hn::BitCast(U8(), joined_pairs<16>(own));
+#else
+  const ByteVector codes = spread_nibbles(nibbles);
+#endif
+  const ByteVector low = hn::TableLookupBytes(table.low, codes);
+  const ByteVector high = hn::TableLookupBytes(table.high, codes);
+  store_vector<kStream>(hn::BitCast(U16(), hn::InterleaveLower(U8(), low, high)), to);
+  store_vector<kStream>(hn::BitCast(U16(), hn::InterleaveUpper(U8(), low, high)), to + kWords);
 }
 
 }  // namespace HWY_NAMESPACE

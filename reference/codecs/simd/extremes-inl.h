@@ -14,6 +14,7 @@
 #endif
 
 #include <algorithm>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -45,16 +46,12 @@ struct HalfWordElements : Lanes {
     return Lanes::to_float(hn::LoadU(HalfU16(), from));
   }
   static HWY_INLINE void store(FloatVector x, Element* to) {
-    HalfUint16Vector bits = Lanes::from_float(x);
-#if ARLAB_X86_256 && HWY_COMPILER_GCC
-    // Keeps the compiler from merging the two: AMD's VCVTPS2PH to memory takes three times as long
-    // as one to a register and a store.
-    asm("" : "+x"(bits.raw));
-#endif
-    hn::StoreU(bits, HalfU16(), to);
+    hn::StoreU(Lanes::from_float(x), HalfU16(), to);
   }
   static HWY_INLINE hn::Vec<Keys> keys(const Element* from) {
-    const Int16Vector bits = hn::BitCast(I16(), hn::LoadU(U16(), from));
+    return keys_of(hn::BitCast(I16(), hn::LoadU(U16(), from)));
+  }
+  static HWY_INLINE hn::Vec<Keys> keys_of(Int16Vector bits) {
     const Int16Vector magnitude = hn::And(bits, hn::Set(I16(), 0x7FFF));
 #if ARLAB_X86_256
     return Int16Vector{_mm256_sign_epi16(magnitude.raw, bits.raw)};
@@ -87,7 +84,9 @@ struct FloatElements {
   static HWY_INLINE FloatVector load(const Element* from) { return hn::LoadU(F32(), from); }
   static HWY_INLINE void store(FloatVector x, Element* to) { hn::StoreU(x, F32(), to); }
   static HWY_INLINE hn::Vec<Keys> keys(const Element* from) {
-    const Int32Vector bits = hn::BitCast(I32(), hn::LoadU(F32(), from));
+    return keys_of(hn::BitCast(I32(), hn::LoadU(F32(), from)));
+  }
+  static HWY_INLINE hn::Vec<Keys> keys_of(Int32Vector bits) {
     const Int32Vector magnitude = hn::And(bits, hn::Set(I32(), 0x7FFFFFFF));
 #if ARLAB_X86_256
     return Int32Vector{_mm256_sign_epi32(magnitude.raw, bits.raw)};
@@ -262,6 +261,33 @@ struct ExtremeIndices {
   std::uint16_t high[kBlockSlots];
 };
 
+#if ARLAB_X86_256
+/// For 16-bit elements in blocks of 32: all of them compared give the bits of one integer.
+template <class Elements>
+void find_indices_of_32(const std::uint16_t* x, std::size_t blocks,
+                        const Extremes<Elements>& extremes, ExtremeIndices& indices) {
+  const hn::FixedTag<std::uint16_t, 8> eight;
+  for (std::size_t b = 0; b < blocks; ++b, x += 32) {
+    // Dealt to the halves so that narrowing puts them in order.
+    const auto keys_at = [&](std::size_t i) HWY_ATTR {
+      return Elements::keys_of(hn::BitCast(
+          I16(), hn::Combine(U16(), hn::LoadU(eight, x + i + 16), hn::LoadU(eight, x + i))));
+    };
+    const Int16Vector first = keys_at(0);
+    const Int16Vector second = keys_at(8);
+    const auto index_of = [&](std::int16_t key) HWY_ATTR {
+      const Int16Vector wanted = hn::Set(I16(), key);
+      const __m256i equal = _mm256_packs_epi16(hn::VecFromMask(I16(), hn::Eq(first, wanted)).raw,
+                                               hn::VecFromMask(I16(), hn::Eq(second, wanted)).raw);
+      const auto bits = static_cast<std::uint32_t>(_mm256_movemask_epi8(equal));
+      return static_cast<std::uint16_t>(std::countr_zero(bits));
+    };
+    indices.low[b] = index_of(extremes.low(b));
+    indices.high[b] = index_of(extremes.high[b]);
+  }
+}
+#endif
+
 /// Needs blocks of at most 32767 elements.
 template <class Elements>
 void find_indices(const typename Elements::Element* x, std::size_t blocks, std::size_t group,
@@ -269,6 +295,11 @@ void find_indices(const typename Elements::Element* x, std::size_t blocks, std::
   using Keys = typename Elements::Keys;
   using Key = typename Elements::Key;
   constexpr std::size_t kLanes = Elements::kKeyLanes;
+#if ARLAB_X86_256
+  if constexpr (sizeof(Key) == 2) {
+    if (group == 32) return find_indices_of_32(x, blocks, extremes, indices);
+  }
+#endif
   const Keys d;
   // An element that equals the extreme counts kLast minus its index, others 0: the first wins.
   constexpr Key kLast = 32767;

@@ -43,21 +43,15 @@ HWY_INLINE FloatVector butterflies_within(FloatVector x) {
   }
 }
 
-HWY_INLINE FloatVector butterflies_within_vector(FloatVector x) {
-  x = butterflies_within<2>(butterflies_within<1>(x));
-  if constexpr (kFloats == 8) x = butterflies_within<4>(x);
-  return x;
-}
-
 inline float hadamard_factor(std::size_t size) {
   return static_cast<float>(1.0 / std::sqrt(static_cast<double>(size)));
 }
 
-/// Butterflies between vectors, from a stride of kStride vectors on.
-template <std::size_t kVectors, std::size_t kStride = 1>
-HWY_INLINE void butterflies_between(FloatVector (&x)[kVectors]) {
+/// Butterflies between vectors of blocks of kVectors, from a stride of kStride vectors on.
+template <std::size_t kVectors, std::size_t kStride = 1, std::size_t kCount>
+HWY_INLINE void butterflies_between(FloatVector (&x)[kCount]) {
   if constexpr (kStride < kVectors) {
-    for (std::size_t first = 0; first < kVectors; first += 2 * kStride) {
+    for (std::size_t first = 0; first < kCount; first += 2 * kStride) {
       for (std::size_t i = first; i < first + kStride; ++i) {
         const FloatVector a = x[i];
         const FloatVector b = x[i + kStride];
@@ -69,28 +63,66 @@ HWY_INLINE void butterflies_between(FloatVector (&x)[kVectors]) {
   }
 }
 
-/// kVectors consecutive vectors, all strides within them, without the factor.
-template <std::size_t kVectors>
-HWY_INLINE void transform_vectors(FloatVector (&x)[kVectors]) {
-  for (FloatVector& v : x) v = butterflies_within_vector(v);
-  butterflies_between(x);
-}
-
 /// As many vectors as stay in registers.
 inline constexpr std::size_t kHadamardVectors = 8;
 
-/// Consecutive blocks of kSize elements, all of a block in registers.
-template <std::size_t kSize>
-void transform_small_blocks(float* x, std::size_t count) {
-  constexpr std::size_t kVectors = kSize / kFloats;
-  const FloatVector factor = hn::Set(F32(), hadamard_factor(kSize));
-  for (std::size_t b = 0; b < count; ++b, x += kSize) {
-    FloatVector v[kVectors];
-    for (std::size_t i = 0; i < kVectors; ++i) v[i] = hn::LoadU(F32(), x + i * kFloats);
-    transform_vectors(v);
-    for (std::size_t i = 0; i < kVectors; ++i) {
-      hn::StoreU(hn::Mul(v[i], factor), F32(), x + i * kFloats);
+/// Blocks of kVectors vectors, all strides within them, without the factor. Stage by stage: one
+/// vector's stages wait for each other, so all vectors go through one before the next.
+template <std::size_t kVectors, std::size_t kCount>
+HWY_INLINE void transform_vectors(FloatVector (&x)[kCount]) {
+  for (FloatVector& v : x) v = butterflies_within<1>(v);
+  for (FloatVector& v : x) v = butterflies_within<2>(v);
+  if constexpr (kFloats == 8) {
+    for (FloatVector& v : x) v = butterflies_within<4>(v);
+  }
+  butterflies_between<kVectors>(x);
+}
+
+/// Transforms blocks of kVectors vectors: load(block, i) makes vector i of a block, and
+/// store(block, i, vector) takes it. As many blocks at a time as registers hold.
+template <std::size_t kVectors, class Load, class Store>
+HWY_INLINE void transform_in_registers(std::size_t blocks, const Load& load, const Store& store) {
+  static_assert(kVectors <= kHadamardVectors);
+  const FloatVector factor = hn::Set(F32(), hadamard_factor(kVectors * kFloats));
+  const auto transform = [&]<std::size_t kTogether>(std::size_t b) HWY_ATTR {
+    FloatVector v[kTogether * kVectors];
+    for (std::size_t i = 0; i < kTogether * kVectors; ++i)
+      v[i] = load(b + i / kVectors, i % kVectors);
+    transform_vectors<kVectors>(v);
+    for (std::size_t i = 0; i < kTogether * kVectors; ++i) {
+      store(b + i / kVectors, i % kVectors, hn::Mul(v[i], factor));
     }
+  };
+  constexpr std::size_t kTogether = kHadamardVectors / kVectors;
+  std::size_t b = 0;
+  for (; b + kTogether <= blocks; b += kTogether) transform.template operator()<kTogether>(b);
+  for (; b < blocks; ++b) transform.template operator()<1>(b);
+}
+
+/// Consecutive blocks.
+template <std::size_t kVectors>
+void transform_small_blocks(float* x, std::size_t count) {
+  const auto at = [x](std::size_t b, std::size_t i) { return x + (b * kVectors + i) * kFloats; };
+  transform_in_registers<kVectors>(
+      count, [&](std::size_t b, std::size_t i) HWY_ATTR { return hn::LoadU(F32(), at(b, i)); },
+      [&](std::size_t b, std::size_t i, FloatVector v)
+          HWY_ATTR { hn::StoreU(v, F32(), at(b, i)); });
+}
+
+/// Calls f<kVectors>() if blocks of so many elements are transformed in registers.
+template <class F>
+HWY_INLINE bool with_registers(std::size_t size, const F& f) {
+  switch (size / kFloats) {
+    case 1:
+      return f.template operator()<1>(), true;
+    case 2:
+      return f.template operator()<2>(), true;
+    case 4:
+      return f.template operator()<4>(), true;
+    case 8:
+      return f.template operator()<8>(), true;
+    default:
+      return false;
   }
 }
 
@@ -102,7 +134,7 @@ inline void transform_large_block(float* x, std::size_t size) {
     for (std::size_t i = 0; i < kHadamardVectors; ++i) {
       v[i] = hn::LoadU(F32(), x + first + i * kFloats);
     }
-    transform_vectors(v);
+    transform_vectors<kHadamardVectors>(v);
     for (std::size_t i = 0; i < kHadamardVectors; ++i) {
       hn::StoreU(v[i], F32(), x + first + i * kFloats);
     }
@@ -125,18 +157,9 @@ inline void transform_large_block(float* x, std::size_t size) {
 
 /// In place; `size` is a power of two of at least 8.
 inline void transform_blocks(float* x, std::size_t count, std::size_t size) {
-  switch (size) {
-    case 8:
-      return transform_small_blocks<8>(x, count);
-    case 16:
-      return transform_small_blocks<16>(x, count);
-    case 32:
-      return transform_small_blocks<32>(x, count);
-    default:
-      break;
-  }
-  if (size == kHadamardVectors * kFloats) {
-    return transform_small_blocks<kHadamardVectors * kFloats>(x, count);
+  if (with_registers(size, [&]<std::size_t kVectors>()
+                               HWY_ATTR { transform_small_blocks<kVectors>(x, count); })) {
+    return;
   }
   for (std::size_t b = 0; b < count; ++b) transform_large_block(x + b * size, size);
 }

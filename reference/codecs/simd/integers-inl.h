@@ -223,7 +223,7 @@ void measure(const AnyBitFormat& f, const Extremes<Elements>& extremes, std::siz
 
 // ---------------------------------------------------------------- elements to codes
 
-inline constexpr std::size_t kTile = kAnyBitChunk;    // elements that are coded at a time
+inline constexpr std::size_t kTile = kWireChunk;      // elements that are coded at a time
 inline constexpr std::size_t kCodeSlots = kTile + 8;  // eights of codes may run over the end
 
 /// How a scaled element is found.

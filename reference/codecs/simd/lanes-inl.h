@@ -15,6 +15,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "hwy/cache_control.h"
 #include "hwy/highway.h"
 
 #undef ARLAB_X86_256
@@ -155,7 +156,13 @@ struct HalfLanes {
 
   static HWY_INLINE HalfUint16Vector from_float(FloatVector x) {
 #if ARLAB_X86_256
-    return hn::BitCast(HalfU16(), hn::DemoteTo(hn::Rebind<hwy::float16_t, F32>(), x));
+    auto bits = hn::DemoteTo(hn::Rebind<hwy::float16_t, F32>(), x);
+#if HWY_COMPILER_GCC
+    // Keeps the compiler from merging it with a store: AMD's VCVTPS2PH to memory takes twice as
+    // long as one to a register and a store.
+    asm("" : "+x"(bits.raw));
+#endif
+    return hn::BitCast(HalfU16(), bits);
 #else
     const Uint32Vector bits = bits_of(x);
     const Uint32Vector magnitude = hn::And(bits, hn::Set(U32(), 0x7FFFFFFF));
@@ -228,6 +235,14 @@ struct BfloatLanes {
     return hn::Add(bits, hn::Add(is_odd, hn::Set(U32(), 0x7FFF)));
   }
 };
+
+/// Fetches memory that will be read soon. A loop that computes on one part of a tensor would else
+/// begin to wait where the next part begins.
+HWY_INLINE void fetch_ahead(const void* from, std::size_t bytes) {
+  for (std::size_t i = 0; i < bytes; i += 64) {
+    hwy::Prefetch(static_cast<const std::uint8_t*>(from) + i);
+  }
+}
 
 /// Consecutive payload elements.
 template <class Lanes>

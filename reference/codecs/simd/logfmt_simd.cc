@@ -33,6 +33,7 @@
 #include "reference/codecs/simd/blocks-inl.h"
 #include "reference/codecs/simd/lanes-inl.h"
 #include "reference/codecs/simd/portable_log-inl.h"
+#include "reference/codecs/wire_chunks.h"
 
 #if ARLAB_HAS_LANES
 
@@ -42,17 +43,17 @@ HWY_BEFORE_NAMESPACE();
 namespace arlab {
 namespace HWY_NAMESPACE {
 
-constexpr std::size_t kTile = 4096;       // elements whose codes are kept in bytes
-constexpr std::size_t kStep = 32;         // every group is a multiple of it
-constexpr std::size_t kMostLevels = 128;  // magnitudes of a code
+constexpr std::size_t kTile = kWireChunk;  // elements whose codes are kept in bytes
+constexpr std::size_t kStep = 32;          // every group is a multiple of it
+constexpr std::size_t kMostLevels = 128;   // magnitudes of a code
 
 /// Sizes of a wire, in elements and bytes.
 struct Layout {
   unsigned bits;
   std::size_t group;
 
-  std::size_t chunk_elements() const { return group >= kTile ? group : kTile / group * group; }
-  std::size_t blocks_of(std::size_t elements) const { return (elements + group - 1) / group; }
+  std::size_t chunk_elements() const { return arlab::chunk_elements(group); }
+  std::size_t blocks_of(std::size_t elements) const { return arlab::blocks_of(elements, group); }
   std::size_t chunk_bytes(std::size_t elements) const {
     return planes_bytes(elements, bits) + 4 * blocks_of(elements);
   }
@@ -512,14 +513,15 @@ HWY_INLINE void decode_by_tables(const std::uint8_t* codes, std::size_t count, u
       hn::StoreU(Payload::from_float(value), HalfU16(), values + b * 8 + j);
     }
   }
-  const hn::FixedTag<std::uint16_t, 8> eight;
   for (std::size_t begin = 0, b = 0; begin < count; begin += group, ++b) {
-    const WordsOfBlock words = hn::Load(eight, values + b * 8);
-    const ValueTable table = signed_table(both_blocks(words, words));
+    const ValueTable table = signed_table(hn::LoadDup128(U16(), values + b * 8));
     const std::size_t end = std::min(begin + group, count);
     for (std::size_t i = begin; i < end; i += kBytes) {
-      store_values<kStream>(
-          table, kNibbles ? spread_nibbles(codes + i / 2) : hn::LoadU(U8(), codes + i), out + i);
+      if constexpr (kNibbles) {
+        store_values_of_nibbles<kStream>(table, codes + i / 2, out + i);
+      } else {
+        store_values<kStream>(table, hn::LoadU(U8(), codes + i), out + i);
+      }
     }
   }
 }

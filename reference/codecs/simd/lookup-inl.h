@@ -147,9 +147,19 @@ HWY_INLINE UnitCodes read_unit(const PlanePointers<const std::byte>& planes, std
 template <unsigned kBits>
 inline constexpr std::size_t kTableElements = kBits <= 3 ? 8 : std::size_t{1} << kBits;
 
-/// What every code of every block stands for, one block after the other. A pass of its own: tables
-/// of two blocks are then joined by loads, which cost less than moving parts of vectors.
-template <class Elements, Decoding kDecoding, unsigned kBits, bool kCanonical>
+/// Which block's table the parts of a vector have: every one the same, or two blocks in turn.
+enum class Tables { shared, paired };
+
+/// Where eights of elements are in the tables. Those of two blocks in turn are side by side, so
+/// that one load takes both.
+template <unsigned kBits, Tables kTables>
+constexpr std::size_t table_position(std::size_t first_block, std::size_t eight) {
+  return first_block * kTableElements<kBits> + eight * (kTables == Tables::paired ? 16 : 8);
+}
+
+/// What every code of every block stands for. A pass of its own: tables are then joined by loads,
+/// which cost less than moving parts of vectors.
+template <class Elements, Decoding kDecoding, unsigned kBits, Tables kTables, bool kCanonical>
 void fill_tables(std::size_t count, const Blocks& blocks, std::uint16_t* tables) {
   constexpr std::size_t kSize = kTableElements<kBits>;
   const FloatVector nan = float_of(hn::Set(U32(), 0x7FC00000));
@@ -157,14 +167,19 @@ void fill_tables(std::size_t count, const Blocks& blocks, std::uint16_t* tables)
   for (std::size_t i = 0; i < kSize / kFloats; ++i) {
     codes[i] = hn::Iota(F32(), static_cast<float>(i * kFloats));
   }
-  for (std::size_t b = 0; b < count; ++b) {
-    const FloatVector zero = hn::Set(F32(), blocks.zero[b]);
-    const FloatVector scale = hn::Set(F32(), blocks.multiplier[b]);
-    for (std::size_t i = 0; i < kSize / kFloats; ++i) {
-      FloatVector value = value_of<kDecoding>(codes[i], zero, scale);
+  const auto fill = [&](std::size_t block, std::uint16_t* eights, std::size_t stride) HWY_ATTR {
+    const FloatVector zero = hn::Set(F32(), blocks.zero[block]);
+    const FloatVector scale = hn::Set(F32(), blocks.multiplier[block]);
+    for (std::size_t i = 0; i < kSize; i += kFloats) {
+      FloatVector value = value_of<kDecoding>(codes[i / kFloats], zero, scale);
       if constexpr (kCanonical) value = hn::IfThenElse(hn::Eq(value, value), value, nan);
-      Elements::store(value, tables + b * kSize + i * kFloats);
+      Elements::store(value, eights + i / 8 * stride + i % 8);
     }
+  };
+  constexpr std::size_t kTogether = kTables == Tables::paired ? 2 : 1;
+  for (std::size_t b = 0; b < count; b += kTogether) {
+    std::uint16_t* const to = tables + table_position<kBits, kTables>(b, 0);
+    for (std::size_t i = 0; i < kTogether; ++i) fill(b + i, to + 8 * i, 8 * kTogether);
   }
 }
 
@@ -174,21 +189,17 @@ struct ValueTable {
   ByteVector high;
 };
 
-/// Eight elements of a table for each part.
-HWY_INLINE Uint16Vector eight_elements(const std::uint16_t* first, const std::uint16_t* second) {
-#if ARLAB_X86_256
-  // Loading either twice and blending costs less than inserting.
-  return hn::ConcatUpperLower(U16(), hn::LoadDup128(U16(), second), hn::LoadDup128(U16(), first));
-#else
-  (void)second;
-  return hn::LoadU(U16(), first);
-#endif
-}
-
-/// The tables that begin with those elements, for all indices that read_unit makes.
-template <unsigned kBits>
-HWY_INLINE ValueTable value_table(const std::uint16_t* first, const std::uint16_t* second) {
-  const Uint16Vector lower = eight_elements(first, second);
+/// The tables of 16 elements (8 for up to three bits) from eight `eight` on, of a block or of it
+/// and the next, for all indices that read_unit makes.
+template <unsigned kBits, Tables kTables>
+HWY_INLINE ValueTable value_table(const std::uint16_t* tables, std::size_t block,
+                                  std::size_t eight) {
+  const auto load = [&](std::size_t i) HWY_ATTR {
+    const std::uint16_t* const from = tables + table_position<kBits, kTables>(block, i);
+    return hn::BitCast(
+        U8(), kTables == Tables::paired ? hn::LoadU(U16(), from) : hn::LoadDup128(U16(), from));
+  };
+  const ByteVector lower = load(eight);
   if constexpr (kBits <= 3) {
     // With two bits, index 4 * k is code k again.
     alignas(16) static constexpr std::uint8_t kLow[2][16] = {
@@ -196,47 +207,78 @@ HWY_INLINE ValueTable value_table(const std::uint16_t* first, const std::uint16_
         {0, 2, 4, 6, 8, 10, 12, 14, 0, 0, 0, 0, 0, 0, 0, 0}};
     const ByteVector low = hn::LoadDup128(U8(), kLow[kBits - 2]);
     const ByteVector high = hn::Or(low, hn::Set(U8(), 1));
-    const ByteVector bytes = hn::BitCast(U8(), lower);
-    return {hn::TableLookupBytes(bytes, low), hn::TableLookupBytes(bytes, high)};
+    return {hn::TableLookupBytes(lower, low), hn::TableLookupBytes(lower, high)};
   } else {
-    const Uint16Vector upper = eight_elements(first + 8, second + 8);
-    const Uint16Vector low_byte = hn::Set(U16(), 0x00FF);
-    const auto low = [&](Uint16Vector v)
-                         HWY_ATTR { return hn::BitCast(I16(), hn::And(v, low_byte)); };
-    const auto high = [](Uint16Vector v)
-                          HWY_ATTR { return hn::BitCast(I16(), hn::ShiftRight<8>(v)); };
-    return {narrow_blocks(low(lower), low(upper)), narrow_blocks(high(lower), high(upper))};
+    alignas(16) static constexpr std::uint8_t kSplit[16] = {0, 2, 4, 6, 8, 10, 12, 14,
+                                                            1, 3, 5, 7, 9, 11, 13, 15};
+    const ByteVector split = hn::LoadDup128(U8(), kSplit);
+    const auto first = hn::BitCast(U64(), hn::TableLookupBytes(lower, split));
+    const auto second = hn::BitCast(U64(), hn::TableLookupBytes(load(eight + 1), split));
+    return {hn::BitCast(U8(), hn::InterleaveLower(U64(), first, second)),
+            hn::BitCast(U8(), hn::InterleaveUpper(U64(), first, second))};
   }
 }
 
-/// Elements 0 .. 7 and 8 .. 15 of each part to their places; in the second part it is the other way
-/// round, so that exchanging parts once is enough.
-/// With kStreamed they go past the caches, in pieces of 16 bytes: large arrays are seldom aligned
-/// to more.
-template <bool kStreamed>
-HWY_INLINE void store_parts(ByteVector first, ByteVector second, std::uint16_t* out) {
-  std::uint8_t* const to = reinterpret_cast<std::uint8_t*>(out);
-  constexpr std::size_t kSecondPart = 2 * kPartElements;
+/// Looked up elements 0 .. 7 and 8 .. 15 of each part, or 16 .. 23 and 24 .. 31. In the second part
+/// it is the other way round, so that exchanging parts once is enough.
+struct UnitValues {
+  ByteVector first;
+  ByteVector second;
+};
+
+template <unsigned kBits>
+HWY_INLINE UnitValues values_of_codes(const UnitCodes& codes, std::size_t half,
+                                      const ValueTable& table, const ValueTable& upper) {
+  ByteVector low = hn::TableLookupBytes(table.low, codes.index[half]);
+  ByteVector high = hn::TableLookupBytes(table.high, codes.index[half]);
+  if constexpr (kBits == 5) {
+    const auto is_upper = hn::MaskFromVec(codes.upper[half]);
+    low = hn::IfThenElse(is_upper, hn::TableLookupBytes(upper.low, codes.index[half]), low);
+    high = hn::IfThenElse(is_upper, hn::TableLookupBytes(upper.high, codes.index[half]), high);
+  }
+  return {hn::InterleaveLower(U8(), low, high), hn::InterleaveUpper(U8(), low, high)};
+}
+
+/// The elements of a unit to their places.
+HWY_INLINE void store_unit(const UnitValues (&halves)[2], std::uint16_t* out) {
+  std::uint8_t* to = reinterpret_cast<std::uint8_t*>(out);
+  for (const UnitValues& values : halves) {
 #if ARLAB_X86_256
-  if constexpr (kStreamed) {
-    const hn::Half<U8> half;
-    hn::Stream(hn::LowerHalf(half, first), half, to);
-    hn::Stream(hn::LowerHalf(half, second), half, to + 16);
-    hn::Stream(hn::UpperHalf(half, second), half, to + kSecondPart);
-    hn::Stream(hn::UpperHalf(half, first), half, to + kSecondPart + 16);
-  } else {
-    const ByteVector exchanged = hn::ConcatLowerUpper(U8(), second, second);
-    hn::StoreU(hn::ConcatUpperLower(U8(), exchanged, first), U8(), to);
-    hn::StoreU(hn::ConcatUpperLower(U8(), first, exchanged), U8(), to + kSecondPart);
+    constexpr std::size_t kSecondPart = 2 * kPartElements;
+    const ByteVector exchanged = hn::ConcatLowerUpper(U8(), values.second, values.second);
+    hn::StoreU(hn::ConcatUpperLower(U8(), exchanged, values.first), U8(), to);
+    hn::StoreU(hn::ConcatUpperLower(U8(), values.first, exchanged), U8(), to + kSecondPart);
+    to += kBytes;
+#else
+    hn::StoreU(values.first, U8(), to);
+    hn::StoreU(values.second, U8(), to + kBytes);
+    to += 2 * kBytes;
+#endif
+  }
+}
+
+/// Past the caches, in pieces of 16 bytes, since large arrays are seldom aligned to more; one after
+/// the other, because the processor gathers them into lines.
+HWY_INLINE void stream_unit(const UnitValues (&halves)[2], std::uint16_t* out) {
+  const hn::FixedTag<std::uint8_t, 16> piece;
+  std::uint8_t* to = reinterpret_cast<std::uint8_t*>(out);
+  const auto stream = [&](hn::Vec<hn::FixedTag<std::uint8_t, 16>> v) HWY_ATTR {
+    hn::Stream(v, piece, to);
+    to += 16;
+  };
+#if ARLAB_X86_256
+  for (const UnitValues& values : halves) {
+    stream(hn::LowerHalf(piece, values.first));
+    stream(hn::LowerHalf(piece, values.second));
+  }
+  for (const UnitValues& values : halves) {
+    stream(hn::UpperHalf(piece, values.second));
+    stream(hn::UpperHalf(piece, values.first));
   }
 #else
-  (void)kSecondPart;
-  if constexpr (kStreamed) {
-    hn::Stream(first, U8(), to);
-    hn::Stream(second, U8(), to + kBytes);
-  } else {
-    hn::StoreU(first, U8(), to);
-    hn::StoreU(second, U8(), to + kBytes);
+  for (const UnitValues& values : halves) {
+    stream(values.first);
+    stream(values.second);
   }
 #endif
 }
@@ -244,52 +286,40 @@ HWY_INLINE void store_parts(ByteVector first, ByteVector second, std::uint16_t* 
 template <unsigned kBits, bool kStreamed>
 HWY_INLINE void look_up_unit(const UnitCodes& codes, const ValueTable& table,
                              const ValueTable& upper, std::uint16_t* out) {
-  for (std::size_t i = 0; i < 2; ++i) {
-    ByteVector low = hn::TableLookupBytes(table.low, codes.index[i]);
-    ByteVector high = hn::TableLookupBytes(table.high, codes.index[i]);
-    if constexpr (kBits == 5) {
-      const auto is_upper = hn::MaskFromVec(codes.upper[i]);
-      low = hn::IfThenElse(is_upper, hn::TableLookupBytes(upper.low, codes.index[i]), low);
-      high = hn::IfThenElse(is_upper, hn::TableLookupBytes(upper.high, codes.index[i]), high);
-    }
-    store_parts<kStreamed>(hn::InterleaveLower(U8(), low, high),
-                           hn::InterleaveUpper(U8(), low, high), out + 16 * i);
+  const UnitValues halves[2] = {values_of_codes<kBits>(codes, 0, table, upper),
+                                values_of_codes<kBits>(codes, 1, table, upper)};
+  if constexpr (kStreamed) {
+    stream_unit(halves, out);
+  } else {
+    store_unit(halves, out);
   }
 }
 
 template <class Elements, Decoding kDecoding, unsigned kBits, bool kCanonical, bool kStreamed>
 std::size_t look_up_blocks(const PlanePointers<const std::byte>& planes, std::size_t count,
                            std::size_t group, const Blocks& blocks, std::uint16_t* out) {
-  constexpr std::size_t kSize = kTableElements<kBits>;
   if (group != kPartElements && group % kLookupUnit != 0) return 0;
-  alignas(32) std::uint16_t tables[kAnyBitChunk / kPartElements * kSize];
-  fill_tables<Elements, kDecoding, kBits, kCanonical>(count, blocks, tables);
-  const auto table_at = [&](std::size_t first, std::size_t second) HWY_ATTR {
-    return value_table<kBits>(tables + first * kSize, tables + second * kSize);
-  };
-  const auto upper_at = [&](std::size_t first, std::size_t second,
-                            const ValueTable& table) HWY_ATTR {
-    if constexpr (kBits < 5) return table;
-    return value_table<kBits>(tables + first * kSize + 16, tables + second * kSize + 16);
-  };
-  if (group % kLookupUnit == 0) {
-    for (std::size_t b = 0; b < count; ++b) {
-      const ValueTable table = table_at(b, b);
-      const ValueTable upper = upper_at(b, b, table);
-      for (std::size_t i = b * group; i < (b + 1) * group; i += kLookupUnit) {
-        look_up_unit<kBits, kStreamed>(read_unit<kBits>(planes, i), table, upper, out + i);
+  alignas(32) std::uint16_t tables[kWireChunk / kPartElements * kTableElements<kBits>];
+  const PlanePointers<const std::byte> from = planes;  // which stores cannot change
+  const auto run = [&]<Tables kTables>() HWY_ATTR {
+    constexpr std::size_t kStep = kTables == Tables::paired ? kParts : 1;
+    const std::size_t done = count / kStep * kStep;
+    const std::size_t size = kTables == Tables::paired ? kLookupUnit : group;
+    fill_tables<Elements, kDecoding, kBits, kTables, kCanonical>(done, blocks, tables);
+    for (std::size_t b = 0; b < done; b += kStep) {
+      const ValueTable table = value_table<kBits, kTables>(tables, b, 0);
+      ValueTable upper = table;
+      if constexpr (kBits == 5) upper = value_table<kBits, kTables>(tables, b, 2);
+      const std::size_t first = b * group;
+      for (std::size_t i = first; i < first + size; i += kLookupUnit) {
+        look_up_unit<kBits, kStreamed>(read_unit<kBits>(from, i), table, upper, out + i);
       }
     }
-    return count;
-  }
-  const std::size_t pairs = count / kParts;
-  for (std::size_t b = 0; b < pairs * kParts; b += kParts) {
-    const ValueTable table = table_at(b, b + kParts - 1);
-    const ValueTable upper = upper_at(b, b + kParts - 1, table);
-    look_up_unit<kBits, kStreamed>(read_unit<kBits>(planes, b * group), table, upper,
-                                   out + b * group);
-  }
-  return pairs * kParts;
+    return done;
+  };
+  if (group % kLookupUnit == 0) return run.template operator()<Tables::shared>();
+  if constexpr (kParts == 2) return run.template operator()<Tables::paired>();
+  return 0;
 }
 
 /// Where looked up elements go: to the caches, or past them, to an address that 16 divides.

@@ -325,9 +325,10 @@ MARKERS = {
     "hierarchical": "^",
     "hierarchical_pipelined": "v",
     "halving_doubling": "P",
+    "tree": "<",
     "all_to_all": "X",
 }
-MORE_MARKERS = ("<", ">", "p", "h", "*", "d", "8", "H")
+MORE_MARKERS = (">", "p", "h", "*", "d", "8", "H")
 
 
 def family(codec: str) -> str:

@@ -10,6 +10,7 @@
   X(hierarchical)           \
   X(hierarchical_pipelined) \
   X(halving_doubling)       \
+  X(tree)                   \
   X(all_to_all)
 
 namespace arlab {

@@ -12,7 +12,7 @@ from safetensors import numpy as safetensors_numpy
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 KIND = {"fp16": np.dtype(np.float16), "bf16": BFLOAT16, "fp32": np.dtype(np.float32)}
 ALGORITHMS = [
-    "one_shot", "two_shot", "ring", "hierarchical", "hierarchical_pipelined", "halving_doubling",
+    "one_shot", "two_shot", "ring", "hierarchical", "hierarchical_pipelined", "halving_doubling", "tree",
 ]  # fmt: skip
 
 

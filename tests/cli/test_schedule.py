@@ -20,7 +20,7 @@ from program import (
 SCHEMA = json.loads((REPOSITORY / "reference/collectives/schedule.schema.json").read_text())
 VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
 ALGORITHMS = [
-    "one_shot", "two_shot", "ring", "hierarchical", "hierarchical_pipelined", "halving_doubling",
+    "one_shot", "two_shot", "ring", "hierarchical", "hierarchical_pipelined", "halving_doubling", "tree",
 ]  # fmt: skip
 
 

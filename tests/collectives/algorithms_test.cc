@@ -2,11 +2,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <fstream>
 #include <iterator>
 #include <map>
 #include <numeric>
+#include <set>
 #include <sstream>
 
 #include "reference/codecs/codec.h"
@@ -119,6 +121,7 @@ TEST(Algorithms, DefaultsAreTheDocumentedOnes) {
       "hierarchical own=encoded group-size=4",
       "hierarchical_pipelined own=encoded group-size=4 micro-chunks=4",
       "halving_doubling own=exact",
+      "tree own=exact micro-chunks=4",
       "all_to_all own=encoded combine=none"};
   std::size_t found = 0;
   std::vector<Variant> variants = all_variants(8, {1, 2, 4});
@@ -167,6 +170,19 @@ TEST(Volume, TotalFollowsTheFormulaOfTheAlgorithmForEveryShape) {
   }
 }
 
+/// Calls visit(child, parent, depth of the child) for every edge of both trees, the first tree
+/// first.
+template <class Visit>
+void for_each_tree_edge(std::uint64_t n, Visit visit) {
+  for (const bool mirrored : {false, true}) {
+    for (std::uint64_t p = 1; p < n; ++p) {
+      const std::uint64_t parent = (p - 1) / 2;
+      const std::uint64_t depth = static_cast<std::uint64_t>(std::bit_width(p + 1)) - 1;
+      visit(mirrored ? n - 1 - p : p, mirrored ? n - 1 - parent : parent, depth);
+    }
+  }
+}
+
 /// Elements between groups of `g` of `n` ranks, both directions, with n chunks of equal size.
 std::uint64_t crossing_elements(const Variant& variant, std::uint64_t n, std::uint64_t g,
                                 std::uint64_t elements) {
@@ -174,6 +190,13 @@ std::uint64_t crossing_elements(const Variant& variant, std::uint64_t n, std::ui
   if (groups == 1) return 0;
   if (variant.algorithm == "one_shot") return n * (n - g) * elements;
   if (variant.algorithm.starts_with("hierarchical")) return groups * (groups - 1) * elements;
+  if (variant.algorithm == "tree") {  // half of the tensor up and down every edge
+    std::uint64_t edges = 0;
+    for_each_tree_edge(n, [&](std::uint64_t child, std::uint64_t parent, std::uint64_t) {
+      if (child / g != parent / g) ++edges;
+    });
+    return edges * elements;
+  }
   // Each link of the ring carries all chunks but one, twice; `groups` links cross.
   if (variant.algorithm == "ring") return groups * 2 * (n - 1) * elements / n;
   return 2 * (n - g) * elements;  // two_shot; halving_doubling when n and g are powers of two
@@ -204,6 +227,18 @@ std::uint64_t messages_sent(const Variant& variant, std::uint64_t n) {
   if (variant.algorithm == "halving_doubling") {
     const std::uint64_t p = std::bit_floor(n);
     return 2 * (n - p) + 2 * p * static_cast<std::uint64_t>(std::countr_zero(p));
+  }
+  if (variant.algorithm == "tree") {
+    // Up and down messages of both trees share a step now and then.
+    std::set<std::array<std::uint64_t, 3>> messages;  // step, sender, receiver
+    const std::uint64_t height = static_cast<std::uint64_t>(std::bit_width(n)) - 1;
+    for (std::uint64_t m = 0; m < *variant.options.micro_chunks; ++m) {
+      for_each_tree_edge(n, [&](std::uint64_t child, std::uint64_t parent, std::uint64_t depth) {
+        messages.insert({m + height - depth, child, parent});
+        messages.insert({m + height + depth - 1, parent, child});
+      });
+    }
+    return messages.size();
   }
   if (!variant.algorithm.starts_with("hierarchical")) return 2 * n * (n - 1);
   const std::uint64_t members = *variant.options.group_size;
@@ -311,7 +346,7 @@ TEST(Algorithms, RefuseOptionsThatAreNotTheirsOrOutOfRange) {
   EXPECT_EQ(refused("two_shot", kGroupSize, 2u), "accepted");  // it also defines volume classes
   EXPECT_EQ(refusal("all_together", {.world_size = 8, .elements = 100}),
             "unknown algorithm 'all_together': known are one_shot, two_shot, ring, hierarchical, "
-            "hierarchical_pipelined, halving_doubling, all_to_all");
+            "hierarchical_pipelined, halving_doubling, tree, all_to_all");
 }
 
 TEST(Algorithms, TakeTensorsThatNoMachineCouldHold) {

@@ -157,7 +157,7 @@ std::vector<Variant> owner_blind_variants(Rank n) {
   std::vector<Variant> variants = all_variants(n);
   std::erase_if(variants, [](const Variant& variant) {
     return variant.options.own == OwnContribution::exact || variant.algorithm == "ring" ||
-           variant.algorithm == "halving_doubling";
+           variant.algorithm == "halving_doubling" || variant.algorithm == "tree";
   });
   return variants;
 }

@@ -263,6 +263,26 @@ inline Payloads hierarchical_chunk(const Oracle& oracle, const Payloads& x, std:
   return outputs;
 }
 
+/// The sum at a position of the heap-like tree and all below it; the own value comes first.
+inline Patterns climbed(const Oracle& oracle, const Payloads& x, OwnContribution own, bool mirrored,
+                        std::size_t position) {
+  const std::size_t n = x.size();
+  const Patterns& mine = x[mirrored ? n - 1 - position : position];
+  if (2 * position + 1 >= n) return mine;
+  Payloads addends = {oracle.contribution(mine, true, own)};
+  for (const std::size_t child : {2 * position + 1, 2 * position + 2}) {
+    if (child >= n) continue;
+    addends.push_back(oracle.through(climbed(oracle, x, own, mirrored, child)));
+  }
+  return oracle.sum(addends, Start::first);
+}
+
+/// All decode what the root encoded; the second half of the tensor climbs the mirrored tree.
+inline Payloads tree_chunk(const Oracle& oracle, const Payloads& x, bool mirrored,
+                           OwnContribution own) {
+  return Payloads(x.size(), oracle.through(climbed(oracle, x, own, mirrored, 0)));
+}
+
 /// The outputs of all ranks. The variant has all its options set; the codec may be cut at its
 /// alignment (so micro-chunks make no difference).
 inline Payloads all_reduce(const Oracle& oracle, const Variant& variant, std::size_t alignment,
@@ -285,6 +305,11 @@ inline Payloads all_reduce(const Oracle& oracle, const Variant& variant, std::si
     const std::size_t p = std::bit_floor(n);
     return chunk_by_chunk(inputs, p, alignment, [&](std::size_t owner, const Payloads& x) {
       return halving_doubling_chunk(oracle, x, owner, own);
+    });
+  }
+  if (name == "tree") {
+    return chunk_by_chunk(inputs, 2, alignment, [&](std::size_t half, const Payloads& x) {
+      return tree_chunk(oracle, x, half == 1, own);
     });
   }
   if (name == "hierarchical" || name == "hierarchical_pipelined") {

@@ -54,6 +54,10 @@ void require_well_formed(const Schedule& s) {
     require(output.rank < s.world_size && output.chunk < s.chunks.size() &&
                 exists(output.value, s.ops.size()),
             "refers to a rank, chunk or value that does not exist: output", i);
+    if (output.value == kOwnInput || output.value == kElsewhere) continue;
+    const Op& maker = s.ops[output.value];
+    require((maker.kind == OpKind::send ? maker.peer : maker.rank) == output.rank,
+            "is a value of another rank: output", i);
   }
 }
 
@@ -164,7 +168,8 @@ class Planner {
     return s_.ops[a].rank == s_.ops[b].rank && s_.ops[a].peer == s_.ops[b].peer;
   }
 
-  /// Components of a rank that wait for the same become one.
+  /// Components of a rank that wait for the same become one. roots_ then has one op of each, in an
+  /// order that does not depend on that of the ops.
   void merge_equal_waits(std::size_t end) {
     waits_.clear();
     for (std::uint32_t i = begin_; i < end; ++i) {
@@ -206,11 +211,18 @@ class Planner {
       return a.root < b.root;
     };
     std::sort(components.begin(), components.end(), before);
-    for (std::size_t i = 1; i < components.size(); ++i) {
-      const Component& a = components[i - 1];
+    roots_.clear();
+    for (std::size_t i = 0; i < components.size(); ++i) {
       const Component& b = components[i];
-      if (a.rank == b.rank && !waits_before(a, b)) join(a.root, b.root);
+      const bool as_before =
+          i > 0 && components[i - 1].rank == b.rank && !waits_before(components[i - 1], b);
+      if (as_before) {
+        join(components[i - 1].root, b.root);
+      } else {
+        roots_.push_back(b.root);
+      }
     }
+    for (std::uint32_t& root : roots_) root = root_of(root);
     for (Wait& w : waits_) w.root = root_of(w.root);
     std::sort(waits_.begin(), waits_.end());
     waits_.erase(std::unique(waits_.begin(), waits_.end()), waits_.end());
@@ -218,15 +230,16 @@ class Planner {
 
   void add_stages(std::size_t end) {
     stage_of_root_.assign(end - begin_, kNone);
+    for (const std::uint32_t root : roots_) {
+      const Op& op = s_.ops[root];
+      const auto id = static_cast<std::uint32_t>(plan_.stages.size());
+      stage_of_root_[root - begin_] = id;
+      plan_.stages.push_back({.step = op.step, .rank = op.rank});
+      first_stage_.try_emplace({op.step, op.rank}, id);
+    }
     for (std::uint32_t i = begin_; i < end; ++i) {
       const Op& op = s_.ops[i];
-      std::uint32_t& id = stage_of_root_[root_of(i) - begin_];
-      // A send that only brings something to the rank of a part of a schedule is of no stage here.
-      if (id == kNone) {
-        id = static_cast<std::uint32_t>(plan_.stages.size());
-        plan_.stages.push_back({.step = op.step, .rank = op.rank});
-        first_stage_.try_emplace({op.step, op.rank}, id);
-      }
+      const std::uint32_t id = stage_of_root_[root_of(i) - begin_];
       made_by_[i] = id;  // messages overwrite this
       Stage& stage = plan_.stages[id];
       const std::uint64_t elements = s_.chunks[op.chunk].size();
@@ -349,6 +362,7 @@ class Planner {
   std::vector<std::uint32_t> parent_;
   std::vector<std::uint32_t> sends_;  ///< by rank, then peer
   std::vector<Wait> waits_;           ///< by component
+  std::vector<std::uint32_t> roots_;  ///< of components, in the order of stages
   std::vector<std::uint32_t> stage_of_root_;
 
   std::map<std::pair<std::uint32_t, Rank>, StageId> first_stage_;  ///< by step and rank

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <numeric>
+#include <set>
 #include <tuple>
 #include <utility>
 
@@ -114,6 +115,9 @@ class Planner {
   struct Wait {
     std::uint32_t root = 0;  ///< op that stands for its component
     bool is_message = false;
+    /// Of the waits of a rank: messages by step, then by how far upwards their senders are, so that
+    /// no rank comes first at all others.
+    std::uint64_t order = 0;
     std::uint32_t id = 0;
     bool operator==(const Wait&) const = default;
     auto operator<=>(const Wait&) const = default;
@@ -127,7 +131,7 @@ class Planner {
 
   // ---- components of a step: ops that feed each other or the same message
 
-  std::uint32_t root_of(std::uint32_t op) {
+  std::uint32_t root_of(std::uint32_t op) const {
     while (parent_[op - begin_] != op) {
       parent_[op - begin_] = parent_[parent_[op - begin_] - begin_];
       op = parent_[op - begin_];
@@ -153,8 +157,8 @@ class Planner {
       }
     }
     std::sort(sends_.begin(), sends_.end(), [this](std::uint32_t a, std::uint32_t b) {
-      return std::tuple(s_.ops[a].rank, s_.ops[a].peer, a) <
-             std::tuple(s_.ops[b].rank, s_.ops[b].peer, b);
+      return std::tuple(s_.ops[a].rank, upwards(s_.ops[a].rank, s_.ops[a].peer), a) <
+             std::tuple(s_.ops[b].rank, upwards(s_.ops[b].rank, s_.ops[b].peer), b);
     });
     for (std::size_t i = 1; i < sends_.size(); ++i) {
       if (same_message(sends_[i - 1], sends_[i])) join(sends_[i - 1], sends_[i]);
@@ -168,6 +172,16 @@ class Planner {
     return s_.ops[a].rank == s_.ops[b].rank && s_.ops[a].peer == s_.ops[b].peer;
   }
 
+  Wait wait_of(std::uint32_t op, ValueId operand) const {
+    const std::uint32_t id = made_by_[operand];
+    if (!is_send(operand)) return {root_of(op), false, id, id};
+    const std::uint64_t step = s_.ops[operand].step;
+    return {root_of(op), true, step << 32 | upwards(s_.ops[op].rank, s_.ops[operand].rank), id};
+  }
+
+  /// How many ranks further `to` is than `from`, past the last one to the first.
+  Rank upwards(Rank from, Rank to) const { return (to + s_.world_size - from) % s_.world_size; }
+
   /// Components of a rank that wait for the same become one. roots_ then has one op of each, in an
   /// order that does not depend on that of the ops.
   void merge_equal_waits(std::size_t end) {
@@ -175,7 +189,7 @@ class Planner {
     for (std::uint32_t i = begin_; i < end; ++i) {
       for (const ValueId operand : s_.operands(s_.ops[i])) {
         if (!is_op(operand) || operand >= begin_) continue;
-        waits_.push_back({root_of(i), is_send(operand), made_by_[operand]});
+        waits_.push_back(wait_of(i, operand));
       }
     }
     std::sort(waits_.begin(), waits_.end());
@@ -201,7 +215,7 @@ class Planner {
           waits_.begin() + static_cast<std::ptrdiff_t>(a.last),
           waits_.begin() + static_cast<std::ptrdiff_t>(b.first),
           waits_.begin() + static_cast<std::ptrdiff_t>(b.last), [](const Wait& x, const Wait& y) {
-            return std::tuple(x.is_message, x.id) < std::tuple(y.is_message, y.id);
+            return std::tuple(x.is_message, x.order) < std::tuple(y.is_message, y.order);
           });
     };
     const auto before = [&](const Component& a, const Component& b) {
@@ -359,10 +373,10 @@ class Planner {
 
   // of the current step, which begins at op begin_
   std::uint32_t begin_ = 0;
-  std::vector<std::uint32_t> parent_;
-  std::vector<std::uint32_t> sends_;  ///< by rank, then peer
-  std::vector<Wait> waits_;           ///< by component
-  std::vector<std::uint32_t> roots_;  ///< of components, in the order of stages
+  mutable std::vector<std::uint32_t> parent_;  ///< shortened by looking
+  std::vector<std::uint32_t> sends_;           ///< by rank, then by how far upwards the peer is
+  std::vector<Wait> waits_;                    ///< by component
+  std::vector<std::uint32_t> roots_;           ///< of components, in the order of stages
   std::vector<std::uint32_t> stage_of_root_;
 
   std::map<std::pair<std::uint32_t, Rank>, StageId> first_stage_;  ///< by step and rank
@@ -413,6 +427,18 @@ std::vector<Rank> common_shifts(const RankSymmetry& symmetry, Rank world_size,
     }
   }
   return {};
+}
+
+/// Whether rank 0 has several stages in a step that differ only in whom they have to do with. Which
+/// of them is first when they can all begin is a matter of how far upwards that is, and that no
+/// longer looks the same when a shift has several digits.
+bool has_like_stages(const Plan& plan) {
+  using Key = std::tuple<std::uint32_t, std::uint32_t, std::uint64_t, std::uint64_t, std::uint64_t>;
+  std::set<Key> seen;
+  return std::any_of(plan.stages.begin(), plan.stages.end(), [&](const Stage& s) {
+    return s.rank == 0 && s.uses_codec() &&
+           !seen.emplace(s.step, s.awaited, s.encoded, s.decoded, s.added).second;
+  });
 }
 
 /// What a shift that takes `rank` to 0 makes of 0: digit by digit the negative.
@@ -481,7 +507,10 @@ std::optional<Plan> folded_plan_of(const Algorithm& algorithm, const ScheduleReq
   const Schedule schedule = make_schedule(algorithm.name, part);
   require_well_formed(schedule);
   require_fitting(schedule, codec, dtype);
-  return fold(Planner(schedule, codec, dtype).finish(), extents);
+  Plan plan = Planner(schedule, codec, dtype).finish();
+  const auto digits = std::count_if(extents.begin(), extents.end(), [](Rank e) { return e > 1; });
+  if (digits > 1 && has_like_stages(plan)) return std::nullopt;
+  return fold(std::move(plan), extents);
 }
 
 }  // namespace arlab

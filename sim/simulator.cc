@@ -1,10 +1,10 @@
 #include "sim/simulator.h"
 
 #include <algorithm>
-#include <deque>
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "sim/device/kernel_model.h"
@@ -189,9 +189,12 @@ class Run final : public NetworkClient {
 
  private:
   struct RankState {
-    CauseId ready = 0;            ///< launched
-    CauseId free = 0;             ///< done with the codec work so far
-    std::deque<StageId> waiting;  ///< could begin but for that, in the order in which they could
+    CauseId ready = 0;  ///< launched
+    CauseId free = 0;   ///< done with the codec work so far
+    /// Stages that could begin, by since when; of those that could at the same time the first one
+    /// first, whatever the order of events.
+    std::set<std::pair<Picoseconds, StageId>> waiting = {};
+    bool is_called = false;  ///< when it is free
   };
 
   // Tags of timers.
@@ -218,7 +221,7 @@ class Run final : public NetworkClient {
     for (Rank rank = 0; rank < ranks_; ++rank) {
       const CauseId ready =
           add_cause(later_by(0, kernel_.launch_us() + delay_us[rank]), 0, Span::launch);
-      state_.push_back({ready, ready, {}});
+      state_.push_back({.ready = ready, .free = ready});
     }
     for (StageId id = 0; id < plan_.stages.size(); ++id) {
       awaited_[id] = plan_.stages[id].awaited;
@@ -256,25 +259,28 @@ class Run final : public NetworkClient {
 
   void begin_or_wait(StageId id) {
     const Rank rank = plan_.stages[id].rank;
+    state_[rank].waiting.emplace(engine_->now(), id);
+    call_when_free(rank);
+  }
+
+  /// Now or later, after what else happens at that instant.
+  void call_when_free(Rank rank) {
     RankState& state = state_[rank];
-    if (!is_busy(state) && state.waiting.empty()) {
-      begin(id);
-      return;
-    }
-    state.waiting.push_back(id);
-    if (state.waiting.size() == 1) engine_->call_at(time_of(state.free), tag(rank, Timer::free));
+    if (state.is_called) return;
+    state.is_called = true;
+    engine_->call_at(std::max(time_of(state.free), engine_->now()), tag(rank, Timer::free));
   }
 
   void begin_waiting(Rank rank) {
     RankState& state = state_[rank];
+    state.is_called = false;
     while (!state.waiting.empty() && !is_busy(state)) {
-      const StageId id = state.waiting.front();
-      state.waiting.pop_front();
-      begun_by_[id] = state.free;
+      const auto [since, id] = *state.waiting.begin();
+      state.waiting.erase(state.waiting.begin());
+      if (since < engine_->now()) begun_by_[id] = state.free;
       begin(id);
     }
-    // Outputs may have kept it busy for longer than it seemed when it was called for now.
-    if (!state.waiting.empty()) engine_->call_at(time_of(state.free), tag(rank, Timer::free));
+    if (!state.waiting.empty()) call_when_free(rank);
   }
 
   void begin(StageId id) {

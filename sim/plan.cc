@@ -63,6 +63,7 @@ void require_well_formed(const Schedule& s) {
 }
 
 constexpr double kMostOpsPerElement = 1e6;
+constexpr double kSmallestEfficiency = 1e-3;
 
 void require_fitting(const Schedule& schedule, const Codec& codec, DType dtype) {
   codec.wire_bytes(dtype, schedule.elements);  // throws for a wrong dtype and for too many elements
@@ -72,6 +73,11 @@ void require_fitting(const Schedule& schedule, const Codec& codec, DType dtype) 
       fail("codec {}: its cost per element must be a number from 0 to {}", codec.name(),
            kMostOpsPerElement);
     }
+  }
+  const double efficiency = codec.info().cost.store_efficiency;
+  if (!(efficiency >= kSmallestEfficiency && efficiency <= 1)) {
+    fail("codec {}: its store efficiency must be a number from {} to 1", codec.name(),
+         kSmallestEfficiency);
   }
   require_whole_blocks(schedule, codec);
 }

@@ -255,7 +255,8 @@ class Planner {
       const auto id = static_cast<std::uint32_t>(plan_.stages.size());
       stage_of_root_[root - begin_] = id;
       plan_.stages.push_back({.step = op.step, .rank = op.rank});
-      first_stage_.try_emplace({op.step, op.rank}, id);
+      StagesOfRank& stages = stages_of_rank_.try_emplace({op.step, op.rank}, id, 0).first->second;
+      ++stages.count;
     }
     for (std::uint32_t i = begin_; i < end; ++i) {
       const Op& op = s_.ops[i];
@@ -302,7 +303,21 @@ class Planner {
     }
   }
 
+  /// The stage that sends to the rank that an output comes from decodes it: both sides of an
+  /// exchange. Only for ranks with several stages in the step.
+  using Exchanges = std::map<std::tuple<std::uint32_t, Rank, Rank>, StageId>;
+  Exchanges exchanges_of_several_stages() const {
+    Exchanges exchanges;
+    for (const PlannedMessage& message : plan_.messages) {
+      const std::uint32_t step = plan_.stages[message.stage].step;
+      if (stages_of_rank_.at({step, message.from}).count == 1) continue;
+      exchanges[{step, message.from, message.to}] = message.stage;
+    }
+    return exchanges;
+  }
+
   void plan_outputs() {
+    const Exchanges exchanges = exchanges_of_several_stages();
     for (const Output& output : s_.outputs) {
       if (!is_op(output.value) || !is_encoded(output.value)) continue;
       const std::uint64_t elements = s_.chunks[output.chunk].size();
@@ -312,12 +327,14 @@ class Planner {
         continue;
       }
       const Op& op = s_.ops[output.value];
-      const auto stage = first_stage_.find({op.step, op.peer});
-      if (stage == first_stage_.end()) {
+      const auto stages = stages_of_rank_.find({op.step, op.peer});
+      if (stages == stages_of_rank_.end()) {
         plan_.messages[maker].output_elements += elements;
-      } else {
-        plan_.stages[stage->second].decoded += elements;
+        continue;
       }
+      const auto exchange = exchanges.find({op.step, op.peer, op.rank});
+      const StageId stage = exchange == exchanges.end() ? stages->second.first : exchange->second;
+      plan_.stages[stage].decoded += elements;
     }
   }
 
@@ -385,7 +402,11 @@ class Planner {
   std::vector<std::uint32_t> roots_;           ///< of components, in the order of stages
   std::vector<std::uint32_t> stage_of_root_;
 
-  std::map<std::pair<std::uint32_t, Rank>, StageId> first_stage_;  ///< by step and rank
+  struct StagesOfRank {
+    StageId first;
+    std::uint32_t count;
+  };
+  std::map<std::pair<std::uint32_t, Rank>, StagesOfRank> stages_of_rank_;  ///< by step and rank
   std::vector<std::pair<MessageId, StageId>> consumers_;
   std::vector<std::pair<StageId, StageId>> dependents_;
 };

@@ -54,7 +54,7 @@ std::string read_text_file(const std::filesystem::path& path, const char* what) 
   std::error_code ignored;
   std::ifstream file(path, std::ios::binary);
   if (!std::filesystem::is_regular_file(path, ignored) || !file) {
-    fail("{} '{}' cannot be read", what, path.string());
+    fail("{} '{}' cannot be read", what, printable(path.string()));
   }
   return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
 }

@@ -9,6 +9,7 @@
 
 #include "sim/topology/machine_files.h"
 #include "sim/topology/quantities.h"
+#include "sim/topology/toml_section.h"
 
 namespace arlab {
 
@@ -386,10 +387,14 @@ Topology find_topology(std::string_view name_or_path) {
   if (colon != std::string_view::npos) {
     const std::string_view shape = name_or_path.substr(0, colon);
     for (const GeneratedTopology& g : kGeneratedTopologies) {
-      if (shape == g.name) return generated(name_or_path, shape, name_or_path.substr(colon + 1));
+      if (shape != g.name) continue;
+      // Whatever follows the colon stands in messages.
+      const std::string name = printable(std::string(name_or_path));
+      return generated(name, shape, std::string_view(name).substr(colon + 1));
     }
   }
-  fail("unknown topology '{}': known are {}", name_or_path, known_topologies());
+  fail("unknown topology '{}': known are {}", printable(std::string(name_or_path)),
+       known_topologies());
 }
 
 std::vector<std::string> listed_topologies() {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <numeric>
+#include <set>
 #include <tuple>
 #include <utility>
 
@@ -54,10 +55,15 @@ void require_well_formed(const Schedule& s) {
     require(output.rank < s.world_size && output.chunk < s.chunks.size() &&
                 exists(output.value, s.ops.size()),
             "refers to a rank, chunk or value that does not exist: output", i);
+    if (output.value == kOwnInput || output.value == kElsewhere) continue;
+    const Op& maker = s.ops[output.value];
+    require((maker.kind == OpKind::send ? maker.peer : maker.rank) == output.rank,
+            "is a value of another rank: output", i);
   }
 }
 
 constexpr double kMostOpsPerElement = 1e6;
+constexpr double kSmallestEfficiency = 1e-3;
 
 void require_fitting(const Schedule& schedule, const Codec& codec, DType dtype) {
   codec.wire_bytes(dtype, schedule.elements);  // throws for a wrong dtype and for too many elements
@@ -67,6 +73,11 @@ void require_fitting(const Schedule& schedule, const Codec& codec, DType dtype) 
       fail("codec {}: its cost per element must be a number from 0 to {}", codec.name(),
            kMostOpsPerElement);
     }
+  }
+  const double efficiency = codec.info().cost.store_efficiency;
+  if (!(efficiency >= kSmallestEfficiency && efficiency <= 1)) {
+    fail("codec {}: its store efficiency must be a number from {} to 1", codec.name(),
+         kSmallestEfficiency);
   }
   require_whole_blocks(schedule, codec);
 }
@@ -112,6 +123,9 @@ class Planner {
   struct Wait {
     std::uint32_t root = 0;  ///< op that stands for its component
     bool is_message = false;
+    /// Of the waits of a rank: messages by step, then by how far upwards their senders are, so that
+    /// no rank comes first at all others.
+    std::uint64_t order = 0;
     std::uint32_t id = 0;
     bool operator==(const Wait&) const = default;
     auto operator<=>(const Wait&) const = default;
@@ -125,7 +139,7 @@ class Planner {
 
   // ---- components of a step: ops that feed each other or the same message
 
-  std::uint32_t root_of(std::uint32_t op) {
+  std::uint32_t root_of(std::uint32_t op) const {
     while (parent_[op - begin_] != op) {
       parent_[op - begin_] = parent_[parent_[op - begin_] - begin_];
       op = parent_[op - begin_];
@@ -151,8 +165,8 @@ class Planner {
       }
     }
     std::sort(sends_.begin(), sends_.end(), [this](std::uint32_t a, std::uint32_t b) {
-      return std::tuple(s_.ops[a].rank, s_.ops[a].peer, a) <
-             std::tuple(s_.ops[b].rank, s_.ops[b].peer, b);
+      return std::tuple(s_.ops[a].rank, upwards(s_.ops[a].rank, s_.ops[a].peer), a) <
+             std::tuple(s_.ops[b].rank, upwards(s_.ops[b].rank, s_.ops[b].peer), b);
     });
     for (std::size_t i = 1; i < sends_.size(); ++i) {
       if (same_message(sends_[i - 1], sends_[i])) join(sends_[i - 1], sends_[i]);
@@ -166,13 +180,24 @@ class Planner {
     return s_.ops[a].rank == s_.ops[b].rank && s_.ops[a].peer == s_.ops[b].peer;
   }
 
-  /// Components of a rank that wait for the same become one.
+  Wait wait_of(std::uint32_t op, ValueId operand) const {
+    const std::uint32_t id = made_by_[operand];
+    if (!is_send(operand)) return {root_of(op), false, id, id};
+    const std::uint64_t step = s_.ops[operand].step;
+    return {root_of(op), true, step << 32 | upwards(s_.ops[op].rank, s_.ops[operand].rank), id};
+  }
+
+  /// How many ranks further `to` is than `from`, past the last one to the first.
+  Rank upwards(Rank from, Rank to) const { return (to + s_.world_size - from) % s_.world_size; }
+
+  /// Components of a rank that wait for the same become one. roots_ then has one op of each, in an
+  /// order that does not depend on that of the ops.
   void merge_equal_waits(std::size_t end) {
     waits_.clear();
     for (std::uint32_t i = begin_; i < end; ++i) {
       for (const ValueId operand : s_.operands(s_.ops[i])) {
         if (!is_op(operand) || operand >= begin_) continue;
-        waits_.push_back({root_of(i), is_send(operand), made_by_[operand]});
+        waits_.push_back(wait_of(i, operand));
       }
     }
     std::sort(waits_.begin(), waits_.end());
@@ -198,7 +223,7 @@ class Planner {
           waits_.begin() + static_cast<std::ptrdiff_t>(a.last),
           waits_.begin() + static_cast<std::ptrdiff_t>(b.first),
           waits_.begin() + static_cast<std::ptrdiff_t>(b.last), [](const Wait& x, const Wait& y) {
-            return std::tuple(x.is_message, x.id) < std::tuple(y.is_message, y.id);
+            return std::tuple(x.is_message, x.order) < std::tuple(y.is_message, y.order);
           });
     };
     const auto before = [&](const Component& a, const Component& b) {
@@ -208,11 +233,18 @@ class Planner {
       return a.root < b.root;
     };
     std::sort(components.begin(), components.end(), before);
-    for (std::size_t i = 1; i < components.size(); ++i) {
-      const Component& a = components[i - 1];
+    roots_.clear();
+    for (std::size_t i = 0; i < components.size(); ++i) {
       const Component& b = components[i];
-      if (a.rank == b.rank && !waits_before(a, b)) join(a.root, b.root);
+      const bool as_before =
+          i > 0 && components[i - 1].rank == b.rank && !waits_before(components[i - 1], b);
+      if (as_before) {
+        join(components[i - 1].root, b.root);
+      } else {
+        roots_.push_back(b.root);
+      }
     }
+    for (std::uint32_t& root : roots_) root = root_of(root);
     for (Wait& w : waits_) w.root = root_of(w.root);
     std::sort(waits_.begin(), waits_.end());
     waits_.erase(std::unique(waits_.begin(), waits_.end()), waits_.end());
@@ -220,15 +252,17 @@ class Planner {
 
   void add_stages(std::size_t end) {
     stage_of_root_.assign(end - begin_, kNone);
+    for (const std::uint32_t root : roots_) {
+      const Op& op = s_.ops[root];
+      const auto id = static_cast<std::uint32_t>(plan_.stages.size());
+      stage_of_root_[root - begin_] = id;
+      plan_.stages.push_back({.step = op.step, .rank = op.rank});
+      StagesOfRank& stages = stages_of_rank_.try_emplace({op.step, op.rank}, id, 0).first->second;
+      ++stages.count;
+    }
     for (std::uint32_t i = begin_; i < end; ++i) {
       const Op& op = s_.ops[i];
-      std::uint32_t& id = stage_of_root_[root_of(i) - begin_];
-      // A send that only brings something to the rank of a part of a schedule is of no stage here.
-      if (id == kNone) {
-        id = static_cast<std::uint32_t>(plan_.stages.size());
-        plan_.stages.push_back({.step = op.step, .rank = op.rank});
-        first_stage_.try_emplace({op.step, op.rank}, id);
-      }
+      const std::uint32_t id = stage_of_root_[root_of(i) - begin_];
       made_by_[i] = id;  // messages overwrite this
       Stage& stage = plan_.stages[id];
       const std::uint64_t elements = s_.chunks[op.chunk].size();
@@ -271,7 +305,21 @@ class Planner {
     }
   }
 
+  /// The stage that sends to the rank that an output comes from decodes it: both sides of an
+  /// exchange. Only for ranks with several stages in the step.
+  using Exchanges = std::map<std::tuple<std::uint32_t, Rank, Rank>, StageId>;
+  Exchanges exchanges_of_several_stages() const {
+    Exchanges exchanges;
+    for (const PlannedMessage& message : plan_.messages) {
+      const std::uint32_t step = plan_.stages[message.stage].step;
+      if (stages_of_rank_.at({step, message.from}).count == 1) continue;
+      exchanges[{step, message.from, message.to}] = message.stage;
+    }
+    return exchanges;
+  }
+
   void plan_outputs() {
+    const Exchanges exchanges = exchanges_of_several_stages();
     for (const Output& output : s_.outputs) {
       if (!is_op(output.value)) continue;
       const std::uint64_t elements = s_.chunks[output.chunk].size();
@@ -281,12 +329,14 @@ class Planner {
         continue;
       }
       const Op& op = s_.ops[output.value];
-      const auto stage = first_stage_.find({op.step, op.peer});
-      if (stage == first_stage_.end()) {
+      const auto stages = stages_of_rank_.find({op.step, op.peer});
+      if (stages == stages_of_rank_.end()) {
         plan_.messages[maker].output_elements += elements;
-      } else {
-        write_output(plan_.stages[stage->second], elements, true);
+        continue;
       }
+      const auto exchange = exchanges.find({op.step, op.peer, op.rank});
+      const StageId stage = exchange == exchanges.end() ? stages->second.first : exchange->second;
+      write_output(plan_.stages[stage], elements, true);
     }
   }
 
@@ -353,12 +403,17 @@ class Planner {
 
   // of the current step, which begins at op begin_
   std::uint32_t begin_ = 0;
-  std::vector<std::uint32_t> parent_;
-  std::vector<std::uint32_t> sends_;  ///< by rank, then peer
-  std::vector<Wait> waits_;           ///< by component
+  mutable std::vector<std::uint32_t> parent_;  ///< shortened by looking
+  std::vector<std::uint32_t> sends_;           ///< by rank, then by how far upwards the peer is
+  std::vector<Wait> waits_;                    ///< by component
+  std::vector<std::uint32_t> roots_;           ///< of components, in the order of stages
   std::vector<std::uint32_t> stage_of_root_;
 
-  std::map<std::pair<std::uint32_t, Rank>, StageId> first_stage_;  ///< by step and rank
+  struct StagesOfRank {
+    StageId first;
+    std::uint32_t count;
+  };
+  std::map<std::pair<std::uint32_t, Rank>, StagesOfRank> stages_of_rank_;  ///< by step and rank
   std::vector<std::pair<MessageId, StageId>> consumers_;
   std::vector<std::pair<StageId, StageId>> dependents_;
 };
@@ -406,6 +461,18 @@ std::vector<Rank> common_shifts(const RankSymmetry& symmetry, Rank world_size,
     }
   }
   return {};
+}
+
+/// Whether rank 0 has several stages in a step that differ only in whom they have to do with. Which
+/// of them is first when they can all begin is a matter of how far upwards that is, and that no
+/// longer looks the same when a shift has several digits.
+bool has_like_stages(const Plan& plan) {
+  using Key = std::tuple<std::uint32_t, std::uint32_t, std::uint64_t, std::uint64_t, std::uint64_t>;
+  std::set<Key> seen;
+  return std::any_of(plan.stages.begin(), plan.stages.end(), [&](const Stage& s) {
+    return s.rank == 0 && s.uses_codec() &&
+           !seen.emplace(s.step, s.awaited, s.encoded, s.decoded, s.added).second;
+  });
 }
 
 /// What a shift that takes `rank` to 0 makes of 0: digit by digit the negative.
@@ -474,7 +541,10 @@ std::optional<Plan> folded_plan_of(const Algorithm& algorithm, const ScheduleReq
   const Schedule schedule = make_schedule(algorithm.name, part);
   require_well_formed(schedule);
   require_fitting(schedule, codec, dtype);
-  return fold(Planner(schedule, codec, dtype).finish(), extents);
+  Plan plan = Planner(schedule, codec, dtype).finish();
+  const auto digits = std::count_if(extents.begin(), extents.end(), [](Rank e) { return e > 1; });
+  if (digits > 1 && has_like_stages(plan)) return std::nullopt;
+  return fold(std::move(plan), extents);
 }
 
 }  // namespace arlab

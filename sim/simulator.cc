@@ -4,6 +4,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "sim/device/kernel_model.h"
@@ -27,16 +28,20 @@ namespace {
 /// gets in the folded network the rate that it gets among all its like in the whole one.
 class Ways {
  public:
-  Ways(const Fabric& fabric, bool folded, Rank ranks)
-      : fabric_(fabric), router_(fabric.network()), folded_(folded), ranks_(ranks) {
+  Ways(const Fabric& fabric, const Topology& topology, bool folded, Rank ranks)
+      : fabric_(fabric),
+        topology_(topology),
+        router_(fabric.network()),
+        folded_(folded),
+        ranks_(ranks) {
     if (folded_) network_.add_devices(1);
   }
 
   /// All messages that will be sent must have been announced before network() is used.
   void announce(Rank from, Rank to) {
     if (!folded_) return;
-    for (const LinkId link : router_.route(from, to)) {
-      const Fabric::Orbit orbit = fabric_.orbit_of(link);
+    for (const LinkId link : real_route(from, to)) {
+      const Fabric::Orbit orbit = orbit_of(link);
       if (folded_links_.contains(orbit.representative)) continue;
       const LinkProperties& real = fabric_.network().properties(orbit.representative);
       const double share = static_cast<double>(orbit.size) / ranks_;
@@ -49,17 +54,23 @@ class Ways {
   const Network& network() const { return folded_ ? network_ : fabric_.network(); }
 
   std::span<const LinkId> route(Rank from, Rank to) {
-    const std::span<const LinkId> real = router_.route(from, to);
+    const std::span<const LinkId> real = real_route(from, to);
     if (!folded_) return real;
     path_.clear();
     for (const LinkId link : real) {
-      path_.push_back(folded_links_.at(fabric_.orbit_of(link).representative));
+      path_.push_back(folded_links_.at(orbit_of(link).representative));
     }
     return path_;
   }
 
-  /// In the whole fabric.
-  std::span<const LinkId> real_route(Rank from, Rank to) { return router_.route(from, to); }
+  /// In the whole fabric. Throws InvalidInput that names the ranks when there is no way.
+  std::span<const LinkId> real_route(Rank from, Rank to) {
+    try {
+      return router_.route(from, to);
+    } catch (const InvalidInput&) {
+      fail("topology '{}': there is no way from rank {} to rank {}", topology_.name, from, to);
+    }
+  }
 
   /// Calls visit(real link, how many links are like it, usage of one of them) for links in use.
   template <class Visit>
@@ -78,7 +89,16 @@ class Ways {
   }
 
  private:
+  /// Of the links that the ranks of the plan use. It may be run by a part of a mesh or of a switch,
+  /// whose other ranks then do nothing.
+  Fabric::Orbit orbit_of(LinkId link) const {
+    Fabric::Orbit orbit = fabric_.orbit_of(link);
+    orbit.size = orbit.size * ranks_ / topology_.ranks.value;
+    return orbit;
+  }
+
   const Fabric& fabric_;
+  const Topology& topology_;
   Router router_;
   bool folded_;
   Rank ranks_;
@@ -87,6 +107,18 @@ class Ways {
   std::vector<Fabric::Orbit> orbits_;      ///< by folded link
   std::vector<LinkId> path_;
 };
+
+// ---------------------------------------------------------------- times
+
+/// Quantities are in range each, but their products need not be.
+Picoseconds later_by(Picoseconds start, double us) {
+  // Written so that a NaN fails too.
+  if (!(us * 1e6 < static_cast<double>(kNever - start))) {
+    fail("the collective would take longer than {:.0f} s, more than can be simulated",
+         us_from_picoseconds(kNever) * 1e-6);
+  }
+  return start + picoseconds_from_us(us);
+}
 
 // ---------------------------------------------------------------- what led to what
 
@@ -114,7 +146,7 @@ class Run final : public NetworkClient {
         fabric_(fabric),
         kernel_(kernel),
         trace_(options.trace),
-        ways_(fabric, plan.folded(), plan.ranks_per_rank),
+        ways_(fabric, topology, plan.folded(), plan.ranks_per_rank),
         ranks_(plan.folded() ? 1 : plan.world_size),
         awaited_(plan.stages.size()),
         begun_by_(plan.stages.size()),
@@ -159,12 +191,17 @@ class Run final : public NetworkClient {
   struct RankState {
     CauseId ready = 0;  ///< launched
     CauseId free = 0;   ///< done with the codec work so far
+    /// Stages that could begin, by since when; of those that could at the same time the first one
+    /// first, whatever the order of events.
+    std::set<std::pair<Picoseconds, StageId>> waiting = {};
+    bool is_called = false;  ///< when it is free
   };
 
   // Tags of timers.
-  enum class Timer : std::uint64_t { begin, done, arrived };
+  enum class Timer : std::uint64_t { begin, done, arrived, free };
+  static constexpr std::uint64_t kTimers = 4;
   static std::uint64_t tag(std::uint32_t subject, Timer timer) {
-    return std::uint64_t{subject} * 3 + static_cast<std::uint64_t>(timer);
+    return subject * kTimers + static_cast<std::uint64_t>(timer);
   }
 
   CauseId add_cause(Picoseconds time, CauseId before, Span span, std::uint32_t subject = 0,
@@ -183,8 +220,8 @@ class Run final : public NetworkClient {
     }
     for (Rank rank = 0; rank < ranks_; ++rank) {
       const CauseId ready =
-          add_cause(picoseconds_from_us(kernel_.launch_us() + delay_us[rank]), 0, Span::launch);
-      state_.push_back({ready, ready});
+          add_cause(later_by(0, kernel_.launch_us() + delay_us[rank]), 0, Span::launch);
+      state_.push_back({.ready = ready, .free = ready});
     }
     for (StageId id = 0; id < plan_.stages.size(); ++id) {
       awaited_[id] = plan_.stages[id].awaited;
@@ -199,10 +236,10 @@ class Run final : public NetworkClient {
   }
 
   void on_timer(std::uint64_t timer_tag) override {
-    const auto id = static_cast<std::uint32_t>(timer_tag / 3);
-    switch (static_cast<Timer>(timer_tag % 3)) {
+    const auto id = static_cast<std::uint32_t>(timer_tag / kTimers);
+    switch (static_cast<Timer>(timer_tag % kTimers)) {
       case Timer::begin:
-        begin(id);
+        begin_or_wait(id);
         break;
       case Timer::done:
         for (std::uint32_t i = 0; i < plan_.stages[id].dependents; ++i) {
@@ -212,24 +249,50 @@ class Run final : public NetworkClient {
       case Timer::arrived:
         consume(id);
         break;
+      case Timer::free:
+        begin_waiting(id);
+        break;
     }
+  }
+
+  bool is_busy(const RankState& rank) const { return time_of(rank.free) > engine_->now(); }
+
+  void begin_or_wait(StageId id) {
+    const Rank rank = plan_.stages[id].rank;
+    state_[rank].waiting.emplace(engine_->now(), id);
+    call_when_free(rank);
+  }
+
+  /// Now or later, after what else happens at that instant.
+  void call_when_free(Rank rank) {
+    RankState& state = state_[rank];
+    if (state.is_called) return;
+    state.is_called = true;
+    engine_->call_at(std::max(time_of(state.free), engine_->now()), tag(rank, Timer::free));
+  }
+
+  void begin_waiting(Rank rank) {
+    RankState& state = state_[rank];
+    state.is_called = false;
+    while (!state.waiting.empty() && !is_busy(state)) {
+      const auto [since, id] = *state.waiting.begin();
+      state.waiting.erase(state.waiting.begin());
+      if (since < engine_->now()) begun_by_[id] = state.free;
+      begin(id);
+    }
+    if (!state.waiting.empty()) call_when_free(rank);
   }
 
   void begin(StageId id) {
     const Stage& stage = plan_.stages[id];
     RankState& rank = state_[stage.rank];
-    if (time_of(rank.free) > engine_->now()) {  // another stage keeps the rank busy
-      begin_at(id, rank.free);
-      return;
-    }
     const StageCost cost = kernel_.cost_of(stage);
     const Picoseconds start = engine_->now();
     const TimeParts parts = kernel_.stage_time(cost);
     const CauseId done =
-        add_cause(start + picoseconds_from_us(parts.total_us()), begun_by_[id], Span::stage, id);
+        add_cause(later_by(start, parts.total_us()), begun_by_[id], Span::stage, id);
     if (cost.work_us > 0) {
-      rank.free =
-          add_cause(start + picoseconds_from_us(cost.work_us), begun_by_[id], Span::stage, id);
+      rank.free = add_cause(later_by(start, cost.work_us), begun_by_[id], Span::stage, id);
     }
     trace_stage(stage, cost, start, time_of(done));
     for (std::uint32_t i = 0; i < stage.messages; ++i) send(stage.first_message + i, begun_by_[id]);
@@ -254,14 +317,14 @@ class Run final : public NetworkClient {
   void decode_while_arriving(MessageId id, std::span<const LinkId> route) {
     const PlannedMessage& message = plan_.messages[id];
     if (message.output_elements == 0) return;
-    const Picoseconds work = picoseconds_from_us(kernel_.output_us(message.output_elements));
-    if (work == 0) return;
+    const double work_us = kernel_.output_us(message.output_elements);
+    if (work_us <= 0) return;
     const Rank to = plan_.folded() ? 0 : message.to;
     RankState& rank = state_[to];
     const Picoseconds first_byte = engine_->now() + latency_of(route);
     CauseId start = rank.free;
     if (first_byte > time_of(start)) start = add_cause(first_byte, arrival_of_[id], Span::latency);
-    rank.free = add_cause(time_of(start) + work, start, Span::output);
+    rank.free = add_cause(later_by(time_of(start), work_us), start, Span::output);
     if (trace_ != nullptr) {
       trace_->on_work(to, SimulationTrace::Work::decode, plan_.stages[message.stage].step,
                       time_of(start), time_of(rank.free));
@@ -280,11 +343,10 @@ class Run final : public NetworkClient {
     const Picoseconds network = delivery.sent - delivery.started;
     const Picoseconds latency = delivery.delivered - delivery.sent;
     message_gb_per_s_ = first_link_gb_per_s(id);
-    const Picoseconds all =
-        std::max(network, picoseconds_from_us(message_parts(id, network).total_us()));
-    const CauseId left =
-        add_cause(delivery.started + all, arrival_of_[id], Span::message, id, network);
-    arrival_of_[id] = add_cause(time_of(left) + latency, left, Span::latency);
+    const Picoseconds gone =
+        std::max(delivery.sent, later_by(delivery.started, message_parts(id, network).total_us()));
+    const CauseId left = add_cause(gone, arrival_of_[id], Span::message, id, network);
+    arrival_of_[id] = add_cause(later_by(gone, us_from_picoseconds(latency)), left, Span::latency);
     if (trace_ != nullptr) {
       const PlannedMessage& message = plan_.messages[id];
       trace_->on_message(message, plan_.stages[message.stage].step,
@@ -439,6 +501,17 @@ void require_room(Rank world_size, std::string_view algorithm, const Topology& t
   }
 }
 
+/// Whether options and topology are such that a folded plan stands for the whole one.
+void require_foldable(const Plan& plan, const Topology& topology, const SimulateOptions& options) {
+  const bool whole = options.sharing == Sharing::max_min && options.trace == nullptr;
+  const FabricShifts shifts = shifts_of(topology);
+  const bool same_ranks = shifts.any || plan.world_size == topology.ranks.value;
+  if (whole && !shifts.extents.empty() && same_ranks) return;
+  fail("a plan of '{}' in which one rank stands for all cannot run {}; make the plan with them",
+       plan.algorithm,
+       whole ? fmt::format("on topology '{}'", topology.name) : "with these options");
+}
+
 /// How the collective runs. Throws InvalidInput when a library is to run a codec.
 Implementation implementation_of(const Plan& plan, const Topology& topology,
                                  const SimulateOptions& options) {
@@ -456,6 +529,15 @@ SimulationResult simulate(const Plan& plan, const Topology& topology,
                           const SimulateOptions& options) {
   require_valid(topology, topology.name);
   require_room(plan.world_size, plan.algorithm, topology);
+  if (plan.folded()) require_foldable(plan, topology, options);
+  if (topology.kind == TopologyKind::full_mesh && topology.faults.empty() &&
+      plan.world_size < topology.ranks.value) {
+    // Links of a mesh to ranks that take no part may be a billion.
+    Topology part = topology;
+    part.ranks.value = plan.world_size;
+    std::erase_if(part.stragglers, [&](const Straggler& s) { return s.rank >= plan.world_size; });
+    return simulate(plan, part, options);
+  }
   const KernelModel kernel(topology.device, plan, implementation_of(plan, topology, options));
   const Fabric fabric(topology, kernel.link_efficiency());
   return Run(plan, topology, fabric, kernel, options).result();

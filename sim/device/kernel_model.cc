@@ -18,8 +18,8 @@ double overlapped(double a, double b, double p) {
   return longer * std::pow(1 + std::pow(ratio, p), 1 / p);
 }
 
-/// x for x << n, sqrt(2 n x) for x >> n.
-double linear_then_root(double x, double n) { return n * (std::sqrt(1 + 2 * x / n) - 1); }
+/// n (sqrt(1 + 2 x / n) - 1), without the loss of digits where x << n.
+double linear_then_root(double x, double n) { return 2 * x / (std::sqrt(1 + 2 * x / n) + 1); }
 
 /// 1/2 + 1/3 + ... + 1/n.
 double harmonic_beyond_one(Rank n) {

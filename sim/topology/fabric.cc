@@ -117,12 +117,12 @@ class Fabric::Builder {
     }
   }
 
-  /// Links of a node: upwards and downwards in the slowest dimension, then in the next. Routes take
-  /// the lowest numbers of the shortest ways, hence go dimension by dimension.
+  /// Links of a node: upwards and downwards in the slowest dimension, then in the next; in a
+  /// dimension of two ranks both are the same. Routes take the lowest numbers of the shortest ways,
+  /// hence go dimension by dimension.
   void build_torus(const std::vector<Rank>& shape) {
     begin("link");
-    const auto wide = [](Rank extent) { return extent > 1; };
-    f_.dimensions_ = static_cast<std::size_t>(std::count_if(shape.begin(), shape.end(), wide));
+    for (const Rank extent : shape) f_.links_per_rank_ += std::min<Rank>(extent - 1, 2);
     for (Rank rank = 0; rank < t_.ranks.value; ++rank) {
       Rank stride = t_.ranks.value;
       for (const Rank extent : shape) {
@@ -131,7 +131,7 @@ class Fabric::Builder {
         const Rank digit = rank / stride % extent;
         const Rank origin = rank - digit * stride;
         add(rank, origin + (digit + 1) % extent * stride, spec("link"));
-        add(rank, origin + (digit + extent - 1) % extent * stride, spec("link"));
+        if (extent > 2) add(rank, origin + (digit + extent - 1) % extent * stride, spec("link"));
       }
     }
   }
@@ -294,19 +294,23 @@ std::string Fabric::describe_node(NodeId node) const {
   return node < ranks_ ? fmt::format("rank {}", node) : fmt::format("switch {}", node - ranks_);
 }
 
+std::string Fabric::short_name(NodeId node) const {
+  return node < ranks_ ? fmt::format("{}", node) : fmt::format("switch{}", node - ranks_);
+}
+
 std::string Fabric::describe(LinkId link) const {
   const auto [from, to] = network_.ends(link);
   const std::string_view name = class_of(link);
+  if (kind_ == TopologyKind::graph) {  // whatever its types are called
+    return fmt::format("{} {}->{}", name, short_name(from), short_name(to));
+  }
   if (name == "port_out") return fmt::format("port out of {}", from);
   if (name == "port_in") return fmt::format("port into {}", to);
   if (name == "nic_out") return fmt::format("network card out of {}", from);
   if (name == "nic_in") return fmt::format("network card into {}", to);
   // The switch of a numa group is the group.
   if (name == "bridge") return fmt::format("bridge {}->{}", from - ranks_, to - ranks_);
-  const auto end = [this](NodeId node) {
-    return node < ranks_ ? fmt::format("{}", node) : fmt::format("switch{}", node - ranks_);
-  };
-  return fmt::format("{} {}->{}", name, end(from), end(to));
+  return fmt::format("{} {}->{}", name, short_name(from), short_name(to));
 }
 
 Fabric::Orbit Fabric::orbit_of(LinkId link) const {
@@ -314,7 +318,7 @@ Fabric::Orbit Fabric::orbit_of(LinkId link) const {
   if (kind_ == TopologyKind::full_mesh)
     return {link, ranks_};  // those out of rank 0 are all there is
   if (kind_ == TopologyKind::ring || kind_ == TopologyKind::torus) {
-    return {link % static_cast<LinkId>(2 * dimensions_), ranks_};
+    return {link % links_per_rank_, ranks_};
   }
   const std::size_t span = span_of(link);
   const LinkId first = spans_[span].first;

@@ -59,11 +59,12 @@ class Fabric {
   class Builder;
 
   std::size_t span_of(LinkId link) const;
+  std::string short_name(NodeId node) const;
 
   TopologyKind kind_;
   Rank ranks_ = 0;
   Rank group_size_ = 0;
-  std::size_t dimensions_ = 0;
+  LinkId links_per_rank_ = 0;  ///< ring, torus
   Network network_;
   std::vector<Span> spans_;
   std::vector<std::string> classes_;

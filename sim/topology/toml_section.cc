@@ -36,7 +36,8 @@ std::string join(const std::vector<std::string>& names) {
 
 std::string printable(std::string text) {
   std::replace_if(
-      text.begin(), text.end(), [](char c) { return static_cast<unsigned char>(c) < 0x20; }, ' ');
+      text.begin(), text.end(),
+      [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; }, ' ');
   return text;
 }
 
@@ -53,7 +54,7 @@ std::string read_text_file(const std::filesystem::path& path, const char* what) 
   std::error_code ignored;
   std::ifstream file(path, std::ios::binary);
   if (!std::filesystem::is_regular_file(path, ignored) || !file) {
-    fail("{} '{}' cannot be read", what, path.string());
+    fail("{} '{}' cannot be read", what, printable(path.string()));
   }
   return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
 }

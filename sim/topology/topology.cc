@@ -9,6 +9,7 @@
 
 #include "sim/topology/machine_files.h"
 #include "sim/topology/quantities.h"
+#include "sim/topology/toml_section.h"
 
 namespace arlab {
 
@@ -94,6 +95,20 @@ std::string joined(const std::vector<std::string>& names) {
   return text;
 }
 
+/// Links between the switches of a kind where their number grows with a square.
+std::uint64_t links_between_switches(const Topology& t) {
+  const std::uint64_t ranks = t.ranks.value;
+  const std::uint64_t size = t.group_size.value;
+  if (t.kind == TopologyKind::numa) {
+    const std::uint64_t groups = ranks / size;
+    return groups * (groups - 1);
+  }
+  if (t.kind != TopologyKind::dragonfly) return 0;
+  const std::uint64_t per_group = size * t.ranks_per_router.value;
+  const std::uint64_t groups = (ranks + per_group - 1) / per_group;
+  return groups * size * (size - 1) + groups * (groups - 1);
+}
+
 void require_counts(const Topology& t, std::string_view origin) {
   const Rank ranks = t.ranks.value;
   const Rank most = t.kind == TopologyKind::full_mesh ? kMaxFullMeshRanks : kMaxTopologyRanks;
@@ -117,6 +132,11 @@ void require_counts(const Topology& t, std::string_view origin) {
           origin, per_group, kMaxTopologyRanks);
     }
   }
+  const std::uint64_t links = links_between_switches(t);
+  if (links > kMaxSwitchLinks) {
+    fail("{}: key 'group_size.value': groups of {} make {} links between switches; allowed are {}",
+         origin, group, links, kMaxSwitchLinks);
+  }
   if (t.kind == TopologyKind::torus) {
     std::uint64_t product = t.shape.empty() ? 0 : 1;
     for (const Rank extent : t.shape) product = std::min<std::uint64_t>(product * extent, 1 << 20);
@@ -131,17 +151,34 @@ void require_node(const Topology& t, NodeName node, std::string_view where) {
   if (!node.is_switch && node.number < t.ranks.value) return;
   if (node.is_switch && t.kind == TopologyKind::graph && node.number < t.switches) return;
   // How many switches other kinds have is known to the fabric.
-  if (node.is_switch && t.kind != TopologyKind::graph) return;
+  if (node.is_switch && t.kind != TopologyKind::graph && node.number < kMaxSwitchLinks) return;
   fail("{}: there is no {}; allowed are rank0 to rank{}{}", where, describe(node),
        t.ranks.value - 1,
        t.switches == 0 ? std::string() : fmt::format(" and switch0 to switch{}", t.switches - 1));
 }
 
+/// Names end up in messages and as parts of dotted keys.
+void require_name(const std::string& name, std::string_view origin, std::string_view key) {
+  const auto allowed = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
+           c == '-';
+  };
+  if (!name.empty() && std::all_of(name.begin(), name.end(), allowed)) return;
+  fail("{}: key '{}': {} is no name; allowed are letters, digits, '_' and '-'", origin, key,
+       quote(name));
+}
+
 void require_graph(const Topology& t, std::string_view origin) {
   std::vector<std::string> types;
-  for (const LinkType& type : t.link_types) types.push_back(type.name);
+  for (const LinkType& type : t.link_types) {
+    require_name(type.name, origin, "links");
+    types.push_back(type.name);
+  }
   std::vector<std::string> domains;
-  for (const SharingDomain& domain : t.domains) domains.push_back(domain.name);
+  for (const SharingDomain& domain : t.domains) {
+    require_name(domain.name, origin, "domains");
+    domains.push_back(domain.name);
+  }
   const auto known = [](const std::vector<std::string>& names, const std::string& name) {
     return std::find(names.begin(), names.end(), name) != names.end();
   };
@@ -178,6 +215,13 @@ void require_conditions(const Topology& t, std::string_view origin) {
            where, fault.bandwidth_factor, kSmallestQuantity, 1 / kSmallestQuantity);
     }
   }
+  std::set<std::pair<std::string, std::string>> faulty;
+  for (std::size_t i = 0; i < t.faults.size(); ++i) {
+    const std::pair ends(describe(t.faults[i].from), describe(t.faults[i].to));
+    if (faulty.insert(ends).second) continue;
+    fail("{}: key 'faults' {}: the link from {} to {} is named twice", origin, i, ends.first,
+         ends.second);
+  }
   std::set<Rank> seen;
   for (std::size_t i = 0; i < t.stragglers.size(); ++i) {
     const Rank rank = t.stragglers[i].rank;
@@ -203,6 +247,11 @@ void require_valid(const Topology& topology, std::string_view origin) {
           "{}: key '{}.value': {} is out of range; allowed is 1 (one after the other) to {} (the "
           "longer alone)",
           origin, key, quantity.value, kLargestOverlap);
+    }
+    // More than all of the bandwidth there is not.
+    if (key.ends_with("_efficiency") && quantity.value > 1) {
+      fail("{}: key '{}.value': {} is out of range; allowed is {} to 1", origin, key,
+           quantity.value, kSmallestQuantity);
     }
     if (quantity.value >= kSmallestQuantity && quantity.value <= kLargestQuantity) return;
     fail("{}: key '{}.value': {} is out of range; allowed is {} to {}", origin, key, quantity.value,
@@ -244,7 +293,7 @@ std::vector<Rank> extents_of(std::string_view name, std::string_view text) {
   const char* at = text.data();
   const char* end = at + text.size();
   std::uint64_t product = 1;
-  for (bool more = true; more; ++at) {
+  for (bool more = true; more;) {
     Rank extent = 0;
     const auto [stop, error] = std::from_chars(at, end, extent);
     product *= std::min<std::uint64_t>(extent, kMaxTopologyRanks + 1);
@@ -257,7 +306,7 @@ std::vector<Rank> extents_of(std::string_view name, std::string_view text) {
     }
     extents.push_back(extent);
     more = stop != end;
-    at = stop;
+    if (more) at = stop + 1;
   }
   return extents;
 }
@@ -338,10 +387,14 @@ Topology find_topology(std::string_view name_or_path) {
   if (colon != std::string_view::npos) {
     const std::string_view shape = name_or_path.substr(0, colon);
     for (const GeneratedTopology& g : kGeneratedTopologies) {
-      if (shape == g.name) return generated(name_or_path, shape, name_or_path.substr(colon + 1));
+      if (shape != g.name) continue;
+      // Whatever follows the colon stands in messages.
+      const std::string name = printable(std::string(name_or_path));
+      return generated(name, shape, std::string_view(name).substr(colon + 1));
     }
   }
-  fail("unknown topology '{}': known are {}", name_or_path, known_topologies());
+  fail("unknown topology '{}': known are {}", printable(std::string(name_or_path)),
+       known_topologies());
 }
 
 std::vector<std::string> listed_topologies() {

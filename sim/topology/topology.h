@@ -41,6 +41,8 @@ std::string_view name_of(TopologyKind kind);
 inline constexpr Rank kMaxTopologyRanks = 65536;
 /// The number of links of a full mesh grows with the square.
 inline constexpr Rank kMaxFullMeshRanks = 32768;
+/// Of a kind with links from every group or router to every other; switches of any kind are fewer.
+inline constexpr std::uint32_t kMaxSwitchLinks = 1 << 22;
 
 /// Quantities lie between, in whatever unit: nothing is free, and no time overflows.
 inline constexpr double kSmallestQuantity = 1e-6;

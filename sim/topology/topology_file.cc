@@ -121,7 +121,7 @@ Topology parse_topology(std::string_view text, std::string_view origin) {
 }
 
 Topology read_topology(const std::filesystem::path& path) {
-  return parse_topology(read_text_file(path, "topology file"), path.string());
+  return parse_topology(read_text_file(path, "topology file"), printable(path.string()));
 }
 
 }  // namespace arlab

@@ -1,4 +1,4 @@
-// Machine files: those that ship, those that are wrong, and the links and routes they stand for.
+// Machine files: those that ship, those that are wrong; and topologies by name.
 
 #include "sim/topology/topology.h"
 
@@ -9,27 +9,11 @@
 #include <fstream>
 #include <set>
 
+#include "tests/sim/machine.h"
+#include "tests/sim/refusal.h"
+
 namespace arlab {
 namespace {
-
-/// what() of the InvalidInput that `action` throws; fails the test when it throws none or more than
-/// one line.
-template <class Action>
-std::string message_of(Action action) {
-  try {
-    action();
-  } catch (const InvalidInput& error) {
-    std::string what = error.what();
-    EXPECT_EQ(what.find('\n'), std::string::npos) << what;
-    return what;
-  }
-  ADD_FAILURE() << "nothing was thrown";
-  return {};
-}
-
-void expect_contains(const std::string& text, const std::string& part) {
-  EXPECT_NE(text.find(part), std::string::npos) << "'" << part << "' is not in: " << text;
-}
 
 // ---------------------------------------------------------------- machines that ship
 
@@ -48,15 +32,19 @@ TEST(Machines, LoadAndSayWhereEveryNumberComesFrom) {
     const Topology topology = find_topology(name);
     EXPECT_EQ(topology.name, name);
     EXPECT_FALSE(topology.summary.empty());
-    EXPECT_FALSE(topology.device.empty());
+    EXPECT_FALSE(topology.device.name.empty());
     EXPECT_TRUE(name.ends_with(fmt::format("-{}", topology.ranks.value)));
-    const auto quantities = quantities_of(topology);
-    EXPECT_EQ(quantities.size(), topology.kind == TopologyKind::numa ? 11u : 8u);
-    for (const NamedQuantity& named : quantities) {
+    EXPECT_TRUE(topology.device.library.has_value());
+    EXPECT_EQ(topology.device.stores.has_value(), name.starts_with("mi300x"));
+    std::set<std::string> keys;
+    for (const NamedQuantity& named : quantities_of(topology)) {
+      EXPECT_TRUE(keys.insert(named.key).second) << named.key;
       EXPECT_GT(named.quantity.value, 0) << named.key;
       EXPECT_FALSE(named.quantity.note.empty()) << named.key;
       EXPECT_NE(name_of(named.quantity.source), "?") << named.key;
     }
+    const std::size_t numa = topology.kind == TopologyKind::numa ? 3 : 0;
+    EXPECT_EQ(keys.size(), 17 + numa + (topology.device.stores ? 9u : 0u));
   }
 }
 
@@ -68,7 +56,8 @@ TEST(Machines, AreWhatTheirNamesSay) {
   EXPECT_EQ(l40.group_size.value, 4u);
 }
 
-/// mi300x-2 and -4 are part of the same machine as mi300x-8, and so on.
+/// mi300x-2 and -4 are part of the same machine as mi300x-8, and so on. Up to which size a library
+/// takes its low-latency protocol is a table of the library's by the number of ranks.
 TEST(Machines, OfOneDeviceHaveTheSameQuantities) {
   for (const auto& [small, large] : {std::pair{"mi300x-2", "mi300x-8"},
                                      {"mi300x-4", "mi300x-8"},
@@ -78,6 +67,8 @@ TEST(Machines, OfOneDeviceHaveTheSameQuantities) {
     const auto b = quantities_of(find_topology(large));
     ASSERT_EQ(a.size(), b.size());
     for (std::size_t i = 1; i < a.size(); ++i) {  // 0 is the number of ranks
+      EXPECT_EQ(a[i].key, b[i].key);
+      if (a[i].key == "library.low_latency_max_bytes") continue;
       EXPECT_EQ(a[i].quantity.value, b[i].quantity.value) << small << " " << a[i].key;
     }
   }
@@ -89,26 +80,86 @@ TEST(FindTopology, Generates) {
   EXPECT_EQ(find_topology("full:16").ranks.value, 16u);
   EXPECT_EQ(find_topology("full:16").kind, TopologyKind::full_mesh);
   EXPECT_EQ(find_topology("ring:1024").kind, TopologyKind::ring);
-  for (const NamedQuantity& named : quantities_of(find_topology("ring:8"))) {
-    EXPECT_EQ(named.quantity.source, Source::assumed) << named.key;
-    EXPECT_FALSE(named.quantity.note.empty()) << named.key;
+  EXPECT_EQ(find_topology("full:32768").ranks.value, 32768u);
+  EXPECT_EQ(find_topology("ring:65536").ranks.value, 65536u);
+  EXPECT_EQ(find_topology("torus:40x40x40").shape, (std::vector<Rank>{40, 40, 40}));
+  EXPECT_EQ(find_topology("torus:8").shape, std::vector<Rank>{8});
+  EXPECT_EQ(find_topology("torus:256x256").ranks.value, 65536u);
+  EXPECT_EQ(find_topology("torus:1x2x3x1x2x1").ranks.value, 12u);
+  for (const GeneratedTopology& g : kGeneratedTopologies) {
+    const std::string parameter = g.name == "torus" ? "2x4" : "8";
+    const Topology t = find_topology(fmt::format("{}:{}", g.name, parameter));
+    EXPECT_EQ(t.name, fmt::format("{}:{}", g.name, parameter));
+    EXPECT_EQ(t.ranks.value, 8u);
+    EXPECT_FALSE(t.summary.empty());
+    EXPECT_FALSE(g.summary.empty());
+    EXPECT_TRUE(g.pattern.starts_with(g.name));
+    for (const NamedQuantity& named : quantities_of(t)) {
+      EXPECT_EQ(named.quantity.source, Source::assumed) << named.key;
+      EXPECT_FALSE(named.quantity.note.empty()) << named.key;
+    }
+  }
+}
+
+TEST(FindTopology, GeneratesFatTreesOfServersOf8InPodsOf32) {
+  for (const Rank ranks : {8, 16, 256, 264, 65536}) {
+    const Topology t = find_topology(fmt::format("fat_tree:{}", ranks));
+    EXPECT_EQ(t.ranks.value, ranks);
+    EXPECT_EQ(t.group_size.value, 8u);
+    EXPECT_EQ(t.leaf_servers.value, 32u);
+    // No oversubscription: what 32 network cards bring to a leaf leaves it.
+    EXPECT_EQ(t.link_type("uplink").bandwidth_gb_per_s.value,
+              32 * t.link_type("nic").bandwidth_gb_per_s.value);
+  }
+}
+
+/// h ranks on each of 2 h routers of at most 2 h^2 + 1 groups; the least h that suffices.
+TEST(FindTopology, GeneratesBalancedDragonflies) {
+  for (const auto& [ranks, h] : {std::pair<Rank, Rank>{1, 1},
+                                 {6, 1},
+                                 {7, 2},
+                                 {72, 2},
+                                 {73, 3},
+                                 {342, 3},
+                                 {343, 4},
+                                 {65536, 12}}) {
+    const Topology t = find_topology(fmt::format("dragonfly:{}", ranks));
+    EXPECT_EQ(t.ranks.value, ranks);
+    EXPECT_EQ(t.group_size.value, 2 * h) << ranks;
+    EXPECT_EQ(t.ranks_per_router.value, h) << ranks;
   }
 }
 
 TEST(FindTopology, RefusesOtherNames) {
   const std::pair<const char*, const char*> cases[] = {
       {"mi300x", "unknown topology 'mi300x': known are a100-8"},
+      {"mi300x", "full:N, ring:N, torus:AxBxC, fat_tree:N, dragonfly:N, or the path of a .toml"},
       {"", "unknown topology ''"},
       {"mesh:8", "unknown topology 'mesh:8'"},
-      {"full:0", "allowed is 1 to 1024"},
-      {"full:1025", "allowed is 1 to 1024"},
-      {"ring:", "allowed is 1 to 1024"},
-      {"ring:-4", "allowed is 1 to 1024"},
-      {"ring:8x8", "allowed is 1 to 1024"},
-      {"ring:99999999999999999999", "allowed is 1 to 1024"},
-      {"torus:4x4x4", "the closed-form model does not know torus yet"},
-      {"fat_tree:16", "the closed-form model does not know fat_tree yet"},
-      {"dragonfly:72", "the closed-form model does not know dragonfly yet"},
+      {"full:0", "'0' is not a number of ranks; allowed is 1 to 32768"},
+      {"full:32769", "allowed is 1 to 32768"},
+      {"ring:", "allowed is 1 to 65536"},
+      {"ring:65537", "allowed is 1 to 65536"},
+      {"ring:-4", "allowed is 1 to 65536"},
+      {"ring:+4", "allowed is 1 to 65536"},
+      {"ring:8x8", "allowed is 1 to 65536"},
+      {"ring:99999999999999999999", "allowed is 1 to 65536"},
+      {"torus:", "1 to 6 extents like 4x4x8 with a product of 1 to 65536"},
+      {"torus:x", "1 to 6 extents"},
+      {"torus:4x", "'4x' is no shape"},
+      {"torus:x4", "1 to 6 extents"},
+      {"torus:4xx4", "1 to 6 extents"},
+      {"torus:4x0", "1 to 6 extents"},
+      {"torus:4x-1", "1 to 6 extents"},
+      {"torus:4,4", "1 to 6 extents"},
+      {"torus:1x1x1x1x1x1x1", "1 to 6 extents"},
+      {"torus:257x256", "a product of 1 to 65536"},
+      {"torus:65536x65536x65536", "a product of 1 to 65536"},
+      {"torus:4294967297", "1 to 6 extents"},
+      {"fat_tree:12", "12 ranks do not make servers of 8; allowed are multiples of 8"},
+      {"fat_tree:65544", "allowed is 1 to 65536"},
+      {"dragonfly:0", "allowed is 1 to 65536"},
+      {"dragonfly:72x", "allowed is 1 to 65536"},
       {"/no/such/file.toml", "topology file '/no/such/file.toml' cannot be read"},
   };
   for (const auto& [name, expected] : cases) {
@@ -137,7 +188,35 @@ message_us = { value = 0.5, source = "assumed", note = "n" }
 [device]
 name = "accelerator"
 codec_gops_per_s = { value = 40.0, source = "assumed", note = "n" }
-codec_startup_us = { value = 3.0, source = "assumed", note = "n" }
+codec_tile_us_per_op = { value = 0.25, source = "assumed", note = "n" }
+codec_tile_fixed_ops = { value = 7.0, source = "assumed", note = "n" }
+latency_overlap = { value = 1.25, source = "assumed", note = "n" }
+codec_overlap = { value = 100.0, source = "assumed", note = "n" }
+all_to_all_efficiency = { value = 0.75, source = "assumed", note = "n" }
+[stores]
+tile_bytes = { value = 32768, source = "assumed", note = "n" }
+resident_tiles = { value = 1216, source = "assumed", note = "n" }
+release_us = { value = 0.125, source = "assumed", note = "n" }
+release_coalescing_tiles = { value = 107, source = "assumed", note = "n" }
+contention_codec = { value = 5.5, source = "assumed", note = "n" }
+contention_plain = { value = 1.125, source = "assumed", note = "n" }
+free_packets_per_op = { value = 2140, source = "assumed", note = "n" }
+free_packets_plain = { value = 6500, source = "assumed", note = "n" }
+decorrelation_packets = { value = 3200, source = "assumed", note = "n" }
+[library]
+low_latency_us = { value = 17.5, source = "assumed", note = "n" }
+low_latency_efficiency = { value = 0.68, source = "assumed", note = "n" }
+low_latency_max_bytes = { value = 16384, source = "assumed", note = "n" }
+simple_us = { value = 2.98, source = "assumed", note = "n" }
+simple_message_us = { value = 3.05, source = "assumed", note = "n" }
+[[faults]]
+from = "switch0"
+to = "switch1"
+bandwidth_factor = 0.5
+note = "cable"
+[[stragglers]]
+rank = 3
+delay_us = { value = 12.5, source = "measured", note = "n" }
 )";
 
 TEST(TopologyFile, IsReadAsWritten) {
@@ -147,21 +226,215 @@ TEST(TopologyFile, IsReadAsWritten) {
   EXPECT_EQ(t.kind, TopologyKind::numa);
   EXPECT_EQ(t.ranks.value, 4u);
   EXPECT_EQ(t.group_size.value, 2u);
-  EXPECT_EQ(t.link_bandwidth_gb_per_s.value, 10);
-  EXPECT_EQ(t.link_bandwidth_gb_per_s.source, Source::datasheet);
-  EXPECT_EQ(t.link_bandwidth_gb_per_s.note, "an integer is a number too");
-  EXPECT_EQ(t.link_latency_us.value, 1);
-  EXPECT_EQ(t.link_latency_us.source, Source::measured);
-  EXPECT_EQ(t.bridge_bandwidth_gb_per_s.value, 4);
-  EXPECT_EQ(t.bridge_bandwidth_gb_per_s.source, Source::published);
-  EXPECT_EQ(t.bridge_latency_us.value, 1.5);
-  EXPECT_EQ(t.bridge_latency_us.source, Source::fitted);
-  EXPECT_EQ(t.launch_overhead_us.value, 5);
-  EXPECT_EQ(t.step_overhead_us.value, 2);
-  EXPECT_EQ(t.message_overhead_us.value, 0.5);
-  EXPECT_EQ(t.device, "accelerator");
-  EXPECT_EQ(t.codec_gops_per_s.value, 40);
-  EXPECT_EQ(t.codec_startup_us.value, 3);
+  const LinkType& link = t.link_type("link");
+  EXPECT_EQ(link.bandwidth_gb_per_s.value, 10);
+  EXPECT_EQ(link.bandwidth_gb_per_s.source, Source::datasheet);
+  EXPECT_EQ(link.bandwidth_gb_per_s.note, "an integer is a number too");
+  EXPECT_EQ(link.latency_us.value, 1);
+  EXPECT_EQ(link.latency_us.source, Source::measured);
+  const LinkType& bridge = t.link_type("bridge");
+  EXPECT_EQ(bridge.bandwidth_gb_per_s.value, 4);
+  EXPECT_EQ(bridge.bandwidth_gb_per_s.source, Source::published);
+  EXPECT_EQ(bridge.latency_us.value, 1.5);
+  EXPECT_EQ(bridge.latency_us.source, Source::fitted);
+  EXPECT_EQ(t.link_types.size(), 2u);
+  EXPECT_THROW(t.link_type("nic"), std::out_of_range);
+  EXPECT_FALSE(t.devices_forward);
+  const Device& d = t.device;
+  EXPECT_EQ(d.name, "accelerator");
+  EXPECT_EQ(d.launch_us.value, 5);
+  EXPECT_EQ(d.step_us.value, 2);
+  EXPECT_EQ(d.message_us.value, 0.5);
+  EXPECT_EQ(d.codec_gops_per_s.value, 40);
+  EXPECT_EQ(d.codec_tile_us_per_op.value, 0.25);
+  EXPECT_EQ(d.codec_tile_fixed_ops.value, 7);
+  EXPECT_EQ(d.latency_overlap.value, 1.25);
+  EXPECT_EQ(d.codec_overlap.value, 100);
+  EXPECT_EQ(d.all_to_all_efficiency.value, 0.75);
+  ASSERT_TRUE(d.stores.has_value());
+  EXPECT_EQ(d.stores->tile_bytes.value, 32768);
+  EXPECT_EQ(d.stores->resident_tiles.value, 1216);
+  EXPECT_EQ(d.stores->release_us.value, 0.125);
+  EXPECT_EQ(d.stores->release_coalescing_tiles.value, 107);
+  EXPECT_EQ(d.stores->contention_codec.value, 5.5);
+  EXPECT_EQ(d.stores->contention_plain.value, 1.125);
+  EXPECT_EQ(d.stores->free_packets_per_op.value, 2140);
+  EXPECT_EQ(d.stores->free_packets_plain.value, 6500);
+  EXPECT_EQ(d.stores->decorrelation_packets.value, 3200);
+  ASSERT_TRUE(d.library.has_value());
+  EXPECT_EQ(d.library->low_latency_us.value, 17.5);
+  EXPECT_EQ(d.library->low_latency_efficiency.value, 0.68);
+  EXPECT_EQ(d.library->low_latency_max_bytes.value, 16384);
+  EXPECT_EQ(d.library->simple_us.value, 2.98);
+  EXPECT_EQ(d.library->simple_message_us.value, 3.05);
+  ASSERT_EQ(t.faults.size(), 1u);
+  EXPECT_EQ(describe(t.faults[0].from), "switch0");
+  EXPECT_EQ(describe(t.faults[0].to), "switch1");
+  EXPECT_EQ(t.faults[0].bandwidth_factor, 0.5);
+  EXPECT_EQ(t.faults[0].note, "cable");
+  ASSERT_EQ(t.stragglers.size(), 1u);
+  EXPECT_EQ(t.stragglers[0].rank, 3u);
+  EXPECT_EQ(t.stragglers[0].delay_us.value, 12.5);
+  EXPECT_EQ(t.stragglers[0].delay_us.source, Source::measured);
+  // Every number is found by its key: 2 counts, 4 of links, 9 + 9 + 5 of the device, a delay.
+  EXPECT_EQ(quantities_of(t).size(), 30u);
+}
+
+/// A file of another kind: kNuma without bridge, stores, library, faults and stragglers.
+std::string of_kind(const std::string& kind, const std::string& keys, const std::string& sections) {
+  std::string text = kNuma;
+  const auto cut = [&text](const std::string& from, const std::string& to) {
+    const std::size_t at = text.find(from);
+    text.erase(at, to.empty() ? std::string::npos : text.find(to) - at);
+  };
+  cut("group_size", "[link]");
+  cut("[bridge]", "[overhead]");
+  cut("[stores]", "");
+  const std::string named = "kind = \"numa\"";
+  text.replace(text.find(named), named.size(), "kind = \"" + kind + "\"\n" + keys);
+  return text + sections;
+}
+
+std::string count(const std::string& key, int value) {
+  return fmt::format("{} = {{ value = {}, source = \"assumed\", note = \"n\" }}\n", key, value);
+}
+
+std::string links(const std::string& name, double gb_per_s) {
+  return fmt::format("[{}]\n{}{}", name,
+                     fmt::format("bandwidth_gb_per_s = {{ value = {}, source = \"assumed\", note = "
+                                 "\"n\" }}\n",
+                                 gb_per_s),
+                     count("latency_us", 1));
+}
+
+TEST(TopologyFile, OptionalPartsMayBeMissing) {
+  const Topology t = parse_topology(of_kind("switch", "", ""), "test");
+  EXPECT_EQ(t.kind, TopologyKind::switched);
+  EXPECT_FALSE(t.device.stores.has_value());
+  EXPECT_FALSE(t.device.library.has_value());
+  EXPECT_TRUE(t.faults.empty());
+  EXPECT_TRUE(t.stragglers.empty());
+}
+
+TEST(TopologyFile, OfEveryKind) {
+  EXPECT_EQ(parse_topology(of_kind("full_mesh", "", ""), "test").kind, TopologyKind::full_mesh);
+  const Topology ring = parse_topology(of_kind("ring", "", ""), "test");
+  EXPECT_TRUE(ring.devices_forward);
+  EXPECT_FALSE(
+      parse_topology(of_kind("ring", "devices_forward = false\n", ""), "test").devices_forward);
+  EXPECT_TRUE(
+      parse_topology(of_kind("full_mesh", "devices_forward = true\n", ""), "test").devices_forward);
+
+  const Topology torus = parse_topology(of_kind("torus", "shape = [2, 2]\n", ""), "test");
+  EXPECT_EQ(torus.shape, (std::vector<Rank>{2, 2}));
+  EXPECT_TRUE(torus.devices_forward);
+
+  const Topology tree =
+      parse_topology(of_kind("fat_tree", count("group_size", 2) + count("leaf_servers", 3),
+                             links("nic", 25) + links("uplink", 100)),
+                     "test");
+  EXPECT_EQ(tree.group_size.value, 2u);
+  EXPECT_EQ(tree.leaf_servers.value, 3u);
+  EXPECT_EQ(tree.link_type("nic").bandwidth_gb_per_s.value, 25);
+  EXPECT_EQ(tree.link_type("uplink").bandwidth_gb_per_s.value, 100);
+
+  const Topology dragonfly =
+      parse_topology(of_kind("dragonfly", count("group_size", 2) + count("ranks_per_router", 1),
+                             links("local", 30) + links("global", 20)),
+                     "test");
+  EXPECT_EQ(dragonfly.group_size.value, 2u);
+  EXPECT_EQ(dragonfly.ranks_per_router.value, 1u);
+  EXPECT_EQ(dragonfly.link_type("local").bandwidth_gb_per_s.value, 30);
+  EXPECT_EQ(dragonfly.link_type("global").bandwidth_gb_per_s.value, 20);
+}
+
+constexpr const char* kEdges = R"(
+[[edges]]
+from = "rank0"
+to = "switch0"
+type = "pcie"
+domain = "upstream"
+[[edges]]
+from = "rank1"
+to = "switch0"
+type = "pcie"
+duplex = false
+)";
+
+/// kNuma as a graph: its link type in [links.pcie].
+std::string graph(const std::string& edges = kEdges) {
+  std::string text = of_kind("graph", "switches = 1\n", edges);
+  text.replace(text.find("[link]"), 6, "[links.pcie]");
+  const std::string domain =
+      "[domains.upstream]\nbandwidth_gb_per_s = { value = 5, source = \"assumed\", note = \"n\" "
+      "}\n";
+  return text.insert(text.find("[overhead]"), domain);
+}
+
+TEST(TopologyFile, OfAGraph) {
+  const Topology t = parse_topology(graph(), "test");
+  EXPECT_EQ(t.kind, TopologyKind::graph);
+  EXPECT_EQ(t.switches, 1u);
+  ASSERT_EQ(t.link_types.size(), 1u);
+  EXPECT_EQ(t.link_types[0].name, "pcie");
+  EXPECT_EQ(t.link_types[0].bandwidth_gb_per_s.value, 10);
+  ASSERT_EQ(t.domains.size(), 1u);
+  EXPECT_EQ(t.domains[0].name, "upstream");
+  EXPECT_EQ(t.domains[0].bandwidth_gb_per_s.value, 5);
+  ASSERT_EQ(t.edges.size(), 2u);
+  EXPECT_EQ(describe(t.edges[0].from), "rank0");
+  EXPECT_EQ(describe(t.edges[0].to), "switch0");
+  EXPECT_EQ(t.edges[0].type, "pcie");
+  EXPECT_EQ(t.edges[0].domain, "upstream");
+  EXPECT_TRUE(t.edges[0].duplex);
+  EXPECT_EQ(t.edges[1].domain, "");
+  EXPECT_FALSE(t.edges[1].duplex);
+  std::set<std::string> keys;
+  for (const NamedQuantity& named : quantities_of(t)) keys.insert(named.key);
+  EXPECT_TRUE(keys.contains("links.pcie.latency_us"));
+  EXPECT_TRUE(keys.contains("domains.upstream.bandwidth_gb_per_s"));
+}
+
+/// text with its first `what` replaced.
+std::string replaced(std::string text, const std::string& what, const std::string& replacement) {
+  const std::size_t at = text.find(what);
+  EXPECT_NE(at, std::string::npos) << what;
+  return text.replace(at, what.size(), replacement);
+}
+
+TEST(TopologyFile, WrongGraphsAreRefused) {
+  const std::tuple<const char*, const char*, const char*> cases[] = {
+      {"\"rank0\"", "\"rank4\"",
+       "'edges' 0: there is no rank4; allowed are rank0 to rank3 and switch0"},
+      {"\"switch0\"", "\"switch1\"", "'edges' 0: there is no switch1"},
+      {"\"rank0\"", "\"gpu0\"", "'edges[0].from': 'gpu0' is no node; allowed are rank0, rank1"},
+      {"\"rank0\"", "\"rank\"", "is no node"},
+      {"\"rank0\"", "\"rank-1\"", "is no node"},
+      {"\"rank0\"", "\"rank0x\"", "is no node"},
+      {"\"rank0\"", "\"rank99999999999\"", "is no node"},
+      {"\"rank0\"", "0", "'edges[0].from': it is an integer, but must be a string"},
+      {"\"rank0\"", "\"switch0\"", "'edges' 0: it leads from switch0 to itself"},
+      {"type = \"pcie\"", "type = \"nvlink\"",
+       "'edges' 0: unknown type 'nvlink'; allowed are pcie"},
+      {"domain = \"upstream\"", "domain = \"up\"", "unknown domain 'up'; allowed are upstream"},
+      {"type = \"pcie\"\n", "", "missing key 'edges[0].type'"},
+      {"duplex = false", "duplex = 0", "'edges[1].duplex': it must be true or false"},
+      {"duplex = false", "simplex = true", "unknown key 'edges[1].simplex'"},
+      {"[[edges]]", "[edges]", "line"},
+      {"switches = 1", "switches = -1", "'switches': it must be an integer from 0 to 65536"},
+      {"[links.pcie]", "[links.\"pc\\nie\"]", "is no name; allowed are letters, digits"},
+      {"[links.pcie]", "[links.\"pc\\u007fie\"]", "is no name; allowed are letters, digits"},
+      {"[domains.upstream]", "[domains.\"a b\"]", "'a b' is no name"},
+      {"[links.pcie]", "[link.pcie]", "missing key 'links'"},
+      {"[domains.upstream]", "[domain.upstream]", "unknown key 'domain'"},
+  };
+  for (const auto& [what, replacement, expected] : cases) {
+    SCOPED_TRACE(fmt::format("{} -> {}", what, replacement));
+    const std::string text = replaced(graph(), what, replacement);
+    const std::string message = message_of([&] { parse_topology(text, "my.toml"); });
+    EXPECT_TRUE(message.starts_with("my.toml: ")) << message;
+    expect_contains(message, expected);
+  }
 }
 
 /// kNuma with its first `what` replaced.
@@ -194,20 +467,60 @@ TEST(TopologyFile, WrongOnesAreRefusedWithFileKeyAndWhatIsAllowed) {
       {"value = 2.0,", "value = nan,", "'overhead.step_us.value'", "allowed is 1e-06 to 1"},
       {"value = 0.5,", "value = 0,", "'overhead.message_us.value'", "allowed is 1e-06 to 1"},
       {"value = 40.0,", "value = 0,", "'device.codec_gops_per_s.value'", "allowed is 1e-06 to 1"},
-      {"value = 3.0,", "value = -3,", "'device.codec_startup_us.value'", "allowed is 1e-06 to 1"},
-      {"value = 4,", "value = 0,", "'ranks.value'", "integer from 1 to 1024"},
-      {"value = 4,", "value = 1025,", "'ranks.value'", "integer from 1 to 1024"},
-      {"value = 4,", "value = 4294967300,", "'ranks.value'", "integer from 1 to 1024"},
-      {"value = 4,", "value = -4,", "'ranks.value'", "integer from 1 to 1024"},
+      {"value = 7.0,", "value = -3,", "'device.codec_tile_fixed_ops.value'",
+       "allowed is 1e-06 to 1"},
+      {"value = 1.25,", "value = 0.99,", "'device.latency_overlap.value'",
+       "allowed is 1 (one after the other) to 100"},
+      {"value = 100.0,", "value = 101,", "'device.codec_overlap.value'", "to 100"},
+      {"value = 100.0,", "value = nan,", "'device.codec_overlap.value'", "to 100"},
+      {"value = 0.75,", "value = 1.01,", "'device.all_to_all_efficiency.value'",
+       "allowed is 1e-06 to 1"},
+      {"value = 0.75,", "value = 0,", "'device.all_to_all_efficiency.value'", "1e-06 to 1"},
+      {"value = 0.68,", "value = 2,", "'library.low_latency_efficiency.value'", "1e-06 to 1"},
+      {"value = 1216,", "value = 0,", "'stores.resident_tiles.value'", "allowed is 1e-06 to 1"},
+      {"value = 2.98,", "value = -1,", "'library.simple_us.value'", "allowed is 1e-06 to 1"},
+      {"value = 12.5,", "value = -1,", "'stragglers.0.delay_us.value'", "allowed is 1e-06 to 1"},
+      {"rank = 3", "rank = 4", "'stragglers' 0", "there is no rank 4; allowed is 0 to 3"},
+      {"rank = 3", "rank = -1", "'stragglers[0].rank'", "integer from 0 to 65535"},
+      {"bandwidth_factor = 0.5", "bandwidth_factor = -1", "'faults' 0",
+       "allowed are 0 (it does not work) and 1e-06 to 1000000"},
+      {"bandwidth_factor = 0.5", "bandwidth_factor = nan", "'faults' 0", "allowed are 0"},
+      {"bandwidth_factor = 0.5", "bandwidth_factor = 1e7", "'faults' 0", "allowed are 0"},
+      {"bandwidth_factor = 0.5", "", "'faults[0].bandwidth_factor'", "missing key"},
+      {"note = \"cable\"", "", "'faults[0].note'", "missing key"},
+      {"from = \"switch0\"", "from = \"rank4\"", "'faults' 0", "rank0 to rank3"},
+      {"from = \"switch0\"", "from = \"switch4294967295\"", "'faults' 0", "there is no"},
+      {"note = \"cable\"",
+       "note = \"cable\"\n[[faults]]\nfrom = \"switch0\"\nto = \"switch1\"\nbandwidth_factor = 1\n"
+       "note = \"again\"",
+       "'faults' 1", "the link from switch0 to switch1 is named twice"},
+      {"rank = 3",
+       "rank = 3\ndelay_us = { value = 1, source = \"assumed\", note = \"n\" }\n"
+       "[[stragglers]]\nrank = 3",
+       "'stragglers' 1", "rank 3 is named twice"},
+      {"[[faults]]", "[faults]", "'faults'", "must be an array of tables: [[faults]]"},
+      {"kind = \"numa\"", "kind = \"numa\"\nshape = [2, 2]", "'shape'", "unknown key"},
+      {"kind = \"numa\"", "kind = \"numa\"\nswitches = 2", "'switches'", "unknown key"},
+      {"kind = \"numa\"", "kind = \"numa\"\ndevices_forward = 1", "'devices_forward'",
+       "true or false"},
+      {"[stores]", "[stores]\ncolour = 1", "'stores.colour'", "allowed in 'stores' are tile_bytes"},
+      {"release_us", "release", "'stores.release_us'", "missing key"},
+      {"simple_us", "simple", "'library.simple_us'", "missing key"},
+      {"[library]", "[[library]]", "'library'", "an array, but must be a table"},
+      {"value = 4,", "value = 0,", "'ranks.value'", "integer from 1 to 65536"},
+      {"value = 4,", "value = 65537,", "'ranks.value'", "integer from 1 to 65536"},
+      {"value = 4,", "value = 4294967300,", "'ranks.value'", "integer from 1 to 65536"},
+      {"value = 4,", "value = -4,", "'ranks.value'", "integer from 1 to 65536"},
       {"value = 2,", "value = 3,", "'group_size.value'", "does not divide the 4 ranks"},
       {"value = 2,", "value = 8,", "'group_size.value'", "does not divide the 4 ranks"},
       // wrong type
       {"name = \"mine\"", "name = 3", "'name'", "is an integer, but must be a string"},
       {"name = \"mine\"", "name = \"\"", "'name'", "must not be empty"},
       {"name = \"mine\"", "name = \"my\\nown\"", "'name'", "must be one line"},
-      {"kind = \"numa\"", "kind = \"mesh\"", "'kind'", "full_mesh, ring, switch, numa"},
+      {"kind = \"numa\"", "kind = \"mesh\"", "'kind'",
+       "full_mesh, ring, switch, numa, torus, fat_tree, dragonfly, graph"},
       {"kind = \"numa\"", "kind = [1]", "'kind'", "is an array, but must be a string"},
-      {"value = 4,", "value = 4.0,", "'ranks.value'", "integer from 1 to 1024"},
+      {"value = 4,", "value = 4.0,", "'ranks.value'", "integer from 1 to 65536"},
       {"value = 10,", "value = \"10\",", "'link.bandwidth_gb_per_s.value'", "must be a number"},
       {"value = 10,", "value = true,", "'link.bandwidth_gb_per_s.value'", "must be a number"},
       {"value = 10,", "value = 2024-01-01,", "'link.bandwidth_gb_per_s.value'", "a date"},
@@ -228,7 +541,7 @@ TEST(TopologyFile, WrongOnesAreRefusedWithFileKeyAndWhatIsAllowed) {
       {"summary = ", "summery = ", "'summary'", "missing key"},
       {"value = 10, ", "", "'link.bandwidth_gb_per_s.value'", "missing key"},
       {"[bridge]", "[bridges]", "'bridge'", "missing key"},
-      {"codec_startup_us", "codec_startup", "'device.codec_startup_us'", "missing key"},
+      {"codec_tile_us_per_op", "codec_tile", "'device.codec_tile_us_per_op'", "missing key"},
       {"kind = \"numa\"", "kind = \"numa\"\ncolour = \"red\"", "'colour'", "unknown key"},
       {"[link]", "[link]\nspeed = 3", "'link.speed'",
        "allowed in 'link' are bandwidth_gb_per_s, latency_us"},
@@ -264,86 +577,54 @@ TEST(TopologyFile, IsFoundByItsPath) {
   std::filesystem::remove_all(directory);
 }
 
-// ---------------------------------------------------------------- links and routes
-
-std::vector<std::string> way(const Topology& topology, Rank from, Rank to) {
-  const std::vector<Link> links = links_of(topology);
-  std::vector<std::string> names;
-  for (const LinkId id : route_between(topology, from, to).links) {
-    names.push_back(describe(links.at(id)));
+TEST(TopologyFile, WrongShapesAreRefused) {
+  const auto refused = [](const std::string& text) {
+    return message_of([&] { parse_topology(text, "my.toml"); });
+  };
+  const auto torus = [&](const char* shape) {
+    return refused(of_kind("torus", fmt::format("shape = {}\n", shape), ""));
+  };
+  expect_contains(torus("[2, 3]"), "key 'shape': its extents multiply to 6, not to the 4 ranks");
+  expect_contains(torus("[65536, 65536, 65536, 65536]"), "not to the 4 ranks");
+  for (const char* shape : {"[]", "4", "\"2x2\"", "[1, 1, 1, 1, 1, 1, 4]"}) {
+    expect_contains(torus(shape), "key 'shape': it must be an array of 1 to 6 integers");
   }
-  return names;
-}
-
-using Names = std::vector<std::string>;
-
-TEST(Routes, InAFullMeshAreOneLink) {
-  const Topology t = find_topology("full:4");
-  EXPECT_EQ(links_of(t).size(), 12u);
-  EXPECT_EQ(way(t, 0, 1), Names{"link 0->1"});
-  EXPECT_EQ(way(t, 3, 0), Names{"link 3->0"});
-  EXPECT_EQ(way(t, 2, 3), Names{"link 2->3"});
-}
-
-TEST(Routes, InTheLargestMeshAreStillOneLink) {
-  const Topology t = find_topology("full:1024");
-  EXPECT_EQ(links_of(t).size(), 1024u * 1023);
-  EXPECT_EQ(way(t, 1023, 1022), Names{"link 1023->1022"});
-}
-
-TEST(Routes, InARingGoTheShorterWayAndUpwardsWhenEqual) {
-  const Topology t = find_topology("ring:4");
-  EXPECT_EQ(links_of(t).size(), 8u);
-  EXPECT_EQ(way(t, 3, 0), Names{"link 3->0"});
-  EXPECT_EQ(way(t, 0, 3), Names{"link 0->3"});
-  EXPECT_EQ(way(t, 3, 1), (Names{"link 3->0", "link 0->1"}));
-  EXPECT_EQ(route_between(t, 3, 1).latency_us, 2 * t.link_latency_us.value);
-  EXPECT_EQ(way(find_topology("ring:5"), 1, 4), (Names{"link 1->0", "link 0->4"}));
-}
-
-TEST(Routes, ThroughASwitchArePortToPort) {
-  const Topology t = find_topology("h200-4");
-  EXPECT_EQ(links_of(t).size(), 8u);
-  EXPECT_EQ(way(t, 1, 3), (Names{"port out of 1", "port into 3"}));
-}
-
-TEST(Routes, AcrossGroupsTakeTheBridge) {
-  const Topology t = find_topology("l40-8");
-  EXPECT_EQ(links_of(t).size(), 18u);
-  EXPECT_EQ(way(t, 0, 3), (Names{"port out of 0", "port into 3"}));
-  EXPECT_EQ(way(t, 3, 4), (Names{"port out of 3", "bridge 0->1", "port into 4"}));
-  EXPECT_EQ(way(t, 7, 0), (Names{"port out of 7", "bridge 1->0", "port into 0"}));
-  EXPECT_EQ(route_between(t, 0, 3).latency_us, t.link_latency_us.value);
-  EXPECT_EQ(route_between(t, 3, 4).latency_us, t.link_latency_us.value + t.bridge_latency_us.value);
-}
-
-/// For every ordered pair of ranks, whatever the kind: a route joins up, and no two pairs of a mesh
-/// share a link.
-TEST(Routes, LeadFromTheSenderToTheReceiver) {
-  for (const char* name : {"full:1", "full:7", "ring:2", "ring:7", "ring:8", "h800-8", "l40-8"}) {
-    SCOPED_TRACE(name);
-    const Topology t = find_topology(name);
-    const std::vector<Link> links = links_of(t);
-    std::set<LinkId> seen;
-    for (Rank from = 0; from < t.ranks.value; ++from) {
-      for (Rank to = 0; to < t.ranks.value; ++to) {
-        if (from == to) continue;
-        const Route route = route_between(t, from, to);
-        ASSERT_FALSE(route.links.empty());
-        EXPECT_EQ(links.at(route.links.front()).from, from);
-        EXPECT_EQ(links.at(route.links.back()).to, to);
-        if (t.kind == TopologyKind::ring) {
-          EXPECT_LE(route.links.size(), t.ranks.value / 2);
-          for (std::size_t i = 1; i < route.links.size(); ++i) {
-            EXPECT_EQ(links[route.links[i - 1]].to, links[route.links[i]].from);
-          }
-        }
-        if (t.kind == TopologyKind::full_mesh) {
-          EXPECT_TRUE(seen.insert(route.links[0]).second);
-        }
-      }
-    }
+  for (const char* shape : {"[0]", "[-2, -2]", "[2.0, 2]", "[65537]", "[[4]]"}) {
+    expect_contains(torus(shape), "key 'shape': it must be an integer from 1 to 65536");
   }
+  expect_contains(refused(of_kind("torus", "", "")), "missing key 'shape'");
+
+  const std::string tree = links("nic", 25) + links("uplink", 100);
+  expect_contains(refused(of_kind("fat_tree", count("group_size", 2), tree)),
+                  "missing key 'leaf_servers'");
+  expect_contains(
+      refused(of_kind("fat_tree", count("group_size", 3) + count("leaf_servers", 1), tree)),
+      "'group_size.value': 3 does not divide the 4 ranks");
+  expect_contains(
+      refused(of_kind("fat_tree", count("group_size", 2) + count("leaf_servers", 0), tree)),
+      "'leaf_servers.value': it must be an integer from 1 to 65536");
+  expect_contains(refused(of_kind("fat_tree", count("group_size", 2) + count("leaf_servers", 1),
+                                  links("nic", 25))),
+                  "missing key 'uplink'");
+  const std::string between = links("local", 30) + links("global", 20);
+  expect_contains(
+      refused(
+          of_kind("dragonfly", count("group_size", 65536) + count("ranks_per_router", 2), between)),
+      "131072 ranks in a group are out of range; allowed is 1 to 65536");
+}
+
+/// Four billion links would take all memory before anybody looks at them.
+TEST(TopologyFile, TooManyLinksAreRefused) {
+  Topology t = machine(TopologyKind::numa, 65536, 1);
+  expect_contains(message_of([&] { require_valid(t, "my.toml"); }),
+                  "my.toml: key 'group_size.value': groups of 1 make 4294901760 links between "
+                  "switches; allowed are 4194304");
+  EXPECT_NO_THROW(require_valid(machine(TopologyKind::numa, 65536, 32), "my.toml"));
+  t = machine(TopologyKind::dragonfly, 65536, 1);
+  expect_contains(message_of([&] { require_valid(t, "my.toml"); }), "allowed are 4194304");
+  t = machine(TopologyKind::dragonfly, 65536, 65536);
+  expect_contains(message_of([&] { require_valid(t, "my.toml"); }), "allowed are 4194304");
+  EXPECT_NO_THROW(require_valid(find_topology("dragonfly:65536"), "my.toml"));
 }
 
 }  // namespace

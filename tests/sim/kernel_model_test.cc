@@ -1,0 +1,256 @@
+// The terms of the kernel model one by one, with numbers that can be checked on paper.
+
+#include "sim/device/kernel_model.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "tests/sim/machine.h"
+#include "tests/sim/refusal.h"
+
+namespace arlab {
+namespace {
+
+/// 40000 operations per us. One message of a stage to every peer.
+Plan plan_with(std::uint32_t peers, std::uint64_t elements_each, CodecCost cost,
+               std::uint64_t bytes_each) {
+  Plan plan;
+  plan.world_size = peers + 1;
+  plan.elements = elements_each * (peers + 1);
+  plan.codec = "counted";
+  plan.cost = cost;
+  Stage stage;
+  stage.messages = peers;
+  stage.encoded = elements_each * peers;
+  plan.stages.push_back(stage);
+  for (Rank peer = 1; peer <= peers; ++peer) {
+    PlannedMessage message;
+    message.to = peer;
+    message.bytes = bytes_each;
+    message.elements = elements_each;
+    plan.messages.push_back(message);
+  }
+  return plan;
+}
+
+Stores stores() {
+  return {.tile_bytes = assumed(10000),
+          .resident_tiles = assumed(8),
+          .release_us = assumed(0.5),
+          .release_coalescing_tiles = assumed(4),
+          .contention_codec = assumed(2),
+          .contention_plain = assumed(3),
+          .free_packets_per_op = assumed(60),
+          .free_packets_plain = assumed(400),
+          .decorrelation_packets = assumed(100)};
+}
+
+TEST(KernelModel, CostsOfAStage) {
+  const Device device = round_device();
+  Plan plan = plan_with(3, 10000, {3, 2}, 10000);
+  const KernelModel model(device, plan, Implementation::kernel);
+  EXPECT_EQ(model.launch_us(), 5);
+  Stage stage = plan.stages[0];
+  StageCost cost = model.cost_of(stage);
+  EXPECT_DOUBLE_EQ(cost.flags_us, 2 + 3 * 0.5);
+  EXPECT_DOUBLE_EQ(cost.first_tile_us, 0.25 * (5 + 7));
+  EXPECT_DOUBLE_EQ(cost.work_us, 3 * 30000 / 40000.0);
+  EXPECT_EQ(cost.release_us, 0);
+  EXPECT_DOUBLE_EQ(cost.latency_us(), 3.5 + 3);
+
+  stage.extra_flags = 2;
+  stage.decoded = 20000;
+  stage.added = 40000;
+  cost = model.cost_of(stage);
+  EXPECT_DOUBLE_EQ(cost.flags_us, 2 + 5 * 0.5);
+  EXPECT_DOUBLE_EQ(cost.work_us, (3 * 30000 + 2 * 20000 + 40000) / 40000.0);
+
+  // A stage that sends nothing is not entered anew, and polls flags only.
+  stage.messages = 0;
+  EXPECT_DOUBLE_EQ(model.cost_of(stage).flags_us, 2 * 0.5);
+  // Sums alone take no first tile of a codec.
+  stage.encoded = stage.decoded = 0;
+  EXPECT_EQ(model.cost_of(stage).first_tile_us, 0);
+  EXPECT_DOUBLE_EQ(model.cost_of(stage).work_us, 1);
+
+  EXPECT_DOUBLE_EQ(model.output_us(20000), 1);
+}
+
+TEST(KernelModel, CodecsThatDoNothingTakeNoTile) {
+  const Device device = round_device();
+  const Plan plan = plan_with(1, 10000, {0, 0}, 20000);
+  const KernelModel model(device, plan, Implementation::kernel);
+  EXPECT_EQ(model.cost_of(plan.stages[0]).first_tile_us, 0);
+  EXPECT_EQ(model.cost_of(plan.stages[0]).work_us, 0);
+  EXPECT_EQ(model.output_us(1000), 0);
+}
+
+/// 3 messages of 10000 elements and as much that stays: 80000 bytes, 8 tiles.
+TEST(KernelModel, ReleasesCoalesce) {
+  Device device = round_device();
+  device.stores = stores();
+  const Plan plan = plan_with(3, 10000, {3, 2}, 10000);
+  const KernelModel model(device, plan, Implementation::kernel);
+  // g(8, 4) = 4 (sqrt(5) - 1)
+  EXPECT_DOUBLE_EQ(model.cost_of(plan.stages[0]).release_us, 0.5 * 4 * (std::sqrt(5.0) - 1));
+  device.stores->release_coalescing_tiles.value = 1e9;  // x for x << n
+  EXPECT_NEAR(model.cost_of(plan.stages[0]).release_us, 0.5 * 8, 1e-7);
+  device.stores->release_coalescing_tiles.value = 1e-6;  // sqrt(2 n x) for x >> n
+  EXPECT_NEAR(model.cost_of(plan.stages[0]).release_us, 0.5 * std::sqrt(2 * 1e-6 * 8), 1e-6);
+  // A tile that is not full is one.
+  device.stores->tile_bytes.value = 79999;
+  device.stores->release_coalescing_tiles.value = 4;
+  EXPECT_DOUBLE_EQ(model.cost_of(plan.stages[0]).release_us,
+                   0.5 * 4 * (std::sqrt(1 + 2 * 2 / 4.0) - 1));
+}
+
+double contention_us(const Device& device, const Plan& plan) {
+  const KernelModel model(device, plan, Implementation::kernel);
+  const Stage& stage = plan.stages[0];
+  return model.message_time(stage, model.cost_of(stage), plan.messages[0], 1e6, 10).contention_us;
+}
+
+TEST(KernelModel, StoresContend) {
+  Device device = round_device();
+  // 25600 bytes: 400 packets of 64 bytes, each 6.4 ns at 10 GB/s.
+  const Plan plan = plan_with(3, 10000, {3, 2}, 25600);
+  EXPECT_EQ(contention_us(device, plan), 0);
+  device.stores = stores();
+  // All 8 tiles are resident; 60 * 5 = 300 packets travel freely; sqrt(400^2 + 300^2) - 300 = 200;
+  // g(200, 100) = 100 (sqrt(5) - 1); two like 1/2 + 1/3.
+  const double g = 100 * (std::sqrt(5.0) - 1);
+  EXPECT_DOUBLE_EQ(contention_us(device, plan), 2 * (1 / 2.0 + 1 / 3.0) * g * 0.0064);
+  // Half the tiles are resident: 200 packets; sqrt(200^2 + 300^2) - 300.
+  device.stores->resident_tiles.value = 4;
+  const double half = std::sqrt(130000.0) - 300;
+  EXPECT_NEAR(contention_us(device, plan),
+              2 * (5 / 6.0) * 100 * (std::sqrt(1 + half / 50) - 1) * 0.0064, 1e-12);
+  // Nobody else is there to meet.
+  EXPECT_EQ(contention_us(device, plan_with(1, 10000, {3, 2}, 25600)), 0);
+}
+
+TEST(KernelModel, StoresOfPlainValuesContendOtherwise) {
+  Device device = round_device();
+  device.stores = stores();
+  // 300 packets against 400 that queues take: 500 - 400 = 100; g(100, 100) = 100 (sqrt(3) - 1).
+  EXPECT_DOUBLE_EQ(contention_us(device, plan_with(2, 9600, {0, 0}, 19200)),
+                   3 * 0.5 * 100 * (std::sqrt(3.0) - 1) * 0.0064);
+}
+
+TEST(KernelModel, PartsOfAMessageAddUpAndOverlap) {
+  Device device = round_device();
+  device.codec_overlap.value = 2;
+  device.latency_overlap.value = 2;
+  Plan plan = plan_with(1, 10000, {3, 2}, 10000);
+  const KernelModel model(device, plan, Implementation::kernel);
+  const Stage& stage = plan.stages[0];
+  const auto time = [&](StageCost cost, double network_us) {
+    return model.message_time(stage, cost, plan.messages[0], network_us, 10);
+  };
+  // wire 4 (+) work 3 = 5; latency 12 (+) 5 = 13.
+  TimeParts t = time({.flags_us = 8, .first_tile_us = 4, .work_us = 3, .release_us = 1}, 4);
+  EXPECT_DOUBLE_EQ(t.total_us(), 13);
+  EXPECT_DOUBLE_EQ(t.synchronisation_us, 8);  // the longer of latency and throughput in full
+  EXPECT_DOUBLE_EQ(t.wire_us, 4.0 / 5);
+  EXPECT_DOUBLE_EQ(t.codec_us, 4 + 1.0 / 5);
+  EXPECT_EQ(t.release_us, 0);
+  // Releases take 16: longer than wire and work; latency 12 (+) 16 = 20.
+  t = time({.flags_us = 8, .first_tile_us = 4, .work_us = 3, .release_us = 16}, 4);
+  EXPECT_DOUBLE_EQ(t.total_us(), 20);
+  EXPECT_DOUBLE_EQ(t.wire_us, 4);
+  EXPECT_DOUBLE_EQ(t.release_us, 11);
+  EXPECT_DOUBLE_EQ(t.synchronisation_us, 4 * 8.0 / 12);
+  EXPECT_DOUBLE_EQ(t.codec_us, 1 + 4 * 4.0 / 12);
+  // Work 4, wire 3: the codec is the longer one.
+  t = time({.flags_us = 0, .first_tile_us = 0, .work_us = 4, .release_us = 0}, 3);
+  EXPECT_DOUBLE_EQ(t.total_us(), 5);
+  EXPECT_DOUBLE_EQ(t.codec_us, 4);
+  EXPECT_DOUBLE_EQ(t.wire_us, 1);
+}
+
+TEST(KernelModel, PartsOfAStageAddUp) {
+  Device device = round_device();
+  device.latency_overlap.value = 2;
+  const Plan plan = plan_with(1, 10000, {3, 2}, 10000);
+  const KernelModel model(device, plan, Implementation::kernel);
+  TimeParts t = model.stage_time({.flags_us = 2, .first_tile_us = 1, .work_us = 4});
+  EXPECT_DOUBLE_EQ(t.total_us(), 5);
+  EXPECT_DOUBLE_EQ(t.codec_us, 4 + 1 / 3.0);
+  EXPECT_DOUBLE_EQ(t.synchronisation_us, 2 / 3.0);
+  t = model.stage_time({.flags_us = 3, .first_tile_us = 1, .work_us = 2, .release_us = 3});
+  EXPECT_DOUBLE_EQ(t.total_us(), 5);
+  EXPECT_DOUBLE_EQ(t.synchronisation_us, 3);
+  EXPECT_DOUBLE_EQ(t.release_us, 1 / 3.0);
+  EXPECT_EQ(t.wire_us, 0);
+  EXPECT_EQ(model.stage_time({}).total_us(), 0);
+}
+
+TEST(KernelModel, LinksCarryWhatWireBytesArePackedInto) {
+  Device device = round_device();
+  device.all_to_all_efficiency.value = 0.8;
+  device.library = Library{.low_latency_us = assumed(8),
+                           .low_latency_efficiency = assumed(0.5),
+                           .low_latency_max_bytes = assumed(1000),
+                           .simple_us = assumed(3),
+                           .simple_message_us = assumed(2)};
+  Plan plan = plan_with(1, 1000, {3, 2, 0.75}, 1000);
+  const auto efficiency = [&](Implementation how) {
+    return KernelModel(device, plan, how).link_efficiency();
+  };
+  EXPECT_DOUBLE_EQ(efficiency(Implementation::kernel), 0.75);
+  EXPECT_DOUBLE_EQ(efficiency(Implementation::low_latency), 0.5);
+  plan.collective = Collective::all_to_all;
+  EXPECT_DOUBLE_EQ(efficiency(Implementation::kernel), 0.75 * 0.8);
+  EXPECT_DOUBLE_EQ(efficiency(Implementation::low_latency), 0.5 * 0.8);
+  plan.collective = Collective::dispatch_combine;
+  EXPECT_DOUBLE_EQ(efficiency(Implementation::kernel), 0.75 * 0.8);
+}
+
+TEST(KernelModel, TheLibraryHasTwoProtocols) {
+  Device device = round_device();
+  EXPECT_EQ(message_of([&] { library_protocol(device, 1, 1); }),
+            "device 'test device': its topology file has no section [library], which says how NCCL "
+            "or RCCL behave on it");
+  device.library = Library{.low_latency_us = assumed(8),
+                           .low_latency_efficiency = assumed(0.5),
+                           .low_latency_max_bytes = assumed(1000),
+                           .simple_us = assumed(3),
+                           .simple_message_us = assumed(2)};
+  EXPECT_EQ(library_protocol(device, 4000, 4), Implementation::low_latency);
+  EXPECT_EQ(library_protocol(device, 4001, 4), Implementation::simple);
+  EXPECT_EQ(library_protocol(device, 4001, 5), Implementation::low_latency);
+
+  device.stores = stores();
+  const Plan plan = plan_with(3, 10000, {0, 0}, 20000);
+  const KernelModel low_latency(device, plan, Implementation::low_latency);
+  EXPECT_EQ(low_latency.launch_us(), 8);
+  EXPECT_EQ(low_latency.cost_of(plan.stages[0]).latency_us(), 0);
+  EXPECT_EQ(low_latency.cost_of(plan.stages[0]).release_us, 0);
+  const KernelModel simple(device, plan, Implementation::simple);
+  EXPECT_EQ(simple.launch_us(), 3);
+  const StageCost cost = simple.cost_of(plan.stages[0]);
+  EXPECT_EQ(cost.flags_us, 2 * (3 + 1));
+  const TimeParts parts = simple.message_time(plan.stages[0], cost, plan.messages[0], 7, 10);
+  EXPECT_EQ(parts.contention_us, 0);
+  EXPECT_EQ(parts.total_us(), 8 + 7) << "a library's latency does not overlap";
+}
+
+/// Parts of the latency of the fit of MI300X at 32 KiB, 2 ranks, fp16: two stages of 16384 bytes.
+TEST(KernelModel, CheckValuesOfTheMi300xFit) {
+  const Device device = find_topology("mi300x-2").device;
+  const Plan plan = plan_with(1, 8192, {0, 0}, 16384);
+  const KernelModel model(device, plan, Implementation::kernel);
+  const StageCost cost = model.cost_of(plan.stages[0]);
+  EXPECT_DOUBLE_EQ(cost.flags_us, 1.16);
+  // One tile: 0.139 * 107 (sqrt(1 + 2/107) - 1) = 0.13836 us, hidden by the wire's 0.35617 us.
+  EXPECT_NEAR(cost.release_us, 0.13836, 5e-6);
+  const TimeParts parts =
+      model.message_time(plan.stages[0], cost, plan.messages[0], 16384 / 46e3, 46);
+  // (1.16^1.34 + 0.35617^1.34)^(1/1.34) = 1.33363
+  EXPECT_NEAR(parts.total_us(), 1.33363, 5e-6);
+  EXPECT_NEAR(model.launch_us() + 2 * (parts.total_us() + 1), 8.61726, 1e-5);
+}
+
+}  // namespace
+}  // namespace arlab

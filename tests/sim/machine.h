@@ -1,0 +1,87 @@
+// A machine and a codec with round numbers, to count with.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "reference/codecs/codec.h"
+#include "sim/topology/topology.h"
+
+namespace arlab {
+
+inline Quantity assumed(double value) { return {value, Source::assumed, "test"}; }
+inline Count counted(Rank value) { return {value, Source::assumed, "test"}; }
+
+/// 40 * 10^9 operations/s = 40000 per us. Latency and throughput follow each other, codec and wire
+/// overlap completely.
+inline Device round_device() {
+  return {.name = "test device",
+          .launch_us = assumed(5),
+          .step_us = assumed(2),
+          .message_us = assumed(0.5),
+          .codec_gops_per_s = assumed(40),
+          .codec_tile_us_per_op = assumed(0.25),
+          .codec_tile_fixed_ops = assumed(7),
+          .latency_overlap = assumed(1),
+          .codec_overlap = assumed(100),
+          .all_to_all_efficiency = assumed(1),
+          .stores = {},
+          .library = {}};
+}
+
+/// Links of 10 GB/s = 10000 bytes/us and 1 us; links between groups 4 GB/s and 1.5 us.
+inline Topology machine(TopologyKind kind, Rank ranks, Rank group_size = 0) {
+  Topology t;
+  t.name = "test machine";
+  t.summary = "round numbers";
+  t.kind = kind;
+  t.ranks = counted(ranks);
+  t.group_size = counted(group_size);
+  t.leaf_servers = counted(2);
+  t.ranks_per_router = counted(1);
+  t.devices_forward = kind == TopologyKind::ring || kind == TopologyKind::torus;
+  for (const std::string& type : link_types_of(kind)) {
+    const bool first = type == "link";
+    t.link_types.push_back({type, assumed(first ? 10 : 4), assumed(first ? 1 : 1.5)});
+  }
+  t.device = round_device();
+  return t;
+}
+
+inline Topology torus_machine(const std::vector<Rank>& shape) {
+  Rank ranks = 1;
+  for (const Rank extent : shape) ranks *= extent;
+  Topology t = machine(TopologyKind::torus, ranks);
+  t.shape = shape;
+  return t;
+}
+
+/// Costs 3 operations to encode and 2 to decode an element, if nothing else is said. It has no
+/// values.
+class CountedCodec final : public Codec {
+ public:
+  explicit CountedCodec(std::size_t bytes_per_element, std::size_t alignment = 1,
+                        CodecCost cost = {3, 2})
+      : Codec({.name = "counted",
+               .summary = "for counting",
+               .source = "test",
+               .dtypes = {DType::fp16},
+               .alignment = alignment,
+               .cost = cost}),
+        bytes_per_element_(bytes_per_element) {}
+
+ private:
+  std::size_t do_wire_bytes(DType, std::size_t elements) const override {
+    return elements * bytes_per_element_;
+  }
+  void do_encode(DType, std::span<const std::byte>, std::span<std::byte>,
+                 EncodeCounts&) const override {}
+  void do_decode(DType, std::span<const std::byte>, std::span<std::byte>) const override {}
+
+  std::size_t bytes_per_element_;
+};
+
+inline CodecPtr one_byte() { return std::make_shared<CountedCodec>(1); }
+
+}  // namespace arlab

@@ -1,0 +1,659 @@
+// What must hold for the simulator on every machine, algorithm, codec and size.
+//
+// What is not here, because it is not true: that one faster link, or one faster codec, never makes
+// anything later. Messages that come earlier take their share of links from others (max-min
+// anomalies; tests/sim/network has one by hand). What is true, and tested: when everything is
+// faster by the same factor, so is the whole, exactly; what comes before everything else (launch)
+// shifts the whole; and on a link that nobody shares, better is never worse.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <map>
+#include <numeric>
+#include <random>
+
+#include "reference/codecs/registry.h"
+#include "reference/collectives/algorithm.h"
+#include "reference/collectives/executor.h"
+#include "sim/network/router.h"
+#include "sim/simulator.h"
+#include "tests/sim/machine.h"
+
+namespace arlab {
+namespace {
+
+constexpr std::uint64_t kKiB = 1 << 10;
+constexpr std::uint64_t kMiB = 1 << 20;
+
+/// At most this many picoseconds apart: instants are rounded one by one.
+void expect_near(Picoseconds a, Picoseconds b, Picoseconds tolerance) {
+  EXPECT_LE(std::abs(a - b), tolerance) << a << " " << b;
+}
+
+/// Of `bytes` of fp16 per rank, or a little more where they must make equal slots.
+ScheduleRequest request_of(const std::string& algorithm, const Codec& codec, Rank ranks,
+                           std::uint64_t bytes) {
+  const bool slots = find_algorithm(algorithm).collective != Collective::all_reduce;
+  const std::uint64_t elements = slots ? (bytes / 2 + ranks - 1) / ranks * ranks : bytes / 2;
+  return {.world_size = ranks, .elements = elements, .alignment = codec.info().alignment};
+}
+
+Schedule schedule_of(const std::string& algorithm, const Codec& codec, Rank ranks,
+                     std::uint64_t bytes) {
+  return make_schedule(algorithm, request_of(algorithm, codec, ranks, bytes));
+}
+
+/// All ranks, each for itself.
+SimulationResult simulated(const std::string& algorithm, const std::string& codec_name,
+                           const Topology& topology, std::uint64_t bytes,
+                           const SimulateOptions& options = {}) {
+  const CodecPtr codec = find_codec(codec_name);
+  return simulate(schedule_of(algorithm, *codec, topology.ranks.value, bytes), *codec, DType::fp16,
+                  topology, options);
+}
+
+Topology dragonfly_machine(Rank ranks, Rank routers, Rank per_router) {
+  Topology t = machine(TopologyKind::dragonfly, ranks, routers);
+  t.ranks_per_router = counted(per_router);
+  return t;
+}
+
+/// Everything that a topology can have.
+Topology unlucky() {
+  Topology t = machine(TopologyKind::numa, 6, 3);
+  t.name = "unlucky";
+  t.faults.push_back({{false, 1}, {true, 0}, 0.25, "test"});
+  t.faults.push_back({{true, 0}, {true, 1}, 0.5, "test"});
+  t.stragglers.push_back({4, assumed(7.25)});
+  t.device = find_topology("mi300x-8").device;
+  return t;
+}
+
+std::vector<Topology> topologies() {
+  std::vector<Topology> all;
+  for (const char* name : {"mi300x-8", "h200-4", "l40-8", "full:1", "full:5", "ring:2", "ring:6",
+                           "torus:2x3", "fat_tree:16", "dragonfly:12"}) {
+    all.push_back(find_topology(name));
+  }
+  all.push_back(unlucky());
+  return all;
+}
+
+/// Calls visit(algorithm, codec, topology) for all that there are.
+void for_all(
+    const std::function<void(const std::string&, const std::string&, const Topology&)>& visit) {
+  for (const Topology& topology : topologies()) {
+    for (const Algorithm& algorithm : all_algorithms()) {
+      for (const char* codec : {"fp16", "qr-q6", "qr-q4"}) {
+        SCOPED_TRACE(topology.name + " " + algorithm.name + " " + codec);
+        visit(algorithm.name, codec, topology);
+      }
+    }
+  }
+}
+
+double total_us(const LatencyBreakdown& parts) {
+  return parts.launch_us + parts.synchronisation_us + parts.wire_us + parts.contention_us +
+         parts.codec_us + parts.release_us;
+}
+
+// ---------------------------------------------------------------- the result
+
+TEST(SimulatorProperties, PartsAddUp) {
+  for_all([](const std::string& algorithm, const std::string& codec_name, const Topology& t) {
+    const SimulationResult r = simulated(algorithm, codec_name, t, kMiB);
+    EXPECT_NEAR(total_us(r.breakdown), r.latency_us, 1e-9 * r.latency_us);
+    const LatencyBreakdown& parts = r.breakdown;
+    for (const double part : {parts.launch_us, parts.synchronisation_us, parts.wire_us,
+                              parts.contention_us, parts.codec_us, parts.release_us}) {
+      EXPECT_GE(part, -1e-9);
+    }
+    EXPECT_EQ(r.latency_us, us_from_picoseconds(r.latency));
+    EXPECT_FALSE(r.bottleneck.empty());
+    for (const LinkClassUse& use : r.links) {
+      EXPECT_GT(use.links, 0u);
+      EXPECT_GT(use.utilisation, 0);
+      EXPECT_LE(use.utilisation, 1);
+      EXPECT_FALSE(use.busiest.empty());
+    }
+  });
+}
+
+TEST(SimulatorProperties, IsDeterministic) {
+  for_all([](const std::string& algorithm, const std::string& codec, const Topology& t) {
+    for (const Sharing sharing : {Sharing::max_min, Sharing::fifo}) {
+      const SimulateOptions options{.sharing = sharing};
+      EXPECT_EQ(simulated(algorithm, codec, t, 777'778, options),
+                simulated(algorithm, codec, t, 777'778, options));
+    }
+  });
+}
+
+/// Every class of links carries what the routes of all sends say, byte for byte.
+TEST(SimulatorProperties, BytesAreConservedOnEveryClassOfLinks) {
+  for_all([](const std::string& algorithm, const std::string& codec_name, const Topology& t) {
+    const CodecPtr codec = find_codec(codec_name);
+    const Schedule schedule = schedule_of(algorithm, *codec, t.ranks.value, 777'778);
+    const WireVolume volume = wire_volume(schedule, *codec, DType::fp16);
+    const Fabric fabric(t);
+    Router router(fabric.network());
+    std::map<std::string, std::uint64_t, std::less<>> expected;
+    for (const Op& op : schedule.ops) {
+      if (op.kind != OpKind::send) continue;
+      const std::uint64_t bytes = codec->wire_bytes(DType::fp16, schedule.chunks[op.chunk].size());
+      for (const LinkId link : router.route(op.rank, op.peer)) {
+        expected[std::string(fabric.class_of(link))] += bytes;
+      }
+    }
+    for (const Sharing sharing : {Sharing::max_min, Sharing::fifo}) {
+      const SimulationResult r = simulate(schedule, *codec, DType::fp16, t, {.sharing = sharing});
+      EXPECT_EQ(r.wire_bytes, volume.bytes);
+      EXPECT_EQ(r.wire_elements, volume.elements);
+      std::map<std::string, std::uint64_t, std::less<>> found;
+      for (const LinkClassUse& use : r.links) found[use.link_class] = use.bytes;
+      EXPECT_EQ(found, expected);
+    }
+  });
+}
+
+// ---------------------------------------------------------------- bounds
+
+/// No link moves its bytes faster than its bandwidth, no device encodes faster than its rate, no
+/// cut of the ranks in two is crossed faster than by the links across it together.
+TEST(SimulatorProperties, NothingIsFasterThanItsResources) {
+  for_all([](const std::string& algorithm, const std::string& codec_name, const Topology& t) {
+    const CodecPtr codec = find_codec(codec_name);
+    const Schedule schedule = schedule_of(algorithm, *codec, t.ranks.value, 4 * kMiB);
+    for (const Sharing sharing : {Sharing::max_min, Sharing::fifo}) {
+      const double latency_us =
+          simulate(schedule, *codec, DType::fp16, t, {.sharing = sharing}).latency_us;
+      const Fabric fabric(t);
+      Router router(fabric.network());
+      std::map<LinkId, double> link_bytes;
+      std::map<Rank, double> encoded;
+      double crossing_bytes = 0;  // from the lower half of the ranks to the upper one
+      const Rank half = t.ranks.value / 2;
+      for (const Op& op : schedule.ops) {
+        const std::uint64_t elements = schedule.chunks[op.chunk].size();
+        if (op.kind == OpKind::encode) encoded[op.rank] += static_cast<double>(elements);
+        if (op.kind != OpKind::send) continue;
+        const auto bytes = static_cast<double>(codec->wire_bytes(DType::fp16, elements));
+        for (const LinkId link : router.route(op.rank, op.peer)) link_bytes[link] += bytes;
+        if (op.rank < half && op.peer >= half) crossing_bytes += bytes;
+      }
+      EXPECT_GE(latency_us, t.device.launch_us.value);
+      const double start_us = t.device.launch_us.value;
+      for (const auto& [link, bytes] : link_bytes) {
+        EXPECT_GE(latency_us - start_us,
+                  bytes / fabric.network().properties(link).bandwidth_gb_per_s / 1e3);
+      }
+      double crossing_gb_per_s =
+          0;  // out of the lower half: links of any kind that leave its ranks
+      for (LinkId link = 0; link < fabric.network().links(); ++link) {
+        if (fabric.network().ends(link).from < half) {
+          crossing_gb_per_s += fabric.network().properties(link).bandwidth_gb_per_s;
+        }
+      }
+      if (crossing_bytes > 0) {
+        EXPECT_GE(latency_us - start_us, crossing_bytes / crossing_gb_per_s / 1e3);
+      }
+      const double encode_ops = codec->info().cost.encode_ops_per_element;
+      for (const auto& [rank, elements] : encoded) {
+        EXPECT_GE(latency_us - start_us,
+                  elements * encode_ops / t.device.codec_gops_per_s.value / 1e3 * (1 - 1e-9));
+      }
+    }
+  });
+}
+
+/// Rank 0's first message cannot be there before launch, flags and the way's latency; an algorithm
+/// of s dependent steps takes s of them.
+TEST(SimulatorProperties, NothingIsFasterThanItsLatencies) {
+  for_all([](const std::string& algorithm, const std::string& codec, const Topology& t) {
+    if (t.ranks.value == 1) return;
+    const double least_us = std::min_element(t.link_types.begin(), t.link_types.end(),
+                                             [](const auto& a, const auto& b) {
+                                               return a.latency_us.value < b.latency_us.value;
+                                             })
+                                ->latency_us.value;
+    const double steps = algorithm == "ring" ? 2 * (t.ranks.value - 1) : 1;
+    const double step_us = least_us + std::max(t.device.step_us.value, t.device.message_us.value);
+    EXPECT_GE(simulated(algorithm, codec, t, 2 * kKiB).latency_us,
+              t.device.launch_us.value + steps * step_us);
+  });
+}
+
+// ---------------------------------------------------------------- what improves what
+
+TEST(SimulatorProperties, LaterLaunchShiftsTheWholeExactly) {
+  for_all([](const std::string& algorithm, const std::string& codec, const Topology& t) {
+    Topology late = t;
+    late.device.launch_us.value += 3;
+    const Picoseconds before = simulated(algorithm, codec, t, kMiB).latency;
+    EXPECT_EQ(simulated(algorithm, codec, late, kMiB).latency, before + 3'000'000);
+  });
+}
+
+void scale_times(Topology& t, double factor) {
+  for (LinkType& type : t.link_types) {
+    type.bandwidth_gb_per_s.value /= factor;
+    type.latency_us.value *= factor;
+  }
+  Device& d = t.device;
+  for (Quantity* us : {&d.launch_us, &d.step_us, &d.message_us, &d.codec_tile_us_per_op}) {
+    us->value *= factor;
+  }
+  d.codec_gops_per_s.value /= factor;
+  if (d.stores) d.stores->release_us.value *= factor;
+  for (Straggler& straggler : t.stragglers) straggler.delay_us.value *= factor;
+}
+
+TEST(SimulatorProperties, EverythingTwiceAsFastIsTwiceAsFast) {
+  for_all([](const std::string& algorithm, const std::string& codec, const Topology& t) {
+    Topology fast = t;
+    scale_times(fast, 0.5);
+    for (const Sharing sharing : {Sharing::max_min, Sharing::fifo}) {
+      const SimulationResult slow = simulated(algorithm, codec, t, kMiB, {.sharing = sharing});
+      const SimulationResult half = simulated(algorithm, codec, fast, kMiB, {.sharing = sharing});
+      // One instant of each chain per stage, message and output.
+      expect_near(2 * half.latency, slow.latency, 200);
+    }
+  });
+}
+
+/// On a mesh, two_shot and ring share no link: one stage after the other, so that every constant
+/// acts monotonically.
+TEST(SimulatorProperties, ABetterMachineIsNeverSlowerWhereNothingIsShared) {
+  using Better = void (*)(Topology&);
+  const Better improvements[] = {
+      [](Topology& t) { t.link_type("link").bandwidth_gb_per_s.value *= 1.5; },
+      [](Topology& t) { t.link_type("link").latency_us.value /= 2; },
+      [](Topology& t) { t.device.codec_gops_per_s.value *= 1.5; },
+      [](Topology& t) { t.device.step_us.value /= 2; },
+      [](Topology& t) { t.device.message_us.value /= 2; },
+      [](Topology& t) { t.device.codec_tile_us_per_op.value /= 2; },
+      [](Topology& t) { t.device.codec_tile_fixed_ops.value /= 2; },
+      [](Topology& t) { t.device.latency_overlap.value *= 2; },
+      [](Topology& t) { t.device.codec_overlap.value *= 2; },
+      [](Topology& t) { t.device.stores->release_us.value /= 2; },
+      [](Topology& t) { t.device.stores->release_coalescing_tiles.value /= 2; },
+      [](Topology& t) { t.device.stores->contention_codec.value /= 2; },
+      [](Topology& t) { t.device.stores->contention_plain.value /= 2; },
+      [](Topology& t) { t.device.stores->free_packets_per_op.value *= 2; },
+      [](Topology& t) { t.device.stores->free_packets_plain.value *= 2; },
+      [](Topology& t) { t.device.stores->decorrelation_packets.value /= 2; },
+  };
+  for (const char* name : {"mi300x-2", "mi300x-4", "mi300x-8"}) {
+    const Topology t = find_topology(name);
+    for (const char* algorithm : {"two_shot", "one_shot", "ring"}) {
+      for (const char* codec : {"fp16", "qr-q6", "qr-q4"}) {
+        SCOPED_TRACE(fmt::format("{} {} {}", name, algorithm, codec));
+        for (const std::uint64_t bytes : {64 * kKiB, kMiB, 64 * kMiB}) {
+          const Picoseconds before = simulated(algorithm, codec, t, bytes).latency;
+          for (std::size_t i = 0; i < std::size(improvements); ++i) {
+            Topology improved = t;
+            improvements[i](improved);
+            EXPECT_LE(simulated(algorithm, codec, improved, bytes).latency, before) << i;
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(SimulatorProperties, MoreBytesAreNeverFasterWhereAllRanksDoTheSame) {
+  for_all([](const std::string& algorithm, const std::string& codec_name, const Topology& t) {
+    const CodecPtr codec = find_codec(codec_name);
+    const std::uint64_t unit =
+        std::uint64_t{2} * std::lcm<std::uint64_t>(codec->info().alignment, 2048) * 240;
+    Picoseconds before = 0;
+    // The same shape of chunks, larger and larger.
+    for (const std::uint64_t factor : {1, 2, 3, 10, 40}) {
+      const Picoseconds now = simulated(algorithm, codec_name, t, unit * factor).latency;
+      EXPECT_GE(now, before) << factor;
+      before = now;
+    }
+  });
+}
+
+// ---------------------------------------------------------------- order
+
+/// The ops of each step in random order, their ids renumbered.
+Schedule shuffled(const Schedule& schedule, std::mt19937_64& random) {
+  // Operands stand before their users; so random priorities are taken along the dependencies.
+  std::vector<std::uint64_t> depth(schedule.ops.size(), 0);
+  for (ValueId id = 0; id < depth.size(); ++id) {
+    for (const ValueId operand : schedule.operands(schedule.ops[id])) {
+      if (operand == kOwnInput) continue;
+      const bool same_step = schedule.ops[operand].step == schedule.ops[id].step;
+      if (same_step) depth[id] = std::max(depth[id], depth[operand] + 1);
+    }
+  }
+  std::vector<ValueId> order(schedule.ops.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::shuffle(order.begin(), order.end(), random);
+  std::stable_sort(order.begin(), order.end(), [&](ValueId a, ValueId b) {
+    return std::pair(schedule.ops[a].step, depth[a]) < std::pair(schedule.ops[b].step, depth[b]);
+  });
+  std::vector<ValueId> new_id(order.size());
+  for (ValueId id = 0; id < order.size(); ++id) new_id[order[id]] = id;
+  const auto renumber = [&](ValueId& id) {
+    if (id != kOwnInput) id = new_id[id];
+  };
+  Schedule result = schedule;
+  for (ValueId id = 0; id < order.size(); ++id) {
+    result.ops[id] = schedule.ops[order[id]];
+    if (result.ops[id].kind != OpKind::reduce) renumber(result.ops[id].source);
+  }
+  for (ValueId& addend : result.addends) renumber(addend);
+  for (Output& output : result.outputs) renumber(output.value);
+  return result;
+}
+
+TEST(SimulatorProperties, TheOrderOfOpsInAStepDoesNotMatter) {
+  std::mt19937_64 random(1);
+  for_all([&](const std::string& algorithm, const std::string& codec_name, const Topology& t) {
+    const CodecPtr codec = find_codec(codec_name);
+    const Schedule schedule = schedule_of(algorithm, *codec, t.ranks.value, 777'778);
+    const Schedule other = shuffled(schedule, random);
+    for (const Sharing sharing : {Sharing::max_min, Sharing::fifo}) {
+      EXPECT_EQ(simulate(other, *codec, DType::fp16, t, {.sharing = sharing}),
+                simulate(schedule, *codec, DType::fp16, t, {.sharing = sharing}));
+    }
+  });
+}
+
+// ---------------------------------------------------------------- two engines
+
+/// On links that no two messages use at the same time, max-min and FIFO agree.
+TEST(SimulatorProperties, EnginesAgreeWhereNothingIsShared) {
+  for (const char* algorithm : {"one_shot", "two_shot", "ring", "all_to_all", "hierarchical"}) {
+    for (const char* codec : {"fp16", "qr-q4"}) {
+      for (const char* name : {"full:5", "full:6", "mi300x-8"}) {
+        SCOPED_TRACE(fmt::format("{} {} {}", algorithm, codec, name));
+        const Topology t = find_topology(name);
+        EXPECT_EQ(simulated(algorithm, codec, t, kMiB),
+                  simulated(algorithm, codec, t, kMiB, {.sharing = Sharing::fifo}));
+      }
+    }
+  }
+  const Topology ring = find_topology("ring:6");
+  EXPECT_EQ(simulated("ring", "qr-q4", ring, kMiB),
+            simulated("ring", "qr-q4", ring, kMiB, {.sharing = Sharing::fifo}));
+}
+
+// ---------------------------------------------------------------- folding
+
+/// The options under which an algorithm may run.
+std::vector<AlgorithmOptions> options_of(const Algorithm& algorithm, Rank ranks) {
+  std::vector<AlgorithmOptions> all = {{}, {.own = OwnContribution::exact}};
+  if (algorithm.name == "all_to_all") all.push_back({.combine = Combine::quantized});
+  if (algorithm.name == "ring") all.push_back({.forward = Forward::reencoded});
+  if (algorithm.name.starts_with("hierarchical")) {
+    for (Rank size = 1; size <= ranks; ++size) {
+      if (ranks % size == 0) all.push_back({.group_size = size});
+    }
+  }
+  if (algorithm.name == "hierarchical_pipelined") all.push_back({.micro_chunks = 3});
+  return all;
+}
+
+std::vector<Topology> fabrics_with_shifts() {
+  std::vector<Topology> all;
+  for (Rank n = 2; n <= 16; ++n) {
+    for (const char* kind : {"full", "ring"})
+      all.push_back(find_topology(fmt::format("{}:{}", kind, n)));
+    all.push_back(machine(TopologyKind::switched, n));
+  }
+  for (const auto& [ranks, size] : {std::pair<Rank, Rank>{4, 2},
+                                    {6, 3},
+                                    {6, 2},
+                                    {8, 4},
+                                    {9, 3},
+                                    {12, 2},
+                                    {16, 4},
+                                    {8, 8},
+                                    {3, 1}}) {
+    all.push_back(machine(TopologyKind::numa, ranks, size));
+  }
+  for (const std::vector<Rank>& shape : std::vector<std::vector<Rank>>{
+           {2, 2, 2}, {4, 4}, {3, 5}, {2, 3, 2}, {1, 6}, {6, 1}, {8}, {2, 4}, {4, 2}}) {
+    all.push_back(torus_machine(shape));
+  }
+  for (const char* name :
+       {"fat_tree:8", "fat_tree:16", "fat_tree:64", "mi300x-2", "mi300x-8", "h200-8", "l40-8"}) {
+    all.push_back(find_topology(name));
+  }
+  // Pods of 2 servers: 4 x 2 x 4 ranks, and 2 x 2 x 3.
+  all.push_back(machine(TopologyKind::fat_tree, 32, 4));
+  all.push_back(machine(TopologyKind::fat_tree, 12, 3));
+  return all;
+}
+
+/// One rank that stands for all says what all of them say, to the picosecond and the byte.
+TEST(Folding, IsExact) {
+  int folded = 0;
+  std::map<std::string, int> by_algorithm;
+  std::map<TopologyKind, int> by_kind;
+  for (const Topology& t : fabrics_with_shifts()) {
+    const Rank n = t.ranks.value;
+    for (const Algorithm& algorithm : all_algorithms()) {
+      for (const AlgorithmOptions& options : options_of(algorithm, n)) {
+        // Even chunks for every group size, with micro-chunks that differ in size.
+        for (const auto& [codec_name, elements] :
+             {std::pair<const char*, std::uint64_t>{"fp16", 1000 * n}, {"qr-q4", 2048 * 5 * n}}) {
+          const CodecPtr codec = find_codec(codec_name);
+          const ScheduleRequest request{.world_size = n,
+                                        .elements = elements,
+                                        .alignment = codec->info().alignment,
+                                        .options = options};
+          const Plan plan = plan_of(algorithm, request, *codec, DType::fp16, t);
+          if (!plan.folded()) continue;
+          ++folded;
+          ++by_algorithm[algorithm.name];
+          ++by_kind[t.kind];
+          const SimulationResult one = simulate(plan, t);
+          const SimulationResult all =
+              simulate(make_schedule(algorithm.name, request), *codec, DType::fp16, t);
+          const std::string what =
+              fmt::format("{} {} {} {} {}", t.name, name_of(t.kind), n, algorithm.name, codec_name);
+          EXPECT_EQ(one.simulated_ranks, 1u) << what;
+          EXPECT_EQ(all.simulated_ranks, n) << what;
+          EXPECT_EQ(one.latency, all.latency) << what;
+          EXPECT_EQ(one.wire_bytes, all.wire_bytes) << what;
+          EXPECT_EQ(one.wire_elements, all.wire_elements) << what;
+          ASSERT_EQ(one.links.size(), all.links.size()) << what;
+          for (std::size_t i = 0; i < one.links.size(); ++i) {
+            EXPECT_EQ(one.links[i].link_class, all.links[i].link_class) << what;
+            EXPECT_EQ(one.links[i].bytes, all.links[i].bytes) << what;
+            EXPECT_EQ(one.links[i].links, all.links[i].links) << what;
+            EXPECT_NEAR(one.links[i].utilisation, all.links[i].utilisation, 1e-12) << what;
+          }
+        }
+      }
+    }
+  }
+  // The test says nothing where nothing is folded.
+  EXPECT_GT(folded, 500);
+  for (const char* name :
+       {"one_shot", "two_shot", "ring", "hierarchical", "hierarchical_pipelined", "all_to_all"}) {
+    EXPECT_GT(by_algorithm[name], 20) << name;
+  }
+  using enum TopologyKind;
+  for (const TopologyKind kind : {full_mesh, ring, switched, numa, torus, fat_tree}) {
+    EXPECT_GT(by_kind[kind], 20) << name_of(kind);
+  }
+}
+
+TEST(Folding, IsExactForPartsOfMeshesAndSwitches) {
+  for (const char* name : {"mi300x-8", "h200-8", "full:100"}) {
+    const Topology t = find_topology(name);
+    for (const char* algorithm : {"two_shot", "one_shot", "ring", "hierarchical", "all_to_all"}) {
+      for (const Rank ranks : {2, 4, 6}) {
+        SCOPED_TRACE(fmt::format("{} {} {}", name, algorithm, ranks));
+        const CodecPtr codec = find_codec("fp16");
+        const ScheduleRequest request{.world_size = ranks, .elements = 12'000'000};
+        const SimulationResult one =
+            simulate(find_algorithm(algorithm), request, *codec, DType::fp16, t);
+        const SimulationResult all =
+            simulate(make_schedule(algorithm, request), *codec, DType::fp16, t);
+        EXPECT_EQ(one.simulated_ranks, 1u);
+        EXPECT_EQ(one.latency, all.latency);
+        ASSERT_EQ(one.links.size(), all.links.size());
+        for (std::size_t i = 0; i < one.links.size(); ++i) {
+          EXPECT_EQ(one.links[i].bytes, all.links[i].bytes);
+          EXPECT_EQ(one.links[i].links, all.links[i].links);
+          EXPECT_NEAR(one.links[i].utilisation, all.links[i].utilisation, 1e-12);
+        }
+      }
+    }
+  }
+}
+
+Rank simulated_ranks(const char* algorithm, Rank ranks, std::uint64_t elements, const Topology& t,
+                     const AlgorithmOptions& options = {}, const SimulateOptions& how = {}) {
+  return simulate(find_algorithm(algorithm),
+                  {.world_size = ranks, .elements = elements, .options = options},
+                  *find_codec("fp16"), DType::fp16, t, how)
+      .simulated_ranks;
+}
+
+TEST(Folding, IsRefusedWhereRanksDiffer) {
+  using enum TopologyKind;
+  const Topology mesh = machine(full_mesh, 8);
+  EXPECT_EQ(simulated_ranks("two_shot", 8, 8000, mesh), 1u);
+  EXPECT_EQ(simulated_ranks("two_shot", 8, 8001, mesh), 8u) << "uneven chunks";
+  EXPECT_EQ(simulated_ranks("hierarchical", 8, 8001, mesh), 8u) << "uneven chunks";
+  EXPECT_EQ(simulated_ranks("ring", 8, 8001, mesh), 8u) << "uneven chunks";
+  EXPECT_EQ(simulated_ranks("one_shot", 8, 8001, mesh), 1u) << "the tensor is not cut";
+  EXPECT_EQ(simulated_ranks("halving_doubling", 8, 8000, mesh), 8u) << "no symmetry is known";
+
+  Topology faulty = mesh;
+  faulty.faults.push_back({{false, 6}, {false, 7}, 0.5, "test"});
+  EXPECT_EQ(simulated_ranks("two_shot", 8, 8000, faulty), 8u);
+  Topology late = mesh;
+  late.stragglers.push_back({3, assumed(1)});
+  EXPECT_EQ(simulated_ranks("two_shot", 8, 8000, late), 8u);
+
+  EXPECT_EQ(simulated_ranks("two_shot", 4, 8000, mesh), 1u);
+  EXPECT_EQ(simulated_ranks("two_shot", 8, 8000, machine(ring, 8)), 1u);
+  EXPECT_EQ(simulated_ranks("two_shot", 4, 8000, machine(ring, 8)), 4u) << "part of a ring";
+  EXPECT_EQ(simulated_ranks("ring", 4, 8000, machine(ring, 8)), 4u) << "part of a ring";
+  EXPECT_EQ(simulated_ranks("two_shot", 4, 8000, machine(numa, 8, 4)), 4u) << "one group of two";
+  EXPECT_EQ(simulated_ranks("ring", 8, 8000, machine(numa, 8, 4)), 8u) << "ends of groups differ";
+  EXPECT_EQ(simulated_ranks("ring", 8, 8000, torus_machine({2, 4})), 8u) << "rows end";
+  EXPECT_EQ(simulated_ranks("ring", 8, 8000, torus_machine({1, 8})), 1u) << "one row";
+  EXPECT_EQ(simulated_ranks("hierarchical", 8, 8000, machine(numa, 8, 4), {.group_size = 4}), 1u);
+  EXPECT_EQ(simulated_ranks("hierarchical", 8, 8000, machine(numa, 8, 4), {.group_size = 2}), 8u);
+  EXPECT_EQ(simulated_ranks("hierarchical", 8, 8000, torus_machine({2, 2, 2}), {.group_size = 4}),
+            1u);
+  EXPECT_EQ(simulated_ranks("hierarchical", 16, 16000, torus_machine({2, 8}), {.group_size = 4}),
+            16u);
+  EXPECT_EQ(simulated_ranks("two_shot", 12, 12000, dragonfly_machine(12, 2, 2)), 12u);
+  // Pods of 2 servers of 2: the last pod of 5 servers is not full.
+  EXPECT_EQ(simulated_ranks("two_shot", 10, 10000, machine(fat_tree, 10, 2)), 10u);
+
+  EXPECT_EQ(simulated_ranks("two_shot", 8, 8000, mesh, {}, {.sharing = Sharing::fifo}), 8u);
+  SimulationTrace trace;
+  EXPECT_EQ(simulated_ranks("two_shot", 8, 8000, mesh, {}, {.trace = &trace}), 8u);
+  EXPECT_EQ(simulated_ranks("two_shot", 1, 8000, machine(full_mesh, 1)), 1u);
+}
+
+/// A plan may run on another topology; a folded one only where one rank still stands for all.
+TEST(Folding, APlanDoesNotRunWhereItIsWrong) {
+  const Topology mesh = machine(TopologyKind::full_mesh, 4);
+  const CodecPtr codec = find_codec("fp16");
+  const Plan plan = plan_of(find_algorithm("two_shot"), {.world_size = 4, .elements = 4000}, *codec,
+                            DType::fp16, mesh);
+  ASSERT_TRUE(plan.folded());
+  Topology faster = mesh;
+  faster.link_type("link").bandwidth_gb_per_s.value = 20;
+  EXPECT_LT(simulate(plan, faster).latency, simulate(plan, mesh).latency);
+  Topology late = mesh;
+  late.stragglers.push_back({3, assumed(1)});
+  EXPECT_THROW(simulate(plan, late), InvalidInput);
+  Topology faulty = mesh;
+  faulty.faults.push_back({{false, 1}, {false, 2}, 0.5, "test"});
+  EXPECT_THROW(simulate(plan, faulty), InvalidInput);
+  EXPECT_THROW(simulate(plan, machine(TopologyKind::ring, 8)), InvalidInput);
+  EXPECT_THROW(simulate(plan, mesh, {.sharing = Sharing::fifo}), InvalidInput);
+  SimulationTrace trace;
+  EXPECT_THROW(simulate(plan, mesh, {.trace = &trace}), InvalidInput);
+}
+
+/// Counted, not timed: tens of thousands of ranks are one.
+TEST(Folding, MakesTensOfThousandsOfRanksOne) {
+  const std::uint64_t elements = std::uint64_t{1} << 25;
+  EXPECT_EQ(simulated_ranks("two_shot", 1024, elements, find_topology("full:1024")), 1u);
+  EXPECT_EQ(simulated_ranks("ring", 4096, elements, find_topology("ring:4096")), 1u);
+  const Topology torus = find_topology("torus:16x16x16x16");
+  const CodecPtr codec = find_codec("fp16");
+  const Plan plan =
+      plan_of(find_algorithm("hierarchical"),
+              {.world_size = 65536, .elements = elements, .options = {.group_size = 256}}, *codec,
+              DType::fp16, torus);
+  EXPECT_EQ(plan.ranks_per_rank, 65536u);
+  EXPECT_EQ(plan.stages.size(), 3u);
+  EXPECT_EQ(plan.messages.size(), 3u * 255);
+}
+
+// ---------------------------------------------------------------- limits and comparisons
+
+TEST(SimulatorLimits, ASmallMessageTakesLaunchAndSynchronisation) {
+  Topology t = find_topology("mi300x-8");
+  t.device.stores.reset();  // even one tile is released
+  const double expected_us =
+      t.device.launch_us.value + 2 * (t.device.step_us.value + 7 * t.device.message_us.value +
+                                      t.link_type("link").latency_us.value);
+  const double latency_us = simulated("two_shot", "fp16", t, 16).latency_us;
+  EXPECT_GE(latency_us, expected_us);
+  EXPECT_NEAR(latency_us, expected_us, 0.001);
+}
+
+/// two_shot puts 2/n of the payload on every link of a mesh, and 2 (n - 1)/n on every port.
+TEST(SimulatorLimits, ALargeMessageTakesItsBytesOverTheBandwidth) {
+  Topology mesh = find_topology("mi300x-8");
+  mesh.device.stores.reset();
+  EXPECT_NEAR(simulated("two_shot", "fp16", mesh, 4096 * kMiB).algbw_gb_per_s,
+              mesh.link_type("link").bandwidth_gb_per_s.value * 8 / 2, 0.5);
+  const Topology nvswitch = find_topology("h200-8");
+  EXPECT_NEAR(simulated("two_shot", "fp16", nvswitch, 4096 * kMiB).busbw_gb_per_s,
+              nvswitch.link_type("link").bandwidth_gb_per_s.value, 8);
+}
+
+TEST(SimulatorComparisons, HierarchicalWinsOnTwoNumaGroupsWhenMessagesAreLarge) {
+  const Topology l40 = find_topology("l40-8");
+  for (const char* codec : {"fp16", "qr-q8", "qr-q4"}) {
+    const double two_shot_us = simulated("two_shot", codec, l40, 64 * kMiB).latency_us;
+    const double hierarchical_us = simulated("hierarchical", codec, l40, 64 * kMiB).latency_us;
+    const double pipelined_us =
+        simulated("hierarchical_pipelined", codec, l40, 64 * kMiB).latency_us;
+    EXPECT_LT(hierarchical_us, two_shot_us) << codec;
+    EXPECT_LT(pipelined_us, hierarchical_us) << codec;
+  }
+}
+
+/// As in QuickReduce's tables: compression costs at 32 KiB and pays at 64 MiB.
+TEST(SimulatorComparisons, CompressionPaysForLargeMessagesOnly) {
+  for (const char* name : {"mi300x-2", "mi300x-4", "mi300x-8"}) {
+    const Topology t = find_topology(name);
+    EXPECT_GT(simulated("two_shot", "qr-q4", t, 32 * kKiB).latency,
+              simulated("two_shot", "fp16", t, 32 * kKiB).latency);
+    EXPECT_LT(simulated("two_shot", "qr-q4", t, 64 * kMiB).latency,
+              simulated("two_shot", "fp16", t, 64 * kMiB).latency);
+  }
+}
+
+TEST(SimulatorComparisons, RingLosesToTwoShotOnAMesh) {
+  const Topology t = find_topology("mi300x-8");
+  for (const std::uint64_t bytes : {std::uint64_t{1024}, 64 * kMiB}) {
+    EXPECT_GT(simulated("ring", "fp16", t, bytes).latency,
+              simulated("two_shot", "fp16", t, bytes).latency);
+  }
+}
+
+}  // namespace
+}  // namespace arlab

@@ -1,0 +1,810 @@
+// The simulator against times worked out by hand, to the picosecond, and broken models against the
+// same times. CMakeLists.txt adds simulators with a mistake in their own code.
+
+#include "sim/simulator.h"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+
+#include "reference/codecs/registry.h"
+#include "reference/collectives/algorithm.h"
+#include "reference/collectives/schedule_builder.h"
+#include "tests/sim/machine.h"
+#include "tests/sim/refusal.h"
+
+namespace arlab {
+namespace {
+
+/// 40000 elements per rank: 80000 bytes of fp16, 40000 bytes of one_byte(). Links carry 10000 bytes
+/// per us, devices do 40000 operations per us.
+constexpr std::uint64_t kElements = 40000;
+/// First tile of one_byte(), which takes 5 operations: 0.25 us * (5 + 7).
+constexpr double kTile = 3;
+
+Schedule written(const char* algorithm, Rank ranks, AlgorithmOptions options = {},
+                 std::uint64_t elements = kElements) {
+  return make_schedule(algorithm, {.world_size = ranks, .elements = elements, .options = options});
+}
+
+/// Rank 0 collects everything, adds, and gives the sum to all.
+Schedule through_rank_0(Rank ranks) {
+  ScheduleBuilder s("through_rank_0", {.world_size = ranks, .elements = kElements});
+  const ChunkId tensor = s.add_chunk({0, kElements});
+  s.at_step(0);
+  std::vector<Value> contributions;
+  for (Rank r = 0; r < ranks; ++r) contributions.push_back(s.send(s.encode(s.input(r, tensor)), 0));
+  s.at_step(1);
+  const Value sum = s.encode(s.reduce(contributions, Start::first));
+  for (Rank r = 0; r < ranks; ++r) s.output(s.send(sum, r));
+  return s.finish();
+}
+
+/// Every sender sends all elements to the receiver, who keeps what comes.
+Schedule messages(Rank ranks, const std::vector<std::pair<Rank, Rank>>& pairs) {
+  ScheduleBuilder s("messages", {.world_size = ranks, .elements = kElements});
+  const ChunkId tensor = s.add_chunk({0, kElements});
+  s.at_step(0);
+  for (const auto& [from, to] : pairs) s.output(s.send(s.encode(s.input(from, tensor)), to));
+  return s.finish();
+}
+
+Topology with_domain() {
+  Topology t = machine(TopologyKind::graph, 4);
+  t.link_types.push_back({"lane", assumed(10), assumed(1)});
+  t.domains.push_back({"upstream", assumed(5)});
+  t.edges.push_back({{false, 0}, {false, 1}, "lane", "upstream", true});
+  t.edges.push_back({{false, 2}, {false, 3}, "lane", "upstream", true});
+  return t;
+}
+
+Topology with_fault(Topology t, NodeName from, NodeName to, double factor) {
+  t.faults.push_back({from, to, factor, "test"});
+  return t;
+}
+
+Topology with_straggler(Topology t, Rank rank, double delay_us) {
+  t.stragglers.push_back({rank, assumed(delay_us)});
+  return t;
+}
+
+Topology with_device(Topology t, const std::function<void(Device&)>& change) {
+  change(t.device);
+  return t;
+}
+
+Topology with_library(Topology t) {
+  t.device.library = Library{.low_latency_us = assumed(8),
+                             .low_latency_efficiency = assumed(0.5),
+                             .low_latency_max_bytes = assumed(20000),
+                             .simple_us = assumed(3),
+                             .simple_message_us = assumed(2)};
+  return t;
+}
+
+/// Tiles of 10000 bytes, 4 resident; harmless beside what a test looks at.
+Topology with_stores(Topology t, const std::function<void(Stores&)>& change) {
+  t.device.stores = Stores{.tile_bytes = assumed(10000),
+                           .resident_tiles = assumed(1e6),
+                           .release_us = assumed(1e-6),
+                           .release_coalescing_tiles = assumed(4),
+                           .contention_codec = assumed(1e-6),
+                           .contention_plain = assumed(1e-6),
+                           .free_packets_per_op = assumed(1e9),
+                           .free_packets_plain = assumed(1e9),
+                           .decorrelation_packets = assumed(1e6)};
+  change(*t.device.stores);
+  return t;
+}
+
+// ---------------------------------------------------------------- by hand
+
+struct HandCase {
+  std::string name;
+  Schedule schedule;
+  CodecPtr codec;
+  Topology topology;
+  double latency_us;
+  LatencyBreakdown breakdown;  // launch, synchronisation, wire, contention, codec, release
+  SimulateOptions options = {};
+};
+
+std::vector<HandCase> hand_cases() {
+  using enum TopologyKind;
+  const CodecPtr fp16 = find_codec("fp16");
+  std::vector<HandCase> cases;
+  const auto add = [&cases](HandCase c) { cases.push_back(std::move(c)); };
+
+  // ---- messages by themselves: flags 2 + 0.5 * peers, link latency 1
+
+  add({"one message",
+       messages(2, {{0, 1}}),
+       fp16,
+       machine(full_mesh, 2),
+       5 + 2.5 + 8 + 1,
+       {5, 3.5, 8, 0, 0, 0}});
+
+  // Half the bytes: 4 us of wire hide 40000 * 3 operations, 3 us. The other rank decodes 40000 * 2
+  // operations, 2 us, while they arrive. First tile 3 us.
+  add({"one message, codec",
+       messages(2, {{0, 1}}),
+       one_byte(),
+       machine(full_mesh, 2),
+       5 + 2.5 + kTile + 4 + 1,
+       {5, 3.5, 4, 0, kTile, 0}});
+
+  // The same on a link of 40 GB/s: 1 us of wire; the codec's 3 us show.
+  Topology wide = machine(full_mesh, 2);
+  wide.link_type("link").bandwidth_gb_per_s.value = 40;
+  add({"one message, slow codec",
+       messages(2, {{0, 1}}),
+       one_byte(),
+       wide,
+       5 + 2.5 + kTile + 3 + 1,
+       {5, 3.5, 0, 0, kTile + 3, 0}});
+
+  // Overlap of 1: codec and wire follow each other.
+  add({"one message, no overlap",
+       messages(2, {{0, 1}}),
+       one_byte(),
+       with_device(machine(full_mesh, 2), [](Device& d) { d.codec_overlap.value = 1; }),
+       5 + 2.5 + kTile + 3 + 4 + 1,
+       {5, 3.5, 4, 0, kTile + 3, 0}});
+
+  // Overlap of 2: 4 us and 3 us make 5 us.
+  add({"one message, half an overlap",
+       messages(2, {{0, 1}}),
+       one_byte(),
+       with_device(machine(full_mesh, 2), [](Device& d) { d.codec_overlap.value = 2; }),
+       5 + 2.5 + kTile + 5 + 1,
+       {5, 3.5, 4, 0, kTile + 1, 0}});
+
+  // Latency overlap of 2: flags 3 and first tile 3 make 6 us; with 8 us of wire that is 10 us.
+  Topology slow = machine(full_mesh, 2);
+  slow.link_type("link").bandwidth_gb_per_s.value = 5;
+  slow.device.message_us.value = 1;
+  slow.device.latency_overlap.value = 2;
+  add({"one message, latency overlapped",
+       messages(2, {{0, 1}}),
+       one_byte(),
+       slow,
+       5 + 10 + 1,
+       {5, 1 + 1, 8, 0, 1, 0}});
+
+  // 200 bytes from rank 1: 5 ns; a wire of 10 GB/s: 20 ns.
+  add({"a small message",
+       written("one_shot", 2, {}, 100),
+       fp16,
+       machine(full_mesh, 2),
+       5 + 2.5 + 0.02 + 1 + 0.0025,
+       {5, 3.5, 0.02, 0, 0.0025, 0}});
+
+  // Two pairs behind one upstream of 5 GB/s: 2.5 GB/s each; or one pair with all of it.
+  add({"sharing domain, two messages",
+       messages(4, {{0, 1}, {2, 3}}),
+       fp16,
+       with_domain(),
+       5 + 2.5 + 32 + 1,
+       {5, 3.5, 32, 0, 0, 0}});
+  add({"sharing domain, one message",
+       messages(4, {{0, 1}}),
+       fp16,
+       with_domain(),
+       5 + 2.5 + 16 + 1,
+       {5, 3.5, 16, 0, 0, 0}});
+
+  // ---- all-reduce on every kind
+
+  // Every step: 20000 bytes on each link take 2 us; step 2 + 3 peers * 0.5 + latency 1 = 4.5 us.
+  // Step 1 sums 4 chunks of 10000 from zero: 40000 operations, 1 us, hidden by the wire.
+  add({"full mesh, two_shot",
+       written("two_shot", 4),
+       fp16,
+       machine(full_mesh, 4),
+       5 + 2 * (4.5 + 2),
+       {5, 9, 4, 0, 0, 0}});
+
+  // The same with half the bytes: 1 us of wire per step, and 3 us of the first tile.
+  // Step 0: encode 40000 * 3 = 120000 operations: 3 us.
+  // Step 1: decode 40000 * 2, add 40000, encode 10000 * 3, decode the output 40000 * 2: 230000
+  // operations, 5.75 us.
+  add({"full mesh, two_shot, codec",
+       written("two_shot", 4),
+       one_byte(),
+       machine(full_mesh, 4),
+       5 + (4.5 + kTile + 3) + (4.5 + kTile + 5.75),
+       {5, 9, 0, 0, 2 * kTile + 3 + 5.75, 0}});
+
+  // Step 0: 40000 bytes on each link: 4 us, longer than 3 us of encode. Step 1: nothing is sent;
+  // decode 4 * 40000 * 2, add 3 * 40000 (from the first): 440000 operations, 11 us.
+  add({"full mesh, one_shot, codec",
+       written("one_shot", 4),
+       one_byte(),
+       machine(full_mesh, 4),
+       5 + (4.5 + kTile + 4) + (kTile + 11),
+       {5, 4.5, 4, 0, 2 * kTile + 11, 0}});
+
+  // A port carries 3 * 20000 bytes: 6 us per step.
+  add({"switch, two_shot",
+       written("two_shot", 4),
+       fp16,
+       machine(switched, 4),
+       5 + 2 * (4.5 + 6),
+       {5, 9, 12, 0, 0, 0}});
+
+  // 3 * 80000 bytes into rank 0, then out of it: 24 us each. Others signal 1 peer; rank 0, who has
+  // sent nothing before, waits for 3 and signals 3.
+  add({"switch, through rank 0",
+       through_rank_0(4),
+       fp16,
+       machine(switched, 4),
+       5 + (2 + 0.5 + 24 + 1) + (2 + 6 * 0.5 + 24 + 1),
+       {5, 9.5, 48, 0, 0, 0}});
+
+  // 2 * 2 messages of 20000 bytes cross in each direction: 80000 bytes over 4 GB/s, 20 us, longer
+  // than 6 us of a port. Latency 1 + 1.5.
+  add({"numa, two_shot",
+       written("two_shot", 4),
+       fp16,
+       machine(numa, 4, 2),
+       5 + 2 * (6 + 20),
+       {5, 12, 40, 0, 0, 0}});
+
+  // Two chunks of 20000 elements, 40000 bytes. Inside a group: 4 us, 2 + 0.5 + 1 = 3.5 us. Across:
+  // two owners send 40000 bytes each: 80000 bytes, 20 us, 2 + 0.5 + 2.5 = 5 us.
+  add({"numa, hierarchical",
+       written("hierarchical", 4),
+       fp16,
+       machine(numa, 4, 2),
+       5 + (3.5 + 4) + (5 + 20) + (3.5 + 4),
+       {5, 12, 28, 0, 0, 0}});
+
+  // Half the bytes: 2, 10 and 2 us of wire.
+  // Step 0: encode 40000 * 3: 3 us.
+  // Step 1: decode 2 * 20000 * 2, add 2 * 20000, encode 20000 * 3: 180000 operations, 4.5 us.
+  // Step 2: the same and decode the output 40000 * 2: 260000 operations, 6.5 us.
+  add({"numa, hierarchical, codec",
+       written("hierarchical", 4),
+       one_byte(),
+       machine(numa, 4, 2),
+       5 + (3.5 + kTile + 3) + (5 + kTile + 10) + (3.5 + kTile + 6.5),
+       {5, 12, 10, 0, 3 * kTile + 3 + 6.5, 0}});
+
+  // Distances 1, 2, 1; the 2 go upwards. A link upwards carries its own two messages and one in
+  // transit, each at a third of the bandwidth: 6 us. Those of distance 2 come 2 us later.
+  add({"ring, two_shot",
+       written("two_shot", 4),
+       fp16,
+       machine(ring, 4),
+       5 + 2 * (2 + 1.5 + 2 + 6),
+       {5, 11, 12, 0, 0, 0}});
+
+  // 6 steps of one message of 20000 bytes to one peer: 2 us and 2 + 0.5 + 1 = 3.5 us.
+  add({"ring, ring",
+       written("ring", 4),
+       fp16,
+       machine(ring, 4),
+       5 + 6 * (3.5 + 2),
+       {5, 21, 12, 0, 0, 0}});
+
+  // Rows and columns of 2. Rank 3 is two hops away, over rank 2: the slowest dimension first. The
+  // link 0->2 carries 0->2 and 0->3, the link 0->1 carries 0->1 and 2->1: 4 us each.
+  add({"torus, two_shot",
+       written("two_shot", 4),
+       fp16,
+       torus_machine({2, 2}),
+       5 + 2 * (2 + 1.5 + 2 + 4),
+       {5, 11, 8, 0, 0, 0}});
+
+  // The first two ranks of four: one message of 40000 bytes per step, 4 us; step 1 adds 2 * 20000
+  // (1 us, hidden).
+  add({"part of a switch, two_shot",
+       written("two_shot", 2),
+       fp16,
+       machine(switched, 4),
+       5 + 2 * (3.5 + 4),
+       {5, 7, 8, 0, 0, 0}});
+
+  // 40000 bytes to the rank 2 further, 20000 to the next; then back. One peer each.
+  add({"full mesh, halving_doubling",
+       written("halving_doubling", 4),
+       fp16,
+       machine(full_mesh, 4),
+       5 + 4 * 3.5 + 4 + 2 + 2 + 4,
+       {5, 14, 12, 0, 0, 0}});
+
+  // ---- all-to-all
+
+  // 20000 bytes on each link, once: 2 us; nothing is added.
+  add({"full mesh, all_to_all",
+       written("all_to_all", 4),
+       fp16,
+       machine(full_mesh, 4),
+       5 + (4.5 + 2),
+       {5, 4.5, 2, 0, 0, 0}});
+
+  // With half the bandwidth, as the device says of an all-to-all: 4 us.
+  add({"full mesh, inefficient all_to_all",
+       written("all_to_all", 4),
+       fp16,
+       with_device(machine(full_mesh, 4), [](Device& d) { d.all_to_all_efficiency.value = 0.5; }),
+       5 + (4.5 + 4),
+       {5, 4.5, 4, 0, 0, 0}});
+  add({"full mesh, two_shot is no all_to_all",
+       written("two_shot", 4),
+       fp16,
+       with_device(machine(full_mesh, 4), [](Device& d) { d.all_to_all_efficiency.value = 0.5; }),
+       5 + 2 * (4.5 + 2),
+       {5, 9, 4, 0, 0, 0}});
+
+  // 1 us of wire; encode 40000 * 3, decode 40000 * 2: 200000 operations, 5 us.
+  add({"full mesh, all_to_all, codec",
+       written("all_to_all", 4),
+       one_byte(),
+       machine(full_mesh, 4),
+       5 + (4.5 + kTile + 5),
+       {5, 4.5, 0, 0, kTile + 5, 0}});
+
+  // ---- stores and what the codec packs
+
+  // Wire bytes are half of what links carry: 2 us become 4 us.
+  add({"one message, half of a packet empty",
+       messages(2, {{0, 1}}),
+       std::make_shared<CountedCodec>(2, 1, CodecCost{0, 0, 0.5}),
+       machine(full_mesh, 2),
+       5 + 2.5 + 16 + 1,
+       {5, 3.5, 16, 0, 0, 0}});
+
+  // 80000 bytes, twice (what is sent and what stays): 16 tiles; releases cost 2 us * 2 * 16 /
+  // (sqrt(1 + 2 * 16 / 4) + 1) = 16 us, 8 us more than the wire.
+  add({"one message, releases",
+       messages(2, {{0, 1}}),
+       fp16,
+       with_stores(machine(full_mesh, 2), [](Stores& s) { s.release_us.value = 2; }),
+       5 + 2.5 + 16 + 1,
+       {5, 3.5, 8, 0, 0, 8}});
+
+  // 20000 bytes per peer are 312.5 packets, none of which travels freely: contention is
+  // 0.6 * (1/2 + 1/3) * 312.5 packets' time, half of 2 us.
+  add({"full mesh, two_shot, contention",
+       written("two_shot", 4),
+       fp16,
+       with_stores(machine(full_mesh, 4),
+                   [](Stores& s) {
+                     s.contention_plain.value = 0.6;
+                     s.free_packets_plain.value = 1e-6;
+                     s.decorrelation_packets.value = 1e9;
+                   }),
+       5 + 2 * (4.5 + 2 + 1),
+       {5, 9, 4, 2, 0, 0}});
+
+  // ---- what is wrong with a machine
+
+  // Half the bandwidth from 1 to 2: 20000 bytes take 4 us there. Rank 2 waits for them in step 0;
+  // all wait for rank 2, who sends at full speed in step 1; but rank 1 sends slowly to 2 again, and
+  // began with the others: 5 + 6.5 + 8.5. Rank 2's own way: 5 + 8.5 + 6.5. Both 20 us.
+  add({"full mesh, a slow link",
+       written("two_shot", 4),
+       fp16,
+       with_fault(machine(full_mesh, 4), {false, 1}, {false, 2}, 0.5),
+       5 + 8.5 + 6.5,
+       {5, 9, 6, 0, 0, 0}});
+
+  // Ring upwards from 1 to 2 does not work: 1->2 goes 1->0->3->2, with others on its way. A single
+  // message: 3 hops.
+  add({"ring, a broken link",
+       messages(4, {{1, 2}}),
+       fp16,
+       with_fault(machine(ring, 4), {false, 1}, {false, 2}, 0),
+       5 + 2.5 + 8 + 3,
+       {5, 5.5, 8, 0, 0, 0}});
+
+  // Rank 2 begins 10 us late: all wait for its chunk of step 0, then for step 1.
+  add({"full mesh, a straggler",
+       written("two_shot", 4),
+       fp16,
+       with_straggler(machine(full_mesh, 4), 2, 10),
+       5 + 10 + 2 * (4.5 + 2),
+       {15, 9, 4, 0, 0, 0}});
+
+  // A straggler that nobody waits for: the others end at 16.5 us, it ends at 25 us, as it starts.
+  add({"messages, an idle straggler",
+       messages(3, {{0, 1}}),
+       fp16,
+       with_straggler(machine(full_mesh, 3), 2, 20),
+       25,
+       {25, 0, 0, 0, 0, 0}});
+
+  // ---- the library
+
+  // 80000 bytes / 4 ranks <= 20000: LL; its 8 us contain everything but wire and link latency, and
+  // half of the bandwidth is payload: 6 messages of 20000 bytes, 4 us each.
+  add({"ring, LL",
+       written("ring", 4),
+       fp16,
+       with_library(machine(ring, 4)),
+       8 + 6 * (4 + 1),
+       {8, 6, 24, 0, 0, 0},
+       {.library = true}});
+
+  // One element more, and it is Simple: 3 us, per step 2 us * (1 peer + itself). 20000.5 bytes: a
+  // chunk of 20002 bytes more on its way round, 200 ps in each of 6 steps.
+  add({"ring, Simple",
+       written("ring", 4, {}, kElements + 4),
+       fp16,
+       with_library(machine(ring, 4)),
+       3 + 6 * (4 + 2.0002 + 1),
+       {3, 30, 12.0012, 0, 0, 0},
+       {.library = true}});
+
+  // ---- alone
+
+  add({"1 rank, all_to_all, own exact",
+       written("all_to_all", 1, {.own = OwnContribution::exact}),
+       one_byte(),
+       machine(full_mesh, 1),
+       5,
+       {5, 0, 0, 0, 0, 0}});
+
+  // Nobody to talk to: 0 + x for 40000 elements, 1 us.
+  add({"1 rank, two_shot",
+       written("two_shot", 1),
+       fp16,
+       machine(full_mesh, 1),
+       5 + 1,
+       {5, 0, 0, 0, 1, 0}});
+
+  // Encode 3 us; decode, add, encode, decode 80000 + 40000 + 120000 + 80000: 8 us. The first tile
+  // twice.
+  add({"1 rank, two_shot, codec",
+       written("two_shot", 1),
+       one_byte(),
+       machine(full_mesh, 1),
+       5 + (kTile + 3) + (kTile + 8),
+       {5, 0, 0, 0, 2 * kTile + 11, 0}});
+  return cases;
+}
+
+using Model = std::function<SimulationResult(const Schedule&, const Codec&, DType, const Topology&,
+                                             const SimulateOptions&)>;
+
+SimulationResult right_model(const Schedule& s, const Codec& c, DType d, const Topology& t,
+                             const SimulateOptions& o) {
+  return simulate(s, c, d, t, o);
+}
+
+/// The hand cases that a model gets wrong, in words; empty when there is none.
+std::vector<std::string> violations(const Model& model) {
+  std::vector<std::string> wrong;
+  const auto differ = [](double a, double b) { return !(std::abs(a - b) < 2e-6); };
+  for (const HandCase& c : hand_cases()) {
+    SimulationResult r;
+    try {
+      r = model(c.schedule, *c.codec, DType::fp16, c.topology, c.options);
+    } catch (const InvalidInput& error) {
+      wrong.push_back(fmt::format("{}: {}", c.name, error.what()));
+      continue;
+    }
+    const Picoseconds expected = picoseconds_from_us(c.latency_us);
+    if (r.latency != expected) {
+      wrong.push_back(fmt::format("{}: {} ps, not {}", c.name, r.latency, expected));
+      continue;
+    }
+    const LatencyBreakdown& p = r.breakdown;
+    if (differ(p.launch_us, c.breakdown.launch_us) ||
+        differ(p.synchronisation_us, c.breakdown.synchronisation_us) ||
+        differ(p.wire_us, c.breakdown.wire_us) ||
+        differ(p.contention_us, c.breakdown.contention_us) ||
+        differ(p.codec_us, c.breakdown.codec_us) || differ(p.release_us, c.breakdown.release_us)) {
+      wrong.push_back(fmt::format("{}: parts {} {} {} {} {} {}", c.name, p.launch_us,
+                                  p.synchronisation_us, p.wire_us, p.contention_us, p.codec_us,
+                                  p.release_us));
+    }
+    const double bytes = static_cast<double>(c.schedule.elements * 2);
+    const double algbw_gb_per_s = bytes / c.latency_us / 1e3;
+    const double n = c.schedule.world_size;
+    const double ways = c.schedule.collective == Collective::all_to_all ? 1 : 2;
+    if (differ(r.algbw_gb_per_s, algbw_gb_per_s) ||
+        differ(r.busbw_gb_per_s, algbw_gb_per_s * ways * (n - 1) / n)) {
+      wrong.push_back(
+          fmt::format("{}: {} GB/s, {} GB/s", c.name, r.algbw_gb_per_s, r.busbw_gb_per_s));
+    }
+  }
+  return wrong;
+}
+
+TEST(Simulator, MeetsTheTimesWorkedOutByHand) {
+  for (const std::string& wrong : violations(right_model)) ADD_FAILURE() << wrong;
+}
+
+/// Broken models, made by giving the right one wrong inputs or by spoiling what it says.
+TEST(Simulator, BrokenModelsDoNot) {
+  const auto on_machine = [](const std::function<void(Topology&)>& spoil) {
+    return Model(
+        [spoil](const Schedule& s, const Codec& c, DType d, Topology t, const SimulateOptions& o) {
+          spoil(t);
+          return simulate(s, c, d, t, o);
+        });
+  };
+  const auto on_schedule = [](const std::function<void(Schedule&)>& spoil) {
+    return Model(
+        [spoil](Schedule s, const Codec& c, DType d, const Topology& t, const SimulateOptions& o) {
+          spoil(s);
+          return simulate(s, c, d, t, o);
+        });
+  };
+  const auto on_result = [](const std::function<void(SimulationResult&)>& spoil) {
+    return Model([spoil](const Schedule& s, const Codec& c, DType d, const Topology& t,
+                         const SimulateOptions& o) {
+      SimulationResult result = simulate(s, c, d, t, o);
+      spoil(result);
+      return result;
+    });
+  };
+  constexpr double kAlmostNothing = 1e-6;
+  const std::pair<const char*, Model> mutants[] = {
+      {"the bridge does not limit", on_machine([](Topology& t) {
+         if (t.kind == TopologyKind::numa) t.link_type("bridge").bandwidth_gb_per_s.value = 1e6;
+       })},
+      {"both directions share a bridge", on_machine([](Topology& t) {
+         if (t.kind == TopologyKind::numa) t.link_type("bridge").bandwidth_gb_per_s.value /= 2;
+       })},
+      {"crossing costs no latency", on_machine([](Topology& t) {
+         if (t.kind == TopologyKind::numa) t.link_type("bridge").latency_us.value = kAlmostNothing;
+       })},
+      {"ports do not limit", on_machine([](Topology& t) {
+         if (t.kind == TopologyKind::switched) t.kind = TopologyKind::full_mesh;
+       })},
+      {"a ring reaches everybody in one hop", on_machine([](Topology& t) {
+         if (t.kind == TopologyKind::ring) t.kind = TopologyKind::full_mesh;
+       })},
+      {"a torus is a ring", on_machine([](Topology& t) {
+         if (t.kind == TopologyKind::torus) t.kind = TopologyKind::ring;
+       })},
+      {"one message after the other",
+       [](const Schedule& s, const Codec& c, DType d, const Topology& t, SimulateOptions o) {
+         o.sharing = Sharing::fifo;
+         return simulate(s, c, d, t, o);
+       }},
+      {"domains do not limit", on_machine([](Topology& t) {
+         for (SharingDomain& domain : t.domains) domain.bandwidth_gb_per_s.value = 1e6;
+       })},
+      {"links are as they should be", on_machine([](Topology& t) { t.faults.clear(); })},
+      {"nobody is late", on_machine([](Topology& t) { t.stragglers.clear(); })},
+      {"peers cost nothing",
+       on_machine([](Topology& t) { t.device.message_us.value = kAlmostNothing; })},
+      {"steps cost nothing",
+       on_machine([](Topology& t) { t.device.step_us.value = kAlmostNothing; })},
+      {"QDQ costs nothing", on_machine([](Topology& t) { t.device.codec_gops_per_s.value = 1e9; })},
+      {"no first tile",
+       on_machine([](Topology& t) { t.device.codec_tile_us_per_op.value = kAlmostNothing; })},
+      {"codec and wire always overlap",
+       on_machine([](Topology& t) { t.device.codec_overlap.value = 100; })},
+      {"codec and wire never overlap",
+       on_machine([](Topology& t) { t.device.codec_overlap.value = 1; })},
+      {"latency never overlaps",
+       on_machine([](Topology& t) { t.device.latency_overlap.value = 1; })},
+      {"stores cost nothing", on_machine([](Topology& t) { t.device.stores.reset(); })},
+      {"the library is a kernel",
+       [](const Schedule& s, const Codec& c, DType d, const Topology& t, SimulateOptions o) {
+         o.library = false;
+         return simulate(s, c, d, t, o);
+       }},
+      {"LL at every size", on_machine([](Topology& t) {
+         if (t.device.library) t.device.library->low_latency_max_bytes.value = 1e9;
+       })},
+      {"Simple at every size", on_machine([](Topology& t) {
+         if (t.device.library) t.device.library->low_latency_max_bytes.value = 1;
+       })},
+      {"payload bytes travel",
+       [](const Schedule& s, const Codec& c, DType d, const Topology& t, const SimulateOptions& o) {
+         const CountedCodec uncompressed(2);
+         return simulate(s, c.name() == "fp16" ? c : uncompressed, d, t, o);
+       }},
+      {"outputs are not decoded", on_schedule([](Schedule& s) { s.outputs.clear(); })},
+      {"every sum starts from its first addend", on_schedule([](Schedule& s) {
+         for (Op& op : s.ops) op.start = Start::first;
+       })},
+      {"chunks are all as large as the first", on_schedule([](Schedule& s) {
+         for (Chunk& chunk : s.chunks) chunk = s.chunks.front();
+         for (Op& op : s.ops) op.chunk = 0;
+         s.chunks.front().end = std::max<std::uint64_t>(1, s.chunks.front().end / 2);
+       })},
+      {"bus bandwidth of an all-to-all is that of an all-reduce",
+       on_result([](SimulationResult& r) {
+         r.busbw_gb_per_s =
+             r.algbw_gb_per_s * bus_bandwidth_factor(Collective::all_reduce, r.world_size);
+       })},
+      {"bus bandwidth is algorithmic bandwidth",
+       on_result([](SimulationResult& r) { r.busbw_gb_per_s = r.algbw_gb_per_s; })},
+      {"a picosecond too late", on_result([](SimulationResult& r) { r.latency += 1; })},
+  };
+  for (const auto& [name, model] : mutants) EXPECT_FALSE(violations(model).empty()) << name;
+}
+
+// ---------------------------------------------------------------- what the result says
+
+TEST(Simulator, SaysWhatLinksCarried) {
+  // Per step and rank: 1 message inside the group, 2 across, 20000 bytes each; 4 ranks, 2 steps.
+  const SimulationResult r = simulate(written("two_shot", 4), *find_codec("fp16"), DType::fp16,
+                                      machine(TopologyKind::numa, 4, 2));
+  EXPECT_EQ(r.wire_bytes, 480000u);
+  EXPECT_EQ(r.wire_elements, 240000u);
+  ASSERT_EQ(r.links.size(), 3u);
+  EXPECT_EQ(r.links[0].link_class, "port_out");
+  EXPECT_EQ(r.links[0].links, 4u);
+  EXPECT_EQ(r.links[0].bytes, 480000u);
+  EXPECT_DOUBLE_EQ(r.links[0].utilisation, 12.0 / 57);
+  EXPECT_EQ(r.links[0].busiest, "port out of 0");
+  EXPECT_EQ(r.links[1].link_class, "port_in");
+  EXPECT_EQ(r.links[1].bytes, 480000u);
+  EXPECT_EQ(r.links[2].link_class, "bridge");
+  EXPECT_EQ(r.links[2].links, 2u);
+  EXPECT_EQ(r.links[2].bytes, 320000u);
+  EXPECT_DOUBLE_EQ(r.links[2].utilisation, 40.0 / 57);
+  EXPECT_EQ(r.links[2].busiest, "bridge 0->1");
+}
+
+TEST(Simulator, SaysWhatItIsAndWhatItSimulated) {
+  const SimulationResult r = simulate(written("two_shot", 4), *one_byte(), DType::fp16,
+                                      machine(TopologyKind::full_mesh, 4));
+  EXPECT_EQ(r.model, "event-driven");
+  EXPECT_EQ(r.topology, "test machine");
+  EXPECT_EQ(r.algorithm, "two_shot");
+  EXPECT_EQ(r.codec, "counted");
+  EXPECT_EQ(r.dtype, DType::fp16);
+  EXPECT_EQ(r.world_size, 4u);
+  EXPECT_EQ(r.payload_bytes, 80000u);
+  EXPECT_EQ(r.simulated_ranks, 4u);
+}
+
+TEST(Simulator, NamesTheBottleneck) {
+  const auto bottleneck = [](const Topology& t, const Codec& codec) {
+    return simulate(written("two_shot", 4), codec, DType::fp16, t).bottleneck;
+  };
+  const CodecPtr fp16 = find_codec("fp16");
+  EXPECT_EQ(bottleneck(machine(TopologyKind::numa, 4, 2), *fp16),
+            "bridge bandwidth (70 % of the latency)");
+  Topology mesh = machine(TopologyKind::full_mesh, 4);
+  EXPECT_EQ(bottleneck(mesh, *one_byte()), "codec and sums (51 % of the latency)");
+  const Topology crowded = with_stores(mesh, [](Stores& s) {
+    s.contention_plain.value = 100;
+    s.free_packets_plain.value = 1;
+  });
+  EXPECT_TRUE(bottleneck(crowded, *fp16).starts_with("contention of stores"));
+  const Topology releasing = with_stores(mesh, [](Stores& s) { s.release_us.value = 100; });
+  EXPECT_TRUE(bottleneck(releasing, *fp16).starts_with("releases of tiles"));
+  mesh.device.step_us.value = 100;
+  EXPECT_TRUE(bottleneck(mesh, *one_byte()).starts_with("synchronisation"));
+  mesh.device.launch_us.value = 1000;
+  EXPECT_TRUE(bottleneck(mesh, *one_byte()).starts_with("launch overhead"));
+}
+
+/// Times of the trace, for one message of one_byte(): 5 us launch, 2.5 us flags, 3 us first tile.
+TEST(Simulator, TracesWhatHappens) {
+  struct Writer final : SimulationTrace {
+    std::vector<std::string> lines;
+    void on_work(Rank rank, Work work, std::uint32_t step, Picoseconds begin,
+                 Picoseconds end) override {
+      lines.push_back(fmt::format("rank {} work {} step {}: {} to {}", rank, static_cast<int>(work),
+                                  step, begin, end));
+    }
+    void on_message(const PlannedMessage& message, std::uint32_t step,
+                    std::span<const LinkId> route, Picoseconds begin,
+                    Picoseconds delivered) override {
+      lines.push_back(fmt::format("{}->{} step {} over {}: {} to {}", message.from, message.to,
+                                  step, route.size(), begin, delivered));
+    }
+  };
+  Writer writer;
+  simulate(messages(2, {{0, 1}}), *one_byte(), DType::fp16, machine(TopologyKind::full_mesh, 2),
+           {.trace = &writer});
+  EXPECT_EQ(writer.lines, (std::vector<std::string>{
+                              "rank 0 work 0 step 0: 5000000 to 7500000",
+                              "rank 0 work 1 step 0: 7500000 to 13500000",
+                              "rank 1 work 2 step 0: 6000000 to 8000000",
+                              "0->1 step 0 over 1: 5000000 to 15500000",
+                          }));
+}
+
+/// The kernel model with the constants of a machine that ships, against the cell of QuickReduce's
+/// table that they meet.
+TEST(Simulator, MeetsTheSmallestCellOfTheMi300xFit) {
+  const SimulationResult r =
+      simulate(make_schedule("two_shot", {.world_size = 2, .elements = 16384}), *find_codec("fp16"),
+               DType::fp16, find_topology("mi300x-2"));
+  EXPECT_NEAR(r.latency_us, 8.617, 0.0005);
+}
+
+// ---------------------------------------------------------------- bad input
+
+std::string refusal(const Schedule& s, const Codec& codec, DType dtype, const Topology& t,
+                    const SimulateOptions& options = {}) {
+  return message_of([&] { simulate(s, codec, dtype, t, options); });
+}
+
+TEST(Simulator, RefusesWhatDoesNotFit) {
+  const Topology four = machine(TopologyKind::full_mesh, 4);
+  const CodecPtr fp16 = find_codec("fp16");
+  EXPECT_EQ(refusal(written("ring", 5), *fp16, DType::fp16, four),
+            "schedule 'ring' has 5 ranks, but topology 'test machine' has only 4");
+  EXPECT_NE(refusal(written("ring", 4), *find_codec("fp32"), DType::fp16, four), "");
+  for (const double ops : {-1.0, HUGE_VAL, std::nan("")}) {
+    for (const CodecCost cost : {CodecCost{ops, 1}, CodecCost{1, ops}}) {
+      EXPECT_EQ(refusal(written("ring", 4), CountedCodec(1, 1, cost), DType::fp16, four),
+                "codec counted: its cost per element must be a number from 0 to 1000000");
+    }
+  }
+  for (const double efficiency : {0.0, -1.0, 1.5, std::nan("")}) {
+    expect_contains(
+        refusal(written("ring", 4), CountedCodec(1, 1, {1, 1, efficiency}), DType::fp16, four),
+        "store efficiency must be a number");
+  }
+  Topology broken = four;
+  broken.link_type("link").latency_us.value = -1;
+  EXPECT_EQ(refusal(written("ring", 4), *fp16, DType::fp16, broken),
+            "test machine: key 'link.latency_us.value': -1 is out of range; allowed is 1e-06 to "
+            "1000000000");
+  broken = four;
+  broken.ranks.value = 500000;
+  EXPECT_EQ(refusal(written("ring", 4), *fp16, DType::fp16, broken),
+            "test machine: key 'ranks.value': 500000 is out of range; allowed is 1 to 32768");
+}
+
+TEST(Simulator, NamesRanksWithoutAWay) {
+  const CodecPtr fp16 = find_codec("fp16");
+  EXPECT_EQ(refusal(written("two_shot", 4), *fp16, DType::fp16,
+                    with_fault(machine(TopologyKind::full_mesh, 4), {false, 1}, {false, 2}, 0)),
+            "topology 'test machine': there is no way from rank 1 to rank 2");
+  EXPECT_EQ(refusal(messages(4, {{0, 3}}), *fp16, DType::fp16, with_domain()),
+            "topology 'test machine': there is no way from rank 0 to rank 3");
+  // Only those that have something to send need a way.
+  EXPECT_EQ(simulate(messages(4, {{2, 1}}), *fp16, DType::fp16,
+                     with_fault(machine(TopologyKind::full_mesh, 4), {false, 1}, {false, 2}, 0))
+                .latency,
+            16'500'000);
+}
+
+TEST(Simulator, RefusesALibraryThatIsNotThere) {
+  const CodecPtr fp16 = find_codec("fp16");
+  expect_contains(refusal(written("ring", 4), *fp16, DType::fp16, machine(TopologyKind::ring, 4),
+                          {.library = true}),
+                  "no section [library]");
+  EXPECT_EQ(refusal(written("ring", 4), *one_byte(), DType::fp16,
+                    with_library(machine(TopologyKind::ring, 4)), {.library = true}),
+            "a library sends values as they are: allowed codecs are fp16, bf16 and fp32, not "
+            "counted");
+}
+
+/// Quantities are in range each; the time that they make together is not.
+TEST(Simulator, RefusesTimesThatAreTooLong) {
+  const auto slow = [](const std::function<void(Topology&)>& change) {
+    Topology t = with_stores(machine(TopologyKind::full_mesh, 4), [](Stores&) {});
+    change(t);
+    return refusal(written("two_shot", 4, {}, std::uint64_t{1} << 36), *one_byte(), DType::fp16, t);
+  };
+  expect_contains(slow([](Topology& t) { t.device.codec_gops_per_s.value = 1e-6; }), "longer than");
+  expect_contains(slow([](Topology& t) { t.link_type("link").bandwidth_gb_per_s.value = 1e-6; }),
+                  "later than");
+  expect_contains(slow([](Topology& t) {
+                    t.device.stores->release_us.value = 1e9;
+                    t.device.stores->release_coalescing_tiles.value = 1e9;
+                  }),
+                  "longer than");
+  expect_contains(slow([](Topology& t) {
+                    t.device.stores->contention_codec.value = 1e9;
+                    t.device.stores->free_packets_per_op.value = 1e-6;
+                    t.device.stores->decorrelation_packets.value = 1e9;
+                  }),
+                  "longer than");
+}
+
+TEST(BusBandwidth, IsThatOfNcclTests) {
+  EXPECT_EQ(bus_bandwidth_factor(Collective::all_reduce, 8), 1.75);
+  EXPECT_EQ(bus_bandwidth_factor(Collective::all_to_all, 8), 0.875);
+  EXPECT_EQ(bus_bandwidth_factor(Collective::dispatch_combine, 8), 1.75);
+  EXPECT_EQ(bus_bandwidth_factor(Collective::all_reduce, 1), 0);
+}
+
+}  // namespace
+}  // namespace arlab

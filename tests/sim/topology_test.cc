@@ -187,6 +187,7 @@ step_us = { value = 2.0, source = "assumed", note = "n" }
 message_us = { value = 0.5, source = "assumed", note = "n" }
 [device]
 name = "accelerator"
+hbm_gb_per_s = { value = 900.0, source = "datasheet", note = "n" }
 codec_gops_per_s = { value = 40.0, source = "assumed", note = "n" }
 codec_tile_us_per_op = { value = 0.25, source = "assumed", note = "n" }
 codec_tile_fixed_ops = { value = 7.0, source = "assumed", note = "n" }

@@ -131,6 +131,17 @@ def test_tens_of_thousands_of_ranks(tmp_path):
         assert report["ranks"] == ranks and report["simulated_ranks"] == 1
 
 
+def test_the_example_of_the_documentation(tmp_path):
+    text = (MACHINES / "README.md").read_text()
+    example = text[text.index('name = "pcie"') :].split("```")[0]
+    (tmp_path / "pcie.toml").write_text(example)
+    (tmp_path / "healthy.toml").write_text(example.split("[[faults]]")[0])
+    options = "--algorithm hierarchical --codec qr-q4 --bytes 64M --topology"
+    pcie, healthy = (simulate(f"{options} {name}.toml", tmp_path) for name in ("pcie", "healthy"))
+    assert pcie["latency_us"] > healthy["latency_us"] + 20
+    assert {link["link_class"] for link in pcie["links"]} == {"lane", "upstream"}
+
+
 def test_faults_and_stragglers(tmp_path):
     text = (MACHINES / "mi300x-8.toml").read_text()
     fault = '\n[[faults]]\nfrom = "rank1"\nto = "rank2"\nbandwidth_factor = %s\nnote = "n"\n'
@@ -147,7 +158,9 @@ def test_faults_and_stragglers(tmp_path):
     )
     assert (good["simulated_ranks"], slow["simulated_ranks"], late["simulated_ranks"]) == (1, 8, 8)
     assert slow["latency_us"] > good["latency_us"]
-    assert late["latency_us"] == pytest.approx(good["latency_us"] + 50, abs=1e-4)
+    # All wait for rank 3; it may even take longer, as it has the messages of the others before its
+    # own have left.
+    assert good["latency_us"] + 50 <= late["latency_us"] + 1e-4 <= good["latency_us"] * 1.1 + 50
     assert late["launch_us"] == pytest.approx(good["launch_us"] + 50)
     refused(f"simulate {options} broken.toml", tmp_path, "no way from rank 1 to rank 2")
 
@@ -183,8 +196,13 @@ def test_a_schedule_of_ones_own(tmp_path):
     assert simulate(by_file + " --bytes 128K --ranks 4", tmp_path) == from_file
     # A file is not known to be the same for all ranks: each is simulated, and they agree.
     assert by_name["simulated_ranks"] == 1 and from_file["simulated_ranks"] == 4
-    by_name["simulated_ranks"] = 4
-    assert from_file == pytest.approx(by_name) or from_file == by_name
+    for field in by_name.keys() - {"simulated_ranks", "links"}:
+        expected = by_name[field]
+        is_number = isinstance(expected, float)
+        assert from_file[field] == (pytest.approx(expected) if is_number else expected), field
+    for one, other in zip(from_file["links"], by_name["links"], strict=True):
+        assert one["utilisation"] == pytest.approx(other["utilisation"])
+        assert one | {"utilisation": 0} == other | {"utilisation": 0}
     refused(f"simulate {by_file} --bytes 64K", tmp_path, "own.json", "65536", "32768")
     refused(f"simulate {by_file} --ranks 3", tmp_path, "own.json", "4 ranks")
     refused(

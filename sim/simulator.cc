@@ -123,7 +123,7 @@ Picoseconds later_by(Picoseconds start, double us) {
 // ---------------------------------------------------------------- what led to what
 
 /// What filled the time before an instant.
-enum class Span : std::uint8_t { nothing, launch, latency, message, stage, output };
+enum class Span : std::uint8_t { nothing, launch, latency, message, stage, work };
 
 /// Instants, each with the one that it had to wait for and what filled the time between.
 struct Cause {
@@ -292,7 +292,7 @@ class Run final : public NetworkClient {
     const CauseId done =
         add_cause(later_by(start, parts.total_us()), begun_by_[id], Span::stage, id);
     if (cost.work_us > 0) {
-      rank.free = add_cause(later_by(start, cost.work_us), begun_by_[id], Span::stage, id);
+      rank.free = add_cause(later_by(start, cost.work_us), begun_by_[id], Span::work);
     }
     trace_stage(stage, cost, start, time_of(done));
     for (std::uint32_t i = 0; i < stage.messages; ++i) send(stage.first_message + i, begun_by_[id]);
@@ -324,7 +324,7 @@ class Run final : public NetworkClient {
     const Picoseconds first_byte = engine_->now() + latency_of(route);
     CauseId start = rank.free;
     if (first_byte > time_of(start)) start = add_cause(first_byte, arrival_of_[id], Span::latency);
-    rank.free = add_cause(later_by(time_of(start), work_us), start, Span::output);
+    rank.free = add_cause(later_by(time_of(start), work_us), start, Span::work);
     if (trace_ != nullptr) {
       trace_->on_work(to, SimulationTrace::Work::decode, plan_.stages[message.stage].step,
                       time_of(start), time_of(rank.free));
@@ -394,7 +394,7 @@ class Run final : public NetworkClient {
         case Span::latency:
           sum.synchronisation_us += us;
           break;
-        case Span::output:
+        case Span::work:
           sum.codec_us += us;
           break;
         case Span::message:

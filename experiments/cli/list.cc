@@ -71,8 +71,10 @@ Report list_topologies() {
     report.rows.rows.push_back(
         {name, topology.ranks.value, std::string(name_of(topology.kind)), topology.summary});
   }
-  report.rows.rows.push_back({"full:N", "any", "full mesh", "generated: a link per pair of ranks"});
-  report.rows.rows.push_back({"ring:N", "any", "ring", "generated: links between neighbours only"});
+  for (const GeneratedTopology& g : kGeneratedTopologies) {
+    report.rows.rows.push_back({std::string(g.pattern), "any", std::string(g.name),
+                                fmt::format("generated: {}", g.summary)});
+  }
   report.rows.rows.push_back(
       {"PATH.toml", "any", "any", "your own machine; see sim/topology/machines"});
   return report;

@@ -144,9 +144,7 @@ Schedule ScheduleOptions::make(Rank world_size, std::uint64_t elements,
     fail("{}: not {}: {}", file.empty() ? algorithm : file, words_for(schedule.collective),
          report.violation);
   }
-  if (group_size && schedule.world_size % *group_size != 0) {
-    fail("--group-size {} does not divide the world size {}", *group_size, schedule.world_size);
-  }
+  require_group_size_divides(schedule.world_size);
   return schedule;
 }
 
@@ -175,6 +173,7 @@ ScheduleRequest ScheduleOptions::request(Rank world_size, std::uint64_t elements
   } else if (!combine.empty()) {
     fail("--combine is {}: allowed are none, quantized", quote(combine));
   }
+  require_group_size_divides(world_size);
   request.options.group_size = group_size;
   request.options.micro_chunks = micro_chunks;
   return request;
@@ -185,6 +184,12 @@ void ScheduleOptions::require_no_algorithm_options() const {
     fail(
         "--own, --forward, --combine and --micro-chunks belong to --algorithm; {} is fixed already",
         file);
+  }
+}
+
+void ScheduleOptions::require_group_size_divides(Rank world_size) const {
+  if (group_size && world_size % *group_size != 0) {
+    fail("--group-size {} does not divide the world size {}", *group_size, world_size);
   }
 }
 

@@ -52,6 +52,7 @@ struct ScheduleOptions {
 
   /// Throws InvalidInput when options are set that a schedule file leaves no room for.
   void require_no_algorithm_options() const;
+  void require_group_size_divides(Rank world_size) const;
 
   /// Group size for volume classes: the one asked for, else the algorithm's default.
   Rank volume_group_size(Rank world_size) const;

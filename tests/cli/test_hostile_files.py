@@ -196,7 +196,8 @@ def test_a_missing_key_is_named(tmp_path):
 @pytest.mark.parametrize(
     "before, after, fragments",
     [
-        ('kind = "numa"', 'kind = "torus"', ["kind", "torus", "full_mesh, ring, switch, numa"]),
+        ('kind = "numa"', 'kind = "tours"', ["kind", "tours", "full_mesh, ring, switch, numa, torus"]),
+        ('kind = "numa"', 'kind = "torus"', ["missing key 'shape'"]),
         ('kind = "numa"', "kind = 7", ["kind", "string"]),
         ('kind = "numa"', 'kind = "switch"', ["unknown key"]),
         ('name = "l40-8"', 'name = ""', ["name", "empty"]),
@@ -204,10 +205,10 @@ def test_a_missing_key_is_named(tmp_path):
         ('name = "l40-8"', 'name = "l40-8"\nnmae = "x"', ["nmae", "name"]),
         ('name = "l40-8"', 'name = "l40-8"\nname = "again"', ["line"]),
         ('name = "l40-8"', 'name = "l40-8', ["line"]),
-        ("ranks = { value = 8", "ranks = { value = 0", ["ranks.value", "1 to 1024"]),
-        ("ranks = { value = 8", "ranks = { value = -8", ["ranks.value", "1 to 1024"]),
-        ("ranks = { value = 8", "ranks = { value = 8.0", ["ranks.value", "1 to 1024"]),
-        ("ranks = { value = 8", "ranks = { value = 1000000", ["ranks.value", "1 to 1024"]),
+        ("ranks = { value = 8", "ranks = { value = 0", ["ranks.value", "1 to 65536"]),
+        ("ranks = { value = 8", "ranks = { value = -8", ["ranks.value", "1 to 65536"]),
+        ("ranks = { value = 8", "ranks = { value = 8.0", ["ranks.value", "1 to 65536"]),
+        ("ranks = { value = 8", "ranks = { value = 1000000", ["ranks.value", "1 to 65536"]),
         ("group_size = { value = 4", "group_size = { value = 3", ["group_size.value", "3", "8"]),
         (
             "latency_us = { value = ",
@@ -235,7 +236,7 @@ def test_a_missing_key_is_named(tmp_path):
         ("[device]", "\xff", ["line"]),
         ("[device]", "\0", ["line"]),
     ],
-    ids=range(26),
+    ids=range(27),
 )
 def test_a_wrong_machine_is_explained(tmp_path, before, after, fragments):
     assert before in MACHINE

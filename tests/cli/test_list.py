@@ -55,7 +55,7 @@ def test_the_contract_is_there(tmp_path):
     }  # fmt: skip
     assert set(names("topologies", tmp_path)) >= {
         "mi300x-8", "mi300x-4", "mi300x-2", "h200-2", "h200-4", "h200-8", "h800-8", "a100-8",
-        "h20-8", "l40-8", "full:N", "ring:N",
+        "h20-8", "l40-8", "full:N", "ring:N", "torus:AxBxC", "fat_tree:N", "dragonfly:N",
     }  # fmt: skip
     assert set(names("codecs", tmp_path)) >= {
         "fp16", "bf16", "fp32", "qr-fp8", "qr-q8", "qr-q6", "qr-q4", "qr-q3", "qr-fp4",
@@ -76,6 +76,16 @@ def test_every_topology_can_be_simulated(tmp_path):
             continue
         command = "simulate --algorithm two_shot --codec fp16 --bytes 1M --topology "
         assert ok_json(command + topology["name"], tmp_path)["ranks"] == topology["ranks"]
+
+
+def test_every_generated_topology_can_be_simulated(tmp_path):
+    generated = [entry for entry in listed("topologies", tmp_path) if ":" in entry["name"]]
+    assert len(generated) >= 5
+    for topology in generated:
+        name = topology["name"].replace("AxBxC", "2x2x2").replace("N", "8")
+        command = f"simulate --algorithm two_shot --codec fp16 --bytes 1M --topology {name}"
+        assert ok_json(command, tmp_path)["ranks"] == 8
+        assert topology["summary"].startswith("generated")
 
 
 def test_every_input_can_be_reduced(tmp_path):

@@ -11,7 +11,10 @@ def simulate(options, folder):
     return ok_json(f"simulate {options}", folder)
 
 
-@pytest.mark.parametrize("topology", ["mi300x-8", "l40-8", "h800-8", "full:8", "ring:8"])
+@pytest.mark.parametrize(
+    "topology",
+    ["mi300x-8", "l40-8", "h800-8", "full:8", "ring:8", "torus:2x2x2", "fat_tree:8", "dragonfly:8"],
+)
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_figures_hang_together(tmp_path, algorithm, topology):
     for codec in ["fp16", "qr-q4"]:
@@ -21,7 +24,9 @@ def test_figures_hang_together(tmp_path, algorithm, topology):
         latency_us = report["latency_us"]
         assert report["bytes"] == 1 << 20 and report["ranks"] == 8
         assert latency_us > 0
-        parts = ["launch_us", "synchronisation_us", "wire_us", "codec_us"]
+        parts = [
+            "launch_us", "synchronisation_us", "wire_us", "contention_us", "codec_us", "release_us",
+        ]  # fmt: skip
         assert all(report[part] >= 0 for part in parts)
         assert sum(report[part] for part in parts) == pytest.approx(latency_us)
         assert report["algbw_gb_per_s"] == pytest.approx(2**20 / (latency_us * 1e3))
@@ -90,13 +95,74 @@ def test_ranks(tmp_path):
 
 
 def test_generated_topologies(tmp_path):
+    options = "--algorithm ring --codec fp16 --bytes 1M"
     for ranks in [1, 2, 3, 16]:
-        for shape in ["full", "ring"]:
-            command = f"--topology {shape}:{ranks} --algorithm ring --codec fp16 --bytes 1M"
-            assert simulate(command, tmp_path)["ranks"] == ranks
-    for name in ["full:0", "full:-1", "full:", "full:x", "full:2.5", "ring:1000000", "full:4:4"]:
-        command = f"simulate --topology {name} --algorithm ring --codec fp16 --bytes 1M"
-        refused(command, tmp_path, name, "1 to 1024")
+        for shape in ["full", "ring", "dragonfly"]:
+            assert simulate(f"--topology {shape}:{ranks} {options}", tmp_path)["ranks"] == ranks
+    for name, ranks in [("torus:3", 3), ("torus:2x3", 6), ("torus:2x2x2", 8), ("fat_tree:16", 16)]:
+        assert simulate(f"--topology {name} {options}", tmp_path)["ranks"] == ranks
+    for name, allowed in [
+        ("full:0", "1 to 32768"),
+        ("full:-1", "1 to 32768"),
+        ("full:", "1 to 32768"),
+        ("full:x", "1 to 32768"),
+        ("full:2.5", "1 to 32768"),
+        ("full:4:4", "1 to 32768"),
+        ("full:32769", "1 to 32768"),
+        ("ring:65537", "1 to 65536"),
+        ("ring:1000000", "1 to 65536"),
+        ("dragonfly:65537", "1 to 65536"),
+        ("torus:2x", "1 to 6 extents"),
+        ("torus:256x257", "product of 1 to 65536"),
+        ("fat_tree:12", "multiples of 8"),
+    ]:
+        refused(f"simulate --topology {name} {options}", tmp_path, name, allowed)
+
+
+def test_tens_of_thousands_of_ranks(tmp_path):
+    """One rank stands for all where all do the same."""
+    for name, algorithm, ranks in [
+        ("full:1024", "two_shot", 1024),
+        ("ring:4096", "ring", 4096),
+        ("torus:16x16x16x16", "hierarchical --group-size 256", 65536),
+    ]:
+        command = f"--topology {name} --algorithm {algorithm} --codec fp16 --bytes 64M"
+        report = simulate(command, tmp_path)
+        assert report["ranks"] == ranks and report["simulated_ranks"] == 1
+
+
+def test_the_example_of_the_documentation(tmp_path):
+    text = (MACHINES / "README.md").read_text()
+    example = text[text.index('name = "pcie"') :].split("```")[0]
+    (tmp_path / "pcie.toml").write_text(example)
+    (tmp_path / "healthy.toml").write_text(example.split("[[faults]]")[0])
+    options = "--algorithm hierarchical --codec qr-q4 --bytes 64M --topology"
+    pcie, healthy = (simulate(f"{options} {name}.toml", tmp_path) for name in ("pcie", "healthy"))
+    assert pcie["latency_us"] > healthy["latency_us"] + 20
+    assert {link["link_class"] for link in pcie["links"]} == {"lane", "upstream"}
+
+
+def test_faults_and_stragglers(tmp_path):
+    text = (MACHINES / "mi300x-8.toml").read_text()
+    fault = '\n[[faults]]\nfrom = "rank1"\nto = "rank2"\nbandwidth_factor = %s\nnote = "n"\n'
+    late = (
+        "\n[[stragglers]]\nrank = 3\n"
+        'delay_us = { value = 50.0, source = "assumed", note = "n" }\n'
+    )
+    files = {"good": "", "slow": fault % 0.5, "broken": fault % 0, "late": late}
+    for name, addition in files.items():
+        (tmp_path / f"{name}.toml").write_text(text + addition)
+    options = "--algorithm two_shot --codec fp16 --bytes 16M --topology"
+    good, slow, late = (
+        simulate(f"{options} {name}.toml", tmp_path) for name in ("good", "slow", "late")
+    )
+    assert (good["simulated_ranks"], slow["simulated_ranks"], late["simulated_ranks"]) == (1, 8, 8)
+    assert slow["latency_us"] > good["latency_us"]
+    # All wait for rank 3; it may even take longer, as it has the messages of the others before its
+    # own have left.
+    assert good["latency_us"] + 50 <= late["latency_us"] + 1e-4 <= good["latency_us"] * 1.1 + 50
+    assert late["launch_us"] == pytest.approx(good["launch_us"] + 50)
+    refused(f"simulate {options} broken.toml", tmp_path, "no way from rank 1 to rank 2")
 
 
 def test_dtype(tmp_path):
@@ -126,8 +192,17 @@ def test_a_schedule_of_ones_own(tmp_path):
     (tmp_path / "own.json").write_text(ok(f"schedule {options} --elements 64K", tmp_path))
     by_name = simulate(f"{options} --topology mi300x-8 --bytes 128K", tmp_path)
     by_file = "--schedule own.json --codec qr-q4 --topology mi300x-8"
-    assert simulate(by_file, tmp_path) == by_name
-    assert simulate(by_file + " --bytes 128K --ranks 4", tmp_path) == by_name
+    from_file = simulate(by_file, tmp_path)
+    assert simulate(by_file + " --bytes 128K --ranks 4", tmp_path) == from_file
+    # A file is not known to be the same for all ranks: each is simulated, and they agree.
+    assert by_name["simulated_ranks"] == 1 and from_file["simulated_ranks"] == 4
+    for field in by_name.keys() - {"simulated_ranks", "links"}:
+        expected = by_name[field]
+        is_number = isinstance(expected, float)
+        assert from_file[field] == (pytest.approx(expected) if is_number else expected), field
+    for one, other in zip(from_file["links"], by_name["links"], strict=True):
+        assert one["utilisation"] == pytest.approx(other["utilisation"])
+        assert one | {"utilisation": 0} == other | {"utilisation": 0}
     refused(f"simulate {by_file} --bytes 64K", tmp_path, "own.json", "65536", "32768")
     refused(f"simulate {by_file} --ranks 3", tmp_path, "own.json", "4 ranks")
     refused(
@@ -154,7 +229,7 @@ def test_a_schedule_that_cuts_blocks_is_refused(tmp_path):
 def test_formats_agree(tmp_path):
     command = "simulate --topology l40-8 --algorithm two_shot --codec qr-q4 --bytes 1M"
     report = ok_json(command, tmp_path)
-    assert report["schema"] == "arlab.simulate/1"
+    assert report["schema"] == "arlab.simulate/2"
     for name in ["latency_us", "algbw_gb_per_s", "busbw_gb_per_s"]:
         assert type(report[name]) is float, name
     figures, columns, rows = parse_table(ok(command, tmp_path))

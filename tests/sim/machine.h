@@ -20,7 +20,7 @@ inline Device round_device() {
           .launch_us = assumed(5),
           .step_us = assumed(2),
           .message_us = assumed(0.5),
-          .hbm_gb_per_s = assumed(1e6),
+          .hbm_gb_per_s = assumed(kLargestQuantity),
           .codec_gops_per_s = assumed(40),
           .codec_tile_us_per_op = assumed(0.25),
           .codec_tile_fixed_ops = assumed(7),

@@ -247,6 +247,7 @@ void scale_times(Topology& t, double factor) {
     us->value *= factor;
   }
   d.codec_gops_per_s.value /= factor;
+  d.hbm_gb_per_s.value /= factor;
   if (d.stores) d.stores->release_us.value *= factor;
   for (Straggler& straggler : t.stragglers) straggler.delay_us.value *= factor;
 }
@@ -617,9 +618,11 @@ TEST(SimulatorLimits, ASmallMessageTakesLaunchAndSynchronisation) {
 TEST(SimulatorLimits, ALargeMessageTakesItsBytesOverTheBandwidth) {
   Topology mesh = find_topology("mi300x-8");
   mesh.device.stores.reset();
+  mesh.device.hbm_gb_per_s.value = kLargestQuantity;
   EXPECT_NEAR(simulated("two_shot", "fp16", mesh, 4096 * kMiB).algbw_gb_per_s,
               mesh.link_type("link").bandwidth_gb_per_s.value * 8 / 2, 0.5);
-  const Topology nvswitch = find_topology("h200-8");
+  Topology nvswitch = find_topology("h200-8");
+  nvswitch.device.hbm_gb_per_s.value = kLargestQuantity;
   EXPECT_NEAR(simulated("two_shot", "fp16", nvswitch, 4096 * kMiB).busbw_gb_per_s,
               nvswitch.link_type("link").bandwidth_gb_per_s.value, 8);
 }

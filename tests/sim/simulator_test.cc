@@ -49,6 +49,28 @@ Schedule messages(Rank ranks, const std::vector<std::pair<Rank, Rank>>& pairs) {
   return s.finish();
 }
 
+/// Rank 0 sends a quarter of the elements to rank 1 and the others to rank 2.
+Schedule uneven_messages() {
+  ScheduleBuilder s("uneven_messages", {.world_size = 3, .elements = kElements});
+  const ChunkId small = s.add_chunk({0, kElements / 4});
+  const ChunkId large = s.add_chunk({kElements / 4, kElements});
+  s.at_step(0);
+  s.output(s.send(s.encode(s.input(0, small)), 1));
+  s.output(s.send(s.encode(s.input(0, large)), 2));
+  return s.finish();
+}
+
+/// Rank 0 sends all elements to rank 1 and, as a step of its own that waits for nothing, to rank 2.
+Schedule two_steps_at_once() {
+  ScheduleBuilder s("two_steps_at_once", {.world_size = 3, .elements = kElements});
+  const ChunkId tensor = s.add_chunk({0, kElements});
+  for (Rank to = 1; to < 3; ++to) {
+    s.at_step(to);
+    s.output(s.send(s.encode(s.input(0, tensor)), to));
+  }
+  return s.finish();
+}
+
 Topology with_domain() {
   Topology t = machine(TopologyKind::graph, 4);
   t.link_types.push_back({"lane", assumed(10), assumed(1)});
@@ -178,6 +200,22 @@ std::vector<HandCase> hand_cases() {
        machine(full_mesh, 2),
        5 + 2.5 + 0.02 + 1 + 0.0025,
        {5, 3.5, 0.02, 0, 0.0025, 0}});
+
+  // 60000 bytes take 6 us; the other 20000 are there before.
+  add({"messages of different sizes",
+       uneven_messages(),
+       fp16,
+       machine(full_mesh, 3),
+       5 + 3 + 6 + 1,
+       {5, 4, 6, 0, 0, 0}});
+
+  // The second stage waits until the first has encoded, 3 us.
+  add({"a busy rank",
+       two_steps_at_once(),
+       one_byte(),
+       machine(full_mesh, 3),
+       5 + 3 + 2.5 + kTile + 4 + 1,
+       {5, 3.5, 4, 0, 3 + kTile, 0}});
 
   // Two pairs behind one upstream of 5 GB/s: 2.5 GB/s each; or one pair with all of it.
   add({"sharing domain, two messages",

@@ -44,7 +44,7 @@ TEST(Machines, LoadAndSayWhereEveryNumberComesFrom) {
       EXPECT_NE(name_of(named.quantity.source), "?") << named.key;
     }
     const std::size_t numa = topology.kind == TopologyKind::numa ? 3 : 0;
-    EXPECT_EQ(keys.size(), 17 + numa + (topology.device.stores ? 9u : 0u));
+    EXPECT_EQ(keys.size(), 18 + numa + (topology.device.stores ? 9u : 0u));
   }
 }
 

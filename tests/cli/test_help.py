@@ -16,7 +16,10 @@ COMMANDS = {
         "--combine", "--group-size", "--micro-chunks", "--threads",
     ],
     "schedule": ["--algorithm", "--schedule", "--ranks", "--elements", "--group-size"],
-    "simulate": ["--topology", "--algorithm", "--schedule", "--codec", "--bytes", "--ranks"],
+    "simulate": [
+        "--topology", "--algorithm", "--schedule", "--codec", "--bytes", "--ranks", "--library",
+        "--sharing", "--trace", "--no-plots",
+    ],
     "vectors": ["--codec", "--dtype"],
     "study": ["--out", "--resume", "--no-plots"],
 }  # fmt: skip

@@ -21,7 +21,9 @@ def test_figures_hang_together(tmp_path, algorithm, topology):
         latency_us = report["latency_us"]
         assert report["bytes"] == 1 << 20 and report["ranks"] == 8
         assert latency_us > 0
-        parts = ["launch_us", "synchronisation_us", "wire_us", "codec_us"]
+        parts = [
+            "launch_us", "synchronisation_us", "wire_us", "contention_us", "codec_us", "release_us",
+        ]  # fmt: skip
         assert all(report[part] >= 0 for part in parts)
         assert sum(report[part] for part in parts) == pytest.approx(latency_us)
         assert report["algbw_gb_per_s"] == pytest.approx(2**20 / (latency_us * 1e3))
@@ -96,7 +98,7 @@ def test_generated_topologies(tmp_path):
             assert simulate(command, tmp_path)["ranks"] == ranks
     for name in ["full:0", "full:-1", "full:", "full:x", "full:2.5", "ring:1000000", "full:4:4"]:
         command = f"simulate --topology {name} --algorithm ring --codec fp16 --bytes 1M"
-        refused(command, tmp_path, name, "1 to 1024")
+        refused(command, tmp_path, name)
 
 
 def test_dtype(tmp_path):
@@ -126,8 +128,15 @@ def test_a_schedule_of_ones_own(tmp_path):
     (tmp_path / "own.json").write_text(ok(f"schedule {options} --elements 64K", tmp_path))
     by_name = simulate(f"{options} --topology mi300x-8 --bytes 128K", tmp_path)
     by_file = "--schedule own.json --codec qr-q4 --topology mi300x-8"
-    assert simulate(by_file, tmp_path) == by_name
-    assert simulate(by_file + " --bytes 128K --ranks 4", tmp_path) == by_name
+    from_file = simulate(by_file, tmp_path)
+    assert simulate(by_file + " --bytes 128K --ranks 4", tmp_path) == from_file
+    # One rank stands for all only where an algorithm is known to be symmetric.
+    assert by_name.pop("simulated_ranks") == 1 and from_file.pop("simulated_ranks") == 4
+    assert by_name.keys() == from_file.keys()
+    for name, value in by_name.items():
+        if name != "links":
+            approximately = isinstance(value, float)
+            assert from_file[name] == (pytest.approx(value) if approximately else value), name
     refused(f"simulate {by_file} --bytes 64K", tmp_path, "own.json", "65536", "32768")
     refused(f"simulate {by_file} --ranks 3", tmp_path, "own.json", "4 ranks")
     refused(
@@ -154,7 +163,7 @@ def test_a_schedule_that_cuts_blocks_is_refused(tmp_path):
 def test_formats_agree(tmp_path):
     command = "simulate --topology l40-8 --algorithm two_shot --codec qr-q4 --bytes 1M"
     report = ok_json(command, tmp_path)
-    assert report["schema"] == "arlab.simulate/1"
+    assert report["schema"] == "arlab.simulate/2"
     for name in ["latency_us", "algbw_gb_per_s", "busbw_gb_per_s"]:
         assert type(report[name]) is float, name
     figures, columns, rows = parse_table(ok(command, tmp_path))

@@ -20,6 +20,7 @@ COMMANDS = {
         "--topology", "--algorithm", "--schedule", "--codec", "--bytes", "--ranks", "--library",
         "--sharing", "--trace", "--no-plots",
     ],
+    "topology": ["--out"],
     "vectors": ["--codec", "--dtype"],
     "study": ["--out", "--resume", "--no-plots"],
 }  # fmt: skip

@@ -21,6 +21,10 @@ COMMANDS = {
         "--sharing", "--trace", "--no-plots",
     ],
     "topology": ["--out"],
+    "select": [
+        "--topology", "--bytes", "--min-sqnr", "--max-wire-bits", "--input", "--synthetic",
+        "--dtype", "--algorithms", "--codecs", "--out", "--plot",
+    ],
     "vectors": ["--codec", "--dtype"],
     "study": ["--out", "--resume", "--no-plots"],
 }  # fmt: skip

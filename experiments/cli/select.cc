@@ -378,22 +378,28 @@ struct SelectCommand {
     return samples.name;
   }
 
+  Tensor read_input(DType type) const {
+    try {
+      return read_tensor(input, tensor, std::nullopt);
+    } catch (const InvalidInput&) {
+      if (dtype.empty() || !input.ends_with(".npy")) throw;
+      return read_tensor(input, tensor, type);
+    }
+  }
+
   Samples load_samples(Rank world_size, DType type) const {
     if (!input.empty() && tensor.empty() && input.ends_with(".safetensors")) {
       return all_tensors_of(input, world_size, type);
     }
     if (!input.empty()) {
-      TensorSource source;
-      source.file = input;
-      source.tensor = tensor;
-      source.ranks = world_size;
-      // A uint16 file holds patterns of the dtype; others are cast to it.
-      Tensor loaded = read_tensor(input, tensor, std::nullopt);
+      const std::string name = tensor.empty() ? input : input + ":" + tensor;
+      // A .npy of uint16 holds patterns of --dtype; what says its type itself is rounded to it.
+      Tensor loaded = read_input(type);
       if (loaded.shape.empty() || loaded.ranks() != world_size || loaded.elements_per_rank() == 0) {
-        fail("{}: the shape is {}; expected is [{}, ...], a slice per rank", source.name(),
+        fail("{}: the shape is {}; expected is [{}, ...], a slice per rank", name,
              shape_text(loaded.shape), world_size);
       }
-      Samples samples{{}, source.name()};
+      Samples samples{{}, name};
       if (loaded.dtype != type) samples.name += fmt::format(", rounded to {}", name_of(type));
       samples.tensors.push_back(cast_to(type, std::move(loaded)));
       return samples;

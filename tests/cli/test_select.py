@@ -2,6 +2,7 @@
 
 import json
 
+import numpy as np
 import pytest
 from program import ACTIVATIONS, contents, ok, ok_csv, ok_json, refused, same
 
@@ -110,6 +111,12 @@ def test_where_the_error_is_measured(tmp_path):
     assert "12 tensors" in select(f"{few} --input {path}", tmp_path)["error_measured_on"]
     rounded = select("--topology mi300x-4 --codecs bf16,qr-q4 --dtype bf16", tmp_path)
     assert "rounded to bf16" in rounded["error_measured_on"]
+    data = np.random.default_rng(1).standard_normal((4, 4096)).astype(np.float32)
+    np.save(tmp_path / "patterns.npy", (data.view(np.uint32) >> 16).astype(np.uint16))
+    np.save(tmp_path / "floats.npy", data)
+    for name in ("patterns.npy", "floats.npy"):
+        options = f"--topology mi300x-4 --codecs bf16,qr-q4 --dtype bf16 --input {name}"
+        assert name in select(options, tmp_path)["error_measured_on"]
     assert "no activations" in select(f"--topology full:3 {FEW}", tmp_path)["error_measured_on"]
 
 

@@ -130,6 +130,7 @@ class Run final : public NetworkClient, private NetworkTrace {
   }
 
   SimulationResult result() {
+    if (trace_ != nullptr) trace_->on_fabric(fabric_);
     start_ranks();
     engine_->run();
     SimulationResult r{.model = std::string(kSimulatorModel),

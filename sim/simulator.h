@@ -82,6 +82,8 @@ class SimulationTrace {
   virtual ~SimulationTrace() = default;
   /// What a rank does in a stage.
   enum class Work : std::uint8_t { flags, encode, decode, reduce, forward };
+  /// Before all others: what the numbers of links mean. Gone when the simulation ends.
+  virtual void on_fabric(const Fabric& /*fabric*/) {}
   /// The rank's kernel runs from now on; before that it was launched, or late.
   virtual void on_launched(Rank /*rank*/, Picoseconds /*ready*/) {}
   virtual void on_work(Rank /*rank*/, Work /*work*/, std::uint32_t /*step*/, Picoseconds /*begin*/,

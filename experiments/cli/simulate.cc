@@ -44,7 +44,7 @@ struct SimulateCommand {
     }
     const Rank world_size = ranks.value_or(schedule.file.empty() ? t.ranks.value : 0);
     std::optional<PerfettoTrace> timeline;
-    if (!trace.empty()) options.trace = &timeline.emplace(t);
+    if (!trace.empty()) options.trace = &timeline.emplace();
     const SimulationResult result = simulated(world_size, elements, *c, type, t, options);
     if (timeline) timeline->write(trace, result);
     Report figures = report(result, *c);
@@ -52,7 +52,8 @@ struct SimulateCommand {
     if (format == Format::csv) figures.rows_name.clear();  // one row of figures, not the links
     print(figures, format);
     if (timeline && !no_plots) {
-      draw("plot_timeline.py", {trace, picture()}, fmt::format("the trace is in {}", trace));
+      draw("plot_timeline.py", {trace, picture()},
+           fmt::format("the trace is in {} (--no-plots leaves out the picture)", trace));
     }
   }
 

@@ -495,7 +495,7 @@ struct StudyCommand {
     print(report, format);
     if (!no_plots) {
       draw("plot_study.py", {folder.string()},
-           fmt::format("the results are in {}", folder.string()));
+           fmt::format("the results are in {} (--no-plots leaves out plots)", folder.string()));
     }
   }
 

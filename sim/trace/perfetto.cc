@@ -60,7 +60,7 @@ void require_traceable(const Algorithm& algorithm, const ScheduleRequest& reques
 
 // ---------------------------------------------------------------- recording
 
-PerfettoTrace::PerfettoTrace(const Topology& topology) : fabric_(topology) {}
+void PerfettoTrace::on_fabric(const Fabric& fabric) { fabric_ = &fabric; }
 
 PerfettoTrace::RankSpans& PerfettoTrace::of(Rank rank) {
   if (rank >= kMostTracedRanks) fail_too_large(fmt::format("rank {}", rank));
@@ -101,7 +101,12 @@ void PerfettoTrace::on_message(const PlannedMessage& message, std::uint32_t /*st
 void PerfettoTrace::on_link(const PlannedMessage& message, std::uint32_t step, LinkId link,
                             Picoseconds begin, Picoseconds end) {
   count();
-  links_[link].push_back({{begin, end}, message.from, message.to, step, message.bytes});
+  LinkSpans& of_link = links_[link];
+  if (of_link.spans.empty()) {
+    of_link.name = fabric_->describe(link);
+    of_link.link_class = fabric_->class_of(link);
+  }
+  of_link.spans.push_back({{begin, end}, message.from, message.to, step, message.bytes});
 }
 
 void PerfettoTrace::on_share(const PlannedMessage& message, LinkId link, double share,
@@ -256,23 +261,22 @@ std::string PerfettoTrace::json(const SimulationResult& r) const {
     }
   }
   for (const auto& [link, recorded] : links_) {
-    std::vector<LinkSpan> spans = recorded;
+    std::vector<LinkSpan> spans = recorded.spans;
     sort_by_time(spans);
-    writer.begin_track(Writer::kLinks, fabric_.describe(link));
-    const std::string link_class(fabric_.class_of(link));
+    writer.begin_track(Writer::kLinks, recorded.name);
     for (const LinkSpan& span : spans) {
       writer.span("link", fmt::format("{}->{}", span.from, span.to), span.time,
                   {{"bytes", span.bytes},
                    {"from", span.from},
                    {"to", span.to},
                    {"step", span.step},
-                   {"link_class", link_class}});
+                   {"link_class", recorded.link_class}});
     }
     const auto load = loads_.find(link);
     if (load == loads_.end()) continue;
     for (const Load& now : load->second.history) {
       writer.event({{"ph", "C"},
-                    {"name", "load of " + fabric_.describe(link)},
+                    {"name", "load of " + recorded.name},
                     {"pid", Writer::kLinks},
                     {"ts", us(now.from)},
                     {"args", {{"percent", rounded_percent(now.share)}}}});

@@ -34,9 +34,7 @@ void require_traceable(const Algorithm& algorithm, const ScheduleRequest& reques
 
 class PerfettoTrace final : public SimulationTrace {
  public:
-  /// The topology must outlive the trace. Throws InvalidInput when it is not valid.
-  explicit PerfettoTrace(const Topology& topology);
-
+  void on_fabric(const Fabric& fabric) override;
   void on_launched(Rank rank, Picoseconds ready) override;
   void on_work(Rank rank, Work work, std::uint32_t step, Picoseconds begin,
                Picoseconds end) override;
@@ -69,6 +67,11 @@ class PerfettoTrace final : public SimulationTrace {
     std::uint32_t step = 0;
     std::uint64_t bytes = 0;
   };
+  struct LinkSpans {
+    std::string name;
+    std::string link_class;
+    std::vector<LinkSpan> spans;
+  };
   struct RankSpans {
     std::vector<WorkSpan> work;
     std::vector<Interval> sending;
@@ -92,9 +95,9 @@ class PerfettoTrace final : public SimulationTrace {
   RankSpans& of(Rank rank);
   void count();
 
-  Fabric fabric_;
+  const Fabric* fabric_ = nullptr;  ///< during the simulation
   std::vector<RankSpans> ranks_;
-  std::map<LinkId, std::vector<LinkSpan>> links_;
+  std::map<LinkId, LinkSpans> links_;
   std::map<LinkId, LinkLoad> loads_;
   std::size_t events_ = 0;
 };

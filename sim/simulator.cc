@@ -137,7 +137,7 @@ using CauseId = std::uint32_t;
 
 // ---------------------------------------------------------------- one run
 
-class Run final : public NetworkClient {
+class Run final : public NetworkClient, private NetworkTrace {
  public:
   Run(const Plan& plan, const Topology& topology, const Fabric& fabric, const KernelModel& kernel,
       const SimulateOptions& options)
@@ -146,20 +146,23 @@ class Run final : public NetworkClient {
         fabric_(fabric),
         kernel_(kernel),
         trace_(options.trace),
+        fifo_(options.sharing == Sharing::fifo),
         ways_(fabric, topology, plan.folded(), plan.ranks_per_rank),
         ranks_(plan.folded() ? 1 : plan.world_size),
         awaited_(plan.stages.size()),
         begun_by_(plan.stages.size()),
         arrival_of_(plan.messages.size()) {
     for (const PlannedMessage& message : plan_.messages) ways_.announce(message.from, message.to);
-    if (options.sharing == Sharing::fifo) {
+    if (fifo_) {
       engine_ = std::make_unique<FifoEngine>(ways_.network(), *this);
     } else {
       engine_ = std::make_unique<FlowEngine>(ways_.network(), *this);
     }
+    if (trace_ != nullptr) engine_->set_trace(this);
   }
 
   SimulationResult result() {
+    if (trace_ != nullptr) trace_->on_fabric(fabric_);
     start_ranks();
     engine_->run();
     SimulationResult r{.model = std::string(kSimulatorModel),
@@ -222,6 +225,7 @@ class Run final : public NetworkClient {
       const CauseId ready =
           add_cause(later_by(0, kernel_.launch_us() + delay_us[rank]), 0, Span::launch);
       state_.push_back({.ready = ready, .free = ready});
+      if (trace_ != nullptr) trace_->on_launched(rank, time_of(ready));
     }
     for (StageId id = 0; id < plan_.stages.size(); ++id) {
       awaited_[id] = plan_.stages[id].awaited;
@@ -348,10 +352,7 @@ class Run final : public NetworkClient {
     const CauseId left = add_cause(gone, arrival_of_[id], Span::message, id, network);
     arrival_of_[id] = add_cause(later_by(gone, us_from_picoseconds(latency)), left, Span::latency);
     if (trace_ != nullptr) {
-      const PlannedMessage& message = plan_.messages[id];
-      trace_->on_message(message, plan_.stages[message.stage].step,
-                         ways_.route(message.from, message.to), delivery.started,
-                         time_of(arrival_of_[id]));
+      trace_message(id, delivery.started, time_of(left));
     }
     if (plan_.messages[id].consumers == 0) return;
     if (time_of(arrival_of_[id]) > engine_->now()) {
@@ -435,6 +436,33 @@ class Run final : public NetworkClient {
     }
   }
 
+  void trace_message(MessageId id, Picoseconds started, Picoseconds left) {
+    const PlannedMessage& message = plan_.messages[id];
+    const std::uint32_t step = plan_.stages[message.stage].step;
+    const std::span<const LinkId> route = ways_.route(message.from, message.to);
+    trace_->on_message(message, step, route, started, time_of(arrival_of_[id]));
+    if (fifo_) return;  // on_service() has said it
+    for (const LinkId link : route) trace_->on_link(message, step, link, started, left);
+  }
+
+  void on_service(std::uint64_t message_tag, ResourceId resource, Picoseconds begin,
+                  Picoseconds end) override {
+    if (resource >= ways_.network().links()) return;  // a domain
+    const PlannedMessage& message = plan_.messages[message_tag];
+    trace_->on_link(message, plan_.stages[message.stage].step, resource, begin, end);
+  }
+
+  void on_rate(std::uint64_t message_tag, double gb_per_s, Picoseconds now) override {
+    const PlannedMessage& message = plan_.messages[message_tag];
+    for (const LinkId link : ways_.route(message.from, message.to)) {
+      const double bandwidth = ways_.network().properties(link).bandwidth_gb_per_s;
+      trace_->on_share(message, link, gb_per_s / bandwidth, now);
+    }
+  }
+  void on_sent(std::uint64_t message_tag, Picoseconds now) override {
+    on_rate(message_tag, 0, now);
+  }
+
   std::vector<LinkClassUse> link_classes(Picoseconds latency) const {
     std::vector<LinkClassUse> by_class(fabric_.classes().size());
     ways_.for_each_used(*engine_, [&](LinkId link, std::uint64_t alike, const ResourceUsage& used) {
@@ -482,6 +510,7 @@ class Run final : public NetworkClient {
   const Fabric& fabric_;
   const KernelModel& kernel_;
   SimulationTrace* trace_;
+  bool fifo_;
   Ways ways_;
   Rank ranks_;
   std::unique_ptr<NetworkEngine> engine_;
@@ -529,6 +558,9 @@ SimulationResult simulate(const Plan& plan, const Topology& topology,
                           const SimulateOptions& options) {
   require_valid(topology, topology.name);
   require_room(plan.world_size, plan.algorithm, topology);
+  if (plan.folded() && options.trace != nullptr) {
+    fail("plan of '{}': it is folded, which leaves nothing to trace", plan.algorithm);
+  }
   if (plan.folded()) require_foldable(plan, topology, options);
   if (topology.kind == TopologyKind::full_mesh && topology.faults.empty() &&
       plan.world_size < topology.ranks.value) {

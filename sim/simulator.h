@@ -75,17 +75,29 @@ struct SimulationResult {
 /// (n - 1) / n for an all-to-all; a dispatch and combine is two of these.
 double bus_bandwidth_factor(Collective collective, Rank world_size);
 
-/// What happened when; all times count from the call of the collective. See trace/perfetto.h.
+/// What happened when; all times count from the call of the collective. Plans that are folded have
+/// none. See trace/perfetto.h.
 class SimulationTrace {
  public:
   virtual ~SimulationTrace() = default;
   /// What a rank does in a stage.
   enum class Work : std::uint8_t { flags, encode, decode, reduce, forward };
+  /// Before all others: what the numbers of links mean. Gone when the simulation ends.
+  virtual void on_fabric(const Fabric& /*fabric*/) {}
+  /// The rank's kernel runs from now on; before that it was launched, or late.
+  virtual void on_launched(Rank /*rank*/, Picoseconds /*ready*/) {}
   virtual void on_work(Rank /*rank*/, Work /*work*/, std::uint32_t /*step*/, Picoseconds /*begin*/,
                        Picoseconds /*end*/) {}
   virtual void on_message(const PlannedMessage& /*message*/, std::uint32_t /*step*/,
                           std::span<const LinkId> /*route*/, Picoseconds /*begin*/,
                           Picoseconds /*delivered*/) {}
+  /// A link of its route carries the message. Max-min: from the start until it has left, as on all
+  /// others; fifo: while the link serves it.
+  virtual void on_link(const PlannedMessage& /*message*/, std::uint32_t /*step*/, LinkId /*link*/,
+                       Picoseconds /*begin*/, Picoseconds /*end*/) {}
+  /// Max-min: from now on the message takes this share of the link's bandwidth; 0 in the end.
+  virtual void on_share(const PlannedMessage& /*message*/, LinkId /*link*/, double /*share*/,
+                        Picoseconds /*now*/) {}
 };
 
 struct SimulateOptions {

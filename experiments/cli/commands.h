@@ -11,6 +11,8 @@ void add_decode(CLI::App& app);
 void add_reduce(CLI::App& app);
 void add_schedule(CLI::App& app);
 void add_simulate(CLI::App& app);
+void add_topology(CLI::App& app);
+void add_select(CLI::App& app);
 void add_vectors(CLI::App& app);
 void add_study(CLI::App& app);
 void add_validate(CLI::App& app);

@@ -80,6 +80,8 @@ int run(CLI::App& app, int argc, char** argv) {
   arlab::cli::add_reduce(app);
   arlab::cli::add_schedule(app);
   arlab::cli::add_simulate(app);
+  arlab::cli::add_topology(app);
+  arlab::cli::add_select(app);
   arlab::cli::add_vectors(app);
   arlab::cli::add_study(app);
   arlab::cli::add_validate(app);

@@ -2,9 +2,12 @@
 
 #include "experiments/cli/commands.h"
 #include "experiments/cli/options.h"
+#include "experiments/cli/plots.h"
 #include "experiments/cli/tensor_source.h"
 #include "reference/codecs/registry.h"
+#include "sim/device/kernel_model.h"
 #include "sim/simulator.h"
+#include "sim/trace/perfetto.h"
 
 namespace arlab::cli {
 namespace {
@@ -16,9 +19,15 @@ struct SimulateCommand {
   std::string bytes;
   std::string dtype;
   std::optional<std::uint32_t> ranks;
+  bool library = false;
+  std::string sharing = "max_min";
+  std::string trace;
+  bool no_plots = false;
   Format format = Format::table;
 
   void run() const {
+    SimulateOptions options = make_options();
+    if (!trace.empty()) require_picture_name("--trace", trace, {".json"});
     const CodecPtr c = find_codec(codec);
     const DType type = dtype.empty() ? default_dtype(*c) : parse_dtype(dtype);
     c->wire_bytes(type, 1);  // throws when the codec does not take the dtype
@@ -34,20 +43,64 @@ struct SimulateCommand {
       elements = payload / size_of(type);
     }
     const Rank world_size = ranks.value_or(schedule.file.empty() ? t.ranks.value : 0);
-    const SimulationResult result = simulated(world_size, elements, *c, type, t);
+    std::optional<PerfettoTrace> timeline;
+    if (!trace.empty()) options.trace = &timeline.emplace();
+    const SimulationResult result = simulated(world_size, elements, *c, type, t, options);
+    if (timeline) timeline->write(trace, result);
     Report figures = report(result, *c);
+    add_options(figures, result, t);
     if (format == Format::csv) figures.rows_name.clear();  // one row of figures, not the links
     print(figures, format);
+    if (timeline && !no_plots) {
+      draw("plot_timeline.py", {trace, picture()},
+           fmt::format("the trace is in {} (--no-plots leaves out the picture)", trace));
+    }
+  }
+
+  SimulateOptions make_options() const {
+    SimulateOptions options{.library = library};
+    if (sharing == "fifo") {
+      options.sharing = Sharing::fifo;
+    } else if (sharing != "max_min") {
+      fail("--sharing is {}: allowed are max_min, fifo", quote(sharing));
+    }
+    return options;
+  }
+
+  /// The timeline beside the trace: t.json and t.png.
+  std::string picture() const { return trace.substr(0, trace.size() - 4) + "png"; }
+
+  /// What the options have made of the run, after the figures that say what was run.
+  void add_options(Report& figures, const SimulationResult& result, const Topology& t) const {
+    std::string implementation = "fused kernel";
+    if (library) {
+      const Implementation protocol =
+          library_protocol(t.device, result.payload_bytes, result.world_size);
+      implementation = protocol == Implementation::low_latency ? "library, low-latency protocol"
+                                                               : "library, simple protocol";
+    }
+    std::vector<Field>& fields = figures.fields;
+    const auto after = std::find_if(fields.begin(), fields.end(),
+                                    [](const Field& f) { return f.name == "latency_us"; });
+    fields.insert(after, {{"implementation", implementation},
+                          {"sharing", sharing,
+                           sharing == "fifo" ? "of links: one message after the other"
+                                             : "of links: all messages at once, max-min fair"}});
+    if (trace.empty()) return;
+    fields.push_back({"trace", trace, "open it at ui.perfetto.dev"});
+    if (!no_plots) fields.push_back({"timeline", picture(), "picture of the trace"});
   }
 
   SimulationResult simulated(Rank world_size, std::uint64_t elements, const Codec& c, DType type,
-                             const Topology& t) const {
+                             const Topology& t, const SimulateOptions& options) const {
     const std::uint64_t alignment = c.info().alignment;
     if (!schedule.file.empty()) {
-      return simulate(schedule.make(world_size, elements, alignment), c, type, t);
+      return simulate(schedule.make(world_size, elements, alignment), c, type, t, options);
     }
     const ScheduleRequest request = schedule.request(world_size, elements, alignment);
-    return simulate(find_algorithm(schedule.algorithm), request, c, type, t);
+    const Algorithm& algorithm = find_algorithm(schedule.algorithm);
+    if (options.trace != nullptr) require_traceable(algorithm, request);
+    return simulate(algorithm, request, c, type, t, options);
   }
 
   static Report report(const SimulationResult& r, const Codec& c) {
@@ -116,6 +169,14 @@ void add_simulate(CLI::App& app) {
   sub->add_option("--dtype", command->dtype, "fp16, bf16 or fp32 [fp16 if the codec takes it]");
   add_integer(*sub, "--ranks", command->ranks, 1, kMaxWorldSize,
               "World size [all ranks of the topology]");
+  sub->add_flag("--library", command->library,
+                "As NCCL or RCCL run the schedule; codecs fp16, bf16 and fp32 only");
+  sub->add_option("--sharing", command->sharing,
+                  "Messages share links max-min fairly (max_min) or take turns (fifo) [max_min]");
+  auto* traced = sub->add_option(
+      "--trace", command->trace,
+      "Write the timeline to this .json, for ui.perfetto.dev, and as a .png beside it");
+  sub->add_flag("--no-plots", command->no_plots, "No .png beside the trace")->needs(traced);
   add_format(*sub, command->format);
   sub->callback([command] { command->run(); });
 }

@@ -1,8 +1,6 @@
 // arlab study: a sweep over inputs x ranks x algorithms x codecs. Rows go to results.csv as they
 // are computed, so that a sweep that was interrupted can be resumed; then a summary and plots.
 
-#include <spawn.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -15,6 +13,7 @@
 
 #include "experiments/cli/commands.h"
 #include "experiments/cli/options.h"
+#include "experiments/cli/plots.h"
 #include "experiments/cli/reduction.h"
 #include "experiments/cli/study_file.h"
 #include "experiments/cli/tensor_source.h"
@@ -463,40 +462,6 @@ Table summarise(const std::vector<std::vector<std::string>>& rows) {
   return table;
 }
 
-// ---------------------------------------------------------------- plots
-
-std::string python() {
-  if (const char* chosen = std::getenv("ARLAB_PYTHON"); chosen != nullptr && *chosen != '\0')
-    return chosen;
-  const fs::path of_project = fs::path(ARLAB_SOURCE_DIR) / ".venv/bin/python";
-  return fs::exists(of_project) ? of_project.string() : "python3";
-}
-
-std::string plot_script() {
-  const fs::path of_project = fs::path(ARLAB_SOURCE_DIR) / "experiments/studies/plot_study.py";
-  if (fs::exists(of_project)) return of_project.string();
-  return (fs::path(ARLAB_DATA_DIR) / "plot_study.py").string();
-}
-
-void draw_plots(const fs::path& folder) {
-  std::vector<std::string> words = {python(), plot_script(), folder.string()};
-  std::vector<char*> argv;
-  argv.reserve(words.size() + 1);
-  for (std::string& word : words) argv.push_back(word.data());
-  argv.push_back(nullptr);
-  std::fflush(stdout);
-  pid_t child = 0;
-  int status = 1;
-  const int error = posix_spawnp(&child, argv[0], nullptr, nullptr, argv.data(), environ);
-  if (error == 0) waitpid(child, &status, 0);
-  if (error != 0 || status != 0) {
-    throw CheckFailed(fmt::format(
-        "the results are in {}, but the plots failed; ./quickstart.sh installs what they need, "
-        "ARLAB_PYTHON names another Python, --no-plots leaves them out",
-        folder.string()));
-  }
-}
-
 // ---------------------------------------------------------------- the command
 
 struct StudyCommand {
@@ -528,7 +493,10 @@ struct StudyCommand {
     const std::string summary = render_csv(report.rows);
     write_file(folder / "summary.csv", {std::as_bytes(std::span(summary))});
     print(report, format);
-    if (!no_plots) draw_plots(folder);
+    if (!no_plots) {
+      draw("plot_study.py", {folder.string()},
+           fmt::format("the results are in {} (--no-plots leaves out plots)", folder.string()));
+    }
   }
 
   std::string study_name() const {

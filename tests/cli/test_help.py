@@ -16,7 +16,15 @@ COMMANDS = {
         "--combine", "--group-size", "--micro-chunks", "--threads",
     ],
     "schedule": ["--algorithm", "--schedule", "--ranks", "--elements", "--group-size"],
-    "simulate": ["--topology", "--algorithm", "--schedule", "--codec", "--bytes", "--ranks"],
+    "simulate": [
+        "--topology", "--algorithm", "--schedule", "--codec", "--bytes", "--ranks", "--library",
+        "--sharing", "--trace", "--no-plots",
+    ],
+    "topology": ["--out"],
+    "select": [
+        "--topology", "--bytes", "--min-sqnr", "--max-wire-bits", "--input", "--synthetic",
+        "--dtype", "--algorithms", "--codecs", "--out", "--plot",
+    ],
     "vectors": ["--codec", "--dtype"],
     "study": ["--out", "--resume", "--no-plots"],
 }  # fmt: skip

@@ -194,15 +194,13 @@ def test_a_schedule_of_ones_own(tmp_path):
     by_file = "--schedule own.json --codec qr-q4 --topology mi300x-8"
     from_file = simulate(by_file, tmp_path)
     assert simulate(by_file + " --bytes 128K --ranks 4", tmp_path) == from_file
-    # A file is not known to be the same for all ranks: each is simulated, and they agree.
-    assert by_name["simulated_ranks"] == 1 and from_file["simulated_ranks"] == 4
-    for field in by_name.keys() - {"simulated_ranks", "links"}:
-        expected = by_name[field]
-        is_number = isinstance(expected, float)
-        assert from_file[field] == (pytest.approx(expected) if is_number else expected), field
-    for one, other in zip(from_file["links"], by_name["links"], strict=True):
-        assert one["utilisation"] == pytest.approx(other["utilisation"])
-        assert one | {"utilisation": 0} == other | {"utilisation": 0}
+    # One rank stands for all only where an algorithm is known to be symmetric.
+    assert by_name.pop("simulated_ranks") == 1 and from_file.pop("simulated_ranks") == 4
+    assert by_name.keys() == from_file.keys()
+    for name, value in by_name.items():
+        if name != "links":
+            approximately = isinstance(value, float)
+            assert from_file[name] == (pytest.approx(value) if approximately else value), name
     refused(f"simulate {by_file} --bytes 64K", tmp_path, "own.json", "65536", "32768")
     refused(f"simulate {by_file} --ranks 3", tmp_path, "own.json", "4 ranks")
     refused(

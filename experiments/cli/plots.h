@@ -1,0 +1,23 @@
+// Pictures: the Python scripts of experiments/studies, run as child processes.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+namespace arlab::cli {
+
+/// Runs a script with these arguments. Throws CheckFailed, which says what is there without the
+/// picture (`kept`) and what to do, when it fails; its own message has gone to stderr.
+void draw(const std::string& script, const std::vector<std::string>& arguments,
+          const std::string& kept);
+
+/// The same for a script that reads JSON from the file of its first argument.
+void draw(const std::string& script, const nlohmann::ordered_json& data, const std::string& picture,
+          const std::string& kept);
+
+/// Throws InvalidInput unless the name of the picture ends in one of these, and its folder exists.
+void require_picture_name(const std::string& option, const std::string& path,
+                          const std::vector<std::string>& endings);
+
+}  // namespace arlab::cli

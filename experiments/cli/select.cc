@@ -1,0 +1,579 @@
+// arlab select: the fastest (algorithm, codec) by message size on a topology, under an error
+// budget.
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <limits>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "experiments/cli/commands.h"
+#include "experiments/cli/options.h"
+#include "experiments/cli/plots.h"
+#include "experiments/cli/reduction.h"
+#include "experiments/cli/tensor_source.h"
+#include "reference/codecs/anybit.h"
+#include "reference/codecs/registry.h"
+#include "reference/parallel.h"
+#include "reference/tensors/file.h"
+#include "reference/tensors/safetensors.h"
+#include "reference/tensors/synthetic.h"
+#include "sim/simulator.h"
+
+namespace arlab::cli {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+/// Crossovers are found to this many bytes.
+constexpr std::uint64_t kGrain = 1024;
+/// What is fastest at the largest size stays so: all times are proportional to the bytes there.
+constexpr std::uint64_t kLargestBytes = std::uint64_t{1} << 32;
+/// The reference sums over all ranks; more would take minutes per candidate.
+constexpr Rank kMostMeasuredRanks = 64;
+constexpr std::uint64_t kSyntheticElements = 12288;  // as many as the shipped activations have
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+std::vector<std::string> split(const std::string& list, const std::string& option) {
+  std::vector<std::string> items;
+  for (std::size_t begin = 0; begin <= list.size();) {
+    const std::size_t end = std::min(list.find(',', begin), list.size());
+    items.push_back(list.substr(begin, end - begin));
+    if (items.back().empty()) fail("{} is {}: there is an empty name", option, quote(list));
+    if (std::count(items.begin(), items.end(), items.back()) > 1) {
+      fail("{} is {}: '{}' stands twice", option, quote(list), items.back());
+    }
+    begin = end + 1;
+  }
+  return items;
+}
+
+std::optional<double> parse_number(const std::string& text, const std::string& option) {
+  if (text.empty()) return std::nullopt;
+  std::size_t used = 0;
+  double value = 0;
+  try {
+    value = std::stod(text, &used);
+  } catch (const std::exception&) {
+    used = 0;
+  }
+  if (used != text.size() || !std::isfinite(value)) {
+    fail("{} is {}: allowed is a number", option, quote(text));
+  }
+  return value;
+}
+
+struct Candidate {
+  const Algorithm* algorithm = nullptr;
+  std::string codec_name;
+  CodecPtr codec;
+  bool library = false;
+  double wire_bits = 0;
+  /// Of the worst tensor; infinite without any error, -infinite when finite values were lost.
+  std::optional<double> sqnr_db;
+
+  std::string name() const {
+    return fmt::format("{}{}, {}", library ? "library " : "", algorithm->name, codec_name);
+  }
+  const char* implementation() const { return library ? "library" : "kernel"; }
+};
+
+Json sqnr_json(const Candidate& c) {
+  return c.sqnr_db && std::isfinite(*c.sqnr_db) ? Json(*c.sqnr_db) : Json(nullptr);
+}
+
+// ---------------------------------------------------------------- error
+
+/// The tensors that SQNR is measured on, and what they are in words.
+struct Samples {
+  std::vector<Tensor> tensors;
+  std::string name;
+};
+
+Tensor cast_to(DType dtype, Tensor tensor) {
+  if (tensor.dtype == dtype) return tensor;
+  const std::vector<float> values = to_floats(tensor);
+  return tensor_from_floats(dtype, tensor.shape, values);
+}
+
+fs::path shipped_activations(Rank ranks) {
+  const std::string file = fmt::format("minilm_tp{}.safetensors", ranks);
+  const fs::path of_project = fs::path(ARLAB_SOURCE_DIR) / "experiments/activations" / file;
+  return fs::exists(of_project) ? of_project : fs::path(ARLAB_DATA_DIR) / file;
+}
+
+Samples all_tensors_of(const fs::path& path, Rank ranks, DType dtype) {
+  Samples samples;
+  bool cast = false;
+  for (const SafetensorsEntry& entry : list_safetensors(path)) {
+    Tensor tensor = read_safetensors(path, entry.name);
+    if (tensor.shape.size() < 2 || tensor.ranks() != ranks || tensor.elements_per_rank() == 0) {
+      fail("{}: tensor '{}' has shape {}: expected is [{}, ...], a slice per rank", path.string(),
+           entry.name, shape_text(tensor.shape), ranks);
+    }
+    cast = cast || tensor.dtype != dtype;
+    samples.tensors.push_back(cast_to(dtype, std::move(tensor)));
+  }
+  if (samples.tensors.empty()) fail("{}: there are no tensors", path.string());
+  samples.name =
+      fmt::format("{}, worst of {} tensors{}", path.filename().string(), samples.tensors.size(),
+                  cast ? fmt::format(", rounded to {}", name_of(dtype)) : "");
+  return samples;
+}
+
+/// SQNR of a candidate on its worst tensor. `exact` are the sums of the samples.
+double worst_sqnr(const Candidate& c, const Samples& samples,
+                  const std::vector<ExactResult>& exact) {
+  double worst = kInfinity;
+  for (std::size_t i = 0; i < samples.tensors.size(); ++i) {
+    const Tensor& inputs = samples.tensors[i];
+    const CodecPtr codec = codec_for(c.codec_name, inputs);
+    const Schedule schedule =
+        make_schedule(c.algorithm->name, {.world_size = static_cast<Rank>(inputs.ranks()),
+                                          .elements = inputs.elements_per_rank(),
+                                          .alignment = codec->info().alignment});
+    Tensor outputs = make_tensor(inputs.dtype, inputs.shape);
+    execute(schedule, *codec, inputs.dtype, inputs.bytes(), outputs.bytes(), {.threads = 1});
+    const ErrorMetrics error = compare(exact[i].values, inputs.dtype, outputs.rank_bytes(0), 1);
+    if (error.exact) continue;
+    worst = std::min(worst, error.sqnr_db.value_or(-kInfinity));
+  }
+  return worst;
+}
+
+// ---------------------------------------------------------------- time
+
+/// Latencies on a topology; every one is simulated once.
+class Clock {
+ public:
+  Clock(const Topology& topology, Rank ranks, DType dtype)
+      : topology_(topology), ranks_(ranks), dtype_(dtype) {}
+
+  double latency_us(const Candidate& c, std::uint64_t bytes) {
+    const auto [place, is_new] = known_.try_emplace({&c, bytes}, 0.0);
+    if (is_new) {
+      const std::uint64_t elements = std::max<std::uint64_t>(1, bytes / size_of(dtype_));
+      const ScheduleRequest request{
+          .world_size = ranks_, .elements = elements, .alignment = c.codec->info().alignment};
+      place->second =
+          simulate(*c.algorithm, request, *c.codec, dtype_, topology_, {.library = c.library})
+              .latency_us;
+    }
+    return place->second;
+  }
+
+ private:
+  const Topology& topology_;
+  Rank ranks_;
+  DType dtype_;
+  std::map<std::pair<const Candidate*, std::uint64_t>, double> known_;
+};
+
+/// Sizes from `from` to below `to` for which one candidate is the fastest.
+struct Range {
+  std::uint64_t from = 0;
+  std::uint64_t to = 0;  ///< 0: no end
+  const Candidate* best = nullptr;
+};
+
+class Selector {
+ public:
+  Selector(std::vector<const Candidate*> allowed, Clock& clock)
+      : allowed_(std::move(allowed)), clock_(clock) {}
+
+  /// Of equally fast ones the one with the least error, then the first.
+  const Candidate* best_at(std::uint64_t bytes) {
+    const Candidate* best = nullptr;
+    for (const Candidate* c : allowed_) {
+      if (best == nullptr || is_better(*c, *best, bytes)) best = c;
+    }
+    return best;
+  }
+
+  /// All sizes, without gaps. Between two sizes of a grid (two per octave) with different winners
+  /// the crossover is searched for by halving; a winner in between is found on the way.
+  std::vector<Range> ranges() {
+    std::vector<Range> ranges = {{1, 0, best_at(1)}};
+    std::uint64_t before = 1;
+    for (std::uint64_t size = kGrain; size <= kLargestBytes; size *= 2) {
+      if (size > kGrain) advance(ranges, before, size / 4 * 3);
+      advance(ranges, size > kGrain ? size / 4 * 3 : before, size);
+      before = size;
+    }
+    return ranges;
+  }
+
+ private:
+  bool is_better(const Candidate& a, const Candidate& b, std::uint64_t bytes) {
+    const double of_a = clock_.latency_us(a, bytes);
+    const double of_b = clock_.latency_us(b, bytes);
+    if (of_a != of_b) return of_a < of_b;
+    return a.sqnr_db.value_or(0) > b.sqnr_db.value_or(0);
+  }
+
+  /// Appends what changes between two sizes; the last range holds `low`.
+  void advance(std::vector<Range>& ranges, std::uint64_t low, std::uint64_t high) {
+    const Candidate* best = best_at(high);
+    if (best == ranges.back().best) return;
+    const std::uint64_t middle = (low + high) / 2 / kGrain * kGrain;
+    if (high - low > kGrain && middle > low) {
+      advance(ranges, low, middle);
+      advance(ranges, middle, high);
+      return;
+    }
+    ranges.back().to = high;
+    ranges.push_back({high, 0, best});
+  }
+
+  std::vector<const Candidate*> allowed_;
+  Clock& clock_;
+};
+
+// ---------------------------------------------------------------- the command
+
+struct SelectCommand {
+  std::string topology;
+  std::string bytes;
+  std::optional<std::uint32_t> ranks;
+  std::string min_sqnr;
+  std::string max_wire_bits;
+  std::string input;
+  std::string tensor;
+  std::string synthetic;
+  std::string dtype;
+  std::string algorithms;
+  std::string codecs;
+  std::string out;
+  std::string plot;
+  Format format = Format::table;
+
+  void run() const {
+    const std::optional<double> least_sqnr = parse_number(min_sqnr, "--min-sqnr");
+    const std::optional<double> most_bits = parse_number(max_wire_bits, "--max-wire-bits");
+    const DType type = dtype.empty() ? DType::fp16 : parse_dtype(dtype);
+    const std::uint64_t payload =
+        bytes.empty() ? std::uint64_t{64} << 20 : parse_count(bytes, "--bytes");
+    if (payload % size_of(type) != 0 || payload > kLargestBytes) {
+      fail("--bytes is {}: allowed is a whole number of {} elements up to 4G", payload,
+           name_of(type));
+    }
+    if (!out.empty()) require_picture_name("--out", out, {".json"});
+    if (!plot.empty()) require_picture_name("--plot", plot, {".png", ".svg"});
+    const Topology t = find_topology(topology);
+    const Rank world_size = ranks.value_or(t.ranks.value);
+    if (world_size > t.ranks.value) {
+      fail("--ranks is {}, but topology '{}' has only {}", world_size, t.name, t.ranks.value);
+    }
+
+    std::vector<Candidate> all = candidates(t, type, world_size);
+    std::string measured_on = "not measured: too many ranks for the reference";
+    if (world_size <= kMostMeasuredRanks) {
+      measured_on = measure(all, world_size, type);
+    } else if (least_sqnr || !input.empty() || !synthetic.empty()) {
+      fail(
+          "SQNR is measured on at most {} ranks, not {}: --ranks takes fewer, --max-wire-bits is "
+          "a budget without measurement",
+          kMostMeasuredRanks, world_size);
+    }
+    std::vector<const Candidate*> allowed = within_budget(all, least_sqnr, most_bits, measured_on);
+    Clock clock(t, world_size, type);
+    Selector selector(allowed, clock);
+    const std::vector<Range> ranges = selector.ranges();
+    const Report figures = report(t, world_size, type, payload, least_sqnr, most_bits, measured_on,
+                                  allowed, all, *selector.best_at(payload), ranges, clock);
+    const Table front = pareto(all, payload, clock);
+    Json json = Json::parse(render(figures, Format::json));
+    json["pareto"] = json_rows(front);
+    if (!out.empty()) {
+      const std::string text = json.dump(2, ' ', false, Json::error_handler_t::replace) + '\n';
+      write_file(out, {std::as_bytes(std::span(text))});
+    }
+    if (format == Format::json) {
+      write_stdout(json.dump(2, ' ', false, Json::error_handler_t::replace) + '\n');
+    } else {
+      print(figures, format);
+      if (format == Format::table) {
+        write_stdout(
+            fmt::format("\nPareto front at {} bytes: nothing is faster with less error\n\n{}",
+                        payload, render_text(front)));
+      }
+    }
+    if (!plot.empty()) {
+      json["candidates"] = json_rows(everything(all, payload, clock));
+      draw("plot_select.py", json, plot, "the selection is as printed");
+    }
+  }
+
+  /// Every pair of an algorithm and a codec that takes the dtype, and the vendor's library.
+  std::vector<Candidate> candidates(const Topology& t, DType type, Rank world_size) const {
+    std::vector<const Algorithm*> chosen;
+    if (algorithms.empty()) {
+      for (const Algorithm& a : all_algorithms()) {
+        if (a.collective == Collective::all_reduce && can_run(a, world_size)) chosen.push_back(&a);
+      }
+    } else {
+      for (const std::string& name : split(algorithms, "--algorithms")) {
+        const Algorithm& a = find_algorithm(name);
+        if (a.collective != Collective::all_reduce) {
+          fail("--algorithms: {} is no all-reduce; allowed are those that are", name);
+        }
+        chosen.push_back(&a);
+      }
+    }
+    std::vector<std::string> names;
+    if (codecs.empty()) {
+      for (const std::string& name : listed_codecs()) {
+        if (find_codec(with_row(name))->takes(type)) names.push_back(name);
+      }
+    } else {
+      names = split(codecs, "--codecs");
+    }
+    std::vector<Candidate> all;
+    for (const std::string& name : names) {
+      const CodecPtr codec = find_codec(with_row(name));
+      require_takes(*codec, type, "--codecs " + name);
+      constexpr std::size_t kMany = std::size_t{1} << 20;
+      const double bits = 8.0 * static_cast<double>(codec->wire_bytes(type, kMany)) / kMany;
+      for (const Algorithm* a : chosen) all.push_back({a, name, codec, false, bits, {}});
+    }
+    // As in the published tables: two_shot is what its constants were fitted with.
+    const bool wanted = algorithms.empty() && codecs.empty();
+    if (wanted && t.device.library) {
+      const std::string plain(name_of(type));
+      all.push_back({&find_algorithm("two_shot"),
+                     plain,
+                     find_codec(plain),
+                     true,
+                     8.0 * static_cast<double>(size_of(type)),
+                     {}});
+    }
+    return all;
+  }
+
+  static std::string with_row(const std::string& name) { return with_row_length(name, kAnyRow); }
+
+  /// halving_doubling, say, takes powers of two only.
+  static bool can_run(const Algorithm& algorithm, Rank world_size) {
+    try {
+      algorithm.write({.world_size = world_size, .elements = 1, .only_rank = 0});
+      return true;
+    } catch (const InvalidInput&) {
+      return false;
+    }
+  }
+
+  /// Sets the candidates' SQNR; returns what it was measured on.
+  std::string measure(std::vector<Candidate>& all, Rank world_size, DType type) const {
+    const Samples samples = load_samples(world_size, type);
+    std::vector<ExactResult> exact;
+    for (const Tensor& each : samples.tensors) {
+      exact.push_back(exact_result(Collective::all_reduce, each));
+    }
+    parallel_for(all.size(), 0, [&](unsigned, std::size_t i) {
+      all[i].sqnr_db = worst_sqnr(all[i], samples, exact);
+    });
+    return samples.name;
+  }
+
+  Tensor read_input(DType type) const {
+    try {
+      return read_tensor(input, tensor, std::nullopt);
+    } catch (const InvalidInput&) {
+      if (dtype.empty() || !input.ends_with(".npy")) throw;
+      return read_tensor(input, tensor, type);
+    }
+  }
+
+  Samples load_samples(Rank world_size, DType type) const {
+    if (!input.empty() && tensor.empty() && input.ends_with(".safetensors")) {
+      return all_tensors_of(input, world_size, type);
+    }
+    if (!input.empty()) {
+      const std::string name = tensor.empty() ? input : input + ":" + tensor;
+      // A .npy of uint16 holds patterns of --dtype; what says its type itself is rounded to it.
+      Tensor loaded = read_input(type);
+      if (loaded.shape.empty() || loaded.ranks() != world_size || loaded.elements_per_rank() == 0) {
+        fail("{}: the shape is {}; expected is [{}, ...], a slice per rank", name,
+             shape_text(loaded.shape), world_size);
+      }
+      Samples samples{{}, name};
+      if (loaded.dtype != type) samples.name += fmt::format(", rounded to {}", name_of(type));
+      samples.tensors.push_back(cast_to(type, std::move(loaded)));
+      return samples;
+    }
+    const fs::path shipped = shipped_activations(world_size);
+    if (synthetic.empty() && fs::exists(shipped)) return all_tensors_of(shipped, world_size, type);
+    const std::string spec = synthetic.empty() ? "gaussian:sigma=1,seed=1" : synthetic;
+    Samples samples;
+    samples.tensors.push_back(make_synthetic(spec, type, world_size, kSyntheticElements));
+    samples.name = fmt::format("synthetic {}, {} elements per rank{}", spec, kSyntheticElements,
+                               synthetic.empty() ? "; no activations are shipped for this many "
+                                                   "ranks"
+                                                 : "");
+    return samples;
+  }
+
+  static std::vector<const Candidate*> within_budget(const std::vector<Candidate>& all,
+                                                     std::optional<double> least_sqnr,
+                                                     std::optional<double> most_bits,
+                                                     const std::string& measured_on) {
+    std::vector<const Candidate*> allowed;
+    const Candidate* most_exact = nullptr;
+    const Candidate* smallest = nullptr;
+    for (const Candidate& c : all) {
+      const double sqnr = c.sqnr_db.value_or(0);
+      if (smallest == nullptr || c.wire_bits < smallest->wire_bits) smallest = &c;
+      if (most_bits && c.wire_bits > *most_bits) continue;
+      if (most_exact == nullptr || sqnr > most_exact->sqnr_db.value_or(0)) most_exact = &c;
+      if (sqnr == -kInfinity) continue;  // finite values became infinite: no result at all
+      if (!least_sqnr || sqnr >= *least_sqnr) allowed.push_back(&c);
+    }
+    if (!allowed.empty()) return allowed;
+    if (most_exact == nullptr) {
+      fail("--max-wire-bits {:g}: no candidate is that small; the smallest is {} with {:g} bits",
+           *most_bits, smallest->name(), smallest->wire_bits);
+    }
+    if (!least_sqnr)
+      fail("all candidates turn finite values into infinite ones on {}", measured_on);
+    fail("--min-sqnr {:g}{}: no candidate reaches it on {}; the best is {} with {:.1f} dB",
+         *least_sqnr, most_bits ? fmt::format(" with --max-wire-bits {:g}", *most_bits) : "",
+         measured_on, most_exact->name(), most_exact->sqnr_db.value_or(0));
+  }
+
+  // ---- tables
+
+  static Table range_table(const std::vector<Range>& ranges, DType type, Clock& clock) {
+    Table table{{"from_bytes", "to_bytes", "algorithm", "codec", "implementation",
+                 "latency_us_from", "latency_us_to", "sqnr_db", "wire_bits_per_element"},
+                {}};
+    for (const Range& r : ranges) {
+      const bool endless = r.to == 0;
+      // The last size of the range that is a whole number of elements.
+      const std::uint64_t last = r.to - std::min<std::uint64_t>(r.to - 1, size_of(type));
+      table.rows.push_back({r.from, endless ? Json(nullptr) : Json(r.to), r.best->algorithm->name,
+                            r.best->codec_name, r.best->implementation(),
+                            clock.latency_us(*r.best, r.from),
+                            endless ? Json(nullptr) : Json(clock.latency_us(*r.best, last)),
+                            sqnr_json(*r.best), r.best->wire_bits});
+    }
+    return table;
+  }
+
+  static Report report(const Topology& t, Rank world_size, DType type, std::uint64_t payload,
+                       std::optional<double> least_sqnr, std::optional<double> most_bits,
+                       const std::string& measured_on, const std::vector<const Candidate*>& allowed,
+                       const std::vector<Candidate>& all, const Candidate& best,
+                       const std::vector<Range>& ranges, Clock& clock) {
+    const double latency_us = clock.latency_us(best, payload);
+    return {"arlab.select/1",
+            {{"topology", t.name},
+             {"ranks", world_size},
+             {"dtype", std::string(name_of(type))},
+             {"min_sqnr_db", least_sqnr ? Json(*least_sqnr) : Json(nullptr), "dB; the budget"},
+             {"max_wire_bits", most_bits ? Json(*most_bits) : Json(nullptr),
+              "bits per element; the budget"},
+             {"candidates", all.size(), "algorithms x codecs, and the vendor's library if known"},
+             {"within_budget", allowed.size()},
+             {"bytes", payload, "payload of one rank, for the next lines and the Pareto front"},
+             {"algorithm", best.algorithm->name, "fastest within the budget"},
+             {"codec", best.codec_name},
+             {"implementation", best.implementation()},
+             {"latency_us", latency_us, "us"},
+             {"algbw_gb_per_s", static_cast<double>(payload) / (latency_us * 1e3),
+              "10^9 bytes/s: payload / latency"},
+             {"sqnr_db", sqnr_json(best), "dB, against the exact sum"},
+             {"error_measured_on", measured_on, "exact: the reference on data"},
+             {"provenance",
+              fmt::format("latencies simulated: model {}, topology {}", kSimulatorModel, t.name)}},
+            "ranges",
+            range_table(ranges, type, clock)};
+  }
+
+  static std::vector<Json> row_of(const Candidate& c, double latency_us) {
+    return {c.algorithm->name, c.codec_name, c.implementation(),
+            latency_us,        sqnr_json(c), c.wire_bits};
+  }
+
+  static Table everything(const std::vector<Candidate>& all, std::uint64_t payload, Clock& clock) {
+    Table table{
+        {"algorithm", "codec", "implementation", "latency_us", "sqnr_db", "wire_bits_per_element"},
+        {}};
+    for (const Candidate& c : all) table.rows.push_back(row_of(c, clock.latency_us(c, payload)));
+    return table;
+  }
+
+  /// From the fastest to the most exact. Where nothing was measured, wire bits stand for the error.
+  static Table pareto(const std::vector<Candidate>& all, std::uint64_t payload, Clock& clock) {
+    std::vector<const Candidate*> order;
+    for (const Candidate& c : all) {
+      if (!c.sqnr_db || *c.sqnr_db > -kInfinity) order.push_back(&c);
+    }
+    const auto quality = [](const Candidate& c) { return c.sqnr_db.value_or(c.wire_bits); };
+    std::stable_sort(order.begin(), order.end(), [&](const Candidate* a, const Candidate* b) {
+      const double of_a = clock.latency_us(*a, payload);
+      const double of_b = clock.latency_us(*b, payload);
+      return of_a != of_b ? of_a < of_b : quality(*a) > quality(*b);
+    });
+    Table table = everything({}, payload, clock);
+    double reached = -kInfinity;
+    for (const Candidate* c : order) {
+      if (quality(*c) <= reached) continue;
+      reached = quality(*c);
+      table.rows.push_back(row_of(*c, clock.latency_us(*c, payload)));
+    }
+    return table;
+  }
+
+  static Json json_rows(const Table& table) {
+    Json rows = Json::array();
+    for (const auto& row : table.rows) {
+      Json object = Json::object();
+      for (std::size_t i = 0; i < row.size(); ++i) object[table.columns[i]] = row[i];
+      rows.push_back(std::move(object));
+    }
+    return rows;
+  }
+};
+
+}  // namespace
+
+void add_select(CLI::App& app) {
+  auto command = std::make_shared<SelectCommand>();
+  CLI::App* sub = app.add_subcommand(
+      "select", "The fastest algorithm and codec by message size, under an error budget");
+  sub->add_option("--topology", command->topology,
+                  "Topology (see arlab list topologies) or a .toml file")
+      ->required();
+  sub->add_option("--bytes", command->bytes,
+                  "Payload of one rank for the Pareto front; ranges are for all sizes [64M]");
+  add_integer(*sub, "--ranks", command->ranks, 1, kMaxWorldSize,
+              "World size [all ranks of the topology]");
+  sub->add_option("--min-sqnr", command->min_sqnr,
+                  "Budget: least SQNR in dB, of the worst tensor [none]");
+  sub->add_option("--max-wire-bits", command->max_wire_bits,
+                  "Budget: most wire bits per element [none]");
+  auto* by_file = sub->add_option(
+      "--input", command->input,
+      "Measure the error on this [ranks, ...] .npy or .safetensors, all of its tensors "
+      "[activations that come with the program]");
+  sub->add_option("--tensor", command->tensor, "Only this tensor of the .safetensors file")
+      ->needs(by_file);
+  sub->add_option("--synthetic", command->synthetic,
+                  "Measure the error on this distribution (see arlab list inputs)")
+      ->excludes(by_file);
+  sub->add_option("--dtype", command->dtype, "fp16, bf16 or fp32; data is rounded to it [fp16]");
+  sub->add_option("--algorithms", command->algorithms,
+                  "Only these all-reduces, separated by commas [all that the world size allows]");
+  sub->add_option("--codecs", command->codecs,
+                  "Only these codecs, separated by commas [all listed that take the dtype]");
+  sub->add_option("--out", command->out,
+                  "Write the selection to this .json, for an engine to load");
+  sub->add_option("--plot", command->plot, "Draw error and latency into this .png or .svg");
+  add_format(*sub, command->format);
+  sub->callback([command] { command->run(); });
+}
+
+}  // namespace arlab::cli

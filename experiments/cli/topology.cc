@@ -1,0 +1,391 @@
+// arlab topology show: what a machine or fabric is made of, where its numbers come from, and what
+// it could carry; with a picture.
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "experiments/cli/commands.h"
+#include "experiments/cli/options.h"
+#include "experiments/cli/plots.h"
+#include "sim/network/router.h"
+#include "sim/topology/bisection.h"
+#include "sim/topology/fabric.h"
+
+namespace arlab::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr Rank kMostDrawnRanks = 64;
+constexpr Rank kMostRanksOfMatrix = 16;
+/// All routes of so many ranks are looked at; of more, those between some.
+constexpr Rank kAllPairsRanks = 256;
+constexpr Rank kSampledSources = 8;
+constexpr Rank kSampledTargets = 128;
+
+// ---------------------------------------------------------------- links by class
+
+/// The section of the file that a class of links comes from.
+const LinkType& type_of(const Topology& t, const std::string& link_class) {
+  if (t.kind == TopologyKind::graph) return t.link_type(link_class);
+  if (link_class == "port_out" || link_class == "port_in") return t.link_type("link");
+  if (link_class == "nic_out" || link_class == "nic_in") return t.link_type("nic");
+  if (link_class == "downlink") return t.link_type("uplink");
+  return t.link_type(link_class);
+}
+
+struct ClassFigures {
+  std::uint64_t links = 0;
+  double slowest_gb_per_s = 0;
+  double latency_us = 0;
+
+  void add(std::uint64_t count, const LinkProperties& properties) {
+    if (links == 0 || properties.bandwidth_gb_per_s < slowest_gb_per_s) {
+      slowest_gb_per_s = properties.bandwidth_gb_per_s;
+    }
+    latency_us = us_from_picoseconds(properties.latency);
+    links += count;
+  }
+};
+
+Table link_classes(const Topology& t, const Fabric& fabric) {
+  const Network& network = fabric.network();
+  std::vector<ClassFigures> figures(fabric.classes().size());
+  network.for_each_single_link(
+      [&](LinkId link) { figures[fabric.class_index(link)].add(1, network.properties(link)); });
+  for (const Network::FullMesh& mesh : network.full_meshes()) {
+    figures[fabric.class_index(mesh.first_link)].add(std::uint64_t{mesh.count} * (mesh.count - 1),
+                                                     network.properties(mesh.first_link));
+  }
+  Table table{{"link_class", "links", "bandwidth_gb_per_s", "slowest_gb_per_s", "latency_us",
+               "bandwidth_source", "latency_source"},
+              {}};
+  for (std::size_t i = 0; i < figures.size(); ++i) {
+    const LinkType& type = type_of(t, fabric.classes()[i]);
+    const bool any = figures[i].links > 0;
+    table.rows.push_back({fabric.classes()[i], figures[i].links, type.bandwidth_gb_per_s.value,
+                          any ? Json(figures[i].slowest_gb_per_s) : Json(nullptr),
+                          any ? Json(figures[i].latency_us) : Json(nullptr),
+                          std::string(name_of(type.bandwidth_gb_per_s.source)),
+                          std::string(name_of(type.latency_us.source))});
+  }
+  return table;
+}
+
+// ---------------------------------------------------------------- pairs of ranks
+
+struct Pair {
+  double gb_per_s = 0;  ///< 0: there is no way
+  double latency_us = 0;
+  std::size_t hops = 0;
+};
+
+Pair pair_of(const Network& network, Router& router, Rank from, Rank to) {
+  Pair pair;
+  try {
+    const std::span<const LinkId> route = router.route(from, to);
+    pair.hops = route.size();
+    for (const LinkId link : route) {
+      const LinkProperties& p = network.properties(link);
+      double gb_per_s = p.bandwidth_gb_per_s;
+      if (p.domain != kNoDomain) {
+        gb_per_s = std::min(gb_per_s, network.capacity_gb_per_s(network.resource_of(p.domain)));
+      }
+      pair.gb_per_s = pair.gb_per_s == 0 ? gb_per_s : std::min(pair.gb_per_s, gb_per_s);
+      pair.latency_us += us_from_picoseconds(p.latency);
+    }
+  } catch (const InvalidInput&) {
+    pair = {};
+  }
+  return pair;
+}
+
+struct Pairs {
+  std::vector<Pair> list;  ///< of each source, in the order of receivers
+  std::string which;       ///< in words
+
+  /// Lower median of the pairs that have a way.
+  template <class Get>
+  Json summary(Get get) const {
+    std::vector<double> values;
+    for (const Pair& pair : list) {
+      if (pair.hops > 0) values.push_back(static_cast<double>(get(pair)));
+    }
+    if (values.empty()) return nullptr;
+    std::sort(values.begin(), values.end());
+    return {{"min", values.front()},
+            {"median", values[(values.size() - 1) / 2]},
+            {"max", values.back()}};
+  }
+  std::uint64_t unreachable() const {
+    return static_cast<std::uint64_t>(
+        std::count_if(list.begin(), list.end(), [](const Pair& p) { return p.hops == 0; }));
+  }
+};
+
+/// From 0 to below `ranks`, evenly spread.
+std::vector<Rank> some(Rank count, Rank ranks) {
+  std::vector<Rank> chosen(std::min(count, ranks));
+  for (Rank i = 0; i < chosen.size(); ++i) {
+    chosen[i] = static_cast<Rank>(std::uint64_t{i} * ranks / chosen.size());
+  }
+  return chosen;
+}
+
+Pairs pairs_of(const Topology& t, const Fabric& fabric) {
+  const Rank ranks = t.ranks.value;
+  Pairs pairs;
+  std::vector<Rank> from;
+  std::vector<Rank> to;
+  if (ranks <= kAllPairsRanks) {
+    from = to = some(ranks, ranks);
+    pairs.which = "all pairs";
+  } else {
+    const FabricShifts shifts = shifts_of(t);
+    const bool alike = shifts.any || !shifts.extents.empty();
+    from = some(alike ? 1 : kSampledSources, ranks);
+    to = some(kSampledTargets, ranks);
+    for (Rank near = 1; near < kSampledTargets; ++near) to.push_back(near);
+    std::sort(to.begin(), to.end());
+    to.erase(std::unique(to.begin(), to.end()), to.end());
+    pairs.which = fmt::format("a sample: from {} to {} of {} ranks",
+                              alike ? "any rank (all are alike)" : fmt::format("{}", from.size()),
+                              to.size(), ranks);
+  }
+  Router router(fabric.network());
+  for (const Rank source : from) {
+    for (const Rank target : to) {
+      if (target != source) {
+        pairs.list.push_back(pair_of(fabric.network(), router, source, target));
+      }
+    }
+  }
+  return pairs;
+}
+
+/// A row per sender; null on the diagonal and where there is no way.
+template <class Get>
+Json matrix_of(const Pairs& pairs, Rank ranks, Get get) {
+  Json rows = Json::array();
+  std::size_t next = 0;
+  for (Rank from = 0; from < ranks; ++from) {
+    Json row = Json::array();
+    for (Rank to = 0; to < ranks; ++to) {
+      if (to == from) {
+        row.push_back(nullptr);
+        continue;
+      }
+      const Pair& pair = pairs.list[next++];
+      row.push_back(pair.hops > 0 ? Json(get(pair)) : Json(nullptr));
+    }
+    rows.push_back(std::move(row));
+  }
+  return rows;
+}
+
+double bandwidth_of(const Pair& pair) { return pair.gb_per_s; }
+std::size_t hops_of(const Pair& pair) { return pair.hops; }
+double latency_of(const Pair& pair) { return pair.latency_us; }
+
+// ---------------------------------------------------------------- lists
+
+Table quantities(const Topology& t) {
+  Table table{{"quantity", "value", "source", "note"}, {}};
+  for (const NamedQuantity& each : quantities_of(t)) {
+    table.rows.push_back({each.key, each.quantity.value, std::string(name_of(each.quantity.source)),
+                          each.quantity.note});
+  }
+  return table;
+}
+
+Table faults(const Topology& t) {
+  Table table{{"from", "to", "bandwidth_factor", "note"}, {}};
+  for (const LinkFault& fault : t.faults) {
+    table.rows.push_back(
+        {describe(fault.from), describe(fault.to), fault.bandwidth_factor, fault.note});
+  }
+  return table;
+}
+
+Table stragglers(const Topology& t) {
+  Table table{{"rank", "delay_us", "source", "note"}, {}};
+  for (const Straggler& each : t.stragglers) {
+    table.rows.push_back({each.rank, each.delay_us.value,
+                          std::string(name_of(each.delay_us.source)), each.delay_us.note});
+  }
+  return table;
+}
+
+Json json_rows(const Table& table) {
+  Json rows = Json::array();
+  for (const auto& row : table.rows) {
+    Json object = Json::object();
+    for (std::size_t c = 0; c < row.size(); ++c) object[table.columns[c]] = row[c];
+    rows.push_back(std::move(object));
+  }
+  return rows;
+}
+
+/// Text of a matrix with the ranks beside it.
+std::string matrix_text(const Json& matrix) {
+  Table table{{"from\\to"}, {}};
+  for (std::size_t to = 0; to < matrix.size(); ++to) table.columns.push_back(fmt::format("{}", to));
+  for (std::size_t from = 0; from < matrix.size(); ++from) {
+    table.rows.push_back({Json(from)});
+    for (const Json& cell : matrix[from]) table.rows.back().push_back(cell);
+  }
+  return render_text(table);
+}
+
+std::string section_text(const std::string& heading, const std::string& text) {
+  return fmt::format("\n{}\n\n{}", heading, text);
+}
+
+// ---------------------------------------------------------------- the command
+
+std::string range_text(const Json& summary, const char* unit) {
+  if (summary.is_null()) return "there are no pairs";
+  return fmt::format("{} {}, median {}, at most {}", cell_text(summary["min"]), unit,
+                     cell_text(summary["median"]), cell_text(summary["max"]));
+}
+
+struct TopologyCommand {
+  std::string action;
+  std::string name;
+  std::string out;
+  Format format = Format::table;
+
+  void run() const {
+    if (action != "show") fail("cannot {} a topology: allowed is show", quote(action));
+    if (!out.empty()) require_picture_name("--out", out, {".png", ".svg"});
+    const Topology t = find_topology(name);
+    if (!out.empty() && t.ranks.value > kMostDrawnRanks) {
+      fail("topology '{}' is too large to draw: {} devices; at most {} are", t.name, t.ranks.value,
+           kMostDrawnRanks);
+    }
+    const Fabric fabric(t);
+    const Pairs pairs = pairs_of(t, fabric);
+    const Report figures = report(t, fabric, pairs);
+    const Json json = to_json(figures, t, pairs);
+    if (format == Format::json) {
+      write_stdout(json.dump(2, ' ', false, Json::error_handler_t::replace) + '\n');
+    } else {
+      print(readable(figures), format);
+      if (format == Format::table) print_sections(t, json);
+    }
+    if (!out.empty()) {
+      draw("plot_topology.py", drawing(json, t, fabric), out,
+           fmt::format("topology '{}' is as printed", t.name));
+    }
+  }
+
+  static Report report(const Topology& t, const Fabric& fabric, const Pairs& pairs) {
+    const Rank ranks = t.ranks.value;
+    const Bisection bisection = bisection_of(fabric, ranks);
+    const std::string halves =
+        ranks < 2 ? "there are no two halves"
+                  : fmt::format("10^9 bytes/s, one direction, ranks below {} and the others{}",
+                                bisection.first_half, bisection.exact ? "" : "; at most");
+    return {"arlab.topology/1",
+            {{"topology", t.name},
+             {"summary", t.summary},
+             {"kind", std::string(name_of(t.kind))},
+             {"device", t.device.name},
+             {"ranks", ranks},
+             {"switches", fabric.network().nodes() - ranks},
+             {"links", fabric.network().links(), "directed"},
+             {"bisection_gb_per_s", bisection.gb_per_s(), halves},
+             {"bisection_method", std::string(words_for(bisection.method))},
+             {"bisection_exact", bisection.exact,
+              bisection.exact ? "" : "sharing domains bind: maybe less than this is possible"},
+             {"pairs", pairs.which, "that the next three are about"},
+             {"pair_gb_per_s", pairs.summary(bandwidth_of), "narrowest link of the way"},
+             {"pair_hops", pairs.summary(hops_of), "links of the way"},
+             {"pair_latency_us", pairs.summary(latency_of), "latencies of the links of the way"},
+             {"unreachable_pairs", pairs.unreachable(),
+              pairs.unreachable() > 0 ? "there is no way from one to the other" : ""}},
+            "link_classes",
+            link_classes(t, fabric)};
+  }
+
+  /// Ranges in words, which JSON has as objects.
+  static Report readable(Report figures) {
+    for (Field& field : figures.fields) {
+      if (field.name == "pair_gb_per_s") field.value = range_text(field.value, "GB/s");
+      if (field.name == "pair_hops") field.value = range_text(field.value, "links");
+      if (field.name == "pair_latency_us") field.value = range_text(field.value, "us");
+    }
+    return figures;
+  }
+
+  /// The report and what does not fit into figures and one table.
+  static Json to_json(const Report& figures, const Topology& t, const Pairs& pairs) {
+    Json json = Json::parse(render(figures, Format::json));
+    const bool small = t.ranks.value <= kMostRanksOfMatrix;
+    json["pair_matrix_gb_per_s"] =
+        small ? matrix_of(pairs, t.ranks.value, bandwidth_of) : Json(nullptr);
+    json["pair_matrix_hops"] = small ? matrix_of(pairs, t.ranks.value, hops_of) : Json(nullptr);
+    json["faults"] = json_rows(faults(t));
+    json["stragglers"] = json_rows(stragglers(t));
+    json["quantities"] = json_rows(quantities(t));
+    return json;
+  }
+
+  static void print_sections(const Topology& t, const Json& json) {
+    std::string text;
+    if (!json["pair_matrix_gb_per_s"].is_null() && t.ranks.value > 1) {
+      text += section_text("bandwidth from rank to rank, GB/s (narrowest link of the way):",
+                           matrix_text(json["pair_matrix_gb_per_s"]));
+      text += section_text("links on the way from rank to rank:",
+                           matrix_text(json["pair_matrix_hops"]));
+    }
+    if (!t.faults.empty()) {
+      text += section_text("faults: links with a share of their bandwidth", render_text(faults(t)));
+    }
+    if (!t.stragglers.empty()) {
+      text += section_text("stragglers: ranks that are late", render_text(stragglers(t)));
+    }
+    write_stdout(text + section_text("all quantities, and where they come from:",
+                                     render_text(quantities(t))));
+  }
+
+  /// What the script needs beyond the JSON of the command.
+  static Json drawing(Json json, const Topology& t, const Fabric& fabric) {
+    const Network& network = fabric.network();
+    json["shape"] = t.shape;
+    json["group_size"] = t.group_size.value;
+    json["ranks_per_router"] = t.ranks_per_router.value;
+    Json edges = Json::array();
+    const auto add = [&](LinkId link) {
+      const LinkEnds ends = network.ends(link);
+      const LinkProperties& properties = network.properties(link);
+      edges.push_back({{"from", ends.from},
+                       {"to", ends.to},
+                       {"class", std::string(fabric.class_of(link))},
+                       {"gb_per_s", properties.bandwidth_gb_per_s}});
+    };
+    network.for_each_single_link(add);
+    for (const Network::FullMesh& mesh : network.full_meshes()) {
+      for (LinkId i = 0; i < mesh.count * (mesh.count - 1); ++i) add(mesh.first_link + i);
+    }
+    json["edges"] = std::move(edges);
+    return json;
+  }
+};
+
+}  // namespace
+
+void add_topology(CLI::App& app) {
+  auto command = std::make_shared<TopologyCommand>();
+  CLI::App* sub = app.add_subcommand(
+      "topology", "Show a topology: links, bandwidths, provenance of every number, a picture");
+  sub->add_option("ACTION", command->action, "show")->required();
+  sub->add_option("TOPOLOGY", command->name, "Name (see arlab list topologies) or a .toml file")
+      ->required();
+  sub->add_option("--out", command->out, "Draw it into this .png or .svg; up to 64 devices");
+  add_format(*sub, command->format);
+  sub->callback([command] { command->run(); });
+}
+
+}  // namespace arlab::cli

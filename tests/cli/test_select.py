@@ -1,0 +1,160 @@
+"""arlab select: the fastest pair at every size, under an error budget."""
+
+import json
+
+import numpy as np
+import pytest
+from program import ACTIVATIONS, contents, ok, ok_csv, ok_json, refused, same
+
+FEW = "--algorithms one_shot,two_shot,ring --codecs fp16,qr-q8,qr-q4"
+
+
+def select(options, folder):
+    return ok_json(f"select {options}", folder)
+
+
+def simulated_us(topology, row, payload, folder):
+    library = " --library" if row["implementation"] == "library" else ""
+    return ok_json(
+        f"simulate --topology {topology} --algorithm {row['algorithm']} --codec {row['codec']}"
+        f" --bytes {payload}{library}",
+        folder,
+    )["latency_us"]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        "--topology l40-8",
+        "--topology mi300x-8 --min-sqnr 25",
+        "--topology mi300x-4 --max-wire-bits 5",
+        "--topology h200-2 --min-sqnr 15 --max-wire-bits 9",
+        "--topology full:3",
+        "--topology full:1",
+        "--topology full:128 --max-wire-bits 6 --algorithms two_shot --codecs qr-q4,mxfp4",
+    ],
+)
+def test_every_size_is_covered_once(tmp_path, options):
+    report = select(options, tmp_path)
+    ranges = report["ranges"]
+    assert ranges[0]["from_bytes"] == 1 and ranges[-1]["to_bytes"] is None
+    for before, after in zip(ranges, ranges[1:]):
+        assert before["to_bytes"] == after["from_bytes"] > before["from_bytes"]
+        names = ("algorithm", "codec", "implementation")
+        assert [before[n] for n in names] != [after[n] for n in names]
+    for each in ranges:
+        assert each["latency_us_from"] > 0
+        if report["min_sqnr_db"] is not None:
+            assert each["sqnr_db"] >= report["min_sqnr_db"]
+        if report["max_wire_bits"] is not None:
+            assert each["wire_bits_per_element"] <= report["max_wire_bits"]
+
+
+def test_crossovers_are_exact(tmp_path):
+    """At a crossover the new pair is the faster one, 1 KiB below the old one still is."""
+    ranges = select(f"--topology l40-8 --min-sqnr 10 {FEW}", tmp_path)["ranges"]
+    assert len(ranges) > 1
+    for old, new in zip(ranges, ranges[1:]):
+        at = new["from_bytes"]
+        assert at % 1024 == 0
+        new_us = simulated_us("l40-8", new, at, tmp_path)
+        assert new_us == pytest.approx(new["latency_us_from"])
+        assert new_us <= simulated_us("l40-8", old, at, tmp_path)
+        if at > 1024:
+            below = at - 1024
+            old_us = simulated_us("l40-8", old, below, tmp_path)
+            assert old_us <= simulated_us("l40-8", new, below, tmp_path)
+
+
+def test_nothing_is_faster_within_the_budget(tmp_path):
+    for payload in ("32K", "1M", "64M"):
+        report = select(f"--topology mi300x-8 --min-sqnr 20 {FEW} --bytes {payload}", tmp_path)
+        assert report["within_budget"] < report["candidates"] == 9
+        for algorithm in ("one_shot", "two_shot", "ring"):
+            for codec in ("fp16", "qr-q8"):
+                row = {"algorithm": algorithm, "codec": codec, "implementation": "kernel"}
+                assert report["latency_us"] <= simulated_us("mi300x-8", row, payload, tmp_path)
+
+
+def test_error_is_that_of_reduce(tmp_path):
+    report = select(f"--topology mi300x-8 {FEW} --min-sqnr 25", tmp_path)
+    tensors = [f"layer{i}.ffn_down" for i in range(6)]
+    assert "worst of 6" in report["error_measured_on"]
+    worst = min(
+        ok_json(
+            f"reduce --algorithm {report['algorithm']} --codec {report['codec']} --input"
+            f" {ACTIVATIONS / 'minilm_tp8.safetensors'} --tensor {tensor}",
+            tmp_path,
+        )["sqnr_db"]
+        for tensor in tensors
+    )
+    assert report["sqnr_db"] == worst
+
+
+def test_pareto(tmp_path):
+    report = select("--topology l40-8 --bytes 16M", tmp_path)
+    front = report["pareto"]
+    assert len(front) > 3
+    for faster, better in zip(front, front[1:]):
+        assert faster["latency_us"] < better["latency_us"]
+        assert faster["sqnr_db"] < better["sqnr_db"]
+    assert front[0]["latency_us"] == report["latency_us"]  # no budget: the fastest of all
+
+
+def test_where_the_error_is_measured(tmp_path):
+    few = f"--topology mi300x-4 {FEW}"
+    gaussian = select(f"{few} --synthetic gaussian:sigma=2,seed=3", tmp_path)
+    assert "gaussian:sigma=2,seed=3" in gaussian["error_measured_on"]
+    path = ACTIVATIONS / "minilm_tp4.safetensors"
+    one = select(f"{few} --input {path} --tensor layer1.ffn_down", tmp_path)
+    assert "layer1.ffn_down" in one["error_measured_on"]
+    assert "12 tensors" in select(f"{few} --input {path}", tmp_path)["error_measured_on"]
+    rounded = select("--topology mi300x-4 --codecs bf16,qr-q4 --dtype bf16", tmp_path)
+    assert "rounded to bf16" in rounded["error_measured_on"]
+    data = np.random.default_rng(1).standard_normal((4, 4096)).astype(np.float32)
+    np.save(tmp_path / "patterns.npy", (data.view(np.uint32) >> 16).astype(np.uint16))
+    np.save(tmp_path / "floats.npy", data)
+    for name in ("patterns.npy", "floats.npy"):
+        options = f"--topology mi300x-4 --codecs bf16,qr-q4 --dtype bf16 --input {name}"
+        assert name in select(options, tmp_path)["error_measured_on"]
+    assert "no activations" in select(f"--topology full:3 {FEW}", tmp_path)["error_measured_on"]
+
+
+def test_the_library_is_a_candidate(tmp_path):
+    with_library = select("--topology mi300x-8", tmp_path)
+    without = select("--topology full:8", tmp_path)
+    assert with_library["candidates"] == without["candidates"] + 1
+
+
+def test_files(tmp_path):
+    command = f"select --topology l40-8 --min-sqnr 10 {FEW} --out s.json --plot p.png"
+    ok(command, tmp_path)
+    assert set(contents(tmp_path)) == {"s.json", "p.png"}
+    assert (tmp_path / "p.png").read_bytes().startswith(b"\x89PNG")
+    stored = json.loads((tmp_path / "s.json").read_text())
+    assert stored == select(f"--topology l40-8 --min-sqnr 10 {FEW}", tmp_path)
+    assert stored["schema"] == "arlab.select/1"
+    for row, each in zip(ok_csv(command, tmp_path), stored["ranges"]):
+        assert same(row, each)
+    ok("select --topology full:128 --algorithms two_shot --codecs fp16,qr-q4 --plot q.svg", tmp_path)
+
+
+def test_refused(tmp_path):
+    select_few = f"select --topology mi300x-8 {FEW}"
+    refused(f"{select_few} --min-sqnr 200", tmp_path, "200", "best is", "dB", "fp16")
+    refused(f"{select_few} --max-wire-bits 2", tmp_path, "smallest is", "qr-q4", "4.5")
+    refused(f"{select_few} --min-sqnr 60 --max-wire-bits 9", tmp_path, "best is", "qr-q8")
+    refused(f"{select_few} --min-sqnr many", tmp_path, "many", "number")
+    refused(f"{select_few} --bytes 1", tmp_path, "--bytes")
+    refused(f"{select_few} --out s.txt", tmp_path, ".json")
+    refused(f"{select_few} --plot p.pdf", tmp_path, ".png or .svg")
+    refused(f"{select_few} --ranks 9", tmp_path, "9", "8")
+    refused(f"{select_few} --input none.npy", tmp_path, "none.npy")
+    refused(
+        f"{select_few} --input {ACTIVATIONS / 'minilm_tp4.safetensors'}", tmp_path, "(4, 32, 384)"
+    )
+    refused("select --topology mi300x-8 --codecs qr-q4,,fp16", tmp_path, "empty name")
+    refused("select --topology mi300x-8 --codecs qr-q4,qr-q4", tmp_path, "twice")
+    refused("select --topology mi300x-8 --codecs none", tmp_path, "none")
+    refused("select --topology mi300x-8 --algorithms all_to_all", tmp_path, "all_to_all")
+    refused("select --topology full:128 --min-sqnr 20", tmp_path, "64 ranks", "--max-wire-bits")

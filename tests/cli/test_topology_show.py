@@ -1,0 +1,139 @@
+"""arlab topology show: what a machine is made of, and what it could carry."""
+
+import pytest
+from program import REPOSITORY, contents, ok, ok_csv, ok_json, parse_table, refused, run, same
+
+MACHINES = REPOSITORY / "sim" / "topology" / "machines"
+NAMES = ["l40-8", "mi300x-8", "h800-8", "ring:12", "torus:4x4x2", "fat_tree:32", "dragonfly:40"]
+
+
+def show(name, folder):
+    return ok_json(f"topology show {name}", folder)
+
+
+def test_l40_by_hand(tmp_path):
+    """Within a group a port out and one in; between groups the bridge as well."""
+    report = show("l40-8", tmp_path)
+    assert (report["ranks"], report["switches"], report["links"]) == (8, 2, 18)
+    numbers = {each["quantity"]: each for each in report["quantities"]}
+    port = numbers["link.bandwidth_gb_per_s"]["value"]
+    bridge = numbers["bridge.bandwidth_gb_per_s"]["value"]
+    for a in range(8):
+        for b in range(8):
+            near = a // 4 == b // 4
+            gb_per_s = None if a == b else port if near else min(port, bridge)
+            hops = None if a == b else 2 if near else 3
+            assert report["pair_matrix_gb_per_s"][a][b] == gb_per_s
+            assert report["pair_matrix_hops"][a][b] == hops
+    assert report["bisection_gb_per_s"] == bridge and report["bisection_exact"] is True
+    assert "maximum flow" in report["bisection_method"]
+    links = {each["link_class"]: each for each in report["link_classes"]}
+    assert {name: each["links"] for name, each in links.items()} == {
+        "port_out": 8, "port_in": 8, "bridge": 2,
+    }  # fmt: skip
+    assert links["bridge"]["bandwidth_source"] == numbers["bridge.bandwidth_gb_per_s"]["source"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_quantity_says_where_it_comes_from(tmp_path, name):
+    report = show(name, tmp_path)
+    assert report["quantities"]
+    for each in report["quantities"]:
+        assert each["source"] in ("datasheet", "measured", "fitted", "published", "assumed")
+        assert each["note"]
+
+
+def test_counted_by_hand(tmp_path):
+    mesh = show("full:6", tmp_path)
+    link = mesh["link_classes"][0]["bandwidth_gb_per_s"]
+    assert mesh["links"] == 30 and mesh["bisection_gb_per_s"] == 9 * link
+    assert mesh["pair_hops"] == {"min": 1, "median": 1, "max": 1}
+    ring = show("ring:6", tmp_path)
+    assert ring["links"] == 12 and ring["bisection_gb_per_s"] == 2 * link
+    assert ring["pair_matrix_hops"][0] == [None, 1, 2, 3, 2, 1]
+    torus = show("torus:4x4x4", tmp_path)
+    assert torus["pair_matrix_hops"] is None  # too many for a table
+    assert torus["pair_hops"] == {"min": 1, "median": 3, "max": 6}
+    assert torus["bisection_gb_per_s"] == 2 * 16 * link
+    single = show("full:1", tmp_path)
+    assert single["bisection_gb_per_s"] == 0 and single["pair_hops"] is None
+
+
+def test_faults_and_stragglers(tmp_path):
+    text = (MACHINES / "l40-8.toml").read_text()
+    text += """
+[[faults]]
+from = "rank3"
+to = "switch0"
+bandwidth_factor = 0.5
+note = "a cable"
+
+[[faults]]
+from = "switch1"
+to = "rank6"
+bandwidth_factor = 0
+note = "unplugged"
+
+[[stragglers]]
+rank = 1
+delay_us = { value = 5.0, source = "assumed", note = "throttled" }
+"""
+    (tmp_path / "mine.toml").write_text(text)
+    report = show("mine.toml", tmp_path)
+    assert [each["note"] for each in report["faults"]] == ["a cable", "unplugged"]
+    assert report["stragglers"][0]["rank"] == 1 and report["stragglers"][0]["delay_us"] == 5
+    out = next(each for each in report["link_classes"] if each["link_class"] == "port_out")
+    assert out["slowest_gb_per_s"] == out["bandwidth_gb_per_s"] / 2
+    assert report["unreachable_pairs"] == 7
+    assert report["pair_matrix_gb_per_s"][0][6] is None
+    assert report["pair_matrix_gb_per_s"][3][2] == out["bandwidth_gb_per_s"] / 2
+    table = ok("topology show mine.toml", tmp_path)
+    for words in ("a cable", "unplugged", "throttled", "stragglers", "faults"):
+        assert words in table
+    ok("topology show mine.toml --out mine.png", tmp_path)
+
+
+@pytest.mark.parametrize("name", ["fat_tree:65536", "full:32768", "torus:32x32x64", "ring:20000"])
+def test_large_ones_are_quick(tmp_path, name):
+    report = show(name, tmp_path)
+    assert report["bisection_gb_per_s"] > 0 and report["pairs"].startswith("a sample")
+
+
+def test_formats_agree(tmp_path):
+    report = show("h800-8", tmp_path)
+    for row, each in zip(ok_csv("topology show h800-8", tmp_path), report["link_classes"]):
+        assert same(row, each)
+    text = ok("topology show h800-8", tmp_path)
+    figures, columns, rows = parse_table(text.split("\n\nbandwidth from rank")[0] + "\n")
+    assert figures["topology"] == "h800-8" and len(rows) == len(report["link_classes"])
+    assert columns == list(report["link_classes"][0])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_pictures(tmp_path, name):
+    for kind, begin in (("png", b"\x89PNG"), ("svg", b"<?xml")):
+        for folder in ("a", "b"):
+            (tmp_path / folder).mkdir(exist_ok=True)
+            ok(f"topology show {name} --out it.{kind}", tmp_path / folder)
+        data = (tmp_path / "a" / f"it.{kind}").read_bytes()
+        assert data.startswith(begin)
+        assert data == (tmp_path / "b" / f"it.{kind}").read_bytes()
+    assert set(contents(tmp_path / "a")) == {"it.png", "it.svg"}
+
+
+def test_no_python_no_picture(tmp_path):
+    result = run(
+        "topology show l40-8 --out it.png", tmp_path, env={"ARLAB_PYTHON": "/nowhere/python"}
+    )
+    assert result.code == 1 and "plots failed" in result.stderr and "l40-8" in result.stdout
+    assert not contents(tmp_path)
+
+
+def test_refused(tmp_path):
+    refused("topology draw l40-8", tmp_path, "draw", "show")
+    refused("topology show", tmp_path, "TOPOLOGY")
+    refused("topology show l40-9", tmp_path, "l40-9")
+    refused("topology show none.toml", tmp_path, "none.toml")
+    refused("topology show l40-8 --out l40.pdf", tmp_path, "l40.pdf", ".png or .svg")
+    refused("topology show l40-8 --out none/l40.png", tmp_path, "none")
+    refused("topology show full:65 --out it.png", tmp_path, "too large to draw", "65", "64")

@@ -12,6 +12,7 @@ void add_reduce(CLI::App& app);
 void add_schedule(CLI::App& app);
 void add_simulate(CLI::App& app);
 void add_vectors(CLI::App& app);
+void add_conform(CLI::App& app);
 void add_study(CLI::App& app);
 
 /// Thrown by a command whose work is done and whose verdict is "no": exit code 1. The message, if

@@ -2,8 +2,11 @@
 #pragma once
 
 #include <string>
-#include <utility>
+#include <variant>
 
+#include "kernels/codecs/anybit.h"
+#include "kernels/codecs/logfmt.h"
+#include "kernels/codecs/microscaling.h"
 #include "kernels/codecs/plain.h"
 #include "kernels/codecs/quickreduce.h"
 #include "kernels/runtime/status.h"
@@ -11,53 +14,70 @@
 namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {
 
-enum class CodecKind { plain, qr_fp8, qr_q8, qr_q6, qr_q4, qr_q3, qr_fp4 };
+struct PlainChoice {};
+enum class QuickReduceChoice { fp8, q8, q6, q4, q3, fp4 };
 
-/// A codec that there is device code for.
-struct CodecChoice {
-  CodecKind kind = CodecKind::plain;
-};
+/// A codec that there is device code for, with its parameters.
+using CodecChoice = std::variant<PlainChoice, QuickReduceChoice, AnyBitParameters,
+                                 MicroscalingParameters, LogFmtParameters>;
 
 /// The device code of a codec of the reference; the error says what there is.
 Result<CodecChoice> choose_codec(const std::string& name);
 
-/// Calls f with the device codec and with the dtype's arithmetic. The codec must take the dtype.
+template <class F>
+void with_choice(PlainChoice, DType dtype, F&& f) {
+  if (dtype == DType::fp16) f(Plain<Fp16>(), Fp16());
+  if (dtype == DType::bf16) f(Plain<Bf16>(), Bf16());
+  if (dtype == DType::fp32) f(Plain<Fp32>(), Fp32());
+}
+
+template <class Format, class F>
+void with_quickreduce(DType dtype, F&& f) {
+  if (dtype == DType::fp16) f(QuickReduce<Format, Fp16>(), Fp16());
+  if (dtype == DType::bf16) f(QuickReduce<Format, Bf16>(), Bf16());
+}
+template <class F>
+void with_choice(QuickReduceChoice choice, DType dtype, F&& f) {
+  switch (choice) {
+    case QuickReduceChoice::fp8:
+      return with_quickreduce<QFp8>(dtype, f);
+    case QuickReduceChoice::q8:
+      return with_quickreduce<Q8>(dtype, f);
+    case QuickReduceChoice::q6:
+      return with_quickreduce<Q6>(dtype, f);
+    case QuickReduceChoice::q4:
+      return with_quickreduce<Q4>(dtype, f);
+    case QuickReduceChoice::q3:
+      return with_quickreduce<Q3>(dtype, f);
+    case QuickReduceChoice::fp4:
+      return with_quickreduce<QFp4>(dtype, f);
+  }
+}
+
+template <template <class> class Codec, class Parameters, class F>
+void with_parameters(const Parameters& parameters, DType dtype, F&& f) {
+  if (dtype == DType::fp16) f(Codec<Fp16>(parameters), Fp16());
+  if (dtype == DType::bf16) f(Codec<Bf16>(parameters), Bf16());
+  if (dtype == DType::fp32) f(Codec<Fp32>(parameters), Fp32());
+}
+template <class F>
+void with_choice(const AnyBitParameters& parameters, DType dtype, F&& f) {
+  with_parameters<AnyBit>(parameters, dtype, f);
+}
+template <class F>
+void with_choice(const MicroscalingParameters& parameters, DType dtype, F&& f) {
+  with_parameters<Microscaling>(parameters, dtype, f);
+}
+template <class F>
+void with_choice(const LogFmtParameters& parameters, DType dtype, F&& f) {
+  with_parameters<LogFmt>(parameters, dtype, f);
+}
+
+/// Calls f with the device codec and with the dtype's arithmetic, to launch a kernel. The codec
+/// must take the dtype.
 template <class F>
 hipError_t with_codec(const CodecChoice& choice, DType dtype, F&& f) {
-  const auto with_number = [&](auto make) {
-    if (dtype == DType::fp16) {
-      f(make(Fp16()), Fp16());
-    } else if (dtype == DType::bf16) {
-      f(make(Bf16()), Bf16());
-    }
-  };
-  switch (choice.kind) {
-    case CodecKind::plain:
-      if (dtype == DType::fp32) {
-        f(Plain<Fp32>(), Fp32());
-      } else {
-        with_number([]<class Number>(Number) { return Plain<Number>(); });
-      }
-      break;
-    case CodecKind::qr_fp8:
-      with_number([]<class Number>(Number) { return QuickReduce<QFp8, Number>(); });
-      break;
-    case CodecKind::qr_q8:
-      with_number([]<class Number>(Number) { return QuickReduce<Q8, Number>(); });
-      break;
-    case CodecKind::qr_q6:
-      with_number([]<class Number>(Number) { return QuickReduce<Q6, Number>(); });
-      break;
-    case CodecKind::qr_q4:
-      with_number([]<class Number>(Number) { return QuickReduce<Q4, Number>(); });
-      break;
-    case CodecKind::qr_q3:
-      with_number([]<class Number>(Number) { return QuickReduce<Q3, Number>(); });
-      break;
-    case CodecKind::qr_fp4:
-      with_number([]<class Number>(Number) { return QuickReduce<QFp4, Number>(); });
-      break;
-  }
+  std::visit([&](const auto& chosen) { with_choice(chosen, dtype, f); }, choice);
   return hipGetLastError();
 }
 

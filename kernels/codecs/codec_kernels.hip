@@ -29,7 +29,7 @@ __global__ void __launch_bounds__(kThreads)
     decode_kernel(Codec codec, const std::uint8_t* wire, std::size_t elements,
                   typename Number::Bits* payload) {
   const Position at = position_in(elements);
-  const Eight<Number> x = codec.template decode<Number>(codec.load(wire, at), at);
+  const Eight<Number> x = codec.decode(codec.load(wire, at), at);
   store_elements<Number>(payload + at.first, x, at.count());
 }
 
@@ -38,7 +38,7 @@ __global__ void __launch_bounds__(kThreads)
     decode_add_kernel(Codec codec, const std::uint8_t* wire, std::size_t elements,
                       typename Number::Bits* sum) {
   const Position at = position_in(elements);
-  const Eight<Number> x = codec.template decode<Number>(codec.load(wire, at), at);
+  const Eight<Number> x = codec.decode(codec.load(wire, at), at);
   const Eight<Number> before = load_elements<Number>(sum + at.first, at.count());
   store_elements<Number>(sum + at.first, add<Number, Codec::kClampsFp16Sums>(before, x),
                          at.count());

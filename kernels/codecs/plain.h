@@ -24,10 +24,7 @@ struct Plain {
     const auto* in = reinterpret_cast<const typename Number::Bits*>(wire);
     return load_elements<Number>(in + at.first, at.count());
   }
-  template <class = Number>
-  ARLAB_DEVICE Eight<Number> decode(const Encoded& e, Position) const {
-    return e;
-  }
+  ARLAB_DEVICE Eight<Number> decode(const Encoded& e, Position) const { return e; }
 };
 
 }  // namespace ARLAB_PLATFORM

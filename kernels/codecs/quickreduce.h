@@ -346,7 +346,6 @@ struct QuickReduce {
     return e;
   }
 
-  template <class = Number>
   ARLAB_DEVICE Eight<Number> decode(const Encoded& e, Position) const {
     if constexpr (Number::kDType == DType::fp16) {
       Eight<Number> values;

@@ -16,7 +16,9 @@ __global__ void __launch_bounds__(kThreads)
   if (!exchange.begin()) return;
   const int ranks = call.team.layout.ranks;
 
+#pragma unroll 1
   for (int round = 0; round < call.rounds; ++round) {
+#pragma unroll 1
     for (int i = 0; i < ranks; ++i) {  // 1
       const int to = (call.team.rank + i) % ranks;
       for_each_tile(call, call.chunk[to], round, [&](const Tile& tile) {
@@ -24,6 +26,7 @@ __global__ void __launch_bounds__(kThreads)
       });
     }
     if (!exchange.run()) return;
+#pragma unroll 1
     for (int from = 0; from < ranks; ++from) {  // 2
       for_each_tile(call, call.chunk[from], round, [&](const Tile& tile) {
         tile.store(call.output, receive<Number>(codec, tile, exchange.incoming(from)));

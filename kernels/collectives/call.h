@@ -38,18 +38,20 @@ struct Tile {
 
   template <class Number>
   ARLAB_DEVICE Eight<Number> load(const void* tensor) const {
-    return load_elements<Number>(static_cast<const typename Number::Bits*>(tensor) + element,
-                                 at.count());
+    return load_elements<Number>(
+        global_pointer(static_cast<const typename Number::Bits*>(tensor)) + element, at.count());
   }
   template <class Number>
   ARLAB_DEVICE void store(void* tensor, const Eight<Number>& x) const {
-    store_elements<Number>(static_cast<typename Number::Bits*>(tensor) + element, x, at.count());
+    store_elements<Number>(global_pointer(static_cast<typename Number::Bits*>(tensor)) + element, x,
+                           at.count());
   }
 };
 
 /// Calls f for every tile of the chunk that is this block's in this round.
 template <class F>
 ARLAB_DEVICE void for_each_tile(const Call& call, const ElementRange& chunk, int round, F f) {
+#pragma unroll 1
   for (int k = 0; k < call.tiles_per_slot; ++k) {
     const auto index = static_cast<std::size_t>(round * call.tiles_per_slot + k) *
                            static_cast<std::size_t>(call.blocks) +
@@ -81,7 +83,7 @@ ARLAB_DEVICE void send(const Codec& codec, const Tile& tile, const Eight<Number>
 }
 template <class Number, class Codec>
 ARLAB_DEVICE Eight<Number> receive(const Codec& codec, const Tile& tile, const std::uint8_t* slot) {
-  return codec.template decode<Number>(codec.load(slot + tile.slot_offset, tile.at), tile.at);
+  return codec.decode(codec.load(slot + tile.slot_offset, tile.at), tile.at);
 }
 /// sum + what the slot holds.
 template <class Number, class Codec>

@@ -18,15 +18,15 @@ class Exchange {
   ARLAB_DEVICE Exchange(const Team& team, std::uint32_t& failed)
       : team_(team),
         block_(static_cast<int>(blockIdx.x)),
-        colour_(team.colours[blockIdx.x]),
+        colour_(global_pointer(team.colours)[blockIdx.x]),
         failed_(failed) {}
 
   /// Before anything else. False when the team has failed before: then the kernel ends.
   ARLAB_DEVICE bool begin() {
     if (threadIdx.x == 0) {
-      const std::uint32_t aborted = load_relaxed(abort_word(team_.buffer[team_.rank]));
-      if (aborted != 0) store_relaxed(team_.status, aborted);
-      failed_ = load_relaxed(team_.status);
+      const std::uint32_t aborted = load_relaxed(abort_word(buffer_of(team_.rank)));
+      if (aborted != 0) store_relaxed(global_pointer(team_.status), aborted);
+      failed_ = load_relaxed(global_pointer(team_.status));
     }
     __syncthreads();
     return failed_ == 0;
@@ -34,13 +34,13 @@ class Exchange {
 
   /// Where this block writes what block `block` of rank `to` will read after the next run().
   ARLAB_DEVICE std::uint8_t* outgoing(int to) const {
-    return team_.buffer[to] + team_.layout.slot(half(colour_ + 1), block_, team_.rank);
+    return buffer_of(to) + team_.layout.slot(half(colour_ + 1), block_, team_.rank);
   }
 
   /// What block `block` of rank `from` wrote here before the last run(). It may be read until the
   /// next run().
   ARLAB_DEVICE const std::uint8_t* incoming(int from) const {
-    return team_.buffer[team_.rank] + team_.layout.slot(half(colour_), block_, from);
+    return buffer_of(team_.rank) + team_.layout.slot(half(colour_), block_, from);
   }
 
   /// Tells this block on every rank that its slots are filled, and waits until the same is true
@@ -60,14 +60,18 @@ class Exchange {
 
   /// After everything else: the next kernel goes on where this one ends.
   ARLAB_DEVICE void end() {
-    if (threadIdx.x == 0) team_.colours[block_] = colour_;
+    if (threadIdx.x == 0) global_pointer(team_.colours)[block_] = colour_;
   }
 
  private:
+  ARLAB_DEVICE std::uint8_t* buffer_of(int rank) const {
+    return global_pointer(team_.buffer[rank]);
+  }
+
   ARLAB_DEVICE static std::uint32_t half(std::uint32_t colour) { return colour & 1; }
 
   ARLAB_DEVICE std::uint32_t* flag(int at, int from) const {
-    return reinterpret_cast<std::uint32_t*>(team_.buffer[at] + team_.layout.flag(block_, from));
+    return reinterpret_cast<std::uint32_t*>(buffer_of(at) + team_.layout.flag(block_, from));
   }
 
   ARLAB_DEVICE void wait_for(int peer) {
@@ -79,7 +83,7 @@ class Exchange {
     // colour wraps around.
     while (static_cast<std::int32_t>(load_relaxed(arrived) - colour_) < 0) {
       if (++polls % kPollsPerClock == 0) {
-        const std::uint32_t aborted = load_relaxed(abort_word(team_.buffer[team_.rank]));
+        const std::uint32_t aborted = load_relaxed(abort_word(buffer_of(team_.rank)));
         if (aborted != 0) return fail(aborted);
         if (clock_nanoseconds() - start > team_.timeout_nanoseconds) {
           return fail(1 + static_cast<std::uint32_t>(peer));
@@ -94,9 +98,9 @@ class Exchange {
   /// Here and on all ranks: the same rank is named everywhere, and nobody waits on.
   ARLAB_DEVICE void fail(std::uint32_t culprit) {
     store_relaxed(&failed_, 1);
-    store_relaxed(team_.status, culprit);
+    store_relaxed(global_pointer(team_.status), culprit);
     for (int rank = 0; rank < team_.layout.ranks; ++rank) {
-      store_relaxed(abort_word(team_.buffer[rank]), culprit);
+      store_relaxed(abort_word(buffer_of(rank)), culprit);
     }
   }
 

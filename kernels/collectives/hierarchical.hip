@@ -27,7 +27,9 @@ __global__ void __launch_bounds__(kThreads)
   const int member = call.team.rank % group_size;
   const int first = call.team.rank - member;  // rank of the group
 
+#pragma unroll 1
   for (int round = 0; round < call.rounds; ++round) {
+#pragma unroll 1
     for (int i = 0; i < group_size; ++i) {  // 1
       const int owner = (member + i) % group_size;
       for_each_tile(call, call.chunk[owner], round, [&](const Tile& tile) {
@@ -40,10 +42,12 @@ __global__ void __launch_bounds__(kThreads)
     const auto reduce = [&](int from, int stride, int count, int to, int to_stride, int to_count) {
       for_each_tile(call, call.chunk[member], round, [&](const Tile& tile) {
         Eight<Number> sum;
+#pragma unroll 1
         for (int i = 0; i < count; ++i) {
           sum = receive_add(codec, tile, exchange.incoming(from + i * stride), sum);
         }
         const auto encoded = codec.encode(sum, tile.at);
+#pragma unroll 1
         for (int i = 0; i < to_count; ++i) {
           codec.store(encoded, exchange.outgoing(to + i * to_stride) + tile.slot_offset, tile.at);
         }
@@ -57,6 +61,7 @@ __global__ void __launch_bounds__(kThreads)
       reduce(member, group_size, groups, first, 1, group_size);  // 3
     }
     if (!exchange.run()) return;
+#pragma unroll 1
     for (int owner = 0; owner < group_size; ++owner) {  // 4
       for_each_tile(call, call.chunk[owner], round, [&](const Tile& tile) {
         tile.store(call.output, receive<Number>(codec, tile, exchange.incoming(first + owner)));

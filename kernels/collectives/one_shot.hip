@@ -17,9 +17,11 @@ __global__ void __launch_bounds__(kThreads)
   const int ranks = call.team.layout.ranks;
   const ElementRange& tensor = call.chunk[0];
 
+#pragma unroll 1
   for (int round = 0; round < call.rounds; ++round) {
     for_each_tile(call, tensor, round, [&](const Tile& tile) {  // 1
       const auto encoded = codec.encode(tile.load<Number>(call.input), tile.at);
+#pragma unroll 1
       for (int to = 0; to < ranks; ++to) {
         codec.store(encoded, exchange.outgoing(to) + tile.slot_offset, tile.at);
       }
@@ -27,6 +29,7 @@ __global__ void __launch_bounds__(kThreads)
     if (!exchange.run()) return;
     for_each_tile(call, tensor, round, [&](const Tile& tile) {  // 2
       Eight<Number> sum = receive<Number>(codec, tile, exchange.incoming(0));
+#pragma unroll 1
       for (int from = 1; from < ranks; ++from) {
         sum = receive_add(codec, tile, exchange.incoming(from), sum);
       }

@@ -24,10 +24,12 @@ __global__ void __launch_bounds__(kThreads)
   const int next = (rank + 1) % ranks;
   const int previous = (rank + ranks - 1) % ranks;
 
+#pragma unroll 1
   for (int round = 0; round < call.rounds; ++round) {
     for_each_tile(call, call.chunk[previous], round, [&](const Tile& tile) {
       send(codec, tile, tile.load<Number>(call.input), exchange.outgoing(next));
     });
+#pragma unroll 1
     for (int hop = 1; hop < ranks; ++hop) {
       if (!exchange.run()) return;
       const int chunk = (rank + 2 * ranks - 1 - hop) % ranks;
@@ -36,9 +38,10 @@ __global__ void __launch_bounds__(kThreads)
             receive_add(codec, tile, exchange.incoming(previous), tile.load<Number>(call.input));
         const auto encoded = codec.encode(sum, tile.at);
         codec.store(encoded, exchange.outgoing(next) + tile.slot_offset, tile.at);
-        if (chunk == rank) tile.store(call.output, codec.template decode<Number>(encoded, tile.at));
+        if (chunk == rank) tile.store(call.output, codec.decode(encoded, tile.at));
       });
     }
+#pragma unroll 1
     for (int hop = 1; hop < ranks; ++hop) {
       if (!exchange.run()) return;
       const int chunk = (rank + ranks - hop) % ranks;

@@ -21,7 +21,9 @@ __global__ void __launch_bounds__(kThreads)
   const int ranks = call.team.layout.ranks;
   const int rank = call.team.rank;
 
+#pragma unroll 1
   for (int round = 0; round < call.rounds; ++round) {
+#pragma unroll 1
     for (int i = 0; i < ranks; ++i) {  // 1; ranks start at different owners, to spread the links
       const int owner = (rank + i) % ranks;
       for_each_tile(call, call.chunk[owner], round, [&](const Tile& tile) {
@@ -31,15 +33,18 @@ __global__ void __launch_bounds__(kThreads)
     if (!exchange.run()) return;
     for_each_tile(call, call.chunk[rank], round, [&](const Tile& tile) {  // 2
       Eight<Number> sum;
+#pragma unroll 1
       for (int from = 0; from < ranks; ++from) {
         sum = receive_add(codec, tile, exchange.incoming(from), sum);
       }
       const auto encoded = codec.encode(sum, tile.at);
+#pragma unroll 1
       for (int to = 0; to < ranks; ++to) {
         codec.store(encoded, exchange.outgoing(to) + tile.slot_offset, tile.at);
       }
     });
     if (!exchange.run()) return;
+#pragma unroll 1
     for (int owner = 0; owner < ranks; ++owner) {  // 3
       for_each_tile(call, call.chunk[owner], round, [&](const Tile& tile) {
         tile.store(call.output, receive<Number>(codec, tile, exchange.incoming(owner)));

@@ -29,7 +29,7 @@
 
 #define HIP_KERNEL_NAME(...) __VA_ARGS__
 #define hipLaunchKernelGGL(kernel, grid, block, shared_bytes, stream, ...) \
-  ::arlab::emulator::launch((kernel), dim3(grid), dim3(block), (stream), __VA_ARGS__)
+  ::arlab::emulator::launch((kernel), dim3(grid), dim3(block), (stream)__VA_OPT__(, ) __VA_ARGS__)
 
 // ---- host API: the subset that the runtime uses, with HIP's names and meaning
 

@@ -56,7 +56,7 @@ struct ConformCommand {
     if (!algorithm.empty()) request.algorithms = {find_algorithm(algorithm).name};
     request.ranks = {2, 3, 4, 5, 6, 7, 8};
     if (ranks) request.ranks = {static_cast<int>(*ranks)};
-    const std::size_t otherwise = platform == "host" ? 20003 : (std::size_t{1} << 20) + 1;
+    const std::size_t otherwise = platform == "host" ? 5003 : (std::size_t{1} << 20) + 1;
     request.lengths =
         kernels::lengths_up_to(elements.empty() ? otherwise : parse_count(elements, "--elements"));
     return request;
@@ -106,13 +106,14 @@ void add_conform(CLI::App& app) {
   auto command = std::make_shared<ConformCommand>();
   CLI::App* sub = app.add_subcommand(
       "conform", "Compare the kernels of a platform with the reference, bit for bit");
-  sub->add_option("--platform", command->platform, "host (emulated GPUs), cuda or rocm")
+  sub->add_option("--platform", command->platform,
+                  "host (emulated GPUs), or cuda where it was built")
       ->required();
   sub->add_option("--codec", command->codec, "Codec [all that have kernels]");
   sub->add_option("--algorithm", command->algorithm, "Algorithm [all that have kernels]");
   add_integer(*sub, "--ranks", command->ranks, 2, 8, "World size [2 to 8, each]");
   sub->add_option("--elements", command->elements,
-                  "Longest tensor, in elements per rank [host: 20003, GPUs: 1M + 1]");
+                  "Longest tensor, in elements per rank [host: 5003, GPUs: 1M + 1]");
   add_integer(*sub, "--seed", command->seed, 0, UINT32_MAX, "Seed of the inputs [1]");
   add_format(*sub, command->format);
   sub->callback([command] { command->run(); });

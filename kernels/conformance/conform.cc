@@ -56,12 +56,12 @@ class Conformance {
     for (const std::string& name : request_.codecs) {
       const CodecPtr codec = find_codec(name);
       for (const DType dtype : codec->info().dtypes) {
-        const Status status = check_codec(*codec, dtype);
+        Status status = check_codec(*codec, dtype);
         if (!status.ok()) return status;
       }
     }
     for (const int ranks : request_.ranks) {
-      const Status status = check_ranks(ranks);
+      Status status = check_ranks(ranks);
       if (!status.ok()) return status;
     }
     return {};
@@ -93,7 +93,7 @@ class Conformance {
       const RandomStream random(request_.seed, length);
       for (std::size_t i = 0; i < foreign.size(); ++i) foreign[i] = std::byte(random.word(i));
       const Tensor sum = make_inputs(kInputs[0], request_.seed, dtype, 1, length);
-      const Status status =
+      Status status =
           check_decoding(codec, dtype, foreign, sum.rank_bytes(0),
                          fmt::format("{} elements of random bytes", length), decode, decode_add);
       if (!status.ok()) return status;
@@ -136,7 +136,7 @@ class Conformance {
         if (!codec->info().splits_at_alignment) continue;  // has no collective kernels
         for (const DType dtype : codec->info().dtypes) {
           ConformanceRow row{.subject = algorithm, .codec = name, .dtype = dtype, .ranks = ranks};
-          const Status status = check_collective(*group.value(), *codec, row);
+          Status status = check_collective(*group.value(), *codec, row);
           if (!status.ok()) return status;
           row_done_(row);
         }
@@ -168,8 +168,8 @@ class Conformance {
         const Tensor inputs = make_inputs(kInputs[k], seed, row.dtype, ranks, elements);
         Bytes expected(inputs.bytes().size());
         Bytes got(expected.size());
-        execute(schedule, codec, row.dtype, inputs.bytes(), expected, {.threads = 1});
-        const Status status = group.run(call, inputs.bytes(), got);
+        execute(schedule, codec, row.dtype, inputs.bytes(), expected, {.scalar = true});
+        Status status = group.run(call, inputs.bytes(), got);
         if (!status.ok()) return status;
         compare(expected, got, size_of(row.dtype),
                 fmt::format("{} {} elements per rank{}{}", elements, kInputs[k].name,

@@ -199,7 +199,7 @@ Result<std::vector<Communicator>> Communicator::in_process(std::span<const int> 
     status = status_of(hipDeviceSynchronize(), "a device cannot be used");
     if (!status.ok()) return status;
   }
-  return communicators;
+  return {std::move(communicators)};
 }
 
 Communicator::Communicator(Team team, int device, const CommunicatorOptions& options,

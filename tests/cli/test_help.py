@@ -17,6 +17,7 @@ COMMANDS = {
     ],
     "schedule": ["--algorithm", "--schedule", "--ranks", "--elements", "--group-size"],
     "simulate": ["--topology", "--algorithm", "--schedule", "--codec", "--bytes", "--ranks"],
+    "conform": ["--platform", "--codec", "--algorithm", "--ranks", "--elements"],
     "vectors": ["--codec", "--dtype"],
     "study": ["--out", "--resume", "--no-plots"],
 }  # fmt: skip

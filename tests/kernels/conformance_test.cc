@@ -59,11 +59,11 @@ TEST(Conformance, WireBytesAndDecoding) {
 TEST(Conformance, EveryAlgorithmOnEveryWorldSize) {
   emulator::configure({});
   expect_conformance(
-      {.codecs = {"fp16", "qr-q4", "qr-fp8", "int5-g128", "int2-g32-sr"},
+      {.codecs = {"fp16", "qr-q4", "int2-g32-sr"},
        .algorithms = {"one_shot", "two_shot", "ring", "hierarchical", "all_to_all"},
        .ranks = ARLAB_SHORT_TESTS ? std::vector{3, 4} : std::vector{2, 3, 4, 5, 6, 7, 8},
        .lengths = ARLAB_SHORT_TESTS ? std::vector<std::size_t>{2049}
-                                    : std::vector<std::size_t>{1, 4097, 20003}});
+                                    : std::vector<std::size_t>{1, 4097, 12301}});
 }
 
 TEST(Conformance, EveryCodecInEveryAlgorithm) {

@@ -69,8 +69,10 @@ def problems_of(name, metadata, instructions):
         if count("v_(add|mul|fma)_f16"):
             yield "has fp16 arithmetic that is not packed"
     if "Plain" in name or "QuickReduce" in name:
-        if not (count("global_load_dwordx4") and (count("global_store_dwordx4") or "encode" in name)):
-            yield "has no 128-bit accesses" if "decode_kernel" not in name or count("global_store_dwordx4") == 0 else ""
+        if "decode_kernel" not in name and not count("global_load_dwordx4"):
+            yield "has no 128-bit loads"
+        if "encode_kernel" not in name and not count("global_store_dwordx4"):
+            yield "has no 128-bit stores"
     collective = re.search(r"(one_shot|two_shot|ring|hierarchical|all_to_all)_kernel", name)
     if collective and not (count("buffer_wbl2") and count("buffer_inv")):
         yield "has no release or no acquire at system scope"
@@ -88,7 +90,7 @@ def main():
         if not kernels:
             failures.append(f"{code_object}: no kernels")
         for name, metadata in kernels.items():
-            failures += [f"{code_object}: {name} {p}" for p in problems_of(name, metadata, functions[name]) if p]
+            failures += [f"{code_object}: {name} {p}" for p in problems_of(name, metadata, functions[name])]
         registers = sorted(kernel["vgpr_count"] for kernel in kernels.values())
         print(f"{code_object}: {len(kernels)} kernels, {registers[0]} to {registers[-1]} vector registers")
     print("\n".join(failures))

@@ -112,8 +112,7 @@ void Fiber::prepare(Stack& stack, std::size_t colour, void (*entry)()) {
   context_.uc_link = nullptr;
   makecontext(&context_, entry, 0);
 #else
-  auto* top = reinterpret_cast<void**>((reinterpret_cast<std::uintptr_t>(stack.bottom()) + used) &
-                                       ~std::uintptr_t{15});
+  auto* top = reinterpret_cast<void**>(stack.bottom() + used / 16 * 16);
   *--top = nullptr;  // a return address, so that the stack is aligned as after a call
   *--top = reinterpret_cast<void*>(entry);
   for (int saved_register = 0; saved_register < 6; ++saved_register) *--top = nullptr;

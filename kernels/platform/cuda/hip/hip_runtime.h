@@ -37,10 +37,10 @@ inline constexpr unsigned hipDeviceMallocFinegrained = 1;
 
 // ---- host API
 
-#define ARLAB_HIP_IS_CUDA(hip_name, cuda_name)                    \
-  template <class... Arguments>                                   \
-  auto hip_name(Arguments&&... arguments) {                       \
-    return cuda_name(std::forward<Arguments>(arguments)...);      \
+#define ARLAB_HIP_IS_CUDA(hip_name, cuda_name)               \
+  template <class... Arguments>                              \
+  auto hip_name(Arguments&&... arguments) {                  \
+    return cuda_name(std::forward<Arguments>(arguments)...); \
   }
 ARLAB_HIP_IS_CUDA(hipGetDeviceCount, cudaGetDeviceCount)
 ARLAB_HIP_IS_CUDA(hipSetDevice, cudaSetDevice)
@@ -96,18 +96,17 @@ __device__ __forceinline__ T __shfl_xor(T value, int mask, int width) {
 #define __HIP_MEMORY_SCOPE_SYSTEM 5
 
 #if defined(__CUDA_ARCH__)
-#define ARLAB_CUDA_SCOPE(scope)                                             \
-  ((scope) == __HIP_MEMORY_SCOPE_SYSTEM ? __NV_THREAD_SCOPE_SYSTEM          \
-                                        : __NV_THREAD_SCOPE_DEVICE)
-#define ARLAB_CUDA_ORDER(order)                              \
-  ((order) == __ATOMIC_RELAXED   ? __NV_ATOMIC_RELAXED       \
-   : (order) == __ATOMIC_ACQUIRE ? __NV_ATOMIC_ACQUIRE       \
-   : (order) == __ATOMIC_RELEASE ? __NV_ATOMIC_RELEASE       \
+#define ARLAB_CUDA_SCOPE(scope) \
+  ((scope) == __HIP_MEMORY_SCOPE_SYSTEM ? __NV_THREAD_SCOPE_SYSTEM : __NV_THREAD_SCOPE_DEVICE)
+#define ARLAB_CUDA_ORDER(order)                        \
+  ((order) == __ATOMIC_RELAXED   ? __NV_ATOMIC_RELAXED \
+   : (order) == __ATOMIC_ACQUIRE ? __NV_ATOMIC_ACQUIRE \
+   : (order) == __ATOMIC_RELEASE ? __NV_ATOMIC_RELEASE \
                                  : __NV_ATOMIC_SEQ_CST)
-#define __hip_atomic_load(address, order, scope)                                            \
-  __nv_atomic_load_n(const_cast<std::remove_const_t<std::remove_reference_t<                \
-                         decltype(*(address))>>*>(address),                                 \
-                     ARLAB_CUDA_ORDER(order), ARLAB_CUDA_SCOPE(scope))
+#define __hip_atomic_load(address, order, scope)                                                \
+  __nv_atomic_load_n(                                                                           \
+      const_cast<std::remove_const_t<std::remove_reference_t<decltype(*(address))>>*>(address), \
+      ARLAB_CUDA_ORDER(order), ARLAB_CUDA_SCOPE(scope))
 #define __hip_atomic_store(address, value, order, scope) \
   __nv_atomic_store_n((address), (value), ARLAB_CUDA_ORDER(order), ARLAB_CUDA_SCOPE(scope))
 #define __hip_atomic_fetch_max(address, value, order, scope) \

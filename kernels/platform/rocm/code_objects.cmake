@@ -24,18 +24,18 @@ file(REAL_PATH ${ARLAB_LLVM_READELF} readelf)
 get_filename_component(ARLAB_ROCM_TOOLS ${readelf} DIRECTORY)
 
 # Debian's device libraries end at gfx940; what says "this is gfx942" is one constant.
-set(bitcode ${CMAKE_CURRENT_BINARY_DIR}/device_libraries)
-file(MAKE_DIRECTORY ${bitcode})
+set(ARLAB_ROCM_DEVICE_LIBRARIES ${CMAKE_CURRENT_BINARY_DIR}/device_libraries CACHE INTERNAL "")
+file(MAKE_DIRECTORY ${ARLAB_ROCM_DEVICE_LIBRARIES})
 file(GLOB files ${ARLAB_ROCM_BITCODE}/*.bc)
 foreach(file ${files})
   get_filename_component(name ${file} NAME)
-  file(CREATE_LINK ${file} ${bitcode}/${name} SYMBOLIC)
+  file(CREATE_LINK ${file} ${ARLAB_ROCM_DEVICE_LIBRARIES}/${name} SYMBOLIC)
 endforeach()
 if(NOT EXISTS ${ARLAB_ROCM_BITCODE}/oclc_isa_version_942.bc)
-  file(WRITE ${bitcode}/isa_942.ll "target triple = \"amdgcn-amd-amdhsa\"\n"
+  file(WRITE ${ARLAB_ROCM_DEVICE_LIBRARIES}/isa_942.ll "target triple = \"amdgcn-amd-amdhsa\"\n"
     "@__oclc_ISA_version = linkonce_odr hidden local_unnamed_addr addrspace(4) constant i32 9402, align 4\n")
   execute_process(COMMAND ${ARLAB_HIP_CLANG} -x ir -c -emit-llvm -nogpulib -Wno-override-module
-      --target=amdgcn-amd-amdhsa ${bitcode}/isa_942.ll -o ${bitcode}/oclc_isa_version_942.bc
+      --target=amdgcn-amd-amdhsa ${ARLAB_ROCM_DEVICE_LIBRARIES}/isa_942.ll -o ${ARLAB_ROCM_DEVICE_LIBRARIES}/oclc_isa_version_942.bc
     COMMAND_ERROR_IS_FATAL ANY)
 endif()
 
@@ -44,7 +44,7 @@ function(arlab_code_object output source architecture)
   add_custom_command(OUTPUT ${output}
     COMMAND ${ARLAB_HIP_CLANG} -x hip --offload-arch=${architecture} --cuda-device-only
       --no-gpu-bundle-output -fno-gpu-rdc -fuse-cuid=none --rocm-path=/usr
-      --rocm-device-lib-path=${bitcode} -std=c++20 -O3 -ffp-contract=off -Wall -Wextra -Werror
+      --rocm-device-lib-path=${ARLAB_ROCM_DEVICE_LIBRARIES} -std=c++20 -O3 -ffp-contract=off -Wall -Wextra -Werror
       -DARLAB_PLATFORM=rocm -I${PROJECT_SOURCE_DIR} -MD -MT ${output} -MF ${output}.d
       -c ${source} -o ${output}
     DEPENDS ${source} DEPFILE ${output}.d VERBATIM

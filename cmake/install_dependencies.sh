@@ -15,12 +15,21 @@ if [[ ${1:-} == test ]]; then
   packages+=(libgtest-dev libbenchmark-dev clang-14 clang-tidy-14 clang-format-14)
 fi
 
+# Only for kernels: without them, that part is left out, and CMake says so. Their names are those of
+# Debian 12 and Ubuntu 24.04; what a distribution does not have is passed over.
+optional=()
+if [[ ${1:-} == test ]]; then
+  optional+=(spin clang-19 lld-19 llvm-19 libamdhip64-dev rocm-device-libs)
+fi
+
 say() { printf '== %s\n' "$*" >&2; }
 die() { printf 'error: %s\n' "$*" >&2; exit 1; }
 
+is_installed() { [[ $(dpkg-query -W -f='${db:Status-Status}' "$1" 2>/dev/null) == installed ]]; }
+
 missing=()
 for package in "${packages[@]}"; do
-  [[ $(dpkg-query -W -f='${db:Status-Status}' "$package" 2>/dev/null) == installed ]] || missing+=("$package")
+  is_installed "$package" || missing+=("$package")
 done
 if ((${#missing[@]})); then
   command -v apt-get >/dev/null ||
@@ -34,6 +43,20 @@ if ((${#missing[@]})); then
   "${sudo[@]}" apt-get update -qq
   "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null ||
     die "apt-get install failed; see above"
+fi
+
+wanted=()
+for package in "${optional[@]}"; do
+  is_installed "$package" || wanted+=("$package")
+done
+if ((${#wanted[@]})) && command -v apt-get >/dev/null; then
+  sudo=()
+  [[ $(id -u) == 0 ]] || sudo=(sudo -n)
+  "${sudo[@]}" apt-get update -qq || true
+  for package in "${wanted[@]}"; do
+    "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$package" \
+      >/dev/null 2>&1 || say "$package is not to be had here: what needs it is left out"
+  done
 fi
 
 # The stamp holds what was installed, so that a change of requirements.txt is noticed.

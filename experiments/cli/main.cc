@@ -83,6 +83,7 @@ int run(CLI::App& app, int argc, char** argv) {
   arlab::cli::add_topology(app);
   arlab::cli::add_select(app);
   arlab::cli::add_vectors(app);
+  arlab::cli::add_conform(app);
   arlab::cli::add_study(app);
   arlab::cli::add_validate(app);
   arlab::cli::add_calibrate(app);

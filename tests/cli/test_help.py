@@ -25,6 +25,7 @@ COMMANDS = {
         "--topology", "--bytes", "--min-sqnr", "--max-wire-bits", "--input", "--synthetic",
         "--dtype", "--algorithms", "--codecs", "--out", "--plot",
     ],
+    "conform": ["--platform", "--codec", "--algorithm", "--ranks", "--elements"],
     "vectors": ["--codec", "--dtype"],
     "study": ["--out", "--resume", "--no-plots"],
 }  # fmt: skip

@@ -1,0 +1,122 @@
+// arlab conform: kernels of a platform against the reference, bit for bit.
+
+#include "kernels/conformance/conform.h"
+
+#include <algorithm>
+
+#include "experiments/cli/commands.h"
+#include "experiments/cli/options.h"
+#include "reference/codecs/registry.h"
+#include "reference/collectives/algorithm.h"
+
+namespace arlab::cli {
+namespace {
+
+using kernels::ConformanceRow;
+
+/// Rows of one codec in one algorithm, of all world sizes.
+struct Summary {
+  ConformanceRow total;
+  std::string ranks;
+};
+
+void add_row(std::vector<Summary>& summaries, const ConformanceRow& row) {
+  auto same = std::find_if(summaries.begin(), summaries.end(), [&](const Summary& s) {
+    return s.total.subject == row.subject && s.total.codec == row.codec &&
+           s.total.dtype == row.dtype;
+  });
+  if (same == summaries.end()) {
+    summaries.push_back({row, std::to_string(row.ranks)});
+    return;
+  }
+  same->ranks += " " + std::to_string(row.ranks);
+  same->total.compared_elements += row.compared_elements;
+  same->total.mismatches += row.mismatches;
+}
+
+struct ConformCommand {
+  std::string platform;
+  std::string codec;
+  std::string algorithm;
+  std::optional<std::uint32_t> ranks;
+  std::string elements;
+  std::optional<std::uint32_t> seed;
+  Format format = Format::table;
+
+  kernels::ConformanceRequest request(const kernels::Platform& on) const {
+    kernels::ConformanceRequest request{.seed = seed.value_or(1)};
+    if (!codec.empty()) {
+      request.codecs = {find_codec(codec)->name()};
+    } else {
+      for (const std::string& name : listed_codecs()) {
+        if (on.has_codec(name)) request.codecs.push_back(name);
+      }
+    }
+    request.algorithms = {"one_shot", "two_shot", "ring", "hierarchical", "all_to_all"};
+    if (!algorithm.empty()) request.algorithms = {find_algorithm(algorithm).name};
+    request.ranks = {2, 3, 4, 5, 6, 7, 8};
+    if (ranks) request.ranks = {static_cast<int>(*ranks)};
+    const std::size_t otherwise = platform == "host" ? 5003 : (std::size_t{1} << 20) + 1;
+    request.lengths =
+        kernels::lengths_up_to(elements.empty() ? otherwise : parse_count(elements, "--elements"));
+    return request;
+  }
+
+  void run() const {
+    const auto found = kernels::find_platform(platform);
+    if (!found.ok()) fail("--platform: {}", found.status().message());
+    const auto devices = found.value()->devices();
+    if (!devices.ok()) fail("platform {}: {}", platform, devices.status().message());
+
+    std::vector<Summary> summaries;
+    std::uint64_t compared = 0;
+    std::uint64_t mismatches = 0;
+    std::string first;
+    const auto status = kernels::run_conformance(
+        *found.value(), request(*found.value()), [&](const ConformanceRow& row) {
+          add_row(summaries, row);
+          compared += row.compared_elements;
+          mismatches += row.mismatches;
+          if (!first.empty() || row.mismatches == 0) return;
+          first = fmt::format("{} of {} {} on {} ranks: {}", row.subject, row.codec,
+                              name_of(row.dtype), row.ranks, row.first_mismatch);
+        });
+    if (!status.ok()) fail("platform {}: {}", platform, status.message());
+
+    Report report{"arlab.conform/1"};
+    report.fields = {{"platform", platform},
+                     {"devices", devices.value()},
+                     {"compared_elements", compared, "over all rows"},
+                     {"mismatches", mismatches, "elements or wire bytes whose bits differ"}};
+    report.rows_name = "checks";
+    report.rows.columns = {"subject", "codec", "dtype", "ranks", "compared_elements", "mismatches"};
+    for (const Summary& s : summaries) {
+      report.rows.rows.push_back({s.total.subject, s.total.codec,
+                                  std::string(name_of(s.total.dtype)), s.ranks,
+                                  s.total.compared_elements, s.total.mismatches});
+    }
+    print(report, format);
+    if (mismatches != 0) throw CheckFailed("kernels and reference differ: " + first);
+  }
+};
+
+}  // namespace
+
+void add_conform(CLI::App& app) {
+  auto command = std::make_shared<ConformCommand>();
+  CLI::App* sub = app.add_subcommand(
+      "conform", "Compare the kernels of a platform with the reference, bit for bit");
+  sub->add_option("--platform", command->platform,
+                  "host (emulated GPUs), or cuda where it was built")
+      ->required();
+  sub->add_option("--codec", command->codec, "Codec [all that have kernels]");
+  sub->add_option("--algorithm", command->algorithm, "Algorithm [all that have kernels]");
+  add_integer(*sub, "--ranks", command->ranks, 2, 8, "World size [2 to 8, each]");
+  sub->add_option("--elements", command->elements,
+                  "Longest tensor, in elements per rank [host: 5003, GPUs: 1M + 1]");
+  add_integer(*sub, "--seed", command->seed, 0, UINT32_MAX, "Seed of the inputs [1]");
+  add_format(*sub, command->format);
+  sub->callback([command] { command->run(); });
+}
+
+}  // namespace arlab::cli

@@ -1,0 +1,116 @@
+#include "kernels/codecs/choice.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <cmath>
+#include <optional>
+#include <utility>
+
+#include "reference/codecs/anybit.h"
+#include "reference/codecs/microscaling.h"
+#include "reference/codecs/registry.h"
+#include "reference/formats/fp4.h"
+#include "reference/formats/fp6.h"
+#include "reference/formats/fp8.h"
+
+namespace arlab::kernels {
+inline namespace ARLAB_PLATFORM {
+namespace {
+
+constexpr std::array<std::pair<std::string_view, QuickReduceChoice>, 6> kQuickReduce = {
+    {{"qr-fp8", QuickReduceChoice::fp8},
+     {"qr-q8", QuickReduceChoice::q8},
+     {"qr-q6", QuickReduceChoice::q6},
+     {"qr-q4", QuickReduceChoice::q4},
+     {"qr-q3", QuickReduceChoice::q3},
+     {"qr-fp4", QuickReduceChoice::fp4}}};
+
+/// A group must be whole lanes, and a wave of 32 must hold it.
+bool is_group_of_lanes(std::size_t group) {
+  return group >= 8 && group <= 256 && (group & (group - 1)) == 0;
+}
+
+std::optional<CodecChoice> choose_anybit(const AnyBitFormat& format) {
+  if (format.given || !is_group_of_lanes(format.group)) return std::nullopt;
+  AnyBitParameters p;
+  p.bits = format.bits;
+  p.group = static_cast<int>(format.group);
+  p.symmetric = format.symmetric;
+  p.hadamard = format.hadamard;
+  if (format.metadata == AnyBitFormat::Metadata::spikes) p.spikes = Spikes::exact;
+  if (format.metadata == AnyBitFormat::Metadata::integer_spikes) p.spikes = Spikes::integer_scale;
+  p.hadamard_scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(format.group)));
+  return p;
+}
+
+std::optional<CodecChoice> choose_microscaling(const MicroscalingKind& kind) {
+  MicroscalingParameters p;
+  p.rule = kind.rule == ExponentRule::ceil   ? ScaleRule::ceil
+           : kind.rule == ExponentRule::even ? ScaleRule::even
+                                             : ScaleRule::floor;
+  switch (kind.format) {
+    case BlockFormat::mx_e4m3:
+      p.element = kE4m3fn;
+      p.emax = 8;
+      return p;
+    case BlockFormat::mx_e5m2:
+      p.element = kE5m2;
+      p.emax = 15;
+      return p;
+    case BlockFormat::mx_e2m3:
+      p.element = kE2m3;
+      p.emax = 2;
+      return p;
+    case BlockFormat::mx_e3m2:
+      p.element = kE3m2;
+      p.emax = 4;
+      return p;
+    case BlockFormat::mx_e2m1:
+      p.element = kE2m1;
+      p.emax = 2;
+      return p;
+    case BlockFormat::nvfp4:  // its scale is of the whole message
+      break;
+  }
+  return std::nullopt;
+}
+
+/// `codec` is known to be a codec of the reference.
+std::optional<CodecChoice> choose(const Codec& codec) {
+  const std::string& name = codec.name();
+  for (const auto& [known, choice] : kQuickReduce) {
+    if (name == known) return choice;
+  }
+  if (const auto format = parse_anybit(name)) return choose_anybit(*format);
+  if (const auto kind = parse_microscaling(name)) return choose_microscaling(*kind);
+  if (name.starts_with("logfmt")) {  // logfmt<n>-g<G>, one digit
+    const auto group = codec.info().block;
+    if (!is_group_of_lanes(group)) return std::nullopt;
+    LogFmtParameters p;
+    p.bits = static_cast<unsigned>(name[6] - '0');
+    p.group = static_cast<int>(group);
+    return p;
+  }
+  for (const DType dtype : {DType::fp16, DType::bf16, DType::fp32}) {
+    if (name == name_of(dtype)) return PlainChoice{};
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+Result<CodecChoice> choose_codec(const std::string& name) {
+  try {
+    if (const std::optional<CodecChoice> choice = choose(*find_codec(name))) return *choice;
+  } catch (const InvalidInput& error) {
+    return Status::error(error.what());
+  }
+  return Status::error(fmt::format(
+      "codec {} has no kernels; there are kernels for fp16, bf16, fp32, qr-*, mx*, and for int<b>, "
+      "had-int<b> and logfmt<n> with groups of 8, 16, 32, 64, 128 or 256",
+      name));
+}
+
+}  // namespace ARLAB_PLATFORM
+}  // namespace arlab::kernels

@@ -1,0 +1,85 @@
+// From a codec's name to its device code.
+#pragma once
+
+#include <string>
+#include <variant>
+
+#include "kernels/codecs/anybit.h"
+#include "kernels/codecs/logfmt.h"
+#include "kernels/codecs/microscaling.h"
+#include "kernels/codecs/plain.h"
+#include "kernels/codecs/quickreduce.h"
+#include "kernels/runtime/status.h"
+
+namespace arlab::kernels {
+inline namespace ARLAB_PLATFORM {
+
+struct PlainChoice {};
+enum class QuickReduceChoice { fp8, q8, q6, q4, q3, fp4 };
+
+/// A codec that there is device code for, with its parameters.
+using CodecChoice = std::variant<PlainChoice, QuickReduceChoice, AnyBitParameters,
+                                 MicroscalingParameters, LogFmtParameters>;
+
+/// The device code of a codec of the reference; the error says what there is.
+Result<CodecChoice> choose_codec(const std::string& name);
+
+template <class F>
+void with_choice(PlainChoice, DType dtype, F&& f) {
+  if (dtype == DType::fp16) f(Plain<Fp16>(), Fp16());
+  if (dtype == DType::bf16) f(Plain<Bf16>(), Bf16());
+  if (dtype == DType::fp32) f(Plain<Fp32>(), Fp32());
+}
+
+template <class Format, class F>
+void with_quickreduce(DType dtype, F&& f) {
+  if (dtype == DType::fp16) f(QuickReduce<Format, Fp16>(), Fp16());
+  if (dtype == DType::bf16) f(QuickReduce<Format, Bf16>(), Bf16());
+}
+template <class F>
+void with_choice(QuickReduceChoice choice, DType dtype, F&& f) {
+  switch (choice) {
+    case QuickReduceChoice::fp8:
+      return with_quickreduce<QFp8>(dtype, f);
+    case QuickReduceChoice::q8:
+      return with_quickreduce<Q8>(dtype, f);
+    case QuickReduceChoice::q6:
+      return with_quickreduce<Q6>(dtype, f);
+    case QuickReduceChoice::q4:
+      return with_quickreduce<Q4>(dtype, f);
+    case QuickReduceChoice::q3:
+      return with_quickreduce<Q3>(dtype, f);
+    case QuickReduceChoice::fp4:
+      return with_quickreduce<QFp4>(dtype, f);
+  }
+}
+
+template <template <class> class Codec, class Parameters, class F>
+void with_parameters(const Parameters& parameters, DType dtype, F&& f) {
+  if (dtype == DType::fp16) f(Codec<Fp16>(parameters), Fp16());
+  if (dtype == DType::bf16) f(Codec<Bf16>(parameters), Bf16());
+  if (dtype == DType::fp32) f(Codec<Fp32>(parameters), Fp32());
+}
+template <class F>
+void with_choice(const AnyBitParameters& parameters, DType dtype, F&& f) {
+  with_parameters<AnyBit>(parameters, dtype, f);
+}
+template <class F>
+void with_choice(const MicroscalingParameters& parameters, DType dtype, F&& f) {
+  with_parameters<Microscaling>(parameters, dtype, f);
+}
+template <class F>
+void with_choice(const LogFmtParameters& parameters, DType dtype, F&& f) {
+  with_parameters<LogFmt>(parameters, dtype, f);
+}
+
+/// Calls f with the device codec and with the dtype's arithmetic, to launch a kernel. The codec
+/// must take the dtype.
+template <class F>
+hipError_t with_codec(const CodecChoice& choice, DType dtype, F&& f) {
+  std::visit([&](const auto& chosen) { with_choice(chosen, dtype, f); }, choice);
+  return hipGetLastError();
+}
+
+}  // namespace ARLAB_PLATFORM
+}  // namespace arlab::kernels

@@ -1,0 +1,22 @@
+// A codec by itself, on one device: for conformance with the reference's wire bytes.
+#pragma once
+
+#include "kernels/codecs/choice.h"
+
+namespace arlab::kernels {
+inline namespace ARLAB_PLATFORM {
+
+/// The wire of `elements` elements; `wire` is aligned to 16 bytes.
+hipError_t launch_encode(const CodecChoice& codec, DType dtype, const void* payload,
+                         std::size_t elements, std::uint8_t* wire, hipStream_t stream);
+
+/// The payload that a wire stands for.
+hipError_t launch_decode(const CodecChoice& codec, DType dtype, const std::uint8_t* wire,
+                         std::size_t elements, void* payload, hipStream_t stream);
+
+/// sum += what the wire stands for, as native accumulation has it (spec section 4).
+hipError_t launch_decode_add(const CodecChoice& codec, DType dtype, const std::uint8_t* wire,
+                             std::size_t elements, void* sum, hipStream_t stream);
+
+}  // namespace ARLAB_PLATFORM
+}  // namespace arlab::kernels

@@ -1,0 +1,245 @@
+// Eight consecutive elements of a payload: what one thread holds.
+//
+// A tile is what one block of 256 threads works on: 2048 consecutive elements, thread t has
+// elements 8t .. 8t + 7. A codec's group of G elements is G / 8 consecutive lanes.
+#pragma once
+
+#include <cstddef>
+
+#include "kernels/platform/platform.h"
+#include "reference/formats/payload_arithmetic.h"
+
+namespace arlab::kernels {
+inline namespace ARLAB_PLATFORM {
+
+inline constexpr std::size_t kPerThread = 8;
+inline constexpr std::size_t kTile = kPerThread * kThreads;
+
+inline constexpr std::uint32_t kNanBits = 0x7FC00000u;  // the canonical fp32 NaN
+
+ARLAB_DEVICE std::uint32_t float_bits(float value) {
+  return __builtin_bit_cast(std::uint32_t, value);
+}
+ARLAB_DEVICE float float_of(std::uint32_t bits) { return __builtin_bit_cast(float, bits); }
+ARLAB_DEVICE bool is_finite(float value) {
+  return (float_bits(value) & 0x7F800000u) != 0x7F800000u;
+}
+ARLAB_DEVICE float magnitude_of(float value) { return float_of(float_bits(value) & 0x7FFFFFFFu); }
+
+// ---------------------------------------------------------------- dtypes
+// As in reference/formats/payload_arithmetic.h, with the processor's conversions where they are
+// exact. A NaN that leaves is the canonical one.
+
+struct Fp16 : Fp16Arithmetic {
+  static constexpr std::size_t kWords = 4;  // of eight elements
+  ARLAB_DEVICE static float to_float(std::uint32_t bits) {
+#if defined(__HIP_PLATFORM_AMD__)
+    return static_cast<float>(__builtin_bit_cast(_Float16, static_cast<std::uint16_t>(bits)));
+#elif defined(__HIP_PLATFORM_NVIDIA__)
+    return __half2float(__ushort_as_half(static_cast<std::uint16_t>(bits)));
+#else
+    return half_to_float(static_cast<std::uint16_t>(bits));
+#endif
+  }
+  ARLAB_DEVICE static std::uint32_t from_float(float value) {
+#if defined(__HIP_PLATFORM_AMD__)
+    const std::uint32_t bits = __builtin_bit_cast(std::uint16_t, static_cast<_Float16>(value));
+#elif defined(__HIP_PLATFORM_NVIDIA__)
+    const std::uint32_t bits = __half_as_ushort(__float2half_rn(value));
+#else
+    const std::uint32_t bits = half_from_float(value);
+#endif
+    return (bits & kMagnitude) > kInfinity ? kNaN : bits;
+  }
+  /// As from_float, but a finite value that overflows becomes +-65504.
+  ARLAB_DEVICE static std::uint32_t from_float_clamped(float value) {
+    const std::uint32_t bits = from_float(value);
+    return bits - ((bits & kMagnitude) == kInfinity && is_finite(value) ? 1 : 0);
+  }
+};
+
+struct Bf16 : Bf16Arithmetic {
+  static constexpr std::size_t kWords = 4;
+  ARLAB_DEVICE static float to_float(std::uint32_t bits) { return float_of(bits << 16); }
+  ARLAB_DEVICE static std::uint32_t from_float(float value) {
+    const std::uint32_t bits = float_bits(value);
+    const std::uint32_t rounded = (bits + 0x7FFF + (bits >> 16 & 1)) >> 16;
+    return (bits & 0x7FFFFFFFu) > 0x7F800000u ? kNaN : rounded;
+  }
+  ARLAB_DEVICE static std::uint32_t from_float_clamped(float value) { return from_float(value); }
+};
+
+struct Fp32 {
+  using Bits = float;
+  static constexpr DType kDType = DType::fp32;
+  static constexpr std::size_t kWords = 8;
+  ARLAB_DEVICE static float to_float(std::uint32_t bits) { return float_of(bits); }
+  ARLAB_DEVICE static std::uint32_t from_float(float value) {
+    return value == value ? float_bits(value) : kNanBits;
+  }
+  ARLAB_DEVICE static std::uint32_t from_float_clamped(float value) { return from_float(value); }
+};
+
+// ---------------------------------------------------------------- eight elements
+
+/// Words as they lie in memory: two elements each, or one of fp32.
+template <class Number>
+struct Eight {
+  std::uint32_t word[Number::kWords] = {};
+};
+
+/// The bits of element i.
+template <class Number>
+ARLAB_DEVICE std::uint32_t element_bits(const Eight<Number>& x, std::size_t i) {
+  if constexpr (Number::kWords == 8) {
+    return x.word[i];
+  } else {
+    return i % 2 == 0 ? x.word[i / 2] & 0xFFFF : x.word[i / 2] >> 16;
+  }
+}
+
+struct Floats8 {
+  float value[kPerThread];
+};
+
+template <class Number>
+ARLAB_DEVICE Floats8 to_floats(const Eight<Number>& x) {
+  Floats8 floats;
+#pragma unroll
+  for (std::size_t i = 0; i < kPerThread; ++i)
+    floats.value[i] = Number::to_float(element_bits(x, i));
+  return floats;
+}
+
+/// Each rounded to the dtype; with Clamp, a finite fp16 that overflows becomes +-65504.
+template <class Number, bool Clamp = false>
+ARLAB_DEVICE Eight<Number> from_floats(const Floats8& x) {
+  Eight<Number> result;
+#pragma unroll
+  for (std::size_t i = 0; i < kPerThread; ++i) {
+    const std::uint32_t bits =
+        Clamp ? Number::from_float_clamped(x.value[i]) : Number::from_float(x.value[i]);
+    if constexpr (Number::kWords == 8) {
+      result.word[i] = bits;
+    } else {
+      result.word[i / 2] |= bits << (i % 2 * 16);
+    }
+  }
+  return result;
+}
+
+/// True when a half of any of the four words is an fp16 infinity or NaN: adding the least exponent
+/// to the largest carries into the place of the sign.
+ARLAB_DEVICE bool any_non_finite(const Eight<Fp16>& x) {
+  std::uint32_t carries = 0;
+#pragma unroll
+  for (std::size_t i = 0; i < 4; ++i) carries |= (x.word[i] & 0x7C007C00u) + 0x04000400u;
+  return (carries & 0x80008000u) != 0;
+}
+
+/// a + b, one rounding to the dtype per element (spec section 4).
+template <class Number, bool Clamp>
+ARLAB_DEVICE Eight<Number> add(const Eight<Number>& a, const Eight<Number>& b) {
+  if constexpr (Number::kDType == DType::fp16) {
+    Eight<Number> sum;
+#pragma unroll
+    for (std::size_t i = 0; i < 4; ++i) sum.word[i] = add_half2(a.word[i], b.word[i]);
+    if (!any_non_finite(sum)) return sum;
+  }
+  const Floats8 x = to_floats(a);
+  const Floats8 y = to_floats(b);
+  Floats8 sum;
+#pragma unroll
+  for (std::size_t i = 0; i < kPerThread; ++i) sum.value[i] = x.value[i] + y.value[i];
+  return from_floats<Number, Clamp>(sum);
+}
+
+// ---------------------------------------------------------------- memory
+
+/// The first `count` of eight elements at `address`, +0 behind them. 128 bits at a time where
+/// the address allows it.
+template <class Number>
+ARLAB_DEVICE Eight<Number> load_elements(const typename Number::Bits* address, std::size_t count) {
+  Eight<Number> x;
+  if (count == kPerThread && reinterpret_cast<std::uintptr_t>(address) % 16 == 0) {
+#pragma unroll
+    for (std::size_t i = 0; i < Number::kWords; i += 4) {
+      const Words4 words = load_128(reinterpret_cast<const std::uint32_t*>(address) + i);
+#pragma unroll
+      for (std::size_t j = 0; j < 4; ++j) x.word[i + j] = words.word[j];
+    }
+    return x;
+  }
+#pragma unroll
+  for (std::size_t i = 0; i < kPerThread; ++i) {
+    if (i >= count) continue;
+    if constexpr (Number::kWords == 8) {
+      x.word[i] = float_bits(address[i]);
+    } else {
+      x.word[i / 2] |= static_cast<std::uint32_t>(address[i]) << (i % 2 * 16);
+    }
+  }
+  return x;
+}
+
+template <class Number>
+ARLAB_DEVICE void store_elements(typename Number::Bits* address, const Eight<Number>& x,
+                                 std::size_t count) {
+  if (count == kPerThread && reinterpret_cast<std::uintptr_t>(address) % 16 == 0) {
+#pragma unroll
+    for (std::size_t i = 0; i < Number::kWords; i += 4) {
+      Words4 words;
+#pragma unroll
+      for (std::size_t j = 0; j < 4; ++j) words.word[j] = x.word[i + j];
+      store_128(reinterpret_cast<std::uint32_t*>(address) + i, words);
+    }
+    return;
+  }
+#pragma unroll
+  for (std::size_t i = 0; i < kPerThread; ++i) {
+    if (i >= count) continue;
+    if constexpr (Number::kWords == 8) {
+      address[i] = float_of(x.word[i]);
+    } else {
+      address[i] = static_cast<std::uint16_t>(element_bits(x, i));
+    }
+  }
+}
+
+/// Little-endian bytes of a wire, in one access where the address allows it.
+template <class Word>
+ARLAB_DEVICE void store_word(std::uint8_t* address, Word word) {
+  if (reinterpret_cast<std::uintptr_t>(address) % sizeof(Word) == 0) {
+    *reinterpret_cast<Word*>(address) = word;
+    return;
+  }
+  for (std::size_t i = 0; i < sizeof(Word); ++i) {
+    address[i] = static_cast<std::uint8_t>(word >> (8 * i));
+  }
+}
+template <class Word>
+ARLAB_DEVICE Word load_word(const std::uint8_t* address) {
+  if (reinterpret_cast<std::uintptr_t>(address) % sizeof(Word) == 0) {
+    return *reinterpret_cast<const Word*>(address);
+  }
+  Word word = 0;
+  for (std::size_t i = 0; i < sizeof(Word); ++i) {
+    word = static_cast<Word>(word | static_cast<Word>(static_cast<Word>(address[i]) << (8 * i)));
+  }
+  return word;
+}
+
+/// Where a thread's eight elements are in the message whose wire is written or read.
+struct Position {
+  std::size_t elements;  ///< of the message
+  std::size_t first;     ///< of this thread, from the start of the message
+
+  /// How many of the eight are in the message.
+  ARLAB_DEVICE std::size_t count() const {
+    if (first >= elements) return 0;
+    return elements - first < kPerThread ? elements - first : kPerThread;
+  }
+};
+
+}  // namespace ARLAB_PLATFORM
+}  // namespace arlab::kernels

@@ -1,0 +1,371 @@
+// The QuickReduce line codecs (spec section 1; reference/codecs/quickreduce.cc is their
+// definition).
+//
+// A tile is an atom: 256 threads of 8 elements. Eight lanes hold 64 consecutive elements: two
+// interleaved blocks of 32, the even elements and the odd ones. Two elements make a word, so the
+// low halves of all words are one block and the high halves the other, and packed instructions work
+// on both blocks at once. Codes are kept the same way, as "pairs": the code of an even element in
+// the low half of a word, that of the odd one after it in the high half.
+//
+// fp16: arithmetic in packed fp16. A finite result that overflows (only decoding and sums can) and
+// non-finite blocks, both rare, take the scalar way. bf16: fp32 operations, each rounded to bf16.
+#pragma once
+
+#include "kernels/codecs/payload.h"
+#include "reference/formats/fp4.h"
+#include "reference/formats/fp8.h"
+
+namespace arlab::kernels {
+inline namespace ARLAB_PLATFORM {
+
+/// The same 16 bits in both halves.
+ARLAB_DEVICE std::uint32_t both(std::uint32_t bits16) { return bits16 | bits16 << 16; }
+
+// ---------------------------------------------------------------- codes of elements
+
+/// Integers -L .. L-1, stored with a bias of L.
+template <int L>
+struct IntegerCode {
+  static constexpr bool kSignedScale = true;
+  static constexpr float kScale = -1.0f / L;
+
+  /// Of w (fp16 pairs). 1024 + L + w is rounded to an integer by the addition; the integer stands
+  /// in the low bits of the result. What lies outside the codes is then moved to the nearest.
+  ARLAB_DEVICE static std::uint32_t encode_pair(std::uint32_t w) {
+    constexpr std::uint32_t kMagic = 0x6400 + L;
+    const std::uint32_t sum = add_half2(w, both(kMagic));
+    const std::uint32_t inside = min_s16x2(max_s16x2(sum, both(0x6400)), both(0x6400 + 2 * L - 1));
+    return inside & both(2 * L - 1);
+  }
+  ARLAB_DEVICE static std::uint32_t encode(float w) {
+    const float above = w >= -L ? w : -L;  // a NaN takes the bound
+    const float inside = above <= L - 1 ? above : L - 1;
+    constexpr float kMagic = 0x1.8p23f;
+    return static_cast<std::uint32_t>(static_cast<int>((inside + kMagic) - kMagic) + L);
+  }
+
+  /// fp16 pairs of the values; exact.
+  ARLAB_DEVICE static std::uint32_t decode_pair(std::uint32_t pair) {
+    return add_half2(pair | both(0x6400), both(0xE400 + L));
+  }
+  ARLAB_DEVICE static float decode(std::uint32_t code) {
+    return static_cast<float>(static_cast<int>(code) - L);
+  }
+};
+
+struct Fp8Code {
+  static constexpr bool kSignedScale = false;
+  static constexpr float kScale = 1.0f / 240.0f;
+
+  ARLAB_DEVICE static std::uint32_t encode(float w) {
+    return e4m3fnuz_from_float(w, Overflow::saturate);
+  }
+  ARLAB_DEVICE static std::uint32_t encode_pair(std::uint32_t w) {
+    return encode(Fp16::to_float(w & 0xFFFF)) | encode(Fp16::to_float(w >> 16)) << 16;
+  }
+  /// Exponent and mantissa in their places of an fp16 are the value times 2^-7. The NaN, which no
+  /// encoder here writes, becomes an fp16 NaN.
+  ARLAB_DEVICE static std::uint32_t decode_pair(std::uint32_t pair) {
+    const std::uint32_t magnitudes = (pair & both(0x7F)) << 7;
+    const std::uint32_t signs = (pair & both(0x80)) << 8;
+    std::uint32_t values = multiply_half2(magnitudes | signs, both(0x5800));
+    if ((pair & 0xFFFF) == 0x80) values = (values & 0xFFFF0000u) | Fp16::kNaN;
+    if ((pair >> 16) == 0x80) values = (values & 0xFFFF) | std::uint32_t{Fp16::kNaN} << 16;
+    return values;
+  }
+  ARLAB_DEVICE static float decode(std::uint32_t code) {
+    return e4m3fnuz_to_float(static_cast<std::uint8_t>(code));
+  }
+};
+
+struct Fp4Code {
+  static constexpr bool kSignedScale = false;
+  static constexpr float kScale = 1.0f / 6.0f;
+
+  ARLAB_DEVICE static std::uint32_t encode(float w) { return e2m1_from_float(w); }
+  ARLAB_DEVICE static std::uint32_t encode_pair(std::uint32_t w) {
+    return encode(Fp16::to_float(w & 0xFFFF)) | encode(Fp16::to_float(w >> 16)) << 16;
+  }
+  /// As Fp8Code; the value times 2^-14.
+  ARLAB_DEVICE static std::uint32_t decode_pair(std::uint32_t pair) {
+    return multiply_half2((pair & both(0x7)) << 9 | (pair & both(0x8)) << 12, both(0x7400));
+  }
+  ARLAB_DEVICE static float decode(std::uint32_t code) {
+    return e2m1_to_float(static_cast<std::uint8_t>(code));
+  }
+};
+
+// ---------------------------------------------------------------- planes: pairs to wire bytes
+// Offsets are from the start of the atom; t is the thread.
+
+struct Pairs {
+  std::uint32_t pair[4];
+};
+
+/// Four bits per element: the even elements of a thread in the low half word, the odd in the high.
+struct NibblePairs {
+  static constexpr std::size_t kBytes = 4 * kThreads;
+  ARLAB_DEVICE static void store(const Pairs& p, std::uint8_t* plane, std::size_t t) {
+    std::uint32_t word = 0;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) word |= (p.pair[i] & both(0xF)) << (4 * i);
+    reinterpret_cast<std::uint32_t*>(plane)[t] = word;
+  }
+  ARLAB_DEVICE static void load(Pairs& p, const std::uint8_t* plane, std::size_t t) {
+    const std::uint32_t word = reinterpret_cast<const std::uint32_t*>(plane)[t];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) p.pair[i] |= word >> (4 * i) & both(0xF);
+  }
+};
+
+/// `Width` bits per element from bit `Shift` of its code on, in element order.
+template <int Width, int Shift, class Word>
+struct InOrder {
+  static constexpr std::size_t kBytes = sizeof(Word) * kThreads;
+  static constexpr std::uint32_t kMask = (1u << Width) - 1;
+  ARLAB_DEVICE static void store(const Pairs& p, std::uint8_t* plane, std::size_t t) {
+    Word word = 0;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const std::uint32_t bits = p.pair[i] >> Shift & both(kMask);
+      const std::uint32_t adjacent = (bits | bits >> (16 - Width)) & ((1u << 2 * Width) - 1);
+      word = static_cast<Word>(word | static_cast<Word>(adjacent) << (2 * Width * i));
+    }
+    reinterpret_cast<Word*>(plane)[t] = word;
+  }
+  ARLAB_DEVICE static void load(Pairs& p, const std::uint8_t* plane, std::size_t t) {
+    const Word word = reinterpret_cast<const Word*>(plane)[t];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const auto adjacent = static_cast<std::uint32_t>(word >> (2 * Width * i));
+      const std::uint32_t bits = (adjacent & kMask) | (adjacent >> Width & kMask) << 16;
+      p.pair[i] |= bits << Shift;
+    }
+  }
+};
+
+/// Eight bits per element; the bytes of a thread hold its elements in the order 0 2 1 3 4 6 5 7.
+struct SwappedBytes {
+  static constexpr std::size_t kBytes = 8 * kThreads;
+  ARLAB_DEVICE static void store(const Pairs& p, std::uint8_t* plane, std::size_t t) {
+    auto* words = reinterpret_cast<std::uint32_t*>(plane) + 2 * t;
+    words[0] = p.pair[0] | p.pair[1] << 8;
+    words[1] = p.pair[2] | p.pair[3] << 8;
+  }
+  ARLAB_DEVICE static void load(Pairs& p, const std::uint8_t* plane, std::size_t t) {
+    const auto* words = reinterpret_cast<const std::uint32_t*>(plane) + 2 * t;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) p.pair[i] = words[i / 2] >> (i % 2 * 8) & both(0xFF);
+  }
+};
+
+template <class Low, class High>
+struct TwoPlanes {
+  static constexpr std::size_t kBytes = Low::kBytes + High::kBytes;
+  ARLAB_DEVICE static void store(const Pairs& p, std::uint8_t* plane, std::size_t t) {
+    Low::store(p, plane, t);
+    High::store(p, plane + Low::kBytes, t);
+  }
+  ARLAB_DEVICE static void load(Pairs& p, const std::uint8_t* plane, std::size_t t) {
+    Low::load(p, plane, t);
+    High::load(p, plane + Low::kBytes, t);
+  }
+};
+
+// ---------------------------------------------------------------- the six formats
+
+struct Q3 {
+  using Code = IntegerCode<4>;
+  using Planes = TwoPlanes<InOrder<2, 0, std::uint16_t>, InOrder<1, 2, std::uint8_t>>;
+};
+struct Q4 {
+  using Code = IntegerCode<8>;
+  using Planes = NibblePairs;
+};
+struct Q6 {
+  using Code = IntegerCode<32>;
+  using Planes = TwoPlanes<NibblePairs, InOrder<2, 4, std::uint16_t>>;
+};
+struct Q8 {
+  using Code = IntegerCode<128>;
+  using Planes = SwappedBytes;
+};
+struct QFp8 {
+  using Code = Fp8Code;
+  using Planes = InOrder<8, 0, std::uint64_t>;
+};
+struct QFp4 {
+  using Code = Fp4Code;
+  using Planes = InOrder<4, 0, std::uint32_t>;
+};
+
+// ---------------------------------------------------------------- scales
+
+template <class Number>
+struct QuickReduceArithmetic;
+template <>
+struct QuickReduceArithmetic<Fp16> {
+  static constexpr std::uint32_t kEpsilon = 0x0001;        // 2^-24
+  static constexpr std::uint32_t kInverseOfZero = 0x7BFF;  // clamped, like any overflow
+};
+template <>
+struct QuickReduceArithmetic<Bf16> {
+  static constexpr std::uint32_t kEpsilon = 0x33D7;  // 1e-7
+  static constexpr std::uint32_t kInverseOfZero = Bf16::kInfinity;
+};
+
+/// The two scales of a group, as they travel, and what its elements are multiplied with.
+struct GroupScales {
+  std::uint32_t scale;    // d: even block in the low half
+  std::uint32_t inverse;  // e
+  bool non_finite[2];
+};
+
+/// Steps 2 and 3 for one block. m: the element that sets the scale.
+template <class Number, class Code>
+ARLAB_DEVICE std::uint32_t scale_of_block(std::uint32_t m, std::uint32_t& inverse) {
+  using Arithmetic = QuickReduceArithmetic<Number>;
+  const auto round = [](float x) { return Number::from_float_clamped(x); };
+  const float k = Number::to_float(round(Code::kScale));
+  const std::uint32_t d = round(Number::to_float(m) * k);
+  const std::uint32_t shifted = round(Number::to_float(d) + Number::to_float(Arithmetic::kEpsilon));
+  inverse = (shifted & 0x7FFF) == 0 ? Arithmetic::kInverseOfZero | (shifted & 0x8000)
+                                    : round(1.0f / Number::to_float(shifted));
+  return d;
+}
+
+/// The largest over the eight lanes of a group.
+ARLAB_DEVICE std::uint32_t group_max_s16(std::uint32_t v) {
+  v = max_s16x2(v, exchange_xor<1, 8>(v));
+  v = max_s16x2(v, exchange_xor<2, 8>(v));
+  return max_s16x2(v, exchange_xor<7, 8>(v));
+}
+ARLAB_DEVICE std::uint32_t group_min_s16(std::uint32_t v) {
+  v = min_s16x2(v, exchange_xor<1, 8>(v));
+  v = min_s16x2(v, exchange_xor<2, 8>(v));
+  return min_s16x2(v, exchange_xor<7, 8>(v));
+}
+
+/// Bits as integers that order like the values, -0 below +0; its own inverse.
+ARLAB_DEVICE std::uint32_t order_keys(std::uint32_t pair) {
+  return pair ^ ((pair >> 15 & both(1)) * 0x7FFF);
+}
+
+/// Step 1: the elements that set the two scales.
+template <class Number, class Code>
+ARLAB_DEVICE std::uint32_t extremes(const Eight<Number>& x) {
+  if constexpr (!Code::kSignedScale) {
+    std::uint32_t largest = 0;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) largest = max_u16x2(largest, x.word[i] & both(0x7FFF));
+    return group_max_s16(largest);  // without signs the two orders are one
+  } else {
+    std::uint32_t largest = order_keys(x.word[0]);
+    std::uint32_t smallest = largest;
+#pragma unroll
+    for (int i = 1; i < 4; ++i) {
+      largest = max_s16x2(largest, order_keys(x.word[i]));
+      smallest = min_s16x2(smallest, order_keys(x.word[i]));
+    }
+    const std::uint32_t high = order_keys(group_max_s16(largest));
+    const std::uint32_t low = order_keys(group_min_s16(smallest));
+    const std::uint32_t even = (high & 0x7FFF) > (low & 0x7FFF) ? high : low;
+    const std::uint32_t odd = (high & 0x7FFF0000u) > (low & 0x7FFF0000u) ? high : low;
+    return (even & 0xFFFF) | (odd & 0xFFFF0000u);
+  }
+}
+
+template <class Number, class Code>
+ARLAB_DEVICE GroupScales scales_of_group(const Eight<Number>& x) {
+  const std::uint32_t extreme = extremes<Number, Code>(x);
+  std::uint32_t even_inverse = 0;
+  std::uint32_t odd_inverse = 0;
+  const std::uint32_t even = scale_of_block<Number, Code>(extreme & 0xFFFF, even_inverse);
+  const std::uint32_t odd = scale_of_block<Number, Code>(extreme >> 16, odd_inverse);
+  return {even | odd << 16,
+          even_inverse | odd_inverse << 16,
+          {(extreme & 0x7FFF) >= Number::kInfinity, (extreme >> 16 & 0x7FFF) >= Number::kInfinity}};
+}
+
+// ---------------------------------------------------------------- the codec
+
+template <class Format, class Number>
+struct QuickReduce {
+  using Code = typename Format::Code;
+  using Planes = typename Format::Planes;
+  struct Encoded {
+    Pairs codes;
+    std::uint32_t scales;
+  };
+  static constexpr bool kClampsFp16Sums = true;
+  static constexpr std::size_t kAtomBytes = Planes::kBytes + kThreads / 8 * 4;
+
+  ARLAB_HOST_DEVICE std::size_t wire_bytes(std::size_t elements) const {
+    return (elements + kTile - 1) / kTile * kAtomBytes;
+  }
+
+  ARLAB_DEVICE Encoded encode(const Eight<Number>& x, Position) const {
+    const GroupScales group = scales_of_group<Number, Code>(x);
+    Encoded e{{}, group.scale};
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      if constexpr (Number::kDType == DType::fp16) {
+        e.codes.pair[i] = Code::encode_pair(multiply_half2(x.word[i], group.inverse));
+      } else {
+        const auto code = [](std::uint32_t element, std::uint32_t inverse) {
+          const float product = Number::to_float(element) * Number::to_float(inverse);
+          return Code::encode(Number::to_float(Number::from_float_clamped(product)));
+        };
+        e.codes.pair[i] = code(x.word[i] & 0xFFFF, group.inverse & 0xFFFF) |
+                          code(x.word[i] >> 16, group.inverse >> 16) << 16;
+      }
+    }
+    // A block with a NaN or an infinity: the canonical NaN as scale, codes 0.
+    if (group.non_finite[0] || group.non_finite[1]) {
+      const std::uint32_t keep =
+          (group.non_finite[0] ? 0 : 0xFFFFu) | (group.non_finite[1] ? 0 : 0xFFFF0000u);
+      e.scales = (e.scales & keep) | (both(Number::kNaN) & ~keep);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) e.codes.pair[i] &= keep;
+    }
+    return e;
+  }
+
+  ARLAB_DEVICE void store(const Encoded& e, std::uint8_t* wire, Position at) const {
+    std::uint8_t* atom = wire + at.first / kTile * kAtomBytes;
+    const std::size_t t = at.first % kTile / kPerThread;
+    Planes::store(e.codes, atom, t);
+    if (t % 8 == 0) reinterpret_cast<std::uint32_t*>(atom + Planes::kBytes)[t / 8] = e.scales;
+  }
+
+  ARLAB_DEVICE Encoded load(const std::uint8_t* wire, Position at) const {
+    const std::uint8_t* atom = wire + at.first / kTile * kAtomBytes;
+    const std::size_t t = at.first % kTile / kPerThread;
+    Encoded e{{}, reinterpret_cast<const std::uint32_t*>(atom + Planes::kBytes)[t / 8]};
+    Planes::load(e.codes, atom, t);
+    return e;
+  }
+
+  ARLAB_DEVICE Eight<Number> decode(const Encoded& e, Position) const {
+    if constexpr (Number::kDType == DType::fp16) {
+      Eight<Number> values;
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        values.word[i] = multiply_half2(Code::decode_pair(e.codes.pair[i]), e.scales);
+      }
+      if (!any_non_finite(values)) return values;
+    }
+    const float even = Number::to_float(e.scales & 0xFFFF);
+    const float odd = Number::to_float(e.scales >> 16);
+    Floats8 values;
+#pragma unroll
+    for (std::size_t i = 0; i < 4; ++i) {
+      values.value[2 * i] = Code::decode(e.codes.pair[i] & 0xFFFF) * even;
+      values.value[2 * i + 1] = Code::decode(e.codes.pair[i] >> 16) * odd;
+    }
+    return from_floats<Number, true>(values);
+  }
+};
+
+}  // namespace ARLAB_PLATFORM
+}  // namespace arlab::kernels

@@ -1,0 +1,96 @@
+// What one call of a collective is told, and how its work is cut.
+//
+// A chunk is a range of elements that the reference's Schedule encodes as one message. Its tiles of
+// 2048 elements are dealt to the blocks in turn: block b has tiles b, b + blocks, ... A slot holds
+// the wires of some tiles, so a block works in rounds of `tiles_per_slot` tiles of every chunk. In
+// a slot, each tile is a message of its own: cut at a multiple of a codec's alignment, messages
+// decode to the same bits.
+#pragma once
+
+#include "kernels/codecs/payload.h"
+#include "kernels/collectives/exchange.h"
+
+namespace arlab::kernels {
+inline namespace ARLAB_PLATFORM {
+
+struct ElementRange {
+  std::size_t begin;
+  std::size_t end;
+};
+
+struct Call {
+  Team team;
+  const void* input;              ///< `elements` elements of this rank
+  void* output;                   ///< likewise; may be the input
+  ElementRange chunk[kMaxRanks];  ///< of the Schedule, by owner; empty where an owner has none
+  int group_size;                 ///< hierarchical
+  int blocks;
+  int rounds;
+  int tiles_per_slot;
+  std::size_t tile_bytes;  ///< between tiles of a slot, a multiple of 16
+};
+
+/// A tile of a chunk, as one thread sees it.
+struct Tile {
+  Position at;              ///< in the tile's own message
+  std::size_t element;      ///< of the tensor: this thread's first
+  std::size_t slot_offset;  ///< of the tile's wire
+
+  template <class Number>
+  ARLAB_DEVICE Eight<Number> load(const void* tensor) const {
+    return load_elements<Number>(
+        global_pointer(static_cast<const typename Number::Bits*>(tensor)) + element, at.count());
+  }
+  template <class Number>
+  ARLAB_DEVICE void store(void* tensor, const Eight<Number>& x) const {
+    store_elements<Number>(global_pointer(static_cast<typename Number::Bits*>(tensor)) + element, x,
+                           at.count());
+  }
+};
+
+/// Calls f for every tile of the chunk that is this block's in this round.
+template <class F>
+ARLAB_DEVICE void for_each_tile(const Call& call, const ElementRange& chunk, int round, F f) {
+#pragma unroll 1
+  for (int k = 0; k < call.tiles_per_slot; ++k) {
+    const auto index = static_cast<std::size_t>(round * call.tiles_per_slot + k) *
+                           static_cast<std::size_t>(call.blocks) +
+                       blockIdx.x;
+    const std::size_t begin = chunk.begin + index * kTile;
+    if (begin >= chunk.end) return;
+    const std::size_t elements = chunk.end - begin < kTile ? chunk.end - begin : kTile;
+    const std::size_t first = threadIdx.x * kPerThread;
+    f(Tile{{elements, first}, begin + first, static_cast<std::size_t>(k) * call.tile_bytes});
+  }
+}
+
+/// The wire bytes of a tile, from one slot to another.
+template <class Codec>
+ARLAB_DEVICE void copy_wire(const Codec& codec, const Tile& tile, const std::uint8_t* from,
+                            std::uint8_t* to) {
+  const std::size_t bytes = codec.wire_bytes(tile.at.elements);
+  for (std::size_t at = threadIdx.x * 16; at < bytes; at += kThreads * 16) {
+    store_128(to + tile.slot_offset + at, load_128(from + tile.slot_offset + at));
+  }
+}
+
+// Short forms of what every algorithm does with a tile.
+
+template <class Number, class Codec>
+ARLAB_DEVICE void send(const Codec& codec, const Tile& tile, const Eight<Number>& x,
+                       std::uint8_t* slot) {
+  codec.store(codec.encode(x, tile.at), slot + tile.slot_offset, tile.at);
+}
+template <class Number, class Codec>
+ARLAB_DEVICE Eight<Number> receive(const Codec& codec, const Tile& tile, const std::uint8_t* slot) {
+  return codec.decode(codec.load(slot + tile.slot_offset, tile.at), tile.at);
+}
+/// sum + what the slot holds.
+template <class Number, class Codec>
+ARLAB_DEVICE Eight<Number> receive_add(const Codec& codec, const Tile& tile,
+                                       const std::uint8_t* slot, const Eight<Number>& sum) {
+  return add<Number, Codec::kClampsFp16Sums>(sum, receive<Number>(codec, tile, slot));
+}
+
+}  // namespace ARLAB_PLATFORM
+}  // namespace arlab::kernels

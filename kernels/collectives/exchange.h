@@ -1,0 +1,114 @@
+// One block's side of the protocol (README.md): it fills slots of other ranks, runs an exchange,
+// and reads its own slots.
+#pragma once
+
+#include "kernels/collectives/team.h"
+
+namespace arlab::kernels {
+inline namespace ARLAB_PLATFORM {
+
+/// The first word of a communication buffer.
+ARLAB_DEVICE std::uint32_t* abort_word(std::uint8_t* buffer) {
+  return reinterpret_cast<std::uint32_t*>(buffer);
+}
+
+/// All threads of a block use it together.
+class Exchange {
+ public:
+  ARLAB_DEVICE Exchange(const Team& team, std::uint32_t& failed)
+      : team_(team),
+        block_(static_cast<int>(blockIdx.x)),
+        colour_(global_pointer(team.colours)[blockIdx.x]),
+        failed_(failed) {}
+
+  /// Before anything else. False when the team has failed before: then the kernel ends.
+  ARLAB_DEVICE bool begin() {
+    if (threadIdx.x == 0) {
+      const std::uint32_t aborted = load_relaxed(abort_word(buffer_of(team_.rank)));
+      if (aborted != 0) store_relaxed(global_pointer(team_.status), aborted);
+      failed_ = load_relaxed(global_pointer(team_.status));
+    }
+    __syncthreads();
+    return failed_ == 0;
+  }
+
+  /// Where this block writes what block `block` of rank `to` will read after the next run().
+  ARLAB_DEVICE std::uint8_t* outgoing(int to) const {
+    return buffer_of(to) + team_.layout.slot(half(colour_ + 1), block_, team_.rank);
+  }
+
+  /// What block `block` of rank `from` wrote here before the last run(). It may be read until the
+  /// next run().
+  ARLAB_DEVICE const std::uint8_t* incoming(int from) const {
+    return buffer_of(team_.rank) + team_.layout.slot(half(colour_), block_, from);
+  }
+
+  /// Tells this block on every rank that its slots are filled, and waits until the same is true
+  /// here. False when a rank did not arrive in time: the kernel then ends, and the team with it.
+  ARLAB_DEVICE bool run() {
+    ++colour_;
+    finish_stores();
+    __syncthreads();
+    const int peer = static_cast<int>(threadIdx.x);
+    if (peer < team_.layout.ranks) {
+      store_release(flag(peer, team_.rank), colour_);
+      wait_for(peer);
+    }
+    __syncthreads();
+    return failed_ == 0;
+  }
+
+  /// After everything else: the next kernel goes on where this one ends.
+  ARLAB_DEVICE void end() {
+    if (threadIdx.x == 0) global_pointer(team_.colours)[block_] = colour_;
+  }
+
+ private:
+  ARLAB_DEVICE std::uint8_t* buffer_of(int rank) const {
+    return global_pointer(team_.buffer[rank]);
+  }
+
+  ARLAB_DEVICE static std::uint32_t half(std::uint32_t colour) { return colour & 1; }
+
+  ARLAB_DEVICE std::uint32_t* flag(int at, int from) const {
+    return reinterpret_cast<std::uint32_t*>(buffer_of(at) + team_.layout.flag(block_, from));
+  }
+
+  ARLAB_DEVICE void wait_for(int peer) {
+    constexpr std::uint32_t kPollsPerClock = 16;
+    const std::uint32_t* arrived = flag(team_.rank, peer);
+    const std::uint64_t start = clock_nanoseconds();
+    std::uint32_t polls = 0;
+    // A peer is at most one exchange ahead or behind, so the difference is right also when the
+    // colour wraps around.
+    while (static_cast<std::int32_t>(load_relaxed(arrived) - colour_) < 0) {
+      if (++polls % kPollsPerClock == 0) {
+        const std::uint32_t aborted = load_relaxed(abort_word(buffer_of(team_.rank)));
+        if (aborted != 0) return fail(aborted);
+        if (clock_nanoseconds() - start > team_.timeout_nanoseconds) {
+          return fail(1 + static_cast<std::uint32_t>(peer));
+        }
+      }
+      pause();
+    }
+    // Once, not in the loop: every load that acquires empties caches on AMD.
+    (void)load_acquire(arrived);
+  }
+
+  /// Here and on all ranks: the same rank is named everywhere, and nobody waits on.
+  ARLAB_DEVICE void fail(std::uint32_t culprit) {
+    store_relaxed(&failed_, 1);
+    store_relaxed(global_pointer(team_.status), culprit);
+    for (int rank = 0; rank < team_.layout.ranks; ++rank) {
+      store_relaxed(abort_word(buffer_of(rank)), culprit);
+    }
+  }
+
+  const Team& team_;
+  const int block_;
+  std::uint32_t colour_;
+  std::uint32_t& failed_;  // shared by the block
+};
+
+}  // namespace ARLAB_PLATFORM
+}  // namespace arlab::kernels

@@ -1,0 +1,57 @@
+// The ranks that work together, and the memory through which they do. README.md has the protocol.
+#pragma once
+
+#include <cstddef>
+
+#include "kernels/platform/platform.h"
+
+namespace arlab::kernels {
+inline namespace ARLAB_PLATFORM {
+
+inline constexpr int kMaxRanks = 8;
+
+/// A communication buffer: every rank has one, and all ranks write to all.
+///
+///   abort     one word: 0, or 1 + the rank that some rank has given up waiting for
+///   flags     [block][from]: the colour of the last exchange that block of rank `from` has reached
+///   slots     [half][block][from]: `slot_bytes` of wire bytes, written by that block of rank
+///   `from`
+///
+/// A block of one rank exchanges data with the same block of the other ranks only. Where its slots
+/// are depends on nothing but what the communicator was made with, never on a call.
+struct BufferLayout {
+  int blocks;
+  int ranks;
+  std::size_t slot_bytes;  ///< a multiple of 16
+
+  static constexpr std::size_t kFlagsAt = 256;
+
+  ARLAB_HOST_DEVICE std::size_t slots_at() const {
+    const std::size_t flag_bytes = static_cast<std::size_t>(blocks * kMaxRanks) * 4;
+    return kFlagsAt + (flag_bytes + 255) / 256 * 256;
+  }
+  ARLAB_HOST_DEVICE std::size_t flag(int block, int from) const {
+    return kFlagsAt + static_cast<std::size_t>(block * kMaxRanks + from) * 4;
+  }
+  ARLAB_HOST_DEVICE std::size_t slot(std::uint32_t half, int block, int from) const {
+    const std::size_t index =
+        (half * static_cast<std::size_t>(blocks) + static_cast<std::size_t>(block)) *
+            static_cast<std::size_t>(ranks) +
+        static_cast<std::size_t>(from);
+    return slots_at() + index * slot_bytes;
+  }
+  ARLAB_HOST_DEVICE std::size_t bytes() const { return slot(2, 0, 0); }
+};
+
+/// What a rank's kernels know of the team.
+struct Team {
+  int rank;
+  BufferLayout layout;
+  std::uint8_t* buffer[kMaxRanks];  ///< of every rank, as this rank's device sees it
+  std::uint32_t* colours;           ///< [block]: of its last exchange; this rank's own
+  std::uint32_t* status;            ///< 0, or 1 + the rank that did not arrive; this rank's own
+  std::uint64_t timeout_nanoseconds;
+};
+
+}  // namespace ARLAB_PLATFORM
+}  // namespace arlab::kernels

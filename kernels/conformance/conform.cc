@@ -1,0 +1,213 @@
+#include "kernels/conformance/conform.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "reference/codecs/registry.h"
+#include "reference/collectives/algorithm.h"
+#include "reference/collectives/executor.h"
+#include "reference/tensors/counter_random.h"
+#include "reference/tensors/synthetic.h"
+
+namespace arlab::kernels {
+namespace {
+
+using Bytes = std::vector<std::byte>;
+
+/// What a case runs on.
+struct InputKind {
+  const char* name;
+  const char* spec;
+};
+constexpr InputKind kInputs[] = {
+    {"gaussian", "gaussian:sigma=1,seed={}"},
+    {"adversarial", "adversarial:non_finite=0,seed={}"},
+    {"adversarial with NaN and infinities", "adversarial:non_finite=0.1,seed={}"}};
+
+Tensor make_inputs(const InputKind& kind, std::uint64_t seed, DType dtype, std::size_t ranks,
+                   std::size_t elements) {
+  return make_synthetic(fmt::format(fmt::runtime(kind.spec), seed), dtype, ranks, elements);
+}
+
+/// Counts units of `unit` bytes that differ, and describes the first.
+void compare(std::span<const std::byte> expected, std::span<const std::byte> got, std::size_t unit,
+             const std::string& where, ConformanceRow& row) {
+  for (std::size_t at = 0; at < expected.size(); at += unit) {
+    if (std::equal(&expected[at], &expected[at] + unit, &got[at])) continue;
+    if (row.mismatches++ != 0) continue;
+    std::string bits[2];
+    for (std::size_t i = unit; i-- > 0;) {
+      bits[0] += fmt::format("{:02x}", std::to_integer<unsigned>(expected[at + i]));
+      bits[1] += fmt::format("{:02x}", std::to_integer<unsigned>(got[at + i]));
+    }
+    row.first_mismatch =
+        fmt::format("{}, index {}: expected {}, got {}", where, at / unit, bits[0], bits[1]);
+  }
+}
+
+class Conformance {
+ public:
+  Conformance(const Platform& platform, const ConformanceRequest& request,
+              const std::function<void(const ConformanceRow&)>& row_done)
+      : platform_(platform), request_(request), row_done_(row_done) {}
+
+  Status run() {
+    for (const std::string& name : request_.codecs) {
+      const CodecPtr codec = find_codec(name);
+      for (const DType dtype : codec->info().dtypes) {
+        Status status = check_codec(*codec, dtype);
+        if (!status.ok()) return status;
+      }
+    }
+    for (const int ranks : request_.ranks) {
+      Status status = check_ranks(ranks);
+      if (!status.ok()) return status;
+    }
+    return {};
+  }
+
+ private:
+  // ---- a codec by itself
+
+  Status check_codec(const Codec& codec, DType dtype) {
+    ConformanceRow encode{.subject = "encode", .codec = codec.name(), .dtype = dtype};
+    ConformanceRow decode{.subject = "decode", .codec = codec.name(), .dtype = dtype};
+    ConformanceRow decode_add{.subject = "decode_add", .codec = codec.name(), .dtype = dtype};
+    for (const std::size_t length : request_.lengths) {
+      for (const InputKind& kind : kInputs) {
+        const std::string where = fmt::format("{} {} elements", length, kind.name);
+        const Tensor input = make_inputs(kind, request_.seed, dtype, 2, length);
+        Bytes wire(codec.wire_bytes(dtype, length));
+        codec.encode(dtype, input.rank_bytes(0), wire);
+        Bytes got(wire.size(), std::byte{0xA5});
+        Status status = platform_.encode(codec.name(), dtype, input.rank_bytes(0), got);
+        if (!status.ok()) return status;
+        compare(wire, got, 1, where, encode);
+        encode.compared_elements += length;
+
+        status = check_decoding(codec, dtype, wire, input.rank_bytes(1), where, decode, decode_add);
+        if (!status.ok()) return status;
+      }
+      Bytes foreign(codec.wire_bytes(dtype, length));
+      const RandomStream random(request_.seed, length);
+      for (std::size_t i = 0; i < foreign.size(); ++i) foreign[i] = std::byte(random.word(i));
+      const Tensor sum = make_inputs(kInputs[0], request_.seed, dtype, 1, length);
+      Status status =
+          check_decoding(codec, dtype, foreign, sum.rank_bytes(0),
+                         fmt::format("{} elements of random bytes", length), decode, decode_add);
+      if (!status.ok()) return status;
+    }
+    for (const ConformanceRow* row : {&encode, &decode, &decode_add}) row_done_(*row);
+    return {};
+  }
+
+  Status check_decoding(const Codec& codec, DType dtype, const Bytes& wire,
+                        std::span<const std::byte> addend, const std::string& where,
+                        ConformanceRow& decode, ConformanceRow& decode_add) {
+    const std::size_t unit = size_of(dtype);
+    Bytes expected(addend.size());
+    Bytes got(addend.size(), std::byte{0xA5});
+    codec.decode(dtype, wire, expected);
+    Status status = platform_.decode(codec.name(), dtype, wire, got);
+    if (!status.ok()) return status;
+    compare(expected, got, unit, where, decode);
+    decode.compared_elements += addend.size() / unit;
+
+    expected.assign(addend.begin(), addend.end());
+    got = expected;
+    codec.decode_add(dtype, wire, expected);
+    status = platform_.decode_add(codec.name(), dtype, wire, got);
+    if (!status.ok()) return status;
+    compare(expected, got, unit, where, decode_add);
+    decode_add.compared_elements += addend.size() / unit;
+    return {};
+  }
+
+  // ---- collectives
+
+  Status check_ranks(int ranks) {
+    // One team for everything: sizes, codecs and algorithms change from call to call.
+    Result<std::unique_ptr<Group>> group = platform_.make_group(ranks, {});
+    if (!group.ok()) return group.status();
+    for (const std::string& algorithm : request_.algorithms) {
+      for (const std::string& name : request_.codecs) {
+        const CodecPtr codec = find_codec(name);
+        if (!codec->info().splits_at_alignment) continue;  // has no collective kernels
+        for (const DType dtype : codec->info().dtypes) {
+          ConformanceRow row{.subject = algorithm, .codec = name, .dtype = dtype, .ranks = ranks};
+          Status status = check_collective(*group.value(), *codec, row);
+          if (!status.ok()) return status;
+          row_done_(row);
+        }
+      }
+    }
+    return {};
+  }
+
+  Status check_collective(Group& group, const Codec& codec, ConformanceRow& row) {
+    const auto ranks = static_cast<std::size_t>(row.ranks);
+    for (std::size_t i = 0; i < request_.lengths.size(); ++i) {
+      std::size_t elements = request_.lengths[i];
+      if (find_algorithm(row.subject).collective == Collective::all_to_all) {
+        elements = (elements + ranks - 1) / ranks * ranks;
+      }
+      const Schedule schedule = make_schedule(row.subject, {.world_size = static_cast<Rank>(ranks),
+                                                            .elements = elements,
+                                                            .alignment = codec.info().alignment});
+      for (std::size_t k = 0; k < std::size(kInputs); ++k) {
+        // Inputs change from call to call, so that what a call left behind is not what the next
+        // expects. Every combination of in place and offset occurs with every kind of input.
+        const std::uint64_t seed = request_.seed + ++cases_;
+        const GroupCall call{.algorithm = row.subject,
+                             .codec = codec.name(),
+                             .dtype = row.dtype,
+                             .elements = elements,
+                             .in_place = (i + k) % 2 == 1,
+                             .offset_elements = (i / 2 + k) % 2 == 1 ? 3U : 0U};
+        const Tensor inputs = make_inputs(kInputs[k], seed, row.dtype, ranks, elements);
+        Bytes expected(inputs.bytes().size());
+        Bytes got(expected.size());
+        execute(schedule, codec, row.dtype, inputs.bytes(), expected, {.scalar = true});
+        Status status = group.run(call, inputs.bytes(), got);
+        if (!status.ok()) return status;
+        compare(expected, got, size_of(row.dtype),
+                fmt::format("{} {} elements per rank{}{}", elements, kInputs[k].name,
+                            call.in_place ? ", in place" : "",
+                            call.offset_elements != 0 ? ", unaligned" : ""),
+                row);
+        row.compared_elements += elements * ranks;
+      }
+    }
+    return {};
+  }
+
+  const Platform& platform_;
+  const ConformanceRequest& request_;
+  const std::function<void(const ConformanceRow&)>& row_done_;
+  std::uint64_t cases_ = 0;
+};
+
+}  // namespace
+
+Status run_conformance(const Platform& platform, const ConformanceRequest& request,
+                       const std::function<void(const ConformanceRow&)>& row_done) {
+  try {
+    return Conformance(platform, request, row_done).run();
+  } catch (const InvalidInput& error) {
+    return Status::error(error.what());
+  }
+}
+
+std::vector<std::size_t> lengths_up_to(std::size_t longest) {
+  std::vector<std::size_t> lengths;
+  for (const std::size_t length :
+       {std::size_t{1}, std::size_t{9}, std::size_t{2047}, std::size_t{2049}, std::size_t{4096},
+        std::size_t{20003}, std::size_t{65541}, std::size_t{524295}}) {
+    if (length < longest) lengths.push_back(length);
+  }
+  lengths.push_back(longest);
+  return lengths;
+}
+
+}  // namespace arlab::kernels

@@ -1,0 +1,47 @@
+// Do kernels agree with the reference, bit for bit? Wire bytes of a codec, what it decodes, and
+// what every rank holds after a collective.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "kernels/runtime/platforms.h"
+
+namespace arlab::kernels {
+
+struct ConformanceRequest {
+  std::vector<std::string> codecs = {};
+  std::vector<std::string> algorithms = {};
+  std::vector<int> ranks = {};  ///< world sizes
+  /// Element counts: per message of a codec, and per rank of a collective. An all-to-all takes the
+  /// next multiple of the world size.
+  std::vector<std::size_t> lengths = {};
+  std::uint64_t seed = 1;  ///< of the inputs
+};
+
+/// The comparisons of one codec with one dtype, by itself or in one algorithm with one world size.
+struct ConformanceRow {
+  std::string subject;  ///< encode, decode, decode_add, or an algorithm
+  std::string codec;
+  DType dtype = DType::fp16;
+  int ranks = 1;
+  std::uint64_t compared_elements = 0;  ///< encode: elements whose wire was compared
+  std::uint64_t mismatches = 0;         ///< elements, or wire bytes, whose bits differ
+  std::string first_mismatch = {};      ///< where, and both bits; empty without one
+};
+
+/// Compares on inputs that differ on every rank: Gaussian values, and adversarial ones (zeros of
+/// both signs, ties, subnormals, huge values, infinities, NaNs); in place and not, from aligned and
+/// unaligned addresses; decoding also of random bytes. Calls `row_done` after every row. The error
+/// says what could not be run at all.
+Status run_conformance(const Platform& platform, const ConformanceRequest& request,
+                       const std::function<void(const ConformanceRow&)>& row_done);
+
+/// Around the sizes at which kernels change what they do, up to `longest`: one thread, one tile,
+/// a wire chunk, several rounds, and odd tails.
+std::vector<std::size_t> lengths_up_to(std::size_t longest);
+
+}  // namespace arlab::kernels

@@ -1,0 +1,120 @@
+// <hip/hip_runtime.h> for NVIDIA GPUs: what the kernels here use of HIP, on the CUDA runtime. (The
+// headers that HIP itself ships for CUDA do not compile with CUDA 13.)
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstddef>
+#include <type_traits>
+#include <utility>
+
+#define __HIP_PLATFORM_NVIDIA__ 1
+
+// ---- types and constants
+
+using hipError_t = cudaError_t;
+using hipStream_t = cudaStream_t;
+using hipEvent_t = cudaEvent_t;
+using hipGraph_t = cudaGraph_t;
+using hipGraphExec_t = cudaGraphExec_t;
+using hipMemcpyKind = cudaMemcpyKind;
+using hipStreamCaptureMode = cudaStreamCaptureMode;
+using hipStreamCaptureStatus = cudaStreamCaptureStatus;
+using hipIpcMemHandle_t = cudaIpcMemHandle_t;
+
+inline constexpr hipError_t hipSuccess = cudaSuccess;
+inline constexpr hipError_t hipErrorPeerAccessAlreadyEnabled = cudaErrorPeerAccessAlreadyEnabled;
+inline constexpr hipMemcpyKind hipMemcpyHostToDevice = cudaMemcpyHostToDevice;
+inline constexpr hipMemcpyKind hipMemcpyDeviceToHost = cudaMemcpyDeviceToHost;
+inline constexpr hipMemcpyKind hipMemcpyDeviceToDevice = cudaMemcpyDeviceToDevice;
+inline constexpr hipStreamCaptureMode hipStreamCaptureModeThreadLocal =
+    cudaStreamCaptureModeThreadLocal;
+inline constexpr hipStreamCaptureStatus hipStreamCaptureStatusNone = cudaStreamCaptureStatusNone;
+inline constexpr unsigned hipStreamNonBlocking = cudaStreamNonBlocking;
+inline constexpr unsigned hipEventDisableTiming = cudaEventDisableTiming;
+inline constexpr unsigned hipIpcMemLazyEnablePeerAccess = cudaIpcMemLazyEnablePeerAccess;
+inline constexpr unsigned hipDeviceMallocFinegrained = 1;
+
+// ---- host API
+
+#define ARLAB_HIP_IS_CUDA(hip_name, cuda_name)               \
+  template <class... Arguments>                              \
+  auto hip_name(Arguments&&... arguments) {                  \
+    return cuda_name(std::forward<Arguments>(arguments)...); \
+  }
+ARLAB_HIP_IS_CUDA(hipGetDeviceCount, cudaGetDeviceCount)
+ARLAB_HIP_IS_CUDA(hipSetDevice, cudaSetDevice)
+ARLAB_HIP_IS_CUDA(hipGetDevice, cudaGetDevice)
+ARLAB_HIP_IS_CUDA(hipDeviceSynchronize, cudaDeviceSynchronize)
+ARLAB_HIP_IS_CUDA(hipDeviceCanAccessPeer, cudaDeviceCanAccessPeer)
+ARLAB_HIP_IS_CUDA(hipDeviceEnablePeerAccess, cudaDeviceEnablePeerAccess)
+ARLAB_HIP_IS_CUDA(hipMalloc, cudaMalloc)
+ARLAB_HIP_IS_CUDA(hipFree, cudaFree)
+ARLAB_HIP_IS_CUDA(hipMemset, cudaMemset)
+ARLAB_HIP_IS_CUDA(hipMemcpy, cudaMemcpy)
+ARLAB_HIP_IS_CUDA(hipStreamCreateWithFlags, cudaStreamCreateWithFlags)
+ARLAB_HIP_IS_CUDA(hipStreamDestroy, cudaStreamDestroy)
+ARLAB_HIP_IS_CUDA(hipStreamSynchronize, cudaStreamSynchronize)
+ARLAB_HIP_IS_CUDA(hipStreamWaitEvent, cudaStreamWaitEvent)
+ARLAB_HIP_IS_CUDA(hipStreamIsCapturing, cudaStreamIsCapturing)
+ARLAB_HIP_IS_CUDA(hipStreamBeginCapture, cudaStreamBeginCapture)
+ARLAB_HIP_IS_CUDA(hipStreamEndCapture, cudaStreamEndCapture)
+ARLAB_HIP_IS_CUDA(hipEventCreateWithFlags, cudaEventCreateWithFlags)
+ARLAB_HIP_IS_CUDA(hipEventRecord, cudaEventRecord)
+ARLAB_HIP_IS_CUDA(hipEventDestroy, cudaEventDestroy)
+ARLAB_HIP_IS_CUDA(hipGraphInstantiateWithFlags, cudaGraphInstantiateWithFlags)
+ARLAB_HIP_IS_CUDA(hipGraphLaunch, cudaGraphLaunch)
+ARLAB_HIP_IS_CUDA(hipGraphExecDestroy, cudaGraphExecDestroy)
+ARLAB_HIP_IS_CUDA(hipGraphDestroy, cudaGraphDestroy)
+ARLAB_HIP_IS_CUDA(hipGetLastError, cudaGetLastError)
+ARLAB_HIP_IS_CUDA(hipGetErrorString, cudaGetErrorString)
+#undef ARLAB_HIP_IS_CUDA
+
+// Memory of NVIDIA GPUs is coherent for accesses at system scope; there is no flag to ask for it.
+inline hipError_t hipExtMallocWithFlags(void** pointer, std::size_t bytes, unsigned) {
+  return cudaMalloc(pointer, bytes);
+}
+
+#if defined(__CUDACC__)
+
+// ---- launch
+
+#define HIP_KERNEL_NAME(...) __VA_ARGS__
+#define hipLaunchKernelGGL(kernel, grid, block, shared_bytes, stream, ...) \
+  kernel<<<(grid), (block), (shared_bytes), (stream)>>>(__VA_ARGS__)
+
+// ---- shuffles without a mask: all lanes of the warp take part
+
+template <class T>
+__device__ __forceinline__ T __shfl_xor(T value, int mask, int width) {
+  return __shfl_xor_sync(0xFFFFFFFFu, value, mask, width);
+}
+
+// ---- scoped atomics: HIP's macros on nvcc's builtins (CUDA 12.8 and later)
+
+#define __HIP_MEMORY_SCOPE_AGENT 4
+#define __HIP_MEMORY_SCOPE_SYSTEM 5
+
+#if defined(__CUDA_ARCH__)
+#define ARLAB_CUDA_SCOPE(scope) \
+  ((scope) == __HIP_MEMORY_SCOPE_SYSTEM ? __NV_THREAD_SCOPE_SYSTEM : __NV_THREAD_SCOPE_DEVICE)
+#define ARLAB_CUDA_ORDER(order)                        \
+  ((order) == __ATOMIC_RELAXED   ? __NV_ATOMIC_RELAXED \
+   : (order) == __ATOMIC_ACQUIRE ? __NV_ATOMIC_ACQUIRE \
+   : (order) == __ATOMIC_RELEASE ? __NV_ATOMIC_RELEASE \
+                                 : __NV_ATOMIC_SEQ_CST)
+#define __hip_atomic_load(address, order, scope)                                                \
+  __nv_atomic_load_n(                                                                           \
+      const_cast<std::remove_const_t<std::remove_reference_t<decltype(*(address))>>*>(address), \
+      ARLAB_CUDA_ORDER(order), ARLAB_CUDA_SCOPE(scope))
+#define __hip_atomic_store(address, value, order, scope) \
+  __nv_atomic_store_n((address), (value), ARLAB_CUDA_ORDER(order), ARLAB_CUDA_SCOPE(scope))
+#define __hip_atomic_fetch_max(address, value, order, scope) \
+  __nv_atomic_fetch_max((address), (value), ARLAB_CUDA_ORDER(order), ARLAB_CUDA_SCOPE(scope))
+#else  // nvcc's pass for the host: device functions are parsed, never run
+#define __hip_atomic_load(address, order, scope) (*(address))
+#define __hip_atomic_store(address, value, order, scope) ((void)(*(address) = (value)))
+#define __hip_atomic_fetch_max(address, value, order, scope) ((void)(*(address)))
+#endif
+
+#endif

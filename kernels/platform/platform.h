@@ -1,0 +1,289 @@
+// What kernels need to know of the platform they are compiled for. The only file of the device code
+// with an #if per platform; everything else is HIP.
+//
+//   host   __HIP_PLATFORM_HOST__     g++ or clang++, with host/hip/hip_runtime.h
+//   cuda   __HIP_PLATFORM_NVIDIA__   nvcc, with cuda/hip/hip_runtime.h
+//   rocm   __HIP_PLATFORM_AMD__      clang -x hip, with ROCm's own headers
+//
+// Numbers: compiled with -ffp-contract=off (nvcc: -fmad=false), plain float arithmetic rounds once
+// per operation on all three, division included, and keeps subnormals. Half2 operations below round
+// once per element and keep subnormals; the sign and payload of a NaN are the platform's.
+#pragma once
+
+#include <hip/hip_runtime.h>
+
+#include <cstdint>
+
+#if defined(__HIP_PLATFORM_NVIDIA__)
+#include <cuda_fp16.h>
+#elif defined(__HIP_PLATFORM_HOST__)
+#include "reference/formats/half.h"
+#endif
+
+#if !defined(ARLAB_PLATFORM)
+#error "ARLAB_PLATFORM must be defined as host, cuda or rocm"
+#endif
+
+/// A function of kernels, always inlined.
+#define ARLAB_DEVICE __device__ __forceinline__
+/// A function of kernels and of the host.
+#define ARLAB_HOST_DEVICE __host__ __device__ __forceinline__
+
+/// Declares `T name[count]`, shared by the block.
+#if defined(__HIP_PLATFORM_HOST__)
+#define ARLAB_SHARED_ARRAY(T, name, count) \
+  T(&name)[count] = ::arlab::emulator::shared_array<T, count>([] {})
+#else
+#define ARLAB_SHARED_ARRAY(T, name, count) __shared__ T name[count]
+#endif
+
+/// Before a kernel's parameter: without it, nvcc copies a struct whose arrays are indexed at run
+/// time into local memory.
+#if defined(__HIP_PLATFORM_NVIDIA__)
+#define ARLAB_KERNEL_PARAMETER const __grid_constant__
+#else
+#define ARLAB_KERNEL_PARAMETER const
+#endif
+
+namespace arlab::kernels {
+inline namespace ARLAB_PLATFORM {
+
+/// Lanes that exchange values are aligned groups of 2, 4, 8, 16 or 32, so that a wave of 32 and
+/// one of 64 never make a difference.
+inline constexpr int kThreads = 256;
+
+// ---------------------------------------------------------------- 128-bit accesses
+
+/// A pointer that came out of a struct, known to be to global memory: on AMD this makes the
+/// difference between global and (slower) flat instructions.
+template <class T>
+ARLAB_DEVICE T* global_pointer(T* pointer) {
+#if defined(__HIP_PLATFORM_AMD__)
+  // By way of an integer: casts between address spaces and back cancel out.
+  return (T*)(__attribute__((address_space(1))) T*)reinterpret_cast<std::uintptr_t>(pointer);
+#else
+  return pointer;
+#endif
+}
+
+struct alignas(16) Words4 {
+  std::uint32_t word[4];
+};
+
+#if defined(__HIP_PLATFORM_AMD__)
+using NativeWords4 = std::uint32_t __attribute__((ext_vector_type(4)));
+#endif
+
+/// `address` must be a multiple of 16.
+ARLAB_DEVICE Words4 load_128(const void* address) {
+#if defined(__HIP_PLATFORM_AMD__)
+  return __builtin_bit_cast(Words4, *static_cast<const NativeWords4*>(address));
+#else
+#if defined(__HIP_PLATFORM_HOST__)
+  emulator::require_aligned(address, 16);
+#endif
+  return *static_cast<const Words4*>(address);
+#endif
+}
+ARLAB_DEVICE void store_128(void* address, Words4 words) {
+#if defined(__HIP_PLATFORM_AMD__)
+  *static_cast<NativeWords4*>(address) = __builtin_bit_cast(NativeWords4, words);
+#else
+#if defined(__HIP_PLATFORM_HOST__)
+  emulator::require_aligned(address, 16);
+#endif
+  *static_cast<Words4*>(address) = words;
+#endif
+}
+
+// ---------------------------------------------------------------- two 16-bit values in a word
+// Pairs of fp16 are words whose low half is the first element.
+
+#if defined(__HIP_PLATFORM_AMD__)
+using NativeHalf2 = _Float16 __attribute__((ext_vector_type(2)));
+using NativeShort2 = short __attribute__((ext_vector_type(2)));
+using NativeUshort2 = unsigned short __attribute__((ext_vector_type(2)));
+#define ARLAB_AMD_PAIR(Type, a, operation, b) \
+  __builtin_bit_cast(std::uint32_t,           \
+                     __builtin_bit_cast(Type, a) operation __builtin_bit_cast(Type, b))
+#define ARLAB_AMD_SELECT(Type, function, a, b) \
+  __builtin_bit_cast(std::uint32_t,            \
+                     function(__builtin_bit_cast(Type, a), __builtin_bit_cast(Type, b)))
+#elif defined(__HIP_PLATFORM_NVIDIA__)
+ARLAB_DEVICE __half2 half2_of(std::uint32_t bits) {
+  __half2 value;
+  __builtin_memcpy(&value, &bits, sizeof(bits));
+  return value;
+}
+ARLAB_DEVICE std::uint32_t bits_of(__half2 value) {
+  std::uint32_t bits;
+  __builtin_memcpy(&bits, &value, sizeof(bits));
+  return bits;
+}
+#else
+template <class Operation>
+std::uint32_t for_both(std::uint32_t a, std::uint32_t b, Operation operation) {
+  const auto low = static_cast<std::uint16_t>(
+      operation(static_cast<std::uint16_t>(a & 0xFFFF), static_cast<std::uint16_t>(b & 0xFFFF)));
+  const auto high = static_cast<std::uint16_t>(
+      operation(static_cast<std::uint16_t>(a >> 16), static_cast<std::uint16_t>(b >> 16)));
+  return low | static_cast<std::uint32_t>(high) << 16;
+}
+#endif
+
+ARLAB_DEVICE std::uint32_t add_half2(std::uint32_t a, std::uint32_t b) {
+#if defined(__HIP_PLATFORM_AMD__)
+  return ARLAB_AMD_PAIR(NativeHalf2, a, +, b);
+#elif defined(__HIP_PLATFORM_NVIDIA__)
+  return bits_of(__hadd2_rn(half2_of(a), half2_of(b)));  // without _rn it might be fused
+#else
+  return for_both(a, b, [](std::uint16_t x, std::uint16_t y) {
+    return half_from_float(half_to_float(x) + half_to_float(y));
+  });
+#endif
+}
+ARLAB_DEVICE std::uint32_t multiply_half2(std::uint32_t a, std::uint32_t b) {
+#if defined(__HIP_PLATFORM_AMD__)
+  return ARLAB_AMD_PAIR(NativeHalf2, a, *, b);
+#elif defined(__HIP_PLATFORM_NVIDIA__)
+  return bits_of(__hmul2_rn(half2_of(a), half2_of(b)));
+#else
+  return for_both(a, b, [](std::uint16_t x, std::uint16_t y) {
+    return half_from_float(half_to_float(x) * half_to_float(y));
+  });
+#endif
+}
+
+/// The larger, or smaller, as signed or unsigned 16-bit integers.
+ARLAB_DEVICE std::uint32_t max_s16x2(std::uint32_t a, std::uint32_t b) {
+#if defined(__HIP_PLATFORM_AMD__)
+  return ARLAB_AMD_SELECT(NativeShort2, __builtin_elementwise_max, a, b);
+#elif defined(__CUDA_ARCH__)
+  return __vmaxs2(a, b);
+#elif defined(__HIP_PLATFORM_NVIDIA__)
+  return a;  // nvcc's pass for the host: parsed, never run
+#else
+  return for_both(a, b, [](std::uint16_t x, std::uint16_t y) {
+    return static_cast<std::int16_t>(x) > static_cast<std::int16_t>(y) ? x : y;
+  });
+#endif
+}
+ARLAB_DEVICE std::uint32_t min_s16x2(std::uint32_t a, std::uint32_t b) {
+#if defined(__HIP_PLATFORM_AMD__)
+  return ARLAB_AMD_SELECT(NativeShort2, __builtin_elementwise_min, a, b);
+#elif defined(__CUDA_ARCH__)
+  return __vmins2(a, b);
+#elif defined(__HIP_PLATFORM_NVIDIA__)
+  return a;
+#else
+  return for_both(a, b, [](std::uint16_t x, std::uint16_t y) {
+    return static_cast<std::int16_t>(x) < static_cast<std::int16_t>(y) ? x : y;
+  });
+#endif
+}
+ARLAB_DEVICE std::uint32_t max_u16x2(std::uint32_t a, std::uint32_t b) {
+#if defined(__HIP_PLATFORM_AMD__)
+  return ARLAB_AMD_SELECT(NativeUshort2, __builtin_elementwise_max, a, b);
+#elif defined(__CUDA_ARCH__)
+  return __vmaxu2(a, b);
+#elif defined(__HIP_PLATFORM_NVIDIA__)
+  return a;
+#else
+  return for_both(a, b, [](std::uint16_t x, std::uint16_t y) { return x > y ? x : y; });
+#endif
+}
+
+// ---------------------------------------------------------------- lanes
+// All lanes of the wave must take part.
+
+/// The value of the lane whose number differs by `mask`, inside aligned groups of `width` lanes.
+/// An exchange inside 4 lanes, or the mirror image of 8 (mask 7), costs one instruction on AMD.
+template <int Mask, int Width>
+ARLAB_DEVICE std::uint32_t exchange_xor(std::uint32_t value) {
+  static_assert(Width >= 2 && Width <= 32 && Mask < Width);
+#if defined(__HIP_PLATFORM_AMD__)
+  constexpr int kControl = Mask == 1   ? 0xB1   // quad_perm 1 0 3 2
+                           : Mask == 2 ? 0x4E   // quad_perm 2 3 0 1
+                           : Mask == 3 ? 0x1B   // quad_perm 3 2 1 0
+                           : Mask == 7 ? 0x141  // row_half_mirror
+                                       : 0;
+  if constexpr (kControl != 0) {
+    return static_cast<std::uint32_t>(
+        __builtin_amdgcn_update_dpp(0, static_cast<int>(value), kControl, 0xF, 0xF, true));
+  }
+#endif
+  return static_cast<std::uint32_t>(__shfl_xor(static_cast<int>(value), Mask, Width));
+}
+ARLAB_DEVICE std::uint32_t exchange_xor(std::uint32_t value, int mask, int width) {
+  return static_cast<std::uint32_t>(__shfl_xor(static_cast<int>(value), mask, width));
+}
+ARLAB_DEVICE float exchange_xor(float value, int mask, int width) {
+  return __shfl_xor(value, mask, width);
+}
+
+// ---------------------------------------------------------------- flags between GPUs
+// System scope: seen by every GPU and by the host.
+
+ARLAB_DEVICE std::uint32_t load_relaxed(const std::uint32_t* flag) {
+  return __hip_atomic_load(flag, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_SYSTEM);
+}
+ARLAB_DEVICE std::uint32_t load_acquire(const std::uint32_t* flag) {
+  return __hip_atomic_load(flag, __ATOMIC_ACQUIRE, __HIP_MEMORY_SCOPE_SYSTEM);
+}
+ARLAB_DEVICE void store_relaxed(std::uint32_t* flag, std::uint32_t value) {
+  __hip_atomic_store(flag, value, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_SYSTEM);
+}
+/// Everything that this thread, and threads it was ordered after, stored is seen by who reads the
+/// flag with load_acquire.
+ARLAB_DEVICE void store_release(std::uint32_t* flag, std::uint32_t value) {
+#if defined(__HIP_PLATFORM_AMD__)
+  // Not one release store: clang 19 to 22 leave out the s_waitcnt between the write-back of the L2
+  // cache and the store when they know of no access in flight (llvm-project #178316). The ISA test
+  // guards it.
+  __builtin_amdgcn_fence(__ATOMIC_RELEASE, "");
+  asm volatile("s_waitcnt vmcnt(0)" ::: "memory");
+  store_relaxed(flag, value);
+#else
+  __hip_atomic_store(flag, value, __ATOMIC_RELEASE, __HIP_MEMORY_SCOPE_SYSTEM);
+#endif
+}
+
+/// To be called by every thread that stored to a peer, before the block barrier ahead of the flag:
+/// on AMD that barrier does not wait for the stores of the block's other waves.
+ARLAB_DEVICE void finish_stores() {
+#if defined(__HIP_PLATFORM_AMD__)
+  asm volatile("s_waitcnt vmcnt(0)" ::: "memory");
+#endif
+}
+
+/// Gives way while a flag is polled.
+ARLAB_DEVICE void pause() {
+#if defined(__HIP_PLATFORM_AMD__)
+  __builtin_amdgcn_s_sleep(1);
+#elif defined(__CUDA_ARCH__)
+  __nanosleep(20);
+#endif
+}
+
+/// Nanoseconds of a clock that runs steadily; only differences mean something.
+ARLAB_DEVICE std::uint64_t clock_nanoseconds() {
+#if defined(__HIP_PLATFORM_AMD__)
+  return __builtin_amdgcn_s_memrealtime() * 10;  // 100 MHz on CDNA 2 and 3
+#elif defined(__CUDA_ARCH__)
+  std::uint64_t now;
+  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
+  return now;
+#elif defined(__HIP_PLATFORM_HOST__)
+  return emulator::clock_nanoseconds();
+#else
+  return 0;
+#endif
+}
+
+/// *address = max(*address, value), from any block of the device; the order does not matter.
+ARLAB_DEVICE void atomic_max(std::uint32_t* address, std::uint32_t value) {
+  __hip_atomic_fetch_max(address, value, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
+}
+
+}  // namespace ARLAB_PLATFORM
+}  // namespace arlab::kernels

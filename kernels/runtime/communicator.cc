@@ -1,0 +1,283 @@
+#include "kernels/runtime/communicator.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "kernels/collectives/launch.h"
+#include "reference/codecs/registry.h"
+#include "reference/collectives/algorithm.h"
+
+namespace arlab::kernels {
+inline namespace ARLAB_PLATFORM {
+namespace {
+
+Status status_of(hipError_t error, const char* what) {
+  if (error == hipSuccess) return {};
+  return Status::error(fmt::format("{}: {}", what, hipGetErrorString(error)));
+}
+
+struct AlgorithmKernel {
+  const char* name;
+  LaunchCollective launch;
+};
+constexpr std::array<AlgorithmKernel, 5> kAlgorithms = {{{"one_shot", launch_one_shot},
+                                                         {"two_shot", launch_two_shot},
+                                                         {"ring", launch_ring},
+                                                         {"hierarchical", launch_hierarchical},
+                                                         {"all_to_all", launch_all_to_all}}};
+
+std::size_t ceil_divide(std::size_t a, std::size_t b) { return (a + b - 1) / b; }
+
+/// Cuts the work as the reference's Schedule does, and then into tiles and rounds.
+Result<Call> plan(const CollectiveRequest& request, const Team& team,
+                  const CommunicatorOptions& options) {
+  Call call{};
+  call.team = team;
+  try {
+    const CodecPtr codec = find_codec(request.codec);
+    const auto ranks = static_cast<Rank>(team.layout.ranks);
+    const std::size_t alignment = codec->info().alignment;
+    if (alignment > kTile || kTile % alignment != 0 || !codec->info().splits_at_alignment) {
+      return Status::error(fmt::format(
+          "codec {} has no collective kernels: its blocks must divide a tile of {} elements",
+          request.codec, kTile));
+    }
+    const Schedule schedule =
+        make_schedule(request.algorithm,
+                      {.world_size = ranks, .elements = request.elements, .alignment = alignment});
+    std::size_t tiles = 0;
+    for (std::size_t i = 0; i < schedule.chunks.size(); ++i) {
+      call.chunk[i] = {schedule.chunks[i].begin, schedule.chunks[i].end};
+      tiles = std::max(tiles, ceil_divide(schedule.chunks[i].size(), kTile));
+    }
+    call.group_size = static_cast<int>(default_group_size(ranks));
+    call.tile_bytes = ceil_divide(codec->wire_bytes(request.dtype, kTile), 16) * 16;
+    call.tiles_per_slot = static_cast<int>(options.slot_bytes / call.tile_bytes);
+    if (call.tiles_per_slot == 0) {
+      return Status::error(fmt::format("slots of {} bytes cannot hold a tile of codec {}: {} bytes",
+                                       options.slot_bytes, request.codec, call.tile_bytes));
+    }
+    const std::size_t blocks =
+        std::min<std::size_t>(static_cast<std::size_t>(options.blocks), tiles);
+    call.blocks = static_cast<int>(blocks);
+    call.rounds = static_cast<int>(
+        ceil_divide(tiles, blocks * static_cast<std::size_t>(call.tiles_per_slot)));
+  } catch (const InvalidInput& error) {
+    return Status::error(error.what());
+  }
+  return call;
+}
+
+}  // namespace
+
+/// The memory of a team in this process. The last communicator of the team frees it, so that no
+/// rank ever writes to a buffer that is gone.
+class TeamMemory {
+ public:
+  ~TeamMemory() {
+    for (const Allocation& allocation : allocations_) {
+      (void)hipSetDevice(allocation.device);
+      (void)hipFree(allocation.memory);
+    }
+  }
+  TeamMemory() = default;
+  TeamMemory(const TeamMemory&) = delete;
+  TeamMemory& operator=(const TeamMemory&) = delete;
+
+  /// Memory of a device that its peers may write to and read flags from; zero at first.
+  Result<std::uint8_t*> allocate(int device, std::size_t bytes) {
+    void* memory = nullptr;
+    (void)hipSetDevice(device);
+    Status status = status_of(hipExtMallocWithFlags(&memory, bytes, hipDeviceMallocFinegrained),
+                              "no memory for a communication buffer");
+    if (!status.ok()) return status;
+    allocations_.push_back({device, memory});
+    status = status_of(hipMemset(memory, 0, bytes), "a communication buffer cannot be cleared");
+    if (!status.ok()) return status;
+    return static_cast<std::uint8_t*>(memory);
+  }
+
+ private:
+  struct Allocation {
+    int device;
+    void* memory;
+  };
+  std::vector<Allocation> allocations_;
+};
+
+namespace {
+
+Status enable_peer_access(std::span<const int> devices) {
+  for (const int device : devices) {
+    for (const int peer : devices) {
+      if (peer == device) continue;
+      int can = 0;
+      Status status = status_of(hipSetDevice(device), "a device cannot be used");
+      if (!status.ok()) return status;
+      status = status_of(hipDeviceCanAccessPeer(&can, device, peer), "peer access");
+      if (!status.ok()) return status;
+      if (can == 0) {
+        return Status::error(
+            fmt::format("device {} has no peer access to device {}", device, peer));
+      }
+      const hipError_t error = hipDeviceEnablePeerAccess(peer, 0);
+      if (error == hipErrorPeerAccessAlreadyEnabled) {
+        (void)hipGetLastError();
+      } else if (error != hipSuccess) {
+        return status_of(error, "peer access");
+      }
+    }
+  }
+  return {};
+}
+
+Status check_options(std::size_t ranks, const CommunicatorOptions& options) {
+  if (ranks < 2 || ranks > static_cast<std::size_t>(kMaxRanks)) {
+    return Status::error(fmt::format("{} ranks: allowed are 2 to {}", ranks, kMaxRanks));
+  }
+  if (options.blocks < 1 || options.blocks > 1024) {
+    return Status::error(fmt::format("{} blocks: allowed are 1 to 1024", options.blocks));
+  }
+  if (options.slot_bytes == 0 || options.slot_bytes % 16 != 0) {
+    return Status::error(
+        fmt::format("slots of {} bytes: allowed are multiples of 16", options.slot_bytes));
+  }
+  return {};
+}
+
+/// Sets `count` words of device memory.
+Status fill_words(std::uint8_t* at, std::size_t count, std::uint32_t value) {
+  const std::vector<std::uint32_t> words(count, value);
+  return status_of(hipMemcpy(at, words.data(), count * 4, hipMemcpyHostToDevice),
+                   "a communication buffer cannot be written");
+}
+
+}  // namespace
+
+Result<std::vector<Communicator>> Communicator::in_process(std::span<const int> devices,
+                                                           const CommunicatorOptions& options) {
+  Status status = check_options(devices.size(), options);
+  if (!status.ok()) return status;
+  status = enable_peer_access(devices);
+  if (!status.ok()) return status;
+
+  auto memory = std::make_shared<TeamMemory>();
+  const BufferLayout layout{options.blocks, static_cast<int>(devices.size()), options.slot_bytes};
+  const auto blocks = static_cast<std::size_t>(options.blocks);
+  std::vector<Team> teams(devices.size());
+  for (std::size_t rank = 0; rank < devices.size(); ++rank) {
+    const Result<std::uint8_t*> buffer = memory->allocate(devices[rank], layout.bytes());
+    if (!buffer.ok()) return buffer.status();
+    // The rank's own words: a colour per block, and the status behind them.
+    const Result<std::uint8_t*> own = memory->allocate(devices[rank], (blocks + 1) * 4);
+    if (!own.ok()) return own.status();
+    status =
+        fill_words(buffer.value() + layout.flag(0, 0), blocks * kMaxRanks, options.first_colour);
+    if (!status.ok()) return status;
+    status = fill_words(own.value(), blocks, options.first_colour);
+    if (!status.ok()) return status;
+    for (Team& team : teams) team.buffer[rank] = buffer.value();
+    Team& team = teams[rank];
+    team.rank = static_cast<int>(rank);
+    team.layout = layout;
+    team.colours = reinterpret_cast<std::uint32_t*>(own.value());
+    team.status = team.colours + blocks;
+    team.timeout_nanoseconds = options.timeout_nanoseconds;
+  }
+
+  std::vector<Communicator> communicators;
+  for (std::size_t rank = 0; rank < devices.size(); ++rank) {
+    communicators.push_back(Communicator(teams[rank], devices[rank], options, memory));
+    (void)hipSetDevice(devices[rank]);
+    status =
+        status_of(hipEventCreateWithFlags(&communicators.back().last_call_, hipEventDisableTiming),
+                  "an event cannot be made");
+    if (!status.ok()) return status;
+    status = status_of(hipDeviceSynchronize(), "a device cannot be used");
+    if (!status.ok()) return status;
+  }
+  return {std::move(communicators)};
+}
+
+Communicator::Communicator(Team team, int device, const CommunicatorOptions& options,
+                           std::shared_ptr<TeamMemory> memory)
+    : team_(team), device_(device), options_(options), memory_(std::move(memory)) {}
+
+Communicator::Communicator(Communicator&& other) noexcept
+    : team_(other.team_),
+      device_(other.device_),
+      options_(other.options_),
+      memory_(std::move(other.memory_)),
+      last_call_(std::exchange(other.last_call_, nullptr)),
+      last_stream_(other.last_stream_),
+      called_(other.called_) {}
+
+Communicator::~Communicator() {
+  if (!memory_) return;
+  (void)hipSetDevice(device_);
+  (void)hipDeviceSynchronize();
+  if (last_call_ != nullptr) (void)hipEventDestroy(last_call_);
+}
+
+Status Communicator::order_after_last_call(hipStream_t stream, bool& capturing) {
+  hipStreamCaptureStatus capture = hipStreamCaptureStatusNone;
+  Status status = status_of(hipStreamIsCapturing(stream, &capture), "the stream cannot be used");
+  if (!status.ok()) return status;
+  capturing = capture != hipStreamCaptureStatusNone;
+  if (capturing || !called_ || stream == last_stream_) return {};
+  return status_of(hipStreamWaitEvent(stream, last_call_, 0), "streams cannot be ordered");
+}
+
+Status Communicator::run(const CollectiveRequest& request, const void* input, void* output,
+                         hipStream_t stream) {
+  const auto* algorithm =
+      std::find_if(kAlgorithms.begin(), kAlgorithms.end(),
+                   [&](const AlgorithmKernel& a) { return request.algorithm == a.name; });
+  if (algorithm == kAlgorithms.end()) {
+    std::string known;
+    for (const AlgorithmKernel& a : kAlgorithms) known += fmt::format(" {}", a.name);
+    return Status::error(
+        fmt::format("algorithm {} has no kernels; there are:{}", request.algorithm, known));
+  }
+  const Result<CodecChoice> codec = choose_codec(request.codec);
+  if (!codec.ok()) return codec.status();
+  Result<Call> call = plan(request, team_, options_);
+  if (!call.ok()) return call.status();
+  call.value().input = input;
+  call.value().output = output;
+
+  Status status = status_of(hipSetDevice(device_), "a device cannot be used");
+  if (!status.ok()) return status;
+  bool capturing = false;
+  status = order_after_last_call(stream, capturing);
+  if (!status.ok()) return status;
+  status = status_of(algorithm->launch(call.value(), codec.value(), request.dtype, stream),
+                     "a kernel cannot be started");
+  if (!status.ok() || capturing) return status;
+  called_ = true;
+  last_stream_ = stream;
+  return status_of(hipEventRecord(last_call_, stream), "an event cannot be recorded");
+}
+
+Status Communicator::check() {
+  std::uint32_t words[2] = {};
+  (void)hipSetDevice(device_);
+  const std::uint32_t* sources[2] = {
+      team_.status, reinterpret_cast<const std::uint32_t*>(team_.buffer[team_.rank])};
+  for (int i = 0; i < 2; ++i) {
+    const Status status = status_of(hipMemcpy(&words[i], sources[i], 4, hipMemcpyDeviceToHost),
+                                    "the state of a communicator cannot be read");
+    if (!status.ok()) return status;
+  }
+  const std::uint32_t culprit = words[0] != 0 ? words[0] : words[1];
+  if (culprit == 0) return {};
+  return Status::error(fmt::format("rank {} did not arrive within {} ms (seen by rank {})",
+                                   culprit - 1, options_.timeout_nanoseconds / 1'000'000,
+                                   team_.rank));
+}
+
+}  // namespace ARLAB_PLATFORM
+}  // namespace arlab::kernels

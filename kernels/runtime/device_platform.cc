@@ -1,0 +1,239 @@
+// Platform on the HIP API. Compiled once per platform.
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "kernels/codecs/codec_kernels.h"
+#include "kernels/runtime/communicator.h"
+#include "kernels/runtime/platforms.h"
+
+#define ARLAB_STRING_OF(name) #name
+#define ARLAB_NAME_OF(name) ARLAB_STRING_OF(name)
+
+namespace arlab::kernels {
+inline namespace ARLAB_PLATFORM {
+namespace {
+
+Status status_of(hipError_t error, const char* what) {
+  if (error == hipSuccess) return {};
+  return Status::error(fmt::format("{}: {}", what, hipGetErrorString(error)));
+}
+
+/// Memory of the current device.
+class DeviceMemory {
+ public:
+  DeviceMemory() = default;
+  DeviceMemory(const DeviceMemory&) = delete;
+  DeviceMemory(DeviceMemory&& other) noexcept
+      : memory_(std::exchange(other.memory_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
+  DeviceMemory& operator=(DeviceMemory&&) = delete;
+  ~DeviceMemory() {
+    if (memory_ != nullptr) (void)hipFree(memory_);
+  }
+
+  /// At least so many bytes; what they held is lost.
+  Status require(std::size_t bytes) {
+    if (bytes <= bytes_) return {};
+    if (memory_ != nullptr) (void)hipFree(std::exchange(memory_, nullptr));
+    bytes_ = 0;
+    const Status status = status_of(hipMalloc(&memory_, bytes), "no memory on the device");
+    if (status.ok()) bytes_ = bytes;
+    return status;
+  }
+  std::byte* data() const { return static_cast<std::byte*>(memory_); }
+
+ private:
+  void* memory_ = nullptr;
+  std::size_t bytes_ = 0;
+};
+
+Status copy_in(std::byte* to, std::span<const std::byte> from) {
+  return status_of(hipMemcpy(to, from.data(), from.size(), hipMemcpyHostToDevice),
+                   "a copy to the device failed");
+}
+Status copy_out(std::span<std::byte> to, const std::byte* from) {
+  return status_of(hipMemcpy(to.data(), from, to.size(), hipMemcpyDeviceToHost),
+                   "a copy from the device failed");
+}
+
+/// A rank of a Group: its communicator, stream and tensors.
+struct Member {
+  Communicator communicator;
+  hipStream_t stream = nullptr;
+  DeviceMemory input;
+  DeviceMemory output;
+
+  explicit Member(Communicator c) : communicator(std::move(c)) {}
+  Member(Member&& other) noexcept
+      : communicator(std::move(other.communicator)),
+        stream(std::exchange(other.stream, nullptr)),
+        input(std::move(other.input)),
+        output(std::move(other.output)) {}
+  Member& operator=(Member&&) = delete;
+  ~Member() {
+    if (stream == nullptr) return;
+    (void)hipSetDevice(communicator.device());
+    (void)hipStreamDestroy(stream);
+  }
+};
+
+class DeviceGroup final : public Group {
+ public:
+  Status open(std::span<const int> devices, const CommunicatorOptions& options) {
+    Result<std::vector<Communicator>> team = Communicator::in_process(devices, options);
+    if (!team.ok()) return team.status();
+    for (Communicator& communicator : team.value()) {
+      members_.emplace_back(std::move(communicator));
+      (void)hipSetDevice(members_.back().communicator.device());
+      const Status status =
+          status_of(hipStreamCreateWithFlags(&members_.back().stream, hipStreamNonBlocking),
+                    "a stream cannot be made");
+      if (!status.ok()) return status;
+    }
+    return {};
+  }
+
+  Status run(const GroupCall& call, std::span<const std::byte> inputs,
+             std::span<std::byte> outputs) override {
+    const std::size_t bytes = call.elements * size_of(call.dtype);
+    const std::size_t offset = call.offset_elements * size_of(call.dtype);
+    if (inputs.size() != members_.size() * bytes || outputs.size() != inputs.size()) {
+      return Status::error(
+          fmt::format("{} ranks of {} bytes, but the inputs are {} and the outputs {}",
+                      members_.size(), bytes, inputs.size(), outputs.size()));
+    }
+    // All memory first: allocating may wait for a device whose kernel waits for another rank.
+    for (std::size_t rank = 0; rank < members_.size(); ++rank) {
+      Member& member = members_[rank];
+      (void)hipSetDevice(member.communicator.device());
+      Status status = member.input.require(offset + bytes);
+      if (status.ok()) status = member.output.require(offset + bytes);
+      if (status.ok()) {
+        status = copy_in(member.input.data() + offset, inputs.subspan(rank * bytes, bytes));
+      }
+      if (status.ok() && !call.in_place) {
+        // What an output held before must not look like a result.
+        status = status_of(hipMemset(member.output.data(), 0xDB, offset + bytes), "memset");
+      }
+      if (status.ok()) status = status_of(hipDeviceSynchronize(), "a device failed");
+      if (!status.ok()) return status;
+    }
+    const CollectiveRequest request{call.algorithm, call.codec, call.dtype, call.elements};
+    for (Member& member : members_) {
+      const Status status = member.communicator.run(
+          request, member.input.data() + offset, result_of(member, call) + offset, member.stream);
+      if (!status.ok()) return status;
+    }
+    for (std::size_t rank = 0; rank < members_.size(); ++rank) {
+      Member& member = members_[rank];
+      (void)hipSetDevice(member.communicator.device());
+      Status status = status_of(hipStreamSynchronize(member.stream), "a kernel failed");
+      if (status.ok()) status = member.communicator.check();
+      if (status.ok()) {
+        status = copy_out(outputs.subspan(rank * bytes, bytes), result_of(member, call) + offset);
+      }
+      if (!status.ok()) return status;
+    }
+    return {};
+  }
+
+ private:
+  static std::byte* result_of(const Member& member, const GroupCall& call) {
+    return call.in_place ? member.input.data() : member.output.data();
+  }
+
+  std::vector<Member> members_;
+};
+
+class DevicePlatform final : public Platform {
+ public:
+  std::string_view name() const override { return ARLAB_NAME_OF(ARLAB_PLATFORM); }
+
+  Result<int> devices() const override {
+    int count = 0;
+    const Status status = status_of(hipGetDeviceCount(&count), "no device can be used");
+    if (!status.ok()) return status;
+    if (count == 0) return Status::error("there is no device");
+    return count;
+  }
+
+  bool has_codec(const std::string& codec) const override { return choose_codec(codec).ok(); }
+
+  Status encode(const std::string& codec, DType dtype, std::span<const std::byte> payload,
+                std::span<std::byte> wire) const override {
+    const std::size_t elements = payload.size() / size_of(dtype);
+    return on_device(codec, payload, wire,
+                     [&](const CodecChoice& choice, std::byte* from, std::byte* to) {
+                       return launch_encode(choice, dtype, from, elements,
+                                            reinterpret_cast<std::uint8_t*>(to), nullptr);
+                     });
+  }
+  Status decode(const std::string& codec, DType dtype, std::span<const std::byte> wire,
+                std::span<std::byte> payload) const override {
+    const std::size_t elements = payload.size() / size_of(dtype);
+    return on_device(codec, wire, payload,
+                     [&](const CodecChoice& choice, std::byte* from, std::byte* to) {
+                       return launch_decode(choice, dtype, reinterpret_cast<std::uint8_t*>(from),
+                                            elements, to, nullptr);
+                     });
+  }
+  Status decode_add(const std::string& codec, DType dtype, std::span<const std::byte> wire,
+                    std::span<std::byte> sum) const override {
+    const std::size_t elements = sum.size() / size_of(dtype);
+    return on_device(
+        codec, wire, sum, [&](const CodecChoice& choice, std::byte* from, std::byte* to) {
+          return launch_decode_add(choice, dtype, reinterpret_cast<std::uint8_t*>(from), elements,
+                                   to, nullptr);
+        });
+  }
+
+  Result<std::unique_ptr<Group>> make_group(int ranks, const GroupOptions& options) const override {
+    const Result<int> count = devices();
+    if (!count.ok()) return count.status();
+    std::vector<int> device_of_rank(static_cast<std::size_t>(std::max(ranks, 0)));
+    std::iota(device_of_rank.begin(), device_of_rank.end(), 0);
+    for (int& device : device_of_rank) device %= count.value();
+    CommunicatorOptions communicator;
+    if (options.blocks != 0) communicator.blocks = options.blocks;
+    if (options.slot_bytes != 0) communicator.slot_bytes = options.slot_bytes;
+    auto group = std::make_unique<DeviceGroup>();
+    const Status status = group->open(device_of_rank, communicator);
+    if (!status.ok()) return status;
+    return std::unique_ptr<Group>(std::move(group));
+  }
+
+ private:
+  /// Copies `from` and `to` to device 0, launches, and copies `to` back.
+  template <class Launch>
+  static Status on_device(const std::string& codec, std::span<const std::byte> from,
+                          std::span<std::byte> to, Launch launch) {
+    const Result<CodecChoice> choice = choose_codec(codec);
+    if (!choice.ok()) return choice.status();
+    Status status = status_of(hipSetDevice(0), "no device can be used");
+    DeviceMemory source;
+    DeviceMemory target;
+    if (status.ok()) status = source.require(from.size());
+    if (status.ok()) status = target.require(to.size());
+    if (status.ok()) status = copy_in(source.data(), from);
+    if (status.ok()) status = copy_in(target.data(), to);
+    if (status.ok()) {
+      status = status_of(launch(choice.value(), source.data(), target.data()),
+                         "a kernel cannot be started");
+    }
+    if (status.ok()) status = status_of(hipDeviceSynchronize(), "a kernel failed");
+    if (status.ok()) status = copy_out(to, target.data());
+    return status;
+  }
+};
+
+}  // namespace
+
+const Platform& device_platform() {
+  static const DevicePlatform platform;
+  return platform;
+}
+
+}  // namespace ARLAB_PLATFORM
+}  // namespace arlab::kernels

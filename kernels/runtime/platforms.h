@@ -1,0 +1,74 @@
+// The platforms that kernels were built for, without their types: for the command line, the
+// conformance harness and tests.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "kernels/runtime/status.h"
+#include "reference/dtype.h"
+
+namespace arlab::kernels {
+
+struct GroupOptions {
+  int blocks = 0;              ///< most blocks of a kernel; 0: the communicator's default
+  std::size_t slot_bytes = 0;  ///< likewise
+};
+
+struct GroupCall {
+  std::string algorithm;
+  std::string codec;
+  DType dtype = DType::fp16;
+  std::size_t elements = 0;  ///< per rank
+  bool in_place = false;
+  /// The tensors start so many elements behind an address that is a multiple of 256.
+  std::size_t offset_elements = 0;
+};
+
+/// A team of ranks in this process.
+class Group {
+ public:
+  virtual ~Group() = default;
+
+  /// Runs the collective on all ranks and waits. `inputs` and `outputs` hold the tensors of all
+  /// ranks one after the other.
+  virtual Status run(const GroupCall& call, std::span<const std::byte> inputs,
+                     std::span<std::byte> outputs) = 0;
+};
+
+class Platform {
+ public:
+  virtual ~Platform() = default;
+
+  virtual std::string_view name() const = 0;
+
+  /// How many devices there are; the error says why none can be used.
+  virtual Result<int> devices() const = 0;
+
+  /// True when there are kernels for the codec.
+  virtual bool has_codec(const std::string& codec) const = 0;
+
+  /// The codec's kernels on device 0; as Codec has them. `wire` has codec.wire_bytes() bytes.
+  virtual Status encode(const std::string& codec, DType dtype, std::span<const std::byte> payload,
+                        std::span<std::byte> wire) const = 0;
+  virtual Status decode(const std::string& codec, DType dtype, std::span<const std::byte> wire,
+                        std::span<std::byte> payload) const = 0;
+  virtual Status decode_add(const std::string& codec, DType dtype, std::span<const std::byte> wire,
+                            std::span<std::byte> sum) const = 0;
+
+  /// Rank r is on device r modulo the number of devices.
+  virtual Result<std::unique_ptr<Group>> make_group(int ranks,
+                                                    const GroupOptions& options) const = 0;
+};
+
+/// The platforms that this program was built for.
+const std::vector<const Platform*>& built_platforms();
+
+/// By name; the error says which were built.
+Result<const Platform*> find_platform(std::string_view name);
+
+}  // namespace arlab::kernels

@@ -1,0 +1,45 @@
+// Errors as values: nothing in the kernels' runtime throws or ends the program.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <utility>
+
+namespace arlab::kernels {
+
+/// Fine, or one line that says what went wrong.
+class [[nodiscard]] Status {
+ public:
+  Status() = default;
+  static Status error(std::string message) {
+    Status status;
+    status.message_ = std::move(message);
+    return status;
+  }
+
+  bool ok() const { return !message_.has_value(); }
+  /// Of an error.
+  const std::string& message() const { return *message_; }
+
+ private:
+  std::optional<std::string> message_;
+};
+
+/// A value, or why there is none.
+template <class T>
+class [[nodiscard]] Result {
+ public:
+  Result(T value) : value_(std::move(value)) {}
+  Result(Status error) : status_(std::move(error)) {}
+
+  bool ok() const { return value_.has_value(); }
+  const Status& status() const { return status_; }
+  T& value() { return *value_; }
+  const T& value() const { return *value_; }
+
+ private:
+  std::optional<T> value_;
+  Status status_;
+};
+
+}  // namespace arlab::kernels

@@ -1,0 +1,44 @@
+"""arlab conform: kernels on emulated GPUs against the reference."""
+
+import pytest
+from program import ok, ok_csv, ok_json, refused
+
+FAST = "conform --platform host --codec qr-q4 --ranks 2 --elements 2100"
+
+
+def test_all_bits_agree(tmp_path):
+    report = ok_json(FAST, tmp_path)
+    assert report["schema"] == "arlab.conform/1"
+    assert report["platform"] == "host"
+    assert report["mismatches"] == 0
+    checks = report["checks"]
+    assert report["compared_elements"] == sum(check["compared_elements"] for check in checks) > 10000
+    subjects = {"encode", "decode", "decode_add", "one_shot", "two_shot", "ring", "hierarchical", "all_to_all"}
+    assert {check["subject"] for check in checks} == subjects
+    assert {check["dtype"] for check in checks} == {"fp16", "bf16"}
+    assert all(check["mismatches"] == 0 and check["codec"] == "qr-q4" for check in checks)
+
+
+def test_formats_agree(tmp_path):
+    checks = ok_json(FAST + " --algorithm ring", tmp_path)["checks"]
+    rows = ok_csv(FAST + " --algorithm ring", tmp_path)
+    assert len(rows) == len(checks) == 8
+    text = ok(FAST + " --algorithm ring", tmp_path)
+    assert "compared_elements" in text and "two_shot" not in text
+
+
+@pytest.mark.parametrize(
+    "command, message",
+    [
+        ("conform", "--platform is required"),
+        ("conform --platform tpu", "platform tpu is not in this build; built are host"),
+        ("conform --platform host --codec nvfp4", "codec nvfp4 has no kernels"),
+        ("conform --platform host --codec qr-q5", "unknown codec"),
+        ("conform --platform host --algorithm two_shots", "unknown algorithm"),
+        ("conform --platform host --codec qr-q4 --algorithm halving_doubling", "halving_doubling has no kernels"),
+        ("conform --platform host --ranks 9", "allowed is an integer from 2 to 8"),
+        ("conform --platform host --elements 0", "allowed is a positive integer"),
+    ],
+)
+def test_bad_input(tmp_path, command, message):
+    refused(command, tmp_path, message)

@@ -1,0 +1,133 @@
+// The kernels on emulated GPUs hold the reference's bits.
+
+#include <gtest/gtest.h>
+
+#include "kernels/conformance/conform.h"
+#include "kernels/platform/host/emulator.h"
+#include "reference/codecs/registry.h"
+
+namespace arlab::kernels {
+namespace {
+
+const Platform& host() { return *find_platform("host").value(); }
+
+/// Runs the request and expects comparisons, all of them equal.
+void expect_conformance(const ConformanceRequest& request) {
+  std::uint64_t compared = 0;
+  const Status status = run_conformance(host(), request, [&](const ConformanceRow& row) {
+    compared += row.compared_elements;
+    EXPECT_GT(row.compared_elements, 0U);
+    EXPECT_EQ(row.mismatches, 0U) << row.subject << " " << row.codec << " " << name_of(row.dtype)
+                                  << " of " << row.ranks << " ranks: " << row.first_mismatch;
+  });
+  ASSERT_TRUE(status.ok()) << status.message();
+  EXPECT_GT(compared, 0U);
+}
+
+std::vector<std::string> codecs_with_kernels() {
+  std::vector<std::string> names;
+  for (const std::string& name : listed_codecs()) {
+    if (host().has_codec(name)) names.push_back(name);
+  }
+  return names;
+}
+
+TEST(Conformance, EveryListedCodecButThoseOfWholeMessagesHasKernels) {
+  for (const std::string& name : listed_codecs()) {
+    const bool whole_message = !find_codec(name)->info().splits_at_alignment;
+    EXPECT_EQ(host().has_codec(name), !whole_message) << name;
+  }
+}
+
+TEST(Conformance, WireBytesAndDecoding) {
+  std::vector<std::string> codecs = codecs_with_kernels();
+  for (const char* name :
+       {"int7-g64", "int8-g8", "int3-g16-sr", "int6-g256-sr-is", "int2-g8-sr-is", "int5-g32-sym",
+        "int4-g64-sym-sr", "had-int7-g256", "had-int2-g8-sym", "logfmt8-g128", "logfmt5-g8",
+        "mxfp4-ceil", "mxfp8-e4m3-even", "mxfp6-e2m3-ceil", "mxfp8-e5m2-even"}) {
+    codecs.push_back(name);
+  }
+  for (const int wave : {32, 64}) {
+    emulator::configure({.wave_size = wave});
+    expect_conformance({.codecs = codecs,
+                        .lengths = ARLAB_SHORT_TESTS ? std::vector<std::size_t>{1, 2049, 4201}
+                                                     : lengths_up_to(12301),
+                        .seed = static_cast<std::uint64_t>(wave)});
+  }
+}
+
+TEST(Conformance, EveryAlgorithmOnEveryWorldSize) {
+  emulator::configure({});
+  expect_conformance(
+      {.codecs = {"fp16", "qr-q4", "int2-g32-sr"},
+       .algorithms = {"one_shot", "two_shot", "ring", "hierarchical", "all_to_all"},
+       .ranks = ARLAB_SHORT_TESTS ? std::vector{3, 4} : std::vector{2, 3, 4, 5, 6, 7, 8},
+       .lengths = ARLAB_SHORT_TESTS ? std::vector<std::size_t>{2049}
+                                    : std::vector<std::size_t>{1, 4097, 12301}});
+}
+
+TEST(Conformance, EveryCodecInEveryAlgorithm) {
+  emulator::configure({.wave_size = 32});
+  expect_conformance({.codecs = codecs_with_kernels(),
+                      .algorithms = {"one_shot", "two_shot", "ring", "hierarchical", "all_to_all"},
+                      .ranks = {3},
+                      .lengths = ARLAB_SHORT_TESTS ? std::vector<std::size_t>{100}
+                                                   : std::vector<std::size_t>{9, 6151}});
+}
+
+TEST(Conformance, DoesNotDependOnTheScheduleOfLanes) {
+  for (const std::uint64_t seed : {1, 2, 3}) {
+    emulator::configure(
+        {.wave_size = seed == 2 ? 32 : 64, .seed = seed, .resident_blocks = seed == 3 ? 1 : 0});
+    expect_conformance({.codecs = {"qr-q6"},
+                        .algorithms = {"one_shot", "two_shot", "ring"},
+                        .ranks = {2, 3},
+                        .lengths = {5000},
+                        .seed = seed});
+  }
+}
+
+TEST(Conformance, ReportsAMismatch) {
+  // A platform that gets one bit of one element wrong.
+  class Wrong final : public Platform {
+   public:
+    std::string_view name() const override { return "wrong"; }
+    Result<int> devices() const override { return 1; }
+    bool has_codec(const std::string&) const override { return true; }
+    Status encode(const std::string& codec, DType dtype, std::span<const std::byte> payload,
+                  std::span<std::byte> wire) const override {
+      find_codec(codec)->encode(dtype, payload, wire);
+      wire[wire.size() / 2] ^= std::byte{1};
+      return {};
+    }
+    Status decode(const std::string& codec, DType dtype, std::span<const std::byte> wire,
+                  std::span<std::byte> payload) const override {
+      find_codec(codec)->decode(dtype, wire, payload);
+      return {};
+    }
+    Status decode_add(const std::string& codec, DType dtype, std::span<const std::byte> wire,
+                      std::span<std::byte> sum) const override {
+      find_codec(codec)->decode_add(dtype, wire, sum);
+      return {};
+    }
+    Result<std::unique_ptr<Group>> make_group(int, const GroupOptions&) const override {
+      return Status::error("there is none");
+    }
+  };
+  int rows = 0;
+  const auto count = [&rows](const ConformanceRow& row) {
+    ++rows;
+    EXPECT_EQ(row.mismatches, row.subject == "encode" ? 3U : 0U);
+    EXPECT_EQ(row.first_mismatch.empty(), row.subject != "encode");
+  };
+  EXPECT_TRUE(run_conformance(Wrong(), {.codecs = {"fp16"}, .lengths = {100}}, count).ok());
+  EXPECT_EQ(rows, 3);
+  const Status status = run_conformance(
+      Wrong(), {.codecs = {"fp16"}, .algorithms = {"one_shot"}, .ranks = {2}, .lengths = {100}},
+      count);
+  ASSERT_FALSE(status.ok());
+  EXPECT_EQ(status.message(), "there is none");
+}
+
+}  // namespace
+}  // namespace arlab::kernels

@@ -1,0 +1,155 @@
+// The emulated GPU finds mistakes of kernels, and repeats a run exactly.
+
+#include "kernels/platform/host/emulator.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "kernels/platform/platform.h"
+
+namespace arlab::kernels {
+namespace {
+
+class Emulator : public testing::Test {
+ protected:
+  void SetUp() override { GTEST_FLAG_SET(death_test_style, "threadsafe"); }
+  void TearDown() override { emulator::configure({}); }
+};
+
+__global__ void sum_kernel(const int* in, int* out) {
+  ARLAB_SHARED_ARRAY(int, partial, 256);
+  partial[threadIdx.x] = in[blockIdx.x * blockDim.x + threadIdx.x];
+  for (unsigned half = blockDim.x / 2; half > 0; half /= 2) {
+    __syncthreads();
+    if (threadIdx.x < half) partial[threadIdx.x] += partial[threadIdx.x + half];
+  }
+  if (threadIdx.x == 0) out[blockIdx.x] = partial[0];
+}
+
+TEST_F(Emulator, BlocksShareMemoryAndBarriers) {
+  std::vector<int> in(1024);
+  for (int i = 0; i < 1024; ++i) in[static_cast<std::size_t>(i)] = i * i;
+  for (const std::uint64_t seed : {0, 1, 2}) {
+    emulator::configure({.wave_size = seed == 1 ? 32 : 64, .seed = seed});
+    std::vector<int> out(4);
+    hipLaunchKernelGGL(sum_kernel, dim3(4), dim3(256), 0, nullptr, in.data(), out.data());
+    ASSERT_EQ(hipDeviceSynchronize(), hipSuccess);
+    for (int block = 0; block < 4; ++block) {
+      int expected = 0;
+      for (int i = 0; i < 256; ++i) expected += in[static_cast<std::size_t>(256 * block + i)];
+      EXPECT_EQ(out[static_cast<std::size_t>(block)], expected);
+    }
+  }
+}
+
+__global__ void shuffle_kernel(std::uint32_t* out) {
+  std::uint32_t value = threadIdx.x;
+  value += exchange_xor<1, 8>(value);
+  value += exchange_xor<2, 8>(value);
+  value += exchange_xor<7, 8>(value);
+  out[threadIdx.x] = value;
+}
+
+TEST_F(Emulator, LanesExchangeInsideAlignedGroups) {
+  for (const int wave : {32, 64}) {
+    emulator::configure({.wave_size = wave});
+    std::vector<std::uint32_t> out(128);
+    hipLaunchKernelGGL(shuffle_kernel, dim3(1), dim3(128), 0, nullptr, out.data());
+    ASSERT_EQ(hipDeviceSynchronize(), hipSuccess);
+    for (std::uint32_t i = 0; i < 128; ++i) EXPECT_EQ(out[i], i / 8 * 64 + 28);
+  }
+}
+
+__global__ void ticket_kernel(std::uint32_t* order, std::uint32_t* next) {
+  const std::uint32_t ticket = load_relaxed(next);
+  store_relaxed(next, ticket + 1);
+  order[ticket] = blockIdx.x;
+}
+
+TEST_F(Emulator, ASeedRepeatsARun) {
+  const auto order_of = [](std::uint64_t seed) {
+    emulator::configure({.seed = seed});
+    std::vector<std::uint32_t> order(64);
+    std::uint32_t next = 0;
+    hipLaunchKernelGGL(ticket_kernel, dim3(64), dim3(1), 0, nullptr, order.data(), &next);
+    (void)hipDeviceSynchronize();
+    return order;
+  };
+  EXPECT_EQ(order_of(7), order_of(7));
+  EXPECT_NE(order_of(7), order_of(8));
+}
+
+__global__ void flag_kernel(std::uint32_t* mine, std::uint32_t* theirs) {
+  store_release(theirs, 1);
+  while (load_relaxed(mine) == 0) pause();
+}
+
+TEST_F(Emulator, KernelsOfTwoDevicesWaitForEachOther) {
+  std::uint32_t flags[2] = {};
+  for (int device = 0; device < 2; ++device) {
+    ASSERT_EQ(hipSetDevice(device), hipSuccess);
+    hipLaunchKernelGGL(flag_kernel, dim3(1), dim3(1), 0, nullptr, &flags[device],
+                       &flags[1 - device]);
+  }
+  EXPECT_EQ(hipDeviceSynchronize(), hipSuccess);
+  ASSERT_EQ(hipSetDevice(0), hipSuccess);
+  EXPECT_EQ(hipDeviceSynchronize(), hipSuccess);
+}
+
+TEST_F(Emulator, ReportsADeadlock) {
+  std::uint32_t flags[2] = {};
+  EXPECT_DEATH(
+      {
+        hipLaunchKernelGGL(flag_kernel, dim3(1), dim3(1), 0, nullptr, &flags[0], &flags[1]);
+        (void)hipDeviceSynchronize();
+      },
+      "deadlock.*\n.*device 0 block 0: from thread 0 on polling");
+}
+
+__global__ void divergent_barrier_kernel() {
+  if (threadIdx.x % 2 == 0) {
+    __syncthreads();
+  } else {
+    __syncthreads();
+  }
+}
+
+TEST_F(Emulator, ReportsADivergentBarrier) {
+  EXPECT_DEATH(
+      {
+        hipLaunchKernelGGL(divergent_barrier_kernel, dim3(1), dim3(64), 0, nullptr);
+        (void)hipDeviceSynchronize();
+      },
+      "divergent barrier");
+}
+
+__global__ void ended_lane_kernel(std::uint32_t* out) {
+  if (threadIdx.x % 2 == 1) return;
+  out[threadIdx.x] = exchange_xor<1, 8>(threadIdx.x);
+}
+
+TEST_F(Emulator, ReportsAShuffleWithALaneThatHasEnded) {
+  std::vector<std::uint32_t> out(64);
+  EXPECT_DEATH(
+      {
+        hipLaunchKernelGGL(ended_lane_kernel, dim3(1), dim3(64), 0, nullptr, out.data());
+        (void)hipDeviceSynchronize();
+      },
+      "a shuffle reads a lane that has ended");
+}
+
+__global__ void misaligned_kernel(std::uint8_t* at) { store_128(at + 4, Words4{}); }
+
+TEST_F(Emulator, ReportsAMisalignedAccess) {
+  alignas(16) std::uint8_t memory[32] = {};
+  EXPECT_DEATH(
+      {
+        hipLaunchKernelGGL(misaligned_kernel, dim3(1), dim3(1), 0, nullptr, memory);
+        (void)hipDeviceSynchronize();
+      },
+      "misaligned access");
+}
+
+}  // namespace
+}  // namespace arlab::kernels

@@ -1,0 +1,106 @@
+"""inspect_code_objects.py TOOLS CODE_OBJECT...: what AMD code objects must be, by metadata and disassembly.
+
+Every kernel: no undefined symbols, no scratch memory, no spilled vector registers (scalar ones may be kept
+in lanes of a vector register), at most so many vector registers that four blocks, of the any-bit codecs
+three, fit on a compute unit, no flat accesses, and every write-back of the L2 cache is waited for before the next access to memory (a release store is only
+then one: clang 19 to 22 leave the wait out, llvm-project #178316).
+QuickReduce codecs on fp16: packed arithmetic and 128-bit accesses. Collectives: system-scope flags.
+"""
+
+import re
+import subprocess
+import sys
+
+VECTOR_REGISTERS = 512  # of a lane, shared by the waves on a SIMD
+BLOCKS_PER_COMPUTE_UNIT = 4
+BLOCKS_PER_COMPUTE_UNIT_ANYBIT = 3
+
+
+def output_of(*command):
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+def metadata_of(notes):
+    kernels = {}
+    for block in re.split(r"\n  - \.a", notes)[1:]:
+        fields = dict(re.findall(r"^\s+\.?([a-z_]+):\s+(\S+)", "    .a" + block, re.M))
+        kernels[fields["name"]] = {key: int(value) for key, value in fields.items() if value.isdigit()}
+    return kernels
+
+
+def instructions_of(disassembly):
+    functions, current = {}, None
+    for line in disassembly.splitlines():
+        label = re.match(r"^[0-9a-f]+ <([^>]+)>:", line)
+        if label:
+            current = functions.setdefault(label.group(1), [])
+            continue
+        instruction = line.split("//")[0].strip()
+        if current is not None and instruction and not instruction.startswith("..."):
+            current.append(instruction)
+    return functions
+
+
+def write_backs_not_waited_for(instructions):
+    """Write-backs after which memory is accessed, or the block left, before all accesses are done."""
+    ends = re.compile(r"(global|flat|buffer|ds|scratch)_|s_endpgm|s_cbranch|s_branch|s_barrier")
+    for i, instruction in enumerate(instructions):
+        if not instruction.startswith("buffer_wbl2"):
+            continue
+        following = next(x for x in instructions[i + 1 :] if ends.match(x) or "vmcnt(0)" in x)
+        if "vmcnt(0)" not in following:
+            yield f"{instruction} is followed by {following}"
+
+
+def problems_of(name, metadata, instructions):
+    def count(pattern):
+        return sum(1 for x in instructions if re.match(pattern, x))
+
+    if metadata["private_segment_fixed_size"] or count("scratch_"):
+        yield "uses scratch memory"
+    if metadata["vgpr_spill_count"]:
+        yield "spills vector registers"
+    # A block of 256 threads has one wave on each of the four SIMDs.
+    blocks = BLOCKS_PER_COMPUTE_UNIT_ANYBIT if "AnyBit" in name else BLOCKS_PER_COMPUTE_UNIT
+    allowed = VECTOR_REGISTERS // blocks // 8 * 8
+    if metadata["vgpr_count"] > allowed:
+        yield f"takes {metadata['vgpr_count']} vector registers; allowed are {allowed}"
+    if count("flat_(load|store|atomic)"):
+        yield "has flat accesses"
+    yield from write_backs_not_waited_for(instructions)
+    if "QuickReduce" in name and "4Fp16" in name:
+        if "decode" not in name and not (count("v_pk_mul_f16") and count("v_pk_max_[iu]16")):
+            yield "has no packed fp16 arithmetic"
+        if count("v_(add|mul|fma)_f16"):
+            yield "has fp16 arithmetic that is not packed"
+    if "Plain" in name or "QuickReduce" in name:
+        if "decode_kernel" not in name and not count("global_load_dwordx4"):
+            yield "has no 128-bit loads"
+        if "encode_kernel" not in name and not count("global_store_dwordx4"):
+            yield "has no 128-bit stores"
+    collective = re.search(r"(one_shot|two_shot|ring|hierarchical|all_to_all)_kernel", name)
+    if collective and not (count("buffer_wbl2") and count("buffer_inv")):
+        yield "has no release or no acquire at system scope"
+
+
+def main():
+    tools, objects = sys.argv[1], sys.argv[2:]
+    failures = []
+    for code_object in objects:
+        undefined = output_of(f"{tools}/llvm-nm", "-u", code_object).strip()
+        if undefined:
+            failures.append(f"{code_object}: undefined symbols: {undefined}")
+        kernels = metadata_of(output_of(f"{tools}/llvm-readelf", "--notes", code_object))
+        functions = instructions_of(output_of(f"{tools}/llvm-objdump", "-d", code_object))
+        if not kernels:
+            failures.append(f"{code_object}: no kernels")
+        for name, metadata in kernels.items():
+            failures += [f"{code_object}: {name} {p}" for p in problems_of(name, metadata, functions[name])]
+        registers = sorted(kernel["vgpr_count"] for kernel in kernels.values())
+        print(f"{code_object}: {len(kernels)} kernels, {registers[0]} to {registers[-1]} vector registers")
+    print("\n".join(failures))
+    sys.exit(1 if failures else 0)
+
+
+if __name__ == "__main__":
+    main()

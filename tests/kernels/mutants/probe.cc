@@ -1,0 +1,75 @@
+// probe SEEDS: runs two_shot with qr-q4, in so many random orders of lanes, and compares with the
+// reference. Exit code 1 when bits differ; the
+// emulator and ThreadSanitizer end the program when they find a mistake.
+
+#include <fmt/format.h>
+
+#include <array>
+#include <cstdio>
+#include <cstdlib>
+
+#include "kernels/platform/host/emulator.h"
+#include "kernels/runtime/communicator.h"
+#include "reference/codecs/registry.h"
+#include "reference/collectives/algorithm.h"
+#include "reference/collectives/executor.h"
+#include "reference/tensors/synthetic.h"
+
+namespace arlab::kernels {
+namespace {
+
+/// Two calls in a row on fresh inputs; true when every rank has the reference's bits.
+bool conforms(std::uint64_t seed, std::size_t ranks, std::size_t elements) {
+  emulator::configure({.wave_size = seed % 2 == 0 ? 64 : 32, .seed = seed});
+  const std::array<int, 3> devices = {0, 1, 2};
+  auto team = Communicator::in_process(std::span(devices).first(ranks), {.blocks = 2});
+  if (!team.ok()) return false;
+  const CodecPtr codec = find_codec("qr-q4");
+  const Schedule schedule = make_schedule("two_shot", {.world_size = static_cast<Rank>(ranks),
+                                                       .elements = elements,
+                                                       .alignment = codec->info().alignment});
+  for (std::uint64_t call = 0; call < 2; ++call) {
+    const Tensor inputs =
+        make_synthetic(fmt::format("adversarial:non_finite=0,seed={}", 10 * seed + call),
+                       DType::fp16, ranks, elements);
+    std::vector<std::byte> expected(inputs.bytes().size());
+    std::vector<std::byte> got(expected.size());
+    execute(schedule, *codec, DType::fp16, inputs.bytes(), expected, {.threads = 1});
+    const CollectiveRequest request{"two_shot", "qr-q4", DType::fp16, elements};
+    for (std::size_t rank = 0; rank < ranks; ++rank) {
+      (void)hipSetDevice(static_cast<int>(rank));
+      if (!team.value()[rank]
+               .run(request, inputs.rank_bytes(rank).data(), got.data() + rank * elements * 2,
+                    nullptr)
+               .ok()) {
+        return false;
+      }
+    }
+    for (std::size_t rank = 0; rank < ranks; ++rank) {
+      (void)hipSetDevice(static_cast<int>(rank));
+      (void)hipStreamSynchronize(nullptr);
+      if (!team.value()[rank].check().ok()) return false;
+    }
+    if (expected != got) return false;
+  }
+  return true;
+}
+
+int run(std::uint64_t seeds) {
+  for (std::uint64_t seed = 0; seed < seeds; ++seed) {
+    for (const std::size_t ranks : {2, 3}) {
+      if (conforms(seed, ranks, 12301)) continue;
+      std::fprintf(stderr, "probe: %zu ranks differ from the reference, seed %u\n", ranks,
+                   static_cast<unsigned>(seed));
+      return 1;
+    }
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace arlab::kernels
+
+int main(int argc, char** argv) {
+  return argc == 2 ? arlab::kernels::run(std::strtoull(argv[1], nullptr, 10)) : 2;
+}

@@ -1,0 +1,294 @@
+// The protocol between ranks: what QuickReduce's own does not survive, and ranks that are late or
+// dead.
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "kernels/platform/host/emulator.h"
+#include "kernels/platform/platform.h"
+#include "kernels/runtime/communicator.h"
+#include "reference/codecs/registry.h"
+#include "reference/collectives/algorithm.h"
+#include "reference/collectives/executor.h"
+#include "reference/tensors/synthetic.h"
+
+namespace arlab::kernels {
+namespace {
+
+using Bytes = std::vector<std::byte>;
+
+/// A team, and calls of it whose results are compared with the reference.
+class Team {
+ public:
+  explicit Team(int ranks, const CommunicatorOptions& options = {}) {
+    std::vector<int> devices(static_cast<std::size_t>(ranks));
+    for (int rank = 0; rank < ranks; ++rank) devices[static_cast<std::size_t>(rank)] = rank;
+    auto made = Communicator::in_process(devices, options);
+    EXPECT_TRUE(made.ok());
+    communicators_ = std::move(made.value());
+    streams_.resize(2, std::vector<hipStream_t>(communicators_.size()));
+    for (auto& streams : streams_) {
+      for (std::size_t rank = 0; rank < streams.size(); ++rank) {
+        (void)hipSetDevice(communicators_[rank].device());
+        (void)hipStreamCreateWithFlags(&streams[rank], hipStreamNonBlocking);
+      }
+    }
+  }
+  ~Team() {
+    for (auto& streams : streams_) {
+      for (const hipStream_t stream : streams) (void)hipStreamDestroy(stream);
+    }
+  }
+  Team(const Team&) = delete;
+  Team& operator=(const Team&) = delete;
+
+  std::size_t ranks() const { return communicators_.size(); }
+  Communicator& rank(std::size_t rank) { return communicators_[rank]; }
+  hipStream_t stream(std::size_t rank, std::size_t which = 0) { return streams_[which][rank]; }
+
+  /// A call and its tensors. The emulated GPUs share the host's memory.
+  struct Pending {
+    CollectiveRequest request;
+    Tensor inputs;
+    Bytes outputs;
+  };
+
+  Pending prepare(const CollectiveRequest& request) {
+    Pending pending{request,
+                    make_synthetic(fmt::format("gaussian:seed={}", ++seed_), request.dtype, ranks(),
+                                   request.elements),
+                    {}};
+    pending.outputs.resize(pending.inputs.bytes().size());
+    return pending;
+  }
+
+  Status enqueue(Pending& pending, std::size_t rank, std::size_t stream_index = 0) {
+    const std::size_t bytes = pending.outputs.size() / ranks();
+    return communicators_[rank].run(pending.request, pending.inputs.rank_bytes(rank).data(),
+                                    pending.outputs.data() + rank * bytes,
+                                    stream(rank, stream_index));
+  }
+  void enqueue_all(Pending& pending, std::size_t stream_index = 0) {
+    for (std::size_t rank = 0; rank < ranks(); ++rank) {
+      const Status status = enqueue(pending, rank, stream_index);
+      EXPECT_TRUE(status.ok()) << status.message();
+    }
+  }
+
+  void synchronize() {
+    for (const auto& streams : streams_) {
+      for (const hipStream_t stream : streams) (void)hipStreamSynchronize(stream);
+    }
+  }
+
+  void expect_result(const Pending& pending) {
+    const CodecPtr codec = find_codec(pending.request.codec);
+    const Schedule schedule =
+        make_schedule(pending.request.algorithm, {.world_size = static_cast<Rank>(ranks()),
+                                                  .elements = pending.request.elements,
+                                                  .alignment = codec->info().alignment});
+    Bytes expected(pending.outputs.size());
+    execute(schedule, *codec, pending.request.dtype, pending.inputs.bytes(), expected,
+            {.threads = 1});
+    EXPECT_TRUE(expected == pending.outputs)
+        << pending.request.algorithm << " " << pending.request.codec << " "
+        << pending.request.elements;
+  }
+
+ private:
+  std::vector<Communicator> communicators_;
+  std::vector<std::vector<hipStream_t>> streams_;
+  std::uint64_t seed_ = 0;
+};
+
+/// Keeps a stream busy for so long.
+__global__ void delay_kernel(std::uint64_t nanoseconds, const std::uint32_t* never) {
+  const std::uint64_t start = clock_nanoseconds();
+  while (clock_nanoseconds() - start < nanoseconds) (void)load_relaxed(never);
+}
+
+void delay(hipStream_t stream, std::uint64_t nanoseconds) {
+  static const std::uint32_t never = 0;
+  hipLaunchKernelGGL(delay_kernel, dim3(1), dim3(1), 0, stream, nanoseconds, &never);
+}
+
+CollectiveRequest request_of(const char* algorithm, const char* codec, std::size_t elements) {
+  return {.algorithm = algorithm, .codec = codec, .dtype = DType::fp16, .elements = elements};
+}
+
+/// What a run of calls changes between one call and the next.
+std::vector<CollectiveRequest> changing_requests() {
+  return {request_of("two_shot", "qr-q4", 1000),   request_of("two_shot", "qr-q4", 20000),
+          request_of("two_shot", "qr-q4", 3000),   request_of("two_shot", "qr-q8", 3000),
+          request_of("two_shot", "fp16", 3000),    request_of("one_shot", "fp16", 3000),
+          request_of("one_shot", "qr-q4", 9000),   request_of("one_shot", "qr-q4", 1),
+          request_of("ring", "qr-q8", 9001),       request_of("ring", "int5-g128", 100),
+          request_of("hierarchical", "fp16", 5),   request_of("two_shot", "int2-g32-sr", 12000),
+          request_of("all_to_all", "qr-q4", 9000), request_of("two_shot", "qr-q4", 40000)};
+}
+
+class AnySchedule : public testing::TestWithParam<emulator::Settings> {
+ protected:
+  void SetUp() override { emulator::configure(GetParam()); }
+  void TearDown() override { emulator::configure({}); }
+};
+INSTANTIATE_TEST_SUITE_P(Protocol, AnySchedule,
+                         testing::Values(emulator::Settings{}, emulator::Settings{.seed = 5},
+                                         emulator::Settings{.wave_size = 32, .seed = 6},
+                                         emulator::Settings{.seed = 7, .resident_blocks = 1}),
+                         [](const auto& info) {
+                           return fmt::format("wave{}_seed{}_resident{}", info.param.wave_size,
+                                              info.param.seed, info.param.resident_blocks);
+                         });
+
+TEST_P(AnySchedule, CallsThatFollowEachOtherMayDifferInEverything) {
+  // Slots for two tiles, so that the larger tensors take several rounds.
+  Team team(3, {.blocks = 3, .slot_bytes = 2 * 4096});
+  std::vector<Team::Pending> calls;
+  for (const CollectiveRequest& request : changing_requests())
+    calls.push_back(team.prepare(request));
+  for (Team::Pending& call : calls) team.enqueue_all(call);  // no waiting in between
+  team.synchronize();
+  for (const Team::Pending& call : calls) team.expect_result(call);
+}
+
+TEST_P(AnySchedule, StreamsMayChangeFromCallToCall) {
+  Team team(2, {.blocks = 2});
+  std::vector<Team::Pending> calls;
+  for (int i = 0; i < 6; ++i) {
+    calls.push_back(team.prepare(request_of(i % 3 == 0 ? "one_shot" : "two_shot", "qr-q4", 3000)));
+  }
+  for (std::size_t i = 0; i < calls.size(); ++i) team.enqueue_all(calls[i], i % 2);
+  team.synchronize();
+  for (const Team::Pending& call : calls) team.expect_result(call);
+}
+
+TEST_P(AnySchedule, ColoursWrapAround) {
+  Team team(3, {.blocks = 2, .first_colour = 0xFFFFFFFBu});
+  for (int i = 0; i < 6; ++i) {
+    Team::Pending call = team.prepare(request_of("two_shot", "qr-q4", 5000));
+    team.enqueue_all(call);
+    team.synchronize();
+    team.expect_result(call);
+  }
+}
+
+TEST_P(AnySchedule, RanksMayBeLate) {
+  Team team(3, {.timeout_nanoseconds = 1'000'000'000});
+  for (std::size_t late = 0; late < 3; ++late) {
+    Team::Pending first = team.prepare(request_of("two_shot", "qr-q4", 5000));
+    Team::Pending second = team.prepare(request_of("one_shot", "qr-q8", 2500));
+    delay(team.stream(late), 500'000'000);
+    team.enqueue_all(first);
+    team.enqueue_all(second);
+    team.synchronize();
+    team.expect_result(first);
+    team.expect_result(second);
+    for (std::size_t rank = 0; rank < 3; ++rank) EXPECT_TRUE(team.rank(rank).check().ok());
+  }
+}
+
+TEST_P(AnySchedule, GraphsMayBeReplayed) {
+  Team team(2, {.blocks = 2});
+  Team::Pending captured = team.prepare(request_of("two_shot", "qr-q4", 6000));
+  std::vector<hipGraphExec_t> graphs(2);
+  for (std::size_t rank = 0; rank < 2; ++rank) {
+    hipGraph_t graph = nullptr;
+    ASSERT_EQ(hipStreamBeginCapture(team.stream(rank), hipStreamCaptureModeThreadLocal),
+              hipSuccess);
+    ASSERT_TRUE(team.enqueue(captured, rank).ok());
+    ASSERT_EQ(hipStreamEndCapture(team.stream(rank), &graph), hipSuccess);
+    ASSERT_EQ(hipGraphInstantiateWithFlags(&graphs[rank], graph, 0), hipSuccess);
+    ASSERT_EQ(hipGraphDestroy(graph), hipSuccess);
+  }
+  for (std::uint64_t replay = 0; replay < 4; ++replay) {
+    const Tensor fresh =
+        make_synthetic(fmt::format("gaussian:seed={}", 100 + replay), DType::fp16, 2, 6000);
+    std::memcpy(captured.inputs.data.data(), fresh.data.data(), fresh.data.size());
+    for (std::size_t rank = 0; rank < 2; ++rank) {
+      ASSERT_EQ(hipGraphLaunch(graphs[rank], team.stream(rank)), hipSuccess);
+    }
+    team.synchronize();
+    team.expect_result(captured);
+    // A call outside of the graph, in between.
+    Team::Pending other = team.prepare(request_of("one_shot", "fp16", 700));
+    team.enqueue_all(other);
+    team.synchronize();
+    team.expect_result(other);
+  }
+  for (const hipGraphExec_t graph : graphs) (void)hipGraphExecDestroy(graph);
+}
+
+TEST_P(AnySchedule, ADeadRankIsNamedOnAllOthers) {
+  for (std::size_t dead = 0; dead < 3; ++dead) {
+    Team team(3, {.timeout_nanoseconds = 50'000'000});
+    Team::Pending good = team.prepare(request_of("two_shot", "qr-q4", 5000));
+    team.enqueue_all(good);
+    team.synchronize();
+    team.expect_result(good);
+
+    Team::Pending call = team.prepare(request_of("two_shot", "qr-q4", 5000));
+    for (std::size_t rank = 0; rank < 3; ++rank) {
+      if (rank == dead) continue;
+      EXPECT_TRUE(team.enqueue(call, rank).ok());
+    }
+    team.synchronize();  // ends, though a rank never came
+    for (std::size_t rank = 0; rank < 3; ++rank) {
+      const Status status = team.rank(rank).check();
+      ASSERT_FALSE(status.ok());
+      EXPECT_NE(status.message().find(fmt::format("rank {} did not arrive", dead)),
+                std::string::npos)
+          << status.message();
+    }
+    // When it comes after all, its kernel ends at once; so does every later call.
+    EXPECT_TRUE(team.enqueue(call, dead).ok());
+    Team::Pending later = team.prepare(request_of("ring", "fp16", 100));
+    team.enqueue_all(later);
+    team.synchronize();
+    for (std::size_t rank = 0; rank < 3; ++rank) EXPECT_FALSE(team.rank(rank).check().ok());
+  }
+}
+
+// ---------------------------------------------------------------- errors are values
+
+void expect_error(const Status& status, const char* part) {
+  ASSERT_FALSE(status.ok());
+  EXPECT_NE(status.message().find(part), std::string::npos) << status.message();
+  EXPECT_EQ(status.message().find('\n'), std::string::npos);
+}
+
+TEST(Errors, OfATeam) {
+  const std::vector<int> devices = {0, 1, 2, 3, 4, 5, 6, 7, 0};
+  expect_error(Communicator::in_process(std::span(devices).first(1)).status(),
+               "1 ranks: allowed are 2 to 8");
+  expect_error(Communicator::in_process(devices).status(), "9 ranks: allowed are 2 to 8");
+  expect_error(Communicator::in_process(std::span(devices).first(2), {.blocks = 0}).status(),
+               "0 blocks");
+  expect_error(Communicator::in_process(std::span(devices).first(2), {.slot_bytes = 100}).status(),
+               "multiples of 16");
+  const std::vector<int> missing = {0, 99};
+  EXPECT_FALSE(Communicator::in_process(missing).ok());
+}
+
+TEST(Errors, OfACall) {
+  Team team(2, {.slot_bytes = 1024});
+  const auto error_of = [&](const char* algorithm, const char* codec, std::size_t elements) {
+    return team.rank(0).run(request_of(algorithm, codec, elements), nullptr, nullptr,
+                            team.stream(0));
+  };
+  expect_error(error_of("two_shots", "qr-q4", 8),
+               "algorithm two_shots has no kernels; there are: one_shot");
+  expect_error(error_of("two_shot", "qr-q5", 8), "unknown codec");
+  expect_error(error_of("two_shot", "nvfp4", 8), "nvfp4 has no kernels");
+  expect_error(error_of("two_shot", "int4-g24", 8), "int4-g24 has no kernels");
+  expect_error(error_of("two_shot", "int8-gtensor", 8), "int8-gtensor has no kernels");
+  expect_error(error_of("two_shot", "bf16", 8), "codec bf16 takes bf16, not fp16");
+  expect_error(error_of("two_shot", "qr-q4", 0), "0 elements");
+  expect_error(error_of("all_to_all", "qr-q4", 9), "equal slots");
+  expect_error(error_of("two_shot", "qr-q4", 8),
+               "slots of 1024 bytes cannot hold a tile of codec qr-q4");
+}
+
+}  // namespace
+}  // namespace arlab::kernels

@@ -362,11 +362,13 @@ class Run final : public NetworkClient, private NetworkTrace {
     }
   }
 
+  /// As the topology says it, not the share of it that is wire bytes.
   double first_link_gb_per_s(MessageId id) {
     const PlannedMessage& message = plan_.messages[id];
     return fabric_.network()
-        .properties(ways_.real_route(message.from, message.to).front())
-        .bandwidth_gb_per_s;
+               .properties(ways_.real_route(message.from, message.to).front())
+               .bandwidth_gb_per_s /
+           kernel_.link_efficiency();
   }
 
   void consume(MessageId id) {

@@ -80,13 +80,13 @@ int run(CLI::App& app, int argc, char** argv) {
   arlab::cli::add_reduce(app);
   arlab::cli::add_schedule(app);
   arlab::cli::add_simulate(app);
+  arlab::cli::add_validate(app);
+  arlab::cli::add_calibrate(app);
   arlab::cli::add_topology(app);
   arlab::cli::add_select(app);
   arlab::cli::add_vectors(app);
   arlab::cli::add_conform(app);
   arlab::cli::add_study(app);
-  arlab::cli::add_validate(app);
-  arlab::cli::add_calibrate(app);
   try {
     check_command(app, argc, argv);
     refuse_empty_values(app);

@@ -79,7 +79,7 @@ COMMAND_LINES = [
         [
             "frobnicate",
             "frobnicate",
-            "list, encode, decode, reduce, schedule, simulate, topology, select, vectors, study",
+            "list, encode, decode, reduce, schedule, simulate, validate, calibrate, topology, select, vectors, conform, study",
         ],
         ["LIST codecs", "LIST", "list, encode"],
         ["''", "''", "list, encode"],

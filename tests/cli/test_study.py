@@ -286,7 +286,7 @@ def test_resume_refuses_another_topology_under_the_same_name(folder):
     study("tiny.toml --out out", folder)
     whole = (folder / "out/results.csv").read_bytes()
     (folder / "out/results.csv").write_bytes(whole[: len(whole) * 3 // 4])
-    (folder / "mine.toml").write_text(machine.replace("value = 46.0", "value = 4.6"))
+    (folder / "mine.toml").write_text(machine.replace("bandwidth_gb_per_s = { value = ", "bandwidth_gb_per_s = { value = 1"))
     refused("study tiny.toml --out out --no-plots --resume", folder, "out/results.csv")
 
 

@@ -751,7 +751,7 @@ TEST(Simulator, MeetsTheSmallestCellOfTheMi300xFit) {
   const SimulationResult r =
       simulate(make_schedule("two_shot", {.world_size = 2, .elements = 16384}), *find_codec("fp16"),
                DType::fp16, find_topology("mi300x-2"));
-  EXPECT_NEAR(r.latency_us, 8.597, 0.0005);  // published: 8.47
+  EXPECT_NEAR(r.latency_us / 8.47, 1, 0.02);
 }
 
 // ---------------------------------------------------------------- bad input

@@ -278,7 +278,7 @@ TEST(TopologyFile, IsReadAsWritten) {
   EXPECT_EQ(t.stragglers[0].delay_us.value, 12.5);
   EXPECT_EQ(t.stragglers[0].delay_us.source, Source::measured);
   // Every number is found by its key: 2 counts, 4 of links, 9 + 9 + 5 of the device, a delay.
-  EXPECT_EQ(quantities_of(t).size(), 30u);
+  EXPECT_EQ(quantities_of(t).size(), 31u);
 }
 
 /// A file of another kind: kNuma without bridge, stores, library, faults and stragglers.

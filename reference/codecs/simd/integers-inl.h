@@ -15,6 +15,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 #include "hwy/cache_control.h"
 #include "reference/codecs/anybit.h"
@@ -238,7 +239,8 @@ enum class Scaling {
 /// With a measured scale, |q| < 2^26: elements are at most the block's range and the rounding of
 /// the zero away from it. Elements that differ are at least 2^-24 of the zero apart, so the
 /// rounding, 2^-9 of it, is at most 2^15 ranges; and the scale, when 1 / scale is finite, is at
-/// least 2^-9 of the range.
+/// least 2^-9 of the range. But where the zero is rounded down, x - zero may be an infinity though
+/// the block's range is not: in fp32, whose elements have bits that bf16 has not.
 template <class Elements, Scaling kScaling>
 HWY_INLINE Int32Vector integers(const typename Elements::Element* from, FloatVector zero,
                                 FloatVector multiplier) {
@@ -249,7 +251,8 @@ HWY_INLINE Int32Vector integers(const typename Elements::Element* from, FloatVec
     x = hn::Mul(hn::Sub(x, zero), multiplier);
   }
   // The conversion makes -2^31 of everything outside its range.
-  if constexpr (kScaling != Scaling::multiplied) x = hn::Min(x, hn::Set(F32(), 0x1p30f));
+  constexpr bool kMayOverflow = std::is_same_v<typename Elements::Element, float>;
+  if constexpr (kScaling != Scaling::multiplied || kMayOverflow) x = hn::Min(x, hn::Set(F32(), 0x1p30f));
   return nearest_int(x);
 }
 

@@ -85,7 +85,7 @@ std::vector<float> block_values(std::size_t count, std::uint64_t seed) {
   std::vector<float> x(count);
   const double exponent = static_cast<double>(random.word(count) % 300) - 160;
   const double step = std::exp2(std::max(exponent, -148.0));
-  const std::uint64_t kind = random.word(count + 1) % 9;
+  const std::uint64_t kind = random.word(count + 1) % 10;
   for (std::size_t i = 0; i < count; ++i) {
     const std::uint64_t word = random.word(i);
     const double whole = static_cast<double>(word % 31) - 15;
@@ -114,6 +114,10 @@ std::vector<float> block_values(std::size_t count, std::uint64_t seed) {
         break;
       case 7:
         value = 1 + 0x1p-23 * static_cast<double>(word % 3);
+        break;
+      case 8:
+        // A range just below overflow: x - zero overflows where the zero is rounded down.
+        value = i % 3 == 0 ? 0x1.407dcp+127 : i % 3 == 1 ? -0x1.7f047cp+126 : 0;
         break;
       default:
         value = centred_interval(word) * step;

@@ -745,6 +745,18 @@ TEST(Simulator, TracesWhatHappens) {
                           }));
 }
 
+/// 1000 bytes/us of memory. Step 0 reads 20000 bytes: 20 us, longer than the 2 us of the wire; with
+/// flags (2.5 us) and the link (1 us) the tensor arrives at 28.5 us. Step 1 reads two wires of
+/// 20000 bytes and writes 20000: 60 us.
+TEST(Simulator, MemoryBoundsWhatKernelsDo) {
+  Topology mesh = machine(TopologyKind::full_mesh, 2);
+  mesh.device.hbm_gb_per_s.value = 1;
+  const SimulationResult r =
+      simulate(make_schedule("one_shot", {.world_size = 2, .elements = 10000}), *find_codec("fp16"),
+               DType::fp16, mesh);
+  EXPECT_EQ(r.latency, 88'500'000);
+}
+
 /// The kernel model with the constants of a machine that ships, against the cell of QuickReduce's
 /// table that they meet.
 TEST(Simulator, MeetsTheSmallestCellOfTheMi300xFit) {

@@ -151,6 +151,7 @@ class Run final : public NetworkClient, private NetworkTrace {
         ranks_(plan.folded() ? 1 : plan.world_size),
         awaited_(plan.stages.size()),
         begun_by_(plan.stages.size()),
+        costs_(plan.stages.size()),
         arrival_of_(plan.messages.size()) {
     for (const PlannedMessage& message : plan_.messages) ways_.announce(message.from, message.to);
     if (fifo_) {
@@ -290,7 +291,8 @@ class Run final : public NetworkClient, private NetworkTrace {
   void begin(StageId id) {
     const Stage& stage = plan_.stages[id];
     RankState& rank = state_[stage.rank];
-    const StageCost cost = kernel_.cost_of(stage);
+    costs_[id] = kernel_.cost_of(stage);
+    const StageCost& cost = costs_[id];
     const Picoseconds start = engine_->now();
     const TimeParts parts = kernel_.stage_time(cost);
     const CauseId done =
@@ -335,18 +337,16 @@ class Run final : public NetworkClient, private NetworkTrace {
     }
   }
 
-  TimeParts message_parts(MessageId id, Picoseconds network) const {
+  TimeParts message_parts(MessageId id, Picoseconds network) {
     const PlannedMessage& message = plan_.messages[id];
-    const Stage& stage = plan_.stages[message.stage];
-    return kernel_.message_time(stage, kernel_.cost_of(stage), message,
-                                us_from_picoseconds(network), message_gb_per_s_);
+    return kernel_.message_time(plan_.stages[message.stage], costs_[message.stage], message,
+                                us_from_picoseconds(network), first_link_gb_per_s(message));
   }
 
   void on_delivered(const Delivery& delivery) override {
     const auto id = static_cast<MessageId>(delivery.tag);
     const Picoseconds network = delivery.sent - delivery.started;
     const Picoseconds latency = delivery.delivered - delivery.sent;
-    message_gb_per_s_ = first_link_gb_per_s(id);
     const Picoseconds gone =
         std::max(delivery.sent, later_by(delivery.started, message_parts(id, network).total_us()));
     const CauseId left = add_cause(gone, arrival_of_[id], Span::message, id, network);
@@ -363,8 +363,7 @@ class Run final : public NetworkClient, private NetworkTrace {
   }
 
   /// As the topology says it, not the share of it that is wire bytes.
-  double first_link_gb_per_s(MessageId id) {
-    const PlannedMessage& message = plan_.messages[id];
+  double first_link_gb_per_s(const PlannedMessage& message) {
     return fabric_.network()
                .properties(ways_.real_route(message.from, message.to).front())
                .bandwidth_gb_per_s /
@@ -401,11 +400,10 @@ class Run final : public NetworkClient, private NetworkTrace {
           sum.codec_us += us;
           break;
         case Span::message:
-          message_gb_per_s_ = first_link_gb_per_s(cause.subject);
           add(sum, message_parts(cause.subject, cause.network), us);
           break;
         case Span::stage:
-          add(sum, kernel_.stage_time(kernel_.cost_of(plan_.stages[cause.subject])), us);
+          add(sum, kernel_.stage_time(costs_[cause.subject]), us);
           break;
       }
     }
@@ -521,8 +519,8 @@ class Run final : public NetworkClient, private NetworkTrace {
   std::vector<RankState> state_;        ///< by rank
   std::vector<std::uint32_t> awaited_;  ///< by stage: what has not come yet
   std::vector<CauseId> begun_by_;       ///< by stage: why it began; once begun, when it is done
+  std::vector<StageCost> costs_;        ///< by stage, once it has begun
   std::vector<CauseId> arrival_of_;     ///< by message: why it was sent; once delivered, when
-  double message_gb_per_s_ = 0;
 };
 
 void require_room(Rank world_size, std::string_view algorithm, const Topology& topology) {

@@ -38,26 +38,26 @@ void scale(double& a, double& b, double total) {
   b *= factor;
 }
 
+const Library& library_of(const Device& device) {
+  if (device.library) return *device.library;
+  fail(
+      "device '{}': its topology file has no section [library], which says how NCCL or RCCL "
+      "behave on it",
+      device.name);
+}
+
 }  // namespace
 
 Implementation library_protocol(const Device& device, std::uint64_t payload_bytes,
                                 Rank world_size) {
-  if (!device.library) {
-    fail(
-        "device '{}': its topology file has no section [library], which says how NCCL or RCCL "
-        "behave on it",
-        device.name);
-  }
   const double per_rank = static_cast<double>(payload_bytes) / world_size;
-  return per_rank <= device.library->low_latency_max_bytes.value ? Implementation::low_latency
-                                                                 : Implementation::simple;
+  return per_rank <= library_of(device).low_latency_max_bytes.value ? Implementation::low_latency
+                                                                    : Implementation::simple;
 }
 
 KernelModel::KernelModel(const Device& device, const Plan& plan, Implementation implementation)
     : device_(device), plan_(plan), implementation_(implementation) {
-  if (implementation_ != Implementation::kernel) {
-    library_protocol(device, plan.elements, plan.world_size);  // throws when there is no library
-  }
+  if (implementation_ != Implementation::kernel) library_of(device);
   ops_per_element_ = plan.cost.encode_ops_per_element + plan.cost.decode_ops_per_element;
 }
 

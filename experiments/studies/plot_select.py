@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import io
 import json
-import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -24,9 +23,9 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.patheffects import withStroke
+from plot_study import GREY, INK, InputError, write_whole
+from plot_timeline import size_text
 
-INK = "#222222"
-GREY = "#666666"
 EXCLUDED = "#C8C8C8"
 # Okabe and Ito's palette; an algorithm has a colour and a marker.
 STYLES = {
@@ -50,18 +49,6 @@ STYLE: dict[str, Any] = {
     "grid.color": "#E4E4E4",
     "svg.hashsalt": "arlab",
 }
-
-
-class InputError(Exception):
-    """The selection cannot be drawn; the message is one line for the user."""
-
-
-def size_text(count: int) -> str:
-    """64 MiB."""
-    for shift, unit in ((30, "GiB"), (20, "MiB"), (10, "KiB")):
-        if count >= 1 << shift:
-            return f"{count / (1 << shift):g} {unit}"
-    return f"{count} bytes"
 
 
 def label_front(axes: Axes, front: list[tuple[float, float, str]]) -> None:
@@ -165,17 +152,6 @@ def draw(selection: dict[str, Any]) -> Figure:
     )
     figure.legend(loc="upper left", bbox_to_anchor=(0.785, 0.87), frameon=False, fontsize=9)
     return figure
-
-
-def write_whole(path: Path, data: bytes) -> None:
-    """Writes a file beside its place and moves it there."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        beside.write_bytes(data)
-        beside.replace(path)
-    except OSError as error:
-        beside.unlink(missing_ok=True)
-        raise InputError(f"cannot write {path}: {error.strerror}") from error
 
 
 def plot(source: Path, picture: Path) -> None:

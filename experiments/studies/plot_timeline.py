@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import io
 import json
-import os
 import re
 import sys
 from collections.abc import Iterable, Sequence
@@ -28,9 +27,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.patheffects import withStroke
+from plot_study import GREY, INK, InputError, write_whole
 
-INK = "#222222"
-GREY = "#666666"
 BAND = "#F4F4F4"
 # Okabe and Ito's palette: told apart with any colour vision.
 COLOURS = {
@@ -72,10 +70,6 @@ STYLE: dict[str, Any] = {
     "hatch.linewidth": 0.6,
     "hatch.color": "#999999",
 }
-
-
-class InputError(Exception):
-    """The trace cannot be drawn; the message is one line for the user."""
 
 
 @dataclass(frozen=True)
@@ -386,17 +380,6 @@ def add_legend(
             borderaxespad=0,
         )
         figure.add_artist(legend)
-
-
-def write_whole(path: Path, data: bytes) -> None:
-    """Writes a file beside its place and moves it there."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        beside.write_bytes(data)
-        beside.replace(path)
-    except OSError as error:
-        beside.unlink(missing_ok=True)
-        raise InputError(f"cannot write {path}: {error.strerror}") from error
 
 
 def plot(trace: Path, picture: Path) -> None:

@@ -15,7 +15,6 @@ import argparse
 import io
 import json
 import math
-import os
 import sys
 import textwrap
 from collections.abc import Sequence
@@ -31,9 +30,8 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Circle, FancyBboxPatch
 from matplotlib.patheffects import withStroke
 from numpy.typing import NDArray
+from plot_study import GREY, INK, InputError, write_whole
 
-INK = "#222222"
-GREY = "#666666"
 DEVICE = "#0072B2"
 STRAGGLER = "#CC79A7"
 FAULT = "#D55E00"
@@ -51,10 +49,6 @@ OTHER_WAY = {"port_in": "port_out", "nic_in": "nic_out", "downlink": "uplink"}
 NAMES = {"port_out": "port", "nic_out": "network card"}
 
 Points = NDArray[np.float64]
-
-
-class InputError(Exception):
-    """The topology cannot be drawn; the message is one line for the user."""
 
 
 # ---------------------------------------------------------------- layouts: a point per node
@@ -401,17 +395,6 @@ def draw(topology: dict[str, Any]) -> Figure:
         borderaxespad=0,
     )
     return figure
-
-
-def write_whole(path: Path, data: bytes) -> None:
-    """Writes a file beside its place and moves it there."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        beside.write_bytes(data)
-        beside.replace(path)
-    except OSError as error:
-        beside.unlink(missing_ok=True)
-        raise InputError(f"cannot write {path}: {error.strerror}") from error
 
 
 def plot(source: Path, picture: Path) -> None:

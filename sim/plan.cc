@@ -128,7 +128,8 @@ class Planner {
     std::uint64_t order = 0;
     std::uint32_t id = 0;
     bool operator==(const Wait&) const = default;
-    auto operator<=>(const Wait&) const = default;
+    auto operator<=>(const Wait&) const =
+        default;  // NOLINT(modernize-use-nullptr): of the compiler
   };
 
   bool is_send(ValueId id) const { return s_.ops[id].kind == OpKind::send; }
@@ -257,7 +258,8 @@ class Planner {
       const auto id = static_cast<std::uint32_t>(plan_.stages.size());
       stage_of_root_[root - begin_] = id;
       plan_.stages.push_back({.step = op.step, .rank = op.rank});
-      StagesOfRank& stages = stages_of_rank_.try_emplace({op.step, op.rank}, id, 0).first->second;
+      StagesOfRank& stages =
+          stages_of_rank_.try_emplace({op.step, op.rank}, StagesOfRank{id, 0}).first->second;
       ++stages.count;
     }
     for (std::uint32_t i = begin_; i < end; ++i) {
@@ -440,7 +442,7 @@ std::vector<Rank> common_shifts(const RankSymmetry& symmetry, Rank world_size,
                                        [](std::uint64_t a, Rank b) { return a * b; });
   if (!any && product != world_size)
     return {};  // the fabric has more devices than the schedule has ranks
-  const std::vector<Rank> own(shifts.begin(), shifts.end());
+  std::vector<Rank> own(shifts.begin(), shifts.end());
   switch (symmetry.kind) {
     case RankSymmetry::none:
       return {};

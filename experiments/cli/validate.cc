@@ -23,7 +23,7 @@ using Json = nlohmann::ordered_json;
 /// In the source tree, or where it is installed.
 fs::path tables_of(const std::string& against) {
   const fs::path file = fs::path(against) / "validation.toml";
-  const fs::path source = fs::path(ARLAB_SOURCE_DIR) / "experiments" / file;
+  fs::path source = fs::path(ARLAB_SOURCE_DIR) / "experiments" / file;
   if (fs::exists(source)) return source;
   return fs::path(ARLAB_DATA_DIR) / file;
 }

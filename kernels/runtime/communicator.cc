@@ -22,18 +22,20 @@ Status status_of(hipError_t error, const char* what) {
 struct AlgorithmKernel {
   const char* name;
   LaunchCollective launch;
+  int tiles_of_each;  ///< how many wires of a chunk's tile travel in one exchange
 };
-constexpr std::array<AlgorithmKernel, 5> kAlgorithms = {{{"one_shot", launch_one_shot},
-                                                         {"two_shot", launch_two_shot},
-                                                         {"ring", launch_ring},
-                                                         {"hierarchical", launch_hierarchical},
-                                                         {"all_to_all", launch_all_to_all}}};
+constexpr std::array<AlgorithmKernel, 5> kAlgorithms = {{{"one_shot", launch_one_shot, 1},
+                                                         {"two_shot", launch_two_shot, 2},
+                                                         {"ring", launch_ring, 1},
+                                                         {"hierarchical", launch_hierarchical, 1},
+                                                         {"all_to_all", launch_all_to_all, 1}}};
 
 std::size_t ceil_divide(std::size_t a, std::size_t b) { return (a + b - 1) / b; }
 
 /// Cuts the work as the reference's Schedule does, and then into tiles and rounds.
-Result<Call> plan(const CollectiveRequest& request, const Team& team,
-                  const CommunicatorOptions& options) {
+Result<Call> plan(const CollectiveRequest& request, const AlgorithmKernel& algorithm,
+                  const CodecChoice& choice, const Team& team, const CommunicatorOptions& options,
+                  int multiprocessors) {
   Call call{};
   call.team = team;
   try {
@@ -54,14 +56,21 @@ Result<Call> plan(const CollectiveRequest& request, const Team& team,
       tiles = std::max(tiles, ceil_divide(schedule.chunks[i].size(), kTile));
     }
     call.group_size = static_cast<int>(default_group_size(ranks));
-    call.tile_bytes = ceil_divide(codec->wire_bytes(request.dtype, kTile), 16) * 16;
-    call.tiles_per_slot = static_cast<int>(options.slot_bytes / call.tile_bytes);
+    call.tile_bytes =
+        static_cast<unsigned>(ceil_divide(codec->wire_bytes(request.dtype, kTile), 16) * 16);
+    const std::size_t bytes = call.tile_bytes * static_cast<std::size_t>(algorithm.tiles_of_each);
+    call.tiles_per_slot = static_cast<int>(options.slot_bytes / bytes);
     if (call.tiles_per_slot == 0) {
-      return Status::error(fmt::format("slots of {} bytes cannot hold a tile of codec {}: {} bytes",
-                                       options.slot_bytes, request.codec, call.tile_bytes));
+      return Status::error(
+          fmt::format("slots of {} bytes cannot hold a tile of codec {} in {}: {} bytes",
+                      options.slot_bytes, request.codec, request.algorithm, bytes));
     }
+    const int resident = multiprocessors * resident_blocks(choice, request.dtype);
     const std::size_t blocks =
-        std::min<std::size_t>(static_cast<std::size_t>(options.blocks), tiles);
+        std::min<std::size_t>(static_cast<std::size_t>(std::min(team.layout.blocks, resident)), tiles);
+    // No more tiles in a slot than there are, so that their sums follow them closely.
+    call.tiles_per_slot = static_cast<int>(std::min<std::size_t>(
+        static_cast<std::size_t>(call.tiles_per_slot), ceil_divide(tiles, blocks)));
     call.blocks = static_cast<int>(blocks);
     call.rounds = static_cast<int>(
         ceil_divide(tiles, blocks * static_cast<std::size_t>(call.tiles_per_slot)));
@@ -134,12 +143,32 @@ Status enable_peer_access(std::span<const int> devices) {
   return {};
 }
 
+constexpr int kMostBlocks = 1024;
+/// No kernel has more on a multiprocessor at once.
+constexpr int kMostResidentBlocks = 4;
+
+/// What each rank has of its device when ranks share devices: the least of all ranks.
+Result<int> multiprocessors_of_each(std::span<const int> devices) {
+  int least = kMostBlocks;
+  for (const int device : devices) {
+    int count = 0;
+    const Status status = status_of(
+        hipDeviceGetAttribute(&count, hipDeviceAttributeMultiprocessorCount, device),
+        "a device cannot be used");
+    if (!status.ok()) return status;
+    const auto ranks = std::count(devices.begin(), devices.end(), device);
+    least = std::min(least, count / static_cast<int>(ranks));
+  }
+  return std::max(least, 1);
+}
+
 Status check_options(std::size_t ranks, const CommunicatorOptions& options) {
   if (ranks < 2 || ranks > static_cast<std::size_t>(kMaxRanks)) {
     return Status::error(fmt::format("{} ranks: allowed are 2 to {}", ranks, kMaxRanks));
   }
-  if (options.blocks < 1 || options.blocks > 1024) {
-    return Status::error(fmt::format("{} blocks: allowed are 1 to 1024", options.blocks));
+  if (options.blocks < 0 || options.blocks > kMostBlocks) {
+    return Status::error(
+        fmt::format("{} blocks: allowed are 0 to {}", options.blocks, kMostBlocks));
   }
   if (options.slot_bytes == 0 || options.slot_bytes % 16 != 0) {
     return Status::error(
@@ -164,9 +193,16 @@ Result<std::vector<Communicator>> Communicator::in_process(std::span<const int> 
   status = enable_peer_access(devices);
   if (!status.ok()) return status;
 
+  const Result<int> multiprocessors = multiprocessors_of_each(devices);
+  if (!multiprocessors.ok()) return multiprocessors.status();
+
   auto memory = std::make_shared<TeamMemory>();
-  const BufferLayout layout{options.blocks, static_cast<int>(devices.size()), options.slot_bytes};
-  const auto blocks = static_cast<std::size_t>(options.blocks);
+  const int most_blocks =
+      options.blocks != 0
+          ? options.blocks
+          : std::min(kMostBlocks, kMostResidentBlocks * multiprocessors.value());
+  const BufferLayout layout{most_blocks, static_cast<int>(devices.size()), options.slot_bytes};
+  const auto blocks = static_cast<std::size_t>(most_blocks);
   std::vector<Team> teams(devices.size());
   for (std::size_t rank = 0; rank < devices.size(); ++rank) {
     const Result<std::uint8_t*> buffer = memory->allocate(devices[rank], layout.bytes());
@@ -190,7 +226,8 @@ Result<std::vector<Communicator>> Communicator::in_process(std::span<const int> 
 
   std::vector<Communicator> communicators;
   for (std::size_t rank = 0; rank < devices.size(); ++rank) {
-    communicators.push_back(Communicator(teams[rank], devices[rank], options, memory));
+    communicators.push_back(
+        Communicator(teams[rank], devices[rank], multiprocessors.value(), options, memory));
     (void)hipSetDevice(devices[rank]);
     status =
         status_of(hipEventCreateWithFlags(&communicators.back().last_call_, hipEventDisableTiming),
@@ -202,13 +239,18 @@ Result<std::vector<Communicator>> Communicator::in_process(std::span<const int> 
   return {std::move(communicators)};
 }
 
-Communicator::Communicator(Team team, int device, const CommunicatorOptions& options,
-                           std::shared_ptr<TeamMemory> memory)
-    : team_(team), device_(device), options_(options), memory_(std::move(memory)) {}
+Communicator::Communicator(Team team, int device, int multiprocessors,
+                           const CommunicatorOptions& options, std::shared_ptr<TeamMemory> memory)
+    : team_(team),
+      device_(device),
+      multiprocessors_(multiprocessors),
+      options_(options),
+      memory_(std::move(memory)) {}
 
 Communicator::Communicator(Communicator&& other) noexcept
     : team_(other.team_),
       device_(other.device_),
+      multiprocessors_(other.multiprocessors_),
       options_(other.options_),
       memory_(std::move(other.memory_)),
       last_call_(std::exchange(other.last_call_, nullptr)),
@@ -244,10 +286,13 @@ Status Communicator::run(const CollectiveRequest& request, const void* input, vo
   }
   const Result<CodecChoice> codec = choose_codec(request.codec);
   if (!codec.ok()) return codec.status();
-  Result<Call> call = plan(request, team_, options_);
+  Result<Call> call =
+      plan(request, *algorithm, codec.value(), team_, options_, multiprocessors_);
   if (!call.ok()) return call.status();
   call.value().input = input;
   call.value().output = output;
+  call.value().aligned = reinterpret_cast<std::uintptr_t>(input) % 16 == 0 &&
+                         reinterpret_cast<std::uintptr_t>(output) % 16 == 0;
 
   Status status = status_of(hipSetDevice(device_), "a device cannot be used");
   if (!status.ok()) return status;

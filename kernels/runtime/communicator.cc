@@ -66,13 +66,12 @@ Result<Call> plan(const CollectiveRequest& request, const AlgorithmKernel& algor
                       options.slot_bytes, request.codec, request.algorithm, bytes));
     }
     const int resident = multiprocessors * resident_blocks(choice, request.dtype);
-    const std::size_t blocks =
-        std::min<std::size_t>(static_cast<std::size_t>(std::min(team.layout.blocks, resident)), tiles);
+    const std::size_t blocks = std::min<std::size_t>(
+        static_cast<std::size_t>(std::min(team.layout.blocks, resident)), tiles);
     // No more tiles in a slot than there are, so that their sums follow them closely.
     call.tiles_per_slot = static_cast<int>(std::min<std::size_t>(
         static_cast<std::size_t>(call.tiles_per_slot), ceil_divide(tiles, blocks)));
     call.blocks = static_cast<int>(blocks);
-    call.most_tiles = static_cast<int>(tiles);
     call.rounds = static_cast<int>(
         ceil_divide(tiles, blocks * static_cast<std::size_t>(call.tiles_per_slot)));
   } catch (const InvalidInput& error) {
@@ -153,9 +152,9 @@ Result<int> multiprocessors_of_each(std::span<const int> devices) {
   int least = kMostBlocks;
   for (const int device : devices) {
     int count = 0;
-    const Status status = status_of(
-        hipDeviceGetAttribute(&count, hipDeviceAttributeMultiprocessorCount, device),
-        "a device cannot be used");
+    const Status status =
+        status_of(hipDeviceGetAttribute(&count, hipDeviceAttributeMultiprocessorCount, device),
+                  "a device cannot be used");
     if (!status.ok()) return status;
     const auto ranks = std::count(devices.begin(), devices.end(), device);
     least = std::min(least, count / static_cast<int>(ranks));
@@ -199,9 +198,8 @@ Result<std::vector<Communicator>> Communicator::in_process(std::span<const int> 
 
   auto memory = std::make_shared<TeamMemory>();
   const int most_blocks =
-      options.blocks != 0
-          ? options.blocks
-          : std::min(kMostBlocks, kMostResidentBlocks * multiprocessors.value());
+      options.blocks != 0 ? options.blocks
+                          : std::min(kMostBlocks, kMostResidentBlocks * multiprocessors.value());
   const BufferLayout layout{most_blocks, static_cast<int>(devices.size()), options.slot_bytes};
   const auto blocks = static_cast<std::size_t>(most_blocks);
   std::vector<Team> teams(devices.size());
@@ -287,8 +285,7 @@ Status Communicator::run(const CollectiveRequest& request, const void* input, vo
   }
   const Result<CodecChoice> codec = choose_codec(request.codec);
   if (!codec.ok()) return codec.status();
-  Result<Call> call =
-      plan(request, *algorithm, codec.value(), team_, options_, multiprocessors_);
+  Result<Call> call = plan(request, *algorithm, codec.value(), team_, options_, multiprocessors_);
   if (!call.ok()) return call.status();
   call.value().input = input;
   call.value().output = output;

@@ -205,9 +205,9 @@ class DeviceGroup final : public GroupOnDevices {
     const CollectiveRequest request{call.algorithm, call.codec, call.dtype, call.elements};
     for (std::size_t rank = 0; rank < members().size(); ++rank) {
       Member& member = members()[rank];
-      const Status status = communicators_[rank].run(
-          request, member.input.data() + offset_of(call), result_of(member, call) + offset_of(call),
-          member.stream);
+      const Status status =
+          communicators_[rank].run(request, member.input.data() + offset_of(call),
+                                   result_of(member, call) + offset_of(call), member.stream);
       if (!status.ok()) return status;
     }
     return {};

@@ -26,6 +26,10 @@ COMMANDS = {
         "--dtype", "--algorithms", "--codecs", "--out", "--plot",
     ],
     "conform": ["--platform", "--codec", "--algorithm", "--ranks", "--elements"],
+    "bench": [
+        "--platform", "--algorithm", "--codec", "--dtype", "--bytes", "--ranks", "--calls", "--replays",
+        "--blocks", "--slot-bytes", "--vendor", "--machine", "--out",
+    ],
     "vectors": ["--codec", "--dtype"],
     "study": ["--out", "--resume", "--no-plots"],
 }  # fmt: skip

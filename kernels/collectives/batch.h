@@ -3,16 +3,14 @@
 #pragma once
 
 #include "kernels/collectives/call.h"
+#include "kernels/collectives/occupancy.h"
 
 namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {
 
-/// How many tiles a block has in work at once, at most.
-inline constexpr int kBatch = 4;
-
 /// Whole tiles of a chunk whose wires follow each other in a slot.
 struct Batch {
-  int count;             ///< 1 to kBatch
+  int count;             ///< 1 to kBatch of the codec
   std::size_t begin;     ///< element of the tensor where the first tile begins
   std::size_t stride;    ///< elements from tile to tile
   unsigned slot_offset;  ///< of the first tile's wire
@@ -102,37 +100,37 @@ ARLAB_DEVICE Eight<Number> add_for_sum(const Eight<Number>& sum, const Eight<Num
 // Infinities and NaNs are rare and need care. Where a codec can do without, a batch is first worked
 // on as if there were none, and checked once.
 
-template <class Number, class Codec>
-ARLAB_DEVICE void encode_batch(const Codec& codec, const Eight<Number> (&x)[kBatch], int count,
-                               typename Codec::Encoded (&encoded)[kBatch]) {
+template <class Number, class Codec, int Places>
+ARLAB_DEVICE void encode_batch(const Codec& codec, const Eight<Number> (&x)[Places], int count,
+                               typename Codec::Encoded (&encoded)[Places]) {
   if constexpr (requires { codec.encode_unchecked(x[0]); }) {
     bool non_finite = false;
 #pragma unroll
-    for (int i = 0; i < kBatch; ++i) {
+    for (int i = 0; i < Places; ++i) {
       if (i >= count) continue;
       encoded[i] = codec.encode_unchecked(x[i]);
       non_finite = non_finite || codec.is_non_finite(encoded[i]);
     }
     if (!non_finite) return;
 #pragma unroll
-    for (int i = 0; i < kBatch; ++i) {
+    for (int i = 0; i < Places; ++i) {
       if (i < count) codec.mark_non_finite(encoded[i]);
     }
   } else {
 #pragma unroll
-    for (int i = 0; i < kBatch; ++i) {
+    for (int i = 0; i < Places; ++i) {
       if (i < count) encoded[i] = codec.encode(x[i], Batch::at());
     }
   }
 }
 
-template <class Number, class Codec>
-ARLAB_DEVICE void decode_batch(const Codec& codec, const typename Codec::Encoded (&encoded)[kBatch],
-                               int count, Eight<Number> (&x)[kBatch]) {
+template <class Number, class Codec, int Places>
+ARLAB_DEVICE void decode_batch(const Codec& codec, const typename Codec::Encoded (&encoded)[Places],
+                               int count, Eight<Number> (&x)[Places]) {
   if constexpr (requires { codec.decode_unchecked(encoded[0]); }) {
     bool non_finite = false;
 #pragma unroll
-    for (int i = 0; i < kBatch; ++i) {
+    for (int i = 0; i < Places; ++i) {
       if (i >= count) continue;
       x[i] = codec.decode_unchecked(encoded[i]);
       non_finite = non_finite || codec.may_be_non_finite(encoded[i]);
@@ -140,16 +138,16 @@ ARLAB_DEVICE void decode_batch(const Codec& codec, const typename Codec::Encoded
     if (!non_finite) return;
   }
 #pragma unroll
-  for (int i = 0; i < kBatch; ++i) {
+  for (int i = 0; i < Places; ++i) {
     if (i < count) x[i] = codec.decode(encoded[i], Batch::at());
   }
 }
 
-template <class Codec>
+template <class Codec, int Places>
 ARLAB_DEVICE void load_batch(const Codec& codec, const Call& call, const std::uint8_t* wires,
-                             int count, typename Codec::Encoded (&encoded)[kBatch]) {
+                             int count, typename Codec::Encoded (&encoded)[Places]) {
 #pragma unroll
-  for (int i = 0; i < kBatch; ++i) {
+  for (int i = 0; i < Places; ++i) {
     if (i < count) {
       encoded[i] =
           codec.load(wires + static_cast<unsigned>(i) * tile_bytes_of<Codec>(call), Batch::at());
@@ -159,21 +157,21 @@ ARLAB_DEVICE void load_batch(const Codec& codec, const Call& call, const std::ui
 
 /// sum[i] += what encoded[i] holds. Sums of fp16 are made without looking at overflow on the way:
 /// an infinity or a NaN shows in the end (is_to_be_made_again), and the sum must be made again.
-template <class Number, class Codec>
-ARLAB_DEVICE void add_batch(const Codec& codec, const typename Codec::Encoded (&encoded)[kBatch],
-                            int count, Eight<Number> (&sum)[kBatch]) {
+template <class Number, class Codec, int Places>
+ARLAB_DEVICE void add_batch(const Codec& codec, const typename Codec::Encoded (&encoded)[Places],
+                            int count, Eight<Number> (&sum)[Places]) {
 #pragma unroll
-  for (int i = 0; i < kBatch; ++i) {
+  for (int i = 0; i < Places; ++i) {
     if (i < count)
       sum[i] = add_for_sum<Number, Codec>(sum[i], decode_for_sum<Number>(codec, encoded[i]));
   }
 }
-template <class Number>
-ARLAB_DEVICE bool is_to_be_made_again(const Eight<Number> (&sum)[kBatch], int count) {
+template <class Number, int Places>
+ARLAB_DEVICE bool is_to_be_made_again(const Eight<Number> (&sum)[Places], int count) {
   bool non_finite = false;
   if constexpr (Number::kDType == DType::fp16) {
 #pragma unroll
-    for (int i = 0; i < kBatch; ++i) {
+    for (int i = 0; i < Places; ++i) {
       if (i < count) non_finite = non_finite || any_non_finite(sum[i].word);
     }
   }

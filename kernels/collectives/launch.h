@@ -2,23 +2,13 @@
 #pragma once
 
 #include "kernels/codecs/choice.h"
-#include "kernels/codecs/plain.h"
-#include "kernels/codecs/quickreduce.h"
 #include "kernels/collectives/call.h"
+#include "kernels/collectives/occupancy.h"
 
 namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {
 
-/// How many blocks of a kernel fit on a multiprocessor, or compute unit, at once. Blocks wait for
-/// those of other ranks, so all of a launch must fit.
-template <class Codec>
-inline constexpr int kResidentBlocks = 2;
-template <class Number>
-inline constexpr int kResidentBlocks<Plain<Number>> = 4;
-template <class Format, class Number>
-inline constexpr int kResidentBlocks<QuickReduce<Format, Number>> = 4;
-
-/// Of the kernels of a codec.
+/// How many blocks of a kernel of the codec fit on a multiprocessor.
 inline int resident_blocks(const CodecChoice& codec, DType dtype) {
   int blocks = 1;
   (void)with_codec(codec, dtype, [&]<class Codec, class Number>(const Codec&, Number) {

@@ -32,15 +32,16 @@ class OneShot {
 
  private:
   using Encoded = typename Codec::Encoded;
+  static constexpr int kPlaces = kBatch<Codec>;
 
   ARLAB_DEVICE void contribute(int round) {
     for_each_batch(
         call_, call_.chunk[0], round, outbox_.capacity(),
         [&](const Batch& batch) {
-          Eight<Number> x[kBatch];
-          Encoded encoded[kBatch];
+          Eight<Number> x[kPlaces];
+          Encoded encoded[kPlaces];
 #pragma unroll
-          for (int i = 0; i < kBatch; ++i) {
+          for (int i = 0; i < kPlaces; ++i) {
             if (i < batch.count) x[i] = batch.load<Number>(call_.input, i);
           }
           encode_batch(codec_, x, batch.count, encoded);
@@ -60,14 +61,14 @@ class OneShot {
 
   ARLAB_DEVICE void reduce(int round) {
     for_each_batch(
-        call_, call_.chunk[0], round, kBatch,
+        call_, call_.chunk[0], round, kPlaces,
         [&](const Batch& batch) {
-          Eight<Number> sum[kBatch];
-          Encoded encoded[kBatch];
+          Eight<Number> sum[kPlaces];
+          Encoded encoded[kPlaces];
           load_batch(codec_, call_, exchange_.incoming(0) + batch.slot_offset, batch.count,
                      encoded);
 #pragma unroll
-          for (int i = 0; i < kBatch; ++i) {
+          for (int i = 0; i < kPlaces; ++i) {
             if (i < batch.count) sum[i] = decode_for_sum<Number>(codec_, encoded[i]);
           }
 #pragma unroll 1
@@ -78,14 +79,14 @@ class OneShot {
           }
           if (is_to_be_made_again(sum, batch.count)) {
 #pragma unroll
-            for (int i = 0; i < kBatch; ++i) {
+            for (int i = 0; i < kPlaces; ++i) {
               if (i < batch.count) {
                 sum[i] = sum_of(Batch::at(), batch.slot_offset + offset_of(i));
               }
             }
           }
 #pragma unroll
-          for (int i = 0; i < kBatch; ++i) {
+          for (int i = 0; i < kPlaces; ++i) {
             if (i < batch.count) batch.store<Number>(call_.output, i, sum[i]);
           }
         },

@@ -35,10 +35,10 @@ class Outbox {
 
   /// How many tiles fit, up to kBatch.
   ARLAB_DEVICE int capacity() const {
-    if constexpr (kGoesDirectly<Codec>) return kBatch;
+    if constexpr (kGoesDirectly<Codec>) return kBatch<Codec>;
     const auto fitting =
         static_cast<int>(static_cast<unsigned>(kOutboxBytes) / tile_bytes_of<Codec>(call_));
-    return fitting < kBatch ? fitting : kBatch;
+    return fitting < kBatch<Codec> ? fitting : kBatch<Codec>;
   }
   ARLAB_DEVICE void put(int place, const Encoded& encoded, Position at) const {
     if constexpr (!kGoesDirectly<Codec>) {
@@ -49,19 +49,19 @@ class Outbox {
   ARLAB_DEVICE void fill() const {
     if constexpr (!kGoesDirectly<Codec>) __syncthreads();
   }
-  ARLAB_DEVICE void put(const Encoded (&encoded)[kBatch], int count) const {
+  ARLAB_DEVICE void put(const Encoded (&encoded)[kBatch<Codec>], int count) const {
 #pragma unroll
-    for (int i = 0; i < kBatch; ++i) {
+    for (int i = 0; i < kBatch<Codec>; ++i) {
       if (i < count) put(i, encoded[i], Batch::at());
     }
   }
   /// A batch whose tiles were put at places 0, 1, ...
-  ARLAB_DEVICE void send(const Encoded (&encoded)[kBatch], const Batch& batch,
+  ARLAB_DEVICE void send(const Encoded (&encoded)[kBatch<Codec>], const Batch& batch,
                          std::uint8_t* slot) const {
     std::uint8_t* to = slot + batch.slot_offset;
     if constexpr (kGoesDirectly<Codec>) {
 #pragma unroll
-      for (int i = 0; i < kBatch; ++i) {
+      for (int i = 0; i < kBatch<Codec>; ++i) {
         if (i < batch.count) {
           codec_.store(encoded[i], to + static_cast<unsigned>(i) * tile_bytes_of<Codec>(call_),
                        Batch::at());

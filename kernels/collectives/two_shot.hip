@@ -48,6 +48,7 @@ class TwoShot {
 
  private:
   using Encoded = typename Codec::Encoded;
+  static constexpr int kPlaces = kBatch<Codec>;
 
   ARLAB_DEVICE void contribute(int round) {
     for_each_peer([&](int owner) {
@@ -55,10 +56,10 @@ class TwoShot {
       for_each_batch(
           call_, call_.chunk[owner], round, outbox_.capacity(),
           [&](const Batch& batch) {
-            Eight<Number> x[kBatch];
-            Encoded encoded[kBatch];
+            Eight<Number> x[kPlaces];
+            Encoded encoded[kPlaces];
 #pragma unroll
-            for (int i = 0; i < kBatch; ++i) {
+            for (int i = 0; i < kPlaces; ++i) {
               if (i < batch.count) x[i] = batch.load<Number>(call_.input, i);
             }
             encode_batch(codec_, x, batch.count, encoded);
@@ -83,11 +84,11 @@ class TwoShot {
     for_each_batch(
         call_, call_.chunk[rank], round, outbox_.capacity(),
         [&](const Batch& batch) {
-          Eight<Number> own[kBatch];
-          Eight<Number> sum[kBatch];
-          Encoded encoded[kBatch];
+          Eight<Number> own[kPlaces];
+          Eight<Number> sum[kPlaces];
+          Encoded encoded[kPlaces];
 #pragma unroll
-          for (int i = 0; i < kBatch; ++i) {
+          for (int i = 0; i < kPlaces; ++i) {
             if (i < batch.count) own[i] = batch.load<Number>(call_.input, i);
           }
           encode_batch(codec_, own, batch.count, encoded);
@@ -96,7 +97,7 @@ class TwoShot {
           for (int from = 0; from < ranks; ++from) {
             if (from == rank) {
 #pragma unroll
-              for (int i = 0; i < kBatch; ++i) {
+              for (int i = 0; i < kPlaces; ++i) {
                 sum[i] = add_for_sum<Number, Codec>(sum[i], own[i]);
               }
             } else {
@@ -107,7 +108,7 @@ class TwoShot {
           }
           if (is_to_be_made_again(sum, batch.count)) {
 #pragma unroll
-            for (int i = 0; i < kBatch; ++i) {
+            for (int i = 0; i < kPlaces; ++i) {
               if (i < batch.count) {
                 sum[i] = sum_of(own[i], Batch::at(), batch.slot_offset + offset_of(i));
               }
@@ -117,7 +118,7 @@ class TwoShot {
           outbox_.put(encoded, batch.count);
           decode_batch(codec_, encoded, batch.count, sum);
 #pragma unroll
-          for (int i = 0; i < kBatch; ++i) {
+          for (int i = 0; i < kPlaces; ++i) {
             if (i < batch.count) batch.store<Number>(call_.output, i, sum[i]);
           }
           outbox_.fill();
@@ -143,14 +144,14 @@ class TwoShot {
     for_each_peer([&](int owner) {
       const std::uint8_t* slot = exchange_.incoming(owner) + sums_at_;
       for_each_batch(
-          call_, call_.chunk[owner], round, kBatch,
+          call_, call_.chunk[owner], round, kPlaces,
           [&](const Batch& batch) {
-            Encoded encoded[kBatch];
-            Eight<Number> x[kBatch];
+            Encoded encoded[kPlaces];
+            Eight<Number> x[kPlaces];
             load_batch(codec_, call_, slot + batch.slot_offset, batch.count, encoded);
             decode_batch(codec_, encoded, batch.count, x);
 #pragma unroll
-            for (int i = 0; i < kBatch; ++i) {
+            for (int i = 0; i < kPlaces; ++i) {
               if (i < batch.count) batch.store<Number>(call_.output, i, x[i]);
             }
           },

@@ -52,6 +52,13 @@ inline namespace ARLAB_PLATFORM {
 /// one of 64 never make a difference.
 inline constexpr int kThreads = 256;
 
+/// How many blocks of the kernels that are tuned most fit on a multiprocessor, by their registers.
+#if defined(__HIP_PLATFORM_AMD__)
+inline constexpr int kFastBlocks = 3;
+#else
+inline constexpr int kFastBlocks = 4;
+#endif
+
 /// threadIdx.x, which compilers do not know to be below kThreads.
 ARLAB_DEVICE unsigned thread_index() {
   const unsigned index = threadIdx.x;

@@ -1,8 +1,8 @@
 """inspect_code_objects.py TOOLS CODE_OBJECT...: what AMD code objects must be, by metadata and disassembly.
 
 Every kernel: no undefined symbols, no scratch memory, no spilled vector registers (scalar ones may be kept
-in lanes of a vector register), at most so many vector registers that four blocks, of the any-bit codecs
-three, fit on a compute unit, no flat accesses, and every write-back of the L2 cache is waited for before the next access to memory (a release store is only
+in lanes of a vector register), at most so many vector registers that the blocks of kResidentBlocks fit on
+a compute unit, no flat accesses, and every write-back of the L2 cache is waited for before the next access to memory (a release store is only
 then one: clang 19 to 22 leave the wait out, llvm-project #178316).
 QuickReduce codecs on fp16: packed arithmetic and 128-bit accesses. Collectives: system-scope flags.
 """
@@ -12,8 +12,8 @@ import subprocess
 import sys
 
 VECTOR_REGISTERS = 512  # of a lane, shared by the waves on a SIMD
-BLOCKS_PER_COMPUTE_UNIT = 4
-BLOCKS_PER_COMPUTE_UNIT_ANYBIT = 3
+BLOCKS_PER_COMPUTE_UNIT = 2
+BLOCKS_PER_COMPUTE_UNIT_TUNED = 3  # kFastBlocks
 
 
 def output_of(*command):
@@ -61,7 +61,8 @@ def problems_of(name, metadata, instructions):
     if metadata["vgpr_spill_count"]:
         yield "spills vector registers"
     # A block of 256 threads has one wave on each of the four SIMDs.
-    blocks = BLOCKS_PER_COMPUTE_UNIT_ANYBIT if "AnyBit" in name else BLOCKS_PER_COMPUTE_UNIT
+    tuned = "Plain" in name or "QuickReduce" in name
+    blocks = BLOCKS_PER_COMPUTE_UNIT_TUNED if tuned else BLOCKS_PER_COMPUTE_UNIT
     allowed = VECTOR_REGISTERS // blocks // 8 * 8
     if metadata["vgpr_count"] > allowed:
         yield f"takes {metadata['vgpr_count']} vector registers; allowed are {allowed}"

@@ -12,6 +12,7 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "reference/codecs/simd/anybit_simd.cc"
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <limits>
 #include <memory>
@@ -66,12 +67,32 @@ struct Chunk {
   std::size_t blocks;
 };
 
-template <class Byte>
-Chunk<Byte> chunk_at(const Context& c, Byte* wire, std::size_t elements, std::size_t block) {
-  const std::size_t codes = anybit_codes(c.f, elements);
-  return {planes_at(wire, codes, c.f.bits), wire + planes_bytes(codes, c.f.bits),
-          blocks_of(elements, block)};
-}
+/// What chunks of one size have in common. Divisions, so not for every chunk again.
+struct ChunkShape {
+  ChunkShape(const Context& c, std::size_t elements, std::size_t block)
+      : metadata(planes_bytes(anybit_codes(c.f, elements), c.f.bits)),
+        blocks(blocks_of(elements, block)),
+        bytes(anybit_chunk_bytes(c.f, c.dtype, elements, block)) {
+    std::size_t plane = 0;
+    std::size_t at = 0;
+    for_each_plane(c.f.bits, [&](unsigned width, unsigned) {
+      offsets[plane++] = at;
+      at += plane_bytes(anybit_codes(c.f, elements), width);
+    });
+  }
+
+  template <class Byte>
+  Chunk<Byte> at(Byte* wire) const {
+    Chunk<Byte> chunk{{}, wire + metadata, blocks};
+    for (std::size_t i = 0; i < offsets.size(); ++i) chunk.planes.at[i] = wire + offsets[i];
+    return chunk;
+  }
+
+  std::array<std::size_t, 3> offsets = {};
+  std::size_t metadata;
+  std::size_t blocks;
+  std::size_t bytes;
+};
 
 template <class T>
 T read_entry(const std::byte* array, std::size_t i) {
@@ -285,9 +306,11 @@ void encode_message(const Context& c, std::span<const typename Elements::Element
   const bool whole_blocks = block <= kTile && block % 8 == 0;
   Blocks blocks;
   ExtremeIndices indices;
+  const ChunkShape whole(c, chunk_elements, block);
   for (std::size_t begin = 0; begin < x.size(); begin += chunk_elements) {
     const std::size_t count = std::min(chunk_elements, x.size() - begin);
-    const Chunk<std::byte> chunk = chunk_at(c, wire, count, block);
+    const ChunkShape shape = count == chunk_elements ? whole : ChunkShape(c, count, block);
+    const Chunk<std::byte> chunk = shape.at(wire);
     const auto* const from = x.data() + begin;
     std::size_t done = 0;
     if (whole_blocks && count >= block) {
@@ -303,12 +326,33 @@ void encode_message(const Context& c, std::span<const typename Elements::Element
     } else if (done < count) {
       encode_rest(c, std::as_bytes(x.subspan(begin + done, count - done)), chunk, done, counts);
     }
-    wire += anybit_chunk_bytes(c.f, c.dtype, count, block);
+    wire += shape.bytes;
   }
   if constexpr (kCount) counts->clamped += clamped;
 }
 
 // ---------------------------------------------------------------- decode
+
+/// bf16 values of so many blocks. Returns whether none is a NaN or an infinity.
+inline bool read_bfloats(const std::byte* wire, std::size_t count, float* values) {
+  const auto* const from = reinterpret_cast<const std::uint16_t*>(wire);
+  Int16Vector largest = hn::Zero(I16());
+  const auto read = [&](const std::uint16_t* bits, std::size_t at) HWY_ATTR {
+    largest = hn::Max(largest,
+                      hn::BitCast(I16(), hn::And(hn::LoadU(U16(), bits), hn::Set(U16(), 0x7FFF))));
+    hn::StoreU(BfloatElements::load(bits), F32(), values + at);
+    hn::StoreU(BfloatElements::load(bits + kFloats), F32(), values + at + kFloats);
+  };
+  const std::size_t whole = count / (2 * kFloats) * (2 * kFloats);
+  for (std::size_t b = 0; b < whole; b += 2 * kFloats) read(from + b, b);
+  if (whole < count) {
+    std::uint16_t rest[2 * kFloats] = {};
+    std::memcpy(rest, from + whole, 2 * (count - whole));
+    read(rest, whole);
+  }
+  const auto infinity = hn::Set(I16(), static_cast<std::int16_t>(BfloatLanes::kInfinity));
+  return hn::AllTrue(I16(), hn::Lt(largest, infinity));
+}
 
 /// Reads what the decoder needs of blocks first .. first + count - 1. Returns whether no scale and
 /// no zero is a NaN or an infinity.
@@ -349,29 +393,12 @@ bool read_metadata(const Context& c, const Chunk<const std::byte>& chunk, std::s
   }
   const std::byte* const scales = arrays.next(2);
   const std::byte* const zeros = c.f.symmetric ? nullptr : arrays.next(2);
-  auto all_finite = hn::Eq(hn::Zero(F32()), hn::Zero(F32()));
-  const auto read = [&](std::size_t b, const std::byte* scale_bits,
-                        const std::byte* zero_bits) HWY_ATTR {
-    const auto load = [](const std::byte* from) HWY_ATTR {
-      return BfloatElements::load(reinterpret_cast<const std::uint16_t*>(from));
-    };
-    const FloatVector scale = load(scale_bits);
-    const FloatVector zero = zero_bits == nullptr ? hn::Set(F32(), constant_zero) : load(zero_bits);
-    hn::Store(scale, F32(), blocks.multiplier + b);
-    hn::Store(zero, F32(), blocks.zero + b);
-    all_finite = hn::And(all_finite, hn::And(is_finite(scale), is_finite(zero)));
-  };
-  const std::size_t whole = count / kFloats * kFloats;
-  for (std::size_t b = 0; b < whole; b += kFloats) {
-    read(b, scales + 2 * b, zeros == nullptr ? nullptr : zeros + 2 * b);
+  bool all = read_bfloats(scales, count, blocks.multiplier);
+  if (zeros != nullptr) {
+    all &= read_bfloats(zeros, count, blocks.zero);
+  } else {
+    std::fill_n(blocks.zero, count, constant_zero);
   }
-  if (whole < count) {
-    std::byte rest[2][2 * kFloats] = {};
-    std::memcpy(rest[0], scales + 2 * whole, 2 * (count - whole));
-    if (zeros != nullptr) std::memcpy(rest[1], zeros + 2 * whole, 2 * (count - whole));
-    read(whole, rest[0], zeros == nullptr ? nullptr : rest[1]);
-  }
-  const bool all = hn::AllTrue(F32(), all_finite);
   if (has_spikes(c.f)) {
     for (std::size_t b = 0; b < count; ++b) {
       blocks.bad[b] = !all && BfloatElements::is_nan(read_entry<std::uint16_t>(scales, b));
@@ -592,17 +619,18 @@ void decode_message(const Context& c, const std::byte* wire, std::size_t element
   const auto [block, chunk_elements] = anybit_layout(c.f, elements);
   const bool whole_blocks = block <= kTile && block % 8 == 0;
   Blocks blocks;
+  const ChunkShape whole(c, chunk_elements, block);
   for (std::size_t begin = 0; begin < elements; begin += chunk_elements) {
     const std::size_t count = std::min(chunk_elements, elements - begin);
-    const auto chunk = chunk_at(c, wire, count, block);
+    const ChunkShape shape = count == chunk_elements ? whole : ChunkShape(c, count, block);
+    const auto chunk = shape.at(wire);
     std::size_t done = 0;
     if (whole_blocks && count >= block) {
       const std::size_t full = count / block;
       done = full * block;
       bool streamed = false;
       if constexpr (std::remove_reference_t<Output>::kStreams) {
-        const std::size_t bytes = anybit_chunk_bytes(c.f, c.dtype, count, block);
-        if (elements - begin >= 2 * chunk_elements) fetch_ahead(wire + bytes, bytes);
+        if (elements - begin >= 2 * chunk_elements) fetch_ahead(wire + shape.bytes, shape.bytes);
         streamed =
             stream_blocks<Elements>(c, chunk, full, block, blocks, output.destination(begin));
       }
@@ -624,7 +652,7 @@ void decode_message(const Context& c, const std::byte* wire, std::size_t element
       decode_rest(c, chunk, done, std::as_writable_bytes(std::span(place, count - done)));
       output.put(begin + done, count - done);
     }
-    wire += anybit_chunk_bytes(c.f, c.dtype, count, block);
+    wire += shape.bytes;
   }
 }
 

@@ -225,6 +225,95 @@ std::uint64_t encode_lanes(const AnyBitFormat& f, const typename Elements::Eleme
   return quantize_to_planes<Elements, kCount>(f, without_spikes, count, group, blocks, planes);
 }
 
+#if ARLAB_X86_256
+/// Eight codes of each of eight blocks, clamped to four bits, as a word per block.
+HWY_INLINE Uint32Vector joined_nibbles(const Int32Vector (&code)[8]) {
+  const ByteVector largest = hn::Set(U8(), 15);
+  // Four codes of four blocks in each part; two codes of a block are four bytes apart.
+  const auto pairs = [&](std::size_t i) HWY_ATTR {
+    const ByteVector codes = hn::Min(
+        narrow_blocks(narrow_blocks(code[i], code[i + 1]), narrow_blocks(code[i + 2], code[i + 3])),
+        largest);
+    const auto words = hn::BitCast(U64(), codes);
+    return hn::Or(words, hn::ShiftRight<28>(words));
+  };
+  alignas(16) static constexpr std::uint8_t kByBlock[16] = {0, 4, 8,  12, 1, 5, 9,  13,
+                                                            2, 6, 10, 14, 3, 7, 11, 15};
+  const __m256 joined =
+      _mm256_shuffle_ps(hn::BitCast(F32(), pairs(0)).raw, hn::BitCast(F32(), pairs(4)).raw, 0x88);
+  const ByteVector bytes = hn::BitCast(U8(), FloatVector{joined});
+  return hn::BitCast(U32(), hn::TableLookupBytes(bytes, hn::LoadDup128(U8(), kByBlock)));
+}
+
+/// The plane of transformed blocks of 32 with codes of four bits, eight blocks at a time. False,
+/// and nothing is written, for others, and where the minimum of vectors could miss what is not
+/// finite.
+template <class Elements>
+bool encode_side_by_side(const AnyBitFormat& f, const typename Elements::Element* x,
+                         std::size_t count, Blocks& blocks, std::uint8_t* plane) {
+  if (f.bits != 4 || f.symmetric || count % kSide != 0) return false;
+  std::fill_n(blocks.bad, count, false);
+  blocks.any_bad = false;
+  alignas(32) float values[kTile];
+  Extremes<FloatElements> extremes;
+  for (std::size_t first = 0; first < count; first += kSide) {
+    // Elements 16 * i + j and 16 * i + j + 8 of all blocks.
+    alignas(32) std::uint16_t words[kSideBlock * kSide];
+    for (std::size_t i = 0; i < 2; ++i) {
+      Uint16Vector columns[8];
+      transpose_words(
+          [&](std::size_t b)
+              HWY_ATTR { return hn::LoadU(U16(), x + (first + b) * kSideBlock + 16 * i); },
+          columns);
+      for (std::size_t j = 0; j < 8; ++j) hn::Store(columns[j], U16(), words + (8 * i + j) * 16);
+    }
+    float* const own = values + first * kSideBlock;
+    // As extremes_of_signed_block does it: the units that compare floats are those that add.
+    Uint32Vector low = hn::Zero(U32());
+    Int32Vector high = hn::Set(I32(), std::numeric_limits<std::int32_t>::min());
+    transform_side_by_side(
+        own,
+        [&](std::size_t e)
+            HWY_ATTR { return Elements::load(words + e / 16 * 128 + e % 8 * 16 + e / 8 % 2 * 8); },
+        [&](std::size_t e, FloatVector v) HWY_ATTR {
+          low = hn::Max(low, bits_of(v));
+          high = hn::Max(high, hn::BitCast(I32(), v));
+          hn::Store(v, F32(), own + e * kFloats);
+        });
+    const Uint32Vector sign = hn::Set(U32(), 0x80000000);
+    hn::Store(hn::BitCast(I32(), hn::Xor(low, sign)), I32(), extremes.complement_of_low + first);
+    hn::Store(high, I32(), extremes.high + first);
+  }
+  if (!to_keys<FloatElements>(count, extremes)) return false;
+  measure<FloatElements>(f, extremes, count, blocks);
+  for (std::size_t first = 0; first < count; first += kSide) {
+    const FloatVector zero = hn::Load(F32(), blocks.zero + first);
+    const FloatVector multiplier = hn::Load(F32(), blocks.multiplier + first);
+    Uint32Vector words[4];
+    for (std::size_t i = 0; i < 4; ++i) {
+      Int32Vector code[8];
+      for (std::size_t j = 0; j < 8; ++j) {
+        const FloatVector v = hn::Load(F32(), values + first * kSideBlock + (8 * i + j) * kFloats);
+        code[j] = nearest_int(hn::Mul(hn::Sub(v, zero), multiplier));
+      }
+      words[i] = joined_nibbles(code);
+    }
+    transpose_quads(words);
+    const hn::Half<U32> half;
+    for (std::size_t b = 0; b < 4; ++b) {
+      auto* const to = reinterpret_cast<std::uint32_t*>(plane + (first + b) * kSideBlock / 2);
+      hn::StoreU(hn::LowerHalf(half, words[b]), half, to);
+      hn::StoreU(hn::UpperHalf(half, words[b]), half, to + kSide / 2 * kSideBlock / 8);
+    }
+  }
+  if (!blocks.any_bad) return true;
+  for (std::size_t b = 0; b < count; ++b) {
+    if (blocks.bad[b]) std::memset(plane + b * kSideBlock / 2, 0, kSideBlock / 2);
+  }
+  return true;
+}
+#endif
+
 /// Planes of blocks of a multiple of 8 elements, at most a tile of them.
 template <class Elements, bool kCount>
 std::uint64_t encode_blocks(const AnyBitFormat& f, const typename Elements::Element* x,
@@ -233,6 +322,15 @@ std::uint64_t encode_blocks(const AnyBitFormat& f, const typename Elements::Elem
   if (!f.hadamard && group % Elements::kKeyLanes == 0) {
     return encode_lanes<Elements, kCount>(f, x, count, group, blocks, indices, planes);
   }
+#if ARLAB_X86_256
+  if constexpr (!kCount && sizeof(*x) == 2) {
+    if (f.hadamard && group == kSideBlock &&
+        encode_side_by_side<Elements>(f, x, count, blocks,
+                                      reinterpret_cast<std::uint8_t*>(planes.at[0]))) {
+      return 0;
+    }
+  }
+#endif
   alignas(32) float values[kTile];
   const auto transform = [&]<std::size_t kVectors>() HWY_ATTR {
     const auto at = [](std::size_t b, std::size_t i) { return (b * kVectors + i) * kFloats; };
@@ -451,10 +549,62 @@ void decode_transformed(const std::uint8_t* codes, std::size_t count, const Bloc
       });
 }
 
-/// The same for blocks of `group` elements; false if they do not fit into registers.
+#if ARLAB_X86_256
+/// The same for blocks of 32 with codes of four bits, eight blocks at a time, straight from the
+/// plane: the codes at the same place of every block's words are one vector's.
+template <class Elements, Decoding kDecoding>
+void decode_side_by_side(const std::uint8_t* plane, std::size_t count, const Blocks& blocks,
+                         std::uint16_t* out) {
+  const hn::Half<U8> half;
+  const Uint32Vector mask = hn::Set(U32(), 15);
+  alignas(32) std::uint16_t decoded[kTile];  // elements 16 * i + j and 16 * i + j + 8 of all blocks
+  for (std::size_t first = 0; first < count; first += kSide) {
+    Uint32Vector words[4];
+    for (std::size_t b = 0; b < 4; ++b) {
+      const std::uint8_t* const from = plane + (first + b) * kSideBlock / 2;
+      words[b] =
+          hn::BitCast(U32(), hn::Combine(U8(), hn::LoadU(half, from + kSide / 2 * kSideBlock / 2),
+                                         hn::LoadU(half, from)));
+    }
+    transpose_quads(words);
+    const FloatVector zero = hn::Load(F32(), blocks.zero + first);
+    const FloatVector scale = hn::Load(F32(), blocks.multiplier + first);
+    alignas(32) float between[kSideBlock * kSide];
+    std::uint16_t* const to = decoded + first * kSideBlock;
+    transform_side_by_side(
+        between,
+        [&](std::size_t e) HWY_ATTR {
+          const Uint32Vector code =
+              hn::And(hn::ShiftRightSame(words[e / 8], static_cast<int>(e % 8 * 4)), mask);
+          return value_of<kDecoding>(hn::ConvertTo(F32(), hn::BitCast(I32(), code)), zero, scale);
+        },
+        [&](std::size_t e, FloatVector v) HWY_ATTR {
+          hn::Store(Elements::from_float(v), HalfU16(),
+                    to + e / 16 * 128 + e % 8 * 16 + e / 8 % 2 * 8);
+        });
+  }
+  // A pass of its own: a load of two stores' bytes waits until they are in the cache.
+  for (std::size_t first = 0; first < count; first += kSide) {
+    for (std::size_t i = 0; i < 2; ++i) {
+      Uint16Vector columns[8];
+      transpose_words(
+          [&](std::size_t j)
+              HWY_ATTR { return hn::Load(U16(), decoded + first * kSideBlock + (8 * i + j) * 16); },
+          columns);
+      for (std::size_t b = 0; b < kSide; ++b) {
+        hn::StoreU(columns[b], U16(), out + (first + b) * kSideBlock + 16 * i);
+      }
+    }
+  }
+}
+#endif
+
+/// The same for blocks of `group` elements. False if they do not fit into registers; then there are
+/// only their codes.
 template <class Elements>
-bool decode_in_registers(const AnyBitFormat& f, const std::uint8_t* codes, std::size_t count,
-                         std::size_t group, const Blocks& blocks, typename Elements::Element* out) {
+bool decode_in_registers(const AnyBitFormat& f, const PlanePointers<const std::byte>& planes,
+                         std::uint8_t* codes, std::size_t count, std::size_t group,
+                         const Blocks& blocks, typename Elements::Element* out) {
   // Far from the end of fp32, nothing becomes an infinity or a NaN.
   auto small = hn::Eq(hn::Zero(F32()), hn::Zero(F32()));
   const FloatVector limit = hn::Set(F32(), 0x1p90f);
@@ -465,6 +615,17 @@ bool decode_in_registers(const AnyBitFormat& f, const std::uint8_t* codes, std::
   }
   const bool canonical = count % kFloats != 0 || !hn::AllTrue(F32(), small);
   const bool affine = decoding_of(f) == Decoding::affine;
+#if ARLAB_X86_256
+  if constexpr (sizeof(*out) == 2) {
+    if (f.bits == 4 && group == kSideBlock && count % kSide == 0 && !canonical) {
+      const auto* const plane = reinterpret_cast<const std::uint8_t*>(planes.at[0]);
+      affine ? decode_side_by_side<Elements, Decoding::affine>(plane, count, blocks, out)
+             : decode_side_by_side<Elements, Decoding::offset>(plane, count, blocks, out);
+      return true;
+    }
+  }
+#endif
+  unpack_tile(planes, count * group, f.bits, codes);
   return with_registers(group, [&]<std::size_t kVectors>() HWY_ATTR {
     const auto run = [&]<Decoding kDecoding>() HWY_ATTR {
       canonical
@@ -498,8 +659,7 @@ void decode_blocks(const Context& c, const Chunk<const std::byte>& chunk, std::s
     }
     return;
   }
-  unpack_tile(chunk.planes, count * group, c.f.bits, codes);
-  if (decode_in_registers<Elements>(c.f, codes, count, group, blocks, out)) return;
+  if (decode_in_registers<Elements>(c.f, chunk.planes, codes, count, group, blocks, out)) return;
   alignas(32) float values[kTile];
   dequantize<FloatElements>(c.f, codes, count, group, blocks, 0, true, values);
   transform_blocks(values, count, group);

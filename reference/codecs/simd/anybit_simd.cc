@@ -256,34 +256,43 @@ bool encode_side_by_side(const AnyBitFormat& f, const typename Elements::Element
   blocks.any_bad = false;
   alignas(32) float values[kTile];
   Extremes<FloatElements> extremes;
-  for (std::size_t first = 0; first < count; first += kSide) {
-    // Elements 16 * i + j and 16 * i + j + 8 of all blocks.
-    alignas(32) std::uint16_t words[kSideBlock * kSide];
-    for (std::size_t i = 0; i < 2; ++i) {
-      Uint16Vector columns[8];
-      transpose_words(
-          [&](std::size_t b)
-              HWY_ATTR { return hn::LoadU(U16(), x + (first + b) * kSideBlock + 16 * i); },
-          columns);
-      for (std::size_t j = 0; j < 8; ++j) hn::Store(columns[j], U16(), words + (8 * i + j) * 16);
-    }
-    float* const own = values + first * kSideBlock;
-    // As extremes_of_signed_block does it: the units that compare floats are those that add.
-    Uint32Vector low = hn::Zero(U32());
-    Int32Vector high = hn::Set(I32(), std::numeric_limits<std::int32_t>::min());
-    transform_side_by_side(
-        own,
-        [&](std::size_t e)
-            HWY_ATTR { return Elements::load(words + e / 16 * 128 + e % 8 * 16 + e / 8 % 2 * 8); },
-        [&](std::size_t e, FloatVector v) HWY_ATTR {
-          low = hn::Max(low, bits_of(v));
-          high = hn::Max(high, hn::BitCast(I32(), v));
-          hn::Store(v, F32(), own + e * kFloats);
-        });
-    const Uint32Vector sign = hn::Set(U32(), 0x80000000);
-    hn::Store(hn::BitCast(I32(), hn::Xor(low, sign)), I32(), extremes.complement_of_low + first);
-    hn::Store(high, I32(), extremes.high + first);
-  }
+  alignas(32) std::uint16_t words[kSideBlock * kSide];
+  // As extremes_of_signed_block does it: the units that compare floats are those that add.
+  Uint32Vector low = hn::Zero(U32());
+  Int32Vector high = hn::Set(I32(), std::numeric_limits<std::int32_t>::min());
+  float* own = values;
+  transform_side_by_side(
+      count / kSide,
+      [&](std::size_t group) HWY_ATTR {
+        for (std::size_t i = 0; i < 2; ++i) {
+          const auto* const from = x + group * kSide * kSideBlock + 16 * i;
+          Uint16Vector columns[8];
+          transpose_words([&](std::size_t b)
+                              HWY_ATTR { return hn::LoadU(U16(), from + b * kSideBlock); },
+                          columns);
+          for (std::size_t j = 0; j < 8; ++j) {
+            hn::Store(columns[j], U16(), words + place_of_words(2 * i, j));
+          }
+        }
+      },
+      [&](std::size_t group) { return values + group * kSide * kSideBlock; },
+      [&](std::size_t row, std::size_t i)
+          HWY_ATTR { return Elements::load(words + place_of_words(row, i)); },
+      [&](std::size_t row, std::size_t i, FloatVector v) HWY_ATTR {
+        low = hn::Max(low, bits_of(v));
+        high = hn::Max(high, hn::BitCast(I32(), v));
+        hn::Store(v, F32(), own + (8 * row + i) * kFloats);
+      },
+      [&](std::size_t group) HWY_ATTR {
+        const std::size_t first = group * kSide;
+        const Uint32Vector sign = hn::Set(U32(), 0x80000000);
+        hn::Store(hn::BitCast(I32(), hn::Xor(low, sign)), I32(),
+                  extremes.complement_of_low + first);
+        hn::Store(high, I32(), extremes.high + first);
+        low = hn::Zero(U32());
+        high = hn::BitCast(I32(), sign);
+        own += kSide * kSideBlock;
+      });
   if (!to_keys<FloatElements>(count, extremes)) return false;
   measure<FloatElements>(f, extremes, count, blocks);
   for (std::size_t first = 0; first < count; first += kSide) {
@@ -558,31 +567,34 @@ void decode_side_by_side(const std::uint8_t* plane, std::size_t count, const Blo
   const hn::Half<U8> half;
   const Uint32Vector mask = hn::Set(U32(), 15);
   alignas(32) std::uint16_t decoded[kTile];  // elements 16 * i + j and 16 * i + j + 8 of all blocks
-  for (std::size_t first = 0; first < count; first += kSide) {
-    Uint32Vector words[4];
-    for (std::size_t b = 0; b < 4; ++b) {
-      const std::uint8_t* const from = plane + (first + b) * kSideBlock / 2;
-      words[b] =
-          hn::BitCast(U32(), hn::Combine(U8(), hn::LoadU(half, from + kSide / 2 * kSideBlock / 2),
-                                         hn::LoadU(half, from)));
-    }
-    transpose_quads(words);
-    const FloatVector zero = hn::Load(F32(), blocks.zero + first);
-    const FloatVector scale = hn::Load(F32(), blocks.multiplier + first);
-    alignas(32) float between[kSideBlock * kSide];
-    std::uint16_t* const to = decoded + first * kSideBlock;
-    transform_side_by_side(
-        between,
-        [&](std::size_t e) HWY_ATTR {
-          const Uint32Vector code =
-              hn::And(hn::ShiftRightSame(words[e / 8], static_cast<int>(e % 8 * 4)), mask);
-          return value_of<kDecoding>(hn::ConvertTo(F32(), hn::BitCast(I32(), code)), zero, scale);
-        },
-        [&](std::size_t e, FloatVector v) HWY_ATTR {
-          hn::Store(Elements::from_float(v), HalfU16(),
-                    to + e / 16 * 128 + e % 8 * 16 + e / 8 % 2 * 8);
-        });
-  }
+  alignas(32) float between[2][kSideBlock * kSide];
+  Uint32Vector words[4];
+  FloatVector zero;
+  FloatVector scale;
+  std::uint16_t* to = decoded;
+  transform_side_by_side(
+      count / kSide,
+      [&](std::size_t group) HWY_ATTR {
+        const std::size_t first = group * kSide;
+        for (std::size_t b = 0; b < 4; ++b) {
+          const std::uint8_t* const from = plane + (first + b) * kSideBlock / 2;
+          words[b] = hn::BitCast(
+              U32(), hn::Combine(U8(), hn::LoadU(half, from + kSide / 2 * kSideBlock / 2),
+                                 hn::LoadU(half, from)));
+        }
+        transpose_quads(words);
+        zero = hn::Load(F32(), blocks.zero + first);
+        scale = hn::Load(F32(), blocks.multiplier + first);
+      },
+      [&](std::size_t group) { return between[group % 2]; },
+      [&](std::size_t row, std::size_t i) HWY_ATTR {
+        const Uint32Vector code =
+            hn::And(hn::ShiftRightSame(words[row], static_cast<int>(4 * i)), mask);
+        return value_of<kDecoding>(hn::ConvertTo(F32(), hn::BitCast(I32(), code)), zero, scale);
+      },
+      [&](std::size_t row, std::size_t i, FloatVector v)
+          HWY_ATTR { hn::Store(Elements::from_float(v), HalfU16(), to + place_of_words(row, i)); },
+      [&](std::size_t) { to += kSide * kSideBlock; });
   // A pass of its own: a load of two stores' bytes waits until they are in the cache.
   for (std::size_t first = 0; first < count; first += kSide) {
     for (std::size_t i = 0; i < 2; ++i) {

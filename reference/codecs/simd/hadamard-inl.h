@@ -125,6 +125,12 @@ HWY_INLINE void transpose_words(const Row& row, Uint16Vector (&columns)[8]) {
   transpose_step(rows, columns);
 }
 
+/// Where words 8 * row + i of eight blocks are, that transpose_words makes of each block's words
+/// 16 * j .. 16 * j + 15, and takes: those of rows 2 * j and 2 * j + 1 share a vector.
+constexpr std::size_t place_of_words(std::size_t row, std::size_t i) {
+  return row / 2 * 128 + row % 2 * 8 + i * 16;
+}
+
 /// Rows and columns of 4 numbers of 32 bits exchanged, in both 128-bit parts.
 HWY_INLINE void transpose_quads(Uint32Vector (&x)[4]) {
   const Uint32Vector a = hn::InterleaveLower(U32(), x[0], x[2]);
@@ -137,24 +143,39 @@ HWY_INLINE void transpose_quads(Uint32Vector (&x)[4]) {
   x[3] = hn::InterleaveUpper(U32(), b, d);
 }
 
-/// load(e) makes vector e; store(e, vector) takes it transformed. `between` is for what is between
-/// the stages of vectors that are 1, 2 and 4 apart, and those that are 8 and 16 apart.
-template <class Load, class Store>
-HWY_INLINE void transform_side_by_side(float* between, const Load& load, const Store& store) {
-  for (std::size_t first = 0; first < kSideBlock; first += 8) {
-    FloatVector v[8];
-    for (std::size_t i = 0; i < 8; ++i) v[i] = load(first + i);
-    butterflies_between<8>(v);
-    for (std::size_t i = 0; i < 8; ++i) hn::Store(v[i], F32(), between + (first + i) * kFloats);
-  }
+/// So many groups of eight blocks. For each, in this order: prepare(group); load(row, i) makes
+/// vector 8 * row + i; store(row, i, vector) takes it transformed; finish(group). Stages of vectors
+/// that are 1, 2 and 4 apart are done with all vectors of a row, then those of vectors that are 8
+/// and 16 apart; between(group) is where vectors are in the meantime. The first stages of one group
+/// are among the last of the group before: either alone waits for its own results.
+template <class Prepare, class Between, class Load, class Store, class Finish>
+HWY_INLINE void transform_side_by_side(std::size_t groups, const Prepare& prepare,
+                                       const Between& between, const Load& load, const Store& store,
+                                       const Finish& finish) {
   const FloatVector factor = hn::Set(F32(), hadamard_factor(kSideBlock));
-  for (std::size_t first = 0; first < 8; ++first) {
-    FloatVector v[4];
-    for (std::size_t i = 0; i < 4; ++i) {
-      v[i] = hn::Load(F32(), between + (first + 8 * i) * kFloats);
+  for (std::size_t group = 0; group <= groups; ++group) {
+    const bool begins = group < groups;
+    if (begins) prepare(group);
+    for (std::size_t part = 0; part < 4; ++part) {
+      if (begins) {
+        float* const to = between(group) + 8 * part * kFloats;
+        FloatVector v[8];
+        for (std::size_t i = 0; i < 8; ++i) v[i] = load(part, i);
+        butterflies_between<8>(v);
+        for (std::size_t i = 0; i < 8; ++i) hn::Store(v[i], F32(), to + i * kFloats);
+      }
+      if (group == 0) continue;
+      const float* const from = between(group - 1);
+      for (std::size_t i = 2 * part; i < 2 * part + 2; ++i) {
+        FloatVector v[4];
+        for (std::size_t row = 0; row < 4; ++row) {
+          v[row] = hn::Load(F32(), from + (8 * row + i) * kFloats);
+        }
+        butterflies_between<4>(v);
+        for (std::size_t row = 0; row < 4; ++row) store(row, i, hn::Mul(v[row], factor));
+      }
     }
-    butterflies_between<4>(v);
-    for (std::size_t i = 0; i < 4; ++i) store(first + 8 * i, hn::Mul(v[i], factor));
+    if (group > 0) finish(group - 1);
   }
 }
 #endif

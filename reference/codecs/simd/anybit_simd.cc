@@ -295,6 +295,8 @@ bool encode_side_by_side(const AnyBitFormat& f, const typename Elements::Element
       });
   if (!to_keys<FloatElements>(count, extremes)) return false;
   measure<FloatElements>(f, extremes, count, blocks);
+  // A block that is not finite has a multiplier of 0, and a NaN becomes the smallest integer: its
+  // codes are 0.
   for (std::size_t first = 0; first < count; first += kSide) {
     const FloatVector zero = hn::Load(F32(), blocks.zero + first);
     const FloatVector multiplier = hn::Load(F32(), blocks.multiplier + first);
@@ -314,10 +316,6 @@ bool encode_side_by_side(const AnyBitFormat& f, const typename Elements::Element
       hn::StoreU(hn::LowerHalf(half, words[b]), half, to);
       hn::StoreU(hn::UpperHalf(half, words[b]), half, to + kSide / 2 * kSideBlock / 8);
     }
-  }
-  if (!blocks.any_bad) return true;
-  for (std::size_t b = 0; b < count; ++b) {
-    if (blocks.bad[b]) std::memset(plane + b * kSideBlock / 2, 0, kSideBlock / 2);
   }
   return true;
 }

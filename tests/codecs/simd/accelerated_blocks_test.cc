@@ -220,8 +220,9 @@ std::optional<std::string> check_ties(const Codec& fast, const Codec& scalar, DT
 std::optional<std::string> check_thresholds(const Codec& fast, const Codec& scalar, DType dtype) {
   if (scalar.name() != "nvfp4" || dtype == DType::fp32) return std::nullopt;
   const int mantissa_bits = dtype == DType::fp16 ? 10 : 7;
-  // Patterns of the tensor's largest; scales go down to 2^-15 of it.
-  for (const int top : {0x7BFF, 0x6E35, 0x5001}) {
+  // Patterns of the tensor's largest. 2688 makes the tensor's scale 1, so that there are ties.
+  const int even = dtype == DType::fp16 ? 0x6940 : 0x4528;
+  for (const int top : {0x7BFF, 0x6E35, 0x5001, even}) {
     Patterns x = {static_cast<std::uint16_t>(top)};
     const int binade = 1 << mantissa_bits;
     for (int largest = top; largest > std::max(top - 18 * binade, 0); largest -= binade / 16 - 1) {

@@ -201,8 +201,7 @@ HWY_INLINE void fill_tables(std::size_t block, std::size_t next, const Blocks& b
   }
 }
 
-/// The elements of a unit to their places; past the caches in pieces of 16 bytes, since large
-/// arrays are seldom aligned to more.
+/// The elements of a unit to their places.
 template <unsigned kBits, bool kStreamed>
 HWY_INLINE void look_up_unit(const UnitCodes& codes, const SplitTable& table,
                              const SplitTable& upper, std::uint16_t* out) {
@@ -215,18 +214,8 @@ HWY_INLINE void look_up_unit(const UnitCodes& codes, const SplitTable& table,
       high = hn::IfThenElse(is_upper, hn::TableLookupBytes(upper.high, codes.index[i]), high);
     }
     const auto store = [](ByteVector v, std::uint16_t* to) HWY_ATTR {
-      if constexpr (kStreamed) {
-        const hn::FixedTag<std::uint8_t, 16> piece;
-        std::uint8_t* const at = reinterpret_cast<std::uint8_t*>(to);
-#if ARLAB_X86_256
-        hn::Stream(hn::LowerHalf(piece, v), piece, at);
-        hn::Stream(hn::UpperHalf(piece, v), piece, at + 16);
-#else
-        hn::Stream(v, piece, at);
-#endif
-      } else {
-        hn::StoreU(hn::BitCast(U16(), v), U16(), to);
-      }
+      const Uint16Vector words = hn::BitCast(U16(), v);
+      kStreamed ? stream_vector(words, to) : hn::StoreU(words, U16(), to);
     };
     store(hn::InterleaveLower(U8(), low, high), out + i * kBytes);
     store(hn::InterleaveUpper(U8(), low, high), out + i * kBytes + kBytes / 2);

@@ -162,17 +162,18 @@ void encode_qr(const std::uint8_t* in, std::uint8_t* out, std::size_t elements) 
   }
 }
 
-/// What a codec of kWire bytes for every 64 fp16 elements reads and writes, and no arithmetic; as
-/// the codecs do past the caches, decoded elements in pieces of 16 bytes.
+/// What a codec of kWire bytes for every 64 fp16 elements reads and writes, and no arithmetic;
+/// decoded elements past the caches, as the codecs do.
 template <std::size_t kWire>
 void decode_traffic(const std::uint8_t* in, std::uint8_t* out, std::size_t elements) {
-  const hn::FixedTag<std::uint8_t, 16> piece;
   for (std::size_t i = 0; i < elements / 64; ++i) {
     const std::uint8_t* const from = in + i * kWire;
     hwy::Prefetch(from + 2048);
-    auto v = hn::LoadU(piece, from);
-    for (std::size_t j = 16; j + 16 <= kWire; j += 16) v = hn::Or(v, hn::LoadU(piece, from + j));
-    for (std::size_t j = 0; j < 128; j += 16) hn::Stream(v, piece, out + i * 128 + j);
+    ByteVector v = hn::LoadU(U8(), from);
+    for (std::size_t j = kBytes; j + kBytes <= kWire; j += kBytes) {
+      v = hn::Or(v, hn::LoadU(U8(), from + j));
+    }
+    for (std::size_t j = 0; j < 128; j += kBytes) stream_vector(v, out + i * 128 + j);
   }
   hwy::FlushStream();
 }

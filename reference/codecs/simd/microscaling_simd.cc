@@ -126,6 +126,7 @@ HWY_INLINE void encode_chunk(const typename Payload::Element* x, std::size_t cou
           return result;
         };
         for (std::size_t i = 0; i < count; i += kPair) {
+          fetch_ahead(x + i + kChunk, kPair * sizeof(*x));  // the next chunk
           hn::StoreU(joined_nibbles<false>(codes(i), codes(i + kBytes)), U8(),
                      wire.planes[0] + i / 2);
         }
@@ -237,6 +238,7 @@ HWY_INLINE void encode_by_scale(const std::uint16_t* x, std::size_t count, float
     return hn::Sub(sign, hn::BitCast(U8(), narrow_signed(low, high)));
   };
   for (std::size_t i = 0; i < count; i += kPair) {
+    fetch_ahead(x + i + kChunk, kPair * sizeof(*x));
     hn::StoreU(joined_nibbles<false>(codes(i), codes(i + kBytes)), U8(), wire.planes[0] + i / 2);
   }
   if (all_coded) return;

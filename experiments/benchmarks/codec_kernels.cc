@@ -49,18 +49,19 @@ HWY_INLINE void store_nibbles(const Int32Vector (&q)[kVectors], std::uint8_t* ou
   }
 }
 
-/// All lanes' extremes of fp16 elements.
+/// All lanes' extremes of fp16 elements, as two orders of their bits.
 HWY_INLINE void store_extremes(const std::uint16_t* x, std::size_t count, std::uint8_t* out) {
-  Int16Vector low[2] = {HalfElements::keys(x), HalfElements::keys(x + kWords)};
-  Int16Vector high[2] = {low[0], low[1]};
+  const auto bits = [x](std::size_t i) HWY_ATTR { return hn::LoadU(U16(), x + i); };
+  Uint16Vector low[2] = {bits(0), bits(kWords)};
+  Int16Vector high[2] = {hn::BitCast(I16(), low[0]), hn::BitCast(I16(), low[1])};
   for (std::size_t i = 0; i < count; i += 2 * kWords) {
     for (std::size_t j = 0; j < 2; ++j) {
-      const Int16Vector key = HalfElements::keys(x + i + j * kWords);
-      low[j] = hn::Min(low[j], key);
-      high[j] = hn::Max(high[j], key);
+      const Uint16Vector v = bits(i + j * kWords);
+      low[j] = hn::Max(low[j], v);
+      high[j] = hn::Max(high[j], hn::BitCast(I16(), v));
     }
   }
-  hn::StoreU(hn::BitCast(U8(), hn::Min(low[0], low[1])), U8(), out);
+  hn::StoreU(hn::BitCast(U8(), hn::Max(low[0], low[1])), U8(), out);
   hn::StoreU(hn::BitCast(U8(), hn::Max(high[0], high[1])), U8(), out + kBytes);
 }
 
@@ -93,6 +94,100 @@ void decode_int4(const std::uint8_t* in, std::uint8_t* out, std::size_t elements
       auto* const to = reinterpret_cast<std::uint16_t*>(out) + i + k;
       hn::StoreU(value, HalfU16(), to);
       hn::StoreU(value, HalfU16(), to + 16);
+    }
+  }
+}
+
+/// The same, and what looks every element up: its code's byte, two shuffles for 16 elements, their
+/// bytes side by side. Tables are filled some blocks ahead, as in lookup-inl.h.
+void look_up_int4(const std::uint8_t* in, std::uint8_t* out, std::size_t elements) {
+  constexpr std::size_t kBlocks = kPass / kBlock;
+  constexpr std::size_t kAhead = 16;
+  alignas(32) std::uint8_t tables[kBlocks * kBlock];
+  const auto fill = [&](std::size_t block, std::size_t first) HWY_ATTR {
+    const FloatVector scale = hn::Set(F32(), floats(in)[(first / kBlock) + block]);
+    const FloatVector zero = hn::Set(F32(), floats(in)[(first / kBlock) + block + 1]);
+    for (std::size_t k = 0; k < 16; k += kFloats) {
+      const FloatVector code = hn::Iota(F32(), static_cast<float>(k));
+      const auto value = HalfLanes::from_float(hn::Add(zero, hn::Mul(code, scale)));
+      hn::StoreU(hn::BitCast(hn::Repartition<std::uint8_t, HalfU16>(), value),
+                 hn::Repartition<std::uint8_t, HalfU16>(), tables + block * kBlock + 2 * k);
+    }
+  };
+  const ByteVector spread = hn::And(hn::Iota(U8(), 0), hn::Set(U8(), 7));
+  const ByteVector mask = hn::BitCast(U8(), hn::Set(U16(), 0xF00F));
+  for (std::size_t first = 0; first < elements; first += kPass) {
+    for (std::size_t b = 0; b < kAhead; ++b) fill(b, first);
+    for (std::size_t b = 0; b < kBlocks; ++b) {
+      if (b + kAhead < kBlocks) fill(b + kAhead, first);
+      const ByteVector low = hn::LoadDup128(U8(), tables + b * kBlock);
+      const ByteVector high = hn::LoadDup128(U8(), tables + b * kBlock + 16);
+      const std::size_t i = first + b * kBlock;
+      for (std::size_t j = 0; j < kBlock; j += kBytes) {
+        const ByteVector twice =
+            hn::TableLookupBytes(hn::LoadDup128(U8(), in + (i + j) / 2), spread);
+        const ByteVector codes = hn::BitCast(U8(), joined_pairs<16>(hn::And(twice, mask)));
+        const ByteVector x = hn::TableLookupBytes(low, codes);
+        const ByteVector y = hn::TableLookupBytes(high, codes);
+        hn::StoreU(hn::InterleaveLower(U8(), x, y), U8(), out + 2 * (i + j));
+        hn::StoreU(hn::InterleaveUpper(U8(), x, y), U8(), out + 2 * (i + j) + kBytes);
+      }
+    }
+  }
+}
+
+/// qr-q4, qr-q8: the extremes; times e, RN to fp16's significand, rint, saturated.
+template <bool kNibbles>
+void encode_qr(const std::uint8_t* in, std::uint8_t* out, std::size_t elements) {
+  const FloatVector e = hn::Set(F32(), 2.5f);
+  for (std::size_t first = 0; first < elements; first += kPass) {
+    store_extremes(halves(in) + first, kPass, out + first);
+    for (std::size_t i = first; i < first + kPass; i += kBlock) {
+      FloatVector v[kVectors];
+      Int32Vector q[kVectors];
+      load_block(halves(in) + i, v);
+      for (std::size_t k = 0; k < kVectors; ++k) {
+        q[k] = nearest_int(rounded_significand<HalfLanes::kLostBits>(hn::Mul(v[k], e)));
+      }
+      if constexpr (kNibbles) {
+        store_nibbles(q, out + i / 2);
+      } else {
+        for (std::size_t k = 0; k < kVectors; k += 4) {
+          hn::StoreU(
+              narrow_blocks(narrow_blocks(q[k], q[k + 1]), narrow_blocks(q[k + 2], q[k + 3])), U8(),
+              out + i + k * kFloats);
+        }
+      }
+    }
+  }
+}
+
+/// What a codec of kWire bytes for every 64 fp16 elements reads and writes, and no arithmetic;
+/// decoded elements past the caches, as the codecs do.
+template <std::size_t kWire>
+void decode_traffic(const std::uint8_t* in, std::uint8_t* out, std::size_t elements) {
+  for (std::size_t i = 0; i < elements / 64; ++i) {
+    const std::uint8_t* const from = in + i * kWire;
+    hwy::Prefetch(from + 2048);
+    ByteVector v = hn::LoadU(U8(), from);
+    for (std::size_t j = kBytes; j + kBytes <= kWire; j += kBytes) {
+      v = hn::Or(v, hn::LoadU(U8(), from + j));
+    }
+    for (std::size_t j = 0; j < 128; j += kBytes) stream_vector(v, out + i * 128 + j);
+  }
+  hwy::FlushStream();
+}
+template <std::size_t kWire>
+void encode_traffic(const std::uint8_t* in, std::uint8_t* out, std::size_t elements) {
+  for (std::size_t i = 0; i < elements / 64; ++i) {
+    ByteVector v = hn::LoadU(U8(), in + i * 128);
+    for (std::size_t j = kBytes; j < 128; j += kBytes) {
+      v = hn::Or(v, hn::LoadU(U8(), in + i * 128 + j));
+    }
+    hwy::Prefetch(in + i * 128 + 4096);
+    hwy::Prefetch(in + i * 128 + 4096 + 64);
+    for (std::size_t j = 0; j + kBytes <= kWire; j += kBytes) {
+      hn::StoreU(v, U8(), out + i * kWire + j);
     }
   }
 }
@@ -167,29 +262,28 @@ void decode_had_int4(const std::uint8_t* in, std::uint8_t* out, std::size_t elem
   }
 }
 
-/// nvfp4: the largest magnitude of the tensor; every element times g / s, rounded to e2m1 by an
-/// addition.
+/// nvfp4: the largest magnitude of the tensor; seven comparisons of every element
+/// with its block's thresholds.
 void encode_nvfp4(const std::uint8_t* in, std::uint8_t* out, std::size_t elements) {
   Int16Vector largest = magnitudes(halves(in));
   for (std::size_t i = 0; i < elements; i += kWords) {
     largest = hn::Max(largest, magnitudes(halves(in) + i));
   }
   hn::StoreU(hn::BitCast(U8(), largest), U8(), out);
-  const FloatVector multiplier = hn::Set(F32(), 1.3f);
-  const FloatVector magnitude_bits = float_of(hn::Set(U32(), 0x7FFFFFFF));
-  for (std::size_t i = 0; i < elements; i += kBlock) {
-    FloatVector v[kVectors];
-    Int32Vector q[kVectors];
-    load_block(halves(in) + i, v);
-    for (std::size_t k = 0; k < kVectors; ++k) {
-      const FloatVector x = hn::Mul(v[k], multiplier);
-      const Int32Vector exponent = hn::And(hn::BitCast(I32(), x), hn::Set(I32(), 0x7F800000));
-      const Int32Vector binade = hn::Max(exponent, hn::Set(I32(), 127 << 23));
-      const Int32Vector rounder = hn::Add(binade, hn::Set(I32(), 22 << 23));
-      const FloatVector sum = hn::Add(hn::And(x, magnitude_bits), hn::BitCast(F32(), rounder));
-      q[k] = weighted_pairs<64, 1>(hn::BitCast(I16(), sum));
+  const auto* const thresholds = reinterpret_cast<const std::int16_t*>(in);
+  for (std::size_t i = 0; i < elements; i += kBytes) {
+    Int16Vector code[2];
+    for (std::size_t j = 0; j < 2; ++j) {
+      const Int16Vector m = magnitudes(halves(in) + i + j * kWords);
+      code[j] = hn::Zero(I16());
+      for (std::size_t k = 0; k < 7; ++k) {
+        const Int16Vector limit = hn::LoadU(I16(), thresholds + k * kWords);
+        code[j] = hn::Sub(code[j], hn::VecFromMask(I16(), hn::Gt(m, limit)));
+      }
     }
-    store_nibbles(q, out + i / 2);
+    const Int16Vector pairs = joined_pairs<16>(narrow_blocks(code[0], code[1]));
+    const ByteVector joined = narrow_blocks(pairs, pairs);
+    hn::StoreU(hn::LowerHalf(joined), hn::Half<U8>(), out + i / 2);
   }
 }
 
@@ -258,12 +352,19 @@ std::vector<CodecKernel> kernels_of_target() {
           {"bound/hadamard32/fp32", hadamard_adds},
           {"bound/encode/int4-g32", encode_int4},
           {"bound/decode/int4-g32", decode_int4},
+          {"bound/decode/int4-g32/looked-up", look_up_int4},
+          {"bound/encode/qr-q4", encode_qr<true>},
+          {"bound/encode/qr-q8", encode_qr<false>},
           {"bound/decode/qr-q8", decode_product},
           {"bound/encode/had-int4-g32", encode_had_int4},
           {"bound/decode/had-int4-g32", decode_had_int4},
           {"bound/encode/nvfp4", encode_nvfp4},
           {"bound/encode/logfmt4-g32", encode_logfmt4},
-          {"bound/decode/logfmt4-g32", decode_logfmt4}};
+          {"bound/decode/logfmt4-g32", decode_logfmt4},
+          {"bound/encode/4-bits", encode_traffic<36>, true},
+          {"bound/encode/8-bits", encode_traffic<66>, true},
+          {"bound/decode/4-bits", decode_traffic<36>, true},
+          {"bound/decode/8-bits", decode_traffic<66>, true}};
 #else
   return {};
 #endif

@@ -80,15 +80,16 @@ void copy(benchmark::State& state, std::size_t bytes) {
 }
 
 void run_kernel(benchmark::State& state, const CodecKernel& kernel) {
-  constexpr std::size_t kElements = kInCache / 2;  // of fp16
-  const Buffer in = payload(DType::fp32, 4 * kElements);
-  const Buffer out(4 * kElements);
+  const std::size_t bytes = kernel.in_memory ? kInMemory : kInCache;
+  const std::size_t elements = bytes / 2;  // of fp16
+  const Buffer in = payload(DType::fp32, (kernel.in_memory ? 2 : 4) * elements);
+  const Buffer out((kernel.in_memory ? 2 : 4) * elements);
   const auto* const from = reinterpret_cast<const std::uint8_t*>(in.data());
   for ([[maybe_unused]] auto iteration : state) {
-    kernel.run(from, reinterpret_cast<std::uint8_t*>(out.data()), kElements);
+    kernel.run(from, reinterpret_cast<std::uint8_t*>(out.data()), elements);
     benchmark::ClobberMemory();
   }
-  finish(state, 2 * kElements);
+  finish(state, bytes);
 }
 
 enum class Work { encode, decode, decode_add };
@@ -232,7 +233,8 @@ void register_all() {
     }
   }
   for (const CodecKernel& kernel : codec_kernels()) {
-    benchmark::RegisterBenchmark(fmt::format("{}/cache", kernel.name).c_str(),
+    const char* const size = kernel.in_memory ? "memory" : "cache";
+    benchmark::RegisterBenchmark(fmt::format("{}/{}", kernel.name, size).c_str(),
                                  [kernel](benchmark::State& state) { run_kernel(state, kernel); });
   }
 }

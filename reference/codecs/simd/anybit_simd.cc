@@ -12,6 +12,7 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "reference/codecs/simd/anybit_simd.cc"
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <limits>
 #include <memory>
@@ -66,12 +67,32 @@ struct Chunk {
   std::size_t blocks;
 };
 
-template <class Byte>
-Chunk<Byte> chunk_at(const Context& c, Byte* wire, std::size_t elements, std::size_t block) {
-  const std::size_t codes = anybit_codes(c.f, elements);
-  return {planes_at(wire, codes, c.f.bits), wire + planes_bytes(codes, c.f.bits),
-          blocks_of(elements, block)};
-}
+/// What chunks of one size have in common. Divisions, so not for every chunk again.
+struct ChunkShape {
+  ChunkShape(const Context& c, std::size_t elements, std::size_t block)
+      : metadata(planes_bytes(anybit_codes(c.f, elements), c.f.bits)),
+        blocks(blocks_of(elements, block)),
+        bytes(anybit_chunk_bytes(c.f, c.dtype, elements, block)) {
+    std::size_t plane = 0;
+    std::size_t at = 0;
+    for_each_plane(c.f.bits, [&](unsigned width, unsigned) {
+      offsets[plane++] = at;
+      at += plane_bytes(anybit_codes(c.f, elements), width);
+    });
+  }
+
+  template <class Byte>
+  Chunk<Byte> at(Byte* wire) const {
+    Chunk<Byte> chunk{{}, wire + metadata, blocks};
+    for (std::size_t i = 0; i < offsets.size(); ++i) chunk.planes.at[i] = wire + offsets[i];
+    return chunk;
+  }
+
+  std::array<std::size_t, 3> offsets = {};
+  std::size_t metadata;
+  std::size_t blocks;
+  std::size_t bytes;
+};
 
 template <class T>
 T read_entry(const std::byte* array, std::size_t i) {
@@ -204,6 +225,102 @@ std::uint64_t encode_lanes(const AnyBitFormat& f, const typename Elements::Eleme
   return quantize_to_planes<Elements, kCount>(f, without_spikes, count, group, blocks, planes);
 }
 
+#if ARLAB_X86_256
+/// Eight codes of each of eight blocks, clamped to four bits, as a word per block.
+HWY_INLINE Uint32Vector joined_nibbles(const Int32Vector (&code)[8]) {
+  const ByteVector largest = hn::Set(U8(), 15);
+  // Four codes of four blocks in each part; two codes of a block are four bytes apart.
+  const auto pairs = [&](std::size_t i) HWY_ATTR {
+    const ByteVector codes = hn::Min(
+        narrow_blocks(narrow_blocks(code[i], code[i + 1]), narrow_blocks(code[i + 2], code[i + 3])),
+        largest);
+    const auto words = hn::BitCast(U64(), codes);
+    return hn::Or(words, hn::ShiftRight<28>(words));
+  };
+  alignas(16) static constexpr std::uint8_t kByBlock[16] = {0, 4, 8,  12, 1, 5, 9,  13,
+                                                            2, 6, 10, 14, 3, 7, 11, 15};
+  const __m256 joined =
+      _mm256_shuffle_ps(hn::BitCast(F32(), pairs(0)).raw, hn::BitCast(F32(), pairs(4)).raw, 0x88);
+  const ByteVector bytes = hn::BitCast(U8(), FloatVector{joined});
+  return hn::BitCast(U32(), hn::TableLookupBytes(bytes, hn::LoadDup128(U8(), kByBlock)));
+}
+
+/// The plane of transformed blocks of 32 with codes of four bits, eight blocks at a time. False,
+/// and nothing is written, for others, and where the minimum of vectors could miss what is not
+/// finite.
+template <class Elements>
+bool encode_side_by_side(const AnyBitFormat& f, const typename Elements::Element* x,
+                         std::size_t count, Blocks& blocks, std::uint8_t* plane) {
+  if (f.bits != 4 || f.symmetric || count % kSide != 0) return false;
+  std::fill_n(blocks.bad, count, false);
+  blocks.any_bad = false;
+  alignas(32) float values[kTile];
+  Extremes<FloatElements> extremes;
+  alignas(32) std::uint16_t words[kSideBlock * kSide];
+  // As extremes_of_signed_block does it: the units that compare floats are those that add.
+  Uint32Vector low = hn::Zero(U32());
+  Int32Vector high = hn::Set(I32(), std::numeric_limits<std::int32_t>::min());
+  float* own = values;
+  transform_side_by_side(
+      count / kSide,
+      [&](std::size_t group) HWY_ATTR {
+        for (std::size_t i = 0; i < 2; ++i) {
+          const auto* const from = x + group * kSide * kSideBlock + 16 * i;
+          Uint16Vector columns[8];
+          transpose_words([&](std::size_t b)
+                              HWY_ATTR { return hn::LoadU(U16(), from + b * kSideBlock); },
+                          columns);
+          for (std::size_t j = 0; j < 8; ++j) {
+            hn::Store(columns[j], U16(), words + place_of_words(2 * i, j));
+          }
+        }
+      },
+      [&](std::size_t group) { return values + group * kSide * kSideBlock; },
+      [&](std::size_t row, std::size_t i)
+          HWY_ATTR { return Elements::load(words + place_of_words(row, i)); },
+      [&](std::size_t row, std::size_t i, FloatVector v) HWY_ATTR {
+        low = hn::Max(low, bits_of(v));
+        high = hn::Max(high, hn::BitCast(I32(), v));
+        hn::Store(v, F32(), own + (8 * row + i) * kFloats);
+      },
+      [&](std::size_t group) HWY_ATTR {
+        const std::size_t first = group * kSide;
+        const Uint32Vector sign = hn::Set(U32(), 0x80000000);
+        hn::Store(hn::BitCast(I32(), hn::Xor(low, sign)), I32(),
+                  extremes.complement_of_low + first);
+        hn::Store(high, I32(), extremes.high + first);
+        low = hn::Zero(U32());
+        high = hn::BitCast(I32(), sign);
+        own += kSide * kSideBlock;
+      });
+  if (!to_keys<FloatElements>(count, extremes)) return false;
+  measure<FloatElements>(f, extremes, count, blocks);
+  // A block that is not finite has a multiplier of 0, and a NaN becomes the smallest integer: its
+  // codes are 0.
+  for (std::size_t first = 0; first < count; first += kSide) {
+    const FloatVector zero = hn::Load(F32(), blocks.zero + first);
+    const FloatVector multiplier = hn::Load(F32(), blocks.multiplier + first);
+    Uint32Vector words[4];
+    for (std::size_t i = 0; i < 4; ++i) {
+      Int32Vector code[8];
+      for (std::size_t j = 0; j < 8; ++j) {
+        const FloatVector v = hn::Load(F32(), values + first * kSideBlock + (8 * i + j) * kFloats);
+        code[j] = nearest_int(hn::Mul(hn::Sub(v, zero), multiplier));
+      }
+      words[i] = joined_nibbles(code);
+    }
+    transpose_quads(words);
+    const hn::Half<U32> half;
+    for (std::size_t b = 0; b < 4; ++b) {
+      auto* const to = reinterpret_cast<std::uint32_t*>(plane + (first + b) * kSideBlock / 2);
+      hn::StoreU(hn::LowerHalf(half, words[b]), half, to);
+      hn::StoreU(hn::UpperHalf(half, words[b]), half, to + kSide / 2 * kSideBlock / 8);
+    }
+  }
+  return true;
+}
+#endif
+
 /// Planes of blocks of a multiple of 8 elements, at most a tile of them.
 template <class Elements, bool kCount>
 std::uint64_t encode_blocks(const AnyBitFormat& f, const typename Elements::Element* x,
@@ -212,6 +329,15 @@ std::uint64_t encode_blocks(const AnyBitFormat& f, const typename Elements::Elem
   if (!f.hadamard && group % Elements::kKeyLanes == 0) {
     return encode_lanes<Elements, kCount>(f, x, count, group, blocks, indices, planes);
   }
+#if ARLAB_X86_256
+  if constexpr (!kCount && sizeof(*x) == 2) {
+    if (f.hadamard && group == kSideBlock &&
+        encode_side_by_side<Elements>(f, x, count, blocks,
+                                      reinterpret_cast<std::uint8_t*>(planes.at[0]))) {
+      return 0;
+    }
+  }
+#endif
   alignas(32) float values[kTile];
   const auto transform = [&]<std::size_t kVectors>() HWY_ATTR {
     const auto at = [](std::size_t b, std::size_t i) { return (b * kVectors + i) * kFloats; };
@@ -285,9 +411,11 @@ void encode_message(const Context& c, std::span<const typename Elements::Element
   const bool whole_blocks = block <= kTile && block % 8 == 0;
   Blocks blocks;
   ExtremeIndices indices;
+  const ChunkShape whole(c, chunk_elements, block);
   for (std::size_t begin = 0; begin < x.size(); begin += chunk_elements) {
     const std::size_t count = std::min(chunk_elements, x.size() - begin);
-    const Chunk<std::byte> chunk = chunk_at(c, wire, count, block);
+    const ChunkShape shape = count == chunk_elements ? whole : ChunkShape(c, count, block);
+    const Chunk<std::byte> chunk = shape.at(wire);
     const auto* const from = x.data() + begin;
     std::size_t done = 0;
     if (whole_blocks && count >= block) {
@@ -303,12 +431,33 @@ void encode_message(const Context& c, std::span<const typename Elements::Element
     } else if (done < count) {
       encode_rest(c, std::as_bytes(x.subspan(begin + done, count - done)), chunk, done, counts);
     }
-    wire += anybit_chunk_bytes(c.f, c.dtype, count, block);
+    wire += shape.bytes;
   }
   if constexpr (kCount) counts->clamped += clamped;
 }
 
 // ---------------------------------------------------------------- decode
+
+/// bf16 values of so many blocks. Returns whether none is a NaN or an infinity.
+inline bool read_bfloats(const std::byte* wire, std::size_t count, float* values) {
+  const auto* const from = reinterpret_cast<const std::uint16_t*>(wire);
+  Int16Vector largest = hn::Zero(I16());
+  const auto read = [&](const std::uint16_t* bits, std::size_t at) HWY_ATTR {
+    largest = hn::Max(largest,
+                      hn::BitCast(I16(), hn::And(hn::LoadU(U16(), bits), hn::Set(U16(), 0x7FFF))));
+    hn::StoreU(BfloatElements::load(bits), F32(), values + at);
+    hn::StoreU(BfloatElements::load(bits + kFloats), F32(), values + at + kFloats);
+  };
+  const std::size_t whole = count / (2 * kFloats) * (2 * kFloats);
+  for (std::size_t b = 0; b < whole; b += 2 * kFloats) read(from + b, b);
+  if (whole < count) {
+    std::uint16_t rest[2 * kFloats] = {};
+    std::memcpy(rest, from + whole, 2 * (count - whole));
+    read(rest, whole);
+  }
+  const auto infinity = hn::Set(I16(), static_cast<std::int16_t>(BfloatLanes::kInfinity));
+  return hn::AllTrue(I16(), hn::Lt(largest, infinity));
+}
 
 /// Reads what the decoder needs of blocks first .. first + count - 1. Returns whether no scale and
 /// no zero is a NaN or an infinity.
@@ -349,29 +498,12 @@ bool read_metadata(const Context& c, const Chunk<const std::byte>& chunk, std::s
   }
   const std::byte* const scales = arrays.next(2);
   const std::byte* const zeros = c.f.symmetric ? nullptr : arrays.next(2);
-  auto all_finite = hn::Eq(hn::Zero(F32()), hn::Zero(F32()));
-  const auto read = [&](std::size_t b, const std::byte* scale_bits,
-                        const std::byte* zero_bits) HWY_ATTR {
-    const auto load = [](const std::byte* from) HWY_ATTR {
-      return BfloatElements::load(reinterpret_cast<const std::uint16_t*>(from));
-    };
-    const FloatVector scale = load(scale_bits);
-    const FloatVector zero = zero_bits == nullptr ? hn::Set(F32(), constant_zero) : load(zero_bits);
-    hn::Store(scale, F32(), blocks.multiplier + b);
-    hn::Store(zero, F32(), blocks.zero + b);
-    all_finite = hn::And(all_finite, hn::And(is_finite(scale), is_finite(zero)));
-  };
-  const std::size_t whole = count / kFloats * kFloats;
-  for (std::size_t b = 0; b < whole; b += kFloats) {
-    read(b, scales + 2 * b, zeros == nullptr ? nullptr : zeros + 2 * b);
+  bool all = read_bfloats(scales, count, blocks.multiplier);
+  if (zeros != nullptr) {
+    all &= read_bfloats(zeros, count, blocks.zero);
+  } else {
+    std::fill_n(blocks.zero, count, constant_zero);
   }
-  if (whole < count) {
-    std::byte rest[2][2 * kFloats] = {};
-    std::memcpy(rest[0], scales + 2 * whole, 2 * (count - whole));
-    if (zeros != nullptr) std::memcpy(rest[1], zeros + 2 * whole, 2 * (count - whole));
-    read(whole, rest[0], zeros == nullptr ? nullptr : rest[1]);
-  }
-  const bool all = hn::AllTrue(F32(), all_finite);
   if (has_spikes(c.f)) {
     for (std::size_t b = 0; b < count; ++b) {
       blocks.bad[b] = !all && BfloatElements::is_nan(read_entry<std::uint16_t>(scales, b));
@@ -424,10 +556,65 @@ void decode_transformed(const std::uint8_t* codes, std::size_t count, const Bloc
       });
 }
 
-/// The same for blocks of `group` elements; false if they do not fit into registers.
+#if ARLAB_X86_256
+/// The same for blocks of 32 with codes of four bits, eight blocks at a time, straight from the
+/// plane: the codes at the same place of every block's words are one vector's.
+template <class Elements, Decoding kDecoding>
+void decode_side_by_side(const std::uint8_t* plane, std::size_t count, const Blocks& blocks,
+                         std::uint16_t* out) {
+  const hn::Half<U8> half;
+  const Uint32Vector mask = hn::Set(U32(), 15);
+  alignas(32) std::uint16_t decoded[kTile];  // elements 16 * i + j and 16 * i + j + 8 of all blocks
+  alignas(32) float between[2][kSideBlock * kSide];
+  Uint32Vector words[4];
+  FloatVector zero;
+  FloatVector scale;
+  std::uint16_t* to = decoded;
+  transform_side_by_side(
+      count / kSide,
+      [&](std::size_t group) HWY_ATTR {
+        const std::size_t first = group * kSide;
+        for (std::size_t b = 0; b < 4; ++b) {
+          const std::uint8_t* const from = plane + (first + b) * kSideBlock / 2;
+          words[b] = hn::BitCast(
+              U32(), hn::Combine(U8(), hn::LoadU(half, from + kSide / 2 * kSideBlock / 2),
+                                 hn::LoadU(half, from)));
+        }
+        transpose_quads(words);
+        zero = hn::Load(F32(), blocks.zero + first);
+        scale = hn::Load(F32(), blocks.multiplier + first);
+      },
+      [&](std::size_t group) { return between[group % 2]; },
+      [&](std::size_t row, std::size_t i) HWY_ATTR {
+        const Uint32Vector code =
+            hn::And(hn::ShiftRightSame(words[row], static_cast<int>(4 * i)), mask);
+        return value_of<kDecoding>(hn::ConvertTo(F32(), hn::BitCast(I32(), code)), zero, scale);
+      },
+      [&](std::size_t row, std::size_t i, FloatVector v)
+          HWY_ATTR { hn::Store(Elements::from_float(v), HalfU16(), to + place_of_words(row, i)); },
+      [&](std::size_t) { to += kSide * kSideBlock; });
+  // A pass of its own: a load of two stores' bytes waits until they are in the cache.
+  for (std::size_t first = 0; first < count; first += kSide) {
+    for (std::size_t i = 0; i < 2; ++i) {
+      Uint16Vector columns[8];
+      transpose_words(
+          [&](std::size_t j)
+              HWY_ATTR { return hn::Load(U16(), decoded + first * kSideBlock + (8 * i + j) * 16); },
+          columns);
+      for (std::size_t b = 0; b < kSide; ++b) {
+        hn::StoreU(columns[b], U16(), out + (first + b) * kSideBlock + 16 * i);
+      }
+    }
+  }
+}
+#endif
+
+/// The same for blocks of `group` elements. False if they do not fit into registers; then there are
+/// only their codes.
 template <class Elements>
-bool decode_in_registers(const AnyBitFormat& f, const std::uint8_t* codes, std::size_t count,
-                         std::size_t group, const Blocks& blocks, typename Elements::Element* out) {
+bool decode_in_registers(const AnyBitFormat& f, const PlanePointers<const std::byte>& planes,
+                         std::uint8_t* codes, std::size_t count, std::size_t group,
+                         const Blocks& blocks, typename Elements::Element* out) {
   // Far from the end of fp32, nothing becomes an infinity or a NaN.
   auto small = hn::Eq(hn::Zero(F32()), hn::Zero(F32()));
   const FloatVector limit = hn::Set(F32(), 0x1p90f);
@@ -438,6 +625,17 @@ bool decode_in_registers(const AnyBitFormat& f, const std::uint8_t* codes, std::
   }
   const bool canonical = count % kFloats != 0 || !hn::AllTrue(F32(), small);
   const bool affine = decoding_of(f) == Decoding::affine;
+#if ARLAB_X86_256
+  if constexpr (sizeof(*out) == 2) {
+    if (f.bits == 4 && group == kSideBlock && count % kSide == 0 && !canonical) {
+      const auto* const plane = reinterpret_cast<const std::uint8_t*>(planes.at[0]);
+      affine ? decode_side_by_side<Elements, Decoding::affine>(plane, count, blocks, out)
+             : decode_side_by_side<Elements, Decoding::offset>(plane, count, blocks, out);
+      return true;
+    }
+  }
+#endif
+  unpack_tile(planes, count * group, f.bits, codes);
   return with_registers(group, [&]<std::size_t kVectors>() HWY_ATTR {
     const auto run = [&]<Decoding kDecoding>() HWY_ATTR {
       canonical
@@ -471,8 +669,7 @@ void decode_blocks(const Context& c, const Chunk<const std::byte>& chunk, std::s
     }
     return;
   }
-  unpack_tile(chunk.planes, count * group, c.f.bits, codes);
-  if (decode_in_registers<Elements>(c.f, codes, count, group, blocks, out)) return;
+  if (decode_in_registers<Elements>(c.f, chunk.planes, codes, count, group, blocks, out)) return;
   alignas(32) float values[kTile];
   dequantize<FloatElements>(c.f, codes, count, group, blocks, 0, true, values);
   transform_blocks(values, count, group);
@@ -592,17 +789,18 @@ void decode_message(const Context& c, const std::byte* wire, std::size_t element
   const auto [block, chunk_elements] = anybit_layout(c.f, elements);
   const bool whole_blocks = block <= kTile && block % 8 == 0;
   Blocks blocks;
+  const ChunkShape whole(c, chunk_elements, block);
   for (std::size_t begin = 0; begin < elements; begin += chunk_elements) {
     const std::size_t count = std::min(chunk_elements, elements - begin);
-    const auto chunk = chunk_at(c, wire, count, block);
+    const ChunkShape shape = count == chunk_elements ? whole : ChunkShape(c, count, block);
+    const auto chunk = shape.at(wire);
     std::size_t done = 0;
     if (whole_blocks && count >= block) {
       const std::size_t full = count / block;
       done = full * block;
       bool streamed = false;
       if constexpr (std::remove_reference_t<Output>::kStreams) {
-        const std::size_t bytes = anybit_chunk_bytes(c.f, c.dtype, count, block);
-        if (elements - begin >= 2 * chunk_elements) fetch_ahead(wire + bytes, bytes);
+        if (elements - begin >= 2 * chunk_elements) fetch_ahead(wire + shape.bytes, shape.bytes);
         streamed =
             stream_blocks<Elements>(c, chunk, full, block, blocks, output.destination(begin));
       }
@@ -624,7 +822,7 @@ void decode_message(const Context& c, const std::byte* wire, std::size_t element
       decode_rest(c, chunk, done, std::as_writable_bytes(std::span(place, count - done)));
       output.put(begin + done, count - done);
     }
-    wire += anybit_chunk_bytes(c.f, c.dtype, count, block);
+    wire += shape.bytes;
   }
 }
 

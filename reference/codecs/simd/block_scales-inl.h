@@ -190,20 +190,28 @@ struct NvFp4 {
     return amax > 0 ? std::min(448.0f * 6.0f / amax, 0x1p118f) : 1.0f;
   }
 
+  /// The scale bytes alone; whether every block's scale is finite and not 0.
+  template <class Payload>
+  static HWY_INLINE bool find_scale_bytes(const typename Payload::Element* largest,
+                                          std::size_t blocks, float g, std::uint8_t* bytes) {
+    const FloatVector tensor_scale = hn::Set(F32(), g);
+    auto all_coded = hn::Eq(hn::Zero(I32()), hn::Zero(I32()));
+    for (std::size_t b = 0; b < blocks; b += kFloats) {
+      const auto [code, is_coded] =
+          scale_codes(Payload::load(largest + b), tensor_scale, bytes + b);
+      all_coded = hn::And(all_coded, is_coded);
+    }
+    return hn::AllTrue(I32(), all_coded);
+  }
+
   template <class Payload>
   static HWY_INLINE void find_scales(const typename Payload::Element* largest, std::size_t blocks,
                                      ExponentRule, float g, std::uint8_t* bytes, Scales& scales) {
     const FloatVector tensor_scale = hn::Set(F32(), g);
     auto all_coded = hn::Eq(hn::Zero(I32()), hn::Zero(I32()));
     for (std::size_t b = 0; b < blocks; b += kFloats) {
-      const FloatVector x = Payload::load(largest + b);
-      const auto is_finite = hn::Lt(hn::BitCast(I32(), x), hn::Set(I32(), 0x7F800000));
-      const FloatVector wanted = hn::Div(hn::Mul(tensor_scale, x), hn::Set(F32(), 6.0f));
-      const Int32Vector code = hn::Min(hn::BitCast(I32(), magnitude_codes<E4M3>(wanted)),
-                                       hn::Set(I32(), std::int32_t{E4M3::kTop}));
-      const auto is_coded = hn::AndNot(hn::Eq(code, hn::Zero(I32())), is_finite);
-      const Int32Vector byte = hn::IfThenElse(is_finite, code, hn::Set(I32(), 0x7F));
-      hn::StoreU(hn::DemoteTo(QuarterU8(), byte), QuarterU8(), bytes + b);
+      const auto [code, is_coded] =
+          scale_codes(Payload::load(largest + b), tensor_scale, bytes + b);
       // As fp16, whose exponent has 8 more of bias.
       const auto half = hn::TruncateTo(HalfU16(), hn::ShiftLeft<7>(hn::BitCast(U32(), code)));
       const FloatVector s = hn::Mul(HalfLanes::to_float(half), hn::Set(F32(), 0x1p8f));
@@ -214,6 +222,22 @@ struct NvFp4 {
     }
     scales.all_coded = hn::AllTrue(I32(), all_coded);
     scales.smallest_one = 0;
+  }
+
+  struct ScaleCodes {
+    Int32Vector code;
+    hn::Mask<I32> is_coded;  // finite and not 0
+  };
+  /// Stores a byte for each of a vector of blocks whose largest magnitudes are x.
+  static HWY_INLINE ScaleCodes scale_codes(FloatVector x, FloatVector tensor_scale,
+                                           std::uint8_t* bytes) {
+    const auto is_finite = hn::Lt(hn::BitCast(I32(), x), hn::Set(I32(), 0x7F800000));
+    const FloatVector wanted = hn::Div(hn::Mul(tensor_scale, x), hn::Set(F32(), 6.0f));
+    const Int32Vector code = hn::Min(hn::BitCast(I32(), magnitude_codes<E4M3>(wanted)),
+                                     hn::Set(I32(), std::int32_t{E4M3::kTop}));
+    const Int32Vector byte = hn::IfThenElse(is_finite, code, hn::Set(I32(), 0x7F));
+    hn::StoreU(hn::DemoteTo(QuarterU8(), byte), QuarterU8(), bytes);
+    return {code, hn::AndNot(hn::Eq(code, hn::Zero(I32())), is_finite)};
   }
 
   static float multiplier(std::uint8_t scale, float g) { return e4m3fn_to_float(scale) / g; }

@@ -58,15 +58,10 @@ HWY_INLINE HalfUint16Vector upper_words(Uint16Vector v) { return hn::UpperHalf(H
 /// Stores a vector; with kStream past the caches, to an address that is aligned to 16 bytes.
 template <bool kStream, class V, class T>
 HWY_INLINE void store_vector(V v, T* to) {
-  const hn::DFromV<V> d;
-  if constexpr (!kStream) {
-    hn::StoreU(v, d, to);
-  } else if constexpr (sizeof(V) == 16) {
-    hn::Stream(v, d, to);
+  if constexpr (kStream) {
+    stream_vector(v, to);
   } else {
-    const hn::Half<decltype(d)> half;
-    hn::Stream(hn::LowerHalf(half, v), half, to);
-    hn::Stream(hn::UpperHalf(half, v), half, to + 16 / sizeof(T));
+    hn::StoreU(v, hn::DFromV<V>(), to);
   }
 }
 
@@ -287,15 +282,8 @@ HWY_INLINE void store_words(ByteVector low, ByteVector high, std::uint16_t* to) 
   const Uint16Vector first = hn::BitCast(U16(), hn::InterleaveLower(U8(), low, high));
   const Uint16Vector second = hn::BitCast(U16(), hn::InterleaveUpper(U8(), low, high));
 #if ARLAB_X86_256
-  if constexpr (kStream) {
-    store_vector<true>(lower_words(first), to);
-    store_vector<true>(lower_words(second), to + kFloats);
-    store_vector<true>(upper_words(first), to + 2 * kFloats);
-    store_vector<true>(upper_words(second), to + 3 * kFloats);
-  } else {
-    hn::StoreU(hn::ConcatLowerLower(U16(), second, first), U16(), to);
-    hn::StoreU(hn::ConcatUpperUpper(U16(), second, first), U16(), to + kWords);
-  }
+  store_vector<kStream>(hn::ConcatLowerLower(U16(), second, first), to);
+  store_vector<kStream>(hn::ConcatUpperUpper(U16(), second, first), to + kWords);
 #else
   store_vector<kStream>(first, to);
   store_vector<kStream>(second, to + kWords);

@@ -207,10 +207,71 @@ HWY_INLINE RowPair<hn::Vec<typename Elements::Keys>> extremes_of_block(
   return {hn::Not(low), high};
 }
 
+/// Extremes of blocks as bits, without the sign bit of the lowest, to keys. False if some block has
+/// no sign bit that is set, or none that is not.
+template <class Elements>
+HWY_INLINE bool to_keys(std::size_t blocks, Extremes<Elements>& extremes) {
+  const typename Elements::Keys d;
+  auto all = hn::Zero(d);
+  const auto one = hn::Set(d, typename Elements::Key{1});
+  std::size_t b = 0;
+  for (; b + Elements::kKeyLanes <= blocks; b += Elements::kKeyLanes) {
+    const auto magnitude = hn::Load(d, extremes.complement_of_low + b);
+    all = hn::Or(all, hn::Or(magnitude, hn::Load(d, extremes.high + b)));
+    // The complement of -m is m - 1.
+    hn::Store(hn::Sub(magnitude, one), d, extremes.complement_of_low + b);
+  }
+  bool holds = hn::AllFalse(d, hn::Lt(all, hn::Zero(d)));
+  for (; b < blocks; ++b) {
+    holds &= extremes.complement_of_low[b] >= 0 && extremes.high[b] >= 0;
+    --extremes.complement_of_low[b];
+  }
+  return holds;
+}
+
+/// The same without keys, for blocks that have both a sign bit that is set and one that is not: as
+/// signed numbers, the bits of the largest element are the largest, and as unsigned numbers those
+/// of the smallest. Infinities and NaNs are beyond all others in both.
+template <class Elements, std::size_t kGroup>
+HWY_INLINE RowPair<hn::Vec<typename Elements::Keys>> extremes_of_signed_block(
+    const typename Elements::Element* x, std::size_t group) {
+  using Key = typename Elements::Key;
+  constexpr std::size_t kLanes = Elements::kKeyLanes;
+  const typename Elements::Keys d;
+  const hn::RebindToUnsigned<typename Elements::Keys> magnitudes;
+  const std::size_t size = kGroup == 0 ? group : kGroup;
+  const auto bits = [&](std::size_t i)
+                        HWY_ATTR { return hn::LoadU(d, reinterpret_cast<const Key*>(x + i)); };
+  auto high = bits(0);
+  auto low = hn::BitCast(magnitudes, high);
+  for (std::size_t i = kLanes; i < size; i += kLanes) {
+    high = hn::Max(high, bits(i));
+    low = hn::Max(low, hn::BitCast(magnitudes, bits(i)));
+  }
+  // Without the sign bit, unsigned numbers order as signed ones.
+  return {hn::Xor(hn::BitCast(d, low), hn::Set(d, std::numeric_limits<Key>::min())), high};
+}
+
+/// The extremes of blocks by that, if it holds for all of them; else `extremes` is to be written
+/// again.
+template <class Elements, std::size_t kGroup>
+HWY_INLINE bool find_signed_extremes(const typename Elements::Element* x, std::size_t blocks,
+                                     std::size_t group, Extremes<Elements>& extremes) {
+  using Key = typename Elements::Key;
+  const typename Elements::Keys d;
+  reduce_rows(
+      d, blocks,
+      [&](std::size_t b)
+          HWY_ATTR { return extremes_of_signed_block<Elements, kGroup>(x + b * group, group); },
+      extremes.complement_of_low, extremes.high);
+  return to_keys<Elements>(blocks, extremes);
+}
+
 template <class Elements>
 void find_extremes(const typename Elements::Element* x, std::size_t blocks, std::size_t group,
                    Extremes<Elements>& extremes) {
   const auto find = [&]<std::size_t kGroup>() HWY_ATTR {
+    if (find_signed_extremes<Elements, kGroup>(x, blocks, group, extremes)) return;
     reduce_rows(
         typename Elements::Keys(), blocks,
         [&](std::size_t b)

@@ -99,6 +99,87 @@ HWY_INLINE void transform_in_registers(std::size_t blocks, const Load& load, con
   for (; b < blocks; ++b) transform.template operator()<1>(b);
 }
 
+// ---------------------------------------------------------------- eight blocks of 32 side by side
+
+#if ARLAB_X86_256
+// Number e of eight blocks in vector e, one block per lane: then no butterfly is within a vector,
+// which takes three operations instead of one, and nothing is reduced across lanes. Elements get
+// there, and back, as 16-bit words or as codes, of which there are more in a vector.
+
+inline constexpr std::size_t kSide = 8;        // blocks
+inline constexpr std::size_t kSideBlock = 32;  // numbers of each
+
+/// One of three steps that exchange rows and columns of 8 words, in both 128-bit parts.
+HWY_INLINE void transpose_step(const Uint16Vector (&from)[8], Uint16Vector (&to)[8]) {
+  for (std::size_t i = 0; i < 4; ++i) {
+    to[2 * i] = hn::InterleaveLower(U16(), from[i], from[i + 4]);
+    to[2 * i + 1] = hn::InterleaveUpper(U16(), from[i], from[i + 4]);
+  }
+}
+/// row(i) makes row i; `columns` are written.
+template <class Row>
+HWY_INLINE void transpose_words(const Row& row, Uint16Vector (&columns)[8]) {
+  Uint16Vector rows[8] = {row(0), row(1), row(2), row(3), row(4), row(5), row(6), row(7)};
+  transpose_step(rows, columns);
+  transpose_step(columns, rows);
+  transpose_step(rows, columns);
+}
+
+/// Where words 8 * row + i of eight blocks are, that transpose_words makes of each block's words
+/// 16 * j .. 16 * j + 15, and takes: those of rows 2 * j and 2 * j + 1 share a vector.
+constexpr std::size_t place_of_words(std::size_t row, std::size_t i) {
+  return row / 2 * 128 + row % 2 * 8 + i * 16;
+}
+
+/// Rows and columns of 4 numbers of 32 bits exchanged, in both 128-bit parts.
+HWY_INLINE void transpose_quads(Uint32Vector (&x)[4]) {
+  const Uint32Vector a = hn::InterleaveLower(U32(), x[0], x[2]);
+  const Uint32Vector b = hn::InterleaveUpper(U32(), x[0], x[2]);
+  const Uint32Vector c = hn::InterleaveLower(U32(), x[1], x[3]);
+  const Uint32Vector d = hn::InterleaveUpper(U32(), x[1], x[3]);
+  x[0] = hn::InterleaveLower(U32(), a, c);
+  x[1] = hn::InterleaveUpper(U32(), a, c);
+  x[2] = hn::InterleaveLower(U32(), b, d);
+  x[3] = hn::InterleaveUpper(U32(), b, d);
+}
+
+/// So many groups of eight blocks. For each, in this order: prepare(group); load(row, i) makes
+/// vector 8 * row + i; store(row, i, vector) takes it transformed; finish(group). Stages of vectors
+/// that are 1, 2 and 4 apart are done with all vectors of a row, then those of vectors that are 8
+/// and 16 apart; between(group) is where vectors are in the meantime. The first stages of one group
+/// are among the last of the group before: either alone waits for its own results.
+template <class Prepare, class Between, class Load, class Store, class Finish>
+HWY_INLINE void transform_side_by_side(std::size_t groups, const Prepare& prepare,
+                                       const Between& between, const Load& load, const Store& store,
+                                       const Finish& finish) {
+  const FloatVector factor = hn::Set(F32(), hadamard_factor(kSideBlock));
+  for (std::size_t group = 0; group <= groups; ++group) {
+    const bool begins = group < groups;
+    if (begins) prepare(group);
+    for (std::size_t part = 0; part < 4; ++part) {
+      if (begins) {
+        float* const to = between(group) + 8 * part * kFloats;
+        FloatVector v[8];
+        for (std::size_t i = 0; i < 8; ++i) v[i] = load(part, i);
+        butterflies_between<8>(v);
+        for (std::size_t i = 0; i < 8; ++i) hn::Store(v[i], F32(), to + i * kFloats);
+      }
+      if (group == 0) continue;
+      const float* const from = between(group - 1);
+      for (std::size_t i = 2 * part; i < 2 * part + 2; ++i) {
+        FloatVector v[4];
+        for (std::size_t row = 0; row < 4; ++row) {
+          v[row] = hn::Load(F32(), from + (8 * row + i) * kFloats);
+        }
+        butterflies_between<4>(v);
+        for (std::size_t row = 0; row < 4; ++row) store(row, i, hn::Mul(v[row], factor));
+      }
+    }
+    if (group > 0) finish(group - 1);
+  }
+}
+#endif
+
 /// Consecutive blocks.
 template <std::size_t kVectors>
 void transform_small_blocks(float* x, std::size_t count) {

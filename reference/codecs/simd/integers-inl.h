@@ -252,7 +252,8 @@ HWY_INLINE Int32Vector integers(const typename Elements::Element* from, FloatVec
   }
   // The conversion makes -2^31 of everything outside its range.
   constexpr bool kMayOverflow = std::is_same_v<typename Elements::Element, float>;
-  if constexpr (kScaling != Scaling::multiplied || kMayOverflow) x = hn::Min(x, hn::Set(F32(), 0x1p30f));
+  if constexpr (kScaling != Scaling::multiplied || kMayOverflow)
+    x = hn::Min(x, hn::Set(F32(), 0x1p30f));
   return nearest_int(x);
 }
 

@@ -244,6 +244,24 @@ HWY_INLINE void fetch_ahead(const void* from, std::size_t bytes) {
   }
 }
 
+/// Stores a vector past the caches, to an address that 16 divides. Large arrays are seldom aligned
+/// to more; but where they are, whole vectors take half the time.
+template <class V, class T>
+HWY_INLINE void stream_vector(V v, T* to) {
+  const hn::DFromV<V> d;
+  if constexpr (sizeof(V) <= 16) {
+    hn::Stream(v, d, to);
+  } else {
+    if (HWY_LIKELY(reinterpret_cast<std::uintptr_t>(to) % sizeof(V) == 0)) {
+      hn::Stream(v, d, to);
+      return;
+    }
+    const hn::Half<decltype(d)> half;
+    hn::Stream(hn::LowerHalf(half, v), half, to);
+    hn::Stream(hn::UpperHalf(half, v), half, to + 16 / sizeof(T));
+  }
+}
+
 /// Consecutive payload elements.
 template <class Lanes>
 HWY_INLINE FloatVector load_elements(const std::uint16_t* from) {

@@ -126,6 +126,7 @@ HWY_INLINE void encode_chunk(const typename Payload::Element* x, std::size_t cou
           return result;
         };
         for (std::size_t i = 0; i < count; i += kPair) {
+          fetch_ahead(x + i + kChunk, kPair * sizeof(*x));  // the next chunk
           hn::StoreU(joined_nibbles<false>(codes(i), codes(i + kBytes)), U8(),
                      wire.planes[0] + i / 2);
         }
@@ -159,6 +160,92 @@ HWY_INLINE void encode_chunk(const typename Payload::Element* x, std::size_t cou
     pack_crumbs(codes, count, 4, wire.planes[1]);
   }
   if (!scales.all_coded) clear_blocks<Standard>(scales, blocks, wire);
+}
+
+/// Which magnitudes of 16-bit elements have which code of NVFP4, for every block scale. A code
+/// grows with the magnitude, and a message has at most 126 scales, so what is left for an element
+/// is to be compared with the smallest magnitudes of the seven codes but 0.
+template <class Payload>
+class ThresholdsByScale {
+ public:
+  /// From so many elements of a message on it pays.
+  static constexpr std::size_t kFromElements = 32768;
+  static constexpr std::size_t kCodes = 7;
+
+  explicit ThresholdsByScale(float g) {
+    // The smallest fp32 numbers that are rounded to a code: its distance to the one before halved,
+    // or the next number, where such a tie goes to the one before.
+    alignas(32) static constexpr float kReached[8] = {0x1.000002p-2f, 0.75f, 0x1.400002p0f, 1.75f,
+                                                      0x1.400002p1f,  3.5f,  0x1.400002p2f, 8.0f};
+    for (std::size_t scale = 1; scale < kScales; ++scale) {
+      const float multiplier = g / e4m3fn_to_float(static_cast<std::uint8_t>(scale));
+      const FloatVector by = hn::Set(F32(), multiplier);
+      alignas(32) std::int32_t below[8];
+      for (std::size_t k = 0; k < 8; k += kFloats) {
+        // Rounding to fp32 moves the quotient, and where products reach the number, by 2^-23. A
+        // dtype's numbers are 2^-12 apart or more, so the least to reach it is the nearest to the
+        // quotient or the next.
+        const FloatVector reached = hn::Load(F32(), kReached + k);
+        const HalfUint16Vector nearest = Payload::from_float(hn::Div(reached, by));
+        const auto is_reached = hn::Ge(hn::Mul(Payload::to_float(nearest), by), reached);
+        const Int32Vector minus_reached = hn::VecFromMask(I32(), hn::RebindMask(I32(), is_reached));
+        hn::Store(hn::Add(hn::PromoteTo(I32(), nearest), minus_reached), I32(), below + k);
+      }
+      for (std::size_t k = 0; k < kCodes; ++k) {
+        hn::Store(hn::Set(I16(), static_cast<std::int16_t>(below[k])), I16(), below_[scale][k]);
+      }
+    }
+    for (const std::size_t scale : {std::size_t{0}, kScales}) {  // of blocks without codes
+      std::fill_n(below_[scale][0], kCodes * kWords, std::int16_t{0x7FFF});
+    }
+  }
+
+  /// Minus the codes of kWords elements, without signs.
+  HWY_INLINE Int16Vector minus_codes(const std::uint16_t* x, std::uint8_t scale) const {
+    const auto& below = below_[scale];
+    const Int16Vector m = magnitudes(x);
+    const auto reaches = [&](std::size_t k) HWY_ATTR {
+      return hn::VecFromMask(I16(), hn::Gt(m, hn::Load(I16(), below[k])));
+    };
+    return hn::Add(hn::Add(hn::Add(reaches(0), reaches(1)), hn::Add(reaches(2), reaches(3))),
+                   hn::Add(hn::Add(reaches(4), reaches(5)), reaches(6)));
+  }
+
+ private:
+  static constexpr std::size_t kScales = 0x7F;
+
+  alignas(32) std::int16_t below_[kScales + 1][kCodes][kWords];
+};
+
+/// NVFP4 of so many 16-bit elements, a multiple of 8 blocks, by comparisons.
+template <class Payload>
+HWY_INLINE void encode_by_scale(const std::uint16_t* x, std::size_t count, float header,
+                                const ThresholdsByScale<Payload>& thresholds,
+                                const ChunkWire<std::uint8_t>& wire) {
+  constexpr std::size_t kBlock = NvFp4::kBlock;
+  alignas(32) std::uint16_t largest[NvFp4::kBlocks];
+  const std::size_t blocks = count / kBlock;
+  largest_magnitudes<kBlock>(x, blocks, largest);
+  const bool all_coded = NvFp4::find_scale_bytes<Payload>(largest, blocks, header, wire.scales);
+  const auto codes = [&](std::size_t first) HWY_ATTR {
+    const std::uint16_t* const second = x + first + kWords;
+    const Int16Vector low = thresholds.minus_codes(x + first, wire.scales[first / kBlock]);
+    const Int16Vector high = thresholds.minus_codes(second, wire.scales[(first + kWords) / kBlock]);
+    const auto signs = narrow_signed(hn::BitCast(I16(), hn::LoadU(U16(), x + first)),
+                                     hn::BitCast(I16(), hn::LoadU(U16(), second)));
+    const auto sign_bits = hn::ShiftRight<4>(hn::BitCast(U16(), signs));
+    const ByteVector sign = hn::And(hn::BitCast(U8(), sign_bits), hn::Set(U8(), 0x08));
+    return hn::Sub(sign, hn::BitCast(U8(), narrow_signed(low, high)));
+  };
+  for (std::size_t i = 0; i < count; i += kPair) {
+    fetch_ahead(x + i + kChunk, kPair * sizeof(*x));
+    hn::StoreU(joined_nibbles<false>(codes(i), codes(i + kBytes)), U8(), wire.planes[0] + i / 2);
+  }
+  if (all_coded) return;
+  for (std::size_t b = 0; b < blocks; ++b) {
+    const bool is_coded = wire.scales[b] != 0 && wire.scales[b] != 0x7F;
+    if (!is_coded) std::memset(wire.planes[0] + b * kBlock / 2, 0, kBlock / 2);
+  }
 }
 
 /// Elements that a chunk's functions take at once: 8 blocks, and whole vectors of packed codes.
@@ -196,6 +283,17 @@ void encode_message(std::span<const typename Payload::Element> x, std::uint8_t* 
   const float header = Standard::template header<Payload>(x);
   std::memcpy(wire, &header, Standard::kHeaderBytes);
   wire += Standard::kHeaderBytes;
+  constexpr bool kMayCompare = std::is_same_v<Standard, NvFp4> && Payload::kIsWord && !kCount;
+  if constexpr (kMayCompare) {
+    if (x.size() >= ThresholdsByScale<Payload>::kFromElements) {
+      const ThresholdsByScale<Payload> thresholds(header);
+      for (; x.size() >= kChunk; x = x.subspan(kChunk)) {
+        encode_by_scale<Payload>(x.data(), kChunk, header, thresholds,
+                                 wire_of_chunk<Standard>(wire, kChunk));
+        wire += chunk_bytes<Standard>(kChunk);
+      }
+    }
+  }
   for (std::size_t begin = 0; begin < x.size(); begin += kChunk) {
     const std::size_t count = std::min(kChunk, x.size() - begin);
     if (padded<Standard>(count) == count) {

@@ -407,8 +407,7 @@ void decode_q4_atom(const std::byte* wire, std::uint16_t* out) {
                                  hn::BitCast(U16(), hn::InterleaveUpper(U8(), odd_low, odd_high))};
     const auto store = [out](Uint16Vector v, std::size_t at) HWY_ATTR {
       if constexpr (kStores == Stores::streamed) {
-        store_elements<kStores>(lower_half(v), U16x8(), out + at);
-        store_elements<kStores>(upper_half(v), U16x8(), out + at + 8);
+        stream_vector(v, out + at);
       } else {
         hn::StoreU(v, U16(), out + at);
       }

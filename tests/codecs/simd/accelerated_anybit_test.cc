@@ -10,6 +10,7 @@
 #include "tests/codecs/conformance.h"
 #include "tests/codecs/round_trip.h"
 #include "tests/codecs/simd/on_target.h"
+#include "tests/codecs/simd/results.h"
 
 namespace arlab::testing {
 namespace {
@@ -170,6 +171,37 @@ TEST_P(AnyBitOnEveryTarget, TakesOddBlocksAtOddAddresses) {
       EXPECT_EQ(wire[wire.size() - 2], std::byte{0x77});
       EXPECT_EQ(shifted.front(), std::byte{0x77});
       EXPECT_EQ(shifted.back(), std::byte{0x77});
+    }
+  }
+}
+
+/// Blocks with both signs have their extremes found in another way, if all of a chunk's are such.
+/// The blocks of block_values among others, each made such.
+TEST_P(AnyBitOnEveryTarget, TakesBlocksOfBothSigns) {
+  const auto& [target, name] = GetParam();
+  const OnTarget on(target);
+  const CodecPtr scalar = find_codec(name);
+  const CodecPtr fast = accelerated(scalar);
+  const std::size_t group = scalar->info().block == kWholeTensor ? 100 : scalar->info().block;
+  const std::size_t blocks = std::max<std::size_t>(4096 / group, 1);
+  for (const DType dtype : kDTypes) {
+    for (std::uint64_t seed = 0; seed < 24; ++seed) {
+      std::vector<float> values;
+      for (std::size_t b = 0; b < blocks; ++b) {
+        auto block = block_values(group, mix_bits(1000 * seed + b));
+        const float size = std::isnan(block[0]) ? 1.0f : std::abs(block[0]);
+        // One of each sign, of which one may be a zero, and once in a while only one sign.
+        block[0] = b % 16 == seed ? size : b % 3 == 0 ? -0.0f : -size;
+        block[group / 2] = b % 5 == 0 ? 0.0f : size;
+        // In most messages every block is finite in every dtype, in some only in the widest.
+        for (float& x : block) {
+          if (seed % 4 != 3 && !(std::abs(x) < 30000)) x = std::copysign(1.0f, x);
+        }
+        values.insert(values.end(), block.begin(), block.end());
+      }
+      const Bytes payload = tensor_from_floats(dtype, {values.size()}, values).data;
+      ASSERT_EQ(results(*fast, dtype, payload), results(*scalar, dtype, payload))
+          << name_of(dtype) << seed;
     }
   }
 }

@@ -214,6 +214,34 @@ std::optional<std::string> check_ties(const Codec& fast, const Codec& scalar, DT
   return std::nullopt;
 }
 
+/// NVFP4, 16-bit elements: all magnitudes from 2^-6 of a block's largest on, which takes all codes,
+/// in blocks of every scale, for some scales of the tensor. Long messages are encoded in another
+/// way.
+std::optional<std::string> check_thresholds(const Codec& fast, const Codec& scalar, DType dtype) {
+  if (scalar.name() != "nvfp4" || dtype == DType::fp32) return std::nullopt;
+  const int mantissa_bits = dtype == DType::fp16 ? 10 : 7;
+  // Patterns of the tensor's largest. 2688 makes the tensor's scale 1, so that there are ties.
+  const int even = dtype == DType::fp16 ? 0x6940 : 0x4528;
+  for (const int top : {0x7BFF, 0x6E35, 0x5001, even}) {
+    Patterns x = {static_cast<std::uint16_t>(top)};
+    const int binade = 1 << mantissa_bits;
+    for (int largest = top; largest > std::max(top - 18 * binade, 0); largest -= binade / 16 - 1) {
+      for (int bits = largest; bits >= std::max(largest - 6 * binade, 0); --bits) {
+        if (x.size() % 16 == 0) x.push_back(static_cast<std::uint16_t>(largest));
+        x.push_back(static_cast<std::uint16_t>(bits | (bits % 3 == 0 ? 0x8000 : 0)));
+      }
+      while (x.size() % 16 != 0) x.push_back(0x8000);
+    }
+    const auto bytes = bytes_of(x);
+    Bytes expected(scalar.wire_bytes(dtype, x.size()));
+    Bytes actual(expected.size());
+    scalar.encode(dtype, bytes, expected);
+    fast.encode(dtype, bytes, actual);
+    if (actual != expected) return fmt::format("largest 0x{:04x}", top);
+  }
+  return std::nullopt;
+}
+
 /// Wires that no encoder writes: any codes beside any scales.
 std::optional<std::string> check_wires(const Codec& fast, const Codec& scalar, DType dtype) {
   for (std::uint64_t seed = 0; seed < 48; ++seed) {
@@ -306,6 +334,7 @@ TEST_P(EveryTarget, HasTheBitsOfTheScalarCodec) {
                                     {"patterns", check_patterns},
                                     {"amplitudes", check_amplitudes},
                                     {"ties", check_ties},
+                                    {"thresholds", check_thresholds},
                                     {"wires", check_wires}}) {
     EXPECT_EQ(check(*fast, *param.codec, param.dtype), std::nullopt) << name;
   }

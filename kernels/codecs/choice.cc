@@ -70,7 +70,7 @@ std::optional<CodecChoice> choose_microscaling(const MicroscalingKind& kind) {
       p.element = kE2m1;
       p.emax = 2;
       return p;
-    case BlockFormat::nvfp4:  // its scale is of the whole message
+    case BlockFormat::nvfp4:  // measured_choice.cc: its scale is of the whole message
       break;
   }
   return std::nullopt;
@@ -106,10 +106,7 @@ Result<CodecChoice> choose_codec(const std::string& name) {
   } catch (const InvalidInput& error) {
     return Status::error(error.what());
   }
-  return Status::error(fmt::format(
-      "codec {} has no kernels; there are kernels for fp16, bf16, fp32, qr-*, mx*, and for int<b>, "
-      "had-int<b> and logfmt<n> with groups of 8, 16, 32, 64, 128 or 256",
-      name));
+  return Status::error(fmt::format("codec {} is not one of a single kernel", name));
 }
 
 }  // namespace ARLAB_PLATFORM

@@ -15,7 +15,7 @@ enum class Spikes { none, exact, integer_scale };
 
 struct AnyBitParameters {
   unsigned bits = 0;
-  int group = 0;
+  LaneGroup group = {};
   bool symmetric = false;
   bool hadamard = false;
   Spikes spikes = Spikes::none;
@@ -41,7 +41,7 @@ struct AnyBit : AnyBitParameters {
     std::uint32_t maximum_index = 0;
   };
 
-  ARLAB_HOST_DEVICE int lanes() const { return group / 8; }
+  ARLAB_HOST_DEVICE int lanes() const { return group.lanes(); }
   ARLAB_DEVICE float top() const { return static_cast<float>((1u << bits) - 1); }
   /// The code of the integer 0.
   ARLAB_DEVICE float bias() const {
@@ -51,12 +51,11 @@ struct AnyBit : AnyBitParameters {
   // ---------------------------------------------------------------- sizes
 
   ARLAB_HOST_DEVICE std::size_t groups_of(std::size_t elements) const {
-    const auto size = static_cast<std::size_t>(group);
-    return (elements + size - 1) / size;
+    return group.groups_of(elements);
   }
   /// A Hadamard transform fills its last group.
   ARLAB_HOST_DEVICE std::size_t codes_of(std::size_t elements) const {
-    return hadamard ? groups_of(elements) * static_cast<std::size_t>(group) : elements;
+    return hadamard ? groups_of(elements) * group.size() : elements;
   }
   /// Bytes of one group's scale, zero or index.
   ARLAB_HOST_DEVICE std::size_t word_bytes() const {
@@ -109,7 +108,7 @@ struct AnyBit : AnyBitParameters {
 
   ARLAB_DEVICE Eight<Number> decode(const Encoded& e, Position at) const {
     const Scale scale = scale_of_wire(e);
-    Floats8 x = dequantize(e, scale, at.first % static_cast<std::size_t>(group));
+    Floats8 x = dequantize(e, scale, group.index_in_group(at.first));
     if (hadamard) transform(x);
     if (is_non_finite(e, scale)) x = all_nan();
     return from_floats<Number>(x);
@@ -118,22 +117,26 @@ struct AnyBit : AnyBitParameters {
   // ---------------------------------------------------------------- wire
 
   ARLAB_DEVICE void store(const Encoded& e, std::uint8_t* wire, Position at) const {
-    if (code_count(at) == 0) return;
-    store_piece(e, piece_of(wire, at));
+    const std::size_t count = code_count(at);
+    if (count != 0) store_piece(e, piece_of(wire, at, count));
   }
   ARLAB_DEVICE Encoded load(const std::uint8_t* wire, Position at) const {
-    if (code_count(at) == 0) return {};
-    return load_piece(piece_of(const_cast<std::uint8_t*>(wire), at));
+    const std::size_t count = code_count(at);
+    if (count == 0) return {};
+    return load_piece(piece_of(const_cast<std::uint8_t*>(wire), at, count));
   }
 
  protected:
   /// Of a wire of full-sized wire chunks.
-  ARLAB_DEVICE WirePiece piece_of(std::uint8_t* wire, Position at) const {
+  ARLAB_DEVICE WirePiece piece_of(std::uint8_t* wire, Position at, std::size_t count) const {
     const WireChunk chunk = chunk_of(wire, at, chunk_bytes(WireChunk::kElements));
-    const auto size = static_cast<std::size_t>(group);
-    return {chunk.planes,           codes_of(chunk.elements),  chunk.first,
-            code_count(at),         groups_of(chunk.elements), chunk.first / size,
-            chunk.first % size == 0};
+    return {chunk.planes,
+            codes_of(chunk.elements),
+            chunk.first,
+            count,
+            groups_of(chunk.elements),
+            group.group_of(chunk.first),
+            group.index_in_group(chunk.first) == 0};
   }
 
   ARLAB_DEVICE void store_piece(const Encoded& e, const WirePiece& piece) const {

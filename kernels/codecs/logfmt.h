@@ -12,7 +12,7 @@ inline namespace ARLAB_PLATFORM {
 
 struct LogFmtParameters {
   unsigned bits = 0;
-  int group = 0;
+  LaneGroup group = {};
 };
 
 template <class Number>
@@ -29,8 +29,7 @@ struct LogFmt : LogFmtParameters {
       : LogFmtParameters(parameters) {}
 
   ARLAB_HOST_DEVICE std::size_t groups_of(std::size_t elements) const {
-    const auto size = static_cast<std::size_t>(group);
-    return (elements + size - 1) / size;
+    return group.groups_of(elements);
   }
   ARLAB_HOST_DEVICE std::size_t chunk_bytes(std::size_t elements) const {
     return bytes_of_planes(elements, bits) + groups_of(elements) * 4;
@@ -43,7 +42,7 @@ struct LogFmt : LogFmtParameters {
 
   ARLAB_DEVICE Encoded encode(const Eight<Number>& payload, Position at) const {
     const Floats8 x = to_floats(payload);
-    const int lanes = group / 8;
+    const int lanes = group.lanes();
     const bool finite = group_is_finite(x, at.count(), lanes);
     float largest = 0;
     float smallest = kInfinity32;
@@ -85,14 +84,13 @@ struct LogFmt : LogFmtParameters {
  protected:
   ARLAB_DEVICE WirePiece piece_of(std::uint8_t* wire, Position at) const {
     const WireChunk chunk = chunk_of(wire, at, chunk_bytes(WireChunk::kElements));
-    const auto size = static_cast<std::size_t>(group);
     return {chunk.planes,
             chunk.elements,
             chunk.first,
             at.count(),
             groups_of(chunk.elements),
-            chunk.first / size,
-            chunk.first % size == 0};
+            group.group_of(chunk.first),
+            group.index_in_group(chunk.first) == 0};
   }
   ARLAB_DEVICE void store_piece(const Encoded& e, const WirePiece& piece) const {
     store_planes(e.codes, bits, piece.planes, piece.codes, piece.first, piece.count);

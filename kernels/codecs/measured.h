@@ -182,7 +182,7 @@ struct MeasuredLogFmt : private LogFmt<Number> {
   std::size_t block_elements;
 
   ARLAB_HOST_DEVICE explicit MeasuredLogFmt(const MeasuredLogFmtParameters& p)
-      : Base(LogFmtParameters{p.bits, 0}), block_elements(p.block) {}
+      : Base(LogFmtParameters{p.bits, {}}), block_elements(p.block) {}
 
   ARLAB_HOST_DEVICE unsigned code_bits() const { return Base::bits; }
   ARLAB_HOST_DEVICE std::size_t block(std::size_t) const { return block_elements; }

@@ -7,6 +7,22 @@
 namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {
 
+/// The size of groups that are whole lanes of one wave: 8, 16, ... 256. Nothing is divided by it
+/// but by shifts: divisions of 64 bits take a hundred instructions.
+struct LaneGroup {
+  unsigned log2 = 0;
+
+  ARLAB_HOST_DEVICE std::size_t size() const { return std::size_t{1} << log2; }
+  ARLAB_HOST_DEVICE int lanes() const { return 1 << (log2 - 3); }
+  ARLAB_HOST_DEVICE std::size_t groups_of(std::size_t elements) const {
+    return (elements + size() - 1) >> log2;
+  }
+  ARLAB_HOST_DEVICE std::size_t group_of(std::size_t element) const { return element >> log2; }
+  ARLAB_HOST_DEVICE std::size_t index_in_group(std::size_t element) const {
+    return element & (size() - 1);
+  }
+};
+
 struct WirePiece {
   std::uint8_t* planes;
   std::size_t codes;       ///< of the piece

@@ -6,7 +6,7 @@
 // A codec here has
 //   block(elements)        elements that share metadata on the wire
 //   group(elements)        elements that are measured together: a block, or the message
-//   transform              0, or the size of the Hadamard transform ahead of everything
+//   transform()            0, or the size of the Hadamard transform ahead of everything
 //   include(...)           eight elements into their group's Statistics
 //   encode, decode         this thread's eight elements
 //   store, load            ... in a piece of a wire
@@ -52,7 +52,7 @@ struct MeasuredAnyBit : private AnyBit<Number> {
   using Base = AnyBit<Number>;
   using Encoded = typename Base::Encoded;
   static constexpr bool kClampsFp16Sums = false;
-  static constexpr bool kTransforms = true;
+  static constexpr bool kTransforms = false;
   static constexpr std::size_t kHeaderBytes = 0;
 
   std::size_t block_elements;
@@ -72,8 +72,7 @@ struct MeasuredAnyBit : private AnyBit<Number> {
     return block_elements == kWholeMessage ? elements : block_elements;
   }
   ARLAB_HOST_DEVICE std::size_t group(std::size_t elements) const { return block(elements); }
-  ARLAB_HOST_DEVICE std::size_t transform() const { return Base::hadamard ? block_elements : 0; }
-  ARLAB_HOST_DEVICE float transform_scale() const { return Base::hadamard_scale; }
+  ARLAB_HOST_DEVICE std::size_t transform() const { return 0; }
   ARLAB_HOST_DEVICE std::size_t metadata_bytes() const {
     if (given) return 1;
     const std::size_t word = Base::word_bytes();
@@ -164,6 +163,23 @@ struct MeasuredAnyBit : private AnyBit<Number> {
   static constexpr std::uint32_t kGivenNonFinite = 0xFF;
 };
 
+struct MeasuredHadamardParameters {
+  MeasuredAnyBitParameters integers = {};
+  float scale = 0;  ///< RN(1 / sqrt(block), fp32)
+};
+
+/// The same behind a transform of a block. A kernel of its own: the transform takes registers.
+template <class Number>
+struct MeasuredHadamard : MeasuredAnyBit<Number> {
+  static constexpr bool kTransforms = true;
+  float transform_scale;
+
+  ARLAB_HOST_DEVICE explicit MeasuredHadamard(const MeasuredHadamardParameters& p)
+      : MeasuredAnyBit<Number>(p.integers), transform_scale(p.scale) {}
+
+  ARLAB_HOST_DEVICE std::size_t transform() const { return this->block_elements; }
+};
+
 // ---------------------------------------------------------------- logarithmic values
 
 struct MeasuredLogFmtParameters {
@@ -247,6 +263,8 @@ struct NvFp4 {
     }
   }
 
+  // Formats are copied here and below: nvcc's device code sees their values, not the objects.
+
   ARLAB_DEVICE Encoded encode(const Floats8& x, const Statistics& s,
                               const GroupPosition& at) const {
     const bool finite = group_is_finite(x, at.count, 2);
@@ -259,21 +277,22 @@ struct NvFp4 {
     e.tensor_scale = s.high > 0 ? min_of(448.0f * 6.0f / s.high, 0x1p118f) : 1.0f;
     if (!finite) e.scale = kNan;
     if (!finite) return e;
-    e.scale = static_cast<std::uint8_t>(encode_minifloat(kE4m3fn, e.tensor_scale * amax / 6.0f));
+    e.scale = static_cast<std::uint8_t>(
+        encode_minifloat(Minifloat{kE4m3fn}, e.tensor_scale * amax / 6.0f));
     if (e.scale == 0) return e;
-    const float multiplier = e.tensor_scale / decode_minifloat(kE4m3fn, e.scale);
+    const float multiplier = e.tensor_scale / decode_minifloat(Minifloat{kE4m3fn}, e.scale);
 #pragma unroll
     for (std::size_t i = 0; i < kPerThread; ++i) {
-      e.codes.set(i, encode_minifloat(kE2m1, x.value[i] * multiplier));
+      e.codes.set(i, encode_minifloat(Minifloat{kE2m1}, x.value[i] * multiplier));
     }
     return e;
   }
   ARLAB_DEVICE Floats8 decode(const Encoded& e, std::size_t) const {
-    const float multiplier = decode_minifloat(kE4m3fn, e.scale) / e.tensor_scale;
+    const float multiplier = decode_minifloat(Minifloat{kE4m3fn}, e.scale) / e.tensor_scale;
     Floats8 x;
 #pragma unroll
     for (std::size_t i = 0; i < kPerThread; ++i) {
-      x.value[i] = decode_minifloat(kE2m1, e.codes[i]) * multiplier;
+      x.value[i] = decode_minifloat(Minifloat{kE2m1}, e.codes[i]) * multiplier;
     }
     return x;
   }

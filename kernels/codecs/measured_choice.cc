@@ -17,20 +17,19 @@ MeasuredChoice choose_anybit(const AnyBitFormat& format) {
   MeasuredAnyBitParameters p;
   p.format.bits = format.bits;
   p.format.symmetric = format.symmetric;
-  p.format.hadamard = format.hadamard;
   if (format.metadata == AnyBitFormat::Metadata::spikes) p.format.spikes = Spikes::exact;
   if (format.metadata == AnyBitFormat::Metadata::integer_spikes) {
     p.format.spikes = Spikes::integer_scale;
-  }
-  if (format.hadamard) {
-    p.format.hadamard_scale =
-        static_cast<float>(1.0 / std::sqrt(static_cast<double>(format.group)));
   }
   p.block = anybit_block(format) == kWholeTensor ? kWholeMessage : anybit_block(format);
   if (format.given) {
     p.given = true;
     p.given_scale = format.given->scale;
     p.given_zero = format.given->zero;
+  }
+  if (format.hadamard) {
+    const double size = static_cast<double>(format.group);
+    return MeasuredHadamardParameters{p, static_cast<float>(1.0 / std::sqrt(size))};
   }
   return p;
 }

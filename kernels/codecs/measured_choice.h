@@ -10,8 +10,8 @@
 namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {
 
-using MeasuredChoice =
-    std::variant<MeasuredAnyBitParameters, MeasuredLogFmtParameters, NvFp4Parameters>;
+using MeasuredChoice = std::variant<MeasuredAnyBitParameters, MeasuredHadamardParameters,
+                                    MeasuredLogFmtParameters, NvFp4Parameters>;
 
 /// The device code of a codec of the reference that choose_codec() does not have.
 Result<MeasuredChoice> choose_measured(const std::string& name);
@@ -25,6 +25,10 @@ void with_measured_parameters(const Parameters& parameters, DType dtype, F&& f) 
 template <class F>
 void with_measured_choice(const MeasuredAnyBitParameters& parameters, DType dtype, F&& f) {
   with_measured_parameters<MeasuredAnyBit>(parameters, dtype, f);
+}
+template <class F>
+void with_measured_choice(const MeasuredHadamardParameters& parameters, DType dtype, F&& f) {
+  with_measured_parameters<MeasuredHadamard>(parameters, dtype, f);
 }
 template <class F>
 void with_measured_choice(const MeasuredLogFmtParameters& parameters, DType dtype, F&& f) {

@@ -61,19 +61,13 @@ __global__ void __launch_bounds__(kThreads)
 
   Statistics mine = Statistics::none();
   const std::size_t lane = lanes == 1 ? 0 : threadIdx.x;
-  bool transformed = false;
   if constexpr (Codec::kTransforms) {
-    if (codec.transform() != 0) {
-      transformed = true;
-      // The same memory: its use for the transform is over before statistics are merged.
-      auto* elements = reinterpret_cast<float*>(shared);
-      const Floats8 x = message.values(codec, part_begin, elements);
-      __syncthreads();
-      const std::size_t first = part_begin + lane * kPerThread;
-      if (first < part_end) codec.include(mine, x, {first - group_begin, size, kPerThread});
-    }
-  }
-  if (!transformed) {
+    // The same memory: its use for the transform is over before statistics are merged.
+    const Floats8 x = message.values(codec, part_begin, reinterpret_cast<float*>(shared));
+    __syncthreads();
+    const std::size_t first = part_begin + lane * kPerThread;
+    if (first < part_end) codec.include(mine, x, {first - group_begin, size, kPerThread});
+  } else {
 #pragma unroll 1
     for (std::size_t first = part_begin + lane * kPerThread; first < part_end;
          first += lanes * kPerThread) {

@@ -106,13 +106,13 @@ struct MessageElements {
   ARLAB_DEVICE Floats8 values(const Codec& codec, std::size_t begin, float* shared) const {
     const std::size_t mine = threadIdx.x * kPerThread;
     if constexpr (Codec::kTransforms) {
-      if (const std::size_t size = codec.transform(); size != 0) {
-        const std::size_t group_begin = size < kTile ? begin : begin / size * size;
-        return transform_group(size, (begin - group_begin) / kTile, codec.transform_scale(), shared,
-                               [&](std::size_t k) { return load(group_begin + k * kTile + mine); });
-      }
+      const std::size_t size = codec.transform();
+      const std::size_t group_begin = size < kTile ? begin : begin / size * size;
+      return transform_group(size, (begin - group_begin) / kTile, codec.transform_scale, shared,
+                             [&](std::size_t k) { return load(group_begin + k * kTile + mine); });
+    } else {
+      return load(begin + mine);
     }
-    return load(begin + mine);
   }
 };
 
@@ -176,13 +176,11 @@ ARLAB_DEVICE Eight<Number> decode_tile(const Codec& codec, std::size_t elements,
   };
   bool nan = false;
   Floats8 x;
-  const std::size_t size = Codec::kTransforms ? codec.transform() : 0;
-  if (Codec::kTransforms && size != 0) {
-    if constexpr (Codec::kTransforms) {
-      const std::size_t group_begin = size < kTile ? begin : begin / size * size;
-      x = transform_group(size, (begin - group_begin) / kTile, codec.transform_scale(), shared,
-                          [&](std::size_t k) { return decode(group_begin + k * kTile, nan); });
-    }
+  if constexpr (Codec::kTransforms) {
+    const std::size_t size = codec.transform();
+    const std::size_t group_begin = size < kTile ? begin : begin / size * size;
+    x = transform_group(size, (begin - group_begin) / kTile, codec.transform_scale, shared,
+                        [&](std::size_t k) { return decode(group_begin + k * kTile, nan); });
   } else {
     x = decode(begin, nan);
   }

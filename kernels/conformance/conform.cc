@@ -128,7 +128,7 @@ class Conformance {
 
   Status check_ranks(int ranks) {
     // One team for everything: sizes, codecs and algorithms change from call to call.
-    Result<std::unique_ptr<Group>> group = platform_.make_group(ranks, {});
+    Result<std::unique_ptr<Group>> group = platform_.make_group(ranks, request_.group);
     if (!group.ok()) return group.status();
     for (const std::string& algorithm : request_.algorithms) {
       for (const std::string& name : request_.codecs) {

@@ -19,7 +19,8 @@ struct ConformanceRequest {
   /// Element counts: per message of a codec, and per rank of a collective. An all-to-all takes the
   /// next multiple of the world size.
   std::vector<std::size_t> lengths = {};
-  std::uint64_t seed = 1;  ///< of the inputs
+  std::uint64_t seed = 1;   ///< of the inputs
+  GroupOptions group = {};  ///< few blocks and small slots make several rounds of short tensors
 };
 
 /// The comparisons of one codec with one dtype, by itself or in one algorithm with one world size.

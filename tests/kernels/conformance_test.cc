@@ -11,6 +11,9 @@ namespace {
 
 const Platform& host() { return *find_platform("host").value(); }
 
+/// Every block works on several tiles, in several rounds.
+constexpr GroupOptions kSmallGroup = {.blocks = 2, .slot_bytes = 2 * 8192 + 64};
+
 /// Runs the request and expects comparisons, all of them equal.
 void expect_conformance(const ConformanceRequest& request) {
   std::uint64_t compared = 0;
@@ -75,7 +78,8 @@ TEST(Conformance, EveryAlgorithmOnEveryWorldSize) {
        .algorithms = {"one_shot", "two_shot", "ring", "hierarchical", "all_to_all"},
        .ranks = ARLAB_SHORT_TESTS ? std::vector{3, 4} : std::vector{2, 3, 4, 5, 6, 7, 8},
        .lengths = ARLAB_SHORT_TESTS ? std::vector<std::size_t>{2049}
-                                    : std::vector<std::size_t>{1, 4097, 12301}});
+                                    : std::vector<std::size_t>{1, 2049, 8203},
+       .group = kSmallGroup});
 }
 
 TEST(Conformance, EveryCodecInEveryAlgorithm) {
@@ -84,7 +88,8 @@ TEST(Conformance, EveryCodecInEveryAlgorithm) {
                       .algorithms = {"one_shot", "two_shot", "ring", "hierarchical", "all_to_all"},
                       .ranks = {3},
                       .lengths = ARLAB_SHORT_TESTS ? std::vector<std::size_t>{100}
-                                                   : std::vector<std::size_t>{9, 6151}});
+                                                   : std::vector<std::size_t>{9, 6151},
+                      .group = kSmallGroup});
 }
 
 TEST(Conformance, MeasuredCodecsInEveryAlgorithm) {
@@ -93,7 +98,8 @@ TEST(Conformance, MeasuredCodecsInEveryAlgorithm) {
                       .algorithms = {"one_shot", "two_shot", "ring", "hierarchical", "all_to_all"},
                       .ranks = {4},
                       .lengths = ARLAB_SHORT_TESTS ? std::vector<std::size_t>{100}
-                                                   : std::vector<std::size_t>{9, 6151}});
+                                                   : std::vector<std::size_t>{9, 6151},
+                      .group = kSmallGroup});
 }
 
 TEST(Conformance, DoesNotDependOnTheScheduleOfLanes) {

@@ -107,7 +107,7 @@ void add_conform(CLI::App& app) {
   CLI::App* sub = app.add_subcommand(
       "conform", "Compare the kernels of a platform with the reference, bit for bit");
   sub->add_option("--platform", command->platform,
-                  "host (emulated GPUs), or cuda where it was built")
+                  "host (emulated GPUs), or cuda or rocm where they were built")
       ->required();
   sub->add_option("--codec", command->codec, "Codec [all that have kernels]");
   sub->add_option("--algorithm", command->algorithm, "Algorithm [all that have kernels]");

@@ -5,8 +5,10 @@
 # Without it, as on Debian 12: clang 19 with clang-tools-19, libamdhip64-dev and rocm-device-libs. That
 # program links and starts, and would run on gfx90a and gfx942.
 #
-# Defines arlab_hip_objects(OUT SOURCE...), which sets OUT to the objects, and ARLAB_HIP_RUNTIME, what to
-# link them with.
+# Defines
+#   arlab_hip_object(OBJECT SOURCE FLAG...)
+#   arlab_hip_objects(OUT SOURCE...), which sets OUT to the objects
+#   ARLAB_HIP_RUNTIME, what to link them with
 
 set(ROCM_PATH "$ENV{ROCM_PATH}" CACHE PATH "Where ROCm is installed")
 if(NOT ROCM_PATH AND EXISTS /opt/rocm)
@@ -18,7 +20,7 @@ if(ROCM_PATH)
   find_program(ARLAB_ROCM_CLANG NAMES amdclang++ clang++ PATHS ${ROCM_PATH}/llvm/bin ${ROCM_PATH}/lib/llvm/bin
     ${ROCM_PATH}/bin NO_DEFAULT_PATH)
 endif()
-set(ARLAB_HIP_FLAGS -x hip -std=c++20 -O3 -fPIC -ffp-contract=off -fno-gpu-rdc -fuse-cuid=none -Wall -Wextra
+set(ARLAB_HIP_FLAGS -x hip -std=c++20 -O3 -fPIC -ffp-contract=off -fno-gpu-rdc -Wall -Wextra
   -DARLAB_PLATFORM=rocm -DFMT_CONSTEVAL= -I${PROJECT_SOURCE_DIR})
 if(ARLAB_ROCM_CLANG)
   set(ARLAB_HIP_COMPILE ${ARLAB_ROCM_CLANG})
@@ -58,28 +60,29 @@ function(arlab_knows_architecture architecture result)
     set(${result} TRUE PARENT_SCOPE)
   endif()
 endfunction()
-if(NOT ARLAB_ROCM_ARCHITECTURES)
-  set(known)
+set(architectures ${ARLAB_ROCM_ARCHITECTURES})
+if(NOT architectures)
   foreach(architecture gfx90a gfx942 gfx950)
     arlab_knows_architecture(${architecture} is_known)
     if(is_known)
-      list(APPEND known ${architecture})
+      list(APPEND architectures ${architecture})
     endif()
   endforeach()
-  set(ARLAB_ROCM_ARCHITECTURES ${known} CACHE STRING "GPU architectures that kernels are compiled for" FORCE)
 endif()
-if(NOT ARLAB_ROCM_ARCHITECTURES)
+if(NOT architectures)
   message(FATAL_ERROR "ARLAB_ROCM: ${ARLAB_HIP_COMPILER_NAME} knows none of gfx90a, gfx942 and gfx950")
 endif()
-foreach(architecture ${ARLAB_ROCM_ARCHITECTURES})
+foreach(architecture ${architectures})
   list(APPEND ARLAB_HIP_FLAGS --offload-arch=${architecture})
 endforeach()
-message(STATUS "kernels for AMD GPUs: ${ARLAB_ROCM_ARCHITECTURES}, by ${ARLAB_HIP_COMPILER_NAME}")
+message(STATUS "kernels for AMD GPUs can be linked: ${architectures}, by ${ARLAB_HIP_COMPILER_NAME}")
 
-# An object of a source. What follows are further flags, ahead of all others.
+# Flags are ahead of all others.
 function(arlab_hip_object object source)
+  # A name for the compilation: the default is one of the path of the source.
+  get_filename_component(name ${source} NAME_WE)
   add_custom_command(OUTPUT ${object}
-    COMMAND ${ARLAB_HIP_COMPILE} ${ARGN} ${ARLAB_HIP_FLAGS} -MD -MT ${object} -MF ${object}.d -c ${source} -o ${object}
+    COMMAND ${ARLAB_HIP_COMPILE} ${ARGN} ${ARLAB_HIP_FLAGS} -cuid=${name} -MD -MT ${object} -MF ${object}.d -c ${source} -o ${object}
     DEPENDS ${source} DEPFILE ${object}.d VERBATIM COMMENT "hip ${source}")
   set_source_files_properties(${object} PROPERTIES EXTERNAL_OBJECT TRUE GENERATED TRUE)
 endfunction()

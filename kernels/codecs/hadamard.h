@@ -23,7 +23,7 @@ ARLAB_DEVICE void transform_tile(Floats8& x, std::size_t group, float* shared) {
       x.value[i + stride] = a - b;
     }
   }
-  const unsigned lanes = static_cast<unsigned>(group < kTile ? group : kTile) / kPerThread;
+  const unsigned lanes = static_cast<unsigned>((group < kTile ? group : kTile) / kPerThread);
 #pragma unroll 1
   for (unsigned mask = 1; mask < lanes; mask *= 2) {
     __syncthreads();

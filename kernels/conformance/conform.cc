@@ -198,6 +198,25 @@ Status run_conformance(const Platform& platform, const ConformanceRequest& reque
   }
 }
 
+std::vector<std::string> unusual_codecs() {
+  return {"int5-gtensor-sym",
+          "int8-gtensor-static0.02:-2.5",
+          "int4-gtensor-sym-static0.3",
+          "int3-g24",
+          "int7-g96-sym",
+          "int2-g40-sr",
+          "int3-g1000-sym-sr",
+          "int4-g200-sr-is",
+          "int6-g512",
+          "int5-g3000-sr",
+          "int4-g4104",
+          "had-int4-g512",
+          "had-int6-g2048-sym",
+          "had-int3-g4096",
+          "logfmt4-g56",
+          "logfmt5-g2600"};
+}
+
 std::vector<std::size_t> lengths_up_to(std::size_t longest) {
   std::vector<std::size_t> lengths;
   for (const std::size_t length :

@@ -41,6 +41,10 @@ struct ConformanceRow {
 Status run_conformance(const Platform& platform, const ConformanceRequest& request,
                        const std::function<void(const ConformanceRow&)>& row_done);
 
+/// Members of families that no list has, but that kernels treat in their own way: groups that are
+/// not whole lanes of one wave, one scale for the message, given scales, long transforms.
+std::vector<std::string> unusual_codecs();
+
 /// Around the sizes at which kernels change what they do, up to `longest`: one thread, one tile,
 /// a wire chunk, several rounds, and odd tails.
 std::vector<std::size_t> lengths_up_to(std::size_t longest);

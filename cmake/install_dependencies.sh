@@ -19,7 +19,7 @@ fi
 # Debian 12 and Ubuntu 24.04; what a distribution does not have is passed over.
 optional=()
 if [[ ${1:-} == test ]]; then
-  optional+=(spin clang-19 lld-19 llvm-19 libamdhip64-dev rocm-device-libs)
+  optional+=(spin clang-19 clang-tools-19 lld-19 llvm-19 libamdhip64-dev rocm-device-libs)
 fi
 
 say() { printf '== %s\n' "$*" >&2; }

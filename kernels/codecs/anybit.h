@@ -5,7 +5,7 @@
 // one kernel serves all of the family.
 #pragma once
 
-#include "kernels/codecs/groups.h"
+#include "kernels/codecs/wire_piece.h"
 #include "reference/codecs/integer_scale.h"
 
 namespace arlab::kernels {
@@ -15,7 +15,7 @@ enum class Spikes { none, exact, integer_scale };
 
 struct AnyBitParameters {
   unsigned bits = 0;
-  int group = 0;
+  LaneGroup group = {};
   bool symmetric = false;
   bool hadamard = false;
   Spikes spikes = Spikes::none;
@@ -41,7 +41,7 @@ struct AnyBit : AnyBitParameters {
     std::uint32_t maximum_index = 0;
   };
 
-  ARLAB_HOST_DEVICE int lanes() const { return group / 8; }
+  ARLAB_HOST_DEVICE int lanes() const { return group.lanes(); }
   ARLAB_DEVICE float top() const { return static_cast<float>((1u << bits) - 1); }
   /// The code of the integer 0.
   ARLAB_DEVICE float bias() const {
@@ -51,12 +51,11 @@ struct AnyBit : AnyBitParameters {
   // ---------------------------------------------------------------- sizes
 
   ARLAB_HOST_DEVICE std::size_t groups_of(std::size_t elements) const {
-    const auto size = static_cast<std::size_t>(group);
-    return (elements + size - 1) / size;
+    return group.groups_of(elements);
   }
   /// A Hadamard transform fills its last group.
   ARLAB_HOST_DEVICE std::size_t codes_of(std::size_t elements) const {
-    return hadamard ? groups_of(elements) * static_cast<std::size_t>(group) : elements;
+    return hadamard ? groups_of(elements) * group.size() : elements;
   }
   /// Bytes of one group's scale, zero or index.
   ARLAB_HOST_DEVICE std::size_t word_bytes() const {
@@ -97,19 +96,10 @@ struct AnyBit : AnyBitParameters {
     const Scale scale = measure(x, count);
     // Only now: lanes of other groups exchange values in there, too.
     finite = finite && is_finite(scale.value) && is_finite(scale.zero);
-    if (!finite) {
-      e = Encoded{};
-      e.scale = spikes == Spikes::integer_scale ? 0 : Bf16::kNaN;
-      if (spikes == Spikes::integer_scale) e.minimum = Number::from_float(float_of(kNanBits));
-      return e;
-    }
-    quantize(x, scale, e.codes);
-    const bool integer = spikes == Spikes::integer_scale;
-    e.scale =
-        integer ? static_cast<std::uint32_t>(scale.code) & 0xFF : Bf16::from_float(scale.value);
-    if (!symmetric) {
-      e.zero = integer ? static_cast<std::uint32_t>(static_cast<int>(scale.zero)) & 0xFF
-                       : Bf16::from_float(scale.zero);
+    if (finite) {
+      quantize(x, scale, e);
+    } else {
+      e = non_finite();
     }
     return e;
   }
@@ -117,39 +107,10 @@ struct AnyBit : AnyBitParameters {
   // ---------------------------------------------------------------- decode
 
   ARLAB_DEVICE Eight<Number> decode(const Encoded& e, Position at) const {
-    const bool integer = spikes == Spikes::integer_scale;
-    const float scale =
-        integer ? scale_of(static_cast<std::int8_t>(e.scale)) : Bf16::to_float(e.scale);
-    const float zero =
-        integer ? static_cast<float>(static_cast<std::int8_t>(e.zero)) : Bf16::to_float(e.zero);
-    Floats8 x;
-#pragma unroll
-    for (std::size_t i = 0; i < kPerThread; ++i) {
-      const auto code = static_cast<float>(e.codes[i]);
-      if (integer) {
-        x.value[i] = (code - zero) * scale;
-      } else if (symmetric) {
-        x.value[i] = (code - bias()) * scale;
-      } else {
-        x.value[i] = zero + code * scale;
-      }
-    }
-    if (spikes != Spikes::none) {
-      // An index behind the end of a short group stands for no element.
-      const std::uint32_t mine =
-          static_cast<std::uint32_t>(at.first % static_cast<std::size_t>(group));
-#pragma unroll
-      for (std::size_t i = 0; i < kPerThread; ++i) {
-        if (e.minimum_index == mine + i) x.value[i] = Number::to_float(e.minimum);
-        if (e.maximum_index == mine + i) x.value[i] = Number::to_float(e.maximum);
-      }
-    }
+    const Scale scale = scale_of_wire(e);
+    Floats8 x = dequantize(e, scale, group.index_in_group(at.first));
     if (hadamard) transform(x);
-    const float marker = integer ? Number::to_float(e.minimum) : scale;
-    if (marker != marker) {
-#pragma unroll
-      for (std::size_t i = 0; i < kPerThread; ++i) x.value[i] = float_of(kNanBits);
-    }
+    if (is_non_finite(e, scale)) x = all_nan();
     return from_floats<Number>(x);
   }
 
@@ -157,13 +118,31 @@ struct AnyBit : AnyBitParameters {
 
   ARLAB_DEVICE void store(const Encoded& e, std::uint8_t* wire, Position at) const {
     const std::size_t count = code_count(at);
-    if (count == 0) return;
+    if (count != 0) store_piece(e, piece_of(wire, at, count));
+  }
+  ARLAB_DEVICE Encoded load(const std::uint8_t* wire, Position at) const {
+    const std::size_t count = code_count(at);
+    if (count == 0) return {};
+    return load_piece(piece_of(const_cast<std::uint8_t*>(wire), at, count));
+  }
+
+ protected:
+  /// Of a wire of full-sized wire chunks.
+  ARLAB_DEVICE WirePiece piece_of(std::uint8_t* wire, Position at, std::size_t count) const {
     const WireChunk chunk = chunk_of(wire, at, chunk_bytes(WireChunk::kElements));
-    const std::size_t codes = codes_of(chunk.elements);
-    store_planes(e.codes, bits, chunk.planes, codes, chunk.first, count);
-    if (chunk.first % static_cast<std::size_t>(group) != 0) return;
-    Metadata array{chunk.planes + bytes_of_planes(codes, bits), groups_of(chunk.elements),
-                   chunk.first / static_cast<std::size_t>(group)};
+    return {chunk.planes,
+            codes_of(chunk.elements),
+            chunk.first,
+            count,
+            groups_of(chunk.elements),
+            group.group_of(chunk.first),
+            group.index_in_group(chunk.first) == 0};
+  }
+
+  ARLAB_DEVICE void store_piece(const Encoded& e, const WirePiece& piece) const {
+    store_planes(e.codes, bits, piece.planes, piece.codes, piece.first, piece.count);
+    if (!piece.is_first_of_group) return;
+    MetadataArrays array(piece, bits);
     store_metadata(array.next(word_bytes()), e.scale, word_bytes());
     if (!symmetric) store_metadata(array.next(word_bytes()), e.zero, word_bytes());
     if (spikes == Spikes::none) return;
@@ -173,16 +152,10 @@ struct AnyBit : AnyBitParameters {
     store_metadata(array.next(word_bytes()), e.maximum_index, word_bytes());
   }
 
-  ARLAB_DEVICE Encoded load(const std::uint8_t* wire, Position at) const {
+  ARLAB_DEVICE Encoded load_piece(const WirePiece& piece) const {
     Encoded e;
-    const std::size_t count = code_count(at);
-    if (count == 0) return e;
-    const WireChunk chunk =
-        chunk_of(const_cast<std::uint8_t*>(wire), at, chunk_bytes(WireChunk::kElements));
-    const std::size_t codes = codes_of(chunk.elements);
-    e.codes = load_planes(bits, chunk.planes, codes, chunk.first, count);
-    Metadata array{chunk.planes + bytes_of_planes(codes, bits), groups_of(chunk.elements),
-                   chunk.first / static_cast<std::size_t>(group)};
+    e.codes = load_planes(bits, piece.planes, piece.codes, piece.first, piece.count);
+    MetadataArrays array(piece, bits);
     e.scale = load_metadata(array.next(word_bytes()), word_bytes());
     if (!symmetric) e.zero = load_metadata(array.next(word_bytes()), word_bytes());
     if (spikes == Spikes::none) return e;
@@ -193,25 +166,12 @@ struct AnyBit : AnyBitParameters {
     return e;
   }
 
- private:
   struct Scale {
     float value = 0;  ///< as the decoder uses it
     float zero = 0;
     int code = 0;  ///< with integer scales
   };
 
-  /// The arrays behind the planes, one entry per group, in wire order.
-  struct Metadata {
-    std::uint8_t* array;
-    std::size_t groups;
-    std::size_t index;  ///< this thread's group
-
-    ARLAB_DEVICE std::uint8_t* next(std::size_t entry_bytes) {
-      std::uint8_t* entry = array + index * entry_bytes;
-      array += groups * entry_bytes;
-      return entry;
-    }
-  };
   ARLAB_DEVICE static void store_metadata(std::uint8_t* at, std::uint32_t word, std::size_t bytes) {
     if (bytes == 1) *at = static_cast<std::uint8_t>(word);
     if (bytes == 2) store_word(at, static_cast<std::uint16_t>(word));
@@ -310,6 +270,11 @@ struct AnyBit : AnyBitParameters {
     }
     mn = combine_lanes(mn, lanes(), [](float a, float b) { return min_of(a, b); });
     mx = combine_lanes(mx, lanes(), [](float a, float b) { return max_of(a, b); });
+    return scale_of_range(mn, mx);
+  }
+
+  /// Step 1 for a group whose values are from mn to mx.
+  ARLAB_DEVICE Scale scale_of_range(float mn, float mx) const {
     Scale scale;
     if (spikes == Spikes::integer_scale) {
       const float exact = bf16_metadata((mx - mn) / top());
@@ -327,18 +292,78 @@ struct AnyBit : AnyBitParameters {
     return scale;
   }
 
-  ARLAB_DEVICE void quantize(const Floats8& x, const Scale& scale, Codes8& codes) const {
+  /// Step 2: the codes of a finite group, and the scale as it travels.
+  ARLAB_DEVICE void quantize(const Floats8& x, const Scale& scale, Encoded& e) const {
+    const bool integer = spikes == Spikes::integer_scale;
     const float inverse = 1.0f / scale.value;
 #pragma unroll
     for (std::size_t i = 0; i < kPerThread; ++i) {
       float q = 0;
-      if (spikes == Spikes::integer_scale) {
+      if (integer) {
         q = round_to_integer(x.value[i] / scale.value) + scale.zero;
       } else if (is_finite(inverse)) {
         q = round_to_integer((x.value[i] - scale.zero) * inverse);
       }
-      codes.set(i, static_cast<std::uint32_t>(clamp_to(q + bias(), 0, top())));
+      e.codes.set(i, static_cast<std::uint32_t>(clamp_to(q + bias(), 0, top())));
     }
+    e.scale =
+        integer ? static_cast<std::uint32_t>(scale.code) & 0xFF : Bf16::from_float(scale.value);
+    if (!symmetric) {
+      e.zero = integer ? static_cast<std::uint32_t>(static_cast<int>(scale.zero)) & 0xFF
+                       : Bf16::from_float(scale.zero);
+    }
+  }
+
+  /// What stands for a group with a NaN or an infinity.
+  ARLAB_DEVICE Encoded non_finite() const {
+    Encoded e;
+    e.scale = spikes == Spikes::integer_scale ? 0 : Bf16::kNaN;
+    if (spikes == Spikes::integer_scale) e.minimum = Number::from_float(float_of(kNanBits));
+    return e;
+  }
+
+  ARLAB_DEVICE Scale scale_of_wire(const Encoded& e) const {
+    if (spikes == Spikes::integer_scale) {
+      return {scale_of(static_cast<std::int8_t>(e.scale)),
+              static_cast<float>(static_cast<std::int8_t>(e.zero))};
+    }
+    return {Bf16::to_float(e.scale), Bf16::to_float(e.zero)};
+  }
+  ARLAB_DEVICE bool is_non_finite(const Encoded& e, const Scale& scale) const {
+    const float marker =
+        spikes == Spikes::integer_scale ? Number::to_float(e.minimum) : scale.value;
+    return marker != marker;
+  }
+  ARLAB_DEVICE static Floats8 all_nan() {
+    Floats8 x;
+#pragma unroll
+    for (std::size_t i = 0; i < kPerThread; ++i) x.value[i] = float_of(kNanBits);
+    return x;
+  }
+
+  /// Step 3, before the transform. The thread's first element is element `first` of its group.
+  ARLAB_DEVICE Floats8 dequantize(const Encoded& e, const Scale& scale, std::size_t first) const {
+    Floats8 x;
+#pragma unroll
+    for (std::size_t i = 0; i < kPerThread; ++i) {
+      const auto code = static_cast<float>(e.codes[i]);
+      if (spikes == Spikes::integer_scale) {
+        x.value[i] = (code - scale.zero) * scale.value;
+      } else if (symmetric) {
+        x.value[i] = (code - bias()) * scale.value;
+      } else {
+        x.value[i] = scale.zero + code * scale.value;
+      }
+    }
+    if (spikes == Spikes::none) return x;
+    // An index behind the end of a short group stands for no element.
+    const auto mine = static_cast<std::uint32_t>(first);
+#pragma unroll
+    for (std::size_t i = 0; i < kPerThread; ++i) {
+      if (e.minimum_index == mine + i) x.value[i] = Number::to_float(e.minimum);
+      if (e.maximum_index == mine + i) x.value[i] = Number::to_float(e.maximum);
+    }
+    return x;
   }
 };
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <bit>
 #include <cmath>
 #include <optional>
 #include <utility>
@@ -31,11 +32,13 @@ bool is_group_of_lanes(std::size_t group) {
   return group >= 8 && group <= 256 && (group & (group - 1)) == 0;
 }
 
+LaneGroup lane_group(std::size_t group) { return {static_cast<unsigned>(std::countr_zero(group))}; }
+
 std::optional<CodecChoice> choose_anybit(const AnyBitFormat& format) {
   if (format.given || !is_group_of_lanes(format.group)) return std::nullopt;
   AnyBitParameters p;
   p.bits = format.bits;
-  p.group = static_cast<int>(format.group);
+  p.group = lane_group(format.group);
   p.symmetric = format.symmetric;
   p.hadamard = format.hadamard;
   if (format.metadata == AnyBitFormat::Metadata::spikes) p.spikes = Spikes::exact;
@@ -70,7 +73,7 @@ std::optional<CodecChoice> choose_microscaling(const MicroscalingKind& kind) {
       p.element = kE2m1;
       p.emax = 2;
       return p;
-    case BlockFormat::nvfp4:  // its scale is of the whole message
+    case BlockFormat::nvfp4:  // measured_choice.cc: its scale is of the whole message
       break;
   }
   return std::nullopt;
@@ -89,7 +92,7 @@ std::optional<CodecChoice> choose(const Codec& codec) {
     if (!is_group_of_lanes(group)) return std::nullopt;
     LogFmtParameters p;
     p.bits = static_cast<unsigned>(name[6] - '0');
-    p.group = static_cast<int>(group);
+    p.group = lane_group(group);
     return p;
   }
   for (const DType dtype : {DType::fp16, DType::bf16, DType::fp32}) {
@@ -106,10 +109,7 @@ Result<CodecChoice> choose_codec(const std::string& name) {
   } catch (const InvalidInput& error) {
     return Status::error(error.what());
   }
-  return Status::error(fmt::format(
-      "codec {} has no kernels; there are kernels for fp16, bf16, fp32, qr-*, mx*, and for int<b>, "
-      "had-int<b> and logfmt<n> with groups of 8, 16, 32, 64, 128 or 256",
-      name));
+  return Status::error(fmt::format("codec {} is not one of a single kernel", name));
 }
 
 }  // namespace ARLAB_PLATFORM

@@ -21,7 +21,8 @@ enum class QuickReduceChoice { fp8, q8, q6, q4, q3, fp4 };
 using CodecChoice = std::variant<PlainChoice, QuickReduceChoice, AnyBitParameters,
                                  MicroscalingParameters, LogFmtParameters>;
 
-/// The device code of a codec of the reference; the error says what there is.
+/// The device code of a codec of the reference, where a tile is encoded without knowing of others;
+/// measured_choice.h has the other codecs.
 Result<CodecChoice> choose_codec(const std::string& name);
 
 template <class F>

@@ -4,7 +4,7 @@
 // G = 8, 16, 32, 64, 128 or 256: a group of 1 to 32 lanes.
 #pragma once
 
-#include "kernels/codecs/groups.h"
+#include "kernels/codecs/wire_piece.h"
 #include "reference/formats/portable_log.h"
 
 namespace arlab::kernels {
@@ -12,7 +12,7 @@ inline namespace ARLAB_PLATFORM {
 
 struct LogFmtParameters {
   unsigned bits = 0;
-  int group = 0;
+  LaneGroup group = {};
 };
 
 template <class Number>
@@ -29,8 +29,7 @@ struct LogFmt : LogFmtParameters {
       : LogFmtParameters(parameters) {}
 
   ARLAB_HOST_DEVICE std::size_t groups_of(std::size_t elements) const {
-    const auto size = static_cast<std::size_t>(group);
-    return (elements + size - 1) / size;
+    return group.groups_of(elements);
   }
   ARLAB_HOST_DEVICE std::size_t chunk_bytes(std::size_t elements) const {
     return bytes_of_planes(elements, bits) + groups_of(elements) * 4;
@@ -43,7 +42,7 @@ struct LogFmt : LogFmtParameters {
 
   ARLAB_DEVICE Encoded encode(const Eight<Number>& payload, Position at) const {
     const Floats8 x = to_floats(payload);
-    const int lanes = group / 8;
+    const int lanes = group.lanes();
     const bool finite = group_is_finite(x, at.count(), lanes);
     float largest = 0;
     float smallest = kInfinity32;
@@ -55,6 +54,63 @@ struct LogFmt : LogFmtParameters {
     }
     largest = combine_lanes(largest, lanes, [](float a, float b) { return max_of(a, b); });
     smallest = combine_lanes(smallest, lanes, [](float a, float b) { return min_of(a, b); });
+    return encode_range(x, finite, smallest, largest);
+  }
+
+  ARLAB_DEVICE Eight<Number> decode(const Encoded& e, Position) const {
+    return from_floats<Number>(values_of(e));
+  }
+  ARLAB_DEVICE Floats8 values_of(const Encoded& e) const {
+    const Values values(e);
+    const bool is_nan = (e.lo & 0x7FFF) > 0x7C00;
+    Floats8 x;
+#pragma unroll
+    for (std::size_t i = 0; i < kPerThread; ++i) {
+      const float magnitude = values[e.codes[i] & (sign_bit() - 1)];
+      x.value[i] = (e.codes[i] & sign_bit()) != 0 ? -magnitude : magnitude;
+      if (is_nan) x.value[i] = float_of(kNanBits);
+    }
+    return x;
+  }
+
+  ARLAB_DEVICE void store(const Encoded& e, std::uint8_t* wire, Position at) const {
+    if (at.count() != 0) store_piece(e, piece_of(wire, at));
+  }
+  ARLAB_DEVICE Encoded load(const std::uint8_t* wire, Position at) const {
+    if (at.count() == 0) return {};
+    return load_piece(piece_of(const_cast<std::uint8_t*>(wire), at));
+  }
+
+ protected:
+  ARLAB_DEVICE WirePiece piece_of(std::uint8_t* wire, Position at) const {
+    const WireChunk chunk = chunk_of(wire, at, chunk_bytes(WireChunk::kElements));
+    return {chunk.planes,
+            chunk.elements,
+            chunk.first,
+            at.count(),
+            groups_of(chunk.elements),
+            group.group_of(chunk.first),
+            group.index_in_group(chunk.first) == 0};
+  }
+  ARLAB_DEVICE void store_piece(const Encoded& e, const WirePiece& piece) const {
+    store_planes(e.codes, bits, piece.planes, piece.codes, piece.first, piece.count);
+    if (!piece.is_first_of_group) return;
+    MetadataArrays array(piece, bits);
+    store_word(array.next(2), static_cast<std::uint16_t>(e.lo));
+    store_word(array.next(2), static_cast<std::uint16_t>(e.step));
+  }
+  ARLAB_DEVICE Encoded load_piece(const WirePiece& piece) const {
+    Encoded e;
+    e.codes = load_planes(bits, piece.planes, piece.codes, piece.first, piece.count);
+    MetadataArrays array(piece, bits);
+    e.lo = load_word<std::uint16_t>(array.next(2));
+    e.step = load_word<std::uint16_t>(array.next(2));
+    return e;
+  }
+
+  /// Of a group whose magnitudes, but for zeros, are from `smallest` to `largest`.
+  ARLAB_DEVICE Encoded encode_range(const Floats8& x, bool finite, float smallest,
+                                    float largest) const {
     Encoded e;
     if (!finite) e.lo = Fp16::kNaN;
     if (!finite || largest == 0) return e;
@@ -79,49 +135,8 @@ struct LogFmt : LogFmtParameters {
     return e;
   }
 
-  ARLAB_DEVICE Eight<Number> decode(const Encoded& e, Position) const {
-    const Values values(e);
-    const bool is_nan = (e.lo & 0x7FFF) > 0x7C00;
-    Floats8 x;
-#pragma unroll
-    for (std::size_t i = 0; i < kPerThread; ++i) {
-      const float magnitude = values[e.codes[i] & (sign_bit() - 1)];
-      x.value[i] = (e.codes[i] & sign_bit()) != 0 ? -magnitude : magnitude;
-      if (is_nan) x.value[i] = float_of(kNanBits);
-    }
-    return from_floats<Number>(x);
-  }
-
-  ARLAB_DEVICE void store(const Encoded& e, std::uint8_t* wire, Position at) const {
-    if (at.count() == 0) return;
-    const WireChunk chunk = chunk_of(wire, at, chunk_bytes(WireChunk::kElements));
-    store_planes(e.codes, bits, chunk.planes, chunk.elements, chunk.first, at.count());
-    if (chunk.first % static_cast<std::size_t>(group) != 0) return;
-    std::uint8_t* lo = metadata_of(chunk);
-    store_word(lo, static_cast<std::uint16_t>(e.lo));
-    store_word(lo + 2 * groups_of(chunk.elements), static_cast<std::uint16_t>(e.step));
-  }
-
-  ARLAB_DEVICE Encoded load(const std::uint8_t* wire, Position at) const {
-    Encoded e;
-    if (at.count() == 0) return e;
-    const WireChunk chunk =
-        chunk_of(const_cast<std::uint8_t*>(wire), at, chunk_bytes(WireChunk::kElements));
-    e.codes = load_planes(bits, chunk.planes, chunk.elements, chunk.first, at.count());
-    const std::uint8_t* lo = metadata_of(chunk);
-    e.lo = load_word<std::uint16_t>(lo);
-    e.step = load_word<std::uint16_t>(lo + 2 * groups_of(chunk.elements));
-    return e;
-  }
-
  private:
   ARLAB_DEVICE std::uint32_t sign_bit() const { return 1u << (bits - 1); }
-
-  /// Where the lo of the thread's group is; its step is groups_of() entries behind.
-  ARLAB_DEVICE std::uint8_t* metadata_of(const WireChunk& chunk) const {
-    return chunk.planes + bytes_of_planes(chunk.elements, bits) +
-           chunk.first / static_cast<std::size_t>(group) * 2;
-  }
 
   /// The values of a group's codes, computed when asked for.
   struct Values {

@@ -19,7 +19,8 @@ struct ConformanceRequest {
   /// Element counts: per message of a codec, and per rank of a collective. An all-to-all takes the
   /// next multiple of the world size.
   std::vector<std::size_t> lengths = {};
-  std::uint64_t seed = 1;  ///< of the inputs
+  std::uint64_t seed = 1;   ///< of the inputs
+  GroupOptions group = {};  ///< few blocks and small slots make several rounds of short tensors
 };
 
 /// The comparisons of one codec with one dtype, by itself or in one algorithm with one world size.
@@ -39,6 +40,10 @@ struct ConformanceRow {
 /// says what could not be run at all.
 Status run_conformance(const Platform& platform, const ConformanceRequest& request,
                        const std::function<void(const ConformanceRow&)>& row_done);
+
+/// Members of families that no list has, but that kernels treat in their own way: groups that are
+/// not whole lanes of one wave, one scale for the message, given scales, long transforms.
+std::vector<std::string> unusual_codecs();
 
 /// Around the sizes at which kernels change what they do, up to `longest`: one thread, one tile,
 /// a wire chunk, several rounds, and odd tails.

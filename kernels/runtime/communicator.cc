@@ -4,9 +4,11 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
 #include <utility>
 
 #include "kernels/collectives/launch.h"
+#include "kernels/collectives/staged_plan.h"
 #include "reference/codecs/registry.h"
 #include "reference/collectives/algorithm.h"
 
@@ -78,6 +80,32 @@ Result<Call> plan(const CollectiveRequest& request, const AlgorithmKernel& algor
     return Status::error(error.what());
   }
   return call;
+}
+
+/// As plan(), for a codec of measured.h.
+Result<StagedCollective> plan_staged(const CollectiveRequest& request, const Team& team,
+                                     const CommunicatorOptions& options, int multiprocessors) {
+  StagedCollective collective;
+  try {
+    const CodecPtr codec = find_codec(request.codec);
+    const auto ranks = static_cast<Rank>(team.layout.ranks);
+    (void)codec->wire_bytes(request.dtype, request.elements);  // throws for other dtypes
+    const Schedule schedule = make_schedule(
+        request.algorithm,
+        {.world_size = ranks, .elements = request.elements, .alignment = codec->info().alignment});
+    for (const Chunk& chunk : schedule.chunks) {
+      collective.chunks.push_back({chunk.begin, chunk.end});
+    }
+    collective.group_size = static_cast<int>(default_group_size(ranks));
+  } catch (const InvalidInput& error) {
+    return Status::error(error.what());
+  }
+  collective.algorithm = request.algorithm;
+  collective.codec = request.codec;
+  collective.team = team;
+  collective.most_blocks = std::min(team.layout.blocks, multiprocessors);
+  collective.most_statistics = options.measured_groups;
+  return collective;
 }
 
 }  // namespace
@@ -174,6 +202,7 @@ Status check_options(std::size_t ranks, const CommunicatorOptions& options) {
     return Status::error(
         fmt::format("slots of {} bytes: allowed are multiples of 16", options.slot_bytes));
   }
+  if (options.measured_groups == 0) return Status::error("0 measured groups: at least 1 is needed");
   return {};
 }
 
@@ -203,6 +232,7 @@ Result<std::vector<Communicator>> Communicator::in_process(std::span<const int> 
   const BufferLayout layout{most_blocks, static_cast<int>(devices.size()), options.slot_bytes};
   const auto blocks = static_cast<std::size_t>(most_blocks);
   std::vector<Team> teams(devices.size());
+  std::vector<Statistics*> statistics(devices.size());
   for (std::size_t rank = 0; rank < devices.size(); ++rank) {
     const Result<std::uint8_t*> buffer = memory->allocate(devices[rank], layout.bytes());
     if (!buffer.ok()) return buffer.status();
@@ -215,6 +245,10 @@ Result<std::vector<Communicator>> Communicator::in_process(std::span<const int> 
     status = fill_words(own.value(), blocks, options.first_colour);
     if (!status.ok()) return status;
     for (Team& team : teams) team.buffer[rank] = buffer.value();
+    const Result<std::uint8_t*> measurements =
+        memory->allocate(devices[rank], options.measured_groups * sizeof(Statistics));
+    if (!measurements.ok()) return measurements.status();
+    statistics[rank] = reinterpret_cast<Statistics*>(measurements.value());
     Team& team = teams[rank];
     team.rank = static_cast<int>(rank);
     team.layout = layout;
@@ -226,7 +260,8 @@ Result<std::vector<Communicator>> Communicator::in_process(std::span<const int> 
   std::vector<Communicator> communicators;
   for (std::size_t rank = 0; rank < devices.size(); ++rank) {
     communicators.push_back(
-        Communicator(teams[rank], devices[rank], multiprocessors.value(), options, memory));
+        Communicator(teams[rank], devices[rank], multiprocessors.value(), options, memory,
+                     statistics[rank]));
     (void)hipSetDevice(devices[rank]);
     status =
         status_of(hipEventCreateWithFlags(&communicators.back().last_call_, hipEventDisableTiming),
@@ -239,12 +274,14 @@ Result<std::vector<Communicator>> Communicator::in_process(std::span<const int> 
 }
 
 Communicator::Communicator(Team team, int device, int multiprocessors,
-                           const CommunicatorOptions& options, std::shared_ptr<TeamMemory> memory)
+                           const CommunicatorOptions& options, std::shared_ptr<TeamMemory> memory,
+                           Statistics* statistics)
     : team_(team),
       device_(device),
       multiprocessors_(multiprocessors),
       options_(options),
-      memory_(std::move(memory)) {}
+      memory_(std::move(memory)),
+      statistics_(statistics) {}
 
 Communicator::Communicator(Communicator&& other) noexcept
     : team_(other.team_),
@@ -252,6 +289,7 @@ Communicator::Communicator(Communicator&& other) noexcept
       multiprocessors_(other.multiprocessors_),
       options_(other.options_),
       memory_(std::move(other.memory_)),
+      statistics_(other.statistics_),
       last_call_(std::exchange(other.last_call_, nullptr)),
       last_stream_(other.last_stream_),
       called_(other.called_) {}
@@ -283,22 +321,39 @@ Status Communicator::run(const CollectiveRequest& request, const void* input, vo
     return Status::error(
         fmt::format("algorithm {} has no kernels; there are:{}", request.algorithm, known));
   }
-  const Result<CodecChoice> codec = choose_codec(request.codec);
-  if (!codec.ok()) return codec.status();
-  Result<Call> call = plan(request, *algorithm, codec.value(), team_, options_, multiprocessors_);
-  if (!call.ok()) return call.status();
-  call.value().input = input;
-  call.value().output = output;
-  call.value().aligned = reinterpret_cast<std::uintptr_t>(input) % 16 == 0 &&
-                         reinterpret_cast<std::uintptr_t>(output) % 16 == 0;
+  // Most codecs are one kernel; the others a sequence of them (collectives/staged.h).
+  std::function<Status()> launch;
+  if (const Result<CodecChoice> codec = choose_codec(request.codec); codec.ok()) {
+    Result<Call> call =
+        plan(request, *algorithm, codec.value(), team_, options_, multiprocessors_);
+    if (!call.ok()) return call.status();
+    call.value().input = input;
+    call.value().output = output;
+    call.value().aligned = reinterpret_cast<std::uintptr_t>(input) % 16 == 0 &&
+                           reinterpret_cast<std::uintptr_t>(output) % 16 == 0;
+    launch = [=, choice = codec.value(), call = call.value()] {
+      return status_of(algorithm->launch(call, choice, request.dtype, stream),
+                       "a kernel cannot be started");
+    };
+  } else {
+    const Result<MeasuredChoice> measured = choose_measured(request.codec);
+    if (!measured.ok()) return measured.status();
+    Result<StagedCollective> collective = plan_staged(request, team_, options_, multiprocessors_);
+    if (!collective.ok()) return collective.status();
+    collective.value().statistics = statistics_;
+    collective.value().input = input;
+    collective.value().output = output;
+    launch = [=, choice = measured.value(), collective = collective.value()] {
+      return run_staged(collective, choice, request.dtype, stream);
+    };
+  }
 
   Status status = status_of(hipSetDevice(device_), "a device cannot be used");
   if (!status.ok()) return status;
   bool capturing = false;
   status = order_after_last_call(stream, capturing);
   if (!status.ok()) return status;
-  status = status_of(algorithm->launch(call.value(), codec.value(), request.dtype, stream),
-                     "a kernel cannot be started");
+  status = launch();
   if (!status.ok() || capturing) return status;
   called_ = true;
   last_stream_ = stream;

@@ -19,10 +19,13 @@ struct CommunicatorOptions {
   /// many as fit at best.
   int blocks = 0;
   /// What a block of a rank may send to a rank in one exchange; a multiple of 16. A communication
-  /// buffer has 2 * blocks * ranks slots.
+  /// buffer has 4 * blocks * ranks slots.
   std::size_t slot_bytes = 18 * 1024;
   /// How long a rank waits for another inside a kernel before the team is given up.
   std::uint64_t timeout_nanoseconds = 10'000'000'000;
+  /// Codecs with one scale per message, or with groups of other sizes than 8, 16, ... 256, measure
+  /// groups before they encode: so many at a time, of 32 bytes each.
+  std::size_t measured_groups = 32768;
   std::uint32_t first_colour = 0;  ///< where the count of exchanges starts; for tests
 };
 
@@ -37,6 +40,7 @@ struct CollectiveRequest {
 inline namespace ARLAB_PLATFORM {
 
 class TeamMemory;
+struct Statistics;
 
 class Communicator {
  public:
@@ -67,7 +71,7 @@ class Communicator {
 
  private:
   Communicator(Team team, int device, int multiprocessors, const CommunicatorOptions& options,
-               std::shared_ptr<TeamMemory> memory);
+               std::shared_ptr<TeamMemory> memory, Statistics* statistics);
   Status order_after_last_call(hipStream_t stream, bool& capturing);
 
   Team team_;
@@ -75,6 +79,7 @@ class Communicator {
   int multiprocessors_;  // for this rank, at least; the same on all ranks
   CommunicatorOptions options_;
   std::shared_ptr<TeamMemory> memory_;
+  Statistics* statistics_;
   hipEvent_t last_call_ = nullptr;
   hipStream_t last_stream_ = nullptr;
   bool called_ = false;

@@ -4,8 +4,11 @@
 
 #include <algorithm>
 #include <numeric>
+#include <type_traits>
+#include <variant>
 
 #include "kernels/codecs/codec_kernels.h"
+#include "kernels/codecs/measured_kernels.h"
 #include "kernels/runtime/communicator.h"
 #include "kernels/runtime/platforms.h"
 #include "kernels/runtime/timing.h"
@@ -263,34 +266,41 @@ class DevicePlatform final : public Platform {
     return std::string(name);
   }
 
-  bool has_codec(const std::string& codec) const override { return choose_codec(codec).ok(); }
+  bool has_codec(const std::string& codec) const override { return choose(codec).ok(); }
 
   Status encode(const std::string& codec, DType dtype, std::span<const std::byte> payload,
                 std::span<std::byte> wire) const override {
     const std::size_t elements = payload.size() / size_of(dtype);
-    return on_device(codec, payload, wire,
-                     [&](const CodecChoice& choice, std::byte* from, std::byte* to) {
-                       return launch_encode(choice, dtype, from, elements,
-                                            reinterpret_cast<std::uint8_t*>(to), nullptr);
-                     });
+    DeviceMemory statistics;
+    return on_device(codec, payload, wire, [&](const auto& choice, std::byte* from, std::byte* to) {
+      auto* const bytes = reinterpret_cast<std::uint8_t*>(to);
+      if constexpr (std::is_same_v<decltype(choice), const MeasuredChoice&>) {
+        const std::size_t groups = groups_of_message(choice, elements);
+        Status status =
+            statistics.require(statistics_of(choice, elements, groups) * sizeof(Statistics));
+        if (!status.ok()) return status;
+        auto* const measured = reinterpret_cast<Statistics*>(statistics.data());
+        return started(launch_encode(choice, dtype, from, elements, bytes, measured, nullptr));
+      } else {
+        return started(launch_encode(choice, dtype, from, elements, bytes, nullptr));
+      }
+    });
   }
   Status decode(const std::string& codec, DType dtype, std::span<const std::byte> wire,
                 std::span<std::byte> payload) const override {
     const std::size_t elements = payload.size() / size_of(dtype);
-    return on_device(codec, wire, payload,
-                     [&](const CodecChoice& choice, std::byte* from, std::byte* to) {
-                       return launch_decode(choice, dtype, reinterpret_cast<std::uint8_t*>(from),
-                                            elements, to, nullptr);
-                     });
+    return on_device(codec, wire, payload, [&](const auto& choice, std::byte* from, std::byte* to) {
+      const auto* bytes = reinterpret_cast<std::uint8_t*>(from);
+      return started(launch_decode(choice, dtype, bytes, elements, to, nullptr));
+    });
   }
   Status decode_add(const std::string& codec, DType dtype, std::span<const std::byte> wire,
                     std::span<std::byte> sum) const override {
     const std::size_t elements = sum.size() / size_of(dtype);
-    return on_device(
-        codec, wire, sum, [&](const CodecChoice& choice, std::byte* from, std::byte* to) {
-          return launch_decode_add(choice, dtype, reinterpret_cast<std::uint8_t*>(from), elements,
-                                   to, nullptr);
-        });
+    return on_device(codec, wire, sum, [&](const auto& choice, std::byte* from, std::byte* to) {
+      const auto* bytes = reinterpret_cast<std::uint8_t*>(from);
+      return started(launch_decode_add(choice, dtype, bytes, elements, to, nullptr));
+    });
   }
 
   Result<std::unique_ptr<Group>> make_group(int ranks, const GroupOptions& options) const override {
@@ -323,11 +333,23 @@ class DevicePlatform final : public Platform {
   }
 
  private:
+  using Choice = std::variant<CodecChoice, MeasuredChoice>;
+
+  static Result<Choice> choose(const std::string& codec) {
+    const Result<CodecChoice> choice = choose_codec(codec);
+    if (choice.ok()) return Choice(choice.value());
+    const Result<MeasuredChoice> measured = choose_measured(codec);
+    if (measured.ok()) return Choice(measured.value());
+    return measured.status();
+  }
+
+  static Status started(hipError_t error) { return status_of(error, "a kernel cannot be started"); }
+
   /// Copies `from` and `to` to device 0, launches, and copies `to` back.
   template <class Launch>
   static Status on_device(const std::string& codec, std::span<const std::byte> from,
                           std::span<std::byte> to, Launch launch) {
-    const Result<CodecChoice> choice = choose_codec(codec);
+    const Result<Choice> choice = choose(codec);
     if (!choice.ok()) return choice.status();
     Status status = status_of(hipSetDevice(0), "no device can be used");
     DeviceMemory source;
@@ -337,8 +359,9 @@ class DevicePlatform final : public Platform {
     if (status.ok()) status = copy_in(source.data(), from);
     if (status.ok()) status = copy_in(target.data(), to);
     if (status.ok()) {
-      status = status_of(launch(choice.value(), source.data(), target.data()),
-                         "a kernel cannot be started");
+      status = std::visit(
+          [&](const auto& chosen) { return launch(chosen, source.data(), target.data()); },
+          choice.value());
     }
     if (status.ok()) status = status_of(hipDeviceSynchronize(), "a kernel failed");
     if (status.ok()) status = copy_out(to, target.data());

@@ -10,12 +10,20 @@ namespace cuda {
 const Platform& device_platform();
 }
 #endif
+#ifdef ARLAB_HAS_ROCM
+namespace rocm {
+const Platform& device_platform();
+}
+#endif
 
 const std::vector<const Platform*>& built_platforms() {
   static const std::vector<const Platform*> platforms = {
       &host::device_platform(),
 #ifdef ARLAB_HAS_CUDA
       &cuda::device_platform(),
+#endif
+#ifdef ARLAB_HAS_ROCM
+      &rocm::device_platform(),
 #endif
   };
   return platforms;

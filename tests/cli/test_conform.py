@@ -19,6 +19,12 @@ def test_all_bits_agree(tmp_path):
     assert all(check["mismatches"] == 0 and check["codec"] == "qr-q4" for check in checks)
 
 
+def test_a_codec_with_a_scale_of_the_whole_message(tmp_path):
+    report = ok_json("conform --platform host --codec nvfp4 --ranks 3 --elements 2100 --algorithm two_shot", tmp_path)
+    assert report["mismatches"] == 0
+    assert {check["subject"] for check in report["checks"]} == {"encode", "decode", "decode_add", "two_shot"}
+
+
 def test_formats_agree(tmp_path):
     checks = ok_json(FAST + " --algorithm ring", tmp_path)["checks"]
     rows = ok_csv(FAST + " --algorithm ring", tmp_path)
@@ -32,7 +38,7 @@ def test_formats_agree(tmp_path):
     [
         ("conform", "--platform is required"),
         ("conform --platform tpu", "platform tpu is not in this build; built are host"),
-        ("conform --platform host --codec nvfp4", "codec nvfp4 has no kernels"),
+        ("conform --platform host --codec int4-g20", "allowed is a multiple of 8"),
         ("conform --platform host --codec qr-q5", "unknown codec"),
         ("conform --platform host --algorithm two_shots", "unknown algorithm"),
         ("conform --platform host --codec qr-q4 --algorithm halving_doubling", "halving_doubling has no kernels"),

@@ -4,7 +4,8 @@ Every kernel: no undefined symbols, no scratch memory, no spilled vector registe
 in lanes of a vector register), at most so many vector registers that the blocks of kResidentBlocks fit on
 a compute unit, no flat accesses, and every write-back of the L2 cache is waited for before the next access to memory (a release store is only
 then one: clang 19 to 22 leave the wait out, llvm-project #178316).
-QuickReduce codecs on fp16: packed arithmetic and 128-bit accesses. Collectives: system-scope flags.
+QuickReduce codecs on fp16: packed arithmetic and 128-bit accesses. Codecs that measure: 128-bit accesses to
+tensors and statistics. Collectives: system-scope flags.
 """
 
 import re
@@ -79,7 +80,12 @@ def problems_of(name, metadata, instructions):
             yield "has no 128-bit loads"
         if "encode_kernel" not in name and not count("global_store_dwordx4"):
             yield "has no 128-bit stores"
-    collective = re.search(r"(one_shot|two_shot|ring|hierarchical|all_to_all)_kernel", name)
+    if "Measured" in name or "NvFp4" in name or "merge_kernel" in name:
+        if "decode_measured" not in name and not count("global_load_dwordx4"):
+            yield "has no 128-bit loads"
+        if "encode_measured" not in name and not count("global_store_dwordx4"):
+            yield "has no 128-bit stores"
+    collective = re.search(r"(one_shot|two_shot|ring|hierarchical|all_to_all|stage)_kernel", name)
     if collective and not (count("buffer_wbl2") and count("buffer_inv")):
         yield "has no release or no acquire at system scope"
 

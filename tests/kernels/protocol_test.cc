@@ -119,13 +119,21 @@ CollectiveRequest request_of(const char* algorithm, const char* codec, std::size
 
 /// What a run of calls changes between one call and the next.
 std::vector<CollectiveRequest> changing_requests() {
-  return {request_of("two_shot", "qr-q4", 1000),   request_of("two_shot", "qr-q4", 20000),
-          request_of("two_shot", "qr-q4", 3000),   request_of("two_shot", "qr-q8", 3000),
-          request_of("two_shot", "fp16", 3000),    request_of("one_shot", "fp16", 3000),
-          request_of("one_shot", "qr-q4", 9000),   request_of("one_shot", "qr-q4", 1),
-          request_of("ring", "qr-q8", 9001),       request_of("ring", "int5-g128", 100),
-          request_of("hierarchical", "fp16", 5),   request_of("two_shot", "int2-g32-sr", 12000),
-          request_of("all_to_all", "qr-q4", 9000), request_of("two_shot", "qr-q4", 40000)};
+  return {request_of("two_shot", "qr-q4", 1000),    request_of("two_shot", "qr-q4", 20000),
+          request_of("two_shot", "qr-q4", 3000),    request_of("two_shot", "qr-q8", 3000),
+          request_of("two_shot", "fp16", 3000),     request_of("one_shot", "fp16", 3000),
+          request_of("one_shot", "qr-q4", 9000),    request_of("one_shot", "qr-q4", 1),
+          request_of("ring", "qr-q8", 9001),        request_of("ring", "int5-g128", 100),
+          request_of("hierarchical", "fp16", 5),    request_of("two_shot", "int2-g32-sr", 12000),
+          request_of("two_shot", "nvfp4", 9000),    request_of("ring", "int8-gtensor", 5000),
+          request_of("one_shot", "int3-g24", 9000), request_of("all_to_all", "qr-q4", 9000),
+          request_of("two_shot", "qr-q4", 40000)};
+}
+
+void expect_error(const Status& status, const char* part) {
+  ASSERT_FALSE(status.ok());
+  EXPECT_NE(status.message().find(part), std::string::npos) << status.message();
+  EXPECT_EQ(status.message().find('\n'), std::string::npos);
 }
 
 class AnySchedule : public testing::TestWithParam<emulator::Settings> {
@@ -189,9 +197,10 @@ TEST_P(AnySchedule, RanksMayBeLate) {
   }
 }
 
-TEST_P(AnySchedule, GraphsMayBeReplayed) {
+/// Captures a call, and replays it with other calls in between.
+void expect_replay(const CollectiveRequest& request) {
   Team team(2, {.blocks = 2});
-  Team::Pending captured = team.prepare(request_of("two_shot", "qr-q4", 6000));
+  Team::Pending captured = team.prepare(request);
   std::vector<hipGraphExec_t> graphs(2);
   for (std::size_t rank = 0; rank < 2; ++rank) {
     hipGraph_t graph = nullptr;
@@ -218,6 +227,32 @@ TEST_P(AnySchedule, GraphsMayBeReplayed) {
     team.expect_result(other);
   }
   for (const hipGraphExec_t graph : graphs) (void)hipGraphExecDestroy(graph);
+}
+
+TEST_P(AnySchedule, GraphsMayBeReplayed) { expect_replay(request_of("two_shot", "qr-q4", 6000)); }
+TEST_P(AnySchedule, GraphsOfManyKernelsMayBeReplayed) {
+  expect_replay(request_of("two_shot", "nvfp4", 6000));
+}
+
+TEST_P(AnySchedule, GroupsThatAreTooManyAreMeasuredInTurn) {
+  // 200 groups per chunk, of which 13 are measured at a time.
+  Team team(3, {.blocks = 2, .measured_groups = 40});
+  for (const char* algorithm : {"ring", "two_shot"}) {
+    Team::Pending call = team.prepare(request_of(algorithm, "int4-g24-sr", 14401));
+    team.enqueue_all(call);
+    team.synchronize();
+    team.expect_result(call);
+  }
+}
+
+TEST_P(AnySchedule, ADeadRankIsNamedBetweenStages) {
+  Team team(3, {.timeout_nanoseconds = 50'000'000});
+  Team::Pending call = team.prepare(request_of("hierarchical", "int8-gtensor", 5000));
+  for (const std::size_t rank : {0, 2}) EXPECT_TRUE(team.enqueue(call, rank).ok());
+  team.synchronize();
+  for (std::size_t rank = 0; rank < 3; ++rank) {
+    expect_error(team.rank(rank).check(), "rank 1 did not arrive");
+  }
 }
 
 TEST_P(AnySchedule, ADeadRankIsNamedOnAllOthers) {
@@ -252,12 +287,6 @@ TEST_P(AnySchedule, ADeadRankIsNamedOnAllOthers) {
 
 // ---------------------------------------------------------------- errors are values
 
-void expect_error(const Status& status, const char* part) {
-  ASSERT_FALSE(status.ok());
-  EXPECT_NE(status.message().find(part), std::string::npos) << status.message();
-  EXPECT_EQ(status.message().find('\n'), std::string::npos);
-}
-
 TEST(Errors, OfATeam) {
   const std::vector<int> devices = {0, 1, 2, 3, 4, 5, 6, 7, 0};
   expect_error(Communicator::in_process(std::span(devices).first(1)).status(),
@@ -280,14 +309,35 @@ TEST(Errors, OfACall) {
   expect_error(error_of("two_shots", "qr-q4", 8),
                "algorithm two_shots has no kernels; there are: one_shot");
   expect_error(error_of("two_shot", "qr-q5", 8), "unknown codec");
-  expect_error(error_of("two_shot", "nvfp4", 8), "nvfp4 has no kernels");
-  expect_error(error_of("two_shot", "int4-g24", 8), "int4-g24 has no kernels");
-  expect_error(error_of("two_shot", "int8-gtensor", 8), "int8-gtensor has no kernels");
+  expect_error(error_of("two_shot", "int4-g20", 8), "allowed is a multiple of 8");
+  expect_error(error_of("two_shot", "int8-grow", 8), "how long is a row?");
   expect_error(error_of("two_shot", "bf16", 8), "codec bf16 takes bf16, not fp16");
   expect_error(error_of("two_shot", "qr-q4", 0), "0 elements");
   expect_error(error_of("all_to_all", "qr-q4", 9), "equal slots");
   expect_error(error_of("two_shot", "qr-q4", 8),
                "slots of 1024 bytes cannot hold a tile of codec qr-q4");
+  expect_error(error_of("two_shot", "nvfp4", 8),
+               "slots of 1024 bytes cannot hold a tile of codec nvfp4: 1168");
+  expect_error(error_of("all_to_all", "nvfp4", 9), "equal slots");
+  expect_error(error_of("two_shot", "nvfp4", 0), "0 elements");
+}
+
+TEST(Errors, OfACodecThatMeasures) {
+  expect_error(Communicator::in_process(std::vector<int>{0, 1}, {.measured_groups = 0}).status(),
+               "0 measured groups");
+  Team team(2, {.slot_bytes = 16384, .measured_groups = 3});
+  const auto error_of = [&](const char* codec, std::size_t elements) {
+    return team.rank(0).run(request_of("two_shot", codec, elements), nullptr, nullptr,
+                            team.stream(0));
+  };
+  // A message of many tiles is measured in parts.
+  expect_error(error_of("int8-gtensor", 200'000),
+               "3 measured groups are too few: codec int8-gtensor takes");
+  expect_error(error_of("had-int8-g65536", 100), "too few");
+  Team roomy(2, {.slot_bytes = 16384});
+  expect_error(roomy.rank(0).run(request_of("two_shot", "had-int8-g65536", 100), nullptr, nullptr,
+                                 roomy.stream(0)),
+               "slots of 16384 bytes cannot hold a group of codec had-int8-g65536: ");
 }
 
 }  // namespace

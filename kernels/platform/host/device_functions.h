@@ -23,7 +23,9 @@ struct LaneIndices {
   dim3 grid_size;
 };
 
-const LaneIndices& current_lane();
+/// Of the lane that runs; set by the scheduler.
+extern const LaneIndices* current_lane_indices;
+inline const LaneIndices& current_lane() { return *current_lane_indices; }
 
 /// Position in the wave, and lanes of a wave (32 or 64).
 int lane_in_wave();

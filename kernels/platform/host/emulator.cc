@@ -18,6 +18,9 @@
 #undef gridDim
 
 namespace arlab::emulator {
+
+const LaneIndices* current_lane_indices = nullptr;
+
 namespace {
 
 constexpr std::size_t kStackBytes = 128 * 1024;
@@ -85,7 +88,6 @@ struct Machine {
   Settings settings;
   std::vector<Device> devices = std::vector<Device>(8);
   Fiber host;                // who runs the scheduler
-  Lane* running = nullptr;   // or the scheduler, when null
   std::uint64_t random = 1;  // state of xorshift64
   std::uint64_t writes = 1;  // atomic writes of all lanes
   std::uint64_t nanoseconds = 0;
@@ -95,9 +97,13 @@ struct Machine {
   std::vector<Stack> free_stacks;
 };
 
-Machine& machine() {
-  static Machine instance;
-  return instance;
+Machine the_machine;
+Machine& machine() { return the_machine; }
+
+Lane* running = nullptr;  // or the scheduler, when null
+void set_running(Lane* lane) {
+  running = lane;
+  current_lane_indices = lane != nullptr ? &lane->indices : nullptr;
 }
 
 std::uint64_t random_below(std::uint64_t bound) {
@@ -130,9 +136,8 @@ bool can_run(const Lane& lane) {
 }
 
 void run(Lane& lane) {
-  Machine& m = machine();
-  Fiber& from = m.running != nullptr ? m.running->fiber : m.host;
-  m.running = &lane;
+  Fiber& from = running != nullptr ? running->fiber : machine().host;
+  set_running(&lane);
   lane.state = State::ready;
   from.switch_to(lane.fiber);
 }
@@ -141,7 +146,7 @@ void run(Lane& lane) {
 /// directly; it usually is about to arrive at the same place.
 void wait(State state) {
   Machine& m = machine();
-  Lane& me = *m.running;
+  Lane& me = *running;
   me.state = state;
   if (!random_order()) {
     const Lane* end = me.block->lanes.get() + me.block->lane_count;
@@ -152,12 +157,12 @@ void wait(State state) {
       }
     }
   }
-  m.running = nullptr;
+  set_running(nullptr);
   me.fiber.switch_to(m.host);
 }
 
 [[noreturn]] void report_divergence(const char* what, int line, int other_line) {
-  const LaneIndices& lane = machine().running->indices;
+  const LaneIndices& lane = running->indices;
   std::fprintf(stderr, "emulator: divergent %s (line %d and line %d), block %u thread %u\n", what,
                line, other_line, lane.block.x, lane.thread.x);
   std::abort();
@@ -177,7 +182,7 @@ void release_barrier(Block& block) {
 /// The life of a lane; the entry of its fiber.
 void live() {
   Fiber::entered();
-  Lane& lane = *machine().running;
+  Lane& lane = *running;
   Block& block = *lane.block;
   Launch& launch = *block.launch;
   tsan_acquire(&launch.enqueued);
@@ -191,7 +196,7 @@ void live() {
   Wave& wave = *lane.wave;
   if (--wave.alive > 0 && wave.arrived == wave.alive) release_wave(wave);
   if (--block.alive > 0 && block.barrier_arrived == block.alive) release_barrier(block);
-  m.running = nullptr;
+  set_running(nullptr);
   lane.fiber.leave_to(m.host);
 }
 
@@ -390,12 +395,11 @@ const Settings& settings() { return machine().settings; }
 
 // ---------------------------------------------------------------- what lanes call
 
-const LaneIndices& current_lane() { return machine().running->indices; }
-int lane_in_wave() { return machine().running->lane; }
+int lane_in_wave() { return running->lane; }
 int wave_size() { return machine().settings.wave_size; }
 
 std::uint64_t exchange(std::uint64_t value, int source_lane, int line) {
-  Lane& lane = *machine().running;
+  Lane& lane = *running;
   Wave& wave = *lane.wave;
   const unsigned buffer = lane.buffer;
   lane.buffer ^= 1;
@@ -421,7 +425,7 @@ std::uint64_t exchange(std::uint64_t value, int source_lane, int line) {
 }
 
 void barrier(int line) {
-  Lane& lane = *machine().running;
+  Lane& lane = *running;
   Block& block = *lane.block;
   if (block.barrier_arrived == 0) {
     block.barrier_line = line;
@@ -448,9 +452,8 @@ std::uint64_t clock_nanoseconds() {
 std::uint64_t writes_so_far() { return machine().writes; }
 
 void after_atomic_load(const void* address, std::uint64_t value, std::uint64_t writes_before) {
-  Machine& m = machine();
-  if (m.running == nullptr) return;  // the host looks
-  Lane& lane = *m.running;
+  if (running == nullptr) return;  // the host looks
+  Lane& lane = *running;
   if (lane.polled != address || lane.polled_value != value) {
     lane.polls = 0;
     lane.polled = address;
@@ -469,7 +472,7 @@ void after_atomic_write() {
 }
 
 void fault(const char* what, const void* address) {
-  const Lane* lane = machine().running;
+  const Lane* lane = running;
   std::fprintf(stderr, "emulator: %s at %p, block %u thread %u\n", what, address,
                lane != nullptr ? lane->indices.block.x : 0,
                lane != nullptr ? lane->indices.thread.x : 0);
@@ -482,7 +485,7 @@ int new_shared_variable() {
 }
 
 void* shared_memory(int variable, std::size_t bytes) {
-  Block& block = *machine().running->block;
+  Block& block = *running->block;
   for (const SharedVariable& shared : block.shared) {
     if (shared.variable == variable) return shared.memory;
   }

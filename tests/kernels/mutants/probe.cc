@@ -1,5 +1,5 @@
-// probe SEEDS: runs two_shot with qr-q4, in so many random orders of lanes, and compares with the
-// reference. Exit code 1 when bits differ; the
+// probe SEEDS RANKS ELEMENTS CODEC ALGORITHM: runs the algorithm on 2 .. RANKS ranks, in so many
+// random orders of lanes, and compares with the reference. Exit code 1 when bits differ; the
 // emulator and ThreadSanitizer end the program when they find a mistake.
 
 #include <fmt/format.h>
@@ -7,6 +7,7 @@
 #include <array>
 #include <cstdio>
 #include <cstdlib>
+#include <span>
 
 #include "kernels/platform/host/emulator.h"
 #include "kernels/runtime/communicator.h"
@@ -19,23 +20,25 @@ namespace arlab::kernels {
 namespace {
 
 /// Two calls in a row on fresh inputs; true when every rank has the reference's bits.
-bool conforms(std::uint64_t seed, std::size_t ranks, std::size_t elements) {
+bool conforms(const char* codec_name, const char* algorithm, std::uint64_t seed, std::size_t ranks,
+              std::size_t elements) {
   emulator::configure({.wave_size = seed % 2 == 0 ? 64 : 32, .seed = seed});
   const std::array<int, 3> devices = {0, 1, 2};
   auto team = Communicator::in_process(std::span(devices).first(ranks), {.blocks = 2});
   if (!team.ok()) return false;
-  const CodecPtr codec = find_codec("qr-q4");
-  const Schedule schedule = make_schedule("two_shot", {.world_size = static_cast<Rank>(ranks),
-                                                       .elements = elements,
-                                                       .alignment = codec->info().alignment});
+  const CodecPtr codec = find_codec(codec_name);
+  const Schedule schedule = make_schedule(algorithm, {.world_size = static_cast<Rank>(ranks),
+                                                      .elements = elements,
+                                                      .alignment = codec->info().alignment});
   for (std::uint64_t call = 0; call < 2; ++call) {
-    const Tensor inputs =
-        make_synthetic(fmt::format("adversarial:non_finite=0,seed={}", 10 * seed + call),
-                       DType::fp16, ranks, elements);
+    // Of adversarial inputs, every chunk has the same extremes.
+    const char* kind = call == 0 ? "adversarial:non_finite=0,seed={}" : "gaussian:seed={}";
+    const Tensor inputs = make_synthetic(fmt::format(fmt::runtime(kind), 10 * seed + call),
+                                         DType::fp16, ranks, elements);
     std::vector<std::byte> expected(inputs.bytes().size());
     std::vector<std::byte> got(expected.size());
     execute(schedule, *codec, DType::fp16, inputs.bytes(), expected, {.threads = 1});
-    const CollectiveRequest request{"two_shot", "qr-q4", DType::fp16, elements};
+    const CollectiveRequest request{algorithm, codec_name, DType::fp16, elements};
     for (std::size_t rank = 0; rank < ranks; ++rank) {
       (void)hipSetDevice(static_cast<int>(rank));
       if (!team.value()[rank]
@@ -55,10 +58,13 @@ bool conforms(std::uint64_t seed, std::size_t ranks, std::size_t elements) {
   return true;
 }
 
-int run(std::uint64_t seeds) {
-  for (std::uint64_t seed = 0; seed < seeds; ++seed) {
-    for (const std::size_t ranks : {2, 3}) {
-      if (conforms(seed, ranks, 12301)) continue;
+std::size_t number(const char* text) { return std::strtoull(text, nullptr, 10); }
+
+int run(std::span<char*> arguments) {
+  const std::size_t most_ranks = number(arguments[1]);
+  for (std::uint64_t seed = 0; seed < number(arguments[0]); ++seed) {
+    for (std::size_t ranks = 2; ranks <= most_ranks; ++ranks) {
+      if (conforms(arguments[3], arguments[4], seed, ranks, number(arguments[2]))) continue;
       std::fprintf(stderr, "probe: %zu ranks differ from the reference, seed %u\n", ranks,
                    static_cast<unsigned>(seed));
       return 1;
@@ -71,5 +77,6 @@ int run(std::uint64_t seeds) {
 }  // namespace arlab::kernels
 
 int main(int argc, char** argv) {
-  return argc == 2 ? arlab::kernels::run(std::strtoull(argv[1], nullptr, 10)) : 2;
+  if (argc != 6) return 2;
+  return arlab::kernels::run(std::span(argv, 6).subspan(1));
 }

@@ -12,7 +12,10 @@ inline namespace ARLAB_PLATFORM {
 
 struct CodecChoice {};
 
-inline Result<CodecChoice> choose_codec(const std::string&) { return CodecChoice{}; }
+inline Result<CodecChoice> choose_codec(const std::string& name) {
+  if (name == "qr-q4") return CodecChoice{};
+  return Status::error(name);
+}
 
 template <class F>
 hipError_t with_codec(const CodecChoice&, DType, F&& f) {

@@ -1,0 +1,61 @@
+#include "kernels/codecs/measured_choice.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <optional>
+
+#include "reference/codecs/anybit_layout.h"
+#include "reference/codecs/microscaling.h"
+#include "reference/codecs/registry.h"
+
+namespace arlab::kernels {
+inline namespace ARLAB_PLATFORM {
+namespace {
+
+MeasuredChoice choose_anybit(const AnyBitFormat& format) {
+  MeasuredAnyBitParameters p;
+  p.format.bits = format.bits;
+  p.format.symmetric = format.symmetric;
+  if (format.metadata == AnyBitFormat::Metadata::spikes) p.format.spikes = Spikes::exact;
+  if (format.metadata == AnyBitFormat::Metadata::integer_spikes) {
+    p.format.spikes = Spikes::integer_scale;
+  }
+  p.block = anybit_block(format) == kWholeTensor ? kWholeMessage : anybit_block(format);
+  if (format.given) {
+    p.given = true;
+    p.given_scale = format.given->scale;
+    p.given_zero = format.given->zero;
+  }
+  if (format.hadamard) {
+    const double size = static_cast<double>(format.group);
+    return MeasuredHadamardParameters{p, static_cast<float>(1.0 / std::sqrt(size))};
+  }
+  return p;
+}
+
+std::optional<MeasuredChoice> choose(const Codec& codec) {
+  const std::string& name = codec.name();
+  if (const auto format = parse_anybit(name)) return choose_anybit(*format);
+  if (const auto kind = parse_microscaling(name)) {
+    if (kind->format == BlockFormat::nvfp4) return NvFp4Parameters{};
+  }
+  if (name.starts_with("logfmt")) {  // logfmt<n>-g<G>, one digit
+    return MeasuredLogFmtParameters{static_cast<unsigned>(name[6] - '0'), codec.info().block};
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+Result<MeasuredChoice> choose_measured(const std::string& name) {
+  try {
+    if (const std::optional<MeasuredChoice> choice = choose(*find_codec(name))) return *choice;
+  } catch (const InvalidInput& error) {
+    return Status::error(error.what());
+  }
+  return Status::error(fmt::format("codec {} has no kernels", name));
+}
+
+}  // namespace ARLAB_PLATFORM
+}  // namespace arlab::kernels

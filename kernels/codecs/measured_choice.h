@@ -1,0 +1,49 @@
+// From a codec's name to its device code, for the codecs of measured.h.
+#pragma once
+
+#include <string>
+#include <variant>
+
+#include "kernels/codecs/measured.h"
+#include "kernels/runtime/status.h"
+
+namespace arlab::kernels {
+inline namespace ARLAB_PLATFORM {
+
+using MeasuredChoice = std::variant<MeasuredAnyBitParameters, MeasuredHadamardParameters,
+                                    MeasuredLogFmtParameters, NvFp4Parameters>;
+
+/// The device code of a codec of the reference that choose_codec() does not have.
+Result<MeasuredChoice> choose_measured(const std::string& name);
+
+template <template <class> class Codec, class Parameters, class F>
+void with_measured_parameters(const Parameters& parameters, DType dtype, F&& f) {
+  if (dtype == DType::fp16) f(Codec<Fp16>(parameters), Fp16());
+  if (dtype == DType::bf16) f(Codec<Bf16>(parameters), Bf16());
+  if (dtype == DType::fp32) f(Codec<Fp32>(parameters), Fp32());
+}
+template <class F>
+void with_measured_choice(const MeasuredAnyBitParameters& parameters, DType dtype, F&& f) {
+  with_measured_parameters<MeasuredAnyBit>(parameters, dtype, f);
+}
+template <class F>
+void with_measured_choice(const MeasuredHadamardParameters& parameters, DType dtype, F&& f) {
+  with_measured_parameters<MeasuredHadamard>(parameters, dtype, f);
+}
+template <class F>
+void with_measured_choice(const MeasuredLogFmtParameters& parameters, DType dtype, F&& f) {
+  with_measured_parameters<MeasuredLogFmt>(parameters, dtype, f);
+}
+template <class F>
+void with_measured_choice(const NvFp4Parameters& parameters, DType dtype, F&& f) {
+  with_measured_parameters<NvFp4>(parameters, dtype, f);
+}
+
+/// Calls f with the device codec and with the dtype's arithmetic.
+template <class F>
+void with_measured(const MeasuredChoice& choice, DType dtype, F&& f) {
+  std::visit([&](const auto& parameters) { with_measured_choice(parameters, dtype, f); }, choice);
+}
+
+}  // namespace ARLAB_PLATFORM
+}  // namespace arlab::kernels

@@ -7,6 +7,7 @@
 #include <set>
 #include <utility>
 
+#include "sim/channels.h"
 #include "sim/device/kernel_model.h"
 #include "sim/network/fifo_engine.h"
 #include "sim/network/flow_engine.h"
@@ -192,7 +193,8 @@ class Run final : public NetworkClient, private NetworkTrace {
   }
 
  private:
-  struct RankState {
+  /// Of a rank in a channel.
+  struct PlaceState {
     CauseId ready = 0;  ///< launched
     CauseId free = 0;   ///< done with the codec work so far
     /// Stages that could begin, by since when; of those that could at the same time the first one
@@ -222,20 +224,24 @@ class Run final : public NetworkClient, private NetworkTrace {
     for (const Straggler& straggler : topology_.stragglers) {
       if (straggler.rank < ranks_) delay_us[straggler.rank] = straggler.delay_us.value;
     }
-    for (Rank rank = 0; rank < ranks_; ++rank) {
+    for (Rank place = 0; place < ranks_ * plan_.channels; ++place) {
+      const Rank rank = place % ranks_;
       const CauseId ready =
           add_cause(later_by(0, kernel_.launch_us() + delay_us[rank]), 0, Span::launch);
       state_.push_back({.ready = ready, .free = ready});
-      if (trace_ != nullptr) trace_->on_launched(rank, time_of(ready));
+      if (trace_ != nullptr && place == rank) trace_->on_launched(rank, time_of(ready));
     }
     for (StageId id = 0; id < plan_.stages.size(); ++id) {
       awaited_[id] = plan_.stages[id].awaited;
-      if (awaited_[id] == 0) begin_at(id, state_[plan_.stages[id].rank].ready);
+      if (awaited_[id] == 0) begin_at(id, state_[place_of(plan_.stages[id])].ready);
     }
   }
 
+  /// Where a stage runs: the blocks of a channel on a rank.
+  Rank place_of(const Stage& stage) const { return stage.channel * ranks_ + stage.rank; }
+
   void begin_at(StageId id, CauseId arrived) {
-    const CauseId ready = state_[plan_.stages[id].rank].ready;
+    const CauseId ready = state_[place_of(plan_.stages[id])].ready;
     begun_by_[id] = time_of(arrived) >= time_of(ready) ? arrived : ready;
     engine_->call_at(std::max(time_of(begun_by_[id]), engine_->now()), tag(id, Timer::begin));
   }
@@ -260,24 +266,24 @@ class Run final : public NetworkClient, private NetworkTrace {
     }
   }
 
-  bool is_busy(const RankState& rank) const { return time_of(rank.free) > engine_->now(); }
+  bool is_busy(const PlaceState& place) const { return time_of(place.free) > engine_->now(); }
 
   void begin_or_wait(StageId id) {
-    const Rank rank = plan_.stages[id].rank;
-    state_[rank].waiting.emplace(engine_->now(), id);
-    call_when_free(rank);
+    const Rank place = place_of(plan_.stages[id]);
+    state_[place].waiting.emplace(engine_->now(), id);
+    call_when_free(place);
   }
 
   /// Now or later, after what else happens at that instant.
-  void call_when_free(Rank rank) {
-    RankState& state = state_[rank];
+  void call_when_free(Rank place) {
+    PlaceState& state = state_[place];
     if (state.is_called) return;
     state.is_called = true;
-    engine_->call_at(std::max(time_of(state.free), engine_->now()), tag(rank, Timer::free));
+    engine_->call_at(std::max(time_of(state.free), engine_->now()), tag(place, Timer::free));
   }
 
-  void begin_waiting(Rank rank) {
-    RankState& state = state_[rank];
+  void begin_waiting(Rank place) {
+    PlaceState& state = state_[place];
     state.is_called = false;
     while (!state.waiting.empty() && !is_busy(state)) {
       const auto [since, id] = *state.waiting.begin();
@@ -285,12 +291,12 @@ class Run final : public NetworkClient, private NetworkTrace {
       if (since < engine_->now()) begun_by_[id] = state.free;
       begin(id);
     }
-    if (!state.waiting.empty()) call_when_free(rank);
+    if (!state.waiting.empty()) call_when_free(place);
   }
 
   void begin(StageId id) {
     const Stage& stage = plan_.stages[id];
-    RankState& rank = state_[stage.rank];
+    PlaceState& place = state_[place_of(stage)];
     costs_[id] = kernel_.cost_of(stage);
     const StageCost& cost = costs_[id];
     const Picoseconds start = engine_->now();
@@ -298,7 +304,7 @@ class Run final : public NetworkClient, private NetworkTrace {
     const CauseId done =
         add_cause(later_by(start, parts.total_us()), begun_by_[id], Span::stage, id);
     if (cost.work_us > 0) {
-      rank.free = add_cause(later_by(start, cost.work_us), begun_by_[id], Span::work);
+      place.free = add_cause(later_by(start, cost.work_us), begun_by_[id], Span::work);
     }
     trace_stage(stage, cost, start, time_of(done));
     for (std::uint32_t i = 0; i < stage.messages; ++i) send(stage.first_message + i, begun_by_[id]);
@@ -311,7 +317,10 @@ class Run final : public NetworkClient, private NetworkTrace {
     const std::span<const LinkId> route = ways_.route(message.from, message.to);
     arrival_of_[id] = begun_by;
     decode_while_arriving(id, route);
-    engine_->send({.route = route, .bytes = message.bytes, .tag = id});
+    engine_->send({.route = route,
+                   .bytes = message.bytes,
+                   .tag = id,
+                   .rate_cap_gb_per_s = kernel_.rate_cap_gb_per_s(plan_.stages[message.stage])});
   }
 
   Picoseconds latency_of(std::span<const LinkId> route) const {
@@ -326,14 +335,14 @@ class Run final : public NetworkClient, private NetworkTrace {
     const double work_us = kernel_.output_us(message.output_elements);
     if (work_us <= 0) return;
     const Rank to = plan_.folded() ? 0 : message.to;
-    RankState& rank = state_[to];
+    PlaceState& place = state_[plan_.stages[message.stage].channel * ranks_ + to];
     const Picoseconds first_byte = engine_->now() + latency_of(route);
-    CauseId start = rank.free;
+    CauseId start = place.free;
     if (first_byte > time_of(start)) start = add_cause(first_byte, arrival_of_[id], Span::latency);
-    rank.free = add_cause(later_by(time_of(start), work_us), start, Span::work);
+    place.free = add_cause(later_by(time_of(start), work_us), start, Span::work);
     if (trace_ != nullptr) {
       trace_->on_work(to, SimulationTrace::Work::decode, plan_.stages[message.stage].step,
-                      time_of(start), time_of(rank.free));
+                      time_of(start), time_of(place.free));
     }
   }
 
@@ -516,7 +525,7 @@ class Run final : public NetworkClient, private NetworkTrace {
   std::unique_ptr<NetworkEngine> engine_;
   std::vector<Cause> causes_{Cause{}};  ///< 0: the call of the collective
   CauseId last_ = 0;
-  std::vector<RankState> state_;        ///< by rank
+  std::vector<PlaceState> state_;       ///< by channel, then rank
   std::vector<std::uint32_t> awaited_;  ///< by stage: what has not come yet
   std::vector<CauseId> begun_by_;       ///< by stage: why it began; once begun, when it is done
   std::vector<StageCost> costs_;        ///< by stage, once it has begun
@@ -582,10 +591,11 @@ SimulationResult simulate(const Schedule& schedule, const Codec& codec, DType dt
   return simulate(plan_of(schedule, codec, dtype), topology, options);
 }
 
-Plan plan_of(const Algorithm& algorithm, const ScheduleRequest& request, const Codec& codec,
-             DType dtype, const Topology& topology, const SimulateOptions& options) {
-  require_valid(topology, topology.name);
-  require_room(request.world_size, algorithm.name, topology);
+namespace {
+
+Plan plan_of_one_copy(const Algorithm& algorithm, const ScheduleRequest& request,
+                      const Codec& codec, DType dtype, const Topology& topology,
+                      const SimulateOptions& options) {
   if (options.sharing == Sharing::max_min && options.trace == nullptr) {
     const FabricShifts shifts = shifts_of(topology);
     std::optional<Plan> folded =
@@ -593,6 +603,44 @@ Plan plan_of(const Algorithm& algorithm, const ScheduleRequest& request, const C
     if (folded) return std::move(*folded);
   }
   return plan_of(make_schedule(algorithm.name, request), codec, dtype);
+}
+
+/// As many copies as the library takes channels for this size, at most one per order.
+Plan plan_in_channels(const Algorithm& algorithm, const ScheduleRequest& request,
+                      const Codec& codec, DType dtype, const Topology& topology,
+                      std::vector<RankOrder> orders) {
+  const std::uint64_t payload = request.elements * size_of(dtype);
+  const std::uint64_t most = std::min<std::uint64_t>(library_channels(topology.device, payload),
+                                                     request.elements / request.alignment);
+  if (orders.size() > most) orders.resize(std::max<std::uint64_t>(1, most));
+  std::vector<Plan> copies;
+  std::uint64_t begin = 0;
+  for (std::uint64_t i = 1; i <= orders.size(); ++i) {
+    ScheduleRequest share = request;
+    const std::uint64_t end = request.elements * i / orders.size();
+    share.elements = end - begin;
+    begin = end;
+    // Most shares are equal.
+    if (!copies.empty() && copies.back().elements == share.elements) {
+      copies.push_back(copies.back());
+    } else {
+      copies.push_back(plan_of(make_schedule(algorithm.name, share), codec, dtype));
+    }
+  }
+  return in_channels(copies, orders);
+}
+
+}  // namespace
+
+Plan plan_of(const Algorithm& algorithm, const ScheduleRequest& request, const Codec& codec,
+             DType dtype, const Topology& topology, const SimulateOptions& options) {
+  require_valid(topology, topology.name);
+  require_room(request.world_size, algorithm.name, topology);
+  Plan plan = plan_of_one_copy(algorithm, request, codec, dtype, topology, options);
+  if (!options.library) return plan;
+  std::vector<RankOrder> orders = channel_orders(topology, request.world_size);
+  if (orders.size() == 1 || sends_to_all(plan)) return plan;
+  return plan_in_channels(algorithm, request, codec, dtype, topology, std::move(orders));
 }
 
 SimulationResult simulate(const Algorithm& algorithm, const ScheduleRequest& request,

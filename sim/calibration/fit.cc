@@ -26,8 +26,9 @@ CellSimulator::CellSimulator(const Measurements& measurements, std::span<const M
     const ScheduleRequest request{.world_size = machine.ranks.value,
                                   .elements = cell.bytes / size_of(cell.dtype),
                                   .alignment = codec->info().alignment};
-    plans_.push_back(std::make_shared<const Plan>(
-        plan_of(find_algorithm(cell.algorithm), request, *codec, cell.dtype, machine, {})));
+    plans_.push_back(
+        std::make_shared<const Plan>(plan_of(find_algorithm(cell.algorithm), request, *codec,
+                                             cell.dtype, machine, {.library = cell.library})));
     quantities_.push_back(measurements.tables[cell.table].quantity);
   }
 }

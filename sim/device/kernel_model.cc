@@ -55,6 +55,12 @@ Implementation library_protocol(const Device& device, std::uint64_t payload_byte
                                                                     : Implementation::simple;
 }
 
+Rank library_channels(const Device& device, std::uint64_t payload_bytes) {
+  const Library& library = library_of(device);
+  const double worth_while = static_cast<double>(payload_bytes) / library.channel_bytes.value;
+  return static_cast<Rank>(std::clamp(worth_while, 1.0, library.channels.value));
+}
+
 KernelModel::KernelModel(const Device& device, const Plan& plan, Implementation implementation)
     : device_(device), plan_(plan), implementation_(implementation) {
   if (implementation_ != Implementation::kernel) library_of(device);
@@ -80,6 +86,14 @@ double KernelModel::link_efficiency() const {
     return collective * device_.library->low_latency_efficiency.value;
   }
   return collective * plan_.cost.store_efficiency;
+}
+
+double KernelModel::rate_cap_gb_per_s(const Stage& stage) const {
+  if (implementation_ == Implementation::kernel) return kNoRateCap;
+  const Rank channels = library_channels(device_, plan_.elements * size_of(plan_.dtype));
+  const double blocks = static_cast<double>(channels) / plan_.channels;
+  // What a block sends is packed as on the link.
+  return blocks * device_.library->channel_gb_per_s.value * link_efficiency() / stage.messages;
 }
 
 double KernelModel::latency_overlap() const {
@@ -108,10 +122,12 @@ double KernelModel::memory_bytes(const Stage& stage) const {
 
 double KernelModel::work_us(const Stage& stage) const {
   const double ops = plan_.cost.encode_ops_per_element * static_cast<double>(stage.encoded) +
-                     plan_.cost.decode_ops_per_element * static_cast<double>(stage.decoded) +
+                     device_.decode_cost.value * plan_.cost.decode_ops_per_element *
+                         static_cast<double>(stage.decoded) +
                      static_cast<double>(stage.added);
-  return std::max(time_us(ops, device_.codec_gops_per_s.value),
-                  time_us(memory_bytes(stage), device_.hbm_gb_per_s.value));
+  // Channels share the device evenly.
+  return plan_.channels * std::max(time_us(ops, device_.codec_gops_per_s.value),
+                                   time_us(memory_bytes(stage), device_.hbm_gb_per_s.value));
 }
 
 StageCost KernelModel::cost_of(const Stage& stage) const {

@@ -96,7 +96,10 @@ Topology with_device(Topology t, const std::function<void(Device&)>& change) {
 }
 
 Topology with_library(Topology t) {
-  t.device.library = Library{.low_latency_us = assumed(8),
+  t.device.library = Library{.channels = assumed(2),
+                             .channel_bytes = assumed(1),
+                             .channel_gb_per_s = assumed(1000),
+                             .low_latency_us = assumed(8),
                              .low_latency_efficiency = assumed(0.5),
                              .low_latency_max_bytes = assumed(20000),
                              .simple_us = assumed(3),

@@ -64,6 +64,9 @@ class Ways {
     return path_;
   }
 
+  /// A link of the whole fabric that this one is, or stands for.
+  LinkId real_link(LinkId link) const { return folded_ ? orbits_[link].representative : link; }
+
   /// In the whole fabric. Throws InvalidInput that names the ranks when there is no way.
   std::span<const LinkId> real_route(Rank from, Rank to) {
     try {
@@ -124,16 +127,19 @@ Picoseconds later_by(Picoseconds start, double us) {
 // ---------------------------------------------------------------- what led to what
 
 /// What filled the time before an instant.
-enum class Span : std::uint8_t { nothing, launch, latency, message, stage, work };
+enum class Span : std::uint8_t { nothing, launch, latency, queue, message, stage, work };
 
 /// Instants, each with the one that it had to wait for and what filled the time between.
 struct Cause {
   Picoseconds time = 0;
   Picoseconds network = 0;    ///< message: what the network took
   std::uint32_t before = 0;   ///< index of the cause
-  std::uint32_t subject = 0;  ///< message or stage
+  std::uint32_t subject = 0;  ///< message, stage, or rank of a launch and of work
+  std::uint32_t limit =
+      0;  ///< message, queue: what the network says of it; work: whether of memory
   Span span = Span::nothing;
 };
+static_assert(sizeof(Cause) == 32);
 using CauseId = std::uint32_t;
 
 // ---------------------------------------------------------------- one run
@@ -170,6 +176,7 @@ class Run final : public NetworkClient, private NetworkTrace {
     SimulationResult r{.model = std::string(kSimulatorModel),
                        .topology = topology_.name,
                        .algorithm = plan_.algorithm,
+                       .collective = plan_.collective,
                        .codec = plan_.codec,
                        .dtype = plan_.dtype,
                        .world_size = plan_.world_size,
@@ -186,9 +193,8 @@ class Run final : public NetworkClient, private NetworkTrace {
     r.latency_us = us_from_picoseconds(r.latency);
     r.algbw_gb_per_s = static_cast<double>(r.payload_bytes) / (r.latency_us * 1e3);
     r.busbw_gb_per_s = r.algbw_gb_per_s * bus_bandwidth_factor(plan_.collective, plan_.world_size);
-    r.breakdown = breakdown();
     r.links = link_classes(r.latency);
-    r.bottleneck = bottleneck(r);
+    explain(r);
     return r;
   }
 
@@ -211,9 +217,9 @@ class Run final : public NetworkClient, private NetworkTrace {
   }
 
   CauseId add_cause(Picoseconds time, CauseId before, Span span, std::uint32_t subject = 0,
-                    Picoseconds network = 0) {
+                    Picoseconds network = 0, std::uint32_t limit = 0) {
     const auto id = static_cast<CauseId>(causes_.size());
-    causes_.push_back({time, network, before, subject, span});
+    causes_.push_back({time, network, before, subject, limit, span});
     if (time > causes_[last_].time) last_ = id;
     return id;
   }
@@ -227,7 +233,7 @@ class Run final : public NetworkClient, private NetworkTrace {
     for (Rank place = 0; place < ranks_ * plan_.channels; ++place) {
       const Rank rank = place % ranks_;
       const CauseId ready =
-          add_cause(later_by(0, kernel_.launch_us() + delay_us[rank]), 0, Span::launch);
+          add_cause(later_by(0, kernel_.launch_us() + delay_us[rank]), 0, Span::launch, rank);
       state_.push_back({.ready = ready, .free = ready});
       if (trace_ != nullptr && place == rank) trace_->on_launched(rank, time_of(ready));
     }
@@ -304,7 +310,8 @@ class Run final : public NetworkClient, private NetworkTrace {
     const CauseId done =
         add_cause(later_by(start, parts.total_us()), begun_by_[id], Span::stage, id);
     if (cost.work_us > 0) {
-      place.free = add_cause(later_by(start, cost.work_us), begun_by_[id], Span::work);
+      place.free = add_cause(later_by(start, cost.work_us), begun_by_[id], Span::work, stage.rank,
+                             0, kernel_.is_memory_bound(stage) ? 1 : 0);
     }
     trace_stage(stage, cost, start, time_of(done));
     for (std::uint32_t i = 0; i < stage.messages; ++i) send(stage.first_message + i, begun_by_[id]);
@@ -339,7 +346,8 @@ class Run final : public NetworkClient, private NetworkTrace {
     const Picoseconds first_byte = engine_->now() + latency_of(route);
     CauseId start = place.free;
     if (first_byte > time_of(start)) start = add_cause(first_byte, arrival_of_[id], Span::latency);
-    place.free = add_cause(later_by(time_of(start), work_us), start, Span::work);
+    place.free = add_cause(later_by(time_of(start), work_us), start, Span::work, to, 0,
+                           kernel_.is_memory_bound(kernel_.output_stage(message.output_elements)));
     if (trace_ != nullptr) {
       trace_->on_work(to, SimulationTrace::Work::decode, plan_.stages[message.stage].step,
                       time_of(start), time_of(place.free));
@@ -358,8 +366,9 @@ class Run final : public NetworkClient, private NetworkTrace {
     const Picoseconds latency = delivery.delivered - delivery.sent;
     const Picoseconds gone =
         std::max(delivery.sent, later_by(delivery.started, message_parts(id, network).total_us()));
-    const CauseId left = add_cause(gone, arrival_of_[id], Span::message, id, network);
-    arrival_of_[id] = add_cause(later_by(gone, us_from_picoseconds(latency)), left, Span::latency);
+    const CauseId left =
+        add_cause(gone, arrival_of_[id], Span::message, id, network, delivery.limit);
+    arrival_of_[id] = add_arrival(id, left, latency, delivery.limit);
     if (trace_ != nullptr) {
       trace_message(id, delivery.started, time_of(left));
     }
@@ -369,6 +378,20 @@ class Run final : public NetworkClient, private NetworkTrace {
     } else {
       consume(id);
     }
+  }
+
+  /// When what left the sender is there. On later links it may have waited for others (FIFO).
+  CauseId add_arrival(MessageId id, CauseId left, Picoseconds latency, ResourceId limit) {
+    const PlannedMessage& message = plan_.messages[id];
+    const Picoseconds gone = time_of(left);
+    if (fifo_) {
+      const Picoseconds queued = latency - latency_of(ways_.route(message.from, message.to));
+      if (queued > 0) {
+        left =
+            add_cause(later_by(gone, us_from_picoseconds(queued)), left, Span::queue, 0, 0, limit);
+      }
+    }
+    return add_cause(later_by(gone, us_from_picoseconds(latency)), left, Span::latency);
   }
 
   /// As the topology says it, not the share of it that is wire bytes.
@@ -390,9 +413,15 @@ class Run final : public NetworkClient, private NetworkTrace {
     if (--awaited_[id] == 0) begin_at(id, cause);
   }
 
-  /// Walks back from what ended last.
-  LatencyBreakdown breakdown() {
-    LatencyBreakdown sum;
+  // ---- where the time goes
+
+  /// As in LatencyBreakdown.
+  enum class Part : std::uint8_t { launch, synchronisation, wire, contention, codec, release };
+
+  /// The chain of events that ends last, walked back: its time by part and by what limits it. That
+  /// is a resource of the network (wire), or 2 * rank + (1 when its memory is the limit).
+  std::map<std::pair<Part, std::uint32_t>, double> walk_back() {
+    std::map<std::pair<Part, std::uint32_t>, double> shares;
     for (CauseId id = last_; id != 0; id = causes_[id].before) {
       const Cause& cause = causes_[id];
       const double us = us_from_picoseconds(cause.time - causes_[cause.before].time);
@@ -400,34 +429,108 @@ class Run final : public NetworkClient, private NetworkTrace {
         case Span::nothing:
           break;
         case Span::launch:
-          sum.launch_us += us;
+          shares[{Part::launch, 2 * cause.subject}] += us;
           break;
         case Span::latency:
-          sum.synchronisation_us += us;
+          shares[{Part::synchronisation, 0}] += us;
+          break;
+        case Span::queue:
+          shares[{Part::wire, cause.limit}] += us;
           break;
         case Span::work:
-          sum.codec_us += us;
+          shares[{Part::codec, 2 * cause.subject + cause.limit}] += us;
           break;
-        case Span::message:
-          add(sum, message_parts(cause.subject, cause.network), us);
+        case Span::message: {
+          const StageId stage = plan_.messages[cause.subject].stage;
+          add(shares, message_parts(cause.subject, cause.network), us, stage, cause.limit);
           break;
+        }
         case Span::stage:
-          add(sum, kernel_.stage_time(costs_[cause.subject]), us);
+          add(shares, kernel_.stage_time(costs_[cause.subject]), us, cause.subject, kNoLimit);
           break;
       }
     }
-    return sum;
+    return shares;
   }
 
   /// Parts in proportion, so that they add up to the time between the two causes.
-  static void add(LatencyBreakdown& sum, const TimeParts& parts, double us) {
+  void add(std::map<std::pair<Part, std::uint32_t>, double>& shares, const TimeParts& parts,
+           double us, StageId id, ResourceId limit) const {
+    const Stage& stage = plan_.stages[id];
     const double total = parts.total_us();
     const double factor = total > 0 ? us / total : 0;
-    sum.synchronisation_us += parts.synchronisation_us * factor;
-    sum.wire_us += parts.wire_us * factor;
-    sum.contention_us += parts.contention_us * factor;
-    sum.codec_us += parts.codec_us * factor;
-    sum.release_us += parts.release_us * factor;
+    const std::uint32_t memory = kernel_.is_memory_bound(stage) ? 1 : 0;
+    shares[{Part::synchronisation, 0}] += parts.synchronisation_us * factor;
+    shares[{Part::wire, limit}] += parts.wire_us * factor;
+    shares[{Part::contention, 2 * stage.rank}] += parts.contention_us * factor;
+    shares[{Part::codec, 2 * stage.rank + memory}] += parts.codec_us * factor;
+    shares[{Part::release, 2 * stage.rank}] += parts.release_us * factor;
+  }
+
+  /// Sets breakdown and bottleneck: the largest part of it, with what makes most of that part.
+  void explain(SimulationResult& r) {
+    const auto shares = walk_back();
+    std::map<Part, double> parts;
+    for (const auto& [what, us] : shares) parts[what.first] += us;
+    r.breakdown = {parts[Part::launch],     parts[Part::synchronisation], parts[Part::wire],
+                   parts[Part::contention], parts[Part::codec],           parts[Part::release]};
+    const auto worst =
+        std::max_element(parts.begin(), parts.end(),
+                         [](const auto& a, const auto& b) { return a.second < b.second; });
+    // What adds less than this to a part is not worth a word; nor are the others beside what makes
+    // nearly all of it.
+    constexpr double kNegligible = 0.01;
+    constexpr double kNearlyAll = 0.9;
+    std::uint32_t limit = 0;
+    double most = -1;
+    std::size_t limits = 0;
+    for (const auto& [what, us] : shares) {
+      if (what.first != worst->first || us < kNegligible * worst->second) continue;
+      ++limits;
+      if (us <= most) continue;
+      most = us;
+      limit = what.second;
+    }
+    if (most > kNearlyAll * worst->second) limits = 1;
+    r.bottleneck = fmt::format("{} ({:.0f} % of the latency)", name_of(worst->first, limit, limits),
+                               100 * worst->second / r.latency_us);
+  }
+
+  /// In words. `limits`: how many there are of that part, this one included.
+  std::string name_of(Part part, std::uint32_t limit, std::size_t limits) const {
+    const std::string others =
+        plan_.folded() ? " and those like it"
+                       : (limits > 1 ? fmt::format(" and {} more", limits - 1) : std::string());
+    const std::string rank =
+        plan_.folded() ? "every rank" : fmt::format("rank {}{}", limit / 2, others);
+    switch (part) {
+      case Part::launch:
+        for (const Straggler& straggler : topology_.stragglers) {
+          if (straggler.rank == limit / 2 && straggler.delay_us.value > kernel_.launch_us()) {
+            return fmt::format("late start of rank {}", straggler.rank);
+          }
+        }
+        return "launch overhead";
+      case Part::synchronisation:
+        return "synchronisation: flags and latency of links";
+      case Part::wire:
+        if (limit == kNoLimit) return "blocks of the library's channels";
+        return fmt::format("bandwidth of {}{}", describe_resource(limit), others);
+      case Part::contention:
+        return fmt::format("contention of stores of {}", rank);
+      case Part::codec:
+        return fmt::format("{} of {}", limit % 2 == 1 ? "memory bandwidth" : "codec and sums",
+                           rank);
+      case Part::release:
+        return fmt::format("releases of tiles of {}", rank);
+    }
+    return {};
+  }
+
+  std::string describe_resource(ResourceId resource) const {
+    if (resource < ways_.network().links()) return fabric_.describe(ways_.real_link(resource));
+    const std::size_t domain = resource - ways_.network().links();
+    return fmt::format("sharing domain {}", topology_.domains[domain].name);
   }
 
   void trace_stage(const Stage& stage, const StageCost& cost, Picoseconds start,
@@ -493,25 +596,6 @@ class Run final : public NetworkClient, private NetworkTrace {
       list.push_back(std::move(by_class[i]));
     }
     return list;
-  }
-
-  static std::string bottleneck(const SimulationResult& r) {
-    const auto busiest = std::max_element(
-        r.links.begin(), r.links.end(),
-        [](const LinkClassUse& a, const LinkClassUse& b) { return a.utilisation < b.utilisation; });
-    const std::pair<double, std::string> candidates[] = {
-        {r.breakdown.launch_us, "launch overhead"},
-        {r.breakdown.synchronisation_us, "synchronisation"},
-        {r.breakdown.wire_us,
-         fmt::format("{} bandwidth", busiest == r.links.end() ? "" : busiest->link_class)},
-        {r.breakdown.contention_us, "contention of stores"},
-        {r.breakdown.codec_us, "codec and sums"},
-        {r.breakdown.release_us, "releases of tiles"}};
-    const auto* worst =
-        std::max_element(std::begin(candidates), std::end(candidates),
-                         [](const auto& a, const auto& b) { return a.first < b.first; });
-    return fmt::format("{} ({:.0f} % of the latency)", worst->second,
-                       100 * worst->first / r.latency_us);
   }
 
   const Plan& plan_;

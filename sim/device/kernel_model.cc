@@ -120,14 +120,25 @@ double KernelModel::memory_bytes(const Stage& stage) const {
          static_cast<double>(stage.decoded) * plan_.wire_bytes_per_element;
 }
 
-double KernelModel::work_us(const Stage& stage) const {
+double KernelModel::arithmetic_us(const Stage& stage) const {
   const double ops = plan_.cost.encode_ops_per_element * static_cast<double>(stage.encoded) +
                      device_.decode_cost.value * plan_.cost.decode_ops_per_element *
                          static_cast<double>(stage.decoded) +
                      static_cast<double>(stage.added);
+  return time_us(ops, device_.codec_gops_per_s.value);
+}
+
+double KernelModel::memory_us(const Stage& stage) const {
+  return time_us(memory_bytes(stage), device_.hbm_gb_per_s.value);
+}
+
+bool KernelModel::is_memory_bound(const Stage& stage) const {
+  return memory_us(stage) > arithmetic_us(stage);
+}
+
+double KernelModel::work_us(const Stage& stage) const {
   // Channels share the device evenly.
-  return plan_.channels * std::max(time_us(ops, device_.codec_gops_per_s.value),
-                                   time_us(memory_bytes(stage), device_.hbm_gb_per_s.value));
+  return plan_.channels * std::max(arithmetic_us(stage), memory_us(stage));
 }
 
 StageCost KernelModel::cost_of(const Stage& stage) const {
@@ -159,7 +170,7 @@ StageCost KernelModel::cost_of(const Stage& stage) const {
 }
 
 double KernelModel::output_us(std::uint64_t elements) const {
-  return work_us(Stage{.decoded = elements, .written = elements});
+  return work_us(output_stage(elements));
 }
 
 double KernelModel::contention_us(const Stage& stage, const PlannedMessage& message,

@@ -66,6 +66,13 @@ class KernelModel {
   double rate_cap_gb_per_s(const Stage& stage) const;
 
   StageCost cost_of(const Stage& stage) const;
+  /// Whether the memory of the device makes the work of the stage as long as it is, not its
+  /// arithmetic.
+  bool is_memory_bound(const Stage& stage) const;
+  /// The stage that decoding into the output would be.
+  static Stage output_stage(std::uint64_t elements) {
+    return {.decoded = elements, .written = elements};
+  }
   /// Decoding into the output what arrives at a rank that is not busy with a stage.
   double output_us(std::uint64_t elements) const;
 
@@ -82,6 +89,8 @@ class KernelModel {
   double tiles_of(const Stage& stage) const;
   /// Read and written in the device's own memory.
   double memory_bytes(const Stage& stage) const;
+  double arithmetic_us(const Stage& stage) const;
+  double memory_us(const Stage& stage) const;
   double work_us(const Stage& stage) const;
   double latency_overlap() const;
 

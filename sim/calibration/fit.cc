@@ -231,7 +231,11 @@ class CellResidual {
   bool operator()(double const* const* parameters, double* residual) const {
     machines_.set(parameters[0]);
     const Topology& machine = machines_.machines().at(simulator_.cell(index_).topology);
-    residual[0] = std::log1p(simulator_.simulate_cell(index_, machine).error_percent / 100);
+    try {
+      residual[0] = std::log1p(simulator_.simulate_cell(index_, machine).error_percent / 100);
+    } catch (const InvalidInput&) {
+      return false;  // a step into constants with which nothing ever ends; Ceres takes a shorter one
+    }
     return std::isfinite(residual[0]);
   }
 

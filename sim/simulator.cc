@@ -11,6 +11,7 @@
 #include "sim/device/kernel_model.h"
 #include "sim/network/fifo_engine.h"
 #include "sim/network/flow_engine.h"
+#include "sim/network/growing_array.h"
 #include "sim/network/router.h"
 
 namespace arlab {
@@ -160,6 +161,7 @@ class Run final : public NetworkClient, private NetworkTrace {
         begun_by_(plan.stages.size()),
         costs_(plan.stages.size()),
         arrival_of_(plan.messages.size()) {
+    causes_.append();
     for (const PlannedMessage& message : plan_.messages) ways_.announce(message.from, message.to);
     if (fifo_) {
       engine_ = std::make_unique<FifoEngine>(ways_.network(), *this);
@@ -209,6 +211,15 @@ class Run final : public NetworkClient, private NetworkTrace {
     bool is_called = false;  ///< when it is free
   };
 
+  /// What the time of a message depends on.
+  struct PartsOfMessage {
+    StageId stage = 0;
+    std::uint64_t bytes = 0;
+    Picoseconds network = -1;
+    double link_gb_per_s = 0;
+    bool operator==(const PartsOfMessage&) const = default;
+  };
+
   // Tags of timers.
   enum class Timer : std::uint64_t { begin, done, arrived, free };
   static constexpr std::uint64_t kTimers = 4;
@@ -218,8 +229,8 @@ class Run final : public NetworkClient, private NetworkTrace {
 
   CauseId add_cause(Picoseconds time, CauseId before, Span span, std::uint32_t subject = 0,
                     Picoseconds network = 0, std::uint32_t limit = 0) {
-    const auto id = static_cast<CauseId>(causes_.size());
-    causes_.push_back({time, network, before, subject, limit, span});
+    const auto id = static_cast<CauseId>(causes_.append());
+    causes_[id] = {time, network, before, subject, limit, span};
     if (time > causes_[last_].time) last_ = id;
     return id;
   }
@@ -354,10 +365,17 @@ class Run final : public NetworkClient, private NetworkTrace {
     }
   }
 
-  TimeParts message_parts(MessageId id, Picoseconds network) {
+  const TimeParts& message_parts(MessageId id, Picoseconds network) {
     const PlannedMessage& message = plan_.messages[id];
-    return kernel_.message_time(plan_.stages[message.stage], costs_[message.stage], message,
-                                us_from_picoseconds(network), first_link_gb_per_s(message));
+    const double link_gb_per_s = first_link_gb_per_s(message);
+    // Messages of a stage are mostly alike, and delivered one after the other.
+    const PartsOfMessage like{message.stage, message.bytes, network, link_gb_per_s};
+    if (parts_of_ != like) {
+      parts_of_ = like;
+      parts_ = kernel_.message_time(plan_.stages[message.stage], costs_[message.stage], message,
+                                    us_from_picoseconds(network), link_gb_per_s);
+    }
+    return parts_;
   }
 
   void on_delivered(const Delivery& delivery) override {
@@ -366,13 +384,15 @@ class Run final : public NetworkClient, private NetworkTrace {
     const Picoseconds latency = delivery.delivered - delivery.sent;
     const Picoseconds gone =
         std::max(delivery.sent, later_by(delivery.started, message_parts(id, network).total_us()));
+    const Picoseconds there = later_by(gone, us_from_picoseconds(latency));
+    const bool is_awaited = plan_.messages[id].consumers > 0;
+    // What nobody waits for matters if it ends last; half of all messages may be of this kind.
+    if (!is_awaited && there <= time_of(last_) && trace_ == nullptr) return;
     const CauseId left =
         add_cause(gone, arrival_of_[id], Span::message, id, network, delivery.limit);
-    arrival_of_[id] = add_arrival(id, left, latency, delivery.limit);
-    if (trace_ != nullptr) {
-      trace_message(id, delivery.started, time_of(left));
-    }
-    if (plan_.messages[id].consumers == 0) return;
+    arrival_of_[id] = add_arrival(id, left, there, delivery);
+    if (trace_ != nullptr) trace_message(id, delivery.started, gone);
+    if (!is_awaited) return;
     if (time_of(arrival_of_[id]) > engine_->now()) {
       engine_->call_at(time_of(arrival_of_[id]), tag(id, Timer::arrived));
     } else {
@@ -380,18 +400,17 @@ class Run final : public NetworkClient, private NetworkTrace {
     }
   }
 
-  /// When what left the sender is there. On later links it may have waited for others (FIFO).
-  CauseId add_arrival(MessageId id, CauseId left, Picoseconds latency, ResourceId limit) {
-    const PlannedMessage& message = plan_.messages[id];
-    const Picoseconds gone = time_of(left);
+  /// On later links what has left the sender may have waited for others (FIFO).
+  CauseId add_arrival(MessageId id, CauseId left, Picoseconds there, const Delivery& delivery) {
     if (fifo_) {
-      const Picoseconds queued = latency - latency_of(ways_.route(message.from, message.to));
+      const PlannedMessage& message = plan_.messages[id];
+      const Picoseconds queued =
+          there - time_of(left) - latency_of(ways_.route(message.from, message.to));
       if (queued > 0) {
-        left =
-            add_cause(later_by(gone, us_from_picoseconds(queued)), left, Span::queue, 0, 0, limit);
+        left = add_cause(time_of(left) + queued, left, Span::queue, 0, 0, delivery.limit);
       }
     }
-    return add_cause(later_by(gone, us_from_picoseconds(latency)), left, Span::latency);
+    return add_cause(there, left, Span::latency);
   }
 
   /// As the topology says it, not the share of it that is wire bytes.
@@ -607,7 +626,9 @@ class Run final : public NetworkClient, private NetworkTrace {
   Ways ways_;
   Rank ranks_;
   std::unique_ptr<NetworkEngine> engine_;
-  std::vector<Cause> causes_{Cause{}};  ///< 0: the call of the collective
+  GrowingArray<Cause> causes_;  ///< 0: the call of the collective
+  PartsOfMessage parts_of_;     ///< what parts_ are of
+  TimeParts parts_;
   CauseId last_ = 0;
   std::vector<PlaceState> state_;       ///< by channel, then rank
   std::vector<std::uint32_t> awaited_;  ///< by stage: what has not come yet

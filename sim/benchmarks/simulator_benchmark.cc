@@ -33,7 +33,7 @@ void simulate_by_name(benchmark::State& state, const char* topology, const char*
                                   .options = options};
     const Algorithm& a = find_algorithm(algorithm);
     result = fold ? simulate(a, request, *codec, DType::fp16, t)
-                  : simulate(make_schedule(algorithm, request), *codec, DType::fp16, t);
+                  : simulate(plan_of(make_schedule(algorithm, request), *codec, DType::fp16), t);
     benchmark::DoNotOptimize(result);
   }
   report(state, result);

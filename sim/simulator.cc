@@ -12,7 +12,7 @@
 #include "sim/network/fifo_engine.h"
 #include "sim/network/flow_engine.h"
 #include "sim/network/growing_array.h"
-#include "sim/network/router.h"
+#include "sim/topology/routes.h"
 
 namespace arlab {
 
@@ -31,11 +31,7 @@ namespace {
 class Ways {
  public:
   Ways(const Fabric& fabric, const Topology& topology, bool folded, Rank ranks)
-      : fabric_(fabric),
-        topology_(topology),
-        router_(fabric.network()),
-        folded_(folded),
-        ranks_(ranks) {
+      : fabric_(fabric), topology_(topology), routes_(fabric), folded_(folded), ranks_(ranks) {
     if (folded_) network_.add_devices(1);
   }
 
@@ -71,7 +67,7 @@ class Ways {
   /// In the whole fabric. Throws InvalidInput that names the ranks when there is no way.
   std::span<const LinkId> real_route(Rank from, Rank to) {
     try {
-      return router_.route(from, to);
+      return routes_.route(from, to);
     } catch (const InvalidInput&) {
       fail("topology '{}': there is no way from rank {} to rank {}", topology_.name, from, to);
     }
@@ -104,7 +100,7 @@ class Ways {
 
   const Fabric& fabric_;
   const Topology& topology_;
-  Router router_;
+  Routes routes_;
   bool folded_;
   Rank ranks_;
   Network network_;                        ///< folded

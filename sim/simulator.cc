@@ -433,8 +433,28 @@ class Run final : public NetworkClient, private NetworkTrace {
   /// As in LatencyBreakdown.
   enum class Part : std::uint8_t { launch, synchronisation, wire, contention, codec, release };
 
+  /// What there is to wait for in a codec.
+  enum class CodecLimit : std::uint8_t { throughput, memory, first_tile };
+  static std::string_view name_of(CodecLimit codec) {
+    switch (codec) {
+      case CodecLimit::throughput:
+        return "codec and sums";
+      case CodecLimit::memory:
+        return "memory bandwidth";
+      case CodecLimit::first_tile:
+        break;
+    }
+    return "latency of the codec's first tile";
+  }
+  std::uint32_t codec_limit(StageId id) const {
+    CodecLimit limit =
+        kernel_.is_memory_bound(plan_.stages[id]) ? CodecLimit::memory : CodecLimit::throughput;
+    if (costs_[id].first_tile_us > costs_[id].work_us) limit = CodecLimit::first_tile;
+    return static_cast<std::uint32_t>(limit);
+  }
+
   /// The chain of events that ends last, walked back: its time by part and by what limits it. That
-  /// is a resource of the network (wire), or 2 * rank + (1 when its memory is the limit).
+  /// is a resource of the network (wire), or, of a rank, 3 * rank + CodecLimit.
   std::map<std::pair<Part, std::uint32_t>, double> walk_back() {
     std::map<std::pair<Part, std::uint32_t>, double> shares;
     for (CauseId id = last_; id != 0; id = causes_[id].before) {
@@ -444,7 +464,7 @@ class Run final : public NetworkClient, private NetworkTrace {
         case Span::nothing:
           break;
         case Span::launch:
-          shares[{Part::launch, 2 * cause.subject}] += us;
+          shares[{Part::launch, 3 * cause.subject}] += us;
           break;
         case Span::latency:
           shares[{Part::synchronisation, 0}] += us;
@@ -453,7 +473,7 @@ class Run final : public NetworkClient, private NetworkTrace {
           shares[{Part::wire, cause.limit}] += us;
           break;
         case Span::work:
-          shares[{Part::codec, 2 * cause.subject + cause.limit}] += us;
+          shares[{Part::codec, 3 * cause.subject + cause.limit}] += us;
           break;
         case Span::message: {
           const StageId stage = plan_.messages[cause.subject].stage;
@@ -474,12 +494,11 @@ class Run final : public NetworkClient, private NetworkTrace {
     const Stage& stage = plan_.stages[id];
     const double total = parts.total_us();
     const double factor = total > 0 ? us / total : 0;
-    const std::uint32_t memory = kernel_.is_memory_bound(stage) ? 1 : 0;
     shares[{Part::synchronisation, 0}] += parts.synchronisation_us * factor;
     shares[{Part::wire, limit}] += parts.wire_us * factor;
-    shares[{Part::contention, 2 * stage.rank}] += parts.contention_us * factor;
-    shares[{Part::codec, 2 * stage.rank + memory}] += parts.codec_us * factor;
-    shares[{Part::release, 2 * stage.rank}] += parts.release_us * factor;
+    shares[{Part::contention, 3 * stage.rank}] += parts.contention_us * factor;
+    shares[{Part::codec, 3 * stage.rank + codec_limit(id)}] += parts.codec_us * factor;
+    shares[{Part::release, 3 * stage.rank}] += parts.release_us * factor;
   }
 
   /// Sets breakdown and bottleneck: the largest part of it, with what makes most of that part.
@@ -517,11 +536,11 @@ class Run final : public NetworkClient, private NetworkTrace {
         plan_.folded() ? " and those like it"
                        : (limits > 1 ? fmt::format(" and {} more", limits - 1) : std::string());
     const std::string rank =
-        plan_.folded() ? "every rank" : fmt::format("rank {}{}", limit / 2, others);
+        plan_.folded() ? "every rank" : fmt::format("rank {}{}", limit / 3, others);
     switch (part) {
       case Part::launch:
         for (const Straggler& straggler : topology_.stragglers) {
-          if (straggler.rank == limit / 2 && straggler.delay_us.value > kernel_.launch_us()) {
+          if (straggler.rank == limit / 3 && straggler.delay_us.value > kernel_.launch_us()) {
             return fmt::format("late start of rank {}", straggler.rank);
           }
         }
@@ -534,8 +553,7 @@ class Run final : public NetworkClient, private NetworkTrace {
       case Part::contention:
         return fmt::format("contention of stores of {}", rank);
       case Part::codec:
-        return fmt::format("{} of {}", limit % 2 == 1 ? "memory bandwidth" : "codec and sums",
-                           rank);
+        return fmt::format("{} of {}", name_of(static_cast<CodecLimit>(limit % 3)), rank);
       case Part::release:
         return fmt::format("releases of tiles of {}", rank);
     }

@@ -741,6 +741,9 @@ std::vector<Bottleneck> bottlenecks() {
       {"memory", messages(2, {{0, 1}}), one_byte(),
        with_device(machine(full_mesh, 2), [](Device& d) { d.hbm_gb_per_s.value = 1; }),
        "memory bandwidth of rank 1 (95 % of the latency)"},
+      {"first tile", two_shot, one_byte(),
+       with_device(mesh, [](Device& d) { d.codec_tile_us_per_op.value = 10; }),
+       "latency of the codec's first tile of rank"},
       {"stores", two_shot, fp16,
        with_stores(mesh,
                    [](Stores& s) {

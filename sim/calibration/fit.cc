@@ -340,7 +340,8 @@ FitResult fit_constants(const FitDefinition& definition, const CellSimulator& si
   const auto problem = make_problem(simulator, cells, adjustable, free, best, false);
   const std::vector<double> sigma = sigmas(*problem, best, cells.size());
   for (std::size_t i = 0; i < free.size(); ++i) {
-    const double value = free[i].start * std::exp(best[i] - kCentre);
+    const double value =
+        std::clamp(free[i].start * std::exp(best[i] - kCentre), free[i].least, free[i].most);
     result.constants.push_back(
         {free[i].key, free[i].topology, free[i].start, value, 100 * sigma[i]});
   }

@@ -132,8 +132,8 @@ struct Cause {
   Picoseconds network = 0;    ///< message: what the network took
   std::uint32_t before = 0;   ///< index of the cause
   std::uint32_t subject = 0;  ///< message, stage, or rank of a launch and of work
-  std::uint32_t limit =
-      0;  ///< message, queue: what the network says of it; work: whether of memory
+  /// Message, queue: the resource that the network blames; work: a CodecLimit.
+  std::uint32_t limit = 0;
   Span span = Span::nothing;
 };
 static_assert(sizeof(Cause) == 32);

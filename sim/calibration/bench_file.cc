@@ -100,8 +100,9 @@ class BenchReader {
       fail_here("platform '{}' is unknown; allowed are cuda, rocm, host", printable(platform));
     }
     const std::string library = text("library");
-    if (library != "arlab" && library != "nccl" && library != "torch_symm_mem") {
-      fail_here("library '{}' is unknown; allowed are arlab, nccl, torch_symm_mem",
+    const bool vendors = library == "nccl" || library == "rccl";
+    if (library != "arlab" && !vendors && library != "torch_symm_mem") {
+      fail_here("library '{}' is unknown; allowed are arlab, nccl, rccl, torch_symm_mem",
                 printable(library));
     }
     Measurement cell;
@@ -121,9 +122,10 @@ class BenchReader {
       return;
     }
     cell.topology = named([&] { return machine_named(text("machine"), ranks); });
-    cell.library = library == "nccl";
+    cell.library = vendors;
     cell.algorithm = text("algorithm");
-    if (cell.library && cell.algorithm == "auto") cell.algorithm = "ring";
+    // The library chooses for itself; at the sizes that matter it takes rings.
+    if (cell.library && cell.algorithm == "all_reduce") cell.algorithm = "ring";
     named([&] { return find_algorithm(cell.algorithm).name; });
     cell.codec = text("codec");
     const CodecPtr codec = named([&] { return find_codec(cell.codec); });
@@ -131,11 +133,12 @@ class BenchReader {
       fail_here("codec {} does not take {}", cell.codec, name_of(cell.dtype));
     }
     if (cell.library && cell.codec != name_of(cell.dtype)) {
-      fail_here("nccl sends values as they are: codec must be {}, not {}", name_of(cell.dtype),
-                cell.codec);
+      fail_here("{} sends values as they are: codec must be {}, not {}", library,
+                name_of(cell.dtype), cell.codec);
     }
     cell.row = std::to_string(cell.bytes);
-    cell.column = fmt::format("{}{} {}", cell.library ? "nccl " : "", cell.algorithm, cell.codec);
+    cell.column =
+        fmt::format("{}{} {}", cell.library ? library + " " : "", cell.algorithm, cell.codec);
     if (cell.codec != name_of(cell.dtype)) cell.column += fmt::format(" {}", name_of(cell.dtype));
     cell.table = table_of(cell.topology);
     if (!seen_.emplace(cell.table, cell.column, cell.bytes).second) {
@@ -230,10 +233,12 @@ FitDefinition fit_of(const std::string& family, const Measurements& measurements
 }  // namespace
 
 std::string machine_named(const std::string& machine, Rank ranks) {
-  const std::string wanted = lower(machine);
+  const std::vector<std::string> listed = listed_topologies();
+  std::string wanted = lower(machine);
+  if (std::find(listed.begin(), listed.end(), wanted) != listed.end()) wanted = family_of(wanted);
   std::set<std::string> families;
   std::vector<std::string> found;
-  for (const std::string& name : listed_topologies()) {
+  for (const std::string& name : listed) {
     const std::string family = family_of(name);
     const Topology topology = find_topology(name);
     families.insert(family);

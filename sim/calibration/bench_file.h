@@ -25,11 +25,11 @@ struct BenchFiles {
 /// Throws InvalidInput with file and line, and what is allowed.
 BenchFiles read_bench_files(std::span<const std::filesystem::path> files);
 
-/// The machine of the library by what a bench calls it: h200, or the device's name (NVIDIA H200),
-/// with so many ranks. Throws InvalidInput with those that there are.
+/// The machine that ships by what a bench calls it: h200, h200-8 or the device's name (NVIDIA
+/// H200); the one with so many ranks. Throws InvalidInput with those that there are.
 std::string machine_named(const std::string& machine, Rank ranks);
 
-/// All machines of the library that differ from this one, h200-2, in the number of ranks, and it
+/// All machines that ship and differ from this one, h200-2, in the number of ranks, and it
 /// itself: h200-2, h200-4, h200-8.
 std::vector<std::string> machines_like(const std::string& topology);
 

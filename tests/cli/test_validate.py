@@ -146,8 +146,9 @@ def bench_file(tmp_path_factory):
                     f" --codec {codec} --bytes {size}{flag}",
                     folder,
                 )["latency_us"]
+                algorithm_column = "all_reduce" if library == "nccl" else algorithm
                 lines.append(
-                    f"cuda,NVIDIA H200,{ranks},{algorithm},{codec},fp16,{size},{time_us},{library}"
+                    f"cuda,NVIDIA H200,{ranks},{algorithm_column},{codec},fp16,{size},{time_us},{library}"
                 )
     lines.append("cuda,NVIDIA H200,4,multimem,bf16,bf16,1048576,17.5,torch_symm_mem")
     file = folder / "h200_allreduce_2026-11-21.csv"
@@ -213,7 +214,7 @@ def test_a_machine_is_refitted_with_one_command(bench_file, tmp_path):
         ("cuda,h200,2,two_shot,fp16,fp17,1024,9,arlab", ["line 2", "fp17"]),
         ("cuda,h200,2,two_shot,fp16,bf16,1024,9,arlab", ["line 2", "fp16", "bf16"]),
         ("cuda,h200,2,ring,qr-q4,fp16,1024,9,nccl", ["line 2", "nccl", "qr-q4"]),
-        ("cuda,h200,2,ring,fp16,fp16,1024,9,gloo", ["gloo", "arlab, nccl, torch_symm_mem"]),
+        ("cuda,h200,2,ring,fp16,fp16,1024,9,gloo", ["gloo", "arlab, nccl, rccl, torch_symm_mem"]),
         ("metal,h200,2,ring,fp16,fp16,1024,9,nccl", ["metal", "cuda, rocm, host"]),
         ("cuda,h200,2,ring,,fp16,1024,9,nccl", ["line 2", "'codec' is empty"]),
         ("cuda,h200,2,ring,fp16,fp16,1024,9", ["has 8 cells"]),

@@ -317,7 +317,8 @@ TEST(BenchFiles, FindMachinesByName) {
   EXPECT_EQ(machine_named("NVIDIA H200", 2), "h200-2");
   EXPECT_EQ(machine_named("NVIDIA H20", 8), "h20-8");
   EXPECT_EQ(machine_named("AMD Instinct MI300X", 8), "mi300x-8");
-  for (const char* name : {"NVIDIA", "NVIDIA H2", "", "h200-2"}) {
+  EXPECT_EQ(machine_named("h200-8", 2), "h200-2");
+  for (const char* name : {"NVIDIA", "NVIDIA H2", "", "h200-16"}) {
     EXPECT_THROW(machine_named(name, 8), InvalidInput) << name;
   }
   EXPECT_EQ(machines_like("h200-2"), (std::vector<std::string>{"h200-2", "h200-4", "h200-8"}));
@@ -328,8 +329,8 @@ TEST_F(Calibration, ReadsBenchFilesInAnyOrderOfColumns) {
                               "# H200, a date, a command\n"
                               "bytes,time_us,library,platform,machine,ranks,algorithm,codec,dtype\n"
                               "2097152,20.5,arlab,cuda,h200,8,two_shot,qr-q4,bf16\r\n"
-                              "1024,10,nccl,cuda,h200,2,auto,fp16,fp16\n"
-                              "2048,11,nccl,cuda,h200,4,auto,fp16,fp16\n"
+                              "1024,10,nccl,cuda,h200,2,all_reduce,fp16,fp16\n"
+                              "2048,11,rccl,cuda,h200,4,ring,fp16,fp16\n"
                               "1024,10,torch_symm_mem,cuda,h200,2,multimem,fp16,fp16\n");
   const BenchFiles bench = read_bench_files({&path, 1});
   const Measurements& m = bench.measurements;

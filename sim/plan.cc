@@ -5,6 +5,7 @@
 #include <numeric>
 #include <set>
 #include <tuple>
+#include <unordered_map>
 #include <utility>
 
 #include "reference/collectives/executor.h"
@@ -104,6 +105,10 @@ class Planner {
       wire_bytes_.push_back(codec.wire_bytes(dtype, chunk.size()));
     }
     made_by_.assign(s_.ops.size(), kNone);
+    const auto sends = std::count_if(s_.ops.begin(), s_.ops.end(),
+                                     [](const Op& op) { return op.kind == OpKind::send; });
+    plan_.messages.reserve(static_cast<std::size_t>(sends));
+    consumers_.reserve(static_cast<std::size_t>(sends));
   }
 
   Plan finish() {
@@ -165,16 +170,25 @@ class Planner {
         if (is_op(operand) && operand >= begin_) join(i, operand);
       }
     }
-    std::sort(sends_.begin(), sends_.end(), [this](std::uint32_t a, std::uint32_t b) {
-      return std::tuple(s_.ops[a].rank, upwards(s_.ops[a].rank, s_.ops[a].peer), a) <
-             std::tuple(s_.ops[b].rank, upwards(s_.ops[b].rank, s_.ops[b].peer), b);
-    });
+    sort_sends();
     for (std::size_t i = 1; i < sends_.size(); ++i) {
       if (same_message(sends_[i - 1], sends_[i])) join(sends_[i - 1], sends_[i]);
     }
     merge_equal_waits(end);
     add_stages(end);
     add_messages();
+  }
+
+  /// By rank, then by how far upwards the peer is, then by number.
+  void sort_sends() {
+    std::vector<std::pair<std::uint64_t, std::uint32_t>> keys;
+    keys.reserve(sends_.size());
+    for (const std::uint32_t send : sends_) {
+      const Op& op = s_.ops[send];
+      keys.emplace_back(std::uint64_t{op.rank} << 32 | upwards(op.rank, op.peer), send);
+    }
+    std::sort(keys.begin(), keys.end());
+    for (std::size_t i = 0; i < keys.size(); ++i) sends_[i] = keys[i].second;
   }
 
   bool same_message(std::uint32_t a, std::uint32_t b) const {
@@ -201,8 +215,7 @@ class Planner {
         waits_.push_back(wait_of(i, operand));
       }
     }
-    std::sort(waits_.begin(), waits_.end());
-    waits_.erase(std::unique(waits_.begin(), waits_.end()), waits_.end());
+    sort_waits();
 
     struct Component {
       Rank rank;
@@ -247,7 +260,11 @@ class Planner {
     }
     for (std::uint32_t& root : roots_) root = root_of(root);
     for (Wait& w : waits_) w.root = root_of(w.root);
-    std::sort(waits_.begin(), waits_.end());
+    sort_waits();
+  }
+
+  void sort_waits() {
+    if (!std::is_sorted(waits_.begin(), waits_.end())) std::sort(waits_.begin(), waits_.end());
     waits_.erase(std::unique(waits_.begin(), waits_.end()), waits_.end());
   }
 
@@ -259,7 +276,8 @@ class Planner {
       stage_of_root_[root - begin_] = id;
       plan_.stages.push_back({.step = op.step, .rank = op.rank});
       StagesOfRank& stages =
-          stages_of_rank_.try_emplace({op.step, op.rank}, StagesOfRank{id, 0}).first->second;
+          stages_of_rank_.try_emplace(step_and_rank(op.step, op.rank), StagesOfRank{id, 0})
+              .first->second;
       ++stages.count;
     }
     for (std::uint32_t i = begin_; i < end; ++i) {
@@ -312,10 +330,13 @@ class Planner {
   using Exchanges = std::map<std::tuple<std::uint32_t, Rank, Rank>, StageId>;
   Exchanges exchanges_of_several_stages() const {
     Exchanges exchanges;
-    for (const PlannedMessage& message : plan_.messages) {
-      const std::uint32_t step = plan_.stages[message.stage].step;
-      if (stages_of_rank_.at({step, message.from}).count == 1) continue;
-      exchanges[{step, message.from, message.to}] = message.stage;
+    for (StageId id = 0; id < plan_.stages.size(); ++id) {
+      const Stage& stage = plan_.stages[id];
+      if (stages_of_rank_.at(step_and_rank(stage.step, stage.rank)).count == 1) continue;
+      for (std::uint32_t i = 0; i < stage.messages; ++i) {
+        const Rank to = plan_.messages[stage.first_message + i].to;
+        exchanges[{stage.step, stage.rank, to}] = id;
+      }
     }
     return exchanges;
   }
@@ -331,7 +352,7 @@ class Planner {
         continue;
       }
       const Op& op = s_.ops[output.value];
-      const auto stages = stages_of_rank_.find({op.step, op.peer});
+      const auto stages = stages_of_rank_.find(step_and_rank(op.step, op.peer));
       if (stages == stages_of_rank_.end()) {
         plan_.messages[maker].output_elements += elements;
         continue;
@@ -347,20 +368,20 @@ class Planner {
     stage.written += elements;
   }
 
-  /// (maker, stage) pairs become lists by maker.
+  /// (maker, stage) pairs become lists by maker, each in the order of stages.
   template <class Item, class Assign>
-  static void make_lists(std::vector<std::pair<std::uint32_t, StageId>>& pairs,
+  static void make_lists(const std::vector<std::pair<std::uint32_t, StageId>>& pairs,
                          std::vector<StageId>& list, std::vector<Item>& items, Assign assign) {
-    std::sort(pairs.begin(), pairs.end());
-    list.reserve(pairs.size());
-    for (std::size_t i = 0; i < pairs.size();) {
-      std::size_t end = i;
-      while (end < pairs.size() && pairs[end].first == pairs[i].first) {
-        list.push_back(pairs[end++].second);
-      }
-      assign(items[pairs[i].first], static_cast<std::uint32_t>(i),
-             static_cast<std::uint32_t>(end - i));
-      i = end;
+    std::vector<std::uint32_t> first(items.size() + 1, 0);
+    for (const auto& [maker, stage] : pairs) ++first[maker + 1];
+    for (std::size_t i = 1; i < first.size(); ++i) first[i] += first[i - 1];
+    std::vector<std::uint32_t> next = first;
+    list.resize(pairs.size());
+    for (const auto& [maker, stage] : pairs) list[next[maker]++] = stage;
+    for (std::size_t i = 0; i < items.size(); ++i) {
+      if (first[i + 1] == first[i]) continue;
+      std::sort(list.begin() + first[i], list.begin() + first[i + 1]);
+      assign(items[i], first[i], first[i + 1] - first[i]);
     }
   }
 
@@ -383,19 +404,32 @@ class Planner {
     for (const Stage& stage : plan_.stages) {
       if (stage.messages > 0) sent[{stage.step, stage.rank}] += stage.messages;
     }
-    std::map<std::pair<StageId, std::uint32_t>, Rank> awaited;  // by stage and step of the message
+    // By stage, then step of the message. Nearly all stages wait for one step.
+    struct Awaited {
+      std::uint32_t step = 0;
+      Rank count = 0;
+    };
+    std::vector<Awaited> first_step(plan_.stages.size());
+    std::map<std::pair<StageId, std::uint32_t>, Rank> other_steps;
     for (const PlannedMessage& message : plan_.messages) {
+      const std::uint32_t step = plan_.stages[message.stage].step;
       for (std::uint32_t i = 0; i < message.consumers; ++i) {
         const StageId stage = plan_.consumers[message.first_consumer + i];
-        ++awaited[{stage, plan_.stages[message.stage].step}];
+        Awaited& awaited = first_step[stage];
+        if (awaited.count == 0) awaited.step = step;
+        ++(awaited.step == step ? awaited.count : other_steps[{stage, step}]);
       }
     }
-    for (const auto& [key, count] : awaited) {
-      Stage& stage = plan_.stages[key.first];
-      const auto own = sent.find({key.second, stage.rank});
+    const auto add_flags = [&](StageId id, std::uint32_t step, Rank count) {
+      Stage& stage = plan_.stages[id];
+      const auto own = sent.find({step, stage.rank});
       const Rank paid = own == sent.end() ? 0 : own->second;
       if (count > paid) stage.extra_flags += count - paid;
+    };
+    for (StageId id = 0; id < plan_.stages.size(); ++id) {
+      if (first_step[id].count > 0) add_flags(id, first_step[id].step, first_step[id].count);
     }
+    for (const auto& [key, count] : other_steps) add_flags(key.first, key.second, count);
   }
 
   const Schedule& s_;
@@ -415,7 +449,10 @@ class Planner {
     StageId first;
     std::uint32_t count;
   };
-  std::map<std::pair<std::uint32_t, Rank>, StagesOfRank> stages_of_rank_;  ///< by step and rank
+  static std::uint64_t step_and_rank(std::uint32_t step, Rank rank) {
+    return std::uint64_t{step} << 32 | rank;
+  }
+  std::unordered_map<std::uint64_t, StagesOfRank> stages_of_rank_;  ///< only looked up
   std::vector<std::pair<MessageId, StageId>> consumers_;
   std::vector<std::pair<StageId, StageId>> dependents_;
 };

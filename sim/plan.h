@@ -26,6 +26,7 @@ using MessageId = std::uint32_t;
 struct Stage {
   std::uint32_t step = 0;
   Rank rank = 0;
+  Rank channel = 0;                 ///< 0 to Plan::channels - 1
   std::uint32_t first_message = 0;  ///< of Plan::messages
   std::uint32_t messages = 0;
   std::uint32_t first_dependent = 0;  ///< of Plan::dependents: stages of this rank that wait for it
@@ -67,6 +68,9 @@ struct Plan {
   /// messages keep their receivers, but their consumers are stages of rank 0, which are what the
   /// receivers' own stages look like.
   Rank ranks_per_rank = 1;
+  /// Copies of the schedule that run at once, see channels.h. Stages of different ones do not wait
+  /// for each other, not even on the same rank.
+  Rank channels = 1;
 
   std::vector<Stage> stages;  ///< step by step
   std::vector<PlannedMessage> messages;

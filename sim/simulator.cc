@@ -7,10 +7,12 @@
 #include <set>
 #include <utility>
 
+#include "sim/channels.h"
 #include "sim/device/kernel_model.h"
 #include "sim/network/fifo_engine.h"
 #include "sim/network/flow_engine.h"
-#include "sim/network/router.h"
+#include "sim/network/growing_array.h"
+#include "sim/topology/routes.h"
 
 namespace arlab {
 
@@ -29,11 +31,7 @@ namespace {
 class Ways {
  public:
   Ways(const Fabric& fabric, const Topology& topology, bool folded, Rank ranks)
-      : fabric_(fabric),
-        topology_(topology),
-        router_(fabric.network()),
-        folded_(folded),
-        ranks_(ranks) {
+      : fabric_(fabric), topology_(topology), routes_(fabric), folded_(folded), ranks_(ranks) {
     if (folded_) network_.add_devices(1);
   }
 
@@ -63,10 +61,13 @@ class Ways {
     return path_;
   }
 
+  /// A link of the whole fabric that this one is, or stands for.
+  LinkId real_link(LinkId link) const { return folded_ ? orbits_[link].representative : link; }
+
   /// In the whole fabric. Throws InvalidInput that names the ranks when there is no way.
   std::span<const LinkId> real_route(Rank from, Rank to) {
     try {
-      return router_.route(from, to);
+      return routes_.route(from, to);
     } catch (const InvalidInput&) {
       fail("topology '{}': there is no way from rank {} to rank {}", topology_.name, from, to);
     }
@@ -99,7 +100,7 @@ class Ways {
 
   const Fabric& fabric_;
   const Topology& topology_;
-  Router router_;
+  Routes routes_;
   bool folded_;
   Rank ranks_;
   Network network_;                        ///< folded
@@ -123,16 +124,19 @@ Picoseconds later_by(Picoseconds start, double us) {
 // ---------------------------------------------------------------- what led to what
 
 /// What filled the time before an instant.
-enum class Span : std::uint8_t { nothing, launch, latency, message, stage, work };
+enum class Span : std::uint8_t { nothing, launch, latency, queue, message, stage, work };
 
 /// Instants, each with the one that it had to wait for and what filled the time between.
 struct Cause {
   Picoseconds time = 0;
   Picoseconds network = 0;    ///< message: what the network took
   std::uint32_t before = 0;   ///< index of the cause
-  std::uint32_t subject = 0;  ///< message or stage
+  std::uint32_t subject = 0;  ///< message, stage, or rank of a launch and of work
+  /// Message, queue: the resource that the network blames; work: a CodecLimit.
+  std::uint32_t limit = 0;
   Span span = Span::nothing;
 };
+static_assert(sizeof(Cause) == 32);
 using CauseId = std::uint32_t;
 
 // ---------------------------------------------------------------- one run
@@ -153,6 +157,7 @@ class Run final : public NetworkClient, private NetworkTrace {
         begun_by_(plan.stages.size()),
         costs_(plan.stages.size()),
         arrival_of_(plan.messages.size()) {
+    causes_.append();
     for (const PlannedMessage& message : plan_.messages) ways_.announce(message.from, message.to);
     if (fifo_) {
       engine_ = std::make_unique<FifoEngine>(ways_.network(), *this);
@@ -169,6 +174,7 @@ class Run final : public NetworkClient, private NetworkTrace {
     SimulationResult r{.model = std::string(kSimulatorModel),
                        .topology = topology_.name,
                        .algorithm = plan_.algorithm,
+                       .collective = plan_.collective,
                        .codec = plan_.codec,
                        .dtype = plan_.dtype,
                        .world_size = plan_.world_size,
@@ -185,20 +191,29 @@ class Run final : public NetworkClient, private NetworkTrace {
     r.latency_us = us_from_picoseconds(r.latency);
     r.algbw_gb_per_s = static_cast<double>(r.payload_bytes) / (r.latency_us * 1e3);
     r.busbw_gb_per_s = r.algbw_gb_per_s * bus_bandwidth_factor(plan_.collective, plan_.world_size);
-    r.breakdown = breakdown();
     r.links = link_classes(r.latency);
-    r.bottleneck = bottleneck(r);
+    explain(r);
     return r;
   }
 
  private:
-  struct RankState {
+  /// Of a rank in a channel.
+  struct PlaceState {
     CauseId ready = 0;  ///< launched
     CauseId free = 0;   ///< done with the codec work so far
     /// Stages that could begin, by since when; of those that could at the same time the first one
     /// first, whatever the order of events.
     std::set<std::pair<Picoseconds, StageId>> waiting = {};
     bool is_called = false;  ///< when it is free
+  };
+
+  /// What the time of a message depends on.
+  struct PartsOfMessage {
+    StageId stage = 0;
+    std::uint64_t bytes = 0;
+    Picoseconds network = -1;
+    double link_gb_per_s = 0;
+    bool operator==(const PartsOfMessage&) const = default;
   };
 
   // Tags of timers.
@@ -209,9 +224,9 @@ class Run final : public NetworkClient, private NetworkTrace {
   }
 
   CauseId add_cause(Picoseconds time, CauseId before, Span span, std::uint32_t subject = 0,
-                    Picoseconds network = 0) {
-    const auto id = static_cast<CauseId>(causes_.size());
-    causes_.push_back({time, network, before, subject, span});
+                    Picoseconds network = 0, std::uint32_t limit = 0) {
+    const auto id = static_cast<CauseId>(causes_.append());
+    causes_[id] = {time, network, before, subject, limit, span};
     if (time > causes_[last_].time) last_ = id;
     return id;
   }
@@ -222,20 +237,24 @@ class Run final : public NetworkClient, private NetworkTrace {
     for (const Straggler& straggler : topology_.stragglers) {
       if (straggler.rank < ranks_) delay_us[straggler.rank] = straggler.delay_us.value;
     }
-    for (Rank rank = 0; rank < ranks_; ++rank) {
+    for (Rank place = 0; place < ranks_ * plan_.channels; ++place) {
+      const Rank rank = place % ranks_;
       const CauseId ready =
-          add_cause(later_by(0, kernel_.launch_us() + delay_us[rank]), 0, Span::launch);
+          add_cause(later_by(0, kernel_.launch_us() + delay_us[rank]), 0, Span::launch, rank);
       state_.push_back({.ready = ready, .free = ready});
-      if (trace_ != nullptr) trace_->on_launched(rank, time_of(ready));
+      if (trace_ != nullptr && place == rank) trace_->on_launched(rank, time_of(ready));
     }
     for (StageId id = 0; id < plan_.stages.size(); ++id) {
       awaited_[id] = plan_.stages[id].awaited;
-      if (awaited_[id] == 0) begin_at(id, state_[plan_.stages[id].rank].ready);
+      if (awaited_[id] == 0) begin_at(id, state_[place_of(plan_.stages[id])].ready);
     }
   }
 
+  /// Where a stage runs: the blocks of a channel on a rank.
+  Rank place_of(const Stage& stage) const { return stage.channel * ranks_ + stage.rank; }
+
   void begin_at(StageId id, CauseId arrived) {
-    const CauseId ready = state_[plan_.stages[id].rank].ready;
+    const CauseId ready = state_[place_of(plan_.stages[id])].ready;
     begun_by_[id] = time_of(arrived) >= time_of(ready) ? arrived : ready;
     engine_->call_at(std::max(time_of(begun_by_[id]), engine_->now()), tag(id, Timer::begin));
   }
@@ -260,24 +279,24 @@ class Run final : public NetworkClient, private NetworkTrace {
     }
   }
 
-  bool is_busy(const RankState& rank) const { return time_of(rank.free) > engine_->now(); }
+  bool is_busy(const PlaceState& place) const { return time_of(place.free) > engine_->now(); }
 
   void begin_or_wait(StageId id) {
-    const Rank rank = plan_.stages[id].rank;
-    state_[rank].waiting.emplace(engine_->now(), id);
-    call_when_free(rank);
+    const Rank place = place_of(plan_.stages[id]);
+    state_[place].waiting.emplace(engine_->now(), id);
+    call_when_free(place);
   }
 
   /// Now or later, after what else happens at that instant.
-  void call_when_free(Rank rank) {
-    RankState& state = state_[rank];
+  void call_when_free(Rank place) {
+    PlaceState& state = state_[place];
     if (state.is_called) return;
     state.is_called = true;
-    engine_->call_at(std::max(time_of(state.free), engine_->now()), tag(rank, Timer::free));
+    engine_->call_at(std::max(time_of(state.free), engine_->now()), tag(place, Timer::free));
   }
 
-  void begin_waiting(Rank rank) {
-    RankState& state = state_[rank];
+  void begin_waiting(Rank place) {
+    PlaceState& state = state_[place];
     state.is_called = false;
     while (!state.waiting.empty() && !is_busy(state)) {
       const auto [since, id] = *state.waiting.begin();
@@ -285,12 +304,12 @@ class Run final : public NetworkClient, private NetworkTrace {
       if (since < engine_->now()) begun_by_[id] = state.free;
       begin(id);
     }
-    if (!state.waiting.empty()) call_when_free(rank);
+    if (!state.waiting.empty()) call_when_free(place);
   }
 
   void begin(StageId id) {
     const Stage& stage = plan_.stages[id];
-    RankState& rank = state_[stage.rank];
+    PlaceState& place = state_[place_of(stage)];
     costs_[id] = kernel_.cost_of(stage);
     const StageCost& cost = costs_[id];
     const Picoseconds start = engine_->now();
@@ -298,7 +317,8 @@ class Run final : public NetworkClient, private NetworkTrace {
     const CauseId done =
         add_cause(later_by(start, parts.total_us()), begun_by_[id], Span::stage, id);
     if (cost.work_us > 0) {
-      rank.free = add_cause(later_by(start, cost.work_us), begun_by_[id], Span::work);
+      place.free = add_cause(later_by(start, cost.work_us), begun_by_[id], Span::work, stage.rank,
+                             0, kernel_.is_memory_bound(stage) ? 1 : 0);
     }
     trace_stage(stage, cost, start, time_of(done));
     for (std::uint32_t i = 0; i < stage.messages; ++i) send(stage.first_message + i, begun_by_[id]);
@@ -311,7 +331,10 @@ class Run final : public NetworkClient, private NetworkTrace {
     const std::span<const LinkId> route = ways_.route(message.from, message.to);
     arrival_of_[id] = begun_by;
     decode_while_arriving(id, route);
-    engine_->send({.route = route, .bytes = message.bytes, .tag = id});
+    engine_->send({.route = route,
+                   .bytes = message.bytes,
+                   .tag = id,
+                   .rate_cap_gb_per_s = kernel_.rate_cap_gb_per_s(plan_.stages[message.stage])});
   }
 
   Picoseconds latency_of(std::span<const LinkId> route) const {
@@ -326,21 +349,29 @@ class Run final : public NetworkClient, private NetworkTrace {
     const double work_us = kernel_.output_us(message.output_elements);
     if (work_us <= 0) return;
     const Rank to = plan_.folded() ? 0 : message.to;
-    RankState& rank = state_[to];
+    PlaceState& place = state_[plan_.stages[message.stage].channel * ranks_ + to];
     const Picoseconds first_byte = engine_->now() + latency_of(route);
-    CauseId start = rank.free;
+    CauseId start = place.free;
     if (first_byte > time_of(start)) start = add_cause(first_byte, arrival_of_[id], Span::latency);
-    rank.free = add_cause(later_by(time_of(start), work_us), start, Span::work);
+    place.free = add_cause(later_by(time_of(start), work_us), start, Span::work, to, 0,
+                           kernel_.is_memory_bound(kernel_.output_stage(message.output_elements)));
     if (trace_ != nullptr) {
       trace_->on_work(to, SimulationTrace::Work::decode, plan_.stages[message.stage].step,
-                      time_of(start), time_of(rank.free));
+                      time_of(start), time_of(place.free));
     }
   }
 
-  TimeParts message_parts(MessageId id, Picoseconds network) {
+  const TimeParts& message_parts(MessageId id, Picoseconds network) {
     const PlannedMessage& message = plan_.messages[id];
-    return kernel_.message_time(plan_.stages[message.stage], costs_[message.stage], message,
-                                us_from_picoseconds(network), first_link_gb_per_s(message));
+    const double link_gb_per_s = first_link_gb_per_s(message);
+    // Messages of a stage are mostly alike, and delivered one after the other.
+    const PartsOfMessage like{message.stage, message.bytes, network, link_gb_per_s};
+    if (parts_of_ != like) {
+      parts_of_ = like;
+      parts_ = kernel_.message_time(plan_.stages[message.stage], costs_[message.stage], message,
+                                    us_from_picoseconds(network), link_gb_per_s);
+    }
+    return parts_;
   }
 
   void on_delivered(const Delivery& delivery) override {
@@ -349,17 +380,33 @@ class Run final : public NetworkClient, private NetworkTrace {
     const Picoseconds latency = delivery.delivered - delivery.sent;
     const Picoseconds gone =
         std::max(delivery.sent, later_by(delivery.started, message_parts(id, network).total_us()));
-    const CauseId left = add_cause(gone, arrival_of_[id], Span::message, id, network);
-    arrival_of_[id] = add_cause(later_by(gone, us_from_picoseconds(latency)), left, Span::latency);
-    if (trace_ != nullptr) {
-      trace_message(id, delivery.started, time_of(left));
-    }
-    if (plan_.messages[id].consumers == 0) return;
+    const Picoseconds there = later_by(gone, us_from_picoseconds(latency));
+    const bool is_awaited = plan_.messages[id].consumers > 0;
+    // What nobody waits for matters if it ends last; half of all messages may be of this kind.
+    if (!is_awaited && there <= time_of(last_) && trace_ == nullptr) return;
+    const CauseId left =
+        add_cause(gone, arrival_of_[id], Span::message, id, network, delivery.limit);
+    arrival_of_[id] = add_arrival(id, left, there, delivery);
+    if (trace_ != nullptr) trace_message(id, delivery.started, gone);
+    if (!is_awaited) return;
     if (time_of(arrival_of_[id]) > engine_->now()) {
       engine_->call_at(time_of(arrival_of_[id]), tag(id, Timer::arrived));
     } else {
       consume(id);
     }
+  }
+
+  /// On later links what has left the sender may have waited for others (FIFO).
+  CauseId add_arrival(MessageId id, CauseId left, Picoseconds there, const Delivery& delivery) {
+    if (fifo_) {
+      const PlannedMessage& message = plan_.messages[id];
+      const Picoseconds queued =
+          there - time_of(left) - latency_of(ways_.route(message.from, message.to));
+      if (queued > 0) {
+        left = add_cause(time_of(left) + queued, left, Span::queue, 0, 0, delivery.limit);
+      }
+    }
+    return add_cause(there, left, Span::latency);
   }
 
   /// As the topology says it, not the share of it that is wire bytes.
@@ -381,9 +428,35 @@ class Run final : public NetworkClient, private NetworkTrace {
     if (--awaited_[id] == 0) begin_at(id, cause);
   }
 
-  /// Walks back from what ended last.
-  LatencyBreakdown breakdown() {
-    LatencyBreakdown sum;
+  // ---- where the time goes
+
+  /// As in LatencyBreakdown.
+  enum class Part : std::uint8_t { launch, synchronisation, wire, contention, codec, release };
+
+  /// What there is to wait for in a codec.
+  enum class CodecLimit : std::uint8_t { throughput, memory, first_tile };
+  static std::string_view name_of(CodecLimit codec) {
+    switch (codec) {
+      case CodecLimit::throughput:
+        return "codec and sums";
+      case CodecLimit::memory:
+        return "memory bandwidth";
+      case CodecLimit::first_tile:
+        break;
+    }
+    return "latency of the codec's first tile";
+  }
+  std::uint32_t codec_limit(StageId id) const {
+    CodecLimit limit =
+        kernel_.is_memory_bound(plan_.stages[id]) ? CodecLimit::memory : CodecLimit::throughput;
+    if (costs_[id].first_tile_us > costs_[id].work_us) limit = CodecLimit::first_tile;
+    return static_cast<std::uint32_t>(limit);
+  }
+
+  /// The chain of events that ends last, walked back: its time by part and by what limits it. That
+  /// is a resource of the network (wire), or, of a rank, 3 * rank + CodecLimit.
+  std::map<std::pair<Part, std::uint32_t>, double> walk_back() {
+    std::map<std::pair<Part, std::uint32_t>, double> shares;
     for (CauseId id = last_; id != 0; id = causes_[id].before) {
       const Cause& cause = causes_[id];
       const double us = us_from_picoseconds(cause.time - causes_[cause.before].time);
@@ -391,34 +464,106 @@ class Run final : public NetworkClient, private NetworkTrace {
         case Span::nothing:
           break;
         case Span::launch:
-          sum.launch_us += us;
+          shares[{Part::launch, 3 * cause.subject}] += us;
           break;
         case Span::latency:
-          sum.synchronisation_us += us;
+          shares[{Part::synchronisation, 0}] += us;
+          break;
+        case Span::queue:
+          shares[{Part::wire, cause.limit}] += us;
           break;
         case Span::work:
-          sum.codec_us += us;
+          shares[{Part::codec, 3 * cause.subject + cause.limit}] += us;
           break;
-        case Span::message:
-          add(sum, message_parts(cause.subject, cause.network), us);
+        case Span::message: {
+          const StageId stage = plan_.messages[cause.subject].stage;
+          add(shares, message_parts(cause.subject, cause.network), us, stage, cause.limit);
           break;
+        }
         case Span::stage:
-          add(sum, kernel_.stage_time(costs_[cause.subject]), us);
+          add(shares, kernel_.stage_time(costs_[cause.subject]), us, cause.subject, kNoLimit);
           break;
       }
     }
-    return sum;
+    return shares;
   }
 
   /// Parts in proportion, so that they add up to the time between the two causes.
-  static void add(LatencyBreakdown& sum, const TimeParts& parts, double us) {
+  void add(std::map<std::pair<Part, std::uint32_t>, double>& shares, const TimeParts& parts,
+           double us, StageId id, ResourceId limit) const {
+    const Stage& stage = plan_.stages[id];
     const double total = parts.total_us();
     const double factor = total > 0 ? us / total : 0;
-    sum.synchronisation_us += parts.synchronisation_us * factor;
-    sum.wire_us += parts.wire_us * factor;
-    sum.contention_us += parts.contention_us * factor;
-    sum.codec_us += parts.codec_us * factor;
-    sum.release_us += parts.release_us * factor;
+    shares[{Part::synchronisation, 0}] += parts.synchronisation_us * factor;
+    shares[{Part::wire, limit}] += parts.wire_us * factor;
+    shares[{Part::contention, 3 * stage.rank}] += parts.contention_us * factor;
+    shares[{Part::codec, 3 * stage.rank + codec_limit(id)}] += parts.codec_us * factor;
+    shares[{Part::release, 3 * stage.rank}] += parts.release_us * factor;
+  }
+
+  /// Sets breakdown and bottleneck: the largest part of it, with what makes most of that part.
+  void explain(SimulationResult& r) {
+    const auto shares = walk_back();
+    std::map<Part, double> parts;
+    for (const auto& [what, us] : shares) parts[what.first] += us;
+    r.breakdown = {parts[Part::launch],     parts[Part::synchronisation], parts[Part::wire],
+                   parts[Part::contention], parts[Part::codec],           parts[Part::release]};
+    const auto worst =
+        std::max_element(parts.begin(), parts.end(),
+                         [](const auto& a, const auto& b) { return a.second < b.second; });
+    // What adds less than this to a part is not worth a word; nor are the others beside what makes
+    // nearly all of it.
+    constexpr double kNegligible = 0.01;
+    constexpr double kNearlyAll = 0.9;
+    std::uint32_t limit = 0;
+    double most = -1;
+    std::size_t limits = 0;
+    for (const auto& [what, us] : shares) {
+      if (what.first != worst->first || us < kNegligible * worst->second) continue;
+      ++limits;
+      if (us <= most) continue;
+      most = us;
+      limit = what.second;
+    }
+    if (most > kNearlyAll * worst->second) limits = 1;
+    r.bottleneck = fmt::format("{} ({:.0f} % of the latency)", name_of(worst->first, limit, limits),
+                               100 * worst->second / r.latency_us);
+  }
+
+  /// In words. `limits`: how many there are of that part, this one included.
+  std::string name_of(Part part, std::uint32_t limit, std::size_t limits) const {
+    const std::string others =
+        plan_.folded() ? " and those like it"
+                       : (limits > 1 ? fmt::format(" and {} more", limits - 1) : std::string());
+    const std::string rank =
+        plan_.folded() ? "every rank" : fmt::format("rank {}{}", limit / 3, others);
+    switch (part) {
+      case Part::launch:
+        for (const Straggler& straggler : topology_.stragglers) {
+          if (straggler.rank == limit / 3 && straggler.delay_us.value > kernel_.launch_us()) {
+            return fmt::format("late start of rank {}", straggler.rank);
+          }
+        }
+        return "launch overhead";
+      case Part::synchronisation:
+        return "synchronisation: flags and latency of links";
+      case Part::wire:
+        if (limit == kNoLimit) return "blocks of the library's channels";
+        return fmt::format("bandwidth of {}{}", describe_resource(limit), others);
+      case Part::contention:
+        return fmt::format("contention of stores of {}", rank);
+      case Part::codec:
+        return fmt::format("{} of {}", name_of(static_cast<CodecLimit>(limit % 3)), rank);
+      case Part::release:
+        return fmt::format("releases of tiles of {}", rank);
+    }
+    return {};
+  }
+
+  std::string describe_resource(ResourceId resource) const {
+    if (resource < ways_.network().links()) return fabric_.describe(ways_.real_link(resource));
+    const std::size_t domain = resource - ways_.network().links();
+    return fmt::format("sharing domain {}", topology_.domains[domain].name);
   }
 
   void trace_stage(const Stage& stage, const StageCost& cost, Picoseconds start,
@@ -486,25 +631,6 @@ class Run final : public NetworkClient, private NetworkTrace {
     return list;
   }
 
-  static std::string bottleneck(const SimulationResult& r) {
-    const auto busiest = std::max_element(
-        r.links.begin(), r.links.end(),
-        [](const LinkClassUse& a, const LinkClassUse& b) { return a.utilisation < b.utilisation; });
-    const std::pair<double, std::string> candidates[] = {
-        {r.breakdown.launch_us, "launch overhead"},
-        {r.breakdown.synchronisation_us, "synchronisation"},
-        {r.breakdown.wire_us,
-         fmt::format("{} bandwidth", busiest == r.links.end() ? "" : busiest->link_class)},
-        {r.breakdown.contention_us, "contention of stores"},
-        {r.breakdown.codec_us, "codec and sums"},
-        {r.breakdown.release_us, "releases of tiles"}};
-    const auto* worst =
-        std::max_element(std::begin(candidates), std::end(candidates),
-                         [](const auto& a, const auto& b) { return a.first < b.first; });
-    return fmt::format("{} ({:.0f} % of the latency)", worst->second,
-                       100 * worst->first / r.latency_us);
-  }
-
   const Plan& plan_;
   const Topology& topology_;
   const Fabric& fabric_;
@@ -514,9 +640,11 @@ class Run final : public NetworkClient, private NetworkTrace {
   Ways ways_;
   Rank ranks_;
   std::unique_ptr<NetworkEngine> engine_;
-  std::vector<Cause> causes_{Cause{}};  ///< 0: the call of the collective
+  GrowingArray<Cause> causes_;  ///< 0: the call of the collective
+  PartsOfMessage parts_of_;     ///< what parts_ are of
+  TimeParts parts_;
   CauseId last_ = 0;
-  std::vector<RankState> state_;        ///< by rank
+  std::vector<PlaceState> state_;       ///< by channel, then rank
   std::vector<std::uint32_t> awaited_;  ///< by stage: what has not come yet
   std::vector<CauseId> begun_by_;       ///< by stage: why it began; once begun, when it is done
   std::vector<StageCost> costs_;        ///< by stage, once it has begun
@@ -582,10 +710,11 @@ SimulationResult simulate(const Schedule& schedule, const Codec& codec, DType dt
   return simulate(plan_of(schedule, codec, dtype), topology, options);
 }
 
-Plan plan_of(const Algorithm& algorithm, const ScheduleRequest& request, const Codec& codec,
-             DType dtype, const Topology& topology, const SimulateOptions& options) {
-  require_valid(topology, topology.name);
-  require_room(request.world_size, algorithm.name, topology);
+namespace {
+
+Plan plan_of_one_copy(const Algorithm& algorithm, const ScheduleRequest& request,
+                      const Codec& codec, DType dtype, const Topology& topology,
+                      const SimulateOptions& options) {
   if (options.sharing == Sharing::max_min && options.trace == nullptr) {
     const FabricShifts shifts = shifts_of(topology);
     std::optional<Plan> folded =
@@ -593,6 +722,44 @@ Plan plan_of(const Algorithm& algorithm, const ScheduleRequest& request, const C
     if (folded) return std::move(*folded);
   }
   return plan_of(make_schedule(algorithm.name, request), codec, dtype);
+}
+
+/// As many copies as the library takes channels for this size, at most one per order.
+Plan plan_in_channels(const Algorithm& algorithm, const ScheduleRequest& request,
+                      const Codec& codec, DType dtype, const Topology& topology,
+                      std::vector<RankOrder> orders) {
+  const std::uint64_t payload = request.elements * size_of(dtype);
+  const std::uint64_t most = std::min<std::uint64_t>(library_channels(topology.device, payload),
+                                                     request.elements / request.alignment);
+  if (orders.size() > most) orders.resize(std::max<std::uint64_t>(1, most));
+  std::vector<Plan> copies;
+  std::uint64_t begin = 0;
+  for (std::uint64_t i = 1; i <= orders.size(); ++i) {
+    ScheduleRequest share = request;
+    const std::uint64_t end = request.elements * i / orders.size();
+    share.elements = end - begin;
+    begin = end;
+    // Most shares are equal.
+    if (!copies.empty() && copies.back().elements == share.elements) {
+      copies.push_back(copies.back());
+    } else {
+      copies.push_back(plan_of(make_schedule(algorithm.name, share), codec, dtype));
+    }
+  }
+  return in_channels(copies, orders);
+}
+
+}  // namespace
+
+Plan plan_of(const Algorithm& algorithm, const ScheduleRequest& request, const Codec& codec,
+             DType dtype, const Topology& topology, const SimulateOptions& options) {
+  require_valid(topology, topology.name);
+  require_room(request.world_size, algorithm.name, topology);
+  Plan plan = plan_of_one_copy(algorithm, request, codec, dtype, topology, options);
+  if (!options.library) return plan;
+  std::vector<RankOrder> orders = channel_orders(topology, request.world_size);
+  if (orders.size() == 1 || sends_to_all(plan)) return plan;
+  return plan_in_channels(algorithm, request, codec, dtype, topology, std::move(orders));
 }
 
 SimulationResult simulate(const Algorithm& algorithm, const ScheduleRequest& request,

@@ -31,7 +31,7 @@ enum class Sharing : std::uint8_t { max_min, fifo };
 struct LatencyBreakdown {
   double launch_us = 0;           ///< kernel launch, and the delay of a straggler
   double synchronisation_us = 0;  ///< flags and latencies of links
-  double wire_us = 0;             ///< links at their bandwidth
+  double wire_us = 0;             ///< links at their bandwidth, and queues before them (FIFO)
   double contention_us = 0;       ///< stores of the sender that get in each other's way
   double codec_us = 0;            ///< encode, decode, sums, as far as the wire does not hide them
   double release_us = 0;          ///< releases of tiles, as far as nothing hides them
@@ -52,6 +52,7 @@ struct SimulationResult {
   std::string model;  ///< kSimulatorModel
   std::string topology;
   std::string algorithm;
+  Collective collective = Collective::all_reduce;
   std::string codec;
   DType dtype = DType::fp16;
   Rank world_size = 1;
@@ -67,7 +68,9 @@ struct SimulationResult {
   double busbw_gb_per_s = 0;  ///< algbw * bus_bandwidth_factor()
   LatencyBreakdown breakdown;
   std::vector<LinkClassUse> links;  ///< classes that carried anything
-  std::string bottleneck;           ///< largest part of the breakdown, in words, with its share
+  /// In words: the largest part of the breakdown, the link or rank that makes most of it, its
+  /// share.
+  std::string bottleneck;
   bool operator==(const SimulationResult&) const = default;
 };
 

@@ -7,6 +7,7 @@
 #include <limits>
 #include <map>
 #include <set>
+#include <span>
 #include <utility>
 
 #include "experiments/cli/commands.h"
@@ -153,23 +154,48 @@ class Clock {
       : topology_(topology), ranks_(ranks), dtype_(dtype) {}
 
   double latency_us(const Candidate& c, std::uint64_t bytes) {
-    const auto [place, is_new] = known_.try_emplace({&c, bytes}, 0.0);
-    if (is_new) {
-      const std::uint64_t elements = std::max<std::uint64_t>(1, bytes / size_of(dtype_));
-      const ScheduleRequest request{
-          .world_size = ranks_, .elements = elements, .alignment = c.codec->info().alignment};
-      place->second =
-          simulate(*c.algorithm, request, *c.codec, dtype_, topology_, {.library = c.library})
-              .latency_us;
-    }
+    const auto [place, is_new] = known_[&c].try_emplace(bytes, 0.0);
+    if (is_new) place->second = simulated_us(c, bytes);
     return place->second;
   }
 
+  /// Simulates those that are not known yet, on all cores.
+  void find_out(std::span<const Candidate* const> candidates, std::uint64_t bytes) {
+    std::vector<const Candidate*> unknown;
+    for (const Candidate* c : candidates) {
+      if (!known_[c].contains(bytes)) unknown.push_back(c);
+    }
+    std::vector<double> us(unknown.size());
+    parallel_for(unknown.size(), 0,
+                 [&](unsigned, std::size_t i) { us[i] = simulated_us(*unknown[i], bytes); });
+    for (std::size_t i = 0; i < unknown.size(); ++i) known_[unknown[i]][bytes] = us[i];
+  }
+
+  /// No size from this one on is faster than so: the latency of the largest size below that is
+  /// known, less a margin, since a size that divides evenly may be a little faster than one below.
+  double least_us(const Candidate& c, std::uint64_t bytes) const {
+    constexpr double kMargin = 0.95;
+    const auto sizes = known_.find(&c);
+    if (sizes == known_.end()) return 0;
+    const auto above = sizes->second.upper_bound(bytes);
+    if (above == sizes->second.begin()) return 0;
+    const auto& [size, us] = *std::prev(above);
+    return size == bytes ? us : kMargin * us;
+  }
+
  private:
+  double simulated_us(const Candidate& c, std::uint64_t bytes) const {
+    const std::uint64_t elements = std::max<std::uint64_t>(1, bytes / size_of(dtype_));
+    const ScheduleRequest request{
+        .world_size = ranks_, .elements = elements, .alignment = c.codec->info().alignment};
+    return simulate(*c.algorithm, request, *c.codec, dtype_, topology_, {.library = c.library})
+        .latency_us;
+  }
+
   const Topology& topology_;
   Rank ranks_;
   DType dtype_;
-  std::map<std::pair<const Candidate*, std::uint64_t>, double> known_;
+  std::map<const Candidate*, std::map<std::uint64_t, double>> known_;  ///< by size
 };
 
 /// Sizes from `from` to below `to` for which one candidate is the fastest.
@@ -184,10 +210,35 @@ class Selector {
   Selector(std::vector<const Candidate*> allowed, Clock& clock)
       : allowed_(std::move(allowed)), clock_(clock) {}
 
-  /// Of equally fast ones the one with the least error, then the first.
+  /// Of equally fast ones the one with the least error, then the first. Those that were slower for
+  /// fewer bytes already are not simulated.
   const Candidate* best_at(std::uint64_t bytes) {
+    std::vector<const Candidate*> order = allowed_;
+    std::stable_sort(order.begin(), order.end(), [&](const Candidate* a, const Candidate* b) {
+      return clock_.least_us(*a, bytes) < clock_.least_us(*b, bytes);
+    });
+    double fastest_us = kInfinity;
+    std::vector<const Candidate*> tried;
+    // One after the other would leave cores idle; all at once would be for nothing.
+    const std::size_t batch = std::size_t{2} * hardware_threads();
+    for (std::size_t begin = 0; begin < order.size();) {
+      std::size_t end = begin;
+      while (end < order.size() && end - begin < batch &&
+             clock_.least_us(*order[end], bytes) <= fastest_us) {
+        ++end;
+      }
+      if (end == begin) break;
+      const std::span<const Candidate* const> next(order.data() + begin, end - begin);
+      clock_.find_out(next, bytes);
+      for (const Candidate* c : next) {
+        fastest_us = std::min(fastest_us, clock_.latency_us(*c, bytes));
+        tried.push_back(c);
+      }
+      begin = end;
+    }
     const Candidate* best = nullptr;
     for (const Candidate* c : allowed_) {
+      if (std::find(tried.begin(), tried.end(), c) == tried.end()) continue;
       if (best == nullptr || is_better(*c, *best, bytes)) best = c;
     }
     return best;
@@ -280,6 +331,9 @@ struct SelectCommand {
     }
     std::vector<const Candidate*> allowed = within_budget(all, least_sqnr, most_bits, measured_on);
     Clock clock(t, world_size, type);
+    std::vector<const Candidate*> everybody;
+    for (const Candidate& c : all) everybody.push_back(&c);
+    clock.find_out(everybody, payload);
     Selector selector(allowed, clock);
     const std::vector<Range> ranges = selector.ranges();
     const Report figures = report(t, world_size, type, payload, least_sqnr, most_bits, measured_on,

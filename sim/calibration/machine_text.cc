@@ -1,6 +1,8 @@
 #include "sim/calibration/machine_text.h"
 
+#include <algorithm>
 #include <regex>
+#include <utility>
 
 #include "reference/error.h"
 #include "sim/topology/machine_files.h"
@@ -16,12 +18,15 @@ std::string machine_text(const std::string& name_or_path) {
   fail("'{}' is no machine with a file of its own", name_or_path);
 }
 
-std::string with_quantity(std::string_view text, std::string_view origin, std::string_view key,
-                          double value) {
+namespace {
+
+/// The text with the line of one quantity replaced by what edit(line) makes of it.
+template <class Edit>
+std::string with_line(std::string_view text, std::string_view origin, std::string_view key,
+                      Edit edit) {
   const std::size_t dot = key.rfind('.');
   const std::string section(key.substr(0, dot));
   const std::string name(key.substr(dot + 1));
-  static const std::regex number(R"(value\s*=\s*[-+0-9.eE_]+)");
   std::string result;
   std::string current;
   bool replaced = false;
@@ -34,14 +39,36 @@ std::string with_quantity(std::string_view text, std::string_view origin, std::s
     const bool is_it = current == section && line.starts_with(name) &&
                        line.find_first_not_of(" =", name.size()) == line.find('{');
     if (is_it && !replaced) {
-      const std::string replacement = fmt::format("value = {:.5g}", value);
-      line = std::regex_replace(line, number, replacement, std::regex_constants::format_first_only);
+      line = edit(std::move(line));
       replaced = true;
     }
     result += line;
   }
   if (!replaced) fail("{}: there is no line for '{}'", origin, key);
   return result;
+}
+
+}  // namespace
+
+std::string with_quantity(std::string_view text, std::string_view origin, std::string_view key,
+                          double value) {
+  static const std::regex number(R"(value\s*=\s*[-+0-9.eE_]+)");
+  return with_line(text, origin, key, [value](const std::string& line) {
+    return std::regex_replace(line, number, fmt::format("value = {:.5g}", value),
+                              std::regex_constants::format_first_only);
+  });
+}
+
+std::string with_quantity(std::string_view text, std::string_view origin, std::string_view key,
+                          const Quantity& quantity) {
+  std::string note = printable(quantity.note);
+  std::replace_if(
+      note.begin(), note.end(), [](char c) { return c == '"' || c == '\\'; }, '\'');
+  return with_line(text, origin, key, [&](const std::string& line) {
+    return fmt::format("{}{{ value = {:.5g}, source = \"{}\", note = \"{}\" }}\n",
+                       line.substr(0, line.find('{')), quantity.value, name_of(quantity.source),
+                       note);
+  });
 }
 
 }  // namespace arlab

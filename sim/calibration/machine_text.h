@@ -4,6 +4,8 @@
 #include <string>
 #include <string_view>
 
+#include "sim/topology/sourced.h"
+
 namespace arlab {
 
 /// The text of a machine that the library carries, or of a file that ends in .toml. Throws
@@ -15,5 +17,9 @@ std::string machine_text(const std::string& name_or_path);
 /// Throws InvalidInput when there is no such line.
 std::string with_quantity(std::string_view text, std::string_view origin, std::string_view key,
                           double value);
+
+/// The same, and says where the number comes from.
+std::string with_quantity(std::string_view text, std::string_view origin, std::string_view key,
+                          const Quantity& quantity);
 
 }  // namespace arlab

@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <charconv>
 #include <map>
-#include <sstream>
 #include <utility>
 
 #include "reference/codecs/registry.h"
 #include "reference/collectives/algorithm.h"
+#include "sim/calibration/csv.h"
 #include "sim/topology/toml_section.h"
 
 namespace arlab {
@@ -53,36 +53,9 @@ std::map<std::string, Meaning> read_meanings(Section& table, const std::string& 
   return meanings;
 }
 
-/// Lines of numbers with names in the first line and the first column; lines that begin with # say
-/// where it comes from.
-std::vector<std::vector<std::string>> read_csv(const std::filesystem::path& path) {
-  std::istringstream text(read_text_file(path, "table"));
-  std::vector<std::vector<std::string>> rows;
-  for (std::string line; std::getline(text, line);) {
-    if (!line.empty() && line.back() == '\r') line.pop_back();
-    if (line.empty() || line.front() == '#') continue;
-    rows.emplace_back(1);
-    for (const char c : line) {
-      if (c == ',') {
-        rows.back().emplace_back();
-      } else {
-        rows.back().back() += c;
-      }
-    }
-    if (rows.back().size() != rows.front().size()) {
-      fail("{}: row '{}' has {} cells, but the first line has {}", path.string(),
-           printable(rows.back().front()), rows.back().size(), rows.front().size());
-    }
-  }
-  if (rows.size() < 2) fail("{}: it has no rows", path.string());
-  return rows;
-}
-
 double number(const std::string& text, const std::filesystem::path& path, const std::string& row) {
-  double value = 0;
-  const char* end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data(), end, value);
-  if (error != std::errc() || stop != end || !(value > 0 && value < 1e15)) {
+  const double value = number_of(text);
+  if (!(value > 0 && value < 1e15)) {
     fail("{}: row '{}': '{}' is not a number above 0", path.string(), printable(row),
          printable(text));
   }
@@ -142,7 +115,7 @@ class TableReader {
                   const std::map<std::string, Meaning>& columns,
                   const std::map<std::string, Meaning>& rows, bool by_bytes) {
     const std::filesystem::path path = folder_ / table.file;
-    const auto csv = read_csv(path);
+    const auto csv = read_csv(path).rows;
     for (const auto& [name, meaning] : columns) {
       if (std::find(csv[0].begin() + 1, csv[0].end(), name) == csv[0].end()) {
         fail("{}: there is no column '{}', which table '{}' describes", path.string(), name,
@@ -219,6 +192,10 @@ bool is_in(const std::vector<std::string>& names, const std::string& name) {
 }
 
 }  // namespace
+
+bool Measurements::ignores(const HoldOut& hold_out, const Measurement& cell) const {
+  return is_in(hold_out.ignored, tables[cell.table].name);
+}
 
 bool Measurements::holds_out(const HoldOut& hold_out, const Measurement& cell) const {
   if (!hold_out.tables.empty() && !is_in(hold_out.tables, tables[cell.table].name)) return false;

@@ -46,6 +46,7 @@ struct MeasurementTable {
 struct HoldOut {
   std::string name;
   std::vector<std::string> tables;
+  std::vector<std::string> ignored = {};  ///< tables that are neither fitted to nor predicted
   std::vector<std::string> columns;
   std::optional<bool> odd_rows;  ///< every second row: 1, 3, ... or 0, 2, ...
 };
@@ -67,6 +68,7 @@ struct Measurements {
   std::vector<FitDefinition> fits;
 
   bool holds_out(const HoldOut& hold_out, const Measurement& cell) const;
+  bool ignores(const HoldOut& hold_out, const Measurement& cell) const;
   /// Throws InvalidInput with the known names.
   const FitDefinition& fit(const std::string& name) const;
   std::vector<Measurement> cells_of(const FitDefinition& fit) const;

@@ -31,9 +31,12 @@ struct Stores {
 };
 
 /// The vendor's collective library (NCCL, RCCL) on this machine: uncompressed, by one of two
-/// protocols.
+/// protocols, over several channels at once (sim/channels.h).
 struct Library {
-  Quantity low_latency_us;          ///< LL: fixed
+  Quantity channels;          ///< most; each is a block on every GPU, with flags of its own
+  Quantity channel_bytes;     ///< payload of a rank from which one channel more is worth while
+  Quantity channel_gb_per_s;  ///< what the block of one channel can send, to all of its peers
+  Quantity low_latency_us;    ///< LL: fixed
   Quantity low_latency_efficiency;  ///< LL: share of the bandwidth that is payload
   Quantity low_latency_max_bytes;   ///< LL up to this payload per rank / world size
   Quantity simple_us;               ///< Simple: fixed
@@ -49,6 +52,9 @@ struct Device {
   Quantity hbm_gb_per_s;  ///< the device's own memory, reading and writing together
   /// Element-operations of codecs and sums (CodecCost); 10^9 per second.
   Quantity codec_gops_per_s;
+  /// Throughput: what a counted operation of decode costs in operations of encode. An encoder
+  /// reduces over blocks and waits for the result; a decoder streams.
+  Quantity decode_cost;
   /// Latency of one tile through the codec, per stage: this times the operations per element of
   /// encode and decode, plus those of shuffles and of the scale's round trip.
   Quantity codec_tile_us_per_op;
@@ -77,6 +83,7 @@ void for_each_quantity_of(AnyDevice& device, Visit visit) {
   visit("overhead.message_us", device.message_us);
   visit("device.hbm_gb_per_s", device.hbm_gb_per_s);
   visit("device.codec_gops_per_s", device.codec_gops_per_s);
+  visit("device.decode_cost", device.decode_cost);
   visit("device.codec_tile_us_per_op", device.codec_tile_us_per_op);
   visit("device.codec_tile_fixed_ops", device.codec_tile_fixed_ops);
   visit("device.latency_overlap", device.latency_overlap);
@@ -96,6 +103,9 @@ void for_each_quantity_of(AnyDevice& device, Visit visit) {
   }
   if (device.library) {
     auto& library = *device.library;
+    visit("library.channels", library.channels);
+    visit("library.channel_bytes", library.channel_bytes);
+    visit("library.channel_gb_per_s", library.channel_gb_per_s);
     visit("library.low_latency_us", library.low_latency_us);
     visit("library.low_latency_efficiency", library.low_latency_efficiency);
     visit("library.low_latency_max_bytes", library.low_latency_max_bytes);

@@ -55,6 +55,12 @@ Implementation library_protocol(const Device& device, std::uint64_t payload_byte
                                                                     : Implementation::simple;
 }
 
+Rank library_channels(const Device& device, std::uint64_t payload_bytes) {
+  const Library& library = library_of(device);
+  const double worth_while = static_cast<double>(payload_bytes) / library.channel_bytes.value;
+  return static_cast<Rank>(std::clamp(worth_while, 1.0, library.channels.value));
+}
+
 KernelModel::KernelModel(const Device& device, const Plan& plan, Implementation implementation)
     : device_(device), plan_(plan), implementation_(implementation) {
   if (implementation_ != Implementation::kernel) library_of(device);
@@ -82,6 +88,14 @@ double KernelModel::link_efficiency() const {
   return collective * plan_.cost.store_efficiency;
 }
 
+double KernelModel::rate_cap_gb_per_s(const Stage& stage) const {
+  if (implementation_ == Implementation::kernel) return kNoRateCap;
+  const Rank channels = library_channels(device_, plan_.elements * size_of(plan_.dtype));
+  const double blocks = static_cast<double>(channels) / plan_.channels;
+  // What a block sends is packed as on the link.
+  return blocks * device_.library->channel_gb_per_s.value * link_efficiency() / stage.messages;
+}
+
 double KernelModel::latency_overlap() const {
   return implementation_ == Implementation::kernel ? device_.latency_overlap.value : 1;
 }
@@ -106,12 +120,25 @@ double KernelModel::memory_bytes(const Stage& stage) const {
          static_cast<double>(stage.decoded) * plan_.wire_bytes_per_element;
 }
 
-double KernelModel::work_us(const Stage& stage) const {
+double KernelModel::arithmetic_us(const Stage& stage) const {
   const double ops = plan_.cost.encode_ops_per_element * static_cast<double>(stage.encoded) +
-                     plan_.cost.decode_ops_per_element * static_cast<double>(stage.decoded) +
+                     device_.decode_cost.value * plan_.cost.decode_ops_per_element *
+                         static_cast<double>(stage.decoded) +
                      static_cast<double>(stage.added);
-  return std::max(time_us(ops, device_.codec_gops_per_s.value),
-                  time_us(memory_bytes(stage), device_.hbm_gb_per_s.value));
+  return time_us(ops, device_.codec_gops_per_s.value);
+}
+
+double KernelModel::memory_us(const Stage& stage) const {
+  return time_us(memory_bytes(stage), device_.hbm_gb_per_s.value);
+}
+
+bool KernelModel::is_memory_bound(const Stage& stage) const {
+  return memory_us(stage) > arithmetic_us(stage);
+}
+
+double KernelModel::work_us(const Stage& stage) const {
+  // Channels share the device evenly.
+  return plan_.channels * std::max(arithmetic_us(stage), memory_us(stage));
 }
 
 StageCost KernelModel::cost_of(const Stage& stage) const {
@@ -143,7 +170,7 @@ StageCost KernelModel::cost_of(const Stage& stage) const {
 }
 
 double KernelModel::output_us(std::uint64_t elements) const {
-  return work_us(Stage{.decoded = elements, .written = elements});
+  return work_us(output_stage(elements));
 }
 
 double KernelModel::contention_us(const Stage& stage, const PlannedMessage& message,

@@ -22,6 +22,7 @@
 #pragma once
 
 #include "sim/device/device.h"
+#include "sim/network/max_min.h"
 #include "sim/plan.h"
 
 namespace arlab {
@@ -61,7 +62,17 @@ class KernelModel {
   /// Share of a link's bandwidth that is wire bytes, for what they are packed into.
   double link_efficiency() const;
 
+  /// What the sender's blocks can send to each peer of the stage, in wire bytes.
+  double rate_cap_gb_per_s(const Stage& stage) const;
+
   StageCost cost_of(const Stage& stage) const;
+  /// Whether the memory of the device makes the work of the stage as long as it is, not its
+  /// arithmetic.
+  bool is_memory_bound(const Stage& stage) const;
+  /// The stage that decoding into the output would be.
+  static Stage output_stage(std::uint64_t elements) {
+    return {.decoded = elements, .written = elements};
+  }
   /// Decoding into the output what arrives at a rank that is not busy with a stage.
   double output_us(std::uint64_t elements) const;
 
@@ -78,6 +89,8 @@ class KernelModel {
   double tiles_of(const Stage& stage) const;
   /// Read and written in the device's own memory.
   double memory_bytes(const Stage& stage) const;
+  double arithmetic_us(const Stage& stage) const;
+  double memory_us(const Stage& stage) const;
   double work_us(const Stage& stage) const;
   double latency_overlap() const;
 
@@ -89,5 +102,8 @@ class KernelModel {
 
 /// The protocol that the library takes for this payload: LL or Simple.
 Implementation library_protocol(const Device& device, std::uint64_t payload_bytes, Rank world_size);
+
+/// How many channels the library takes for this payload of a rank: 1 to Library::channels.
+Rank library_channels(const Device& device, std::uint64_t payload_bytes);
 
 }  // namespace arlab

@@ -32,6 +32,9 @@ struct Delivery {
   Picoseconds started = 0;    ///< when the driver handed it in
   Picoseconds sent = 0;       ///< when the last byte left the sender
   Picoseconds delivered = 0;  ///< when the last byte arrived: now
+  /// What it had to share or wait for: the full resource that set its last rate (max-min), or the
+  /// one at which it spent the most time (FIFO). kNoLimit: its own cap, or it was empty.
+  ResourceId limit = kNoLimit;
 };
 
 class NetworkClient {

@@ -26,7 +26,9 @@ void FifoEngine::start(const Message& message) {
                     .tag = message.tag,
                     .first_server = servers_on_way_.allocate(servers),
                     .servers = servers,
-                    .next = 0};
+                    .next = 0,
+                    .longest = 0,
+                    .limit = kNoLimit};
   std::uint32_t server = parcels_[slot].first_server;
   for (const LinkId link : message.route) {
     const DomainId domain = network_.properties(link).domain;
@@ -63,6 +65,12 @@ void FifoEngine::serve(std::uint32_t slot) {
   counters_[resource].bytes += parcel.bytes;
   if (trace_ != nullptr) trace_->on_service(parcel.tag, resource, begin, end);
 
+  const Picoseconds spent = begin + round_to_picoseconds(duration) - now();
+  if (spent > parcel.longest) {
+    parcel.longest = spent;
+    parcel.limit = resource;
+  }
+
   const Picoseconds latency = is_link ? network_.properties(resource).latency : 0;
   require_reachable(end, latency, parcel.tag);
   parcel.tail = end + latency;
@@ -80,7 +88,8 @@ void FifoEngine::deliver(std::uint32_t slot) {
                           .bytes = parcel.bytes,
                           .started = parcel.started,
                           .sent = parcel.sent,
-                          .delivered = now()};
+                          .delivered = now(),
+                          .limit = parcel.limit};
   servers_on_way_.release(parcel.first_server, parcel.servers);
   free_.push_back(slot);  // the client may start its next message in it
   client_.on_delivered(delivery);

@@ -40,7 +40,9 @@ class FifoEngine final : public NetworkEngine {
     std::uint64_t tag = 0;
     std::uint32_t first_server = 0;  ///< index into servers_on_way_
     std::uint32_t servers = 0;
-    std::uint32_t next = 0;  ///< of the servers
+    std::uint32_t next = 0;       ///< of the servers
+    Picoseconds longest = 0;      ///< time at a server so far, queue included
+    ResourceId limit = kNoLimit;  ///< that server
   };
   /// The end of what a server has taken on is busy_since + work. The sum is rounded when an instant
   /// is read from it, not when it grows: a long queue does not drift.

@@ -35,8 +35,9 @@ void FlowEngine::start(const Message& message) {
   flow.started = now();
   flow.bytes = message.bytes;
   flow.tag = message.tag;
-  flow.number = next_number_++;
-  flow.event_pending = false;
+  flow.limit = kNoLimit;
+  flow.number = next_number_++ & 0x7FFFFFFF;
+  flow.event_pending = 0;
   if (message.bytes == 0) {
     Picoseconds latency = 0;
     for (const LinkId link : message.route) latency += network_.properties(link).latency;
@@ -109,7 +110,8 @@ void FlowEngine::complete_instant() {
   // Components were walked in an order that nobody can foresee; the order of starts is one that
   // everybody can.
   const auto started_before = [this](FlowSlot a, FlowSlot b) {
-    return static_cast<std::int32_t>(flows_[a].number - flows_[b].number) < 0;
+    const std::uint32_t apart = std::uint32_t{flows_[a].number} - flows_[b].number;
+    return (apart & 0x40000000) != 0;
   };
   if (sent_.size() > 1 && !std::is_sorted(sent_.begin(), sent_.end(), started_before)) {
     std::sort(sent_.begin(), sent_.end(), started_before);
@@ -140,23 +142,23 @@ bool FlowEngine::solve_changed() {
 
     FlowSlot first = slots[0];
     if (rates_.is_lone()) {
-      change_rate(first, rates_.lone_rate());
+      change_rate(first, rates_.lone_rate(), rates_.lone_limit());
     } else {
       const std::span<const double> rates = rates_.solve();
       for (std::size_t i = 0; i < slots.size(); ++i) {
-        change_rate(slots[i], rates[i]);
+        change_rate(slots[i], rates[i], rates_.limit(i));
         if (flows_[slots[i]].end < flows_[first].end) first = slots[i];
       }
     }
-    if (!flows_[first].event_pending) {
-      flows_[first].event_pending = true;
+    if (flows_[first].event_pending == 0) {
+      flows_[first].event_pending = 1;
       queue_.push({flows_[first].end, kSent, first});
     }
   }
   return any_solved;
 }
 
-void FlowEngine::change_rate(FlowSlot slot, double gb_per_s) {
+void FlowEngine::change_rate(FlowSlot slot, double gb_per_s, ResourceId limit) {
   Flow& flow = flows_[slot];
   if (gb_per_s == flow.gb_per_s) return;  // keeps its end, to the bit
   // What is left follows from the rate and the whole picoseconds since the last change, not from a
@@ -164,10 +166,11 @@ void FlowEngine::change_rate(FlowSlot slot, double gb_per_s) {
   flow.left = std::max(0.0, flow.left - bytes_in(now() - flow.since, flow.gb_per_s));
   flow.since = now();
   flow.gb_per_s = gb_per_s;
+  flow.limit = limit;
   const Picoseconds duration = transfer_time(flow.left, gb_per_s);
   require_reachable(now(), duration, flow.tag);
   flow.end = now() + duration;
-  flow.event_pending = false;
+  flow.event_pending = 0;
   if (trace_ != nullptr) trace_->on_rate(flow.tag, gb_per_s, now());
 }
 
@@ -177,7 +180,8 @@ void FlowEngine::deliver(FlowSlot slot) {
                           .bytes = flow.bytes,
                           .started = flow.started,
                           .sent = flow.end,
-                          .delivered = now()};
+                          .delivered = now(),
+                          .limit = flow.limit};
   free_.push_back(slot);  // the client may start its next message in it
   client_.on_delivered(delivery);
 }

@@ -36,8 +36,9 @@ class FlowEngine final : public NetworkEngine {
     Picoseconds started = 0;
     std::uint64_t bytes = 0;
     std::uint64_t tag = 0;
-    std::uint32_t number = 0;    ///< in the order of starts; wraps
-    bool event_pending = false;  ///< a kSent event of time `end` is in the queue
+    ResourceId limit = kNoLimit;          ///< of its last rate
+    std::uint32_t number : 31 = 0;        ///< in the order of starts; wraps
+    std::uint32_t event_pending : 1 = 0;  ///< a kSent event of time `end` is in the queue
   };
   static_assert(sizeof(Flow) == 64);
   void start(const Message& message) override;
@@ -55,7 +56,7 @@ class FlowEngine final : public NetworkEngine {
   void mark_sent(FlowSlot slot, Picoseconds latency);
   /// Says whether any rate had to be solved for.
   bool solve_changed();
-  void change_rate(FlowSlot slot, double gb_per_s);
+  void change_rate(FlowSlot slot, double gb_per_s, ResourceId limit);
   void deliver(FlowSlot slot);
 
   MaxMinRates rates_;

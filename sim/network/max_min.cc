@@ -51,9 +51,10 @@ void MaxMinRates::postpone() {
 
 // ---------------------------------------------------------------- progressive filling
 
-void MaxMinRates::settle(FlowSlot flow, double gb_per_s) {
+void MaxMinRates::settle(FlowSlot flow, double gb_per_s, ResourceId limit) {
   const FlowUses& uses = flows_[flow];
   rates_[uses.local] = gb_per_s;
+  limits_[uses.local] = limit;
   for (std::uint32_t i = 0; i < uses.uses; ++i) {
     Filling& filling = component_resources_[resources_[uses_[uses.first_use + i].resource].local];
     filling.left -= gb_per_s;
@@ -104,7 +105,7 @@ void MaxMinRates::fill() {
       const FlowSlot flow = by_cap_[next_cap++];
       if (rates_[flows_[flow].local] != kRising) continue;
       level = cap_of(flow);
-      settle(flow, level);
+      settle(flow, level, kNoLimit);
       capped = true;
     }
     if (capped) {
@@ -116,7 +117,7 @@ void MaxMinRates::fill() {
     level = now;
     for (std::uint32_t u = resources_[lowest.resource].first_use; u != kNone; u = uses_[u].next) {
       const FlowSlot flow = uses_[u].flow;
-      if (rates_[flows_[flow].local] == kRising) settle(flow, level);
+      if (rates_[flows_[flow].local] == kRising) settle(flow, level, lowest.resource);
     }
   }
 }
@@ -126,6 +127,7 @@ std::span<const double> MaxMinRates::solve() {
     rates_.assign(1, lone_rate());
   } else {
     rates_.assign(component_flows_.size(), kRising);
+    limits_.resize(component_flows_.size());
     fill();
   }
   return rates_;

@@ -38,6 +38,8 @@ namespace arlab {
 using FlowSlot = std::uint32_t;
 
 inline constexpr double kNoRateCap = std::numeric_limits<double>::infinity();
+/// Of a message that no resource limits.
+inline constexpr ResourceId kNoLimit = 0xFFFFFFFF;
 
 class MaxMinRates {
  public:
@@ -63,10 +65,17 @@ class MaxMinRates {
   std::span<const FlowSlot> flows() const;
   /// Their rates in GB/s, in the same order; all > 0.
   std::span<const double> solve();
+  /// After solve(): the full resource at whose level the i-th flow settled, or kNoLimit for its
+  /// cap.
+  ResourceId limit(std::size_t i) const { return is_lone_ ? lone_limit() : limits_[i]; }
   /// Whether the component is one flow on one resource; then the latter is its rate.
   bool is_lone() const { return is_lone_; }
   double lone_rate() const {
     return std::min(cap_of(lone_flow_), network_.capacity_gb_per_s(lone_resource_));
+  }
+  ResourceId lone_limit() const {
+    return cap_of(lone_flow_) < network_.capacity_gb_per_s(lone_resource_) ? kNoLimit
+                                                                           : lone_resource_;
   }
   /// Leaves the component to a later next_component(); flows may then be removed first.
   void postpone();
@@ -122,7 +131,7 @@ class MaxMinRates {
   double cap_of(FlowSlot flow) const { return flow < caps_.size() ? caps_[flow] : kNoRateCap; }
   void collect(ResourceId start);
   void reach(ResourceId resource);
-  void settle(FlowSlot flow, double gb_per_s);
+  void settle(FlowSlot flow, double gb_per_s, ResourceId limit);
   void fill();
   void forget_component();
 
@@ -141,9 +150,10 @@ class MaxMinRates {
   FlowSlot lone_flow_ = 0;
   std::vector<FlowSlot> component_flows_;
   std::vector<Filling> component_resources_;
-  std::vector<double> rates_;     ///< of component_flows_; negative until settled
-  std::vector<Level> levels_;     ///< heap
-  std::vector<FlowSlot> by_cap_;  ///< flows with a cap, lowest first
+  std::vector<double> rates_;       ///< of component_flows_; negative until settled
+  std::vector<ResourceId> limits_;  ///< of component_flows_
+  std::vector<Level> levels_;       ///< heap
+  std::vector<FlowSlot> by_cap_;    ///< flows with a cap, lowest first
 };
 
 // ---------------------------------------------------------------- inline: once per message

@@ -57,6 +57,9 @@ class Fabric::Builder {
     require_faults_found();
     const FabricShifts shifts = shifts_of(t_);
     f_.has_shifts_ = shifts.any || !shifts.extents.empty();
+    const bool over_devices = t_.kind == TopologyKind::ring || t_.kind == TopologyKind::torus;
+    f_.is_regular_ = t_.faults.empty() && t_.kind != TopologyKind::graph &&
+                     (t_.kind == TopologyKind::full_mesh || t_.devices_forward == over_devices);
   }
 
  private:
@@ -122,6 +125,7 @@ class Fabric::Builder {
   /// hence go dimension by dimension.
   void build_torus(const std::vector<Rank>& shape) {
     begin("link");
+    f_.shape_ = shape;
     for (const Rank extent : shape) f_.links_per_rank_ += std::min<Rank>(extent - 1, 2);
     for (Rank rank = 0; rank < t_.ranks.value; ++rank) {
       Rank stride = t_.ranks.value;
@@ -165,10 +169,12 @@ class Fabric::Builder {
   void build_fat_tree() {
     const Rank ranks = t_.ranks.value;
     const Rank rails = t_.group_size.value;
+    f_.group_size_ = rails;
     const Rank servers = ranks / rails;
     build_ports(rails);
     if (servers == 1) return;
     const Rank per_pod = t_.leaf_servers.value;
+    f_.leaf_servers_ = per_pod;
     const Rank pods = (servers + per_pod - 1) / per_pod;
     const NodeId leaves = f_.network_.add_switches(pods * rails);
     const NodeId core = f_.network_.add_switches(1);
@@ -188,6 +194,7 @@ class Fabric::Builder {
   void build_dragonfly() {
     const Rank routers = t_.group_size.value;
     const Rank per_router = t_.ranks_per_router.value;
+    f_.group_size_ = per_router;
     const Rank ranks = t_.ranks.value;
     const Rank groups = (ranks + routers * per_router - 1) / (routers * per_router);
     const NodeId first = f_.network_.add_switches(groups * routers);
@@ -328,6 +335,99 @@ Fabric::Orbit Fabric::orbit_of(LinkId link) const {
     return {link, ranks_ / group_size_};
   }
   return {first, end - first};
+}
+
+// ---------------------------------------------------------------- routes that need no search
+
+LinkId Fabric::first_of(std::string_view link_class) const {
+  for (const Span& span : spans_) {
+    if (span.link_class == link_class) return span.first;
+  }
+  throw std::logic_error("first_of: the fabric has no such links");
+}
+
+bool Fabric::find_route(Rank from, Rank to, std::vector<LinkId>& path) const {
+  if (!is_regular_ || from == to || from >= ranks_ || to >= ranks_) return false;
+  const LinkId out = from;        // of "port_out", which is the first class
+  const LinkId in = ranks_ + to;  // of "port_in", the second
+  switch (kind_) {
+    case TopologyKind::full_mesh:
+      path.push_back(from * (ranks_ - 1) + (to < from ? to : to - 1));
+      return true;
+    case TopologyKind::switched:
+      path.insert(path.end(), {out, in});
+      return true;
+    case TopologyKind::numa: {
+      const Rank groups = ranks_ / group_size_;
+      const Rank there = to / group_size_;
+      const Rank here = from / group_size_;
+      path.push_back(out);
+      if (here != there) {
+        path.push_back(first_of("bridge") + here * (groups - 1) +
+                       (there < here ? there : there - 1));
+      }
+      path.push_back(in);
+      return true;
+    }
+    case TopologyKind::ring:
+    case TopologyKind::torus:
+      find_torus_route(from, to, path);
+      return true;
+    case TopologyKind::fat_tree:
+      find_fat_tree_route(from, to, path);
+      return true;
+    case TopologyKind::dragonfly:
+      if (from / group_size_ != to / group_size_) return false;
+      path.insert(path.end(), {out, in});
+      return true;
+    case TopologyKind::graph:
+      break;
+  }
+  return false;
+}
+
+/// Links of a rank are numbered dimension by dimension, upwards before downwards.
+void Fabric::find_torus_route(Rank from, Rank to, std::vector<LinkId>& path) const {
+  Rank stride = ranks_;
+  LinkId first = 0;  // link of the dimension, among those of a rank
+  for (const Rank extent : shape_) {
+    stride /= extent;
+    if (extent == 1) continue;
+    const Rank target = to / stride % extent;
+    const Rank up = (target + extent - from / stride % extent) % extent;
+    const bool upwards = up <= extent - up;
+    for (Rank hops = upwards ? up : extent - up; hops > 0; --hops) {
+      const Rank digit = from / stride % extent;
+      path.push_back(from * links_per_rank_ + first + (upwards || extent == 2 ? 0 : 1));
+      from += ((digit + (upwards ? 1 : extent - 1)) % extent) * stride;
+      from -= digit * stride;
+    }
+    first += extent == 2 ? 1 : 2;
+  }
+}
+
+void Fabric::find_fat_tree_route(Rank from, Rank to, std::vector<LinkId>& path) const {
+  if (from / group_size_ == to / group_size_) {
+    path.insert(path.end(), {from, ranks_ + to});
+    return;
+  }
+  const auto leaf_of = [&](Rank rank) {
+    return rank / group_size_ / leaf_servers_ * group_size_ + rank % group_size_;
+  };
+  path.push_back(first_of("nic_out") + from);
+  if (leaf_of(from) != leaf_of(to)) {
+    path.insert(path.end(),
+                {first_of("uplink") + leaf_of(from), first_of("downlink") + leaf_of(to)});
+  }
+  path.push_back(first_of("nic_in") + to);
+}
+
+std::optional<Fabric::RouterPair> Fabric::routers_between(Rank from, Rank to) const {
+  if (!is_regular_ || kind_ != TopologyKind::dragonfly || from >= ranks_ || to >= ranks_ ||
+      from / group_size_ == to / group_size_) {
+    return std::nullopt;
+  }
+  return RouterPair{from, ranks_ + to, ranks_ + from / group_size_, ranks_ + to / group_size_};
 }
 
 }  // namespace arlab

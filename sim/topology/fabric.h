@@ -2,6 +2,7 @@
 // shifts of the ranks it looks the same.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -50,6 +51,18 @@ class Fabric {
   };
   Orbit orbit_of(LinkId link) const;
 
+  /// Appends the links from one rank to another, different one; says whether it could without a
+  /// search (routes.h).
+  bool find_route(Rank from, Rank to, std::vector<LinkId>& path) const;
+  /// Of ranks on two routers of a dragonfly: these, and the only links from and to them.
+  struct RouterPair {
+    LinkId port_out = 0;
+    LinkId port_in = 0;
+    NodeId from = 0;
+    NodeId to = 0;
+  };
+  std::optional<RouterPair> routers_between(Rank from, Rank to) const;
+
  private:
   struct Span {
     LinkId first = 0;
@@ -60,11 +73,18 @@ class Fabric {
 
   std::size_t span_of(LinkId link) const;
   std::string short_name(NodeId node) const;
+  /// The first link of a class.
+  LinkId first_of(std::string_view link_class) const;
+  void find_torus_route(Rank from, Rank to, std::vector<LinkId>& path) const;
+  void find_fat_tree_route(Rank from, Rank to, std::vector<LinkId>& path) const;
 
   TopologyKind kind_;
   Rank ranks_ = 0;
-  Rank group_size_ = 0;
+  Rank group_size_ = 0;        ///< ranks with one switch: numa, fat tree, dragonfly
+  Rank leaf_servers_ = 0;      ///< fat tree
+  std::vector<Rank> shape_;    ///< ring, torus
   LinkId links_per_rank_ = 0;  ///< ring, torus
+  bool is_regular_ = false;    ///< all links are there, and devices forward as their kind wants it
   Network network_;
   std::vector<Span> spans_;
   std::vector<std::string> classes_;

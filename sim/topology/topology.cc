@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <set>
 #include <stdexcept>
 #include <system_error>
@@ -252,6 +253,12 @@ void require_valid(const Topology& topology, std::string_view origin) {
     if (key.ends_with("_efficiency") && quantity.value > 1) {
       fail("{}: key '{}.value': {} is out of range; allowed is {} to 1", origin, key,
            quantity.value, kSmallestQuantity);
+    }
+    const bool channels = key == "library.channels";
+    if (channels && !(quantity.value >= 1 && quantity.value <= kMostChannels &&
+                      quantity.value == std::floor(quantity.value))) {
+      fail("{}: key '{}.value': {} is out of range; allowed is a whole number from 1 to {}", origin,
+           key, quantity.value, kMostChannels);
     }
     if (quantity.value >= kSmallestQuantity && quantity.value <= kLargestQuantity) return;
     fail("{}: key '{}.value': {} is out of range; allowed is {} to {}", origin, key, quantity.value,

@@ -50,6 +50,9 @@ inline constexpr double kLargestQuantity = 1e9;
 /// Of the overlaps of the kernel model.
 inline constexpr double kLargestOverlap = 100;
 
+/// Of the vendor's library; NCCL allows 64 itself.
+inline constexpr double kMostChannels = 1024;
+
 /// Links of one type have the same figures, in each direction.
 struct LinkType {
   std::string name;             ///< the section of the file: link, bridge, nic, ...

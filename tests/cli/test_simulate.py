@@ -198,6 +198,11 @@ def test_a_schedule_of_ones_own(tmp_path):
     assert simulate(by_file + " --bytes 128K --ranks 4", tmp_path) == from_file
     # One rank stands for all only where an algorithm is known to be symmetric.
     assert by_name.pop("simulated_ranks") == 1 and from_file.pop("simulated_ranks") == 4
+    # ... and then the bottleneck is that of every rank; its part and share are the same.
+    bottlenecks = [report.pop("bottleneck") for report in (by_name, from_file)]
+    (every, share), (one, same_share) = (text.rsplit(" (", 1) for text in bottlenecks)
+    assert share == same_share
+    assert every.split(" of ")[0] == one.split(" of ")[0]
     assert by_name.keys() == from_file.keys()
     for name, value in by_name.items():
         if name != "links":

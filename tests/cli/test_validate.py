@@ -2,10 +2,11 @@
 
 import csv
 import io
+import re
 import shutil
 
 import pytest
-from program import REPOSITORY, ok, ok_json, refused
+from program import REPOSITORY, ok, ok_csv, ok_json, refused
 
 PUBLISHED = REPOSITORY / "experiments" / "published"
 MACHINES = REPOSITORY / "sim" / "topology" / "machines"
@@ -117,6 +118,119 @@ def test_tables_of_your_own(tmp_path):
     assert report["held_out_mape_percent"] is None
 
 
+COLUMNS = "platform,machine,ranks,algorithm,codec,dtype,bytes,time_us,library"
+TRUTH = {"bandwidth_gb_per_s": 1.2, "codec_gops_per_s": 0.5, "launch_us": 1.5, "simple_us": 2.0}
+
+
+@pytest.fixture(scope="module")
+def bench_file(tmp_path_factory):
+    """What arlab bench would write on H200s with constants of ours: times of the simulator."""
+    folder = tmp_path_factory.mktemp("bench")
+    lines = ["# made by the simulator, with other constants", COLUMNS]
+    for ranks in (2, 4):
+        text = (MACHINES / f"h200-{ranks}.toml").read_text()
+        for key, factor in TRUTH.items():
+            pattern = rf"(?m)^({key} = {{ value = )([0-9.]+)"
+            text = re.sub(pattern, lambda m: m[1] + repr(factor * float(m[2])), text)
+        (folder / f"h200-{ranks}.toml").write_text(text)
+        for algorithm, codec, library in [
+            ("two_shot", "fp16", "arlab"),
+            ("two_shot", "qr-q4", "arlab"),
+            ("one_shot", "qr-q8", "arlab"),
+            ("ring", "fp16", "nccl"),
+        ]:
+            for size in (32 << 10, 256 << 10, 2 << 20, 16 << 20, 128 << 20):
+                flag = " --library" if library == "nccl" else ""
+                time_us = ok_json(
+                    f"simulate --topology h200-{ranks}.toml --algorithm {algorithm}"
+                    f" --codec {codec} --bytes {size}{flag}",
+                    folder,
+                )["latency_us"]
+                algorithm_column = "all_reduce" if library == "nccl" else algorithm
+                lines.append(
+                    f"cuda,NVIDIA H200,{ranks},{algorithm_column},{codec},fp16,{size},{time_us},{library}"
+                )
+    lines.append("cuda,NVIDIA H200,4,multimem,bf16,bf16,1048576,17.5,torch_symm_mem")
+    file = folder / "h200_allreduce_2026-11-21.csv"
+    file.write_text("\n".join(lines) + "\n")
+    return file
+
+
+def test_measured_times_are_compared_and_predicted(bench_file, tmp_path):
+    report = ok_json(f"validate --against measured --file {bench_file}", tmp_path, timeout=120)
+    tables = {table["name"]: table for table in report["tables"]}
+    for ranks in (2, 4):
+        table = tables[f"h200_allreduce_2026-11-21: h200-{ranks}"]
+        assert (table["cells"], table["source"], table["held_out"]) == (20, "measured", False)
+        assert table["mape_percent"] > 5  # the shipped machine is another one
+    predicted = tables["h200: 4 GPUs, fitted on 2"]
+    assert predicted["held_out"] and predicted["cells"] == 20
+    assert predicted["mape_percent"] < 1
+    assert tables["h200: every second size, fitted on the others"]["cells"] == 16
+    assert report["left_out"] == 1
+    rows = ok_csv(f"validate --against measured --file {bench_file} --cells", tmp_path)
+    assert {(row["topology"], row["library"]) for row in rows} == {
+        (f"h200-{ranks}", library) for ranks in (2, 4) for library in ("true", "false")
+    }
+
+
+def test_a_machine_is_refitted_with_one_command(bench_file, tmp_path):
+    report = ok_json(f"calibrate --file {bench_file} --out {tmp_path}", tmp_path, timeout=120)
+    assert report["fit"] == "h200" and report["mape_percent"] < 0.2
+    fitted = {constant["constant"].split(".")[1]: constant for constant in report["constants"]}
+    for key, factor in TRUTH.items():
+        assert fitted[key]["fitted"] / fitted[key]["start"] == pytest.approx(factor, rel=0.02), key
+    # 8 GPUs were not measured, but are the same.
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "h200-2.toml",
+        "h200-4.toml",
+        "h200-8.toml",
+    ]
+    for ranks in (2, 4, 8):
+        text = (tmp_path / f"h200-{ranks}.toml").read_text()
+        (line,) = [line for line in text.splitlines() if line.startswith("bandwidth_gb_per_s")]
+        assert "h200_allreduce_2026-11-21.csv" in line and '"fitted"' in line
+        command = f"simulate --topology h200-{ranks}.toml --algorithm two_shot --codec fp16 --bytes 64M"
+        again = ok_json(command, tmp_path)["latency_us"]
+        if ranks != 8:
+            truth = ok_json(command, bench_file.parent)["latency_us"]
+            assert again == pytest.approx(truth, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("row", "words"),
+    [
+        ("cuda,h200,2,two_shot,fp16,fp16,1024,fast,arlab", ["line 2", "time_us", "'fast'"]),
+        ("cuda,h200,2,two_shot,fp16,fp16,1024,0,arlab", ["line 2", "time_us", "above 0"]),
+        ("cuda,h200,2,two_shot,fp16,fp16,1024,inf,arlab", ["line 2", "above 0"]),
+        ("cuda,h200,2,two_shot,fp16,fp16,1.5,9,arlab", ["line 2", "bytes", "whole number"]),
+        ("cuda,h200,2,two_shot,fp16,fp16,1025,9,arlab", ["line 2", "1025 bytes", "fp16"]),
+        ("cuda,h200,0,two_shot,fp16,fp16,1024,9,arlab", ["line 2", "ranks", "'0'"]),
+        ("cuda,h200,3,two_shot,fp16,fp16,1024,9,arlab", ["h200", "3 ranks"]),
+        ("cuda,h999,2,two_shot,fp16,fp16,1024,9,arlab", ["h999", "a100, h20, h200"]),
+        ("cuda,NVIDIA H2,2,two_shot,fp16,fp16,1024,9,arlab", ["NVIDIA H2"]),
+        ("cuda,h200,2,two_shots,fp16,fp16,1024,9,arlab", ["line 2", "two_shots"]),
+        ("cuda,h200,2,two_shot,qr-q5,fp16,1024,9,arlab", ["line 2", "qr-q5"]),
+        ("cuda,h200,2,two_shot,fp16,fp17,1024,9,arlab", ["line 2", "fp17"]),
+        ("cuda,h200,2,two_shot,fp16,bf16,1024,9,arlab", ["line 2", "fp16", "bf16"]),
+        ("cuda,h200,2,ring,qr-q4,fp16,1024,9,nccl", ["line 2", "nccl", "qr-q4"]),
+        ("cuda,h200,2,ring,fp16,fp16,1024,9,gloo", ["gloo", "arlab, nccl, rccl, torch_symm_mem"]),
+        ("metal,h200,2,ring,fp16,fp16,1024,9,nccl", ["metal", "cuda, rocm, host"]),
+        ("cuda,h200,2,ring,,fp16,1024,9,nccl", ["line 2", "'codec' is empty"]),
+        ("cuda,h200,2,ring,fp16,fp16,1024,9", ["has 8 cells"]),
+        ("host,h200,2,two_shot,fp16,fp16,1024,9,arlab", ["no row of a GPU"]),
+        (
+            "cuda,h200,2,ring,fp16,fp16,1024,9,nccl\ncuda,h200,2,ring,fp16,fp16,1024,8,nccl",
+            ["line 3", "twice"],
+        ),
+    ],
+)
+def test_wrong_measured_times_get_one_line(row, words, tmp_path):
+    (tmp_path / "bad.csv").write_text(f"{COLUMNS}\n{row}\n")
+    refused("validate --against measured --file bad.csv", tmp_path, "bad.csv", *words)
+    refused("calibrate --file bad.csv", tmp_path, "bad.csv", *words)
+
+
 @pytest.mark.parametrize(
     ("command", "words"),
     [
@@ -124,10 +238,14 @@ def test_tables_of_your_own(tmp_path):
         ("validate --tables none.toml", ["none.toml", "cannot be read"]),
         ("validate --tables broken.toml", ["broken.toml", "line 1"]),
         ("calibrate", ["--fit"]),
+        ("validate --file none.csv", ["--against measured"]),
+        ("validate --against measured --file none.csv", ["none.csv", "cannot be read"]),
+        ("validate --against measured --file broken.csv", ["broken.csv", COLUMNS[:8]]),
         ("calibrate --fit mi400x", ["mi400x", "mi300x, flashcomm2"]),
         ("calibrate --fit mi300x --out nowhere", ["nowhere", "not a folder"]),
     ],
 )
 def test_bad_input_gets_one_line(command, words, tmp_path):
     (tmp_path / "broken.toml").write_text("[[tables\n")
+    (tmp_path / "broken.csv").write_text("ranks,bytes\n2,1024\n")
     refused(command, tmp_path, *words)

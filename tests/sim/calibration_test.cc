@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "sim/calibration/bench_file.h"
 #include "sim/calibration/fit.h"
 #include "sim/calibration/machine_text.h"
 #include "sim/topology/quantities.h"
@@ -298,6 +299,62 @@ TEST(MachineText, ReplacesOneNumberAndKeepsTheRest) {
             machine);
 }
 
+TEST(MachineText, SaysWhereANewNumberComesFrom) {
+  const std::string changed =
+      with_quantity(machine_text("h200-2"), "m", "link.bandwidth_gb_per_s",
+                    Quantity{123.456, Source::fitted, "a \"file\"\nof \\ mine"});
+  const Quantity now = parse_topology(changed, "m").link_type("link").bandwidth_gb_per_s;
+  EXPECT_EQ(now.value, 123.46);
+  EXPECT_EQ(now.source, Source::fitted);
+  EXPECT_EQ(now.note.find('"'), std::string::npos);
+  EXPECT_TRUE(now.note.starts_with("a 'file'")) << now.note;
+}
+
+// ---------------------------------------------------------------- files of arlab bench
+
+TEST(BenchFiles, FindMachinesByName) {
+  EXPECT_EQ(machine_named("h200", 4), "h200-4");
+  EXPECT_EQ(machine_named("NVIDIA H200", 2), "h200-2");
+  EXPECT_EQ(machine_named("NVIDIA H20", 8), "h20-8");
+  EXPECT_EQ(machine_named("AMD Instinct MI300X", 8), "mi300x-8");
+  EXPECT_EQ(machine_named("h200-8", 2), "h200-2");
+  for (const char* name : {"NVIDIA", "NVIDIA H2", "", "h200-16"}) {
+    EXPECT_THROW(machine_named(name, 8), InvalidInput) << name;
+  }
+  EXPECT_EQ(machines_like("h200-2"), (std::vector<std::string>{"h200-2", "h200-4", "h200-8"}));
+}
+
+TEST_F(Calibration, ReadsBenchFilesInAnyOrderOfColumns) {
+  const fs::path path = write("h200_allreduce_x.csv",
+                              "# H200, a date, a command\n"
+                              "bytes,time_us,library,platform,machine,ranks,algorithm,codec,dtype\n"
+                              "2097152,20.5,arlab,cuda,h200,8,two_shot,qr-q4,bf16\r\n"
+                              "1024,10,nccl,cuda,h200,2,all_reduce,fp16,fp16\n"
+                              "2048,11,rccl,cuda,h200,4,ring,fp16,fp16\n"
+                              "1024,10,torch_symm_mem,cuda,h200,2,multimem,fp16,fp16\n");
+  const BenchFiles bench = read_bench_files({&path, 1});
+  const Measurements& m = bench.measurements;
+  EXPECT_EQ(bench.left_out, 1u);
+  ASSERT_EQ(m.cells.size(), 3u);
+  EXPECT_EQ(m.tables[0].name, "h200_allreduce_x: h200-8");
+  EXPECT_EQ(m.tables[0].source, Source::measured);
+  EXPECT_EQ(m.cells[0].column, "two_shot qr-q4 bf16");
+  EXPECT_EQ(m.cells[0].dtype, DType::bf16);
+  EXPECT_EQ(m.cells[0].value, 20.5);
+  EXPECT_FALSE(m.cells[0].library);
+  EXPECT_EQ(m.cells[1].algorithm, "ring");
+  EXPECT_TRUE(m.cells[1].library);
+  // More GPUs are predicted from the fewest; those in between are not looked at.
+  const FitDefinition& fit = m.fit("h200");
+  ASSERT_EQ(fit.hold_outs.size(), 2u);
+  EXPECT_EQ(fit.hold_outs[0].name, "4 GPUs, fitted on 2");
+  EXPECT_TRUE(m.holds_out(fit.hold_outs[0], m.cells[2]));
+  EXPECT_TRUE(m.ignores(fit.hold_outs[0], m.cells[0]));
+  EXPECT_FALSE(m.ignores(fit.hold_outs[0], m.cells[1]));
+  EXPECT_EQ(fit.hold_outs[1].name, "8 GPUs, fitted on 2");
+  EXPECT_TRUE(m.ignores(fit.hold_outs[1], m.cells[2]));
+}
+
 // ---------------------------------------------------------------- the published tables
 
 struct Pinned {
@@ -316,8 +373,8 @@ TEST(PublishedTables, ErrorIsAsSimReadmeSays) {
   const Pinned pinned[] = {{"quickreduce_mi300x_2gpu", 72, 1.70},
                            {"quickreduce_mi300x_4gpu", 72, 2.95},
                            {"quickreduce_mi300x_8gpu", 72, 3.26},
-                           {"flashcomm2_table9", 40, 4.84},
-                           {"flashcomm2_table10", 21, 5.32}};
+                           {"flashcomm2_table9", 40, 3.51},
+                           {"flashcomm2_table10", 21, 5.22}};
   ASSERT_EQ(measurements.tables.size(), std::size(pinned));
   for (std::size_t t = 0; t < std::size(pinned); ++t) {
     std::vector<SimulatedCell> of_table;
@@ -329,6 +386,7 @@ TEST(PublishedTables, ErrorIsAsSimReadmeSays) {
     EXPECT_EQ(error.cells, pinned[t].cells);
     EXPECT_NEAR(error.mape_percent, pinned[t].mape_percent, 0.05) << pinned[t].table;
   }
+  EXPECT_LE(summarize(simulated).mape_percent, 3);
   EXPECT_LT(summarize(simulated).max_ape_percent, 20);
   EXPECT_EQ(rank_codecs(simulated).rows, 45u);
   EXPECT_GE(rank_codecs(simulated).right_percent(), 95);

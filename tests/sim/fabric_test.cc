@@ -8,6 +8,7 @@
 #include <set>
 
 #include "sim/network/router.h"
+#include "sim/topology/routes.h"
 #include "tests/sim/machine.h"
 #include "tests/sim/refusal.h"
 
@@ -343,6 +344,82 @@ TEST(FabricShifts, TakeRoutesToRoutes) {
           << name_of(t.kind) << " " << n << " " << fabric.describe(representative);
     }
   }
+}
+
+// ---------------------------------------------------------------- routes without a search
+
+/// Ranks of a pair whose route differs from what a search finds; "" when all are the same.
+std::string difference(const Topology& t) {
+  const Fabric fabric(t);
+  Routes routes(fabric);
+  Router search(fabric.network());
+  const Rank ranks = t.ranks.value;
+  for (Rank from = 0; from < ranks; ++from) {
+    for (Rank to = 0; to < ranks; ++to) {
+      if (from == to) continue;
+      const std::span<const LinkId> found = routes.route(from, to);
+      const std::span<const LinkId> expected = search.route(from, to);
+      if (!std::equal(found.begin(), found.end(), expected.begin(), expected.end())) {
+        return fmt::format("{} {}: {}->{}", name_of(t.kind), ranks, from, to);
+      }
+    }
+  }
+  return "";
+}
+
+TEST(Routes, AreThoseThatASearchFinds) {
+  using enum TopologyKind;
+  std::vector<Topology> all;
+  for (const Rank ranks : {2, 3, 8, 70}) {
+    all.push_back(machine(full_mesh, ranks));
+    all.push_back(machine(switched, ranks));
+    all.push_back(machine(ring, ranks));
+  }
+  for (const auto& [ranks, group] : {std::pair<Rank, Rank>{8, 4}, {12, 2}, {6, 6}, {5, 1}}) {
+    all.push_back(machine(numa, ranks, group));
+    all.push_back(machine(fat_tree, ranks, group));
+  }
+  all.push_back(machine(fat_tree, 40, 4));  // pods of 2 servers
+  all.push_back(machine(fat_tree, 20, 4));  // the last pod is not full
+  for (const std::vector<Rank>& shape : std::vector<std::vector<Rank>>{{4},
+                                                                       {5},
+                                                                       {2, 2},
+                                                                       {2, 3},
+                                                                       {3, 4},
+                                                                       {4, 1, 3},
+                                                                       {1, 1, 2},
+                                                                       {2, 5, 2},
+                                                                       {4, 4, 4},
+                                                                       {3, 3, 3},
+                                                                       {2, 2, 2, 2, 2, 2},
+                                                                       {6, 5}}) {
+    all.push_back(torus_machine(shape));
+  }
+  for (const char* name : {"dragonfly:6", "dragonfly:36", "dragonfly:72", "dragonfly:100"}) {
+    all.push_back(find_topology(name));
+  }
+  for (const Topology& t : all) EXPECT_EQ(difference(t), "");
+}
+
+TEST(Routes, AreSearchedForWhereSomethingIsDifferent) {
+  Topology mesh = machine(TopologyKind::full_mesh, 4);
+  mesh.devices_forward = true;
+  mesh.faults.push_back({{false, 0}, {false, 1}, 0, "test"});
+  EXPECT_EQ(difference(mesh), "");
+  Topology ring = machine(TopologyKind::ring, 6);
+  ring.faults.push_back({{false, 0}, {false, 1}, 0, "test"});
+  EXPECT_EQ(difference(ring), "");
+  Topology tree = machine(TopologyKind::fat_tree, 16, 4);
+  tree.devices_forward = true;  // the rail and the server's switch are a way round the core
+  EXPECT_EQ(difference(tree), "");
+  Topology closed = machine(TopologyKind::ring, 4);
+  closed.devices_forward = false;
+  const Fabric fabric(closed);
+  Routes routes(fabric);
+  EXPECT_EQ(routes.route(0, 1).size(), 1u);
+  EXPECT_THROW(routes.route(0, 2), InvalidInput);
+  EXPECT_THROW(routes.route(0, 0), InvalidInput);
+  EXPECT_THROW(routes.route(0, 4), InvalidInput);
 }
 
 }  // namespace

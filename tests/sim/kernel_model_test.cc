@@ -207,7 +207,10 @@ TEST(KernelModel, PartsOfAStageAddUp) {
 TEST(KernelModel, LinksCarryWhatWireBytesArePackedInto) {
   Device device = round_device();
   device.all_to_all_efficiency.value = 0.8;
-  device.library = Library{.low_latency_us = assumed(8),
+  device.library = Library{.channels = assumed(4),
+                           .channel_bytes = assumed(1000),
+                           .channel_gb_per_s = assumed(3),
+                           .low_latency_us = assumed(8),
                            .low_latency_efficiency = assumed(0.5),
                            .low_latency_max_bytes = assumed(1000),
                            .simple_us = assumed(3),
@@ -230,7 +233,10 @@ TEST(KernelModel, TheLibraryHasTwoProtocols) {
   EXPECT_EQ(message_of([&] { library_protocol(device, 1, 1); }),
             "device 'test device': its topology file has no section [library], which says how NCCL "
             "or RCCL behave on it");
-  device.library = Library{.low_latency_us = assumed(8),
+  device.library = Library{.channels = assumed(4),
+                           .channel_bytes = assumed(1000),
+                           .channel_gb_per_s = assumed(3),
+                           .low_latency_us = assumed(8),
                            .low_latency_efficiency = assumed(0.5),
                            .low_latency_max_bytes = assumed(1000),
                            .simple_us = assumed(3),
@@ -252,6 +258,48 @@ TEST(KernelModel, TheLibraryHasTwoProtocols) {
   const TimeParts parts = simple.message_time(plan.stages[0], cost, plan.messages[0], 7, 10);
   EXPECT_EQ(parts.contention_us, 0);
   EXPECT_EQ(parts.total_us(), 8 + 7) << "a library's latency does not overlap";
+}
+
+TEST(KernelModel, TheLibraryTakesMoreChannelsForMoreBytes) {
+  Device device = round_device();
+  device.library = Library{.channels = assumed(4),
+                           .channel_bytes = assumed(1000),
+                           .channel_gb_per_s = assumed(3),
+                           .low_latency_us = assumed(8),
+                           .low_latency_efficiency = assumed(0.5),
+                           .low_latency_max_bytes = assumed(1000),
+                           .simple_us = assumed(3),
+                           .simple_message_us = assumed(2)};
+  for (const auto& [bytes, channels] : std::initializer_list<std::pair<std::uint64_t, Rank>>{
+           {1, 1}, {1999, 1}, {2000, 2}, {3999, 3}, {4000, 4}, {1 << 30, 4}}) {
+    EXPECT_EQ(library_channels(device, bytes), channels) << bytes;
+  }
+  // 2 channels of 3 GB/s for 3 peers; of LL half is payload. A kernel's blocks are no limit.
+  const Plan plan = plan_with(3, 250, {0, 0}, 1000);
+  ASSERT_EQ(plan.elements * size_of(plan.dtype), 2000u);
+  const auto cap = [&](Implementation how) {
+    return KernelModel(device, plan, how).rate_cap_gb_per_s(plan.stages[0]);
+  };
+  EXPECT_DOUBLE_EQ(cap(Implementation::simple), 2);
+  EXPECT_DOUBLE_EQ(cap(Implementation::low_latency), 1);
+  EXPECT_EQ(cap(Implementation::kernel), kNoRateCap);
+}
+
+/// 1000 operations of encode and, at half the price, 2000 of decode: 0.025 and 0.025 us. Latency
+/// and contention still count operations as they are.
+TEST(KernelModel, DecodingMayCostLess) {
+  Device device = round_device();
+  device.decode_cost.value = 0.5;
+  Plan plan = plan_with(1, 1000, {1, 2}, 1000);
+  plan.stages[0].encoded = plan.stages[0].decoded = 1000;
+  const KernelModel cheap(device, plan, Implementation::kernel);
+  EXPECT_DOUBLE_EQ(cheap.cost_of(plan.stages[0]).work_us, 0.05);
+  EXPECT_DOUBLE_EQ(cheap.output_us(1000), 0.025);
+  const double tile_us = cheap.cost_of(plan.stages[0]).first_tile_us;
+  device.decode_cost.value = 1;
+  const KernelModel counted(device, plan, Implementation::kernel);
+  EXPECT_DOUBLE_EQ(counted.cost_of(plan.stages[0]).work_us, 0.075);
+  EXPECT_EQ(counted.cost_of(plan.stages[0]).first_tile_us, tile_us);
 }
 
 /// Parts of the latency of the fit of MI300X at 32 KiB, 2 ranks, fp16: two stages of 16384 bytes.

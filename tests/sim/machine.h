@@ -22,6 +22,7 @@ inline Device round_device() {
           .message_us = assumed(0.5),
           .hbm_gb_per_s = assumed(kLargestQuantity),
           .codec_gops_per_s = assumed(40),
+          .decode_cost = assumed(1),
           .codec_tile_us_per_op = assumed(0.25),
           .codec_tile_fixed_ops = assumed(7),
           .latency_overlap = assumed(1),

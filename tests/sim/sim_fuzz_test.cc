@@ -10,13 +10,14 @@
 #include "reference/collectives/schedule_json.h"
 #include "sim/simulator.h"
 #include "tests/sim/machine.h"
+#include "tests/sim/machine_file.h"
 #include "tests/sim/network/dice.h"
 #include "tests/sim/refusal.h"
 
 namespace arlab {
 namespace {
 
-const char* const kGraph = R"(name = "mine"
+const std::string kGraph = R"(name = "mine"
 summary = "a graph"
 kind = "graph"
 switches = 2
@@ -27,30 +28,8 @@ bandwidth_gb_per_s = { value = 10, source = "assumed", note = "n" }
 latency_us = { value = 1.0, source = "assumed", note = "n" }
 [domains.upstream]
 bandwidth_gb_per_s = { value = 5, source = "assumed", note = "n" }
-[overhead]
-launch_us = { value = 5.0, source = "assumed", note = "n" }
-step_us = { value = 2.0, source = "assumed", note = "n" }
-message_us = { value = 0.5, source = "assumed", note = "n" }
-[device]
-name = "accelerator"
-hbm_gb_per_s = { value = 900.0, source = "datasheet", note = "n" }
-codec_gops_per_s = { value = 40.0, source = "assumed", note = "n" }
-codec_tile_us_per_op = { value = 0.25, source = "assumed", note = "n" }
-codec_tile_fixed_ops = { value = 7.0, source = "assumed", note = "n" }
-latency_overlap = { value = 1.25, source = "assumed", note = "n" }
-codec_overlap = { value = 100.0, source = "assumed", note = "n" }
-all_to_all_efficiency = { value = 0.75, source = "assumed", note = "n" }
-[stores]
-tile_bytes = { value = 32768, source = "assumed", note = "n" }
-resident_tiles = { value = 1216, source = "assumed", note = "n" }
-release_us = { value = 0.125, source = "assumed", note = "n" }
-release_coalescing_tiles = { value = 107, source = "assumed", note = "n" }
-contention_codec = { value = 5.5, source = "assumed", note = "n" }
-contention_plain = { value = 1.125, source = "assumed", note = "n" }
-free_packets_per_op = { value = 2140, source = "assumed", note = "n" }
-free_packets_plain = { value = 6500, source = "assumed", note = "n" }
-decorrelation_packets = { value = 3200, source = "assumed", note = "n" }
-[[edges]]
+)" + kDeviceSections + kStoresSection +
+                           R"([[edges]]
 from = "rank0"
 to = "switch0"
 type = "pcie"
@@ -72,15 +51,7 @@ from = "switch0"
 to = "switch1"
 type = "pcie"
 duplex = true
-[[faults]]
-from = "switch0"
-to = "switch1"
-bandwidth_factor = 0.5
-note = "cable"
-[[stragglers]]
-rank = 3
-delay_us = { value = 12.5, source = "measured", note = "n" }
-)";
+)" + kConditions;
 
 std::vector<std::string> split(const std::string& text, char separator) {
   std::vector<std::string> parts;

@@ -10,6 +10,7 @@
 #include <set>
 
 #include "tests/sim/machine.h"
+#include "tests/sim/machine_file.h"
 #include "tests/sim/refusal.h"
 
 namespace arlab {
@@ -44,7 +45,7 @@ TEST(Machines, LoadAndSayWhereEveryNumberComesFrom) {
       EXPECT_NE(name_of(named.quantity.source), "?") << named.key;
     }
     const std::size_t numa = topology.kind == TopologyKind::numa ? 3 : 0;
-    EXPECT_EQ(keys.size(), 18 + numa + (topology.device.stores ? 9u : 0u));
+    EXPECT_EQ(keys.size(), 22 + numa + (topology.device.stores ? 9u : 0u));
   }
 }
 
@@ -169,7 +170,7 @@ TEST(FindTopology, RefusesOtherNames) {
 
 // ---------------------------------------------------------------- files
 
-constexpr const char* kNuma = R"(
+const std::string kNuma = R"(
 name = "mine"
 summary = "a machine under test"
 kind = "numa"
@@ -181,44 +182,8 @@ latency_us = { value = 1.0, source = "measured", note = "n" }
 [bridge]
 bandwidth_gb_per_s = { value = 4.0, source = "published", note = "n" }
 latency_us = { value = 1.5, source = "fitted", note = "n" }
-[overhead]
-launch_us = { value = 5.0, source = "assumed", note = "n" }
-step_us = { value = 2.0, source = "assumed", note = "n" }
-message_us = { value = 0.5, source = "assumed", note = "n" }
-[device]
-name = "accelerator"
-hbm_gb_per_s = { value = 900.0, source = "datasheet", note = "n" }
-codec_gops_per_s = { value = 40.0, source = "assumed", note = "n" }
-codec_tile_us_per_op = { value = 0.25, source = "assumed", note = "n" }
-codec_tile_fixed_ops = { value = 7.0, source = "assumed", note = "n" }
-latency_overlap = { value = 1.25, source = "assumed", note = "n" }
-codec_overlap = { value = 100.0, source = "assumed", note = "n" }
-all_to_all_efficiency = { value = 0.75, source = "assumed", note = "n" }
-[stores]
-tile_bytes = { value = 32768, source = "assumed", note = "n" }
-resident_tiles = { value = 1216, source = "assumed", note = "n" }
-release_us = { value = 0.125, source = "assumed", note = "n" }
-release_coalescing_tiles = { value = 107, source = "assumed", note = "n" }
-contention_codec = { value = 5.5, source = "assumed", note = "n" }
-contention_plain = { value = 1.125, source = "assumed", note = "n" }
-free_packets_per_op = { value = 2140, source = "assumed", note = "n" }
-free_packets_plain = { value = 6500, source = "assumed", note = "n" }
-decorrelation_packets = { value = 3200, source = "assumed", note = "n" }
-[library]
-low_latency_us = { value = 17.5, source = "assumed", note = "n" }
-low_latency_efficiency = { value = 0.68, source = "assumed", note = "n" }
-low_latency_max_bytes = { value = 16384, source = "assumed", note = "n" }
-simple_us = { value = 2.98, source = "assumed", note = "n" }
-simple_message_us = { value = 3.05, source = "assumed", note = "n" }
-[[faults]]
-from = "switch0"
-to = "switch1"
-bandwidth_factor = 0.5
-note = "cable"
-[[stragglers]]
-rank = 3
-delay_us = { value = 12.5, source = "measured", note = "n" }
-)";
+)" + kDeviceSections + kStoresSection +
+                          kLibrarySection + kConditions;
 
 TEST(TopologyFile, IsReadAsWritten) {
   const Topology t = parse_topology(kNuma, "test");
@@ -247,6 +212,7 @@ TEST(TopologyFile, IsReadAsWritten) {
   EXPECT_EQ(d.step_us.value, 2);
   EXPECT_EQ(d.message_us.value, 0.5);
   EXPECT_EQ(d.codec_gops_per_s.value, 40);
+  EXPECT_EQ(d.decode_cost.value, 0.5);
   EXPECT_EQ(d.codec_tile_us_per_op.value, 0.25);
   EXPECT_EQ(d.codec_tile_fixed_ops.value, 7);
   EXPECT_EQ(d.latency_overlap.value, 1.25);
@@ -263,6 +229,9 @@ TEST(TopologyFile, IsReadAsWritten) {
   EXPECT_EQ(d.stores->free_packets_plain.value, 6500);
   EXPECT_EQ(d.stores->decorrelation_packets.value, 3200);
   ASSERT_TRUE(d.library.has_value());
+  EXPECT_EQ(d.library->channels.value, 4);
+  EXPECT_EQ(d.library->channel_bytes.value, 32768);
+  EXPECT_EQ(d.library->channel_gb_per_s.value, 20);
   EXPECT_EQ(d.library->low_latency_us.value, 17.5);
   EXPECT_EQ(d.library->low_latency_efficiency.value, 0.68);
   EXPECT_EQ(d.library->low_latency_max_bytes.value, 16384);
@@ -277,8 +246,8 @@ TEST(TopologyFile, IsReadAsWritten) {
   EXPECT_EQ(t.stragglers[0].rank, 3u);
   EXPECT_EQ(t.stragglers[0].delay_us.value, 12.5);
   EXPECT_EQ(t.stragglers[0].delay_us.source, Source::measured);
-  // Every number is found by its key: 2 counts, 4 of links, 9 + 9 + 5 of the device, a delay.
-  EXPECT_EQ(quantities_of(t).size(), 31u);
+  // Every number is found by its key: 2 counts, 4 of links, 10 + 9 + 8 of the device, a delay.
+  EXPECT_EQ(quantities_of(t).size(), 35u);
 }
 
 /// A file of another kind: kNuma without bridge, stores, library, faults and stragglers.

@@ -1,0 +1,24 @@
+// Tables as text: comma-separated, names in the first line, lines that begin with # say where the
+// numbers come from.
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+namespace arlab {
+
+struct CsvTable {
+  std::vector<std::vector<std::string>> rows;  ///< the first has the names; all are as long
+  std::vector<std::size_t> lines;              ///< of the file, counted from 1, by row
+};
+
+/// Throws InvalidInput with the row when it has more or fewer cells than the first line, or there
+/// is nothing below that.
+CsvTable read_csv(const std::filesystem::path& path);
+
+/// The number that is the whole text; NaN when it is none.
+double number_of(const std::string& text);
+
+}  // namespace arlab

@@ -1,0 +1,109 @@
+#include "sim/channels.h"
+
+#include <algorithm>
+#include <numeric>
+#include <set>
+#include <stdexcept>
+#include <utility>
+
+namespace arlab {
+namespace {
+
+/// 0, 1, -1, 2, -2, ... of `count` numbers that go round.
+std::vector<Rank> zigzag(Rank count) {
+  std::vector<Rank> places;
+  for (Rank i = 0; i < count; ++i)
+    places.push_back(i % 2 == 1 ? (i + 1) / 2 : (count - i / 2) % count);
+  return places;
+}
+
+std::vector<RankOrder> rings_of_mesh(Rank ranks) {
+  const Rank middle = ranks - 1;
+  std::vector<RankOrder> rings;
+  for (Rank turn = 0; turn < middle; ++turn) {
+    RankOrder ring{middle};
+    for (const Rank place : zigzag(middle)) ring.push_back((place + turn) % middle);
+    rings.push_back(ring);
+    if (ranks % 2 == 1 || ranks == 2) continue;
+    std::reverse(ring.begin(), ring.end());
+    rings.push_back(ring);
+  }
+  return rings;
+}
+
+}  // namespace
+
+std::vector<RankOrder> channel_orders(const Topology& topology, Rank world_size) {
+  RankOrder identity(world_size);
+  std::iota(identity.begin(), identity.end(), Rank{0});
+  std::vector<RankOrder> orders;
+  if (topology.kind == TopologyKind::full_mesh && world_size > 2) {
+    orders = rings_of_mesh(world_size);
+    std::set<std::pair<Rank, Rank>> dead;
+    for (const LinkFault& fault : topology.faults) {
+      if (fault.bandwidth_factor == 0) dead.emplace(fault.from.number, fault.to.number);
+    }
+    std::erase_if(orders, [&](const RankOrder& ring) {
+      for (Rank i = 0; i < world_size; ++i) {
+        if (dead.contains({ring[i], ring[(i + 1) % world_size]})) return true;
+      }
+      return false;
+    });
+  }
+  if (topology.kind == TopologyKind::ring && world_size == topology.ranks.value && world_size > 2) {
+    orders = {identity, RankOrder(identity.rbegin(), identity.rend())};
+  }
+  if (orders.empty()) orders = {identity};
+  return orders;
+}
+
+bool sends_to_all(const Plan& plan) {
+  const std::uint64_t others = plan.world_size - 1;
+  std::set<std::pair<Rank, Rank>> pairs;
+  for (const PlannedMessage& message : plan.messages) pairs.emplace(message.from, message.to);
+  return pairs.size() == (plan.folded() ? others : plan.world_size * others);
+}
+
+Plan in_channels(const std::vector<Plan>& copies, const std::vector<RankOrder>& orders) {
+  if (copies.empty() || copies.size() != orders.size()) {
+    throw std::logic_error("in_channels: every copy needs an order");
+  }
+  Plan plan = copies.front();
+  plan.elements = 0;
+  plan.channels = static_cast<Rank>(copies.size());
+  plan.stages.clear();
+  plan.messages.clear();
+  plan.consumers.clear();
+  plan.dependents.clear();
+  for (Rank channel = 0; channel < plan.channels; ++channel) {
+    const Plan& copy = copies[channel];
+    const RankOrder& order = orders[channel];
+    if (copy.folded() || order.size() != plan.world_size) {
+      throw std::logic_error("in_channels: a copy is folded, or its order has other ranks");
+    }
+    plan.elements += copy.elements;
+    const auto stages = static_cast<std::uint32_t>(plan.stages.size());
+    const auto messages = static_cast<std::uint32_t>(plan.messages.size());
+    const auto consumers = static_cast<std::uint32_t>(plan.consumers.size());
+    const auto dependents = static_cast<std::uint32_t>(plan.dependents.size());
+    for (Stage stage : copy.stages) {
+      stage.rank = order[stage.rank];
+      stage.channel = channel;
+      stage.first_message += messages;
+      stage.first_dependent += dependents;
+      plan.stages.push_back(stage);
+    }
+    for (PlannedMessage message : copy.messages) {
+      message.from = order[message.from];
+      message.to = order[message.to];
+      message.stage += stages;
+      message.first_consumer += consumers;
+      plan.messages.push_back(message);
+    }
+    for (const StageId consumer : copy.consumers) plan.consumers.push_back(stages + consumer);
+    for (const StageId dependent : copy.dependents) plan.dependents.push_back(stages + dependent);
+  }
+  return plan;
+}
+
+}  // namespace arlab

@@ -15,6 +15,7 @@ void add_topology(CLI::App& app);
 void add_select(CLI::App& app);
 void add_vectors(CLI::App& app);
 void add_conform(CLI::App& app);
+void add_judge(CLI::App& app);
 void add_study(CLI::App& app);
 void add_validate(CLI::App& app);
 void add_calibrate(CLI::App& app);

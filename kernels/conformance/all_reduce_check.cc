@@ -13,6 +13,7 @@
 #include "reference/collectives/executor.h"
 #include "reference/formats/with_arithmetic.h"
 #include "reference/metrics/error.h"
+#include "reference/parallel.h"
 #include "reference/tensors/counter_random.h"
 #include "reference/tensors/synthetic.h"
 
@@ -398,16 +399,31 @@ class Check {
     find_untouched(c, held, sum);
     add_errors(c, sum);
     if (c.kind == &kInputs[0]) add_weights(c, sum);
-    std::vector<Bytes> allowed;
-    for (Model& model : models_) {
-      model.run(c, allowed);
-      compare_with(c, allowed, model.candidate);
-    }
+    parallel_for(models_.size(), 0, [&](unsigned, std::size_t m) {
+      std::vector<Bytes> allowed;
+      models_[m].run(c, allowed);
+      compare_with(c, allowed, models_[m].candidate);
+    });
   }
 
   void compare_with(const Case& c, const std::vector<Bytes>& allowed,
                     AllReduceCandidate& candidate) const {
-    for (std::size_t at = 0; at < ranks_ * c.elements; ++at) {
+    const std::size_t unit = size_of(dtype());
+    std::size_t at = 0;
+    while (at < ranks_ * c.elements) {
+      // Most of most outputs is right: stretches that are equal to one tensor cost little.
+      const std::size_t stretch = std::min<std::size_t>(256, ranks_ * c.elements - at);
+      const bool equal = std::any_of(allowed.begin(), allowed.end(), [&](const Bytes& tensor) {
+        return std::memcmp(&tensor[at * unit], &c.outputs[at * unit], stretch * unit) == 0;
+      });
+      if (!equal) compare_elements(c, allowed, at, stretch, candidate);
+      at += stretch;
+    }
+  }
+
+  void compare_elements(const Case& c, const std::vector<Bytes>& allowed, std::size_t begin,
+                        std::size_t count, AllReduceCandidate& candidate) const {
+    for (std::size_t at = begin; at < begin + count; ++at) {
       const std::uint32_t bits = bits_at(dtype(), c.outputs, at);
       const bool fits = std::any_of(allowed.begin(), allowed.end(), [&](const Bytes& tensor) {
         return same(dtype(), bits, bits_at(dtype(), tensor, at));
@@ -421,6 +437,8 @@ class Check {
   }
 
   void compare_ranks(const Case& c) {
+    const std::size_t bytes = c.elements * size_of(dtype());
+    if (std::memcmp(c.outputs.data(), &c.outputs[bytes], (ranks_ - 1) * bytes) == 0) return;
     for (std::size_t i = 0; i < c.elements; ++i) {
       // What most ranks have is taken to be right, and the rank with the rarest bits is named.
       std::size_t odd = 0;
@@ -651,7 +669,7 @@ Result<AllReduceCheckReport> check_all_reduce(const AllReduce& all_reduce,
 
 nlohmann::ordered_json to_json(const AllReduceCheckReport& report) {
   using Json = nlohmann::ordered_json;
-  Json json = {{"schema", "arlab.all_reduce_check/1"},
+  Json json = {{"schema", "arlab.judge/1"},
                {"ranks", report.request.ranks},
                {"dtype", name_of(report.request.dtype)},
                {"lengths", report.request.lengths},

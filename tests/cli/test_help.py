@@ -26,6 +26,10 @@ COMMANDS = {
         "--dtype", "--algorithms", "--codecs", "--out", "--plot",
     ],
     "conform": ["--platform", "--codec", "--algorithm", "--ranks", "--elements"],
+    "judge": [
+        "--calls", "--answers", "--ranks", "--dtype", "--lengths", "--runs", "--seed", "--in-place",
+        "--codec", "--claim",
+    ],
     "vectors": ["--codec", "--dtype"],
     "study": ["--out", "--resume", "--no-plots"],
 }  # fmt: skip

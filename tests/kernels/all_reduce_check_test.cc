@@ -306,7 +306,7 @@ TEST(AllReduceCheck, Json) {
   const auto json =
       to_json(checked([](const AllReduceCall& call) { return reference(call, "one_shot", "fp16"); },
                       request_of(2)));
-  EXPECT_EQ(json["schema"], "arlab.all_reduce_check/1");
+  EXPECT_EQ(json["schema"], "arlab.judge/1");
   EXPECT_TRUE(json["passed"].get<bool>());
   EXPECT_TRUE(json["claim"].is_null());
   EXPECT_EQ(json["errors"].size(), 3U);

@@ -1,0 +1,1 @@
+"""arlab: compressed collectives. Which bits, and do GPU kernels agree?"""

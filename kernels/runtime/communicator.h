@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "kernels/collectives/team.h"
+#include "kernels/runtime/bootstrap.h"
 #include "kernels/runtime/status.h"
 #include "reference/dtype.h"
 
@@ -43,6 +44,15 @@ class Communicator {
   static Result<std::vector<Communicator>> in_process(std::span<const int> devices,
                                                       const CommunicatorOptions& options = {});
 
+  /// A rank of a team with one process per rank, all on one host; all ranks call this, with the
+  /// same options. Memory is shared through HIP's IPC handles, which the bootstrap carries; it is
+  /// not needed afterwards. What goes wrong on a rank is the error of all.
+  ///
+  /// The destructor waits for the other ranks' as long as for a rank in a kernel. If one does not
+  /// come, this rank's buffer, which it may still write to, stays until the process ends.
+  static Result<Communicator> create(int device, Bootstrap& bootstrap,
+                                     const CommunicatorOptions& options = {});
+
   Communicator(Communicator&&) noexcept;
   Communicator& operator=(Communicator&&) = delete;
   /// Waits for this rank's kernels, which end at the latest after the timeout.
@@ -66,6 +76,7 @@ class Communicator {
  private:
   Communicator(Team team, int device, const CommunicatorOptions& options,
                std::shared_ptr<TeamMemory> memory);
+  Status make_event();
   Status order_after_last_call(hipStream_t stream, bool& capturing);
 
   Team team_;

@@ -228,7 +228,7 @@ Result<Communicator> Communicator::create(int device, Bootstrap& bootstrap,
     const auto outcomes = exchange(bootstrap, outcome);
     if (!outcomes.ok()) return outcomes.status();
     memory->complete(own.value());
-    return communicator;
+    return {std::move(communicator)};
   }
   outcome.error = status.message();
   return exchange(bootstrap, outcome).status();

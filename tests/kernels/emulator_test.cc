@@ -158,7 +158,8 @@ TEST_F(Emulator, WritesOutsideOfMemoryForOthersFault) {
   ASSERT_EQ(hipExtMallocWithFlags(&memory, 1024, hipDeviceMallocFinegrained), hipSuccess);
   auto* const bytes = static_cast<volatile char*>(memory);
   EXPECT_EQ(reinterpret_cast<std::uintptr_t>(memory) % 256, 0U);
-  bytes[0] = bytes[1023] = 1;
+  bytes[0] = 1;
+  bytes[1023] = 1;
   EXPECT_DEATH(bytes[1024] = 1, "");
   EXPECT_DEATH(bytes[-4096] = 1, "");
   EXPECT_EQ(hipFree(memory), hipSuccess);

@@ -14,6 +14,7 @@ void add_simulate(CLI::App& app);
 void add_topology(CLI::App& app);
 void add_select(CLI::App& app);
 void add_vectors(CLI::App& app);
+void add_bench(CLI::App& app);
 void add_conform(CLI::App& app);
 void add_judge(CLI::App& app);
 void add_study(CLI::App& app);

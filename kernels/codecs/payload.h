@@ -128,15 +128,6 @@ ARLAB_DEVICE Eight<Number> from_floats(const Floats8& x) {
   return result;
 }
 
-/// True when a half of any of the four words is an fp16 infinity or NaN: adding the least exponent
-/// to the largest carries into the place of the sign.
-ARLAB_DEVICE bool any_non_finite(const Eight<Fp16>& x) {
-  std::uint32_t carries = 0;
-#pragma unroll
-  for (std::size_t i = 0; i < 4; ++i) carries |= (x.word[i] & 0x7C007C00u) + 0x04000400u;
-  return (carries & 0x80008000u) != 0;
-}
-
 /// a + b, one rounding to the dtype per element (spec section 4).
 template <class Number, bool Clamp>
 ARLAB_DEVICE Eight<Number> add(const Eight<Number>& a, const Eight<Number>& b) {
@@ -144,7 +135,7 @@ ARLAB_DEVICE Eight<Number> add(const Eight<Number>& a, const Eight<Number>& b) {
     Eight<Number> sum;
 #pragma unroll
     for (std::size_t i = 0; i < 4; ++i) sum.word[i] = add_half2(a.word[i], b.word[i]);
-    if (!any_non_finite(sum)) return sum;
+    if (!any_non_finite(sum.word)) return sum;
   }
   const Floats8 x = to_floats(a);
   const Floats8 y = to_floats(b);
@@ -203,6 +194,30 @@ ARLAB_DEVICE void store_elements(typename Number::Bits* address, const Eight<Num
     } else {
       address[i] = static_cast<std::uint16_t>(element_bits(x, i));
     }
+  }
+}
+
+/// All eight, at an address that is a multiple of 16, of a tensor that the kernel reads, or
+/// writes, once.
+template <class Number>
+ARLAB_DEVICE Eight<Number> load_whole(const typename Number::Bits* address) {
+  Eight<Number> x;
+#pragma unroll
+  for (std::size_t i = 0; i < Number::kWords; i += 4) {
+    const Words4 words = load_128_once(reinterpret_cast<const std::uint32_t*>(address) + i);
+#pragma unroll
+    for (std::size_t j = 0; j < 4; ++j) x.word[i + j] = words.word[j];
+  }
+  return x;
+}
+template <class Number>
+ARLAB_DEVICE void store_whole(typename Number::Bits* address, const Eight<Number>& x) {
+#pragma unroll
+  for (std::size_t i = 0; i < Number::kWords; i += 4) {
+    Words4 words;
+#pragma unroll
+    for (std::size_t j = 0; j < 4; ++j) words.word[j] = x.word[i + j];
+    store_128_once(reinterpret_cast<std::uint32_t*>(address) + i, words);
   }
 }
 

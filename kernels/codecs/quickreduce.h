@@ -19,7 +19,7 @@ namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {
 
 /// The same 16 bits in both halves.
-ARLAB_DEVICE std::uint32_t both(std::uint32_t bits16) { return bits16 | bits16 << 16; }
+ARLAB_DEVICE constexpr std::uint32_t both(std::uint32_t bits16) { return bits16 | bits16 << 16; }
 
 // ---------------------------------------------------------------- codes of elements
 
@@ -28,14 +28,14 @@ template <int L>
 struct IntegerCode {
   static constexpr bool kSignedScale = true;
   static constexpr float kScale = -1.0f / L;
+  static constexpr int kBound = L;  ///< no value is larger; 0: there are NaN codes
 
   /// Of w (fp16 pairs). 1024 + L + w is rounded to an integer by the addition; the integer stands
   /// in the low bits of the result. What lies outside the codes is then moved to the nearest.
   ARLAB_DEVICE static std::uint32_t encode_pair(std::uint32_t w) {
-    constexpr std::uint32_t kMagic = 0x6400 + L;
-    const std::uint32_t sum = add_half2(w, both(kMagic));
-    const std::uint32_t inside = min_s16x2(max_s16x2(sum, both(0x6400)), both(0x6400 + 2 * L - 1));
-    return inside & both(2 * L - 1);
+    constexpr std::uint32_t kMagic = 0x6400;  // 1024
+    const std::uint32_t sum = add_half2(w, both(kMagic + L));
+    return add_clamp_s16x2(sum, both(0x10000 - kMagic), both(2 * L - 1));
   }
   ARLAB_DEVICE static std::uint32_t encode(float w) {
     const float above = w >= -L ? w : -L;  // a NaN takes the bound
@@ -56,6 +56,7 @@ struct IntegerCode {
 struct Fp8Code {
   static constexpr bool kSignedScale = false;
   static constexpr float kScale = 1.0f / 240.0f;
+  static constexpr int kBound = 0;
 
   ARLAB_DEVICE static std::uint32_t encode(float w) {
     return e4m3fnuz_from_float(w, Overflow::saturate);
@@ -81,6 +82,7 @@ struct Fp8Code {
 struct Fp4Code {
   static constexpr bool kSignedScale = false;
   static constexpr float kScale = 1.0f / 6.0f;
+  static constexpr int kBound = 8;
 
   ARLAB_DEVICE static std::uint32_t encode(float w) { return e2m1_from_float(w); }
   ARLAB_DEVICE static std::uint32_t encode_pair(std::uint32_t w) {
@@ -102,13 +104,15 @@ struct Pairs {
   std::uint32_t pair[4];
 };
 
-/// Four bits per element: the even elements of a thread in the low half word, the odd in the high.
+/// The low four of `Bits` bits per element: the even elements of a thread in the low half word, the
+/// odd in the high.
+template <int Bits>
 struct NibblePairs {
   static constexpr std::size_t kBytes = 4 * kThreads;
   ARLAB_DEVICE static void store(const Pairs& p, std::uint8_t* plane, std::size_t t) {
     std::uint32_t word = 0;
 #pragma unroll
-    for (int i = 0; i < 4; ++i) word |= (p.pair[i] & both(0xF)) << (4 * i);
+    for (int i = 0; i < 4; ++i) word += (Bits > 4 ? p.pair[i] & both(0xF) : p.pair[i]) << (4 * i);
     reinterpret_cast<std::uint32_t*>(plane)[t] = word;
   }
   ARLAB_DEVICE static void load(Pairs& p, const std::uint8_t* plane, std::size_t t) {
@@ -180,11 +184,11 @@ struct Q3 {
 };
 struct Q4 {
   using Code = IntegerCode<8>;
-  using Planes = NibblePairs;
+  using Planes = NibblePairs<4>;
 };
 struct Q6 {
   using Code = IntegerCode<32>;
-  using Planes = TwoPlanes<NibblePairs, InOrder<2, 4, std::uint16_t>>;
+  using Planes = TwoPlanes<NibblePairs<6>, InOrder<2, 4, std::uint16_t>>;
 };
 struct Q8 {
   using Code = IntegerCode<128>;
@@ -205,13 +209,11 @@ template <class Number>
 struct QuickReduceArithmetic;
 template <>
 struct QuickReduceArithmetic<Fp16> {
-  static constexpr std::uint32_t kEpsilon = 0x0001;        // 2^-24
-  static constexpr std::uint32_t kInverseOfZero = 0x7BFF;  // clamped, like any overflow
+  static constexpr std::uint32_t kEpsilon = 0x0001;  // 2^-24
 };
 template <>
 struct QuickReduceArithmetic<Bf16> {
   static constexpr std::uint32_t kEpsilon = 0x33D7;  // 1e-7
-  static constexpr std::uint32_t kInverseOfZero = Bf16::kInfinity;
 };
 
 /// The two scales of a group, as they travel, and what its elements are multiplied with.
@@ -221,70 +223,61 @@ struct GroupScales {
   bool non_finite[2];
 };
 
-/// Steps 2 and 3 for one block. m: the element that sets the scale.
+/// Steps 2 and 3 for both blocks. m: the elements that set the scales.
 template <class Number, class Code>
-ARLAB_DEVICE std::uint32_t scale_of_block(std::uint32_t m, std::uint32_t& inverse) {
+ARLAB_DEVICE GroupScales scales_of_blocks(std::uint32_t m) {
   using Arithmetic = QuickReduceArithmetic<Number>;
-  const auto round = [](float x) { return Number::from_float_clamped(x); };
-  const float k = Number::to_float(round(Code::kScale));
-  const std::uint32_t d = round(Number::to_float(m) * k);
-  const std::uint32_t shifted = round(Number::to_float(d) + Number::to_float(Arithmetic::kEpsilon));
-  inverse = (shifted & 0x7FFF) == 0 ? Arithmetic::kInverseOfZero | (shifted & 0x8000)
-                                    : round(1.0f / Number::to_float(shifted));
-  return d;
+  GroupScales group;
+  if constexpr (Number::kDType == DType::fp16) {
+    group.scale = multiply_half2(m, both(Fp16Arithmetic::from_float_clamped(Code::kScale)));
+    group.inverse = reciprocal_half2(add_half2(group.scale, both(Arithmetic::kEpsilon)));
+  } else {
+    const auto round = [](float x) { return Number::from_float(x); };
+    const float k = Number::to_float(round(Code::kScale));
+    const auto of_block = [&](std::uint32_t element, std::uint32_t& inverse) {
+      const std::uint32_t d = round(Number::to_float(element) * k);
+      const std::uint32_t shifted =
+          round(Number::to_float(d) + Number::to_float(Arithmetic::kEpsilon));
+      inverse = (shifted & 0x7FFF) == 0 ? Number::kInfinity | (shifted & 0x8000)
+                                        : round(1.0f / Number::to_float(shifted));
+      return d;
+    };
+    std::uint32_t even = 0;
+    std::uint32_t odd = 0;
+    group.scale = of_block(m & 0xFFFF, even) | of_block(m >> 16, odd) << 16;
+    group.inverse = even | odd << 16;
+  }
+  group.non_finite[0] = (m & 0x7FFF) >= Number::kInfinity;
+  group.non_finite[1] = (m >> 16 & 0x7FFF) >= Number::kInfinity;
+  return group;
 }
 
 /// The largest over the eight lanes of a group.
-ARLAB_DEVICE std::uint32_t group_max_s16(std::uint32_t v) {
-  v = max_s16x2(v, exchange_xor<1, 8>(v));
-  v = max_s16x2(v, exchange_xor<2, 8>(v));
-  return max_s16x2(v, exchange_xor<7, 8>(v));
-}
-ARLAB_DEVICE std::uint32_t group_min_s16(std::uint32_t v) {
-  v = min_s16x2(v, exchange_xor<1, 8>(v));
-  v = min_s16x2(v, exchange_xor<2, 8>(v));
-  return min_s16x2(v, exchange_xor<7, 8>(v));
-}
-
-/// Bits as integers that order like the values, -0 below +0; its own inverse.
-ARLAB_DEVICE std::uint32_t order_keys(std::uint32_t pair) {
-  return pair ^ ((pair >> 15 & both(1)) * 0x7FFF);
+ARLAB_DEVICE std::uint32_t group_max(std::uint32_t v) {
+  v = max_u16x2(v, exchange_xor<1, 8>(v));
+  v = max_u16x2(v, exchange_xor<2, 8>(v));
+  return max_u16x2(v, exchange_xor<7, 8>(v));
 }
 
 /// Step 1: the elements that set the two scales.
 template <class Number, class Code>
 ARLAB_DEVICE std::uint32_t extremes(const Eight<Number>& x) {
+  std::uint32_t largest = 0;
   if constexpr (!Code::kSignedScale) {
-    std::uint32_t largest = 0;
 #pragma unroll
     for (int i = 0; i < 4; ++i) largest = max_u16x2(largest, x.word[i] & both(0x7FFF));
-    return group_max_s16(largest);  // without signs the two orders are one
+    return group_max(largest);
   } else {
-    std::uint32_t largest = order_keys(x.word[0]);
-    std::uint32_t smallest = largest;
+    // Turned left by a bit, the sign below the magnitude, the largest is what is looked for: the
+    // largest magnitude, and of equal ones the negative.
 #pragma unroll
-    for (int i = 1; i < 4; ++i) {
-      largest = max_s16x2(largest, order_keys(x.word[i]));
-      smallest = min_s16x2(smallest, order_keys(x.word[i]));
+    for (int i = 0; i < 4; ++i) {
+      const std::uint32_t w = x.word[i];
+      largest = max_u16x2(largest, (w << 1 & both(0xFFFE)) | (w >> 15 & both(1)));
     }
-    const std::uint32_t high = order_keys(group_max_s16(largest));
-    const std::uint32_t low = order_keys(group_min_s16(smallest));
-    const std::uint32_t even = (high & 0x7FFF) > (low & 0x7FFF) ? high : low;
-    const std::uint32_t odd = (high & 0x7FFF0000u) > (low & 0x7FFF0000u) ? high : low;
-    return (even & 0xFFFF) | (odd & 0xFFFF0000u);
+    largest = group_max(largest);
+    return (largest >> 1 & both(0x7FFF)) | (largest << 15 & both(0x8000));
   }
-}
-
-template <class Number, class Code>
-ARLAB_DEVICE GroupScales scales_of_group(const Eight<Number>& x) {
-  const std::uint32_t extreme = extremes<Number, Code>(x);
-  std::uint32_t even_inverse = 0;
-  std::uint32_t odd_inverse = 0;
-  const std::uint32_t even = scale_of_block<Number, Code>(extreme & 0xFFFF, even_inverse);
-  const std::uint32_t odd = scale_of_block<Number, Code>(extreme >> 16, odd_inverse);
-  return {even | odd << 16,
-          even_inverse | odd_inverse << 16,
-          {(extreme & 0x7FFF) >= Number::kInfinity, (extreme >> 16 & 0x7FFF) >= Number::kInfinity}};
 }
 
 // ---------------------------------------------------------------- the codec
@@ -305,7 +298,7 @@ struct QuickReduce {
   }
 
   ARLAB_DEVICE Encoded encode(const Eight<Number>& x, Position) const {
-    const GroupScales group = scales_of_group<Number, Code>(x);
+    const GroupScales group = scales_of_blocks<Number, Code>(extremes<Number, Code>(x));
     Encoded e{{}, group.scale};
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
@@ -353,7 +346,13 @@ struct QuickReduce {
       for (int i = 0; i < 4; ++i) {
         values.word[i] = multiply_half2(Code::decode_pair(e.codes.pair[i]), e.scales);
       }
-      if (!any_non_finite(values)) return values;
+      if constexpr (Code::kBound != 0) {
+        // With scales up to this nothing overflows.
+        constexpr std::uint32_t kLargestScale = both(Fp16Arithmetic::from_float_clamped(65504.0f / Code::kBound));
+        if (max_u16x2(e.scales & both(0x7FFF), kLargestScale) == kLargestScale) return values;
+      } else {
+        if (!any_non_finite(values.word)) return values;
+      }
     }
     const float even = Number::to_float(e.scales & 0xFFFF);
     const float odd = Number::to_float(e.scales >> 16);

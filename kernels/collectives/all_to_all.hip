@@ -9,11 +9,10 @@ namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {
 
 template <class Codec, class Number>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, kResidentBlocks<Codec>)
     all_to_all_kernel(ARLAB_KERNEL_PARAMETER Call call, ARLAB_KERNEL_PARAMETER Codec codec) {
   ARLAB_SHARED_ARRAY(std::uint32_t, failed, 1);
   Exchange exchange(call.team, failed[0]);
-  if (!exchange.begin()) return;
   const int ranks = call.team.layout.ranks;
 
 #pragma unroll 1

@@ -26,49 +26,67 @@ struct Call {
   int group_size;                 ///< hierarchical
   int blocks;
   int rounds;
-  int tiles_per_slot;
-  std::size_t tile_bytes;  ///< between tiles of a slot, a multiple of 16
+  int tiles_per_slot;      ///< of one chunk; two_shot has as many again behind them
+  unsigned tile_bytes;     ///< between tiles of a slot, a multiple of 16
+  bool aligned;            ///< input and output are multiples of 16
 };
 
-/// A tile of a chunk, as one thread sees it.
+/// A tile of a chunk. The same for all threads of a block.
 struct Tile {
-  Position at;              ///< in the tile's own message
-  std::size_t element;      ///< of the tensor: this thread's first
-  std::size_t slot_offset;  ///< of the tile's wire
+  std::size_t begin;        ///< element of the tensor
+  unsigned elements;        ///< up to kTile
+  unsigned slot_offset;     ///< of the tile's wire
+  bool whole;               ///< kTile elements, at an address that is a multiple of 16
+
+  /// Of this thread, in the tile's own message.
+  ARLAB_DEVICE Position at() const { return {elements, threadIdx.x * kPerThread}; }
 
   template <class Number>
   ARLAB_DEVICE Eight<Number> load(const void* tensor) const {
-    return load_elements<Number>(
-        global_pointer(static_cast<const typename Number::Bits*>(tensor)) + element, at.count());
+    const auto* from = global_pointer(static_cast<const typename Number::Bits*>(tensor)) + begin +
+                       threadIdx.x * kPerThread;
+    return whole ? load_whole<Number>(from) : load_elements<Number>(from, at().count());
   }
   template <class Number>
   ARLAB_DEVICE void store(void* tensor, const Eight<Number>& x) const {
-    store_elements<Number>(global_pointer(static_cast<typename Number::Bits*>(tensor)) + element, x,
-                           at.count());
+    auto* to = global_pointer(static_cast<typename Number::Bits*>(tensor)) + begin +
+               threadIdx.x * kPerThread;
+    if (whole) {
+      store_whole<Number>(to, x);
+    } else {
+      store_elements<Number>(to, x, at().count());
+    }
   }
 };
+
+/// Tile k of those that this block has of the chunk in this round; false where there is none.
+ARLAB_DEVICE bool tile_at(const Call& call, const ElementRange& chunk, int round, int k,
+                          Tile& tile) {
+  const auto index = static_cast<unsigned>(round * call.tiles_per_slot + k) *
+                         static_cast<unsigned>(call.blocks) +
+                     blockIdx.x;
+  tile.begin = chunk.begin + static_cast<std::size_t>(index) * kTile;
+  if (tile.begin >= chunk.end) return false;
+  const std::size_t rest = chunk.end - tile.begin;
+  tile.elements = rest < kTile ? static_cast<unsigned>(rest) : static_cast<unsigned>(kTile);
+  tile.slot_offset = static_cast<unsigned>(k) * call.tile_bytes;
+  tile.whole = tile.elements == kTile && call.aligned && tile.begin % kPerThread == 0;
+  return true;
+}
 
 /// Calls f for every tile of the chunk that is this block's in this round.
 template <class F>
 ARLAB_DEVICE void for_each_tile(const Call& call, const ElementRange& chunk, int round, F f) {
+  Tile tile;
 #pragma unroll 1
-  for (int k = 0; k < call.tiles_per_slot; ++k) {
-    const auto index = static_cast<std::size_t>(round * call.tiles_per_slot + k) *
-                           static_cast<std::size_t>(call.blocks) +
-                       blockIdx.x;
-    const std::size_t begin = chunk.begin + index * kTile;
-    if (begin >= chunk.end) return;
-    const std::size_t elements = chunk.end - begin < kTile ? chunk.end - begin : kTile;
-    const std::size_t first = threadIdx.x * kPerThread;
-    f(Tile{{elements, first}, begin + first, static_cast<std::size_t>(k) * call.tile_bytes});
-  }
+  for (int k = 0; k < call.tiles_per_slot && tile_at(call, chunk, round, k, tile); ++k) f(tile);
 }
 
 /// The wire bytes of a tile, from one slot to another.
 template <class Codec>
 ARLAB_DEVICE void copy_wire(const Codec& codec, const Tile& tile, const std::uint8_t* from,
                             std::uint8_t* to) {
-  const std::size_t bytes = codec.wire_bytes(tile.at.elements);
+  const std::size_t bytes = codec.wire_bytes(tile.elements);
   for (std::size_t at = threadIdx.x * 16; at < bytes; at += kThreads * 16) {
     store_128(to + tile.slot_offset + at, load_128(from + tile.slot_offset + at));
   }
@@ -79,11 +97,11 @@ ARLAB_DEVICE void copy_wire(const Codec& codec, const Tile& tile, const std::uin
 template <class Number, class Codec>
 ARLAB_DEVICE void send(const Codec& codec, const Tile& tile, const Eight<Number>& x,
                        std::uint8_t* slot) {
-  codec.store(codec.encode(x, tile.at), slot + tile.slot_offset, tile.at);
+  codec.store(codec.encode(x, tile.at()), slot + tile.slot_offset, tile.at());
 }
 template <class Number, class Codec>
 ARLAB_DEVICE Eight<Number> receive(const Codec& codec, const Tile& tile, const std::uint8_t* slot) {
-  return codec.decode(codec.load(slot + tile.slot_offset, tile.at), tile.at);
+  return codec.decode(codec.load(slot + tile.slot_offset, tile.at()), tile.at());
 }
 /// sum + what the slot holds.
 template <class Number, class Codec>

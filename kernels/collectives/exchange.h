@@ -19,17 +19,9 @@ class Exchange {
       : team_(team),
         block_(static_cast<int>(blockIdx.x)),
         colour_(global_pointer(team.colours)[blockIdx.x]),
-        failed_(failed) {}
-
-  /// Before anything else. False when the team has failed before: then the kernel ends.
-  ARLAB_DEVICE bool begin() {
-    if (threadIdx.x == 0) {
-      const std::uint32_t aborted = load_relaxed(abort_word(buffer_of(team_.rank)));
-      if (aborted != 0) store_relaxed(global_pointer(team_.status), aborted);
-      failed_ = load_relaxed(global_pointer(team_.status));
-    }
-    __syncthreads();
-    return failed_ == 0;
+        failed_(failed) {
+    // Not waited for: the first exchange needs it.
+    if (threadIdx.x == 0) aborted_ = load_relaxed(abort_word(buffer_of(team_.rank)));
   }
 
   /// Where this block writes what block `block` of rank `to` will read after the next run().
@@ -44,9 +36,15 @@ class Exchange {
   }
 
   /// Tells this block on every rank that its slots are filled, and waits until the same is true
-  /// here. False when a rank did not arrive in time: the kernel then ends, and the team with it.
+  /// here. False when a rank did not arrive in time, now or in a call before: the kernel then ends,
+  /// and the team with it.
   ARLAB_DEVICE bool run() {
     ++colour_;
+    if (!started_ && threadIdx.x == 0) {
+      failed_ = aborted_;
+      if (aborted_ != 0) store_relaxed(global_pointer(team_.status), aborted_);
+    }
+    started_ = true;
     finish_stores();
     __syncthreads();
     const int peer = static_cast<int>(threadIdx.x);
@@ -107,7 +105,9 @@ class Exchange {
   const Team& team_;
   const int block_;
   std::uint32_t colour_;
-  std::uint32_t& failed_;  // shared by the block
+  std::uint32_t aborted_ = 0;  // thread 0's: the abort word when the kernel started
+  bool started_ = false;
+  std::uint32_t& failed_;  // shared by the block; set between the barriers of run()
 };
 
 }  // namespace ARLAB_PLATFORM

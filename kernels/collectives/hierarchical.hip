@@ -17,11 +17,10 @@ namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {
 
 template <class Codec, class Number>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, kResidentBlocks<Codec>)
     hierarchical_kernel(ARLAB_KERNEL_PARAMETER Call call, ARLAB_KERNEL_PARAMETER Codec codec) {
   ARLAB_SHARED_ARRAY(std::uint32_t, failed, 1);
   Exchange exchange(call.team, failed[0]);
-  if (!exchange.begin()) return;
   const int group_size = call.group_size;
   const int groups = call.team.layout.ranks / group_size;
   const int member = call.team.rank % group_size;
@@ -46,10 +45,10 @@ __global__ void __launch_bounds__(kThreads)
         for (int i = 0; i < count; ++i) {
           sum = receive_add(codec, tile, exchange.incoming(from + i * stride), sum);
         }
-        const auto encoded = codec.encode(sum, tile.at);
+        const auto encoded = codec.encode(sum, tile.at());
 #pragma unroll 1
         for (int i = 0; i < to_count; ++i) {
-          codec.store(encoded, exchange.outgoing(to + i * to_stride) + tile.slot_offset, tile.at);
+          codec.store(encoded, exchange.outgoing(to + i * to_stride) + tile.slot_offset, tile.at());
         }
       });
     };

@@ -4,32 +4,38 @@
 //   -   exchange
 //   2   add all contributions in ascending rank order, from the first; write the output
 #include "kernels/collectives/launch.h"
+#include "kernels/collectives/outbox.h"
 
 namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {
 
 template <class Codec, class Number>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, kResidentBlocks<Codec>)
     one_shot_kernel(ARLAB_KERNEL_PARAMETER Call call, ARLAB_KERNEL_PARAMETER Codec codec) {
   ARLAB_SHARED_ARRAY(std::uint32_t, failed, 1);
+  ARLAB_SHARED_ARRAY(OutboxMemory, memory, 1);
   Exchange exchange(call.team, failed[0]);
-  if (!exchange.begin()) return;
+  Outbox<Codec> outbox(codec, call, memory[0]);
   const int ranks = call.team.layout.ranks;
   const ElementRange& tensor = call.chunk[0];
 
 #pragma unroll 1
   for (int round = 0; round < call.rounds; ++round) {
     for_each_tile(call, tensor, round, [&](const Tile& tile) {  // 1
-      const auto encoded = codec.encode(tile.load<Number>(call.input), tile.at);
+      const auto encoded = codec.encode(tile.load<Number>(call.input), tile.at());
+      outbox.put(0, encoded, tile);
+      outbox.fill();
 #pragma unroll 1
-      for (int to = 0; to < ranks; ++to) {
-        codec.store(encoded, exchange.outgoing(to) + tile.slot_offset, tile.at);
+      for (int i = 0; i < ranks; ++i) {
+        const int distance = (static_cast<int>(blockIdx.x) + i) % ranks;
+        outbox.send(0, encoded, tile, exchange.outgoing((call.team.rank + distance) % ranks));
       }
+      outbox.next();
     });
     if (!exchange.run()) return;
     for_each_tile(call, tensor, round, [&](const Tile& tile) {  // 2
       Eight<Number> sum = receive<Number>(codec, tile, exchange.incoming(0));
-#pragma unroll 1
+#pragma unroll 3
       for (int from = 1; from < ranks; ++from) {
         sum = receive_add(codec, tile, exchange.incoming(from), sum);
       }

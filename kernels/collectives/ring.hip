@@ -14,11 +14,10 @@ namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {
 
 template <class Codec, class Number>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, kResidentBlocks<Codec>)
     ring_kernel(ARLAB_KERNEL_PARAMETER Call call, ARLAB_KERNEL_PARAMETER Codec codec) {
   ARLAB_SHARED_ARRAY(std::uint32_t, failed, 1);
   Exchange exchange(call.team, failed[0]);
-  if (!exchange.begin()) return;
   const int ranks = call.team.layout.ranks;
   const int rank = call.team.rank;
   const int next = (rank + 1) % ranks;
@@ -36,9 +35,9 @@ __global__ void __launch_bounds__(kThreads)
       for_each_tile(call, call.chunk[chunk], round, [&](const Tile& tile) {
         const Eight<Number> sum =
             receive_add(codec, tile, exchange.incoming(previous), tile.load<Number>(call.input));
-        const auto encoded = codec.encode(sum, tile.at);
-        codec.store(encoded, exchange.outgoing(next) + tile.slot_offset, tile.at);
-        if (chunk == rank) tile.store(call.output, codec.decode(encoded, tile.at));
+        const auto encoded = codec.encode(sum, tile.at());
+        codec.store(encoded, exchange.outgoing(next) + tile.slot_offset, tile.at());
+        if (chunk == rank) tile.store(call.output, codec.decode(encoded, tile.at()));
       });
     }
 #pragma unroll 1

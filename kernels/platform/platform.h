@@ -96,6 +96,28 @@ ARLAB_DEVICE void store_128(void* address, Words4 words) {
 #endif
 }
 
+/// As above, of data that is used once: it takes less room in caches.
+ARLAB_DEVICE Words4 load_128_once(const void* address) {
+#if defined(__HIP_PLATFORM_AMD__)
+  return __builtin_bit_cast(Words4,
+                            __builtin_nontemporal_load(static_cast<const NativeWords4*>(address)));
+#elif defined(__HIP_PLATFORM_NVIDIA__)
+  return __builtin_bit_cast(Words4, __ldcs(static_cast<const uint4*>(address)));
+#else
+  return load_128(address);
+#endif
+}
+ARLAB_DEVICE void store_128_once(void* address, Words4 words) {
+#if defined(__HIP_PLATFORM_AMD__)
+  __builtin_nontemporal_store(__builtin_bit_cast(NativeWords4, words),
+                              static_cast<NativeWords4*>(address));
+#elif defined(__HIP_PLATFORM_NVIDIA__)
+  __stcs(static_cast<uint4*>(address), __builtin_bit_cast(uint4, words));
+#else
+  store_128(address, words);
+#endif
+}
+
 // ---------------------------------------------------------------- two 16-bit values in a word
 // Pairs of fp16 are words whose low half is the first element.
 
@@ -190,6 +212,73 @@ ARLAB_DEVICE std::uint32_t max_u16x2(std::uint32_t a, std::uint32_t b) {
   return a;
 #else
   return for_both(a, b, [](std::uint16_t x, std::uint16_t y) { return x > y ? x : y; });
+#endif
+}
+
+/// max(min(a + b, top), 0), as signed 16-bit integers; a + b must fit.
+ARLAB_DEVICE std::uint32_t add_clamp_s16x2(std::uint32_t a, std::uint32_t b, std::uint32_t top) {
+#if defined(__HIP_PLATFORM_AMD__)
+  const std::uint32_t sum = ARLAB_AMD_PAIR(NativeShort2, a, +, b);
+  return max_s16x2(min_s16x2(sum, top), 0);
+#elif defined(__HIP_PLATFORM_NVIDIA__)
+  return __viaddmin_s16x2_relu(a, b, top);
+#else
+  const std::uint32_t sum = for_both(
+      a, b, [](std::uint16_t x, std::uint16_t y) { return static_cast<std::uint16_t>(x + y); });
+  return max_s16x2(min_s16x2(sum, top), 0);
+#endif
+}
+
+/// 1 / x of both, correctly rounded; what overflows, 1 / 0 too, becomes +-65504. Any result for
+/// infinities and NaN. The reciprocals of fp16 numbers are so far from rounding boundaries that an
+/// fp32 reciprocal within 1 ulp, which GPUs have an instruction for, rounds to the same fp16 (a
+/// test tries all).
+ARLAB_DEVICE std::uint32_t reciprocal_half2(std::uint32_t pair) {
+  constexpr float kLargest = 65504.0f;
+#if defined(__HIP_PLATFORM_AMD__)
+  const NativeHalf2 x = __builtin_bit_cast(NativeHalf2, pair);
+  const auto reciprocal = [](float value) {
+    return static_cast<_Float16>(
+        __builtin_amdgcn_fmed3f(__builtin_amdgcn_rcpf(value), -kLargest, kLargest));
+  };
+  const NativeHalf2 both = {reciprocal(static_cast<float>(x[0])),
+                            reciprocal(static_cast<float>(x[1]))};
+  return __builtin_bit_cast(std::uint32_t, both);
+#elif defined(__CUDA_ARCH__)
+  const float2 x = __half22float2(half2_of(pair));
+  const auto reciprocal = [](float value) {
+    float result;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(value));
+    return fminf(fmaxf(result, -kLargest), kLargest);
+  };
+  return bits_of(__floats2half2_rn(reciprocal(x.x), reciprocal(x.y)));
+#elif defined(__HIP_PLATFORM_NVIDIA__)
+  return pair;
+#else
+  return for_both(pair, pair, [](std::uint16_t x, std::uint16_t) {
+    const float result = 1.0f / half_to_float(x);
+    return half_from_float(result > kLargest    ? kLargest
+                           : result < -kLargest ? -kLargest
+                                                : result);
+  });
+#endif
+}
+
+/// True when a half of any of four words is an fp16 infinity or NaN.
+ARLAB_DEVICE bool any_non_finite(const std::uint32_t (&word)[4]) {
+#if defined(__CUDA_ARCH__)
+  // Zero times each, added up: the pipe for this is less busy than that for integers.
+  const __half2 zero = half2_of(0);
+  __half2 sum = zero;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) sum = __hfma2(half2_of(word[i]), zero, sum);
+  return !__hbeq2(sum, sum);
+#else
+  // Adding the least exponent to the largest carries into the place of the sign.
+  std::uint32_t carries = 0;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) carries |= (word[i] & 0x7C007C00u) + 0x04000400u;
+  return (carries & 0x80008000u) != 0;
 #endif
 }
 

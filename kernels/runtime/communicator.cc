@@ -18,18 +18,20 @@ namespace {
 struct AlgorithmKernel {
   const char* name;
   LaunchCollective launch;
+  int tiles_of_each;  ///< how many wires of a chunk's tile travel in one exchange
 };
-constexpr std::array<AlgorithmKernel, 5> kAlgorithms = {{{"one_shot", launch_one_shot},
-                                                         {"two_shot", launch_two_shot},
-                                                         {"ring", launch_ring},
-                                                         {"hierarchical", launch_hierarchical},
-                                                         {"all_to_all", launch_all_to_all}}};
+constexpr std::array<AlgorithmKernel, 5> kAlgorithms = {{{"one_shot", launch_one_shot, 1},
+                                                         {"two_shot", launch_two_shot, 2},
+                                                         {"ring", launch_ring, 1},
+                                                         {"hierarchical", launch_hierarchical, 1},
+                                                         {"all_to_all", launch_all_to_all, 1}}};
 
 std::size_t ceil_divide(std::size_t a, std::size_t b) { return (a + b - 1) / b; }
 
 /// Cuts the work as the reference's Schedule does, and then into tiles and rounds.
-Result<Call> plan(const CollectiveRequest& request, const Team& team,
-                  const CommunicatorOptions& options) {
+Result<Call> plan(const CollectiveRequest& request, const AlgorithmKernel& algorithm,
+                  const CodecChoice& choice, const Team& team, const CommunicatorOptions& options,
+                  int multiprocessors) {
   Call call{};
   call.team = team;
   try {
@@ -50,14 +52,21 @@ Result<Call> plan(const CollectiveRequest& request, const Team& team,
       tiles = std::max(tiles, ceil_divide(schedule.chunks[i].size(), kTile));
     }
     call.group_size = static_cast<int>(default_group_size(ranks));
-    call.tile_bytes = ceil_divide(codec->wire_bytes(request.dtype, kTile), 16) * 16;
-    call.tiles_per_slot = static_cast<int>(options.slot_bytes / call.tile_bytes);
+    call.tile_bytes =
+        static_cast<unsigned>(ceil_divide(codec->wire_bytes(request.dtype, kTile), 16) * 16);
+    const std::size_t bytes = call.tile_bytes * static_cast<std::size_t>(algorithm.tiles_of_each);
+    call.tiles_per_slot = static_cast<int>(options.slot_bytes / bytes);
     if (call.tiles_per_slot == 0) {
-      return Status::error(fmt::format("slots of {} bytes cannot hold a tile of codec {}: {} bytes",
-                                       options.slot_bytes, request.codec, call.tile_bytes));
+      return Status::error(
+          fmt::format("slots of {} bytes cannot hold a tile of codec {} in {}: {} bytes",
+                      options.slot_bytes, request.codec, request.algorithm, bytes));
     }
-    const std::size_t blocks =
-        std::min<std::size_t>(static_cast<std::size_t>(options.blocks), tiles);
+    const int resident = multiprocessors * resident_blocks(choice, request.dtype);
+    const std::size_t blocks = std::min<std::size_t>(
+        static_cast<std::size_t>(std::min(team.layout.blocks, resident)), tiles);
+    // No more tiles in a slot than there are, so that their sums follow them closely.
+    call.tiles_per_slot = static_cast<int>(std::min<std::size_t>(
+        static_cast<std::size_t>(call.tiles_per_slot), ceil_divide(tiles, blocks)));
     call.blocks = static_cast<int>(blocks);
     call.rounds = static_cast<int>(
         ceil_divide(tiles, blocks * static_cast<std::size_t>(call.tiles_per_slot)));
@@ -95,6 +104,18 @@ Status enable_peer_access(std::span<const int> devices) {
   return {};
 }
 
+/// What each rank has of its device when ranks share devices: the least of all ranks.
+Result<int> multiprocessors_of_each(std::span<const int> devices) {
+  int least = kMostBlocks;
+  for (const int device : devices) {
+    const Result<int> count = multiprocessors_of(device);
+    if (!count.ok()) return count.status();
+    const auto ranks = std::count(devices.begin(), devices.end(), device);
+    least = std::min(least, count.value() / static_cast<int>(ranks));
+  }
+  return std::max(least, 1);
+}
+
 }  // namespace
 
 Result<std::vector<Communicator>> Communicator::in_process(std::span<const int> devices,
@@ -104,8 +125,12 @@ Result<std::vector<Communicator>> Communicator::in_process(std::span<const int> 
   status = enable_peer_access(devices);
   if (!status.ok()) return status;
 
+  const Result<int> multiprocessors = multiprocessors_of_each(devices);
+  if (!multiprocessors.ok()) return multiprocessors.status();
+
   auto memory = std::make_shared<TeamMemory>();
-  const BufferLayout layout{options.blocks, static_cast<int>(devices.size()), options.slot_bytes};
+  const BufferLayout layout =
+      layout_of(options, static_cast<int>(devices.size()), multiprocessors.value());
   std::vector<Team> teams(devices.size());
   for (std::size_t rank = 0; rank < devices.size(); ++rank) {
     const Result<std::uint8_t*> buffer =
@@ -116,16 +141,21 @@ Result<std::vector<Communicator>> Communicator::in_process(std::span<const int> 
 
   std::vector<Communicator> communicators;
   for (std::size_t rank = 0; rank < devices.size(); ++rank) {
-    communicators.push_back(Communicator(teams[rank], devices[rank], options, memory));
+    communicators.push_back(
+        Communicator(teams[rank], devices[rank], multiprocessors.value(), options, memory));
     status = communicators.back().make_event();
     if (!status.ok()) return status;
   }
   return {std::move(communicators)};
 }
 
-Communicator::Communicator(Team team, int device, const CommunicatorOptions& options,
-                           std::shared_ptr<TeamMemory> memory)
-    : team_(team), device_(device), options_(options), memory_(std::move(memory)) {}
+Communicator::Communicator(Team team, int device, int multiprocessors,
+                           const CommunicatorOptions& options, std::shared_ptr<TeamMemory> memory)
+    : team_(team),
+      device_(device),
+      multiprocessors_(multiprocessors),
+      options_(options),
+      memory_(std::move(memory)) {}
 
 Status Communicator::make_event() {
   (void)hipSetDevice(device_);
@@ -138,6 +168,7 @@ Status Communicator::make_event() {
 Communicator::Communicator(Communicator&& other) noexcept
     : team_(other.team_),
       device_(other.device_),
+      multiprocessors_(other.multiprocessors_),
       options_(other.options_),
       memory_(std::move(other.memory_)),
       last_call_(std::exchange(other.last_call_, nullptr)),
@@ -173,10 +204,12 @@ Status Communicator::run(const CollectiveRequest& request, const void* input, vo
   }
   const Result<CodecChoice> codec = choose_codec(request.codec);
   if (!codec.ok()) return codec.status();
-  Result<Call> call = plan(request, team_, options_);
+  Result<Call> call = plan(request, *algorithm, codec.value(), team_, options_, multiprocessors_);
   if (!call.ok()) return call.status();
   call.value().input = input;
   call.value().output = output;
+  call.value().aligned = reinterpret_cast<std::uintptr_t>(input) % 16 == 0 &&
+                         reinterpret_cast<std::uintptr_t>(output) % 16 == 0;
 
   Status status = status_of(hipSetDevice(device_), "a device cannot be used");
   if (!status.ok()) return status;

@@ -9,29 +9,10 @@
 
 #include "kernels/collectives/team.h"
 #include "kernels/runtime/bootstrap.h"
+#include "kernels/runtime/collective_request.h"
 #include "kernels/runtime/status.h"
-#include "reference/dtype.h"
 
 namespace arlab::kernels {
-
-/// Every rank of a team must be given the same.
-struct CommunicatorOptions {
-  int blocks = 32;  ///< most blocks of a kernel; all must fit on a device at once
-  /// What a block of a rank may send to a rank in one exchange; a multiple of 16. A communication
-  /// buffer has 2 * blocks * ranks slots.
-  std::size_t slot_bytes = 64 * 1024;
-  /// How long a rank waits for another inside a kernel before the team is given up.
-  std::uint64_t timeout_nanoseconds = 10'000'000'000;
-  std::uint32_t first_colour = 0;  ///< where the count of exchanges starts; for tests
-};
-
-/// One collective. Of the same team, all ranks make the same calls in the same order.
-struct CollectiveRequest {
-  std::string algorithm;  ///< one_shot, two_shot, ring, hierarchical, all_to_all
-  std::string codec;
-  DType dtype = DType::fp16;
-  std::size_t elements = 0;  ///< per rank
-};
 
 inline namespace ARLAB_PLATFORM {
 
@@ -74,13 +55,14 @@ class Communicator {
   Status check();
 
  private:
-  Communicator(Team team, int device, const CommunicatorOptions& options,
+  Communicator(Team team, int device, int multiprocessors, const CommunicatorOptions& options,
                std::shared_ptr<TeamMemory> memory);
   Status make_event();
   Status order_after_last_call(hipStream_t stream, bool& capturing);
 
   Team team_;
   int device_;
+  int multiprocessors_;  // for this rank, at least; the same on all ranks
   CommunicatorOptions options_;
   std::shared_ptr<TeamMemory> memory_;
   hipEvent_t last_call_ = nullptr;

@@ -39,8 +39,10 @@ struct Text {
 struct Hello {
   Text error;
   Text host;
-  Text boot;  // of the machine's last start: the same in all of its containers
+  Text boot;    // of the machine's last start: the same in all of its containers
+  Text device;  // its place in the machine
   std::int64_t process;
+  std::int64_t multiprocessors;
   CommunicatorOptions options;
 };
 struct Offer {
@@ -89,6 +91,15 @@ Hello make_hello(int device, int ranks, const CommunicatorOptions& options) {
   hello.options = options;
   Status status = check_options(static_cast<std::size_t>(ranks), options);
   if (status.ok()) status = status_of(hipSetDevice(device), "its device cannot be used");
+  char place[100] = {};
+  if (status.ok()) {
+    status = status_of(hipDeviceGetPCIBusId(place, static_cast<int>(sizeof(place)), device),
+                       "its device cannot be used");
+  }
+  hello.device = std::string(place);
+  const Result<int> multiprocessors = multiprocessors_of(device);
+  if (status.ok()) status = multiprocessors.status();
+  if (status.ok()) hello.multiprocessors = multiprocessors.value();
   if (!status.ok()) hello.error = status.message();
   return hello;
 }
@@ -118,6 +129,18 @@ Status check_hellos(const std::vector<Hello>& hellos) {
     }
   }
   return {};
+}
+
+/// What each rank has of its device when ranks share devices: the least of all ranks.
+int multiprocessors_of_each(const std::vector<Hello>& hellos) {
+  std::int64_t least = kMostBlocks;
+  for (const Hello& hello : hellos) {
+    const auto ranks = std::count_if(hellos.begin(), hellos.end(), [&](const Hello& other) {
+      return other.device.string() == hello.device.string();
+    });
+    least = std::min<std::int64_t>(least, hello.multiprocessors / ranks);
+  }
+  return static_cast<int>(std::max<std::int64_t>(least, 1));
 }
 
 }  // namespace
@@ -196,7 +219,8 @@ Result<Communicator> Communicator::create(int device, Bootstrap& bootstrap,
   if (!status.ok()) return status;
 
   const auto memory = std::make_shared<IpcTeamMemory>(rank, device, options.timeout_nanoseconds);
-  const BufferLayout layout{options.blocks, ranks, options.slot_bytes};
+  const int multiprocessors = multiprocessors_of_each(hellos.value());
+  const BufferLayout layout = layout_of(options, ranks, multiprocessors);
   Team team{};
   Offer offer = {};
   const Result<std::uint8_t*> own = make_rank(*memory, rank, device, layout, options, team);
@@ -222,7 +246,7 @@ Result<Communicator> Communicator::create(int device, Bootstrap& bootstrap,
     if (status.ok()) team.buffer[peer] = buffer.value();
   }
   if (status.ok()) {
-    Communicator communicator(team, device, options, memory);
+    Communicator communicator(team, device, multiprocessors, options, memory);
     status = communicator.make_event();
     if (!status.ok()) outcome.error = status.message();
     const auto outcomes = exchange(bootstrap, outcome);

@@ -8,6 +8,8 @@
 #include "kernels/codecs/codec_kernels.h"
 #include "kernels/runtime/communicator.h"
 #include "kernels/runtime/platforms.h"
+#include "kernels/runtime/timing.h"
+#include "kernels/runtime/vendor_library.h"
 
 #define ARLAB_STRING_OF(name) #name
 #define ARLAB_NAME_OF(name) ARLAB_STRING_OF(name)
@@ -58,58 +60,44 @@ Status copy_out(std::span<std::byte> to, const std::byte* from) {
                    "a copy from the device failed");
 }
 
-/// A rank of a Group: its communicator, stream and tensors.
+/// A rank of a group: its stream and tensors.
 struct Member {
-  Communicator communicator;
+  int device = 0;
   hipStream_t stream = nullptr;
   DeviceMemory input;
   DeviceMemory output;
 
-  explicit Member(Communicator c) : communicator(std::move(c)) {}
+  explicit Member(int on_device) : device(on_device) {}
   Member(Member&& other) noexcept
-      : communicator(std::move(other.communicator)),
+      : device(other.device),
         stream(std::exchange(other.stream, nullptr)),
         input(std::move(other.input)),
         output(std::move(other.output)) {}
   Member& operator=(Member&&) = delete;
   ~Member() {
     if (stream == nullptr) return;
-    (void)hipSetDevice(communicator.device());
+    (void)hipSetDevice(device);
     (void)hipStreamDestroy(stream);
   }
 };
 
-class DeviceGroup final : public Group {
+/// What groups share, whoever reduces.
+class GroupOnDevices : public Group {
  public:
-  Status open(std::span<const int> devices, const CommunicatorOptions& options) {
-    Result<std::vector<Communicator>> team = Communicator::in_process(devices, options);
-    if (!team.ok()) return team.status();
-    for (Communicator& communicator : team.value()) {
-      members_.emplace_back(std::move(communicator));
-      (void)hipSetDevice(members_.back().communicator.device());
-      const Status status =
-          status_of(hipStreamCreateWithFlags(&members_.back().stream, hipStreamNonBlocking),
-                    "a stream cannot be made");
-      if (!status.ok()) return status;
-    }
-    return {};
-  }
-
   Status run(const GroupCall& call, std::span<const std::byte> inputs,
              std::span<std::byte> outputs) override {
     const std::size_t bytes = call.elements * size_of(call.dtype);
-    const std::size_t offset = call.offset_elements * size_of(call.dtype);
+    const std::size_t offset = offset_of(call);
     if (inputs.size() != members_.size() * bytes || outputs.size() != inputs.size()) {
       return Status::error(
           fmt::format("{} ranks of {} bytes, but the inputs are {} and the outputs {}",
                       members_.size(), bytes, inputs.size(), outputs.size()));
     }
     // All memory first: allocating may wait for a device whose kernel waits for another rank.
+    Status status = require_memory(call);
     for (std::size_t rank = 0; rank < members_.size(); ++rank) {
       Member& member = members_[rank];
-      (void)hipSetDevice(member.communicator.device());
-      Status status = member.input.require(offset + bytes);
-      if (status.ok()) status = member.output.require(offset + bytes);
+      (void)hipSetDevice(member.device);
       if (status.ok()) {
         status = copy_in(member.input.data() + offset, inputs.subspan(rank * bytes, bytes));
       }
@@ -120,31 +108,163 @@ class DeviceGroup final : public Group {
       if (status.ok()) status = status_of(hipDeviceSynchronize(), "a device failed");
       if (!status.ok()) return status;
     }
-    const CollectiveRequest request{call.algorithm, call.codec, call.dtype, call.elements};
-    for (Member& member : members_) {
-      const Status status = member.communicator.run(
-          request, member.input.data() + offset, result_of(member, call) + offset, member.stream);
-      if (!status.ok()) return status;
-    }
-    for (std::size_t rank = 0; rank < members_.size(); ++rank) {
+    status = enqueue(call);
+    for (std::size_t rank = 0; rank < members_.size() && status.ok(); ++rank) {
       Member& member = members_[rank];
-      (void)hipSetDevice(member.communicator.device());
-      Status status = status_of(hipStreamSynchronize(member.stream), "a kernel failed");
-      if (status.ok()) status = member.communicator.check();
+      (void)hipSetDevice(member.device);
+      status = status_of(hipStreamSynchronize(member.stream), "a kernel failed");
+      if (status.ok()) status = check(rank);
       if (status.ok()) {
         status = copy_out(outputs.subspan(rank * bytes, bytes), result_of(member, call) + offset);
       }
+    }
+    return status;
+  }
+
+  Result<std::vector<double>> time(const GroupCall& call, std::span<const std::byte> pattern,
+                                   const TimingRequest& request) override {
+    if (pattern.empty()) return Status::error("an empty pattern");
+    Status status = require_memory(call);
+    const std::size_t bytes = offset_of(call) + call.elements * size_of(call.dtype);
+    for (std::size_t rank = 0; rank < members_.size() && status.ok(); ++rank) {
+      (void)hipSetDevice(members_[rank].device);
+      // From a different element on for each rank.
+      std::size_t from = rank * 4096 % pattern.size();
+      for (std::size_t at = 0; at < bytes && status.ok();) {
+        const std::size_t count = std::min(pattern.size() - from, bytes - at);
+        status = copy_in(members_[rank].input.data() + at, pattern.subspan(from, count));
+        at += count;
+        from = 0;
+      }
+    }
+    if (!status.ok()) return status;
+    std::vector<RankStream> streams;
+    for (const Member& member : members_) streams.push_back({member.device, member.stream});
+    Result<std::vector<double>> times =
+        time_graphs(streams, request, [&] { return enqueue(call); });
+    for (std::size_t rank = 0; rank < members_.size() && status.ok(); ++rank) status = check(rank);
+    if (!status.ok()) return status;
+    return times;
+  }
+
+ protected:
+  Status open_members(std::span<const int> devices) {
+    for (const int device : devices) {
+      members_.emplace_back(device);
+      (void)hipSetDevice(device);
+      const Status status =
+          status_of(hipStreamCreateWithFlags(&members_.back().stream, hipStreamNonBlocking),
+                    "a stream cannot be made");
       if (!status.ok()) return status;
     }
     return {};
   }
 
- private:
+  /// One call on every rank's stream.
+  virtual Status enqueue(const GroupCall& call) = 0;
+  /// After kernels have ended.
+  virtual Status check(std::size_t rank) = 0;
+
+  static std::size_t offset_of(const GroupCall& call) {
+    return call.offset_elements * size_of(call.dtype);
+  }
   static std::byte* result_of(const Member& member, const GroupCall& call) {
     return call.in_place ? member.input.data() : member.output.data();
   }
 
+  std::vector<Member>& members() { return members_; }
+
+ private:
+  Status require_memory(const GroupCall& call) {
+    const std::size_t bytes = offset_of(call) + call.elements * size_of(call.dtype);
+    for (Member& member : members_) {
+      (void)hipSetDevice(member.device);
+      Status status = member.input.require(bytes);
+      if (status.ok()) status = member.output.require(bytes);
+      if (!status.ok()) return status;
+    }
+    return {};
+  }
+
   std::vector<Member> members_;
+};
+
+class DeviceGroup final : public GroupOnDevices {
+ public:
+  Status open(std::span<const int> devices, const CommunicatorOptions& options) {
+    Result<std::vector<Communicator>> team = Communicator::in_process(devices, options);
+    if (!team.ok()) return team.status();
+    for (Communicator& communicator : team.value()) {
+      communicators_.push_back(std::move(communicator));
+    }
+    return open_members(devices);
+  }
+
+ private:
+  Status enqueue(const GroupCall& call) override {
+    const CollectiveRequest request{call.algorithm, call.codec, call.dtype, call.elements};
+    for (std::size_t rank = 0; rank < members().size(); ++rank) {
+      Member& member = members()[rank];
+      const Status status =
+          communicators_[rank].run(request, member.input.data() + offset_of(call),
+                                   result_of(member, call) + offset_of(call), member.stream);
+      if (!status.ok()) return status;
+    }
+    return {};
+  }
+  Status check(std::size_t rank) override { return communicators_[rank].check(); }
+
+  std::vector<Communicator> communicators_;
+};
+
+class VendorGroup final : public GroupOnDevices {
+ public:
+  Status open(std::span<const int> devices) {
+    Result<std::unique_ptr<VendorLibrary>> library = VendorLibrary::open(devices);
+    if (!library.ok()) return library.status();
+    library_ = std::move(library.value());
+    return open_members(devices);
+  }
+  std::string name() const override { return library_->name(); }
+
+ private:
+  Status enqueue(const GroupCall& call) override {
+    std::vector<const void*> inputs;
+    std::vector<void*> outputs;
+    std::vector<hipStream_t> streams;
+    for (const Member& member : members()) {
+      inputs.push_back(member.input.data() + offset_of(call));
+      outputs.push_back(result_of(member, call) + offset_of(call));
+      streams.push_back(member.stream);
+    }
+    return library_->all_reduce(inputs, outputs, call.elements, call.dtype, streams);
+  }
+  Status check(std::size_t) override { return {}; }
+
+  std::unique_ptr<VendorLibrary> library_;
+};
+
+class RankOnDevice final : public RankCommunicator {
+ public:
+  explicit RankOnDevice(Communicator communicator) : communicator_(std::move(communicator)) {}
+
+  int rank() const override { return communicator_.rank(); }
+  int ranks() const override { return communicator_.ranks(); }
+  int device() const override { return communicator_.device(); }
+  Status run(const CollectiveRequest& request, const void* input, void* output,
+             void* stream) override {
+    return communicator_.run(request, input, output, static_cast<hipStream_t>(stream));
+  }
+  Status synchronize(void* stream) override {
+    Status status = status_of(hipSetDevice(device()), "a device cannot be used");
+    if (status.ok()) {
+      status = status_of(hipStreamSynchronize(static_cast<hipStream_t>(stream)), "a kernel failed");
+    }
+    return status.ok() ? communicator_.check() : status;
+  }
+
+ private:
+  Communicator communicator_;
 };
 
 class DevicePlatform final : public Platform {
@@ -157,6 +277,13 @@ class DevicePlatform final : public Platform {
     if (!status.ok()) return status;
     if (count == 0) return Status::error("there is no device");
     return count;
+  }
+
+  Result<std::string> device_name() const override {
+    char name[256] = {};
+    const Status status = status_of(hipDeviceGetName(name, sizeof(name), 0), "no device");
+    if (!status.ok()) return status;
+    return std::string(name);
   }
 
   bool has_codec(const std::string& codec) const override { return choose_codec(codec).ok(); }
@@ -189,6 +316,25 @@ class DevicePlatform final : public Platform {
         });
   }
 
+  Result<std::vector<std::unique_ptr<RankCommunicator>>> make_communicators(
+      std::span<const int> devices, const CommunicatorOptions& options) const override {
+    Result<std::vector<Communicator>> team = Communicator::in_process(devices, options);
+    if (!team.ok()) return team.status();
+    std::vector<std::unique_ptr<RankCommunicator>> ranks;
+    for (Communicator& communicator : team.value()) {
+      ranks.push_back(std::make_unique<RankOnDevice>(std::move(communicator)));
+    }
+    return {std::move(ranks)};
+  }
+
+  Result<std::unique_ptr<RankCommunicator>> create_communicator(
+      int device, Bootstrap& bootstrap, const CommunicatorOptions& options) const override {
+    Result<Communicator> communicator = Communicator::create(device, bootstrap, options);
+    if (!communicator.ok()) return communicator.status();
+    return std::unique_ptr<RankCommunicator>(
+        std::make_unique<RankOnDevice>(std::move(communicator.value())));
+  }
+
   Result<std::unique_ptr<Group>> make_group(int ranks, const GroupOptions& options) const override {
     const Result<int> count = devices();
     if (!count.ok()) return count.status();
@@ -200,6 +346,20 @@ class DevicePlatform final : public Platform {
     if (options.slot_bytes != 0) communicator.slot_bytes = options.slot_bytes;
     auto group = std::make_unique<DeviceGroup>();
     const Status status = group->open(device_of_rank, communicator);
+    if (!status.ok()) return status;
+    return std::unique_ptr<Group>(std::move(group));
+  }
+
+  Result<std::unique_ptr<Group>> make_vendor_group(int ranks) const override {
+    const Result<int> count = devices();
+    if (!count.ok()) return count.status();
+    if (ranks < 1 || ranks > count.value()) {
+      return Status::error(fmt::format("{} ranks, but {} devices", ranks, count.value()));
+    }
+    std::vector<int> device_of_rank(static_cast<std::size_t>(ranks));
+    std::iota(device_of_rank.begin(), device_of_rank.end(), 0);
+    auto group = std::make_unique<VendorGroup>();
+    const Status status = group->open(device_of_rank);
     if (!status.ok()) return status;
     return std::unique_ptr<Group>(std::move(group));
   }

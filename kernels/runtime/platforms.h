@@ -9,6 +9,8 @@
 #include <string_view>
 #include <vector>
 
+#include "kernels/runtime/bootstrap.h"
+#include "kernels/runtime/collective_request.h"
 #include "kernels/runtime/status.h"
 #include "reference/dtype.h"
 
@@ -29,15 +31,43 @@ struct GroupCall {
   std::size_t offset_elements = 0;
 };
 
+struct TimingRequest {
+  int calls = 20;    ///< in a graph
+  int replays = 20;  ///< of the graph
+};
+
 /// A team of ranks in this process.
 class Group {
  public:
   virtual ~Group() = default;
 
+  /// Who reduces: arlab, or a vendor's library and its version.
+  virtual std::string name() const { return "arlab"; }
+
   /// Runs the collective on all ranks and waits. `inputs` and `outputs` hold the tensors of all
   /// ranks one after the other.
   virtual Status run(const GroupCall& call, std::span<const std::byte> inputs,
                      std::span<std::byte> outputs) = 0;
+
+  /// Microseconds per call, of the slowest rank, for each replay of a graph of calls. The ranks'
+  /// tensors hold `pattern` again and again, from a different place on.
+  virtual Result<std::vector<double>> time(const GroupCall& call,
+                                           std::span<const std::byte> pattern,
+                                           const TimingRequest& request) = 0;
+};
+
+/// A rank's Communicator, whatever the platform: it works on memory of its device.
+class RankCommunicator {
+ public:
+  virtual ~RankCommunicator() = default;
+  virtual int rank() const = 0;
+  virtual int ranks() const = 0;
+  virtual int device() const = 0;
+  /// As Communicator::run; `stream` is the platform's, null for the default one.
+  virtual Status run(const CollectiveRequest& request, const void* input, void* output,
+                     void* stream) = 0;
+  /// Waits for all work on the stream, and says whether a rank did not arrive.
+  virtual Status synchronize(void* stream) = 0;
 };
 
 class Platform {
@@ -52,6 +82,9 @@ class Platform {
   /// True when there are kernels for the codec.
   virtual bool has_codec(const std::string& codec) const = 0;
 
+  /// What its maker calls device 0.
+  virtual Result<std::string> device_name() const = 0;
+
   /// The codec's kernels on device 0; as Codec has them. `wire` has codec.wire_bytes() bytes.
   virtual Status encode(const std::string& codec, DType dtype, std::span<const std::byte> payload,
                         std::span<std::byte> wire) const = 0;
@@ -60,9 +93,21 @@ class Platform {
   virtual Status decode_add(const std::string& codec, DType dtype, std::span<const std::byte> wire,
                             std::span<std::byte> sum) const = 0;
 
+  /// As Communicator::in_process.
+  virtual Result<std::vector<std::unique_ptr<RankCommunicator>>> make_communicators(
+      std::span<const int> devices, const CommunicatorOptions& options) const = 0;
+
+  /// As Communicator::create.
+  virtual Result<std::unique_ptr<RankCommunicator>> create_communicator(
+      int device, Bootstrap& bootstrap, const CommunicatorOptions& options) const = 0;
+
   /// Rank r is on device r modulo the number of devices.
   virtual Result<std::unique_ptr<Group>> make_group(int ranks,
                                                     const GroupOptions& options) const = 0;
+
+  /// The vendor's collectives (NCCL, RCCL): all_reduce of plain dtypes, the algorithm and codec of
+  /// calls are not looked at. A device per rank.
+  virtual Result<std::unique_ptr<Group>> make_vendor_group(int ranks) const = 0;
 };
 
 /// The platforms that this program was built for.

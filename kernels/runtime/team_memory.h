@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -56,18 +57,40 @@ class TeamMemory {
   std::vector<Allocation> allocations_;
 };
 
+inline constexpr int kMostBlocks = 1024;
+/// No kernel has more on a multiprocessor at once.
+inline constexpr int kMostResidentBlocks = 4;
+
 inline Status check_options(std::size_t ranks, const CommunicatorOptions& options) {
   if (ranks < 2 || ranks > static_cast<std::size_t>(kMaxRanks)) {
     return Status::error(fmt::format("{} ranks: allowed are 2 to {}", ranks, kMaxRanks));
   }
-  if (options.blocks < 1 || options.blocks > 1024) {
-    return Status::error(fmt::format("{} blocks: allowed are 1 to 1024", options.blocks));
+  if (options.blocks < 0 || options.blocks > kMostBlocks) {
+    return Status::error(
+        fmt::format("{} blocks: allowed are 0 to {}", options.blocks, kMostBlocks));
   }
   if (options.slot_bytes == 0 || options.slot_bytes % 16 != 0) {
     return Status::error(
         fmt::format("slots of {} bytes: allowed are multiples of 16", options.slot_bytes));
   }
   return {};
+}
+
+inline Result<int> multiprocessors_of(int device) {
+  int count = 0;
+  const Status status =
+      status_of(hipDeviceGetAttribute(&count, hipDeviceAttributeMultiprocessorCount, device),
+                "a device cannot be used");
+  if (!status.ok()) return status;
+  return count;
+}
+
+/// `multiprocessors`: that each rank has for itself at least.
+inline BufferLayout layout_of(const CommunicatorOptions& options, int ranks, int multiprocessors) {
+  const int most_blocks = options.blocks != 0
+                              ? options.blocks
+                              : std::min(kMostBlocks, kMostResidentBlocks * multiprocessors);
+  return {most_blocks, ranks, options.slot_bytes};
 }
 
 /// Sets `count` words of device memory.

@@ -390,8 +390,8 @@ TEST(Processes, WhatOneRankCannotDoIsTheErrorOfAll) {
             std::vector<std::string>(2, "rank 1: its device cannot be used: no such device"));
   EXPECT_EQ(errors([](int rank) { return options_of(1000 + static_cast<unsigned>(rank)); }, own),
             std::vector<std::string>(2, "rank 1 has other options than rank 0"));
-  EXPECT_EQ(errors([](int) { return CommunicatorOptions{.blocks = 0}; }, own),
-            std::vector<std::string>(2, "rank 0: 0 blocks: allowed are 1 to 1024"));
+  EXPECT_EQ(errors([](int) { return CommunicatorOptions{.blocks = -1}; }, own),
+            std::vector<std::string>(2, "rank 0: -1 blocks: allowed are 0 to 1024"));
 }
 
 TEST(Processes, OneHostAndSeveralProcessesAreNeeded) {

@@ -293,6 +293,7 @@ void retire_blocks(Device& device) {
   });
   std::erase_if(device.launches, [](const std::unique_ptr<Launch>& launch) {
     launch->completion->done = launch->ended == launch->blocks();
+    if (launch->completion->done) launch->completion->done_at = clock_nanoseconds();
     return launch->completion->done;
   });
 }

@@ -1,6 +1,9 @@
 // The host side of HIP on the emulated machine.
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <cstdio>
 #include <cstdlib>
 #include <memory>
 #include <vector>
@@ -92,6 +95,18 @@ hipError_t hipGetDeviceCount(int* count) {
   *count = settings().devices;
   return hipSuccess;
 }
+hipError_t hipDeviceGetAttribute(int* value, hipDeviceAttribute_t, int device) {
+  if (!is_device(device)) return hipErrorInvalidDevice;
+  constexpr int kMultiprocessors = 16;
+  *value = kMultiprocessors;
+  return hipSuccess;
+}
+hipError_t hipDeviceGetName(char* name, int bytes, int device) {
+  if (!is_device(device) || bytes < 1) return hipErrorInvalidValue;
+  std::strncpy(name, "emulated GPU", static_cast<std::size_t>(bytes) - 1);
+  name[bytes - 1] = 0;
+  return hipSuccess;
+}
 hipError_t hipSetDevice(int device) {
   if (!is_device(device)) return hipErrorInvalidDevice;
   current_device = device;
@@ -99,6 +114,13 @@ hipError_t hipSetDevice(int device) {
 }
 hipError_t hipGetDevice(int* device) {
   *device = current_device;
+  return hipSuccess;
+}
+hipError_t hipDeviceGetPCIBusId(char* text, int bytes, int device) {
+  if (!is_device(device)) return hipErrorInvalidDevice;
+  // Every process has emulated devices of its own.
+  std::snprintf(text, static_cast<std::size_t>(bytes), "emulated %d of process %d", device,
+                static_cast<int>(getpid()));
   return hipSuccess;
 }
 hipError_t hipDeviceCanAccessPeer(int* can, int device, int peer) {
@@ -185,6 +207,14 @@ hipError_t hipEventCreateWithFlags(hipEvent_t* event, unsigned) {
 }
 hipError_t hipEventRecord(hipEvent_t event, hipStream_t stream) {
   event->completion = stream_or_default(stream).last;
+  return hipSuccess;
+}
+hipError_t hipEventElapsedTime(float* milliseconds, hipEvent_t start, hipEvent_t stop) {
+  if (!start->completion || !stop->completion) return hipErrorInvalidValue;
+  wait_for(start->completion);
+  wait_for(stop->completion);
+  const std::uint64_t nanoseconds = stop->completion->done_at - start->completion->done_at;
+  *milliseconds = static_cast<float>(nanoseconds) * 1e-6f;
   return hipSuccess;
 }
 hipError_t hipEventDestroy(hipEvent_t event) {

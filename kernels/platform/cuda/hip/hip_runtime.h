@@ -5,6 +5,7 @@
 #include <cuda_runtime.h>
 
 #include <cstddef>
+#include <cstring>
 #include <type_traits>
 #include <utility>
 
@@ -31,6 +32,9 @@ inline constexpr hipStreamCaptureMode hipStreamCaptureModeThreadLocal =
     cudaStreamCaptureModeThreadLocal;
 inline constexpr hipStreamCaptureStatus hipStreamCaptureStatusNone = cudaStreamCaptureStatusNone;
 inline constexpr unsigned hipStreamNonBlocking = cudaStreamNonBlocking;
+inline constexpr cudaDeviceAttr hipDeviceAttributeMultiprocessorCount =
+    cudaDevAttrMultiProcessorCount;
+inline constexpr unsigned hipEventDefault = cudaEventDefault;
 inline constexpr unsigned hipEventDisableTiming = cudaEventDisableTiming;
 inline constexpr unsigned hipIpcMemLazyEnablePeerAccess = cudaIpcMemLazyEnablePeerAccess;
 inline constexpr unsigned hipDeviceMallocFinegrained = 1;
@@ -43,8 +47,10 @@ inline constexpr unsigned hipDeviceMallocFinegrained = 1;
     return cuda_name(std::forward<Arguments>(arguments)...); \
   }
 ARLAB_HIP_IS_CUDA(hipGetDeviceCount, cudaGetDeviceCount)
+ARLAB_HIP_IS_CUDA(hipDeviceGetAttribute, cudaDeviceGetAttribute)
 ARLAB_HIP_IS_CUDA(hipSetDevice, cudaSetDevice)
 ARLAB_HIP_IS_CUDA(hipGetDevice, cudaGetDevice)
+ARLAB_HIP_IS_CUDA(hipDeviceGetPCIBusId, cudaDeviceGetPCIBusId)
 ARLAB_HIP_IS_CUDA(hipDeviceSynchronize, cudaDeviceSynchronize)
 ARLAB_HIP_IS_CUDA(hipDeviceCanAccessPeer, cudaDeviceCanAccessPeer)
 ARLAB_HIP_IS_CUDA(hipDeviceEnablePeerAccess, cudaDeviceEnablePeerAccess)
@@ -64,6 +70,7 @@ ARLAB_HIP_IS_CUDA(hipStreamBeginCapture, cudaStreamBeginCapture)
 ARLAB_HIP_IS_CUDA(hipStreamEndCapture, cudaStreamEndCapture)
 ARLAB_HIP_IS_CUDA(hipEventCreateWithFlags, cudaEventCreateWithFlags)
 ARLAB_HIP_IS_CUDA(hipEventRecord, cudaEventRecord)
+ARLAB_HIP_IS_CUDA(hipEventElapsedTime, cudaEventElapsedTime)
 ARLAB_HIP_IS_CUDA(hipEventDestroy, cudaEventDestroy)
 ARLAB_HIP_IS_CUDA(hipGraphInstantiateWithFlags, cudaGraphInstantiateWithFlags)
 ARLAB_HIP_IS_CUDA(hipGraphLaunch, cudaGraphLaunch)
@@ -76,6 +83,15 @@ ARLAB_HIP_IS_CUDA(hipGetErrorString, cudaGetErrorString)
 // Memory of NVIDIA GPUs is coherent for accesses at system scope; there is no flag to ask for it.
 inline hipError_t hipExtMallocWithFlags(void** pointer, std::size_t bytes, unsigned) {
   return cudaMalloc(pointer, bytes);
+}
+
+inline hipError_t hipDeviceGetName(char* name, int bytes, int device) {
+  cudaDeviceProp properties;
+  const hipError_t error = cudaGetDeviceProperties(&properties, device);
+  if (error != hipSuccess) return error;
+  std::strncpy(name, properties.name, static_cast<std::size_t>(bytes) - 1);
+  name[bytes - 1] = 0;
+  return hipSuccess;
 }
 
 #if defined(__CUDACC__)

@@ -49,9 +49,11 @@ enum hipMemcpyKind {
   hipMemcpyDeviceToDevice,
   hipMemcpyDefault
 };
+enum hipDeviceAttribute_t { hipDeviceAttributeMultiprocessorCount };
 enum hipStreamCaptureMode { hipStreamCaptureModeGlobal, hipStreamCaptureModeThreadLocal };
 enum hipStreamCaptureStatus { hipStreamCaptureStatusNone, hipStreamCaptureStatusActive };
 inline constexpr unsigned hipStreamNonBlocking = 1;
+inline constexpr unsigned hipEventDefault = 0;
 inline constexpr unsigned hipEventDisableTiming = 2;
 inline constexpr unsigned hipDeviceMallocFinegrained = 1;
 inline constexpr unsigned hipIpcMemLazyEnablePeerAccess = 1;
@@ -71,8 +73,11 @@ using hipGraph_t = arlab::emulator::Graph*;
 using hipGraphExec_t = arlab::emulator::Graph*;
 
 hipError_t hipGetDeviceCount(int* count);
+hipError_t hipDeviceGetAttribute(int* value, hipDeviceAttribute_t attribute, int device);
+hipError_t hipDeviceGetName(char* name, int bytes, int device);
 hipError_t hipSetDevice(int device);
 hipError_t hipGetDevice(int* device);
+hipError_t hipDeviceGetPCIBusId(char* text, int bytes, int device);
 hipError_t hipDeviceCanAccessPeer(int* can, int device, int peer);
 hipError_t hipDeviceEnablePeerAccess(int peer, unsigned flags);
 hipError_t hipDeviceSynchronize();
@@ -94,6 +99,7 @@ hipError_t hipStreamBeginCapture(hipStream_t stream, hipStreamCaptureMode mode);
 hipError_t hipStreamEndCapture(hipStream_t stream, hipGraph_t* graph);
 hipError_t hipEventCreateWithFlags(hipEvent_t* event, unsigned flags);
 hipError_t hipEventRecord(hipEvent_t event, hipStream_t stream);
+hipError_t hipEventElapsedTime(float* milliseconds, hipEvent_t start, hipEvent_t stop);
 hipError_t hipEventDestroy(hipEvent_t event);
 hipError_t hipGraphInstantiateWithFlags(hipGraphExec_t* executable, hipGraph_t graph,
                                         unsigned long long flags);

@@ -1,0 +1,211 @@
+// arlab bench: how long collectives take on GPUs, by size, beside the vendor's library.
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <fstream>
+
+#include "experiments/cli/commands.h"
+#include "experiments/cli/options.h"
+#include "kernels/runtime/platforms.h"
+#include "reference/codecs/registry.h"
+#include "reference/collectives/algorithm.h"
+#include "reference/tensors/synthetic.h"
+
+namespace arlab::cli {
+namespace {
+
+double percentile(std::vector<double> values, double share) {
+  std::sort(values.begin(), values.end());
+  const double at = share * static_cast<double>(values.size() - 1);
+  const auto below = static_cast<std::size_t>(at);
+  const std::size_t above = std::min(below + 1, values.size() - 1);
+  const double rest = at - std::floor(at);
+  return values[below] + rest * (values[above] - values[below]);
+}
+
+/// One measurement.
+struct Timing {
+  std::string library;
+  std::string algorithm;
+  std::string codec;
+  std::uint64_t bytes = 0;  // of the payload, per rank
+  std::vector<double> microseconds;
+
+  double median() const { return percentile(microseconds, 0.5); }
+};
+
+struct BenchCommand {
+  std::string platform;
+  std::vector<std::string> algorithms = {"one_shot", "two_shot"};
+  std::vector<std::string> codecs;
+  std::string dtype = "fp16";
+  std::vector<std::string> bytes = {"32K", "128K", "512K", "1M", "4M", "16M", "64M", "256M"};
+  std::optional<std::uint32_t> ranks;
+  std::optional<std::uint32_t> calls;
+  std::optional<std::uint32_t> replays;
+  std::optional<std::uint32_t> blocks;
+  std::string slot_bytes;
+  bool vendor = false;
+  std::string machine;
+  std::string out;
+  Format format = Format::table;
+
+  void run() const;
+
+ private:
+  /// Few calls in a graph where one takes long, so that a measurement takes well under a second.
+  kernels::TimingRequest timing_request(std::uint64_t payload_bytes) const {
+    kernels::TimingRequest request;
+    const std::uint64_t fitting = (std::uint64_t{256} << 20) / std::max<std::uint64_t>(payload_bytes, 1);
+    request.calls = static_cast<int>(calls.value_or(
+        static_cast<std::uint32_t>(std::clamp<std::uint64_t>(fitting, 5, 50))));
+    request.replays = static_cast<int>(replays.value_or(20));
+    return request;
+  }
+
+  Timing time(kernels::Group& group, const std::string& algorithm, const std::string& codec,
+              DType type, std::uint64_t payload_bytes, std::span<const std::byte> pattern) const {
+    kernels::GroupCall call;
+    call.algorithm = algorithm;
+    call.codec = codec;
+    call.dtype = type;
+    call.elements = payload_bytes / size_of(type);
+    auto times = group.time(call, pattern, timing_request(payload_bytes));
+    if (!times.ok()) {
+      fail("platform {}: {} {} of {} bytes: {}", platform, algorithm, codec, payload_bytes,
+           times.status().message());
+    }
+    return {group.name(), algorithm, codec, payload_bytes, std::move(times.value())};
+  }
+
+  void write_results(const std::vector<Timing>& timings, int world_size) const;
+};
+
+/// A MiB of values as a network has them.
+std::vector<std::byte> make_pattern(DType dtype) {
+  const Tensor tensor =
+      make_synthetic("gaussian", dtype, 1, (std::size_t{1} << 20) / size_of(dtype));
+  return {tensor.bytes().begin(), tensor.bytes().end()};
+}
+
+void BenchCommand::run() const {
+  const auto found = kernels::find_platform(platform);
+  if (!found.ok()) fail("--platform: {}", found.status().message());
+  const kernels::Platform& on = *found.value();
+  const auto devices = on.devices();
+  if (!devices.ok()) fail("platform {}: {}", platform, devices.status().message());
+  const int world_size = ranks ? static_cast<int>(*ranks) : std::min(devices.value(), 8);
+  if (world_size < 2) fail("--ranks: {} device; a collective needs 2 ranks or more", world_size);
+  const DType type = parse_dtype(dtype);
+  std::vector<std::string> chosen = codecs;
+  if (chosen.empty()) chosen = {dtype, "qr-fp8", "qr-q8", "qr-q6", "qr-q4", "int5-g128", "int2-g32-sr"};
+  for (const std::string& codec : chosen) {
+    if (!on.has_codec(find_codec(codec)->name())) fail("codec {} has no kernels", codec);
+    if (!find_codec(codec)->takes(type)) fail("codec {} does not take {}", codec, dtype);
+  }
+  for (const std::string& algorithm : algorithms) (void)find_algorithm(algorithm);
+  std::vector<std::uint64_t> sizes;
+  for (const std::string& size : bytes) {
+    sizes.push_back(parse_count(size, "--bytes"));
+    if (sizes.back() == 0 || sizes.back() % size_of(type) != 0) {
+      fail("--bytes {}: must be whole elements of {} bytes, 1 or more", size, size_of(type));
+    }
+  }
+  if (!out.empty()) require_folder_of(out);
+
+  kernels::GroupOptions options;
+  options.blocks = static_cast<int>(blocks.value_or(0));
+  if (!slot_bytes.empty()) options.slot_bytes = parse_count(slot_bytes, "--slot-bytes");
+  auto group = on.make_group(world_size, options);
+  if (!group.ok()) fail("platform {}: {}", platform, group.status().message());
+  std::unique_ptr<kernels::Group> beside;
+  if (vendor) {
+    auto made = on.make_vendor_group(world_size);
+    if (!made.ok()) fail("platform {}: {}", platform, made.status().message());
+    beside = std::move(made.value());
+  }
+
+  const std::vector<std::byte> pattern = make_pattern(type);
+  std::vector<Timing> timings;
+  Report report{"arlab.bench/1"};
+  report.fields = {{"platform", platform},
+                   {"device", on.device_name().value()},
+                   {"ranks", world_size},
+                   {"dtype", dtype, platform == "host" ? "emulated time: not a measurement" : ""}};
+  report.rows_name = "times";
+  report.rows.columns = {"bytes",  "library", "algorithm", "codec",
+                         "time_us", "fastest_us", "algbw_gb_per_s"};
+  if (vendor) report.rows.columns.push_back("speedup");
+  for (const std::uint64_t size : sizes) {
+    std::optional<double> vendor_us;
+    const auto add = [&](Timing timing) {
+      std::vector<nlohmann::ordered_json> row = {
+          size, timing.library, timing.algorithm, timing.codec, timing.median(),
+          percentile(timing.microseconds, 0), static_cast<double>(size) * 1e-3 / timing.median()};
+      if (vendor) row.push_back(*vendor_us / timing.median());
+      report.rows.rows.push_back(std::move(row));
+      timings.push_back(std::move(timing));
+    };
+    if (beside) {
+      Timing timing = time(*beside, "all_reduce", dtype, type, size, pattern);
+      vendor_us = timing.median();
+      add(std::move(timing));
+    }
+    for (const std::string& algorithm : algorithms) {
+      for (const std::string& codec : chosen) {
+        add(time(*group.value(), algorithm, find_codec(codec)->name(), type, size, pattern));
+      }
+    }
+  }
+  if (!out.empty()) write_results(timings, world_size);
+  print(report, format);
+}
+
+void BenchCommand::write_results(const std::vector<Timing>& timings, int world_size) const {
+  std::ofstream file(out);
+  Table table;
+  table.columns = {"platform", "machine", "ranks", "algorithm", "codec",
+                   "dtype",    "bytes",   "time_us", "library"};
+  for (const Timing& t : timings) {
+    table.rows.push_back({platform, machine, world_size, t.algorithm, t.codec, dtype, t.bytes,
+                          t.median(), t.library.substr(0, t.library.find(' '))});
+  }
+  file << render_csv(table);
+  if (!file.flush()) fail("--out: cannot write {}", out);
+}
+
+}  // namespace
+
+void add_bench(CLI::App& app) {
+  auto command = std::make_shared<BenchCommand>();
+  CLI::App* sub = app.add_subcommand(
+      "bench", "Time collectives on GPUs by size, beside the vendor's library");
+  sub->add_option("--platform", command->platform,
+                  "cuda or rocm where it was built; host: emulated GPUs, to try the command")
+      ->required();
+  sub->add_option("--algorithm", command->algorithms, "Algorithms [one_shot, two_shot]")
+      ->delimiter(',');
+  sub->add_option("--codec", command->codecs,
+                  "Codecs [the dtype, qr-fp8, qr-q8, qr-q6, qr-q4, int5-g128, int2-g32-sr]")
+      ->delimiter(',');
+  sub->add_option("--dtype", command->dtype, "fp16, bf16 or fp32 [fp16]");
+  sub->add_option("--bytes", command->bytes,
+                  "Sizes of the tensor of a rank, in bytes [32K to 256M]")
+      ->delimiter(',');
+  add_integer(*sub, "--ranks", command->ranks, 2, 8, "World size [all devices]");
+  add_integer(*sub, "--calls", command->calls, 1, 10000, "Calls in a graph [5 to 50, by size]");
+  add_integer(*sub, "--replays", command->replays, 1, 10000,
+              "Launches of the graph; the time is their median [20]");
+  add_integer(*sub, "--blocks", command->blocks, 1, 1024, "Most blocks of a kernel [all that fit]");
+  sub->add_option("--slot-bytes", command->slot_bytes,
+                  "What a block sends to a rank at once [16K]");
+  sub->add_flag("--vendor", command->vendor, "Also NCCL or RCCL, in the same run");
+  sub->add_option("--machine", command->machine,
+                  "Name for --out, as of a machine of arlab topology [none]");
+  sub->add_option("--out", command->out, "Also write the times to this CSV file");
+  add_format(*sub, command->format);
+  sub->callback([command] { command->run(); });
+}
+
+}  // namespace arlab::cli

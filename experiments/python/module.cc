@@ -53,7 +53,8 @@ using Regions = nb::ndarray<nb::numpy, std::uint8_t, nb::ndim<2>>;
 Status call_python(const nb::callable& function, const AllReduceCall& call) {
   const std::size_t ranks = call.regions.size();
   const std::size_t bytes = call.regions[0].size();
-  std::vector<std::uint8_t> rows(ranks * bytes);
+  auto memory = std::make_unique<std::vector<std::uint8_t>>(ranks * bytes);
+  std::vector<std::uint8_t>& rows = *memory;
   for (std::size_t rank = 0; rank < ranks; ++rank) {
     std::memcpy(&rows[rank * bytes], call.regions[rank].data(), bytes);
   }
@@ -63,8 +64,11 @@ Status call_python(const nb::callable& function, const AllReduceCall& call) {
   about["region_bytes"] = bytes;
   about["input_at"] = call.input_at;
   about["output_at"] = call.output_at;
-  // The array looks at `rows` and owns nothing; Python must not keep it, and our own code does not.
-  const Regions array(rows.data(), {ranks, bytes}, nb::handle());
+  // Python owns the memory from here on, and may keep it.
+  const nb::capsule owner(memory.release(), [](void* pointer) noexcept {
+    delete static_cast<std::vector<std::uint8_t>*>(pointer);
+  });
+  const Regions array(rows.data(), {ranks, bytes}, owner);
   const auto failure = nb::cast<std::string>(function(about, array));
   if (!failure.empty()) return Status::error(failure);
   for (std::size_t rank = 0; rank < ranks; ++rank) {
@@ -160,8 +164,10 @@ GatherFunction python_gather(const nb::callable& gather) {
         parts.emplace_back(bytes.c_str(), bytes.size());
       }
       return parts;
-    } catch (const std::exception& error) {
-      return Status::error(fmt::format("gather failed: {}", quote(error.what())));
+    } catch (const nb::python_error& error) {
+      return Status::error(fmt::format("gather failed: {}", quote(nb::str(error.value()).c_str())));
+    } catch (const nb::cast_error&) {
+      return Status::error("gather failed: it must return bytes of every rank");
     }
   };
 }

@@ -160,7 +160,7 @@ def test_bad_calls():
         group.all_reduce([good, gaussian(8)], algorithm="two_shots")
     with pytest.raises(arlab.Error, match="1 ranks: allowed are 2 to 8"):
         arlab.Group([0])
-    with pytest.raises(arlab.Error, match="a timeout of 0.0 s"):
+    with pytest.raises(arlab.Error, match="a timeout of 0 s"):
         arlab.Group([0, 1], timeout_s=0)
     # Nothing of that did harm.
     tensors = [good.copy(), good.copy()]
@@ -189,20 +189,20 @@ def run_rank(rank, world_size, environment, behaviour, results):
             communicator.all_reduce(tensor)
             results.put((rank, "came"))
         assert (communicator.rank, communicator.world_size, communicator.device) == (rank, world_size, rank)
-    except arlab.Error as error:
+    except Exception as error:  # noqa: BLE001
         results.put((rank, str(error)))
 
 
 def run_processes(world_size, environment, behaviour, answers):
     spawn = multiprocessing.get_context("spawn")
-    results = spawn.SimpleQueue()
+    results = spawn.Queue()
     ranks = [
         spawn.Process(target=run_rank, args=(rank, world_size, environment, behaviour, results))
         for rank in range(world_size)
     ]
     for process in ranks:
         process.start()
-    got = dict(results.get() for _ in range(answers))
+    got = dict(results.get(timeout=90) for _ in range(answers))
     for process in ranks:
         process.join(60)
         assert process.exitcode == 0

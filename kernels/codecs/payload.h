@@ -128,13 +128,20 @@ ARLAB_DEVICE Eight<Number> from_floats(const Floats8& x) {
   return result;
 }
 
+/// a + b of fp16, one rounding per element, and no clamp: what overflows stays an infinity or
+/// becomes a NaN, whatever is added later.
+ARLAB_DEVICE Eight<Fp16> add_unchecked(const Eight<Fp16>& a, const Eight<Fp16>& b) {
+  Eight<Fp16> sum;
+#pragma unroll
+  for (std::size_t i = 0; i < 4; ++i) sum.word[i] = add_half2(a.word[i], b.word[i]);
+  return sum;
+}
+
 /// a + b, one rounding to the dtype per element (spec section 4).
 template <class Number, bool Clamp>
 ARLAB_DEVICE Eight<Number> add(const Eight<Number>& a, const Eight<Number>& b) {
   if constexpr (Number::kDType == DType::fp16) {
-    Eight<Number> sum;
-#pragma unroll
-    for (std::size_t i = 0; i < 4; ++i) sum.word[i] = add_half2(a.word[i], b.word[i]);
+    const Eight<Number> sum = add_unchecked(a, b);
     if (!any_non_finite(sum.word)) return sum;
   }
   const Floats8 x = to_floats(a);

@@ -10,6 +10,7 @@ template <class Number>
 struct Plain {
   using Encoded = Eight<Number>;
   static constexpr bool kClampsFp16Sums = false;
+  static constexpr std::size_t kTileBytes = kTile * sizeof(typename Number::Bits);
 
   ARLAB_HOST_DEVICE std::size_t wire_bytes(std::size_t elements) const {
     return elements * sizeof(typename Number::Bits);

@@ -30,30 +30,35 @@ struct IntegerCode {
   static constexpr float kScale = -1.0f / L;
   static constexpr int kBound = L;  ///< no value is larger; 0: there are NaN codes
 
-  /// Of w (fp16 pairs). 1024 + L + w is rounded to an integer by the addition; the integer stands
-  /// in the low bits of the result. What lies outside the codes is then moved to the nearest.
+  /// The bits of 1024, in which a code stands in the low bits.
+  static constexpr std::uint32_t kOffset = 0x6400;
+
+  /// Of w (fp16 pairs): 1024 + L + w is rounded to an integer by the addition. What lies outside
+  /// the codes is moved to the nearest; below them is nothing up to L = 32, because |w| is at most
+  /// L + L / 256 and rounding (a test tries all).
   ARLAB_DEVICE static std::uint32_t encode_pair(std::uint32_t w) {
-    constexpr std::uint32_t kMagic = 0x6400;  // 1024
-    const std::uint32_t sum = add_half2(w, both(kMagic + L));
-    return add_clamp_s16x2(sum, both(0x10000 - kMagic), both(2 * L - 1));
+    std::uint32_t sum = add_half2(w, both(kOffset + L));
+    if constexpr (L > 32) sum = max_s16x2(sum, both(kOffset));
+    return min_s16x2(sum, both(kOffset + 2 * L - 1));
   }
   ARLAB_DEVICE static std::uint32_t encode(float w) {
     const float above = w >= -L ? w : -L;  // a NaN takes the bound
     const float inside = above <= L - 1 ? above : L - 1;
     constexpr float kMagic = 0x1.8p23f;
-    return static_cast<std::uint32_t>(static_cast<int>((inside + kMagic) - kMagic) + L);
+    return kOffset + static_cast<std::uint32_t>(static_cast<int>((inside + kMagic) - kMagic) + L);
   }
 
   /// fp16 pairs of the values; exact.
   ARLAB_DEVICE static std::uint32_t decode_pair(std::uint32_t pair) {
-    return add_half2(pair | both(0x6400), both(0xE400 + L));
+    return add_half2(pair, both(0x8000 + kOffset + L));
   }
   ARLAB_DEVICE static float decode(std::uint32_t code) {
-    return static_cast<float>(static_cast<int>(code) - L);
+    return static_cast<float>(static_cast<int>(code - kOffset) - L);
   }
 };
 
 struct Fp8Code {
+  static constexpr std::uint32_t kOffset = 0;
   static constexpr bool kSignedScale = false;
   static constexpr float kScale = 1.0f / 240.0f;
   static constexpr int kBound = 0;
@@ -80,6 +85,7 @@ struct Fp8Code {
 };
 
 struct Fp4Code {
+  static constexpr std::uint32_t kOffset = 0;
   static constexpr bool kSignedScale = false;
   static constexpr float kScale = 1.0f / 6.0f;
   static constexpr int kBound = 8;
@@ -111,8 +117,16 @@ struct NibblePairs {
   static constexpr std::size_t kBytes = 4 * kThreads;
   ARLAB_DEVICE static void store(const Pairs& p, std::uint8_t* plane, std::size_t t) {
     std::uint32_t word = 0;
+    if constexpr (Bits > 4) {
 #pragma unroll
-    for (int i = 0; i < 4; ++i) word += (Bits > 4 ? p.pair[i] & both(0xF) : p.pair[i]) << (4 * i);
+      for (int i = 0; i < 4; ++i) word |= (p.pair[i] & both(0xF)) << (4 * i);
+    } else {
+      // Instead of a mask for each, one subtraction of what is not code.
+      constexpr std::uint32_t kOffsets = both(IntegerCode<8>::kOffset) * 0x1111u;
+#pragma unroll
+      for (int i = 0; i < 4; ++i) word += p.pair[i] << (4 * i);
+      word -= kOffsets;
+    }
     reinterpret_cast<std::uint32_t*>(plane)[t] = word;
   }
   ARLAB_DEVICE static void load(Pairs& p, const std::uint8_t* plane, std::size_t t) {
@@ -153,13 +167,13 @@ struct SwappedBytes {
   static constexpr std::size_t kBytes = 8 * kThreads;
   ARLAB_DEVICE static void store(const Pairs& p, std::uint8_t* plane, std::size_t t) {
     auto* words = reinterpret_cast<std::uint32_t*>(plane) + 2 * t;
-    words[0] = p.pair[0] | p.pair[1] << 8;
-    words[1] = p.pair[2] | p.pair[3] << 8;
+    words[0] = (p.pair[0] & both(0xFF)) | (p.pair[1] & both(0xFF)) << 8;
+    words[1] = (p.pair[2] & both(0xFF)) | (p.pair[3] & both(0xFF)) << 8;
   }
   ARLAB_DEVICE static void load(Pairs& p, const std::uint8_t* plane, std::size_t t) {
     const auto* words = reinterpret_cast<const std::uint32_t*>(plane) + 2 * t;
 #pragma unroll
-    for (int i = 0; i < 4; ++i) p.pair[i] = words[i / 2] >> (i % 2 * 8) & both(0xFF);
+    for (int i = 0; i < 4; ++i) p.pair[i] |= words[i / 2] >> (i % 2 * 8) & both(0xFF);
   }
 };
 
@@ -220,7 +234,6 @@ struct QuickReduceArithmetic<Bf16> {
 struct GroupScales {
   std::uint32_t scale;    // d: even block in the low half
   std::uint32_t inverse;  // e
-  bool non_finite[2];
 };
 
 /// Steps 2 and 3 for both blocks. m: the elements that set the scales.
@@ -247,8 +260,6 @@ ARLAB_DEVICE GroupScales scales_of_blocks(std::uint32_t m) {
     group.scale = of_block(m & 0xFFFF, even) | of_block(m >> 16, odd) << 16;
     group.inverse = even | odd << 16;
   }
-  group.non_finite[0] = (m & 0x7FFF) >= Number::kInfinity;
-  group.non_finite[1] = (m >> 16 & 0x7FFF) >= Number::kInfinity;
   return group;
 }
 
@@ -273,10 +284,10 @@ ARLAB_DEVICE std::uint32_t extremes(const Eight<Number>& x) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const std::uint32_t w = x.word[i];
-      largest = max_u16x2(largest, (w << 1 & both(0xFFFE)) | (w >> 15 & both(1)));
+      largest = max_u16x2(largest, select_bits(both(0xFFFE), w << 1, w >> 15));
     }
     largest = group_max(largest);
-    return (largest >> 1 & both(0x7FFF)) | (largest << 15 & both(0x8000));
+    return select_bits(both(0x7FFF), largest >> 1, largest << 15);
   }
 }
 
@@ -287,19 +298,30 @@ struct QuickReduce {
   using Code = typename Format::Code;
   using Planes = typename Format::Planes;
   struct Encoded {
-    Pairs codes;
+    Pairs codes;  ///< each with Code::kOffset
     std::uint32_t scales;
+    std::uint32_t extremes;  ///< the elements that set the scales; after encoding only
   };
   static constexpr bool kClampsFp16Sums = true;
   static constexpr std::size_t kAtomBytes = Planes::kBytes + kThreads / 8 * 4;
+  static constexpr std::size_t kTileBytes = kAtomBytes;
 
   ARLAB_HOST_DEVICE std::size_t wire_bytes(std::size_t elements) const {
     return (elements + kTile - 1) / kTile * kAtomBytes;
   }
 
   ARLAB_DEVICE Encoded encode(const Eight<Number>& x, Position) const {
-    const GroupScales group = scales_of_blocks<Number, Code>(extremes<Number, Code>(x));
-    Encoded e{{}, group.scale};
+    Encoded e = encode_unchecked(x);
+    if (is_non_finite(e)) mark_non_finite(e);
+    return e;
+  }
+
+  /// Right unless is_non_finite(), and then after mark_non_finite().
+  ARLAB_DEVICE Encoded encode_unchecked(const Eight<Number>& x) const {
+    Encoded e;
+    e.extremes = extremes<Number, Code>(x);
+    const GroupScales group = scales_of_blocks<Number, Code>(e.extremes);
+    e.scales = group.scale;
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       if constexpr (Number::kDType == DType::fp16) {
@@ -313,15 +335,22 @@ struct QuickReduce {
                           code(x.word[i] >> 16, group.inverse >> 16) << 16;
       }
     }
-    // A block with a NaN or an infinity: the canonical NaN as scale, codes 0.
-    if (group.non_finite[0] || group.non_finite[1]) {
-      const std::uint32_t keep =
-          (group.non_finite[0] ? 0 : 0xFFFFu) | (group.non_finite[1] ? 0 : 0xFFFF0000u);
-      e.scales = (e.scales & keep) | (both(Number::kNaN) & ~keep);
-#pragma unroll
-      for (int i = 0; i < 4; ++i) e.codes.pair[i] &= keep;
-    }
     return e;
+  }
+  /// A block holds a NaN or an infinity.
+  ARLAB_DEVICE bool is_non_finite(const Encoded& e) const {
+    constexpr std::uint32_t kLargest = both(Number::kInfinity - 1u);
+    return max_u16x2(e.extremes & both(0x7FFF), kLargest) != kLargest;
+  }
+  /// Such a block gets the canonical NaN as scale, and codes 0.
+  ARLAB_DEVICE void mark_non_finite(Encoded& e) const {
+    const std::uint32_t keep = ((e.extremes & 0x7FFF) >= Number::kInfinity ? 0 : 0xFFFFu) |
+                               ((e.extremes >> 16 & 0x7FFF) >= Number::kInfinity ? 0 : 0xFFFF0000u);
+    e.scales = select_bits(keep, e.scales, both(Number::kNaN));
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      e.codes.pair[i] = select_bits(keep, e.codes.pair[i], both(Code::kOffset));
+    }
   }
 
   ARLAB_DEVICE void store(const Encoded& e, std::uint8_t* wire, Position at) const {
@@ -334,25 +363,42 @@ struct QuickReduce {
   ARLAB_DEVICE Encoded load(const std::uint8_t* wire, Position at) const {
     const std::uint8_t* atom = wire + at.first / kTile * kAtomBytes;
     const std::size_t t = at.first % kTile / kPerThread;
-    Encoded e{{}, reinterpret_cast<const std::uint32_t*>(atom + Planes::kBytes)[t / 8]};
+    constexpr std::uint32_t kOffset = both(Code::kOffset);
+    Encoded e{{{kOffset, kOffset, kOffset, kOffset}},
+              reinterpret_cast<const std::uint32_t*>(atom + Planes::kBytes)[t / 8],
+              0};
     Planes::load(e.codes, atom, t);
     return e;
   }
 
+  /// For fp16: right unless an element of the result is an infinity or a NaN.
+  ARLAB_DEVICE Eight<Number> decode_unchecked(const Encoded& e) const
+    requires(Number::kDType == DType::fp16)
+  {
+    Eight<Number> values;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      values.word[i] = multiply_half2(Code::decode_pair(e.codes.pair[i]), e.scales);
+    }
+    return values;
+  }
+
+  /// That decode_unchecked() gave infinities or NaNs, or may have.
+  ARLAB_DEVICE bool may_be_non_finite(const Encoded& e, const Eight<Number>& decoded) const {
+    if constexpr (Code::kBound != 0) {
+      // With scales up to this nothing overflows.
+      constexpr std::uint32_t kLargest =
+          both(Fp16Arithmetic::from_float_clamped(65504.0f / Code::kBound));
+      return max_u16x2(e.scales & both(0x7FFF), kLargest) != kLargest;
+    } else {
+      return any_non_finite(decoded.word);
+    }
+  }
+
   ARLAB_DEVICE Eight<Number> decode(const Encoded& e, Position) const {
     if constexpr (Number::kDType == DType::fp16) {
-      Eight<Number> values;
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        values.word[i] = multiply_half2(Code::decode_pair(e.codes.pair[i]), e.scales);
-      }
-      if constexpr (Code::kBound != 0) {
-        // With scales up to this nothing overflows.
-        constexpr std::uint32_t kLargestScale = both(Fp16Arithmetic::from_float_clamped(65504.0f / Code::kBound));
-        if (max_u16x2(e.scales & both(0x7FFF), kLargestScale) == kLargestScale) return values;
-      } else {
-        if (!any_non_finite(values.word)) return values;
-      }
+      const Eight<Number> values = decode_unchecked(e);
+      if (!may_be_non_finite(e, values)) return values;
     }
     const float even = Number::to_float(e.scales & 0xFFFF);
     const float odd = Number::to_float(e.scales >> 16);

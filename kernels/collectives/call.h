@@ -25,6 +25,7 @@ struct Call {
   ElementRange chunk[kMaxRanks];  ///< of the Schedule, by owner; empty where an owner has none
   int group_size;                 ///< hierarchical
   int blocks;
+  int most_tiles;  ///< of a chunk
   int rounds;
   int tiles_per_slot;      ///< of one chunk; two_shot has as many again behind them
   unsigned tile_bytes;     ///< between tiles of a slot, a multiple of 16
@@ -39,18 +40,18 @@ struct Tile {
   bool whole;               ///< kTile elements, at an address that is a multiple of 16
 
   /// Of this thread, in the tile's own message.
-  ARLAB_DEVICE Position at() const { return {elements, threadIdx.x * kPerThread}; }
+  ARLAB_DEVICE Position at() const { return {elements, thread_index() * kPerThread}; }
 
   template <class Number>
   ARLAB_DEVICE Eight<Number> load(const void* tensor) const {
     const auto* from = global_pointer(static_cast<const typename Number::Bits*>(tensor)) + begin +
-                       threadIdx.x * kPerThread;
+                       thread_index() * kPerThread;
     return whole ? load_whole<Number>(from) : load_elements<Number>(from, at().count());
   }
   template <class Number>
   ARLAB_DEVICE void store(void* tensor, const Eight<Number>& x) const {
     auto* to = global_pointer(static_cast<typename Number::Bits*>(tensor)) + begin +
-               threadIdx.x * kPerThread;
+               thread_index() * kPerThread;
     if (whole) {
       store_whole<Number>(to, x);
     } else {
@@ -59,12 +60,12 @@ struct Tile {
   }
 };
 
-/// Tile k of those that this block has of the chunk in this round; false where there is none.
-ARLAB_DEVICE bool tile_at(const Call& call, const ElementRange& chunk, int round, int k,
+/// Tile `number` of those that this block has of the chunk, at place k of a slot; false where there
+/// is none.
+ARLAB_DEVICE bool tile_at(const Call& call, const ElementRange& chunk, int number, int k,
                           Tile& tile) {
-  const auto index = static_cast<unsigned>(round * call.tiles_per_slot + k) *
-                         static_cast<unsigned>(call.blocks) +
-                     blockIdx.x;
+  const auto index =
+      static_cast<unsigned>(number) * static_cast<unsigned>(call.blocks) + blockIdx.x;
   tile.begin = chunk.begin + static_cast<std::size_t>(index) * kTile;
   if (tile.begin >= chunk.end) return false;
   const std::size_t rest = chunk.end - tile.begin;
@@ -79,7 +80,10 @@ template <class F>
 ARLAB_DEVICE void for_each_tile(const Call& call, const ElementRange& chunk, int round, F f) {
   Tile tile;
 #pragma unroll 1
-  for (int k = 0; k < call.tiles_per_slot && tile_at(call, chunk, round, k, tile); ++k) f(tile);
+  for (int k = 0; k < call.tiles_per_slot; ++k) {
+    if (!tile_at(call, chunk, round * call.tiles_per_slot + k, k, tile)) return;
+    f(tile);
+  }
 }
 
 /// The wire bytes of a tile, from one slot to another.

@@ -2,6 +2,8 @@
 #pragma once
 
 #include "kernels/codecs/choice.h"
+#include "kernels/codecs/plain.h"
+#include "kernels/codecs/quickreduce.h"
 #include "kernels/collectives/call.h"
 
 namespace arlab::kernels {

@@ -10,39 +10,131 @@ namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {
 
 template <class Codec, class Number>
+class OneShot {
+ public:
+  ARLAB_DEVICE OneShot(const Call& call, const Codec& codec, std::uint32_t& failed,
+                       OutboxMemory& memory)
+      : call_(call),
+        codec_(codec),
+        rounds_(call),
+        exchange_(call.team, failed),
+        outbox_(codec, call, memory) {}
+
+  ARLAB_DEVICE void run() {
+#pragma unroll 1
+    for (int round = 0; round < rounds_.count(); ++round) {
+      contribute(round);
+      if (!exchange_.run()) return;
+      reduce(round);
+    }
+    exchange_.end();
+  }
+
+ private:
+  using Encoded = typename Codec::Encoded;
+
+  ARLAB_DEVICE void contribute(int round) {
+    for_each_batch(
+        call_, call_.chunk[0], rounds_, round, outbox_.capacity(),
+        [&](const Batch& batch) {
+          Eight<Number> x[kBatch];
+          Encoded encoded[kBatch];
+#pragma unroll
+          for (int i = 0; i < kBatch; ++i) {
+            if (i < batch.count) x[i] = batch.load<Number>(call_.input, i);
+          }
+          encode_batch(codec_, x, batch.count, encoded);
+          outbox_.put(encoded, batch.count);
+          outbox_.fill();
+          for_each_rank([&](int to) { outbox_.send(encoded, batch, exchange_.outgoing(to)); });
+          outbox_.next();
+        },
+        [&](const Tile& tile) {
+          const Encoded encoded = codec_.encode(tile.load<Number>(call_.input), tile.at());
+          outbox_.put(0, encoded, tile.at());
+          outbox_.fill();
+          for_each_rank([&](int to) { outbox_.send(encoded, tile, exchange_.outgoing(to)); });
+          outbox_.next();
+        });
+  }
+
+  ARLAB_DEVICE void reduce(int round) {
+    for_each_batch(
+        call_, call_.chunk[0], rounds_, round, kBatch,
+        [&](const Batch& batch) {
+          Eight<Number> sum[kBatch];
+          Encoded encoded[kBatch];
+          load_batch(codec_, call_, exchange_.incoming(0) + batch.slot_offset, batch.count,
+                     encoded);
+#pragma unroll
+          for (int i = 0; i < kBatch; ++i) {
+            if (i < batch.count) sum[i] = decode_for_sum<Number>(codec_, encoded[i]);
+          }
+#pragma unroll 1
+          for (int from = 1; from < call_.team.layout.ranks; ++from) {
+            load_batch(codec_, call_, exchange_.incoming(from) + batch.slot_offset, batch.count,
+                       encoded);
+            add_batch(codec_, encoded, batch.count, sum);
+          }
+          if (is_to_be_made_again(sum, batch.count)) {
+#pragma unroll
+            for (int i = 0; i < kBatch; ++i) {
+              if (i < batch.count) {
+                sum[i] = sum_of(Batch::at(), batch.slot_offset + offset_of(i));
+              }
+            }
+          }
+#pragma unroll
+          for (int i = 0; i < kBatch; ++i) {
+            if (i < batch.count) batch.store<Number>(call_.output, i, sum[i]);
+          }
+        },
+        [&](const Tile& tile) {
+          tile.store(call_.output, sum_of(tile.at(), tile.slot_offset));
+        });
+  }
+
+  /// The contributions to a tile, whose wires are at `offset` in the slots.
+  ARLAB_DEVICE Eight<Number> sum_of(Position at, unsigned offset) const {
+    Eight<Number> sum = codec_.decode(codec_.load(exchange_.incoming(0) + offset, at), at);
+#pragma unroll 1
+    for (int from = 1; from < call_.team.layout.ranks; ++from) {
+      const auto x = codec_.decode(codec_.load(exchange_.incoming(from) + offset, at), at);
+      sum = add<Number, Codec::kClampsFp16Sums>(sum, x);
+    }
+    return sum;
+  }
+
+  ARLAB_DEVICE unsigned offset_of(int tile) const {
+    return static_cast<unsigned>(tile) * tile_bytes_of<Codec>(call_);
+  }
+
+  /// f of every rank; blocks begin with different ones.
+  template <class F>
+  ARLAB_DEVICE void for_each_rank(F f) const {
+    const int ranks = call_.team.layout.ranks;
+    int rank = static_cast<int>((blockIdx.x + static_cast<unsigned>(call_.team.rank)) %
+                                static_cast<unsigned>(ranks));
+#pragma unroll 1
+    for (int i = 0; i < ranks; ++i) {
+      f(rank);
+      if (++rank == ranks) rank = 0;
+    }
+  }
+
+  const Call& call_;
+  const Codec& codec_;
+  const Rounds rounds_;
+  Exchange exchange_;
+  Outbox<Codec> outbox_;
+};
+
+template <class Codec, class Number>
 __global__ void __launch_bounds__(kThreads, kResidentBlocks<Codec>)
     one_shot_kernel(ARLAB_KERNEL_PARAMETER Call call, ARLAB_KERNEL_PARAMETER Codec codec) {
   ARLAB_SHARED_ARRAY(std::uint32_t, failed, 1);
   ARLAB_SHARED_ARRAY(OutboxMemory, memory, 1);
-  Exchange exchange(call.team, failed[0]);
-  Outbox<Codec> outbox(codec, call, memory[0]);
-  const int ranks = call.team.layout.ranks;
-  const ElementRange& tensor = call.chunk[0];
-
-#pragma unroll 1
-  for (int round = 0; round < call.rounds; ++round) {
-    for_each_tile(call, tensor, round, [&](const Tile& tile) {  // 1
-      const auto encoded = codec.encode(tile.load<Number>(call.input), tile.at());
-      outbox.put(0, encoded, tile);
-      outbox.fill();
-#pragma unroll 1
-      for (int i = 0; i < ranks; ++i) {
-        const int distance = (static_cast<int>(blockIdx.x) + i) % ranks;
-        outbox.send(0, encoded, tile, exchange.outgoing((call.team.rank + distance) % ranks));
-      }
-      outbox.next();
-    });
-    if (!exchange.run()) return;
-    for_each_tile(call, tensor, round, [&](const Tile& tile) {  // 2
-      Eight<Number> sum = receive<Number>(codec, tile, exchange.incoming(0));
-#pragma unroll 3
-      for (int from = 1; from < ranks; ++from) {
-        sum = receive_add(codec, tile, exchange.incoming(from), sum);
-      }
-      tile.store(call.output, sum);
-    });
-  }
-  exchange.end();
+  OneShot<Codec, Number>(call, codec, failed[0], memory[0]).run();
 }
 
 hipError_t launch_one_shot(const Call& call, const CodecChoice& codec, DType dtype,

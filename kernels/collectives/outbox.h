@@ -7,13 +7,10 @@
 #pragma once
 
 #include "kernels/codecs/plain.h"
-#include "kernels/collectives/call.h"
+#include "kernels/collectives/batch.h"
 
 namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {
-
-/// How many tiles a block has in work at once, so that their loads are under way together.
-inline constexpr int kBatch = 2;
 
 /// Shared memory of an Outbox. Two buffers: while one is copied, the other is filled.
 inline constexpr std::size_t kOutboxBytes = 6144;
@@ -26,57 +23,81 @@ inline constexpr bool kGoesDirectly = false;
 template <class Number>
 inline constexpr bool kGoesDirectly<Plain<Number>> = true;
 
-/// All threads of a block use it together: put() up to capacity() tiles, fill() once, copy each to
-/// its slots with send(), and start again with next().
+/// All threads of a block use it together: put() tiles at places from 0 on, fill() once, send()
+/// them to as many slots as they are for, and start again with next().
 template <class Codec>
 class Outbox {
  public:
   using Encoded = typename Codec::Encoded;
 
   ARLAB_DEVICE Outbox(const Codec& codec, const Call& call, OutboxMemory& memory)
-      : codec_(codec), tile_bytes_(call.tile_bytes), memory_(memory) {}
+      : codec_(codec), call_(call), memory_(memory) {}
 
+  /// How many tiles fit, up to kBatch.
   ARLAB_DEVICE int capacity() const {
     if constexpr (kGoesDirectly<Codec>) return kBatch;
-    const auto fitting = static_cast<int>(static_cast<unsigned>(kOutboxBytes) / tile_bytes_);
+    const auto fitting = static_cast<int>(static_cast<unsigned>(kOutboxBytes) / tile_bytes_of<Codec>(call_));
     return fitting < kBatch ? fitting : kBatch;
   }
-  ARLAB_DEVICE void put(int place, const Encoded& encoded, const Tile& tile) {
-    if constexpr (!kGoesDirectly<Codec>) codec_.store(encoded, wire(place), tile.at());
+  ARLAB_DEVICE void put(int place, const Encoded& encoded, Position at) const {
+    if constexpr (!kGoesDirectly<Codec>) {
+      codec_.store(encoded, wire() + static_cast<unsigned>(place) * tile_bytes_of<Codec>(call_), at);
+    }
   }
   ARLAB_DEVICE void fill() const {
     if constexpr (!kGoesDirectly<Codec>) __syncthreads();
   }
-  /// `encoded` and `tile`: what was put there.
-  ARLAB_DEVICE void send(int place, const Encoded& encoded, const Tile& tile,
+  ARLAB_DEVICE void put(const Encoded (&encoded)[kBatch], int count) const {
+#pragma unroll
+    for (int i = 0; i < kBatch; ++i) {
+      if (i < count) put(i, encoded[i], Batch::at());
+    }
+  }
+  /// A batch whose tiles were put at places 0, 1, ...
+  ARLAB_DEVICE void send(const Encoded (&encoded)[kBatch], const Batch& batch,
                          std::uint8_t* slot) const {
+    std::uint8_t* to = slot + batch.slot_offset;
+    if constexpr (kGoesDirectly<Codec>) {
+#pragma unroll
+      for (int i = 0; i < kBatch; ++i) {
+        if (i < batch.count) {
+          codec_.store(encoded[i], to + static_cast<unsigned>(i) * tile_bytes_of<Codec>(call_), Batch::at());
+        }
+      }
+    } else {
+      copy(to, static_cast<unsigned>(batch.count) * tile_bytes_of<Codec>(call_));
+    }
+  }
+  /// A tile that was put at place 0.
+  ARLAB_DEVICE void send(const Encoded& encoded, const Tile& tile, std::uint8_t* slot) const {
     std::uint8_t* to = slot + tile.slot_offset;
     if constexpr (kGoesDirectly<Codec>) {
       codec_.store(encoded, to, tile.at());
     } else {
-      const std::uint8_t* from = wire(place);
-      const auto words = static_cast<unsigned>(codec_.wire_bytes(tile.elements) + 15) / 16;
-      // Most wires keep only some of the waves busy: other waves for each place.
-      const unsigned first = (threadIdx.x + static_cast<unsigned>(place) * 64) % kThreads;
-#pragma unroll 1
-      for (unsigned i = first; i < words; i += kThreads) {
-        store_128(to + i * 16, load_128(from + i * 16));
-      }
+      copy(to, static_cast<unsigned>(codec_.wire_bytes(tile.elements)));
     }
   }
   /// The other buffer: it was sent before the last fill().
   ARLAB_DEVICE void next() { turn_ ^= 1; }
 
  private:
-  ARLAB_DEVICE std::uint8_t* wire(int place) const {
-    return reinterpret_cast<std::uint8_t*>(memory_.words[turn_]) +
-           static_cast<unsigned>(place) * tile_bytes_;
+  ARLAB_DEVICE std::uint8_t* wire() const {
+    return reinterpret_cast<std::uint8_t*>(memory_.words[turn_]);
+  }
+
+  /// Up to 15 bytes more, which are in the slot too.
+  ARLAB_DEVICE void copy(std::uint8_t* to, unsigned bytes) const {
+    const std::uint8_t* from = wire();
+#pragma unroll 1
+    for (unsigned at = thread_index() * 16; at < bytes; at += kThreads * 16) {
+      store_128(to + at, load_128(from + at));
+    }
   }
 
   const Codec& codec_;
-  const unsigned tile_bytes_;
+  const Call& call_;
   OutboxMemory& memory_;
-  int turn_ = 0;
+  unsigned turn_ = 0;
 };
 
 }  // namespace ARLAB_PLATFORM

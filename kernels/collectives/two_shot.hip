@@ -16,40 +16,6 @@
 namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {
 
-/// Goes through the tiles of a round in the chunks of the other ranks: rank by rank, tile by tile.
-class OthersTiles {
- public:
-  ARLAB_DEVICE OthersTiles(const Call& call, int round)
-      : call_(call), round_(round), others_(call.team.layout.ranks - 1) {
-    start_ = static_cast<int>(blockIdx.x) % others_;
-  }
-
-  ARLAB_DEVICE bool done() const { return k_ >= call_.tiles_per_slot; }
-
-  /// The next tile and the rank whose chunk it is in; false where that chunk has ended.
-  ARLAB_DEVICE bool next(Tile& tile, int& owner) {
-    if (done()) return false;
-    int distance = start_ + turn_;
-    if (distance >= others_) distance -= others_;
-    owner = call_.team.rank + 1 + distance;
-    if (owner > others_) owner -= others_ + 1;
-    const bool there = tile_at(call_, call_.chunk[owner], round_, k_, tile);
-    if (++turn_ == others_) {
-      turn_ = 0;
-      ++k_;
-    }
-    return there;
-  }
-
- private:
-  const Call& call_;
-  const int round_;
-  const int others_;
-  int start_;
-  int turn_ = 0;
-  int k_ = 0;
-};
-
 template <class Codec, class Number>
 class TwoShot {
  public:
@@ -57,6 +23,7 @@ class TwoShot {
                        OutboxMemory& memory)
       : call_(call),
         codec_(codec),
+        rounds_(call),
         exchange_(call.team, failed),
         outbox_(codec, call, memory),
         sums_at_(static_cast<unsigned>(call.tiles_per_slot) * call.tile_bytes) {}
@@ -65,9 +32,9 @@ class TwoShot {
     contribute(0);
     if (!exchange_.run()) return;
 #pragma unroll 1
-    for (int round = 0; round < call_.rounds; ++round) {
+    for (int round = 0; round < rounds_.count(); ++round) {
       reduce(round);
-      if (round + 1 < call_.rounds) contribute(round + 1);
+      if (round + 1 < rounds_.count()) contribute(round + 1);
       if (!exchange_.run()) return;
       gather(round);
     }
@@ -78,121 +45,153 @@ class TwoShot {
   using Encoded = typename Codec::Encoded;
 
   ARLAB_DEVICE void contribute(int round) {
-    const int capacity = outbox_.capacity();
-    OthersTiles tiles(call_, round);
-#pragma unroll 1
-    while (!tiles.done()) {
-      Tile tile[kBatch];
-      int owner[kBatch];
-      bool there[kBatch];
-      Eight<Number> x[kBatch];
-      Encoded encoded[kBatch];
+    for_each_peer([&](int owner) {
+      std::uint8_t* slot = exchange_.outgoing(owner);
+      for_each_batch(
+          call_, call_.chunk[owner], rounds_, round, outbox_.capacity(),
+          [&](const Batch& batch) {
+            Eight<Number> x[kBatch];
+            Encoded encoded[kBatch];
 #pragma unroll
-      for (int i = 0; i < kBatch; ++i) {
-        there[i] = i < capacity && tiles.next(tile[i], owner[i]);
-        if (there[i]) x[i] = tile[i].template load<Number>(call_.input);
-      }
-#pragma unroll
-      for (int i = 0; i < kBatch; ++i) {
-        if (!there[i]) continue;
-        encoded[i] = codec_.encode(x[i], tile[i].at());
-        outbox_.put(i, encoded[i], tile[i]);
-      }
-      outbox_.fill();
-#pragma unroll
-      for (int i = 0; i < kBatch; ++i) {
-        if (there[i]) outbox_.send(i, encoded[i], tile[i], exchange_.outgoing(owner[i]));
-      }
-      outbox_.next();
-    }
+            for (int i = 0; i < kBatch; ++i) {
+              if (i < batch.count) x[i] = batch.load<Number>(call_.input, i);
+            }
+            encode_batch(codec_, x, batch.count, encoded);
+            outbox_.put(encoded, batch.count);
+            outbox_.fill();
+            outbox_.send(encoded, batch, slot);
+            outbox_.next();
+          },
+          [&](const Tile& tile) {
+            const Encoded encoded =
+                codec_.encode(tile.load<Number>(call_.input), tile.at());
+            outbox_.put(0, encoded, tile.at());
+            outbox_.fill();
+            outbox_.send(encoded, tile, slot);
+            outbox_.next();
+          });
+    });
   }
 
   ARLAB_DEVICE void reduce(int round) {
     const int ranks = call_.team.layout.ranks;
     const int rank = call_.team.rank;
-    const int capacity = outbox_.capacity();
+    for_each_batch(
+        call_, call_.chunk[rank], rounds_, round, outbox_.capacity(),
+        [&](const Batch& batch) {
+          Eight<Number> own[kBatch];
+          Eight<Number> sum[kBatch];
+          Encoded encoded[kBatch];
+#pragma unroll
+          for (int i = 0; i < kBatch; ++i) {
+            if (i < batch.count) own[i] = batch.load<Number>(call_.input, i);
+          }
+          encode_batch(codec_, own, batch.count, encoded);
+          decode_batch(codec_, encoded, batch.count, own);
 #pragma unroll 1
-    for (int k = 0; k < call_.tiles_per_slot; k += capacity) {
-      Tile tile[kBatch];
-      bool there[kBatch];
-      Eight<Number> own[kBatch];
-      Eight<Number> sum[kBatch];
-      Encoded encoded[kBatch];
+          for (int from = 0; from < ranks; ++from) {
+            if (from == rank) {
 #pragma unroll
-      for (int i = 0; i < kBatch; ++i) {
-        there[i] = i < capacity && k + i < call_.tiles_per_slot &&
-                   tile_at(call_, call_.chunk[rank], round, k + i, tile[i]);
-        if (there[i]) own[i] = tile[i].template load<Number>(call_.input);
-      }
-      if (!there[0]) return;
+              for (int i = 0; i < kBatch; ++i) {
+                sum[i] = add_for_sum<Number, Codec>(sum[i], own[i]);
+              }
+            } else {
+              load_batch(codec_, call_, exchange_.incoming(from) + batch.slot_offset, batch.count,
+                         encoded);
+              add_batch(codec_, encoded, batch.count, sum);
+            }
+          }
+          if (is_to_be_made_again(sum, batch.count)) {
 #pragma unroll
-      for (int i = 0; i < kBatch; ++i) {
-        if (there[i]) own[i] = codec_.decode(codec_.encode(own[i], tile[i].at()), tile[i].at());
-      }
-#pragma unroll 1
-      for (int from = 0; from < ranks; ++from) {
-        if (from != rank) load_batch(encoded, tile, there, exchange_.incoming(from));
+            for (int i = 0; i < kBatch; ++i) {
+              if (i < batch.count) {
+                sum[i] = sum_of(own[i], Batch::at(), batch.slot_offset + offset_of(i));
+              }
+            }
+          }
+          encode_batch(codec_, sum, batch.count, encoded);
+          outbox_.put(encoded, batch.count);
+          decode_batch(codec_, encoded, batch.count, sum);
 #pragma unroll
-        for (int i = 0; i < kBatch; ++i) {
-          if (!there[i]) continue;
-          const Eight<Number> x = from == rank ? own[i] : codec_.decode(encoded[i], tile[i].at());
-          sum[i] = add<Number, Codec::kClampsFp16Sums>(sum[i], x);
-        }
-      }
-#pragma unroll
-      for (int i = 0; i < kBatch; ++i) {
-        if (!there[i]) continue;
-        encoded[i] = codec_.encode(sum[i], tile[i].at());
-        outbox_.put(i, encoded[i], tile[i]);
-        tile[i].store(call_.output, codec_.decode(encoded[i], tile[i].at()));
-      }
-      outbox_.fill();
-#pragma unroll 1
-      for (int distance = 1; distance < ranks; ++distance) {
-        const int to = rank + distance < ranks ? rank + distance : rank + distance - ranks;
-        std::uint8_t* slot = exchange_.outgoing(to) + sums_at_;
-#pragma unroll
-        for (int i = 0; i < kBatch; ++i) {
-          if (there[i]) outbox_.send(i, encoded[i], tile[i], slot);
-        }
-      }
-      outbox_.next();
-    }
+          for (int i = 0; i < kBatch; ++i) {
+            if (i < batch.count) batch.store<Number>(call_.output, i, sum[i]);
+          }
+          outbox_.fill();
+          for_each_peer([&](int to) {
+            outbox_.send(encoded, batch, exchange_.outgoing(to) + sums_at_);
+          });
+          outbox_.next();
+        },
+        [&](const Tile& tile) {
+          const Eight<Number> own = codec_.decode(
+              codec_.encode(tile.load<Number>(call_.input), tile.at()), tile.at());
+          const Encoded encoded =
+              codec_.encode(sum_of(own, tile.at(), tile.slot_offset), tile.at());
+          tile.store(call_.output, codec_.decode(encoded, tile.at()));
+          outbox_.put(0, encoded, tile.at());
+          outbox_.fill();
+          for_each_peer([&](int to) {
+            outbox_.send(encoded, tile, exchange_.outgoing(to) + sums_at_);
+          });
+          outbox_.next();
+        });
   }
 
   ARLAB_DEVICE void gather(int round) {
-    OthersTiles tiles(call_, round);
-#pragma unroll 1
-    while (!tiles.done()) {
-      Tile tile[kBatch];
-      bool there[kBatch];
-      Encoded encoded[kBatch];
+    for_each_peer([&](int owner) {
+      const std::uint8_t* slot = exchange_.incoming(owner) + sums_at_;
+      for_each_batch(
+          call_, call_.chunk[owner], rounds_, round, kBatch,
+          [&](const Batch& batch) {
+            Encoded encoded[kBatch];
+            Eight<Number> x[kBatch];
+            load_batch(codec_, call_, slot + batch.slot_offset, batch.count, encoded);
+            decode_batch(codec_, encoded, batch.count, x);
 #pragma unroll
-      for (int i = 0; i < kBatch; ++i) {
-        int owner = 0;
-        there[i] = tiles.next(tile[i], owner);
-        if (there[i]) {
-          encoded[i] = codec_.load(exchange_.incoming(owner) + sums_at_ + tile[i].slot_offset,
-                                   tile[i].at());
-        }
-      }
-#pragma unroll
-      for (int i = 0; i < kBatch; ++i) {
-        if (there[i]) tile[i].store(call_.output, codec_.decode(encoded[i], tile[i].at()));
-      }
-    }
+            for (int i = 0; i < kBatch; ++i) {
+              if (i < batch.count) batch.store<Number>(call_.output, i, x[i]);
+            }
+          },
+          [&](const Tile& tile) {
+            tile.store(call_.output, receive<Number>(codec_, tile, slot));
+          });
+    });
   }
 
-  ARLAB_DEVICE void load_batch(Encoded (&encoded)[kBatch], const Tile (&tile)[kBatch],
-                               const bool (&there)[kBatch], const std::uint8_t* slot) const {
-#pragma unroll
-    for (int i = 0; i < kBatch; ++i) {
-      if (there[i]) encoded[i] = codec_.load(slot + tile[i].slot_offset, tile[i].at());
+  /// The contributions to a tile of the own chunk, whose wires are at `offset` in the slots.
+  ARLAB_DEVICE Eight<Number> sum_of(const Eight<Number>& own, Position at, unsigned offset) const {
+    Eight<Number> sum;
+#pragma unroll 1
+    for (int from = 0; from < call_.team.layout.ranks; ++from) {
+      const Eight<Number> x =
+          from == call_.team.rank
+              ? own
+              : codec_.decode(codec_.load(exchange_.incoming(from) + offset, at), at);
+      sum = add<Number, Codec::kClampsFp16Sums>(sum, x);
+    }
+    return sum;
+  }
+
+  ARLAB_DEVICE unsigned offset_of(int tile) const {
+    return static_cast<unsigned>(tile) * tile_bytes_of<Codec>(call_);
+  }
+
+  /// f of every other rank; blocks begin with different ones.
+  template <class F>
+  ARLAB_DEVICE void for_each_peer(F f) const {
+    const int peers = call_.team.layout.ranks - 1;
+    int distance = static_cast<int>(blockIdx.x) % peers;
+#pragma unroll 1
+    for (int i = 0; i < peers; ++i) {
+      const int peer = call_.team.rank + 1 + distance;
+      f(peer > peers ? peer - peers - 1 : peer);
+      if (++distance == peers) distance = 0;
     }
   }
 
   const Call& call_;
   const Codec& codec_;
+  const Rounds rounds_;
   Exchange exchange_;
   Outbox<Codec> outbox_;
   const unsigned sums_at_;  // in a slot

@@ -52,6 +52,15 @@ inline namespace ARLAB_PLATFORM {
 /// one of 64 never make a difference.
 inline constexpr int kThreads = 256;
 
+/// threadIdx.x, which compilers do not know to be below kThreads.
+ARLAB_DEVICE unsigned thread_index() {
+  const unsigned index = threadIdx.x;
+#if defined(__CUDA_ARCH__) || defined(__HIP_PLATFORM_AMD__)
+  __builtin_assume(index < kThreads);
+#endif
+  return index;
+}
+
 // ---------------------------------------------------------------- 128-bit accesses
 
 /// A pointer that came out of a struct, known to be to global memory: on AMD this makes the
@@ -215,17 +224,32 @@ ARLAB_DEVICE std::uint32_t max_u16x2(std::uint32_t a, std::uint32_t b) {
 #endif
 }
 
-/// max(min(a + b, top), 0), as signed 16-bit integers; a + b must fit.
-ARLAB_DEVICE std::uint32_t add_clamp_s16x2(std::uint32_t a, std::uint32_t b, std::uint32_t top) {
-#if defined(__HIP_PLATFORM_AMD__)
-  const std::uint32_t sum = ARLAB_AMD_PAIR(NativeShort2, a, +, b);
-  return max_s16x2(min_s16x2(sum, top), 0);
-#elif defined(__HIP_PLATFORM_NVIDIA__)
-  return __viaddmin_s16x2_relu(a, b, top);
+/// Bits of a where the mask is 1, of b where it is 0.
+ARLAB_DEVICE std::uint32_t select_bits(std::uint32_t mask, std::uint32_t a, std::uint32_t b) {
+#if defined(__CUDA_ARCH__)
+  std::uint32_t result;  // nvcc makes two instructions of the expression below
+  asm("lop3.b32 %0, %1, %2, %3, 0xCA;" : "=r"(result) : "r"(mask), "r"(a), "r"(b));
+  return result;
 #else
-  const std::uint32_t sum = for_both(
-      a, b, [](std::uint16_t x, std::uint16_t y) { return static_cast<std::uint16_t>(x + y); });
-  return max_s16x2(min_s16x2(sum, top), 0);
+  return (a & mask) | (b & ~mask);
+#endif
+}
+
+/// x inside -65504 .. 65504, which leaves out infinities only. Any result for a NaN.
+ARLAB_DEVICE std::uint32_t clamp_finite_half2(std::uint32_t x) {
+#if defined(__HIP_PLATFORM_AMD__)
+  const NativeHalf2 most = __builtin_bit_cast(NativeHalf2, 0x7BFF7BFFu);
+  const NativeHalf2 least = __builtin_bit_cast(NativeHalf2, 0xFBFFFBFFu);
+  return __builtin_bit_cast(
+      std::uint32_t,
+      __builtin_elementwise_min(
+          __builtin_elementwise_max(__builtin_bit_cast(NativeHalf2, x), least), most));
+#elif defined(__HIP_PLATFORM_NVIDIA__)
+  return bits_of(__hmin2(__hmax2(half2_of(x), half2_of(0xFBFFFBFFu)), half2_of(0x7BFF7BFFu)));
+#else
+  return for_both(x, x, [](std::uint16_t h, std::uint16_t) {
+    return static_cast<std::uint16_t>((h & 0x7FFF) == 0x7C00 ? h - 1 : h);
+  });
 #endif
 }
 
@@ -234,33 +258,26 @@ ARLAB_DEVICE std::uint32_t add_clamp_s16x2(std::uint32_t a, std::uint32_t b, std
 /// fp32 reciprocal within 1 ulp, which GPUs have an instruction for, rounds to the same fp16 (a
 /// test tries all).
 ARLAB_DEVICE std::uint32_t reciprocal_half2(std::uint32_t pair) {
-  constexpr float kLargest = 65504.0f;
 #if defined(__HIP_PLATFORM_AMD__)
   const NativeHalf2 x = __builtin_bit_cast(NativeHalf2, pair);
-  const auto reciprocal = [](float value) {
-    return static_cast<_Float16>(
-        __builtin_amdgcn_fmed3f(__builtin_amdgcn_rcpf(value), -kLargest, kLargest));
-  };
-  const NativeHalf2 both = {reciprocal(static_cast<float>(x[0])),
-                            reciprocal(static_cast<float>(x[1]))};
-  return __builtin_bit_cast(std::uint32_t, both);
+  const NativeHalf2 reciprocals = {
+      static_cast<_Float16>(__builtin_amdgcn_rcpf(static_cast<float>(x[0]))),
+      static_cast<_Float16>(__builtin_amdgcn_rcpf(static_cast<float>(x[1])))};
+  return clamp_finite_half2(__builtin_bit_cast(std::uint32_t, reciprocals));
 #elif defined(__CUDA_ARCH__)
   const float2 x = __half22float2(half2_of(pair));
   const auto reciprocal = [](float value) {
     float result;
     asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(value));
-    return fminf(fmaxf(result, -kLargest), kLargest);
+    return result;
   };
-  return bits_of(__floats2half2_rn(reciprocal(x.x), reciprocal(x.y)));
+  return clamp_finite_half2(bits_of(__floats2half2_rn(reciprocal(x.x), reciprocal(x.y))));
 #elif defined(__HIP_PLATFORM_NVIDIA__)
   return pair;
 #else
-  return for_both(pair, pair, [](std::uint16_t x, std::uint16_t) {
-    const float result = 1.0f / half_to_float(x);
-    return half_from_float(result > kLargest    ? kLargest
-                           : result < -kLargest ? -kLargest
-                                                : result);
-  });
+  return clamp_finite_half2(for_both(pair, pair, [](std::uint16_t x, std::uint16_t) {
+    return half_from_float(1.0f / half_to_float(x));
+  }));
 #endif
 }
 

@@ -20,12 +20,14 @@ class RankGraph {
   RankGraph(const RankGraph&) = delete;
   RankGraph(RankGraph&& other) noexcept
       : rank_(other.rank_),
+        captured_(std::exchange(other.captured_, nullptr)),
         graph_(std::exchange(other.graph_, nullptr)),
         start_(std::exchange(other.start_, nullptr)),
         stop_(std::exchange(other.stop_, nullptr)) {}
   RankGraph& operator=(RankGraph&&) = delete;
   ~RankGraph() {
     (void)hipSetDevice(rank_.device);
+    if (captured_ != nullptr) (void)hipGraphDestroy(captured_);
     if (graph_ != nullptr) (void)hipGraphExecDestroy(graph_);
     if (start_ != nullptr) (void)hipEventDestroy(start_);
     if (stop_ != nullptr) (void)hipEventDestroy(stop_);
@@ -38,12 +40,13 @@ class RankGraph {
   }
   Status end_capture() {
     (void)hipSetDevice(rank_.device);
-    hipGraph_t graph = nullptr;
-    Status status =
-        status_of(hipStreamEndCapture(rank_.stream, &graph), "a stream cannot be captured");
-    if (!status.ok()) return status;
-    status = status_of(hipGraphInstantiateWithFlags(&graph_, graph, 0), "a graph cannot be made");
-    (void)hipGraphDestroy(graph);
+    return status_of(hipStreamEndCapture(rank_.stream, &captured_), "a stream cannot be captured");
+  }
+  /// Once no stream is captured any more.
+  Status instantiate() {
+    (void)hipSetDevice(rank_.device);
+    Status status = status_of(hipGraphInstantiateWithFlags(&graph_, captured_, 0),
+                              "a graph cannot be made");
     if (status.ok()) {
       status = status_of(hipEventCreateWithFlags(&start_, hipEventDefault), "an event");
     }
@@ -78,6 +81,7 @@ class RankGraph {
 
  private:
   RankStream rank_;
+  hipGraph_t captured_ = nullptr;
   hipGraphExec_t graph_ = nullptr;
   hipEvent_t start_ = nullptr;
   hipEvent_t stop_ = nullptr;
@@ -108,6 +112,9 @@ Result<std::vector<double>> time_graphs(std::span<const RankStream> ranks,
   for (RankGraph& graph : graphs) {
     const Status ended = graph.end_capture();
     if (status.ok()) status = ended;
+  }
+  for (RankGraph& graph : graphs) {
+    if (status.ok()) status = graph.instantiate();
   }
   if (!status.ok()) return status;
 

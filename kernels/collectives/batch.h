@@ -1,0 +1,209 @@
+// Several tiles at once: their loads are under way together, and what is counted and checked per
+// tile is done once for all of them.
+#pragma once
+
+#include "kernels/collectives/call.h"
+
+namespace arlab::kernels {
+inline namespace ARLAB_PLATFORM {
+
+/// How many tiles a block has in work at once, at most.
+inline constexpr int kBatch = 4;
+
+/// Whole tiles of a chunk whose wires follow each other in a slot.
+struct Batch {
+  int count;             ///< 1 to kBatch
+  std::size_t begin;     ///< element of the tensor where the first tile begins
+  std::size_t stride;    ///< elements from tile to tile
+  unsigned slot_offset;  ///< of the first tile's wire
+
+  ARLAB_DEVICE static Position at() { return {kTile, thread_index() * kPerThread}; }
+
+  template <class Number>
+  ARLAB_DEVICE Eight<Number> load(const void* tensor, int tile) const {
+    return load_whole<Number>(global_pointer(static_cast<const typename Number::Bits*>(tensor)) +
+                              element(tile));
+  }
+  template <class Number>
+  ARLAB_DEVICE void store(void* tensor, int tile, const Eight<Number>& x) const {
+    store_whole<Number>(global_pointer(static_cast<typename Number::Bits*>(tensor)) + element(tile),
+                        x);
+  }
+
+ private:
+  ARLAB_DEVICE std::size_t element(int tile) const {
+    return begin + static_cast<unsigned>(tile) * stride + thread_index() * kPerThread;
+  }
+};
+
+/// Which of its tiles, counted from 0 in every chunk, a block works on in a round: as many as a slot
+/// holds. Where there are several rounds, the first is shorter for most blocks, and differently so,
+/// so that they do not all compute, or all send, or all wait at the same time.
+class Rounds {
+ public:
+  ARLAB_DEVICE explicit Rounds(const Call& call)
+      : each_(call.tiles_per_slot), first_(call.tiles_per_slot) {
+    const int tiles = (call.most_tiles - static_cast<int>(blockIdx.x) + call.blocks - 1) / call.blocks;
+    if (tiles > each_) {
+      // Blocks of one multiprocessor are far apart in the grid.
+      const int quarter = static_cast<int>(blockIdx.x) * 4 / call.blocks;
+      first_ = each_ - each_ * quarter / 4;
+    }
+    count_ = 1 + (tiles > first_ ? (tiles - first_ + each_ - 1) / each_ : 0);
+  }
+  ARLAB_DEVICE int count() const { return count_; }
+  ARLAB_DEVICE int begin(int round) const { return round == 0 ? 0 : first_ + (round - 1) * each_; }
+  ARLAB_DEVICE int end(int round) const { return first_ + round * each_; }
+
+ private:
+  int each_;
+  int first_;
+  int count_;
+};
+
+/// Goes through the tiles that this block has of the chunk in this round, in order: batches of
+/// whole tiles, up to `capacity` in each, and then, one by one, tiles that are not whole.
+template <class WholeTiles, class OneTile>
+ARLAB_DEVICE void for_each_batch(const Call& call, const ElementRange& chunk, const Rounds& rounds,
+                                 int round, int capacity, WholeTiles whole_tiles,
+                                 OneTile one_tile) {
+  const int begin = rounds.begin(round);
+  const int end = rounds.end(round);
+  const auto blocks = static_cast<unsigned>(call.blocks);
+  const bool aligned = call.aligned && chunk.begin % kPerThread == 0;
+  const auto whole = aligned ? static_cast<unsigned>((chunk.end - chunk.begin) / kTile) : 0u;
+  unsigned index = static_cast<unsigned>(begin) * blocks + blockIdx.x;
+  int number = begin;
+#pragma unroll 1
+  while (number < end && index < whole) {
+    Batch batch;
+    batch.begin = chunk.begin + static_cast<std::size_t>(index) * kTile;
+    batch.stride = static_cast<std::size_t>(blocks) * kTile;
+    batch.slot_offset = static_cast<unsigned>(number - begin) * call.tile_bytes;
+    batch.count = 0;
+    do {
+      ++batch.count;
+      ++number;
+      index += blocks;
+    } while (batch.count < capacity && number < end && index < whole);
+    whole_tiles(batch);
+  }
+  Tile tile;
+#pragma unroll 1
+  for (; number < end && tile_at(call, chunk, number, number - begin, tile); ++number) {
+    one_tile(tile);
+  }
+}
+
+/// Bytes from a tile's wire to the next one's in a slot; a constant where the codec has one.
+template <class Codec>
+ARLAB_DEVICE unsigned tile_bytes_of(const Call& call) {
+  if constexpr (requires { Codec::kTileBytes; }) {
+    static_assert(Codec::kTileBytes % 16 == 0);
+    return static_cast<unsigned>(Codec::kTileBytes);
+  } else {
+    return call.tile_bytes;
+  }
+}
+
+template <class Number, class Codec>
+ARLAB_DEVICE Eight<Number> decode_for_sum(const Codec& codec,
+                                          const typename Codec::Encoded& encoded) {
+  if constexpr (requires { codec.decode_unchecked(encoded); }) {
+    return codec.decode_unchecked(encoded);
+  } else {
+    return codec.decode(encoded, Batch::at());
+  }
+}
+template <class Number, class Codec>
+ARLAB_DEVICE Eight<Number> add_for_sum(const Eight<Number>& sum, const Eight<Number>& x) {
+  if constexpr (Number::kDType == DType::fp16) {
+    return add_unchecked(sum, x);
+  } else {
+    return add<Number, Codec::kClampsFp16Sums>(sum, x);
+  }
+}
+
+// ---------------------------------------------------------------- codecs, a batch at a time
+// Infinities and NaNs are rare and need care. Where a codec can do without, a batch is first worked
+// on as if there were none, and checked once.
+
+template <class Number, class Codec>
+ARLAB_DEVICE void encode_batch(const Codec& codec, const Eight<Number> (&x)[kBatch], int count,
+                               typename Codec::Encoded (&encoded)[kBatch]) {
+  if constexpr (requires { codec.encode_unchecked(x[0]); }) {
+    bool non_finite = false;
+#pragma unroll
+    for (int i = 0; i < kBatch; ++i) {
+      if (i >= count) continue;
+      encoded[i] = codec.encode_unchecked(x[i]);
+      non_finite = non_finite || codec.is_non_finite(encoded[i]);
+    }
+    if (!non_finite) return;
+#pragma unroll
+    for (int i = 0; i < kBatch; ++i) {
+      if (i < count) codec.mark_non_finite(encoded[i]);
+    }
+  } else {
+#pragma unroll
+    for (int i = 0; i < kBatch; ++i) {
+      if (i < count) encoded[i] = codec.encode(x[i], Batch::at());
+    }
+  }
+}
+
+template <class Number, class Codec>
+ARLAB_DEVICE void decode_batch(const Codec& codec, const typename Codec::Encoded (&encoded)[kBatch],
+                               int count, Eight<Number> (&x)[kBatch]) {
+  if constexpr (requires { codec.decode_unchecked(encoded[0]); }) {
+    bool non_finite = false;
+#pragma unroll
+    for (int i = 0; i < kBatch; ++i) {
+      if (i >= count) continue;
+      x[i] = codec.decode_unchecked(encoded[i]);
+      non_finite = non_finite || codec.may_be_non_finite(encoded[i], x[i]);
+    }
+    if (!non_finite) return;
+  }
+#pragma unroll
+  for (int i = 0; i < kBatch; ++i) {
+    if (i < count) x[i] = codec.decode(encoded[i], Batch::at());
+  }
+}
+
+template <class Codec>
+ARLAB_DEVICE void load_batch(const Codec& codec, const Call& call, const std::uint8_t* wires,
+                             int count, typename Codec::Encoded (&encoded)[kBatch]) {
+#pragma unroll
+  for (int i = 0; i < kBatch; ++i) {
+    if (i < count) {
+      encoded[i] = codec.load(wires + static_cast<unsigned>(i) * tile_bytes_of<Codec>(call),
+                              Batch::at());
+    }
+  }
+}
+
+/// sum[i] += what encoded[i] holds. Sums of fp16 are made without looking at overflow on the way:
+/// an infinity or a NaN shows in the end (is_to_be_made_again), and the sum must be made again.
+template <class Number, class Codec>
+ARLAB_DEVICE void add_batch(const Codec& codec, const typename Codec::Encoded (&encoded)[kBatch],
+                            int count, Eight<Number> (&sum)[kBatch]) {
+#pragma unroll
+  for (int i = 0; i < kBatch; ++i) {
+    if (i < count) sum[i] = add_for_sum<Number, Codec>(sum[i], decode_for_sum<Number>(codec, encoded[i]));
+  }
+}
+template <class Number>
+ARLAB_DEVICE bool is_to_be_made_again(const Eight<Number> (&sum)[kBatch], int count) {
+  bool non_finite = false;
+  if constexpr (Number::kDType == DType::fp16) {
+#pragma unroll
+    for (int i = 0; i < kBatch; ++i) {
+      if (i < count) non_finite = non_finite || any_non_finite(sum[i].word);
+    }
+  }
+  return non_finite;
+}
+
+}  // namespace ARLAB_PLATFORM
+}  // namespace arlab::kernels

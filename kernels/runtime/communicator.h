@@ -29,8 +29,8 @@ class Communicator {
   /// same options. Memory is shared through HIP's IPC handles, which the bootstrap carries; it is
   /// not needed afterwards. What goes wrong on a rank is the error of all.
   ///
-  /// The destructor waits for the other ranks' as long as for a rank in a kernel. If one does not
-  /// come, this rank's buffer, which it may still write to, stays until the process ends.
+  /// The destructor waits for those of the other ranks, as long as for a rank in a kernel. If one
+  /// does not come, this rank's buffer, to which it may still write, stays until the process ends.
   static Result<Communicator> create(int device, Bootstrap& bootstrap,
                                      const CommunicatorOptions& options = {});
 

@@ -17,8 +17,8 @@ import os
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "python"))
 sys.path.insert(0, str(Path(__file__).resolve().parent))
+sys.path.append(str(Path(__file__).resolve().parents[1] / "python"))  # where the package is not installed
 
 import measurement  # noqa: E402
 from torch_ranks import Ranks, SymmetricTensors, start_ranks  # noqa: E402

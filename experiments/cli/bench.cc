@@ -1,9 +1,12 @@
 // arlab bench: how long collectives take on GPUs, by size, beside the vendor's library.
 
+#include <fmt/chrono.h>
+
 #include <algorithm>
 #include <cmath>
-#include <cstring>
+#include <ctime>
 #include <fstream>
+#include <set>
 
 #include "experiments/cli/commands.h"
 #include "experiments/cli/options.h"
@@ -57,9 +60,10 @@ struct BenchCommand {
   /// Few calls in a graph where one takes long, so that a measurement takes well under a second.
   kernels::TimingRequest timing_request(std::uint64_t payload_bytes) const {
     kernels::TimingRequest request;
-    const std::uint64_t fitting = (std::uint64_t{256} << 20) / std::max<std::uint64_t>(payload_bytes, 1);
-    request.calls = static_cast<int>(calls.value_or(
-        static_cast<std::uint32_t>(std::clamp<std::uint64_t>(fitting, 5, 50))));
+    const std::uint64_t fitting =
+        (std::uint64_t{256} << 20) / std::max<std::uint64_t>(payload_bytes, 1);
+    request.calls = static_cast<int>(
+        calls.value_or(static_cast<std::uint32_t>(std::clamp<std::uint64_t>(fitting, 5, 50))));
     request.replays = static_cast<int>(replays.value_or(20));
     return request;
   }
@@ -79,7 +83,8 @@ struct BenchCommand {
     return {group.name(), algorithm, codec, payload_bytes, std::move(times.value())};
   }
 
-  void write_results(const std::vector<Timing>& timings, int world_size) const;
+  void write_results(const std::vector<Timing>& timings, int world_size,
+                     const std::string& device) const;
 };
 
 /// A MiB of values as a network has them.
@@ -99,7 +104,8 @@ void BenchCommand::run() const {
   if (world_size < 2) fail("--ranks: {} device; a collective needs 2 ranks or more", world_size);
   const DType type = parse_dtype(dtype);
   std::vector<std::string> chosen = codecs;
-  if (chosen.empty()) chosen = {dtype, "qr-fp8", "qr-q8", "qr-q6", "qr-q4", "int5-g128", "int2-g32-sr"};
+  if (chosen.empty())
+    chosen = {dtype, "qr-fp8", "qr-q8", "qr-q6", "qr-q4", "int5-g128", "int2-g32-sr"};
   for (const std::string& codec : chosen) {
     if (!on.has_codec(find_codec(codec)->name())) fail("codec {} has no kernels", codec);
     if (!find_codec(codec)->takes(type)) fail("codec {} does not take {}", codec, dtype);
@@ -134,15 +140,20 @@ void BenchCommand::run() const {
                    {"ranks", world_size},
                    {"dtype", dtype, platform == "host" ? "emulated time: not a measurement" : ""}};
   report.rows_name = "times";
-  report.rows.columns = {"bytes",  "library", "algorithm", "codec",
+  report.rows.columns = {"bytes",   "library",    "algorithm",     "codec",
                          "time_us", "fastest_us", "algbw_gb_per_s"};
   if (vendor) report.rows.columns.push_back("speedup");
   for (const std::uint64_t size : sizes) {
     std::optional<double> vendor_us;
     const auto add = [&](Timing timing) {
       std::vector<nlohmann::ordered_json> row = {
-          size, timing.library, timing.algorithm, timing.codec, timing.median(),
-          percentile(timing.microseconds, 0), static_cast<double>(size) * 1e-3 / timing.median()};
+          size,
+          timing.library,
+          timing.algorithm,
+          timing.codec,
+          timing.median(),
+          percentile(timing.microseconds, 0),
+          static_cast<double>(size) * 1e-3 / timing.median()};
       if (vendor) row.push_back(*vendor_us / timing.median());
       report.rows.rows.push_back(std::move(row));
       timings.push_back(std::move(timing));
@@ -158,14 +169,20 @@ void BenchCommand::run() const {
       }
     }
   }
-  if (!out.empty()) write_results(timings, world_size);
+  if (!out.empty()) write_results(timings, world_size, on.device_name().value());
   print(report, format);
 }
 
-void BenchCommand::write_results(const std::vector<Timing>& timings, int world_size) const {
+void BenchCommand::write_results(const std::vector<Timing>& timings, int world_size,
+                                 const std::string& device) const {
+  std::set<std::string> libraries;
+  for (const Timing& t : timings) libraries.insert(t.library);
   std::ofstream file(out);
+  file << fmt::format("# device: {}\n# date: {:%F}\n# command: {}\n", device,
+                      fmt::gmtime(std::time(nullptr)), command_line());
+  for (const std::string& library : libraries) file << "# library: " << library << "\n";
   Table table;
-  table.columns = {"platform", "machine", "ranks", "algorithm", "codec",
+  table.columns = {"platform", "machine", "ranks",   "algorithm", "codec",
                    "dtype",    "bytes",   "time_us", "library"};
   for (const Timing& t : timings) {
     table.rows.push_back({platform, machine, world_size, t.algorithm, t.codec, dtype, t.bytes,
@@ -179,8 +196,8 @@ void BenchCommand::write_results(const std::vector<Timing>& timings, int world_s
 
 void add_bench(CLI::App& app) {
   auto command = std::make_shared<BenchCommand>();
-  CLI::App* sub = app.add_subcommand(
-      "bench", "Time collectives on GPUs by size, beside the vendor's library");
+  CLI::App* sub =
+      app.add_subcommand("bench", "Time collectives on GPUs by size, beside the vendor's library");
   sub->add_option("--platform", command->platform,
                   "cuda or rocm where it was built; host: emulated GPUs, to try the command")
       ->required();

@@ -91,6 +91,7 @@ int run(CLI::App& app, int argc, char** argv) {
   arlab::cli::add_study(app);
   try {
     check_command(app, argc, argv);
+    arlab::cli::set_command_line(argc, argv);
     refuse_empty_values(app);
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -63,6 +63,16 @@ CLI::Option* add_integer(CLI::App& command, const std::string& name,
       ->type_name("INT");
 }
 
+namespace {
+std::string called_as = "arlab";
+}
+
+void set_command_line(int argc, const char* const* argv) {
+  called_as = "arlab";
+  for (int i = 1; i < argc; ++i) called_as += fmt::format(" {}", argv[i]);
+}
+const std::string& command_line() { return called_as; }
+
 void write_stdout(const std::string& text) { std::fwrite(text.data(), 1, text.size(), stdout); }
 
 void add_format(CLI::App& command, Format& format, Format default_format) {

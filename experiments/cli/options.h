@@ -22,6 +22,10 @@ CLI::Option* add_integer(CLI::App& command, const std::string& name,
                          std::optional<std::uint32_t>& value, std::uint32_t low, std::uint32_t high,
                          const std::string& description);
 
+/// How the program was called, for files of results: arlab and its arguments. main() sets it.
+void set_command_line(int argc, const char* const* argv);
+const std::string& command_line();
+
 /// Writes to stdout, as it is.
 void write_stdout(const std::string& text);
 

@@ -21,6 +21,11 @@ inline namespace ARLAB_PLATFORM {
 /// The same 16 bits in both halves.
 ARLAB_DEVICE constexpr std::uint32_t both(std::uint32_t bits16) { return bits16 | bits16 << 16; }
 
+/// The codes of eight elements.
+struct Pairs {
+  std::uint32_t pair[4];
+};
+
 // ---------------------------------------------------------------- codes of elements
 
 /// Integers -L .. L-1, stored with a bias of L.
@@ -28,7 +33,7 @@ template <int L>
 struct IntegerCode {
   static constexpr bool kSignedScale = true;
   static constexpr float kScale = -1.0f / L;
-  static constexpr int kBound = L;  ///< no value is larger; 0: there are NaN codes
+  static constexpr int kBound = L;  ///< no value is larger
 
   /// The bits of 1024, in which a code stands in the low bits.
   static constexpr std::uint32_t kOffset = 0x6400;
@@ -61,26 +66,45 @@ struct Fp8Code {
   static constexpr std::uint32_t kOffset = 0;
   static constexpr bool kSignedScale = false;
   static constexpr float kScale = 1.0f / 240.0f;
-  static constexpr int kBound = 0;
+  static constexpr int kBound = 256;
 
   ARLAB_DEVICE static std::uint32_t encode(float w) {
     return e4m3fnuz_from_float(w, Overflow::saturate);
   }
   ARLAB_DEVICE static std::uint32_t encode_pair(std::uint32_t w) {
+#if defined(ARLAB_HAS_E4M3FN)
+    // The bias of e4m3fn is less by one, so its code of 2w is the code of w, but for two: what
+    // rounds to 240, where e4m3fn has a NaN, and -0, where e4m3fnuz has one.
+    constexpr std::uint32_t k232 = 0x5B40;
+    const std::uint32_t codes = e4m3fn_of_half2(add_half2(w, w));
+    const std::uint32_t above = (w & both(0x7FFF)) + both(0x7FFF - k232);
+    const std::uint32_t saturated = codes + (above >> 15 & both(1));
+    return saturated & (is_not(0x80, saturated) * 0xFF);
+#else
     return encode(Fp16::to_float(w & 0xFFFF)) | encode(Fp16::to_float(w >> 16)) << 16;
+#endif
   }
-  /// Exponent and mantissa in their places of an fp16 are the value times 2^-7. The NaN, which no
-  /// encoder here writes, becomes an fp16 NaN.
+  /// Exponent and mantissa in their places of an fp16 are the value times 2^-7. Not of the NaN.
   ARLAB_DEVICE static std::uint32_t decode_pair(std::uint32_t pair) {
     const std::uint32_t magnitudes = (pair & both(0x7F)) << 7;
     const std::uint32_t signs = (pair & both(0x80)) << 8;
-    std::uint32_t values = multiply_half2(magnitudes | signs, both(0x5800));
-    if ((pair & 0xFFFF) == 0x80) values = (values & 0xFFFF0000u) | Fp16::kNaN;
-    if ((pair >> 16) == 0x80) values = (values & 0xFFFF) | std::uint32_t{Fp16::kNaN} << 16;
-    return values;
+    return multiply_half2(magnitudes | signs, both(0x5800));
+  }
+  /// No encoder here writes one.
+  ARLAB_DEVICE static bool has_nan(const Pairs& codes) {
+    std::uint32_t none = both(1);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) none &= is_not(0x80, codes.pair[i]);
+    return none != both(1);
   }
   ARLAB_DEVICE static float decode(std::uint32_t code) {
     return e4m3fnuz_to_float(static_cast<std::uint8_t>(code));
+  }
+
+ private:
+  /// 1 in each half that is not `code`, 0 in others; for codes of up to 8 bits.
+  ARLAB_DEVICE static std::uint32_t is_not(std::uint32_t code, std::uint32_t pair) {
+    return ((pair ^ both(code)) + both(0x7FFF)) >> 15 & both(1);
   }
 };
 
@@ -105,10 +129,6 @@ struct Fp4Code {
 
 // ---------------------------------------------------------------- planes: pairs to wire bytes
 // Offsets are from the start of the atom; t is the thread.
-
-struct Pairs {
-  std::uint32_t pair[4];
-};
 
 /// The low four of `Bits` bits per element: the even elements of a thread in the low half word, the
 /// odd in the high.
@@ -373,8 +393,7 @@ struct QuickReduce {
 
   /// For fp16: right unless an element of the result is an infinity or a NaN.
   ARLAB_DEVICE Eight<Number> decode_unchecked(const Encoded& e) const
-    requires(Number::kDType == DType::fp16)
-  {
+      requires(Number::kDType == DType::fp16) {
     Eight<Number> values;
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
@@ -383,22 +402,21 @@ struct QuickReduce {
     return values;
   }
 
-  /// That decode_unchecked() gave infinities or NaNs, or may have.
-  ARLAB_DEVICE bool may_be_non_finite(const Encoded& e, const Eight<Number>& decoded) const {
-    if constexpr (Code::kBound != 0) {
-      // With scales up to this nothing overflows.
-      constexpr std::uint32_t kLargest =
-          both(Fp16Arithmetic::from_float_clamped(65504.0f / Code::kBound));
-      return max_u16x2(e.scales & both(0x7FFF), kLargest) != kLargest;
-    } else {
-      return any_non_finite(decoded.word);
+  /// That infinities or NaNs may be what decode() gives.
+  ARLAB_DEVICE bool may_be_non_finite(const Encoded& e) const {
+    if constexpr (requires { Code::has_nan(e.codes); }) {
+      if (Code::has_nan(e.codes)) return true;
     }
+    // With scales up to this nothing overflows.
+    constexpr std::uint32_t kLargest =
+        both(Fp16Arithmetic::from_float_clamped(65504.0f / Code::kBound));
+    return max_u16x2(e.scales & both(0x7FFF), kLargest) != kLargest;
   }
 
   ARLAB_DEVICE Eight<Number> decode(const Encoded& e, Position) const {
     if constexpr (Number::kDType == DType::fp16) {
       const Eight<Number> values = decode_unchecked(e);
-      if (!may_be_non_finite(e, values)) return values;
+      if (!may_be_non_finite(e)) return values;
     }
     const float even = Number::to_float(e.scales & 0xFFFF);
     const float odd = Number::to_float(e.scales >> 16);

@@ -36,39 +36,13 @@ struct Batch {
   }
 };
 
-/// Which of its tiles, counted from 0 in every chunk, a block works on in a round: as many as a slot
-/// holds. Where there are several rounds, the first is shorter for most blocks, and differently so,
-/// so that they do not all compute, or all send, or all wait at the same time.
-class Rounds {
- public:
-  ARLAB_DEVICE explicit Rounds(const Call& call)
-      : each_(call.tiles_per_slot), first_(call.tiles_per_slot) {
-    const int tiles = (call.most_tiles - static_cast<int>(blockIdx.x) + call.blocks - 1) / call.blocks;
-    if (tiles > each_) {
-      // Blocks of one multiprocessor are far apart in the grid.
-      const int quarter = static_cast<int>(blockIdx.x) * 4 / call.blocks;
-      first_ = each_ - each_ * quarter / 4;
-    }
-    count_ = 1 + (tiles > first_ ? (tiles - first_ + each_ - 1) / each_ : 0);
-  }
-  ARLAB_DEVICE int count() const { return count_; }
-  ARLAB_DEVICE int begin(int round) const { return round == 0 ? 0 : first_ + (round - 1) * each_; }
-  ARLAB_DEVICE int end(int round) const { return first_ + round * each_; }
-
- private:
-  int each_;
-  int first_;
-  int count_;
-};
-
 /// Goes through the tiles that this block has of the chunk in this round, in order: batches of
 /// whole tiles, up to `capacity` in each, and then, one by one, tiles that are not whole.
 template <class WholeTiles, class OneTile>
-ARLAB_DEVICE void for_each_batch(const Call& call, const ElementRange& chunk, const Rounds& rounds,
-                                 int round, int capacity, WholeTiles whole_tiles,
-                                 OneTile one_tile) {
-  const int begin = rounds.begin(round);
-  const int end = rounds.end(round);
+ARLAB_DEVICE void for_each_batch(const Call& call, const ElementRange& chunk, int round,
+                                 int capacity, WholeTiles whole_tiles, OneTile one_tile) {
+  const int begin = round * call.tiles_per_slot;
+  const int end = begin + call.tiles_per_slot;
   const auto blocks = static_cast<unsigned>(call.blocks);
   const bool aligned = call.aligned && chunk.begin % kPerThread == 0;
   const auto whole = aligned ? static_cast<unsigned>((chunk.end - chunk.begin) / kTile) : 0u;
@@ -161,7 +135,7 @@ ARLAB_DEVICE void decode_batch(const Codec& codec, const typename Codec::Encoded
     for (int i = 0; i < kBatch; ++i) {
       if (i >= count) continue;
       x[i] = codec.decode_unchecked(encoded[i]);
-      non_finite = non_finite || codec.may_be_non_finite(encoded[i], x[i]);
+      non_finite = non_finite || codec.may_be_non_finite(encoded[i]);
     }
     if (!non_finite) return;
   }
@@ -177,8 +151,8 @@ ARLAB_DEVICE void load_batch(const Codec& codec, const Call& call, const std::ui
 #pragma unroll
   for (int i = 0; i < kBatch; ++i) {
     if (i < count) {
-      encoded[i] = codec.load(wires + static_cast<unsigned>(i) * tile_bytes_of<Codec>(call),
-                              Batch::at());
+      encoded[i] =
+          codec.load(wires + static_cast<unsigned>(i) * tile_bytes_of<Codec>(call), Batch::at());
     }
   }
 }
@@ -190,7 +164,8 @@ ARLAB_DEVICE void add_batch(const Codec& codec, const typename Codec::Encoded (&
                             int count, Eight<Number> (&sum)[kBatch]) {
 #pragma unroll
   for (int i = 0; i < kBatch; ++i) {
-    if (i < count) sum[i] = add_for_sum<Number, Codec>(sum[i], decode_for_sum<Number>(codec, encoded[i]));
+    if (i < count)
+      sum[i] = add_for_sum<Number, Codec>(sum[i], decode_for_sum<Number>(codec, encoded[i]));
   }
 }
 template <class Number>

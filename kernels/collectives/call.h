@@ -25,19 +25,18 @@ struct Call {
   ElementRange chunk[kMaxRanks];  ///< of the Schedule, by owner; empty where an owner has none
   int group_size;                 ///< hierarchical
   int blocks;
-  int most_tiles;  ///< of a chunk
   int rounds;
-  int tiles_per_slot;      ///< of one chunk; two_shot has as many again behind them
-  unsigned tile_bytes;     ///< between tiles of a slot, a multiple of 16
-  bool aligned;            ///< input and output are multiples of 16
+  int tiles_per_slot;   ///< of one chunk; two_shot has as many again behind them
+  unsigned tile_bytes;  ///< between tiles of a slot, a multiple of 16
+  bool aligned;         ///< input and output are multiples of 16
 };
 
 /// A tile of a chunk. The same for all threads of a block.
 struct Tile {
-  std::size_t begin;        ///< element of the tensor
-  unsigned elements;        ///< up to kTile
-  unsigned slot_offset;     ///< of the tile's wire
-  bool whole;               ///< kTile elements, at an address that is a multiple of 16
+  std::size_t begin;     ///< element of the tensor
+  unsigned elements;     ///< up to kTile
+  unsigned slot_offset;  ///< of the tile's wire
+  bool whole;            ///< kTile elements, at an address that is a multiple of 16
 
   /// Of this thread, in the tile's own message.
   ARLAB_DEVICE Position at() const { return {elements, thread_index() * kPerThread}; }

@@ -18,55 +18,64 @@ class Exchange {
   ARLAB_DEVICE Exchange(const Team& team, std::uint32_t& failed)
       : team_(team),
         block_(static_cast<int>(blockIdx.x)),
-        colour_(global_pointer(team.colours)[blockIdx.x]),
+        signalled_(global_pointer(team.colours)[blockIdx.x]),
+        waited_(signalled_),
         failed_(failed) {
     // Not waited for: the first exchange needs it.
     if (threadIdx.x == 0) aborted_ = load_relaxed(abort_word(buffer_of(team_.rank)));
   }
 
-  /// Where this block writes what block `block` of rank `to` will read after the next run().
+  /// Where this block writes what block `block` of rank `to` will read: it travels with the next
+  /// signal().
   ARLAB_DEVICE std::uint8_t* outgoing(int to) const {
-    return buffer_of(to) + team_.layout.slot(half(colour_ + 1), block_, team_.rank);
+    return buffer_of(to) + team_.layout.slot(signalled_ + 1, block_, team_.rank);
   }
 
-  /// What block `block` of rank `from` wrote here before the last run(). It may be read until the
-  /// next run().
+  /// What block `block` of rank `from` wrote here before the signal that the last wait() waited
+  /// for. It may be read until the next but one signal().
   ARLAB_DEVICE const std::uint8_t* incoming(int from) const {
-    return buffer_of(team_.rank) + team_.layout.slot(half(colour_), block_, from);
+    return buffer_of(team_.rank) + team_.layout.slot(waited_, block_, from);
   }
 
-  /// Tells this block on every rank that its slots are filled, and waits until the same is true
-  /// here. False when a rank did not arrive in time, now or in a call before: the kernel then ends,
-  /// and the team with it.
-  ARLAB_DEVICE bool run() {
-    ++colour_;
+  /// Tells this block on every rank that its slots are filled. Only after a wait() for the signal
+  /// before.
+  ARLAB_DEVICE void signal() {
     if (!started_ && threadIdx.x == 0) {
       failed_ = aborted_;
       if (aborted_ != 0) store_relaxed(global_pointer(team_.status), aborted_);
     }
     started_ = true;
+    ++signalled_;
     finish_stores();
     __syncthreads();
     const int peer = static_cast<int>(threadIdx.x);
-    if (peer < team_.layout.ranks) {
-      store_release(flag(peer, team_.rank), colour_);
-      wait_for(peer);
-    }
+    if (peer < team_.layout.ranks) store_release(flag(peer, team_.rank), signalled_);
+  }
+
+  /// Waits until the other ranks have signalled as often as this one. False when one did not arrive
+  /// in time, now or in a call before: the kernel then ends, and the team with it.
+  ARLAB_DEVICE bool wait() {
+    waited_ = signalled_;
+    const int peer = static_cast<int>(threadIdx.x);
+    if (peer < team_.layout.ranks) wait_for(peer);
     __syncthreads();
     return failed_ == 0;
   }
 
+  ARLAB_DEVICE bool run() {
+    signal();
+    return wait();
+  }
+
   /// After everything else: the next kernel goes on where this one ends.
   ARLAB_DEVICE void end() {
-    if (threadIdx.x == 0) global_pointer(team_.colours)[block_] = colour_;
+    if (threadIdx.x == 0) global_pointer(team_.colours)[block_] = waited_;
   }
 
  private:
   ARLAB_DEVICE std::uint8_t* buffer_of(int rank) const {
     return global_pointer(team_.buffer[rank]);
   }
-
-  ARLAB_DEVICE static std::uint32_t half(std::uint32_t colour) { return colour & 1; }
 
   ARLAB_DEVICE std::uint32_t* flag(int at, int from) const {
     return reinterpret_cast<std::uint32_t*>(buffer_of(at) + team_.layout.flag(block_, from));
@@ -79,7 +88,7 @@ class Exchange {
     std::uint32_t polls = 0;
     // A peer is at most one exchange ahead or behind, so the difference is right also when the
     // colour wraps around.
-    while (static_cast<std::int32_t>(load_relaxed(arrived) - colour_) < 0) {
+    while (static_cast<std::int32_t>(load_relaxed(arrived) - waited_) < 0) {
       if (++polls % kPollsPerClock == 0) {
         const std::uint32_t aborted = load_relaxed(abort_word(buffer_of(team_.rank)));
         if (aborted != 0) return fail(aborted);
@@ -104,10 +113,11 @@ class Exchange {
 
   const Team& team_;
   const int block_;
-  std::uint32_t colour_;
+  std::uint32_t signalled_;    // colour
+  std::uint32_t waited_;       // colour
   std::uint32_t aborted_ = 0;  // thread 0's: the abort word when the kernel started
   bool started_ = false;
-  std::uint32_t& failed_;  // shared by the block; set between the barriers of run()
+  std::uint32_t& failed_;  // shared by the block; set between signal() and wait()
 };
 
 }  // namespace ARLAB_PLATFORM

@@ -14,17 +14,17 @@ class OneShot {
  public:
   ARLAB_DEVICE OneShot(const Call& call, const Codec& codec, std::uint32_t& failed,
                        OutboxMemory& memory)
-      : call_(call),
-        codec_(codec),
-        rounds_(call),
-        exchange_(call.team, failed),
-        outbox_(codec, call, memory) {}
+      : call_(call), codec_(codec), exchange_(call.team, failed), outbox_(codec, call, memory) {}
 
   ARLAB_DEVICE void run() {
+    const int rounds = call_.rounds;
+    contribute(0);
+    exchange_.signal();
 #pragma unroll 1
-    for (int round = 0; round < rounds_.count(); ++round) {
-      contribute(round);
-      if (!exchange_.run()) return;
+    for (int round = 0; round < rounds; ++round) {
+      if (round + 1 < rounds) contribute(round + 1);  // while the signal is under way
+      if (!exchange_.wait()) return;
+      if (round + 1 < rounds) exchange_.signal();
       reduce(round);
     }
     exchange_.end();
@@ -35,7 +35,7 @@ class OneShot {
 
   ARLAB_DEVICE void contribute(int round) {
     for_each_batch(
-        call_, call_.chunk[0], rounds_, round, outbox_.capacity(),
+        call_, call_.chunk[0], round, outbox_.capacity(),
         [&](const Batch& batch) {
           Eight<Number> x[kBatch];
           Encoded encoded[kBatch];
@@ -60,7 +60,7 @@ class OneShot {
 
   ARLAB_DEVICE void reduce(int round) {
     for_each_batch(
-        call_, call_.chunk[0], rounds_, round, kBatch,
+        call_, call_.chunk[0], round, kBatch,
         [&](const Batch& batch) {
           Eight<Number> sum[kBatch];
           Encoded encoded[kBatch];
@@ -89,9 +89,7 @@ class OneShot {
             if (i < batch.count) batch.store<Number>(call_.output, i, sum[i]);
           }
         },
-        [&](const Tile& tile) {
-          tile.store(call_.output, sum_of(tile.at(), tile.slot_offset));
-        });
+        [&](const Tile& tile) { tile.store(call_.output, sum_of(tile.at(), tile.slot_offset)); });
   }
 
   /// The contributions to a tile, whose wires are at `offset` in the slots.
@@ -124,7 +122,6 @@ class OneShot {
 
   const Call& call_;
   const Codec& codec_;
-  const Rounds rounds_;
   Exchange exchange_;
   Outbox<Codec> outbox_;
 };

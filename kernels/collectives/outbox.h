@@ -36,12 +36,14 @@ class Outbox {
   /// How many tiles fit, up to kBatch.
   ARLAB_DEVICE int capacity() const {
     if constexpr (kGoesDirectly<Codec>) return kBatch;
-    const auto fitting = static_cast<int>(static_cast<unsigned>(kOutboxBytes) / tile_bytes_of<Codec>(call_));
+    const auto fitting =
+        static_cast<int>(static_cast<unsigned>(kOutboxBytes) / tile_bytes_of<Codec>(call_));
     return fitting < kBatch ? fitting : kBatch;
   }
   ARLAB_DEVICE void put(int place, const Encoded& encoded, Position at) const {
     if constexpr (!kGoesDirectly<Codec>) {
-      codec_.store(encoded, wire() + static_cast<unsigned>(place) * tile_bytes_of<Codec>(call_), at);
+      codec_.store(encoded, wire() + static_cast<unsigned>(place) * tile_bytes_of<Codec>(call_),
+                   at);
     }
   }
   ARLAB_DEVICE void fill() const {
@@ -61,7 +63,8 @@ class Outbox {
 #pragma unroll
       for (int i = 0; i < kBatch; ++i) {
         if (i < batch.count) {
-          codec_.store(encoded[i], to + static_cast<unsigned>(i) * tile_bytes_of<Codec>(call_), Batch::at());
+          codec_.store(encoded[i], to + static_cast<unsigned>(i) * tile_bytes_of<Codec>(call_),
+                       Batch::at());
         }
       }
     } else {

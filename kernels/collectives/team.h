@@ -14,8 +14,8 @@ inline constexpr int kMaxRanks = 8;
 ///
 ///   abort     one word: 0, or 1 + the rank that some rank has given up waiting for
 ///   flags     [block][from]: the colour of the last exchange that block of rank `from` has reached
-///   slots     [half][block][from]: `slot_bytes` of wire bytes, written by that block of rank
-///   `from`
+///   slots     [colour modulo 4][block][from]: `slot_bytes` of wire bytes, written by that block of
+///   rank `from`
 ///
 /// A block of one rank exchanges data with the same block of the other ranks only. Where its slots
 /// are depends on nothing but what the communicator was made with, never on a call.
@@ -25,6 +25,7 @@ struct BufferLayout {
   std::size_t slot_bytes;  ///< a multiple of 16
 
   static constexpr std::size_t kFlagsAt = 256;
+  static constexpr std::uint32_t kBuffers = 4;  ///< a power of two: colours wrap around
 
   ARLAB_HOST_DEVICE std::size_t slots_at() const {
     const std::size_t flag_bytes = static_cast<std::size_t>(blocks * kMaxRanks) * 4;
@@ -33,14 +34,17 @@ struct BufferLayout {
   ARLAB_HOST_DEVICE std::size_t flag(int block, int from) const {
     return kFlagsAt + static_cast<std::size_t>(block * kMaxRanks + from) * 4;
   }
-  ARLAB_HOST_DEVICE std::size_t slot(std::uint32_t half, int block, int from) const {
+  /// Of the exchange with this colour.
+  ARLAB_HOST_DEVICE std::size_t slot(std::uint32_t colour, int block, int from) const {
     const std::size_t index =
-        (half * static_cast<std::size_t>(blocks) + static_cast<std::size_t>(block)) *
+        ((colour % kBuffers) * static_cast<std::size_t>(blocks) + static_cast<std::size_t>(block)) *
             static_cast<std::size_t>(ranks) +
         static_cast<std::size_t>(from);
     return slots_at() + index * slot_bytes;
   }
-  ARLAB_HOST_DEVICE std::size_t bytes() const { return slot(2, 0, 0); }
+  ARLAB_HOST_DEVICE std::size_t bytes() const {
+    return slots_at() + kBuffers * static_cast<std::size_t>(blocks * ranks) * slot_bytes;
+  }
 };
 
 /// What a rank's kernels know of the team.

@@ -8,8 +8,9 @@
 //   -            exchange
 //   gather       decode the other ranks' chunks into the output: all ranks decode the same bytes
 //
-// Rounds overlap: the contributions of the next one travel with the sums of this one, behind them
-// in the slots, in one exchange. Blocks start with different peers, to keep all links busy.
+// Rounds overlap. The sums of one travel with the contributions of the next, behind them in the
+// slots, in one exchange; and between a signal and the wait for it, the round after it contributes
+// and the round before it gathers. Blocks start with different peers, to keep all links busy.
 #include "kernels/collectives/launch.h"
 #include "kernels/collectives/outbox.h"
 
@@ -23,21 +24,25 @@ class TwoShot {
                        OutboxMemory& memory)
       : call_(call),
         codec_(codec),
-        rounds_(call),
         exchange_(call.team, failed),
         outbox_(codec, call, memory),
         sums_at_(static_cast<unsigned>(call.tiles_per_slot) * call.tile_bytes) {}
 
   ARLAB_DEVICE void run() {
+    const int rounds = call_.rounds;
     contribute(0);
-    if (!exchange_.run()) return;
+    exchange_.signal();
 #pragma unroll 1
-    for (int round = 0; round < rounds_.count(); ++round) {
+    for (int round = 0; round <= rounds; ++round) {
+      // While signals are under way: what does not depend on them.
+      if (round + 1 < rounds) contribute(round + 1);
+      if (round >= 2) gather(round - 2);
+      if (!exchange_.wait()) return;
+      if (round == rounds) break;
       reduce(round);
-      if (round + 1 < rounds_.count()) contribute(round + 1);
-      if (!exchange_.run()) return;
-      gather(round);
+      exchange_.signal();
     }
+    gather(rounds - 1);
     exchange_.end();
   }
 
@@ -48,7 +53,7 @@ class TwoShot {
     for_each_peer([&](int owner) {
       std::uint8_t* slot = exchange_.outgoing(owner);
       for_each_batch(
-          call_, call_.chunk[owner], rounds_, round, outbox_.capacity(),
+          call_, call_.chunk[owner], round, outbox_.capacity(),
           [&](const Batch& batch) {
             Eight<Number> x[kBatch];
             Encoded encoded[kBatch];
@@ -63,8 +68,7 @@ class TwoShot {
             outbox_.next();
           },
           [&](const Tile& tile) {
-            const Encoded encoded =
-                codec_.encode(tile.load<Number>(call_.input), tile.at());
+            const Encoded encoded = codec_.encode(tile.load<Number>(call_.input), tile.at());
             outbox_.put(0, encoded, tile.at());
             outbox_.fill();
             outbox_.send(encoded, tile, slot);
@@ -77,7 +81,7 @@ class TwoShot {
     const int ranks = call_.team.layout.ranks;
     const int rank = call_.team.rank;
     for_each_batch(
-        call_, call_.chunk[rank], rounds_, round, outbox_.capacity(),
+        call_, call_.chunk[rank], round, outbox_.capacity(),
         [&](const Batch& batch) {
           Eight<Number> own[kBatch];
           Eight<Number> sum[kBatch];
@@ -117,22 +121,20 @@ class TwoShot {
             if (i < batch.count) batch.store<Number>(call_.output, i, sum[i]);
           }
           outbox_.fill();
-          for_each_peer([&](int to) {
-            outbox_.send(encoded, batch, exchange_.outgoing(to) + sums_at_);
-          });
+          for_each_peer(
+              [&](int to) { outbox_.send(encoded, batch, exchange_.outgoing(to) + sums_at_); });
           outbox_.next();
         },
         [&](const Tile& tile) {
-          const Eight<Number> own = codec_.decode(
-              codec_.encode(tile.load<Number>(call_.input), tile.at()), tile.at());
+          const Eight<Number> own =
+              codec_.decode(codec_.encode(tile.load<Number>(call_.input), tile.at()), tile.at());
           const Encoded encoded =
               codec_.encode(sum_of(own, tile.at(), tile.slot_offset), tile.at());
           tile.store(call_.output, codec_.decode(encoded, tile.at()));
           outbox_.put(0, encoded, tile.at());
           outbox_.fill();
-          for_each_peer([&](int to) {
-            outbox_.send(encoded, tile, exchange_.outgoing(to) + sums_at_);
-          });
+          for_each_peer(
+              [&](int to) { outbox_.send(encoded, tile, exchange_.outgoing(to) + sums_at_); });
           outbox_.next();
         });
   }
@@ -141,7 +143,7 @@ class TwoShot {
     for_each_peer([&](int owner) {
       const std::uint8_t* slot = exchange_.incoming(owner) + sums_at_;
       for_each_batch(
-          call_, call_.chunk[owner], rounds_, round, kBatch,
+          call_, call_.chunk[owner], round, kBatch,
           [&](const Batch& batch) {
             Encoded encoded[kBatch];
             Eight<Number> x[kBatch];
@@ -152,9 +154,7 @@ class TwoShot {
               if (i < batch.count) batch.store<Number>(call_.output, i, x[i]);
             }
           },
-          [&](const Tile& tile) {
-            tile.store(call_.output, receive<Number>(codec_, tile, slot));
-          });
+          [&](const Tile& tile) { tile.store(call_.output, receive<Number>(codec_, tile, slot)); });
     });
   }
 
@@ -191,7 +191,6 @@ class TwoShot {
 
   const Call& call_;
   const Codec& codec_;
-  const Rounds rounds_;
   Exchange exchange_;
   Outbox<Codec> outbox_;
   const unsigned sums_at_;  // in a slot

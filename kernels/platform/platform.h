@@ -281,6 +281,16 @@ ARLAB_DEVICE std::uint32_t reciprocal_half2(std::uint32_t pair) {
 #endif
 }
 
+#if defined(__CUDA_ARCH__)
+#define ARLAB_HAS_E4M3FN 1
+/// e4m3fn codes of a pair of fp16, in the low bytes of the halves; saturating at 448.
+ARLAB_DEVICE std::uint32_t e4m3fn_of_half2(std::uint32_t pair) {
+  std::uint16_t codes;
+  asm("cvt.rn.satfinite.e4m3x2.f16x2 %0, %1;" : "=h"(codes) : "r"(pair));
+  return __byte_perm(codes, 0, 0x4140);
+}
+#endif
+
 /// True when a half of any of four words is an fp16 infinity or NaN.
 ARLAB_DEVICE bool any_non_finite(const std::uint32_t (&word)[4]) {
 #if defined(__CUDA_ARCH__)

@@ -15,7 +15,7 @@ struct CommunicatorOptions {
   /// many as fit at best.
   int blocks = 0;
   /// What a block of a rank may send to a rank in one exchange; a multiple of 16. A communication
-  /// buffer has 2 * blocks * ranks slots.
+  /// buffer has 4 * blocks * ranks slots.
   std::size_t slot_bytes = std::size_t{18} * 1024;
   /// How long a rank waits for another inside a kernel before the team is given up.
   std::uint64_t timeout_nanoseconds = 10'000'000'000;

@@ -68,7 +68,6 @@ Result<Call> plan(const CollectiveRequest& request, const AlgorithmKernel& algor
     call.tiles_per_slot = static_cast<int>(std::min<std::size_t>(
         static_cast<std::size_t>(call.tiles_per_slot), ceil_divide(tiles, blocks)));
     call.blocks = static_cast<int>(blocks);
-    call.most_tiles = static_cast<int>(tiles);
     call.rounds = static_cast<int>(
         ceil_divide(tiles, blocks * static_cast<std::size_t>(call.tiles_per_slot)));
   } catch (const InvalidInput& error) {

@@ -45,8 +45,8 @@ class RankGraph {
   /// Once no stream is captured any more.
   Status instantiate() {
     (void)hipSetDevice(rank_.device);
-    Status status = status_of(hipGraphInstantiateWithFlags(&graph_, captured_, 0),
-                              "a graph cannot be made");
+    Status status =
+        status_of(hipGraphInstantiateWithFlags(&graph_, captured_, 0), "a graph cannot be made");
     if (status.ok()) {
       status = status_of(hipEventCreateWithFlags(&start_, hipEventDefault), "an event");
     }

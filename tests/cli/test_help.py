@@ -26,6 +26,10 @@ COMMANDS = {
         "--dtype", "--algorithms", "--codecs", "--out", "--plot",
     ],
     "conform": ["--platform", "--codec", "--algorithm", "--ranks", "--elements"],
+    "bench": [
+        "--platform", "--algorithm", "--codec", "--dtype", "--bytes", "--ranks", "--calls", "--replays",
+        "--blocks", "--slot-bytes", "--vendor", "--machine", "--out",
+    ],
     "judge": [
         "--calls", "--answers", "--ranks", "--dtype", "--lengths", "--runs", "--seed", "--in-place",
         "--codec", "--claim",

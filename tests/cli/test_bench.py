@@ -1,0 +1,75 @@
+"""arlab bench, on emulated GPUs: times mean nothing there, everything else does."""
+
+import csv
+
+import pytest
+from program import ok, ok_csv, ok_json, refused
+
+FAST = "bench --platform host --ranks 2 --calls 2 --replays 3"
+
+
+def test_a_row_per_size_algorithm_and_codec(tmp_path):
+    report = ok_json(FAST + " --bytes 4K,10000 --codec fp16,qr-q4", tmp_path)
+    assert report["schema"] == "arlab.bench/1"
+    assert report["platform"] == "host" and report["ranks"] == 2
+    rows = [(row["bytes"], row["algorithm"], row["codec"]) for row in report["times"]]
+    assert rows == [
+        (size, algorithm, codec)
+        for size in (4096, 10000)
+        for algorithm in ("one_shot", "two_shot")
+        for codec in ("fp16", "qr-q4")
+    ]
+    for row in report["times"]:
+        assert row["library"] == "arlab"
+        assert 0 < row["fastest_us"] <= row["time_us"]
+        assert row["algbw_gb_per_s"] == pytest.approx(row["bytes"] * 1e-3 / row["time_us"])
+
+
+def test_the_table_says_that_time_is_emulated(tmp_path):
+    assert "emulated time: not a measurement" in ok(FAST + " --bytes 4K --codec fp16", tmp_path)
+
+
+def test_more_ranks_than_devices_share_them(tmp_path):
+    rows = ok_csv("bench --platform host --ranks 3 --calls 1 --replays 1 --bytes 6 --codec bf16 --dtype bf16", tmp_path)
+    assert [row["algorithm"] for row in rows] == ["one_shot", "two_shot"]
+
+
+def test_results_file(tmp_path):
+    ok(FAST + " --bytes 4K --codec qr-q4 --algorithm ring --machine mine --out times.csv", tmp_path)
+    with open(tmp_path / "times.csv") as file:
+        lines = file.read().splitlines()
+    comments = [line for line in lines if line.startswith("#")]
+    assert any("emulated GPU" in line for line in comments)
+    assert any("arlab bench" in line and "--out times.csv" in line for line in comments)
+    rows = list(csv.DictReader(line for line in lines if not line.startswith("#")))
+    assert len(rows) == 1
+    assert float(rows[0].pop("time_us")) > 0
+    assert rows[0] == {
+        "platform": "host", "machine": "mine", "ranks": "2", "algorithm": "ring", "codec": "qr-q4",
+        "dtype": "fp16", "bytes": "4096", "library": "arlab",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "command, message",
+    [
+        ("bench", "--platform is required"),
+        ("bench --platform tpu", "platform tpu is not in this build; built are host"),
+        (FAST + " --codec qr-q5", "unknown codec"),
+        (FAST + " --codec qr-q4 --dtype fp32", "codec qr-q4 does not take fp32"),
+        (FAST + " --dtype fp8", "fp8"),
+        (FAST + " --algorithm two_shots", "unknown algorithm"),
+        (FAST + " --algorithm halving_doubling --bytes 4K", "halving_doubling has no kernels"),
+        (FAST + " --bytes 3", "--bytes 3: must be whole elements of 2 bytes, 1 or more"),
+        (FAST + " --bytes 0", "allowed is a positive integer"),
+        (FAST + " --vendor", "emulated GPUs have no vendor's library"),
+        (FAST + " --blocks 2000", "allowed is an integer from 1 to 1024"),
+        (FAST + " --slot-bytes 24 --bytes 4K", "slots of 24 bytes: allowed are multiples of 16"),
+        (FAST + " --slot-bytes 64 --bytes 4K --codec qr-q4", "slots of 64 bytes cannot hold a tile of codec qr-q4"),
+        (FAST + " --out nowhere/times.csv", "nowhere"),
+        ("bench --platform host --ranks 1", "allowed is an integer from 2 to 8"),
+    ],
+)
+def test_bad_input(tmp_path, command, message):
+    refused(command, tmp_path, message)
+    assert not list(tmp_path.glob("*.csv"))

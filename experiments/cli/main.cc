@@ -86,6 +86,7 @@ int run(CLI::App& app, int argc, char** argv) {
   arlab::cli::add_select(app);
   arlab::cli::add_vectors(app);
   arlab::cli::add_conform(app);
+  arlab::cli::add_judge(app);
   arlab::cli::add_bench(app);
   arlab::cli::add_study(app);
   try {

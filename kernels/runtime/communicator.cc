@@ -9,17 +9,13 @@
 
 #include "kernels/collectives/launch.h"
 #include "kernels/collectives/staged_plan.h"
+#include "kernels/runtime/team_memory.h"
 #include "reference/codecs/registry.h"
 #include "reference/collectives/algorithm.h"
 
 namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {
 namespace {
-
-Status status_of(hipError_t error, const char* what) {
-  if (error == hipSuccess) return {};
-  return Status::error(fmt::format("{}: {}", what, hipGetErrorString(error)));
-}
 
 struct AlgorithmKernel {
   const char* name;
@@ -110,41 +106,6 @@ Result<StagedCollective> plan_staged(const CollectiveRequest& request, const Tea
 
 }  // namespace
 
-/// The memory of a team in this process. The last communicator of the team frees it, so that no
-/// rank ever writes to a buffer that is gone.
-class TeamMemory {
- public:
-  ~TeamMemory() {
-    for (const Allocation& allocation : allocations_) {
-      (void)hipSetDevice(allocation.device);
-      (void)hipFree(allocation.memory);
-    }
-  }
-  TeamMemory() = default;
-  TeamMemory(const TeamMemory&) = delete;
-  TeamMemory& operator=(const TeamMemory&) = delete;
-
-  /// Memory of a device that its peers may write to and read flags from; zero at first.
-  Result<std::uint8_t*> allocate(int device, std::size_t bytes) {
-    void* memory = nullptr;
-    (void)hipSetDevice(device);
-    Status status = status_of(hipExtMallocWithFlags(&memory, bytes, hipDeviceMallocFinegrained),
-                              "no memory for a communication buffer");
-    if (!status.ok()) return status;
-    allocations_.push_back({device, memory});
-    status = status_of(hipMemset(memory, 0, bytes), "a communication buffer cannot be cleared");
-    if (!status.ok()) return status;
-    return static_cast<std::uint8_t*>(memory);
-  }
-
- private:
-  struct Allocation {
-    int device;
-    void* memory;
-  };
-  std::vector<Allocation> allocations_;
-};
-
 namespace {
 
 Status enable_peer_access(std::span<const int> devices) {
@@ -171,46 +132,16 @@ Status enable_peer_access(std::span<const int> devices) {
   return {};
 }
 
-constexpr int kMostBlocks = 1024;
-/// No kernel has more on a multiprocessor at once.
-constexpr int kMostResidentBlocks = 4;
-
 /// What each rank has of its device when ranks share devices: the least of all ranks.
 Result<int> multiprocessors_of_each(std::span<const int> devices) {
   int least = kMostBlocks;
   for (const int device : devices) {
-    int count = 0;
-    const Status status =
-        status_of(hipDeviceGetAttribute(&count, hipDeviceAttributeMultiprocessorCount, device),
-                  "a device cannot be used");
-    if (!status.ok()) return status;
+    const Result<int> count = multiprocessors_of(device);
+    if (!count.ok()) return count.status();
     const auto ranks = std::count(devices.begin(), devices.end(), device);
-    least = std::min(least, count / static_cast<int>(ranks));
+    least = std::min(least, count.value() / static_cast<int>(ranks));
   }
   return std::max(least, 1);
-}
-
-Status check_options(std::size_t ranks, const CommunicatorOptions& options) {
-  if (ranks < 2 || ranks > static_cast<std::size_t>(kMaxRanks)) {
-    return Status::error(fmt::format("{} ranks: allowed are 2 to {}", ranks, kMaxRanks));
-  }
-  if (options.blocks < 0 || options.blocks > kMostBlocks) {
-    return Status::error(
-        fmt::format("{} blocks: allowed are 0 to {}", options.blocks, kMostBlocks));
-  }
-  if (options.slot_bytes == 0 || options.slot_bytes % 16 != 0) {
-    return Status::error(
-        fmt::format("slots of {} bytes: allowed are multiples of 16", options.slot_bytes));
-  }
-  if (options.measured_groups == 0) return Status::error("0 measured groups: at least 1 is needed");
-  return {};
-}
-
-/// Sets `count` words of device memory.
-Status fill_words(std::uint8_t* at, std::size_t count, std::uint32_t value) {
-  const std::vector<std::uint32_t> words(count, value);
-  return status_of(hipMemcpy(at, words.data(), count * 4, hipMemcpyHostToDevice),
-                   "a communication buffer cannot be written");
 }
 
 }  // namespace
@@ -226,35 +157,16 @@ Result<std::vector<Communicator>> Communicator::in_process(std::span<const int> 
   if (!multiprocessors.ok()) return multiprocessors.status();
 
   auto memory = std::make_shared<TeamMemory>();
-  const int most_blocks =
-      options.blocks != 0 ? options.blocks
-                          : std::min(kMostBlocks, kMostResidentBlocks * multiprocessors.value());
-  const BufferLayout layout{most_blocks, static_cast<int>(devices.size()), options.slot_bytes};
-  const auto blocks = static_cast<std::size_t>(most_blocks);
+  const BufferLayout layout =
+      layout_of(options, static_cast<int>(devices.size()), multiprocessors.value());
   std::vector<Team> teams(devices.size());
   std::vector<Statistics*> statistics(devices.size());
   for (std::size_t rank = 0; rank < devices.size(); ++rank) {
-    const Result<std::uint8_t*> buffer = memory->allocate(devices[rank], layout.bytes());
-    if (!buffer.ok()) return buffer.status();
-    // The rank's own words: a colour per block, and the status behind them.
-    const Result<std::uint8_t*> own = memory->allocate(devices[rank], (blocks + 1) * 4);
-    if (!own.ok()) return own.status();
-    status =
-        fill_words(buffer.value() + layout.flag(0, 0), blocks * kMaxRanks, options.first_colour);
-    if (!status.ok()) return status;
-    status = fill_words(own.value(), blocks, options.first_colour);
-    if (!status.ok()) return status;
-    for (Team& team : teams) team.buffer[rank] = buffer.value();
-    const Result<std::uint8_t*> measurements =
-        memory->allocate(devices[rank], options.measured_groups * sizeof(Statistics));
-    if (!measurements.ok()) return measurements.status();
-    statistics[rank] = reinterpret_cast<Statistics*>(measurements.value());
-    Team& team = teams[rank];
-    team.rank = static_cast<int>(rank);
-    team.layout = layout;
-    team.colours = reinterpret_cast<std::uint32_t*>(own.value());
-    team.status = team.colours + blocks;
-    team.timeout_nanoseconds = options.timeout_nanoseconds;
+    const Result<RankMemory> made =
+        make_rank(*memory, static_cast<int>(rank), devices[rank], layout, options, teams[rank]);
+    if (!made.ok()) return made.status();
+    for (Team& team : teams) team.buffer[rank] = made.value().buffer;
+    statistics[rank] = made.value().statistics;
   }
 
   std::vector<Communicator> communicators;
@@ -262,12 +174,7 @@ Result<std::vector<Communicator>> Communicator::in_process(std::span<const int> 
     communicators.push_back(
         Communicator(teams[rank], devices[rank], multiprocessors.value(), options, memory,
                      statistics[rank]));
-    (void)hipSetDevice(devices[rank]);
-    status =
-        status_of(hipEventCreateWithFlags(&communicators.back().last_call_, hipEventDisableTiming),
-                  "an event cannot be made");
-    if (!status.ok()) return status;
-    status = status_of(hipDeviceSynchronize(), "a device cannot be used");
+    status = communicators.back().make_event();
     if (!status.ok()) return status;
   }
   return {std::move(communicators)};
@@ -282,6 +189,14 @@ Communicator::Communicator(Team team, int device, int multiprocessors,
       options_(options),
       memory_(std::move(memory)),
       statistics_(statistics) {}
+
+Status Communicator::make_event() {
+  (void)hipSetDevice(device_);
+  const Status status = status_of(hipEventCreateWithFlags(&last_call_, hipEventDisableTiming),
+                                  "an event cannot be made");
+  if (!status.ok()) return status;
+  return status_of(hipDeviceSynchronize(), "a device cannot be used");
+}
 
 Communicator::Communicator(Communicator&& other) noexcept
     : team_(other.team_),

@@ -8,34 +8,11 @@
 #include <vector>
 
 #include "kernels/collectives/team.h"
+#include "kernels/runtime/bootstrap.h"
+#include "kernels/runtime/collective_request.h"
 #include "kernels/runtime/status.h"
-#include "reference/dtype.h"
 
 namespace arlab::kernels {
-
-/// Every rank of a team must be given the same.
-struct CommunicatorOptions {
-  /// Most blocks of a kernel, up to 1024; no more are started than fit on a device at once. 0: as
-  /// many as fit at best.
-  int blocks = 0;
-  /// What a block of a rank may send to a rank in one exchange; a multiple of 16. A communication
-  /// buffer has 4 * blocks * ranks slots.
-  std::size_t slot_bytes = 18 * 1024;
-  /// How long a rank waits for another inside a kernel before the team is given up.
-  std::uint64_t timeout_nanoseconds = 10'000'000'000;
-  /// Codecs with one scale per message, or with groups of other sizes than 8, 16, ... 256, measure
-  /// groups before they encode: so many at a time, of 32 bytes each.
-  std::size_t measured_groups = 32768;
-  std::uint32_t first_colour = 0;  ///< where the count of exchanges starts; for tests
-};
-
-/// One collective. Of the same team, all ranks make the same calls in the same order.
-struct CollectiveRequest {
-  std::string algorithm;  ///< one_shot, two_shot, ring, hierarchical, all_to_all
-  std::string codec;
-  DType dtype = DType::fp16;
-  std::size_t elements = 0;  ///< per rank
-};
 
 inline namespace ARLAB_PLATFORM {
 
@@ -48,6 +25,15 @@ class Communicator {
   /// device. Devices need peer access to each other.
   static Result<std::vector<Communicator>> in_process(std::span<const int> devices,
                                                       const CommunicatorOptions& options = {});
+
+  /// A rank of a team with one process per rank, all on one host; all ranks call this, with the
+  /// same options. Memory is shared through HIP's IPC handles, which the bootstrap carries; it is
+  /// not needed afterwards. What goes wrong on a rank is the error of all.
+  ///
+  /// The destructor waits for those of the other ranks, as long as for a rank in a kernel. If one
+  /// does not come, this rank's buffer, to which it may still write, stays until the process ends.
+  static Result<Communicator> create(int device, Bootstrap& bootstrap,
+                                     const CommunicatorOptions& options = {});
 
   Communicator(Communicator&&) noexcept;
   Communicator& operator=(Communicator&&) = delete;
@@ -72,6 +58,7 @@ class Communicator {
  private:
   Communicator(Team team, int device, int multiprocessors, const CommunicatorOptions& options,
                std::shared_ptr<TeamMemory> memory, Statistics* statistics);
+  Status make_event();
   Status order_after_last_call(hipStream_t stream, bool& capturing);
 
   Team team_;

@@ -247,6 +247,29 @@ class VendorGroup final : public GroupOnDevices {
   std::unique_ptr<VendorLibrary> library_;
 };
 
+class RankOnDevice final : public RankCommunicator {
+ public:
+  explicit RankOnDevice(Communicator communicator) : communicator_(std::move(communicator)) {}
+
+  int rank() const override { return communicator_.rank(); }
+  int ranks() const override { return communicator_.ranks(); }
+  int device() const override { return communicator_.device(); }
+  Status run(const CollectiveRequest& request, const void* input, void* output,
+             void* stream) override {
+    return communicator_.run(request, input, output, static_cast<hipStream_t>(stream));
+  }
+  Status synchronize(void* stream) override {
+    Status status = status_of(hipSetDevice(device()), "a device cannot be used");
+    if (status.ok()) {
+      status = status_of(hipStreamSynchronize(static_cast<hipStream_t>(stream)), "a kernel failed");
+    }
+    return status.ok() ? communicator_.check() : status;
+  }
+
+ private:
+  Communicator communicator_;
+};
+
 class DevicePlatform final : public Platform {
  public:
   std::string_view name() const override { return ARLAB_NAME_OF(ARLAB_PLATFORM); }
@@ -301,6 +324,25 @@ class DevicePlatform final : public Platform {
       const auto* bytes = reinterpret_cast<std::uint8_t*>(from);
       return started(launch_decode_add(choice, dtype, bytes, elements, to, nullptr));
     });
+  }
+
+  Result<std::vector<std::unique_ptr<RankCommunicator>>> make_communicators(
+      std::span<const int> devices, const CommunicatorOptions& options) const override {
+    Result<std::vector<Communicator>> team = Communicator::in_process(devices, options);
+    if (!team.ok()) return team.status();
+    std::vector<std::unique_ptr<RankCommunicator>> ranks;
+    for (Communicator& communicator : team.value()) {
+      ranks.push_back(std::make_unique<RankOnDevice>(std::move(communicator)));
+    }
+    return {std::move(ranks)};
+  }
+
+  Result<std::unique_ptr<RankCommunicator>> create_communicator(
+      int device, Bootstrap& bootstrap, const CommunicatorOptions& options) const override {
+    Result<Communicator> communicator = Communicator::create(device, bootstrap, options);
+    if (!communicator.ok()) return communicator.status();
+    return std::unique_ptr<RankCommunicator>(
+        std::make_unique<RankOnDevice>(std::move(communicator.value())));
   }
 
   Result<std::unique_ptr<Group>> make_group(int ranks, const GroupOptions& options) const override {

@@ -9,6 +9,8 @@
 #include <string_view>
 #include <vector>
 
+#include "kernels/runtime/bootstrap.h"
+#include "kernels/runtime/collective_request.h"
 #include "kernels/runtime/status.h"
 #include "reference/dtype.h"
 
@@ -54,6 +56,20 @@ class Group {
                                            const TimingRequest& request) = 0;
 };
 
+/// A rank's Communicator, whatever the platform: it works on memory of its device.
+class RankCommunicator {
+ public:
+  virtual ~RankCommunicator() = default;
+  virtual int rank() const = 0;
+  virtual int ranks() const = 0;
+  virtual int device() const = 0;
+  /// As Communicator::run; `stream` is the platform's, null for the default one.
+  virtual Status run(const CollectiveRequest& request, const void* input, void* output,
+                     void* stream) = 0;
+  /// Waits for all work on the stream, and says whether a rank did not arrive.
+  virtual Status synchronize(void* stream) = 0;
+};
+
 class Platform {
  public:
   virtual ~Platform() = default;
@@ -76,6 +92,14 @@ class Platform {
                         std::span<std::byte> payload) const = 0;
   virtual Status decode_add(const std::string& codec, DType dtype, std::span<const std::byte> wire,
                             std::span<std::byte> sum) const = 0;
+
+  /// As Communicator::in_process.
+  virtual Result<std::vector<std::unique_ptr<RankCommunicator>>> make_communicators(
+      std::span<const int> devices, const CommunicatorOptions& options) const = 0;
+
+  /// As Communicator::create.
+  virtual Result<std::unique_ptr<RankCommunicator>> create_communicator(
+      int device, Bootstrap& bootstrap, const CommunicatorOptions& options) const = 0;
 
   /// Rank r is on device r modulo the number of devices.
   virtual Result<std::unique_ptr<Group>> make_group(int ranks,

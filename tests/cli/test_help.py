@@ -30,6 +30,10 @@ COMMANDS = {
         "--platform", "--algorithm", "--codec", "--dtype", "--bytes", "--ranks", "--calls", "--replays",
         "--blocks", "--slot-bytes", "--vendor", "--machine", "--out",
     ],
+    "judge": [
+        "--calls", "--answers", "--ranks", "--dtype", "--lengths", "--runs", "--seed", "--in-place",
+        "--codec", "--claim",
+    ],
     "vectors": ["--codec", "--dtype"],
     "study": ["--out", "--resume", "--no-plots"],
 }  # fmt: skip

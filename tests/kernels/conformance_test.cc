@@ -118,6 +118,14 @@ TEST(Conformance, ReportsAMismatch) {
       find_codec(codec)->decode_add(dtype, wire, sum);
       return {};
     }
+    Result<std::vector<std::unique_ptr<RankCommunicator>>> make_communicators(
+        std::span<const int>, const CommunicatorOptions&) const override {
+      return Status::error("there are none");
+    }
+    Result<std::unique_ptr<RankCommunicator>> create_communicator(
+        int, Bootstrap&, const CommunicatorOptions&) const override {
+      return Status::error("there is none");
+    }
     Result<std::unique_ptr<Group>> make_group(int, const GroupOptions&) const override {
       return Status::error("there is none");
     }

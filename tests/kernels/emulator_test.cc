@@ -151,5 +151,35 @@ TEST_F(Emulator, ReportsAMisalignedAccess) {
       "misaligned access");
 }
 
+// ---------------------------------------------------------------- memory for other processes
+
+TEST_F(Emulator, WritesOutsideOfMemoryForOthersFault) {
+  void* memory = nullptr;
+  ASSERT_EQ(hipExtMallocWithFlags(&memory, 1024, hipDeviceMallocFinegrained), hipSuccess);
+  auto* const bytes = static_cast<volatile char*>(memory);
+  EXPECT_EQ(reinterpret_cast<std::uintptr_t>(memory) % 256, 0U);
+  bytes[0] = 1;
+  bytes[1023] = 1;
+  EXPECT_DEATH(bytes[1024] = 1, "");
+  EXPECT_DEATH(bytes[-4096] = 1, "");
+  EXPECT_EQ(hipFree(memory), hipSuccess);
+  EXPECT_DEATH(bytes[0] = 1, "");
+}
+
+TEST_F(Emulator, HandlesAreForOtherProcesses) {
+  void* memory = nullptr;
+  hipIpcMemHandle_t handle = {};
+  ASSERT_EQ(hipMalloc(&memory, 1024), hipSuccess);
+  EXPECT_EQ(hipIpcGetMemHandle(&handle, memory), hipErrorInvalidValue);
+  EXPECT_EQ(hipFree(memory), hipSuccess);
+  ASSERT_EQ(hipExtMallocWithFlags(&memory, 1024, hipDeviceMallocFinegrained), hipSuccess);
+  EXPECT_EQ(hipIpcGetMemHandle(&handle, memory), hipSuccess);
+  void* opened = nullptr;
+  EXPECT_EQ(hipIpcOpenMemHandle(&opened, handle, hipIpcMemLazyEnablePeerAccess), hipErrorMapFailed);
+  EXPECT_EQ(hipIpcOpenMemHandle(&opened, {}, hipIpcMemLazyEnablePeerAccess), hipErrorMapFailed);
+  EXPECT_EQ(hipIpcCloseMemHandle(memory), hipErrorInvalidValue);
+  EXPECT_EQ(hipFree(memory), hipSuccess);
+}
+
 }  // namespace
 }  // namespace arlab::kernels

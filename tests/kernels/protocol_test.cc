@@ -292,8 +292,8 @@ TEST(Errors, OfATeam) {
   expect_error(Communicator::in_process(std::span(devices).first(1)).status(),
                "1 ranks: allowed are 2 to 8");
   expect_error(Communicator::in_process(devices).status(), "9 ranks: allowed are 2 to 8");
-  expect_error(Communicator::in_process(std::span(devices).first(2), {.blocks = 0}).status(),
-               "0 blocks");
+  expect_error(Communicator::in_process(std::span(devices).first(2), {.blocks = -1}).status(),
+               "-1 blocks: allowed are 0 to 1024");
   expect_error(Communicator::in_process(std::span(devices).first(2), {.slot_bytes = 100}).status(),
                "multiples of 16");
   const std::vector<int> missing = {0, 99};

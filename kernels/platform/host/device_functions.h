@@ -41,7 +41,7 @@ void barrier(int line);
 
 /// Nanoseconds of the emulated machine. They pass with scheduling, and faster while every lane only
 /// waits: a timeout of seconds is over in milliseconds, and a run never depends on how fast the CPU
-/// is.
+/// is. With memory of other processes open, it is real time.
 std::uint64_t clock_nanoseconds();
 
 /// Called around atomic accesses that other blocks may see. A lane that reads the same value from

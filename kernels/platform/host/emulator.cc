@@ -1,15 +1,18 @@
 #include "kernels/platform/host/emulator.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <deque>
 #include <memory>
+#include <thread>
 #include <vector>
 
 #include "kernels/platform/host/fiber.h"
 #include "kernels/platform/host/hip/hip_runtime.h"
 #include "kernels/platform/host/machine.h"
+#include "kernels/platform/host/shared_memory.h"
 #include "kernels/platform/host/tsan.h"
 
 #undef threadIdx
@@ -310,6 +313,19 @@ void step(Device& device) {
   retire_blocks(device);
 }
 
+bool any_lane_polls() {
+  for (const Device& device : machine().devices) {
+    for (const auto& block : device.resident) {
+      const Lane* lanes = block->lanes.get();
+      if (std::any_of(lanes, lanes + block->lane_count,
+                      [](const Lane& lane) { return lane.state == State::polling; })) {
+        return true;
+      }
+    }
+  }
+  return false;
+}
+
 const char* name_of(State state) {
   switch (state) {
     case State::ready:
@@ -369,6 +385,12 @@ void drive(const std::function<bool()>& finished) {
     }
     // Nothing moved. Pollers look again, time passes; who waits with an eye on the clock will end.
     m.let_pollers_look = true;
+    if (works_with_other_processes() && any_lane_polls()) {
+      // What is polled may be written by another process, which wants the CPU.
+      std::this_thread::sleep_for(std::chrono::microseconds(20));
+      rounds_without_progress = 0;
+      continue;
+    }
     m.nanoseconds += kNanosecondsPerIdleRound;
     if (m.clock_was_read) continue;
     if (++rounds_without_progress > kStuckRounds * (random_order() ? 20 : 1)) report_deadlock();
@@ -446,6 +468,11 @@ void barrier(int line) {
 
 std::uint64_t clock_nanoseconds() {
   machine().clock_was_read = true;
+  if (works_with_other_processes()) {
+    const auto now = std::chrono::steady_clock::now().time_since_epoch();
+    return static_cast<std::uint64_t>(
+        std::chrono::duration_cast<std::chrono::nanoseconds>(now).count());
+  }
   return machine().nanoseconds;
 }
 

@@ -1,6 +1,9 @@
 // The host side of HIP on the emulated machine.
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <cstdio>
 #include <cstdlib>
 #include <memory>
 #include <vector>
@@ -8,6 +11,7 @@
 #include "kernels/platform/host/emulator.h"
 #include "kernels/platform/host/hip/hip_runtime.h"
 #include "kernels/platform/host/machine.h"
+#include "kernels/platform/host/shared_memory.h"
 #include "kernels/platform/host/tsan.h"
 
 namespace arlab::emulator {
@@ -112,6 +116,13 @@ hipError_t hipGetDevice(int* device) {
   *device = current_device;
   return hipSuccess;
 }
+hipError_t hipDeviceGetPCIBusId(char* text, int bytes, int device) {
+  if (!is_device(device)) return hipErrorInvalidDevice;
+  // Every process has emulated devices of its own.
+  std::snprintf(text, static_cast<std::size_t>(bytes), "emulated %d of process %d", device,
+                static_cast<int>(getpid()));
+  return hipSuccess;
+}
 hipError_t hipDeviceCanAccessPeer(int* can, int device, int peer) {
   *can = is_device(device) && is_device(peer) && device != peer ? 1 : 0;
   return hipSuccess;
@@ -130,12 +141,30 @@ hipError_t hipMalloc(void** pointer, std::size_t bytes) {
   return *pointer != nullptr ? hipSuccess : hipErrorOutOfMemory;
 }
 hipError_t hipExtMallocWithFlags(void** pointer, std::size_t bytes, unsigned) {
-  return hipMalloc(pointer, bytes);
+  *pointer = allocate_shared(bytes);
+  return *pointer != nullptr ? hipSuccess : hipErrorOutOfMemory;
 }
 hipError_t hipFree(void* pointer) {
   hipDeviceSynchronize();
-  std::free(pointer);
+  if (!free_shared(pointer)) std::free(pointer);
   return hipSuccess;
+}
+hipError_t hipIpcGetMemHandle(hipIpcMemHandle_t* handle, void* pointer) {
+  SharedHandle shared = {};
+  if (!export_shared(pointer, shared)) return hipErrorInvalidValue;
+  static_assert(sizeof(shared) <= sizeof(handle->reserved));
+  std::memcpy(handle->reserved, &shared, sizeof(shared));
+  return hipSuccess;
+}
+hipError_t hipIpcOpenMemHandle(void** pointer, hipIpcMemHandle_t handle, unsigned) {
+  SharedHandle shared = {};
+  std::memcpy(&shared, handle.reserved, sizeof(shared));
+  *pointer = open_shared(shared);
+  return *pointer != nullptr ? hipSuccess : hipErrorMapFailed;
+}
+hipError_t hipIpcCloseMemHandle(void* pointer) {
+  hipDeviceSynchronize();
+  return close_shared(pointer) ? hipSuccess : hipErrorInvalidValue;
 }
 hipError_t hipMemset(void* pointer, int value, std::size_t bytes) {
   hipDeviceSynchronize();
@@ -237,6 +266,8 @@ const char* hipGetErrorString(hipError_t error) {
       return "invalid argument";
     case hipErrorOutOfMemory:
       return "out of memory";
+    case hipErrorMapFailed:
+      return "memory of another process cannot be opened";
     case hipErrorNoDevice:
       return "no device";
     case hipErrorInvalidDevice:

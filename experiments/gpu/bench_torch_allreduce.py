@@ -1,0 +1,170 @@
+#!/usr/bin/env python3
+"""How long PyTorch's all-reduces take: NCCL, and the one-shot and two-shot of symmetric memory.
+
+    python3 experiments/gpu/bench_torch_allreduce.py --ranks 4 --out torch_h200-4.csv
+    torchrun --nproc-per-node 4 experiments/gpu/bench_torch_allreduce.py --out torch_h200-4.csv
+
+A CUDA graph holds --calls calls, one after the other, so that launches cost nothing; it is replayed, with all ranks
+starting together. The time of a call is that of a replay by GPU events over the number of calls, on the slowest rank;
+the figure is the median of replays. Every call works on the buffer of the call before. Rows come out as they are
+measured; OUT is written at the end, comment lines with machine, date and command first.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+import measurement  # noqa: E402
+from torch_ranks import Ranks, start_ranks  # noqa: E402
+
+
+def parse_arguments(arguments=None):
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--ranks", type=int, help="GPUs to use, when not under torchrun [all]")
+    parser.add_argument("--min-bytes", default="32K", type=measurement.parse_size, help="per rank [%(default)s]")
+    parser.add_argument("--max-bytes", default="256M", type=measurement.parse_size, help="per rank [%(default)s]")
+    parser.add_argument("--dtypes", default="bf16,fp16", help="symmetric memory has no fp16 [%(default)s]")
+    parser.add_argument("--algorithms", default="nccl,one_shot,two_shot", help="[%(default)s]")
+    parser.add_argument("--calls", type=int, default=20, help="in a graph [%(default)s]")
+    parser.add_argument("--replays", type=int, default=21, help="measured, after 3 others [%(default)s]")
+    parser.add_argument("--machine", help="name for the rows [h200-4, from the device and the ranks]")
+    parser.add_argument("--out", required=True, help="CSV file")
+    options = parser.parse_args(arguments)
+    options.dtypes = options.dtypes.split(",")
+    options.algorithms = options.algorithms.split(",")
+    for name in options.algorithms:
+        if name not in ("nccl", "one_shot", "two_shot"):
+            parser.error(f"--algorithms {name}: allowed are nccl, one_shot, two_shot")
+    for name in options.dtypes:
+        if name not in ("fp16", "bf16", "fp32"):
+            parser.error(f"--dtypes {name}: allowed are fp16, bf16, fp32")
+    if options.calls < 1 or options.replays < 1:
+        parser.error("--calls and --replays: allowed are positive integers")
+    return options
+
+
+def capture(ranks, function, calls):
+    """A graph of so many calls. What must not happen in a capture (a communicator set up at its first call, memory
+    asked for) happens before it, on the stream that is captured."""
+    torch = ranks.torch
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for _ in range(3):
+            function()
+    ranks.barrier()
+    graph = torch.cuda.CUDAGraph()
+    # Other threads (NCCL has one that watches) may go on with what a capture forbids.
+    with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
+        for _ in range(calls):
+            function()
+    ranks.barrier()
+    return graph
+
+
+def measure(ranks, function, calls, replays):
+    """Microseconds of a call, on the slowest rank."""
+    torch = ranks.torch
+    graph = capture(ranks, function, calls)
+    start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    times = []
+    for _ in range(3 + replays):
+        ranks.barrier()
+        start.record()
+        graph.replay()
+        end.record()
+        torch.cuda.synchronize()
+        times.append(start.elapsed_time(end) * 1000 / calls)
+    del graph
+    return measurement.time_of(ranks.gather(times[3:]))
+
+
+def functions_of(ranks, algorithm, dtype, bytes_most):
+    """Makes the tensor; returns what turns a size in bytes into the call that is measured."""
+    kind = ranks.dtype(dtype)
+    elements = bytes_most // kind.itemsize
+    if algorithm == "nccl":
+        tensor = ranks.torch.zeros(elements, dtype=kind, device=ranks.device)
+    else:
+        # Symmetric memory may be used for the first time below by a rank that is ahead.
+        tensor = ranks.symmetric_buffer(kind, elements).fill_(0)
+        ranks.barrier()
+    run = {"nccl": ranks.nccl, "one_shot": ranks.one_shot, "two_shot": ranks.two_shot}[algorithm]
+
+    def of_size(size):
+        part = tensor[: size // kind.itemsize]
+        return lambda: run(part)
+
+    return of_size
+
+
+def try_on_all(ranks, action):
+    """(result, ""), or (None, why not) on all ranks when it raised on one: before a kernel starts, all raise alike."""
+    result, failure = None, ""
+    try:
+        result = action()
+    except (RuntimeError, NotImplementedError) as error:
+        failure = " ".join(str(error).split())[:300]
+    return result, next((f for f in ranks.gather(failure) if f), "")
+
+
+def rows_of(ranks, options, about):
+    """Yields rows, and comments on what cannot be run."""
+    for algorithm in options.algorithms:
+        library = "nccl" if algorithm == "nccl" else "torch_symm_mem"
+        for dtype in options.dtypes:
+            def prepare(algorithm=algorithm, dtype=dtype):
+                of_size = functions_of(ranks, algorithm, dtype, options.max_bytes)
+                of_size(options.min_bytes)()  # what the dtype or the device does not allow shows here
+                ranks.torch.cuda.synchronize()
+                return of_size
+
+            of_size, failure = try_on_all(ranks, prepare)
+            if failure:
+                yield f"not measured: {library} {algorithm} {dtype}: {failure}"
+                continue
+            for size in measurement.sizes_between(options.min_bytes, options.max_bytes):
+                yield {
+                    **about,
+                    "algorithm": "auto" if algorithm == "nccl" else algorithm,
+                    "codec": dtype,
+                    "dtype": dtype,
+                    "bytes": size,
+                    "time_us": f"{measure(ranks, of_size(size), options.calls, options.replays):.2f}",
+                    "library": library,
+                }
+            del of_size
+            ranks.torch.cuda.empty_cache()
+
+
+def main():
+    options = parse_arguments()
+    start_ranks(options.ranks)
+    ranks = Ranks()
+    device = ranks.torch.cuda.get_device_name(ranks.device)
+    about = {
+        "platform": ranks.platform(),
+        "machine": options.machine or measurement.machine_name(device, ranks.size),
+        "ranks": ranks.size,
+    }
+    rows, notes = [], []
+    for row in rows_of(ranks, options, about):
+        (notes if isinstance(row, str) else rows).append(row)
+        if ranks.rank == 0:
+            print(row if isinstance(row, str) else ",".join(map(str, row.values())), flush=True)
+    if ranks.rank == 0:
+        provenance = [
+            f"PyTorch's all-reduces in CUDA graphs of {options.calls} calls, median of {options.replays} replays, time of a"
+            " call on the slowest rank.",
+            f"Measured {measurement.today()}: {ranks.size} x {device}, {ranks.library_versions()}.",
+            f"Command: {measurement.command_line()}",
+            *notes,
+        ]
+        measurement.write_whole(options.out, measurement.csv_text(rows, provenance))
+    ranks.close()
+
+
+if __name__ == "__main__":
+    main()

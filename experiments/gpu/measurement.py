@@ -1,0 +1,77 @@
+"""What the scripts of this folder share: sizes, provenance, and results files."""
+
+import csv
+import io
+import os
+import re
+import shlex
+import statistics
+import sys
+from datetime import date
+from pathlib import Path
+
+COLUMNS = ("platform", "machine", "ranks", "algorithm", "codec", "dtype", "bytes", "time_us", "library")
+
+
+def parse_size(text):
+    """Bytes: 32K, 16M, 1G or a number; binary suffixes."""
+    match = re.fullmatch(r"([1-9]\d*)([KMG]?)", text)
+    if not match:
+        raise ValueError(f"size {text!r}: allowed are a positive integer, or one with K, M or G, as in 64M")
+    return int(match[1]) << {"": 0, "K": 10, "M": 20, "G": 30}[match[2]]
+
+
+def sizes_between(least, most):
+    """least, 2 least, 4 least, ... up to most."""
+    sizes = []
+    while least <= most:
+        sizes.append(least)
+        least *= 2
+    return sizes
+
+
+def time_of(times_by_rank):
+    """One figure out of [rank][replay]: a replay takes as long as its slowest rank; the median of replays."""
+    return statistics.median(max(replay) for replay in zip(*times_by_rank, strict=True))
+
+
+def machine_name(device_name, ranks):
+    """As arlab names machines: "NVIDIA H200" with 4 ranks is h200-4."""
+    makers = ("", "nvidia", "amd", "instinct", "tesla")
+    words = [word for word in re.split(r"[\s_-]+", device_name) if word.lower() not in makers]
+    return f"{words[0].lower() if words else 'gpu'}-{ranks}"
+
+
+def command_line():
+    """The command, with this file's path as in the repository."""
+    script = Path(sys.argv[0]).resolve()
+    repository = Path(__file__).resolve().parents[2]
+    shown = script.relative_to(repository) if script.is_relative_to(repository) else Path(script.name)
+    return shlex.join([str(shown), *sys.argv[1:]])
+
+
+def comments(lines):
+    """Lines of provenance, as comments of a CSV file."""
+    return "".join(f"# {line}\n" for text in lines for line in text.splitlines())
+
+
+def write_whole(path, text):
+    """Writes a file, or nothing: a reader never sees half of it."""
+    path = Path(path)
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    partial.write_text(text)
+    partial.replace(path)
+
+
+def csv_text(rows, provenance, columns=COLUMNS):
+    """Rows (dicts) under comment lines of provenance."""
+    out = io.StringIO()
+    out.write(comments(provenance))
+    writer = csv.DictWriter(out, columns, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return out.getvalue()
+
+
+def today():
+    return date.today().isoformat()

@@ -1,0 +1,357 @@
+"""Any all-reduce, checked: exact as what, deterministic, the same on all ranks, how far off?
+
+    report = arlab.conformance.check(my_all_reduce, world_size=4, dtype="bf16")
+    print(report)
+    assert report.passed, report.findings
+
+The all-reduce is a Python function on tensors. It is called many times, with Gaussian and adversarial values (zeros of
+both signs, ties, subnormals, huge values, infinities, NaN) that differ on every rank. Its results are compared, bit for
+bit, with the algorithms of arlab's reference and with orders of summation that libraries use, and with themselves: from
+run to run, and between ranks. Zeros, outputs that are not written, writes behind the end, and ranks whose contribution
+is missing are found and named.
+
+The work is done by arlab's library (the compiled part of this package), or, where that is not installed, by the program:
+`check(..., program="build/bin/arlab")`, or ARLAB_PROGRAM in the environment. Both give the same report.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from dataclasses import dataclass
+from typing import Any, Callable, Protocol, Sequence
+
+import numpy as np
+
+__all__ = ["CheckError", "NumpyTensors", "Report", "Tensors", "TorchTensors", "check"]
+
+_MODES = ("returns", "in_place", "out")
+_DTYPES = ("fp16", "bf16", "fp32")
+
+
+class CheckError(RuntimeError):
+    """The check could not be done: the all-reduce raised an exception, or an argument is wrong."""
+
+
+@dataclass(frozen=True)
+class Report:
+    """What an all-reduce does. `data` holds everything, schema arlab.judge/1."""
+
+    data: dict[str, Any]
+
+    @property
+    def passed(self) -> bool:
+        """True when there are no findings."""
+        return self.data["passed"]
+
+    @property
+    def findings(self) -> list[str]:
+        """What an all-reduce must not do, one line each."""
+        return self.data["findings"]
+
+    @property
+    def deterministic(self) -> bool:
+        """Repeated calls gave the same bits."""
+        return self.data["deterministic"]
+
+    @property
+    def ranks_identical(self) -> bool:
+        """All ranks got the same bits."""
+        return self.data["ranks_identical"]
+
+    @property
+    def exact_as(self) -> list[str]:
+        """The candidates that have every bit of every result, for example `one_shot/bf16/native`."""
+        return self.data["exact_as"]
+
+    @property
+    def sqnr_db(self) -> float | None:
+        """10 log10(signal / error) in dB against the float64 sum, on Gaussian inputs; None without error."""
+        return self.data["errors"][0]["sqnr_db"]
+
+    def __str__(self) -> str:
+        d = self.data
+        gaussian = d["errors"][0]
+        sqnr = "no error" if gaussian["sqnr_db"] is None else f"{gaussian['sqnr_db']:.2f} dB"
+        lines = [
+            f"{d['ranks']} ranks, {d['dtype']}: {d['calls']} calls, {d['compared_elements']} elements compared",
+            f"deterministic    {'yes' if d['deterministic'] else 'no'}",
+            f"ranks identical  {'yes' if d['ranks_identical'] else 'no'}",
+            f"exact as         {', '.join(d['exact_as']) or 'none of the candidates'}",
+            f"SQNR, Gaussian   {sqnr}; max error {gaussian['max_abs_error']:.6g}, rmse {gaussian['rmse']:.6g}",
+        ]
+        lines += [f"WRONG: {finding}" for finding in d["findings"]]
+        return "\n".join([*lines, "passed" if d["passed"] else "failed"])
+
+
+class Tensors(Protocol):
+    """Where an all-reduce's tensors are: makes regions of memory out of bytes, and tensors in them."""
+
+    def region(self, rank: int, content: np.ndarray) -> Any:
+        """Memory of the rank that holds these bytes (uint8, one dimension)."""
+
+    def tensor(self, region: Any, dtype: str, begin: int, elements: int) -> Any:
+        """The tensor in a region, from byte `begin` (a multiple of 256) on."""
+
+    def store(self, region: Any, dtype: str, begin: int, elements: int, result: Any) -> None:
+        """Copies a tensor that the all-reduce returned into a region; raises unless shape and dtype fit."""
+
+    def read(self, region: Any) -> np.ndarray:
+        """The bytes of a region, once all work on it is done."""
+
+
+class NumpyTensors:
+    """Arrays of NumPy. bf16 is ml_dtypes.bfloat16, or raw bit patterns (uint16) with raw_bf16=True."""
+
+    def __init__(self, raw_bf16: bool = False):
+        self._types = {"fp16": np.dtype(np.float16), "fp32": np.dtype(np.float32), "bf16": np.dtype(np.uint16)}
+        if not raw_bf16:
+            try:
+                import ml_dtypes
+            except ImportError:
+                del self._types["bf16"]
+            else:
+                self._types["bf16"] = np.dtype(ml_dtypes.bfloat16)
+
+    def _type(self, dtype: str) -> np.dtype:
+        if dtype not in self._types:
+            raise CheckError("bf16 arrays need the package ml_dtypes; or pass NumpyTensors(raw_bf16=True)")
+        return self._types[dtype]
+
+    def region(self, rank: int, content: np.ndarray) -> np.ndarray:
+        return content.copy()
+
+    def tensor(self, region: np.ndarray, dtype: str, begin: int, elements: int) -> np.ndarray:
+        kind = self._type(dtype)
+        return region[begin : begin + elements * kind.itemsize].view(kind)
+
+    def store(self, region: np.ndarray, dtype: str, begin: int, elements: int, result: Any) -> None:
+        result = np.asarray(result)
+        _require_fit(result.dtype == self._type(dtype), result.size == elements, dtype, elements, result)
+        region[begin : begin + result.nbytes] = np.ascontiguousarray(result).view(np.uint8).reshape(-1)
+
+    def read(self, region: np.ndarray) -> np.ndarray:
+        return region
+
+
+class TorchTensors:
+    """Tensors of PyTorch. `device` is one device, or one per rank; synchronizes the device before it reads."""
+
+    def __init__(self, device: Any):
+        import torch
+
+        self._torch = torch
+        self._devices = list(device) if isinstance(device, (list, tuple)) else [device]
+        self._types = {"fp16": torch.float16, "bf16": torch.bfloat16, "fp32": torch.float32}
+
+    def region(self, rank: int, content: np.ndarray) -> Any:
+        device = self._devices[rank % len(self._devices)]
+        return self._torch.from_numpy(content.copy()).to(device)
+
+    def tensor(self, region: Any, dtype: str, begin: int, elements: int) -> Any:
+        kind = self._types[dtype]
+        return region[begin : begin + elements * kind.itemsize].view(kind)
+
+    def store(self, region: Any, dtype: str, begin: int, elements: int, result: Any) -> None:
+        _require_fit(result.dtype == self._types[dtype], result.numel() == elements, dtype, elements, result)
+        self.tensor(region, dtype, begin, elements).copy_(result.reshape(-1))
+
+    def read(self, region: Any) -> np.ndarray:
+        if region.is_cuda:  # also on ROCm
+            self._torch.cuda.synchronize(region.device)
+        return region.cpu().numpy()
+
+
+def _require_fit(type_fits: bool, size_fits: bool, dtype: str, elements: int, result: Any) -> None:
+    if not type_fits or not size_fits:
+        raise CheckError(
+            f"the all-reduce returned {getattr(result, 'dtype', type(result))} of shape"
+            f" {tuple(getattr(result, 'shape', ()))}: expected are {elements} elements of {dtype}"
+        )
+
+
+def check(
+    all_reduce: Callable[..., Any],
+    *,
+    world_size: int,
+    dtype: str = "fp16",
+    lengths: Sequence[int] | None = None,
+    runs: int = 3,
+    seed: int = 1,
+    mode: str = "returns",
+    codec: str | None = None,
+    claim: str | None = None,
+    rank: int | None = None,
+    gather: Callable[[bytes], Sequence[bytes]] | None = None,
+    tensors: Tensors | None = None,
+    program: str | os.PathLike[str] | None = None,
+) -> Report:
+    """Checks an all-reduce.
+
+    In one process that drives all ranks (`rank` is None), `all_reduce` is given the list of all ranks' tensors. With
+    one process per rank, every process calls check() with the same arguments but for `rank`; `all_reduce` is given this
+    rank's tensor, and `gather` turns the bytes of this rank into those of all ranks, in rank order.
+
+    Args:
+        all_reduce: mode "returns": takes the tensor (the list), returns a new one. "in_place": changes what it is given.
+            "out": takes the tensor and an output (two lists), writes the output.
+        world_size: 2 to 64.
+        dtype: "fp16", "bf16" or "fp32".
+        lengths: elements per rank, of every tensor tried; default: 1 to 65541.
+        runs: how often every case runs, at least 2.
+        codec: compare with algorithms that use this codec, too.
+        claim: what the all-reduce says it is, for example "two_shot/qr-q4/native"; then every bit must be right.
+        tensors: where tensors are; default NumpyTensors(). TorchTensors("cuda:0") for PyTorch.
+        program: arlab's program, to use it instead of the compiled library.
+
+    Raises:
+        CheckError: an argument is wrong, or the all-reduce raised an exception (on any rank).
+    """
+    if mode not in _MODES:
+        raise CheckError(f"mode {mode!r}: allowed are {', '.join(_MODES)}")
+    if dtype not in _DTYPES:
+        raise CheckError(f"dtype {dtype!r}: allowed are {', '.join(_DTYPES)}")
+    if (rank is None) != (gather is None):
+        raise CheckError("rank and gather belong together: both with one process per rank, none in one process")
+    if rank is not None and not 0 <= rank < world_size:
+        raise CheckError(f"rank {rank}: allowed are 0 to {world_size - 1}")
+    session = _Session(all_reduce, dtype, mode, rank, gather, tensors if tensors is not None else NumpyTensors())
+    request = {
+        "ranks": world_size,
+        "dtype": dtype,
+        "lengths": list(lengths or []),
+        "runs": runs,
+        "seed": seed,
+        "in_place": mode == "in_place",
+        "codec": codec or "",
+        "claim": claim or "",
+    }
+    program = program or os.environ.get("ARLAB_PROGRAM")
+    data = _with_program(program, session, request) if program else _with_library(session, request)
+    return Report(data)
+
+
+class _Session:
+    """Answers the calls of one check."""
+
+    def __init__(self, all_reduce, dtype, mode, rank, gather, tensors):
+        self.all_reduce, self.dtype, self.mode = all_reduce, dtype, mode
+        self.rank, self.gather, self.tensors = rank, gather, tensors
+
+    def answer(self, call: dict[str, int], regions: np.ndarray) -> None:
+        """`regions` holds a row of bytes per rank; what came out of the all-reduce replaces it."""
+        if self.rank is None:
+            for row, out in zip(regions, self._run(call, list(enumerate(regions)))):
+                row[:] = out
+            return
+        # A rank that failed still takes part, so that all ranks hear of it.
+        try:
+            mine = b"\0" + self._run(call, [(self.rank, regions[self.rank])])[0].tobytes()
+        except Exception as error:  # noqa: BLE001
+            mine = b"\1" + f"rank {self.rank}: {_line(error)}".encode()
+        parts = list(self.gather(mine))
+        if len(parts) != len(regions):
+            raise CheckError(f"gather gave {len(parts)} parts for {len(regions)} ranks")
+        for part in map(bytes, parts):
+            if part[:1] != b"\0":
+                raise CheckError(part[1:].decode(errors="replace"))
+        for row, part in zip(regions, parts):
+            row[:] = np.frombuffer(part, np.uint8, offset=1)
+
+    def _run(self, call, ranks) -> list[np.ndarray]:
+        elements, dtype = call["elements"], self.dtype
+        memory = [self.tensors.region(rank, content) for rank, content in ranks]
+        inputs = [self.tensors.tensor(region, dtype, call["input_at"], elements) for region in memory]
+        alone = self.rank is not None
+        arguments = [inputs[0] if alone else inputs]
+        if self.mode == "out":
+            outputs = [self.tensors.tensor(region, dtype, call["output_at"], elements) for region in memory]
+            arguments.append(outputs[0] if alone else outputs)
+        results = self.all_reduce(*arguments)
+        if self.mode == "returns":
+            results = [results] if alone else results
+            if not isinstance(results, (list, tuple)) or len(results) != len(memory):
+                raise CheckError(f"the all-reduce must return a list of {len(memory)} tensors, one per rank")
+            for region, result in zip(memory, results):
+                self.tensors.store(region, dtype, call["output_at"], elements, result)
+        return [self.tensors.read(region) for region in memory]
+
+
+def _line(error: Exception) -> str:
+    """An exception on one line."""
+    text = " ".join(str(error).split())
+    return text[:500] if isinstance(error, CheckError) else f"{type(error).__name__}: {text}"[:500]
+
+
+def _with_library(session: _Session, request: dict[str, Any]) -> dict[str, Any]:
+    try:
+        from arlab import _arlab
+    except ImportError as error:
+        raise CheckError(
+            f"the compiled part of the package arlab cannot be loaded ({error}): install it with `pip install .`,"
+            " or name arlab's program, with program= or ARLAB_PROGRAM"
+        ) from error
+    try:
+        return json.loads(_arlab.check_all_reduce(lambda call, regions: _answer(session, call, regions), **request))
+    except _arlab.Error as error:
+        raise CheckError(str(error)) from None
+
+
+def _answer(session: _Session, call: dict[str, int], regions: np.ndarray) -> str:
+    """Why the all-reduce failed; empty when it did not."""
+    try:
+        session.answer(call, regions)
+    except Exception as error:  # noqa: BLE001
+        return _line(error)
+    return ""
+
+
+def _with_program(program: str | os.PathLike[str], session: _Session, request: dict[str, Any]) -> dict[str, Any]:
+    """`arlab judge`, over two pipes."""
+    calls_read, calls_write = os.pipe()
+    answers_read, answers_write = os.pipe()
+    command = [os.fspath(program), "judge", "--calls", f"/dev/fd/{calls_write}", "--answers", f"/dev/fd/{answers_read}"]
+    command += ["--format", "json", "--ranks", str(request["ranks"]), "--dtype", request["dtype"]]
+    command += ["--runs", str(request["runs"]), "--seed", str(request["seed"])]
+    if request["lengths"]:
+        command += ["--lengths", ",".join(map(str, request["lengths"]))]
+    if request["in_place"]:
+        command += ["--in-place"]
+    for option in ("codec", "claim"):
+        if request[option]:
+            command += [f"--{option}", request[option]]
+    with open(calls_read, "rb") as calls, open(answers_write, "wb") as answers:
+        try:
+            process = subprocess.Popen(
+                command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, pass_fds=(calls_write, answers_read)
+            )
+        except OSError as error:
+            raise CheckError(f"arlab's program cannot be run: {error}") from None
+        finally:
+            os.close(calls_write)
+            os.close(answers_read)
+        with process:
+            try:
+                _serve(session, calls, answers)
+            finally:
+                answers.close()
+                stdout, stderr = process.communicate()
+    if process.returncode not in (0, 1) or not stdout:
+        message = stderr.decode(errors="replace").strip().removeprefix("arlab: ")
+        raise CheckError(message or f"arlab's program ended with {process.returncode}")
+    return json.loads(stdout)
+
+
+def _serve(session: _Session, calls, answers) -> None:
+    """Answers calls until the program closes the pipe."""
+    while line := calls.readline():
+        call = json.loads(line)
+        content = calls.read(call["ranks"] * call["region_bytes"])
+        regions = np.frombuffer(bytearray(content), np.uint8).reshape(call["ranks"], call["region_bytes"])
+        failure = _answer(session, call, regions)
+        try:
+            answers.write(f"error {failure}\n".encode() if failure else b"done\n" + regions.tobytes())
+            answers.flush()
+        except BrokenPipeError:
+            return

@@ -1,0 +1,289 @@
+"""Codecs and communicators on a platform: arlab's kernels from Python."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any, Callable, NamedTuple, Sequence
+
+import numpy as np
+
+from arlab._arlab import Communicator as _Rank
+from arlab._arlab import Error
+from arlab import _arlab
+
+__all__ = ["Communicator", "Error", "Group", "codecs", "decode", "devices", "encode", "platforms", "wire_bytes"]
+
+_DLPACK_PLATFORMS = {1: "host", 2: "cuda", 10: "rocm"}
+_DLPACK_DTYPES = {(2, 16): "fp16", (4, 16): "bf16", (2, 32): "fp32"}
+_NUMPY_DTYPES = {"float16": "fp16", "bfloat16": "bf16", "float32": "fp32"}
+
+
+class _Memory(NamedTuple):
+    """Where a tensor is."""
+
+    address: int
+    elements: int
+    dtype: str
+    platform: str
+    device: int  # of the platform; 0 for arrays of NumPy
+    keep: Any  # the tensor, until the call that uses the address has been made
+
+
+def _memory_of(tensor: Any, what: str, writable: bool = False) -> _Memory:
+    """Of a NumPy array, or of anything that speaks DLPack."""
+    if isinstance(tensor, np.ndarray):
+        dtype = _NUMPY_DTYPES.get(tensor.dtype.name)
+        if dtype is None:
+            raise Error(f"{what} is {tensor.dtype}: allowed are float16, bfloat16 (of ml_dtypes) and float32")
+        if not tensor.flags.c_contiguous:
+            raise Error(f"{what} is not contiguous")
+        if writable and not tensor.flags.writeable:
+            raise Error(f"{what} is read-only")
+        return _Memory(tensor.ctypes.data, tensor.size, dtype, "host", 0, tensor)
+    try:
+        address, elements, code, bits, device_type, device = _arlab.describe(tensor)
+    except TypeError:
+        raise Error(
+            f"{what} is {type(tensor).__name__}: needed is a contiguous array of NumPy, or a contiguous tensor that speaks"
+            " DLPack"
+        ) from None
+    dtype = _DLPACK_DTYPES.get((code, bits))
+    if dtype is None:
+        raise Error(f"{what} has elements that are not fp16, bf16 or fp32")
+    if device_type not in _DLPACK_PLATFORMS:
+        raise Error(f"{what} is on a device of a kind that arlab does not know (DLPack {device_type})")
+    return _Memory(address, elements, dtype, _DLPACK_PLATFORMS[device_type], device, tensor)
+
+
+def _stream_of(tensor: Any, stream: int | None) -> int:
+    """The stream to use: the one named, PyTorch's current one for its tensors, or the default."""
+    if stream is not None:
+        return stream
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(tensor, torch.Tensor) and tensor.is_cuda:
+        return torch.cuda.current_stream(tensor.device).cuda_stream
+    return 0
+
+
+def platforms() -> list[str]:
+    """The platforms that this build has kernels for: "host", "cuda", "rocm"."""
+    return _arlab.platforms()
+
+
+def devices(platform: str = "host") -> int:
+    """How many devices a platform has here."""
+    return _arlab.devices(platform)
+
+
+def codecs(platform: str = "host") -> list[str]:
+    """The codecs that a platform has kernels for; parametrised families have more members."""
+    return _arlab.codecs(platform)
+
+
+def wire_bytes(codec: str, dtype: str, elements: int) -> int:
+    """Bytes on the wire of so many elements of dtype "fp16", "bf16" or "fp32"."""
+    return _arlab.wire_bytes(codec, dtype, elements)
+
+
+def encode(tensor: np.ndarray, codec: str, *, platform: str = "host") -> np.ndarray:
+    """The wire bytes (uint8) of an array of float16, bfloat16 or float32, made by the platform's kernel."""
+    memory = _memory_of(tensor, "the tensor")
+    if memory.platform != "host":
+        raise Error("encode takes arrays of NumPy")
+    wire = _arlab.encode(platform, codec, memory.dtype, tensor.tobytes())
+    return np.frombuffer(wire, np.uint8).copy()
+
+
+def decode(wire: np.ndarray, codec: str, dtype: Any, elements: int, *, platform: str = "host") -> np.ndarray:
+    """The values that wire bytes stand for; `dtype` as NumPy has it: float16, ml_dtypes.bfloat16 or float32."""
+    kind = np.dtype(dtype)
+    if kind.name not in _NUMPY_DTYPES:
+        raise Error(f"dtype {kind}: allowed are float16, bfloat16 (of ml_dtypes) and float32")
+    payload = _arlab.decode(platform, codec, _NUMPY_DTYPES[kind.name], np.ascontiguousarray(wire).tobytes(), elements)
+    return np.frombuffer(payload, kind).copy()
+
+
+def _check_call(communicator: _Rank, platform: str, memory: _Memory, output: _Memory, rank: int) -> None:
+    where = f"rank {rank}'s"
+    if memory.platform != platform:
+        raise Error(f"{where} tensor is on platform {memory.platform}, the communicator on {platform}")
+    if platform != "host" and memory.device != communicator.device:
+        raise Error(f"{where} tensor is on device {memory.device}, the communicator on {communicator.device}")
+    if (memory.elements, memory.dtype, memory.platform, memory.device) != (
+        output.elements, output.dtype, output.platform, output.device,
+    ):  # fmt: skip
+        raise Error(
+            f"{where} output has {output.elements} elements of {output.dtype}, its tensor {memory.elements} of"
+            f" {memory.dtype}; both must be on one device"
+        )
+
+
+def _run(communicator, platform, tensor, out, algorithm, codec, stream) -> Any:
+    """Enqueues one rank's part; returns the output."""
+    out = tensor if out is None else out
+    memory = _memory_of(tensor, f"rank {communicator.rank}'s tensor")
+    output = _memory_of(out, f"rank {communicator.rank}'s output", writable=True)
+    _check_call(communicator, platform, memory, output, communicator.rank)
+    codec = memory.dtype if codec is None else codec
+    communicator.run(algorithm, codec, memory.dtype, memory.elements, memory.address, output.address, stream)
+    return out
+
+
+class Communicator:
+    """This process's rank of a team with one process per rank, all on one machine.
+
+    Of one team, all ranks make the same calls in the same order. On GPUs calls are enqueued, on PyTorch's current stream
+    for its tensors; on platform "host" they have ended when they return.
+    """
+
+    def __init__(self, rank: _Rank, platform: str):
+        self._rank, self._platform = rank, platform
+
+    @classmethod
+    def from_environment(
+        cls,
+        device: int | None = None,
+        *,
+        platform: str = "host",
+        blocks: int = 0,
+        slot_bytes: int = 0,
+        timeout_s: float = 10,
+        bootstrap_timeout_s: float = 60,
+    ) -> "Communicator":
+        """As torchrun and similar launchers say: RANK, WORLD_SIZE, MASTER_ADDR, and ARLAB_PORT [MASTER_PORT + 1]; or
+        ARLAB_BOOTSTRAP_DIR, a new, empty folder. `device` [LOCAL_RANK, else RANK, modulo the number of devices].
+
+        `timeout_s`: how long a rank waits for another inside a collective before the team is given up.
+
+        Raises Error, on all ranks, when one does not come or cannot take part; the message names it.
+        """
+        if device is None:
+            text = os.environ.get("LOCAL_RANK", os.environ.get("RANK", "0"))
+            if not text.isdecimal():
+                raise Error(f"LOCAL_RANK={text!r}: allowed is an integer from 0 on")
+            device = int(text) % max(devices(platform), 1)
+        made = _arlab.from_environment(platform, device, blocks, slot_bytes, timeout_s, bootstrap_timeout_s)
+        return cls(made, platform)
+
+    @classmethod
+    def from_gather(
+        cls,
+        gather: Callable[[bytes], Sequence[bytes]],
+        rank: int,
+        world_size: int,
+        device: int,
+        *,
+        platform: str = "host",
+        blocks: int = 0,
+        slot_bytes: int = 0,
+        timeout_s: float = 10,
+    ) -> "Communicator":
+        """With an all-gather that is there already: `gather` turns the bytes of this rank into those of all ranks."""
+        made = _arlab.from_gather(platform, device, blocks, slot_bytes, timeout_s, rank, world_size, gather)
+        return cls(made, platform)
+
+    @property
+    def rank(self) -> int:
+        return self._rank.rank
+
+    @property
+    def world_size(self) -> int:
+        return self._rank.ranks
+
+    @property
+    def device(self) -> int:
+        return self._rank.device
+
+    def all_reduce(
+        self,
+        tensor: Any,
+        *,
+        algorithm: str = "two_shot",
+        codec: str | None = None,
+        out: Any = None,
+        stream: int | None = None,
+    ) -> Any:
+        """The sum over ranks into `out` [in place], which is returned. `codec`: how values travel [as they are].
+
+        `algorithm`: one_shot, two_shot, ring, hierarchical. `stream`: a raw stream, instead of PyTorch's current one.
+        """
+        return self._call(tensor, algorithm, codec, out, stream)
+
+    def all_to_all(
+        self, tensor: Any, *, codec: str | None = None, out: Any = None, stream: int | None = None
+    ) -> Any:
+        """Slot j of rank i becomes slot i of rank j; a tensor is world_size slots of equal size."""
+        return self._call(tensor, "all_to_all", codec, out, stream)
+
+    def _call(self, tensor, algorithm, codec, out, stream):
+        stream = _stream_of(tensor, stream)
+        result = _run(self._rank, self._platform, tensor, out, algorithm, codec, stream)
+        if self._platform == "host":
+            self._rank.synchronize(stream)
+        return result
+
+    def synchronize(self, stream: int = 0) -> None:
+        """Waits for a stream's work. Raises Error when a rank did not arrive: then the team can only be thrown away."""
+        self._rank.synchronize(stream)
+
+
+class Group:
+    """A team of ranks in this process: rank r on devices[r]. Several ranks may share a device.
+
+    On platform "host", use it from one thread.
+    """
+
+    def __init__(
+        self,
+        devices: Sequence[int],
+        *,
+        platform: str = "host",
+        blocks: int = 0,
+        slot_bytes: int = 0,
+        timeout_s: float = 10,
+    ):
+        self._ranks = _arlab.in_process(platform, list(devices), blocks, slot_bytes, timeout_s)
+        self._platform = platform
+
+    @property
+    def world_size(self) -> int:
+        return len(self._ranks)
+
+    def all_reduce(
+        self,
+        tensors: Sequence[Any],
+        *,
+        algorithm: str = "two_shot",
+        codec: str | None = None,
+        out: Sequence[Any] | None = None,
+    ) -> list[Any]:
+        """As Communicator.all_reduce, for all ranks; has ended when it returns. Raises Error as synchronize() does."""
+        return self._call(tensors, algorithm, codec, out)
+
+    def all_to_all(self, tensors: Sequence[Any], *, codec: str | None = None, out: Sequence[Any] | None = None):
+        """As Communicator.all_to_all, for all ranks."""
+        return self._call(tensors, "all_to_all", codec, out)
+
+    def _call(self, tensors, algorithm, codec, out):
+        outputs = list(tensors if out is None else out)
+        if len(tensors) != self.world_size or len(outputs) != self.world_size:
+            raise Error(f"{len(tensors)} tensors and {len(outputs)} outputs for {self.world_size} ranks")
+        # A mistake in one tensor must not leave the other ranks' kernels waiting.
+        first = None
+        for communicator, tensor, output in zip(self._ranks, tensors, outputs):
+            memory = _memory_of(tensor, f"rank {communicator.rank}'s tensor")
+            target = _memory_of(output, f"rank {communicator.rank}'s output", writable=True)
+            _check_call(communicator, self._platform, memory, target, communicator.rank)
+            first = first or memory
+            if (memory.elements, memory.dtype) != (first.elements, first.dtype):
+                raise Error(
+                    f"rank {communicator.rank}'s tensor has {memory.elements} elements of {memory.dtype}, rank 0's"
+                    f" {first.elements} of {first.dtype}"
+                )
+        streams = [_stream_of(tensor, None) for tensor in tensors]
+        for communicator, tensor, output, stream in zip(self._ranks, tensors, outputs, streams):
+            _run(communicator, self._platform, tensor, output, algorithm, codec, stream)
+        for communicator, stream in zip(self._ranks, streams):
+            communicator.synchronize(stream)
+        return outputs

@@ -1,0 +1,263 @@
+// arlab._arlab: what the Python package does in C++. Tensors come as addresses and sizes;
+// arlab/*.py checks devices, dtypes and shapes.
+
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/function.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/unique_ptr.h>
+#include <nanobind/stl/vector.h>
+
+#include <cstring>
+
+#include "kernels/conformance/all_reduce_check.h"
+#include "kernels/runtime/bootstrap.h"
+#include "kernels/runtime/platforms.h"
+#include "reference/codecs/registry.h"
+
+namespace nb = nanobind;
+using namespace arlab;
+using namespace arlab::kernels;
+
+namespace {
+
+/// What Python sees as arlab.Error.
+class Error : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+void require(const Status& status) {
+  if (!status.ok()) throw Error(status.message());
+}
+template <class T>
+T value_of(Result<T> result) {
+  require(result.status());
+  return std::move(result.value());
+}
+
+const void* address(std::uintptr_t pointer) { return reinterpret_cast<const void*>(pointer); }
+
+std::span<const std::byte> span_of(const nb::bytes& bytes) {
+  return {static_cast<const std::byte*>(bytes.data()), bytes.size()};
+}
+nb::bytes bytes_of(std::span<const std::byte> bytes) {
+  return nb::bytes(bytes.data(), bytes.size());
+}
+
+// ---------------------------------------------------------------- the check of all-reduces
+
+using Regions = nb::ndarray<nb::numpy, std::uint8_t, nb::ndim<2>>;
+
+/// Calls Python with all regions as rows of one array; Python returns why it failed, or nothing.
+Status call_python(const nb::callable& function, const AllReduceCall& call) {
+  const std::size_t ranks = call.regions.size();
+  const std::size_t bytes = call.regions[0].size();
+  auto memory = std::make_unique<std::vector<std::uint8_t>>(ranks * bytes);
+  std::vector<std::uint8_t>& rows = *memory;
+  for (std::size_t rank = 0; rank < ranks; ++rank) {
+    std::memcpy(&rows[rank * bytes], call.regions[rank].data(), bytes);
+  }
+  nb::dict about;
+  about["ranks"] = ranks;
+  about["elements"] = call.elements;
+  about["region_bytes"] = bytes;
+  about["input_at"] = call.input_at;
+  about["output_at"] = call.output_at;
+  // Python owns the memory from here on, and may keep it.
+  const nb::capsule owner(memory.release(), [](void* pointer) noexcept {
+    delete static_cast<std::vector<std::uint8_t>*>(pointer);
+  });
+  const Regions array(rows.data(), {ranks, bytes}, owner);
+  const auto failure = nb::cast<std::string>(function(about, array));
+  if (!failure.empty()) return Status::error(failure);
+  for (std::size_t rank = 0; rank < ranks; ++rank) {
+    std::memcpy(call.regions[rank].data(), &rows[rank * bytes], bytes);
+  }
+  return {};
+}
+
+std::string check(const nb::callable& function, int ranks, const std::string& dtype,
+                  const std::vector<std::size_t>& lengths, int runs, std::uint64_t seed,
+                  bool in_place, const std::string& codec, const std::string& claim) {
+  return to_json(value_of(check_all_reduce(
+                     [&](const AllReduceCall& call) { return call_python(function, call); },
+                     {.ranks = ranks,
+                      .dtype = parse_dtype(dtype),
+                      .lengths = lengths,
+                      .runs = runs,
+                      .in_place = in_place,
+                      .seed = seed,
+                      .codec = codec,
+                      .claim = claim})))
+      .dump();
+}
+
+// ---------------------------------------------------------------- codecs of a platform
+
+nb::bytes encode(const std::string& platform, const std::string& codec, const std::string& dtype,
+                 const nb::bytes& payload) {
+  const CodecPtr found = find_codec(codec);
+  const DType type = parse_dtype(dtype);
+  std::vector<std::byte> wire(found->wire_bytes(type, payload.size() / size_of(type)));
+  require(value_of(find_platform(platform))->encode(codec, type, span_of(payload), wire));
+  return bytes_of(wire);
+}
+
+nb::bytes decode(const std::string& platform, const std::string& codec, const std::string& dtype,
+                 const nb::bytes& wire, std::size_t elements) {
+  const CodecPtr found = find_codec(codec);
+  const DType type = parse_dtype(dtype);
+  const std::size_t expected = found->wire_bytes(type, elements);
+  if (wire.size() != expected) {
+    fail("{} bytes of wire: {} elements of {} have {}", wire.size(), elements, codec, expected);
+  }
+  std::vector<std::byte> payload(elements * size_of(type));
+  require(value_of(find_platform(platform))->decode(codec, type, span_of(wire), payload));
+  return bytes_of(payload);
+}
+
+std::vector<std::string> codecs(const std::string& platform) {
+  const Platform* const found = value_of(find_platform(platform));
+  std::vector<std::string> names;
+  for (const std::string& name : listed_codecs()) {
+    if (found->has_codec(name)) names.push_back(name);
+  }
+  return names;
+}
+
+std::vector<std::string> platforms() {
+  std::vector<std::string> names;
+  for (const Platform* platform : built_platforms()) names.emplace_back(platform->name());
+  return names;
+}
+
+// ---------------------------------------------------------------- communicators
+
+CommunicatorOptions options_of(int blocks, std::size_t slot_bytes, double timeout_s) {
+  CommunicatorOptions options;
+  options.blocks = blocks;
+  if (slot_bytes != 0) options.slot_bytes = slot_bytes;
+  if (!(timeout_s > 0 && timeout_s <= 1e6)) {
+    fail("a timeout of {} s: allowed are more than 0 and up to 1e6", timeout_s);
+  }
+  options.timeout_nanoseconds = static_cast<std::uint64_t>(timeout_s * 1e9);
+  return options;
+}
+
+std::vector<std::unique_ptr<RankCommunicator>> in_process(const std::string& platform,
+                                                          const std::vector<int>& devices,
+                                                          int blocks, std::size_t slot_bytes,
+                                                          double timeout_s) {
+  return value_of(value_of(find_platform(platform))
+                      ->make_communicators(devices, options_of(blocks, slot_bytes, timeout_s)));
+}
+
+/// The all-gather of PyTorch or of another library: bytes in, a list of bytes out.
+GatherFunction python_gather(const nb::callable& gather) {
+  return [gather](std::string_view mine) -> Result<std::vector<std::string>> {
+    const nb::gil_scoped_acquire python;
+    try {
+      std::vector<std::string> parts;
+      for (const nb::handle part : gather(nb::bytes(mine.data(), mine.size()))) {
+        const auto bytes = nb::cast<nb::bytes>(part);
+        parts.emplace_back(bytes.c_str(), bytes.size());
+      }
+      return parts;
+    } catch (const nb::python_error& error) {
+      return Status::error(fmt::format("gather failed: {}", quote(nb::str(error.value()).c_str())));
+    } catch (const nb::cast_error&) {
+      return Status::error("gather failed: it must return bytes of every rank");
+    }
+  };
+}
+
+std::unique_ptr<RankCommunicator> join(const std::string& platform, int device,
+                                       Result<std::unique_ptr<Bootstrap>> bootstrap,
+                                       const CommunicatorOptions& options) {
+  const std::unique_ptr<Bootstrap> met = value_of(std::move(bootstrap));
+  return value_of(value_of(find_platform(platform))->create_communicator(device, *met, options));
+}
+
+/// (address, elements, DLPack's type code and bits, device type, device) of a contiguous tensor.
+nb::tuple describe(const nb::ndarray<nb::c_contig>& tensor) {
+  return nb::make_tuple(reinterpret_cast<std::uintptr_t>(tensor.data()), tensor.size(),
+                        static_cast<int>(tensor.dtype().code),
+                        static_cast<int>(tensor.dtype().bits), tensor.device_type(),
+                        tensor.device_id());
+}
+
+void define_communicator(nb::module_& module) {
+  nb::class_<RankCommunicator>(module, "Communicator")
+      .def_prop_ro("rank", &RankCommunicator::rank)
+      .def_prop_ro("ranks", &RankCommunicator::ranks)
+      .def_prop_ro("device", &RankCommunicator::device)
+      .def("run",
+           [](RankCommunicator& self, const std::string& algorithm, const std::string& codec,
+              const std::string& dtype, std::size_t elements, std::uintptr_t input,
+              std::uintptr_t output, std::uintptr_t stream) {
+             require(self.run({.algorithm = algorithm,
+                               .codec = codec,
+                               .dtype = parse_dtype(dtype),
+                               .elements = elements},
+                              address(input), const_cast<void*>(address(output)),
+                              const_cast<void*>(address(stream))));
+           })
+      .def("synchronize", [](RankCommunicator& self, std::uintptr_t stream) {
+        Status status;
+        {
+          const nb::gil_scoped_release others_may_run;
+          status = self.synchronize(const_cast<void*>(address(stream)));
+        }
+        require(status);
+      });
+
+  module.def("in_process", in_process);
+  module.def("from_environment", [](const std::string& platform, int device, int blocks,
+                                    std::size_t slot_bytes, double timeout_s,
+                                    double bootstrap_timeout_s) {
+    const CommunicatorOptions options = options_of(blocks, slot_bytes, timeout_s);
+    const nb::gil_scoped_release others_may_run;
+    return join(platform, device,
+                bootstrap_from_environment(static_cast<std::uint64_t>(bootstrap_timeout_s * 1000)),
+                options);
+  });
+  module.def("from_gather",
+             [](const std::string& platform, int device, int blocks, std::size_t slot_bytes,
+                double timeout_s, int rank, int ranks, const nb::callable& gather) {
+               return join(platform, device, function_bootstrap(rank, ranks, python_gather(gather)),
+                           options_of(blocks, slot_bytes, timeout_s));
+             });
+}
+
+}  // namespace
+
+NB_MODULE(_arlab, module) {
+  nb::exception<Error>(module, "Error", PyExc_RuntimeError);
+  nb::register_exception_translator(
+      [](const std::exception_ptr& thrown, void* error_class) {
+        try {
+          std::rethrow_exception(thrown);
+        } catch (const InvalidInput& error) {
+          PyErr_SetString(static_cast<PyObject*>(error_class), error.what());
+        }
+      },
+      nb::handle(module.attr("Error")).ptr());
+
+  module.def("check_all_reduce", check, nb::arg("function"), nb::arg("ranks"), nb::arg("dtype"),
+             nb::arg("lengths"), nb::arg("runs"), nb::arg("seed"), nb::arg("in_place"),
+             nb::arg("codec"), nb::arg("claim"));
+  module.def("platforms", platforms);
+  module.def("codecs", codecs);
+  module.def("encode", encode);
+  module.def("decode", decode);
+  module.def("wire_bytes",
+             [](const std::string& codec, const std::string& dtype, std::size_t elements) {
+               return find_codec(codec)->wire_bytes(parse_dtype(dtype), elements);
+             });
+  module.def("devices", [](const std::string& platform) {
+    return value_of(value_of(find_platform(platform))->devices());
+  });
+  module.def("describe", describe, nb::arg("tensor").noconvert());
+  define_communicator(module);
+}

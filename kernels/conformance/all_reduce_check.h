@@ -1,0 +1,118 @@
+// Any all-reduce, ours or not: is it exact, deterministic and the same on all ranks, and how far is
+// it from the sum?
+//
+// The all-reduce is a function that this calls many times: every length, Gaussian and adversarial
+// values that differ on every rank, each several times. What it does is then compared with
+//
+//   itself            the same bits again; on all ranks
+//   the exact sum     in float64
+//   candidates        algorithms of the reference, with a codec and a way to accumulate, and orders
+//                     of summation that libraries use; bit for bit
+//
+// and with what it must leave alone: guards around every tensor, and inputs.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "kernels/runtime/status.h"
+#include "reference/dtype.h"
+
+namespace arlab::kernels {
+
+/// One call. Every rank has a region of memory of the host:
+///
+///   guard | input | guard | output | guard        or, in place,        guard | tensor | guard
+///
+/// Tensors begin at multiples of 256 bytes of the region. An all-reduce on devices copies whole
+/// regions to them, works there, and copies whole regions back; so writes behind the end are seen.
+struct AllReduceCall {
+  DType dtype = DType::fp16;
+  std::size_t elements = 0;                        ///< per rank
+  std::size_t input_at = 0;                        ///< bytes from the start of a region
+  std::size_t output_at = 0;                       ///< likewise; the input's when in place
+  std::vector<std::span<std::byte>> regions = {};  ///< of every rank
+
+  bool in_place() const { return input_at == output_at; }
+  std::size_t tensor_bytes() const { return elements * size_of(dtype); }
+  std::span<const std::byte> input(std::size_t rank) const {
+    return regions[rank].subspan(input_at, tensor_bytes());
+  }
+  std::span<std::byte> output(std::size_t rank) const {
+    return regions[rank].subspan(output_at, tensor_bytes());
+  }
+};
+
+/// The all-reduce under test: returns when all ranks' outputs are in their regions. An error ends
+/// the check.
+using AllReduce = std::function<Status(const AllReduceCall&)>;
+
+struct AllReduceCheckRequest {
+  int ranks = 2;
+  DType dtype = DType::fp16;
+  std::vector<std::size_t> lengths = {};  ///< elements per rank; empty: lengths_up_to(65541)
+  int runs = 3;                           ///< of every case, 2 to 100
+  bool in_place = false;
+  std::uint64_t seed = 1;
+  /// Candidates with this codec are compared, beside those that add plain values.
+  std::string codec = {};
+  /// The candidate that the all-reduce claims to be, by name; empty: none.
+  std::string claim = {};
+};
+
+/// A way to compute the sum, and how far the all-reduce is from it.
+struct AllReduceCandidate {
+  std::string name;  ///< for example two_shot/qr-q4/native, or ring_order/fp32
+  std::string summary;
+  std::uint64_t mismatches = 0;  ///< elements, over all ranks, whose bits differ; NaN is NaN
+  std::string first_mismatch = {};
+};
+
+/// Distance to the exact sum, over all cases with one kind of inputs.
+struct AllReduceError {
+  std::string inputs;
+  std::uint64_t elements = 0;  ///< over all ranks, whose sum is finite in the dtype
+  double max_abs_error = 0;    ///< of those whose result is finite
+  double rmse = 0;
+  std::optional<double> sqnr_db = {};  ///< empty when there is no error, or no signal
+  std::uint64_t overflowed = 0;        ///< result not finite where the sum is finite in the dtype
+  std::uint64_t non_finite = 0;        ///< elements whose sum is not finite in the dtype
+  std::uint64_t made_finite = 0;       ///< of these, the result is finite
+};
+
+struct AllReduceCheckReport {
+  AllReduceCheckRequest request = {};
+  std::uint64_t calls = 0;
+  std::uint64_t compared_elements = 0;  ///< of one run, over all ranks
+  bool deterministic = true;
+  bool ranks_identical = true;
+  std::vector<AllReduceCandidate> candidates = {};
+  std::vector<AllReduceError> errors = {};
+  /// How often the result holds each rank's contribution, by least squares over Gaussian inputs: 1.
+  std::vector<double> contributions = {};
+  /// What an all-reduce must not do, one line each: empty means that all is well.
+  std::vector<std::string> findings = {};
+
+  /// Names of the candidates that have every bit.
+  std::vector<std::string> exact_as() const;
+};
+
+/// The error says why the check could not be done. What the all-reduce does wrong is in the report.
+Result<AllReduceCheckReport> check_all_reduce(const AllReduce& all_reduce,
+                                              const AllReduceCheckRequest& request);
+
+/// Names of candidates for a request, with a line on each.
+std::vector<AllReduceCandidate> list_candidates(const AllReduceCheckRequest& request);
+
+/// One object, schema arlab.judge/1.
+nlohmann::ordered_json to_json(const AllReduceCheckReport& report);
+/// For people, several lines.
+std::string to_text(const AllReduceCheckReport& report);
+
+}  // namespace arlab::kernels

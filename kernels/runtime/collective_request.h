@@ -1,0 +1,36 @@
+// What a communicator and its calls are told; for programs that know no HIP, too.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "reference/dtype.h"
+
+namespace arlab::kernels {
+
+/// Every rank of a team must be given the same.
+struct CommunicatorOptions {
+  /// Most blocks of a kernel, up to 1024; no more are started than fit on a device at once. 0: as
+  /// many as fit at best.
+  int blocks = 0;
+  /// What a block of a rank may send to a rank in one exchange; a multiple of 16. A communication
+  /// buffer has 4 * blocks * ranks slots.
+  std::size_t slot_bytes = std::size_t{18} * 1024;
+  /// How long a rank waits for another inside a kernel before the team is given up.
+  std::uint64_t timeout_nanoseconds = 10'000'000'000;
+  /// Codecs with one scale per message, or with groups of other sizes than 8, 16, ... 256, measure
+  /// groups before they encode: so many at a time, of 32 bytes each.
+  std::size_t measured_groups = 32768;
+  std::uint32_t first_colour = 0;  ///< where the count of exchanges starts; for tests
+};
+
+/// One collective. Of the same team, all ranks make the same calls in the same order.
+struct CollectiveRequest {
+  std::string algorithm;  ///< one_shot, two_shot, ring, hierarchical, all_to_all
+  std::string codec;
+  DType dtype = DType::fp16;
+  std::size_t elements = 0;  ///< per rank
+};
+
+}  // namespace arlab::kernels

@@ -1,0 +1,264 @@
+// Communicator::create: one process per rank.
+//
+// The ranks exchange three rounds of messages. In each, a rank that failed says why, and all end
+// with the same error, so that nobody waits for somebody who has given up.
+//
+//   hello     who and where a rank is, and its options, which all must share
+//   offer     an IPC handle of its communication buffer
+//   outcome   whether it could open the buffers of all others
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <fstream>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "kernels/runtime/communicator.h"
+#include "kernels/runtime/team_memory.h"
+
+namespace arlab::kernels {
+inline namespace ARLAB_PLATFORM {
+namespace {
+
+/// Text in a message of fixed size.
+struct Text {
+  char characters[248];
+
+  void operator=(const std::string& text) {
+    std::memset(characters, 0, sizeof(characters));
+    std::memcpy(characters, text.data(), std::min(text.size(), sizeof(characters) - 1));
+  }
+  std::string string() const {
+    return std::string(characters, strnlen(characters, sizeof(characters)));
+  }
+};
+
+struct Hello {
+  Text error;
+  Text host;
+  Text boot;    // of the machine's last start: the same in all of its containers
+  Text device;  // its place in the machine
+  std::int64_t process;
+  std::int64_t multiprocessors;
+  CommunicatorOptions options;
+};
+struct Offer {
+  Text error;
+  hipIpcMemHandle_t buffer;
+};
+struct Outcome {
+  Text error;
+};
+
+/// Everybody's message; or the error of the first rank that has one.
+template <class Message>
+Result<std::vector<Message>> exchange(Bootstrap& bootstrap, const Message& mine) {
+  const auto gathered =
+      bootstrap.all_gather({reinterpret_cast<const char*>(&mine), sizeof(Message)});
+  if (!gathered.ok()) return gathered.status();
+  std::vector<Message> messages(gathered.value().size());
+  for (std::size_t rank = 0; rank < messages.size(); ++rank) {
+    const std::string& bytes = gathered.value()[rank];
+    if (bytes.size() != sizeof(Message)) {
+      return Status::error(fmt::format("rank {} runs another version of arlab", rank));
+    }
+    std::memcpy(&messages[rank], bytes.data(), sizeof(Message));
+  }
+  for (std::size_t rank = 0; rank < messages.size(); ++rank) {
+    const std::string error = messages[rank].error.string();
+    if (!error.empty()) return Status::error(fmt::format("rank {}: {}", rank, error));
+  }
+  return messages;
+}
+
+std::string boot_id() {
+  std::ifstream file("/proc/sys/kernel/random/boot_id");
+  std::string id;
+  std::getline(file, id);
+  return id;
+}
+
+Hello make_hello(int device, int ranks, const CommunicatorOptions& options) {
+  Hello hello = {};
+  char name[200] = {};
+  (void)gethostname(name, sizeof(name) - 1);
+  hello.host = std::string(name);
+  hello.boot = boot_id();
+  hello.process = getpid();
+  hello.options = options;
+  Status status = check_options(static_cast<std::size_t>(ranks), options);
+  if (status.ok()) status = status_of(hipSetDevice(device), "its device cannot be used");
+  char place[100] = {};
+  if (status.ok()) {
+    status = status_of(hipDeviceGetPCIBusId(place, static_cast<int>(sizeof(place)), device),
+                       "its device cannot be used");
+  }
+  hello.device = std::string(place);
+  const Result<int> multiprocessors = multiprocessors_of(device);
+  if (status.ok()) status = multiprocessors.status();
+  if (status.ok()) hello.multiprocessors = multiprocessors.value();
+  if (!status.ok()) hello.error = status.message();
+  return hello;
+}
+
+/// The ranks can work together: on one host, in different processes, with the same options.
+Status check_hellos(const std::vector<Hello>& hellos) {
+  const Hello& first = hellos[0];
+  for (std::size_t rank = 1; rank < hellos.size(); ++rank) {
+    const Hello& hello = hellos[rank];
+    if (hello.boot.string() != first.boot.string() ||
+        (first.boot.string().empty() && hello.host.string() != first.host.string())) {
+      return Status::error(fmt::format(
+          "rank {} is on host {} and rank 0 on host {}: a communicator needs all ranks on one host",
+          rank, hello.host.string(), first.host.string()));
+    }
+    for (std::size_t other = 0; other < rank; ++other) {
+      if (hellos[other].process == hello.process) {
+        return Status::error(fmt::format(
+            "ranks {} and {} are in one process: make such a team with in_process", other, rank));
+      }
+    }
+    const CommunicatorOptions& a = first.options;
+    const CommunicatorOptions& b = hello.options;
+    if (a.blocks != b.blocks || a.slot_bytes != b.slot_bytes ||
+        a.timeout_nanoseconds != b.timeout_nanoseconds || a.first_colour != b.first_colour ||
+        a.measured_groups != b.measured_groups) {
+      return Status::error(fmt::format("rank {} has other options than rank 0", rank));
+    }
+  }
+  return {};
+}
+
+/// What each rank has of its device when ranks share devices: the least of all ranks.
+int multiprocessors_of_each(const std::vector<Hello>& hellos) {
+  std::int64_t least = kMostBlocks;
+  for (const Hello& hello : hellos) {
+    const auto ranks = std::count_if(hellos.begin(), hellos.end(), [&](const Hello& other) {
+      return other.device.string() == hello.device.string();
+    });
+    least = std::min<std::int64_t>(least, hello.multiprocessors / ranks);
+  }
+  return static_cast<int>(std::max<std::int64_t>(least, 1));
+}
+
+}  // namespace
+
+/// This rank's memory, and that of the others, opened here.
+class IpcTeamMemory final : public TeamMemory {
+ public:
+  IpcTeamMemory(int rank, int device, std::uint64_t timeout_nanoseconds)
+      : rank_(rank), device_(device), timeout_(std::chrono::nanoseconds(timeout_nanoseconds)) {}
+
+  /// Others may write to our buffer until they have said that they are done with it.
+  ~IpcTeamMemory() override {
+    (void)hipSetDevice(device_);
+    const std::uint32_t yes = 1;
+    for (std::uint8_t* const buffer : opened_) {
+      if (own_ != nullptr) {
+        (void)hipMemcpy(buffer + departed(rank_), &yes, sizeof(yes), hipMemcpyHostToDevice);
+      }
+      (void)hipIpcCloseMemHandle(buffer);
+    }
+    if (own_ != nullptr && !others_have_departed()) leave();
+  }
+
+  Result<std::uint8_t*> open(int rank, const hipIpcMemHandle_t& handle) {
+    void* memory = nullptr;
+    const Status status =
+        status_of(hipIpcOpenMemHandle(&memory, handle, hipIpcMemLazyEnablePeerAccess),
+                  fmt::format("the buffer of rank {} cannot be opened", rank).c_str());
+    if (!status.ok()) return status;
+    opened_.push_back(static_cast<std::uint8_t*>(memory));
+    return opened_.back();
+  }
+
+  /// All ranks have opened all buffers, and may write from now on.
+  void complete(std::uint8_t* own) { own_ = own; }
+
+ private:
+  /// Where rank `rank` says in a buffer that it will not write to it again: between the abort word
+  /// and the flags.
+  static std::size_t departed(int rank) {
+    constexpr std::size_t kAt = 128;
+    static_assert(kAt + kMaxRanks * sizeof(std::uint32_t) <= BufferLayout::kFlagsAt);
+    return kAt + static_cast<std::size_t>(rank) * sizeof(std::uint32_t);
+  }
+
+  bool others_have_departed() const {
+    const auto deadline = std::chrono::steady_clock::now() + timeout_;
+    for (;;) {
+      std::uint32_t words[BufferLayout::kFlagsAt / sizeof(std::uint32_t)] = {};
+      if (hipMemcpy(words, own_, sizeof(words), hipMemcpyDeviceToHost) != hipSuccess) return false;
+      std::size_t gone = 0;
+      for (int rank = 0; rank < kMaxRanks; ++rank) {
+        gone += rank != rank_ && words[departed(rank) / sizeof(std::uint32_t)] != 0;
+      }
+      if (gone == opened_.size()) return true;
+      // After a failure nobody is waited for: who did not arrive will not depart.
+      if (words[0] != 0 || std::chrono::steady_clock::now() > deadline) return false;
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  }
+
+  int rank_;
+  int device_;
+  std::chrono::nanoseconds timeout_;
+  std::uint8_t* own_ = nullptr;  // once the team is complete
+  std::vector<std::uint8_t*> opened_;
+};
+
+Result<Communicator> Communicator::create(int device, Bootstrap& bootstrap,
+                                          const CommunicatorOptions& options) {
+  const int rank = bootstrap.rank();
+  const int ranks = bootstrap.ranks();
+  const auto hellos = exchange(bootstrap, make_hello(device, ranks, options));
+  if (!hellos.ok()) return hellos.status();
+  Status status = check_hellos(hellos.value());
+  if (!status.ok()) return status;
+
+  const auto memory = std::make_shared<IpcTeamMemory>(rank, device, options.timeout_nanoseconds);
+  const int multiprocessors = multiprocessors_of_each(hellos.value());
+  const BufferLayout layout = layout_of(options, ranks, multiprocessors);
+  Team team{};
+  Offer offer = {};
+  const Result<RankMemory> own = make_rank(*memory, rank, device, layout, options, team);
+  status = own.status();
+  if (status.ok()) {
+    status = status_of(hipIpcGetMemHandle(&offer.buffer, own.value().buffer),
+                       "its buffer cannot be opened by other processes");
+  }
+  if (status.ok()) status = status_of(hipDeviceSynchronize(), "its device cannot be used");
+  if (!status.ok()) offer.error = status.message();
+  const auto offers = exchange(bootstrap, offer);
+  if (!offers.ok()) return offers.status();
+
+  Outcome outcome = {};
+  for (int peer = 0; peer < ranks && status.ok(); ++peer) {
+    if (peer == rank) {
+      team.buffer[peer] = own.value().buffer;
+      continue;
+    }
+    const Result<std::uint8_t*> buffer =
+        memory->open(peer, offers.value()[static_cast<std::size_t>(peer)].buffer);
+    status = buffer.status();
+    if (status.ok()) team.buffer[peer] = buffer.value();
+  }
+  if (status.ok()) {
+    Communicator communicator(team, device, multiprocessors, options, memory,
+                              own.value().statistics);
+    status = communicator.make_event();
+    if (!status.ok()) outcome.error = status.message();
+    const auto outcomes = exchange(bootstrap, outcome);
+    if (!outcomes.ok()) return outcomes.status();
+    memory->complete(own.value().buffer);
+    return {std::move(communicator)};
+  }
+  outcome.error = status.message();
+  return exchange(bootstrap, outcome).status();
+}
+
+}  // namespace ARLAB_PLATFORM
+}  // namespace arlab::kernels

@@ -1,0 +1,137 @@
+// The memory of a team's ranks: how it is made, and when it goes.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "kernels/codecs/statistics.h"
+#include "kernels/runtime/communicator.h"
+
+namespace arlab::kernels {
+inline namespace ARLAB_PLATFORM {
+
+inline Status status_of(hipError_t error, const char* what) {
+  if (error == hipSuccess) return {};
+  return Status::error(fmt::format("{}: {}", what, hipGetErrorString(error)));
+}
+
+/// Of a team in one process. The last communicator of the team frees it, so that no rank ever
+/// writes to a buffer that is gone.
+class TeamMemory {
+ public:
+  TeamMemory() = default;
+  TeamMemory(const TeamMemory&) = delete;
+  TeamMemory& operator=(const TeamMemory&) = delete;
+  virtual ~TeamMemory() {
+    for (const Allocation& allocation : allocations_) {
+      (void)hipSetDevice(allocation.device);
+      (void)hipFree(allocation.memory);
+    }
+  }
+
+  /// Memory of a device that its peers may write to and read flags from; zero at first.
+  Result<std::uint8_t*> allocate(int device, std::size_t bytes) {
+    void* memory = nullptr;
+    Status status = status_of(hipSetDevice(device), "a device cannot be used");
+    if (!status.ok()) return status;
+    status = status_of(hipExtMallocWithFlags(&memory, bytes, hipDeviceMallocFinegrained),
+                       "no memory for a communication buffer");
+    if (!status.ok()) return status;
+    allocations_.push_back({device, memory});
+    status = status_of(hipMemset(memory, 0, bytes), "a communication buffer cannot be cleared");
+    if (!status.ok()) return status;
+    return static_cast<std::uint8_t*>(memory);
+  }
+
+ protected:
+  /// From now on the memory stays until the process ends.
+  void leave() { allocations_.clear(); }
+
+ private:
+  struct Allocation {
+    int device;
+    void* memory;
+  };
+  std::vector<Allocation> allocations_;
+};
+
+inline constexpr int kMostBlocks = 1024;
+/// No kernel has more on a multiprocessor at once.
+inline constexpr int kMostResidentBlocks = 4;
+
+inline Status check_options(std::size_t ranks, const CommunicatorOptions& options) {
+  if (ranks < 2 || ranks > static_cast<std::size_t>(kMaxRanks)) {
+    return Status::error(fmt::format("{} ranks: allowed are 2 to {}", ranks, kMaxRanks));
+  }
+  if (options.blocks < 0 || options.blocks > kMostBlocks) {
+    return Status::error(
+        fmt::format("{} blocks: allowed are 0 to {}", options.blocks, kMostBlocks));
+  }
+  if (options.slot_bytes == 0 || options.slot_bytes % 16 != 0) {
+    return Status::error(
+        fmt::format("slots of {} bytes: allowed are multiples of 16", options.slot_bytes));
+  }
+  if (options.measured_groups == 0) return Status::error("0 measured groups: at least 1 is needed");
+  return {};
+}
+
+inline Result<int> multiprocessors_of(int device) {
+  int count = 0;
+  const Status status =
+      status_of(hipDeviceGetAttribute(&count, hipDeviceAttributeMultiprocessorCount, device),
+                "a device cannot be used");
+  if (!status.ok()) return status;
+  return count;
+}
+
+/// `multiprocessors`: that each rank has for itself at least.
+inline BufferLayout layout_of(const CommunicatorOptions& options, int ranks, int multiprocessors) {
+  const int most_blocks = options.blocks != 0
+                              ? options.blocks
+                              : std::min(kMostBlocks, kMostResidentBlocks * multiprocessors);
+  return {most_blocks, ranks, options.slot_bytes};
+}
+
+/// Sets `count` words of device memory.
+inline Status fill_words(std::uint8_t* at, std::size_t count, std::uint32_t value) {
+  const std::vector<std::uint32_t> words(count, value);
+  return status_of(hipMemcpy(at, words.data(), count * 4, hipMemcpyHostToDevice),
+                   "a communication buffer cannot be written");
+}
+
+struct RankMemory {
+  std::uint8_t* buffer;    ///< for communication
+  Statistics* statistics;  ///< options.measured_groups of them
+};
+
+/// Makes a rank's memory: a buffer, statistics, and words of its own, a colour per block and the
+/// status behind them. Fills in everything of its Team but where buffers are.
+inline Result<RankMemory> make_rank(TeamMemory& memory, int rank, int device,
+                                    const BufferLayout& layout, const CommunicatorOptions& options,
+                                    Team& team) {
+  const auto blocks = static_cast<std::size_t>(layout.blocks);
+  const Result<std::uint8_t*> buffer = memory.allocate(device, layout.bytes());
+  if (!buffer.ok()) return buffer.status();
+  const Result<std::uint8_t*> own = memory.allocate(device, (blocks + 1) * 4);
+  if (!own.ok()) return own.status();
+  const Result<std::uint8_t*> statistics =
+      memory.allocate(device, options.measured_groups * sizeof(Statistics));
+  if (!statistics.ok()) return statistics.status();
+  Status status =
+      fill_words(buffer.value() + layout.flag(0, 0), blocks * kMaxRanks, options.first_colour);
+  if (!status.ok()) return status;
+  status = fill_words(own.value(), blocks, options.first_colour);
+  if (!status.ok()) return status;
+  team.rank = rank;
+  team.layout = layout;
+  team.colours = reinterpret_cast<std::uint32_t*>(own.value());
+  team.status = team.colours + blocks;
+  team.timeout_nanoseconds = options.timeout_nanoseconds;
+  return RankMemory{buffer.value(), reinterpret_cast<Statistics*>(statistics.value())};
+}
+
+}  // namespace ARLAB_PLATFORM
+}  // namespace arlab::kernels

@@ -1,0 +1,107 @@
+"""arlab judge: an all-reduce of another process, over two named pipes."""
+
+import json
+import os
+import shlex
+import subprocess
+import threading
+
+import pytest
+from program import MOST_SECONDS, PROGRAM, parse_csv, parse_json, refused
+
+import numpy as np
+
+
+def judge(folder, options, answer):
+    """Runs `arlab judge`; `answer` gets (call, regions) and returns the bytes of its answer, or None to hang up."""
+    for name in ("calls", "answers"):
+        os.mkfifo(folder / name)
+    process = subprocess.Popen(
+        [PROGRAM, *shlex.split(f"judge --calls calls --answers answers {options}")],
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        encoding="utf-8",
+    )
+    timer = threading.Timer(MOST_SECONDS, process.kill)
+    timer.start()
+    with open(folder / "calls", "rb") as calls, open(folder / "answers", "wb") as answers:
+        while line := calls.readline():
+            call = json.loads(line)
+            assert call["schema"] == "arlab.judge.call/1"
+            content = calls.read(call["ranks"] * call["region_bytes"])
+            reply = answer(call, np.frombuffer(bytearray(content), np.uint8).reshape(call["ranks"], -1))
+            if reply is None:
+                break
+            answers.write(reply)
+            answers.flush()
+    stdout, stderr = process.communicate()
+    timer.cancel()
+    return process.returncode, stdout, stderr
+
+
+def add(call, regions):
+    tensors = [row[call["input_at"] :][: 2 * call["elements"]].view(np.float16) for row in regions]
+    with np.errstate(all="ignore"):
+        total = tensors[0] + tensors[1]
+    for row in regions:
+        row[call["output_at"] :][: 2 * call["elements"]] = total.view(np.uint8)
+    return b"done\n" + regions.tobytes()
+
+
+FAST = "--ranks 2 --dtype fp16 --lengths 1,2049"
+
+
+def test_a_right_one(tmp_path):
+    code, stdout, stderr = judge(tmp_path, f"{FAST} --claim one_shot/fp16/native --format json", add)
+    assert (code, stderr) == (0, "")
+    report = parse_json(stdout)
+    assert report["passed"] and report["calls"] == 2 * 3 * 3
+
+
+def test_csv_and_table(tmp_path):
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    rows = parse_csv(judge(tmp_path / "a", f"{FAST} --format csv", add)[1])
+    assert {row["candidate"]: row["mismatches"] for row in rows}["exact_sum"] == "0"
+    assert judge(tmp_path / "b", FAST, add)[1].endswith("passed\n")
+
+
+def test_a_wrong_one(tmp_path):
+    def wrong(call, regions):
+        add(call, regions)
+        regions[1, call["output_at"]] ^= 1
+        return b"done\n" + regions.tobytes()
+
+    code, stdout, stderr = judge(tmp_path, f"{FAST} --in-place --format json", wrong)
+    assert code == 1 and stderr.startswith("arlab: the all-reduce is wrong: ranks differ")
+    assert not parse_json(stdout)["passed"]
+
+
+@pytest.mark.parametrize(
+    "reply, message",
+    [
+        (b"error no such device\n", "the all-reduce failed (1 gaussian elements): no such device"),
+        (b"what?\n", "an answer begins with 'what?': allowed are done and error WHY"),
+        (b"x" * 5000 + b"\n", "first line is too long"),
+        (None, "the other process has closed 'answers'"),
+    ],
+)
+def test_other_answers(tmp_path, reply, message):
+    code, stdout, stderr = judge(tmp_path, FAST, lambda call, regions: reply)
+    assert code == 2 and stdout == "" and message in stderr and stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ("--ranks 2 --dtype fp16", "--calls is required"),
+        ("--calls c --answers a --ranks 1 --dtype fp16", "allowed is an integer from 2 to 64"),
+        ("--calls c --answers a --ranks 2 --dtype fp8", "unknown dtype 'fp8'"),
+        ("--calls c --answers a --ranks 2 --dtype fp16 --lengths 0", "allowed"),
+        ("--calls c --answers a --ranks 2 --dtype fp16 --codec qr-q5", "unknown codec"),
+        ("--calls . --answers a --ranks 2 --dtype fp16", "--calls: '.' cannot be opened"),
+    ],
+)
+def test_bad_input(tmp_path, options, message):
+    refused(f"judge {options}", tmp_path, message)

@@ -1,0 +1,318 @@
+// The check of foreign all-reduces: right ones pass under the right name, and every way to be wrong
+// that it knows of is caught. An all-reduce that is broken on purpose is the mutant here.
+
+#include "kernels/conformance/all_reduce_check.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "kernels/runtime/platforms.h"
+#include "reference/codecs/registry.h"
+#include "reference/collectives/algorithm.h"
+#include "reference/collectives/executor.h"
+#include "reference/formats/payload_arithmetic.h"
+
+namespace arlab::kernels {
+namespace {
+
+const std::vector<std::size_t> kLengths = {1, 100, 2050, 4099};
+
+/// arlab's own reference as the all-reduce under test.
+Status reference(const AllReduceCall& call, const char* algorithm, const char* codec,
+                 Accumulate accumulate = Accumulate::native) {
+  std::vector<std::byte> inputs;
+  for (std::size_t rank = 0; rank < call.regions.size(); ++rank) {
+    const auto input = call.input(rank);
+    inputs.insert(inputs.end(), input.begin(), input.end());
+  }
+  std::vector<std::byte> outputs(inputs.size());
+  const CodecPtr found = find_codec(codec);
+  execute(make_schedule(algorithm, {.world_size = static_cast<Rank>(call.regions.size()),
+                                    .elements = call.elements,
+                                    .alignment = found->info().alignment}),
+          *found, call.dtype, inputs, outputs, {.accumulate = accumulate});
+  for (std::size_t rank = 0; rank < call.regions.size(); ++rank) {
+    std::copy_n(&outputs[rank * call.tensor_bytes()], call.tensor_bytes(),
+                call.output(rank).begin());
+  }
+  return {};
+}
+
+AllReduceCheckRequest request_of(int ranks, DType dtype = DType::fp16) {
+  return {.ranks = ranks, .dtype = dtype, .lengths = kLengths};
+}
+
+AllReduceCheckReport checked(const AllReduce& all_reduce, const AllReduceCheckRequest& request) {
+  auto report = check_all_reduce(all_reduce, request);
+  EXPECT_TRUE(report.ok()) << report.status().message();
+  return report.ok() ? report.value() : AllReduceCheckReport{};
+}
+
+bool contains(const std::vector<std::string>& list, const std::string& name) {
+  return std::find(list.begin(), list.end(), name) != list.end();
+}
+
+std::string all_findings(const AllReduceCheckReport& report) {
+  std::string all;
+  for (const std::string& finding : report.findings) all += finding + "\n";
+  return all;
+}
+
+/// Runs the reference, then breaks what it did; expects that finding.
+void expect_caught(const char* finding, AllReduceCheckRequest request,
+                   const std::function<void(const AllReduceCall&)>& break_it) {
+  const AllReduceCheckReport report = checked(
+      [&](const AllReduceCall& call) {
+        Status status = reference(call, "two_shot", name_of(call.dtype).data());
+        break_it(call);
+        return status;
+      },
+      request);
+  EXPECT_NE(all_findings(report).find(finding), std::string::npos)
+      << finding << "; found: " << all_findings(report);
+  EXPECT_FALSE(to_json(report)["passed"].get<bool>());
+  EXPECT_NE(to_text(report).find("\nfailed\n"), std::string::npos);
+}
+
+// ---------------------------------------------------------------- right ones
+
+TEST(AllReduceCheck, KnowsTheReferencesAlgorithms) {
+  struct Row {
+    const char* algorithm;
+    const char* codec;
+    Accumulate accumulate;
+    const char* name;
+  };
+  for (const Row& row : {Row{"one_shot", "fp16", Accumulate::native, "one_shot/fp16/native"},
+                         Row{"two_shot", "fp16", Accumulate::fp32, "two_shot/fp16/fp32"},
+                         Row{"ring", "fp16", Accumulate::native, "ring/fp16/native"},
+                         Row{"two_shot", "qr-q4", Accumulate::native, "two_shot/qr-q4/native"}}) {
+    for (const bool in_place : {false, true}) {
+      AllReduceCheckRequest request = request_of(4);
+      request.codec = row.codec;
+      request.claim = row.name;
+      request.in_place = in_place;
+      const AllReduceCheckReport report = checked(
+          [&](const AllReduceCall& call) {
+            EXPECT_EQ(call.in_place(), in_place);
+            return reference(call, row.algorithm, row.codec, row.accumulate);
+          },
+          request);
+      EXPECT_TRUE(report.findings.empty()) << row.name << ": " << all_findings(report);
+      EXPECT_TRUE(contains(report.exact_as(), row.name)) << to_text(report);
+      EXPECT_TRUE(report.deterministic && report.ranks_identical);
+      EXPECT_EQ(report.calls, 3U * 3U * kLengths.size());
+    }
+  }
+}
+
+TEST(AllReduceCheck, OrdersOfSummation) {
+  // A ring whose chunks are not arlab's, in bf16.
+  const AllReduceCheckReport ring = checked(
+      [](const AllReduceCall& call) {
+        const std::size_t ranks = call.regions.size();
+        for (std::size_t i = 0; i < call.elements; ++i) {
+          float sum = 0;
+          for (std::size_t k = 0; k < ranks; ++k) {
+            std::uint16_t bits = 0;
+            std::memcpy(&bits, &call.input((i / 7 + k) % ranks)[2 * i], 2);
+            const float x = bfloat16_to_float(bits);
+            sum = k == 0 ? x : bfloat16_to_float(bfloat16_from_float(sum + x));
+          }
+          const std::uint16_t bits = bfloat16_from_float(sum);
+          for (std::size_t r = 0; r < ranks; ++r) std::memcpy(&call.output(r)[2 * i], &bits, 2);
+        }
+        return Status();
+      },
+      request_of(4, DType::bf16));
+  EXPECT_TRUE(ring.findings.empty()) << all_findings(ring);
+  EXPECT_EQ(ring.exact_as(), std::vector<std::string>{"ring_order/native"});
+
+  // One addition: all orders are one, and the sum is exact.
+  AllReduceCheckRequest two = request_of(2);
+  two.claim = "exact_sum";
+  const AllReduceCheckReport pair =
+      checked([](const AllReduceCall& call) { return reference(call, "one_shot", "fp16"); }, two);
+  EXPECT_TRUE(pair.findings.empty()) << all_findings(pair);
+  EXPECT_TRUE(contains(pair.exact_as(), "tree_order/native")) << to_text(pair);
+}
+
+TEST(AllReduceCheck, KernelsOfTheHostPlatform) {
+  for (const int ranks : {2, 3}) {
+    auto group = find_platform("host").value()->make_group(ranks, {});
+    ASSERT_TRUE(group.ok());
+    AllReduceCheckRequest request = request_of(ranks);
+    request.codec = "qr-q6";
+    request.claim = "ring/qr-q6/native";
+    const AllReduceCheckReport report = checked(
+        [&](const AllReduceCall& call) {
+          std::vector<std::byte> inputs;
+          for (std::size_t rank = 0; rank < call.regions.size(); ++rank) {
+            const auto input = call.input(rank);
+            inputs.insert(inputs.end(), input.begin(), input.end());
+          }
+          std::vector<std::byte> outputs(inputs.size());
+          const Status status = group.value()->run(
+              {.algorithm = "ring", .codec = "qr-q6", .elements = call.elements}, inputs, outputs);
+          for (std::size_t rank = 0; rank < call.regions.size(); ++rank) {
+            std::copy_n(&outputs[rank * call.tensor_bytes()], call.tensor_bytes(),
+                        call.output(rank).begin());
+          }
+          return status;
+        },
+        request);
+    EXPECT_TRUE(report.findings.empty()) << all_findings(report);
+    EXPECT_TRUE(contains(report.exact_as(), "ring/qr-q6/native"));
+    EXPECT_FALSE(contains(report.exact_as(), "two_shot/qr-q6/native"));
+    ASSERT_TRUE(report.errors[0].sqnr_db.has_value());
+    EXPECT_GT(*report.errors[0].sqnr_db, 20);
+    EXPECT_LT(*report.errors[0].sqnr_db, 40);
+    for (const double weight : report.contributions) EXPECT_NEAR(weight, 1, 0.02);
+  }
+}
+
+// ---------------------------------------------------------------- wrong ones
+
+TEST(AllReduceCheck, AllZeroOutputs) {
+  expect_caught("the output is all zero: rank 0", request_of(3), [](const AllReduceCall& call) {
+    for (std::size_t rank = 0; rank < 3; ++rank) {
+      std::fill(call.output(rank).begin(), call.output(rank).end(), std::byte{0});
+    }
+  });
+}
+
+TEST(AllReduceCheck, OutputsThatAreNotWritten) {
+  // Rank 1 writes all but its last element.
+  std::byte before[2];
+  auto report = checked(
+      [&](const AllReduceCall& call) {
+        std::copy_n(call.output(1).end() - 2, 2, before);
+        Status status = reference(call, "two_shot", "fp16");
+        std::copy_n(before, 2, call.output(1).end() - 2);
+        return status;
+      },
+      request_of(2));
+  EXPECT_NE(all_findings(report).find("the output is not written: rank 1, 1 of 1 elements"),
+            std::string::npos)
+      << all_findings(report);
+  EXPECT_TRUE(report.deterministic);  // noise that was there is no result
+
+  AllReduceCheckRequest request = request_of(2);
+  request.in_place = true;
+  report = checked([](const AllReduceCall&) { return Status(); }, request);
+  EXPECT_NE(all_findings(report).find("the tensor is left as it was: rank 0"), std::string::npos)
+      << all_findings(report);
+}
+
+TEST(AllReduceCheck, OneRankWrong) {
+  expect_caught("on rank 2, and something else on 3 of 4 ranks", request_of(4),
+                [](const AllReduceCall& call) { call.output(2)[0] ^= std::byte{1}; });
+}
+
+TEST(AllReduceCheck, NotDeterministic) {
+  int calls = 0;
+  expect_caught("not deterministic: run 2", request_of(2), [&](const AllReduceCall& call) {
+    // The same on all ranks, and right to a bit.
+    const auto noise = static_cast<std::byte>(calls++ >= 12);
+    for (std::size_t rank = 0; rank < 2; ++rank) call.output(rank)[0] ^= noise;
+  });
+}
+
+TEST(AllReduceCheck, WritesBehindTheEnd) {
+  for (const bool in_place : {false, true}) {
+    AllReduceCheckRequest request = request_of(2);
+    request.in_place = in_place;
+    expect_caught("writes behind the end of the output: rank 1", request,
+                  [](const AllReduceCall& call) {
+                    call.regions[1][call.output_at + call.tensor_bytes()] ^= std::byte{1};
+                  });
+  }
+  expect_caught("writes to its input: rank 0", request_of(2),
+                [](const AllReduceCall& call) { call.regions[0][call.input_at] ^= std::byte{1}; });
+  expect_caught(
+      "writes outside of the output: rank 0, 1 bytes before it", request_of(2),
+      [](const AllReduceCall& call) { call.regions[0][call.output_at - 1] ^= std::byte{1}; });
+}
+
+TEST(AllReduceCheck, WrongSums) {
+  const auto all_outputs = [](const AllReduceCall& call, auto change) {
+    for (std::size_t rank = 0; rank < call.regions.size(); ++rank) change(call.output(rank));
+  };
+  // A copy of rank 1's tensor instead of a sum.
+  expect_caught("rank 0's contribution counts", request_of(2), [&](const AllReduceCall& call) {
+    all_outputs(call,
+                [&](auto out) { std::copy_n(call.input(1).begin(), out.size(), out.begin()); });
+  });
+  // The wrong sign.
+  expect_caught("the result is not the sum", request_of(2), [&](const AllReduceCall& call) {
+    all_outputs(call, [](auto out) {
+      for (std::size_t at = 1; at < out.size(); at += 2) out[at] ^= std::byte{0x80};
+    });
+  });
+  // NaN and infinities become zero.
+  expect_caught("NaN and infinities are lost", request_of(2), [&](const AllReduceCall& call) {
+    all_outputs(call, [](auto out) {
+      for (std::size_t at = 0; at < out.size(); at += 2) {
+        if ((out[at + 1] & std::byte{0x7C}) == std::byte{0x7C})
+          out[at] = out[at + 1] = std::byte{0};
+      }
+    });
+  });
+  // One element, one bit: only the claim tells.
+  AllReduceCheckRequest request = request_of(2);
+  request.claim = "two_shot/fp16/native";
+  expect_caught("not two_shot/fp16/native as claimed: ", request, [&](const AllReduceCall& call) {
+    if (call.elements == 100) all_outputs(call, [](auto out) { out[50] ^= std::byte{1}; });
+  });
+}
+
+TEST(AllReduceCheck, AWrongClaim) {
+  AllReduceCheckRequest request = request_of(4);
+  request.claim = "ring/fp16/native";
+  const AllReduceCheckReport report = checked(
+      [](const AllReduceCall& call) { return reference(call, "two_shot", "fp16"); }, request);
+  EXPECT_NE(all_findings(report).find("not ring/fp16/native as claimed"), std::string::npos);
+  EXPECT_TRUE(contains(report.exact_as(), "two_shot/fp16/native"));
+}
+
+// ---------------------------------------------------------------- requests and reports
+
+TEST(AllReduceCheck, BadRequests) {
+  const AllReduce none = [](const AllReduceCall&) { return Status(); };
+  const auto message_of = [&](const AllReduceCheckRequest& request) {
+    const auto report = check_all_reduce(none, request);
+    return report.ok() ? std::string() : report.status().message();
+  };
+  EXPECT_EQ(message_of({.ranks = 1}), "1 ranks: allowed are 2 to 64");
+  EXPECT_NE(message_of({.runs = 1}).find("1 runs: allowed are 2 to 100"), std::string::npos);
+  EXPECT_NE(message_of({.lengths = {0}}).find("a length is 0"), std::string::npos);
+  EXPECT_NE(message_of({.codec = "qr-q5"}).find("unknown codec"), std::string::npos);
+  EXPECT_EQ(message_of({.codec = "bf16"}), "codec bf16 does not take fp16");
+  EXPECT_NE(message_of({.claim = "ring"}).find("unknown claim 'ring': allowed are one_shot/fp16/"),
+            std::string::npos);
+}
+
+TEST(AllReduceCheck, AnErrorOfTheAllReduceEndsTheCheck) {
+  const auto report = check_all_reduce(
+      [](const AllReduceCall&) { return Status::error("no such device"); }, request_of(2));
+  ASSERT_FALSE(report.ok());
+  EXPECT_EQ(report.status().message(),
+            "the all-reduce failed (1 gaussian elements): no such device");
+}
+
+TEST(AllReduceCheck, Json) {
+  const auto json =
+      to_json(checked([](const AllReduceCall& call) { return reference(call, "one_shot", "fp16"); },
+                      request_of(2)));
+  EXPECT_EQ(json["schema"], "arlab.judge/1");
+  EXPECT_TRUE(json["passed"].get<bool>());
+  EXPECT_TRUE(json["claim"].is_null());
+  EXPECT_EQ(json["errors"].size(), 3U);
+  EXPECT_EQ(json["contributions"].size(), 2U);
+  EXPECT_GT(json["candidates"].size(), 8U);
+}
+
+}  // namespace
+}  // namespace arlab::kernels

@@ -1,0 +1,195 @@
+"""arlab.conformance: right all-reduces pass, broken ones are caught, whoever does the work and wherever ranks are."""
+
+import os
+import threading
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from arlab import conformance
+from arlab.conformance import CheckError, NumpyTensors, check
+
+LENGTHS = [1, 100, 2049]
+PROGRAM = Path(os.environ["ARLAB_BIN"]) / "arlab"
+ENGINES = [pytest.param({"program": PROGRAM}, id="program")]
+try:
+    from arlab import _arlab  # noqa: F401
+except ImportError:
+    assert "ARLAB_EXTENSION" not in os.environ, "the extension was built, but cannot be loaded"
+else:
+    ENGINES.append(pytest.param({}, id="library"))
+
+
+@pytest.fixture(params=ENGINES)
+def engine(request):
+    return request.param
+
+
+def rank_order(tensors):
+    """Rank 0, plus rank 1, ...: rounded after every addition."""
+    total = tensors[0].copy()
+    for tensor in tensors[1:]:
+        with np.errstate(all="ignore"):
+            total += tensor
+    return [total.copy() for _ in tensors]
+
+
+@pytest.mark.parametrize("dtype", ["fp16", "bf16", "fp32"])
+def test_right(engine, dtype):
+    report = check(rank_order, world_size=3, dtype=dtype, lengths=LENGTHS, **engine)
+    assert report.passed and report.deterministic and report.ranks_identical, report
+    assert f"one_shot/{dtype}/native" in report.exact_as
+    assert report.data["schema"] == "arlab.judge/1"
+    assert report.data["calls"] == len(LENGTHS) * 3 * 3
+    assert "passed" in str(report)
+
+
+def test_modes(engine):
+    def in_place(tensors):
+        for tensor, result in zip(tensors, rank_order(tensors)):
+            tensor[:] = result
+
+    def out(tensors, outputs):
+        for output, result in zip(outputs, rank_order(tensors)):
+            output[:] = result
+
+    claim = {"claim": "one_shot/fp16/native", "world_size": 4, "lengths": LENGTHS, **engine}
+    assert check(in_place, mode="in_place", **claim).passed
+    assert check(out, mode="out", **claim).passed
+    report = check(lambda tensors: None, mode="in_place", **claim)
+    assert any("left as it was" in finding for finding in report.findings)
+    report = check(lambda tensors, outputs: None, mode="out", **claim)
+    assert any("not written" in finding for finding in report.findings)
+
+
+def test_broken(engine):
+    def findings(all_reduce, mode="returns", **request):
+        report = check(all_reduce, world_size=2, lengths=LENGTHS, mode=mode, **request, **engine)
+        assert not report.passed and "WRONG: " in str(report)
+        return "\n".join(report.findings)
+
+    def one_rank_wrong(tensors):
+        results = rank_order(tensors)
+        results[1][0] = 7
+        return results
+
+    assert "ranks differ" in findings(one_rank_wrong)
+    assert "all zero" in findings(lambda tensors: [np.zeros_like(tensor) for tensor in tensors])
+    assert "contribution counts" in findings(lambda tensors: [tensors[0]] * 2)
+    random = np.random.default_rng(1)
+    assert "not deterministic" in findings(lambda t: [random.normal(size=t[0].size).astype(np.float16)] * 2)
+
+    def behind_the_end(tensors):
+        for tensor, result in zip(tensors, rank_order(tensors)):
+            longer = np.lib.stride_tricks.as_strided(tensor, (tensor.size + 1,))
+            longer[:-1] = result
+            longer[-1] = 1
+
+    assert "behind the end" in findings(behind_the_end, mode="in_place")
+    assert "not ring/fp16/fp32 as claimed" in findings(
+        lambda tensors: [t + np.float16(0.25) for t in rank_order(tensors)], claim="ring/fp16/fp32"
+    )
+
+
+def run_ranks(world_size, one_rank):
+    """one_rank(rank, gather) in a thread per rank; their results, or exceptions."""
+    barrier = threading.Barrier(world_size, timeout=60)
+    parts = [None] * world_size
+    results = [None] * world_size
+
+    def run(rank):
+        def gather(mine):
+            parts[rank] = mine
+            barrier.wait()
+            everything = list(parts)
+            barrier.wait()
+            return everything
+
+        try:
+            results[rank] = one_rank(rank, gather)
+        except Exception as error:  # noqa: BLE001
+            results[rank] = error
+
+    threads = [threading.Thread(target=run, args=(rank,)) for rank in range(world_size)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return results
+
+
+def test_one_process_per_rank(engine):
+    def one_rank(rank, gather):
+        def all_reduce(tensor):
+            tensors = [np.frombuffer(part, np.float16) for part in gather(tensor.tobytes())]
+            return rank_order(tensors)[rank]
+
+        return check(all_reduce, world_size=3, lengths=LENGTHS, rank=rank, gather=gather, **engine)
+
+    reports = run_ranks(3, one_rank)
+    assert all(report.passed and "one_shot/fp16/native" in report.exact_as for report in reports), reports
+    assert reports[0] == reports[1] == reports[2]
+
+
+def test_a_rank_that_fails_ends_the_check_on_all(engine):
+    def one_rank(rank, gather):
+        def all_reduce(tensor):
+            if rank == 1:
+                raise ValueError("no such\ndtype")
+            return tensor
+
+        return check(all_reduce, world_size=3, lengths=LENGTHS, rank=rank, gather=gather, **engine)
+
+    for error in run_ranks(3, one_rank):
+        assert isinstance(error, CheckError) and "rank 1: ValueError: no such dtype" in str(error)
+
+
+def test_bf16_as_bit_patterns(engine):
+    def all_reduce(tensors):
+        assert tensors[0].dtype == np.uint16
+        return [r.view(np.uint16) for r in rank_order([t.view(ml_dtypes.bfloat16) for t in tensors])]
+
+    tensors = NumpyTensors(raw_bf16=True)
+    assert check(all_reduce, world_size=2, dtype="bf16", lengths=LENGTHS, tensors=tensors, **engine).passed
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ({"world_size": 1}, "allowed"),
+        ({"world_size": 2, "dtype": "fp8"}, "dtype 'fp8': allowed are fp16, bf16, fp32"),
+        ({"world_size": 2, "mode": "inplace"}, "mode 'inplace': allowed are returns, in_place, out"),
+        ({"world_size": 2, "rank": 0}, "rank and gather belong together"),
+        ({"world_size": 2, "rank": 2, "gather": lambda b: [b, b]}, "rank 2: allowed are 0 to 1"),
+        ({"world_size": 2, "runs": 1}, "allowed"),
+        ({"world_size": 2, "codec": "qr-q5"}, "unknown codec"),
+        ({"world_size": 2, "claim": "ring"}, "unknown claim 'ring': allowed are one_shot/fp16/native"),
+        ({"world_size": 2, "lengths": [0]}, "allowed"),
+    ],
+)
+def test_bad_arguments(engine, arguments, message):
+    with pytest.raises(CheckError, match=message) as caught:
+        check(rank_order, **arguments, **engine)
+    assert "\n" not in str(caught.value)
+
+
+def test_results_that_do_not_fit(engine):
+    for result, message in [
+        (lambda tensors: tensors[0], "must return a list of 2 tensors"),
+        (lambda tensors: None, "must return a list of 2 tensors"),
+        (lambda tensors: [t.astype(np.float32) for t in tensors], "returned float32 of shape"),
+        (lambda tensors: [t[:-1] for t in tensors], "expected are 1 elements of fp16"),
+    ]:
+        with pytest.raises(CheckError, match=message):
+            check(result, world_size=2, lengths=LENGTHS, **engine)
+
+
+def test_a_program_that_is_not_there():
+    with pytest.raises(CheckError, match="arlab's program cannot be run"):
+        check(rank_order, world_size=2, program="/no/such/arlab")
+
+
+def test_every_name_is_there():
+    assert all(hasattr(conformance, name) for name in conformance.__all__)

@@ -1,0 +1,190 @@
+"""The scripts of experiments/gpu, as far as they need no GPU: with ranks that are threads and tensors of NumPy."""
+
+import csv
+import io
+import os
+import sys
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(REPOSITORY / "experiments" / "gpu"))
+
+import bench_torch_allreduce as bench  # noqa: E402
+import check_torch_allreduce as check_script  # noqa: E402
+import measurement  # noqa: E402
+
+from arlab import conformance  # noqa: E402
+
+PROGRAM = str(Path(os.environ["ARLAB_BIN"]) / "arlab")
+
+
+class Threads:
+    """Ranks of PyTorch, played by threads; each thread's `rank` is its own."""
+
+    def __init__(self, size):
+        self.size = size
+        self._barrier = threading.Barrier(size, timeout=60)
+        self._values = [None] * size
+        self._local = threading.local()
+        self.device = "cpu"
+        self.torch = SimpleNamespace(cuda=SimpleNamespace(synchronize=lambda: None, empty_cache=lambda: None))
+
+    @property
+    def rank(self):
+        return self._local.rank
+
+    def gather(self, value):
+        self._values[self.rank] = value
+        self._barrier.wait()
+        values = list(self._values)
+        self._barrier.wait()
+        return values
+
+    def nccl(self, tensor):
+        """In place; rank order."""
+        with np.errstate(all="ignore"):
+            total, *others = [np.frombuffer(part, tensor.dtype) for part in self.gather(tensor.tobytes())]
+            for other in others:
+                total = total + other
+        tensor[:] = total
+
+    def run(self, function):
+        results = [None] * self.size
+
+        def one(rank):
+            self._local.rank = rank
+            results[rank] = function()
+
+        threads = [threading.Thread(target=one, args=(rank,)) for rank in range(self.size)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return results
+
+
+def numpy_conformance():
+    """arlab.conformance, whose tensors of PyTorch are NumPy's."""
+    return SimpleNamespace(
+        check=conformance.check,
+        CheckError=conformance.CheckError,
+        TorchTensors=lambda device: conformance.NumpyTensors(),
+    )
+
+
+def test_check_script():
+    arguments = ["--out", "x.json", "--program", PROGRAM, "--algorithms", "nccl", "--lengths", "2,2050", "--dtypes", "bf16"]
+    options = check_script.parse_arguments(arguments)
+    ranks = Threads(3)
+    results = ranks.run(lambda: list(check_script.check_all(ranks, options, numpy_conformance())))
+    assert results[0] == results[1] == results[2]
+    ((algorithm, library, dtype, data, failure),) = results[0]
+    assert (algorithm, library, dtype, failure) == ("nccl", "nccl", "bf16", "")
+    row = check_script.row_of({"platform": "cuda", "machine": "x-3", "ranks": 3}, *results[0][0])
+    assert row["passed"] == "true" and "one_shot/bf16/native" in row["exact_as"].split()
+    assert row["mismatches"] == 0 and row["findings"] == ""
+    text = measurement.csv_text([row], ["a", "b\nc"], check_script.CSV_COLUMNS)
+    assert text.startswith("# a\n# b\n# c\nplatform,machine,ranks,")
+    (read,) = csv.DictReader(io.StringIO(text.split("# c\n")[1]))
+    assert read["sqnr_db"] == str(data["errors"][0]["sqnr_db"])
+
+
+def test_check_script_says_what_cannot_run():
+    options = check_script.parse_arguments(["--out", "x", "--program", PROGRAM, "--algorithms", "nccl"])
+    ranks = Threads(2)
+
+    def broken(tensor):
+        raise RuntimeError("not implemented for Half")
+
+    ranks.nccl = broken
+    results = ranks.run(lambda: list(check_script.check_all(ranks, options, numpy_conformance())))[0]
+    assert len(results) == 3 and all(data is None for _, _, _, data, _ in results)
+    row = check_script.row_of({}, *results[0])
+    assert row["findings"].startswith("not run: the all-reduce failed") and "not implemented for Half" in row["findings"]
+
+
+def test_regions_fit():
+    # What the check asks for is what check_script.region_bytes() says.
+    seen = []
+
+    def all_reduce(tensors):
+        seen.append(tensors[0].base.nbytes if tensors[0].base is not None else 0)
+        return tensors
+
+    conformance.check(all_reduce, world_size=2, lengths=[1, 300], program=PROGRAM)
+    assert max(seen) == check_script.region_bytes([1, 300], 2)
+
+
+def test_bench_script(monkeypatch):
+    options = bench.parse_arguments(["--out", "x", "--min-bytes", "32K", "--max-bytes", "128K", "--dtypes", "bf16,fp16"])
+    assert options.calls == 20
+    ranks = Threads(2)
+
+    def functions_of(ranks, algorithm, dtype, most):
+        assert most == 128 << 10
+        if algorithm != "nccl" and dtype == "fp16" and ranks.rank == 1:
+            raise RuntimeError("no Half")
+        return lambda size: lambda: size
+
+    monkeypatch.setattr(bench, "functions_of", functions_of)
+    monkeypatch.setattr(bench, "measure", lambda ranks, function, calls, replays: function() / 1024)
+    rows, other_rows = ranks.run(lambda: list(bench.rows_of(ranks, options, {"platform": "cuda", "machine": "m", "ranks": 2})))
+    assert rows == other_rows
+    notes = [row for row in rows if isinstance(row, str)]
+    assert notes == [f"not measured: torch_symm_mem {name} fp16: no Half" for name in ("one_shot", "two_shot")]
+    rows = [row for row in rows if not isinstance(row, str)]
+    assert len(rows) == 4 * 3
+    text = measurement.csv_text(rows, ["provenance"])
+    assert text.splitlines()[1] == "platform,machine,ranks,algorithm,codec,dtype,bytes,time_us,library"
+    assert text.splitlines()[2] == "cuda,m,2,auto,bf16,bf16,32768,32.00,nccl"
+    assert text.splitlines()[-1] == "cuda,m,2,two_shot,bf16,bf16,131072,128.00,torch_symm_mem"
+
+
+def test_time_of():
+    # Rank 1 is slow in the first replay, rank 0 in the second.
+    assert measurement.time_of([[1.0, 9.0, 3.0], [5.0, 2.0, 3.5]]) == 5.0
+
+
+@pytest.mark.parametrize("text, size", [("1", 1), ("32K", 32768), ("256M", 256 << 20), ("1G", 1 << 30)])
+def test_parse_size(text, size):
+    assert measurement.parse_size(text) == size
+
+
+@pytest.mark.parametrize("text", ["", "0", "-1", "1.5M", "32k", "32KB"])
+def test_parse_size_refuses(text):
+    with pytest.raises(ValueError, match="allowed are"):
+        measurement.parse_size(text)
+
+
+def test_sizes():
+    assert measurement.sizes_between(32, 128) == [32, 64, 128]
+    assert measurement.sizes_between(32, 100) == [32, 64]
+
+
+@pytest.mark.parametrize(
+    "device, name",
+    [("NVIDIA H200", "h200-4"), ("AMD Instinct MI300X", "mi300x-4"), ("NVIDIA A100-SXM4-80GB", "a100-4"), ("", "gpu-4")],
+)
+def test_machine_name(device, name):
+    assert measurement.machine_name(device, 4) == name
+
+
+def test_write_whole(tmp_path):
+    measurement.write_whole(tmp_path / "a.csv", "1")
+    measurement.write_whole(tmp_path / "a.csv", "2")
+    assert [path.name for path in tmp_path.iterdir()] == ["a.csv"]
+    assert (tmp_path / "a.csv").read_text() == "2"
+
+
+@pytest.mark.parametrize("module", [bench, check_script])
+def test_bad_options(module, capsys):
+    for options in (["--algorithms", "ring"], ["--dtypes", "fp8"], []):
+        with pytest.raises(SystemExit) as caught:
+            module.parse_arguments([*options, *(["--out", "x"] if options else [])])
+        assert caught.value.code == 2
+    assert "allowed are nccl, one_shot, two_shot" in capsys.readouterr().err

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "experiments/cli/commands.h"
+#include "experiments/cli/options.h"
 #include "reference/error.h"
 
 namespace {

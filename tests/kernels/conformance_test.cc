@@ -101,6 +101,7 @@ TEST(Conformance, ReportsAMismatch) {
    public:
     std::string_view name() const override { return "wrong"; }
     Result<int> devices() const override { return 1; }
+    Result<std::string> device_name() const override { return std::string("wrong"); }
     bool has_codec(const std::string&) const override { return true; }
     Status encode(const std::string& codec, DType dtype, std::span<const std::byte> payload,
                   std::span<std::byte> wire) const override {
@@ -127,6 +128,9 @@ TEST(Conformance, ReportsAMismatch) {
       return Status::error("there is none");
     }
     Result<std::unique_ptr<Group>> make_group(int, const GroupOptions&) const override {
+      return Status::error("there is none");
+    }
+    Result<std::unique_ptr<Group>> make_vendor_group(int) const override {
       return Status::error("there is none");
     }
   };

@@ -26,6 +26,8 @@ struct Plain {
     return load_elements<Number>(in + at.first, at.count());
   }
   ARLAB_DEVICE Eight<Number> decode(const Encoded& e, Position) const { return e; }
+  ARLAB_DEVICE Eight<Number> decode_unchecked(const Encoded& e) const { return e; }
+  ARLAB_DEVICE bool may_be_non_finite(const Encoded&) const { return false; }
 };
 
 }  // namespace ARLAB_PLATFORM

@@ -78,10 +78,19 @@ ARLAB_DEVICE unsigned tile_bytes_of(const Call& call) {
   }
 }
 
+/// Sums of fp16 may be made without looking at overflow on the way, and made again where an infinity
+/// or a NaN shows in the end: by single threads, so decoding must need no other lanes.
+template <class Codec, class Number>
+inline constexpr bool kSumsUnchecked =
+    Number::kDType == DType::fp16 &&
+    requires(const Codec& codec, const typename Codec::Encoded& encoded) {
+      codec.decode_unchecked(encoded);
+    };
+
 template <class Number, class Codec>
 ARLAB_DEVICE Eight<Number> decode_for_sum(const Codec& codec,
                                           const typename Codec::Encoded& encoded) {
-  if constexpr (requires { codec.decode_unchecked(encoded); }) {
+  if constexpr (kSumsUnchecked<Codec, Number>) {
     return codec.decode_unchecked(encoded);
   } else {
     return codec.decode(encoded, Batch::at());
@@ -89,7 +98,7 @@ ARLAB_DEVICE Eight<Number> decode_for_sum(const Codec& codec,
 }
 template <class Number, class Codec>
 ARLAB_DEVICE Eight<Number> add_for_sum(const Eight<Number>& sum, const Eight<Number>& x) {
-  if constexpr (Number::kDType == DType::fp16) {
+  if constexpr (kSumsUnchecked<Codec, Number>) {
     return add_unchecked(sum, x);
   } else {
     return add<Number, Codec::kClampsFp16Sums>(sum, x);
@@ -155,8 +164,7 @@ ARLAB_DEVICE void load_batch(const Codec& codec, const Call& call, const std::ui
   }
 }
 
-/// sum[i] += what encoded[i] holds. Sums of fp16 are made without looking at overflow on the way:
-/// an infinity or a NaN shows in the end (is_to_be_made_again), and the sum must be made again.
+/// sum[i] += what encoded[i] holds; in the end is_to_be_made_again() says whether that was right.
 template <class Number, class Codec, int Places>
 ARLAB_DEVICE void add_batch(const Codec& codec, const typename Codec::Encoded (&encoded)[Places],
                             int count, Eight<Number> (&sum)[Places]) {
@@ -166,10 +174,10 @@ ARLAB_DEVICE void add_batch(const Codec& codec, const typename Codec::Encoded (&
       sum[i] = add_for_sum<Number, Codec>(sum[i], decode_for_sum<Number>(codec, encoded[i]));
   }
 }
-template <class Number, int Places>
+template <class Codec, class Number, int Places>
 ARLAB_DEVICE bool is_to_be_made_again(const Eight<Number> (&sum)[Places], int count) {
   bool non_finite = false;
-  if constexpr (Number::kDType == DType::fp16) {
+  if constexpr (kSumsUnchecked<Codec, Number>) {
 #pragma unroll
     for (int i = 0; i < Places; ++i) {
       if (i < count) non_finite = non_finite || any_non_finite(sum[i].word);

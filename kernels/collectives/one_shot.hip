@@ -77,7 +77,7 @@ class OneShot {
                        encoded);
             add_batch(codec_, encoded, batch.count, sum);
           }
-          if (is_to_be_made_again(sum, batch.count)) {
+          if (is_to_be_made_again<Codec>(sum, batch.count)) {
 #pragma unroll
             for (int i = 0; i < kPlaces; ++i) {
               if (i < batch.count) {

@@ -54,7 +54,7 @@ inline constexpr int kThreads = 256;
 
 /// How many blocks of the kernels that are tuned most fit on a multiprocessor, by their registers.
 #if defined(__HIP_PLATFORM_AMD__)
-inline constexpr int kFastBlocks = 3;
+inline constexpr int kFastBlocks = 2;
 #else
 inline constexpr int kFastBlocks = 4;
 #endif

@@ -35,30 +35,34 @@ struct Batch {
 };
 
 /// Goes through the tiles that this block has of the chunk in this round, in order: batches of
-/// whole tiles, up to `capacity` in each, and then, one by one, tiles that are not whole.
-template <class WholeTiles, class OneTile>
+/// whole tiles, up to `capacity` in each, and then, one by one, tiles that are not whole. All one
+/// by one for codecs without batches.
+template <class Codec, class WholeTiles, class OneTile>
 ARLAB_DEVICE void for_each_batch(const Call& call, const ElementRange& chunk, int round,
                                  int capacity, WholeTiles whole_tiles, OneTile one_tile) {
   const int begin = round * call.tiles_per_slot;
   const int end = begin + call.tiles_per_slot;
-  const auto blocks = static_cast<unsigned>(call.blocks);
-  const bool aligned = call.aligned && chunk.begin % kPerThread == 0;
-  const auto whole = aligned ? static_cast<unsigned>((chunk.end - chunk.begin) / kTile) : 0u;
-  unsigned index = static_cast<unsigned>(begin) * blocks + blockIdx.x;
   int number = begin;
+  constexpr bool kHasBatches = kBatch<Codec> != 1;
+  if constexpr (kHasBatches) {
+    const auto blocks = static_cast<unsigned>(call.blocks);
+    const bool aligned = call.aligned && chunk.begin % kPerThread == 0;
+    const auto whole = aligned ? static_cast<unsigned>((chunk.end - chunk.begin) / kTile) : 0u;
+    unsigned index = static_cast<unsigned>(begin) * blocks + blockIdx.x;
 #pragma unroll 1
-  while (number < end && index < whole) {
-    Batch batch;
-    batch.begin = chunk.begin + static_cast<std::size_t>(index) * kTile;
-    batch.stride = static_cast<std::size_t>(blocks) * kTile;
-    batch.slot_offset = static_cast<unsigned>(number - begin) * call.tile_bytes;
-    batch.count = 0;
-    do {
-      ++batch.count;
-      ++number;
-      index += blocks;
-    } while (batch.count < capacity && number < end && index < whole);
-    whole_tiles(batch);
+    while (number < end && index < whole) {
+      Batch batch;
+      batch.begin = chunk.begin + static_cast<std::size_t>(index) * kTile;
+      batch.stride = static_cast<std::size_t>(blocks) * kTile;
+      batch.slot_offset = static_cast<unsigned>(number - begin) * call.tile_bytes;
+      batch.count = 0;
+      do {
+        ++batch.count;
+        ++number;
+        index += blocks;
+      } while (batch.count < capacity && number < end && index < whole);
+      whole_tiles(batch);
+    }
   }
   Tile tile;
 #pragma unroll 1
@@ -78,14 +82,14 @@ ARLAB_DEVICE unsigned tile_bytes_of(const Call& call) {
   }
 }
 
-/// Sums of fp16 may be made without looking at overflow on the way, and made again where an infinity
-/// or a NaN shows in the end: by single threads, so decoding must need no other lanes.
+/// Sums of fp16 may be made without looking at overflow on the way, and made again where an
+/// infinity or a NaN shows in the end: by single threads, so decoding must need no other lanes.
 template <class Codec, class Number>
 inline constexpr bool kSumsUnchecked =
-    Number::kDType == DType::fp16 &&
-    requires(const Codec& codec, const typename Codec::Encoded& encoded) {
-      codec.decode_unchecked(encoded);
-    };
+    Number::kDType ==
+    DType::fp16&& requires(const Codec& codec, const typename Codec::Encoded& encoded) {
+  codec.decode_unchecked(encoded);
+};
 
 template <class Number, class Codec>
 ARLAB_DEVICE Eight<Number> decode_for_sum(const Codec& codec,

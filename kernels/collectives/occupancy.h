@@ -20,9 +20,9 @@ inline constexpr int kResidentBlocks<QuickReduce<Format, Number>> = kFastBlocks;
 template <class Codec>
 inline constexpr int kBatch = 1;
 template <class Number>
-inline constexpr int kBatch<Plain<Number>> = 4;
+inline constexpr int kBatch<Plain<Number>> = kFastBatch;
 template <class Format, class Number>
-inline constexpr int kBatch<QuickReduce<Format, Number>> = 4;
+inline constexpr int kBatch<QuickReduce<Format, Number>> = kFastBatch;
 
 }  // namespace ARLAB_PLATFORM
 }  // namespace arlab::kernels

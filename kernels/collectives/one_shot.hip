@@ -35,9 +35,9 @@ class OneShot {
   static constexpr int kPlaces = kBatch<Codec>;
 
   ARLAB_DEVICE void contribute(int round) {
-    for_each_batch(
+    for_each_batch<Codec>(
         call_, call_.chunk[0], round, outbox_.capacity(),
-        [&](const Batch& batch) {
+        [&](const Batch& batch) ARLAB_INLINED_LAMBDA {
           Eight<Number> x[kPlaces];
           Encoded encoded[kPlaces];
 #pragma unroll
@@ -47,22 +47,26 @@ class OneShot {
           encode_batch(codec_, x, batch.count, encoded);
           outbox_.put(encoded, batch.count);
           outbox_.fill();
-          for_each_rank([&](int to) { outbox_.send(encoded, batch, exchange_.outgoing(to)); });
+          for_each_rank([&](int to) ARLAB_INLINED_LAMBDA {
+            outbox_.send(encoded, batch, exchange_.outgoing(to));
+          });
           outbox_.next();
         },
-        [&](const Tile& tile) {
+        [&](const Tile& tile) ARLAB_INLINED_LAMBDA {
           const Encoded encoded = codec_.encode(tile.load<Number>(call_.input), tile.at());
           outbox_.put(0, encoded, tile.at());
           outbox_.fill();
-          for_each_rank([&](int to) { outbox_.send(encoded, tile, exchange_.outgoing(to)); });
+          for_each_rank([&](int to) ARLAB_INLINED_LAMBDA {
+            outbox_.send(encoded, tile, exchange_.outgoing(to));
+          });
           outbox_.next();
         });
   }
 
   ARLAB_DEVICE void reduce(int round) {
-    for_each_batch(
+    for_each_batch<Codec>(
         call_, call_.chunk[0], round, kPlaces,
-        [&](const Batch& batch) {
+        [&](const Batch& batch) ARLAB_INLINED_LAMBDA {
           Eight<Number> sum[kPlaces];
           Encoded encoded[kPlaces];
           load_batch(codec_, call_, exchange_.incoming(0) + batch.slot_offset, batch.count,
@@ -90,7 +94,9 @@ class OneShot {
             if (i < batch.count) batch.store<Number>(call_.output, i, sum[i]);
           }
         },
-        [&](const Tile& tile) { tile.store(call_.output, sum_of(tile.at(), tile.slot_offset)); });
+        [&](const Tile& tile) ARLAB_INLINED_LAMBDA {
+          tile.store(call_.output, sum_of(tile.at(), tile.slot_offset));
+        });
   }
 
   /// The contributions to a tile, whose wires are at `offset` in the slots.

@@ -51,11 +51,11 @@ class TwoShot {
   static constexpr int kPlaces = kBatch<Codec>;
 
   ARLAB_DEVICE void contribute(int round) {
-    for_each_peer([&](int owner) {
+    for_each_peer([&](int owner) ARLAB_INLINED_LAMBDA {
       std::uint8_t* slot = exchange_.outgoing(owner);
-      for_each_batch(
+      for_each_batch<Codec>(
           call_, call_.chunk[owner], round, outbox_.capacity(),
-          [&](const Batch& batch) {
+          [&](const Batch& batch) ARLAB_INLINED_LAMBDA {
             Eight<Number> x[kPlaces];
             Encoded encoded[kPlaces];
 #pragma unroll
@@ -68,7 +68,7 @@ class TwoShot {
             outbox_.send(encoded, batch, slot);
             outbox_.next();
           },
-          [&](const Tile& tile) {
+          [&](const Tile& tile) ARLAB_INLINED_LAMBDA {
             const Encoded encoded = codec_.encode(tile.load<Number>(call_.input), tile.at());
             outbox_.put(0, encoded, tile.at());
             outbox_.fill();
@@ -81,9 +81,9 @@ class TwoShot {
   ARLAB_DEVICE void reduce(int round) {
     const int ranks = call_.team.layout.ranks;
     const int rank = call_.team.rank;
-    for_each_batch(
+    for_each_batch<Codec>(
         call_, call_.chunk[rank], round, outbox_.capacity(),
-        [&](const Batch& batch) {
+        [&](const Batch& batch) ARLAB_INLINED_LAMBDA {
           Eight<Number> own[kPlaces];
           Eight<Number> sum[kPlaces];
           Encoded encoded[kPlaces];
@@ -122,11 +122,12 @@ class TwoShot {
             if (i < batch.count) batch.store<Number>(call_.output, i, sum[i]);
           }
           outbox_.fill();
-          for_each_peer(
-              [&](int to) { outbox_.send(encoded, batch, exchange_.outgoing(to) + sums_at_); });
+          for_each_peer([&](int to) ARLAB_INLINED_LAMBDA {
+            outbox_.send(encoded, batch, exchange_.outgoing(to) + sums_at_);
+          });
           outbox_.next();
         },
-        [&](const Tile& tile) {
+        [&](const Tile& tile) ARLAB_INLINED_LAMBDA {
           const Eight<Number> own =
               codec_.decode(codec_.encode(tile.load<Number>(call_.input), tile.at()), tile.at());
           const Encoded encoded =
@@ -134,18 +135,19 @@ class TwoShot {
           tile.store(call_.output, codec_.decode(encoded, tile.at()));
           outbox_.put(0, encoded, tile.at());
           outbox_.fill();
-          for_each_peer(
-              [&](int to) { outbox_.send(encoded, tile, exchange_.outgoing(to) + sums_at_); });
+          for_each_peer([&](int to) ARLAB_INLINED_LAMBDA {
+            outbox_.send(encoded, tile, exchange_.outgoing(to) + sums_at_);
+          });
           outbox_.next();
         });
   }
 
   ARLAB_DEVICE void gather(int round) {
-    for_each_peer([&](int owner) {
+    for_each_peer([&](int owner) ARLAB_INLINED_LAMBDA {
       const std::uint8_t* slot = exchange_.incoming(owner) + sums_at_;
-      for_each_batch(
+      for_each_batch<Codec>(
           call_, call_.chunk[owner], round, kPlaces,
-          [&](const Batch& batch) {
+          [&](const Batch& batch) ARLAB_INLINED_LAMBDA {
             Encoded encoded[kPlaces];
             Eight<Number> x[kPlaces];
             load_batch(codec_, call_, slot + batch.slot_offset, batch.count, encoded);
@@ -155,7 +157,9 @@ class TwoShot {
               if (i < batch.count) batch.store<Number>(call_.output, i, x[i]);
             }
           },
-          [&](const Tile& tile) { tile.store(call_.output, receive<Number>(codec_, tile, slot)); });
+          [&](const Tile& tile) ARLAB_INLINED_LAMBDA {
+            tile.store(call_.output, receive<Number>(codec_, tile, slot));
+          });
     });
   }
 

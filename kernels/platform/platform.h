@@ -29,6 +29,14 @@
 /// A function of kernels and of the host.
 #define ARLAB_HOST_DEVICE __host__ __device__ __forceinline__
 
+/// Between a lambda's parameters and its body. What clang leaves as a call, it passes by way of
+/// scratch memory.
+#if defined(__HIP_PLATFORM_AMD__)
+#define ARLAB_INLINED_LAMBDA __attribute__((always_inline))
+#else
+#define ARLAB_INLINED_LAMBDA
+#endif
+
 /// Declares `T name[count]`, shared by the block.
 #if defined(__HIP_PLATFORM_HOST__)
 #define ARLAB_SHARED_ARRAY(T, name, count) \
@@ -52,11 +60,15 @@ inline namespace ARLAB_PLATFORM {
 /// one of 64 never make a difference.
 inline constexpr int kThreads = 256;
 
-/// How many blocks of the kernels that are tuned most fit on a multiprocessor, by their registers.
+/// How many blocks of the kernels that are tuned most fit on a multiprocessor, by their registers,
+/// and how many tiles each works on at once. Of AMD's nothing is measured; arrays of tiles would
+/// not stay in registers there.
 #if defined(__HIP_PLATFORM_AMD__)
-inline constexpr int kFastBlocks = 2;
+inline constexpr int kFastBlocks = 3;
+inline constexpr int kFastBatch = 1;
 #else
 inline constexpr int kFastBlocks = 4;
+inline constexpr int kFastBatch = 4;
 #endif
 
 /// threadIdx.x, which compilers do not know to be below kThreads.

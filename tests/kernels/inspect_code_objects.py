@@ -13,7 +13,8 @@ import subprocess
 import sys
 
 VECTOR_REGISTERS = 512  # of a lane, shared by the waves on a SIMD
-BLOCKS_PER_COMPUTE_UNIT = 2  # kResidentBlocks
+BLOCKS_PER_COMPUTE_UNIT = 2
+BLOCKS_PER_COMPUTE_UNIT_TUNED = 3  # kFastBlocks
 
 
 def output_of(*command):
@@ -61,7 +62,9 @@ def problems_of(name, metadata, instructions):
     if metadata["vgpr_spill_count"]:
         yield "spills vector registers"
     # A block of 256 threads has one wave on each of the four SIMDs.
-    allowed = VECTOR_REGISTERS // BLOCKS_PER_COMPUTE_UNIT // 8 * 8
+    tuned = "Plain" in name or "QuickReduce" in name
+    blocks = BLOCKS_PER_COMPUTE_UNIT_TUNED if tuned else BLOCKS_PER_COMPUTE_UNIT
+    allowed = VECTOR_REGISTERS // blocks // 8 * 8
     if metadata["vgpr_count"] > allowed:
         yield f"takes {metadata['vgpr_count']} vector registers; allowed are {allowed}"
     if count("flat_(load|store|atomic)"):

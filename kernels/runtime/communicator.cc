@@ -171,9 +171,8 @@ Result<std::vector<Communicator>> Communicator::in_process(std::span<const int> 
 
   std::vector<Communicator> communicators;
   for (std::size_t rank = 0; rank < devices.size(); ++rank) {
-    communicators.push_back(
-        Communicator(teams[rank], devices[rank], multiprocessors.value(), options, memory,
-                     statistics[rank]));
+    communicators.push_back(Communicator(teams[rank], devices[rank], multiprocessors.value(),
+                                         options, memory, statistics[rank]));
     status = communicators.back().make_event();
     if (!status.ok()) return status;
   }
@@ -239,8 +238,7 @@ Status Communicator::run(const CollectiveRequest& request, const void* input, vo
   // Most codecs are one kernel; the others a sequence of them (collectives/staged.h).
   std::function<Status()> launch;
   if (const Result<CodecChoice> codec = choose_codec(request.codec); codec.ok()) {
-    Result<Call> call =
-        plan(request, *algorithm, codec.value(), team_, options_, multiprocessors_);
+    Result<Call> call = plan(request, *algorithm, codec.value(), team_, options_, multiprocessors_);
     if (!call.ok()) return call.status();
     call.value().input = input;
     call.value().output = output;

@@ -13,7 +13,7 @@ namespace arlab::emulator {
 struct Completion {
   bool done = false;
   std::uint64_t done_at = 0;  ///< clock_nanoseconds()
-  char order = 0;  ///< its address stands for that order in ThreadSanitizer
+  char order = 0;             ///< its address stands for that order in ThreadSanitizer
 };
 using CompletionPtr = std::shared_ptr<Completion>;
 

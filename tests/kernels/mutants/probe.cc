@@ -24,7 +24,8 @@ bool conforms(const char* codec_name, const char* algorithm, std::uint64_t seed,
               std::size_t elements) {
   emulator::configure({.wave_size = seed % 2 == 0 ? 64 : 32, .seed = seed});
   const std::array<int, 3> devices = {0, 1, 2};
-  auto team = Communicator::in_process(std::span(devices).first(ranks), {.blocks = 2, .slot_bytes = 4608});
+  auto team =
+      Communicator::in_process(std::span(devices).first(ranks), {.blocks = 2, .slot_bytes = 4608});
   if (!team.ok()) return false;
   const CodecPtr codec = find_codec(codec_name);
   const Schedule schedule = make_schedule(algorithm, {.world_size = static_cast<Rank>(ranks),

@@ -32,14 +32,7 @@ def parse_arguments(arguments=None):
     parser.add_argument("--machine", help="name for the rows [h200-4, from the device and the ranks]")
     parser.add_argument("--out", required=True, help="CSV file")
     options = parser.parse_args(arguments)
-    options.dtypes = options.dtypes.split(",")
-    options.algorithms = options.algorithms.split(",")
-    for name in options.algorithms:
-        if name not in ("nccl", "one_shot", "two_shot"):
-            parser.error(f"--algorithms {name}: allowed are nccl, one_shot, two_shot")
-    for name in options.dtypes:
-        if name not in ("fp16", "bf16", "fp32"):
-            parser.error(f"--dtypes {name}: allowed are fp16, bf16, fp32")
+    measurement.split_choices(parser, options)
     if options.calls < 1 or options.replays < 1:
         parser.error("--calls and --replays: allowed are positive integers")
     return options

@@ -41,15 +41,8 @@ def parse_arguments(arguments=None):
     parser.add_argument("--machine", help="name for the report [h200-4, from the device and the ranks]")
     parser.add_argument("--out", required=True, help="JSON report")
     options = parser.parse_args(arguments)
-    options.dtypes = options.dtypes.split(",")
+    measurement.split_choices(parser, options)
     options.lengths = [int(length) for length in options.lengths.split(",")]
-    options.algorithms = options.algorithms.split(",")
-    for name in options.algorithms:
-        if name not in ("nccl", "one_shot", "two_shot"):
-            parser.error(f"--algorithms {name}: allowed are nccl, one_shot, two_shot")
-    for name in options.dtypes:
-        if name not in ("fp16", "bf16", "fp32"):
-            parser.error(f"--dtypes {name}: allowed are fp16, bf16, fp32")
     return options
 
 

@@ -75,3 +75,13 @@ def csv_text(rows, provenance, columns=COLUMNS):
 
 def today():
     return date.today().isoformat()
+
+
+def split_choices(parser, options):
+    """--algorithms and --dtypes, comma-separated, become lists of what is allowed."""
+    for option, allowed in (("algorithms", ("nccl", "one_shot", "two_shot")), ("dtypes", ("fp16", "bf16", "fp32"))):
+        names = getattr(options, option).split(",")
+        for name in names:
+            if name not in allowed:
+                parser.error(f"--{option} {name}: allowed are {', '.join(allowed)}")
+        setattr(options, option, names)

@@ -186,17 +186,7 @@ struct AnyBit : AnyBitParameters {
   /// Block Hadamard transform in Sylvester order (spec section 3): strides 1, 2, 4 inside a
   /// thread, the others between lanes.
   ARLAB_DEVICE void transform(Floats8& x) const {
-#pragma unroll
-    for (std::size_t stride = 1; stride < kPerThread; stride *= 2) {
-#pragma unroll
-      for (std::size_t i = 0; i < kPerThread; ++i) {
-        if ((i & stride) != 0) continue;
-        const float a = x.value[i];
-        const float b = x.value[i + stride];
-        x.value[i] = a + b;
-        x.value[i + stride] = a - b;
-      }
-    }
+    transform_thread(x);
 #pragma unroll 1
     for (int mask = 1; mask < lanes(); mask *= 2) {
       const bool upper = (static_cast<int>(threadIdx.x) & mask) != 0;

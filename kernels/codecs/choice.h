@@ -55,12 +55,6 @@ void with_choice(QuickReduceChoice choice, DType dtype, F&& f) {
   }
 }
 
-template <template <class> class Codec, class Parameters, class F>
-void with_parameters(const Parameters& parameters, DType dtype, F&& f) {
-  if (dtype == DType::fp16) f(Codec<Fp16>(parameters), Fp16());
-  if (dtype == DType::bf16) f(Codec<Bf16>(parameters), Bf16());
-  if (dtype == DType::fp32) f(Codec<Fp32>(parameters), Fp32());
-}
 template <class F>
 void with_choice(const AnyBitParameters& parameters, DType dtype, F&& f) {
   with_parameters<AnyBit>(parameters, dtype, f);

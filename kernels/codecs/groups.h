@@ -40,6 +40,21 @@ ARLAB_DEVICE bool group_is_finite(const Floats8& x, std::size_t count, int lanes
          0;
 }
 
+/// The strides 1, 2, 4 of a Hadamard transform: those inside a thread.
+ARLAB_DEVICE void transform_thread(Floats8& x) {
+#pragma unroll
+  for (std::size_t stride = 1; stride < kPerThread; stride *= 2) {
+#pragma unroll
+    for (std::size_t i = 0; i < kPerThread; ++i) {
+      if ((i & stride) != 0) continue;
+      const float a = x.value[i];
+      const float b = x.value[i + stride];
+      x.value[i] = a + b;
+      x.value[i + stride] = a - b;
+    }
+  }
+}
+
 /// Eight codes of up to 8 bits: element i in byte i.
 struct Codes8 {
   std::uint64_t bytes = 0;

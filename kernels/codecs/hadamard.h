@@ -12,17 +12,7 @@ inline constexpr int kLargestHadamardTiles = 32;  // 65536 elements
 /// The strides inside a tile, up to `group` elements. `shared`: as many floats as a tile has
 /// elements. All threads of the block take part.
 ARLAB_DEVICE void transform_tile(Floats8& x, std::size_t group, float* shared) {
-#pragma unroll
-  for (std::size_t stride = 1; stride < kPerThread; stride *= 2) {
-#pragma unroll
-    for (std::size_t i = 0; i < kPerThread; ++i) {
-      if ((i & stride) != 0) continue;
-      const float a = x.value[i];
-      const float b = x.value[i + stride];
-      x.value[i] = a + b;
-      x.value[i + stride] = a - b;
-    }
-  }
+  transform_thread(x);
   const unsigned lanes = static_cast<unsigned>((group < kTile ? group : kTile) / kPerThread);
 #pragma unroll 1
   for (unsigned mask = 1; mask < lanes; mask *= 2) {

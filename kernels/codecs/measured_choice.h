@@ -16,27 +16,21 @@ using MeasuredChoice = std::variant<MeasuredAnyBitParameters, MeasuredHadamardPa
 /// The device code of a codec of the reference that choose_codec() does not have.
 Result<MeasuredChoice> choose_measured(const std::string& name);
 
-template <template <class> class Codec, class Parameters, class F>
-void with_measured_parameters(const Parameters& parameters, DType dtype, F&& f) {
-  if (dtype == DType::fp16) f(Codec<Fp16>(parameters), Fp16());
-  if (dtype == DType::bf16) f(Codec<Bf16>(parameters), Bf16());
-  if (dtype == DType::fp32) f(Codec<Fp32>(parameters), Fp32());
-}
 template <class F>
 void with_measured_choice(const MeasuredAnyBitParameters& parameters, DType dtype, F&& f) {
-  with_measured_parameters<MeasuredAnyBit>(parameters, dtype, f);
+  with_parameters<MeasuredAnyBit>(parameters, dtype, f);
 }
 template <class F>
 void with_measured_choice(const MeasuredHadamardParameters& parameters, DType dtype, F&& f) {
-  with_measured_parameters<MeasuredHadamard>(parameters, dtype, f);
+  with_parameters<MeasuredHadamard>(parameters, dtype, f);
 }
 template <class F>
 void with_measured_choice(const MeasuredLogFmtParameters& parameters, DType dtype, F&& f) {
-  with_measured_parameters<MeasuredLogFmt>(parameters, dtype, f);
+  with_parameters<MeasuredLogFmt>(parameters, dtype, f);
 }
 template <class F>
 void with_measured_choice(const NvFp4Parameters& parameters, DType dtype, F&& f) {
-  with_measured_parameters<NvFp4>(parameters, dtype, f);
+  with_parameters<NvFp4>(parameters, dtype, f);
 }
 
 /// Calls f with the device codec and with the dtype's arithmetic.

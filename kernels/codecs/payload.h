@@ -80,6 +80,14 @@ struct Fp32 {
   ARLAB_DEVICE static std::uint32_t from_float_clamped(float value) { return from_float(value); }
 };
 
+/// Calls f with the codec, made of its parameters, and the arithmetic of the dtype.
+template <template <class> class Codec, class Parameters, class F>
+void with_parameters(const Parameters& parameters, DType dtype, F&& f) {
+  if (dtype == DType::fp16) f(Codec<Fp16>(parameters), Fp16());
+  if (dtype == DType::bf16) f(Codec<Bf16>(parameters), Bf16());
+  if (dtype == DType::fp32) f(Codec<Fp32>(parameters), Fp32());
+}
+
 // ---------------------------------------------------------------- eight elements
 
 /// Words as they lie in memory: two elements each, or one of fp32.

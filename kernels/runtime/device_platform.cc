@@ -10,6 +10,7 @@
 #include "kernels/codecs/codec_kernels.h"
 #include "kernels/codecs/measured_kernels.h"
 #include "kernels/runtime/communicator.h"
+#include "kernels/runtime/hip_status.h"
 #include "kernels/runtime/platforms.h"
 #include "kernels/runtime/timing.h"
 #include "kernels/runtime/vendor_library.h"
@@ -20,11 +21,6 @@
 namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {
 namespace {
-
-Status status_of(hipError_t error, const char* what) {
-  if (error == hipSuccess) return {};
-  return Status::error(fmt::format("{}: {}", what, hipGetErrorString(error)));
-}
 
 /// Memory of the current device.
 class DeviceMemory {

@@ -9,14 +9,10 @@
 
 #include "kernels/codecs/statistics.h"
 #include "kernels/runtime/communicator.h"
+#include "kernels/runtime/hip_status.h"
 
 namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {
-
-inline Status status_of(hipError_t error, const char* what) {
-  if (error == hipSuccess) return {};
-  return Status::error(fmt::format("{}: {}", what, hipGetErrorString(error)));
-}
 
 /// Of a team in one process. The last communicator of the team frees it, so that no rank ever
 /// writes to a buffer that is gone.

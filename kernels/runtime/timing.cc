@@ -1,17 +1,12 @@
 #include "kernels/runtime/timing.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
+
+#include "kernels/runtime/hip_status.h"
 
 namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {
 namespace {
-
-Status status_of(hipError_t error, const char* what) {
-  if (error == hipSuccess) return {};
-  return Status::error(fmt::format("{}: {}", what, hipGetErrorString(error)));
-}
 
 /// The graph of one rank, and the events around a replay.
 class RankGraph {

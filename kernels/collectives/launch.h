@@ -1,6 +1,8 @@
 // Starts the kernel of an algorithm on a rank's stream. Each function is in the file of its name.
 #pragma once
 
+#include <optional>
+
 #include "kernels/codecs/choice.h"
 #include "kernels/collectives/call.h"
 #include "kernels/collectives/occupancy.h"
@@ -24,6 +26,11 @@ hipError_t launch_one_shot(const Call& call, const CodecChoice& codec, DType dty
                            hipStream_t stream);
 hipError_t launch_two_shot(const Call& call, const CodecChoice& codec, DType dtype,
                            hipStream_t stream);
+/// For Call::is_small; nothing where the codec has no such kernel.
+std::optional<hipError_t> launch_one_shot_small(const Call& call, const CodecChoice& codec,
+                                                DType dtype, hipStream_t stream);
+std::optional<hipError_t> launch_two_shot_small(const Call& call, const CodecChoice& codec,
+                                                DType dtype, hipStream_t stream);
 hipError_t launch_ring(const Call& call, const CodecChoice& codec, DType dtype, hipStream_t stream);
 hipError_t launch_hierarchical(const Call& call, const CodecChoice& codec, DType dtype,
                                hipStream_t stream);

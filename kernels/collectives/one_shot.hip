@@ -17,9 +17,6 @@ class OneShot {
       : call_(call), codec_(codec), exchange_(call.team, failed), outbox_(codec, call, memory) {}
 
   ARLAB_DEVICE void run() {
-    if constexpr (kPlaces > 1) {
-      if (has_single_tiles(call_)) return run_single_tile();
-    }
     const int rounds = call_.rounds;
     contribute(0);
     exchange_.signal();
@@ -27,7 +24,11 @@ class OneShot {
     for (int round = 0; round < rounds; ++round) {
       if (round + 1 < rounds) contribute(round + 1);  // while the signal is under way
       if (!exchange_.wait()) return;
-      if (round + 1 < rounds) exchange_.signal();
+      if (round + 1 < rounds) {
+        exchange_.signal();
+      } else {
+        let_next_kernel_start();
+      }
       reduce(round);
     }
     exchange_.end();
@@ -102,47 +103,6 @@ class OneShot {
         });
   }
 
-  // ------------------------------------------------------------ one tile
-  // Small tensors: what counts is how often the block waits for memory. Contributions of several
-  // ranks are loaded together.
-
-  ARLAB_DEVICE void run_single_tile() {
-    const Batch tile{1, static_cast<std::size_t>(blockIdx.x) * kTile, 0, 0};
-    const Encoded encoded = codec_.encode(tile.load<Number>(call_.input, 0), Batch::at());
-    outbox_.put(0, encoded, Batch::at());
-    outbox_.fill();
-    for_each_rank([&](int to) ARLAB_INLINED_LAMBDA {
-      outbox_.send_place(0, encoded, exchange_.outgoing(to));
-    });
-    if (!exchange_.run()) return;
-    Eight<Number> sum[1] = {single_sum()};
-    if (is_to_be_made_again<Codec>(sum, 1)) sum[0] = sum_of(Batch::at(), 0);
-    tile.store<Number>(call_.output, 0, sum[0]);
-    exchange_.end();
-  }
-
-  ARLAB_DEVICE Eight<Number> single_sum() const {
-    const int ranks = call_.team.layout.ranks;
-    Eight<Number> sum;
-#pragma unroll 1
-    for (int first = 0; first < ranks; first += kPlaces) {
-      Encoded encoded[kPlaces];
-#pragma unroll
-      for (int i = 0; i < kPlaces; ++i) {
-        if (first + i < ranks) {
-          encoded[i] = codec_.load(exchange_.incoming(first + i), Batch::at());
-        }
-      }
-#pragma unroll
-      for (int i = 0; i < kPlaces; ++i) {
-        if (first + i >= ranks) continue;
-        const Eight<Number> x = decode_for_sum<Number>(codec_, encoded[i]);
-        sum = first + i == 0 ? x : add_for_sum<Number, Codec>(sum, x);
-      }
-    }
-    return sum;
-  }
-
   /// The contributions to a tile, whose wires are at `offset` in the slots.
   ARLAB_DEVICE Eight<Number> sum_of(Position at, unsigned offset) const {
     Eight<Number> sum = codec_.decode(codec_.load(exchange_.incoming(0) + offset, at), at);
@@ -180,6 +140,7 @@ class OneShot {
 template <class Codec, class Number>
 __global__ void __launch_bounds__(kThreads, kResidentBlocks<Codec>)
     one_shot_kernel(ARLAB_KERNEL_PARAMETER Call call, ARLAB_KERNEL_PARAMETER Codec codec) {
+  wait_for_kernel_before();
   ARLAB_SHARED_ARRAY(std::uint32_t, failed, 1);
   ARLAB_SHARED_ARRAY(OutboxMemory, memory, 1);
   OneShot<Codec, Number>(call, codec, failed[0], memory[0]).run();
@@ -187,11 +148,14 @@ __global__ void __launch_bounds__(kThreads, kResidentBlocks<Codec>)
 
 hipError_t launch_one_shot(const Call& call, const CodecChoice& codec, DType dtype,
                            hipStream_t stream) {
+  if (call.is_small) {
+    const auto error = launch_one_shot_small(call, codec, dtype, stream);
+    if (error.has_value()) return *error;
+  }
   return with_codec(codec, dtype,
                     [&]<class Codec, class Number>(const Codec& device_codec, Number) {
-                      hipLaunchKernelGGL(HIP_KERNEL_NAME(one_shot_kernel<Codec, Number>),
-                                         dim3(static_cast<unsigned>(call.blocks)), dim3(kThreads),
-                                         0, stream, call, device_codec);
+                      launch_behind(one_shot_kernel<Codec, Number>,
+                                    static_cast<unsigned>(call.blocks), stream, call, device_codec);
                     });
 }
 

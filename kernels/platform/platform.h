@@ -71,6 +71,39 @@ inline constexpr int kFastBlocks = 4;
 inline constexpr int kFastBatch = 4;
 #endif
 
+/// Starts a kernel whose first act is wait_for_kernel_before(). On CUDA it may be started, and wait
+/// there, while the one before it on the stream still runs, from let_next_kernel_start() on.
+template <class... Parameters>
+void launch_behind(void (*kernel)(Parameters...), unsigned blocks, hipStream_t stream,
+                   const Parameters&... parameters) {
+#if defined(__HIP_PLATFORM_NVIDIA__)
+  cudaLaunchAttribute overlap{};
+  overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  overlap.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(blocks);
+  config.blockDim = dim3(kThreads);
+  config.stream = stream;
+  config.attrs = &overlap;
+  config.numAttrs = 1;
+  (void)cudaLaunchKernelEx(&config, kernel, parameters...);  // callers ask for the last error
+#else
+  hipLaunchKernelGGL(kernel, dim3(blocks), dim3(kThreads), 0, stream, parameters...);
+#endif
+}
+ARLAB_DEVICE void wait_for_kernel_before() {
+#if defined(__CUDA_ARCH__)
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+/// To be called once the kernel waits for no other rank any more: the next one may take the place
+/// of what another rank needs.
+ARLAB_DEVICE void let_next_kernel_start() {
+#if defined(__CUDA_ARCH__)
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
 /// threadIdx.x, which compilers do not know to be below kThreads.
 ARLAB_DEVICE unsigned thread_index() {
   const unsigned index = threadIdx.x;

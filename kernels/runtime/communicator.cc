@@ -75,7 +75,7 @@ Result<Call> plan(const CollectiveRequest& request, const AlgorithmKernel& algor
     call.blocks = static_cast<int>(blocks);
     call.rounds = static_cast<int>(
         ceil_divide(tiles, blocks * static_cast<std::size_t>(call.tiles_per_slot)));
-    if (tiles <= blocks) call.single_tiles = static_cast<int>(whole_tiles);
+    call.is_small = tiles <= blocks;
   } catch (const InvalidInput& error) {
     return Status::error(error.what());
   }

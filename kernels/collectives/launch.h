@@ -10,13 +10,16 @@
 namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {
 
-/// How many blocks of a kernel of the codec fit on a multiprocessor.
-inline int resident_blocks(const CodecChoice& codec, DType dtype) {
-  int blocks = 1;
+struct Occupancy {
+  int blocks;  ///< of a kernel of the codec, that fit on a multiprocessor
+  int batch;   ///< tiles that a block works on at once
+};
+inline Occupancy occupancy_of(const CodecChoice& codec, DType dtype) {
+  Occupancy occupancy{1, 1};
   (void)with_codec(codec, dtype, [&]<class Codec, class Number>(const Codec&, Number) {
-    blocks = kResidentBlocks<Codec>;
+    occupancy = {kResidentBlocks<Codec>, kBatch<Codec>};
   });
-  return blocks;
+  return occupancy;
 }
 
 using LaunchCollective = hipError_t (*)(const Call& call, const CodecChoice& codec, DType dtype,

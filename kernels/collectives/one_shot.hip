@@ -40,7 +40,7 @@ class OneShot {
 
   ARLAB_DEVICE void contribute(int round) {
     for_each_batch<Codec>(
-        call_, call_.chunk[0], round, outbox_.capacity(),
+        call_, call_.chunk[0], round,
         [&](const Batch& batch) ARLAB_INLINED_LAMBDA {
           Eight<Number> x[kPlaces];
           Encoded encoded[kPlaces];
@@ -69,7 +69,7 @@ class OneShot {
 
   ARLAB_DEVICE void reduce(int round) {
     for_each_batch<Codec>(
-        call_, call_.chunk[0], round, kPlaces,
+        call_, call_.chunk[0], round,
         [&](const Batch& batch) ARLAB_INLINED_LAMBDA {
           Eight<Number> sum[kPlaces];
           Encoded encoded[kPlaces];

@@ -13,7 +13,7 @@ namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {
 
 /// Shared memory of an Outbox. Two buffers: while one is copied, the other is filled.
-inline constexpr std::size_t kOutboxBytes = 6144;
+inline constexpr std::size_t kOutboxBytes = 8704;
 struct OutboxMemory {
   Words4 words[2][kOutboxBytes / 16];
 };
@@ -33,13 +33,6 @@ class Outbox {
   ARLAB_DEVICE Outbox(const Codec& codec, const Call& call, OutboxMemory& memory)
       : codec_(codec), call_(call), memory_(memory) {}
 
-  /// How many tiles fit, up to kBatch.
-  ARLAB_DEVICE int capacity() const {
-    if constexpr (kGoesDirectly<Codec>) return kBatch<Codec>;
-    const auto fitting =
-        static_cast<int>(static_cast<unsigned>(kOutboxBytes) / tile_bytes_of<Codec>(call_));
-    return fitting < kBatch<Codec> ? fitting : kBatch<Codec>;
-  }
   ARLAB_DEVICE void put(int place, const Encoded& encoded, Position at) const {
     if constexpr (!kGoesDirectly<Codec>) {
       codec_.store(encoded, wire() + static_cast<unsigned>(place) * tile_bytes_of<Codec>(call_),

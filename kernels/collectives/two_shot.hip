@@ -35,12 +35,15 @@ class TwoShot {
     exchange_.signal();
 #pragma unroll 1
     for (int round = 0; round <= rounds; ++round) {
-      // While signals are under way: what does not depend on them.
-      if (round + 1 < rounds) contribute(round + 1);
+      // While signals are under way: what does not depend on them. The thread that signals joins
+      // late, so that what needs no barrier comes first.
       if (round >= 2) gather(round - 2);
+      if (round + 1 < rounds) contribute(round + 1);
+      OwnTiles own;
+      if (round < rounds) own = own_tiles(round);
       if (!exchange_.wait()) return;
       if (round == rounds) break;
-      reduce(round);
+      reduce(round, own);
       exchange_.signal();
     }
     let_next_kernel_start();
@@ -56,7 +59,7 @@ class TwoShot {
     for_each_peer(call_.team, [&](int owner) ARLAB_INLINED_LAMBDA {
       std::uint8_t* slot = exchange_.outgoing(owner);
       for_each_batch<Codec>(
-          call_, call_.chunk[owner], round, outbox_.capacity(),
+          call_, call_.chunk[owner], round,
           [&](const Batch& batch) ARLAB_INLINED_LAMBDA {
             Eight<Number> x[kPlaces];
             Encoded encoded[kPlaces];
@@ -80,21 +83,36 @@ class TwoShot {
     });
   }
 
-  ARLAB_DEVICE void reduce(int round) {
-    const int ranks = call_.team.layout.ranks;
-    const int rank = call_.team.rank;
+  /// What the own contributions decode to, of the round's whole tiles.
+  struct OwnTiles {
+    Eight<Number> x[kPlaces];
+  };
+  ARLAB_DEVICE OwnTiles own_tiles(int round) const {
+    OwnTiles own;
     for_each_batch<Codec>(
-        call_, call_.chunk[rank], round, outbox_.capacity(),
+        call_, call_.chunk[call_.team.rank], round,
         [&](const Batch& batch) ARLAB_INLINED_LAMBDA {
-          Eight<Number> own[kPlaces];
-          Eight<Number> sum[kPlaces];
           Encoded encoded[kPlaces];
 #pragma unroll
           for (int i = 0; i < kPlaces; ++i) {
-            if (i < batch.count) own[i] = batch.load<Number>(call_.input, i);
+            if (i < batch.count) own.x[i] = batch.load<Number>(call_.input, i);
           }
-          encode_batch(codec_, own, batch.count, encoded);
-          decode_batch(codec_, encoded, batch.count, own);
+          encode_batch(codec_, own.x, batch.count, encoded);
+          decode_batch(codec_, encoded, batch.count, own.x);
+        },
+        [](const Tile&) {});
+    return own;
+  }
+
+  ARLAB_DEVICE void reduce(int round, const OwnTiles& own_tiles) {
+    const int ranks = call_.team.layout.ranks;
+    const int rank = call_.team.rank;
+    const Eight<Number>(&own)[kPlaces] = own_tiles.x;
+    for_each_batch<Codec>(
+        call_, call_.chunk[rank], round,
+        [&](const Batch& batch) ARLAB_INLINED_LAMBDA {
+          Eight<Number> sum[kPlaces];
+          Encoded encoded[kPlaces];
 #pragma unroll 1
           for (int from = 0; from < ranks; ++from) {
             if (from == rank) {
@@ -148,7 +166,7 @@ class TwoShot {
     for_each_peer(call_.team, [&](int owner) ARLAB_INLINED_LAMBDA {
       const std::uint8_t* slot = exchange_.incoming(owner) + sums_at_;
       for_each_batch<Codec>(
-          call_, call_.chunk[owner], round, kPlaces,
+          call_, call_.chunk[owner], round,
           [&](const Batch& batch) ARLAB_INLINED_LAMBDA {
             Encoded encoded[kPlaces];
             Eight<Number> x[kPlaces];

@@ -77,7 +77,7 @@ class TwoShotSmall {
       }
       outbox_.next();
     };
-    for_each_peers<kPlaces>(call_.team, outbox_.capacity(), of_owners);
+    for_each_peers<kPlaces>(call_.team, kPlaces, of_owners);
   }
 
   ARLAB_DEVICE void reduce(const Tile& tile, const Eight<Number>& own) {

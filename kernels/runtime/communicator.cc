@@ -66,12 +66,15 @@ Result<Call> plan(const CollectiveRequest& request, const AlgorithmKernel& algor
           fmt::format("slots of {} bytes cannot hold a tile of codec {} in {}: {} bytes",
                       options.slot_bytes, request.codec, request.algorithm, bytes));
     }
-    const int resident = multiprocessors * resident_blocks(choice, request.dtype);
+    const Occupancy occupancy = occupancy_of(choice, request.dtype);
+    const int resident = multiprocessors * occupancy.blocks;
     const std::size_t blocks = std::min<std::size_t>(
         static_cast<std::size_t>(std::min(team.layout.blocks, resident)), tiles);
-    // No more tiles in a slot than there are, so that their sums follow them closely.
+    // No more tiles in a round than there are, nor than a block works on at once, so that their
+    // sums follow them closely.
     call.tiles_per_slot = static_cast<int>(std::min<std::size_t>(
         static_cast<std::size_t>(call.tiles_per_slot), ceil_divide(tiles, blocks)));
+    if (occupancy.batch != 1) call.tiles_per_slot = std::min(call.tiles_per_slot, occupancy.batch);
     call.blocks = static_cast<int>(blocks);
     call.rounds = static_cast<int>(
         ceil_divide(tiles, blocks * static_cast<std::size_t>(call.tiles_per_slot)));

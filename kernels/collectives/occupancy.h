@@ -1,6 +1,7 @@
 // How much a multiprocessor, or compute unit, has in work at once: found by measuring.
 #pragma once
 
+#include "kernels/codecs/anybit.h"
 #include "kernels/codecs/plain.h"
 #include "kernels/codecs/quickreduce.h"
 
@@ -15,6 +16,9 @@ template <class Number>
 inline constexpr int kResidentBlocks<Plain<Number>> = kFastBlocks;
 template <class Format, class Number>
 inline constexpr int kResidentBlocks<QuickReduce<Format, Number>> = kFastBlocks;
+template <class Number, class Format>
+inline constexpr int kResidentBlocks<AnyBit<Number, Format>> =
+    kIsFixed<Format> ? kFastBlocks : 2;
 
 /// Tiles of a block, at most.
 template <class Codec>
@@ -23,6 +27,8 @@ template <class Number>
 inline constexpr int kBatch<Plain<Number>> = kFastBatch;
 template <class Format, class Number>
 inline constexpr int kBatch<QuickReduce<Format, Number>> = kFastBatch;
+template <class Number, class Format>
+inline constexpr int kBatch<AnyBit<Number, Format>> = kIsFixed<Format> ? kFastBatch : 1;
 
 }  // namespace ARLAB_PLATFORM
 }  // namespace arlab::kernels

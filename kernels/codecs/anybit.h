@@ -1,11 +1,12 @@
 // Any-bit integers with bit splitting: int<b>-g<G>[-sym][-sr[-is]], had-int<b>-g<G>[-sym] (spec
 // section 2; reference/codecs/anybit.cc is their definition, README.md beside it the wire format).
 //
-// G = 8, 16, 32, 64, 128 or 256: a group of 1 to 32 lanes. A format's parameters are values, so that
-// one kernel serves all of the family, or, for formats that are to be fast, constants.
+// G = 8, 16, 32, 64, 128 or 256: a group of 1 to 32 lanes. A format's parameters are values, so
+// that one kernel serves all of the family, or, for formats that are to be fast, constants.
 //
-// Two ways to encode and to decode, with the same bits: one element at a time, for everything; and in
-// packed arithmetic, for whole tiles of formats with nothing but a scale and a zero, or spikes beside.
+// Two ways to encode and to decode, with the same bits: one element at a time, for everything; and
+// in packed arithmetic, for whole tiles of formats with nothing but a scale and a zero, or spikes
+// beside.
 #pragma once
 
 #include "kernels/codecs/pairs.h"
@@ -46,7 +47,9 @@ struct FixedAnyBit {
 };
 
 template <class Format>
-inline constexpr bool kIsFixed = requires { Format::kLog2Group; };
+inline constexpr bool kIsFixed = requires {
+  Format::kLog2Group;
+};
 
 template <class Number, class Format = AnyBitParameters>
 struct AnyBit : Format {
@@ -59,19 +62,21 @@ struct AnyBit : Format {
   using Format::spikes;
   using Format::symmetric;
 
-  ARLAB_HOST_DEVICE explicit AnyBit(const AnyBitParameters& parameters)
-      requires(!kIsFixed<Format>) : Format(parameters) {}
+  ARLAB_HOST_DEVICE explicit AnyBit(const AnyBitParameters& parameters) requires(!kIsFixed<Format>)
+      : Format(parameters) {}
   AnyBit() requires(kIsFixed<Format>) = default;
 
   /// Codes, and the metadata of the thread's group as it stands on the wire.
   struct Encoded {
     Codes8 codes;
-    std::uint32_t scale = 0;
-    std::uint32_t zero = 0;
+    std::uint32_t scales = 0;  ///< the scale in the low half, the zero in the high one
     std::uint32_t minimum = 0;
     std::uint32_t maximum = 0;
     std::uint32_t minimum_index = 0;
     std::uint32_t maximum_index = 0;
+
+    ARLAB_DEVICE std::uint32_t scale() const { return scales & 0xFFFF; }
+    ARLAB_DEVICE std::uint32_t zero() const { return scales >> 16; }
   };
 
   ARLAB_HOST_DEVICE LaneGroup group_size() const {
@@ -187,7 +192,7 @@ struct AnyBit : Format {
     bool finite = true;
     if (spikes == Spikes::exact) {
       finite = half_is_finite<Number>(range & 0xFFFF) && half_is_finite<Number>(range >> 16);
-      reserve_spikes_packed(x, range, finite, e);
+      reserve_spikes_packed(x, range, e);
       range = range_of_group<Number, kLog2Lanes>(x, log2_lanes);
     }
     // Additions of +0: a -0 is written as +0.
@@ -196,12 +201,11 @@ struct AnyBit : Format {
     float quotient = divide_by_top((mx - mn) + 0.0f);
     if (!finite) quotient = float_of(kNanBits);
     const bool is_nan = quotient != quotient;
-    const std::uint32_t metadata = is_nan ? Bf16::kNaN : bfloat2_of_floats(quotient, mn);
-    e.scale = metadata & 0xFFFF;
-    e.zero = metadata >> 16;
+    e.scales = is_nan ? Bf16::kNaN : bfloat2_of_floats(quotient, mn);
+    if (is_nan) e.minimum = e.maximum = e.minimum_index = e.maximum_index = 0;
 
-    const float zero = Bf16::to_float(e.zero);
-    const float inverse = inverse_of(Bf16::to_float(e.scale));
+    const float zero = Bf16::to_float(e.zero());
+    const float inverse = inverse_of(Bf16::to_float(e.scale()));
     std::uint32_t code[kPerThread];
 #pragma unroll
     for (std::size_t i = 0; i < kPerThread; ++i) {
@@ -219,8 +223,8 @@ struct AnyBit : Format {
 
   /// As decode(), but for infinities and NaNs.
   ARLAB_DEVICE Eight<Number> decode_packed(const Encoded& e, Position at) const {
-    const float scale = Bf16::to_float(e.scale);
-    const float zero = Bf16::to_float(e.zero);
+    const float scale = Bf16::to_float(e.scale());
+    const float zero = Bf16::to_float(e.zero());
     Floats8 x;
 #pragma unroll
     for (std::size_t i = 0; i < 4; ++i) {
@@ -243,8 +247,8 @@ struct AnyBit : Format {
 
   /// That infinities or NaNs may be what decode() gives.
   ARLAB_DEVICE bool may_be_non_finite(const Encoded& e) const {
-    const float largest = fused_multiply_add(magnitude_of(Bf16::to_float(e.scale)), top(),
-                                             magnitude_of(Bf16::to_float(e.zero)));
+    const float largest = fused_multiply_add(magnitude_of(Bf16::to_float(e.scale())), top(),
+                                             magnitude_of(Bf16::to_float(e.zero())));
     bool may_be = !(largest < Number::to_float(Number::kInfinity - 1u));
     if (spikes == Spikes::exact) {
       may_be = may_be || !half_is_finite<Number>(e.minimum) || !half_is_finite<Number>(e.maximum);
@@ -276,7 +280,8 @@ struct AnyBit : Format {
   // Of a message that is one whole tile.
   ARLAB_DEVICE void store_tile(const Encoded& e, std::uint8_t* wire, Position at) const {
     store_planes<true>(e.codes, bits, wire, kTile, at.first, kPerThread);
-    if (group_size().index_in_group(at.first) == 0) store_all_metadata<true>(e, tile_piece(wire, at));
+    if (group_size().index_in_group(at.first) == 0)
+      store_all_metadata<true>(e, tile_piece(wire, at));
   }
   ARLAB_DEVICE Encoded load_tile(const std::uint8_t* wire, Position at) const {
     Encoded e;
@@ -313,8 +318,8 @@ struct AnyBit : Format {
   template <bool kWhole>
   ARLAB_DEVICE void store_all_metadata(const Encoded& e, const WirePiece& piece) const {
     MetadataArrays array(piece, bits);
-    store_metadata<kWhole>(array.next(word_bytes()), e.scale, word_bytes());
-    if (!symmetric) store_metadata<kWhole>(array.next(word_bytes()), e.zero, word_bytes());
+    store_metadata<kWhole>(array.next(word_bytes()), e.scale(), word_bytes());
+    if (!symmetric) store_metadata<kWhole>(array.next(word_bytes()), e.zero(), word_bytes());
     if (spikes == Spikes::none) return;
     store_metadata<kWhole>(array.next(kElementBytes), e.minimum, kElementBytes);
     store_metadata<kWhole>(array.next(kElementBytes), e.maximum, kElementBytes);
@@ -331,8 +336,8 @@ struct AnyBit : Format {
   template <bool kWhole>
   ARLAB_DEVICE void load_all_metadata(Encoded& e, const WirePiece& piece) const {
     MetadataArrays array(piece, bits);
-    e.scale = load_metadata<kWhole>(array.next(word_bytes()), word_bytes());
-    if (!symmetric) e.zero = load_metadata<kWhole>(array.next(word_bytes()), word_bytes());
+    e.scales = load_metadata<kWhole>(array.next(word_bytes()), word_bytes());
+    if (!symmetric) e.scales |= load_metadata<kWhole>(array.next(word_bytes()), word_bytes()) << 16;
     if (spikes == Spikes::none) return;
     e.minimum = load_metadata<kWhole>(array.next(kElementBytes), kElementBytes);
     e.maximum = load_metadata<kWhole>(array.next(kElementBytes), kElementBytes);
@@ -361,8 +366,8 @@ struct AnyBit : Format {
 
   // ---- packed
 
-  /// fp16 has the range for this: 1 / scale is far from subnormal, and codes come out of an addition
-  /// of 2^-b of them.
+  /// fp16 has the range for this: 1 / scale is far from subnormal, and codes come out of an
+  /// addition of 2^-b of them.
   static constexpr bool kSaturates = Number::kDType == DType::fp16;
 
   /// (mx - mn) / (2^b - 1).
@@ -407,15 +412,13 @@ struct AnyBit : Format {
   ARLAB_DEVICE static std::uint32_t is_at(std::uint32_t index, std::uint32_t first, std::size_t i) {
     const std::uint32_t own = index - first;
     const auto element = static_cast<std::uint32_t>(2 * i);
-    return equal_small(both(own < kPerThread ? own : kPerThread),
-                       element | (element + 1) << 16);
+    return equal_small(both(own < kPerThread ? own : kPerThread), element | (element + 1) << 16);
   }
 
   /// As reserve_spikes(); `range` is that of the group.
-  ARLAB_DEVICE void reserve_spikes_packed(Eight<Number>& x, std::uint32_t range, bool finite,
-                                          Encoded& e) const {
-    const auto first = static_cast<std::uint32_t>(
-        group_size().index_in_group(thread_index() * kPerThread));
+  ARLAB_DEVICE void reserve_spikes_packed(Eight<Number>& x, std::uint32_t range, Encoded& e) const {
+    const auto first =
+        static_cast<std::uint32_t>(group_size().index_in_group(thread_index() * kPerThread));
     // Keys: twice the index, and the sign, which zeros may have; the least is the first.
     constexpr std::uint32_t kNone = both(0x4000);
     const std::uint32_t least = both(range & 0xFFFF);
@@ -430,16 +433,15 @@ struct AnyBit : Format {
       high = min_s16x2(high, select_bits(equal_pair<Number>(x.word[i], greatest), key, kNone));
     }
     std::uint32_t keys = min_s16x2(low_halves(low, high), high_halves(low, high));
-    keys = smallest_of_lanes<kLog2Lanes>(
-        keys + both(2 * first), group_size().log2 - 3,
-        [](std::uint32_t a, std::uint32_t b) ARLAB_INLINED_LAMBDA { return min_s16x2(a, b); });
+    keys = smallest_of_lanes<kLog2Lanes>(keys + both(2 * first), group_size().log2 - 3,
+                                         [](std::uint32_t a, std::uint32_t b)
+                                             ARLAB_INLINED_LAMBDA { return min_s16x2(a, b); });
     const std::uint32_t low_index = keys >> 1 & 0x7FFF;
     const std::uint32_t high_index = keys >> 17;
 #pragma unroll
     for (std::size_t i = 0; i < 4; ++i) {
       x.word[i] &= ~(is_at(low_index, first, i) | is_at(high_index, first, i));
     }
-    if (!finite) return;
     e.minimum = (range & 0x7FFF) | (keys & 1) << 15;
     e.maximum = (range >> 16 & 0x7FFF) | (keys >> 1 & 0x8000);
     e.minimum_index = low_index;
@@ -570,28 +572,29 @@ struct AnyBit : Format {
       }
       e.codes.set(i, static_cast<std::uint32_t>(clamp_to(q + bias(), 0, top())));
     }
-    e.scale =
+    e.scales =
         integer ? static_cast<std::uint32_t>(scale.code) & 0xFF : Bf16::from_float(scale.value);
     if (!symmetric) {
-      e.zero = integer ? static_cast<std::uint32_t>(static_cast<int>(scale.zero)) & 0xFF
-                       : Bf16::from_float(scale.zero);
+      e.scales |= (integer ? static_cast<std::uint32_t>(static_cast<int>(scale.zero)) & 0xFF
+                           : Bf16::from_float(scale.zero))
+                  << 16;
     }
   }
 
   /// What stands for a group with a NaN or an infinity.
   ARLAB_DEVICE Encoded non_finite() const {
     Encoded e;
-    e.scale = spikes == Spikes::integer_scale ? 0 : Bf16::kNaN;
+    e.scales = spikes == Spikes::integer_scale ? 0 : Bf16::kNaN;
     if (spikes == Spikes::integer_scale) e.minimum = Number::from_float(float_of(kNanBits));
     return e;
   }
 
   ARLAB_DEVICE Scale scale_of_wire(const Encoded& e) const {
     if (spikes == Spikes::integer_scale) {
-      return {scale_of(static_cast<std::int8_t>(e.scale)),
-              static_cast<float>(static_cast<std::int8_t>(e.zero))};
+      return {scale_of(static_cast<std::int8_t>(e.scale())),
+              static_cast<float>(static_cast<std::int8_t>(e.zero()))};
     }
-    return {Bf16::to_float(e.scale), Bf16::to_float(e.zero)};
+    return {Bf16::to_float(e.scale()), Bf16::to_float(e.zero())};
   }
   ARLAB_DEVICE bool is_non_finite(const Encoded& e, const Scale& scale) const {
     const float marker =

@@ -75,9 +75,8 @@ ARLAB_DEVICE constexpr std::uint32_t in_each_byte(std::uint32_t bits8) {
 /// The plane of these codes' bits from `shift` on: `width` bits per element, in element order.
 ARLAB_DEVICE std::uint64_t plane_of(const Codes8& codes, unsigned width, unsigned shift) {
   if (width == 8) {
-    const std::uint32_t first =
-        (codes.even & 0xFF) | (codes.even & 0xFF00) << 8 | (codes.odd & 0xFF) << 8 |
-        (codes.odd & 0xFF00) << 16;
+    const std::uint32_t first = (codes.even & 0xFF) | (codes.even & 0xFF00) << 8 |
+                                (codes.odd & 0xFF) << 8 | (codes.odd & 0xFF00) << 16;
     const std::uint32_t second = (codes.even >> 16 & 0xFF) | (codes.even >> 24) << 16 |
                                  (codes.odd >> 16 & 0xFF) << 8 | (codes.odd >> 24) << 24;
     return first | static_cast<std::uint64_t>(second) << 32;
@@ -96,8 +95,8 @@ ARLAB_DEVICE void add_plane(Codes8& codes, std::uint64_t plane, unsigned width, 
   auto bits = static_cast<std::uint32_t>(plane);
   if (width == 8) {
     const auto second = static_cast<std::uint32_t>(plane >> 32);
-    codes.even = (bits & 0xFF) | (bits >> 8 & 0xFF00) | (second & 0xFF) << 16 |
-                 (second << 8 & 0xFF000000u);
+    codes.even =
+        (bits & 0xFF) | (bits >> 8 & 0xFF00) | (second & 0xFF) << 16 | (second << 8 & 0xFF000000u);
     codes.odd = (bits >> 8 & 0xFF) | (bits >> 16 & 0xFF00) | (second << 8 & 0xFF0000) |
                 (second & 0xFF000000u);
     return;

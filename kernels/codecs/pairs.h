@@ -82,11 +82,9 @@ ARLAB_DEVICE std::uint32_t smallest_of_lanes(std::uint32_t v, unsigned log2_lane
 /// finds both. A NaN or an infinity among the elements shows as one of these.
 template <class Number, int kLog2Lanes>
 ARLAB_DEVICE std::uint32_t range_of_group(const Eight<Number>& x, unsigned log2_lanes) {
-  const auto smaller = [](std::uint32_t a, std::uint32_t b) ARLAB_INLINED_LAMBDA {
-    return min_pair<Number>(a, b);
-  };
-  const std::uint32_t least =
-      smaller(smaller(x.word[0], x.word[1]), smaller(x.word[2], x.word[3]));
+  const auto smaller = [](std::uint32_t a, std::uint32_t b)
+                           ARLAB_INLINED_LAMBDA { return min_pair<Number>(a, b); };
+  const std::uint32_t least = smaller(smaller(x.word[0], x.word[1]), smaller(x.word[2], x.word[3]));
   const std::uint32_t greatest = max_pair<Number>(max_pair<Number>(x.word[0], x.word[1]),
                                                   max_pair<Number>(x.word[2], x.word[3]));
   const std::uint32_t negated = greatest ^ both(0x8000);
@@ -105,8 +103,8 @@ ARLAB_DEVICE std::uint32_t range_of_group(const Eight<Number>& x, unsigned log2_
 
 // ---------------------------------------------------------------- exact quotients
 
-/// x / divisor, correctly rounded, for 2^-100 <= |x| < 2^127 and 0, with RN(1 / divisor); the divisor
-/// is 2^b - 1 (a test tries all). A NaN where x is none of these.
+/// x / divisor, correctly rounded, for 2^-100 <= |x| < 2^127 and 0, with RN(1 / divisor); the
+/// divisor is 2^b - 1 (a test tries all). A NaN where x is none of these.
 ARLAB_DEVICE float divide_with_reciprocal(float x, float divisor, float reciprocal) {
   const float quotient = x * reciprocal;
   const float rest = fused_multiply_add(-quotient, divisor, x);

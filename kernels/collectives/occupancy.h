@@ -17,10 +17,9 @@ inline constexpr int kResidentBlocks<Plain<Number>> = kFastBlocks;
 template <class Format, class Number>
 inline constexpr int kResidentBlocks<QuickReduce<Format, Number>> = kFastBlocks;
 template <class Number, class Format>
-inline constexpr int kResidentBlocks<AnyBit<Number, Format>> =
-    kIsFixed<Format> ? kFastBlocks : 2;
+inline constexpr int kResidentBlocks<AnyBit<Number, Format>> = kIsFixed<Format> ? kFastBlocks : 2;
 
-/// Tiles of a block, at most.
+/// Tiles that a block works on at once, at most. Spikes take registers.
 template <class Codec>
 inline constexpr int kBatch = 1;
 template <class Number>
@@ -28,7 +27,10 @@ inline constexpr int kBatch<Plain<Number>> = kFastBatch;
 template <class Format, class Number>
 inline constexpr int kBatch<QuickReduce<Format, Number>> = kFastBatch;
 template <class Number, class Format>
-inline constexpr int kBatch<AnyBit<Number, Format>> = kIsFixed<Format> ? kFastBatch : 1;
+inline constexpr int kBatch<AnyBit<Number, Format>> =
+    !kIsFixed<Format>                ? 1
+    : Format::spikes == Spikes::none ? kFastBatch
+                                     : (kFastBatch + 1) / 2;
 
 }  // namespace ARLAB_PLATFORM
 }  // namespace arlab::kernels

@@ -375,8 +375,8 @@ ARLAB_DEVICE float multiply_saturated(float a, float b) {
 }
 
 // Pairs of fp16, and of bf16, by one instruction where there is one. The smaller, or larger, is a
-// NaN where one of them is (of fp16 only with kMinimumsKeepNans); of zeros with both signs it is any.
-// equal_*: 0xFFFF where both are equal. *_of_floats: RN; any NaN for a NaN.
+// NaN where one of them is (of fp16 only with kMinimumsKeepNans); of zeros with both signs it is
+// any. equal_*: 0xFFFF where both are equal. *_of_floats: RN; any NaN for a NaN.
 
 #if defined(__HIP_PLATFORM_AMD__)
 inline constexpr bool kMinimumsKeepNans = false;
@@ -459,9 +459,8 @@ ARLAB_DEVICE std::uint32_t bfloat2_of_floats(float low, float high) {
 /// operation(x, y) of the values of both halves: 16 bits.
 template <class Operation>
 ARLAB_DEVICE std::uint32_t for_both_bfloats(std::uint32_t a, std::uint32_t b, Operation operation) {
-  const auto value = [](std::uint32_t bits) ARLAB_INLINED_LAMBDA {
-    return __builtin_bit_cast(float, bits);
-  };
+  const auto value = [](std::uint32_t bits)
+                         ARLAB_INLINED_LAMBDA { return __builtin_bit_cast(float, bits); };
   return operation(value(a << 16), value(b << 16)) |
          operation(value(a & 0xFFFF0000u), value(b & 0xFFFF0000u)) << 16;
 }

@@ -189,20 +189,26 @@ struct AnyBit : Format {
     const unsigned log2_lanes = group_size().log2 - 3;
     Encoded e;
     std::uint32_t range = range_of_group<Number, kLog2Lanes>(x, log2_lanes);
-    bool finite = true;
+    std::uint32_t spike_values = 0;
+    std::uint32_t spike_indices = 0;
     if (spikes == Spikes::exact) {
-      finite = half_is_finite<Number>(range & 0xFFFF) && half_is_finite<Number>(range >> 16);
-      reserve_spikes_packed(x, range, e);
-      range = range_of_group<Number, kLog2Lanes>(x, log2_lanes);
+      reserve_spikes_packed(x, range, spike_values, spike_indices);
+      range = keep_non_finite<Number>(range, range_of_group<Number, kLog2Lanes>(x, log2_lanes));
     }
     // Additions of +0: a -0 is written as +0.
     const float mn = Number::to_float(range & 0xFFFF) + 0.0f;
     const float mx = -Number::to_float(range >> 16);
-    float quotient = divide_by_top((mx - mn) + 0.0f);
-    if (!finite) quotient = float_of(kNanBits);
+    const float quotient = divide_by_top((mx - mn) + 0.0f);
     const bool is_nan = quotient != quotient;
     e.scales = is_nan ? Bf16::kNaN : bfloat2_of_floats(quotient, mn);
-    if (is_nan) e.minimum = e.maximum = e.minimum_index = e.maximum_index = 0;
+    if (spikes == Spikes::exact) {
+      if (is_nan) spike_values = 0;
+      if (is_nan) spike_indices = 0;
+      e.minimum = spike_values & 0xFFFF;
+      e.maximum = spike_values >> 16;
+      e.minimum_index = spike_indices & 0xFFFF;
+      e.maximum_index = spike_indices >> 16;
+    }
 
     const float zero = Bf16::to_float(e.zero());
     const float inverse = inverse_of(Bf16::to_float(e.scale()));
@@ -412,48 +418,52 @@ struct AnyBit : Format {
   ARLAB_DEVICE static std::uint32_t is_at(std::uint32_t index, std::uint32_t first, std::size_t i) {
     const std::uint32_t own = index - first;
     const auto element = static_cast<std::uint32_t>(2 * i);
-    return equal_small(both(own < kPerThread ? own : kPerThread), element | (element + 1) << 16);
+    const std::uint32_t inside = own < kPerThread ? own : kPerThread;
+    return equal_small(low_halves(inside, inside), element | (element + 1) << 16);
   }
 
-  /// As reserve_spikes(); `range` is that of the group.
-  ARLAB_DEVICE void reserve_spikes_packed(Eight<Number>& x, std::uint32_t range, Encoded& e) const {
+  /// As reserve_spikes(); `range` is that of the group. Of what is found, the minimum's is in the
+  /// low halves, the maximum's in the high ones.
+  ARLAB_DEVICE void reserve_spikes_packed(Eight<Number>& x, std::uint32_t range,
+                                          std::uint32_t& values, std::uint32_t& indices) const {
     const auto first =
         static_cast<std::uint32_t>(group_size().index_in_group(thread_index() * kPerThread));
     // Keys: twice the index, and the sign, which zeros may have; the least is the first.
     constexpr std::uint32_t kNone = both(0x4000);
-    const std::uint32_t least = both(range & 0xFFFF);
-    const std::uint32_t greatest = both(range >> 16 ^ 0x8000);
-    std::uint32_t low = kNone;
-    std::uint32_t high = kNone;
+    const std::uint32_t least = low_halves(range, range);
+    const std::uint32_t greatest = high_halves(range, range) ^ both(0x8000);
+    std::uint32_t low = 0;
+    std::uint32_t high = 0;
 #pragma unroll
     for (std::size_t i = 0; i < 4; ++i) {
       const auto element = static_cast<std::uint32_t>(2 * i);
       const std::uint32_t key = (x.word[i] >> 15 & both(1)) | 2 * (element | (element + 1) << 16);
-      low = min_s16x2(low, select_bits(equal_pair<Number>(x.word[i], least), key, kNone));
-      high = min_s16x2(high, select_bits(equal_pair<Number>(x.word[i], greatest), key, kNone));
+      const std::uint32_t of_least = select_bits(equal_pair<Number>(x.word[i], least), key, kNone);
+      const std::uint32_t of_greatest =
+          select_bits(equal_pair<Number>(x.word[i], greatest), key, kNone);
+      low = i == 0 ? of_least : min_s16x2(low, of_least);
+      high = i == 0 ? of_greatest : min_s16x2(high, of_greatest);
     }
     std::uint32_t keys = min_s16x2(low_halves(low, high), high_halves(low, high));
     keys = smallest_of_lanes<kLog2Lanes>(keys + both(2 * first), group_size().log2 - 3,
                                          [](std::uint32_t a, std::uint32_t b)
                                              ARLAB_INLINED_LAMBDA { return min_s16x2(a, b); });
-    const std::uint32_t low_index = keys >> 1 & 0x7FFF;
-    const std::uint32_t high_index = keys >> 17;
+    values = select_bits(both(0x7FFF), range, keys << 15);
+    indices = keys >> 1 & both(0x7FFF);
 #pragma unroll
     for (std::size_t i = 0; i < 4; ++i) {
-      x.word[i] &= ~(is_at(low_index, first, i) | is_at(high_index, first, i));
+      x.word[i] &= ~(is_at(indices & 0xFFFF, first, i) | is_at(indices >> 16, first, i));
     }
-    e.minimum = (range & 0x7FFF) | (keys & 1) << 15;
-    e.maximum = (range >> 16 & 0x7FFF) | (keys >> 1 & 0x8000);
-    e.minimum_index = low_index;
-    e.maximum_index = high_index;
   }
 
   ARLAB_DEVICE static void put_back_spikes(const Encoded& e, std::size_t first, Eight<Number>& x) {
     const auto mine = static_cast<std::uint32_t>(first);
 #pragma unroll
     for (std::size_t i = 0; i < 4; ++i) {
-      x.word[i] = select_bits(is_at(e.minimum_index, mine, i), both(e.minimum), x.word[i]);
-      x.word[i] = select_bits(is_at(e.maximum_index, mine, i), both(e.maximum), x.word[i]);
+      x.word[i] =
+          select_bits(is_at(e.minimum_index, mine, i), low_halves(e.minimum, e.minimum), x.word[i]);
+      x.word[i] =
+          select_bits(is_at(e.maximum_index, mine, i), low_halves(e.maximum, e.maximum), x.word[i]);
     }
   }
 

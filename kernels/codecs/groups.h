@@ -83,11 +83,10 @@ ARLAB_DEVICE std::uint64_t plane_of(const Codes8& codes, unsigned width, unsigne
   }
   const std::uint32_t mask = in_each_byte((1u << width) - 1);
   // Byte i: the bits of elements 2i and 2i + 1.
-  std::uint32_t bits = (codes.even >> shift & mask) | (codes.odd >> shift & mask) << width;
+  const std::uint32_t bits = (codes.even >> shift & mask) | (codes.odd >> shift & mask) << width;
   if (width == 4) return bits;
-  bits |= bits >> (8 - 2 * width);
-  if (width == 2) return (bits & 0xFF) | (bits >> 8 & 0xFF00);
-  return (bits & 0xF) | (bits >> 12 & 0xF0);
+  if (width == 2) return even_bytes_adjacent(bits | bits >> 4);
+  return bits * 0x01041040u >> 24;  // bytes 0 to 3 at bits 24, 26, 28 and 30, everything else below
 }
 
 /// Puts the bits of a plane where plane_of() found them.

@@ -101,6 +101,18 @@ ARLAB_DEVICE std::uint32_t range_of_group(const Eight<Number>& x, unsigned log2_
   return smallest_of_lanes<kLog2Lanes>(range, log2_lanes, smaller);
 }
 
+/// `range`, or a NaN where `other` is an infinity or a NaN.
+template <class Number>
+ARLAB_DEVICE std::uint32_t keep_non_finite(std::uint32_t other, std::uint32_t range) {
+  if constexpr (Number::kDType == DType::fp16) {
+    return add_half2(multiply_half2(other, 0), range);
+  } else {
+    const bool finite =
+        half_is_finite<Number>(other & 0xFFFF) && half_is_finite<Number>(other >> 16);
+    return finite ? range : both(Number::kNaN);
+  }
+}
+
 // ---------------------------------------------------------------- exact quotients
 
 /// x / divisor, correctly rounded, for 2^-100 <= |x| < 2^127 and 0, with RN(1 / divisor); the

@@ -16,8 +16,9 @@ template <class Number>
 inline constexpr int kResidentBlocks<Plain<Number>> = kFastBlocks;
 template <class Format, class Number>
 inline constexpr int kResidentBlocks<QuickReduce<Format, Number>> = kFastBlocks;
-template <class Number, class Format>
-inline constexpr int kResidentBlocks<AnyBit<Number, Format>> = kIsFixed<Format> ? kFastBlocks : 2;
+template <class Number, unsigned kBits, unsigned kLog2Group, Spikes kSpikes>
+inline constexpr int kResidentBlocks<AnyBit<Number, FixedAnyBit<kBits, kLog2Group, kSpikes>>> =
+    kFastBlocks;
 
 /// Tiles that a block works on at once, at most. Spikes take registers.
 template <class Codec>
@@ -26,11 +27,9 @@ template <class Number>
 inline constexpr int kBatch<Plain<Number>> = kFastBatch;
 template <class Format, class Number>
 inline constexpr int kBatch<QuickReduce<Format, Number>> = kFastBatch;
-template <class Number, class Format>
-inline constexpr int kBatch<AnyBit<Number, Format>> =
-    !kIsFixed<Format>                ? 1
-    : Format::spikes == Spikes::none ? kFastBatch
-                                     : (kFastBatch + 1) / 2;
+template <class Number, unsigned kBits, unsigned kLog2Group, Spikes kSpikes>
+inline constexpr int kBatch<AnyBit<Number, FixedAnyBit<kBits, kLog2Group, kSpikes>>> =
+    kSpikes == Spikes::none ? kFastBatch : (kFastBatch + 1) / 2;
 
 }  // namespace ARLAB_PLATFORM
 }  // namespace arlab::kernels

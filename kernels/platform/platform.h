@@ -271,14 +271,19 @@ ARLAB_DEVICE std::uint32_t high_halves(std::uint32_t a, std::uint32_t b) {
 #endif
 }
 
-/// Bytes 0 and 2 of a word, each in the low byte of a half.
+/// Bytes 0 and 2 of a word, each in a half of its own; side by side in the low half.
 ARLAB_DEVICE std::uint32_t even_bytes(std::uint32_t word) {
+  std::uint32_t bytes = word & 0x00FF00FF;
 #if defined(__CUDA_ARCH__)
-  std::uint32_t result;  // nvcc would go on to take both apart, with an instruction for each
-  asm("and.b32 %0, %1, 0x00FF00FF;" : "=r"(result) : "r"(word));
-  return result;
+  asm("" : "+r"(bytes));  // else nvcc goes on to take both apart, with an instruction for each
+#endif
+  return bytes;
+}
+ARLAB_DEVICE std::uint32_t even_bytes_adjacent(std::uint32_t word) {
+#if defined(__CUDA_ARCH__)
+  return __byte_perm(word, 0, 0x4420);
 #else
-  return word & 0x00FF00FF;
+  return (word & 0xFF) | (word >> 8 & 0xFF00);
 #endif
 }
 

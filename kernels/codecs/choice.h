@@ -57,11 +57,10 @@ void with_choice(QuickReduceChoice choice, DType dtype, F&& f) {
   }
 }
 
-/// Any-bit formats with kernels of their own: those that the reference lists.
-using FixedAnyBits =
-    std::tuple<FixedAnyBit<8, 7>, FixedAnyBit<6, 7>, FixedAnyBit<5, 7>, FixedAnyBit<4, 5>,
-               FixedAnyBit<3, 5>, FixedAnyBit<2, 5>, FixedAnyBit<4, 5, Spikes::exact>,
-               FixedAnyBit<3, 5, Spikes::exact>, FixedAnyBit<2, 5, Spikes::exact>>;
+/// Any-bit formats with kernels of their own: int8-g128, int5-g128, int4-g32, int2-g32-sr. All
+/// others share one. Each costs seconds of compiling per collective, dtype and platform.
+using FixedAnyBits = std::tuple<FixedAnyBit<8, 7>, FixedAnyBit<5, 7>, FixedAnyBit<4, 5>,
+                                FixedAnyBit<2, 5, Spikes::exact>>;
 
 /// Calls f with the format's kernel if it has parameters like these.
 template <class Format, class F>

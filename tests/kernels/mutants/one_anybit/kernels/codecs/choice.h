@@ -1,4 +1,4 @@
-// Instead of kernels/codecs/choice.h: int3-g32-sr on fp16 and nothing else.
+// Instead of kernels/codecs/choice.h: int8-g128-sr on fp16 and nothing else.
 #pragma once
 
 #include <string>
@@ -12,13 +12,13 @@ inline namespace ARLAB_PLATFORM {
 struct CodecChoice {};
 
 inline Result<CodecChoice> choose_codec(const std::string& name) {
-  if (name == "int3-g32-sr") return CodecChoice{};
+  if (name == "int8-g128-sr") return CodecChoice{};
   return Status::error(name);
 }
 
 template <class F>
 hipError_t with_codec(const CodecChoice&, DType, F&& f) {
-  f(AnyBit<Fp16, FixedAnyBit<3, 5, Spikes::exact>>(), Fp16());
+  f(AnyBit<Fp16, FixedAnyBit<8, 7, Spikes::exact>>(), Fp16());
   return hipGetLastError();
 }
 

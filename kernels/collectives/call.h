@@ -28,8 +28,13 @@ struct Call {
   int rounds;
   int tiles_per_slot;   ///< of one chunk; two_shot has as many again behind them
   unsigned tile_bytes;  ///< between tiles of a slot, a multiple of 16
+  int single_tiles;     ///< blocks that have just one tile of every chunk, a whole one
   bool aligned;         ///< input and output are multiples of 16
 };
+
+ARLAB_DEVICE bool has_single_tiles(const Call& call) {
+  return call.aligned && static_cast<int>(blockIdx.x) < call.single_tiles;
+}
 
 /// A tile of a chunk. The same for all threads of a block.
 struct Tile {

@@ -17,6 +17,9 @@ class OneShot {
       : call_(call), codec_(codec), exchange_(call.team, failed), outbox_(codec, call, memory) {}
 
   ARLAB_DEVICE void run() {
+    if constexpr (kPlaces > 1) {
+      if (has_single_tiles(call_)) return run_single_tile();
+    }
     const int rounds = call_.rounds;
     contribute(0);
     exchange_.signal();
@@ -97,6 +100,47 @@ class OneShot {
         [&](const Tile& tile) ARLAB_INLINED_LAMBDA {
           tile.store(call_.output, sum_of(tile.at(), tile.slot_offset));
         });
+  }
+
+  // ------------------------------------------------------------ one tile
+  // Small tensors: what counts is how often the block waits for memory. Contributions of several
+  // ranks are loaded together.
+
+  ARLAB_DEVICE void run_single_tile() {
+    const Batch tile{1, static_cast<std::size_t>(blockIdx.x) * kTile, 0, 0};
+    const Encoded encoded = codec_.encode(tile.load<Number>(call_.input, 0), Batch::at());
+    outbox_.put(0, encoded, Batch::at());
+    outbox_.fill();
+    for_each_rank([&](int to) ARLAB_INLINED_LAMBDA {
+      outbox_.send_place(0, encoded, exchange_.outgoing(to));
+    });
+    if (!exchange_.run()) return;
+    Eight<Number> sum[1] = {single_sum()};
+    if (is_to_be_made_again<Codec>(sum, 1)) sum[0] = sum_of(Batch::at(), 0);
+    tile.store<Number>(call_.output, 0, sum[0]);
+    exchange_.end();
+  }
+
+  ARLAB_DEVICE Eight<Number> single_sum() const {
+    const int ranks = call_.team.layout.ranks;
+    Eight<Number> sum;
+#pragma unroll 1
+    for (int first = 0; first < ranks; first += kPlaces) {
+      Encoded encoded[kPlaces];
+#pragma unroll
+      for (int i = 0; i < kPlaces; ++i) {
+        if (first + i < ranks) {
+          encoded[i] = codec_.load(exchange_.incoming(first + i), Batch::at());
+        }
+      }
+#pragma unroll
+      for (int i = 0; i < kPlaces; ++i) {
+        if (first + i >= ranks) continue;
+        const Eight<Number> x = decode_for_sum<Number>(codec_, encoded[i]);
+        sum = first + i == 0 ? x : add_for_sum<Number, Codec>(sum, x);
+      }
+    }
+    return sum;
   }
 
   /// The contributions to a tile, whose wires are at `offset` in the slots.

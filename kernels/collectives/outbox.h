@@ -68,7 +68,16 @@ class Outbox {
         }
       }
     } else {
-      copy(to, static_cast<unsigned>(batch.count) * tile_bytes_of<Codec>(call_));
+      copy(to, 0, static_cast<unsigned>(batch.count) * tile_bytes_of<Codec>(call_));
+    }
+  }
+  /// The whole tile that was put at `place`, to the start of a slot.
+  ARLAB_DEVICE void send_place(int place, const Encoded& encoded, std::uint8_t* to) const {
+    if constexpr (kGoesDirectly<Codec>) {
+      codec_.store(encoded, to, Batch::at());
+    } else {
+      const unsigned bytes = tile_bytes_of<Codec>(call_);
+      copy(to, static_cast<unsigned>(place) * bytes, bytes);
     }
   }
   /// A tile that was put at place 0.
@@ -77,7 +86,7 @@ class Outbox {
     if constexpr (kGoesDirectly<Codec>) {
       codec_.store(encoded, to, tile.at());
     } else {
-      copy(to, static_cast<unsigned>(codec_.wire_bytes(tile.elements)));
+      copy(to, 0, static_cast<unsigned>(codec_.wire_bytes(tile.elements)));
     }
   }
   /// The other buffer: it was sent before the last fill().
@@ -89,8 +98,8 @@ class Outbox {
   }
 
   /// Up to 15 bytes more, which are in the slot too.
-  ARLAB_DEVICE void copy(std::uint8_t* to, unsigned bytes) const {
-    const std::uint8_t* from = wire();
+  ARLAB_DEVICE void copy(std::uint8_t* to, unsigned offset, unsigned bytes) const {
+    const std::uint8_t* from = wire() + offset;
 #pragma unroll 1
     for (unsigned at = thread_index() * 16; at < bytes; at += kThreads * 16) {
       store_128(to + at, load_128(from + at));

@@ -29,6 +29,9 @@ class TwoShot {
         sums_at_(static_cast<unsigned>(call.tiles_per_slot) * call.tile_bytes) {}
 
   ARLAB_DEVICE void run() {
+    if constexpr (kPlaces > 1) {
+      if (has_single_tiles(call_)) return run_single_tiles();
+    }
     const int rounds = call_.rounds;
     contribute(0);
     exchange_.signal();
@@ -163,6 +166,106 @@ class TwoShot {
     });
   }
 
+  // ------------------------------------------------------------ one tile of every chunk
+  // Small tensors: what counts is how often the block waits for memory. Batches are of several
+  // ranks' tiles, whose loads are under way together.
+
+  ARLAB_DEVICE void run_single_tiles() {
+    contribute_single_tiles();
+    exchange_.signal();
+    const Eight<Number> own = own_of_single_tile();  // while the signal is under way
+    if (!exchange_.wait()) return;
+    reduce_single_tile(own);
+    exchange_.signal();
+    if (!exchange_.wait()) return;
+    gather_single_tiles();
+    exchange_.end();
+  }
+
+  ARLAB_DEVICE void contribute_single_tiles() {
+    for_each_peers(outbox_.capacity(), [&](const Peers& owners) ARLAB_INLINED_LAMBDA {
+      Eight<Number> x[kPlaces];
+      Encoded encoded[kPlaces];
+#pragma unroll
+      for (int i = 0; i < kPlaces; ++i) {
+        if (i < owners.count) x[i] = load_single(owners.rank[i]);
+      }
+      encode_batch(codec_, x, owners.count, encoded);
+      outbox_.put(encoded, owners.count);
+      outbox_.fill();
+#pragma unroll
+      for (int i = 0; i < kPlaces; ++i) {
+        if (i < owners.count) {
+          outbox_.send_place(i, encoded[i], exchange_.outgoing(owners.rank[i]));
+        }
+      }
+      outbox_.next();
+    });
+  }
+
+  ARLAB_DEVICE Eight<Number> own_of_single_tile() const {
+    return codec_.decode(codec_.encode(load_single(call_.team.rank), Batch::at()), Batch::at());
+  }
+
+  ARLAB_DEVICE void reduce_single_tile(const Eight<Number>& own) {
+    const int ranks = call_.team.layout.ranks;
+    const int rank = call_.team.rank;
+    Eight<Number> sum[1];
+#pragma unroll 1
+    for (int first = 0; first < ranks; first += kPlaces) {
+      Encoded encoded[kPlaces];
+#pragma unroll
+      for (int i = 0; i < kPlaces; ++i) {
+        if (first + i < ranks && first + i != rank) {
+          encoded[i] = codec_.load(exchange_.incoming(first + i), Batch::at());
+        }
+      }
+#pragma unroll
+      for (int i = 0; i < kPlaces; ++i) {
+        if (first + i >= ranks) continue;
+        sum[0] = add_for_sum<Number, Codec>(
+            sum[0], first + i == rank ? own : decode_for_sum<Number>(codec_, encoded[i]));
+      }
+    }
+    if (is_to_be_made_again<Codec>(sum, 1)) sum[0] = sum_of(own, Batch::at(), 0);
+    const Encoded encoded = codec_.encode(sum[0], Batch::at());
+    outbox_.put(0, encoded, Batch::at());
+    outbox_.fill();
+    for_each_peer([&](int to) ARLAB_INLINED_LAMBDA {
+      outbox_.send_place(0, encoded, exchange_.outgoing(to) + sums_at_);
+    });
+    outbox_.next();
+    store_single(rank, codec_.decode(encoded, Batch::at()));
+  }
+
+  ARLAB_DEVICE void gather_single_tiles() {
+    for_each_peers(kPlaces, [&](const Peers& owners) ARLAB_INLINED_LAMBDA {
+      Encoded encoded[kPlaces];
+      Eight<Number> x[kPlaces];
+#pragma unroll
+      for (int i = 0; i < kPlaces; ++i) {
+        if (i < owners.count) {
+          encoded[i] = codec_.load(exchange_.incoming(owners.rank[i]) + sums_at_, Batch::at());
+        }
+      }
+      decode_batch(codec_, encoded, owners.count, x);
+#pragma unroll
+      for (int i = 0; i < kPlaces; ++i) {
+        if (i < owners.count) store_single(owners.rank[i], x[i]);
+      }
+    });
+  }
+
+  ARLAB_DEVICE Eight<Number> load_single(int owner) const {
+    return single_tile(owner).template load<Number>(call_.input, 0);
+  }
+  ARLAB_DEVICE void store_single(int owner, const Eight<Number>& x) const {
+    single_tile(owner).template store<Number>(call_.output, 0, x);
+  }
+  ARLAB_DEVICE Batch single_tile(int owner) const {
+    return {1, call_.chunk[owner].begin + static_cast<std::size_t>(blockIdx.x) * kTile, 0, 0};
+  }
+
   /// The contributions to a tile of the own chunk, whose wires are at `offset` in the slots.
   ARLAB_DEVICE Eight<Number> sum_of(const Eight<Number>& own, Position at, unsigned offset) const {
     Eight<Number> sum;
@@ -187,11 +290,34 @@ class TwoShot {
     const int peers = call_.team.layout.ranks - 1;
     int distance = static_cast<int>(blockIdx.x) % peers;
 #pragma unroll 1
-    for (int i = 0; i < peers; ++i) {
-      const int peer = call_.team.rank + 1 + distance;
-      f(peer > peers ? peer - peers - 1 : peer);
-      if (++distance == peers) distance = 0;
+    for (int i = 0; i < peers; ++i) f(peer_at(distance));
+  }
+  struct Peers {
+    int count;
+    int rank[kPlaces];
+  };
+  /// f of up to `most` of them at once.
+  template <class F>
+  ARLAB_DEVICE void for_each_peers(int most, F f) const {
+    const int all = call_.team.layout.ranks - 1;
+    int distance = static_cast<int>(blockIdx.x) % all;
+#pragma unroll 1
+    for (int first = 0; first < all; first += most) {
+      Peers peers;
+      peers.count = all - first < most ? all - first : most;
+#pragma unroll
+      for (int i = 0; i < kPlaces; ++i) {
+        if (i < peers.count) peers.rank[i] = peer_at(distance);
+      }
+      f(peers);
     }
+  }
+  /// The rank behind this one by 1 + distance, which becomes that of the next.
+  ARLAB_DEVICE int peer_at(int& distance) const {
+    const int peers = call_.team.layout.ranks - 1;
+    const int peer = call_.team.rank + 1 + distance;
+    if (++distance == peers) distance = 0;
+    return peer > peers ? peer - peers - 1 : peer;
   }
 
   const Call& call_;

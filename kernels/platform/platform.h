@@ -565,6 +565,22 @@ ARLAB_DEVICE void store_release(std::uint32_t* flag, std::uint32_t value) {
 #endif
 }
 
+/// Of a flag that a thread polls: what it has seen last is ordered by after_polling(). On AMD every
+/// load that acquires empties caches, so there only that one does; elsewhere it would only be
+/// another wait for memory.
+ARLAB_DEVICE std::uint32_t load_polled(const std::uint32_t* flag) {
+#if defined(__CUDA_ARCH__)
+  return load_acquire(flag);
+#else
+  return load_relaxed(flag);
+#endif
+}
+ARLAB_DEVICE void after_polling([[maybe_unused]] const std::uint32_t* flag) {
+#if !defined(__CUDA_ARCH__)
+  (void)load_acquire(flag);
+#endif
+}
+
 /// To be called by every thread that stored to a peer, before the block barrier ahead of the flag:
 /// on AMD that barrier does not wait for the stores of the block's other waves.
 ARLAB_DEVICE void finish_stores() {

@@ -49,9 +49,12 @@ Result<Call> plan(const CollectiveRequest& request, const AlgorithmKernel& algor
         make_schedule(request.algorithm,
                       {.world_size = ranks, .elements = request.elements, .alignment = alignment});
     std::size_t tiles = 0;
+    std::size_t whole_tiles = request.elements / kTile;
     for (std::size_t i = 0; i < schedule.chunks.size(); ++i) {
-      call.chunk[i] = {schedule.chunks[i].begin, schedule.chunks[i].end};
-      tiles = std::max(tiles, ceil_divide(schedule.chunks[i].size(), kTile));
+      const Chunk& chunk = schedule.chunks[i];
+      call.chunk[i] = {chunk.begin, chunk.end};
+      tiles = std::max(tiles, ceil_divide(chunk.size(), kTile));
+      whole_tiles = chunk.begin % kPerThread == 0 ? std::min(whole_tiles, chunk.size() / kTile) : 0;
     }
     call.group_size = static_cast<int>(default_group_size(ranks));
     call.tile_bytes =
@@ -72,6 +75,7 @@ Result<Call> plan(const CollectiveRequest& request, const AlgorithmKernel& algor
     call.blocks = static_cast<int>(blocks);
     call.rounds = static_cast<int>(
         ceil_divide(tiles, blocks * static_cast<std::size_t>(call.tiles_per_slot)));
+    if (tiles <= blocks) call.single_tiles = static_cast<int>(whole_tiles);
   } catch (const InvalidInput& error) {
     return Status::error(error.what());
   }

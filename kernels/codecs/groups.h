@@ -64,7 +64,10 @@ struct Codes8 {
     return (i % 2 == 0 ? even : odd) >> (i / 2 * 8) & 0xFF;
   }
   ARLAB_DEVICE void set(std::size_t i, std::uint32_t code) {
-    (i % 2 == 0 ? even : odd) |= code << (i / 2 * 8);
+    // No reference to one of them: where i is not known, clang would put both into scratch memory.
+    const std::uint32_t bits = code << (i / 2 * 8);
+    even |= i % 2 == 0 ? bits : 0;
+    odd |= i % 2 == 0 ? 0 : bits;
   }
 };
 

@@ -28,9 +28,10 @@ struct Call {
   int rounds;
   int tiles_per_slot;  ///< of one chunk, at most a batch for codecs that have some; two_shot has as
                        ///< many again behind them
-  unsigned tile_bytes;  ///< between tiles of a slot, a multiple of 16
-  bool aligned;         ///< input and output are multiples of 16
-  bool is_small;        ///< no block has more than one tile of a chunk
+  unsigned tile_bytes;   ///< between tiles of a slot, a multiple of 16
+  bool aligned;          ///< input and output are multiples of 16
+  bool is_small;         ///< no block has more than one tile of a chunk
+  bool all_tiles_whole;  ///< no chunk ends inside a tile
 };
 
 /// A tile of a chunk. The same for all threads of a block.

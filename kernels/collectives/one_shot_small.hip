@@ -19,7 +19,7 @@ __global__ void __launch_bounds__(kThreads, kResidentBlocks<Codec>)
   Outbox<Codec> outbox(codec, call, memory[0]);
 
   Tile tile;
-  (void)tile_at(call, call.chunk[0], 0, 0, tile);  // there is one: no more blocks than tiles
+  if (!tile_at(call, call.chunk[0], 0, 0, tile)) return;  // nor has this block on other ranks
   const auto encoded = codec.encode(tile.load<Number>(call.input), Batch::at());
   outbox.put(0, encoded, Batch::at());
   outbox.fill();
@@ -38,7 +38,7 @@ __global__ void __launch_bounds__(kThreads, kResidentBlocks<Codec>)
 std::optional<hipError_t> launch_one_shot_small(const Call& call, const CodecChoice& codec,
                                                 DType dtype, hipStream_t stream) {
   return with_small_codec(
-      codec, dtype, [&]<class Codec, class Number>(const Codec& device_codec, Number) {
+      call, codec, dtype, [&]<class Codec, class Number>(const Codec& device_codec, Number) {
         launch_behind(one_shot_small_kernel<Codec, Number>, static_cast<unsigned>(call.blocks),
                       stream, call, device_codec);
       });

@@ -30,6 +30,11 @@ class Outbox {
  public:
   using Encoded = typename Codec::Encoded;
 
+  static_assert(kGoesDirectly<Codec> || !requires {
+    requires kBatch<Codec>
+    *Codec::kTileBytes > kOutboxBytes;
+  });
+
   ARLAB_DEVICE Outbox(const Codec& codec, const Call& call, OutboxMemory& memory)
       : codec_(codec), call_(call), memory_(memory) {}
 

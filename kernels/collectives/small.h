@@ -9,20 +9,24 @@
 namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {
 
-/// Codecs that have such kernels: of those with batches, a tile's wire is the same whether the tile
-/// ends early or is filled up with +0.
+/// Of these codecs a tile's wire is the same whether the tile ends early or is filled up with +0.
 template <class Codec>
-inline constexpr bool kHasSmallKernels = kBatch<Codec> != 1;
+inline constexpr bool kPadsTiles = false;
+template <class Number>
+inline constexpr bool kPadsTiles<Plain<Number>> = true;
+template <class Format, class Number>
+inline constexpr bool kPadsTiles<QuickReduce<Format, Number>> = true;
 
-/// As with_codec(); nothing where the codec has no such kernels.
+/// As with_codec(); nothing where the codec has no such kernels, or not for tiles that end early.
 template <class F>
-std::optional<hipError_t> with_small_codec(const CodecChoice& choice, DType dtype, F&& f) {
+std::optional<hipError_t> with_small_codec(const Call& call, const CodecChoice& choice, DType dtype,
+                                           F&& f) {
   bool called = false;
   const hipError_t error =
       with_codec(choice, dtype, [&]<class Codec, class Number>(const Codec& codec, Number number) {
-        if constexpr (kHasSmallKernels<Codec>) {
-          called = true;
-          f(codec, number);
+        if constexpr (kBatch<Codec> != 1) {
+          called = kPadsTiles<Codec> || call.all_tiles_whole;
+          if (called) f(codec, number);
         }
       });
   return called ? std::optional(error) : std::nullopt;

@@ -23,7 +23,7 @@ class TwoShotSmall {
   ARLAB_DEVICE void run() {
     contribute();
     exchange_.signal();
-    Tile tile;
+    Tile tile{};
     Eight<Number> own;
     const bool has_own = tile_at(call_, call_.chunk[call_.team.rank], 0, 0, tile);
     if (has_own) {  // while the signal is under way
@@ -44,7 +44,7 @@ class TwoShotSmall {
 
   /// Whose tile the places hold.
   struct Places {
-    Tile tile[kPlaces];
+    Tile tile[kPlaces] = {};
     bool used[kPlaces];
   };
   ARLAB_DEVICE Places places_of(const Peers<kPlaces>& owners) const {
@@ -132,7 +132,7 @@ __global__ void __launch_bounds__(kThreads, kResidentBlocks<Codec>)
 std::optional<hipError_t> launch_two_shot_small(const Call& call, const CodecChoice& codec,
                                                 DType dtype, hipStream_t stream) {
   return with_small_codec(
-      codec, dtype, [&]<class Codec, class Number>(const Codec& device_codec, Number) {
+      call, codec, dtype, [&]<class Codec, class Number>(const Codec& device_codec, Number) {
         launch_behind(two_shot_small_kernel<Codec, Number>, static_cast<unsigned>(call.blocks),
                       stream, call, device_codec);
       });

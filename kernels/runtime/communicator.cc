@@ -49,12 +49,12 @@ Result<Call> plan(const CollectiveRequest& request, const AlgorithmKernel& algor
         make_schedule(request.algorithm,
                       {.world_size = ranks, .elements = request.elements, .alignment = alignment});
     std::size_t tiles = 0;
-    std::size_t whole_tiles = request.elements / kTile;
+    call.all_tiles_whole = true;
     for (std::size_t i = 0; i < schedule.chunks.size(); ++i) {
       const Chunk& chunk = schedule.chunks[i];
       call.chunk[i] = {chunk.begin, chunk.end};
       tiles = std::max(tiles, ceil_divide(chunk.size(), kTile));
-      whole_tiles = chunk.begin % kPerThread == 0 ? std::min(whole_tiles, chunk.size() / kTile) : 0;
+      call.all_tiles_whole = call.all_tiles_whole && chunk.size() % kTile == 0;
     }
     call.group_size = static_cast<int>(default_group_size(ranks));
     call.tile_bytes =

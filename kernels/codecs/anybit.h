@@ -1,10 +1,15 @@
 // Any-bit integers with bit splitting: int<b>-g<G>[-sym][-sr[-is]], had-int<b>-g<G>[-sym] (spec
 // section 2; reference/codecs/anybit.cc is their definition, README.md beside it the wire format).
 //
-// G = 8, 16, 32, 64, 128 or 256: a group of 1 to 32 lanes. The parameters are values, not types:
-// one kernel serves all of the family.
+// G = 8, 16, 32, 64, 128 or 256: a group of 1 to 32 lanes. A format's parameters are values, so
+// that one kernel serves all of the family, or, for formats that are to be fast, constants.
+//
+// Two ways to encode and to decode, with the same bits: one element at a time, for everything; and
+// in packed arithmetic, for whole tiles of formats with nothing but a scale and a zero, or spikes
+// beside.
 #pragma once
 
+#include "kernels/codecs/pairs.h"
 #include "kernels/codecs/wire_piece.h"
 #include "reference/codecs/integer_scale.h"
 
@@ -22,26 +27,66 @@ struct AnyBitParameters {
   float hadamard_scale = 0;  ///< RN(1 / sqrt(group), fp32)
 };
 
-template <class Number>
-struct AnyBit : AnyBitParameters {
+/// Constants in place of parameters: int<Bits>-g<2^Log2Group>, and -sr. For dtypes of 16 bits.
+template <unsigned Bits, unsigned Log2Group, Spikes kSpikes = Spikes::none>
+struct FixedAnyBit {
+  static constexpr unsigned bits = Bits;
+  static constexpr unsigned kLog2Group = Log2Group;
+  static constexpr bool symmetric = false;
+  static constexpr bool hadamard = false;
+  static constexpr Spikes spikes = kSpikes;
+  static constexpr float hadamard_scale = 0;
+  /// Of a whole tile's wire.
+  static constexpr std::size_t kTileBytes =
+      kTile / 8 * bits + (kTile >> Log2Group) * (kSpikes == Spikes::none ? 4 : 12);
+
+  static bool is(const AnyBitParameters& p) {
+    return p.bits == bits && p.group.log2 == kLog2Group && !p.symmetric && !p.hadamard &&
+           p.spikes == spikes;
+  }
+};
+
+template <class Format>
+inline constexpr bool kIsFixed = requires {
+  Format::kLog2Group;
+};
+
+template <class Number, class Format = AnyBitParameters>
+struct AnyBit : Format {
   static constexpr bool kClampsFp16Sums = false;
   static constexpr std::size_t kElementBytes = sizeof(typename Number::Bits);
 
-  ARLAB_HOST_DEVICE explicit AnyBit(const AnyBitParameters& parameters)
-      : AnyBitParameters(parameters) {}
+  using Format::bits;
+  using Format::hadamard;
+  using Format::hadamard_scale;
+  using Format::spikes;
+  using Format::symmetric;
+
+  ARLAB_HOST_DEVICE explicit AnyBit(const AnyBitParameters& parameters) requires(!kIsFixed<Format>)
+      : Format(parameters) {}
+  AnyBit() requires(kIsFixed<Format>) = default;
 
   /// Codes, and the metadata of the thread's group as it stands on the wire.
   struct Encoded {
     Codes8 codes;
-    std::uint32_t scale = 0;
-    std::uint32_t zero = 0;
+    std::uint32_t scales = 0;  ///< the scale in the low half, the zero in the high one
     std::uint32_t minimum = 0;
     std::uint32_t maximum = 0;
     std::uint32_t minimum_index = 0;
     std::uint32_t maximum_index = 0;
+
+    ARLAB_DEVICE std::uint32_t scale() const { return scales & 0xFFFF; }
+    ARLAB_DEVICE std::uint32_t zero() const { return scales >> 16; }
   };
 
-  ARLAB_HOST_DEVICE int lanes() const { return group.lanes(); }
+  ARLAB_HOST_DEVICE LaneGroup group_size() const {
+    if constexpr (kIsFixed<Format>) {
+      return {Format::kLog2Group};
+    } else {
+      return Format::group;
+    }
+  }
+  ARLAB_HOST_DEVICE int lanes() const { return group_size().lanes(); }
   ARLAB_DEVICE float top() const { return static_cast<float>((1u << bits) - 1); }
   /// The code of the integer 0.
   ARLAB_DEVICE float bias() const {
@@ -51,11 +96,11 @@ struct AnyBit : AnyBitParameters {
   // ---------------------------------------------------------------- sizes
 
   ARLAB_HOST_DEVICE std::size_t groups_of(std::size_t elements) const {
-    return group.groups_of(elements);
+    return group_size().groups_of(elements);
   }
   /// A Hadamard transform fills its last group.
   ARLAB_HOST_DEVICE std::size_t codes_of(std::size_t elements) const {
-    return hadamard ? groups_of(elements) * group.size() : elements;
+    return hadamard ? groups_of(elements) * group_size().size() : elements;
   }
   /// Bytes of one group's scale, zero or index.
   ARLAB_HOST_DEVICE std::size_t word_bytes() const {
@@ -80,6 +125,9 @@ struct AnyBit : AnyBitParameters {
   // ---------------------------------------------------------------- encode
 
   ARLAB_DEVICE Encoded encode(const Eight<Number>& payload, Position at) const {
+    if constexpr (kHasPairs<Number>) {
+      if (is_packed() && is_in_whole_tile(at)) return encode_packed(payload);
+    }
     Floats8 x = to_floats(payload);
     if (hadamard) {
       // What is behind the end takes part as +0; a decoded sum holds other values there.
@@ -107,26 +155,156 @@ struct AnyBit : AnyBitParameters {
   // ---------------------------------------------------------------- decode
 
   ARLAB_DEVICE Eight<Number> decode(const Encoded& e, Position at) const {
+    if constexpr (kHasPairs<Number>) {
+      if (is_packed() && !may_be_non_finite(e)) return decode_packed(e, at);
+    }
     const Scale scale = scale_of_wire(e);
-    Floats8 x = dequantize(e, scale, group.index_in_group(at.first));
+    Floats8 x = dequantize(e, scale, group_size().index_in_group(at.first));
     if (hadamard) transform(x);
     if (is_non_finite(e, scale)) x = all_nan();
     return from_floats<Number>(x);
   }
 
+  // ---------------------------------------------------------------- whole tiles, packed
+
+  ARLAB_DEVICE bool is_packed() const {
+    return !hadamard && !symmetric && spikes != Spikes::integer_scale;
+  }
+  /// The same for all threads of a block.
+  ARLAB_DEVICE static bool is_in_whole_tile(Position at) {
+    return (at.first | (kTile - 1)) < at.elements;
+  }
+
+  static constexpr int kLog2Lanes = [] {
+    if constexpr (kIsFixed<Format>) {
+      return static_cast<int>(Format::kLog2Group) - 3;
+    } else {
+      return -1;
+    }
+  }();
+
+  /// As encode(). A group with a NaN or an infinity needs nothing of its own: its scale becomes a
+  /// NaN, and so do the products whose low bits are the codes, which are then 0.
+  ARLAB_DEVICE Encoded encode_packed(Eight<Number> x) const {
+    const unsigned log2_lanes = group_size().log2 - 3;
+    Encoded e;
+    std::uint32_t range = range_of_group<Number, kLog2Lanes>(x, log2_lanes);
+    std::uint32_t spike_values = 0;
+    std::uint32_t spike_indices = 0;
+    if (spikes == Spikes::exact) {
+      reserve_spikes_packed(x, range, spike_values, spike_indices);
+      range = keep_non_finite<Number>(range, range_of_group<Number, kLog2Lanes>(x, log2_lanes));
+    }
+    // Additions of +0: a -0 is written as +0.
+    const float mn = Number::to_float(range & 0xFFFF) + 0.0f;
+    const float mx = -Number::to_float(range >> 16);
+    const float quotient = divide_by_top((mx - mn) + 0.0f);
+    const bool is_nan = quotient != quotient;
+    e.scales = is_nan ? Bf16::kNaN : bfloat2_of_floats(quotient, mn);
+    if (spikes == Spikes::exact) {
+      if (is_nan) spike_values = 0;
+      if (is_nan) spike_indices = 0;
+      e.minimum = spike_values & 0xFFFF;
+      e.maximum = spike_values >> 16;
+      e.minimum_index = spike_indices & 0xFFFF;
+      e.maximum_index = spike_indices >> 16;
+    }
+
+    const float zero = Bf16::to_float(e.zero());
+    const float inverse = inverse_of(Bf16::to_float(e.scale()));
+    std::uint32_t code[kPerThread];
+#pragma unroll
+    for (std::size_t i = 0; i < kPerThread; ++i) {
+      code[i] = code_of((Number::to_float(element_bits(x, i)) - zero), inverse);
+    }
+    const auto pair = [&](std::size_t i) ARLAB_INLINED_LAMBDA {
+      std::uint32_t codes = low_halves(code[i], code[i + 4]);
+      if constexpr (!kSaturates) codes = max_s16x2(codes, 0);
+      return min_s16x2(codes, both((1u << bits) - 1));
+    };
+    e.codes.even = pair(0) | pair(2) << 8;
+    e.codes.odd = pair(1) | pair(3) << 8;
+    return e;
+  }
+
+  /// As decode(), but for infinities and NaNs.
+  ARLAB_DEVICE Eight<Number> decode_packed(const Encoded& e, Position at) const {
+    const float scale = Bf16::to_float(e.scale());
+    const float zero = Bf16::to_float(e.zero());
+    Floats8 x;
+#pragma unroll
+    for (std::size_t i = 0; i < 4; ++i) {
+      const std::uint32_t word = i % 2 == 0 ? e.codes.even : e.codes.odd;
+      const std::uint32_t pair = even_bytes(word >> (i / 2 * 8));
+      // Codes are subnormal fp16 numbers: times 2^-24. The product with a scale is exact.
+      if constexpr (Number::kDType == DType::fp16) {
+        const float scaled = scale * 0x1p24f;
+        x.value[i] = fused_multiply_add(Fp16::to_float(pair & 0xFFFF), scaled, zero);
+        x.value[i + 4] = fused_multiply_add(Fp16::to_float(pair >> 16), scaled, zero);
+      } else {
+        x.value[i] = fused_multiply_add(float_of_code(pair & 0xFFFF), scale, zero);
+        x.value[i + 4] = fused_multiply_add(float_of_code(pair >> 16), scale, zero);
+      }
+    }
+    Eight<Number> result = pairs_of_floats<Number>(x);
+    if (spikes == Spikes::exact) put_back_spikes(e, group_size().index_in_group(at.first), result);
+    return result;
+  }
+
+  /// That infinities or NaNs may be what decode() gives.
+  ARLAB_DEVICE bool may_be_non_finite(const Encoded& e) const {
+    const float largest = fused_multiply_add(magnitude_of(Bf16::to_float(e.scale())), top(),
+                                             magnitude_of(Bf16::to_float(e.zero())));
+    bool may_be = !(largest < Number::to_float(Number::kInfinity - 1u));
+    if (spikes == Spikes::exact) {
+      may_be = may_be || !half_is_finite<Number>(e.minimum) || !half_is_finite<Number>(e.maximum);
+    }
+    return may_be;
+  }
+
+  /// For sums of whole tiles, which are checked in the end.
+  ARLAB_DEVICE Eight<Number> decode_unchecked(const Encoded& e) const
+      requires(kIsFixed<Format>&& Number::kDType == DType::fp16) {
+    return decode_packed(e, {kTile, thread_index() * kPerThread});
+  }
+
   // ---------------------------------------------------------------- wire
 
   ARLAB_DEVICE void store(const Encoded& e, std::uint8_t* wire, Position at) const {
+    if (!hadamard && at.elements == kTile) return store_tile(e, wire, at);
     const std::size_t count = code_count(at);
     if (count != 0) store_piece(e, piece_of(wire, at, count));
   }
   ARLAB_DEVICE Encoded load(const std::uint8_t* wire, Position at) const {
+    if (!hadamard && at.elements == kTile) return load_tile(wire, at);
     const std::size_t count = code_count(at);
     if (count == 0) return {};
     return load_piece(piece_of(const_cast<std::uint8_t*>(wire), at, count));
   }
 
  protected:
+  // Of a message that is one whole tile.
+  ARLAB_DEVICE void store_tile(const Encoded& e, std::uint8_t* wire, Position at) const {
+    store_planes<true>(e.codes, bits, wire, kTile, at.first, kPerThread);
+    if (group_size().index_in_group(at.first) == 0)
+      store_all_metadata<true>(e, tile_piece(wire, at));
+  }
+  ARLAB_DEVICE Encoded load_tile(const std::uint8_t* wire, Position at) const {
+    Encoded e;
+    e.codes = load_planes<true>(bits, wire, kTile, at.first, kPerThread);
+    load_all_metadata<true>(e, tile_piece(const_cast<std::uint8_t*>(wire), at));
+    return e;
+  }
+  ARLAB_DEVICE WirePiece tile_piece(std::uint8_t* wire, Position at) const {
+    return {wire,
+            kTile,
+            at.first,
+            kPerThread,
+            kTile >> group_size().log2,
+            group_size().group_of(at.first),
+            group_size().index_in_group(at.first) == 0};
+  }
+
   /// Of a wire of full-sized wire chunks.
   ARLAB_DEVICE WirePiece piece_of(std::uint8_t* wire, Position at, std::size_t count) const {
     const WireChunk chunk = chunk_of(wire, at, chunk_bytes(WireChunk::kElements));
@@ -135,35 +313,42 @@ struct AnyBit : AnyBitParameters {
             chunk.first,
             count,
             groups_of(chunk.elements),
-            group.group_of(chunk.first),
-            group.index_in_group(chunk.first) == 0};
+            group_size().group_of(chunk.first),
+            group_size().index_in_group(chunk.first) == 0};
   }
 
   ARLAB_DEVICE void store_piece(const Encoded& e, const WirePiece& piece) const {
     store_planes(e.codes, bits, piece.planes, piece.codes, piece.first, piece.count);
-    if (!piece.is_first_of_group) return;
+    if (piece.is_first_of_group) store_all_metadata<false>(e, piece);
+  }
+  template <bool kWhole>
+  ARLAB_DEVICE void store_all_metadata(const Encoded& e, const WirePiece& piece) const {
     MetadataArrays array(piece, bits);
-    store_metadata(array.next(word_bytes()), e.scale, word_bytes());
-    if (!symmetric) store_metadata(array.next(word_bytes()), e.zero, word_bytes());
+    store_metadata<kWhole>(array.next(word_bytes()), e.scale(), word_bytes());
+    if (!symmetric) store_metadata<kWhole>(array.next(word_bytes()), e.zero(), word_bytes());
     if (spikes == Spikes::none) return;
-    store_metadata(array.next(kElementBytes), e.minimum, kElementBytes);
-    store_metadata(array.next(kElementBytes), e.maximum, kElementBytes);
-    store_metadata(array.next(word_bytes()), e.minimum_index, word_bytes());
-    store_metadata(array.next(word_bytes()), e.maximum_index, word_bytes());
+    store_metadata<kWhole>(array.next(kElementBytes), e.minimum, kElementBytes);
+    store_metadata<kWhole>(array.next(kElementBytes), e.maximum, kElementBytes);
+    store_metadata<kWhole>(array.next(word_bytes()), e.minimum_index, word_bytes());
+    store_metadata<kWhole>(array.next(word_bytes()), e.maximum_index, word_bytes());
   }
 
   ARLAB_DEVICE Encoded load_piece(const WirePiece& piece) const {
     Encoded e;
     e.codes = load_planes(bits, piece.planes, piece.codes, piece.first, piece.count);
-    MetadataArrays array(piece, bits);
-    e.scale = load_metadata(array.next(word_bytes()), word_bytes());
-    if (!symmetric) e.zero = load_metadata(array.next(word_bytes()), word_bytes());
-    if (spikes == Spikes::none) return e;
-    e.minimum = load_metadata(array.next(kElementBytes), kElementBytes);
-    e.maximum = load_metadata(array.next(kElementBytes), kElementBytes);
-    e.minimum_index = load_metadata(array.next(word_bytes()), word_bytes());
-    e.maximum_index = load_metadata(array.next(word_bytes()), word_bytes());
+    load_all_metadata<false>(e, piece);
     return e;
+  }
+  template <bool kWhole>
+  ARLAB_DEVICE void load_all_metadata(Encoded& e, const WirePiece& piece) const {
+    MetadataArrays array(piece, bits);
+    e.scales = load_metadata<kWhole>(array.next(word_bytes()), word_bytes());
+    if (!symmetric) e.scales |= load_metadata<kWhole>(array.next(word_bytes()), word_bytes()) << 16;
+    if (spikes == Spikes::none) return;
+    e.minimum = load_metadata<kWhole>(array.next(kElementBytes), kElementBytes);
+    e.maximum = load_metadata<kWhole>(array.next(kElementBytes), kElementBytes);
+    e.minimum_index = load_metadata<kWhole>(array.next(word_bytes()), word_bytes());
+    e.maximum_index = load_metadata<kWhole>(array.next(word_bytes()), word_bytes());
   }
 
   struct Scale {
@@ -172,16 +357,117 @@ struct AnyBit : AnyBitParameters {
     int code = 0;  ///< with integer scales
   };
 
+  template <bool kWhole>
   ARLAB_DEVICE static void store_metadata(std::uint8_t* at, std::uint32_t word, std::size_t bytes) {
     if (bytes == 1) *at = static_cast<std::uint8_t>(word);
-    if (bytes == 2) store_word(at, static_cast<std::uint16_t>(word));
-    if (bytes == 4) store_word(at, word);
+    if (bytes == 2) store_word<kWhole>(at, static_cast<std::uint16_t>(word));
+    if (bytes == 4) store_word<kWhole>(at, word);
   }
+  template <bool kWhole>
   ARLAB_DEVICE static std::uint32_t load_metadata(const std::uint8_t* at, std::size_t bytes) {
     if (bytes == 1) return *at;
-    if (bytes == 2) return load_word<std::uint16_t>(at);
-    return load_word<std::uint32_t>(at);
+    if (bytes == 2) return load_word<std::uint16_t, kWhole>(at);
+    return load_word<std::uint32_t, kWhole>(at);
   }
+
+  // ---- packed
+
+  /// fp16 has the range for this: 1 / scale is far from subnormal, and codes come out of an
+  /// addition of 2^-b of them.
+  static constexpr bool kSaturates = Number::kDType == DType::fp16;
+
+  /// (mx - mn) / (2^b - 1).
+  ARLAB_DEVICE float divide_by_top(float range) const {
+    if constexpr (kIsFixed<Format>) {
+      constexpr float kTop = static_cast<float>((1u << bits) - 1);
+      if constexpr (Number::kDType != DType::fp16) {
+        if (range != 0 && range < 0x1p-100f) return range / kTop;
+      }
+      return divide_with_reciprocal(range, kTop, 1.0f / kTop);
+    } else {
+      const float quotient = range / top();
+      return is_finite(quotient) ? quotient : float_of(kNanBits);
+    }
+  }
+
+  /// RN(1 / scale). fp16: any NaN for 0.
+  ARLAB_DEVICE static float inverse_of(float scale) {
+    if constexpr (Number::kDType != DType::fp16) {
+      if (!(scale >= 0x1p-100f && scale <= 0x1p100f)) return 1.0f / scale;
+    }
+    return reciprocal_of_bfloat(scale);
+  }
+
+  /// In the low half: rint(above * inverse), saturated at 0 and 2^b, or any number from -2^15 to
+  /// 2^15 - 1 where it is. 0 or less for a NaN and for infinities.
+  ARLAB_DEVICE std::uint32_t code_of(float above, float inverse) const {
+    if constexpr (kSaturates) {
+      const float unit = float_of((127u - bits) << 23);  // 2^-b
+      return float_bits(multiply_saturated(above, inverse * unit) + 0x1.8p23f * unit);
+    } else {
+      return float_bits(above * inverse + 0x1.8p23f);
+    }
+  }
+
+  ARLAB_DEVICE static float float_of_code(std::uint32_t code) {
+    return float_of(float_bits(0x1p23f) | code) - 0x1p23f;
+  }
+
+  /// In each half, whether elements 2i and 2i + 1 of the thread have this place in the group. The
+  /// thread's first one is element `first`.
+  ARLAB_DEVICE static std::uint32_t is_at(std::uint32_t index, std::uint32_t first, std::size_t i) {
+    const std::uint32_t own = index - first;
+    const auto element = static_cast<std::uint32_t>(2 * i);
+    const std::uint32_t inside = own < kPerThread ? own : kPerThread;
+    return equal_small(low_halves(inside, inside), element | (element + 1) << 16);
+  }
+
+  /// As reserve_spikes(); `range` is that of the group. Of what is found, the minimum's is in the
+  /// low halves, the maximum's in the high ones.
+  ARLAB_DEVICE void reserve_spikes_packed(Eight<Number>& x, std::uint32_t range,
+                                          std::uint32_t& values, std::uint32_t& indices) const {
+    const auto first =
+        static_cast<std::uint32_t>(group_size().index_in_group(thread_index() * kPerThread));
+    // Keys: twice the index, and the sign, which zeros may have; the least is the first.
+    constexpr std::uint32_t kNone = both(0x4000);
+    const std::uint32_t least = low_halves(range, range);
+    const std::uint32_t greatest = high_halves(range, range) ^ both(0x8000);
+    std::uint32_t low = 0;
+    std::uint32_t high = 0;
+#pragma unroll
+    for (std::size_t i = 0; i < 4; ++i) {
+      const auto element = static_cast<std::uint32_t>(2 * i);
+      const std::uint32_t key = (x.word[i] >> 15 & both(1)) | 2 * (element | (element + 1) << 16);
+      const std::uint32_t of_least = select_bits(equal_pair<Number>(x.word[i], least), key, kNone);
+      const std::uint32_t of_greatest =
+          select_bits(equal_pair<Number>(x.word[i], greatest), key, kNone);
+      low = i == 0 ? of_least : min_s16x2(low, of_least);
+      high = i == 0 ? of_greatest : min_s16x2(high, of_greatest);
+    }
+    std::uint32_t keys = min_s16x2(low_halves(low, high), high_halves(low, high));
+    keys = smallest_of_lanes<kLog2Lanes>(keys + both(2 * first), group_size().log2 - 3,
+                                         [](std::uint32_t a, std::uint32_t b)
+                                             ARLAB_INLINED_LAMBDA { return min_s16x2(a, b); });
+    values = select_bits(both(0x7FFF), range, keys << 15);
+    indices = keys >> 1 & both(0x7FFF);
+#pragma unroll
+    for (std::size_t i = 0; i < 4; ++i) {
+      x.word[i] &= ~(is_at(indices & 0xFFFF, first, i) | is_at(indices >> 16, first, i));
+    }
+  }
+
+  ARLAB_DEVICE static void put_back_spikes(const Encoded& e, std::size_t first, Eight<Number>& x) {
+    const auto mine = static_cast<std::uint32_t>(first);
+#pragma unroll
+    for (std::size_t i = 0; i < 4; ++i) {
+      x.word[i] =
+          select_bits(is_at(e.minimum_index, mine, i), low_halves(e.minimum, e.minimum), x.word[i]);
+      x.word[i] =
+          select_bits(is_at(e.maximum_index, mine, i), low_halves(e.maximum, e.maximum), x.word[i]);
+    }
+  }
+
+  // ---- one by one
 
   /// Block Hadamard transform in Sylvester order (spec section 3): strides 1, 2, 4 inside a
   /// thread, the others between lanes.
@@ -296,28 +582,29 @@ struct AnyBit : AnyBitParameters {
       }
       e.codes.set(i, static_cast<std::uint32_t>(clamp_to(q + bias(), 0, top())));
     }
-    e.scale =
+    e.scales =
         integer ? static_cast<std::uint32_t>(scale.code) & 0xFF : Bf16::from_float(scale.value);
     if (!symmetric) {
-      e.zero = integer ? static_cast<std::uint32_t>(static_cast<int>(scale.zero)) & 0xFF
-                       : Bf16::from_float(scale.zero);
+      e.scales |= (integer ? static_cast<std::uint32_t>(static_cast<int>(scale.zero)) & 0xFF
+                           : Bf16::from_float(scale.zero))
+                  << 16;
     }
   }
 
   /// What stands for a group with a NaN or an infinity.
   ARLAB_DEVICE Encoded non_finite() const {
     Encoded e;
-    e.scale = spikes == Spikes::integer_scale ? 0 : Bf16::kNaN;
+    e.scales = spikes == Spikes::integer_scale ? 0 : Bf16::kNaN;
     if (spikes == Spikes::integer_scale) e.minimum = Number::from_float(float_of(kNanBits));
     return e;
   }
 
   ARLAB_DEVICE Scale scale_of_wire(const Encoded& e) const {
     if (spikes == Spikes::integer_scale) {
-      return {scale_of(static_cast<std::int8_t>(e.scale)),
-              static_cast<float>(static_cast<std::int8_t>(e.zero))};
+      return {scale_of(static_cast<std::int8_t>(e.scale())),
+              static_cast<float>(static_cast<std::int8_t>(e.zero()))};
     }
-    return {Bf16::to_float(e.scale), Bf16::to_float(e.zero)};
+    return {Bf16::to_float(e.scale()), Bf16::to_float(e.zero())};
   }
   ARLAB_DEVICE bool is_non_finite(const Encoded& e, const Scale& scale) const {
     const float marker =

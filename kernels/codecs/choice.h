@@ -2,6 +2,8 @@
 #pragma once
 
 #include <string>
+#include <tuple>
+#include <type_traits>
 #include <variant>
 
 #include "kernels/codecs/anybit.h"
@@ -55,9 +57,28 @@ void with_choice(QuickReduceChoice choice, DType dtype, F&& f) {
   }
 }
 
+/// Any-bit formats with kernels of their own: int8-g128, int5-g128, int4-g32, int2-g32-sr. All
+/// others share one. Each costs seconds of compiling per collective, dtype and platform.
+using FixedAnyBits = std::tuple<FixedAnyBit<8, 7>, FixedAnyBit<5, 7>, FixedAnyBit<4, 5>,
+                                FixedAnyBit<2, 5, Spikes::exact>>;
+
+/// Calls f with the format's kernel if it has parameters like these.
+template <class Format, class F>
+bool with_fixed_anybit(const AnyBitParameters& parameters, DType dtype, F&& f) {
+  if (!Format::is(parameters) || dtype == DType::fp32) return false;
+  if (dtype == DType::fp16) f(AnyBit<Fp16, Format>(), Fp16());
+  if (dtype == DType::bf16) f(AnyBit<Bf16, Format>(), Bf16());
+  return true;
+}
 template <class F>
 void with_choice(const AnyBitParameters& parameters, DType dtype, F&& f) {
-  with_parameters<AnyBit>(parameters, dtype, f);
+  const bool is_fixed = [&]<class... Formats>(std::type_identity<std::tuple<Formats...>>) {
+    return (with_fixed_anybit<Formats>(parameters, dtype, f) || ...);
+  }(std::type_identity<FixedAnyBits>());
+  if (is_fixed) return;
+  if (dtype == DType::fp16) f(AnyBit<Fp16>(parameters), Fp16());
+  if (dtype == DType::bf16) f(AnyBit<Bf16>(parameters), Bf16());
+  if (dtype == DType::fp32) f(AnyBit<Fp32>(parameters), Fp32());
 }
 template <class F>
 void with_choice(const MicroscalingParameters& parameters, DType dtype, F&& f) {

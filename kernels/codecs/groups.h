@@ -55,40 +55,81 @@ ARLAB_DEVICE void transform_thread(Floats8& x) {
   }
 }
 
-/// Eight codes of up to 8 bits: element i in byte i.
+/// Eight codes of up to 8 bits: element 2i in byte i of `even`, element 2i + 1 in byte i of `odd`.
 struct Codes8 {
-  std::uint64_t bytes = 0;
+  std::uint32_t even = 0;
+  std::uint32_t odd = 0;
 
   ARLAB_DEVICE std::uint32_t operator[](std::size_t i) const {
-    return static_cast<std::uint32_t>(bytes >> (8 * i) & 0xFF);
+    return (i % 2 == 0 ? even : odd) >> (i / 2 * 8) & 0xFF;
   }
   ARLAB_DEVICE void set(std::size_t i, std::uint32_t code) {
-    bytes |= static_cast<std::uint64_t>(code) << (8 * i);
+    // No reference to one of them: where i is not known, clang would put both into scratch memory.
+    const std::uint32_t bits = code << (i / 2 * 8);
+    even |= i % 2 == 0 ? bits : 0;
+    odd |= i % 2 == 0 ? 0 : bits;
   }
 };
 
+ARLAB_DEVICE constexpr std::uint32_t in_each_byte(std::uint32_t bits8) {
+  return bits8 * 0x01010101u;
+}
+
+/// The plane of these codes' bits from `shift` on: `width` bits per element, in element order.
+ARLAB_DEVICE std::uint64_t plane_of(const Codes8& codes, unsigned width, unsigned shift) {
+  if (width == 8) {
+    const std::uint32_t first = (codes.even & 0xFF) | (codes.even & 0xFF00) << 8 |
+                                (codes.odd & 0xFF) << 8 | (codes.odd & 0xFF00) << 16;
+    const std::uint32_t second = (codes.even >> 16 & 0xFF) | (codes.even >> 24) << 16 |
+                                 (codes.odd >> 16 & 0xFF) << 8 | (codes.odd >> 24) << 24;
+    return first | static_cast<std::uint64_t>(second) << 32;
+  }
+  const std::uint32_t mask = in_each_byte((1u << width) - 1);
+  // Byte i: the bits of elements 2i and 2i + 1.
+  const std::uint32_t bits = (codes.even >> shift & mask) | (codes.odd >> shift & mask) << width;
+  if (width == 4) return bits;
+  if (width == 2) return even_bytes_adjacent(bits | bits >> 4);
+  return bits * 0x01041040u >> 24;  // bytes 0 to 3 at bits 24, 26, 28 and 30, everything else below
+}
+
+/// Puts the bits of a plane where plane_of() found them.
+ARLAB_DEVICE void add_plane(Codes8& codes, std::uint64_t plane, unsigned width, unsigned shift) {
+  auto bits = static_cast<std::uint32_t>(plane);
+  if (width == 8) {
+    const auto second = static_cast<std::uint32_t>(plane >> 32);
+    codes.even =
+        (bits & 0xFF) | (bits >> 8 & 0xFF00) | (second & 0xFF) << 16 | (second << 8 & 0xFF000000u);
+    codes.odd = (bits >> 8 & 0xFF) | (bits >> 16 & 0xFF00) | (second << 8 & 0xFF0000) |
+                (second & 0xFF000000u);
+    return;
+  }
+  if (width == 1) bits = (bits | bits << 12) & 0x000F000F;
+  if (width == 2) bits = (bits | bits << 8) & 0x00FF00FF;
+  if (width < 4) bits |= bits << (8 - 2 * width);
+  const std::uint32_t mask = in_each_byte((1u << width) - 1);
+  codes.even |= (bits & mask) << shift;
+  codes.odd |= (bits >> width & mask) << shift;
+}
+
 /// Writes or reads the planes of bit_planes.h at `planes`, which hold `codes` codes; these eight
 /// are `first` and following, of which `count` exist. A plane of width w has w bytes of each
-/// thread.
+/// thread; with kWhole, all planes begin at multiples of 8.
+template <bool kWhole = false>
 ARLAB_DEVICE void store_planes(const Codes8& codes8, unsigned bits, std::uint8_t* planes,
                                std::size_t codes, std::size_t first, std::size_t count) {
   unsigned shift = 0;
 #pragma unroll
   for (unsigned width = 8; width != 0; width /= 2) {
     if (bits - shift < width) continue;
-    std::uint64_t packed = 0;
-#pragma unroll
-    for (std::size_t i = 0; i < kPerThread; ++i) {
-      const std::uint64_t part = codes8[i] >> shift & ((1u << width) - 1);
-      if (i < count) packed |= part << (width * i);
-    }
+    std::uint64_t packed = plane_of(codes8, width, shift);
     std::uint8_t* at = planes + first / 8 * width;
     if (count == kPerThread) {
-      if (width == 8) store_word(at, packed);
-      if (width == 4) store_word(at, static_cast<std::uint32_t>(packed));
-      if (width == 2) store_word(at, static_cast<std::uint16_t>(packed));
-      if (width == 1) store_word(at, static_cast<std::uint8_t>(packed));
+      if (width == 8) store_word<kWhole>(at, packed);
+      if (width == 4) store_word<kWhole>(at, static_cast<std::uint32_t>(packed));
+      if (width == 2) store_word<kWhole>(at, static_cast<std::uint16_t>(packed));
+      if (width == 1) store_word<kWhole>(at, static_cast<std::uint8_t>(packed));
     } else {
+      packed &= (std::uint64_t{1} << (count * width)) - 1;
       for (std::size_t byte = 0; 8 * byte < count * width; ++byte) {
         at[byte] = static_cast<std::uint8_t>(packed >> (8 * byte));
       }
@@ -98,6 +139,7 @@ ARLAB_DEVICE void store_planes(const Codes8& codes8, unsigned bits, std::uint8_t
   }
 }
 
+template <bool kWhole = false>
 ARLAB_DEVICE Codes8 load_planes(unsigned bits, const std::uint8_t* planes, std::size_t codes,
                                 std::size_t first, std::size_t count) {
   Codes8 codes8;
@@ -108,20 +150,17 @@ ARLAB_DEVICE Codes8 load_planes(unsigned bits, const std::uint8_t* planes, std::
     const std::uint8_t* at = planes + first / 8 * width;
     std::uint64_t packed = 0;
     if (count == kPerThread) {
-      if (width == 8) packed = load_word<std::uint64_t>(at);
-      if (width == 4) packed = load_word<std::uint32_t>(at);
-      if (width == 2) packed = load_word<std::uint16_t>(at);
-      if (width == 1) packed = load_word<std::uint8_t>(at);
+      if (width == 8) packed = load_word<std::uint64_t, kWhole>(at);
+      if (width == 4) packed = load_word<std::uint32_t, kWhole>(at);
+      if (width == 2) packed = load_word<std::uint16_t, kWhole>(at);
+      if (width == 1) packed = load_word<std::uint8_t, kWhole>(at);
     } else {
       for (std::size_t byte = 0; 8 * byte < count * width; ++byte) {
         packed |= static_cast<std::uint64_t>(at[byte]) << (8 * byte);
       }
+      packed &= (std::uint64_t{1} << (count * width)) - 1;
     }
-#pragma unroll
-    for (std::size_t i = 0; i < kPerThread; ++i) {
-      const auto part = static_cast<std::uint32_t>(packed >> (width * i) & ((1u << width) - 1));
-      if (i < count) codes8.set(i, part << shift);
-    }
+    add_plane(codes8, packed, width, shift);
     planes += (codes * width + 7) / 8;
     shift += width;
   }

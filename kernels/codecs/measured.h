@@ -122,10 +122,10 @@ struct MeasuredAnyBit : private AnyBit<Number> {
     }
     if (s.non_finite == 0 && is_finite(scale.value) && is_finite(scale.zero)) {
       Base::quantize(x, scale, e);
-      if (given) e.scale = 0;
+      if (given) e.scales = 0;
     } else {
       e = Base::non_finite();
-      if (given) e.scale = kGivenNonFinite;
+      if (given) e.scales = kGivenNonFinite;
     }
     return e;
   }
@@ -142,20 +142,20 @@ struct MeasuredAnyBit : private AnyBit<Number> {
   }
   /// True when the whole block decodes to NaN.
   ARLAB_DEVICE bool is_nan(const Encoded& e) const {
-    return given ? e.scale == kGivenNonFinite : Base::is_non_finite(e, Base::scale_of_wire(e));
+    return given ? e.scale() == kGivenNonFinite : Base::is_non_finite(e, Base::scale_of_wire(e));
   }
 
   ARLAB_DEVICE void store(const Encoded& e, const WirePiece& piece) const {
     if (!given) return Base::store_piece(e, piece);
     store_planes(e.codes, code_bits(), piece.planes, piece.codes, piece.first, piece.count);
     if (!piece.is_first_of_group) return;
-    *MetadataArrays(piece, code_bits()).next(1) = static_cast<std::uint8_t>(e.scale);
+    *MetadataArrays(piece, code_bits()).next(1) = static_cast<std::uint8_t>(e.scale());
   }
   ARLAB_DEVICE Encoded load(const WirePiece& piece) const {
     if (!given) return Base::load_piece(piece);
     Encoded e;
     e.codes = load_planes(code_bits(), piece.planes, piece.codes, piece.first, piece.count);
-    e.scale = *MetadataArrays(piece, code_bits()).next(1);
+    e.scales = *MetadataArrays(piece, code_bits()).next(1);
     return e;
   }
 

@@ -236,25 +236,27 @@ ARLAB_DEVICE void store_whole(typename Number::Bits* address, const Eight<Number
   }
 }
 
-/// Little-endian bytes of a wire, in one access where the address allows it.
-template <class Word>
+/// Little-endian bytes of a wire, in one access where the address allows it, as kAligned ones do.
+template <bool kAligned = false, class Word>
 ARLAB_DEVICE void store_word(std::uint8_t* address, Word word) {
-  if (reinterpret_cast<std::uintptr_t>(address) % sizeof(Word) == 0) {
+  if (kAligned || reinterpret_cast<std::uintptr_t>(address) % sizeof(Word) == 0) {
     *reinterpret_cast<Word*>(address) = word;
-    return;
-  }
-  for (std::size_t i = 0; i < sizeof(Word); ++i) {
-    address[i] = static_cast<std::uint8_t>(word >> (8 * i));
+  } else if constexpr (!kAligned) {
+    for (std::size_t i = 0; i < sizeof(Word); ++i) {
+      address[i] = static_cast<std::uint8_t>(word >> (8 * i));
+    }
   }
 }
-template <class Word>
+template <class Word, bool kAligned = false>
 ARLAB_DEVICE Word load_word(const std::uint8_t* address) {
-  if (reinterpret_cast<std::uintptr_t>(address) % sizeof(Word) == 0) {
+  if (kAligned || reinterpret_cast<std::uintptr_t>(address) % sizeof(Word) == 0) {
     return *reinterpret_cast<const Word*>(address);
   }
   Word word = 0;
-  for (std::size_t i = 0; i < sizeof(Word); ++i) {
-    word = static_cast<Word>(word | static_cast<Word>(static_cast<Word>(address[i]) << (8 * i)));
+  if constexpr (!kAligned) {
+    for (std::size_t i = 0; i < sizeof(Word); ++i) {
+      word = static_cast<Word>(word | static_cast<Word>(static_cast<Word>(address[i]) << (8 * i)));
+    }
   }
   return word;
 }

@@ -11,15 +11,12 @@
 // non-finite blocks, both rare, take the scalar way. bf16: fp32 operations, each rounded to bf16.
 #pragma once
 
-#include "kernels/codecs/payload.h"
+#include "kernels/codecs/pairs.h"
 #include "reference/formats/fp4.h"
 #include "reference/formats/fp8.h"
 
 namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {
-
-/// The same 16 bits in both halves.
-ARLAB_DEVICE constexpr std::uint32_t both(std::uint32_t bits16) { return bits16 | bits16 << 16; }
 
 /// The codes of eight elements.
 struct Pairs {

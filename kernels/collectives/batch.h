@@ -34,14 +34,14 @@ struct Batch {
   }
 };
 
-/// Goes through the tiles that this block has of the chunk in this round, in order: batches of
-/// whole tiles, up to `capacity` in each, and then, one by one, tiles that are not whole. All one
-/// by one for codecs without batches.
+/// Goes through the tiles that this block has of the chunk in this round, in order: whole tiles as
+/// one batch, and then, one by one, tiles that are not whole. All one by one for codecs without
+/// batches.
 template <class Codec, class WholeTiles, class OneTile>
 ARLAB_DEVICE void for_each_batch(const Call& call, const ElementRange& chunk, int round,
-                                 int capacity, WholeTiles whole_tiles, OneTile one_tile) {
+                                 WholeTiles whole_tiles, OneTile one_tile) {
   const int begin = round * call.tiles_per_slot;
-  const int end = begin + call.tiles_per_slot;
+  const int end = begin + call.tiles_per_slot;  // up to kBatch later: see Call
   int number = begin;
   constexpr bool kHasBatches = kBatch<Codec> != 1;
   if constexpr (kHasBatches) {
@@ -49,18 +49,17 @@ ARLAB_DEVICE void for_each_batch(const Call& call, const ElementRange& chunk, in
     const bool aligned = call.aligned && chunk.begin % kPerThread == 0;
     const auto whole = aligned ? static_cast<unsigned>((chunk.end - chunk.begin) / kTile) : 0u;
     unsigned index = static_cast<unsigned>(begin) * blocks + blockIdx.x;
-#pragma unroll 1
-    while (number < end && index < whole) {
+    if (index < whole) {
       Batch batch;
       batch.begin = chunk.begin + static_cast<std::size_t>(index) * kTile;
       batch.stride = static_cast<std::size_t>(blocks) * kTile;
-      batch.slot_offset = static_cast<unsigned>(number - begin) * call.tile_bytes;
+      batch.slot_offset = 0;
       batch.count = 0;
       do {
         ++batch.count;
         ++number;
         index += blocks;
-      } while (batch.count < capacity && number < end && index < whole);
+      } while (number < end && index < whole);
       whole_tiles(batch);
     }
   }

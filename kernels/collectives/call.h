@@ -26,9 +26,11 @@ struct Call {
   int group_size;                 ///< hierarchical
   int blocks;
   int rounds;
-  int tiles_per_slot;   ///< of one chunk; two_shot has as many again behind them
+  int tiles_per_slot;  ///< of one chunk, at most a batch for codecs that have some; two_shot has as
+                       ///< many again behind them
   unsigned tile_bytes;  ///< between tiles of a slot, a multiple of 16
   bool aligned;         ///< input and output are multiples of 16
+  bool is_small;        ///< no block has more than one tile of a chunk
 };
 
 /// A tile of a chunk. The same for all threads of a block.

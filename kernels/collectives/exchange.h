@@ -88,7 +88,7 @@ class Exchange {
     std::uint32_t polls = 0;
     // A peer is at most one exchange ahead or behind, so the difference is right also when the
     // colour wraps around.
-    while (static_cast<std::int32_t>(load_relaxed(arrived) - waited_) < 0) {
+    while (static_cast<std::int32_t>(load_polled(arrived) - waited_) < 0) {
       if (++polls % kPollsPerClock == 0) {
         const std::uint32_t aborted = load_relaxed(abort_word(buffer_of(team_.rank)));
         if (aborted != 0) return fail(aborted);
@@ -98,8 +98,7 @@ class Exchange {
       }
       pause();
     }
-    // Once, not in the loop: every load that acquires empties caches on AMD.
-    (void)load_acquire(arrived);
+    after_polling(arrived);
   }
 
   /// Here and on all ranks: the same rank is named everywhere, and nobody waits on.

@@ -1,6 +1,8 @@
 // Starts the kernel of an algorithm on a rank's stream. Each function is in the file of its name.
 #pragma once
 
+#include <optional>
+
 #include "kernels/codecs/choice.h"
 #include "kernels/collectives/call.h"
 #include "kernels/collectives/occupancy.h"
@@ -8,13 +10,16 @@
 namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {
 
-/// How many blocks of a kernel of the codec fit on a multiprocessor.
-inline int resident_blocks(const CodecChoice& codec, DType dtype) {
-  int blocks = 1;
+struct Occupancy {
+  int blocks;  ///< of a kernel of the codec, that fit on a multiprocessor
+  int batch;   ///< tiles that a block works on at once
+};
+inline Occupancy occupancy_of(const CodecChoice& codec, DType dtype) {
+  Occupancy occupancy{1, 1};
   (void)with_codec(codec, dtype, [&]<class Codec, class Number>(const Codec&, Number) {
-    blocks = kResidentBlocks<Codec>;
+    occupancy = {kResidentBlocks<Codec>, kBatch<Codec>};
   });
-  return blocks;
+  return occupancy;
 }
 
 using LaunchCollective = hipError_t (*)(const Call& call, const CodecChoice& codec, DType dtype,
@@ -24,6 +29,11 @@ hipError_t launch_one_shot(const Call& call, const CodecChoice& codec, DType dty
                            hipStream_t stream);
 hipError_t launch_two_shot(const Call& call, const CodecChoice& codec, DType dtype,
                            hipStream_t stream);
+/// For Call::is_small; nothing where the codec has no such kernel.
+std::optional<hipError_t> launch_one_shot_small(const Call& call, const CodecChoice& codec,
+                                                DType dtype, hipStream_t stream);
+std::optional<hipError_t> launch_two_shot_small(const Call& call, const CodecChoice& codec,
+                                                DType dtype, hipStream_t stream);
 hipError_t launch_ring(const Call& call, const CodecChoice& codec, DType dtype, hipStream_t stream);
 hipError_t launch_hierarchical(const Call& call, const CodecChoice& codec, DType dtype,
                                hipStream_t stream);

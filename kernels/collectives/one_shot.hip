@@ -24,7 +24,11 @@ class OneShot {
     for (int round = 0; round < rounds; ++round) {
       if (round + 1 < rounds) contribute(round + 1);  // while the signal is under way
       if (!exchange_.wait()) return;
-      if (round + 1 < rounds) exchange_.signal();
+      if (round + 1 < rounds) {
+        exchange_.signal();
+      } else {
+        let_next_kernel_start();
+      }
       reduce(round);
     }
     exchange_.end();
@@ -36,7 +40,7 @@ class OneShot {
 
   ARLAB_DEVICE void contribute(int round) {
     for_each_batch<Codec>(
-        call_, call_.chunk[0], round, outbox_.capacity(),
+        call_, call_.chunk[0], round,
         [&](const Batch& batch) ARLAB_INLINED_LAMBDA {
           Eight<Number> x[kPlaces];
           Encoded encoded[kPlaces];
@@ -65,7 +69,7 @@ class OneShot {
 
   ARLAB_DEVICE void reduce(int round) {
     for_each_batch<Codec>(
-        call_, call_.chunk[0], round, kPlaces,
+        call_, call_.chunk[0], round,
         [&](const Batch& batch) ARLAB_INLINED_LAMBDA {
           Eight<Number> sum[kPlaces];
           Encoded encoded[kPlaces];
@@ -136,6 +140,7 @@ class OneShot {
 template <class Codec, class Number>
 __global__ void __launch_bounds__(kThreads, kResidentBlocks<Codec>)
     one_shot_kernel(ARLAB_KERNEL_PARAMETER Call call, ARLAB_KERNEL_PARAMETER Codec codec) {
+  wait_for_kernel_before();
   ARLAB_SHARED_ARRAY(std::uint32_t, failed, 1);
   ARLAB_SHARED_ARRAY(OutboxMemory, memory, 1);
   OneShot<Codec, Number>(call, codec, failed[0], memory[0]).run();
@@ -143,11 +148,14 @@ __global__ void __launch_bounds__(kThreads, kResidentBlocks<Codec>)
 
 hipError_t launch_one_shot(const Call& call, const CodecChoice& codec, DType dtype,
                            hipStream_t stream) {
+  if (call.is_small) {
+    const auto error = launch_one_shot_small(call, codec, dtype, stream);
+    if (error.has_value()) return *error;
+  }
   return with_codec(codec, dtype,
                     [&]<class Codec, class Number>(const Codec& device_codec, Number) {
-                      hipLaunchKernelGGL(HIP_KERNEL_NAME(one_shot_kernel<Codec, Number>),
-                                         dim3(static_cast<unsigned>(call.blocks)), dim3(kThreads),
-                                         0, stream, call, device_codec);
+                      launch_behind(one_shot_kernel<Codec, Number>,
+                                    static_cast<unsigned>(call.blocks), stream, call, device_codec);
                     });
 }
 

@@ -13,7 +13,7 @@ namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {
 
 /// Shared memory of an Outbox. Two buffers: while one is copied, the other is filled.
-inline constexpr std::size_t kOutboxBytes = 6144;
+inline constexpr std::size_t kOutboxBytes = 8704;
 struct OutboxMemory {
   Words4 words[2][kOutboxBytes / 16];
 };
@@ -33,13 +33,6 @@ class Outbox {
   ARLAB_DEVICE Outbox(const Codec& codec, const Call& call, OutboxMemory& memory)
       : codec_(codec), call_(call), memory_(memory) {}
 
-  /// How many tiles fit, up to kBatch.
-  ARLAB_DEVICE int capacity() const {
-    if constexpr (kGoesDirectly<Codec>) return kBatch<Codec>;
-    const auto fitting =
-        static_cast<int>(static_cast<unsigned>(kOutboxBytes) / tile_bytes_of<Codec>(call_));
-    return fitting < kBatch<Codec> ? fitting : kBatch<Codec>;
-  }
   ARLAB_DEVICE void put(int place, const Encoded& encoded, Position at) const {
     if constexpr (!kGoesDirectly<Codec>) {
       codec_.store(encoded, wire() + static_cast<unsigned>(place) * tile_bytes_of<Codec>(call_),
@@ -68,7 +61,16 @@ class Outbox {
         }
       }
     } else {
-      copy(to, static_cast<unsigned>(batch.count) * tile_bytes_of<Codec>(call_));
+      copy(to, 0, static_cast<unsigned>(batch.count) * tile_bytes_of<Codec>(call_));
+    }
+  }
+  /// The whole tile that was put at `place`, to the start of a slot.
+  ARLAB_DEVICE void send_place(int place, const Encoded& encoded, std::uint8_t* to) const {
+    if constexpr (kGoesDirectly<Codec>) {
+      codec_.store(encoded, to, Batch::at());
+    } else {
+      const unsigned bytes = tile_bytes_of<Codec>(call_);
+      copy(to, static_cast<unsigned>(place) * bytes, bytes);
     }
   }
   /// A tile that was put at place 0.
@@ -77,7 +79,7 @@ class Outbox {
     if constexpr (kGoesDirectly<Codec>) {
       codec_.store(encoded, to, tile.at());
     } else {
-      copy(to, static_cast<unsigned>(codec_.wire_bytes(tile.elements)));
+      copy(to, 0, static_cast<unsigned>(codec_.wire_bytes(tile.elements)));
     }
   }
   /// The other buffer: it was sent before the last fill().
@@ -89,8 +91,8 @@ class Outbox {
   }
 
   /// Up to 15 bytes more, which are in the slot too.
-  ARLAB_DEVICE void copy(std::uint8_t* to, unsigned bytes) const {
-    const std::uint8_t* from = wire();
+  ARLAB_DEVICE void copy(std::uint8_t* to, unsigned offset, unsigned bytes) const {
+    const std::uint8_t* from = wire() + offset;
 #pragma unroll 1
     for (unsigned at = thread_index() * 16; at < bytes; at += kThreads * 16) {
       store_128(to + at, load_128(from + at));

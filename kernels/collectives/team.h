@@ -22,7 +22,8 @@ inline constexpr int kMaxRanks = 8;
 struct BufferLayout {
   int blocks;
   int ranks;
-  std::size_t slot_bytes;  ///< a multiple of 16
+  std::size_t slot_bytes;   ///< a multiple of 16
+  std::size_t slot_stride;  ///< from slot to slot: spread_apart(slot_bytes)
 
   static constexpr std::size_t kFlagsAt = 256;
   static constexpr std::uint32_t kBuffers = 4;  ///< a power of two: colours wrap around
@@ -40,12 +41,21 @@ struct BufferLayout {
         ((colour % kBuffers) * static_cast<std::size_t>(blocks) + static_cast<std::size_t>(block)) *
             static_cast<std::size_t>(ranks) +
         static_cast<std::size_t>(from);
-    return slots_at() + index * slot_bytes;
+    return slots_at() + index * slot_stride;
   }
   ARLAB_HOST_DEVICE std::size_t bytes() const {
-    return slots_at() + kBuffers * static_cast<std::size_t>(blocks * ranks) * slot_bytes;
+    return slots_at() + kBuffers * static_cast<std::size_t>(blocks * ranks) * slot_stride;
   }
 };
+
+/// `bytes` or a little more: how far apart slots should be. Memory is cut in small pieces between
+/// 2^n or 3 * 2^n channels; at a distance that has such factors, slots that blocks fill together
+/// would lie in a few of the channels. So 128 bytes, times a number without the factors 2 and 3.
+inline constexpr std::size_t spread_apart(std::size_t bytes) {
+  std::size_t lines = (bytes + 127) / 128;
+  while (lines % 2 == 0 || lines % 3 == 0) ++lines;
+  return lines * 128;
+}
 
 /// What a rank's kernels know of the team.
 struct Team {

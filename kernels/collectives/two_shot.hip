@@ -13,6 +13,7 @@
 // and the round before it gathers. Blocks start with different peers, to keep all links busy.
 #include "kernels/collectives/launch.h"
 #include "kernels/collectives/outbox.h"
+#include "kernels/collectives/peers.h"
 
 namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {
@@ -34,14 +35,18 @@ class TwoShot {
     exchange_.signal();
 #pragma unroll 1
     for (int round = 0; round <= rounds; ++round) {
-      // While signals are under way: what does not depend on them.
-      if (round + 1 < rounds) contribute(round + 1);
+      // While signals are under way: what does not depend on them. The thread that signals joins
+      // late, so that what needs no barrier comes first.
       if (round >= 2) gather(round - 2);
+      if (round + 1 < rounds) contribute(round + 1);
+      OwnTiles own;
+      if (round < rounds) own = own_tiles(round);
       if (!exchange_.wait()) return;
       if (round == rounds) break;
-      reduce(round);
+      reduce(round, own);
       exchange_.signal();
     }
+    let_next_kernel_start();
     gather(rounds - 1);
     exchange_.end();
   }
@@ -51,10 +56,10 @@ class TwoShot {
   static constexpr int kPlaces = kBatch<Codec>;
 
   ARLAB_DEVICE void contribute(int round) {
-    for_each_peer([&](int owner) ARLAB_INLINED_LAMBDA {
+    for_each_peer(call_.team, [&](int owner) ARLAB_INLINED_LAMBDA {
       std::uint8_t* slot = exchange_.outgoing(owner);
       for_each_batch<Codec>(
-          call_, call_.chunk[owner], round, outbox_.capacity(),
+          call_, call_.chunk[owner], round,
           [&](const Batch& batch) ARLAB_INLINED_LAMBDA {
             Eight<Number> x[kPlaces];
             Encoded encoded[kPlaces];
@@ -78,21 +83,36 @@ class TwoShot {
     });
   }
 
-  ARLAB_DEVICE void reduce(int round) {
-    const int ranks = call_.team.layout.ranks;
-    const int rank = call_.team.rank;
+  /// What the own contributions decode to, of the round's whole tiles.
+  struct OwnTiles {
+    Eight<Number> x[kPlaces];
+  };
+  ARLAB_DEVICE OwnTiles own_tiles(int round) const {
+    OwnTiles own;
     for_each_batch<Codec>(
-        call_, call_.chunk[rank], round, outbox_.capacity(),
+        call_, call_.chunk[call_.team.rank], round,
         [&](const Batch& batch) ARLAB_INLINED_LAMBDA {
-          Eight<Number> own[kPlaces];
-          Eight<Number> sum[kPlaces];
           Encoded encoded[kPlaces];
 #pragma unroll
           for (int i = 0; i < kPlaces; ++i) {
-            if (i < batch.count) own[i] = batch.load<Number>(call_.input, i);
+            if (i < batch.count) own.x[i] = batch.load<Number>(call_.input, i);
           }
-          encode_batch(codec_, own, batch.count, encoded);
-          decode_batch(codec_, encoded, batch.count, own);
+          encode_batch(codec_, own.x, batch.count, encoded);
+          decode_batch(codec_, encoded, batch.count, own.x);
+        },
+        [](const Tile&) {});
+    return own;
+  }
+
+  ARLAB_DEVICE void reduce(int round, const OwnTiles& own_tiles) {
+    const int ranks = call_.team.layout.ranks;
+    const int rank = call_.team.rank;
+    const Eight<Number>(&own)[kPlaces] = own_tiles.x;
+    for_each_batch<Codec>(
+        call_, call_.chunk[rank], round,
+        [&](const Batch& batch) ARLAB_INLINED_LAMBDA {
+          Eight<Number> sum[kPlaces];
+          Encoded encoded[kPlaces];
 #pragma unroll 1
           for (int from = 0; from < ranks; ++from) {
             if (from == rank) {
@@ -122,7 +142,7 @@ class TwoShot {
             if (i < batch.count) batch.store<Number>(call_.output, i, sum[i]);
           }
           outbox_.fill();
-          for_each_peer([&](int to) ARLAB_INLINED_LAMBDA {
+          for_each_peer(call_.team, [&](int to) ARLAB_INLINED_LAMBDA {
             outbox_.send(encoded, batch, exchange_.outgoing(to) + sums_at_);
           });
           outbox_.next();
@@ -135,7 +155,7 @@ class TwoShot {
           tile.store(call_.output, codec_.decode(encoded, tile.at()));
           outbox_.put(0, encoded, tile.at());
           outbox_.fill();
-          for_each_peer([&](int to) ARLAB_INLINED_LAMBDA {
+          for_each_peer(call_.team, [&](int to) ARLAB_INLINED_LAMBDA {
             outbox_.send(encoded, tile, exchange_.outgoing(to) + sums_at_);
           });
           outbox_.next();
@@ -143,10 +163,10 @@ class TwoShot {
   }
 
   ARLAB_DEVICE void gather(int round) {
-    for_each_peer([&](int owner) ARLAB_INLINED_LAMBDA {
+    for_each_peer(call_.team, [&](int owner) ARLAB_INLINED_LAMBDA {
       const std::uint8_t* slot = exchange_.incoming(owner) + sums_at_;
       for_each_batch<Codec>(
-          call_, call_.chunk[owner], round, kPlaces,
+          call_, call_.chunk[owner], round,
           [&](const Batch& batch) ARLAB_INLINED_LAMBDA {
             Encoded encoded[kPlaces];
             Eight<Number> x[kPlaces];
@@ -181,19 +201,6 @@ class TwoShot {
     return static_cast<unsigned>(tile) * tile_bytes_of<Codec>(call_);
   }
 
-  /// f of every other rank; blocks begin with different ones.
-  template <class F>
-  ARLAB_DEVICE void for_each_peer(F f) const {
-    const int peers = call_.team.layout.ranks - 1;
-    int distance = static_cast<int>(blockIdx.x) % peers;
-#pragma unroll 1
-    for (int i = 0; i < peers; ++i) {
-      const int peer = call_.team.rank + 1 + distance;
-      f(peer > peers ? peer - peers - 1 : peer);
-      if (++distance == peers) distance = 0;
-    }
-  }
-
   const Call& call_;
   const Codec& codec_;
   Exchange exchange_;
@@ -204,6 +211,7 @@ class TwoShot {
 template <class Codec, class Number>
 __global__ void __launch_bounds__(kThreads, kResidentBlocks<Codec>)
     two_shot_kernel(ARLAB_KERNEL_PARAMETER Call call, ARLAB_KERNEL_PARAMETER Codec codec) {
+  wait_for_kernel_before();
   ARLAB_SHARED_ARRAY(std::uint32_t, failed, 1);
   ARLAB_SHARED_ARRAY(OutboxMemory, memory, 1);
   TwoShot<Codec, Number>(call, codec, failed[0], memory[0]).run();
@@ -211,11 +219,14 @@ __global__ void __launch_bounds__(kThreads, kResidentBlocks<Codec>)
 
 hipError_t launch_two_shot(const Call& call, const CodecChoice& codec, DType dtype,
                            hipStream_t stream) {
+  if (call.is_small) {
+    const auto error = launch_two_shot_small(call, codec, dtype, stream);
+    if (error.has_value()) return *error;
+  }
   return with_codec(codec, dtype,
                     [&]<class Codec, class Number>(const Codec& device_codec, Number) {
-                      hipLaunchKernelGGL(HIP_KERNEL_NAME(two_shot_kernel<Codec, Number>),
-                                         dim3(static_cast<unsigned>(call.blocks)), dim3(kThreads),
-                                         0, stream, call, device_codec);
+                      launch_behind(two_shot_kernel<Codec, Number>,
+                                    static_cast<unsigned>(call.blocks), stream, call, device_codec);
                     });
 }
 

@@ -15,6 +15,7 @@
 #include <cstdint>
 
 #if defined(__HIP_PLATFORM_NVIDIA__)
+#include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #elif defined(__HIP_PLATFORM_HOST__)
 #include "reference/formats/half.h"
@@ -72,6 +73,39 @@ inline constexpr int kFastBatch = 1;
 inline constexpr int kFastBlocks = 4;
 inline constexpr int kFastBatch = 4;
 #endif
+
+/// Starts a kernel whose first act is wait_for_kernel_before(). On CUDA it may be started, and wait
+/// there, while the one before it on the stream still runs, from let_next_kernel_start() on.
+template <class... Parameters>
+void launch_behind(void (*kernel)(Parameters...), unsigned blocks, hipStream_t stream,
+                   const Parameters&... parameters) {
+#if defined(__HIP_PLATFORM_NVIDIA__)
+  cudaLaunchAttribute overlap{};
+  overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  overlap.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(blocks);
+  config.blockDim = dim3(kThreads);
+  config.stream = stream;
+  config.attrs = &overlap;
+  config.numAttrs = 1;
+  (void)cudaLaunchKernelEx(&config, kernel, parameters...);  // callers ask for the last error
+#else
+  hipLaunchKernelGGL(kernel, dim3(blocks), dim3(kThreads), 0, stream, parameters...);
+#endif
+}
+ARLAB_DEVICE void wait_for_kernel_before() {
+#if defined(__CUDA_ARCH__)
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+/// To be called once the kernel waits for no other rank any more: the next one may take the place
+/// of what another rank needs.
+ARLAB_DEVICE void let_next_kernel_start() {
+#if defined(__CUDA_ARCH__)
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
 
 /// threadIdx.x, which compilers do not know to be below kThreads.
 ARLAB_DEVICE unsigned thread_index() {
@@ -256,6 +290,38 @@ ARLAB_DEVICE std::uint32_t select_bits(std::uint32_t mask, std::uint32_t a, std:
 #endif
 }
 
+/// Both low halves, a's below b's; both high halves.
+ARLAB_DEVICE std::uint32_t low_halves(std::uint32_t a, std::uint32_t b) {
+#if defined(__CUDA_ARCH__)
+  return __byte_perm(a, b, 0x5410);  // nvcc makes two instructions of the expressions below
+#else
+  return (a & 0xFFFF) | b << 16;
+#endif
+}
+ARLAB_DEVICE std::uint32_t high_halves(std::uint32_t a, std::uint32_t b) {
+#if defined(__CUDA_ARCH__)
+  return __byte_perm(a, b, 0x7632);
+#else
+  return a >> 16 | (b & 0xFFFF0000u);
+#endif
+}
+
+/// Bytes 0 and 2 of a word, each in a half of its own; side by side in the low half.
+ARLAB_DEVICE std::uint32_t even_bytes(std::uint32_t word) {
+  std::uint32_t bytes = word & 0x00FF00FF;
+#if defined(__CUDA_ARCH__)
+  asm("" : "+r"(bytes));  // else nvcc goes on to take both apart, with an instruction for each
+#endif
+  return bytes;
+}
+ARLAB_DEVICE std::uint32_t even_bytes_adjacent(std::uint32_t word) {
+#if defined(__CUDA_ARCH__)
+  return __byte_perm(word, 0, 0x4420);
+#else
+  return (word & 0xFF) | (word >> 8 & 0xFF00);
+#endif
+}
+
 /// x inside -65504 .. 65504, which leaves out infinities only. Any result for a NaN.
 ARLAB_DEVICE std::uint32_t clamp_finite_half2(std::uint32_t x) {
 #if defined(__HIP_PLATFORM_AMD__)
@@ -309,6 +375,155 @@ ARLAB_DEVICE std::uint32_t e4m3fn_of_half2(std::uint32_t pair) {
   std::uint16_t codes;
   asm("cvt.rn.satfinite.e4m3x2.f16x2 %0, %1;" : "=h"(codes) : "r"(pair));
   return __byte_perm(codes, 0, 0x4140);
+}
+#endif
+
+/// a * b + c of fp32, rounded once.
+ARLAB_DEVICE float fused_multiply_add(float a, float b, float c) {
+#if defined(__CUDA_ARCH__)
+  return __fmaf_rn(a, b, c);
+#else
+  return __builtin_fmaf(a, b, c);
+#endif
+}
+
+/// 1 / x within 1 ulp; infinity for 0. Any result where it, or x, is subnormal.
+ARLAB_DEVICE float approximate_reciprocal(float x) {
+#if defined(__HIP_PLATFORM_AMD__)
+  return __builtin_amdgcn_rcpf(x);
+#elif defined(__CUDA_ARCH__)
+  float result;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
+  return result;
+#else
+  return 1.0f / x;
+#endif
+}
+
+/// a * b, rounded, then inside 0 .. 1; 0 for a NaN.
+ARLAB_DEVICE float multiply_saturated(float a, float b) {
+#if defined(__CUDA_ARCH__)
+  float result;
+  asm("mul.rn.sat.f32 %0, %1, %2;" : "=f"(result) : "f"(a), "f"(b));
+  return result;
+#elif defined(__HIP_PLATFORM_AMD__)
+  return __builtin_amdgcn_fmed3f(a * b, 0.0f, 1.0f);  // a NaN is the least
+#else
+  const float product = a * b;
+  return product > 0 ? product < 1 ? product : 1.0f : 0.0f;
+#endif
+}
+
+// Pairs of fp16, and of bf16, by one instruction where there is one. The smaller, or larger, is a
+// NaN where one of them is (of fp16 only with kMinimumsKeepNans); of zeros with both signs it is
+// any. equal_*: 0xFFFF where both are equal. *_of_floats: RN; any NaN for a NaN.
+
+#if defined(__HIP_PLATFORM_AMD__)
+inline constexpr bool kMinimumsKeepNans = false;
+ARLAB_DEVICE std::uint32_t min_half2(std::uint32_t a, std::uint32_t b) {
+  return ARLAB_AMD_SELECT(NativeHalf2, __builtin_elementwise_min, a, b);
+}
+ARLAB_DEVICE std::uint32_t max_half2(std::uint32_t a, std::uint32_t b) {
+  return ARLAB_AMD_SELECT(NativeHalf2, __builtin_elementwise_max, a, b);
+}
+ARLAB_DEVICE std::uint32_t equal_half2(std::uint32_t a, std::uint32_t b) {
+  return __builtin_bit_cast(
+      std::uint32_t, __builtin_bit_cast(NativeHalf2, a) == __builtin_bit_cast(NativeHalf2, b));
+}
+ARLAB_DEVICE std::uint32_t half2_of_floats(float low, float high) {
+  const NativeHalf2 pair = {static_cast<_Float16>(low), static_cast<_Float16>(high)};
+  return __builtin_bit_cast(std::uint32_t, pair);
+}
+#elif defined(__HIP_PLATFORM_NVIDIA__)
+inline constexpr bool kMinimumsKeepNans = true;
+ARLAB_DEVICE std::uint32_t min_half2(std::uint32_t a, std::uint32_t b) {
+  return bits_of(__hmin2_nan(half2_of(a), half2_of(b)));
+}
+ARLAB_DEVICE std::uint32_t max_half2(std::uint32_t a, std::uint32_t b) {
+  return bits_of(__hmax2_nan(half2_of(a), half2_of(b)));
+}
+ARLAB_DEVICE std::uint32_t equal_half2(std::uint32_t a, std::uint32_t b) {
+  return __heq2_mask(half2_of(a), half2_of(b));
+}
+ARLAB_DEVICE std::uint32_t half2_of_floats(float low, float high) {
+  return bits_of(__floats2half2_rn(low, high));
+}
+#else
+inline constexpr bool kMinimumsKeepNans = true;
+inline std::uint32_t min_half2(std::uint32_t a, std::uint32_t b) {
+  return for_both(a, b, [](std::uint16_t x, std::uint16_t y) {
+    const bool x_is_nan = (x & 0x7FFF) > 0x7C00;
+    return x_is_nan || half_to_float(x) < half_to_float(y) ? x : y;
+  });
+}
+inline std::uint32_t max_half2(std::uint32_t a, std::uint32_t b) {
+  return for_both(a, b, [](std::uint16_t x, std::uint16_t y) {
+    const bool x_is_nan = (x & 0x7FFF) > 0x7C00;
+    return x_is_nan || half_to_float(x) > half_to_float(y) ? x : y;
+  });
+}
+inline std::uint32_t equal_half2(std::uint32_t a, std::uint32_t b) {
+  return for_both(a, b, [](std::uint16_t x, std::uint16_t y) {
+    return half_to_float(x) == half_to_float(y) ? 0xFFFF : 0;
+  });
+}
+inline std::uint32_t half2_of_floats(float low, float high) {
+  return half_from_float(low) | static_cast<std::uint32_t>(half_from_float(high)) << 16;
+}
+#endif
+
+#if defined(__HIP_PLATFORM_NVIDIA__)
+ARLAB_DEVICE __nv_bfloat162 bfloat2_of(std::uint32_t bits) {
+  __nv_bfloat162 value;
+  __builtin_memcpy(&value, &bits, sizeof(bits));
+  return value;
+}
+ARLAB_DEVICE std::uint32_t bits_of(__nv_bfloat162 value) {
+  std::uint32_t bits;
+  __builtin_memcpy(&bits, &value, sizeof(bits));
+  return bits;
+}
+ARLAB_DEVICE std::uint32_t min_bfloat2(std::uint32_t a, std::uint32_t b) {
+  return bits_of(__hmin2_nan(bfloat2_of(a), bfloat2_of(b)));
+}
+ARLAB_DEVICE std::uint32_t max_bfloat2(std::uint32_t a, std::uint32_t b) {
+  return bits_of(__hmax2_nan(bfloat2_of(a), bfloat2_of(b)));
+}
+ARLAB_DEVICE std::uint32_t equal_bfloat2(std::uint32_t a, std::uint32_t b) {
+  return __heq2_mask(bfloat2_of(a), bfloat2_of(b));
+}
+ARLAB_DEVICE std::uint32_t bfloat2_of_floats(float low, float high) {
+  return bits_of(__floats2bfloat162_rn(low, high));
+}
+#else
+/// operation(x, y) of the values of both halves: 16 bits.
+template <class Operation>
+ARLAB_DEVICE std::uint32_t for_both_bfloats(std::uint32_t a, std::uint32_t b, Operation operation) {
+  const auto value = [](std::uint32_t bits)
+                         ARLAB_INLINED_LAMBDA { return __builtin_bit_cast(float, bits); };
+  return operation(value(a << 16), value(b << 16)) |
+         operation(value(a & 0xFFFF0000u), value(b & 0xFFFF0000u)) << 16;
+}
+ARLAB_DEVICE std::uint32_t min_bfloat2(std::uint32_t a, std::uint32_t b) {
+  return for_both_bfloats(a, b, [](float x, float y) ARLAB_INLINED_LAMBDA {
+    return __builtin_bit_cast(std::uint32_t, x != x || x < y ? x : y) >> 16;
+  });
+}
+ARLAB_DEVICE std::uint32_t max_bfloat2(std::uint32_t a, std::uint32_t b) {
+  return for_both_bfloats(a, b, [](float x, float y) ARLAB_INLINED_LAMBDA {
+    return __builtin_bit_cast(std::uint32_t, x != x || x > y ? x : y) >> 16;
+  });
+}
+ARLAB_DEVICE std::uint32_t equal_bfloat2(std::uint32_t a, std::uint32_t b) {
+  return for_both_bfloats(
+      a, b, [](float x, float y) ARLAB_INLINED_LAMBDA { return x == y ? 0xFFFFu : 0u; });
+}
+ARLAB_DEVICE std::uint32_t bfloat2_of_floats(float low, float high) {
+  const auto round = [](float x) ARLAB_INLINED_LAMBDA {
+    const auto bits = __builtin_bit_cast(std::uint32_t, x);
+    return x == x ? (bits + 0x7FFF + (bits >> 16 & 1)) >> 16 : 0x7FC0;
+  };
+  return round(low) | round(high) << 16;
 }
 #endif
 
@@ -382,6 +597,22 @@ ARLAB_DEVICE void store_release(std::uint32_t* flag, std::uint32_t value) {
   store_relaxed(flag, value);
 #else
   __hip_atomic_store(flag, value, __ATOMIC_RELEASE, __HIP_MEMORY_SCOPE_SYSTEM);
+#endif
+}
+
+/// Of a flag that a thread polls: what it has seen last is ordered by after_polling(). On AMD every
+/// load that acquires empties caches, so there only that one does; elsewhere it would only be
+/// another wait for memory.
+ARLAB_DEVICE std::uint32_t load_polled(const std::uint32_t* flag) {
+#if defined(__CUDA_ARCH__)
+  return load_acquire(flag);
+#else
+  return load_relaxed(flag);
+#endif
+}
+ARLAB_DEVICE void after_polling([[maybe_unused]] const std::uint32_t* flag) {
+#if !defined(__CUDA_ARCH__)
+  (void)load_acquire(flag);
 #endif
 }
 

@@ -16,7 +16,7 @@ struct CommunicatorOptions {
   int blocks = 0;
   /// What a block of a rank may send to a rank in one exchange; a multiple of 16. A communication
   /// buffer has 4 * blocks * ranks slots.
-  std::size_t slot_bytes = std::size_t{18} * 1024;
+  std::size_t slot_bytes = std::size_t{32} * 1024;
   /// How long a rank waits for another inside a kernel before the team is given up.
   std::uint64_t timeout_nanoseconds = 10'000'000'000;
   /// Codecs with one scale per message, or with groups of other sizes than 8, 16, ... 256, measure

@@ -49,9 +49,12 @@ Result<Call> plan(const CollectiveRequest& request, const AlgorithmKernel& algor
         make_schedule(request.algorithm,
                       {.world_size = ranks, .elements = request.elements, .alignment = alignment});
     std::size_t tiles = 0;
+    std::size_t whole_tiles = request.elements / kTile;
     for (std::size_t i = 0; i < schedule.chunks.size(); ++i) {
-      call.chunk[i] = {schedule.chunks[i].begin, schedule.chunks[i].end};
-      tiles = std::max(tiles, ceil_divide(schedule.chunks[i].size(), kTile));
+      const Chunk& chunk = schedule.chunks[i];
+      call.chunk[i] = {chunk.begin, chunk.end};
+      tiles = std::max(tiles, ceil_divide(chunk.size(), kTile));
+      whole_tiles = chunk.begin % kPerThread == 0 ? std::min(whole_tiles, chunk.size() / kTile) : 0;
     }
     call.group_size = static_cast<int>(default_group_size(ranks));
     call.tile_bytes =
@@ -63,15 +66,19 @@ Result<Call> plan(const CollectiveRequest& request, const AlgorithmKernel& algor
           fmt::format("slots of {} bytes cannot hold a tile of codec {} in {}: {} bytes",
                       options.slot_bytes, request.codec, request.algorithm, bytes));
     }
-    const int resident = multiprocessors * resident_blocks(choice, request.dtype);
+    const Occupancy occupancy = occupancy_of(choice, request.dtype);
+    const int resident = multiprocessors * occupancy.blocks;
     const std::size_t blocks = std::min<std::size_t>(
         static_cast<std::size_t>(std::min(team.layout.blocks, resident)), tiles);
-    // No more tiles in a slot than there are, so that their sums follow them closely.
+    // No more tiles in a round than there are, nor than a block works on at once, so that their
+    // sums follow them closely.
     call.tiles_per_slot = static_cast<int>(std::min<std::size_t>(
         static_cast<std::size_t>(call.tiles_per_slot), ceil_divide(tiles, blocks)));
+    if (occupancy.batch != 1) call.tiles_per_slot = std::min(call.tiles_per_slot, occupancy.batch);
     call.blocks = static_cast<int>(blocks);
     call.rounds = static_cast<int>(
         ceil_divide(tiles, blocks * static_cast<std::size_t>(call.tiles_per_slot)));
+    call.is_small = tiles <= blocks;
   } catch (const InvalidInput& error) {
     return Status::error(error.what());
   }

@@ -88,7 +88,7 @@ inline BufferLayout layout_of(const CommunicatorOptions& options, int ranks, int
   const int most_blocks = options.blocks != 0
                               ? options.blocks
                               : std::min(kMostBlocks, kMostResidentBlocks * multiprocessors);
-  return {most_blocks, ranks, options.slot_bytes};
+  return {most_blocks, ranks, options.slot_bytes, spread_apart(options.slot_bytes)};
 }
 
 /// Sets `count` words of device memory.

@@ -62,7 +62,7 @@ def problems_of(name, metadata, instructions):
     if metadata["vgpr_spill_count"]:
         yield "spills vector registers"
     # A block of 256 threads has one wave on each of the four SIMDs.
-    tuned = "Plain" in name or "QuickReduce" in name
+    tuned = any(codec in name for codec in ("Plain", "QuickReduce", "FixedAnyBit"))
     blocks = BLOCKS_PER_COMPUTE_UNIT_TUNED if tuned else BLOCKS_PER_COMPUTE_UNIT
     allowed = VECTOR_REGISTERS // blocks // 8 * 8
     if metadata["vgpr_count"] > allowed:

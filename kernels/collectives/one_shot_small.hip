@@ -1,0 +1,48 @@
+// one_shot where no block has more than one tile: what counts is how often a block waits for
+// memory. The work is that of one_shot.hip, in one round; but the contributions of several ranks
+// are loaded together.
+#include "kernels/collectives/launch.h"
+#include "kernels/collectives/outbox.h"
+#include "kernels/collectives/peers.h"
+#include "kernels/collectives/small.h"
+
+namespace arlab::kernels {
+inline namespace ARLAB_PLATFORM {
+
+template <class Codec, class Number>
+__global__ void __launch_bounds__(kThreads, kResidentBlocks<Codec>)
+    one_shot_small_kernel(ARLAB_KERNEL_PARAMETER Call call, ARLAB_KERNEL_PARAMETER Codec codec) {
+  wait_for_kernel_before();
+  ARLAB_SHARED_ARRAY(std::uint32_t, failed, 1);
+  ARLAB_SHARED_ARRAY(OutboxMemory, memory, 1);
+  Exchange exchange(call.team, failed[0]);
+  Outbox<Codec> outbox(codec, call, memory[0]);
+
+  Tile tile;
+  (void)tile_at(call, call.chunk[0], 0, 0, tile);  // there is one: no more blocks than tiles
+  const auto encoded = codec.encode(tile.load<Number>(call.input), Batch::at());
+  outbox.put(0, encoded, Batch::at());
+  outbox.fill();
+  for_each_peer(call.team, [&](int to) ARLAB_INLINED_LAMBDA {
+    outbox.send_place(0, encoded, exchange.outgoing(to));
+  });
+  exchange.signal();
+  const Eight<Number> own = codec.decode(encoded, Batch::at());
+  if (!exchange.wait()) return;
+  let_next_kernel_start();
+  tile.store(call.output, small_sum<SumFrom::first>(codec, exchange, call.team.layout.ranks,
+                                                    call.team.rank, own));
+  exchange.end();
+}
+
+std::optional<hipError_t> launch_one_shot_small(const Call& call, const CodecChoice& codec,
+                                                DType dtype, hipStream_t stream) {
+  return with_small_codec(
+      codec, dtype, [&]<class Codec, class Number>(const Codec& device_codec, Number) {
+        launch_behind(one_shot_small_kernel<Codec, Number>, static_cast<unsigned>(call.blocks),
+                      stream, call, device_codec);
+      });
+}
+
+}  // namespace ARLAB_PLATFORM
+}  // namespace arlab::kernels

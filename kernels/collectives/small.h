@@ -1,0 +1,74 @@
+// What kernels for small tensors share: every block has at most one tile of a chunk.
+#pragma once
+
+#include <optional>
+
+#include "kernels/collectives/batch.h"
+#include "kernels/collectives/launch.h"
+
+namespace arlab::kernels {
+inline namespace ARLAB_PLATFORM {
+
+/// Codecs that have such kernels: of those with batches, a tile's wire is the same whether the tile
+/// ends early or is filled up with +0.
+template <class Codec>
+inline constexpr bool kHasSmallKernels = kBatch<Codec> != 1;
+
+/// As with_codec(); nothing where the codec has no such kernels.
+template <class F>
+std::optional<hipError_t> with_small_codec(const CodecChoice& choice, DType dtype, F&& f) {
+  bool called = false;
+  const hipError_t error =
+      with_codec(choice, dtype, [&]<class Codec, class Number>(const Codec& codec, Number number) {
+        if constexpr (kHasSmallKernels<Codec>) {
+          called = true;
+          f(codec, number);
+        }
+      });
+  return called ? std::optional(error) : std::nullopt;
+}
+
+/// Where the contributions to a tile begin to be added.
+enum class SumFrom { zero, first };
+
+/// The sum of what all ranks have sent to the start of this rank's slots, in ascending order of
+/// ranks. Of rank `own_rank` it is `own` instead; -1: of none.
+template <SumFrom kFrom, class Codec, class Number>
+ARLAB_DEVICE Eight<Number> small_sum(const Codec& codec, const Exchange& exchange, int ranks,
+                                     int own_rank, const Eight<Number>& own) {
+  constexpr int kPlaces = kBatch<Codec>;
+  Eight<Number> sum[1];
+#pragma unroll 1
+  for (int first = 0; first < ranks; first += kPlaces) {
+    typename Codec::Encoded encoded[kPlaces];
+#pragma unroll
+    for (int i = 0; i < kPlaces; ++i) {
+      if (first + i < ranks && first + i != own_rank) {
+        encoded[i] = codec.load(exchange.incoming(first + i), Batch::at());
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < kPlaces; ++i) {
+      if (first + i >= ranks) continue;
+      const Eight<Number> x =
+          first + i == own_rank ? own : decode_for_sum<Number>(codec, encoded[i]);
+      const bool begins = kFrom == SumFrom::first && first + i == 0;
+      sum[0] = begins ? x : add_for_sum<Number, Codec>(sum[0], x);
+    }
+  }
+  if (!is_to_be_made_again<Codec>(sum, 1)) return sum[0];
+  sum[0] = Eight<Number>();
+#pragma unroll 1
+  for (int from = 0; from < ranks; ++from) {
+    const Eight<Number> x =
+        from == own_rank
+            ? own
+            : codec.decode(codec.load(exchange.incoming(from), Batch::at()), Batch::at());
+    const bool begins = kFrom == SumFrom::first && from == 0;
+    sum[0] = begins ? x : add<Number, Codec::kClampsFp16Sums>(sum[0], x);
+  }
+  return sum[0];
+}
+
+}  // namespace ARLAB_PLATFORM
+}  // namespace arlab::kernels

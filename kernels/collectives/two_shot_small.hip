@@ -1,0 +1,142 @@
+// two_shot where no block has more than one tile of a chunk: what counts is how often a block waits
+// for memory. The work is that of two_shot.hip, in one round; but loads of several ranks' tiles are
+// under way together.
+#include "kernels/collectives/launch.h"
+#include "kernels/collectives/outbox.h"
+#include "kernels/collectives/peers.h"
+#include "kernels/collectives/small.h"
+
+namespace arlab::kernels {
+inline namespace ARLAB_PLATFORM {
+
+template <class Codec, class Number>
+class TwoShotSmall {
+ public:
+  ARLAB_DEVICE TwoShotSmall(const Call& call, const Codec& codec, std::uint32_t& failed,
+                            OutboxMemory& memory)
+      : call_(call),
+        codec_(codec),
+        exchange_(call.team, failed),
+        outbox_(codec, call, memory),
+        sums_at_(call.tile_bytes) {}
+
+  ARLAB_DEVICE void run() {
+    contribute();
+    exchange_.signal();
+    Tile tile;
+    Eight<Number> own;
+    const bool has_own = tile_at(call_, call_.chunk[call_.team.rank], 0, 0, tile);
+    if (has_own) {  // while the signal is under way
+      const Encoded encoded = codec_.encode(tile.load<Number>(call_.input), Batch::at());
+      own = codec_.decode(encoded, Batch::at());
+    }
+    if (!exchange_.wait()) return;
+    if (has_own) reduce(tile, own);
+    if (!exchange_.run()) return;
+    let_next_kernel_start();
+    gather();
+    exchange_.end();
+  }
+
+ private:
+  using Encoded = typename Codec::Encoded;
+  static constexpr int kPlaces = kBatch<Codec>;
+
+  /// Whose tile the places hold.
+  struct Places {
+    Tile tile[kPlaces];
+    bool used[kPlaces];
+  };
+  ARLAB_DEVICE Places places_of(const Peers<kPlaces>& owners) const {
+    Places places;
+#pragma unroll
+    for (int i = 0; i < kPlaces; ++i) {
+      places.used[i] =
+          i < owners.count && tile_at(call_, call_.chunk[owners.rank[i]], 0, 0, places.tile[i]);
+    }
+    return places;
+  }
+
+  ARLAB_DEVICE void contribute() {
+    const auto of_owners = [&](const Peers<kPlaces>& owners) ARLAB_INLINED_LAMBDA {
+      const Places places = places_of(owners);
+      Eight<Number> x[kPlaces];
+      Encoded encoded[kPlaces];
+#pragma unroll
+      for (int i = 0; i < kPlaces; ++i) {
+        if (places.used[i]) x[i] = places.tile[i].template load<Number>(call_.input);
+      }
+      encode_batch(codec_, x, owners.count, encoded);
+      outbox_.put(encoded, owners.count);
+      outbox_.fill();
+#pragma unroll
+      for (int i = 0; i < kPlaces; ++i) {
+        if (places.used[i]) {
+          outbox_.send_place(i, encoded[i], exchange_.outgoing(owners.rank[i]));
+        }
+      }
+      outbox_.next();
+    };
+    for_each_peers<kPlaces>(call_.team, kPlaces, of_owners);
+  }
+
+  ARLAB_DEVICE void reduce(const Tile& tile, const Eight<Number>& own) {
+    const Eight<Number> sum =
+        small_sum<SumFrom::zero>(codec_, exchange_, call_.team.layout.ranks, call_.team.rank, own);
+    const Encoded encoded = codec_.encode(sum, Batch::at());
+    outbox_.put(0, encoded, Batch::at());
+    outbox_.fill();
+    for_each_peer(call_.team, [&](int to) ARLAB_INLINED_LAMBDA {
+      outbox_.send_place(0, encoded, exchange_.outgoing(to) + sums_at_);
+    });
+    outbox_.next();
+    tile.store(call_.output, codec_.decode(encoded, Batch::at()));
+  }
+
+  ARLAB_DEVICE void gather() {
+    const auto of_owners = [&](const Peers<kPlaces>& owners) ARLAB_INLINED_LAMBDA {
+      const Places places = places_of(owners);
+      Encoded encoded[kPlaces];
+      Eight<Number> x[kPlaces];
+#pragma unroll
+      for (int i = 0; i < kPlaces; ++i) {
+        if (i < owners.count) {
+          encoded[i] = codec_.load(exchange_.incoming(owners.rank[i]) + sums_at_, Batch::at());
+        }
+      }
+      decode_batch(codec_, encoded, owners.count, x);
+#pragma unroll
+      for (int i = 0; i < kPlaces; ++i) {
+        if (places.used[i]) places.tile[i].store(call_.output, x[i]);
+      }
+    };
+    for_each_peers<kPlaces>(call_.team, kPlaces, of_owners);
+  }
+
+  const Call& call_;
+  const Codec& codec_;
+  Exchange exchange_;
+  Outbox<Codec> outbox_;
+  const unsigned sums_at_;  // in a slot
+};
+
+template <class Codec, class Number>
+__global__ void __launch_bounds__(kThreads, kResidentBlocks<Codec>)
+    two_shot_small_kernel(ARLAB_KERNEL_PARAMETER Call call, ARLAB_KERNEL_PARAMETER Codec codec) {
+  wait_for_kernel_before();
+  ARLAB_SHARED_ARRAY(std::uint32_t, failed, 1);
+  ARLAB_SHARED_ARRAY(OutboxMemory, memory, 1);
+  TwoShotSmall<Codec, Number>(call, codec, failed[0], memory[0]).run();
+}
+
+std::optional<hipError_t> launch_two_shot_small(const Call& call, const CodecChoice& codec,
+                                                DType dtype, hipStream_t stream) {
+  return with_small_codec(
+      codec, dtype, [&]<class Codec, class Number>(const Codec& device_codec, Number) {
+        launch_behind(two_shot_small_kernel<Codec, Number>, static_cast<unsigned>(call.blocks),
+                      stream, call, device_codec);
+      });
+}
+
+}  // namespace ARLAB_PLATFORM
+}  // namespace arlab::kernels

@@ -12,7 +12,7 @@ packages=(
   python3 python3-venv
 )
 if [[ ${1:-} == test ]]; then
-  packages+=(python3-dev libgtest-dev libbenchmark-dev clang-14 clang-tidy-14 clang-format-14)
+  packages+=(python3-dev libgtest-dev libbenchmark-dev libopenmpi-dev openmpi-bin clang-14 clang-tidy-14 clang-format-14)
 fi
 
 # Only for kernels: without them, that part is left out, and CMake says so. Their names are those of

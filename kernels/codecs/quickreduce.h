@@ -131,7 +131,7 @@ struct Fp4Code {
 /// odd in the high.
 template <int Bits>
 struct NibblePairs {
-  static constexpr std::size_t kBytes = 4 * kThreads;
+  static constexpr std::size_t kBytes = std::size_t{4} * kThreads;
   ARLAB_DEVICE static void store(const Pairs& p, std::uint8_t* plane, std::size_t t) {
     std::uint32_t word = 0;
     if constexpr (Bits > 4) {
@@ -181,7 +181,7 @@ struct InOrder {
 
 /// Eight bits per element; the bytes of a thread hold its elements in the order 0 2 1 3 4 6 5 7.
 struct SwappedBytes {
-  static constexpr std::size_t kBytes = 8 * kThreads;
+  static constexpr std::size_t kBytes = std::size_t{8} * kThreads;
   ARLAB_DEVICE static void store(const Pairs& p, std::uint8_t* plane, std::size_t t) {
     auto* words = reinterpret_cast<std::uint32_t*>(plane) + 2 * t;
     words[0] = (p.pair[0] & both(0xFF)) | (p.pair[1] & both(0xFF)) << 8;

@@ -40,8 +40,10 @@
 
 /// Declares `T name[count]`, shared by the block.
 #if defined(__HIP_PLATFORM_HOST__)
+// NOLINTBEGIN(bugprone-macro-parentheses): it declares the name
 #define ARLAB_SHARED_ARRAY(T, name, count) \
   T(&name)[count] = ::arlab::emulator::shared_array<T, count>([] {})
+// NOLINTEND(bugprone-macro-parentheses)
 #else
 #define ARLAB_SHARED_ARRAY(T, name, count) __shared__ T name[count]
 #endif

@@ -27,9 +27,10 @@ namespace {
 struct Text {
   char characters[248];
 
-  void operator=(const std::string& text) {
+  Text& operator=(const std::string& text) {
     std::memset(characters, 0, sizeof(characters));
     std::memcpy(characters, text.data(), std::min(text.size(), sizeof(characters) - 1));
+    return *this;
   }
   std::string string() const {
     return std::string(characters, strnlen(characters, sizeof(characters)));

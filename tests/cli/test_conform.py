@@ -1,7 +1,9 @@
 """arlab conform: kernels on emulated GPUs against the reference."""
 
+import re
+
 import pytest
-from program import ok, ok_csv, ok_json, refused
+from program import ok, ok_csv, ok_json, refused, run
 
 FAST = "conform --platform host --codec qr-q4 --ranks 2 --elements 2100"
 
@@ -48,3 +50,15 @@ def test_formats_agree(tmp_path):
 )
 def test_bad_input(tmp_path, command, message):
     refused(command, tmp_path, message)
+
+
+@pytest.mark.parametrize("platform", ["cuda", "rocm"])
+@pytest.mark.parametrize("command", ["conform --elements 1000", "bench --bytes 4K --calls 2 --replays 2"])
+def test_a_platform_without_devices_is_one_line(platform, command, tmp_path):
+    result = run(f"{command} --platform {platform} --codec qr-q4 --ranks 2 --algorithm two_shot", tmp_path)
+    if result.code == 0:
+        return  # there are devices, and they agree with the reference
+    assert result.code == 2 and result.stdout == "", result
+    not_built = rf"arlab: --platform: platform {platform} is not in this build; built are [a-z, ]+\n"
+    no_device = rf"arlab: platform {platform}: (no device can be used: .+|there is no device)\n"
+    assert re.fullmatch(f"{not_built}|{no_device}", result.stderr), result

@@ -1,49 +1,56 @@
-// Run with mpirun: ranks meet over MPI and reduce on emulated GPUs. Says what is wrong, and ends
-// with 1.
+// mpirun -n RANKS kernels_mpi_test RANKS: ranks meet over MPI, and collectives among them on
+// emulated GPUs have the reference's bits. Says what is wrong, and ends with 1.
+
+#include <mpi.h>
 
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <thread>
 
-#include "kernels/platform/platform.h"
-#include "kernels/runtime/communicator.h"
 #include "kernels/runtime/mpi_bootstrap.h"
+#include "tests/kernels/compared_call.h"
 
 using namespace arlab;
 using namespace arlab::kernels;
 
 namespace {
 
-std::string run() {
-  auto bootstrap = mpi_bootstrap(MPI_COMM_WORLD, 30'000);
-  if (!bootstrap.ok()) return bootstrap.status().message();
-  const int rank = bootstrap.value()->rank();
-  const int ranks = bootstrap.value()->ranks();
+/// Parts arrive in rank order, and of the right round.
+std::string gathers(Bootstrap& bootstrap) {
   for (int round = 0; round < 3; ++round) {
-    const auto parts = bootstrap.value()->all_gather(std::to_string(10 * round + rank));
+    // Long and different, so that MPI does not send them at once.
+    const auto part_of = [&](int rank) {
+      return std::string(static_cast<std::size_t>(rank) * 40'000, 'x') +
+             std::to_string(10 * round + rank);
+    };
+    const auto parts = bootstrap.all_gather(part_of(bootstrap.rank()));
     if (!parts.ok()) return parts.status().message();
-    for (int r = 0; r < ranks; ++r) {
-      if (parts.value()[static_cast<std::size_t>(r)] != std::to_string(10 * round + r)) {
-        return "wrong part";
-      }
+    for (int rank = 0; rank < bootstrap.ranks(); ++rank) {
+      if (parts.value()[static_cast<std::size_t>(rank)] != part_of(rank)) return "wrong part";
     }
   }
-  auto communicator = Communicator::create(rank, *bootstrap.value(), {.blocks = 1});
-  if (!communicator.ok()) return communicator.status().message();
-  std::vector<float> tensor(1000, static_cast<float>(rank + 1));
-  const Status status = communicator.value().run(
-      {.algorithm = "two_shot", .codec = "fp32", .dtype = DType::fp32, .elements = tensor.size()},
-      tensor.data(), tensor.data(), nullptr);
-  if (!status.ok()) return status.message();
-  (void)hipDeviceSynchronize();
-  for (const float x : tensor) {
-    if (x != static_cast<float>(ranks * (ranks + 1) / 2)) return "wrong sum";
-  }
+  return {};
+}
 
-  // A rank that comes too late is named by all others.
+std::string reduces(Bootstrap& bootstrap) {
+  auto communicator = Communicator::create(bootstrap.rank(), bootstrap, {.blocks = 2});
+  if (!communicator.ok()) return communicator.status().message();
+  int seed = 0;
+  for (const CollectiveRequest& request :
+       {request_of("two_shot", "qr-q4", 9000), request_of("one_shot", "fp16", 3000),
+        request_of("ring", "int5-g128", 5001), request_of("two_shot", "qr-q8", 1)}) {
+    const std::string wrong = compared_call(communicator.value(), request, ++seed);
+    if (!wrong.empty()) return wrong;
+  }
+  return {};
+}
+
+/// A rank that comes too late is named by all others.
+std::string names_the_late() {
   auto impatient = mpi_bootstrap(MPI_COMM_WORLD, 300);
-  (void)bootstrap.value()->barrier();
-  if (rank == 1) {
+  if (!impatient.ok()) return impatient.status().message();
+  if (impatient.value()->rank() == 1) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1000));
     (void)impatient.value()->barrier();
     return {};
@@ -52,12 +59,29 @@ std::string run() {
   return message == "rank 1 did not answer within 300 ms" ? "" : "not named: " + message;
 }
 
+std::string run(int ranks) {
+  auto bootstrap = mpi_bootstrap(MPI_COMM_WORLD);
+  if (!bootstrap.ok()) return bootstrap.status().message();
+  // An mpirun of another MPI starts programs that are alone.
+  if (bootstrap.value()->ranks() != ranks) return "wrong number of ranks";
+  std::string wrong = gathers(*bootstrap.value());
+  if (wrong.empty()) wrong = reduces(*bootstrap.value());
+  const Status status = bootstrap.value()->barrier();
+  if (wrong.empty()) wrong = status.message();
+  // The last: nobody waits for what was left over.
+  return wrong.empty() ? names_the_late() : wrong;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
+  if (argc != 2) {
+    std::fprintf(stderr, "usage: mpirun -n RANKS kernels_mpi_test RANKS\n");
+    return 2;
+  }
   if (mpi_bootstrap(MPI_COMM_WORLD).ok()) return 1;  // too early
   MPI_Init(&argc, &argv);
-  const std::string wrong = run();
+  const std::string wrong = run(std::atoi(argv[1]));
   if (!wrong.empty()) std::fprintf(stderr, "%s\n", wrong.c_str());
   MPI_Finalize();
   return wrong.empty() ? 0 : 1;

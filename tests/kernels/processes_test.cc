@@ -18,10 +18,7 @@
 #include "kernels/platform/host/emulator.h"
 #include "kernels/runtime/bootstrap.h"
 #include "kernels/runtime/communicator.h"
-#include "reference/codecs/registry.h"
-#include "reference/collectives/algorithm.h"
-#include "reference/collectives/executor.h"
-#include "reference/tensors/synthetic.h"
+#include "tests/kernels/compared_call.h"
 
 namespace arlab::kernels {
 namespace {
@@ -265,33 +262,6 @@ TEST(Bootstrap, FromTheEnvironment) {
 
 // ---------------------------------------------------------------- communicators
 
-/// A call with inputs that all ranks can make; says what is wrong with this rank's result.
-std::string call(Communicator& communicator, const CollectiveRequest& request, int seed) {
-  const auto rank = static_cast<std::size_t>(communicator.rank());
-  const auto ranks = static_cast<std::size_t>(communicator.ranks());
-  const Tensor inputs = make_synthetic("gaussian:seed=" + std::to_string(seed), request.dtype,
-                                       ranks, request.elements);
-  const std::size_t bytes = inputs.rank_bytes(0).size();
-  std::vector<std::byte> output(bytes);
-  Status status = communicator.run(request, inputs.rank_bytes(rank).data(), output.data(), nullptr);
-  (void)hipDeviceSynchronize();
-  if (status.ok()) status = communicator.check();
-  if (!status.ok()) return status.message();
-
-  const CodecPtr codec = find_codec(request.codec);
-  std::vector<std::byte> expected(bytes * ranks);
-  execute(make_schedule(request.algorithm, {.world_size = static_cast<Rank>(ranks),
-                                            .elements = request.elements,
-                                            .alignment = codec->info().alignment}),
-          *codec, request.dtype, inputs.bytes(), expected, {.threads = 1});
-  if (std::memcmp(output.data(), &expected[rank * bytes], bytes) == 0) return {};
-  return request.algorithm + " " + request.codec + " has other bits than the reference";
-}
-
-CollectiveRequest request_of(const char* algorithm, const char* codec, std::size_t elements) {
-  return {.algorithm = algorithm, .codec = codec, .dtype = DType::fp16, .elements = elements};
-}
-
 CommunicatorOptions options_of(std::uint64_t timeout_ms) {
   return {.blocks = 2, .slot_bytes = 16384, .timeout_nanoseconds = timeout_ms * 1'000'000};
 }
@@ -313,7 +283,7 @@ TEST(Processes, CollectivesHaveTheReferencesBits) {
             request_of("one_shot", "fp16", 3000), request_of("ring", "qr-q8", 5001),
             request_of("all_to_all", "int5-g128", 3072), request_of("two_shot", "fp16", 1)}) {
         if (seed % ranks == rank) std::this_thread::sleep_for(20ms);  // late, in turn
-        const std::string wrong = call(communicator.value(), request, ++seed);
+        const std::string wrong = compared_call(communicator.value(), request, ++seed);
         if (!wrong.empty()) return wrong;
       }
       // Destroyed in any order.
@@ -332,7 +302,7 @@ TEST(Processes, ARankWithOtherInputsIsNoticed) {
     if (!bootstrap.ok()) return bootstrap.status().message();
     auto communicator = Communicator::create(rank, *bootstrap.value(), options_of(kPatientMs));
     if (!communicator.ok()) return communicator.status().message();
-    return call(communicator.value(), request_of("one_shot", "fp16", 100), rank);
+    return compared_call(communicator.value(), request_of("one_shot", "fp16", 100), rank);
   });
   EXPECT_EQ(said, std::vector<std::string>(2, "one_shot fp16 has other bits than the reference"));
 }
@@ -350,7 +320,7 @@ TEST(Processes, ARankThatDiesOrNeverCallsIsNamedOnAllOthers) {
       auto communicator = Communicator::create(rank, *bootstrap.value(), options_of(kTimeoutMs));
       if (!communicator.ok()) return communicator.status().message();
       const std::string wrong =
-          call(communicator.value(), request_of("two_shot", "qr-q4", 3000), 1);
+          compared_call(communicator.value(), request_of("two_shot", "qr-q4", 3000), 1);
       if (!wrong.empty()) return wrong;
       if (!bootstrap.value()->barrier().ok()) return "no barrier";
       if (rank == 1) {
@@ -359,10 +329,11 @@ TEST(Processes, ARankThatDiesOrNeverCallsIsNamedOnAllOthers) {
         return communicator.value().check().message();
       }
       const std::string first =
-          call(communicator.value(), request_of("two_shot", "qr-q4", 3000), 2);
+          compared_call(communicator.value(), request_of("two_shot", "qr-q4", 3000), 2);
       // From then on nothing waits.
       const auto now = std::chrono::steady_clock::now();
-      const std::string second = call(communicator.value(), request_of("ring", "fp16", 3000), 3);
+      const std::string second =
+          compared_call(communicator.value(), request_of("ring", "fp16", 3000), 3);
       if (first != second) return first + " then " + second;
       return std::chrono::steady_clock::now() - now > 1s ? "waits again" : first;
     });

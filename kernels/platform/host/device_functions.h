@@ -100,6 +100,8 @@ T atomic_max(T* address, U value) {
 
 }  // namespace arlab::emulator
 
+// Names that HIP reserves, here for what it means by them.
+// NOLINTBEGIN(bugprone-reserved-identifier)
 inline void __syncthreads(int line = __builtin_LINE()) { arlab::emulator::barrier(line); }
 
 template <class T>
@@ -125,3 +127,4 @@ T __shfl_xor(T value, int mask, int width, int line = __builtin_LINE()) {
   ::arlab::emulator::atomic_store<(order)>((address), (value))
 #define __hip_atomic_fetch_max(address, value, order, scope) \
   ::arlab::emulator::atomic_max<(order)>((address), (value))
+// NOLINTEND(bugprone-reserved-identifier)

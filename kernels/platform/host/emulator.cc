@@ -26,7 +26,7 @@ const LaneIndices* current_lane_indices = nullptr;
 
 namespace {
 
-constexpr std::size_t kStackBytes = 128 * 1024;
+constexpr std::size_t kStackBytes = std::size_t{128} * 1024;
 constexpr int kMaxWave = 64;
 /// Rounds without any progress after which the machine is stuck.
 constexpr int kStuckRounds = 200;
@@ -263,7 +263,8 @@ bool run_block(Block& block) {
       const int count = std::min(wave_size, block.lane_count - begin);
       const int first_lane = random_first(count);
       for (int i = 0; i < count; ++i) {
-        Lane& lane = block.lanes[static_cast<std::size_t>(begin + (first_lane + i) % count)];
+        const int index = begin + (first_lane + i) % count;
+        Lane& lane = block.lanes[static_cast<std::size_t>(index)];
         if (!can_run(lane)) continue;
         run(lane);
         ran = true;

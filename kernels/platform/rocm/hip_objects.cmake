@@ -5,6 +5,10 @@
 # Without it, as on Debian 12: clang 19 with clang-tools-19, libamdhip64-dev and rocm-device-libs. That
 # program links and starts, and would run on gfx90a and gfx942.
 #
+# CMake's language HIP is not used. On Debian 12 enable_language(HIP) fails (CMake 3.25 looks for hip-lang in lib/cmake, the package has it in
+# the folder of the architecture; found there, it does not find amd_comgr), and sources of one target may have one language only, while
+# the same .hip files are C++ on the host platform.
+#
 # Defines
 #   arlab_hip_object(OBJECT SOURCE FLAG...)
 #   arlab_hip_objects(OUT SOURCE...), which sets OUT to the objects
@@ -41,7 +45,8 @@ endif()
 # ---- the runtime
 find_program(ARLAB_HIPCC hipcc HINTS ${ROCM_PATH}/bin)
 if(ARLAB_HIPCC)  # without hipcc, Debian's package ends the configuration
-  find_package(hip REQUIRED CONFIG HINTS ${ROCM_PATH})
+  list(APPEND CMAKE_PREFIX_PATH ${ROCM_PATH})  # also where it looks for what it needs itself
+  find_package(hip REQUIRED CONFIG)
   # Its compile options are for whole targets of HIP sources; the host platform is in the same library.
   set(ARLAB_HIP_RUNTIME $<LINK_ONLY:hip::amdhip64>)
 else()

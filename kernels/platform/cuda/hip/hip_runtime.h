@@ -77,8 +77,15 @@ ARLAB_HIP_IS_CUDA(hipGraphLaunch, cudaGraphLaunch)
 ARLAB_HIP_IS_CUDA(hipGraphExecDestroy, cudaGraphExecDestroy)
 ARLAB_HIP_IS_CUDA(hipGraphDestroy, cudaGraphDestroy)
 ARLAB_HIP_IS_CUDA(hipGetLastError, cudaGetLastError)
-ARLAB_HIP_IS_CUDA(hipGetErrorString, cudaGetErrorString)
 #undef ARLAB_HIP_IS_CUDA
+
+inline const char* hipGetErrorString(hipError_t error) {
+  // CUDA's text speaks of the driver's version, also where there is no driver.
+  if (error == cudaErrorInsufficientDriver) {
+    return "there is no NVIDIA driver, or it is older than the CUDA of this build";
+  }
+  return cudaGetErrorString(error);
+}
 
 // Memory of NVIDIA GPUs is coherent for accesses at system scope; there is no flag to ask for it.
 inline hipError_t hipExtMallocWithFlags(void** pointer, std::size_t bytes, unsigned) {

@@ -12,6 +12,7 @@
 
 #include "kernels/platform/host/device_functions.h"
 
+// NOLINTBEGIN(bugprone-reserved-identifier): HIP's own names
 #define __HIP_PLATFORM_HOST__ 1
 
 #define __global__
@@ -19,6 +20,7 @@
 #define __host__
 #define __forceinline__ inline __attribute__((always_inline))
 #define __launch_bounds__(...)
+// NOLINTEND(bugprone-reserved-identifier)
 
 #define threadIdx (::arlab::emulator::current_lane().thread)
 #define blockIdx (::arlab::emulator::current_lane().block)

@@ -199,12 +199,12 @@ std::uint64_t encode_lanes(const AnyBitFormat& f, const typename Elements::Eleme
   std::fill_n(blocks.bad, count, false);
   blocks.any_bad = false;
   Extremes<Elements> extremes;
-  find_extremes<Elements>(x, count, group, extremes);
   if (!has_spikes(f)) {
-    measure<Elements>(f, extremes, count, blocks);
+    measure_blocks<Elements>(f, x, count, group, extremes, blocks);
     return quantize_to_planes<Elements, kCount>(f, x, count, group, blocks, planes);
   }
 
+  find_extremes<Elements>(x, count, group, extremes);
   find_indices<Elements>(x, count, group, extremes, indices);
   alignas(32) Element without_spikes[kTile];
   // By vectors: they are not aligned alike, which slows the instructions that memcpy chooses.
@@ -220,8 +220,7 @@ std::uint64_t encode_lanes(const AnyBitFormat& f, const typename Elements::Eleme
     blocks.any_bad = true;
     for (std::size_t b = 0; b < count; ++b) blocks.bad[b] = !extremes.finite(b);
   }
-  find_extremes<Elements>(without_spikes, count, group, extremes);
-  measure<Elements>(f, extremes, count, blocks);
+  measure_blocks<Elements>(f, without_spikes, count, group, extremes, blocks);
   return quantize_to_planes<Elements, kCount>(f, without_spikes, count, group, blocks, planes);
 }
 
@@ -412,9 +411,11 @@ void encode_message(const Context& c, std::span<const typename Elements::Element
   Blocks blocks;
   ExtremeIndices indices;
   const ChunkShape whole(c, chunk_elements, block);
+  ChunkShape last = whole;
   for (std::size_t begin = 0; begin < x.size(); begin += chunk_elements) {
     const std::size_t count = std::min(chunk_elements, x.size() - begin);
-    const ChunkShape shape = count == chunk_elements ? whole : ChunkShape(c, count, block);
+    const ChunkShape& shape =
+        count == chunk_elements ? whole : last = ChunkShape(c, count, block);
     const Chunk<std::byte> chunk = shape.at(wire);
     const auto* const from = x.data() + begin;
     std::size_t done = 0;
@@ -438,22 +439,30 @@ void encode_message(const Context& c, std::span<const typename Elements::Element
 
 // ---------------------------------------------------------------- decode
 
-/// bf16 values of so many blocks. Returns whether none is a NaN or an infinity.
-inline bool read_bfloats(const std::byte* wire, std::size_t count, float* values) {
-  const auto* const from = reinterpret_cast<const std::uint16_t*>(wire);
+/// bf16 values of so many blocks, in one or in two arrays. Returns whether none is a NaN or an
+/// infinity.
+template <std::size_t kArrays>
+bool read_bfloats(const std::array<const std::byte*, kArrays>& wire, std::size_t count,
+                  const std::array<float*, kArrays>& values) {
   Int16Vector largest = hn::Zero(I16());
-  const auto read = [&](const std::uint16_t* bits, std::size_t at) HWY_ATTR {
+  const auto read = [&](const std::uint16_t* bits, float* to) HWY_ATTR {
     largest = hn::Max(largest,
                       hn::BitCast(I16(), hn::And(hn::LoadU(U16(), bits), hn::Set(U16(), 0x7FFF))));
-    hn::StoreU(BfloatElements::load(bits), F32(), values + at);
-    hn::StoreU(BfloatElements::load(bits + kFloats), F32(), values + at + kFloats);
+    hn::StoreU(BfloatElements::load(bits), F32(), to);
+    hn::StoreU(BfloatElements::load(bits + kFloats), F32(), to + kFloats);
   };
   const std::size_t whole = count / (2 * kFloats) * (2 * kFloats);
-  for (std::size_t b = 0; b < whole; b += 2 * kFloats) read(from + b, b);
+  for (std::size_t b = 0; b < whole; b += 2 * kFloats) {
+    for (std::size_t i = 0; i < kArrays; ++i) {
+      read(reinterpret_cast<const std::uint16_t*>(wire[i]) + b, values[i] + b);
+    }
+  }
   if (whole < count) {
-    std::uint16_t rest[2 * kFloats] = {};
-    std::memcpy(rest, from + whole, 2 * (count - whole));
-    read(rest, whole);
+    for (std::size_t i = 0; i < kArrays; ++i) {
+      std::uint16_t rest[2 * kFloats] = {};
+      std::memcpy(rest, wire[i] + 2 * whole, 2 * (count - whole));
+      read(rest, values[i] + whole);
+    }
   }
   const auto infinity = hn::Set(I16(), static_cast<std::int16_t>(BfloatLanes::kInfinity));
   return hn::AllTrue(I16(), hn::Lt(largest, infinity));
@@ -497,12 +506,12 @@ bool read_metadata(const Context& c, const Chunk<const std::byte>& chunk, std::s
     return finite;
   }
   const std::byte* const scales = arrays.next(2);
-  const std::byte* const zeros = c.f.symmetric ? nullptr : arrays.next(2);
-  bool all = read_bfloats(scales, count, blocks.multiplier);
-  if (zeros != nullptr) {
-    all &= read_bfloats(zeros, count, blocks.zero);
-  } else {
+  bool all = false;
+  if (c.f.symmetric) {
+    all = read_bfloats<1>({scales}, count, {blocks.multiplier});
     std::fill_n(blocks.zero, count, constant_zero);
+  } else {
+    all = read_bfloats<2>({scales, arrays.next(2)}, count, {blocks.multiplier, blocks.zero});
   }
   if (has_spikes(c.f)) {
     for (std::size_t b = 0; b < count; ++b) {
@@ -790,9 +799,11 @@ void decode_message(const Context& c, const std::byte* wire, std::size_t element
   const bool whole_blocks = block <= kTile && block % 8 == 0;
   Blocks blocks;
   const ChunkShape whole(c, chunk_elements, block);
+  ChunkShape last = whole;
   for (std::size_t begin = 0; begin < elements; begin += chunk_elements) {
     const std::size_t count = std::min(chunk_elements, elements - begin);
-    const ChunkShape shape = count == chunk_elements ? whole : ChunkShape(c, count, block);
+    const ChunkShape& shape =
+        count == chunk_elements ? whole : last = ChunkShape(c, count, block);
     const auto chunk = shape.at(wire);
     std::size_t done = 0;
     if (whole_blocks && count >= block) {

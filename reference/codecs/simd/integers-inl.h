@@ -35,13 +35,17 @@ namespace HWY_NAMESPACE {
 
 HWY_INLINE auto is_finite(FloatVector x) { return hn::Lt(hn::Abs(x), hn::Inf(F32())); }
 
-/// RN to bf16, with +0 for -0; a NaN stays one.
-HWY_INLINE FloatVector bf16_metadata(FloatVector x) {
+/// RN to bf16 of what is no NaN.
+HWY_INLINE FloatVector bf16_number(FloatVector x) {
   const Uint32Vector bits = bits_of(x);
   const Uint32Vector is_odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(U32(), 1));
   const Uint32Vector carried = hn::Add(bits, hn::Add(is_odd, hn::Set(U32(), 0x7FFF)));
-  const FloatVector rounded = float_of(hn::And(carried, hn::Set(U32(), 0xFFFF0000)));
-  const FloatVector number = hn::Add(rounded, hn::Zero(F32()));
+  return float_of(hn::And(carried, hn::Set(U32(), 0xFFFF0000)));
+}
+
+/// RN to bf16, with +0 for -0; a NaN stays one.
+HWY_INLINE FloatVector bf16_metadata(FloatVector x) {
+  const FloatVector number = hn::Add(bf16_number(x), hn::Zero(F32()));
   return hn::IfThenElse(hn::Eq(x, x), number, float_of(hn::Set(U32(), 0x7FC00000)));
 }
 
@@ -207,6 +211,48 @@ void measure_as(const AnyBitFormat& f, const Extremes<Elements>& extremes, std::
   }
 }
 
+/// Step 1 from elements to asymmetric scales, for whole vectors of blocks of 16-bit elements that
+/// all have a sign bit that is set, one that is not, and nothing but finite numbers. Else false.
+/// Then the extremes of a block are magnitudes, whose bits need no keys.
+template <class Elements, std::size_t kGroup>
+HWY_INLINE bool measure_magnitudes(const AnyBitFormat& f, const std::uint16_t* x,
+                                   std::size_t blocks, std::size_t group, Blocks& result) {
+  constexpr std::size_t kRows = kFloats;  // blocks whose smallest and largest fill a vector
+  alignas(32) std::uint16_t magnitudes[2 * kBlockSlots];
+  const I16 d;
+  Uint16Vector beyond = hn::Zero(U16());
+  const Uint16Vector largest_finite = hn::Set(U16(), Elements::kInfinity - 1);
+  for (std::size_t b = 0; b < blocks; b += kRows) {
+    const auto row = [&](std::size_t i) HWY_ATTR {
+      return extremes_of_signed_block<Elements, kGroup>(x + (b + i) * group, group);
+    };
+    const auto pair = reduced<kRows>(d, row, 0);
+    const auto both = hn::BitCast(U16(), merged<2 * kRows>(d, pair.low, pair.high));
+    beyond = hn::Or(beyond, hn::SaturatedSub(both, largest_finite));
+    hn::Store(both, U16(), magnitudes + 2 * b);
+  }
+  if (!hn::AllTrue(U16(), hn::Eq(beyond, hn::Zero(U16())))) return false;
+
+  std::fill_n(result.bias, blocks, std::int16_t{0});
+  const FloatVector top = hn::Set(F32(), static_cast<float>((1U << f.bits) - 1));
+  const FloatVector infinity = hn::Inf(F32());
+  const FloatVector none = hn::Zero(F32());
+  auto finite = hn::Eq(none, none);
+  for (std::size_t b = 0; b < blocks; b += kRows) {
+    const FloatVector low = Elements::load(magnitudes + 2 * b);  // less its sign
+    const FloatVector high = Elements::load(magnitudes + 2 * b + kRows);
+    const FloatVector scale = bf16_number(hn::Div(hn::Add(high, low), top));
+    const FloatVector zero = hn::Sub(none, bf16_number(low));  // never -0
+    const FloatVector inverse = hn::Div(hn::Set(F32(), 1.0f), scale);
+    finite = hn::And(finite, hn::Lt(hn::Max(scale, hn::Abs(zero)), infinity));
+    hn::Store(hn::IfThenElseZero(hn::Lt(inverse, infinity), inverse), F32(), result.multiplier + b);
+    hn::Store(zero, F32(), result.zero + b);
+    hn::StoreU(upper_halves(scale), HalfU16(), result.scale_bits + b);
+    hn::StoreU(upper_halves(zero), HalfU16(), result.zero_bits + b);
+  }
+  return hn::AllTrue(F32(), finite);
+}
+
 template <class Elements>
 void measure(const AnyBitFormat& f, const Extremes<Elements>& extremes, std::size_t blocks,
              Blocks& result) {
@@ -220,6 +266,22 @@ void measure(const AnyBitFormat& f, const Extremes<Elements>& extremes, std::siz
     case Measure::given:
       return measure_as<Elements, Measure::given>(f, extremes, blocks, result);
   }
+}
+
+/// Step 1 from elements on, for blocks whose length is a multiple of the lanes of a key vector.
+template <class Elements>
+void measure_blocks(const AnyBitFormat& f, const typename Elements::Element* x, std::size_t blocks,
+                    std::size_t group, Extremes<Elements>& extremes, Blocks& result) {
+  if constexpr (sizeof(*x) == 2) {
+    if (measure_of(f) == Measure::asymmetric && !result.any_bad && blocks % kFloats == 0 &&
+        (group == 32   ? measure_magnitudes<Elements, 32>(f, x, blocks, group, result)
+         : group == 64 ? measure_magnitudes<Elements, 64>(f, x, blocks, group, result)
+                       : measure_magnitudes<Elements, 0>(f, x, blocks, group, result))) {
+      return;
+    }
+  }
+  find_extremes<Elements>(x, blocks, group, extremes);
+  measure<Elements>(f, extremes, blocks, result);
 }
 
 // ---------------------------------------------------------------- elements to codes
@@ -316,20 +378,29 @@ HWY_INLINE void quantize_nibbles(const typename Elements::Element* x, std::size_
                                                           4, 5, 12, 13, 6, 7, 14, 15};
   const ByteVector order = hn::LoadDup128(U8(), kOrder);
   const ByteVector largest = hn::Set(U8(), 15);
-  const auto joined = [&](std::size_t i, FloatVector zero, FloatVector multiplier) HWY_ATTR {
+  const auto codes_of = [&](std::size_t i, FloatVector zero, FloatVector multiplier) HWY_ATTR {
     hwy::Prefetch(x + i + kTile);
     const auto codes_at = [&](std::size_t at) HWY_ATTR {
       return narrow_blocks(
           integers<Elements, Scaling::multiplied>(x + at, zero, multiplier),
           integers<Elements, Scaling::multiplied>(x + at + kFloats, zero, multiplier));
     };
-    const ByteVector codes = narrow_blocks(codes_at(i), codes_at(i + 2 * kFloats));
-    return joined_pairs<16>(hn::Min(codes, largest));
+    return narrow_blocks(codes_at(i), codes_at(i + 2 * kFloats));
   };
-  // Units of two vectors: within a block, or two blocks of one vector each.
+  const auto pack = [&](ByteVector low, ByteVector high, std::uint8_t* to) HWY_ATTR {
+    const ByteVector halves =
+        ordered_halves(narrow_blocks(joined_pairs<16>(hn::Min(low, largest)),
+                                     joined_pairs<16>(hn::Min(high, largest))));
+    hn::StoreU(hn::TableLookupBytes(halves, order), U8(), to);
+  };
+  // Units of two vectors: within a block, or two blocks of one vector each. A unit is packed after
+  // the codes of the next are under way: what waits for results takes the place of what could run.
   const bool pairs = group == kBytes;
   const std::size_t step = pairs ? 2 * kBytes : group;
   const std::size_t second = pairs ? 1 : 0;
+  ByteVector low = hn::Zero(U8());
+  ByteVector high = low;
+  std::uint8_t* to = nullptr;
   for (std::size_t b = 0; b < count; b += 1 + second) {
     const FloatVector zero = hn::Set(F32(), blocks.zero[b]);
     const FloatVector multiplier = hn::Set(F32(), blocks.multiplier[b]);
@@ -337,12 +408,15 @@ HWY_INLINE void quantize_nibbles(const typename Elements::Element* x, std::size_
     const FloatVector next_multiplier = hn::Set(F32(), blocks.multiplier[b + second]);
     const std::size_t first = b * group;
     for (std::size_t i = first; i < first + step; i += 2 * kBytes) {
-      const Int16Vector low = joined(i, zero, multiplier);
-      const Int16Vector high = joined(i + kBytes, next_zero, next_multiplier);
-      const ByteVector halves = ordered_halves(narrow_blocks(low, high));
-      hn::StoreU(hn::TableLookupBytes(halves, order), U8(), plane + i / 2);
+      const ByteVector next_low = codes_of(i, zero, multiplier);
+      const ByteVector next_high = codes_of(i + kBytes, next_zero, next_multiplier);
+      if (to != nullptr) pack(low, high, to);
+      low = next_low;
+      high = next_high;
+      to = plane + i / 2;
     }
   }
+  if (to != nullptr) pack(low, high, to);
 }
 
 /// Whether quantize_nibbles can do it.

@@ -121,6 +121,38 @@ class GroupReader<QuickReduceFormat::q8, Lanes> {
   FloatVector scales_;
 };
 
+#if ARLAB_X86_256
+/// q8 in fp16: every lane takes its byte into its highest bits, signed, so that it holds the value
+/// times 2^24. That goes into the scale.
+template <>
+class GroupReader<QuickReduceFormat::q8, Fp16> {
+ public:
+  HWY_INLINE GroupReader(const std::byte* wire, std::size_t group, FloatVector scales)
+      : scales_(hn::Mul(scales, hn::Set(F32(), 0x1p-24f))) {
+    for (std::size_t i = 0; i < kVectorsOfGroup / 2; ++i) {
+      const ByteVector biased = hn::LoadDup128(U8(), byte_pointer(wire) + kGroup * group + 16 * i);
+      codes_[i] = hn::Xor(biased, bytes_set(0x80));
+    }
+  }
+  HWY_INLINE FloatVector product(std::size_t i) const {
+    constexpr std::uint8_t kNone = 0x80;  // gives 0
+    alignas(32) static constexpr std::uint8_t kPick[2][32] = {
+        {kNone, kNone, kNone, 0, kNone, kNone, kNone, 2, kNone, kNone, kNone,
+         1,     kNone, kNone, kNone, 3, kNone, kNone, kNone, 4, kNone, kNone,
+         kNone, 6, kNone, kNone, kNone, 5, kNone, kNone, kNone, 7},
+        {kNone, kNone, kNone, 8, kNone, kNone, kNone, 10, kNone, kNone, kNone,
+         9,     kNone, kNone, kNone, 11, kNone, kNone, kNone, 12, kNone, kNone,
+         kNone, 14, kNone, kNone, kNone, 13, kNone, kNone, kNone, 15}};
+    const ByteVector value = hn::TableLookupBytesOr0(codes_[i / 2], hn::Load(U8(), kPick[i % 2]));
+    return hn::Mul(hn::ConvertTo(F32(), hn::BitCast(I32(), value)), scales_);
+  }
+
+ private:
+  ByteVector codes_[kVectorsOfGroup / 2];
+  FloatVector scales_;
+};
+#endif
+
 /// fp8: the bytes are in order on the wire.
 template <class Lanes>
 class GroupReader<QuickReduceFormat::fp8, Lanes> {

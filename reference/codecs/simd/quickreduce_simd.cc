@@ -189,14 +189,22 @@ bool encode_together(const std::uint16_t* x, std::size_t atoms, const std::uint1
     return Code::template encode<kCount>(w, clamped);
   };
   for (std::size_t atom = 0; atom < atoms; ++atom) {
-    for (std::size_t unit = 0; unit < kAtom / kUnit; ++unit) {
+    const auto encode_unit = [&](std::size_t unit) HWY_ATTR -> Codes {
       const FloatVector e = load_pair(multipliers + atom * kBlocks + unit * kUnit / kGroup * 2);
       const std::size_t at = atom * kAtom + unit * kUnit;
       const std::uint16_t* const from = x + at;
       for (std::size_t line = 0; line < kUnit; line += 32) hwy::Prefetch(next + at + line);
-      const Codes codes{encode_vector(from, e), encode_vector(from + kBytes, e)};
-      Packing::pack_blocks(codes, wire + atom * kWireBytes, unit);
+      return {encode_vector(from, e), encode_vector(from + kBytes, e)};
+    };
+    // A unit is packed after the codes of the next are under way: what waits for results takes the
+    // place of what could run.
+    Codes codes = encode_unit(0);
+    for (std::size_t unit = 1; unit < kAtom / kUnit; ++unit) {
+      const Codes next_codes = encode_unit(unit);
+      Packing::pack_blocks(codes, wire + atom * kWireBytes, unit - 1);
+      codes = next_codes;
     }
+    Packing::pack_blocks(codes, wire + atom * kWireBytes, kAtom / kUnit - 1);
   }
   return true;
 }

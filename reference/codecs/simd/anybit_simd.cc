@@ -439,34 +439,42 @@ void encode_message(const Context& c, std::span<const typename Elements::Element
 
 // ---------------------------------------------------------------- decode
 
-/// bf16 values of so many blocks, in one or in two arrays. Returns whether none is a NaN or an
-/// infinity.
-template <std::size_t kArrays>
-bool read_bfloats(const std::array<const std::byte*, kArrays>& wire, std::size_t count,
-                  const std::array<float*, kArrays>& values) {
-  Int16Vector largest = hn::Zero(I16());
-  const auto read = [&](const std::uint16_t* bits, float* to) HWY_ATTR {
-    largest = hn::Max(largest,
-                      hn::BitCast(I16(), hn::And(hn::LoadU(U16(), bits), hn::Set(U16(), 0x7FFF))));
-    hn::StoreU(BfloatElements::load(bits), F32(), to);
-    hn::StoreU(BfloatElements::load(bits + kFloats), F32(), to + kFloats);
-  };
-  const std::size_t whole = count / (2 * kFloats) * (2 * kFloats);
-  for (std::size_t b = 0; b < whole; b += 2 * kFloats) {
-    for (std::size_t i = 0; i < kArrays; ++i) {
-      read(reinterpret_cast<const std::uint16_t*>(wire[i]) + b, values[i] + b);
+/// Reads the bf16 values of blocks as floats, two vectors at a time.
+class BfloatReader {
+ public:
+  BfloatReader(const std::byte* wire, std::size_t count, float* values)
+      : from_(reinterpret_cast<const std::uint16_t*>(wire)), count_(count), to_(values) {}
+
+  static constexpr std::size_t kStep = 2 * kFloats;
+  /// Those from block `first` on, a multiple of kStep.
+  HWY_INLINE void read(std::size_t first) {
+    if (HWY_LIKELY(first + kStep <= count_)) {
+      read_step(from_ + first, first);
+    } else {
+      std::uint16_t rest[kStep] = {};
+      std::memcpy(rest, from_ + first, 2 * (count_ - first));
+      read_step(rest, first);
     }
   }
-  if (whole < count) {
-    for (std::size_t i = 0; i < kArrays; ++i) {
-      std::uint16_t rest[2 * kFloats] = {};
-      std::memcpy(rest, wire[i] + 2 * whole, 2 * (count - whole));
-      read(rest, values[i] + whole);
-    }
+  /// Whether none of those that were read is a NaN or an infinity.
+  HWY_INLINE bool all_finite() const {
+    const auto infinity = hn::Set(I16(), static_cast<std::int16_t>(BfloatLanes::kInfinity));
+    return hn::AllTrue(I16(), hn::Lt(largest_, infinity));
   }
-  const auto infinity = hn::Set(I16(), static_cast<std::int16_t>(BfloatLanes::kInfinity));
-  return hn::AllTrue(I16(), hn::Lt(largest, infinity));
-}
+
+ private:
+  HWY_INLINE void read_step(const std::uint16_t* bits, std::size_t first) {
+    const auto magnitude = hn::And(hn::LoadU(U16(), bits), hn::Set(U16(), 0x7FFF));
+    largest_ = hn::Max(largest_, hn::BitCast(I16(), magnitude));
+    hn::StoreU(BfloatElements::load(bits), F32(), to_ + first);
+    hn::StoreU(BfloatElements::load(bits + kFloats), F32(), to_ + first + kFloats);
+  }
+
+  const std::uint16_t* from_;
+  std::size_t count_;
+  float* to_;
+  Int16Vector largest_ = hn::Zero(I16());
+};
 
 /// Reads what the decoder needs of blocks first .. first + count - 1. Returns whether no scale and
 /// no zero is a NaN or an infinity.
@@ -506,12 +514,15 @@ bool read_metadata(const Context& c, const Chunk<const std::byte>& chunk, std::s
     return finite;
   }
   const std::byte* const scales = arrays.next(2);
-  bool all = false;
+  BfloatReader scale_reader(scales, count, blocks.multiplier);
+  for (std::size_t b = 0; b < count; b += BfloatReader::kStep) scale_reader.read(b);
+  bool all = scale_reader.all_finite();
   if (c.f.symmetric) {
-    all = read_bfloats<1>({scales}, count, {blocks.multiplier});
     std::fill_n(blocks.zero, count, constant_zero);
   } else {
-    all = read_bfloats<2>({scales, arrays.next(2)}, count, {blocks.multiplier, blocks.zero});
+    BfloatReader zero_reader(arrays.next(2), count, blocks.zero);
+    for (std::size_t b = 0; b < count; b += BfloatReader::kStep) zero_reader.read(b);
+    all &= zero_reader.all_finite();
   }
   if (has_spikes(c.f)) {
     for (std::size_t b = 0; b < count; ++b) {
@@ -656,15 +667,36 @@ bool decode_in_registers(const AnyBitFormat& f, const PlanePointers<const std::b
   });
 }
 
+/// Decodes all blocks of a chunk by tables, reading their scales and zeros on the way. False if
+/// they are such that it cannot be done, or if some scale or zero is not finite; then all elements
+/// may be wrong.
+template <class Elements>
+bool look_up_measured(const Context& c, const Chunk<const std::byte>& chunk, std::size_t count,
+                      std::size_t group, Blocks& blocks, Storing storing,
+                      typename Elements::Element* out) {
+  if (!is_plain(c.f) || c.f.given || c.f.symmetric || c.f.bits > 5) return false;
+  static_assert(BfloatReader::kStep == kBlocksAhead);
+  BfloatReader scales(chunk.metadata, count, blocks.multiplier);
+  BfloatReader zeros(chunk.metadata + 2 * chunk.blocks, count, blocks.zero);
+  const auto prepare = [&](std::size_t first) HWY_ATTR {
+    scales.read(first);
+    zeros.read(first);
+  };
+  return look_up<Elements>(c.f, chunk.planes, count, group, blocks, true, storing, prepare, out) ==
+             count &&
+         scales.all_finite() && zeros.all_finite();
+}
+
 /// Elements of blocks of a multiple of 8 elements, at most a tile of them.
 template <class Elements>
 void decode_blocks(const Context& c, const Chunk<const std::byte>& chunk, std::size_t count,
                    std::size_t group, Blocks& blocks, typename Elements::Element* out) {
+  if (look_up_measured<Elements>(c, chunk, count, group, blocks, Storing::usual, out)) return;
   alignas(32) std::uint8_t codes[kCodeSlots];
   const bool finite = read_metadata<Elements>(c, chunk, 0, count, blocks);
   if (!c.f.hadamard) {
-    const std::size_t done =
-        look_up<Elements>(c.f, chunk.planes, count, group, blocks, finite, Storing::usual, out);
+    const std::size_t done = look_up<Elements>(c.f, chunk.planes, count, group, blocks, finite,
+                                               Storing::usual, kPrepared, out);
     if (done < count) {
       const std::size_t first = done * group;
       unpack_tile(advanced(chunk.planes, first, c.f.bits), count * group - first, c.f.bits,
@@ -692,9 +724,12 @@ template <class Elements>
 bool stream_blocks(const Context& c, const Chunk<const std::byte>& chunk, std::size_t count,
                    std::size_t group, Blocks& blocks, typename Elements::Element* out) {
   if (!is_plain(c.f) || reinterpret_cast<std::uintptr_t>(out) % 16 != 0) return false;
+  if (look_up_measured<Elements>(c, chunk, count, group, blocks, Storing::streamed, out)) {
+    return true;
+  }
   const bool finite = read_metadata<Elements>(c, chunk, 0, count, blocks);
   return look_up<Elements>(c.f, chunk.planes, count, group, blocks, finite, Storing::streamed,
-                           out) == count;
+                           kPrepared, out) == count;
 }
 
 /// Up to a tile of elements of one plain block; `blocks` has its metadata in slot 0.
@@ -702,7 +737,7 @@ template <class Elements>
 void decode_tile(const Context& c, const PlanePointers<const std::byte>& planes, std::size_t count,
                  const Blocks& blocks, bool finite, typename Elements::Element* out) {
   if (count == kTile &&
-      look_up<Elements>(c.f, planes, 1, count, blocks, finite, Storing::usual, out) == 1)
+      look_up<Elements>(c.f, planes, 1, count, blocks, finite, Storing::usual, kPrepared, out) == 1)
     return;
   alignas(32) std::uint8_t codes[kCodeSlots];
   std::memset(codes + count / 8 * 8, 0, 8);

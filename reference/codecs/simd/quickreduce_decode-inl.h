@@ -228,9 +228,15 @@ struct GroupByProduct {
   static HWY_INLINE void decode(const std::byte* wire, std::size_t group, const float* scales,
                                 std::uint16_t* out) {
     const GroupReader<kFormat, Lanes> reader(wire, group, load_pair(scales));
-    for (std::size_t i = 0; i < kVectorsOfGroup; ++i) {
-      const HalfUint16Vector elements = rounded<kExact, Lanes>(reader.product(i));
-      store_elements<kStores>(elements, HalfU16(), out + i * kFloats);
+    // Step by step with as many vectors as registers hold: one vector's steps wait for each other.
+    constexpr std::size_t kTogether = 8;
+    for (std::size_t first = 0; first < kVectorsOfGroup; first += kTogether) {
+      FloatVector products[kTogether];
+      for (std::size_t i = 0; i < kTogether; ++i) products[i] = reader.product(first + i);
+      for (std::size_t i = 0; i < kTogether; ++i) {
+        store_elements<kStores>(rounded<kExact, Lanes>(products[i]), HalfU16(),
+                                out + (first + i) * kFloats);
+      }
     }
   }
 };

@@ -252,6 +252,27 @@ HWY_INLINE RowPair<hn::Vec<typename Elements::Keys>> extremes_of_signed_block(
   return {hn::Xor(hn::BitCast(d, low), hn::Set(d, std::numeric_limits<Key>::min())), high};
 }
 
+/// The same for whole vectors of blocks of 16-bit elements: of kFloats blocks in turn, the smallest
+/// elements without their signs, then the largest. False if a block has no sign bit that is set,
+/// none that is not, or something that is not finite.
+template <class Elements, std::size_t kGroup>
+HWY_INLINE bool find_magnitudes(const std::uint16_t* x, std::size_t blocks, std::size_t group,
+                                std::uint16_t* magnitudes) {
+  const I16 d;
+  const Uint16Vector largest_finite = hn::Set(U16(), Elements::kInfinity - 1);
+  Uint16Vector beyond = hn::Zero(U16());
+  for (std::size_t b = 0; b < blocks; b += kFloats) {
+    const auto row = [&](std::size_t i) HWY_ATTR {
+      return extremes_of_signed_block<Elements, kGroup>(x + (b + i) * group, group);
+    };
+    const auto pair = reduced<kFloats>(d, row, 0);
+    const auto both = hn::BitCast(U16(), merged<2 * kFloats>(d, pair.low, pair.high));
+    beyond = hn::Or(beyond, hn::SaturatedSub(both, largest_finite));
+    hn::Store(both, U16(), magnitudes + 2 * b);
+  }
+  return hn::AllTrue(U16(), hn::Eq(beyond, hn::Zero(U16())));
+}
+
 /// The extremes of blocks by that, if it holds for all of them; else `extremes` is to be written
 /// again.
 template <class Elements, std::size_t kGroup>
@@ -320,6 +341,10 @@ void find_extremes_of_one(const typename Elements::Element* x, std::size_t count
 struct ExtremeIndices {
   std::uint16_t low[kBlockSlots];
   std::uint16_t high[kBlockSlots];
+  // The elements themselves, if they are known.
+  bool has_values = false;
+  alignas(32) std::uint16_t minimum[kBlockSlots];
+  alignas(32) std::uint16_t maximum[kBlockSlots];
 };
 
 #if ARLAB_X86_256
@@ -346,6 +371,53 @@ void find_indices_of_32(const std::uint16_t* x, std::size_t blocks,
     indices.low[b] = index_of(extremes.low(b));
     indices.high[b] = index_of(extremes.high[b]);
   }
+}
+#endif
+
+#if ARLAB_X86_256
+/// Extremes of blocks of 32 that are no zeros, with their indices, and the blocks with +0 in their
+/// places. False, and all is to be written again, if it cannot be done.
+template <class Elements>
+bool take_extremes_of_32(const std::uint16_t* x, std::size_t blocks, ExtremeIndices& indices,
+                         std::uint16_t* without) {
+  constexpr std::size_t kSize = 32;
+  alignas(32) std::uint16_t magnitudes[2 * kBlockSlots];
+  if (blocks % kFloats != 0 || !find_magnitudes<Elements, kSize>(x, blocks, kSize, magnitudes)) {
+    return false;
+  }
+  auto any_zero = hn::Zero(U16());
+  const hn::FixedTag<std::uint16_t, 8> eight;
+  for (std::size_t b = 0; b < blocks; b += kFloats) {
+    const Uint16Vector both = hn::Load(U16(), magnitudes + 2 * b);
+    any_zero = hn::Or(any_zero, hn::VecFromMask(U16(), hn::Eq(both, hn::Zero(U16()))));
+    hn::Store(hn::Or(hn::LowerHalf(eight, both), hn::Set(eight, 0x8000)), eight,
+              indices.minimum + b);
+    hn::Store(hn::UpperHalf(eight, both), eight, indices.maximum + b);
+  }
+  if (!hn::AllTrue(U16(), hn::Eq(any_zero, hn::Zero(U16())))) return false;
+
+  for (std::size_t b = 0; b < blocks; ++b, x += kSize, without += kSize) {
+    // Dealt to the halves so that narrowing puts them in order.
+    const auto dealt = [&](std::size_t i) HWY_ATTR {
+      return hn::Combine(U16(), hn::LoadU(eight, x + i + 16), hn::LoadU(eight, x + i));
+    };
+    const Uint16Vector first = dealt(0);
+    const Uint16Vector second = dealt(8);
+    const auto index_of = [&](std::uint16_t bits) HWY_ATTR {
+      const Uint16Vector wanted = hn::Set(U16(), bits);
+      const __m256i equal = _mm256_packs_epi16(hn::VecFromMask(U16(), hn::Eq(first, wanted)).raw,
+                                               hn::VecFromMask(U16(), hn::Eq(second, wanted)).raw);
+      return static_cast<std::uint16_t>(
+          std::countr_zero(static_cast<std::uint32_t>(_mm256_movemask_epi8(equal))));
+    };
+    indices.low[b] = index_of(indices.minimum[b]);
+    indices.high[b] = index_of(indices.maximum[b]);
+    hn::Store(hn::LoadU(U16(), x), U16(), without);
+    hn::Store(hn::LoadU(U16(), x + 16), U16(), without + 16);
+    without[indices.low[b]] = 0;
+    without[indices.high[b]] = 0;
+  }
+  return true;
 }
 #endif
 

@@ -211,46 +211,58 @@ void measure_as(const AnyBitFormat& f, const Extremes<Elements>& extremes, std::
   }
 }
 
-/// Step 1 from elements to asymmetric scales, for whole vectors of blocks of 16-bit elements that
-/// all have a sign bit that is set, one that is not, and nothing but finite numbers. Else false.
-/// Then the extremes of a block are magnitudes, whose bits need no keys.
+/// Asymmetric scales of a vector of blocks, those from b on, whose smallest element is -low and
+/// whose largest is `high`. Returns where scale and zero are finite.
+HWY_INLINE auto measure_asymmetric(FloatVector low, FloatVector high, FloatVector top,
+                                   Blocks& result, std::size_t b) {
+  const FloatVector infinity = hn::Inf(F32());
+  const FloatVector scale = bf16_number(hn::Div(hn::Add(high, low), top));
+  const FloatVector zero = hn::Sub(hn::Zero(F32()), bf16_number(low));  // never -0
+  const FloatVector inverse = hn::Div(hn::Set(F32(), 1.0f), scale);
+  hn::Store(hn::IfThenElseZero(hn::Lt(inverse, infinity), inverse), F32(), result.multiplier + b);
+  hn::Store(zero, F32(), result.zero + b);
+  hn::StoreU(upper_halves(scale), HalfU16(), result.scale_bits + b);
+  hn::StoreU(upper_halves(zero), HalfU16(), result.zero_bits + b);
+  return hn::Lt(hn::Max(scale, hn::Abs(zero)), infinity);
+}
+
+/// Step 1 from elements to asymmetric scales, for blocks that find_magnitudes can do and whose
+/// scales are finite. Else false.
 template <class Elements, std::size_t kGroup>
 HWY_INLINE bool measure_magnitudes(const AnyBitFormat& f, const std::uint16_t* x,
                                    std::size_t blocks, std::size_t group, Blocks& result) {
-  constexpr std::size_t kRows = kFloats;  // blocks whose smallest and largest fill a vector
   alignas(32) std::uint16_t magnitudes[2 * kBlockSlots];
-  const I16 d;
-  Uint16Vector beyond = hn::Zero(U16());
-  const Uint16Vector largest_finite = hn::Set(U16(), Elements::kInfinity - 1);
-  for (std::size_t b = 0; b < blocks; b += kRows) {
-    const auto row = [&](std::size_t i) HWY_ATTR {
-      return extremes_of_signed_block<Elements, kGroup>(x + (b + i) * group, group);
-    };
-    const auto pair = reduced<kRows>(d, row, 0);
-    const auto both = hn::BitCast(U16(), merged<2 * kRows>(d, pair.low, pair.high));
-    beyond = hn::Or(beyond, hn::SaturatedSub(both, largest_finite));
-    hn::Store(both, U16(), magnitudes + 2 * b);
-  }
-  if (!hn::AllTrue(U16(), hn::Eq(beyond, hn::Zero(U16())))) return false;
-
+  if (!find_magnitudes<Elements, kGroup>(x, blocks, group, magnitudes)) return false;
   std::fill_n(result.bias, blocks, std::int16_t{0});
   const FloatVector top = hn::Set(F32(), static_cast<float>((1U << f.bits) - 1));
-  const FloatVector infinity = hn::Inf(F32());
-  const FloatVector none = hn::Zero(F32());
-  auto finite = hn::Eq(none, none);
-  for (std::size_t b = 0; b < blocks; b += kRows) {
-    const FloatVector low = Elements::load(magnitudes + 2 * b);  // less its sign
-    const FloatVector high = Elements::load(magnitudes + 2 * b + kRows);
-    const FloatVector scale = bf16_number(hn::Div(hn::Add(high, low), top));
-    const FloatVector zero = hn::Sub(none, bf16_number(low));  // never -0
-    const FloatVector inverse = hn::Div(hn::Set(F32(), 1.0f), scale);
-    finite = hn::And(finite, hn::Lt(hn::Max(scale, hn::Abs(zero)), infinity));
-    hn::Store(hn::IfThenElseZero(hn::Lt(inverse, infinity), inverse), F32(), result.multiplier + b);
-    hn::Store(zero, F32(), result.zero + b);
-    hn::StoreU(upper_halves(scale), HalfU16(), result.scale_bits + b);
-    hn::StoreU(upper_halves(zero), HalfU16(), result.zero_bits + b);
+  auto finite = hn::Eq(top, top);
+  for (std::size_t b = 0; b < blocks; b += kFloats) {
+    const FloatVector low = Elements::load(magnitudes + 2 * b);
+    const FloatVector high = Elements::load(magnitudes + 2 * b + kFloats);
+    finite = hn::And(finite, measure_asymmetric(low, high, top, result, b));
   }
   return hn::AllTrue(F32(), finite);
+}
+
+/// The same from extremes of whole vectors of blocks as extremes_of_signed_block leaves them.
+inline bool measure_float_magnitudes(const AnyBitFormat& f, const Extremes<FloatElements>& extremes,
+                                     std::size_t blocks, Blocks& result) {
+  const FloatVector top = hn::Set(F32(), static_cast<float>((1U << f.bits) - 1));
+  Int32Vector largest = hn::Zero(I32());
+  Int32Vector all = largest;
+  auto finite = hn::Eq(top, top);
+  for (std::size_t b = 0; b < blocks; b += kFloats) {
+    const Int32Vector low = hn::Load(I32(), extremes.complement_of_low + b);
+    const Int32Vector high = hn::Load(I32(), extremes.high + b);
+    all = hn::Or(all, hn::Or(low, high));
+    largest = hn::Max(largest, hn::Max(low, high));
+    finite = hn::And(finite, measure_asymmetric(hn::BitCast(F32(), low), hn::BitCast(F32(), high),
+                                                top, result, b));
+  }
+  std::fill_n(result.bias, blocks, std::int16_t{0});
+  const auto ordinary = hn::And(hn::Gt(all, hn::Set(I32(), -1)),
+                                hn::Lt(largest, hn::Set(I32(), FloatElements::kInfinityKey)));
+  return hn::AllTrue(I32(), ordinary) && hn::AllTrue(F32(), finite);
 }
 
 template <class Elements>
@@ -419,6 +431,58 @@ HWY_INLINE void quantize_nibbles(const typename Elements::Element* x, std::size_
   if (to != nullptr) pack(low, high, to);
 }
 
+/// Blocks of one byte vector straight to the plane of two bits, for measured scales. Four codes
+/// that are neighbours become a byte in a 32-bit lane.
+template <class Elements>
+HWY_INLINE void quantize_crumbs(const typename Elements::Element* x, std::size_t count,
+                                const Blocks& blocks, std::uint8_t* plane) {
+  constexpr std::size_t kTogether = 4;  // blocks
+  const ByteVector largest = hn::Set(U8(), 3);
+  struct Codes {
+    ByteVector of[kTogether];
+  };
+  const auto codes_of = [&](std::size_t b) HWY_ATTR {
+    const auto* const from = x + b * kBytes;
+    hwy::Prefetch(from + kTile);
+    const FloatVector zero = hn::Set(F32(), blocks.zero[b]);
+    const FloatVector multiplier = hn::Set(F32(), blocks.multiplier[b]);
+    const auto codes_at = [&](std::size_t i) HWY_ATTR {
+      return narrow_blocks(
+          integers<Elements, Scaling::multiplied>(from + i, zero, multiplier),
+          integers<Elements, Scaling::multiplied>(from + i + kFloats, zero, multiplier));
+    };
+    return narrow_blocks(codes_at(0), codes_at(2 * kFloats));
+  };
+  const auto pack = [&](const Codes& codes, std::uint8_t* to) HWY_ATTR {
+    const auto bytes = [&](std::size_t i) HWY_ATTR {
+      return joined_quads(joined_pairs<4>(hn::Min(codes.of[i], largest)));
+    };
+    const ByteVector all = narrow_blocks(narrow_blocks(bytes(0), bytes(1)),
+                                         narrow_blocks(bytes(2), bytes(3)));
+    // The lower part has the first byte of every eight elements, the upper part the second.
+    const hn::Half<U8> half;
+    const auto lower = hn::LowerHalf(half, all);
+    const auto upper = hn::UpperHalf(half, all);
+    hn::StoreU(hn::InterleaveLower(half, lower, upper), half, to);
+    hn::StoreU(hn::InterleaveUpper(half, lower, upper), half, to + kBytes / 2);
+  };
+  // As in quantize_nibbles, codes are packed after the next are under way.
+  Codes codes = {{codes_of(0), codes_of(1), codes_of(2), codes_of(3)}};
+  for (std::size_t b = kTogether; b < count; b += kTogether) {
+    const Codes next = {{codes_of(b), codes_of(b + 1), codes_of(b + 2), codes_of(b + 3)}};
+    pack(codes, plane + (b - kTogether) * kBytes / 4);
+    codes = next;
+  }
+  pack(codes, plane + (count - kTogether) * kBytes / 4);
+}
+
+/// Whether quantize_crumbs can do it.
+inline bool takes_crumbs(const AnyBitFormat& f, std::size_t count, std::size_t group,
+                         const Blocks& blocks) {
+  return f.bits == 2 && measure_of(f) == Measure::asymmetric && !blocks.any_bad &&
+         group == kBytes && count % 4 == 0;
+}
+
 /// Whether quantize_nibbles can do it.
 inline bool takes_nibbles(const AnyBitFormat& f, std::size_t count, std::size_t group,
                           const Blocks& blocks) {
@@ -470,6 +534,10 @@ std::uint64_t quantize_to_planes(const AnyBitFormat& f, const typename Elements:
     if (takes_nibbles(f, count, group, blocks)) {
       quantize_nibbles<Elements>(x, count, group, blocks,
                                  reinterpret_cast<std::uint8_t*>(planes.at[0]));
+      return 0;
+    }
+    if (takes_crumbs(f, count, group, blocks)) {
+      quantize_crumbs<Elements>(x, count, blocks, reinterpret_cast<std::uint8_t*>(planes.at[0]));
       return 0;
     }
   }

@@ -265,38 +265,32 @@ HWY_INLINE void look_up_vector(const PlanePointers<const std::byte>& planes, std
   }
 }
 
-/// Tables are filled some blocks ahead. The processor does that while it shuffles, for which it has
-/// other units, and no load waits for a store that is on its way.
-inline constexpr std::size_t kAhead = 8;                     // vectors of blocks
-inline constexpr std::size_t kBlocksAhead = kAhead * kParts;
-
-/// prepare(b) makes what is known of blocks b .. b + kBlocksAhead - 1, before it is needed.
 template <class Elements, Decoding kDecoding, unsigned kBits, bool kCanonical, bool kStreamed,
-          std::size_t kGroup, class Prepare>
+          std::size_t kGroup>
 void look_up_blocks(const PlanePointers<const std::byte>& planes, std::size_t count,
-                    std::size_t group, const Blocks& blocks, const Prepare& prepare,
-                    std::uint16_t* out) {
+                    std::size_t group, const Blocks& blocks, std::uint16_t* out) {
+  // Tables are filled some blocks ahead. The processor does that while it shuffles, for which it
+  // has other units, and no load waits for a store that is on its way.
+  constexpr std::size_t kAhead = 8;
   constexpr std::size_t kMost = kWireChunk / kLookupUnit / kParts;
   alignas(32) std::uint8_t tables[kMost * kTableBytes<kBits>];
   const PlanePointers<const std::byte> from = planes;  // which stores cannot change
   const std::size_t vectors = (count + kParts - 1) / kParts;
   const std::size_t whole = count / kParts;
   const std::size_t start = std::min(kAhead, whole);
-  const auto fill = [&](std::size_t v, std::size_t next) HWY_ATTR {
-    fill_tables<Elements, kDecoding, kBits, kCanonical>(kParts * v, next, blocks,
+  for (std::size_t v = 0; v < start; ++v) {
+    fill_tables<Elements, kDecoding, kBits, kCanonical>(kParts * v, kParts * v + 1, blocks,
                                                         tables + v * kTableBytes<kBits>);
-  };
-  prepare(0);
-  for (std::size_t v = 0; v < start; ++v) fill(v, kParts * v + 1);
+  }
   std::size_t done = 0;
   for (std::size_t v = start; v < whole; ++v, ++done) {
-    if (v % kAhead == 0) prepare(kParts * v);
-    fill(v, kParts * v + 1);
+    fill_tables<Elements, kDecoding, kBits, kCanonical>(kParts * v, kParts * v + 1, blocks,
+                                                        tables + v * kTableBytes<kBits>);
     look_up_vector<kBits, kStreamed, kGroup>(from, done, false, group, tables, out);
   }
   if (whole < vectors) {
-    if (whole % kAhead == 0) prepare(kParts * whole);
-    fill(whole, kParts * whole);
+    fill_tables<Elements, kDecoding, kBits, kCanonical>(kParts * whole, kParts * whole, blocks,
+                                                        tables + whole * kTableBytes<kBits>);
   }
   for (; done < vectors; ++done) {
     look_up_vector<kBits, kStreamed, kGroup>(from, done, done == whole, group, tables, out);
@@ -306,22 +300,21 @@ void look_up_blocks(const PlanePointers<const std::byte>& planes, std::size_t co
 /// Where looked up elements go: to the caches, or past them, to an address that 16 divides.
 enum class Storing { usual, streamed };
 
-/// Decodes blocks from the first on; returns how many, which may be none. `finite`: nothing that
-/// `blocks` or `prepare` say is a NaN or an infinity; else a NaN becomes the canonical one.
-template <class Elements, class Prepare>
+/// Decodes blocks from the first on; returns how many, which may be none.
+template <class Elements>
 std::size_t look_up(const AnyBitFormat& f, const PlanePointers<const std::byte>& planes,
                     std::size_t count, std::size_t group, const Blocks& blocks, bool finite,
-                    Storing storing, const Prepare& prepare, typename Elements::Element* out) {
+                    Storing storing, typename Elements::Element* out) {
   if constexpr (sizeof(typename Elements::Element) == 2) {
     if (group % kLookupUnit != 0) return 0;
     const auto run = [&]<Decoding kDecoding, unsigned kBits>() HWY_ATTR -> std::size_t {
       const auto decode = [&]<bool kCanonical, bool kStreamed>() HWY_ATTR {
         if (group == kLookupUnit) {
           look_up_blocks<Elements, kDecoding, kBits, kCanonical, kStreamed, kLookupUnit>(
-              planes, count, group, blocks, prepare, out);
+              planes, count, group, blocks, out);
         } else {
-          look_up_blocks<Elements, kDecoding, kBits, kCanonical, kStreamed, 0>(
-              planes, count, group, blocks, prepare, out);
+          look_up_blocks<Elements, kDecoding, kBits, kCanonical, kStreamed, 0>(planes, count, group,
+                                                                               blocks, out);
         }
       };
       if (!finite) {
@@ -353,9 +346,6 @@ std::size_t look_up(const AnyBitFormat& f, const PlanePointers<const std::byte>&
     return 0;
   }
 }
-
-/// Nothing to be prepared.
-inline constexpr auto kPrepared = [](std::size_t) {};
 
 }  // namespace HWY_NAMESPACE
 }  // namespace arlab

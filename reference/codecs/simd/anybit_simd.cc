@@ -247,9 +247,8 @@ struct NarrowCodes {
   ByteVector second;
 };
 HWY_INLINE NarrowCodes narrowed(const Int32Vector (&code)[8]) {
-  return {
-      narrow_blocks(narrow_blocks(code[0], code[1]), narrow_blocks(code[2], code[3])),
-      narrow_blocks(narrow_blocks(code[4], code[5]), narrow_blocks(code[6], code[7]))};
+  return {narrow_blocks(narrow_blocks(code[0], code[1]), narrow_blocks(code[2], code[3])),
+          narrow_blocks(narrow_blocks(code[4], code[5]), narrow_blocks(code[6], code[7]))};
 }
 
 /// Clamped to four bits, as a word per block.
@@ -448,8 +447,7 @@ void encode_message(const Context& c, std::span<const typename Elements::Element
   ChunkShape last = whole;
   for (std::size_t begin = 0; begin < x.size(); begin += chunk_elements) {
     const std::size_t count = std::min(chunk_elements, x.size() - begin);
-    const ChunkShape& shape =
-        count == chunk_elements ? whole : last = ChunkShape(c, count, block);
+    const ChunkShape& shape = count == chunk_elements ? whole : last = ChunkShape(c, count, block);
     const Chunk<std::byte> chunk = shape.at(wire);
     const auto* const from = x.data() + begin;
     std::size_t done = 0;
@@ -836,8 +834,7 @@ void decode_message(const Context& c, const std::byte* wire, std::size_t element
   ChunkShape last = whole;
   for (std::size_t begin = 0; begin < elements; begin += chunk_elements) {
     const std::size_t count = std::min(chunk_elements, elements - begin);
-    const ChunkShape& shape =
-        count == chunk_elements ? whole : last = ChunkShape(c, count, block);
+    const ChunkShape& shape = count == chunk_elements ? whole : last = ChunkShape(c, count, block);
     const auto chunk = shape.at(wire);
     std::size_t done = 0;
     if (whole_blocks && count >= block) {

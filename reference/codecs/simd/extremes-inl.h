@@ -396,24 +396,40 @@ bool take_extremes_of_32(const std::uint16_t* x, std::size_t blocks, ExtremeIndi
   }
   if (!hn::AllTrue(U16(), hn::Eq(any_zero, hn::Zero(U16())))) return false;
 
+  // Bit i of a mask is of element i, but with the middle bytes exchanged.
+  alignas(32) static constexpr std::uint8_t kElement[32] = {
+      0, 1, 2,  3,  4,  5,  6,  7,  16, 17, 18, 19, 20, 21, 22, 23,
+      8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30, 31};
   for (std::size_t b = 0; b < blocks; ++b, x += kSize, without += kSize) {
-    // Dealt to the halves so that narrowing puts them in order.
-    const auto dealt = [&](std::size_t i) HWY_ATTR {
-      return hn::Combine(U16(), hn::LoadU(eight, x + i + 16), hn::LoadU(eight, x + i));
+    const Uint16Vector first = hn::LoadU(U16(), x);
+    const Uint16Vector second = hn::LoadU(U16(), x + 16);
+    const auto equal = [](Uint16Vector v, Uint16Vector wanted)
+                           HWY_ATTR { return hn::VecFromMask(U16(), hn::Eq(v, wanted)); };
+    const auto mask_of = [](Uint16Vector low, Uint16Vector high) HWY_ATTR {
+      return static_cast<std::uint32_t>(
+          _mm256_movemask_epi8(_mm256_packs_epi16(low.raw, high.raw)));
     };
-    const Uint16Vector first = dealt(0);
-    const Uint16Vector second = dealt(8);
-    const auto index_of = [&](std::uint16_t bits) HWY_ATTR {
-      const Uint16Vector wanted = hn::Set(U16(), bits);
-      const __m256i equal = _mm256_packs_epi16(hn::VecFromMask(U16(), hn::Eq(first, wanted)).raw,
-                                               hn::VecFromMask(U16(), hn::Eq(second, wanted)).raw);
+    const Uint16Vector smallest = hn::Set(U16(), indices.minimum[b]);
+    const Uint16Vector largest = hn::Set(U16(), indices.maximum[b]);
+    const Uint16Vector low[2] = {equal(first, smallest), equal(second, smallest)};
+    const Uint16Vector high[2] = {equal(first, largest), equal(second, largest)};
+    const std::uint32_t low_mask = mask_of(low[0], low[1]);
+    const std::uint32_t high_mask = mask_of(high[0], high[1]);
+    hn::Store(hn::AndNot(hn::Or(low[0], high[0]), first), U16(), without);
+    hn::Store(hn::AndNot(hn::Or(low[1], high[1]), second), U16(), without + 16);
+    if (HWY_LIKELY(((low_mask & (low_mask - 1)) | (high_mask & (high_mask - 1))) == 0)) {
+      indices.low[b] = kElement[std::countr_zero(low_mask)];
+      indices.high[b] = kElement[std::countr_zero(high_mask)];
+      continue;
+    }
+    // Several are equal: only the first is taken.
+    const auto first_of = [](std::uint32_t mask) {
       return static_cast<std::uint16_t>(
-          std::countr_zero(static_cast<std::uint32_t>(_mm256_movemask_epi8(equal))));
+          std::countr_zero((mask & 0xFF0000FF) | (mask & 0xFF00) << 8 | (mask >> 8 & 0xFF00)));
     };
-    indices.low[b] = index_of(indices.minimum[b]);
-    indices.high[b] = index_of(indices.maximum[b]);
-    hn::Store(hn::LoadU(U16(), x), U16(), without);
-    hn::Store(hn::LoadU(U16(), x + 16), U16(), without + 16);
+    indices.low[b] = first_of(low_mask);
+    indices.high[b] = first_of(high_mask);
+    std::copy_n(x, kSize, without);
     without[indices.low[b]] = 0;
     without[indices.high[b]] = 0;
   }

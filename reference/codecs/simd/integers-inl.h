@@ -400,9 +400,8 @@ HWY_INLINE void quantize_nibbles(const typename Elements::Element* x, std::size_
     return narrow_blocks(codes_at(i), codes_at(i + 2 * kFloats));
   };
   const auto pack = [&](ByteVector low, ByteVector high, std::uint8_t* to) HWY_ATTR {
-    const ByteVector halves =
-        ordered_halves(narrow_blocks(joined_pairs<16>(hn::Min(low, largest)),
-                                     joined_pairs<16>(hn::Min(high, largest))));
+    const ByteVector halves = ordered_halves(narrow_blocks(
+        joined_pairs<16>(hn::Min(low, largest)), joined_pairs<16>(hn::Min(high, largest))));
     hn::StoreU(hn::TableLookupBytes(halves, order), U8(), to);
   };
   // Units of two vectors: within a block, or two blocks of one vector each. A unit is packed after
@@ -457,8 +456,8 @@ HWY_INLINE void quantize_crumbs(const typename Elements::Element* x, std::size_t
     const auto bytes = [&](std::size_t i) HWY_ATTR {
       return joined_quads(joined_pairs<4>(hn::Min(codes.of[i], largest)));
     };
-    const ByteVector all = narrow_blocks(narrow_blocks(bytes(0), bytes(1)),
-                                         narrow_blocks(bytes(2), bytes(3)));
+    const ByteVector all =
+        narrow_blocks(narrow_blocks(bytes(0), bytes(1)), narrow_blocks(bytes(2), bytes(3)));
     // The lower part has the first byte of every eight elements, the upper part the second.
     const hn::Half<U8> half;
     const auto lower = hn::LowerHalf(half, all);

@@ -2,8 +2,8 @@
 //
 // What a code stands for depends on nothing but its block's scale and zero, so a table of all codes
 // is exact by construction. Tables have 16 elements, split into their low and their high bytes, for
-// byte shuffles; a fifth bit chooses between two tables. Those of four bits are kept as elements and
-// split when they are used, by multiplications: shuffles are what the processor has least of.
+// byte shuffles; a fifth bit chooses between two tables. Those of four bits are kept as elements
+// and split when they are used, by multiplications: shuffles are what the processor has least of.
 //
 // Codes are taken from the planes in units of 32 elements. Of a vector of 256 bits, each 128-bit
 // part has every other eight elements, so that interleaving looked up bytes puts the elements in
@@ -135,8 +135,9 @@ struct SplitTable {
   ByteVector high;
 };
 
-/// Tables of as many blocks as a vector has parts lie side by side. With up to three bits, low bytes
-/// before high ones; else block by block, eight elements of even codes before those of odd ones.
+/// Tables of as many blocks as a vector has parts lie side by side. With up to three bits, low
+/// bytes before high ones; else block by block, eight elements of even codes before those of odd
+/// ones.
 template <unsigned kBits>
 inline constexpr std::size_t kTableBytes = 2 * kTables<kBits>* kBytes;
 template <unsigned kBits>
@@ -164,8 +165,8 @@ HWY_INLINE SplitTable load_table(const std::uint8_t* tables, std::size_t part, s
 /// What eight codes of a block stand for.
 template <class Elements, Decoding kDecoding, bool kCanonical>
 HWY_INLINE hn::Vec<hn::FixedTag<std::uint16_t, 8>> eight_values(std::size_t block,
-                                                               const Blocks& blocks,
-                                                               const float* codes) {
+                                                                const Blocks& blocks,
+                                                                const float* codes) {
   const FloatVector zero = hn::Set(F32(), blocks.zero[block]);
   const FloatVector scale = hn::Set(F32(), blocks.multiplier[block]);
   const auto some = [&](std::size_t first) HWY_ATTR {
@@ -188,9 +189,9 @@ template <class Elements, Decoding kDecoding, unsigned kBits, bool kCanonical>
 HWY_INLINE void fill_tables(std::size_t block, std::size_t next, const Blocks& blocks,
                             std::uint8_t* tables) {
   if constexpr (kSplitLate<kBits>) {
-    alignas(32) static constexpr float kCodes[32] = {
-        0,  2,  4,  6,  8,  10, 12, 14, 1,  3,  5,  7,  9,  11, 13, 15,
-        16, 18, 20, 22, 24, 26, 28, 30, 17, 19, 21, 23, 25, 27, 29, 31};
+    alignas(32) static constexpr float kCodes[32] = {0,  2,  4,  6,  8,  10, 12, 14, 1,  3,  5,
+                                                     7,  9,  11, 13, 15, 16, 18, 20, 22, 24, 26,
+                                                     28, 30, 17, 19, 21, 23, 25, 27, 29, 31};
     const hn::FixedTag<std::uint16_t, 8> eight;
     const hn::FixedTag<std::uint8_t, 16> bytes;
     for (std::size_t part = 0; part < kParts; ++part) {

@@ -138,12 +138,12 @@ class GroupReader<QuickReduceFormat::q8, Fp16> {
   HWY_INLINE FloatVector product(std::size_t i) const {
     constexpr std::uint8_t kNone = 0x80;  // gives 0
     alignas(32) static constexpr std::uint8_t kPick[2][32] = {
-        {kNone, kNone, kNone, 0, kNone, kNone, kNone, 2, kNone, kNone, kNone,
-         1,     kNone, kNone, kNone, 3, kNone, kNone, kNone, 4, kNone, kNone,
-         kNone, 6, kNone, kNone, kNone, 5, kNone, kNone, kNone, 7},
-        {kNone, kNone, kNone, 8, kNone, kNone, kNone, 10, kNone, kNone, kNone,
-         9,     kNone, kNone, kNone, 11, kNone, kNone, kNone, 12, kNone, kNone,
-         kNone, 14, kNone, kNone, kNone, 13, kNone, kNone, kNone, 15}};
+        {kNone, kNone, kNone, 0,     kNone, kNone, kNone, 2,     kNone, kNone, kNone,
+         1,     kNone, kNone, kNone, 3,     kNone, kNone, kNone, 4,     kNone, kNone,
+         kNone, 6,     kNone, kNone, kNone, 5,     kNone, kNone, kNone, 7},
+        {kNone, kNone, kNone, 8,     kNone, kNone, kNone, 10,    kNone, kNone, kNone,
+         9,     kNone, kNone, kNone, 11,    kNone, kNone, kNone, 12,    kNone, kNone,
+         kNone, 14,    kNone, kNone, kNone, 13,    kNone, kNone, kNone, 15}};
     const ByteVector value = hn::TableLookupBytesOr0(codes_[i / 2], hn::Load(U8(), kPick[i % 2]));
     return hn::Mul(hn::ConvertTo(F32(), hn::BitCast(I32(), value)), scales_);
   }
@@ -194,8 +194,8 @@ HWY_INLINE bool is_extraordinary(const std::byte* wire) {
 /// What a reader's values have to be multiplied with.
 template <QuickReduceFormat kFormat, class Lanes>
 inline constexpr float kReadFactor =
-    ARLAB_X86_256 && kFormat == QuickReduceFormat::q8 && std::is_same_v<Lanes, Fp16> ? 0x1p-24f
-                                                                                     : 1.0f;
+    ARLAB_X86_256&& kFormat == QuickReduceFormat::q8&& std::is_same_v<Lanes, Fp16> ? 0x1p-24f
+                                                                                   : 1.0f;
 
 /// The scales of an atom as floats, in the order of the wire, times the reader's factor.
 template <QuickReduceFormat kFormat, class Lanes>

@@ -87,7 +87,7 @@ HWY_INLINE Extremes group_extremes(const std::uint16_t* x) {
   }
 }
 
-constexpr std::size_t kJoined = 4;                         // groups that share a 128-bit part
+constexpr std::size_t kJoined = 4;  // groups that share a 128-bit part
 constexpr std::size_t kGroupsAtOnce = kJoined * kBytes / 16;
 
 /// Of a group, or one in each 128-bit part.
@@ -135,8 +135,8 @@ template <bool kSigned>
 HWY_NOINLINE Uint16Vector find_keys(const std::uint16_t* x, std::uint16_t* keys) {
   Uint16Vector largest = hn::Zero(U16());
   for (std::size_t g = 0; g < kGroups; g += kGroupsAtOnce, x += kGroupsAtOnce * kGroup) {
-    const Extremes first = joined<kSigned>(U32(), part_extremes<kSigned>(x),
-                                           part_extremes<kSigned>(x + kGroup));
+    const Extremes first =
+        joined<kSigned>(U32(), part_extremes<kSigned>(x), part_extremes<kSigned>(x + kGroup));
     const Extremes second = joined<kSigned>(U32(), part_extremes<kSigned>(x + 2 * kGroup),
                                             part_extremes<kSigned>(x + 3 * kGroup));
     const Extremes four = joined<kSigned>(U64(), first, second);

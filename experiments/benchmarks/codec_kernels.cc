@@ -13,6 +13,7 @@
 #include "reference/codecs/simd/hadamard-inl.h"
 #include "reference/codecs/simd/lanes-inl.h"
 #include "reference/codecs/simd/portable_log-inl.h"
+#include "reference/codecs/simd/stream_ahead-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace arlab {
@@ -23,6 +24,7 @@ namespace HWY_NAMESPACE {
 constexpr std::size_t kBlock = 32;
 constexpr std::size_t kPass = 4096;  // elements between two passes of an encoder
 constexpr std::size_t kVectors = kBlock / kFloats;
+constexpr std::size_t kPage = 4096;  // bytes
 
 const std::uint16_t* halves(const std::uint8_t* in) {
   return reinterpret_cast<const std::uint16_t*>(in);
@@ -164,13 +166,21 @@ void encode_qr(const std::uint8_t* in, std::uint8_t* out, std::size_t elements) 
   }
 }
 
+/// As the codecs do: what is read soon, and where the next pages are that are written past the
+/// caches.
+HWY_INLINE void fetch_decoded_ahead(const std::uint8_t* from, const std::uint8_t* out,
+                                    std::size_t group) {
+  hwy::Prefetch(from + 2048);
+  if (group % (kPage / 128) == 0) find_pages_ahead(out + group * 128 + 2 * kPage, kPage);
+}
+
 /// What a codec of kWire bytes for every 64 fp16 elements reads and writes, and no arithmetic;
 /// decoded elements past the caches, as the codecs do.
 template <std::size_t kWire>
 void decode_traffic(const std::uint8_t* in, std::uint8_t* out, std::size_t elements) {
   for (std::size_t i = 0; i < elements / 64; ++i) {
     const std::uint8_t* const from = in + i * kWire;
-    hwy::Prefetch(from + 2048);
+    fetch_decoded_ahead(from, out, i);
     ByteVector v = hn::LoadU(U8(), from);
     for (std::size_t j = kBytes; j + kBytes <= kWire; j += kBytes) {
       v = hn::Or(v, hn::LoadU(U8(), from + j));
@@ -209,7 +219,7 @@ void decode_in_memory(const std::uint8_t* in, std::uint8_t* out, std::size_t ele
   };
   for (std::size_t i = 0; i < elements / 64; ++i) {
     const std::uint8_t* const from = in + i * kWire;
-    hwy::Prefetch(from + 2048);
+    fetch_decoded_ahead(from, out, i);
     const FloatVector first = hn::Set(F32(), reinterpret_cast<const float*>(from)[0]);
     const FloatVector second = hn::Set(F32(), reinterpret_cast<const float*>(from)[1]);
     if constexpr (kForced == Forced::every_byte) {

@@ -1,5 +1,7 @@
 #include "experiments/benchmarks/codec_kernels.h"
 
+#include <limits>
+
 #include "reference/codecs/simd/targets.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -11,6 +13,7 @@
 #include "reference/codecs/simd/hadamard-inl.h"
 #include "reference/codecs/simd/lanes-inl.h"
 #include "reference/codecs/simd/portable_log-inl.h"
+#include "reference/codecs/simd/stream_ahead-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace arlab {
@@ -21,6 +24,7 @@ namespace HWY_NAMESPACE {
 constexpr std::size_t kBlock = 32;
 constexpr std::size_t kPass = 4096;  // elements between two passes of an encoder
 constexpr std::size_t kVectors = kBlock / kFloats;
+constexpr std::size_t kPage = 4096;  // bytes
 
 const std::uint16_t* halves(const std::uint8_t* in) {
   return reinterpret_cast<const std::uint16_t*>(in);
@@ -162,13 +166,21 @@ void encode_qr(const std::uint8_t* in, std::uint8_t* out, std::size_t elements) 
   }
 }
 
+/// As the codecs do: what is read soon, and where the next pages are that are written past the
+/// caches.
+HWY_INLINE void fetch_decoded_ahead(const std::uint8_t* from, const std::uint8_t* out,
+                                    std::size_t group) {
+  hwy::Prefetch(from + 2048);
+  if (group % (kPage / 128) == 0) find_pages_ahead(out + group * 128 + 2 * kPage, kPage);
+}
+
 /// What a codec of kWire bytes for every 64 fp16 elements reads and writes, and no arithmetic;
 /// decoded elements past the caches, as the codecs do.
 template <std::size_t kWire>
 void decode_traffic(const std::uint8_t* in, std::uint8_t* out, std::size_t elements) {
   for (std::size_t i = 0; i < elements / 64; ++i) {
     const std::uint8_t* const from = in + i * kWire;
-    hwy::Prefetch(from + 2048);
+    fetch_decoded_ahead(from, out, i);
     ByteVector v = hn::LoadU(U8(), from);
     for (std::size_t j = kBytes; j + kBytes <= kWire; j += kBytes) {
       v = hn::Or(v, hn::LoadU(U8(), from + j));
@@ -190,6 +202,45 @@ void encode_traffic(const std::uint8_t* in, std::uint8_t* out, std::size_t eleme
       hn::StoreU(v, U8(), out + i * kWire + j);
     }
   }
+}
+
+/// The same traffic with the arithmetic that is forced beside it: of every element of qr-q8 (a byte
+/// to fp32, times d, RN to fp16), of the 16 values of every block of int4-g32, and of the 8 of
+/// qr-q4, whose others differ in the sign. What is stored is not what was computed, which would
+/// have to be brought together first.
+enum class Forced { every_byte, sixteen_sums, eight_products };
+template <Forced kForced>
+void decode_in_memory(const std::uint8_t* in, std::uint8_t* out, std::size_t elements) {
+  constexpr std::size_t kWire = kForced == Forced::every_byte ? 66 : 36;  // of 64 elements
+  const hn::Rebind<std::int8_t, F32> bytes;
+  const auto round = [](FloatVector v) HWY_ATTR {
+    const auto rounded = HalfLanes::from_float(v);
+    asm volatile("" : : "x"(rounded.raw));
+  };
+  for (std::size_t i = 0; i < elements / 64; ++i) {
+    const std::uint8_t* const from = in + i * kWire;
+    fetch_decoded_ahead(from, out, i);
+    const FloatVector first = hn::Set(F32(), reinterpret_cast<const float*>(from)[0]);
+    const FloatVector second = hn::Set(F32(), reinterpret_cast<const float*>(from)[1]);
+    if constexpr (kForced == Forced::every_byte) {
+      for (std::size_t j = 0; j < 64; j += kFloats) {
+        const auto code = hn::LoadU(bytes, reinterpret_cast<const std::int8_t*>(from) + j);
+        round(hn::Mul(hn::ConvertTo(F32(), hn::PromoteTo(I32(), code)), first));
+      }
+    } else {
+      constexpr std::size_t kValues = kForced == Forced::sixteen_sums ? 16 : 8;
+      for (std::size_t k = 0; k < kValues; k += kFloats) {
+        const FloatVector code = hn::Iota(F32(), static_cast<float>(k));
+        const FloatVector products[2] = {hn::Mul(code, first), hn::Mul(code, second)};
+        for (const FloatVector v : products) {
+          round(kForced == Forced::sixteen_sums ? hn::Add(first, v) : v);
+        }
+      }
+    }
+    const ByteVector v = hn::LoadU(U8(), from);
+    for (std::size_t j = 0; j < 128; j += kBytes) stream_vector(v, out + i * 128 + j);
+  }
+  hwy::FlushStream();
 }
 
 /// qr-q8, qr-q4: every element a byte, converted, times d, rounded.
@@ -301,32 +352,68 @@ void decode_logfmt4(const std::uint8_t* in, std::uint8_t* out, std::size_t eleme
   }
 }
 
-/// logfmt4-g32: the same values, one block per lane; seven comparisons of every element.
+/// logfmt4-g32: the extremes; their logarithms, lo and step rounded, seven values and what is
+/// between them, one block per lane; then the codes, by seven comparisons of every element, or by
+/// three, each with the limit that those before leave; signs.
+template <bool kSearch>
 void encode_logfmt4(const std::uint8_t* in, std::uint8_t* out, std::size_t elements) {
   constexpr std::size_t kLevels = 7;
-  const FloatVector lo = hn::Set(F32(), -4.0f);
-  for (std::size_t i = 0; i < elements; i += kFloats * kBlock) {
-    alignas(32) std::int16_t thresholds[kLevels][kWords] = {};
-    for (std::size_t k = 0; k < kLevels; ++k) {
-      const FloatVector step = hn::Set(F32(), floats(in)[k]);
-      const auto value = HalfLanes::from_float(plain_exp2_fp32(hn::Add(lo, step)));
-      hn::StoreU(value, HalfU16(), reinterpret_cast<std::uint16_t*>(thresholds[k]));
+  constexpr std::size_t kBlocks = kPass / kBlock;
+  alignas(32) std::uint16_t thresholds[kLevels][kBlocks];
+  for (std::size_t pass = 0; pass < elements; pass += kPass) {
+    store_extremes(halves(in) + pass, kPass, out + pass / 2);
+    for (std::size_t b = 0; b < kBlocks; b += kFloats) {
+      const auto rounded = [](FloatVector v)
+                               HWY_ATTR { return HalfLanes::to_float(HalfLanes::from_float(v)); };
+      const FloatVector lowest = log2_fp32(hn::Abs(hn::LoadU(F32(), floats(in) + b)));
+      const FloatVector highest = log2_fp32(hn::Abs(hn::LoadU(F32(), floats(in) + kBlocks + b)));
+      const FloatVector lo = rounded(lowest);
+      const FloatVector step =
+          rounded(hn::Div(hn::Sub(highest, lowest), hn::Set(F32(), kLevels - 1.0f)));
+      FloatVector below = hn::Zero(F32());
+      for (std::size_t k = 0; k < kLevels; ++k) {
+        const FloatVector index = hn::Set(F32(), static_cast<float>(k));
+        const FloatVector value = plain_exp2_fp32(hn::Add(lo, hn::Mul(index, step)));
+        hn::StoreU(HalfLanes::from_float(hn::Add(below, value)), HalfU16(), thresholds[k] + b);
+        below = value;
+      }
     }
-    for (std::size_t b = 0; b < kFloats; ++b) {
-      const std::size_t first = i + b * kBlock;
-      for (std::size_t j = 0; j < kBlock; j += kBytes) {
-        const Int16Vector low = magnitudes(halves(in) + first + j);
-        const Int16Vector high = magnitudes(halves(in) + first + j + kWords);
-        Int16Vector low_code = hn::Zero(I16());
-        Int16Vector high_code = hn::Zero(I16());
-        for (std::size_t k = 0; k < kLevels; ++k) {
-          const Int16Vector limit = hn::Set(I16(), thresholds[k][b]);
-          low_code = hn::Sub(low_code, hn::VecFromMask(I16(), hn::Gt(low, limit)));
-          high_code = hn::Sub(high_code, hn::VecFromMask(I16(), hn::Gt(high, limit)));
+    for (std::size_t b = 0; b < kBlocks; ++b) {
+      const std::size_t first = pass + b * kBlock;
+      Int16Vector limit[kLevels];
+      for (std::size_t k = 0; k < kLevels; ++k) {
+        limit[k] = hn::BitCast(I16(), hn::Set(U16(), thresholds[k][b]));
+      }
+      const auto code_of = [&](Int16Vector m) HWY_ATTR {
+        const auto above = [m](Int16Vector t)
+                               HWY_ATTR { return hn::VecFromMask(I16(), hn::Gt(m, t)); };
+        const auto chosen = [](Int16Vector mask, Int16Vector yes, Int16Vector no)
+                                HWY_ATTR { return hn::IfThenElse(hn::MaskFromVec(mask), yes, no); };
+        if constexpr (kSearch) {
+          const Int16Vector four = above(limit[3]);
+          const Int16Vector two = above(chosen(four, limit[5], limit[1]));
+          const Int16Vector one = above(
+              chosen(two, chosen(four, limit[6], limit[2]), chosen(four, limit[4], limit[0])));
+          const Int16Vector upper = hn::Add(hn::Add(four, four), two);
+          return hn::Neg(hn::Add(hn::Add(upper, upper), one));
+        } else {
+          Int16Vector code = hn::Zero(I16());
+          for (const Int16Vector t : limit) code = hn::Sub(code, above(t));
+          return code;
         }
-        const Int16Vector pairs = joined_pairs<16>(narrow_blocks(low_code, high_code));
+      };
+      for (std::size_t i = first; i < first + kBlock; i += kBytes) {
+        const auto signed_code = [&](const std::uint16_t* x) HWY_ATTR {
+          const Int16Vector sign =
+              hn::And(hn::BitCast(I16(), hn::LoadU(U16(), x)),
+                      hn::Set(I16(), std::numeric_limits<std::int16_t>::min()));
+          return hn::Or(code_of(magnitudes(x)), sign);
+        };
+        const Int16Vector low = signed_code(halves(in) + i);
+        const Int16Vector high = signed_code(halves(in) + i + kWords);
+        const Int16Vector pairs = joined_pairs<16>(narrow_blocks(low, high));
         const ByteVector joined = narrow_blocks(pairs, pairs);
-        hn::StoreU(hn::LowerHalf(joined), hn::Half<U8>(), out + (first + j) / 2);
+        hn::StoreU(hn::LowerHalf(joined), hn::Half<U8>(), out + i / 2);
       }
     }
   }
@@ -359,11 +446,15 @@ std::vector<CodecKernel> kernels_of_target() {
           {"bound/encode/had-int4-g32", encode_had_int4},
           {"bound/decode/had-int4-g32", decode_had_int4},
           {"bound/encode/nvfp4", encode_nvfp4},
-          {"bound/encode/logfmt4-g32", encode_logfmt4},
+          {"bound/encode/logfmt4-g32", encode_logfmt4<false>},
+          {"bound/encode/logfmt4-g32/searched", encode_logfmt4<true>},
           {"bound/decode/logfmt4-g32", decode_logfmt4},
           {"bound/encode/4-bits", encode_traffic<36>, true},
           {"bound/encode/8-bits", encode_traffic<66>, true},
           {"bound/decode/4-bits", decode_traffic<36>, true},
+          {"bound/decode/qr-q8", decode_in_memory<Forced::every_byte>, true},
+          {"bound/decode/qr-q4", decode_in_memory<Forced::eight_products>, true},
+          {"bound/decode/int4-g32", decode_in_memory<Forced::sixteen_sums>, true},
           {"bound/decode/8-bits", decode_traffic<66>, true}};
 #else
   return {};

@@ -13,9 +13,10 @@ namespace arlab {
 /// Names that begin with "bound/" do only what the specification forces on every implementation
 /// with these vectors: conversions, additions, multiplications and roundings of every element (or
 /// of every value that a block can have, where those are fewer), loads and stores. There are no
-/// reductions across lanes, no scales, no bytes in order, no planes. A codec cannot be faster. Two
-/// kinds bound less: ".../looked-up" has the byte shuffles of the fastest way that is known, and
-/// the kernels in memory only move the bytes that a codec moves.
+/// reductions across lanes, no scales (but for LogFMT, whose values come from them), no bytes in
+/// order, no planes. A codec cannot be faster. Two kinds bound less: ".../looked-up" has the byte
+/// shuffles of the fastest way that is known, and of the kernels in memory those named for a number
+/// of bits only move the bytes that a codec moves.
 struct CodecKernel {
   const char* name;
   void (*run)(const std::uint8_t* in, std::uint8_t* out, std::size_t elements);

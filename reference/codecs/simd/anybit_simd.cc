@@ -34,6 +34,7 @@
 #include "reference/codecs/simd/integers-inl.h"
 #include "reference/codecs/simd/lanes-inl.h"
 #include "reference/codecs/simd/lookup-inl.h"
+#include "reference/codecs/simd/stream_ahead-inl.h"
 
 #if ARLAB_HAS_LANES
 
@@ -136,9 +137,14 @@ void write_spikes(MetadataArrays<std::byte>& arrays, std::size_t count, std::siz
   std::byte* const maxima = arrays.next(sizeof(Element));
   std::byte* const low = arrays.next(sizeof(Index));
   std::byte* const high = arrays.next(sizeof(Index));
-  for (std::size_t b = 0; b < count; ++b) {
-    write_entry(minima, b, x[b * group + indices.low[b]]);
-    write_entry(maxima, b, x[b * group + indices.high[b]]);
+  if (sizeof(Element) == 2 && indices.has_values) {
+    std::memcpy(minima, indices.minimum, 2 * count);
+    std::memcpy(maxima, indices.maximum, 2 * count);
+  } else {
+    for (std::size_t b = 0; b < count; ++b) {
+      write_entry(minima, b, x[b * group + indices.low[b]]);
+      write_entry(maxima, b, x[b * group + indices.high[b]]);
+    }
   }
   if constexpr (sizeof(Index) == 2) {
     std::memcpy(low, indices.low, 2 * count);
@@ -199,48 +205,62 @@ std::uint64_t encode_lanes(const AnyBitFormat& f, const typename Elements::Eleme
   std::fill_n(blocks.bad, count, false);
   blocks.any_bad = false;
   Extremes<Elements> extremes;
-  find_extremes<Elements>(x, count, group, extremes);
   if (!has_spikes(f)) {
-    measure<Elements>(f, extremes, count, blocks);
+    measure_blocks<Elements>(f, x, count, group, extremes, blocks);
     return quantize_to_planes<Elements, kCount>(f, x, count, group, blocks, planes);
   }
 
-  find_indices<Elements>(x, count, group, extremes, indices);
   alignas(32) Element without_spikes[kTile];
-  // By vectors: they are not aligned alike, which slows the instructions that memcpy chooses.
-  const hn::Repartition<Element, F32> d;
-  for (std::size_t i = 0; i < count * group; i += Elements::kKeyLanes) {
-    hn::Store(hn::LoadU(d, x + i), d, without_spikes + i);
+  indices.has_values = false;
+#if ARLAB_X86_256
+  if constexpr (sizeof(Element) == 2) {
+    indices.has_values = group == 32 && f.metadata == Metadata::spikes &&
+                         take_extremes_of_32<Elements>(x, count, indices, without_spikes);
   }
-  for (std::size_t b = 0; b < count; ++b) {
-    without_spikes[b * group + indices.low[b]] = Element{};
-    without_spikes[b * group + indices.high[b]] = Element{};
+#endif
+  if (!indices.has_values) {
+    find_extremes<Elements>(x, count, group, extremes);
+    find_indices<Elements>(x, count, group, extremes, indices);
+    // By vectors: they are not aligned alike, which slows the instructions that memcpy chooses.
+    const hn::Repartition<Element, F32> d;
+    for (std::size_t i = 0; i < count * group; i += Elements::kKeyLanes) {
+      hn::Store(hn::LoadU(d, x + i), d, without_spikes + i);
+    }
+    for (std::size_t b = 0; b < count; ++b) {
+      without_spikes[b * group + indices.low[b]] = Element{};
+      without_spikes[b * group + indices.high[b]] = Element{};
+    }
+    if (!extremes.all_finite(count)) {
+      blocks.any_bad = true;
+      for (std::size_t b = 0; b < count; ++b) blocks.bad[b] = !extremes.finite(b);
+    }
   }
-  if (!extremes.all_finite(count)) {
-    blocks.any_bad = true;
-    for (std::size_t b = 0; b < count; ++b) blocks.bad[b] = !extremes.finite(b);
-  }
-  find_extremes<Elements>(without_spikes, count, group, extremes);
-  measure<Elements>(f, extremes, count, blocks);
+  measure_blocks<Elements>(f, without_spikes, count, group, extremes, blocks);
   return quantize_to_planes<Elements, kCount>(f, without_spikes, count, group, blocks, planes);
 }
 
 #if ARLAB_X86_256
-/// Eight codes of each of eight blocks, clamped to four bits, as a word per block.
-HWY_INLINE Uint32Vector joined_nibbles(const Int32Vector (&code)[8]) {
-  const ByteVector largest = hn::Set(U8(), 15);
-  // Four codes of four blocks in each part; two codes of a block are four bytes apart.
-  const auto pairs = [&](std::size_t i) HWY_ATTR {
-    const ByteVector codes = hn::Min(
-        narrow_blocks(narrow_blocks(code[i], code[i + 1]), narrow_blocks(code[i + 2], code[i + 3])),
-        largest);
-    const auto words = hn::BitCast(U64(), codes);
-    return hn::Or(words, hn::ShiftRight<28>(words));
+/// Eight codes of each of eight blocks, saturated to bytes: the first four, and the others. Four
+/// codes of four blocks are in each part.
+struct NarrowCodes {
+  ByteVector first;
+  ByteVector second;
+};
+HWY_INLINE NarrowCodes narrowed(const Int32Vector (&code)[8]) {
+  return {narrow_blocks(narrow_blocks(code[0], code[1]), narrow_blocks(code[2], code[3])),
+          narrow_blocks(narrow_blocks(code[4], code[5]), narrow_blocks(code[6], code[7]))};
+}
+
+/// Clamped to four bits, as a word per block.
+HWY_INLINE Uint32Vector joined_nibbles(const NarrowCodes& codes) {
+  const auto pairs = [](ByteVector narrow) HWY_ATTR {
+    const auto words = hn::BitCast(U64(), hn::Min(narrow, hn::Set(U8(), 15)));
+    return hn::Or(words, hn::ShiftRight<28>(words));  // two codes of a block are four bytes apart
   };
   alignas(16) static constexpr std::uint8_t kByBlock[16] = {0, 4, 8,  12, 1, 5, 9,  13,
                                                             2, 6, 10, 14, 3, 7, 11, 15};
-  const __m256 joined =
-      _mm256_shuffle_ps(hn::BitCast(F32(), pairs(0)).raw, hn::BitCast(F32(), pairs(4)).raw, 0x88);
+  const __m256 joined = _mm256_shuffle_ps(hn::BitCast(F32(), pairs(codes.first)).raw,
+                                          hn::BitCast(F32(), pairs(codes.second)).raw, 0x88);
   const ByteVector bytes = hn::BitCast(U8(), FloatVector{joined});
   return hn::BitCast(U32(), hn::TableLookupBytes(bytes, hn::LoadDup128(U8(), kByBlock)));
 }
@@ -293,21 +313,33 @@ bool encode_side_by_side(const AnyBitFormat& f, const typename Elements::Element
         high = hn::BitCast(I32(), sign);
         own += kSide * kSideBlock;
       });
-  if (!to_keys<FloatElements>(count, extremes)) return false;
-  measure<FloatElements>(f, extremes, count, blocks);
+  if (!measure_float_magnitudes(f, extremes, count, blocks)) {
+    if (!to_keys<FloatElements>(count, extremes)) return false;
+    measure<FloatElements>(f, extremes, count, blocks);
+  }
   // A block that is not finite has a multiplier of 0, and a NaN becomes the smallest integer: its
   // codes are 0.
-  for (std::size_t first = 0; first < count; first += kSide) {
+  // Codes are joined after the next are under way, as in quantize_nibbles.
+  const auto codes_of = [&](std::size_t part) HWY_ATTR {  // a fourth of eight blocks
+    const std::size_t first = part / 4 * kSide;
     const FloatVector zero = hn::Load(F32(), blocks.zero + first);
     const FloatVector multiplier = hn::Load(F32(), blocks.multiplier + first);
+    Int32Vector code[8];
+    for (std::size_t j = 0; j < 8; ++j) {
+      const FloatVector v = hn::Load(F32(), values + (8 * part + j) * kFloats);
+      code[j] = nearest_int(hn::Mul(hn::Sub(v, zero), multiplier));
+    }
+    return narrowed(code);
+  };
+  const std::size_t parts = 4 * count / kSide;
+  NarrowCodes codes = codes_of(0);
+  for (std::size_t first = 0; first < count; first += kSide) {
     Uint32Vector words[4];
     for (std::size_t i = 0; i < 4; ++i) {
-      Int32Vector code[8];
-      for (std::size_t j = 0; j < 8; ++j) {
-        const FloatVector v = hn::Load(F32(), values + first * kSideBlock + (8 * i + j) * kFloats);
-        code[j] = nearest_int(hn::Mul(hn::Sub(v, zero), multiplier));
-      }
-      words[i] = joined_nibbles(code);
+      const std::size_t part = 4 * first / kSide + i;
+      const NarrowCodes next = codes_of(std::min(part + 1, parts - 1));
+      words[i] = joined_nibbles(codes);
+      codes = next;
     }
     transpose_quads(words);
     const hn::Half<U32> half;
@@ -412,9 +444,10 @@ void encode_message(const Context& c, std::span<const typename Elements::Element
   Blocks blocks;
   ExtremeIndices indices;
   const ChunkShape whole(c, chunk_elements, block);
+  ChunkShape last = whole;
   for (std::size_t begin = 0; begin < x.size(); begin += chunk_elements) {
     const std::size_t count = std::min(chunk_elements, x.size() - begin);
-    const ChunkShape shape = count == chunk_elements ? whole : ChunkShape(c, count, block);
+    const ChunkShape& shape = count == chunk_elements ? whole : last = ChunkShape(c, count, block);
     const Chunk<std::byte> chunk = shape.at(wire);
     const auto* const from = x.data() + begin;
     std::size_t done = 0;
@@ -438,22 +471,30 @@ void encode_message(const Context& c, std::span<const typename Elements::Element
 
 // ---------------------------------------------------------------- decode
 
-/// bf16 values of so many blocks. Returns whether none is a NaN or an infinity.
-inline bool read_bfloats(const std::byte* wire, std::size_t count, float* values) {
-  const auto* const from = reinterpret_cast<const std::uint16_t*>(wire);
+/// bf16 values of so many blocks, in one or in two arrays. Returns whether none is a NaN or an
+/// infinity.
+template <std::size_t kArrays>
+bool read_bfloats(const std::array<const std::byte*, kArrays>& wire, std::size_t count,
+                  const std::array<float*, kArrays>& values) {
   Int16Vector largest = hn::Zero(I16());
-  const auto read = [&](const std::uint16_t* bits, std::size_t at) HWY_ATTR {
+  const auto read = [&](const std::uint16_t* bits, float* to) HWY_ATTR {
     largest = hn::Max(largest,
                       hn::BitCast(I16(), hn::And(hn::LoadU(U16(), bits), hn::Set(U16(), 0x7FFF))));
-    hn::StoreU(BfloatElements::load(bits), F32(), values + at);
-    hn::StoreU(BfloatElements::load(bits + kFloats), F32(), values + at + kFloats);
+    hn::StoreU(BfloatElements::load(bits), F32(), to);
+    hn::StoreU(BfloatElements::load(bits + kFloats), F32(), to + kFloats);
   };
   const std::size_t whole = count / (2 * kFloats) * (2 * kFloats);
-  for (std::size_t b = 0; b < whole; b += 2 * kFloats) read(from + b, b);
+  for (std::size_t b = 0; b < whole; b += 2 * kFloats) {
+    for (std::size_t i = 0; i < kArrays; ++i) {
+      read(reinterpret_cast<const std::uint16_t*>(wire[i]) + b, values[i] + b);
+    }
+  }
   if (whole < count) {
-    std::uint16_t rest[2 * kFloats] = {};
-    std::memcpy(rest, from + whole, 2 * (count - whole));
-    read(rest, whole);
+    for (std::size_t i = 0; i < kArrays; ++i) {
+      std::uint16_t rest[2 * kFloats] = {};
+      std::memcpy(rest, wire[i] + 2 * whole, 2 * (count - whole));
+      read(rest, values[i] + whole);
+    }
   }
   const auto infinity = hn::Set(I16(), static_cast<std::int16_t>(BfloatLanes::kInfinity));
   return hn::AllTrue(I16(), hn::Lt(largest, infinity));
@@ -497,12 +538,12 @@ bool read_metadata(const Context& c, const Chunk<const std::byte>& chunk, std::s
     return finite;
   }
   const std::byte* const scales = arrays.next(2);
-  const std::byte* const zeros = c.f.symmetric ? nullptr : arrays.next(2);
-  bool all = read_bfloats(scales, count, blocks.multiplier);
-  if (zeros != nullptr) {
-    all &= read_bfloats(zeros, count, blocks.zero);
-  } else {
+  bool all = false;
+  if (c.f.symmetric) {
+    all = read_bfloats<1>({scales}, count, {blocks.multiplier});
     std::fill_n(blocks.zero, count, constant_zero);
+  } else {
+    all = read_bfloats<2>({scales, arrays.next(2)}, count, {blocks.multiplier, blocks.zero});
   }
   if (has_spikes(c.f)) {
     for (std::size_t b = 0; b < count; ++b) {
@@ -790,17 +831,26 @@ void decode_message(const Context& c, const std::byte* wire, std::size_t element
   const bool whole_blocks = block <= kTile && block % 8 == 0;
   Blocks blocks;
   const ChunkShape whole(c, chunk_elements, block);
+  ChunkShape last = whole;
   for (std::size_t begin = 0; begin < elements; begin += chunk_elements) {
     const std::size_t count = std::min(chunk_elements, elements - begin);
-    const ChunkShape shape = count == chunk_elements ? whole : ChunkShape(c, count, block);
+    const ChunkShape& shape = count == chunk_elements ? whole : last = ChunkShape(c, count, block);
     const auto chunk = shape.at(wire);
     std::size_t done = 0;
     if (whole_blocks && count >= block) {
       const std::size_t full = count / block;
       done = full * block;
       bool streamed = false;
-      if constexpr (std::remove_reference_t<Output>::kStreams) {
-        if (elements - begin >= 2 * chunk_elements) fetch_ahead(wire + shape.bytes, shape.bytes);
+      // The next chunk, or at least what is read of it first.
+      const bool more = elements - begin >= 2 * chunk_elements;
+      if constexpr (!std::remove_reference_t<Output>::kStreams) {
+        if (more) fetch_ahead(wire + shape.bytes + shape.metadata, shape.bytes - shape.metadata);
+      } else {
+        if (more) {
+          fetch_ahead(wire + shape.bytes, shape.bytes);
+          find_pages_ahead(output.destination(begin + chunk_elements),
+                           chunk_elements * sizeof(typename Elements::Element));
+        }
         streamed =
             stream_blocks<Elements>(c, chunk, full, block, blocks, output.destination(begin));
       }

@@ -25,20 +25,9 @@ HWY_BEFORE_NAMESPACE();
 namespace arlab {
 namespace HWY_NAMESPACE {
 
-using I8 = hn::Repartition<std::int8_t, F32>;
-using SignedByteVector = hn::Vec<I8>;
 using HalfI16 = hn::RebindToSigned<HalfU16>;
 
 inline constexpr std::size_t kWords = 2 * kFloats;
-
-/// Both vectors saturated to -128 .. 127, block by block.
-HWY_INLINE SignedByteVector narrow_signed(Int16Vector low, Int16Vector high) {
-#if ARLAB_X86_256
-  return SignedByteVector{_mm256_packs_epi16(low.raw, high.raw)};
-#else
-  return SignedByteVector{_mm_packs_epi16(low.raw, high.raw)};
-#endif
-}
 
 /// kLow * x[2i] + kHigh * x[2i + 1].
 template <std::int16_t kLow, std::int16_t kHigh>

@@ -252,6 +252,27 @@ HWY_INLINE RowPair<hn::Vec<typename Elements::Keys>> extremes_of_signed_block(
   return {hn::Xor(hn::BitCast(d, low), hn::Set(d, std::numeric_limits<Key>::min())), high};
 }
 
+/// The same for whole vectors of blocks of 16-bit elements: of kFloats blocks in turn, the smallest
+/// elements without their signs, then the largest. False if a block has no sign bit that is set,
+/// none that is not, or something that is not finite.
+template <class Elements, std::size_t kGroup>
+HWY_INLINE bool find_magnitudes(const std::uint16_t* x, std::size_t blocks, std::size_t group,
+                                std::uint16_t* magnitudes) {
+  const I16 d;
+  const Uint16Vector largest_finite = hn::Set(U16(), Elements::kInfinity - 1);
+  Uint16Vector beyond = hn::Zero(U16());
+  for (std::size_t b = 0; b < blocks; b += kFloats) {
+    const auto row = [&](std::size_t i) HWY_ATTR {
+      return extremes_of_signed_block<Elements, kGroup>(x + (b + i) * group, group);
+    };
+    const auto pair = reduced<kFloats>(d, row, 0);
+    const auto both = hn::BitCast(U16(), merged<2 * kFloats>(d, pair.low, pair.high));
+    beyond = hn::Or(beyond, hn::SaturatedSub(both, largest_finite));
+    hn::Store(both, U16(), magnitudes + 2 * b);
+  }
+  return hn::AllTrue(U16(), hn::Eq(beyond, hn::Zero(U16())));
+}
+
 /// The extremes of blocks by that, if it holds for all of them; else `extremes` is to be written
 /// again.
 template <class Elements, std::size_t kGroup>
@@ -320,6 +341,10 @@ void find_extremes_of_one(const typename Elements::Element* x, std::size_t count
 struct ExtremeIndices {
   std::uint16_t low[kBlockSlots];
   std::uint16_t high[kBlockSlots];
+  // The elements themselves, if they are known.
+  bool has_values = false;
+  alignas(32) std::uint16_t minimum[kBlockSlots];
+  alignas(32) std::uint16_t maximum[kBlockSlots];
 };
 
 #if ARLAB_X86_256
@@ -346,6 +371,69 @@ void find_indices_of_32(const std::uint16_t* x, std::size_t blocks,
     indices.low[b] = index_of(extremes.low(b));
     indices.high[b] = index_of(extremes.high[b]);
   }
+}
+#endif
+
+#if ARLAB_X86_256
+/// Extremes of blocks of 32 that are no zeros, with their indices, and the blocks with +0 in their
+/// places. False, and all is to be written again, if it cannot be done.
+template <class Elements>
+bool take_extremes_of_32(const std::uint16_t* x, std::size_t blocks, ExtremeIndices& indices,
+                         std::uint16_t* without) {
+  constexpr std::size_t kSize = 32;
+  alignas(32) std::uint16_t magnitudes[2 * kBlockSlots];
+  if (blocks % kFloats != 0 || !find_magnitudes<Elements, kSize>(x, blocks, kSize, magnitudes)) {
+    return false;
+  }
+  auto any_zero = hn::Zero(U16());
+  const hn::FixedTag<std::uint16_t, 8> eight;
+  for (std::size_t b = 0; b < blocks; b += kFloats) {
+    const Uint16Vector both = hn::Load(U16(), magnitudes + 2 * b);
+    any_zero = hn::Or(any_zero, hn::VecFromMask(U16(), hn::Eq(both, hn::Zero(U16()))));
+    hn::Store(hn::Or(hn::LowerHalf(eight, both), hn::Set(eight, 0x8000)), eight,
+              indices.minimum + b);
+    hn::Store(hn::UpperHalf(eight, both), eight, indices.maximum + b);
+  }
+  if (!hn::AllTrue(U16(), hn::Eq(any_zero, hn::Zero(U16())))) return false;
+
+  // Bit i of a mask is of element i, but with the middle bytes exchanged.
+  alignas(32) static constexpr std::uint8_t kElement[32] = {
+      0, 1, 2,  3,  4,  5,  6,  7,  16, 17, 18, 19, 20, 21, 22, 23,
+      8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30, 31};
+  for (std::size_t b = 0; b < blocks; ++b, x += kSize, without += kSize) {
+    const Uint16Vector first = hn::LoadU(U16(), x);
+    const Uint16Vector second = hn::LoadU(U16(), x + 16);
+    const auto equal = [](Uint16Vector v, Uint16Vector wanted)
+                           HWY_ATTR { return hn::VecFromMask(U16(), hn::Eq(v, wanted)); };
+    const auto mask_of = [](Uint16Vector low, Uint16Vector high) HWY_ATTR {
+      return static_cast<std::uint32_t>(
+          _mm256_movemask_epi8(_mm256_packs_epi16(low.raw, high.raw)));
+    };
+    const Uint16Vector smallest = hn::Set(U16(), indices.minimum[b]);
+    const Uint16Vector largest = hn::Set(U16(), indices.maximum[b]);
+    const Uint16Vector low[2] = {equal(first, smallest), equal(second, smallest)};
+    const Uint16Vector high[2] = {equal(first, largest), equal(second, largest)};
+    const std::uint32_t low_mask = mask_of(low[0], low[1]);
+    const std::uint32_t high_mask = mask_of(high[0], high[1]);
+    hn::Store(hn::AndNot(hn::Or(low[0], high[0]), first), U16(), without);
+    hn::Store(hn::AndNot(hn::Or(low[1], high[1]), second), U16(), without + 16);
+    if (HWY_LIKELY(((low_mask & (low_mask - 1)) | (high_mask & (high_mask - 1))) == 0)) {
+      indices.low[b] = kElement[std::countr_zero(low_mask)];
+      indices.high[b] = kElement[std::countr_zero(high_mask)];
+      continue;
+    }
+    // Several are equal: only the first is taken.
+    const auto first_of = [](std::uint32_t mask) {
+      return static_cast<std::uint16_t>(
+          std::countr_zero((mask & 0xFF0000FF) | (mask & 0xFF00) << 8 | (mask >> 8 & 0xFF00)));
+    };
+    indices.low[b] = first_of(low_mask);
+    indices.high[b] = first_of(high_mask);
+    std::copy_n(x, kSize, without);
+    without[indices.low[b]] = 0;
+    without[indices.high[b]] = 0;
+  }
+  return true;
 }
 #endif
 

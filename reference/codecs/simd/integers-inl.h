@@ -35,13 +35,17 @@ namespace HWY_NAMESPACE {
 
 HWY_INLINE auto is_finite(FloatVector x) { return hn::Lt(hn::Abs(x), hn::Inf(F32())); }
 
-/// RN to bf16, with +0 for -0; a NaN stays one.
-HWY_INLINE FloatVector bf16_metadata(FloatVector x) {
+/// RN to bf16 of what is no NaN.
+HWY_INLINE FloatVector bf16_number(FloatVector x) {
   const Uint32Vector bits = bits_of(x);
   const Uint32Vector is_odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(U32(), 1));
   const Uint32Vector carried = hn::Add(bits, hn::Add(is_odd, hn::Set(U32(), 0x7FFF)));
-  const FloatVector rounded = float_of(hn::And(carried, hn::Set(U32(), 0xFFFF0000)));
-  const FloatVector number = hn::Add(rounded, hn::Zero(F32()));
+  return float_of(hn::And(carried, hn::Set(U32(), 0xFFFF0000)));
+}
+
+/// RN to bf16, with +0 for -0; a NaN stays one.
+HWY_INLINE FloatVector bf16_metadata(FloatVector x) {
+  const FloatVector number = hn::Add(bf16_number(x), hn::Zero(F32()));
   return hn::IfThenElse(hn::Eq(x, x), number, float_of(hn::Set(U32(), 0x7FC00000)));
 }
 
@@ -207,6 +211,60 @@ void measure_as(const AnyBitFormat& f, const Extremes<Elements>& extremes, std::
   }
 }
 
+/// Asymmetric scales of a vector of blocks, those from b on, whose smallest element is -low and
+/// whose largest is `high`. Returns where scale and zero are finite.
+HWY_INLINE auto measure_asymmetric(FloatVector low, FloatVector high, FloatVector top,
+                                   Blocks& result, std::size_t b) {
+  const FloatVector infinity = hn::Inf(F32());
+  const FloatVector scale = bf16_number(hn::Div(hn::Add(high, low), top));
+  const FloatVector zero = hn::Sub(hn::Zero(F32()), bf16_number(low));  // never -0
+  const FloatVector inverse = hn::Div(hn::Set(F32(), 1.0f), scale);
+  hn::Store(hn::IfThenElseZero(hn::Lt(inverse, infinity), inverse), F32(), result.multiplier + b);
+  hn::Store(zero, F32(), result.zero + b);
+  hn::StoreU(upper_halves(scale), HalfU16(), result.scale_bits + b);
+  hn::StoreU(upper_halves(zero), HalfU16(), result.zero_bits + b);
+  return hn::Lt(hn::Max(scale, hn::Abs(zero)), infinity);
+}
+
+/// Step 1 from elements to asymmetric scales, for blocks that find_magnitudes can do and whose
+/// scales are finite. Else false.
+template <class Elements, std::size_t kGroup>
+HWY_INLINE bool measure_magnitudes(const AnyBitFormat& f, const std::uint16_t* x,
+                                   std::size_t blocks, std::size_t group, Blocks& result) {
+  alignas(32) std::uint16_t magnitudes[2 * kBlockSlots];
+  if (!find_magnitudes<Elements, kGroup>(x, blocks, group, magnitudes)) return false;
+  std::fill_n(result.bias, blocks, std::int16_t{0});
+  const FloatVector top = hn::Set(F32(), static_cast<float>((1U << f.bits) - 1));
+  auto finite = hn::Eq(top, top);
+  for (std::size_t b = 0; b < blocks; b += kFloats) {
+    const FloatVector low = Elements::load(magnitudes + 2 * b);
+    const FloatVector high = Elements::load(magnitudes + 2 * b + kFloats);
+    finite = hn::And(finite, measure_asymmetric(low, high, top, result, b));
+  }
+  return hn::AllTrue(F32(), finite);
+}
+
+/// The same from extremes of whole vectors of blocks as extremes_of_signed_block leaves them.
+inline bool measure_float_magnitudes(const AnyBitFormat& f, const Extremes<FloatElements>& extremes,
+                                     std::size_t blocks, Blocks& result) {
+  const FloatVector top = hn::Set(F32(), static_cast<float>((1U << f.bits) - 1));
+  Int32Vector largest = hn::Zero(I32());
+  Int32Vector all = largest;
+  auto finite = hn::Eq(top, top);
+  for (std::size_t b = 0; b < blocks; b += kFloats) {
+    const Int32Vector low = hn::Load(I32(), extremes.complement_of_low + b);
+    const Int32Vector high = hn::Load(I32(), extremes.high + b);
+    all = hn::Or(all, hn::Or(low, high));
+    largest = hn::Max(largest, hn::Max(low, high));
+    finite = hn::And(finite, measure_asymmetric(hn::BitCast(F32(), low), hn::BitCast(F32(), high),
+                                                top, result, b));
+  }
+  std::fill_n(result.bias, blocks, std::int16_t{0});
+  const auto ordinary = hn::And(hn::Gt(all, hn::Set(I32(), -1)),
+                                hn::Lt(largest, hn::Set(I32(), FloatElements::kInfinityKey)));
+  return hn::AllTrue(I32(), ordinary) && hn::AllTrue(F32(), finite);
+}
+
 template <class Elements>
 void measure(const AnyBitFormat& f, const Extremes<Elements>& extremes, std::size_t blocks,
              Blocks& result) {
@@ -220,6 +278,22 @@ void measure(const AnyBitFormat& f, const Extremes<Elements>& extremes, std::siz
     case Measure::given:
       return measure_as<Elements, Measure::given>(f, extremes, blocks, result);
   }
+}
+
+/// Step 1 from elements on, for blocks whose length is a multiple of the lanes of a key vector.
+template <class Elements>
+void measure_blocks(const AnyBitFormat& f, const typename Elements::Element* x, std::size_t blocks,
+                    std::size_t group, Extremes<Elements>& extremes, Blocks& result) {
+  if constexpr (sizeof(*x) == 2) {
+    if (measure_of(f) == Measure::asymmetric && !result.any_bad && blocks % kFloats == 0 &&
+        (group == 32   ? measure_magnitudes<Elements, 32>(f, x, blocks, group, result)
+         : group == 64 ? measure_magnitudes<Elements, 64>(f, x, blocks, group, result)
+                       : measure_magnitudes<Elements, 0>(f, x, blocks, group, result))) {
+      return;
+    }
+  }
+  find_extremes<Elements>(x, blocks, group, extremes);
+  measure<Elements>(f, extremes, blocks, result);
 }
 
 // ---------------------------------------------------------------- elements to codes
@@ -316,20 +390,28 @@ HWY_INLINE void quantize_nibbles(const typename Elements::Element* x, std::size_
                                                           4, 5, 12, 13, 6, 7, 14, 15};
   const ByteVector order = hn::LoadDup128(U8(), kOrder);
   const ByteVector largest = hn::Set(U8(), 15);
-  const auto joined = [&](std::size_t i, FloatVector zero, FloatVector multiplier) HWY_ATTR {
+  const auto codes_of = [&](std::size_t i, FloatVector zero, FloatVector multiplier) HWY_ATTR {
     hwy::Prefetch(x + i + kTile);
     const auto codes_at = [&](std::size_t at) HWY_ATTR {
       return narrow_blocks(
           integers<Elements, Scaling::multiplied>(x + at, zero, multiplier),
           integers<Elements, Scaling::multiplied>(x + at + kFloats, zero, multiplier));
     };
-    const ByteVector codes = narrow_blocks(codes_at(i), codes_at(i + 2 * kFloats));
-    return joined_pairs<16>(hn::Min(codes, largest));
+    return narrow_blocks(codes_at(i), codes_at(i + 2 * kFloats));
   };
-  // Units of two vectors: within a block, or two blocks of one vector each.
+  const auto pack = [&](ByteVector low, ByteVector high, std::uint8_t* to) HWY_ATTR {
+    const ByteVector halves = ordered_halves(narrow_blocks(
+        joined_pairs<16>(hn::Min(low, largest)), joined_pairs<16>(hn::Min(high, largest))));
+    hn::StoreU(hn::TableLookupBytes(halves, order), U8(), to);
+  };
+  // Units of two vectors: within a block, or two blocks of one vector each. A unit is packed after
+  // the codes of the next are under way: what waits for results takes the place of what could run.
   const bool pairs = group == kBytes;
   const std::size_t step = pairs ? 2 * kBytes : group;
   const std::size_t second = pairs ? 1 : 0;
+  ByteVector low = hn::Zero(U8());
+  ByteVector high = low;
+  std::uint8_t* to = nullptr;
   for (std::size_t b = 0; b < count; b += 1 + second) {
     const FloatVector zero = hn::Set(F32(), blocks.zero[b]);
     const FloatVector multiplier = hn::Set(F32(), blocks.multiplier[b]);
@@ -337,12 +419,67 @@ HWY_INLINE void quantize_nibbles(const typename Elements::Element* x, std::size_
     const FloatVector next_multiplier = hn::Set(F32(), blocks.multiplier[b + second]);
     const std::size_t first = b * group;
     for (std::size_t i = first; i < first + step; i += 2 * kBytes) {
-      const Int16Vector low = joined(i, zero, multiplier);
-      const Int16Vector high = joined(i + kBytes, next_zero, next_multiplier);
-      const ByteVector halves = ordered_halves(narrow_blocks(low, high));
-      hn::StoreU(hn::TableLookupBytes(halves, order), U8(), plane + i / 2);
+      const ByteVector next_low = codes_of(i, zero, multiplier);
+      const ByteVector next_high = codes_of(i + kBytes, next_zero, next_multiplier);
+      if (to != nullptr) pack(low, high, to);
+      low = next_low;
+      high = next_high;
+      to = plane + i / 2;
     }
   }
+  if (to != nullptr) pack(low, high, to);
+}
+
+/// Blocks of one byte vector straight to the plane of two bits, for measured scales. Four codes
+/// that are neighbours become a byte in a 32-bit lane.
+template <class Elements>
+HWY_INLINE void quantize_crumbs(const typename Elements::Element* x, std::size_t count,
+                                const Blocks& blocks, std::uint8_t* plane) {
+  constexpr std::size_t kTogether = 4;  // blocks
+  const ByteVector largest = hn::Set(U8(), 3);
+  struct Codes {
+    ByteVector of[kTogether];
+  };
+  const auto codes_of = [&](std::size_t b) HWY_ATTR {
+    const auto* const from = x + b * kBytes;
+    hwy::Prefetch(from + kTile);
+    const FloatVector zero = hn::Set(F32(), blocks.zero[b]);
+    const FloatVector multiplier = hn::Set(F32(), blocks.multiplier[b]);
+    const auto codes_at = [&](std::size_t i) HWY_ATTR {
+      return narrow_blocks(
+          integers<Elements, Scaling::multiplied>(from + i, zero, multiplier),
+          integers<Elements, Scaling::multiplied>(from + i + kFloats, zero, multiplier));
+    };
+    return narrow_blocks(codes_at(0), codes_at(2 * kFloats));
+  };
+  const auto pack = [&](const Codes& codes, std::uint8_t* to) HWY_ATTR {
+    const auto bytes = [&](std::size_t i) HWY_ATTR {
+      return joined_quads(joined_pairs<4>(hn::Min(codes.of[i], largest)));
+    };
+    const ByteVector all =
+        narrow_blocks(narrow_blocks(bytes(0), bytes(1)), narrow_blocks(bytes(2), bytes(3)));
+    // The lower part has the first byte of every eight elements, the upper part the second.
+    const hn::Half<U8> half;
+    const auto lower = hn::LowerHalf(half, all);
+    const auto upper = hn::UpperHalf(half, all);
+    hn::StoreU(hn::InterleaveLower(half, lower, upper), half, to);
+    hn::StoreU(hn::InterleaveUpper(half, lower, upper), half, to + kBytes / 2);
+  };
+  // As in quantize_nibbles, codes are packed after the next are under way.
+  Codes codes = {{codes_of(0), codes_of(1), codes_of(2), codes_of(3)}};
+  for (std::size_t b = kTogether; b < count; b += kTogether) {
+    const Codes next = {{codes_of(b), codes_of(b + 1), codes_of(b + 2), codes_of(b + 3)}};
+    pack(codes, plane + (b - kTogether) * kBytes / 4);
+    codes = next;
+  }
+  pack(codes, plane + (count - kTogether) * kBytes / 4);
+}
+
+/// Whether quantize_crumbs can do it.
+inline bool takes_crumbs(const AnyBitFormat& f, std::size_t count, std::size_t group,
+                         const Blocks& blocks) {
+  return f.bits == 2 && measure_of(f) == Measure::asymmetric && !blocks.any_bad &&
+         group == kBytes && count % 4 == 0;
 }
 
 /// Whether quantize_nibbles can do it.
@@ -396,6 +533,10 @@ std::uint64_t quantize_to_planes(const AnyBitFormat& f, const typename Elements:
     if (takes_nibbles(f, count, group, blocks)) {
       quantize_nibbles<Elements>(x, count, group, blocks,
                                  reinterpret_cast<std::uint8_t*>(planes.at[0]));
+      return 0;
+    }
+    if (takes_crumbs(f, count, group, blocks)) {
+      quantize_crumbs<Elements>(x, count, blocks, reinterpret_cast<std::uint8_t*>(planes.at[0]));
       return 0;
     }
   }

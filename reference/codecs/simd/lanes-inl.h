@@ -41,6 +41,7 @@ using U32 = hn::RebindToUnsigned<F32>;
 using I16 = hn::Repartition<std::int16_t, F32>;
 using U16 = hn::Repartition<std::uint16_t, F32>;
 using U8 = hn::Repartition<std::uint8_t, F32>;
+using I8 = hn::Repartition<std::int8_t, F32>;
 using U64 = hn::Repartition<std::uint64_t, F32>;
 
 /// 16-bit and 8-bit elements, as many as an F32 has lanes: half and a quarter of a vector.
@@ -53,6 +54,7 @@ using Uint32Vector = hn::Vec<U32>;
 using Int16Vector = hn::Vec<I16>;
 using Uint16Vector = hn::Vec<U16>;
 using ByteVector = hn::Vec<U8>;
+using SignedByteVector = hn::Vec<I8>;
 using HalfUint16Vector = hn::Vec<HalfU16>;
 
 inline constexpr std::size_t kFloats = hn::MaxLanes(F32());  // 4 or 8
@@ -85,6 +87,15 @@ HWY_INLINE ByteVector narrow_blocks(Int16Vector low, Int16Vector high) {
   return ByteVector{_mm256_packus_epi16(low.raw, high.raw)};
 #else
   return ByteVector{_mm_packus_epi16(low.raw, high.raw)};
+#endif
+}
+
+/// Both vectors saturated to -128 .. 127, block by block.
+HWY_INLINE SignedByteVector narrow_signed(Int16Vector low, Int16Vector high) {
+#if ARLAB_X86_256
+  return SignedByteVector{_mm256_packs_epi16(low.raw, high.raw)};
+#else
+  return SignedByteVector{_mm_packs_epi16(low.raw, high.raw)};
 #endif
 }
 

@@ -2,7 +2,8 @@
 //
 // What a code stands for depends on nothing but its block's scale and zero, so a table of all codes
 // is exact by construction. Tables have 16 elements, split into their low and their high bytes, for
-// byte shuffles; a fifth bit chooses between two tables.
+// byte shuffles; a fifth bit chooses between two tables. Those of four bits are kept as elements
+// and split when they are used, by multiplications: shuffles are what the processor has least of.
 //
 // Codes are taken from the planes in units of 32 elements. Of a vector of 256 bits, each 128-bit
 // part has every other eight elements, so that interleaving looked up bytes puts the elements in
@@ -134,70 +135,93 @@ struct SplitTable {
   ByteVector high;
 };
 
-/// Tables of as many blocks as a vector has parts lie side by side, low bytes before high ones.
+/// Tables of as many blocks as a vector has parts lie side by side. With up to three bits, low
+/// bytes before high ones; else block by block, eight elements of even codes before those of odd
+/// ones.
 template <unsigned kBits>
 inline constexpr std::size_t kTableBytes = 2 * kTables<kBits>* kBytes;
+template <unsigned kBits>
+inline constexpr bool kSplitLate = kBits >= 4;
 
 /// Table `table` of the block that is in part `part`.
+template <unsigned kBits>
 HWY_INLINE SplitTable load_table(const std::uint8_t* tables, std::size_t part, std::size_t table) {
-  const std::uint8_t* const from = tables + table * 2 * kBytes + part * 16;
-  return {hn::LoadDup128(U8(), from), hn::LoadDup128(U8(), from + kBytes)};
+  if constexpr (kSplitLate<kBits>) {
+    const std::uint8_t* const from = tables + (part * kTables<kBits> + table) * 32;
+    const auto even = hn::BitCast(U16(), hn::LoadDup128(U8(), from));
+    const auto odd = hn::BitCast(U16(), hn::LoadDup128(U8(), from + 16));
+    const Uint16Vector byte = hn::Set(U16(), 256);
+    const auto is_high = hn::MaskFromVec(hn::BitCast(U8(), hn::Set(U16(), 0xFF00)));
+    const auto shifted_odd = hn::BitCast(U8(), hn::Mul(odd, byte));
+    const auto shifted_even = hn::BitCast(U8(), hn::MulHigh(even, byte));
+    return {hn::IfThenElse(is_high, shifted_odd, hn::BitCast(U8(), even)),
+            hn::IfThenElse(is_high, hn::BitCast(U8(), odd), shifted_even)};
+  } else {
+    const std::uint8_t* const from = tables + table * 2 * kBytes + part * 16;
+    return {hn::LoadDup128(U8(), from), hn::LoadDup128(U8(), from + kBytes)};
+  }
 }
 
-/// What the codes of kParts blocks stand for; `next` is the second, or again the first.
+/// What eight codes of a block stand for.
+template <class Elements, Decoding kDecoding, bool kCanonical>
+HWY_INLINE hn::Vec<hn::FixedTag<std::uint16_t, 8>> eight_values(std::size_t block,
+                                                                const Blocks& blocks,
+                                                                const float* codes) {
+  const FloatVector zero = hn::Set(F32(), blocks.zero[block]);
+  const FloatVector scale = hn::Set(F32(), blocks.multiplier[block]);
+  const auto some = [&](std::size_t first) HWY_ATTR {
+    FloatVector value = value_of<kDecoding>(hn::Load(F32(), codes + first), zero, scale);
+    if constexpr (kCanonical) {
+      const FloatVector nan = float_of(hn::Set(U32(), 0x7FC00000));
+      value = hn::IfThenElse(hn::Eq(value, value), value, nan);
+    }
+    return Elements::from_float(value);
+  };
+#if ARLAB_X86_256
+  return some(0);
+#else
+  return hn::Combine(hn::FixedTag<std::uint16_t, 8>(), some(kFloats), some(0));
+#endif
+}
+
+/// The tables of kParts blocks; `next` is the second, or again the first.
 template <class Elements, Decoding kDecoding, unsigned kBits, bool kCanonical>
 HWY_INLINE void fill_tables(std::size_t block, std::size_t next, const Blocks& blocks,
                             std::uint8_t* tables) {
-  using Eight = hn::Vec<hn::FixedTag<std::uint16_t, 8>>;
-  // Of codes 8 * i .. 8 * i + 7, in each part those of another block.
-  const auto eight = [&](std::size_t i) HWY_ATTR {
-    const auto of_block = [&](std::size_t b) HWY_ATTR -> Eight {
-      const FloatVector zero = hn::Set(F32(), blocks.zero[b]);
-      const FloatVector scale = hn::Set(F32(), blocks.multiplier[b]);
-      const auto some = [&](std::size_t first) HWY_ATTR {
-        const FloatVector codes = hn::Iota(F32(), static_cast<float>(first));
-        FloatVector value = value_of<kDecoding>(codes, zero, scale);
-        if constexpr (kCanonical) {
-          const FloatVector nan = float_of(hn::Set(U32(), 0x7FC00000));
-          value = hn::IfThenElse(hn::Eq(value, value), value, nan);
-        }
-        return Elements::from_float(value);
-      };
-#if ARLAB_X86_256
-      return some(8 * i);
-#else
-      return hn::Combine(U16(), some(8 * i + kFloats), some(8 * i));
-#endif
+  if constexpr (kSplitLate<kBits>) {
+    alignas(32) static constexpr float kCodes[32] = {0,  2,  4,  6,  8,  10, 12, 14, 1,  3,  5,
+                                                     7,  9,  11, 13, 15, 16, 18, 20, 22, 24, 26,
+                                                     28, 30, 17, 19, 21, 23, 25, 27, 29, 31};
+    const hn::FixedTag<std::uint16_t, 8> eight;
+    const hn::FixedTag<std::uint8_t, 16> bytes;
+    for (std::size_t part = 0; part < kParts; ++part) {
+      for (std::size_t i = 0; i < 2 * kTables<kBits>; ++i) {
+        const auto values = eight_values<Elements, kDecoding, kCanonical>(part == 0 ? block : next,
+                                                                          blocks, kCodes + 8 * i);
+        hn::Store(hn::BitCast(bytes, values), bytes, tables);
+        tables += 2 * hn::Lanes(eight);
+      }
+    }
+  } else {
+    alignas(32) static constexpr float kCodes[8] = {0, 1, 2, 3, 4, 5, 6, 7};
+    const auto of_block = [&](std::size_t b) HWY_ATTR {
+      return eight_values<Elements, kDecoding, kCanonical>(b, blocks, kCodes);
     };
 #if ARLAB_X86_256
     const __m256i first = _mm256_castsi128_si256(of_block(block).raw);
-    return ByteVector{_mm256_inserti128_si256(first, of_block(next).raw, 1)};
+    const ByteVector values{_mm256_inserti128_si256(first, of_block(next).raw, 1)};
 #else
     (void)next;
-    return hn::BitCast(U8(), of_block(block));
+    const ByteVector values = hn::BitCast(U8(), of_block(block));
 #endif
-  };
-  for (std::size_t i = 0; i < kTables<kBits>; ++i) {
-    std::uint8_t* const to = tables + i * 2 * kBytes;
-    const ByteVector lower = eight(2 * i);
-    if constexpr (kBits <= 3) {
-      // With two bits, index 4 * k is code k again.
-      alignas(16) static constexpr std::uint8_t kLow[2][16] = {
-          {0, 2, 4, 6, 2, 0, 0, 0, 4, 0, 0, 0, 6, 0, 0, 0},
-          {0, 2, 4, 6, 8, 10, 12, 14, 0, 0, 0, 0, 0, 0, 0, 0}};
-      const ByteVector low = hn::LoadDup128(U8(), kLow[kBits - 2]);
-      const ByteVector high = hn::Or(low, hn::Set(U8(), 1));
-      hn::Store(hn::TableLookupBytes(lower, low), U8(), to);
-      hn::Store(hn::TableLookupBytes(lower, high), U8(), to + kBytes);
-    } else {
-      alignas(16) static constexpr std::uint8_t kSplit[16] = {0, 2, 4, 6, 8, 10, 12, 14,
-                                                              1, 3, 5, 7, 9, 11, 13, 15};
-      const ByteVector split = hn::LoadDup128(U8(), kSplit);
-      const auto first = hn::BitCast(U64(), hn::TableLookupBytes(lower, split));
-      const auto second = hn::BitCast(U64(), hn::TableLookupBytes(eight(2 * i + 1), split));
-      hn::Store(hn::BitCast(U8(), hn::InterleaveLower(U64(), first, second)), U8(), to);
-      hn::Store(hn::BitCast(U8(), hn::InterleaveUpper(U64(), first, second)), U8(), to + kBytes);
-    }
+    // With two bits, index 4 * k is code k again.
+    alignas(16) static constexpr std::uint8_t kLow[2][16] = {
+        {0, 2, 4, 6, 2, 0, 0, 0, 4, 0, 0, 0, 6, 0, 0, 0},
+        {0, 2, 4, 6, 8, 10, 12, 14, 0, 0, 0, 0, 0, 0, 0, 0}};
+    const ByteVector low = hn::LoadDup128(U8(), kLow[kBits - 2]);
+    const ByteVector high = hn::Or(low, hn::Set(U8(), 1));
+    hn::Store(hn::TableLookupBytes(values, low), U8(), tables);
+    hn::Store(hn::TableLookupBytes(values, high), U8(), tables + kBytes);
   }
 }
 
@@ -231,9 +255,9 @@ HWY_INLINE void look_up_vector(const PlanePointers<const std::byte>& planes, std
   const std::size_t units = (kGroup == 0 ? group : kGroup) / kLookupUnit;
   const std::uint8_t* const tables = all_tables + vector * kTableBytes<kBits>;
   for (std::size_t part = 0; part < (only_first ? 1 : kParts); ++part) {
-    const SplitTable table = load_table(tables, part, 0);
+    const SplitTable table = load_table<kBits>(tables, part, 0);
     SplitTable upper = table;
-    if constexpr (kBits == 5) upper = load_table(tables, part, 1);
+    if constexpr (kBits == 5) upper = load_table<kBits>(tables, part, 1);
     const std::size_t first = (vector * kParts + part) * units;
     for (std::size_t unit = first; unit < first + units; ++unit) {
       look_up_unit<kBits, kStreamed>(read_unit<kBits>(planes, unit), table, upper,
@@ -294,12 +318,12 @@ std::size_t look_up(const AnyBitFormat& f, const PlanePointers<const std::byte>&
                                                                                blocks, out);
         }
       };
-      if (storing == Storing::streamed) {
-        decode.template operator()<true, true>();
-      } else if (finite) {
-        decode.template operator()<false, false>();
+      if (!finite) {
+        decode.template operator()<true, false>();  // rare
+      } else if (storing == Storing::streamed) {
+        decode.template operator()<false, true>();
       } else {
-        decode.template operator()<true, false>();
+        decode.template operator()<false, false>();
       }
       return count;
     };

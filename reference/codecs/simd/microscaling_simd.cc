@@ -40,6 +40,7 @@
 #if ARLAB_HAS_LANES
 
 #include "reference/codecs/simd/bit_planes-inl.h"
+#include "reference/codecs/simd/stream_ahead-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace arlab {
@@ -625,7 +626,10 @@ HWY_INLINE void for_each_decoded(const std::uint8_t* wire, std::span<typename Pa
     const std::size_t count = std::min(kChunk, x.size() - begin);
     typename Payload::Element* const out = x.data() + begin;
     if (padded<Standard>(count) == count) {
-      if (x.size() - begin >= 2 * kChunk) fetch_ahead(wire + kChunkBytes, kChunkBytes);
+      if (x.size() - begin >= 2 * kChunk) {
+        fetch_ahead(wire + kChunkBytes, kChunkBytes);
+        if (kWay == Way::streamed) find_pages_ahead(out + kChunk, kChunk * sizeof(*out));
+      }
       const auto at = wire_of_chunk<Standard>(wire, count);
       typename Payload::Element* const to = kWay == Way::buffered ? decoded : out;
       bool done = false;

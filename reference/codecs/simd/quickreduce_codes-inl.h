@@ -36,7 +36,7 @@ inline constexpr std::size_t kVectorsOfGroup = kGroup / kFloats;
 struct Fp16 : HalfLanes {
   static constexpr std::uint16_t kEpsilon = 0x0001;  // 2^-24
   // eps is the spacing of the smallest d. So m / d is at most 1.5 L and d / (d + eps) at most 2,
-  // in magnitude; and if d or d + eps is 0, x * 65504 is small.
+  // in magnitude, but not both; and if d or d + eps is 0, x * 65504 is small.
   static constexpr bool kScaledElementsFit = true;
   /// The largest scale that cannot overflow when multiplied by `largest` or less.
   static constexpr std::uint16_t largest_plain_scale(float largest) {
@@ -70,8 +70,17 @@ struct IntegerCode {
 
   /// Scaled elements (rounded to the dtype's significand), four vectors, to codes in the order of
   /// narrow_blocks.
-  template <bool kCount>
+  template <class Lanes, bool kCount>
   static HWY_INLINE ByteVector encode(const FloatVector (&w)[4], std::uint64_t& clamped) {
+    if constexpr (!kCount && L <= 8 && Lanes::kScaledElementsFit) {
+      // |w| <= 3 * L, so that 8 bits hold every integer. The largest codes saturate upwards, the
+      // smallest downwards.
+      const Int16Vector first = narrow_blocks(nearest_int(w[0]), nearest_int(w[1]));
+      const Int16Vector second = narrow_blocks(nearest_int(w[2]), nearest_int(w[3]));
+      const SignedByteVector raised =
+          hn::SaturatedAdd(narrow_signed(first, second), hn::Set(I8(), std::int8_t{128 - L}));
+      return hn::SaturatedSub(hn::BitCast(U8(), raised), bytes_set(128 - 2 * L));
+    }
     // |w| < 2^15, so that 16 bits hold every integer, and the bias saturates where it does not fit.
     const Int16Vector bias = hn::Set(I16(), L);
     const Int16Vector low =
@@ -104,7 +113,7 @@ struct FloatCode {
   static constexpr bool kSignedScale = false;
   static constexpr bool kHasMinusZero = kSignedZero;
 
-  template <bool kCount>
+  template <class, bool kCount>
   static HWY_INLINE ByteVector encode(const FloatVector (&w)[4], std::uint64_t& clamped) {
     const Int16Vector low =
         narrow_blocks(element<kCount>(w[0], clamped), element<kCount>(w[1], clamped));

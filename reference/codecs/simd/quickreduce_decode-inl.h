@@ -23,6 +23,7 @@
 #include "reference/codecs/simd/planes-inl.h"
 #include "reference/codecs/simd/quickreduce_codes-inl.h"
 #include "reference/codecs/simd/quickreduce_simd.h"
+#include "reference/codecs/simd/stream_ahead-inl.h"
 
 #if ARLAB_HAS_LANES
 
@@ -121,6 +122,38 @@ class GroupReader<QuickReduceFormat::q8, Lanes> {
   FloatVector scales_;
 };
 
+#if ARLAB_X86_256
+/// q8 in fp16: every lane takes its byte into its highest bits, signed, so that it holds the value
+/// times 2^24. kReadFactor makes up for it.
+template <>
+class GroupReader<QuickReduceFormat::q8, Fp16> {
+ public:
+  HWY_INLINE GroupReader(const std::byte* wire, std::size_t group, FloatVector scales)
+      : scales_(scales) {
+    for (std::size_t i = 0; i < kVectorsOfGroup / 2; ++i) {
+      const ByteVector biased = hn::LoadDup128(U8(), byte_pointer(wire) + kGroup * group + 16 * i);
+      codes_[i] = hn::Xor(biased, bytes_set(0x80));
+    }
+  }
+  HWY_INLINE FloatVector product(std::size_t i) const {
+    constexpr std::uint8_t kNone = 0x80;  // gives 0
+    alignas(32) static constexpr std::uint8_t kPick[2][32] = {
+        {kNone, kNone, kNone, 0,     kNone, kNone, kNone, 2,     kNone, kNone, kNone,
+         1,     kNone, kNone, kNone, 3,     kNone, kNone, kNone, 4,     kNone, kNone,
+         kNone, 6,     kNone, kNone, kNone, 5,     kNone, kNone, kNone, 7},
+        {kNone, kNone, kNone, 8,     kNone, kNone, kNone, 10,    kNone, kNone, kNone,
+         9,     kNone, kNone, kNone, 11,    kNone, kNone, kNone, 12,    kNone, kNone,
+         kNone, 14,    kNone, kNone, kNone, 13,    kNone, kNone, kNone, 15}};
+    const ByteVector value = hn::TableLookupBytesOr0(codes_[i / 2], hn::Load(U8(), kPick[i % 2]));
+    return hn::Mul(hn::ConvertTo(F32(), hn::BitCast(I32(), value)), scales_);
+  }
+
+ private:
+  ByteVector codes_[kVectorsOfGroup / 2];
+  FloatVector scales_;
+};
+#endif
+
 /// fp8: the bytes are in order on the wire.
 template <class Lanes>
 class GroupReader<QuickReduceFormat::fp8, Lanes> {
@@ -158,14 +191,23 @@ HWY_INLINE bool is_extraordinary(const std::byte* wire) {
   return found;
 }
 
-/// The scales of an atom as floats, in the order of the wire.
+/// What a reader's values have to be multiplied with.
+template <QuickReduceFormat kFormat, class Lanes>
+inline constexpr float kReadFactor =
+    ARLAB_X86_256&& kFormat == QuickReduceFormat::q8&& std::is_same_v<Lanes, Fp16> ? 0x1p-24f
+                                                                                   : 1.0f;
+
+/// The scales of an atom as floats, in the order of the wire, times the reader's factor.
 template <QuickReduceFormat kFormat, class Lanes>
 HWY_INLINE void read_scales(const std::byte* wire, float* scales) {
   const hn::Repartition<std::uint8_t, HalfU16> bytes;
   const std::uint8_t* const from = byte_pointer(wire) + quickreduce_code_bytes(kFormat);
   for (std::size_t b = 0; b < kBlocks; b += kFloats) {
     const auto bits = hn::BitCast(HalfU16(), hn::LoadU(bytes, from + 2 * b));
-    hn::StoreU(Lanes::to_float(bits), F32(), scales + b);
+    FloatVector scale = Lanes::to_float(bits);
+    constexpr float kFactor = kReadFactor<kFormat, Lanes>;
+    if constexpr (kFactor != 1.0f) scale = hn::Mul(scale, hn::Set(F32(), kFactor));
+    hn::StoreU(scale, F32(), scales + b);
   }
 }
 
@@ -196,9 +238,15 @@ struct GroupByProduct {
   static HWY_INLINE void decode(const std::byte* wire, std::size_t group, const float* scales,
                                 std::uint16_t* out) {
     const GroupReader<kFormat, Lanes> reader(wire, group, load_pair(scales));
-    for (std::size_t i = 0; i < kVectorsOfGroup; ++i) {
-      const HalfUint16Vector elements = rounded<kExact, Lanes>(reader.product(i));
-      store_elements<kStores>(elements, HalfU16(), out + i * kFloats);
+    // Step by step with as many vectors as registers hold: one vector's steps wait for each other.
+    constexpr std::size_t kTogether = 8;
+    for (std::size_t first = 0; first < kVectorsOfGroup; first += kTogether) {
+      FloatVector products[kTogether];
+      for (std::size_t i = 0; i < kTogether; ++i) products[i] = reader.product(first + i);
+      for (std::size_t i = 0; i < kTogether; ++i) {
+        store_elements<kStores>(rounded<kExact, Lanes>(products[i]), HalfU16(),
+                                out + (first + i) * kFloats);
+      }
     }
   }
 };
@@ -487,6 +535,10 @@ void decode_atoms(const std::byte* wire, std::span<std::uint16_t> x) {
       x.size_bytes() >= kStreamedBytes && reinterpret_cast<std::uintptr_t>(x.data()) % 16 == 0;
   const std::size_t whole = x.size() / kAtom * kAtom;
   for (std::size_t begin = 0; begin < whole; begin += kAtom, wire += kWireBytes) {
+    if (streamed && x.size() - begin >= 3 * kAtom) {
+      fetch_ahead(wire + 2 * kWireBytes, kWireBytes);
+      find_pages_ahead(&x[begin + 2 * kAtom], kAtom * sizeof(x[0]));
+    }
     streamed ? decode_any_atom<kFormat, Lanes, Stores::streamed>(wire, &x[begin])
              : decode_any_atom<kFormat, Lanes, Stores::cached>(wire, &x[begin]);
   }

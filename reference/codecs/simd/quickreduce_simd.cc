@@ -50,9 +50,19 @@ HWY_INLINE V larger_signed(V a, V b) {
 /// patterns of positive numbers are above those of negative ones; as unsigned integers it is the
 /// other way around; and in both, numbers of one sign order as their magnitudes.
 struct Extremes {
-  Patterns as_signed;
-  Patterns as_unsigned;
+  Uint16Vector as_signed;
+  Uint16Vector as_unsigned;
 };
+
+/// Of each two candidates, which `lower` and `upper` take from both, the larger.
+template <bool kSigned, class Lower, class Upper>
+HWY_INLINE Extremes larger(const Lower& lower, const Upper& upper, const Extremes& a,
+                           const Extremes& b) {
+  const Uint16Vector v =
+      hn::Max(lower(a.as_unsigned, b.as_unsigned), upper(a.as_unsigned, b.as_unsigned));
+  if constexpr (!kSigned) return {v, v};
+  return {larger_signed(lower(a.as_signed, b.as_signed), upper(a.as_signed, b.as_signed)), v};
+}
 
 template <bool kSigned>
 HWY_INLINE Extremes group_extremes(const std::uint16_t* x) {
@@ -65,7 +75,7 @@ HWY_INLINE Extremes group_extremes(const std::uint16_t* x) {
       s = larger_signed(s, next);
       v = hn::Max(v, next);
     }
-    return {larger_signed(lower_half(s), upper_half(s)), hn::Max(lower_half(v), upper_half(v))};
+    return {s, v};
   } else {
     // Without the sign, shifted out, one order is enough.
     v = hn::Add(v, v);
@@ -73,29 +83,44 @@ HWY_INLINE Extremes group_extremes(const std::uint16_t* x) {
       const Uint16Vector next = hn::LoadU(U16(), x + i);
       v = hn::Max(v, hn::Add(next, next));
     }
-    const Patterns both = hn::Max(lower_half(v), upper_half(v));
-    return {both, both};
+    return {v, v};
   }
+}
+
+constexpr std::size_t kJoined = 4;  // groups that share a 128-bit part
+constexpr std::size_t kGroupsAtOnce = kJoined * kBytes / 16;
+
+/// Of a group, or one in each 128-bit part.
+template <bool kSigned>
+HWY_INLINE Extremes part_extremes(const std::uint16_t* x) {
+#if ARLAB_X86_256
+  return larger<kSigned>(
+      [](Uint16Vector a, Uint16Vector b) HWY_ATTR { return hn::ConcatLowerLower(U16(), b, a); },
+      [](Uint16Vector a, Uint16Vector b) HWY_ATTR { return hn::ConcatUpperUpper(U16(), b, a); },
+      group_extremes<kSigned>(x), group_extremes<kSigned>(x + kJoined * kGroup));
+#else
+  return group_extremes<kSigned>(x);
+#endif
 }
 
 /// Transposes two groups (D: 32-bit lanes) or pairs of them (64-bit lanes), taking maxima.
 template <bool kSigned, class D>
 HWY_INLINE Extremes joined(D tag, const Extremes& a, const Extremes& b) {
-  const auto lower = [tag](Patterns x, Patterns y) HWY_ATTR {
-    return hn::BitCast(U16x8(), hn::InterleaveLower(tag, hn::BitCast(tag, x), hn::BitCast(tag, y)));
-  };
-  const auto upper = [tag](Patterns x, Patterns y) HWY_ATTR {
-    return hn::BitCast(U16x8(), hn::InterleaveUpper(tag, hn::BitCast(tag, x), hn::BitCast(tag, y)));
-  };
-  const Patterns v =
-      hn::Max(lower(a.as_unsigned, b.as_unsigned), upper(a.as_unsigned, b.as_unsigned));
-  if constexpr (!kSigned) return {v, v};
-  return {larger_signed(lower(a.as_signed, b.as_signed), upper(a.as_signed, b.as_signed)), v};
+  return larger<kSigned>(
+      [tag](Uint16Vector x, Uint16Vector y) HWY_ATTR {
+        return hn::BitCast(U16(),
+                           hn::InterleaveLower(tag, hn::BitCast(tag, x), hn::BitCast(tag, y)));
+      },
+      [tag](Uint16Vector x, Uint16Vector y) HWY_ATTR {
+        return hn::BitCast(U16(),
+                           hn::InterleaveUpper(tag, hn::BitCast(tag, x), hn::BitCast(tag, y)));
+      },
+      a, b);
 }
 
 /// Keys order as the element that sets the scale is sought: by magnitude, and on a tie the negative
 /// one is larger.
-HWY_INLINE Patterns key_of(Patterns bits) {
+HWY_INLINE Uint16Vector key_of(Uint16Vector bits) {
   return hn::Or(hn::Add(bits, bits), hn::ShiftRight<15>(bits));
 }
 template <class Code>
@@ -107,18 +132,18 @@ HWY_INLINE HalfUint16Vector bits_of_key(HalfUint16Vector key) {
 /// The keys of all blocks: of group g at [2 * g] (even elements) and [2 * g + 1] (odd). Returns the
 /// largest ones.
 template <bool kSigned>
-HWY_NOINLINE Patterns find_keys(const std::uint16_t* x, std::uint16_t* keys) {
-  Patterns largest = hn::Zero(U16x8());
-  for (std::size_t g = 0; g < kGroups; g += 4, x += 4 * kGroup) {
+HWY_NOINLINE Uint16Vector find_keys(const std::uint16_t* x, std::uint16_t* keys) {
+  Uint16Vector largest = hn::Zero(U16());
+  for (std::size_t g = 0; g < kGroups; g += kGroupsAtOnce, x += kGroupsAtOnce * kGroup) {
     const Extremes first =
-        joined<kSigned>(U32x4(), group_extremes<kSigned>(x), group_extremes<kSigned>(x + kGroup));
-    const Extremes second = joined<kSigned>(U32x4(), group_extremes<kSigned>(x + 2 * kGroup),
-                                            group_extremes<kSigned>(x + 3 * kGroup));
-    const Extremes four = joined<kSigned>(U64x2(), first, second);
-    const Patterns key =
+        joined<kSigned>(U32(), part_extremes<kSigned>(x), part_extremes<kSigned>(x + kGroup));
+    const Extremes second = joined<kSigned>(U32(), part_extremes<kSigned>(x + 2 * kGroup),
+                                            part_extremes<kSigned>(x + 3 * kGroup));
+    const Extremes four = joined<kSigned>(U64(), first, second);
+    const Uint16Vector key =
         kSigned ? hn::Max(key_of(four.as_signed), key_of(four.as_unsigned)) : four.as_unsigned;
     largest = hn::Max(largest, key);
-    hn::StoreU(key, U16x8(), keys + 2 * g);
+    hn::StoreU(key, U16(), keys + 2 * g);
   }
   return largest;
 }
@@ -162,13 +187,13 @@ bool encode_together(const std::uint16_t* x, std::size_t atoms, const std::uint1
   constexpr std::size_t kWireBytes = quickreduce_code_bytes(kFormat) + kScaleBytes;
   std::uint16_t keys[kTogether * kBlocks];
   float multipliers[kTogether * kBlocks];
-  Patterns largest = hn::Zero(U16x8());
+  Uint16Vector largest = hn::Zero(U16());
   for (std::size_t atom = 0; atom < atoms; ++atom) {
     largest =
         hn::Max(largest, find_keys<Code::kSignedScale>(x + atom * kAtom, keys + atom * kBlocks));
   }
-  const Patterns infinity = hn::Set(U16x8(), 2 * Lanes::kInfinity);
-  if (!hn::AllTrue(U16x8(), hn::Lt(largest, infinity))) return false;
+  const Uint16Vector infinity = hn::Set(U16(), 2 * Lanes::kInfinity);
+  if (!hn::AllTrue(U16(), hn::Lt(largest, infinity))) return false;
   for (std::size_t atom = 0; atom < atoms; ++atom) {
     std::byte* const scales = wire + atom * kWireBytes + quickreduce_code_bytes(kFormat);
     if (!find_scales<Lanes, Code>(keys + atom * kBlocks, scales, multipliers + atom * kBlocks)) {
@@ -186,17 +211,25 @@ bool encode_together(const std::uint16_t* x, std::size_t atoms, const std::uint1
         w[i] = hn::Or(w[i], hn::And(value, hn::SignBit(F32())));
       }
     }
-    return Code::template encode<kCount>(w, clamped);
+    return Code::template encode<Lanes, kCount>(w, clamped);
   };
   for (std::size_t atom = 0; atom < atoms; ++atom) {
-    for (std::size_t unit = 0; unit < kAtom / kUnit; ++unit) {
+    const auto encode_unit = [&](std::size_t unit) HWY_ATTR -> Codes {
       const FloatVector e = load_pair(multipliers + atom * kBlocks + unit * kUnit / kGroup * 2);
       const std::size_t at = atom * kAtom + unit * kUnit;
       const std::uint16_t* const from = x + at;
       for (std::size_t line = 0; line < kUnit; line += 32) hwy::Prefetch(next + at + line);
-      const Codes codes{encode_vector(from, e), encode_vector(from + kBytes, e)};
-      Packing::pack_blocks(codes, wire + atom * kWireBytes, unit);
+      return {encode_vector(from, e), encode_vector(from + kBytes, e)};
+    };
+    // A unit is packed after the codes of the next are under way: what waits for results takes the
+    // place of what could run.
+    Codes codes = encode_unit(0);
+    for (std::size_t unit = 1; unit < kAtom / kUnit; ++unit) {
+      const Codes next_codes = encode_unit(unit);
+      Packing::pack_blocks(codes, wire + atom * kWireBytes, unit - 1);
+      codes = next_codes;
     }
+    Packing::pack_blocks(codes, wire + atom * kWireBytes, kAtom / kUnit - 1);
   }
   return true;
 }

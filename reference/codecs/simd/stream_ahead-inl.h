@@ -1,0 +1,37 @@
+// Storing past the caches: what has to be known before.
+
+// Per-target include guard, as in every -inl.h of Highway.
+#if defined(ARLAB_CODECS_SIMD_STREAM_AHEAD_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef ARLAB_CODECS_SIMD_STREAM_AHEAD_INL_H_
+#undef ARLAB_CODECS_SIMD_STREAM_AHEAD_INL_H_
+#else
+#define ARLAB_CODECS_SIMD_STREAM_AHEAD_INL_H_
+#endif
+
+#include <cstddef>
+#include <cstdint>
+
+#include "hwy/cache_control.h"
+#include "reference/codecs/simd/lanes-inl.h"
+
+#if ARLAB_HAS_LANES
+
+HWY_BEFORE_NAMESPACE();
+namespace arlab {
+namespace HWY_NAMESPACE {
+
+/// Has the processor find the pages of so many bytes that will be stored past the caches later. It
+/// would else begin to look with the first store, and everything would wait.
+HWY_INLINE void find_pages_ahead(const void* at, std::size_t bytes) {
+  constexpr std::size_t kPage = 4096;
+  for (std::size_t i = 0; i < bytes; i += kPage) {
+    hwy::Prefetch(static_cast<const std::uint8_t*>(at) + i);
+  }
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace arlab
+HWY_AFTER_NAMESPACE();
+
+#endif  // ARLAB_HAS_LANES
+#endif  // per-target include guard

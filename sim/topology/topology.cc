@@ -264,10 +264,11 @@ void require_valid(const Topology& topology, std::string_view origin) {
            key, quantity.value, kMostChannels);
     }
     // Where flags are written and polled side by side, one more costs nothing.
-    if (quantity.value == 0 && key.ends_with("message_us")) return;
+    const bool may_be_zero = key.ends_with("message_us");
+    if (quantity.value == 0 && may_be_zero) return;
     if (quantity.value >= kSmallestQuantity && quantity.value <= kLargestQuantity) return;
-    fail("{}: key '{}.value': {} is out of range; allowed is {} to {}", origin, key, quantity.value,
-         kSmallestQuantity, kLargestQuantity);
+    fail("{}: key '{}.value': {} is out of range; allowed is {}{} to {}", origin, key,
+         quantity.value, may_be_zero ? "0, or " : "", kSmallestQuantity, kLargestQuantity);
   });
 }
 

@@ -186,7 +186,7 @@ void number_rows(Measurements& measurements) {
 /// The constants that latencies of all-reduces by kernels and by NCCL can tell; a fit leaves out
 /// those that its cells do not depend on. One value whatever the number of ranks: it is one
 /// machine. What no measurement of an all-reduce tells apart stays as it is: the latency of a link
-/// and of a load, and what one flag more costs.
+/// and of a load; what one flag more costs, on a machine with blocks; and what is said to be 0.
 std::vector<std::string> constants_of(const Device& device) {
   std::vector<std::string> keys = {
       "link.bandwidth_gb_per_s",     "overhead.launch_us",     "device.codec_gops_per_s",
@@ -196,12 +196,13 @@ std::vector<std::string> constants_of(const Device& device) {
   };
   if (device.blocks) {
     add({"overhead.step_us", "device.decode_cost", "blocks.release_us", "blocks.unpacked_cost"});
-  } else {
+  } else if (device.message_us.value > 0) {
     add({"overhead.message_us"});
   }
   if (device.library) {
     add({"library.low_latency_us", "library.low_latency_efficiency",
-         "library.low_latency_max_bytes", "library.simple_us", "library.simple_message_us"});
+         "library.low_latency_max_bytes", "library.simple_us"});
+    if (device.library->simple_message_us.value > 0) add({"library.simple_message_us"});
   }
   return keys;
 }
@@ -221,7 +222,7 @@ FitDefinition fit_of(const std::string& family, const Measurements& measurements
     const Topology machine = find_topology(cell.topology);
     tables[machine.ranks.value].push_back(name);
     fit.shared = constants_of(machine.device);
-    if (machine.device.blocks) fit.chosen = 2;  // load_us, message_us
+    if (machine.device.blocks) fit.chosen = 3;  // blocks.load_us, two message_us
   }
   if (tables.size() > 1) {
     const Rank fewest = tables.begin()->first;

@@ -351,7 +351,8 @@ void set_threshold(Machines& machines, double bytes) {
 }
 
 /// Of the payloads per rank that were measured with the library, the one up to which LL explains
-/// the library's times best; the constants of the library are fitted anew for each.
+/// the library's times best, or where the machines stand when none explains them better; the
+/// constants of the library and the links are fitted anew for each.
 double fitted_threshold(const std::vector<Free>& free, Machines machines,
                         const CellSimulator& simulator, std::span<const std::size_t> cells) {
   std::vector<std::size_t> of_library;
@@ -364,17 +365,26 @@ double fitted_threshold(const std::vector<Free>& free, Machines machines,
   }
   std::vector<Free> constants;
   for (const Free& constant : free) {
-    if (constant.key.starts_with("library.")) constants.push_back(constant);
+    if (constant.key.starts_with("library.") || constant.key.ends_with(".bandwidth_gb_per_s")) {
+      constants.push_back(constant);
+    }
   }
-  double best = *find_quantity(machines.begin()->second, kThreshold);
-  double best_cost = std::numeric_limits<double>::infinity();
-  for (const double bytes : candidates) {
+  const auto cost_with = [&](double bytes) {
     set_threshold(machines, bytes);
     const std::vector<Free> needed = without_idle(constants, machines, simulator, of_library);
     AdjustableMachines adjustable(machines, needed);
-    const Solution solution = solve(simulator, of_library, adjustable, needed, 1);
-    if (solution.cost >= best_cost) continue;
-    best_cost = solution.cost;
+    return solve(simulator, of_library, adjustable, needed, 1).cost;
+  };
+  double best = *find_quantity(machines.begin()->second, kThreshold);
+  if (of_library.empty()) return best;
+  double best_cost = cost_with(best);
+  for (const double bytes : candidates) {
+    // Neighbours between which nothing was measured differ by what the solver leaves over; as
+    // little as 4 % in one cell says nothing either.
+    constexpr double kNothing = 0.04 * 0.04 / 2;
+    const double cost = cost_with(bytes);
+    if (cost > best_cost - kNothing) continue;
+    best_cost = cost;
     best = bytes;
   }
   return best;

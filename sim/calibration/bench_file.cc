@@ -188,9 +188,9 @@ void number_rows(Measurements& measurements) {
 /// machine. What no measurement of an all-reduce tells apart stays as it is: the latency of a link
 /// and of a load; what one flag more costs, on a machine with blocks; and what is said to be 0.
 std::vector<std::string> constants_of(const Device& device) {
-  std::vector<std::string> keys = {
-      "link.bandwidth_gb_per_s",     "overhead.launch_us",     "device.codec_gops_per_s",
-      "device.codec_tile_us_per_op", "device.latency_overlap", "device.codec_overlap"};
+  std::vector<std::string> keys = {"link.bandwidth_gb_per_s", "overhead.launch_us",
+                                   "device.codec_gops_per_s", "device.codec_tile_us_per_op",
+                                   "device.latency_overlap",  "device.codec_overlap"};
   const auto add = [&keys](std::initializer_list<const char*> more) {
     keys.insert(keys.end(), more.begin(), more.end());
   };

@@ -336,8 +336,7 @@ Solution solve(const CellSimulator& simulator, std::span<const std::size_t> cell
     ceres::Solver::Summary summary;
     ceres::Solve(options, problem.get(), &summary);
     if (!summary.IsSolutionUsable() || summary.final_cost >= best.cost) continue;
-    best = {parameters, summary.final_cost,
-            summary.termination_type == ceres::CONVERGENCE};
+    best = {parameters, summary.final_cost, summary.termination_type == ceres::CONVERGENCE};
   }
   return best;
 }
@@ -397,8 +396,8 @@ FitResult fit_constants(const FitDefinition& definition, const CellSimulator& si
   Machines machines = simulator.machines();
   std::vector<Free> all = free_constants(definition, machines);
   FitResult result;
-  const auto threshold = std::find_if(all.begin(), all.end(),
-                                      [](const Free& free) { return free.key == kThreshold; });
+  const auto threshold =
+      std::find_if(all.begin(), all.end(), [](const Free& free) { return free.key == kThreshold; });
   if (threshold != all.end()) {
     const double start = threshold->start;
     all.erase(threshold);

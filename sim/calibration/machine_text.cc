@@ -74,8 +74,8 @@ std::string with_quantity(std::string_view text, std::string_view origin, std::s
       note.begin(), note.end(), [](char c) { return c == '"' || c == '\\'; }, '\'');
   return with_line(text, origin, key, [&](const std::string& line) {
     return fmt::format("{}{{ value = {}, source = \"{}\", note = \"{}\" }}\n",
-                       line.substr(0, line.find('{')), written(quantity.value), name_of(quantity.source),
-                       note);
+                       line.substr(0, line.find('{')), written(quantity.value),
+                       name_of(quantity.source), note);
   });
 }
 

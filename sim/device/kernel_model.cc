@@ -234,8 +234,8 @@ StageCost KernelModel::cost_with_blocks(const Stage& stage) const {
 double KernelModel::gather_us(const Stage& stage) const {
   if (!has_blocks() || stage.gathered == 0) return 0;
   const Stage gathering = gathering_of(stage);
-  return overlapped(first_tile_with_blocks_us(gathering),
-                    work_us(gathering) / rounds_[stage.rank], latency_overlap());
+  return overlapped(first_tile_with_blocks_us(gathering), work_us(gathering) / rounds_[stage.rank],
+                    latency_overlap());
 }
 
 StageCost KernelModel::cost_of(const Stage& stage) const {

@@ -29,8 +29,8 @@
 //   gather     after what comes in exchange: (load + first tile) (+) work / R
 //
 // One round is worked through step by step; of several the wire of one hides the work of others,
-// whichever stage it belongs to. Operations of codecs that are not packed count unpacked_cost times,
-// those of decoding what is received decode_cost times.
+// whichever stage it belongs to. Operations of codecs that are not packed count unpacked_cost
+// times, those of decoding what is received decode_cost times.
 //
 // The terms and their constants were found on MK1 QuickReduce's tables; sim/README.md says how far
 // the model is from them and from others.

@@ -288,7 +288,11 @@ class Planner {
       const std::uint64_t elements = s_.chunks[op.chunk].size();
       if (op.kind == OpKind::send) continue;
       for (const ValueId operand : s_.operands(op)) {
-        if (is_encoded(operand)) stage.decoded += elements;
+        const bool is_own = is_op(operand) && operand >= begin_;  // in registers
+        if (!is_own) stage.loaded += elements;
+        if (!is_encoded(operand)) continue;
+        stage.decoded += elements;
+        if (!is_own) stage.received += elements;
       }
       if (op.kind == OpKind::encode) stage.encoded += elements;
       if (op.kind == OpKind::reduce) {
@@ -343,6 +347,8 @@ class Planner {
 
   void plan_outputs() {
     const Exchanges exchanges = exchanges_of_several_stages();
+    std::vector<bool> is_awaited(plan_.messages.size(), false);
+    for (const auto& [message, stage] : consumers_) is_awaited[message] = true;
     for (const Output& output : s_.outputs) {
       if (!is_op(output.value)) continue;
       const std::uint64_t elements = s_.chunks[output.chunk].size();
@@ -359,7 +365,14 @@ class Planner {
       }
       const auto exchange = exchanges.find({op.step, op.peer, op.rank});
       const StageId stage = exchange == exchanges.end() ? stages->second.first : exchange->second;
-      write_output(plan_.stages[stage], elements, true);
+      Stage& writer = plan_.stages[stage];
+      write_output(writer, elements, true);
+      if (is_awaited[maker]) {
+        writer.received += elements;
+        writer.loaded += elements;
+      } else {
+        writer.gathered += elements;
+      }
     }
   }
 

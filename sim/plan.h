@@ -38,6 +38,13 @@ struct Stage {
   std::uint64_t decoded = 0;
   std::uint64_t added = 0;
   std::uint64_t written = 0;  ///< to the output
+  /// Of `decoded`, and of `written`: what its own messages are exchanged for, and nothing else
+  /// waits for.
+  std::uint64_t gathered = 0;
+  /// Of `decoded` without `gathered`: what is not a value that the stage itself has encoded.
+  std::uint64_t received = 0;
+  /// What it reads, without `gathered`: the rank's own input, and what other stages have made.
+  std::uint64_t loaded = 0;
 
   bool uses_codec() const { return encoded > 0 || decoded > 0; }
 };

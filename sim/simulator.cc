@@ -382,12 +382,23 @@ class Run final : public NetworkClient, private NetworkTrace {
         std::max(delivery.sent, later_by(delivery.started, message_parts(id, network).total_us()));
     const Picoseconds there = later_by(gone, us_from_picoseconds(latency));
     const bool is_awaited = plan_.messages[id].consumers > 0;
+    // Both sides of an exchange gather alike.
+    const Stage& stage = plan_.stages[plan_.messages[id].stage];
+    const double gather_us = is_awaited ? 0 : kernel_.gather_us(stage);
+    const Picoseconds gathered = later_by(there, gather_us);
     // What nobody waits for matters if it ends last; half of all messages may be of this kind.
-    if (!is_awaited && there <= time_of(last_) && trace_ == nullptr) return;
+    if (!is_awaited && gathered <= time_of(last_) && trace_ == nullptr) return;
     const CauseId left =
         add_cause(gone, arrival_of_[id], Span::message, id, network, delivery.limit);
     arrival_of_[id] = add_arrival(id, left, there, delivery);
     if (trace_ != nullptr) trace_message(id, delivery.started, gone);
+    if (gather_us > 0) {
+      const Rank to = plan_.folded() ? 0 : plan_.messages[id].to;
+      add_cause(gathered, arrival_of_[id], Span::work, to, 0, kernel_.is_memory_bound(stage));
+      if (trace_ != nullptr) {
+        trace_->on_work(to, SimulationTrace::Work::decode, stage.step, there, gathered);
+      }
+    }
     if (!is_awaited) return;
     if (time_of(arrival_of_[id]) > engine_->now()) {
       engine_->call_at(time_of(arrival_of_[id]), tag(id, Timer::arrived));

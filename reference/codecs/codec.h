@@ -21,6 +21,8 @@ struct CodecCost {
   /// Share of what links carry that is wire bytes: a store takes whole packets of 64 bytes, and a
   /// wavefront's store of scales may be shorter.
   double store_efficiency = 1;
+  /// Whether it calculates in 16 bits, so that an instruction may work on two elements at once.
+  bool packed = false;
 };
 
 /// What is known of a codec without running it.

@@ -221,10 +221,12 @@ struct TwoPlanes {
 // half).
 
 /// The 4 wavefronts of an atom store 32 bytes of scales each, and every one takes a packet of 64.
+/// All arithmetic is in fp16 or bf16.
 constexpr CodecCost in_packets(CodecCost cost, std::size_t wire_bytes) {
   constexpr double kUnused = 4 * 32;
   const auto bytes = static_cast<double>(wire_bytes);
   cost.store_efficiency = bytes / (bytes + kUnused);
+  cost.packed = true;
   return cost;
 }
 

@@ -185,15 +185,31 @@ void number_rows(Measurements& measurements) {
 
 /// The constants that latencies of all-reduces by kernels and by NCCL can tell; a fit leaves out
 /// those that its cells do not depend on. One value whatever the number of ranks: it is one
-/// machine.
+/// machine. What no measurement of an all-reduce tells apart stays as it is: the latency of a link
+/// and of a load; what one flag more costs, on a machine with blocks; and what is said to be 0.
+std::vector<std::string> constants_of(const Device& device) {
+  std::vector<std::string> keys = {"link.bandwidth_gb_per_s", "overhead.launch_us",
+                                   "device.codec_gops_per_s", "device.codec_tile_us_per_op",
+                                   "device.latency_overlap",  "device.codec_overlap"};
+  const auto add = [&keys](std::initializer_list<const char*> more) {
+    keys.insert(keys.end(), more.begin(), more.end());
+  };
+  if (device.blocks) {
+    add({"overhead.step_us", "device.decode_cost", "blocks.release_us", "blocks.unpacked_cost"});
+  } else if (device.message_us.value > 0) {
+    add({"overhead.message_us"});
+  }
+  if (device.library) {
+    add({"library.low_latency_us", "library.low_latency_efficiency",
+         "library.low_latency_max_bytes", "library.simple_us"});
+    if (device.library->simple_message_us.value > 0) add({"library.simple_message_us"});
+  }
+  return keys;
+}
+
 FitDefinition fit_of(const std::string& family, const Measurements& measurements) {
   FitDefinition fit;
   fit.name = family;
-  fit.shared = {
-      "link.bandwidth_gb_per_s", "overhead.launch_us",          "overhead.message_us",
-      "device.codec_gops_per_s", "device.codec_tile_us_per_op", "device.latency_overlap",
-      "device.codec_overlap",    "library.low_latency_us",      "library.low_latency_efficiency",
-      "library.simple_us",       "library.simple_message_us"};
   std::map<Rank, std::vector<std::string>> tables;  // by ranks
   std::set<std::size_t> known;
   bool many_sizes = false;
@@ -203,7 +219,10 @@ FitDefinition fit_of(const std::string& family, const Measurements& measurements
     if (!known.insert(cell.table).second) continue;
     const std::string& name = measurements.tables[cell.table].name;
     fit.tables.push_back(name);
-    tables[find_topology(cell.topology).ranks.value].push_back(name);
+    const Topology machine = find_topology(cell.topology);
+    tables[machine.ranks.value].push_back(name);
+    fit.shared = constants_of(machine.device);
+    if (machine.device.blocks) fit.chosen = 3;  // blocks.load_us, two message_us
   }
   if (tables.size() > 1) {
     const Rank fewest = tables.begin()->first;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <random>
+#include <set>
 #include <tuple>
 #include <utility>
 
@@ -132,7 +133,10 @@ double* find_quantity(Topology& topology, const std::string& wanted) {
 
 std::vector<Free> free_constants(const FitDefinition& definition, Machines& machines) {
   std::vector<Free> all;
-  const auto add = [&all](const std::string& key, const std::string& topology, double start) {
+  const auto add = [&](const std::string& key, const std::string& topology, double start) {
+    if (start <= 0) {
+      fail("fit '{}': '{}' is 0, which no factor changes; give it a value", definition.name, key);
+    }
     Free constant{.key = key, .topology = topology, .start = start};
     if (key.ends_with("_overlap")) {
       constant.least = 1;
@@ -300,17 +304,19 @@ std::vector<double> sigmas(ceres::Problem& problem, std::vector<double>& paramet
 
 }  // namespace
 
-FitResult fit_constants(const FitDefinition& definition, const CellSimulator& simulator,
-                        std::span<const std::size_t> cells, unsigned starts) {
-  Machines machines = simulator.machines();
-  const std::vector<Free> free =
-      without_idle(free_constants(definition, machines), machines, simulator, cells);
-  AdjustableMachines adjustable(std::move(machines), free);
+namespace {
 
-  std::mt19937_64 random(1);
-  std::vector<double> best(free.size(), kCentre);
-  double best_cost = std::numeric_limits<double>::infinity();
+struct Solution {
+  std::vector<double> parameters;
+  double cost = std::numeric_limits<double>::infinity();
   bool converged = false;
+};
+
+/// From where the machines stand and from `starts` - 1 points around; the best end.
+Solution solve(const CellSimulator& simulator, std::span<const std::size_t> cells,
+               AdjustableMachines& machines, const std::vector<Free>& free, unsigned starts) {
+  std::mt19937_64 random(1);
+  Solution best{.parameters = std::vector<double>(free.size(), kCentre)};
   for (unsigned start = 0; start < std::max(1u, starts); ++start) {
     std::vector<double> parameters(free.size(), kCentre);
     if (start > 0) {
@@ -321,7 +327,7 @@ FitResult fit_constants(const FitDefinition& definition, const CellSimulator& si
                        kCentre + std::log(free[i].most / free[i].start));
       }
     }
-    const auto problem = make_problem(simulator, cells, adjustable, free, parameters, true);
+    const auto problem = make_problem(simulator, cells, machines, free, parameters, true);
     ceres::Solver::Options options;
     options.linear_solver_type = ceres::DENSE_QR;
     options.max_num_iterations = 80;
@@ -329,23 +335,91 @@ FitResult fit_constants(const FitDefinition& definition, const CellSimulator& si
     options.logging_type = ceres::SILENT;
     ceres::Solver::Summary summary;
     ceres::Solve(options, problem.get(), &summary);
-    if (!summary.IsSolutionUsable() || summary.final_cost >= best_cost) continue;
-    best_cost = summary.final_cost;
-    best = parameters;
-    converged = summary.termination_type == ceres::CONVERGENCE;
+    if (!summary.IsSolutionUsable() || summary.final_cost >= best.cost) continue;
+    best = {parameters, summary.final_cost, summary.termination_type == ceres::CONVERGENCE};
   }
+  return best;
+}
 
-  FitResult result;
-  result.converged = converged;
-  const auto problem = make_problem(simulator, cells, adjustable, free, best, false);
-  const std::vector<double> sigma = sigmas(*problem, best, cells.size());
-  for (std::size_t i = 0; i < free.size(); ++i) {
-    const double value =
-        std::clamp(free[i].start * std::exp(best[i] - kCentre), free[i].least, free[i].most);
-    result.constants.push_back(
-        {free[i].key, free[i].topology, free[i].start, value, 100 * sigma[i]});
+// ---- where the library changes its protocol: a step, of which no derivative says anything
+
+constexpr const char* kThreshold = "library.low_latency_max_bytes";
+
+void set_threshold(Machines& machines, double bytes) {
+  for (auto& [name, machine] : machines) *find_quantity(machine, kThreshold) = bytes;
+}
+
+/// Of the payloads per rank that were measured with the library, the one up to which LL explains
+/// the library's times best, or where the machines stand when none explains them better; the
+/// constants of the library and the links are fitted anew for each.
+double fitted_threshold(const std::vector<Free>& free, Machines machines,
+                        const CellSimulator& simulator, std::span<const std::size_t> cells) {
+  std::vector<std::size_t> of_library;
+  std::set<double> candidates;
+  for (const std::size_t i : cells) {
+    const Measurement& cell = simulator.cell(i);
+    if (!cell.library) continue;
+    of_library.push_back(i);
+    candidates.insert(static_cast<double>(cell.bytes) / machines.at(cell.topology).ranks.value);
   }
-  adjustable.set(best.data());
+  std::vector<Free> constants;
+  for (const Free& constant : free) {
+    if (constant.key.starts_with("library.") || constant.key.ends_with(".bandwidth_gb_per_s")) {
+      constants.push_back(constant);
+    }
+  }
+  const auto cost_with = [&](double bytes) {
+    set_threshold(machines, bytes);
+    const std::vector<Free> needed = without_idle(constants, machines, simulator, of_library);
+    AdjustableMachines adjustable(machines, needed);
+    return solve(simulator, of_library, adjustable, needed, 1).cost;
+  };
+  double best = *find_quantity(machines.begin()->second, kThreshold);
+  if (of_library.empty()) return best;
+  double best_cost = cost_with(best);
+  for (const double bytes : candidates) {
+    // Neighbours between which nothing was measured differ by what the solver leaves over; as
+    // little as 4 % in one cell says nothing either.
+    constexpr double kNothing = 0.04 * 0.04 / 2;
+    const double cost = cost_with(bytes);
+    if (cost > best_cost - kNothing) continue;
+    best_cost = cost;
+    best = bytes;
+  }
+  return best;
+}
+
+}  // namespace
+
+FitResult fit_constants(const FitDefinition& definition, const CellSimulator& simulator,
+                        std::span<const std::size_t> cells, unsigned starts) {
+  Machines machines = simulator.machines();
+  std::vector<Free> all = free_constants(definition, machines);
+  FitResult result;
+  const auto threshold =
+      std::find_if(all.begin(), all.end(), [](const Free& free) { return free.key == kThreshold; });
+  if (threshold != all.end()) {
+    const double start = threshold->start;
+    all.erase(threshold);
+    const double bytes = fitted_threshold(all, machines, simulator, cells);
+    set_threshold(machines, bytes);
+    result.constants.push_back({kThreshold, "", start, bytes, std::nan("")});
+  }
+  const std::vector<Free> free = without_idle(std::move(all), machines, simulator, cells);
+  AdjustableMachines adjustable(std::move(machines), free);
+  Solution best = solve(simulator, cells, adjustable, free, starts);
+  result.converged = best.converged;
+  const auto problem = make_problem(simulator, cells, adjustable, free, best.parameters, false);
+  const std::vector<double> sigma = sigmas(*problem, best.parameters, cells.size());
+  for (std::size_t i = 0; i < free.size(); ++i) {
+    const double value = std::clamp(free[i].start * std::exp(best.parameters[i] - kCentre),
+                                    free[i].least, free[i].most);
+    // Of one at its limit the curvature says nothing.
+    const bool is_at_limit = value <= free[i].least || value >= free[i].most;
+    result.constants.push_back({free[i].key, free[i].topology, free[i].start, value,
+                                is_at_limit ? std::nan("") : 100 * sigma[i]});
+  }
+  adjustable.set(best.parameters.data());
   result.machines = adjustable.machines();
   return result;
 }

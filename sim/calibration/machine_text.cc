@@ -1,6 +1,7 @@
 #include "sim/calibration/machine_text.h"
 
 #include <algorithm>
+#include <cmath>
 #include <regex>
 #include <utility>
 
@@ -48,13 +49,20 @@ std::string with_line(std::string_view text, std::string_view origin, std::strin
   return result;
 }
 
+/// Five digits; whole numbers in full, as some are limits of sizes.
+std::string written(double value) {
+  constexpr double kMostWhole = 1e12;
+  const bool is_whole = value == std::floor(value) && std::abs(value) < kMostWhole;
+  return is_whole ? fmt::format("{:.0f}", value) : fmt::format("{:.5g}", value);
+}
+
 }  // namespace
 
 std::string with_quantity(std::string_view text, std::string_view origin, std::string_view key,
                           double value) {
   static const std::regex number(R"(value\s*=\s*[-+0-9.eE_]+)");
   return with_line(text, origin, key, [value](const std::string& line) {
-    return std::regex_replace(line, number, fmt::format("value = {:.5g}", value),
+    return std::regex_replace(line, number, "value = " + written(value),
                               std::regex_constants::format_first_only);
   });
 }
@@ -65,9 +73,9 @@ std::string with_quantity(std::string_view text, std::string_view origin, std::s
   std::replace_if(
       note.begin(), note.end(), [](char c) { return c == '"' || c == '\\'; }, '\'');
   return with_line(text, origin, key, [&](const std::string& line) {
-    return fmt::format("{}{{ value = {:.5g}, source = \"{}\", note = \"{}\" }}\n",
-                       line.substr(0, line.find('{')), quantity.value, name_of(quantity.source),
-                       note);
+    return fmt::format("{}{{ value = {}, source = \"{}\", note = \"{}\" }}\n",
+                       line.substr(0, line.find('{')), written(quantity.value),
+                       name_of(quantity.source), note);
   });
 }
 

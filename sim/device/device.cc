@@ -19,6 +19,7 @@ Device generic_device() {
           .codec_overlap = assumed(2),
           .all_to_all_efficiency = assumed(1),
           .stores = {},
+          .blocks = {},
           .library = {}};
 }
 

@@ -30,6 +30,18 @@ struct Stores {
   Quantity decorrelation_packets;
 };
 
+/// How a fused kernel cuts its work, where the kernel is known: blocks that each work through tiles
+/// of every message, in rounds, as kernels/README.md says of arlab's own.
+struct Blocks {
+  Quantity resident;       ///< most blocks of a kernel: what the device holds at the same time
+  Quantity tile_elements;  ///< that a block works on at a time
+  Quantity slot_bytes;     ///< of the wire, that a block sends a peer before it waits for others
+  Quantity load_us;        ///< latency of a load: of the input, or of what a peer has stored
+  Quantity release_us;     ///< per block and exchange: stores that must be done before the flag
+  /// What an operation costs that is not of packed 16-bit pairs (CodecCost), in those that are.
+  Quantity unpacked_cost;
+};
+
 /// The vendor's collective library (NCCL, RCCL) on this machine: uncompressed, by one of two
 /// protocols, over several channels at once (sim/channels.h).
 struct Library {
@@ -53,10 +65,11 @@ struct Device {
   /// Element-operations of codecs and sums (CodecCost); 10^9 per second.
   Quantity codec_gops_per_s;
   /// Throughput: what a counted operation of decode costs in operations of encode. An encoder
-  /// reduces over blocks and waits for the result; a decoder streams.
+  /// reduces over blocks and waits for the result; a decoder streams. With Blocks only of what is
+  /// received: it must be loaded and taken apart.
   Quantity decode_cost;
   /// Latency of one tile through the codec, per stage: this times the operations per element of
-  /// encode and decode, plus those of shuffles and of the scale's round trip.
+  /// encode and decode, plus those of shuffles and of the scale's round trip (not with Blocks).
   Quantity codec_tile_us_per_op;
   Quantity codec_tile_fixed_ops;
 
@@ -69,6 +82,7 @@ struct Device {
   Quantity all_to_all_efficiency;
 
   std::optional<Stores> stores;
+  std::optional<Blocks> blocks;  ///< not together with stores
   std::optional<Library> library;
 };
 
@@ -100,6 +114,15 @@ void for_each_quantity_of(AnyDevice& device, Visit visit) {
     visit("stores.free_packets_per_op", stores.free_packets_per_op);
     visit("stores.free_packets_plain", stores.free_packets_plain);
     visit("stores.decorrelation_packets", stores.decorrelation_packets);
+  }
+  if (device.blocks) {
+    auto& blocks = *device.blocks;
+    visit("blocks.resident", blocks.resident);
+    visit("blocks.tile_elements", blocks.tile_elements);
+    visit("blocks.slot_bytes", blocks.slot_bytes);
+    visit("blocks.load_us", blocks.load_us);
+    visit("blocks.release_us", blocks.release_us);
+    visit("blocks.unpacked_cost", blocks.unpacked_cost);
   }
   if (device.library) {
     auto& library = *device.library;

@@ -65,6 +65,35 @@ KernelModel::KernelModel(const Device& device, const Plan& plan, Implementation 
     : device_(device), plan_(plan), implementation_(implementation) {
   if (implementation_ != Implementation::kernel) library_of(device);
   ops_per_element_ = plan.cost.encode_ops_per_element + plan.cost.decode_ops_per_element;
+  if (has_blocks()) plan_rounds();
+}
+
+void KernelModel::plan_rounds() {
+  const Rank ranks = plan_.folded() ? 1 : plan_.world_size;
+  std::vector<double> work_us(ranks, 0);
+  std::vector<double> sent(ranks, 0);
+  std::vector<std::uint64_t> to_a_peer(ranks, 0);
+  std::uint64_t largest = 1;
+  for (const Stage& stage : plan_.stages) {
+    work_us[stage.rank] += this->work_us(stage);
+    sent[stage.rank] += bytes_sent(stage);
+    std::uint64_t most = 0;  // of all the peers that the stage sends to
+    for (std::uint32_t i = 0; i < stage.messages; ++i) {
+      const PlannedMessage& message = plan_.messages[stage.first_message + i];
+      most = std::max(most, message.bytes);
+      largest = std::max(largest, message.elements);
+    }
+    to_a_peer[stage.rank] += most;
+  }
+  const Blocks& blocks = *device_.blocks;
+  largest_message_ = static_cast<double>(largest);
+  blocks_ =
+      std::min(blocks.resident.value, std::ceil(largest_message_ / blocks.tile_elements.value));
+  const double round_bytes = blocks.resident.value * blocks.slot_bytes.value;
+  for (Rank rank = 0; rank < ranks; ++rank) {
+    rounds_.push_back(std::max(1.0, static_cast<double>(to_a_peer[rank]) / round_bytes));
+    work_us_by_byte_.push_back(sent[rank] > 0 ? work_us[rank] / sent[rank] : 0);
+  }
 }
 
 double KernelModel::launch_us() const {
@@ -85,6 +114,8 @@ double KernelModel::link_efficiency() const {
   if (implementation_ == Implementation::low_latency) {
     return collective * device_.library->low_latency_efficiency.value;
   }
+  // Wires are put together and leave in whole packets.
+  if (has_blocks()) return collective;
   return collective * plan_.cost.store_efficiency;
 }
 
@@ -120,11 +151,30 @@ double KernelModel::memory_bytes(const Stage& stage) const {
          static_cast<double>(stage.decoded) * plan_.wire_bytes_per_element;
 }
 
+double KernelModel::operations(const Stage& stage) const {
+  if (has_blocks()) {
+    const double decoded =
+        device_.decode_cost.value * static_cast<double>(stage.received + stage.gathered) +
+        static_cast<double>(stage.decoded - stage.received - stage.gathered);
+    const double ops = plan_.cost.encode_ops_per_element * static_cast<double>(stage.encoded) +
+                       plan_.cost.decode_ops_per_element * decoded;
+    return (plan_.cost.packed ? 1 : device_.blocks->unpacked_cost.value) * ops;
+  }
+  return plan_.cost.encode_ops_per_element * static_cast<double>(stage.encoded) +
+         device_.decode_cost.value * plan_.cost.decode_ops_per_element *
+             static_cast<double>(stage.decoded);
+}
+
+double KernelModel::bytes_sent(const Stage& stage) const {
+  double bytes = 0;
+  for (std::uint32_t i = 0; i < stage.messages; ++i) {
+    bytes += static_cast<double>(plan_.messages[stage.first_message + i].bytes);
+  }
+  return bytes;
+}
+
 double KernelModel::arithmetic_us(const Stage& stage) const {
-  const double ops = plan_.cost.encode_ops_per_element * static_cast<double>(stage.encoded) +
-                     device_.decode_cost.value * plan_.cost.decode_ops_per_element *
-                         static_cast<double>(stage.decoded) +
-                     static_cast<double>(stage.added);
+  const double ops = operations(stage) + static_cast<double>(stage.added);
   return time_us(ops, device_.codec_gops_per_s.value);
 }
 
@@ -141,7 +191,55 @@ double KernelModel::work_us(const Stage& stage) const {
   return plan_.channels * std::max(arithmetic_us(stage), memory_us(stage));
 }
 
+namespace {
+
+/// What a stage does when what its messages are exchanged for has come.
+Stage gathering_of(const Stage& stage) {
+  return {.decoded = stage.gathered, .written = stage.gathered, .gathered = stage.gathered};
+}
+
+/// All the rest.
+Stage before_gathering(Stage stage) {
+  stage.decoded -= stage.gathered;
+  stage.written -= stage.gathered;
+  stage.gathered = 0;
+  return stage;
+}
+
+}  // namespace
+
+double KernelModel::first_tile_with_blocks_us(const Stage& stage) const {
+  const double loaded = static_cast<double>(stage.loaded + stage.gathered);
+  return (device_.blocks->load_us.value * loaded +
+          device_.codec_tile_us_per_op.value * operations(stage)) /
+         largest_message_;
+}
+
+StageCost KernelModel::cost_with_blocks(const Stage& stage) const {
+  const Stage before = before_gathering(stage);
+  const double rounds = rounds_[stage.rank];
+  StageCost cost;
+  cost.flags_us =
+      device_.message_us.value * (static_cast<double>(stage.messages) + stage.extra_flags);
+  if (stage.messages > 0) {
+    cost.flags_us += device_.step_us.value + device_.blocks->release_us.value * blocks_;
+  }
+  cost.first_tile_us = first_tile_with_blocks_us(before);
+  cost.work_us = work_us(before) / rounds;
+  cost.hidden_us = (1 - 1 / rounds) * work_us_by_byte_[stage.rank] * bytes_sent(stage);
+  cost.rounds = rounds;
+  return cost;
+}
+
+double KernelModel::gather_us(const Stage& stage) const {
+  if (!has_blocks() || stage.gathered == 0) return 0;
+  const Stage gathering = gathering_of(stage);
+  return overlapped(first_tile_with_blocks_us(gathering), work_us(gathering) / rounds_[stage.rank],
+                    latency_overlap());
+}
+
 StageCost KernelModel::cost_of(const Stage& stage) const {
+  if (has_blocks()) return cost_with_blocks(stage);
   StageCost cost;
   cost.work_us = work_us(stage);
   const double peers = static_cast<double>(stage.messages) + stage.extra_flags;
@@ -191,9 +289,43 @@ double KernelModel::contention_us(const Stage& stage, const PlannedMessage& mess
   return time_us(waiting * kPacketBytes, link_gb_per_s);
 }
 
+namespace {
+
+/// Of two overlapped times the longer one in full, the other one with what it adds.
+void book(double a, double b, double total, double& part_a, double& part_b) {
+  part_a += a >= b ? a : total - b;
+  part_b += a >= b ? total - a : b;
+}
+
+}  // namespace
+
+TimeParts KernelModel::message_time_with_blocks(const StageCost& cost, double network_us) const {
+  const double overlap = device_.codec_overlap.value;
+  TimeParts parts;
+  parts.synchronisation_us = cost.flags_us;
+  // The round that nothing hides.
+  const double wire_us = network_us / cost.rounds;
+  const double moved_us = overlapped(wire_us, cost.work_us, overlap);
+  const double total_us = overlapped(cost.first_tile_us, moved_us, latency_overlap());
+  double moved_part_us = 0;
+  book(cost.first_tile_us, moved_us, total_us, parts.codec_us, moved_part_us);
+  double wire_part_us = 0;
+  double codec_part_us = 0;
+  book(wire_us, cost.work_us, moved_us, wire_part_us, codec_part_us);
+  scale(wire_part_us, codec_part_us, moved_part_us);
+  parts.wire_us = wire_part_us;
+  parts.codec_us += codec_part_us;
+  // The others.
+  const double others_us = network_us - wire_us;
+  book(others_us, cost.hidden_us, overlapped(others_us, cost.hidden_us, overlap), parts.wire_us,
+       parts.codec_us);
+  return parts;
+}
+
 TimeParts KernelModel::message_time(const Stage& stage, const StageCost& cost,
                                     const PlannedMessage& message, double network_us,
                                     double link_gb_per_s) const {
+  if (has_blocks()) return message_time_with_blocks(cost, network_us);
   TimeParts parts;
   parts.synchronisation_us = cost.flags_us;
   parts.wire_us = network_us;
@@ -224,10 +356,14 @@ TimeParts KernelModel::message_time(const Stage& stage, const StageCost& cost,
 }
 
 TimeParts KernelModel::stage_time(const StageCost& cost) const {
-  const double throughput_us = std::max(cost.work_us, cost.release_us);
-  const double total_us = overlapped(cost.latency_us(), throughput_us, latency_overlap());
   TimeParts parts;
   parts.synchronisation_us = cost.flags_us;
+  if (has_blocks()) {
+    parts.codec_us = overlapped(cost.first_tile_us, cost.work_us, latency_overlap());
+    return parts;
+  }
+  const double throughput_us = std::max(cost.work_us, cost.release_us);
+  const double total_us = overlapped(cost.latency_us(), throughput_us, latency_overlap());
   double first_tile_us = cost.first_tile_us;
   double rest_us = throughput_us;
   if (throughput_us >= cost.latency_us()) {

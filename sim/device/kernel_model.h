@@ -17,9 +17,26 @@
 //                H(n) - 1 = 1/2 + ... + 1/n is how much longer than the mean the slowest of n
 //                exponential times takes: 0 for one peer
 //
+// With Device::blocks, how a kernel cuts its work is known. With the largest message of a plan:
+//
+//   blocks     its elements / tile_elements, at most `resident`
+//   rounds R   what a rank sends a peer / (resident * slot_bytes), at least 1
+//   flags      step_us + release_us * blocks + message_us * (peers + extra flags)
+//   load       load_us * what is loaded / elements of the largest message
+//   first tile codec_tile_us_per_op * operations of the stage / elements of the largest message
+//   stage      flags + ((load + first tile) (+) (work / R (+) wire / R))
+//              + (1 - 1/R) (wire (+) share), share: of all work of the rank, by bytes sent
+//   gather     after what comes in exchange: (load + first tile) (+) work / R
+//
+// One round is worked through step by step; of several the wire of one hides the work of others,
+// whichever stage it belongs to. Operations of codecs that are not packed count unpacked_cost
+// times, those of decoding what is received decode_cost times.
+//
 // The terms and their constants were found on MK1 QuickReduce's tables; sim/README.md says how far
 // the model is from them and from others.
 #pragma once
+
+#include <vector>
 
 #include "sim/device/device.h"
 #include "sim/network/max_min.h"
@@ -36,6 +53,9 @@ struct StageCost {
   double first_tile_us = 0;
   double work_us = 0;
   double release_us = 0;
+  // with Device::blocks
+  double rounds = 1;
+  double hidden_us = 0;  ///< work, of any stage of the rank, that its messages hide in other rounds
 
   double latency_us() const { return flags_us + first_tile_us; }
 };
@@ -76,6 +96,10 @@ class KernelModel {
   /// Decoding into the output what arrives at a rank that is not busy with a stage.
   double output_us(std::uint64_t elements) const;
 
+  /// From the last arrival in exchange for the stage's messages until the output that they make up
+  /// is written; 0 where that is hidden, as without Device::blocks.
+  double gather_us(const Stage& stage) const;
+
   /// From the begin of the stage until a message of it has left, given how long the network took
   /// for it, on a link of this bandwidth. Not before the network is done.
   TimeParts message_time(const Stage& stage, const StageCost& cost, const PlannedMessage& message,
@@ -84,6 +108,16 @@ class KernelModel {
   TimeParts stage_time(const StageCost& cost) const;
 
  private:
+  bool has_blocks() const {
+    return implementation_ == Implementation::kernel && device_.blocks.has_value();
+  }
+  void plan_rounds();
+  StageCost cost_with_blocks(const Stage& stage) const;
+  double first_tile_with_blocks_us(const Stage& stage) const;
+  TimeParts message_time_with_blocks(const StageCost& cost, double network_us) const;
+  double operations(const Stage& stage) const;
+  double bytes_sent(const Stage& stage) const;
+
   double contention_us(const Stage& stage, const PlannedMessage& message,
                        double link_gb_per_s) const;
   double tiles_of(const Stage& stage) const;
@@ -98,6 +132,12 @@ class KernelModel {
   const Plan& plan_;
   Implementation implementation_;
   double ops_per_element_ = 0;  ///< encode and decode
+
+  // with Device::blocks
+  double largest_message_ = 1;           ///< elements
+  double blocks_ = 1;                    ///< of the kernel
+  std::vector<double> rounds_;           ///< by rank
+  std::vector<double> work_us_by_byte_;  ///< by rank: all of its work / bytes that it sends
 };
 
 /// The protocol that the library takes for this payload: LL or Simple.

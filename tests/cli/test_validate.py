@@ -119,7 +119,18 @@ def test_tables_of_your_own(tmp_path):
 
 
 COLUMNS = "platform,machine,ranks,algorithm,codec,dtype,bytes,time_us,library"
-TRUTH = {"bandwidth_gb_per_s": 1.2, "codec_gops_per_s": 0.5, "launch_us": 1.5, "simple_us": 2.0}
+SIZES = [1 << power for power in range(15, 29)]
+COLUMNS_MEASURED = [  # algorithm, codec, library: enough to tell all constants apart
+    ("two_shot", "fp16", "arlab"),
+    ("two_shot", "qr-q4", "arlab"),
+    ("two_shot", "int5-g128", "arlab"),
+    ("one_shot", "fp16", "arlab"),
+    ("one_shot", "qr-q8", "arlab"),
+    ("one_shot", "int5-g128", "arlab"),
+    ("ring", "fp16", "nccl"),
+]
+CELLS = len(SIZES) * len(COLUMNS_MEASURED)
+TRUTH = {"bandwidth_gb_per_s": 1.2, "codec_gops_per_s": 0.5, "launch_us": 1.5, "unpacked_cost": 0.8, "simple_us": 2.0}
 
 
 @pytest.fixture(scope="module")
@@ -133,13 +144,8 @@ def bench_file(tmp_path_factory):
             pattern = rf"(?m)^({key} = {{ value = )([0-9.]+)"
             text = re.sub(pattern, lambda m: m[1] + repr(factor * float(m[2])), text)
         (folder / f"h200-{ranks}.toml").write_text(text)
-        for algorithm, codec, library in [
-            ("two_shot", "fp16", "arlab"),
-            ("two_shot", "qr-q4", "arlab"),
-            ("one_shot", "qr-q8", "arlab"),
-            ("ring", "fp16", "nccl"),
-        ]:
-            for size in (32 << 10, 256 << 10, 2 << 20, 16 << 20, 128 << 20):
+        for algorithm, codec, library in COLUMNS_MEASURED:
+            for size in SIZES:
                 flag = " --library" if library == "nccl" else ""
                 time_us = ok_json(
                     f"simulate --topology h200-{ranks}.toml --algorithm {algorithm}"
@@ -161,12 +167,12 @@ def test_measured_times_are_compared_and_predicted(bench_file, tmp_path):
     tables = {table["name"]: table for table in report["tables"]}
     for ranks in (2, 4):
         table = tables[f"h200_allreduce_2026-11-21: h200-{ranks}"]
-        assert (table["cells"], table["source"], table["held_out"]) == (20, "measured", False)
+        assert (table["cells"], table["source"], table["held_out"]) == (CELLS, "measured", False)
         assert table["mape_percent"] > 5  # the shipped machine is another one
     predicted = tables["h200: 4 GPUs, fitted on 2"]
-    assert predicted["held_out"] and predicted["cells"] == 20
+    assert predicted["held_out"] and predicted["cells"] == CELLS
     assert predicted["mape_percent"] < 1
-    assert tables["h200: every second size, fitted on the others"]["cells"] == 16
+    assert tables["h200: every second size, fitted on the others"]["cells"] == CELLS
     assert report["left_out"] == 1
     rows = ok_csv(f"validate --against measured --file {bench_file} --cells", tmp_path)
     assert {(row["topology"], row["library"]) for row in rows} == {

@@ -29,6 +29,7 @@ inline Device round_device() {
           .codec_overlap = assumed(100),
           .all_to_all_efficiency = assumed(1),
           .stores = {},
+          .blocks = {},
           .library = {}};
 }
 

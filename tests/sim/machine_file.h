@@ -33,6 +33,16 @@ free_packets_plain = { value = 6500, source = "assumed", note = "n" }
 decorrelation_packets = { value = 3200, source = "assumed", note = "n" }
 )";
 
+/// Instead of [stores].
+inline const std::string kBlocksSection = R"([blocks]
+resident = { value = 528, source = "assumed", note = "n" }
+tile_elements = { value = 2048, source = "assumed", note = "n" }
+slot_bytes = { value = 18432, source = "assumed", note = "n" }
+load_us = { value = 0.5, source = "assumed", note = "n" }
+release_us = { value = 0.0625, source = "assumed", note = "n" }
+unpacked_cost = { value = 9, source = "assumed", note = "n" }
+)";
+
 inline const std::string kLibrarySection = R"([library]
 channels = { value = 4, source = "assumed", note = "n" }
 channel_bytes = { value = 32768, source = "assumed", note = "n" }

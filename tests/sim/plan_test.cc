@@ -86,6 +86,37 @@ TEST(Plan, OfTwoShot) {
   EXPECT_FALSE(plan.folded());
 }
 
+/// What is in memory and must be loaded, and what comes last.
+TEST(Plan, KnowsWhatIsLoaded) {
+  const Plan two_shot = plan_by(written("two_shot", 4));
+  const Stage& contribute = two_shot.stages[0];
+  EXPECT_EQ(contribute.loaded, 400u);
+  EXPECT_EQ(contribute.received, 0u);
+  EXPECT_EQ(contribute.gathered, 0u);
+  const Stage& reduce = two_shot.stages[4];
+  EXPECT_EQ(reduce.loaded, 400u);
+  EXPECT_EQ(reduce.received, 400u);  // not its own sum, which it decodes, too
+  EXPECT_EQ(reduce.gathered, 300u);
+
+  const Plan one_shot = plan_by(written("one_shot", 3));
+  const Stage& sum = one_shot.stages[3];
+  EXPECT_EQ(sum.loaded, 1200u);
+  EXPECT_EQ(sum.received, 1200u);
+  EXPECT_EQ(sum.gathered, 0u);
+
+  // The chunk that comes in step 2 is passed on, so it does not come last.
+  const Plan ring = plan_by(written("ring", 3, 300));
+  const auto of_step = [&ring](std::uint32_t step) {
+    return *std::find_if(ring.stages.begin(), ring.stages.end(), [step](const Stage& stage) {
+      return stage.rank == 0 && stage.step == step;
+    });
+  };
+  EXPECT_EQ(of_step(1).loaded, 200u);  // what came, and its own input
+  EXPECT_EQ(of_step(2).gathered, 0u);
+  EXPECT_EQ(of_step(2).received, 200u);
+  EXPECT_EQ(of_step(3).gathered, 100u);
+}
+
 /// Own contribution exact: 100 elements less to encode and decode.
 TEST(Plan, OfTwoShotOwnExact) {
   const Plan plan = plan_by(written("two_shot", 4, 400, {.own = OwnContribution::exact}));

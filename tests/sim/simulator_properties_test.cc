@@ -249,6 +249,10 @@ void scale_times(Topology& t, double factor) {
   d.codec_gops_per_s.value /= factor;
   d.hbm_gb_per_s.value /= factor;
   if (d.stores) d.stores->release_us.value *= factor;
+  if (d.blocks) {
+    d.blocks->load_us.value *= factor;
+    d.blocks->release_us.value *= factor;
+  }
   for (Straggler& straggler : t.stragglers) straggler.delay_us.value *= factor;
 }
 

@@ -122,6 +122,19 @@ Topology with_stores(Topology t, const std::function<void(Stores&)>& change) {
   return t;
 }
 
+/// 4 blocks of tiles of 1000 elements, 20000 bytes a round; what is received costs 3 times its
+/// operations, and all of them twice as much as if they were packed.
+Topology with_blocks(Topology t) {
+  t.device.decode_cost = assumed(3);
+  t.device.blocks = Blocks{.resident = assumed(4),
+                           .tile_elements = assumed(1000),
+                           .slot_bytes = assumed(5000),
+                           .load_us = assumed(1),
+                           .release_us = assumed(0.25),
+                           .unpacked_cost = assumed(2)};
+  return t;
+}
+
 // ---------------------------------------------------------------- by hand
 
 struct HandCase {
@@ -167,6 +180,50 @@ std::vector<HandCase> hand_cases() {
        wide,
        5 + 2.5 + kTile + 3 + 1,
        {5, 3.5, 0, 0, kTile + 3, 0}});
+
+  // ---- blocks: flags 2 + 0.5 + 4 * 0.25, messages of 20000 elements, 40000 bytes in 2 rounds.
+  // First stage: loads 2 chunks and encodes them, 240000 operations: 2 + 3 us for the first tiles,
+  // 6 us in all. Second: loads 2, decodes 2 and its own sum, adds and encodes, 720000 operations:
+  // 2 + 8.5 and 18 us. Then one is gathered: 240000 operations, 1 + 3 and 6 us.
+  const Schedule two_shot = make_schedule("two_shot", {.world_size = 2, .elements = kElements});
+
+  // Half of the 30 us hide in the other round: 7.5 us per message, longer than 1 us of wire.
+  add({"blocks in two rounds, codec longer",
+       two_shot,
+       one_byte(),
+       with_blocks(machine(full_mesh, 2)),
+       5 + (3.5 + 5 + 3 + 7.5 + 1) + (3.5 + 10.5 + 9 + 7.5 + 1) + 4 + 3,
+       {5, 9, 0, 0, 49.5, 0}});
+
+  // 40 us of wire per message hide all but first tiles and the last gathering.
+  Topology narrow_blocks = with_blocks(machine(full_mesh, 2));
+  narrow_blocks.link_type("link").bandwidth_gb_per_s.value = 0.5;
+  add({"blocks in two rounds, wire longer",
+       two_shot,
+       one_byte(),
+       narrow_blocks,
+       5 + (3.5 + 5 + 20 + 20 + 1) + (3.5 + 10.5 + 20 + 20 + 1) + 4 + 3,
+       {5, 9, 80, 0, 22.5, 0}});
+
+  // Of one round nothing hides the gathering.
+  Topology one_round = narrow_blocks;
+  one_round.device.blocks->slot_bytes.value = 10000;
+  add({"blocks in one round",
+       two_shot,
+       one_byte(),
+       one_round,
+       5 + (3.5 + 5 + 40 + 1) + (3.5 + 10.5 + 40 + 1) + 4 + 6,
+       {5, 9, 80, 0, 25.5, 0}});
+
+  // Half the operations; fewer tiles than blocks could be there.
+  Topology few_tiles = one_round;
+  few_tiles.device.blocks->tile_elements.value = 10000;
+  add({"blocks, a packed codec",
+       two_shot,
+       std::make_shared<CountedCodec>(1, 1, CodecCost{3, 2, 1, true}),
+       few_tiles,
+       5 + (3 + 3.5 + 40 + 1) + (3 + 6.25 + 40 + 1) + 2.5 + 3,
+       {5, 8, 80, 0, 15.25, 0}});
 
   // Overlap of 1: codec and wire follow each other.
   add({"one message, no overlap",

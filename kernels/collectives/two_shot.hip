@@ -39,11 +39,17 @@ class TwoShot {
       // late, so that what needs no barrier comes first.
       if (round >= 2) gather(round - 2);
       if (round + 1 < rounds) contribute(round + 1);
-      OwnTiles own;
-      if (round < rounds) own = own_tiles(round);
-      if (!exchange_.wait()) return;
-      if (round == rounds) break;
-      reduce(round, own);
+      if constexpr (kPlaces > 1) {
+        OwnTiles own;
+        if (round < rounds) own = own_tiles(round);
+        if (!exchange_.wait()) return;
+        if (round == rounds) break;
+        reduce(round, own);
+      } else {  // tiles one by one, the own ones too
+        if (!exchange_.wait()) return;
+        if (round == rounds) break;
+        reduce(round, OwnTiles());
+      }
       exchange_.signal();
     }
     let_next_kernel_start();

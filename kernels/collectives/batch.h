@@ -8,12 +8,11 @@
 namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {
 
-/// Whole tiles of a chunk whose wires follow each other in a slot.
+/// Whole tiles of a chunk whose wires follow each other from the start of a slot.
 struct Batch {
-  int count;             ///< 1 to kBatch of the codec
-  std::size_t begin;     ///< element of the tensor where the first tile begins
-  std::size_t stride;    ///< elements from tile to tile
-  unsigned slot_offset;  ///< of the first tile's wire
+  int count;           ///< 1 to kBatch of the codec
+  std::size_t begin;   ///< element of the tensor where the first tile begins
+  std::size_t stride;  ///< elements from tile to tile
 
   ARLAB_DEVICE static Position at() { return {kTile, thread_index() * kPerThread}; }
 
@@ -53,7 +52,6 @@ ARLAB_DEVICE void for_each_batch(const Call& call, const ElementRange& chunk, in
       Batch batch;
       batch.begin = chunk.begin + static_cast<std::size_t>(index) * kTile;
       batch.stride = static_cast<std::size_t>(blocks) * kTile;
-      batch.slot_offset = 0;
       batch.count = 0;
       do {
         ++batch.count;

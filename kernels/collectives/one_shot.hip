@@ -73,23 +73,21 @@ class OneShot {
         [&](const Batch& batch) ARLAB_INLINED_LAMBDA {
           Eight<Number> sum[kPlaces];
           Encoded encoded[kPlaces];
-          load_batch(codec_, call_, exchange_.incoming(0) + batch.slot_offset, batch.count,
-                     encoded);
+          load_batch(codec_, call_, exchange_.incoming(0), batch.count, encoded);
 #pragma unroll
           for (int i = 0; i < kPlaces; ++i) {
             if (i < batch.count) sum[i] = decode_for_sum<Number>(codec_, encoded[i]);
           }
 #pragma unroll 1
           for (int from = 1; from < call_.team.layout.ranks; ++from) {
-            load_batch(codec_, call_, exchange_.incoming(from) + batch.slot_offset, batch.count,
-                       encoded);
+            load_batch(codec_, call_, exchange_.incoming(from), batch.count, encoded);
             add_batch(codec_, encoded, batch.count, sum);
           }
           if (is_to_be_made_again<Codec>(sum, batch.count)) {
 #pragma unroll
             for (int i = 0; i < kPlaces; ++i) {
               if (i < batch.count) {
-                sum[i] = sum_of(Batch::at(), batch.slot_offset + offset_of(i));
+                sum[i] = sum_of(Batch::at(), offset_of(i));
               }
             }
           }

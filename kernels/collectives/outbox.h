@@ -55,8 +55,7 @@ class Outbox {
   }
   /// A batch whose tiles were put at places 0, 1, ...
   ARLAB_DEVICE void send(const Encoded (&encoded)[kBatch<Codec>], const Batch& batch,
-                         std::uint8_t* slot) const {
-    std::uint8_t* to = slot + batch.slot_offset;
+                         std::uint8_t* to) const {
     if constexpr (kGoesDirectly<Codec>) {
 #pragma unroll
       for (int i = 0; i < kBatch<Codec>; ++i) {

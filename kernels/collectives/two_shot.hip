@@ -127,8 +127,7 @@ class TwoShot {
                 sum[i] = add_for_sum<Number, Codec>(sum[i], own[i]);
               }
             } else {
-              load_batch(codec_, call_, exchange_.incoming(from) + batch.slot_offset, batch.count,
-                         encoded);
+              load_batch(codec_, call_, exchange_.incoming(from), batch.count, encoded);
               add_batch(codec_, encoded, batch.count, sum);
             }
           }
@@ -136,7 +135,7 @@ class TwoShot {
 #pragma unroll
             for (int i = 0; i < kPlaces; ++i) {
               if (i < batch.count) {
-                sum[i] = sum_of(own[i], Batch::at(), batch.slot_offset + offset_of(i));
+                sum[i] = sum_of(own[i], Batch::at(), offset_of(i));
               }
             }
           }
@@ -176,7 +175,7 @@ class TwoShot {
           [&](const Batch& batch) ARLAB_INLINED_LAMBDA {
             Encoded encoded[kPlaces];
             Eight<Number> x[kPlaces];
-            load_batch(codec_, call_, slot + batch.slot_offset, batch.count, encoded);
+            load_batch(codec_, call_, slot, batch.count, encoded);
             decode_batch(codec_, encoded, batch.count, x);
 #pragma unroll
             for (int i = 0; i < kPlaces; ++i) {

@@ -147,15 +147,12 @@ inline constexpr bool kSplitLate = kBits >= 4;
 template <unsigned kBits>
 HWY_INLINE SplitTable load_table(const std::uint8_t* tables, std::size_t part, std::size_t table) {
   if constexpr (kSplitLate<kBits>) {
-    const std::uint8_t* const from = tables + (part * kTables<kBits> + table) * 32;
-    const auto even = hn::BitCast(U16(), hn::LoadDup128(U8(), from));
-    const auto odd = hn::BitCast(U16(), hn::LoadDup128(U8(), from + 16));
-    const Uint16Vector byte = hn::Set(U16(), 256);
+    // A load that begins a byte off is a shift for nothing.
+    const std::uint8_t* const even = tables + (part * kTables<kBits> + table) * 32;
+    const std::uint8_t* const odd = even + 16;
     const auto is_high = hn::MaskFromVec(hn::BitCast(U8(), hn::Set(U16(), 0xFF00)));
-    const auto shifted_odd = hn::BitCast(U8(), hn::Mul(odd, byte));
-    const auto shifted_even = hn::BitCast(U8(), hn::MulHigh(even, byte));
-    return {hn::IfThenElse(is_high, shifted_odd, hn::BitCast(U8(), even)),
-            hn::IfThenElse(is_high, hn::BitCast(U8(), odd), shifted_even)};
+    return {hn::IfThenElse(is_high, hn::LoadDup128(U8(), odd - 1), hn::LoadDup128(U8(), even)),
+            hn::IfThenElse(is_high, hn::LoadDup128(U8(), odd), hn::LoadDup128(U8(), even + 1))};
   } else {
     const std::uint8_t* const from = tables + table * 2 * kBytes + part * 16;
     return {hn::LoadDup128(U8(), from), hn::LoadDup128(U8(), from + kBytes)};
@@ -272,7 +269,7 @@ void look_up_blocks(const PlanePointers<const std::byte>& planes, std::size_t co
                     std::size_t group, const Blocks& blocks, std::uint16_t* out) {
   // Tables are filled some blocks ahead. The processor does that while it shuffles, for which it
   // has other units, and no load waits for a store that is on its way.
-  constexpr std::size_t kAhead = 8;
+  constexpr std::size_t kAhead = 4;
   constexpr std::size_t kMost = kWireChunk / kLookupUnit / kParts;
   alignas(32) std::uint8_t tables[kMost * kTableBytes<kBits>];
   const PlanePointers<const std::byte> from = planes;  // which stores cannot change

@@ -74,7 +74,8 @@ struct ChunkShape {
       : metadata(planes_bytes(anybit_codes(c.f, elements), c.f.bits)),
         blocks(blocks_of(elements, block)),
         full_blocks(elements / block),
-        bytes(anybit_chunk_bytes(c.f, c.dtype, elements, block)) {
+        bytes(anybit_chunk_bytes(c.f, c.dtype, elements, block)),
+        bytes_per_unit(bytes / blocks_of(elements, WireAhead::kUnit)) {
     std::size_t plane = 0;
     std::size_t at = 0;
     for_each_plane(c.f.bits, [&](unsigned width, unsigned) {
@@ -95,6 +96,7 @@ struct ChunkShape {
   std::size_t blocks;
   std::size_t full_blocks;
   std::size_t bytes;
+  std::size_t bytes_per_unit;  // of elements, rounded down
 };
 
 template <class T>
@@ -691,7 +693,8 @@ void decode_blocks(const Context& c, const Chunk<const std::byte>& chunk, std::s
   const bool finite = read_metadata<Elements>(c, chunk, 0, count, blocks);
   if (!c.f.hadamard) {
     const std::size_t done =
-        look_up<Elements>(c.f, chunk.planes, count, group, blocks, finite, Storing::usual, out);
+        look_up<Elements>(c.f, chunk.planes, count, group, blocks, finite, Storing::usual,
+                          WireAhead(chunk.metadata, 0), out);
     if (done < count) {
       const std::size_t first = done * group;
       unpack_tile(advanced(chunk.planes, first, c.f.bits), count * group - first, c.f.bits,
@@ -717,11 +720,12 @@ void decode_blocks(const Context& c, const Chunk<const std::byte>& chunk, std::s
 /// Decodes straight past the caches, if these blocks are such that it can be done.
 template <class Elements>
 bool stream_blocks(const Context& c, const Chunk<const std::byte>& chunk, std::size_t count,
-                   std::size_t group, Blocks& blocks, typename Elements::Element* out) {
+                   std::size_t group, WireAhead ahead, Blocks& blocks,
+                   typename Elements::Element* out) {
   if (!is_plain(c.f) || reinterpret_cast<std::uintptr_t>(out) % 16 != 0) return false;
   const bool finite = read_metadata<Elements>(c, chunk, 0, count, blocks);
   return look_up<Elements>(c.f, chunk.planes, count, group, blocks, finite, Storing::streamed,
-                           out) == count;
+                           ahead, out) == count;
 }
 
 /// Up to a tile of elements of one plain block; `blocks` has its metadata in slot 0.
@@ -729,7 +733,8 @@ template <class Elements>
 void decode_tile(const Context& c, const PlanePointers<const std::byte>& planes, std::size_t count,
                  const Blocks& blocks, bool finite, typename Elements::Element* out) {
   if (count == kTile &&
-      look_up<Elements>(c.f, planes, 1, count, blocks, finite, Storing::usual, out) == 1)
+      look_up<Elements>(c.f, planes, 1, count, blocks, finite, Storing::usual,
+                        WireAhead(planes.at[0], 0), out) == 1)
     return;
   alignas(32) std::uint8_t codes[kCodeSlots];
   std::memset(codes + count / 8 * 8, 0, 8);
@@ -842,12 +847,12 @@ void decode_message(const Context& c, const std::byte* wire, std::size_t element
         if (more) fetch_ahead(wire + shape.bytes + shape.metadata, shape.bytes - shape.metadata);
       } else {
         if (more) {
-          fetch_ahead(wire + shape.bytes, shape.bytes);
           find_pages_ahead(output.destination(begin + chunk_elements),
                            chunk_elements * sizeof(typename Elements::Element));
         }
-        streamed =
-            stream_blocks<Elements>(c, chunk, full, block, blocks, output.destination(begin));
+        const WireAhead ahead(more ? wire + shape.bytes : wire, shape.bytes_per_unit);
+        streamed = stream_blocks<Elements>(c, chunk, full, block, ahead, blocks,
+                                           output.destination(begin));
       }
       if (!streamed) {
         decode_blocks<Elements>(c, chunk, full, block, blocks, output.place(begin));

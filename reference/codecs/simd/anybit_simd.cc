@@ -692,9 +692,8 @@ void decode_blocks(const Context& c, const Chunk<const std::byte>& chunk, std::s
   alignas(32) std::uint8_t codes[kCodeSlots];
   const bool finite = read_metadata<Elements>(c, chunk, 0, count, blocks);
   if (!c.f.hadamard) {
-    const std::size_t done =
-        look_up<Elements>(c.f, chunk.planes, count, group, blocks, finite, Storing::usual,
-                          WireAhead(chunk.metadata, 0), out);
+    const std::size_t done = look_up<Elements>(c.f, chunk.planes, count, group, blocks, finite,
+                                               Storing::usual, WireAhead(chunk.metadata, 0), out);
     if (done < count) {
       const std::size_t first = done * group;
       unpack_tile(advanced(chunk.planes, first, c.f.bits), count * group - first, c.f.bits,
@@ -732,9 +731,8 @@ bool stream_blocks(const Context& c, const Chunk<const std::byte>& chunk, std::s
 template <class Elements>
 void decode_tile(const Context& c, const PlanePointers<const std::byte>& planes, std::size_t count,
                  const Blocks& blocks, bool finite, typename Elements::Element* out) {
-  if (count == kTile &&
-      look_up<Elements>(c.f, planes, 1, count, blocks, finite, Storing::usual,
-                        WireAhead(planes.at[0], 0), out) == 1)
+  if (count == kTile && look_up<Elements>(c.f, planes, 1, count, blocks, finite, Storing::usual,
+                                          WireAhead(planes.at[0], 0), out) == 1)
     return;
   alignas(32) std::uint8_t codes[kCodeSlots];
   std::memset(codes + count / 8 * 8, 0, 8);

@@ -268,8 +268,7 @@ HWY_INLINE void look_up_vector(const PlanePointers<const std::byte>& planes, std
 template <class Elements, Decoding kDecoding, unsigned kBits, bool kCanonical, bool kStreamed,
           std::size_t kGroup>
 void look_up_blocks(const PlanePointers<const std::byte>& planes, std::size_t count,
-                    std::size_t group, const Blocks& blocks, WireAhead ahead,
-                    std::uint16_t* out) {
+                    std::size_t group, const Blocks& blocks, WireAhead ahead, std::uint16_t* out) {
   // Tables are filled some blocks ahead. The processor does that while it shuffles, for which it
   // has other units, and no load waits for a store that is on its way.
   constexpr std::size_t kAhead = 4;

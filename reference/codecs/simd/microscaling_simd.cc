@@ -664,8 +664,8 @@ HWY_INLINE void for_each_decoded(const std::uint8_t* wire, std::span<typename Pa
         std::memcpy(part, wire + offset, bytes);
       });
       decode_chunk<Standard, Payload, false>({{at.planes[0], at.planes[1]}, at.scales},
-                                             padded<Standard>(count), header,
-                                             WireAhead(wire, 0), decoded);
+                                             padded<Standard>(count), header, WireAhead(wire, 0),
+                                             decoded);
       f(decoded, out, count);
     }
     wire += chunk_bytes<Standard>(count);

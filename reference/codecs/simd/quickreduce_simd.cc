@@ -184,8 +184,8 @@ HWY_NOINLINE bool find_scales(const std::uint16_t* keys, std::byte* wire_scales,
 ///
 /// Several at a time, because the chain of operations from the extremes to the multipliers is long,
 /// and the processor cannot look far enough ahead to do something else meanwhile. `next` is where
-/// as many elements will be read afterwards: they are fetched while there is time. kStream: codes go
-/// past the caches, to addresses that 16 divides.
+/// as many elements will be read afterwards: they are fetched while there is time. kStream: codes
+/// go past the caches, to addresses that 16 divides.
 template <QuickReduceFormat kFormat, class Lanes, bool kCount, bool kStream = false>
 bool encode_together(const std::uint16_t* x, std::size_t atoms, const std::uint16_t* next,
                      std::byte* wire, std::uint64_t& clamped) {

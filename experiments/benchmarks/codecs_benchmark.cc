@@ -13,63 +13,26 @@
 
 #include <atomic>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <map>
-#include <memory>
-#include <new>
-#include <span>
 #include <string>
 #include <thread>
 
 #include "experiments/benchmarks/codec_kernels.h"
+#include "experiments/benchmarks/codec_workloads.h"
 #include "reference/codecs/registry.h"
 #include "reference/codecs/simd/accelerated.h"
-#include "reference/tensors/synthetic.h"
 
 namespace arlab {
 namespace {
-
-constexpr std::size_t kInCache = std::size_t{256} << 10;
-constexpr std::size_t kInMemory = std::size_t{256} << 20;
-
-/// Bytes from the beginning of a page on.
-class Buffer {
- public:
-  explicit Buffer(std::size_t bytes)
-      : bytes_((bytes + kPage - 1) / kPage * kPage),
-        data_(static_cast<std::byte*>(std::aligned_alloc(kPage, bytes_)), &std::free) {
-    if (!data_) throw std::bad_alloc();
-    std::memset(data_.get(), 1, bytes_);
-  }
-  std::byte* data() const { return data_.get(); }
-  std::span<std::byte> first(std::size_t bytes) const { return {data(), bytes}; }
-
- private:
-  static constexpr std::size_t kPage = 4096;
-
-  std::size_t bytes_;
-  std::unique_ptr<std::byte, decltype(&std::free)> data_;
-};
-
-/// Gaussian values; a large payload repeats them.
-Buffer payload(DType dtype, std::size_t bytes) {
-  const auto pattern =
-      make_synthetic("gaussian", dtype, 1, std::min(bytes, kInCache) / size_of(dtype)).data;
-  Buffer result(bytes);
-  for (std::size_t i = 0; i < bytes; i += pattern.size()) {
-    std::memcpy(result.data() + i, pattern.data(), std::min(pattern.size(), bytes - i));
-  }
-  return result;
-}
 
 void finish(benchmark::State& state, std::size_t bytes) {
   state.SetBytesProcessed(static_cast<std::int64_t>(bytes) * state.iterations());
 }
 
 void copy(benchmark::State& state, std::size_t bytes) {
-  const Buffer from = payload(DType::fp16, bytes);
+  const Buffer from = gaussian_payload(DType::fp16, bytes);
   const Buffer to(bytes);
   for ([[maybe_unused]] auto iteration : state) {
     std::memcpy(to.data(), from.data(), bytes);
@@ -82,7 +45,7 @@ void copy(benchmark::State& state, std::size_t bytes) {
 void run_kernel(benchmark::State& state, const CodecKernel& kernel) {
   const std::size_t bytes = kernel.in_memory ? kInMemory : kInCache;
   const std::size_t elements = bytes / 2;  // of fp16
-  const Buffer in = payload(DType::fp32, (kernel.in_memory ? 2 : 4) * elements);
+  const Buffer in = gaussian_payload(DType::fp32, (kernel.in_memory ? 2 : 4) * elements);
   const Buffer out((kernel.in_memory ? 2 : 4) * elements);
   const auto* const from = reinterpret_cast<const std::uint8_t*>(in.data());
   for ([[maybe_unused]] auto iteration : state) {
@@ -92,48 +55,10 @@ void run_kernel(benchmark::State& state, const CodecKernel& kernel) {
   finish(state, bytes);
 }
 
-enum class Work { encode, decode, decode_add };
-
-/// A codec at work on one message.
-class Worker {
- public:
-  Worker(CodecPtr codec, DType dtype, Work work, std::span<std::byte> x)
-      : codec_(std::move(codec)),
-        dtype_(dtype),
-        work_(work),
-        x_(x),
-        wire_(codec_->wire_bytes(dtype, x.size() / size_of(dtype))),
-        wire_bytes_(codec_->wire_bytes(dtype, x.size() / size_of(dtype))) {
-    codec_->encode(dtype_, x_, wire());
-    if (work == Work::decode_add) std::memset(x_.data(), 0, x_.size());
-  }
-
-  void run() const {
-    switch (work_) {
-      case Work::encode:
-        return codec_->encode(dtype_, x_, wire());
-      case Work::decode:
-        return codec_->decode(dtype_, wire(), x_);
-      case Work::decode_add:
-        return codec_->decode_add(dtype_, wire(), x_);
-    }
-  }
-
- private:
-  std::span<std::byte> wire() const { return wire_.first(wire_bytes_); }
-
-  CodecPtr codec_;
-  DType dtype_;
-  Work work_;
-  std::span<std::byte> x_;
-  Buffer wire_;
-  std::size_t wire_bytes_;
-};
-
-void run(benchmark::State& state, const CodecPtr& codec, DType dtype, Work work,
+void run(benchmark::State& state, const CodecPtr& codec, DType dtype, CodecWork work,
          std::size_t bytes) {
-  const Buffer x = payload(dtype, bytes);
-  const Worker worker(codec, dtype, work, x.first(bytes));
+  const Buffer x = gaussian_payload(dtype, bytes);
+  const CodecWorker worker(codec, dtype, work, x.first(bytes));
   for ([[maybe_unused]] auto iteration : state) {
     worker.run();
     benchmark::ClobberMemory();
@@ -142,11 +67,11 @@ void run(benchmark::State& state, const CodecPtr& codec, DType dtype, Work work,
 }
 
 /// The same on two cores. The second thread waits without sleeping, as 256 KiB take microseconds.
-void run_on_two_cores(benchmark::State& state, const CodecPtr& codec, DType dtype, Work work,
+void run_on_two_cores(benchmark::State& state, const CodecPtr& codec, DType dtype, CodecWork work,
                       std::size_t bytes) {
-  const Buffer x = payload(dtype, bytes);
-  const Worker first(codec, dtype, work, x.first(bytes / 2));
-  const Worker second(codec, dtype, work, x.first(bytes).subspan(bytes / 2));
+  const Buffer x = gaussian_payload(dtype, bytes);
+  const CodecWorker first(codec, dtype, work, x.first(bytes / 2));
+  const CodecWorker second(codec, dtype, work, x.first(bytes).subspan(bytes / 2));
   constexpr int kStop = -1;
   std::atomic<int> asked = 0;
   std::atomic<int> done = 0;
@@ -215,8 +140,8 @@ void register_all() {
       if (codec == scalar) continue;
       for (const DType dtype : codec->info().dtypes) {
         for (const auto& [text, work] :
-             {std::pair("encode", Work::encode), std::pair("decode", Work::decode),
-              std::pair("decode_add", Work::decode_add)}) {
+             {std::pair("encode", CodecWork::encode), std::pair("decode", CodecWork::decode),
+              std::pair("decode_add", CodecWork::decode_add)}) {
           add(fmt::format("{}/{}/{}/{}", text, name, name_of(dtype), size),
               [=, bytes = bytes, work = work](benchmark::State& state) {
                 run(state, codec, dtype, work, bytes);

@@ -73,7 +73,9 @@ struct ChunkShape {
   ChunkShape(const Context& c, std::size_t elements, std::size_t block)
       : metadata(planes_bytes(anybit_codes(c.f, elements), c.f.bits)),
         blocks(blocks_of(elements, block)),
-        bytes(anybit_chunk_bytes(c.f, c.dtype, elements, block)) {
+        full_blocks(elements / block),
+        bytes(anybit_chunk_bytes(c.f, c.dtype, elements, block)),
+        bytes_per_unit(bytes / blocks_of(elements, WireAhead::kUnit)) {
     std::size_t plane = 0;
     std::size_t at = 0;
     for_each_plane(c.f.bits, [&](unsigned width, unsigned) {
@@ -92,7 +94,9 @@ struct ChunkShape {
   std::array<std::size_t, 3> offsets = {};
   std::size_t metadata;
   std::size_t blocks;
+  std::size_t full_blocks;
   std::size_t bytes;
+  std::size_t bytes_per_unit;  // of elements, rounded down
 };
 
 template <class T>
@@ -452,7 +456,7 @@ void encode_message(const Context& c, std::span<const typename Elements::Element
     const auto* const from = x.data() + begin;
     std::size_t done = 0;
     if (whole_blocks && count >= block) {
-      const std::size_t full = count / block;
+      const std::size_t full = shape.full_blocks;
       done = full * block;
       clamped +=
           encode_blocks<Elements, kCount>(c.f, from, full, block, blocks, indices, chunk.planes);
@@ -471,33 +475,24 @@ void encode_message(const Context& c, std::span<const typename Elements::Element
 
 // ---------------------------------------------------------------- decode
 
-/// bf16 values of so many blocks, in one or in two arrays. Returns whether none is a NaN or an
-/// infinity.
-template <std::size_t kArrays>
-bool read_bfloats(const std::array<const std::byte*, kArrays>& wire, std::size_t count,
-                  const std::array<float*, kArrays>& values) {
-  Int16Vector largest = hn::Zero(I16());
+/// bf16 values of so many blocks. `largest` becomes as large as the largest magnitude's bits.
+HWY_INLINE void read_bfloats(const std::byte* wire, std::size_t count, float* values,
+                             Int16Vector& largest) {
   const auto read = [&](const std::uint16_t* bits, float* to) HWY_ATTR {
-    largest = hn::Max(largest,
-                      hn::BitCast(I16(), hn::And(hn::LoadU(U16(), bits), hn::Set(U16(), 0x7FFF))));
-    hn::StoreU(BfloatElements::load(bits), F32(), to);
-    hn::StoreU(BfloatElements::load(bits + kFloats), F32(), to + kFloats);
+    const Uint16Vector magnitudes = hn::And(hn::LoadU(U16(), bits), hn::Set(U16(), 0x7FFF));
+    largest = hn::Max(largest, hn::BitCast(I16(), magnitudes));
+    hn::Store(BfloatElements::load(bits), F32(), to);
+    hn::Store(BfloatElements::load(bits + kFloats), F32(), to + kFloats);
   };
-  const std::size_t whole = count / (2 * kFloats) * (2 * kFloats);
-  for (std::size_t b = 0; b < whole; b += 2 * kFloats) {
-    for (std::size_t i = 0; i < kArrays; ++i) {
-      read(reinterpret_cast<const std::uint16_t*>(wire[i]) + b, values[i] + b);
-    }
+  std::size_t b = 0;
+  for (; b + 2 * kFloats <= count; b += 2 * kFloats) {
+    read(reinterpret_cast<const std::uint16_t*>(wire) + b, values + b);
   }
-  if (whole < count) {
-    for (std::size_t i = 0; i < kArrays; ++i) {
-      std::uint16_t rest[2 * kFloats] = {};
-      std::memcpy(rest, wire[i] + 2 * whole, 2 * (count - whole));
-      read(rest, values[i] + whole);
-    }
+  if (b < count) {
+    std::uint16_t rest[2 * kFloats] = {};
+    std::memcpy(rest, wire + 2 * b, 2 * (count - b));
+    read(rest, values + b);
   }
-  const auto infinity = hn::Set(I16(), static_cast<std::int16_t>(BfloatLanes::kInfinity));
-  return hn::AllTrue(I16(), hn::Lt(largest, infinity));
 }
 
 /// Reads what the decoder needs of blocks first .. first + count - 1. Returns whether no scale and
@@ -538,13 +533,15 @@ bool read_metadata(const Context& c, const Chunk<const std::byte>& chunk, std::s
     return finite;
   }
   const std::byte* const scales = arrays.next(2);
-  bool all = false;
+  Int16Vector largest = hn::Zero(I16());
+  read_bfloats(scales, count, blocks.multiplier, largest);
   if (c.f.symmetric) {
-    all = read_bfloats<1>({scales}, count, {blocks.multiplier});
     std::fill_n(blocks.zero, count, constant_zero);
   } else {
-    all = read_bfloats<2>({scales, arrays.next(2)}, count, {blocks.multiplier, blocks.zero});
+    read_bfloats(arrays.next(2), count, blocks.zero, largest);
   }
+  const auto infinity = hn::Set(I16(), static_cast<std::int16_t>(BfloatLanes::kInfinity));
+  const bool all = hn::AllTrue(I16(), hn::Lt(largest, infinity));
   if (has_spikes(c.f)) {
     for (std::size_t b = 0; b < count; ++b) {
       blocks.bad[b] = !all && BfloatElements::is_nan(read_entry<std::uint16_t>(scales, b));
@@ -695,8 +692,8 @@ void decode_blocks(const Context& c, const Chunk<const std::byte>& chunk, std::s
   alignas(32) std::uint8_t codes[kCodeSlots];
   const bool finite = read_metadata<Elements>(c, chunk, 0, count, blocks);
   if (!c.f.hadamard) {
-    const std::size_t done =
-        look_up<Elements>(c.f, chunk.planes, count, group, blocks, finite, Storing::usual, out);
+    const std::size_t done = look_up<Elements>(c.f, chunk.planes, count, group, blocks, finite,
+                                               Storing::usual, WireAhead(chunk.metadata, 0), out);
     if (done < count) {
       const std::size_t first = done * group;
       unpack_tile(advanced(chunk.planes, first, c.f.bits), count * group - first, c.f.bits,
@@ -722,19 +719,20 @@ void decode_blocks(const Context& c, const Chunk<const std::byte>& chunk, std::s
 /// Decodes straight past the caches, if these blocks are such that it can be done.
 template <class Elements>
 bool stream_blocks(const Context& c, const Chunk<const std::byte>& chunk, std::size_t count,
-                   std::size_t group, Blocks& blocks, typename Elements::Element* out) {
+                   std::size_t group, WireAhead ahead, Blocks& blocks,
+                   typename Elements::Element* out) {
   if (!is_plain(c.f) || reinterpret_cast<std::uintptr_t>(out) % 16 != 0) return false;
   const bool finite = read_metadata<Elements>(c, chunk, 0, count, blocks);
   return look_up<Elements>(c.f, chunk.planes, count, group, blocks, finite, Storing::streamed,
-                           out) == count;
+                           ahead, out) == count;
 }
 
 /// Up to a tile of elements of one plain block; `blocks` has its metadata in slot 0.
 template <class Elements>
 void decode_tile(const Context& c, const PlanePointers<const std::byte>& planes, std::size_t count,
                  const Blocks& blocks, bool finite, typename Elements::Element* out) {
-  if (count == kTile &&
-      look_up<Elements>(c.f, planes, 1, count, blocks, finite, Storing::usual, out) == 1)
+  if (count == kTile && look_up<Elements>(c.f, planes, 1, count, blocks, finite, Storing::usual,
+                                          WireAhead(planes.at[0], 0), out) == 1)
     return;
   alignas(32) std::uint8_t codes[kCodeSlots];
   std::memset(codes + count / 8 * 8, 0, 8);
@@ -838,7 +836,7 @@ void decode_message(const Context& c, const std::byte* wire, std::size_t element
     const auto chunk = shape.at(wire);
     std::size_t done = 0;
     if (whole_blocks && count >= block) {
-      const std::size_t full = count / block;
+      const std::size_t full = shape.full_blocks;
       done = full * block;
       bool streamed = false;
       // The next chunk, or at least what is read of it first.
@@ -847,12 +845,12 @@ void decode_message(const Context& c, const std::byte* wire, std::size_t element
         if (more) fetch_ahead(wire + shape.bytes + shape.metadata, shape.bytes - shape.metadata);
       } else {
         if (more) {
-          fetch_ahead(wire + shape.bytes, shape.bytes);
           find_pages_ahead(output.destination(begin + chunk_elements),
                            chunk_elements * sizeof(typename Elements::Element));
         }
-        streamed =
-            stream_blocks<Elements>(c, chunk, full, block, blocks, output.destination(begin));
+        const WireAhead ahead(more ? wire + shape.bytes : wire, shape.bytes_per_unit);
+        streamed = stream_blocks<Elements>(c, chunk, full, block, ahead, blocks,
+                                           output.destination(begin));
       }
       if (!streamed) {
         decode_blocks<Elements>(c, chunk, full, block, blocks, output.place(begin));

@@ -27,6 +27,7 @@
 #include "reference/codecs/simd/bit_planes-inl.h"
 #include "reference/codecs/simd/integers-inl.h"
 #include "reference/codecs/simd/lanes-inl.h"
+#include "reference/codecs/simd/stream_ahead-inl.h"
 
 #if ARLAB_HAS_LANES
 
@@ -147,15 +148,12 @@ inline constexpr bool kSplitLate = kBits >= 4;
 template <unsigned kBits>
 HWY_INLINE SplitTable load_table(const std::uint8_t* tables, std::size_t part, std::size_t table) {
   if constexpr (kSplitLate<kBits>) {
-    const std::uint8_t* const from = tables + (part * kTables<kBits> + table) * 32;
-    const auto even = hn::BitCast(U16(), hn::LoadDup128(U8(), from));
-    const auto odd = hn::BitCast(U16(), hn::LoadDup128(U8(), from + 16));
-    const Uint16Vector byte = hn::Set(U16(), 256);
+    // A load that begins a byte off is a shift for nothing.
+    const std::uint8_t* const even = tables + (part * kTables<kBits> + table) * 32;
+    const std::uint8_t* const odd = even + 16;
     const auto is_high = hn::MaskFromVec(hn::BitCast(U8(), hn::Set(U16(), 0xFF00)));
-    const auto shifted_odd = hn::BitCast(U8(), hn::Mul(odd, byte));
-    const auto shifted_even = hn::BitCast(U8(), hn::MulHigh(even, byte));
-    return {hn::IfThenElse(is_high, shifted_odd, hn::BitCast(U8(), even)),
-            hn::IfThenElse(is_high, hn::BitCast(U8(), odd), shifted_even)};
+    return {hn::IfThenElse(is_high, hn::LoadDup128(U8(), odd - 1), hn::LoadDup128(U8(), even)),
+            hn::IfThenElse(is_high, hn::LoadDup128(U8(), odd), hn::LoadDup128(U8(), even + 1))};
   } else {
     const std::uint8_t* const from = tables + table * 2 * kBytes + part * 16;
     return {hn::LoadDup128(U8(), from), hn::LoadDup128(U8(), from + kBytes)};
@@ -251,7 +249,7 @@ HWY_INLINE void look_up_unit(const UnitCodes& codes, const SplitTable& table,
 template <unsigned kBits, bool kStreamed, std::size_t kGroup>
 HWY_INLINE void look_up_vector(const PlanePointers<const std::byte>& planes, std::size_t vector,
                                bool only_first, std::size_t group, const std::uint8_t* all_tables,
-                               std::uint16_t* out) {
+                               WireAhead ahead, std::uint16_t* out) {
   const std::size_t units = (kGroup == 0 ? group : kGroup) / kLookupUnit;
   const std::uint8_t* const tables = all_tables + vector * kTableBytes<kBits>;
   for (std::size_t part = 0; part < (only_first ? 1 : kParts); ++part) {
@@ -260,6 +258,7 @@ HWY_INLINE void look_up_vector(const PlanePointers<const std::byte>& planes, std
     if constexpr (kBits == 5) upper = load_table<kBits>(tables, part, 1);
     const std::size_t first = (vector * kParts + part) * units;
     for (std::size_t unit = first; unit < first + units; ++unit) {
+      if (kStreamed && unit % 2 == 0) ahead.fetch(unit);
       look_up_unit<kBits, kStreamed>(read_unit<kBits>(planes, unit), table, upper,
                                      out + unit * kLookupUnit);
     }
@@ -269,10 +268,10 @@ HWY_INLINE void look_up_vector(const PlanePointers<const std::byte>& planes, std
 template <class Elements, Decoding kDecoding, unsigned kBits, bool kCanonical, bool kStreamed,
           std::size_t kGroup>
 void look_up_blocks(const PlanePointers<const std::byte>& planes, std::size_t count,
-                    std::size_t group, const Blocks& blocks, std::uint16_t* out) {
+                    std::size_t group, const Blocks& blocks, WireAhead ahead, std::uint16_t* out) {
   // Tables are filled some blocks ahead. The processor does that while it shuffles, for which it
   // has other units, and no load waits for a store that is on its way.
-  constexpr std::size_t kAhead = 8;
+  constexpr std::size_t kAhead = 4;
   constexpr std::size_t kMost = kWireChunk / kLookupUnit / kParts;
   alignas(32) std::uint8_t tables[kMost * kTableBytes<kBits>];
   const PlanePointers<const std::byte> from = planes;  // which stores cannot change
@@ -287,35 +286,36 @@ void look_up_blocks(const PlanePointers<const std::byte>& planes, std::size_t co
   for (std::size_t v = start; v < whole; ++v, ++done) {
     fill_tables<Elements, kDecoding, kBits, kCanonical>(kParts * v, kParts * v + 1, blocks,
                                                         tables + v * kTableBytes<kBits>);
-    look_up_vector<kBits, kStreamed, kGroup>(from, done, false, group, tables, out);
+    look_up_vector<kBits, kStreamed, kGroup>(from, done, false, group, tables, ahead, out);
   }
   if (whole < vectors) {
     fill_tables<Elements, kDecoding, kBits, kCanonical>(kParts * whole, kParts * whole, blocks,
                                                         tables + whole * kTableBytes<kBits>);
   }
   for (; done < vectors; ++done) {
-    look_up_vector<kBits, kStreamed, kGroup>(from, done, done == whole, group, tables, out);
+    look_up_vector<kBits, kStreamed, kGroup>(from, done, done == whole, group, tables, ahead, out);
   }
 }
 
 /// Where looked up elements go: to the caches, or past them, to an address that 16 divides.
 enum class Storing { usual, streamed };
 
-/// Decodes blocks from the first on; returns how many, which may be none.
+/// Decodes blocks from the first on; returns how many, which may be none. Only what is streamed
+/// fetches ahead.
 template <class Elements>
 std::size_t look_up(const AnyBitFormat& f, const PlanePointers<const std::byte>& planes,
                     std::size_t count, std::size_t group, const Blocks& blocks, bool finite,
-                    Storing storing, typename Elements::Element* out) {
+                    Storing storing, WireAhead ahead, typename Elements::Element* out) {
   if constexpr (sizeof(typename Elements::Element) == 2) {
     if (group % kLookupUnit != 0) return 0;
     const auto run = [&]<Decoding kDecoding, unsigned kBits>() HWY_ATTR -> std::size_t {
       const auto decode = [&]<bool kCanonical, bool kStreamed>() HWY_ATTR {
         if (group == kLookupUnit) {
           look_up_blocks<Elements, kDecoding, kBits, kCanonical, kStreamed, kLookupUnit>(
-              planes, count, group, blocks, out);
+              planes, count, group, blocks, ahead, out);
         } else {
           look_up_blocks<Elements, kDecoding, kBits, kCanonical, kStreamed, 0>(planes, count, group,
-                                                                               blocks, out);
+                                                                               blocks, ahead, out);
         }
       };
       if (!finite) {

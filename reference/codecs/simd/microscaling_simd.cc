@@ -353,10 +353,18 @@ HWY_INLINE WordsOfBlock scaled_magnitudes(float multiplier) {
 #endif
 }
 
+/// At element `i` of steps of kStep: every 64 elements, whose wire is a line or less.
+template <std::size_t kStep>
+HWY_INLINE void fetch_elements(WireAhead ahead, std::size_t i) {
+  if (kStep >= 2 * WireAhead::kUnit || i % (2 * WireAhead::kUnit) == 0) {
+    ahead.fetch(i / WireAhead::kUnit);
+  }
+}
+
 /// 16-bit elements of e2m1 codes, whose products are no NaN.
 template <class Standard, class Payload, bool kStream>
 HWY_INLINE void decode_fp4(const std::uint8_t* nibbles, const float* multipliers, std::size_t count,
-                           std::uint16_t* out) {
+                           WireAhead ahead, std::uint16_t* out) {
   constexpr std::size_t kBlock = Standard::kBlock;
   if constexpr (kBlock >= kBytes) {
     // A pass of its own: loads put a table into both halves of a vector for nothing.
@@ -366,12 +374,14 @@ HWY_INLINE void decode_fp4(const std::uint8_t* nibbles, const float* multipliers
       hn::Store(scaled_magnitudes<Payload>(multipliers[b]), eight, tables + 8 * b);
     }
     for (std::size_t i = 0; i < count; i += kBytes) {
+      fetch_elements<kBytes>(ahead, i);
       const auto table = signed_table(hn::LoadDup128(U16(), tables + i / kBlock * 8));
       store_values_of_nibbles<kStream>(table, nibbles + i / 2, out + i);
     }
   } else {
     static_assert(kBytes == 2 * kBlock);
     for (std::size_t i = 0, b = 0; i < count; i += kBytes, b += 2) {
+      fetch_elements<kBytes>(ahead, i);
       const WordsOfBlock lower = scaled_magnitudes<Payload>(multipliers[b]);
       const WordsOfBlock upper = scaled_magnitudes<Payload>(multipliers[b + 1]);
       store_values<kStream>(signed_table(both_blocks(lower, upper)),
@@ -441,10 +451,11 @@ class ValuesByScale {
 template <class Payload, bool kStream>
 HWY_INLINE void decode_by_scale(const ChunkWire<const std::uint8_t>& wire,
                                 const ValuesByScale<Payload>& values, std::size_t count,
-                                std::uint16_t* out) {
+                                WireAhead ahead, std::uint16_t* out) {
   constexpr std::size_t kBlocksOfVector = kBytes / NvFp4::kBlock;
   const std::uint8_t* scale = wire.scales;
   for (std::size_t i = 0; i < count; i += kBytes, scale += kBlocksOfVector) {
+    fetch_elements<kBytes>(ahead, i);
     store_values<kStream>(values.table(scale[0], scale[kBlocksOfVector - 1]),
                           spread_nibbles(wire.planes[0] + i / 2), out + i);
   }
@@ -558,7 +569,7 @@ HWY_INLINE bool has_nan(const std::uint8_t* codes) {
 /// So many elements, a multiple of 8 blocks.
 template <class Standard, class Payload, bool kStream>
 HWY_INLINE void decode_chunk(const ChunkWire<const std::uint8_t>& wire, std::size_t count,
-                             float header, typename Payload::Element* out) {
+                             float header, WireAhead ahead, typename Payload::Element* out) {
   using Format = typename Standard::Element;
   constexpr std::size_t kBlock = Standard::kBlock;
   alignas(32) float multipliers[Standard::kBlocks];
@@ -567,11 +578,12 @@ HWY_INLINE void decode_chunk(const ChunkWire<const std::uint8_t>& wire, std::siz
   const bool ordinary =
       Standard::template find_multipliers<kFold>(wire.scales, blocks, header, multipliers);
   if constexpr (Format::kBits == 4 && Payload::kIsWord) {
-    decode_fp4<Standard, Payload, kStream>(wire.planes[0], multipliers, count, out);
+    decode_fp4<Standard, Payload, kStream>(wire.planes[0], multipliers, count, ahead, out);
   } else if constexpr (Format::kBits == 8) {
     Fp8Blocks fp8;
     if constexpr (Payload::kIsWord) find_fp8_blocks<Format, Payload>(wire.scales, blocks, fp8);
     for (std::size_t b = 0; b < blocks; ++b) {
+      ahead.fetch(b);
       const std::uint8_t* const codes = wire.planes[0] + b * kBlock;
       typename Payload::Element* const to = out + b * kBlock;
       if constexpr (Payload::kIsWord) {
@@ -592,7 +604,11 @@ HWY_INLINE void decode_chunk(const ChunkWire<const std::uint8_t>& wire, std::siz
     const std::byte* const second = reinterpret_cast<const std::byte*>(wire.planes[1]);
     unpack_tile(PlanePointers<const std::byte>{{first, second, nullptr}}, count, Format::kBits,
                 codes);
-    decode_bytes<Standard, Payload, kStream>(codes, multipliers, count, out);
+    for (std::size_t b = 0; b < blocks; ++b) {
+      ahead.fetch(b);
+      decode_bytes<Standard, Payload, kStream>(codes + b * kBlock, multipliers + b, kBlock,
+                                               out + b * kBlock);
+    }
   }
   if (ordinary) return;
   for (std::size_t b = 0; b < blocks; ++b) {
@@ -626,19 +642,19 @@ HWY_INLINE void for_each_decoded(const std::uint8_t* wire, std::span<typename Pa
     const std::size_t count = std::min(kChunk, x.size() - begin);
     typename Payload::Element* const out = x.data() + begin;
     if (padded<Standard>(count) == count) {
-      if (x.size() - begin >= 2 * kChunk) {
-        fetch_ahead(wire + kChunkBytes, kChunkBytes);
-        if (kWay == Way::streamed) find_pages_ahead(out + kChunk, kChunk * sizeof(*out));
-      }
+      const bool more = x.size() - begin >= 2 * kChunk;
+      const WireAhead ahead(more ? wire + kChunkBytes : wire,
+                            kChunkBytes / (kChunk / WireAhead::kUnit));
+      if (kWay == Way::streamed && more) find_pages_ahead(out + kChunk, kChunk * sizeof(*out));
       const auto at = wire_of_chunk<Standard>(wire, count);
       typename Payload::Element* const to = kWay == Way::buffered ? decoded : out;
       bool done = false;
       if constexpr (kMayBeByScale) {
         done = by_scale && values.has_all(at.scales, count / Standard::kBlock);
-        if (done) decode_by_scale<Payload, kWay == Way::streamed>(at, values, count, to);
+        if (done) decode_by_scale<Payload, kWay == Way::streamed>(at, values, count, ahead, to);
       }
       if (!done) {
-        decode_chunk<Standard, Payload, kWay == Way::streamed>(at, count, header, to);
+        decode_chunk<Standard, Payload, kWay == Way::streamed>(at, count, header, ahead, to);
       }
       if (kWay == Way::buffered) f(decoded, out, count);
     } else {
@@ -648,7 +664,8 @@ HWY_INLINE void for_each_decoded(const std::uint8_t* wire, std::span<typename Pa
         std::memcpy(part, wire + offset, bytes);
       });
       decode_chunk<Standard, Payload, false>({{at.planes[0], at.planes[1]}, at.scales},
-                                             padded<Standard>(count), header, decoded);
+                                             padded<Standard>(count), header, WireAhead(wire, 0),
+                                             decoded);
       f(decoded, out, count);
     }
     wire += chunk_bytes<Standard>(count);

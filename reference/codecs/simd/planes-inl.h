@@ -68,11 +68,18 @@ HWY_INLINE ByteVector look_up(const std::uint8_t (&table)[16], ByteVector v) {
 
 // ---------------------------------------------------------------- one byte per element
 
+/// kStream: past the caches, to an address that 16 divides.
+template <bool kStream>
+HWY_INLINE void store_packed(ByteVector v, std::uint8_t* to) {
+  kStream ? stream_vector(v, to) : hn::StoreU(v, U8(), to);
+}
+
 struct PlainBytes {
+  template <bool kStream = false>
   static HWY_INLINE void pack(Codes codes, std::byte* plane, std::size_t unit) {
     std::uint8_t* const out = byte_pointer(plane) + unit * kUnit;
-    hn::StoreU(codes.first, U8(), out);
-    hn::StoreU(codes.second, U8(), out + kBytes);
+    store_packed<kStream>(codes.first, out);
+    store_packed<kStream>(codes.second, out + kBytes);
   }
   static HWY_INLINE Codes unpack(const std::byte* plane, std::size_t unit) {
     const std::uint8_t* const in = byte_pointer(plane) + unit * kUnit;
@@ -87,8 +94,9 @@ struct SwappedBytes {
                                                            8, 10, 9, 11, 12, 14, 13, 15};
     return hn::TableLookupBytes(v, block_indices(kSwap));
   }
+  template <bool kStream = false>
   static HWY_INLINE void pack(Codes codes, std::byte* plane, std::size_t unit) {
-    PlainBytes::pack({swapped(codes.first), swapped(codes.second)}, plane, unit);
+    PlainBytes::pack<kStream>({swapped(codes.first), swapped(codes.second)}, plane, unit);
   }
   static HWY_INLINE Codes unpack(const std::byte* plane, std::size_t unit) {
     const Codes codes = PlainBytes::unpack(plane, unit);
@@ -133,6 +141,7 @@ struct NibblePairs {
   }
 
   /// The same from codes in the order in which narrow_blocks leaves them.
+  template <bool kStream = false>
   static HWY_INLINE void pack_blocks(Codes codes, std::byte* plane, std::size_t unit) {
 #if ARLAB_X86_256
     // One 128-bit block has elements 0 .. 3 of four threads, the other elements 4 .. 7. A 32-bit
@@ -143,10 +152,10 @@ struct NibblePairs {
     const __m256i both = _mm256_packus_epi32(_mm256_madd_epi16(codes.first.raw, weights),
                                              _mm256_madd_epi16(codes.second.raw, weights));
     const ByteVector ordered{_mm256_permute4x64_epi64(both, 0xD8)};
-    hn::StoreU(hn::TableLookupBytes(ordered, block_indices(kZip)), U8(),
-               byte_pointer(plane) + unit * kBytes);
+    store_packed<kStream>(hn::TableLookupBytes(ordered, block_indices(kZip)),
+                          byte_pointer(plane) + unit * kBytes);
 #else
-    pack(codes, plane, unit);
+    pack(codes, plane, unit);  // seldom used, and not worth to be streamed
 #endif
   }
 

@@ -214,8 +214,13 @@ struct Q3Packing {
 /// Packings of codes in element order.
 template <class Plane>
 struct Ordered : Plane {
+  template <bool kStream = false>
   static HWY_INLINE void pack_blocks(Codes codes, std::byte* wire, std::size_t unit) {
-    Plane::pack(ordered(codes), wire, unit);
+    if constexpr (kStream) {
+      Plane::template pack<true>(ordered(codes), wire, unit);
+    } else {
+      Plane::pack(ordered(codes), wire, unit);
+    }
   }
 };
 

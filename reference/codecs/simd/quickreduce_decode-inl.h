@@ -398,12 +398,22 @@ template <QuickReduceFormat kFormat, class Lanes, bool kExact>
 using Group = std::conditional_t<kByTable<kFormat, Lanes>, GroupByTable<kFormat, Lanes, kExact>,
                                  GroupByProduct<kFormat, Lanes, kExact>>;
 
+/// Only what is streamed fetches ahead.
+template <Stores kStores>
+HWY_INLINE void fetch_group(WireAhead ahead, std::size_t group) {
+  if constexpr (kStores == Stores::streamed) {
+    for (std::size_t unit = 0; unit < kGroup / WireAhead::kUnit; ++unit) {
+      ahead.fetch(kGroup / WireAhead::kUnit * group + unit);
+    }
+  }
+}
+
 #if ARLAB_X86_256
 /// A q4 atom whose products do not overflow. The products with -8 .. 7 are those with 1 .. 8, with
 /// either sign, and 0 with the sign of the scale; so one vector of products makes a block's table.
 /// Each step is a pass over the atom, which gives the processor many independent operations.
 template <class Lanes, Stores kStores>
-void decode_q4_atom(const std::byte* wire, std::uint16_t* out) {
+void decode_q4_atom(const std::byte* wire, WireAhead ahead, std::uint16_t* out) {
   float scales[kBlocks];
   read_scales<QuickReduceFormat::q4, Lanes>(wire, scales);
   alignas(32) std::uint16_t products[8 * kBlocks];
@@ -437,6 +447,7 @@ void decode_q4_atom(const std::byte* wire, std::uint16_t* out) {
   alignas(32) static constexpr std::int32_t kDealt[8] = {0, 2, 4, 6, 1, 3, 5, 7};
   const auto dealt = hn::SetTableIndices(U32(), kDealt);
   for (std::size_t group = 0; group < kGroups; ++group, out += kGroup) {
+    fetch_group<kStores>(ahead, group);
     const ByteVector wired = hn::LoadU(U8(), byte_pointer(wire) + kGroup / 2 * group);
     const ParityCodes codes =
         parity_codes(hn::BitCast(U8(), hn::TableLookupLanes(hn::BitCast(U32(), wired), dealt)));
@@ -469,15 +480,16 @@ void decode_q4_atom(const std::byte* wire, std::uint16_t* out) {
 #endif
 
 template <QuickReduceFormat kFormat, class Lanes, bool kExact, Stores kStores>
-HWY_INLINE void decode_atom(const std::byte* wire, std::uint16_t* out) {
+HWY_INLINE void decode_atom(const std::byte* wire, WireAhead ahead, std::uint16_t* out) {
 #if ARLAB_X86_256
   if constexpr (kFormat == QuickReduceFormat::q4 && !kExact) {
-    return decode_q4_atom<Lanes, kStores>(wire, out);
+    return decode_q4_atom<Lanes, kStores>(wire, ahead, out);
   }
 #endif
   float scales[kBlocks];
   read_scales<kFormat, Lanes>(wire, scales);
   for (std::size_t group = 0; group < kGroups; ++group, out += kGroup) {
+    fetch_group<kStores>(ahead, group);
     Group<kFormat, Lanes, kExact>::template decode<kStores>(wire, group, scales + 2 * group, out);
   }
 }
@@ -508,9 +520,9 @@ void add_atom(const std::byte* wire, std::uint16_t* sum) {
   alignas(32) std::uint16_t decoded[kAtom];
   const bool exact = is_extraordinary<kFormat, Lanes>(wire);
   if (exact) {
-    decode_atom<kFormat, Lanes, true, Stores::cached>(wire, decoded);
+    decode_atom<kFormat, Lanes, true, Stores::cached>(wire, WireAhead(wire, 0), decoded);
   } else {
-    decode_atom<kFormat, Lanes, false, Stores::cached>(wire, decoded);
+    decode_atom<kFormat, Lanes, false, Stores::cached>(wire, WireAhead(wire, 0), decoded);
   }
   for (std::size_t at = 0; at < kAtom; at += kGroup) {
     if (exact || !add_group<Lanes, false>(decoded + at, sum + at)) {
@@ -520,11 +532,11 @@ void add_atom(const std::byte* wire, std::uint16_t* sum) {
 }
 
 template <QuickReduceFormat kFormat, class Lanes, Stores kStores>
-void decode_any_atom(const std::byte* wire, std::uint16_t* out) {
+void decode_any_atom(const std::byte* wire, WireAhead ahead, std::uint16_t* out) {
   if (is_extraordinary<kFormat, Lanes>(wire)) {
-    decode_atom<kFormat, Lanes, true, Stores::cached>(wire, out);  // rare
+    decode_atom<kFormat, Lanes, true, Stores::cached>(wire, ahead, out);  // rare
   } else {
-    decode_atom<kFormat, Lanes, false, kStores>(wire, out);
+    decode_atom<kFormat, Lanes, false, kStores>(wire, ahead, out);
   }
 }
 
@@ -535,17 +547,17 @@ void decode_atoms(const std::byte* wire, std::span<std::uint16_t> x) {
       x.size_bytes() >= kStreamedBytes && reinterpret_cast<std::uintptr_t>(x.data()) % 16 == 0;
   const std::size_t whole = x.size() / kAtom * kAtom;
   for (std::size_t begin = 0; begin < whole; begin += kAtom, wire += kWireBytes) {
-    if (streamed && x.size() - begin >= 3 * kAtom) {
-      fetch_ahead(wire + 2 * kWireBytes, kWireBytes);
-      find_pages_ahead(&x[begin + 2 * kAtom], kAtom * sizeof(x[0]));
-    }
-    streamed ? decode_any_atom<kFormat, Lanes, Stores::streamed>(wire, &x[begin])
-             : decode_any_atom<kFormat, Lanes, Stores::cached>(wire, &x[begin]);
+    const bool more = x.size() - begin >= 3 * kAtom;
+    const WireAhead ahead(more ? wire + 2 * kWireBytes : wire,
+                          kWireBytes / (kAtom / WireAhead::kUnit));
+    if (streamed && more) find_pages_ahead(&x[begin + 2 * kAtom], kAtom * sizeof(x[0]));
+    streamed ? decode_any_atom<kFormat, Lanes, Stores::streamed>(wire, ahead, &x[begin])
+             : decode_any_atom<kFormat, Lanes, Stores::cached>(wire, ahead, &x[begin]);
   }
   if (streamed) hwy::FlushStream();
   if (const auto rest = x.subspan(whole); !rest.empty()) {
     std::uint16_t atom[kAtom];
-    decode_any_atom<kFormat, Lanes, Stores::cached>(wire, atom);
+    decode_any_atom<kFormat, Lanes, Stores::cached>(wire, WireAhead(wire, 0), atom);
     std::copy_n(atom, rest.size(), rest.begin());
   }
 }

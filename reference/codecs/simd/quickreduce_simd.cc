@@ -28,6 +28,7 @@
 #include "reference/codecs/simd/quickreduce_codes-inl.h"
 #include "reference/codecs/simd/quickreduce_decode-inl.h"
 #include "reference/codecs/simd/quickreduce_simd.h"
+#include "reference/codecs/simd/stream_ahead-inl.h"
 
 #if ARLAB_HAS_LANES
 
@@ -35,7 +36,12 @@ HWY_BEFORE_NAMESPACE();
 namespace arlab {
 namespace HWY_NAMESPACE {
 
-constexpr std::size_t kTogether = 4;  // atoms that are encoded together
+constexpr std::size_t kTogether = 2;  // atoms that are encoded together
+
+/// Whose codes may go past the caches.
+template <QuickReduceFormat kFormat>
+inline constexpr bool kMayStream =
+    kFormat == QuickReduceFormat::q4 || kFormat == QuickReduceFormat::q8;
 
 // ---------------------------------------------------------------- encode
 
@@ -178,8 +184,9 @@ HWY_NOINLINE bool find_scales(const std::uint16_t* keys, std::byte* wire_scales,
 ///
 /// Several at a time, because the chain of operations from the extremes to the multipliers is long,
 /// and the processor cannot look far enough ahead to do something else meanwhile. `next` is where
-/// as many elements will be read afterwards: they are fetched while there is time.
-template <QuickReduceFormat kFormat, class Lanes, bool kCount>
+/// as many elements will be read afterwards: they are fetched while there is time. kStream: codes
+/// go past the caches, to addresses that 16 divides.
+template <QuickReduceFormat kFormat, class Lanes, bool kCount, bool kStream = false>
 bool encode_together(const std::uint16_t* x, std::size_t atoms, const std::uint16_t* next,
                      std::byte* wire, std::uint64_t& clamped) {
   using Code = typename Traits<kFormat>::Code;
@@ -221,15 +228,22 @@ bool encode_together(const std::uint16_t* x, std::size_t atoms, const std::uint1
       for (std::size_t line = 0; line < kUnit; line += 32) hwy::Prefetch(next + at + line);
       return {encode_vector(from, e), encode_vector(from + kBytes, e)};
     };
+    const auto pack = [&](const Codes& codes, std::size_t unit) HWY_ATTR {
+      if constexpr (kStream) {
+        Packing::template pack_blocks<true>(codes, wire + atom * kWireBytes, unit);
+      } else {
+        Packing::pack_blocks(codes, wire + atom * kWireBytes, unit);
+      }
+    };
     // A unit is packed after the codes of the next are under way: what waits for results takes the
     // place of what could run.
     Codes codes = encode_unit(0);
     for (std::size_t unit = 1; unit < kAtom / kUnit; ++unit) {
       const Codes next_codes = encode_unit(unit);
-      Packing::pack_blocks(codes, wire + atom * kWireBytes, unit - 1);
+      pack(codes, unit - 1);
       codes = next_codes;
     }
-    Packing::pack_blocks(codes, wire + atom * kWireBytes, kAtom / kUnit - 1);
+    pack(codes, kAtom / kUnit - 1);
   }
   return true;
 }
@@ -258,14 +272,27 @@ template <QuickReduceFormat kFormat, class Lanes, bool kCount>
 void encode_atoms(const Codec& scalar, DType dtype, std::span<const std::uint16_t> x,
                   std::byte* wire, EncodeCounts& counts) {
   constexpr std::size_t kWireBytes = quickreduce_code_bytes(kFormat) + kScaleBytes;
+  // Little of a large payload's wire would stay in the caches, and what goes past them is not read
+  // first.
+  const bool streamed = kMayStream<kFormat> && !kCount && x.size_bytes() >= kStreamedBytes &&
+                        reinterpret_cast<std::uintptr_t>(wire) % 16 == 0;
+  const auto together = [&](const std::uint16_t* from, const std::uint16_t* next,
+                            std::uint64_t& clamped) HWY_ATTR {
+    if constexpr (kMayStream<kFormat> && !kCount) {
+      if (streamed) {
+        return encode_together<kFormat, Lanes, false, true>(from, kTogether, next, wire, clamped);
+      }
+    }
+    return encode_together<kFormat, Lanes, kCount>(from, kTogether, next, wire, clamped);
+  };
   std::size_t begin = 0;
   while (begin < x.size()) {
     const auto rest = x.subspan(begin);
     std::uint64_t clamped = 0;
     const bool more = rest.size() >= 2 * kTogether * kAtom;
     const std::uint16_t* const next = rest.data() + (more ? kTogether * kAtom : 0);
-    if (rest.size() >= kTogether * kAtom &&
-        encode_together<kFormat, Lanes, kCount>(rest.data(), kTogether, next, wire, clamped)) {
+    if (streamed && more) find_pages_ahead(wire + kTogether * kWireBytes, kTogether * kWireBytes);
+    if (rest.size() >= kTogether * kAtom && together(rest.data(), next, clamped)) {
       counts.clamped += clamped;
       begin += kTogether * kAtom;
       wire += kTogether * kWireBytes;
@@ -278,6 +305,7 @@ void encode_atoms(const Codec& scalar, DType dtype, std::span<const std::uint16_
       encode_atom<kFormat, Lanes, kCount>(scalar, dtype, part, {wire, kWireBytes}, counts);
     }
   }
+  if (streamed) hwy::FlushStream();
 }
 
 // ---------------------------------------------------------------- what the dispatch table holds

@@ -1,4 +1,4 @@
-// Storing past the caches: what has to be known before.
+// What lies ahead of a codec: wire that it will read, pages that it will write past the caches.
 
 // Per-target include guard, as in every -inl.h of Highway.
 #if defined(ARLAB_CODECS_SIMD_STREAM_AHEAD_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -28,6 +28,22 @@ HWY_INLINE void find_pages_ahead(const void* at, std::size_t bytes) {
     hwy::Prefetch(static_cast<const std::uint8_t*>(at) + i);
   }
 }
+
+/// Fetches wire that is read a while later, evenly while elements are decoded: a core can wait for
+/// few lines at once, and behind a burst of fetches everything else waits, too.
+class WireAhead {
+ public:
+  static constexpr std::size_t kUnit = 32;  // elements
+
+  /// `from` is what is to be fetched with unit 0, of so many bytes per unit.
+  WireAhead(const void* from, std::size_t bytes_per_unit)
+      : from_(static_cast<const std::uint8_t*>(from)), bytes_per_unit_(bytes_per_unit) {}
+  HWY_INLINE void fetch(std::size_t unit) const { hwy::Prefetch(from_ + unit * bytes_per_unit_); }
+
+ private:
+  const std::uint8_t* from_;
+  std::size_t bytes_per_unit_;
+};
 
 }  // namespace HWY_NAMESPACE
 }  // namespace arlab

@@ -172,7 +172,8 @@ TEST_P(BestTarget, LargePayloads) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, BestTarget,
-                         ::testing::ValuesIn(with_their_dtypes({"qr-q4", "qr-fp8"})), test_name);
+                         ::testing::ValuesIn(with_their_dtypes({"qr-q4", "qr-q8", "qr-fp8"})),
+                         test_name);
 
 // ---------------------------------------------------------------- one hash for every build
 

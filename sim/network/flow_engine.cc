@@ -47,7 +47,8 @@ void FlowEngine::start(const Message& message) {
 
   rates_.set_cap(slot, message.rate_cap_gb_per_s);
   std::span<const ResourceId> path = message.route;
-  if (path.size() > 1 || network_.properties(path[0]).domain != kNoDomain) {
+  const LinkProperties& first = network_.properties(path[0]);
+  if (path.size() > 1 || first.domain != kNoDomain) {
     path_.clear();
     for (const LinkId link : message.route) {
       path_.push_back(link);
@@ -56,70 +57,198 @@ void FlowEngine::start(const Message& message) {
     }
     path = path_;
   }
+  if (path.size() == 1 && enter_lane(slot, path[0], first)) return;
   for (const ResourceId resource : path) {
-    if (lanes_[resource].alone != 0) end_alone(resource);
+    if (lanes_[resource].users > 0) close_lane(resource);
   }
-  if (path.size() == 1 && lanes_[path[0]].is_busy == 0) {
-    lanes_[path[0]].counters.busy -= now();
-    go_alone(slot, path[0]);
-  } else {
-    share(slot, path);
-  }
+  share(slot, path);
 }
 
 void FlowEngine::share(FlowSlot slot, std::span<const ResourceId> path) {
   set_state(flows_[slot], State::sharing);
   rates_.insert(slot, path, [this](ResourceId resource) {
     Lane& lane = lanes_[resource];
-    lane.is_busy = 1;
+    lane.is_shared = 1;
     lane.counters.busy -= now();
   });
 }
 
-// ---------------------------------------------------------------- alone on a link
+// ---------------------------------------------------------------- lanes
 
-void FlowEngine::go_alone(FlowSlot slot, LinkId link) {
-  Flow& flow = flows_[slot];
-  const LinkProperties& properties = network_.properties(link);
-  change_rate(slot, std::min(rates_.cap_of(slot), properties.bandwidth_gb_per_s), link);
-  require_reachable(flow.end, properties.latency, flow.tag);
-  set_state(flow, State::alone);
-  flow.limit = link;
-  lanes_[link].alone = slot + 1;
-  // In the instant in which it is sent, not before, it is known what else is delivered in it.
-  if (properties.latency == 0 || trace_ != nullptr) queue_.push({flow.end, kSent, slot});
-  if (properties.latency > 0) queue_.push({flow.end + properties.latency, kDelivered, slot});
+Picoseconds FlowEngine::Crowd::first_end() const {
+  Picoseconds first = members[0].flow->end;
+  for (std::uint32_t i = 1; i < size; ++i) first = std::min(first, members[i].flow->end);
+  return first;
 }
 
-void FlowEngine::leave_alone(FlowSlot slot) {
+template <class Left, class Change>
+void FlowEngine::Crowd::advance(Left left, Change change) {
+  const Picoseconds at = first_end();
+  const double before = rate();
+  std::uint32_t stay = 0;
+  for (std::uint32_t i = 0; i < size; ++i) {
+    if (members[i].flow->end == at) {
+      left(members[i]);
+    } else {
+      members[stay++] = members[i];
+    }
+  }
+  size = stay;
+  for (std::uint32_t i = 0; i < size; ++i) change(*members[i].flow, at, before, rate());
+}
+
+FlowEngine::Crowd FlowEngine::crowd_of(LinkId link) {
+  const Lane& lane = lanes_[link];
+  Crowd crowd;
+  crowd.bandwidth_gb_per_s = network_.properties(link).bandwidth_gb_per_s;
+  for (FlowSlot slot = lane.first; crowd.size < lane.users;) {
+    Flow& flow = flows_[slot];
+    crowd.members[crowd.size++] = {slot, &flow};
+    slot = flow.next_in_lane;
+  }
+  if (crowd.size == 1) crowd.cap_gb_per_s = rates_.cap_of(lane.first);
+  return crowd;
+}
+
+bool FlowEngine::enter_lane(FlowSlot slot, LinkId link, const LinkProperties& properties) {
+  Lane& lane = lanes_[link];
+  if (lane.is_shared) return false;
+  if (lane.users > 0) update_lane(link);
+  Crowd crowd = crowd_of(link);
+  const double cap = rates_.cap_of(slot);
+  const double rate = crowd.size > 0 ? crowd.rate() : 0;
+  if (crowd.size > 0) {
+    const bool any_cap = cap != kNoRateCap || crowd.cap_gb_per_s != kNoRateCap;
+    if (any_cap || crowd.size == kMostInLane) return false;
+  } else {
+    lane.counters.busy -= now();
+    crowd.cap_gb_per_s = cap;
+  }
   Flow& flow = flows_[slot];
-  const LinkProperties& properties = network_.properties(flow.limit);
-  Lane& lane = lanes_[flow.limit];
-  lane.alone = 0;
-  lane.counters.bytes += flow.bytes;
-  lane.counters.busy += flow.end;
-  if (flow.gb_per_s < properties.bandwidth_gb_per_s) flow.limit = kNoLimit;  // its cap
+  set_state(flow, State::in_lane);
+  flow.limit = link;
+  crowd.members[crowd.size++] = {slot, &flow};
+  const double new_rate = crowd.rate();
+  for (std::uint32_t i = 0; i < crowd.size; ++i) {
+    change_in_lane(*crowd.members[i].flow, now(), rate, new_rate, properties);
+  }
+  set_lane(link, crowd, properties);
+  return true;
+}
+
+void FlowEngine::update_lane(LinkId link, bool and_now) {
+  Lane& lane = lanes_[link];
+  const auto is_over = [&](const Flow& flow, Picoseconds end) {
+    return end < now() || (end == now() && (and_now || flow.since < now()));
+  };
+  const LinkProperties& properties = network_.properties(link);
+  if (lane.users == 1) {
+    Flow& flow = flows_[lane.first];
+    if (!is_over(flow, flow.end)) return;
+    lane.users = 0;
+    lane.counters.busy += flow.end;
+    const bool capped = rates_.cap_of(lane.first) < properties.bandwidth_gb_per_s;
+    leave_lane({lane.first, &flow}, properties, capped);
+    return;
+  }
+  Crowd crowd = crowd_of(link);
+  const std::uint32_t before = crowd.size;
+  while (crowd.size > 0) {
+    const Picoseconds end = crowd.first_end();
+    if (!is_over(*crowd.members[0].flow, end)) break;
+    crowd.advance([&](const Crowd::Member& member) { leave_lane(member, properties, false); },
+                  [&](Flow& flow, Picoseconds at, double rate, double new_rate) {
+                    change_in_lane(flow, at, rate, new_rate, properties);
+                  });
+    if (crowd.size == 0) lane.counters.busy += end;
+  }
+  if (crowd.size < before) set_lane(link, crowd, properties);
+}
+
+/// Until the trace has been told, or when nothing lies between being sent and being delivered, the
+/// event is that the first is sent.
+bool FlowEngine::waits_for_sent(const LinkProperties& link) const {
+  return link.latency == 0 || trace_ != nullptr;
+}
+
+void FlowEngine::set_lane(LinkId link, const Crowd& crowd, const LinkProperties& properties) {
+  Lane& lane = lanes_[link];
+  lane.users = crowd.size & 0x7FFFFFFF;
+  if (crowd.size == 0) return;
+  lane.first = crowd.members[0].slot;
+  Crowd::Member first = crowd.members[0];
+  for (std::uint32_t i = 1; i < crowd.size; ++i) {
+    crowd.members[i - 1].flow->next_in_lane = crowd.members[i].slot;
+    if (crowd.members[i].flow->end < first.flow->end) first = crowd.members[i];
+  }
+  if (first.flow->event_pending) return;
+  first.flow->event_pending = 1;
+  if (waits_for_sent(properties)) {
+    queue_.push({first.flow->end, kSent, first.slot});
+  } else {
+    queue_.push({first.flow->end + properties.latency, kDelivered, first.slot});
+  }
+}
+
+void FlowEngine::flow_on(Flow& flow, Picoseconds at, double rate, double new_rate) {
+  // What is left follows from the rate and the whole picoseconds since the last change, not from a
+  // rounded end: errors do not add up.
+  flow.left = std::max(0.0, flow.left - bytes_in(at - flow.since, rate));
+  flow.since = at;
+  flow.end = at + std::min(transfer_time(flow.left, new_rate), kNever - at);
+}
+
+void FlowEngine::change_in_lane(Flow& flow, Picoseconds at, double rate, double new_rate,
+                                const LinkProperties& link) {
+  flow_on(flow, at, rate, new_rate);
+  require_reachable(flow.end, link.latency, flow.tag);
+  flow.event_pending = 0;
+  any_rate_set_ = true;
+  if (trace_ != nullptr) trace_->on_rate(flow.tag, new_rate, at);
+}
+
+void FlowEngine::leave_lane(const Crowd::Member& member, const LinkProperties& link, bool capped) {
+  Flow& flow = *member.flow;
+  lanes_[flow.limit].counters.bytes += flow.bytes;
+  if (capped) flow.limit = kNoLimit;
   set_state(flow, State::sent);
-  flow.since = flow.end + properties.latency;
-  if (properties.latency == 0) queue_.push({now(), kDelivered, slot});
+  flow.since = flow.end + link.latency;
+  if (!flow.event_pending || waits_for_sent(link)) {
+    queue_.push({flow.since, kDelivered, member.slot});
+  }
   if (trace_ != nullptr) trace_->on_sent(flow.tag, flow.end);
 }
 
-void FlowEngine::end_alone(LinkId link) {
-  const FlowSlot slot = lanes_[link].alone - 1;
+void FlowEngine::close_lane(LinkId link) {
+  update_lane(link);
+  Lane& lane = lanes_[link];
+  if (lane.users == 0) return;
+  const Crowd crowd = crowd_of(link);
+  lane.users = 0;
+  lane.counters.busy += now();  // share() subtracts it
+  for (std::uint32_t i = 0; i < crowd.size; ++i) {
+    Flow& flow = *crowd.members[i].flow;
+    flow.gb_per_s = crowd.rate();
+    flow.event_pending = 0;
+    if (flow.started == now()) {  // together with another: as if there had been no rate yet
+      flow.gb_per_s = 0;
+      flow.end = kNever;
+    }
+    share(crowd.members[i].slot, {&link, 1});
+  }
+}
+
+void FlowEngine::return_to_lane(FlowSlot slot, LinkId link) {
+  const LinkProperties& properties = network_.properties(link);
   Flow& flow = flows_[slot];
-  if (flow.end <= now() && flow.started < now()) {
-    leave_alone(slot);
-    return;
-  }
-  if (flow.started == now()) {  // the two start together: as if there had been no rate yet
-    flow.gb_per_s = 0;
-    flow.end = kNever;
-  }
+  Crowd crowd;
+  crowd.members[crowd.size++] = {slot, &flow};
+  change_rate(slot, std::min(rates_.cap_of(slot), properties.bandwidth_gb_per_s), link);
+  require_reachable(flow.end, properties.latency, flow.tag);
+  set_state(flow, State::in_lane);
+  flow.limit = link;
   flow.event_pending = 0;
-  lanes_[link].alone = 0;
-  lanes_[link].counters.busy += now();  // share() subtracts it
-  share(slot, {&link, 1});
+  set_lane(link, crowd, properties);
 }
 
 // ---------------------------------------------------------------- ends
@@ -128,19 +257,20 @@ void FlowEngine::handle(const Event& event) {
   // Since the event was pushed, the rate may have changed or the slot may have a new owner.
   const FlowSlot slot = event.subject;
   Flow& flow = flows_[slot];
-  const State state = state_of(flow);
   if (event.kind == kSent) {
-    if (flow.end != now() || flow.gb_per_s == 0) return;
-    if (state == State::alone) leave_alone(slot);
-    if (state == State::sharing) finish_sending(slot);
+    if (flow.end != now()) return;
+    if (state_of(flow) == State::in_lane) {
+      update_lane(flow.limit, true);
+    } else if (state_of(flow) == State::sharing && flow.gb_per_s > 0) {
+      finish_sending(slot);
+    }
     return;
   }
-  if (state == State::alone) {
+  if (state_of(flow) == State::in_lane) {
     if (flow.end + network_.properties(flow.limit).latency != now()) return;
-    leave_alone(slot);
-  } else if (state != State::sent || flow.since != now()) {
-    return;
+    update_lane(flow.limit);
   }
+  if (state_of(flow) != State::sent || flow.since != now()) return;
   set_state(flow, State::arrived);
   arrived_.push_back(slot);
 }
@@ -152,7 +282,7 @@ void FlowEngine::finish_sending(FlowSlot slot) {
     Lane& lane = lanes_[resource];
     lane.counters.bytes += flows_[slot].bytes;
     if (!became_idle) return;
-    lane.is_busy = 0;
+    lane.is_shared = 0;
     lane.counters.busy += now();
   });
   mark_sent(slot, latency);
@@ -239,8 +369,8 @@ void FlowEngine::solve_changed() {
     FlowSlot first = slots[0];
     if (rates_.is_lone()) {
       rates_.remove(first, [&](ResourceId link, bool) {
-        lanes_[link].is_busy = 0;
-        go_alone(first, link);
+        lanes_[link].is_shared = 0;
+        return_to_lane(first, link);
       });
       continue;
     }
@@ -260,15 +390,10 @@ void FlowEngine::change_rate(FlowSlot slot, double gb_per_s, ResourceId limit) {
   Flow& flow = flows_[slot];
   any_rate_set_ = true;
   if (gb_per_s == flow.gb_per_s) return;  // keeps its end, to the bit
-  // What is left follows from the rate and the whole picoseconds since the last change, not from a
-  // rounded end: errors do not add up.
-  flow.left = std::max(0.0, flow.left - bytes_in(now() - flow.since, flow.gb_per_s));
-  flow.since = now();
+  flow_on(flow, now(), flow.gb_per_s, gb_per_s);
+  require_reachable(flow.end, 0, flow.tag);
   flow.gb_per_s = gb_per_s;
   flow.limit = limit;
-  const Picoseconds duration = transfer_time(flow.left, gb_per_s);
-  require_reachable(now(), duration, flow.tag);
-  flow.end = now() + duration;
   flow.event_pending = 0;
   if (trace_ != nullptr) trace_->on_rate(flow.tag, gb_per_s, now());
 }
@@ -278,12 +403,26 @@ void FlowEngine::change_rate(FlowSlot slot, double gb_per_s, ResourceId limit) {
 NetworkEngine::Counters FlowEngine::counters_until_now(ResourceId resource) const {
   const Lane& lane = lanes_[resource];
   Counters counters = lane.counters;
-  if (lane.is_busy != 0) counters.busy += now();
-  if (lane.alone != 0) {
-    const Flow& flow = flows_[lane.alone - 1];
-    counters.busy += std::min(flow.end, now());
-    if (flow.end <= now()) counters.bytes += flow.bytes;
+  if (lane.is_shared) counters.busy += now();
+  if (lane.users == 0) return counters;
+  // As update_lane() will find it, on a copy.
+  std::array<Flow, kMostInLane> flows;
+  Crowd crowd;
+  crowd.bandwidth_gb_per_s = network_.capacity_gb_per_s(resource);
+  if (lane.users == 1) crowd.cap_gb_per_s = rates_.cap_of(lane.first);
+  for (FlowSlot slot = lane.first; crowd.size < lane.users; ++crowd.size) {
+    Flow& flow = flows[crowd.size];
+    flow = flows_[slot];
+    crowd.members[crowd.size] = {slot, &flow};
+    slot = flow.next_in_lane;
   }
+  while (crowd.size > 0 && crowd.first_end() <= now()) {
+    const Picoseconds end = crowd.first_end();
+    crowd.advance([&](const Crowd::Member& member) { counters.bytes += member.flow->bytes; },
+                  flow_on);
+    if (crowd.size == 0) counters.busy += end;
+  }
+  if (crowd.size > 0) counters.busy += now();
   return counters;
 }
 

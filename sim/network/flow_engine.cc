@@ -114,16 +114,22 @@ bool FlowEngine::enter_lane(FlowSlot slot, LinkId link, const LinkProperties& pr
   Lane& lane = lanes_[link];
   if (lane.is_shared) return false;
   if (lane.users > 0) update_lane(link);
-  Crowd crowd = crowd_of(link);
-  const double cap = rates_.cap_of(slot);
-  const double rate = crowd.size > 0 ? crowd.rate() : 0;
-  if (crowd.size > 0) {
-    const bool any_cap = cap != kNoRateCap || crowd.cap_gb_per_s != kNoRateCap;
-    if (any_cap || crowd.size == kMostInLane) return false;
-  } else {
+  if (lane.users == 0) {
     lane.counters.busy -= now();
-    crowd.cap_gb_per_s = cap;
+    lane.users = 1;
+    lane.first = slot;
+    Flow& flow = flows_[slot];
+    set_state(flow, State::in_lane);
+    flow.limit = link;
+    const double rate = std::min(rates_.cap_of(slot), properties.bandwidth_gb_per_s);
+    change_in_lane(flow, now(), 0, rate, properties);
+    expect_first({slot, &flow}, properties);
+    return true;
   }
+  Crowd crowd = crowd_of(link);
+  const bool any_cap = rates_.cap_of(slot) != kNoRateCap || crowd.cap_gb_per_s != kNoRateCap;
+  if (any_cap || crowd.size == kMostInLane) return false;
+  const double rate = crowd.rate();
   Flow& flow = flows_[slot];
   set_state(flow, State::in_lane);
   flow.limit = link;
@@ -181,6 +187,10 @@ void FlowEngine::set_lane(LinkId link, const Crowd& crowd, const LinkProperties&
     crowd.members[i - 1].flow->next_in_lane = crowd.members[i].slot;
     if (crowd.members[i].flow->end < first.flow->end) first = crowd.members[i];
   }
+  expect_first(first, properties);
+}
+
+void FlowEngine::expect_first(const Crowd::Member& first, const LinkProperties& properties) {
   if (first.flow->event_pending) return;
   first.flow->event_pending = 1;
   if (waits_for_sent(properties)) {
@@ -309,17 +319,23 @@ void FlowEngine::prepare(std::span<const Event> events) {
   for (const Event& event : events) {
     if (event.kind == kTimer) continue;
     const Flow& flow = flows_[event.subject];
-    if (flow.limit != kNoLimit) __builtin_prefetch(&lanes_[flow.limit], 1);
+    __builtin_prefetch(&lanes_[flow.limit == kNoLimit ? 0 : flow.limit], 1);
     if (state_of(flow) == State::sharing) rates_.prefetch_flow(event.subject);
   }
 }
 
 void FlowEngine::complete_instant() {
   if (!arrived_.empty()) {
-    deliver_arrived();
+    if (arrived_.size() == 1) {
+      const FlowSlot slot = arrived_[0];
+      arrived_.clear();
+      deliver(slot);
+    } else {
+      deliver_arrived();
+    }
     if (queue_.any_ready()) return;
   }
-  solve_changed();
+  if (rates_.any_changed()) solve_changed();
   if (any_rate_set_ && trace_ != nullptr) trace_->on_solved(now());
   any_rate_set_ = false;
 }
@@ -331,7 +347,7 @@ void FlowEngine::deliver_arrived() {
     const std::uint32_t apart = std::uint32_t{flows_[a].number} - flows_[b].number;
     return (apart & ((kNumberMask + 1) / 2)) != 0;
   };
-  if (arrived_.size() > 1 && !std::is_sorted(arrived_.begin(), arrived_.end(), started_before)) {
+  if (!std::is_sorted(arrived_.begin(), arrived_.end(), started_before)) {
     std::sort(arrived_.begin(), arrived_.end(), started_before);
   }
   for (const FlowSlot slot : arrived_) deliver(slot);

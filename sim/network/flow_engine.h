@@ -111,6 +111,8 @@ class FlowEngine final : public NetworkEngine {
   Crowd crowd_of(LinkId link);
   /// Lets go what has been sent before now; and now, if asked or if its rate was not set now.
   void update_lane(LinkId link, bool and_now = false);
+  /// Has an event for the first of a lane to leave it.
+  void expect_first(const Crowd::Member& first, const LinkProperties& properties);
   void set_lane(LinkId link, const Crowd& crowd, const LinkProperties& properties);
   void leave_lane(const Crowd::Member& member, const LinkProperties& link, bool capped);
   void change_in_lane(Flow& flow, Picoseconds at, double rate, double new_rate,

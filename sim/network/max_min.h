@@ -63,6 +63,8 @@ class MaxMinRates {
   /// How many uses by flows a resource has.
   std::uint32_t users(ResourceId resource) const { return resources_[resource].users; }
 
+  /// Whether flows may have come or gone since all components were solved.
+  bool any_changed() const { return !changed_.empty(); }
   /// Collects a connected component in which flows came or went since it was last solved. False
   /// when there is none left. One that was collected must be solved or postponed.
   bool next_component();

@@ -10,9 +10,13 @@
 #include <sys/resource.h>
 
 #include <cstdint>
+#include <functional>
+#include <queue>
 #include <random>
+#include <span>
 #include <vector>
 
+#include "sim/network/event_queue.h"
 #include "sim/network/fifo_engine.h"
 #include "sim/network/flow_engine.h"
 
@@ -29,6 +33,68 @@ void report(benchmark::State& state, std::uint64_t messages) {
   getrusage(RUSAGE_SELF, &usage);
   state.counters["peak_mb"] = static_cast<double>(usage.ru_maxrss) * 1024 * 1e-6;
 }
+
+// ---------------------------------------------------------------- the queue of events alone
+
+/// What one would take at first: a binary heap. Sequence numbers keep the order of pushes.
+class HeapQueue {
+ public:
+  Picoseconds now() const { return now_; }
+  void push(const Event& event) { heap_.push({event, pushed_++}); }
+  Event take_next() {
+    const Event event = heap_.top().event;
+    heap_.pop();
+    now_ = event.time;
+    return event;
+  }
+
+ private:
+  struct Entry {
+    Event event;
+    std::uint64_t sequence;
+    bool operator>(const Entry& other) const {
+      return event.time != other.event.time ? event.time > other.event.time
+                                            : sequence > other.sequence;
+    }
+  };
+  std::priority_queue<Entry, std::vector<Entry>, std::greater<>> heap_;
+  std::uint64_t pushed_ = 0;
+  Picoseconds now_ = 0;
+};
+
+/// The engines' own.
+class RadixQueue : public EventQueue {
+ public:
+  Event take_next() {
+    while (!any_ready()) advance(kNever - 1, [](std::span<const Event>) {});
+    return take_ready();
+  }
+};
+
+/// Every event that is taken pushes one: what a message costs the queue at least.
+template <class Queue>
+void queue(benchmark::State& state) {
+  const auto pending = static_cast<std::uint32_t>(state.range(0));
+  constexpr Picoseconds kDelay = 1'300'000;
+  Queue queue;
+  std::minstd_rand random(1);
+  const auto delay = [&] {
+    return state.range(1) != 0 ? 1 + static_cast<Picoseconds>(random() % (2 * kDelay)) : kDelay;
+  };
+  for (std::uint32_t i = 0; i < pending; ++i) queue.push({delay(), 0, i});
+  for (auto _ : state) {
+    const Event event = queue.take_next();
+    queue.push({queue.now() + delay(), 0, event.subject});
+  }
+}
+BENCHMARK(queue<HeapQueue>)
+    ->Name("Queue<binary heap>")
+    ->ArgNames({"pending", "random_times"})
+    ->ArgsProduct({{1024, 1 << 20}, {0, 1}});
+BENCHMARK(queue<RadixQueue>)
+    ->Name("Queue<EventQueue>")
+    ->ArgNames({"pending", "random_times"})
+    ->ArgsProduct({{1024, 1 << 20}, {0, 1}});
 
 // ---------------------------------------------------------------- direct exchange
 

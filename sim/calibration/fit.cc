@@ -302,10 +302,6 @@ std::vector<double> sigmas(ceres::Problem& problem, std::vector<double>& paramet
   return result;
 }
 
-}  // namespace
-
-namespace {
-
 struct Solution {
   std::vector<double> parameters;
   double cost = std::numeric_limits<double>::infinity();

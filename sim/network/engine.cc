@@ -5,7 +5,7 @@
 namespace arlab {
 
 NetworkEngine::NetworkEngine(const Network& network, NetworkClient& client)
-    : network_(network), client_(client), counters_(network.resources()) {}
+    : network_(network), client_(client) {}
 
 void NetworkEngine::send(const Message& message) {
   // A single link, by far the most frequent, needs less.
@@ -20,8 +20,8 @@ void NetworkEngine::send(const Message& message) {
     fail("message {}: {} bytes are too many; allowed are at most {}", message.tag, message.bytes,
          kMaxMessageBytes);
   }
-  start(message);
   if (trace_ != nullptr) trace_->on_started(message, now());
+  start(message);
 }
 
 void NetworkEngine::call_at(Picoseconds time, std::uint64_t tag) {
@@ -63,11 +63,11 @@ void NetworkEngine::fail_unreachable(std::uint64_t tag) {
 }
 
 ResourceUsage NetworkEngine::usage(ResourceId resource) const {
-  const Counters& counters = counters_[resource];
+  const Counters counters = counters_until_now(resource);
   const Picoseconds elapsed = now();
   const double possible = bytes_in(elapsed, network_.capacity_gb_per_s(resource));
   return {.bytes = counters.bytes,
-          .busy = busy_until_now(resource),
+          .busy = counters.busy,
           .utilisation = elapsed > 0 ? static_cast<double>(counters.bytes) / possible : 0};
 }
 

@@ -77,8 +77,8 @@ class NetworkEngine {
 
   Picoseconds now() const { return queue_.now(); }
 
-  /// Starts a message now. Throws InvalidInput when the route is none, the cap not positive, or
-  /// the message too large.
+  /// Starts a message now. Throws InvalidInput when the route is none, the cap not positive, the
+  /// message too large, or it would take longer than kNever even if no other came.
   void send(const Message& message);
 
   /// Calls client.on_timer(tag) at `time`, which must not be in the past.
@@ -100,9 +100,10 @@ class NetworkEngine {
   static constexpr std::uint32_t kTimer = 0;  ///< Event::kind; the others are the engine's own
   static constexpr std::uint32_t kFirstOwnKind = 1;
 
+  /// Of a resource; engines keep them beside what else they know of it.
   struct Counters {
-    std::uint64_t bytes = 0;
-    Picoseconds busy = 0;  ///< see busy_until_now() of the engine
+    std::uint64_t bytes;
+    Picoseconds busy;
   };
 
   /// The message is valid.
@@ -112,7 +113,7 @@ class NetworkEngine {
   virtual void prepare(std::span<const Event> /*events*/) {}
   /// All events of now have been handled; may push more of now.
   virtual void complete_instant() {}
-  virtual Picoseconds busy_until_now(ResourceId resource) const = 0;
+  virtual Counters counters_until_now(ResourceId resource) const = 0;
 
   /// Throws InvalidInput unless the instant comes before kNever.
   static void require_reachable(Picoseconds from, Picoseconds duration, std::uint64_t tag) {
@@ -123,7 +124,6 @@ class NetworkEngine {
   NetworkClient& client_;
   NetworkTrace* trace_ = nullptr;
   EventQueue queue_;
-  std::vector<Counters> counters_;  ///< by resource
 
  private:
   [[noreturn]] static void fail_unreachable(std::uint64_t tag);

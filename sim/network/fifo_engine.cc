@@ -7,62 +7,91 @@ namespace arlab {
 FifoEngine::FifoEngine(const Network& network, NetworkClient& client)
     : NetworkEngine(network, client), servers_(network.resources()) {}
 
+std::uint32_t FifoEngine::acquire() {
+  if (free_.empty()) return static_cast<std::uint32_t>(parcels_.append());
+  const std::uint32_t slot = free_.back();
+  free_.pop_back();
+  // Messages tend to start in bursts; have the slots of the next ones at hand.
+  constexpr std::size_t kAhead = 6;
+  if (free_.size() > kAhead) __builtin_prefetch(&parcels_[*(free_.end() - kAhead)], 1);
+  return slot;
+}
+
 void FifoEngine::start(const Message& message) {
-  auto slot = static_cast<std::uint32_t>(parcels_.size());
-  if (free_.empty()) {
-    parcels_.emplace_back();
-  } else {
-    slot = free_.back();
-    free_.pop_back();
-  }
+  const std::uint32_t slot = acquire();
   auto servers = static_cast<std::uint32_t>(message.route.size());
-  for (const LinkId link : message.route)
+  for (const LinkId link : message.route) {
     servers += network_.properties(link).domain != kNoDomain ? 1 : 0;
-  parcels_[slot] = {.rate_cap_gb_per_s = message.rate_cap_gb_per_s,
-                    .started = now(),
+  }
+  parcels_[slot] = {.started = now(),
                     .sent = kNever,
                     .tail = now(),
                     .bytes = message.bytes,
                     .tag = message.tag,
-                    .first_server = servers_on_way_.allocate(servers),
-                    .servers = servers,
-                    .next = 0,
                     .longest = 0,
-                    .limit = kNoLimit};
-  std::uint32_t server = parcels_[slot].first_server;
-  for (const LinkId link : message.route) {
-    const DomainId domain = network_.properties(link).domain;
-    if (domain != kNoDomain) servers_on_way_[server++] = network_.resource_of(domain);
-    servers_on_way_[server++] = link;
+                    .limit = kNoLimit,
+                    .first_server = message.route[0],
+                    .servers = servers,
+                    .next = 0};
+  if (message.rate_cap_gb_per_s != kNoRateCap && slot >= rate_caps_.size()) {
+    rate_caps_.resize(slot + 1, kNoRateCap);
   }
-  queue_.push({now(), kHeadArrives, slot});
+  if (slot < rate_caps_.size()) rate_caps_[slot] = message.rate_cap_gb_per_s;
+  if (servers > 1) {
+    std::uint32_t server = servers_on_way_.allocate(servers);
+    parcels_[slot].first_server = server;
+    for (const LinkId link : message.route) {
+      const DomainId domain = network_.properties(link).domain;
+      if (domain != kNoDomain) servers_on_way_[server++] = network_.resource_of(domain);
+      servers_on_way_[server++] = link;
+    }
+  }
+  // Its turn comes after the heads that are known to arrive now.
+  if (heads_on_way_ == 0) {
+    serve(slot);
+  } else {
+    ++heads_on_way_;
+    queue_.push({now(), kHeadArrives, slot});
+  }
 }
 
 void FifoEngine::handle(const Event& event) {
   if (event.kind == kHeadArrives) {
+    --heads_on_way_;
     serve(event.subject);
   } else {
     deliver(event.subject);
   }
 }
 
+void FifoEngine::prepare(std::span<const Event> events) {
+  for (const Event& event : events) {
+    if (event.kind != kTimer) __builtin_prefetch(&parcels_[event.subject], 1);
+  }
+}
+
 void FifoEngine::serve(std::uint32_t slot) {
   Parcel& parcel = parcels_[slot];
-  const ResourceId resource = servers_on_way_[parcel.first_server + parcel.next];
+  const ResourceId resource = parcel.servers == 1
+                                  ? parcel.first_server
+                                  : servers_on_way_[parcel.first_server + parcel.next];
   const bool is_link = resource < network_.links();
-  const double rate = std::min(network_.capacity_gb_per_s(resource), parcel.rate_cap_gb_per_s);
+  const double rate = std::min(network_.capacity_gb_per_s(resource), rate_cap_of(slot));
   const double duration = static_cast<double>(parcel.bytes) / rate * 1e3;
   require_reachable(std::max(now(), servers_[resource].free_at()),
                     transfer_time(static_cast<double>(parcel.bytes), rate), parcel.tag);
 
   Server& server = servers_[resource];
-  if (server.free_at() <= now()) server = {.busy_since = now(), .work = 0};
+  if (server.free_at() <= now()) {
+    server.busy_since = now();
+    server.work = 0;
+  }
   const Picoseconds begin = server.free_at();
   server.work =
       std::max(server.work + duration, static_cast<double>(parcel.tail - server.busy_since));
   const Picoseconds end = server.free_at();
-  counters_[resource].busy += end - begin;
-  counters_[resource].bytes += parcel.bytes;
+  server.counters.busy += end - begin;
+  server.counters.bytes += parcel.bytes;
   if (trace_ != nullptr) trace_->on_service(parcel.tag, resource, begin, end);
 
   const Picoseconds spent = begin + round_to_picoseconds(duration) - now();
@@ -78,6 +107,7 @@ void FifoEngine::serve(std::uint32_t slot) {
   if (++parcel.next == parcel.servers) {
     queue_.push({parcel.tail, kDelivered, slot});
   } else {
+    ++heads_on_way_;
     queue_.push({begin + latency, kHeadArrives, slot});
   }
 }
@@ -90,14 +120,16 @@ void FifoEngine::deliver(std::uint32_t slot) {
                           .sent = parcel.sent,
                           .delivered = now(),
                           .limit = parcel.limit};
-  servers_on_way_.release(parcel.first_server, parcel.servers);
+  if (parcel.servers > 1) servers_on_way_.release(parcel.first_server, parcel.servers);
   free_.push_back(slot);  // the client may start its next message in it
   client_.on_delivered(delivery);
 }
 
-Picoseconds FifoEngine::busy_until_now(ResourceId resource) const {
-  const Picoseconds ahead = servers_[resource].free_at() - now();
-  return counters_[resource].busy - std::max<Picoseconds>(0, ahead);
+NetworkEngine::Counters FifoEngine::counters_until_now(ResourceId resource) const {
+  const Server& server = servers_[resource];
+  Counters counters = server.counters;
+  counters.busy -= std::max<Picoseconds>(0, server.free_at() - now());
+  return counters;
 }
 
 }  // namespace arlab

@@ -1,11 +1,15 @@
 // The FIFO engine: every link serves one message at a time, in the order of arrival.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "sim/network/block_pool.h"
 #include "sim/network/engine.h"
+#include "sim/network/growing_array.h"
+#include "sim/network/zeroed_array.h"
 
 namespace arlab {
 
@@ -31,40 +35,48 @@ class FifoEngine final : public NetworkEngine {
   static constexpr std::uint32_t kHeadArrives = kFirstOwnKind;
   static constexpr std::uint32_t kDelivered = kFirstOwnKind + 1;
 
-  struct Parcel {
-    double rate_cap_gb_per_s = 0;
+  struct Parcel {  // a cache line
     Picoseconds started = 0;
     Picoseconds sent = 0;  ///< kNever before the first link
     Picoseconds tail = 0;  ///< when the last byte arrives at the next server
     std::uint64_t bytes = 0;
     std::uint64_t tag = 0;
-    std::uint32_t first_server = 0;  ///< index into servers_on_way_
+    Picoseconds longest = 0;         ///< time at a server so far, queue included
+    ResourceId limit = kNoLimit;     ///< that server
+    std::uint32_t first_server = 0;  ///< index into servers_on_way_; of a single one the server
     std::uint32_t servers = 0;
-    std::uint32_t next = 0;       ///< of the servers
-    Picoseconds longest = 0;      ///< time at a server so far, queue included
-    ResourceId limit = kNoLimit;  ///< that server
+    std::uint32_t next = 0;  ///< of the servers
   };
+  static_assert(sizeof(Parcel) == 64);
   /// The end of what a server has taken on is busy_since + work. The sum is rounded when an instant
-  /// is read from it, not when it grows: a long queue does not drift.
+  /// is read from it, not when it grows: a long queue does not drift. All zero: nothing yet.
   struct Server {
-    Picoseconds busy_since = 0;
-    double work = 0;  ///< ps
+    Picoseconds busy_since;
+    double work;  ///< ps
+    /// Runs ahead of now to the end of what the server has taken on, which is without gaps.
+    Counters counters;
 
     Picoseconds free_at() const { return busy_since + round_to_picoseconds(work); }
   };
 
   void start(const Message& message) override;
   void handle(const Event& event) override;
-  /// A counter runs ahead of now to the end of what the server has taken on, which is without gaps.
-  Picoseconds busy_until_now(ResourceId resource) const override;
+  void prepare(std::span<const Event> events) override;
+  Counters counters_until_now(ResourceId resource) const override;
 
+  std::uint32_t acquire();
+  double rate_cap_of(std::uint32_t slot) const {
+    return slot < rate_caps_.size() ? rate_caps_[slot] : kNoRateCap;
+  }
   void serve(std::uint32_t slot);
   void deliver(std::uint32_t slot);
 
-  std::vector<Server> servers_;  ///< by resource
-  std::vector<Parcel> parcels_;  ///< by slot
+  ZeroedArray<Server> servers_;    ///< by resource
+  GrowingArray<Parcel> parcels_;   ///< by slot
+  std::vector<double> rate_caps_;  ///< by slot, GB/s; empty until a message has one
   std::vector<std::uint32_t> free_;
   BlockPool<ResourceId> servers_on_way_;
+  std::size_t heads_on_way_ = 0;  ///< kHeadArrives events in the queue
 };
 
 }  // namespace arlab

@@ -5,7 +5,7 @@
 namespace arlab {
 
 FlowEngine::FlowEngine(const Network& network, NetworkClient& client)
-    : NetworkEngine(network, client), rates_(network) {}
+    : NetworkEngine(network, client), rates_(network), lanes_(network.resources()) {}
 
 FlowSlot FlowEngine::acquire() {
   if (free_.empty()) {
@@ -16,14 +16,14 @@ FlowSlot FlowEngine::acquire() {
   free_.pop_back();
   // Messages tend to start in bursts; have the slots of the next ones at hand.
   constexpr std::size_t kAhead = 6;
-  if (free_.size() > 2 * kAhead) {
+  if (free_.size() > kAhead) {
     const FlowSlot* end = free_.data() + free_.size();
-    __builtin_prefetch(&flows_[*(end - 2 * kAhead)]);
-    rates_.prefetch_flow(*(end - 2 * kAhead));
-    rates_.prefetch_uses(*(end - kAhead));
+    __builtin_prefetch(&flows_[*(end - kAhead)], 1);
   }
   return slot;
 }
+
+// ---------------------------------------------------------------- starts
 
 void FlowEngine::start(const Message& message) {
   const FlowSlot slot = acquire();
@@ -36,7 +36,7 @@ void FlowEngine::start(const Message& message) {
   flow.bytes = message.bytes;
   flow.tag = message.tag;
   flow.limit = kNoLimit;
-  flow.number = next_number_++ & 0x7FFFFFFF;
+  flow.number = next_number_++ & kNumberMask;
   flow.event_pending = 0;
   if (message.bytes == 0) {
     Picoseconds latency = 0;
@@ -45,8 +45,10 @@ void FlowEngine::start(const Message& message) {
     return;
   }
 
+  rates_.set_cap(slot, message.rate_cap_gb_per_s);
   std::span<const ResourceId> path = message.route;
-  if (path.size() > 1 || network_.properties(path[0]).domain != kNoDomain) {
+  const LinkProperties& first = network_.properties(path[0]);
+  if (path.size() > 1 || first.domain != kNoDomain) {
     path_.clear();
     for (const LinkId link : message.route) {
       path_.push_back(link);
@@ -55,26 +57,243 @@ void FlowEngine::start(const Message& message) {
     }
     path = path_;
   }
-  rates_.insert(slot, path, message.rate_cap_gb_per_s,
-                [this](ResourceId resource) { counters_[resource].busy -= now(); });
+  if (path.size() == 1 && enter_lane(slot, path[0], first)) return;
+  for (const ResourceId resource : path) {
+    if (lanes_[resource].users > 0) close_lane(resource);
+  }
+  share(slot, path);
 }
 
-void FlowEngine::handle(const Event& event) {
-  if (event.kind == kDelivered) {
-    deliver(event.subject);
+void FlowEngine::share(FlowSlot slot, std::span<const ResourceId> path) {
+  set_state(flows_[slot], State::sharing);
+  rates_.insert(slot, path, [this](ResourceId resource) {
+    Lane& lane = lanes_[resource];
+    lane.is_shared = 1;
+    lane.counters.busy -= now();
+  });
+}
+
+// ---------------------------------------------------------------- lanes
+
+Picoseconds FlowEngine::Crowd::first_end() const {
+  Picoseconds first = members[0].flow->end;
+  for (std::uint32_t i = 1; i < size; ++i) first = std::min(first, members[i].flow->end);
+  return first;
+}
+
+template <class Left, class Change>
+void FlowEngine::Crowd::advance(Left left, Change change) {
+  const Picoseconds at = first_end();
+  const double before = rate();
+  std::uint32_t stay = 0;
+  for (std::uint32_t i = 0; i < size; ++i) {
+    if (members[i].flow->end == at) {
+      left(members[i]);
+    } else {
+      members[stay++] = members[i];
+    }
+  }
+  size = stay;
+  for (std::uint32_t i = 0; i < size; ++i) change(*members[i].flow, at, before, rate());
+}
+
+FlowEngine::Crowd FlowEngine::crowd_of(LinkId link) {
+  const Lane& lane = lanes_[link];
+  Crowd crowd;
+  crowd.bandwidth_gb_per_s = network_.properties(link).bandwidth_gb_per_s;
+  for (FlowSlot slot = lane.first; crowd.size < lane.users;) {
+    Flow& flow = flows_[slot];
+    crowd.members[crowd.size++] = {slot, &flow};
+    slot = flow.next_in_lane;
+  }
+  if (crowd.size == 1) crowd.cap_gb_per_s = rates_.cap_of(lane.first);
+  return crowd;
+}
+
+bool FlowEngine::enter_lane(FlowSlot slot, LinkId link, const LinkProperties& properties) {
+  Lane& lane = lanes_[link];
+  if (lane.is_shared) return false;
+  if (lane.users > 0) update_lane(link);
+  if (lane.users == 0) {
+    lane.counters.busy -= now();
+    lane.users = 1;
+    lane.first = slot;
+    Flow& flow = flows_[slot];
+    set_state(flow, State::in_lane);
+    flow.limit = link;
+    const double rate = std::min(rates_.cap_of(slot), properties.bandwidth_gb_per_s);
+    change_in_lane(flow, now(), 0, rate, properties);
+    expect_first({slot, &flow}, properties);
+    return true;
+  }
+  Crowd crowd = crowd_of(link);
+  const bool any_cap = rates_.cap_of(slot) != kNoRateCap || crowd.cap_gb_per_s != kNoRateCap;
+  if (any_cap || crowd.size == kMostInLane) return false;
+  const double rate = crowd.rate();
+  Flow& flow = flows_[slot];
+  set_state(flow, State::in_lane);
+  flow.limit = link;
+  crowd.members[crowd.size++] = {slot, &flow};
+  const double new_rate = crowd.rate();
+  for (std::uint32_t i = 0; i < crowd.size; ++i) {
+    change_in_lane(*crowd.members[i].flow, now(), rate, new_rate, properties);
+  }
+  set_lane(link, crowd, properties);
+  return true;
+}
+
+void FlowEngine::update_lane(LinkId link, bool and_now) {
+  Lane& lane = lanes_[link];
+  const auto is_over = [&](const Flow& flow, Picoseconds end) {
+    return end < now() || (end == now() && (and_now || flow.since < now()));
+  };
+  const LinkProperties& properties = network_.properties(link);
+  if (lane.users == 1) {
+    Flow& flow = flows_[lane.first];
+    if (!is_over(flow, flow.end)) return;
+    lane.users = 0;
+    lane.counters.busy += flow.end;
+    const bool capped = rates_.cap_of(lane.first) < properties.bandwidth_gb_per_s;
+    leave_lane({lane.first, &flow}, properties, capped);
     return;
   }
+  Crowd crowd = crowd_of(link);
+  const std::uint32_t before = crowd.size;
+  while (crowd.size > 0) {
+    const Picoseconds end = crowd.first_end();
+    if (!is_over(*crowd.members[0].flow, end)) break;
+    crowd.advance([&](const Crowd::Member& member) { leave_lane(member, properties, false); },
+                  [&](Flow& flow, Picoseconds at, double rate, double new_rate) {
+                    change_in_lane(flow, at, rate, new_rate, properties);
+                  });
+    if (crowd.size == 0) lane.counters.busy += end;
+  }
+  if (crowd.size < before) set_lane(link, crowd, properties);
+}
+
+/// Until the trace has been told, or when nothing lies between being sent and being delivered, the
+/// event is that the first is sent.
+bool FlowEngine::waits_for_sent(const LinkProperties& link) const {
+  return link.latency == 0 || trace_ != nullptr;
+}
+
+void FlowEngine::set_lane(LinkId link, const Crowd& crowd, const LinkProperties& properties) {
+  Lane& lane = lanes_[link];
+  lane.users = crowd.size & 0x7FFFFFFF;
+  if (crowd.size == 0) return;
+  lane.first = crowd.members[0].slot;
+  Crowd::Member first = crowd.members[0];
+  for (std::uint32_t i = 1; i < crowd.size; ++i) {
+    crowd.members[i - 1].flow->next_in_lane = crowd.members[i].slot;
+    if (crowd.members[i].flow->end < first.flow->end) first = crowd.members[i];
+  }
+  expect_first(first, properties);
+}
+
+void FlowEngine::expect_first(const Crowd::Member& first, const LinkProperties& properties) {
+  if (first.flow->event_pending) return;
+  first.flow->event_pending = 1;
+  if (waits_for_sent(properties)) {
+    queue_.push({first.flow->end, kSent, first.slot});
+  } else {
+    queue_.push({first.flow->end + properties.latency, kDelivered, first.slot});
+  }
+}
+
+void FlowEngine::flow_on(Flow& flow, Picoseconds at, double rate, double new_rate) {
+  // What is left follows from the rate and the whole picoseconds since the last change, not from a
+  // rounded end: errors do not add up.
+  flow.left = std::max(0.0, flow.left - bytes_in(at - flow.since, rate));
+  flow.since = at;
+  flow.end = at + std::min(transfer_time(flow.left, new_rate), kNever - at);
+}
+
+void FlowEngine::change_in_lane(Flow& flow, Picoseconds at, double rate, double new_rate,
+                                const LinkProperties& link) {
+  flow_on(flow, at, rate, new_rate);
+  require_reachable(flow.end, link.latency, flow.tag);
+  flow.event_pending = 0;
+  any_rate_set_ = true;
+  if (trace_ != nullptr) trace_->on_rate(flow.tag, new_rate, at);
+}
+
+void FlowEngine::leave_lane(const Crowd::Member& member, const LinkProperties& link, bool capped) {
+  Flow& flow = *member.flow;
+  lanes_[flow.limit].counters.bytes += flow.bytes;
+  if (capped) flow.limit = kNoLimit;
+  set_state(flow, State::sent);
+  flow.since = flow.end + link.latency;
+  if (!flow.event_pending || waits_for_sent(link)) {
+    queue_.push({flow.since, kDelivered, member.slot});
+  }
+  if (trace_ != nullptr) trace_->on_sent(flow.tag, flow.end);
+}
+
+void FlowEngine::close_lane(LinkId link) {
+  update_lane(link);
+  Lane& lane = lanes_[link];
+  if (lane.users == 0) return;
+  const Crowd crowd = crowd_of(link);
+  lane.users = 0;
+  lane.counters.busy += now();  // share() subtracts it
+  for (std::uint32_t i = 0; i < crowd.size; ++i) {
+    Flow& flow = *crowd.members[i].flow;
+    flow.gb_per_s = crowd.rate();
+    flow.event_pending = 0;
+    if (flow.started == now()) {  // together with another: as if there had been no rate yet
+      flow.gb_per_s = 0;
+      flow.end = kNever;
+    }
+    share(crowd.members[i].slot, {&link, 1});
+  }
+}
+
+void FlowEngine::return_to_lane(FlowSlot slot, LinkId link) {
+  const LinkProperties& properties = network_.properties(link);
+  Flow& flow = flows_[slot];
+  Crowd crowd;
+  crowd.members[crowd.size++] = {slot, &flow};
+  change_rate(slot, std::min(rates_.cap_of(slot), properties.bandwidth_gb_per_s), link);
+  require_reachable(flow.end, properties.latency, flow.tag);
+  set_state(flow, State::in_lane);
+  flow.limit = link;
+  flow.event_pending = 0;
+  set_lane(link, crowd, properties);
+}
+
+// ---------------------------------------------------------------- ends
+
+void FlowEngine::handle(const Event& event) {
   // Since the event was pushed, the rate may have changed or the slot may have a new owner.
-  const Flow& flow = flows_[event.subject];
-  if (flow.gb_per_s > 0 && flow.end == now()) finish_sending(event.subject);
+  const FlowSlot slot = event.subject;
+  Flow& flow = flows_[slot];
+  if (event.kind == kSent) {
+    if (flow.end != now()) return;
+    if (state_of(flow) == State::in_lane) {
+      update_lane(flow.limit, true);
+    } else if (state_of(flow) == State::sharing && flow.gb_per_s > 0) {
+      finish_sending(slot);
+    }
+    return;
+  }
+  if (state_of(flow) == State::in_lane) {
+    if (flow.end + network_.properties(flow.limit).latency != now()) return;
+    update_lane(flow.limit);
+  }
+  if (state_of(flow) != State::sent || flow.since != now()) return;
+  set_state(flow, State::arrived);
+  arrived_.push_back(slot);
 }
 
 void FlowEngine::finish_sending(FlowSlot slot) {
   Picoseconds latency = 0;
   rates_.remove(slot, [&](ResourceId resource, bool became_idle) {
     if (resource < network_.links()) latency += network_.properties(resource).latency;
-    counters_[resource].bytes += flows_[slot].bytes;
-    if (became_idle) counters_[resource].busy += now();
+    Lane& lane = lanes_[resource];
+    lane.counters.bytes += flows_[slot].bytes;
+    if (!became_idle) return;
+    lane.is_shared = 0;
+    lane.counters.busy += now();
   });
   mark_sent(slot, latency);
 }
@@ -82,52 +301,75 @@ void FlowEngine::finish_sending(FlowSlot slot) {
 void FlowEngine::mark_sent(FlowSlot slot, Picoseconds latency) {
   Flow& flow = flows_[slot];
   require_reachable(now(), latency, flow.tag);
+  set_state(flow, State::sent);
   flow.left = 0;
   flow.gb_per_s = 0;
   flow.end = now();
   flow.since = now() + latency;
-  sent_.push_back(slot);
+  queue_.push({flow.since, kDelivered, slot});
+  if (trace_ != nullptr) trace_->on_sent(flow.tag, now());
 }
 
 void FlowEngine::prepare(std::span<const Event> events) {
   // What an event leads to is found step by step; each step is taken for all events before the
   // next, so that the memory works on many at a time.
   for (const Event& event : events) {
-    if (event.kind != kTimer) __builtin_prefetch(&flows_[event.subject]);
-    if (event.kind == kSent) rates_.prefetch_flow(event.subject);
+    if (event.kind != kTimer) __builtin_prefetch(&flows_[event.subject], 1);
   }
   for (const Event& event : events) {
-    if (event.kind == kSent) rates_.prefetch_uses(event.subject);
-  }
-  for (const Event& event : events) {
-    if (event.kind != kSent) continue;
-    __builtin_prefetch(&counters_[rates_.prefetch_first_resource(event.subject)]);
+    if (event.kind == kTimer) continue;
+    const Flow& flow = flows_[event.subject];
+    __builtin_prefetch(&lanes_[flow.limit == kNoLimit ? 0 : flow.limit], 1);
+    if (state_of(flow) == State::sharing) rates_.prefetch_flow(event.subject);
   }
 }
 
 void FlowEngine::complete_instant() {
-  const bool any_solved = solve_changed();
-  // Components were walked in an order that nobody can foresee; the order of starts is one that
+  if (!arrived_.empty()) {
+    if (arrived_.size() == 1) {
+      const FlowSlot slot = arrived_[0];
+      arrived_.clear();
+      deliver(slot);
+    } else {
+      deliver_arrived();
+    }
+    if (queue_.any_ready()) return;
+  }
+  if (rates_.any_changed()) solve_changed();
+  if (any_rate_set_ && trace_ != nullptr) trace_->on_solved(now());
+  any_rate_set_ = false;
+}
+
+void FlowEngine::deliver_arrived() {
+  // Events were pushed in an order that nobody can foresee; the order of starts is one that
   // everybody can.
   const auto started_before = [this](FlowSlot a, FlowSlot b) {
     const std::uint32_t apart = std::uint32_t{flows_[a].number} - flows_[b].number;
-    return (apart & 0x40000000) != 0;
+    return (apart & ((kNumberMask + 1) / 2)) != 0;
   };
-  if (sent_.size() > 1 && !std::is_sorted(sent_.begin(), sent_.end(), started_before)) {
-    std::sort(sent_.begin(), sent_.end(), started_before);
+  if (!std::is_sorted(arrived_.begin(), arrived_.end(), started_before)) {
+    std::sort(arrived_.begin(), arrived_.end(), started_before);
   }
-  for (const FlowSlot slot : sent_) {
-    queue_.push({flows_[slot].since, kDelivered, slot});
-    if (trace_ != nullptr) trace_->on_sent(flows_[slot].tag, now());
-  }
-  sent_.clear();
-  if (any_solved && trace_ != nullptr) trace_->on_solved(now());
+  for (const FlowSlot slot : arrived_) deliver(slot);
+  arrived_.clear();
 }
 
-bool FlowEngine::solve_changed() {
-  bool any_solved = false;
+void FlowEngine::deliver(FlowSlot slot) {
+  const Flow& flow = flows_[slot];
+  const Delivery delivery{.tag = flow.tag,
+                          .bytes = flow.bytes,
+                          .started = flow.started,
+                          .sent = flow.end,
+                          .delivered = now(),
+                          .limit = flow.limit};
+  free_.push_back(slot);  // the client may start its next message in it
+  client_.on_delivered(delivery);
+}
+
+// ---------------------------------------------------------------- rates
+
+void FlowEngine::solve_changed() {
   while (rates_.next_component()) {
-    any_solved = true;
     const std::span<const FlowSlot> slots = rates_.flows();
     // Only one message of a component has an event; others may end in the same instant.
     ending_.clear();
@@ -142,48 +384,62 @@ bool FlowEngine::solve_changed() {
 
     FlowSlot first = slots[0];
     if (rates_.is_lone()) {
-      change_rate(first, rates_.lone_rate(), rates_.lone_limit());
-    } else {
-      const std::span<const double> rates = rates_.solve();
-      for (std::size_t i = 0; i < slots.size(); ++i) {
-        change_rate(slots[i], rates[i], rates_.limit(i));
-        if (flows_[slots[i]].end < flows_[first].end) first = slots[i];
-      }
+      rates_.remove(first, [&](ResourceId link, bool) {
+        lanes_[link].is_shared = 0;
+        return_to_lane(first, link);
+      });
+      continue;
+    }
+    const std::span<const double> rates = rates_.solve();
+    for (std::size_t i = 0; i < slots.size(); ++i) {
+      change_rate(slots[i], rates[i], rates_.limit(i));
+      if (flows_[slots[i]].end < flows_[first].end) first = slots[i];
     }
     if (flows_[first].event_pending == 0) {
       flows_[first].event_pending = 1;
       queue_.push({flows_[first].end, kSent, first});
     }
   }
-  return any_solved;
 }
 
 void FlowEngine::change_rate(FlowSlot slot, double gb_per_s, ResourceId limit) {
   Flow& flow = flows_[slot];
+  any_rate_set_ = true;
   if (gb_per_s == flow.gb_per_s) return;  // keeps its end, to the bit
-  // What is left follows from the rate and the whole picoseconds since the last change, not from a
-  // rounded end: errors do not add up.
-  flow.left = std::max(0.0, flow.left - bytes_in(now() - flow.since, flow.gb_per_s));
-  flow.since = now();
+  flow_on(flow, now(), flow.gb_per_s, gb_per_s);
+  require_reachable(flow.end, 0, flow.tag);
   flow.gb_per_s = gb_per_s;
   flow.limit = limit;
-  const Picoseconds duration = transfer_time(flow.left, gb_per_s);
-  require_reachable(now(), duration, flow.tag);
-  flow.end = now() + duration;
   flow.event_pending = 0;
   if (trace_ != nullptr) trace_->on_rate(flow.tag, gb_per_s, now());
 }
 
-void FlowEngine::deliver(FlowSlot slot) {
-  const Flow& flow = flows_[slot];
-  const Delivery delivery{.tag = flow.tag,
-                          .bytes = flow.bytes,
-                          .started = flow.started,
-                          .sent = flow.end,
-                          .delivered = now(),
-                          .limit = flow.limit};
-  free_.push_back(slot);  // the client may start its next message in it
-  client_.on_delivered(delivery);
+// ---------------------------------------------------------------- usage
+
+NetworkEngine::Counters FlowEngine::counters_until_now(ResourceId resource) const {
+  const Lane& lane = lanes_[resource];
+  Counters counters = lane.counters;
+  if (lane.is_shared) counters.busy += now();
+  if (lane.users == 0) return counters;
+  // As update_lane() will find it, on a copy.
+  std::array<Flow, kMostInLane> flows;
+  Crowd crowd;
+  crowd.bandwidth_gb_per_s = network_.capacity_gb_per_s(resource);
+  if (lane.users == 1) crowd.cap_gb_per_s = rates_.cap_of(lane.first);
+  for (FlowSlot slot = lane.first; crowd.size < lane.users; ++crowd.size) {
+    Flow& flow = flows[crowd.size];
+    flow = flows_[slot];
+    crowd.members[crowd.size] = {slot, &flow};
+    slot = flow.next_in_lane;
+  }
+  while (crowd.size > 0 && crowd.first_end() <= now()) {
+    const Picoseconds end = crowd.first_end();
+    crowd.advance([&](const Crowd::Member& member) { counters.bytes += member.flow->bytes; },
+                  flow_on);
+    if (crowd.size == 0) counters.busy += end;
+  }
+  if (crowd.size > 0) counters.busy += now();
+  return counters;
 }
 
 }  // namespace arlab

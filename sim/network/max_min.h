@@ -48,16 +48,23 @@ class MaxMinRates {
   /// One slot more.
   void add_slot() { flows_.append(); }
   /// Puts a flow over at least one resource into a free slot; one that occurs twice is used twice.
-  /// The cap is > 0. Calls became_busy(resource) for those that had no flow.
+  /// Calls became_busy(resource) for those that had no flow.
   template <class BecameBusy>
-  void insert(FlowSlot flow, std::span<const ResourceId> resources, double cap_gb_per_s,
-              BecameBusy became_busy);
+  void insert(FlowSlot flow, std::span<const ResourceId> resources, BecameBusy became_busy);
   /// Calls visit(resource, became_idle) for every use, in the order of insert().
   template <class Visit>
   void remove(FlowSlot flow, Visit visit);
+  /// Of a slot, before insert(); > 0.
+  void set_cap(FlowSlot flow, double gb_per_s) {
+    if (gb_per_s != kNoRateCap && flow >= caps_.size()) caps_.resize(flow + 1, kNoRateCap);
+    if (flow < caps_.size()) caps_[flow] = gb_per_s;
+  }
+  double cap_of(FlowSlot flow) const { return flow < caps_.size() ? caps_[flow] : kNoRateCap; }
   /// How many uses by flows a resource has.
   std::uint32_t users(ResourceId resource) const { return resources_[resource].users; }
 
+  /// Whether flows may have come or gone since all components were solved.
+  bool any_changed() const { return !changed_.empty(); }
   /// Collects a connected component in which flows came or went since it was last solved. False
   /// when there is none left. One that was collected must be solved or postponed.
   bool next_component();
@@ -128,7 +135,6 @@ class MaxMinRates {
     resources_[resource].changed = true;
     changed_.push_back(resource);
   }
-  double cap_of(FlowSlot flow) const { return flow < caps_.size() ? caps_[flow] : kNoRateCap; }
   void collect(ResourceId start);
   void reach(ResourceId resource);
   void settle(FlowSlot flow, double gb_per_s, ResourceId limit);
@@ -159,7 +165,7 @@ class MaxMinRates {
 // ---------------------------------------------------------------- inline: once per message
 
 template <class BecameBusy>
-void MaxMinRates::insert(FlowSlot flow, std::span<const ResourceId> resources, double cap_gb_per_s,
+void MaxMinRates::insert(FlowSlot flow, std::span<const ResourceId> resources,
                          BecameBusy became_busy) {
   FlowUses& uses = flows_[flow];
   uses.uses = static_cast<std::uint32_t>(resources.size());
@@ -179,8 +185,6 @@ void MaxMinRates::insert(FlowSlot flow, std::span<const ResourceId> resources, d
     }
     resource.first_use = use++;
   }
-  if (cap_gb_per_s != kNoRateCap && flow >= caps_.size()) caps_.resize(flow + 1, kNoRateCap);
-  if (flow < caps_.size()) caps_[flow] = cap_gb_per_s;
   mark_changed(resources[0]);  // leads to the others
 }
 

@@ -28,6 +28,9 @@ std::string join(const std::vector<std::string>& names);
 /// Text of the file as it may stand in a one-line message.
 std::string printable(std::string text);
 
+/// Whether one becomes the other by at most two letters left out, put in or replaced.
+bool looks_like(std::string_view a, std::string_view b);
+
 /// Throws InvalidInput with line and column. `origin` names the text in messages.
 toml::table parse_toml(std::string_view text, std::string_view origin);
 
@@ -212,8 +215,18 @@ class Section {
   const toml::node& required(const std::string& key) {
     asked_.push_back(key);
     const toml::node* node = table_.get(key);
-    if (node == nullptr) fail("{}: missing key '{}'", origin_, at(key));
+    if (node == nullptr) fail("{}: missing key '{}'{}", origin_, at(key), misspelt(key));
     return *node;
+  }
+
+  /// A hint, if the table has a key that looks like this one.
+  std::string misspelt(const std::string& key) const {
+    for (const auto& [other, node] : table_) {
+      const bool known = std::find(asked_.begin(), asked_.end(), other.str()) != asked_.end();
+      if (known || !looks_like(other.str(), key)) continue;
+      return fmt::format("; is '{}' meant to be it?", at(std::string(other.str())));
+    }
+    return {};
   }
 
   /// The dotted key.

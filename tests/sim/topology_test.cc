@@ -507,7 +507,8 @@ TEST(TopologyFile, WrongOnesAreRefusedWithFileKeyAndWhatIsAllowed) {
        "true or false"},
       {"[stores]", "[stores]\ncolour = 1", "'stores.colour'", "allowed in 'stores' are tile_bytes"},
       {"release_us", "release", "'stores.release_us'", "missing key"},
-      {"simple_us", "simple", "'library.simple_us'", "missing key"},
+      {"simple_us", "simpel_us", "missing key 'library.simple_us'",
+       "; is 'library.simpel_us' meant to be it?"},
       {"[library]", "[[library]]", "'library'", "an array, but must be a table"},
       {"value = 4,", "value = 0,", "'ranks.value'", "integer from 1 to 65536"},
       {"value = 4,", "value = 65537,", "'ranks.value'", "integer from 1 to 65536"},
@@ -540,7 +541,7 @@ TEST(TopologyFile, WrongOnesAreRefusedWithFileKeyAndWhatIsAllowed) {
        "must not be empty"},
       // missing and unknown keys
       {"name = \"mine\"", "", "'name'", "missing key"},
-      {"summary = ", "summery = ", "'summary'", "missing key"},
+      {"summary = ", "summery = ", "missing key 'summary'", "; is 'summery' meant to be it?"},
       {"value = 10, ", "", "'link.bandwidth_gb_per_s.value'", "missing key"},
       {"[bridge]", "[bridges]", "'bridge'", "missing key"},
       {"codec_tile_us_per_op", "codec_tile", "'device.codec_tile_us_per_op'", "missing key"},

@@ -354,6 +354,54 @@ TEST(FlowTiming, SimultaneousDeliveriesComeInTheOrderOfStarts) {
   }
 }
 
+TEST(FlowTiming, ALinkIsFreeWhileItsMessageIsOnItsWay) {
+  const Network network = one_link(50, 10);
+  FlowRig rig(network);
+  rig.send(1, {0}, 100'000);  // has left at 2000
+  rig.at(5'000 * kNanosecond, [&] {
+    EXPECT_EQ(rig.engine.usage(0).bytes, 100'000u);
+    EXPECT_EQ(rig.engine.usage(0).busy, 2'000 * kNanosecond);
+    rig.send(2, {0}, 100'000);
+  });
+  rig.engine.run();
+  EXPECT_EQ(rig.delivered(1), 12'000 * kNanosecond);
+  EXPECT_EQ(rig.delivered(2), 17'000 * kNanosecond);
+  EXPECT_EQ(rig.engine.usage(0).busy, 4'000 * kNanosecond);
+}
+
+TEST(FlowTiming, SeveralLeaveBeforeTheNextComes) {
+  const Network network = one_link(50, 10);
+  FlowRig rig(network);
+  rig.send(1, {0}, 50'000);   // at 25 until 2000
+  rig.send(2, {0}, 150'000);  // 100'000 left then: until 4000
+  rig.at(3'000 * kNanosecond, [&] {
+    EXPECT_EQ(rig.engine.usage(0).bytes, 50'000u);
+    EXPECT_EQ(rig.engine.usage(0).busy, 3'000 * kNanosecond);
+  });
+  rig.at(5'000 * kNanosecond, [&] { rig.send(3, {0}, 100'000); });
+  rig.engine.run();
+  EXPECT_EQ(rig.delivered(1), 12'000 * kNanosecond);
+  EXPECT_EQ(rig.delivered(2), 14'000 * kNanosecond);
+  EXPECT_EQ(rig.delivered(3), 17'000 * kNanosecond);
+  EXPECT_EQ(rig.of(2).sent, 4'000 * kNanosecond);
+  EXPECT_EQ(rig.engine.usage(0).busy, 6'000 * kNanosecond);
+}
+
+TEST(FlowTiming, ACrowdOnOneLink) {
+  // The i-th of 20 is 1000 i bytes: when i - 1 have left, the others need 20 ns (21 - i) for the
+  // next 1000 each.
+  const Network network = one_link(50, 1);
+  FlowRig rig(network);
+  for (std::uint64_t i = 1; i <= 20; ++i) rig.send(i, {0}, 1000 * i);
+  rig.engine.run();
+  Picoseconds sent = 0;
+  for (std::uint64_t i = 1; i <= 20; ++i) {
+    sent += 20 * static_cast<Picoseconds>(21 - i) * kNanosecond;
+    EXPECT_EQ(rig.of(i).sent, sent) << i;
+    EXPECT_EQ(rig.delivered(i), sent + 1'000 * kNanosecond) << i;
+  }
+}
+
 TEST(FlowTiming, ComputationBetweenMessages) {
   const Network network = one_link(50, 1);
   FlowRig rig(network);

@@ -151,8 +151,10 @@ TEST(Network, EnginesSayWhatIsWrongWithAMessage) {
               "9007199254740992");
     EXPECT_EQ(message_of([&] { rig.engine.call_at(-1, 3); }),
               "timer 3: -1 ps is not between now, 0 ps, and 4611686018427387903 ps");
-    rig.send(7, {1}, kMaxMessageBytes);
-    EXPECT_EQ(message_of([&] { rig.engine.run(); }),
+    EXPECT_EQ(message_of([&] {
+                rig.send(7, {1}, kMaxMessageBytes);
+                rig.engine.run();
+              }),
               "message 7: it would end later than 4611686.018427388 s after the start of the "
               "simulation");
   };

@@ -4,7 +4,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 
 cmake/install_dependencies.sh
-printf '== building build/bin/arlab (first time: about two minutes)\n' >&2
+printf '== building build/bin/arlab (first time: five to ten minutes on two cores)\n' >&2
 cmake --preset release -DARLAB_BUILD_TESTS=OFF >/dev/null
 cmake --build --preset release --target arlab
 printf '== running the main study\n' >&2

@@ -10,20 +10,17 @@ Equal files give equal bytes. Exit code: 0, or 2 for bad usage or input.
 
 from __future__ import annotations
 
-import argparse
-import io
-import json
 import sys
 from pathlib import Path
 from typing import Any
 
-import matplotlib
 import matplotlib.ticker
+import picture
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.patheffects import withStroke
-from plot_study import GREY, INK, InputError, write_whole
+from plot_study import GREY, INK
 from plot_timeline import size_text
 
 EXCLUDED = "#C8C8C8"
@@ -154,39 +151,18 @@ def draw(selection: dict[str, Any]) -> Figure:
     return figure
 
 
-def plot(source: Path, picture: Path) -> None:
+def plot(source: Path, path: Path) -> None:
     """Reads, draws, writes."""
-    try:
-        selection = json.loads(source.read_text("utf-8"))
-        if not selection["schema"].startswith("arlab.select/"):
-            raise InputError(f"{source}: not of arlab select")
-    except OSError as error:
-        raise InputError(f"cannot read {source}: {error.strerror}") from error
-    except (ValueError, KeyError, TypeError) as error:
-        raise InputError(f"{source}: not of arlab select ({error})") from error
-    kind = picture.suffix.removeprefix(".")
-    with matplotlib.rc_context():
-        matplotlib.rcdefaults()  # equal files give equal pictures, whatever the user's matplotlibrc
-        matplotlib.rcParams.update(STYLE)
-        figure = draw(selection)
-        data = io.BytesIO()
-        metadata = {"Date": None} if kind == "svg" else {"Software": None}
-        figure.savefig(data, format=kind, metadata=metadata)
-    write_whole(picture, data.getvalue())
+    selection = picture.read_report(source, "arlab.select", "select")
+    picture.write_picture(path, STYLE, lambda: draw(selection))
 
 
 def main() -> int:
     """The command line."""
-    parser = argparse.ArgumentParser(description="Draws a selection of `arlab select`.")
-    parser.add_argument("selection", metavar="SELECTION.json", type=Path)
-    parser.add_argument("picture", metavar="PICTURE.png|.svg", type=Path)
-    arguments = parser.parse_args()
-    try:
-        plot(arguments.selection, arguments.picture)
-    except InputError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    return 0
+    return picture.run(
+        "Draws a selection of `arlab select`.", "SELECTION.json", "PICTURE.png|.svg", plot
+    )
+
 
 
 if __name__ == "__main__":

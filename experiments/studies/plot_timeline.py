@@ -11,8 +11,6 @@ Equal files give equal bytes. Exit code: 0, or 2 for bad usage or input.
 
 from __future__ import annotations
 
-import argparse
-import io
 import json
 import re
 import sys
@@ -21,13 +19,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import matplotlib
+import picture
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.patheffects import withStroke
-from plot_study import GREY, INK, InputError, write_whole
+from plot_study import GREY, INK, InputError
 
 BAND = "#F4F4F4"
 # Okabe and Ito's palette: told apart with any colour vision.
@@ -382,30 +379,18 @@ def add_legend(
         figure.add_artist(legend)
 
 
-def plot(trace: Path, picture: Path) -> None:
+def plot(source: Path, path: Path) -> None:
     """Reads, draws, writes."""
-    with matplotlib.rc_context():
-        matplotlib.rcdefaults()  # equal files give equal pictures, whatever the user's matplotlibrc
-        matplotlib.rcParams.update(STYLE)
-        figure = draw(read_trace(trace))
-        FigureCanvasAgg(figure)
-        data = io.BytesIO()
-        figure.savefig(data, format="png", metadata={"Software": None})
-    write_whole(picture, data.getvalue())
+    trace = read_trace(source)
+    picture.write_picture(path, STYLE, lambda: draw(trace))
 
 
 def main() -> int:
     """The command line."""
-    parser = argparse.ArgumentParser(description="Draws a trace of `arlab simulate` as a PNG.")
-    parser.add_argument("trace", metavar="TRACE.json", type=Path)
-    parser.add_argument("picture", metavar="PICTURE.png", type=Path)
-    arguments = parser.parse_args()
-    try:
-        plot(arguments.trace, arguments.picture)
-    except InputError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    return 0
+    return picture.run(
+        "Draws a trace of `arlab simulate` as a PNG.", "TRACE.json", "PICTURE.png", plot
+    )
+
 
 
 if __name__ == "__main__":

@@ -11,9 +11,6 @@ Equal files give equal bytes. Exit code: 0, or 2 for bad usage or input.
 
 from __future__ import annotations
 
-import argparse
-import io
-import json
 import math
 import sys
 import textwrap
@@ -21,16 +18,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import matplotlib
 import numpy as np
+import picture
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Circle, FancyBboxPatch
 from matplotlib.patheffects import withStroke
 from numpy.typing import NDArray
-from plot_study import GREY, INK, InputError, write_whole
+from plot_study import GREY, INK
 
 DEVICE = "#0072B2"
 STRAGGLER = "#CC79A7"
@@ -397,40 +393,18 @@ def draw(topology: dict[str, Any]) -> Figure:
     return figure
 
 
-def plot(source: Path, picture: Path) -> None:
+def plot(source: Path, path: Path) -> None:
     """Reads, draws, writes."""
-    try:
-        topology = json.loads(source.read_text("utf-8"))
-        if not topology["schema"].startswith("arlab.topology/"):
-            raise InputError(f"{source}: not of arlab topology show")
-    except OSError as error:
-        raise InputError(f"cannot read {source}: {error.strerror}") from error
-    except (ValueError, KeyError, TypeError) as error:
-        raise InputError(f"{source}: not of arlab topology show ({error})") from error
-    kind = picture.suffix.removeprefix(".")
-    with matplotlib.rc_context():
-        matplotlib.rcdefaults()  # equal files give equal pictures, whatever the user's matplotlibrc
-        matplotlib.rcParams.update(STYLE)
-        figure = draw(topology)
-        FigureCanvasAgg(figure)
-        data = io.BytesIO()
-        metadata = {"Date": None} if kind == "svg" else {"Software": None}
-        figure.savefig(data, format=kind, metadata=metadata)
-    write_whole(picture, data.getvalue())
+    topology = picture.read_report(source, "arlab.topology", "topology show")
+    picture.write_picture(path, STYLE, lambda: draw(topology))
 
 
 def main() -> int:
     """The command line."""
-    parser = argparse.ArgumentParser(description="Draws a topology of `arlab topology show`.")
-    parser.add_argument("topology", metavar="TOPOLOGY.json", type=Path)
-    parser.add_argument("picture", metavar="PICTURE.png|.svg", type=Path)
-    arguments = parser.parse_args()
-    try:
-        plot(arguments.topology, arguments.picture)
-    except InputError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    return 0
+    return picture.run(
+        "Draws a topology of `arlab topology show`.", "TOPOLOGY.json", "PICTURE.png|.svg", plot
+    )
+
 
 
 if __name__ == "__main__":

@@ -28,6 +28,7 @@ RankRange only(int rank) { return {rank, 1, 1}; }
 /// to spread the links.
 std::vector<StagedSend> to_owners(const Chunks& chunks, int first, int member, int count) {
   std::vector<StagedSend> sends;
+  sends.reserve(static_cast<std::size_t>(count));
   for (int i = 0; i < count; ++i) {
     const int owner = (member + i) % count;
     sends.push_back({chunk_of(chunks, owner), only(first + owner)});
@@ -37,6 +38,7 @@ std::vector<StagedSend> to_owners(const Chunks& chunks, int first, int member, i
 /// Every chunk from its owner.
 std::vector<StagedReceive> from_owners(const Chunks& chunks, int first, int count) {
   std::vector<StagedReceive> receives;
+  receives.reserve(static_cast<std::size_t>(count));
   for (int owner = 0; owner < count; ++owner) {
     receives.push_back({.message = chunk_of(chunks, owner), .from = only(first + owner)});
   }

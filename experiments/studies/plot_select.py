@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Draws what `arlab select` has found: `plot_select.py SELECTION.json PICTURE.png|.svg`.
+"""Draws what `arlab select --plot` has found: `plot_select.py SELECTION.json PICTURE.png|.svg`.
 
 A dot per candidate: error (SQNR, or wire bits where nothing was measured) against simulated
 latency at one size, a marker per algorithm; the Pareto front is a line, its dots have names. The
@@ -20,7 +20,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.patheffects import withStroke
-from plot_study import GREY, INK
+from plot_study import GREY, INK, InputError
 from plot_timeline import size_text
 
 EXCLUDED = "#C8C8C8"
@@ -154,6 +154,11 @@ def draw(selection: dict[str, Any]) -> Figure:
 def plot(source: Path, path: Path) -> None:
     """Reads, draws, writes."""
     selection = picture.read_report(source, "arlab.select", "select")
+    if not isinstance(selection.get("candidates"), list):
+        raise InputError(
+            f"{source}: holds the selection without its candidates, as `select --out` writes it; "
+            "`select --plot` draws the picture"
+        )
     picture.write_picture(path, STYLE, lambda: draw(selection))
 
 
@@ -162,7 +167,6 @@ def main() -> int:
     return picture.run(
         "Draws a selection of `arlab select`.", "SELECTION.json", "PICTURE.png|.svg", plot
     )
-
 
 
 if __name__ == "__main__":

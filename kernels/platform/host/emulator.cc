@@ -85,6 +85,7 @@ struct Block {
 struct Device {
   std::deque<std::unique_ptr<Launch>> launches;
   std::vector<std::unique_ptr<Block>> resident;
+  char order = 0;  // its address stands for what ended kernels did, in ThreadSanitizer
 };
 
 struct Machine {
@@ -192,6 +193,7 @@ void live() {
   for (const CompletionPtr& before : launch.after) tsan_acquire(&before->order);
   launch.body();
   tsan_release(&launch.completion->order);
+  tsan_release(launch.on_device);
   lane.state = State::ended;
   Machine& m = machine();
   ++m.progress;
@@ -400,8 +402,14 @@ void drive(const std::function<bool()>& finished) {
 }
 
 void add_launch(int device, std::unique_ptr<Launch> launch) {
+  Device& on = machine().devices[static_cast<std::size_t>(device)];
+  launch->on_device = &on.order;
   tsan_release(&launch->enqueued);
-  machine().devices[static_cast<std::size_t>(device)].launches.push_back(std::move(launch));
+  on.launches.push_back(std::move(launch));
+}
+
+void see_ended_kernels(int device) {
+  tsan_acquire(&machine().devices[static_cast<std::size_t>(device)].order);
 }
 
 bool is_idle(int device) {

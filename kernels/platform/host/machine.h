@@ -27,6 +27,7 @@ struct Launch {
   unsigned started = 0;  ///< blocks
   unsigned ended = 0;
   char enqueued = 0;  ///< its address stands for what the host did before, in ThreadSanitizer
+  char* on_device = nullptr;  ///< likewise, for all that the device's kernels have done
 
   unsigned blocks() const { return grid.x * grid.y * grid.z; }
 };
@@ -35,6 +36,9 @@ void add_launch(int device, std::unique_ptr<Launch> launch);
 
 /// True when nothing is left to run on the device.
 bool is_idle(int device);
+
+/// The host sees what the device's ended kernels wrote: for ThreadSanitizer.
+void see_ended_kernels(int device);
 
 /// Runs all devices until `finished`. When no lane can ever run again, says where each waits and
 /// aborts.

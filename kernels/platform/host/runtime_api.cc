@@ -133,6 +133,7 @@ hipError_t hipDeviceEnablePeerAccess(int peer, unsigned) {
 hipError_t hipDeviceSynchronize() {
   const int device = current_device;
   drive([device] { return is_idle(device); });
+  see_ended_kernels(device);
   return hipSuccess;
 }
 

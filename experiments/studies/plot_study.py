@@ -35,13 +35,19 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from matplotlib.font_manager import FontProperties
+from matplotlib.font_manager import FontProperties, fontManager
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.legend import Legend
 from matplotlib.lines import Line2D
 from matplotlib.patheffects import withStroke
 from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator
-from matplotlib.transforms import blended_transform_factory
+from matplotlib.transforms import Bbox, blended_transform_factory
 from numpy.typing import NDArray
+
+# Only the fonts that come with matplotlib, so that equal files give equal pictures everywhere: of
+# a font that the system has too, matplotlib takes either one, by the order of its list of fonts.
+FONTS = matplotlib.get_data_path()
+fontManager.ttflist = [font for font in fontManager.ttflist if font.fname.startswith(FONTS)]
 
 # ---------------------------------------------------------------- the rows
 
@@ -619,9 +625,18 @@ class Page:
         """Fixes the layout, so that labels can be placed by pixel."""
         self.figure.draw_without_rendering()
         self.figure.set_layout_engine("none")
+        # The solver of constrained layouts adds in the order of addresses in memory: the last bits
+        # differ from run to run, and with them what is drawn on half a pixel. Hence whole pixels,
+        # and an offset, since half pixels are frequent.
+        size = np.array([self.figure.bbox.width, self.figure.bbox.height])
+        for axes in self.figure.axes:
+            corners = np.floor(axes.get_position().get_points() * size + 0.27) / size
+            axes.set_position(Bbox(corners))
 
     def png(self) -> bytes:
         """The page as a PNG file, without a date or a version in it."""
+        if isinstance(self.figure.get_layout_engine(), ConstrainedLayoutEngine):
+            self.settle()
         buffer = io.BytesIO()
         self.figure.savefig(buffer, format="png", dpi=DPI, metadata={"Software": None})
         return buffer.getvalue()

@@ -154,6 +154,13 @@ def test_equal_rows_give_equal_bytes(typical, pages):
             assert page.png() == (typical / name).read_bytes()
 
 
+def test_fonts_are_those_of_matplotlib():
+    """A font of the system would give another picture, on the machines that have it."""
+    fonts = plot_study.fontManager.ttflist
+    assert fonts
+    assert all(font.fname.startswith(plot_study.FONTS) for font in fonts)
+
+
 def test_one_point_without_latency_or_comments(tmp_path, monkeypatch, capsys):
     columns = [c for c in COLUMNS if c not in ("simulated_latency_us", "exact", "dtype", "rmse")]
     write(tmp_path, [a_row()], columns, comments="")

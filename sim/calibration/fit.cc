@@ -329,6 +329,8 @@ Solution solve(const CellSimulator& simulator, std::span<const std::size_t> cell
     options.max_num_iterations = 80;
     options.function_tolerance = 1e-5;
     options.logging_type = ceres::SILENT;
+    // The cubic default asks for all derivatives at every step, of which each is a simulation.
+    options.line_search_interpolation_type = ceres::QUADRATIC;
     ceres::Solver::Summary summary;
     ceres::Solve(options, problem.get(), &summary);
     if (!summary.IsSolutionUsable() || summary.final_cost >= best.cost) continue;

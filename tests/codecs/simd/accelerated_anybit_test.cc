@@ -2,8 +2,9 @@
 // bits, groups of every kind, all variants.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cctype>
 #include <cstring>
-#include <regex>
 
 #include "reference/codecs/simd/accelerated.h"
 #include "reference/tensors/counter_random.h"
@@ -208,9 +209,11 @@ TEST_P(AnyBitOnEveryTarget, TakesBlocksOfBothSigns) {
 
 std::string name_of_case(
     const ::testing::TestParamInfo<std::tuple<std::int64_t, std::string>>& info) {
-  const auto& [target, name] = info.param;
-  return hwy::TargetName(target) + std::string("_") +
-         std::regex_replace(name, std::regex("[^A-Za-z0-9]"), "_");
+  const auto& [target, codec] = info.param;
+  std::string name = hwy::TargetName(target) + ("_" + codec);
+  std::replace_if(
+      name.begin(), name.end(), [](unsigned char c) { return std::isalnum(c) == 0; }, '_');
+  return name;
 }
 
 INSTANTIATE_TEST_SUITE_P(All, AnyBitOnEveryTarget,

@@ -255,8 +255,15 @@ def draw_links(
         axes.plot(*np.stack([begin, end]).T, color=FAULT, linewidth=2, linestyle=(0, (3, 2)))
         at = begin + (0.5 + 0.12 * (index % 3 - 1)) * (end - begin)
         label = "failed" if factor == 0 else f"{100 * factor:g} %"
-        axes.text(*at, label, size=8, color=FAULT, ha="center", va="center", zorder=5).set(
-            path_effects=[withStroke(linewidth=3, foreground="white")]
+        axes.text(
+            *at,
+            label,
+            size=8,
+            color=FAULT,
+            ha="center",
+            va="center",
+            zorder=5,
+            bbox={"boxstyle": "square,pad=0.15", "color": "white"},
         )
     return list(classes.items())
 

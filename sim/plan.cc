@@ -599,4 +599,17 @@ std::optional<Plan> folded_plan_of(const Algorithm& algorithm, const ScheduleReq
   return fold(std::move(plan), extents);
 }
 
+std::optional<Plan> alike_plan_of(const Algorithm& algorithm, const ScheduleRequest& request,
+                                  const Codec& codec, DType dtype) {
+  if (!algorithm.symmetry) return std::nullopt;
+  const auto kind = algorithm.symmetry(request).kind;
+  if (kind != RankSymmetry::any && kind != RankSymmetry::cyclic) return std::nullopt;
+  std::optional<Plan> plan = folded_plan_of(algorithm, request, codec, dtype, {}, true);
+  if (plan) {
+    plan->ranks_per_rank = 1;
+    plan->is_alike = true;
+  }
+  return plan;
+}
+
 }  // namespace arlab

@@ -153,12 +153,16 @@ class Run final : public NetworkClient, private NetworkTrace {
         fifo_(options.sharing == Sharing::fifo),
         ways_(fabric, topology, plan.folded(), plan.ranks_per_rank),
         ranks_(plan.folded() ? 1 : plan.world_size),
-        awaited_(plan.stages.size()),
-        begun_by_(plan.stages.size()),
-        costs_(plan.stages.size()),
-        arrival_of_(plan.messages.size()) {
+        copies_(plan.is_alike ? plan.world_size : 1),
+        messages_per_copy_(static_cast<std::uint32_t>(plan.messages.size())),
+        awaited_(plan.stages.size() * copies_),
+        begun_by_(awaited_.size()),
+        costs_(awaited_.size()),
+        arrival_of_(plan.messages.size() * copies_) {
     causes_.append();
-    for (const PlannedMessage& message : plan_.messages) ways_.announce(message.from, message.to);
+    if (plan.folded()) {
+      for (const PlannedMessage& m : plan_.messages) ways_.announce(m.from, m.to);
+    }
     if (fifo_) {
       engine_ = std::make_unique<FifoEngine>(ways_.network(), *this);
     } else {
@@ -183,9 +187,10 @@ class Run final : public NetworkClient, private NetworkTrace {
                        .breakdown = {},
                        .links = {},
                        .bottleneck = {}};
+    const std::uint64_t times = std::uint64_t{plan_.ranks_per_rank} * copies_;
     for (const PlannedMessage& message : plan_.messages) {
-      r.wire_bytes += message.bytes * plan_.ranks_per_rank;
-      r.wire_elements += message.elements * plan_.ranks_per_rank;
+      r.wire_bytes += message.bytes * times;
+      r.wire_elements += message.elements * times;
     }
     r.latency = causes_[last_].time;
     r.latency_us = us_from_picoseconds(r.latency);
@@ -232,6 +237,30 @@ class Run final : public NetworkClient, private NetworkTrace {
   }
   Picoseconds time_of(CauseId id) const { return causes_[id].time; }
 
+  // Stages and messages that are simulated, by number: those of the plan, or copies of them for
+  // every rank. Stages of all ranks stand together, as in a plan that lists them; of messages those
+  // of one rank, which are sent one after the other.
+
+  const Stage& stage_of(StageId id) const { return plan_.stages[id / copies_]; }
+  Rank rank_of(StageId id) const { return stage_of(id).rank + id % copies_; }
+  StageId copy_of_stage(StageId stage, Rank rank) const {
+    return plan_.is_alike ? stage * copies_ + rank : stage;
+  }
+  MessageId first_message_of(StageId id) const {
+    return stage_of(id).first_message + id % copies_ * messages_per_copy_;
+  }
+  PlannedMessage message_of(MessageId id) const {
+    if (!plan_.is_alike) return plan_.messages[id];
+    const Rank rank = id / messages_per_copy_;
+    PlannedMessage message = plan_.messages[id - rank * messages_per_copy_];
+    message.from = rank;
+    message.to += message.to < copies_ - rank ? rank : rank - copies_;
+    message.stage = copy_of_stage(message.stage, rank);
+    return message;
+  }
+  /// Where it is delivered, among the ranks that are simulated.
+  Rank receiver_of(const PlannedMessage& message) const { return plan_.folded() ? 0 : message.to; }
+
   void start_ranks() {
     std::vector<double> delay_us(ranks_, 0);
     for (const Straggler& straggler : topology_.stragglers) {
@@ -244,17 +273,17 @@ class Run final : public NetworkClient, private NetworkTrace {
       state_.push_back({.ready = ready, .free = ready});
       if (trace_ != nullptr && place == rank) trace_->on_launched(rank, time_of(ready));
     }
-    for (StageId id = 0; id < plan_.stages.size(); ++id) {
-      awaited_[id] = plan_.stages[id].awaited;
-      if (awaited_[id] == 0) begin_at(id, state_[place_of(plan_.stages[id])].ready);
+    for (StageId id = 0; id < awaited_.size(); ++id) {
+      awaited_[id] = stage_of(id).awaited;
+      if (awaited_[id] == 0) begin_at(id, state_[place_of(id)].ready);
     }
   }
 
   /// Where a stage runs: the blocks of a channel on a rank.
-  Rank place_of(const Stage& stage) const { return stage.channel * ranks_ + stage.rank; }
+  Rank place_of(StageId id) const { return stage_of(id).channel * ranks_ + rank_of(id); }
 
   void begin_at(StageId id, CauseId arrived) {
-    const CauseId ready = state_[place_of(plan_.stages[id])].ready;
+    const CauseId ready = state_[place_of(id)].ready;
     begun_by_[id] = time_of(arrived) >= time_of(ready) ? arrived : ready;
     engine_->call_at(std::max(time_of(begun_by_[id]), engine_->now()), tag(id, Timer::begin));
   }
@@ -266,9 +295,7 @@ class Run final : public NetworkClient, private NetworkTrace {
         begin_or_wait(id);
         break;
       case Timer::done:
-        for (std::uint32_t i = 0; i < plan_.stages[id].dependents; ++i) {
-          arrive(plan_.dependents[plan_.stages[id].first_dependent + i], begun_by_[id]);
-        }
+        finish(id);
         break;
       case Timer::arrived:
         consume(id);
@@ -279,10 +306,18 @@ class Run final : public NetworkClient, private NetworkTrace {
     }
   }
 
+  void finish(StageId id) {
+    const Stage& stage = stage_of(id);
+    for (std::uint32_t i = 0; i < stage.dependents; ++i) {
+      const StageId dependent = plan_.dependents[stage.first_dependent + i];
+      arrive(copy_of_stage(dependent, rank_of(id)), begun_by_[id]);
+    }
+  }
+
   bool is_busy(const PlaceState& place) const { return time_of(place.free) > engine_->now(); }
 
   void begin_or_wait(StageId id) {
-    const Rank place = place_of(plan_.stages[id]);
+    const Rank place = place_of(id);
     state_[place].waiting.emplace(engine_->now(), id);
     call_when_free(place);
   }
@@ -308,8 +343,9 @@ class Run final : public NetworkClient, private NetworkTrace {
   }
 
   void begin(StageId id) {
-    const Stage& stage = plan_.stages[id];
-    PlaceState& place = state_[place_of(stage)];
+    const Stage& stage = stage_of(id);
+    const Rank rank = rank_of(id);
+    PlaceState& place = state_[place_of(id)];
     costs_[id] = kernel_.cost_of(stage);
     const StageCost& cost = costs_[id];
     const Picoseconds start = engine_->now();
@@ -317,24 +353,27 @@ class Run final : public NetworkClient, private NetworkTrace {
     const CauseId done =
         add_cause(later_by(start, parts.total_us()), begun_by_[id], Span::stage, id);
     if (cost.work_us > 0) {
-      place.free = add_cause(later_by(start, cost.work_us), begun_by_[id], Span::work, stage.rank,
-                             0, kernel_.is_memory_bound(stage) ? 1 : 0);
+      place.free = add_cause(later_by(start, cost.work_us), begun_by_[id], Span::work, rank, 0,
+                             kernel_.is_memory_bound(stage) ? 1 : 0);
     }
-    trace_stage(stage, cost, start, time_of(done));
-    for (std::uint32_t i = 0; i < stage.messages; ++i) send(stage.first_message + i, begun_by_[id]);
+    trace_stage(stage, rank, cost, start, time_of(done));
+    for (std::uint32_t i = 0; i < stage.messages; ++i) {
+      send(first_message_of(id) + i, begun_by_[id]);
+    }
     begun_by_[id] = done;
     if (stage.dependents > 0) engine_->call_at(time_of(done), tag(id, Timer::done));
   }
 
   void send(MessageId id, CauseId begun_by) {
-    const PlannedMessage& message = plan_.messages[id];
+    const PlannedMessage message = message_of(id);
+    const Stage& stage = stage_of(message.stage);
     const std::span<const LinkId> route = ways_.route(message.from, message.to);
     arrival_of_[id] = begun_by;
-    decode_while_arriving(id, route);
+    decode_while_arriving(id, message, route);
     engine_->send({.route = route,
                    .bytes = message.bytes,
                    .tag = id,
-                   .rate_cap_gb_per_s = kernel_.rate_cap_gb_per_s(plan_.stages[message.stage])});
+                   .rate_cap_gb_per_s = kernel_.rate_cap_gb_per_s(stage)});
   }
 
   Picoseconds latency_of(std::span<const LinkId> route) const {
@@ -343,32 +382,32 @@ class Run final : public NetworkClient, private NetworkTrace {
     return latency;
   }
 
-  void decode_while_arriving(MessageId id, std::span<const LinkId> route) {
-    const PlannedMessage& message = plan_.messages[id];
+  void decode_while_arriving(MessageId id, const PlannedMessage& message,
+                             std::span<const LinkId> route) {
     if (message.output_elements == 0) return;
     const double work_us = kernel_.output_us(message.output_elements);
     if (work_us <= 0) return;
-    const Rank to = plan_.folded() ? 0 : message.to;
-    PlaceState& place = state_[plan_.stages[message.stage].channel * ranks_ + to];
+    const Rank to = receiver_of(message);
+    const Stage& stage = stage_of(message.stage);
+    PlaceState& place = state_[stage.channel * ranks_ + to];
     const Picoseconds first_byte = engine_->now() + latency_of(route);
     CauseId start = place.free;
     if (first_byte > time_of(start)) start = add_cause(first_byte, arrival_of_[id], Span::latency);
     place.free = add_cause(later_by(time_of(start), work_us), start, Span::work, to, 0,
                            kernel_.is_memory_bound(kernel_.output_stage(message.output_elements)));
     if (trace_ != nullptr) {
-      trace_->on_work(to, SimulationTrace::Work::decode, plan_.stages[message.stage].step,
-                      time_of(start), time_of(place.free));
+      trace_->on_work(to, SimulationTrace::Work::decode, stage.step, time_of(start),
+                      time_of(place.free));
     }
   }
 
-  const TimeParts& message_parts(MessageId id, Picoseconds network) {
-    const PlannedMessage& message = plan_.messages[id];
+  const TimeParts& message_parts(const PlannedMessage& message, Picoseconds network) {
     const double link_gb_per_s = first_link_gb_per_s(message);
     // Messages of a stage are mostly alike, and delivered one after the other.
     const PartsOfMessage like{message.stage, message.bytes, network, link_gb_per_s};
     if (parts_of_ != like) {
       parts_of_ = like;
-      parts_ = kernel_.message_time(plan_.stages[message.stage], costs_[message.stage], message,
+      parts_ = kernel_.message_time(stage_of(message.stage), costs_[message.stage], message,
                                     us_from_picoseconds(network), link_gb_per_s);
     }
     return parts_;
@@ -376,41 +415,42 @@ class Run final : public NetworkClient, private NetworkTrace {
 
   void on_delivered(const Delivery& delivery) override {
     const auto id = static_cast<MessageId>(delivery.tag);
+    const PlannedMessage message = message_of(id);
     const Picoseconds network = delivery.sent - delivery.started;
     const Picoseconds latency = delivery.delivered - delivery.sent;
-    const Picoseconds gone =
-        std::max(delivery.sent, later_by(delivery.started, message_parts(id, network).total_us()));
+    const Picoseconds gone = std::max(
+        delivery.sent, later_by(delivery.started, message_parts(message, network).total_us()));
     const Picoseconds there = later_by(gone, us_from_picoseconds(latency));
-    const bool is_awaited = plan_.messages[id].consumers > 0;
+    const bool is_awaited = message.consumers > 0;
     // Both sides of an exchange gather alike.
-    const Stage& stage = plan_.stages[plan_.messages[id].stage];
+    const Stage& stage = stage_of(message.stage);
     const double gather_us = is_awaited ? 0 : kernel_.gather_us(stage);
     const Picoseconds gathered = later_by(there, gather_us);
     // What nobody waits for matters if it ends last; half of all messages may be of this kind.
     if (!is_awaited && gathered <= time_of(last_) && trace_ == nullptr) return;
     const CauseId left =
         add_cause(gone, arrival_of_[id], Span::message, id, network, delivery.limit);
-    arrival_of_[id] = add_arrival(id, left, there, delivery);
-    if (trace_ != nullptr) trace_message(id, delivery.started, gone);
+    arrival_of_[id] = add_arrival(message, left, there, delivery);
+    if (trace_ != nullptr) trace_message(message, delivery.started, gone, there);
     if (gather_us > 0) {
-      const Rank to = plan_.folded() ? 0 : plan_.messages[id].to;
+      const Rank to = receiver_of(message);
       add_cause(gathered, arrival_of_[id], Span::work, to, 0, kernel_.is_memory_bound(stage));
       if (trace_ != nullptr) {
         trace_->on_work(to, SimulationTrace::Work::decode, stage.step, there, gathered);
       }
     }
     if (!is_awaited) return;
-    if (time_of(arrival_of_[id]) > engine_->now()) {
-      engine_->call_at(time_of(arrival_of_[id]), tag(id, Timer::arrived));
+    if (there > engine_->now()) {
+      engine_->call_at(there, tag(id, Timer::arrived));
     } else {
       consume(id);
     }
   }
 
   /// On later links what has left the sender may have waited for others (FIFO).
-  CauseId add_arrival(MessageId id, CauseId left, Picoseconds there, const Delivery& delivery) {
+  CauseId add_arrival(const PlannedMessage& message, CauseId left, Picoseconds there,
+                      const Delivery& delivery) {
     if (fifo_) {
-      const PlannedMessage& message = plan_.messages[id];
       const Picoseconds queued =
           there - time_of(left) - latency_of(ways_.route(message.from, message.to));
       if (queued > 0) {
@@ -429,9 +469,10 @@ class Run final : public NetworkClient, private NetworkTrace {
   }
 
   void consume(MessageId id) {
-    const PlannedMessage& message = plan_.messages[id];
+    const PlannedMessage message = message_of(id);
     for (std::uint32_t i = 0; i < message.consumers; ++i) {
-      arrive(plan_.consumers[message.first_consumer + i], arrival_of_[id]);
+      const StageId consumer = plan_.consumers[message.first_consumer + i];
+      arrive(copy_of_stage(consumer, message.to), arrival_of_[id]);
     }
   }
 
@@ -459,7 +500,7 @@ class Run final : public NetworkClient, private NetworkTrace {
   }
   std::uint32_t codec_limit(StageId id) const {
     CodecLimit limit =
-        kernel_.is_memory_bound(plan_.stages[id]) ? CodecLimit::memory : CodecLimit::throughput;
+        kernel_.is_memory_bound(stage_of(id)) ? CodecLimit::memory : CodecLimit::throughput;
     if (costs_[id].first_tile_us > costs_[id].work_us) limit = CodecLimit::first_tile;
     return static_cast<std::uint32_t>(limit);
   }
@@ -487,8 +528,8 @@ class Run final : public NetworkClient, private NetworkTrace {
           shares[{Part::codec, 3 * cause.subject + cause.limit}] += us;
           break;
         case Span::message: {
-          const StageId stage = plan_.messages[cause.subject].stage;
-          add(shares, message_parts(cause.subject, cause.network), us, stage, cause.limit);
+          const PlannedMessage message = message_of(cause.subject);
+          add(shares, message_parts(message, cause.network), us, message.stage, cause.limit);
           break;
         }
         case Span::stage:
@@ -502,14 +543,14 @@ class Run final : public NetworkClient, private NetworkTrace {
   /// Parts in proportion, so that they add up to the time between the two causes.
   void add(std::map<std::pair<Part, std::uint32_t>, double>& shares, const TimeParts& parts,
            double us, StageId id, ResourceId limit) const {
-    const Stage& stage = plan_.stages[id];
+    const Rank rank = rank_of(id);
     const double total = parts.total_us();
     const double factor = total > 0 ? us / total : 0;
     shares[{Part::synchronisation, 0}] += parts.synchronisation_us * factor;
     shares[{Part::wire, limit}] += parts.wire_us * factor;
-    shares[{Part::contention, 3 * stage.rank}] += parts.contention_us * factor;
-    shares[{Part::codec, 3 * stage.rank + codec_limit(id)}] += parts.codec_us * factor;
-    shares[{Part::release, 3 * stage.rank}] += parts.release_us * factor;
+    shares[{Part::contention, 3 * rank}] += parts.contention_us * factor;
+    shares[{Part::codec, 3 * rank + codec_limit(id)}] += parts.codec_us * factor;
+    shares[{Part::release, 3 * rank}] += parts.release_us * factor;
   }
 
   /// Sets breakdown and bottleneck: the largest part of it, with what makes most of that part.
@@ -577,26 +618,26 @@ class Run final : public NetworkClient, private NetworkTrace {
     return fmt::format("sharing domain {}", topology_.domains[domain].name);
   }
 
-  void trace_stage(const Stage& stage, const StageCost& cost, Picoseconds start,
+  void trace_stage(const Stage& stage, Rank rank, const StageCost& cost, Picoseconds start,
                    Picoseconds done) const {
     if (trace_ == nullptr) return;
     using enum SimulationTrace::Work;
     const Picoseconds signalled = std::min(done, start + picoseconds_from_us(cost.flags_us));
-    if (signalled > start) trace_->on_work(stage.rank, flags, stage.step, start, signalled);
+    if (signalled > start) trace_->on_work(rank, flags, stage.step, start, signalled);
     if (done > signalled) {
       const auto work = stage.added > 0     ? reduce
                         : stage.encoded > 0 ? encode
                         : stage.decoded > 0 ? decode
                                             : forward;
-      trace_->on_work(stage.rank, work, stage.step, signalled, done);
+      trace_->on_work(rank, work, stage.step, signalled, done);
     }
   }
 
-  void trace_message(MessageId id, Picoseconds started, Picoseconds left) {
-    const PlannedMessage& message = plan_.messages[id];
-    const std::uint32_t step = plan_.stages[message.stage].step;
+  void trace_message(const PlannedMessage& message, Picoseconds started, Picoseconds left,
+                     Picoseconds there) {
+    const std::uint32_t step = stage_of(message.stage).step;
     const std::span<const LinkId> route = ways_.route(message.from, message.to);
-    trace_->on_message(message, step, route, started, time_of(arrival_of_[id]));
+    trace_->on_message(message, step, route, started, there);
     if (fifo_) return;  // on_service() has said it
     for (const LinkId link : route) trace_->on_link(message, step, link, started, left);
   }
@@ -604,12 +645,12 @@ class Run final : public NetworkClient, private NetworkTrace {
   void on_service(std::uint64_t message_tag, ResourceId resource, Picoseconds begin,
                   Picoseconds end) override {
     if (resource >= ways_.network().links()) return;  // a domain
-    const PlannedMessage& message = plan_.messages[message_tag];
-    trace_->on_link(message, plan_.stages[message.stage].step, resource, begin, end);
+    const PlannedMessage message = message_of(static_cast<MessageId>(message_tag));
+    trace_->on_link(message, stage_of(message.stage).step, resource, begin, end);
   }
 
   void on_rate(std::uint64_t message_tag, double gb_per_s, Picoseconds now) override {
-    const PlannedMessage& message = plan_.messages[message_tag];
+    const PlannedMessage message = message_of(static_cast<MessageId>(message_tag));
     for (const LinkId link : ways_.route(message.from, message.to)) {
       const double bandwidth = ways_.network().properties(link).bandwidth_gb_per_s;
       trace_->on_share(message, link, gb_per_s / bandwidth, now);
@@ -650,6 +691,8 @@ class Run final : public NetworkClient, private NetworkTrace {
   bool fifo_;
   Ways ways_;
   Rank ranks_;
+  Rank copies_;  ///< of the plan
+  std::uint32_t messages_per_copy_;
   std::unique_ptr<NetworkEngine> engine_;
   GrowingArray<Cause> causes_;  ///< 0: the call of the collective
   PartsOfMessage parts_of_;     ///< what parts_ are of
@@ -731,6 +774,9 @@ Plan plan_of_one_copy(const Algorithm& algorithm, const ScheduleRequest& request
     std::optional<Plan> folded =
         folded_plan_of(algorithm, request, codec, dtype, shifts.extents, shifts.any);
     if (folded) return std::move(*folded);
+  }
+  if (std::optional<Plan> alike = alike_plan_of(algorithm, request, codec, dtype)) {
+    return std::move(*alike);
   }
   return plan_of(make_schedule(algorithm.name, request), codec, dtype);
 }

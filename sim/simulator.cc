@@ -157,9 +157,12 @@ class Run final : public NetworkClient, private NetworkTrace {
         messages_per_copy_(static_cast<std::uint32_t>(plan.messages.size())),
         awaited_(plan.stages.size() * copies_),
         begun_by_(awaited_.size()),
-        costs_(awaited_.size()),
-        arrival_of_(plan.messages.size() * copies_) {
+        latest_(awaited_.size(), kNone) {
     causes_.append();
+    costs_.reserve(plan.stages.size());
+    for (const Stage& stage : plan.stages) {
+      costs_.push_back({kernel.cost_of(stage), kernel.gather_us(stage)});
+    }
     if (plan.folded()) {
       for (const PlannedMessage& m : plan_.messages) ways_.announce(m.from, m.to);
     }
@@ -175,6 +178,7 @@ class Run final : public NetworkClient, private NetworkTrace {
     if (trace_ != nullptr) trace_->on_fabric(fabric_);
     start_ranks();
     engine_->run();
+    add_last_message();
     SimulationResult r{.model = std::string(kSimulatorModel),
                        .topology = topology_.name,
                        .algorithm = plan_.algorithm,
@@ -212,9 +216,25 @@ class Run final : public NetworkClient, private NetworkTrace {
     bool is_called = false;  ///< when it is free
   };
 
+  /// A message that has been delivered, and when it is complete.
+  struct Arrival {
+    MessageId message = 0;
+    ResourceId limit = kNoLimit;
+    Picoseconds network = 0;  ///< what the network took
+    Picoseconds gone = 0;     ///< the sender is done with it
+    Picoseconds queued = 0;   ///< FIFO: what it waited for others on later links
+    Picoseconds there = 0;
+  };
+  static constexpr std::uint32_t kNone = UINT32_MAX;
+
+  struct Costs {
+    StageCost stage;
+    double gather_us;
+  };
+
   /// What the time of a message depends on.
   struct PartsOfMessage {
-    StageId stage = 0;
+    std::uint32_t stage = 0;  ///< of the plan
     std::uint64_t bytes = 0;
     Picoseconds network = -1;
     double link_gb_per_s = 0;
@@ -232,7 +252,10 @@ class Run final : public NetworkClient, private NetworkTrace {
                     Picoseconds network = 0, std::uint32_t limit = 0) {
     const auto id = static_cast<CauseId>(causes_.append());
     causes_[id] = {time, network, before, subject, limit, span};
-    if (time > causes_[last_].time) last_ = id;
+    if (time > last_time_) {
+      last_time_ = time;
+      last_ = id;
+    }
     return id;
   }
   Picoseconds time_of(CauseId id) const { return causes_[id].time; }
@@ -242,6 +265,7 @@ class Run final : public NetworkClient, private NetworkTrace {
   // of one rank, which are sent one after the other.
 
   const Stage& stage_of(StageId id) const { return plan_.stages[id / copies_]; }
+  const Costs& costs_of(StageId id) const { return costs_[id / copies_]; }
   Rank rank_of(StageId id) const { return stage_of(id).rank + id % copies_; }
   StageId copy_of_stage(StageId stage, Rank rank) const {
     return plan_.is_alike ? stage * copies_ + rank : stage;
@@ -252,8 +276,10 @@ class Run final : public NetworkClient, private NetworkTrace {
   PlannedMessage message_of(MessageId id) const {
     if (!plan_.is_alike) return plan_.messages[id];
     const Rank rank = id / messages_per_copy_;
-    PlannedMessage message = plan_.messages[id - rank * messages_per_copy_];
-    message.from = rank;
+    return copy_of_message(plan_.messages[id - rank * messages_per_copy_], rank);
+  }
+  PlannedMessage copy_of_message(PlannedMessage message, Rank rank) const {
+    message.from += rank;
     message.to += message.to < copies_ - rank ? rank : rank - copies_;
     message.stage = copy_of_stage(message.stage, rank);
     return message;
@@ -346,34 +372,34 @@ class Run final : public NetworkClient, private NetworkTrace {
     const Stage& stage = stage_of(id);
     const Rank rank = rank_of(id);
     PlaceState& place = state_[place_of(id)];
-    costs_[id] = kernel_.cost_of(stage);
-    const StageCost& cost = costs_[id];
+    const StageCost& cost = costs_of(id).stage;
     const Picoseconds start = engine_->now();
-    const TimeParts parts = kernel_.stage_time(cost);
+    const CauseId begun_by = begun_by_[id];
     const CauseId done =
-        add_cause(later_by(start, parts.total_us()), begun_by_[id], Span::stage, id);
+        add_cause(later_by(start, kernel_.stage_time(cost).total_us()), begun_by, Span::stage, id);
     if (cost.work_us > 0) {
-      place.free = add_cause(later_by(start, cost.work_us), begun_by_[id], Span::work, rank, 0,
+      place.free = add_cause(later_by(start, cost.work_us), begun_by, Span::work, rank, 0,
                              kernel_.is_memory_bound(stage) ? 1 : 0);
     }
     trace_stage(stage, rank, cost, start, time_of(done));
+    const double cap = stage.messages > 0 ? kernel_.rate_cap_gb_per_s(stage) : kNoRateCap;
+    const MessageId first = first_message_of(id);
     for (std::uint32_t i = 0; i < stage.messages; ++i) {
-      send(first_message_of(id) + i, begun_by_[id]);
+      PlannedMessage message = plan_.messages[stage.first_message + i];
+      if (plan_.is_alike) message = copy_of_message(message, rank);
+      send(first + i, message, cap);
     }
     begun_by_[id] = done;
     if (stage.dependents > 0) engine_->call_at(time_of(done), tag(id, Timer::done));
   }
 
-  void send(MessageId id, CauseId begun_by) {
-    const PlannedMessage message = message_of(id);
-    const Stage& stage = stage_of(message.stage);
+  void send(MessageId id, const PlannedMessage& message, double rate_cap_gb_per_s) {
     const std::span<const LinkId> route = ways_.route(message.from, message.to);
-    arrival_of_[id] = begun_by;
-    decode_while_arriving(id, message, route);
+    if (message.output_elements > 0) decode_while_arriving(message, route);
     engine_->send({.route = route,
                    .bytes = message.bytes,
                    .tag = id,
-                   .rate_cap_gb_per_s = kernel_.rate_cap_gb_per_s(stage)});
+                   .rate_cap_gb_per_s = rate_cap_gb_per_s});
   }
 
   Picoseconds latency_of(std::span<const LinkId> route) const {
@@ -382,9 +408,7 @@ class Run final : public NetworkClient, private NetworkTrace {
     return latency;
   }
 
-  void decode_while_arriving(MessageId id, const PlannedMessage& message,
-                             std::span<const LinkId> route) {
-    if (message.output_elements == 0) return;
+  void decode_while_arriving(const PlannedMessage& message, std::span<const LinkId> route) {
     const double work_us = kernel_.output_us(message.output_elements);
     if (work_us <= 0) return;
     const Rank to = receiver_of(message);
@@ -392,7 +416,9 @@ class Run final : public NetworkClient, private NetworkTrace {
     PlaceState& place = state_[stage.channel * ranks_ + to];
     const Picoseconds first_byte = engine_->now() + latency_of(route);
     CauseId start = place.free;
-    if (first_byte > time_of(start)) start = add_cause(first_byte, arrival_of_[id], Span::latency);
+    if (first_byte > time_of(start)) {
+      start = add_cause(first_byte, begun_by_[message.stage], Span::latency);
+    }
     place.free = add_cause(later_by(time_of(start), work_us), start, Span::work, to, 0,
                            kernel_.is_memory_bound(kernel_.output_stage(message.output_elements)));
     if (trace_ != nullptr) {
@@ -402,12 +428,12 @@ class Run final : public NetworkClient, private NetworkTrace {
   }
 
   const TimeParts& message_parts(const PlannedMessage& message, Picoseconds network) {
-    const double link_gb_per_s = first_link_gb_per_s(message);
+    const double link_gb_per_s = kernel_.knows_contention() ? first_link_gb_per_s(message) : 0;
     // Messages of a stage are mostly alike, and delivered one after the other.
-    const PartsOfMessage like{message.stage, message.bytes, network, link_gb_per_s};
+    const PartsOfMessage like{message.stage / copies_, message.bytes, network, link_gb_per_s};
     if (parts_of_ != like) {
       parts_of_ = like;
-      parts_ = kernel_.message_time(stage_of(message.stage), costs_[message.stage], message,
+      parts_ = kernel_.message_time(stage_of(message.stage), costs_of(message.stage).stage, message,
                                     us_from_picoseconds(network), link_gb_per_s);
     }
     return parts_;
@@ -421,43 +447,26 @@ class Run final : public NetworkClient, private NetworkTrace {
     const Picoseconds gone = std::max(
         delivery.sent, later_by(delivery.started, message_parts(message, network).total_us()));
     const Picoseconds there = later_by(gone, us_from_picoseconds(latency));
+    // On later links what has left the sender may have waited for others.
+    const Picoseconds queued =
+        fifo_ ? there - gone - latency_of(ways_.route(message.from, message.to)) : 0;
+    const Arrival arrival{id, delivery.limit, network, gone, queued, there};
     const bool is_awaited = message.consumers > 0;
     // Both sides of an exchange gather alike.
-    const Stage& stage = stage_of(message.stage);
-    const double gather_us = is_awaited ? 0 : kernel_.gather_us(stage);
+    const double gather_us = is_awaited ? 0 : costs_of(message.stage).gather_us;
     const Picoseconds gathered = later_by(there, gather_us);
-    // What nobody waits for matters if it ends last; half of all messages may be of this kind.
-    if (!is_awaited && gathered <= time_of(last_) && trace_ == nullptr) return;
-    const CauseId left =
-        add_cause(gone, arrival_of_[id], Span::message, id, network, delivery.limit);
-    arrival_of_[id] = add_arrival(message, left, there, delivery);
-    if (trace_ != nullptr) trace_message(message, delivery.started, gone, there);
-    if (gather_us > 0) {
-      const Rank to = receiver_of(message);
-      add_cause(gathered, arrival_of_[id], Span::work, to, 0, kernel_.is_memory_bound(stage));
-      if (trace_ != nullptr) {
-        trace_->on_work(to, SimulationTrace::Work::decode, stage.step, there, gathered);
-      }
+    if (gathered > last_time_) {
+      last_time_ = gathered;
+      last_message_ = {arrival, gathered};
     }
-    if (!is_awaited) return;
-    if (there > engine_->now()) {
-      engine_->call_at(there, tag(id, Timer::arrived));
-    } else {
-      consume(id);
+    if (trace_ != nullptr) trace_message(message, delivery.started, arrival, gathered);
+    bool is_waited_for = false;
+    for (std::uint32_t i = 0; i < message.consumers; ++i) {
+      const StageId consumer =
+          copy_of_stage(plan_.consumers[message.first_consumer + i], message.to);
+      if (arrives(consumer, arrival)) is_waited_for = true;
     }
-  }
-
-  /// On later links what has left the sender may have waited for others (FIFO).
-  CauseId add_arrival(const PlannedMessage& message, CauseId left, Picoseconds there,
-                      const Delivery& delivery) {
-    if (fifo_) {
-      const Picoseconds queued =
-          there - time_of(left) - latency_of(ways_.route(message.from, message.to));
-      if (queued > 0) {
-        left = add_cause(time_of(left) + queued, left, Span::queue, 0, 0, delivery.limit);
-      }
-    }
-    return add_cause(there, left, Span::latency);
+    if (is_waited_for) engine_->call_at(there, tag(id, Timer::arrived));
   }
 
   /// As the topology says it, not the share of it that is wire bytes.
@@ -468,16 +477,82 @@ class Run final : public NetworkClient, private NetworkTrace {
            kernel_.link_efficiency();
   }
 
+  // A stage begins with the last of what it waits for. Most of a million messages are not the last,
+  // so only the one that will be complete last is kept for a stage; of those that are complete at
+  // the same instant the one that was delivered last.
+
+  /// A message for the stage has been delivered. Says whether the stage may begin when it is there,
+  /// later than now.
+  bool arrives(StageId id, const Arrival& arrival) {
+    --awaited_[id];
+    std::uint32_t& latest = latest_[id];
+    if (arrival.there == engine_->now()) {
+      if (is_complete(id)) begin_at(id, causes_of(arrival));
+      return false;
+    }
+    if (latest == kNone) {
+      latest = acquire_arrival();
+    } else if (arrivals_[latest].there > arrival.there) {
+      return false;
+    }
+    arrivals_[latest] = arrival;
+    return true;
+  }
+
+  /// The message is there now.
   void consume(MessageId id) {
     const PlannedMessage message = message_of(id);
     for (std::uint32_t i = 0; i < message.consumers; ++i) {
-      const StageId consumer = plan_.consumers[message.first_consumer + i];
-      arrive(copy_of_stage(consumer, message.to), arrival_of_[id]);
+      const StageId consumer =
+          copy_of_stage(plan_.consumers[message.first_consumer + i], message.to);
+      std::uint32_t& latest = latest_[consumer];
+      if (latest == kNone || arrivals_[latest].message != id) continue;
+      const Arrival arrival = arrivals_[latest];
+      free_arrivals_.push_back(std::exchange(latest, kNone));
+      if (is_complete(consumer)) begin_at(consumer, causes_of(arrival));
     }
   }
 
+  /// An earlier stage that the stage waits for is done.
   void arrive(StageId id, CauseId cause) {
-    if (--awaited_[id] == 0) begin_at(id, cause);
+    --awaited_[id];
+    if (is_complete(id)) begin_at(id, cause);
+  }
+
+  bool is_complete(StageId id) const { return awaited_[id] == 0 && latest_[id] == kNone; }
+
+  std::uint32_t acquire_arrival() {
+    if (free_arrivals_.empty()) {
+      arrivals_.emplace_back();
+      return static_cast<std::uint32_t>(arrivals_.size() - 1);
+    }
+    const std::uint32_t arrival = free_arrivals_.back();
+    free_arrivals_.pop_back();
+    return arrival;
+  }
+
+  /// What led to it; returns why it is there.
+  CauseId causes_of(const Arrival& arrival) {
+    const StageId sender = message_of(arrival.message).stage;
+    const CauseId sent_by = causes_[begun_by_[sender]].before;  // as the sender has begun
+    CauseId left = add_cause(arrival.gone, sent_by, Span::message, arrival.message, arrival.network,
+                             arrival.limit);
+    if (arrival.queued > 0) {
+      left = add_cause(arrival.gone + arrival.queued, left, Span::queue, 0, 0, arrival.limit);
+    }
+    return add_cause(arrival.there, left, Span::latency);
+  }
+
+  /// If nothing was later than a message, that is what the collective ends with.
+  void add_last_message() {
+    const auto& [arrival, gathered] = last_message_;
+    if (last_time_ > time_of(last_)) {
+      last_time_ = 0;
+      const CauseId arrived = causes_of(arrival);
+      const PlannedMessage message = message_of(arrival.message);
+      add_cause(gathered, arrived, Span::work, receiver_of(message), 0,
+                kernel_.is_memory_bound(stage_of(message.stage)));
+    }
   }
 
   // ---- where the time goes
@@ -501,7 +576,8 @@ class Run final : public NetworkClient, private NetworkTrace {
   std::uint32_t codec_limit(StageId id) const {
     CodecLimit limit =
         kernel_.is_memory_bound(stage_of(id)) ? CodecLimit::memory : CodecLimit::throughput;
-    if (costs_[id].first_tile_us > costs_[id].work_us) limit = CodecLimit::first_tile;
+    const StageCost& cost = costs_of(id).stage;
+    if (cost.first_tile_us > cost.work_us) limit = CodecLimit::first_tile;
     return static_cast<std::uint32_t>(limit);
   }
 
@@ -533,7 +609,7 @@ class Run final : public NetworkClient, private NetworkTrace {
           break;
         }
         case Span::stage:
-          add(shares, kernel_.stage_time(costs_[cause.subject]), us, cause.subject, kNoLimit);
+          add(shares, kernel_.stage_time(costs_of(cause.subject).stage), us, cause.subject, kNoLimit);
           break;
       }
     }
@@ -633,13 +709,20 @@ class Run final : public NetworkClient, private NetworkTrace {
     }
   }
 
-  void trace_message(const PlannedMessage& message, Picoseconds started, Picoseconds left,
-                     Picoseconds there) {
+  void trace_message(const PlannedMessage& message, Picoseconds started, const Arrival& arrival,
+                     Picoseconds gathered) {
     const std::uint32_t step = stage_of(message.stage).step;
     const std::span<const LinkId> route = ways_.route(message.from, message.to);
-    trace_->on_message(message, step, route, started, there);
-    if (fifo_) return;  // on_service() has said it
-    for (const LinkId link : route) trace_->on_link(message, step, link, started, left);
+    trace_->on_message(message, step, route, started, arrival.there);
+    if (!fifo_) {  // on_service() has said it
+      for (const LinkId link : route) {
+        trace_->on_link(message, step, link, started, arrival.gone);
+      }
+    }
+    if (message.consumers == 0 && costs_of(message.stage).gather_us > 0) {
+      trace_->on_work(receiver_of(message), SimulationTrace::Work::decode, step, arrival.there,
+                      gathered);
+    }
   }
 
   void on_service(std::uint64_t message_tag, ResourceId resource, Picoseconds begin,
@@ -698,11 +781,18 @@ class Run final : public NetworkClient, private NetworkTrace {
   PartsOfMessage parts_of_;     ///< what parts_ are of
   TimeParts parts_;
   CauseId last_ = 0;
+  Picoseconds last_time_ = 0;  ///< of last_, or of last_message_ if that is later
+  struct {
+    Arrival arrival;
+    Picoseconds gathered = 0;
+  } last_message_;
   std::vector<PlaceState> state_;       ///< by channel, then rank
   std::vector<std::uint32_t> awaited_;  ///< by stage: what has not come yet
   std::vector<CauseId> begun_by_;       ///< by stage: why it began; once begun, when it is done
-  std::vector<StageCost> costs_;        ///< by stage, once it has begun
-  std::vector<CauseId> arrival_of_;     ///< by message: why it was sent; once delivered, when
+  std::vector<std::uint32_t> latest_;   ///< by stage: of arrivals_, or kNone
+  std::vector<Arrival> arrivals_;
+  std::vector<std::uint32_t> free_arrivals_;
+  std::vector<Costs> costs_;  ///< by stage of the plan
 };
 
 void require_room(Rank world_size, std::string_view algorithm, const Topology& topology) {

@@ -1,5 +1,7 @@
 #include "sim/network/engine.h"
 
+#include <utility>
+
 #include "reference/error.h"
 
 namespace arlab {
@@ -28,15 +30,38 @@ void NetworkEngine::call_at(Picoseconds time, std::uint64_t tag) {
   if (time < now() || time >= kNever) {
     fail("timer {}: {} ps is not between now, {} ps, and {} ps", tag, time, now(), kNever - 1);
   }
-  auto timer = static_cast<std::uint32_t>(timers_.size());
-  if (free_timers_.empty()) {
-    timers_.push_back(tag);
+  const std::uint32_t timer = acquire_timer(tag);
+  const bool follows_last = last_timer_ != kNoTimer && time == last_timer_time_ &&
+                            queue_.pushed() == pushed_with_last_timer_;
+  if (follows_last) {
+    timers_[last_timer_].next = timer;
   } else {
-    timer = free_timers_.back();
-    free_timers_.pop_back();
-    timers_[timer] = tag;
+    queue_.push({time, kTimer, timer});
   }
-  queue_.push({time, kTimer, timer});
+  last_timer_ = timer;
+  last_timer_time_ = time;
+  pushed_with_last_timer_ = queue_.pushed();
+}
+
+std::uint32_t NetworkEngine::acquire_timer(std::uint64_t tag) {
+  std::uint32_t timer = free_timer_;
+  if (timer == kNoTimer) {
+    timer = static_cast<std::uint32_t>(timers_.append());
+  } else {
+    free_timer_ = timers_[timer].next;
+  }
+  timers_[timer] = {tag, kNoTimer};
+  return timer;
+}
+
+void NetworkEngine::ring(std::uint32_t first) {
+  last_timer_ = kNoTimer;
+  for (std::uint32_t timer = first; timer != kNoTimer;) {
+    const auto [tag, next] = timers_[timer];
+    timers_[timer].next = std::exchange(free_timer_, timer);
+    client_.on_timer(tag);
+    timer = next;
+  }
 }
 
 void NetworkEngine::run(Picoseconds until) {
@@ -46,8 +71,7 @@ void NetworkEngine::run(Picoseconds until) {
       while (queue_.any_ready()) {
         const Event event = queue_.take_ready();
         if (event.kind == kTimer) {
-          free_timers_.push_back(event.subject);
-          client_.on_timer(timers_[event.subject]);
+          ring(event.subject);
         } else {
           handle(event);
         }

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "sim/network/event_queue.h"
+#include "sim/network/growing_array.h"
 #include "sim/network/max_min.h"
 #include "sim/network/network.h"
 
@@ -128,8 +129,23 @@ class NetworkEngine {
  private:
   [[noreturn]] static void fail_unreachable(std::uint64_t tag);
 
-  std::vector<std::uint64_t> timers_;  ///< tags, by Event::subject
-  std::vector<std::uint32_t> free_timers_;
+  /// Timers that are set one after the other for the same instant, with no other event between, ring
+  /// one after the other and need one event.
+  struct Timer {
+    std::uint64_t tag = 0;
+    std::uint32_t next = 0;  ///< of the same event, or of the free ones
+  };
+  static constexpr std::uint32_t kNoTimer = 0xFFFFFFFF;
+
+  std::uint32_t acquire_timer(std::uint64_t tag);
+  /// All timers of an event.
+  void ring(std::uint32_t first);
+
+  GrowingArray<Timer> timers_;  ///< Event::subject is the first
+  std::uint32_t free_timer_ = kNoTimer;
+  std::uint32_t last_timer_ = kNoTimer;  ///< that was set, if it has not rung
+  Picoseconds last_timer_time_ = 0;
+  std::size_t pushed_with_last_timer_ = 0;  ///< as EventQueue::pushed()
 };
 
 }  // namespace arlab

@@ -8,10 +8,7 @@ FlowEngine::FlowEngine(const Network& network, NetworkClient& client)
     : NetworkEngine(network, client), rates_(network), lanes_(network.resources()) {}
 
 FlowSlot FlowEngine::acquire() {
-  if (free_.empty()) {
-    rates_.add_slot();
-    return static_cast<FlowSlot>(flows_.append());
-  }
+  if (free_.empty()) return static_cast<FlowSlot>(flows_.append());
   const FlowSlot slot = free_.back();
   free_.pop_back();
   // Messages tend to start in bursts; have the slots of the next ones at hand.

@@ -224,6 +224,7 @@ class Run final : public NetworkClient, private NetworkTrace {
     Picoseconds gone = 0;     ///< the sender is done with it
     Picoseconds queued = 0;   ///< FIFO: what it waited for others on later links
     Picoseconds there = 0;
+    TimerId timer = 0;  ///< rings then
   };
   static constexpr std::uint32_t kNone = UINT32_MAX;
 
@@ -324,7 +325,7 @@ class Run final : public NetworkClient, private NetworkTrace {
         finish(id);
         break;
       case Timer::arrived:
-        consume(id);
+        take_latest(id);
         break;
       case Timer::free:
         begin_waiting(id);
@@ -450,23 +451,20 @@ class Run final : public NetworkClient, private NetworkTrace {
     // On later links what has left the sender may have waited for others.
     const Picoseconds queued =
         fifo_ ? there - gone - latency_of(ways_.route(message.from, message.to)) : 0;
-    const Arrival arrival{id, delivery.limit, network, gone, queued, there};
+    const Arrival arrival{id, delivery.limit, network, gone, queued, there, {}};
     const bool is_awaited = message.consumers > 0;
     // Both sides of an exchange gather alike.
     const double gather_us = is_awaited ? 0 : costs_of(message.stage).gather_us;
-    const Picoseconds gathered = later_by(there, gather_us);
+    const Picoseconds gathered = gather_us > 0 ? later_by(there, gather_us) : there;
     if (gathered > last_time_) {
       last_time_ = gathered;
       last_message_ = {arrival, gathered};
     }
     if (trace_ != nullptr) trace_message(message, delivery.started, arrival, gathered);
-    bool is_waited_for = false;
     for (std::uint32_t i = 0; i < message.consumers; ++i) {
-      const StageId consumer =
-          copy_of_stage(plan_.consumers[message.first_consumer + i], message.to);
-      if (arrives(consumer, arrival)) is_waited_for = true;
+      const StageId consumer = plan_.consumers[message.first_consumer + i];
+      arrive(copy_of_stage(consumer, message.to), arrival);
     }
-    if (is_waited_for) engine_->call_at(there, tag(id, Timer::arrived));
   }
 
   /// As the topology says it, not the share of it that is wire bytes.
@@ -481,36 +479,30 @@ class Run final : public NetworkClient, private NetworkTrace {
   // so only the one that will be complete last is kept for a stage; of those that are complete at
   // the same instant the one that was delivered last.
 
-  /// A message for the stage has been delivered. Says whether the stage may begin when it is there,
-  /// later than now.
-  bool arrives(StageId id, const Arrival& arrival) {
+  /// A message for the stage has been delivered.
+  void arrive(StageId id, const Arrival& arrival) {
     --awaited_[id];
     std::uint32_t& latest = latest_[id];
     if (arrival.there == engine_->now()) {
       if (is_complete(id)) begin_at(id, causes_of(arrival));
-      return false;
+      return;
     }
     if (latest == kNone) {
       latest = acquire_arrival();
-    } else if (arrivals_[latest].there > arrival.there) {
-      return false;
+    } else {
+      if (arrivals_[latest].there > arrival.there) return;
+      engine_->cancel(arrivals_[latest].timer);
     }
     arrivals_[latest] = arrival;
-    return true;
+    arrivals_[latest].timer = engine_->call_at(arrival.there, tag(id, Timer::arrived));
   }
 
-  /// The message is there now.
-  void consume(MessageId id) {
-    const PlannedMessage message = message_of(id);
-    for (std::uint32_t i = 0; i < message.consumers; ++i) {
-      const StageId consumer =
-          copy_of_stage(plan_.consumers[message.first_consumer + i], message.to);
-      std::uint32_t& latest = latest_[consumer];
-      if (latest == kNone || arrivals_[latest].message != id) continue;
-      const Arrival arrival = arrivals_[latest];
-      free_arrivals_.push_back(std::exchange(latest, kNone));
-      if (is_complete(consumer)) begin_at(consumer, causes_of(arrival));
-    }
+  /// The latest message for the stage is there now.
+  void take_latest(StageId id) {
+    const std::uint32_t latest = std::exchange(latest_[id], kNone);
+    const Arrival arrival = arrivals_[latest];
+    free_arrivals_.push_back(latest);
+    if (is_complete(id)) begin_at(id, causes_of(arrival));
   }
 
   /// An earlier stage that the stage waits for is done.

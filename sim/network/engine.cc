@@ -26,42 +26,56 @@ void NetworkEngine::send(const Message& message) {
   start(message);
 }
 
-void NetworkEngine::call_at(Picoseconds time, std::uint64_t tag) {
+namespace {
+
+/// An index that is free, or one more.
+template <class T>
+std::uint32_t acquire(GrowingArray<T>& items, std::vector<std::uint32_t>& free) {
+  if (free.empty()) return static_cast<std::uint32_t>(items.append());
+  const std::uint32_t index = free.back();
+  free.pop_back();
+  return index;
+}
+
+}  // namespace
+
+TimerId NetworkEngine::call_at(Picoseconds time, std::uint64_t tag) {
   if (time < now() || time >= kNever) {
     fail("timer {}: {} ps is not between now, {} ps, and {} ps", tag, time, now(), kNever - 1);
   }
-  const std::uint32_t timer = acquire_timer(tag);
-  const bool follows_last = last_timer_ != kNoTimer && time == last_timer_time_ &&
-                            queue_.pushed() == pushed_with_last_timer_;
-  if (follows_last) {
-    timers_[last_timer_].next = timer;
-  } else {
-    queue_.push({time, kTimer, timer});
-  }
-  last_timer_ = timer;
-  last_timer_time_ = time;
-  pushed_with_last_timer_ = queue_.pushed();
-}
-
-std::uint32_t NetworkEngine::acquire_timer(std::uint64_t tag) {
-  std::uint32_t timer = free_timer_;
-  if (timer == kNoTimer) {
-    timer = static_cast<std::uint32_t>(timers_.append());
-  } else {
-    free_timer_ = timers_[timer].next;
-  }
-  timers_[timer] = {tag, kNoTimer};
+  const std::uint32_t batch = batch_for(time);
+  const TimerId timer = acquire(timers_, free_timers_);
+  const TimerId previous = std::exchange(batches_[batch].last, timer);
+  (previous == kNoTimer ? batches_[batch].first : timers_[previous].next) = timer;
+  timers_[timer] = {tag, kNoTimer, previous, batch};
   return timer;
 }
 
-void NetworkEngine::ring(std::uint32_t first) {
-  last_timer_ = kNoTimer;
-  for (std::uint32_t timer = first; timer != kNoTimer;) {
-    const auto [tag, next] = timers_[timer];
-    timers_[timer].next = std::exchange(free_timer_, timer);
-    client_.on_timer(tag);
-    timer = next;
+std::uint32_t NetworkEngine::batch_for(Picoseconds time) {
+  if (time == last_batch_time_ && queue_.pushed() == pushed_with_batch_) return last_batch_;
+  last_batch_ = acquire(batches_, free_batches_);
+  batches_[last_batch_] = {};
+  queue_.push({time, kTimer, last_batch_});
+  last_batch_time_ = time;
+  pushed_with_batch_ = queue_.pushed();
+  return last_batch_;
+}
+
+void NetworkEngine::cancel(TimerId timer) {
+  const auto [tag, next, previous, batch] = timers_[timer];
+  (previous == kNoTimer ? batches_[batch].first : timers_[previous].next) = next;
+  (next == kNoTimer ? batches_[batch].last : timers_[next].previous) = previous;
+  free_timers_.push_back(timer);
+}
+
+void NetworkEngine::ring(std::uint32_t batch) {
+  if (batch == last_batch_) last_batch_time_ = -1;  // what is set now rings after all of now
+  while (batches_[batch].first != kNoTimer) {
+    const TimerId timer = batches_[batch].first;
+    cancel(timer);
+    client_.on_timer(timers_[timer].tag);
   }
+  free_batches_.push_back(batch);
 }
 
 void NetworkEngine::run(Picoseconds until) {

@@ -16,6 +16,8 @@
 
 namespace arlab {
 
+using TimerId = std::uint32_t;
+
 struct Message {
   std::span<const LinkId> route;  ///< read during the call only
   std::uint64_t bytes = 0;        ///< at most kMaxMessageBytes
@@ -83,7 +85,9 @@ class NetworkEngine {
   void send(const Message& message);
 
   /// Calls client.on_timer(tag) at `time`, which must not be in the past.
-  void call_at(Picoseconds time, std::uint64_t tag);
+  TimerId call_at(Picoseconds time, std::uint64_t tag);
+  /// The timer must not have rung yet. The clock may still stop at its time.
+  void cancel(TimerId timer);
 
   /// Runs until nothing is left to happen, or up to and including `until`. Throws InvalidInput when
   /// a message would take longer than kNever.
@@ -129,23 +133,31 @@ class NetworkEngine {
  private:
   [[noreturn]] static void fail_unreachable(std::uint64_t tag);
 
-  /// Timers that are set one after the other for the same instant, with no other event between, ring
-  /// one after the other and need one event.
   struct Timer {
     std::uint64_t tag = 0;
-    std::uint32_t next = 0;  ///< of the same event, or of the free ones
+    TimerId next = kNoTimer;
+    TimerId previous = kNoTimer;
+    std::uint32_t batch = 0;
   };
-  static constexpr std::uint32_t kNoTimer = 0xFFFFFFFF;
+  /// Timers that are set one after the other for the same instant, with no event between, ring one
+  /// after the other and need one event.
+  struct Batch {
+    TimerId first = kNoTimer;
+    TimerId last = kNoTimer;
+  };
+  static constexpr TimerId kNoTimer = 0xFFFFFFFF;
 
-  std::uint32_t acquire_timer(std::uint64_t tag);
-  /// All timers of an event.
-  void ring(std::uint32_t first);
+  /// A batch with an event of its own, or the last one if the timer may go there.
+  std::uint32_t batch_for(Picoseconds time);
+  void ring(std::uint32_t batch);
 
-  GrowingArray<Timer> timers_;  ///< Event::subject is the first
-  std::uint32_t free_timer_ = kNoTimer;
-  std::uint32_t last_timer_ = kNoTimer;  ///< that was set, if it has not rung
-  Picoseconds last_timer_time_ = 0;
-  std::size_t pushed_with_last_timer_ = 0;  ///< as EventQueue::pushed()
+  GrowingArray<Timer> timers_;
+  std::vector<TimerId> free_timers_;
+  GrowingArray<Batch> batches_;  ///< by Event::subject
+  std::vector<std::uint32_t> free_batches_;
+  std::uint32_t last_batch_ = 0;
+  Picoseconds last_batch_time_ = -1;  ///< of last_batch_, while it may grow
+  std::size_t pushed_with_batch_ = 0;  ///< as EventQueue::pushed(), when last_batch_ began
 };
 
 }  // namespace arlab

@@ -599,16 +599,25 @@ std::optional<Plan> folded_plan_of(const Algorithm& algorithm, const ScheduleReq
   return fold(std::move(plan), extents);
 }
 
+namespace {
+
+/// Stages or messages of all ranks together. What is more would take gigabytes to simulate: 4096
+/// ranks of two_shot, 2 GB, are still possible.
+constexpr std::size_t kMostCopies = std::size_t{1} << 25;
+
+}  // namespace
+
 std::optional<Plan> alike_plan_of(const Algorithm& algorithm, const ScheduleRequest& request,
                                   const Codec& codec, DType dtype) {
   if (!algorithm.symmetry) return std::nullopt;
   const auto kind = algorithm.symmetry(request).kind;
   if (kind != RankSymmetry::any && kind != RankSymmetry::cyclic) return std::nullopt;
   std::optional<Plan> plan = folded_plan_of(algorithm, request, codec, dtype, {}, true);
-  if (plan) {
-    plan->ranks_per_rank = 1;
-    plan->is_alike = true;
-  }
+  if (!plan) return std::nullopt;
+  const std::size_t most = std::max(plan->stages.size(), plan->messages.size());
+  if (most > kMostCopies / request.world_size) return std::nullopt;
+  plan->ranks_per_rank = 1;
+  plan->is_alike = true;
   return plan;
 }
 

@@ -73,19 +73,19 @@ class Ways {
     }
   }
 
-  /// Calls visit(real link, how many links are like it, usage of one of them) for links in use.
+  /// Calls visit(real link, how many links are like it, bytes on one of them) for links in use.
   template <class Visit>
   void for_each_used(const NetworkEngine& engine, Visit visit) const {
     for (LinkId link = 0; link < network().links(); ++link) {
-      ResourceUsage usage = engine.usage(link);
-      if (usage.bytes == 0) continue;
+      std::uint64_t bytes = engine.bytes_on(link);
+      if (bytes == 0) continue;
       if (!folded_) {
-        visit(link, std::uint64_t{1}, usage);
+        visit(link, std::uint64_t{1}, bytes);
         continue;
       }
       const Fabric::Orbit& orbit = orbits_[link];
-      usage.bytes = usage.bytes * ranks_ / orbit.size;
-      visit(orbit.representative, orbit.size, usage);
+      bytes = bytes * ranks_ / orbit.size;
+      visit(orbit.representative, orbit.size, bytes);
     }
   }
 
@@ -737,13 +737,13 @@ class Run final : public NetworkClient, private NetworkTrace {
 
   std::vector<LinkClassUse> link_classes(Picoseconds latency) const {
     std::vector<LinkClassUse> by_class(fabric_.classes().size());
-    ways_.for_each_used(*engine_, [&](LinkId link, std::uint64_t alike, const ResourceUsage& used) {
+    ways_.for_each_used(*engine_, [&](LinkId link, std::uint64_t alike, std::uint64_t bytes) {
       LinkClassUse& use = by_class[fabric_.class_index(link)];
       use.links += alike;
-      use.bytes += used.bytes * alike;
+      use.bytes += bytes * alike;
       const double possible =
           bytes_in(latency, fabric_.network().properties(link).bandwidth_gb_per_s);
-      const double utilisation = static_cast<double>(used.bytes) / possible;
+      const double utilisation = static_cast<double>(bytes) / possible;
       if (utilisation > use.utilisation) {
         use.utilisation = utilisation;
         use.busiest = fabric_.describe(link);

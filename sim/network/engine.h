@@ -95,6 +95,8 @@ class NetworkEngine {
 
   /// Of a link or, as network.resource_of(domain), of a sharing domain.
   ResourceUsage usage(ResourceId resource) const;
+  /// ResourceUsage::bytes alone: quicker, of a million links.
+  std::uint64_t bytes_on(ResourceId resource) const { return counters_until_now(resource).bytes; }
 
   /// Null for none.
   void set_trace(NetworkTrace* trace) { trace_ = trace; }

@@ -279,7 +279,7 @@ void FlowEngine::handle(const Event& event) {
   }
   if (state_of(flow) != State::sent || flow.since != now()) return;
   set_state(flow, State::arrived);
-  arrived_.push_back(slot);
+  arrived_.push_back({slot, flow.number});
 }
 
 void FlowEngine::finish_sending(FlowSlot slot) {
@@ -324,7 +324,7 @@ void FlowEngine::prepare(std::span<const Event> events) {
 void FlowEngine::complete_instant() {
   if (!arrived_.empty()) {
     if (arrived_.size() == 1) {
-      const FlowSlot slot = arrived_[0];
+      const FlowSlot slot = arrived_[0].slot;
       arrived_.clear();
       deliver(slot);
     } else {
@@ -340,14 +340,14 @@ void FlowEngine::complete_instant() {
 void FlowEngine::deliver_arrived() {
   // Events were pushed in an order that nobody can foresee; the order of starts is one that
   // everybody can.
-  const auto started_before = [this](FlowSlot a, FlowSlot b) {
-    const std::uint32_t apart = std::uint32_t{flows_[a].number} - flows_[b].number;
+  const auto started_before = [](const Arrived& a, const Arrived& b) {
+    const std::uint32_t apart = a.number - b.number;
     return (apart & ((kNumberMask + 1) / 2)) != 0;
   };
   if (!std::is_sorted(arrived_.begin(), arrived_.end(), started_before)) {
     std::sort(arrived_.begin(), arrived_.end(), started_before);
   }
-  for (const FlowSlot slot : arrived_) deliver(slot);
+  for (const Arrived& arrived : arrived_) deliver(arrived.slot);
   arrived_.clear();
 }
 

@@ -125,6 +125,11 @@ class FlowEngine final : public NetworkEngine {
   void mark_sent(FlowSlot slot, Picoseconds latency);
   void solve_changed();
   void change_rate(FlowSlot slot, double gb_per_s, ResourceId limit);
+  /// With its number, so that sorting need not look at the flows.
+  struct Arrived {
+    FlowSlot slot;
+    std::uint32_t number;
+  };
   void deliver_arrived();
   void deliver(FlowSlot slot);
 
@@ -135,7 +140,7 @@ class FlowEngine final : public NetworkEngine {
   ZeroedArray<Lane> lanes_;   ///< by resource
   GrowingArray<Flow> flows_;  ///< by slot
   std::vector<FlowSlot> free_;
-  std::vector<FlowSlot> arrived_;  ///< in this instant
+  std::vector<Arrived> arrived_;   ///< in this instant
   std::vector<FlowSlot> ending_;   ///< scratch
   std::vector<ResourceId> path_;   ///< scratch
   std::uint32_t next_number_ = 0;

@@ -179,16 +179,49 @@ class Planner {
     add_messages();
   }
 
+  /// Sorts by rank, then by `before`. A million items are grouped by rank first, so that what has to
+  /// be sorted is small, and often in order already.
+  template <class Item, class RankOf, class Before>
+  void sort_by_rank(std::vector<Item>& items, RankOf rank_of, Before before) const {
+    if (items.size() < s_.world_size) {
+      std::sort(items.begin(), items.end(), [&](const Item& a, const Item& b) {
+        return rank_of(a) != rank_of(b) ? rank_of(a) < rank_of(b) : before(a, b);
+      });
+      return;
+    }
+    std::vector<std::size_t> end(s_.world_size, 0);  // by rank
+    for (const Item& item : items) ++end[rank_of(item)];
+    std::exclusive_scan(end.begin(), end.end(), end.begin(), std::size_t{0});
+    std::vector<Item> grouped(items.size());
+    for (const Item& item : items) grouped[end[rank_of(item)]++] = item;
+    items = std::move(grouped);
+    auto first = items.begin();
+    for (const std::size_t last : end) {
+      const auto next = items.begin() + static_cast<std::ptrdiff_t>(last);
+      if (!std::is_sorted(first, next, before)) std::sort(first, next, before);
+      first = next;
+    }
+  }
+
   /// By rank, then by how far upwards the peer is, then by number.
   void sort_sends() {
-    std::vector<std::pair<std::uint64_t, std::uint32_t>> keys;
-    keys.reserve(sends_.size());
+    struct Send {
+      Rank rank;
+      Rank upwards;
+      std::uint32_t op;
+    };
+    std::vector<Send> sends;
+    sends.reserve(sends_.size());
     for (const std::uint32_t send : sends_) {
       const Op& op = s_.ops[send];
-      keys.emplace_back(std::uint64_t{op.rank} << 32 | upwards(op.rank, op.peer), send);
+      sends.push_back({op.rank, upwards(op.rank, op.peer), send});
     }
-    std::sort(keys.begin(), keys.end());
-    for (std::size_t i = 0; i < keys.size(); ++i) sends_[i] = keys[i].second;
+    sort_by_rank(
+        sends, [](const Send& send) { return send.rank; },
+        [](const Send& a, const Send& b) {
+          return a.upwards != b.upwards ? a.upwards < b.upwards : a.op < b.op;
+        });
+    for (std::size_t i = 0; i < sends.size(); ++i) sends_[i] = sends[i].op;
   }
 
   bool same_message(std::uint32_t a, std::uint32_t b) const {
@@ -240,13 +273,13 @@ class Planner {
             return std::tuple(x.is_message, x.order) < std::tuple(y.is_message, y.order);
           });
     };
-    const auto before = [&](const Component& a, const Component& b) {
-      if (a.rank != b.rank) return a.rank < b.rank;
-      if (waits_before(a, b)) return true;
-      if (waits_before(b, a)) return false;
-      return a.root < b.root;
-    };
-    std::sort(components.begin(), components.end(), before);
+    sort_by_rank(
+        components, [](const Component& c) { return c.rank; },
+        [&](const Component& a, const Component& b) {
+          if (waits_before(a, b)) return true;
+          if (waits_before(b, a)) return false;
+          return a.root < b.root;
+        });
     roots_.clear();
     for (std::size_t i = 0; i < components.size(); ++i) {
       const Component& b = components[i];

@@ -279,6 +279,7 @@ void FlowEngine::handle(const Event& event) {
   }
   if (state_of(flow) != State::sent || flow.since != now()) return;
   set_state(flow, State::arrived);
+  reserve_for_all(arrived_);
   arrived_.push_back({slot, flow.number});
 }
 
@@ -359,6 +360,7 @@ void FlowEngine::deliver(FlowSlot slot) {
                           .sent = flow.end,
                           .delivered = now(),
                           .limit = flow.limit};
+  reserve_for_all(free_);
   free_.push_back(slot);  // the client may start its next message in it
   client_.on_delivered(delivery);
 }

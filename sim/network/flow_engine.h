@@ -133,6 +133,13 @@ class FlowEngine final : public NetworkEngine {
   void deliver_arrived();
   void deliver(FlowSlot slot);
 
+  /// At most all messages that there ever were at a time go into a list; a million of them are not
+  /// copied again and again while it grows.
+  template <class Item>
+  void reserve_for_all(std::vector<Item>& list) const {
+    if (list.size() == list.capacity()) list.reserve(flows_.size());
+  }
+
   State state_of(const Flow& flow) const { return static_cast<State>(flow.state); }
   void set_state(Flow& flow, State state) { flow.state = static_cast<std::uint32_t>(state) & 3; }
 

@@ -179,8 +179,8 @@ class Planner {
     add_messages();
   }
 
-  /// Sorts by rank, then by `before`. A million items are grouped by rank first, so that what has to
-  /// be sorted is small, and often in order already.
+  /// Sorts by rank, then by `before`. A million items are grouped by rank first, so that what has
+  /// to be sorted is small, and often in order already.
   template <class Item, class RankOf, class Before>
   void sort_by_rank(std::vector<Item>& items, RankOf rank_of, Before before) const {
     if (items.size() < s_.world_size) {
@@ -346,7 +346,7 @@ class Planner {
       firsts.emplace_back(stage_of_root_[root_of(sends_[i]) - begin_],
                           static_cast<std::uint32_t>(i));
     }
-    std::sort(firsts.begin(), firsts.end());
+    if (!std::is_sorted(firsts.begin(), firsts.end())) std::sort(firsts.begin(), firsts.end());
     for (const auto& [stage, first] : firsts) {
       const auto id = static_cast<MessageId>(plan_.messages.size());
       const Op& op = s_.ops[sends_[first]];

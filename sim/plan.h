@@ -105,10 +105,10 @@ std::optional<Plan> folded_plan_of(const Algorithm& algorithm, const ScheduleReq
                                    const Codec& codec, DType dtype, std::span<const Rank> shifts,
                                    bool any);
 
-/// The plan of an algorithm that does the same on every rank, from the part of it that concerns rank
-/// 0: as plan_of() its schedule, without writing a million messages down. Nothing when the algorithm
-/// is not symmetric when all ranks move up by one, its chunks differ in size, or it is too large to
-/// simulate all ranks.
+/// The plan of an algorithm that does the same on every rank, from the part of it that concerns
+/// rank 0: as plan_of() its schedule, without writing a million messages down. Nothing when the
+/// algorithm is not symmetric when all ranks move up by one, its chunks differ in size, or it is
+/// too large to simulate all ranks.
 std::optional<Plan> alike_plan_of(const Algorithm& algorithm, const ScheduleRequest& request,
                                   const Codec& codec, DType dtype);
 

@@ -601,7 +601,8 @@ class Run final : public NetworkClient, private NetworkTrace {
           break;
         }
         case Span::stage:
-          add(shares, kernel_.stage_time(costs_of(cause.subject).stage), us, cause.subject, kNoLimit);
+          add(shares, kernel_.stage_time(costs_of(cause.subject).stage), us, cause.subject,
+              kNoLimit);
           break;
       }
     }

@@ -100,7 +100,8 @@ class KernelModel {
   /// is written; 0 where that is hidden, as without Device::blocks.
   double gather_us(const Stage& stage) const;
 
-  /// Whether the time of a message depends on the bandwidth of its link beyond what the network says.
+  /// Whether the time of a message depends on the bandwidth of its link beyond what the network
+  /// says.
   bool knows_contention() const {
     return device_.stores && implementation_ == Implementation::kernel && !has_blocks();
   }

@@ -158,7 +158,7 @@ class NetworkEngine {
   GrowingArray<Batch> batches_;  ///< by Event::subject
   std::vector<std::uint32_t> free_batches_;
   std::uint32_t last_batch_ = 0;
-  Picoseconds last_batch_time_ = -1;  ///< of last_batch_, while it may grow
+  Picoseconds last_batch_time_ = -1;   ///< of last_batch_, while it may grow
   std::size_t pushed_with_batch_ = 0;  ///< as EventQueue::pushed(), when last_batch_ began
 };
 

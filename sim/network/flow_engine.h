@@ -147,9 +147,9 @@ class FlowEngine final : public NetworkEngine {
   ZeroedArray<Lane> lanes_;   ///< by resource
   GrowingArray<Flow> flows_;  ///< by slot
   std::vector<FlowSlot> free_;
-  std::vector<Arrived> arrived_;   ///< in this instant
-  std::vector<FlowSlot> ending_;   ///< scratch
-  std::vector<ResourceId> path_;   ///< scratch
+  std::vector<Arrived> arrived_;  ///< in this instant
+  std::vector<FlowSlot> ending_;  ///< scratch
+  std::vector<ResourceId> path_;  ///< scratch
   std::uint32_t next_number_ = 0;
   bool any_rate_set_ = false;  ///< since the last on_solved()
 };

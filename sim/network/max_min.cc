@@ -56,7 +56,8 @@ void MaxMinRates::settle(FlowSlot flow, double gb_per_s, ResourceId limit) {
   rates_[uses.local] = gb_per_s;
   limits_[uses.local] = limit;
   for (std::uint32_t i = 0; i < uses.uses; ++i) {
-    Filling& filling = component_resources_[resources_[uses_[uses.first_use + i].resource].place - 1];
+    Filling& filling =
+        component_resources_[resources_[uses_[uses.first_use + i].resource].place - 1];
     filling.left -= gb_per_s;
     --filling.rising;
   }

@@ -643,7 +643,8 @@ std::vector<Topology> uneven_fabrics() {
                            "dragonfly:12", "mi300x-4", "h200-8", "l40-8"}) {
     Topology t = find_topology(name);
     t.stragglers.push_back({t.ranks.value / 2, assumed(3.5)});
-    if (t.kind == TopologyKind::full_mesh) t.faults.push_back({{false, 0}, {false, 1}, 0.3, "test"});
+    if (t.kind == TopologyKind::full_mesh)
+      t.faults.push_back({{false, 0}, {false, 1}, 0.3, "test"});
     all.push_back(t);
   }
   all.push_back(find_topology("full:7"));
@@ -698,8 +699,9 @@ TEST(AlikeRanks, RunAsALibraryRunsThem) {
   for (const char* algorithm : {"one_shot", "two_shot"}) {
     SCOPED_TRACE(algorithm);
     const ScheduleRequest request{.world_size = 8, .elements = kMiB};
-    EXPECT_EQ(simulate(find_algorithm(algorithm), request, *codec, DType::fp16, t, {.library = true}),
-              simulate(make_schedule(algorithm, request), *codec, DType::fp16, t, {.library = true}));
+    EXPECT_EQ(
+        simulate(find_algorithm(algorithm), request, *codec, DType::fp16, t, {.library = true}),
+        simulate(make_schedule(algorithm, request), *codec, DType::fp16, t, {.library = true}));
   }
 }
 

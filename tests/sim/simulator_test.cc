@@ -71,6 +71,20 @@ Schedule two_steps_at_once() {
   return s.finish();
 }
 
+/// Rank 0 sends a quarter of the elements to rank 1, which adds its own, and the others to rank 2.
+Schedule slow_sender() {
+  ScheduleBuilder s("slow_sender", {.world_size = 3, .elements = kElements});
+  const ChunkId small = s.add_chunk({0, kElements / 4});
+  const ChunkId large = s.add_chunk({kElements / 4, kElements});
+  s.at_step(0);
+  const Value sent = s.send(s.encode(s.input(0, small)), 1);
+  s.output(s.send(s.encode(s.input(0, large)), 2));
+  const Value own = s.encode(s.input(1, small));
+  s.at_step(1);
+  s.output(s.reduce(std::vector<Value>{sent, own}, Start::first));
+  return s.finish();
+}
+
 Topology with_domain() {
   Topology t = machine(TopologyKind::graph, 4);
   t.link_types.push_back({"lane", assumed(10), assumed(1)});
@@ -180,6 +194,17 @@ std::vector<HandCase> hand_cases() {
        wide,
        5 + 2.5 + kTile + 3 + 1,
        {5, 3.5, 0, 0, kTile + 3, 0}});
+
+  // The network has delivered 10000 bytes at 5 + 1 + 1, but the sender's codec needs 3 us for all
+  // that it sends: they are there at 5 + 3 + 3 + 3 + 1. Rank 1 is done with its own, 0.75 us,
+  // before that, and must not begin to add; which takes 0.5 for a flag, a first tile, and 50000
+  // operations.
+  add({"a message that is complete after its delivery",
+       slow_sender(),
+       one_byte(),
+       machine(full_mesh, 3),
+       5 + 3 + kTile + 3 + 1 + 0.5 + kTile + 1.25,
+       {5, 4.5, 0, 0, 2 * kTile + 4.25, 0}});
 
   // ---- blocks: flags 2 + 0.5 + 4 * 0.25, messages of 20000 elements, 40000 bytes in 2 rounds.
   // First stage: loads 2 chunks and encodes them, 240000 operations: 2 + 3 us for the first tiles,

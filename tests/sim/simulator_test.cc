@@ -641,6 +641,23 @@ TEST(Simulator, MeetsTheTimesWorkedOutByHand) {
 }
 
 /// Broken models, made by giving the right one wrong inputs or by spoiling what it says.
+/// Rank 2 of four is 10 us late, and all others wait for what it sends. Its plan lists rank 0 only.
+/// Messages are 10000 elements, 1 us. First stage: 3 flags, a first tile, 120000 operations;
+/// second: the same with 230000 (3 to encode a sum, 2 to decode four contributions and four sums,
+/// additions).
+TEST(Simulator, MeetsThemWhereThePlanListsOneRank) {
+  const Topology late = with_straggler(machine(TopologyKind::full_mesh, 4), 2, 10);
+  const SimulationResult r =
+      simulate(find_algorithm("two_shot"), {.world_size = 4, .elements = kElements}, *one_byte(),
+               DType::fp16, late);
+  EXPECT_EQ(r.simulated_ranks, 4u);
+  EXPECT_EQ(r.latency, picoseconds_from_us(15 + (3.5 + kTile + 3 + 1) + (3.5 + kTile + 5.75 + 1)));
+  EXPECT_EQ(r.breakdown.launch_us, 15);
+  EXPECT_NEAR(r.breakdown.synchronisation_us, 9, 1e-9);
+  EXPECT_NEAR(r.breakdown.codec_us, 2 * kTile + 3 + 5.75, 1e-9);
+  EXPECT_EQ(r.wire_bytes, 24u * 10000);
+}
+
 TEST(Simulator, BrokenModelsDoNot) {
   const auto on_machine = [](const std::function<void(Topology&)>& spoil) {
     return Model(

@@ -61,7 +61,7 @@ bool sends_to_all(const Plan& plan) {
   const std::uint64_t others = plan.world_size - 1;
   std::set<std::pair<Rank, Rank>> pairs;
   for (const PlannedMessage& message : plan.messages) pairs.emplace(message.from, message.to);
-  return pairs.size() == (plan.folded() ? others : plan.world_size * others);
+  return pairs.size() == (plan.lists_one_rank() ? others : plan.world_size * others);
 }
 
 Plan in_channels(const std::vector<Plan>& copies, const std::vector<RankOrder>& orders) {
@@ -78,8 +78,8 @@ Plan in_channels(const std::vector<Plan>& copies, const std::vector<RankOrder>& 
   for (Rank channel = 0; channel < plan.channels; ++channel) {
     const Plan& copy = copies[channel];
     const RankOrder& order = orders[channel];
-    if (copy.folded() || order.size() != plan.world_size) {
-      throw std::logic_error("in_channels: a copy is folded, or its order has other ranks");
+    if (copy.lists_one_rank() || order.size() != plan.world_size) {
+      throw std::logic_error("in_channels: a copy lists one rank, or its order has other ranks");
     }
     plan.elements += copy.elements;
     const auto stages = static_cast<std::uint32_t>(plan.stages.size());

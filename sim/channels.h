@@ -32,7 +32,7 @@ std::vector<RankOrder> channel_orders(const Topology& topology, Rank world_size)
 bool sends_to_all(const Plan& plan);
 
 /// The plans as copies that run at once, `orders[i]` with the ranks of `copies[i]`. The copies are
-/// of the same algorithm, not folded, and divide the tensor.
+/// of the same algorithm, list all ranks, and divide the tensor.
 Plan in_channels(const std::vector<Plan>& copies, const std::vector<RankOrder>& orders);
 
 }  // namespace arlab

@@ -179,16 +179,49 @@ class Planner {
     add_messages();
   }
 
+  /// Sorts by rank, then by `before`. A million items are grouped by rank first, so that what has
+  /// to be sorted is small, and often in order already.
+  template <class Item, class RankOf, class Before>
+  void sort_by_rank(std::vector<Item>& items, RankOf rank_of, Before before) const {
+    if (items.size() < s_.world_size) {
+      std::sort(items.begin(), items.end(), [&](const Item& a, const Item& b) {
+        return rank_of(a) != rank_of(b) ? rank_of(a) < rank_of(b) : before(a, b);
+      });
+      return;
+    }
+    std::vector<std::size_t> end(s_.world_size, 0);  // by rank
+    for (const Item& item : items) ++end[rank_of(item)];
+    std::exclusive_scan(end.begin(), end.end(), end.begin(), std::size_t{0});
+    std::vector<Item> grouped(items.size());
+    for (const Item& item : items) grouped[end[rank_of(item)]++] = item;
+    items = std::move(grouped);
+    auto first = items.begin();
+    for (const std::size_t last : end) {
+      const auto next = items.begin() + static_cast<std::ptrdiff_t>(last);
+      if (!std::is_sorted(first, next, before)) std::sort(first, next, before);
+      first = next;
+    }
+  }
+
   /// By rank, then by how far upwards the peer is, then by number.
   void sort_sends() {
-    std::vector<std::pair<std::uint64_t, std::uint32_t>> keys;
-    keys.reserve(sends_.size());
+    struct Send {
+      Rank rank;
+      Rank upwards;
+      std::uint32_t op;
+    };
+    std::vector<Send> sends;
+    sends.reserve(sends_.size());
     for (const std::uint32_t send : sends_) {
       const Op& op = s_.ops[send];
-      keys.emplace_back(std::uint64_t{op.rank} << 32 | upwards(op.rank, op.peer), send);
+      sends.push_back({op.rank, upwards(op.rank, op.peer), send});
     }
-    std::sort(keys.begin(), keys.end());
-    for (std::size_t i = 0; i < keys.size(); ++i) sends_[i] = keys[i].second;
+    sort_by_rank(
+        sends, [](const Send& send) { return send.rank; },
+        [](const Send& a, const Send& b) {
+          return a.upwards != b.upwards ? a.upwards < b.upwards : a.op < b.op;
+        });
+    for (std::size_t i = 0; i < sends.size(); ++i) sends_[i] = sends[i].op;
   }
 
   bool same_message(std::uint32_t a, std::uint32_t b) const {
@@ -240,13 +273,13 @@ class Planner {
             return std::tuple(x.is_message, x.order) < std::tuple(y.is_message, y.order);
           });
     };
-    const auto before = [&](const Component& a, const Component& b) {
-      if (a.rank != b.rank) return a.rank < b.rank;
-      if (waits_before(a, b)) return true;
-      if (waits_before(b, a)) return false;
-      return a.root < b.root;
-    };
-    std::sort(components.begin(), components.end(), before);
+    sort_by_rank(
+        components, [](const Component& c) { return c.rank; },
+        [&](const Component& a, const Component& b) {
+          if (waits_before(a, b)) return true;
+          if (waits_before(b, a)) return false;
+          return a.root < b.root;
+        });
     roots_.clear();
     for (std::size_t i = 0; i < components.size(); ++i) {
       const Component& b = components[i];
@@ -313,7 +346,7 @@ class Planner {
       firsts.emplace_back(stage_of_root_[root_of(sends_[i]) - begin_],
                           static_cast<std::uint32_t>(i));
     }
-    std::sort(firsts.begin(), firsts.end());
+    if (!std::is_sorted(firsts.begin(), firsts.end())) std::sort(firsts.begin(), firsts.end());
     for (const auto& [stage, first] : firsts) {
       const auto id = static_cast<MessageId>(plan_.messages.size());
       const Op& op = s_.ops[sends_[first]];
@@ -597,6 +630,28 @@ std::optional<Plan> folded_plan_of(const Algorithm& algorithm, const ScheduleReq
   const auto digits = std::count_if(extents.begin(), extents.end(), [](Rank e) { return e > 1; });
   if (digits > 1 && has_like_stages(plan)) return std::nullopt;
   return fold(std::move(plan), extents);
+}
+
+namespace {
+
+/// Stages or messages of all ranks together. What is more would take gigabytes to simulate: 4096
+/// ranks of two_shot, 2 GB, are still possible.
+constexpr std::size_t kMostCopies = std::size_t{1} << 25;
+
+}  // namespace
+
+std::optional<Plan> alike_plan_of(const Algorithm& algorithm, const ScheduleRequest& request,
+                                  const Codec& codec, DType dtype) {
+  if (!algorithm.symmetry) return std::nullopt;
+  const auto kind = algorithm.symmetry(request).kind;
+  if (kind != RankSymmetry::any && kind != RankSymmetry::cyclic) return std::nullopt;
+  std::optional<Plan> plan = folded_plan_of(algorithm, request, codec, dtype, {}, true);
+  if (!plan) return std::nullopt;
+  const std::size_t most = std::max(plan->stages.size(), plan->messages.size());
+  if (most > kMostCopies / request.world_size) return std::nullopt;
+  plan->ranks_per_rank = 1;
+  plan->is_alike = true;
+  return plan;
 }
 
 }  // namespace arlab

@@ -75,6 +75,10 @@ struct Plan {
   /// messages keep their receivers, but their consumers are stages of rank 0, which are what the
   /// receivers' own stages look like.
   Rank ranks_per_rank = 1;
+  /// The plan lists rank 0 as a folded one does, but all ranks are simulated: rank r has the same
+  /// stages and messages, with r added to every rank, past the last one to the first. Of use where
+  /// all ranks do the same, on a fabric that does not look the same from each.
+  bool is_alike = false;
   /// Copies of the schedule that run at once, see channels.h. Stages of different ones do not wait
   /// for each other, not even on the same rank.
   Rank channels = 1;
@@ -85,6 +89,8 @@ struct Plan {
   std::vector<StageId> dependents;
 
   bool folded() const { return ranks_per_rank > 1; }
+  /// Whether only rank 0 is listed.
+  bool lists_one_rank() const { return folded() || is_alike; }
 };
 
 /// Throws InvalidInput when the schedule refers to what does not exist or cuts a block of the
@@ -98,5 +104,12 @@ Plan plan_of(const Schedule& schedule, const Codec& codec, DType dtype);
 std::optional<Plan> folded_plan_of(const Algorithm& algorithm, const ScheduleRequest& request,
                                    const Codec& codec, DType dtype, std::span<const Rank> shifts,
                                    bool any);
+
+/// The plan of an algorithm that does the same on every rank, from the part of it that concerns
+/// rank 0: as plan_of() its schedule, without writing a million messages down. Nothing when the
+/// algorithm is not symmetric when all ranks move up by one, its chunks differ in size, or it is
+/// too large to simulate all ranks.
+std::optional<Plan> alike_plan_of(const Algorithm& algorithm, const ScheduleRequest& request,
+                                  const Codec& codec, DType dtype);
 
 }  // namespace arlab

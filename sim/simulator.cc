@@ -73,19 +73,19 @@ class Ways {
     }
   }
 
-  /// Calls visit(real link, how many links are like it, usage of one of them) for links in use.
+  /// Calls visit(real link, how many links are like it, bytes on one of them) for links in use.
   template <class Visit>
   void for_each_used(const NetworkEngine& engine, Visit visit) const {
     for (LinkId link = 0; link < network().links(); ++link) {
-      ResourceUsage usage = engine.usage(link);
-      if (usage.bytes == 0) continue;
+      std::uint64_t bytes = engine.bytes_on(link);
+      if (bytes == 0) continue;
       if (!folded_) {
-        visit(link, std::uint64_t{1}, usage);
+        visit(link, std::uint64_t{1}, bytes);
         continue;
       }
       const Fabric::Orbit& orbit = orbits_[link];
-      usage.bytes = usage.bytes * ranks_ / orbit.size;
-      visit(orbit.representative, orbit.size, usage);
+      bytes = bytes * ranks_ / orbit.size;
+      visit(orbit.representative, orbit.size, bytes);
     }
   }
 
@@ -153,12 +153,19 @@ class Run final : public NetworkClient, private NetworkTrace {
         fifo_(options.sharing == Sharing::fifo),
         ways_(fabric, topology, plan.folded(), plan.ranks_per_rank),
         ranks_(plan.folded() ? 1 : plan.world_size),
-        awaited_(plan.stages.size()),
-        begun_by_(plan.stages.size()),
-        costs_(plan.stages.size()),
-        arrival_of_(plan.messages.size()) {
+        copies_(plan.is_alike ? plan.world_size : 1),
+        messages_per_copy_(static_cast<std::uint32_t>(plan.messages.size())),
+        awaited_(plan.stages.size() * copies_),
+        begun_by_(awaited_.size()),
+        latest_(awaited_.size(), kNone) {
     causes_.append();
-    for (const PlannedMessage& message : plan_.messages) ways_.announce(message.from, message.to);
+    costs_.reserve(plan.stages.size());
+    for (const Stage& stage : plan.stages) {
+      costs_.push_back({kernel.cost_of(stage), kernel.gather_us(stage)});
+    }
+    if (plan.folded()) {
+      for (const PlannedMessage& m : plan_.messages) ways_.announce(m.from, m.to);
+    }
     if (fifo_) {
       engine_ = std::make_unique<FifoEngine>(ways_.network(), *this);
     } else {
@@ -171,6 +178,7 @@ class Run final : public NetworkClient, private NetworkTrace {
     if (trace_ != nullptr) trace_->on_fabric(fabric_);
     start_ranks();
     engine_->run();
+    add_last_message();
     SimulationResult r{.model = std::string(kSimulatorModel),
                        .topology = topology_.name,
                        .algorithm = plan_.algorithm,
@@ -183,9 +191,10 @@ class Run final : public NetworkClient, private NetworkTrace {
                        .breakdown = {},
                        .links = {},
                        .bottleneck = {}};
+    const std::uint64_t times = std::uint64_t{plan_.ranks_per_rank} * copies_;
     for (const PlannedMessage& message : plan_.messages) {
-      r.wire_bytes += message.bytes * plan_.ranks_per_rank;
-      r.wire_elements += message.elements * plan_.ranks_per_rank;
+      r.wire_bytes += message.bytes * times;
+      r.wire_elements += message.elements * times;
     }
     r.latency = causes_[last_].time;
     r.latency_us = us_from_picoseconds(r.latency);
@@ -207,9 +216,26 @@ class Run final : public NetworkClient, private NetworkTrace {
     bool is_called = false;  ///< when it is free
   };
 
+  /// A message that has been delivered, and when it is complete.
+  struct Arrival {
+    MessageId message = 0;
+    ResourceId limit = kNoLimit;
+    Picoseconds network = 0;  ///< what the network took
+    Picoseconds gone = 0;     ///< the sender is done with it
+    Picoseconds queued = 0;   ///< FIFO: what it waited for others on later links
+    Picoseconds there = 0;
+    TimerId timer = 0;  ///< rings then
+  };
+  static constexpr std::uint32_t kNone = UINT32_MAX;
+
+  struct Costs {
+    StageCost stage;
+    double gather_us;
+  };
+
   /// What the time of a message depends on.
   struct PartsOfMessage {
-    StageId stage = 0;
+    std::uint32_t stage = 0;  ///< of the plan
     std::uint64_t bytes = 0;
     Picoseconds network = -1;
     double link_gb_per_s = 0;
@@ -227,10 +253,40 @@ class Run final : public NetworkClient, private NetworkTrace {
                     Picoseconds network = 0, std::uint32_t limit = 0) {
     const auto id = static_cast<CauseId>(causes_.append());
     causes_[id] = {time, network, before, subject, limit, span};
-    if (time > causes_[last_].time) last_ = id;
+    if (time > last_time_) {
+      last_time_ = time;
+      last_ = id;
+    }
     return id;
   }
   Picoseconds time_of(CauseId id) const { return causes_[id].time; }
+
+  // Stages and messages that are simulated, by number: those of the plan, or copies of them for
+  // every rank. Stages of all ranks stand together, as in a plan that lists them; of messages those
+  // of one rank, which are sent one after the other.
+
+  const Stage& stage_of(StageId id) const { return plan_.stages[id / copies_]; }
+  const Costs& costs_of(StageId id) const { return costs_[id / copies_]; }
+  Rank rank_of(StageId id) const { return stage_of(id).rank + id % copies_; }
+  StageId copy_of_stage(StageId stage, Rank rank) const {
+    return plan_.is_alike ? stage * copies_ + rank : stage;
+  }
+  MessageId first_message_of(StageId id) const {
+    return stage_of(id).first_message + id % copies_ * messages_per_copy_;
+  }
+  PlannedMessage message_of(MessageId id) const {
+    if (!plan_.is_alike) return plan_.messages[id];
+    const Rank rank = id / messages_per_copy_;
+    return copy_of_message(plan_.messages[id - rank * messages_per_copy_], rank);
+  }
+  PlannedMessage copy_of_message(PlannedMessage message, Rank rank) const {
+    message.from += rank;
+    message.to += message.to < copies_ - rank ? rank : rank - copies_;
+    message.stage = copy_of_stage(message.stage, rank);
+    return message;
+  }
+  /// Where it is delivered, among the ranks that are simulated.
+  Rank receiver_of(const PlannedMessage& message) const { return plan_.folded() ? 0 : message.to; }
 
   void start_ranks() {
     std::vector<double> delay_us(ranks_, 0);
@@ -244,17 +300,17 @@ class Run final : public NetworkClient, private NetworkTrace {
       state_.push_back({.ready = ready, .free = ready});
       if (trace_ != nullptr && place == rank) trace_->on_launched(rank, time_of(ready));
     }
-    for (StageId id = 0; id < plan_.stages.size(); ++id) {
-      awaited_[id] = plan_.stages[id].awaited;
-      if (awaited_[id] == 0) begin_at(id, state_[place_of(plan_.stages[id])].ready);
+    for (StageId id = 0; id < awaited_.size(); ++id) {
+      awaited_[id] = stage_of(id).awaited;
+      if (awaited_[id] == 0) begin_at(id, state_[place_of(id)].ready);
     }
   }
 
   /// Where a stage runs: the blocks of a channel on a rank.
-  Rank place_of(const Stage& stage) const { return stage.channel * ranks_ + stage.rank; }
+  Rank place_of(StageId id) const { return stage_of(id).channel * ranks_ + rank_of(id); }
 
   void begin_at(StageId id, CauseId arrived) {
-    const CauseId ready = state_[place_of(plan_.stages[id])].ready;
+    const CauseId ready = state_[place_of(id)].ready;
     begun_by_[id] = time_of(arrived) >= time_of(ready) ? arrived : ready;
     engine_->call_at(std::max(time_of(begun_by_[id]), engine_->now()), tag(id, Timer::begin));
   }
@@ -266,12 +322,10 @@ class Run final : public NetworkClient, private NetworkTrace {
         begin_or_wait(id);
         break;
       case Timer::done:
-        for (std::uint32_t i = 0; i < plan_.stages[id].dependents; ++i) {
-          arrive(plan_.dependents[plan_.stages[id].first_dependent + i], begun_by_[id]);
-        }
+        finish(id);
         break;
       case Timer::arrived:
-        consume(id);
+        take_latest(id);
         break;
       case Timer::free:
         begin_waiting(id);
@@ -279,10 +333,18 @@ class Run final : public NetworkClient, private NetworkTrace {
     }
   }
 
+  void finish(StageId id) {
+    const Stage& stage = stage_of(id);
+    for (std::uint32_t i = 0; i < stage.dependents; ++i) {
+      const StageId dependent = plan_.dependents[stage.first_dependent + i];
+      arrive(copy_of_stage(dependent, rank_of(id)), begun_by_[id]);
+    }
+  }
+
   bool is_busy(const PlaceState& place) const { return time_of(place.free) > engine_->now(); }
 
   void begin_or_wait(StageId id) {
-    const Rank place = place_of(plan_.stages[id]);
+    const Rank place = place_of(id);
     state_[place].waiting.emplace(engine_->now(), id);
     call_when_free(place);
   }
@@ -308,33 +370,37 @@ class Run final : public NetworkClient, private NetworkTrace {
   }
 
   void begin(StageId id) {
-    const Stage& stage = plan_.stages[id];
-    PlaceState& place = state_[place_of(stage)];
-    costs_[id] = kernel_.cost_of(stage);
-    const StageCost& cost = costs_[id];
+    const Stage& stage = stage_of(id);
+    const Rank rank = rank_of(id);
+    PlaceState& place = state_[place_of(id)];
+    const StageCost& cost = costs_of(id).stage;
     const Picoseconds start = engine_->now();
-    const TimeParts parts = kernel_.stage_time(cost);
+    const CauseId begun_by = begun_by_[id];
     const CauseId done =
-        add_cause(later_by(start, parts.total_us()), begun_by_[id], Span::stage, id);
+        add_cause(later_by(start, kernel_.stage_time(cost).total_us()), begun_by, Span::stage, id);
     if (cost.work_us > 0) {
-      place.free = add_cause(later_by(start, cost.work_us), begun_by_[id], Span::work, stage.rank,
-                             0, kernel_.is_memory_bound(stage) ? 1 : 0);
+      place.free = add_cause(later_by(start, cost.work_us), begun_by, Span::work, rank, 0,
+                             kernel_.is_memory_bound(stage) ? 1 : 0);
     }
-    trace_stage(stage, cost, start, time_of(done));
-    for (std::uint32_t i = 0; i < stage.messages; ++i) send(stage.first_message + i, begun_by_[id]);
+    trace_stage(stage, rank, cost, start, time_of(done));
+    const double cap = stage.messages > 0 ? kernel_.rate_cap_gb_per_s(stage) : kNoRateCap;
+    const MessageId first = first_message_of(id);
+    for (std::uint32_t i = 0; i < stage.messages; ++i) {
+      PlannedMessage message = plan_.messages[stage.first_message + i];
+      if (plan_.is_alike) message = copy_of_message(message, rank);
+      send(first + i, message, cap);
+    }
     begun_by_[id] = done;
     if (stage.dependents > 0) engine_->call_at(time_of(done), tag(id, Timer::done));
   }
 
-  void send(MessageId id, CauseId begun_by) {
-    const PlannedMessage& message = plan_.messages[id];
+  void send(MessageId id, const PlannedMessage& message, double rate_cap_gb_per_s) {
     const std::span<const LinkId> route = ways_.route(message.from, message.to);
-    arrival_of_[id] = begun_by;
-    decode_while_arriving(id, route);
+    if (message.output_elements > 0) decode_while_arriving(message, route);
     engine_->send({.route = route,
                    .bytes = message.bytes,
                    .tag = id,
-                   .rate_cap_gb_per_s = kernel_.rate_cap_gb_per_s(plan_.stages[message.stage])});
+                   .rate_cap_gb_per_s = rate_cap_gb_per_s});
   }
 
   Picoseconds latency_of(std::span<const LinkId> route) const {
@@ -343,32 +409,32 @@ class Run final : public NetworkClient, private NetworkTrace {
     return latency;
   }
 
-  void decode_while_arriving(MessageId id, std::span<const LinkId> route) {
-    const PlannedMessage& message = plan_.messages[id];
-    if (message.output_elements == 0) return;
+  void decode_while_arriving(const PlannedMessage& message, std::span<const LinkId> route) {
     const double work_us = kernel_.output_us(message.output_elements);
     if (work_us <= 0) return;
-    const Rank to = plan_.folded() ? 0 : message.to;
-    PlaceState& place = state_[plan_.stages[message.stage].channel * ranks_ + to];
+    const Rank to = receiver_of(message);
+    const Stage& stage = stage_of(message.stage);
+    PlaceState& place = state_[stage.channel * ranks_ + to];
     const Picoseconds first_byte = engine_->now() + latency_of(route);
     CauseId start = place.free;
-    if (first_byte > time_of(start)) start = add_cause(first_byte, arrival_of_[id], Span::latency);
+    if (first_byte > time_of(start)) {
+      start = add_cause(first_byte, begun_by_[message.stage], Span::latency);
+    }
     place.free = add_cause(later_by(time_of(start), work_us), start, Span::work, to, 0,
                            kernel_.is_memory_bound(kernel_.output_stage(message.output_elements)));
     if (trace_ != nullptr) {
-      trace_->on_work(to, SimulationTrace::Work::decode, plan_.stages[message.stage].step,
-                      time_of(start), time_of(place.free));
+      trace_->on_work(to, SimulationTrace::Work::decode, stage.step, time_of(start),
+                      time_of(place.free));
     }
   }
 
-  const TimeParts& message_parts(MessageId id, Picoseconds network) {
-    const PlannedMessage& message = plan_.messages[id];
-    const double link_gb_per_s = first_link_gb_per_s(message);
+  const TimeParts& message_parts(const PlannedMessage& message, Picoseconds network) {
+    const double link_gb_per_s = kernel_.knows_contention() ? first_link_gb_per_s(message) : 0;
     // Messages of a stage are mostly alike, and delivered one after the other.
-    const PartsOfMessage like{message.stage, message.bytes, network, link_gb_per_s};
+    const PartsOfMessage like{message.stage / copies_, message.bytes, network, link_gb_per_s};
     if (parts_of_ != like) {
       parts_of_ = like;
-      parts_ = kernel_.message_time(plan_.stages[message.stage], costs_[message.stage], message,
+      parts_ = kernel_.message_time(stage_of(message.stage), costs_of(message.stage).stage, message,
                                     us_from_picoseconds(network), link_gb_per_s);
     }
     return parts_;
@@ -376,48 +442,29 @@ class Run final : public NetworkClient, private NetworkTrace {
 
   void on_delivered(const Delivery& delivery) override {
     const auto id = static_cast<MessageId>(delivery.tag);
+    const PlannedMessage message = message_of(id);
     const Picoseconds network = delivery.sent - delivery.started;
     const Picoseconds latency = delivery.delivered - delivery.sent;
-    const Picoseconds gone =
-        std::max(delivery.sent, later_by(delivery.started, message_parts(id, network).total_us()));
+    const Picoseconds gone = std::max(
+        delivery.sent, later_by(delivery.started, message_parts(message, network).total_us()));
     const Picoseconds there = later_by(gone, us_from_picoseconds(latency));
-    const bool is_awaited = plan_.messages[id].consumers > 0;
+    // On later links what has left the sender may have waited for others.
+    const Picoseconds queued =
+        fifo_ ? there - gone - latency_of(ways_.route(message.from, message.to)) : 0;
+    const Arrival arrival{id, delivery.limit, network, gone, queued, there, {}};
+    const bool is_awaited = message.consumers > 0;
     // Both sides of an exchange gather alike.
-    const Stage& stage = plan_.stages[plan_.messages[id].stage];
-    const double gather_us = is_awaited ? 0 : kernel_.gather_us(stage);
-    const Picoseconds gathered = later_by(there, gather_us);
-    // What nobody waits for matters if it ends last; half of all messages may be of this kind.
-    if (!is_awaited && gathered <= time_of(last_) && trace_ == nullptr) return;
-    const CauseId left =
-        add_cause(gone, arrival_of_[id], Span::message, id, network, delivery.limit);
-    arrival_of_[id] = add_arrival(id, left, there, delivery);
-    if (trace_ != nullptr) trace_message(id, delivery.started, gone);
-    if (gather_us > 0) {
-      const Rank to = plan_.folded() ? 0 : plan_.messages[id].to;
-      add_cause(gathered, arrival_of_[id], Span::work, to, 0, kernel_.is_memory_bound(stage));
-      if (trace_ != nullptr) {
-        trace_->on_work(to, SimulationTrace::Work::decode, stage.step, there, gathered);
-      }
+    const double gather_us = is_awaited ? 0 : costs_of(message.stage).gather_us;
+    const Picoseconds gathered = gather_us > 0 ? later_by(there, gather_us) : there;
+    if (gathered > last_time_) {
+      last_time_ = gathered;
+      last_message_ = {arrival, gathered};
     }
-    if (!is_awaited) return;
-    if (time_of(arrival_of_[id]) > engine_->now()) {
-      engine_->call_at(time_of(arrival_of_[id]), tag(id, Timer::arrived));
-    } else {
-      consume(id);
+    if (trace_ != nullptr) trace_message(message, delivery.started, arrival, gathered);
+    for (std::uint32_t i = 0; i < message.consumers; ++i) {
+      const StageId consumer = plan_.consumers[message.first_consumer + i];
+      arrive(copy_of_stage(consumer, message.to), arrival);
     }
-  }
-
-  /// On later links what has left the sender may have waited for others (FIFO).
-  CauseId add_arrival(MessageId id, CauseId left, Picoseconds there, const Delivery& delivery) {
-    if (fifo_) {
-      const PlannedMessage& message = plan_.messages[id];
-      const Picoseconds queued =
-          there - time_of(left) - latency_of(ways_.route(message.from, message.to));
-      if (queued > 0) {
-        left = add_cause(time_of(left) + queued, left, Span::queue, 0, 0, delivery.limit);
-      }
-    }
-    return add_cause(there, left, Span::latency);
   }
 
   /// As the topology says it, not the share of it that is wire bytes.
@@ -428,15 +475,76 @@ class Run final : public NetworkClient, private NetworkTrace {
            kernel_.link_efficiency();
   }
 
-  void consume(MessageId id) {
-    const PlannedMessage& message = plan_.messages[id];
-    for (std::uint32_t i = 0; i < message.consumers; ++i) {
-      arrive(plan_.consumers[message.first_consumer + i], arrival_of_[id]);
+  // A stage begins with the last of what it waits for. Most of a million messages are not the last,
+  // so only the one that will be complete last is kept for a stage; of those that are complete at
+  // the same instant the one that was delivered last.
+
+  /// A message for the stage has been delivered.
+  void arrive(StageId id, const Arrival& arrival) {
+    --awaited_[id];
+    std::uint32_t& latest = latest_[id];
+    if (arrival.there == engine_->now()) {
+      if (is_complete(id)) begin_at(id, causes_of(arrival));
+      return;
     }
+    if (latest == kNone) {
+      latest = acquire_arrival();
+    } else {
+      if (arrivals_[latest].there > arrival.there) return;
+      engine_->cancel(arrivals_[latest].timer);
+    }
+    arrivals_[latest] = arrival;
+    arrivals_[latest].timer = engine_->call_at(arrival.there, tag(id, Timer::arrived));
   }
 
+  /// The latest message for the stage is there now.
+  void take_latest(StageId id) {
+    const std::uint32_t latest = std::exchange(latest_[id], kNone);
+    const Arrival arrival = arrivals_[latest];
+    free_arrivals_.push_back(latest);
+    if (is_complete(id)) begin_at(id, causes_of(arrival));
+  }
+
+  /// An earlier stage that the stage waits for is done.
   void arrive(StageId id, CauseId cause) {
-    if (--awaited_[id] == 0) begin_at(id, cause);
+    --awaited_[id];
+    if (is_complete(id)) begin_at(id, cause);
+  }
+
+  bool is_complete(StageId id) const { return awaited_[id] == 0 && latest_[id] == kNone; }
+
+  std::uint32_t acquire_arrival() {
+    if (free_arrivals_.empty()) {
+      arrivals_.emplace_back();
+      return static_cast<std::uint32_t>(arrivals_.size() - 1);
+    }
+    const std::uint32_t arrival = free_arrivals_.back();
+    free_arrivals_.pop_back();
+    return arrival;
+  }
+
+  /// What led to it; returns why it is there.
+  CauseId causes_of(const Arrival& arrival) {
+    const StageId sender = message_of(arrival.message).stage;
+    const CauseId sent_by = causes_[begun_by_[sender]].before;  // as the sender has begun
+    CauseId left = add_cause(arrival.gone, sent_by, Span::message, arrival.message, arrival.network,
+                             arrival.limit);
+    if (arrival.queued > 0) {
+      left = add_cause(arrival.gone + arrival.queued, left, Span::queue, 0, 0, arrival.limit);
+    }
+    return add_cause(arrival.there, left, Span::latency);
+  }
+
+  /// If nothing was later than a message, that is what the collective ends with.
+  void add_last_message() {
+    const auto& [arrival, gathered] = last_message_;
+    if (last_time_ > time_of(last_)) {
+      last_time_ = 0;
+      const CauseId arrived = causes_of(arrival);
+      const PlannedMessage message = message_of(arrival.message);
+      add_cause(gathered, arrived, Span::work, receiver_of(message), 0,
+                kernel_.is_memory_bound(stage_of(message.stage)));
+    }
   }
 
   // ---- where the time goes
@@ -459,8 +567,9 @@ class Run final : public NetworkClient, private NetworkTrace {
   }
   std::uint32_t codec_limit(StageId id) const {
     CodecLimit limit =
-        kernel_.is_memory_bound(plan_.stages[id]) ? CodecLimit::memory : CodecLimit::throughput;
-    if (costs_[id].first_tile_us > costs_[id].work_us) limit = CodecLimit::first_tile;
+        kernel_.is_memory_bound(stage_of(id)) ? CodecLimit::memory : CodecLimit::throughput;
+    const StageCost& cost = costs_of(id).stage;
+    if (cost.first_tile_us > cost.work_us) limit = CodecLimit::first_tile;
     return static_cast<std::uint32_t>(limit);
   }
 
@@ -487,12 +596,13 @@ class Run final : public NetworkClient, private NetworkTrace {
           shares[{Part::codec, 3 * cause.subject + cause.limit}] += us;
           break;
         case Span::message: {
-          const StageId stage = plan_.messages[cause.subject].stage;
-          add(shares, message_parts(cause.subject, cause.network), us, stage, cause.limit);
+          const PlannedMessage message = message_of(cause.subject);
+          add(shares, message_parts(message, cause.network), us, message.stage, cause.limit);
           break;
         }
         case Span::stage:
-          add(shares, kernel_.stage_time(costs_[cause.subject]), us, cause.subject, kNoLimit);
+          add(shares, kernel_.stage_time(costs_of(cause.subject).stage), us, cause.subject,
+              kNoLimit);
           break;
       }
     }
@@ -502,14 +612,14 @@ class Run final : public NetworkClient, private NetworkTrace {
   /// Parts in proportion, so that they add up to the time between the two causes.
   void add(std::map<std::pair<Part, std::uint32_t>, double>& shares, const TimeParts& parts,
            double us, StageId id, ResourceId limit) const {
-    const Stage& stage = plan_.stages[id];
+    const Rank rank = rank_of(id);
     const double total = parts.total_us();
     const double factor = total > 0 ? us / total : 0;
     shares[{Part::synchronisation, 0}] += parts.synchronisation_us * factor;
     shares[{Part::wire, limit}] += parts.wire_us * factor;
-    shares[{Part::contention, 3 * stage.rank}] += parts.contention_us * factor;
-    shares[{Part::codec, 3 * stage.rank + codec_limit(id)}] += parts.codec_us * factor;
-    shares[{Part::release, 3 * stage.rank}] += parts.release_us * factor;
+    shares[{Part::contention, 3 * rank}] += parts.contention_us * factor;
+    shares[{Part::codec, 3 * rank + codec_limit(id)}] += parts.codec_us * factor;
+    shares[{Part::release, 3 * rank}] += parts.release_us * factor;
   }
 
   /// Sets breakdown and bottleneck: the largest part of it, with what makes most of that part.
@@ -577,39 +687,46 @@ class Run final : public NetworkClient, private NetworkTrace {
     return fmt::format("sharing domain {}", topology_.domains[domain].name);
   }
 
-  void trace_stage(const Stage& stage, const StageCost& cost, Picoseconds start,
+  void trace_stage(const Stage& stage, Rank rank, const StageCost& cost, Picoseconds start,
                    Picoseconds done) const {
     if (trace_ == nullptr) return;
     using enum SimulationTrace::Work;
     const Picoseconds signalled = std::min(done, start + picoseconds_from_us(cost.flags_us));
-    if (signalled > start) trace_->on_work(stage.rank, flags, stage.step, start, signalled);
+    if (signalled > start) trace_->on_work(rank, flags, stage.step, start, signalled);
     if (done > signalled) {
       const auto work = stage.added > 0     ? reduce
                         : stage.encoded > 0 ? encode
                         : stage.decoded > 0 ? decode
                                             : forward;
-      trace_->on_work(stage.rank, work, stage.step, signalled, done);
+      trace_->on_work(rank, work, stage.step, signalled, done);
     }
   }
 
-  void trace_message(MessageId id, Picoseconds started, Picoseconds left) {
-    const PlannedMessage& message = plan_.messages[id];
-    const std::uint32_t step = plan_.stages[message.stage].step;
+  void trace_message(const PlannedMessage& message, Picoseconds started, const Arrival& arrival,
+                     Picoseconds gathered) {
+    const std::uint32_t step = stage_of(message.stage).step;
     const std::span<const LinkId> route = ways_.route(message.from, message.to);
-    trace_->on_message(message, step, route, started, time_of(arrival_of_[id]));
-    if (fifo_) return;  // on_service() has said it
-    for (const LinkId link : route) trace_->on_link(message, step, link, started, left);
+    trace_->on_message(message, step, route, started, arrival.there);
+    if (!fifo_) {  // on_service() has said it
+      for (const LinkId link : route) {
+        trace_->on_link(message, step, link, started, arrival.gone);
+      }
+    }
+    if (message.consumers == 0 && costs_of(message.stage).gather_us > 0) {
+      trace_->on_work(receiver_of(message), SimulationTrace::Work::decode, step, arrival.there,
+                      gathered);
+    }
   }
 
   void on_service(std::uint64_t message_tag, ResourceId resource, Picoseconds begin,
                   Picoseconds end) override {
     if (resource >= ways_.network().links()) return;  // a domain
-    const PlannedMessage& message = plan_.messages[message_tag];
-    trace_->on_link(message, plan_.stages[message.stage].step, resource, begin, end);
+    const PlannedMessage message = message_of(static_cast<MessageId>(message_tag));
+    trace_->on_link(message, stage_of(message.stage).step, resource, begin, end);
   }
 
   void on_rate(std::uint64_t message_tag, double gb_per_s, Picoseconds now) override {
-    const PlannedMessage& message = plan_.messages[message_tag];
+    const PlannedMessage message = message_of(static_cast<MessageId>(message_tag));
     for (const LinkId link : ways_.route(message.from, message.to)) {
       const double bandwidth = ways_.network().properties(link).bandwidth_gb_per_s;
       trace_->on_share(message, link, gb_per_s / bandwidth, now);
@@ -621,13 +738,13 @@ class Run final : public NetworkClient, private NetworkTrace {
 
   std::vector<LinkClassUse> link_classes(Picoseconds latency) const {
     std::vector<LinkClassUse> by_class(fabric_.classes().size());
-    ways_.for_each_used(*engine_, [&](LinkId link, std::uint64_t alike, const ResourceUsage& used) {
+    ways_.for_each_used(*engine_, [&](LinkId link, std::uint64_t alike, std::uint64_t bytes) {
       LinkClassUse& use = by_class[fabric_.class_index(link)];
       use.links += alike;
-      use.bytes += used.bytes * alike;
+      use.bytes += bytes * alike;
       const double possible =
           bytes_in(latency, fabric_.network().properties(link).bandwidth_gb_per_s);
-      const double utilisation = static_cast<double>(used.bytes) / possible;
+      const double utilisation = static_cast<double>(bytes) / possible;
       if (utilisation > use.utilisation) {
         use.utilisation = utilisation;
         use.busiest = fabric_.describe(link);
@@ -650,16 +767,25 @@ class Run final : public NetworkClient, private NetworkTrace {
   bool fifo_;
   Ways ways_;
   Rank ranks_;
+  Rank copies_;  ///< of the plan
+  std::uint32_t messages_per_copy_;
   std::unique_ptr<NetworkEngine> engine_;
   GrowingArray<Cause> causes_;  ///< 0: the call of the collective
   PartsOfMessage parts_of_;     ///< what parts_ are of
   TimeParts parts_;
   CauseId last_ = 0;
+  Picoseconds last_time_ = 0;  ///< of last_, or of last_message_ if that is later
+  struct {
+    Arrival arrival;
+    Picoseconds gathered = 0;
+  } last_message_;
   std::vector<PlaceState> state_;       ///< by channel, then rank
   std::vector<std::uint32_t> awaited_;  ///< by stage: what has not come yet
   std::vector<CauseId> begun_by_;       ///< by stage: why it began; once begun, when it is done
-  std::vector<StageCost> costs_;        ///< by stage, once it has begun
-  std::vector<CauseId> arrival_of_;     ///< by message: why it was sent; once delivered, when
+  std::vector<std::uint32_t> latest_;   ///< by stage: of arrivals_, or kNone
+  std::vector<Arrival> arrivals_;
+  std::vector<std::uint32_t> free_arrivals_;
+  std::vector<Costs> costs_;  ///< by stage of the plan
 };
 
 void require_room(Rank world_size, std::string_view algorithm, const Topology& topology) {
@@ -731,6 +857,9 @@ Plan plan_of_one_copy(const Algorithm& algorithm, const ScheduleRequest& request
     std::optional<Plan> folded =
         folded_plan_of(algorithm, request, codec, dtype, shifts.extents, shifts.any);
     if (folded) return std::move(*folded);
+  }
+  if (std::optional<Plan> alike = alike_plan_of(algorithm, request, codec, dtype)) {
+    return std::move(*alike);
   }
   return plan_of(make_schedule(algorithm.name, request), codec, dtype);
 }

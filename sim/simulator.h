@@ -121,6 +121,8 @@ SimulationResult simulate(const Schedule& schedule, const Codec& codec, DType dt
 
 /// The plan of an algorithm. Where all ranks do the same on a fabric that looks the same from each
 /// of them, it is folded: one rank stands for all, exactly, and 65,536 ranks cost no more than one.
+/// Where only the fabric differs (a straggler, a slow link), it lists one rank, and all are
+/// simulated.
 Plan plan_of(const Algorithm& algorithm, const ScheduleRequest& request, const Codec& codec,
              DType dtype, const Topology& topology, const SimulateOptions& options = {});
 

@@ -1,6 +1,7 @@
 #include "reference/collectives/schedule_builder.h"
 
 #include <algorithm>
+#include <numeric>
 #include <stdexcept>
 #include <utility>
 
@@ -66,7 +67,6 @@ ChunkId ScheduleBuilder::add_chunk(Chunk range) {
 
 Value ScheduleBuilder::append(Op op, bool encoded) {
   const Rank where = op.kind == OpKind::send ? op.peer : op.rank;
-  if (!is_wanted(op.rank) && !is_wanted(where)) return {kElsewhere, where, op.chunk, encoded};
   if (schedule_.ops.size() >= kMaxOps) {
     fail("{} of {} ranks takes more than the {} ops that a schedule may hold", schedule_.algorithm,
          schedule_.world_size, kMaxOps);
@@ -77,6 +77,7 @@ Value ScheduleBuilder::append(Op op, bool encoded) {
 }
 
 Value ScheduleBuilder::encode(Value source) {
+  if (!is_wanted(source.rank)) return {kElsewhere, source.rank, source.chunk, true};
   return append(
       {.kind = OpKind::encode, .rank = source.rank, .chunk = source.chunk, .source = source.id},
       true);
@@ -86,6 +87,7 @@ Value ScheduleBuilder::send(Value encoded, Rank to) {
   require(encoded.encoded, "send: only encoded values travel");
   require(to < schedule_.world_size, "send: no such rank");
   if (to == encoded.rank) return encoded;
+  if (!is_wanted(encoded.rank) && !is_wanted(to)) return {kElsewhere, to, encoded.chunk, true};
   return append({.kind = OpKind::send,
                  .rank = encoded.rank,
                  .peer = to,
@@ -102,7 +104,7 @@ Value ScheduleBuilder::reduce(std::span<const Value> addends, Start start) {
         .chunk = addends.front().chunk,
         .first_addend = static_cast<std::uint32_t>(schedule_.addends.size()),
         .addend_count = static_cast<std::uint32_t>(addends.size())};
-  if (!is_wanted(op.rank)) return append(op, false);
+  if (!is_wanted(op.rank)) return {kElsewhere, op.rank, op.chunk, false};
   for (const Value& addend : addends) {
     require(addend.rank == op.rank, "reduce: the addends are on different ranks");
     require(addend.chunk == op.chunk, "reduce: the addends are of different chunks");
@@ -120,36 +122,38 @@ void ScheduleBuilder::output(Value value, std::uint64_t begin) {
 
 Schedule ScheduleBuilder::finish() {
   // Algorithms are written chunk by chunk, as the life of a chunk; a reader and a simulator want
-  // them step by step. The sort is stable, so operands still stand before their users.
-  std::vector<ValueId> order(schedule_.ops.size());
-  for (ValueId id = 0; id < order.size(); ++id) order[id] = id;
-  std::stable_sort(order.begin(), order.end(), [this](ValueId a, ValueId b) {
-    return schedule_.ops[a].step < schedule_.ops[b].step;
-  });
-  std::vector<ValueId> new_id(order.size());
-  for (ValueId id = 0; id < order.size(); ++id) new_id[order[id]] = id;
+  // them step by step. Ops of a step keep their order, so operands still stand before their users.
+  std::vector<Op>& ops = schedule_.ops;
+  std::uint32_t steps = 0;
+  for (const Op& op : ops) steps = std::max(steps, op.step + 1);
+  std::vector<ValueId> next(std::size_t{steps} + 1, 0);  // by step: the id of its next op
+  for (const Op& op : ops) ++next[op.step + 1];
+  std::partial_sum(next.begin(), next.end(), next.begin());
+  std::vector<ValueId> new_id(ops.size());
+  for (ValueId id = 0; id < ops.size(); ++id) new_id[id] = next[ops[id].step]++;
   const auto renumber = [&new_id](ValueId& id) {
     if (id != kOwnInput && id != kElsewhere) id = new_id[id];
   };
 
-  Schedule sorted = schedule_;
-  sorted.addends.clear();
-  for (ValueId id = 0; id < order.size(); ++id) {
-    Op op = schedule_.ops[order[id]];
-    if (op.kind == OpKind::reduce) {
-      const auto addends = schedule_.operands(op);
-      op.first_addend = static_cast<std::uint32_t>(sorted.addends.size());
-      sorted.addends.insert(sorted.addends.end(), addends.begin(), addends.end());
-      for (std::size_t i = op.first_addend; i < sorted.addends.size(); ++i) {
-        renumber(sorted.addends[i]);
-      }
-    } else {
-      renumber(op.source);
-    }
-    sorted.ops[id] = op;
+  for (ValueId& addend : schedule_.addends) renumber(addend);
+  for (Output& output : schedule_.outputs) renumber(output.value);
+  std::vector<Op> sorted(ops.size());
+  for (ValueId id = 0; id < ops.size(); ++id) {
+    if (ops[id].kind != OpKind::reduce) renumber(ops[id].source);
+    sorted[new_id[id]] = ops[id];
   }
-  for (Output& output : sorted.outputs) renumber(output.value);
-  return sorted;
+  ops = std::move(sorted);
+
+  std::vector<ValueId> addends;  // as their ops
+  addends.reserve(schedule_.addends.size());
+  for (Op& op : ops) {
+    if (op.kind != OpKind::reduce) continue;
+    const auto operands = schedule_.operands(op);
+    op.first_addend = static_cast<std::uint32_t>(addends.size());
+    addends.insert(addends.end(), operands.begin(), operands.end());
+  }
+  schedule_.addends = std::move(addends);
+  return std::move(schedule_);
 }
 
 bool splits_evenly(const ScheduleRequest& request, std::uint64_t parts) {

@@ -69,7 +69,7 @@ KernelModel::KernelModel(const Device& device, const Plan& plan, Implementation 
 }
 
 void KernelModel::plan_rounds() {
-  const Rank ranks = plan_.folded() ? 1 : plan_.world_size;
+  const Rank ranks = plan_.lists_one_rank() ? 1 : plan_.world_size;
   std::vector<double> work_us(ranks, 0);
   std::vector<double> sent(ranks, 0);
   std::vector<std::uint64_t> to_a_peer(ranks, 0);

@@ -100,6 +100,11 @@ class KernelModel {
   /// is written; 0 where that is hidden, as without Device::blocks.
   double gather_us(const Stage& stage) const;
 
+  /// Whether the time of a message depends on the bandwidth of its link beyond what the network
+  /// says.
+  bool knows_contention() const {
+    return device_.stores && implementation_ == Implementation::kernel && !has_blocks();
+  }
   /// From the begin of the stage until a message of it has left, given how long the network took
   /// for it, on a link of this bandwidth. Not before the network is done.
   TimeParts message_time(const Stage& stage, const StageCost& cost, const PlannedMessage& message,

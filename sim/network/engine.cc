@@ -1,5 +1,7 @@
 #include "sim/network/engine.h"
 
+#include <utility>
+
 #include "reference/error.h"
 
 namespace arlab {
@@ -24,19 +26,56 @@ void NetworkEngine::send(const Message& message) {
   start(message);
 }
 
-void NetworkEngine::call_at(Picoseconds time, std::uint64_t tag) {
+namespace {
+
+/// An index that is free, or one more.
+template <class T>
+std::uint32_t acquire(GrowingArray<T>& items, std::vector<std::uint32_t>& free) {
+  if (free.empty()) return static_cast<std::uint32_t>(items.append());
+  const std::uint32_t index = free.back();
+  free.pop_back();
+  return index;
+}
+
+}  // namespace
+
+TimerId NetworkEngine::call_at(Picoseconds time, std::uint64_t tag) {
   if (time < now() || time >= kNever) {
     fail("timer {}: {} ps is not between now, {} ps, and {} ps", tag, time, now(), kNever - 1);
   }
-  auto timer = static_cast<std::uint32_t>(timers_.size());
-  if (free_timers_.empty()) {
-    timers_.push_back(tag);
-  } else {
-    timer = free_timers_.back();
-    free_timers_.pop_back();
-    timers_[timer] = tag;
+  const std::uint32_t batch = batch_for(time);
+  const TimerId timer = acquire(timers_, free_timers_);
+  const TimerId previous = std::exchange(batches_[batch].last, timer);
+  (previous == kNoTimer ? batches_[batch].first : timers_[previous].next) = timer;
+  timers_[timer] = {tag, kNoTimer, previous, batch};
+  return timer;
+}
+
+std::uint32_t NetworkEngine::batch_for(Picoseconds time) {
+  if (time == last_batch_time_ && queue_.pushed() == pushed_with_batch_) return last_batch_;
+  last_batch_ = acquire(batches_, free_batches_);
+  batches_[last_batch_] = {};
+  queue_.push({time, kTimer, last_batch_});
+  last_batch_time_ = time;
+  pushed_with_batch_ = queue_.pushed();
+  return last_batch_;
+}
+
+void NetworkEngine::cancel(TimerId timer) {
+  const auto [tag, next, previous, batch] = timers_[timer];
+  (previous == kNoTimer ? batches_[batch].first : timers_[previous].next) = next;
+  (next == kNoTimer ? batches_[batch].last : timers_[next].previous) = previous;
+  free_timers_.push_back(timer);
+}
+
+void NetworkEngine::ring(std::uint32_t batch) {
+  if (batch == last_batch_) last_batch_time_ = -1;  // what is set now rings after all of now
+  while (batches_[batch].first != kNoTimer) {
+    const TimerId timer = batches_[batch].first;
+    cancel(timer);
+    client_.on_timer(timers_[timer].tag);
   }
-  queue_.push({time, kTimer, timer});
+  free_batches_.push_back(batch);
 }
 
 void NetworkEngine::run(Picoseconds until) {
@@ -46,8 +85,7 @@ void NetworkEngine::run(Picoseconds until) {
       while (queue_.any_ready()) {
         const Event event = queue_.take_ready();
         if (event.kind == kTimer) {
-          free_timers_.push_back(event.subject);
-          client_.on_timer(timers_[event.subject]);
+          ring(event.subject);
         } else {
           handle(event);
         }

@@ -10,10 +10,13 @@
 #include <vector>
 
 #include "sim/network/event_queue.h"
+#include "sim/network/growing_array.h"
 #include "sim/network/max_min.h"
 #include "sim/network/network.h"
 
 namespace arlab {
+
+using TimerId = std::uint32_t;
 
 struct Message {
   std::span<const LinkId> route;  ///< read during the call only
@@ -82,7 +85,9 @@ class NetworkEngine {
   void send(const Message& message);
 
   /// Calls client.on_timer(tag) at `time`, which must not be in the past.
-  void call_at(Picoseconds time, std::uint64_t tag);
+  TimerId call_at(Picoseconds time, std::uint64_t tag);
+  /// The timer must not have rung yet. The clock may still stop at its time.
+  void cancel(TimerId timer);
 
   /// Runs until nothing is left to happen, or up to and including `until`. Throws InvalidInput when
   /// a message would take longer than kNever.
@@ -90,6 +95,8 @@ class NetworkEngine {
 
   /// Of a link or, as network.resource_of(domain), of a sharing domain.
   ResourceUsage usage(ResourceId resource) const;
+  /// ResourceUsage::bytes alone: quicker, of a million links.
+  std::uint64_t bytes_on(ResourceId resource) const { return counters_until_now(resource).bytes; }
 
   /// Null for none.
   void set_trace(NetworkTrace* trace) { trace_ = trace; }
@@ -128,8 +135,31 @@ class NetworkEngine {
  private:
   [[noreturn]] static void fail_unreachable(std::uint64_t tag);
 
-  std::vector<std::uint64_t> timers_;  ///< tags, by Event::subject
-  std::vector<std::uint32_t> free_timers_;
+  struct Timer {
+    std::uint64_t tag = 0;
+    TimerId next = kNoTimer;
+    TimerId previous = kNoTimer;
+    std::uint32_t batch = 0;
+  };
+  /// Timers that are set one after the other for the same instant, with no event between, ring one
+  /// after the other and need one event.
+  struct Batch {
+    TimerId first = kNoTimer;
+    TimerId last = kNoTimer;
+  };
+  static constexpr TimerId kNoTimer = 0xFFFFFFFF;
+
+  /// A batch with an event of its own, or the last one if the timer may go there.
+  std::uint32_t batch_for(Picoseconds time);
+  void ring(std::uint32_t batch);
+
+  GrowingArray<Timer> timers_;
+  std::vector<TimerId> free_timers_;
+  GrowingArray<Batch> batches_;  ///< by Event::subject
+  std::vector<std::uint32_t> free_batches_;
+  std::uint32_t last_batch_ = 0;
+  Picoseconds last_batch_time_ = -1;   ///< of last_batch_, while it may grow
+  std::size_t pushed_with_batch_ = 0;  ///< as EventQueue::pushed(), when last_batch_ began
 };
 
 }  // namespace arlab

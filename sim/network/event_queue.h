@@ -39,12 +39,14 @@ class EventQueue {
   EventQueue& operator=(const EventQueue&) = delete;
 
   Picoseconds now() const { return now_; }
-  std::size_t size() const { return size_; }
+  std::size_t size() const { return pushed_ - taken_; }
+  /// How many events have ever been pushed.
+  std::size_t pushed() const { return pushed_; }
   bool any_ready() const { return run_is_ready() || ready_.size > 0; }
 
   /// event.time must be at or after now() and before kNever.
   void push(const Event& event) {
-    ++size_;
+    ++pushed_;
     if (event.time < run_end_ && event.time > now_) {
       insert_into_run(event);
     } else {
@@ -54,7 +56,7 @@ class EventQueue {
 
   /// The next event of now; any_ready() must hold.
   Event take_ready() {
-    --size_;
+    ++taken_;
     // What is ready in the run was pushed before now became now, the others after that.
     if (run_is_ready()) return run_[run_first_++];
     const Event event = ready_.first->events[ready_read_++];
@@ -249,7 +251,8 @@ class EventQueue {
   }
 
   Picoseconds now_ = 0;
-  std::size_t size_ = 0;
+  std::size_t pushed_ = 0;
+  std::size_t taken_ = 0;
   Bucket ready_;
   std::size_t ready_read_ = 0;  ///< events of ready_.first that have been taken
   /// All events after now and before run_end_, sorted, and those of now that were among them:

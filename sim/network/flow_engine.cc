@@ -8,10 +8,7 @@ FlowEngine::FlowEngine(const Network& network, NetworkClient& client)
     : NetworkEngine(network, client), rates_(network), lanes_(network.resources()) {}
 
 FlowSlot FlowEngine::acquire() {
-  if (free_.empty()) {
-    rates_.add_slot();
-    return static_cast<FlowSlot>(flows_.append());
-  }
+  if (free_.empty()) return static_cast<FlowSlot>(flows_.append());
   const FlowSlot slot = free_.back();
   free_.pop_back();
   // Messages tend to start in bursts; have the slots of the next ones at hand.
@@ -282,7 +279,8 @@ void FlowEngine::handle(const Event& event) {
   }
   if (state_of(flow) != State::sent || flow.since != now()) return;
   set_state(flow, State::arrived);
-  arrived_.push_back(slot);
+  reserve_for_all(arrived_);
+  arrived_.push_back({slot, flow.number});
 }
 
 void FlowEngine::finish_sending(FlowSlot slot) {
@@ -327,7 +325,7 @@ void FlowEngine::prepare(std::span<const Event> events) {
 void FlowEngine::complete_instant() {
   if (!arrived_.empty()) {
     if (arrived_.size() == 1) {
-      const FlowSlot slot = arrived_[0];
+      const FlowSlot slot = arrived_[0].slot;
       arrived_.clear();
       deliver(slot);
     } else {
@@ -343,14 +341,14 @@ void FlowEngine::complete_instant() {
 void FlowEngine::deliver_arrived() {
   // Events were pushed in an order that nobody can foresee; the order of starts is one that
   // everybody can.
-  const auto started_before = [this](FlowSlot a, FlowSlot b) {
-    const std::uint32_t apart = std::uint32_t{flows_[a].number} - flows_[b].number;
+  const auto started_before = [](const Arrived& a, const Arrived& b) {
+    const std::uint32_t apart = a.number - b.number;
     return (apart & ((kNumberMask + 1) / 2)) != 0;
   };
   if (!std::is_sorted(arrived_.begin(), arrived_.end(), started_before)) {
     std::sort(arrived_.begin(), arrived_.end(), started_before);
   }
-  for (const FlowSlot slot : arrived_) deliver(slot);
+  for (const Arrived& arrived : arrived_) deliver(arrived.slot);
   arrived_.clear();
 }
 
@@ -362,6 +360,7 @@ void FlowEngine::deliver(FlowSlot slot) {
                           .sent = flow.end,
                           .delivered = now(),
                           .limit = flow.limit};
+  reserve_for_all(free_);
   free_.push_back(slot);  // the client may start its next message in it
   client_.on_delivered(delivery);
 }

@@ -125,8 +125,20 @@ class FlowEngine final : public NetworkEngine {
   void mark_sent(FlowSlot slot, Picoseconds latency);
   void solve_changed();
   void change_rate(FlowSlot slot, double gb_per_s, ResourceId limit);
+  /// With its number, so that sorting need not look at the flows.
+  struct Arrived {
+    FlowSlot slot;
+    std::uint32_t number;
+  };
   void deliver_arrived();
   void deliver(FlowSlot slot);
+
+  /// At most all messages that there ever were at a time go into a list; a million of them are not
+  /// copied again and again while it grows.
+  template <class Item>
+  void reserve_for_all(std::vector<Item>& list) const {
+    if (list.size() == list.capacity()) list.reserve(flows_.size());
+  }
 
   State state_of(const Flow& flow) const { return static_cast<State>(flow.state); }
   void set_state(Flow& flow, State state) { flow.state = static_cast<std::uint32_t>(state) & 3; }
@@ -135,9 +147,9 @@ class FlowEngine final : public NetworkEngine {
   ZeroedArray<Lane> lanes_;   ///< by resource
   GrowingArray<Flow> flows_;  ///< by slot
   std::vector<FlowSlot> free_;
-  std::vector<FlowSlot> arrived_;  ///< in this instant
-  std::vector<FlowSlot> ending_;   ///< scratch
-  std::vector<ResourceId> path_;   ///< scratch
+  std::vector<Arrived> arrived_;  ///< in this instant
+  std::vector<FlowSlot> ending_;  ///< scratch
+  std::vector<ResourceId> path_;  ///< scratch
   std::uint32_t next_number_ = 0;
   bool any_rate_set_ = false;  ///< since the last on_solved()
 };

@@ -16,9 +16,9 @@ MaxMinRates::MaxMinRates(const Network& network)
 
 void MaxMinRates::reach(ResourceId resource) {
   ResourceUses& uses = resources_[resource];
-  if (uses.local != kNone) return;
-  uses.local = static_cast<std::uint32_t>(component_resources_.size());
+  if (uses.place != 0) return;
   component_resources_.push_back({resource, uses.users, network_.capacity_gb_per_s(resource)});
+  uses.place = static_cast<std::uint32_t>(component_resources_.size());
 }
 
 void MaxMinRates::collect(ResourceId start) {
@@ -39,7 +39,7 @@ void MaxMinRates::collect(ResourceId start) {
 
 void MaxMinRates::forget_component() {
   for (const FlowSlot flow : component_flows_) flows_[flow].local = kNone;
-  for (const Filling& filling : component_resources_) resources_[filling.resource].local = kNone;
+  for (const Filling& filling : component_resources_) resources_[filling.resource].place = 0;
   component_flows_.clear();
   component_resources_.clear();
 }
@@ -56,7 +56,8 @@ void MaxMinRates::settle(FlowSlot flow, double gb_per_s, ResourceId limit) {
   rates_[uses.local] = gb_per_s;
   limits_[uses.local] = limit;
   for (std::uint32_t i = 0; i < uses.uses; ++i) {
-    Filling& filling = component_resources_[resources_[uses_[uses.first_use + i].resource].local];
+    Filling& filling =
+        component_resources_[resources_[uses_[uses.first_use + i].resource].place - 1];
     filling.left -= gb_per_s;
     --filling.rising;
   }

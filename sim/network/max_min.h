@@ -31,6 +31,7 @@
 #include "sim/network/block_pool.h"
 #include "sim/network/growing_array.h"
 #include "sim/network/network.h"
+#include "sim/network/zeroed_array.h"
 
 namespace arlab {
 
@@ -45,8 +46,6 @@ class MaxMinRates {
  public:
   explicit MaxMinRates(const Network& network);
 
-  /// One slot more.
-  void add_slot() { flows_.append(); }
   /// Puts a flow over at least one resource into a free slot; one that occurs twice is used twice.
   /// Calls became_busy(resource) for those that had no flow.
   template <class BecameBusy>
@@ -113,11 +112,12 @@ class MaxMinRates {
     std::uint32_t room = 0;       ///< for uses at first_use; stays with the slot
     std::uint32_t local = kNone;  ///< index into component_flows_
   };
+  /// All zero: nobody has used it yet.
   struct ResourceUses {
-    std::uint32_t first_use = kNone;
-    std::uint32_t users = 0;
-    std::uint32_t local = kNone;  ///< index into component_resources_
-    bool changed = false;         ///< is in changed_
+    std::uint32_t first_use;  ///< if there are users
+    std::uint32_t users;
+    std::uint32_t place;  ///< in component_resources_, from 1 on; 0: not there
+    bool changed;         ///< is in changed_
   };
   struct Filling {
     ResourceId resource;
@@ -142,9 +142,9 @@ class MaxMinRates {
   void forget_component();
 
   const Network& network_;
-  GrowingArray<FlowUses> flows_;         ///< by slot
+  GrowingArray<FlowUses> flows_;         ///< by slot, up to the last that was ever inserted
   std::vector<double> caps_;             ///< by slot; empty until a flow has one
-  std::vector<ResourceUses> resources_;  ///< by number
+  ZeroedArray<ResourceUses> resources_;  ///< by number
   BlockPool<Use> uses_;
   std::vector<ResourceId> changed_;  ///< from next_changed_ on, in the order in which they changed
   std::size_t next_changed_ = 0;
@@ -167,6 +167,7 @@ class MaxMinRates {
 template <class BecameBusy>
 void MaxMinRates::insert(FlowSlot flow, std::span<const ResourceId> resources,
                          BecameBusy became_busy) {
+  if (flow >= flows_.size()) flows_.append(flow + 1 - flows_.size());
   FlowUses& uses = flows_[flow];
   uses.uses = static_cast<std::uint32_t>(resources.size());
   if (uses.room < uses.uses) {
@@ -177,10 +178,11 @@ void MaxMinRates::insert(FlowSlot flow, std::span<const ResourceId> resources,
   std::uint32_t use = uses.first_use;
   for (const ResourceId id : resources) {
     ResourceUses& resource = resources_[id];
-    uses_[use] = {id, flow, resource.first_use, kNone};
     if (resource.users++ == 0) {
+      uses_[use] = {id, flow, kNone, kNone};
       became_busy(id);
     } else {
+      uses_[use] = {id, flow, resource.first_use, kNone};
       uses_[resource.first_use].previous = use;
     }
     resource.first_use = use++;

@@ -605,6 +605,128 @@ TEST(Folding, MakesTensOfThousandsOfRanksOne) {
   EXPECT_EQ(plan.messages.size(), 3u * 255);
 }
 
+// ---------------------------------------------------------------- ranks that are alike
+
+/// All that a trace is told, in order.
+struct Recording final : SimulationTrace {
+  std::vector<std::string> lines;
+
+  static std::string words(const PlannedMessage& m) {
+    return fmt::format("{}->{} {} {} {}", m.from, m.to, m.bytes, m.elements, m.output_elements);
+  }
+  void on_launched(Rank rank, Picoseconds ready) override {
+    lines.push_back(fmt::format("launched {} {}", rank, ready));
+  }
+  void on_work(Rank rank, Work work, std::uint32_t step, Picoseconds begin,
+               Picoseconds end) override {
+    lines.push_back(
+        fmt::format("work {} {} {} {} {}", rank, static_cast<int>(work), step, begin, end));
+  }
+  void on_message(const PlannedMessage& m, std::uint32_t step, std::span<const LinkId> route,
+                  Picoseconds begin, Picoseconds delivered) override {
+    lines.push_back(
+        fmt::format("message {} {} {} {} {}", words(m), step, route.size(), begin, delivered));
+  }
+  void on_link(const PlannedMessage& m, std::uint32_t step, LinkId link, Picoseconds begin,
+               Picoseconds end) override {
+    lines.push_back(fmt::format("link {} {} {} {} {}", words(m), step, link, begin, end));
+  }
+  void on_share(const PlannedMessage& m, LinkId link, double share, Picoseconds now) override {
+    lines.push_back(fmt::format("share {} {} {} {}", words(m), link, share, now));
+  }
+};
+
+/// Fabrics that do not look the same from every rank, on which ranks may do the same.
+std::vector<Topology> uneven_fabrics() {
+  std::vector<Topology> all;
+  for (const char* name : {"full:2", "full:5", "full:8", "ring:6", "torus:3x4", "fat_tree:16",
+                           "dragonfly:12", "mi300x-4", "h200-8", "l40-8"}) {
+    Topology t = find_topology(name);
+    t.stragglers.push_back({t.ranks.value / 2, assumed(3.5)});
+    if (t.kind == TopologyKind::full_mesh)
+      t.faults.push_back({{false, 0}, {false, 1}, 0.3, "test"});
+    all.push_back(t);
+  }
+  all.push_back(find_topology("full:7"));
+  return all;
+}
+
+/// A plan that lists one rank says what one says that lists all, to the bit; and the trace, in the
+/// same order.
+TEST(AlikeRanks, AreAsIfListed) {
+  std::map<std::string, int> by_algorithm;
+  for (const Topology& t : uneven_fabrics()) {
+    const Rank n = t.ranks.value;
+    for (const Algorithm& algorithm : all_algorithms()) {
+      for (const AlgorithmOptions& options : options_of(algorithm, n)) {
+        for (const char* codec_name : {"fp16", "qr-q4"}) {
+          const CodecPtr codec = find_codec(codec_name);
+          const ScheduleRequest request{.world_size = n,
+                                        .elements = 2048 * 5 * n,
+                                        .alignment = codec->info().alignment,
+                                        .options = options};
+          if (!alike_plan_of(algorithm, request, *codec, DType::fp16)) continue;
+          ++by_algorithm[algorithm.name];
+          const Schedule schedule = make_schedule(algorithm.name, request);
+          for (const Sharing sharing : {Sharing::max_min, Sharing::fifo}) {
+            SCOPED_TRACE(fmt::format("{} {} {} {}", t.name, algorithm.name, codec_name,
+                                     sharing == Sharing::fifo ? "fifo" : "max-min"));
+            Recording alike;
+            Recording listed;
+            const SimulationResult all =
+                simulate(schedule, *codec, DType::fp16, t, {.sharing = sharing, .trace = &listed});
+            EXPECT_EQ(simulate(algorithm, request, *codec, DType::fp16, t,
+                               {.sharing = sharing, .trace = &alike}),
+                      all);
+            EXPECT_EQ(alike.lines, listed.lines);
+            EXPECT_EQ(simulate(schedule, *codec, DType::fp16, t, {.sharing = sharing}), all);
+            EXPECT_EQ(all.simulated_ranks, n);
+          }
+        }
+      }
+    }
+  }
+  for (const char* name : {"one_shot", "two_shot", "ring", "all_to_all"}) {
+    EXPECT_GT(by_algorithm[name], 20) << name;
+  }
+}
+
+/// One rank may send to all or to one: the vendor's library lays its rings by that.
+TEST(AlikeRanks, RunAsALibraryRunsThem) {
+  Topology t = find_topology("mi300x-8");
+  t.stragglers.push_back({5, assumed(2)});
+  const CodecPtr codec = find_codec("fp16");
+  for (const char* algorithm : {"one_shot", "two_shot"}) {
+    SCOPED_TRACE(algorithm);
+    const ScheduleRequest request{.world_size = 8, .elements = kMiB};
+    EXPECT_EQ(
+        simulate(find_algorithm(algorithm), request, *codec, DType::fp16, t, {.library = true}),
+        simulate(make_schedule(algorithm, request), *codec, DType::fp16, t, {.library = true}));
+  }
+}
+
+/// Counted, not timed: what is written down is one rank's, and more than fits is refused in words.
+TEST(AlikeRanks, AreNotWrittenDown) {
+  const CodecPtr codec = find_codec("qr-q4");
+  const auto plan = [&](const char* algorithm, Rank ranks) {
+    return alike_plan_of(find_algorithm(algorithm),
+                         {.world_size = ranks,
+                          .elements = std::uint64_t{1} << 25,
+                          .alignment = codec->info().alignment},
+                         *codec, DType::fp16);
+  };
+  const std::optional<Plan> two_shot = plan("two_shot", 1024);
+  ASSERT_TRUE(two_shot.has_value());
+  EXPECT_FALSE(two_shot->folded());
+  EXPECT_EQ(two_shot->stages.size(), 2u);
+  EXPECT_EQ(two_shot->messages.size(), 2u * 1023);
+  EXPECT_TRUE(plan("ring", 4096).has_value());
+  EXPECT_FALSE(plan("ring", 8192).has_value()) << "134 million messages";
+  EXPECT_FALSE(plan("halving_doubling", 8).has_value()) << "no symmetry is known";
+  EXPECT_FALSE(plan("hierarchical", 8).has_value()) << "not when all move up by one";
+  EXPECT_FALSE(plan("two_shot", 1000).has_value()) << "uneven chunks";
+}
+
 // ---------------------------------------------------------------- limits and comparisons
 
 TEST(SimulatorLimits, ASmallMessageTakesLaunchAndSynchronisation) {

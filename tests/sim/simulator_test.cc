@@ -71,6 +71,20 @@ Schedule two_steps_at_once() {
   return s.finish();
 }
 
+/// Rank 0 sends a quarter of the elements to rank 1, which adds its own, and the others to rank 2.
+Schedule slow_sender() {
+  ScheduleBuilder s("slow_sender", {.world_size = 3, .elements = kElements});
+  const ChunkId small = s.add_chunk({0, kElements / 4});
+  const ChunkId large = s.add_chunk({kElements / 4, kElements});
+  s.at_step(0);
+  const Value sent = s.send(s.encode(s.input(0, small)), 1);
+  s.output(s.send(s.encode(s.input(0, large)), 2));
+  const Value own = s.encode(s.input(1, small));
+  s.at_step(1);
+  s.output(s.reduce(std::vector<Value>{sent, own}, Start::first));
+  return s.finish();
+}
+
 Topology with_domain() {
   Topology t = machine(TopologyKind::graph, 4);
   t.link_types.push_back({"lane", assumed(10), assumed(1)});
@@ -180,6 +194,17 @@ std::vector<HandCase> hand_cases() {
        wide,
        5 + 2.5 + kTile + 3 + 1,
        {5, 3.5, 0, 0, kTile + 3, 0}});
+
+  // The network has delivered 10000 bytes at 5 + 1 + 1, but the sender's codec needs 3 us for all
+  // that it sends: they are there at 5 + 3 + 3 + 3 + 1. Rank 1 is done with its own, 0.75 us,
+  // before that, and must not begin to add; which takes 0.5 for a flag, a first tile, and 50000
+  // operations.
+  add({"a message that is complete after its delivery",
+       slow_sender(),
+       one_byte(),
+       machine(full_mesh, 3),
+       5 + 3 + kTile + 3 + 1 + 0.5 + kTile + 1.25,
+       {5, 4.5, 0, 0, 2 * kTile + 4.25, 0}});
 
   // ---- blocks: flags 2 + 0.5 + 4 * 0.25, messages of 20000 elements, 40000 bytes in 2 rounds.
   // First stage: loads 2 chunks and encodes them, 240000 operations: 2 + 3 us for the first tiles,
@@ -616,6 +641,23 @@ TEST(Simulator, MeetsTheTimesWorkedOutByHand) {
 }
 
 /// Broken models, made by giving the right one wrong inputs or by spoiling what it says.
+/// Rank 2 of four is 10 us late, and all others wait for what it sends. Its plan lists rank 0 only.
+/// Messages are 10000 elements, 1 us. First stage: 3 flags, a first tile, 120000 operations;
+/// second: the same with 230000 (3 to encode a sum, 2 to decode four contributions and four sums,
+/// additions).
+TEST(Simulator, MeetsThemWhereThePlanListsOneRank) {
+  const Topology late = with_straggler(machine(TopologyKind::full_mesh, 4), 2, 10);
+  const SimulationResult r =
+      simulate(find_algorithm("two_shot"), {.world_size = 4, .elements = kElements}, *one_byte(),
+               DType::fp16, late);
+  EXPECT_EQ(r.simulated_ranks, 4u);
+  EXPECT_EQ(r.latency, picoseconds_from_us(15 + (3.5 + kTile + 3 + 1) + (3.5 + kTile + 5.75 + 1)));
+  EXPECT_EQ(r.breakdown.launch_us, 15);
+  EXPECT_NEAR(r.breakdown.synchronisation_us, 9, 1e-9);
+  EXPECT_NEAR(r.breakdown.codec_us, 2 * kTile + 3 + 5.75, 1e-9);
+  EXPECT_EQ(r.wire_bytes, 24u * 10000);
+}
+
 TEST(Simulator, BrokenModelsDoNot) {
   const auto on_machine = [](const std::function<void(Topology&)>& spoil) {
     return Model(

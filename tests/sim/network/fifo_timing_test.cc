@@ -214,6 +214,20 @@ TEST(FifoTiming, AQueueDoesNotDrift) {
   EXPECT_EQ(rig.delivered(29'999), 10'000 * kNanosecond);
 }
 
+/// What happens at one instant happens in the order in which it was started.
+TEST(FifoTiming, ADeliveryComesBetweenTwoTimers) {
+  const Network network = one_link(50);
+  FifoRig rig(network);
+  std::vector<std::uint64_t> order;
+  rig.then = [&](const Delivery& delivery) { order.push_back(delivery.tag); };
+  rig.at_timer = [&](std::uint64_t tag) { order.push_back(tag); };
+  rig.engine.call_at(2000 * kNanosecond, 1);
+  rig.send(2, {0}, 100'000);
+  rig.engine.call_at(2000 * kNanosecond, 3);
+  rig.engine.run();
+  EXPECT_EQ(order, (std::vector<std::uint64_t>{1, 2, 3}));
+}
+
 TEST(FifoTiming, UsageLeavesOutWhatIsStillToBeServed) {
   const Network network = one_link(50, 1);
   FifoRig rig(network);

@@ -416,6 +416,52 @@ TEST(FlowTiming, ComputationBetweenMessages) {
   EXPECT_EQ(rig.of(2).delivered, 6700 * kNanosecond);
 }
 
+TEST(FlowTiming, TimersRingInTheOrderInWhichTheyWereSet) {
+  const Network network = one_link(50, 1);
+  FlowRig rig(network);
+  for (const auto& [ns, tag] : {std::pair{5, 1}, {5, 2}, {7, 3}, {7, 4}, {5, 5}, {5, 6}, {7, 7}}) {
+    rig.engine.call_at(ns * kNanosecond, static_cast<std::uint64_t>(tag));
+  }
+  rig.at_timer = [&](std::uint64_t tag) {
+    if (tag == 2) rig.engine.call_at(rig.engine.now(), 8);  // after all others of now
+  };
+  rig.engine.run();
+  EXPECT_EQ(rig.timers, (std::vector<std::uint64_t>{1, 2, 5, 6, 8, 3, 4, 7}));
+}
+
+TEST(FlowTiming, ATimerMayBeSetAgainWhenAllOfNowHaveRung) {
+  const Network network = one_link(50, 1);
+  FlowRig rig(network);
+  rig.then = [&](const Delivery&) {
+    rig.engine.call_at(rig.engine.now(), 2);  // deliveries come after timers
+  };
+  rig.send(1, {0}, 100'000);
+  rig.engine.call_at(3000 * kNanosecond, 1);
+  rig.engine.run();
+  EXPECT_EQ(rig.timers, (std::vector<std::uint64_t>{1, 2}));
+}
+
+TEST(FlowTiming, TimersThatAreCancelledDoNotRing) {
+  for (const int cancelled : {0, 1, 2, 3}) {
+    SCOPED_TRACE(cancelled);
+    const Network network = one_link(50, 1);
+    FlowRig rig(network);
+    std::vector<std::uint64_t> expected;
+    std::vector<TimerId> timers;
+    for (int i = 0; i < 4; ++i) {
+      // The last one is alone in its instant.
+      timers.push_back(
+          rig.engine.call_at((i < 3 ? 5 : 6) * kNanosecond, static_cast<std::uint64_t>(i)));
+      if (i != cancelled) expected.push_back(static_cast<std::uint64_t>(i));
+    }
+    rig.engine.cancel(timers[static_cast<std::size_t>(cancelled)]);
+    rig.engine.call_at(6 * kNanosecond, 9);
+    expected.push_back(9);
+    rig.engine.run();
+    EXPECT_EQ(rig.timers, expected);
+  }
+}
+
 TEST(FlowTiming, RunsUpToALimitAndOn) {
   const Network network = one_link(50, 1);
   FlowRig rig(network);

@@ -284,7 +284,7 @@ TEST(AnyBitStreamed, HasTheSameBits) {
     const Bytes payload = large_payload(dtype);
     for (const char* name :
          {"int4-g32", "int4-g128", "int5-g24", "int5-g128", "int2-g32-sr", "int8-g32", "int8-g128",
-          "int8-g128-sym", "int8-g64-sr-is", "int8-gtensor"}) {
+          "int8-g128-sym", "int8-g96", "int5-g192", "int8-g64-sr-is", "int8-gtensor"}) {
       const CodecPtr scalar = find_codec(name);
       const CodecPtr fast = accelerated(scalar);
       // The scalar codec is slow: the vector one that stores as usual stands for it, if it can.

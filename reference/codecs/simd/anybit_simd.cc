@@ -880,7 +880,9 @@ void decode_message(const Context& c, const std::byte* wire, std::size_t element
           find_pages_ahead(output.destination(begin + chunk_elements),
                            chunk_elements * sizeof(typename Elements::Element));
         }
-        const WireAhead ahead(more ? wire + shape.bytes : wire, shape.bytes_per_unit);
+        // Two chunks ahead: the next one's metadata lie behind its codes, but are read first.
+        const bool two_more = elements - begin >= 3 * chunk_elements;
+        const WireAhead ahead(two_more ? wire + 2 * shape.bytes : wire, shape.bytes_per_unit);
         streamed = stream_blocks<Elements>(c, chunk, full, block, ahead, blocks,
                                            output.destination(begin));
       }

@@ -662,7 +662,9 @@ HWY_INLINE void for_each_decoded(const std::uint8_t* wire, std::span<typename Pa
     typename Payload::Element* const out = x.data() + begin;
     if (padded<Standard>(count) == count) {
       const bool more = x.size() - begin >= 2 * kChunk;
-      const WireAhead ahead(more ? wire + kChunkBytes : wire,
+      // Two chunks ahead: the next one's scales lie behind its codes, but are read first.
+      const bool two_more = x.size() - begin >= 3 * kChunk;
+      const WireAhead ahead(two_more ? wire + 2 * kChunkBytes : wire,
                             kChunkBytes / (kChunk / WireAhead::kUnit));
       if (kWay == Way::streamed && more) find_pages_ahead(out + kChunk, kChunk * sizeof(*out));
       const auto at = wire_of_chunk<Standard>(wire, count);

@@ -204,9 +204,24 @@ void encode_traffic(const std::uint8_t* in, std::uint8_t* out, std::size_t eleme
   }
 }
 
-/// The same traffic with the arithmetic that is forced beside it: of every element of qr-q8 (a byte
-/// to fp32, times d, RN to fp16), of the 16 values of every block of int4-g32, and of the 8 of
-/// qr-q4, whose others differ in the sign. What is stored is not what was computed, which would
+/// What nvfp4 reads and writes, whose tensor scale needs all of the payload before the first code.
+/// The first reading is of two places in turn, which took less time than of one.
+void encode_nvfp4_traffic(const std::uint8_t* in, std::uint8_t* out, std::size_t elements) {
+  constexpr std::size_t kApart = std::size_t{64} << 10;  // bytes
+  ByteVector v[2] = {hn::Zero(U8()), hn::Zero(U8())};
+  for (std::size_t first = 0; first + 2 * kApart <= 2 * elements; first += 2 * kApart) {
+    for (std::size_t i = first; i < first + kApart; i += kBytes) {
+      for (std::size_t j = 0; j < 2; ++j) v[j] = hn::Or(v[j], hn::LoadU(U8(), in + i + j * kApart));
+    }
+  }
+  const ByteVector all = hn::Or(v[0], v[1]);
+  asm volatile("" : : "x"(all.raw));
+  encode_traffic<36>(in, out, elements);
+}
+
+/// The traffic of decoding with the arithmetic that is forced beside it: of every element of qr-q8
+/// (a byte to fp32, times d, RN to fp16), of the 16 values of every block of int4-g32, and of the 8
+/// of qr-q4, whose others differ in the sign. What is stored is not what was computed, which would
 /// have to be brought together first.
 enum class Forced { every_byte, sixteen_sums, eight_products };
 template <Forced kForced>
@@ -451,6 +466,7 @@ std::vector<CodecKernel> kernels_of_target() {
           {"bound/decode/logfmt4-g32", decode_logfmt4},
           {"bound/encode/4-bits", encode_traffic<36>, true},
           {"bound/encode/8-bits", encode_traffic<66>, true},
+          {"bound/encode/nvfp4", encode_nvfp4_traffic, true},
           {"bound/decode/4-bits", decode_traffic<36>, true},
           {"bound/decode/qr-q8", decode_in_memory<Forced::every_byte>, true},
           {"bound/decode/qr-q4", decode_in_memory<Forced::eight_products>, true},

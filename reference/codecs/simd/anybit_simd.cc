@@ -29,6 +29,7 @@
 #include "reference/codecs/native_sum.h"
 #include "reference/codecs/simd/accelerated_codec.h"
 #include "reference/codecs/simd/bit_planes-inl.h"
+#include "reference/codecs/simd/byte_codes-inl.h"
 #include "reference/codecs/simd/extremes-inl.h"
 #include "reference/codecs/simd/hadamard-inl.h"
 #include "reference/codecs/simd/integers-inl.h"
@@ -82,6 +83,12 @@ struct ChunkShape {
       offsets[plane++] = at;
       at += plane_bytes(anybit_codes(c.f, elements), width);
     });
+  }
+
+  /// Whether every plane begins so, and the next chunk, if this one does.
+  bool aligned_to(std::size_t bytes_of_alignment) const {
+    const auto divides = [&](std::size_t offset) { return offset % bytes_of_alignment == 0; };
+    return divides(bytes) && std::ranges::all_of(offsets, divides);
   }
 
   template <class Byte>
@@ -204,14 +211,15 @@ void write_metadata(const Context& c, const Chunk<std::byte>& chunk, std::size_t
 template <class Elements, bool kCount>
 std::uint64_t encode_lanes(const AnyBitFormat& f, const typename Elements::Element* x,
                            std::size_t count, std::size_t group, Blocks& blocks,
-                           ExtremeIndices& indices, const PlanePointers<std::byte>& planes) {
+                           ExtremeIndices& indices, Storing storing,
+                           const PlanePointers<std::byte>& planes) {
   using Element = typename Elements::Element;
   std::fill_n(blocks.bad, count, false);
   blocks.any_bad = false;
   Extremes<Elements> extremes;
   if (!has_spikes(f)) {
     measure_blocks<Elements>(f, x, count, group, extremes, blocks);
-    return quantize_to_planes<Elements, kCount>(f, x, count, group, blocks, planes);
+    return quantize_to_planes<Elements, kCount>(f, x, count, group, blocks, storing, planes);
   }
 
   alignas(32) Element without_spikes[kTile];
@@ -240,7 +248,8 @@ std::uint64_t encode_lanes(const AnyBitFormat& f, const typename Elements::Eleme
     }
   }
   measure_blocks<Elements>(f, without_spikes, count, group, extremes, blocks);
-  return quantize_to_planes<Elements, kCount>(f, without_spikes, count, group, blocks, planes);
+  return quantize_to_planes<Elements, kCount>(f, without_spikes, count, group, blocks, storing,
+                                              planes);
 }
 
 #if ARLAB_X86_256
@@ -361,9 +370,10 @@ bool encode_side_by_side(const AnyBitFormat& f, const typename Elements::Element
 template <class Elements, bool kCount>
 std::uint64_t encode_blocks(const AnyBitFormat& f, const typename Elements::Element* x,
                             std::size_t count, std::size_t group, Blocks& blocks,
-                            ExtremeIndices& indices, const PlanePointers<std::byte>& planes) {
+                            ExtremeIndices& indices, Storing storing,
+                            const PlanePointers<std::byte>& planes) {
   if (!f.hadamard && group % Elements::kKeyLanes == 0) {
-    return encode_lanes<Elements, kCount>(f, x, count, group, blocks, indices, planes);
+    return encode_lanes<Elements, kCount>(f, x, count, group, blocks, indices, storing, planes);
   }
 #if ARLAB_X86_256
   if constexpr (!kCount && sizeof(*x) == 2) {
@@ -388,7 +398,8 @@ std::uint64_t encode_blocks(const AnyBitFormat& f, const typename Elements::Elem
     }
     if (f.hadamard) transform_blocks(values, count, group);
   }
-  return encode_lanes<FloatElements, kCount>(f, values, count, group, blocks, indices, planes);
+  return encode_lanes<FloatElements, kCount>(f, values, count, group, blocks, indices, storing,
+                                             planes);
 }
 
 /// One plain block of any length, as block `index` of the chunk; `first` is its first element.
@@ -449,6 +460,11 @@ void encode_message(const Context& c, std::span<const typename Elements::Element
   ExtremeIndices indices;
   const ChunkShape whole(c, chunk_elements, block);
   ChunkShape last = whole;
+  // Little of a large payload's wire would stay in the caches, and what goes past them is not read
+  // first. Chunks that follow are as well aligned.
+  const bool streamed = x.size_bytes() >= kStreamedBytes && whole.aligned_to(16) &&
+                        reinterpret_cast<std::uintptr_t>(wire) % 16 == 0;
+  const Storing storing = streamed ? Storing::streamed : Storing::usual;
   for (std::size_t begin = 0; begin < x.size(); begin += chunk_elements) {
     const std::size_t count = std::min(chunk_elements, x.size() - begin);
     const ChunkShape& shape = count == chunk_elements ? whole : last = ChunkShape(c, count, block);
@@ -458,8 +474,10 @@ void encode_message(const Context& c, std::span<const typename Elements::Element
     if (whole_blocks && count >= block) {
       const std::size_t full = shape.full_blocks;
       done = full * block;
-      clamped +=
-          encode_blocks<Elements, kCount>(c.f, from, full, block, blocks, indices, chunk.planes);
+      if (streamed && count == chunk_elements) find_pages_ahead(wire + shape.bytes, shape.bytes);
+      clamped += encode_blocks<Elements, kCount>(c.f, from, full, block, blocks, indices,
+                                                 count == chunk_elements ? storing : Storing::usual,
+                                                 chunk.planes);
       write_metadata<Elements>(c, chunk, 0, full, block, from, blocks, indices);
     }
     if (done < count && is_plain(c.f)) {
@@ -470,6 +488,7 @@ void encode_message(const Context& c, std::span<const typename Elements::Element
     }
     wire += shape.bytes;
   }
+  if (streamed) hwy::FlushStream();
   if constexpr (kCount) counts->clamped += clamped;
 }
 
@@ -685,6 +704,17 @@ bool decode_in_registers(const AnyBitFormat& f, const PlanePointers<const std::b
   });
 }
 
+/// Decodes blocks straight from their planes, from the first on; returns how many, which may be
+/// none.
+template <class Elements>
+std::size_t decode_directly(const AnyBitFormat& f, const PlanePointers<const std::byte>& planes,
+                            std::size_t count, std::size_t group, const Blocks& blocks, bool finite,
+                            Storing storing, WireAhead ahead, typename Elements::Element* out) {
+  return f.bits == 8
+             ? decode_bytes<Elements>(f, planes, count, group, blocks, finite, storing, ahead, out)
+             : look_up<Elements>(f, planes, count, group, blocks, finite, storing, ahead, out);
+}
+
 /// Elements of blocks of a multiple of 8 elements, at most a tile of them.
 template <class Elements>
 void decode_blocks(const Context& c, const Chunk<const std::byte>& chunk, std::size_t count,
@@ -692,8 +722,9 @@ void decode_blocks(const Context& c, const Chunk<const std::byte>& chunk, std::s
   alignas(32) std::uint8_t codes[kCodeSlots];
   const bool finite = read_metadata<Elements>(c, chunk, 0, count, blocks);
   if (!c.f.hadamard) {
-    const std::size_t done = look_up<Elements>(c.f, chunk.planes, count, group, blocks, finite,
-                                               Storing::usual, WireAhead(chunk.metadata, 0), out);
+    const std::size_t done =
+        decode_directly<Elements>(c.f, chunk.planes, count, group, blocks, finite, Storing::usual,
+                                  WireAhead(chunk.metadata, 0), out);
     if (done < count) {
       const std::size_t first = done * group;
       unpack_tile(advanced(chunk.planes, first, c.f.bits), count * group - first, c.f.bits,
@@ -723,16 +754,17 @@ bool stream_blocks(const Context& c, const Chunk<const std::byte>& chunk, std::s
                    typename Elements::Element* out) {
   if (!is_plain(c.f) || reinterpret_cast<std::uintptr_t>(out) % 16 != 0) return false;
   const bool finite = read_metadata<Elements>(c, chunk, 0, count, blocks);
-  return look_up<Elements>(c.f, chunk.planes, count, group, blocks, finite, Storing::streamed,
-                           ahead, out) == count;
+  return decode_directly<Elements>(c.f, chunk.planes, count, group, blocks, finite,
+                                   Storing::streamed, ahead, out) == count;
 }
 
 /// Up to a tile of elements of one plain block; `blocks` has its metadata in slot 0.
 template <class Elements>
 void decode_tile(const Context& c, const PlanePointers<const std::byte>& planes, std::size_t count,
                  const Blocks& blocks, bool finite, typename Elements::Element* out) {
-  if (count == kTile && look_up<Elements>(c.f, planes, 1, count, blocks, finite, Storing::usual,
-                                          WireAhead(planes.at[0], 0), out) == 1)
+  if (count == kTile &&
+      decode_directly<Elements>(c.f, planes, 1, count, blocks, finite, Storing::usual,
+                                WireAhead(planes.at[0], 0), out) == 1)
     return;
   alignas(32) std::uint8_t codes[kCodeSlots];
   std::memset(codes + count / 8 * 8, 0, 8);
@@ -848,7 +880,9 @@ void decode_message(const Context& c, const std::byte* wire, std::size_t element
           find_pages_ahead(output.destination(begin + chunk_elements),
                            chunk_elements * sizeof(typename Elements::Element));
         }
-        const WireAhead ahead(more ? wire + shape.bytes : wire, shape.bytes_per_unit);
+        // Two chunks ahead: the next one's metadata lie behind its codes, but are read first.
+        const bool two_more = elements - begin >= 3 * chunk_elements;
+        const WireAhead ahead(two_more ? wire + 2 * shape.bytes : wire, shape.bytes_per_unit);
         streamed = stream_blocks<Elements>(c, chunk, full, block, ahead, blocks,
                                            output.destination(begin));
       }

@@ -24,6 +24,7 @@
 #include "reference/codecs/simd/bit_planes-inl.h"
 #include "reference/codecs/simd/extremes-inl.h"
 #include "reference/codecs/simd/lanes-inl.h"
+#include "reference/codecs/simd/stream_ahead-inl.h"
 
 #if ARLAB_HAS_LANES
 
@@ -379,11 +380,109 @@ HWY_INLINE std::uint64_t quantize_block(const typename Elements::Element* x, std
   return clamped;
 }
 
+/// The codes of so many byte vectors of a block, saturated to 0 .. 255, as narrow_blocks leaves
+/// them.
+template <class Elements, bool kBiased, std::size_t kVectors>
+HWY_INLINE void narrow_codes(const typename Elements::Element* x, FloatVector zero,
+                             FloatVector multiplier, Int16Vector bias,
+                             ByteVector (&codes)[kVectors]) {
+  for (std::size_t i = 0; i < kVectors; ++i) {
+    const auto* const from = x + i * kBytes;
+    hwy::Prefetch(from + kTile);
+    const auto words = [&](std::size_t at) HWY_ATTR {
+      const Int16Vector q = narrow_blocks(
+          integers<Elements, Scaling::multiplied>(from + at, zero, multiplier),
+          integers<Elements, Scaling::multiplied>(from + at + kFloats, zero, multiplier));
+      return kBiased ? hn::SaturatedAdd(q, bias) : q;
+    };
+    codes[i] = narrow_blocks(words(0), words(2 * kFloats));
+  }
+}
+
+/// With kStreamed past the caches, to an address that 16 divides.
+template <bool kStreamed>
+HWY_INLINE void store_codes(ByteVector codes, std::uint8_t* to) {
+  kStreamed ? stream_vector(codes, to) : hn::StoreU(codes, U8(), to);
+}
+
+/// Blocks of a multiple of kVectors byte vectors straight to the plane of eight bits, for measured
+/// scales.
+template <class Elements, bool kBiased, bool kStreamed, std::size_t kVectors>
+void quantize_bytes(const typename Elements::Element* x, std::size_t count, std::size_t group,
+                    const Blocks& blocks, std::uint8_t* plane) {
+  for (std::size_t b = 0; b < count; ++b) {
+    const FloatVector zero = hn::Set(F32(), blocks.zero[b]);
+    const FloatVector multiplier = hn::Set(F32(), blocks.multiplier[b]);
+    const Int16Vector bias = hn::Set(I16(), blocks.bias[b]);
+    for (std::size_t i = b * group; i < (b + 1) * group; i += kVectors * kBytes) {
+      ByteVector codes[kVectors];
+      narrow_codes<Elements, kBiased>(x + i, zero, multiplier, bias, codes);
+      for (std::size_t j = 0; j < kVectors; ++j) {
+        store_codes<kStreamed>(ordered_bytes(codes[j]), plane + i + j * kBytes);
+      }
+    }
+  }
+}
+
+/// Whether quantize_bytes can do it.
+inline bool takes_bytes(const AnyBitFormat& f, std::size_t group, const Blocks& blocks) {
+  const Measure measure = measure_of(f);
+  return f.bits == 8 && (measure == Measure::asymmetric || measure == Measure::symmetric) &&
+         !blocks.any_bad && group % kBytes == 0;
+}
+
+template <class Elements>
+void quantize_bytes(const AnyBitFormat& f, const typename Elements::Element* x, std::size_t count,
+                    std::size_t group, const Blocks& blocks, Storing storing, std::uint8_t* plane) {
+  const auto run = [&]<bool kBiased, bool kStreamed>() HWY_ATTR {
+    group % (2 * kBytes) == 0
+        ? quantize_bytes<Elements, kBiased, kStreamed, 2>(x, count, group, blocks, plane)
+        : quantize_bytes<Elements, kBiased, kStreamed, 1>(x, count, group, blocks, plane);
+  };
+  const auto run_stored = [&]<bool kBiased>() HWY_ATTR {
+    storing == Storing::streamed ? run.template operator()<kBiased, true>()
+                                 : run.template operator()<kBiased, false>();
+  };
+  f.symmetric ? run_stored.template operator()<true>() : run_stored.template operator()<false>();
+}
+
 #if ARLAB_X86_256
+/// Blocks of a multiple of two byte vectors straight to the planes of four bits and one, for
+/// measured scales.
+template <class Elements, bool kStreamed>
+void quantize_fives(const typename Elements::Element* x, std::size_t count, std::size_t group,
+                    const Blocks& blocks, std::uint8_t* nibbles, std::uint8_t* bits) {
+  const ByteVector largest = hn::Set(U8(), 31);
+  const ByteVector low_bits = hn::Set(U8(), 15);
+  for (std::size_t b = 0; b < count; ++b) {
+    const FloatVector zero = hn::Set(F32(), blocks.zero[b]);
+    const FloatVector multiplier = hn::Set(F32(), blocks.multiplier[b]);
+    for (std::size_t i = b * group; i < (b + 1) * group; i += 2 * kBytes) {
+      ByteVector codes[2];
+      narrow_codes<Elements, false>(x + i, zero, multiplier, hn::Zero(I16()), codes);
+      Int16Vector pairs[2];
+      for (std::size_t j = 0; j < 2; ++j) {
+        const ByteVector code = ordered_bytes(hn::Min(codes[j], largest));
+        pairs[j] = joined_pairs<16>(hn::And(code, low_bits));
+        const auto fifth = hn::ShiftLeft<3>(hn::BitCast(U16(), code));  // a byte's highest bit
+        const auto mask = static_cast<std::uint32_t>(_mm256_movemask_epi8(fifth.raw));
+        std::memcpy(bits + (i + j * kBytes) / 8, &mask, sizeof(mask));
+      }
+      store_codes<kStreamed>(ordered_halves(narrow_blocks(pairs[0], pairs[1])), nibbles + i / 2);
+    }
+  }
+}
+
+/// Whether quantize_fives can do it.
+inline bool takes_fives(const AnyBitFormat& f, std::size_t group, const Blocks& blocks) {
+  return f.bits == 5 && measure_of(f) == Measure::asymmetric && !blocks.any_bad &&
+         group % (2 * kBytes) == 0;
+}
+
 /// Blocks of whole byte vectors straight to the plane of four bits, for measured scales. The codes
 /// never need their order: pairs of neighbours are joined in the order of narrow_blocks, and the
 /// bytes of two vectors put in order at the end.
-template <class Elements>
+template <class Elements, bool kStreamed>
 HWY_INLINE void quantize_nibbles(const typename Elements::Element* x, std::size_t count,
                                  std::size_t group, const Blocks& blocks, std::uint8_t* plane) {
   alignas(16) static constexpr std::uint8_t kOrder[16] = {0, 1, 8,  9,  2, 3, 10, 11,
@@ -402,7 +501,7 @@ HWY_INLINE void quantize_nibbles(const typename Elements::Element* x, std::size_
   const auto pack = [&](ByteVector low, ByteVector high, std::uint8_t* to) HWY_ATTR {
     const ByteVector halves = ordered_halves(narrow_blocks(
         joined_pairs<16>(hn::Min(low, largest)), joined_pairs<16>(hn::Min(high, largest))));
-    hn::StoreU(hn::TableLookupBytes(halves, order), U8(), to);
+    store_codes<kStreamed>(hn::TableLookupBytes(halves, order), to);
   };
   // Units of two vectors: within a block, or two blocks of one vector each. A unit is packed after
   // the codes of the next are under way: what waits for results takes the place of what could run.
@@ -523,24 +622,37 @@ std::uint64_t quantize(const AnyBitFormat& f, const typename Elements::Element* 
   return clamped;
 }
 
-/// The same, and the codes to their planes.
+/// The same, and the codes to their planes. What is `streamed` goes past the caches where that is
+/// possible; the planes then begin at addresses that 16 divides.
 template <class Elements, bool kCount>
 std::uint64_t quantize_to_planes(const AnyBitFormat& f, const typename Elements::Element* x,
                                  std::size_t count, std::size_t group, const Blocks& blocks,
-                                 const PlanePointers<std::byte>& planes) {
-#if ARLAB_X86_256
+                                 Storing storing, const PlanePointers<std::byte>& planes) {
   if constexpr (!kCount) {
+    auto* const plane = reinterpret_cast<std::uint8_t*>(planes.at[0]);
+    if (takes_bytes(f, group, blocks)) {
+      quantize_bytes<Elements>(f, x, count, group, blocks, storing, plane);
+      return 0;
+    }
+#if ARLAB_X86_256
+    const bool streamed = storing == Storing::streamed;
     if (takes_nibbles(f, count, group, blocks)) {
-      quantize_nibbles<Elements>(x, count, group, blocks,
-                                 reinterpret_cast<std::uint8_t*>(planes.at[0]));
+      streamed ? quantize_nibbles<Elements, true>(x, count, group, blocks, plane)
+               : quantize_nibbles<Elements, false>(x, count, group, blocks, plane);
+      return 0;
+    }
+    if (takes_fives(f, group, blocks)) {
+      auto* const bits = reinterpret_cast<std::uint8_t*>(planes.at[1]);
+      streamed ? quantize_fives<Elements, true>(x, count, group, blocks, plane, bits)
+               : quantize_fives<Elements, false>(x, count, group, blocks, plane, bits);
       return 0;
     }
     if (takes_crumbs(f, count, group, blocks)) {
-      quantize_crumbs<Elements>(x, count, blocks, reinterpret_cast<std::uint8_t*>(planes.at[0]));
+      quantize_crumbs<Elements>(x, count, blocks, plane);
       return 0;
     }
-  }
 #endif
+  }
   alignas(32) std::uint8_t codes[kCodeSlots];
   const std::uint64_t clamped = quantize<Elements, kCount>(f, x, count, group, blocks, codes);
   pack_tile(codes, count * group, f.bits, planes);

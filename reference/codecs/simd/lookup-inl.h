@@ -297,9 +297,6 @@ void look_up_blocks(const PlanePointers<const std::byte>& planes, std::size_t co
   }
 }
 
-/// Where looked up elements go: to the caches, or past them, to an address that 16 divides.
-enum class Storing { usual, streamed };
-
 /// Decodes blocks from the first on; returns how many, which may be none. Only what is streamed
 /// fetches ahead.
 template <class Elements>

@@ -101,8 +101,9 @@ HWY_INLINE ByteVector joined_nibbles(ByteVector first, ByteVector second) {
 #endif
 }
 
-/// So many elements, a multiple of 8 blocks.
-template <class Standard, class Payload, bool kCount>
+/// So many elements, a multiple of 8 blocks. With kStream the codes of 4 and 8 bits go past the
+/// caches, to addresses that 16 divides.
+template <class Standard, class Payload, bool kCount, bool kStream>
 HWY_INLINE void encode_chunk(const typename Payload::Element* x, std::size_t count,
                              ExponentRule rule, float header, const ChunkWire<std::uint8_t>& wire,
                              std::uint64_t& clamped) {
@@ -128,8 +129,8 @@ HWY_INLINE void encode_chunk(const typename Payload::Element* x, std::size_t cou
         };
         for (std::size_t i = 0; i < count; i += kPair) {
           fetch_ahead(x + i + kChunk, kPair * sizeof(*x));  // the next chunk
-          hn::StoreU(joined_nibbles<false>(codes(i), codes(i + kBytes)), U8(),
-                     wire.planes[0] + i / 2);
+          store_vector<kStream>(joined_nibbles<false>(codes(i), codes(i + kBytes)),
+                                wire.planes[0] + i / 2);
         }
         done = true;
       }
@@ -141,16 +142,19 @@ HWY_INLINE void encode_chunk(const typename Payload::Element* x, std::size_t cou
       }
     }
   } else if constexpr (Format::kBits == 8) {
+    Fp8Limits<Format, Payload, Standard::kBlocks> limits;
+    if constexpr (Payload::kIsWord) limits.find(scales.one, blocks);
     for (std::size_t i = 0; i < count; i += kBytes) {
+      fetch_ahead(x + i + kChunk, kBytes * sizeof(*x));  // the next chunk
       ByteVector codes;
       bool plain = false;
       if constexpr (Payload::kIsWord) {
         std::uint64_t found = 0;
-        codes = ordered_halves(fp8_codes<Format, Payload, kCount>(x, scales.one, i, plain, found));
+        codes = ordered_halves(fp8_codes<Format, Payload, kCount>(x, limits, i, plain, found));
         if (kCount && plain && scales.multiplier[i / 32] != 0) clamped += found;
       }
       if (!plain) codes = ordered_bytes(from_floats(i));
-      hn::StoreU(codes, U8(), wire.planes[0] + i);
+      store_vector<kStream>(codes, wire.planes[0] + i);
     }
   } else {
     alignas(32) std::uint8_t codes[kChunk];
@@ -160,7 +164,9 @@ HWY_INLINE void encode_chunk(const typename Payload::Element* x, std::size_t cou
     pack_nibbles(codes, count, wire.planes[0]);
     pack_crumbs(codes, count, 4, wire.planes[1]);
   }
-  if (!scales.all_coded) clear_blocks<Standard>(scales, blocks, wire);
+  if (scales.all_coded) return;
+  if constexpr (kStream) hwy::FlushStream();  // what is stored as usual must come after
+  clear_blocks<Standard>(scales, blocks, wire);
 }
 
 /// Which magnitudes of 16-bit elements have which code of NVFP4, for every block scale. A code
@@ -295,26 +301,39 @@ void encode_message(std::span<const typename Payload::Element> x, std::uint8_t* 
       }
     }
   }
+  // Little of a large payload's wire would stay in the caches, and what goes past them is not read
+  // first.
+  constexpr bool kMayStream =
+      Standard::Element::kBits != 6 && !kCount && chunk_bytes<Standard>(kChunk) % 16 == 0;
+  const bool streamed = kMayStream && x.size_bytes() >= kStreamedPayload &&
+                        reinterpret_cast<std::uintptr_t>(wire) % 16 == 0;
   for (std::size_t begin = 0; begin < x.size(); begin += kChunk) {
     const std::size_t count = std::min(kChunk, x.size() - begin);
-    if (padded<Standard>(count) == count) {
-      encode_chunk<Standard, Payload, kCount>(x.data() + begin, count, rule, header,
-                                              wire_of_chunk<Standard>(wire, count), clamped);
+    const auto at = wire_of_chunk<Standard>(wire, count);
+    if (kMayStream && streamed && count == kChunk) {
+      find_pages_ahead(wire + chunk_bytes<Standard>(kChunk), chunk_bytes<Standard>(kChunk));
+      encode_chunk<Standard, Payload, kCount, kMayStream>(x.data() + begin, count, rule, header, at,
+                                                          clamped);
+    } else if (padded<Standard>(count) == count) {
+      encode_chunk<Standard, Payload, kCount, false>(x.data() + begin, count, rule, header, at,
+                                                     clamped);
     } else {
       // Zeros change no scale, have code 0, and are never clamped.
       typename Payload::Element elements[kChunk];
       std::copy_n(x.data() + begin, count, elements);
       std::fill(elements + count, elements + padded<Standard>(count), typename Payload::Element{0});
       PaddedWire<Standard> own;
-      const auto at = own.at();
-      encode_chunk<Standard, Payload, kCount>(elements, padded<Standard>(count), rule, header, at,
-                                              clamped);
-      own.for_each_part(count, at, [&](std::uint8_t* part, std::size_t offset, std::size_t bytes) {
-        std::memcpy(wire + offset, part, bytes);
-      });
+      const auto padded_wire = own.at();
+      encode_chunk<Standard, Payload, kCount, false>(elements, padded<Standard>(count), rule,
+                                                     header, padded_wire, clamped);
+      own.for_each_part(count, padded_wire,
+                        [&](std::uint8_t* part, std::size_t offset, std::size_t bytes) {
+                          std::memcpy(wire + offset, part, bytes);
+                        });
     }
     wire += chunk_bytes<Standard>(count);
   }
+  if (streamed) hwy::FlushStream();
 }
 
 // ---------------------------------------------------------------- decode
@@ -643,7 +662,9 @@ HWY_INLINE void for_each_decoded(const std::uint8_t* wire, std::span<typename Pa
     typename Payload::Element* const out = x.data() + begin;
     if (padded<Standard>(count) == count) {
       const bool more = x.size() - begin >= 2 * kChunk;
-      const WireAhead ahead(more ? wire + kChunkBytes : wire,
+      // Two chunks ahead: the next one's scales lie behind its codes, but are read first.
+      const bool two_more = x.size() - begin >= 3 * kChunk;
+      const WireAhead ahead(two_more ? wire + 2 * kChunkBytes : wire,
                             kChunkBytes / (kChunk / WireAhead::kUnit));
       if (kWay == Way::streamed && more) find_pages_ahead(out + kChunk, kChunk * sizeof(*out));
       const auto at = wire_of_chunk<Standard>(wire, count);

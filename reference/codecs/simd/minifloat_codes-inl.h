@@ -187,24 +187,51 @@ HWY_INLINE ByteVector fp4_codes(const std::uint16_t* x, const std::int16_t* ones
   return hn::Or(magnitude, sign_bit);
 }
 
+/// For each block, what fp8_codes compares magnitudes with and subtracts from them; twice in a
+/// lane, so that a load puts it into all 16-bit lanes.
+template <class Format, class Payload, std::size_t kBlocks>
+struct Fp8Limits {
+  alignas(32) std::int32_t offset[kBlocks];  // to the code, before what is lost is shifted out
+  alignas(32) std::int32_t below_normal[kBlocks];  // largest that is no normal number of both
+  alignas(32) std::int32_t largest_zero[kBlocks];  // largest that rounds to 0
+
+  /// Of so many blocks, a multiple of 8, from the exponent fields of their scales.
+  HWY_INLINE void find(const std::int16_t* ones, std::size_t blocks) {
+    constexpr int kMantissa = Payload::kMantissaBits;
+    constexpr int kShift = kMantissa - Format::kMantissa;
+    const auto number = [](int value) HWY_ATTR { return hn::Set(I32(), value); };
+    const auto twice = [](Int32Vector v, std::int32_t* to) HWY_ATTR {
+      const Int32Vector low = hn::And(v, hn::Set(I32(), 0xFFFF));
+      hn::Store(hn::Or(low, hn::ShiftLeft<16>(v)), I32(), to);
+    };
+    for (std::size_t b = 0; b < blocks; b += kFloats) {
+      const Int32Vector one = hn::PromoteTo(I32(), hn::LoadU(HalfI16(), ones + b));
+      const Int32Vector smallest = hn::Add(one, number(Format::kMinExponent));  // exponent field
+      const Int32Vector zero = hn::Sub(smallest, number(Format::kMantissa + 1));
+      const Int32Vector before = hn::ShiftLeft<kMantissa>(hn::Sub(smallest, number(1)));
+      twice(hn::Sub(before, number((1 << (kShift - 1)) - 1)), offset + b);
+      const Int32Vector normal = hn::ShiftLeft<kMantissa>(hn::Max(smallest, number(1)));
+      twice(hn::Sub(normal, number(1)), below_normal + b);
+      twice(hn::ShiftLeft<kMantissa>(hn::Max(zero, number(0))), largest_zero + b);
+    }
+  }
+};
+
 /// An 8-bit format of 16-bit elements, in the same order. False in `plain` where an element is
 /// neither a normal number of both formats nor rounds to 0.
 ///
 /// Shifting the exponent leaves the integer's carry to round: what is above a half of the last
 /// place that is kept, and a half if that place is odd.
-template <class Format, class Payload, bool kCount>
-HWY_INLINE ByteVector fp8_codes(const std::uint16_t* x, const std::int16_t* ones, std::size_t first,
-                                bool& plain, std::uint64_t& clamped) {
-  constexpr int kMantissa = Payload::kMantissaBits;
-  constexpr int kShift = kMantissa - Format::kMantissa;
-  const int smallest_field = ones[first / 32] + Format::kMinExponent;
-  const int zero_field = smallest_field - Format::kMantissa - 1;
-  const auto words = [](int value)
-                         HWY_ATTR { return hn::Set(I16(), static_cast<std::int16_t>(value)); };
-  const Int16Vector offset =
-      words((smallest_field - 1) * (1 << kMantissa) - ((1 << (kShift - 1)) - 1));
-  const Int16Vector below_normal = words((std::max(smallest_field, 1) << kMantissa) - 1);
-  const Int16Vector largest_zero = words(std::max(zero_field, 0) << kMantissa);
+template <class Format, class Payload, bool kCount, std::size_t kBlocks>
+HWY_INLINE ByteVector fp8_codes(const std::uint16_t* x,
+                                const Fp8Limits<Format, Payload, kBlocks>& limits,
+                                std::size_t first, bool& plain, std::uint64_t& clamped) {
+  constexpr int kShift = Payload::kMantissaBits - Format::kMantissa;
+  const auto words = [block = first / 32](const std::int32_t* values)
+                         HWY_ATTR { return hn::BitCast(I16(), hn::Set(I32(), values[block])); };
+  const Int16Vector offset = words(limits.offset);
+  const Int16Vector below_normal = words(limits.below_normal);
+  const Int16Vector largest_zero = words(limits.largest_zero);
   const Uint16Vector low = hn::LoadU(U16(), x + first);
   const Uint16Vector high = hn::LoadU(U16(), x + first + kWords);
   auto between = hn::Zero(I16());

@@ -20,6 +20,9 @@ HWY_BEFORE_NAMESPACE();
 namespace arlab {
 namespace HWY_NAMESPACE {
 
+/// Where decoded elements go: to the caches, or past them, to an address that 16 divides.
+enum class Storing { usual, streamed };
+
 /// Has the processor find the pages of so many bytes that will be stored past the caches later. It
 /// would else begin to look with the first store, and everything would wait.
 HWY_INLINE void find_pages_ahead(const void* at, std::size_t bytes) {

@@ -5,8 +5,11 @@
 #include <algorithm>
 #include <cctype>
 #include <cstring>
+#include <functional>
+#include <utility>
 
 #include "reference/codecs/simd/accelerated.h"
+#include "reference/codecs/wire_chunks.h"
 #include "reference/tensors/counter_random.h"
 #include "tests/codecs/conformance.h"
 #include "tests/codecs/round_trip.h"
@@ -221,33 +224,142 @@ INSTANTIATE_TEST_SUITE_P(All, AnyBitOnEveryTarget,
                                             ::testing::ValuesIn(names())),
                          name_of_case);
 
-/// Large tensors go past the caches.
-TEST(AnyBitStreamed, HasTheSameBits) {
-  for (const char* name : {"int4-g32", "int5-g24", "int2-g32-sr", "int8-gtensor"}) {
-    const CodecPtr scalar = find_codec(name);
-    const CodecPtr fast = accelerated(scalar);
-    for (const DType dtype : kDTypes) {
-      const std::size_t elements = (std::size_t{16} << 20) / size_of(dtype) + 1003;
-      const Bytes payload = make_synthetic("gaussian", dtype, 1, elements).data;
-      const Bytes wire = encode(*fast, dtype, payload);
-      // The scalar decoder is slow: the vector one that stores as usual stands for it.
-      const std::size_t half = elements / 2 / 4096 * 4096;
-      Bytes expected;
-      if (scalar->info().splits_at_alignment && half % scalar->info().alignment == 0) {
-        for (const auto& [first, count] :
-             {std::pair(std::size_t{0}, half), {half, elements - half}}) {
-          const auto part =
-              std::span(payload).subspan(first * size_of(dtype), count * size_of(dtype));
-          const Bytes decoded = decode_bytes(*fast, dtype, encode(*fast, dtype, part), count);
-          expected.insert(expected.end(), decoded.begin(), decoded.end());
-        }
-      } else {
-        expected = decode_bytes(*scalar, dtype, wire, elements);
-      }
-      EXPECT_EQ(decode_bytes(*fast, dtype, wire, elements) == expected, true)
-          << name << " " << name_of(dtype);
+// ---------------------------------------------------------------- large payloads
+
+constexpr std::size_t kLarge = std::size_t{16} << 20;  // bytes, from which they go past the caches
+
+/// Gaussian elements of every kind of block: one of zeros, one with a NaN, a last part that fills
+/// no block.
+Bytes large_payload(DType dtype) {
+  const std::size_t elements = kLarge / size_of(dtype) + 1003;
+  Bytes payload = make_synthetic("gaussian", dtype, 1, elements).data;
+  const auto bytes_of_elements = [&](std::size_t first, std::size_t count) {
+    return std::span(payload).subspan(first * size_of(dtype), count * size_of(dtype));
+  };
+  std::ranges::fill(bytes_of_elements(3 * 4096, 256), std::byte{0});
+  std::ranges::fill(bytes_of_elements(5 * 4096 + 128, 1), std::byte{0xFF});
+  return payload;
+}
+
+/// What `usual` makes of a payload, by parts that do not go past the caches; or all at once, where
+/// parts would have other bits.
+std::pair<Bytes, Bytes> wire_and_elements(const Codec& usual, DType dtype,
+                                          std::span<const std::byte> payload) {
+  const std::size_t elements = payload.size() / size_of(dtype);
+  const std::size_t block = usual.info().block;
+  const std::size_t chunk = chunk_elements(block == kWholeTensor ? elements : block);
+  const std::size_t part_elements = elements / 2 / chunk * chunk;
+  const bool splits =
+      usual.info().splits_at_alignment && part_elements % usual.info().alignment == 0;
+  const std::size_t part = splits ? part_elements * size_of(dtype) : payload.size();
+  std::pair<Bytes, Bytes> result;
+  for (std::size_t first = 0; first < payload.size();) {
+    const auto here = payload.subspan(first, std::min(part, payload.size() - first));
+    const Bytes wire = encode(usual, dtype, here);
+    const Bytes decoded = decode_bytes(usual, dtype, wire, here.size() / size_of(dtype));
+    result.first.insert(result.first.end(), wire.begin(), wire.end());
+    result.second.insert(result.second.end(), decoded.begin(), decoded.end());
+    first += here.size();
+  }
+  return result;
+}
+
+/// Wire and elements of a large payload, wherever they lie.
+std::optional<std::string> check_large(const Codec& fast, DType dtype,
+                                       std::span<const std::byte> payload,
+                                       const std::pair<Bytes, Bytes>& expected) {
+  for (const std::size_t offset : {0, 1, 8, 16}) {  // bytes of the wire, elements of the payload
+    Misaligned wire(expected.first.size(), offset, std::byte{0x22});
+    fast.encode(dtype, payload, wire.span);
+    if (!std::ranges::equal(wire.span, expected.first)) return fmt::format("wire at {}", offset);
+    Misaligned elements(payload.size(), offset * size_of(dtype), std::byte{0x11});
+    fast.decode(dtype, wire.span, elements.span);
+    if (!std::ranges::equal(elements.span, expected.second)) {
+      return fmt::format("elements at {}", offset);
     }
   }
+  return std::nullopt;
+}
+
+TEST(AnyBitStreamed, HasTheSameBits) {
+  for (const DType dtype : kDTypes) {
+    const Bytes payload = large_payload(dtype);
+    for (const char* name :
+         {"int4-g32", "int4-g128", "int5-g24", "int5-g128", "int2-g32-sr", "int8-g32", "int8-g128",
+          "int8-g128-sym", "int8-g96", "int5-g192", "int8-g64-sr-is", "int8-gtensor"}) {
+      const CodecPtr scalar = find_codec(name);
+      const CodecPtr fast = accelerated(scalar);
+      // The scalar codec is slow: the vector one that stores as usual stands for it, if it can.
+      const bool splits = scalar->info().splits_at_alignment;
+      const auto expected = wire_and_elements(splits ? *fast : *scalar, dtype, payload);
+      for (const std::int64_t target : vector_targets()) {
+        const OnTarget on(target);
+        EXPECT_EQ(check_large(*fast, dtype, payload, expected), std::nullopt)
+            << name << " " << name_of(dtype) << " " << hwy::TargetName(target);
+      }
+    }
+  }
+}
+
+// ---------------------------------------------------------------- mistakes that must be seen
+
+/// int8-g128 that makes one mistake with large payloads.
+class MistakenWhenLarge final : public Codec {
+ public:
+  using Change = std::function<void(std::span<std::byte> wire)>;
+  MistakenWhenLarge(const CodecPtr& right, Change encoded, Change to_decode)
+      : Codec(right->info()),
+        right_(right),
+        encoded_(std::move(encoded)),
+        to_decode_(std::move(to_decode)) {}
+
+ private:
+  std::size_t do_wire_bytes(DType dtype, std::size_t elements) const override {
+    return right_->wire_bytes(dtype, elements);
+  }
+  void do_encode(DType dtype, std::span<const std::byte> payload, std::span<std::byte> wire,
+                 EncodeCounts& counts) const override {
+    right_->encode(dtype, payload, wire, &counts);
+    if (payload.size() >= kLarge && encoded_) encoded_(wire);
+  }
+  void do_decode(DType dtype, std::span<const std::byte> wire,
+                 std::span<std::byte> payload) const override {
+    Bytes changed(wire.begin(), wire.end());
+    if (payload.size() >= kLarge && to_decode_) to_decode_(changed);
+    right_->decode(dtype, changed, payload);
+  }
+
+  CodecPtr right_;
+  Change encoded_;
+  Change to_decode_;
+};
+
+TEST(AnyBitStreamed, MistakesAreReported) {
+  constexpr std::size_t kChunk = 4096 + 32 * 4;  // bytes: codes, scales, zeros
+  const auto two_scales_swapped = [](std::span<std::byte> wire) {
+    std::byte* const scales = wire.data() + 7 * kChunk + 4096;
+    std::swap_ranges(scales, scales + 2, scales + 2);
+  };
+  const auto two_codes_swapped = [](std::span<std::byte> wire) {
+    std::byte* const codes = wire.data() + 9 * kChunk;
+    std::swap_ranges(codes, codes + 32, codes + 32);
+  };
+  const auto codes_kept_beside_a_nan = [](std::span<std::byte> wire) {
+    wire[5 * kChunk + 130] = std::byte{1};
+  };
+  const CodecPtr right = accelerated(find_codec("int8-g128"));
+  const Bytes payload = large_payload(DType::fp16);
+  const auto expected = wire_and_elements(*right, DType::fp16, payload);
+  const auto found = [&](MistakenWhenLarge::Change encoded, MistakenWhenLarge::Change to_decode) {
+    const MistakenWhenLarge mutant(right, std::move(encoded), std::move(to_decode));
+    return check_large(mutant, DType::fp16, payload, expected);
+  };
+  EXPECT_EQ(found(nullptr, nullptr), std::nullopt);
+  EXPECT_EQ(found(two_scales_swapped, nullptr), "wire at 0");
+  EXPECT_EQ(found(two_codes_swapped, nullptr), "wire at 0");
+  EXPECT_EQ(found(codes_kept_beside_a_nan, nullptr), "wire at 0");
+  EXPECT_EQ(found(nullptr, two_scales_swapped), "elements at 0");
+  EXPECT_EQ(found(nullptr, two_codes_swapped), "elements at 0");
 }
 
 }  // namespace

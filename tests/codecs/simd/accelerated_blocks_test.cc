@@ -308,9 +308,12 @@ std::optional<std::string> check_wires(const Codec& fast, const Codec& scalar, D
 /// Payloads so large that they are written past the caches.
 std::optional<std::string> check_large(const Codec& fast, const Codec& scalar, DType dtype) {
   const std::size_t elements = (std::size_t{16} << 20) / size_of(dtype) + 4096 + 5;
-  const Bytes x = make_synthetic("student-t:nu=2", dtype, 1, elements).data;
+  Bytes x = make_synthetic("student-t:nu=2", dtype, 1, elements).data;
+  // Blocks without codes: zeros, and one with a NaN.
+  std::fill_n(&x[3 * 4096 * size_of(dtype)], 64 * size_of(dtype), std::byte{0});
+  std::fill_n(&x[(5 * 4096 + 40) * size_of(dtype)], size_of(dtype), std::byte{0xFF});
   const Results expected = results(scalar, dtype, x);
-  for (const std::size_t offset : {0, 1, 8}) {
+  for (const std::size_t offset : {0, 1, 8, 16}) {
     if (results(fast, dtype, x, offset) != expected) return fmt::format("offset {}", offset);
   }
   return std::nullopt;
@@ -358,9 +361,10 @@ TEST_P(BestTarget, LargePayloads) {
   EXPECT_EQ(check_large(*accelerated(codec), *codec, dtype), std::nullopt);
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    All, BestTarget, ::testing::ValuesIn(with_their_dtypes({"mxfp8-e4m3", "nvfp4", "logfmt4-g32"})),
-    test_name);
+INSTANTIATE_TEST_SUITE_P(All, BestTarget,
+                         ::testing::ValuesIn(with_their_dtypes({"mxfp8-e4m3", "mxfp4", "nvfp4",
+                                                                "logfmt4-g32"})),
+                         test_name);
 
 // ---------------------------------------------------------------- one hash for every build
 
@@ -523,6 +527,16 @@ const std::vector<Mistake>& mistakes() {
            if ((bits & 0x7C00) == 0) set_pattern(payload, i, bits & 0x8000);
          }
        }},
+      {"AScaleWrongPastTheCaches", "mxfp8-e4m3", check_large,
+       [](Const payload, Mutable wire) {
+         if (payload.size() >= std::size_t{16} << 20) wire[4096] ^= std::byte{1};
+       },
+       nullptr},
+      {"CodesOfABlockOfZerosPastTheCaches", "mxfp4", check_large,
+       [](Const payload, Mutable wire) {
+         if (payload.size() >= std::size_t{16} << 20) wire[3 * (2048 + 128) + 20] |= std::byte{1};
+       },
+       nullptr},
       {"ACodeTooFewAtAThreshold", "logfmt4-g32", check_ties,
        [](Const payload, Mutable wire) {
          // In fp16, the codes of one element of every bisected payload.

@@ -17,7 +17,7 @@ clang-format-14 --dry-run -Werror "${files[@]}"
 # libraries are not ours to tidy. So are .hip files: HIP's names are reserved identifiers.
 # GCC's precompiled headers mean nothing to clang.
 cmake --preset release -B build-lint -DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON -DCMAKE_UNITY_BUILD=OFF -DARLAB_BUILD_TESTS=OFF >/dev/null
-cmake --build build-lint --target sim/machine_files.cc >/dev/null  # the only generated source
+cmake --build build-lint --target arlab_machine_files >/dev/null  # the only generated source
 mapfile -t sources < <(git ls-files 'reference/*.cc' 'sim/*.cc' 'kernels/*.cc' 'experiments/*.cc' ':!*/benchmarks/*')
 # What needs a library that is not here (MPI, nanobind) is compiled nowhere.
 for i in "${!sources[@]}"; do

@@ -332,6 +332,7 @@ struct SelectCommand {
     std::vector<const Candidate*> allowed = within_budget(all, least_sqnr, most_bits, measured_on);
     Clock clock(t, world_size, type);
     std::vector<const Candidate*> everybody;
+    everybody.reserve(all.size());
     for (const Candidate& c : all) everybody.push_back(&c);
     clock.find_out(everybody, payload);
     Selector selector(allowed, clock);

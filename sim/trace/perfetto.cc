@@ -151,6 +151,7 @@ void PerfettoTrace::merge(std::vector<Interval>& intervals) {
 /// Fills the time in which the rank does nothing itself.
 void PerfettoTrace::add_idle(std::vector<WorkSpan>& spans, const RankSpans& rank) {
   std::vector<Interval> busy;
+  busy.reserve(spans.size() + 1);
   for (const WorkSpan& span : spans) busy.push_back(span.time);
   busy.push_back({rank.last, rank.last});
   merge(busy);

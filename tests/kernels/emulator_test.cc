@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <vector>
 
 #include "kernels/platform/platform.h"
@@ -96,6 +97,30 @@ TEST_F(Emulator, KernelsOfTwoDevicesWaitForEachOther) {
   ASSERT_EQ(hipSetDevice(0), hipSuccess);
   EXPECT_EQ(hipDeviceSynchronize(), hipSuccess);
 }
+
+#ifdef __SANITIZE_THREAD__
+__global__ void write_kernel(std::uint32_t* out) { *out = 1; }
+
+// The second kernel's block starts when the first kernel's has ended, and might take its thread.
+TEST_F(Emulator, KernelsThatNothingOrdersRaceForThreadSanitizer) {
+  const auto run = [](int streams) {
+    emulator::configure({.resident_blocks = 1});
+    std::uint32_t written = 0;
+    hipStream_t stream[2] = {};
+    for (hipStream_t& each : stream) {
+      (void)hipStreamCreateWithFlags(&each, hipStreamNonBlocking);
+    }
+    for (int kernel = 0; kernel < 2; ++kernel) {
+      hipLaunchKernelGGL(write_kernel, dim3(1), dim3(1), 0, stream[kernel % streams], &written);
+    }
+    (void)hipDeviceSynchronize();
+    std::exit(0);
+  };
+  constexpr int kRaceWasFound = 66;
+  EXPECT_EXIT(run(1), testing::ExitedWithCode(0), "");
+  EXPECT_EXIT(run(2), testing::ExitedWithCode(kRaceWasFound), "data race");
+}
+#endif
 
 TEST_F(Emulator, ReportsADeadlock) {
   std::uint32_t flags[2] = {};

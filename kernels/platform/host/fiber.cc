@@ -64,10 +64,16 @@ Stack::Stack(std::size_t bytes) : memory_(nullptr), bytes_(bytes) {
   if (memory == MAP_FAILED) throw std::bad_alloc();
   memory_ = static_cast<char*>(memory);
   mprotect(memory_, static_cast<std::size_t>(sysconf(_SC_PAGESIZE)), PROT_NONE);
+#ifdef ARLAB_EMULATOR_FOR_TSAN
+  thread_of_tsan_ = __tsan_create_fiber(0);
+#endif
 }
 
 Stack::~Stack() {
   if (memory_ == nullptr) return;
+#ifdef ARLAB_EMULATOR_FOR_TSAN
+  __tsan_destroy_fiber(thread_of_tsan_);
+#endif
 #ifdef ARLAB_FIBER_ASAN
   __asan_unpoison_memory_region(memory_, bytes_);
 #endif
@@ -75,13 +81,9 @@ Stack::~Stack() {
 }
 
 Stack::Stack(Stack&& other) noexcept
-    : memory_(std::exchange(other.memory_, nullptr)), bytes_(other.bytes_) {}
-
-Fiber::~Fiber() {
-#ifdef ARLAB_EMULATOR_FOR_TSAN
-  if (owns_thread_of_tsan_) __tsan_destroy_fiber(thread_of_tsan_);
-#endif
-}
+    : memory_(std::exchange(other.memory_, nullptr)),
+      bytes_(other.bytes_),
+      thread_of_tsan_(other.thread_of_tsan_) {}
 
 void Fiber::adopt_current() {
 #ifdef ARLAB_EMULATOR_FOR_TSAN
@@ -101,10 +103,7 @@ void Fiber::prepare(Stack& stack, std::size_t colour, void (*entry)()) {
   stack_bottom_ = stack.bottom();
   stack_bytes_ = stack.bytes();
   const std::size_t used = stack.bytes() - colour * 1088 % (stack.bytes() / 4) / 64 * 64;
-#ifdef ARLAB_EMULATOR_FOR_TSAN
-  thread_of_tsan_ = __tsan_create_fiber(0);
-  owns_thread_of_tsan_ = true;
-#endif
+  thread_of_tsan_ = stack.thread_of_tsan();
 #if ARLAB_FIBER_USES_UCONTEXT
   getcontext(&context_);
   context_.uc_stack.ss_sp = stack.bottom();

@@ -3,7 +3,7 @@
 //
 // A switch costs about 2 ns on x86-64 (15 instructions of our own); elsewhere ucontext does it,
 // 100 times slower. AddressSanitizer and ThreadSanitizer are told of every switch. For
-// ThreadSanitizer a fiber is a thread, and switching orders nothing: two lanes that touch the same
+// ThreadSanitizer a stack is a thread, and switching orders nothing: two lanes that touch the same
 // memory race unless the kernel itself orders them.
 //
 // The fiber that the program started on has no stack of its own here: Fiber::adopt_current().
@@ -20,7 +20,8 @@
 
 namespace arlab::emulator {
 
-/// A stack that grows down, with one page below it that faults. Memory is taken when touched.
+/// A stack that grows down, with one page below it that faults. Memory is taken when touched. For
+/// ThreadSanitizer it belongs to one thread, which all fibers on it are.
 class Stack {
  public:
   /// `bytes`: a multiple of the page size, the guard page included.
@@ -31,10 +32,12 @@ class Stack {
 
   char* bottom() const { return memory_; }
   std::size_t bytes() const { return bytes_; }
+  void* thread_of_tsan() const { return thread_of_tsan_; }
 
  private:
   char* memory_;
   std::size_t bytes_;
+  void* thread_of_tsan_ = nullptr;
 };
 
 class Fiber {
@@ -42,7 +45,6 @@ class Fiber {
   Fiber() = default;
   Fiber(const Fiber&) = delete;
   Fiber& operator=(const Fiber&) = delete;
-  ~Fiber();
 
   /// Makes this the fiber that is running now; for the program's own stack.
   void adopt_current();
@@ -72,7 +74,6 @@ class Fiber {
   const void* stack_bottom_ = nullptr;
   std::size_t stack_bytes_ = 0;
   void* thread_of_tsan_ = nullptr;
-  bool owns_thread_of_tsan_ = false;
   void* fake_stack_of_asan_ = nullptr;
 };
 

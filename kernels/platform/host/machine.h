@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "kernels/platform/host/device_functions.h"
+#include "kernels/platform/host/fiber.h"
 
 namespace arlab::emulator {
 
@@ -14,6 +15,9 @@ struct Completion {
   bool done = false;
   std::uint64_t done_at = 0;  ///< clock_nanoseconds()
   char order = 0;             ///< its address stands for that order in ThreadSanitizer
+  /// Under ThreadSanitizer, stacks of the launch's lanes, for launches that are ordered after it: a
+  /// stack is a thread there, and all that runs on it is in order.
+  std::vector<Stack> spare_stacks;
 };
 using CompletionPtr = std::shared_ptr<Completion>;
 

@@ -726,10 +726,11 @@ class Run final : public NetworkClient, private NetworkTrace {
   }
 
   void on_rate(std::uint64_t message_tag, double gb_per_s, Picoseconds now) override {
-    const PlannedMessage message = message_of(static_cast<MessageId>(message_tag));
+    const auto id = static_cast<MessageId>(message_tag);
+    const PlannedMessage message = message_of(id);
     for (const LinkId link : ways_.route(message.from, message.to)) {
       const double bandwidth = ways_.network().properties(link).bandwidth_gb_per_s;
-      trace_->on_share(message, link, gb_per_s / bandwidth, now);
+      trace_->on_share(id, link, gb_per_s / bandwidth, now);
     }
   }
   void on_sent(std::uint64_t message_tag, Picoseconds now) override {

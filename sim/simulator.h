@@ -98,8 +98,9 @@ class SimulationTrace {
   /// others; fifo: while the link serves it.
   virtual void on_link(const PlannedMessage& /*message*/, std::uint32_t /*step*/, LinkId /*link*/,
                        Picoseconds /*begin*/, Picoseconds /*end*/) {}
-  /// Max-min: from now on the message takes this share of the link's bandwidth; 0 in the end.
-  virtual void on_share(const PlannedMessage& /*message*/, LinkId /*link*/, double /*share*/,
+  /// Max-min: from now on the message of this number, of those that are simulated, takes this share
+  /// of the link's bandwidth; 0 in the end.
+  virtual void on_share(MessageId /*message*/, LinkId /*link*/, double /*share*/,
                         Picoseconds /*now*/) {}
 };
 

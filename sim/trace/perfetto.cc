@@ -109,13 +109,12 @@ void PerfettoTrace::on_link(const PlannedMessage& message, std::uint32_t step, L
   of_link.spans.push_back({{begin, end}, message.from, message.to, step, message.bytes});
 }
 
-void PerfettoTrace::on_share(const PlannedMessage& message, LinkId link, double share,
-                             Picoseconds now) {
+void PerfettoTrace::on_share(MessageId message, LinkId link, double share, Picoseconds now) {
   LinkLoad& load = loads_[link];
-  double& of_message = load.shares[&message];
+  double& of_message = load.shares[message];
   load.share += share - of_message;
   of_message = share;
-  if (share == 0) load.shares.erase(&message);
+  if (share == 0) load.shares.erase(message);
   if (load.shares.empty()) load.share = 0;  // rounding must not leave anything
   if (!load.history.empty() && load.history.back().from == now) {
     load.history.back().share = load.share;

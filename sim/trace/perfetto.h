@@ -42,7 +42,7 @@ class PerfettoTrace final : public SimulationTrace {
                   Picoseconds begin, Picoseconds delivered) override;
   void on_link(const PlannedMessage& message, std::uint32_t step, LinkId link, Picoseconds begin,
                Picoseconds end) override;
-  void on_share(const PlannedMessage& message, LinkId link, double share, Picoseconds now) override;
+  void on_share(MessageId message, LinkId link, double share, Picoseconds now) override;
 
   /// The JSON text, an event per line. Throws InvalidInput when there are too many events.
   std::string json(const SimulationResult& result) const;
@@ -83,7 +83,7 @@ class PerfettoTrace final : public SimulationTrace {
     double share = 0;
   };
   struct LinkLoad {
-    std::map<const PlannedMessage*, double> shares;  ///< of messages on it now; only looked up
+    std::map<MessageId, double> shares;  ///< of messages on it now
     double share = 0;
     std::vector<Load> history;
   };

@@ -610,6 +610,7 @@ TEST(Folding, MakesTensOfThousandsOfRanksOne) {
 /// All that a trace is told, in order.
 struct Recording final : SimulationTrace {
   std::vector<std::string> lines;
+  std::map<MessageId, std::size_t> started;
 
   static std::string words(const PlannedMessage& m) {
     return fmt::format("{}->{} {} {} {}", m.from, m.to, m.bytes, m.elements, m.output_elements);
@@ -631,8 +632,10 @@ struct Recording final : SimulationTrace {
                Picoseconds end) override {
     lines.push_back(fmt::format("link {} {} {} {} {}", words(m), step, link, begin, end));
   }
-  void on_share(const PlannedMessage& m, LinkId link, double share, Picoseconds now) override {
-    lines.push_back(fmt::format("share {} {} {} {}", words(m), link, share, now));
+  void on_share(MessageId message, LinkId link, double share, Picoseconds now) override {
+    // By when they start: plans may number them differently.
+    const std::size_t number = started.try_emplace(message, started.size()).first->second;
+    lines.push_back(fmt::format("share {} {} {} {}", number, link, share, now));
   }
 };
 

@@ -128,7 +128,7 @@ struct NibblePairs {
   static void pack(const std::uint8_t* codes, std::byte* out) {
     for (std::size_t t = 0; t < kThreads; ++t) {
       std::uint32_t word = 0;
-      for (unsigned i = 0; i < 4; ++i) {
+      for (std::size_t i = 0; i < 4; ++i) {
         word |= (codes[8 * t + 2 * i] & 0xFu) << (4 * i);
         word |= (codes[8 * t + 2 * i + 1] & 0xFu) << (16 + 4 * i);
       }
@@ -138,7 +138,7 @@ struct NibblePairs {
   static void unpack(const std::byte* in, std::uint8_t* codes) {
     for (std::size_t t = 0; t < kThreads; ++t) {
       const auto word = load<std::uint32_t>(in + 4 * t);
-      for (unsigned i = 0; i < 4; ++i) {
+      for (std::size_t i = 0; i < 4; ++i) {
         codes[8 * t + 2 * i] = static_cast<std::uint8_t>((word >> (4 * i)) & 0xF);
         codes[8 * t + 2 * i + 1] = static_cast<std::uint8_t>((word >> (16 + 4 * i)) & 0xF);
       }

@@ -57,6 +57,7 @@ void write_hierarchical_chunk(ScheduleBuilder& s, Chunk range, Rank owner, Rank 
   }
 
   std::vector<Value> encoded_partials;
+  encoded_partials.reserve(partials.size());
   for (const Value& partial : partials) encoded_partials.push_back(s.encode(partial));
   for (Rank group = 0; group < groups; ++group) {
     const Rank group_owner = group * group_size + owner;

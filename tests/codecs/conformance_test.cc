@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "reference/codecs/registry.h"
+#include "tests/codecs/altered_codec.h"
 #include "tests/codecs/textbook_quickreduce.h"
 
 namespace arlab::testing {
@@ -131,47 +132,11 @@ INSTANTIATE_TEST_SUITE_P(All, QuickReduceMistakes, ::testing::ValuesIn(kCases),
 
 // Mistakes made around a codec, of any family.
 
-using Bytes = std::vector<std::byte>;
-using Change = std::function<void(DType, std::span<std::byte>)>;
-
-/// A codec with what it reads and writes changed.
-class Altered final : public Codec {
- public:
-  struct Changes {
-    Change payload = {};  // before encoding
-    Change wire = {};     // after encoding
-    Change decoded = {};  // after decoding
-  };
-
-  Altered(CodecPtr codec, Changes changes)
-      : Codec(codec->info()), codec_(std::move(codec)), changes_(std::move(changes)) {}
-
- private:
-  std::size_t do_wire_bytes(DType dtype, std::size_t elements) const override {
-    return codec_->wire_bytes(dtype, elements);
-  }
-  void do_encode(DType dtype, std::span<const std::byte> payload, std::span<std::byte> wire,
-                 EncodeCounts& counts) const override {
-    Bytes changed(payload.begin(), payload.end());
-    if (changes_.payload) changes_.payload(dtype, changed);
-    codec_->encode(dtype, changed, wire, &counts);
-    if (changes_.wire) changes_.wire(dtype, wire);
-  }
-  void do_decode(DType dtype, std::span<const std::byte> wire,
-                 std::span<std::byte> payload) const override {
-    codec_->decode(dtype, wire, payload);
-    if (changes_.decoded) changes_.decoded(dtype, payload);
-  }
-
-  CodecPtr codec_;
-  Changes changes_;
-};
-
-void expect_reported_everywhere(const Altered::Changes& changes) {
+void expect_reported_everywhere(const AlteredCodec::Changes& changes) {
   for (const std::string& name : listed_codecs()) {
     const CodecPtr codec = find_codec(name);
     for (const DType dtype : codec->info().dtypes) {
-      const Altered mutant(codec, changes);
+      const AlteredCodec mutant(codec, changes);
       EXPECT_NE(nonconforming(mutant, *codec, dtype), std::nullopt)
           << name << " " << name_of(dtype);
     }
@@ -179,7 +144,7 @@ void expect_reported_everywhere(const Altered::Changes& changes) {
 }
 
 /// A change of every element, as its bit pattern.
-Change each_element(std::uint32_t (*change)(DType, std::uint32_t)) {
+AlteredCodec::Change each_element(std::uint32_t (*change)(DType, std::uint32_t)) {
   return [change](DType dtype, std::span<std::byte> payload) {
     const std::size_t size = size_of(dtype);
     for (std::size_t at = 0; at < payload.size(); at += size) {
@@ -209,7 +174,7 @@ std::uint32_t nan_to_zero(DType dtype, std::uint32_t bits) {
 
 TEST(AlteredCodecs, NothingChangedConforms) {
   const CodecPtr codec = find_codec("qr-q4");
-  EXPECT_EQ(nonconforming(Altered(codec, {}), *codec, DType::bf16), std::nullopt);
+  EXPECT_EQ(nonconforming(AlteredCodec(codec, {}), *codec, DType::bf16), std::nullopt);
 }
 
 TEST(AlteredCodecs, EverythingDecodesToZero) {
@@ -258,9 +223,9 @@ TEST(AlteredCodecs, OneRareNumberComesOutWrong) {
   // One of the 65,536 patterns: its lowest bit, after decoding, where it appears at all.
   for (const std::string name : {"fp16", "bf16"}) {
     const CodecPtr codec = find_codec(name);
-    const Altered mutant(codec, {.decoded = each_element([](DType, std::uint32_t bits) {
-                                   return bits == 0xC123 ? bits ^ 1 : bits;
-                                 })});
+    const AlteredCodec mutant(codec, {.decoded = each_element([](DType, std::uint32_t bits) {
+                                        return bits == 0xC123 ? bits ^ 1 : bits;
+                                      })});
     EXPECT_NE(nonconforming(mutant, *codec, parse_dtype(name)), std::nullopt);
   }
 }

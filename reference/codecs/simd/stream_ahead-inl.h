@@ -20,7 +20,7 @@ HWY_BEFORE_NAMESPACE();
 namespace arlab {
 namespace HWY_NAMESPACE {
 
-/// Where decoded elements go: to the caches, or past them, to an address that 16 divides.
+/// Where decoded elements or codes go: to the caches, or past them, to an address that 16 divides.
 enum class Storing { usual, streamed };
 
 /// Has the processor find the pages of so many bytes that will be stored past the caches later. It

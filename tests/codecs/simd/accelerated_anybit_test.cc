@@ -5,12 +5,12 @@
 #include <algorithm>
 #include <cctype>
 #include <cstring>
-#include <functional>
 #include <utility>
 
 #include "reference/codecs/simd/accelerated.h"
 #include "reference/codecs/wire_chunks.h"
 #include "reference/tensors/counter_random.h"
+#include "tests/codecs/altered_codec.h"
 #include "tests/codecs/conformance.h"
 #include "tests/codecs/round_trip.h"
 #include "tests/codecs/simd/on_target.h"
@@ -303,63 +303,32 @@ TEST(AnyBitStreamed, HasTheSameBits) {
 
 // ---------------------------------------------------------------- mistakes that must be seen
 
-/// int8-g128 that makes one mistake with large payloads.
-class MistakenWhenLarge final : public Codec {
- public:
-  using Change = std::function<void(std::span<std::byte> wire)>;
-  MistakenWhenLarge(const CodecPtr& right, Change encoded, Change to_decode)
-      : Codec(right->info()),
-        right_(right),
-        encoded_(std::move(encoded)),
-        to_decode_(std::move(to_decode)) {}
-
- private:
-  std::size_t do_wire_bytes(DType dtype, std::size_t elements) const override {
-    return right_->wire_bytes(dtype, elements);
-  }
-  void do_encode(DType dtype, std::span<const std::byte> payload, std::span<std::byte> wire,
-                 EncodeCounts& counts) const override {
-    right_->encode(dtype, payload, wire, &counts);
-    if (payload.size() >= kLarge && encoded_) encoded_(wire);
-  }
-  void do_decode(DType dtype, std::span<const std::byte> wire,
-                 std::span<std::byte> payload) const override {
-    Bytes changed(wire.begin(), wire.end());
-    if (payload.size() >= kLarge && to_decode_) to_decode_(changed);
-    right_->decode(dtype, changed, payload);
-  }
-
-  CodecPtr right_;
-  Change encoded_;
-  Change to_decode_;
-};
-
 TEST(AnyBitStreamed, MistakesAreReported) {
   constexpr std::size_t kChunk = 4096 + 32 * 4;  // bytes: codes, scales, zeros
-  const auto two_scales_swapped = [](std::span<std::byte> wire) {
+  const auto two_scales_swapped = [](DType, std::span<std::byte> wire) {
     std::byte* const scales = wire.data() + 7 * kChunk + 4096;
     std::swap_ranges(scales, scales + 2, scales + 2);
   };
-  const auto two_codes_swapped = [](std::span<std::byte> wire) {
+  const auto two_codes_swapped = [](DType, std::span<std::byte> wire) {
     std::byte* const codes = wire.data() + 9 * kChunk;
     std::swap_ranges(codes, codes + 32, codes + 32);
   };
-  const auto codes_kept_beside_a_nan = [](std::span<std::byte> wire) {
+  const auto codes_kept_beside_a_nan = [](DType, std::span<std::byte> wire) {
     wire[5 * kChunk + 130] = std::byte{1};
   };
   const CodecPtr right = accelerated(find_codec("int8-g128"));
   const Bytes payload = large_payload(DType::fp16);
   const auto expected = wire_and_elements(*right, DType::fp16, payload);
-  const auto found = [&](MistakenWhenLarge::Change encoded, MistakenWhenLarge::Change to_decode) {
-    const MistakenWhenLarge mutant(right, std::move(encoded), std::move(to_decode));
+  const auto found = [&](AlteredCodec::Changes changes) {
+    const AlteredCodec mutant(right, std::move(changes));
     return check_large(mutant, DType::fp16, payload, expected);
   };
-  EXPECT_EQ(found(nullptr, nullptr), std::nullopt);
-  EXPECT_EQ(found(two_scales_swapped, nullptr), "wire at 0");
-  EXPECT_EQ(found(two_codes_swapped, nullptr), "wire at 0");
-  EXPECT_EQ(found(codes_kept_beside_a_nan, nullptr), "wire at 0");
-  EXPECT_EQ(found(nullptr, two_scales_swapped), "elements at 0");
-  EXPECT_EQ(found(nullptr, two_codes_swapped), "elements at 0");
+  EXPECT_EQ(found({}), std::nullopt);
+  EXPECT_EQ(found({.wire = two_scales_swapped}), "wire at 0");
+  EXPECT_EQ(found({.wire = two_codes_swapped}), "wire at 0");
+  EXPECT_EQ(found({.wire = codes_kept_beside_a_nan}), "wire at 0");
+  EXPECT_EQ(found({.received = two_scales_swapped}), "elements at 0");
+  EXPECT_EQ(found({.received = two_codes_swapped}), "elements at 0");
 }
 
 }  // namespace

@@ -12,6 +12,42 @@ ARLAB_DEVICE std::uint32_t* abort_word(std::uint8_t* buffer) {
   return reinterpret_cast<std::uint32_t*>(buffer);
 }
 
+ARLAB_DEVICE std::uint8_t* buffer_of(const Team& team, int rank) {
+  return global_pointer(team.buffer[rank]);
+}
+
+/// Waits until a flag of this rank's buffer, which rank `from` stores to, is not behind the colour,
+/// and returns 0; or 1 + the rank that did not arrive in time, here or on a rank that has given up
+/// before. The own rank is waited for without an end: what keeps it waiting ends that.
+ARLAB_DEVICE std::uint32_t wait_for_flag(const Team& team, const std::uint32_t* flag, int from,
+                                         std::uint32_t colour) {
+  constexpr std::uint32_t kPollsPerClock = 16;
+  const std::uint64_t start = clock_nanoseconds();
+  std::uint32_t polls = 0;
+  // A peer is few exchanges ahead or behind, so the difference is right also when the colour wraps
+  // around.
+  while (static_cast<std::int32_t>(load_polled(flag) - colour) < 0) {
+    if (++polls % kPollsPerClock == 0) {
+      const std::uint32_t aborted = load_relaxed(abort_word(buffer_of(team, team.rank)));
+      if (aborted != 0) return aborted;
+      if (from != team.rank && clock_nanoseconds() - start > team.timeout_nanoseconds) {
+        return 1 + static_cast<std::uint32_t>(from);
+      }
+    }
+    pause();
+  }
+  after_polling(flag);
+  return 0;
+}
+
+/// Here and on all ranks: the same rank is named everywhere, and nobody waits on.
+ARLAB_DEVICE void give_up(const Team& team, std::uint32_t culprit) {
+  store_relaxed(global_pointer(team.status), culprit);
+  for (int rank = 0; rank < team.layout.ranks; ++rank) {
+    store_relaxed(abort_word(buffer_of(team, rank)), culprit);
+  }
+}
+
 /// All threads of a block use it together.
 class Exchange {
  public:
@@ -22,19 +58,19 @@ class Exchange {
         waited_(signalled_),
         failed_(failed) {
     // Not waited for: the first exchange needs it.
-    if (threadIdx.x == 0) aborted_ = load_relaxed(abort_word(buffer_of(team_.rank)));
+    if (threadIdx.x == 0) aborted_ = load_relaxed(abort_word(buffer_of(team_, team_.rank)));
   }
 
   /// Where this block writes what block `block` of rank `to` will read: it travels with the next
   /// signal().
   ARLAB_DEVICE std::uint8_t* outgoing(int to) const {
-    return buffer_of(to) + team_.layout.slot(signalled_ + 1, block_, team_.rank);
+    return buffer_of(team_, to) + team_.layout.slot(signalled_ + 1, block_, team_.rank);
   }
 
   /// What block `block` of rank `from` wrote here before the signal that the last wait() waited
   /// for. It may be read until the next but one signal().
   ARLAB_DEVICE const std::uint8_t* incoming(int from) const {
-    return buffer_of(team_.rank) + team_.layout.slot(waited_, block_, from);
+    return buffer_of(team_, team_.rank) + team_.layout.slot(waited_, block_, from);
   }
 
   /// Tells this block on every rank that its slots are filled. Only after a wait() for the signal
@@ -57,7 +93,13 @@ class Exchange {
   ARLAB_DEVICE bool wait() {
     waited_ = signalled_;
     const int peer = static_cast<int>(threadIdx.x);
-    if (peer < team_.layout.ranks) wait_for(peer);
+    if (peer < team_.layout.ranks) {
+      const std::uint32_t culprit = wait_for_flag(team_, flag(team_.rank, peer), peer, waited_);
+      if (culprit != 0) {
+        store_relaxed(&failed_, 1);
+        give_up(team_, culprit);
+      }
+    }
     __syncthreads();
     return failed_ == 0;
   }
@@ -73,41 +115,8 @@ class Exchange {
   }
 
  private:
-  ARLAB_DEVICE std::uint8_t* buffer_of(int rank) const {
-    return global_pointer(team_.buffer[rank]);
-  }
-
   ARLAB_DEVICE std::uint32_t* flag(int at, int from) const {
-    return reinterpret_cast<std::uint32_t*>(buffer_of(at) + team_.layout.flag(block_, from));
-  }
-
-  ARLAB_DEVICE void wait_for(int peer) {
-    constexpr std::uint32_t kPollsPerClock = 16;
-    const std::uint32_t* arrived = flag(team_.rank, peer);
-    const std::uint64_t start = clock_nanoseconds();
-    std::uint32_t polls = 0;
-    // A peer is at most one exchange ahead or behind, so the difference is right also when the
-    // colour wraps around.
-    while (static_cast<std::int32_t>(load_polled(arrived) - waited_) < 0) {
-      if (++polls % kPollsPerClock == 0) {
-        const std::uint32_t aborted = load_relaxed(abort_word(buffer_of(team_.rank)));
-        if (aborted != 0) return fail(aborted);
-        if (clock_nanoseconds() - start > team_.timeout_nanoseconds) {
-          return fail(1 + static_cast<std::uint32_t>(peer));
-        }
-      }
-      pause();
-    }
-    after_polling(arrived);
-  }
-
-  /// Here and on all ranks: the same rank is named everywhere, and nobody waits on.
-  ARLAB_DEVICE void fail(std::uint32_t culprit) {
-    store_relaxed(&failed_, 1);
-    store_relaxed(global_pointer(team_.status), culprit);
-    for (int rank = 0; rank < team_.layout.ranks; ++rank) {
-      store_relaxed(abort_word(buffer_of(rank)), culprit);
-    }
+    return reinterpret_cast<std::uint32_t*>(buffer_of(team_, at) + team_.layout.flag(block_, from));
   }
 
   const Team& team_;

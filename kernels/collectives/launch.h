@@ -5,6 +5,7 @@
 
 #include "kernels/codecs/choice.h"
 #include "kernels/collectives/call.h"
+#include "kernels/collectives/lanes.h"
 #include "kernels/collectives/occupancy.h"
 
 namespace arlab::kernels {
@@ -13,11 +14,12 @@ inline namespace ARLAB_PLATFORM {
 struct Occupancy {
   int blocks;  ///< of a kernel of the codec, that fit on a multiprocessor
   int batch;   ///< tiles that a block works on at once
+  bool lanes;  ///< there is a two_shot_large for the codec
 };
 inline Occupancy occupancy_of(const CodecChoice& codec, DType dtype) {
-  Occupancy occupancy{1, 1};
+  Occupancy occupancy{1, 1, false};
   (void)with_codec(codec, dtype, [&]<class Codec, class Number>(const Codec&, Number) {
-    occupancy = {kResidentBlocks<Codec>, kBatch<Codec>};
+    occupancy = {kResidentBlocks<Codec>, kBatch<Codec>, kWorksInLanes<Codec, Number>};
   });
   return occupancy;
 }
@@ -34,6 +36,9 @@ std::optional<hipError_t> launch_one_shot_small(const Call& call, const CodecCho
                                                 DType dtype, hipStream_t stream);
 std::optional<hipError_t> launch_two_shot_small(const Call& call, const CodecChoice& codec,
                                                 DType dtype, hipStream_t stream);
+/// For Call::lanes other than 0.
+hipError_t launch_two_shot_large(const Call& call, const CodecChoice& codec, DType dtype,
+                                 hipStream_t stream);
 hipError_t launch_ring(const Call& call, const CodecChoice& codec, DType dtype, hipStream_t stream);
 hipError_t launch_hierarchical(const Call& call, const CodecChoice& codec, DType dtype,
                                hipStream_t stream);

@@ -150,11 +150,11 @@ hipError_t launch_one_shot(const Call& call, const CodecChoice& codec, DType dty
     const auto error = launch_one_shot_small(call, codec, dtype, stream);
     if (error.has_value()) return *error;
   }
-  return with_codec(codec, dtype,
-                    [&]<class Codec, class Number>(const Codec& device_codec, Number) {
-                      launch_behind(one_shot_kernel<Codec, Number>,
-                                    static_cast<unsigned>(call.blocks), stream, call, device_codec);
-                    });
+  return with_codec(
+      codec, dtype, [&]<class Codec, class Number>(const Codec& device_codec, Number) {
+        launch_behind(one_shot_kernel<Codec, Number>,
+                      LaunchSize{static_cast<unsigned>(call.blocks)}, stream, call, device_codec);
+      });
 }
 
 }  // namespace ARLAB_PLATFORM

@@ -16,6 +16,7 @@ inline constexpr int kMaxRanks = 8;
 ///   flags     [block][from]: the colour of the last exchange that block of rank `from` has reached
 ///   slots     [colour modulo 4][block][from]: `slot_bytes` of wire bytes, written by that block of
 ///   rank `from`
+///   and flags and slots once more, of lanes (lanes.h) in place of blocks
 ///
 /// A block of one rank exchanges data with the same block of the other ranks only. Where its slots
 /// are depends on nothing but what the communicator was made with, never on a call.
@@ -24,18 +25,21 @@ struct BufferLayout {
   int ranks;
   std::size_t slot_bytes;   ///< a multiple of 16
   std::size_t slot_stride;  ///< from slot to slot: spread_apart(slot_bytes)
+  std::size_t begin = 0;    ///< of this part of the buffer; the first begins with the abort word
+  unsigned flag_words = 1;  ///< which exchanges use in turn; a power of two
 
   static constexpr std::size_t kFlagsAt = 256;
   static constexpr std::uint32_t kBuffers = 4;  ///< a power of two: colours wrap around
 
   ARLAB_HOST_DEVICE std::size_t slots_at() const {
-    const std::size_t flag_bytes = static_cast<std::size_t>(blocks * kMaxRanks) * 4;
-    return kFlagsAt + (flag_bytes + 255) / 256 * 256;
-  }
-  ARLAB_HOST_DEVICE std::size_t flag(int block, int from) const {
-    return kFlagsAt + static_cast<std::size_t>(block * kMaxRanks + from) * 4;
+    const std::size_t flag_bytes = static_cast<std::size_t>(blocks * kMaxRanks) * flag_words * 4;
+    return begin + kFlagsAt + (flag_bytes + 255) / 256 * 256;
   }
   /// Of the exchange with this colour.
+  ARLAB_HOST_DEVICE std::size_t flag(int block, int from, std::uint32_t colour = 0) const {
+    const std::size_t flag = static_cast<std::size_t>(block * kMaxRanks + from);
+    return begin + kFlagsAt + (flag * flag_words + (colour & (flag_words - 1))) * 4;
+  }
   ARLAB_HOST_DEVICE std::size_t slot(std::uint32_t colour, int block, int from) const {
     const std::size_t index =
         ((colour % kBuffers) * static_cast<std::size_t>(blocks) + static_cast<std::size_t>(block)) *
@@ -43,7 +47,8 @@ struct BufferLayout {
         static_cast<std::size_t>(from);
     return slots_at() + index * slot_stride;
   }
-  ARLAB_HOST_DEVICE std::size_t bytes() const {
+  /// Where this part of the buffer ends.
+  ARLAB_HOST_DEVICE std::size_t end() const {
     return slots_at() + kBuffers * static_cast<std::size_t>(blocks * ranks) * slot_stride;
   }
 };
@@ -61,8 +66,11 @@ inline constexpr std::size_t spread_apart(std::size_t bytes) {
 struct Team {
   int rank;
   BufferLayout layout;
+  BufferLayout lanes;               ///< blocks: how many lanes there are
   std::uint8_t* buffer[kMaxRanks];  ///< of every rank, as this rank's device sees it
   std::uint32_t* colours;           ///< [block]: of its last exchange; this rank's own
+  std::uint32_t* lane_colours;      ///< [lane], likewise
+  std::uint32_t* tickets;           ///< what blocks have taken of a call's work, and how many ended
   std::uint32_t* status;            ///< 0, or 1 + the rank that did not arrive; this rank's own
   std::uint64_t timeout_nanoseconds;
 };

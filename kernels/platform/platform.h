@@ -48,6 +48,18 @@
 #define ARLAB_SHARED_ARRAY(T, name, count) __shared__ T name[count]
 #endif
 
+/// Declares `T& name`, shared by the block, of up to what a kernel that is launched with
+/// sizeof(T) shared bytes may have.
+#if defined(__HIP_PLATFORM_HOST__)
+#define ARLAB_LARGE_SHARED(T, name) T& name = (::arlab::emulator::shared_array<T, 1>([] {}))[0]
+#elif defined(__HIP_PLATFORM_NVIDIA__)
+#define ARLAB_LARGE_SHARED(T, name)             \
+  extern __shared__ uint4 arlab_shared_bytes[]; \
+  T& name = *reinterpret_cast<T*>(arlab_shared_bytes)
+#else
+#define ARLAB_LARGE_SHARED(T, name) __shared__ T name
+#endif
+
 /// Before a kernel's parameter: without it, nvcc copies a struct whose arrays are indexed at run
 /// time into local memory.
 #if defined(__HIP_PLATFORM_NVIDIA__)
@@ -74,24 +86,36 @@ inline constexpr int kFastBlocks = 4;
 inline constexpr int kFastBatch = 4;
 #endif
 
+/// Blocks, threads of each, and bytes of shared memory that kernels ask for when they are started.
+struct LaunchSize {
+  unsigned blocks;
+  unsigned threads = kThreads;
+  std::size_t shared_bytes = 0;
+};
+
 /// Starts a kernel whose first act is wait_for_kernel_before(). On CUDA it may be started, and wait
 /// there, while the one before it on the stream still runs, from let_next_kernel_start() on.
 template <class... Parameters>
-void launch_behind(void (*kernel)(Parameters...), unsigned blocks, hipStream_t stream,
+void launch_behind(void (*kernel)(Parameters...), LaunchSize size, hipStream_t stream,
                    const Parameters&... parameters) {
 #if defined(__HIP_PLATFORM_NVIDIA__)
+  if (size.shared_bytes != 0) {
+    (void)cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                               static_cast<int>(size.shared_bytes));
+  }
   cudaLaunchAttribute overlap{};
   overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   overlap.val.programmaticStreamSerializationAllowed = 1;
   cudaLaunchConfig_t config{};
-  config.gridDim = dim3(blocks);
-  config.blockDim = dim3(kThreads);
+  config.gridDim = dim3(size.blocks);
+  config.blockDim = dim3(size.threads);
+  config.dynamicSmemBytes = size.shared_bytes;
   config.stream = stream;
   config.attrs = &overlap;
   config.numAttrs = 1;
   (void)cudaLaunchKernelEx(&config, kernel, parameters...);  // callers ask for the last error
 #else
-  hipLaunchKernelGGL(kernel, dim3(blocks), dim3(kThreads), 0, stream, parameters...);
+  hipLaunchKernelGGL(kernel, dim3(size.blocks), dim3(size.threads), 0, stream, parameters...);
 #endif
 }
 ARLAB_DEVICE void wait_for_kernel_before() {
@@ -179,6 +203,62 @@ ARLAB_DEVICE void store_128_once(void* address, Words4 words) {
   __stcs(static_cast<uint4*>(address), __builtin_bit_cast(uint4, words));
 #else
   store_128(address, words);
+#endif
+}
+
+// ---------------------------------------------------------------- threads that work apart
+// AMD's GPUs before gfx12 have nothing of the kind; no kernel uses it there.
+
+inline constexpr bool kThreadsWorkApart = kFastBatch != 1;
+
+/// Barriers 1 to 15 of the block, each among so many of its threads, whole warps of them, and what
+/// they stored before: waits until all have come.
+ARLAB_DEVICE void sync_threads([[maybe_unused]] int barrier, [[maybe_unused]] int threads) {
+#if defined(__CUDA_ARCH__)
+  asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
+#elif defined(__HIP_PLATFORM_HOST__)
+  emulator::named_barrier(barrier, threads, true, __builtin_LINE());
+#endif
+}
+/// As one of the threads of a sync_threads(), without waiting for the others.
+ARLAB_DEVICE void arrive_threads([[maybe_unused]] int barrier, [[maybe_unused]] int threads) {
+#if defined(__CUDA_ARCH__)
+  asm volatile("bar.arrive %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
+#elif defined(__HIP_PLATFORM_HOST__)
+  emulator::named_barrier(barrier, threads, false, __builtin_LINE());
+#endif
+}
+
+/// Starts a copy of 16 bytes from global to shared memory, for this thread only, of the group that
+/// its next commit_fetches() ends.
+ARLAB_DEVICE void fetch_128([[maybe_unused]] Words4* shared, [[maybe_unused]] const void* global) {
+#if defined(__CUDA_ARCH__)
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(
+                   static_cast<unsigned>(__cvta_generic_to_shared(shared))),
+               "l"(global)
+               : "memory");
+#elif defined(__HIP_PLATFORM_HOST__)
+  emulator::require_aligned(global, 16);
+  emulator::start_fetch({shared, global});
+#endif
+}
+ARLAB_DEVICE void commit_fetches() {
+#if defined(__CUDA_ARCH__)
+  asm volatile("cp.async.commit_group;" ::: "memory");
+#elif defined(__HIP_PLATFORM_HOST__)
+  emulator::commit_fetches();
+#endif
+}
+/// Until only the last kGroups groups of this thread may be under way.
+template <int kGroups>
+ARLAB_DEVICE void wait_for_fetches() {
+#if defined(__CUDA_ARCH__)
+  asm volatile("cp.async.wait_group %0;" ::"n"(kGroups) : "memory");
+#elif defined(__HIP_PLATFORM_HOST__)
+  emulator::Fetch fetch{};
+  while (emulator::next_fetch_to_end(kGroups, fetch)) {
+    store_128(fetch.to, load_128(fetch.from));
+  }
 #endif
 }
 
@@ -573,6 +653,23 @@ ARLAB_DEVICE float exchange_xor(float value, int mask, int width) {
   return __shfl_xor(value, mask, width);
 }
 
+/// Whether it is so for one lane of the wave.
+ARLAB_DEVICE bool any_of_wave(bool value) {
+#if defined(__HIP_PLATFORM_AMD__)
+  return __any(value);
+#elif defined(__CUDA_ARCH__)
+  return __any_sync(0xFFFFFFFFu, value);
+#elif defined(__HIP_PLATFORM_HOST__)
+  std::uint32_t any = value ? 1 : 0;
+  for (int mask = 1; mask < emulator::wave_size(); mask *= 2) {
+    any |= exchange_xor(any, mask, emulator::wave_size());
+  }
+  return any != 0;
+#else
+  return value;
+#endif
+}
+
 // ---------------------------------------------------------------- flags between GPUs
 // System scope: seen by every GPU and by the host.
 
@@ -630,6 +727,8 @@ ARLAB_DEVICE void pause() {
   __builtin_amdgcn_s_sleep(1);
 #elif defined(__CUDA_ARCH__)
   __nanosleep(20);
+#elif defined(__HIP_PLATFORM_HOST__)
+  emulator::give_way();
 #endif
 }
 
@@ -648,6 +747,10 @@ ARLAB_DEVICE std::uint64_t clock_nanoseconds() {
 #endif
 }
 
+/// *address += value, from any block of the device; the value before.
+ARLAB_DEVICE std::uint32_t atomic_add(std::uint32_t* address, std::uint32_t value) {
+  return __hip_atomic_fetch_add(address, value, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
+}
 /// *address = max(*address, value), from any block of the device; the order does not matter.
 ARLAB_DEVICE void atomic_max(std::uint32_t* address, std::uint32_t value) {
   __hip_atomic_fetch_max(address, value, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <functional>
+#include <string_view>
 #include <utility>
 
 #include "kernels/collectives/launch.h"
@@ -79,6 +80,15 @@ Result<Call> plan(const CollectiveRequest& request, const AlgorithmKernel& algor
     call.rounds = static_cast<int>(
         ceil_divide(tiles, blocks * static_cast<std::size_t>(call.tiles_per_slot)));
     call.is_small = tiles <= blocks;
+    if (std::string_view(algorithm.name) == "two_shot" && occupancy.lanes && call.all_tiles_whole) {
+      const std::size_t batches = ceil_divide(tiles, static_cast<std::size_t>(occupancy.batch));
+      const auto lanes = static_cast<std::size_t>(team.lanes.blocks);
+      if (batches >= kLeastBatches * blocks) {
+        call.lanes = static_cast<int>(std::min(lanes, batches));
+        call.lane_rounds =
+            static_cast<int>(ceil_divide(batches, static_cast<std::size_t>(call.lanes)));
+      }
+    }
   } catch (const InvalidInput& error) {
     return Status::error(error.what());
   }
@@ -251,6 +261,7 @@ Status Communicator::run(const CollectiveRequest& request, const void* input, vo
     call.value().output = output;
     call.value().aligned = reinterpret_cast<std::uintptr_t>(input) % 16 == 0 &&
                            reinterpret_cast<std::uintptr_t>(output) % 16 == 0;
+    if (!call.value().aligned) call.value().lanes = 0;
     launch = [=, choice = codec.value(), call = call.value()] {
       return status_of(algorithm->launch(call, choice, request.dtype, stream),
                        "a kernel cannot be started");

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "kernels/codecs/statistics.h"
+#include "kernels/collectives/lanes.h"
 #include "kernels/runtime/communicator.h"
 #include "kernels/runtime/hip_status.h"
 
@@ -91,6 +92,13 @@ inline BufferLayout layout_of(const CommunicatorOptions& options, int ranks, int
   return {most_blocks, ranks, options.slot_bytes, spread_apart(options.slot_bytes)};
 }
 
+/// That of the lanes, behind it.
+inline BufferLayout lanes_of(const BufferLayout& layout) {
+  return {
+      kLanesPerBlock * layout.blocks,   layout.ranks,  kLaneSlotBytes, spread_apart(kLaneSlotBytes),
+      (layout.end() + 255) / 256 * 256, kLaneFlagWords};
+}
+
 /// Sets `count` words of device memory.
 inline Status fill_words(std::uint8_t* at, std::size_t count, std::uint32_t value) {
   const std::vector<std::uint32_t> words(count, value);
@@ -103,15 +111,18 @@ struct RankMemory {
   Statistics* statistics;  ///< options.measured_groups of them
 };
 
-/// Makes a rank's memory: a buffer, statistics, and words of its own, a colour per block and the
-/// status behind them. Fills in everything of its Team but where buffers are.
+/// Makes a rank's memory: a buffer, statistics, and words of its own: a colour per block and per
+/// lane, the tickets, the status. Fills in everything of its Team but where buffers are.
 inline Result<RankMemory> make_rank(TeamMemory& memory, int rank, int device,
                                     const BufferLayout& layout, const CommunicatorOptions& options,
                                     Team& team) {
   const auto blocks = static_cast<std::size_t>(layout.blocks);
-  const Result<std::uint8_t*> buffer = memory.allocate(device, layout.bytes());
+  const BufferLayout lanes = lanes_of(layout);
+  const auto lane_count = static_cast<std::size_t>(lanes.blocks);
+  const Result<std::uint8_t*> buffer = memory.allocate(device, lanes.end());
   if (!buffer.ok()) return buffer.status();
-  const Result<std::uint8_t*> own = memory.allocate(device, (blocks + 1) * 4);
+  const Result<std::uint8_t*> own =
+      memory.allocate(device, (blocks + lane_count + kTicketWords + 1) * 4);
   if (!own.ok()) return own.status();
   const Result<std::uint8_t*> statistics =
       memory.allocate(device, options.measured_groups * sizeof(Statistics));
@@ -119,12 +130,18 @@ inline Result<RankMemory> make_rank(TeamMemory& memory, int rank, int device,
   Status status =
       fill_words(buffer.value() + layout.flag(0, 0), blocks * kMaxRanks, options.first_colour);
   if (!status.ok()) return status;
-  status = fill_words(own.value(), blocks, options.first_colour);
+  status = fill_words(buffer.value() + lanes.flag(0, 0), lane_count * kMaxRanks * kLaneFlagWords,
+                      options.first_colour);
+  if (!status.ok()) return status;
+  status = fill_words(own.value(), blocks + lane_count, options.first_colour);
   if (!status.ok()) return status;
   team.rank = rank;
   team.layout = layout;
   team.colours = reinterpret_cast<std::uint32_t*>(own.value());
-  team.status = team.colours + blocks;
+  team.lanes = lanes;
+  team.lane_colours = team.colours + blocks;
+  team.tickets = team.lane_colours + lane_count;
+  team.status = team.tickets + kTicketWords;
   team.timeout_nanoseconds = options.timeout_nanoseconds;
   return RankMemory{buffer.value(), reinterpret_cast<Statistics*>(statistics.value())};
 }

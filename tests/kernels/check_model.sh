@@ -1,15 +1,20 @@
 #!/usr/bin/env bash
-# check_model.sh SPIN MODEL RANKS VARIANT: passes when Spin finds no error in CORRECT, and an
-# assertion that fails in every other variant.
+# check_model.sh SPIN MODEL EXPECTED OPTION...: passes when Spin, given the options, finds what is
+# expected: none (no error in a complete search), assertion (one that fails) or deadlock.
 set -euo pipefail
+spin=$1 model=$2 expected=$3
+shift 3
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 cd "$folder"
-"$1" -DRANKS="$3" -D"$4" -a "$2"
-cc -DSAFETY -O1 -w -o pan pan.c
+"$spin" "$@" -a "$model"
+cc -DSAFETY -DMEMLIM=1500 -O2 -w -o pan pan.c
 ./pan -m100000 | tee report
-if [[ $4 == CORRECT ]]; then
-  grep -q 'errors: 0' report && ! grep -q 'max search depth too small' report
-else
-  grep -q 'assertion violated' report
-fi
+case $expected in
+  none)
+    grep -q 'errors: 0' report && ! grep -qE 'max search depth too small|not completed' report
+    ;;
+  assertion) grep -qF 'assertion violated (' report ;;
+  deadlock) grep -q 'invalid end state' report ;;
+  *) exit 1 ;;
+esac

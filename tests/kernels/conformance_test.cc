@@ -95,6 +95,22 @@ TEST(Conformance, DoesNotDependOnTheScheduleOfLanes) {
   }
 }
 
+/// Of whole tiles, enough for each block: two_shot_large.hip. Two blocks, so four lanes.
+TEST(Conformance, LargeTensorsInLanes) {
+  constexpr std::size_t kTile = 2048;
+  for (const std::uint64_t seed : {0, 1, 2}) {
+    emulator::configure({.wave_size = seed == 2 ? 32 : 64, .seed = seed, .resident_blocks = 2});
+    expect_conformance({.codecs = {seed == 0   ? "qr-q4"
+                                   : seed == 1 ? "qr-q3"
+                                               : "qr-fp4"},
+                        .algorithms = {"two_shot"},
+                        .ranks = ARLAB_SHORT_TESTS ? std::vector{3} : std::vector{2, 3, 4},
+                        .lengths = {kTile * 197},
+                        .seed = seed,
+                        .group = {.blocks = 2}});
+  }
+}
+
 TEST(Conformance, ReportsAMismatch) {
   // A platform that gets one bit of one element wrong.
   class Wrong final : public Platform {

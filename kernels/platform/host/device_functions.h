@@ -39,6 +39,22 @@ std::uint64_t exchange(std::uint64_t value, int source_lane, int line);
 /// All lanes of the block that have not ended arrive. Arriving at different lines is reported.
 void barrier(int line);
 
+/// One of kNamedBarriers of the block, among `threads` of its lanes: all of them have come, or, for
+/// lanes that do not wait, will come. Numbers of threads that differ are reported.
+inline constexpr int kNamedBarriers = 16;
+void named_barrier(int barrier, int threads, bool waits, int line);
+
+/// A copy of 16 bytes that begins now and ends when the lane waits for it: not before, so that a
+/// missing wait shows.
+struct Fetch {
+  void* to;
+  const void* from;
+};
+void start_fetch(Fetch fetch);
+void commit_fetches();
+/// The next copy that has to end for no more than the last `groups` groups to be under way.
+bool next_fetch_to_end(int groups, Fetch& fetch);
+
 /// Nanoseconds of the emulated machine. They pass with scheduling, and faster while every lane only
 /// waits: a timeout of seconds is over in milliseconds, and a run never depends on how fast the CPU
 /// is. With memory of other processes open, it is real time.
@@ -49,6 +65,9 @@ std::uint64_t clock_nanoseconds();
 std::uint64_t writes_so_far();
 void after_atomic_load(const void* address, std::uint64_t value, std::uint64_t writes_before);
 void after_atomic_write();
+/// For a lane that looks at several places in turn: others run until something was written since it
+/// looked first.
+void give_way();
 
 /// Reports a mistake of a kernel, with the lane's indices, and aborts.
 [[noreturn]] void fault(const char* what, const void* address);
@@ -89,6 +108,12 @@ void atomic_store(T* address, U value) {
   after_atomic_write();
 }
 template <int Order, class T, class U>
+T atomic_add(T* address, U value) {
+  const T old = __atomic_fetch_add(address, static_cast<T>(value), Order);
+  after_atomic_write();
+  return old;
+}
+template <int Order, class T, class U>
 T atomic_max(T* address, U value) {
   T old = __atomic_load_n(address, __ATOMIC_RELAXED);
   while (old < value && !__atomic_compare_exchange_n(address, &old, static_cast<T>(value), false,
@@ -125,6 +150,8 @@ T __shfl_xor(T value, int mask, int width, int line = __builtin_LINE()) {
 #define __hip_atomic_load(address, order, scope) ::arlab::emulator::atomic_load<(order)>(address)
 #define __hip_atomic_store(address, value, order, scope) \
   ::arlab::emulator::atomic_store<(order)>((address), (value))
+#define __hip_atomic_fetch_add(address, value, order, scope) \
+  ::arlab::emulator::atomic_add<(order)>((address), (value))
 #define __hip_atomic_fetch_max(address, value, order, scope) \
   ::arlab::emulator::atomic_max<(order)>((address), (value))
 // NOLINTEND(bugprone-reserved-identifier)

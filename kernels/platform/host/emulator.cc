@@ -7,6 +7,7 @@
 #include <deque>
 #include <memory>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "kernels/platform/host/fiber.h"
@@ -35,7 +36,7 @@ constexpr int kStuckRounds = 200;
 constexpr std::uint64_t kNanosecondsPerRound = 1000;
 constexpr std::uint64_t kNanosecondsPerIdleRound = 1000000;
 
-enum class State : std::uint8_t { ready, at_shuffle, at_barrier, polling, ended };
+enum class State : std::uint8_t { ready, at_shuffle, at_barrier, at_named_barrier, polling, ended };
 
 struct Wave {
   int alive = 0;
@@ -56,12 +57,23 @@ struct Lane {
   unsigned buffer = 0;            // which of the wave's buffers its next exchange uses
   int lane = 0;                   // position in the wave
   int line = 0;                   // where it waits
+  int named_barrier = 0;          // which one it waits at
   std::uint64_t waits_after = 0;  // runs again when the generation, or write count, differs
   const void* polled = nullptr;
   std::uint64_t polled_value = 0;
   int polls = 0;
+  std::uint64_t writes_at_first_look = 0;  // since it gave way last; 0: it has not looked since
   Wave* wave = nullptr;
   Block* block = nullptr;
+  std::vector<std::pair<std::uint64_t, Fetch>> fetches;  // under way, with their group
+  std::uint64_t fetch_group = 0;                         // of those not committed
+};
+
+struct NamedBarrier {
+  int arrived = 0;
+  int threads = 0;
+  std::uint64_t generation = 0;
+  char order[2] = {};  // addresses for ThreadSanitizer
 };
 
 struct SharedVariable {
@@ -82,6 +94,7 @@ struct Block {
   std::uint64_t barrier_generation = 0;
   std::vector<SharedVariable> shared;
   char barrier_order[2] = {};  // addresses for ThreadSanitizer
+  NamedBarrier named_barriers[kNamedBarriers];
 };
 
 struct Device {
@@ -133,6 +146,8 @@ bool can_run(const Lane& lane) {
       return lane.wave->generation != lane.waits_after;
     case State::at_barrier:
       return lane.block->barrier_generation != lane.waits_after;
+    case State::at_named_barrier:
+      return lane.block->named_barriers[lane.named_barrier].generation != lane.waits_after;
     case State::polling:
       return machine().let_pollers_look || machine().writes != lane.waits_after;
     case State::ended:
@@ -358,6 +373,8 @@ const char* name_of(State state) {
       return "at a shuffle";
     case State::at_barrier:
       return "at a barrier";
+    case State::at_named_barrier:
+      return "at a named barrier";
     case State::polling:
       return "polling";
     case State::ended:
@@ -371,7 +388,8 @@ const char* name_of(State state) {
   const Machine& m = machine();
   for (std::size_t d = 0; d < m.devices.size(); ++d) {
     for (const auto& block : m.devices[d].resident) {
-      for (const State state : {State::at_shuffle, State::at_barrier, State::polling}) {
+      for (const State state :
+           {State::at_shuffle, State::at_barrier, State::at_named_barrier, State::polling}) {
         const Lane* begin = block->lanes.get();
         const Lane* end = begin + block->lane_count;
         const Lane* first =
@@ -496,6 +514,46 @@ void barrier(int line) {
   tsan_acquire(order);
 }
 
+void named_barrier(int barrier, int threads, bool waits, int line) {
+  Lane& lane = *running;
+  NamedBarrier& named = lane.block->named_barriers[barrier];
+  if (named.arrived == 0) {
+    named.threads = threads;
+  } else if (named.threads != threads) {
+    report_divergence("number of threads of a named barrier", named.threads, threads);
+  }
+  char* order = &named.order[named.generation & 1];
+  tsan_release(order);
+  if (++named.arrived == threads) {
+    named.arrived = 0;
+    ++named.generation;
+    ++machine().progress;
+  } else if (waits) {
+    lane.line = line;
+    lane.named_barrier = barrier;
+    lane.waits_after = named.generation;
+    wait(State::at_named_barrier);
+  }
+  if (waits) tsan_acquire(order);
+}
+
+void start_fetch(Fetch fetch) {
+  const IgnoredByTsan bookkeeping;
+  running->fetches.emplace_back(running->fetch_group, fetch);
+}
+void commit_fetches() { ++running->fetch_group; }
+bool next_fetch_to_end(int groups, Fetch& fetch) {
+  const IgnoredByTsan bookkeeping;
+  Lane& lane = *running;
+  if (lane.fetches.empty() ||
+      lane.fetches.front().first + static_cast<std::uint64_t>(groups) >= lane.fetch_group) {
+    return false;
+  }
+  fetch = lane.fetches.front().second;
+  lane.fetches.erase(lane.fetches.begin());
+  return true;
+}
+
 std::uint64_t clock_nanoseconds() {
   machine().clock_was_read = true;
   if (works_with_other_processes()) {
@@ -511,6 +569,7 @@ std::uint64_t writes_so_far() { return machine().writes; }
 void after_atomic_load(const void* address, std::uint64_t value, std::uint64_t writes_before) {
   if (running == nullptr) return;  // the host looks
   Lane& lane = *running;
+  if (lane.writes_at_first_look == 0) lane.writes_at_first_look = writes_before;
   if (lane.polled != address || lane.polled_value != value) {
     lane.polls = 0;
     lane.polled = address;
@@ -520,6 +579,14 @@ void after_atomic_load(const void* address, std::uint64_t value, std::uint64_t w
   // Two equal loads in a row, a relaxed one and then one that acquires, are no spinning yet.
   if (++lane.polls < 2) return;
   lane.waits_after = writes_before;
+  lane.writes_at_first_look = 0;
+  wait(State::polling);
+}
+
+void give_way() {
+  Lane& lane = *running;
+  if (lane.writes_at_first_look == 0) return;
+  lane.waits_after = std::exchange(lane.writes_at_first_look, 0);
   wait(State::polling);
 }
 

@@ -135,11 +135,14 @@ __device__ __forceinline__ T __shfl_xor(T value, int mask, int width) {
       ARLAB_CUDA_ORDER(order), ARLAB_CUDA_SCOPE(scope))
 #define __hip_atomic_store(address, value, order, scope) \
   __nv_atomic_store_n((address), (value), ARLAB_CUDA_ORDER(order), ARLAB_CUDA_SCOPE(scope))
+#define __hip_atomic_fetch_add(address, value, order, scope) \
+  __nv_atomic_fetch_add((address), (value), ARLAB_CUDA_ORDER(order), ARLAB_CUDA_SCOPE(scope))
 #define __hip_atomic_fetch_max(address, value, order, scope) \
   __nv_atomic_fetch_max((address), (value), ARLAB_CUDA_ORDER(order), ARLAB_CUDA_SCOPE(scope))
 #else  // nvcc's pass for the host: device functions are parsed, never run
 #define __hip_atomic_load(address, order, scope) (*(address))
 #define __hip_atomic_store(address, value, order, scope) ((void)(*(address) = (value)))
+#define __hip_atomic_fetch_add(address, value, order, scope) (*(address))
 #define __hip_atomic_fetch_max(address, value, order, scope) ((void)(*(address)))
 #endif
 

@@ -45,10 +45,26 @@ struct ConformCommand {
 
   /// All that is asked for: the codec, or all that are listed, and unusual ones on short tensors.
   std::vector<kernels::ConformanceRequest> requests(const kernels::Platform& on) const {
-    if (!codec.empty()) return {request({find_codec(codec)->name()}, SIZE_MAX)};
     std::vector<std::string> listed = listed_codecs();
     std::erase_if(listed, [&](const std::string& name) { return !on.has_codec(name); });
-    return {request(listed, SIZE_MAX), request(kernels::unusual_codecs(), 20003)};
+    if (!codec.empty()) listed = {find_codec(codec)->name()};
+    std::vector<kernels::ConformanceRequest> all = {request(listed, SIZE_MAX)};
+    if (codec.empty()) all.push_back(request(kernels::unusual_codecs(), 20003));
+    if (platform != "host" && elements.empty() && (algorithm.empty() || algorithm == "two_shot")) {
+      all.push_back(large_request(listed));
+    }
+    return all;
+  }
+
+  /// So few blocks that these tensors, of whole tiles, are large for them: two_shot has kernels of
+  /// its own for that.
+  kernels::ConformanceRequest large_request(const std::vector<std::string>& codecs) const {
+    constexpr std::size_t kTile = 2048;
+    kernels::ConformanceRequest large = request(codecs, SIZE_MAX);
+    large.algorithms = {"two_shot"};
+    large.lengths = {773 * kTile, 776 * kTile};
+    large.group.blocks = 4;
+    return large;
   }
 
   kernels::ConformanceRequest request(const std::vector<std::string>& codecs,

@@ -125,10 +125,7 @@ class Computing : private LargeCall<Codec> {
     for (unsigned turn = 0;; ++turn) {
       const Step step = shared_.step[turn % kSteps];
       if (step.lane == kNoLane) return;
-      if (!wait(step, turn)) {
-        arrive_threads(kHandedOver, kBlockThreads);
-        return;
-      }
+      if (!wait(step, turn)) return announce();
       const int last = ranks() - 1;
 #pragma unroll 1
       for (int p = 0; p < last; ++p) {
@@ -162,7 +159,9 @@ class Computing : private LargeCall<Codec> {
   using Base::tiles_of_parcel;
   using Encoded = typename Codec::Encoded;
   using Packed = typename Codec::Packed;
+  static_assert(kBatch<Codec> == kTiles);
 
+  /// False when a rank did not arrive in time, as Exchange::wait().
   ARLAB_DEVICE bool wait(const Step& step, unsigned turn) {
     if (step.k == 0) return true;
     std::uint32_t all = 1;
@@ -230,10 +229,13 @@ class Computing : private LargeCall<Codec> {
     auto* wire = reinterpret_cast<std::uint8_t*>(shared_.wire[groups_ % 2][parcel % 2]);
     codec_.store(encoded, wire + static_cast<unsigned>(tile) * kTileBytes, Batch::at());
   }
-  ARLAB_DEVICE void hand_over() {
+  ARLAB_DEVICE void announce() {
     ++groups_;
     if (threadIdx.x == 0) store_relaxed(&shared_.groups, groups_);
     arrive_threads(kHandedOver, kBlockThreads);
+  }
+  ARLAB_DEVICE void hand_over() {
+    announce();
     sync_threads(kTakenOver, kBlockThreads);
   }
   ARLAB_DEVICE void load(const std::uint8_t* wires, int tiles, Packed (&packed)[kTiles]) const {

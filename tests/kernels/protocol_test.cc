@@ -117,6 +117,13 @@ CollectiveRequest request_of(const char* algorithm, const char* codec, std::size
   return {.algorithm = algorithm, .codec = codec, .dtype = DType::fp16, .elements = elements};
 }
 
+/// Whole tiles, 24 or more of each rank's chunk for each block: work for two_shot_large.hip.
+CollectiveRequest large_request(std::size_t ranks, int blocks, std::size_t more_tiles = 0) {
+  constexpr std::size_t kTileElements = 2048;
+  const std::size_t tiles = 24 * ranks * static_cast<std::size_t>(blocks) + more_tiles;
+  return request_of("two_shot", "qr-q4", tiles * kTileElements);
+}
+
 /// What a run of calls changes between one call and the next.
 std::vector<CollectiveRequest> changing_requests() {
   return {request_of("two_shot", "qr-q4", 1000),    request_of("two_shot", "qr-q4", 20000),
@@ -197,9 +204,41 @@ TEST_P(AnySchedule, RanksMayBeLate) {
   }
 }
 
+/// All blocks of a large call have to run at once.
+int blocks_for_large() { return emulator::settings().resident_blocks == 1 ? 1 : 2; }
+
+TEST_P(AnySchedule, LargeCallsAmongOthers) {
+  const int blocks = blocks_for_large();
+  Team team(2, {.blocks = blocks, .first_colour = 0xFFFFFFFBu});  // colours wrap around
+  std::vector<Team::Pending> calls;
+  for (const CollectiveRequest& request :
+       {large_request(2, blocks), request_of("two_shot", "qr-q4", 20000),
+        large_request(2, blocks, 3), large_request(2, blocks),
+        request_of("one_shot", "fp16", 3000)}) {
+    calls.push_back(team.prepare(request));
+  }
+  for (Team::Pending& call : calls) team.enqueue_all(call);
+  team.synchronize();
+  for (const Team::Pending& call : calls) team.expect_result(call);
+}
+
+TEST_P(AnySchedule, ADeadRankIsNamedInALargeCall) {
+  const int blocks = blocks_for_large();
+  Team team(3, {.blocks = blocks, .timeout_nanoseconds = 50'000'000});
+  Team::Pending call = team.prepare(large_request(3, blocks));
+  for (const std::size_t rank : {0, 2}) EXPECT_TRUE(team.enqueue(call, rank).ok());
+  team.synchronize();
+  for (std::size_t rank = 0; rank < 3; ++rank) {
+    expect_error(team.rank(rank).check(), "rank 1 did not arrive");
+  }
+  EXPECT_TRUE(team.enqueue(call, 1).ok());  // when it comes after all
+  team.synchronize();
+  expect_error(team.rank(1).check(), "rank 1 did not arrive");
+}
+
 /// Captures a call, and replays it with other calls in between.
-void expect_replay(const CollectiveRequest& request) {
-  Team team(2, {.blocks = 2});
+void expect_replay(const CollectiveRequest& request, int blocks = 2) {
+  Team team(2, {.blocks = blocks});
   Team::Pending captured = team.prepare(request);
   std::vector<hipGraphExec_t> graphs(2);
   for (std::size_t rank = 0; rank < 2; ++rank) {
@@ -212,8 +251,8 @@ void expect_replay(const CollectiveRequest& request) {
     ASSERT_EQ(hipGraphDestroy(graph), hipSuccess);
   }
   for (std::uint64_t replay = 0; replay < 4; ++replay) {
-    const Tensor fresh =
-        make_synthetic(fmt::format("gaussian:seed={}", 100 + replay), DType::fp16, 2, 6000);
+    const Tensor fresh = make_synthetic(fmt::format("gaussian:seed={}", 100 + replay), DType::fp16,
+                                        2, request.elements);
     std::memcpy(captured.inputs.data.data(), fresh.data.data(), fresh.data.size());
     for (std::size_t rank = 0; rank < 2; ++rank) {
       ASSERT_EQ(hipGraphLaunch(graphs[rank], team.stream(rank)), hipSuccess);
@@ -232,6 +271,9 @@ void expect_replay(const CollectiveRequest& request) {
 TEST_P(AnySchedule, GraphsMayBeReplayed) { expect_replay(request_of("two_shot", "qr-q4", 6000)); }
 TEST_P(AnySchedule, GraphsOfManyKernelsMayBeReplayed) {
   expect_replay(request_of("two_shot", "nvfp4", 6000));
+}
+TEST_P(AnySchedule, GraphsOfLargeCallsMayBeReplayed) {
+  expect_replay(large_request(2, blocks_for_large()), blocks_for_large());
 }
 
 TEST_P(AnySchedule, GroupsThatAreTooManyAreMeasuredInTurn) {

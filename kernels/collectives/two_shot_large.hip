@@ -159,7 +159,7 @@ class Computing : private LargeCall<Codec> {
   using Base::tiles_of_parcel;
   using Encoded = typename Codec::Encoded;
   using Packed = typename Codec::Packed;
-  static_assert(kBatch<Codec> == kTiles);
+  static_assert(kBatch<Codec> == kTiles && kTiles * kTileBytes <= kLaneWireBytes);
 
   /// False when a rank did not arrive in time, as Exchange::wait().
   ARLAB_DEVICE bool wait(const Step& step, unsigned turn) {
@@ -400,6 +400,7 @@ class Serving : private LargeCall<Codec> {
   using Base::ranks;
   using Base::slot;
   using Base::step_of;
+  using Base::steps_;
   using Base::tiles_of_parcel;
 
   /// Of the steps that no block began with, the next.
@@ -413,7 +414,10 @@ class Serving : private LargeCall<Codec> {
     store_relaxed(tickets, 0);
     store_relaxed(tickets + 1, 0);
   }
+  /// The colour of the step's lane when the call began. Behind the last step, nobody's: lanes are
+  /// left there.
   ARLAB_DEVICE std::uint32_t colour_of(std::uint32_t number) const {
+    if (number >= steps_) return 0;
     const auto lane = number % static_cast<unsigned>(call_.lanes);
     return global_pointer(call_.team.lane_colours)[lane];
   }

@@ -108,8 +108,8 @@ class LargeCall {
   const unsigned steps_;
 };
 
-/// Of the 256 threads that compute.
-template <class Codec, class Number>
+/// Of the 256 threads that compute. kAligned: Call::aligned, in which ranks may differ.
+template <class Codec, class Number, bool kAligned>
 class Computing : private LargeCall<Codec> {
  public:
   ARLAB_DEVICE Computing(const Call& call, const Codec& codec, LargeShared& shared)
@@ -159,6 +159,7 @@ class Computing : private LargeCall<Codec> {
   using Base::tiles_of_parcel;
   using Encoded = typename Codec::Encoded;
   using Packed = typename Codec::Packed;
+  using Bits = typename Number::Bits;
   static_assert(kBatch<Codec> == kTiles && kTiles * kTileBytes <= kLaneWireBytes);
 
   /// False when a rank did not arrive in time, as Exchange::wait().
@@ -197,9 +198,16 @@ class Computing : private LargeCall<Codec> {
 #pragma unroll
       for (int i = 0; i < kTiles; ++i) {
         if (i < tiles) {
-          fetch_128(
-              &shared_.input[fetched_ % 2][i][thread_index()],
-              static_cast<const typename Number::Bits*>(call_.input) + element(chunk, first, i));
+          Words4* to = &shared_.input[fetched_ % 2][i][thread_index()];
+          const auto* from =
+              global_pointer(static_cast<const Bits*>(call_.input)) + element(chunk, first, i);
+          if constexpr (kAligned) {
+            fetch_128(to, from);
+          } else {
+            const Eight<Number> x = load_elements<Number>(from, kPerThread);
+#pragma unroll
+            for (int j = 0; j < 4; ++j) to->word[j] = x.word[j];
+          }
         }
       }
     }
@@ -219,8 +227,12 @@ class Computing : private LargeCall<Codec> {
   }
   ARLAB_DEVICE void store(const ElementRange& chunk, unsigned first, int i,
                           const Eight<Number>& x) const {
-    store_whole<Number>(
-        static_cast<typename Number::Bits*>(call_.output) + element(chunk, first, i), x);
+    auto* to = global_pointer(static_cast<Bits*>(call_.output)) + element(chunk, first, i);
+    if constexpr (kAligned) {
+      store_whole<Number>(to, x);
+    } else {
+      store_elements<Number>(to, x, kPerThread);
+    }
   }
 
   // ---- wires
@@ -491,13 +503,13 @@ class Serving : private LargeCall<Codec> {
   unsigned groups_ = 0;
 };
 
-template <class Codec, class Number>
+template <class Codec, class Number, bool kAligned>
 __global__ void __launch_bounds__(kBlockThreads, kResidentBlocks<Codec>)
     two_shot_large_kernel(ARLAB_KERNEL_PARAMETER Call call, ARLAB_KERNEL_PARAMETER Codec codec) {
   wait_for_kernel_before();
   ARLAB_LARGE_SHARED(LargeShared, shared);
   if (threadIdx.x < kThreads) {
-    Computing<Codec, Number>(call, codec, shared).run();
+    Computing<Codec, Number, kAligned>(call, codec, shared).run();
   } else {
     Serving<Codec>(call, shared).run();
   }
@@ -511,8 +523,10 @@ hipError_t launch_two_shot_large(const Call& call, const CodecChoice& codec, DTy
       codec, dtype,
       [&]<class Codec, class Number>([[maybe_unused]] const Codec& device_codec, Number) {
         if constexpr (kWorksInLanes<Codec, Number>) {
+          const auto kernel = call.aligned ? two_shot_large_kernel<Codec, Number, true>
+                                           : two_shot_large_kernel<Codec, Number, false>;
           launch_behind(
-              two_shot_large_kernel<Codec, Number>,
+              kernel,
               LaunchSize{static_cast<unsigned>(call.blocks), kBlockThreads, sizeof(LargeShared)},
               stream, call, device_codec);
         }

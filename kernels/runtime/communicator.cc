@@ -261,7 +261,6 @@ Status Communicator::run(const CollectiveRequest& request, const void* input, vo
     call.value().output = output;
     call.value().aligned = reinterpret_cast<std::uintptr_t>(input) % 16 == 0 &&
                            reinterpret_cast<std::uintptr_t>(output) % 16 == 0;
-    if (!call.value().aligned) call.value().lanes = 0;
     launch = [=, choice = codec.value(), call = call.value()] {
       return status_of(algorithm->launch(call, choice, request.dtype, stream),
                        "a kernel cannot be started");

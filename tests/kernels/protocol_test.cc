@@ -222,6 +222,22 @@ TEST_P(AnySchedule, LargeCallsAmongOthers) {
   for (const Team::Pending& call : calls) team.expect_result(call);
 }
 
+TEST_P(AnySchedule, RanksOfALargeCallMayDifferInAlignment) {
+  const int blocks = blocks_for_large();
+  Team team(2, {.blocks = blocks});
+  Team::Pending call = team.prepare(large_request(2, blocks));
+  EXPECT_TRUE(team.enqueue(call, 0).ok());
+  // Rank 1 works in place, two bytes behind where 16 bytes may be accessed at once.
+  const std::span<const std::byte> input = call.inputs.rank_bytes(1);
+  Bytes memory(input.size() + 16);
+  std::byte* tensor = memory.data() + 2;
+  std::memcpy(tensor, input.data(), input.size());
+  EXPECT_TRUE(team.rank(1).run(call.request, tensor, tensor, team.stream(1)).ok());
+  team.synchronize();
+  std::memcpy(call.outputs.data() + input.size(), tensor, input.size());
+  team.expect_result(call);
+}
+
 TEST_P(AnySchedule, ADeadRankIsNamedInALargeCall) {
   const int blocks = blocks_for_large();
   Team team(3, {.blocks = blocks, .timeout_nanoseconds = 50'000'000});

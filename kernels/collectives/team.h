@@ -37,9 +37,10 @@ struct BufferLayout {
   }
   /// Of the exchange with this colour.
   ARLAB_HOST_DEVICE std::size_t flag(int block, int from, std::uint32_t colour = 0) const {
-    const std::size_t flag = static_cast<std::size_t>(block * kMaxRanks + from);
-    return begin + kFlagsAt + (flag * flag_words + (colour & (flag_words - 1))) * 4;
+    const auto flag = static_cast<unsigned>(block * kMaxRanks + from);
+    return begin + kFlagsAt + std::size_t{flag * flag_words + (colour & (flag_words - 1))} * 4;
   }
+  /// Likewise.
   ARLAB_HOST_DEVICE std::size_t slot(std::uint32_t colour, int block, int from) const {
     const std::size_t index =
         ((colour % kBuffers) * static_cast<std::size_t>(blocks) + static_cast<std::size_t>(block)) *

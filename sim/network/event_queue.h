@@ -119,7 +119,7 @@ class EventQueue {
   static constexpr std::size_t kDigits = 1 << kBitsPerDigit;
   static constexpr std::size_t kLevels = 11;  // 66 bits >= the 62 of kNever
   static constexpr std::size_t kEventsPerChunk = 63;
-  static constexpr std::size_t kLargestSlab = 64;  ///< chunks
+  static constexpr std::size_t kLargestSlab = 64;   ///< chunks
   static constexpr std::size_t kShortRun = 64;      ///< at most that many are sorted
   static constexpr std::size_t kRunCapacity = 192;  ///< with those that are pushed in between
 

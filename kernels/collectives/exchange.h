@@ -16,11 +16,21 @@ ARLAB_DEVICE std::uint8_t* buffer_of(const Team& team, int rank) {
   return global_pointer(team.buffer[rank]);
 }
 
-/// Waits until a flag of this rank's buffer, which rank `from` stores to, is not behind the colour,
-/// and returns 0; or 1 + the rank that did not arrive in time, here or on a rank that has given up
-/// before. The own rank is waited for without an end: what keeps it waiting ends that.
-ARLAB_DEVICE std::uint32_t wait_for_flag(const Team& team, const std::uint32_t* flag, int from,
-                                         std::uint32_t colour) {
+/// Here and on all ranks: the same rank, 1 + its number, is named everywhere, and nobody waits on.
+/// `failed` is the block's.
+ARLAB_DEVICE void give_up(const Team& team, std::uint32_t culprit, std::uint32_t& failed) {
+  store_relaxed(&failed, 1);
+  store_relaxed(global_pointer(team.status), culprit);
+  for (int rank = 0; rank < team.layout.ranks; ++rank) {
+    store_relaxed(abort_word(buffer_of(team, rank)), culprit);
+  }
+}
+
+/// Waits until a flag of this rank's buffer, which rank `from` stores to, is not behind the colour;
+/// gives up when that rank does not arrive in time, or another rank has given up. The own rank is
+/// waited for without an end: what keeps it waiting ends that.
+ARLAB_DEVICE void wait_for_flag(const Team& team, const std::uint32_t* flag, int from,
+                                std::uint32_t colour, std::uint32_t& failed) {
   constexpr std::uint32_t kPollsPerClock = 16;
   const std::uint64_t start = clock_nanoseconds();
   std::uint32_t polls = 0;
@@ -29,23 +39,14 @@ ARLAB_DEVICE std::uint32_t wait_for_flag(const Team& team, const std::uint32_t* 
   while (static_cast<std::int32_t>(load_polled(flag) - colour) < 0) {
     if (++polls % kPollsPerClock == 0) {
       const std::uint32_t aborted = load_relaxed(abort_word(buffer_of(team, team.rank)));
-      if (aborted != 0) return aborted;
+      if (aborted != 0) return give_up(team, aborted, failed);
       if (from != team.rank && clock_nanoseconds() - start > team.timeout_nanoseconds) {
-        return 1 + static_cast<std::uint32_t>(from);
+        return give_up(team, 1 + static_cast<std::uint32_t>(from), failed);
       }
     }
     pause();
   }
   after_polling(flag);
-  return 0;
-}
-
-/// Here and on all ranks: the same rank is named everywhere, and nobody waits on.
-ARLAB_DEVICE void give_up(const Team& team, std::uint32_t culprit) {
-  store_relaxed(global_pointer(team.status), culprit);
-  for (int rank = 0; rank < team.layout.ranks; ++rank) {
-    store_relaxed(abort_word(buffer_of(team, rank)), culprit);
-  }
 }
 
 /// All threads of a block use it together.
@@ -94,11 +95,7 @@ class Exchange {
     waited_ = signalled_;
     const int peer = static_cast<int>(threadIdx.x);
     if (peer < team_.layout.ranks) {
-      const std::uint32_t culprit = wait_for_flag(team_, flag(team_.rank, peer), peer, waited_);
-      if (culprit != 0) {
-        store_relaxed(&failed_, 1);
-        give_up(team_, culprit);
-      }
+      wait_for_flag(team_, flag(team_.rank, peer), peer, waited_, failed_);
     }
     __syncthreads();
     return failed_ == 0;

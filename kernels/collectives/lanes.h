@@ -7,14 +7,15 @@
 // lane does is cut into steps. The steps of all lanes are numbered, in rounds, and every block
 // takes the next one when it is about to end its last:
 //
-//   step of a lane   0            contributions of round 0
-//                    k            contributions of round k; sums of round k - 1; gathers round k -
-//                    2 rounds + 1   gathers the last round
+//   step 0 of a lane   contributions of round 0
+//   step k             contributions of round k, sums of round k - 1, and gathers round k - 2
+//   step rounds + 1    gathers the last round
 //
 // In a step, a block waits for the lane's flags of all ranks, the own one included: that is how it
 // learns that the lane's step before has ended, which another block may have done. All that a step
 // waits for is steps with lower numbers, and blocks do theirs in that order. So the first step that
-// is not done can always be done. lanes.pml is a model of this.
+// is not done can always be done; blocks begin with steps of their own, so all have to run at once.
+// lanes.pml is a model of this.
 #pragma once
 
 #include "kernels/collectives/occupancy.h"

@@ -14,9 +14,9 @@ namespace {
 
 constexpr int kServing = 32;
 constexpr int kBlockThreads = kThreads + kServing;
-constexpr int kTiles = 4;       // of a batch
-constexpr unsigned kSteps = 4;  // known at a time: the current one, two ahead, and one to spare
-constexpr int kNoLane = -1;     // of a step that is none
+constexpr int kTiles = kFastBatch;  // of a batch
+constexpr unsigned kSteps = 4;      // known at a time: the current one, two ahead, and one to spare
+constexpr int kNoLane = -1;         // of a step that is none
 
 enum Barrier : int {
   kComputing = 1,  // among those who compute
@@ -51,7 +51,8 @@ class LargeCall {
     return {static_cast<int>(lane), static_cast<int>(k), colour + k,
             static_cast<int>(lane % static_cast<unsigned>(ranks() - 1))};
   }
-  /// Of the steps that blocks begin with, which all of them have at once.
+  /// Of the steps that blocks begin with. The first is one of a lane's first steps, since there are
+  /// no fewer lanes than blocks: it waits for nothing.
   ARLAB_DEVICE std::uint32_t first_number(unsigned turn) const {
     return blockIdx.x + turn * gridDim.x;
   }
@@ -171,12 +172,8 @@ class Computing : private LargeCall<Codec> {
     if (all != 0) return true;
     const auto from = static_cast<int>(thread_index());
     if (from < ranks()) {
-      const std::uint32_t culprit =
-          wait_for_flag(call_.team, flag(rank(), from, step.lane, step.colour), from, step.colour);
-      if (culprit != 0) {
-        store_relaxed(&shared_.failed, 1);
-        give_up(call_.team, culprit);
-      }
+      wait_for_flag(call_.team, flag(rank(), from, step.lane, step.colour), from, step.colour,
+                    shared_.failed);
     }
     sync_threads(kComputing, kThreads);
     return shared_.failed == 0;
@@ -445,7 +442,6 @@ class Serving : private LargeCall<Codec> {
       if (aborted != 0) store_relaxed(global_pointer(call_.team.status), aborted);
     }
     sync_threads(kServed, kServing);
-    if (thread_ < ranks()) shared_.arrived[0][thread_] = 0;
     arrive_threads(kTakenOver, kBlockThreads);
   }
 

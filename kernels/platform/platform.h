@@ -81,9 +81,12 @@ inline constexpr int kThreads = 256;
 #if defined(__HIP_PLATFORM_AMD__)
 inline constexpr int kFastBlocks = 3;
 inline constexpr int kFastBatch = 1;
+inline constexpr bool kThreadsWorkApart =
+    false;  // before gfx12 nothing below that is for it exists
 #else
 inline constexpr int kFastBlocks = 4;
 inline constexpr int kFastBatch = 4;
+inline constexpr bool kThreadsWorkApart = true;
 #endif
 
 /// Blocks, threads of each, and bytes of shared memory that kernels ask for when they are started.
@@ -207,9 +210,7 @@ ARLAB_DEVICE void store_128_once(void* address, Words4 words) {
 }
 
 // ---------------------------------------------------------------- threads that work apart
-// AMD's GPUs before gfx12 have nothing of the kind; no kernel uses it there.
-
-inline constexpr bool kThreadsWorkApart = kFastBatch != 1;
+// For kernels of platforms with kThreadsWorkApart only.
 
 /// Barriers 1 to 15 of the block, each among so many of its threads, whole warps of them, and what
 /// they stored before: waits until all have come.

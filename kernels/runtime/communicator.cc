@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <array>
 #include <functional>
-#include <string_view>
 #include <utility>
 
 #include "kernels/collectives/launch.h"
@@ -22,12 +21,14 @@ struct AlgorithmKernel {
   const char* name;
   LaunchCollective launch;
   int tiles_of_each;  ///< how many wires of a chunk's tile travel in one exchange
+  bool lanes;         ///< it can work in lanes
 };
-constexpr std::array<AlgorithmKernel, 5> kAlgorithms = {{{"one_shot", launch_one_shot, 1},
-                                                         {"two_shot", launch_two_shot, 2},
-                                                         {"ring", launch_ring, 1},
-                                                         {"hierarchical", launch_hierarchical, 1},
-                                                         {"all_to_all", launch_all_to_all, 1}}};
+constexpr std::array<AlgorithmKernel, 5> kAlgorithms = {
+    {{"one_shot", launch_one_shot, 1, false},
+     {"two_shot", launch_two_shot, 2, true},
+     {"ring", launch_ring, 1, false},
+     {"hierarchical", launch_hierarchical, 1, false},
+     {"all_to_all", launch_all_to_all, 1, false}}};
 
 std::size_t ceil_divide(std::size_t a, std::size_t b) { return (a + b - 1) / b; }
 
@@ -80,7 +81,7 @@ Result<Call> plan(const CollectiveRequest& request, const AlgorithmKernel& algor
     call.rounds = static_cast<int>(
         ceil_divide(tiles, blocks * static_cast<std::size_t>(call.tiles_per_slot)));
     call.is_small = tiles <= blocks;
-    if (std::string_view(algorithm.name) == "two_shot" && occupancy.lanes && call.all_tiles_whole) {
+    if (algorithm.lanes && occupancy.lanes && call.all_tiles_whole) {
       const std::size_t batches = ceil_divide(tiles, static_cast<std::size_t>(occupancy.batch));
       const auto lanes = static_cast<std::size_t>(team.lanes.blocks);
       if (batches >= kLeastBatches * blocks) {

@@ -42,7 +42,7 @@ void barrier(int line);
 /// One of kNamedBarriers of the block, among `threads` of its lanes: all of them have come, or, for
 /// lanes that do not wait, will come. Numbers of threads that differ are reported.
 inline constexpr int kNamedBarriers = 16;
-void named_barrier(int barrier, int threads, bool waits, int line);
+void named_barrier(int number, int threads, bool waits, int line);
 
 /// A copy of 16 bytes that begins now and ends when the lane waits for it: not before, so that a
 /// missing wait shows.

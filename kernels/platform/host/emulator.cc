@@ -36,7 +36,7 @@ constexpr int kStuckRounds = 200;
 constexpr std::uint64_t kNanosecondsPerRound = 1000;
 constexpr std::uint64_t kNanosecondsPerIdleRound = 1000000;
 
-enum class State : std::uint8_t { ready, at_shuffle, at_barrier, at_named_barrier, polling, ended };
+enum class State : std::uint8_t { ready, at_shuffle, at_barrier, polling, ended };
 
 struct Wave {
   int alive = 0;
@@ -48,17 +48,24 @@ struct Wave {
   std::uint64_t present[2] = {};
 };
 
+struct Barrier {
+  int arrived = 0;
+  int of_first = 0;  // what has to be the same for all: the line, or the number of threads
+  std::uint64_t generation = 0;
+  char order[2] = {};  // addresses for ThreadSanitizer
+};
+
 struct Block;
 
 struct Lane {
   LaneIndices indices;
   Fiber fiber;
   State state = State::ready;
-  unsigned buffer = 0;            // which of the wave's buffers its next exchange uses
-  int lane = 0;                   // position in the wave
-  int line = 0;                   // where it waits
-  int named_barrier = 0;          // which one it waits at
-  std::uint64_t waits_after = 0;  // runs again when the generation, or write count, differs
+  unsigned buffer = 0;               // which of the wave's buffers its next exchange uses
+  int lane = 0;                      // position in the wave
+  int line = 0;                      // where it waits
+  const Barrier* barrier = nullptr;  // at which it waits
+  std::uint64_t waits_after = 0;     // runs again when the generation, or write count, differs
   const void* polled = nullptr;
   std::uint64_t polled_value = 0;
   int polls = 0;
@@ -67,13 +74,6 @@ struct Lane {
   Block* block = nullptr;
   std::vector<std::pair<std::uint64_t, Fetch>> fetches;  // under way, with their group
   std::uint64_t fetch_group = 0;                         // of those not committed
-};
-
-struct NamedBarrier {
-  int arrived = 0;
-  int threads = 0;
-  std::uint64_t generation = 0;
-  char order[2] = {};  // addresses for ThreadSanitizer
 };
 
 struct SharedVariable {
@@ -89,12 +89,9 @@ struct Block {
   int lane_count = 0;
   int wave_count = 0;
   int alive = 0;
-  int barrier_arrived = 0;
-  int barrier_line = 0;
-  std::uint64_t barrier_generation = 0;
+  Barrier barrier;
   std::vector<SharedVariable> shared;
-  char barrier_order[2] = {};  // addresses for ThreadSanitizer
-  NamedBarrier named_barriers[kNamedBarriers];
+  Barrier named_barriers[kNamedBarriers];
 };
 
 struct Device {
@@ -145,9 +142,7 @@ bool can_run(const Lane& lane) {
     case State::at_shuffle:
       return lane.wave->generation != lane.waits_after;
     case State::at_barrier:
-      return lane.block->barrier_generation != lane.waits_after;
-    case State::at_named_barrier:
-      return lane.block->named_barriers[lane.named_barrier].generation != lane.waits_after;
+      return lane.barrier->generation != lane.waits_after;
     case State::polling:
       return machine().let_pollers_look || machine().writes != lane.waits_after;
     case State::ended:
@@ -194,10 +189,26 @@ void release_wave(Wave& wave) {
   ++wave.generation;
   ++machine().progress;
 }
-void release_barrier(Block& block) {
-  block.barrier_arrived = 0;
-  ++block.barrier_generation;
+void release(Barrier& barrier) {
+  barrier.arrived = 0;
+  ++barrier.generation;
   ++machine().progress;
+}
+
+/// The running lane arrives; `threads` do.
+void arrive(Barrier& barrier, int threads, bool waits, int line) {
+  Lane& lane = *running;
+  char* order = &barrier.order[barrier.generation & 1];
+  tsan_release(order);
+  if (++barrier.arrived == threads) {
+    release(barrier);
+  } else if (waits) {
+    lane.line = line;
+    lane.barrier = &barrier;
+    lane.waits_after = barrier.generation;
+    wait(State::at_barrier);
+  }
+  if (waits) tsan_acquire(order);
 }
 
 /// The life of a lane; the entry of its fiber.
@@ -217,7 +228,7 @@ void live() {
   // Nobody waits for a lane that has ended.
   Wave& wave = *lane.wave;
   if (--wave.alive > 0 && wave.arrived == wave.alive) release_wave(wave);
-  if (--block.alive > 0 && block.barrier_arrived == block.alive) release_barrier(block);
+  if (--block.alive > 0 && block.barrier.arrived == block.alive) release(block.barrier);
   set_running(nullptr);
   lane.fiber.leave_to(m.host);
 }
@@ -373,8 +384,6 @@ const char* name_of(State state) {
       return "at a shuffle";
     case State::at_barrier:
       return "at a barrier";
-    case State::at_named_barrier:
-      return "at a named barrier";
     case State::polling:
       return "polling";
     case State::ended:
@@ -388,8 +397,7 @@ const char* name_of(State state) {
   const Machine& m = machine();
   for (std::size_t d = 0; d < m.devices.size(); ++d) {
     for (const auto& block : m.devices[d].resident) {
-      for (const State state :
-           {State::at_shuffle, State::at_barrier, State::at_named_barrier, State::polling}) {
+      for (const State state : {State::at_shuffle, State::at_barrier, State::polling}) {
         const Lane* begin = block->lanes.get();
         const Lane* end = begin + block->lane_count;
         const Lane* first =
@@ -495,46 +503,23 @@ std::uint64_t exchange(std::uint64_t value, int source_lane, int line) {
 }
 
 void barrier(int line) {
-  Lane& lane = *running;
-  Block& block = *lane.block;
-  if (block.barrier_arrived == 0) {
-    block.barrier_line = line;
-  } else if (block.barrier_line != line) {
-    report_divergence("barrier", block.barrier_line, line);
+  Block& block = *running->block;
+  if (block.barrier.arrived == 0) {
+    block.barrier.of_first = line;
+  } else if (block.barrier.of_first != line) {
+    report_divergence("barrier", block.barrier.of_first, line);
   }
-  char* order = &block.barrier_order[block.barrier_generation & 1];
-  tsan_release(order);
-  if (++block.barrier_arrived == block.alive) {
-    release_barrier(block);
-  } else {
-    lane.line = line;
-    lane.waits_after = block.barrier_generation;
-    wait(State::at_barrier);
-  }
-  tsan_acquire(order);
+  arrive(block.barrier, block.alive, true, line);
 }
 
-void named_barrier(int barrier, int threads, bool waits, int line) {
-  Lane& lane = *running;
-  NamedBarrier& named = lane.block->named_barriers[barrier];
-  if (named.arrived == 0) {
-    named.threads = threads;
-  } else if (named.threads != threads) {
-    report_divergence("number of threads of a named barrier", named.threads, threads);
+void named_barrier(int number, int threads, bool waits, int line) {
+  Barrier& barrier = running->block->named_barriers[number];
+  if (barrier.arrived == 0) {
+    barrier.of_first = threads;
+  } else if (barrier.of_first != threads) {
+    report_divergence("number of threads of a named barrier", barrier.of_first, threads);
   }
-  char* order = &named.order[named.generation & 1];
-  tsan_release(order);
-  if (++named.arrived == threads) {
-    named.arrived = 0;
-    ++named.generation;
-    ++machine().progress;
-  } else if (waits) {
-    lane.line = line;
-    lane.named_barrier = barrier;
-    lane.waits_after = named.generation;
-    wait(State::at_named_barrier);
-  }
-  if (waits) tsan_acquire(order);
+  arrive(barrier, threads, waits, line);
 }
 
 void start_fetch(Fetch fetch) {

@@ -50,18 +50,23 @@ struct ConformCommand {
     if (!codec.empty()) listed = {find_codec(codec)->name()};
     std::vector<kernels::ConformanceRequest> all = {request(listed, SIZE_MAX)};
     if (codec.empty()) all.push_back(request(kernels::unusual_codecs(), 20003));
-    if (platform != "host" && elements.empty() && (algorithm.empty() || algorithm == "two_shot")) {
-      all.push_back(large_request(listed));
+    if (platform != "host" && elements.empty()) {
+      for (const char* has_others : {"two_shot", "one_shot"}) {
+        if (algorithm.empty() || algorithm == has_others) {
+          all.push_back(large_request(listed, has_others));
+        }
+      }
     }
     return all;
   }
 
-  /// So few blocks that these tensors, of whole tiles, are large for them: two_shot has kernels of
-  /// its own for that.
-  kernels::ConformanceRequest large_request(const std::vector<std::string>& codecs) const {
+  /// So few blocks that these tensors, of whole tiles, are large for them: there, two_shot has
+  /// kernels of its own, and those of one_shot use all places many times.
+  kernels::ConformanceRequest large_request(const std::vector<std::string>& codecs,
+                                            const std::string& of) const {
     constexpr std::size_t kTile = 2048;
     kernels::ConformanceRequest large = request(codecs, SIZE_MAX);
-    large.algorithms = {"two_shot"};
+    large.algorithms = {of};
     large.lengths = {773 * kTile, 776 * kTile};
     large.group.blocks = 4;
     return large;

@@ -17,9 +17,12 @@ struct Batch {
   ARLAB_DEVICE static Position at() { return {kTile, thread_index() * kPerThread}; }
 
   template <class Number>
+  ARLAB_DEVICE const typename Number::Bits* address(const void* tensor, int tile) const {
+    return global_pointer(static_cast<const typename Number::Bits*>(tensor)) + element(tile);
+  }
+  template <class Number>
   ARLAB_DEVICE Eight<Number> load(const void* tensor, int tile) const {
-    return load_whole<Number>(global_pointer(static_cast<const typename Number::Bits*>(tensor)) +
-                              element(tile));
+    return load_whole<Number>(address<Number>(tensor, tile));
   }
   template <class Number>
   ARLAB_DEVICE void store(void* tensor, int tile, const Eight<Number>& x) const {
@@ -185,6 +188,47 @@ ARLAB_DEVICE bool is_to_be_made_again(const Eight<Number> (&sum)[Places], int co
     }
   }
   return non_finite;
+}
+
+// ---------------------------------------------------------------- sums of all ranks
+// In ascending rank order, from the first. wires(from): of the tiles that one has encoded.
+
+/// Of one tile, `offset` bytes behind the first.
+template <class Number, class Codec, class Wires>
+ARLAB_DEVICE Eight<Number> sum_tile(const Codec& codec, const Call& call, Wires wires,
+                                    unsigned offset, Position at) {
+  Eight<Number> sum = codec.decode(codec.load(wires(0) + offset, at), at);
+#pragma unroll 1
+  for (int from = 1; from < call.team.layout.ranks; ++from) {
+    const auto x = codec.decode(codec.load(wires(from) + offset, at), at);
+    sum = add<Number, Codec::kClampsFp16Sums>(sum, x);
+  }
+  return sum;
+}
+
+template <class Number, class Codec, class Wires, int Places>
+ARLAB_DEVICE void sum_batch(const Codec& codec, const Call& call, Wires wires, int count,
+                            Eight<Number> (&sum)[Places]) {
+  typename Codec::Encoded encoded[Places];
+  load_batch(codec, call, wires(0), count, encoded);
+#pragma unroll
+  for (int i = 0; i < Places; ++i) {
+    if (i < count) sum[i] = decode_for_sum<Number>(codec, encoded[i]);
+  }
+#pragma unroll 1
+  for (int from = 1; from < call.team.layout.ranks; ++from) {
+    load_batch(codec, call, wires(from), count, encoded);
+    add_batch(codec, encoded, count, sum);
+  }
+  if (is_to_be_made_again<Codec>(sum, count)) {
+#pragma unroll
+    for (int i = 0; i < Places; ++i) {
+      if (i < count) {
+        sum[i] = sum_tile<Number>(
+            codec, call, wires, static_cast<unsigned>(i) * tile_bytes_of<Codec>(call), Batch::at());
+      }
+    }
+  }
 }
 
 }  // namespace ARLAB_PLATFORM

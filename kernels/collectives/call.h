@@ -33,6 +33,7 @@ struct Call {
   bool is_small;         ///< no block has more than one tile of a chunk
   int lanes;             ///< two_shot_large: whose work blocks take in turn; 0: not for this call
   int lane_rounds;       ///< batches that each lane has of a chunk, at most
+  bool in_places;        ///< one_shot_pair
   bool all_tiles_whole;  ///< no chunk ends inside a tile
 };
 

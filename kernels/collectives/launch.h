@@ -11,15 +11,22 @@
 namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {
 
+/// Codecs whose tiles fit places.
+template <class Codec, class Number>
+inline constexpr bool kWorksInPlaces = kThreadsWorkApart&& kBatch<Codec> != 1 &&
+                                       sizeof(typename Number::Bits) == 2;
+
 struct Occupancy {
-  int blocks;  ///< of a kernel of the codec, that fit on a multiprocessor
-  int batch;   ///< tiles that a block works on at once
-  bool lanes;  ///< there is a two_shot_large for the codec
+  int blocks;   ///< of a kernel of the codec, that fit on a multiprocessor
+  int batch;    ///< tiles that a block works on at once
+  bool lanes;   ///< there is a two_shot_large for the codec
+  bool places;  ///< there is a one_shot_pair
 };
 inline Occupancy occupancy_of(const CodecChoice& codec, DType dtype) {
-  Occupancy occupancy{1, 1, false};
+  Occupancy occupancy{1, 1, false, false};
   (void)with_codec(codec, dtype, [&]<class Codec, class Number>(const Codec&, Number) {
-    occupancy = {kResidentBlocks<Codec>, kBatch<Codec>, kWorksInLanes<Codec, Number>};
+    occupancy = {kResidentBlocks<Codec>, kBatch<Codec>, kWorksInLanes<Codec, Number>,
+                 kWorksInPlaces<Codec, Number>};
   });
   return occupancy;
 }
@@ -36,6 +43,9 @@ std::optional<hipError_t> launch_one_shot_small(const Call& call, const CodecCho
                                                 DType dtype, hipStream_t stream);
 std::optional<hipError_t> launch_two_shot_small(const Call& call, const CodecChoice& codec,
                                                 DType dtype, hipStream_t stream);
+/// For Call::in_places.
+hipError_t launch_one_shot_pair(const Call& call, const CodecChoice& codec, DType dtype,
+                                hipStream_t stream);
 /// For Call::lanes other than 0.
 hipError_t launch_two_shot_large(const Call& call, const CodecChoice& codec, DType dtype,
                                  hipStream_t stream);

@@ -68,52 +68,21 @@ class OneShot {
   }
 
   ARLAB_DEVICE void reduce(int round) {
+    const auto wires = [&](int from) ARLAB_INLINED_LAMBDA { return exchange_.incoming(from); };
     for_each_batch<Codec>(
         call_, call_.chunk[0], round,
         [&](const Batch& batch) ARLAB_INLINED_LAMBDA {
           Eight<Number> sum[kPlaces];
-          Encoded encoded[kPlaces];
-          load_batch(codec_, call_, exchange_.incoming(0), batch.count, encoded);
-#pragma unroll
-          for (int i = 0; i < kPlaces; ++i) {
-            if (i < batch.count) sum[i] = decode_for_sum<Number>(codec_, encoded[i]);
-          }
-#pragma unroll 1
-          for (int from = 1; from < call_.team.layout.ranks; ++from) {
-            load_batch(codec_, call_, exchange_.incoming(from), batch.count, encoded);
-            add_batch(codec_, encoded, batch.count, sum);
-          }
-          if (is_to_be_made_again<Codec>(sum, batch.count)) {
-#pragma unroll
-            for (int i = 0; i < kPlaces; ++i) {
-              if (i < batch.count) {
-                sum[i] = sum_of(Batch::at(), offset_of(i));
-              }
-            }
-          }
+          sum_batch(codec_, call_, wires, batch.count, sum);
 #pragma unroll
           for (int i = 0; i < kPlaces; ++i) {
             if (i < batch.count) batch.store<Number>(call_.output, i, sum[i]);
           }
         },
         [&](const Tile& tile) ARLAB_INLINED_LAMBDA {
-          tile.store(call_.output, sum_of(tile.at(), tile.slot_offset));
+          tile.store(call_.output,
+                     sum_tile<Number>(codec_, call_, wires, tile.slot_offset, tile.at()));
         });
-  }
-
-  /// The contributions to a tile, whose wires are at `offset` in the slots.
-  ARLAB_DEVICE Eight<Number> sum_of(Position at, unsigned offset) const {
-    Eight<Number> sum = codec_.decode(codec_.load(exchange_.incoming(0) + offset, at), at);
-#pragma unroll 1
-    for (int from = 1; from < call_.team.layout.ranks; ++from) {
-      const auto x = codec_.decode(codec_.load(exchange_.incoming(from) + offset, at), at);
-      sum = add<Number, Codec::kClampsFp16Sums>(sum, x);
-    }
-    return sum;
-  }
-
-  ARLAB_DEVICE unsigned offset_of(int tile) const {
-    return static_cast<unsigned>(tile) * tile_bytes_of<Codec>(call_);
   }
 
   /// f of every rank; blocks begin with different ones.
@@ -146,6 +115,7 @@ __global__ void __launch_bounds__(kThreads, kResidentBlocks<Codec>)
 
 hipError_t launch_one_shot(const Call& call, const CodecChoice& codec, DType dtype,
                            hipStream_t stream) {
+  if (call.in_places) return launch_one_shot_pair(call, codec, dtype, stream);
   if (call.is_small) {
     const auto error = launch_one_shot_small(call, codec, dtype, stream);
     if (error.has_value()) return *error;

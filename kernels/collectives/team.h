@@ -3,7 +3,7 @@
 
 #include <cstddef>
 
-#include "kernels/platform/platform.h"
+#include "kernels/collectives/places.h"
 
 namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {
@@ -16,7 +16,7 @@ inline constexpr int kMaxRanks = 8;
 ///   flags     [block][from]: the colour of the last exchange that block of rank `from` has reached
 ///   slots     [colour modulo 4][block][from]: `slot_bytes` of wire bytes, written by that block of
 ///   rank `from`
-///   and flags and slots once more, of lanes (lanes.h) in place of blocks
+///   and flags and slots once more, of lanes (lanes.h) in place of blocks; and places (places.h)
 ///
 /// A block of one rank exchanges data with the same block of the other ranks only. Where its slots
 /// are depends on nothing but what the communicator was made with, never on a call.
@@ -68,10 +68,12 @@ struct Team {
   int rank;
   BufferLayout layout;
   BufferLayout lanes;               ///< blocks: how many lanes there are
+  Places places;                    ///< of two ranks
   std::uint8_t* buffer[kMaxRanks];  ///< of every rank, as this rank's device sees it
   std::uint32_t* colours;           ///< [block]: of its last exchange; this rank's own
   std::uint32_t* lane_colours;      ///< [lane], likewise
   std::uint32_t* tickets;           ///< what blocks have taken of a call's work, and how many ended
+  PlaceWords* place_words;          ///< this rank's own
   std::uint32_t* status;            ///< 0, or 1 + the rank that did not arrive; this rank's own
   std::uint64_t timeout_nanoseconds;
 };

@@ -209,6 +209,36 @@ ARLAB_DEVICE void store_128_once(void* address, Words4 words) {
 #endif
 }
 
+/// Words that another GPU may store or look at meanwhile: each is seen whole, old or new, in any
+/// order. `address` must be a multiple of 16.
+ARLAB_DEVICE Words4 load_words(const void* address) {
+  Words4 words;
+#if defined(__CUDA_ARCH__)
+  asm volatile("ld.relaxed.sys.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(words.word[0]), "=r"(words.word[1]), "=r"(words.word[2]), "=r"(words.word[3])
+               : "l"(address)
+               : "memory");
+#else
+  for (int i = 0; i < 4; ++i) {
+    words.word[i] = __hip_atomic_load(static_cast<const std::uint32_t*>(address) + i,
+                                      __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_SYSTEM);
+  }
+#endif
+  return words;
+}
+ARLAB_DEVICE void store_words(void* address, Words4 words) {
+#if defined(__CUDA_ARCH__)
+  asm volatile("st.relaxed.sys.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(address),
+               "r"(words.word[0]), "r"(words.word[1]), "r"(words.word[2]), "r"(words.word[3])
+               : "memory");
+#else
+  for (int i = 0; i < 4; ++i) {
+    __hip_atomic_store(static_cast<std::uint32_t*>(address) + i, words.word[i], __ATOMIC_RELAXED,
+                       __HIP_MEMORY_SCOPE_SYSTEM);
+  }
+#endif
+}
+
 // ---------------------------------------------------------------- threads that work apart
 // For kernels of platforms with kThreadsWorkApart only.
 
@@ -751,6 +781,10 @@ ARLAB_DEVICE std::uint64_t clock_nanoseconds() {
 /// *address += value, from any block of the device; the value before.
 ARLAB_DEVICE std::uint32_t atomic_add(std::uint32_t* address, std::uint32_t value) {
   return __hip_atomic_fetch_add(address, value, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
+}
+/// Likewise. Whoever adds sees what those who added before have stored until then.
+ARLAB_DEVICE std::uint32_t atomic_add_in_order(std::uint32_t* address, std::uint32_t value) {
+  return __hip_atomic_fetch_add(address, value, __ATOMIC_ACQ_REL, __HIP_MEMORY_SCOPE_AGENT);
 }
 /// *address = max(*address, value), from any block of the device; the order does not matter.
 ARLAB_DEVICE void atomic_max(std::uint32_t* address, std::uint32_t value) {

@@ -22,13 +22,18 @@ struct AlgorithmKernel {
   LaunchCollective launch;
   int tiles_of_each;  ///< how many wires of a chunk's tile travel in one exchange
   bool lanes;         ///< it can work in lanes
+  bool places;        ///< two ranks can work with places
 };
 constexpr std::array<AlgorithmKernel, 5> kAlgorithms = {
-    {{"one_shot", launch_one_shot, 1, false},
-     {"two_shot", launch_two_shot, 2, true},
-     {"ring", launch_ring, 1, false},
-     {"hierarchical", launch_hierarchical, 1, false},
-     {"all_to_all", launch_all_to_all, 1, false}}};
+    {{"one_shot", launch_one_shot, 1, false, true},
+     {"two_shot", launch_two_shot, 2, true, false},
+     {"ring", launch_ring, 1, false, false},
+     {"hierarchical", launch_hierarchical, 1, false, false},
+     {"all_to_all", launch_all_to_all, 1, false, false}}};
+
+/// Tiles of a tensor up to which one_shot of two ranks is faster without places: found by
+/// measuring.
+constexpr std::size_t kMostTilesWithoutPlaces = 0;
 
 std::size_t ceil_divide(std::size_t a, std::size_t b) { return (a + b - 1) / b; }
 
@@ -81,6 +86,8 @@ Result<Call> plan(const CollectiveRequest& request, const AlgorithmKernel& algor
     call.rounds = static_cast<int>(
         ceil_divide(tiles, blocks * static_cast<std::size_t>(call.tiles_per_slot)));
     call.is_small = tiles <= blocks;
+    call.in_places = algorithm.places && occupancy.places && team.places.count != 0 &&
+                     tiles > kMostTilesWithoutPlaces;
     if (algorithm.lanes && occupancy.lanes && call.all_tiles_whole) {
       const std::size_t batches = ceil_divide(tiles, static_cast<std::size_t>(occupancy.batch));
       const auto lanes = static_cast<std::size_t>(team.lanes.blocks);

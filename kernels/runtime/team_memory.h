@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstdint>
 #include <vector>
 
@@ -99,6 +100,14 @@ inline BufferLayout lanes_of(const BufferLayout& layout) {
       (layout.end() + 255) / 256 * 256, kLaneFlagWords};
 }
 
+/// And the places, behind those: enough for what all blocks have in work, many times.
+inline Places places_of(const BufferLayout& lanes, int ranks, int blocks) {
+  const std::size_t begin = (lanes.end() + 255) / 256 * 256;
+  const bool there = kThreadsWorkApart && ranks == 2;
+  return {begin, there ? std::bit_floor(16 * static_cast<unsigned>(blocks)) : 0,
+          spread_apart(kPlaceBytes)};
+}
+
 /// Sets `count` words of device memory.
 inline Status fill_words(std::uint8_t* at, std::size_t count, std::uint32_t value) {
   const std::vector<std::uint32_t> words(count, value);
@@ -119,10 +128,11 @@ inline Result<RankMemory> make_rank(TeamMemory& memory, int rank, int device,
   const auto blocks = static_cast<std::size_t>(layout.blocks);
   const BufferLayout lanes = lanes_of(layout);
   const auto lane_count = static_cast<std::size_t>(lanes.blocks);
-  const Result<std::uint8_t*> buffer = memory.allocate(device, lanes.end());
+  const Places places = places_of(lanes, layout.ranks, layout.blocks);
+  const Result<std::uint8_t*> buffer = memory.allocate(device, places.end());
   if (!buffer.ok()) return buffer.status();
-  const Result<std::uint8_t*> own =
-      memory.allocate(device, (blocks + lane_count + kTicketWords + 1) * 4);
+  const std::size_t place_words_at = (blocks + lane_count + kTicketWords + 1) * 4;
+  const Result<std::uint8_t*> own = memory.allocate(device, place_words_at + sizeof(PlaceWords));
   if (!own.ok()) return own.status();
   const Result<std::uint8_t*> statistics =
       memory.allocate(device, options.measured_groups * sizeof(Statistics));
@@ -135,6 +145,16 @@ inline Result<RankMemory> make_rank(TeamMemory& memory, int rank, int device,
   if (!status.ok()) return status;
   status = fill_words(own.value(), blocks + lane_count, options.first_colour);
   if (!status.ok()) return status;
+  if (places.count != 0) {
+    status = fill_words(buffer.value() + places.slots_at(), (places.end() - places.slots_at()) / 4,
+                        kAbsent);
+    if (!status.ok()) return status;
+  }
+  if (places.count != 0) {
+    status = fill_words(own.value() + place_words_at + offsetof(PlaceWords, next_item), 1,
+                        places.window_of(options.first_colour));
+    if (!status.ok()) return status;
+  }
   team.rank = rank;
   team.layout = layout;
   team.colours = reinterpret_cast<std::uint32_t*>(own.value());
@@ -142,6 +162,8 @@ inline Result<RankMemory> make_rank(TeamMemory& memory, int rank, int device,
   team.lane_colours = team.colours + blocks;
   team.tickets = team.lane_colours + lane_count;
   team.status = team.tickets + kTicketWords;
+  team.places = places;
+  team.place_words = reinterpret_cast<PlaceWords*>(own.value() + place_words_at);
   team.timeout_nanoseconds = options.timeout_nanoseconds;
   return RankMemory{buffer.value(), reinterpret_cast<Statistics*>(statistics.value())};
 }

@@ -12,6 +12,7 @@
 #include "reference/collectives/algorithm.h"
 #include "reference/collectives/executor.h"
 #include "reference/tensors/synthetic.h"
+#include "tests/kernels/absent_words.h"
 
 namespace arlab::kernels {
 namespace {
@@ -124,6 +125,11 @@ CollectiveRequest large_request(std::size_t ranks, int blocks, std::size_t more_
   return request_of("two_shot", "qr-q4", tiles * kTileElements);
 }
 
+/// For two ranks of two blocks, which have 32 places for two tiles each: it uses places six times.
+CollectiveRequest request_for_places(const char* codec, std::size_t more_elements = 0) {
+  return request_of("one_shot", codec, std::size_t{370} * 2048 + more_elements);
+}
+
 /// What a run of calls changes between one call and the next.
 std::vector<CollectiveRequest> changing_requests() {
   return {request_of("two_shot", "qr-q4", 1000),    request_of("two_shot", "qr-q4", 20000),
@@ -224,18 +230,21 @@ TEST_P(AnySchedule, LargeCallsAmongOthers) {
 
 TEST_P(AnySchedule, RanksOfALargeCallMayDifferInAlignment) {
   const int blocks = blocks_for_large();
-  Team team(2, {.blocks = blocks});
-  Team::Pending call = team.prepare(large_request(2, blocks));
-  EXPECT_TRUE(team.enqueue(call, 0).ok());
-  // Rank 1 works in place, two bytes behind where 16 bytes may be accessed at once.
-  const std::span<const std::byte> input = call.inputs.rank_bytes(1);
-  Bytes memory(input.size() + 16);
-  std::byte* tensor = memory.data() + 2;
-  std::memcpy(tensor, input.data(), input.size());
-  EXPECT_TRUE(team.rank(1).run(call.request, tensor, tensor, team.stream(1)).ok());
-  team.synchronize();
-  std::memcpy(call.outputs.data() + input.size(), tensor, input.size());
-  team.expect_result(call);
+  for (const CollectiveRequest& request :
+       {large_request(2, blocks), request_for_places("qr-q4", 3)}) {
+    Team team(2, {.blocks = blocks});
+    Team::Pending call = team.prepare(request);
+    EXPECT_TRUE(team.enqueue(call, 0).ok());
+    // Rank 1 works in place, two bytes behind where 16 bytes may be accessed at once.
+    const std::span<const std::byte> input = call.inputs.rank_bytes(1);
+    Bytes memory(input.size() + 16);
+    std::byte* tensor = memory.data() + 2;
+    std::memcpy(tensor, input.data(), input.size());
+    EXPECT_TRUE(team.rank(1).run(call.request, tensor, tensor, team.stream(1)).ok());
+    team.synchronize();
+    std::memcpy(call.outputs.data() + input.size(), tensor, input.size());
+    team.expect_result(call);
+  }
 }
 
 TEST_P(AnySchedule, ADeadRankIsNamedInALargeCall) {
@@ -250,6 +259,60 @@ TEST_P(AnySchedule, ADeadRankIsNamedInALargeCall) {
   EXPECT_TRUE(team.enqueue(call, 1).ok());  // when it comes after all
   team.synchronize();
   expect_error(team.rank(1).check(), "rank 1 did not arrive");
+}
+
+TEST_P(AnySchedule, CallsWithPlacesAmongOthers) {
+  const int blocks = blocks_for_large();
+  Team team(2, {.blocks = blocks, .first_colour = 0xFFFFFF00u});  // numbers of items wrap around
+  std::vector<Team::Pending> calls;
+  for (const CollectiveRequest& request :
+       {request_for_places("qr-q4"), request_of("two_shot", "qr-q4", 20000),
+        request_for_places("fp16", 77), request_of("one_shot", "qr-q8", 1),
+        request_of("one_shot", "qr-q4", 9000), request_for_places("int2-g32-sr", 2048),
+        request_of("one_shot", "int3-g24", 9000), request_for_places("qr-q4", 5)}) {
+    calls.push_back(team.prepare(request));
+  }
+  for (Team::Pending& call : calls) team.enqueue_all(call);
+  team.synchronize();
+  for (const Team::Pending& call : calls) team.expect_result(call);
+}
+
+TEST_P(AnySchedule, WordsOfAWireMayLookAbsent) {
+  const int blocks = blocks_for_large();
+  Team team(2, {.blocks = blocks});
+  for (const char* codec : {"fp16", "qr-q4"}) {
+    Team::Pending call = team.prepare(request_for_places(codec));
+    for (std::size_t rank = 0; rank < 2; ++rank) {
+      put_tiles_like_absent(*find_codec(codec), call.inputs.rank_bytes(rank));
+    }
+    Team::Pending next = team.prepare(request_for_places(codec));
+    team.enqueue_all(call);
+    team.enqueue_all(next);
+    team.synchronize();
+    team.expect_result(call);
+    team.expect_result(next);
+  }
+}
+
+TEST_P(AnySchedule, ADeadRankIsNamedInACallWithPlaces) {
+  const int blocks = blocks_for_large();
+  for (const std::size_t dead : {0, 1}) {
+    Team team(2, {.blocks = blocks, .timeout_nanoseconds = 50'000'000});
+    Team::Pending good = team.prepare(request_for_places("qr-q4"));
+    team.enqueue_all(good);
+    team.synchronize();
+    team.expect_result(good);
+
+    Team::Pending call = team.prepare(request_for_places("qr-q4"));
+    EXPECT_TRUE(team.enqueue(call, 1 - dead).ok());
+    team.synchronize();
+    for (std::size_t rank = 0; rank < 2; ++rank) {
+      expect_error(team.rank(rank).check(), dead == 0 ? "rank 0 did not arrive" : "rank 1 did not");
+    }
+    EXPECT_TRUE(team.enqueue(call, dead).ok());  // when it comes after all
+    team.synchronize();
+    EXPECT_FALSE(team.rank(dead).check().ok());
+  }
 }
 
 /// Captures a call, and replays it with other calls in between.
@@ -290,6 +353,7 @@ TEST_P(AnySchedule, GraphsOfManyKernelsMayBeReplayed) {
 }
 TEST_P(AnySchedule, GraphsOfLargeCallsMayBeReplayed) {
   expect_replay(large_request(2, blocks_for_large()), blocks_for_large());
+  expect_replay(request_for_places("qr-q4"), blocks_for_large());
 }
 
 TEST_P(AnySchedule, GroupsThatAreTooManyAreMeasuredInTurn) {

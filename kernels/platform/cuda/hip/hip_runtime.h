@@ -128,6 +128,7 @@ __device__ __forceinline__ T __shfl_xor(T value, int mask, int width) {
   ((order) == __ATOMIC_RELAXED   ? __NV_ATOMIC_RELAXED \
    : (order) == __ATOMIC_ACQUIRE ? __NV_ATOMIC_ACQUIRE \
    : (order) == __ATOMIC_RELEASE ? __NV_ATOMIC_RELEASE \
+   : (order) == __ATOMIC_ACQ_REL ? __NV_ATOMIC_ACQ_REL \
                                  : __NV_ATOMIC_SEQ_CST)
 #define __hip_atomic_load(address, order, scope)                                                \
   __nv_atomic_load_n(                                                                           \

@@ -1,0 +1,89 @@
+// Places: slots between two ranks whose wires announce themselves.
+//
+// A flag that tells of a wire must not be seen before the wire. So whoever stores it waits first
+// until the links have taken all that its multiprocessor sent: microseconds, for every wire. A
+// place needs no flag. Every word of an empty place is kAbsent; the sender stores the words of a
+// wire in any order, and the receiver looks at each until it is something else. What it has read,
+// it makes absent again.
+//
+// A call's work is a row of items, which the blocks of a rank take in turn. Items are numbered
+// through all calls, modulo 2^32; item n is at place n modulo `count`. It may be sent once both
+// ranks have emptied that place: the other, so that nothing is overwritten, and this one, so that
+// what was there before is not taken for the answer. To say so for every item would take the flags
+// again, so places are counted in windows: a rank says when it has read all items of a window, and
+// only where the same call uses the window's places again. Of the calls before, a call that starts
+// says it once.
+//
+// A word of a wire may happen to be kAbsent. The sender notices, and says, after the wire and with
+// a word of its own, that the wire is complete.
+//
+// A block that has to wait for a place first reads what the other rank has sent for its item
+// before, and counts it. So what is not read yet waits for items with lower numbers only.
+// places.pml is a model of this.
+#pragma once
+
+#include <cstddef>
+
+#include "kernels/platform/platform.h"
+
+namespace arlab::kernels {
+inline namespace ARLAB_PLATFORM {
+
+/// As codes of qr-q4, elements -8, -3, -4, 7, ... of a block whose largest is at its bound; of fp16
+/// and bf16, two numbers far apart. A word like any other: rare, not impossible.
+inline constexpr std::uint32_t kAbsent = 0x80A7C35D;
+
+/// Tiles of an item, at most, and bytes of their wires.
+inline constexpr std::size_t kItemTiles = 2;
+inline constexpr std::size_t kPlaceBytes = 8192;
+
+inline constexpr std::uint32_t kPlaceWindows = 2;
+
+/// A part of a communication buffer.
+///
+///   freed      [rank][window modulo kPlaceWindows]: the first item behind the last of such windows
+///   whose items that rank has read
+///   complete   [place]: 1 from when a wire that has words like kAbsent is complete, until it is
+///   read slots      [place]
+struct Places {
+  std::size_t begin;    ///< in the buffer
+  std::uint32_t count;  ///< a power of two; 0: there are none
+  std::size_t stride;   ///< from slot to slot
+
+  static constexpr std::size_t kCompleteAt = 256;
+
+  ARLAB_HOST_DEVICE std::uint32_t window() const { return count / kPlaceWindows; }
+  /// The first item of the item's window.
+  ARLAB_HOST_DEVICE std::uint32_t window_of(std::uint32_t item) const {
+    return item & ~(window() - 1);
+  }
+  /// Of the item's window, modulo kPlaceWindows.
+  ARLAB_HOST_DEVICE std::size_t residue(std::uint32_t item) const {
+    return item / window() % kPlaceWindows;
+  }
+  ARLAB_HOST_DEVICE std::size_t freed(int rank, std::uint32_t item) const {
+    return begin + (static_cast<std::size_t>(rank) * kPlaceWindows + residue(item)) * 4;
+  }
+  ARLAB_HOST_DEVICE std::size_t complete(std::uint32_t item) const {
+    return begin + kCompleteAt + std::size_t{item & (count - 1)} * 4;
+  }
+  ARLAB_HOST_DEVICE std::size_t slots_at() const {
+    return begin + kCompleteAt + (std::size_t{count} * 4 + 255) / 256 * 256;
+  }
+  ARLAB_HOST_DEVICE std::size_t slot(std::uint32_t item) const {
+    return slots_at() + std::size_t{item & (count - 1)} * stride;
+  }
+  /// Where this part of the buffer ends.
+  ARLAB_HOST_DEVICE std::size_t end() const { return slots_at() + count * stride; }
+};
+
+/// What the kernels of one rank know of items.
+struct PlaceWords {
+  std::uint32_t next_item;            ///< of the next call; the first of a window
+  std::uint32_t taken;                ///< of this call's items, after those that blocks begin with
+  std::uint32_t ended;                ///< blocks of this call
+  std::uint32_t read[kPlaceWindows];  ///< items of a window that this call uses again
+};
+
+}  // namespace ARLAB_PLATFORM
+}  // namespace arlab::kernels

@@ -14,12 +14,16 @@ constexpr std::uint32_t kNoItem = 0xFFFFFFFF;
 constexpr unsigned kSent = 3;  // wires: one to send, one to add, and one that slow threads may read
 constexpr unsigned kTurns = 4;  // whose items are known: one before, the current one, two to come
 
+/// An item has as many tiles as its place holds, two at most: more take registers.
+template <class Codec>
+inline constexpr std::size_t kItemTiles = 2 * Codec::kTileBytes <= kPlaceBytes ? 2 : 1;
+
 template <class Codec>
 struct PairMemory {
-  static constexpr std::size_t kWords = kItemTiles * Codec::kTileBytes / 16;
-  static_assert(kItemTiles * Codec::kTileBytes <= kPlaceBytes);
+  static constexpr std::size_t kWords = kItemTiles<Codec> * Codec::kTileBytes / 16;
+  static_assert(kWords * 16 <= kPlaceBytes);
 
-  Words4 input[kItemTiles][kThreads];
+  Words4 input[kItemTiles<Codec>][kThreads];
   Words4 sent[kSent][kWords];
   Words4 received[kWords];
   std::uint32_t item[kTurns];   // numbers in this call
@@ -41,11 +45,11 @@ class OneShotPair {
         words_(*global_pointer(call.team.place_words)) {}
 
   ARLAB_DEVICE void run() {
+    fetch(one_of_them(blockIdx.x));
     begin();
     __syncthreads();
     if (memory_.failed != 0) return;
     first_item_ = memory_.first_item;
-    fetch(memory_.item[0]);
     std::uint32_t before = kNoItem;
 #pragma unroll 1
     for (unsigned turn = 0;; ++turn) {
@@ -71,6 +75,7 @@ class OneShotPair {
         if (sends) say_complete(now);
         if (before != kNoItem) count(before, now);
       }
+      if (now == kNoItem) let_next_kernel_start();
       if (before != kNoItem) reduce(before, turn - 1);
       if (now != kNoItem && !sends) {
         if (threadIdx.x == 0) wait_for_place(now);
@@ -88,8 +93,8 @@ class OneShotPair {
  private:
   using Encoded = typename Codec::Encoded;
   using Bits = typename Number::Bits;
-  static constexpr int kTiles = static_cast<int>(kItemTiles);
-  static constexpr std::size_t kItemElements = kItemTiles * kTile;
+  static constexpr int kTiles = static_cast<int>(kItemTiles<Codec>);
+  static constexpr std::size_t kItemElements = kItemTiles<Codec> * kTile;
   static constexpr unsigned kTileBytes = static_cast<unsigned>(Codec::kTileBytes);
 
   ARLAB_DEVICE int rank() const { return call_.team.rank; }
@@ -121,9 +126,12 @@ class OneShotPair {
       memory_.holds_absent = 0;
       memory_.was_completed = 0;
     }
-    if (blockIdx.x == 0 && threadIdx.x < kPlaceWindows) {
-      const std::uint32_t next = load_relaxed(&words_.next_item) - threadIdx.x * places_.window();
-      say_freed(next - 1, next);
+    // Of all calls before, at once.
+    if (blockIdx.x == 0 && threadIdx.x < 2 * kPlaceWindows) {
+      const std::uint32_t next =
+          load_relaxed(&words_.next_item) - threadIdx.x / 2 * places_.window();
+      const int at = static_cast<int>(threadIdx.x % 2);
+      store_release(word(at, places_.freed(rank(), next - 1)), next);
     }
   }
   /// The last block that ends makes ready for the next call.
@@ -157,10 +165,6 @@ class OneShotPair {
       wait_for_flag(call_.team, freed_by(by, number), by, freed_for(number), memory_.failed);
     }
   }
-  /// To both ranks: the places of the item's window are empty here, up to the item `next`.
-  ARLAB_DEVICE void say_freed(std::uint32_t item, std::uint32_t next) const {
-    for (int at = 0; at < 2; ++at) store_release(word(at, places_.freed(rank(), item)), next);
-  }
   /// The item is read, and its place empty. `next`: that this block reads next.
   ARLAB_DEVICE void count(std::uint32_t number, std::uint32_t next) {
     if (memory_.was_completed != 0) {
@@ -175,7 +179,9 @@ class OneShotPair {
     std::uint32_t* read = &words_.read[places_.residue(item)];
     if (atomic_add_in_order(read, counted_) + counted_ == places_.window()) {
       store_relaxed(read, 0);
-      say_freed(item, item + places_.window());
+      for (const int at : {peer(), rank()}) {
+        store_release(word(at, places_.freed(rank(), item)), item + places_.window());
+      }
     }
     counted_ = 0;
   }
@@ -197,7 +203,7 @@ class OneShotPair {
   template <class F>
   ARLAB_DEVICE void for_each_tile_of(std::uint32_t number, F f) const {
 #pragma unroll 1
-    for (unsigned i = 0; i < kItemTiles; ++i) {
+    for (unsigned i = 0; i < kItemTiles<Codec>; ++i) {
       Tile tile;
       tile.begin = number * kItemElements + i * kTile;
       if (tile.begin >= call_.chunk[0].end) return;
@@ -211,7 +217,8 @@ class OneShotPair {
   /// Words of 16 bytes of its wires.
   ARLAB_DEVICE unsigned wire_words(std::uint32_t number) const {
     const std::size_t rest = call_.chunk[0].end - number * kItemElements;
-    return rest > kTile ? PairMemory<Codec>::kWords : PairMemory<Codec>::kWords / kItemTiles;
+    return rest > kItemElements - kTile ? PairMemory<Codec>::kWords
+                                        : PairMemory<Codec>::kWords / kItemTiles<Codec>;
   }
   ARLAB_DEVICE std::uint8_t* sent(unsigned turn) const {
     return reinterpret_cast<std::uint8_t*>(memory_.sent[turn % kSent]);

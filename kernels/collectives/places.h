@@ -33,9 +33,8 @@ inline namespace ARLAB_PLATFORM {
 /// and bf16, two numbers far apart. A word like any other: rare, not impossible.
 inline constexpr std::uint32_t kAbsent = 0x80A7C35D;
 
-/// Tiles of an item, at most, and bytes of their wires.
-inline constexpr std::size_t kItemTiles = 2;
-inline constexpr std::size_t kPlaceBytes = 8192;
+/// Of an item's wires, at most: two tiles of codecs with up to 8.5 bits per element.
+inline constexpr std::size_t kPlaceBytes = 4352;
 
 inline constexpr std::uint32_t kPlaceWindows = 2;
 

@@ -31,10 +31,6 @@ constexpr std::array<AlgorithmKernel, 5> kAlgorithms = {
      {"hierarchical", launch_hierarchical, 1, false, false},
      {"all_to_all", launch_all_to_all, 1, false, false}}};
 
-/// Tiles of a tensor up to which one_shot of two ranks is faster without places: found by
-/// measuring.
-constexpr std::size_t kMostTilesWithoutPlaces = 0;
-
 std::size_t ceil_divide(std::size_t a, std::size_t b) { return (a + b - 1) / b; }
 
 /// Cuts the work as the reference's Schedule does, and then into tiles and rounds.
@@ -75,8 +71,8 @@ Result<Call> plan(const CollectiveRequest& request, const AlgorithmKernel& algor
     }
     const Occupancy occupancy = occupancy_of(choice, request.dtype);
     const int resident = multiprocessors * occupancy.blocks;
-    const std::size_t blocks = std::min<std::size_t>(
-        static_cast<std::size_t>(std::min(team.layout.blocks, resident)), tiles);
+    const auto most_blocks = static_cast<std::size_t>(std::min(team.layout.blocks, resident));
+    const std::size_t blocks = std::min(most_blocks, tiles);
     // No more tiles in a round than there are, nor than a block works on at once, so that their
     // sums follow them closely.
     call.tiles_per_slot = static_cast<int>(std::min<std::size_t>(
@@ -86,8 +82,9 @@ Result<Call> plan(const CollectiveRequest& request, const AlgorithmKernel& algor
     call.rounds = static_cast<int>(
         ceil_divide(tiles, blocks * static_cast<std::size_t>(call.tiles_per_slot)));
     call.is_small = tiles <= blocks;
-    call.in_places = algorithm.places && occupancy.places && team.places.count != 0 &&
-                     tiles > kMostTilesWithoutPlaces;
+    // For less, places take too long to begin: found by measuring.
+    call.in_places =
+        algorithm.places && occupancy.places && team.places.count != 0 && 2 * tiles > most_blocks;
     if (algorithm.lanes && occupancy.lanes && call.all_tiles_whole) {
       const std::size_t batches = ceil_divide(tiles, static_cast<std::size_t>(occupancy.batch));
       const auto lanes = static_cast<std::size_t>(team.lanes.blocks);

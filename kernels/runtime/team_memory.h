@@ -104,7 +104,7 @@ inline BufferLayout lanes_of(const BufferLayout& layout) {
 inline Places places_of(const BufferLayout& lanes, int ranks, int blocks) {
   const std::size_t begin = (lanes.end() + 255) / 256 * 256;
   const bool there = kThreadsWorkApart && ranks == 2;
-  return {begin, there ? std::bit_floor(16 * static_cast<unsigned>(blocks)) : 0,
+  return {begin, there ? std::bit_floor(32 * static_cast<unsigned>(blocks)) : 0,
           spread_apart(kPlaceBytes)};
 }
 

@@ -125,9 +125,9 @@ CollectiveRequest large_request(std::size_t ranks, int blocks, std::size_t more_
   return request_of("two_shot", "qr-q4", tiles * kTileElements);
 }
 
-/// For two ranks of two blocks, which have 32 places for two tiles each: it uses places six times.
+/// For two ranks of two blocks, which have 64 places: it uses each twice and more.
 CollectiveRequest request_for_places(const char* codec, std::size_t more_elements = 0) {
-  return request_of("one_shot", codec, std::size_t{370} * 2048 + more_elements);
+  return request_of("one_shot", codec, std::size_t{280} * 2048 + more_elements);
 }
 
 /// What a run of calls changes between one call and the next.

@@ -18,8 +18,8 @@
 // a word of its own, that the wire is complete.
 //
 // A block that has to wait for a place first reads what the other rank has sent for its item
-// before, and counts it. So what is not read yet waits for items with lower numbers only.
-// places.pml is a model of this.
+// before, and counts it. So what is not read yet waits for items with lower numbers only. Blocks
+// begin with items of their own, so all of them have to run at once. places.pml is a model of this.
 #pragma once
 
 #include <cstddef>
@@ -29,8 +29,7 @@
 namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {
 
-/// As codes of qr-q4, elements -8, -3, -4, 7, ... of a block whose largest is at its bound; of fp16
-/// and bf16, two numbers far apart. A word like any other: rare, not impossible.
+/// A word like any other, but none that wires are full of.
 inline constexpr std::uint32_t kAbsent = 0x80A7C35D;
 
 /// Of an item's wires, at most: two tiles of codecs with up to 8.5 bits per element.
@@ -42,8 +41,8 @@ inline constexpr std::uint32_t kPlaceWindows = 2;
 ///
 ///   freed      [rank][window modulo kPlaceWindows]: the first item behind the last of such windows
 ///   whose items that rank has read
-///   complete   [place]: 1 from when a wire that has words like kAbsent is complete, until it is
-///   read slots      [place]
+///   complete   [place]: 1 when a wire with words like kAbsent is complete, until it is read
+///   slots      [place]: wires
 struct Places {
   std::size_t begin;    ///< in the buffer
   std::uint32_t count;  ///< a power of two; 0: there are none

@@ -177,10 +177,10 @@ void wait(State state) {
   me.fiber.switch_to(m.host);
 }
 
-[[noreturn]] void report_divergence(const char* what, int line, int other_line) {
+[[noreturn]] void report_divergence(const char* what, const char* unit, int one, int other) {
   const LaneIndices& lane = running->indices;
-  std::fprintf(stderr, "emulator: divergent %s (line %d and line %d), block %u thread %u\n", what,
-               line, other_line, lane.block.x, lane.thread.x);
+  std::fprintf(stderr, "emulator: divergent %s (%s %d and %s %d), block %u thread %u\n", what, unit,
+               one, unit, other, lane.block.x, lane.thread.x);
   std::abort();
 }
 
@@ -485,7 +485,7 @@ std::uint64_t exchange(std::uint64_t value, int source_lane, int line) {
     wave.line = line;
     wave.present[buffer] = 0;
   } else if (wave.line != line) {
-    report_divergence("shuffle", wave.line, line);
+    report_divergence("shuffle", "line", wave.line, line);
   }
   wave.value[buffer][lane.lane] = value;
   wave.present[buffer] |= std::uint64_t{1} << lane.lane;
@@ -507,7 +507,7 @@ void barrier(int line) {
   if (block.barrier.arrived == 0) {
     block.barrier.of_first = line;
   } else if (block.barrier.of_first != line) {
-    report_divergence("barrier", block.barrier.of_first, line);
+    report_divergence("barrier", "line", block.barrier.of_first, line);
   }
   arrive(block.barrier, block.alive, true, line);
 }
@@ -517,7 +517,7 @@ void named_barrier(int number, int threads, bool waits, int line) {
   if (barrier.arrived == 0) {
     barrier.of_first = threads;
   } else if (barrier.of_first != threads) {
-    report_divergence("number of threads of a named barrier", barrier.of_first, threads);
+    report_divergence("named barrier", "threads", barrier.of_first, threads);
   }
   arrive(barrier, threads, waits, line);
 }

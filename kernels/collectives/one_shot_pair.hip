@@ -32,6 +32,7 @@ struct PairMemory {
   std::uint32_t was_completed;  // the item that is read had one
   std::uint32_t first_item;     // number, through all calls, of this call's first
   std::uint32_t failed;
+  std::uint32_t place_failed;  // not `failed`, which slow threads may be about to read
 };
 
 template <class Codec, class Number>
@@ -80,7 +81,7 @@ class OneShotPair {
       if (now != kNoItem && !sends) {
         if (threadIdx.x == 0) wait_for_place(now);
         __syncthreads();
-        if (memory_.failed != 0) return;
+        if (memory_.place_failed != 0) return;
         send(now, turn);
         __syncthreads();
         if (threadIdx.x == 0) say_complete(now);
@@ -120,6 +121,7 @@ class OneShotPair {
       const std::uint32_t aborted = load_relaxed(abort_word(buffer_of(call_.team, rank())));
       if (aborted != 0) store_relaxed(global_pointer(call_.team.status), aborted);
       memory_.failed = aborted;
+      memory_.place_failed = 0;
       memory_.first_item = load_relaxed(&words_.next_item);
       memory_.item[0] = one_of_them(blockIdx.x);
       memory_.item[1] = one_of_them(blockIdx.x + gridDim.x);
@@ -162,7 +164,7 @@ class OneShotPair {
   }
   ARLAB_DEVICE void wait_for_place(std::uint32_t number) const {
     for (int by = 0; by < 2; ++by) {
-      wait_for_flag(call_.team, freed_by(by, number), by, freed_for(number), memory_.failed);
+      wait_for_flag(call_.team, freed_by(by, number), by, freed_for(number), memory_.place_failed);
     }
   }
   /// The item is read, and its place empty. `next`: that this block reads next.

@@ -96,7 +96,8 @@ template <class Codec>
 ARLAB_DEVICE void copy_wire(const Codec& codec, const Tile& tile, const std::uint8_t* from,
                             std::uint8_t* to) {
   const std::size_t bytes = codec.wire_bytes(tile.elements);
-  for (std::size_t at = threadIdx.x * 16; at < bytes; at += kThreads * 16) {
+  for (std::size_t at = std::size_t{threadIdx.x} * 16; at < bytes;
+       at += std::size_t{kThreads} * 16) {
     store_128(to + tile.slot_offset + at, load_128(from + tile.slot_offset + at));
   }
 }

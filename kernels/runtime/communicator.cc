@@ -213,8 +213,8 @@ Communicator::Communicator(Team team, int device, int multiprocessors,
 
 Status Communicator::make_event() {
   (void)hipSetDevice(device_);
-  const Status status = status_of(hipEventCreateWithFlags(&last_call_, hipEventDisableTiming),
-                                  "an event cannot be made");
+  Status status = status_of(hipEventCreateWithFlags(&last_call_, hipEventDisableTiming),
+                            "an event cannot be made");
   if (!status.ok()) return status;
   return status_of(hipDeviceSynchronize(), "a device cannot be used");
 }
@@ -301,8 +301,8 @@ Status Communicator::check() {
   const std::uint32_t* sources[2] = {
       team_.status, reinterpret_cast<const std::uint32_t*>(team_.buffer[team_.rank])};
   for (int i = 0; i < 2; ++i) {
-    const Status status = status_of(hipMemcpy(&words[i], sources[i], 4, hipMemcpyDeviceToHost),
-                                    "the state of a communicator cannot be read");
+    Status status = status_of(hipMemcpy(&words[i], sources[i], 4, hipMemcpyDeviceToHost),
+                              "the state of a communicator cannot be read");
     if (!status.ok()) return status;
   }
   const std::uint32_t culprit = words[0] != 0 ? words[0] : words[1];

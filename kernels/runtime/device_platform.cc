@@ -39,7 +39,7 @@ class DeviceMemory {
     if (bytes <= bytes_) return {};
     if (memory_ != nullptr) (void)hipFree(std::exchange(memory_, nullptr));
     bytes_ = 0;
-    const Status status = status_of(hipMalloc(&memory_, bytes), "no memory on the device");
+    Status status = status_of(hipMalloc(&memory_, bytes), "no memory on the device");
     if (status.ok()) bytes_ = bytes;
     return status;
   }
@@ -151,7 +151,7 @@ class GroupOnDevices : public Group {
     for (const int device : devices) {
       members_.emplace_back(device);
       (void)hipSetDevice(device);
-      const Status status =
+      Status status =
           status_of(hipStreamCreateWithFlags(&members_.back().stream, hipStreamNonBlocking),
                     "a stream cannot be made");
       if (!status.ok()) return status;
@@ -204,7 +204,7 @@ class DeviceGroup final : public GroupOnDevices {
     const CollectiveRequest request{call.algorithm, call.codec, call.dtype, call.elements};
     for (std::size_t rank = 0; rank < members().size(); ++rank) {
       Member& member = members()[rank];
-      const Status status =
+      Status status =
           communicators_[rank].run(request, member.input.data() + offset_of(call),
                                    result_of(member, call) + offset_of(call), member.stream);
       if (!status.ok()) return status;

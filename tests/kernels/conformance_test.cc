@@ -70,6 +70,7 @@ TEST(Conformance, EveryCodecInEveryAlgorithm) {
                       .group = kSmallGroup});
 }
 
+// Short: ThreadSanitizer takes three mappings for a thread, and Linux lets a process have 65,530.
 TEST(Conformance, UnusualCodecsInEveryAlgorithm) {
   emulator::configure({});
   std::vector<std::string> codecs = unusual_codecs();
@@ -77,7 +78,7 @@ TEST(Conformance, UnusualCodecsInEveryAlgorithm) {
   if (ARLAB_SHORT_TESTS) codecs = {"nvfp4", "int5-g3000-sr", "had-int3-g4096"};
   expect_conformance({.codecs = codecs,
                       .algorithms = {"one_shot", "two_shot", "ring", "hierarchical", "all_to_all"},
-                      .ranks = {4},
+                      .ranks = {ARLAB_SHORT_TESTS ? 2 : 4},
                       .lengths = ARLAB_SHORT_TESTS ? std::vector<std::size_t>{100}
                                                    : std::vector<std::size_t>{9, 6151},
                       .group = kSmallGroup});

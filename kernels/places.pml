@@ -5,10 +5,10 @@
  * Two ranks. The blocks of each begin a call with an item each, and take others from a counter. In a
  * turn, a block, which holds the item after already, sends an item if its place is known to be free,
  * then reads what the other rank has sent for the item before and empties the place, then counts
- * that; and if the place was not free, waits for it, and sends then. A wire is one word. A place remembers which item was written to it,
- * so that a rank can assert that it reads what was sent for this item, and that it writes to nothing
- * that is not read. Items are numbered across calls; a call starts on a rank when all its blocks have
- * ended the one before. A deadlock is an invalid end state.
+ * that; and if the place was not free, waits for it, and sends then. A wire is one word. A place
+ * remembers which item was written to it, so that a rank can assert that it reads what was sent for
+ * this item, and that it writes to nothing that is not read. Items are numbered across calls; a call
+ * starts on a rank when all its blocks have ended the one before. A deadlock is an invalid end state.
  *
  * Sizes: -DBLOCKS, -DBLOCKS_OF_LAST (rank), -DWINDOW (two of them are the places), -DITEMS (of a
  * call), -DCALLS. -DLIKE_ABSENT: every item but the first looks as if it were absent.

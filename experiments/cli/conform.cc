@@ -3,6 +3,7 @@
 #include "kernels/conformance/conform.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "experiments/cli/commands.h"
 #include "experiments/cli/options.h"
@@ -50,23 +51,20 @@ struct ConformCommand {
     if (!codec.empty()) listed = {find_codec(codec)->name()};
     std::vector<kernels::ConformanceRequest> all = {request(listed, SIZE_MAX)};
     if (codec.empty()) all.push_back(request(kernels::unusual_codecs(), 20003));
-    if (platform != "host" && elements.empty()) {
-      for (const char* has_others : {"two_shot", "one_shot"}) {
-        if (algorithm.empty() || algorithm == has_others) {
-          all.push_back(large_request(listed, has_others));
-        }
-      }
+    kernels::ConformanceRequest large = large_request(listed);
+    if (platform != "host" && elements.empty() && !large.algorithms.empty()) {
+      all.push_back(std::move(large));
     }
     return all;
   }
 
   /// So few blocks that these tensors, of whole tiles, are large for them: there, two_shot has
   /// kernels of its own, and those of one_shot use all places many times.
-  kernels::ConformanceRequest large_request(const std::vector<std::string>& codecs,
-                                            const std::string& of) const {
+  kernels::ConformanceRequest large_request(const std::vector<std::string>& codecs) const {
     constexpr std::size_t kTile = 2048;
     kernels::ConformanceRequest large = request(codecs, SIZE_MAX);
-    large.algorithms = {of};
+    std::erase_if(large.algorithms,
+                  [](const std::string& name) { return name != "one_shot" && name != "two_shot"; });
     large.lengths = {773 * kTile, 776 * kTile};
     large.group.blocks = 4;
     return large;

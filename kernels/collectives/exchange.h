@@ -26,25 +26,47 @@ ARLAB_DEVICE void give_up(const Team& team, std::uint32_t culprit, std::uint32_t
   }
 }
 
-/// Waits until a flag of this rank's buffer, which rank `from` stores to, is not behind the colour;
-/// gives up when that rank does not arrive in time, or another rank has given up. The own rank is
-/// waited for without an end: what keeps it waiting ends that.
-ARLAB_DEVICE void wait_for_flag(const Team& team, const std::uint32_t* flag, int from,
-                                std::uint32_t colour, std::uint32_t& failed) {
-  constexpr std::uint32_t kPollsPerClock = 16;
-  const std::uint64_t start = clock_nanoseconds();
-  std::uint32_t polls = 0;
-  // A peer is few exchanges ahead or behind, so the difference is right also when the colour wraps
-  // around.
-  while (static_cast<std::int32_t>(load_polled(flag) - colour) < 0) {
-    if (++polls % kPollsPerClock == 0) {
-      const std::uint32_t aborted = load_relaxed(abort_word(buffer_of(team, team.rank)));
-      if (aborted != 0) return give_up(team, aborted, failed);
-      if (from != team.rank && clock_nanoseconds() - start > team.timeout_nanoseconds) {
-        return give_up(team, 1 + static_cast<std::uint32_t>(from), failed);
+/// Of a thread that looks for what rank `from` stores. The own rank is waited for without an end:
+/// what keeps it waiting ends that.
+class Patience {
+ public:
+  ARLAB_DEVICE Patience(const Team& team, int from) : team_(team), from_(from) {}
+
+  /// After looking in vain: true when that rank has not stored it in time, or another rank has
+  /// given up, and so this one has too.
+  ARLAB_DEVICE bool ends(std::uint32_t& failed) {
+    constexpr std::uint32_t kPollsPerClock = 16;
+    if (++polls_ % kPollsPerClock == 0) {
+      std::uint32_t culprit = load_relaxed(abort_word(buffer_of(team_, team_.rank)));
+      if (culprit == 0 && from_ != team_.rank &&
+          clock_nanoseconds() - start_ > team_.timeout_nanoseconds) {
+        culprit = 1 + static_cast<std::uint32_t>(from_);
+      }
+      if (culprit != 0) {
+        give_up(team_, culprit, failed);
+        return true;
       }
     }
     pause();
+    return false;
+  }
+
+ private:
+  const Team& team_;
+  const int from_;
+  const std::uint64_t start_ = clock_nanoseconds();
+  std::uint32_t polls_ = 0;
+};
+
+/// Waits until a flag of this rank's buffer, which rank `from` stores to, is not behind the colour,
+/// or patience ends.
+ARLAB_DEVICE void wait_for_flag(const Team& team, const std::uint32_t* flag, int from,
+                                std::uint32_t colour, std::uint32_t& failed) {
+  Patience patience(team, from);
+  // A flag is at most one exchange off, and in lanes never more than one ahead: the signed
+  // difference is right across the wrap of colours.
+  while (static_cast<std::int32_t>(load_polled(flag) - colour) < 0) {
+    if (patience.ends(failed)) return;
   }
   after_polling(flag);
 }

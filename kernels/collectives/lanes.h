@@ -42,10 +42,6 @@ inline constexpr std::size_t kLaneSlotBytes = 2 * kLaneWireBytes;
 /// measuring.
 inline constexpr std::size_t kLeastBatches = 6;
 
-/// Team::tickets: steps taken after those that blocks begin with, and blocks ended, in this call;
-/// both 0 between calls.
-inline constexpr std::size_t kTicketWords = 2;
-
 /// Codecs for which it was measured to be faster.
 template <class Codec, class Number>
 inline constexpr bool kWorksInLanes = false;

@@ -13,8 +13,8 @@ inline namespace ARLAB_PLATFORM {
 
 /// Codecs whose tiles fit places.
 template <class Codec, class Number>
-inline constexpr bool kWorksInPlaces = kThreadsWorkApart&& kBatch<Codec> != 1 &&
-                                       sizeof(typename Number::Bits) == 2;
+inline constexpr bool kWorksInPlaces =
+    sizeof(typename Number::Bits) == 2 && kBatch<Codec> != 1 && kThreadsWorkApart;
 
 struct Occupancy {
   int blocks;   ///< of a kernel of the codec, that fit on a multiprocessor

@@ -5,6 +5,7 @@
 // other rank where that is late, but never for what it has sent.
 #include "kernels/collectives/batch.h"
 #include "kernels/collectives/launch.h"
+#include "kernels/collectives/tickets.h"
 
 namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {
@@ -57,7 +58,7 @@ class OneShotPair {
       const std::uint32_t now = memory_.item[turn % kTurns];
       if (now == kNoItem && before == kNoItem) break;
       std::uint32_t ticket = 0;
-      if (threadIdx.x == 0) ticket = take_item();
+      if (threadIdx.x == 0) ticket = one_of_them(take_ticket(call_.team));
       if (now != kNoItem) {
         contribute(now, turn);
         fetch(memory_.item[(turn + 1) % kTurns]);
@@ -112,9 +113,6 @@ class OneShotPair {
   ARLAB_DEVICE std::uint32_t one_of_them(std::uint32_t number) const {
     return number < items() ? number : kNoItem;
   }
-  ARLAB_DEVICE std::uint32_t take_item() const {
-    return one_of_them(2 * gridDim.x + atomic_add(&words_.taken, 1));
-  }
 
   ARLAB_DEVICE void begin() {
     if (threadIdx.x == 0) {
@@ -136,11 +134,8 @@ class OneShotPair {
       store_release(word(at, places_.freed(rank(), next - 1)), next);
     }
   }
-  /// The last block that ends makes ready for the next call.
   ARLAB_DEVICE void leave() const {
-    if (atomic_add(&words_.ended, 1) + 1 < gridDim.x) return;
-    store_relaxed(&words_.taken, 0);
-    store_relaxed(&words_.ended, 0);
+    if (!is_last_to_end(call_.team)) return;
     store_relaxed(&words_.next_item,
                   first_item_ + places_.window_of(items() + places_.window() - 1));
   }
@@ -300,10 +295,9 @@ class OneShotPair {
   }
   /// Until they are there, or the other rank has not sent them in time: then this one gives up.
   ARLAB_DEVICE Words4 wait_for_words(const std::uint8_t* at, std::uint32_t number) const {
-    constexpr std::uint32_t kPollsPerClock = 16;
     const std::uint32_t* complete = word(rank(), places_.complete(first_item_ + number));
-    const std::uint64_t start = clock_nanoseconds();
-    for (std::uint32_t polls = 1;; ++polls) {
+    Patience patience(call_.team, peer());
+    for (;;) {
       const bool is_complete = load_acquire(complete) != 0;
       const Words4 words = load_words(at);
       if (!any_absent(words)) return words;
@@ -311,17 +305,7 @@ class OneShotPair {
         store_relaxed(&memory_.was_completed, 1);
         return words;
       }
-      if (polls % kPollsPerClock == 0) {
-        std::uint32_t culprit = load_relaxed(abort_word(buffer_of(call_.team, rank())));
-        if (culprit == 0 && clock_nanoseconds() - start > call_.team.timeout_nanoseconds) {
-          culprit = 1 + static_cast<std::uint32_t>(peer());
-        }
-        if (culprit != 0) {
-          give_up(call_.team, culprit, memory_.failed);
-          return words;
-        }
-      }
-      pause();
+      if (patience.ends(memory_.failed)) return words;
     }
   }
 

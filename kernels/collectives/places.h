@@ -78,8 +78,6 @@ struct Places {
 /// What the kernels of one rank know of items.
 struct PlaceWords {
   std::uint32_t next_item;            ///< of the next call; the first of a window
-  std::uint32_t taken;                ///< of this call's items, after those that blocks begin with
-  std::uint32_t ended;                ///< blocks of this call
   std::uint32_t read[kPlaceWindows];  ///< items of a window that this call uses again
 };
 

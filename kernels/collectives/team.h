@@ -10,6 +10,10 @@ inline namespace ARLAB_PLATFORM {
 
 inline constexpr int kMaxRanks = 8;
 
+/// Team::tickets: pieces of work taken after those that blocks begin with, and blocks ended, in
+/// this call; both 0 between calls.
+inline constexpr std::size_t kTicketWords = 2;
+
 /// A communication buffer: every rank has one, and all ranks write to all.
 ///
 ///   abort     one word: 0, or 1 + the rank that some rank has given up waiting for

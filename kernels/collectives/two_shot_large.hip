@@ -7,6 +7,7 @@
 // at a time.
 #include "kernels/collectives/batch.h"
 #include "kernels/collectives/launch.h"
+#include "kernels/collectives/tickets.h"
 
 namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {
@@ -372,7 +373,7 @@ class Serving : private LargeCall<Codec> {
   ARLAB_DEVICE void run() {
     begin();
     std::uint32_t ticket = 0;  // thread 0's
-    if (thread_ == 0) ticket = take_step();
+    if (thread_ == 0) ticket = take_ticket(call_.team);
     if (shared_.failed != 0) return;
 #pragma unroll 1
     for (unsigned turn = 0;; ++turn) {
@@ -390,10 +391,10 @@ class Serving : private LargeCall<Codec> {
         for (; sent <= p; ++sent) send(step, sent);
         ++groups_;
       }
-      if (thread_ == 0) ticket = take_step();  // under way while the wires are
+      if (thread_ == 0) ticket = take_ticket(call_.team);  // under way while the wires are
       end(step);
     }
-    if (thread_ == 0) leave();
+    if (thread_ == 0) (void)is_last_to_end(call_.team);
   }
 
  private:
@@ -412,17 +413,6 @@ class Serving : private LargeCall<Codec> {
   using Base::steps_;
   using Base::tiles_of_parcel;
 
-  /// Of the steps that no block began with, the next.
-  ARLAB_DEVICE std::uint32_t take_step() const {
-    return 2 * gridDim.x + atomic_add(global_pointer(call_.team.tickets), 1);
-  }
-  /// The last block that ends makes ready for the next call.
-  ARLAB_DEVICE void leave() const {
-    std::uint32_t* tickets = global_pointer(call_.team.tickets);
-    if (atomic_add(tickets + 1, 1) + 1 < gridDim.x) return;
-    store_relaxed(tickets, 0);
-    store_relaxed(tickets + 1, 0);
-  }
   /// The colour of the step's lane when the call began. Behind the last step, nobody's: lanes are
   /// left there.
   ARLAB_DEVICE std::uint32_t colour_of(std::uint32_t number) const {

@@ -81,8 +81,7 @@ inline constexpr int kThreads = 256;
 #if defined(__HIP_PLATFORM_AMD__)
 inline constexpr int kFastBlocks = 3;
 inline constexpr int kFastBatch = 1;
-inline constexpr bool kThreadsWorkApart =
-    false;  // before gfx12 nothing below that is for it exists
+inline constexpr bool kThreadsWorkApart = false;  // before gfx12 there is nothing for it
 #else
 inline constexpr int kFastBlocks = 4;
 inline constexpr int kFastBatch = 4;

@@ -149,8 +149,6 @@ inline Result<RankMemory> make_rank(TeamMemory& memory, int rank, int device,
     status = fill_words(buffer.value() + places.slots_at(), (places.end() - places.slots_at()) / 4,
                         kAbsent);
     if (!status.ok()) return status;
-  }
-  if (places.count != 0) {
     status = fill_words(own.value() + place_words_at + offsetof(PlaceWords, next_item), 1,
                         places.window_of(options.first_colour));
     if (!status.ok()) return status;

@@ -97,6 +97,15 @@ class Team {
         << pending.request.elements;
   }
 
+  /// Calls that follow each other without waiting in between.
+  void expect_results(const std::vector<CollectiveRequest>& requests) {
+    std::vector<Pending> calls;
+    for (const CollectiveRequest& request : requests) calls.push_back(prepare(request));
+    for (Pending& call : calls) enqueue_all(call);
+    synchronize();
+    for (const Pending& call : calls) expect_result(call);
+  }
+
  private:
   std::vector<Communicator> communicators_;
   std::vector<std::vector<hipStream_t>> streams_;
@@ -166,12 +175,7 @@ INSTANTIATE_TEST_SUITE_P(Protocol, AnySchedule,
 TEST_P(AnySchedule, CallsThatFollowEachOtherMayDifferInEverything) {
   // Slots for two tiles, so that the larger tensors take several rounds.
   Team team(3, {.blocks = 3, .slot_bytes = 2 * 4096});
-  std::vector<Team::Pending> calls;
-  for (const CollectiveRequest& request : changing_requests())
-    calls.push_back(team.prepare(request));
-  for (Team::Pending& call : calls) team.enqueue_all(call);  // no waiting in between
-  team.synchronize();
-  for (const Team::Pending& call : calls) team.expect_result(call);
+  team.expect_results(changing_requests());
 }
 
 TEST_P(AnySchedule, StreamsMayChangeFromCallToCall) {
@@ -216,16 +220,9 @@ int blocks_for_large() { return emulator::settings().resident_blocks == 1 ? 1 : 
 TEST_P(AnySchedule, LargeCallsAmongOthers) {
   const int blocks = blocks_for_large();
   Team team(2, {.blocks = blocks, .first_colour = 0xFFFFFFFBu});  // colours wrap around
-  std::vector<Team::Pending> calls;
-  for (const CollectiveRequest& request :
-       {large_request(2, blocks), request_of("two_shot", "qr-q4", 20000),
-        large_request(2, blocks, 3), large_request(2, blocks),
-        request_of("one_shot", "fp16", 3000)}) {
-    calls.push_back(team.prepare(request));
-  }
-  for (Team::Pending& call : calls) team.enqueue_all(call);
-  team.synchronize();
-  for (const Team::Pending& call : calls) team.expect_result(call);
+  team.expect_results({large_request(2, blocks), request_of("two_shot", "qr-q4", 20000),
+                       large_request(2, blocks, 3), large_request(2, blocks),
+                       request_of("one_shot", "fp16", 3000)});
 }
 
 TEST_P(AnySchedule, RanksOfALargeCallMayDifferInAlignment) {
@@ -264,17 +261,11 @@ TEST_P(AnySchedule, ADeadRankIsNamedInALargeCall) {
 TEST_P(AnySchedule, CallsWithPlacesAmongOthers) {
   const int blocks = blocks_for_large();
   Team team(2, {.blocks = blocks, .first_colour = 0xFFFFFF00u});  // numbers of items wrap around
-  std::vector<Team::Pending> calls;
-  for (const CollectiveRequest& request :
-       {request_for_places("qr-q4"), request_of("two_shot", "qr-q4", 20000),
-        request_for_places("fp16", 77), request_of("one_shot", "qr-q8", 1),
-        request_of("one_shot", "qr-q4", 9000), request_for_places("int2-g32-sr", 2048),
-        request_of("one_shot", "int3-g24", 9000), request_for_places("qr-q4", 5)}) {
-    calls.push_back(team.prepare(request));
-  }
-  for (Team::Pending& call : calls) team.enqueue_all(call);
-  team.synchronize();
-  for (const Team::Pending& call : calls) team.expect_result(call);
+  team.expect_results({request_for_places("qr-q4"), request_of("two_shot", "qr-q4", 20000),
+                       request_for_places("fp16", 77), request_of("one_shot", "qr-q8", 1),
+                       request_of("one_shot", "qr-q4", 9000),
+                       request_for_places("int2-g32-sr", 2048),
+                       request_of("one_shot", "int3-g24", 9000), request_for_places("qr-q4", 5)});
 }
 
 TEST_P(AnySchedule, WordsOfAWireMayLookAbsent) {

@@ -1,27 +1,40 @@
-/* The protocol of places (collectives/places.h, one_shot_pair.hip), for Spin.
+/* The protocol of places (collectives/places.h, one_shot_pair.hip, two_shot_large.hip), for Spin.
  *
  *   spin -a places.pml && cc -DSAFETY -O2 -o pan pan.c && ./pan -m100000
  *
- * Two ranks. The blocks of each begin a call with an item each, and take others from a counter. In a
- * turn, a block, which holds the item after already, sends an item if its place is known to be free,
- * then reads what the other rank has sent for the item before and empties the place, then counts
- * that; and if the place was not free, waits for it, and sends then. A wire is one word. A place
- * remembers which item was written to it, so that a rank can assert that it reads what was sent for
- * this item, and that it writes to nothing that is not read. Items are numbered across calls; a call
- * starts on a rank when all its blocks have ended the one before. A deadlock is an invalid end state.
+ * Two ranks that run one_shot or, with -DTWO_SHOT, ranks that run two_shot. The blocks of each begin a call
+ * with an item each, and take others from a counter. A wire is one word. A place remembers which item was
+ * written to it, so that a rank can assert that it reads what was sent for this item, and that it writes to
+ * nothing that is not read. Items are numbered across calls; a call starts on a rank when all its blocks have
+ * ended the one before. A deadlock is an invalid end state.
  *
- * Sizes: -DBLOCKS, -DBLOCKS_OF_LAST (rank), -DWINDOW (two of them are the places), -DITEMS (of a
- * call), -DCALLS. -DLIKE_ABSENT: every item but the first looks as if it were absent.
- * Variants that must be rejected (some with -DBLOCKS=1 or more calls):
+ * one_shot: in a turn, a block, which holds the item after already, sends an item if its place is known to be
+ * free, then reads what the other rank has sent for the item before and empties the place, then counts that;
+ * and if the place was not free, waits for it, and sends then.
+ *
+ * two_shot: of an item, a block sends contributions, reads those of the others, sends its sum, reads those of
+ * the others, and counts the item: in five turns, with another item in each of these steps. While an item's
+ * place is not free, those before it go on; when there are none left, it is waited for.
+ *
+ * Sizes: -DRANKS (of two_shot), -DBLOCKS, -DBLOCKS_OF_LAST (rank), -DWINDOW (two of them are the places),
+ * -DITEMS (of a call), -DCALLS. -DLIKE_ABSENT: every item but the first looks as if it were absent.
+ * Variants that must be rejected:
  *   -DNO_WAIT_FOR_PLACE     items are sent whether or not their place is free
- *   -DOWN_NOT_WAITED_FOR    only the other rank must have read what was at an item's place
+ *   -DOWN_NOT_WAITED_FOR    only the other rank must have read what was at an item's place (one_shot)
+ *   -DONE_WINDOW_ASKED      items are sent when their own place is free, though one of an item before is not:
+ *                           a deadlock (two_shot)
  *   -DNOT_EMPTIED           a place that was read is not made absent
  *   -DCOUNTED_BEFORE_READ   a window is said to be free before its last items are read
- *   -DWAIT_BEFORE_READING   a block waits for a place before it reads the item before (a deadlock)
- *   -DCOUNT_KEPT            a block says what it has counted when it ends only (a deadlock)
- *   -DNOT_SAID_AT_START     a call does not say what the calls before have read (a deadlock)
+ *   -DWAIT_BEFORE_READING   a block waits for a place before it reads the items before: a deadlock
+ *   -DCOUNT_KEPT            a block says what it has counted when it ends only: a deadlock
+ *   -DNOT_SAID_AT_START     a call does not say what the calls before have read: a deadlock (three calls)
  *   -DCOMPLETE_KEPT         `complete` stays when the item is read (with -DLIKE_ABSENT)
+ *   -DCOMPLETE_SAID_LATE    a block says so at the end of its turn only: a deadlock (two_shot, with
+ *                           -DLIKE_ABSENT)
  */
+#ifndef RANKS
+#define RANKS 2
+#endif
 #ifndef BLOCKS
 #define BLOCKS 2
 #endif
@@ -40,31 +53,52 @@
 #define PLACES (2 * WINDOW)
 #define ALL ((ITEMS + WINDOW - 1) / WINDOW * WINDOW) /* numbers that a call uses up */
 #define NONE 255
+#define BEFORE (2 * WINDOW) /* numbers before the first call's, so that none is negative */
 
-byte place[2 * PLACES];    /* [at][place]: 0 when absent */
-byte written[2 * PLACES];  /* [at][place]: 1 + the item that was written; 0 when it is read */
-bit complete[2 * PLACES];  /* [at][place] */
-byte freed[8];             /* [at][rank][window modulo 2]: the first item behind what it has read */
-byte read[4];              /* [rank][window modulo 2]: items of a window that this call uses again */
-byte taken[2];             /* of this call's items */
-byte ended[2];             /* blocks that have ended this call */
-byte calls[2];             /* calls that have ended */
+/* What is sent of an item: contributions, which are all that one_shot has, and sums. */
+#define CONTRIBUTION 0
+#define SUM 1
+#ifdef TWO_SHOT
+#define KINDS 2
+#else
+#define KINDS 1
+#endif
+#define WIRES (RANKS * PLACES * KINDS * RANKS)
 
-#define OTHER (1 - me)
-#define AT(rank, item) ((rank) * PLACES + (item) % PLACES)
-#define FREED(at, by, item) freed[((at) * 2 + (by)) * 2 + (item) / WINDOW % 2]
+byte place[WIRES];            /* [at][place][kind][from]: 0 when absent */
+byte written[WIRES];          /* likewise: 1 + the item that was written; 0 when it is read */
+bit complete[WIRES];          /* likewise */
+byte freed[RANKS * RANKS * 2] = BEFORE; /* [at][rank][window modulo 2]: first item behind what it has read */
+byte read[RANKS * 2];         /* [rank][window modulo 2]: items of a window that this call uses again */
+byte taken[RANKS];            /* of this call's items */
+byte ended[RANKS];            /* blocks that have ended this call */
+byte calls[RANKS];            /* calls that have ended */
+
+#define AT(rank, item, kind, from) ((((rank) * PLACES + (item) % PLACES) * KINDS + (kind)) * RANKS + (from))
+#define FREED(at, by, item) freed[((at) * RANKS + (by)) * 2 + (item) / WINDOW % 2]
 #define READ(item) read[me * 2 + (item) / WINDOW % 2]
-#define BLOCKS_OF(rank) (rank == 1 -> BLOCKS_OF_LAST : BLOCKS)
-#define FIRST (call * ALL)
+#define BLOCKS_OF(rank) (rank == RANKS - 1 -> BLOCKS_OF_LAST : BLOCKS)
+#define FIRST (BEFORE + call * ALL)
 #define WINDOW_OF(number) ((number) / WINDOW * WINDOW)
 #ifdef NO_WAIT_FOR_PLACE
 #define IS_FREE true
 #else
 #define IS_FREE_AT(by) (FREED(me, by, FIRST + now) + WINDOW >= FIRST + WINDOW_OF(now))
-#ifdef OWN_NOT_WAITED_FOR
-#define IS_FREE IS_FREE_AT(OTHER)
+#define IS_FREE_BEFORE(by) (FREED(me, by, FIRST + now + WINDOW) + 2 * WINDOW >= FIRST + WINDOW_OF(now))
+#ifdef ONE_WINDOW_ASKED
+#define RANK_IS_READY(by) IS_FREE_AT(by)
 #else
-#define IS_FREE (IS_FREE_AT(OTHER) && IS_FREE_AT(me))
+#define RANK_IS_READY(by) (IS_FREE_AT(by) && IS_FREE_BEFORE(by))
+#endif
+#ifdef OWN_NOT_WAITED_FOR
+#define ASKED(by) (by == me || RANK_IS_READY(by))
+#else
+#define ASKED(by) RANK_IS_READY(by)
+#endif
+#if RANKS == 2
+#define IS_FREE (ASKED(0) && ASKED(1))
+#else
+#define IS_FREE (ASKED(0) && ASKED(1) && ASKED(2))
 #endif
 #endif
 #ifdef LIKE_ABSENT
@@ -84,129 +118,270 @@ inline take(item) {
   }
 }
 
-inline send() {
-  atomic {
-    assert(place[AT(OTHER, FIRST + now)] == 0 && written[AT(OTHER, FIRST + now)] == 0);
-    place[AT(OTHER, FIRST + now)] = (LOOKS_ABSENT(now) -> 0 : 1);
-    written[AT(OTHER, FIRST + now)] = FIRST + now + 1
-  };
+inline say_complete(number, kind) {
   if
-  :: LOOKS_ABSENT(now) -> complete[AT(OTHER, FIRST + now)] = 1
+  :: LOOKS_ABSENT(number) ->
+     for (other : 0 .. RANKS - 1) {
+       if
+       :: other != me -> complete[AT(other, FIRST + number, kind, me)] = 1
+       :: else
+       fi
+     }
   :: else
   fi
 }
 
-inline receive() {
-  atomic {
-    place[AT(me, FIRST + before)] != 0 || complete[AT(me, FIRST + before)] == 1;
-    assert(written[AT(me, FIRST + before)] == FIRST + before + 1);
-    written[AT(me, FIRST + before)] = 0;
+inline send(number, kind) {
+  for (other : 0 .. RANKS - 1) {
+    if
+    :: other != me ->
+       atomic {
+         assert(place[AT(other, FIRST + number, kind, me)] == 0 && written[AT(other, FIRST + number, kind, me)] == 0);
+         place[AT(other, FIRST + number, kind, me)] = (LOOKS_ABSENT(number) -> 0 : 1);
+         written[AT(other, FIRST + number, kind, me)] = FIRST + number + 1
+       }
+    :: else
+    fi
+  }
+#ifndef COMPLETE_SAID_LATE
+  say_complete(number, kind)
+#endif
+}
+
+inline receive(number, kind) {
+  for (other : 0 .. RANKS - 1) {
+    if
+    :: other != me ->
+       atomic {
+         place[AT(me, FIRST + number, kind, other)] != 0 || complete[AT(me, FIRST + number, kind, other)] == 1;
+         assert(written[AT(me, FIRST + number, kind, other)] == FIRST + number + 1);
+         written[AT(me, FIRST + number, kind, other)] = 0;
 #ifndef NOT_EMPTIED
-    place[AT(me, FIRST + before)] = 0
+         place[AT(me, FIRST + number, kind, other)] = 0
 #endif
-  };
+       };
 #ifndef COMPLETE_KEPT
-  complete[AT(me, FIRST + before)] = 0
+       complete[AT(me, FIRST + number, kind, other)] = 0
 #endif
+    :: else
+    fi
+  }
 }
 
 inline say_freed(item, upto) {
-  FREED(me, me, item) = upto;
-  FREED(OTHER, me, item) = upto
+  for (other : 0 .. RANKS - 1) { FREED(other, me, item) = upto }
 }
 
-inline say_counted() {
+inline say_counted(number) {
   atomic {
-    READ(FIRST + before) = READ(FIRST + before) + counted;
+    READ(FIRST + number) = READ(FIRST + number) + counted;
     counted = 0;
     if
-    :: READ(FIRST + before) == WINDOW -> READ(FIRST + before) = 0; says = true
+    :: READ(FIRST + number) == WINDOW -> READ(FIRST + number) = 0; says = true
     :: else
     fi
   };
   if
-  :: says -> say_freed(FIRST + before, FIRST + WINDOW_OF(before) + WINDOW); says = false
+  :: says -> say_freed(FIRST + number, FIRST + WINDOW_OF(number) + WINDOW); says = false
   :: else
   fi
 }
 
 #ifdef COUNT_KEPT
-#define IS_LAST_OF_WINDOW(next) (next == NONE)
+#define IS_LAST_OF_WINDOW(number, after) (after == NONE)
 #else
-#define IS_LAST_OF_WINDOW(next) (next == NONE || WINDOW_OF(next) != WINDOW_OF(before))
+#define IS_LAST_OF_WINDOW(number, after) (after == NONE || WINDOW_OF(after) != WINDOW_OF(number))
 #endif
-inline count(to_read) {
+/* `after`: what this block reads next. */
+inline count(number, after) {
   if
-  :: WINDOW_OF(before) + PLACES < ITEMS ->
+  :: WINDOW_OF(number) + PLACES < ITEMS ->
      counted++;
      if
-     :: IS_LAST_OF_WINDOW(to_read) -> say_counted()
+     :: IS_LAST_OF_WINDOW(number, after) -> say_counted(number)
      :: else
      fi
   :: else
   fi
 }
 
+#ifdef TWO_SHOT
+#define NOTHING_SENT (sent == NONE && reduced == NONE && told == NONE)
+
+/* Of the items behind `told`, which is read next. */
+inline find_coming() {
+  atomic {
+    coming = now;
+    if
+    :: sent != NONE -> coming = sent
+    :: else
+    fi;
+    if
+    :: reduced != NONE -> coming = reduced
+    :: else
+    fi
+  }
+}
+
+inline turns() {
+  sent = NONE; reduced = NONE; told = NONE; gathered = NONE;
+  now = NONE;
+  do
+  :: now != NONE || next != NONE || !NOTHING_SENT ->
+     if
+     :: now == NONE && next != NONE -> now = next; take(next)
+     :: else
+     fi;
+#ifdef WAIT_BEFORE_READING
+     if
+     :: now != NONE -> IS_FREE
+     :: else
+     fi;
+#endif
+     sends = (now != NONE -> IS_FREE : false);
+#ifndef COUNTED_BEFORE_READ
+     if
+     :: gathered != NONE ->
+        find_coming();
+        if
+        :: told != NONE -> coming = told
+        :: else
+        fi;
+        count(gathered, coming)
+     :: else
+     fi;
+#endif
+     if
+     :: reduced != NONE -> send(reduced, SUM)
+     :: else
+     fi;
+     if
+     :: sends -> send(now, CONTRIBUTION)
+     :: else
+     fi;
+#ifdef COUNTED_BEFORE_READ
+     if
+     :: told != NONE -> find_coming(); count(told, coming)
+     :: else
+     fi;
+#endif
+     if
+     :: told != NONE -> receive(told, SUM)
+     :: else
+     fi;
+     if
+     :: sent != NONE -> receive(sent, CONTRIBUTION)
+     :: else
+     fi;
+#ifdef COMPLETE_SAID_LATE
+     if
+     :: reduced != NONE -> say_complete(reduced, SUM)
+     :: else
+     fi;
+     if
+     :: sends -> say_complete(now, CONTRIBUTION)
+     :: else
+     fi;
+#endif
+     atomic {
+       gathered = told; told = reduced; reduced = sent; sent = NONE;
+       if
+       :: sends -> sent = now; now = NONE
+       :: else
+       fi
+     };
+     if
+     :: NOTHING_SENT && now != NONE ->
+#ifndef COUNTED_BEFORE_READ
+        if
+        :: gathered != NONE -> count(gathered, now); gathered = NONE
+        :: else
+        fi;
+#endif
+        IS_FREE
+     :: else
+     fi
+  :: else -> break
+  od;
+#ifndef COUNTED_BEFORE_READ
+  if
+  :: gathered != NONE -> count(gathered, NONE); gathered = NONE
+  :: else
+  fi
+#endif
+}
+#else
 inline read_before() {
   if
   :: before != NONE ->
 #ifdef COUNTED_BEFORE_READ
-     count(now); receive()
+     count(before, now); receive(before, CONTRIBUTION)
 #else
-     receive(); count(now)
+     receive(before, CONTRIBUTION); count(before, now)
 #endif
   :: else
   fi
 }
 
+inline turns() {
+  before = NONE;
+  now = next;
+  if
+  :: now != NONE -> take(next)
+  :: else
+  fi;
+  do
+  :: now != NONE || before != NONE ->
+     sends = false;
+#ifdef WAIT_BEFORE_READING
+     if
+     :: now != NONE -> IS_FREE; send(now, CONTRIBUTION); sends = true
+     :: else
+     fi;
+#else
+     if
+     :: now != NONE && IS_FREE -> send(now, CONTRIBUTION); sends = true
+     :: else
+     fi;
+#endif
+     read_before();
+     if
+     :: now != NONE && !sends -> IS_FREE; send(now, CONTRIBUTION)
+     :: else
+     fi;
+     before = now;
+     now = next;
+     if
+     :: now != NONE -> take(next)
+     :: else
+     fi
+  :: else -> break
+  od
+}
+#endif
+
 proctype block(byte me, number) {
-  byte call, now, next, before, counted;
-  bool sent, says;
+  byte call, now, next, counted, other;
+  bool sends, says;
+#ifdef TWO_SHOT
+  byte sent, reduced, told, gathered, coming;
+#else
+  byte before;
+#endif
   do
   :: call < CALLS ->
-     before = NONE;
-     now = (number < ITEMS -> number : NONE);
-     take(next);
+     next = (number < ITEMS -> number : NONE);
      if
      :: number == 0 && call > 0 ->
 #ifndef NOT_SAID_AT_START
         say_freed(FIRST - 1, FIRST);
-        if
-        :: FIRST > WINDOW -> say_freed(FIRST - WINDOW - 1, FIRST - WINDOW)
-        :: else
-        fi
+        say_freed(FIRST - WINDOW - 1, FIRST - WINDOW)
 #else
         skip
 #endif
      :: else
      fi;
-     do
-     :: now != NONE || before != NONE ->
-        sent = false;
-#ifdef WAIT_BEFORE_READING
-        if
-        :: now != NONE -> IS_FREE; send(); sent = true
-        :: else
-        fi;
-#else
-        if
-        :: now != NONE && IS_FREE -> send(); sent = true
-        :: else
-        fi;
-#endif
-        read_before();
-        if
-        :: now != NONE && !sent -> IS_FREE; send()
-        :: else
-        fi;
-        before = now;
-        now = next;
-        if
-        :: now != NONE -> take(next)
-        :: else
-        fi
-     :: else -> break
-     od;
+     turns();
      atomic {
        call++;
        ended[me]++;
@@ -223,7 +398,7 @@ proctype block(byte me, number) {
 init {
   byte i, j;
   atomic {
-    for (i : 0 .. 1) {
+    for (i : 0 .. RANKS - 1) {
       for (j : 0 .. BLOCKS_OF(i) - 1) { run block(i, j) }
     }
   }

@@ -191,32 +191,45 @@ ARLAB_DEVICE bool is_to_be_made_again(const Eight<Number> (&sum)[Places], int co
 }
 
 // ---------------------------------------------------------------- sums of all ranks
-// In ascending rank order, from the first. wires(from): of the tiles that one has encoded.
+// In ascending rank order. wires(from): of the tiles that one has encoded.
+
+/// Where they begin to be added: at +0, or with the first.
+enum class SumFrom { zero, first };
 
 /// Of one tile, `offset` bytes behind the first.
-template <class Number, class Codec, class Wires>
+template <SumFrom kFrom, class Number, class Codec, class Wires>
 ARLAB_DEVICE Eight<Number> sum_tile(const Codec& codec, const Call& call, Wires wires,
                                     unsigned offset, Position at) {
-  Eight<Number> sum = codec.decode(codec.load(wires(0) + offset, at), at);
+  Eight<Number> sum;
+  int from = 0;
+  if constexpr (kFrom == SumFrom::first) {
+    sum = codec.decode(codec.load(wires(from++) + offset, at), at);
+  }
 #pragma unroll 1
-  for (int from = 1; from < call.team.layout.ranks; ++from) {
+  for (; from < call.team.layout.ranks; ++from) {
     const auto x = codec.decode(codec.load(wires(from) + offset, at), at);
     sum = add<Number, Codec::kClampsFp16Sums>(sum, x);
   }
   return sum;
 }
 
-template <class Number, class Codec, class Wires, int Places>
+template <SumFrom kFrom, class Number, class Codec, class Wires, int Places>
 ARLAB_DEVICE void sum_batch(const Codec& codec, const Call& call, Wires wires, int count,
                             Eight<Number> (&sum)[Places]) {
   typename Codec::Encoded encoded[Places];
-  load_batch(codec, call, wires(0), count, encoded);
+  int from = 0;
+  if constexpr (kFrom == SumFrom::first) {
+    load_batch(codec, call, wires(from++), count, encoded);
 #pragma unroll
-  for (int i = 0; i < Places; ++i) {
-    if (i < count) sum[i] = decode_for_sum<Number>(codec, encoded[i]);
+    for (int i = 0; i < Places; ++i) {
+      if (i < count) sum[i] = decode_for_sum<Number>(codec, encoded[i]);
+    }
+  } else {
+#pragma unroll
+    for (int i = 0; i < Places; ++i) sum[i] = {};
   }
 #pragma unroll 1
-  for (int from = 1; from < call.team.layout.ranks; ++from) {
+  for (; from < call.team.layout.ranks; ++from) {
     load_batch(codec, call, wires(from), count, encoded);
     add_batch(codec, encoded, count, sum);
   }
@@ -224,7 +237,7 @@ ARLAB_DEVICE void sum_batch(const Codec& codec, const Call& call, Wires wires, i
 #pragma unroll
     for (int i = 0; i < Places; ++i) {
       if (i < count) {
-        sum[i] = sum_tile<Number>(
+        sum[i] = sum_tile<kFrom, Number>(
             codec, call, wires, static_cast<unsigned>(i) * tile_bytes_of<Codec>(call), Batch::at());
       }
     }

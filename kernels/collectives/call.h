@@ -31,9 +31,8 @@ struct Call {
   unsigned tile_bytes;   ///< between tiles of a slot, a multiple of 16
   bool aligned;          ///< input and output are multiples of 16
   bool is_small;         ///< no block has more than one tile of a chunk
-  int lanes;             ///< two_shot_large: whose work blocks take in turn; 0: not for this call
-  int lane_rounds;       ///< batches that each lane has of a chunk, at most
-  bool in_places;        ///< one_shot_pair
+  bool in_places;        ///< one_shot_pair or two_shot_large
+  unsigned chunk_tiles;  ///< of the longest chunk
   bool all_tiles_whole;  ///< no chunk ends inside a tile
 };
 

@@ -5,28 +5,33 @@
 
 #include "kernels/codecs/choice.h"
 #include "kernels/collectives/call.h"
-#include "kernels/collectives/lanes.h"
 #include "kernels/collectives/occupancy.h"
 
 namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {
 
-/// Codecs whose tiles fit places.
+/// Codecs whose tiles fit the places of one_shot.
 template <class Codec, class Number>
 inline constexpr bool kWorksInPlaces =
-    sizeof(typename Number::Bits) == 2 && kBatch<Codec> != 1 && kThreadsWorkApart;
+    sizeof(typename Number::Bits) == 2 && kBatch<Codec> != 1 && kHasPlaces;
+/// And those of two_shot.
+template <class Codec, class Number>
+inline constexpr bool kTwoShotWorksInPlaces = false;
+template <class Codec, class Number>
+requires kWorksInPlaces<Codec, Number>
+inline constexpr bool kTwoShotWorksInPlaces<Codec, Number> = Codec::kTileBytes <= kTwoShotWireBytes;
 
 struct Occupancy {
-  int blocks;   ///< of a kernel of the codec, that fit on a multiprocessor
-  int batch;    ///< tiles that a block works on at once
-  bool lanes;   ///< there is a two_shot_large for the codec
-  bool places;  ///< there is a one_shot_pair
+  int blocks;            ///< of a kernel of the codec, that fit on a multiprocessor
+  int batch;             ///< tiles that a block works on at once
+  bool one_shot_places;  ///< there is a one_shot_pair for the codec
+  bool two_shot_places;  ///< there is a two_shot_large
 };
 inline Occupancy occupancy_of(const CodecChoice& codec, DType dtype) {
   Occupancy occupancy{1, 1, false, false};
   (void)with_codec(codec, dtype, [&]<class Codec, class Number>(const Codec&, Number) {
-    occupancy = {kResidentBlocks<Codec>, kBatch<Codec>, kWorksInLanes<Codec, Number>,
-                 kWorksInPlaces<Codec, Number>};
+    occupancy = {kResidentBlocks<Codec>, kBatch<Codec>, kWorksInPlaces<Codec, Number>,
+                 kTwoShotWorksInPlaces<Codec, Number>};
   });
   return occupancy;
 }
@@ -43,10 +48,9 @@ std::optional<hipError_t> launch_one_shot_small(const Call& call, const CodecCho
                                                 DType dtype, hipStream_t stream);
 std::optional<hipError_t> launch_two_shot_small(const Call& call, const CodecChoice& codec,
                                                 DType dtype, hipStream_t stream);
-/// For Call::in_places.
+/// For Call::in_places, as the next.
 hipError_t launch_one_shot_pair(const Call& call, const CodecChoice& codec, DType dtype,
                                 hipStream_t stream);
-/// For Call::lanes other than 0.
 hipError_t launch_two_shot_large(const Call& call, const CodecChoice& codec, DType dtype,
                                  hipStream_t stream);
 hipError_t launch_ring(const Call& call, const CodecChoice& codec, DType dtype, hipStream_t stream);

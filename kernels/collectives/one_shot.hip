@@ -73,15 +73,15 @@ class OneShot {
         call_, call_.chunk[0], round,
         [&](const Batch& batch) ARLAB_INLINED_LAMBDA {
           Eight<Number> sum[kPlaces];
-          sum_batch(codec_, call_, wires, batch.count, sum);
+          sum_batch<SumFrom::first>(codec_, call_, wires, batch.count, sum);
 #pragma unroll
           for (int i = 0; i < kPlaces; ++i) {
             if (i < batch.count) batch.store<Number>(call_.output, i, sum[i]);
           }
         },
         [&](const Tile& tile) ARLAB_INLINED_LAMBDA {
-          tile.store(call_.output,
-                     sum_tile<Number>(codec_, call_, wires, tile.slot_offset, tile.at()));
+          tile.store(call_.output, sum_tile<SumFrom::first, Number>(codec_, call_, wires,
+                                                                    tile.slot_offset, tile.at()));
         });
   }
 
@@ -120,11 +120,11 @@ hipError_t launch_one_shot(const Call& call, const CodecChoice& codec, DType dty
     const auto error = launch_one_shot_small(call, codec, dtype, stream);
     if (error.has_value()) return *error;
   }
-  return with_codec(
-      codec, dtype, [&]<class Codec, class Number>(const Codec& device_codec, Number) {
-        launch_behind(one_shot_kernel<Codec, Number>,
-                      LaunchSize{static_cast<unsigned>(call.blocks)}, stream, call, device_codec);
-      });
+  return with_codec(codec, dtype,
+                    [&]<class Codec, class Number>(const Codec& device_codec, Number) {
+                      launch_behind(one_shot_kernel<Codec, Number>,
+                                    static_cast<unsigned>(call.blocks), stream, call, device_codec);
+                    });
 }
 
 }  // namespace ARLAB_PLATFORM

@@ -39,8 +39,8 @@ std::optional<hipError_t> launch_one_shot_small(const Call& call, const CodecCho
                                                 DType dtype, hipStream_t stream) {
   return with_small_codec(
       call, codec, dtype, [&]<class Codec, class Number>(const Codec& device_codec, Number) {
-        launch_behind(one_shot_small_kernel<Codec, Number>,
-                      LaunchSize{static_cast<unsigned>(call.blocks)}, stream, call, device_codec);
+        launch_behind(one_shot_small_kernel<Codec, Number>, static_cast<unsigned>(call.blocks),
+                      stream, call, device_codec);
       });
 }
 

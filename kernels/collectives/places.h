@@ -14,8 +14,8 @@
 // only where the same call uses the window's places again. Of the calls before, a call that starts
 // says it once.
 //
-// A word of a wire may happen to be kAbsent. The sender notices, and says, after the wire and with
-// a word of its own, that the wire is complete.
+// A word of a wire may happen to be kAbsent. The thread that sends it notices, and says, behind its
+// words and with a byte of its own, that they are complete.
 //
 // A block that has to wait for a place first reads what the other rank has sent for its item
 // before, and counts it. So what is not read yet waits for items with lower numbers only. Blocks
@@ -32,8 +32,19 @@ inline namespace ARLAB_PLATFORM {
 /// A word like any other, but none that wires are full of.
 inline constexpr std::uint32_t kAbsent = 0x80A7C35D;
 
-/// Of an item's wires, at most: two tiles of codecs with up to 8.5 bits per element.
-inline constexpr std::size_t kPlaceBytes = 4352;
+/// Of a wire, at most: in one_shot two tiles of codecs with up to 8.5 bits per element, in two_shot
+/// one.
+inline constexpr unsigned kOneShotWireBytes = 4352;
+inline constexpr unsigned kTwoShotWireBytes = 2176;
+
+/// Of two_shot.
+inline constexpr int kMostRanksWithPlaces = 4;
+/// Tiles of a chunk in an item of two_shot.
+ARLAB_HOST_DEVICE constexpr unsigned two_shot_tiles(int ranks) { return ranks == 2 ? 2 : 1; }
+/// Contributions from the others, and their sums.
+inline constexpr unsigned two_shot_wires(int ranks) {
+  return 2 * static_cast<unsigned>(ranks - 1) * two_shot_tiles(ranks);
+}
 
 inline constexpr std::uint32_t kPlaceWindows = 2;
 
@@ -41,12 +52,15 @@ inline constexpr std::uint32_t kPlaceWindows = 2;
 ///
 ///   freed      [rank][window modulo kPlaceWindows]: the first item behind the last of such windows
 ///   whose items that rank has read
-///   complete   [place]: 1 when a wire with words like kAbsent is complete, until it is read
-///   slots      [place]: wires
+///   complete   [place][wire][16 bytes]: 1 when words of which some are like kAbsent are complete,
+///   until they are read
+///   slots      [place][wire]
 struct Places {
   std::size_t begin;    ///< in the buffer
   std::uint32_t count;  ///< a power of two; 0: there are none
-  std::size_t stride;   ///< from slot to slot
+  unsigned wires;       ///< at a place
+  unsigned wire_bytes;  ///< from wire to wire
+  unsigned stride;      ///< from place to place; of all places less than 4 GiB
 
   static constexpr std::size_t kCompleteAt = 256;
 
@@ -62,17 +76,21 @@ struct Places {
   ARLAB_HOST_DEVICE std::size_t freed(int rank, std::uint32_t item) const {
     return begin + (static_cast<std::size_t>(rank) * kPlaceWindows + residue(item)) * 4;
   }
-  ARLAB_HOST_DEVICE std::size_t complete(std::uint32_t item) const {
-    return begin + kCompleteAt + std::size_t{item & (count - 1)} * 4;
+  /// Of the words of 16 bytes with this number in the wire.
+  ARLAB_HOST_DEVICE std::size_t complete(std::uint32_t item, unsigned wire, unsigned words) const {
+    return begin + kCompleteAt +
+           (std::size_t{item & (count - 1)} * wires + wire) * (wire_bytes / 16) + words;
   }
   ARLAB_HOST_DEVICE std::size_t slots_at() const {
-    return begin + kCompleteAt + (std::size_t{count} * 4 + 255) / 256 * 256;
+    const std::size_t complete_bytes = std::size_t{count} * wires * (wire_bytes / 16);
+    return begin + kCompleteAt + (complete_bytes + 255) / 256 * 256;
   }
-  ARLAB_HOST_DEVICE std::size_t slot(std::uint32_t item) const {
-    return slots_at() + std::size_t{item & (count - 1)} * stride;
+  /// Of the item's first wire, from slots_at() on.
+  ARLAB_HOST_DEVICE std::uint32_t slot(std::uint32_t item) const {
+    return (item & (count - 1)) * stride;
   }
   /// Where this part of the buffer ends.
-  ARLAB_HOST_DEVICE std::size_t end() const { return slots_at() + count * stride; }
+  ARLAB_HOST_DEVICE std::size_t end() const { return slots_at() + std::size_t{count} * stride; }
 };
 
 /// What the kernels of one rank know of items.

@@ -32,9 +32,6 @@ std::optional<hipError_t> with_small_codec(const Call& call, const CodecChoice& 
   return called ? std::optional(error) : std::nullopt;
 }
 
-/// Where the contributions to a tile begin to be added.
-enum class SumFrom { zero, first };
-
 /// The sum of what all ranks have sent to the start of this rank's slots, in ascending order of
 /// ranks. Of rank `own_rank` it is `own` instead; -1: of none.
 template <SumFrom kFrom, class Codec, class Number>

@@ -71,13 +71,13 @@ inline constexpr std::size_t spread_apart(std::size_t bytes) {
 struct Team {
   int rank;
   BufferLayout layout;
-  BufferLayout lanes;               ///< blocks: how many lanes there are
-  Places places;                    ///< of two ranks
+  Places one_shot_places;           ///< of two ranks
+  Places two_shot_places;           ///< of up to kMostRanksWithPlaces
   std::uint8_t* buffer[kMaxRanks];  ///< of every rank, as this rank's device sees it
   std::uint32_t* colours;           ///< [block]: of its last exchange; this rank's own
-  std::uint32_t* lane_colours;      ///< [lane], likewise
   std::uint32_t* tickets;           ///< what blocks have taken of a call's work, and how many ended
-  PlaceWords* place_words;          ///< this rank's own
+  PlaceWords* one_shot_words;       ///< of places; this rank's own
+  PlaceWords* two_shot_words;       ///< likewise
   std::uint32_t* status;            ///< 0, or 1 + the rank that did not arrive; this rank's own
   std::uint64_t timeout_nanoseconds;
 };

@@ -224,16 +224,16 @@ __global__ void __launch_bounds__(kThreads, kResidentBlocks<Codec>)
 
 hipError_t launch_two_shot(const Call& call, const CodecChoice& codec, DType dtype,
                            hipStream_t stream) {
-  if (call.lanes != 0) return launch_two_shot_large(call, codec, dtype, stream);
+  if (call.in_places) return launch_two_shot_large(call, codec, dtype, stream);
   if (call.is_small) {
     const auto error = launch_two_shot_small(call, codec, dtype, stream);
     if (error.has_value()) return *error;
   }
-  return with_codec(
-      codec, dtype, [&]<class Codec, class Number>(const Codec& device_codec, Number) {
-        launch_behind(two_shot_kernel<Codec, Number>,
-                      LaunchSize{static_cast<unsigned>(call.blocks)}, stream, call, device_codec);
-      });
+  return with_codec(codec, dtype,
+                    [&]<class Codec, class Number>(const Codec& device_codec, Number) {
+                      launch_behind(two_shot_kernel<Codec, Number>,
+                                    static_cast<unsigned>(call.blocks), stream, call, device_codec);
+                    });
 }
 
 }  // namespace ARLAB_PLATFORM

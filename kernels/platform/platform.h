@@ -13,6 +13,7 @@
 #include <hip/hip_runtime.h>
 
 #include <cstdint>
+#include <type_traits>
 
 #if defined(__HIP_PLATFORM_NVIDIA__)
 #include <cuda_bf16.h>
@@ -48,18 +49,6 @@
 #define ARLAB_SHARED_ARRAY(T, name, count) __shared__ T name[count]
 #endif
 
-/// Declares `T& name`, shared by the block, of up to what a kernel that is launched with
-/// sizeof(T) shared bytes may have.
-#if defined(__HIP_PLATFORM_HOST__)
-#define ARLAB_LARGE_SHARED(T, name) T& name = (::arlab::emulator::shared_array<T, 1>([] {}))[0]
-#elif defined(__HIP_PLATFORM_NVIDIA__)
-#define ARLAB_LARGE_SHARED(T, name)             \
-  extern __shared__ uint4 arlab_shared_bytes[]; \
-  T& name = *reinterpret_cast<T*>(arlab_shared_bytes)
-#else
-#define ARLAB_LARGE_SHARED(T, name) __shared__ T name
-#endif
-
 /// Before a kernel's parameter: without it, nvcc copies a struct whose arrays are indexed at run
 /// time into local memory.
 #if defined(__HIP_PLATFORM_NVIDIA__)
@@ -81,43 +70,31 @@ inline constexpr int kThreads = 256;
 #if defined(__HIP_PLATFORM_AMD__)
 inline constexpr int kFastBlocks = 3;
 inline constexpr int kFastBatch = 1;
-inline constexpr bool kThreadsWorkApart = false;  // before gfx12 there is nothing for it
+inline constexpr bool kHasPlaces = false;  // kernels with places have not been made for it
 #else
 inline constexpr int kFastBlocks = 4;
 inline constexpr int kFastBatch = 4;
-inline constexpr bool kThreadsWorkApart = true;
+inline constexpr bool kHasPlaces = true;
 #endif
-
-/// Blocks, threads of each, and bytes of shared memory that kernels ask for when they are started.
-struct LaunchSize {
-  unsigned blocks;
-  unsigned threads = kThreads;
-  std::size_t shared_bytes = 0;
-};
 
 /// Starts a kernel whose first act is wait_for_kernel_before(). On CUDA it may be started, and wait
 /// there, while the one before it on the stream still runs, from let_next_kernel_start() on.
 template <class... Parameters>
-void launch_behind(void (*kernel)(Parameters...), LaunchSize size, hipStream_t stream,
+void launch_behind(void (*kernel)(Parameters...), unsigned blocks, hipStream_t stream,
                    const Parameters&... parameters) {
 #if defined(__HIP_PLATFORM_NVIDIA__)
-  if (size.shared_bytes != 0) {
-    (void)cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                               static_cast<int>(size.shared_bytes));
-  }
   cudaLaunchAttribute overlap{};
   overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   overlap.val.programmaticStreamSerializationAllowed = 1;
   cudaLaunchConfig_t config{};
-  config.gridDim = dim3(size.blocks);
-  config.blockDim = dim3(size.threads);
-  config.dynamicSmemBytes = size.shared_bytes;
+  config.gridDim = dim3(blocks);
+  config.blockDim = dim3(kThreads);
   config.stream = stream;
   config.attrs = &overlap;
   config.numAttrs = 1;
   (void)cudaLaunchKernelEx(&config, kernel, parameters...);  // callers ask for the last error
 #else
-  hipLaunchKernelGGL(kernel, dim3(size.blocks), dim3(size.threads), 0, stream, parameters...);
+  hipLaunchKernelGGL(kernel, dim3(blocks), dim3(kThreads), 0, stream, parameters...);
 #endif
 }
 ARLAB_DEVICE void wait_for_kernel_before() {
@@ -238,26 +215,8 @@ ARLAB_DEVICE void store_words(void* address, Words4 words) {
 #endif
 }
 
-// ---------------------------------------------------------------- threads that work apart
-// For kernels of platforms with kThreadsWorkApart only.
-
-/// Barriers 1 to 15 of the block, each among so many of its threads, whole warps of them, and what
-/// they stored before: waits until all have come.
-ARLAB_DEVICE void sync_threads([[maybe_unused]] int barrier, [[maybe_unused]] int threads) {
-#if defined(__CUDA_ARCH__)
-  asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
-#elif defined(__HIP_PLATFORM_HOST__)
-  emulator::named_barrier(barrier, threads, true, __builtin_LINE());
-#endif
-}
-/// As one of the threads of a sync_threads(), without waiting for the others.
-ARLAB_DEVICE void arrive_threads([[maybe_unused]] int barrier, [[maybe_unused]] int threads) {
-#if defined(__CUDA_ARCH__)
-  asm volatile("bar.arrive %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
-#elif defined(__HIP_PLATFORM_HOST__)
-  emulator::named_barrier(barrier, threads, false, __builtin_LINE());
-#endif
-}
+// ---------------------------------------------------------------- copies into shared memory
+// For kernels of platforms with kHasPlaces only.
 
 /// Starts a copy of 16 bytes from global to shared memory, for this thread only, of the group that
 /// its next commit_fetches() ends.
@@ -701,20 +660,24 @@ ARLAB_DEVICE bool any_of_wave(bool value) {
 }
 
 // ---------------------------------------------------------------- flags between GPUs
-// System scope: seen by every GPU and by the host.
+// System scope: seen by every GPU and by the host. Words or bytes.
 
-ARLAB_DEVICE std::uint32_t load_relaxed(const std::uint32_t* flag) {
+template <class Flag>
+ARLAB_DEVICE Flag load_relaxed(const Flag* flag) {
   return __hip_atomic_load(flag, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_SYSTEM);
 }
-ARLAB_DEVICE std::uint32_t load_acquire(const std::uint32_t* flag) {
+template <class Flag>
+ARLAB_DEVICE Flag load_acquire(const Flag* flag) {
   return __hip_atomic_load(flag, __ATOMIC_ACQUIRE, __HIP_MEMORY_SCOPE_SYSTEM);
 }
-ARLAB_DEVICE void store_relaxed(std::uint32_t* flag, std::uint32_t value) {
+template <class Flag>
+ARLAB_DEVICE void store_relaxed(Flag* flag, std::type_identity_t<Flag> value) {
   __hip_atomic_store(flag, value, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_SYSTEM);
 }
 /// Everything that this thread, and threads it was ordered after, stored is seen by who reads the
 /// flag with load_acquire.
-ARLAB_DEVICE void store_release(std::uint32_t* flag, std::uint32_t value) {
+template <class Flag>
+ARLAB_DEVICE void store_release(Flag* flag, std::type_identity_t<Flag> value) {
 #if defined(__HIP_PLATFORM_AMD__)
   // Not one release store: clang 19 to 22 leave out the s_waitcnt between the write-back of the L2
   // cache and the store when they know of no access in flight (llvm-project #178316). The ISA test

@@ -21,15 +21,22 @@ struct AlgorithmKernel {
   const char* name;
   LaunchCollective launch;
   int tiles_of_each;  ///< how many wires of a chunk's tile travel in one exchange
-  bool lanes;         ///< it can work in lanes
-  bool places;        ///< two ranks can work with places
 };
-constexpr std::array<AlgorithmKernel, 5> kAlgorithms = {
-    {{"one_shot", launch_one_shot, 1, false, true},
-     {"two_shot", launch_two_shot, 2, true, false},
-     {"ring", launch_ring, 1, false, false},
-     {"hierarchical", launch_hierarchical, 1, false, false},
-     {"all_to_all", launch_all_to_all, 1, false, false}}};
+constexpr std::array<AlgorithmKernel, 5> kAlgorithms = {{{"one_shot", launch_one_shot, 1},
+                                                         {"two_shot", launch_two_shot, 2},
+                                                         {"ring", launch_ring, 1},
+                                                         {"hierarchical", launch_hierarchical, 1},
+                                                         {"all_to_all", launch_all_to_all, 1}}};
+
+/// Whether there is a kernel with places, and it is the faster one: found by measuring.
+bool works_in_places(const AlgorithmKernel& algorithm, const Occupancy& occupancy, const Team& team,
+                     std::size_t tiles, std::size_t most_blocks) {
+  if (algorithm.launch == launch_one_shot) {
+    return occupancy.one_shot_places && team.one_shot_places.count != 0 && 8 * tiles > most_blocks;
+  }
+  return algorithm.launch == launch_two_shot && occupancy.two_shot_places &&
+         team.two_shot_places.count != 0;
+}
 
 std::size_t ceil_divide(std::size_t a, std::size_t b) { return (a + b - 1) / b; }
 
@@ -59,6 +66,7 @@ Result<Call> plan(const CollectiveRequest& request, const AlgorithmKernel& algor
       tiles = std::max(tiles, ceil_divide(chunk.size(), kTile));
       call.all_tiles_whole = call.all_tiles_whole && chunk.size() % kTile == 0;
     }
+    call.chunk_tiles = static_cast<unsigned>(tiles);
     call.group_size = static_cast<int>(default_group_size(ranks));
     call.tile_bytes =
         static_cast<unsigned>(ceil_divide(codec->wire_bytes(request.dtype, kTile), 16) * 16);
@@ -82,18 +90,7 @@ Result<Call> plan(const CollectiveRequest& request, const AlgorithmKernel& algor
     call.rounds = static_cast<int>(
         ceil_divide(tiles, blocks * static_cast<std::size_t>(call.tiles_per_slot)));
     call.is_small = tiles <= blocks;
-    // For less, places take too long to begin: found by measuring.
-    call.in_places =
-        algorithm.places && occupancy.places && team.places.count != 0 && 2 * tiles > most_blocks;
-    if (algorithm.lanes && occupancy.lanes && call.all_tiles_whole) {
-      const std::size_t batches = ceil_divide(tiles, static_cast<std::size_t>(occupancy.batch));
-      const auto lanes = static_cast<std::size_t>(team.lanes.blocks);
-      if (batches >= kLeastBatches * blocks) {
-        call.lanes = static_cast<int>(std::min(lanes, batches));
-        call.lane_rounds =
-            static_cast<int>(ceil_divide(batches, static_cast<std::size_t>(call.lanes)));
-      }
-    }
+    call.in_places = works_in_places(algorithm, occupancy, team, tiles, most_blocks);
   } catch (const InvalidInput& error) {
     return Status::error(error.what());
   }

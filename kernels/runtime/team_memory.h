@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "kernels/codecs/statistics.h"
-#include "kernels/collectives/lanes.h"
 #include "kernels/runtime/communicator.h"
 #include "kernels/runtime/hip_status.h"
 
@@ -93,19 +92,22 @@ inline BufferLayout layout_of(const CommunicatorOptions& options, int ranks, int
   return {most_blocks, ranks, options.slot_bytes, spread_apart(options.slot_bytes)};
 }
 
-/// That of the lanes, behind it.
-inline BufferLayout lanes_of(const BufferLayout& layout) {
-  return {
-      kLanesPerBlock * layout.blocks,   layout.ranks,  kLaneSlotBytes, spread_apart(kLaneSlotBytes),
-      (layout.end() + 255) / 256 * 256, kLaneFlagWords};
+/// Places behind `end`, `for_a_block` of them for each: enough for what all have in work, many
+/// times.
+inline Places places_behind(std::size_t end, int blocks, unsigned for_a_block, unsigned wires,
+                            unsigned wire_bytes) {
+  const unsigned count = std::bit_floor(for_a_block * static_cast<unsigned>(blocks));
+  return {(end + 255) / 256 * 256, count, wires, wire_bytes,
+          static_cast<unsigned>(spread_apart(std::size_t{wires} * wire_bytes))};
 }
-
-/// And the places, behind those: enough for what all blocks have in work, many times.
-inline Places places_of(const BufferLayout& lanes, int ranks, int blocks) {
-  const std::size_t begin = (lanes.end() + 255) / 256 * 256;
-  const bool there = kThreadsWorkApart && ranks == 2;
-  return {begin, there ? std::bit_floor(32 * static_cast<unsigned>(blocks)) : 0,
-          spread_apart(kPlaceBytes)};
+inline Places one_shot_places_of(const BufferLayout& layout) {
+  const bool there = kHasPlaces && layout.ranks == 2;
+  return places_behind(layout.end(), layout.blocks, there ? 32 : 0, 1, kOneShotWireBytes);
+}
+inline Places two_shot_places_of(const BufferLayout& layout) {
+  const bool there = kHasPlaces && layout.ranks <= kMostRanksWithPlaces;
+  return places_behind(one_shot_places_of(layout).end(), layout.blocks, there ? 16 : 0,
+                       two_shot_wires(layout.ranks), kTwoShotWireBytes);
 }
 
 /// Sets `count` words of device memory.
@@ -120,19 +122,20 @@ struct RankMemory {
   Statistics* statistics;  ///< options.measured_groups of them
 };
 
-/// Makes a rank's memory: a buffer, statistics, and words of its own: a colour per block and per
-/// lane, the tickets, the status. Fills in everything of its Team but where buffers are.
+/// Makes a rank's memory: a buffer, statistics, and words of its own: a colour per block,
+/// the tickets, the status, and those of places. Fills in everything of its Team but where buffers
+/// are.
 inline Result<RankMemory> make_rank(TeamMemory& memory, int rank, int device,
                                     const BufferLayout& layout, const CommunicatorOptions& options,
                                     Team& team) {
   const auto blocks = static_cast<std::size_t>(layout.blocks);
-  const BufferLayout lanes = lanes_of(layout);
-  const auto lane_count = static_cast<std::size_t>(lanes.blocks);
-  const Places places = places_of(lanes, layout.ranks, layout.blocks);
-  const Result<std::uint8_t*> buffer = memory.allocate(device, places.end());
+  const Places one_shot_places = one_shot_places_of(layout);
+  const Places two_shot_places = two_shot_places_of(layout);
+  const Result<std::uint8_t*> buffer = memory.allocate(device, two_shot_places.end());
   if (!buffer.ok()) return buffer.status();
-  const std::size_t place_words_at = (blocks + lane_count + kTicketWords + 1) * 4;
-  const Result<std::uint8_t*> own = memory.allocate(device, place_words_at + sizeof(PlaceWords));
+  const std::size_t place_words_at = (blocks + kTicketWords + 1) * 4;
+  const Result<std::uint8_t*> own =
+      memory.allocate(device, place_words_at + 2 * sizeof(PlaceWords));
   if (!own.ok()) return own.status();
   const Result<std::uint8_t*> statistics =
       memory.allocate(device, options.measured_groups * sizeof(Statistics));
@@ -140,28 +143,29 @@ inline Result<RankMemory> make_rank(TeamMemory& memory, int rank, int device,
   Status status =
       fill_words(buffer.value() + layout.flag(0, 0), blocks * kMaxRanks, options.first_colour);
   if (!status.ok()) return status;
-  status = fill_words(buffer.value() + lanes.flag(0, 0), lane_count * kMaxRanks * kLaneFlagWords,
-                      options.first_colour);
+  status = fill_words(own.value(), blocks, options.first_colour);
   if (!status.ok()) return status;
-  status = fill_words(own.value(), blocks + lane_count, options.first_colour);
-  if (!status.ok()) return status;
-  if (places.count != 0) {
-    status = fill_words(buffer.value() + places.slots_at(), (places.end() - places.slots_at()) / 4,
-                        kAbsent);
-    if (!status.ok()) return status;
-    status = fill_words(own.value() + place_words_at + offsetof(PlaceWords, next_item), 1,
-                        places.window_of(options.first_colour));
-    if (!status.ok()) return status;
+  std::uint8_t* place_words = own.value() + place_words_at;
+  for (const Places& places : {one_shot_places, two_shot_places}) {
+    if (places.count != 0) {
+      status = fill_words(buffer.value() + places.slots_at(),
+                          (places.end() - places.slots_at()) / 4, kAbsent);
+      if (!status.ok()) return status;
+      status = fill_words(place_words + offsetof(PlaceWords, next_item), 1,
+                          places.window_of(options.first_colour));
+      if (!status.ok()) return status;
+    }
+    place_words += sizeof(PlaceWords);
   }
   team.rank = rank;
   team.layout = layout;
   team.colours = reinterpret_cast<std::uint32_t*>(own.value());
-  team.lanes = lanes;
-  team.lane_colours = team.colours + blocks;
-  team.tickets = team.lane_colours + lane_count;
+  team.tickets = team.colours + blocks;
   team.status = team.tickets + kTicketWords;
-  team.places = places;
-  team.place_words = reinterpret_cast<PlaceWords*>(own.value() + place_words_at);
+  team.one_shot_places = one_shot_places;
+  team.two_shot_places = two_shot_places;
+  team.one_shot_words = reinterpret_cast<PlaceWords*>(own.value() + place_words_at);
+  team.two_shot_words = team.one_shot_words + 1;
   team.timeout_nanoseconds = options.timeout_nanoseconds;
   return RankMemory{buffer.value(), reinterpret_cast<Statistics*>(statistics.value())};
 }

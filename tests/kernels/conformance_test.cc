@@ -96,26 +96,28 @@ TEST(Conformance, DoesNotDependOnTheScheduleOfLanes) {
   }
 }
 
-/// Of whole tiles, enough for each block: two_shot_large.hip. Two lanes per block.
-TEST(Conformance, LargeTensorsInLanes) {
+/// two_shot_large.hip, with 16 places per block.
+TEST(Conformance, LargeTensorsWithPlaces) {
   constexpr std::size_t kTile = 2048;
   if (ARLAB_SHORT_TESTS) {
     emulator::configure({.seed = 1, .resident_blocks = 1});
     return expect_conformance({.codecs = {"qr-q4"},
                                .algorithms = {"two_shot"},
-                               .ranks = {2},
-                               .lengths = {kTile * 50},
+                               .ranks = {3},
+                               .lengths = {kTile * 100 + 1000},
                                .group = {.blocks = 1}});
   }
   for (const bool random : {true, false}) {
     const std::uint64_t seed = random ? 1 : 0;
     emulator::configure({.wave_size = random ? 32 : 64, .seed = seed, .resident_blocks = 2});
-    expect_conformance({.codecs = {"qr-q4"},
-                        .algorithms = {"two_shot"},
-                        .ranks = random ? std::vector{3} : std::vector{2, 4},
-                        .lengths = {kTile * 197, kTile * 200},  // the second in place
-                        .seed = seed,
-                        .group = {.blocks = 2}});
+    const std::vector<std::string> few = {"qr-q4", "int5-g128"};
+    expect_conformance(
+        {.codecs = random ? few : std::vector<std::string>{"qr-q8", "qr-fp8", "int2-g32-sr"},
+         .algorithms = {"two_shot"},
+         .ranks = {2, 3, 4},
+         .lengths = {kTile * 311 + 1000, kTile * 360},  // the second in place
+         .seed = seed,
+         .group = {.blocks = 2}});
   }
 }
 

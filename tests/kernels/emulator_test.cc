@@ -98,40 +98,6 @@ TEST_F(Emulator, KernelsOfTwoDevicesWaitForEachOther) {
   EXPECT_EQ(hipDeviceSynchronize(), hipSuccess);
 }
 
-/// Half of the block makes what the other half takes, four times; the makers wait for nobody until
-/// both buffers are full.
-__global__ void hand_over_kernel(std::uint32_t* out) {
-  ARLAB_SHARED_ARRAY(std::uint32_t, made, 2 * 64);
-  enum { kMade = 1, kTaken = 3 };  // and the numbers after them: one for each buffer
-  const unsigned lane = threadIdx.x % 64;
-  for (int i = 0; i < 4; ++i) {
-    const int buffer = i % 2;
-    std::uint32_t& value = made[static_cast<unsigned>(buffer) * 64 + lane];
-    if (threadIdx.x < 64) {
-      if (i >= 2) sync_threads(kTaken + buffer, 128);
-      value = 1000 * static_cast<unsigned>(i) + lane;
-      arrive_threads(kMade + buffer, 128);
-    } else {
-      sync_threads(kMade + buffer, 128);
-      out[64 * static_cast<unsigned>(i) + lane] =
-          made[static_cast<unsigned>(buffer) * 64 + 63 - lane];
-      if (i < 2) arrive_threads(kTaken + buffer, 128);
-    }
-  }
-}
-
-TEST_F(Emulator, NamedBarriersOrderPartsOfABlock) {
-  for (const std::uint64_t seed : {0, 1, 2, 3}) {
-    emulator::configure({.wave_size = seed % 2 == 0 ? 64 : 32, .seed = seed});
-    std::vector<std::uint32_t> out(4 * 64);
-    hipLaunchKernelGGL(hand_over_kernel, dim3(1), dim3(128), 0, nullptr, out.data());
-    ASSERT_EQ(hipDeviceSynchronize(), hipSuccess);
-    for (std::uint32_t i = 0; i < out.size(); ++i) {
-      EXPECT_EQ(out[i], 1000 * (i / 64) + 63 - i % 64) << "seed " << seed;
-    }
-  }
-}
-
 __global__ void fetch_kernel(Words4* from, std::uint32_t* out) {
   ARLAB_SHARED_ARRAY(Words4, to, 2);
   to[0].word[0] = to[1].word[0] = 1;
@@ -205,17 +171,6 @@ TEST_F(Emulator, ReportsADivergentBarrier) {
         (void)hipDeviceSynchronize();
       },
       "divergent barrier");
-}
-
-__global__ void uneven_barrier_kernel() { sync_threads(5, threadIdx.x < 32 ? 64 : 32); }
-
-TEST_F(Emulator, ReportsANamedBarrierOfDifferentSizes) {
-  EXPECT_DEATH(
-      {
-        hipLaunchKernelGGL(uneven_barrier_kernel, dim3(1), dim3(64), 0, nullptr);
-        (void)hipDeviceSynchronize();
-      },
-      "divergent named barrier .threads 64 and threads 32.");
 }
 
 __global__ void ended_lane_kernel(std::uint32_t* out) {

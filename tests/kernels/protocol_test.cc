@@ -127,15 +127,17 @@ CollectiveRequest request_of(const char* algorithm, const char* codec, std::size
   return {.algorithm = algorithm, .codec = codec, .dtype = DType::fp16, .elements = elements};
 }
 
-/// Whole tiles, 24 or more of each rank's chunk for each block: work for two_shot_large.hip.
-CollectiveRequest large_request(std::size_t ranks, int blocks, std::size_t more_tiles = 0) {
+/// two_shot with places, of which there are 16 for each block: it uses each twice and more.
+CollectiveRequest large_request(int ranks, int blocks, std::size_t more_elements = 0) {
   constexpr std::size_t kTileElements = 2048;
-  const std::size_t tiles = 24 * ranks * static_cast<std::size_t>(blocks) + more_tiles;
-  return request_of("two_shot", "qr-q4", tiles * kTileElements);
+  const std::size_t tiles_of_each = (ranks == 2 ? 80 : 40) * static_cast<std::size_t>(blocks);
+  return request_of(
+      "two_shot", "qr-q4",
+      static_cast<std::size_t>(ranks) * tiles_of_each * kTileElements + more_elements);
 }
 
-/// For two ranks of two blocks, which have 64 places: it uses each twice and more.
-CollectiveRequest request_for_places(const char* codec, std::size_t more_elements = 0) {
+/// one_shot with places, for two ranks of two blocks, which have 64: likewise.
+CollectiveRequest pair_request(const char* codec, std::size_t more_elements = 0) {
   return request_of("one_shot", codec, std::size_t{280} * 2048 + more_elements);
 }
 
@@ -214,21 +216,23 @@ TEST_P(AnySchedule, RanksMayBeLate) {
   }
 }
 
-/// All blocks of a large call have to run at once.
+/// All blocks of a call with places have to run at once.
 int blocks_for_large() { return emulator::settings().resident_blocks == 1 ? 1 : 2; }
 
 TEST_P(AnySchedule, LargeCallsAmongOthers) {
   const int blocks = blocks_for_large();
-  Team team(2, {.blocks = blocks, .first_colour = 0xFFFFFFFBu});  // colours wrap around
-  team.expect_results({large_request(2, blocks), request_of("two_shot", "qr-q4", 20000),
-                       large_request(2, blocks, 3), large_request(2, blocks),
-                       request_of("one_shot", "fp16", 3000)});
+  for (const int ranks : {2, 3, 4}) {
+    // Numbers of items and colours wrap around.
+    Team team(ranks, {.blocks = blocks, .first_colour = 0xFFFFFFFBu});
+    team.expect_results({large_request(ranks, blocks), request_of("two_shot", "qr-q4", 20000),
+                         large_request(ranks, blocks, 3001), request_of("two_shot", "qr-q8", 1),
+                         large_request(ranks, blocks), request_of("one_shot", "fp16", 3000)});
+  }
 }
 
 TEST_P(AnySchedule, RanksOfALargeCallMayDifferInAlignment) {
   const int blocks = blocks_for_large();
-  for (const CollectiveRequest& request :
-       {large_request(2, blocks), request_for_places("qr-q4", 3)}) {
+  for (const CollectiveRequest& request : {large_request(2, blocks), pair_request("qr-q4", 3)}) {
     Team team(2, {.blocks = blocks});
     Team::Pending call = team.prepare(request);
     EXPECT_TRUE(team.enqueue(call, 0).ok());
@@ -244,66 +248,66 @@ TEST_P(AnySchedule, RanksOfALargeCallMayDifferInAlignment) {
   }
 }
 
-TEST_P(AnySchedule, ADeadRankIsNamedInALargeCall) {
-  const int blocks = blocks_for_large();
-  Team team(3, {.blocks = blocks, .timeout_nanoseconds = 50'000'000});
-  Team::Pending call = team.prepare(large_request(3, blocks));
-  for (const std::size_t rank : {0, 2}) EXPECT_TRUE(team.enqueue(call, rank).ok());
-  team.synchronize();
-  for (std::size_t rank = 0; rank < 3; ++rank) {
-    expect_error(team.rank(rank).check(), "rank 1 did not arrive");
-  }
-  EXPECT_TRUE(team.enqueue(call, 1).ok());  // when it comes after all
-  team.synchronize();
-  expect_error(team.rank(1).check(), "rank 1 did not arrive");
-}
-
-TEST_P(AnySchedule, CallsWithPlacesAmongOthers) {
+TEST_P(AnySchedule, PairCallsAmongOthers) {
   const int blocks = blocks_for_large();
   Team team(2, {.blocks = blocks, .first_colour = 0xFFFFFF00u});  // numbers of items wrap around
-  team.expect_results({request_for_places("qr-q4"), request_of("two_shot", "qr-q4", 20000),
-                       request_for_places("fp16", 77), request_of("one_shot", "qr-q8", 1),
-                       request_of("one_shot", "qr-q4", 9000),
-                       request_for_places("int2-g32-sr", 2048),
-                       request_of("one_shot", "int3-g24", 9000), request_for_places("qr-q4", 5)});
+  team.expect_results({pair_request("qr-q4"), request_of("two_shot", "qr-q4", 20000),
+                       pair_request("fp16", 77), request_of("one_shot", "qr-q8", 1),
+                       request_of("one_shot", "qr-q4", 9000), pair_request("int2-g32-sr", 2048),
+                       request_of("one_shot", "int3-g24", 9000), pair_request("qr-q4", 5)});
 }
 
+/// Then the same with other inputs.
+void expect_result_of_absent_words(int ranks, const CollectiveRequest& request) {
+  Team team(ranks, {.blocks = blocks_for_large()});
+  Team::Pending call = team.prepare(request);
+  for (std::size_t rank = 0; rank < static_cast<std::size_t>(ranks); ++rank) {
+    put_tiles_like_absent(*find_codec(request.codec), call.inputs.rank_bytes(rank));
+  }
+  Team::Pending next = team.prepare(request);
+  team.enqueue_all(call);
+  team.enqueue_all(next);
+  team.synchronize();
+  team.expect_result(call);
+  team.expect_result(next);
+}
 TEST_P(AnySchedule, WordsOfAWireMayLookAbsent) {
-  const int blocks = blocks_for_large();
-  Team team(2, {.blocks = blocks});
   for (const char* codec : {"fp16", "qr-q4"}) {
-    Team::Pending call = team.prepare(request_for_places(codec));
-    for (std::size_t rank = 0; rank < 2; ++rank) {
-      put_tiles_like_absent(*find_codec(codec), call.inputs.rank_bytes(rank));
-    }
-    Team::Pending next = team.prepare(request_for_places(codec));
-    team.enqueue_all(call);
-    team.enqueue_all(next);
-    team.synchronize();
-    team.expect_result(call);
-    team.expect_result(next);
+    expect_result_of_absent_words(2, pair_request(codec));
+  }
+  for (const int ranks : {2, 3, 4}) {
+    expect_result_of_absent_words(ranks, large_request(ranks, blocks_for_large()));
   }
 }
 
-TEST_P(AnySchedule, ADeadRankIsNamedInACallWithPlaces) {
-  const int blocks = blocks_for_large();
-  for (const std::size_t dead : {0, 1}) {
-    Team team(2, {.blocks = blocks, .timeout_nanoseconds = 50'000'000});
-    Team::Pending good = team.prepare(request_for_places("qr-q4"));
+void expect_dead_rank_is_named(int team_size, const CollectiveRequest& request) {
+  const auto ranks = static_cast<std::size_t>(team_size);
+  for (std::size_t dead = 0; dead < ranks; ++dead) {
+    Team team(team_size, {.blocks = blocks_for_large(), .timeout_nanoseconds = 50'000'000});
+    Team::Pending good = team.prepare(request);
     team.enqueue_all(good);
     team.synchronize();
     team.expect_result(good);
 
-    Team::Pending call = team.prepare(request_for_places("qr-q4"));
-    EXPECT_TRUE(team.enqueue(call, 1 - dead).ok());
+    Team::Pending call = team.prepare(request);
+    for (std::size_t rank = 0; rank < ranks; ++rank) {
+      if (rank != dead) {
+        EXPECT_TRUE(team.enqueue(call, rank).ok());
+      }
+    }
     team.synchronize();
-    for (std::size_t rank = 0; rank < 2; ++rank) {
-      expect_error(team.rank(rank).check(), dead == 0 ? "rank 0 did not arrive" : "rank 1 did not");
+    const std::string error = fmt::format("rank {} did not arrive", dead);
+    for (std::size_t rank = 0; rank < ranks; ++rank) {
+      expect_error(team.rank(rank).check(), error.c_str());
     }
     EXPECT_TRUE(team.enqueue(call, dead).ok());  // when it comes after all
     team.synchronize();
     EXPECT_FALSE(team.rank(dead).check().ok());
   }
+}
+TEST_P(AnySchedule, ADeadRankIsNamedInACallWithPlaces) {
+  expect_dead_rank_is_named(2, pair_request("qr-q4"));
+  expect_dead_rank_is_named(3, large_request(3, blocks_for_large()));
 }
 
 /// Captures a call, and replays it with other calls in between.
@@ -344,7 +348,7 @@ TEST_P(AnySchedule, GraphsOfManyKernelsMayBeReplayed) {
 }
 TEST_P(AnySchedule, GraphsOfLargeCallsMayBeReplayed) {
   expect_replay(large_request(2, blocks_for_large()), blocks_for_large());
-  expect_replay(request_for_places("qr-q4"), blocks_for_large());
+  expect_replay(pair_request("qr-q4"), blocks_for_large());
 }
 
 TEST_P(AnySchedule, GroupsThatAreTooManyAreMeasuredInTurn) {

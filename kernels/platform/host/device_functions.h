@@ -39,11 +39,6 @@ std::uint64_t exchange(std::uint64_t value, int source_lane, int line);
 /// All lanes of the block that have not ended arrive. Arriving at different lines is reported.
 void barrier(int line);
 
-/// One of kNamedBarriers of the block, among `threads` of its lanes: all of them have come, or, for
-/// lanes that do not wait, will come. Numbers of threads that differ are reported.
-inline constexpr int kNamedBarriers = 16;
-void named_barrier(int number, int threads, bool waits, int line);
-
 /// A copy of 16 bytes that begins now and ends when the lane waits for it: not before, so that a
 /// missing wait shows.
 struct Fetch {

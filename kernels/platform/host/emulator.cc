@@ -50,7 +50,7 @@ struct Wave {
 
 struct Barrier {
   int arrived = 0;
-  int of_first = 0;  // what has to be the same for all: the line, or the number of threads
+  int line = 0;  // of the first
   std::uint64_t generation = 0;
   char order[2] = {};  // addresses for ThreadSanitizer
 };
@@ -61,11 +61,10 @@ struct Lane {
   LaneIndices indices;
   Fiber fiber;
   State state = State::ready;
-  unsigned buffer = 0;               // which of the wave's buffers its next exchange uses
-  int lane = 0;                      // position in the wave
-  int line = 0;                      // where it waits
-  const Barrier* barrier = nullptr;  // at which it waits
-  std::uint64_t waits_after = 0;     // runs again when the generation, or write count, differs
+  unsigned buffer = 0;            // which of the wave's buffers its next exchange uses
+  int lane = 0;                   // position in the wave
+  int line = 0;                   // where it waits
+  std::uint64_t waits_after = 0;  // runs again when the generation, or write count, differs
   const void* polled = nullptr;
   std::uint64_t polled_value = 0;
   int polls = 0;
@@ -91,7 +90,6 @@ struct Block {
   int alive = 0;
   Barrier barrier;
   std::vector<SharedVariable> shared;
-  Barrier named_barriers[kNamedBarriers];
 };
 
 struct Device {
@@ -142,7 +140,7 @@ bool can_run(const Lane& lane) {
     case State::at_shuffle:
       return lane.wave->generation != lane.waits_after;
     case State::at_barrier:
-      return lane.barrier->generation != lane.waits_after;
+      return lane.block->barrier.generation != lane.waits_after;
     case State::polling:
       return machine().let_pollers_look || machine().writes != lane.waits_after;
     case State::ended:
@@ -177,10 +175,10 @@ void wait(State state) {
   me.fiber.switch_to(m.host);
 }
 
-[[noreturn]] void report_divergence(const char* what, const char* unit, int one, int other) {
+[[noreturn]] void report_divergence(const char* what, int line, int other_line) {
   const LaneIndices& lane = running->indices;
-  std::fprintf(stderr, "emulator: divergent %s (%s %d and %s %d), block %u thread %u\n", what, unit,
-               one, unit, other, lane.block.x, lane.thread.x);
+  std::fprintf(stderr, "emulator: divergent %s (line %d and line %d), block %u thread %u\n", what,
+               line, other_line, lane.block.x, lane.thread.x);
   std::abort();
 }
 
@@ -193,22 +191,6 @@ void release(Barrier& barrier) {
   barrier.arrived = 0;
   ++barrier.generation;
   ++machine().progress;
-}
-
-/// The running lane arrives; `threads` do.
-void arrive(Barrier& barrier, int threads, bool waits, int line) {
-  Lane& lane = *running;
-  char* order = &barrier.order[barrier.generation & 1];
-  tsan_release(order);
-  if (++barrier.arrived == threads) {
-    release(barrier);
-  } else if (waits) {
-    lane.line = line;
-    lane.barrier = &barrier;
-    lane.waits_after = barrier.generation;
-    wait(State::at_barrier);
-  }
-  if (waits) tsan_acquire(order);
 }
 
 /// The life of a lane; the entry of its fiber.
@@ -485,7 +467,7 @@ std::uint64_t exchange(std::uint64_t value, int source_lane, int line) {
     wave.line = line;
     wave.present[buffer] = 0;
   } else if (wave.line != line) {
-    report_divergence("shuffle", "line", wave.line, line);
+    report_divergence("shuffle", wave.line, line);
   }
   wave.value[buffer][lane.lane] = value;
   wave.present[buffer] |= std::uint64_t{1} << lane.lane;
@@ -503,23 +485,24 @@ std::uint64_t exchange(std::uint64_t value, int source_lane, int line) {
 }
 
 void barrier(int line) {
-  Block& block = *running->block;
-  if (block.barrier.arrived == 0) {
-    block.barrier.of_first = line;
-  } else if (block.barrier.of_first != line) {
-    report_divergence("barrier", "line", block.barrier.of_first, line);
-  }
-  arrive(block.barrier, block.alive, true, line);
-}
-
-void named_barrier(int number, int threads, bool waits, int line) {
-  Barrier& barrier = running->block->named_barriers[number];
+  Lane& lane = *running;
+  Block& block = *lane.block;
+  Barrier& barrier = block.barrier;
   if (barrier.arrived == 0) {
-    barrier.of_first = threads;
-  } else if (barrier.of_first != threads) {
-    report_divergence("named barrier", "threads", barrier.of_first, threads);
+    barrier.line = line;
+  } else if (barrier.line != line) {
+    report_divergence("barrier", barrier.line, line);
   }
-  arrive(barrier, threads, waits, line);
+  char* order = &barrier.order[barrier.generation & 1];
+  tsan_release(order);
+  if (++barrier.arrived == block.alive) {
+    release(barrier);
+  } else {
+    lane.line = line;
+    lane.waits_after = barrier.generation;
+    wait(State::at_barrier);
+  }
+  tsan_acquire(order);
 }
 
 void start_fetch(Fetch fetch) {

@@ -1,0 +1,205 @@
+// One block's side of the protocol of places (places.h): it takes items, asks whether their places
+// are free, sends wires, reads wires, and counts.
+#pragma once
+
+#include "kernels/collectives/call.h"
+#include "kernels/collectives/tickets.h"
+
+namespace arlab::kernels {
+inline namespace ARLAB_PLATFORM {
+
+inline constexpr std::uint32_t kNoItem = 0xFFFFFFFF;
+
+/// What the threads of a block tell each other.
+struct PlaceMemory {
+  static constexpr unsigned kTurns = 4;  // whose items are known
+
+  std::uint32_t first_item;     // number, through all calls, of this call's first
+  std::uint32_t item[kTurns];   // numbers in this call, in the order of the block
+  std::uint32_t place_is_free;  // of the item to send
+  std::uint32_t failed;
+  std::uint32_t place_failed;  // not `failed`, which slow threads may be about to read
+};
+
+ARLAB_DEVICE bool any_absent(const Words4& words) {
+  return words.word[0] == kAbsent || words.word[1] == kAbsent || words.word[2] == kAbsent ||
+         words.word[3] == kAbsent;
+}
+
+/// Words of 16 bytes of an item's wire.
+struct PlaceWords4 {
+  std::uint32_t number;  ///< of the item, in this call
+  unsigned wire;
+  unsigned words;  ///< which of the wire
+};
+
+/// All threads of a block use it together, but for what is said to be one thread's.
+class PlaceExchange {
+ public:
+  /// `items`: of this call.
+  ARLAB_DEVICE PlaceExchange(const Team& team, const Places& places, PlaceWords* words,
+                             std::uint32_t items, PlaceMemory& memory)
+      : team_(team),
+        places_(places),
+        words_(*global_pointer(words)),
+        items_(items),
+        memory_(memory) {}
+
+  // ---- items
+
+  /// To be called first, before a barrier of the block; then `failed` says whether to go on.
+  ARLAB_DEVICE void begin() {
+    const std::uint32_t first = load_relaxed(&words_.next_item);
+    if (threadIdx.x == 0) {
+      const std::uint32_t aborted = load_relaxed(abort_word(buffer_of(team_, team_.rank)));
+      if (aborted != 0) store_relaxed(global_pointer(team_.status), aborted);
+      memory_.first_item = first;
+      memory_.failed = aborted;
+      memory_.place_failed = 0;
+      memory_.item[0] = item_at_start(0);
+      memory_.item[1] = item_at_start(1);
+    }
+    // Of all calls before, at once.
+    const auto ranks = static_cast<unsigned>(team_.layout.ranks);
+    if (blockIdx.x == 0 && threadIdx.x < ranks * kPlaceWindows) {
+      const std::uint32_t next = first - threadIdx.x / ranks * places_.window();
+      const auto at = static_cast<int>(threadIdx.x % ranks);
+      store_release(word(at, places_.freed(team_.rank, next - 1)), next);
+    }
+    // While the first input comes.
+    if (item_at_start(0) != kNoItem) (void)may_send(item_at_start(0), first);
+  }
+  ARLAB_DEVICE std::uint32_t item_at_start(unsigned turn) const {
+    return one_of_them(blockIdx.x + turn * gridDim.x);
+  }
+  /// One thread's.
+  ARLAB_DEVICE std::uint32_t take_item() const { return one_of_them(take_ticket(team_)); }
+  /// Likewise, in the end.
+  ARLAB_DEVICE void leave() const {
+    if (!is_last_to_end(team_)) return;
+    store_relaxed(&words_.next_item, item(places_.window_of(items_ + places_.window() - 1)));
+  }
+
+  // ---- places
+
+  /// All ranks have emptied the item's place, and those of all items before: the first wave's
+  /// answer.
+  ARLAB_DEVICE bool may_send(std::uint32_t number) {
+    if (places_.window_of(number) == free_window_) return true;
+    return may_send(number, memory_.first_item);
+  }
+  /// All threads; then a barrier, and `place_failed` says whether to go on.
+  ARLAB_DEVICE void wait_for_place(std::uint32_t number) {
+    free_window_ = places_.window_of(number);
+    if (threadIdx.x >= words_to_ask()) return;
+    wait_for_flag(team_, freed_word(item(number)), asked_rank(), freed_for(item(number)),
+                  memory_.place_failed);
+  }
+  /// One thread's. The item is read, and its place empty. `next`: that this block reads next.
+  ARLAB_DEVICE void count(std::uint32_t number, std::uint32_t next) {
+    const std::uint32_t window = places_.window_of(number);
+    if (window + places_.count >= items_) return;  // this call does not use it again
+    ++counted_;
+    if (next != kNoItem && places_.window_of(next) == window) return;
+    const std::uint32_t begin = item(window);
+    std::uint32_t* read = &words_.read[places_.residue(begin)];
+    if (atomic_add_in_order(read, counted_) + counted_ == places_.window()) {
+      store_relaxed(read, 0);
+      for (int at = 0; at < team_.layout.ranks; ++at) {
+        store_release(word(at, places_.freed(team_.rank, begin)), begin + places_.window());
+      }
+    }
+    counted_ = 0;
+  }
+
+  // ---- wires
+
+  /// Where rank `at` has the first place's wire.
+  ARLAB_DEVICE std::uint8_t* wire(int at, unsigned wire) const {
+    return buffer_of(team_, at) + places_.slots_at() + wire * places_.wire_bytes;
+  }
+  /// How far behind it the item's place has it.
+  ARLAB_DEVICE std::uint32_t place_of(std::uint32_t number) const {
+    return places_.slot(item(number));
+  }
+  /// Sends words to `to`, their place at rank `at`.
+  ARLAB_DEVICE void send_words(std::uint8_t* to, const Words4& words, int at,
+                               const PlaceWords4& which) const {
+    store_words(to, words);
+    if (any_absent(words)) store_release(complete(at, which), 1);
+  }
+  /// Takes words from their place, which were read as `words`: waits for them where some are
+  /// absent, and leaves the place empty. When rank `from` has not sent them in time, this one gives
+  /// up, and so will the block: `failed`.
+  ARLAB_DEVICE void take_words(std::uint8_t* at, Words4 words, int from, const PlaceWords4& which,
+                               Words4& to) const {
+    if (any_absent(words)) words = wait_for_words(at, from, which);
+    store_128(&to, words);
+    store_words(at, {{kAbsent, kAbsent, kAbsent, kAbsent}});
+  }
+
+ private:
+  ARLAB_DEVICE std::uint32_t one_of_them(std::uint32_t number) const {
+    return number < items_ ? number : kNoItem;
+  }
+  ARLAB_DEVICE std::uint32_t item(std::uint32_t number) const {
+    return memory_.first_item + number;
+  }
+  ARLAB_DEVICE std::uint32_t* word(int at, std::size_t offset) const {
+    return reinterpret_cast<std::uint32_t*>(buffer_of(team_, at) + offset);
+  }
+
+  ARLAB_DEVICE std::uint8_t* complete(int at, const PlaceWords4& which) const {
+    return buffer_of(team_, at) + places_.complete(item(which.number), which.wire, which.words);
+  }
+  ARLAB_DEVICE Words4 wait_for_words(const std::uint8_t* at, int from,
+                                     const PlaceWords4& which) const {
+    std::uint8_t* const complete_here = complete(team_.rank, which);
+    Patience patience(team_, from);
+    for (;;) {
+      const bool is_complete = load_acquire(complete_here) != 0;
+      const Words4 words = load_words(at);
+      if (!any_absent(words)) return words;
+      if (is_complete) {
+        store_relaxed(complete_here, 0);
+        return words;
+      }
+      if (patience.ends(memory_.failed)) return words;
+    }
+  }
+
+  // Each of the first threads asks one rank about one window: that before the item's at its place,
+  // or the window before that.
+  ARLAB_DEVICE unsigned words_to_ask() const {
+    return static_cast<unsigned>(team_.layout.ranks) * kPlaceWindows;
+  }
+  ARLAB_DEVICE static int asked_rank() { return static_cast<int>(threadIdx.x / kPlaceWindows); }
+  ARLAB_DEVICE std::uint32_t freed_for(std::uint32_t item) const {
+    const std::uint32_t windows_back = kPlaceWindows - 1 + threadIdx.x % kPlaceWindows;
+    return places_.window_of(item) - windows_back * places_.window();
+  }
+  ARLAB_DEVICE const std::uint32_t* freed_word(std::uint32_t item) const {
+    return word(team_.rank, places_.freed(asked_rank(), freed_for(item) - 1));
+  }
+  ARLAB_DEVICE bool may_send(std::uint32_t number, std::uint32_t first) {
+    bool is_free = true;
+    if (threadIdx.x < words_to_ask()) {
+      const std::uint32_t item = first + number;
+      is_free = static_cast<std::int32_t>(load_acquire(freed_word(item)) - freed_for(item)) >= 0;
+    }
+    if (any_of_wave(!is_free)) return false;
+    free_window_ = places_.window_of(number);
+    return true;
+  }
+
+  const Team& team_;
+  const Places& places_;
+  PlaceWords& words_;
+  const std::uint32_t items_;
+  PlaceMemory& memory_;
+  std::uint32_t free_window_ = kNoItem;  // the first wave's
+  std::uint32_t counted_ = 0;            // one thread's: items of a window, read by this block
+};
+
+}  // namespace ARLAB_PLATFORM
+}  // namespace arlab::kernels

@@ -28,14 +28,18 @@ constexpr std::array<AlgorithmKernel, 5> kAlgorithms = {{{"one_shot", launch_one
                                                          {"hierarchical", launch_hierarchical, 1},
                                                          {"all_to_all", launch_all_to_all, 1}}};
 
-/// Whether there is a kernel with places, and it is the faster one: found by measuring.
+/// Whether there is a kernel with places, and it is not slower: found by measuring. Places of
+/// one_shot take longer to begin than flags; in two_shot, wires do that need two accesses of each
+/// thread.
 bool works_in_places(const AlgorithmKernel& algorithm, const Occupancy& occupancy, const Team& team,
-                     std::size_t tiles, std::size_t most_blocks) {
+                     std::size_t tiles, std::size_t tile_bytes, std::size_t most_blocks) {
+  constexpr std::size_t kShortWire = 1408;
+  const bool large = 8 * tiles > most_blocks;
   if (algorithm.launch == launch_one_shot) {
-    return occupancy.one_shot_places && team.one_shot_places.count != 0 && 8 * tiles > most_blocks;
+    return occupancy.one_shot_places && team.one_shot_places.count != 0 && large;
   }
   return algorithm.launch == launch_two_shot && occupancy.two_shot_places &&
-         team.two_shot_places.count != 0;
+         team.two_shot_places.count != 0 && (large || tile_bytes <= kShortWire);
 }
 
 std::size_t ceil_divide(std::size_t a, std::size_t b) { return (a + b - 1) / b; }
@@ -90,7 +94,8 @@ Result<Call> plan(const CollectiveRequest& request, const AlgorithmKernel& algor
     call.rounds = static_cast<int>(
         ceil_divide(tiles, blocks * static_cast<std::size_t>(call.tiles_per_slot)));
     call.is_small = tiles <= blocks;
-    call.in_places = works_in_places(algorithm, occupancy, team, tiles, most_blocks);
+    call.in_places =
+        works_in_places(algorithm, occupancy, team, tiles, call.tile_bytes, most_blocks);
   } catch (const InvalidInput& error) {
     return Status::error(error.what());
   }

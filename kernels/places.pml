@@ -1,4 +1,4 @@
-/* The protocol of places (collectives/places.h, one_shot_pair.hip, two_shot_large.hip), for Spin.
+/* The protocol of places (collectives/places.h, one_shot_places.hip, two_shot_places.hip), for Spin.
  *
  *   spin -a places.pml && cc -DSAFETY -O2 -o pan pan.c && ./pan -m100000
  *

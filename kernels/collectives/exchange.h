@@ -12,6 +12,11 @@ ARLAB_DEVICE std::uint32_t* abort_word(std::uint8_t* buffer) {
   return reinterpret_cast<std::uint32_t*>(buffer);
 }
 
+/// And one of those behind it: not 0 when that rank has been waiting for long.
+ARLAB_DEVICE std::uint32_t* waiting_word(std::uint8_t* buffer, int rank) {
+  return abort_word(buffer) + 1 + rank;
+}
+
 ARLAB_DEVICE std::uint8_t* buffer_of(const Team& team, int rank) {
   return global_pointer(team.buffer[rank]);
 }
@@ -27,7 +32,8 @@ ARLAB_DEVICE void give_up(const Team& team, std::uint32_t culprit, std::uint32_t
 }
 
 /// Of a thread that looks for what rank `from` stores. The own rank is waited for without an end:
-/// what keeps it waiting ends that.
+/// what keeps it waiting ends that. A rank that waits itself is not to blame, so it gets as long
+/// again, for whoever waits for the right one to say so.
 class Patience {
  public:
   ARLAB_DEVICE Patience(const Team& team, int from) : team_(team), from_(from) {}
@@ -38,9 +44,13 @@ class Patience {
     constexpr std::uint32_t kPollsPerClock = 16;
     if (++polls_ % kPollsPerClock == 0) {
       std::uint32_t culprit = load_relaxed(abort_word(buffer_of(team_, team_.rank)));
-      if (culprit == 0 && from_ != team_.rank &&
-          clock_nanoseconds() - start_ > team_.timeout_nanoseconds) {
-        culprit = 1 + static_cast<std::uint32_t>(from_);
+      if (culprit == 0 && from_ != team_.rank) {
+        const std::uint64_t timeout = team_.timeout_nanoseconds;
+        const std::uint64_t waited = clock_nanoseconds() - start_;
+        if (waited > timeout / 2 && (polls_ & kSaid) == 0) say_waiting();
+        if (waited > 2 * timeout || (waited > timeout && !is_waiting())) {
+          culprit = 1 + static_cast<std::uint32_t>(from_);
+        }
       }
       if (culprit != 0) {
         give_up(team_, culprit, failed);
@@ -52,10 +62,22 @@ class Patience {
   }
 
  private:
+  static constexpr std::uint32_t kSaid = 0x80000000;
+
+  ARLAB_DEVICE void say_waiting() {
+    polls_ |= kSaid;
+    for (int at = 0; at < team_.layout.ranks; ++at) {
+      store_relaxed(waiting_word(buffer_of(team_, at), team_.rank), 1);
+    }
+  }
+  ARLAB_DEVICE bool is_waiting() const {
+    return load_relaxed(waiting_word(buffer_of(team_, team_.rank), from_)) != 0;
+  }
+
   const Team& team_;
   const int from_;
   const std::uint64_t start_ = clock_nanoseconds();
-  std::uint32_t polls_ = 0;
+  std::uint32_t polls_ = 0;  // and kSaid, once this is said
 };
 
 /// Waits until a flag of this rank's buffer, which rank `from` stores to, is not behind the colour,

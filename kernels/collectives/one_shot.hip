@@ -115,7 +115,7 @@ __global__ void __launch_bounds__(kThreads, kResidentBlocks<Codec>)
 
 hipError_t launch_one_shot(const Call& call, const CodecChoice& codec, DType dtype,
                            hipStream_t stream) {
-  if (call.in_places) return launch_one_shot_pair(call, codec, dtype, stream);
+  if (call.in_places) return launch_one_shot_places(call, codec, dtype, stream);
   if (call.is_small) {
     const auto error = launch_one_shot_small(call, codec, dtype, stream);
     if (error.has_value()) return *error;

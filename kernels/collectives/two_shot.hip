@@ -224,7 +224,7 @@ __global__ void __launch_bounds__(kThreads, kResidentBlocks<Codec>)
 
 hipError_t launch_two_shot(const Call& call, const CodecChoice& codec, DType dtype,
                            hipStream_t stream) {
-  if (call.in_places) return launch_two_shot_large(call, codec, dtype, stream);
+  if (call.in_places) return launch_two_shot_places(call, codec, dtype, stream);
   if (call.is_small) {
     const auto error = launch_two_shot_small(call, codec, dtype, stream);
     if (error.has_value()) return *error;

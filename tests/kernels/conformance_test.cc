@@ -96,7 +96,7 @@ TEST(Conformance, DoesNotDependOnTheScheduleOfLanes) {
   }
 }
 
-/// two_shot_large.hip, with 16 places per block.
+/// two_shot_places.hip, with 16 places per block.
 TEST(Conformance, LargeTensorsWithPlaces) {
   constexpr std::size_t kTile = 2048;
   if (ARLAB_SHORT_TESTS) {
@@ -121,7 +121,7 @@ TEST(Conformance, LargeTensorsWithPlaces) {
   }
 }
 
-/// Two ranks, which have 32 places per block for one tile or two: one_shot_pair.hip.
+/// Two ranks, which have 32 places per block for one tile or two: one_shot_places.hip.
 TEST(Conformance, TwoRanksWithPlaces) {
   constexpr std::size_t kTile = 2048;
   if (ARLAB_SHORT_TESTS) {

@@ -18,7 +18,7 @@ template <class Codec>
 inline constexpr std::size_t kItemTiles = 2 * Codec::kTileBytes <= kOneShotWireBytes ? 2 : 1;
 
 template <class Codec>
-struct PairMemory : PlaceMemory {
+struct OneShotMemory : PlaceMemory {
   static constexpr std::size_t kWords = kItemTiles<Codec> * Codec::kTileBytes / 16;
   static_assert(kWords * 16 <= kOneShotWireBytes);
 
@@ -28,9 +28,9 @@ struct PairMemory : PlaceMemory {
 };
 
 template <class Codec, class Number>
-class OneShotPair {
+class OneShotPlaces {
  public:
-  ARLAB_DEVICE OneShotPair(const Call& call, const Codec& codec, PairMemory<Codec>& memory)
+  ARLAB_DEVICE OneShotPlaces(const Call& call, const Codec& codec, OneShotMemory<Codec>& memory)
       : call_(call),
         codec_(codec),
         memory_(memory),
@@ -116,8 +116,8 @@ class OneShotPair {
   /// Words of 16 bytes of its wires.
   ARLAB_DEVICE unsigned wire_words(std::uint32_t number) const {
     const std::size_t rest = call_.chunk[0].end - number * kItemElements;
-    return rest > kItemElements - kTile ? PairMemory<Codec>::kWords
-                                        : PairMemory<Codec>::kWords / kItemTiles<Codec>;
+    return rest > kItemElements - kTile ? OneShotMemory<Codec>::kWords
+                                        : OneShotMemory<Codec>::kWords / kItemTiles<Codec>;
   }
   ARLAB_DEVICE std::uint8_t* sent(unsigned turn) const {
     return reinterpret_cast<std::uint8_t*>(memory_.sent[turn % kSent]);
@@ -163,7 +163,7 @@ class OneShotPair {
     const unsigned words = wire_words(number);
     std::uint8_t* slot = places_.wire(peer(), 0) + places_.place_of(number);
 #pragma unroll
-    for (unsigned at = thread_index(); at < PairMemory<Codec>::kWords; at += kThreads) {
+    for (unsigned at = thread_index(); at < OneShotMemory<Codec>::kWords; at += kThreads) {
       if (at >= words) continue;
       places_.send_words(slot + at * 16, load_128(&memory_.sent[turn % kSent][at]), peer(),
                          {number, 0, at});
@@ -171,7 +171,7 @@ class OneShotPair {
   }
 
   ARLAB_DEVICE void receive(std::uint32_t number) const {
-    constexpr unsigned kAtOnce = (PairMemory<Codec>::kWords + kThreads - 1) / kThreads;
+    constexpr unsigned kAtOnce = (OneShotMemory<Codec>::kWords + kThreads - 1) / kThreads;
     const unsigned words = wire_words(number);
     std::uint8_t* slot = places_.wire(rank(), 0) + places_.place_of(number);
     Words4 wire[kAtOnce];
@@ -208,27 +208,27 @@ class OneShotPair {
 
   const Call& call_;
   const Codec& codec_;
-  PairMemory<Codec>& memory_;
+  OneShotMemory<Codec>& memory_;
   PlaceExchange places_;
 };
 
 template <class Codec, class Number>
 __global__ void __launch_bounds__(kThreads, kResidentBlocks<Codec>)
-    one_shot_pair_kernel(ARLAB_KERNEL_PARAMETER Call call, ARLAB_KERNEL_PARAMETER Codec codec) {
+    one_shot_places_kernel(ARLAB_KERNEL_PARAMETER Call call, ARLAB_KERNEL_PARAMETER Codec codec) {
   wait_for_kernel_before();
-  ARLAB_SHARED_ARRAY(PairMemory<Codec>, memory, 1);
-  OneShotPair<Codec, Number>(call, codec, memory[0]).run();
+  ARLAB_SHARED_ARRAY(OneShotMemory<Codec>, memory, 1);
+  OneShotPlaces<Codec, Number>(call, codec, memory[0]).run();
 }
 
 }  // namespace
 
-hipError_t launch_one_shot_pair(const Call& call, const CodecChoice& codec, DType dtype,
-                                hipStream_t stream) {
+hipError_t launch_one_shot_places(const Call& call, const CodecChoice& codec, DType dtype,
+                                  hipStream_t stream) {
   return with_codec(
       codec, dtype,
       [&]<class Codec, class Number>([[maybe_unused]] const Codec& device_codec, Number) {
         if constexpr (kWorksInPlaces<Codec, Number>) {
-          launch_behind(one_shot_pair_kernel<Codec, Number>, static_cast<unsigned>(call.blocks),
+          launch_behind(one_shot_places_kernel<Codec, Number>, static_cast<unsigned>(call.blocks),
                         stream, call, device_codec);
         }
       });

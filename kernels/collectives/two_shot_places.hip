@@ -18,7 +18,7 @@ constexpr int kAtOnce = 2;    // tiles
 constexpr unsigned kCounting = 32;
 
 template <class Codec, unsigned kRanks>
-struct LargeMemory : PlaceMemory {
+struct TwoShotMemory : PlaceMemory {
   static constexpr unsigned kTiles = two_shot_tiles(kRanks);   // of a chunk in an item
   static constexpr unsigned kParcels = (kRanks - 1) * kTiles;  // tiles of other ranks' chunks
   static constexpr unsigned kWires = 3 * kParcels + (1 + kOwn) * kTiles;
@@ -30,10 +30,10 @@ struct LargeMemory : PlaceMemory {
 };
 
 template <class Codec, class Number, unsigned kRanks>
-class TwoShotLarge {
+class TwoShotPlaces {
  public:
-  ARLAB_DEVICE TwoShotLarge(const Call& call, const Codec& codec,
-                            LargeMemory<Codec, kRanks>& memory)
+  ARLAB_DEVICE TwoShotPlaces(const Call& call, const Codec& codec,
+                             TwoShotMemory<Codec, kRanks>& memory)
       : call_(call),
         codec_(codec),
         memory_(memory),
@@ -117,10 +117,10 @@ class TwoShotLarge {
  private:
   using Encoded = typename Codec::Encoded;
   using Bits = typename Number::Bits;
-  static constexpr unsigned kTiles = LargeMemory<Codec, kRanks>::kTiles;
-  static constexpr unsigned kParcels = LargeMemory<Codec, kRanks>::kParcels;
+  static constexpr unsigned kTiles = TwoShotMemory<Codec, kRanks>::kTiles;
+  static constexpr unsigned kParcels = TwoShotMemory<Codec, kRanks>::kParcels;
   static constexpr unsigned kParts = kParcels + kTiles;
-  static constexpr unsigned kWireWords = LargeMemory<Codec, kRanks>::kWireWords;
+  static constexpr unsigned kWireWords = TwoShotMemory<Codec, kRanks>::kWireWords;
 
   ARLAB_DEVICE int rank() const { return call_.team.rank; }
 
@@ -372,7 +372,7 @@ class TwoShotLarge {
 
   const Call& call_;
   const Codec& codec_;
-  LargeMemory<Codec, kRanks>& memory_;
+  TwoShotMemory<Codec, kRanks>& memory_;
   const std::uint32_t items_;
   const std::uint32_t whole_items_;
   PlaceExchange places_;
@@ -384,17 +384,17 @@ class TwoShotLarge {
 
 template <class Codec, class Number, unsigned kRanks>
 __global__ void __launch_bounds__(kThreads, kResidentBlocks<Codec>)
-    two_shot_large_kernel(ARLAB_KERNEL_PARAMETER Call call, ARLAB_KERNEL_PARAMETER Codec codec) {
+    two_shot_places_kernel(ARLAB_KERNEL_PARAMETER Call call, ARLAB_KERNEL_PARAMETER Codec codec) {
   wait_for_kernel_before();
-  using Memory = LargeMemory<Codec, kRanks>;
+  using Memory = TwoShotMemory<Codec, kRanks>;
   ARLAB_SHARED_ARRAY(Memory, memory, 1);
-  TwoShotLarge<Codec, Number, kRanks>(call, codec, memory[0]).run();
+  TwoShotPlaces<Codec, Number, kRanks>(call, codec, memory[0]).run();
 }
 
 }  // namespace
 
-hipError_t launch_two_shot_large(const Call& call, const CodecChoice& codec, DType dtype,
-                                 hipStream_t stream) {
+hipError_t launch_two_shot_places(const Call& call, const CodecChoice& codec, DType dtype,
+                                  hipStream_t stream) {
   return with_codec(
       codec, dtype,
       [&]<class Codec, class Number>([[maybe_unused]] const Codec& device_codec, Number) {
@@ -405,11 +405,11 @@ hipError_t launch_two_shot_large(const Call& call, const CodecChoice& codec, DTy
           static_assert(kMostRanksWithPlaces == 4);
           switch (call.team.layout.ranks) {
             case 2:
-              return launch(two_shot_large_kernel<Codec, Number, 2>);
+              return launch(two_shot_places_kernel<Codec, Number, 2>);
             case 3:
-              return launch(two_shot_large_kernel<Codec, Number, 3>);
+              return launch(two_shot_places_kernel<Codec, Number, 3>);
             default:
-              return launch(two_shot_large_kernel<Codec, Number, 4>);
+              return launch(two_shot_places_kernel<Codec, Number, 4>);
           }
         }
       });

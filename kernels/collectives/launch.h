@@ -24,8 +24,8 @@ inline constexpr bool kTwoShotWorksInPlaces<Codec, Number> = Codec::kTileBytes <
 struct Occupancy {
   int blocks;            ///< of a kernel of the codec, that fit on a multiprocessor
   int batch;             ///< tiles that a block works on at once
-  bool one_shot_places;  ///< there is a one_shot_places for the codec
-  bool two_shot_places;  ///< there is a two_shot_places
+  bool one_shot_places;  ///< one_shot_places.hip has the codec
+  bool two_shot_places;  ///< two_shot_places.hip has it
 };
 inline Occupancy occupancy_of(const CodecChoice& codec, DType dtype) {
   Occupancy occupancy{1, 1, false, false};
@@ -50,9 +50,9 @@ std::optional<hipError_t> launch_two_shot_small(const Call& call, const CodecCho
                                                 DType dtype, hipStream_t stream);
 /// For Call::in_places, as the next.
 hipError_t launch_one_shot_places(const Call& call, const CodecChoice& codec, DType dtype,
-                                hipStream_t stream);
+                                  hipStream_t stream);
 hipError_t launch_two_shot_places(const Call& call, const CodecChoice& codec, DType dtype,
-                                 hipStream_t stream);
+                                  hipStream_t stream);
 hipError_t launch_ring(const Call& call, const CodecChoice& codec, DType dtype, hipStream_t stream);
 hipError_t launch_hierarchical(const Call& call, const CodecChoice& codec, DType dtype,
                                hipStream_t stream);

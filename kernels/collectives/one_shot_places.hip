@@ -1,4 +1,5 @@
-// one_shot of two ranks, where it sends as much as two_shot: the same as one_shot.hip, with places.
+// one_shot of two ranks, which send as much in it as in two_shot: the same as one_shot.hip, with
+// places.
 //
 // In each turn, a block encodes an item and sends it, and reads what the other rank has sent for
 // the item before, adds, and writes the output. It waits twice for all its threads, and for the

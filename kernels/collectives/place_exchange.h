@@ -27,7 +27,7 @@ ARLAB_DEVICE bool any_absent(const Words4& words) {
 }
 
 /// Words of 16 bytes of an item's wire.
-struct PlaceWords4 {
+struct PlacedWords {
   std::uint32_t number;  ///< of the item, in this call
   unsigned wire;
   unsigned words;  ///< which of the wire
@@ -124,14 +124,14 @@ class PlaceExchange {
   }
   /// Sends words to `to`, their place at rank `at`.
   ARLAB_DEVICE void send_words(std::uint8_t* to, const Words4& words, int at,
-                               const PlaceWords4& which) const {
+                               const PlacedWords& which) const {
     store_words(to, words);
     if (any_absent(words)) store_release(complete(at, which), 1);
   }
   /// Takes words from their place, which were read as `words`: waits for them where some are
   /// absent, and leaves the place empty. When rank `from` has not sent them in time, this one gives
   /// up, and so will the block: `failed`.
-  ARLAB_DEVICE void take_words(std::uint8_t* at, Words4 words, int from, const PlaceWords4& which,
+  ARLAB_DEVICE void take_words(std::uint8_t* at, Words4 words, int from, const PlacedWords& which,
                                Words4& to) const {
     if (any_absent(words)) words = wait_for_words(at, from, which);
     store_128(&to, words);
@@ -149,11 +149,11 @@ class PlaceExchange {
     return reinterpret_cast<std::uint32_t*>(buffer_of(team_, at) + offset);
   }
 
-  ARLAB_DEVICE std::uint8_t* complete(int at, const PlaceWords4& which) const {
+  ARLAB_DEVICE std::uint8_t* complete(int at, const PlacedWords& which) const {
     return buffer_of(team_, at) + places_.complete(item(which.number), which.wire, which.words);
   }
   ARLAB_DEVICE Words4 wait_for_words(const std::uint8_t* at, int from,
-                                     const PlaceWords4& which) const {
+                                     const PlacedWords& which) const {
     std::uint8_t* const complete_here = complete(team_.rank, which);
     Patience patience(team_, from);
     for (;;) {

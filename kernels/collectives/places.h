@@ -1,4 +1,4 @@
-// Places: slots between two ranks whose wires announce themselves.
+// Places: slots of ranks whose wires announce themselves.
 //
 // A flag that tells of a wire must not be seen before the wire. So whoever stores it waits first
 // until the links have taken all that its multiprocessor sent: microseconds, for every wire. A
@@ -7,8 +7,8 @@
 // it makes absent again.
 //
 // A call's work is a row of items, which the blocks of a rank take in turn. Items are numbered
-// through all calls, modulo 2^32; item n is at place n modulo `count`. It may be sent once both
-// ranks have emptied that place: the other, so that nothing is overwritten, and this one, so that
+// through all calls, modulo 2^32; item n is at place n modulo `count`. It may be sent once all
+// ranks have emptied that place: the others, so that nothing is overwritten, and this one, so that
 // what was there before is not taken for the answer. To say so for every item would take the flags
 // again, so places are counted in windows: a rank says when it has read all items of a window, and
 // only where the same call uses the window's places again. Of the calls before, a call that starts
@@ -17,9 +17,10 @@
 // A word of a wire may happen to be kAbsent. The thread that sends it notices, and says, behind its
 // words and with a byte of its own, that they are complete.
 //
-// A block that has to wait for a place first reads what the other rank has sent for its item
-// before, and counts it. So what is not read yet waits for items with lower numbers only. Blocks
-// begin with items of their own, so all of them have to run at once. places.pml is a model of this.
+// A block that has to wait for a place first reads what the other ranks have sent for its items
+// before, and counts them; and it sends none for which the window before the item's own is not free
+// as well. So what is not read yet waits for items with lower numbers only. Blocks begin with items
+// of their own, so all of them have to run at once. places.pml is a model of this.
 #pragma once
 
 #include <cstddef>

@@ -1,10 +1,10 @@
-// two_shot for large tensors of up to four ranks: the same as two_shot.hip, with places.
+// two_shot of up to four ranks: the same as two_shot.hip, with places.
 //
-// An item is a tile, or with two ranks two tiles, of every chunk. Four of a block's items are in
+// An item is a tile, or with two ranks two tiles, of every chunk. Several of a block's items are in
 // work at once. In each turn it adds up the contributions to one, encodes its own to another, and
 // gathers the sums of a third; then it sends what it has encoded, and reads what the other ranks
-// have sent for the two items that it sent a turn before. It waits twice for all its threads, and
-// for other ranks where those are late, but never for what it has sent.
+// have sent for the two items of which it sent something a turn before. It waits twice for all its
+// threads, and for other ranks where those are late, but never for what it has sent.
 #include "kernels/collectives/batch.h"
 #include "kernels/collectives/launch.h"
 #include "kernels/collectives/place_exchange.h"

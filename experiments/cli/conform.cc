@@ -58,8 +58,7 @@ struct ConformCommand {
     return all;
   }
 
-  /// So few blocks that these tensors, of whole tiles, are large for them: there, two_shot has
-  /// kernels of its own, and those of one_shot use all places many times.
+  /// So few blocks that these tensors are large for them: kernels with places use each many times.
   kernels::ConformanceRequest large_request(const std::vector<std::string>& codecs) const {
     constexpr std::size_t kTile = 2048;
     kernels::ConformanceRequest large = request(codecs, SIZE_MAX);

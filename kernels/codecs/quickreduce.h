@@ -125,15 +125,13 @@ struct Fp4Code {
 };
 
 // ---------------------------------------------------------------- planes: pairs to wire bytes
-// Offsets are from the start of the atom; t is the thread. Packed: what a thread has in the planes,
-// as it travels.
+// Offsets are from the start of the atom; t is the thread.
 
 /// The low four of `Bits` bits per element: the even elements of a thread in the low half word, the
 /// odd in the high.
 template <int Bits>
 struct NibblePairs {
   static constexpr std::size_t kBytes = std::size_t{4} * kThreads;
-  using Packed = std::uint32_t;
   ARLAB_DEVICE static void store(const Pairs& p, std::uint8_t* plane, std::size_t t) {
     std::uint32_t word = 0;
     if constexpr (Bits > 4) {
@@ -148,10 +146,8 @@ struct NibblePairs {
     }
     reinterpret_cast<std::uint32_t*>(plane)[t] = word;
   }
-  ARLAB_DEVICE static Packed load(const std::uint8_t* plane, std::size_t t) {
-    return reinterpret_cast<const Packed*>(plane)[t];
-  }
-  ARLAB_DEVICE static void unpack(Pairs& p, Packed word) {
+  ARLAB_DEVICE static void load(Pairs& p, const std::uint8_t* plane, std::size_t t) {
+    const std::uint32_t word = reinterpret_cast<const std::uint32_t*>(plane)[t];
 #pragma unroll
     for (int i = 0; i < 4; ++i) p.pair[i] |= word >> (4 * i) & both(0xF);
   }
@@ -162,7 +158,6 @@ template <int Width, int Shift, class Word>
 struct InOrder {
   static constexpr std::size_t kBytes = sizeof(Word) * kThreads;
   static constexpr std::uint32_t kMask = (1u << Width) - 1;
-  using Packed = Word;
   ARLAB_DEVICE static void store(const Pairs& p, std::uint8_t* plane, std::size_t t) {
     Word word = 0;
 #pragma unroll
@@ -173,10 +168,8 @@ struct InOrder {
     }
     reinterpret_cast<Word*>(plane)[t] = word;
   }
-  ARLAB_DEVICE static Packed load(const std::uint8_t* plane, std::size_t t) {
-    return reinterpret_cast<const Word*>(plane)[t];
-  }
-  ARLAB_DEVICE static void unpack(Pairs& p, Packed word) {
+  ARLAB_DEVICE static void load(Pairs& p, const std::uint8_t* plane, std::size_t t) {
+    const Word word = reinterpret_cast<const Word*>(plane)[t];
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const auto adjacent = static_cast<std::uint32_t>(word >> (2 * Width * i));
@@ -189,41 +182,28 @@ struct InOrder {
 /// Eight bits per element; the bytes of a thread hold its elements in the order 0 2 1 3 4 6 5 7.
 struct SwappedBytes {
   static constexpr std::size_t kBytes = std::size_t{8} * kThreads;
-  struct Packed {
-    std::uint32_t word[2];
-  };
   ARLAB_DEVICE static void store(const Pairs& p, std::uint8_t* plane, std::size_t t) {
     auto* words = reinterpret_cast<std::uint32_t*>(plane) + 2 * t;
     words[0] = (p.pair[0] & both(0xFF)) | (p.pair[1] & both(0xFF)) << 8;
     words[1] = (p.pair[2] & both(0xFF)) | (p.pair[3] & both(0xFF)) << 8;
   }
-  ARLAB_DEVICE static Packed load(const std::uint8_t* plane, std::size_t t) {
+  ARLAB_DEVICE static void load(Pairs& p, const std::uint8_t* plane, std::size_t t) {
     const auto* words = reinterpret_cast<const std::uint32_t*>(plane) + 2 * t;
-    return {{words[0], words[1]}};
-  }
-  ARLAB_DEVICE static void unpack(Pairs& p, const Packed& packed) {
 #pragma unroll
-    for (int i = 0; i < 4; ++i) p.pair[i] |= packed.word[i / 2] >> (i % 2 * 8) & both(0xFF);
+    for (int i = 0; i < 4; ++i) p.pair[i] |= words[i / 2] >> (i % 2 * 8) & both(0xFF);
   }
 };
 
 template <class Low, class High>
 struct TwoPlanes {
   static constexpr std::size_t kBytes = Low::kBytes + High::kBytes;
-  struct Packed {
-    typename Low::Packed low;
-    typename High::Packed high;
-  };
   ARLAB_DEVICE static void store(const Pairs& p, std::uint8_t* plane, std::size_t t) {
     Low::store(p, plane, t);
     High::store(p, plane + Low::kBytes, t);
   }
-  ARLAB_DEVICE static Packed load(const std::uint8_t* plane, std::size_t t) {
-    return {Low::load(plane, t), High::load(plane + Low::kBytes, t)};
-  }
-  ARLAB_DEVICE static void unpack(Pairs& p, const Packed& packed) {
-    Low::unpack(p, packed.low);
-    High::unpack(p, packed.high);
+  ARLAB_DEVICE static void load(Pairs& p, const std::uint8_t* plane, std::size_t t) {
+    Low::load(p, plane, t);
+    High::load(p, plane + Low::kBytes, t);
   }
 };
 
@@ -339,11 +319,6 @@ struct QuickReduce {
     std::uint32_t scales;
     std::uint32_t extremes;  ///< the elements that set the scales; after encoding only
   };
-  /// What a thread loads of a wire: it takes fewer registers until it is needed.
-  struct Packed {
-    typename Planes::Packed codes;
-    std::uint32_t scales;
-  };
   static constexpr bool kClampsFp16Sums = true;
   static constexpr std::size_t kAtomBytes = Planes::kBytes + kThreads / 8 * 4;
   static constexpr std::size_t kTileBytes = kAtomBytes;
@@ -402,20 +377,15 @@ struct QuickReduce {
     if (t % 8 == 0) reinterpret_cast<std::uint32_t*>(atom + Planes::kBytes)[t / 8] = e.scales;
   }
 
-  ARLAB_DEVICE Packed load_packed(const std::uint8_t* wire, Position at) const {
+  ARLAB_DEVICE Encoded load(const std::uint8_t* wire, Position at) const {
     const std::uint8_t* atom = wire + at.first / kTile * kAtomBytes;
     const std::size_t t = at.first % kTile / kPerThread;
-    return {Planes::load(atom, t),
-            reinterpret_cast<const std::uint32_t*>(atom + Planes::kBytes)[t / 8]};
-  }
-  ARLAB_DEVICE Encoded unpack(const Packed& packed) const {
     constexpr std::uint32_t kOffset = both(Code::kOffset);
-    Encoded e{{{kOffset, kOffset, kOffset, kOffset}}, packed.scales, 0};
-    Planes::unpack(e.codes, packed.codes);
+    Encoded e{{{kOffset, kOffset, kOffset, kOffset}},
+              reinterpret_cast<const std::uint32_t*>(atom + Planes::kBytes)[t / 8],
+              0};
+    Planes::load(e.codes, atom, t);
     return e;
-  }
-  ARLAB_DEVICE Encoded load(const std::uint8_t* wire, Position at) const {
-    return unpack(load_packed(wire, at));
   }
 
   /// For fp16: right unless an element of the result is an infinity or a NaN.

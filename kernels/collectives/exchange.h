@@ -85,8 +85,8 @@ class Patience {
 ARLAB_DEVICE void wait_for_flag(const Team& team, const std::uint32_t* flag, int from,
                                 std::uint32_t colour, std::uint32_t& failed) {
   Patience patience(team, from);
-  // A flag is at most one exchange off, and in lanes never more than one ahead: the signed
-  // difference is right across the wrap of colours.
+  // A flag is at most one exchange off, and a count of items far from 2^31: the signed difference
+  // is right across the wrap.
   while (static_cast<std::int32_t>(load_polled(flag) - colour) < 0) {
     if (patience.ends(failed)) return;
   }

@@ -17,10 +17,11 @@ inline constexpr std::size_t kTicketWords = 2;
 /// A communication buffer: every rank has one, and all ranks write to all.
 ///
 ///   abort     one word: 0, or 1 + the rank that some rank has given up waiting for
+///   waiting   [rank], words: not 0 when that rank has been waiting for long
 ///   flags     [block][from]: the colour of the last exchange that block of rank `from` has reached
 ///   slots     [colour modulo 4][block][from]: `slot_bytes` of wire bytes, written by that block of
 ///   rank `from`
-///   and flags and slots once more, of lanes (lanes.h) in place of blocks; and places (places.h)
+///   and places (places.h), behind those
 ///
 /// A block of one rank exchanges data with the same block of the other ranks only. Where its slots
 /// are depends on nothing but what the communicator was made with, never on a call.
@@ -29,22 +30,18 @@ struct BufferLayout {
   int ranks;
   std::size_t slot_bytes;   ///< a multiple of 16
   std::size_t slot_stride;  ///< from slot to slot: spread_apart(slot_bytes)
-  std::size_t begin = 0;    ///< of this part of the buffer; the first begins with the abort word
-  unsigned flag_words = 1;  ///< which exchanges use in turn; a power of two
 
   static constexpr std::size_t kFlagsAt = 256;
   static constexpr std::uint32_t kBuffers = 4;  ///< a power of two: colours wrap around
 
   ARLAB_HOST_DEVICE std::size_t slots_at() const {
-    const std::size_t flag_bytes = static_cast<std::size_t>(blocks * kMaxRanks) * flag_words * 4;
-    return begin + kFlagsAt + (flag_bytes + 255) / 256 * 256;
+    const std::size_t flag_bytes = static_cast<std::size_t>(blocks * kMaxRanks) * 4;
+    return kFlagsAt + (flag_bytes + 255) / 256 * 256;
+  }
+  ARLAB_HOST_DEVICE std::size_t flag(int block, int from) const {
+    return kFlagsAt + static_cast<std::size_t>(block * kMaxRanks + from) * 4;
   }
   /// Of the exchange with this colour.
-  ARLAB_HOST_DEVICE std::size_t flag(int block, int from, std::uint32_t colour = 0) const {
-    const auto flag = static_cast<unsigned>(block * kMaxRanks + from);
-    return begin + kFlagsAt + std::size_t{flag * flag_words + (colour & (flag_words - 1))} * 4;
-  }
-  /// Likewise.
   ARLAB_HOST_DEVICE std::size_t slot(std::uint32_t colour, int block, int from) const {
     const std::size_t index =
         ((colour % kBuffers) * static_cast<std::size_t>(blocks) + static_cast<std::size_t>(block)) *

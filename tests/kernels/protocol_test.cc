@@ -280,10 +280,13 @@ TEST_P(AnySchedule, WordsOfAWireMayLookAbsent) {
   }
 }
 
-void expect_dead_rank_is_named(int team_size, const CollectiveRequest& request) {
+/// And everything ends at once from then on.
+void expect_dead_rank_is_named(int team_size, const CollectiveRequest& request,
+                               CommunicatorOptions options = {}) {
+  options.timeout_nanoseconds = 50'000'000;
   const auto ranks = static_cast<std::size_t>(team_size);
   for (std::size_t dead = 0; dead < ranks; ++dead) {
-    Team team(team_size, {.blocks = blocks_for_large(), .timeout_nanoseconds = 50'000'000});
+    Team team(team_size, options);
     Team::Pending good = team.prepare(request);
     team.enqueue_all(good);
     team.synchronize();
@@ -291,23 +294,28 @@ void expect_dead_rank_is_named(int team_size, const CollectiveRequest& request) 
 
     Team::Pending call = team.prepare(request);
     for (std::size_t rank = 0; rank < ranks; ++rank) {
-      if (rank != dead) {
-        EXPECT_TRUE(team.enqueue(call, rank).ok());
-      }
+      if (rank == dead) continue;
+      EXPECT_TRUE(team.enqueue(call, rank).ok());
     }
-    team.synchronize();
+    team.synchronize();  // ends, though a rank never came
     const std::string error = fmt::format("rank {} did not arrive", dead);
     for (std::size_t rank = 0; rank < ranks; ++rank) {
       expect_error(team.rank(rank).check(), error.c_str());
     }
-    EXPECT_TRUE(team.enqueue(call, dead).ok());  // when it comes after all
+    // When it comes after all, its kernel ends at once; so does every later call.
+    EXPECT_TRUE(team.enqueue(call, dead).ok());
+    Team::Pending later = team.prepare(request_of("ring", "fp16", 100));
+    team.enqueue_all(later);
     team.synchronize();
-    EXPECT_FALSE(team.rank(dead).check().ok());
+    for (std::size_t rank = 0; rank < ranks; ++rank) {
+      EXPECT_FALSE(team.rank(rank).check().ok());
+    }
   }
 }
 TEST_P(AnySchedule, ADeadRankIsNamedInACallWithPlaces) {
-  expect_dead_rank_is_named(2, pair_request("qr-q4"));
-  expect_dead_rank_is_named(3, large_request(3, blocks_for_large()));
+  const int blocks = blocks_for_large();
+  expect_dead_rank_is_named(2, pair_request("qr-q4"), {.blocks = blocks});
+  expect_dead_rank_is_named(3, large_request(3, blocks), {.blocks = blocks});
 }
 
 /// Captures a call, and replays it with other calls in between.
@@ -372,37 +380,10 @@ TEST_P(AnySchedule, ADeadRankIsNamedBetweenStages) {
   }
 }
 
-/// What is called then ends at once.
-void expect_dead_rank_is_named_for_good(std::size_t dead, std::size_t elements) {
-  Team team(3, {.timeout_nanoseconds = 50'000'000});
-  Team::Pending good = team.prepare(request_of("two_shot", "qr-q4", elements));
-  team.enqueue_all(good);
-  team.synchronize();
-  team.expect_result(good);
-
-  Team::Pending call = team.prepare(request_of("two_shot", "qr-q4", elements));
-  for (std::size_t rank = 0; rank < 3; ++rank) {
-    if (rank == dead) continue;
-    EXPECT_TRUE(team.enqueue(call, rank).ok());
-  }
-  team.synchronize();  // ends, though a rank never came
-  const std::string error = fmt::format("rank {} did not arrive", dead);
-  for (std::size_t rank = 0; rank < 3; ++rank) {
-    expect_error(team.rank(rank).check(), error.c_str());
-  }
-  // When it comes after all, its kernel ends at once; so does every later call.
-  EXPECT_TRUE(team.enqueue(call, dead).ok());
-  Team::Pending later = team.prepare(request_of("ring", "fp16", 100));
-  team.enqueue_all(later);
-  team.synchronize();
-  for (std::size_t rank = 0; rank < 3; ++rank) EXPECT_FALSE(team.rank(rank).check().ok());
-}
 TEST_P(AnySchedule, ADeadRankIsNamedOnAllOthers) {
-  for (std::size_t dead = 0; dead < 3; ++dead) {
-    expect_dead_rank_is_named_for_good(dead, 5000);
-    // Rank 2 has no chunk: it waits for ranks that wait themselves.
-    expect_dead_rank_is_named_for_good(dead, 64);
-  }
+  expect_dead_rank_is_named(3, request_of("two_shot", "qr-q4", 5000));
+  // Rank 2 has no chunk: it waits for ranks that wait themselves.
+  expect_dead_rank_is_named(3, request_of("two_shot", "qr-q4", 64));
 }
 
 // ---------------------------------------------------------------- errors are values

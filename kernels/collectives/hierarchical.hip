@@ -4,8 +4,7 @@
 //   1   encode this rank's part of every chunk, write the wire to its owner in the group
 //   -   exchange
 //   2   own chunk: add the group's contributions in ascending rank order from +0, encode the
-//   partial
-//       sum, write the wire to the owners in all groups (one group: skipped)
+//       partial sum, write the wire to the owners in all groups (one group: skipped)
 //   -   exchange
 //   3   own chunk: add the groups' partial sums in ascending order from +0, encode the sum, write
 //       the wire to all of the group

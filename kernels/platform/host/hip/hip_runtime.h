@@ -1,5 +1,5 @@
 // <hip/hip_runtime.h> for a machine without a GPU: what the kernels here use of HIP, run on the
-// CPU by ../emulator.h. README.md of the platforms says what is emulated and what is not.
+// CPU. ../emulator.h says what is emulated and what is not.
 #pragma once
 
 #include <cstddef>

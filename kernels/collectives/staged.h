@@ -1,7 +1,7 @@
 // Collectives with the codecs of measured.h, whose messages must be whole before the first byte of
 // them can be encoded: a sequence of stages, each a kernel, with the measuring of what the next
 // stage sends in between. Kernels of a stream run one after the other, which is all that orders
-// stages inside a rank; between ranks, every stage consists of whole exchanges (README.md).
+// stages inside a rank; between ranks, every stage consists of whole exchanges (kernels/README.md).
 //
 // A sum that is encoded again waits in the output for its measurement: in its own place, from which
 // nothing is read anymore, whether or not the output is the input.

@@ -1,5 +1,5 @@
 // Integer scales of spike reserving (Flash Communication V2, equation 1): a scale as the int8 s
-// that stands for 2^(s / 10).
+// that stands for 2^(s / 10). SPEC.md, "Integer scales (-sr-is)".
 #pragma once
 
 #include <algorithm>

@@ -1,10 +1,10 @@
-// The QuickReduce line codecs, spec section 1: qr-fp8, qr-q8, qr-q6, qr-q4, qr-q3, qr-fp4.
+// qr-fp8, qr-q8, qr-q6, qr-q4, qr-q3, qr-fp4: SPEC.md, "QuickReduce (qr-*)".
 //
 // Source: MK1 QuickReduce csrc/core/allreduce.h (fp16), vLLM csrc/quickreduce (bf16). The bytes are
 // those of the original kernels, except where the original hides a non-finite input.
 //
-// What the spec leaves open is decided here, the way the original's instructions decide it, and
-// pinned by golden tests:
+// What no source says in words is decided the way the original's instructions decide it, and pinned
+// by golden tests:
 //  - -0 orders below +0 when the largest and the smallest of a block are sought.
 //  - Clamping a NaN (bf16 only: 0 * (1/0), when d is exactly -eps) yields the lower bound.
 //  - A block with a NaN or an infinity: scale = canonical quiet NaN, every code bit 0.

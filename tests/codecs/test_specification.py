@@ -32,7 +32,7 @@ FAMILIES = {  # what the page defines, each with an example of its own
     "Hadamard": r"had-int\d-g\d+",
     "LogFMT": r"logfmt\d-g\d+",
     **{element: element for element in ("mxfp4", "mxfp6-e2m3", "mxfp8-e4m3")},
-    "a scale rule": r"mxfp4-ceil",
+    **{rule: f"mxfp4-{rule}" for rule in ("ceil", "even")},
     "NVFP4": r"nvfp4",
 }
 

@@ -8,6 +8,7 @@
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
+#include <cmath>
 #include <cstring>
 
 #include "kernels/conformance/all_reduce_check.h"
@@ -134,13 +135,17 @@ std::vector<std::string> platforms() {
 
 // ---------------------------------------------------------------- communicators
 
+void check_timeout(const char* name, double seconds) {
+  if (!(seconds > 0 && seconds <= 1e6)) {
+    fail("{} of {} s: allowed are more than 0 and up to 1e6", name, seconds);
+  }
+}
+
 CommunicatorOptions options_of(int blocks, std::size_t slot_bytes, double timeout_s) {
   CommunicatorOptions options;
   options.blocks = blocks;
   if (slot_bytes != 0) options.slot_bytes = slot_bytes;
-  if (!(timeout_s > 0 && timeout_s <= 1e6)) {
-    fail("a timeout of {} s: allowed are more than 0 and up to 1e6", timeout_s);
-  }
+  check_timeout("a timeout", timeout_s);
   options.timeout_nanoseconds = static_cast<std::uint64_t>(timeout_s * 1e9);
   return options;
 }
@@ -217,10 +222,10 @@ void define_communicator(nb::module_& module) {
                                     std::size_t slot_bytes, double timeout_s,
                                     double bootstrap_timeout_s) {
     const CommunicatorOptions options = options_of(blocks, slot_bytes, timeout_s);
+    check_timeout("a bootstrap timeout", bootstrap_timeout_s);
+    const auto milliseconds = static_cast<std::uint64_t>(std::ceil(bootstrap_timeout_s * 1000));
     const nb::gil_scoped_release others_may_run;
-    return join(platform, device,
-                bootstrap_from_environment(static_cast<std::uint64_t>(bootstrap_timeout_s * 1000)),
-                options);
+    return join(platform, device, bootstrap_from_environment(milliseconds), options);
   });
   module.def("from_gather",
              [](const std::string& platform, int device, int blocks, std::size_t slot_bytes,

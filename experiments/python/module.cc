@@ -158,6 +158,13 @@ std::vector<std::unique_ptr<RankCommunicator>> in_process(const std::string& pla
                       ->make_communicators(devices, options_of(blocks, slot_bytes, timeout_s)));
 }
 
+/// What Python prints of it, as ASCII.
+std::string text_of(nb::handle value) {
+  const nb::object ascii = nb::steal(PyObject_ASCII(nb::str(value).ptr()));
+  if (!ascii.is_valid()) throw nb::python_error();
+  return nb::cast<std::string>(ascii);
+}
+
 /// The all-gather of PyTorch or of another library: bytes in, a list of bytes out.
 GatherFunction python_gather(const nb::callable& gather) {
   return [gather](std::string_view mine) -> Result<std::vector<std::string>> {
@@ -170,7 +177,7 @@ GatherFunction python_gather(const nb::callable& gather) {
       }
       return parts;
     } catch (const nb::python_error& error) {
-      return Status::error(fmt::format("gather failed: {}", quote(nb::str(error.value()).c_str())));
+      return Status::error(fmt::format("gather failed: {}", readable(text_of(error.value()))));
     } catch (const nb::cast_error&) {
       return Status::error("gather failed: it must return bytes of every rank");
     }

@@ -95,7 +95,8 @@ class MpiBootstrap final : public Bootstrap {
       (void)finish_sending(deadline_in(1000));
       return status;
     }
-    const std::string all = "d" + join_parts(parts);
+    std::string all(1, 'd');
+    all += join_parts(parts);
     for (int rank = 1; rank < ranks(); ++rank) send(rank, all);
     if (!finish_sending(deadline)) {
       return Status::error(fmt::format("a rank took nothing within {} ms", timeout_ms()));

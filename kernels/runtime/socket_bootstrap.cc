@@ -381,7 +381,7 @@ class SocketBootstrap final : public Bootstrap {
   Status join(const std::string& folder, const std::string& name) {
     const auto place = MeetingPlace::open(folder, name);
     if (!place.ok()) return place.status();
-    const Status status = connect_to(*place.value());
+    Status status = connect_to(*place.value());
     if (!status.ok()) return status;
     const Hello hello = {kMagic, kVersion, rank(), ranks()};
     (void)send_bytes(peers_[0], bytes_of(hello), deadline_in(timeout_ms()));
@@ -447,7 +447,7 @@ class SocketBootstrap final : public Bootstrap {
           return Status::error(fmt::format("rank {} has ended", rank));
         }
       }
-      const Status status = hear_visitors(visitors, std::span(wanted).subspan(1));
+      Status status = hear_visitors(visitors, std::span(wanted).subspan(1));
       if (!status.ok()) return status;
       if (wanted[0].revents != 0) accept_one(listener, visitors);
     }
@@ -484,7 +484,7 @@ class SocketBootstrap final : public Bootstrap {
       const ssize_t got = recv(visitor.socket.number(), rest.data(), rest.size(), MSG_DONTWAIT);
       if (got > 0) visitor.bytes += static_cast<std::size_t>(got);
       if (visitor.bytes == sizeof(Hello)) {
-        const Status status = welcome(visitor);
+        Status status = welcome(visitor);
         if (!status.ok()) return status;
       } else if (got > 0 || (got < 0 && is_to_be_tried_again())) {
         staying.push_back(std::move(visitor));

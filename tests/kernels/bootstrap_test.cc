@@ -327,11 +327,13 @@ class Stranger {
 
 /// Rank 1 does something strange before it joins. All is as if it had not.
 void expect_they_meet(const std::function<std::string(const Meeting&)>& strange,
-                      rlim_t files_of_rank_0 = 1000) {
+                      rlim_t files_of_rank_0 = 0) {
   const Meeting meeting;
   const auto said = in_processes(all_of(2), [&](int rank) -> std::string {
     const rlimit limit = {files_of_rank_0, files_of_rank_0};
-    if (rank == 0 && setrlimit(RLIMIT_NOFILE, &limit) != 0) return "cannot limit files";
+    if (rank == 0 && limit.rlim_cur != 0 && setrlimit(RLIMIT_NOFILE, &limit) != 0) {
+      return "cannot limit files";
+    }
     if (rank == 1) {
       const std::string wrong = strange(meeting);
       if (!wrong.empty()) return wrong;
@@ -364,7 +366,7 @@ TEST(BootstrapStrangers, AreNotHeardAndHarmNobody) {
 
 TEST(BootstrapStrangers, ManyWhoAreSilentHoldNobodyUp) {
   const auto begin = std::chrono::steady_clock::now();
-  for (const rlim_t files : {1000U, 50U}) {
+  for (const rlim_t files : {0U, 50U}) {  // as many as there may be, or fewer than strangers
     expect_they_meet(
         [](const Meeting& meeting) -> std::string {
           static std::vector<Stranger> staying;

@@ -250,8 +250,6 @@ const char* hipGetErrorString(hipError_t error) {
       return "invalid argument";
     case hipErrorOutOfMemory:
       return "out of memory";
-    case hipErrorMapFailed:
-      return "memory of another process cannot be opened";
     case hipErrorNoDevice:
       return "no device";
     case hipErrorInvalidDevice:

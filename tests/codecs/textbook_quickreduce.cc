@@ -305,8 +305,9 @@ TextbookQuickReduce::EncodedBlock TextbookQuickReduce::encode_block(
 
   const double m = extreme(sharing);
   // The constant is one of fp16; in bf16 it is rounded once more.
+  const double exact_k = (format_.integers ? -1 : 1) / format_.largest;
   const double k = t.rounded(
-      Type::of(DType::fp16).rounded((format_.integers ? -1 : 1) / format_.largest));
+      makes(Mistake::constant_rounded_once) ? exact_k : Type::of(DType::fp16).rounded(exact_k));
   const double d = makes(Mistake::scale_truncated) ? t.truncated(m * k) : t.rounded(m * k);
   const double epsilon = makes(Mistake::no_epsilon)               ? 0
                          : makes(Mistake::epsilon_away_from_zero) ? std::copysign(t.epsilon(), d)

@@ -575,8 +575,8 @@ bool read_metadata(const Context& c, const Chunk<const std::byte>& chunk, std::s
     read_bfloats(arrays.next(2), count, blocks.zero, largest);
   }
   const int too_large = (127 + plain_exponent<Elements>(c.f)) << 7;  // as bf16
-  const bool plain = hn::AllTrue(
-      I16(), hn::Lt(largest, hn::Set(I16(), static_cast<std::int16_t>(too_large))));
+  const bool plain =
+      hn::AllTrue(I16(), hn::Lt(largest, hn::Set(I16(), static_cast<std::int16_t>(too_large))));
   if (has_spikes(c.f)) {
     for (std::size_t b = 0; b < count; ++b) {
       blocks.bad[b] = !plain && BfloatElements::is_nan(read_entry<std::uint16_t>(scales, b));
@@ -721,7 +721,8 @@ std::size_t decode_directly(const AnyBitFormat& f, const PlanePointers<const std
                             bool in_range, Storing storing, WireAhead ahead,
                             typename Elements::Element* out) {
   return f.bits == 8
-             ? decode_bytes<Elements>(f, planes, count, group, blocks, in_range, storing, ahead, out)
+             ? decode_bytes<Elements>(f, planes, count, group, blocks, in_range, storing, ahead,
+                                      out)
              : look_up<Elements>(f, planes, count, group, blocks, in_range, storing, ahead, out);
 }
 

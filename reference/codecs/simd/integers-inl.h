@@ -702,9 +702,8 @@ bool find_limits(const AnyBitFormat& f, std::size_t count, Blocks& blocks) {
   float most = Elements::kLargest;
   if (f.hadamard) {
     // A 500th less than what would be enough, since every addition rounds.
-    most = Elements::kTopExponent == 16
-               ? most * 0.998f / std::sqrt(static_cast<float>(f.group))
-               : 0x1p90f;
+    most = Elements::kTopExponent == 16 ? most * 0.998f / std::sqrt(static_cast<float>(f.group))
+                                        : 0x1p90f;
   }
   const bool affine = decoding_of(f) == Decoding::affine;
   auto in_range = hn::Eq(top, top);

@@ -539,7 +539,8 @@ HWY_INLINE void decode_directly(const std::uint8_t* codes, std::size_t count, un
     for (std::size_t i = begin; i < std::min(begin + group, count); i += kFloats) {
       const Uint32Vector code = hn::PromoteTo(U32(), hn::LoadU(QuarterU8(), codes + i));
       Payload::template store<kStream>(
-          values_of<Payload, kPlain>(code_lanes(code, bits), ranges.lo[b], ranges.step[b]), out + i);
+          values_of<Payload, kPlain>(code_lanes(code, bits), ranges.lo[b], ranges.step[b]),
+          out + i);
     }
   }
 }

@@ -192,7 +192,7 @@ HWY_INLINE void fill_tables(std::size_t block, std::size_t next, const Blocks& b
     for (std::size_t part = 0; part < kParts; ++part) {
       for (std::size_t i = 0; i < 2 * kTables<kBits>; ++i) {
         const auto values = eight_values<Elements, kDecoding, kInRange>(part == 0 ? block : next,
-                                                                          blocks, kCodes + 8 * i);
+                                                                        blocks, kCodes + 8 * i);
         hn::Store(hn::BitCast(bytes, values), bytes, tables);
         tables += 2 * hn::Lanes(eight);
       }
@@ -277,17 +277,17 @@ void look_up_blocks(const PlanePointers<const std::byte>& planes, std::size_t co
   const std::size_t start = std::min(kAhead, whole);
   for (std::size_t v = 0; v < start; ++v) {
     fill_tables<Elements, kDecoding, kBits, kInRange>(kParts * v, kParts * v + 1, blocks,
-                                                        tables + v * kTableBytes<kBits>);
+                                                      tables + v * kTableBytes<kBits>);
   }
   std::size_t done = 0;
   for (std::size_t v = start; v < whole; ++v, ++done) {
     fill_tables<Elements, kDecoding, kBits, kInRange>(kParts * v, kParts * v + 1, blocks,
-                                                        tables + v * kTableBytes<kBits>);
+                                                      tables + v * kTableBytes<kBits>);
     look_up_vector<kBits, kStreamed, kGroup>(from, done, false, group, tables, ahead, out);
   }
   if (whole < vectors) {
     fill_tables<Elements, kDecoding, kBits, kInRange>(kParts * whole, kParts * whole, blocks,
-                                                        tables + whole * kTableBytes<kBits>);
+                                                      tables + whole * kTableBytes<kBits>);
   }
   for (; done < vectors; ++done) {
     look_up_vector<kBits, kStreamed, kGroup>(from, done, done == whole, group, tables, ahead, out);
@@ -309,7 +309,7 @@ std::size_t look_up(const AnyBitFormat& f, const PlanePointers<const std::byte>&
               planes, count, group, blocks, ahead, out);
         } else {
           look_up_blocks<Elements, kDecoding, kBits, kInRange, kStreamed, 0>(planes, count, group,
-                                                                               blocks, ahead, out);
+                                                                             blocks, ahead, out);
         }
       };
       if (!in_range) {

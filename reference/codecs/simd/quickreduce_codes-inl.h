@@ -16,6 +16,7 @@
 #include "reference/codecs/simd/lanes-inl.h"
 #include "reference/codecs/simd/planes-inl.h"
 #include "reference/codecs/simd/quickreduce_simd.h"
+#include "reference/formats/half.h"
 
 #if ARLAB_HAS_LANES
 

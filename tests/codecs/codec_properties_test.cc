@@ -196,8 +196,9 @@ TEST_P(EveryCodecThatSaturates, NoFiniteTensorDecodesToAnInfinity) {
     for (std::size_t i = 0; i < kElements; ++i) {
       ASSERT_FALSE(std::isinf(back[i])) << "element " << i << " of payload " << p;
       // In fp16 nothing overflows on the way, so nothing is a NaN.
-      if (dtype() == DType::fp16)
-        ASSERT_FALSE(std::isnan(back[i])) << "element " << i << " of " << p;
+      if (dtype() == DType::fp16) {
+        ASSERT_FALSE(std::isnan(back[i])) << "element " << i << " of payload " << p;
+      }
     }
   }
 }

@@ -72,8 +72,9 @@ TEST(LogFmt, TheLargestNumberStaysFinite) {
   const CodecPtr codec = find_codec("logfmt3-g8");
   EXPECT_EQ(decode(*codec, DType::fp16, wire_of_metadata(0, 0x5640), 8),
             (Patterns{0, 0x3C00, 0x7BFF, 0x7BFF, 0, 0, 0, 0x8000}));
-  EXPECT_EQ(values_of("logfmt3-g8", wire_of_metadata(0, 0x5A40), 4),
-            (Floats{0, 1, std::numeric_limits<float>::max(), std::numeric_limits<float>::max()}));
+  constexpr float kTop = std::numeric_limits<float>::max();
+  EXPECT_EQ(values_of("logfmt3-g8", wire_of_metadata(0, 0x5A40), 8),
+            (Floats{0, 1, kTop, kTop, 0, 0, 0, 0}));
   // Metadata that is no number makes every element of its block a NaN, zeros too.
   for (const int bad : {0x7E00, 0x7C01, 0xFFFF, 0x7C00, 0xFC00}) {
     const auto bits = static_cast<std::uint16_t>(bad);

@@ -72,9 +72,9 @@ bool in_fp8_of_bf16(std::string_view codec, DType dtype) {
   return codec == "qr-fp8" && dtype == DType::bf16;
 }
 bool in_q8(std::string_view codec, DType) { return codec == "qr-q8"; }
-/// bf16 has no number between the largest code of 8 bits and the tie above it.
-bool unless_8_bits_of_bf16(std::string_view codec, DType dtype) {
-  return dtype == DType::fp16 || !codec.ends_with("8");
+/// bf16 has no number between the largest integer of 8 bits and the tie above it.
+bool unless_q8_of_bf16(std::string_view codec, DType dtype) {
+  return dtype == DType::fp16 || !in_q8(codec, dtype);
 }
 
 constexpr Case kCases[] = {
@@ -114,7 +114,7 @@ constexpr Case kCases[] = {
     {Mistake::decoded_values_overflow, "decoding overflows to infinity", in_fp16},
     {Mistake::clamped_not_counted, "clamped elements are not counted", where_codes_are_clamped},
     {Mistake::clamped_before_rounding, "clamped elements are counted before rounding",
-     unless_8_bits_of_bf16},
+     unless_q8_of_bf16},
     {Mistake::padding_counted, "clamped padding is counted", with_signed_scale_in_bf16},
 };
 

@@ -162,6 +162,9 @@ struct AnyBit : Format {
     Floats8 x = dequantize(e, scale, group_size().index_in_group(at.first));
     if (hadamard) transform(x);
     if (is_non_finite(e, scale)) x = all_nan();
+    const float limit = limit_of(e, scale);
+#pragma unroll
+    for (std::size_t i = 0; i < kPerThread; ++i) x.value[i] = limited(x.value[i], limit);
     return from_floats<Number>(x);
   }
 
@@ -251,7 +254,7 @@ struct AnyBit : Format {
     return result;
   }
 
-  /// That infinities or NaNs may be what decode() gives.
+  /// That a value may have to be limited, or is a NaN.
   ARLAB_DEVICE bool may_be_non_finite(const Encoded& e) const {
     const float largest = fused_multiply_add(magnitude_of(Bf16::to_float(e.scale())), top(),
                                              magnitude_of(Bf16::to_float(e.zero())));
@@ -610,6 +613,15 @@ struct AnyBit : Format {
     const float marker =
         spikes == Spikes::integer_scale ? Number::to_float(e.minimum) : scale.value;
     return marker != marker;
+  }
+  /// The last rounding saturates where all metadata is finite (spec section 6).
+  ARLAB_DEVICE float limit_of(const Encoded& e, const Scale& scale) const {
+    bool finite = is_finite(scale.value) && is_finite(scale.zero);
+    if (spikes != Spikes::none) {
+      finite = finite && is_finite(Number::to_float(e.minimum)) &&
+               is_finite(Number::to_float(e.maximum));
+    }
+    return finite ? largest_finite<Number>() : kInfinity32;
   }
   ARLAB_DEVICE static Floats8 all_nan() {
     Floats8 x;

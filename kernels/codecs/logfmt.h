@@ -61,11 +61,13 @@ struct LogFmt : LogFmtParameters {
   }
   ARLAB_DEVICE Floats8 values_of(const Encoded& e) const {
     const Values values(e);
-    const bool is_nan = (e.lo & 0x7FFF) > 0x7C00;
+    const bool is_nan = (e.lo & 0x7C00) == 0x7C00 || (e.step & 0x7C00) == 0x7C00;
     Floats8 x;
 #pragma unroll
     for (std::size_t i = 0; i < kPerThread; ++i) {
-      const float magnitude = values[e.codes[i] & (sign_bit() - 1)];
+      // The last rounding saturates (spec section 6).
+      const float magnitude =
+          min_of(values[e.codes[i] & (sign_bit() - 1)], largest_finite<Number>());
       x.value[i] = (e.codes[i] & sign_bit()) != 0 ? -magnitude : magnitude;
       if (is_nan) x.value[i] = float_of(kNanBits);
     }

@@ -614,7 +614,7 @@ struct AnyBit : Format {
         spikes == Spikes::integer_scale ? Number::to_float(e.minimum) : scale.value;
     return marker != marker;
   }
-  /// The last rounding saturates where all metadata is finite (spec section 6).
+  /// The last rounding saturates where all metadata is finite (SPEC.md, "Saturation").
   ARLAB_DEVICE float limit_of(const Encoded& e, const Scale& scale) const {
     bool finite = is_finite(scale.value) && is_finite(scale.zero);
     if (spikes != Spikes::none) {

@@ -65,7 +65,7 @@ struct LogFmt : LogFmtParameters {
     Floats8 x;
 #pragma unroll
     for (std::size_t i = 0; i < kPerThread; ++i) {
-      // The last rounding saturates (spec section 6).
+      // The last rounding saturates (SPEC.md, "Saturation").
       const float magnitude =
           min_of(values[e.codes[i] & (sign_bit() - 1)], largest_finite<Number>());
       x.value[i] = (e.codes[i] & sign_bit()) != 0 ? -magnitude : magnitude;

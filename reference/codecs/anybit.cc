@@ -247,7 +247,7 @@ class AnyBitCodec final : public Codec {
       const std::size_t first = b * block;
       x.resize(std::min(codes.size() - first, block));
       decode_block(meta[b], std::span(codes).subspan(first, x.size()), x);
-      // The last rounding saturates, so that no finite tensor becomes infinite (spec section 6).
+      // The last rounding saturates, so that no finite tensor becomes infinite (SPEC.md, "Saturation").
       const float limit = meta[b].is_finite() ? largest_finite(dtype) : kInfinity;
       for (std::size_t i = 0; i < std::min(x.size(), elements - first); ++i) {
         store_value(dtype, limited(x[i], limit), payload, first + i);

@@ -113,7 +113,7 @@ class LogFmtCodec final : public Codec {
                             is_non_finite<Fp16Arithmetic>(meta[b].step);
         const Values values = values_of(meta[b], bits_);
         for (std::size_t i = b * group_; i < std::min(count, (b + 1) * group_); ++i) {
-          // The last rounding saturates: no finite tensor becomes infinite (spec section 6).
+          // The last rounding saturates: no finite tensor becomes infinite (SPEC.md, "Saturation").
           const float magnitude = limited(values[codes[i] & (sign - 1)], largest_finite(dtype));
           const float value = (codes[i] & sign) != 0 ? -magnitude : magnitude;
           store_value(dtype, is_nan ? std::numeric_limits<float>::quiet_NaN() : value, payload,

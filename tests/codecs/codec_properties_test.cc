@@ -154,7 +154,7 @@ TEST_P(EveryCodecOfBf16, LargeValuesStayFinite) {
   }
 }
 
-/// Whose decoders saturate: formats of our own (spec section 6), and QuickReduce in fp16.
+/// Whose decoders saturate: formats of our own (SPEC.md, "Saturation"), and QuickReduce in fp16.
 bool saturates(const Codec& codec, DType dtype) {
   const std::string& name = codec.name();
   return name.starts_with("int") || name.starts_with("had-") || name.starts_with("logfmt") ||

@@ -77,7 +77,7 @@ class Ways {
   template <class Visit>
   void for_each_used(const NetworkEngine& engine, Visit visit) const {
     for (LinkId link = 0; link < network().links(); ++link) {
-      std::uint64_t bytes = engine.bytes_on(link);
+      WideCount bytes = engine.bytes_on(link);
       if (bytes == 0) continue;
       if (!folded_) {
         visit(link, std::uint64_t{1}, bytes);
@@ -191,7 +191,7 @@ class Run final : public NetworkClient, private NetworkTrace {
                        .breakdown = {},
                        .links = {},
                        .bottleneck = {}};
-    const std::uint64_t times = std::uint64_t{plan_.ranks_per_rank} * copies_;
+    const WideCount times = WideCount{plan_.ranks_per_rank} * copies_;
     for (const PlannedMessage& message : plan_.messages) {
       r.wire_bytes += message.bytes * times;
       r.wire_elements += message.elements * times;
@@ -739,7 +739,7 @@ class Run final : public NetworkClient, private NetworkTrace {
 
   std::vector<LinkClassUse> link_classes(Picoseconds latency) const {
     std::vector<LinkClassUse> by_class(fabric_.classes().size());
-    ways_.for_each_used(*engine_, [&](LinkId link, std::uint64_t alike, std::uint64_t bytes) {
+    ways_.for_each_used(*engine_, [&](LinkId link, std::uint64_t alike, WideCount bytes) {
       LinkClassUse& use = by_class[fabric_.class_index(link)];
       use.links += alike;
       use.bytes += bytes * alike;

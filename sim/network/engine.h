@@ -122,6 +122,12 @@ class NetworkEngine {
   virtual void complete_instant() {}
   virtual Counters counters_until_now(ResourceId resource) const = 0;
 
+  /// Throws InvalidInput when 64 bits do not hold the sum. Few links are fast enough for that to
+  /// come before kNever.
+  static void add_bytes(Counters& counters, std::uint64_t bytes) {
+    if (__builtin_add_overflow(counters.bytes, bytes, &counters.bytes)) fail_uncountable();
+  }
+
   /// Throws InvalidInput unless the instant comes before kNever.
   static void require_reachable(Picoseconds from, Picoseconds duration, std::uint64_t tag) {
     if (duration >= kNever - from) fail_unreachable(tag);
@@ -134,6 +140,7 @@ class NetworkEngine {
 
  private:
   [[noreturn]] static void fail_unreachable(std::uint64_t tag);
+  [[noreturn]] static void fail_uncountable();
 
   struct Timer {
     std::uint64_t tag = 0;

@@ -529,8 +529,8 @@ class Planner {
 
 Plan plan_of(const Schedule& schedule, const Codec& codec, DType dtype) {
   require_well_formed(schedule);
-  require_countable(schedule);
   require_fitting(schedule, codec, dtype);
+  require_countable(schedule);
   return Planner(schedule, codec, dtype).finish();
 }
 
@@ -648,8 +648,8 @@ std::optional<Plan> folded_plan_of(const Algorithm& algorithm, const ScheduleReq
   part.only_rank = 0;
   const Schedule schedule = make_schedule(algorithm.name, part);
   require_well_formed(schedule);
-  require_countable(schedule);
   require_fitting(schedule, codec, dtype);
+  require_countable(schedule);
   Plan plan = Planner(schedule, codec, dtype).finish();
   const auto digits = std::count_if(extents.begin(), extents.end(), [](Rank e) { return e > 1; });
   if (digits > 1 && has_like_stages(plan)) return std::nullopt;

@@ -105,12 +105,23 @@ class SimulationTrace {
                         Picoseconds /*now*/) {}
 };
 
+/// What a simulation may cost before it is refused: so much takes about ten seconds and two
+/// gigabytes.
+inline constexpr std::uint64_t kMostCrossings = std::uint64_t{1} << 26;
+/// About a minute.
+inline constexpr std::uint64_t kMostSolved = std::uint64_t{1} << 32;
+
 struct SimulateOptions {
   /// As the vendor's library runs the schedule: uncompressed, by the protocol that it takes for
   /// this size. Only with a codec that sends the values as they are.
   bool library = false;
   Sharing sharing = Sharing::max_min;
   SimulationTrace* trace = nullptr;
+  /// Links that the messages cross, all together.
+  std::uint64_t most_crossings = kMostCrossings;
+  /// Of NetworkEngine::solved(). A simulation that is far from its end when it has cost a part of
+  /// this is refused then.
+  std::uint64_t most_solved = kMostSolved;
 };
 
 /// The ranks of the schedule are the first world_size devices of the topology. The result does not

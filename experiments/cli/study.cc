@@ -253,6 +253,12 @@ std::string definition(const Study& study, const Sweep& sweep) {
     json["simulate"] = {{"model", std::string(kSimulatorModel)},
                         {"topology", study.simulate->topology},
                         {"bytes", study.simulate->bytes}};
+    const Topology topology = find_topology(study.simulate->topology);
+    for (const Rank ranks : study.ranks) {
+      const Rank group_size = default_group_size(topology, ranks);
+      if (group_size == default_group_size(ranks)) continue;
+      json["simulate"]["group_sizes"][std::to_string(ranks)] = group_size;
+    }
     if (study.simulate->topology.ends_with(".toml")) {
       json["simulate"]["fnv1a"] = fmt::format("{:016x}", hash_of_file(study.simulate->topology));
     }

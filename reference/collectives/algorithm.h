@@ -35,6 +35,12 @@ struct AlgorithmOptions {
   std::optional<std::uint32_t> micro_chunks = {};  ///< 1 to 4096
 };
 
+/// A schedule of more than kMaxOps ops was asked for.
+class TooManyOps : public InvalidInput {
+ public:
+  using InvalidInput::InvalidInput;
+};
+
 /// How much a schedule holds.
 struct ScheduleSize {
   std::size_t ops = 0;

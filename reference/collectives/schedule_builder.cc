@@ -74,8 +74,9 @@ ChunkId ScheduleBuilder::add_chunk(Chunk range) {
 Value ScheduleBuilder::append(Op op, bool encoded) {
   const Rank where = op.kind == OpKind::send ? op.peer : op.rank;
   if (size_.ops >= kMaxOps) {
-    fail("{} of {} ranks takes more than the {} ops that a schedule may hold", schedule_.algorithm,
-         schedule_.world_size, kMaxOps);
+    throw TooManyOps(
+        fmt::format("{} of {} ranks takes more than the {} ops that a schedule may hold",
+                    schedule_.algorithm, schedule_.world_size, kMaxOps));
   }
   op.step = step_;
   if (only_size_ == nullptr) schedule_.ops.push_back(op);

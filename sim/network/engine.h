@@ -98,6 +98,10 @@ class NetworkEngine {
   /// ResourceUsage::bytes alone: quicker, of a million links.
   std::uint64_t bytes_on(ResourceId resource) const { return counters_until_now(resource).bytes; }
 
+  /// What it has cost so far to solve for rates that messages share: over all times that they were
+  /// solved, how many there were, each once per resource that it crosses.
+  std::uint64_t solved() const { return solved_; }
+
   /// Null for none.
   void set_trace(NetworkTrace* trace) { trace_ = trace; }
 
@@ -137,6 +141,7 @@ class NetworkEngine {
   NetworkClient& client_;
   NetworkTrace* trace_ = nullptr;
   EventQueue queue_;
+  std::uint64_t solved_ = 0;
 
  private:
   [[noreturn]] static void fail_unreachable(std::uint64_t tag);

@@ -370,6 +370,7 @@ void FlowEngine::deliver(FlowSlot slot) {
 void FlowEngine::solve_changed() {
   while (rates_.next_component()) {
     const std::span<const FlowSlot> slots = rates_.flows();
+    solved_ += rates_.uses();
     // Only one message of a component has an event; others may end in the same instant.
     ending_.clear();
     for (const FlowSlot slot : slots) {

@@ -75,9 +75,10 @@ void require_countable(const Schedule& s) {
   }
   for (const Output& output : s.outputs) worked_on += s.chunks[output.chunk].size();
   if (worked_on > kMostWorkedOn) {
-    fail("schedule '{}': its ops work on more than {} elements together, which is all that can be "
-         "counted",
-         s.algorithm, kMostWorkedOn);
+    fail(
+        "schedule '{}': its ops work on more than {} elements together, which is all that can be "
+        "counted",
+        s.algorithm, kMostWorkedOn);
   }
 }
 

@@ -51,9 +51,8 @@ class Ways {
     for (const LinkId link : kept_) {
       const LinkProperties& real = whole.properties(link);
       const LinkEnds ends = whole.ends(link);
-      network_.add_link(
-          ends.from, ends.to,
-          {real.bandwidth_gb_per_s, us_from_picoseconds(real.latency), real.domain});
+      network_.add_link(ends.from, ends.to,
+                        {real.bandwidth_gb_per_s, us_from_picoseconds(real.latency), real.domain});
     }
     is_part_ = true;
   }
@@ -335,7 +334,8 @@ class Run final : public NetworkClient, private NetworkTrace {
       crossings_ += fabric_.hops_between(message.from, message.to) * copies_;
       if (crossings_ > most) {
         fail(
-            "{} of {} ranks on topology '{}': its messages cross more than {} links together, which "
+            "{} of {} ranks on topology '{}': its messages cross more than {} links together, "
+            "which "
             "would take minutes and gigabytes; allowed are fewer ranks, or an algorithm whose "
             "messages go to near ranks",
             plan_.algorithm, plan_.world_size, topology_.name, most);
@@ -358,8 +358,8 @@ class Run final : public NetworkClient, private NetworkTrace {
   // thousands, nobody knows before. So there are looks at how far it is.
 
   static constexpr std::uint64_t kFirstLook = 128;  ///< at most_solved_ / this
-  /// A guess from the beginning may be wrong by this.
-  static constexpr double kFarTooMuch = 16;
+  /// A guess from the beginning may be wrong by this: where all start at once, many are under way.
+  static constexpr double kFarTooMuch = 256;
   /// Whoever starts first is a bad sample.
   static constexpr std::uint64_t kFewestDelivered = 64;
 
@@ -375,9 +375,8 @@ class Run final : public NetworkClient, private NetworkTrace {
     if (!too_much && !far_too_much) return;
     fail(
         "{} of {} ranks on topology '{}': its messages share links in so many ways that it would "
-        "take {}; allowed are fewer ranks or micro-chunks, or --sharing fifo",
-        plan_.algorithm, plan_.world_size, topology_.name,
-        far_too_much ? "a quarter of an hour or longer" : "more than a minute");
+        "take {}more than a minute; allowed are fewer ranks or micro-chunks, or --sharing fifo",
+        plan_.algorithm, plan_.world_size, topology_.name, far_too_much ? "far " : "");
   }
 
   void start_ranks() {
@@ -963,14 +962,16 @@ std::string why_all_ranks(const Algorithm& algorithm, const ScheduleRequest& req
   if (!algorithm.symmetry) return fmt::format("ranks do different things in {}", algorithm.name);
   const RankSymmetry symmetry = algorithm.symmetry(request);
   if (symmetry.kind == RankSymmetry::none) {
-    return fmt::format("{} elements do not make equal chunks of multiples of {}; allowed are sizes "
-                       "that do",
-                       request.elements, request.alignment);
+    return fmt::format(
+        "{} elements do not make equal chunks of multiples of {}; allowed are sizes "
+        "that do",
+        request.elements, request.alignment);
   }
   if (symmetry.kind == RankSymmetry::grouped) {
-    return fmt::format("groups of {} do not lie in '{}' like each other; allowed are group sizes "
-                       "that do",
-                       symmetry.group_size, topology.name);
+    return fmt::format(
+        "groups of {} do not lie in '{}' like each other; allowed are group sizes "
+        "that do",
+        symmetry.group_size, topology.name);
   }
   return fmt::format("'{}' looks different when all move up by one", topology.name);
 }

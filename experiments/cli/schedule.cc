@@ -39,11 +39,10 @@ void for_each_row(const Schedule& s, Visit visit) {
                        : op.kind == OpKind::send ? "send"
                                                  : "reduce";
     const bool sends = op.kind == OpKind::send;
-    visit(std::vector<std::string>{std::to_string(id), std::to_string(op.step), kind,
-                                   std::to_string(op.rank),
-                                   sends ? std::to_string(op.peer) : std::string(),
-                                   std::to_string(s.chunks[op.chunk].begin),
-                                   std::to_string(s.chunks[op.chunk].end), std::move(from)});
+    visit(std::vector<std::string>{
+        std::to_string(id), std::to_string(op.step), kind, std::to_string(op.rank),
+        sends ? std::to_string(op.peer) : std::string(), std::to_string(s.chunks[op.chunk].begin),
+        std::to_string(s.chunks[op.chunk].end), std::move(from)});
   }
 }
 

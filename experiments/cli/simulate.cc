@@ -169,8 +169,8 @@ struct SimulateCommand {
   static Table links(const SimulationResult& r) {
     Table table{{"link_class", "links", "bytes", "utilisation", "busiest"}, {}};
     for (const LinkClassUse& use : r.links) {
-      table.rows.push_back({use.link_class, use.links, count_json(use.bytes), use.utilisation,
-                            use.busiest});
+      table.rows.push_back(
+          {use.link_class, use.links, count_json(use.bytes), use.utilisation, use.busiest});
     }
     return table;
   }

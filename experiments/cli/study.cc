@@ -588,7 +588,8 @@ struct StudyCommand {
     std::vector<std::string> lines(points.size());
     parallel_for(points.size(), 0, [&](unsigned, std::size_t i) {
       const Collective collective = find_algorithm(points[i].algorithm).collective;
-      lines[i] = csv_line(run_point(sample, points[i], inputs, exact.at(collective), group_size, latency[i]));
+      lines[i] = csv_line(
+          run_point(sample, points[i], inputs, exact.at(collective), group_size, latency[i]));
     });
     return lines;
   }

@@ -413,8 +413,8 @@ class ExpressionTable {
   const Schedule& s_;
   /// Below it: inputs, even, and what is encoded from them, odd.
   std::uint64_t first_of_ops_;
-  std::vector<std::uint64_t> number_;                ///< by value
-  std::unordered_set<ValueId, Hash, Equal> first_;   ///< ops, of equal ones the first
+  std::vector<std::uint64_t> number_;               ///< by value
+  std::unordered_set<ValueId, Hash, Equal> first_;  ///< ops, of equal ones the first
 };
 
 /// Outputs cover every rank without holes: each must have its like on rank 0.

@@ -143,7 +143,8 @@ void ScheduleBuilder::output(Value value) { output(value, schedule_.chunks[value
 void ScheduleBuilder::output(Value value, std::uint64_t begin) {
   if (!is_wanted(value.rank)) return;
   ++size_.outputs;
-  if (only_size_ == nullptr) schedule_.outputs.push_back({value.rank, value.chunk, value.id, begin});
+  if (only_size_ == nullptr)
+    schedule_.outputs.push_back({value.rank, value.chunk, value.id, begin});
 }
 
 Schedule ScheduleBuilder::finish() {

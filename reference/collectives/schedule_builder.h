@@ -40,8 +40,8 @@ class ScheduleBuilder {
   /// Makes a non-empty range a chunk of the schedule.
   ChunkId add_chunk(Chunk range);
 
-  /// Which of the ranks first, first + stride, ..., `count` of them, exchange with `rank` what is to
-  /// be written: all, by their index; but where only another rank is wanted, that one or none.
+  /// Which of the ranks first, first + stride, ..., `count` of them, exchange with `rank` what is
+  /// to be written: all, by their index; but where only another rank is wanted, that one or none.
   std::ranges::iota_view<Rank, Rank> partners_of(Rank rank, Rank first, Rank count,
                                                  Rank stride = 1) const;
   std::ranges::iota_view<Rank, Rank> partners_of(Rank rank) const {

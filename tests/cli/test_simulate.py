@@ -146,6 +146,7 @@ def test_every_topology_of_65536_ranks(tmp_path):
     options = "--codec fp16 --bytes 64M"
     for topology, algorithm, fragments in [
         ("ring:65536", "one_shot", ["links together", "allowed are fewer ranks"]),
+        ("torus:256x256", "tree", ["more than", "allowed are fewer ranks"]),
         ("torus:256x256", "ring", ["16777216 ops", "looks different"]),
         ("torus:256x256", "hierarchical", ["16777216 ops", "groups of 32768"]),
         ("fat_tree:65536", "halving_doubling", ["16777216 ops", "different things"]),

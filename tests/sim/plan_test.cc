@@ -385,13 +385,15 @@ TEST(Plan, RefusesWhat64BitsDoNotCount) {
   much.ops.insert(much.ops.end(), kMaxMessageBytes / kMaxElements, send);
   EXPECT_EQ(plan_by(much).messages.at(0).bytes, kMaxMessageBytes);
   much.ops.push_back(send);
-  EXPECT_EQ(refusal(much), "schedule 'one_shot': rank 0 sends rank 1 more than 9007199254740992 "
-                           "bytes in step 0");
+  EXPECT_EQ(refusal(much),
+            "schedule 'one_shot': rank 1 sends rank 0 more than 9007199254740992 "
+            "bytes in step 0");
   much.ops.resize(1);
   much.ops.push_back({.kind = OpKind::reduce, .step = 1, .addend_count = (1 << 22) + 1});
   much.addends.assign((1 << 22) + 1, kOwnInput);
-  EXPECT_EQ(refusal(much), "schedule 'one_shot': its ops work on more than 4611686018427387904 "
-                           "elements together, which is all that can be counted");
+  EXPECT_EQ(refusal(much),
+            "schedule 'one_shot': its ops work on more than 4611686018427387904 "
+            "elements together, which is all that can be counted");
 }
 
 TEST(Plan, RefusesMoreElementsThanACodecCanCount) {

@@ -133,10 +133,10 @@ def test_tens_of_thousands_of_ranks(tmp_path):
         assert report["ranks"] == ranks and report["simulated_ranks"] == 1
 
 
-def test_every_topology_of_65536_ranks(tmp_path):
+def test_the_largest_worlds(tmp_path):
     """What is accepted ends, what is refused says so before it costs anything."""
     for options in [
-        "torus:256x256 --algorithm one_shot --codec fp16",
+        "full:32768 --algorithm one_shot --codec fp16",
         "ring:65536 --algorithm ring --codec fp16",
         "ring:65536 --algorithm two_shot --codec fp16 --ranks 64",
         "fat_tree:65536 --algorithm hierarchical --codec qr-q4",
@@ -146,7 +146,6 @@ def test_every_topology_of_65536_ranks(tmp_path):
     options = "--codec fp16 --bytes 64M"
     for topology, algorithm, fragments in [
         ("ring:65536", "one_shot", ["links together", "allowed are fewer ranks"]),
-        ("torus:256x256", "tree", ["more than", "allowed are fewer ranks"]),
         ("torus:256x256", "ring", ["16777216 ops", "looks different"]),
         ("torus:256x256", "hierarchical", ["16777216 ops", "groups of 32768"]),
         ("fat_tree:65536", "halving_doubling", ["16777216 ops", "different things"]),

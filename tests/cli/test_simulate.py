@@ -141,7 +141,7 @@ def test_the_largest_worlds(tmp_path):
         "ring:65536 --algorithm two_shot --codec fp16 --ranks 64",
         "fat_tree:65536 --algorithm hierarchical --codec qr-q4",
     ]:
-        report = simulate(f"--topology {options} --bytes 64M", tmp_path)
+        report = ok_json(f"simulate --topology {options} --bytes 64M", tmp_path, timeout=60)
         assert 0 < report["latency_us"]
     options = "--codec fp16 --bytes 64M"
     for topology, algorithm, fragments in [
@@ -153,7 +153,7 @@ def test_the_largest_worlds(tmp_path):
     ]:
         refused(
             f"simulate --topology {topology} --algorithm {algorithm} {options}",
-            tmp_path, algorithm, "65536", *fragments,
+            tmp_path, algorithm, "65536", *fragments, timeout=60,
         )  # fmt: skip
 
 

@@ -118,7 +118,8 @@ void ScheduleOptions::add_to(CLI::App& command) {
   add_integer(
       command, "--group-size", group_size, 1, kMaxWorldSize,
       "Ranks per group, for hierarchical algorithms and cross-group volume; divides the world size "
-      "[world size / its smallest prime factor]");
+      "[simulate: as the topology's, if it has groups; else world size / its smallest prime "
+      "factor]");
   add_integer(command, "--micro-chunks", micro_chunks, 1, 4096,
               "hierarchical_pipelined: micro-chunks per chunk [4]");
 }

@@ -90,7 +90,7 @@ std::vector<Field> reduction_fields(const Reduction& r, const ExactResult& exact
                                     r.difference->rank, r.difference->element)
                       : "all ranks hold the same bits"},
       {"wire_bits_per_element", r.wire.bits_per_element, "average over all sends"},
-      {"wire_bytes", r.wire.bytes, "all sends of all ranks"},
+      {"wire_bytes", count_json(r.wire.bytes), "all sends of all ranks"},
       {"encoded", r.counts.encoded, "elements encoded, all ranks and steps"},
       {"clamped", r.counts.clamped, "of these, beyond the code range"},
       {"flushed", r.counts.flushed, "of these, not zero before and zero after"},

@@ -3,10 +3,16 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdint>
 
 namespace arlab::cli {
 
 using Json = nlohmann::ordered_json;
+
+Json count_json(WideCount count) {
+  if (count <= UINT64_MAX) return static_cast<std::uint64_t>(count);
+  return static_cast<double>(count);
+}
 
 std::string json_line(const Json& json) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);

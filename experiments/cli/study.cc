@@ -170,6 +170,11 @@ class LatencyTable {
     if (study.simulate) topology_ = find_topology(study.simulate->topology);
   }
 
+  /// Of hierarchical algorithms: what is simulated is what is measured.
+  Rank group_size(Rank ranks) const {
+    return topology_ ? default_group_size(*topology_, ranks) : default_group_size(ranks);
+  }
+
   Json latency_us(Rank ranks, const std::string& algorithm, const Codec& codec, DType dtype) {
     if (!study_.simulate) return nullptr;
     const auto key = std::tuple(ranks, algorithm, codec.name(), dtype);
@@ -177,7 +182,8 @@ class LatencyTable {
     if (found != known_.end()) return found->second;
     const ScheduleRequest request{.world_size = ranks,
                                   .elements = simulated_elements(*study_.simulate, dtype),
-                                  .alignment = codec.info().alignment};
+                                  .alignment = codec.info().alignment,
+                                  .options = {.group_size = group_size(ranks)}};
     const SimulationResult result =
         simulate(find_algorithm(algorithm), request, codec, dtype, *topology_);
     return known_[key] = result.latency_us;
@@ -196,11 +202,12 @@ std::vector<Json> row_key(const Sample& sample, const Point& point, DType dtype)
 }
 
 std::vector<Json> run_point(const Sample& sample, const Point& point, const Tensor& inputs,
-                            const ExactResult& exact, Json latency_us) {
+                            const ExactResult& exact, Rank group_size, Json latency_us) {
   const CodecPtr codec = find_codec(point.codec);
   const Schedule schedule = make_schedule(point.algorithm, {.world_size = sample.ranks,
                                                             .elements = inputs.elements_per_rank(),
-                                                            .alignment = codec->info().alignment});
+                                                            .alignment = codec->info().alignment,
+                                                            .options = {.group_size = group_size}});
   const Reduction reduction =
       run_reduction(schedule, *codec, inputs, exact, {.threads = 1, .count = true});
   std::map<std::string, Json> figures;
@@ -246,6 +253,12 @@ std::string definition(const Study& study, const Sweep& sweep) {
     json["simulate"] = {{"model", std::string(kSimulatorModel)},
                         {"topology", study.simulate->topology},
                         {"bytes", study.simulate->bytes}};
+    const Topology topology = find_topology(study.simulate->topology);
+    for (const Rank ranks : study.ranks) {
+      const Rank group_size = default_group_size(topology, ranks);
+      if (group_size == default_group_size(ranks)) continue;
+      json["simulate"]["group_sizes"][std::to_string(ranks)] = group_size;
+    }
     if (study.simulate->topology.ends_with(".toml")) {
       json["simulate"]["fnv1a"] = fmt::format("{:016x}", hash_of_file(study.simulate->topology));
     }
@@ -571,10 +584,12 @@ struct StudyCommand {
       latency.push_back(latencies.latency_us(sample.ranks, point.algorithm,
                                              *find_codec(point.codec), inputs.dtype));
     }
+    const Rank group_size = latencies.group_size(sample.ranks);
     std::vector<std::string> lines(points.size());
     parallel_for(points.size(), 0, [&](unsigned, std::size_t i) {
       const Collective collective = find_algorithm(points[i].algorithm).collective;
-      lines[i] = csv_line(run_point(sample, points[i], inputs, exact.at(collective), latency[i]));
+      lines[i] = csv_line(
+          run_point(sample, points[i], inputs, exact.at(collective), group_size, latency[i]));
     });
     return lines;
   }

@@ -71,10 +71,7 @@ struct BenchCommand {
   Timing time(kernels::Group& group, const std::string& algorithm, const std::string& codec,
               DType type, std::uint64_t payload_bytes, std::span<const std::byte> pattern) const {
     kernels::GroupCall call;
-    call.algorithm = algorithm;
-    call.codec = codec;
-    call.dtype = type;
-    call.elements = payload_bytes / size_of(type);
+    call.collective = {algorithm, codec, type, payload_bytes / size_of(type)};
     auto times = group.time(call, pattern, timing_request(payload_bytes));
     if (!times.ok()) {
       fail("platform {}: {} {} of {} bytes: {}", platform, algorithm, codec, payload_bytes,
@@ -120,7 +117,7 @@ void BenchCommand::run() const {
   }
   if (!out.empty()) require_folder_of(out);
 
-  kernels::GroupOptions options;
+  kernels::CommunicatorOptions options;
   options.blocks = static_cast<int>(blocks.value_or(0));
   if (!slot_bytes.empty()) options.slot_bytes = parse_count(slot_bytes, "--slot-bytes");
   auto group = on.make_group(world_size, options);

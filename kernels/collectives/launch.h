@@ -1,4 +1,4 @@
-// Starts the kernel of an algorithm on a rank's stream. Each function is in the file of its name.
+// Starts a tuned kernel of an algorithm on a rank's stream. Each function is in the file of its name.
 #pragma once
 
 #include <optional>
@@ -53,11 +53,6 @@ hipError_t launch_one_shot_places(const Call& call, const CodecChoice& codec, DT
                                   hipStream_t stream);
 hipError_t launch_two_shot_places(const Call& call, const CodecChoice& codec, DType dtype,
                                   hipStream_t stream);
-hipError_t launch_ring(const Call& call, const CodecChoice& codec, DType dtype, hipStream_t stream);
-hipError_t launch_hierarchical(const Call& call, const CodecChoice& codec, DType dtype,
-                               hipStream_t stream);
-hipError_t launch_all_to_all(const Call& call, const CodecChoice& codec, DType dtype,
-                             hipStream_t stream);
 
 }  // namespace ARLAB_PLATFORM
 }  // namespace arlab::kernels

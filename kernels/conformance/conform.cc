@@ -158,10 +158,10 @@ class Conformance {
         // Inputs change from call to call, so that what a call left behind is not what the next
         // expects. Every combination of in place and offset occurs with every kind of input.
         const std::uint64_t seed = request_.seed + ++cases_;
-        const GroupCall call{.algorithm = row.subject,
-                             .codec = codec.name(),
-                             .dtype = row.dtype,
-                             .elements = elements,
+        const GroupCall call{.collective = {.algorithm = row.subject,
+                                            .codec = codec.name(),
+                                            .dtype = row.dtype,
+                                            .elements = elements},
                              .in_place = (i + k) % 2 == 1,
                              .offset_elements = (i / 2 + k) % 2 == 1 ? 3U : 0U};
         const Tensor inputs = make_inputs(kInputs[k], seed, row.dtype, ranks, elements);

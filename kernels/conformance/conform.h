@@ -20,7 +20,7 @@ struct ConformanceRequest {
   /// next multiple of the world size.
   std::vector<std::size_t> lengths = {};
   std::uint64_t seed = 1;   ///< of the inputs
-  GroupOptions group = {};  ///< few blocks and small slots make several rounds of short tensors
+  CommunicatorOptions group = {};  ///< few blocks and small slots make several rounds of short tensors
 };
 
 /// The comparisons of one codec with one dtype, by itself or in one algorithm with one world size.

@@ -5,6 +5,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "kernels/collectives/team.h"
@@ -16,6 +17,7 @@ namespace arlab::kernels {
 
 inline namespace ARLAB_PLATFORM {
 
+class PreparedCall;
 class TeamMemory;
 struct Statistics;
 
@@ -58,6 +60,7 @@ class Communicator {
  private:
   Communicator(Team team, int device, int multiprocessors, const CommunicatorOptions& options,
                std::shared_ptr<TeamMemory> memory, Statistics* statistics);
+  Result<std::shared_ptr<const PreparedCall>> prepared(const CollectiveRequest& request);
   Status make_event();
   Status order_after_last_call(hipStream_t stream, bool& capturing);
 
@@ -67,6 +70,8 @@ class Communicator {
   CommunicatorOptions options_;
   std::shared_ptr<TeamMemory> memory_;
   Statistics* statistics_;
+  /// The calls made so far, the latest last: planning takes longer than a small kernel.
+  std::vector<std::pair<CollectiveRequest, std::shared_ptr<const PreparedCall>>> prepared_;
   hipEvent_t last_call_ = nullptr;
   hipStream_t last_stream_ = nullptr;
   bool called_ = false;

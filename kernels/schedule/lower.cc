@@ -140,6 +140,11 @@ class Lowering {
       }
       most[interval] = std::max(most[interval], more[v]);
     }
+    for (const Output& output : s_.outputs) {
+      if (!is_wanted(output.chunk) || !decodes_own_wire(output.value)) continue;
+      if (since_sends(output.value) != steps.size()) continue;
+      most.back() = std::max(most.back(), more[output.value] + 1);
+    }
     std::vector<int> first(steps.size() + 1, 0);  // phase since the sends before
     for (std::size_t i = 0; i < steps.size(); ++i) first[i + 1] = first[i] + most[i] + 1;
     for (ValueId v = 0; v < s_.ops.size(); ++v) {
@@ -178,6 +183,11 @@ class Lowering {
     }
   }
 
+  /// With two passes, the output gets what a rank encodes from the rank's own slot, like any wire.
+  bool decodes_own_wire(ValueId value) const {
+    return passes_ == Passes::two && value != kOwnInput && op(value).kind == OpKind::encode;
+  }
+
   /// Sends travel straight from the step that encodes them, or are passed on.
   bool is_direct(ValueId send) const {
     const ValueId source = op(send).source;
@@ -193,9 +203,8 @@ class Lowering {
       for (const ValueId use : fact.uses) {
         if (op(use).kind != OpKind::send || !is_direct(use)) phases.push_back(facts_[use].phase);
       }
-      if (op(v).kind == OpKind::send) {
-        fact.origins.push_back({op(v).rank, fact.phase});
-      } else if (!phases.empty()) {
+      if (!fact.outputs.empty() && decodes_own_wire(v)) phases.push_back(fact.phase + 1);
+      if (op(v).kind == OpKind::send || !phases.empty()) {
         fact.origins.push_back({op(v).rank, fact.phase});
       }
       std::sort(phases.begin(), phases.end());
@@ -293,7 +302,8 @@ class Lowering {
   int stored_in(const Output& output) const {
     if (output.value == kOwnInput) return 0;
     const int phase = facts_[output.value].phase;
-    return op(output.value).kind == OpKind::send ? phase + 1 : phase;
+    const bool is_wire = op(output.value).kind == OpKind::send || decodes_own_wire(output.value);
+    return is_wire ? phase + 1 : phase;
   }
 
   ChunkId free_place(ValueId value, int from, int until) {
@@ -399,6 +409,7 @@ class Lowering {
       send(draft, value, fact.phase, op(value).rank);
     }
     for (const std::size_t output : fact.outputs) {
+      if (decodes_own_wire(value)) break;
       const ChunkId place = place_of(s_.outputs[output]);
       if (draft.step.stores_decoded || (draft.step.stores_sum && draft.step.place != place)) {
         return refuse(fmt::format("op {} ends at several places", value));
@@ -439,7 +450,9 @@ class Lowering {
   void write_outputs(Rank rank, std::vector<Phase>& phases) {
     for (const Output& output : s_.outputs) {
       if (output.rank != rank || !is_wanted(output.chunk)) continue;
-      const bool is_made_here = output.value != kOwnInput && op(output.value).kind != OpKind::send;
+      const bool is_made_here = output.value != kOwnInput &&
+                                op(output.value).kind != OpKind::send &&
+                                !decodes_own_wire(output.value);
       if (is_made_here) continue;  // stored by the step that makes it
       const int phase = stored_in(output);
       Draft draft = draft_of(output.chunk);
@@ -467,9 +480,10 @@ class Lowering {
     std::vector<Draft> drafts;
     for (int phase = 0; phase < phases_; ++phase) {
       auto& [receives, sends] = phases[static_cast<std::size_t>(phase)];
-      // Ranks begin with different peers, so that no link has to take what all send at once.
+      // What is encoded first, in the order of its statistics. Ranks begin with different peers, so that no link has to take what all send at once.
       std::stable_sort(sends.begin(), sends.end(), [&](const Draft& a, const Draft& b) {
-        return distance(rank, a.step) < distance(rank, b.step);
+        return std::pair(a.step.passes_on, distance(rank, a.step)) <
+               std::pair(b.step.passes_on, distance(rank, b.step));
       });
       if (drafts.size() + receives.size() + sends.size() > static_cast<std::size_t>(kMaxSteps)) {
         return refuse(

@@ -27,7 +27,8 @@ struct Lowered {
 /// How codecs encode.
 enum class Passes {
   one,  ///< a tile as soon as it is there
-  two,  ///< once a pass over the whole message has measured it: every sum waits in the output
+  two,  ///< once a pass over the whole message has measured it: every sum waits in the output, and
+        ///< what a rank encodes is decoded from its own slot
 };
 
 /// Lowers a schedule that the checker has proved. With two passes, chunks that begin in different

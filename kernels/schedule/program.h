@@ -76,7 +76,8 @@ struct Program {
   std::uint16_t phases = 0;
   /// Of each phase; that of the phase behind the last is the number of steps.
   std::uint8_t first_step[kMaxPhases + 1] = {};
-  /// In each phase, where steps begin that encode or pass on. Those before store what has arrived.
+  /// In each phase, where steps begin that encode (first) or pass on. Those before store what has
+  /// arrived.
   std::uint8_t first_send[kMaxPhases] = {};
   Operand operand[kMaxOperands] = {};
   Step step[kMaxSteps] = {};

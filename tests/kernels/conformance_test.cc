@@ -12,7 +12,7 @@ namespace {
 const Platform& host() { return *find_platform("host").value(); }
 
 /// Every block works on several tiles, in several rounds.
-constexpr GroupOptions kSmallGroup = {.blocks = 2, .slot_bytes = 2 * 8192 + 64};
+constexpr CommunicatorOptions kSmallGroup = {.blocks = 2, .slot_bytes = 2 * 8192 + 64};
 
 /// Runs the request and expects comparisons, all of them equal.
 void expect_conformance(const ConformanceRequest& request) {
@@ -177,7 +177,7 @@ TEST(Conformance, ReportsAMismatch) {
         int, Bootstrap&, const CommunicatorOptions&) const override {
       return Status::error("there is none");
     }
-    Result<std::unique_ptr<Group>> make_group(int, const GroupOptions&) const override {
+    Result<std::unique_ptr<Group>> make_group(int, const CommunicatorOptions&) const override {
       return Status::error("there is none");
     }
     Result<std::unique_ptr<Group>> make_vendor_group(int) const override {

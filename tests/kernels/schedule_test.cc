@@ -126,6 +126,7 @@ bool expect_bits(const Schedule& schedule, const Codec& codec, DType dtype, Pass
           const Step& step = program.step[i];
           if (!step.encodes) continue;
           EXPECT_EQ(step.operands, 1) << what;
+          EXPECT_FALSE(step.stores_decoded) << what;
           EXPECT_NE(program.operand[step.first_operand].source(), Operand::wire) << what;
         }
       }

@@ -1,0 +1,73 @@
+// A collective that has been checked, cut and given its kernels: once for all calls like it.
+#pragma once
+
+#include <memory>
+#include <variant>
+#include <vector>
+
+#include "kernels/collectives/launch.h"
+#include "kernels/runtime/collective_request.h"
+#include "kernels/runtime/status.h"
+#include "kernels/schedule/lower.h"
+#include "kernels/schedule/run.h"
+
+namespace arlab::kernels {
+inline namespace ARLAB_PLATFORM {
+
+/// What a communicator knows of its team.
+struct TeamResources {
+  Team team;
+  CommunicatorOptions options;
+  int multiprocessors = 0;           ///< for this rank, at least; the same on all ranks
+  Statistics* statistics = nullptr;  ///< options.measured_groups of them
+};
+
+class PreparedCall {
+ public:
+  /// The error says what is wrong with the request, or what has no kernels.
+  static Result<std::shared_ptr<const PreparedCall>> prepare(const CollectiveRequest& request,
+                                                             const TeamResources& resources);
+
+  /// Enqueues this rank's part.
+  Status launch(const void* input, void* output, hipStream_t stream) const;
+
+ private:
+  /// A kernel that was written for an algorithm.
+  struct Tuned {
+    LaunchCollective launch;
+    CodecChoice codec;
+    Call call;
+  };
+  /// Programs that one kernel runs each.
+  struct OnePass {
+    CodecChoice codec;
+    std::vector<ProgramCall> calls;
+  };
+  /// Programs with kernels that measure in between.
+  struct TwoPass {
+    struct Kernel {
+      ProgramCall call;
+      Measurement measurement;     ///< of what its first phase encodes
+      std::vector<bool> of_input;  ///< what is measured; else of the output
+    };
+    MeasuredChoice codec;
+    std::vector<std::vector<Kernel>> programs;  ///< kernels of each
+    std::size_t part_elements;                  ///< of a chunk that are worked through at a time
+  };
+
+  PreparedCall(DType dtype, bool in_place) : dtype_(dtype), in_place_(in_place) {}
+
+  static Result<Tuned> tuned(const CollectiveRequest&, const Schedule&, const CodecChoice&,
+                             const TeamResources&);
+  static Result<OnePass> one_pass(const CollectiveRequest&, const std::vector<Lowered>&,
+                                  const CodecChoice&, const TeamResources&);
+  static Result<TwoPass> two_pass(const CollectiveRequest&, const std::vector<Lowered>&,
+                                  const MeasuredChoice&, const TeamResources&);
+
+  DType dtype_;
+  bool in_place_;  // the output may be the input
+  std::variant<Tuned, OnePass, TwoPass> kernels_;
+};
+
+}  // namespace ARLAB_PLATFORM
+}  // namespace arlab::kernels

@@ -14,13 +14,15 @@
 
 namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {
-namespace {
 
 struct TunedAlgorithm {
   const char* name;
   LaunchCollective launch;
   int tiles_of_each;  ///< how many wires of a chunk's tile travel in one exchange
 };
+
+namespace {
+
 constexpr std::array<TunedAlgorithm, 2> kTuned = {
     {{"one_shot", launch_one_shot, 1}, {"two_shot", launch_two_shot, 2}}};
 
@@ -69,11 +71,15 @@ unsigned tile_bytes_of(const Codec& codec, DType dtype) {
   return static_cast<unsigned>(ceil_divide(codec.wire_bytes(dtype, kTile), 16) * 16);
 }
 
-Status does_not_fit(const CollectiveRequest& request, const TeamResources& resources,
-                    std::size_t bytes) {
-  return Status::error(
-      fmt::format("slots of {} bytes cannot hold what codec {} sends at once in {}: {} bytes",
-                  resources.team.layout.slot_bytes, request.codec, request.algorithm, bytes));
+/// Wires that a slot holds, of so many bytes at a time.
+Result<std::size_t> wires_in_a_slot(const CollectiveRequest& request,
+                                    const TeamResources& resources, std::size_t bytes,
+                                    const char* of_what) {
+  const std::size_t wires = resources.team.layout.slot_bytes / bytes;
+  if (wires != 0) return wires;
+  return Status::error(fmt::format("slots of {} bytes cannot hold {} of codec {}: {} bytes",
+                                   resources.team.layout.slot_bytes, of_what, request.codec,
+                                   bytes));
 }
 
 /// The schedule of the request, checked against team and codec. Throws InvalidInput.
@@ -120,9 +126,9 @@ ProgramCall program_call(const Lowered& lowered, const TeamResources& resources)
   return call;
 }
 
-std::size_t longest_chunk(const Lowered& lowered) {
+std::size_t longest_chunk(const std::vector<Chunk>& chunks) {
   std::size_t longest = 0;
-  for (const Chunk& chunk : lowered.chunks) {
+  for (const Chunk& chunk : chunks) {
     longest = std::max<std::size_t>(longest, chunk.size());
   }
   return longest;
@@ -136,10 +142,11 @@ bool is_aligned(const void* input, const void* output) {
 }  // namespace
 
 Result<PreparedCall::Tuned> PreparedCall::tuned(const CollectiveRequest& request,
-                                                const Schedule& schedule, const CodecChoice& choice,
+                                                const Schedule& schedule,
+                                                const TunedAlgorithm& algorithm,
+                                                const CodecChoice& choice,
                                                 const TeamResources& resources) {
   const CodecPtr codec = find_codec(request.codec);
-  const TunedAlgorithm& algorithm = *find_tuned(request, schedule, *codec);
   Call call{};
   call.team = resources.team;
   std::size_t tiles = 0;
@@ -153,10 +160,12 @@ Result<PreparedCall::Tuned> PreparedCall::tuned(const CollectiveRequest& request
   call.chunk_tiles = static_cast<unsigned>(tiles);
   call.tile_bytes = tile_bytes_of(*codec, request.dtype);
   const std::size_t bytes = call.tile_bytes * static_cast<std::size_t>(algorithm.tiles_of_each);
-  if (bytes > resources.team.layout.slot_bytes) return does_not_fit(request, resources, bytes);
+  const Result<std::size_t> per_slot = wires_in_a_slot(
+      request, resources, bytes, algorithm.tiles_of_each == 1 ? "a tile" : "two tiles");
+  if (!per_slot.ok()) return per_slot.status();
   const Occupancy occupancy = occupancy_of(choice, request.dtype);
   const std::size_t most_blocks = most_blocks_of(resources, occupancy);
-  const Cut work = cut(tiles, resources.team.layout.slot_bytes / bytes, most_blocks, occupancy);
+  const Cut work = cut(tiles, per_slot.value(), most_blocks, occupancy);
   call.tiles_per_slot = work.tiles_per_slot;
   call.blocks = work.blocks;
   call.rounds = work.rounds;
@@ -167,54 +176,58 @@ Result<PreparedCall::Tuned> PreparedCall::tuned(const CollectiveRequest& request
 }
 
 Result<PreparedCall::OnePass> PreparedCall::one_pass(const CollectiveRequest& request,
-                                                     const std::vector<Lowered>& programs,
+                                                     const Schedule& schedule,
                                                      const CodecChoice& choice,
                                                      const TeamResources& resources) {
   const CodecPtr codec = find_codec(request.codec);
   const Occupancy occupancy = occupancy_of(choice, request.dtype);
+  const unsigned tile_bytes = tile_bytes_of(*codec, request.dtype);
+  const Result<std::size_t> wires = wires_in_a_slot(request, resources, tile_bytes, "a tile");
+  if (!wires.ok()) return wires.status();
+  const Result<std::vector<Lowered>> programs = lower(schedule, Passes::one, wires.value());
+  if (!programs.ok()) return programs.status();
   OnePass result{choice, {}};
-  for (const Lowered& lowered : programs) {
+  for (const Lowered& lowered : programs.value()) {
     ProgramCall call = program_call(lowered, resources);
-    call.tile_bytes = tile_bytes_of(*codec, request.dtype);
-    const std::size_t bytes = call.tile_bytes * static_cast<std::size_t>(lowered.wires);
-    if (bytes > resources.team.layout.slot_bytes) return does_not_fit(request, resources, bytes);
-    const Cut work =
-        cut(ceil_divide(longest_chunk(lowered), kTile), resources.team.layout.slot_bytes / bytes,
-            most_blocks_of(resources, occupancy), occupancy);
+    call.tile_bytes = tile_bytes;
+    const Cut work = cut(ceil_divide(longest_chunk(lowered.chunks), kTile),
+                         wires.value() / static_cast<std::size_t>(lowered.wires),
+                         most_blocks_of(resources, occupancy), occupancy);
     call.blocks = work.blocks;
     call.tiles_per_slot = work.tiles_per_slot;
     call.rounds = work.rounds;
     result.calls.push_back(call);
+    result.in_place = result.in_place && lowered.in_place;
   }
   return result;
 }
 
 Result<PreparedCall::TwoPass> PreparedCall::two_pass(const CollectiveRequest& request,
-                                                     const std::vector<Lowered>& programs,
+                                                     const Schedule& schedule,
                                                      const MeasuredChoice& choice,
                                                      const TeamResources& resources) {
   // Messages of many groups are worked through in parts whose measurements fit.
-  std::size_t longest = 0;
-  for (const Lowered& lowered : programs) longest = std::max(longest, longest_chunk(lowered));
-  const std::size_t messages = kMaxMessages;
-  const std::size_t fit =
-      resources.options.measured_groups / messages / statistics_of(choice, longest, 1);
+  const std::size_t longest = longest_chunk(schedule.chunks);
+  const std::size_t statistics = kMaxMessages * statistics_of(choice, longest, 1);
+  const std::size_t fit = resources.options.measured_groups / statistics;
   if (fit == 0) {
     return Status::error(fmt::format("{} measured groups are too few: codec {} takes {}",
-                                     resources.options.measured_groups, request.codec,
-                                     messages * statistics_of(choice, longest, 1)));
+                                     resources.options.measured_groups, request.codec, statistics));
   }
   TwoPass result{choice, {}, longest};
   if (groups_of_message(choice, longest) > fit) result.part_elements = fit * measured_block(choice);
+  const std::size_t elements = std::min(longest, result.part_elements);
+  const MessageTiles tiles = message_tiles(choice, request.dtype, elements);
+  const auto per_unit = static_cast<std::size_t>(tiles.per_unit);
+  const Result<std::size_t> wires = wires_in_a_slot(request, resources, tiles.bytes * per_unit,
+                                                    tiles.per_unit == 1 ? "a tile" : "a group");
+  if (!wires.ok()) return wires.status();
+  const Result<std::vector<Lowered>> programs = lower(schedule, Passes::two, wires.value());
+  if (!programs.ok()) return programs.status();
 
-  for (const Lowered& lowered : programs) {
+  for (const Lowered& lowered : programs.value()) {
     ProgramCall call = program_call(lowered, resources);
-    const std::size_t elements = std::min(longest_chunk(lowered), result.part_elements);
-    const MessageTiles tiles = message_tiles(choice, request.dtype, elements);
-    const auto per_unit = static_cast<std::size_t>(tiles.per_unit);
-    const std::size_t bytes = tiles.bytes * per_unit * static_cast<std::size_t>(lowered.wires);
-    const std::size_t units_per_slot = resources.team.layout.slot_bytes / bytes;
-    if (units_per_slot == 0) return does_not_fit(request, resources, bytes);
+    const std::size_t units_per_slot = wires.value() / static_cast<std::size_t>(lowered.wires);
     const std::size_t units = ceil_divide(tiles.tiles, per_unit);
     const std::size_t blocks = std::min(most_blocks_of(resources, {1, 1, false, false}), units);
     call.tile_bytes = static_cast<unsigned>(tiles.bytes);
@@ -224,13 +237,19 @@ Result<PreparedCall::TwoPass> PreparedCall::two_pass(const CollectiveRequest& re
     call.rounds = static_cast<int>(ceil_divide(units, blocks * units_per_slot));
     if (!lowered.kernels_are_whole && call.rounds > 1) {
       return Status::error(fmt::format(
-          "schedule {} sends wires on that wait for others: with codec {}, up to {} elements of a "
-          "chunk can do so, not {}",
-          request.algorithm, request.codec, blocks * units_per_slot * per_unit * kTile, elements));
+          "schedule {} passes wires on beside sums that are measured: with codec {}, "
+          "chunks of up to {} elements can, not of {}",
+          schedule.algorithm, request.codec, blocks * units_per_slot * per_unit * kTile, elements));
     }
+    result.in_place = result.in_place && lowered.in_place;
     call.groups = groups_of_message(choice, elements);
     call.statistics = resources.statistics;
     std::vector<TwoPass::Kernel> kernels;
+    if (call.program.first_send[0] != 0) {  // what has to be stored before it is measured
+      call.last_phase = 0;
+      kernels.push_back({call, {}, {}});
+    }
+    call.begins_with_sends = true;
     for (std::size_t i = 0; i < lowered.encoding_phases.size(); ++i) {
       call.first_phase = lowered.encoding_phases[i];
       call.last_phase = i + 1 < lowered.encoding_phases.size() ? lowered.encoding_phases[i + 1]
@@ -265,30 +284,22 @@ Result<std::shared_ptr<const PreparedCall>> PreparedCall::prepare(const Collecti
   try {
     const CodecPtr codec = find_codec(request.codec);
     const Schedule schedule = schedule_of(request, *codec, resources.team.layout.ranks);
-    const Result<CodecChoice> choice = choose_codec(request.codec);
-    std::shared_ptr<PreparedCall> call(new PreparedCall(request.dtype, true));
-    if (choice.ok() && find_tuned(request, schedule, *codec) != nullptr) {
-      Result<Tuned> kernels = tuned(request, schedule, choice.value(), resources);
+    std::shared_ptr<PreparedCall> call(new PreparedCall(request.dtype));
+    const auto keep = [&](auto kernels) -> Result<std::shared_ptr<const PreparedCall>> {
       if (!kernels.ok()) return kernels.status();
       call->kernels_ = std::move(kernels.value());
       return std::shared_ptr<const PreparedCall>(std::move(call));
-    }
-    const Result<std::vector<Lowered>> programs =
-        lower(schedule, choice.ok() ? Passes::one : Passes::two);
-    if (!programs.ok()) return programs.status();
-    for (const Lowered& lowered : programs.value()) call->in_place_ &= lowered.in_place;
-    if (choice.ok()) {
-      Result<OnePass> kernels = one_pass(request, programs.value(), choice.value(), resources);
-      if (!kernels.ok()) return kernels.status();
-      call->kernels_ = std::move(kernels.value());
-    } else {
+    };
+    const Result<CodecChoice> choice = choose_codec(request.codec);
+    if (!choice.ok()) {
       const Result<MeasuredChoice> measured = choose_measured(request.codec);
       if (!measured.ok()) return measured.status();
-      Result<TwoPass> kernels = two_pass(request, programs.value(), measured.value(), resources);
-      if (!kernels.ok()) return kernels.status();
-      call->kernels_ = std::move(kernels.value());
+      return keep(two_pass(request, schedule, measured.value(), resources));
     }
-    return std::shared_ptr<const PreparedCall>(std::move(call));
+    if (const TunedAlgorithm* algorithm = find_tuned(request, schedule, *codec)) {
+      return keep(tuned(request, schedule, *algorithm, choice.value(), resources));
+    }
+    return keep(one_pass(request, schedule, choice.value(), resources));
   } catch (const InvalidInput& error) {
     return Status::error(error.what());
   }
@@ -310,7 +321,11 @@ void take_part(const ElementRange* chunks, std::size_t count, std::size_t begin,
 }  // namespace
 
 Status PreparedCall::launch(const void* input, void* output, hipStream_t stream) const {
-  if (input == output && !in_place_) {
+  const auto* programs = std::get_if<OnePass>(&kernels_);
+  const auto* measured = std::get_if<TwoPass>(&kernels_);
+  const bool in_place =
+      (programs == nullptr || programs->in_place) && (measured == nullptr || measured->in_place);
+  if (input == output && !in_place) {
     return Status::error(
         "this schedule reads its input again after it has stored there: the output must be another "
         "tensor");
@@ -322,36 +337,35 @@ Status PreparedCall::launch(const void* input, void* output, hipStream_t stream)
     call.aligned = is_aligned(input, output);
     return started(tuned->launch(call, tuned->codec, dtype_, stream));
   }
-  if (const auto* one_pass = std::get_if<OnePass>(&kernels_)) {
-    for (ProgramCall call : one_pass->calls) {
+  if (programs != nullptr) {
+    for (ProgramCall call : programs->calls) {
       call.input = input;
       call.output = output;
       call.aligned = is_aligned(input, output);
-      Status status = started(launch_program(call, one_pass->codec, dtype_, stream));
+      Status status = started(launch_program(call, programs->codec, dtype_, stream));
       if (!status.ok()) return status;
     }
     return {};
   }
-  const auto& two_pass = std::get<TwoPass>(kernels_);
-  for (const std::vector<TwoPass::Kernel>& program : two_pass.programs) {
+  for (const std::vector<TwoPass::Kernel>& program : measured->programs) {
     std::size_t longest = 0;
     for (const ElementRange& chunk : program.front().call.chunk) {
       longest = std::max(longest, chunk.size());
     }
-    for (std::size_t begin = 0; begin < longest; begin += two_pass.part_elements) {
+    for (std::size_t begin = 0; begin < longest; begin += measured->part_elements) {
       for (const TwoPass::Kernel& kernel : program) {
         ProgramCall call = kernel.call;
         call.input = input;
         call.output = output;
-        take_part(kernel.call.chunk, kMaxChunks, begin, two_pass.part_elements, call.chunk);
+        take_part(kernel.call.chunk, kMaxChunks, begin, measured->part_elements, call.chunk);
         Measurement measurement = kernel.measurement;
-        take_part(kernel.measurement.message, kMaxMessages, begin, two_pass.part_elements,
+        take_part(kernel.measurement.message, kMaxMessages, begin, measured->part_elements,
                   measurement.message);
         for (std::size_t i = 0; i < kernel.of_input.size(); ++i) {
           measurement.tensor[i] = kernel.of_input[i] ? input : output;
         }
-        Status status = started(launch_measure(measurement, two_pass.codec, dtype_, stream));
-        if (status.ok()) status = started(launch_program(call, two_pass.codec, dtype_, stream));
+        Status status = started(launch_measure(measurement, measured->codec, dtype_, stream));
+        if (status.ok()) status = started(launch_program(call, measured->codec, dtype_, stream));
         if (!status.ok()) return status;
       }
     }

@@ -14,6 +14,8 @@
 namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {
 
+struct TunedAlgorithm;
+
 /// What a communicator knows of its team.
 struct TeamResources {
   Team team;
@@ -42,6 +44,7 @@ class PreparedCall {
   struct OnePass {
     CodecChoice codec;
     std::vector<ProgramCall> calls;
+    bool in_place = true;  ///< the output may be the input
   };
   /// Programs with kernels that measure in between.
   struct TwoPass {
@@ -53,19 +56,19 @@ class PreparedCall {
     MeasuredChoice codec;
     std::vector<std::vector<Kernel>> programs;  ///< kernels of each
     std::size_t part_elements;                  ///< of a chunk that are worked through at a time
+    bool in_place = true;
   };
 
-  PreparedCall(DType dtype, bool in_place) : dtype_(dtype), in_place_(in_place) {}
+  explicit PreparedCall(DType dtype) : dtype_(dtype) {}
 
-  static Result<Tuned> tuned(const CollectiveRequest&, const Schedule&, const CodecChoice&,
-                             const TeamResources&);
-  static Result<OnePass> one_pass(const CollectiveRequest&, const std::vector<Lowered>&,
-                                  const CodecChoice&, const TeamResources&);
-  static Result<TwoPass> two_pass(const CollectiveRequest&, const std::vector<Lowered>&,
-                                  const MeasuredChoice&, const TeamResources&);
+  static Result<Tuned> tuned(const CollectiveRequest&, const Schedule&, const TunedAlgorithm&,
+                             const CodecChoice&, const TeamResources&);
+  static Result<OnePass> one_pass(const CollectiveRequest&, const Schedule&, const CodecChoice&,
+                                  const TeamResources&);
+  static Result<TwoPass> two_pass(const CollectiveRequest&, const Schedule&, const MeasuredChoice&,
+                                  const TeamResources&);
 
   DType dtype_;
-  bool in_place_;  // the output may be the input
   std::variant<Tuned, OnePass, TwoPass> kernels_;
 };
 

@@ -48,9 +48,11 @@ struct Phase {
 /// Lowers some chunks of a schedule.
 class Lowering {
  public:
-  Lowering(const Schedule& schedule, const std::vector<ChunkId>& chunks, Passes passes)
+  Lowering(const Schedule& schedule, const std::vector<ChunkId>& chunks, Passes passes,
+           std::size_t most_wires)
       : s_(schedule),
         passes_(passes),
+        most_wires_(std::min<std::size_t>(most_wires, kNoWire)),
         number_(schedule.chunks.size(), kNoChunk),
         facts_(schedule.ops.size()) {
     for (const ChunkId chunk : chunks) {
@@ -232,9 +234,9 @@ class Lowering {
         number(v, origin.exchange, origin.from, rank_of(v));
       }
     }
-    if (lowered_.wires > static_cast<int>(kNoWire)) {
+    if (static_cast<std::size_t>(lowered_.wires) > most_wires_) {
       refuse(fmt::format("{} wires from a rank to a rank in one exchange, where kernels take {}",
-                         lowered_.wires, kNoWire),
+                         lowered_.wires, most_wires_),
              true);
     }
   }
@@ -584,6 +586,7 @@ class Lowering {
 
   const Schedule& s_;
   const Passes passes_;
+  const std::size_t most_wires_;
   std::vector<ChunkId> number_;  // of each chunk among those that are lowered
   std::vector<Fact> facts_;
   int phases_ = 1;
@@ -632,14 +635,14 @@ std::vector<ChunkSet> chunk_sets(const Schedule& s) {
 
 /// Lowers the sets together, or where that does not fit, those that begin in the same step, or
 /// halves of them.
-std::optional<Refusal> lower_sets(const Schedule& schedule, Passes passes,
+std::optional<Refusal> lower_sets(const Schedule& schedule, Passes passes, std::size_t most_wires,
                                   std::span<const ChunkSet> sets, std::vector<Lowered>& result) {
   Chunks chunks;
   for (const ChunkSet& set : sets) {
     chunks.insert(chunks.end(), set.chunks.begin(), set.chunks.end());
   }
   std::sort(chunks.begin(), chunks.end());
-  Lowering lowering(schedule, chunks, passes);
+  Lowering lowering(schedule, chunks, passes, most_wires);
   const std::optional<Refusal> refusal = lowering.run();
   const bool fits =
       refusal ? !refusal->size : passes == Passes::one || lowering.lowered().kernels_are_whole;
@@ -652,14 +655,15 @@ std::optional<Refusal> lower_sets(const Schedule& schedule, Passes passes,
   });
   if (middle == sets.end()) middle = sets.begin() + static_cast<std::ptrdiff_t>(sets.size() / 2);
   for (const auto part : {std::span(sets.begin(), middle), std::span(middle, sets.end())}) {
-    if (auto failed = lower_sets(schedule, passes, part, result)) return failed;
+    if (auto failed = lower_sets(schedule, passes, most_wires, part, result)) return failed;
   }
   return std::nullopt;
 }
 
 }  // namespace
 
-Result<std::vector<Lowered>> lower(const Schedule& schedule, Passes passes) {
+Result<std::vector<Lowered>> lower(const Schedule& schedule, Passes passes,
+                                   std::size_t most_wires) {
   if (schedule.world_size > kMaxProgramRanks) {
     return Status::error(
         fmt::format("kernels take up to {} ranks, not {}", kMaxProgramRanks, schedule.world_size));
@@ -669,7 +673,7 @@ Result<std::vector<Lowered>> lower(const Schedule& schedule, Passes passes) {
     return a.first_step < b.first_step;
   });
   std::vector<Lowered> result;
-  if (const auto refusal = lower_sets(schedule, passes, sets, result)) {
+  if (const auto refusal = lower_sets(schedule, passes, most_wires, sets, result)) {
     return Status::error(
         fmt::format("schedule {} cannot run on GPUs: {}", schedule.algorithm, refusal->why));
   }

@@ -1,6 +1,7 @@
 // From a Schedule of the reference to the programs that GPUs run.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -33,10 +34,11 @@ enum class Passes {
 
 /// Lowers a schedule that the checker has proved. With two passes, chunks that begin in different
 /// steps (micro-chunks) are lowered by themselves, to be run one after the other: what overlaps
-/// their stages saves nothing where a kernel ends after each.
+/// their stages saves nothing where a kernel ends after each. So are parts of a schedule of too many
+/// steps, or whose ranks send each other more than `most_wires` at once.
 ///
-/// The error says what does not fit: too many steps or chunks, a wire that is needed for longer than
-/// slots keep it, sums without a place in the output.
-Result<std::vector<Lowered>> lower(const Schedule& schedule, Passes passes);
+/// The error says what does not fit.
+Result<std::vector<Lowered>> lower(const Schedule& schedule, Passes passes,
+                                   std::size_t most_wires = SIZE_MAX);
 
 }  // namespace arlab::kernels

@@ -11,8 +11,7 @@ inline namespace ARLAB_PLATFORM {
 
 static_assert(kMaxProgramRanks == kMaxRanks);
 
-/// Some phases of a program, on one rank. The first sends what it encodes or passes on, the last
-/// stores what has arrived; the first and the last phase of the program are run whole.
+/// Some phases of a program, on one rank.
 struct ProgramCall {
   Team team;
   const void* input;
@@ -20,6 +19,7 @@ struct ProgramCall {
   ElementRange chunk[kMaxChunks];  ///< of the tensor, or of the part that is worked through
   int first_phase;
   int last_phase;
+  bool begins_with_sends;  ///< another kernel has stored what arrived in the first phase
   int blocks;
   int rounds;
   int tiles_per_slot;   ///< of one wire; a multiple of tiles_per_unit

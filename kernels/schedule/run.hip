@@ -26,7 +26,8 @@ class ProgramRunner {
     for (int round = 0; round < call_.rounds; ++round) {
 #pragma unroll 1
       for (int phase = call_.first_phase; phase <= call_.last_phase; ++phase) {
-        const bool sends_only = phase == call_.first_phase && phase != 0;
+        const bool sends_only = phase == call_.first_phase && call_.begins_with_sends;
+        // The sends of the last phase are another kernel's.
         const bool stores_only = phase == call_.last_phase && phase != last_of_all;
         const int end = stores_only ? program.first_send[phase] : program.first_step[phase + 1];
 #pragma unroll 1

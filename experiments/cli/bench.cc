@@ -52,6 +52,7 @@ struct BenchCommand {
   bool vendor = false;
   std::string machine;
   std::string out;
+  bool explain = false;
   Format format = Format::table;
 
   void run() const;
@@ -82,6 +83,10 @@ struct BenchCommand {
 
   void write_results(const std::vector<Timing>& timings, int world_size,
                      const std::string& device) const;
+
+  /// Which kernel each call would take, and which measurement says so.
+  void print_choices(kernels::Group& group, const std::vector<std::string>& chosen, DType type,
+                     const std::vector<std::uint64_t>& sizes) const;
 };
 
 /// A MiB of values as a network has them.
@@ -129,6 +134,8 @@ void BenchCommand::run() const {
     beside = std::move(made.value());
   }
 
+  if (explain) return print_choices(*group.value(), chosen, type, sizes);
+
   const std::vector<std::byte> pattern = make_pattern(type);
   std::vector<Timing> timings;
   Report report{"arlab.bench/1"};
@@ -167,6 +174,26 @@ void BenchCommand::run() const {
     }
   }
   if (!out.empty()) write_results(timings, world_size, on.device_name().value());
+  print(report, format);
+}
+
+void BenchCommand::print_choices(kernels::Group& group, const std::vector<std::string>& chosen,
+                                 DType type, const std::vector<std::uint64_t>& sizes) const {
+  Report report{"arlab.bench_choices/1"};
+  report.fields = {{"platform", platform}, {"dtype", dtype}};
+  report.rows_name = "choices";
+  report.rows.columns = {"bytes", "algorithm", "codec", "kernel"};
+  for (const std::uint64_t size : sizes) {
+    for (const std::string& algorithm : algorithms) {
+      for (const std::string& codec : chosen) {
+        const auto why =
+            group.explain({algorithm, find_codec(codec)->name(), type, size / size_of(type)});
+        if (!why.ok())
+          fail("{} {} of {} bytes: {}", algorithm, codec, size, why.status().message());
+        report.rows.rows.push_back({size, algorithm, codec, why.value()});
+      }
+    }
+  }
   print(report, format);
 }
 
@@ -214,6 +241,8 @@ void add_bench(CLI::App& app) {
   add_integer(*sub, "--blocks", command->blocks, 1, 1024, "Most blocks of a kernel [all that fit]");
   sub->add_option("--slot-bytes", command->slot_bytes,
                   "What a block sends to a rank at once [18K]");
+  sub->add_flag("--explain", command->explain,
+                "Say which kernel each call would take, and why, instead of timing it");
   sub->add_flag("--vendor", command->vendor, "Also NCCL or RCCL, in the same run");
   sub->add_option("--machine", command->machine,
                   "Name for --out, as of a machine of arlab topology [none]");

@@ -24,10 +24,7 @@ struct Call {
                        ///< many again behind them
   unsigned tile_bytes;   ///< between tiles of a slot, a multiple of 16
   bool aligned;          ///< input and output are multiples of 16
-  bool is_small;         ///< no block has more than one tile of a chunk
-  bool in_places;        ///< one_shot_places or two_shot_places
   unsigned chunk_tiles;  ///< of the longest chunk
-  bool all_tiles_whole;  ///< no chunk ends inside a tile
 };
 
 /// A tile of a chunk. The same for all threads of a block.

@@ -159,6 +159,12 @@ Status Communicator::run(const CollectiveRequest& request, const void* input, vo
   return status_of(hipEventRecord(last_call_, stream), "an event cannot be recorded");
 }
 
+Result<std::string> Communicator::explain(const CollectiveRequest& request) {
+  const Result<std::shared_ptr<const PreparedCall>> call = prepared(request);
+  if (!call.ok()) return call.status();
+  return call.value()->explanation();
+}
+
 Status Communicator::check() {
   std::uint32_t words[2] = {};
   (void)hipSetDevice(device_);

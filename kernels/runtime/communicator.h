@@ -53,6 +53,9 @@ class Communicator {
   /// calls, which the caller orders (one stream does) among this communicator's others.
   Status run(const CollectiveRequest& request, const void* input, void* output, hipStream_t stream);
 
+  /// Which kernel run() would take for the request, and why.
+  Result<std::string> explain(const CollectiveRequest& request);
+
   /// Once kernels have ended: an error naming the rank that did not arrive, if one did not. From
   /// then on no call does anything, and the team can only be destroyed.
   Status check();

@@ -201,6 +201,10 @@ class DeviceGroup final : public GroupOnDevices {
     return open_members(devices);
   }
 
+  Result<std::string> explain(const CollectiveRequest& request) override {
+    return communicators_.front().explain(request);
+  }
+
  private:
   Status enqueue(const GroupCall& call) override {
     for (std::size_t rank = 0; rank < members().size(); ++rank) {
@@ -226,6 +230,7 @@ class VendorGroup final : public GroupOnDevices {
     return open_members(devices);
   }
   std::string name() const override { return library_->name(); }
+  Result<std::string> explain(const CollectiveRequest&) override { return library_->name(); }
 
  private:
   Status enqueue(const GroupCall& call) override {

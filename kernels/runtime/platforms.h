@@ -41,6 +41,9 @@ class Group {
   virtual Status run(const GroupCall& call, std::span<const std::byte> inputs,
                      std::span<std::byte> outputs) = 0;
 
+  /// Which kernel run() would take, and why.
+  virtual Result<std::string> explain(const CollectiveRequest& request) = 0;
+
   /// Microseconds per call, of the slowest rank, for each replay of a graph of calls. The ranks'
   /// tensors hold `pattern` again and again, from a different place on.
   virtual Result<std::vector<double>> time(const GroupCall& call,

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <utility>
 
 #include "kernels/runtime/hip_status.h"
@@ -15,30 +14,7 @@
 namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {
 
-struct TunedAlgorithm {
-  const char* name;
-  LaunchCollective launch;
-  int tiles_of_each;  ///< how many wires of a chunk's tile travel in one exchange
-};
-
 namespace {
-
-constexpr std::array<TunedAlgorithm, 2> kTuned = {
-    {{"one_shot", launch_one_shot, 1}, {"two_shot", launch_two_shot, 2}}};
-
-/// Whether there is a kernel with places, and it is not slower: found by measuring. Places of
-/// one_shot take longer to begin than flags; in two_shot, wires do that need two accesses of each
-/// thread.
-bool works_in_places(const TunedAlgorithm& algorithm, const Occupancy& occupancy, const Team& team,
-                     std::size_t tiles, std::size_t tile_bytes, std::size_t most_blocks) {
-  constexpr std::size_t kShortWire = 1408;
-  const bool large = 8 * tiles > most_blocks;
-  if (algorithm.launch == launch_one_shot) {
-    return occupancy.one_shot_places && team.one_shot_places.count != 0 && large;
-  }
-  return occupancy.two_shot_places && team.two_shot_places.count != 0 &&
-         (large || tile_bytes <= kShortWire);
-}
 
 std::size_t ceil_divide(std::size_t a, std::size_t b) { return (a + b - 1) / b; }
 
@@ -51,20 +27,19 @@ struct Cut {
 
 /// `per_slot`: tiles that fit a slot, at least one. No more are taken in a round than there are, nor
 /// than a block works on at once, so that their sums follow them closely.
-Cut cut(std::size_t tiles, std::size_t per_slot, std::size_t most_blocks,
-        const Occupancy& occupancy) {
+Cut cut(std::size_t tiles, std::size_t per_slot, std::size_t most_blocks, const Tuning& tuning) {
   const std::size_t blocks = std::min(most_blocks, tiles);
   per_slot = std::min(per_slot, ceil_divide(tiles, blocks));
-  if (occupancy.batch != 1) {
-    per_slot = std::min(per_slot, static_cast<std::size_t>(occupancy.batch));
+  if (tuning.batch != 1) {
+    per_slot = std::min(per_slot, static_cast<std::size_t>(tuning.batch));
   }
   return {static_cast<int>(blocks), static_cast<int>(per_slot),
           static_cast<int>(ceil_divide(tiles, blocks * per_slot))};
 }
 
-std::size_t most_blocks_of(const TeamResources& resources, const Occupancy& occupancy) {
+std::size_t most_blocks_of(const TeamResources& resources, const Tuning& tuning) {
   return static_cast<std::size_t>(
-      std::min(resources.team.layout.blocks, resources.multiprocessors * occupancy.blocks));
+      std::min(resources.team.layout.blocks, resources.multiprocessors * tuning.resident_blocks));
 }
 
 unsigned tile_bytes_of(const Codec& codec, DType dtype) {
@@ -101,17 +76,37 @@ Schedule schedule_of(const CollectiveRequest& request, const Codec& codec, int r
   return schedule;
 }
 
-const TunedAlgorithm* find_tuned(const CollectiveRequest& request, const Schedule& schedule,
-                                 const Codec& codec) {
-  const auto* found = std::find_if(kTuned.begin(), kTuned.end(), [&](const TunedAlgorithm& tuned) {
-    return schedule.algorithm == tuned.name;
-  });
-  if (found == kTuned.end()) return nullptr;
-  const bool is_default =
-      schedule == make_schedule(found->name, {.world_size = schedule.world_size,
-                                              .elements = request.elements,
-                                              .alignment = codec.info().alignment});
-  return is_default ? found : nullptr;
+bool is_default(const Schedule& schedule) {
+  return schedule == make_schedule(schedule.algorithm, {.world_size = schedule.world_size,
+                                                        .elements = schedule.elements,
+                                                        .alignment = schedule.alignment});
+}
+
+/// The rule for the call, if an algorithm of this name has kernels of its own.
+const KernelRule* find_rule(const Schedule& schedule, const CallFacts& facts) {
+  for (const KernelRule& rule : kernel_rules()) {
+    if (schedule.algorithm != rule.algorithm) continue;
+    if (!is_default(schedule)) return nullptr;
+    if (rule.is_for(facts)) return &rule;
+  }
+  return nullptr;
+}
+
+CallFacts facts_of(const Schedule& schedule, const Codec& codec, const CollectiveRequest& request,
+                   const CodecTraits& traits, const TeamResources& resources) {
+  CallFacts facts{.codec = traits, .ranks = resources.team.layout.ranks};
+  const bool is_one_shot = schedule.algorithm == "one_shot";
+  const Places& places =
+      is_one_shot ? resources.team.one_shot_places : resources.team.two_shot_places;
+  facts.has_places = places.count != 0;
+  facts.all_tiles_whole = true;
+  for (const Chunk& chunk : schedule.chunks) {
+    facts.tiles = std::max<std::size_t>(facts.tiles, ceil_divide(chunk.size(), kTile));
+    facts.all_tiles_whole = facts.all_tiles_whole && chunk.size() % kTile == 0;
+  }
+  facts.blocks = most_blocks_of(resources, traits.tuning);
+  facts.tile_bytes = tile_bytes_of(codec, request.dtype);
+  return facts;
 }
 
 ProgramCall program_call(const Lowered& lowered, const TeamResources& resources) {
@@ -142,37 +137,25 @@ bool is_aligned(const void* input, const void* output) {
 }  // namespace
 
 Result<PreparedCall::Tuned> PreparedCall::tuned(const CollectiveRequest& request,
-                                                const Schedule& schedule,
-                                                const TunedAlgorithm& algorithm,
-                                                const CodecChoice& choice,
+                                                const Schedule& schedule, const KernelRule& rule,
+                                                const CallFacts& facts, const CodecChoice& choice,
                                                 const TeamResources& resources) {
-  const CodecPtr codec = find_codec(request.codec);
   Call call{};
   call.team = resources.team;
-  std::size_t tiles = 0;
-  call.all_tiles_whole = true;
   for (std::size_t i = 0; i < schedule.chunks.size(); ++i) {
-    const Chunk& chunk = schedule.chunks[i];
-    call.chunk[i] = {chunk.begin, chunk.end};
-    tiles = std::max(tiles, ceil_divide(chunk.size(), kTile));
-    call.all_tiles_whole = call.all_tiles_whole && chunk.size() % kTile == 0;
+    call.chunk[i] = {schedule.chunks[i].begin, schedule.chunks[i].end};
   }
-  call.chunk_tiles = static_cast<unsigned>(tiles);
-  call.tile_bytes = tile_bytes_of(*codec, request.dtype);
-  const std::size_t bytes = call.tile_bytes * static_cast<std::size_t>(algorithm.tiles_of_each);
+  call.chunk_tiles = static_cast<unsigned>(facts.tiles);
+  call.tile_bytes = static_cast<unsigned>(facts.tile_bytes);
   const Result<std::size_t> per_slot = wires_in_a_slot(
-      request, resources, bytes, algorithm.tiles_of_each == 1 ? "a tile" : "two tiles");
+      request, resources, facts.tile_bytes * static_cast<unsigned>(rule.tiles_of_each),
+      rule.tiles_of_each == 1 ? "a tile" : "two tiles");
   if (!per_slot.ok()) return per_slot.status();
-  const Occupancy occupancy = occupancy_of(choice, request.dtype);
-  const std::size_t most_blocks = most_blocks_of(resources, occupancy);
-  const Cut work = cut(tiles, per_slot.value(), most_blocks, occupancy);
+  const Cut work = cut(facts.tiles, per_slot.value(), facts.blocks, facts.codec.tuning);
   call.tiles_per_slot = work.tiles_per_slot;
   call.blocks = work.blocks;
   call.rounds = work.rounds;
-  call.is_small = tiles <= static_cast<std::size_t>(work.blocks);
-  call.in_places =
-      works_in_places(algorithm, occupancy, resources.team, tiles, call.tile_bytes, most_blocks);
-  return Tuned{algorithm.launch, choice, call};
+  return Tuned{&rule, choice, call};
 }
 
 Result<PreparedCall::OnePass> PreparedCall::one_pass(const CollectiveRequest& request,
@@ -180,7 +163,7 @@ Result<PreparedCall::OnePass> PreparedCall::one_pass(const CollectiveRequest& re
                                                      const CodecChoice& choice,
                                                      const TeamResources& resources) {
   const CodecPtr codec = find_codec(request.codec);
-  const Occupancy occupancy = occupancy_of(choice, request.dtype);
+  const Tuning tuning = traits_of(choice, request.dtype).tuning;
   const unsigned tile_bytes = tile_bytes_of(*codec, request.dtype);
   const Result<std::size_t> wires = wires_in_a_slot(request, resources, tile_bytes, "a tile");
   if (!wires.ok()) return wires.status();
@@ -192,7 +175,7 @@ Result<PreparedCall::OnePass> PreparedCall::one_pass(const CollectiveRequest& re
     call.tile_bytes = tile_bytes;
     const Cut work = cut(ceil_divide(longest_chunk(lowered.chunks), kTile),
                          wires.value() / static_cast<std::size_t>(lowered.wires),
-                         most_blocks_of(resources, occupancy), occupancy);
+                         most_blocks_of(resources, tuning), tuning);
     call.blocks = work.blocks;
     call.tiles_per_slot = work.tiles_per_slot;
     call.rounds = work.rounds;
@@ -229,7 +212,7 @@ Result<PreparedCall::TwoPass> PreparedCall::two_pass(const CollectiveRequest& re
     ProgramCall call = program_call(lowered, resources);
     const std::size_t units_per_slot = wires.value() / static_cast<std::size_t>(lowered.wires);
     const std::size_t units = ceil_divide(tiles.tiles, per_unit);
-    const std::size_t blocks = std::min(most_blocks_of(resources, {1, 1, false, false}), units);
+    const std::size_t blocks = std::min(most_blocks_of(resources, {.resident_blocks = 1}), units);
     call.tile_bytes = static_cast<unsigned>(tiles.bytes);
     call.tiles_per_unit = tiles.per_unit;
     call.tiles_per_slot = static_cast<int>(units_per_slot * per_unit);
@@ -296,13 +279,30 @@ Result<std::shared_ptr<const PreparedCall>> PreparedCall::prepare(const Collecti
       if (!measured.ok()) return measured.status();
       return keep(two_pass(request, schedule, measured.value(), resources));
     }
-    if (const TunedAlgorithm* algorithm = find_tuned(request, schedule, *codec)) {
-      return keep(tuned(request, schedule, *algorithm, choice.value(), resources));
+    const CallFacts facts =
+        facts_of(schedule, *codec, request, traits_of(choice.value(), request.dtype), resources);
+    if (const KernelRule* rule = find_rule(schedule, facts)) {
+      return keep(tuned(request, schedule, *rule, facts, choice.value(), resources));
     }
     return keep(one_pass(request, schedule, choice.value(), resources));
   } catch (const InvalidInput& error) {
     return Status::error(error.what());
   }
+}
+
+std::string PreparedCall::explanation() const {
+  if (const auto* tuned = std::get_if<Tuned>(&kernels_)) {
+    return fmt::format("{}: {} ({})", tuned->rule->kernel, tuned->rule->when,
+                       tuned->rule->measured_in);
+  }
+  if (const auto* programs = std::get_if<OnePass>(&kernels_)) {
+    return fmt::format("program: no kernel of its own; {} phases, {} steps on this rank",
+                       programs->calls.front().program.phases,
+                       programs->calls.front().program.steps());
+  }
+  const auto& first = std::get<TwoPass>(kernels_).programs.front();
+  return fmt::format("program in two passes: the codec measures what it encodes; {} kernels",
+                     2 * first.size());
 }
 
 namespace {
@@ -335,7 +335,7 @@ Status PreparedCall::launch(const void* input, void* output, hipStream_t stream)
     call.input = input;
     call.output = output;
     call.aligned = is_aligned(input, output);
-    return started(tuned->launch(call, tuned->codec, dtype_, stream));
+    return started(tuned->rule->launch(call, tuned->codec, dtype_, stream));
   }
   if (programs != nullptr) {
     for (ProgramCall call : programs->calls) {

@@ -2,19 +2,18 @@
 #pragma once
 
 #include <memory>
+#include <string>
 #include <variant>
 #include <vector>
 
-#include "kernels/collectives/launch.h"
 #include "kernels/runtime/collective_request.h"
+#include "kernels/runtime/select.h"
 #include "kernels/runtime/status.h"
 #include "kernels/schedule/lower.h"
 #include "kernels/schedule/run.h"
 
 namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {
-
-struct TunedAlgorithm;
 
 /// What a communicator knows of its team.
 struct TeamResources {
@@ -30,13 +29,16 @@ class PreparedCall {
   static Result<std::shared_ptr<const PreparedCall>> prepare(const CollectiveRequest& request,
                                                              const TeamResources& resources);
 
+  /// The kernel that was chosen, and why, in a line.
+  std::string explanation() const;
+
   /// Enqueues this rank's part.
   Status launch(const void* input, void* output, hipStream_t stream) const;
 
  private:
   /// A kernel that was written for an algorithm.
   struct Tuned {
-    LaunchCollective launch;
+    const KernelRule* rule;
     CodecChoice codec;
     Call call;
   };
@@ -61,8 +63,8 @@ class PreparedCall {
 
   explicit PreparedCall(DType dtype) : dtype_(dtype) {}
 
-  static Result<Tuned> tuned(const CollectiveRequest&, const Schedule&, const TunedAlgorithm&,
-                             const CodecChoice&, const TeamResources&);
+  static Result<Tuned> tuned(const CollectiveRequest&, const Schedule&, const KernelRule&,
+                             const CallFacts&, const CodecChoice&, const TeamResources&);
   static Result<OnePass> one_pass(const CollectiveRequest&, const Schedule&, const CodecChoice&,
                                   const TeamResources&);
   static Result<TwoPass> two_pass(const CollectiveRequest&, const Schedule&, const MeasuredChoice&,

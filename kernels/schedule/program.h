@@ -81,6 +81,8 @@ struct Program {
   std::uint8_t first_send[kMaxPhases] = {};
   Operand operand[kMaxOperands] = {};
   Step step[kMaxSteps] = {};
+
+  int steps() const { return first_step[phases]; }
 };
 
 }  // namespace arlab::kernels

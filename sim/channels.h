@@ -6,10 +6,9 @@
 // its rings so that together they use all links alike:
 //
 //   full mesh   one rank stays in the middle, the others stand on a circle and are walked in a
-//   zigzag
-//               (0, 1, -1, 2, -2, ...); every turn of the circle is another ring. With an even
-//               number of ranks also backwards: 6 rings of 4 ranks, 14 of 8, two on every link.
-//               With an odd number every link is on one ring. (Walecki's decomposition, Lucas
+//               zigzag (0, 1, -1, 2, -2, ...); every turn of the circle is another ring. With an
+//               even number of ranks also backwards: 6 rings of 4 ranks, 14 of 8, two on every
+//               link. With an odd number every link is on one ring. (Walecki's decomposition, Lucas
 //               1892.)
 //   ring        upwards and downwards
 #pragma once

@@ -2,9 +2,9 @@
 // what waits for what. The simulator runs plans.
 //
 //   stage     what one rank does in one step out of the same arrivals: it decodes and sums,
-//   encodes,
-//             and sends; a kernel's phase between two waits. hierarchical_pipelined has two stages
-//             in a step, because links inside groups and between groups wait for different things.
+//             encodes, and sends; a kernel's phase between two waits. hierarchical_pipelined has
+//             two stages in a step, because links inside groups and between groups wait for
+//             different things.
 //   message   all that one rank sends to another in one step
 #pragma once
 

@@ -10,8 +10,8 @@ namespace arlab {
 /// `run` reads 4 bytes per element from `in` and writes at most 4 per element to `out`; elements
 /// are a multiple of 4096.
 ///
-/// Names that begin with "bound/" do only what the specification forces on every implementation
-/// with these vectors: conversions, additions, multiplications and roundings of every element (or
+/// Names that begin with "bound/" do only what the definition forces on every implementation with
+/// these vectors: conversions, additions, multiplications and roundings of every element (or
 /// of every value that a block can have, where those are fewer), loads and stores. There are no
 /// reductions across lanes, no scales (but for LogFMT, whose values come from them), no bytes in
 /// order, no planes. A codec cannot be faster. Two kinds bound less: ".../looked-up" has the byte

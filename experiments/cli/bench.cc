@@ -240,7 +240,8 @@ void add_bench(CLI::App& app) {
               "Launches of the graph; the time is their median [20]");
   add_integer(*sub, "--blocks", command->blocks, 1, 1024, "Most blocks of a kernel [all that fit]");
   sub->add_option("--slot-bytes", command->slot_bytes,
-                  "What a block sends to a rank at once [18K]");
+                  fmt::format("What a block sends to a rank at once [{}K]",
+                              kernels::CommunicatorOptions{}.slot_bytes / 1024));
   sub->add_flag("--explain", command->explain,
                 "Say which kernel each call would take, and why, instead of timing it");
   sub->add_flag("--vendor", command->vendor, "Also NCCL or RCCL, in the same run");

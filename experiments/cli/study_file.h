@@ -1,25 +1,30 @@
-// A study as a TOML file: which inputs, ranks, algorithms and codecs to combine.
+// A study as a TOML file: which inputs, ranks, algorithms and codecs to combine. Keys that are not
+// here are refused.
 //
-//   title      = "One line"                  what a reader learns from it
-//   ranks      = [2, 4, 8]
-//   algorithms = "all"                       or names; "all" stands for every all-reduce, because
-//                                            error and latency of an all-to-all are of another kind
-//   codecs     = "all"                       or names; "all" leaves out codecs that do not take the
-//   dtype dtype      = "fp16"                      of synthetic and .npy inputs; optional
+//   title      = "One line"                what a reader learns from it
+//   ranks      = [2, 4, 8]                 world sizes, 1 to 65536
+//   algorithms = "all"                     or a list of names; "all" is every all-reduce, since
+//                                          error and latency of an all-to-all are of another kind
+//   codecs     = "all"                     or a list of names; "all" is what `arlab list codecs`
+//                                          lists and takes the dtype
+//   dtype      = "fp16"                    optional: of synthetic inputs, of .npy files and for
+//                                          "all" codecs; fp16 (the default), bf16 or fp32
 //
-//   [[input]]                                one or more
-//   name    = "activations"
-//   file    = "data_tp{ranks}.safetensors"   {ranks} stands for the world size; relative to this
-//   file tensors = ["layer0.ffn_down"]            optional: all tensors of the file
+//   [[input]]                              one or more; each has a file, or is synthetic
+//   name       = "activations"             no two have the same
+//   file       = "tp{ranks}.safetensors"   or .npy, relative to the study; {ranks} stands for the
+//                                          world size
+//   tensors    = ["layer0.ffn_down"]       optional: of a .safetensors file, all by default
 //
 //   [[input]]
-//   name      = "gaussian"
-//   synthetic = "gaussian:sigma=1,seed=1"
-//   elements  = "64K"                        per rank; or 65536
+//   name       = "gaussian"
+//   synthetic  = "gaussian:sigma=1,seed=1"
+//   elements   = "64K"                     per rank; or 65536
 //
-//   [simulate]                               optional
-//   topology = "mi300x-8"                    or a .toml file, relative to this one
-//   bytes    = "64M"                         payload of one rank
+//   [simulate]                             optional: latencies beside the errors
+//   topology   = "mi300x-8"                or a .toml file, relative to the study; it has at least
+//                                          as many ranks as the largest world
+//   bytes      = "64M"                     payload of one rank; or 67108864
 #pragma once
 
 #include <filesystem>

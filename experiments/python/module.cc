@@ -8,6 +8,7 @@
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
+#include <cmath>
 #include <cstring>
 
 #include "kernels/conformance/all_reduce_check.h"
@@ -134,13 +135,17 @@ std::vector<std::string> platforms() {
 
 // ---------------------------------------------------------------- communicators
 
+void check_timeout(const char* name, double seconds) {
+  if (!(seconds > 0 && seconds <= 1e6)) {
+    fail("{} of {} s: allowed are more than 0 and up to 1e6", name, seconds);
+  }
+}
+
 CommunicatorOptions options_of(int blocks, std::size_t slot_bytes, double timeout_s) {
   CommunicatorOptions options;
   options.blocks = blocks;
   if (slot_bytes != 0) options.slot_bytes = slot_bytes;
-  if (!(timeout_s > 0 && timeout_s <= 1e6)) {
-    fail("a timeout of {} s: allowed are more than 0 and up to 1e6", timeout_s);
-  }
+  check_timeout("a timeout", timeout_s);
   options.timeout_nanoseconds = static_cast<std::uint64_t>(timeout_s * 1e9);
   return options;
 }
@@ -151,6 +156,13 @@ std::vector<std::unique_ptr<RankCommunicator>> in_process(const std::string& pla
                                                           double timeout_s) {
   return value_of(value_of(find_platform(platform))
                       ->make_communicators(devices, options_of(blocks, slot_bytes, timeout_s)));
+}
+
+/// What Python prints of it, as ASCII.
+std::string text_of(nb::handle value) {
+  const nb::object ascii = nb::steal(PyObject_ASCII(nb::str(value).ptr()));
+  if (!ascii.is_valid()) throw nb::python_error();
+  return nb::cast<std::string>(ascii);
 }
 
 /// The all-gather of PyTorch or of another library: bytes in, a list of bytes out.
@@ -165,7 +177,7 @@ GatherFunction python_gather(const nb::callable& gather) {
       }
       return parts;
     } catch (const nb::python_error& error) {
-      return Status::error(fmt::format("gather failed: {}", quote(nb::str(error.value()).c_str())));
+      return Status::error(fmt::format("gather failed: {}", readable(text_of(error.value()))));
     } catch (const nb::cast_error&) {
       return Status::error("gather failed: it must return bytes of every rank");
     }
@@ -217,10 +229,10 @@ void define_communicator(nb::module_& module) {
                                     std::size_t slot_bytes, double timeout_s,
                                     double bootstrap_timeout_s) {
     const CommunicatorOptions options = options_of(blocks, slot_bytes, timeout_s);
+    check_timeout("a bootstrap timeout", bootstrap_timeout_s);
+    const auto milliseconds = static_cast<std::uint64_t>(std::ceil(bootstrap_timeout_s * 1000));
     const nb::gil_scoped_release others_may_run;
-    return join(platform, device,
-                bootstrap_from_environment(static_cast<std::uint64_t>(bootstrap_timeout_s * 1000)),
-                options);
+    return join(platform, device, bootstrap_from_environment(milliseconds), options);
   });
   module.def("from_gather",
              [](const std::string& platform, int device, int blocks, std::size_t slot_bytes,

@@ -1,5 +1,5 @@
-// Any-bit integers with bit splitting: int<b>-g<G>[-sym][-sr[-is]], had-int<b>-g<G>[-sym] (spec
-// section 2; reference/codecs/anybit.cc is their definition, README.md beside it the wire format).
+// Any-bit integers with bit splitting, int<b>-g<G>[-sym][-sr[-is]], had-int<b>-g<G>[-sym]:
+// reference/codecs/SPEC.md, "Any-bit integers (int*)" and "Hadamard (had-*)".
 //
 // G = 8, 16, 32, 64, 128 or 256: a group of 1 to 32 lanes. A format's parameters are values, so
 // that one kernel serves all of the family, or, for formats that are to be fast, constants.
@@ -476,8 +476,8 @@ struct AnyBit : Format {
 
   // ---- one by one
 
-  /// Block Hadamard transform in Sylvester order (spec section 3): strides 1, 2, 4 inside a
-  /// thread, the others between lanes.
+  /// Block Hadamard transform in Sylvester order: strides 1, 2, 4 inside a thread, the others
+  /// between lanes.
   ARLAB_DEVICE void transform(Floats8& x) const {
     transform_thread(x);
 #pragma unroll 1

@@ -14,7 +14,8 @@ hipError_t launch_encode(const CodecChoice& codec, DType dtype, const void* payl
 hipError_t launch_decode(const CodecChoice& codec, DType dtype, const std::uint8_t* wire,
                          std::size_t elements, void* payload, hipStream_t stream);
 
-/// sum += what the wire stands for, as native accumulation has it (spec section 4).
+/// sum += what the wire stands for, by native accumulation: reference/codecs/SPEC.md,
+/// "Accumulation".
 hipError_t launch_decode_add(const CodecChoice& codec, DType dtype, const std::uint8_t* wire,
                              std::size_t elements, void* sum, hipStream_t stream);
 

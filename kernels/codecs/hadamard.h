@@ -1,5 +1,6 @@
 // Hadamard transforms of more elements than a wave holds: 512 to 65536, a power of two. In the
-// order of the specification: strides 1, 2, 4, ..., one rounding per addition, then the scale.
+// order of reference/codecs/SPEC.md, "Hadamard (had-*)": strides 1, 2, 4, ..., one rounding per
+// addition, then the scale.
 #pragma once
 
 #include "kernels/codecs/groups.h"

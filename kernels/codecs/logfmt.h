@@ -1,5 +1,4 @@
-// logfmt<n>-g<G>: logarithmic values (spec section 3; reference/codecs/logfmt.cc is the
-// definition).
+// logfmt<n>-g<G>, logarithmic values: reference/codecs/SPEC.md, "LogFMT (logfmt*)".
 //
 // G = 8, 16, 32, 64, 128 or 256: a group of 1 to 32 lanes.
 #pragma once

@@ -232,8 +232,8 @@ struct MeasuredLogFmt : private LogFmt<Number> {
 
 struct NvFp4Parameters {};
 
-/// nvfp4 (spec section 3; reference/codecs/microscaling.cc is its definition). Its blocks of 16 are
-/// two lanes; what is measured first is the largest magnitude of the message.
+/// nvfp4: reference/codecs/SPEC.md, "NVFP4 (nvfp4)". Its blocks of 16 are two lanes; what is
+/// measured first is the largest magnitude of the message.
 template <class Number>
 struct NvFp4 {
   static constexpr bool kClampsFp16Sums = false;

@@ -32,8 +32,8 @@ ARLAB_DEVICE WirePiece piece_between(const Codec& codec, std::uint8_t* planes, s
           first == begin || first % block == 0};
 }
 
-/// The wire of a whole message, as the specification has it: a header, then chunks of about 4096
-/// elements.
+/// The wire of a whole message, reference/codecs/SPEC.md, "Wire chunks and bit planes": a header,
+/// then chunks of about 4096 elements.
 template <class Codec>
 struct MessageWire {
   const Codec& codec;

@@ -1,5 +1,5 @@
 // OCP microscaling: mxfp8-e4m3, mxfp8-e5m2, mxfp6-e2m3, mxfp6-e3m2, mxfp4, each with a rule for its
-// scale (spec section 3; reference/codecs/microscaling.cc is their definition).
+// scale. They are defined by reference/codecs/SPEC.md, "Microscaling (mx*)".
 //
 // A block of 32 is four lanes. The element format is a value, not a type: one kernel serves all.
 #pragma once

@@ -145,7 +145,7 @@ ARLAB_DEVICE Eight<Fp16> add_unchecked(const Eight<Fp16>& a, const Eight<Fp16>& 
   return sum;
 }
 
-/// a + b, one rounding to the dtype per element (spec section 4).
+/// a + b, one rounding to the dtype per element: reference/codecs/SPEC.md, "Accumulation".
 template <class Number, bool Clamp>
 ARLAB_DEVICE Eight<Number> add(const Eight<Number>& a, const Eight<Number>& b) {
   if constexpr (Number::kDType == DType::fp16) {

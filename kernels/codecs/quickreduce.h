@@ -1,5 +1,4 @@
-// The QuickReduce line codecs (spec section 1; reference/codecs/quickreduce.cc is their
-// definition).
+// The QuickReduce line codecs: reference/codecs/SPEC.md, "QuickReduce (qr-*)".
 //
 // A tile is an atom: 256 threads of 8 elements. Eight lanes hold 64 consecutive elements: two
 // interleaved blocks of 32, the even elements and the odd ones. Two elements make a word, so the

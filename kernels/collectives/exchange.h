@@ -1,5 +1,5 @@
-// One block's side of the protocol (README.md): it fills slots of other ranks, runs an exchange,
-// and reads its own slots.
+// One block's side of the protocol (kernels/README.md): it fills slots of other ranks, runs an
+// exchange, and reads its own slots.
 #pragma once
 
 #include "kernels/collectives/team.h"

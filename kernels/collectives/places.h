@@ -52,9 +52,9 @@ inline constexpr std::uint32_t kPlaceWindows = 2;
 /// A part of a communication buffer.
 ///
 ///   freed      [rank][window modulo kPlaceWindows]: the first item behind the last of such windows
-///   whose items that rank has read
+///              whose items that rank has read
 ///   complete   [place][wire][16 bytes]: 1 when words of which some are like kAbsent are complete,
-///   until they are read
+///              until they are read
 ///   slots      [place][wire]
 struct Places {
   std::size_t begin;    ///< in the buffer

@@ -1,4 +1,5 @@
-// The ranks that work together, and the memory through which they do. README.md has the protocol.
+// The ranks that work together, and the memory through which they do; kernels/README.md has the
+// protocol.
 #pragma once
 
 #include <cstddef>
@@ -20,8 +21,8 @@ inline constexpr std::size_t kTicketWords = 2;
 ///   waiting   [rank], words: not 0 when that rank has been waiting for long
 ///   flags     [block][from]: the colour of the last exchange that block of rank `from` has reached
 ///   slots     [colour modulo 4][block][from]: `slot_bytes` of wire bytes, written by that block of
-///   rank `from`
-///   and places (places.h), behind those
+///             rank `from`
+///   places    (places.h) behind those
 ///
 /// A block of one rank exchanges data with the same block of the other ranks only. Where its slots
 /// are depends on nothing but what the communicator was made with, never on a call.

@@ -1,5 +1,5 @@
-// What kernels need to know of the platform they are compiled for. The only file of the device code
-// with an #if per platform; everything else is HIP.
+// What kernels need to know of the platform they are compiled for; everything else is HIP. The
+// device code has no other #if per platform, but for the conversions of fp16 in codecs/payload.h.
 //
 //   host   __HIP_PLATFORM_HOST__     g++ or clang++, with host/hip/hip_runtime.h
 //   cuda   __HIP_PLATFORM_NVIDIA__   nvcc, with cuda/hip/hip_runtime.h

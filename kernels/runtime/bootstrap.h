@@ -5,11 +5,14 @@
 // all ranks; after an error, every further call gives the same one.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "kernels/runtime/status.h"
@@ -20,15 +23,36 @@ inline constexpr std::uint64_t kBootstrapTimeoutMs = 60'000;
 /// Of one rank's part in an all-gather.
 inline constexpr std::size_t kMostBootstrapBytes = 1 << 20;
 
+/// A descriptor of an open file, which it closes; or none.
+class FileDescriptor {
+ public:
+  FileDescriptor() = default;
+  explicit FileDescriptor(int number) : number_(number) {}
+  FileDescriptor(FileDescriptor&& other) noexcept : number_(std::exchange(other.number_, -1)) {}
+  FileDescriptor& operator=(FileDescriptor&& other) noexcept {
+    std::swap(number_, other.number_);
+    return *this;
+  }
+  ~FileDescriptor();
+
+  int number() const { return number_; }
+  bool is_open() const { return number_ >= 0; }
+
+ private:
+  int number_ = -1;
+};
+
 class Bootstrap {
  public:
-  Bootstrap(int rank, int ranks) : rank_(rank), ranks_(ranks) {}
+  Bootstrap(int rank, int ranks, std::uint64_t timeout_ms)
+      : rank_(rank), ranks_(ranks), timeout_ms_(timeout_ms) {}
   Bootstrap(const Bootstrap&) = delete;
   Bootstrap& operator=(const Bootstrap&) = delete;
   virtual ~Bootstrap() = default;
 
   int rank() const { return rank_; }
   int ranks() const { return ranks_; }
+  std::uint64_t timeout_ms() const { return timeout_ms_; }
 
   /// The parts of all ranks, in rank order. All ranks call it, the same number of times.
   Result<std::vector<std::string>> all_gather(std::string_view mine);
@@ -36,32 +60,53 @@ class Bootstrap {
   /// Returns when all ranks have called it.
   Status barrier();
 
+  /// The open files of all other ranks, in rank order; none at this rank's place. All ranks call
+  /// it; they must be processes of one user on one host. `mine` stays the caller's.
+  Result<std::vector<FileDescriptor>> all_gather_files(int mine);
+
  protected:
   virtual Result<std::vector<std::string>> do_all_gather(std::string_view mine) = 0;
+  /// Unless there is a better way: over a socket that rank 0 opens for this.
+  virtual Result<std::vector<FileDescriptor>> do_all_gather_files(int mine);
 
  private:
   int rank_;
   int ranks_;
+  std::uint64_t timeout_ms_;
   Status failed_;
 };
 
-/// TCP. Rank 0 listens at this port; `host` is its name or address, as the others reach it.
-Result<std::unique_ptr<Bootstrap>> socket_bootstrap(int rank, int ranks, const std::string& host,
-                                                    int port,
+/// A Unix socket of this name in a folder that belongs to this user and has mode 700. Rank 0
+/// listens there until all have come. Processes of other users, and what does not speak this
+/// language, are turned away without a word.
+Result<std::unique_ptr<Bootstrap>> socket_bootstrap(int rank, int ranks, const std::string& folder,
+                                                    const std::string& name,
                                                     std::uint64_t timeout_ms = kBootstrapTimeoutMs);
-
-/// Files in a folder that all ranks see: a new, empty one for every bootstrap.
-Result<std::unique_ptr<Bootstrap>> file_bootstrap(int rank, int ranks, const std::string& folder,
-                                                  std::uint64_t timeout_ms = kBootstrapTimeoutMs);
 
 /// An all-gather that the caller has: of PyTorch, of MPI. Its waits are its own affair.
 using GatherFunction = std::function<Result<std::vector<std::string>>(std::string_view mine)>;
 Result<std::unique_ptr<Bootstrap>> function_bootstrap(int rank, int ranks, GatherFunction gather);
 
-/// As torchrun and similar launchers say: RANK and WORLD_SIZE, and then either ARLAB_BOOTSTRAP_DIR
-/// (a folder), or MASTER_ADDR and the port ARLAB_PORT [MASTER_PORT + 1, for torchrun itself listens
-/// at MASTER_PORT].
+/// As torchrun and similar launchers say: RANK and WORLD_SIZE. The ranks meet at a socket in
+/// meeting_folder() that has its name from MASTER_PORT; without that, ARLAB_BOOTSTRAP_DIR must name
+/// a folder.
 Result<std::unique_ptr<Bootstrap>> bootstrap_from_environment(
     std::uint64_t timeout_ms = kBootstrapTimeoutMs);
+
+/// ARLAB_BOOTSTRAP_DIR, or /tmp/arlab-UID, which is made if it is not there. Containers that share
+/// the folder can meet there, which they could not at an abstract socket.
+Result<std::string> meeting_folder();
+
+// ---- for those who make bootstraps
+
+/// "rank 2: allowed are 0 to 1".
+Status check_rank(int rank, int ranks);
+
+/// The parts of all ranks as one message, and back; nothing when it is no such message.
+std::string join_parts(const std::vector<std::string>& parts);
+std::optional<std::vector<std::string>> split_parts(std::string_view joined, int ranks);
+
+/// What another process says went wrong, as one line of UTF-8 that is not too long.
+std::string readable(std::string_view text);
 
 }  // namespace arlab::kernels

@@ -1,10 +1,11 @@
 // Communicator::create: one process per rank.
 //
-// The ranks exchange three rounds of messages. In each, a rank that failed says why, and all end
+// The ranks exchange rounds of messages. In each, a rank that failed says why, and all end
 // with the same error, so that nobody waits for somebody who has given up.
 //
 //   hello     who and where a rank is, and its options, which all must share
-//   offer     an IPC handle of its communication buffer
+//   offer     that it has a communication buffer; and then how to open it: an IPC handle, or of
+//             emulated GPUs a descriptor
 //   outcome   whether it could open the buffers of all others
 #include <unistd.h>
 
@@ -18,6 +19,10 @@
 
 #include "kernels/runtime/communicator.h"
 #include "kernels/runtime/team_memory.h"
+
+#if defined(__HIP_PLATFORM_HOST__)
+#include "kernels/platform/host/shared_memory.h"
+#endif
 
 namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {
@@ -33,7 +38,8 @@ struct Text {
     return *this;
   }
   std::string string() const {
-    return std::string(characters, strnlen(characters, sizeof(characters)));
+    const std::string text(characters, strnlen(characters, sizeof(characters)));
+    return text.empty() ? text : readable(text);
   }
 };
 
@@ -48,7 +54,7 @@ struct Hello {
 };
 struct Offer {
   Text error;
-  hipIpcMemHandle_t buffer;
+  std::uint64_t bytes;  // of the buffer
 };
 struct Outcome {
   Text error;
@@ -133,6 +139,72 @@ Status check_hellos(const std::vector<Hello>& hellos) {
   return {};
 }
 
+/// All buffers are as long as this rank's own, which is what its kernels take them for.
+Status check_offers(const std::vector<Offer>& offers, std::uint64_t bytes) {
+  for (std::size_t rank = 0; rank < offers.size(); ++rank) {
+    if (offers[rank].bytes != bytes) {
+      return Status::error(fmt::format("rank {} has a buffer of {} bytes: {} are needed", rank,
+                                       offers[rank].bytes, bytes));
+    }
+  }
+  return {};
+}
+
+#if defined(__HIP_PLATFORM_HOST__)
+
+/// By which another process opens a buffer.
+using BufferHandle = FileDescriptor;
+
+Result<std::vector<BufferHandle>> exchange_handles(Bootstrap& bootstrap, void* own) {
+  return bootstrap.all_gather_files(emulator::file_of_shared(own));
+}
+
+Result<void*> open_buffer(int rank, const BufferHandle& handle, std::size_t bytes) {
+  void* const memory = emulator::open_shared(handle.number(), bytes);
+  if (memory != nullptr) return memory;
+  return Status::error(
+      fmt::format("the buffer of rank {} cannot be opened: it is not {} bytes of an emulated GPU",
+                  rank, bytes));
+}
+
+void close_buffer(void* memory) {
+  (void)hipDeviceSynchronize();
+  (void)emulator::close_shared(memory);
+}
+
+#else
+
+using BufferHandle = hipIpcMemHandle_t;
+
+Result<std::vector<BufferHandle>> exchange_handles(Bootstrap& bootstrap, void* own) {
+  struct Message {
+    Text error;
+    BufferHandle handle;
+  };
+  Message mine = {};
+  const Status status = status_of(hipIpcGetMemHandle(&mine.handle, own),
+                                  "its buffer cannot be opened by other processes");
+  if (!status.ok()) mine.error = status.message();
+  const auto messages = exchange(bootstrap, mine);
+  if (!messages.ok()) return messages.status();
+  std::vector<BufferHandle> handles;
+  for (const Message& message : messages.value()) handles.push_back(message.handle);
+  return handles;
+}
+
+Result<void*> open_buffer(int rank, const BufferHandle& handle, std::size_t) {
+  void* memory = nullptr;
+  const Status status =
+      status_of(hipIpcOpenMemHandle(&memory, handle, hipIpcMemLazyEnablePeerAccess),
+                fmt::format("the buffer of rank {} cannot be opened", rank).c_str());
+  if (!status.ok()) return status;
+  return memory;
+}
+
+void close_buffer(void* memory) { (void)hipIpcCloseMemHandle(memory); }
+
+#endif
+
 /// What each rank has of its device when ranks share devices: the least of all ranks.
 int multiprocessors_of_each(const std::vector<Hello>& hellos) {
   std::int64_t least = kMostBlocks;
@@ -161,18 +233,15 @@ class IpcTeamMemory final : public TeamMemory {
       if (own_ != nullptr) {
         (void)hipMemcpy(buffer + departed(rank_), &yes, sizeof(yes), hipMemcpyHostToDevice);
       }
-      (void)hipIpcCloseMemHandle(buffer);
+      close_buffer(buffer);
     }
     if (own_ != nullptr && !others_have_departed()) leave();
   }
 
-  Result<std::uint8_t*> open(int rank, const hipIpcMemHandle_t& handle) {
-    void* memory = nullptr;
-    const Status status =
-        status_of(hipIpcOpenMemHandle(&memory, handle, hipIpcMemLazyEnablePeerAccess),
-                  fmt::format("the buffer of rank {} cannot be opened", rank).c_str());
-    if (!status.ok()) return status;
-    opened_.push_back(static_cast<std::uint8_t*>(memory));
+  Result<std::uint8_t*> open(int rank, const BufferHandle& handle, std::size_t bytes) {
+    const Result<void*> memory = open_buffer(rank, handle, bytes);
+    if (!memory.ok()) return memory.status();
+    opened_.push_back(static_cast<std::uint8_t*>(memory.value()));
     return opened_.back();
   }
 
@@ -227,14 +296,15 @@ Result<Communicator> Communicator::create(int device, Bootstrap& bootstrap,
   Offer offer = {};
   const Result<RankMemory> own = make_rank(*memory, rank, device, layout, options, team);
   status = own.status();
-  if (status.ok()) {
-    status = status_of(hipIpcGetMemHandle(&offer.buffer, own.value().buffer),
-                       "its buffer cannot be opened by other processes");
-  }
   if (status.ok()) status = status_of(hipDeviceSynchronize(), "its device cannot be used");
   if (!status.ok()) offer.error = status.message();
+  offer.bytes = team.two_shot_places.end();  // where a buffer ends
   const auto offers = exchange(bootstrap, offer);
   if (!offers.ok()) return offers.status();
+  status = check_offers(offers.value(), offer.bytes);
+  if (!status.ok()) return status;
+  const auto handles = exchange_handles(bootstrap, own.value().buffer);
+  if (!handles.ok()) return handles.status();
 
   Outcome outcome = {};
   for (int peer = 0; peer < ranks && status.ok(); ++peer) {
@@ -243,7 +313,7 @@ Result<Communicator> Communicator::create(int device, Bootstrap& bootstrap,
       continue;
     }
     const Result<std::uint8_t*> buffer =
-        memory->open(peer, offers.value()[static_cast<std::size_t>(peer)].buffer);
+        memory->open(peer, handles.value()[static_cast<std::size_t>(peer)], offer.bytes);
     status = buffer.status();
     if (status.ok()) team.buffer[peer] = buffer.value();
   }

@@ -5,7 +5,6 @@
 #include <fmt/format.h>
 
 #include <chrono>
-#include <cstring>
 #include <list>
 #include <thread>
 
@@ -17,7 +16,7 @@ using Clock = std::chrono::steady_clock;
 class MpiBootstrap final : public Bootstrap {
  public:
   MpiBootstrap(MPI_Comm comm, int rank, int ranks, std::uint64_t timeout_ms)
-      : Bootstrap(rank, ranks), comm_(comm), timeout_ms_(timeout_ms) {}
+      : Bootstrap(rank, ranks, timeout_ms), comm_(comm) {}
 
  protected:
   Result<std::vector<std::string>> do_all_gather(std::string_view mine) override {
@@ -85,26 +84,22 @@ class MpiBootstrap final : public Bootstrap {
   }
 
   Result<std::vector<std::string>> gather_here(std::string_view mine) {
-    const Deadline deadline = deadline_in(timeout_ms_);
+    const Deadline deadline = deadline_in(timeout_ms());
     std::vector<std::string> parts(static_cast<std::size_t>(ranks()));
     parts[0] = mine;
     for (int rank = 1; rank < ranks(); ++rank) {
       if (receive(rank, parts[static_cast<std::size_t>(rank)], deadline)) continue;
       const Status status =
-          Status::error(fmt::format("rank {} did not answer within {} ms", rank, timeout_ms_));
+          Status::error(fmt::format("rank {} did not answer within {} ms", rank, timeout_ms()));
       for (int other = 1; other < ranks(); ++other) send(other, 'f' + status.message());
       (void)finish_sending(deadline_in(1000));
       return status;
     }
-    std::string all = "d";
-    for (const std::string& part : parts) {
-      const auto size = static_cast<std::uint32_t>(part.size());
-      all.append(reinterpret_cast<const char*>(&size), sizeof(size));
-      all += part;
-    }
+    std::string all(1, 'd');
+    all += join_parts(parts);
     for (int rank = 1; rank < ranks(); ++rank) send(rank, all);
     if (!finish_sending(deadline)) {
-      return Status::error(fmt::format("a rank took nothing within {} ms", timeout_ms_));
+      return Status::error(fmt::format("a rank took nothing within {} ms", timeout_ms()));
     }
     return parts;
   }
@@ -114,23 +109,18 @@ class MpiBootstrap final : public Bootstrap {
     std::string all;
     // Rank 0 waits for others as long as this rank waits for it; a little more lets it say for
     // whom.
-    if (!receive(0, all, deadline_in(timeout_ms_ + timeout_ms_ / 2 + 1000)) || all.empty()) {
-      return Status::error(fmt::format("rank 0 did not answer within {} ms", timeout_ms_));
+    if (!receive(0, all, deadline_in(timeout_ms() + timeout_ms() / 2 + 1000)) || all.empty()) {
+      return Status::error(fmt::format("rank 0 did not answer within {} ms", timeout_ms()));
     }
     (void)finish_sending(deadline_in(1000));
-    if (all[0] != 'd') return Status::error(all.substr(1));
-    std::vector<std::string> parts;
-    for (std::size_t at = 1; at < all.size();) {
-      std::uint32_t size = 0;
-      std::memcpy(&size, &all[at], sizeof(size));
-      parts.push_back(all.substr(at + sizeof(size), size));
-      at += sizeof(size) + size;
-    }
-    return parts;
+    if (all[0] != 'd') return Status::error(readable(all.substr(1)));
+    std::optional<std::vector<std::string>> parts =
+        split_parts(std::string_view(all).substr(1), ranks());
+    if (!parts) return Status::error("rank 0 does not speak the same language");
+    return *std::move(parts);
   }
 
   MPI_Comm comm_;
-  std::uint64_t timeout_ms_;
   std::list<std::string> sent_;
   std::vector<MPI_Request> requests_;
 };

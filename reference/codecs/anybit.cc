@@ -1,8 +1,7 @@
-// Asymmetric and symmetric any-bit integers with bit splitting, spec section 2, with their
-// variants: spike reserving, integer scales, a Hadamard transform first, per-tensor and static
-// scales.
+// Any-bit integers with bit splitting, asymmetric and symmetric, with their variants: spike
+// reserving, integer scales, a Hadamard transform first, per-tensor and static scales.
 //
-// Names, wire format and what the spec leaves open: README.md beside this file.
+// Names, arithmetic and wire format: SPEC.md, "Any-bit integers (int*)" and "Hadamard (had-*)".
 // Source: Flash Communication V2 (figures 3 and 5, tables 3 and 4); symmetric, per-tensor, per-row
 // and static scales as inference engines quantize activations.
 

@@ -8,7 +8,7 @@
 
 namespace arlab {
 
-/// What a name like `int4-g32-sr` says; README.md has the grammar.
+/// What a name like `int4-g32-sr` says: SPEC.md, "Names".
 struct AnyBitFormat {
   enum class Metadata {
     scales,         ///< bf16 scale, and bf16 zero unless symmetric

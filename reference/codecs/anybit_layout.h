@@ -1,4 +1,4 @@
-// How the wire of an any-bit integer codec is laid out; README.md has it in words.
+// How the wire of an any-bit integer codec is laid out: SPEC.md, "Wire chunks and bit planes".
 #pragma once
 
 #include <algorithm>

@@ -1,8 +1,8 @@
 // Bit splitting (Flash Communication V2, figure 3): codes of b bits as planes of 8, 4, 2 and 1
-// bits.
+// bits. SPEC.md, "Wire chunks and bit planes".
 //
-// b is split widest first, low bits first: 8 = 8, 7 = 4+2+1, 6 = 4+2, 5 = 4+1, 4 = 4, 3 = 2+1, 2
-// = 2. Within a plane of width w, element i sits in bits (i * w) mod 8 and up of byte (i * w) / 8.
+// b is split widest first, low bits first: 8 = 8, 7 = 4+2+1, 6 = 4+2, 5 = 4+1, 4 = 4, 3 = 2+1,
+// 2 = 2. Within a plane of width w, element i sits in bits (i * w) mod 8 and up of byte i * w / 8.
 #pragma once
 
 #include <cstddef>

@@ -27,7 +27,7 @@ struct CodecCost {
 
 /// What is known of a codec without running it.
 struct CodecInfo {
-  std::string name;     ///< exact spelling, as in spec section 0
+  std::string name;     ///< exact spelling: SPEC.md, "Names"
   std::string summary;  ///< one line for `arlab list codecs`
   std::string source;   ///< paper, repository or standard that defines it
   std::vector<DType> dtypes;
@@ -47,7 +47,7 @@ struct CodecInfo {
   bool splits_at_alignment = true;
 
   /// Accumulating in fp16, a finite sum that overflows becomes +-65504 instead of an infinity
-  /// (QuickReduce sets the hardware's FP16 overflow clamp; spec section 4).
+  /// (QuickReduce sets the hardware's FP16 overflow clamp): SPEC.md, "Accumulation".
   bool clamps_fp16_sums = false;
 
   CodecCost cost = {};
@@ -57,7 +57,8 @@ inline constexpr std::size_t kWholeTensor = SIZE_MAX;
 
 /// Events of one encode call that a reader of an error figure wants to know about.
 struct EncodeCounts {
-  std::uint64_t clamped = 0;  ///< elements whose rounded code lay outside the code range
+  /// Elements whose rounded code lay outside the code range: SPEC.md, "Clamped elements".
+  std::uint64_t clamped = 0;
 };
 
 /// A codec is an immutable value shared by pointer. Every function is const, has no hidden state,
@@ -90,8 +91,8 @@ class Codec {
   /// Writes the payload that the wire stands for.
   void decode(DType dtype, std::span<const std::byte> wire, std::span<std::byte> payload) const;
 
-  /// sum += what the wire stands for, as native accumulation has it (spec section 4): one addition
-  /// and one rounding to dtype per element; a finite fp16 sum that overflows becomes +-65504 where
+  /// sum += what the wire stands for, by native accumulation: one addition and one rounding to
+  /// dtype per element; a finite fp16 sum that overflows becomes +-65504 where
   /// info().clamps_fp16_sums says so.
   void decode_add(DType dtype, std::span<const std::byte> wire, std::span<std::byte> sum) const;
 

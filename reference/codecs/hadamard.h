@@ -1,4 +1,4 @@
-// Block Hadamard transform, spec section 3.
+// Block Hadamard transform: SPEC.md, "Hadamard (had-*)".
 #pragma once
 
 #include <cmath>

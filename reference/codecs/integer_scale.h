@@ -1,5 +1,5 @@
 // Integer scales of spike reserving (Flash Communication V2, equation 1): a scale as the int8 s
-// that stands for 2^(s / 10).
+// that stands for 2^(s / 10). SPEC.md, "Integer scales (-sr-is)".
 #pragma once
 
 #include <algorithm>
@@ -24,9 +24,9 @@ constexpr float scale_of(std::int8_t s) {
 /// The largest s in [-128, 127] with scale_of(s) <= scale; -128 when there is none. This is
 /// clamp(floor(10 log2(scale)), -128, 127) without a logarithm, so that every platform agrees.
 constexpr std::int8_t integer_scale(float scale) {
+  // scale_of(low) <= scale, or low is the bound; scale_of(high) > scale, or high is.
   int low = -128;
-  int high =
-      128;  // scale_of(low) <= scale, or low is the bound; scale_of(high) > scale, or high is
+  int high = 128;
   while (high - low > 1) {
     const int middle = (low + high) / 2;
     (scale_of(static_cast<std::int8_t>(middle)) <= scale ? low : high) = middle;

@@ -1,4 +1,4 @@
-// logfmt<n>-g<G>: a logarithmic format, n bits with sign (DeepSeek's LogFMT, spec section 3).
+// logfmt<n>-g<G>, a logarithmic format, n bits with sign: SPEC.md, "LogFMT (logfmt*)".
 //
 // Per block hi = log2(max|x|), lo = max(log2(min nonzero |x|), hi - 32), step = (hi - lo) /
 // (2^(n-1) - 2); code 0 is zero, code K = 1 .. 2^(n-1) - 1 is 2^(lo + (K - 1) * step). Rounding is
@@ -6,8 +6,6 @@
 //
 // Wire, per chunk as for int<b>-g<G>: planes of codes (K in the low n - 1 bits, the sign above),
 // then the arrays lo and step, both fp16.
-//
-// What the spec leaves open: README.md beside this file.
 
 #include <algorithm>
 #include <array>

@@ -1,21 +1,19 @@
-// Block-scaled floating point, spec section 3.
+// Block-scaled floating point: SPEC.md, "Microscaling (mx*)" and "NVFP4 (nvfp4)".
 //
-//   mxfp8-e4m3, mxfp8-e5m2, mxfp6-e2m3, mxfp6-e3m2, mxfp4     OCP Microscaling v1.0: blocks of 32,
-//   an E8M0 scale
-//   ... -floor (default), -ceil, -even                        how the scale is found
-//   nvfp4                                                     blocks of 16, an e4m3 scale, an fp32
-//   tensor scale
+//   mxfp8-e4m3, mxfp8-e5m2,      OCP Microscaling v1.0: blocks of 32, an E8M0 scale
+//   mxfp6-e2m3, mxfp6-e3m2, mxfp4
+//   ... -floor, -ceil, -even     how the scale is found; -floor is the default
+//   nvfp4                        blocks of 16, an e4m3 scale, an fp32 tensor scale
 //
-// Wire, per chunk of 4096 elements (the last may be shorter): the codes as planes (bit_planes.h: 6
-// = 4 + 2), then one byte of scale per block. nvfp4: the tensor scale g (fp32) stands once before
+// Wire, per chunk of 4096 elements (the last may be shorter): the codes as planes (bit_planes.h:
+// 6 = 4 + 2), then one byte of scale per block. nvfp4: the tensor scale g (fp32) stands once before
 // everything.
 //
 // Scale rules, with emax the exponent of the element format's largest value:
-//   floor   floor(log2(amax)) - emax                                                    (OCP
-//   v1.0, 6.3) ceil    ceil(log2(amax)) - emax: no element saturates even    floor(log2(amax
-//   rounded to the element's mantissa bits, half away)) - emax  (Quark, torchao)
-//
-// What the spec leaves open: README.md beside this file.
+//   floor   floor(log2(amax)) - emax   (OCP v1.0, 6.3)
+//   ceil    ceil(log2(amax)) - emax: no element saturates
+//   even    floor(log2(amax rounded to the element's mantissa bits, half away)) - emax
+//           (Quark, torchao)
 
 #include "reference/codecs/microscaling.h"
 
@@ -129,9 +127,8 @@ struct E4M3 {
   static constexpr unsigned kBits = 8;
   static constexpr int kMantissaBits = 3;
   static constexpr int kEmax = 8;
-  static bool overflows(float m) {
-    return m > 464.0f;
-  }  // 480 does not exist; the tie goes to the even 448
+  // 480 does not exist; the tie goes to the even 448.
+  static bool overflows(float m) { return m > 464.0f; }
   static std::uint8_t encode(float v) { return e4m3fn_from_float(v, Overflow::saturate); }
   static float decode(std::uint8_t code) { return e4m3fn_to_float(code); }
 };
@@ -219,8 +216,8 @@ class MxCodec final : public BlockScaledCodec {
     }
     const std::uint8_t scale = e8m0_from_exponent(shared_exponent<Element>(amax, rule_));
     for (std::size_t i = 0; i < x.size(); ++i) {
-      const float v =
-          x[i] / e8m0_to_float(scale);  // exact but for what underflows far below every code
+      // Exact but for what underflows far below every code.
+      const float v = x[i] / e8m0_to_float(scale);
       codes[i] = Element::encode(v);
       clamped += Element::overflows(std::abs(v)) ? 1 : 0;
     }

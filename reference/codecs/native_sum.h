@@ -1,4 +1,4 @@
-// Sums in the payload's dtype (spec section 4).
+// Sums in the payload's dtype: SPEC.md, "Accumulation".
 #pragma once
 
 #include <cstddef>

@@ -1,7 +1,7 @@
-// fp32, fp16, bf16: the values themselves on the wire (spec section 0), little-endian.
+// The values themselves on the wire: SPEC.md, "Plain values (fp32, fp16, bf16)".
 //
 // Each takes its own dtype only. A silent cast from bf16 to fp16 turns values above 65504 into
-// infinities; it is the first thing QuickReduce's users were bitten by (spec section 5).
+// infinities, which has bitten users: SPEC.md, "What must not happen".
 
 #include <bit>
 #include <cstring>

@@ -1,10 +1,10 @@
-// The QuickReduce line codecs, spec section 1: qr-fp8, qr-q8, qr-q6, qr-q4, qr-q3, qr-fp4.
+// qr-fp8, qr-q8, qr-q6, qr-q4, qr-q3, qr-fp4: SPEC.md, "QuickReduce (qr-*)".
 //
 // Source: MK1 QuickReduce csrc/core/allreduce.h (fp16), vLLM csrc/quickreduce (bf16). The bytes are
 // those of the original kernels, except where the original hides a non-finite input.
 //
-// What the spec leaves open is decided here, the way the original's instructions decide it, and
-// pinned by golden tests:
+// What no source says in words is decided the way the original's instructions decide it, and pinned
+// by golden tests:
 //  - -0 orders below +0 when the largest and the smallest of a block are sought.
 //  - Clamping a NaN (bf16 only: 0 * (1/0), when d is exactly -eps) yields the lower bound.
 //  - A block with a NaN or an infinity: scale = canonical quiet NaN, every code bit 0.
@@ -33,8 +33,7 @@ constexpr std::size_t kScaleBytes = kGroups * 2 * 2;
 using AtomCodes = std::array<std::uint8_t, kAtom>;          // one code per element, in order
 using AtomScales = std::array<std::uint16_t, 2 * kGroups>;  // [group][even, odd]
 
-// ---------------------------------------------------------------- arithmetic in the payload's
-// dtype
+// ---------------------------------------------------------------- arithmetic in the payload dtype
 
 struct Fp16 : Fp16Arithmetic {
   static constexpr Bits kEpsilon = 0x0001;  // 2^-24
@@ -60,8 +59,7 @@ constexpr float round_to_integer(float x) {
   return (x + kMagic) - kMagic;
 }
 
-// ---------------------------------------------------------------- codes: one element, scaled, to
-// bits
+// ---------------------------------------------------------------- scaled elements to codes
 
 /// Integers -L .. L-1, stored with a bias of L.
 template <int L>
@@ -108,8 +106,7 @@ static_assert(Fp16::round(IntegerCode<8>::kScale) == 0xB000);
 static_assert(Fp16::round(IntegerCode<32>::kScale) == 0xA800);
 static_assert(Fp16::round(IntegerCode<128>::kScale) == 0xA000);
 
-// ---------------------------------------------------------------- packing: codes of an atom to
-// bytes
+// ---------------------------------------------------------------- packing an atom's codes to bytes
 
 template <class Word>
 void store(std::byte* at, Word word) {
@@ -217,8 +214,7 @@ struct TwoPlanes {
 };
 
 // ---------------------------------------------------------------- the six formats
-// Payload of an atom, then one 32-bit word per group with its two scales (even block in the low
-// half).
+// Payload of an atom, then per group a 32-bit word with its two scales, even block in the low half.
 
 /// The 4 wavefronts of an atom store 32 bytes of scales each, and every one takes a packet of 64.
 /// All arithmetic is in fp16 or bf16.

@@ -1,4 +1,4 @@
-// How a message is cut into chunks and blocks; README.md has it in words.
+// How a message is cut into chunks and blocks: SPEC.md, "Wire chunks and bit planes".
 #pragma once
 
 #include <cstddef>

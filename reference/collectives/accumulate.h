@@ -1,4 +1,5 @@
-// Sums in fp32, rounded once at the end (spec section 4); codecs/native_sum.h has the others.
+// Sums in fp32, rounded once at the end: reference/codecs/SPEC.md, "Accumulation".
+// codecs/native_sum.h has the others.
 #pragma once
 
 #include <cstddef>

@@ -10,8 +10,8 @@
 
 namespace arlab {
 
-/// How sums are formed (spec section 4): every partial sum rounded to the payload's dtype, or kept
-/// in fp32 and rounded once at the end of each reduce.
+/// How sums are formed (reference/codecs/SPEC.md, "Accumulation"): every partial sum rounded to the
+/// payload's dtype, or kept in fp32 and rounded once at the end of each reduce.
 enum class Accumulate { native, fp32 };
 
 struct ExecuteOptions {
@@ -22,8 +22,7 @@ struct ExecuteOptions {
   /// Chunks are worked through in tiles of about this many elements, so that a tile stays in cache
   /// and threads share the work; the result never depends on it.
   std::size_t tile_elements = 16384;
-  /// Run the scalar codec, the specification, instead of its accelerated form; the result never
-  /// depends on it.
+  /// Run the scalar codec instead of its accelerated form; the result never depends on it.
   bool scalar = false;
 };
 

@@ -8,8 +8,7 @@
 //             chunks that agrees with its own bit, sends the partial sums of the other half, and
 //             adds what arrives to its own partial sums; at the end rank c owns chunk c
 //   doubling  distances 1, 2, ..., P/2: a rank sends its partner all finished chunks it has; the
-//   bytes
-//             that the owner encoded are forwarded unchanged, so all ranks hold identical bits
+//             bytes that the owner encoded are forwarded unchanged, so all ranks hold the same bits
 //   unfold    rank i sends all finished chunks to rank P + i
 //
 // A sum starts from the own value, exact unless own = encoded.

@@ -1,8 +1,7 @@
 // hierarchical: reduce inside each group first, so that little crosses between groups.
 //
 //   step 0   inside each group: encode every chunk, send it to its owner in the group; the owner
-//   sums
-//            in ascending rank order from +0                          (partial reduce-scatter)
+//            sums in ascending rank order from +0                     (partial reduce-scatter)
 //   step 1   owners of the same chunk in different groups: encode the partial sum, send it to each
 //            other; each sums in ascending group order from +0        (exchange across groups)
 //   step 2   inside each group: the owner encodes the result once, sends it to all (all-gather)

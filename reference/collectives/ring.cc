@@ -1,13 +1,11 @@
 // ring: chunks travel around the ring twice, first collecting sums, then spreading the result.
 //
 //   steps 0 .. N-2      chunk c starts at rank c + 1 and moves to the next rank at every step; a
-//   rank
-//                       adds what arrives to its own value and encodes the partial sum again; rank
-//                       c is the last to add and owns the result                  (reduce-scatter)
+//                       rank adds what arrives to its own value and encodes the partial sum again;
+//                       rank c is the last to add and owns the result           (reduce-scatter)
 //   steps N-1 .. 2N-3   the owner encodes the result once; it moves around the ring (all-gather):
-//                       forward = unchanged    every rank passes on the bytes it got: identical
-//                       bits forward = reencoded    every rank decodes and encodes again: ranks may
-//                       differ
+//                       forward = unchanged  every rank passes on the bytes it got: same bits
+//                       forward = reencoded  every rank decodes and encodes again: ranks may differ
 //
 // A sum starts from the own value, exact unless own = encoded. Volume 2 (N - 1) payloads, 2 (N - 1)
 // latencies, N - 1 roundings of partial sums: what QuickReduce avoids by two_shot.

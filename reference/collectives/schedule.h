@@ -72,7 +72,7 @@ enum class OpKind : std::uint8_t {
   reduce,  ///< sum of several values (encoded ones are decoded) in the given order -> raw value
 };
 
-/// What a sum starts from (spec section 4): from +0, or from its first addend.
+/// What a sum starts from: +0, or its first addend (reference/codecs/SPEC.md, "Accumulation").
 enum class Start : std::uint8_t { zero, first };
 
 struct Op {

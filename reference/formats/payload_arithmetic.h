@@ -1,4 +1,5 @@
-// Arithmetic in a payload's dtype: one fp32 operation, then one rounding (spec sections 1 and 4).
+// Arithmetic in a payload's dtype: one fp32 operation, then one rounding. reference/codecs/SPEC.md,
+// "QuickReduce (qr-*)" and "Accumulation", asks for it.
 //
 // fp32 has enough bits (24 >= 2 * 11 + 2) that rounding the fp32 sum, product or quotient of two
 // fp16 values to fp16 equals one correct rounding. For bf16 the two roundings are the definition.

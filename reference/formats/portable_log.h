@@ -1,6 +1,6 @@
 // log2 and exp2 in fp32, written with single correctly rounded operations (+ - * /) so that every
 // compiler and processor gives the same bits. Accurate to a few units in the last place; being the
-// same everywhere is the point (spec section 3, LogFMT).
+// same everywhere is the point: reference/codecs/SPEC.md, "LogFMT (logfmt*)".
 #pragma once
 
 #include <bit>

@@ -238,8 +238,7 @@ class CellResidual {
     try {
       residual[0] = std::log1p(simulator_.simulate_cell(index_, machine).error_percent / 100);
     } catch (const InvalidInput&) {
-      return false;  // a step into constants with which nothing ever ends; Ceres takes a shorter
-                     // one
+      return false;  // a step into constants with which nothing ends; Ceres takes a shorter one
     }
     return std::isfinite(residual[0]);
   }

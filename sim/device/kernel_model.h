@@ -8,13 +8,12 @@
 //   release   release_us * g(tiles, release_coalescing_tiles)
 //   stage     latency (+) max(wire (+) work, release)
 //
-// where a (+) b = (a^p + b^p)^(1/p) with the overlap p of the two, and g(x, n) = n (sqrt(1 + 2 x/n)
-// - 1) is x for x << n and grows as its root beyond.
+// where a (+) b = (a^p + b^p)^(1/p) with the overlap p of the two, and
+// g(x, n) = n (sqrt(1 + 2 x/n) - 1) is x for x << n and grows as its root beyond.
 //
 //   contention   c (H(peers) - 1) g(sqrt(v^2 + w^2) - w, decorrelation_packets) packets, where v
-//   are
-//                the packets of a message that resident tiles make, w those that travel freely, and
-//                H(n) - 1 = 1/2 + ... + 1/n is how much longer than the mean the slowest of n
+//                are the packets of a message that resident tiles make, w those that travel freely,
+//                and H(n) - 1 = 1/2 + ... + 1/n is how much longer than the mean the slowest of n
 //                exponential times takes: 0 for one peer
 //
 // With Device::blocks, how a kernel cuts its work is known. With the largest message of a plan:

@@ -7,8 +7,7 @@
 //   ring, torus           dimension by dimension, the slowest first, the shorter way round; upwards
 //                         when both are as long
 //   fat tree              inside a server as a switch; on one rail of a pod over its leaf; else
-//   over
-//                         the core
+//                         over the core
 //   dragonfly             port out, the way between the two routers (searched for once), port in
 //
 // They are those that a search finds (network/router.h: fewest hops, least latency, lowest

@@ -199,7 +199,7 @@ def test_ranks_identical_says_what_the_outputs_are(tmp_path, forward, codec):
 
 
 def figures(inputs, output):
-    """Error of one rank's output, in float64, as DESIGN.md names the fields."""
+    """Error of one rank's output, in float64, by the names of the report."""
     target = inputs.astype(np.float64).sum(axis=0).reshape(-1)
     result = output.astype(np.float64).reshape(-1)
     error = result - target
@@ -276,7 +276,7 @@ def test_exact_sum_has_no_sqnr(tmp_path):
     assert report["max_abs_error"] == report["rmse"] == 0
 
 
-# ---------------------------------------------------------------- section 5 of the codecs' spec
+# ---------------------------------------------------------------- reference/codecs/SPEC.md, "What must not happen"
 
 
 def test_low_amplitude_is_reported(tmp_path):

@@ -1,7 +1,7 @@
-"""The any-bit integer codecs in NumPy, from spec/codecs.md sections 2 and 3: the oracle of the C++ reference.
+"""The any-bit integer codecs in NumPy, from reference/codecs/SPEC.md alone: the oracle of the C++ reference.
 
 int<b>-g<G>, -sym, -sr, -sym-sr, -sr-is, had-int<b>-g<G>, had-int<b>-g<G>-sym, int<b>-gtensor, -sym,
--static<s>:<z>, -sym-static<s>. What the spec leaves open is as reference/codecs/README.md has it.
+-static<s>:<z>, -sym-static<s>.
 """
 
 import functools
@@ -139,7 +139,7 @@ class AnyBit(NamedTuple):
         scale = BF16.to_fp32(scale_bits)
         finite &= np.isfinite(scale)
         if self.integer_scale:
-            # Step 1's scale, rounded to bf16: the spec names no other. A range that overflows has none.
+            # Step 1's scale, rounded to bf16. A range that overflows has none.
             table = integer_scales()
             place = np.maximum(np.searchsorted(table, scale, side="right") - 1, 0)  # NaN: any
             step = table[place][:, None]

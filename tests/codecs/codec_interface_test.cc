@@ -18,7 +18,7 @@ std::string refusal(Call call) {
   return "";
 }
 
-// Sizes (the table of spec section 1).
+// Sizes: the table in reference/codecs/SPEC.md, "QuickReduce (qr-*)".
 
 struct AtomSize {
   const char* codec;

@@ -1,7 +1,4 @@
-"""The logarithmic codecs logfmt<n>-g<G> in NumPy, from spec/codecs.md section 3: the C++ reference's oracle.
-
-What the spec leaves open is as reference/codecs/README.md has it.
-"""
+"""The codecs logfmt<n>-g<G> in NumPy, from reference/codecs/SPEC.md alone: the C++ reference's oracle."""
 
 import re
 from typing import NamedTuple

@@ -1,8 +1,7 @@
-"""The codecs mxfp* and nvfp4 in NumPy, from spec/codecs.md section 3: the C++ reference's oracle.
+"""The codecs mxfp* and nvfp4 in NumPy, from reference/codecs/SPEC.md alone: the C++ reference's oracle.
 
-Element formats are ml_dtypes' (RN, ties to even), which have NaNs or infinities where the spec saturates:
-values are brought into range before they are rounded. What the spec leaves open is as
-reference/codecs/README.md has it.
+Element formats are ml_dtypes' (RN, ties to even), which have NaNs or infinities where SPEC.md saturates:
+values are brought into range before they are rounded.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""The QuickReduce codecs in NumPy, from spec/codecs.md section 1: the oracle of the C++ reference.
+"""The QuickReduce codecs in NumPy, from reference/codecs/SPEC.md alone: the oracle of the C++ reference.
 
 Works on whole arrays; every arithmetic operation is one NumPy ufunc on float16 or bfloat16, which
 computes in fp32 and rounds once to the type. An fp32 sum, product or quotient of two such numbers,
@@ -16,7 +16,7 @@ LARGEST_FP16 = np.float16(65504)
 
 
 class Element(NamedTuple):
-    """The dtype T of the payload, and what the spec says of arithmetic in it."""
+    """The dtype T of the payload, and the arithmetic in it."""
 
     type: type
     eps: int  # bit pattern

@@ -1,4 +1,5 @@
-// What users of QuickReduce were bitten by (spec section 5), one test each, with numbers.
+// What users of QuickReduce were bitten by (reference/codecs/SPEC.md, "What must not happen"), one
+// test each, with numbers.
 #include <cmath>
 
 #include "tests/codecs/round_trip.h"

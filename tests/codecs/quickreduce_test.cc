@@ -1,4 +1,5 @@
-// Properties of the QuickReduce codecs (spec section 1), each stated as it is tested.
+// Properties of the QuickReduce codecs, each stated as it is tested (reference/codecs/SPEC.md,
+// "QuickReduce (qr-*)").
 #include <algorithm>
 #include <cmath>
 #include <cstring>

@@ -182,7 +182,7 @@ TextbookQuickReduce::TextbookQuickReduce(std::string_view name, Mistake mistake)
 TextbookQuickReduce::TextbookQuickReduce(const TextbookFormat& format, Mistake mistake)
     : Codec({.name = std::string(format.name),
              .summary = "textbook version",
-             .source = "spec section 1",
+             .source = "MK1 QuickReduce",
              .dtypes = {DType::fp16, DType::bf16},
              .block = kBlock,
              .alignment = kAtom,

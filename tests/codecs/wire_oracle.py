@@ -1,6 +1,6 @@
 """What the NumPy oracles of the newer codec families share: payload types, blocks, bit planes, wire chunks.
 
-From spec/codecs.md sections 2 and 3 and reference/codecs/README.md alone. Payloads are bit patterns
+From reference/codecs/SPEC.md, "Wire chunks and bit planes", alone. Payloads are bit patterns
 (uint16 or uint32), wires uint8 arrays. Arithmetic is NumPy ufuncs on float32 arrays: one rounding each,
 never fused.
 """

@@ -217,8 +217,7 @@ TEST(SameBits, RanksOfZerosChangeNothing) {
   }
 }
 
-// ---------------------------------------------------------------- ranks that end with different
-// bits
+// ---------------------------------------------------------------- ranks that end with other bits
 
 TEST(RanksDiffer, WithLossyCodecsWhereOwnContributionsAreExact) {
   AlgorithmOptions exact;

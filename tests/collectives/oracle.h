@@ -1,6 +1,6 @@
 // What every all-reduce must give, said a second time: one plain function per algorithm, written
-// from the comment at the head of its file and from spec section 4, not from the executor. There
-// are no schedules here, no steps and no tiles.
+// from the comment at the head of its file and from reference/codecs/SPEC.md, "Accumulation", not
+// from the executor. There are no schedules here, no steps and no tiles.
 //
 // Elements are bit patterns. A sum adds float64 values, where the sum of two elements of any dtype
 // is exact or at least precise enough that rounding it once more is one correct rounding (53 >= 2 p
@@ -100,7 +100,7 @@ struct Oracle {
     return patterns_of(dtype, arrived);
   }
 
-  /// The RN of a sum to a type; a finite fp16 sum that overflows clamps with qr-* (spec section 4).
+  /// The RN of a sum to a type; a finite fp16 sum that overflows clamps with qr-*.
   double rounded(DType to, double sum) const {
     const double result = nearest(to, sum);
     const bool overflowed = std::isinf(result) && !std::isinf(sum);

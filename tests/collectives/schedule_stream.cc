@@ -2,7 +2,7 @@
 //
 //   schedule_stream write   prints the schedule of every variant, one JSON object per line
 //   schedule_stream read    reads one schedule per line; answers "ok", "violation: ..." or the
-//   refusal
+//                           refusal
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <string>

@@ -2,11 +2,16 @@
 
 #include "kernels/platform/host/emulator.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include <cstdlib>
+#include <string>
 #include <vector>
 
+#include "kernels/platform/host/shared_memory.h"
 #include "kernels/platform/platform.h"
 
 namespace arlab::kernels {
@@ -215,19 +220,74 @@ TEST_F(Emulator, WritesOutsideOfMemoryForOthersFault) {
   EXPECT_DEATH(bytes[0] = 1, "");
 }
 
-TEST_F(Emulator, HandlesAreForOtherProcesses) {
+TEST_F(Emulator, MemoryIsOpenedByItsFile) {
   void* memory = nullptr;
-  hipIpcMemHandle_t handle = {};
-  ASSERT_EQ(hipMalloc(&memory, 1024), hipSuccess);
-  EXPECT_EQ(hipIpcGetMemHandle(&handle, memory), hipErrorInvalidValue);
+  ASSERT_EQ(hipMalloc(&memory, 1000), hipSuccess);
+  EXPECT_EQ(emulator::file_of_shared(memory), -1);
   EXPECT_EQ(hipFree(memory), hipSuccess);
-  ASSERT_EQ(hipExtMallocWithFlags(&memory, 1024, hipDeviceMallocFinegrained), hipSuccess);
-  EXPECT_EQ(hipIpcGetMemHandle(&handle, memory), hipSuccess);
-  void* opened = nullptr;
-  EXPECT_EQ(hipIpcOpenMemHandle(&opened, handle, hipIpcMemLazyEnablePeerAccess), hipErrorMapFailed);
-  EXPECT_EQ(hipIpcOpenMemHandle(&opened, {}, hipIpcMemLazyEnablePeerAccess), hipErrorMapFailed);
-  EXPECT_EQ(hipIpcCloseMemHandle(memory), hipErrorInvalidValue);
-  EXPECT_EQ(hipFree(memory), hipSuccess);
+  for (const std::size_t bytes : {1U, 1000U, 4096U, 5000U}) {
+    ASSERT_EQ(hipExtMallocWithFlags(&memory, bytes, hipDeviceMallocFinegrained), hipSuccess);
+    const int file = emulator::file_of_shared(memory);
+    auto* const opened = static_cast<char*>(emulator::open_shared(file, bytes));
+    ASSERT_NE(opened, nullptr);
+    EXPECT_TRUE(emulator::works_with_other_processes());
+    opened[bytes - 1] = 7;
+    EXPECT_EQ(static_cast<char*>(memory)[bytes - 1], 7);
+    EXPECT_EQ(emulator::file_of_shared(opened), -1);
+    EXPECT_FALSE(emulator::free_shared(opened));
+    EXPECT_FALSE(emulator::close_shared(memory));
+    EXPECT_TRUE(emulator::close_shared(opened));
+    EXPECT_FALSE(emulator::works_with_other_processes());
+    // Of another size.
+    EXPECT_EQ(emulator::open_shared(file, bytes + 4096), nullptr);
+    EXPECT_EQ(emulator::open_shared(file, bytes + 8192), nullptr);
+    EXPECT_EQ(emulator::open_shared(file, std::size_t{1} << 40), nullptr);
+    EXPECT_EQ(ftruncate(file, 0), -1);
+    EXPECT_EQ(hipFree(memory), hipSuccess);
+  }
+}
+
+TEST_F(Emulator, OtherFilesAreNotOpened) {
+  constexpr std::size_t kBytes = 4096;
+  constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+  std::string name = "/tmp/arlab-XXXXXX";
+  const int plain = mkstemp(name.data());
+  ASSERT_EQ(ftruncate(plain, kBytes), 0);
+  const int read_only = open(name.c_str(), O_RDONLY | O_CLOEXEC);
+  int ends[2] = {};
+  ASSERT_EQ(pipe(ends), 0);
+  const auto in_memory = [](std::size_t bytes, int seals) {
+    const int file = memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    EXPECT_EQ(ftruncate(file, static_cast<off_t>(bytes)), 0);
+    EXPECT_EQ(fcntl(file, F_ADD_SEALS, seals), 0);
+    return file;
+  };
+  const int sealed = in_memory(kBytes, kSeals);
+  const int sealed_read_only =
+      open(("/proc/self/fd/" + std::to_string(sealed)).c_str(), O_RDONLY | O_CLOEXEC);
+  void* const memory = emulator::open_shared(sealed, kBytes);
+  EXPECT_NE(memory, nullptr);
+  EXPECT_TRUE(emulator::close_shared(memory));
+  const int others[] = {-1,
+                        plain,
+                        read_only,
+                        ends[0],
+                        sealed_read_only,
+                        in_memory(kBytes, 0),
+                        in_memory(kBytes, F_SEAL_SHRINK | F_SEAL_GROW),
+                        in_memory(kBytes, F_SEAL_SHRINK | F_SEAL_SEAL),
+                        in_memory(kBytes, kSeals | F_SEAL_WRITE),
+                        in_memory(kBytes - 1, kSeals),
+                        in_memory(1, kSeals),
+                        in_memory(2 * kBytes, kSeals)};
+  for (const int file : others) {
+    EXPECT_EQ(emulator::open_shared(file, kBytes), nullptr) << file;
+    if (file >= 0) close(file);
+  }
+  EXPECT_FALSE(emulator::works_with_other_processes());
+  close(sealed);
+  close(ends[1]);
+  unlink(name.c_str());
 }
 
 }  // namespace

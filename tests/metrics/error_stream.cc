@@ -2,8 +2,8 @@
 //
 //   error_stream sum DTYPE RANKS       stdin: the inputs; stdout: one float64 per element, then the
 //                                      count of inexact elements as uint64
-//   error_stream compare DTYPE COUNT   stdin: COUNT float64 targets, then COUNT elements; stdout:
-//   JSON
+//   error_stream compare DTYPE COUNT   stdin: COUNT float64 targets, then COUNT elements;
+//                                      stdout: JSON
 #include <fmt/format.h>
 
 #include <cstring>

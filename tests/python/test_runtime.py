@@ -209,30 +209,63 @@ def run_processes(world_size, environment, behaviour, answers):
     return got
 
 
-@pytest.mark.parametrize("files", [True, False])
-def test_communicators_from_the_environment(tmp_path, files):
-    (tmp_path / "meeting").mkdir()
+@pytest.mark.parametrize("folder", [True, False])
+def test_communicators_from_the_environment(tmp_path, folder):
+    (tmp_path / "meeting").mkdir(mode=0o700)
     environment = (
         {"ARLAB_BOOTSTRAP_DIR": str(tmp_path / "meeting")}
-        if files
-        else {"MASTER_ADDR": "127.0.0.1", "ARLAB_PORT": str(free_port())}
+        if folder
+        else {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "LOCAL_WORLD_SIZE": "3"}
     )
     got = run_processes(3, environment, "good", answers=3)
     expected = reference([gaussian(3000, seed=rank) for rank in range(3)], "ring", "qr-q6", "fp16", tmp_path)
     assert got == {rank: expected[rank].tobytes() for rank in range(3)}
+    assert not list((tmp_path / "meeting").iterdir())
 
 
 def test_a_rank_that_does_not_call_is_named():
-    environment = {"MASTER_ADDR": "127.0.0.1", "ARLAB_PORT": str(free_port())}
+    environment = {"MASTER_PORT": str(free_port())}
     got = run_processes(3, environment, "one is missing", answers=2)
     for rank, error in got.items():
         assert error == f"rank 1 did not arrive within 5000 ms (seen by rank {rank})"
+
+
+@pytest.mark.parametrize("variables, options, message", [
+    ({"RANK": "x"}, {}, "RANK='x': allowed is an integer"),
+    ({"RANK": "-1"}, {}, "RANK='-1': allowed is an integer"),
+    ({"RANK": "\u0663"}, {}, "RANK='\u0663': allowed is an integer"),
+    ({"RANK": "x"}, {"device": 0}, "RANK='x': allowed is an integer from 0 to 1"),
+    ({"LOCAL_RANK": "y", "RANK": "0"}, {}, "LOCAL_RANK='y': allowed is an integer"),
+    ({"WORLD_SIZE": "x"}, {}, "WORLD_SIZE='x': allowed is an integer"),
+    ({"LOCAL_WORLD_SIZE": "1"}, {}, "WORLD_SIZE is 2 and LOCAL_WORLD_SIZE 1: a communicator needs all ranks on one host"),
+    ({"MASTER_PORT": "y"}, {}, "MASTER_PORT='y': allowed is an integer"),
+    ({"RANK": "1"}, {}, "rank 0 did not arrive at .*/port-29500 within 50 ms"),
+    *[({}, {"bootstrap_timeout_s": seconds}, "a bootstrap timeout of .* s: allowed are more than 0 and up to 1e6")
+      for seconds in [-1, 0, float("nan"), float("inf"), 1e300]],
+])  # fmt: skip
+def test_bad_environments(tmp_path, monkeypatch, variables, options, message):
+    (tmp_path / "meeting").mkdir(mode=0o700)
+    usual = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_PORT": "29500", "ARLAB_BOOTSTRAP_DIR": str(tmp_path / "meeting")}
+    for name in ["LOCAL_RANK", "LOCAL_WORLD_SIZE"]:
+        monkeypatch.delenv(name, raising=False)
+    for name, value in (usual | variables).items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(arlab.Error, match=message) as caught:
+        arlab.Communicator.from_environment(**({"bootstrap_timeout_s": 0.05} | options))
+    assert not str(caught.value).startswith("LOCAL_RANK") or "LOCAL_RANK" in variables
 
 
 def test_gather_errors():
     def broken(mine):
         raise OSError("no route")
 
+    def unreadable(mine):
+        raise OSError("no \udcff route\n")
+
+    with pytest.raises(arlab.Error, match=r"gather failed: 'no \\udcff route\\n'"):
+        arlab.Communicator.from_gather(unreadable, 0, 2, 0)
+    with pytest.raises(arlab.Error, match=r"^rank 1: 'no\\xff'$"):
+        arlab.Communicator.from_gather(lambda mine: [mine, b"no\xff" + mine[3:]], 0, 2, 0)
     with pytest.raises(arlab.Error, match="gather failed: .*no route"):
         arlab.Communicator.from_gather(broken, 0, 2, 0)
     with pytest.raises(arlab.Error, match="ranks 0 and 1 are in one process"):

@@ -190,8 +190,8 @@ TEST(SimulatorProperties, NothingIsFasterThanItsResources) {
         EXPECT_GE(latency_us - start_us,
                   bytes / fabric.network().properties(link).bandwidth_gb_per_s / 1e3);
       }
-      double crossing_gb_per_s =
-          0;  // out of the lower half: links of any kind that leave its ranks
+      // Out of the lower half: links of any kind that leave its ranks.
+      double crossing_gb_per_s = 0;
       for (LinkId link = 0; link < fabric.network().links(); ++link) {
         if (fabric.network().ends(link).from < half) {
           crossing_gb_per_s += fabric.network().properties(link).bandwidth_gb_per_s;

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from typing import Any, Callable, NamedTuple, Sequence
 
@@ -151,17 +152,20 @@ class Communicator:
         timeout_s: float = 10,
         bootstrap_timeout_s: float = 60,
     ) -> "Communicator":
-        """As torchrun and similar launchers say: RANK, WORLD_SIZE, MASTER_ADDR, and ARLAB_PORT [MASTER_PORT + 1]; or
-        ARLAB_BOOTSTRAP_DIR, a new, empty folder. `device` [LOCAL_RANK, else RANK, modulo the number of devices].
+        """As torchrun and similar launchers say: RANK, WORLD_SIZE, and MASTER_PORT, which names the socket at which the
+        ranks meet. It is in the folder ARLAB_BOOTSTRAP_DIR, of mode 700 [/tmp/arlab-UID]. `device` [LOCAL_RANK, else
+        RANK, modulo the number of devices].
 
-        `timeout_s`: how long a rank waits for another inside a collective before the team is given up.
+        `timeout_s`: how long a rank waits for another inside a collective before the team is given up;
+        `bootstrap_timeout_s`: before there is one.
 
         Raises Error, on all ranks, when one does not come or cannot take part; the message names it.
         """
         if device is None:
-            text = os.environ.get("LOCAL_RANK", os.environ.get("RANK", "0"))
-            if not text.isdecimal():
-                raise Error(f"LOCAL_RANK={text!r}: allowed is an integer from 0 on")
+            name = "LOCAL_RANK" if "LOCAL_RANK" in os.environ else "RANK"
+            text = os.environ.get(name, "0")
+            if not re.fullmatch("[0-9]{1,9}", text):
+                raise Error(f"{name}={text!r}: allowed is an integer from 0 on")
             device = int(text) % max(devices(platform), 1)
         made = _arlab.from_environment(platform, device, blocks, slot_bytes, timeout_s, bootstrap_timeout_s)
         return cls(made, platform)

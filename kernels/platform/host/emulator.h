@@ -11,8 +11,8 @@
 // With a seed, devices, blocks, waves and lanes run in random order and are interrupted at random;
 // without, in their natural order. Either way a run can be repeated exactly.
 //
-// Processes may work together, each with GPUs of its own (hipIpc*). While memory of another process
-// is open, time is real time, and waiting for that memory is no deadlock.
+// Processes may work together, each with GPUs of its own (shared_memory.h). While memory of another
+// process is open, time is real time, and waiting for that memory is no deadlock.
 //
 // What it does not show: weak memory and caches (ThreadSanitizer shows missing order, not a scope
 // that is too narrow); spinning without atomics; shuffles among a part of a wave.

@@ -150,23 +150,6 @@ hipError_t hipFree(void* pointer) {
   if (!free_shared(pointer)) std::free(pointer);
   return hipSuccess;
 }
-hipError_t hipIpcGetMemHandle(hipIpcMemHandle_t* handle, void* pointer) {
-  SharedHandle shared = {};
-  if (!export_shared(pointer, shared)) return hipErrorInvalidValue;
-  static_assert(sizeof(shared) <= sizeof(handle->reserved));
-  std::memcpy(handle->reserved, &shared, sizeof(shared));
-  return hipSuccess;
-}
-hipError_t hipIpcOpenMemHandle(void** pointer, hipIpcMemHandle_t handle, unsigned) {
-  SharedHandle shared = {};
-  std::memcpy(&shared, handle.reserved, sizeof(shared));
-  *pointer = open_shared(shared);
-  return *pointer != nullptr ? hipSuccess : hipErrorMapFailed;
-}
-hipError_t hipIpcCloseMemHandle(void* pointer) {
-  hipDeviceSynchronize();
-  return close_shared(pointer) ? hipSuccess : hipErrorInvalidValue;
-}
 hipError_t hipMemset(void* pointer, int value, std::size_t bytes) {
   hipDeviceSynchronize();
   std::memset(pointer, value, bytes);
@@ -267,8 +250,6 @@ const char* hipGetErrorString(hipError_t error) {
       return "invalid argument";
     case hipErrorOutOfMemory:
       return "out of memory";
-    case hipErrorMapFailed:
-      return "memory of another process cannot be opened";
     case hipErrorNoDevice:
       return "no device";
     case hipErrorInvalidDevice:

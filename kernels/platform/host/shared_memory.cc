@@ -6,13 +6,13 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <string>
 #include <vector>
 
 namespace arlab::emulator {
 namespace {
 
-constexpr std::uint64_t kMagic = 0x41524c4142495043;
+/// Nobody can take memory away from under those who have mapped it, or change that.
+constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
 std::size_t page_size() {
   static const auto size = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
@@ -25,7 +25,6 @@ struct Mapping {
   void* pointer;   // what callers know
   char* reserved;  // with the guard pages
   std::size_t reserved_bytes;
-  std::size_t bytes;
   int file;  // -1: of another process
 };
 
@@ -43,27 +42,24 @@ std::size_t round_up(std::size_t bytes, std::size_t unit) {
   return (bytes + unit - 1) / unit * unit;
 }
 
-/// Null, and the file closed, when it cannot be mapped.
+/// Of the file for an allocation.
+std::size_t file_size(std::size_t bytes) { return round_up(round_up(bytes, 256), page_size()); }
+
+/// Null when it cannot be mapped.
 void* map(int file, std::size_t bytes, bool own) {
   const std::size_t used = round_up(bytes, 256);
-  const std::size_t mapped = round_up(used, page_size());
+  const std::size_t mapped = file_size(bytes);
   const std::size_t reserved_bytes = mapped + 2 * page_size();
   void* const reserved =
       mmap(nullptr, reserved_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (reserved == MAP_FAILED) {
-    close(file);
-    return nullptr;
-  }
+  if (reserved == MAP_FAILED) return nullptr;
   char* const begin = static_cast<char*>(reserved) + page_size();
   if (mmap(begin, mapped, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file, 0) == MAP_FAILED) {
     munmap(reserved, reserved_bytes);
-    close(file);
     return nullptr;
   }
-  if (!own) close(file);
   void* const pointer = begin + (mapped - used);
-  mappings().push_back(
-      {pointer, static_cast<char*>(reserved), reserved_bytes, bytes, own ? file : -1});
+  mappings().push_back({pointer, static_cast<char*>(reserved), reserved_bytes, own ? file : -1});
   return pointer;
 }
 
@@ -79,37 +75,34 @@ bool unmap(void* pointer, bool own) {
 }  // namespace
 
 void* allocate_shared(std::size_t bytes) {
-  const int file = memfd_create("arlab-emulator", MFD_CLOEXEC);
+  bytes = std::max<std::size_t>(bytes, 1);
+  const int file = memfd_create("arlab-emulator", MFD_CLOEXEC | MFD_ALLOW_SEALING);
   if (file < 0) return nullptr;
-  const std::size_t size = round_up(round_up(std::max<std::size_t>(bytes, 1), 256), page_size());
-  if (ftruncate(file, static_cast<off_t>(size)) != 0) {
-    close(file);
-    return nullptr;
-  }
-  return map(file, std::max<std::size_t>(bytes, 1), true);
+  void* const pointer = ftruncate(file, static_cast<off_t>(file_size(bytes))) == 0 &&
+                                fcntl(file, F_ADD_SEALS, kSeals) == 0
+                            ? map(file, bytes, true)
+                            : nullptr;
+  if (pointer == nullptr) close(file);
+  return pointer;
 }
 
 bool free_shared(void* pointer) { return unmap(pointer, true); }
 
-bool export_shared(void* pointer, SharedHandle& handle) {
+int file_of_shared(void* pointer) {
   const auto mapping = find(pointer);
-  if (mapping == mappings().end() || mapping->file < 0) return false;
-  handle = {kMagic, getpid(), mapping->file, mapping->bytes};
-  return true;
+  return mapping == mappings().end() ? -1 : mapping->file;
 }
 
-void* open_shared(const SharedHandle& handle) {
-  if (handle.magic != kMagic || handle.process == getpid()) return nullptr;
-  const std::string path =
-      "/proc/" + std::to_string(handle.process) + "/fd/" + std::to_string(handle.file);
-  const int file = open(path.c_str(), O_RDWR | O_CLOEXEC);
-  if (file < 0) return nullptr;
+void* open_shared(int file, std::size_t bytes) {
+  // Only files in memory have seals; one with these has the size that it will always have. There
+  // may be more of them: some systems add that such files cannot be run.
+  const int seals = fcntl(file, F_GET_SEALS);
   struct stat status = {};
-  if (fstat(file, &status) != 0 || static_cast<std::uint64_t>(status.st_size) < handle.bytes) {
-    close(file);
+  if (seals < 0 || (seals & kSeals) != kSeals || fstat(file, &status) != 0 ||
+      static_cast<std::size_t>(status.st_size) != file_size(bytes)) {
     return nullptr;
   }
-  return map(file, handle.bytes, false);
+  return map(file, bytes, false);
 }
 
 bool close_shared(void* pointer) { return unmap(pointer, false); }

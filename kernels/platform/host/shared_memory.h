@@ -1,19 +1,11 @@
-// Memory of emulated GPUs that other processes can open, as hipIpc* does it for real ones:
-// anonymous files in memory (memfd). Nothing is left behind when a process dies.
+// Memory of emulated GPUs that other processes can open, in the place of hipIpc* of real ones:
+// anonymous files in memory (memfd), whose descriptors go from process to process. Nothing is left
+// behind when a process dies.
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
 
 namespace arlab::emulator {
-
-/// Names memory of some process; plain data, to be sent to another one on the same machine.
-struct SharedHandle {
-  std::uint64_t magic;
-  std::int64_t process;
-  std::int64_t file;    ///< descriptor in that process
-  std::uint64_t bytes;  ///< as allocated
-};
 
 /// Zeros, aligned to 256 bytes, with a page that faults before and one behind the end (of `bytes`,
 /// rounded up to 256). Null when there is no memory.
@@ -22,11 +14,13 @@ void* allocate_shared(std::size_t bytes);
 /// False when the pointer is not from allocate_shared().
 bool free_shared(void* pointer);
 
-/// False when the pointer is not from allocate_shared().
-bool export_shared(void* pointer, SharedHandle& handle);
+/// The descriptor of its file, which stays open as long as the memory is there. -1 when the pointer
+/// is not from allocate_shared().
+int file_of_shared(void* pointer);
 
-/// Memory of another process. Null when that process, or the memory, is gone, or it is this one.
-void* open_shared(const SharedHandle& handle);
+/// Memory that another process has allocated with this size. Null when the file is anything else:
+/// whatever it is, it has not been touched then. The descriptor stays the caller's.
+void* open_shared(int file, std::size_t bytes);
 
 /// False when the pointer is not from open_shared().
 bool close_shared(void* pointer);

@@ -9,8 +9,8 @@ namespace arlab {
 /// processor, bit for bit as the given one; the given codec itself where there is none. Only
 /// codecs that find_codec() returned are replaced: another class of the same name is another codec.
 ///
-/// The scalar codec is the specification. What is rare enough (blocks that are not finite, say) is
-/// left to it, so the result keeps a pointer to it.
+/// What is rare enough (blocks that are not finite, say) is left to the scalar codec, so the result
+/// keeps a pointer to it.
 CodecPtr accelerated(CodecPtr scalar);
 
 }  // namespace arlab

@@ -1,5 +1,5 @@
-// The any-bit integer codecs (spec section 2) with vectors. ../anybit.cc says what is computed;
-// here is how, and why the bits are the same.
+// The any-bit integer codecs with vectors. ../SPEC.md, "Any-bit integers (int*)", says what is
+// computed; here is how, and why the bits are the same.
 //
 // A chunk is encoded in passes over data that stay in the first-level cache: the extremes of its
 // blocks, the scales of several blocks at once, the codes, the planes. Blocks that are not finite

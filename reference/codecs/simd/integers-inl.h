@@ -62,8 +62,7 @@ HWY_INLINE void store_canonical(FloatVector x, typename Elements::Element* to) {
   Elements::store(hn::IfThenElse(hn::Eq(x, x), x, nan), to);
 }
 
-// ---------------------------------------------------------------- what is known of a chunk's
-// blocks
+// ---------------------------------------------------------------- what is known of the blocks
 
 /// Of every block, what elements and codes need, and what travels.
 struct Blocks {

@@ -1,4 +1,4 @@
-// logfmt<n>-g<G> (spec section 3) with vectors, for G that are multiples of 32. ../logfmt.cc says
+// logfmt<n>-g<G> with vectors, for G that are multiples of 32. ../SPEC.md, "LogFMT (logfmt*)", says
 // what is computed; here is how, and why the bits are the same.
 //
 // The code of a magnitude m grows with m: between the values v(K - 1) < v(K), K - 1 is meant while

@@ -1,5 +1,5 @@
-// The block-scaled codecs (spec section 3) with vectors. ../microscaling.cc says what is computed;
-// here is how, and why the bits are the same.
+// The block-scaled codecs with vectors. ../SPEC.md, "Microscaling (mx*)" and "NVFP4 (nvfp4)", says
+// what is computed; here is how, and why the bits are the same.
 //
 // Encoding a wire chunk takes two passes, the second from cache: the largest magnitudes of its
 // blocks, all scales at once; then the elements. Blocks of zeros and blocks that are not finite go

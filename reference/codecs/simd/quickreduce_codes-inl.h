@@ -30,8 +30,7 @@ inline constexpr std::size_t kBlocks = 2 * kGroups;
 inline constexpr std::size_t kScaleBytes = 2 * kBlocks;
 inline constexpr std::size_t kVectorsOfGroup = kGroup / kFloats;
 
-// ---------------------------------------------------------------- arithmetic in the payload's
-// dtype
+// ---------------------------------------------------------------- arithmetic in the payload dtype
 
 struct Fp16 : HalfLanes {
   static constexpr std::uint16_t kEpsilon = 0x0001;  // 2^-24

@@ -1,4 +1,4 @@
-// The QuickReduce codecs (spec section 1) with vectors. ../quickreduce.cc says what is computed;
+// The QuickReduce codecs with vectors. ../SPEC.md, "QuickReduce (qr-*)", says what is computed;
 // here is how, and why the bits are the same.
 //
 // Encoding an atom takes two passes over it, the second from cache. The first finds the extremes of

@@ -59,8 +59,7 @@ std::vector<float> floats_of(DType dtype, const Bytes& payload) {
   return result;
 }
 
-// ---------------------------------------------------------------- the checks; a text says what
-// failed
+// ---------------------------------------------------------------- checks: a text says what failed
 
 using Check = std::optional<std::string> (*)(const Codec& fast, const Codec& scalar, DType dtype);
 

@@ -21,8 +21,7 @@ namespace {
 const std::vector<std::string> kQuickReduce = {"qr-q3", "qr-q4",  "qr-q6",
                                                "qr-q8", "qr-fp4", "qr-fp8"};
 
-// ---------------------------------------------------------------- the checks; a text says what
-// failed
+// ---------------------------------------------------------------- checks: a text says what failed
 
 using Check = std::optional<std::string> (*)(const Codec& fast, const Codec& scalar, DType dtype);
 

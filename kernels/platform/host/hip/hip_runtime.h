@@ -1,5 +1,5 @@
 // <hip/hip_runtime.h> for a machine without a GPU: what the kernels here use of HIP, run on the
-// CPU by ../emulator.h. README.md of the platforms says what is emulated and what is not.
+// CPU. ../emulator.h says what is emulated and what is not.
 #pragma once
 
 #include <cstddef>
@@ -41,7 +41,6 @@ enum hipError_t {
   hipErrorOutOfMemory = 2,
   hipErrorInvalidDevice = 101,
   hipErrorNoDevice = 100,
-  hipErrorMapFailed = 205,
   hipErrorPeerAccessAlreadyEnabled = 704,
   hipErrorStreamCaptureUnsupported = 900,
 };
@@ -58,11 +57,6 @@ inline constexpr unsigned hipStreamNonBlocking = 1;
 inline constexpr unsigned hipEventDefault = 0;
 inline constexpr unsigned hipEventDisableTiming = 2;
 inline constexpr unsigned hipDeviceMallocFinegrained = 1;
-inline constexpr unsigned hipIpcMemLazyEnablePeerAccess = 1;
-
-struct hipIpcMemHandle_t {
-  char reserved[64];
-};
 
 namespace arlab::emulator {
 struct Stream;
@@ -84,12 +78,9 @@ hipError_t hipDeviceCanAccessPeer(int* can, int device, int peer);
 hipError_t hipDeviceEnablePeerAccess(int peer, unsigned flags);
 hipError_t hipDeviceSynchronize();
 hipError_t hipMalloc(void** pointer, std::size_t bytes);
-hipError_t hipExtMallocWithFlags(void** pointer, std::size_t bytes, unsigned flags);
 hipError_t hipFree(void* pointer);
-/// Of memory from hipExtMallocWithFlags only.
-hipError_t hipIpcGetMemHandle(hipIpcMemHandle_t* handle, void* pointer);
-hipError_t hipIpcOpenMemHandle(void** pointer, hipIpcMemHandle_t handle, unsigned flags);
-hipError_t hipIpcCloseMemHandle(void* pointer);
+/// Other processes can open it with ../shared_memory.h, in the place of hipIpc*.
+hipError_t hipExtMallocWithFlags(void** pointer, std::size_t bytes, unsigned flags);
 hipError_t hipMemset(void* pointer, int value, std::size_t bytes);
 hipError_t hipMemcpy(void* to, const void* from, std::size_t bytes, hipMemcpyKind kind);
 hipError_t hipStreamCreateWithFlags(hipStream_t* stream, unsigned flags);

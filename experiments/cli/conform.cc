@@ -50,6 +50,7 @@ struct ConformCommand {
     std::erase_if(listed, [&](const std::string& name) { return !on.has_codec(name); });
     if (!codec.empty()) listed = {find_codec(codec)->name()};
     std::vector<kernels::ConformanceRequest> all = {request(listed, SIZE_MAX)};
+    if (!schedule.file.empty()) return all;
     if (codec.empty()) all.push_back(request(kernels::unusual_codecs(), 20003));
     kernels::ConformanceRequest large = large_request(listed);
     if (platform != "host" && elements.empty() && !large.algorithms.empty()) {
@@ -78,6 +79,7 @@ struct ConformCommand {
       const std::uint64_t length = elements.empty() ? 0 : parse_count(elements, "--elements");
       request.schedule =
           std::make_shared<const Schedule>(schedule.make(ranks.value_or(0), length, 1));
+      return request;  // its length is the only one
     } else if (!schedule.algorithm.empty()) {
       request.algorithms = {find_algorithm(schedule.algorithm).name};
       for (const int world_size : request.ranks) {

@@ -52,6 +52,7 @@ struct BenchCommand {
   bool vendor = false;
   std::string machine;
   std::string out;
+  bool explain = false;
   Format format = Format::table;
 
   void run() const;
@@ -71,10 +72,7 @@ struct BenchCommand {
   Timing time(kernels::Group& group, const std::string& algorithm, const std::string& codec,
               DType type, std::uint64_t payload_bytes, std::span<const std::byte> pattern) const {
     kernels::GroupCall call;
-    call.algorithm = algorithm;
-    call.codec = codec;
-    call.dtype = type;
-    call.elements = payload_bytes / size_of(type);
+    call.collective = {algorithm, codec, type, payload_bytes / size_of(type)};
     auto times = group.time(call, pattern, timing_request(payload_bytes));
     if (!times.ok()) {
       fail("platform {}: {} {} of {} bytes: {}", platform, algorithm, codec, payload_bytes,
@@ -85,6 +83,10 @@ struct BenchCommand {
 
   void write_results(const std::vector<Timing>& timings, int world_size,
                      const std::string& device) const;
+
+  /// Which kernel each call would take, and which measurement says so.
+  void print_choices(kernels::Group& group, const std::vector<std::string>& chosen, DType type,
+                     const std::vector<std::uint64_t>& sizes) const;
 };
 
 /// A MiB of values as a network has them.
@@ -120,7 +122,7 @@ void BenchCommand::run() const {
   }
   if (!out.empty()) require_folder_of(out);
 
-  kernels::GroupOptions options;
+  kernels::CommunicatorOptions options;
   options.blocks = static_cast<int>(blocks.value_or(0));
   if (!slot_bytes.empty()) options.slot_bytes = parse_count(slot_bytes, "--slot-bytes");
   auto group = on.make_group(world_size, options);
@@ -131,6 +133,8 @@ void BenchCommand::run() const {
     if (!made.ok()) fail("platform {}: {}", platform, made.status().message());
     beside = std::move(made.value());
   }
+
+  if (explain) return print_choices(*group.value(), chosen, type, sizes);
 
   const std::vector<std::byte> pattern = make_pattern(type);
   std::vector<Timing> timings;
@@ -170,6 +174,26 @@ void BenchCommand::run() const {
     }
   }
   if (!out.empty()) write_results(timings, world_size, on.device_name().value());
+  print(report, format);
+}
+
+void BenchCommand::print_choices(kernels::Group& group, const std::vector<std::string>& chosen,
+                                 DType type, const std::vector<std::uint64_t>& sizes) const {
+  Report report{"arlab.bench_choices/1"};
+  report.fields = {{"platform", platform}, {"dtype", dtype}};
+  report.rows_name = "choices";
+  report.rows.columns = {"bytes", "algorithm", "codec", "kernel"};
+  for (const std::uint64_t size : sizes) {
+    for (const std::string& algorithm : algorithms) {
+      for (const std::string& codec : chosen) {
+        const auto why =
+            group.explain({algorithm, find_codec(codec)->name(), type, size / size_of(type)});
+        if (!why.ok())
+          fail("{} {} of {} bytes: {}", algorithm, codec, size, why.status().message());
+        report.rows.rows.push_back({size, algorithm, codec, why.value()});
+      }
+    }
+  }
   print(report, format);
 }
 
@@ -218,6 +242,8 @@ void add_bench(CLI::App& app) {
   sub->add_option("--slot-bytes", command->slot_bytes,
                   fmt::format("What a block sends to a rank at once [{}K]",
                               kernels::CommunicatorOptions{}.slot_bytes / 1024));
+  sub->add_flag("--explain", command->explain,
+                "Say which kernel each call would take, and why, instead of timing it");
   sub->add_flag("--vendor", command->vendor, "Also NCCL or RCCL, in the same run");
   sub->add_option("--machine", command->machine,
                   "Name for --out, as of a machine of arlab topology [none]");

@@ -19,6 +19,8 @@ inline namespace ARLAB_PLATFORM {
 enum class Spikes { none, exact, integer_scale };
 
 struct AnyBitParameters {
+  static constexpr Tuning kTuning = {};
+
   unsigned bits = 0;
   LaneGroup group = {};
   bool symmetric = false;
@@ -30,6 +32,10 @@ struct AnyBitParameters {
 /// Constants in place of parameters: int<Bits>-g<2^Log2Group>, and -sr. For dtypes of 16 bits.
 template <unsigned Bits, unsigned Log2Group, Spikes kSpikes = Spikes::none>
 struct FixedAnyBit {
+  /// Spikes take registers.
+  static constexpr Tuning kTuning = {
+      .resident_blocks = kFastBlocks,
+      .batch = kSpikes == Spikes::none ? kFastBatch : (kFastBatch + 1) / 2};
   static constexpr unsigned bits = Bits;
   static constexpr unsigned kLog2Group = Log2Group;
   static constexpr bool symmetric = false;
@@ -53,6 +59,7 @@ inline constexpr bool kIsFixed = requires {
 
 template <class Number, class Format = AnyBitParameters>
 struct AnyBit : Format {
+  static constexpr Tuning kTuning = Format::kTuning;
   static constexpr bool kClampsFp16Sums = false;
   static constexpr std::size_t kElementBytes = sizeof(typename Number::Bits);
 

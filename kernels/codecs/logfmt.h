@@ -16,6 +16,7 @@ struct LogFmtParameters {
 
 template <class Number>
 struct LogFmt : LogFmtParameters {
+  static constexpr Tuning kTuning = {};
   static constexpr bool kClampsFp16Sums = false;
 
   struct Encoded {

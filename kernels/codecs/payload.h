@@ -273,6 +273,14 @@ ARLAB_DEVICE Word load_word(const std::uint8_t* address) {
   return word;
 }
 
+/// Of a tensor: a chunk, a message.
+struct ElementRange {
+  std::size_t begin = 0;
+  std::size_t end = 0;
+
+  ARLAB_HOST_DEVICE std::size_t size() const { return end - begin; }
+};
+
 /// Where a thread's eight elements are in the message whose wire is written or read.
 struct Position {
   std::size_t elements;  ///< of the message

@@ -113,9 +113,9 @@ class Exchange {
   }
 
   /// What block `block` of rank `from` wrote here before the signal that the last wait() waited
-  /// for. It may be read until the next but one signal().
-  ARLAB_DEVICE const std::uint8_t* incoming(int from) const {
-    return buffer_of(team_, team_.rank) + team_.layout.slot(waited_, block_, from);
+  /// for, or `age` wait()s ago. It may be read until the next but one signal() after its own.
+  ARLAB_DEVICE const std::uint8_t* incoming(int from, std::uint32_t age = 0) const {
+    return buffer_of(team_, team_.rank) + team_.layout.slot(waited_ - age, block_, from);
   }
 
   /// Tells this block on every rank that its slots are filled. Only after a wait() for the signal

@@ -214,7 +214,7 @@ class OneShotPlaces {
 };
 
 template <class Codec, class Number>
-__global__ void __launch_bounds__(kThreads, kResidentBlocks<Codec>)
+__global__ void __launch_bounds__(kThreads, Codec::kTuning.resident_blocks)
     one_shot_places_kernel(ARLAB_KERNEL_PARAMETER Call call, ARLAB_KERNEL_PARAMETER Codec codec) {
   wait_for_kernel_before();
   ARLAB_SHARED_ARRAY(OneShotMemory<Codec>, memory, 1);

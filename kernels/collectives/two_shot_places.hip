@@ -383,7 +383,7 @@ class TwoShotPlaces {
 };
 
 template <class Codec, class Number, unsigned kRanks>
-__global__ void __launch_bounds__(kThreads, kResidentBlocks<Codec>)
+__global__ void __launch_bounds__(kThreads, Codec::kTuning.resident_blocks)
     two_shot_places_kernel(ARLAB_KERNEL_PARAMETER Call call, ARLAB_KERNEL_PARAMETER Codec codec) {
   wait_for_kernel_before();
   using Memory = TwoShotMemory<Codec, kRanks>;

@@ -33,6 +33,8 @@ struct AlgorithmOptions {
   std::optional<Combine> combine = {};
   std::optional<Rank> group_size = {};             ///< ranks per group, must divide the world size
   std::optional<std::uint32_t> micro_chunks = {};  ///< 1 to 4096
+
+  bool operator==(const AlgorithmOptions&) const = default;
 };
 
 /// A schedule of more than kMaxOps ops was asked for.

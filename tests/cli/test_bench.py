@@ -1,6 +1,8 @@
 """arlab bench, on emulated GPUs: times mean nothing there, everything else does."""
 
 import csv
+import re
+from pathlib import Path
 
 import pytest
 from program import ok, ok_csv, ok_json, refused
@@ -50,6 +52,23 @@ def test_results_file(tmp_path):
     }  # fmt: skip
 
 
+def test_which_kernel_is_chosen_and_why(tmp_path):
+    command = "bench --platform host --explain --ranks 4 --algorithm one_shot,two_shot,tree --codec qr-q4,mxfp4,nvfp4"
+    report = ok_json(f"{command} --bytes 16K,64M", tmp_path)
+    assert report["schema"] == "arlab.bench_choices/1"
+    chosen = {(row["algorithm"], row["codec"], row["bytes"]): row["kernel"] for row in report["choices"]}
+    assert len(chosen) == 18
+    assert chosen["two_shot", "qr-q4", 64 << 20].startswith("two_shot_places: ")
+    assert chosen["one_shot", "qr-q4", 16 << 10].startswith("one_shot_small: ")
+    assert chosen["one_shot", "mxfp4", 64 << 20].startswith("one_shot: ")
+    assert chosen["two_shot", "nvfp4", 16 << 10].startswith("program in two passes: ")
+    assert chosen["tree", "qr-q4", 16 << 10].startswith("program: ")
+    measured = Path(__file__).parents[2] / "experiments" / "measured"
+    for kernel in chosen.values():
+        for file in re.findall(r"\((\S+\.csv)\)", kernel):
+            assert (measured / file).is_file(), file
+
+
 @pytest.mark.parametrize(
     "command, message",
     [
@@ -59,13 +78,12 @@ def test_results_file(tmp_path):
         (FAST + " --codec qr-q4 --dtype fp32", "codec qr-q4 does not take fp32"),
         (FAST + " --dtype fp8", "fp8"),
         (FAST + " --algorithm two_shots", "unknown algorithm"),
-        (FAST + " --algorithm halving_doubling --bytes 4K", "halving_doubling has no kernels"),
         (FAST + " --bytes 3", "--bytes 3: must be whole elements of 2 bytes, 1 or more"),
         (FAST + " --bytes 0", "allowed is a positive integer"),
         (FAST + " --vendor", "emulated GPUs have no vendor's library"),
         (FAST + " --blocks 2000", "allowed is an integer from 1 to 1024"),
         (FAST + " --slot-bytes 24 --bytes 4K", "slots of 24 bytes: allowed are multiples of 16"),
-        (FAST + " --slot-bytes 64 --bytes 4K --codec qr-q4", "slots of 64 bytes cannot hold a tile of codec qr-q4"),
+        (FAST + " --slot-bytes 64 --bytes 4K --codec qr-q4", "slots of 64 bytes cannot hold two tiles of codec qr-q4"),
         (FAST + " --out nowhere/times.csv", "nowhere"),
         ("bench --platform host --ranks 1", "allowed is an integer from 2 to 8"),
     ],

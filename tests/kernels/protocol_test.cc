@@ -407,20 +407,19 @@ TEST(Errors, OfACall) {
     return team.rank(0).run(request_of(algorithm, codec, elements), nullptr, nullptr,
                             team.stream(0));
   };
-  expect_error(error_of("two_shots", "qr-q4", 8),
-               "algorithm two_shots has no kernels; there are: one_shot");
+  expect_error(error_of("two_shots", "qr-q4", 8), "unknown algorithm 'two_shots'");
   expect_error(error_of("two_shot", "qr-q5", 8), "unknown codec");
   expect_error(error_of("two_shot", "int4-g20", 8), "allowed is a multiple of 8");
   expect_error(error_of("two_shot", "int8-grow", 8), "how long is a row?");
   expect_error(error_of("two_shot", "bf16", 8), "codec bf16 takes bf16, not fp16");
-  expect_error(error_of("two_shot", "qr-q4", 0), "0 elements");
+  expect_error(error_of("two_shot", "qr-q4", 0), "0 elements per rank is out of range");
   expect_error(error_of("all_to_all", "qr-q4", 9), "equal slots");
   expect_error(error_of("two_shot", "qr-q4", 8),
-               "slots of 1024 bytes cannot hold a tile of codec qr-q4");
+               "slots of 1024 bytes cannot hold two tiles of codec qr-q4: 2304 bytes");
   expect_error(error_of("two_shot", "nvfp4", 8),
                "slots of 1024 bytes cannot hold a tile of codec nvfp4: 1168");
   expect_error(error_of("all_to_all", "nvfp4", 9), "equal slots");
-  expect_error(error_of("two_shot", "nvfp4", 0), "0 elements");
+  expect_error(error_of("two_shot", "nvfp4", 0), "0 elements per rank is out of range");
 }
 
 TEST(Errors, OfACodecThatMeasures) {

@@ -4,7 +4,10 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
+#include <cstring>
 #include <functional>
+#include <thread>
 #include <utility>
 
 #include "kernels/collectives/launch.h"
@@ -40,6 +43,23 @@ bool works_in_places(const AlgorithmKernel& algorithm, const Occupancy& occupanc
   }
   return algorithm.launch == launch_two_shot && occupancy.two_shot_places &&
          team.two_shot_places.count != 0 && (large || tile_bytes <= kShortWire);
+}
+
+/// Ranks that choose another kernel, or cut the work in another way, differ in something of this.
+CallDescription describe(const CollectiveRequest& request) {
+  CallDescription call{};
+  request.algorithm.copy(call.algorithm, sizeof(call.algorithm) - 1);
+  request.codec.copy(call.codec, sizeof(call.codec) - 1);
+  call.dtype = static_cast<std::uint32_t>(request.dtype);
+  call.elements = request.elements;
+  call.hash = hash_of(call);
+  call.told = 1;
+  return call;
+}
+
+std::string text_of(const CallDescription& call) {
+  return fmt::format("called {} of {} {} elements with codec {}", call.algorithm, call.elements,
+                     name_of(static_cast<DType>(call.dtype)), call.codec);
 }
 
 std::size_t ceil_divide(std::size_t a, std::size_t b) { return (a + b - 1) / b; }
@@ -259,10 +279,12 @@ Status Communicator::run(const CollectiveRequest& request, const void* input, vo
     return Status::error(
         fmt::format("algorithm {} has no kernels; there are:{}", request.algorithm, known));
   }
+  Team team = team_;
+  team.call = describe(request);
   // Most codecs are one kernel; the others a sequence of them (collectives/staged.h).
   std::function<Status()> launch;
   if (const Result<CodecChoice> codec = choose_codec(request.codec); codec.ok()) {
-    Result<Call> call = plan(request, *algorithm, codec.value(), team_, options_, multiprocessors_);
+    Result<Call> call = plan(request, *algorithm, codec.value(), team, options_, multiprocessors_);
     if (!call.ok()) return call.status();
     call.value().input = input;
     call.value().output = output;
@@ -275,7 +297,7 @@ Status Communicator::run(const CollectiveRequest& request, const void* input, vo
   } else {
     const Result<MeasuredChoice> measured = choose_measured(request.codec);
     if (!measured.ok()) return measured.status();
-    Result<StagedCollective> collective = plan_staged(request, team_, options_, multiprocessors_);
+    Result<StagedCollective> collective = plan_staged(request, team, options_, multiprocessors_);
     if (!collective.ok()) return collective.status();
     collective.value().statistics = statistics_;
     collective.value().input = input;
@@ -307,11 +329,41 @@ Status Communicator::check() {
                               "the state of a communicator cannot be read");
     if (!status.ok()) return status;
   }
-  const std::uint32_t culprit = words[0] != 0 ? words[0] : words[1];
-  if (culprit == 0) return {};
-  return Status::error(fmt::format("rank {} did not arrive within {} ms (seen by rank {})",
-                                   culprit - 1, options_.timeout_nanoseconds / 1'000'000,
-                                   team_.rank));
+  const std::uint32_t reason = words[0] != 0 ? words[0] : words[1];
+  if (reason == 0) return {};
+  const int rank = GiveUpReason::rank(reason);
+  if (GiveUpReason::is_calls_differ(reason)) {
+    return calls_differ(std::min(rank, GiveUpReason::other(reason)),
+                        std::max(rank, GiveUpReason::other(reason)));
+  }
+  return Status::error(fmt::format("rank {} did not arrive within {} ms (seen by rank {})", rank,
+                                   options_.timeout_nanoseconds / 1'000'000, team_.rank));
+}
+
+/// Kernels that end for this reason have waited for what both ranks tell of their calls, but its
+/// words may still be on their way.
+Status Communicator::calls_differ(int rank, int other) const {
+  const auto deadline =
+      std::chrono::steady_clock::now() + std::chrono::nanoseconds(options_.timeout_nanoseconds);
+  std::string error = "the ranks' calls differ:";
+  for (const int teller : {rank, other}) {
+    CallDescription call{};
+    for (;;) {
+      const Status status =
+          status_of(hipMemcpy(&call, team_.buffer[team_.rank] + BufferLayout::call(teller),
+                              sizeof(call), hipMemcpyDeviceToHost),
+                    "the state of a communicator cannot be read");
+      if (!status.ok()) return status;
+      const bool is_whole = call.told != 0 && call.hash == hash_of(call);
+      if (is_whole || std::chrono::steady_clock::now() > deadline) {
+        error += fmt::format("{} rank {} {}", teller == rank ? "" : ",", teller,
+                             is_whole ? text_of(call) : "has not told its own");
+        break;
+      }
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  }
+  return Status::error(error);
 }
 
 }  // namespace ARLAB_PLATFORM

@@ -51,8 +51,9 @@ class Communicator {
   /// calls, which the caller orders (one stream does) among this communicator's others.
   Status run(const CollectiveRequest& request, const void* input, void* output, hipStream_t stream);
 
-  /// Once kernels have ended: an error naming the rank that did not arrive, if one did not. From
-  /// then on no call does anything, and the team can only be destroyed.
+  /// Once kernels have ended: an error naming the rank that did not arrive, if one did not, or two
+  /// ranks whose calls differ, and those calls. From then on no call does anything, and the team
+  /// can only be destroyed.
   Status check();
 
  private:
@@ -60,6 +61,7 @@ class Communicator {
                std::shared_ptr<TeamMemory> memory, Statistics* statistics);
   Status make_event();
   Status order_after_last_call(hipStream_t stream, bool& capturing);
+  Status calls_differ(int rank, int other) const;
 
   Team team_;
   int device_;

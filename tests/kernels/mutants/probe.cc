@@ -79,6 +79,7 @@ bool notices_differing_calls(const char* codec, const char* algorithm, std::uint
   if (!team.ok()) return false;
   const CollectiveRequest call{algorithm, codec, DType::fp16, elements};
   const CollectiveRequest shorter{algorithm, codec, DType::fp16, elements - 1};
+  const CollectiveRequest later{algorithm, codec, DType::fp16, elements - 2};
   std::vector<std::byte> memory(ranks * elements * 2);
   for (std::size_t rank = 0; rank < ranks; ++rank) {
     (void)hipSetDevice(static_cast<int>(rank));
@@ -86,12 +87,14 @@ bool notices_differing_calls(const char* codec, const char* algorithm, std::uint
     const CollectiveRequest& own = rank + 1 == ranks ? shorter : call;
     if (!team.value()[rank].run(own, tensor, tensor, nullptr).ok()) return false;
     // A call behind, which is not what went wrong.
-    if (!team.value()[rank].run(call, tensor, tensor, nullptr).ok()) return false;
+    if (!team.value()[rank].run(later, tensor, tensor, nullptr).ok()) return false;
   }
   const int last = static_cast<int>(ranks) - 1;
   for (std::size_t rank = 0; rank < ranks; ++rank) {
     (void)hipSetDevice(static_cast<int>(rank));
     (void)hipStreamSynchronize(nullptr);
+  }
+  for (std::size_t rank = 0; rank < ranks; ++rank) {
     const Status status = team.value()[rank].check();
     bool is_named = false;
     for (int other = 0; other < last && !status.ok(); ++other) {

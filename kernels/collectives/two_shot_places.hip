@@ -83,6 +83,10 @@ class TwoShotPlaces {
       const bool sends = now != kNoItem && memory_.place_is_free != 0;
       if (reduced != kNoItem) send_sums(reduced);
       if (sends) send_contributions(now);
+      // The first threads have no words to read, or the fewest.
+      if (sent != kNoItem && reduced == kNoItem && told == kNoItem) {
+        places_.meet(thread_index(), memory_.failed);
+      }
       receive(sent, told);
       __syncthreads();
       if (memory_.failed != 0) return;

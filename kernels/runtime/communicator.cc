@@ -3,6 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <thread>
 #include <utility>
 
 #include "kernels/runtime/prepared_call.h"
@@ -175,11 +178,50 @@ Status Communicator::check() {
                               "the state of a communicator cannot be read");
     if (!status.ok()) return status;
   }
-  const std::uint32_t culprit = words[0] != 0 ? words[0] : words[1];
-  if (culprit == 0) return {};
-  return Status::error(fmt::format("rank {} did not arrive within {} ms (seen by rank {})",
-                                   culprit - 1, options_.timeout_nanoseconds / 1'000'000,
-                                   team_.rank));
+  const std::uint32_t reason = words[0] != 0 ? words[0] : words[1];
+  if (reason == 0) return {};
+  const int rank = GiveUpReason::rank(reason);
+  if (GiveUpReason::is_calls_differ(reason)) {
+    return calls_differ(std::min(rank, GiveUpReason::other(reason)),
+                        std::max(rank, GiveUpReason::other(reason)));
+  }
+  return Status::error(fmt::format("rank {} did not arrive within {} ms (seen by rank {})", rank,
+                                   options_.timeout_nanoseconds / 1'000'000, team_.rank));
+}
+
+/// Kernels that end for this reason have waited for what both ranks tell of their calls, but its
+/// words may still be on their way.
+namespace {
+
+std::string text_of(const CallDescription& call) {
+  return fmt::format("called {} of {} {} elements with codec {}", call.algorithm, call.elements,
+                     name_of(static_cast<DType>(call.dtype)), call.codec);
+}
+
+}  // namespace
+
+Status Communicator::calls_differ(int rank, int other) const {
+  const auto deadline =
+      std::chrono::steady_clock::now() + std::chrono::nanoseconds(options_.timeout_nanoseconds);
+  std::string error = "the ranks' calls differ:";
+  for (const int teller : {rank, other}) {
+    CallDescription call{};
+    for (;;) {
+      const Status status =
+          status_of(hipMemcpy(&call, team_.buffer[team_.rank] + BufferLayout::call(teller),
+                              sizeof(call), hipMemcpyDeviceToHost),
+                    "the state of a communicator cannot be read");
+      if (!status.ok()) return status;
+      const bool is_whole = call.told != 0 && call.hash == hash_of(call);
+      if (is_whole || std::chrono::steady_clock::now() > deadline) {
+        error += fmt::format("{} rank {} {}", teller == rank ? "" : ",", teller,
+                             is_whole ? text_of(call) : "has not told its own");
+        break;
+      }
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  }
+  return Status::error(error);
 }
 
 }  // namespace ARLAB_PLATFORM

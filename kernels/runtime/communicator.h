@@ -56,8 +56,9 @@ class Communicator {
   /// Which kernel run() would take for the request, and why.
   Result<std::string> explain(const CollectiveRequest& request);
 
-  /// Once kernels have ended: an error naming the rank that did not arrive, if one did not. From
-  /// then on no call does anything, and the team can only be destroyed.
+  /// Once kernels have ended: an error naming the rank that did not arrive, if one did not, or two
+  /// ranks whose calls differ, and those calls. From then on no call does anything, and the team
+  /// can only be destroyed.
   Status check();
 
  private:
@@ -66,6 +67,7 @@ class Communicator {
   Result<std::shared_ptr<const PreparedCall>> prepared(const CollectiveRequest& request);
   Status make_event();
   Status order_after_last_call(hipStream_t stream, bool& capturing);
+  Status calls_differ(int rank, int other) const;
 
   Team team_;
   int device_;

@@ -16,6 +16,53 @@ inline namespace ARLAB_PLATFORM {
 
 namespace {
 
+/// A hash of everything that is mixed into it.
+class Hash {
+ public:
+  void mix(std::uint64_t value) {
+    hash_ = (hash_ ^ value) * 0x9E3779B97F4A7C15u + 1;
+    hash_ ^= hash_ >> 32;
+  }
+  void mix(const std::string& text) {
+    for (const char c : text) mix(static_cast<unsigned char>(c));
+    mix(text.size());
+  }
+  std::uint64_t value() const { return hash_; }
+
+ private:
+  std::uint64_t hash_ = 0;
+};
+
+/// Ranks that choose another kernel, or cut the work in another way, differ in something of this.
+CallDescription describe(const CollectiveRequest& request, const Schedule& schedule) {
+  CallDescription call{};
+  request.algorithm.copy(call.algorithm, sizeof(call.algorithm) - 1);
+  request.codec.copy(call.codec, sizeof(call.codec) - 1);
+  call.dtype = static_cast<std::uint32_t>(request.dtype);
+  call.elements = request.elements;
+  Hash rest;
+  rest.mix(request.algorithm);
+  rest.mix(request.codec);
+  for (const Chunk& chunk : schedule.chunks) {
+    rest.mix(chunk.begin);
+    rest.mix(chunk.end);
+  }
+  for (const Op& op : schedule.ops) {
+    rest.mix(std::uint64_t{op.step} << 32 | std::uint64_t{op.rank} << 16 |
+             static_cast<unsigned>(op.kind) << 8 | static_cast<unsigned>(op.start));
+    rest.mix(std::uint64_t{op.peer} << 32 | op.chunk);
+    for (const ValueId operand : schedule.operands(op)) rest.mix(operand);
+  }
+  for (const Output& output : schedule.outputs) {
+    rest.mix(std::uint64_t{output.rank} << 32 | output.value);
+    rest.mix(output.begin);
+  }
+  call.rest = rest.value();
+  call.hash = hash_of(call);
+  call.told = 1;
+  return call;
+}
+
 std::size_t ceil_divide(std::size_t a, std::size_t b) { return (a + b - 1) / b; }
 
 /// How the tiles of the longest chunk are worked through.
@@ -263,10 +310,12 @@ Result<PreparedCall::TwoPass> PreparedCall::two_pass(const CollectiveRequest& re
 }
 
 Result<std::shared_ptr<const PreparedCall>> PreparedCall::prepare(const CollectiveRequest& request,
-                                                                  const TeamResources& resources) {
+                                                                  const TeamResources& of_team) {
   try {
     const CodecPtr codec = find_codec(request.codec);
-    const Schedule schedule = schedule_of(request, *codec, resources.team.layout.ranks);
+    const Schedule schedule = schedule_of(request, *codec, of_team.team.layout.ranks);
+    TeamResources resources = of_team;
+    resources.team.call = describe(request, schedule);
     std::shared_ptr<PreparedCall> call(new PreparedCall(request.dtype));
     const auto keep = [&](auto kernels) -> Result<std::shared_ptr<const PreparedCall>> {
       if (!kernels.ok()) return kernels.status();

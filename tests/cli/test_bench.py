@@ -1,9 +1,11 @@
 """arlab bench, on emulated GPUs: times mean nothing there, everything else does."""
 
 import csv
+import os
+import resource
 
 import pytest
-from program import ok, ok_csv, ok_json, refused
+from program import error_line, ok, ok_csv, ok_json, parse_csv, refused, run
 
 FAST = "bench --platform host --ranks 2 --calls 2 --replays 3"
 
@@ -50,6 +52,44 @@ def test_results_file(tmp_path):
     }  # fmt: skip
 
 
+def test_a_quoted_machine_can_be_read_back(tmp_path):
+    ok(FAST + " --bytes 4K --codec fp16 --algorithm one_shot --machine 'h200, \"lab\" 2' --out times.csv", tmp_path)
+    with open(tmp_path / "times.csv") as file:
+        rows = list(csv.DictReader(line for line in file if not line.startswith("#")))
+    assert [row["machine"] for row in rows] == ['h200, "lab" 2']
+    # As of a GPU, so that validate asks which machine it is.
+    text = (tmp_path / "times.csv").read_text().replace("\nhost,", "\ncuda,")
+    (tmp_path / "times.csv").write_text(text)
+    refused("validate --against measured --file times.csv", tmp_path, "line 6", """no machine 'h200, "lab" 2'""")
+    (tmp_path / "times.csv").write_text(text.replace('h200, ""lab"" 2', "h200").replace(",2,one_shot", ",8,one_shot"))
+    assert ok_json("validate --against measured --skip-hold-outs --file times.csv", tmp_path)["cells"] == 1
+
+
+def test_a_command_line_stays_one_comment(tmp_path):
+    ok(FAST + " --bytes 4K --codec fp16 --algorithm one_shot --out 'a\nb.csv'", tmp_path)
+    lines = (tmp_path / "a\nb.csv").read_text().splitlines()
+    assert sum(line.startswith("#") for line in lines) == len(lines) - 2
+    assert any(line.startswith("# command: ") and line.endswith("--out $'a\\x0ab.csv'") for line in lines)
+
+
+def test_a_full_disk_costs_neither_the_old_file_nor_the_table(tmp_path):
+    command = FAST + " --bytes 4K --codec fp16 --algorithm one_shot --out times.csv --format csv"
+    ok(command, tmp_path)
+    before = (tmp_path / "times.csv").read_bytes()
+    result = run(command, tmp_path, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100)))
+    assert result.code == 2 and "times.csv: File too large" in error_line(result.stderr)
+    assert len(parse_csv(result.stdout)) == 1
+    assert (tmp_path / "times.csv").read_bytes() == before
+    assert {path.name for path in tmp_path.iterdir()} == {"times.csv"}
+
+
+def test_outputs_are_regular_files(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "folder").mkdir()
+    for out in ["pipe", "folder", "/dev/full"]:
+        refused(FAST + f" --bytes 4K --out {out}", tmp_path, out, "not a regular file")
+
+
 @pytest.mark.parametrize(
     "command, message",
     [
@@ -67,6 +107,7 @@ def test_results_file(tmp_path):
         (FAST + " --slot-bytes 24 --bytes 4K", "slots of 24 bytes: allowed are multiples of 16"),
         (FAST + " --slot-bytes 64 --bytes 4K --codec qr-q4", "slots of 64 bytes cannot hold a tile of codec qr-q4"),
         (FAST + " --out nowhere/times.csv", "nowhere"),
+        (FAST + " --machine 'two\nlines'", "--machine 'two\\x0alines': allowed is a name of one line"),
         ("bench --platform host --ranks 1", "allowed is an integer from 2 to 8"),
     ],
 )

@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from program import PROGRAM, ok, refused
+from program import PROGRAM, error_line, ok, refused, run
 
 # The contract's commands that exist, with the options that scripts use.
 COMMANDS = {
@@ -31,8 +31,8 @@ COMMANDS = {
         "--blocks", "--slot-bytes", "--vendor", "--machine", "--out",
     ],
     "judge": [
-        "--calls", "--answers", "--ranks", "--dtype", "--lengths", "--runs", "--seed", "--in-place",
-        "--codec", "--claim",
+        "--calls", "--answers", "--ranks", "--dtype", "--lengths", "--runs", "--seed", "--timeout",
+        "--in-place", "--codec", "--claim",
     ],
     "vectors": ["--codec", "--dtype"],
     "study": ["--out", "--resume", "--no-plots"],
@@ -75,3 +75,10 @@ def test_no_arguments(tmp_path):
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_command_without_arguments_says_what_is_missing(tmp_path, command):
     refused(command, tmp_path)
+
+
+@pytest.mark.parametrize("option", ["--help", "--version", "study --help"])
+def test_help_that_nobody_can_read(tmp_path, option):
+    with open("/dev/full", "w") as full:
+        result = run(option, tmp_path, stdout=full)
+    assert result.code == 2 and "standard output" in error_line(result.stderr)

@@ -72,7 +72,9 @@ struct VectorsCommand {
     fs::path target = fs::absolute(folder, error).lexically_normal();
     if (error) fail("{}: {}", folder, error.message());
     if (!target.has_filename()) target = target.parent_path();  // "vectors/" is "vectors"
-    if (fs::exists(target, error) &&
+    const fs::file_status status = fs::status(target, error);
+    if (!fs::status_known(status)) fail("cannot write {}: {}", folder, error.message());
+    if (fs::exists(status) &&
         !(fs::is_directory(target, error) && fs::is_empty(target, error))) {
       fail("{} exists and is not an empty folder; name a new one", folder);
     }
@@ -116,7 +118,7 @@ struct VectorsCommand {
     if (error) {
       for (const fs::path& file : moved) fs::remove(file, ignored);
       if (made) fs::remove(target, ignored);
-      fail("cannot write {}: {}", target.string(), error.message());
+      fail("{}", error.message());
     }
     fs::remove(from, ignored);
   }

@@ -7,7 +7,7 @@ import subprocess
 import threading
 
 import pytest
-from program import MOST_SECONDS, PROGRAM, ok, parse_csv, parse_json, refused
+from program import MOST_SECONDS, PROGRAM, error_line, ok, parse_csv, parse_json, refused, run
 
 import numpy as np
 
@@ -127,15 +127,21 @@ def pipes(tmp_path):
 SHORT = f"judge --calls calls --answers answers {FAST} --timeout 1"
 
 
+def given_up(command, folder, fragment):
+    result = run(command, folder)
+    assert (result.code, result.stdout) == (2, ""), result
+    assert fragment in error_line(result.stderr)
+
+
 def test_nobody_comes(pipes):
-    refused(SHORT, pipes, "nobody has opened 'calls' for reading within 1 s (--timeout)")
+    given_up(SHORT, pipes, "nobody has opened 'calls' for reading within 1 s (--timeout)")
 
 
 def test_the_other_reads_nothing(pipes):
     """More than a pipe holds."""
     reader = os.open(pipes / "calls", os.O_RDONLY | os.O_NONBLOCK)
     options = SHORT.replace("1,2049", "100000")
-    refused(options, pipes, "the other process has read nothing from 'calls' for 1 s (--timeout)")
+    given_up(options, pipes, "the other process has read nothing from 'calls' for 1 s (--timeout)")
     os.close(reader)
 
 
@@ -145,7 +151,7 @@ def test_the_other_answers_nothing(pipes, opened):
     if opened:
         ends.append(os.open(pipes / "answers", os.O_RDWR))
     options = SHORT.replace("1,2049", "1")
-    refused(options, pipes, "the other process has written nothing to 'answers' for 1 s (--timeout)")
+    given_up(options, pipes, "the other process has written nothing to 'answers' for 1 s (--timeout)")
     for end in ends:
         os.close(end)
 

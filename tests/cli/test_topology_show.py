@@ -160,7 +160,7 @@ def test_a_picture_that_cannot_be_written_is_one_line(tmp_path):
     refused("topology show l40-8 --out folder.png", tmp_path, "folder.png", "not a regular file")
     result = run(
         "topology show l40-8 --out it.png", tmp_path,
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000)),
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000)),
         timeout=60,
     )  # fmt: skip
     assert result.code == 2 and "l40-8" in result.stdout

@@ -19,6 +19,18 @@ std::uint64_t mixed(std::uint64_t h) {
   return h ^ (h >> 33);
 }
 
+/// `hash` after more bytes; all but the last are whole words.
+std::uint64_t with_bytes(std::uint64_t hash, std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    std::uint64_t word = 0;
+    const std::size_t some = std::min(bytes.size(), sizeof(word));
+    std::memcpy(&word, bytes.data(), some);
+    hash = (std::rotl(hash, 29) ^ word) * 0x9E3779B97F4A7C15u;
+    bytes = bytes.subspan(some);
+  }
+  return hash;
+}
+
 /// The first 32 bits of the fractional part of the cube roots of the first 64 primes.
 constexpr std::array<std::uint32_t, 64> kRounds = {
     0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b, 0x59f111f1, 0x923f82a4, 0xab1c5ed5,
@@ -67,15 +79,7 @@ void add_block(ShaState& state, std::span<const std::byte, kShaBlock> block) {
 }  // namespace
 
 std::uint64_t quick_hash(std::span<const std::byte> bytes) {
-  std::uint64_t hash = mixed(bytes.size() + 1);
-  while (!bytes.empty()) {
-    std::uint64_t word = 0;
-    const std::size_t some = std::min(bytes.size(), sizeof(word));
-    std::memcpy(&word, bytes.data(), some);
-    hash = (std::rotl(hash, 29) ^ word) * 0x9E3779B97F4A7C15u;
-    bytes = bytes.subspan(some);
-  }
-  return mixed(hash);
+  return mixed(with_bytes(mixed(bytes.size()), bytes));
 }
 
 std::uint64_t quick_hash(std::string_view text) {
@@ -84,9 +88,14 @@ std::uint64_t quick_hash(std::string_view text) {
 
 std::string quick_hash_of_file(const std::filesystem::path& path) {
   InputFile file(path);
-  std::vector<std::byte> bytes(file.remaining());
-  file.read(std::span<std::byte>(bytes));
-  return fmt::format("{:016x}", quick_hash(bytes));
+  std::uint64_t hash = mixed(file.remaining());
+  std::vector<std::byte> part(std::size_t{1} << 16);
+  while (file.remaining() > 0) {
+    part.resize(std::min(part.size(), file.remaining()));
+    file.read(std::span<std::byte>(part));
+    hash = with_bytes(hash, part);
+  }
+  return fmt::format("{:016x}", mixed(hash));
 }
 
 std::string sha256(std::span<const std::byte> bytes) {

@@ -453,7 +453,11 @@ struct StudyCommand {
     ResultsFile results(path,
                         {study.title, called_as(), provenance(study), definition(study, sweep)},
                         kColumns, std::move(keys));
-    resume ? results.resume() : results.start_anew();
+    if (resume) {
+      results.resume();
+    } else {
+      results.start_anew();
+    }
 
     const IgnoredPipes ignored;
     if (results.rows() > 0) {

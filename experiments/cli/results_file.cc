@@ -249,9 +249,8 @@ void ResultsFile::read_row(std::string_view line, std::size_t number) {
   }
   const auto [first, is_new] = lines_.emplace(point->second, number);
   if (!is_new) {
-    refuse(number,
-           fmt::format("the point of line {} once more; delete one of them, or {}", first->second,
-                       kHowToStartAnew));
+    refuse(number, fmt::format("the point of line {} once more; delete one of them, or {}",
+                               first->second, kHowToStartAnew));
   }
   rows_[point->second] = row;
   ++count_;

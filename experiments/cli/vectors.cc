@@ -74,8 +74,7 @@ struct VectorsCommand {
     if (!target.has_filename()) target = target.parent_path();  // "vectors/" is "vectors"
     const fs::file_status status = fs::status(target, error);
     if (!fs::status_known(status)) fail("cannot write {}: {}", folder, error.message());
-    if (fs::exists(status) &&
-        !(fs::is_directory(target, error) && fs::is_empty(target, error))) {
+    if (fs::exists(status) && !(fs::is_directory(target, error) && fs::is_empty(target, error))) {
       fail("{} exists and is not an empty folder; name a new one", folder);
     }
     require_folder_of(target.string());

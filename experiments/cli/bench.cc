@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cmath>
 #include <ctime>
-#include <fstream>
 #include <set>
 
 #include "experiments/cli/commands.h"
@@ -13,6 +12,7 @@
 #include "kernels/runtime/platforms.h"
 #include "reference/codecs/registry.h"
 #include "reference/collectives/algorithm.h"
+#include "reference/tensors/file.h"
 #include "reference/tensors/synthetic.h"
 
 namespace arlab::cli {
@@ -120,7 +120,10 @@ void BenchCommand::run() const {
       fail("--bytes {}: must be whole elements of {} bytes, 1 or more", size, size_of(type));
     }
   }
-  if (!out.empty()) require_folder_of(out);
+  if (!out.empty()) require_output_file(out);
+  if (one_line(machine) != machine) {
+    fail("--machine {}: allowed is a name of one line", quote(machine));
+  }
 
   kernels::CommunicatorOptions options;
   options.blocks = static_cast<int>(blocks.value_or(0));
@@ -173,8 +176,9 @@ void BenchCommand::run() const {
       }
     }
   }
-  if (!out.empty()) write_results(timings, world_size, on.device_name().value());
+  // The table first: times that have been taken are not lost because of a file.
   print(report, format);
+  if (!out.empty()) write_results(timings, world_size, on.device_name().value());
 }
 
 void BenchCommand::print_choices(kernels::Group& group, const std::vector<std::string>& chosen,
@@ -201,10 +205,9 @@ void BenchCommand::write_results(const std::vector<Timing>& timings, int world_s
                                  const std::string& device) const {
   std::set<std::string> libraries;
   for (const Timing& t : timings) libraries.insert(t.library);
-  std::ofstream file(out);
-  file << fmt::format("# device: {}\n# date: {:%F}\n# command: {}\n", device,
-                      fmt::gmtime(std::time(nullptr)), command_line());
-  for (const std::string& library : libraries) file << "# library: " << library << "\n";
+  std::string text = fmt::format("# device: {}\n# date: {:%F}\n# command: {}\n", one_line(device),
+                                 fmt::gmtime(std::time(nullptr)), command_line());
+  for (const std::string& library : libraries) text += "# library: " + one_line(library) + "\n";
   Table table;
   table.columns = {"platform", "machine", "ranks",   "algorithm", "codec",
                    "dtype",    "bytes",   "time_us", "library"};
@@ -212,8 +215,8 @@ void BenchCommand::write_results(const std::vector<Timing>& timings, int world_s
     table.rows.push_back({platform, machine, world_size, t.algorithm, t.codec, dtype, t.bytes,
                           t.median(), t.library.substr(0, t.library.find(' '))});
   }
-  file << render_csv(table);
-  if (!file.flush()) fail("--out: cannot write {}", out);
+  text += render_csv(table);
+  write_file(out, {std::as_bytes(std::span(text))});
 }
 
 }  // namespace

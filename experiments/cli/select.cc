@@ -103,7 +103,8 @@ Tensor cast_to(DType dtype, Tensor tensor) {
 fs::path shipped_activations(Rank ranks) {
   const std::string file = fmt::format("minilm_tp{}.safetensors", ranks);
   const fs::path of_project = fs::path(ARLAB_SOURCE_DIR) / "experiments/activations" / file;
-  return fs::exists(of_project) ? of_project : fs::path(ARLAB_DATA_DIR) / file;
+  std::error_code error;
+  return fs::exists(of_project, error) ? of_project : fs::path(ARLAB_DATA_DIR) / file;
 }
 
 Samples all_tensors_of(const fs::path& path, Rank ranks, DType dtype) {
@@ -471,7 +472,9 @@ struct SelectCommand {
       return samples;
     }
     const fs::path shipped = shipped_activations(world_size);
-    if (synthetic.empty() && fs::exists(shipped)) return all_tensors_of(shipped, world_size, type);
+    std::error_code error;
+    if (synthetic.empty() && fs::exists(shipped, error))
+      return all_tensors_of(shipped, world_size, type);
     const std::string spec = synthetic.empty() ? "gaussian:sigma=1,seed=1" : synthetic;
     Samples samples;
     samples.tensors.push_back(make_synthetic(spec, type, world_size, kSyntheticElements));

@@ -31,6 +31,9 @@ void* open_shared(const SharedHandle& handle);
 /// False when the pointer is not from open_shared().
 bool close_shared(void* pointer);
 
+/// Whether any of both is there.
+bool has_shared_memory();
+
 /// Whether memory of other processes is open here, whose writes may come at any time.
 bool works_with_other_processes();
 

@@ -82,6 +82,26 @@ struct ConformCommand {
     return request;
   }
 
+  /// Inputs, what is expected and what comes back, and on emulated devices what they read and write.
+  static void require_memory_of(const kernels::Platform& on,
+                                const kernels::ConformanceRequest& request) {
+    const int world_size = *std::max_element(request.ranks.begin(), request.ranks.end());
+    const std::size_t team =
+        on.team_bytes(on.devices_of_group(world_size), request.group.for_communicator());
+    const int copies = team != 0 ? 5 : 3;
+    std::size_t element = 0;
+    for (const std::string& name : request.codecs) {
+      for (const DType dtype : find_codec(name)->info().dtypes) {
+        element = std::max(element, size_of(dtype));
+      }
+    }
+    const std::size_t longest = *std::max_element(request.lengths.begin(), request.lengths.end());
+    require_memory_for(
+        longest, "--elements", static_cast<double>(team),
+        static_cast<double>(copies * world_size) * static_cast<double>(element),
+        fmt::format("conform of {} ranks with {} elements each", world_size, longest));
+  }
+
   void run() const {
     const auto found = kernels::find_platform(platform);
     if (!found.ok()) fail("--platform: {}", found.status().message());
@@ -100,6 +120,9 @@ struct ConformCommand {
       first = fmt::format("{} of {} {} on {} ranks: {}", row.subject, row.codec, name_of(row.dtype),
                           row.ranks, row.first_mismatch);
     };
+    for (const kernels::ConformanceRequest& request : requests(*found.value())) {
+      require_memory_of(*found.value(), request);
+    }
     for (const kernels::ConformanceRequest& request : requests(*found.value())) {
       const auto status = kernels::run_conformance(*found.value(), request, row_done);
       if (!status.ok()) fail("platform {}: {}", platform, status.message());

@@ -11,6 +11,7 @@
 #include "reference/codecs/codec.h"
 #include "reference/collectives/algorithm.h"
 #include "reference/collectives/executor.h"
+#include "reference/memory.h"
 
 namespace arlab::cli {
 
@@ -27,7 +28,7 @@ void set_command_line(int argc, const char* const* argv);
 const std::string& command_line();
 
 /// Writes to stdout, as it is.
-void write_stdout(const std::string& text);
+void write_stdout(std::string_view text);
 
 /// --format table|json|csv, for every command.
 void add_format(CLI::App& command, Format& format, Format default_format = Format::table);
@@ -73,9 +74,6 @@ struct ExecutionOptions {
   void add_to(CLI::App& command);
   ExecuteOptions make() const;
 };
-
-/// Throws InvalidInput when `bytes` are more than this machine has; `what` says for what.
-void require_memory(std::uint64_t bytes, const std::string& what);
 
 /// Throws InvalidInput unless the file's folder exists, so that long work is not done in vain.
 void require_folder_of(const std::string& path);

@@ -110,7 +110,7 @@ struct Device {
   std::vector<std::unique_ptr<Block>> resident;
   char order = 0;  // its address stands for what ended kernels did, in ThreadSanitizer
   std::uint64_t launched = 0;
-  hipError_t failure = hipSuccess;  // for good
+  hipError_t failure = hipSuccess;    // for good
   std::vector<CompletionPtr> failed;  // launches whose error may be unknown to the host
 };
 
@@ -229,8 +229,8 @@ std::size_t number_of(const Device& device) {
 
 [[noreturn]] void report_divergence(const char* what, int line, int other_line) {
   const LaneIndices& lane = running->indices;
-  write_report(true, "divergent %s (line %d and line %d), device %zu block %u thread %u", what, line,
-               other_line, number_of(*running->block->device), lane.block.x, lane.thread.x);
+  write_report(true, "divergent %s (line %d and line %d), device %zu block %u thread %u", what,
+               line, other_line, number_of(*running->block->device), lane.block.x, lane.thread.x);
   give_up(hipErrorLaunchFailure);
 }
 
@@ -422,7 +422,9 @@ Launch* next_to_start(Device& device) {
   if (limit != 0 && device.resident.size() >= limit) return nullptr;
   Launch* next = nullptr;
   for (const auto& launch : device.launches) {
-    if (launch->cancelled != hipSuccess || launch->started == launch->blocks() || !may_start(*launch)) continue;
+    if (launch->cancelled != hipSuccess || launch->started == launch->blocks() ||
+        !may_start(*launch))
+      continue;
     if (next == nullptr || resident_blocks(*launch) < resident_blocks(*next)) next = launch.get();
   }
   return next;

@@ -19,8 +19,8 @@ struct Completion {
   hipError_t error = hipSuccess;  ///< once it is done: why not all of it ran
   bool known = false;             ///< the error, to the host: what is launched from then on may run
   CompletionPtr cause;            ///< whose error it is, when the launch was ordered after it
-  std::uint64_t done_at = 0;  ///< clock_nanoseconds()
-  char order = 0;             ///< its address stands for that order in ThreadSanitizer
+  std::uint64_t done_at = 0;      ///< clock_nanoseconds()
+  char order = 0;                 ///< its address stands for that order in ThreadSanitizer
   /// Under ThreadSanitizer, stacks of the launch's lanes, for launches that are ordered after it: a
   /// stack is a thread there, and all that runs on it is in order.
   std::vector<std::unique_ptr<Stacks>> spare_stacks;
@@ -41,8 +41,8 @@ struct Launch {
   unsigned started = 0;  ///< blocks
   unsigned ended = 0;
   char enqueued = 0;  ///< its address stands for what the host did before, in ThreadSanitizer
-  char* on_device = nullptr;  ///< likewise, for all that the device's kernels have done
-  std::uint64_t number = 0;   ///< of the launches of the device
+  char* on_device = nullptr;          ///< likewise, for all that the device's kernels have done
+  std::uint64_t number = 0;           ///< of the launches of the device
   hipError_t cancelled = hipSuccess;  ///< why none of its blocks starts any more
 
   unsigned blocks() const { return grid.x * grid.y * grid.z; }

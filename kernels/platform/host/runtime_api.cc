@@ -395,7 +395,8 @@ const char* hipGetErrorString(hipError_t error) {
     case hipErrorOutOfMemory:
       return "out of memory";
     case hipErrorNotInitialized:
-      return "the process was forked while emulated GPUs were in use: start it anew instead (spawn)";
+      return "the process was forked while emulated GPUs were in use: start it anew instead "
+             "(spawn)";
     case hipErrorLaunchFailure: {
       thread_local std::string text;
       try {

@@ -87,7 +87,8 @@ std::uint64_t left_in_cgroups(const fs::path& root) {
     const std::size_t first = line.find(':');
     const std::size_t second = line.find(':', first + 1);
     if (first == std::string::npos || second == std::string::npos) continue;
-    const std::string controllers = "," + line.substr(first + 1, second - first - 1) + ",";
+    const std::string controllers =
+        fmt::format(",{},", std::string_view(line).substr(first + 1, second - first - 1));
     const bool version1 = controllers.find(",memory,") != std::string::npos;
     if (!version1 && controllers != ",,") continue;
     left = std::min(

@@ -228,7 +228,7 @@ __global__ void divergent_barrier_kernel() {
 
 TEST_F(Emulator, ReportsADivergentBarrier) {
   hipLaunchKernelGGL(divergent_barrier_kernel, dim3(1), dim3(64), 0, nullptr);
-  expect_failure("divergent barrier .*, device 0 block 0 thread");
+  expect_failure("divergent barrier .*, device 0 block 0 thread 1$");
 }
 
 __global__ void ended_lane_kernel(std::uint32_t* out) {

@@ -39,8 +39,8 @@ constexpr std::size_t kMostFreeStacks = 32;
 /// order all that a device could hold, so that everything meets everything.
 constexpr std::size_t kEagerBlocks = 4;
 constexpr std::size_t kEagerBlocksInRandomOrder = 64;
-/// Rounds without any progress after which the machine is stuck; 20 us each when other processes
-/// are waited for.
+/// Rounds without any progress, and without a look at the clock, after which the machine is stuck; 20
+/// us each when other processes are waited for.
 constexpr int kStuckRounds = 200;
 constexpr int kStuckRoundsWithOthers = 50000;
 constexpr std::uint64_t kNanosecondsPerRound = 1000;
@@ -366,6 +366,7 @@ void complete(Device& device, Launch& launch, hipError_t error) {
   completion.done_at = clock_nanoseconds();
   completion.error = error;
   if (error == hipSuccess) return;
+  std::erase_if(device.failed, [](const CompletionPtr& failed) { return failed->known; });
   try {
     device.failed.push_back(launch.completion);
   } catch (const std::bad_alloc&) {  // who waits for this launch hears of it all the same
@@ -401,6 +402,7 @@ bool run_block(Block& block) {
         if (!can_run(lane)) continue;
         run(lane);
         ran = true;
+        if (block.device->failure != hipSuccess) return true;
       }
       if (random_order() && random_below(4) == 0) return any_ran || ran;
     }
@@ -422,9 +424,8 @@ Launch* next_to_start(Device& device) {
   if (limit != 0 && device.resident.size() >= limit) return nullptr;
   Launch* next = nullptr;
   for (const auto& launch : device.launches) {
-    if (launch->cancelled != hipSuccess || launch->started == launch->blocks() ||
-        !may_start(*launch))
-      continue;
+    const bool has_one = launch->cancelled == hipSuccess && launch->started < launch->blocks();
+    if (!has_one || !may_start(*launch)) continue;
     if (next == nullptr || resident_blocks(*launch) < resident_blocks(*next)) next = launch.get();
   }
   return next;
@@ -628,8 +629,9 @@ void drive(const std::function<bool()>& finished) {
         cancel_what_finds_no_memory()) {
       continue;
     }
-    if (others_may_write || m.clock_was_read) continue;
-    if (++stuck_rounds > most_rounds) end_deadlock();
+    // Who polls need not read the clock every time.
+    stuck_rounds = others_may_write || m.clock_was_read ? 0 : stuck_rounds + 1;
+    if (stuck_rounds > most_rounds) end_deadlock();
   }
   m.let_pollers_look = false;
   if (nothing_to_run() && m.free_stacks.size() > kMostFreeStacks) {

@@ -271,6 +271,8 @@ void define_communicator(nb::module_& module) {
 }  // namespace
 
 NB_MODULE(_arlab, module) {
+  // A thread may still be in a call when the program ends; what it uses is not lost.
+  nb::set_leak_warnings(false);
   nb::exception<Error>(module, "Error", PyExc_RuntimeError);
   nb::register_exception_translator(
       [](const std::exception_ptr& thrown, void* error_class) {

@@ -44,7 +44,9 @@ constexpr std::size_t kEagerBlocksInRandomOrder = 64;
 constexpr int kStuckRounds = 200;
 constexpr int kStuckRoundsWithOthers = 50000;
 constexpr std::uint64_t kNanosecondsPerRound = 1000;
+/// The longer nothing has moved, the faster: by as much again after so many rounds.
 constexpr std::uint64_t kNanosecondsPerIdleRound = 1000000;
+constexpr int kRoundsToDoubleSpeed = 100;
 
 enum class State : std::uint8_t { ready, at_shuffle, at_barrier, polling, ended };
 
@@ -622,7 +624,8 @@ void drive(const std::function<bool()>& finished) {
       // What is polled may be written by another process, which wants the CPU.
       std::this_thread::sleep_for(std::chrono::microseconds(20));
     } else {
-      m.nanoseconds += kNanosecondsPerIdleRound;
+      const auto speed = static_cast<std::uint64_t>(1 + idle_rounds / kRoundsToDoubleSpeed);
+      m.nanoseconds += speed * kNanosecondsPerIdleRound;
     }
     const int most_rounds = random_order() ? 20 * kStuckRounds : kStuckRounds;
     if (idle_rounds > (others_may_write ? kStuckRoundsWithOthers : most_rounds) &&

@@ -73,7 +73,7 @@ void set_command_line(int argc, const char* const* argv) {
 }
 const std::string& command_line() { return called_as; }
 
-void write_stdout(std::string_view text) { std::fwrite(text.data(), 1, text.size(), stdout); }
+void write_stdout(const std::string& text) { std::fwrite(text.data(), 1, text.size(), stdout); }
 
 void add_format(CLI::App& command, Format& format, Format default_format) {
   format = default_format;

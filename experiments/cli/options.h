@@ -28,7 +28,7 @@ void set_command_line(int argc, const char* const* argv);
 const std::string& command_line();
 
 /// Writes to stdout, as it is.
-void write_stdout(std::string_view text);
+void write_stdout(const std::string& text);
 
 /// --format table|json|csv, for every command.
 void add_format(CLI::App& command, Format& format, Format default_format = Format::table);

@@ -94,19 +94,18 @@ struct ScheduleCommand {
     const bool all_reduce = s.collective == Collective::all_reduce;
     const Json ranks_identical = all_reduce ? Json(result.ranks_identical) : Json(nullptr);
     if (format == Format::json) {
-      const Json more = {{"group_size", group_size},
-                         {"volume",
-                          {{"total", volume.total},
-                           {"cross_group", volume.cross_group},
-                           {"total_elements", volume.total_elements},
-                           {"cross_group_elements", volume.cross_group_elements},
-                           {"messages", volume.messages}}},
-                         {"check",
-                          {{"correct", result.correct},
-                           {"violation", result.violation},
-                           {"ranks_identical", ranks_identical},
-                           {"divergence", result.divergence}}}};
-      write_schedule_json(s, more, write_stdout);
+      Json json = schedule_to_json(s);
+      json["group_size"] = group_size;
+      json["volume"] = {{"total", volume.total},
+                        {"cross_group", volume.cross_group},
+                        {"total_elements", volume.total_elements},
+                        {"cross_group_elements", volume.cross_group_elements},
+                        {"messages", volume.messages}};
+      json["check"] = {{"correct", result.correct},
+                       {"violation", result.violation},
+                       {"ranks_identical", ranks_identical},
+                       {"divergence", result.divergence}};
+      write_stdout(json.dump(1, ' ', false, Json::error_handler_t::replace) + '\n');
       return;
     }
     Report report{"arlab.schedule/1",

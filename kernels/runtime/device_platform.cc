@@ -164,6 +164,8 @@ class GroupOnDevices : public Group {
     for (const Member& member : members_) streams.push_back({member.device, member.stream});
     Result<std::vector<double>> times =
         time_graphs(streams, request, [&] { return enqueue(call); });
+    // A kernel that failed is why others waited for it in vain.
+    if (!times.ok()) return times;
     for (std::size_t rank = 0; rank < members_.size() && status.ok(); ++rank) status = check(rank);
     if (!status.ok()) return status;
     return times;

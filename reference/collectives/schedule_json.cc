@@ -43,40 +43,6 @@ Json op_to_json(const Schedule& schedule, const Op& op) {
   return json;
 }
 
-Json head_to_json(const Schedule& schedule) {
-  return {{"schema", kScheduleSchema},       {"collective", name_of(schedule.collective)},
-          {"algorithm", schedule.algorithm}, {"world_size", schedule.world_size},
-          {"elements", schedule.elements},   {"alignment", schedule.alignment}};
-}
-
-/// Calls `list` with the key of each list of the file, its length and a function that makes an
-/// element of it.
-template <class List>
-void for_each_list(const Schedule& schedule, List list) {
-  list("chunks", schedule.chunks.size(), [&](std::size_t i) {
-    return Json{{"begin", schedule.chunks[i].begin}, {"end", schedule.chunks[i].end}};
-  });
-  list("ops", schedule.ops.size(),
-       [&](std::size_t i) { return op_to_json(schedule, schedule.ops[i]); });
-  list("outputs", schedule.outputs.size(), [&](std::size_t i) {
-    const Output& output = schedule.outputs[i];
-    return Json{{"rank", output.rank},
-                {"chunk", output.chunk},
-                {"from", value_to_json(output.value)},
-                {"begin", output.begin}};
-  });
-}
-
-constexpr std::size_t kPieceBytes = 65536;
-
-/// The lines of a value that stands at a depth.
-void add_text(std::string& text, const Json& value, std::size_t depth) {
-  for (const char c : value.dump(1, ' ', false, Json::error_handler_t::replace)) {
-    text += c;
-    if (c == '\n') text.append(depth, ' ');
-  }
-}
-
 // ---------------------------------------------------------------- reading
 
 using Input = nlohmann::json;  // objects with logarithmic lookup, for files from anywhere
@@ -235,38 +201,23 @@ Op op_from_json(const Input& json, const std::string& where, std::vector<ValueId
 }  // namespace
 
 Json schedule_to_json(const Schedule& schedule) {
-  Json json = head_to_json(schedule);
-  for_each_list(schedule, [&json](const char* key, std::size_t count, auto element) {
-    json[key] = Json::array();
-    for (std::size_t i = 0; i < count; ++i) json[key].push_back(element(i));
-  });
+  Json json = {{"schema", kScheduleSchema},       {"collective", name_of(schedule.collective)},
+               {"algorithm", schedule.algorithm}, {"world_size", schedule.world_size},
+               {"elements", schedule.elements},   {"alignment", schedule.alignment}};
+  json["chunks"] = Json::array();
+  for (const Chunk& chunk : schedule.chunks) {
+    json["chunks"].push_back({{"begin", chunk.begin}, {"end", chunk.end}});
+  }
+  json["ops"] = Json::array();
+  for (const Op& op : schedule.ops) json["ops"].push_back(op_to_json(schedule, op));
+  json["outputs"] = Json::array();
+  for (const Output& output : schedule.outputs) {
+    json["outputs"].push_back({{"rank", output.rank},
+                               {"chunk", output.chunk},
+                               {"from", value_to_json(output.value)},
+                               {"begin", output.begin}});
+  }
   return json;
-}
-
-void write_schedule_json(const Schedule& schedule, const Json& more,
-                         const std::function<void(std::string_view)>& write) {
-  std::string piece = "{";
-  const auto add_members = [&piece](const Json& members) {
-    for (const auto& [key, value] : members.items()) {
-      piece += fmt::format("{}\n \"{}\": ", piece.ends_with('{') ? "" : ",", key);
-      add_text(piece, value, 1);
-    }
-  };
-  add_members(head_to_json(schedule));
-  for_each_list(schedule, [&](const char* key, std::size_t count, auto element) {
-    piece += fmt::format(",\n \"{}\": [", key);
-    for (std::size_t i = 0; i < count; ++i) {
-      piece += i == 0 ? "\n  " : ",\n  ";
-      add_text(piece, element(i), 2);
-      if (piece.size() < kPieceBytes) continue;
-      write(piece);
-      piece.clear();
-    }
-    piece += count == 0 ? "]" : "\n ]";
-  });
-  add_members(more);
-  piece += "\n}\n";
-  write(piece);
 }
 
 Schedule schedule_from_json(std::string_view json_text) {

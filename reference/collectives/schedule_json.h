@@ -2,7 +2,6 @@
 // The format is described by schedule.schema.json beside this file.
 #pragma once
 
-#include <functional>
 #include <nlohmann/json_fwd.hpp>
 #include <string_view>
 
@@ -13,11 +12,6 @@ namespace arlab {
 inline constexpr const char* kScheduleSchema = "arlab.schedule/1";
 
 nlohmann::ordered_json schedule_to_json(const Schedule& schedule);
-
-/// The text of schedule_to_json with the members of `more` behind its own, indented by one space, in
-/// pieces: as one object, a schedule takes many times the memory that it takes itself.
-void write_schedule_json(const Schedule& schedule, const nlohmann::ordered_json& more,
-                         const std::function<void(std::string_view)>& write);
 
 /// Reads JSON text. Throws InvalidInput that names the place (`ops[3].rank`) and what is allowed
 /// there: for text that is not JSON, nests deeper than a schedule does, has a key twice or an

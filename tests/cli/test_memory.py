@@ -57,23 +57,11 @@ def test_what_would_fit_fits_the_limit(tmp_path):
     assert up_to[1] - up_to[0] == pytest.approx(1000 * MIB / 20, rel=0.05)
 
 
-def test_a_schedule_is_written_without_its_whole_text_in_memory(tmp_path):
-    result = limited("schedule --algorithm two_shot --ranks 256 --elements 1M", tmp_path, 250)
-    assert result.code == 0 and len(result.stdout) > 40 * MIB
-
-
-# Memory of a network that nobody uses is not taken, and not asked for: of 32768 squared links here.
-def test_a_network_is_not_asked_for_as_a_whole(tmp_path):
-    ok("simulate --topology full:32768 --algorithm tree --codec qr-q4 --bytes 1M", tmp_path)
-
-
 @pytest.mark.parametrize(
     "command",
     [
         "conform --platform host --codec qr-q4 --algorithm two_shot --ranks 3 --elements 5003",
         "bench --platform host --algorithm one_shot --codec fp16 --bytes 1M --ranks 2 --calls 1 --replays 1",
-        "schedule --algorithm two_shot --ranks 128 --elements 1M",
-        "schedule --algorithm two_shot --ranks 128 --elements 1M --format csv",
         "simulate --topology full:64 --algorithm two_shot --codec qr-q4 --bytes 64M",
         "reduce --algorithm two_shot --codec qr-q4 --synthetic gaussian --elements 1M --ranks 8 --threads 1",
     ],

@@ -36,24 +36,6 @@ TEST(ScheduleJson, IsReadBackAsItWasWritten) {
   }
 }
 
-TEST(ScheduleJson, IsTheSameTextInPieces) {
-  const auto expect_same = [](const Schedule& schedule) {
-    Json whole = schedule_to_json(schedule);
-    whole["check"] = {{"correct", true}, {"violation", "a \"line\"\nand another"}};
-    std::string text;
-    std::size_t longest = 0;
-    write_schedule_json(schedule, {{"check", whole["check"]}}, [&](std::string_view piece) {
-      text += piece;
-      longest = std::max(longest, piece.size());
-    });
-    EXPECT_EQ(text, whole.dump(1) + "\n") << schedule.algorithm;
-    EXPECT_LT(longest, 70000U);
-  };
-  expect_same({});
-  expect_same(schedule_of({"two_shot", {}}, 32, 1000, 1));
-  for (const Variant& variant : all_variants(3)) expect_same(schedule_of(variant, 3, 100, 1));
-}
-
 TEST(ScheduleJson, KeepsTheLargestNumbers) {
   Schedule schedule = schedule_of({"one_shot", {}}, 2, kMaxElements, UINT64_MAX);
   schedule.ops[0].step = UINT32_MAX;

@@ -9,10 +9,10 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 packages=(
   build-essential cmake ninja-build ca-certificates
   libfmt-dev nlohmann-json3-dev libtomlplusplus-dev libcli11-dev libhwy-dev libceres-dev
-  python3 python3-venv
+  python3 python3-dev python3-venv
 )
 if [[ ${1:-} == test ]]; then
-  packages+=(python3-dev libgtest-dev libbenchmark-dev libopenmpi-dev openmpi-bin clang-14 clang-tidy-14 clang-format-14)
+  packages+=(libgtest-dev libbenchmark-dev libopenmpi-dev openmpi-bin clang-14 clang-tidy-14 clang-format-14)
 fi
 
 # Only for kernels: without them, that part is left out, and CMake says so. Their names are those of

@@ -6,7 +6,8 @@
  * with an item each, and take others from a counter. A wire is one word. A place remembers which item was
  * written to it, so that a rank can assert that it reads what was sent for this item, and that it writes to
  * nothing that is not read. Items are numbered across calls; a call starts on a rank when all its blocks have
- * ended the one before. A deadlock is an invalid end state.
+ * ended the one before, and its first block then says so to the other ranks, for whose first blocks it waits
+ * before it reads anything, and before it waits for a place. A deadlock is an invalid end state.
  *
  * one_shot: in a turn, a block, which holds the item after already, sends an item if its place is known to be
  * free, then reads what the other rank has sent for the item before and empties the place, then counts that;
@@ -73,6 +74,7 @@ byte read[RANKS * 2];         /* [rank][window modulo 2]: items of a window that
 byte taken[RANKS];            /* of this call's items */
 byte ended[RANKS];            /* blocks that have ended this call */
 byte calls[RANKS];            /* calls that have ended */
+byte begun[RANKS];            /* calls that have begun */
 
 #define AT(rank, item, kind, from) ((((rank) * PLACES + (item) % PLACES) * KINDS + (kind)) * RANKS + (from))
 #define FREED(at, by, item) freed[((at) * RANKS + (by)) * 2 + (item) / WINDOW % 2]
@@ -101,6 +103,12 @@ byte calls[RANKS];            /* calls that have ended */
 #define IS_FREE (ASKED(0) && ASKED(1) && ASKED(2))
 #endif
 #endif
+#if RANKS == 2
+#define ALL_HAVE_BEGUN (begun[0] > call && begun[1] > call)
+#else
+#define ALL_HAVE_BEGUN (begun[0] > call && begun[1] > call && begun[2] > call)
+#endif
+#define HAS_MET (self != 0 || ALL_HAVE_BEGUN)
 #ifdef LIKE_ABSENT
 #define LOOKS_ABSENT(number) ((number) != 0)
 #else
@@ -153,7 +161,7 @@ inline receive(number, kind) {
     if
     :: other != me ->
        atomic {
-         place[AT(me, FIRST + number, kind, other)] != 0 || complete[AT(me, FIRST + number, kind, other)] == 1;
+         HAS_MET && (place[AT(me, FIRST + number, kind, other)] != 0 || complete[AT(me, FIRST + number, kind, other)] == 1);
          assert(written[AT(me, FIRST + number, kind, other)] == FIRST + number + 1);
          written[AT(me, FIRST + number, kind, other)] = 0;
 #ifndef NOT_EMPTIED
@@ -298,7 +306,7 @@ inline turns() {
         :: else
         fi;
 #endif
-        IS_FREE
+        IS_FREE && HAS_MET
      :: else
      fi
   :: else -> break
@@ -346,7 +354,7 @@ inline turns() {
 #endif
      read_before();
      if
-     :: now != NONE && !sends -> IS_FREE; send(now, CONTRIBUTION)
+     :: now != NONE && !sends -> IS_FREE && HAS_MET; send(now, CONTRIBUTION)
      :: else
      fi;
      before = now;
@@ -360,7 +368,7 @@ inline turns() {
 }
 #endif
 
-proctype block(byte me, number) {
+proctype block(byte me, self) {
   byte call, now, next, counted, other;
   bool sends, says;
 #ifdef TWO_SHOT
@@ -370,9 +378,13 @@ proctype block(byte me, number) {
 #endif
   do
   :: call < CALLS ->
-     next = (number < ITEMS -> number : NONE);
+     next = (self < ITEMS -> self : NONE);
      if
-     :: number == 0 && call > 0 ->
+     :: self == 0 -> begun[me]++
+     :: else
+     fi;
+     if
+     :: self == 0 && call > 0 ->
 #ifndef NOT_SAID_AT_START
         say_freed(FIRST - 1, FIRST);
         say_freed(FIRST - WINDOW - 1, FIRST - WINDOW)

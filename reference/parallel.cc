@@ -4,6 +4,7 @@
 #include <atomic>
 #include <exception>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -30,7 +31,12 @@ void parallel_for(std::size_t count, unsigned threads,
   };
   {
     std::vector<std::jthread> pool;
-    for (unsigned worker = 1; worker < threads; ++worker) pool.emplace_back(work, worker);
+    pool.reserve(threads - 1);
+    try {
+      for (unsigned worker = 1; worker < threads; ++worker) pool.emplace_back(work, worker);
+    } catch (const std::system_error&) {
+      // There are no more threads to be had: those that are there do it all.
+    }
     work(0);
   }
   if (error) std::rethrow_exception(error);

@@ -17,38 +17,42 @@ std::vector<Rank> zigzag(Rank count) {
   return places;
 }
 
-std::vector<RankOrder> rings_of_mesh(Rank ranks) {
+/// Directed links that do not work.
+using DeadLinks = std::set<std::pair<Rank, Rank>>;
+
+std::vector<RankOrder> rings_of_mesh(Rank ranks, const DeadLinks& dead, std::uint64_t most) {
   const Rank middle = ranks - 1;
   std::vector<RankOrder> rings;
-  for (Rank turn = 0; turn < middle; ++turn) {
+  const auto add = [&](const RankOrder& ring) {
+    for (Rank i = 0; i < ranks; ++i) {
+      if (dead.contains({ring[i], ring[(i + 1) % ranks]})) return;
+    }
+    if (rings.size() < most) rings.push_back(ring);
+  };
+  for (Rank turn = 0; turn < middle && rings.size() < most; ++turn) {
     RankOrder ring{middle};
     for (const Rank place : zigzag(middle)) ring.push_back((place + turn) % middle);
-    rings.push_back(ring);
+    add(ring);
     if (ranks % 2 == 1 || ranks == 2) continue;
     std::reverse(ring.begin(), ring.end());
-    rings.push_back(ring);
+    add(ring);
   }
   return rings;
 }
 
 }  // namespace
 
-std::vector<RankOrder> channel_orders(const Topology& topology, Rank world_size) {
+std::vector<RankOrder> channel_orders(const Topology& topology, Rank world_size,
+                                      std::uint64_t most) {
   RankOrder identity(world_size);
   std::iota(identity.begin(), identity.end(), Rank{0});
   std::vector<RankOrder> orders;
   if (topology.kind == TopologyKind::full_mesh && world_size > 2) {
-    orders = rings_of_mesh(world_size);
-    std::set<std::pair<Rank, Rank>> dead;
+    DeadLinks dead;
     for (const LinkFault& fault : topology.faults) {
       if (fault.bandwidth_factor == 0) dead.emplace(fault.from.number, fault.to.number);
     }
-    std::erase_if(orders, [&](const RankOrder& ring) {
-      for (Rank i = 0; i < world_size; ++i) {
-        if (dead.contains({ring[i], ring[(i + 1) % world_size]})) return true;
-      }
-      return false;
-    });
+    orders = rings_of_mesh(world_size, dead, most);
   }
   if (topology.kind == TopologyKind::ring && world_size == topology.ranks.value && world_size > 2) {
     orders = {identity, RankOrder(identity.rbegin(), identity.rend())};

@@ -13,6 +13,7 @@
 //   ring        upwards and downwards
 #pragma once
 
+#include <cstdint>
 #include <vector>
 
 #include "sim/plan.h"
@@ -24,8 +25,9 @@ namespace arlab {
 using RankOrder = std::vector<Rank>;
 
 /// Orders over links that work, whose rings use all links alike; one, the identity, where all
-/// orders are as good.
-std::vector<RankOrder> channel_orders(const Topology& topology, Rank world_size);
+/// orders are as good. No more than `most`: those of a large mesh would take gigabytes.
+std::vector<RankOrder> channel_orders(const Topology& topology, Rank world_size,
+                                      std::uint64_t most = UINT64_MAX);
 
 /// Whether every rank sends to every other: then other orders lead over no other links.
 bool sends_to_all(const Plan& plan);

@@ -9,6 +9,8 @@
 #include <utility>
 
 #include "reference/collectives/executor.h"
+#include "reference/wide_count.h"
+#include "sim/network/engine.h"
 
 namespace arlab {
 namespace {
@@ -60,6 +62,23 @@ void require_well_formed(const Schedule& s) {
     const Op& maker = s.ops[output.value];
     require((maker.kind == OpKind::send ? maker.peer : maker.rank) == output.rank,
             "is a value of another rank: output", i);
+  }
+}
+
+/// A stage counts elements in 64 bits.
+constexpr std::uint64_t kMostWorkedOn = std::uint64_t{1} << 62;
+
+void require_countable(const Schedule& s) {
+  WideCount worked_on = 0;
+  for (const Op& op : s.ops) {
+    worked_on += WideCount{s.chunks[op.chunk].size()} * s.operands(op).size();
+  }
+  for (const Output& output : s.outputs) worked_on += s.chunks[output.chunk].size();
+  if (worked_on > kMostWorkedOn) {
+    fail(
+        "schedule '{}': its ops work on more than {} elements together, which is all that can be "
+        "counted",
+        s.algorithm, kMostWorkedOn);
   }
 }
 
@@ -355,6 +374,10 @@ class Planner {
       for (std::size_t i = first; i < sends_.size() && same_message(sends_[first], sends_[i]);
            ++i) {
         message.bytes += wire_bytes_[s_.ops[sends_[i]].chunk];
+        if (message.bytes > kMaxMessageBytes) {
+          fail("schedule '{}': rank {} sends rank {} more than {} bytes in step {}", s_.algorithm,
+               op.rank, op.peer, kMaxMessageBytes, op.step);
+        }
         message.elements += s_.chunks[s_.ops[sends_[i]].chunk].size();
         made_by_[sends_[i]] = id;
       }
@@ -508,6 +531,7 @@ class Planner {
 Plan plan_of(const Schedule& schedule, const Codec& codec, DType dtype) {
   require_well_formed(schedule);
   require_fitting(schedule, codec, dtype);
+  require_countable(schedule);
   return Planner(schedule, codec, dtype).finish();
 }
 
@@ -626,6 +650,7 @@ std::optional<Plan> folded_plan_of(const Algorithm& algorithm, const ScheduleReq
   const Schedule schedule = make_schedule(algorithm.name, part);
   require_well_formed(schedule);
   require_fitting(schedule, codec, dtype);
+  require_countable(schedule);
   Plan plan = Planner(schedule, codec, dtype).finish();
   const auto digits = std::count_if(extents.begin(), extents.end(), [](Rank e) { return e > 1; });
   if (digits > 1 && has_like_stages(plan)) return std::nullopt;

@@ -27,12 +27,34 @@ namespace {
 
 /// Ways through a fabric as it is, or folded: one device, and a link back to it for every orbit of
 /// links, with the share of the orbit's capacity that belongs to one rank. A message of rank 0 then
-/// gets in the folded network the rate that it gets among all its like in the whole one.
+/// gets in the folded network the rate that it gets among all its like in the whole one. Or through
+/// a part of the fabric, all of its nodes but only the links in use: of a mesh of 32,768 ranks, a
+/// tree uses one link in thousands.
 class Ways {
  public:
   Ways(const Fabric& fabric, const Topology& topology, bool folded, Rank ranks)
       : fabric_(fabric), topology_(topology), routes_(fabric), folded_(folded), ranks_(ranks) {
     if (folded_) network_.add_devices(1);
+  }
+
+  /// From now on only these links of the fabric are there. Their order stays, and with it that of
+  /// all that happens at the same instant.
+  void keep_only(std::vector<LinkId> links) {
+    std::sort(links.begin(), links.end());
+    links.erase(std::unique(links.begin(), links.end()), links.end());
+    kept_ = std::move(links);
+    const Network& whole = fabric_.network();
+    network_.add_devices(whole.nodes());
+    for (DomainId domain = 0; domain < whole.domains(); ++domain) {
+      network_.add_domain(whole.capacity_gb_per_s(whole.resource_of(domain)));
+    }
+    for (const LinkId link : kept_) {
+      const LinkProperties& real = whole.properties(link);
+      const LinkEnds ends = whole.ends(link);
+      network_.add_link(ends.from, ends.to,
+                        {real.bandwidth_gb_per_s, us_from_picoseconds(real.latency), real.domain});
+    }
+    is_part_ = true;
   }
 
   /// All messages that will be sent must have been announced before network() is used.
@@ -49,20 +71,28 @@ class Ways {
     }
   }
 
-  const Network& network() const { return folded_ ? network_ : fabric_.network(); }
+  const Network& network() const { return folded_ || is_part_ ? network_ : fabric_.network(); }
 
   std::span<const LinkId> route(Rank from, Rank to) {
     const std::span<const LinkId> real = real_route(from, to);
-    if (!folded_) return real;
+    if (!folded_ && !is_part_) return real;
     path_.clear();
     for (const LinkId link : real) {
-      path_.push_back(folded_links_.at(orbit_of(link).representative));
+      if (folded_) {
+        path_.push_back(folded_links_.at(orbit_of(link).representative));
+      } else {
+        const auto kept = std::lower_bound(kept_.begin(), kept_.end(), link);
+        path_.push_back(static_cast<LinkId>(kept - kept_.begin()));
+      }
     }
     return path_;
   }
 
   /// A link of the whole fabric that this one is, or stands for.
-  LinkId real_link(LinkId link) const { return folded_ ? orbits_[link].representative : link; }
+  LinkId real_link(LinkId link) const {
+    if (is_part_) return kept_[link];
+    return folded_ ? orbits_[link].representative : link;
+  }
 
   /// In the whole fabric. Throws InvalidInput that names the ranks when there is no way.
   std::span<const LinkId> real_route(Rank from, Rank to) {
@@ -77,10 +107,10 @@ class Ways {
   template <class Visit>
   void for_each_used(const NetworkEngine& engine, Visit visit) const {
     for (LinkId link = 0; link < network().links(); ++link) {
-      std::uint64_t bytes = engine.bytes_on(link);
+      WideCount bytes = engine.bytes_on(link);
       if (bytes == 0) continue;
       if (!folded_) {
-        visit(link, std::uint64_t{1}, bytes);
+        visit(real_link(link), std::uint64_t{1}, bytes);
         continue;
       }
       const Fabric::Orbit& orbit = orbits_[link];
@@ -103,7 +133,9 @@ class Ways {
   Routes routes_;
   bool folded_;
   Rank ranks_;
-  Network network_;                        ///< folded
+  bool is_part_ = false;
+  Network network_;                        ///< folded, or of the links in use
+  std::vector<LinkId> kept_;               ///< in ascending order
   std::map<LinkId, LinkId> folded_links_;  ///< by representative
   std::vector<Fabric::Orbit> orbits_;      ///< by folded link
   std::vector<LinkId> path_;
@@ -150,6 +182,8 @@ class Run final : public NetworkClient, private NetworkTrace {
         fabric_(fabric),
         kernel_(kernel),
         trace_(options.trace),
+        most_solved_(options.most_solved),
+        next_look_(options.most_solved / kFirstLook),
         fifo_(options.sharing == Sharing::fifo),
         ways_(fabric, topology, plan.folded(), plan.ranks_per_rank),
         ranks_(plan.folded() ? 1 : plan.world_size),
@@ -163,8 +197,11 @@ class Run final : public NetworkClient, private NetworkTrace {
     for (const Stage& stage : plan.stages) {
       costs_.push_back({kernel.cost_of(stage), kernel.gather_us(stage)});
     }
+    require_few_crossings(options.most_crossings);
     if (plan.folded()) {
       for (const PlannedMessage& m : plan_.messages) ways_.announce(m.from, m.to);
+    } else if (crossings_ < fabric.network().links() / kSparse) {
+      keep_links_in_use();
     }
     if (fifo_) {
       engine_ = std::make_unique<FifoEngine>(ways_.network(), *this);
@@ -191,7 +228,7 @@ class Run final : public NetworkClient, private NetworkTrace {
                        .breakdown = {},
                        .links = {},
                        .bottleneck = {}};
-    const std::uint64_t times = std::uint64_t{plan_.ranks_per_rank} * copies_;
+    const WideCount times = WideCount{plan_.ranks_per_rank} * copies_;
     for (const PlannedMessage& message : plan_.messages) {
       r.wire_bytes += message.bytes * times;
       r.wire_elements += message.elements * times;
@@ -287,6 +324,60 @@ class Run final : public NetworkClient, private NetworkTrace {
   }
   /// Where it is delivered, among the ranks that are simulated.
   Rank receiver_of(const PlannedMessage& message) const { return plan_.folded() ? 0 : message.to; }
+
+  /// Fewer crossings than links / this: then the engine is better off without the other links.
+  static constexpr std::uint64_t kSparse = 4;
+
+  /// Before routes are written down that no memory could hold.
+  void require_few_crossings(std::uint64_t most) {
+    for (const PlannedMessage& message : plan_.messages) {
+      crossings_ += fabric_.hops_between(message.from, message.to) * copies_;
+      if (crossings_ > most) {
+        fail(
+            "{} of {} ranks on topology '{}': its messages cross more than {} links together, "
+            "which "
+            "would take minutes and gigabytes; allowed are fewer ranks, or an algorithm whose "
+            "messages go to near ranks",
+            plan_.algorithm, plan_.world_size, topology_.name, most);
+      }
+    }
+  }
+
+  void keep_links_in_use() {
+    std::vector<LinkId> links;
+    const auto messages = static_cast<MessageId>(plan_.messages.size() * copies_);
+    for (MessageId id = 0; id < messages; ++id) {
+      const PlannedMessage message = message_of(id);
+      const std::span<const LinkId> route = ways_.real_route(message.from, message.to);
+      links.insert(links.end(), route.begin(), route.end());
+    }
+    ways_.keep_only(std::move(links));
+  }
+
+  // Whether messages end one by one, with all rates to be solved for again each time, or by the
+  // thousands, nobody knows before. So there are looks at how far it is.
+
+  static constexpr std::uint64_t kFirstLook = 128;  ///< at most_solved_ / this
+  /// A guess from the beginning may be wrong by this: where all start at once, many are under way.
+  static constexpr double kFarTooMuch = 256;
+  /// Whoever starts first is a bad sample.
+  static constexpr std::uint64_t kFewestDelivered = 64;
+
+  void look_at_progress() {
+    const std::uint64_t solved = engine_->solved();
+    next_look_ = solved + most_solved_ / kFirstLook;
+    const double messages = static_cast<double>(plan_.messages.size()) * copies_;
+    const double at_the_end =
+        static_cast<double>(solved) * messages / static_cast<double>(delivered_);
+    const bool too_much = solved > most_solved_;
+    const bool far_too_much = delivered_ >= kFewestDelivered &&
+                              at_the_end > kFarTooMuch * static_cast<double>(most_solved_);
+    if (!too_much && !far_too_much) return;
+    fail(
+        "{} of {} ranks on topology '{}': its messages share links in so many ways that it would "
+        "take {}more than a minute; allowed are fewer ranks or micro-chunks, or --sharing fifo",
+        plan_.algorithm, plan_.world_size, topology_.name, far_too_much ? "far " : "");
+  }
 
   void start_ranks() {
     std::vector<double> delay_us(ranks_, 0);
@@ -441,6 +532,8 @@ class Run final : public NetworkClient, private NetworkTrace {
   }
 
   void on_delivered(const Delivery& delivery) override {
+    ++delivered_;
+    if (engine_->solved() > next_look_) look_at_progress();
     const auto id = static_cast<MessageId>(delivery.tag);
     const PlannedMessage message = message_of(id);
     const Picoseconds network = delivery.sent - delivery.started;
@@ -705,7 +798,7 @@ class Run final : public NetworkClient, private NetworkTrace {
   void trace_message(const PlannedMessage& message, Picoseconds started, const Arrival& arrival,
                      Picoseconds gathered) {
     const std::uint32_t step = stage_of(message.stage).step;
-    const std::span<const LinkId> route = ways_.route(message.from, message.to);
+    const std::span<const LinkId> route = ways_.real_route(message.from, message.to);
     trace_->on_message(message, step, route, started, arrival.there);
     if (!fifo_) {  // on_service() has said it
       for (const LinkId link : route) {
@@ -722,14 +815,14 @@ class Run final : public NetworkClient, private NetworkTrace {
                   Picoseconds end) override {
     if (resource >= ways_.network().links()) return;  // a domain
     const PlannedMessage message = message_of(static_cast<MessageId>(message_tag));
-    trace_->on_link(message, stage_of(message.stage).step, resource, begin, end);
+    trace_->on_link(message, stage_of(message.stage).step, ways_.real_link(resource), begin, end);
   }
 
   void on_rate(std::uint64_t message_tag, double gb_per_s, Picoseconds now) override {
     const auto id = static_cast<MessageId>(message_tag);
     const PlannedMessage message = message_of(id);
-    for (const LinkId link : ways_.route(message.from, message.to)) {
-      const double bandwidth = ways_.network().properties(link).bandwidth_gb_per_s;
+    for (const LinkId link : ways_.real_route(message.from, message.to)) {
+      const double bandwidth = fabric_.network().properties(link).bandwidth_gb_per_s;
       trace_->on_share(id, link, gb_per_s / bandwidth, now);
     }
   }
@@ -739,7 +832,7 @@ class Run final : public NetworkClient, private NetworkTrace {
 
   std::vector<LinkClassUse> link_classes(Picoseconds latency) const {
     std::vector<LinkClassUse> by_class(fabric_.classes().size());
-    ways_.for_each_used(*engine_, [&](LinkId link, std::uint64_t alike, std::uint64_t bytes) {
+    ways_.for_each_used(*engine_, [&](LinkId link, std::uint64_t alike, WideCount bytes) {
       LinkClassUse& use = by_class[fabric_.class_index(link)];
       use.links += alike;
       use.bytes += bytes * alike;
@@ -765,6 +858,10 @@ class Run final : public NetworkClient, private NetworkTrace {
   const Fabric& fabric_;
   const KernelModel& kernel_;
   SimulationTrace* trace_;
+  std::uint64_t most_solved_;
+  std::uint64_t next_look_;  ///< of NetworkEngine::solved()
+  std::uint64_t delivered_ = 0;
+  std::uint64_t crossings_ = 0;
   bool fifo_;
   Ways ways_;
   Rank ranks_;
@@ -850,6 +947,35 @@ SimulationResult simulate(const Schedule& schedule, const Codec& codec, DType dt
 
 namespace {
 
+/// Why a plan cannot be folded, in words.
+std::string why_all_ranks(const Algorithm& algorithm, const ScheduleRequest& request,
+                          const Topology& topology, const SimulateOptions& options) {
+  if (options.trace != nullptr) return "the timeline shows all";
+  if (options.sharing != Sharing::max_min) return "that is for max-min sharing";
+  const FabricShifts shifts = shifts_of(topology);
+  if (!shifts.any && shifts.extents.empty()) {
+    return fmt::format("topology '{}' does not look the same from all of them", topology.name);
+  }
+  if (!shifts.any && request.world_size != topology.ranks.value) {
+    return fmt::format("topology '{}' has {}", topology.name, topology.ranks.value);
+  }
+  if (!algorithm.symmetry) return fmt::format("ranks do different things in {}", algorithm.name);
+  const RankSymmetry symmetry = algorithm.symmetry(request);
+  if (symmetry.kind == RankSymmetry::none) {
+    return fmt::format(
+        "{} elements do not make equal chunks of multiples of {}; allowed are sizes "
+        "that do",
+        request.elements, request.alignment);
+  }
+  if (symmetry.kind == RankSymmetry::grouped) {
+    return fmt::format(
+        "groups of {} do not lie in '{}' like each other; allowed are group sizes "
+        "that do",
+        symmetry.group_size, topology.name);
+  }
+  return fmt::format("'{}' looks different when all move up by one", topology.name);
+}
+
 Plan plan_of_one_copy(const Algorithm& algorithm, const ScheduleRequest& request,
                       const Codec& codec, DType dtype, const Topology& topology,
                       const SimulateOptions& options) {
@@ -862,7 +988,12 @@ Plan plan_of_one_copy(const Algorithm& algorithm, const ScheduleRequest& request
   if (std::optional<Plan> alike = alike_plan_of(algorithm, request, codec, dtype)) {
     return std::move(*alike);
   }
-  return plan_of(make_schedule(algorithm.name, request), codec, dtype);
+  try {
+    return plan_of(make_schedule(algorithm.name, request), codec, dtype);
+  } catch (const TooManyOps& error) {
+    fail("{}; one rank cannot stand for all, since {}", error.what(),
+         why_all_ranks(algorithm, request, topology, options));
+  }
 }
 
 /// As many copies as the library takes channels for this size, at most one per order.
@@ -896,9 +1027,13 @@ Plan plan_of(const Algorithm& algorithm, const ScheduleRequest& request, const C
              DType dtype, const Topology& topology, const SimulateOptions& options) {
   require_valid(topology, topology.name);
   require_room(request.world_size, algorithm.name, topology);
+  const std::uint64_t channels =
+      options.library ? library_channels(topology.device, request.elements * size_of(dtype)) : 1;
   Plan plan = plan_of_one_copy(algorithm, request, codec, dtype, topology, options);
   if (!options.library) return plan;
-  std::vector<RankOrder> orders = channel_orders(topology, request.world_size);
+  // Of a single one the order counts, too.
+  std::vector<RankOrder> orders =
+      channel_orders(topology, request.world_size, std::max<std::uint64_t>(2, channels));
   if (orders.size() == 1 || sends_to_all(plan)) return plan;
   return plan_in_channels(algorithm, request, codec, dtype, topology, std::move(orders));
 }

@@ -15,6 +15,7 @@
 #include <string_view>
 #include <vector>
 
+#include "reference/wide_count.h"
 #include "sim/network/engine.h"
 #include "sim/plan.h"
 #include "sim/topology/fabric.h"
@@ -42,7 +43,7 @@ struct LatencyBreakdown {
 struct LinkClassUse {
   std::string link_class;
   std::uint64_t links = 0;  ///< that carried anything
-  std::uint64_t bytes = 0;  ///< wire bytes; over several hops a message counts on each
+  WideCount bytes = 0;      ///< wire bytes; over several hops a message counts on each
   double utilisation = 0;   ///< bytes / (bandwidth * latency), of the busiest link of the class
   std::string busiest;      ///< in words
   bool operator==(const LinkClassUse&) const = default;
@@ -57,8 +58,8 @@ struct SimulationResult {
   DType dtype = DType::fp16;
   Rank world_size = 1;
   std::uint64_t payload_bytes = 0;  ///< of one rank
-  std::uint64_t wire_bytes = 0;     ///< over all sends
-  std::uint64_t wire_elements = 0;  ///< payload elements that these bytes carry
+  WideCount wire_bytes = 0;         ///< over all sends
+  WideCount wire_elements = 0;      ///< payload elements that these bytes carry
   /// Ranks that were simulated: 1 when all do the same and one stands for them.
   Rank simulated_ranks = 1;
 
@@ -104,12 +105,23 @@ class SimulationTrace {
                         Picoseconds /*now*/) {}
 };
 
+/// What a simulation may cost before it is refused: so much takes about ten seconds and two
+/// gigabytes.
+inline constexpr std::uint64_t kMostCrossings = std::uint64_t{1} << 26;
+/// About a minute.
+inline constexpr std::uint64_t kMostSolved = std::uint64_t{1} << 32;
+
 struct SimulateOptions {
   /// As the vendor's library runs the schedule: uncompressed, by the protocol that it takes for
   /// this size. Only with a codec that sends the values as they are.
   bool library = false;
   Sharing sharing = Sharing::max_min;
   SimulationTrace* trace = nullptr;
+  /// Links that the messages cross, all together.
+  std::uint64_t most_crossings = kMostCrossings;
+  /// Of NetworkEngine::solved(). A simulation that is far from its end when it has cost a part of
+  /// this is refused then.
+  std::uint64_t most_solved = kMostSolved;
 };
 
 /// The ranks of the schedule are the first world_size devices of the topology. The result does not

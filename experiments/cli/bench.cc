@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cmath>
 #include <ctime>
-#include <fstream>
 #include <set>
 
 #include "experiments/cli/commands.h"
@@ -13,6 +12,7 @@
 #include "kernels/runtime/platforms.h"
 #include "reference/codecs/registry.h"
 #include "reference/collectives/algorithm.h"
+#include "reference/tensors/file.h"
 #include "reference/tensors/synthetic.h"
 
 namespace arlab::cli {
@@ -52,6 +52,7 @@ struct BenchCommand {
   bool vendor = false;
   std::string machine;
   std::string out;
+  bool explain = false;
   Format format = Format::table;
 
   void run() const;
@@ -71,10 +72,7 @@ struct BenchCommand {
   Timing time(kernels::Group& group, const std::string& algorithm, const std::string& codec,
               DType type, std::uint64_t payload_bytes, std::span<const std::byte> pattern) const {
     kernels::GroupCall call;
-    call.algorithm = algorithm;
-    call.codec = codec;
-    call.dtype = type;
-    call.elements = payload_bytes / size_of(type);
+    call.collective = {algorithm, codec, type, payload_bytes / size_of(type)};
     auto times = group.time(call, pattern, timing_request(payload_bytes));
     if (!times.ok()) {
       fail("platform {}: {} {} of {} bytes: {}", platform, algorithm, codec, payload_bytes,
@@ -85,6 +83,10 @@ struct BenchCommand {
 
   void write_results(const std::vector<Timing>& timings, int world_size,
                      const std::string& device) const;
+
+  /// Which kernel each call would take, and which measurement says so.
+  void print_choices(kernels::Group& group, const std::vector<std::string>& chosen, DType type,
+                     const std::vector<std::uint64_t>& sizes) const;
 };
 
 /// A MiB of values as a network has them.
@@ -118,9 +120,12 @@ void BenchCommand::run() const {
       fail("--bytes {}: must be whole elements of {} bytes, 1 or more", size, size_of(type));
     }
   }
-  if (!out.empty()) require_folder_of(out);
+  if (!out.empty()) require_output_file(out);
+  if (one_line(machine) != machine) {
+    fail("--machine {}: allowed is a name of one line", quote(machine));
+  }
 
-  kernels::GroupOptions options;
+  kernels::CommunicatorOptions options;
   options.blocks = static_cast<int>(blocks.value_or(0));
   if (!slot_bytes.empty()) options.slot_bytes = parse_count(slot_bytes, "--slot-bytes");
   auto group = on.make_group(world_size, options);
@@ -131,6 +136,8 @@ void BenchCommand::run() const {
     if (!made.ok()) fail("platform {}: {}", platform, made.status().message());
     beside = std::move(made.value());
   }
+
+  if (explain) return print_choices(*group.value(), chosen, type, sizes);
 
   const std::vector<std::byte> pattern = make_pattern(type);
   std::vector<Timing> timings;
@@ -169,7 +176,28 @@ void BenchCommand::run() const {
       }
     }
   }
+  // The table first: times that have been taken are not lost because of a file.
+  print(report, format);
   if (!out.empty()) write_results(timings, world_size, on.device_name().value());
+}
+
+void BenchCommand::print_choices(kernels::Group& group, const std::vector<std::string>& chosen,
+                                 DType type, const std::vector<std::uint64_t>& sizes) const {
+  Report report{"arlab.bench_choices/1"};
+  report.fields = {{"platform", platform}, {"dtype", dtype}};
+  report.rows_name = "choices";
+  report.rows.columns = {"bytes", "algorithm", "codec", "kernel"};
+  for (const std::uint64_t size : sizes) {
+    for (const std::string& algorithm : algorithms) {
+      for (const std::string& codec : chosen) {
+        const auto why =
+            group.explain({algorithm, find_codec(codec)->name(), type, size / size_of(type)});
+        if (!why.ok())
+          fail("{} {} of {} bytes: {}", algorithm, codec, size, why.status().message());
+        report.rows.rows.push_back({size, algorithm, codec, why.value()});
+      }
+    }
+  }
   print(report, format);
 }
 
@@ -177,10 +205,9 @@ void BenchCommand::write_results(const std::vector<Timing>& timings, int world_s
                                  const std::string& device) const {
   std::set<std::string> libraries;
   for (const Timing& t : timings) libraries.insert(t.library);
-  std::ofstream file(out);
-  file << fmt::format("# device: {}\n# date: {:%F}\n# command: {}\n", device,
-                      fmt::gmtime(std::time(nullptr)), command_line());
-  for (const std::string& library : libraries) file << "# library: " << library << "\n";
+  std::string text = fmt::format("# device: {}\n# date: {:%F}\n# command: {}\n", one_line(device),
+                                 fmt::gmtime(std::time(nullptr)), command_line());
+  for (const std::string& library : libraries) text += "# library: " + one_line(library) + "\n";
   Table table;
   table.columns = {"platform", "machine", "ranks",   "algorithm", "codec",
                    "dtype",    "bytes",   "time_us", "library"};
@@ -188,8 +215,8 @@ void BenchCommand::write_results(const std::vector<Timing>& timings, int world_s
     table.rows.push_back({platform, machine, world_size, t.algorithm, t.codec, dtype, t.bytes,
                           t.median(), t.library.substr(0, t.library.find(' '))});
   }
-  file << render_csv(table);
-  if (!file.flush()) fail("--out: cannot write {}", out);
+  text += render_csv(table);
+  write_file(out, {std::as_bytes(std::span(text))});
 }
 
 }  // namespace
@@ -218,6 +245,8 @@ void add_bench(CLI::App& app) {
   sub->add_option("--slot-bytes", command->slot_bytes,
                   fmt::format("What a block sends to a rank at once [{}K]",
                               kernels::CommunicatorOptions{}.slot_bytes / 1024));
+  sub->add_flag("--explain", command->explain,
+                "Say which kernel each call would take, and why, instead of timing it");
   sub->add_flag("--vendor", command->vendor, "Also NCCL or RCCL, in the same run");
   sub->add_option("--machine", command->machine,
                   "Name for --out, as of a machine of arlab topology [none]");

@@ -38,7 +38,7 @@ void add_row(std::vector<Summary>& summaries, const ConformanceRow& row) {
 struct ConformCommand {
   std::string platform;
   std::string codec;
-  std::string algorithm;
+  ScheduleOptions schedule;
   std::optional<std::uint32_t> ranks;
   std::string elements;
   std::optional<std::uint32_t> seed;
@@ -50,6 +50,7 @@ struct ConformCommand {
     std::erase_if(listed, [&](const std::string& name) { return !on.has_codec(name); });
     if (!codec.empty()) listed = {find_codec(codec)->name()};
     std::vector<kernels::ConformanceRequest> all = {request(listed, SIZE_MAX)};
+    if (!schedule.file.empty()) return all;
     if (codec.empty()) all.push_back(request(kernels::unusual_codecs(), 20003));
     kernels::ConformanceRequest large = large_request(listed);
     if (platform != "host" && elements.empty() && !large.algorithms.empty()) {
@@ -72,10 +73,21 @@ struct ConformCommand {
   kernels::ConformanceRequest request(const std::vector<std::string>& codecs,
                                       std::size_t longest) const {
     kernels::ConformanceRequest request{.codecs = codecs, .seed = seed.value_or(1)};
-    request.algorithms = {"one_shot", "two_shot", "ring", "hierarchical", "all_to_all"};
-    if (!algorithm.empty()) request.algorithms = {find_algorithm(algorithm).name};
     request.ranks = {2, 3, 4, 5, 6, 7, 8};
     if (ranks) request.ranks = {static_cast<int>(*ranks)};
+    if (!schedule.file.empty()) {
+      const std::uint64_t length = elements.empty() ? 0 : parse_count(elements, "--elements");
+      request.schedule =
+          std::make_shared<const Schedule>(schedule.make(ranks.value_or(0), length, 1));
+      return request;  // its length is the only one
+    } else if (!schedule.algorithm.empty()) {
+      request.algorithms = {find_algorithm(schedule.algorithm).name};
+      for (const int world_size : request.ranks) {
+        request.options = schedule.request(static_cast<Rank>(world_size), 1, 1).options;
+      }
+    } else {
+      for (const Algorithm& known : all_algorithms()) request.algorithms.push_back(known.name);
+    }
     const std::size_t otherwise = platform == "host" ? 5003 : (std::size_t{1} << 20) + 1;
     request.lengths = kernels::lengths_up_to(
         std::min(longest, elements.empty() ? otherwise : parse_count(elements, "--elements")));
@@ -132,7 +144,7 @@ void add_conform(CLI::App& app) {
                   "host (emulated GPUs), or cuda or rocm where they were built")
       ->required();
   sub->add_option("--codec", command->codec, "Codec [all that have kernels]");
-  sub->add_option("--algorithm", command->algorithm, "Algorithm [all that have kernels]");
+  command->schedule.add_to(*sub);
   add_integer(*sub, "--ranks", command->ranks, 2, 8, "World size [2 to 8, each]");
   sub->add_option("--elements", command->elements,
                   "Longest tensor, in elements per rank [host: 5003, GPUs: 1M + 1]");

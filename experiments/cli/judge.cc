@@ -1,26 +1,26 @@
 // arlab judge: any all-reduce of another process, in any language, checked against the reference.
 //
-// The other process reads calls from one pipe and writes answers to another. A call is a line
-//
-//   {"schema": "arlab.judge.call/1", "dtype": "bf16", "ranks": 4, "elements": 2049,
-//    "region_bytes": 8960, "input_at": 256, "output_at": 4608}
-//
-// and then, rank after rank, the bytes of every rank's region (kernels/conformance/
-// all_reduce_check.h): the input tensor begins `input_at` bytes from its start, the output belongs
-// at `output_at`, and nothing else may change. The answer is the line "done" and then all regions
-// with the outputs in them, or a line "error WHY", which ends the check.
+// What is said over the pipes is in kProtocol, which --help prints; regions are those of
+// kernels/conformance/all_reduce_check.h.
 
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
-#include <charconv>
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <chrono>
 #include <csignal>
-#include <cstdio>
-#include <memory>
+#include <cstring>
+#include <system_error>
+#include <thread>
+#include <utility>
 
 #include "experiments/cli/commands.h"
 #include "experiments/cli/options.h"
 #include "kernels/conformance/all_reduce_check.h"
-#include "reference/tensors/file.h"
 
 namespace arlab::cli {
 namespace {
@@ -29,43 +29,138 @@ using kernels::AllReduceCall;
 using kernels::Result;
 using kernels::Status;
 
+/// An end of a named pipe. Every wait for the other process has a bound, from the last byte that it
+/// took or gave.
 class Pipe {
  public:
-  Pipe(const std::string& path, const char* mode, const char* option)
-      : path_(path), file_(std::fopen(path.c_str(), mode)) {
-    if (file_ == nullptr) fail("{}: {} cannot be opened", option, quote(path));
+  enum class End { reading, writing };
+
+  /// Does not wait for the other process.
+  Pipe(std::string path, End end, const char* option, std::chrono::seconds most)
+      : path_(std::move(path)), end_(end), most_(most) {
+    struct ::stat status = {};
+    if (::stat(path_.c_str(), &status) != 0) {
+      fail("{}: {} cannot be opened: {}; mkfifo makes a pipe", option, quote(path_),
+           std::generic_category().message(errno));
+    }
+    if (!S_ISFIFO(status.st_mode)) {
+      fail("{}: {} cannot be opened: it is not a pipe; mkfifo makes one", option, quote(path_));
+    }
+    if (end == End::reading) open();
+    if (end == End::reading && descriptor_ < 0) {
+      fail("{}: {} cannot be opened: {}", option, quote(path_),
+           std::generic_category().message(errno));
+    }
   }
+  ~Pipe() {
+    if (descriptor_ >= 0) ::close(descriptor_);
+  }
+  Pipe(const Pipe&) = delete;
+  Pipe& operator=(const Pipe&) = delete;
 
   Status write(std::span<const std::byte> bytes) {
-    if (std::fwrite(bytes.data(), 1, bytes.size(), file_.get()) == bytes.size()) return {};
-    return closed();
+    Status opened = wait_for_reader();
+    if (!opened.ok()) return opened;
+    while (!bytes.empty()) {
+      Status ready = wait_for(POLLOUT, "read nothing from");
+      if (!ready.ok()) return ready;
+      const ssize_t written = ::write(descriptor_, bytes.data(), bytes.size());
+      if (written < 0 && errno != EINTR && errno != EAGAIN) return closed();
+      if (written > 0) bytes = bytes.subspan(static_cast<std::size_t>(written));
+    }
+    return {};
   }
-  Status flush() {
-    if (std::fflush(file_.get()) == 0) return {};
-    return closed();
-  }
+
   Status read(std::span<std::byte> bytes) {
-    if (std::fread(bytes.data(), 1, bytes.size(), file_.get()) == bytes.size()) return {};
-    return closed();
+    while (!bytes.empty()) {
+      if (buffer_.empty()) {
+        Status filled = fill();
+        if (!filled.ok()) return filled;
+      }
+      const std::size_t some = std::min(bytes.size(), buffer_.size());
+      std::memcpy(bytes.data(), buffer_.data(), some);
+      buffer_.erase(0, some);
+      bytes = bytes.subspan(some);
+    }
+    return {};
   }
+
   Result<std::string> read_line() {
     constexpr std::size_t kMost = 4096;
-    std::string line;
-    for (int c = std::fgetc(file_.get()); c != '\n'; c = std::fgetc(file_.get())) {
-      if (c == EOF) return closed();
-      if (line.size() == kMost) return Status::error("an answer's first line is too long");
-      line += static_cast<char>(c);
+    for (std::size_t end = buffer_.find('\n');; end = buffer_.find('\n')) {
+      if (end == std::string::npos ? buffer_.size() > kMost : end > kMost) {
+        return Status::error("an answer's first line is too long");
+      }
+      if (end != std::string::npos) {
+        std::string line = buffer_.substr(0, end);
+        buffer_.erase(0, end + 1);
+        return line;
+      }
+      Status filled = fill();
+      if (!filled.ok()) return filled;
     }
-    return line;
   }
 
  private:
+  void open() {
+    const int mode = end_ == End::reading ? O_RDONLY : O_WRONLY;
+    descriptor_ = ::open(path_.c_str(), mode | O_NONBLOCK | O_CLOEXEC);
+  }
+
+  /// A pipe can be opened for writing once somebody reads it.
+  Status wait_for_reader() {
+    const auto deadline = std::chrono::steady_clock::now() + most_;
+    while (descriptor_ < 0) {
+      open();
+      if (descriptor_ >= 0) break;
+      if (errno != ENXIO && errno != EINTR) return closed();
+      if (std::chrono::steady_clock::now() > deadline) {
+        return late(fmt::format("nobody has opened {} for reading within", quote(path_)));
+      }
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    }
+    return {};
+  }
+
+  Status wait_for(short event, const char* what) {
+    const auto deadline = std::chrono::steady_clock::now() + most_;
+    for (;;) {
+      const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
+          deadline - std::chrono::steady_clock::now());
+      if (left.count() < 0) {
+        return late(fmt::format("the other process has {} {} for", what, quote(path_)));
+      }
+      struct ::pollfd watched = {descriptor_, event, 0};
+      const int ready = ::poll(&watched, 1, static_cast<int>(left.count()) + 1);
+      if (ready > 0) return {};
+      if (ready < 0 && errno != EINTR) return closed();
+    }
+  }
+
+  /// Waits for more bytes and takes what there is.
+  Status fill() {
+    Status ready = wait_for(POLLIN, "written nothing to");
+    if (!ready.ok()) return ready;
+    std::array<char, 65536> part;
+    const ssize_t got = ::read(descriptor_, part.data(), part.size());
+    if (got < 0 && (errno == EINTR || errno == EAGAIN)) return {};
+    if (got <= 0) return closed();
+    buffer_.append(part.data(), static_cast<std::size_t>(got));
+    return {};
+  }
+
   Status closed() const {
     return Status::error(fmt::format("the other process has closed {}", quote(path_)));
   }
+  Status late(const std::string& what) const {
+    return Status::error(fmt::format("{} {} s (--timeout)", what, most_.count()));
+  }
 
   std::string path_;
-  std::unique_ptr<std::FILE, CloseFile> file_;
+  End end_;
+  std::chrono::seconds most_;
+  int descriptor_ = -1;
+  std::string buffer_;  // read, and not asked for yet
 };
 
 /// One call, over the pipes.
@@ -82,7 +177,6 @@ Status call_over(Pipe& calls, Pipe& answers, const AllReduceCall& call) {
   for (const auto region : call.regions) {
     if (status.ok()) status = calls.write(region);
   }
-  if (status.ok()) status = calls.flush();
   if (!status.ok()) return status;
 
   const auto answer = answers.read_line();
@@ -99,6 +193,19 @@ Status call_over(Pipe& calls, Pipe& answers, const AllReduceCall& call) {
   return {};
 }
 
+constexpr std::uint32_t kDefaultTimeout = 60;
+
+constexpr const char* kProtocol = R"(
+Protocol
+  mkfifo CALLS ANSWERS makes the pipes. The other process opens both, then answers calls until it
+  reads the end of CALLS. A call is a line of JSON
+    {"schema": "arlab.judge.call/1", "dtype": "bf16", "ranks": 4, "elements": 2049,
+     "region_bytes": 8960, "input_at": 256, "output_at": 4608}
+  (in one line) and then, rank after rank, region_bytes bytes: the rank's region. Its input, elements
+  in dtype (little-endian), begins input_at bytes from the region's start; its output belongs at
+  output_at, which with --in-place is the same; nothing else may change. The answer is the line
+  "done" and then all regions with the outputs in them, or a line "error WHY", which ends the check.)";
+
 struct JudgeCommand {
   std::string calls;
   std::string answers;
@@ -107,6 +214,7 @@ struct JudgeCommand {
   std::vector<std::string> lengths;
   std::optional<std::uint32_t> runs;
   std::optional<std::uint32_t> seed;
+  std::optional<std::uint32_t> timeout;
   bool in_place = false;
   std::string codec;
   std::string claim;
@@ -130,8 +238,9 @@ struct JudgeCommand {
     const kernels::AllReduceCheckRequest asked = request();
     kernels::list_candidates(asked);  // refuses what is wrong before pipes are opened, which waits
     std::signal(SIGPIPE, SIG_IGN);
-    Pipe to(calls, "wb", "--calls");
-    Pipe from(answers, "rb", "--answers");
+    const std::chrono::seconds most(timeout.value_or(kDefaultTimeout));
+    Pipe from(answers, Pipe::End::reading, "--answers", most);
+    Pipe to(calls, Pipe::End::writing, "--calls", most);
     const auto report = kernels::check_all_reduce(
         [&](const AllReduceCall& call) { return call_over(to, from, call); }, asked);
     if (!report.ok()) fail("{}", report.status().message());
@@ -167,6 +276,9 @@ void add_judge(CLI::App& app) {
       ->delimiter(',');
   add_integer(*sub, "--runs", command->runs, 2, 100, "Runs of every case [3]");
   add_integer(*sub, "--seed", command->seed, 0, UINT32_MAX, "Seed of the inputs [1]");
+  add_integer(*sub, "--timeout", command->timeout, 1, 86400,
+              "Seconds without a byte after which the other process is given up [60]");
+  sub->footer(kProtocol);
   sub->add_flag("--in-place", command->in_place, "Outputs take the place of inputs");
   sub->add_option("--codec", command->codec, "Compare with algorithms that use this codec, too");
   sub->add_option("--claim", command->claim,

@@ -1,5 +1,8 @@
 // arlab list: what there is.
 
+#include <algorithm>
+#include <map>
+
 #include "experiments/cli/commands.h"
 #include "experiments/cli/options.h"
 #include "reference/codecs/registry.h"
@@ -20,6 +23,79 @@ std::string join(const Items& items, TextOf text_of) {
   }
   return text;
 }
+
+// ---------------------------------------------------------------- for a terminal
+
+constexpr std::size_t kTerminal = 120;  // characters in a line
+
+/// Some of the columns.
+Table only(const std::vector<std::string>& kept, const Table& table) {
+  Table result{kept, {}};
+  for (const auto& row : table.rows) {
+    std::vector<Json>& cells = result.rows.emplace_back();
+    for (const std::string& column : kept) {
+      const auto at = std::find(table.columns.begin(), table.columns.end(), column);
+      cells.push_back(row[static_cast<std::size_t>(at - table.columns.begin())]);
+    }
+  }
+  return result;
+}
+
+/// The text in lines of at most `width` characters, broken at spaces where there are any.
+std::vector<std::string> lines_of(std::string_view text, std::size_t width) {
+  std::vector<std::string> lines;
+  while (text.size() > width) {
+    const std::size_t space = text.rfind(' ', width);
+    const bool broken = space != std::string_view::npos && space > 0;
+    lines.emplace_back(text.substr(0, broken ? space : width));
+    text.remove_prefix(broken ? space + 1 : width);
+  }
+  lines.emplace_back(text);
+  return lines;
+}
+
+/// The same table in lines that fit: cells of text go on in the rows below.
+Table wrapped(const Table& table) {
+  const std::size_t columns = table.columns.size();
+  std::vector<std::size_t> width(columns);
+  std::vector<std::size_t> least(columns);
+  std::size_t total = 2 * (columns - 1);
+  for (std::size_t c = 0; c < columns; ++c) {
+    width[c] = table.columns[c].size();
+    bool text = c > 0;
+    for (const auto& row : table.rows) {
+      width[c] = std::max(width[c], cell_text(row[c]).size());
+      text = text && !row[c].is_number();
+    }
+    least[c] = text ? table.columns[c].size() : width[c];
+    total += width[c];
+  }
+  while (total > kTerminal) {
+    std::size_t widest = columns;
+    for (std::size_t c = 0; c < columns; ++c) {
+      if (width[c] > least[c] && (widest == columns || width[c] > width[widest])) widest = c;
+    }
+    if (widest == columns) break;
+    --width[widest];
+    --total;
+  }
+  Table result{table.columns, {}};
+  for (const auto& row : table.rows) {
+    const std::size_t first = result.rows.size();
+    for (std::size_t c = 0; c < columns; ++c) {
+      const std::vector<std::string> lines = lines_of(cell_text(row[c]), width[c]);
+      while (result.rows.size() < first + lines.size()) {
+        result.rows.emplace_back(columns, Json(""));
+      }
+      for (std::size_t l = 0; l < lines.size(); ++l) {
+        result.rows[first + l][c] = lines.size() == 1 ? row[c] : Json(lines[l]);
+      }
+    }
+  }
+  return result;
+}
+
+// ---------------------------------------------------------------- what there is
 
 Report list_codecs() {
   Report report{"arlab.list.codecs/1", {}, "codecs"};
@@ -108,13 +184,25 @@ void add_list(CLI::App& app) {
   auto command = std::make_shared<ListCommand>();
   CLI::App* sub =
       app.add_subcommand("list", "What there is: codecs, algorithms, topologies or inputs");
+  sub->footer(
+      "The table of codecs has the columns that fit a terminal; --format json and csv have all.");
   sub->add_option("WHAT", command->what, "codecs, algorithms, topologies or inputs")->required();
   add_format(*sub, command->format);
   sub->callback([command] {
-    if (command->what == "codecs") return print(list_codecs(), command->format);
-    if (command->what == "algorithms") return print(list_algorithms(), command->format);
-    if (command->what == "topologies") return print(list_topologies(), command->format);
-    if (command->what == "inputs") return print(list_inputs(), command->format);
+    const std::map<std::string, Report (*)()> all = {{"codecs", list_codecs},
+                                                     {"algorithms", list_algorithms},
+                                                     {"topologies", list_topologies},
+                                                     {"inputs", list_inputs}};
+    if (const auto found = all.find(command->what); found != all.end()) {
+      Report report = found->second();
+      if (command->format == Format::table) {
+        if (found->first == "codecs") {
+          report.rows = only({"name", "wire_bits_per_element", "dtypes", "summary"}, report.rows);
+        }
+        report.rows = wrapped(report.rows);
+      }
+      return print(report, command->format);
+    }
     fail("cannot list '{}': allowed are codecs, algorithms, topologies, inputs", command->what);
   });
 }

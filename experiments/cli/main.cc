@@ -1,14 +1,21 @@
 // arlab: the program. Exit codes: 0 done, 1 a check failed, 2 bad usage or input.
 
+#include <fcntl.h>
+
 #include <algorithm>
 #include <array>
+#include <cerrno>
+#include <csignal>
 #include <cstdio>
+#include <iostream>
 #include <new>
 #include <string_view>
+#include <system_error>
 
 #include "experiments/cli/commands.h"
 #include "experiments/cli/options.h"
 #include "reference/error.h"
+#include "reference/signals.h"
 
 namespace {
 
@@ -30,6 +37,27 @@ int report_error(std::string_view message, int exit_code) noexcept {
   std::fwrite(line.data(), 1, length, stderr);
   std::fputs(message.size() > kMost ? "...\n" : "\n", stderr);
   return exit_code;
+}
+
+/// Descriptors 0 to 2 are there, so that no file of ours becomes what messages are written to.
+/// Those that were closed can still not be written.
+void fill_standard_descriptors() {
+  constexpr int kLast = 2;
+  for (int descriptor = 0; descriptor <= kLast;) {
+    if (::fcntl(descriptor, F_GETFD) >= 0 || errno != EBADF) {
+      ++descriptor;
+    } else if (::open("/dev/null", O_RDONLY) < 0) {
+      return;
+    }
+  }
+}
+
+/// Throws InvalidInput when stdout has not taken all that was written to it.
+void require_stdout() {
+  const bool flushed = std::fflush(stdout) == 0;
+  if (!flushed || std::ferror(stdout) != 0 || !std::cout.flush()) {
+    arlab::fail("standard output cannot be written");
+  }
 }
 
 /// The innermost command on the command line, for a hint; CLI11 names none in its messages.
@@ -96,18 +124,23 @@ int run(CLI::App& app, int argc, char** argv) {
     refuse_empty_values(app);
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
+    if (error.get_exit_code() == 0) {  // --help, --version
+      app.exit(error);
+      require_stdout();
+      return 0;
+    }
     arlab::fail("{} (see {})", error.what(), help_hint(app));
   }
-  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
-    arlab::fail("standard output cannot be written");
-  }
+  require_stdout();
   return 0;
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
+  fill_standard_descriptors();
+  std::signal(SIGXFSZ, SIG_IGN);  // a file that is too large is an error of write()
+  arlab::let_signals_wait();
   try {
     CLI::App app{"arlab: compressed collectives. Which bits, how long, and do GPU kernels agree?",
                  "arlab"};
@@ -118,6 +151,8 @@ int main(int argc, char** argv) {
     return report_error(error.what(), kBadInput);
   } catch (const std::bad_alloc&) {
     return report_error("not enough memory for this request", kBadInput);
+  } catch (const std::system_error& error) {
+    return report_error(error.what(), kBadInput);
   } catch (const std::exception& error) {
     std::fputs("arlab: internal error, please report it\n", stderr);
     return report_error(error.what(), kBadInput);

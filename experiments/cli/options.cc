@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cctype>
 #include <charconv>
 #include <cstdio>
@@ -69,11 +70,57 @@ std::string called_as = "arlab";
 
 void set_command_line(int argc, const char* const* argv) {
   called_as = "arlab";
-  for (int i = 1; i < argc; ++i) called_as += fmt::format(" {}", argv[i]);
+  for (int i = 1; i < argc; ++i) called_as += " " + shell_quote(argv[i]);
 }
 const std::string& command_line() { return called_as; }
 
+namespace {
+
+bool is_utf8(const std::string& text) {
+  try {
+    (void)nlohmann::ordered_json(text).dump();
+    return true;
+  } catch (const nlohmann::ordered_json::type_error&) {
+    return false;
+  }
+}
+
+/// Control characters as \xNN, and all that is not ASCII where the text is not UTF-8; also what
+/// `marked` holds.
+std::string escaped(const std::string& text, std::string_view marked) {
+  const bool readable = is_utf8(text);
+  std::string line;
+  for (const char c : text) {
+    const auto code = static_cast<unsigned char>(c);
+    const bool plain = code >= 0x20 && code != 0x7f && (code < 0x80 || readable) &&
+                       marked.find(c) == std::string_view::npos;
+    line += plain ? std::string(1, c) : fmt::format("\\x{:02x}", code);
+  }
+  return line;
+}
+
+}  // namespace
+
+std::string one_line(const std::string& text) { return escaped(text, ""); }
+
+std::string shell_quote(const std::string& text) {
+  const auto needs_none = [](char c) {
+    return std::isalnum(static_cast<unsigned char>(c)) != 0 ||
+           std::string_view("_-+=./,:@%^").find(c) != std::string_view::npos ||
+           static_cast<unsigned char>(c) >= 0x80;
+  };
+  if (one_line(text) != text) return "$'" + escaped(text, "'\\") + "'";
+  if (!text.empty() && std::all_of(text.begin(), text.end(), needs_none)) return text;
+  std::string quoted = "'";
+  for (const char c : text) quoted += c == '\'' ? "'\\''" : std::string(1, c);
+  return quoted + "'";
+}
+
 void write_stdout(const std::string& text) { std::fwrite(text.data(), 1, text.size(), stdout); }
+void write_progress(const std::string& text) {
+  std::fwrite(text.data(), 1, text.size(), stderr);
+  std::clearerr(stderr);
+}
 
 void add_format(CLI::App& command, Format& format, Format default_format) {
   format = default_format;
@@ -118,7 +165,8 @@ void ScheduleOptions::add_to(CLI::App& command) {
   add_integer(
       command, "--group-size", group_size, 1, kMaxWorldSize,
       "Ranks per group, for hierarchical algorithms and cross-group volume; divides the world size "
-      "[world size / its smallest prime factor]");
+      "[simulate: as the topology's, if it has groups; else world size / its smallest prime "
+      "factor]");
   add_integer(command, "--micro-chunks", micro_chunks, 1, 4096,
               "hierarchical_pipelined: micro-chunks per chunk [4]");
 }
@@ -126,8 +174,7 @@ void ScheduleOptions::add_to(CLI::App& command) {
 Schedule read_schedule(const std::string& path) {
   InputFile input{std::filesystem::path(path)};
   require_memory(input.remaining(), path);
-  std::string text(input.remaining(), '\0');
-  input.read(std::span<char>(text));
+  const std::string text = input.read_rest();
   try {
     return schedule_from_json(text);
   } catch (const InvalidInput& error) {
@@ -241,9 +288,17 @@ void require_memory(std::uint64_t bytes, const std::string& what) {
 
 void require_folder_of(const std::string& path) {
   const std::filesystem::path folder = std::filesystem::path(path).parent_path();
-  if (!folder.empty() && !std::filesystem::is_directory(folder)) {
-    fail("cannot write {}: there is no folder {}", path, folder.string());
-  }
+  std::error_code error;
+  if (folder.empty() || std::filesystem::is_directory(folder, error)) return;
+  const bool is_other = !error || error == std::errc::no_such_file_or_directory ||
+                        error == std::errc::not_a_directory;
+  if (is_other) fail("cannot write {}: there is no folder {}", path, folder.string());
+  fail("cannot write {}: {}", path, error.message());
+}
+
+void require_output_file(const std::string& path) {
+  require_folder_of(path);
+  require_replaceable(path);
 }
 
 }  // namespace arlab::cli

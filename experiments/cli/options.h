@@ -22,12 +22,23 @@ CLI::Option* add_integer(CLI::App& command, const std::string& name,
                          std::optional<std::uint32_t>& value, std::uint32_t low, std::uint32_t high,
                          const std::string& description);
 
-/// How the program was called, for files of results: arlab and its arguments. main() sets it.
+/// How the program was called, for files of results: arlab and its arguments, as for a shell, on
+/// one line. main() sets it.
 void set_command_line(int argc, const char* const* argv);
 const std::string& command_line();
 
+/// An argument as a shell takes it, on one line of printable characters.
+std::string shell_quote(const std::string& text);
+
+/// Text as it may stand in a line of a file: control characters and bytes that are not UTF-8 as
+/// \xNN.
+std::string one_line(const std::string& text);
+
 /// Writes to stdout, as it is.
 void write_stdout(const std::string& text);
+
+/// Tells the user how far the work is. Whether anybody hears it makes no difference to the work.
+void write_progress(const std::string& text);
 
 /// --format table|json|csv, for every command.
 void add_format(CLI::App& command, Format& format, Format default_format = Format::table);
@@ -79,5 +90,8 @@ void require_memory(std::uint64_t bytes, const std::string& what);
 
 /// Throws InvalidInput unless the file's folder exists, so that long work is not done in vain.
 void require_folder_of(const std::string& path);
+
+/// The same, and when the name is that of a folder, a pipe or a device.
+void require_output_file(const std::string& path);
 
 }  // namespace arlab::cli

@@ -7,16 +7,19 @@
 
 namespace arlab::cli {
 
-/// Runs a script with these arguments. Throws CheckFailed, which says what is there without the
-/// picture (`kept`) and what to do, when it fails; its own message has gone to stderr.
+/// Runs a script with these arguments. Throws, with what is there without the picture (`kept`),
+/// InvalidInput when the script says in one line what is wrong (a picture cannot be written), and
+/// CheckFailed with what to do when it fails otherwise; what it said has then gone to stderr.
 void draw(const std::string& script, const std::vector<std::string>& arguments,
           const std::string& kept);
 
-/// The same for a script that reads JSON from the file of its first argument.
+/// The same for a script that reads JSON from the file of its first argument: its standard input,
+/// so that no temporary file can be left behind.
 void draw(const std::string& script, const nlohmann::ordered_json& data, const std::string& picture,
           const std::string& kept);
 
-/// Throws InvalidInput unless the name of the picture ends in one of these, and its folder exists.
+/// Throws InvalidInput unless the name of the picture ends in one of these and can be one of a file
+/// in a folder that exists.
 void require_picture_name(const std::string& option, const std::string& path,
                           const std::vector<std::string>& endings);
 

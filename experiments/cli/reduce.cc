@@ -25,8 +25,8 @@ struct ReduceCommand {
   void run() const {
     const DType otherwise = default_dtype(*find_codec(with_row_length(codec, kAnyRow)));
     const ExecuteOptions options = execution.make();
-    if (!out.empty()) require_folder_of(out);
-    const Tensor inputs = source.load(otherwise);
+    if (!out.empty()) require_output_file(out);
+    const Tensor inputs = source.load(otherwise, named_collective());
     const CodecPtr c = codec_for(codec, inputs);
     require_takes(*c, inputs.dtype, source.name());
     if (inputs.elements_per_rank() == 0) fail("{}: there are no elements to reduce", source.name());
@@ -36,10 +36,9 @@ struct ReduceCommand {
     if (!all_reduce && options.accumulate != Accumulate::native) {
       fail("--accumulate {}: {} sums nothing; leave it out", execution.accumulate, s.algorithm);
     }
-    // Inputs, outputs, the exact and the uncompressed result: of one rank, or of all.
-    require_memory(2 * inputs.bytes().size() +
-                       16 * inputs.elements_per_rank() * (all_reduce ? 1 : inputs.ranks()),
-                   "this reduce");
+    require_memory(
+        reduction_bytes(inputs.dtype, world_size, inputs.elements_per_rank(), s.collective),
+        "this reduce");
     const ExactResult exact = exact_result(s.collective, inputs, options.threads);
     const Reduction reduction = run_reduction(s, *c, inputs, exact, options);
     if (!out.empty()) write_npy(out, reduction.outputs);
@@ -66,6 +65,12 @@ struct ReduceCommand {
     report.fields.push_back(
         {"provenance", "exact", "every figure is computed from the bits, none is a model's"});
     print(report, format);
+  }
+
+  /// What --algorithm does; what a schedule does is in its file.
+  Collective named_collective() const {
+    if (schedule.algorithm.empty()) return Collective::all_reduce;
+    return find_algorithm(schedule.algorithm).collective;
   }
 };
 

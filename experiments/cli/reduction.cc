@@ -31,6 +31,14 @@ std::vector<double> exchanged(const std::vector<double>& inputs, std::size_t ran
 
 }  // namespace
 
+std::uint64_t reduction_bytes(DType dtype, std::uint64_t ranks, std::uint64_t elements_per_rank,
+                              Collective collective) {
+  const std::uint64_t results = collective == Collective::all_reduce ? 1 : ranks;
+  const std::uint64_t per_element = 2 * ranks * size_of(dtype) + results * 2 * sizeof(double);
+  return elements_per_rank > UINT64_MAX / per_element ? UINT64_MAX
+                                                      : elements_per_rank * per_element;
+}
+
 ExactResult exact_result(Collective collective, const Tensor& inputs, unsigned threads) {
   if (collective == Collective::all_reduce) {
     ExactSum sum = exact_sum(inputs.dtype, inputs.ranks(), inputs.bytes(), threads);
@@ -90,7 +98,7 @@ std::vector<Field> reduction_fields(const Reduction& r, const ExactResult& exact
                                     r.difference->rank, r.difference->element)
                       : "all ranks hold the same bits"},
       {"wire_bits_per_element", r.wire.bits_per_element, "average over all sends"},
-      {"wire_bytes", r.wire.bytes, "all sends of all ranks"},
+      {"wire_bytes", count_json(r.wire.bytes), "all sends of all ranks"},
       {"encoded", r.counts.encoded, "elements encoded, all ranks and steps"},
       {"clamped", r.counts.clamped, "of these, beyond the code range"},
       {"flushed", r.counts.flushed, "of these, not zero before and zero after"},

@@ -24,6 +24,11 @@ struct ExactResult {
   std::uint64_t inexact = 0;  ///< values that float64 has rounded
 };
 
+/// Bytes of memory that a reduction needs: inputs, outputs, the exact and the uncompressed result
+/// of one rank, or of all where the collective is no all-reduce. UINT64_MAX when they are more.
+std::uint64_t reduction_bytes(DType dtype, std::uint64_t ranks, std::uint64_t elements_per_rank,
+                              Collective collective);
+
 /// `inputs` holds ranks x elements; but for all_reduce the elements make equal slots.
 ExactResult exact_result(Collective collective, const Tensor& inputs, unsigned threads = 0);
 

@@ -3,10 +3,16 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdint>
 
 namespace arlab::cli {
 
 using Json = nlohmann::ordered_json;
+
+Json count_json(WideCount count) {
+  if (count <= UINT64_MAX) return static_cast<std::uint64_t>(count);
+  return static_cast<double>(count);
+}
 
 std::string json_line(const Json& json) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
@@ -28,7 +34,7 @@ std::string render_text(const Table& table) {
     width[c] = table.columns[c].size();
     for (const auto& row : table.rows) {
       width[c] = std::max(width[c], cell_text(row[c]).size());
-      numeric[c] = numeric[c] && (row[c].is_number() || row[c].is_null());
+      numeric[c] = numeric[c] && (row[c].is_number() || row[c].is_null() || row[c] == "");
     }
   }
   std::string text;
@@ -56,7 +62,8 @@ std::string csv_line(const std::vector<Json>& cells) {
     if (c > 0) line += ',';
     if (cells[c].is_null()) continue;
     std::string cell = cells[c].is_string() ? cells[c].get<std::string>() : json_line(cells[c]);
-    if (cell.find_first_of(",\"\n\r") != std::string::npos) {
+    // A line that begins with # is a comment to readers of our files.
+    if (cell.find_first_of(",\"\n\r") != std::string::npos || cell.starts_with('#')) {
       std::string quoted = "\"";
       for (const char ch : cell) quoted += ch == '"' ? "\"\"" : std::string(1, ch);
       cell = quoted + '"';

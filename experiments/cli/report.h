@@ -6,9 +6,14 @@
 #include <string_view>
 #include <vector>
 
+#include "reference/wide_count.h"
+
 namespace arlab::cli {
 
 enum class Format { table, json, csv };
+
+/// Exact up to 2^64 - 1; above that the nearest float64, as most readers of JSON would make of it.
+nlohmann::ordered_json count_json(WideCount count);
 
 /// One named figure of a result.
 struct Field {

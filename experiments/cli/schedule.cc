@@ -1,5 +1,8 @@
 // arlab schedule: an algorithm's schedule as JSON, or what is wrong with somebody's own.
 
+#include <fmt/ranges.h>
+
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "experiments/cli/commands.h"
@@ -13,28 +16,69 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-Json value_text(ValueId id) {
-  return id == kOwnInput ? Json("input") : Json(fmt::format("{}", id));
-}
+const std::vector<std::string> kOpColumns = {"value", "step",  "op",  "rank",
+                                             "to",    "begin", "end", "from"};
+constexpr std::size_t kKindColumn = 2;
+constexpr std::size_t kFromColumn = 7;
 
-Table ops_table(const Schedule& s) {
-  Table table{{"value", "step", "op", "rank", "to", "begin", "end", "from"}, {}};
+std::string value_text(ValueId id) { return id == kOwnInput ? "input" : fmt::format("{}", id); }
+
+/// Calls visit(cells) for every op, one after the other: all of a large schedule would take
+/// gigabytes.
+template <class Visit>
+void for_each_row(const Schedule& s, Visit visit) {
   for (ValueId id = 0; id < s.ops.size(); ++id) {
     const Op& op = s.ops[id];
     std::string from;
     for (const ValueId operand : s.operands(op)) {
       if (!from.empty()) from += op.kind == OpKind::reduce ? " + " : " ";
-      from += value_text(operand).get<std::string>();
+      from += value_text(operand);
     }
     if (op.kind == OpKind::reduce && op.start == Start::zero) from.insert(0, "0 + ");
     const char* kind = op.kind == OpKind::encode ? "encode"
                        : op.kind == OpKind::send ? "send"
                                                  : "reduce";
-    table.rows.push_back({id, op.step, kind, op.rank,
-                          op.kind == OpKind::send ? Json(op.peer) : Json(nullptr),
-                          s.chunks[op.chunk].begin, s.chunks[op.chunk].end, from});
+    const bool sends = op.kind == OpKind::send;
+    visit(std::vector<std::string>{
+        std::to_string(id), std::to_string(op.step), kind, std::to_string(op.rank),
+        sends ? std::to_string(op.peer) : std::string(), std::to_string(s.chunks[op.chunk].begin),
+        std::to_string(s.chunks[op.chunk].end), std::move(from)});
   }
-  return table;
+}
+
+void write_csv(const Schedule& s) {
+  write_stdout(fmt::format("{}\n", fmt::join(kOpColumns, ",")));
+  for_each_row(s, [](const std::vector<std::string>& cells) {
+    write_stdout(fmt::format("{}\n", fmt::join(cells, ",")));
+  });
+}
+
+/// As render_text() would, without the rows in memory.
+void write_table(const Schedule& s) {
+  std::vector<std::size_t> width;
+  for (const std::string& column : kOpColumns) width.push_back(column.size());
+  for_each_row(s, [&](const std::vector<std::string>& cells) {
+    for (std::size_t c = 0; c < cells.size(); ++c) width[c] = std::max(width[c], cells[c].size());
+  });
+  const auto write_line = [&](const std::vector<std::string>& cells) {
+    std::string line;
+    for (std::size_t c = 0; c < cells.size(); ++c) {
+      if (c > 0) line += "  ";
+      const bool is_number = c != kKindColumn && c != kFromColumn;
+      line += is_number ? fmt::format("{:>{}}", cells[c], width[c])
+                        : fmt::format("{:<{}}", cells[c], width[c]);
+    }
+    line.erase(line.find_last_not_of(' ') + 1);
+    write_stdout(line + '\n');
+  };
+  write_line(kOpColumns);
+  std::vector<std::string> rule;
+  for (const std::size_t w : width) rule.emplace_back(w, '-');
+  write_line(rule);
+  for_each_row(s, [&](std::vector<std::string> cells) {
+    if (cells[4].empty()) cells[4] = "-";
+    write_line(cells);
+  });
 }
 
 /// What check() proves of a correct schedule, in words.
@@ -82,7 +126,8 @@ struct ScheduleCommand {
       std::uint64_t align = 1;
       if (!codec.empty()) align = find_codec(codec)->info().alignment;
       if (!alignment.empty()) align = parse_count(alignment, "--alignment");
-      s = options.make(*ranks, parse_count(elements, "--elements"), align);
+      const std::uint64_t count = parse_count(elements, "--elements");
+      s = make_schedule(options.algorithm, options.request(*ranks, count, align));
     }
     print_schedule(s);
   }
@@ -94,18 +139,24 @@ struct ScheduleCommand {
     const bool all_reduce = s.collective == Collective::all_reduce;
     const Json ranks_identical = all_reduce ? Json(result.ranks_identical) : Json(nullptr);
     if (format == Format::json) {
-      Json json = schedule_to_json(s);
-      json["group_size"] = group_size;
-      json["volume"] = {{"total", volume.total},
-                        {"cross_group", volume.cross_group},
-                        {"total_elements", volume.total_elements},
-                        {"cross_group_elements", volume.cross_group_elements},
-                        {"messages", volume.messages}};
-      json["check"] = {{"correct", result.correct},
-                       {"violation", result.violation},
-                       {"ranks_identical", ranks_identical},
-                       {"divergence", result.divergence}};
-      write_stdout(json.dump(1, ' ', false, Json::error_handler_t::replace) + '\n');
+      const Json more = {{"group_size", group_size},
+                         {"volume",
+                          {{"total", volume.total},
+                           {"cross_group", volume.cross_group},
+                           {"total_elements", volume.total_elements},
+                           {"cross_group_elements", volume.cross_group_elements},
+                           {"messages", volume.messages}}},
+                         {"check",
+                          {{"correct", result.correct},
+                           {"violation", result.violation},
+                           {"ranks_identical", ranks_identical},
+                           {"divergence", result.divergence}}}};
+      write_schedule_json(s, more, [](std::string_view text) { write_stdout(std::string(text)); });
+      write_stdout("\n");
+      return;
+    }
+    if (format == Format::csv) {
+      write_csv(s);
       return;
     }
     Report report{"arlab.schedule/1",
@@ -126,10 +177,10 @@ struct ScheduleCommand {
                    {"ranks_identical", ranks_identical,
                     !all_reduce              ? "not applicable: ranks end with different data"
                     : result.ranks_identical ? "proved: all ranks compute the same expression"
-                                             : result.divergence}},
-                  "ops",
-                  ops_table(s)};
+                                             : result.divergence}}};
     print(report, format);
+    write_stdout("\n");
+    write_table(s);
   }
 };
 

@@ -103,7 +103,8 @@ Tensor cast_to(DType dtype, Tensor tensor) {
 fs::path shipped_activations(Rank ranks) {
   const std::string file = fmt::format("minilm_tp{}.safetensors", ranks);
   const fs::path of_project = fs::path(ARLAB_SOURCE_DIR) / "experiments/activations" / file;
-  return fs::exists(of_project) ? of_project : fs::path(ARLAB_DATA_DIR) / file;
+  std::error_code error;
+  return fs::exists(of_project, error) ? of_project : fs::path(ARLAB_DATA_DIR) / file;
 }
 
 Samples all_tensors_of(const fs::path& path, Rank ranks, DType dtype) {
@@ -126,8 +127,8 @@ Samples all_tensors_of(const fs::path& path, Rank ranks, DType dtype) {
 }
 
 /// SQNR of a candidate on its worst tensor. `exact` are the sums of the samples.
-double worst_sqnr(const Candidate& c, const Samples& samples,
-                  const std::vector<ExactResult>& exact) {
+double worst_sqnr(const Candidate& c, const Samples& samples, const std::vector<ExactResult>& exact,
+                  Rank group_size) {
   double worst = kInfinity;
   for (std::size_t i = 0; i < samples.tensors.size(); ++i) {
     const Tensor& inputs = samples.tensors[i];
@@ -135,7 +136,8 @@ double worst_sqnr(const Candidate& c, const Samples& samples,
     const Schedule schedule =
         make_schedule(c.algorithm->name, {.world_size = static_cast<Rank>(inputs.ranks()),
                                           .elements = inputs.elements_per_rank(),
-                                          .alignment = codec->info().alignment});
+                                          .alignment = codec->info().alignment,
+                                          .options = {.group_size = group_size}});
     Tensor outputs = make_tensor(inputs.dtype, inputs.shape);
     execute(schedule, *codec, inputs.dtype, inputs.bytes(), outputs.bytes(), {.threads = 1});
     const ErrorMetrics error = compare(exact[i].values, inputs.dtype, outputs.rank_bytes(0), 1);
@@ -150,8 +152,8 @@ double worst_sqnr(const Candidate& c, const Samples& samples,
 /// Latencies on a topology; every one is simulated once.
 class Clock {
  public:
-  Clock(const Topology& topology, Rank ranks, DType dtype)
-      : topology_(topology), ranks_(ranks), dtype_(dtype) {}
+  Clock(const Topology& topology, Rank ranks, Rank group_size, DType dtype)
+      : topology_(topology), ranks_(ranks), group_size_(group_size), dtype_(dtype) {}
 
   double latency_us(const Candidate& c, std::uint64_t bytes) {
     const auto [place, is_new] = known_[&c].try_emplace(bytes, 0.0);
@@ -186,14 +188,17 @@ class Clock {
  private:
   double simulated_us(const Candidate& c, std::uint64_t bytes) const {
     const std::uint64_t elements = std::max<std::uint64_t>(1, bytes / size_of(dtype_));
-    const ScheduleRequest request{
-        .world_size = ranks_, .elements = elements, .alignment = c.codec->info().alignment};
+    const ScheduleRequest request{.world_size = ranks_,
+                                  .elements = elements,
+                                  .alignment = c.codec->info().alignment,
+                                  .options = {.group_size = group_size_}};
     return simulate(*c.algorithm, request, *c.codec, dtype_, topology_, {.library = c.library})
         .latency_us;
   }
 
   const Topology& topology_;
   Rank ranks_;
+  Rank group_size_;
   DType dtype_;
   std::map<const Candidate*, std::map<std::uint64_t, double>> known_;  ///< by size
 };
@@ -319,10 +324,11 @@ struct SelectCommand {
       fail("--ranks is {}, but topology '{}' has only {}", world_size, t.name, t.ranks.value);
     }
 
+    const Rank group_size = default_group_size(t, world_size);
     std::vector<Candidate> all = candidates(t, type, world_size);
     std::string measured_on = "not measured: too many ranks for the reference";
     if (world_size <= kMostMeasuredRanks) {
-      measured_on = measure(all, world_size, type);
+      measured_on = measure(all, world_size, group_size, type);
     } else if (least_sqnr || !input.empty() || !synthetic.empty()) {
       fail(
           "SQNR is measured on at most {} ranks, not {}: --ranks takes fewer, --max-wire-bits is "
@@ -330,15 +336,20 @@ struct SelectCommand {
           kMostMeasuredRanks, world_size);
     }
     std::vector<const Candidate*> allowed = within_budget(all, least_sqnr, most_bits, measured_on);
-    Clock clock(t, world_size, type);
+    Clock clock(t, world_size, group_size, type);
     std::vector<const Candidate*> everybody;
     everybody.reserve(all.size());
     for (const Candidate& c : all) everybody.push_back(&c);
     clock.find_out(everybody, payload);
     Selector selector(allowed, clock);
     const std::vector<Range> ranges = selector.ranges();
-    const Report figures = report(t, world_size, type, payload, least_sqnr, most_bits, measured_on,
-                                  allowed, all, *selector.best_at(payload), ranges, clock);
+    Report figures = report(t, world_size, type, payload, least_sqnr, most_bits, measured_on,
+                            allowed, all, *selector.best_at(payload), ranges, clock);
+    figures.fields.insert(
+        figures.fields.begin() + 2,
+        {"group_size", group_size,
+         fmt::format("ranks per group of hierarchical algorithms{}",
+                     group_size == default_group_size(world_size) ? "" : ": as the topology")});
     const Table front = pareto(all, payload, clock);
     Json json = Json::parse(render(figures, Format::json));
     json["pareto"] = json_rows(front);
@@ -421,14 +432,15 @@ struct SelectCommand {
   }
 
   /// Sets the candidates' SQNR; returns what it was measured on.
-  std::string measure(std::vector<Candidate>& all, Rank world_size, DType type) const {
+  std::string measure(std::vector<Candidate>& all, Rank world_size, Rank group_size,
+                      DType type) const {
     const Samples samples = load_samples(world_size, type);
     std::vector<ExactResult> exact;
     for (const Tensor& each : samples.tensors) {
       exact.push_back(exact_result(Collective::all_reduce, each));
     }
     parallel_for(all.size(), 0, [&](unsigned, std::size_t i) {
-      all[i].sqnr_db = worst_sqnr(all[i], samples, exact);
+      all[i].sqnr_db = worst_sqnr(all[i], samples, exact, group_size);
     });
     return samples.name;
   }
@@ -460,7 +472,9 @@ struct SelectCommand {
       return samples;
     }
     const fs::path shipped = shipped_activations(world_size);
-    if (synthetic.empty() && fs::exists(shipped)) return all_tensors_of(shipped, world_size, type);
+    std::error_code error;
+    if (synthetic.empty() && fs::exists(shipped, error))
+      return all_tensors_of(shipped, world_size, type);
     const std::string spec = synthetic.empty() ? "gaussian:sigma=1,seed=1" : synthetic;
     Samples samples;
     samples.tensors.push_back(make_synthetic(spec, type, world_size, kSyntheticElements));

@@ -12,6 +12,8 @@
 namespace arlab::cli {
 namespace {
 
+using Json = nlohmann::ordered_json;
+
 struct SimulateCommand {
   ScheduleOptions schedule;
   std::string topology;
@@ -84,7 +86,9 @@ struct SimulateCommand {
     std::vector<Field>& fields = figures.fields;
     const auto after = std::find_if(fields.begin(), fields.end(),
                                     [](const Field& f) { return f.name == "latency_us"; });
-    fields.insert(after, {{"implementation", implementation},
+    fields.insert(after, {{"group_size", group_size_json(t, result.world_size),
+                           "ranks per group of hierarchical algorithms"},
+                          {"implementation", implementation},
                           {"sharing", sharing,
                            sharing == "fifo" ? "of links: one message after the other"
                                              : "of links: all messages at once, max-min fair"}});
@@ -99,10 +103,25 @@ struct SimulateCommand {
     if (!schedule.file.empty()) {
       return simulate(schedule.make(world_size, elements, alignment), c, type, t, options);
     }
-    const ScheduleRequest request = schedule.request(world_size, elements, alignment);
+    ScheduleRequest request = schedule.request(world_size, elements, alignment);
+    request.options.group_size = group_size(t, world_size);
     const Algorithm& algorithm = find_algorithm(schedule.algorithm);
     if (options.trace != nullptr) require_traceable(algorithm, request);
     return simulate(algorithm, request, c, type, t, options);
+  }
+
+  Rank group_size(const Topology& t, Rank world_size) const {
+    return schedule.group_size.value_or(default_group_size(t, world_size));
+  }
+
+  /// Nothing where the algorithm has no groups, or a file says what they are.
+  Json group_size_json(const Topology& t, Rank world_size) const {
+    if (!schedule.file.empty()) return nullptr;
+    const auto& has = find_algorithm(schedule.algorithm).options;
+    const bool groups = std::any_of(has.begin(), has.end(), [](const AlgorithmOption& option) {
+      return option.name == "group-size";
+    });
+    return groups ? Json(group_size(t, world_size)) : Json(nullptr);
   }
 
   static Report report(const SimulationResult& r, const Codec& c) {
@@ -136,7 +155,7 @@ struct SimulateCommand {
           "of the latency: encode, decode and sums that the wire does not hide"},
          {"release_us", r.breakdown.release_us,
           "of the latency: releases of tiles that nothing hides"},
-         {"wire_bytes", r.wire_bytes, "all sends of all ranks"},
+         {"wire_bytes", count_json(r.wire_bytes), "all sends of all ranks"},
          {"wire_bits_per_element", bits, "average over all sends"},
          {"bottleneck", r.bottleneck},
          {"simulated_ranks", r.simulated_ranks,
@@ -150,7 +169,8 @@ struct SimulateCommand {
   static Table links(const SimulationResult& r) {
     Table table{{"link_class", "links", "bytes", "utilisation", "busiest"}, {}};
     for (const LinkClassUse& use : r.links) {
-      table.rows.push_back({use.link_class, use.links, use.bytes, use.utilisation, use.busiest});
+      table.rows.push_back(
+          {use.link_class, use.links, count_json(use.bytes), use.utilisation, use.busiest});
     }
     return table;
   }

@@ -6,15 +6,16 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <csignal>
 #include <cstdio>
-#include <fstream>
 #include <map>
-#include <sstream>
 
 #include "experiments/cli/commands.h"
+#include "experiments/cli/hashes.h"
 #include "experiments/cli/options.h"
 #include "experiments/cli/plots.h"
 #include "experiments/cli/reduction.h"
+#include "experiments/cli/results_file.h"
 #include "experiments/cli/study_file.h"
 #include "experiments/cli/tensor_source.h"
 #include "reference/codecs/registry.h"
@@ -22,6 +23,7 @@
 #include "reference/tensors/file.h"
 #include "reference/tensors/safetensors.h"
 #include "reference/tensors/synthetic.h"
+#include "sim/calibration/csv.h"
 #include "sim/simulator.h"
 
 namespace arlab::cli {
@@ -57,8 +59,9 @@ const std::vector<std::string> kColumns = {"input",
 struct Sample {
   const StudyInput* input;
   Rank ranks;
-  std::string file;    // empty for a synthetic input
-  std::string tensor;  // name in a .safetensors file
+  std::string file;           // empty for a synthetic input
+  std::string tensor;         // name in a .safetensors file
+  DType dtype = DType::fp16;  // as the tensor has it
 };
 
 struct Point {
@@ -85,7 +88,7 @@ Sweep make_sweep(const Study& study) {
   for (const StudyInput& input : study.inputs) {
     for (const Rank ranks : study.ranks) {
       if (input.file.empty()) {
-        sweep.samples.push_back({&input, ranks, "", ""});
+        sweep.samples.push_back({&input, ranks, "", "", study.dtype});
         continue;
       }
       const std::string file = file_for(study, input, ranks);
@@ -94,8 +97,13 @@ Sweep make_sweep(const Study& study) {
         for (const SafetensorsEntry& entry : list_safetensors(file)) tensors.push_back(entry.name);
       }
       if (tensors.empty()) tensors.emplace_back();
-      for (const std::string& tensor : tensors)
-        sweep.samples.push_back({&input, ranks, file, tensor});
+      for (const std::string& tensor : tensors) {
+        if (one_line(tensor) != tensor) {
+          fail("{}: tensor {} has no name of one line; name the others with tensors = [...]", file,
+               quote(tensor));
+        }
+        sweep.samples.push_back({&input, ranks, file, tensor, study.dtype});
+      }
     }
   }
   for (std::size_t i = 0; i < sweep.samples.size(); ++i) {
@@ -137,10 +145,11 @@ void require_slots(const Study& study, Rank ranks, std::uint64_t elements,
 }
 
 /// Throws InvalidInput for everything that would stop the sweep on its way: a tensor that cannot be
-/// had, a codec that does not take its dtype, elements that do not make equal slots.
-void check_samples(const Study& study, const Sweep& sweep) {
-  for (const Sample& sample : sweep.samples) {
-    DType dtype = study.dtype;
+/// had, a codec that does not take its dtype, elements that do not make equal slots. Notes the
+/// samples' dtypes.
+void check_samples(const Study& study, Sweep& sweep) {
+  for (Sample& sample : sweep.samples) {
+    DType& dtype = sample.dtype;
     std::uint64_t elements = sample.input->elements;
     if (sample.file.empty()) {
       make_synthetic(sample.input->synthetic, dtype, 1, 1);
@@ -170,6 +179,11 @@ class LatencyTable {
     if (study.simulate) topology_ = find_topology(study.simulate->topology);
   }
 
+  /// Of hierarchical algorithms: what is simulated is what is measured.
+  Rank group_size(Rank ranks) const {
+    return topology_ ? default_group_size(*topology_, ranks) : default_group_size(ranks);
+  }
+
   Json latency_us(Rank ranks, const std::string& algorithm, const Codec& codec, DType dtype) {
     if (!study_.simulate) return nullptr;
     const auto key = std::tuple(ranks, algorithm, codec.name(), dtype);
@@ -177,7 +191,8 @@ class LatencyTable {
     if (found != known_.end()) return found->second;
     const ScheduleRequest request{.world_size = ranks,
                                   .elements = simulated_elements(*study_.simulate, dtype),
-                                  .alignment = codec.info().alignment};
+                                  .alignment = codec.info().alignment,
+                                  .options = {.group_size = group_size(ranks)}};
     const SimulationResult result =
         simulate(find_algorithm(algorithm), request, codec, dtype, *topology_);
     return known_[key] = result.latency_us;
@@ -190,47 +205,41 @@ class LatencyTable {
 };
 
 /// The key columns of a row; they identify its point.
-std::vector<Json> row_key(const Sample& sample, const Point& point, DType dtype) {
-  return {sample.input->name, sample.tensor,   std::string(name_of(dtype)),
-          sample.ranks,       point.algorithm, point.codec};
+ResultsFile::Cells row_key(const Sample& sample, const Point& point) {
+  return {sample.input->name,           sample.tensor,   std::string(name_of(sample.dtype)),
+          std::to_string(sample.ranks), point.algorithm, point.codec};
 }
 
 std::vector<Json> run_point(const Sample& sample, const Point& point, const Tensor& inputs,
-                            const ExactResult& exact, Json latency_us) {
+                            const ExactResult& exact, Rank group_size, Json latency_us) {
   const CodecPtr codec = find_codec(point.codec);
   const Schedule schedule = make_schedule(point.algorithm, {.world_size = sample.ranks,
                                                             .elements = inputs.elements_per_rank(),
-                                                            .alignment = codec->info().alignment});
+                                                            .alignment = codec->info().alignment,
+                                                            .options = {.group_size = group_size}});
   const Reduction reduction =
       run_reduction(schedule, *codec, inputs, exact, {.threads = 1, .count = true});
   std::map<std::string, Json> figures;
   for (const Field& field : reduction_fields(reduction, exact)) figures[field.name] = field.value;
   figures["elements"] = inputs.elements_per_rank();
   figures["simulated_latency_us"] = std::move(latency_us);
-  std::vector<Json> row = row_key(sample, point, inputs.dtype);
+  const ResultsFile::Cells key = row_key(sample, point);
+  std::vector<Json> row(key.begin(), key.end());
   for (std::size_t c = row.size(); c < kColumns.size(); ++c) row.push_back(figures.at(kColumns[c]));
   return row;
 }
 
 // ---------------------------------------------------------------- results.csv
 
-std::uint64_t hash_of_file(const std::string& path) {
-  InputFile file{fs::path(path)};
-  std::vector<std::byte> bytes(file.remaining());
-  file.read(std::span<std::byte>(bytes));
-  std::uint64_t hash = 0xCBF29CE484222325u;  // FNV-1a
-  for (const std::byte b : bytes)
-    hash = (hash ^ std::to_integer<std::uint64_t>(b)) * 0x100000001B3u;
-  return hash;
-}
-
 /// Everything that decides the rows: two runs with equal definitions have equal rows.
 std::string definition(const Study& study, const Sweep& sweep) {
-  Json json = {{"program", "arlab " ARLAB_VERSION},
-               {"dtype", std::string(name_of(study.dtype))},
-               {"ranks", study.ranks},
-               {"algorithms", study.algorithms},
-               {"codecs", study.codecs}};
+  std::map<std::string, std::string> hashes;  // of files; tensors of one are samples
+  Json json = {
+      {"program", fmt::format("arlab {} {}", ARLAB_VERSION, quick_hash_of_file("/proc/self/exe"))},
+      {"dtype", std::string(name_of(study.dtype))},
+      {"ranks", study.ranks},
+      {"algorithms", study.algorithms},
+      {"codecs", study.codecs}};
   for (const Sample& sample : sweep.samples) {
     Json entry = {{"name", sample.input->name}, {"ranks", sample.ranks}};
     if (sample.file.empty()) {
@@ -238,7 +247,9 @@ std::string definition(const Study& study, const Sweep& sweep) {
       entry["elements"] = sample.input->elements;
     } else {
       entry["tensor"] = sample.tensor;
-      entry["fnv1a"] = fmt::format("{:016x}", hash_of_file(sample.file));
+      std::string& hash = hashes[sample.file];
+      if (hash.empty()) hash = quick_hash_of_file(sample.file);
+      entry["hash"] = hash;
     }
     json["samples"].push_back(std::move(entry));
   }
@@ -246,113 +257,42 @@ std::string definition(const Study& study, const Sweep& sweep) {
     json["simulate"] = {{"model", std::string(kSimulatorModel)},
                         {"topology", study.simulate->topology},
                         {"bytes", study.simulate->bytes}};
+    const Topology topology = find_topology(study.simulate->topology);
+    for (const Rank ranks : study.ranks) {
+      const Rank group_size = default_group_size(topology, ranks);
+      if (group_size == default_group_size(ranks)) continue;
+      json["simulate"]["group_sizes"][std::to_string(ranks)] = group_size;
+    }
     if (study.simulate->topology.ends_with(".toml")) {
-      json["simulate"]["fnv1a"] = fmt::format("{:016x}", hash_of_file(study.simulate->topology));
+      json["simulate"]["hash"] = quick_hash_of_file(study.simulate->topology);
     }
   }
   return json_line(json);
 }
 
-constexpr std::string_view kFirstWords = "# arlab.study/1: ";
-constexpr const char* kDefinitionMark = "# definition: ";
-
-std::string file_header(const Study& study, const std::string& command,
-                        const std::string& definition_line) {
-  std::string header = fmt::format("{}{}\n# command: {}\n", kFirstWords, study.title, command);
-  header += "# provenance: all columns exact (computed from bits by arlab " ARLAB_VERSION ")";
+std::string provenance(const Study& study) {
+  std::string text = "all columns exact (computed from bits by arlab " ARLAB_VERSION ")";
   if (study.simulate) {
-    header += fmt::format(
+    text += fmt::format(
         "; simulated_latency_us is simulated (model {}, topology {}, {} bytes per rank)",
         kSimulatorModel, study.simulate->topology, study.simulate->bytes);
   }
-  header += fmt::format("\n{}{}\n", kDefinitionMark, definition_line);
-  return header + csv_line({kColumns.begin(), kColumns.end()});
-}
-
-/// True for an empty cell or a number.
-bool is_figure(const std::string& cell) {
-  char* end = nullptr;
-  std::strtod(cell.c_str(), &end);
-  return cell.empty() ||
-         (end == cell.c_str() + cell.size() && !std::isspace(static_cast<unsigned char>(cell[0])));
-}
-
-bool is_text_column(const std::string& column) {
-  static const std::vector<std::string> kText = {"input", "tensor", "dtype",          "algorithm",
-                                                 "codec", "exact",  "ranks_identical"};
-  return std::find(kText.begin(), kText.end(), column) != kText.end();
-}
-
-/// A line of a results file, cut at its commas (cells are quoted only where a name holds a comma).
-std::vector<std::string> cut_csv_line(const std::string& line) {
-  std::vector<std::string> cells(1);
-  bool quoted = false;
-  for (std::size_t i = 0; i < line.size(); ++i) {
-    if (line[i] == '"') {
-      if (quoted && i + 1 < line.size() && line[i + 1] == '"') {
-        cells.back() += '"';
-        ++i;
-      } else {
-        quoted = !quoted;
-      }
-    } else if (line[i] == ',' && !quoted) {
-      cells.emplace_back();
-    } else {
-      cells.back() += line[i];
-    }
-  }
-  return cells;
-}
-
-/// Rows of an interrupted run, and where the last complete one ends in the file.
-struct Resumed {
-  std::vector<std::vector<std::string>> rows;
-  std::uintmax_t bytes = 0;
-};
-
-Resumed read_partial_results(const fs::path& path, const std::string& definition_line) {
-  Resumed resumed;
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return resumed;
-  const std::string header_line = csv_line({kColumns.begin(), kColumns.end()});
-  bool same_study = false;
-  bool in_rows = false;
-  std::string line;
-  while (std::getline(file, line) && !file.eof()) {  // a last line without newline was cut off
-    if (in_rows) {
-      auto cells = cut_csv_line(line);
-      if (cells.size() != kColumns.size()) break;
-      for (std::size_t c = 0; c < cells.size(); ++c) {
-        if (is_text_column(kColumns[c]) || is_figure(cells[c])) continue;
-        fail("{}: row {} has {} in column {}, which is not a number; leave out --resume",
-             path.string(), resumed.rows.size() + 1, quote(cells[c]), kColumns[c]);
-      }
-      resumed.rows.push_back(std::move(cells));
-    } else if (line + "\n" == header_line) {
-      in_rows = true;
-    } else if (line == kDefinitionMark + definition_line) {
-      same_study = true;
-    }
-    resumed.bytes += line.size() + 1;
-  }
-  if (!in_rows) {  // interrupted before the first row: nothing is lost by starting again
-    file.clear();
-    file.seekg(0);
-    std::string start(kFirstWords.size(), '\0');
-    file.read(start.data(), static_cast<std::streamsize>(start.size()));
-    start.resize(static_cast<std::size_t>(file.gcount()));
-    if (kFirstWords.starts_with(start)) return {};
-  }
-  if (!in_rows || !same_study) {
-    fail(
-        "{} is of another study, other data or another version; leave out --resume or name another "
-        "--out",
-        path.string());
-  }
-  return resumed;
+  return text;
 }
 
 // ---------------------------------------------------------------- progress
+
+/// While it exists, nobody who stops listening ends the program.
+class IgnoredPipes {
+ public:
+  IgnoredPipes() : before_(std::signal(SIGPIPE, SIG_IGN)) {}
+  ~IgnoredPipes() { std::signal(SIGPIPE, before_); }
+  IgnoredPipes(const IgnoredPipes&) = delete;
+  IgnoredPipes& operator=(const IgnoredPipes&) = delete;
+
+ private:
+  void (*before_)(int);
+};
 
 class Progress {
  public:
@@ -363,7 +303,7 @@ class Progress {
     if (!terminal_) {  // a line per tenth, for logs
       if (percent / 10 == last_ / 10 && done != total_) return;
       if (percent == last_) return;
-      fmt::print(stderr, "{:3}% of {} points\n", percent, total_);
+      write_progress(fmt::format("{:3}% of {} points\n", percent, total_));
     } else {
       const double seconds =
           std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
@@ -371,9 +311,9 @@ class Progress {
       const double left = done > first_ ? seconds / static_cast<double>(done - first_) *
                                               static_cast<double>(total_ - done)
                                         : 0;
-      fmt::print(stderr, "\r[{:<40}] {}/{} points, {:.0f} s left ",
-                 std::string(40 * percent / 100, '#'), done, total_, left);
-      if (done == total_) fmt::print(stderr, "\n");
+      write_progress(fmt::format("\r[{:<40}] {}/{} points, {:.0f} s left {}",
+                                 std::string(40 * percent / 100, '#'), done, total_, left,
+                                 done == total_ ? "\n" : ""));
     }
     last_ = percent;
   }
@@ -389,7 +329,9 @@ class Progress {
 
 // ---------------------------------------------------------------- summary
 
-double number(const std::string& cell) { return cell.empty() ? std::nan("") : std::stod(cell); }
+std::uint64_t whole_number(const std::string& cell) {
+  return static_cast<std::uint64_t>(number_of(cell));
+}
 
 Json median(std::vector<double> values) {
   std::erase_if(values, [](double v) { return std::isnan(v); });
@@ -428,15 +370,15 @@ Table summarise(const std::vector<std::vector<std::string>>& rows) {
                                     row[column("algorithm")], row[column("codec")]};
     if (!groups.contains(key)) order.push_back(key);
     Group& group = groups[key];
-    group.sqnr_db.push_back(number(row[column("sqnr_db")]));
+    group.sqnr_db.push_back(number_of(row[column("sqnr_db")]));
     // A tensor whose finite sums became infinite has no error figure; then the group has none.
-    const double error = number(row[column("max_abs_error")]);
+    const double error = number_of(row[column("max_abs_error")]);
     if (error > group.max_abs_error) group.max_abs_error = error;
     group.lost = group.lost || std::isnan(error);
-    group.non_finite += std::stoull(row[column("non_finite")]);
-    group.bits = number(row[column("wire_bits_per_element")]);
-    group.flushed += number(row[column("flushed")]);
-    group.encoded += number(row[column("encoded")]);
+    group.non_finite += whole_number(row[column("non_finite")]);
+    group.bits = number_of(row[column("wire_bits_per_element")]);
+    group.flushed += number_of(row[column("flushed")]);
+    group.encoded += number_of(row[column("encoded")]);
     if (const std::string& cell = row[column("ranks_identical")]; !cell.empty()) {
       group.identical = group.identical.value_or(true) && cell == "true";
     }
@@ -453,11 +395,11 @@ Table summarise(const std::vector<std::vector<std::string>>& rows) {
     const Json worst =
         sqnr.empty() || g.lost ? Json(nullptr) : Json(*std::min_element(sqnr.begin(), sqnr.end()));
     const Json largest = g.lost ? Json(nullptr) : Json(g.max_abs_error);
-    table.rows.push_back({key[0], std::stoi(key[1]), key[2], key[3], g.bits,
+    table.rows.push_back({key[0], whole_number(key[1]), key[2], key[3], g.bits,
                           g.lost ? Json(nullptr) : rounded(median(sqnr), 100), rounded(worst, 100),
                           largest, rounded(g.encoded > 0 ? 100 * g.flushed / g.encoded : 0.0, 100),
                           g.non_finite, g.identical ? Json(*g.identical) : Json(nullptr),
-                          g.latency.empty() ? Json(nullptr) : rounded(std::stod(g.latency), 10)});
+                          g.latency.empty() ? Json(nullptr) : rounded(number_of(g.latency), 10)});
   }
   return table;
 }
@@ -474,8 +416,10 @@ struct StudyCommand {
   void run() const {
     const Study study = read_study(file);
     const fs::path folder = out.empty() ? fs::path("results") / study_name() : fs::path(out);
-    const Sweep sweep = make_sweep(study);
-    const auto rows = run_sweep(study, sweep, folder);
+    Sweep sweep = make_sweep(study);
+    check_samples(study, sweep);
+    const FolderLock lock(folder);
+    const auto rows = run_sweep(study, sweep, folder / "results.csv");
 
     Report report{
         "arlab.study/1",
@@ -501,82 +445,78 @@ struct StudyCommand {
 
   std::string study_name() const {
     // main/study.toml is the study "main"; heavy_tails.toml is "heavy_tails".
-    const fs::path path = fs::absolute(file);
+    std::error_code error;
+    const fs::path path = fs::absolute(file, error);
     return path.stem() == "study" ? path.parent_path().filename().string() : path.stem().string();
   }
 
-  std::string command_line() const {
-    std::string text = "arlab study " + file;
-    if (!out.empty()) text += " --out " + out;
+  /// Without --resume and --no-plots, which leave the results as they are.
+  std::string called_as() const {
+    std::string text = "arlab study " + shell_quote(file);
+    if (!out.empty()) text += " --out " + shell_quote(out);
     return text;
   }
 
-  std::vector<std::vector<std::string>> run_sweep(const Study& study, const Sweep& sweep,
-                                                  const fs::path& folder) const {
-    const std::string definition_line = definition(study, sweep);
-    const std::string header = file_header(study, command_line(), definition_line);
-    const fs::path results = folder / "results.csv";
-    check_samples(study, sweep);
-    std::error_code error;
-    fs::create_directories(folder, error);
-    if (!fs::is_directory(folder))
-      fail("cannot make the folder {}: {}", folder.string(), error.message());
-
-    Resumed done;
-    if (resume) done = read_partial_results(results, definition_line);
-    std::ofstream file_out;
-    if (done.bytes > 0) {
-      fs::resize_file(results, done.bytes);
-      file_out.open(results, std::ios::binary | std::ios::app);
-      if (!done.rows.empty()) fmt::print(stderr, "resuming after {} points\n", done.rows.size());
+  std::vector<ResultsFile::Cells> run_sweep(const Study& study, const Sweep& sweep,
+                                            const fs::path& path) const {
+    std::vector<ResultsFile::Cells> keys;
+    for (const Point& point : sweep.points) {
+      keys.push_back(row_key(sweep.samples[point.sample], point));
+    }
+    ResultsFile results(path,
+                        {study.title, called_as(), provenance(study), definition(study, sweep)},
+                        kColumns, std::move(keys));
+    if (resume) {
+      results.resume();
     } else {
-      file_out.open(results, std::ios::binary | std::ios::trunc);
-      file_out << header << std::flush;
+      results.start_anew();
     }
-    if (done.rows.size() > sweep.points.size())
-      fail("{} has more rows than the study has points", results.string());
 
-    LatencyTable latencies(study);
-    Progress progress(sweep.points.size());
-    progress.show(done.rows.size());
-    std::vector<std::vector<std::string>> rows = std::move(done.rows);
-    while (rows.size() < sweep.points.size()) {
-      const std::size_t first = rows.size();
-      const Sample& sample = sweep.samples[sweep.points[first].sample];
-      std::size_t last = first;
-      while (last < sweep.points.size() && sweep.points[last].sample == sweep.points[first].sample)
-        ++last;
-      for (const std::string& line :
-           run_sample(study, sample, {&sweep.points[first], last - first}, latencies)) {
-        file_out << line;
-        rows.push_back(cut_csv_line(line.substr(0, line.size() - 1)));
-      }
-      file_out.flush();
-      if (!file_out) fail("cannot write {}", results.string());
-      progress.show(rows.size());
+    const IgnoredPipes ignored;
+    if (results.rows() > 0) {
+      write_progress(fmt::format("resuming after {} points\n", results.rows()));
     }
-    return rows;
+    LatencyTable latencies(study);
+    Progress progress(results.points());
+    progress.show(results.rows());
+    for (std::size_t first = 0; first < sweep.points.size();) {
+      const std::size_t sample = sweep.points[first].sample;
+      std::vector<std::size_t> missing;
+      std::size_t next = first;
+      for (; next < sweep.points.size() && sweep.points[next].sample == sample; ++next) {
+        if (!results.has(next)) missing.push_back(next);
+      }
+      first = next;
+      if (missing.empty()) continue;
+      results.append(missing, run_sample(study, sweep, missing, latencies));
+      progress.show(results.rows());
+    }
+    return results.finish();
   }
 
-  static std::vector<std::string> run_sample(const Study& study, const Sample& sample,
-                                             std::span<const Point> points,
-                                             LatencyTable& latencies) {
+  /// Rows of points that share a sample.
+  static std::vector<std::vector<Json>> run_sample(const Study& study, const Sweep& sweep,
+                                                   std::span<const std::size_t> points,
+                                                   LatencyTable& latencies) {
+    const Sample& sample = sweep.samples[sweep.points[points[0]].sample];
     const Tensor inputs = load_sample(study, sample);
-    if (inputs.elements_per_rank() == 0) fail("{}: there are no elements to reduce", sample.file);
     std::map<Collective, ExactResult> exact;
     std::vector<Json> latency;
-    for (const Point& point : points) {
+    for (const std::size_t i : points) {
+      const Point& point = sweep.points[i];
       const Collective collective = find_algorithm(point.algorithm).collective;
       if (!exact.contains(collective)) exact[collective] = exact_result(collective, inputs);
       latency.push_back(latencies.latency_us(sample.ranks, point.algorithm,
                                              *find_codec(point.codec), inputs.dtype));
     }
-    std::vector<std::string> lines(points.size());
+    const Rank group_size = latencies.group_size(sample.ranks);
+    std::vector<std::vector<Json>> rows(points.size());
     parallel_for(points.size(), 0, [&](unsigned, std::size_t i) {
-      const Collective collective = find_algorithm(points[i].algorithm).collective;
-      lines[i] = csv_line(run_point(sample, points[i], inputs, exact.at(collective), latency[i]));
+      const Point& point = sweep.points[points[i]];
+      const Collective collective = find_algorithm(point.algorithm).collective;
+      rows[i] = run_point(sample, point, inputs, exact.at(collective), group_size, latency[i]);
     });
-    return lines;
+    return rows;
   }
 };
 

@@ -9,6 +9,7 @@
 #include "experiments/cli/options.h"
 #include "reference/codecs/registry.h"
 #include "reference/collectives/algorithm.h"
+#include "reference/tensors/file.h"
 #include "sim/topology/topology.h"
 
 namespace arlab::cli {
@@ -193,9 +194,9 @@ Study read_tables(const toml::table& file, const std::string& path) {
 
 Study read_study(const std::filesystem::path& path) {
   toml::table file;
-  if (!std::filesystem::is_regular_file(path)) fail("{}: there is no such file", path.string());
+  const std::string text = InputFile(path).read_rest();
   try {
-    file = toml::parse_file(path.string());
+    file = toml::parse(text, path.string());
   } catch (const toml::parse_error& error) {
     fail("{}: line {}: {}", path.string(), error.source().begin.line, error.description());
   }

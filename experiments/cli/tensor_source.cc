@@ -1,6 +1,7 @@
 #include "experiments/cli/tensor_source.h"
 
 #include "experiments/cli/options.h"
+#include "experiments/cli/reduction.h"
 #include "reference/codecs/anybit.h"
 #include "reference/codecs/registry.h"
 #include "reference/tensors/npy.h"
@@ -47,7 +48,7 @@ void require_takes(const Codec& codec, DType dtype, const std::string& data) {
   }
 }
 
-Tensor TensorSource::load(DType otherwise) const {
+Tensor TensorSource::load(DType otherwise, Collective collective) const {
   if (!file.empty()) return load_file();
   if (synthetic.empty())
     fail("name the data: --input F.npy|F.safetensors or --synthetic SPEC --elements E");
@@ -55,10 +56,7 @@ Tensor TensorSource::load(DType otherwise) const {
   if (!ranks) fail("--synthetic needs --ranks, the world size");
   const DType type = dtype.empty() ? otherwise : parse_dtype(dtype);
   const std::uint64_t count = parse_count(elements, "--elements");
-  const std::size_t shape[] = {*ranks, count};
-  const auto bytes = byte_count(type, shape);
-  // The outputs take as much again.
-  require_memory(bytes && *bytes < (UINT64_MAX >> 2) ? 2 * *bytes : UINT64_MAX, "this reduce");
+  require_memory(reduction_bytes(type, *ranks, count, collective), "this reduce");
   return make_synthetic(synthetic, type, *ranks, count);
 }
 

@@ -23,8 +23,9 @@ struct TensorSource {
   void add_to(CLI::App& command);
 
   /// The tensor, [ranks, ...]. Where neither --dtype nor a file says it, the dtype is `otherwise`.
-  /// Throws InvalidInput for everything that is missing, contradictory or not to be had.
-  Tensor load(DType otherwise) const;
+  /// Throws InvalidInput for everything that is missing, contradictory or not to be had, and before
+  /// data is made whose reduction by this collective has no place in memory.
+  Tensor load(DType otherwise, Collective collective = Collective::all_reduce) const;
 
   /// In words, for reports: the file (and tensor) or the distribution.
   std::string name() const;

@@ -4,13 +4,14 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
-#include <fstream>
-#include <future>
 #include <map>
 #include <set>
+#include <utility>
 
 #include "experiments/cli/commands.h"
 #include "experiments/cli/options.h"
+#include "reference/parallel.h"
+#include "reference/tensors/file.h"
 #include "sim/calibration/bench_file.h"
 #include "sim/calibration/fit.h"
 #include "sim/calibration/machine_text.h"
@@ -26,21 +27,31 @@ using Json = nlohmann::ordered_json;
 fs::path tables_of(const std::string& against) {
   const fs::path file = fs::path(against) / "validation.toml";
   fs::path source = fs::path(ARLAB_SOURCE_DIR) / "experiments" / file;
-  if (fs::exists(source)) return source;
+  std::error_code error;
+  if (fs::exists(source, error)) return source;
   return fs::path(ARLAB_DATA_DIR) / file;
 }
 
 /// What `arlab bench` measured: files named, or all that the source tree or the installation has.
 std::vector<fs::path> bench_files(const std::vector<std::string>& named) {
-  if (!named.empty()) return {named.begin(), named.end()};
   std::vector<fs::path> found;
+  std::error_code error;
+  for (const fs::path file : named) {
+    for (const fs::path& other : found) {
+      if (file != other && !fs::equivalent(file, other, error)) continue;
+      fail("--file {} is there twice: its rows would count twice", quote(file.string()));
+    }
+    found.push_back(file);
+  }
+  if (!named.empty()) return found;
   for (const fs::path& folder : {fs::path(ARLAB_SOURCE_DIR) / "experiments/measured",
                                  fs::path(ARLAB_DATA_DIR) / "measured"}) {
-    if (!found.empty() || !fs::is_directory(folder)) continue;
-    for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
-      const std::string name = entry.path().filename().string();
+    if (!found.empty()) continue;
+    for (fs::directory_iterator entry(folder, error); !error && entry != fs::directory_iterator();
+         entry.increment(error)) {
+      const std::string name = entry->path().filename().string();
       if (name.ends_with(".csv") && name.find("_allreduce_") != std::string::npos) {
-        found.push_back(entry.path());
+        found.push_back(entry->path());
       }
     }
   }
@@ -88,19 +99,16 @@ HeldOut predict(const Measurements& measurements, const FitDefinition& fit,
   return result;
 }
 
-/// All hold-outs of all fits, in the order of the file; each has a thread.
+/// All hold-outs of all fits, in the order of the file, as many at a time as there are threads.
 std::vector<HeldOut> predict_all(const Measurements& measurements) {
-  std::vector<std::future<HeldOut>> running;
+  std::vector<std::pair<const FitDefinition*, const HoldOut*>> asked;
   for (const FitDefinition& fit : measurements.fits) {
-    for (const HoldOut& hold_out : fit.hold_outs) {
-      running.push_back(std::async(std::launch::async, [&measurements, &fit, &hold_out] {
-        return predict(measurements, fit, hold_out);
-      }));
-    }
+    for (const HoldOut& hold_out : fit.hold_outs) asked.emplace_back(&fit, &hold_out);
   }
-  std::vector<HeldOut> results;
-  results.reserve(running.size());
-  for (auto& one : running) results.push_back(one.get());
+  std::vector<HeldOut> results(asked.size());
+  parallel_for(asked.size(), 0, [&](unsigned, std::size_t i) {
+    results[i] = predict(measurements, *asked[i].first, *asked[i].second);
+  });
   return results;
 }
 
@@ -276,7 +284,8 @@ struct CalibrateCommand {
       measurements = read_bench_files(bench_files(files)).measurements;
     }
     const FitDefinition& definition = chosen_fit(measurements);
-    if (!out.empty() && !fs::is_directory(out)) {
+    std::error_code error;
+    if (!out.empty() && !fs::is_directory(out, error)) {
       fail("--out {}: it is not a folder", quote(out));
     }
     const CellSimulator simulator(measurements, measurements.cells_of(definition));
@@ -358,9 +367,7 @@ struct CalibrateCommand {
       texts[name + ".toml"] = std::move(text);
     }
     for (const auto& [file, text] : texts) {
-      std::ofstream stream(fs::path(out) / file, std::ios::binary);
-      stream << text;
-      if (!stream.flush()) fail("{} cannot be written", quote((fs::path(out) / file).string()));
+      write_file(fs::path(out) / file, {std::as_bytes(std::span(text))});
     }
   }
 };

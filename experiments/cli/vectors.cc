@@ -1,13 +1,16 @@
 // arlab vectors: golden vectors for somebody else's kernel. For every input a payload, the wire
 // bytes that the reference encodes it to, and the payload that these decode to.
 
-#include <unistd.h>
-
+#include <cerrno>
+#include <cstdlib>
 #include <nlohmann/json.hpp>
+#include <system_error>
 
 #include "experiments/cli/commands.h"
+#include "experiments/cli/hashes.h"
 #include "experiments/cli/options.h"
 #include "reference/codecs/registry.h"
+#include "reference/signals.h"
 #include "reference/tensors/file.h"
 #include "reference/tensors/npy.h"
 #include "reference/tensors/synthetic.h"
@@ -43,12 +46,14 @@ constexpr VectorInput kInputs[] = {
 constexpr const char* kReadme =
     "Golden vectors, made by `arlab vectors`.\n"
     "\n"
-    "manifest.json lists the cases. For each: NAME.payload.npy (what goes in; bf16 as raw uint16\n"
-    "patterns), NAME.wire.bin (the exact wire bytes) and NAME.decoded.npy (what these decode to). "
-    "A\n"
-    "kernel conforms when its encode gives the wire bytes and its decode the decoded bits: all of "
-    "them,\n"
-    "no tolerance.\n";
+    "manifest.json lists the cases. For each, with the SHA-256 of every file: what goes in\n"
+    "(NAME.payload.npy; bf16 as raw uint16 patterns), the exact wire bytes (NAME.wire.bin) and "
+    "what\n"
+    "these decode to (NAME.decoded.npy). A kernel conforms when its encode gives the wire bytes "
+    "and\n"
+    "its decode the decoded bits: all of them, no tolerance.\n"
+    "\n"
+    "What the bytes mean, codec by codec: reference/codecs/SPEC.md in the sources of arlab.\n";
 
 struct VectorsCommand {
   std::string codec;
@@ -63,30 +68,28 @@ struct VectorsCommand {
     for (const DType type : dtypes)
       c->wire_bytes(type, 1);  // throws when the codec does not take it
 
-    fs::path target = fs::absolute(folder).lexically_normal();
-    if (!target.has_filename()) target = target.parent_path();  // "vectors/" is "vectors"
     std::error_code error;
-    if (fs::exists(target, error) &&
-        !(fs::is_directory(target, error) && fs::is_empty(target, error))) {
+    fs::path target = fs::absolute(folder, error).lexically_normal();
+    if (error) fail("{}: {}", folder, error.message());
+    if (!target.has_filename()) target = target.parent_path();  // "vectors/" is "vectors"
+    const fs::file_status status = fs::status(target, error);
+    if (!fs::status_known(status)) fail("cannot write {}: {}", folder, error.message());
+    if (fs::exists(status) && !(fs::is_directory(target, error) && fs::is_empty(target, error))) {
       fail("{} exists and is not an empty folder; name a new one", folder);
     }
     require_folder_of(target.string());
-    // All or nothing: the files move to their place when all are written.
-    const fs::path partial = target.parent_path() / fmt::format(".arlab-vectors-{}", getpid());
-    if (!fs::create_directory(partial, error)) {
-      fail("cannot make a folder beside {}: {}", folder, error ? error.message() : "it exists");
+    // All or nothing: the files move to their place when all are written, and a signal that would
+    // end the program waits for that, or for the files to be gone.
+    const SignalsWait wait;
+    std::string name = (target.parent_path() / ".arlab-vectors-XXXXXX").string();
+    if (::mkdtemp(name.data()) == nullptr) {
+      fail("cannot make a folder beside {}: {}", folder, std::generic_category().message(errno));
     }
+    const fs::path partial = name;
     try {
       const Report report = write_all(*c, dtypes, partial);
-      fs::create_directory(target, error);
-      for (const fs::directory_entry& file : fs::directory_iterator(partial)) {
-        fs::rename(file.path(), target / file.path().filename());
-      }
-      fs::remove(partial);
+      move_all(partial, target);
       print(report, format);
-    } catch (const fs::filesystem_error& problem) {
-      fs::remove_all(partial, error);
-      fail("cannot write {}: {}", folder, problem.code().message());
     } catch (const InvalidInput& problem) {
       fs::remove_all(partial, error);
       fail("{}: {}", folder, problem.what());
@@ -96,13 +99,45 @@ struct VectorsCommand {
     }
   }
 
+  /// Throws InvalidInput, and leaves the target as it was, when it cannot be done.
+  static void move_all(const fs::path& from, const fs::path& target) {
+    std::error_code error;
+    const bool made = fs::create_directory(target, error);
+    std::vector<fs::path> files;
+    for (fs::directory_iterator file(from, error); !error && file != fs::directory_iterator();
+         file.increment(error)) {
+      files.push_back(file->path());
+    }
+    std::vector<fs::path> moved;
+    for (auto file = files.begin(); !error && file != files.end(); ++file) {
+      fs::rename(*file, target / file->filename(), error);
+      if (!error) moved.push_back(target / file->filename());
+    }
+    std::error_code ignored;
+    if (error) {
+      for (const fs::path& file : moved) fs::remove(file, ignored);
+      if (made) fs::remove(target, ignored);
+      fail("{}", error.message());
+    }
+    fs::remove(from, ignored);
+  }
+
+  /// Name and hash of a file, as it is on the disk.
+  static Json described(const fs::path& path) {
+    InputFile file(path);
+    const std::string text = file.read_rest();
+    return {{"file", path.filename().string()}, {"sha256", sha256(std::as_bytes(std::span(text)))}};
+  }
+
   Report write_all(const Codec& c, const std::vector<DType>& dtypes, const fs::path& into) const {
     Report report{"arlab.vectors/1",
                   {{"codec", c.name()}, {"folder", folder}, {"program", "arlab " ARLAB_VERSION}},
                   "cases",
                   {{"name", "dtype", "input", "elements", "wire_bytes", "clamped"}, {}}};
+    std::vector<Json> files;
     for (const DType type : dtypes) {
       for (const VectorInput& input : kInputs) {
+        if (SignalsWait::one_came()) fail("interrupted");
         const std::string name = fmt::format("{}_{}", name_of(type), input.name);
         const Tensor made = make_synthetic(input.synthetic, type, 1, input.elements);
         const Tensor payload{type, {input.elements}, made.data};
@@ -116,12 +151,26 @@ struct VectorsCommand {
         write_npy(into / (name + ".decoded.npy"), decoded);
         report.rows.rows.push_back({name, std::string(name_of(type)), input.synthetic,
                                     input.elements, wire.size(), counts.clamped});
+        files.push_back({{"payload", described(into / (name + ".payload.npy"))},
+                         {"wire", described(into / (name + ".wire.bin"))},
+                         {"decoded", described(into / (name + ".decoded.npy"))}});
       }
     }
-    const std::string manifest = render(report, Format::json);
-    write_file(into / "manifest.json", {std::as_bytes(std::span(manifest))});
-    write_file(into / "README.txt", {std::as_bytes(std::span(std::string_view(kReadme)))});
+    write_text(into / "manifest.json", manifest(report, files));
+    write_text(into / "README.txt", kReadme);
     return report;
+  }
+
+  /// What is printed, but the folder, which may be another tomorrow; and the files of every case.
+  static std::string manifest(Report report, const std::vector<Json>& files) {
+    std::erase_if(report.fields, [](const Field& field) { return field.name == "folder"; });
+    Json json = Json::parse(render(report, Format::json));
+    for (std::size_t i = 0; i < files.size(); ++i) json["cases"][i]["files"] = files[i];
+    return json.dump(2) + '\n';
+  }
+
+  static void write_text(const fs::path& path, std::string_view text) {
+    write_file(path, {std::as_bytes(std::span(text))});
   }
 };
 

@@ -191,12 +191,17 @@ std::unique_ptr<RankCommunicator> join(const std::string& platform, int device,
   return value_of(value_of(find_platform(platform))->create_communicator(device, *met, options));
 }
 
-/// (address, elements, DLPack's type code and bits, device type, device) of a contiguous tensor.
-nb::tuple describe(const nb::ndarray<nb::c_contig>& tensor) {
+/// (address, elements, DLPack's type code and bits, device type, device, whether it may be written
+/// to) of a contiguous tensor.
+nb::tuple describe(const nb::object& object) {
+  nb::ndarray<nb::ro, nb::c_contig> tensor;
+  if (!nb::try_cast(object, tensor, false)) throw nb::type_error("no contiguous tensor");
+  nb::ndarray<nb::c_contig> writable;
   return nb::make_tuple(reinterpret_cast<std::uintptr_t>(tensor.data()), tensor.size(),
                         static_cast<int>(tensor.dtype().code),
-                        static_cast<int>(tensor.dtype().bits), tensor.device_type(),
-                        tensor.device_id());
+                        static_cast<int>(tensor.dtype().bits) * tensor.dtype().lanes,
+                        tensor.device_type(), tensor.device_id(),
+                        nb::try_cast(object, writable, false));
 }
 
 void define_communicator(nb::module_& module) {
@@ -270,6 +275,6 @@ NB_MODULE(_arlab, module) {
   module.def("devices", [](const std::string& platform) {
     return value_of(value_of(find_platform(platform))->devices());
   });
-  module.def("describe", describe, nb::arg("tensor").noconvert());
+  module.def("describe", describe);
   define_communicator(module);
 }

@@ -18,6 +18,7 @@ files give equal bytes. Prints one line per file. Exit code: 0, or 2 for bad usa
 from __future__ import annotations
 
 import argparse
+import contextlib
 import csv
 import hashlib
 import io
@@ -1840,14 +1841,16 @@ def plot(folder: Path) -> list[Path]:
 
 
 def write_whole(path: Path, data: bytes) -> None:
-    """Writes a file beside its place and moves it there."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    """Writes a file beside its place and moves it there; nothing else stays, even when interrupted."""
+    beside = path.with_name(f".arlab-{os.getpid()}.part")  # the name of `path` may be as long as can be
     try:
         beside.write_bytes(data)
         beside.replace(path)
     except OSError as error:
-        beside.unlink(missing_ok=True)
         raise InputError(f"cannot write {path}: {error.strerror}") from error
+    finally:
+        with contextlib.suppress(OSError):
+            beside.unlink()
 
 
 def main() -> int:

@@ -19,6 +19,8 @@ inline namespace ARLAB_PLATFORM {
 enum class Spikes { none, exact, integer_scale };
 
 struct AnyBitParameters {
+  static constexpr Tuning kTuning = {};
+
   unsigned bits = 0;
   LaneGroup group = {};
   bool symmetric = false;
@@ -30,6 +32,10 @@ struct AnyBitParameters {
 /// Constants in place of parameters: int<Bits>-g<2^Log2Group>, and -sr. For dtypes of 16 bits.
 template <unsigned Bits, unsigned Log2Group, Spikes kSpikes = Spikes::none>
 struct FixedAnyBit {
+  /// Spikes take registers.
+  static constexpr Tuning kTuning = {
+      .resident_blocks = kFastBlocks,
+      .batch = kSpikes == Spikes::none ? kFastBatch : (kFastBatch + 1) / 2};
   static constexpr unsigned bits = Bits;
   static constexpr unsigned kLog2Group = Log2Group;
   static constexpr bool symmetric = false;
@@ -53,6 +59,7 @@ inline constexpr bool kIsFixed = requires {
 
 template <class Number, class Format = AnyBitParameters>
 struct AnyBit : Format {
+  static constexpr Tuning kTuning = Format::kTuning;
   static constexpr bool kClampsFp16Sums = false;
   static constexpr std::size_t kElementBytes = sizeof(typename Number::Bits);
 
@@ -162,6 +169,9 @@ struct AnyBit : Format {
     Floats8 x = dequantize(e, scale, group_size().index_in_group(at.first));
     if (hadamard) transform(x);
     if (is_non_finite(e, scale)) x = all_nan();
+    const float limit = limit_of(e, scale);
+#pragma unroll
+    for (std::size_t i = 0; i < kPerThread; ++i) x.value[i] = limited(x.value[i], limit);
     return from_floats<Number>(x);
   }
 
@@ -251,7 +261,7 @@ struct AnyBit : Format {
     return result;
   }
 
-  /// That infinities or NaNs may be what decode() gives.
+  /// That a value may have to be limited, or is a NaN.
   ARLAB_DEVICE bool may_be_non_finite(const Encoded& e) const {
     const float largest = fused_multiply_add(magnitude_of(Bf16::to_float(e.scale())), top(),
                                              magnitude_of(Bf16::to_float(e.zero())));
@@ -610,6 +620,15 @@ struct AnyBit : Format {
     const float marker =
         spikes == Spikes::integer_scale ? Number::to_float(e.minimum) : scale.value;
     return marker != marker;
+  }
+  /// The last rounding saturates where all metadata is finite (SPEC.md, "Saturation").
+  ARLAB_DEVICE float limit_of(const Encoded& e, const Scale& scale) const {
+    bool finite = is_finite(scale.value) && is_finite(scale.zero);
+    if (spikes != Spikes::none) {
+      finite = finite && is_finite(Number::to_float(e.minimum)) &&
+               is_finite(Number::to_float(e.maximum));
+    }
+    return finite ? largest_finite<Number>() : kInfinity32;
   }
   ARLAB_DEVICE static Floats8 all_nan() {
     Floats8 x;

@@ -3,7 +3,7 @@
 // Lanes whose group lies behind the end of the message take part in exchanges and write nothing.
 #pragma once
 
-#include "kernels/codecs/payload.h"
+#include "kernels/codecs/device_codec.h"
 
 namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {

@@ -16,6 +16,7 @@ struct LogFmtParameters {
 
 template <class Number>
 struct LogFmt : LogFmtParameters {
+  static constexpr Tuning kTuning = {};
   static constexpr bool kClampsFp16Sums = false;
 
   struct Encoded {
@@ -61,11 +62,13 @@ struct LogFmt : LogFmtParameters {
   }
   ARLAB_DEVICE Floats8 values_of(const Encoded& e) const {
     const Values values(e);
-    const bool is_nan = (e.lo & 0x7FFF) > 0x7C00;
+    const bool is_nan = (e.lo & 0x7C00) == 0x7C00 || (e.step & 0x7C00) == 0x7C00;
     Floats8 x;
 #pragma unroll
     for (std::size_t i = 0; i < kPerThread; ++i) {
-      const float magnitude = values[e.codes[i] & (sign_bit() - 1)];
+      // The last rounding saturates (SPEC.md, "Saturation").
+      const float magnitude =
+          min_of(values[e.codes[i] & (sign_bit() - 1)], largest_finite<Number>());
       x.value[i] = (e.codes[i] & sign_bit()) != 0 ? -magnitude : magnitude;
       if (is_nan) x.value[i] = float_of(kNanBits);
     }

@@ -9,6 +9,7 @@
 //   transform()            0, or the size of the Hadamard transform ahead of everything
 //   include(...)           eight elements into their group's Statistics
 //   encode, decode         this thread's eight elements
+//   limit                  of what is decoded: beyond it nothing goes to the payload
 //   store, load            ... in a piece of a wire
 // Without a transform, `decode` gives values of the payload; with one, those before the transform.
 #pragma once
@@ -131,15 +132,9 @@ struct MeasuredAnyBit : private AnyBit<Number> {
   }
 
   ARLAB_DEVICE Floats8 decode(const Encoded& e, std::size_t index) const {
-    typename Base::Scale scale;
-    if (given) {
-      scale.value = given_scale;
-      scale.zero = given_zero;
-    } else {
-      scale = Base::scale_of_wire(e);
-    }
-    return Base::dequantize(e, scale, index);
+    return Base::dequantize(e, scale_of(e), index);
   }
+  ARLAB_DEVICE float limit(const Encoded& e) const { return Base::limit_of(e, scale_of(e)); }
   /// True when the whole block decodes to NaN.
   ARLAB_DEVICE bool is_nan(const Encoded& e) const {
     return given ? e.scale() == kGivenNonFinite : Base::is_non_finite(e, Base::scale_of_wire(e));
@@ -160,6 +155,11 @@ struct MeasuredAnyBit : private AnyBit<Number> {
   }
 
  private:
+  ARLAB_DEVICE typename Base::Scale scale_of(const Encoded& e) const {
+    if (given) return {given_scale, given_zero};
+    return Base::scale_of_wire(e);
+  }
+
   static constexpr std::uint32_t kGivenNonFinite = 0xFF;
 };
 
@@ -221,7 +221,9 @@ struct MeasuredLogFmt : private LogFmt<Number> {
     return Base::encode_range(x, s.non_finite == 0, s.low, s.high);
   }
   ARLAB_DEVICE Floats8 decode(const Encoded& e, std::size_t) const { return Base::values_of(e); }
-  ARLAB_DEVICE bool is_nan(const Encoded&) const { return false; }  // `decode` sees to it
+  // `decode` sees to these.
+  ARLAB_DEVICE float limit(const Encoded&) const { return kInfinity32; }
+  ARLAB_DEVICE bool is_nan(const Encoded&) const { return false; }
   ARLAB_DEVICE void store(const Encoded& e, const WirePiece& piece) const {
     Base::store_piece(e, piece);
   }
@@ -296,6 +298,7 @@ struct NvFp4 {
     }
     return x;
   }
+  ARLAB_DEVICE float limit(const Encoded&) const { return kInfinity32; }
   ARLAB_DEVICE bool is_nan(const Encoded&) const { return false; }
 
   ARLAB_DEVICE void store(const Encoded& e, const WirePiece& piece) const {

@@ -6,20 +6,12 @@
 namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {
 
-/// Elements of a tensor that are encoded as one message.
-struct MessageRange {
-  std::size_t begin = 0;
-  std::size_t end = 0;
-
-  ARLAB_HOST_DEVICE std::size_t size() const { return end - begin; }
-};
-
 inline constexpr int kMaxMessages = 8;
 
-/// Messages of a tensor whose groups are to be measured.
+/// Messages whose groups are to be measured.
 struct Measurement {
-  const void* tensor = nullptr;
-  MessageRange message[kMaxMessages] = {};
+  const void* tensor[kMaxMessages] = {};  ///< that the message is a part of
+  ElementRange message[kMaxMessages] = {};
   int messages = 0;
   Statistics* statistics = nullptr;  ///< [message][group]; what is behind them is overwritten, too
   std::size_t groups = 0;            ///< of the largest message: entries from message to message

@@ -42,10 +42,10 @@ __global__ void __launch_bounds__(kThreads)
                    Statistics* results, std::size_t parts, std::size_t part_elements,
                    unsigned lanes) {
   ARLAB_SHARED_ARRAY(Statistics, shared, kThreads);
-  const MessageRange range = m.message[blockIdx.y];
+  const ElementRange range = m.message[blockIdx.y];
   if (range.size() == 0) return;
   const MessageElements<Codec, Number> message{
-      global_pointer(static_cast<const typename Number::Bits*>(m.tensor)) + range.begin,
+      global_pointer(static_cast<const typename Number::Bits*>(m.tensor[blockIdx.y])) + range.begin,
       range.size()};
   const std::size_t codes = codes_of(codec, message.elements);
   const std::size_t size = codec.group(message.elements);
@@ -175,7 +175,7 @@ hipError_t launch_encode(const MeasuredChoice& codec, DType dtype, const void* p
                          hipStream_t stream) {
   if (elements == 0) return hipSuccess;
   Measurement m;
-  m.tensor = payload;
+  m.tensor[0] = payload;
   m.message[0] = {0, elements};
   m.messages = 1;
   m.statistics = statistics;

@@ -168,25 +168,27 @@ template <class Number, class Codec, class WireOf>
 ARLAB_DEVICE Eight<Number> decode_tile(const Codec& codec, std::size_t elements, std::size_t begin,
                                        float* shared, WireOf wire_of) {
   const std::size_t mine = threadIdx.x * kPerThread;
-  const auto decode = [&](std::size_t tile_begin, bool& nan) {
+  bool nan = false;
+  float limit = kInfinity32;
+  const auto decode = [&](std::size_t tile_begin) {
     const std::size_t first = tile_begin + mine;
     const typename Codec::Encoded e = load_encoded(codec, wire_of(tile_begin), first);
     nan = codec.is_nan(e);
+    limit = codec.limit(e);
     return codec.decode(e, first % codec.block(elements));
   };
-  bool nan = false;
   Floats8 x;
   if constexpr (Codec::kTransforms) {
     const std::size_t size = codec.transform();
     const std::size_t group_begin = size < kTile ? begin : begin / size * size;
     x = transform_group(size, (begin - group_begin) / kTile, codec.transform_scale, shared,
-                        [&](std::size_t k) { return decode(group_begin + k * kTile, nan); });
+                        [&](std::size_t k) { return decode(group_begin + k * kTile); });
   } else {
-    x = decode(begin, nan);
+    x = decode(begin);
   }
-  if (nan) {
 #pragma unroll
-    for (std::size_t i = 0; i < kPerThread; ++i) x.value[i] = float_of(kNanBits);
+  for (std::size_t i = 0; i < kPerThread; ++i) {
+    x.value[i] = nan ? float_of(kNanBits) : limited(x.value[i], limit);
   }
   return from_floats<Number>(x);
 }

@@ -53,6 +53,7 @@ ARLAB_DEVICE float decode_minifloat(const Minifloat& f, std::uint32_t code) {
 
 template <class Number>
 struct Microscaling : MicroscalingParameters {
+  static constexpr Tuning kTuning = {};
   static constexpr bool kClampsFp16Sums = false;
   static constexpr std::size_t kBlock = 32;
   static constexpr int kLanes = 4;

@@ -119,6 +119,18 @@ ARLAB_DEVICE Floats8 to_floats(const Eight<Number>& x) {
   return floats;
 }
 
+template <class Number>
+ARLAB_DEVICE constexpr float largest_finite() {
+  if constexpr (Number::kDType == DType::fp16) return 65504.0f;
+  return Number::kDType == DType::bf16 ? 0x1.FEp127f : 0x1.FFFFFEp127f;
+}
+
+/// What is beyond +-limit, infinities too, becomes that number; a NaN stays.
+ARLAB_DEVICE float limited(float value, float limit) {
+  const float below = value > limit ? limit : value;
+  return below < -limit ? -limit : below;
+}
+
 /// Each rounded to the dtype; with Clamp, a finite fp16 that overflows becomes +-65504.
 template <class Number, bool Clamp = false>
 ARLAB_DEVICE Eight<Number> from_floats(const Floats8& x) {
@@ -260,6 +272,14 @@ ARLAB_DEVICE Word load_word(const std::uint8_t* address) {
   }
   return word;
 }
+
+/// Of a tensor: a chunk, a message.
+struct ElementRange {
+  std::size_t begin = 0;
+  std::size_t end = 0;
+
+  ARLAB_HOST_DEVICE std::size_t size() const { return end - begin; }
+};
 
 /// Where a thread's eight elements are in the message whose wire is written or read.
 struct Position {

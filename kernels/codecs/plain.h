@@ -1,7 +1,7 @@
 // fp16, bf16, fp32: the elements themselves on the wire, in order.
 #pragma once
 
-#include "kernels/codecs/payload.h"
+#include "kernels/codecs/device_codec.h"
 
 namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {
@@ -9,6 +9,10 @@ inline namespace ARLAB_PLATFORM {
 template <class Number>
 struct Plain {
   using Encoded = Eight<Number>;
+  static constexpr Tuning kTuning = {.resident_blocks = kFastBlocks,
+                                     .batch = kFastBatch,
+                                     .stores_directly = true,
+                                     .pads_tiles = true};
   static constexpr bool kClampsFp16Sums = false;
   static constexpr std::size_t kTileBytes = kTile * sizeof(typename Number::Bits);
 

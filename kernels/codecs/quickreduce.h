@@ -61,7 +61,7 @@ struct IntegerCode {
 struct Fp8Code {
   static constexpr std::uint32_t kOffset = 0;
   static constexpr bool kSignedScale = false;
-  static constexpr float kScale = 1.0f / 240.0f;
+  static constexpr float kScale = half_to_float(0x1C44);  // nearest 1/240
   static constexpr int kBound = 256;
 
   ARLAB_DEVICE static std::uint32_t encode(float w) {
@@ -106,8 +106,8 @@ struct Fp8Code {
 
 struct Fp4Code {
   static constexpr std::uint32_t kOffset = 0;
-  static constexpr bool kSignedScale = false;
-  static constexpr float kScale = 1.0f / 6.0f;
+  static constexpr bool kSignedScale = true;
+  static constexpr float kScale = half_to_float(0x3155);  // nearest 1/6
   static constexpr int kBound = 8;
 
   ARLAB_DEVICE static std::uint32_t encode(float w) { return e2m1_from_float(w); }
@@ -318,6 +318,8 @@ struct QuickReduce {
     std::uint32_t scales;
     std::uint32_t extremes;  ///< the elements that set the scales; after encoding only
   };
+  static constexpr Tuning kTuning = {
+      .resident_blocks = kFastBlocks, .batch = kFastBatch, .pads_tiles = true};
   static constexpr bool kClampsFp16Sums = true;
   static constexpr std::size_t kAtomBytes = Planes::kBytes + kThreads / 8 * 4;
   static constexpr std::size_t kTileBytes = kAtomBytes;

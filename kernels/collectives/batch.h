@@ -3,14 +3,13 @@
 #pragma once
 
 #include "kernels/collectives/call.h"
-#include "kernels/collectives/occupancy.h"
 
 namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {
 
 /// Whole tiles of a chunk whose wires follow each other from the start of a slot.
 struct Batch {
-  int count;           ///< 1 to kBatch of the codec
+  int count;           ///< 1 to the codec's batch
   std::size_t begin;   ///< element of the tensor where the first tile begins
   std::size_t stride;  ///< elements from tile to tile
 
@@ -43,9 +42,9 @@ template <class Codec, class WholeTiles, class OneTile>
 ARLAB_DEVICE void for_each_batch(const Call& call, const ElementRange& chunk, int round,
                                  WholeTiles whole_tiles, OneTile one_tile) {
   const int begin = round * call.tiles_per_slot;
-  const int end = begin + call.tiles_per_slot;  // up to kBatch later: see Call
+  const int end = begin + call.tiles_per_slot;  // up to a batch later: see Call
   int number = begin;
-  constexpr bool kHasBatches = kBatch<Codec> != 1;
+  constexpr bool kHasBatches = Codec::kTuning.batch != 1;
   if constexpr (kHasBatches) {
     const auto blocks = static_cast<unsigned>(call.blocks);
     const bool aligned = call.aligned && chunk.begin % kPerThread == 0;

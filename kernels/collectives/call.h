@@ -13,27 +13,18 @@
 namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {
 
-struct ElementRange {
-  std::size_t begin;
-  std::size_t end;
-};
-
 struct Call {
   Team team;
   const void* input;              ///< `elements` elements of this rank
   void* output;                   ///< likewise; may be the input
   ElementRange chunk[kMaxRanks];  ///< of the Schedule, by owner; empty where an owner has none
-  int group_size;                 ///< hierarchical
   int blocks;
   int rounds;
   int tiles_per_slot;  ///< of one chunk, at most a batch for codecs that have some; two_shot has as
                        ///< many again behind them
   unsigned tile_bytes;   ///< between tiles of a slot, a multiple of 16
   bool aligned;          ///< input and output are multiples of 16
-  bool is_small;         ///< no block has more than one tile of a chunk
-  bool in_places;        ///< one_shot_places or two_shot_places
   unsigned chunk_tiles;  ///< of the longest chunk
-  bool all_tiles_whole;  ///< no chunk ends inside a tile
 };
 
 /// A tile of a chunk. The same for all threads of a block.
@@ -66,6 +57,7 @@ struct Tile {
 
 /// Tile `number` of those that this block has of the chunk, at place k of a slot; false where there
 /// is none.
+template <class Call>
 ARLAB_DEVICE bool tile_at(const Call& call, const ElementRange& chunk, int number, int k,
                           Tile& tile) {
   const auto index =
@@ -80,7 +72,7 @@ ARLAB_DEVICE bool tile_at(const Call& call, const ElementRange& chunk, int numbe
 }
 
 /// Calls f for every tile of the chunk that is this block's in this round.
-template <class F>
+template <class Call, class F>
 ARLAB_DEVICE void for_each_tile(const Call& call, const ElementRange& chunk, int round, F f) {
   Tile tile;
 #pragma unroll 1
@@ -90,18 +82,7 @@ ARLAB_DEVICE void for_each_tile(const Call& call, const ElementRange& chunk, int
   }
 }
 
-/// The wire bytes of a tile, from one slot to another.
-template <class Codec>
-ARLAB_DEVICE void copy_wire(const Codec& codec, const Tile& tile, const std::uint8_t* from,
-                            std::uint8_t* to) {
-  const std::size_t bytes = codec.wire_bytes(tile.elements);
-  for (std::size_t at = std::size_t{threadIdx.x} * 16; at < bytes;
-       at += std::size_t{kThreads} * 16) {
-    store_128(to + tile.slot_offset + at, load_128(from + tile.slot_offset + at));
-  }
-}
-
-// Short forms of what every algorithm does with a tile.
+// Short forms of what algorithms do with a tile.
 
 template <class Number, class Codec>
 ARLAB_DEVICE void send(const Codec& codec, const Tile& tile, const Eight<Number>& x,
@@ -112,12 +93,5 @@ template <class Number, class Codec>
 ARLAB_DEVICE Eight<Number> receive(const Codec& codec, const Tile& tile, const std::uint8_t* slot) {
   return codec.decode(codec.load(slot + tile.slot_offset, tile.at()), tile.at());
 }
-/// sum + what the slot holds.
-template <class Number, class Codec>
-ARLAB_DEVICE Eight<Number> receive_add(const Codec& codec, const Tile& tile,
-                                       const std::uint8_t* slot, const Eight<Number>& sum) {
-  return add<Number, Codec::kClampsFp16Sums>(sum, receive<Number>(codec, tile, slot));
-}
-
 }  // namespace ARLAB_PLATFORM
 }  // namespace arlab::kernels

@@ -21,14 +21,40 @@ ARLAB_DEVICE std::uint8_t* buffer_of(const Team& team, int rank) {
   return global_pointer(team.buffer[rank]);
 }
 
-/// Here and on all ranks: the same rank, 1 + its number, is named everywhere, and nobody waits on.
-/// `failed` is the block's.
-ARLAB_DEVICE void give_up(const Team& team, std::uint32_t culprit, std::uint32_t& failed) {
+/// A word of the call that rank `rank` tells of in a communication buffer.
+ARLAB_DEVICE std::uint64_t* call_word(std::uint8_t* buffer, int rank, unsigned number) {
+  return reinterpret_cast<std::uint64_t*>(buffer + BufferLayout::call(rank)) + number;
+}
+
+/// Waits until that rank has told its call: it has signalled, so it is about to find that calls
+/// differ, or to hear of it.
+ARLAB_DEVICE void wait_for_call(const Team& team, int rank) {
+  const std::uint64_t* last =
+      call_word(buffer_of(team, team.rank), rank, CallDescription::kWords - 1);
+  const std::uint64_t start = clock_nanoseconds();
+  while (load_relaxed(last) == 0 && clock_nanoseconds() - start < team.timeout_nanoseconds) pause();
+}
+
+/// Here and on all ranks: the same reason (GiveUpReason) is known everywhere, and nobody waits on.
+/// Where calls differ, so are those of the ranks that it names. `failed` is the block's: once it is
+/// set, now or by a call before, nothing more is said.
+ARLAB_DEVICE void give_up(const Team& team, std::uint32_t reason, std::uint32_t& failed) {
+  if (load_relaxed(&failed) != 0) return;
+  const bool differ = GiveUpReason::is_calls_differ(reason);
   store_relaxed(&failed, 1);
-  store_relaxed(global_pointer(team.status), culprit);
+  store_relaxed(global_pointer(team.status), reason);
+#pragma unroll 1
   for (int rank = 0; rank < team.layout.ranks; ++rank) {
-    store_relaxed(abort_word(buffer_of(team, rank)), culprit);
+    std::uint8_t* const buffer = buffer_of(team, rank);
+#pragma unroll 1
+    for (unsigned i = 0; differ && i < CallDescription::kWords; ++i) {
+      store_relaxed(call_word(buffer, team.rank, i), team.call.word(i));
+    }
+    store_relaxed(abort_word(buffer), reason);
   }
+  if (!differ) return;
+  wait_for_call(team, GiveUpReason::rank(reason));
+  wait_for_call(team, GiveUpReason::other(reason));
 }
 
 /// Of a thread that looks for what rank `from` stores. The own rank is waited for without an end:
@@ -38,27 +64,24 @@ class Patience {
  public:
   ARLAB_DEVICE Patience(const Team& team, int from) : team_(team), from_(from) {}
 
-  /// After looking in vain: true when that rank has not stored it in time, or another rank has
-  /// given up, and so this one has too.
-  ARLAB_DEVICE bool ends(std::uint32_t& failed) {
+  /// After looking in vain: 0, or why to give up, since that rank has not stored it in time, or
+  /// another rank has given up.
+  ARLAB_DEVICE std::uint32_t ends() {
     constexpr std::uint32_t kPollsPerClock = 16;
     if (++polls_ % kPollsPerClock == 0) {
-      std::uint32_t culprit = load_relaxed(abort_word(buffer_of(team_, team_.rank)));
-      if (culprit == 0 && from_ != team_.rank) {
+      const std::uint32_t reason = load_relaxed(abort_word(buffer_of(team_, team_.rank)));
+      if (reason != 0) return reason;
+      if (from_ != team_.rank) {
         const std::uint64_t timeout = team_.timeout_nanoseconds;
         const std::uint64_t waited = clock_nanoseconds() - start_;
         if (waited > timeout / 2 && (polls_ & kSaid) == 0) say_waiting();
         if (waited > 2 * timeout || (waited > timeout && !is_waiting())) {
-          culprit = 1 + static_cast<std::uint32_t>(from_);
+          return GiveUpReason::did_not_arrive(from_);
         }
-      }
-      if (culprit != 0) {
-        give_up(team_, culprit, failed);
-        return true;
       }
     }
     pause();
-    return false;
+    return 0;
   }
 
  private:
@@ -80,17 +103,52 @@ class Patience {
   std::uint32_t polls_ = 0;  // and kSaid, once this is said
 };
 
-/// Waits until a flag of this rank's buffer, which rank `from` stores to, is not behind the colour,
-/// or patience ends.
-ARLAB_DEVICE void wait_for_flag(const Team& team, const std::uint32_t* flag, int from,
-                                std::uint32_t colour, std::uint32_t& failed) {
+/// A flag is at most one exchange off, and a count of items far from 2^31: the signed difference is
+/// right across the wrap.
+ARLAB_DEVICE bool is_behind(std::uint32_t colour, std::uint32_t other) {
+  return static_cast<std::int32_t>(colour - other) < 0;
+}
+
+/// Waits until a word of this rank's buffer, which rank `from` stores to, is not behind `count`, or
+/// patience ends.
+ARLAB_DEVICE void wait_for_count(const Team& team, const std::uint32_t* word, int from,
+                                 std::uint32_t count, std::uint32_t& failed) {
   Patience patience(team, from);
-  // A flag is at most one exchange off, and a count of items far from 2^31: the signed difference
-  // is right across the wrap.
-  while (static_cast<std::int32_t>(load_polled(flag) - colour) < 0) {
-    if (patience.ends(failed)) return;
+  while (is_behind(load_polled(word), count)) {
+    const std::uint32_t reason = patience.ends();
+    if (reason != 0) return give_up(team, reason, failed);
+  }
+  after_polling(word);
+}
+
+/// The flag of a block of rank `from`, where rank `at` looks for it.
+ARLAB_DEVICE std::uint64_t* flag_at(const Team& team, int at, int block, int from) {
+  return reinterpret_cast<std::uint64_t*>(buffer_of(team, at) + team.layout.flag(block, from));
+}
+/// What this rank stores there.
+ARLAB_DEVICE std::uint64_t flag_of(const Team& team, std::uint32_t colour) {
+  return std::uint64_t{team.call.hash} << 32 | colour;
+}
+
+/// Waits until the flag of a block of rank `from` is not behind the colour, or patience ends. Gives
+/// up, too, when that rank is in another call. Of two ranks, one at least sees the other's flag
+/// with the colour that it waits for itself, so that calls which differ do not pass: a flag is
+/// further only if that rank has seen this one's, and so has compared.
+ARLAB_DEVICE void wait_for_flag(const Team& team, int block, int from, std::uint32_t colour,
+                                std::uint32_t& failed) {
+  const std::uint64_t* flag = flag_at(team, team.rank, block, from);
+  Patience patience(team, from);
+  std::uint32_t reason = 0;
+  std::uint64_t seen = load_polled(flag);
+  while (is_behind(static_cast<std::uint32_t>(seen), colour)) {
+    reason = patience.ends();
+    if (reason != 0) break;
+    seen = load_polled(flag);
   }
   after_polling(flag);
+  const bool differs = static_cast<std::uint32_t>(seen) == colour && seen != flag_of(team, colour);
+  if (differs) reason = GiveUpReason::calls_differ(team.rank, from);
+  if (reason != 0) give_up(team, reason, failed);
 }
 
 /// All threads of a block use it together.
@@ -113,9 +171,9 @@ class Exchange {
   }
 
   /// What block `block` of rank `from` wrote here before the signal that the last wait() waited
-  /// for. It may be read until the next but one signal().
-  ARLAB_DEVICE const std::uint8_t* incoming(int from) const {
-    return buffer_of(team_, team_.rank) + team_.layout.slot(waited_, block_, from);
+  /// for, or `age` wait()s ago. It may be read until the next but one signal() after its own.
+  ARLAB_DEVICE const std::uint8_t* incoming(int from, std::uint32_t age = 0) const {
+    return buffer_of(team_, team_.rank) + team_.layout.slot(waited_ - age, block_, from);
   }
 
   /// Tells this block on every rank that its slots are filled. Only after a wait() for the signal
@@ -130,17 +188,18 @@ class Exchange {
     finish_stores();
     __syncthreads();
     const int peer = static_cast<int>(threadIdx.x);
-    if (peer < team_.layout.ranks) store_release(flag(peer, team_.rank), signalled_);
+    if (peer < team_.layout.ranks) {
+      store_release(flag_at(team_, peer, block_, team_.rank), flag_of(team_, signalled_));
+    }
   }
 
   /// Waits until the other ranks have signalled as often as this one. False when one did not arrive
-  /// in time, now or in a call before: the kernel then ends, and the team with it.
+  /// in time or is in another call, now or in a call before: the kernel then ends, and the team
+  /// with it.
   ARLAB_DEVICE bool wait() {
     waited_ = signalled_;
     const int peer = static_cast<int>(threadIdx.x);
-    if (peer < team_.layout.ranks) {
-      wait_for_flag(team_, flag(team_.rank, peer), peer, waited_, failed_);
-    }
+    if (peer < team_.layout.ranks) wait_for_flag(team_, block_, peer, waited_, failed_);
     __syncthreads();
     return failed_ == 0;
   }
@@ -156,10 +215,6 @@ class Exchange {
   }
 
  private:
-  ARLAB_DEVICE std::uint32_t* flag(int at, int from) const {
-    return reinterpret_cast<std::uint32_t*>(buffer_of(team_, at) + team_.layout.flag(block_, from));
-  }
-
   const Team& team_;
   const int block_;
   std::uint32_t signalled_;    // colour

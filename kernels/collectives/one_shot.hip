@@ -36,7 +36,7 @@ class OneShot {
 
  private:
   using Encoded = typename Codec::Encoded;
-  static constexpr int kPlaces = kBatch<Codec>;
+  static constexpr int kPlaces = Codec::kTuning.batch;
 
   ARLAB_DEVICE void contribute(int round) {
     for_each_batch<Codec>(
@@ -105,7 +105,7 @@ class OneShot {
 };
 
 template <class Codec, class Number>
-__global__ void __launch_bounds__(kThreads, kResidentBlocks<Codec>)
+__global__ void __launch_bounds__(kThreads, Codec::kTuning.resident_blocks)
     one_shot_kernel(ARLAB_KERNEL_PARAMETER Call call, ARLAB_KERNEL_PARAMETER Codec codec) {
   wait_for_kernel_before();
   ARLAB_SHARED_ARRAY(std::uint32_t, failed, 1);
@@ -115,11 +115,6 @@ __global__ void __launch_bounds__(kThreads, kResidentBlocks<Codec>)
 
 hipError_t launch_one_shot(const Call& call, const CodecChoice& codec, DType dtype,
                            hipStream_t stream) {
-  if (call.in_places) return launch_one_shot_places(call, codec, dtype, stream);
-  if (call.is_small) {
-    const auto error = launch_one_shot_small(call, codec, dtype, stream);
-    if (error.has_value()) return *error;
-  }
   return with_codec(codec, dtype,
                     [&]<class Codec, class Number>(const Codec& device_codec, Number) {
                       launch_behind(one_shot_kernel<Codec, Number>,

@@ -12,6 +12,7 @@ namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {
 namespace {
 
+constexpr unsigned kIdle = kThreads - 32;  // from here on, threads have the fewest words to read
 constexpr unsigned kSent = 3;  // wires: one to send, one to add, and one that slow threads may read
 
 /// An item has as many tiles as its place holds, two at most: more take registers.
@@ -61,6 +62,7 @@ class OneShotPlaces {
       __syncthreads();
       const bool sends = memory_.place_is_free != 0;
       if (sends) send(now, turn);
+      if (turn == 1) places_.meet(thread_index() - kIdle, memory_.failed);
       if (before != kNoItem) receive(before);
       __syncthreads();
       if (memory_.failed != 0) return;
@@ -214,7 +216,7 @@ class OneShotPlaces {
 };
 
 template <class Codec, class Number>
-__global__ void __launch_bounds__(kThreads, kResidentBlocks<Codec>)
+__global__ void __launch_bounds__(kThreads, Codec::kTuning.resident_blocks)
     one_shot_places_kernel(ARLAB_KERNEL_PARAMETER Call call, ARLAB_KERNEL_PARAMETER Codec codec) {
   wait_for_kernel_before();
   ARLAB_SHARED_ARRAY(OneShotMemory<Codec>, memory, 1);

@@ -10,7 +10,7 @@ namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {
 
 template <class Codec, class Number>
-__global__ void __launch_bounds__(kThreads, kResidentBlocks<Codec>)
+__global__ void __launch_bounds__(kThreads, Codec::kTuning.resident_blocks)
     one_shot_small_kernel(ARLAB_KERNEL_PARAMETER Call call, ARLAB_KERNEL_PARAMETER Codec codec) {
   wait_for_kernel_before();
   ARLAB_SHARED_ARRAY(std::uint32_t, failed, 1);
@@ -35,10 +35,10 @@ __global__ void __launch_bounds__(kThreads, kResidentBlocks<Codec>)
   exchange.end();
 }
 
-std::optional<hipError_t> launch_one_shot_small(const Call& call, const CodecChoice& codec,
-                                                DType dtype, hipStream_t stream) {
+hipError_t launch_one_shot_small(const Call& call, const CodecChoice& codec, DType dtype,
+                                 hipStream_t stream) {
   return with_small_codec(
-      call, codec, dtype, [&]<class Codec, class Number>(const Codec& device_codec, Number) {
+      codec, dtype, [&]<class Codec, class Number>(const Codec& device_codec, Number) {
         launch_behind(one_shot_small_kernel<Codec, Number>, static_cast<unsigned>(call.blocks),
                       stream, call, device_codec);
       });

@@ -6,7 +6,6 @@
 // tiles go directly.
 #pragma once
 
-#include "kernels/codecs/plain.h"
 #include "kernels/collectives/batch.h"
 
 namespace arlab::kernels {
@@ -18,11 +17,6 @@ struct OutboxMemory {
   Words4 words[2][kOutboxBytes / 16];
 };
 
-template <class Codec>
-inline constexpr bool kGoesDirectly = false;
-template <class Number>
-inline constexpr bool kGoesDirectly<Plain<Number>> = true;
-
 /// All threads of a block use it together: put() tiles at places from 0 on, fill() once, send()
 /// them to as many slots as they are for, and start again with next().
 template <class Codec>
@@ -30,35 +24,33 @@ class Outbox {
  public:
   using Encoded = typename Codec::Encoded;
 
-  static_assert(kGoesDirectly<Codec> || !requires {
-    requires kBatch<Codec>
-    *Codec::kTileBytes > kOutboxBytes;
-  });
+  static_assert(Codec::kTuning.stores_directly ||
+                !requires { requires Codec::kTuning.batch* Codec::kTileBytes > kOutboxBytes; });
 
   ARLAB_DEVICE Outbox(const Codec& codec, const Call& call, OutboxMemory& memory)
       : codec_(codec), call_(call), memory_(memory) {}
 
   ARLAB_DEVICE void put(int place, const Encoded& encoded, Position at) const {
-    if constexpr (!kGoesDirectly<Codec>) {
+    if constexpr (!Codec::kTuning.stores_directly) {
       codec_.store(encoded, wire() + static_cast<unsigned>(place) * tile_bytes_of<Codec>(call_),
                    at);
     }
   }
   ARLAB_DEVICE void fill() const {
-    if constexpr (!kGoesDirectly<Codec>) __syncthreads();
+    if constexpr (!Codec::kTuning.stores_directly) __syncthreads();
   }
-  ARLAB_DEVICE void put(const Encoded (&encoded)[kBatch<Codec>], int count) const {
+  ARLAB_DEVICE void put(const Encoded (&encoded)[Codec::kTuning.batch], int count) const {
 #pragma unroll
-    for (int i = 0; i < kBatch<Codec>; ++i) {
+    for (int i = 0; i < Codec::kTuning.batch; ++i) {
       if (i < count) put(i, encoded[i], Batch::at());
     }
   }
   /// A batch whose tiles were put at places 0, 1, ...
-  ARLAB_DEVICE void send(const Encoded (&encoded)[kBatch<Codec>], const Batch& batch,
+  ARLAB_DEVICE void send(const Encoded (&encoded)[Codec::kTuning.batch], const Batch& batch,
                          std::uint8_t* to) const {
-    if constexpr (kGoesDirectly<Codec>) {
+    if constexpr (Codec::kTuning.stores_directly) {
 #pragma unroll
-      for (int i = 0; i < kBatch<Codec>; ++i) {
+      for (int i = 0; i < Codec::kTuning.batch; ++i) {
         if (i < batch.count) {
           codec_.store(encoded[i], to + static_cast<unsigned>(i) * tile_bytes_of<Codec>(call_),
                        Batch::at());
@@ -70,7 +62,7 @@ class Outbox {
   }
   /// The whole tile that was put at `place`, to the start of a slot.
   ARLAB_DEVICE void send_place(int place, const Encoded& encoded, std::uint8_t* to) const {
-    if constexpr (kGoesDirectly<Codec>) {
+    if constexpr (Codec::kTuning.stores_directly) {
       codec_.store(encoded, to, Batch::at());
     } else {
       const unsigned bytes = tile_bytes_of<Codec>(call_);
@@ -80,7 +72,7 @@ class Outbox {
   /// A tile that was put at place 0.
   ARLAB_DEVICE void send(const Encoded& encoded, const Tile& tile, std::uint8_t* slot) const {
     std::uint8_t* to = slot + tile.slot_offset;
-    if constexpr (kGoesDirectly<Codec>) {
+    if constexpr (Codec::kTuning.stores_directly) {
       codec_.store(encoded, to, tile.at());
     } else {
       copy(to, 0, static_cast<unsigned>(codec_.wire_bytes(tile.elements)));

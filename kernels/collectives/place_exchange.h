@@ -15,6 +15,7 @@ struct PlaceMemory {
   static constexpr unsigned kTurns = 4;  // whose items are known
 
   std::uint32_t first_item;     // number, through all calls, of this call's first
+  std::uint32_t colour;         // block 0's: of the exchange by which ranks meet
   std::uint32_t item[kTurns];   // numbers in this call, in the order of the block
   std::uint32_t place_is_free;  // of the item to send
   std::uint32_t failed;
@@ -50,10 +51,12 @@ class PlaceExchange {
   /// To be called first, before a barrier of the block; then `failed` says whether to go on.
   ARLAB_DEVICE void begin() {
     const std::uint32_t first = load_relaxed(&words_.next_item);
+    const std::uint32_t colour = blockIdx.x == 0 ? global_pointer(team_.colours)[0] + 1 : 0;
     if (threadIdx.x == 0) {
       const std::uint32_t aborted = load_relaxed(abort_word(buffer_of(team_, team_.rank)));
       if (aborted != 0) store_relaxed(global_pointer(team_.status), aborted);
       memory_.first_item = first;
+      memory_.colour = colour;
       memory_.failed = aborted;
       memory_.place_failed = 0;
       memory_.item[0] = item_at_start(0);
@@ -65,6 +68,10 @@ class PlaceExchange {
       const std::uint32_t next = first - threadIdx.x / ranks * places_.window();
       const auto at = static_cast<int>(threadIdx.x % ranks);
       store_release(word(at, places_.freed(team_.rank, next - 1)), next);
+      // No release: this exchange hands nothing over.
+      if (threadIdx.x < ranks) {
+        store_relaxed(flag_at(team_, at, 0, team_.rank), flag_of(team_, colour));
+      }
     }
     // While the first input comes.
     if (item_at_start(0) != kNoItem) (void)may_send(item_at_start(0), first);
@@ -76,8 +83,20 @@ class PlaceExchange {
   ARLAB_DEVICE std::uint32_t take_item() const { return one_of_them(take_ticket(team_)); }
   /// Likewise, in the end.
   ARLAB_DEVICE void leave() const {
+    if (blockIdx.x == 0) global_pointer(team_.colours)[0] = memory_.colour;
     if (!is_last_to_end(team_)) return;
     store_relaxed(&words_.next_item, item(places_.window_of(items_ + places_.window() - 1)));
+  }
+
+  // ---- other ranks
+
+  /// The second half of an exchange of block 0 on all ranks, which begin() has signalled: whoever
+  /// ends this call knows that the others are in the same. To be called by all threads, before the
+  /// first wires are read; then a barrier, and `failed` says whether to go on. `thread` is 0 and
+  /// more for threads that have time.
+  ARLAB_DEVICE void meet(unsigned thread, std::uint32_t& failed) const {
+    if (blockIdx.x != 0 || thread >= static_cast<unsigned>(team_.layout.ranks)) return;
+    wait_for_flag(team_, 0, static_cast<int>(thread), memory_.colour, failed);
   }
 
   // ---- places
@@ -88,12 +107,14 @@ class PlaceExchange {
     if (places_.window_of(number) == free_window_) return true;
     return may_send(number, memory_.first_item);
   }
-  /// All threads; then a barrier, and `place_failed` says whether to go on.
+  /// All threads; then a barrier, and `place_failed` says whether to go on. Ranks in another call
+  /// might never empty it.
   ARLAB_DEVICE void wait_for_place(std::uint32_t number) {
+    meet(threadIdx.x, memory_.place_failed);
     free_window_ = places_.window_of(number);
     if (threadIdx.x >= words_to_ask()) return;
-    wait_for_flag(team_, freed_word(item(number)), asked_rank(), freed_for(item(number)),
-                  memory_.place_failed);
+    wait_for_count(team_, freed_word(item(number)), asked_rank(), freed_for(item(number)),
+                   memory_.place_failed);
   }
   /// One thread's. The item is read, and its place empty. `next`: that this block reads next.
   ARLAB_DEVICE void count(std::uint32_t number, std::uint32_t next) {
@@ -164,7 +185,11 @@ class PlaceExchange {
         store_relaxed(complete_here, 0);
         return words;
       }
-      if (patience.ends(memory_.failed)) return words;
+      const std::uint32_t reason = patience.ends();
+      if (reason != 0) {
+        give_up(team_, reason, memory_.failed);
+        return words;
+      }
     }
   }
 

@@ -1,35 +1,19 @@
 // What kernels for small tensors share: every block has at most one tile of a chunk.
 #pragma once
 
-#include <optional>
-
 #include "kernels/collectives/batch.h"
 #include "kernels/collectives/launch.h"
 
 namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {
 
-/// Of these codecs a tile's wire is the same whether the tile ends early or is filled up with +0.
-template <class Codec>
-inline constexpr bool kPadsTiles = false;
-template <class Number>
-inline constexpr bool kPadsTiles<Plain<Number>> = true;
-template <class Format, class Number>
-inline constexpr bool kPadsTiles<QuickReduce<Format, Number>> = true;
-
-/// As with_codec(); nothing where the codec has no such kernels, or not for tiles that end early.
+/// Calls f with a codec that has kernels for small tensors.
 template <class F>
-std::optional<hipError_t> with_small_codec(const Call& call, const CodecChoice& choice, DType dtype,
-                                           F&& f) {
-  bool called = false;
-  const hipError_t error =
-      with_codec(choice, dtype, [&]<class Codec, class Number>(const Codec& codec, Number number) {
-        if constexpr (kBatch<Codec> != 1) {
-          called = kPadsTiles<Codec> || call.all_tiles_whole;
-          if (called) f(codec, number);
-        }
-      });
-  return called ? std::optional(error) : std::nullopt;
+hipError_t with_small_codec(const CodecChoice& choice, DType dtype, F&& f) {
+  return with_codec(choice, dtype,
+                    [&]<class Codec, class Number>(const Codec& codec, Number number) {
+                      if constexpr (Codec::kTuning.batch != 1) f(codec, number);
+                    });
 }
 
 /// The sum of what all ranks have sent to the start of this rank's slots, in ascending order of
@@ -37,7 +21,7 @@ std::optional<hipError_t> with_small_codec(const Call& call, const CodecChoice& 
 template <SumFrom kFrom, class Codec, class Number>
 ARLAB_DEVICE Eight<Number> small_sum(const Codec& codec, const Exchange& exchange, int ranks,
                                      int own_rank, const Eight<Number>& own) {
-  constexpr int kPlaces = kBatch<Codec>;
+  constexpr int kPlaces = Codec::kTuning.batch;
   Eight<Number> sum[1];
 #pragma unroll 1
   for (int first = 0; first < ranks; first += kPlaces) {

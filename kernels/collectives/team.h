@@ -4,6 +4,7 @@
 
 #include <cstddef>
 
+#include "kernels/collectives/call_description.h"
 #include "kernels/collectives/places.h"
 
 namespace arlab::kernels {
@@ -17,9 +18,11 @@ inline constexpr std::size_t kTicketWords = 2;
 
 /// A communication buffer: every rank has one, and all ranks write to all.
 ///
-///   abort     one word: 0, or 1 + the rank that some rank has given up waiting for
+///   abort     one word: 0, or why some rank has given up (GiveUpReason)
 ///   waiting   [rank], words: not 0 when that rank has been waiting for long
-///   flags     [block][from]: the colour of the last exchange that block of rank `from` has reached
+///   calls     [rank]: the call in which that rank has found, or heard, that calls differ
+///   flags     [block][from], pairs of words: the colour of the last exchange that block of rank
+///   `from` has reached, and the hash of the call that it belongs to
 ///   slots     [colour modulo 4][block][from]: `slot_bytes` of wire bytes, written by that block of
 ///             rank `from`
 ///   places    (places.h) behind those
@@ -32,15 +35,19 @@ struct BufferLayout {
   std::size_t slot_bytes;   ///< a multiple of 16
   std::size_t slot_stride;  ///< from slot to slot: spread_apart(slot_bytes)
 
-  static constexpr std::size_t kFlagsAt = 256;
+  static constexpr std::size_t kCallsAt = 256;
+  static constexpr std::size_t kFlagsAt = kCallsAt + kMaxRanks * sizeof(CallDescription);
   static constexpr std::uint32_t kBuffers = 4;  ///< a power of two: colours wrap around
 
   ARLAB_HOST_DEVICE std::size_t slots_at() const {
-    const std::size_t flag_bytes = static_cast<std::size_t>(blocks * kMaxRanks) * 4;
+    const std::size_t flag_bytes = static_cast<std::size_t>(blocks * kMaxRanks) * 8;
     return kFlagsAt + (flag_bytes + 255) / 256 * 256;
   }
   ARLAB_HOST_DEVICE std::size_t flag(int block, int from) const {
-    return kFlagsAt + static_cast<std::size_t>(block * kMaxRanks + from) * 4;
+    return kFlagsAt + static_cast<std::size_t>(block * kMaxRanks + from) * 8;
+  }
+  ARLAB_HOST_DEVICE static std::size_t call(int rank) {
+    return kCallsAt + static_cast<std::size_t>(rank) * sizeof(CallDescription);
   }
   /// Of the exchange with this colour.
   ARLAB_HOST_DEVICE std::size_t slot(std::uint32_t colour, int block, int from) const {
@@ -65,7 +72,23 @@ inline constexpr std::size_t spread_apart(std::size_t bytes) {
   return lines * 128;
 }
 
-/// What a rank's kernels know of the team.
+/// Why a rank gives up, in a word that is not 0: a rank did not arrive, or the calls of two ranks
+/// differ.
+struct GiveUpReason {
+  ARLAB_HOST_DEVICE static std::uint32_t did_not_arrive(int rank) {
+    return 1 + static_cast<std::uint32_t>(rank);
+  }
+  ARLAB_HOST_DEVICE static std::uint32_t calls_differ(int rank, int other) {
+    return did_not_arrive(rank) | did_not_arrive(other) << 8;
+  }
+  ARLAB_HOST_DEVICE static bool is_calls_differ(std::uint32_t reason) { return reason >> 8 != 0; }
+  ARLAB_HOST_DEVICE static int rank(std::uint32_t reason) {
+    return static_cast<int>(reason & 0xFF) - 1;
+  }
+  ARLAB_HOST_DEVICE static int other(std::uint32_t reason) { return rank(reason >> 8); }
+};
+
+/// What a rank's kernels know of the team, and of the call that they are part of.
 struct Team {
   int rank;
   BufferLayout layout;
@@ -76,8 +99,9 @@ struct Team {
   std::uint32_t* tickets;           ///< what blocks have taken of a call's work, and how many ended
   PlaceWords* one_shot_words;       ///< of places; this rank's own
   PlaceWords* two_shot_words;       ///< likewise
-  std::uint32_t* status;            ///< 0, or 1 + the rank that did not arrive; this rank's own
+  std::uint32_t* status;            ///< 0, or why this rank has given up; this rank's own
   std::uint64_t timeout_nanoseconds;
+  CallDescription call;
 };
 
 }  // namespace ARLAB_PLATFORM

@@ -83,6 +83,10 @@ class TwoShotPlaces {
       const bool sends = now != kNoItem && memory_.place_is_free != 0;
       if (reduced != kNoItem) send_sums(reduced);
       if (sends) send_contributions(now);
+      // The first threads have no words to read, or the fewest.
+      if (sent != kNoItem && reduced == kNoItem && told == kNoItem) {
+        places_.meet(thread_index(), memory_.failed);
+      }
       receive(sent, told);
       __syncthreads();
       if (memory_.failed != 0) return;
@@ -383,7 +387,7 @@ class TwoShotPlaces {
 };
 
 template <class Codec, class Number, unsigned kRanks>
-__global__ void __launch_bounds__(kThreads, kResidentBlocks<Codec>)
+__global__ void __launch_bounds__(kThreads, Codec::kTuning.resident_blocks)
     two_shot_places_kernel(ARLAB_KERNEL_PARAMETER Call call, ARLAB_KERNEL_PARAMETER Codec codec) {
   wait_for_kernel_before();
   using Memory = TwoShotMemory<Codec, kRanks>;

@@ -40,7 +40,7 @@ class TwoShotSmall {
 
  private:
   using Encoded = typename Codec::Encoded;
-  static constexpr int kPlaces = kBatch<Codec>;
+  static constexpr int kPlaces = Codec::kTuning.batch;
 
   /// Whose tile the places hold.
   struct Places {
@@ -121,7 +121,7 @@ class TwoShotSmall {
 };
 
 template <class Codec, class Number>
-__global__ void __launch_bounds__(kThreads, kResidentBlocks<Codec>)
+__global__ void __launch_bounds__(kThreads, Codec::kTuning.resident_blocks)
     two_shot_small_kernel(ARLAB_KERNEL_PARAMETER Call call, ARLAB_KERNEL_PARAMETER Codec codec) {
   wait_for_kernel_before();
   ARLAB_SHARED_ARRAY(std::uint32_t, failed, 1);
@@ -129,10 +129,10 @@ __global__ void __launch_bounds__(kThreads, kResidentBlocks<Codec>)
   TwoShotSmall<Codec, Number>(call, codec, failed[0], memory[0]).run();
 }
 
-std::optional<hipError_t> launch_two_shot_small(const Call& call, const CodecChoice& codec,
-                                                DType dtype, hipStream_t stream) {
+hipError_t launch_two_shot_small(const Call& call, const CodecChoice& codec, DType dtype,
+                                 hipStream_t stream) {
   return with_small_codec(
-      call, codec, dtype, [&]<class Codec, class Number>(const Codec& device_codec, Number) {
+      codec, dtype, [&]<class Codec, class Number>(const Codec& device_codec, Number) {
         launch_behind(two_shot_small_kernel<Codec, Number>, static_cast<unsigned>(call.blocks),
                       stream, call, device_codec);
       });

@@ -60,7 +60,9 @@ class Conformance {
         if (!status.ok()) return status;
       }
     }
-    for (const int ranks : request_.ranks) {
+    std::vector<int> world_sizes = request_.ranks;
+    if (request_.schedule) world_sizes = {static_cast<int>(request_.schedule->world_size)};
+    for (const int ranks : world_sizes) {
       Status status = check_ranks(ranks);
       if (!status.ok()) return status;
     }
@@ -71,6 +73,7 @@ class Conformance {
   // ---- a codec by itself
 
   Status check_codec(const Codec& codec, DType dtype) {
+    if (request_.lengths.empty()) return {};
     ConformanceRow encode{.subject = "encode", .codec = codec.name(), .dtype = dtype};
     ConformanceRow decode{.subject = "decode", .codec = codec.name(), .dtype = dtype};
     ConformanceRow decode_add{.subject = "decode_add", .codec = codec.name(), .dtype = dtype};
@@ -130,7 +133,9 @@ class Conformance {
     // One team for everything: sizes, codecs and algorithms change from call to call.
     Result<std::unique_ptr<Group>> group = platform_.make_group(ranks, request_.group);
     if (!group.ok()) return group.status();
-    for (const std::string& algorithm : request_.algorithms) {
+    std::vector<std::string> algorithms = request_.algorithms;
+    if (request_.schedule) algorithms = {request_.schedule->algorithm};
+    for (const std::string& algorithm : algorithms) {
       for (const std::string& name : request_.codecs) {
         const CodecPtr codec = find_codec(name);
         for (const DType dtype : codec->info().dtypes) {
@@ -146,22 +151,29 @@ class Conformance {
 
   Status check_collective(Group& group, const Codec& codec, ConformanceRow& row) {
     const auto ranks = static_cast<std::size_t>(row.ranks);
-    for (std::size_t i = 0; i < request_.lengths.size(); ++i) {
-      std::size_t elements = request_.lengths[i];
-      if (find_algorithm(row.subject).collective == Collective::all_to_all) {
+    std::vector<std::size_t> lengths = request_.lengths;
+    if (request_.schedule) lengths = {request_.schedule->elements};
+    for (std::size_t i = 0; i < lengths.size(); ++i) {
+      std::size_t elements = lengths[i];
+      if (!request_.schedule && find_algorithm(row.subject).collective == Collective::all_to_all) {
         elements = (elements + ranks - 1) / ranks * ranks;
       }
-      const Schedule schedule = make_schedule(row.subject, {.world_size = static_cast<Rank>(ranks),
-                                                            .elements = elements,
-                                                            .alignment = codec.info().alignment});
+      const Schedule schedule =
+          request_.schedule ? *request_.schedule
+                            : make_schedule(row.subject, {.world_size = static_cast<Rank>(ranks),
+                                                          .elements = elements,
+                                                          .alignment = codec.info().alignment,
+                                                          .options = request_.options});
       for (std::size_t k = 0; k < std::size(kInputs); ++k) {
         // Inputs change from call to call, so that what a call left behind is not what the next
         // expects. Every combination of in place and offset occurs with every kind of input.
         const std::uint64_t seed = request_.seed + ++cases_;
-        const GroupCall call{.algorithm = row.subject,
-                             .codec = codec.name(),
-                             .dtype = row.dtype,
-                             .elements = elements,
+        const GroupCall call{.collective = {.algorithm = row.subject,
+                                            .codec = codec.name(),
+                                            .dtype = row.dtype,
+                                            .elements = elements,
+                                            .options = request_.options,
+                                            .schedule = request_.schedule},
                              .in_place = (i + k) % 2 == 1,
                              .offset_elements = (i / 2 + k) % 2 == 1 ? 3U : 0U};
         const Tensor inputs = make_inputs(kInputs[k], seed, row.dtype, ranks, elements);

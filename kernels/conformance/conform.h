@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -15,12 +16,16 @@ namespace arlab::kernels {
 struct ConformanceRequest {
   std::vector<std::string> codecs = {};
   std::vector<std::string> algorithms = {};
+  AlgorithmOptions options = {};  ///< of the algorithms
+  /// In place of algorithms: a schedule, which says world size and length.
+  std::shared_ptr<const Schedule> schedule = nullptr;
   std::vector<int> ranks = {};  ///< world sizes
   /// Element counts: per message of a codec, and per rank of a collective. An all-to-all takes the
   /// next multiple of the world size.
   std::vector<std::size_t> lengths = {};
-  std::uint64_t seed = 1;   ///< of the inputs
-  GroupOptions group = {};  ///< few blocks and small slots make several rounds of short tensors
+  std::uint64_t seed = 1;  ///< of the inputs
+  CommunicatorOptions group =
+      {};  ///< few blocks and small slots make several rounds of short tensors
 };
 
 /// The comparisons of one codec with one dtype, by itself or in one algorithm with one world size.

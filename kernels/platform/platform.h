@@ -660,7 +660,7 @@ ARLAB_DEVICE bool any_of_wave(bool value) {
 }
 
 // ---------------------------------------------------------------- flags between GPUs
-// System scope: seen by every GPU and by the host. Words or bytes.
+// System scope: seen by every GPU and by the host. Bytes, words or pairs of words.
 
 template <class Flag>
 ARLAB_DEVICE Flag load_relaxed(const Flag* flag) {
@@ -693,14 +693,16 @@ ARLAB_DEVICE void store_release(Flag* flag, std::type_identity_t<Flag> value) {
 /// Of a flag that a thread polls: what it has seen last is ordered by after_polling(). On AMD every
 /// load that acquires empties caches, so there only that one does; elsewhere it would only be
 /// another wait for memory.
-ARLAB_DEVICE std::uint32_t load_polled(const std::uint32_t* flag) {
+template <class Flag>
+ARLAB_DEVICE Flag load_polled(const Flag* flag) {
 #if defined(__CUDA_ARCH__)
   return load_acquire(flag);
 #else
   return load_relaxed(flag);
 #endif
 }
-ARLAB_DEVICE void after_polling([[maybe_unused]] const std::uint32_t* flag) {
+template <class Flag>
+ARLAB_DEVICE void after_polling([[maybe_unused]] const Flag* flag) {
 #if !defined(__CUDA_ARCH__)
   (void)load_acquire(flag);
 #endif

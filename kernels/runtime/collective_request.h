@@ -3,8 +3,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 
+#include "reference/collectives/algorithm.h"
 #include "reference/dtype.h"
 
 namespace arlab::kernels {
@@ -27,10 +29,15 @@ struct CommunicatorOptions {
 
 /// One collective. Of the same team, all ranks make the same calls in the same order.
 struct CollectiveRequest {
-  std::string algorithm;  ///< one_shot, two_shot, ring, hierarchical, all_to_all
+  std::string algorithm;  ///< of the reference
   std::string codec;
   DType dtype = DType::fp16;
-  std::size_t elements = 0;  ///< per rank
+  std::size_t elements = 0;       ///< per rank
+  AlgorithmOptions options = {};  ///< of the algorithm
+  /// A schedule of one's own, for these ranks and elements; `algorithm` then is just its name.
+  std::shared_ptr<const Schedule> schedule = nullptr;
+
+  bool operator==(const CollectiveRequest&) const = default;
 };
 
 }  // namespace arlab::kernels

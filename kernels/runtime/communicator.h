@@ -5,6 +5,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "kernels/collectives/team.h"
@@ -16,6 +17,7 @@ namespace arlab::kernels {
 
 inline namespace ARLAB_PLATFORM {
 
+class PreparedCall;
 class TeamMemory;
 struct Statistics;
 
@@ -51,15 +53,21 @@ class Communicator {
   /// calls, which the caller orders (one stream does) among this communicator's others.
   Status run(const CollectiveRequest& request, const void* input, void* output, hipStream_t stream);
 
-  /// Once kernels have ended: an error naming the rank that did not arrive, if one did not. From
-  /// then on no call does anything, and the team can only be destroyed.
+  /// Which kernel run() would take for the request, and why.
+  Result<std::string> explain(const CollectiveRequest& request);
+
+  /// Once kernels have ended: an error naming the rank that did not arrive, if one did not, or two
+  /// ranks whose calls differ, and those calls. From then on no call does anything, and the team
+  /// can only be destroyed.
   Status check();
 
  private:
   Communicator(Team team, int device, int multiprocessors, const CommunicatorOptions& options,
                std::shared_ptr<TeamMemory> memory, Statistics* statistics);
+  Result<std::shared_ptr<const PreparedCall>> prepared(const CollectiveRequest& request);
   Status make_event();
   Status order_after_last_call(hipStream_t stream, bool& capturing);
+  Status calls_differ(int rank, int other) const;
 
   Team team_;
   int device_;
@@ -67,6 +75,8 @@ class Communicator {
   CommunicatorOptions options_;
   std::shared_ptr<TeamMemory> memory_;
   Statistics* statistics_;
+  /// The calls made so far, the latest last: planning takes longer than a small kernel.
+  std::vector<std::pair<CollectiveRequest, std::shared_ptr<const PreparedCall>>> prepared_;
   hipEvent_t last_call_ = nullptr;
   hipStream_t last_stream_ = nullptr;
   bool called_ = false;

@@ -85,7 +85,7 @@ class GroupOnDevices : public Group {
  public:
   Status run(const GroupCall& call, std::span<const std::byte> inputs,
              std::span<std::byte> outputs) override {
-    const std::size_t bytes = call.elements * size_of(call.dtype);
+    const std::size_t bytes = call.collective.elements * size_of(call.collective.dtype);
     const std::size_t offset = offset_of(call);
     if (inputs.size() != members_.size() * bytes || outputs.size() != inputs.size()) {
       return Status::error(
@@ -124,7 +124,8 @@ class GroupOnDevices : public Group {
                                    const TimingRequest& request) override {
     if (pattern.empty()) return Status::error("an empty pattern");
     Status status = require_memory(call);
-    const std::size_t bytes = offset_of(call) + call.elements * size_of(call.dtype);
+    const std::size_t bytes =
+        offset_of(call) + call.collective.elements * size_of(call.collective.dtype);
     for (std::size_t rank = 0; rank < members_.size() && status.ok(); ++rank) {
       (void)hipSetDevice(members_[rank].device);
       // From a different element on for each rank.
@@ -165,7 +166,7 @@ class GroupOnDevices : public Group {
   virtual Status check(std::size_t rank) = 0;
 
   static std::size_t offset_of(const GroupCall& call) {
-    return call.offset_elements * size_of(call.dtype);
+    return call.offset_elements * size_of(call.collective.dtype);
   }
   static std::byte* result_of(const Member& member, const GroupCall& call) {
     return call.in_place ? member.input.data() : member.output.data();
@@ -175,7 +176,8 @@ class GroupOnDevices : public Group {
 
  private:
   Status require_memory(const GroupCall& call) {
-    const std::size_t bytes = offset_of(call) + call.elements * size_of(call.dtype);
+    const std::size_t bytes =
+        offset_of(call) + call.collective.elements * size_of(call.collective.dtype);
     for (Member& member : members_) {
       (void)hipSetDevice(member.device);
       Status status = member.input.require(bytes);
@@ -199,13 +201,16 @@ class DeviceGroup final : public GroupOnDevices {
     return open_members(devices);
   }
 
+  Result<std::string> explain(const CollectiveRequest& request) override {
+    return communicators_.front().explain(request);
+  }
+
  private:
   Status enqueue(const GroupCall& call) override {
-    const CollectiveRequest request{call.algorithm, call.codec, call.dtype, call.elements};
     for (std::size_t rank = 0; rank < members().size(); ++rank) {
       Member& member = members()[rank];
       Status status =
-          communicators_[rank].run(request, member.input.data() + offset_of(call),
+          communicators_[rank].run(call.collective, member.input.data() + offset_of(call),
                                    result_of(member, call) + offset_of(call), member.stream);
       if (!status.ok()) return status;
     }
@@ -225,6 +230,7 @@ class VendorGroup final : public GroupOnDevices {
     return open_members(devices);
   }
   std::string name() const override { return library_->name(); }
+  Result<std::string> explain(const CollectiveRequest&) override { return library_->name(); }
 
  private:
   Status enqueue(const GroupCall& call) override {
@@ -236,7 +242,8 @@ class VendorGroup final : public GroupOnDevices {
       outputs.push_back(result_of(member, call) + offset_of(call));
       streams.push_back(member.stream);
     }
-    return library_->all_reduce(inputs, outputs, call.elements, call.dtype, streams);
+    return library_->all_reduce(inputs, outputs, call.collective.elements, call.collective.dtype,
+                                streams);
   }
   Status check(std::size_t) override { return {}; }
 
@@ -341,17 +348,15 @@ class DevicePlatform final : public Platform {
         std::make_unique<RankOnDevice>(std::move(communicator.value())));
   }
 
-  Result<std::unique_ptr<Group>> make_group(int ranks, const GroupOptions& options) const override {
+  Result<std::unique_ptr<Group>> make_group(int ranks,
+                                            const CommunicatorOptions& options) const override {
     const Result<int> count = devices();
     if (!count.ok()) return count.status();
     std::vector<int> device_of_rank(static_cast<std::size_t>(std::max(ranks, 0)));
     std::iota(device_of_rank.begin(), device_of_rank.end(), 0);
     for (int& device : device_of_rank) device %= count.value();
-    CommunicatorOptions communicator;
-    if (options.blocks != 0) communicator.blocks = options.blocks;
-    if (options.slot_bytes != 0) communicator.slot_bytes = options.slot_bytes;
     auto group = std::make_unique<DeviceGroup>();
-    const Status status = group->open(device_of_rank, communicator);
+    const Status status = group->open(device_of_rank, options);
     if (!status.ok()) return status;
     return std::unique_ptr<Group>(std::move(group));
   }

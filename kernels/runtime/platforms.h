@@ -16,16 +16,8 @@
 
 namespace arlab::kernels {
 
-struct GroupOptions {
-  int blocks = 0;              ///< most blocks of a kernel; 0: the communicator's default
-  std::size_t slot_bytes = 0;  ///< likewise
-};
-
 struct GroupCall {
-  std::string algorithm;
-  std::string codec;
-  DType dtype = DType::fp16;
-  std::size_t elements = 0;  ///< per rank
+  CollectiveRequest collective;
   bool in_place = false;
   /// The tensors start so many elements behind an address that is a multiple of 256.
   std::size_t offset_elements = 0;
@@ -48,6 +40,9 @@ class Group {
   /// ranks one after the other.
   virtual Status run(const GroupCall& call, std::span<const std::byte> inputs,
                      std::span<std::byte> outputs) = 0;
+
+  /// Which kernel run() would take, and why.
+  virtual Result<std::string> explain(const CollectiveRequest& request) = 0;
 
   /// Microseconds per call, of the slowest rank, for each replay of a graph of calls. The ranks'
   /// tensors hold `pattern` again and again, from a different place on.
@@ -103,7 +98,7 @@ class Platform {
 
   /// Rank r is on device r modulo the number of devices.
   virtual Result<std::unique_ptr<Group>> make_group(int ranks,
-                                                    const GroupOptions& options) const = 0;
+                                                    const CommunicatorOptions& options) const = 0;
 
   /// The vendor's collectives (NCCL, RCCL): all_reduce of plain dtypes, the algorithm and codec of
   /// calls are not looked at. A device per rank.

@@ -111,9 +111,10 @@ inline Places two_shot_places_of(const BufferLayout& layout) {
 }
 
 /// Sets `count` words of device memory.
-inline Status fill_words(std::uint8_t* at, std::size_t count, std::uint32_t value) {
-  const std::vector<std::uint32_t> words(count, value);
-  return status_of(hipMemcpy(at, words.data(), count * 4, hipMemcpyHostToDevice),
+template <class Word>
+inline Status fill_words(std::uint8_t* at, std::size_t count, Word value) {
+  const std::vector<Word> words(count, value);
+  return status_of(hipMemcpy(at, words.data(), count * sizeof(Word), hipMemcpyHostToDevice),
                    "a communication buffer cannot be written");
 }
 
@@ -140,8 +141,8 @@ inline Result<RankMemory> make_rank(TeamMemory& memory, int rank, int device,
   const Result<std::uint8_t*> statistics =
       memory.allocate(device, options.measured_groups * sizeof(Statistics));
   if (!statistics.ok()) return statistics.status();
-  Status status =
-      fill_words(buffer.value() + layout.flag(0, 0), blocks * kMaxRanks, options.first_colour);
+  Status status = fill_words(buffer.value() + layout.flag(0, 0), blocks * kMaxRanks,
+                             std::uint64_t{options.first_colour});
   if (!status.ok()) return status;
   status = fill_words(own.value(), blocks, options.first_colour);
   if (!status.ok()) return status;
@@ -167,6 +168,7 @@ inline Result<RankMemory> make_rank(TeamMemory& memory, int rank, int device,
   team.one_shot_words = reinterpret_cast<PlaceWords*>(own.value() + place_words_at);
   team.two_shot_words = team.one_shot_words + 1;
   team.timeout_nanoseconds = options.timeout_nanoseconds;
+  team.call = {};
   return RankMemory{buffer.value(), reinterpret_cast<Statistics*>(statistics.value())};
 }
 

@@ -31,6 +31,7 @@ constexpr std::size_t kMaxGroupSpikes = 65536;       // indices have 16 bits,
 constexpr std::size_t kMaxGroupIntegerSpikes = 256;  // or 8 with -is
 constexpr std::size_t kMaxGroupHadamard = 65536;
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 using Metadata = AnyBitFormat::Metadata;
 
@@ -44,6 +45,11 @@ struct BlockMetadata {
   float maximum = 0;
   std::uint16_t minimum_index = 0;
   std::uint16_t maximum_index = 0;
+
+  bool is_finite() const {
+    return std::isfinite(scale) && std::isfinite(zero) && std::isfinite(minimum) &&
+           std::isfinite(maximum);
+  }
 };
 
 /// RN to an integer for |x| < 2^22; larger values lie far outside every code range as they are.
@@ -241,8 +247,10 @@ class AnyBitCodec final : public Codec {
       const std::size_t first = b * block;
       x.resize(std::min(codes.size() - first, block));
       decode_block(meta[b], std::span(codes).subspan(first, x.size()), x);
+      // The last rounding saturates, so that no finite tensor becomes infinite (SPEC.md, "Saturation").
+      const float limit = meta[b].is_finite() ? largest_finite(dtype) : kInfinity;
       for (std::size_t i = 0; i < std::min(x.size(), elements - first); ++i) {
-        store_value(dtype, x[i], payload, first + i);
+        store_value(dtype, limited(x[i], limit), payload, first + i);
       }
     }
   }

@@ -109,10 +109,12 @@ class LogFmtCodec final : public Codec {
       for (BlockMetadata& m : meta) m.lo = take<std::uint16_t>(in);
       for (BlockMetadata& m : meta) m.step = take<std::uint16_t>(in);
       for (std::size_t b = 0; b < meta.size(); ++b) {
-        const bool is_nan = std::isnan(half_to_float(meta[b].lo));
+        const bool is_nan = is_non_finite<Fp16Arithmetic>(meta[b].lo) ||
+                            is_non_finite<Fp16Arithmetic>(meta[b].step);
         const Values values = values_of(meta[b], bits_);
         for (std::size_t i = b * group_; i < std::min(count, (b + 1) * group_); ++i) {
-          const float magnitude = values[codes[i] & (sign - 1)];
+          // The last rounding saturates: no finite tensor becomes infinite (SPEC.md, "Saturation").
+          const float magnitude = limited(values[codes[i] & (sign - 1)], largest_finite(dtype));
           const float value = (codes[i] & sign) != 0 ? -magnitude : magnitude;
           store_value(dtype, is_nan ? std::numeric_limits<float>::quiet_NaN() : value, payload,
                       begin + i);

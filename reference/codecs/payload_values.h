@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstring>
+#include <limits>
 #include <span>
 
 #include "reference/codecs/codec.h"
@@ -35,6 +36,25 @@ inline void store_value(DType dtype, float value, std::span<std::byte> payload, 
       as_f32(payload)[i] = Fp32Arithmetic::from_float(value);
       return;
   }
+}
+
+/// The largest finite number of the dtype.
+constexpr float largest_finite(DType dtype) {
+  switch (dtype) {
+    case DType::fp16:
+      return half_to_float(Fp16Arithmetic::kInfinity - 1);
+    case DType::bf16:
+      return bfloat16_to_float(Bf16Arithmetic::kInfinity - 1);
+    case DType::fp32:
+      break;
+  }
+  return std::numeric_limits<float>::max();
+}
+
+/// What is beyond +-limit, infinities too, becomes that number; a NaN stays.
+constexpr float limited(float value, float limit) {
+  const float below = value > limit ? limit : value;
+  return below < -limit ? -limit : below;
 }
 
 /// Writes the bits of a value to the wire, or reads them, and moves on.

@@ -6,7 +6,8 @@
 // What no source says in words is decided the way the original's instructions decide it, and pinned
 // by golden tests:
 //  - -0 orders below +0 when the largest and the smallest of a block are sought.
-//  - Clamping a NaN (bf16 only: 0 * (1/0), when d is exactly -eps) yields the lower bound.
+//  - Clamping a NaN (bf16 only: 0 * (1/0), when d is exactly -eps) yields the lower bound; qr-fp4,
+//    whose codes have a -0, takes that one: times the negative d it is the +0 that it came from.
 //  - A block with a NaN or an infinity: scale = canonical quiet NaN, every code bit 0.
 
 #include <algorithm>
@@ -80,7 +81,7 @@ struct IntegerCode {
 
 struct Fp8Code {
   static constexpr bool kSignedScale = false;
-  static constexpr float kScale = 1.0f / 240.0f;
+  static constexpr float kScale = half_to_float(0x1C44);  // nearest 1/240; in bf16 RN of this one
 
   static constexpr std::uint8_t encode(float w, bool& clamped) {
     clamped =
@@ -91,8 +92,8 @@ struct Fp8Code {
 };
 
 struct Fp4Code {
-  static constexpr bool kSignedScale = false;
-  static constexpr float kScale = 1.0f / 6.0f;
+  static constexpr bool kSignedScale = true;
+  static constexpr float kScale = half_to_float(0x3155);  // nearest 1/6; in bf16 RN of this one
 
   static constexpr std::uint8_t encode(float w, bool& clamped) {
     clamped = !(w < 7.0f && w > -7.0f);  // 7 is halfway from 6 to 8
@@ -101,7 +102,9 @@ struct Fp4Code {
   static constexpr float decode(std::uint8_t code) { return e2m1_to_float(code); }
 };
 
-static_assert(Fp16::round(Fp8Code::kScale) == 0x1C44, "fp16 nearest 1/240, as in the original");
+static_assert(Fp16::round(1.0f / 240.0f) == 0x1C44 && Fp16::round(1.0f / 6.0f) == 0x3155);
+static_assert(Bf16::round(Fp8Code::kScale) == 0x3B88, "as AMD's kernel; RN(1/240) would be 0x3B89");
+static_assert(Bf16::round(Fp4Code::kScale) == 0x3E2B);
 static_assert(Fp16::round(IntegerCode<8>::kScale) == 0xB000);
 static_assert(Fp16::round(IntegerCode<32>::kScale) == 0xA800);
 static_assert(Fp16::round(IntegerCode<128>::kScale) == 0xA000);

@@ -59,7 +59,11 @@ Schedule make_schedule(std::string_view name, const ScheduleRequest& request) {
   check_has_option(algorithm, request.options.forward.has_value(), "forward");
   check_has_option(algorithm, request.options.combine.has_value(), "combine");
   check_has_option(algorithm, request.options.micro_chunks.has_value(), "micro-chunks");
-  return algorithm.write(request);
+  ScheduleRequest sized = request;
+  sized.only_size = &sized.expected;
+  algorithm.write(sized);
+  sized.only_size = nullptr;
+  return algorithm.write(sized);
 }
 
 Rank default_group_size(Rank world_size) {

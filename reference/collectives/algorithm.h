@@ -1,6 +1,7 @@
 // Algorithms by name: functions that write a Schedule.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -32,6 +33,21 @@ struct AlgorithmOptions {
   std::optional<Combine> combine = {};
   std::optional<Rank> group_size = {};             ///< ranks per group, must divide the world size
   std::optional<std::uint32_t> micro_chunks = {};  ///< 1 to 4096
+
+  bool operator==(const AlgorithmOptions&) const = default;
+};
+
+/// A schedule of more than kMaxOps ops was asked for.
+class TooManyOps : public InvalidInput {
+ public:
+  using InvalidInput::InvalidInput;
+};
+
+/// How much a schedule holds.
+struct ScheduleSize {
+  std::size_t ops = 0;
+  std::size_t addends = 0;
+  std::size_t outputs = 0;
 };
 
 struct ScheduleRequest {
@@ -43,6 +59,11 @@ struct ScheduleRequest {
   /// are kElsewhere. Such a part can be looked at and timed, not checked or run; that of a rank
   /// among tens of thousands is small where the whole would not fit into memory.
   std::optional<Rank> only_rank = {};
+  /// Asks how much the schedule would hold: it is set, and the schedule stays empty. What is too
+  /// large is refused then, before there is memory for it.
+  ScheduleSize* only_size = nullptr;
+  /// What only_size has said, if it was asked for.
+  ScheduleSize expected = {};
 };
 
 /// Under which shifts of the ranks a schedule looks the same but for the names of chunks and the

@@ -29,7 +29,7 @@ Schedule all_to_all(const ScheduleRequest& request) {
 
   for (Rank to = 0; to < s.world_size(); ++to) {
     const ChunkId slot = s.add_chunk({to * slot_elements, (to + 1) * slot_elements});
-    for (Rank from = 0; from < s.world_size(); ++from) {
+    for (const Rank from : s.partners_of(to)) {
       const bool exact = from == to && own_exact;
       s.at_step(0);
       const Value input = s.input(from, slot);

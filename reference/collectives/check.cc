@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cstddef>
 #include <functional>
-#include <map>
 #include <optional>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -177,23 +177,31 @@ using Contributions = std::vector<Run>;
 
 /// Adds multisets: sweep over all run boundaries, keeping the current count.
 Contributions sum(const std::vector<const Contributions*>& addends) {
-  std::map<Rank, std::int64_t> change;  // of the count, at this rank and after
+  std::vector<std::pair<Rank, std::int64_t>> changes;  // of the count, at this rank and after
   for (const Contributions* addend : addends) {
     for (const Run& run : *addend) {
       // Far more than once is wrong however often; a bound keeps repeated doubling from
       // overflowing.
       const auto count = static_cast<std::int64_t>(std::min<std::uint64_t>(run.count, 1U << 16));
-      change[run.first] += count;
-      change[run.last + 1] -= count;
+      changes.emplace_back(run.first, count);
+      changes.emplace_back(run.last + 1, -count);
     }
+  }
+  const auto lower = [](const auto& a, const auto& b) { return a.first < b.first; };
+  // Mostly the addends are in the order of their ranks.
+  if (!std::is_sorted(changes.begin(), changes.end(), lower)) {
+    std::sort(changes.begin(), changes.end(), lower);
   }
   Contributions total;
   std::int64_t count = 0;
-  for (auto it = change.begin(); it != change.end(); ++it) {
-    if (it->second == 0) continue;
-    if (!total.empty() && total.back().last == UINT32_MAX) total.back().last = it->first - 1;
-    count += it->second;
-    if (count != 0) total.push_back({it->first, UINT32_MAX, static_cast<std::uint64_t>(count)});
+  for (auto it = changes.begin(); it != changes.end();) {
+    const Rank rank = it->first;
+    std::int64_t change = 0;
+    for (; it != changes.end() && it->first == rank; ++it) change += it->second;
+    if (change == 0) continue;
+    if (!total.empty() && total.back().last == UINT32_MAX) total.back().last = rank - 1;
+    count += change;
+    if (count != 0) total.push_back({rank, UINT32_MAX, static_cast<std::uint64_t>(count)});
   }
   return total;
 }
@@ -343,42 +351,76 @@ std::optional<std::string> wrong_outputs(const Schedule& s, const std::vector<Ou
 /// the same operations from the same inputs. Sending changes no bit, so it makes no new number.
 class ExpressionTable {
  public:
-  explicit ExpressionTable(const Schedule& s) {
+  explicit ExpressionTable(const Schedule& s)
+      : s_(s),
+        first_of_ops_(2 * std::uint64_t{s.world_size} * s.chunks.size()),
+        first_(0, Hash{*this}, Equal{*this}) {
     number_.reserve(s.ops.size());
-    for (const Op& op : s.ops) {
+    for (ValueId id = 0; id < s.ops.size(); ++id) {
+      const Op& op = s.ops[id];
       if (op.kind == OpKind::send) {
-        number_.push_back(number_of(op.rank, op.chunk, op.source));
-        continue;
+        number_.push_back(number_of(op, op.source));
+      } else if (op.kind == OpKind::encode && op.source == kOwnInput) {
+        number_.push_back(number_of(op, kOwnInput) + 1);  // by far the most frequent
+      } else {
+        number_.push_back(first_of_ops_ + *first_.insert(id).first);
       }
-      std::vector<std::uint64_t> key = {op.kind == OpKind::encode ? 0U : 1U,
-                                        static_cast<std::uint64_t>(op.start)};
-      for (const ValueId operand : s.operands(op)) {
-        key.push_back(number_of(op.rank, op.chunk, operand));
-      }
-      number_.push_back(intern(std::move(key)));
     }
   }
+  ExpressionTable(const ExpressionTable&) = delete;
+  ExpressionTable& operator=(const ExpressionTable&) = delete;
 
-  std::uint64_t of(const Output& output) {
+  std::uint64_t of(const Output& output) const {
     return number_of(output.rank, output.chunk, output.value);
   }
 
  private:
-  std::uint64_t number_of(Rank rank, ChunkId chunk, ValueId id) {
-    return id == kOwnInput ? intern({2, rank, chunk}) : number_[id];
+  /// Of ops that are no sends: what they do, to values of which numbers.
+  struct Hash {
+    const ExpressionTable& table;
+    std::size_t operator()(ValueId id) const {
+      const Op& op = table.s_.ops[id];
+      std::uint64_t hash = op.kind == OpKind::encode ? 1 : 2 + static_cast<std::uint64_t>(op.start);
+      for (const ValueId operand : table.s_.operands(op)) {
+        hash = (hash ^ table.number_of(op, operand)) * 0x9E3779B97F4A7C15U;
+        hash ^= hash >> 32;
+      }
+      return hash;
+    }
+  };
+  struct Equal {
+    const ExpressionTable& table;
+    bool operator()(ValueId a, ValueId b) const {
+      const Op& x = table.s_.ops[a];
+      const Op& y = table.s_.ops[b];
+      const auto of_x = table.s_.operands(x);
+      const auto of_y = table.s_.operands(y);
+      return x.kind == y.kind && x.start == y.start &&
+             std::equal(of_x.begin(), of_x.end(), of_y.begin(), of_y.end(),
+                        [&](ValueId i, ValueId j) {
+                          return table.number_of(x, i) == table.number_of(y, j);
+                        });
+    }
+  };
+
+  std::uint64_t number_of(Rank rank, ChunkId chunk, ValueId id) const {
+    return id == kOwnInput ? 2 * (std::uint64_t{rank} * s_.chunks.size() + chunk) : number_[id];
   }
-  std::uint64_t intern(std::vector<std::uint64_t> key) {
-    return numbers_.emplace(std::move(key), numbers_.size()).first->second;
+  std::uint64_t number_of(const Op& op, ValueId id) const {
+    return number_of(op.rank, op.chunk, id);
   }
 
-  std::map<std::vector<std::uint64_t>, std::uint64_t> numbers_;
-  std::vector<std::uint64_t> number_;  // by value
+  const Schedule& s_;
+  /// Below it: inputs, even, and what is encoded from them, odd.
+  std::uint64_t first_of_ops_;
+  std::vector<std::uint64_t> number_;               ///< by value
+  std::unordered_set<ValueId, Hash, Equal> first_;  ///< ops, of equal ones the first
 };
 
 /// Outputs cover every rank without holes: each must have its like on rank 0.
 std::optional<std::string> divergent_outputs(const Schedule& s,
                                              const std::vector<Output>& outputs) {
-  ExpressionTable expressions(s);
+  const ExpressionTable expressions(s);
   const auto end_of_rank_0 = std::find_if(outputs.begin(), outputs.end(),
                                           [](const Output& output) { return output.rank != 0; });
   for (auto mine = end_of_rank_0; mine != outputs.end(); ++mine) {

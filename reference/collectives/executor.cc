@@ -314,8 +314,8 @@ WireVolume wire_volume(const Schedule& schedule, const Codec& codec, DType dtype
     volume.elements += elements;
     volume.bytes += codec.wire_bytes(dtype, elements);
   }
-  const std::uint64_t elements = volume.elements != 0 ? volume.elements : schedule.elements;
-  const std::uint64_t bytes =
+  const WideCount elements = volume.elements != 0 ? volume.elements : schedule.elements;
+  const WideCount bytes =
       volume.elements != 0 ? volume.bytes : codec.wire_bytes(dtype, schedule.elements);
   if (elements != 0) {
     volume.bits_per_element = 8 * static_cast<double>(bytes) / static_cast<double>(elements);

@@ -7,6 +7,7 @@
 
 #include "reference/codecs/codec.h"
 #include "reference/collectives/schedule.h"
+#include "reference/wide_count.h"
 
 namespace arlab {
 
@@ -46,8 +47,8 @@ void require_whole_blocks(const Schedule& schedule, const Codec& codec);
 
 /// Bytes on the wire: every send of the schedule, each chunk encoded by itself.
 struct WireVolume {
-  std::uint64_t bytes = 0;     ///< sum over all sends
-  std::uint64_t elements = 0;  ///< payload elements that these bytes carry
+  WideCount bytes = 0;     ///< sum over all sends
+  WideCount elements = 0;  ///< payload elements that these bytes carry
   /// Average over the sends; for a schedule without sends, that of the whole tensor.
   double bits_per_element = 0;
 };

@@ -33,25 +33,29 @@ void write_hierarchical_chunk(ScheduleBuilder& s, Chunk range, Rank owner, Rank 
                               bool own_exact, std::uint32_t first_step) {
   const ChunkId chunk = s.add_chunk(range);
   const Rank groups = s.world_size() / group_size;
+  const auto sum = [&](Rank rank, const std::vector<Value>& contributions) {
+    if (contributions.empty()) return s.elsewhere(rank, chunk, false);
+    return s.reduce(contributions, Start::zero);
+  };
 
   std::vector<Value> partials;  // one per group, on the owner in that group
   for (Rank group = 0; group < groups; ++group) {
     const Rank group_owner = group * group_size + owner;
     s.at_step(first_step);
     std::vector<Value> contributions;
-    for (Rank member = 0; member < group_size; ++member) {
+    for (const Rank member : s.partners_of(group_owner, group * group_size, group_size)) {
       const Value input = s.input(group * group_size + member, chunk);
       const bool exact = member == owner && own_exact;
       contributions.push_back(exact ? input : s.send(s.encode(input), group_owner));
     }
     s.at_step(first_step + 1);
-    partials.push_back(s.reduce(contributions, Start::zero));
+    partials.push_back(sum(group_owner, contributions));
   }
 
   if (groups == 1) {  // nothing to exchange: two_shot inside the only group
     s.at_step(first_step + 1);
     const Value result = s.encode(partials.front());
-    for (Rank member = 0; member < group_size; ++member) s.output(s.send(result, member));
+    for (const Rank member : s.partners_of(owner, 0, group_size)) s.output(s.send(result, member));
     return;
   }
 
@@ -62,13 +66,13 @@ void write_hierarchical_chunk(ScheduleBuilder& s, Chunk range, Rank owner, Rank 
     const Rank group_owner = group * group_size + owner;
     s.at_step(first_step + 1);
     std::vector<Value> contributions;
-    for (Rank from = 0; from < groups; ++from) {
+    for (const Rank from : s.partners_of(group_owner, owner, groups, group_size)) {
       const bool exact = from == group && own_exact;
       contributions.push_back(exact ? partials[from] : s.send(encoded_partials[from], group_owner));
     }
     s.at_step(first_step + 2);
-    const Value result = s.encode(s.reduce(contributions, Start::zero));
-    for (Rank member = 0; member < group_size; ++member) {
+    const Value result = s.encode(sum(group_owner, contributions));
+    for (const Rank member : s.partners_of(group_owner, group * group_size, group_size)) {
       s.output(s.send(result, group * group_size + member));
     }
   }

@@ -24,7 +24,7 @@ Schedule one_shot(const ScheduleRequest& request) {
   for (Rank reducer = 0; reducer < s.world_size(); ++reducer) {
     s.at_step(0);
     std::vector<Value> contributions;
-    for (Rank rank = 0; rank < s.world_size(); ++rank) {
+    for (const Rank rank : s.partners_of(reducer)) {
       const bool exact = rank == reducer && own_exact;
       contributions.push_back(exact ? s.input(rank, tensor) : s.send(encoded[rank], reducer));
     }

@@ -26,8 +26,11 @@ Schedule ring(const ScheduleRequest& request) {
     if (ranges[owner].size() == 0) continue;
     const ChunkId chunk = s.add_chunk(ranges[owner]);
 
-    Value partial = s.input((owner + 1) % n, chunk);
-    for (Rank hop = 0; hop + 1 < n; ++hop) {
+    const Rank start = (owner + 1) % n;
+    Value partial = s.input(start, chunk);
+    for (const Rank hop : s.hops_from(start)) {
+      const Rank from = (start + hop) % n;
+      if (partial.rank != from) partial = s.elsewhere(from, chunk, false);
       s.at_step(hop);
       const Rank next = (partial.rank + 1) % n;
       const Value arrived = s.send(s.encode(partial), next);
@@ -36,10 +39,13 @@ Schedule ring(const ScheduleRequest& request) {
       partial = s.reduce(std::vector{own_encoded ? s.encode(own) : own, arrived}, Start::first);
     }
 
+    if (partial.rank != owner) partial = s.elsewhere(owner, chunk, false);
     s.at_step(n - 1);
     Value result = s.encode(partial);
     s.output(result);
-    for (Rank hop = 0; hop + 1 < n; ++hop) {
+    for (const Rank hop : s.hops_from(owner)) {
+      const Rank from = (owner + hop) % n;
+      if (result.rank != from) result = s.elsewhere(from, chunk, true);
       s.at_step(n - 1 + hop);
       if (reencode && hop > 0) result = s.encode(result);
       result = s.send(result, (result.rank + 1) % n);

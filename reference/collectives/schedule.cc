@@ -1,6 +1,6 @@
 #include "reference/collectives/schedule.h"
 
-#include <set>
+#include <algorithm>
 #include <tuple>
 
 namespace arlab {
@@ -42,16 +42,20 @@ Volume volume_of(const Schedule& schedule, Rank group_size) {
   if (group_size == 0 || schedule.world_size % group_size != 0) {
     fail("group size {} does not divide the world size {}", group_size, schedule.world_size);
   }
+  // A schedule has a send less than ops at least: the first one encodes.
+  static_assert(UINT64_MAX / (kMaxOps - 1) >= kMaxElements);
   Volume volume;
-  std::set<std::tuple<std::uint32_t, Rank, Rank>> messages;
+  std::vector<std::tuple<std::uint32_t, Rank, Rank>> messages;
   for (const Op& op : schedule.ops) {
     if (op.kind != OpKind::send) continue;
     const std::uint64_t elements = schedule.chunks[op.chunk].size();
     volume.total_elements += elements;
     if (op.rank / group_size != op.peer / group_size) volume.cross_group_elements += elements;
-    messages.emplace(op.step, op.rank, op.peer);
+    messages.emplace_back(op.step, op.rank, op.peer);
   }
-  volume.messages = messages.size();
+  std::sort(messages.begin(), messages.end());
+  const auto end = std::unique(messages.begin(), messages.end());
+  volume.messages = static_cast<std::uint64_t>(end - messages.begin());
   if (schedule.elements != 0) {
     const auto payload = static_cast<double>(schedule.elements);
     volume.total = static_cast<double>(volume.total_elements) / payload;

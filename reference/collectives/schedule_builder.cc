@@ -32,6 +32,12 @@ ScheduleBuilder::ScheduleBuilder(std::string algorithm, const ScheduleRequest& r
     fail("there is no rank {}: allowed is 0 to {}", *request.only_rank, request.world_size - 1);
   }
   only_rank_ = request.only_rank;
+  only_size_ = request.only_size;
+  if (only_size_ == nullptr) {
+    schedule_.ops.reserve(request.expected.ops);
+    schedule_.addends.reserve(request.expected.addends);
+    schedule_.outputs.reserve(request.expected.outputs);
+  }
   schedule_.collective = collective;
   schedule_.algorithm = std::move(algorithm);
   schedule_.world_size = request.world_size;
@@ -67,13 +73,31 @@ ChunkId ScheduleBuilder::add_chunk(Chunk range) {
 
 Value ScheduleBuilder::append(Op op, bool encoded) {
   const Rank where = op.kind == OpKind::send ? op.peer : op.rank;
-  if (schedule_.ops.size() >= kMaxOps) {
-    fail("{} of {} ranks takes more than the {} ops that a schedule may hold", schedule_.algorithm,
-         schedule_.world_size, kMaxOps);
+  if (size_.ops >= kMaxOps) {
+    throw TooManyOps(
+        fmt::format("{} of {} ranks takes more than the {} ops that a schedule may hold",
+                    schedule_.algorithm, schedule_.world_size, kMaxOps));
   }
   op.step = step_;
-  schedule_.ops.push_back(op);
-  return {static_cast<ValueId>(schedule_.ops.size() - 1), where, op.chunk, encoded};
+  if (only_size_ == nullptr) schedule_.ops.push_back(op);
+  return {static_cast<ValueId>(size_.ops++), where, op.chunk, encoded};
+}
+
+std::ranges::iota_view<Rank, Rank> ScheduleBuilder::partners_of(Rank rank, Rank first, Rank count,
+                                                                Rank stride) const {
+  if (is_wanted(rank)) return {Rank{0}, count};
+  const Rank only = *only_rank_;
+  const bool is_partner = only >= first && (only - first) % stride == 0;
+  const Rank index = is_partner ? (only - first) / stride : count;
+  return index < count ? std::ranges::iota_view<Rank, Rank>{index, index + 1}
+                       : std::ranges::iota_view<Rank, Rank>{Rank{0}, Rank{0}};
+}
+
+std::ranges::iota_view<Rank, Rank> ScheduleBuilder::hops_from(Rank start) const {
+  const Rank n = world_size();
+  if (!only_rank_) return {Rank{0}, n - 1};
+  const Rank leaving = (*only_rank_ + n - start) % n;  // the hop from the wanted rank
+  return {leaving == 0 ? 0 : leaving - 1, std::min(leaving + 1, n - 1)};
 }
 
 Value ScheduleBuilder::encode(Value source) {
@@ -102,14 +126,15 @@ Value ScheduleBuilder::reduce(std::span<const Value> addends, Start start) {
         .start = start,
         .rank = addends.front().rank,
         .chunk = addends.front().chunk,
-        .first_addend = static_cast<std::uint32_t>(schedule_.addends.size()),
+        .first_addend = static_cast<std::uint32_t>(size_.addends),
         .addend_count = static_cast<std::uint32_t>(addends.size())};
   if (!is_wanted(op.rank)) return {kElsewhere, op.rank, op.chunk, false};
   for (const Value& addend : addends) {
     require(addend.rank == op.rank, "reduce: the addends are on different ranks");
     require(addend.chunk == op.chunk, "reduce: the addends are of different chunks");
-    schedule_.addends.push_back(addend.id);
+    if (only_size_ == nullptr) schedule_.addends.push_back(addend.id);
   }
+  size_.addends += addends.size();
   return append(op, false);
 }
 
@@ -117,10 +142,13 @@ void ScheduleBuilder::output(Value value) { output(value, schedule_.chunks[value
 
 void ScheduleBuilder::output(Value value, std::uint64_t begin) {
   if (!is_wanted(value.rank)) return;
-  schedule_.outputs.push_back({value.rank, value.chunk, value.id, begin});
+  ++size_.outputs;
+  if (only_size_ == nullptr)
+    schedule_.outputs.push_back({value.rank, value.chunk, value.id, begin});
 }
 
 Schedule ScheduleBuilder::finish() {
+  if (only_size_ != nullptr) *only_size_ = size_;
   // Algorithms are written chunk by chunk, as the life of a chunk; a reader and a simulator want
   // them step by step. Ops of a step keep their order, so operands still stand before their users.
   std::vector<Op>& ops = schedule_.ops;
@@ -137,12 +165,17 @@ Schedule ScheduleBuilder::finish() {
 
   for (ValueId& addend : schedule_.addends) renumber(addend);
   for (Output& output : schedule_.outputs) renumber(output.value);
-  std::vector<Op> sorted(ops.size());
-  for (ValueId id = 0; id < ops.size(); ++id) {
-    if (ops[id].kind != OpKind::reduce) renumber(ops[id].source);
-    sorted[new_id[id]] = ops[id];
+  for (Op& op : ops) {
+    if (op.kind != OpKind::reduce) renumber(op.source);
   }
-  ops = std::move(sorted);
+  // In place: a copy of millions of ops would take as much memory again.
+  for (ValueId id = 0; id < ops.size(); ++id) {
+    while (new_id[id] != id) {
+      const ValueId place = new_id[id];
+      std::swap(ops[id], ops[place]);
+      std::swap(new_id[id], new_id[place]);
+    }
+  }
 
   std::vector<ValueId> addends;  // as their ops
   addends.reserve(schedule_.addends.size());

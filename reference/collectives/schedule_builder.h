@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <ranges>
 #include <span>
 #include <string>
 #include <vector>
@@ -39,11 +40,27 @@ class ScheduleBuilder {
   /// Makes a non-empty range a chunk of the schedule.
   ChunkId add_chunk(Chunk range);
 
+  /// Which of the ranks first, first + stride, ..., `count` of them, exchange with `rank` what is
+  /// to be written: all, by their index; but where only another rank is wanted, that one or none.
+  std::ranges::iota_view<Rank, Rank> partners_of(Rank rank, Rank first, Rank count,
+                                                 Rank stride = 1) const;
+  std::ranges::iota_view<Rank, Rank> partners_of(Rank rank) const {
+    return partners_of(rank, 0, world_size());
+  }
+  /// Which hops of a way round all ranks that begins at `start` are to be written: all world size
+  /// - 1, but where only one rank is wanted, those to it and from it.
+  std::ranges::iota_view<Rank, Rank> hops_from(Rank start) const;
+
   /// The step of all ops that follow.
   void at_step(std::uint32_t step) { step_ = step; }
 
   /// The payload that a rank starts with.
   Value input(Rank rank, ChunkId chunk) const { return {kOwnInput, rank, chunk, false}; }
+
+  /// What a rank has made that is not to be written.
+  static Value elsewhere(Rank rank, ChunkId chunk, bool encoded) {
+    return {kElsewhere, rank, chunk, encoded};
+  }
 
   Value encode(Value source);
   /// The same bytes at `to`; a value that is there already does not move.
@@ -63,6 +80,8 @@ class ScheduleBuilder {
 
   Schedule schedule_;
   std::optional<Rank> only_rank_;
+  ScheduleSize* only_size_ = nullptr;
+  ScheduleSize size_;
   std::uint32_t step_ = 0;
 };
 

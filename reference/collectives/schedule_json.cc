@@ -3,10 +3,12 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <iterator>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string>
+#include <utility>
 
 namespace arlab {
 namespace {
@@ -16,6 +18,12 @@ using Json = nlohmann::ordered_json;
 // ---------------------------------------------------------------- writing
 
 Json value_to_json(ValueId id) { return id == kOwnInput ? Json("input") : Json(id); }
+
+Json head_to_json(const Schedule& schedule) {
+  return {{"schema", kScheduleSchema},       {"collective", name_of(schedule.collective)},
+          {"algorithm", schedule.algorithm}, {"world_size", schedule.world_size},
+          {"elements", schedule.elements},   {"alignment", schedule.alignment}};
+}
 
 Json op_to_json(const Schedule& schedule, const Op& op) {
   Json json;
@@ -201,9 +209,7 @@ Op op_from_json(const Input& json, const std::string& where, std::vector<ValueId
 }  // namespace
 
 Json schedule_to_json(const Schedule& schedule) {
-  Json json = {{"schema", kScheduleSchema},       {"collective", name_of(schedule.collective)},
-               {"algorithm", schedule.algorithm}, {"world_size", schedule.world_size},
-               {"elements", schedule.elements},   {"alignment", schedule.alignment}};
+  Json json = head_to_json(schedule);
   json["chunks"] = Json::array();
   for (const Chunk& chunk : schedule.chunks) {
     json["chunks"].push_back({{"begin", chunk.begin}, {"end", chunk.end}});
@@ -218,6 +224,150 @@ Json schedule_to_json(const Schedule& schedule) {
                                {"begin", output.begin}});
   }
   return json;
+}
+
+namespace {
+
+/// Text of a list of objects, as nlohmann::json writes it with an indent of one.
+class ListWriter {
+ public:
+  struct OfValue {
+    ValueId id;
+  };
+  static OfValue of_value(ValueId id) { return {id}; }
+
+  explicit ListWriter(const std::function<void(std::string_view)>& write) : write_(write) {}
+  ListWriter(const ListWriter&) = delete;
+  ListWriter& operator=(const ListWriter&) = delete;
+  ~ListWriter() = default;
+
+  void begin(const char* name) {
+    append(",\n \"{}\": [", name);
+    is_first_ = true;
+  }
+  void end() {
+    append("{}", is_first_ ? "]" : "\n ]");
+    flush();
+  }
+
+  /// An object of numbers, and of texts that need no escapes.
+  template <class... Values>
+  void object(const Values&... values) {
+    append("{}\n  {{", is_first_ ? "" : ",");
+    is_first_ = false;
+    is_first_member_ = true;
+    (member(values.first, values.second), ...);
+    append("\n  }}");
+    constexpr std::size_t kMany = std::size_t{1} << 16;
+    if (text_.size() > kMany) flush();
+  }
+
+ private:
+  template <class... Args>
+  void append(fmt::format_string<Args...> format, Args&&... args) {
+    fmt::format_to(std::back_inserter(text_), format, std::forward<Args>(args)...);
+  }
+  void begin_member(const char* name) {
+    append("{}\n   \"{}\": ", is_first_member_ ? "" : ",", name);
+    is_first_member_ = false;
+  }
+  void member(const char* name, std::uint64_t value) {
+    begin_member(name);
+    append("{}", value);
+  }
+  void member(const char* name, const char* value) {
+    begin_member(name);
+    append("\"{}\"", value);
+  }
+  void member(const char* name, std::span<const ValueId> values) {
+    begin_member(name);
+    append("[");
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      append("{}\n    ", i == 0 ? "" : ",");
+      append_value(values[i]);
+    }
+    append("{}", values.empty() ? "]" : "\n   ]");
+  }
+  void member(const char* name, OfValue value) {
+    begin_member(name);
+    append_value(value.id);
+  }
+  void append_value(ValueId id) {
+    if (id == kOwnInput) {
+      append("\"input\"");
+    } else {
+      append("{}", id);
+    }
+  }
+  void flush() {
+    write_({text_.data(), text_.size()});
+    text_.clear();
+  }
+
+  const std::function<void(std::string_view)>& write_;
+  fmt::memory_buffer text_;
+  bool is_first_ = true;
+  bool is_first_member_ = true;
+};
+
+template <class Value>
+std::pair<const char*, Value> named(const char* name, Value value) {
+  return {name, value};
+}
+
+void write_op(ListWriter& list, const Schedule& schedule, const Op& op) {
+  const auto step = named("step", op.step);
+  const auto rank = named("rank", op.rank);
+  const auto chunk = named("chunk", op.chunk);
+  switch (op.kind) {
+    case OpKind::encode:
+      list.object(named("op", "encode"), step, rank, chunk,
+                  named("from", ListWriter::of_value(op.source)));
+      break;
+    case OpKind::send:
+      list.object(named("op", "send"), step, rank, named("to", op.peer), chunk,
+                  named("from", ListWriter::of_value(op.source)));
+      break;
+    case OpKind::reduce:
+      list.object(named("op", "reduce"), step, rank, chunk,
+                  named("start", op.start == Start::zero ? "zero" : "first"),
+                  named("from", schedule.operands(op)));
+      break;
+  }
+}
+
+std::string dumped(const Json& json) {
+  return json.dump(1, ' ', false, Json::error_handler_t::replace);
+}
+
+}  // namespace
+
+void write_schedule_json(const Schedule& schedule, const Json& more,
+                         const std::function<void(std::string_view)>& write) {
+  constexpr std::string_view kEnd = "\n}";
+  const std::string head = dumped(head_to_json(schedule));
+  write(std::string_view(head).substr(0, head.size() - kEnd.size()));
+  ListWriter list(write);
+  list.begin("chunks");
+  for (const Chunk& chunk : schedule.chunks) {
+    list.object(named("begin", chunk.begin), named("end", chunk.end));
+  }
+  list.end();
+  list.begin("ops");
+  for (const Op& op : schedule.ops) write_op(list, schedule, op);
+  list.end();
+  list.begin("outputs");
+  for (const Output& output : schedule.outputs) {
+    list.object(named("rank", output.rank), named("chunk", output.chunk),
+                named("from", ListWriter::of_value(output.value)), named("begin", output.begin));
+  }
+  list.end();
+  if (more.empty()) {
+    write(kEnd);
+  } else {
+    write(",");
+    write(std::string_view(dumped(more)).substr(1));
+  }
 }
 
 Schedule schedule_from_json(std::string_view json_text) {

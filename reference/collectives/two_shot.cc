@@ -24,7 +24,7 @@ Schedule two_shot(const ScheduleRequest& request) {
 
     s.at_step(0);
     std::vector<Value> contributions;
-    for (Rank rank = 0; rank < s.world_size(); ++rank) {
+    for (const Rank rank : s.partners_of(owner)) {
       const Value input = s.input(rank, chunk);
       const bool exact = rank == owner && own_exact;
       contributions.push_back(exact ? input : s.send(s.encode(input), owner));
@@ -32,7 +32,7 @@ Schedule two_shot(const ScheduleRequest& request) {
 
     s.at_step(1);
     const Value result = s.encode(s.reduce(contributions, Start::zero));
-    for (Rank rank = 0; rank < s.world_size(); ++rank) s.output(s.send(result, rank));
+    for (const Rank rank : s.partners_of(owner)) s.output(s.send(result, rank));
   }
   return s.finish();
 }

@@ -1,13 +1,18 @@
 #include "reference/tensors/file.h"
 
+#include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <new>
 #include <system_error>
 #include <utility>
 
 #include "reference/error.h"
+#include "reference/signals.h"
 
 namespace arlab {
 
@@ -17,11 +22,11 @@ namespace {
 
 std::string reason(int error_number) { return std::generic_category().message(error_number); }
 
-/// A name beside `path` that no other thread and no other living process uses.
+/// A name beside `path` that no other thread and no other living process uses; short, for `path`
+/// may be as long as names can be.
 fs::path temporary_beside(const fs::path& path) {
   static std::atomic<unsigned> count{0};
-  return path.parent_path() /
-         fmt::format(".{}.{}-{}.part", path.filename().string(), ::getpid(), count++);
+  return path.parent_path() / fmt::format(".arlab-{}-{}.part", ::getpid(), count++);
 }
 
 /// The file that writing to `path` means: what a symbolic link names in the end, else the path.
@@ -34,42 +39,85 @@ fs::path target_of(fs::path path) {
   return path;
 }
 
-/// Creates the file and writes all of it to the disk's cache. Returns 0 or the errno.
-int write_new(const fs::path& path, std::initializer_list<std::span<const std::byte>> pieces) {
-  std::FILE* const file = std::fopen(path.c_str(), "wbx");
-  if (file == nullptr) return errno;
+/// A new file, open for writing; the path becomes its name. Returns -1 and sets errno.
+int create_beside(const fs::path& target, fs::path& path) {
+  constexpr int kMostTries = 100;  // what a killed process with the same number has left
+  int descriptor = -1;
+  for (int tries = 0; descriptor < 0 && tries < kMostTries; ++tries) {
+    path = temporary_beside(target);
+    descriptor = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (descriptor < 0 && errno != EEXIST) break;
+  }
+  return descriptor;
+}
+
+/// Writes all of a piece. Returns 0 or the errno; EINTR when a signal waits for the end of it.
+int write_all(int descriptor, std::span<const std::byte> piece) {
+  constexpr std::size_t kMost = std::size_t{16} << 20;  // little enough to look for signals between
+  while (!piece.empty()) {
+    if (SignalsWait::one_came()) return EINTR;
+    const ssize_t written = ::write(descriptor, piece.data(), std::min(piece.size(), kMost));
+    if (written < 0 && errno != EINTR) return errno;
+    if (written > 0) piece = piece.subspan(static_cast<std::size_t>(written));
+  }
+  return 0;
+}
+
+/// Writes all pieces and closes the file. Returns 0 or the errno.
+int write_and_close(int descriptor, std::initializer_list<std::span<const std::byte>> pieces,
+                    Durable durable) {
   int error = 0;
   for (const auto piece : pieces) {
-    if (piece.empty()) continue;
-    if (error == 0 && std::fwrite(piece.data(), 1, piece.size(), file) != piece.size()) {
-      error = errno;
-    }
+    if (error == 0) error = write_all(descriptor, piece);
   }
-  if (std::fclose(file) != 0 && error == 0) error = errno;
+  if (error == 0 && durable == Durable::yes && ::fsync(descriptor) != 0) error = errno;
+  if (::close(descriptor) != 0 && error == 0) error = errno;
   return error;
 }
 
 }  // namespace
 
 InputFile::InputFile(fs::path path) : path_(std::move(path)) {
-  std::error_code error;
-  const fs::file_status status = fs::status(path_, error);
-  if (!fs::exists(status)) fail("cannot read {}: {}", name(), reason(ENOENT));
-  if (!fs::is_regular_file(status)) fail("cannot read {}: not a regular file", name());
-  file_.reset(std::fopen(path_.c_str(), "rbe"));
-  if (file_ == nullptr) fail("cannot read {}: {}", name(), reason(errno));
-  remaining_ = fs::file_size(path_, error);
-  if (error) fail("cannot read {}: {}", name(), error.message());
+  // Looked at before it is opened: opening a device may do something.
+  struct ::stat status = {};
+  if (::stat(path_.c_str(), &status) != 0) fail("cannot read {}: {}", name(), reason(errno));
+  if (!S_ISREG(status.st_mode)) fail("cannot read {}: not a regular file", name());
+  // And looked at once more: a pipe may have taken the name, whose other end nobody opens.
+  const int descriptor = ::open(path_.c_str(), O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+  if (descriptor < 0) fail("cannot read {}: {}", name(), reason(errno));
+  file_.reset(::fdopen(descriptor, "rb"));
+  if (file_ == nullptr) {
+    ::close(descriptor);
+    throw std::bad_alloc();
+  }
+  if (::fstat(descriptor, &status) != 0) fail("cannot read {}: {}", name(), reason(errno));
+  if (!S_ISREG(status.st_mode)) fail("cannot read {}: not a regular file", name());
+  remaining_ = static_cast<std::size_t>(status.st_size);
+  // Files of /proc say that they are empty.
+  if (remaining_ == 0 && std::fgetc(file_.get()) != EOF) {
+    fail("cannot read {}: it has content, but says that its size is 0; copy it first", name());
+  }
+  if (std::ferror(file_.get()) != 0) fail("cannot read {}: {}", name(), reason(errno));
+}
+
+void InputFile::fail_early(std::size_t wanted) const {
+  fail("{}: the file ends early: {} more bytes expected, {} found", name(), wanted, remaining_);
 }
 
 void InputFile::read(std::span<std::byte> into) {
   if (into.empty()) return;
-  if (into.size() > remaining_ ||
-      std::fread(into.data(), 1, into.size(), file_.get()) != into.size()) {
-    fail("{}: the file ends early: {} more bytes expected, {} found", name(), into.size(),
-         remaining_);
+  if (into.size() > remaining_) fail_early(into.size());
+  if (std::fread(into.data(), 1, into.size(), file_.get()) != into.size()) {
+    if (std::ferror(file_.get()) != 0) fail("cannot read {}: {}", name(), reason(errno));
+    fail_early(into.size());
   }
   remaining_ -= into.size();
+}
+
+std::string InputFile::read_rest() {
+  std::string text(remaining_, '\0');
+  read(std::span<char>(text));
+  return text;
 }
 
 void InputFile::skip(std::size_t bytes) {
@@ -79,20 +127,29 @@ void InputFile::skip(std::size_t bytes) {
   remaining_ -= bytes;
 }
 
-void write_file(const fs::path& path, std::initializer_list<std::span<const std::byte>> pieces) {
-  const fs::path target = target_of(path);
+void require_replaceable(const fs::path& path) {
   std::error_code error;
-  const fs::file_status status = fs::status(target, error);
+  const fs::file_status status = fs::status(path, error);
   if (fs::exists(status) && !fs::is_regular_file(status)) {
     fail("cannot write {}: not a regular file", path.string());
   }
-  const fs::path temporary = temporary_beside(target);
-  int error_number = write_new(temporary, pieces);
+  if (!fs::status_known(status)) fail("cannot write {}: {}", path.string(), error.message());
+}
+
+void write_file(const fs::path& path, std::initializer_list<std::span<const std::byte>> pieces,
+                Durable durable) {
+  require_replaceable(path);
+  const fs::path target = target_of(path);
+  const SignalsWait wait;
+  fs::path temporary;
+  const int descriptor = create_beside(target, temporary);
+  if (descriptor < 0) fail("cannot write {}: {}", path.string(), reason(errno));
+  int error_number = write_and_close(descriptor, pieces, durable);
   if (error_number == 0 && std::rename(temporary.c_str(), target.c_str()) != 0) {
     error_number = errno;
   }
   if (error_number != 0) {
-    fs::remove(temporary, error);
+    ::unlink(temporary.c_str());
     fail("cannot write {}: {}", path.string(), reason(error_number));
   }
 }

@@ -19,7 +19,8 @@ struct CloseFile {
 /// A regular file that is read from front to back.
 class InputFile {
  public:
-  /// Throws InvalidInput when the file is missing, unreadable, or not a regular file.
+  /// Throws InvalidInput, with the system's reason, when the file is missing, unreadable, or not a
+  /// regular file with a size. Never waits for the other end of a pipe.
   explicit InputFile(std::filesystem::path path);
 
   std::string name() const { return path_.string(); }
@@ -31,19 +32,33 @@ class InputFile {
   void read(std::span<std::byte> into);
   void read(std::span<char> into) { read(std::as_writable_bytes(into)); }
 
+  /// All that is left, as text.
+  std::string read_rest();
+
   /// Leaves out the next `bytes` bytes. Throws InvalidInput when there are fewer.
   void skip(std::size_t bytes);
 
  private:
+  [[noreturn]] void fail_early(std::size_t wanted) const;
+
   std::filesystem::path path_;
   std::unique_ptr<std::FILE, CloseFile> file_;
   std::size_t remaining_ = 0;
 };
 
+/// Whether what was written is on the disk, or in the system's memory, when write_file returns.
+enum class Durable { no, yes };
+
 /// Writes the pieces, one after the other, to a temporary file beside `path`, then renames it to
 /// `path`: readers see the old file or the whole new one. A symbolic link is followed.
-/// Throws InvalidInput, and leaves nothing behind, when the file cannot be written.
+/// Throws InvalidInput, and leaves nothing behind, when the file cannot be written. A signal that
+/// would end the program waits until nothing is left behind (reference/signals.h).
 void write_file(const std::filesystem::path& path,
-                std::initializer_list<std::span<const std::byte>> pieces);
+                std::initializer_list<std::span<const std::byte>> pieces,
+                Durable durable = Durable::no);
+
+/// Throws InvalidInput when something that is not a regular file has the name that is to be
+/// written, so that long work is not done in vain.
+void require_replaceable(const std::filesystem::path& path);
 
 }  // namespace arlab

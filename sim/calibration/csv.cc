@@ -1,5 +1,6 @@
 #include "sim/calibration/csv.h"
 
+#include <algorithm>
 #include <charconv>
 #include <limits>
 #include <sstream>
@@ -17,15 +18,13 @@ CsvTable read_csv(const std::filesystem::path& path) {
     ++number;
     if (!line.empty() && line.back() == '\r') line.pop_back();
     if (line.empty() || line.front() == '#') continue;
-    std::vector<std::string>& row = table.rows.emplace_back(1);
-    table.lines.push_back(number);
-    for (const char c : line) {
-      if (c == ',') {
-        row.emplace_back();
-      } else {
-        row.back() += c;
-      }
+    try {
+      table.rows.push_back(cut_csv_line(line));
+    } catch (const InvalidInput& error) {
+      fail("{}: line {}: {}", path.string(), number, error.what());
     }
+    const std::vector<std::string>& row = table.rows.back();
+    table.lines.push_back(number);
     if (row.size() != table.rows.front().size()) {
       fail("{}: row '{}' has {} cells, but the first line has {}", path.string(),
            printable(row.front()), row.size(), table.rows.front().size());
@@ -33,6 +32,34 @@ CsvTable read_csv(const std::filesystem::path& path) {
   }
   if (table.rows.size() < 2) fail("{}: it has no rows", path.string());
   return table;
+}
+
+std::vector<std::string> cut_csv_line(std::string_view line) {
+  std::vector<std::string> cells;
+  std::size_t at = 0;
+  while (true) {
+    std::string& cell = cells.emplace_back();
+    if (at < line.size() && line[at] == '"') {
+      for (++at;; ++at) {
+        if (at == line.size()) fail("a quote is not closed");
+        if (line[at] != '"') {
+          cell += line[at];
+        } else if (line.substr(at + 1).starts_with('"')) {
+          cell += line[++at];
+        } else {
+          break;
+        }
+      }
+      ++at;
+      if (at < line.size() && line[at] != ',') fail("text follows a closed quote");
+    } else {
+      const std::size_t end = std::min(line.find(',', at), line.size());
+      cell = line.substr(at, end - at);
+      at = end;
+    }
+    if (at == line.size()) return cells;
+    ++at;  // the comma
+  }
 }
 
 double number_of(const std::string& text) {

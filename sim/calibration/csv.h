@@ -1,10 +1,11 @@
-// Tables as text: comma-separated, names in the first line, lines that begin with # say where the
-// numbers come from.
+// Tables as text: comma-separated as in RFC 4180 but for line breaks in cells, names in the first
+// line, lines that begin with # say where the numbers come from.
 #pragma once
 
 #include <cstddef>
 #include <filesystem>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace arlab {
@@ -17,6 +18,10 @@ struct CsvTable {
 /// Throws InvalidInput with the row when it has more or fewer cells than the first line, or there
 /// is nothing below that.
 CsvTable read_csv(const std::filesystem::path& path);
+
+/// The cells of a line; those in quotes may hold commas, and quotes as "". Throws InvalidInput when
+/// a quote is not closed, or text stands outside of it.
+std::vector<std::string> cut_csv_line(std::string_view line);
 
 /// The number that is the whole text; NaN when it is none.
 double number_of(const std::string& text);

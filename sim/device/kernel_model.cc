@@ -72,7 +72,7 @@ void KernelModel::plan_rounds() {
   const Rank ranks = plan_.lists_one_rank() ? 1 : plan_.world_size;
   std::vector<double> work_us(ranks, 0);
   std::vector<double> sent(ranks, 0);
-  std::vector<std::uint64_t> to_a_peer(ranks, 0);
+  std::vector<double> to_a_peer(ranks, 0);
   std::uint64_t largest = 1;
   for (const Stage& stage : plan_.stages) {
     work_us[stage.rank] += this->work_us(stage);
@@ -83,7 +83,7 @@ void KernelModel::plan_rounds() {
       most = std::max(most, message.bytes);
       largest = std::max(largest, message.elements);
     }
-    to_a_peer[stage.rank] += most;
+    to_a_peer[stage.rank] += static_cast<double>(most);
   }
   const Blocks& blocks = *device_.blocks;
   largest_message_ = static_cast<double>(largest);
@@ -91,7 +91,7 @@ void KernelModel::plan_rounds() {
       std::min(blocks.resident.value, std::ceil(largest_message_ / blocks.tile_elements.value));
   const double round_bytes = blocks.resident.value * blocks.slot_bytes.value;
   for (Rank rank = 0; rank < ranks; ++rank) {
-    rounds_.push_back(std::max(1.0, static_cast<double>(to_a_peer[rank]) / round_bytes));
+    rounds_.push_back(std::max(1.0, to_a_peer[rank] / round_bytes));
     work_us_by_byte_.push_back(sent[rank] > 0 ? work_us[rank] / sent[rank] : 0);
   }
 }

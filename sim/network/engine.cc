@@ -100,6 +100,11 @@ void NetworkEngine::fail_unreachable(std::uint64_t tag) {
        us_from_picoseconds(kNever) * 1e-6);
 }
 
+void NetworkEngine::fail_uncountable() {
+  fail("network: a link would carry more than {} bytes, which is all that can be counted",
+       UINT64_MAX);
+}
+
 ResourceUsage NetworkEngine::usage(ResourceId resource) const {
   const Counters counters = counters_until_now(resource);
   const Picoseconds elapsed = now();

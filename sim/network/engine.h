@@ -98,6 +98,10 @@ class NetworkEngine {
   /// ResourceUsage::bytes alone: quicker, of a million links.
   std::uint64_t bytes_on(ResourceId resource) const { return counters_until_now(resource).bytes; }
 
+  /// What it has cost so far to solve for rates that messages share: over all times that they were
+  /// solved, how many there were, each once per resource that it crosses.
+  std::uint64_t solved() const { return solved_; }
+
   /// Null for none.
   void set_trace(NetworkTrace* trace) { trace_ = trace; }
 
@@ -122,6 +126,12 @@ class NetworkEngine {
   virtual void complete_instant() {}
   virtual Counters counters_until_now(ResourceId resource) const = 0;
 
+  /// Throws InvalidInput when 64 bits do not hold the sum. Few links are fast enough for that to
+  /// come before kNever.
+  static void add_bytes(Counters& counters, std::uint64_t bytes) {
+    if (__builtin_add_overflow(counters.bytes, bytes, &counters.bytes)) fail_uncountable();
+  }
+
   /// Throws InvalidInput unless the instant comes before kNever.
   static void require_reachable(Picoseconds from, Picoseconds duration, std::uint64_t tag) {
     if (duration >= kNever - from) fail_unreachable(tag);
@@ -131,9 +141,11 @@ class NetworkEngine {
   NetworkClient& client_;
   NetworkTrace* trace_ = nullptr;
   EventQueue queue_;
+  std::uint64_t solved_ = 0;
 
  private:
   [[noreturn]] static void fail_unreachable(std::uint64_t tag);
+  [[noreturn]] static void fail_uncountable();
 
   struct Timer {
     std::uint64_t tag = 0;

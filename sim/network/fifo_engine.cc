@@ -91,7 +91,7 @@ void FifoEngine::serve(std::uint32_t slot) {
       std::max(server.work + duration, static_cast<double>(parcel.tail - server.busy_since));
   const Picoseconds end = server.free_at();
   server.counters.busy += end - begin;
-  server.counters.bytes += parcel.bytes;
+  add_bytes(server.counters, parcel.bytes);
   if (trace_ != nullptr) trace_->on_service(parcel.tag, resource, begin, end);
 
   const Picoseconds spent = begin + round_to_picoseconds(duration) - now();

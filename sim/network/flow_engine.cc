@@ -216,7 +216,7 @@ void FlowEngine::change_in_lane(Flow& flow, Picoseconds at, double rate, double 
 
 void FlowEngine::leave_lane(const Crowd::Member& member, const LinkProperties& link, bool capped) {
   Flow& flow = *member.flow;
-  lanes_[flow.limit].counters.bytes += flow.bytes;
+  add_bytes(lanes_[flow.limit].counters, flow.bytes);
   if (capped) flow.limit = kNoLimit;
   set_state(flow, State::sent);
   flow.since = flow.end + link.latency;
@@ -288,7 +288,7 @@ void FlowEngine::finish_sending(FlowSlot slot) {
   rates_.remove(slot, [&](ResourceId resource, bool became_idle) {
     if (resource < network_.links()) latency += network_.properties(resource).latency;
     Lane& lane = lanes_[resource];
-    lane.counters.bytes += flows_[slot].bytes;
+    add_bytes(lane.counters, flows_[slot].bytes);
     if (!became_idle) return;
     lane.is_shared = 0;
     lane.counters.busy += now();
@@ -370,6 +370,7 @@ void FlowEngine::deliver(FlowSlot slot) {
 void FlowEngine::solve_changed() {
   while (rates_.next_component()) {
     const std::span<const FlowSlot> slots = rates_.flows();
+    solved_ += rates_.uses();
     // Only one message of a component has an event; others may end in the same instant.
     ending_.clear();
     for (const FlowSlot slot : slots) {
@@ -433,7 +434,7 @@ NetworkEngine::Counters FlowEngine::counters_until_now(ResourceId resource) cons
   }
   while (crowd.size > 0 && crowd.first_end() <= now()) {
     const Picoseconds end = crowd.first_end();
-    crowd.advance([&](const Crowd::Member& member) { counters.bytes += member.flow->bytes; },
+    crowd.advance([&](const Crowd::Member& member) { add_bytes(counters, member.flow->bytes); },
                   flow_on);
     if (crowd.size == 0) counters.busy += end;
   }

@@ -22,6 +22,7 @@ void MaxMinRates::reach(ResourceId resource) {
 }
 
 void MaxMinRates::collect(ResourceId start) {
+  component_uses_ = 0;
   reach(start);
   for (std::size_t r = 0; r < component_resources_.size(); ++r) {
     ResourceUses& resource = resources_[component_resources_[r].resource];
@@ -32,6 +33,7 @@ void MaxMinRates::collect(ResourceId start) {
       if (flow.local != kNone) continue;
       flow.local = static_cast<std::uint32_t>(component_flows_.size());
       component_flows_.push_back(slot);
+      component_uses_ += flow.uses;
       for (std::uint32_t i = 0; i < flow.uses; ++i) reach(uses_[flow.first_use + i].resource);
     }
   }

@@ -69,6 +69,8 @@ class MaxMinRates {
   bool next_component();
   /// The flows of the collected component, until the next next_component().
   std::span<const FlowSlot> flows() const;
+  /// How many uses of resources by flows the collected component has.
+  std::uint64_t uses() const { return is_lone_ ? 1 : component_uses_; }
   /// Their rates in GB/s, in the same order; all > 0.
   std::span<const double> solve();
   /// After solve(): the full resource at whose level the i-th flow settled, or kNoLimit for its
@@ -154,6 +156,7 @@ class MaxMinRates {
   bool is_lone_ = false;
   ResourceId lone_resource_ = 0;
   FlowSlot lone_flow_ = 0;
+  std::uint64_t component_uses_ = 0;
   std::vector<FlowSlot> component_flows_;
   std::vector<Filling> component_resources_;
   std::vector<double> rates_;       ///< of component_flows_; negative until settled

@@ -386,6 +386,38 @@ bool Fabric::find_route(Rank from, Rank to, std::vector<LinkId>& path) const {
   return false;
 }
 
+std::uint64_t Fabric::hops_between(Rank from, Rank to) const {
+  constexpr std::uint64_t kPorts = 2;
+  const auto same_group = [&] { return from / group_size_ == to / group_size_; };
+  if (!is_regular_) return 1;
+  switch (kind_) {
+    case TopologyKind::full_mesh:
+    case TopologyKind::graph:
+      return 1;
+    case TopologyKind::switched:
+      return kPorts;
+    case TopologyKind::numa:
+    case TopologyKind::dragonfly:
+      return kPorts + (same_group() ? 0 : 1);
+    case TopologyKind::fat_tree: {
+      const Rank pod = group_size_ * std::max<Rank>(leaf_servers_, 1);
+      const bool over_core = from / pod != to / pod || from % group_size_ != to % group_size_;
+      return kPorts + (!same_group() && over_core ? 2 : 0);
+    }
+    case TopologyKind::ring:
+    case TopologyKind::torus:
+      break;
+  }
+  std::uint64_t hops = 0;
+  Rank stride = ranks_;
+  for (const Rank extent : shape_) {
+    stride /= extent;
+    const Rank up = (to / stride % extent + extent - from / stride % extent) % extent;
+    hops += std::min(up, extent - up);
+  }
+  return hops;
+}
+
 /// Links of a rank are numbered dimension by dimension, upwards before downwards.
 void Fabric::find_torus_route(Rank from, Rank to, std::vector<LinkId>& path) const {
   Rank stride = ranks_;

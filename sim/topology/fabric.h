@@ -54,6 +54,8 @@ class Fabric {
   /// Appends the links from one rank to another, different one; says whether it could without a
   /// search (routes.h).
   bool find_route(Rank from, Rank to, std::vector<LinkId>& path) const;
+  /// How many links those are, in no time; no more than that where it takes a search.
+  std::uint64_t hops_between(Rank from, Rank to) const;
   /// Of ranks on two routers of a dragonfly: these, and the only links from and to them.
   struct RouterPair {
     LinkId port_out = 0;

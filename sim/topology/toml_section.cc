@@ -1,10 +1,10 @@
 #include "sim/topology/toml_section.h"
 
 #include <algorithm>
-#include <fstream>
-#include <iterator>
 #include <numeric>
 #include <utility>
+
+#include "reference/tensors/file.h"
 
 namespace arlab {
 
@@ -70,12 +70,14 @@ toml::table parse_toml(std::string_view text, std::string_view origin) {
 }
 
 std::string read_text_file(const std::filesystem::path& path, const char* what) {
-  std::error_code ignored;
-  std::ifstream file(path, std::ios::binary);
-  if (!std::filesystem::is_regular_file(path, ignored) || !file) {
-    fail("{} '{}' cannot be read", what, printable(path.string()));
+  try {
+    return InputFile(path).read_rest();
+  } catch (const InvalidInput& error) {
+    std::string_view why = error.what();
+    const std::string first_words = "cannot read " + path.string() + ": ";
+    if (why.starts_with(first_words)) why.remove_prefix(first_words.size());
+    fail("{} '{}' cannot be read: {}", what, printable(path.string()), why);
   }
-  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
 }
 
 }  // namespace arlab

@@ -34,7 +34,8 @@ bool looks_like(std::string_view a, std::string_view b);
 /// Throws InvalidInput with line and column. `origin` names the text in messages.
 toml::table parse_toml(std::string_view text, std::string_view origin);
 
-/// The whole file. Throws InvalidInput when it cannot be read; `what` says what it should be.
+/// The whole of a regular file. Throws InvalidInput when it cannot be read; `what` says what it
+/// should be.
 std::string read_text_file(const std::filesystem::path& path, const char* what);
 
 /// One table of the file. It remembers what was asked for; reject_other_keys() refuses the rest.

@@ -8,6 +8,7 @@
 #include <system_error>
 #include <utility>
 
+#include "reference/collectives/algorithm.h"
 #include "sim/topology/machine_files.h"
 #include "sim/topology/quantities.h"
 #include "sim/topology/toml_section.h"
@@ -84,6 +85,18 @@ const LinkType& Topology::link_type(std::string_view type) const {
 
 LinkType& Topology::link_type(std::string_view type) {
   return const_cast<LinkType&>(std::as_const(*this).link_type(type));
+}
+
+Rank default_group_size(const Topology& topology, Rank world_size) {
+  std::uint64_t group_size = 0;
+  if (topology.kind == TopologyKind::numa || topology.kind == TopologyKind::fat_tree) {
+    group_size = topology.group_size.value;
+  }
+  if (topology.kind == TopologyKind::dragonfly) {
+    group_size = std::uint64_t{topology.group_size.value} * topology.ranks_per_router.value;
+  }
+  const bool fits = group_size > 0 && group_size < world_size && world_size % group_size == 0;
+  return fits ? static_cast<Rank>(group_size) : default_group_size(world_size);
 }
 
 // ---------------------------------------------------------------- validity

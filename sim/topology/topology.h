@@ -155,6 +155,11 @@ Topology read_topology(const std::filesystem::path& path);
 /// `origin` names the topology in the message.
 void require_valid(const Topology& topology, std::string_view origin);
 
+/// Ranks of a group when `world_size` ranks run a hierarchical algorithm and nobody says how many:
+/// those of a server (fat_tree) or of a group (numa, dragonfly), where that makes at least two
+/// equal groups; else as arlab::default_group_size(world_size).
+Rank default_group_size(const Topology& topology, Rank world_size);
+
 struct NamedQuantity {
   std::string key;  ///< as in the file, with the unit: link.bandwidth_gb_per_s
   Quantity quantity;

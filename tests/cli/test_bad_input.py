@@ -6,7 +6,7 @@ import resource
 import ml_dtypes
 import numpy as np
 import pytest
-from program import contents, error_line, ok, refused, run
+from program import contents, error_line, ok, refused, run, without_privileges
 from safetensors import numpy as safetensors_numpy
 
 ENCODE = "encode --codec fp16"
@@ -560,3 +560,125 @@ def test_hostile_names_stay_in_one_line(files, name):
         f"study {quoted}",
     ]:
         refused(command, files)
+
+
+# ---------------------------------------------------------------- ordinary conditions of a system
+
+
+@pytest.fixture
+def strange(tmp_path):
+    """Pipes, loops, and a good tensor."""
+    np.save(tmp_path / "good.npy", np.ones((4, 64), np.float16))
+    os.mkfifo(tmp_path / "pipe")
+    os.mkfifo(tmp_path / "pipe.toml")
+    (tmp_path / "loop").symlink_to("loop")
+    return tmp_path
+
+
+@pytest.mark.parametrize("path", ["a" * 300 + "/x", "loop/x"])
+def test_paths_that_cannot_be(strange, path):
+    why = "File name too long" if path[0] == "a" else "Too many levels of symbolic links"
+    for command in [
+        f"{ENCODE} good.npy {path}.bin",
+        f"{DECODE} good.npy {path}.npy",
+        f"{REDUCE} {DATA} --out {path}.npy",
+        f"{SIMULATE} --trace {path}.json",
+        f"topology show l40-8 --out {path}.png",
+        f"select --topology l40-8 --out {path}.json",
+        f"bench --platform host --ranks 2 --bytes 1K --out {path}.csv",
+        f"{ENCODE} {path}.npy out.bin",
+        f"schedule --schedule {path}",
+        f"simulate --topology {path}.toml --algorithm ring --codec fp16 --bytes 1M",
+        f"validate --tables {path}.toml",
+        f"validate --against measured --file {path}.csv",
+        f"study {path}.toml",
+        f"judge --calls {path} --answers pipe --ranks 2 --dtype fp16",
+    ]:
+        refused(command, strange, why)
+    refused(f"calibrate --fit mi300x --out {path}", strange, "not a folder")
+
+
+@pytest.mark.parametrize("pipe", ["pipe.toml", "/dev/zero.toml"])
+def test_nothing_waits_for_a_pipe(strange, pipe):
+    if pipe.startswith("/"):
+        (strange / "zero.toml").symlink_to("/dev/zero")
+        pipe = "zero.toml"
+    for command in [
+        f"simulate --topology {pipe} --algorithm ring --codec fp16 --bytes 1M",
+        f"topology show {pipe}",
+        f"select --topology {pipe}",
+        f"validate --tables {pipe}",
+        f"validate --against measured --file {pipe}",
+        f"calibrate --tables {pipe} --fit x",
+        f"calibrate --file {pipe}",
+        f"study {pipe}",
+        f"{SIMULATE} --schedule {pipe}".replace("--algorithm ring ", ""),
+    ]:
+        refused(command, strange, "not a regular file")
+
+
+def test_permission_denied(strange):
+    (strange / "secret").mkdir()
+    for name in ["study.toml", "data.npy", "times.csv"]:
+        (strange / "secret" / name).write_text("x")
+    os.chmod(strange / "secret", 0)
+    try:
+        for command in [
+            "study secret/study.toml",
+            f"{ENCODE} secret/data.npy out.bin",
+            f"{ENCODE} good.npy secret/out.bin",
+            f"{SIMULATE} --trace secret/t.json",
+            "topology show secret/study.toml",
+            "validate --tables secret/study.toml",
+            "validate --against measured --file secret/times.csv",
+            "schedule --schedule secret/study.toml",
+            "vectors --codec fp16 secret/golden",
+        ]:
+            result = run(command, strange, preexec_fn=without_privileges)
+            assert (result.code, result.stdout) == (2, ""), result
+            assert "Permission denied" in error_line(result.stderr)
+    finally:
+        os.chmod(strange / "secret", 0o700)
+
+
+def test_files_that_say_that_they_are_empty(tmp_path):
+    """Those of /proc have a size of 0, and content; nothing of it was decoded."""
+    refused(f"{DECODE} /proc/self/maps out.npy", tmp_path, "/proc/self/maps", "its size is 0")
+    for name in ["/proc/self/mem", "/proc/self/maps"]:
+        refused(f"validate --tables {name} --skip-hold-outs", tmp_path, name)
+    (tmp_path / "empty").write_bytes(b"")
+    ok(f"{DECODE} empty out.npy", tmp_path)
+
+
+def test_names_as_long_as_names_can_be(tmp_path):
+    np.save(tmp_path / "good.npy", np.ones((4, 64), np.float16))
+    for length in (240, 255):
+        names = ["x" * (length - len(ending)) + ending for ending in (".bin", ".npy", ".json")]
+        ok(f"{ENCODE} good.npy {names[0]}", tmp_path)
+        ok(f"{REDUCE} {DATA} --out {names[1]}", tmp_path)
+        ok(f"{SIMULATE} --no-plots --trace {names[2]}", tmp_path)
+        assert all((tmp_path / name).is_file() for name in names)
+
+
+def test_no_more_threads(tmp_path):
+    """Those that are there do the work, and the bits are the same."""
+    command = "reduce --algorithm two_shot --codec qr-q4 --synthetic gaussian --ranks 4 --elements 20K"
+    ok(f"{command} --threads 1 --out one.npy", tmp_path)
+
+    def no_place_for_a_stack():
+        most = resource.getrlimit(resource.RLIMIT_STACK)[1]
+        resource.setrlimit(resource.RLIMIT_STACK, (1 << 47, most))  # all addresses that there are
+
+    ok(f"{command} --threads 8 --out few.npy", tmp_path, preexec_fn=no_place_for_a_stack)
+    assert (tmp_path / "few.npy").read_bytes() == (tmp_path / "one.npy").read_bytes()
+
+
+def test_memory_is_asked_for_before_data_is_made(tmp_path):
+    """What the outputs and sums take counts, too."""
+    physical = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    # Inputs and outputs fit, the sums do not: 2 ranks of fp16 take 8 bytes, the sums 16 more.
+    elements = physical // 12
+    refused(
+        f"{REDUCE} --synthetic gaussian --ranks 2 --elements {elements}", tmp_path,
+        f"{24 * elements / 2**30:.1f} GiB",
+    )  # fmt: skip

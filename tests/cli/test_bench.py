@@ -1,9 +1,12 @@
 """arlab bench, on emulated GPUs: times mean nothing there, everything else does."""
 
 import csv
+import os
+import re
+from pathlib import Path
 
 import pytest
-from program import ok, ok_csv, ok_json, refused
+from program import error_line, ok, ok_csv, ok_json, parse_csv, refused, run, without_privileges
 
 FAST = "bench --platform host --ranks 2 --calls 2 --replays 3"
 
@@ -50,6 +53,65 @@ def test_results_file(tmp_path):
     }  # fmt: skip
 
 
+def test_which_kernel_is_chosen_and_why(tmp_path):
+    command = "bench --platform host --explain --ranks 4 --algorithm one_shot,two_shot,tree --codec qr-q4,mxfp4,nvfp4"
+    report = ok_json(f"{command} --bytes 16K,64M", tmp_path)
+    assert report["schema"] == "arlab.bench_choices/1"
+    chosen = {(row["algorithm"], row["codec"], row["bytes"]): row["kernel"] for row in report["choices"]}
+    assert len(chosen) == 18
+    assert chosen["two_shot", "qr-q4", 64 << 20].startswith("two_shot_places: ")
+    assert chosen["one_shot", "qr-q4", 16 << 10].startswith("one_shot_small: ")
+    assert chosen["one_shot", "mxfp4", 64 << 20].startswith("one_shot: ")
+    assert chosen["two_shot", "nvfp4", 16 << 10].startswith("program in two passes: ")
+    assert chosen["tree", "qr-q4", 16 << 10].startswith("program: ")
+    measured = Path(__file__).parents[2] / "experiments" / "measured"
+    for kernel in chosen.values():
+        for file in re.findall(r"\((\S+\.csv)\)", kernel):
+            assert (measured / file).is_file(), file
+
+
+def test_a_quoted_machine_can_be_read_back(tmp_path):
+    ok(FAST + " --bytes 4K --codec fp16 --algorithm one_shot --machine 'h200, \"lab\" 2' --out times.csv", tmp_path)
+    with open(tmp_path / "times.csv") as file:
+        rows = list(csv.DictReader(line for line in file if not line.startswith("#")))
+    assert [row["machine"] for row in rows] == ['h200, "lab" 2']
+    # As of a GPU, so that validate asks which machine it is.
+    text = (tmp_path / "times.csv").read_text().replace("\nhost,", "\ncuda,")
+    (tmp_path / "times.csv").write_text(text)
+    refused("validate --against measured --file times.csv", tmp_path, "line 6", """no machine 'h200, "lab" 2'""")
+    (tmp_path / "times.csv").write_text(text.replace('h200, ""lab"" 2', "h200").replace(",2,one_shot", ",8,one_shot"))
+    assert ok_json("validate --against measured --skip-hold-outs --file times.csv", tmp_path)["cells"] == 1
+
+
+def test_a_command_line_stays_one_comment(tmp_path):
+    ok(FAST + " --bytes 4K --codec fp16 --algorithm one_shot --out 'a\nb.csv'", tmp_path)
+    lines = (tmp_path / "a\nb.csv").read_text().splitlines()
+    assert sum(line.startswith("#") for line in lines) == len(lines) - 2
+    assert any(line.startswith("# command: ") and line.endswith("--out $'a\\x0ab.csv'") for line in lines)
+
+
+def test_times_are_not_lost_with_the_file(tmp_path):
+    """Where it cannot be written in the end, the old one stays and the table has been printed."""
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out/times.csv").write_text("old")
+    os.chmod(tmp_path / "out", 0o555)
+    try:
+        command = FAST + " --bytes 4K --codec fp16 --algorithm one_shot --out out/times.csv --format csv"
+        result = run(command, tmp_path, preexec_fn=without_privileges)
+    finally:
+        os.chmod(tmp_path / "out", 0o755)
+    assert result.code == 2 and "out/times.csv: Permission denied" in error_line(result.stderr)
+    assert len(parse_csv(result.stdout)) == 1
+    assert [(path.name, path.read_text()) for path in (tmp_path / "out").iterdir()] == [("times.csv", "old")]
+
+
+def test_outputs_are_regular_files(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "folder").mkdir()
+    for out in ["pipe", "folder", "/dev/full"]:
+        refused(FAST + f" --bytes 4K --out {out}", tmp_path, out, "not a regular file")
+
+
 @pytest.mark.parametrize(
     "command, message",
     [
@@ -59,14 +121,14 @@ def test_results_file(tmp_path):
         (FAST + " --codec qr-q4 --dtype fp32", "codec qr-q4 does not take fp32"),
         (FAST + " --dtype fp8", "fp8"),
         (FAST + " --algorithm two_shots", "unknown algorithm"),
-        (FAST + " --algorithm halving_doubling --bytes 4K", "halving_doubling has no kernels"),
         (FAST + " --bytes 3", "--bytes 3: must be whole elements of 2 bytes, 1 or more"),
         (FAST + " --bytes 0", "allowed is a positive integer"),
         (FAST + " --vendor", "emulated GPUs have no vendor's library"),
         (FAST + " --blocks 2000", "allowed is an integer from 1 to 1024"),
         (FAST + " --slot-bytes 24 --bytes 4K", "slots of 24 bytes: allowed are multiples of 16"),
-        (FAST + " --slot-bytes 64 --bytes 4K --codec qr-q4", "slots of 64 bytes cannot hold a tile of codec qr-q4"),
+        (FAST + " --slot-bytes 64 --bytes 4K --codec qr-q4", "slots of 64 bytes cannot hold two tiles of codec qr-q4"),
         (FAST + " --out nowhere/times.csv", "nowhere"),
+        (FAST + " --machine 'two\nlines'", "--machine 'two\\x0alines': allowed is a name of one line"),
         ("bench --platform host --ranks 1", "allowed is an integer from 2 to 8"),
     ],
 )

@@ -15,7 +15,8 @@ def test_all_bits_agree(tmp_path):
     assert report["mismatches"] == 0
     checks = report["checks"]
     assert report["compared_elements"] == sum(check["compared_elements"] for check in checks) > 10000
-    subjects = {"encode", "decode", "decode_add", "one_shot", "two_shot", "ring", "hierarchical", "all_to_all"}
+    algorithms = {row["name"] for row in ok_json("list algorithms", tmp_path)["algorithms"]}
+    subjects = {"encode", "decode", "decode_add"} | algorithms
     assert {check["subject"] for check in checks} == subjects
     assert {check["dtype"] for check in checks} == {"fp16", "bf16"}
     assert all(check["mismatches"] == 0 and check["codec"] == "qr-q4" for check in checks)
@@ -25,6 +26,23 @@ def test_a_codec_with_a_scale_of_the_whole_message(tmp_path):
     report = ok_json("conform --platform host --codec nvfp4 --ranks 3 --elements 2100 --algorithm two_shot", tmp_path)
     assert report["mismatches"] == 0
     assert {check["subject"] for check in report["checks"]} == {"encode", "decode", "decode_add", "two_shot"}
+
+
+def test_options_of_an_algorithm(tmp_path):
+    options = "--algorithm hierarchical_pipelined --own exact --group-size 2 --micro-chunks 3"
+    report = ok_json(f"conform --platform host --codec int4-g32 --ranks 4 --elements 2100 {options}", tmp_path)
+    assert report["mismatches"] == 0
+    assert {check["subject"] for check in report["checks"]} >= {"hierarchical_pipelined"}
+
+
+def test_a_schedule_of_ones_own(tmp_path):
+    written = ok("schedule --algorithm tree --ranks 3 --elements 4096 --micro-chunks 2 --format json", tmp_path)
+    (tmp_path / "mine.json").write_text(written.replace('"tree"', '"mine"'))
+    report = ok_json("conform --platform host --codec qr-q4 --schedule mine.json", tmp_path)
+    assert report["mismatches"] == 0
+    assert {check["subject"] for check in report["checks"]} == {"mine"}
+    assert {check["ranks"] for check in report["checks"]} == {"3"}
+    refused("conform --platform host --codec qr-q4 --schedule mine.json --ranks 4", tmp_path, "is for 3 ranks, not 4")
 
 
 def test_formats_agree(tmp_path):
@@ -43,7 +61,9 @@ def test_formats_agree(tmp_path):
         ("conform --platform host --codec int4-g20", "allowed is a multiple of 8"),
         ("conform --platform host --codec qr-q5", "unknown codec"),
         ("conform --platform host --algorithm two_shots", "unknown algorithm"),
-        ("conform --platform host --codec qr-q4 --algorithm halving_doubling", "halving_doubling has no kernels"),
+        ("conform --platform host --codec qr-q4 --algorithm ring --micro-chunks 2", "ring has no option micro-chunks"),
+        ("conform --platform host --algorithm hierarchical --group-size 2 --ranks 3", "does not divide the world size 3"),
+        ("conform --platform host --codec qr-q4 --schedule mine.json", "mine.json"),
         ("conform --platform host --ranks 9", "allowed is an integer from 2 to 8"),
         ("conform --platform host --elements 0", "allowed is a positive integer"),
     ],

@@ -4,7 +4,7 @@ import re
 import tomllib
 
 import pytest
-from program import PROGRAM, REPOSITORY, ok, refused, run
+from program import PROGRAM, REPOSITORY, error_line, ok, refused, run
 
 # The contract's commands that exist, with the options that scripts use.
 COMMANDS = {
@@ -32,8 +32,8 @@ COMMANDS = {
         "--blocks", "--slot-bytes", "--vendor", "--machine", "--out",
     ],
     "judge": [
-        "--calls", "--answers", "--ranks", "--dtype", "--lengths", "--runs", "--seed", "--in-place",
-        "--codec", "--claim",
+        "--calls", "--answers", "--ranks", "--dtype", "--lengths", "--runs", "--seed", "--timeout",
+        "--in-place", "--codec", "--claim",
     ],
     "vectors": ["--codec", "--dtype"],
     "study": ["--out", "--resume", "--no-plots"],
@@ -102,3 +102,10 @@ def test_the_keys_of_a_study_are_documented(tmp_path):
         (tmp_path / "x.toml").write_text(study)
         line = run("study x.toml", tmp_path).stderr.strip()
         assert set(re.search(r"unknown key 'none'; allowed are (.*)", line)[1].split(", ")) == set(keys), line
+
+
+@pytest.mark.parametrize("option", ["--help", "--version", "study --help"])
+def test_help_that_nobody_can_read(tmp_path, option):
+    with open("/dev/full", "w") as full:
+        result = run(option, tmp_path, stdout=full)
+    assert result.code == 2 and "standard output" in error_line(result.stderr)

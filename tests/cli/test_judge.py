@@ -7,7 +7,7 @@ import subprocess
 import threading
 
 import pytest
-from program import MOST_SECONDS, PROGRAM, parse_csv, parse_json, refused
+from program import MOST_SECONDS, PROGRAM, error_line, ok, parse_csv, parse_json, refused, run
 
 import numpy as np
 
@@ -100,8 +100,74 @@ def test_other_answers(tmp_path, reply, message):
         ("--calls c --answers a --ranks 2 --dtype fp8", "unknown dtype 'fp8'"),
         ("--calls c --answers a --ranks 2 --dtype fp16 --lengths 0", "allowed"),
         ("--calls c --answers a --ranks 2 --dtype fp16 --codec qr-q5", "unknown codec"),
-        ("--calls . --answers a --ranks 2 --dtype fp16", "--calls: '.' cannot be opened"),
+        ("--calls . --answers pipe --ranks 2 --dtype fp16", "--calls: '.' cannot be opened"),
+        ("--calls file --answers pipe --ranks 2 --dtype fp16", "--calls: 'file' cannot be opened: it is not a pipe"),
+        ("--calls pipe --answers file --ranks 2 --dtype fp16", "--answers: 'file' cannot be opened: it is not a pipe"),
+        ("--calls nope --answers pipe --ranks 2 --dtype fp16", "--calls: 'nope' cannot be opened: No such file"),
+        ("--calls pipe --answers nope --ranks 2 --dtype fp16", "--answers: 'nope' cannot be opened: No such file"),
+        ("--calls pipe --answers pipe --ranks 2 --dtype fp16 --timeout 0", "allowed is an integer from 1 to 86400"),
     ],
 )
 def test_bad_input(tmp_path, options, message):
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "file").write_text("")
     refused(f"judge {options}", tmp_path, message)
+
+
+# ---------------------------------------------------------------- every wait has a bound
+
+
+@pytest.fixture
+def pipes(tmp_path):
+    for name in ("calls", "answers"):
+        os.mkfifo(tmp_path / name)
+    return tmp_path
+
+
+SHORT = f"judge --calls calls --answers answers {FAST} --timeout 1"
+
+
+def given_up(command, folder, fragment):
+    result = run(command, folder)
+    assert (result.code, result.stdout) == (2, ""), result
+    assert fragment in error_line(result.stderr)
+
+
+def test_nobody_comes(pipes):
+    given_up(SHORT, pipes, "nobody has opened 'calls' for reading within 1 s (--timeout)")
+
+
+def test_the_other_reads_nothing(pipes):
+    """More than a pipe holds."""
+    reader = os.open(pipes / "calls", os.O_RDONLY | os.O_NONBLOCK)
+    options = SHORT.replace("1,2049", "100000")
+    given_up(options, pipes, "the other process has read nothing from 'calls' for 1 s (--timeout)")
+    os.close(reader)
+
+
+@pytest.mark.parametrize("opened", [False, True])
+def test_the_other_answers_nothing(pipes, opened):
+    ends = [os.open(pipes / "calls", os.O_RDONLY | os.O_NONBLOCK)]
+    if opened:
+        ends.append(os.open(pipes / "answers", os.O_RDWR))
+    options = SHORT.replace("1,2049", "1")
+    given_up(options, pipes, "the other process has written nothing to 'answers' for 1 s (--timeout)")
+    for end in ends:
+        os.close(end)
+
+
+def test_the_other_may_open_its_pipes_in_any_order(pipes):
+    command = [PROGRAM, *shlex.split(SHORT.replace("--timeout 1", "--timeout 10"))]
+    with subprocess.Popen(command, cwd=pipes, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
+        with open(pipes / "answers", "wb") as answers, open(pipes / "calls", "rb") as calls:
+            call = json.loads(calls.readline())
+            calls.read(call["ranks"] * call["region_bytes"])
+            answers.write(b"error enough\n")
+        assert b"enough" in process.communicate(timeout=MOST_SECONDS)[1]
+    assert process.returncode == 2
+
+
+def test_help_is_enough_to_write_the_other_side(tmp_path):
+    text = ok("judge --help", tmp_path)
+    for words in ["arlab.judge.call/1", "region_bytes", "input_at", "output_at", "done", "error WHY", "mkfifo"]:
+        assert words in text

@@ -133,6 +133,53 @@ def test_tens_of_thousands_of_ranks(tmp_path):
         assert report["ranks"] == ranks and report["simulated_ranks"] == 1
 
 
+def test_the_largest_worlds(tmp_path):
+    """What is accepted ends, what is refused says so before it costs anything."""
+    for options in [
+        "full:32768 --algorithm one_shot --codec fp16",
+        "ring:65536 --algorithm ring --codec fp16",
+        "ring:65536 --algorithm two_shot --codec fp16 --ranks 64",
+        "fat_tree:65536 --algorithm hierarchical --codec qr-q4",
+    ]:
+        report = ok_json(f"simulate --topology {options} --bytes 64M", tmp_path, timeout=60)
+        assert 0 < report["latency_us"]
+    options = "--codec fp16 --bytes 64M"
+    for topology, algorithm, fragments in [
+        ("ring:65536", "one_shot", ["links together", "allowed are fewer ranks"]),
+        ("torus:256x256", "ring", ["16777216 ops", "looks different"]),
+        ("torus:256x256", "hierarchical", ["16777216 ops", "groups of 32768"]),
+        ("fat_tree:65536", "halving_doubling", ["16777216 ops", "different things"]),
+        ("dragonfly:65536", "two_shot", ["16777216 ops", "does not look the same"]),
+    ]:
+        refused(
+            f"simulate --topology {topology} --algorithm {algorithm} {options}",
+            tmp_path, algorithm, "65536", *fragments, timeout=60,
+        )  # fmt: skip
+
+
+def test_bytes_that_64_bits_do_not_hold(tmp_path):
+    report = simulate("--topology full:8192 --algorithm one_shot --codec fp16 --bytes 512G", tmp_path)
+    exact = 8192 * 8191 * (512 << 30)
+    assert exact > 2**64
+    assert report["wire_bytes"] == float(exact) and report["wire_bits_per_element"] == 16
+    assert report["links"][0]["bytes"] == float(exact)
+    below = simulate("--topology full:4 --algorithm one_shot --codec fp16 --bytes 512G", tmp_path)
+    assert below["wire_bytes"] == 4 * 3 * (512 << 30) and type(below["wire_bytes"]) is int
+
+
+def test_groups_are_those_of_the_topology(tmp_path):
+    options = "--codec qr-q4 --bytes 64M --algorithm"
+    servers = f"--topology fat_tree:24 {options}"
+    assert simulate(f"{servers} hierarchical", tmp_path)["group_size"] == 8
+    assert simulate(f"{servers} hierarchical", tmp_path) == simulate(
+        f"{servers} hierarchical --group-size 8", tmp_path
+    )
+    assert simulate(f"{servers} hierarchical --group-size 12", tmp_path)["group_size"] == 12
+    assert simulate(f"{servers} two_shot", tmp_path)["group_size"] is None
+    assert simulate(f"--topology l40-8 {options} hierarchical", tmp_path)["group_size"] == 4
+    assert simulate(f"--topology mi300x-8 {options} hierarchical", tmp_path)["group_size"] == 4
+
+
 def test_the_example_of_the_documentation(tmp_path):
     text = (MACHINES / "README.md").read_text()
     example = text[text.index('name = "pcie"') :].split("```")[0]

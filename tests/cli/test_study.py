@@ -1,16 +1,22 @@
 """arlab study: sweeps, and sweeps that were interrupted."""
 
 import csv
+import fcntl
 import math
 import os
+import random
+import re
+import resource
+import shutil
 import signal
 import subprocess
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 from program import (
-    ACTIVATIONS, PROGRAM, REPOSITORY, contents, error_line, ok_json, parse_csv, parse_json,
+    ACTIVATIONS, MOST_SECONDS, PROGRAM, REPOSITORY, contents, error_line, ok_json, parse_csv, parse_json,
     parse_table, refused, run, same,
 )  # fmt: skip
 
@@ -84,6 +90,7 @@ def test_results_are_those_of_reduce_and_simulate(folder):
         )
         expected = {**report, "simulated_latency_us": timed["latency_us"]}
         expected |= {"input": row["input"], "tensor": ""}
+        assert re.fullmatch("x[0-9a-f]{8}", row.pop("check"))
         assert same(row, {name: expected[name] for name in row})
 
 
@@ -326,6 +333,347 @@ def test_a_killed_run_can_be_resumed(folder):
             running.send_signal(signal.SIGKILL)
         study("long.toml --out out --resume", folder)
         assert rows_of(results)[1] == expected
+
+
+# ---------------------------------------------------------------- a ledger
+
+SMALL = """
+title = "small"
+ranks = [2]
+algorithms = ["two_shot", "ring"]
+codecs = ["fp16", "qr-q4"]
+
+[[input]]
+name = "a"
+synthetic = "gaussian:seed=1"
+elements = 96
+
+[[input]]
+name = "b"
+synthetic = "gaussian:seed=2"
+elements = 96
+"""
+SMALL_POINTS = 8
+
+
+@pytest.fixture
+def small(tmp_path):
+    """A study of eight points, whole: (folder, the lines of its results)."""
+    (tmp_path / "small.toml").write_text(SMALL)
+    study("small.toml --out out", tmp_path)
+    return tmp_path, (tmp_path / "out/results.csv").read_bytes().splitlines(keepends=True)
+
+
+def resume(folder):
+    return run("study small.toml --out out --no-plots --resume", folder)
+
+
+def test_resume_computes_exactly_the_missing_points(small):
+    """Whichever rows are gone, and in whatever order the others are."""
+    folder, whole = small
+    header, rows = whole[:-SMALL_POINTS], whole[-SMALL_POINTS:]
+    generator = random.Random(1)
+    for kept in [rows[1:], rows[:3] + rows[4:], rows[::-1], rows[5:], [rows[6]], [*generator.sample(rows, 5)]]:
+        (folder / "out/results.csv").write_bytes(b"".join(header + kept))
+        result = resume(folder)
+        assert result.code == 0, result
+        assert f"resuming after {len(kept)} points" in result.stderr
+        assert (folder / "out/results.csv").read_bytes() == b"".join(whole)
+
+
+def cells_changed(row, **values):
+    """The row with other cells, by column, and its old check."""
+    cells = row.decode().rstrip("\n").split(",")
+    names = ["input", "tensor", "dtype", "ranks", "algorithm", "codec", "elements", "wire_bits_per_element", "sqnr_db"]
+    for name, value in values.items():
+        cells[names.index(name)] = value
+    return (",".join(cells) + "\n").encode()
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda rows: [rows[0], rows[0], *rows[2:]],  # a point twice, another missing
+        lambda rows: [*rows, rows[3]],
+        lambda rows: [cells_changed(rows[0], codec="qr-q5"), *rows[1:]],
+        lambda rows: [cells_changed(rows[0], ranks="-2"), *rows[1:]],
+        lambda rows: [cells_changed(rows[0], ranks=""), *rows[1:]],
+        lambda rows: [cells_changed(rows[0], sqnr_db="nan"), *rows[1:]],
+        lambda rows: [cells_changed(rows[0], sqnr_db="1e400"), *rows[1:]],
+        lambda rows: [cells_changed(rows[0], elements="97"), *rows[1:]],
+        lambda rows: [cells_changed(rows[0], algorithm="ring"), *rows[1:]],
+        lambda rows: [*rows[:4], bytes(5000) + b"\n", *rows[4:]],
+        lambda rows: [*rows[:4], b"\n", *rows[4:]],
+        lambda rows: [*rows[:4], b"\xff\xfe\n", *rows[4:]],
+        lambda rows: [rows[0][:-30] + rows[1], *rows[2:]],  # two lines run into each other
+        lambda rows: [row.replace(b"\n", b"\r\n") for row in rows],
+    ],
+)
+def test_resume_refuses_a_row_that_it_has_not_written(small, damage):
+    folder, whole = small
+    header, rows = whole[:-SMALL_POINTS], whole[-SMALL_POINTS:]
+    (folder / "out/results.csv").write_bytes(b"".join(header + damage(rows)))
+    refused("study small.toml --out out --no-plots --resume", folder, "out/results.csv line", "--resume")
+
+
+def test_resume_refuses_rows_of_another_study(small):
+    """With the right columns and the right key."""
+    folder, whole = small
+    (folder / "small.toml").write_text(SMALL.replace("seed=1", "seed=3"))
+    study("small.toml --out other", folder)
+    other = (folder / "other/results.csv").read_bytes().splitlines(keepends=True)
+    (folder / "small.toml").write_text(SMALL)
+    assert other[-1].split(b",")[:9] == whole[-1].split(b",")[:9]  # the input that is the same
+    (folder / "out/results.csv").write_bytes(b"".join(whole[:-1] + other[-1:]))
+    line = len(whole)
+    refused("study small.toml --out out --no-plots --resume", folder, f"results.csv line {line}: ")
+
+
+def test_resume_refuses_another_program(small):
+    folder, _ = small
+    other = folder / "arlab"
+    shutil.copy(PROGRAM, other)
+    with other.open("ab") as file:
+        file.write(b"\0")  # another build; this one runs the same
+    done = subprocess.run(
+        [other, "study", "small.toml", "--out", "out", "--no-plots", "--resume"],
+        cwd=folder, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 2
+    line = error_line(done.stderr)
+    assert "another program" in line and "differs in: program" in line and "--resume" in line
+
+
+def test_damaged_results_are_refused_or_completed_exactly(small):
+    """Four hundred files with bytes and lines changed, cut, doubled and moved."""
+    folder, whole = small
+    text = b"".join(whole)
+    generator = random.Random(22)
+
+    def damaged():
+        kind = generator.randrange(8)
+        at, end = sorted(generator.randrange(len(text)) for _ in range(2))
+        if kind == 0:
+            return text[:at]
+        if kind == 1:
+            return text[:at] + bytes([generator.randrange(256)]) + text[at + 1 :]
+        if kind == 2:
+            return text[:at] + text[end:]
+        if kind == 3:
+            return text[:end] + text[at:]
+        if kind == 4:
+            return text[:at] + bytes(generator.randrange(1, 100)) + text[at:]
+        lines = whole.copy()
+        a, b = generator.randrange(len(lines)), generator.randrange(len(lines))
+        if kind == 5:
+            del lines[a]
+        elif kind == 6:
+            lines.insert(a, lines[b])
+        else:
+            lines[a], lines[b] = lines[b], lines[a]
+        return b"".join(lines)
+
+    def judge(case):
+        number, data = case
+        results = folder / str(number) / "out/results.csv"
+        results.parent.mkdir(parents=True)
+        results.write_bytes(data)
+        (folder / str(number) / "small.toml").write_text(SMALL)
+        result = resume(folder / str(number))
+        if result.code == 0:
+            assert results.read_bytes() == text, data
+        else:
+            assert result.code == 2 and result.stdout == "", (result, data)
+            line = error_line(result.stderr)
+            assert "out/results.csv" in line and "--resume" in line
+            assert results.read_bytes() == data
+        return result.code
+
+    with ThreadPoolExecutor(2) as threads:
+        codes = list(threads.map(judge, enumerate(damaged() for _ in range(400))))
+    assert all(codes.count(code) >= 40 for code in (0, 2)), "damage of every kind"
+
+
+def test_a_changed_title_does_not_cost_the_rows(small):
+    folder, whole = small
+    (folder / "small.toml").write_text(SMALL.replace('"small"', '"smaller"'))
+    result = resume(folder)
+    assert result.code == 0 and f"resuming after {SMALL_POINTS} points" in result.stderr
+    assert rows_of(folder / "out/results.csv")[0][0] == "# arlab.study/1: smaller\n"
+    assert (folder / "out/results.csv").read_bytes().splitlines(True)[-SMALL_POINTS:] == whole[-SMALL_POINTS:]
+
+
+def test_one_study_in_a_folder(small):
+    """With and without --resume; the system frees the folder when the first one is gone."""
+    folder, whole = small
+    lock = os.open(folder / "out", os.O_RDONLY)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    for option in ["", " --resume"]:
+        refused(f"study small.toml --out out --no-plots{option}", folder, "another study", "folder out")
+    study("small.toml --out other", folder)
+    os.close(lock)
+    study("small.toml --out out --resume", folder)
+    assert (folder / "out/results.csv").read_bytes() == b"".join(whole)
+
+
+def test_two_studies_at_once(folder):
+    """The one that is later is refused, or begins when the first has ended; nothing is mixed."""
+    study("tiny.toml --out alone", folder)
+    expected = rows_of(folder / "alone/results.csv")[1]
+    for options in [[[], []], [[], ["--resume"]], [["--resume"], ["--resume"]]]:
+        both = [
+            subprocess.Popen(
+                [PROGRAM, "study", "tiny.toml", "--out", "out", "--no-plots", *option],
+                cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+            )
+            for option in options
+        ]  # fmt: skip
+        said = [process.communicate(timeout=MOST_SECONDS)[1] for process in both]
+        for process, text in zip(both, said):
+            assert process.returncode == 0 or process.returncode == 2 and "another study" in error_line(text)
+        assert 0 in [process.returncode for process in both]
+        assert rows_of(folder / "out/results.csv")[1] == expected
+
+
+# ---------------------------------------------------------------- ended and unheard
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_an_interrupted_run_leaves_nothing_but_results(folder, number):
+    (folder / "long.toml").write_text(STUDY.replace('"4K"', '"100K"'))
+    study("long.toml --out whole", folder)
+    expected = rows_of(folder / "whole/results.csv")[1]
+    results = folder / "out/results.csv"
+    command = [PROGRAM, "study", "long.toml", "--out", "out", "--no-plots"]
+    with subprocess.Popen(command, cwd=folder, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL) as running:
+        while running.poll() is None and not (results.exists() and len(rows_of(results)[1]) > 1):
+            time.sleep(0.001)
+        running.send_signal(number)
+    assert running.returncode in (-number, 0)
+    assert {path.name for path in (folder / "out").iterdir()} <= {"results.csv", "summary.csv"}
+    study("long.toml --out out --resume", folder)
+    assert rows_of(results)[1] == expected
+
+
+def closed(*descriptors):
+    def close():
+        for descriptor in descriptors:
+            os.close(descriptor)
+
+    return close
+
+
+@pytest.mark.parametrize("descriptors", [[2], [0, 2], [0, 1, 2]])
+def test_closed_descriptors_are_not_taken_for_files(small, descriptors):
+    """Descriptor 2 was results.csv, and progress was written into it."""
+    folder, whole = small
+    process = subprocess.Popen(
+        [PROGRAM, "study", "small.toml", "--out", "closed", "--no-plots"],
+        cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        preexec_fn=closed(*descriptors),
+    )  # fmt: skip
+    assert process.wait(MOST_SECONDS) == (2 if 1 in descriptors else 0)
+    data = (folder / "closed/results.csv").read_bytes()
+    assert data.splitlines(True)[-SMALL_POINTS:] == whole[-SMALL_POINTS:]
+    assert len(data.splitlines()) == len(whole) and b"% of" not in data
+
+
+def test_nobody_hears_of_the_progress(small):
+    """A full stderr, and one whose reader has gone, do not end the sweep."""
+    folder, whole = small
+    for kind in ["full", "gone"]:
+        if kind == "full":
+            stderr = os.open("/dev/full", os.O_WRONLY)
+        else:
+            reader, stderr = os.pipe()
+            os.close(reader)
+        process = subprocess.Popen(
+            [PROGRAM, "study", "small.toml", "--out", kind, "--no-plots"],
+            cwd=folder, stdout=subprocess.DEVNULL, stderr=stderr,
+        )  # fmt: skip
+        os.close(stderr)
+        assert process.wait(MOST_SECONDS) == 0
+        assert (folder / kind / "results.csv").read_bytes().splitlines(True)[-SMALL_POINTS:] == whole[-SMALL_POINTS:]
+
+
+def test_a_full_disk_keeps_the_rows(folder):
+    """The limit on a file's size stands for it: some samples fit, then none."""
+    study("tiny.toml --out whole", folder)
+    whole = (folder / "whole/results.csv").read_bytes()
+    limit = len(whole) * 3 // 4
+    result = run(
+        "study tiny.toml --out out --no-plots", folder,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)),
+    )  # fmt: skip
+    assert result.code == 2
+    line = error_line(result.stderr.splitlines(True)[-1])
+    assert "out/results.csv" in line and "File too large" in line and "--resume" in line
+    kept = (folder / "out/results.csv").read_bytes()
+    assert 0 < len(rows_of(folder / "out/results.csv")[1]) - 1 < POINTS and kept.endswith(b"\n")
+    study("tiny.toml --out out --resume", folder)
+    assert rows_of(folder / "out/results.csv")[1] == rows_of(folder / "whole/results.csv")[1]
+
+
+# ---------------------------------------------------------------- names
+
+
+def test_names_that_look_like_comments_and_lines(folder):
+    """An input "#hash", a study whose path has a line break: the plots see every row."""
+    (folder / "new\nline").mkdir()
+    for ranks in (2, 4):
+        shutil.copy(folder / f"data{ranks}.npy", folder / "new\nline")
+    (folder / "new\nline/tiny.toml").write_text(STUDY.replace('"ours"', '"#hash, \\"quoted\\""'))
+    result = run("study 'new\nline/tiny.toml' --out out", folder, timeout=60)
+    assert result.code == 0, result
+    comments, rows = rows_of(folder / "out/results.csv")
+    assert len(comments) == 5 and len(rows) == POINTS + 1
+    assert comments[1] == "# command: arlab study $'new\\x0aline/tiny.toml' --out out\n"
+    assert sum(row["input"] == '#hash, "quoted"' for row in parse_csv("".join(rows))) == POINTS // 2
+    assert len(list((folder / "out").glob("*.png"))) >= 3
+    study("'new\nline/tiny.toml' --out out --resume", folder)
+    assert rows_of(folder / "out/results.csv") == (comments, rows)
+
+
+def test_a_path_that_is_no_text(folder):
+    """Its bytes stand in the comment as a shell takes them, and the file is UTF-8."""
+    os.rename(folder / "tiny.toml", os.fsencode(folder) + b"/\xff.toml")
+    result = subprocess.run(
+        [PROGRAM, "study", b"\xff.toml", "--out", "out", "--no-plots"], cwd=folder, capture_output=True, check=False
+    )
+    assert result.returncode == 0, result
+    comments, _ = rows_of(folder / "out/results.csv")
+    assert comments[1] == "# command: arlab study $'\\xff.toml' --out out\n"
+
+
+def test_unreadable_and_strange_files_are_one_line(folder):
+    os.mkfifo(folder / "pipe.toml")
+    (folder / "loop").symlink_to("loop")
+    (folder / "taken").mkdir()
+    os.mkfifo(folder / "taken/results.csv")
+    long = "a" * 300
+    for arguments, fragments in [
+        ("pipe.toml", ["pipe.toml", "not a regular file"]),
+        (f"{long}/x.toml", ["File name too long"]),
+        (f"tiny.toml --out {long}", ["File name too long"]),
+        ("tiny.toml --out loop/out", ["loop/out", "Too many levels"]),
+        ("tiny.toml --out taken", ["taken/results.csv", "not a regular file"]),
+        ("tiny.toml --out taken --resume", ["taken/results.csv", "not a regular file"]),
+    ]:
+        refused(f"study {arguments} --no-plots", folder, *fragments)
+
+
+def test_a_file_whose_rows_are_gone_meanwhile_is_written_again(folder):
+    """The file that is left is whole, whoever moved it."""
+    (folder / "long.toml").write_text(STUDY.replace('"4K"', '"100K"'))
+    study("long.toml --out whole", folder)
+    results = folder / "out/results.csv"
+    command = [PROGRAM, "study", "long.toml", "--out", "out", "--no-plots"]
+    with subprocess.Popen(command, cwd=folder, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL) as running:
+        while running.poll() is None and not (results.exists() and len(rows_of(results)[1]) > 1):
+            time.sleep(0.001)
+        results.unlink(missing_ok=True)
+    assert running.returncode == 0
+    assert rows_of(results)[1] == rows_of(folder / "whole/results.csv")[1]
 
 
 # ---------------------------------------------------------------- refused before anything is written

@@ -1,7 +1,15 @@
 """arlab topology show: what a machine is made of, and what it could carry."""
 
+import os
+import resource
+import signal
+import subprocess
+
 import pytest
-from program import REPOSITORY, contents, ok, ok_csv, ok_json, parse_table, refused, run, same
+from program import (
+    MOST_SECONDS, PROGRAM, REPOSITORY, contents, error_line, ok, ok_csv, ok_json, parse_table,
+    refused, run, same,
+)  # fmt: skip
 
 MACHINES = REPOSITORY / "sim" / "topology" / "machines"
 NAMES = ["l40-8", "mi300x-8", "h800-8", "ring:12", "torus:4x4x2", "fat_tree:32", "dragonfly:40"]
@@ -145,3 +153,42 @@ def test_refused(tmp_path):
     refused("topology show l40-8 --out l40.pdf", tmp_path, "l40.pdf", ".png or .svg")
     refused("topology show l40-8 --out none/l40.png", tmp_path, "none")
     refused("topology show full:65 --out it.png", tmp_path, "too large to draw", "65", "64")
+
+
+def test_a_picture_that_cannot_be_written_is_one_line(tmp_path):
+    (tmp_path / "folder.png").mkdir()
+    refused("topology show l40-8 --out folder.png", tmp_path, "folder.png", "not a regular file")
+    result = run(
+        "topology show l40-8 --out it.png", tmp_path,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000)),
+        timeout=60,
+    )  # fmt: skip
+    assert result.code == 2 and "l40-8" in result.stdout
+    line = error_line(result.stderr)
+    assert "cannot write it.png: File too large" in line and "install" not in line
+    assert [path.name for path in tmp_path.iterdir()] == ["folder.png"]
+
+
+def test_a_picture_with_a_name_as_long_as_names_can_be(tmp_path):
+    name = "a" * 251 + ".png"
+    ok(f"topology show l40-8 --out {name}", tmp_path, timeout=60)
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+def test_nothing_is_left_in_the_temporary_folder(tmp_path):
+    """Whatever ends the program: there are no temporary files."""
+    (tmp_path / "tmp").mkdir()
+    (tmp_path / "slow").write_text("#!/bin/sh\nexec sleep 60\n")
+    (tmp_path / "slow").chmod(0o755)
+    environment = {**os.environ, "TMPDIR": str(tmp_path / "tmp"), "ARLAB_PYTHON": str(tmp_path / "slow")}
+    for number in (signal.SIGINT, signal.SIGKILL):
+        process = subprocess.Popen(
+            [PROGRAM, "topology", "show", "l40-8", "--out", "it.png"],
+            cwd=tmp_path, env=environment, stdout=subprocess.PIPE, start_new_session=True,
+        )  # fmt: skip
+        assert process.stdout.readline()  # the figures are there; the picture is being drawn
+        os.killpg(process.pid, number)
+        assert process.wait(MOST_SECONDS) == -number
+        process.stdout.close()
+    assert not list((tmp_path / "tmp").iterdir())
+    assert {path.name for path in tmp_path.iterdir()} == {"tmp", "slow"}

@@ -3,10 +3,11 @@
 import csv
 import io
 import re
+import resource
 import shutil
 
 import pytest
-from program import REPOSITORY, ok, ok_csv, ok_json, refused
+from program import REPOSITORY, error_line, ok, ok_csv, ok_json, refused, run
 
 PUBLISHED = REPOSITORY / "experiments" / "published"
 MACHINES = REPOSITORY / "sim" / "topology" / "machines"
@@ -255,3 +256,35 @@ def test_bad_input_gets_one_line(command, words, tmp_path):
     (tmp_path / "broken.toml").write_text("[[tables\n")
     (tmp_path / "broken.csv").write_text("ranks,bytes\n2,1024\n")
     refused(command, tmp_path, *words)
+
+
+def test_a_file_counts_once(tmp_path):
+    """By whatever name."""
+    (tmp_path / "times.csv").write_text(f"{COLUMNS}\ncuda,h200,2,ring,fp16,fp16,1024,9,nccl\n")
+    (tmp_path / "link.csv").symlink_to("times.csv")
+    for other in ["times.csv", "./times.csv", "link.csv"]:
+        for command in ["validate --against measured", "calibrate"]:
+            refused(f"{command} --file times.csv --file {other}", tmp_path, other, "twice")
+
+
+def test_cells_in_quotes(tmp_path):
+    row = 'cuda,"h200",8,"ring",fp16,fp16,1024,9,nccl'
+    (tmp_path / "times.csv").write_text(f"{COLUMNS}\n{row}\n")
+    assert ok_json("validate --against measured --skip-hold-outs --file times.csv", tmp_path)["cells"] == 1
+    for damaged, words in [
+        (row.replace('"ring"', '"ring'), "a quote is not closed"),
+        (row.replace('"ring"', '"ring"s'), "text follows a closed quote"),
+    ]:
+        (tmp_path / "times.csv").write_text(f"{COLUMNS}\n{damaged}\n")
+        refused("validate --against measured --file times.csv", tmp_path, "times.csv: line 2", words)
+
+
+def test_machine_files_are_written_whole_or_not(tmp_path):
+    (tmp_path / "mi300x-8.toml").write_text("old")
+    result = run(
+        "calibrate --fit mi300x --out .", tmp_path,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000)), timeout=60,
+    )  # fmt: skip
+    assert result.code == 2 and "File too large" in error_line(result.stderr)
+    assert (tmp_path / "mi300x-8.toml").read_text() == "old"
+    assert [path.name for path in tmp_path.iterdir()] == ["mi300x-8.toml"]

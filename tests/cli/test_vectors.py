@@ -1,11 +1,15 @@
 """arlab vectors: what a stranger's kernel is tested with."""
 
+import hashlib
 import json
+import signal
+import subprocess
+import time
 
 import ml_dtypes
 import numpy as np
 import pytest
-from program import contents, ok, ok_csv, ok_json, parse_json, parse_table, refused, same
+from program import PROGRAM, contents, ok, ok_csv, ok_json, parse_json, parse_table, refused, same
 
 KIND = {"fp16": np.float16, "bf16": np.uint16, "fp32": np.float32}
 PARTS = [".payload.npy", ".wire.bin", ".decoded.npy"]
@@ -23,7 +27,13 @@ PARTS = [".payload.npy", ".wire.bin", ".decoded.npy"]
 def test_vectors_are_what_encode_and_decode_do(tmp_path, codec, dtypes):
     report = ok_json(f"vectors --codec {codec} golden", tmp_path)
     manifest = parse_json((tmp_path / "golden/manifest.json").read_text())
-    assert manifest == report
+    for case in manifest["cases"]:
+        for part, described in case.pop("files").items():
+            path = tmp_path / "golden" / described["file"]
+            assert path.name.startswith(f"{case['name']}.{part}.")
+            assert hashlib.sha256(path.read_bytes()).hexdigest() == described["sha256"]
+    assert "folder" not in manifest  # it may be moved
+    assert manifest | {"folder": "golden"} == report
     assert report["codec"] == codec
     assert {case["dtype"] for case in report["cases"]} == set(dtypes)
     names = [case["name"] for case in report["cases"]]
@@ -121,3 +131,37 @@ def test_what_is_in_the_way_is_refused(tmp_path):
         ("''", "OUTDIR"),
     ]:
         refused(f"vectors --codec fp32 {outdir}", tmp_path, fragment)
+
+
+def test_the_readme_says_where_the_bytes_are_defined(tmp_path):
+    ok("vectors --codec fp32 golden", tmp_path)
+    assert "reference/codecs/SPEC.md" in (tmp_path / "golden/README.txt").read_text()
+
+
+def test_nothing_is_left_after_an_interrupt(tmp_path):
+    """Whenever it comes: all of the vectors, or none and no other folder."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        for wait in (0, 0.02, 0.05, 0.1):
+            folder = tmp_path / f"{number}-{wait}"
+            folder.mkdir()
+            with subprocess.Popen(
+                [PROGRAM, "vectors", "--codec", "int4-g32", "golden"], cwd=folder, stdout=subprocess.DEVNULL
+            ) as running:
+                while running.poll() is None and not list(folder.iterdir()):
+                    time.sleep(0.001)
+                time.sleep(wait)
+                running.send_signal(number)
+            assert running.returncode in (0, -number)
+            assert {path.name for path in folder.iterdir()} <= {"golden"}
+            if (folder / "golden").exists():
+                assert (folder / "golden/manifest.json").is_file()
+            else:
+                assert running.returncode == -number
+
+
+def test_paths_that_cannot_be(tmp_path):
+    (tmp_path / "loop").symlink_to("loop")
+    long = "a" * 300
+    refused(f"vectors --codec fp32 {long}", tmp_path, "File name too long")
+    refused(f"vectors --codec fp32 {long}/golden", tmp_path, "File name too long")
+    refused("vectors --codec fp32 loop/golden", tmp_path, "Too many levels")

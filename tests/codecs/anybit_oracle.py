@@ -190,6 +190,7 @@ class AnyBit(NamedTuple):
         q = in_blocks(codes, width).astype(np.float32) - F(self.offset)
 
         with np.errstate(all="ignore"):
+            finite = np.ones(len(q), bool)  # all metadata of the block
             if self.static_scale is not None:
                 x = q * self.static_scale
                 x = x if self.symmetric else x + self.static_zero
@@ -201,12 +202,18 @@ class AnyBit(NamedTuple):
             else:
                 scale = BF16.to_fp32(metadata[0].view(np.uint16))
                 x = q * scale
-                x = x if self.symmetric else BF16.to_fp32(metadata[1].view(np.uint16)) + x
+                finite = np.isfinite(scale[:, 0])
+                if not self.symmetric:
+                    zero = BF16.to_fp32(metadata[1].view(np.uint16))
+                    x = zero + x
+                    finite &= np.isfinite(zero[:, 0])
                 spoilt = np.isnan(scale[:, 0])
             if self.rotated:
                 x = hadamard(x)
 
-        patterns = t.from_fp32(x)
+        for spike in metadata[-4:-2] if self.spikes else []:
+            finite &= np.isfinite(t.to_fp32(spike.view(t.word)[:, 0]))
+        patterns = t.saturated(x, finite)
         if self.spikes:
             lengths = block_lengths(elements, width)
             minima, maxima = (t.canonical(spike.view(t.word)[:, 0]) for spike in metadata[-4:-2])

@@ -193,6 +193,82 @@ TEST(AnyBitErrors, AnIndexOfAForeignWireBehindTheBlockIsIgnored) {
   EXPECT_EQ(values_of("int4-g8-sr", wire, 8)[0], 1.0f);
 }
 
+// ---- the largest numbers
+
+/// fp16 values after a trip.
+Floats half_trip(const std::string& codec, const Floats& x) {
+  return values(DType::fp16, round_trip(*find_codec(codec), DType::fp16, patterns(DType::fp16, x)));
+}
+
+TEST(AnyBitLimits, TheLargestNumberStaysFinite) {
+  constexpr float kTop = 65504;
+  const Floats constant(32, kTop);  // its zero is RN(65504, bf16) = 65536
+  const Floats negative(32, -kTop);
+  for (const char* codec :
+       {"int8-g32", "int2-g32", "int8-gtensor", "int8-g32-sym", "int8-gtensor-static1:65536"}) {
+    EXPECT_EQ(half_trip(codec, constant), constant) << codec;
+  }
+  EXPECT_EQ(half_trip("int8-g32", negative), negative);
+  EXPECT_EQ(half_trip("int8-g32-sym", {kTop}), Floats{kTop});
+  const Floats spikes = {1, kTop, -kTop, 2, kTop, -kTop, 3, -4};
+  for (const char* codec : {"int4-g8-sr", "int4-g8-sym-sr", "int2-g8-sr-is"}) {
+    const Floats back = half_trip(codec, spikes);
+    EXPECT_EQ(back[1], kTop) << codec;
+    EXPECT_EQ(back[2], -kTop) << codec;
+    for (const float v : back) EXPECT_TRUE(std::isfinite(v)) << codec;
+  }
+  Floats both(32, kTop);
+  for (std::size_t i = 1; i < both.size(); i += 2) both[i] = -kTop;
+  for (const float v : half_trip("had-int4-g32", both)) EXPECT_TRUE(std::isfinite(v));
+}
+
+TEST(AnyBitLimits, Bf16AndFp32SaturateToo) {
+  // Zero 0x1.FEp127 is the largest bf16; 15 scales more overflow in fp32 and have no other
+  // rounding.
+  Bytes wire(4 + 4, std::byte{0xFF});
+  wire[4] = wire[6] = std::byte{0x7F};  // scale, zero: 0x7F7F
+  wire[5] = wire[7] = std::byte{0x7F};
+  EXPECT_EQ(values_of("int4-g8", wire, 8), Floats(8, std::numeric_limits<float>::max()));
+  EXPECT_EQ(decode(*find_codec("int4-g8"), DType::bf16, wire, 8), Patterns(8, 0x7F7F));
+  EXPECT_EQ(decode(*find_codec("int4-g8"), DType::fp16, wire, 8), Patterns(8, 0x7BFF));
+  wire[5] = wire[7] = std::byte{0xFF};
+  EXPECT_EQ(decode(*find_codec("int4-g8"), DType::fp16, wire, 8), Patterns(8, 0xFBFF));
+  // A sum that rounds to the largest number and a bit, in bf16 only: 255 * 2^120 + 2^118.
+  EXPECT_EQ(values(DType::bf16, round_trip(*find_codec("int8-g8-sym"), DType::bf16, {0x7F7F})),
+            Floats{bfloat16_to_float(0x7F7F)});
+}
+
+TEST(AnyBitLimits, MetadataThatIsNotFiniteIsNotHidden) {
+  // Foreign bytes: codes 15, scale 1, zero infinite; then scale 65536, and a spike that is
+  // infinite.
+  Bytes wire(4 + 4, std::byte{0xFF});
+  wire[4] = std::byte{0x80};
+  wire[5] = std::byte{0x3F};
+  wire[6] = std::byte{0x80};
+  wire[7] = std::byte{0x7F};
+  EXPECT_EQ(decode(*find_codec("int4-g8"), DType::fp16, wire, 8), Patterns(8, 0x7C00));
+  Bytes spikes(4 + 12, std::byte{0xFF});
+  const std::vector<int> metadata = {0x80, 0x47, 0, 0, 0, 0x3C, 0, 0x7C, 0, 0, 1, 0};
+  for (std::size_t i = 0; i < 12; ++i) spikes[4 + i] = static_cast<std::byte>(metadata[i]);
+  Patterns expected(8, 0x7C00);
+  expected[0] = 0x3C00;
+  EXPECT_EQ(decode(*find_codec("int4-g8-sr"), DType::fp16, spikes, 8), expected);
+  spikes[4 + 7] = std::byte{0x7B};  // finite: everything else saturates
+  expected.assign(8, 0x7BFF);
+  expected[0] = 0x3C00;
+  expected[1] = 0x7B00;
+  EXPECT_EQ(decode(*find_codec("int4-g8-sr"), DType::fp16, spikes, 8), expected);
+}
+
+TEST(AnyBitLimits, WhatOverflowsInATransformIsLimitedOrNaN) {
+  // All elements of the transformed block are alike, and eight of them are more than fp32 holds.
+  Floats x(32, 0.0f);
+  x[0] = 3e38f;
+  const Floats back = round_trip("had-int4-g32", x);
+  EXPECT_EQ(back[0], std::numeric_limits<float>::max());
+  for (const float v : back) EXPECT_FALSE(std::isinf(v));
+}
+
 // ---- parts
 
 TEST(IntegerScale, IsTheLargestThatDoesNotExceed) {

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <thread>
 
+#include "reference/tensors/counter_random.h"
 #include "tests/codecs/round_trip.h"
 
 namespace arlab::testing {
@@ -153,6 +154,55 @@ TEST_P(EveryCodecOfBf16, LargeValuesStayFinite) {
   }
 }
 
+/// Whose decoders saturate: formats of our own (SPEC.md, "Saturation"), and QuickReduce in fp16.
+bool saturates(const Codec& codec, DType dtype) {
+  const std::string& name = codec.name();
+  return name.starts_with("int") || name.starts_with("had-") || name.starts_with("logfmt") ||
+         (name.starts_with("qr-") && dtype == DType::fp16);
+}
+
+class EveryCodecThatSaturates : public EveryCodec {};
+
+TEST_P(EveryCodecThatSaturates, NoFiniteTensorDecodesToAnInfinity) {
+  constexpr std::size_t kElements = 3 * 4096 + 37;
+  const double largest = dtype() == DType::fp16   ? 65504
+                         : dtype() == DType::bf16 ? 0x1.FEp127
+                                                  : 0x1.FFFFFEp127;
+  const RandomStream random(1, 0);
+  std::vector<Bytes> payloads = {payload(kElements, "adversarial:non_finite=0"),
+                                 payload(kElements, "adversarial:seed=2,non_finite=0"),
+                                 payload(kElements, fmt::format("constant:value={}", largest)),
+                                 payload(kElements, fmt::format("constant:value={}", -largest))};
+  // Magnitudes from some share of the largest on; of one sign, or of both.
+  for (const double least : {0.0, 0.4, 0.9, 0.999}) {
+    for (const int signs : {1, -1, 2}) {
+      std::vector<float> x(kElements);
+      for (std::size_t i = 0; i < kElements; ++i) {
+        const std::uint64_t word = random.word(i);
+        const double magnitude = largest * (least + (1 - least) * unit_interval(word));
+        const double sign = signs == 2 ? random_sign(mix_bits(word)) : signs;
+        x[i] = static_cast<float>(sign * (word % 31 == 0 ? largest : magnitude));
+      }
+      // What rounding would make infinite is the largest number.
+      for (float& v : x)
+        v = std::clamp(v, static_cast<float>(-largest), static_cast<float>(largest));
+      payloads.push_back(tensor_from_floats(dtype(), {kElements}, x).data);
+    }
+  }
+  for (std::size_t p = 0; p < payloads.size(); ++p) {
+    for (const float v : to_floats({dtype(), {kElements}, payloads[p]}))
+      ASSERT_TRUE(std::isfinite(v));
+    const std::vector<float> back = decoded(encoded(payloads[p]), kElements);
+    for (std::size_t i = 0; i < kElements; ++i) {
+      ASSERT_FALSE(std::isinf(back[i])) << "element " << i << " of payload " << p;
+      // In fp16 nothing overflows on the way, so nothing is a NaN.
+      if (dtype() == DType::fp16) {
+        ASSERT_FALSE(std::isnan(back[i])) << "element " << i << " of payload " << p;
+      }
+    }
+  }
+}
+
 TEST_P(EveryCodec, ManyThreadsGetTheSameBits) {
   const std::size_t elements = 3 * 4096 + 17;
   const Bytes x = payload(elements);
@@ -187,6 +237,22 @@ INSTANTIATE_TEST_SUITE_P(Listed, EveryCodecThatIsCut,
                            return codec.info().splits_at_alignment &&
                                   codec.info().alignment != kWholeTensor;
                          })),
+                         test_name);
+std::vector<CodecAndDType> saturating() {
+  std::vector<std::string> names = listed_codecs();
+  for (const char* name : {"int2-g8", "int3-g1000", "int7-g64", "int8-g32", "int8-g8192",
+                           "int5-g32-sym", "int8-g32-sym", "int4-g64-sym-sr", "int8-g128-sr",
+                           "int6-g256-sr-is", "int8-g32-sr-is", "had-int2-g8", "had-int8-g32",
+                           "had-int4-g32-sym", "had-int6-g8192", "int8-gtensor-static513:-65504",
+                           "int4-gtensor-sym-static1e38", "logfmt8-g128", "logfmt6-g40"}) {
+    names.emplace_back(name);
+  }
+  std::vector<CodecAndDType> all = with_their_dtypes(names);
+  std::erase_if(all, [](const CodecAndDType& one) { return !saturates(*one.codec, one.dtype); });
+  return all;
+}
+
+INSTANTIATE_TEST_SUITE_P(All, EveryCodecThatSaturates, ::testing::ValuesIn(saturating()),
                          test_name);
 INSTANTIATE_TEST_SUITE_P(Listed, EveryCodecOfBf16,
                          ::testing::ValuesIn(listed([](const Codec&, DType dtype) {

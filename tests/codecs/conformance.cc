@@ -54,7 +54,8 @@ Input near_epsilon(DType dtype, std::uint64_t seed) {
           tensor_from_floats(dtype, {kElements}, values).data};
 }
 
-/// A single block with d = -eps for codes of L levels; most of it is padding.
+/// A single block with d = -eps for codes of L levels, or for fp4 with L = -6; most of it is
+/// padding.
 Input lone_extreme(DType dtype, float levels) {
   const float epsilon = dtype == DType::fp16 ? 0x1p-24f : 0x1.aep-24f;
   const std::vector<float> values = {levels * epsilon, 0, 0};
@@ -109,7 +110,7 @@ std::vector<Input> inputs(DType dtype, std::uint64_t seed) {
   };
   if (dtype != DType::fp32) {
     list.push_back(near_epsilon(dtype, seed));
-    for (const float levels : {4.0f, 8.0f, 32.0f, 128.0f}) {
+    for (const float levels : {4.0f, 8.0f, 32.0f, 128.0f, -6.0f}) {
       list.push_back(lone_extreme(dtype, levels));
     }
   }

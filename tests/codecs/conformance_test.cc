@@ -60,21 +60,33 @@ bool in_fp16(std::string_view, DType dtype) { return dtype == DType::fp16; }
 bool in_integers_of_bf16(std::string_view codec, DType dtype) {
   return in_integers(codec, dtype) && dtype == DType::bf16;
 }
+bool with_signed_scale(std::string_view codec, DType) { return codec != "qr-fp8"; }
+bool with_signed_scale_in_bf16(std::string_view codec, DType dtype) {
+  return with_signed_scale(codec, dtype) && dtype == DType::bf16;
+}
+/// fp4 only where eps nearly cancels d and the reciprocal is not clamped.
+bool where_codes_are_clamped(std::string_view codec, DType dtype) {
+  return in_integers(codec, dtype) || with_signed_scale_in_bf16(codec, dtype);
+}
+bool in_fp8_of_bf16(std::string_view codec, DType dtype) {
+  return codec == "qr-fp8" && dtype == DType::bf16;
+}
 bool in_q8(std::string_view codec, DType) { return codec == "qr-q8"; }
-/// bf16 has no number between the largest code of 8 bits and the tie above it.
-bool unless_8_bits_of_bf16(std::string_view codec, DType dtype) {
-  return dtype == DType::fp16 || !codec.ends_with("8");
+/// bf16 has no number between the largest integer of 8 bits and the tie above it.
+bool unless_q8_of_bf16(std::string_view codec, DType dtype) {
+  return dtype == DType::fp16 || !in_q8(codec, dtype);
 }
 
 constexpr Case kCases[] = {
     {Mistake::consecutive_blocks, "blocks are consecutive, not interleaved", always},
     {Mistake::one_block_per_group, "one scale for both blocks of a group", always},
-    {Mistake::tie_takes_max, "a tie of |max| and |min| takes max", in_integers},
-    {Mistake::plus_zero_is_smallest, "+0 is the minimum of +0 and -0", in_integers},
-    {Mistake::unsigned_scale, "the scale has no sign", in_integers},
+    {Mistake::tie_takes_max, "a tie of |max| and |min| takes max", with_signed_scale},
+    {Mistake::plus_zero_is_smallest, "+0 is the minimum of +0 and -0", with_signed_scale},
+    {Mistake::unsigned_scale, "the scale has no sign", with_signed_scale},
+    {Mistake::constant_rounded_once, "k is not one of fp16 first", in_fp8_of_bf16},
     {Mistake::scale_truncated, "d is rounded towards zero", always},
     {Mistake::no_epsilon, "no eps", always},
-    {Mistake::epsilon_away_from_zero, "eps has the sign of d", in_integers},
+    {Mistake::epsilon_away_from_zero, "eps has the sign of d", with_signed_scale},
     {Mistake::reciprocal_truncated, "the reciprocal is rounded towards zero", always},
     {Mistake::reciprocal_not_rounded, "the reciprocal stays in fp32", always},
     {Mistake::reciprocal_overflows_to_infinity, "the reciprocal overflows to infinity", in_fp16},
@@ -100,10 +112,10 @@ constexpr Case kCases[] = {
     {Mistake::decoded_values_truncated, "decoding rounds towards zero", always},
     {Mistake::decoded_zeros_unsigned, "decoded zeros have no sign", always},
     {Mistake::decoded_values_overflow, "decoding overflows to infinity", in_fp16},
-    {Mistake::clamped_not_counted, "clamped elements are not counted", in_integers},
+    {Mistake::clamped_not_counted, "clamped elements are not counted", where_codes_are_clamped},
     {Mistake::clamped_before_rounding, "clamped elements are counted before rounding",
-     unless_8_bits_of_bf16},
-    {Mistake::padding_counted, "clamped padding is counted", in_integers_of_bf16},
+     unless_q8_of_bf16},
+    {Mistake::padding_counted, "clamped padding is counted", with_signed_scale_in_bf16},
 };
 
 void PrintTo(const Case& c, std::ostream* out) { *out << c.text; }
@@ -194,6 +206,18 @@ TEST(AlteredCodecs, NaNIsLaunderedBeforeEncoding) {
 
 TEST(AlteredCodecs, NaNIsLaunderedAfterDecoding) {
   expect_reported_everywhere({.decoded = each_element(nan_to_zero)});
+}
+
+TEST(AlteredCodecs, TheLargestNumberDecodesToInfinity) {
+  for (const std::string& name : listed_codecs()) {
+    if (!name.starts_with("int") && !name.starts_with("had-") && !name.starts_with("logfmt"))
+      continue;
+    const CodecPtr codec = find_codec(name);
+    const AlteredCodec mutant(codec, {.decoded = each_element([](DType, std::uint32_t bits) {
+                                        return (bits & 0x7FFF) == 0x7BFF ? bits + 1 : bits;
+                                      })});
+    EXPECT_NE(nonconforming(mutant, *codec, DType::fp16), std::nullopt) << name;
+  }
 }
 
 TEST(AlteredCodecs, TheLastElementIsForgotten) {

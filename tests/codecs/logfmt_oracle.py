@@ -135,8 +135,9 @@ class LogFMT(NamedTuple):
         k = codes & ((1 << (self.bits - 1)) - 1)
         x = v.reshape(-1)[np.arange(len(codes))[:, None] * v.shape[1] + k]
         x = np.where(codes >> (self.bits - 1) > 0, -x, x)
-        patterns = t.from_fp32(x)
-        patterns[np.isnan(low)] = t.nan
+        finite = np.isfinite(low) & np.isfinite(step)
+        patterns = t.saturated(x, finite)
+        patterns[~finite] = t.nan
         return patterns.reshape(-1)[:elements]
 
 

@@ -52,6 +52,40 @@ TEST(LogFmt, ANonFiniteElementMakesItsBlockNaNAndNoOther) {
   }
 }
 
+TEST(LogFmt, TheLargestNumberStaysFinite) {
+  // log2(65504) = 15.9993 becomes 16 in fp16, and 2^16 is no fp16.
+  const Patterns x = {0x7BFF, 0xFBFF, 0x7BFF, 0x7BFF, 0x7BFF, 0x7BFF, 0x7BFF, 0xFBFF};
+  for (const char* codec : {"logfmt2-g8", "logfmt4-g8", "logfmt8-g8"}) {
+    EXPECT_EQ(round_trip(*find_codec(codec), DType::fp16, x), x) << codec;
+  }
+  // A step of foreign bytes reaches 2^200.
+  const auto wire_of_metadata = [](std::uint16_t lo, std::uint16_t step) {
+    Bytes wire(3 + 4, std::byte{0});
+    wire[0] = std::byte{0b11'10'01'00};  // magnitudes 0 1 2 3 0 0 0 0, and the last is negative
+    wire[2] = std::byte{0x80};
+    wire[3] = static_cast<std::byte>(lo);
+    wire[4] = static_cast<std::byte>(lo >> 8);
+    wire[5] = static_cast<std::byte>(step);
+    wire[6] = static_cast<std::byte>(step >> 8);
+    return wire;
+  };
+  const CodecPtr codec = find_codec("logfmt3-g8");
+  EXPECT_EQ(decode(*codec, DType::fp16, wire_of_metadata(0, 0x5640), 8),
+            (Patterns{0, 0x3C00, 0x7BFF, 0x7BFF, 0, 0, 0, 0x8000}));
+  constexpr float kTop = std::numeric_limits<float>::max();
+  EXPECT_EQ(values_of("logfmt3-g8", wire_of_metadata(0, 0x5A40), 8),
+            (Floats{0, 1, kTop, kTop, 0, 0, 0, 0}));
+  // Metadata that is no number makes every element of its block a NaN, zeros too.
+  for (const int bad : {0x7E00, 0x7C01, 0xFFFF, 0x7C00, 0xFC00}) {
+    const auto bits = static_cast<std::uint16_t>(bad);
+    EXPECT_EQ(decode(*codec, DType::fp16, wire_of_metadata(0, bits), 8), Patterns(8, 0x7E00))
+        << bad;
+    EXPECT_EQ(decode(*codec, DType::fp16, wire_of_metadata(bits, 0), 8), Patterns(8, 0x7E00))
+        << bad;
+    EXPECT_EQ(decode(*codec, DType::bf16, wire_of_metadata(bits, bits), 8), Patterns(8, 0x7FC0));
+  }
+}
+
 TEST(LogFmt, OneMagnitudeAndTwoBits) {
   const Floats x(32, -0.125f);
   EXPECT_EQ(round_trip("logfmt4-g32", x), x);

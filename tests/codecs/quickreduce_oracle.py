@@ -107,7 +107,9 @@ class QuickReduce(NamedTuple):
     minifloat: type = None  # or floats of this type
     largest: float = 0  # of the minifloat
     rounds_outside: float = 0  # half way to what would follow the largest, where ties go
-    k_bits: dict = {}  # of the minifloats
+    k_bits: dict = {}  # of the minifloats: the spec's fp16 constant, and that constant rounded to bf16
+    magnitude: bool = False  # m is the largest magnitude, without its sign
+    nan_code: int = 0  # of the minifloats: what 0 * (1/0) becomes
 
     @property
     def atom_bytes(self):
@@ -151,7 +153,7 @@ class QuickReduce(NamedTuple):
     def extreme(self, x):
         """The m of each block."""
         wide = x.astype(np.float32)
-        if self.minifloat:
+        if self.magnitude:
             return np.abs(wide).max(0).astype(x.dtype)
         largest, smallest = wide.max(0), wide.min(0)
         # -0 is smaller than +0.
@@ -162,7 +164,8 @@ class QuickReduce(NamedTuple):
         """w (exact in fp32) to codes on the wire, and which ones had no code of their own."""
         if self.minifloat:
             inside = np.clip(w, -self.largest, self.largest)
-            return inside.astype(self.minifloat).view(np.uint8), np.abs(w) >= self.rounds_outside
+            codes = np.where(np.isnan(w), self.nan_code, inside.astype(self.minifloat).view(np.uint8))
+            return codes.astype(np.uint8), ~(np.abs(w) < self.rounds_outside)
         inside = np.fmin(np.fmax(w, np.float32(-self.levels)), np.float32(self.levels - 1))  # NaN: -L
         rounded = np.rint(inside)
         return (rounded + np.float32(self.levels)).astype(np.uint8), rounded != np.rint(w)
@@ -192,7 +195,7 @@ CODECS = {
             pack=lambda codes: codes.reshape(len(codes), -1),
             unpack=lambda wire: np.ascontiguousarray(wire),
             minifloat=ml_dtypes.float8_e4m3fnuz, largest=240, rounds_outside=248,
-            k_bits={FP16: 0x1C44, BF16: int(ml_dtypes.bfloat16(1 / 240).view(np.uint16))},
+            k_bits={FP16: 0x1C44, BF16: 0x3B88}, magnitude=True,
         ),
         QuickReduce("qr-q8", 2048, pack_q8, unpack_q8, levels=128),
         QuickReduce("qr-q6", 1536, pack_q6, unpack_q6, levels=32),
@@ -208,10 +211,7 @@ CODECS = {
             pack=lambda codes: pack(codes, NIBBLES, "<u4"),
             unpack=lambda wire: unpack(wire, NIBBLES, 15, "<u4"),
             minifloat=ml_dtypes.float4_e2m1fn, largest=6, rounds_outside=7,
-            k_bits={
-                FP16: int(np.float16(1 / 6).view(np.uint16)),
-                BF16: int(ml_dtypes.bfloat16(1 / 6).view(np.uint16)),
-            },
+            k_bits={FP16: 0x3155, BF16: 0x3E2B}, nan_code=0x8,
         ),
     ]
 }  # fmt: skip

@@ -124,6 +124,21 @@ TEST(LowAmplitudeBf16, WhereTheScaleIsExactlyMinusEpsilonZerosBecomeTheExtreme) 
   EXPECT_LT(value(DType::bf16, back[0]), 0) << "infinite w, the highest code, a negative scale";
 }
 
+TEST(LowAmplitudeBf16, WhereTheScaleOfFp4IsExactlyMinusEpsilonZerosStayZeros) {
+  const CodecPtr codec = find_codec("qr-fp4");
+  std::size_t found = 0;
+  for (std::uint16_t extreme = 0xB000; extreme < 0xB800; ++extreme) {
+    Patterns payload(64, 0);
+    payload[0] = extreme;
+    const Bytes wire = encode(*codec, DType::bf16, payload);
+    if (wire[1024] != std::byte{0xD7} || wire[1025] != std::byte{0xB3}) continue;  // not -eps
+    ++found;
+    const Patterns back = decode(*codec, DType::bf16, wire, 64);
+    for (std::size_t i = 2; i < 64; i += 2) EXPECT_EQ(back[i], 0x0000) << i;
+  }
+  EXPECT_GT(found, 0u);
+}
+
 // bf16 values beyond fp16.
 
 TEST(Bf16Above65504, IsNeverCastToFp16) {

@@ -212,10 +212,60 @@ TEST_P(QuickReduceIntegers, ZerosTakeTheSignOfTheScale) {
 }
 
 TEST_P(QuickReduceFloats, ZerosKeepWhatSignTheFormatHas) {
+  const bool has_minus_zero = codec().name() == "qr-fp4";
+  for (const float extreme : {3.0f, -3.0f}) {
+    Patterns mixed(kGroup, 0x0000);
+    mixed[0] = mixed[1] = pattern(dtype(), extreme);
+    mixed[20] = mixed[31] = 0x8000;
+    const Patterns back = trip(mixed);
+    for (const std::size_t i : {2, 20, 31}) {
+      EXPECT_EQ(back[i], has_minus_zero ? mixed[i] : 0x0000) << extreme << " " << i;
+    }
+  }
+}
+
+TEST_P(QuickReduceFloats, AMinusZeroAmongZerosIsTheExtremeOfASignedScale) {
   Patterns mixed(kGroup, 0x0000);
   mixed[20] = mixed[31] = 0x8000;
-  const bool has_minus_zero = codec().name() == "qr-fp4";
-  EXPECT_EQ(trip(mixed), has_minus_zero ? mixed : Patterns(kGroup, 0x0000));
+  Patterns turned(kGroup, 0x8000);
+  turned[20] = turned[31] = 0x0000;
+  EXPECT_EQ(trip(mixed), codec().name() == "qr-fp4" ? turned : Patterns(kGroup, 0x0000));
+}
+
+// Scales of AMD's kernels (aiter's CodecFP8, vLLM's CodecFP4).
+
+/// The scale of a block of zeros but for this element.
+std::uint16_t scale_of_extreme(const char* name, DType dtype, std::uint16_t extreme) {
+  Patterns x(kGroup, 0);
+  x[0] = extreme;
+  const CodecPtr codec = find_codec(name);
+  const Bytes wire = encode(*codec, dtype, x);
+  std::uint16_t bits = 0;
+  std::memcpy(&bits, &wire[codec->wire_bytes(dtype, 1) - 128], 2);
+  return bits;
+}
+
+TEST(QuickReduceScales, TheConstantOfBf16IsThatOfFp16Rounded) {
+  // 0x1C44, nearest 1/240 in fp16, is a tie in bf16: 0x3B88. With RN(1/240) = 0x3B89: 0x3C1F.
+  EXPECT_EQ(scale_of_extreme("qr-fp8", DType::bf16, 0x4015), 0x3C1E);
+  EXPECT_EQ(scale_of_extreme("qr-fp8", DType::bf16, 0x3F80), 0x3B88);
+  EXPECT_EQ(scale_of_extreme("qr-fp8", DType::fp16, 0x3C00), 0x1C44);
+  EXPECT_EQ(scale_of_extreme("qr-fp4", DType::bf16, 0x3F80), 0x3E2B);
+  EXPECT_EQ(scale_of_extreme("qr-fp4", DType::fp16, 0x3C00), 0x3155);
+}
+
+TEST(QuickReduceScales, Fp4TakesTheSignOfItsExtremeAndFp8Not) {
+  const std::uint16_t extreme = half_from_float(-2.324f);
+  EXPECT_EQ(scale_of_extreme("qr-fp4", DType::fp16, extreme), 0xB632);
+  EXPECT_EQ(scale_of_extreme("qr-fp4", DType::fp16, extreme & 0x7FFF), 0x3632);
+  EXPECT_EQ(scale_of_extreme("qr-fp4", DType::bf16, 0xBF80), 0xBE2B);
+  EXPECT_EQ(scale_of_extreme("qr-fp8", DType::fp16, 0xBC00), 0x1C44);
+  EXPECT_EQ(scale_of_extreme("qr-fp8", DType::bf16, 0xBF80), 0x3B88);
+  // Codes follow: the extreme, -6, becomes +6, code 7; 3 becomes -3, code 5 and the sign.
+  const Patterns x = patterns(DType::fp16, {-6, 0, 3, 0});
+  const Bytes wire = encode(*find_codec("qr-fp4"), DType::fp16, x);
+  EXPECT_EQ(std::to_integer<int>(wire[0]), 0x07);
+  EXPECT_EQ(std::to_integer<int>(wire[1]) & 0xF, 0xD);
 }
 
 // What is not finite.

@@ -221,7 +221,7 @@ double TextbookQuickReduce::extreme(std::span<const double> block) const {
   const double max = *std::max_element(block.begin(), block.end(), below);
   double min = *std::min_element(block.begin(), block.end(), below);
   if (makes(Mistake::plus_zero_is_smallest) && min == 0) min = max;
-  if (!format_.integers) return std::max(std::abs(max), std::abs(min));
+  if (format_.name == "qr-fp8") return std::max(std::abs(max), std::abs(min));
   const bool takes_max = makes(Mistake::tie_takes_max) ? std::abs(max) >= std::abs(min)
                                                        : std::abs(max) > std::abs(min);
   const double m = takes_max ? max : min;
@@ -254,7 +254,7 @@ unsigned TextbookQuickReduce::integer_code_of(double w) const {
 }
 
 unsigned TextbookQuickReduce::float_code_of(double w) const {
-  if (std::isnan(w)) return 0;
+  if (std::isnan(w)) return format_.code_bits == 8 ? 0 : 8;  // fp4: -0
   const auto positive = std::span(values_).first(values_.size() / 2);
   const double magnitude = std::min(std::abs(w), format_.largest);
   auto code =
@@ -304,7 +304,10 @@ TextbookQuickReduce::EncodedBlock TextbookQuickReduce::encode_block(
   if (!makes(Mistake::one_block_per_group) || !std::ranges::all_of(sharing, is_finite)) sharing = x;
 
   const double m = extreme(sharing);
-  const double k = t.rounded(format_.integers ? -1 / format_.largest : 1 / format_.largest);
+  // The constant is one of fp16; in bf16 it is rounded once more.
+  const double exact_k = (format_.integers ? -1 : 1) / format_.largest;
+  const double k = t.rounded(
+      makes(Mistake::constant_rounded_once) ? exact_k : Type::of(DType::fp16).rounded(exact_k));
   const double d = makes(Mistake::scale_truncated) ? t.truncated(m * k) : t.rounded(m * k);
   const double epsilon = makes(Mistake::no_epsilon)               ? 0
                          : makes(Mistake::epsilon_away_from_zero) ? std::copysign(t.epsilon(), d)

@@ -21,6 +21,7 @@ enum class Mistake {
   tie_takes_max,
   plus_zero_is_smallest,
   unsigned_scale,
+  constant_rounded_once,
   scale_truncated,
   // Arithmetic.
   no_epsilon,

@@ -20,6 +20,7 @@ class Payload(NamedTuple):
     type: type
     word: type  # of its bit patterns
     nan: int  # the bit pattern that a decoder writes
+    largest: float  # of the finite numbers
 
     @property
     def bytes(self):
@@ -36,15 +37,20 @@ class Payload(NamedTuple):
             patterns = np.asarray(values, np.float32).astype(self.type).view(self.word)
         return np.where(np.isnan(values), self.word(self.nan), patterns)
 
+    def saturated(self, values, finite_metadata):
+        """The same, with what is beyond the largest number as that number, in rows whose metadata is finite."""
+        limit = np.where(finite_metadata, np.float32(self.largest), np.float32(np.inf))[:, None]
+        return self.from_fp32(np.clip(values, -limit, limit))  # a NaN stays
+
     def canonical(self, patterns):
         """The same patterns, every NaN the canonical one."""
         return np.where(np.isnan(self.to_fp32(patterns)), self.word(self.nan), patterns)
 
 
 PAYLOADS = {
-    "fp16": Payload(np.float16, np.uint16, 0x7E00),
-    "bf16": Payload(ml_dtypes.bfloat16, np.uint16, 0x7FC0),
-    "fp32": Payload(np.float32, np.uint32, 0x7FC00000),
+    "fp16": Payload(np.float16, np.uint16, 0x7E00, 65504.0),
+    "bf16": Payload(ml_dtypes.bfloat16, np.uint16, 0x7FC0, 2.0**128 - 2.0**120),
+    "fp32": Payload(np.float32, np.uint32, 0x7FC00000, 2.0**128 - 2.0**104),
 }
 
 

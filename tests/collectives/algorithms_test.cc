@@ -359,6 +359,89 @@ TEST(Algorithms, TakeTensorsThatNoMachineCouldHold) {
   }
 }
 
+/// Ops and outputs that concern a rank, with the names that values have in a schedule of only
+/// these.
+Schedule part_of(const Schedule& whole, Rank rank) {
+  Schedule part = whole;
+  part.ops.clear();
+  part.addends.clear();
+  part.outputs.clear();
+  std::vector<ValueId> name(whole.ops.size(), kElsewhere);
+  const auto named = [&](ValueId id) { return id == kOwnInput ? id : name[id]; };
+  for (ValueId id = 0; id < whole.ops.size(); ++id) {
+    Op op = whole.ops[id];
+    if (op.rank != rank && !(op.kind == OpKind::send && op.peer == rank)) continue;
+    name[id] = static_cast<ValueId>(part.ops.size());
+    if (op.kind == OpKind::reduce) {
+      const auto addends = whole.operands(op);
+      op.first_addend = static_cast<std::uint32_t>(part.addends.size());
+      for (const ValueId addend : addends) part.addends.push_back(named(addend));
+    } else {
+      op.source = op.rank == rank ? named(op.source) : kElsewhere;
+    }
+    part.ops.push_back(op);
+  }
+  for (Output output : whole.outputs) {
+    if (output.rank != rank) continue;
+    output.value = named(output.value);
+    part.outputs.push_back(output);
+  }
+  return part;
+}
+
+TEST(Algorithms, WriteForOneRankWhatConcernsIt) {
+  for (const Rank n : {1, 2, 3, 4, 6, 8}) {
+    std::vector<Variant> variants = all_variants(n);
+    for (const Variant& variant : moving_variants(n)) variants.push_back(variant);
+    for (const Variant& variant : variants) {
+      for (const std::uint64_t elements : {std::uint64_t{1} * n, std::uint64_t{64} * n}) {
+        const ScheduleRequest request{
+            .world_size = n, .elements = elements, .alignment = 3, .options = variant.options};
+        const Schedule whole = make_schedule(variant.algorithm, request);
+        for (Rank rank = 0; rank < n; ++rank) {
+          ScheduleRequest of_rank = request;
+          of_rank.only_rank = rank;
+          const Schedule part = make_schedule(variant.algorithm, of_rank);
+          EXPECT_TRUE(part == part_of(whole, rank))
+              << label(variant) << ", rank " << rank << " of " << n;
+        }
+      }
+    }
+  }
+}
+
+// Every other rank's part looked at would be 4 billion of them.
+TEST(Algorithms, WriteForOneRankOfManyNoMoreThanThat) {
+  constexpr Rank kRanks = 65536;
+  const auto ops_of = [](const char* algorithm, AlgorithmOptions options = {}) {
+    return make_schedule(
+               algorithm,
+               {.world_size = kRanks, .elements = kRanks, .options = options, .only_rank = 7})
+        .ops.size();
+  };
+  EXPECT_EQ(ops_of("one_shot"), 2 + 2u * (kRanks - 1));
+  EXPECT_EQ(ops_of("two_shot"), kRanks + 2 + 4u * (kRanks - 1));
+  EXPECT_EQ(ops_of("ring"), 1 + 6u * (kRanks - 1));
+  EXPECT_EQ(ops_of("hierarchical", {.group_size = 8}), 8 + 4u * 7 + 4 + 2u * (kRanks / 8 - 1));
+  EXPECT_EQ(ops_of("all_to_all"), kRanks + 2u * (kRanks - 1));
+}
+
+TEST(Algorithms, SayHowMuchTheirScheduleHolds) {
+  for (const Rank n : {1, 2, 6, 8}) {
+    for (const Variant& variant : all_variants(n)) {
+      const ScheduleRequest request{.world_size = n, .elements = 50, .options = variant.options};
+      const Schedule schedule = make_schedule(variant.algorithm, request);
+      ScheduleSize size;
+      ScheduleRequest sized = request;
+      sized.only_size = &size;
+      EXPECT_TRUE(find_algorithm(variant.algorithm).write(sized).ops.empty()) << label(variant);
+      EXPECT_EQ(size.ops, schedule.ops.size()) << label(variant);
+      EXPECT_EQ(size.addends, schedule.addends.size()) << label(variant);
+      EXPECT_EQ(size.outputs, schedule.outputs.size()) << label(variant);
+    }
+  }
+}
+
 // All-to-all patterns grow with the square of the world size: refused before memory runs out.
 TEST(Algorithms, RefuseWorldsWhoseScheduleIsTooLong) {
   EXPECT_EQ(refusal("one_shot", {.world_size = 65536, .elements = 1}),

@@ -36,6 +36,30 @@ TEST(ScheduleJson, IsReadBackAsItWasWritten) {
   }
 }
 
+TEST(ScheduleJson, IsTheSameTextPieceByPiece) {
+  const auto written = [](const Schedule& schedule, const Json& more) {
+    std::string text;
+    write_schedule_json(schedule, more, [&](std::string_view piece) { text += piece; });
+    return text;
+  };
+  const Json more = {{"group_size", 2}, {"check", {{"correct", true}}}};
+  for (const Rank n : {1, 2, 6, 40}) {
+    for (const char* algorithm : {"one_shot", "ring", "tree", "all_to_all"}) {
+      const Schedule schedule = schedule_of({algorithm, {}}, n, 37 * n, 1);
+      Json json = schedule_to_json(schedule);
+      EXPECT_EQ(written(schedule, Json::object()), json.dump(1)) << algorithm;
+      json.update(more);
+      EXPECT_EQ(written(schedule, more), json.dump(1)) << algorithm;
+    }
+  }
+  Schedule nothing;
+  nothing.algorithm = "quotes \" and \n lines";
+  EXPECT_EQ(written(nothing, Json::object()), schedule_to_json(nothing).dump(1));
+  Schedule adds_nothing = schedule_of({"one_shot", {}}, 2, 2, 1);
+  adds_nothing.ops.back().addend_count = 0;
+  EXPECT_EQ(written(adds_nothing, Json::object()), schedule_to_json(adds_nothing).dump(1));
+}
+
 TEST(ScheduleJson, KeepsTheLargestNumbers) {
   Schedule schedule = schedule_of({"one_shot", {}}, 2, kMaxElements, UINT64_MAX);
   schedule.ops[0].step = UINT32_MAX;

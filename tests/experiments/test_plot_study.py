@@ -512,3 +512,20 @@ def test_unwritable_place_is_one_line_and_leaves_nothing_half_done(tmp_path, mon
     err = capsys.readouterr().err
     assert "cannot write" in err and err.count("\n") == 1
     assert {path.name for path in tmp_path.iterdir()} == {"results.csv", "one.png", "two.png"}
+
+
+def test_an_interrupt_while_a_file_is_written_leaves_nothing(tmp_path, monkeypatch):
+    def interrupted(self, target):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(plot_study.Path, "replace", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        plot_study.write_whole(tmp_path / "it.png", b"picture")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_name_as_long_as_names_can_be(tmp_path):
+    plot_study.write_whole(tmp_path / ("x" * 255), b"picture")
+    assert [path.name for path in tmp_path.iterdir()] == ["x" * 255]
+    with pytest.raises(plot_study.InputError, match="File name too long"):
+        plot_study.write_whole(tmp_path / ("x" * 256), b"picture")

@@ -5,6 +5,8 @@
 #include "kernels/conformance/conform.h"
 #include "kernels/platform/host/emulator.h"
 #include "reference/codecs/registry.h"
+#include "reference/collectives/algorithm.h"
+#include "tests/collectives/variants.h"
 
 namespace arlab::kernels {
 namespace {
@@ -12,7 +14,13 @@ namespace {
 const Platform& host() { return *find_platform("host").value(); }
 
 /// Every block works on several tiles, in several rounds.
-constexpr GroupOptions kSmallGroup = {.blocks = 2, .slot_bytes = 2 * 8192 + 64};
+constexpr CommunicatorOptions kSmallGroup = {.blocks = 2, .slot_bytes = 2 * 8192 + 64};
+
+std::vector<std::string> every_algorithm() {
+  std::vector<std::string> names;
+  for (const Algorithm& algorithm : all_algorithms()) names.push_back(algorithm.name);
+  return names;
+}
 
 /// Runs the request and expects comparisons, all of them equal.
 void expect_conformance(const ConformanceRequest& request) {
@@ -53,17 +61,49 @@ TEST(Conformance, EveryAlgorithmOnEveryWorldSize) {
   emulator::configure({});
   expect_conformance(
       {.codecs = {"fp16", "qr-q4", "int2-g32-sr"},
-       .algorithms = {"one_shot", "two_shot", "ring", "hierarchical", "all_to_all"},
+       .algorithms = every_algorithm(),
        .ranks = ARLAB_SHORT_TESTS ? std::vector{3, 4} : std::vector{2, 3, 4, 5, 6, 7, 8},
        .lengths = ARLAB_SHORT_TESTS ? std::vector<std::size_t>{2049}
                                     : std::vector<std::size_t>{1, 2049, 8203},
        .group = kSmallGroup});
 }
 
+TEST(Conformance, EveryOptionOfEveryAlgorithm) {
+  emulator::configure({});
+  for (const Rank ranks :
+       ARLAB_SHORT_TESTS ? std::vector<Rank>{4} : std::vector<Rank>{2, 3, 4, 6}) {
+    std::vector<testing::Variant> variants = testing::all_variants(ranks, {1, 3});
+    const std::vector<testing::Variant> moving = testing::moving_variants(ranks);
+    variants.insert(variants.end(), moving.begin(), moving.end());
+    for (const testing::Variant& variant : variants) {
+      SCOPED_TRACE(label(variant));
+      expect_conformance({.codecs = {"qr-q6", "int4-g24"},
+                          .algorithms = {variant.algorithm},
+                          .options = variant.options,
+                          .ranks = {static_cast<int>(ranks)},
+                          .lengths = {ranks == 3 ? std::size_t{5003} : std::size_t{2400}},
+                          .group = kSmallGroup});
+    }
+  }
+}
+
+TEST(Conformance, AScheduleOfOnesOwn) {
+  emulator::configure({});
+  for (const char* algorithm : {"two_shot", "tree"}) {
+    auto schedule = std::make_shared<Schedule>(
+        make_schedule(algorithm, {.world_size = 3, .elements = 9000, .alignment = 2048}));
+    for (Op& op : schedule->ops) {
+      if (op.kind == OpKind::reduce) op.start = Start::first;  // no longer what algorithms write
+    }
+    schedule->algorithm = "mine";
+    expect_conformance({.codecs = {"qr-q4", "int8-g128", "int8-gtensor"}, .schedule = schedule});
+  }
+}
+
 TEST(Conformance, EveryCodecInEveryAlgorithm) {
   emulator::configure({.wave_size = 32});
   expect_conformance({.codecs = listed_codecs(),
-                      .algorithms = {"one_shot", "two_shot", "ring", "hierarchical", "all_to_all"},
+                      .algorithms = every_algorithm(),
                       .ranks = {3},
                       .lengths = ARLAB_SHORT_TESTS ? std::vector<std::size_t>{100}
                                                    : std::vector<std::size_t>{9, 6151},
@@ -77,7 +117,7 @@ TEST(Conformance, UnusualCodecsInEveryAlgorithm) {
   codecs.push_back("nvfp4");
   if (ARLAB_SHORT_TESTS) codecs = {"nvfp4", "int5-g3000-sr", "had-int3-g4096"};
   expect_conformance({.codecs = codecs,
-                      .algorithms = {"one_shot", "two_shot", "ring", "hierarchical", "all_to_all"},
+                      .algorithms = every_algorithm(),
                       .ranks = {ARLAB_SHORT_TESTS ? 2 : 4},
                       .lengths = ARLAB_SHORT_TESTS ? std::vector<std::size_t>{100}
                                                    : std::vector<std::size_t>{9, 6151},
@@ -177,7 +217,7 @@ TEST(Conformance, ReportsAMismatch) {
         int, Bootstrap&, const CommunicatorOptions&) const override {
       return Status::error("there is none");
     }
-    Result<std::unique_ptr<Group>> make_group(int, const GroupOptions&) const override {
+    Result<std::unique_ptr<Group>> make_group(int, const CommunicatorOptions&) const override {
       return Status::error("there is none");
     }
     Result<std::unique_ptr<Group>> make_vendor_group(int) const override {

@@ -13,6 +13,7 @@
 #include "kernels/runtime/bootstrap.h"
 #include "kernels/runtime/communicator.h"
 #include "tests/kernels/compared_call.h"
+#include "tests/kernels/differing_calls.h"
 #include "tests/kernels/in_processes.h"
 
 namespace arlab::kernels {
@@ -106,6 +107,27 @@ TEST(Processes, ARankThatDiesOrNeverCallsIsNamedOnAllOthers) {
     }
     EXPECT_GE(std::chrono::steady_clock::now() - begin, kTimeout);
   }
+}
+
+TEST(Processes, RanksInDifferentCallsAreNamedOnBoth) {
+  const auto pairs = differing_pairs();
+  const Meeting meeting(false);
+  const auto said = in_processes(all_of(2), [&](int rank) -> std::string {
+    auto bootstrap = meeting.join(rank, 2);
+    if (!bootstrap.ok()) return bootstrap.status().message();
+    std::string wrong;
+    for (const auto& [call_of_0, call_of_1] : pairs) {
+      auto communicator = Communicator::create(rank, *bootstrap.value(), options_of(kPatientMs));
+      if (!communicator.ok()) return communicator.status().message();
+      const std::string error =
+          compared_call(communicator.value(), rank == 0 ? call_of_0 : call_of_1, 1);
+      if (error != differing_calls_error(0, call_of_0, 1, call_of_1)) wrong += error + "\n";
+      // Neither has gone before the other knows.
+      if (!bootstrap.value()->barrier().ok()) return "no barrier";
+    }
+    return wrong;
+  });
+  EXPECT_EQ(said, std::vector<std::string>(2));
 }
 
 TEST(Processes, WhatOneRankCannotDoIsTheErrorOfAll) {

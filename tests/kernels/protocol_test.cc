@@ -13,6 +13,7 @@
 #include "reference/collectives/executor.h"
 #include "reference/tensors/synthetic.h"
 #include "tests/kernels/absent_words.h"
+#include "tests/kernels/differing_calls.h"
 
 namespace arlab::kernels {
 namespace {
@@ -318,6 +319,111 @@ TEST_P(AnySchedule, ADeadRankIsNamedInACallWithPlaces) {
   expect_dead_rank_is_named(3, large_request(3, blocks), {.blocks = blocks});
 }
 
+// ---------------------------------------------------------------- ranks in different calls
+
+/// `odd` makes one call and all other ranks another, after calls that are the same. Everybody's
+/// error names both.
+void expect_difference_is_named(int team_size, int odd, const CollectiveRequest& call,
+                                const CollectiveRequest& odd_call,
+                                const std::vector<CollectiveRequest>& before = {}) {
+  SCOPED_TRACE(fmt::format("rank {} of {}: {} {} {}, others: {} {} {}", odd, team_size,
+                           odd_call.algorithm, odd_call.codec, odd_call.elements, call.algorithm,
+                           call.codec, call.elements));
+  Team team(team_size, {.blocks = blocks_for_large()});
+  team.expect_results(before);
+  Team::Pending of_others = team.prepare(call);
+  Team::Pending of_odd = team.prepare(odd_call);
+  Team::Pending later = team.prepare(request_of("ring", "fp16", 100));
+  const auto make_call = [&](int rank) {
+    return team.enqueue(rank == odd ? of_odd : of_others, static_cast<std::size_t>(rank));
+  };
+  for (int rank = 0; rank < team_size; ++rank) EXPECT_TRUE(make_call(rank).ok());
+  // That there is a call behind makes no difference.
+  team.enqueue_all(later);
+  for (int rank = 0; rank < team_size; ++rank) {
+    (void)hipStreamSynchronize(team.stream(static_cast<std::size_t>(rank)));
+    const Status status = team.rank(static_cast<std::size_t>(rank)).check();
+    ASSERT_FALSE(status.ok()) << "on rank " << rank;
+    std::vector<std::string> allowed;
+    for (int other = 0; other < team_size; ++other) {
+      if (other < odd) allowed.push_back(differing_calls_error(other, call, odd, odd_call));
+      if (other > odd) allowed.push_back(differing_calls_error(odd, odd_call, other, call));
+    }
+    EXPECT_NE(std::find(allowed.begin(), allowed.end(), status.message()), allowed.end())
+        << status.message() << " on rank " << rank;
+  }
+  team.synchronize();
+}
+
+TEST_P(AnySchedule, RanksInDifferentCallsAreNamed) {
+  int odd = 0;
+  for (const auto& [call, odd_call] : differing_pairs()) {
+    expect_difference_is_named(2, odd, call, odd_call);
+    odd = 1 - odd;
+  }
+}
+
+TEST_P(AnySchedule, RanksInDifferentCallsAreNamedInLargerTeams) {
+  const std::vector<CollectiveRequest> requests = differing_requests();
+  for (const int ranks : {3, 4}) {
+    for (std::size_t i = 0; i < requests.size(); ++i) {
+      expect_difference_is_named(ranks, static_cast<int>(i) % ranks, requests[i],
+                                 requests[(i + 1) % requests.size()],
+                                 {request_of("two_shot", "qr-q4", 3000)});
+    }
+  }
+}
+
+TEST_P(AnySchedule, RanksThatWaitForEachOthersPlacesInDifferentCallsAreNamed) {
+  const int blocks = blocks_for_large();
+  // Places of both kinds are full of what the calls before have sent.
+  expect_difference_is_named(2, 1, large_request(2, blocks), pair_request("qr-q4"),
+                             {large_request(2, blocks), pair_request("qr-q4")});
+}
+
+TEST_P(AnySchedule, OfManyCallsTheOneThatDiffersIsNamed) {
+  Team team(2, {.blocks = blocks_for_large(), .first_colour = 0xFFFFFFFEu});
+  // The same work and the same number of exchanges, but for the third call.
+  const auto call_of = [](int rank, int number) {
+    return request_of(number % 2 == 0 ? "two_shot" : "one_shot",
+                      number == 3 && rank == 1 ? "qr-q8" : "qr-q4", 3000);
+  };
+  std::vector<Team::Pending> calls;
+  for (int number = 0; number < 6; ++number) {
+    for (int rank = 0; rank < 2; ++rank) calls.push_back(team.prepare(call_of(rank, number)));
+  }
+  for (std::size_t i = 0; i < calls.size(); ++i) EXPECT_TRUE(team.enqueue(calls[i], i % 2).ok());
+  team.synchronize();
+  for (std::size_t rank = 0; rank < 2; ++rank) {
+    EXPECT_EQ(team.rank(rank).check().message(),
+              differing_calls_error(0, call_of(0, 3), 1, call_of(1, 3)));
+  }
+}
+
+TEST_P(AnySchedule, ALateRankInAnotherCallIsNamedAndOneThatNeverComesIsNotTakenForIt) {
+  // In time.
+  Team late(2, {.timeout_nanoseconds = 1'000'000'000});
+  Team::Pending call = late.prepare(request_of("two_shot", "qr-q4", 3000));
+  Team::Pending other = late.prepare(request_of("two_shot", "qr-q8", 3000));
+  delay(late.stream(1), 500'000'000);
+  EXPECT_TRUE(late.enqueue(call, 0).ok());
+  EXPECT_TRUE(late.enqueue(other, 1).ok());
+  late.synchronize();
+  for (std::size_t rank = 0; rank < 2; ++rank) {
+    EXPECT_EQ(late.rank(rank).check().message(),
+              differing_calls_error(0, call.request, 1, other.request));
+  }
+  // A call less.
+  Team team(2, {.timeout_nanoseconds = 50'000'000});
+  Team::Pending first = team.prepare(request_of("two_shot", "qr-q4", 3000));
+  team.enqueue_all(first);
+  EXPECT_TRUE(team.enqueue(first, 0).ok());
+  team.synchronize();
+  for (std::size_t rank = 0; rank < 2; ++rank) {
+    expect_error(team.rank(rank).check(), "rank 1 did not arrive within 50 ms");
+  }
+}
+
 /// Captures a call, and replays it with other calls in between.
 void expect_replay(const CollectiveRequest& request, int blocks = 2) {
   Team team(2, {.blocks = blocks});
@@ -407,20 +513,19 @@ TEST(Errors, OfACall) {
     return team.rank(0).run(request_of(algorithm, codec, elements), nullptr, nullptr,
                             team.stream(0));
   };
-  expect_error(error_of("two_shots", "qr-q4", 8),
-               "algorithm two_shots has no kernels; there are: one_shot");
+  expect_error(error_of("two_shots", "qr-q4", 8), "unknown algorithm 'two_shots'");
   expect_error(error_of("two_shot", "qr-q5", 8), "unknown codec");
   expect_error(error_of("two_shot", "int4-g20", 8), "allowed is a multiple of 8");
   expect_error(error_of("two_shot", "int8-grow", 8), "how long is a row?");
   expect_error(error_of("two_shot", "bf16", 8), "codec bf16 takes bf16, not fp16");
-  expect_error(error_of("two_shot", "qr-q4", 0), "0 elements");
+  expect_error(error_of("two_shot", "qr-q4", 0), "0 elements per rank is out of range");
   expect_error(error_of("all_to_all", "qr-q4", 9), "equal slots");
   expect_error(error_of("two_shot", "qr-q4", 8),
-               "slots of 1024 bytes cannot hold a tile of codec qr-q4");
+               "slots of 1024 bytes cannot hold two tiles of codec qr-q4: 2304 bytes");
   expect_error(error_of("two_shot", "nvfp4", 8),
                "slots of 1024 bytes cannot hold a tile of codec nvfp4: 1168");
   expect_error(error_of("all_to_all", "nvfp4", 9), "equal slots");
-  expect_error(error_of("two_shot", "nvfp4", 0), "0 elements");
+  expect_error(error_of("two_shot", "nvfp4", 0), "0 elements per rank is out of range");
 }
 
 TEST(Errors, OfACodecThatMeasures) {

@@ -69,10 +69,14 @@ def test_plain_codecs_keep_every_bit(dtype):
         (lambda: arlab.encode(gaussian(8), "bf16"), "bf16 takes bf16, not fp16"),
         (lambda: arlab.encode(gaussian(8, np.float64), "fp16"), "the tensor is float64: allowed are float16"),
         (lambda: arlab.encode(gaussian(8)[::2], "fp16"), "not contiguous"),
+        (lambda: arlab.encode(gaussian(8, ">f2"), "fp16"), "the tensor is >f2, in another byte order"),
+        (lambda: arlab.encode(gaussian(8, ">f4"), "fp32"), "the tensor is >f4, in another byte order"),
+        (lambda: arlab.encode(np.zeros(17, np.uint8)[1:].view(np.float16), "fp16"), "not at a multiple of its elements'"),
         (lambda: arlab.encode([1.0], "fp16"), "the tensor is list: needed is a contiguous array"),
         (lambda: arlab.encode(gaussian(8), "fp16", platform="tpu"), "platform tpu is not in this build; built are host"),
         (lambda: arlab.decode(np.zeros(3, np.uint8), "fp16", np.float16, 2), "3 bytes of wire: 2 elements of fp16 have 4"),
         (lambda: arlab.decode(np.zeros(4, np.uint8), "fp16", np.int16, 2), "dtype int16: allowed are"),
+        (lambda: arlab.decode(np.zeros(4, np.uint8), "fp16", ">f2", 2), "dtype >f2, in another byte order"),
         (lambda: arlab.wire_bytes("qr-q4", "fp64", 2), "unknown dtype 'fp64'"),
         (lambda: arlab.devices("rocm") if "rocm" not in arlab.platforms() else arlab.devices("tpu"), "not in this build"),
     ],
@@ -112,17 +116,20 @@ def test_all_to_all():
             assert same_bits(out[j][2 * i : 2 * i + 2], tensors[i][2 * j : 2 * j + 2])
 
 
+class Tensor:
+    """It speaks DLPack, and nothing else."""
+
+    def __init__(self, array):
+        self.array = array
+
+    def __dlpack__(self, **options):
+        return self.array.__dlpack__(**options)
+
+    def __dlpack_device__(self):
+        return self.array.__dlpack_device__()
+
+
 def test_tensors_that_speak_dlpack():
-    class Tensor:
-        def __init__(self, array):
-            self.array = array
-
-        def __dlpack__(self, **options):
-            return self.array.__dlpack__(**options)
-
-        def __dlpack_device__(self):
-            return self.array.__dlpack_device__()
-
     arrays = [gaussian(100, seed=rank) for rank in range(2)]
     total = arrays[0] + arrays[1]
     arlab.Group([0, 1]).all_reduce([Tensor(array) for array in arrays])
@@ -146,14 +153,22 @@ def test_bad_calls():
         ([good, gaussian(9)], "rank 1's tensor has 9 elements of fp16, rank 0's 8 of fp16"),
         ([good, gaussian(8, np.float32)], "rank 1's tensor has 8 elements of fp32"),
         ([good, gaussian(16)[::2]], "rank 1's tensor is not contiguous"),
+        ([good, Tensor(gaussian(16)[::2])], "rank 1's tensor is Tensor: needed is a contiguous"),
+        ([good, gaussian(8, ">f2")], "rank 1's tensor is >f2, in another byte order"),
+        ([good, good], "rank 0's output overlaps rank 1's tensor: allowed is rank 0's own tensor, all of it"),
         ([good, None], "rank 1's tensor is NoneType"),
     ]:
-        with pytest.raises(arlab.Error, match=message):
+        with pytest.raises(ValueError, match=message) as caught:
             group.all_reduce(tensors)
+        assert isinstance(caught.value, arlab.Error) and "\n" not in str(caught.value)
     read_only = gaussian(8)
     read_only.flags.writeable = False
     with pytest.raises(arlab.Error, match="rank 1's output is read-only"):
         group.all_reduce([good, read_only])
+    with pytest.raises(arlab.Error, match="rank 1's output is read-only"):
+        group.all_reduce([good, Tensor(read_only)])
+    assert group.all_reduce([good, read_only], out=[gaussian(8), gaussian(8)])
+    assert group.all_reduce([good, Tensor(read_only)], out=[gaussian(8), gaussian(8)])
     with pytest.raises(arlab.Error, match="rank 0's output has 7 elements"):
         group.all_reduce([good, good], out=[gaussian(7), gaussian(7)])
     with pytest.raises(arlab.Error, match="algorithm two_shots has no kernels"):
@@ -166,6 +181,30 @@ def test_bad_calls():
     tensors = [good.copy(), good.copy()]
     group.all_reduce(tensors)
     assert same_bits(tensors[0], good + good)
+
+
+@pytest.mark.parametrize("wrapped", [lambda array: array, Tensor], ids=["numpy", "dlpack"])
+def test_memory_that_a_rank_writes_is_its_own(wrapped):
+    group = arlab.Group([0, 1])
+    row = gaussian(100)
+    before = row.copy()
+    a, b, c, d = (wrapped(row[at : at + 20]) for at in (0, 20, 40, 60))
+    into_a, behind_b = wrapped(row[19:39]), wrapped(row[21:41])
+    for tensors, out, message in [
+        ([a, into_a], None, "rank 0's output overlaps rank 1's tensor"),
+        ([a, b], [c, c], "rank 1's output overlaps rank 0's output"),
+        ([a, b], [b, a], "rank 0's output overlaps rank 1's tensor"),
+        ([a, b], [c, behind_b], "rank 1's output overlaps rank 1's tensor: allowed is rank 1's own tensor, all of it"),
+        ([a, into_a], [a, c], "rank 0's output overlaps rank 1's tensor"),
+    ]:
+        with pytest.raises(arlab.ArgumentError, match=message):
+            group.all_reduce(tensors, out=out)
+    assert same_bits(row, before)
+    # What is only read may be shared, and what touches does not overlap.
+    group.all_reduce([a, into_a], out=[c, d])
+    assert same_bits(row[40:60], before[:20] + before[19:39]) and same_bits(row[60:80], row[40:60])
+    group.all_reduce([a, a], out=[b, c])
+    assert same_bits(row[20:40], before[:20] + before[:20])
 
 
 # ---- a process per rank
@@ -185,6 +224,11 @@ def run_rank(rank, world_size, environment, behaviour, results):
         if behaviour == "good":
             out = communicator.all_reduce(tensor, algorithm="ring", codec="qr-q6", out=np.empty_like(tensor))
             results.put((rank, out.tobytes()))
+        elif behaviour == "another call":
+            with pytest.raises(ValueError, match=f"rank {rank}'s output overlaps"):
+                communicator.all_reduce(tensor[1:], out=tensor[:-1])
+            communicator.all_reduce(tensor, codec="qr-q8" if rank == 1 else "qr-q4")
+            results.put((rank, "came"))
         elif rank != 1:  # who dies without a call
             communicator.all_reduce(tensor)
             results.put((rank, "came"))
@@ -228,6 +272,13 @@ def test_a_rank_that_does_not_call_is_named():
     got = run_processes(3, environment, "one is missing", answers=2)
     for rank, error in got.items():
         assert error == f"rank 1 did not arrive within 5000 ms (seen by rank {rank})"
+
+
+def test_ranks_in_different_calls_are_named():
+    environment = {"MASTER_PORT": str(free_port())}
+    got = run_processes(2, environment, "another call", answers=2)
+    called = "called two_shot of 3000 fp16 elements with codec"
+    assert set(got.values()) == {f"the ranks' calls differ: rank 0 {called} qr-q4, rank 1 {called} qr-q8"}
 
 
 @pytest.mark.parametrize("variables, options, message", [

@@ -41,6 +41,17 @@ TEST(ChannelOrders, UseAllLinksOfAMeshAlike) {
   }
 }
 
+TEST(ChannelOrders, AreTheFirstOfThemWhereFewAreWanted) {
+  const auto all = channel_orders(machine(TopologyKind::full_mesh, 8), 8);
+  for (std::uint64_t most = 1; most <= all.size() + 1; ++most) {
+    const auto some = channel_orders(machine(TopologyKind::full_mesh, 8), 8, most);
+    ASSERT_EQ(some.size(), std::min<std::uint64_t>(most, all.size()));
+    EXPECT_TRUE(std::equal(some.begin(), some.end(), all.begin()));
+  }
+  // All of these would take 8 GB.
+  EXPECT_EQ(channel_orders(machine(TopologyKind::full_mesh, 32768), 32768, 3).size(), 3u);
+}
+
 TEST(ChannelOrders, AreOneWhereAllOrdersAreAsGood) {
   const RankOrder upwards = {0, 1, 2, 3};
   for (const auto kind : {TopologyKind::switched, TopologyKind::numa, TopologyKind::fat_tree}) {

@@ -401,6 +401,27 @@ TEST(Routes, AreThoseThatASearchFinds) {
   for (const Topology& t : all) EXPECT_EQ(difference(t), "");
 }
 
+TEST(Routes, AreAsLongAsTheFabricSaysWithoutLooking) {
+  Topology routers = machine(TopologyKind::dragonfly, 24, 3);
+  routers.ranks_per_router = counted(2);
+  for (const Topology& t :
+       {machine(full_mesh, 5), machine(ring, 2), machine(ring, 7), torus_machine({2, 3, 4}),
+        torus_machine({1, 5}), machine(switched, 4), machine(numa, 6, 3), machine(fat_tree, 4, 4),
+        machine(fat_tree, 24, 4), routers}) {
+    const Fabric fabric(t);
+    Routes routes(fabric);
+    for (Rank from = 0; from < t.ranks.value; ++from) {
+      for (Rank to = 0; to < t.ranks.value; ++to) {
+        if (to == from) continue;
+        const std::size_t hops = routes.route(from, to).size();
+        EXPECT_LE(fabric.hops_between(from, to), hops);
+        if (t.kind == TopologyKind::dragonfly) continue;
+        EXPECT_EQ(fabric.hops_between(from, to), hops) << name_of(t.kind) << from << " " << to;
+      }
+    }
+  }
+}
+
 TEST(Routes, AreSearchedForWhereSomethingIsDifferent) {
   Topology mesh = machine(TopologyKind::full_mesh, 4);
   mesh.devices_forward = true;

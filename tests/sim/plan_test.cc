@@ -376,6 +376,26 @@ TEST(Plan, RefusesChunksThatCutBlocks) {
                   "bf16");
 }
 
+TEST(Plan, RefusesWhat64BitsDoNotCount) {
+  Schedule much = written("one_shot", 2, kMaxElements);
+  const Op send = *std::find_if(much.ops.begin(), much.ops.end(),
+                                [](const Op& op) { return op.kind == OpKind::send; });
+  much.ops.assign(much.ops.begin(), much.ops.begin() + 2);  // both encode
+  much.outputs.clear();
+  much.ops.insert(much.ops.end(), kMaxMessageBytes / kMaxElements, send);
+  EXPECT_EQ(plan_by(much).messages.at(0).bytes, kMaxMessageBytes);
+  much.ops.push_back(send);
+  EXPECT_EQ(refusal(much),
+            "schedule 'one_shot': rank 1 sends rank 0 more than 9007199254740992 "
+            "bytes in step 0");
+  much.ops.resize(1);
+  much.ops.push_back({.kind = OpKind::reduce, .step = 1, .addend_count = (1 << 22) + 1});
+  much.addends.assign((1 << 22) + 1, kOwnInput);
+  EXPECT_EQ(refusal(much),
+            "schedule 'one_shot': its ops work on more than 4611686018427387904 "
+            "elements together, which is all that can be counted");
+}
+
 TEST(Plan, RefusesMoreElementsThanACodecCanCount) {
   // Larger than any algorithm writes: as if it came from elsewhere.
   Schedule huge = written("one_shot", 2, 1);

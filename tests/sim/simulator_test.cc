@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <set>
 
 #include "reference/codecs/registry.h"
 #include "reference/collectives/algorithm.h"
@@ -988,6 +989,116 @@ TEST(Simulator, NamesRanksWithoutAWay) {
                      with_fault(machine(TopologyKind::full_mesh, 4), {false, 1}, {false, 2}, 0))
                 .latency,
             16'500'000);
+}
+
+/// Links on which something was said to happen.
+struct LinksInTrace : SimulationTrace {
+  std::set<LinkId> links;
+  void on_message(const PlannedMessage&, std::uint32_t, std::span<const LinkId> route, Picoseconds,
+                  Picoseconds) override {
+    links.insert(route.begin(), route.end());
+  }
+  void on_link(const PlannedMessage&, std::uint32_t, LinkId link, Picoseconds,
+               Picoseconds) override {
+    links.insert(link);
+  }
+  void on_share(MessageId, LinkId link, double, Picoseconds) override { links.insert(link); }
+};
+
+// Two arrays by link would take 40 GiB.
+TEST(Simulator, TakesNoMemoryForLinksThatNobodyUses) {
+  constexpr Rank kRanks = kMaxFullMeshRanks;
+  const Topology large = machine(TopologyKind::full_mesh, kRanks);
+  const Topology small = machine(TopologyKind::full_mesh, 2);
+  const Schedule far = messages(kRanks, {{5, kRanks - 1}});
+  const LinkId link = 5 * (kRanks - 1) + (kRanks - 2);
+  for (const Sharing sharing : {Sharing::max_min, Sharing::fifo}) {
+    LinksInTrace trace;
+    const SimulationResult r =
+        simulate(far, *one_byte(), DType::fp16, large, {.sharing = sharing, .trace = &trace});
+    EXPECT_EQ(r.latency, simulate(messages(2, {{0, 1}}), *one_byte(), DType::fp16, small).latency);
+    EXPECT_EQ(trace.links, std::set<LinkId>{link});
+    ASSERT_EQ(r.links.size(), 1u);
+    EXPECT_EQ(r.links[0].links, 1u);
+    EXPECT_EQ(r.links[0].busiest, fmt::format("link 5->{}", kRanks - 1));
+  }
+}
+
+// 2^14 ranks that send each other 2^39 bytes: 2^67 bytes, less what a rank does not send itself.
+TEST(Simulator, CountsMoreBytesThan64BitsHold) {
+  constexpr Rank kRanks = 1 << 14;
+  const SimulationResult r =
+      simulate(find_algorithm("one_shot"), {.world_size = kRanks, .elements = kMaxElements / 2},
+               *one_byte(), DType::fp16, machine(TopologyKind::switched, kRanks));
+  const WideCount bytes = WideCount{kRanks} * (kRanks - 1) * (kMaxElements / 2);
+  EXPECT_GT(bytes, UINT64_MAX);
+  EXPECT_EQ(r.wire_bytes, bytes);
+  EXPECT_EQ(r.wire_elements, bytes);
+  ASSERT_EQ(r.links.size(), 2u);
+  for (const LinkClassUse& use : r.links) EXPECT_EQ(use.bytes, bytes) << use.link_class;
+}
+
+TEST(Simulator, RefusesMessagesThatCrossTooManyLinks) {
+  const auto refused = [](std::uint64_t most) {
+    simulate(messages(8, {{0, 4}, {0, 1}}), *one_byte(), DType::fp16,
+             machine(TopologyKind::ring, 8), {.most_crossings = most});
+  };
+  EXPECT_NO_THROW(refused(5));
+  EXPECT_EQ(message_of([&] { refused(4); }),
+            "messages of 8 ranks on topology 'test machine': its messages cross more than 4 links "
+            "together, which would take minutes and gigabytes; allowed are fewer ranks, or an "
+            "algorithm whose messages go to near ranks");
+  // Of all ranks, where the plan lists one.
+  expect_contains(message_of([] {
+                    simulate(find_algorithm("one_shot"), {.world_size = 8, .elements = 8},
+                             *one_byte(), DType::fp16,
+                             with_straggler(machine(TopologyKind::ring, 8), 1, 1),
+                             {.most_crossings = 8 * 16 - 1});
+                  }),
+                  "cross more than 127 links");
+}
+
+TEST(Simulator, RefusesRatesThatAreSolvedForTooOften) {
+  const auto run = [](std::uint64_t most) {
+    simulate(find_algorithm("tree"), {.world_size = 64, .elements = 6400}, *one_byte(), DType::fp16,
+             torus_machine({8, 8}), {.most_solved = most});
+  };
+  EXPECT_EQ(message_of([&] { run(1 << 12); }),
+            "tree of 64 ranks on topology 'test machine': its messages share links in so many ways "
+            "that it would take more than a minute; allowed are fewer ranks or micro-chunks, or "
+            "--sharing fifo");
+  EXPECT_NO_THROW(run(1 << 20));
+}
+
+TEST(Simulator, SaysWhyOneRankDoesNotStandForAll) {
+  const auto refusal_of = [](const char* algorithm, const Topology& t, Rank ranks,
+                             std::uint64_t elements, const SimulateOptions& options = {}) {
+    return message_of([&] {
+      plan_of(find_algorithm(algorithm), {.world_size = ranks, .elements = elements}, *one_byte(),
+              DType::fp16, t, options);
+    });
+  };
+  constexpr Rank kRanks = 65536;
+  const Topology ring = machine(TopologyKind::ring, kRanks);
+  const std::string many =
+      "ranks takes more than the 16777216 ops that a schedule may hold; one "
+      "rank cannot stand for all, since ";
+  for (const auto& [refusal, why] : std::vector<std::pair<std::string, std::string>>{
+           {refusal_of("halving_doubling", ring, kRanks, kRanks),
+            "ranks do different things in halving_doubling"},
+           {refusal_of("ring", torus_machine({256, 256}), kRanks, kRanks),
+            "'test machine' looks different when all move up by one"},
+           {refusal_of("hierarchical", torus_machine({256, 256}), kRanks, kRanks),
+            "groups of 32768 do not lie in 'test machine' like each other; allowed are group sizes "
+            "that do"},
+           {refusal_of("two_shot", with_straggler(ring, 1, 1), kRanks, kRanks + 1),
+            "topology 'test machine' does not look the same from all of them"},
+           {refusal_of("two_shot", ring, kRanks, kRanks + 1),
+            "65537 elements do not make equal chunks of multiples of 1; allowed are sizes that "
+            "do"}}) {
+    expect_contains(refusal, many);
+    expect_contains(refusal, why);
+  }
 }
 
 TEST(Simulator, RefusesALibraryThatIsNotThere) {

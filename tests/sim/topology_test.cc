@@ -27,6 +27,20 @@ TEST(Machines, AreAllListed) {
   EXPECT_TRUE(std::is_sorted(names.begin(), names.end()));
 }
 
+TEST(DefaultGroupSize, IsTheTopologysWhereThatMakesEqualGroups) {
+  EXPECT_EQ(default_group_size(find_topology("l40-8"), 8), 4u);
+  EXPECT_EQ(default_group_size(find_topology("l40-8"), 4), 2u) << "all in one group";
+  EXPECT_EQ(default_group_size(find_topology("l40-8"), 6), 3u) << "no equal groups";
+  EXPECT_EQ(default_group_size(find_topology("fat_tree:24"), 24), 8u);
+  EXPECT_EQ(default_group_size(find_topology("fat_tree:24"), 16), 8u);
+  EXPECT_EQ(default_group_size(find_topology("fat_tree:65536"), 65536), 8u);
+  EXPECT_EQ(default_group_size(find_topology("mi300x-8"), 8), 4u) << "has no groups";
+  Topology dragonfly = machine(TopologyKind::dragonfly, 36, 3);
+  dragonfly.ranks_per_router = counted(4);
+  EXPECT_EQ(default_group_size(dragonfly, 36), 12u);
+  EXPECT_EQ(default_group_size(dragonfly, 30), 15u);
+}
+
 TEST(Machines, LoadAndSayWhereEveryNumberComesFrom) {
   for (const std::string& name : listed_topologies()) {
     SCOPED_TRACE(name);

@@ -12,7 +12,7 @@ on "cuda" and "rocm", where this build has them: arlab.platforms().
 from arlab import conformance
 
 # The rest needs the compiled part; arlab.conformance can do without (with the program instead).
-_COMPILED = ("Communicator", "Error", "Group", "codecs", "decode", "devices", "encode", "platforms", "wire_bytes")
+_COMPILED = ("ArgumentError", "Communicator", "Error", "Group", "codecs", "decode", "devices", "encode", "platforms", "wire_bytes")
 
 __all__ = ["conformance", *_COMPILED]
 

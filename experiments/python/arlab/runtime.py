@@ -13,11 +13,16 @@ from arlab._arlab import Communicator as _Rank
 from arlab._arlab import Error
 from arlab import _arlab
 
-__all__ = ["Communicator", "Error", "Group", "codecs", "decode", "devices", "encode", "platforms", "wire_bytes"]
+__all__ = ["ArgumentError", "Communicator", "Error", "Group", "codecs", "decode", "devices", "encode", "platforms", "wire_bytes"]
 
 _DLPACK_PLATFORMS = {1: "host", 2: "cuda", 10: "rocm"}
 _DLPACK_DTYPES = {(2, 16): "fp16", (4, 16): "bf16", (2, 32): "fp32"}
 _NUMPY_DTYPES = {"float16": "fp16", "bfloat16": "bf16", "float32": "fp32"}
+_SIZES = {"fp16": 2, "bf16": 2, "fp32": 4}
+
+
+class ArgumentError(Error, ValueError):
+    """An Error that an argument is the cause of: nothing has been done."""
 
 
 class _Memory(NamedTuple):
@@ -30,31 +35,49 @@ class _Memory(NamedTuple):
     device: int  # of the platform; 0 for arrays of NumPy
     keep: Any  # the tensor, until the call that uses the address has been made
 
+    @property
+    def end(self) -> int:
+        return self.address + self.elements * _SIZES[self.dtype]
+
+    def overlaps(self, other: _Memory) -> bool:
+        return self.address < other.end and other.address < self.end
+
+
+def _dtype_of(dtype: np.dtype, what: str) -> str:
+    if dtype.name not in _NUMPY_DTYPES:
+        raise ArgumentError(f"{what} {dtype}: allowed are float16, bfloat16 (of ml_dtypes) and float32")
+    if not dtype.isnative:
+        raise ArgumentError(f"{what} {dtype.str}, in another byte order than this machine's")
+    return _NUMPY_DTYPES[dtype.name]
+
 
 def _memory_of(tensor: Any, what: str, writable: bool = False) -> _Memory:
     """Of a NumPy array, or of anything that speaks DLPack."""
     if isinstance(tensor, np.ndarray):
-        dtype = _NUMPY_DTYPES.get(tensor.dtype.name)
-        if dtype is None:
-            raise Error(f"{what} is {tensor.dtype}: allowed are float16, bfloat16 (of ml_dtypes) and float32")
+        dtype = _dtype_of(tensor.dtype, f"{what} is")
         if not tensor.flags.c_contiguous:
-            raise Error(f"{what} is not contiguous")
-        if writable and not tensor.flags.writeable:
-            raise Error(f"{what} is read-only")
-        return _Memory(tensor.ctypes.data, tensor.size, dtype, "host", 0, tensor)
-    try:
-        address, elements, code, bits, device_type, device = _arlab.describe(tensor)
-    except TypeError:
-        raise Error(
-            f"{what} is {type(tensor).__name__}: needed is a contiguous array of NumPy, or a contiguous tensor that speaks"
-            " DLPack"
-        ) from None
-    dtype = _DLPACK_DTYPES.get((code, bits))
-    if dtype is None:
-        raise Error(f"{what} has elements that are not fp16, bf16 or fp32")
-    if device_type not in _DLPACK_PLATFORMS:
-        raise Error(f"{what} is on a device of a kind that arlab does not know (DLPack {device_type})")
-    return _Memory(address, elements, dtype, _DLPACK_PLATFORMS[device_type], device, tensor)
+            raise ArgumentError(f"{what} is not contiguous")
+        is_writable = tensor.flags.writeable
+        memory = _Memory(tensor.ctypes.data, tensor.size, dtype, "host", 0, tensor)
+    else:
+        try:
+            address, elements, code, bits, device_type, device, is_writable = _arlab.describe(tensor)
+        except TypeError:
+            raise ArgumentError(
+                f"{what} is {type(tensor).__name__}: needed is a contiguous array of NumPy, or a contiguous tensor that"
+                " speaks DLPack"
+            ) from None
+        dtype = _DLPACK_DTYPES.get((code, bits))
+        if dtype is None:
+            raise ArgumentError(f"{what} has elements that are not fp16, bf16 or fp32")
+        if device_type not in _DLPACK_PLATFORMS:
+            raise ArgumentError(f"{what} is on a device of a kind that arlab does not know (DLPack {device_type})")
+        memory = _Memory(address, elements, dtype, _DLPACK_PLATFORMS[device_type], device, tensor)
+    if writable and not is_writable:
+        raise ArgumentError(f"{what} is read-only")
+    if memory.address % _SIZES[dtype] != 0:
+        raise ArgumentError(f"{what} is not at a multiple of its elements' size in memory")
+    return memory
 
 
 def _stream_of(tensor: Any, stream: int | None) -> int:
@@ -91,7 +114,7 @@ def encode(tensor: np.ndarray, codec: str, *, platform: str = "host") -> np.ndar
     """The wire bytes (uint8) of an array of float16, bfloat16 or float32, made by the platform's kernel."""
     memory = _memory_of(tensor, "the tensor")
     if memory.platform != "host":
-        raise Error("encode takes arrays of NumPy")
+        raise ArgumentError("encode takes arrays of NumPy")
     wire = _arlab.encode(platform, codec, memory.dtype, tensor.tobytes())
     return np.frombuffer(wire, np.uint8).copy()
 
@@ -99,25 +122,37 @@ def encode(tensor: np.ndarray, codec: str, *, platform: str = "host") -> np.ndar
 def decode(wire: np.ndarray, codec: str, dtype: Any, elements: int, *, platform: str = "host") -> np.ndarray:
     """The values that wire bytes stand for; `dtype` as NumPy has it: float16, ml_dtypes.bfloat16 or float32."""
     kind = np.dtype(dtype)
-    if kind.name not in _NUMPY_DTYPES:
-        raise Error(f"dtype {kind}: allowed are float16, bfloat16 (of ml_dtypes) and float32")
-    payload = _arlab.decode(platform, codec, _NUMPY_DTYPES[kind.name], np.ascontiguousarray(wire).tobytes(), elements)
+    name = _dtype_of(kind, "dtype")
+    payload = _arlab.decode(platform, codec, name, np.ascontiguousarray(wire).tobytes(), elements)
     return np.frombuffer(payload, kind).copy()
 
 
 def _check_call(communicator: _Rank, platform: str, memory: _Memory, output: _Memory, rank: int) -> None:
     where = f"rank {rank}'s"
     if memory.platform != platform:
-        raise Error(f"{where} tensor is on platform {memory.platform}, the communicator on {platform}")
+        raise ArgumentError(f"{where} tensor is on platform {memory.platform}, the communicator on {platform}")
     if platform != "host" and memory.device != communicator.device:
-        raise Error(f"{where} tensor is on device {memory.device}, the communicator on {communicator.device}")
+        raise ArgumentError(f"{where} tensor is on device {memory.device}, the communicator on {communicator.device}")
     if (memory.elements, memory.dtype, memory.platform, memory.device) != (
         output.elements, output.dtype, output.platform, output.device,
     ):  # fmt: skip
-        raise Error(
+        raise ArgumentError(
             f"{where} output has {output.elements} elements of {output.dtype}, its tensor {memory.elements} of"
             f" {memory.dtype}; both must be on one device"
         )
+
+
+def _check_overlaps(memories: dict[int, _Memory], outputs: dict[int, _Memory]) -> None:
+    """By rank. What a rank writes, nobody else may read or write, nor itself read somewhere else."""
+    for rank, output in outputs.items():
+        for other, memory in memories.items():
+            if output.overlaps(memory) and (rank != other or output.address != memory.address):
+                raise ArgumentError(
+                    f"rank {rank}'s output overlaps rank {other}'s tensor: allowed is rank {rank}'s own tensor, all of it"
+                )
+        for other, another in outputs.items():
+            if other < rank and output.overlaps(another):
+                raise ArgumentError(f"rank {rank}'s output overlaps rank {other}'s output")
 
 
 def _run(communicator, platform, tensor, out, algorithm, codec, stream) -> Any:
@@ -126,6 +161,7 @@ def _run(communicator, platform, tensor, out, algorithm, codec, stream) -> Any:
     memory = _memory_of(tensor, f"rank {communicator.rank}'s tensor")
     output = _memory_of(out, f"rank {communicator.rank}'s output", writable=True)
     _check_call(communicator, platform, memory, output, communicator.rank)
+    _check_overlaps({communicator.rank: memory}, {communicator.rank: output})
     codec = memory.dtype if codec is None else codec
     communicator.run(algorithm, codec, memory.dtype, memory.elements, memory.address, output.address, stream)
     return out
@@ -210,6 +246,8 @@ class Communicator:
     ) -> Any:
         """The sum over ranks into `out` [in place], which is returned. `codec`: how values travel [as they are].
 
+        Memory of `out` is no other rank's tensor or output; it is all of `tensor`, or none of it.
+
         `algorithm`: one_shot, two_shot, ring, hierarchical. `stream`: a raw stream, instead of PyTorch's current one.
         """
         return self._call(tensor, algorithm, codec, out, stream)
@@ -228,7 +266,8 @@ class Communicator:
         return result
 
     def synchronize(self, stream: int = 0) -> None:
-        """Waits for a stream's work. Raises Error when a rank did not arrive: then the team can only be thrown away."""
+        """Waits for a stream's work. Raises Error when a rank did not arrive, or was in another call, which is then
+        named: then the team can only be thrown away."""
         self._rank.synchronize(stream)
 
 
@@ -272,19 +311,22 @@ class Group:
     def _call(self, tensors, algorithm, codec, out):
         outputs = list(tensors if out is None else out)
         if len(tensors) != self.world_size or len(outputs) != self.world_size:
-            raise Error(f"{len(tensors)} tensors and {len(outputs)} outputs for {self.world_size} ranks")
+            raise ArgumentError(f"{len(tensors)} tensors and {len(outputs)} outputs for {self.world_size} ranks")
         # A mistake in one tensor must not leave the other ranks' kernels waiting.
         first = None
+        memories, targets = {}, {}
         for communicator, tensor, output in zip(self._ranks, tensors, outputs):
             memory = _memory_of(tensor, f"rank {communicator.rank}'s tensor")
             target = _memory_of(output, f"rank {communicator.rank}'s output", writable=True)
             _check_call(communicator, self._platform, memory, target, communicator.rank)
             first = first or memory
+            memories[communicator.rank], targets[communicator.rank] = memory, target
             if (memory.elements, memory.dtype) != (first.elements, first.dtype):
-                raise Error(
+                raise ArgumentError(
                     f"rank {communicator.rank}'s tensor has {memory.elements} elements of {memory.dtype}, rank 0's"
                     f" {first.elements} of {first.dtype}"
                 )
+        _check_overlaps(memories, targets)
         streams = [_stream_of(tensor, None) for tensor in tensors]
         for communicator, tensor, output, stream in zip(self._ranks, tensors, outputs, streams):
             _run(communicator, self._platform, tensor, output, algorithm, codec, stream)

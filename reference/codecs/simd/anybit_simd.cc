@@ -514,59 +514,77 @@ HWY_INLINE void read_bfloats(const std::byte* wire, std::size_t count, float* va
   }
 }
 
-/// Reads what the decoder needs of blocks first .. first + count - 1. Returns whether no scale and
-/// no zero is a NaN or an infinity.
+/// Spikes that are not finite leave their blocks without a limit. `arrays` comes to the minima.
+template <class Elements>
+void lift_limits(MetadataArrays<const std::byte> arrays, std::size_t count, Blocks& blocks) {
+  using Element = typename Elements::Element;
+  const std::byte* const minima = arrays.next(sizeof(Element));
+  const std::byte* const maxima = arrays.next(sizeof(Element));
+  for (std::size_t b = 0; b < count; ++b) {
+    if (!Elements::is_finite(read_entry<Element>(minima, b)) ||
+        !Elements::is_finite(read_entry<Element>(maxima, b))) {
+      blocks.limit[b] = std::numeric_limits<float>::infinity();
+    }
+  }
+}
+
+/// Reads what the decoder needs of blocks first .. first + count - 1. Returns whether all elements
+/// are in range; if not, the blocks' limits are set.
 template <class Elements>
 bool read_metadata(const Context& c, const Chunk<const std::byte>& chunk, std::size_t first,
                    std::size_t count, Blocks& blocks) {
   constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
+  const std::size_t rounded = (count + kFloats - 1) / kFloats * kFloats;
   MetadataArrays<const std::byte> arrays(chunk, first);
   const float constant_zero = c.f.given && !c.f.symmetric ? c.f.given->zero
                               : c.f.symmetric             ? static_cast<float>(1U << (c.f.bits - 1))
                                                           : 0.0f;
-  bool finite = true;
   if (c.f.given) {
     const std::byte* const flags = arrays.next(1);
+    std::fill_n(blocks.zero, rounded, constant_zero);
+    std::fill_n(blocks.multiplier, rounded, c.f.given->scale);
     for (std::size_t b = 0; b < count; ++b) {
-      const bool bad = flags[b] == std::byte{0xFF};
-      finite &= !bad;
-      blocks.multiplier[b] = bad ? kNaN : c.f.given->scale;
-      blocks.zero[b] = constant_zero;
+      if (flags[b] == std::byte{0xFF}) blocks.multiplier[b] = kNaN;
     }
-    return finite;
+    return find_limits<Elements>(c.f, count, blocks);
   }
   if (c.f.metadata == Metadata::integer_spikes) {
     std::memcpy(blocks.scale_code, arrays.next(1), count);
     std::memcpy(blocks.zero_code, arrays.next(1), count);
-    const std::byte* const minima = arrays.next(sizeof(typename Elements::Element));
+    auto spikes = arrays;
+    const std::byte* const minima = spikes.next(sizeof(typename Elements::Element));
+    std::fill_n(blocks.zero, rounded, 0.0f);
+    std::fill_n(blocks.multiplier, rounded, 0.0f);
     for (std::size_t b = 0; b < count; ++b) {
-      typename Elements::Element minimum;
-      std::memcpy(&minimum, minima + b * sizeof(minimum), sizeof(minimum));
-      blocks.bad[b] = Elements::is_nan(minimum);
-      finite &= !blocks.bad[b];
+      blocks.bad[b] = Elements::is_nan(read_entry<typename Elements::Element>(minima, b));
       blocks.multiplier[b] =
           blocks.bad[b] ? kNaN
                         : kIntegerScales[static_cast<std::size_t>(blocks.scale_code[b] + 128)];
       blocks.zero[b] = static_cast<float>(blocks.zero_code[b]);
     }
-    return finite;
+    if (find_limits<Elements>(c.f, count, blocks)) return true;
+    lift_limits<Elements>(arrays, count, blocks);
+    return false;
   }
   const std::byte* const scales = arrays.next(2);
   Int16Vector largest = hn::Zero(I16());
   read_bfloats(scales, count, blocks.multiplier, largest);
   if (c.f.symmetric) {
-    std::fill_n(blocks.zero, count, constant_zero);
+    std::fill_n(blocks.zero, rounded, constant_zero);
   } else {
     read_bfloats(arrays.next(2), count, blocks.zero, largest);
   }
-  const auto infinity = hn::Set(I16(), static_cast<std::int16_t>(BfloatLanes::kInfinity));
-  const bool all = hn::AllTrue(I16(), hn::Lt(largest, infinity));
+  const int too_large = (127 + plain_exponent<Elements>(c.f)) << 7;  // as bf16
+  const bool plain =
+      hn::AllTrue(I16(), hn::Lt(largest, hn::Set(I16(), static_cast<std::int16_t>(too_large))));
   if (has_spikes(c.f)) {
     for (std::size_t b = 0; b < count; ++b) {
-      blocks.bad[b] = !all && BfloatElements::is_nan(read_entry<std::uint16_t>(scales, b));
+      blocks.bad[b] = !plain && BfloatElements::is_nan(read_entry<std::uint16_t>(scales, b));
     }
   }
-  return all;
+  if (plain || find_limits<Elements>(c.f, count, blocks)) return true;
+  if (has_spikes(c.f)) lift_limits<Elements>(arrays, count, blocks);
+  return false;
 }
 
 /// Puts the spikes of blocks 0 .. count - 1 back.
@@ -592,8 +610,8 @@ void put_spikes_back(const Context& c, const Chunk<const std::byte>& chunk, std:
   }
 }
 
-/// Elements of codes of transformed blocks of kVectors vectors. kCanonical: there may be NaN.
-template <class Elements, Decoding kDecoding, std::size_t kVectors, bool kCanonical>
+/// Elements of codes of transformed blocks of kVectors vectors.
+template <class Elements, Decoding kDecoding, std::size_t kVectors, bool kInRange>
 void decode_transformed(const std::uint8_t* codes, std::size_t count, const Blocks& blocks,
                         typename Elements::Element* out) {
   const auto at = [](std::size_t b, std::size_t i) { return (b * kVectors + i) * kFloats; };
@@ -605,10 +623,10 @@ void decode_transformed(const std::uint8_t* codes, std::size_t count, const Bloc
                                    hn::Set(F32(), blocks.multiplier[b]));
       },
       [&](std::size_t b, std::size_t i, FloatVector v) HWY_ATTR {
-        if constexpr (kCanonical) {
-          store_canonical<Elements>(v, out + at(b, i));
-        } else {
+        if constexpr (kInRange) {
           Elements::store(v, out + at(b, i));
+        } else {
+          Elements::store(limited(v, hn::Set(F32(), blocks.limit[b])), out + at(b, i));
         }
       });
 }
@@ -671,20 +689,11 @@ void decode_side_by_side(const std::uint8_t* plane, std::size_t count, const Blo
 template <class Elements>
 bool decode_in_registers(const AnyBitFormat& f, const PlanePointers<const std::byte>& planes,
                          std::uint8_t* codes, std::size_t count, std::size_t group,
-                         const Blocks& blocks, typename Elements::Element* out) {
-  // Far from the end of fp32, nothing becomes an infinity or a NaN.
-  auto small = hn::Eq(hn::Zero(F32()), hn::Zero(F32()));
-  const FloatVector limit = hn::Set(F32(), 0x1p90f);
-  for (std::size_t b = 0; b < count / kFloats * kFloats; b += kFloats) {
-    const FloatVector zero = hn::Abs(hn::Load(F32(), blocks.zero + b));
-    const FloatVector scale = hn::Abs(hn::Load(F32(), blocks.multiplier + b));
-    small = hn::And(small, hn::And(hn::Lt(zero, limit), hn::Lt(scale, limit)));
-  }
-  const bool canonical = count % kFloats != 0 || !hn::AllTrue(F32(), small);
+                         const Blocks& blocks, bool in_range, typename Elements::Element* out) {
   const bool affine = decoding_of(f) == Decoding::affine;
 #if ARLAB_X86_256
   if constexpr (sizeof(*out) == 2) {
-    if (f.bits == 4 && group == kSideBlock && count % kSide == 0 && !canonical) {
+    if (f.bits == 4 && group == kSideBlock && count % kSide == 0 && in_range) {
       const auto* const plane = reinterpret_cast<const std::uint8_t*>(planes.at[0]);
       affine ? decode_side_by_side<Elements, Decoding::affine>(plane, count, blocks, out)
              : decode_side_by_side<Elements, Decoding::offset>(plane, count, blocks, out);
@@ -695,7 +704,7 @@ bool decode_in_registers(const AnyBitFormat& f, const PlanePointers<const std::b
   unpack_tile(planes, count * group, f.bits, codes);
   return with_registers(group, [&]<std::size_t kVectors>() HWY_ATTR {
     const auto run = [&]<Decoding kDecoding>() HWY_ATTR {
-      canonical
+      in_range
           ? decode_transformed<Elements, kDecoding, kVectors, true>(codes, count, blocks, out)
           : decode_transformed<Elements, kDecoding, kVectors, false>(codes, count, blocks, out);
     };
@@ -708,11 +717,13 @@ bool decode_in_registers(const AnyBitFormat& f, const PlanePointers<const std::b
 /// none.
 template <class Elements>
 std::size_t decode_directly(const AnyBitFormat& f, const PlanePointers<const std::byte>& planes,
-                            std::size_t count, std::size_t group, const Blocks& blocks, bool finite,
-                            Storing storing, WireAhead ahead, typename Elements::Element* out) {
+                            std::size_t count, std::size_t group, const Blocks& blocks,
+                            bool in_range, Storing storing, WireAhead ahead,
+                            typename Elements::Element* out) {
   return f.bits == 8
-             ? decode_bytes<Elements>(f, planes, count, group, blocks, finite, storing, ahead, out)
-             : look_up<Elements>(f, planes, count, group, blocks, finite, storing, ahead, out);
+             ? decode_bytes<Elements>(f, planes, count, group, blocks, in_range, storing, ahead,
+                                      out)
+             : look_up<Elements>(f, planes, count, group, blocks, in_range, storing, ahead, out);
 }
 
 /// Elements of blocks of a multiple of 8 elements, at most a tile of them.
@@ -720,16 +731,16 @@ template <class Elements>
 void decode_blocks(const Context& c, const Chunk<const std::byte>& chunk, std::size_t count,
                    std::size_t group, Blocks& blocks, typename Elements::Element* out) {
   alignas(32) std::uint8_t codes[kCodeSlots];
-  const bool finite = read_metadata<Elements>(c, chunk, 0, count, blocks);
+  const bool in_range = read_metadata<Elements>(c, chunk, 0, count, blocks);
   if (!c.f.hadamard) {
     const std::size_t done =
-        decode_directly<Elements>(c.f, chunk.planes, count, group, blocks, finite, Storing::usual,
+        decode_directly<Elements>(c.f, chunk.planes, count, group, blocks, in_range, Storing::usual,
                                   WireAhead(chunk.metadata, 0), out);
     if (done < count) {
       const std::size_t first = done * group;
       unpack_tile(advanced(chunk.planes, first, c.f.bits), count * group - first, c.f.bits,
                   codes + first);
-      dequantize<Elements>(c.f, codes, count, group, blocks, done, finite, out);
+      dequantize<Elements>(c.f, codes, count, group, blocks, done, in_range, out);
     }
     if (c.f.metadata == Metadata::spikes) {
       put_spikes_back<Elements, std::uint16_t>(c, chunk, count, group, blocks, out);
@@ -738,12 +749,16 @@ void decode_blocks(const Context& c, const Chunk<const std::byte>& chunk, std::s
     }
     return;
   }
-  if (decode_in_registers<Elements>(c.f, chunk.planes, codes, count, group, blocks, out)) return;
+  if (decode_in_registers<Elements>(c.f, chunk.planes, codes, count, group, blocks, in_range, out))
+    return;
   alignas(32) float values[kTile];
   dequantize<FloatElements>(c.f, codes, count, group, blocks, 0, true, values);
   transform_blocks(values, count, group);
-  for (std::size_t i = 0; i < count * group; i += kFloats) {
-    store_canonical<Elements>(hn::Load(F32(), values + i), out + i);
+  for (std::size_t b = 0; b < count; ++b) {
+    const FloatVector limit = in_range ? hn::Inf(F32()) : hn::Set(F32(), blocks.limit[b]);
+    for (std::size_t i = b * group; i < (b + 1) * group; i += kFloats) {
+      Elements::store(limited(hn::Load(F32(), values + i), limit), out + i);
+    }
   }
 }
 
@@ -753,27 +768,27 @@ bool stream_blocks(const Context& c, const Chunk<const std::byte>& chunk, std::s
                    std::size_t group, WireAhead ahead, Blocks& blocks,
                    typename Elements::Element* out) {
   if (!is_plain(c.f) || reinterpret_cast<std::uintptr_t>(out) % 16 != 0) return false;
-  const bool finite = read_metadata<Elements>(c, chunk, 0, count, blocks);
-  return decode_directly<Elements>(c.f, chunk.planes, count, group, blocks, finite,
+  const bool in_range = read_metadata<Elements>(c, chunk, 0, count, blocks);
+  return decode_directly<Elements>(c.f, chunk.planes, count, group, blocks, in_range,
                                    Storing::streamed, ahead, out) == count;
 }
 
 /// Up to a tile of elements of one plain block; `blocks` has its metadata in slot 0.
 template <class Elements>
 void decode_tile(const Context& c, const PlanePointers<const std::byte>& planes, std::size_t count,
-                 const Blocks& blocks, bool finite, typename Elements::Element* out) {
+                 const Blocks& blocks, bool in_range, typename Elements::Element* out) {
   if (count == kTile &&
-      decode_directly<Elements>(c.f, planes, 1, count, blocks, finite, Storing::usual,
+      decode_directly<Elements>(c.f, planes, 1, count, blocks, in_range, Storing::usual,
                                 WireAhead(planes.at[0], 0), out) == 1)
     return;
   alignas(32) std::uint8_t codes[kCodeSlots];
   std::memset(codes + count / 8 * 8, 0, 8);
   unpack_tile(planes, count, c.f.bits, codes);
   const std::size_t eights = count / 8 * 8;
-  dequantize<Elements>(c.f, codes, 1, eights, blocks, 0, finite, out);
+  dequantize<Elements>(c.f, codes, 1, eights, blocks, 0, in_range, out);
   if (eights == count) return;
   typename Elements::Element rest[8];
-  dequantize<Elements>(c.f, codes + eights, 1, 8, blocks, 0, finite, rest);
+  dequantize<Elements>(c.f, codes + eights, 1, 8, blocks, 0, in_range, rest);
   std::copy_n(rest, count - eights, out + eights);
 }
 
@@ -841,8 +856,8 @@ class Added {
     auto* const sum = to_ + first;
     std::size_t i = 0;
     for (; i + kFloats <= count; i += kFloats) {
-      store_canonical<Elements>(hn::Add(Elements::load(sum + i), Elements::load(tile_ + i)),
-                                sum + i);
+      const FloatVector added = hn::Add(Elements::load(sum + i), Elements::load(tile_ + i));
+      Elements::store(canonical(added), sum + i);
     }
     add_native(dtype_, false, std::as_writable_bytes(std::span(sum + i, count - i)),
                std::as_bytes(std::span(tile_ + i, count - i)));
@@ -892,10 +907,10 @@ void decode_message(const Context& c, const std::byte* wire, std::size_t element
       }
     }
     if (done < count && is_plain(c.f)) {
-      const bool finite = read_metadata<Elements>(c, chunk, chunk.blocks - 1, 1, blocks);
+      const bool in_range = read_metadata<Elements>(c, chunk, chunk.blocks - 1, 1, blocks);
       for (; done < count; done += kTile) {
         const std::size_t size = std::min(kTile, count - done);
-        decode_tile<Elements>(c, advanced(chunk.planes, done, c.f.bits), size, blocks, finite,
+        decode_tile<Elements>(c, advanced(chunk.planes, done, c.f.bits), size, blocks, in_range,
                               output.place(begin + done));
         output.put(begin + done, size);
       }

@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <span>
 
 #include "hwy/cache_control.h"
@@ -75,6 +76,9 @@ struct WordPayload : Lanes {
 };
 
 struct HalfPayload : WordPayload<HalfLanes, Fp16Arithmetic, 10, 15> {
+  static constexpr float kLargest = 65504.0f;
+  static constexpr float kLargestPower = 15.99f;  // 2 to it is below kLargest
+
   /// RN; a NaN becomes the canonical one.
   static HWY_INLINE void store_any(FloatVector x, Element* to) {
     const HalfUint16Vector bits = from_float(x);
@@ -87,6 +91,9 @@ struct HalfPayload : WordPayload<HalfLanes, Fp16Arithmetic, 10, 15> {
 };
 
 struct BfloatPayload : WordPayload<BfloatLanes, Bf16Arithmetic, 7, 127> {
+  static constexpr float kLargest = 0x1.FEp127f;
+  static constexpr float kLargestPower = 127.99f;
+
   static HWY_INLINE void store_any(FloatVector x, Element* to) {
     hn::StoreU(round(x), HalfU16(), to);
   }
@@ -96,6 +103,8 @@ struct FloatPayload {
   using Element = float;
   using Arithmetic = Fp32Arithmetic;
   static constexpr bool kIsWord = false;
+  static constexpr float kLargest = std::numeric_limits<float>::max();
+  static constexpr float kLargestPower = 127.99f;
 
   static HWY_INLINE FloatVector load(const Element* from) { return hn::LoadU(F32(), from); }
   template <bool kStream>

@@ -56,7 +56,7 @@ HWY_INLINE void store_two(FloatVector first, FloatVector second, std::uint16_t* 
 #endif
 }
 
-/// Blocks of a multiple of kUnits units of WireAhead, whose scales and zeros are finite.
+/// Blocks of a multiple of kUnits units of WireAhead, whose elements are all in range.
 template <class Elements, Decoding kDecoding, bool kStreamed, std::size_t kUnits>
 void dequantize_plane(const std::uint8_t* plane, std::size_t count, std::size_t group,
                       const Blocks& blocks, WireAhead ahead, std::uint16_t* out) {
@@ -87,10 +87,10 @@ void dequantize_plane(const std::uint8_t* plane, std::size_t count, std::size_t 
 /// fetches ahead.
 template <class Elements>
 std::size_t decode_bytes(const AnyBitFormat& f, const PlanePointers<const std::byte>& planes,
-                         std::size_t count, std::size_t group, const Blocks& blocks, bool finite,
+                         std::size_t count, std::size_t group, const Blocks& blocks, bool in_range,
                          Storing storing, WireAhead ahead, typename Elements::Element* out) {
   if constexpr (sizeof(typename Elements::Element) == 2) {
-    if (!finite || group % WireAhead::kUnit != 0) return 0;
+    if (!in_range || group % WireAhead::kUnit != 0) return 0;
     const auto* const plane = reinterpret_cast<const std::uint8_t*>(planes.at[0]);
     const auto run_units = [&]<Decoding kDecoding, std::size_t kUnits>() HWY_ATTR {
       storing == Storing::streamed ? dequantize_plane<Elements, kDecoding, true, kUnits>(

@@ -41,6 +41,7 @@ struct HalfWordElements : Lanes {
   static constexpr Element kNaNElement = Lanes::kNaN;
 
   static bool is_nan(Element x) { return (x & 0x7FFF) > Lanes::kInfinity; }
+  static bool is_finite(Element x) { return (x & 0x7FFF) < Lanes::kInfinity; }
 
   static HWY_INLINE FloatVector load(const Element* from) {
     return Lanes::to_float(hn::LoadU(HalfU16(), from));
@@ -68,8 +69,15 @@ struct HalfWordElements : Lanes {
   }
 };
 
-using HalfElements = HalfWordElements<HalfLanes>;
-using BfloatElements = HalfWordElements<BfloatLanes>;
+/// All numbers are below 2^kTopExponent, and kLargest is what saturates.
+struct HalfElements : HalfWordElements<HalfLanes> {
+  static constexpr float kLargest = 65504.0f;
+  static constexpr int kTopExponent = 16;
+};
+struct BfloatElements : HalfWordElements<BfloatLanes> {
+  static constexpr float kLargest = 0x1.FEp127f;
+  static constexpr int kTopExponent = 128;
+};
 
 struct FloatElements {
   using Element = float;
@@ -78,8 +86,11 @@ struct FloatElements {
   static constexpr std::size_t kKeyLanes = kFloats;
   static constexpr Key kInfinityKey = 0x7F800000;
   static constexpr Element kNaNElement = std::numeric_limits<float>::quiet_NaN();
+  static constexpr float kLargest = std::numeric_limits<float>::max();
+  static constexpr int kTopExponent = 128;
 
   static bool is_nan(Element x) { return x != x; }
+  static bool is_finite(Element x) { return x - x == 0; }
 
   static HWY_INLINE FloatVector load(const Element* from) { return hn::LoadU(F32(), from); }
   static HWY_INLINE void store(FloatVector x, Element* to) { hn::StoreU(x, F32(), to); }

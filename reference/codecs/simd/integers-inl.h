@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -55,11 +56,15 @@ HWY_INLINE HalfUint16Vector upper_halves(FloatVector x) {
   return hn::TruncateTo(HalfU16(), hn::ShiftRight<16>(bits_of(x)));
 }
 
-/// RN to the dtype; any NaN becomes the canonical one.
-template <class Elements>
-HWY_INLINE void store_canonical(FloatVector x, typename Elements::Element* to) {
-  const FloatVector nan = float_of(hn::Set(U32(), 0x7FC00000));
-  Elements::store(hn::IfThenElse(hn::Eq(x, x), x, nan), to);
+/// Any NaN becomes the canonical one.
+HWY_INLINE FloatVector canonical(FloatVector x) {
+  return hn::IfThenElse(hn::Eq(x, x), x, float_of(hn::Set(U32(), 0x7FC00000)));
+}
+
+/// The same, and what is beyond +-limit, infinities too, becomes that number.
+HWY_INLINE FloatVector limited(FloatVector x, FloatVector limit) {
+  const FloatVector inside = hn::Min(hn::Max(x, hn::Neg(limit)), limit);
+  return hn::IfThenElse(hn::Eq(x, x), inside, float_of(hn::Set(U32(), 0x7FC00000)));
 }
 
 // ---------------------------------------------------------------- what is known of the blocks
@@ -68,6 +73,7 @@ HWY_INLINE void store_canonical(FloatVector x, typename Elements::Element* to) {
 struct Blocks {
   alignas(32) float zero[kBlockSlots];        // encode: subtracted; decode: added, or subtracted
   alignas(32) float multiplier[kBlockSlots];  // encode: 1 / scale, or the divisor; decode: scale
+  alignas(32) float limit[kBlockSlots];       // decode: of elements, unless all are in range
   std::int16_t bias[kBlockSlots];             // encode: added to the integer
   bool bad[kBlockSlots];                      // not finite
   bool any_bad = false;
@@ -669,8 +675,54 @@ HWY_INLINE FloatVector value_of(FloatVector code, FloatVector zero, FloatVector 
                                        : hn::Mul(hn::Sub(code, zero), scale);
 }
 
+inline Decoding decoding_of(const AnyBitFormat& f) {
+  const bool integer = f.metadata == AnyBitFormat::Metadata::integer_spikes;
+  return f.symmetric || integer ? Decoding::offset : Decoding::affine;
+}
+
+/// The exponent of a power of two: where no scale's and no zero's magnitude reaches it, all
+/// elements are in range. Those before a transform are below 2^bits times that; behind it they are
+/// below sqrt(group) times as much, and sums in it below `group` times.
+template <class Elements>
+int plain_exponent(const AnyBitFormat& f) {
+  const int below = Elements::kTopExponent - static_cast<int>(f.bits);
+  if (!f.hadamard) return below;
+  const int log2_group = std::countr_zero(f.group);
+  return below - (Elements::kTopExponent == 16 ? (log2_group + 1) / 2 : log2_group + 1);
+}
+
+/// Sets the limits of blocks 0 .. count - 1: the largest number of the dtype where scale and zero
+/// are finite, else infinity. Returns whether all elements are in range: no code stands for a NaN
+/// or for what has to be limited. Arrays of `blocks` are filled up to whole vectors.
+template <class Elements>
+bool find_limits(const AnyBitFormat& f, std::size_t count, Blocks& blocks) {
+  const FloatVector top = hn::Set(F32(), static_cast<float>((1U << f.bits) - 1));
+  const FloatVector largest = hn::Set(F32(), Elements::kLargest);
+  float most = Elements::kLargest;
+  if (f.hadamard) {
+    // A 500th less than what would be enough, since every addition rounds.
+    most = Elements::kTopExponent == 16 ? most * 0.998f / std::sqrt(static_cast<float>(f.group))
+                                        : 0x1p90f;
+  }
+  const bool affine = decoding_of(f) == Decoding::affine;
+  auto in_range = hn::Eq(top, top);
+  for (std::size_t b = 0; b < count; b += kFloats) {
+    const FloatVector zero = hn::Load(F32(), blocks.zero + b);
+    const FloatVector scale = hn::Load(F32(), blocks.multiplier + b);
+    const FloatVector first = affine ? zero : hn::Mul(zero, scale);
+    const FloatVector last =
+        affine ? hn::Add(zero, hn::Mul(top, scale)) : hn::Mul(hn::Sub(top, zero), scale);
+    const auto fits = hn::And(hn::Le(hn::Abs(first), hn::Set(F32(), most)),
+                              hn::Le(hn::Abs(last), hn::Set(F32(), most)));
+    const auto finite = hn::And(is_finite(zero), is_finite(scale));
+    hn::Store(hn::IfThenElse(finite, largest, hn::Inf(F32())), F32(), blocks.limit + b);
+    in_range = hn::And(in_range, fits);
+  }
+  return hn::AllTrue(F32(), in_range);
+}
+
 /// By arithmetic: any block whose length is a multiple of 8.
-template <class Elements, Decoding kDecoding, bool kCanonical>
+template <class Elements, Decoding kDecoding, bool kInRange>
 HWY_INLINE void dequantize_block(const std::uint8_t* codes, std::size_t group, const Blocks& blocks,
                                  std::size_t b, typename Elements::Element* out) {
   const FloatVector zero = hn::Set(F32(), blocks.zero[b]);
@@ -678,44 +730,39 @@ HWY_INLINE void dequantize_block(const std::uint8_t* codes, std::size_t group, c
   for (std::size_t i = 0; i < group; i += kFloats) {
     const Int32Vector wide = hn::PromoteTo(I32(), hn::LoadU(QuarterU8(), codes + i));
     const FloatVector value = value_of<kDecoding>(hn::ConvertTo(F32(), wide), zero, scale);
-    if constexpr (kCanonical) {
-      store_canonical<Elements>(value, out + i);
-    } else {
+    if constexpr (kInRange) {
       Elements::store(value, out + i);
+    } else {
+      Elements::store(limited(value, hn::Set(F32(), blocks.limit[b])), out + i);
     }
   }
 }
 
-/// Blocks of a chunk, whose length is a multiple of 8. `finite`: no scale and no zero is a NaN or
-/// an infinity.
+/// Blocks of a chunk, whose length is a multiple of 8. `in_range`: no code stands for a NaN or for
+/// what has to be limited.
 template <class Elements, Decoding kDecoding>
 void dequantize_as(const std::uint8_t* codes, std::size_t count, std::size_t group,
-                   const Blocks& blocks, std::size_t first, bool finite,
+                   const Blocks& blocks, std::size_t first, bool in_range,
                    typename Elements::Element* out) {
   for (std::size_t b = first; b < count; ++b) {
     const std::uint8_t* const from = codes + b * group;
-    if (finite) {
-      dequantize_block<Elements, kDecoding, false>(from, group, blocks, b, out + b * group);
-    } else {
+    if (in_range) {
       dequantize_block<Elements, kDecoding, true>(from, group, blocks, b, out + b * group);
+    } else {
+      dequantize_block<Elements, kDecoding, false>(from, group, blocks, b, out + b * group);
     }
   }
-}
-
-inline Decoding decoding_of(const AnyBitFormat& f) {
-  const bool integer = f.metadata == AnyBitFormat::Metadata::integer_spikes;
-  return f.symmetric || integer ? Decoding::offset : Decoding::affine;
 }
 
 /// Blocks first .. count - 1 of a chunk; `codes` and `out` are those of block 0.
 template <class Elements>
 void dequantize(const AnyBitFormat& f, const std::uint8_t* codes, std::size_t count,
-                std::size_t group, const Blocks& blocks, std::size_t first, bool finite,
+                std::size_t group, const Blocks& blocks, std::size_t first, bool in_range,
                 typename Elements::Element* out) {
   if (decoding_of(f) == Decoding::affine) {
-    dequantize_as<Elements, Decoding::affine>(codes, count, group, blocks, first, finite, out);
+    dequantize_as<Elements, Decoding::affine>(codes, count, group, blocks, first, in_range, out);
   } else {
-    dequantize_as<Elements, Decoding::offset>(codes, count, group, blocks, first, finite, out);
+    dequantize_as<Elements, Decoding::offset>(codes, count, group, blocks, first, in_range, out);
   }
 }
 

@@ -449,6 +449,7 @@ struct TileRanges {
   bool plain;  // plain_exp2_fp32 gives all values
 };
 
+template <class Payload>
 HWY_INLINE void load_ranges(const std::byte* lo_wire, const std::byte* step_wire,
                             std::size_t blocks, float last_index, TileRanges& ranges) {
   alignas(32) std::uint16_t bits[TileRanges::kBlocks] = {};
@@ -461,14 +462,16 @@ HWY_INLINE void load_ranges(const std::byte* lo_wire, const std::byte* step_wire
   };
   load(lo_wire, ranges.lo);
   load(step_wire, ranges.step);
-  const FloatVector limit = floats_set(kPlainExponent);
-  auto plain = hn::Eq(limit, limit);
+  const FloatVector least = floats_set(-kPlainExponent);
+  const FloatVector most = floats_set(std::min(kPlainExponent, Payload::kLargestPower));
+  auto plain = hn::Eq(least, least);
   for (std::size_t b = 0; b < rounded; b += kFloats) {
     const FloatVector lo = hn::Load(F32(), ranges.lo + b);
     const FloatVector step = hn::Load(F32(), ranges.step + b);
     // A step may be negative in foreign bytes.
     const FloatVector last = hn::Add(lo, hn::Mul(floats_set(last_index), step));
-    plain = hn::And(plain, hn::And(hn::Le(hn::Abs(lo), limit), hn::Le(hn::Abs(last), limit)));
+    plain = hn::And(plain, hn::And(hn::And(hn::Ge(lo, least), hn::Le(lo, most)),
+                                   hn::And(hn::Ge(last, least), hn::Le(last, most))));
   }
   ranges.plain = hn::AllTrue(F32(), plain);
 }
@@ -489,11 +492,12 @@ HWY_INLINE CodeLanes code_lanes(Uint32Vector code, unsigned bits) {
           float_of(hn::ShiftLeftSame(sign, static_cast<int>(32 - bits)))};
 }
 
-/// The values that the codes stand for.
-template <bool kPlain>
+/// The values that the codes stand for, at most the largest number of the dtype.
+template <class Payload, bool kPlain>
 HWY_INLINE FloatVector values_of(const CodeLanes& codes, float lo, float step) {
   const FloatVector y = hn::Add(floats_set(lo), hn::Mul(codes.index, floats_set(step)));
-  const FloatVector value = kPlain ? plain_exp2_fp32(y) : exp2_fp32(y);
+  const FloatVector value =
+      kPlain ? plain_exp2_fp32(y) : hn::Min(exp2_fp32(y), floats_set(Payload::kLargest));
   return hn::Or(hn::And(value, codes.is_some), codes.sign);
 }
 
@@ -509,7 +513,7 @@ HWY_INLINE void decode_by_tables(const std::uint8_t* codes, std::size_t count, u
   for (std::size_t j = 0; j < 8; j += kFloats) {
     const CodeLanes lanes = code_lanes(hn::Iota(U32(), static_cast<std::uint32_t>(j)), bits);
     for (std::size_t b = 0; b < blocks; ++b) {
-      const FloatVector value = values_of<kPlain>(lanes, ranges.lo[b], ranges.step[b]);
+      const FloatVector value = values_of<Payload, kPlain>(lanes, ranges.lo[b], ranges.step[b]);
       hn::StoreU(Payload::from_float(value), HalfU16(), values + b * 8 + j);
     }
   }
@@ -535,7 +539,8 @@ HWY_INLINE void decode_directly(const std::uint8_t* codes, std::size_t count, un
     for (std::size_t i = begin; i < std::min(begin + group, count); i += kFloats) {
       const Uint32Vector code = hn::PromoteTo(U32(), hn::LoadU(QuarterU8(), codes + i));
       Payload::template store<kStream>(
-          values_of<kPlain>(code_lanes(code, bits), ranges.lo[b], ranges.step[b]), out + i);
+          values_of<Payload, kPlain>(code_lanes(code, bits), ranges.lo[b], ranges.step[b]),
+          out + i);
     }
   }
 }
@@ -592,12 +597,12 @@ HWY_INLINE void for_each_decoded(const std::byte* wire, std::span<typename Paylo
       Element* const out = x.data() + begin + first;
       const bool is_direct = kWay != Way::buffered && rounded == count;
       Element* const to = is_direct ? out : decoded;
-      load_ranges(lo_wire, step_wire, blocks, last_index, ranges);
+      load_ranges<Payload>(lo_wire, step_wire, blocks, last_index, ranges);
       const auto tile_planes = advanced(planes, first, layout.bits);
       if (!ranges.plain) {
         decode_tile<Payload, false, false>(tile_planes, count, rounded, layout, ranges, to);
         for (std::size_t b = 0; b < blocks; ++b) {
-          if (!std::isnan(ranges.lo[b])) continue;
+          if (std::isfinite(ranges.lo[b]) && std::isfinite(ranges.step[b])) continue;
           const std::size_t size = std::min(layout.group, rounded - b * layout.group);
           std::fill_n(to + b * layout.group, size, Payload::Arithmetic::from_float(kNan));
         }

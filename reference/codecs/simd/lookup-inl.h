@@ -161,7 +161,7 @@ HWY_INLINE SplitTable load_table(const std::uint8_t* tables, std::size_t part, s
 }
 
 /// What eight codes of a block stand for.
-template <class Elements, Decoding kDecoding, bool kCanonical>
+template <class Elements, Decoding kDecoding, bool kInRange>
 HWY_INLINE hn::Vec<hn::FixedTag<std::uint16_t, 8>> eight_values(std::size_t block,
                                                                 const Blocks& blocks,
                                                                 const float* codes) {
@@ -169,10 +169,7 @@ HWY_INLINE hn::Vec<hn::FixedTag<std::uint16_t, 8>> eight_values(std::size_t bloc
   const FloatVector scale = hn::Set(F32(), blocks.multiplier[block]);
   const auto some = [&](std::size_t first) HWY_ATTR {
     FloatVector value = value_of<kDecoding>(hn::Load(F32(), codes + first), zero, scale);
-    if constexpr (kCanonical) {
-      const FloatVector nan = float_of(hn::Set(U32(), 0x7FC00000));
-      value = hn::IfThenElse(hn::Eq(value, value), value, nan);
-    }
+    if constexpr (!kInRange) value = limited(value, hn::Set(F32(), blocks.limit[block]));
     return Elements::from_float(value);
   };
 #if ARLAB_X86_256
@@ -183,7 +180,7 @@ HWY_INLINE hn::Vec<hn::FixedTag<std::uint16_t, 8>> eight_values(std::size_t bloc
 }
 
 /// The tables of kParts blocks; `next` is the second, or again the first.
-template <class Elements, Decoding kDecoding, unsigned kBits, bool kCanonical>
+template <class Elements, Decoding kDecoding, unsigned kBits, bool kInRange>
 HWY_INLINE void fill_tables(std::size_t block, std::size_t next, const Blocks& blocks,
                             std::uint8_t* tables) {
   if constexpr (kSplitLate<kBits>) {
@@ -194,8 +191,8 @@ HWY_INLINE void fill_tables(std::size_t block, std::size_t next, const Blocks& b
     const hn::FixedTag<std::uint8_t, 16> bytes;
     for (std::size_t part = 0; part < kParts; ++part) {
       for (std::size_t i = 0; i < 2 * kTables<kBits>; ++i) {
-        const auto values = eight_values<Elements, kDecoding, kCanonical>(part == 0 ? block : next,
-                                                                          blocks, kCodes + 8 * i);
+        const auto values = eight_values<Elements, kDecoding, kInRange>(part == 0 ? block : next,
+                                                                        blocks, kCodes + 8 * i);
         hn::Store(hn::BitCast(bytes, values), bytes, tables);
         tables += 2 * hn::Lanes(eight);
       }
@@ -203,7 +200,7 @@ HWY_INLINE void fill_tables(std::size_t block, std::size_t next, const Blocks& b
   } else {
     alignas(32) static constexpr float kCodes[8] = {0, 1, 2, 3, 4, 5, 6, 7};
     const auto of_block = [&](std::size_t b) HWY_ATTR {
-      return eight_values<Elements, kDecoding, kCanonical>(b, blocks, kCodes);
+      return eight_values<Elements, kDecoding, kInRange>(b, blocks, kCodes);
     };
 #if ARLAB_X86_256
     const __m256i first = _mm256_castsi128_si256(of_block(block).raw);
@@ -265,7 +262,7 @@ HWY_INLINE void look_up_vector(const PlanePointers<const std::byte>& planes, std
   }
 }
 
-template <class Elements, Decoding kDecoding, unsigned kBits, bool kCanonical, bool kStreamed,
+template <class Elements, Decoding kDecoding, unsigned kBits, bool kInRange, bool kStreamed,
           std::size_t kGroup>
 void look_up_blocks(const PlanePointers<const std::byte>& planes, std::size_t count,
                     std::size_t group, const Blocks& blocks, WireAhead ahead, std::uint16_t* out) {
@@ -279,18 +276,18 @@ void look_up_blocks(const PlanePointers<const std::byte>& planes, std::size_t co
   const std::size_t whole = count / kParts;
   const std::size_t start = std::min(kAhead, whole);
   for (std::size_t v = 0; v < start; ++v) {
-    fill_tables<Elements, kDecoding, kBits, kCanonical>(kParts * v, kParts * v + 1, blocks,
-                                                        tables + v * kTableBytes<kBits>);
+    fill_tables<Elements, kDecoding, kBits, kInRange>(kParts * v, kParts * v + 1, blocks,
+                                                      tables + v * kTableBytes<kBits>);
   }
   std::size_t done = 0;
   for (std::size_t v = start; v < whole; ++v, ++done) {
-    fill_tables<Elements, kDecoding, kBits, kCanonical>(kParts * v, kParts * v + 1, blocks,
-                                                        tables + v * kTableBytes<kBits>);
+    fill_tables<Elements, kDecoding, kBits, kInRange>(kParts * v, kParts * v + 1, blocks,
+                                                      tables + v * kTableBytes<kBits>);
     look_up_vector<kBits, kStreamed, kGroup>(from, done, false, group, tables, ahead, out);
   }
   if (whole < vectors) {
-    fill_tables<Elements, kDecoding, kBits, kCanonical>(kParts * whole, kParts * whole, blocks,
-                                                        tables + whole * kTableBytes<kBits>);
+    fill_tables<Elements, kDecoding, kBits, kInRange>(kParts * whole, kParts * whole, blocks,
+                                                      tables + whole * kTableBytes<kBits>);
   }
   for (; done < vectors; ++done) {
     look_up_vector<kBits, kStreamed, kGroup>(from, done, done == whole, group, tables, ahead, out);
@@ -301,26 +298,26 @@ void look_up_blocks(const PlanePointers<const std::byte>& planes, std::size_t co
 /// fetches ahead.
 template <class Elements>
 std::size_t look_up(const AnyBitFormat& f, const PlanePointers<const std::byte>& planes,
-                    std::size_t count, std::size_t group, const Blocks& blocks, bool finite,
+                    std::size_t count, std::size_t group, const Blocks& blocks, bool in_range,
                     Storing storing, WireAhead ahead, typename Elements::Element* out) {
   if constexpr (sizeof(typename Elements::Element) == 2) {
     if (group % kLookupUnit != 0) return 0;
     const auto run = [&]<Decoding kDecoding, unsigned kBits>() HWY_ATTR -> std::size_t {
-      const auto decode = [&]<bool kCanonical, bool kStreamed>() HWY_ATTR {
+      const auto decode = [&]<bool kInRange, bool kStreamed>() HWY_ATTR {
         if (group == kLookupUnit) {
-          look_up_blocks<Elements, kDecoding, kBits, kCanonical, kStreamed, kLookupUnit>(
+          look_up_blocks<Elements, kDecoding, kBits, kInRange, kStreamed, kLookupUnit>(
               planes, count, group, blocks, ahead, out);
         } else {
-          look_up_blocks<Elements, kDecoding, kBits, kCanonical, kStreamed, 0>(planes, count, group,
-                                                                               blocks, ahead, out);
+          look_up_blocks<Elements, kDecoding, kBits, kInRange, kStreamed, 0>(planes, count, group,
+                                                                             blocks, ahead, out);
         }
       };
-      if (!finite) {
-        decode.template operator()<true, false>();  // rare
+      if (!in_range) {
+        decode.template operator()<false, false>();  // rare
       } else if (storing == Storing::streamed) {
-        decode.template operator()<false, true>();
+        decode.template operator()<true, true>();
       } else {
-        decode.template operator()<false, false>();
+        decode.template operator()<true, false>();
       }
       return count;
     };

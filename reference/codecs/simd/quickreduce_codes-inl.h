@@ -16,6 +16,7 @@
 #include "reference/codecs/simd/lanes-inl.h"
 #include "reference/codecs/simd/planes-inl.h"
 #include "reference/codecs/simd/quickreduce_simd.h"
+#include "reference/formats/half.h"
 
 #if ARLAB_HAS_LANES
 
@@ -109,7 +110,6 @@ struct IntegerCode {
 /// largest code `kTop`.
 template <int kMantissa, int kMinExponent, std::uint32_t kTop, bool kSignedZero>
 struct FloatCode {
-  static constexpr bool kSignedScale = false;
   static constexpr bool kHasMinusZero = kSignedZero;
 
   template <class, bool kCount>
@@ -151,7 +151,8 @@ struct FloatCode {
 
 /// fp8 e4m3fnuz.
 struct Fp8Code : FloatCode<3, -7, 0x7F, false> {
-  static constexpr float kScale = 1.0f / 240.0f;
+  static constexpr bool kSignedScale = false;
+  static constexpr float kScale = half_to_float(0x1C44);  // nearest 1/240
   static constexpr float kLargest = 240.0f;
 
   static HWY_INLINE FloatVector value(const std::uint8_t* codes) {
@@ -171,7 +172,8 @@ struct Fp8Code : FloatCode<3, -7, 0x7F, false> {
 
 /// fp4 e2m1.
 struct Fp4Code : FloatCode<1, 0, 0x7, true> {
-  static constexpr float kScale = 1.0f / 6.0f;
+  static constexpr bool kSignedScale = true;
+  static constexpr float kScale = half_to_float(0x3155);  // nearest 1/6
   static constexpr float kLargest = 6.0f;
 
   static constexpr float value_of(int code) {

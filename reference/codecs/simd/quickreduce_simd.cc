@@ -213,9 +213,9 @@ bool encode_together(const std::uint16_t* x, std::size_t atoms, const std::uint1
     for (std::size_t i = 0; i < 4; ++i) {
       const FloatVector value = load_elements<Lanes>(from + i * kFloats);
       w[i] = rounded_significand<Lanes::kLostBits>(hn::Mul(value, e));
-      // A rounded -0 is +0. Without a signed scale, e is positive.
+      // A rounded -0 is +0.
       if constexpr (Code::kHasMinusZero) {
-        w[i] = hn::Or(w[i], hn::And(value, hn::SignBit(F32())));
+        w[i] = hn::Or(w[i], hn::And(hn::Xor(value, e), hn::SignBit(F32())));
       }
     }
     return Code::template encode<Lanes, kCount>(w, clamped);

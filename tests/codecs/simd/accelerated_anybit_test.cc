@@ -210,6 +210,37 @@ TEST_P(AnyBitOnEveryTarget, TakesBlocksOfBothSigns) {
   }
 }
 
+/// The largest numbers of the dtype, and powers of sqrt(2) below: where a chunk's elements may have
+/// to be limited, and where they need not.
+TEST_P(AnyBitOnEveryTarget, LimitsTheLargestNumbers) {
+  const auto& [target, name] = GetParam();
+  const OnTarget on(target);
+  const CodecPtr scalar = find_codec(name);
+  const CodecPtr fast = accelerated(scalar);
+  constexpr std::size_t kElements = 4096 + 256 + 3;
+  for (const DType dtype : kDTypes) {
+    const double largest = dtype == DType::fp16   ? 65504
+                           : dtype == DType::bf16 ? 0x1.FEp127
+                                                  : 0x1.FFFFFEp127;
+    for (std::uint64_t seed = 0; seed < 26; ++seed) {
+      const double most = largest * std::exp2(-0.5 * static_cast<double>(seed));
+      const RandomStream random(seed, 6);
+      std::vector<float> values(kElements);
+      for (std::size_t i = 0; i < kElements; ++i) {
+        const std::uint64_t word = random.word(i);
+        const double share = word % 5 == 0   ? 1
+                             : seed % 3 == 0 ? unit_interval(word)
+                                             : 1 - 0.01 * unit_interval(word);
+        values[i] =
+            static_cast<float>(most * share * (seed % 4 == 1 ? 1 : random_sign(mix_bits(word))));
+      }
+      const Bytes payload = tensor_from_floats(dtype, {kElements}, values).data;
+      ASSERT_EQ(results(*fast, dtype, payload), results(*scalar, dtype, payload))
+          << name_of(dtype) << seed;
+    }
+  }
+}
+
 std::string name_of_case(
     const ::testing::TestParamInfo<std::tuple<std::int64_t, std::string>>& info) {
   const auto& [target, codec] = info.param;

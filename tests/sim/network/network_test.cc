@@ -166,6 +166,25 @@ TEST(Network, EnginesSayWhatIsWrongWithAMessage) {
 
 // ---------------------------------------------------------------- routes
 
+template <class Engine>
+std::uint64_t bytes_after(std::uint64_t largest_messages) {
+  const Network network = one_link(Network::kMaxBandwidth);
+  Rig<Engine> rig(network);
+  for (std::uint64_t i = 0; i < largest_messages; ++i) rig.send(i, {0}, kMaxMessageBytes);
+  rig.engine.run();
+  return rig.engine.bytes_on(0);
+}
+
+TEST(Network, EnginesCountNoBytesModulo2To64) {
+  const std::string refusal =
+      "network: a link would carry more than 18446744073709551615 bytes, which is all that can be "
+      "counted";
+  EXPECT_EQ(bytes_after<FlowEngine>(2047), 2047 * kMaxMessageBytes);
+  EXPECT_EQ(bytes_after<FifoEngine>(2047), 2047 * kMaxMessageBytes);
+  EXPECT_EQ(message_of([] { bytes_after<FlowEngine>(2048); }), refusal);
+  EXPECT_EQ(message_of([] { bytes_after<FifoEngine>(2048); }), refusal);
+}
+
 TEST(Router, FewestHopsThenLatencyThenNumbers) {
   // 0 -> 3 over 1 or 2; two parallel links 0 -> 1; a direct link 0 -> 4 beside faster ways.
   Network network;

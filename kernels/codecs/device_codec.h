@@ -1,0 +1,48 @@
+// What kernels ask of a codec, whose device code is a class template on the dtype's arithmetic.
+#pragma once
+
+#include <concepts>
+
+#include "kernels/codecs/payload.h"
+
+namespace arlab::kernels {
+inline namespace ARLAB_PLATFORM {
+
+/// How kernels of a codec work best, found by measuring. Whatever it says, the bits are the same.
+struct Tuning {
+  /// Blocks of a kernel on a multiprocessor. Blocks wait for those of other ranks, so all of a
+  /// launch must fit, and a kernel may take no more registers than that allows.
+  int resident_blocks = 2;
+  /// Tiles that a block works on at once, at most. With more than one, and with `kTileBytes`, the
+  /// codec takes part in the kernels that were tuned for large and for small tensors.
+  int batch = 1;
+  /// Wires go to other ranks from registers: a thread's part is 16 bytes, next to its neighbour's.
+  bool stores_directly = false;
+  /// A tile's wire is the same whether the tile ends early or is filled up with +0.
+  bool pads_tiles = false;
+};
+
+/// A codec that encodes a tile of 2048 elements by itself. Thread t of a block has elements 8t to
+/// 8t + 7 (payload.h), and all threads call together: a group of elements is some whole lanes, which
+/// find its scale among themselves.
+///
+/// What is behind the end of a message may be anything: sums leave it there. encode() must not let
+/// it into the metadata, and store() writes +0 or nothing there. load() and decode() take any bytes.
+///
+/// Optional, for codecs with packed arithmetic: encode_unchecked(), is_non_finite(),
+/// mark_non_finite() and decode_unchecked(), may_be_non_finite(), which batch.h explains.
+template <class Codec, class Number>
+concept DeviceCodec = requires(const Codec& codec, const Eight<Number>& x, Position at,
+                               const typename Codec::Encoded& encoded, std::uint8_t* wire) {
+  { Codec::kTuning } -> std::convertible_to<Tuning>;
+  /// Sums of fp16 that overflow become +-65504.
+  { Codec::kClampsFp16Sums } -> std::convertible_to<bool>;
+  { codec.wire_bytes(std::size_t{}) } -> std::same_as<std::size_t>;
+  { codec.encode(x, at) } -> std::same_as<typename Codec::Encoded>;
+  codec.store(encoded, wire, at);
+  { codec.load(wire, at) } -> std::same_as<typename Codec::Encoded>;
+  { codec.decode(encoded, at) } -> std::same_as<Eight<Number>>;
+};
+
+}  // namespace ARLAB_PLATFORM
+}  // namespace arlab::kernels

@@ -1,0 +1,78 @@
+// A collective that has been checked, cut and given its kernels: once for all calls like it.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "kernels/runtime/collective_request.h"
+#include "kernels/runtime/select.h"
+#include "kernels/runtime/status.h"
+#include "kernels/schedule/lower.h"
+#include "kernels/schedule/run.h"
+
+namespace arlab::kernels {
+inline namespace ARLAB_PLATFORM {
+
+/// What a communicator knows of its team.
+struct TeamResources {
+  Team team;
+  CommunicatorOptions options;
+  int multiprocessors = 0;           ///< for this rank, at least; the same on all ranks
+  Statistics* statistics = nullptr;  ///< options.measured_groups of them
+};
+
+class PreparedCall {
+ public:
+  /// The error says what is wrong with the request, or what has no kernels.
+  static Result<std::shared_ptr<const PreparedCall>> prepare(const CollectiveRequest& request,
+                                                             const TeamResources& resources);
+
+  /// The kernel that was chosen, and why, in a line.
+  std::string explanation() const;
+
+  /// Enqueues this rank's part.
+  Status launch(const void* input, void* output, hipStream_t stream) const;
+
+ private:
+  /// A kernel that was written for an algorithm.
+  struct Tuned {
+    const KernelRule* rule;
+    CodecChoice codec;
+    Call call;
+  };
+  /// Programs that one kernel runs each.
+  struct OnePass {
+    CodecChoice codec;
+    std::vector<ProgramCall> calls;
+    bool in_place = true;  ///< the output may be the input
+  };
+  /// Programs with kernels that measure in between.
+  struct TwoPass {
+    struct Kernel {
+      ProgramCall call;
+      Measurement measurement;     ///< of what its first phase encodes
+      std::vector<bool> of_input;  ///< what is measured; else of the output
+    };
+    MeasuredChoice codec;
+    std::vector<std::vector<Kernel>> programs;  ///< kernels of each
+    std::size_t part_elements;                  ///< of a chunk that are worked through at a time
+    bool in_place = true;
+  };
+
+  explicit PreparedCall(DType dtype) : dtype_(dtype) {}
+
+  static Result<Tuned> tuned(const CollectiveRequest&, const Schedule&, const KernelRule&,
+                             const CallFacts&, const CodecChoice&, const TeamResources&);
+  static Result<OnePass> one_pass(const CollectiveRequest&, const Schedule&, const CodecChoice&,
+                                  const TeamResources&);
+  static Result<TwoPass> two_pass(const CollectiveRequest&, const Schedule&, const MeasuredChoice&,
+                                  const TeamResources&);
+
+  DType dtype_;
+  std::variant<Tuned, OnePass, TwoPass> kernels_;
+};
+
+}  // namespace ARLAB_PLATFORM
+}  // namespace arlab::kernels

@@ -1,0 +1,60 @@
+#include "kernels/runtime/select.h"
+
+#include <array>
+
+namespace arlab::kernels {
+inline namespace ARLAB_PLATFORM {
+namespace {
+
+/// Enough for blocks to have work in turn.
+bool is_large(const CallFacts& call) { return 8 * call.tiles > call.blocks; }
+
+bool is_one_tile_per_block(const CallFacts& call) {
+  return call.tiles <= call.blocks && call.codec.tuning.batch != 1 &&
+         (call.codec.tuning.pads_tiles || call.all_tiles_whole);
+}
+
+/// In places, wires of more than this begin two accesses of each thread.
+constexpr std::size_t kShortWire = 1408;
+
+constexpr std::array<KernelRule, 6> kRules = {{
+    {"one_shot", "one_shot_places", launch_one_shot_places, 1,
+     [](const CallFacts& call) {
+       return call.has_places && call.codec.one_shot_places && is_large(call);
+     },
+     "2 ranks, a tuned codec, 16-bit elements, more tiles than 1/8 of the blocks",
+     "h200_pair_2026-11-22.csv"},
+    {"one_shot", "one_shot_small", launch_one_shot_small, 1, is_one_tile_per_block,
+     "a tuned codec, one tile per block at most", "h200_versions_2026-11-21.csv"},
+    {"one_shot", "one_shot", launch_one_shot, 1, [](const CallFacts&) { return true; },
+     "everything else", "h200_allreduce_2026-11-21.csv"},
+    {"two_shot", "two_shot_places", launch_two_shot_places, 2,
+     [](const CallFacts& call) {
+       return call.has_places && call.codec.two_shot_places &&
+              (is_large(call) || call.tile_bytes <= kShortWire);
+     },
+     "2 to 4 ranks, a tuned codec of up to 8.5 bits, 16-bit elements; wires of more than 1408 "
+     "bytes "
+     "per tile only with more tiles than 1/8 of the blocks",
+     "h200_places_2026-11-22.csv"},
+    {"two_shot", "two_shot_small", launch_two_shot_small, 2, is_one_tile_per_block,
+     "a tuned codec, one tile per block at most", "h200_versions_2026-11-21.csv"},
+    {"two_shot", "two_shot", launch_two_shot, 2, [](const CallFacts&) { return true; },
+     "everything else", "h200_allreduce_2026-11-21.csv"},
+}};
+
+}  // namespace
+
+CodecTraits traits_of(const CodecChoice& codec, DType dtype) {
+  CodecTraits traits;
+  (void)with_codec(codec, dtype, [&]<class Codec, class Number>(const Codec&, Number) {
+    static_assert(DeviceCodec<Codec, Number>);
+    traits = {Codec::kTuning, kWorksInPlaces<Codec, Number>, kTwoShotWorksInPlaces<Codec, Number>};
+  });
+  return traits;
+}
+
+std::span<const KernelRule> kernel_rules() { return kRules; }
+
+}  // namespace ARLAB_PLATFORM
+}  // namespace arlab::kernels

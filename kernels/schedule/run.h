@@ -1,0 +1,51 @@
+// Programs on GPUs: what the kernel that runs any program is told, and its launch.
+#pragma once
+
+#include "kernels/codecs/choice.h"
+#include "kernels/codecs/measured_kernels.h"
+#include "kernels/collectives/call.h"
+#include "kernels/schedule/program.h"
+
+namespace arlab::kernels {
+inline namespace ARLAB_PLATFORM {
+
+static_assert(kMaxProgramRanks == kMaxRanks);
+
+/// Some phases of a program, on one rank.
+struct ProgramCall {
+  Team team;
+  const void* input;
+  void* output;                    ///< may be the input, if the program allows it
+  ElementRange chunk[kMaxChunks];  ///< of the tensor, or of the part that is worked through
+  int first_phase;
+  int last_phase;
+  bool begins_with_sends;  ///< another kernel has stored what arrived in the first phase
+  int blocks;
+  int rounds;
+  int tiles_per_slot;   ///< of one wire; a multiple of tiles_per_unit
+  unsigned tile_bytes;  ///< between tiles of a wire, a multiple of 16
+  bool aligned;         ///< input and output are multiples of 16
+  int tiles_per_unit;   ///< two passes: tiles that one block works on together, of a transform
+  std::size_t groups;   ///< two passes: entries of statistics from step to step
+  const Statistics* statistics;  ///< [step from the first one that sends][group]
+  Program program;
+};
+static_assert(sizeof(ProgramCall) < 4096 - 256, "a kernel's parameters have 4 KiB in all");
+
+/// Of codecs that encode a tile as soon as it is there.
+hipError_t launch_program(const ProgramCall& call, const CodecChoice& codec, DType dtype,
+                          hipStream_t stream);
+/// Of codecs whose groups have been measured, for the steps of first_phase that encode.
+hipError_t launch_program(const ProgramCall& call, const MeasuredChoice& codec, DType dtype,
+                          hipStream_t stream);
+
+/// How messages of at most so many elements are cut.
+struct MessageTiles {
+  int per_unit;       ///< tiles that one block must have together
+  std::size_t bytes;  ///< of a tile in a slot
+  std::size_t tiles;  ///< of the message
+};
+MessageTiles message_tiles(const MeasuredChoice& codec, DType dtype, std::size_t elements);
+
+}  // namespace ARLAB_PLATFORM
+}  // namespace arlab::kernels

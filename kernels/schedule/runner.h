@@ -1,0 +1,78 @@
+// A block's way through a program: what the kernels of all codecs share.
+#pragma once
+
+#include "kernels/collectives/exchange.h"
+#include "kernels/schedule/run.h"
+
+namespace arlab::kernels {
+inline namespace ARLAB_PLATFORM {
+
+/// The way through the phases, and where wires are.
+class ProgramRunner {
+ public:
+  ARLAB_DEVICE ProgramRunner(const ProgramCall& call, std::uint32_t& failed)
+      : call_(call), exchange_(call.team, failed) {}
+
+  /// Calls run_step(number, round) for every step of the phases, in order, and the exchanges in
+  /// between.
+  template <class RunStep>
+  ARLAB_DEVICE void run(RunStep run_step) {
+    const Program& program = call_.program;
+    const int last_of_all = program.phases - 1;
+#pragma unroll 1
+    for (int round = 0; round < call_.rounds; ++round) {
+#pragma unroll 1
+      for (int phase = call_.first_phase; phase <= call_.last_phase; ++phase) {
+        const bool sends_only = phase == call_.first_phase && call_.begins_with_sends;
+        // The sends of the last phase are another kernel's.
+        const bool stores_only = phase == call_.last_phase && phase != last_of_all;
+        const int end = stores_only ? program.first_send[phase] : program.first_step[phase + 1];
+#pragma unroll 1
+        for (int step = sends_only ? program.first_send[phase] : program.first_step[phase];
+             step < end; ++step) {
+          run_step(step, round);
+        }
+        if (phase == call_.last_phase) break;
+        exchange_.signal();
+        if (!exchange_.wait()) return;
+        if (round + 1 == call_.rounds && phase + 1 == call_.last_phase) let_next_kernel_start();
+      }
+    }
+    exchange_.end();
+  }
+
+  ARLAB_DEVICE const std::uint8_t* incoming(Operand wire) const {
+    return exchange_.incoming(static_cast<int>(wire.rank()), wire.age()) + offset(wire.index());
+  }
+
+  /// f of where the wire of a step goes, for every rank that gets it.
+  template <class F>
+  ARLAB_DEVICE void for_each_receiver(const Step& step, F f) const {
+    std::uint32_t to = step.to;
+#pragma unroll 1
+    for (int rank = 0; to != Step::kNowhere; ++rank) {
+      const std::uint32_t number = to & 15;
+      to = to >> 4 | 0xF0000000;
+      if (number != 15) f(exchange_.outgoing(rank) + offset(number));
+    }
+  }
+
+  ARLAB_DEVICE void copy(const std::uint8_t* from, std::uint8_t* to, std::size_t bytes) const {
+    for (std::size_t at = std::size_t{threadIdx.x} * 16; at < bytes;
+         at += std::size_t{kThreads} * 16) {
+      store_128(to + at, load_128(from + at));
+    }
+  }
+
+ private:
+  /// Of a wire in a slot.
+  ARLAB_DEVICE std::size_t offset(unsigned number) const {
+    return std::size_t{number} * static_cast<unsigned>(call_.tiles_per_slot) * call_.tile_bytes;
+  }
+
+  const ProgramCall& call_;
+  Exchange exchange_;
+};
+
+}  // namespace ARLAB_PLATFORM
+}  // namespace arlab::kernels

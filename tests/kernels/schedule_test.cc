@@ -1,0 +1,203 @@
+// Programs of all ranks, lowered from a schedule and interpreted one operation at a time, give the
+// bits of the reference's executor.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <random>
+#include <tuple>
+
+#include "kernels/schedule/lower.h"
+#include "reference/codecs/native_sum.h"
+#include "reference/codecs/registry.h"
+#include "reference/collectives/check.h"
+#include "reference/collectives/executor.h"
+#include "reference/tensors/synthetic.h"
+#include "tests/collectives/random_schedules.h"
+#include "tests/collectives/toy_codecs.h"
+
+namespace arlab::kernels {
+namespace {
+
+using testing::Random;
+using testing::Variant;
+using Bytes = std::vector<std::byte>;
+
+/// What run.hip does, on whole chunks.
+class Interpreter {
+ public:
+  Interpreter(const Schedule& schedule, const Codec& codec, DType dtype, const Bytes& inputs,
+              Bytes& outputs)
+      : schedule_(schedule), codec_(codec), dtype_(dtype), inputs_(inputs), outputs_(outputs) {}
+
+  void run(const Lowered& lowered) {
+    slots_.clear();
+    for (int phase = 0; phase < lowered.programs.front().phases; ++phase) {
+      for (Rank rank = 0; rank < schedule_.world_size; ++rank) {
+        const Program& program = lowered.programs[rank];
+        for (int i = program.first_step[phase]; i < program.first_step[phase + 1]; ++i) {
+          ASSERT_EQ(i >= program.first_send[phase],
+                    program.step[i].encodes || program.step[i].passes_on);
+          run_step(lowered, program, program.step[i], rank, phase);
+        }
+      }
+    }
+  }
+
+ private:
+  std::span<std::byte> part(Bytes& tensor, Rank rank, const Chunk& chunk) const {
+    const std::size_t size = size_of(dtype_);
+    return std::span(tensor).subspan((rank * schedule_.elements + chunk.begin) * size,
+                                     chunk.size() * size);
+  }
+
+  void run_step(const Lowered& lowered, const Program& program, const Step& step, Rank rank,
+                int phase) {
+    const Chunk& chunk = lowered.chunks[step.chunk];
+    const auto wire_of = [&](const Operand& operand) -> const Bytes& {
+      return slots_.at(
+          {phase - 1 - static_cast<int>(operand.age()), operand.rank(), rank, operand.index()});
+    };
+    Bytes wire(codec_.wire_bytes(dtype_, chunk.size()));
+    Bytes sum(chunk.size() * size_of(dtype_));
+    if (step.passes_on) {
+      ASSERT_EQ(step.operands, 1);
+      wire = wire_of(program.operand[step.first_operand]);
+    }
+    bool started = step.from_zero;
+    for (int i = 0; i < step.operands && !step.passes_on; ++i) {
+      const Operand& operand = program.operand[step.first_operand + i];
+      Bytes x(sum.size());
+      if (operand.source() == Operand::wire) {
+        codec_.decode(dtype_, wire_of(operand), x);
+      } else {
+        const bool is_input = operand.source() == Operand::input;
+        const auto from = is_input ? part(inputs_, rank, chunk)
+                                   : part(outputs_, rank, lowered.chunks[operand.index()]);
+        std::copy(from.begin(), from.end(), x.begin());
+      }
+      if (started) {
+        add_native(dtype_, codec_.info().clamps_fp16_sums, sum, x);
+      } else {
+        sum = x;
+      }
+      started = true;
+    }
+    const auto place = part(outputs_, rank, lowered.chunks[step.place]);
+    if (step.stores_sum) std::copy(sum.begin(), sum.end(), place.begin());
+    if (step.encodes) codec_.encode(dtype_, sum, wire);
+    if (step.stores_decoded) codec_.decode(dtype_, wire, place);
+    for (Rank to = 0; to < schedule_.world_size; ++to) {
+      const std::uint32_t number = step.to >> (4 * to) & 15;
+      if (number == 15) continue;
+      ASSERT_LT(static_cast<int>(number), lowered.wires);
+      const bool is_new = slots_.insert({{phase, rank, to, number}, wire}).second;
+      ASSERT_TRUE(is_new) << "two wires in one slot";
+    }
+  }
+
+  const Schedule& schedule_;
+  const Codec& codec_;
+  const DType dtype_;
+  Bytes inputs_;
+  Bytes& outputs_;
+  std::map<std::tuple<int, Rank, Rank, std::uint32_t>, Bytes> slots_;  // exchange, from, to, number
+};
+
+Bytes bytes_of(const Tensor& tensor) { return {tensor.bytes().begin(), tensor.bytes().end()}; }
+
+/// Whether the schedule can be lowered; if so, that the programs give the executor's bits.
+bool expect_bits(const Schedule& schedule, const Codec& codec, DType dtype, Passes passes,
+                 const std::string& what) {
+  const Result<std::vector<Lowered>> lowered = lower(schedule, passes);
+  if (!lowered.ok()) return false;
+  const Bytes inputs = bytes_of(
+      make_synthetic("gaussian:sigma=1,seed=7", dtype, schedule.world_size, schedule.elements));
+  Bytes expected(inputs.size());
+  execute(schedule, codec, dtype, inputs, expected, {.threads = 1});
+  Bytes outputs(inputs.size(), std::byte{0xDB});
+  for (const Lowered& part : lowered.value()) {
+    Interpreter(schedule, codec, dtype, inputs, outputs).run(part);
+    // What is encoded waits in memory, whole.
+    if (passes == Passes::two) {
+      for (const Program& program : part.programs) {
+        for (int i = 0; i < program.first_step[program.phases]; ++i) {
+          const Step& step = program.step[i];
+          if (!step.encodes) continue;
+          EXPECT_EQ(step.operands, 1) << what;
+          EXPECT_FALSE(step.stores_decoded) << what;
+          EXPECT_NE(program.operand[step.first_operand].source(), Operand::wire) << what;
+        }
+      }
+    }
+  }
+  EXPECT_EQ(outputs, expected) << what;
+  return true;
+}
+
+TEST(Lower, EveryAlgorithmWithEveryOptionGivesTheReferencesBits) {
+  const CodecPtr one_pass = find_codec("int4-g32");
+  const CodecPtr two_passes = find_codec("int8-gtensor");
+  for (Rank ranks = 2; ranks <= 8; ++ranks) {
+    std::vector<Variant> variants = testing::all_variants(ranks, {1, 3, 4});
+    const std::vector<Variant> moving = testing::moving_variants(ranks);
+    variants.insert(variants.end(), moving.begin(), moving.end());
+    for (const Variant& variant : variants) {
+      for (const std::uint64_t elements :
+           {std::uint64_t{1}, std::uint64_t{63}, std::uint64_t{1033}}) {
+        const bool moves = find_algorithm(variant.algorithm).collective != Collective::all_reduce;
+        const Schedule schedule =
+            testing::schedule_of(variant, ranks, moves ? elements * ranks : elements, 32);
+        const std::string what =
+            fmt::format("{}, {} ranks, {} elements", label(variant), ranks, schedule.elements);
+        EXPECT_TRUE(expect_bits(schedule, *one_pass, DType::fp16, Passes::one, what))
+            << what << ": " << lower(schedule, Passes::one).status().message();
+        EXPECT_TRUE(expect_bits(schedule, *two_passes, DType::bf16, Passes::two, what))
+            << what << ": " << lower(schedule, Passes::two).status().message();
+        for (const Passes passes : {Passes::one, Passes::two}) {
+          const Result<std::vector<Lowered>> lowered = lower(schedule, passes);
+          ASSERT_TRUE(lowered.ok());
+          for (const Lowered& part : lowered.value()) {
+            EXPECT_TRUE(part.in_place) << what;
+            EXPECT_TRUE(passes == Passes::one || part.kernels_are_whole) << what;
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(Lower, RandomSchedulesThatTheCheckerProvedGiveTheReferencesBits) {
+  const testing::FadingCodec codec;  // every encoding shows
+  Random random(20261122);
+  int lowered = 0;
+  int refused = 0;
+  for (int i = 0; i < 400; ++i) {
+    const Schedule original = testing::random_schedule(random);
+    for (int k = 0; k < 20; ++k) {
+      Schedule schedule = original;
+      testing::mutate(schedule, random);
+      if (schedule.world_size < 2 || schedule.world_size > 8 || schedule.elements > 1000) continue;
+      if (!check(schedule).correct) continue;
+      for (const Passes passes : {Passes::one, Passes::two}) {
+        const bool is_lowered =
+            expect_bits(schedule, codec, DType::fp32, passes, fmt::format("schedule {}.{}", i, k));
+        ++(is_lowered ? lowered : refused);
+      }
+    }
+  }
+  EXPECT_GT(lowered, 300);
+  EXPECT_LT(refused, lowered / 20);
+}
+
+TEST(Lower, SaysWhatDoesNotFit) {
+  const auto message = [](Schedule schedule) {
+    return lower(schedule, Passes::one).status().message();
+  };
+  Schedule nine = make_schedule("one_shot", {.world_size = 9, .elements = 64});
+  EXPECT_EQ(message(nine), "kernels take up to 8 ranks, not 9");
+}
+
+}  // namespace
+}  // namespace arlab::kernels

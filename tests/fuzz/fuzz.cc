@@ -524,7 +524,7 @@ void read_damaged_tables(const std::string& bytes, const Files& files, const cha
 /// Every codec of the list and some members more, with every dtype that it takes.
 std::vector<std::pair<CodecPtr, DType>> all_wires() {
   Texts names = listed_codecs();
-  names.insert(names.end(), {"int3-g40-sr", "int7-g8-sym", "had-int6-g64", "int8-grow",
+  names.insert(names.end(), {"int3-g40-sr", "int7-g8-sym", "had-int6-g64", "int8-g1000-sym",
                              "int8-gtensor-sym-static0.05", "logfmt6-g128"});
   std::vector<std::pair<CodecPtr, DType>> wires;
   for (const std::string& name : names) {

@@ -128,6 +128,12 @@ void BenchCommand::run() const {
   kernels::CommunicatorOptions options;
   options.blocks = static_cast<int>(blocks.value_or(0));
   if (!slot_bytes.empty()) options.slot_bytes = parse_count(slot_bytes, "--slot-bytes");
+  const std::size_t team = on.team_bytes(on.devices_of_group(world_size), options);
+  if (team != 0) {  // devices are emulated: their inputs and outputs are memory of this machine
+    const std::uint64_t largest = *std::max_element(sizes.begin(), sizes.end());
+    require_memory_for(largest, "--bytes", static_cast<double>(team), 2.0 * world_size,
+                       fmt::format("bench of {} ranks with {} bytes each", world_size, largest));
+  }
   auto group = on.make_group(world_size, options);
   if (!group.ok()) fail("platform {}: {}", platform, group.status().message());
   std::unique_ptr<kernels::Group> beside;

@@ -79,6 +79,7 @@ struct ConformCommand {
       const std::uint64_t length = elements.empty() ? 0 : parse_count(elements, "--elements");
       request.schedule =
           std::make_shared<const Schedule>(schedule.make(ranks.value_or(0), length, 1));
+      request.ranks = {static_cast<int>(request.schedule->world_size)};
       return request;  // its length is the only one
     } else if (!schedule.algorithm.empty()) {
       request.algorithms = {find_algorithm(schedule.algorithm).name};
@@ -92,6 +93,27 @@ struct ConformCommand {
     request.lengths = kernels::lengths_up_to(
         std::min(longest, elements.empty() ? otherwise : parse_count(elements, "--elements")));
     return request;
+  }
+
+  /// Inputs, what is expected and what comes back, and on emulated devices what they read and write.
+  static void require_memory_of(const kernels::Platform& on,
+                                const kernels::ConformanceRequest& request) {
+    const int world_size = *std::max_element(request.ranks.begin(), request.ranks.end());
+    const std::size_t team = on.team_bytes(on.devices_of_group(world_size), request.group);
+    const int copies = team != 0 ? 5 : 3;
+    std::size_t element = 0;
+    for (const std::string& name : request.codecs) {
+      for (const DType dtype : find_codec(name)->info().dtypes) {
+        element = std::max(element, size_of(dtype));
+      }
+    }
+    const std::size_t longest =
+        request.schedule ? request.schedule->elements
+                         : *std::max_element(request.lengths.begin(), request.lengths.end());
+    require_memory_for(
+        longest, "--elements", static_cast<double>(team),
+        static_cast<double>(copies * world_size) * static_cast<double>(element),
+        fmt::format("conform of {} ranks with {} elements each", world_size, longest));
   }
 
   void run() const {
@@ -112,6 +134,9 @@ struct ConformCommand {
       first = fmt::format("{} of {} {} on {} ranks: {}", row.subject, row.codec, name_of(row.dtype),
                           row.ranks, row.first_mismatch);
     };
+    for (const kernels::ConformanceRequest& request : requests(*found.value())) {
+      require_memory_of(*found.value(), request);
+    }
     for (const kernels::ConformanceRequest& request : requests(*found.value())) {
       const auto status = kernels::run_conformance(*found.value(), request, row_done);
       if (!status.ok()) fail("platform {}: {}", platform, status.message());

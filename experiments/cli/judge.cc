@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <charconv>
 #include <chrono>
 #include <csignal>
 #include <cstring>
@@ -234,9 +235,20 @@ struct JudgeCommand {
     return request;
   }
 
+  /// Of every length the inputs and outputs of three kinds, and one call's regions, with a copy.
+  static void require_memory_of(const kernels::AllReduceCheckRequest& asked) {
+    if (asked.lengths.empty()) return;
+    const std::uint64_t longest = *std::max_element(asked.lengths.begin(), asked.lengths.end());
+    const double bytes = 12.0 * asked.ranks * static_cast<double>(size_of(asked.dtype));
+    require_memory_for(
+        longest, "--lengths", 0, bytes,
+        fmt::format("judge of {} ranks with {} elements each", asked.ranks, longest));
+  }
+
   void run() const {
     const kernels::AllReduceCheckRequest asked = request();
     kernels::list_candidates(asked);  // refuses what is wrong before pipes are opened, which waits
+    require_memory_of(asked);
     std::signal(SIGPIPE, SIG_IGN);
     const std::chrono::seconds most(timeout.value_or(kDefaultTimeout));
     Pipe from(answers, Pipe::End::reading, "--answers", most);

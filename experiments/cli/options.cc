@@ -173,7 +173,8 @@ void ScheduleOptions::add_to(CLI::App& command) {
 
 Schedule read_schedule(const std::string& path) {
   InputFile input{std::filesystem::path(path)};
-  require_memory(input.remaining(), path);
+  constexpr std::uint64_t kBytesPerCharacter = 10;  // of JSON that has been read, about
+  require_memory(kBytesPerCharacter * input.remaining(), path);
   const std::string text = input.read_rest();
   try {
     return schedule_from_json(text);
@@ -271,19 +272,6 @@ ExecuteOptions ExecutionOptions::make() const {
   options.threads = threads.value_or(0);
   options.count = true;
   return options;
-}
-
-void require_memory(std::uint64_t bytes, const std::string& what) {
-  const long pages = sysconf(_SC_PHYS_PAGES);
-  const long page_bytes = sysconf(_SC_PAGE_SIZE);
-  if (pages <= 0 || page_bytes <= 0) return;
-  const std::uint64_t physical =
-      static_cast<std::uint64_t>(pages) * static_cast<std::uint64_t>(page_bytes);
-  if (bytes > physical) {
-    const auto gib = [](std::uint64_t b) { return static_cast<double>(b) / (1ULL << 30); };
-    fail("{} needs about {:.1f} GiB of memory; this machine has {:.1f} GiB", what, gib(bytes),
-         gib(physical));
-  }
 }
 
 void require_folder_of(const std::string& path) {

@@ -11,6 +11,7 @@
 #include "reference/codecs/codec.h"
 #include "reference/collectives/algorithm.h"
 #include "reference/collectives/executor.h"
+#include "reference/memory.h"
 
 namespace arlab::cli {
 
@@ -84,9 +85,6 @@ struct ExecutionOptions {
   void add_to(CLI::App& command);
   ExecuteOptions make() const;
 };
-
-/// Throws InvalidInput when `bytes` are more than this machine has; `what` says for what.
-void require_memory(std::uint64_t bytes, const std::string& what);
 
 /// Throws InvalidInput unless the file's folder exists, so that long work is not done in vain.
 void require_folder_of(const std::string& path);

@@ -15,6 +15,7 @@
 #include "kernels/runtime/bootstrap.h"
 #include "kernels/runtime/platforms.h"
 #include "reference/codecs/registry.h"
+#include "reference/memory.h"
 
 namespace nb = nanobind;
 using namespace arlab;
@@ -35,6 +36,17 @@ template <class T>
 T value_of(Result<T> result) {
   require(result.status());
   return std::move(result.value());
+}
+
+/// Other threads of Python go on meanwhile.
+template <class Call>
+void run_without_python(Call call) {
+  Status status;
+  {
+    const nb::gil_scoped_release others_may_run;
+    status = call();
+  }
+  require(status);
 }
 
 const void* address(std::uintptr_t pointer) { return reinterpret_cast<const void*>(pointer); }
@@ -96,12 +108,21 @@ std::string check(const nb::callable& function, int ranks, const std::string& dt
 
 // ---------------------------------------------------------------- codecs of a platform
 
+/// Of what a codec reads and writes: ours, the device's, and Python's.
+constexpr std::size_t kCopiesOfACall = 3;
+
 nb::bytes encode(const std::string& platform, const std::string& codec, const std::string& dtype,
                  const nb::bytes& payload) {
   const CodecPtr found = find_codec(codec);
   const DType type = parse_dtype(dtype);
-  std::vector<std::byte> wire(found->wire_bytes(type, payload.size() / size_of(type)));
-  require(value_of(find_platform(platform))->encode(codec, type, span_of(payload), wire));
+  const std::size_t elements = payload.size() / size_of(type);
+  const std::size_t wire_bytes = found->wire_bytes(type, elements);
+  require_memory(kCopiesOfACall * (payload.size() + wire_bytes),
+                 fmt::format("encode of {} elements", elements));
+  std::vector<std::byte> wire(wire_bytes);
+  run_without_python([&] {
+    return value_of(find_platform(platform))->encode(codec, type, span_of(payload), wire);
+  });
   return bytes_of(wire);
 }
 
@@ -113,8 +134,12 @@ nb::bytes decode(const std::string& platform, const std::string& codec, const st
   if (wire.size() != expected) {
     fail("{} bytes of wire: {} elements of {} have {}", wire.size(), elements, codec, expected);
   }
+  require_memory(kCopiesOfACall * (wire.size() + elements * size_of(type)),
+                 fmt::format("decode of {} elements", elements));
   std::vector<std::byte> payload(elements * size_of(type));
-  require(value_of(find_platform(platform))->decode(codec, type, span_of(wire), payload));
+  run_without_python([&] {
+    return value_of(find_platform(platform))->decode(codec, type, span_of(wire), payload);
+  });
   return bytes_of(payload);
 }
 
@@ -154,8 +179,10 @@ std::vector<std::unique_ptr<RankCommunicator>> in_process(const std::string& pla
                                                           const std::vector<int>& devices,
                                                           int blocks, std::size_t slot_bytes,
                                                           double timeout_s) {
-  return value_of(value_of(find_platform(platform))
-                      ->make_communicators(devices, options_of(blocks, slot_bytes, timeout_s)));
+  const CommunicatorOptions options = options_of(blocks, slot_bytes, timeout_s);
+  const Platform* const found = value_of(find_platform(platform));
+  require_memory(found->team_bytes(devices, options), fmt::format("a team of {}", devices.size()));
+  return value_of(found->make_communicators(devices, options));
 }
 
 /// What Python prints of it, as ASCII.
@@ -213,23 +240,34 @@ void define_communicator(nb::module_& module) {
            [](RankCommunicator& self, const std::string& algorithm, const std::string& codec,
               const std::string& dtype, std::size_t elements, std::uintptr_t input,
               std::uintptr_t output, std::uintptr_t stream) {
-             require(self.run({.algorithm = algorithm,
-                               .codec = codec,
-                               .dtype = parse_dtype(dtype),
-                               .elements = elements},
-                              address(input), const_cast<void*>(address(output)),
-                              const_cast<void*>(address(stream))));
+             const DType type = parse_dtype(dtype);
+             run_without_python([&] {
+               return self.run(
+                   {.algorithm = algorithm, .codec = codec, .dtype = type, .elements = elements},
+                   address(input), const_cast<void*>(address(output)),
+                   const_cast<void*>(address(stream)));
+             });
            })
       .def("synchronize", [](RankCommunicator& self, std::uintptr_t stream) {
-        Status status;
-        {
-          const nb::gil_scoped_release others_may_run;
-          status = self.synchronize(const_cast<void*>(address(stream)));
-        }
-        require(status);
+        run_without_python([&] { return self.synchronize(const_cast<void*>(address(stream))); });
       });
 
   module.def("in_process", in_process);
+  module.def(
+      "run_together",
+      [](const std::vector<RankCommunicator*>& ranks, const std::string& algorithm,
+         const std::string& codec, const std::string& dtype, std::size_t elements,
+         const std::vector<std::uintptr_t>& inputs, const std::vector<std::uintptr_t>& outputs,
+         const std::vector<std::uintptr_t>& streams) {
+        std::vector<RankCall> calls;
+        for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+          calls.push_back({ranks[rank], address(inputs[rank]),
+                           const_cast<void*>(address(outputs[rank])),
+                           const_cast<void*>(address(streams[rank]))});
+        }
+        const CollectiveRequest request{algorithm, codec, parse_dtype(dtype), elements};
+        run_without_python([&] { return run_together(request, calls); });
+      });
   module.def("from_environment", [](const std::string& platform, int device, int blocks,
                                     std::size_t slot_bytes, double timeout_s,
                                     double bootstrap_timeout_s) {
@@ -250,6 +288,8 @@ void define_communicator(nb::module_& module) {
 }  // namespace
 
 NB_MODULE(_arlab, module) {
+  // A thread may still be in a call when the program ends; what it uses is not lost.
+  nb::set_leak_warnings(false);
   nb::exception<Error>(module, "Error", PyExc_RuntimeError);
   nb::register_exception_translator(
       [](const std::exception_ptr& thrown, void* error_class) {
@@ -257,6 +297,8 @@ NB_MODULE(_arlab, module) {
           std::rethrow_exception(thrown);
         } catch (const InvalidInput& error) {
           PyErr_SetString(static_cast<PyObject*>(error_class), error.what());
+        } catch (const std::bad_alloc&) {
+          PyErr_SetString(static_cast<PyObject*>(error_class), "not enough memory for this call");
         }
       },
       nb::handle(module.attr("Error")).ptr());

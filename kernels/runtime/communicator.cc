@@ -39,18 +39,6 @@ Status enable_peer_access(std::span<const int> devices) {
   return {};
 }
 
-/// What each rank has of its device when ranks share devices: the least of all ranks.
-Result<int> multiprocessors_of_each(std::span<const int> devices) {
-  int least = kMostBlocks;
-  for (const int device : devices) {
-    const Result<int> count = multiprocessors_of(device);
-    if (!count.ok()) return count.status();
-    const auto ranks = std::count(devices.begin(), devices.end(), device);
-    least = std::min(least, count.value() / static_cast<int>(ranks));
-  }
-  return std::max(least, 1);
-}
-
 }  // namespace
 
 Result<std::vector<Communicator>> Communicator::in_process(std::span<const int> devices,

@@ -12,8 +12,13 @@
 #include "kernels/runtime/communicator.h"
 #include "kernels/runtime/hip_status.h"
 #include "kernels/runtime/platforms.h"
+#include "kernels/runtime/team_memory.h"
 #include "kernels/runtime/timing.h"
 #include "kernels/runtime/vendor_library.h"
+
+#if defined(__HIP_PLATFORM_HOST__)
+#include "kernels/platform/host/host_turn.h"
+#endif
 
 #define ARLAB_STRING_OF(name) #name
 #define ARLAB_NAME_OF(name) ARLAB_STRING_OF(name)
@@ -21,6 +26,15 @@
 namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {
 namespace {
+
+/// While it lives, no other thread makes calls, where one thread runs the kernels of all.
+#if defined(__HIP_PLATFORM_HOST__)
+using Turn = emulator::HostTurn;
+#else
+struct Turn {
+  Turn() {}
+};
+#endif
 
 /// Memory of the current device.
 class DeviceMemory {
@@ -107,12 +121,20 @@ class GroupOnDevices : public Group {
       if (status.ok()) status = status_of(hipDeviceSynchronize(), "a device failed");
       if (!status.ok()) return status;
     }
-    status = enqueue(call);
+    {
+      const Turn turn;
+      status = enqueue(call);
+    }
+    // A kernel that failed is why others waited for it in vain.
+    for (const Member& member : members_) {
+      (void)hipSetDevice(member.device);
+      const Status ended = status_of(hipStreamSynchronize(member.stream), "a kernel failed");
+      if (status.ok()) status = ended;
+    }
     for (std::size_t rank = 0; rank < members_.size() && status.ok(); ++rank) {
       Member& member = members_[rank];
       (void)hipSetDevice(member.device);
-      status = status_of(hipStreamSynchronize(member.stream), "a kernel failed");
-      if (status.ok()) status = check(rank);
+      status = check(rank);
       if (status.ok()) {
         status = copy_out(outputs.subspan(rank * bytes, bytes), result_of(member, call) + offset);
       }
@@ -138,10 +160,13 @@ class GroupOnDevices : public Group {
       }
     }
     if (!status.ok()) return status;
+    const Turn turn;
     std::vector<RankStream> streams;
     for (const Member& member : members_) streams.push_back({member.device, member.stream});
     Result<std::vector<double>> times =
         time_graphs(streams, request, [&] { return enqueue(call); });
+    // A kernel that failed is why others waited for it in vain.
+    if (!times.ok()) return times;
     for (std::size_t rank = 0; rank < members_.size() && status.ok(); ++rank) status = check(rank);
     if (!status.ok()) return status;
     return times;
@@ -253,24 +278,50 @@ class VendorGroup final : public GroupOnDevices {
 class RankOnDevice final : public RankCommunicator {
  public:
   explicit RankOnDevice(Communicator communicator) : communicator_(std::move(communicator)) {}
+  ~RankOnDevice() override {
+    (void)hipSetDevice(device());
+    if (own_ != nullptr) (void)hipStreamDestroy(own_);
+    if (before_ != nullptr) (void)hipEventDestroy(before_);
+  }
+  RankOnDevice(const RankOnDevice&) = delete;
+  RankOnDevice& operator=(const RankOnDevice&) = delete;
+
+  Status make_stream() {
+    (void)hipSetDevice(device());
+    Status status =
+        status_of(hipStreamCreateWithFlags(&own_, hipStreamNonBlocking), "a stream cannot be made");
+    if (!status.ok()) return status;
+    return status_of(hipEventCreateWithFlags(&before_, hipEventDisableTiming),
+                     "an event cannot be made");
+  }
 
   int rank() const override { return communicator_.rank(); }
   int ranks() const override { return communicator_.ranks(); }
   int device() const override { return communicator_.device(); }
   Status run(const CollectiveRequest& request, const void* input, void* output,
              void* stream) override {
-    return communicator_.run(request, input, output, static_cast<hipStream_t>(stream));
-  }
-  Status synchronize(void* stream) override {
+    const auto callers = static_cast<hipStream_t>(stream);
+    if (own_ == nullptr) return communicator_.run(request, input, output, callers);
     Status status = status_of(hipSetDevice(device()), "a device cannot be used");
+    if (status.ok()) status = status_of(hipEventRecord(before_, callers), "an event");
     if (status.ok()) {
-      status = status_of(hipStreamSynchronize(static_cast<hipStream_t>(stream)), "a kernel failed");
+      status = status_of(hipStreamWaitEvent(own_, before_, 0), "streams cannot be ordered");
     }
-    return status.ok() ? communicator_.check() : status;
+    return status.ok() ? communicator_.run(request, input, output, own_) : status;
   }
+  Status wait(void* stream) override {
+    Status status = status_of(hipSetDevice(device()), "a device cannot be used");
+    if (!status.ok()) return status;
+    const auto worked_on = own_ != nullptr ? own_ : static_cast<hipStream_t>(stream);
+    return status_of(hipStreamSynchronize(worked_on), "a kernel failed");
+  }
+  Status check() override { return communicator_.check(); }
+  std::shared_ptr<void> hold_other_threads() const override { return std::make_shared<Turn>(); }
 
  private:
   Communicator communicator_;
+  hipStream_t own_ = nullptr;    // null: the caller's
+  hipEvent_t before_ = nullptr;  // all that was on the caller's stream
 };
 
 class DevicePlatform final : public Platform {
@@ -329,13 +380,26 @@ class DevicePlatform final : public Platform {
     });
   }
 
+  std::size_t team_bytes(std::span<const int> devices,
+                         const CommunicatorOptions& options) const override {
+#if defined(__HIP_PLATFORM_HOST__)
+    return memory_of_team(devices, options);
+#else
+    (void)devices, (void)options;
+    return 0;
+#endif
+  }
+
   Result<std::vector<std::unique_ptr<RankCommunicator>>> make_communicators(
       std::span<const int> devices, const CommunicatorOptions& options) const override {
     Result<std::vector<Communicator>> team = Communicator::in_process(devices, options);
     if (!team.ok()) return team.status();
     std::vector<std::unique_ptr<RankCommunicator>> ranks;
     for (Communicator& communicator : team.value()) {
-      ranks.push_back(std::make_unique<RankOnDevice>(std::move(communicator)));
+      auto rank = std::make_unique<RankOnDevice>(std::move(communicator));
+      const Status status = rank->make_stream();
+      if (!status.ok()) return status;
+      ranks.push_back(std::move(rank));
     }
     return {std::move(ranks)};
   }
@@ -352,11 +416,8 @@ class DevicePlatform final : public Platform {
                                             const CommunicatorOptions& options) const override {
     const Result<int> count = devices();
     if (!count.ok()) return count.status();
-    std::vector<int> device_of_rank(static_cast<std::size_t>(std::max(ranks, 0)));
-    std::iota(device_of_rank.begin(), device_of_rank.end(), 0);
-    for (int& device : device_of_rank) device %= count.value();
     auto group = std::make_unique<DeviceGroup>();
-    const Status status = group->open(device_of_rank, options);
+    const Status status = group->open(devices_of_group(ranks), options);
     if (!status.ok()) return status;
     return std::unique_ptr<Group>(std::move(group));
   }
@@ -394,6 +455,7 @@ class DevicePlatform final : public Platform {
                           std::span<std::byte> to, Launch launch) {
     const Result<Choice> choice = choose(codec);
     if (!choice.ok()) return choice.status();
+    const Turn turn;  // what fails on the device is this call's
     Status status = status_of(hipSetDevice(0), "no device can be used");
     DeviceMemory source;
     DeviceMemory target;

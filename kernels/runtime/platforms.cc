@@ -16,6 +16,13 @@ const Platform& device_platform();
 }
 #endif
 
+std::vector<int> Platform::devices_of_group(int ranks) const {
+  const Result<int> count = devices();
+  std::vector<int> of_rank;
+  for (int rank = 0; count.ok() && rank < ranks; ++rank) of_rank.push_back(rank % count.value());
+  return of_rank;
+}
+
 const std::vector<const Platform*>& built_platforms() {
   static const std::vector<const Platform*> platforms = {
       &host::device_platform(),
@@ -38,6 +45,25 @@ Result<const Platform*> find_platform(std::string_view name) {
   }
   return Status::error("platform " + std::string(name) + " is not in this build; built are " +
                        built);
+}
+
+Status run_together(const CollectiveRequest& request, std::span<const RankCall> ranks) {
+  Status status;
+  {
+    const std::shared_ptr<void> others_wait = ranks.front().rank->hold_other_threads();
+    for (const RankCall& call : ranks) {
+      if (status.ok()) status = call.rank->run(request, call.input, call.output, call.stream);
+    }
+  }
+  // Kernels that have started use the tensors until they end.
+  for (const RankCall& call : ranks) {
+    const Status ended = call.rank->wait(call.stream);
+    if (status.ok()) status = ended;
+  }
+  for (const RankCall& call : ranks) {
+    if (status.ok()) status = call.rank->check();
+  }
+  return status;
 }
 
 }  // namespace arlab::kernels

@@ -61,9 +61,31 @@ class RankCommunicator {
   /// As Communicator::run; `stream` is the platform's, null for the default one.
   virtual Status run(const CollectiveRequest& request, const void* input, void* output,
                      void* stream) = 0;
-  /// Waits for all work on the stream, and says whether a rank did not arrive.
-  virtual Status synchronize(void* stream) = 0;
+  /// Waits for this rank's work on the stream.
+  virtual Status wait(void* stream) = 0;
+  /// As Communicator::check.
+  virtual Status check() = 0;
+  Status synchronize(void* stream) {
+    Status status = wait(stream);
+    return status.ok() ? check() : status;
+  }
+
+  /// While what is returned lives, no other thread makes calls of the platform. Needed where one
+  /// thread runs the kernels of all, so that it never waits for those of a team that are only half
+  /// there.
+  virtual std::shared_ptr<void> hold_other_threads() const = 0;
 };
+
+/// What a rank brings to a call of its team.
+struct RankCall {
+  RankCommunicator* rank;
+  const void* input;
+  void* output;
+  void* stream;  ///< what is on it already is waited for
+};
+
+/// A call of all ranks of a team in this process, which has ended when it returns, whatever happens.
+Status run_together(const CollectiveRequest& request, std::span<const RankCall> ranks);
 
 class Platform {
  public:
@@ -88,13 +110,21 @@ class Platform {
   virtual Status decode_add(const std::string& codec, DType dtype, std::span<const std::byte> wire,
                             std::span<std::byte> sum) const = 0;
 
-  /// As Communicator::in_process.
+  /// Bytes of the host's memory that a team of ranks in this process takes, without tensors.
+  virtual std::size_t team_bytes(std::span<const int> devices,
+                                 const CommunicatorOptions& options) const = 0;
+
+  /// As Communicator::in_process. Every rank works on a stream of its own, behind what is on the
+  /// caller's, so that ranks which share a device run at the same time; wait() waits for that.
   virtual Result<std::vector<std::unique_ptr<RankCommunicator>>> make_communicators(
       std::span<const int> devices, const CommunicatorOptions& options) const = 0;
 
   /// As Communicator::create.
   virtual Result<std::unique_ptr<RankCommunicator>> create_communicator(
       int device, Bootstrap& bootstrap, const CommunicatorOptions& options) const = 0;
+
+  /// Of make_group.
+  std::vector<int> devices_of_group(int ranks) const;
 
   /// Rank r is on device r modulo the number of devices.
   virtual Result<std::unique_ptr<Group>> make_group(int ranks,

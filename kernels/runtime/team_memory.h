@@ -172,5 +172,29 @@ inline Result<RankMemory> make_rank(TeamMemory& memory, int rank, int device,
   return RankMemory{buffer.value(), reinterpret_cast<Statistics*>(statistics.value())};
 }
 
+/// What each rank has of its device when ranks share devices: the least of all ranks.
+inline Result<int> multiprocessors_of_each(std::span<const int> devices) {
+  int least = kMostBlocks;
+  for (const int device : devices) {
+    const Result<int> count = multiprocessors_of(device);
+    if (!count.ok()) return count.status();
+    const auto ranks = std::count(devices.begin(), devices.end(), device);
+    least = std::min(least, count.value() / static_cast<int>(ranks));
+  }
+  return std::max(least, 1);
+}
+
+/// Bytes of all ranks that make_rank() takes; 0 where it would fail.
+inline std::size_t memory_of_team(std::span<const int> devices,
+                                  const CommunicatorOptions& options) {
+  if (!check_options(devices.size(), options).ok()) return 0;
+  const Result<int> multiprocessors = multiprocessors_of_each(devices);
+  if (!multiprocessors.ok()) return 0;
+  const BufferLayout layout =
+      layout_of(options, static_cast<int>(devices.size()), multiprocessors.value());
+  return devices.size() *
+         (two_shot_places_of(layout).end() + options.measured_groups * sizeof(Statistics));
+}
+
 }  // namespace ARLAB_PLATFORM
 }  // namespace arlab::kernels

@@ -209,6 +209,9 @@ TEST(Conformance, ReportsAMismatch) {
       find_codec(codec)->decode_add(dtype, wire, sum);
       return {};
     }
+    std::size_t team_bytes(std::span<const int>, const CommunicatorOptions&) const override {
+      return 0;
+    }
     Result<std::vector<std::unique_ptr<RankCommunicator>>> make_communicators(
         std::span<const int>, const CommunicatorOptions&) const override {
       return Status::error("there are none");

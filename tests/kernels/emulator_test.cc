@@ -5,10 +5,13 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstdlib>
+#include <regex>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "kernels/platform/host/shared_memory.h"
@@ -17,10 +20,26 @@
 namespace arlab::kernels {
 namespace {
 
+#ifdef __SANITIZE_ADDRESS__
+constexpr bool kAsan = true;
+#else
+constexpr bool kAsan = false;
+#endif
+
+// To which a lane is a thread, of which it knows 8000 at a time and makes a few thousand in a second.
+#ifdef __SANITIZE_THREAD__
+constexpr bool kTsan = true;
+#else
+constexpr bool kTsan = false;
+#endif
+
 class Emulator : public testing::Test {
  protected:
   void SetUp() override { GTEST_FLAG_SET(death_test_style, "threadsafe"); }
-  void TearDown() override { emulator::configure({}); }
+  void TearDown() override {
+    emulator::configure({});
+    (void)hipSetDevice(0);
+  }
 };
 
 __global__ void sum_kernel(const int* in, int* out) {
@@ -103,6 +122,11 @@ TEST_F(Emulator, KernelsOfTwoDevicesWaitForEachOther) {
   EXPECT_EQ(hipDeviceSynchronize(), hipSuccess);
 }
 
+/// How many blocks have run.
+__global__ void number_kernel(std::uint32_t* out) {
+  if (threadIdx.x == 0) atomic_add(out, 1);
+}
+
 __global__ void fetch_kernel(Words4* from, std::uint32_t* out) {
   ARLAB_SHARED_ARRAY(Words4, to, 2);
   to[0].word[0] = to[1].word[0] = 1;
@@ -151,14 +175,50 @@ TEST_F(Emulator, KernelsThatNothingOrdersRaceForThreadSanitizer) {
 }
 #endif
 
-TEST_F(Emulator, ReportsADeadlock) {
+/// The current device is given up, others are not.
+void expect_failure(const char* pattern) {
+  EXPECT_EQ(hipDeviceSynchronize(), hipErrorLaunchFailure);
+  EXPECT_TRUE(std::regex_search(emulator::report(), std::regex(pattern))) << emulator::report();
+  const std::string text = hipGetErrorString(hipErrorLaunchFailure);
+  EXPECT_EQ(text.find('\n'), std::string::npos);
+  EXPECT_TRUE(text.starts_with(emulator::report().substr(0, emulator::report().find('\n'))))
+      << text;
+
+  std::uint32_t out = 0;
+  void* memory = nullptr;
+  hipLaunchKernelGGL(number_kernel, dim3(1), dim3(1), 0, nullptr, &out);
+  EXPECT_EQ(hipGetLastError(), hipErrorLaunchFailure);
+  EXPECT_EQ(hipGetLastError(), hipSuccess);
+  EXPECT_EQ(hipDeviceSynchronize(), hipErrorLaunchFailure);
+  EXPECT_EQ(hipMalloc(&memory, 16), hipErrorLaunchFailure);
+  EXPECT_EQ(out, 0U);
+  ASSERT_EQ(hipSetDevice(5), hipSuccess);
+  hipLaunchKernelGGL(number_kernel, dim3(1), dim3(1), 0, nullptr, &out);
+  EXPECT_EQ(hipDeviceSynchronize(), hipSuccess);
+  EXPECT_EQ(out, 1U);
+  ASSERT_EQ(hipSetDevice(0), hipSuccess);
+}
+
+TEST_F(Emulator, ADeadlockIsAnErrorThatSaysWhereLanesWait) {
   std::uint32_t flags[2] = {};
-  EXPECT_DEATH(
-      {
-        hipLaunchKernelGGL(flag_kernel, dim3(1), dim3(1), 0, nullptr, &flags[0], &flags[1]);
-        (void)hipDeviceSynchronize();
-      },
-      "deadlock.*\n.*device 0 block 0: from thread 0 on polling");
+  hipLaunchKernelGGL(flag_kernel, dim3(3), dim3(40), 0, nullptr, &flags[0], &flags[1]);
+  expect_failure(
+      "deadlock.*\ndevice 0 block 0: from thread 0 on polling 0x.*, which stays 0\ndevice 0 block "
+      "1: ");
+}
+
+TEST_F(Emulator, ADeadlockEndsEveryDeviceThatIsInvolved) {
+  std::uint32_t flags[3] = {};
+  for (int device = 0; device < 2; ++device) {
+    ASSERT_EQ(hipSetDevice(device), hipSuccess);
+    hipLaunchKernelGGL(flag_kernel, dim3(1), dim3(1), 0, nullptr, &flags[device], &flags[2]);
+  }
+  ASSERT_EQ(hipSetDevice(2), hipSuccess);
+  EXPECT_EQ(hipDeviceSynchronize(), hipSuccess);  // has nothing to wait for
+  ASSERT_EQ(hipSetDevice(1), hipSuccess);
+  EXPECT_EQ(hipDeviceSynchronize(), hipErrorLaunchFailure);
+  ASSERT_EQ(hipSetDevice(0), hipSuccess);
+  EXPECT_EQ(hipDeviceSynchronize(), hipErrorLaunchFailure);
 }
 
 __global__ void divergent_barrier_kernel() {
@@ -170,12 +230,8 @@ __global__ void divergent_barrier_kernel() {
 }
 
 TEST_F(Emulator, ReportsADivergentBarrier) {
-  EXPECT_DEATH(
-      {
-        hipLaunchKernelGGL(divergent_barrier_kernel, dim3(1), dim3(64), 0, nullptr);
-        (void)hipDeviceSynchronize();
-      },
-      "divergent barrier");
+  hipLaunchKernelGGL(divergent_barrier_kernel, dim3(1), dim3(64), 0, nullptr);
+  expect_failure("divergent barrier .*, device 0 block 0 thread 1$");
 }
 
 __global__ void ended_lane_kernel(std::uint32_t* out) {
@@ -185,24 +241,199 @@ __global__ void ended_lane_kernel(std::uint32_t* out) {
 
 TEST_F(Emulator, ReportsAShuffleWithALaneThatHasEnded) {
   std::vector<std::uint32_t> out(64);
-  EXPECT_DEATH(
-      {
-        hipLaunchKernelGGL(ended_lane_kernel, dim3(1), dim3(64), 0, nullptr, out.data());
-        (void)hipDeviceSynchronize();
-      },
-      "a shuffle reads a lane that has ended");
+  hipLaunchKernelGGL(ended_lane_kernel, dim3(1), dim3(64), 0, nullptr, out.data());
+  expect_failure("a shuffle reads a lane that has ended");
 }
 
 __global__ void misaligned_kernel(std::uint8_t* at) { store_128(at + 4, Words4{}); }
 
 TEST_F(Emulator, ReportsAMisalignedAccess) {
   alignas(16) std::uint8_t memory[32] = {};
+  hipLaunchKernelGGL(misaligned_kernel, dim3(1), dim3(1), 0, nullptr, memory);
+  expect_failure("misaligned access at .*, device 0 block 0 thread 0");
+}
+
+// ---------------------------------------------------------------- many blocks
+
+TEST_F(Emulator, BlocksThatWaitForNoneRunInTurns) {
+  constexpr unsigned kBlocks = kTsan ? 30 : 3000;
+  std::vector<int> in(std::size_t{kBlocks} * 64, 1);
+  std::vector<int> out(kBlocks);
+  hipLaunchKernelGGL(sum_kernel, dim3(kBlocks), dim3(64), 0, nullptr, in.data(), out.data());
+  ASSERT_EQ(hipDeviceSynchronize(), hipSuccess);
+  EXPECT_EQ(out, std::vector<int>(kBlocks, 64));
+  EXPECT_LE(emulator::most_resident_lanes(), 16U * 64);
+}
+
+/// Each block waits for the one behind it.
+__global__ void chain_kernel(std::uint32_t* flags) {
+  ARLAB_SHARED_ARRAY(std::uint32_t, seen, 1);
+  if (threadIdx.x == 0) {
+    while (blockIdx.x + 1 < gridDim.x && load_relaxed(&flags[blockIdx.x + 1]) == 0) pause();
+    seen[0] = 1;
+  }
+  __syncthreads();
+  if (threadIdx.x + 1 == blockDim.x) store_release(&flags[blockIdx.x], seen[0]);
+}
+
+TEST_F(Emulator, BlocksThatWaitForEachOtherAllRun) {
+  constexpr unsigned kBlocks = kTsan ? 20 : 150;
+  for (const std::uint64_t seed : {0, 1}) {
+    for (const std::size_t guarded : {0, 1000, 100000}) {
+      emulator::configure({.seed = seed, .guarded_stacks = guarded});
+      std::vector<std::uint32_t> flags(kBlocks);
+      hipLaunchKernelGGL(chain_kernel, dim3(kBlocks), dim3(40), 0, nullptr, flags.data());
+      ASSERT_EQ(hipDeviceSynchronize(), hipSuccess) << emulator::report();
+      EXPECT_EQ(flags, std::vector<std::uint32_t>(kBlocks, 1));
+      EXPECT_EQ(emulator::most_resident_lanes(), kBlocks * 40);
+    }
+  }
+}
+
+// More than 65,530 mappings have room for, with two for each lane.
+TEST_F(Emulator, MoreLanesThanMappingsRunAtOnce) {
+  if (kTsan) GTEST_SKIP();
+  constexpr unsigned kBlocks = 140;
+  std::vector<std::uint32_t> flags(kBlocks);
+  hipLaunchKernelGGL(chain_kernel, dim3(kBlocks), dim3(256), 0, nullptr, flags.data());
+  ASSERT_EQ(hipDeviceSynchronize(), hipSuccess) << emulator::report();
+  EXPECT_EQ(emulator::most_resident_lanes(), kBlocks * 256);
+}
+
+/// Uses so many KiB of its stack, and more.
+__attribute__((noinline)) std::uint32_t use_stack(std::uint32_t kib) {
+  volatile std::uint8_t frame[1024];
+  for (std::size_t i = 0; i < sizeof(frame); i += 64) frame[i] = static_cast<std::uint8_t>(kib);
+  return kib == 0 ? frame[0] : use_stack(kib - 1) + frame[64];
+}
+__global__ void stack_kernel(std::uint32_t* out, std::uint32_t kib) {
+  if (threadIdx.x == 1) *out = use_stack(kib);
+}
+
+TEST_F(Emulator, StacksHave64KiB) {
+  std::uint32_t out = 0;
+  emulator::configure({.guarded_stacks = 0});
+  hipLaunchKernelGGL(stack_kernel, dim3(1), dim3(2), 0, nullptr, &out, kAsan ? 20 : 64);
+  EXPECT_EQ(hipDeviceSynchronize(), hipSuccess);
+}
+
+TEST_F(Emulator, AStackThatIsTooSmallFaults) {
+  std::uint32_t out = 0;
   EXPECT_DEATH(
       {
-        hipLaunchKernelGGL(misaligned_kernel, dim3(1), dim3(1), 0, nullptr, memory);
+        hipLaunchKernelGGL(stack_kernel, dim3(1), dim3(2), 0, nullptr, &out, 130);
         (void)hipDeviceSynchronize();
       },
-      "misaligned access");
+      "");
+}
+
+// AddressSanitizer would say so itself.
+TEST_F(Emulator, AStackThatIsTooSmallIsReportedWhereNoPageFaults) {
+  if (kAsan) GTEST_SKIP();
+  std::uint32_t out = 0;
+  emulator::configure({.guarded_stacks = 0});
+  hipLaunchKernelGGL(stack_kernel, dim3(1), dim3(2), 0, nullptr, &out, 126);
+  expect_failure("a lane needs more than its stack, device 0 block 0");
+}
+
+// ---------------------------------------------------------------- no memory
+
+TEST_F(Emulator, ALaunchWithoutMemoryFailsAloneWithWhatFollowsIt) {
+  emulator::configure({.most_lanes = 64});
+  std::uint32_t out[3] = {};
+  hipStream_t stream = nullptr;
+  ASSERT_EQ(hipStreamCreateWithFlags(&stream, hipStreamNonBlocking), hipSuccess);
+  hipLaunchKernelGGL(number_kernel, dim3(1), dim3(100), 0, nullptr, &out[0]);
+  hipLaunchKernelGGL(number_kernel, dim3(1), dim3(1), 0, nullptr, &out[1]);
+  hipLaunchKernelGGL(number_kernel, dim3(100), dim3(64), 0, stream, &out[2]);
+  EXPECT_EQ(hipStreamSynchronize(stream), hipSuccess);
+  EXPECT_EQ(hipStreamSynchronize(nullptr), hipErrorOutOfMemory);
+  EXPECT_EQ(out[0], 0U);
+  EXPECT_EQ(out[1], 0U);
+  EXPECT_EQ(out[2], 100U);
+  // It is known now.
+  hipLaunchKernelGGL(number_kernel, dim3(1), dim3(1), 0, nullptr, &out[1]);
+  EXPECT_EQ(hipDeviceSynchronize(), hipSuccess);
+  EXPECT_EQ(out[1], 1U);
+  EXPECT_EQ(hipStreamDestroy(stream), hipSuccess);
+}
+
+/// As chain_kernel, but gives up after a second.
+__global__ void patient_chain_kernel(std::uint32_t* flags) {
+  const std::uint64_t start = clock_nanoseconds();
+  while (blockIdx.x + 1 < gridDim.x && load_relaxed(&flags[blockIdx.x + 1]) == 0) {
+    if (clock_nanoseconds() - start > 1'000'000'000) return;
+  }
+  store_release(&flags[blockIdx.x], 1);
+}
+
+TEST_F(Emulator, BlocksThatHaveStartedEndWhenThereIsNoMemoryForOthers) {
+  emulator::configure({.most_lanes = 10});
+  std::vector<std::uint32_t> flags(11);
+  hipLaunchKernelGGL(patient_chain_kernel, dim3(11), dim3(1), 0, nullptr, flags.data());
+  EXPECT_EQ(hipDeviceSynchronize(), hipErrorOutOfMemory);
+  hipLaunchKernelGGL(patient_chain_kernel, dim3(10), dim3(1), 0, nullptr, flags.data());
+  EXPECT_EQ(hipDeviceSynchronize(), hipSuccess);
+  EXPECT_EQ(flags[0], 1U);
+}
+
+// ---------------------------------------------------------------- threads, and processes that fork
+
+TEST_F(Emulator, ThreadsTakeTurns) {
+  constexpr int kThreads = 4;
+  constexpr int kCalls = 50;
+  std::vector<std::uint32_t> sums(kThreads);
+  std::vector<std::thread> threads;
+  for (int thread = 0; thread < kThreads; ++thread) {
+    threads.emplace_back([thread, &sum = sums[static_cast<std::size_t>(thread)]] {
+      (void)hipSetDevice(thread % 2);
+      for (int call = 0; call < kCalls; ++call) {
+        std::vector<std::uint32_t> flags(7);
+        hipStream_t stream = nullptr;
+        (void)hipStreamCreateWithFlags(&stream, hipStreamNonBlocking);
+        hipLaunchKernelGGL(chain_kernel, dim3(7), dim3(10), 0, stream, flags.data());
+        if (hipStreamSynchronize(stream) == hipSuccess) sum += flags[0];
+        (void)hipStreamDestroy(stream);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(sums, std::vector<std::uint32_t>(kThreads, kCalls));
+}
+
+/// What a launch in the child of a fork() ends with.
+hipError_t error_in_child() {
+  const pid_t child = fork();
+  if (child == 0) {
+    std::uint32_t out = 0;
+    hipLaunchKernelGGL(number_kernel, dim3(1), dim3(1), 0, nullptr, &out);
+    const hipError_t launch = hipGetLastError();
+    const hipError_t end = hipDeviceSynchronize();
+    _exit(launch != end ? 255 : end);
+  }
+  int status = 0;
+  EXPECT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status));
+  return static_cast<hipError_t>(WEXITSTATUS(status));
+}
+
+TEST_F(Emulator, AForkOfAProcessThatUsesDevicesCannot) {
+  std::uint32_t out = 0;
+  hipLaunchKernelGGL(number_kernel, dim3(1), dim3(1), 0, nullptr, &out);
+  EXPECT_EQ(hipDeviceSynchronize(), hipSuccess);
+  EXPECT_EQ(error_in_child(), hipSuccess);  // it uses none any more
+  hipStream_t stream = nullptr;
+  ASSERT_EQ(hipStreamCreateWithFlags(&stream, hipStreamNonBlocking), hipSuccess);
+  EXPECT_EQ(error_in_child(), hipErrorNotInitialized);
+  EXPECT_EQ(hipStreamDestroy(stream), hipSuccess);
+  void* memory = nullptr;
+  ASSERT_EQ(hipExtMallocWithFlags(&memory, 100, hipDeviceMallocFinegrained), hipSuccess);
+  EXPECT_EQ(error_in_child(), hipErrorNotInitialized);
+  EXPECT_EQ(hipFree(memory), hipSuccess);
+  hipLaunchKernelGGL(number_kernel, dim3(1), dim3(1), 0, nullptr, &out);
+  EXPECT_EQ(error_in_child(), hipErrorNotInitialized);
+  EXPECT_EQ(hipDeviceSynchronize(), hipSuccess);
+  EXPECT_EQ(out, 2U);
 }
 
 // ---------------------------------------------------------------- memory for other processes

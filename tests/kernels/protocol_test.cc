@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <numeric>
+#include <utility>
 
 #include "kernels/platform/host/emulator.h"
 #include "kernels/platform/platform.h"
@@ -23,9 +25,9 @@ using Bytes = std::vector<std::byte>;
 /// A team, and calls of it whose results are compared with the reference.
 class Team {
  public:
-  explicit Team(int ranks, const CommunicatorOptions& options = {}) {
-    std::vector<int> devices(static_cast<std::size_t>(ranks));
-    for (int rank = 0; rank < ranks; ++rank) devices[static_cast<std::size_t>(rank)] = rank;
+  explicit Team(int ranks, const CommunicatorOptions& options = {})
+      : Team(a_device_each(ranks), options) {}
+  explicit Team(const std::vector<int>& devices, const CommunicatorOptions& options = {}) {
     auto made = Communicator::in_process(devices, options);
     EXPECT_TRUE(made.ok());
     communicators_ = std::move(made.value());
@@ -108,6 +110,12 @@ class Team {
   }
 
  private:
+  static std::vector<int> a_device_each(int ranks) {
+    std::vector<int> devices(static_cast<std::size_t>(ranks));
+    std::iota(devices.begin(), devices.end(), 0);
+    return devices;
+  }
+
   std::vector<Communicator> communicators_;
   std::vector<std::vector<hipStream_t>> streams_;
   std::uint64_t seed_ = 0;
@@ -422,6 +430,29 @@ TEST_P(AnySchedule, ALateRankInAnotherCallIsNamedAndOneThatNeverComesIsNotTakenF
   for (std::size_t rank = 0; rank < 2; ++rank) {
     expect_error(team.rank(rank).check(), "rank 1 did not arrive within 50 ms");
   }
+}
+
+TEST_P(AnySchedule, RanksMayShareDevices) {
+  if (emulator::settings().resident_blocks == 1) GTEST_SKIP() << "there is room for one of them";
+  for (const auto& [algorithm, codec] :
+       {std::pair{"two_shot", "qr-q4"}, {"one_shot", "fp16"}, {"ring", "int5-g128"}}) {
+    Team team(std::vector<int>{0, 1, 0, 0});
+    team.expect_results({request_of(algorithm, codec, 9000), request_of(algorithm, codec, 70000)});
+  }
+}
+
+// The second can only begin when the first has ended, which waits for it.
+TEST_P(AnySchedule, ARankBehindAnotherOnOneStreamDoesNotArrive) {
+  Team team(std::vector<int>{0, 0});
+  Team::Pending call = team.prepare(request_of("two_shot", "qr-q4", 5000));
+  for (std::size_t rank = 0; rank < 2; ++rank) {
+    EXPECT_TRUE(team.rank(rank)
+                    .run(call.request, call.inputs.rank_bytes(rank).data(),
+                         call.outputs.data() + rank * call.outputs.size() / 2, team.stream(0))
+                    .ok());
+  }
+  team.synchronize();
+  expect_error(team.rank(0).check(), "rank 1 did not arrive within 10000 ms");
 }
 
 /// Captures a call, and replays it with other calls in between.

@@ -4,6 +4,8 @@ import multiprocessing
 import os
 import socket
 import subprocess
+import sys
+import threading
 from pathlib import Path
 
 import ml_dtypes
@@ -205,6 +207,182 @@ def test_memory_that_a_rank_writes_is_its_own(wrapped):
     assert same_bits(row[40:60], before[:20] + before[19:39]) and same_bits(row[60:80], row[40:60])
     group.all_reduce([a, a], out=[b, c])
     assert same_bits(row[20:40], before[:20] + before[:20])
+
+
+# ---- ranks that share devices, sizes, threads, signals
+
+
+@pytest.mark.parametrize("algorithm", ["one_shot", "two_shot", "ring", "hierarchical"])
+def test_ranks_may_share_devices(algorithm):
+    for world_size in range(2, 9):
+        tensors = [np.full(1033, rank + 1, np.float16) for rank in range(world_size)]
+        for devices in ([0] * world_size, [rank % 2 for rank in range(world_size)]):
+            out = [np.empty_like(tensor) for tensor in tensors]
+            arlab.Group(devices, slot_bytes=16384).all_reduce(tensors, algorithm=algorithm, out=out)
+            assert all((each == sum(range(1, world_size + 1))).all() for each in out), (world_size, devices)
+
+
+def test_calls_wait_for_what_callers_have_enqueued_and_for_each_other():
+    group = arlab.Group([0, 0])
+    tensors = [np.ones(100, np.float16) for _ in range(2)]
+    for _ in range(5):
+        group.all_reduce(tensors)
+    assert all((tensor == 32).all() for tensor in tensors)
+
+
+# 8 ranks of 64 blocks are twice as many emulated threads as a process may have mappings.
+def test_large_tensors():
+    elements = 1 << 18
+    tensors = [np.ones(elements, np.float16) for _ in range(8)]
+    arlab.Group(range(8)).all_reduce(tensors, codec="int4-g32")
+    assert all((tensor == 8).all() for tensor in tensors)
+    pair = [np.ones(elements, np.float16) for _ in range(2)]  # with places, where all blocks have to run at once
+    arlab.Group([0, 1]).all_reduce(pair, codec="qr-q4")
+    assert all((tensor == 2).all() for tensor in pair)
+    one = np.ones(elements, np.float16)
+    assert same_bits(arlab.decode(arlab.encode(one, "qr-q8"), "qr-q8", np.float16, elements), one)
+
+
+def test_threads_have_groups_of_their_own(tmp_path):
+    tensors = [gaussian(3001, seed=rank) for rank in range(3)]
+    expected = {algorithm: reference(tensors, algorithm, "qr-q8", "fp16", tmp_path) for algorithm in ("ring", "two_shot")}
+    wire = arlab.encode(tensors[0], "qr-q8")
+    wrong = []
+
+    def reduce(algorithm, devices):
+        for _ in range(5):
+            group = arlab.Group(devices, blocks=2, slot_bytes=16384)
+            out = [np.empty_like(tensor) for tensor in tensors]
+            for _ in range(5):
+                group.all_reduce(tensors, algorithm=algorithm, codec="qr-q8", out=out)
+                if not all(same_bits(a, b) for a, b in zip(out, expected[algorithm])):
+                    wrong.append(algorithm)
+
+    def encode():
+        for _ in range(50):
+            if not same_bits(arlab.encode(tensors[0], "qr-q8"), wire):
+                wrong.append("encode")
+
+    def checked(work, *arguments):
+        try:
+            work(*arguments)
+        except Exception as error:  # noqa: BLE001
+            wrong.append(error)
+
+    threads = [
+        threading.Thread(target=checked, args=arguments)
+        for arguments in [(reduce, "ring", [0, 1, 2]), (reduce, "two_shot", [0, 1, 2]), (reduce, "ring", [2, 2, 0]), (encode,)]
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def run_program(program, **options):
+    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, **options)
+
+
+def test_interrupts_come_when_a_call_has_ended():
+    done = run_program("""
+import _thread, threading, time
+import numpy as np, arlab
+group = arlab.Group([0, 1])
+calls = interrupts = 0
+stop = threading.Event()
+def interrupt():
+    while not stop.wait(0.01):
+        _thread.interrupt_main()
+threading.Thread(target=interrupt, daemon=True).start()
+while True:
+    try:
+        while interrupts < 10:
+            tensors = [np.ones(20000, np.float16) for _ in range(2)]
+            group.all_reduce(tensors)
+            assert all((tensor == 2).all() for tensor in tensors)
+            calls += 1
+        stop.set()
+        time.sleep(0.1)
+        break
+    except KeyboardInterrupt:
+        interrupts += 1
+tensors = [np.ones(20000, np.float16) for _ in range(2)]
+group.all_reduce(tensors)
+assert all((tensor == 2).all() for tensor in tensors)
+print("fine")
+""")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "fine\n", "")
+
+
+@pytest.mark.parametrize("ending", ["pass", "raise SystemExit(0)", "del arlab", "os._exit(0)"])
+def test_a_program_may_end_with_a_group_and_in_a_call(ending):
+    done = run_program(f"""
+import os, threading
+import numpy as np, arlab
+group = arlab.Group([0, 1])
+other = arlab.Group([0, 1])
+tensors = [np.ones(1000, np.float16) for _ in range(2)]
+group.all_reduce(tensors)
+started = threading.Event()
+def work():
+    tensors = [np.ones(1 << 20, np.float16) for _ in range(2)]
+    started.set()
+    other.all_reduce(tensors, codec="qr-q4")
+threading.Thread(target=work, daemon=True).start()
+started.wait()
+{ending}
+""")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_forked_process_cannot_use_what_its_parent_uses():
+    done = run_program("""
+import os
+import numpy as np, arlab
+group = arlab.Group([0, 1])
+tensors = [np.ones(10, np.float16) for _ in range(2)]
+group.all_reduce(tensors)
+if os.fork() == 0:
+    for call in (lambda: group.all_reduce(tensors), lambda: arlab.encode(tensors[0], "fp16")):
+        try:
+            call()
+        except arlab.Error as error:
+            print(error)
+    raise SystemExit(0)
+assert os.wait()[1] == 0
+group.all_reduce(tensors)
+assert (tensors[0] == 4).all()
+""")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.count("the process was forked while emulated GPUs were in use: start it anew instead (spawn)") == 2
+
+
+def test_no_memory_is_an_error():
+    done = run_program("""
+import resource
+import numpy as np, arlab
+tensors = [np.ones(1 << 20, np.float16) for _ in range(2)]
+group = arlab.Group([0, 1])
+group.all_reduce(tensors)
+used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+before = resource.getrlimit(resource.RLIMIT_AS)
+for left in (1, 3, 5, 8, 20, 40, 80):
+    resource.setrlimit(resource.RLIMIT_AS, (used + (left << 20), before[1]))
+    for call in (lambda: arlab.Group(range(8)), lambda: arlab.encode(tensors[0], "qr-q4")):
+        try:
+            call()
+        except (arlab.Error, MemoryError) as error:
+            message = str(error)
+            assert "memory" in message and "\\n" not in message or isinstance(error, MemoryError), message
+resource.setrlimit(resource.RLIMIT_AS, before)
+tensors = [np.ones(100, np.float16) for _ in range(2)]
+group.all_reduce(tensors)
+assert (tensors[0] == 2).all()
+arlab.encode(tensors[0], "qr-q4")
+print("fine")
+""")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "fine\n", "")
 
 
 # ---- a process per rank

@@ -274,7 +274,7 @@ class Communicator:
 class Group:
     """A team of ranks in this process: rank r on devices[r]. Several ranks may share a device.
 
-    On platform "host", use it from one thread.
+    Threads may use groups at the same time, each its own.
     """
 
     def __init__(
@@ -328,8 +328,7 @@ class Group:
                 )
         _check_overlaps(memories, targets)
         streams = [_stream_of(tensor, None) for tensor in tensors]
-        for communicator, tensor, output, stream in zip(self._ranks, tensors, outputs, streams):
-            _run(communicator, self._platform, tensor, output, algorithm, codec, stream)
-        for communicator, stream in zip(self._ranks, streams):
-            communicator.synchronize(stream)
+        places = [[_memory_of(each, "").address for each in ranks] for ranks in (tensors, outputs)]
+        codec = first.dtype if codec is None else codec
+        _arlab.run_together(self._ranks, algorithm, codec, first.dtype, first.elements, *places, streams)
         return outputs

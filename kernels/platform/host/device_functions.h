@@ -33,7 +33,7 @@ int wave_size();
 
 /// All lanes of the wave that have not ended arrive; then each reads what `source_lane` brought.
 /// Lanes that arrive at different lines, or read a lane that has ended, are reported, and the
-/// program aborted.
+/// device is given up.
 std::uint64_t exchange(std::uint64_t value, int source_lane, int line);
 
 /// All lanes of the block that have not ended arrive. Arriving at different lines is reported.
@@ -64,7 +64,7 @@ void after_atomic_write();
 /// looked first.
 void give_way();
 
-/// Reports a mistake of a kernel, with the lane's indices, and aborts.
+/// Reports a mistake of a kernel, with the lane's indices, and gives up its device.
 [[noreturn]] void fault(const char* what, const void* address);
 
 inline void require_aligned(const void* address, std::size_t alignment) {

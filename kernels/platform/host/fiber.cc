@@ -4,10 +4,10 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdlib>
 #include <new>
-#include <utility>
 
 #if defined(__SANITIZE_ADDRESS__)
 #define ARLAB_FIBER_ASAN 1
@@ -58,32 +58,84 @@ arlab_switch_stack:
 
 namespace arlab::emulator {
 
-Stack::Stack(std::size_t bytes) : memory_(nullptr), bytes_(bytes) {
-  void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
-                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (memory == MAP_FAILED) throw std::bad_alloc();
-  memory_ = static_cast<char*>(memory);
-  mprotect(memory_, static_cast<std::size_t>(sysconf(_SC_PAGESIZE)), PROT_NONE);
-#ifdef ARLAB_EMULATOR_FOR_TSAN
-  thread_of_tsan_ = __tsan_create_fiber(0);
-#endif
+namespace {
+
+constexpr std::size_t kStackBytes = std::size_t{128} * 1024;  // with the page below
+constexpr std::uint64_t kPattern = 0xB0770B0770B0770B;
+
+std::size_t page_size() {
+  static const auto size = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  return size;
 }
 
-Stack::~Stack() {
-  if (memory_ == nullptr) return;
+/// Of all stacks that are there.
+std::size_t guarded_stacks = 0;
+
+}  // namespace
+
+std::unique_ptr<Stacks> Stacks::make(std::size_t count, std::size_t guarded) {
+  void* memory = mmap(nullptr, count * kStackBytes, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (memory == MAP_FAILED) return nullptr;
+  std::unique_ptr<Stacks> stacks(new (std::nothrow) Stacks(static_cast<char*>(memory), count));
+  if (stacks == nullptr) {
+    munmap(memory, count * kStackBytes);
+    return nullptr;
+  }
+  if (guarded_stacks + count > guarded || !stacks->guard(count)) {
+    // Below the lowest there is another's memory.
+    if (!stacks->guard(1)) return nullptr;
+    for (std::size_t i = 1; i < count; ++i) {
+      std::fill_n(reinterpret_cast<std::uint64_t*>((*stacks)[i].bottom),
+                  page_size() / sizeof(kPattern), kPattern);
+    }
+  }
 #ifdef ARLAB_EMULATOR_FOR_TSAN
-  __tsan_destroy_fiber(thread_of_tsan_);
+  stacks->threads_of_tsan_.resize(count);
+  for (void*& thread : stacks->threads_of_tsan_) thread = __tsan_create_fiber(0);
+#endif
+  return stacks;
+}
+
+/// The first `count` of them. False when the system allows no more mappings.
+bool Stacks::guard(std::size_t count) {
+  for (std::size_t i = 0; i < count; ++i) {
+    if (mprotect(memory_ + i * kStackBytes, page_size(), PROT_NONE) != 0) {
+      mprotect(memory_, count_ * kStackBytes, PROT_READ | PROT_WRITE);
+      return false;
+    }
+  }
+  guarded_ = count;
+  guarded_stacks += count;
+  return true;
+}
+
+Stacks::~Stacks() {
+#ifdef ARLAB_EMULATOR_FOR_TSAN
+  for (void* const thread : threads_of_tsan_) __tsan_destroy_fiber(thread);
 #endif
 #ifdef ARLAB_FIBER_ASAN
-  __asan_unpoison_memory_region(memory_, bytes_);
+  __asan_unpoison_memory_region(memory_, count_ * kStackBytes);
 #endif
-  munmap(memory_, bytes_);
+  guarded_stacks -= guarded_;
+  munmap(memory_, count_ * kStackBytes);
 }
 
-Stack::Stack(Stack&& other) noexcept
-    : memory_(std::exchange(other.memory_, nullptr)),
-      bytes_(other.bytes_),
-      thread_of_tsan_(other.thread_of_tsan_) {}
+Stack Stacks::operator[](std::size_t index) const {
+  return {memory_ + index * kStackBytes, kStackBytes,
+          threads_of_tsan_.empty() ? nullptr : threads_of_tsan_[index]};
+}
+
+bool Stacks::overflowed() const {
+  for (std::size_t i = guarded_; i < count_; ++i) {
+    const auto* pattern = reinterpret_cast<const std::uint64_t*>((*this)[i].bottom);
+    if (std::any_of(pattern, pattern + page_size() / sizeof(kPattern),
+                    [](std::uint64_t word) { return word != kPattern; })) {
+      return true;
+    }
+  }
+  return false;
+}
 
 void Fiber::adopt_current() {
 #ifdef ARLAB_EMULATOR_FOR_TSAN
@@ -99,19 +151,19 @@ void Fiber::adopt_current() {
 #endif
 }
 
-void Fiber::prepare(Stack& stack, std::size_t colour, void (*entry)()) {
-  stack_bottom_ = stack.bottom();
-  stack_bytes_ = stack.bytes();
-  const std::size_t used = stack.bytes() - colour * 1088 % (stack.bytes() / 4) / 64 * 64;
-  thread_of_tsan_ = stack.thread_of_tsan();
+void Fiber::prepare(const Stack& stack, std::size_t colour, void (*entry)()) {
+  stack_bottom_ = stack.bottom;
+  stack_bytes_ = stack.bytes;
+  const std::size_t used = stack.bytes - colour * 1088 % (stack.bytes / 4) / 64 * 64;
+  thread_of_tsan_ = stack.thread_of_tsan;
 #if ARLAB_FIBER_USES_UCONTEXT
   getcontext(&context_);
-  context_.uc_stack.ss_sp = stack.bottom();
+  context_.uc_stack.ss_sp = stack.bottom;
   context_.uc_stack.ss_size = used;
   context_.uc_link = nullptr;
   makecontext(&context_, entry, 0);
 #else
-  auto* top = reinterpret_cast<void**>(stack.bottom() + used / 16 * 16);
+  auto* top = reinterpret_cast<void**>(stack.bottom + used / 16 * 16);
   *--top = nullptr;  // a return address, so that the stack is aligned as after a call
   *--top = reinterpret_cast<void*>(entry);
   for (int saved_register = 0; saved_register < 6; ++saved_register) *--top = nullptr;

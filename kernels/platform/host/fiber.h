@@ -10,6 +10,8 @@
 #pragma once
 
 #include <cstddef>
+#include <memory>
+#include <vector>
 
 #if !defined(__x86_64__) || defined(ARLAB_FIBER_UCONTEXT)
 #define ARLAB_FIBER_USES_UCONTEXT 1
@@ -20,24 +22,39 @@
 
 namespace arlab::emulator {
 
-/// A stack that grows down, with one page below it that faults. Memory is taken when touched. For
-/// ThreadSanitizer it belongs to one thread, which all fibers on it are.
-class Stack {
- public:
-  /// `bytes`: a multiple of the page size, the guard page included.
-  explicit Stack(std::size_t bytes);
-  ~Stack();
-  Stack(Stack&& other) noexcept;
-  Stack& operator=(Stack&&) = delete;
+/// Where a fiber runs. For ThreadSanitizer a stack belongs to one thread, which all fibers on it are.
+struct Stack {
+  char* bottom = nullptr;
+  std::size_t bytes = 0;
+  void* thread_of_tsan = nullptr;
+};
 
-  char* bottom() const { return memory_; }
-  std::size_t bytes() const { return bytes_; }
-  void* thread_of_tsan() const { return thread_of_tsan_; }
+/// Stacks for all lanes of a block, in one mapping. They grow down, memory is taken when touched, and
+/// none runs into the one below it unnoticed: below each is a page that faults, as long as few stacks
+/// are there (the system allows a process 65,530 mappings, and such a page costs two), else a page of
+/// a pattern, which overflowed() looks at.
+class Stacks {
+ public:
+  /// Null when there is no memory. `guarded`: how many of all stacks may have a page that faults.
+  static std::unique_ptr<Stacks> make(std::size_t count, std::size_t guarded);
+  ~Stacks();
+  Stacks(const Stacks&) = delete;
+  Stacks& operator=(const Stacks&) = delete;
+
+  std::size_t count() const { return count_; }
+  Stack operator[](std::size_t index) const;
+
+  /// Whether a lane needed more than its stack, and has written to another's.
+  bool overflowed() const;
 
  private:
+  Stacks(char* memory, std::size_t count) : memory_(memory), count_(count) {}
+  bool guard(std::size_t count);
+
   char* memory_;
-  std::size_t bytes_;
-  void* thread_of_tsan_ = nullptr;
+  std::size_t count_;
+  std::size_t guarded_ = 0;  // the lowest ones
+  std::vector<void*> threads_of_tsan_;
 };
 
 class Fiber {
@@ -52,7 +69,7 @@ class Fiber {
   /// Makes it run `entry` on `stack` when it is first switched to. `entry` must not return; its
   /// last act is leave_to(). `colour` staggers stacks, so that equal offsets of many of them do not
   /// meet in one cache set.
-  void prepare(Stack& stack, std::size_t colour, void (*entry)());
+  void prepare(const Stack& stack, std::size_t colour, void (*entry)());
 
   /// Saves the running fiber, which must be this one, and runs `next`.
   void switch_to(Fiber& next);

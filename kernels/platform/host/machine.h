@@ -7,19 +7,29 @@
 
 #include "kernels/platform/host/device_functions.h"
 #include "kernels/platform/host/fiber.h"
+#include "kernels/platform/host/hip/hip_runtime.h"
 
 namespace arlab::emulator {
 
 /// That a launch has ended: what others are ordered after.
+struct Completion;
+using CompletionPtr = std::shared_ptr<Completion>;
 struct Completion {
   bool done = false;
-  std::uint64_t done_at = 0;  ///< clock_nanoseconds()
-  char order = 0;             ///< its address stands for that order in ThreadSanitizer
+  hipError_t error = hipSuccess;  ///< once it is done: why not all of it ran
+  bool known = false;             ///< the error, to the host: what is launched from then on may run
+  CompletionPtr cause;            ///< whose error it is, when the launch was ordered after it
+  std::uint64_t done_at = 0;      ///< clock_nanoseconds()
+  char order = 0;                 ///< its address stands for that order in ThreadSanitizer
   /// Under ThreadSanitizer, stacks of the launch's lanes, for launches that are ordered after it: a
   /// stack is a thread there, and all that runs on it is in order.
-  std::vector<Stack> spare_stacks;
+  std::vector<std::unique_ptr<Stacks>> spare_stacks;
 };
-using CompletionPtr = std::shared_ptr<Completion>;
+
+/// The host hears of the error.
+inline void make_known(Completion& completion) {
+  for (Completion* c = &completion; c != nullptr; c = c->cause.get()) c->known = true;
+}
 
 /// A kernel, to run once everything in `after` is done.
 struct Launch {
@@ -31,21 +41,30 @@ struct Launch {
   unsigned started = 0;  ///< blocks
   unsigned ended = 0;
   char enqueued = 0;  ///< its address stands for what the host did before, in ThreadSanitizer
-  char* on_device = nullptr;  ///< likewise, for all that the device's kernels have done
+  char* on_device = nullptr;          ///< likewise, for all that the device's kernels have done
+  std::uint64_t number = 0;           ///< of the launches of the device
+  hipError_t cancelled = hipSuccess;  ///< why none of its blocks starts any more
 
   unsigned blocks() const { return grid.x * grid.y * grid.z; }
 };
 
 void add_launch(int device, std::unique_ptr<Launch> launch);
 
-/// True when nothing is left to run on the device.
-bool is_idle(int device);
+/// True when nothing is left to run on the device, but what was launched after the launch of that
+/// number.
+bool is_idle(int device, std::uint64_t after = UINT64_MAX);
+/// Of the launches of the device so far.
+std::uint64_t last_launch(int device);
 
 /// The host sees what the device's ended kernels wrote: for ThreadSanitizer.
 void see_ended_kernels(int device);
 
-/// Runs all devices until `finished`. When no lane can ever run again, says where each waits and
-/// aborts.
+/// Why the device cannot be used any more.
+hipError_t failure_of(int device);
+/// That launches of the device failed, if nobody knew; from then on it is known.
+hipError_t take_error(int device);
+
+/// Runs all devices until `finished`. When no lane can ever run again, what is unfinished fails.
 void drive(const std::function<bool()>& finished);
 
 }  // namespace arlab::emulator

@@ -1,15 +1,20 @@
 // The host side of HIP on the emulated machine.
 
+#include <pthread.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
+#include <new>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "kernels/platform/host/emulator.h"
 #include "kernels/platform/host/hip/hip_runtime.h"
+#include "kernels/platform/host/host_turn.h"
 #include "kernels/platform/host/machine.h"
 #include "kernels/platform/host/shared_memory.h"
 #include "kernels/platform/host/tsan.h"
@@ -41,10 +46,28 @@ struct Graph {
 
 namespace {
 
-int current_device = 0;
+thread_local int current_device = 0;
+thread_local hipError_t last_error = hipSuccess;
+int live_streams = 0;
+/// In a process that was forked while devices were in use: the memory of teams is shared with the
+/// parent, and kernels that it has launched are not ours.
+bool lost_by_fork = false;
+
+HostTurn* turn_of_fork = nullptr;
+void before_fork() { turn_of_fork = new HostTurn; }
+void after_fork() { delete std::exchange(turn_of_fork, nullptr); }
+void after_fork_in_child() {
+  HostTurn::begin_in_child();
+  bool idle = true;
+  for (int device = 0; device < settings().devices; ++device) idle = idle && is_idle(device);
+  lost_by_fork = lost_by_fork || !idle || live_streams != 0 || has_shared_memory();
+  after_fork();
+}
+const int registered = pthread_atfork(before_fork, after_fork, after_fork_in_child);
 
 Stream& stream_or_default(hipStream_t stream) {
-  static std::vector<std::unique_ptr<Stream>> defaults;
+  static std::vector<std::unique_ptr<Stream>>& defaults =
+      *new std::vector<std::unique_ptr<Stream>>;  // as long as threads that use them
   if (stream != nullptr) return *stream;
   while (defaults.size() <= static_cast<std::size_t>(current_device)) {
     defaults.push_back(std::make_unique<Stream>());
@@ -59,32 +82,71 @@ void enqueue_node(const KernelNode& node, Stream& stream) {
   launch->body = node.body;
   launch->grid = node.grid;
   launch->block = node.block;
-  launch->after = std::move(stream.waits);
-  stream.waits.clear();
+  launch->after = stream.waits;
   if (stream.last) launch->after.push_back(stream.last);
-  stream.last = launch->completion;
+  CompletionPtr completion = launch->completion;
   add_launch(stream.device, std::move(launch));
+  stream.waits.clear();
+  stream.last = std::move(completion);
 }
 
 /// The host waits for a launch, and sees what it wrote.
-void wait_for(const CompletionPtr& completion) {
-  if (!completion) return;
+hipError_t wait_for(const CompletionPtr& completion) {
+  if (!completion) return hipSuccess;
   drive([&completion] { return completion->done; });
   tsan_acquire(&completion->order);
+  make_known(*completion);
+  return completion->error;
+}
+
+/// Waits for all that the device has to do so far.
+void settle(int device) {
+  drive([device, last = last_launch(device)] { return is_idle(device, last); });
+  see_ended_kernels(device);
+}
+hipError_t synchronize(int device) {
+  settle(device);
+  const hipError_t error = take_error(device);
+  return failure_of(device) != hipSuccess ? failure_of(device) : error;
 }
 
 bool is_device(int device) { return device >= 0 && device < settings().devices; }
 
+/// A call: in turn, and all that can go wrong is its result.
+template <class Call>
+hipError_t in_turn(Call call) {
+  const HostTurn turn;
+  if (lost_by_fork) return hipErrorNotInitialized;
+  try {
+    return call();
+  } catch (const std::bad_alloc&) {
+    return hipErrorOutOfMemory;
+  }
+}
+
+/// A call that needs a device that works: of the stream, or the current one.
+template <class Call>
+hipError_t on_device_of(hipStream_t stream, Call call) {
+  return in_turn([&] {
+    Stream& s = stream_or_default(stream);
+    if (failure_of(s.device) != hipSuccess) return failure_of(s.device);
+    return call(s);
+  });
+}
+
 }  // namespace
 
 void enqueue(std::function<void()> body, dim3 grid, dim3 block, hipStream_t stream) {
-  Stream& s = stream_or_default(stream);
-  KernelNode node{std::move(body), grid, block};
-  if (s.capturing) {
-    s.captured.push_back(std::move(node));
-  } else {
-    enqueue_node(node, s);
-  }
+  const hipError_t error = on_device_of(stream, [&](Stream& s) {
+    KernelNode node{std::move(body), grid, block};
+    if (s.capturing) {
+      s.captured.push_back(std::move(node));
+    } else {
+      enqueue_node(node, s);
+    }
+    return hipSuccess;
+  });
+  if (error != hipSuccess) last_error = error;
 }
 
 }  // namespace arlab::emulator
@@ -131,75 +193,100 @@ hipError_t hipDeviceEnablePeerAccess(int peer, unsigned) {
   return is_device(peer) ? hipSuccess : hipErrorInvalidDevice;
 }
 hipError_t hipDeviceSynchronize() {
-  const int device = current_device;
-  drive([device] { return is_idle(device); });
-  see_ended_kernels(device);
-  return hipSuccess;
+  return in_turn([] { return synchronize(current_device); });
 }
 
 hipError_t hipMalloc(void** pointer, std::size_t bytes) {
-  *pointer = std::aligned_alloc(256, (bytes + 255) / 256 * 256);
-  return *pointer != nullptr ? hipSuccess : hipErrorOutOfMemory;
+  *pointer = nullptr;
+  return on_device_of(nullptr, [&](Stream&) {
+    if (bytes <= SIZE_MAX - 255) *pointer = std::aligned_alloc(256, (bytes + 255) / 256 * 256);
+    return *pointer != nullptr ? hipSuccess : hipErrorOutOfMemory;
+  });
 }
 hipError_t hipExtMallocWithFlags(void** pointer, std::size_t bytes, unsigned) {
-  *pointer = allocate_shared(bytes);
-  return *pointer != nullptr ? hipSuccess : hipErrorOutOfMemory;
+  *pointer = nullptr;
+  return on_device_of(nullptr, [&](Stream&) {
+    *pointer = allocate_shared(bytes);
+    return *pointer != nullptr ? hipSuccess : hipErrorOutOfMemory;
+  });
 }
 hipError_t hipFree(void* pointer) {
-  hipDeviceSynchronize();
+  const HostTurn turn;
+  // What failed is told to who waits for it. Of a parent's kernels none run here.
+  if (!lost_by_fork) settle(current_device);
   if (!free_shared(pointer)) std::free(pointer);
   return hipSuccess;
 }
 hipError_t hipMemset(void* pointer, int value, std::size_t bytes) {
-  hipDeviceSynchronize();
-  std::memset(pointer, value, bytes);
-  return hipSuccess;
+  return in_turn([&] {
+    const hipError_t error = synchronize(current_device);
+    if (error == hipSuccess) std::memset(pointer, value, bytes);
+    return error;
+  });
 }
 hipError_t hipMemcpy(void* to, const void* from, std::size_t bytes, hipMemcpyKind) {
-  hipDeviceSynchronize();
-  std::memcpy(to, from, bytes);
-  return hipSuccess;
+  return in_turn([&] {
+    const hipError_t error = synchronize(current_device);
+    if (error == hipSuccess) std::memcpy(to, from, bytes);
+    return error;
+  });
 }
 
 hipError_t hipStreamCreateWithFlags(hipStream_t* stream, unsigned) {
-  auto created = std::make_unique<Stream>();
-  created->device = current_device;
-  *stream = created.release();
-  return hipSuccess;
+  return on_device_of(nullptr, [&](Stream&) {
+    auto created = std::make_unique<Stream>();
+    created->device = current_device;
+    *stream = created.release();
+    ++live_streams;
+    return hipSuccess;
+  });
 }
 hipError_t hipStreamDestroy(hipStream_t stream) {
-  wait_for(stream->last);
+  const HostTurn turn;
+  const hipError_t error = lost_by_fork ? hipErrorNotInitialized : wait_for(stream->last);
   delete stream;
-  return hipSuccess;
+  --live_streams;
+  return error;
 }
 hipError_t hipStreamSynchronize(hipStream_t stream) {
-  Stream& s = stream_or_default(stream);
-  if (s.capturing) return hipErrorStreamCaptureUnsupported;
-  wait_for(s.last);
-  return hipSuccess;
+  return in_turn([&] {
+    Stream& s = stream_or_default(stream);
+    if (s.capturing) return hipErrorStreamCaptureUnsupported;
+    const hipError_t error = wait_for(s.last);
+    return failure_of(s.device) != hipSuccess ? failure_of(s.device) : error;
+  });
 }
 hipError_t hipStreamWaitEvent(hipStream_t stream, hipEvent_t event, unsigned) {
-  Stream& s = stream_or_default(stream);
-  if (s.capturing) return hipErrorStreamCaptureUnsupported;
-  if (event->completion) s.waits.push_back(event->completion);
-  return hipSuccess;
+  return on_device_of(stream, [&](Stream& s) {
+    if (s.capturing) return hipErrorStreamCaptureUnsupported;
+    if (event->completion) s.waits.push_back(event->completion);
+    return hipSuccess;
+  });
 }
 
 hipError_t hipEventCreateWithFlags(hipEvent_t* event, unsigned) {
-  *event = new Event{};
-  return hipSuccess;
+  return in_turn([&] {
+    *event = new Event{};
+    return hipSuccess;
+  });
 }
 hipError_t hipEventRecord(hipEvent_t event, hipStream_t stream) {
-  event->completion = stream_or_default(stream).last;
-  return hipSuccess;
+  return on_device_of(stream, [&](Stream& s) {
+    event->completion = s.last;
+    return hipSuccess;
+  });
 }
 hipError_t hipEventElapsedTime(float* milliseconds, hipEvent_t start, hipEvent_t stop) {
   if (!start->completion || !stop->completion) return hipErrorInvalidValue;
-  wait_for(start->completion);
-  wait_for(stop->completion);
-  const std::uint64_t nanoseconds = stop->completion->done_at - start->completion->done_at;
-  *milliseconds = static_cast<float>(nanoseconds) * 1e-6f;
-  return hipSuccess;
+  return in_turn([&] {
+    for (const hipEvent_t event : {start, stop}) {
+      const hipError_t error = wait_for(event->completion);
+      if (error != hipSuccess) return error;
+    }
+    const std::uint64_t nanoseconds = stop->completion->done_at - start->completion->done_at;
+    *milliseconds = static_cast<float>(nanoseconds) * 1e-6f;
+    return hipSuccess;
+  });
 }
 hipError_t hipEventDestroy(hipEvent_t event) {
   delete event;
@@ -207,30 +294,40 @@ hipError_t hipEventDestroy(hipEvent_t event) {
 }
 
 hipError_t hipStreamIsCapturing(hipStream_t stream, hipStreamCaptureStatus* status) {
-  *status = stream_or_default(stream).capturing ? hipStreamCaptureStatusActive
-                                                : hipStreamCaptureStatusNone;
-  return hipSuccess;
+  return in_turn([&] {
+    *status = stream_or_default(stream).capturing ? hipStreamCaptureStatusActive
+                                                  : hipStreamCaptureStatusNone;
+    return hipSuccess;
+  });
 }
 hipError_t hipStreamBeginCapture(hipStream_t stream, hipStreamCaptureMode) {
-  if (stream == nullptr || stream->capturing) return hipErrorInvalidValue;
-  stream->capturing = true;
-  stream->captured.clear();
-  return hipSuccess;
+  return in_turn([&] {
+    if (stream == nullptr || stream->capturing) return hipErrorInvalidValue;
+    stream->capturing = true;
+    stream->captured.clear();
+    return hipSuccess;
+  });
 }
 hipError_t hipStreamEndCapture(hipStream_t stream, hipGraph_t* graph) {
-  if (stream == nullptr || !stream->capturing) return hipErrorInvalidValue;
-  stream->capturing = false;
-  *graph = new Graph{std::move(stream->captured)};
-  return hipSuccess;
+  return in_turn([&] {
+    if (stream == nullptr || !stream->capturing) return hipErrorInvalidValue;
+    stream->capturing = false;
+    *graph = new Graph{std::move(stream->captured)};
+    return hipSuccess;
+  });
 }
 hipError_t hipGraphInstantiateWithFlags(hipGraphExec_t* executable, hipGraph_t graph,
                                         unsigned long long) {
-  *executable = new Graph(*graph);
-  return hipSuccess;
+  return in_turn([&] {
+    *executable = new Graph(*graph);
+    return hipSuccess;
+  });
 }
 hipError_t hipGraphLaunch(hipGraphExec_t executable, hipStream_t stream) {
-  for (const KernelNode& node : executable->nodes) enqueue_node(node, stream_or_default(stream));
-  return hipSuccess;
+  return on_device_of(stream, [&](Stream& s) {
+    for (const KernelNode& node : executable->nodes) enqueue_node(node, s);
+    return hipSuccess;
+  });
 }
 hipError_t hipGraphExecDestroy(hipGraphExec_t executable) {
   delete executable;
@@ -241,7 +338,32 @@ hipError_t hipGraphDestroy(hipGraph_t graph) {
   return hipSuccess;
 }
 
-hipError_t hipGetLastError() { return hipSuccess; }
+hipError_t hipGetLastError() { return std::exchange(last_error, hipSuccess); }
+
+namespace {
+
+/// What the emulator reported, on one line: what, and the first of the places where lanes wait.
+std::string summary_of_report() {
+  constexpr int kMostPlaces = 4;
+  const std::string report = arlab::emulator::report();
+  std::string summary;
+  int lines = 0;
+  for (std::size_t begin = 0; begin < report.size(); ++lines) {
+    const std::size_t end = std::min(report.find('\n', begin), report.size());
+    if (lines <= kMostPlaces) {
+      if (lines != 0) summary += "; ";
+      summary.append(report, begin, end - begin);
+    }
+    begin = end + 1;
+  }
+  if (lines > kMostPlaces + 1) {
+    summary += "; and " + std::to_string(lines - 1 - kMostPlaces) + " more places";
+  }
+  return summary;
+}
+
+}  // namespace
+
 const char* hipGetErrorString(hipError_t error) {
   switch (error) {
     case hipSuccess:
@@ -250,6 +372,18 @@ const char* hipGetErrorString(hipError_t error) {
       return "invalid argument";
     case hipErrorOutOfMemory:
       return "out of memory";
+    case hipErrorNotInitialized:
+      return "the process was forked while emulated GPUs were in use: start it anew instead "
+             "(spawn)";
+    case hipErrorLaunchFailure: {
+      thread_local std::string text;
+      try {
+        text = summary_of_report();
+        return text.empty() ? "a launch failed" : text.c_str();
+      } catch (const std::bad_alloc&) {
+        return "a launch failed, and there is no memory to say why";
+      }
+    }
     case hipErrorNoDevice:
       return "no device";
     case hipErrorInvalidDevice:

@@ -28,8 +28,9 @@ struct Mapping {
   int file;  // -1: of another process
 };
 
+/// Never destroyed: a thread may use them while the program ends.
 std::vector<Mapping>& mappings() {
-  static std::vector<Mapping> all;
+  static auto& all = *new std::vector<Mapping>;
   return all;
 }
 
@@ -106,6 +107,8 @@ void* open_shared(int file, std::size_t bytes) {
 }
 
 bool close_shared(void* pointer) { return unmap(pointer, false); }
+
+bool has_shared_memory() { return !mappings().empty(); }
 
 bool works_with_other_processes() {
   return std::any_of(mappings().begin(), mappings().end(),

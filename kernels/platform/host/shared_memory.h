@@ -25,6 +25,9 @@ void* open_shared(int file, std::size_t bytes);
 /// False when the pointer is not from open_shared().
 bool close_shared(void* pointer);
 
+/// Whether any of both is there.
+bool has_shared_memory();
+
 /// Whether memory of other processes is open here, whose writes may come at any time.
 bool works_with_other_processes();
 

@@ -39,9 +39,11 @@ enum hipError_t {
   hipSuccess = 0,
   hipErrorInvalidValue = 1,
   hipErrorOutOfMemory = 2,
+  hipErrorNotInitialized = 3,
   hipErrorInvalidDevice = 101,
   hipErrorNoDevice = 100,
   hipErrorPeerAccessAlreadyEnabled = 704,
+  hipErrorLaunchFailure = 719,
   hipErrorStreamCaptureUnsupported = 900,
 };
 enum hipMemcpyKind {

@@ -1,6 +1,32 @@
 #include "reference/error.h"
 
 namespace arlab {
+namespace {
+
+bool is_control(char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; }
+
+/// Of several bytes, in UTF-8.
+bool is_inside_character(char byte) { return (static_cast<unsigned char>(byte) & 0xc0U) == 0x80U; }
+
+std::string one_line(std::string_view message) {
+  constexpr std::string_view kGap = " ... ";
+  constexpr std::size_t kTail = InvalidInput::kMostCharacters / 3;  // what is allowed stands last
+  std::string line;
+  for (const char c : message) {
+    line +=
+        is_control(c) ? fmt::format("\\x{:02x}", static_cast<unsigned char>(c)) : std::string(1, c);
+  }
+  if (line.size() <= InvalidInput::kMostCharacters) return line;
+  std::size_t head = InvalidInput::kMostCharacters - kTail - kGap.size();
+  std::size_t tail = line.size() - kTail;
+  while (head > 0 && is_inside_character(line[head])) --head;
+  while (tail < line.size() && is_inside_character(line[tail])) ++tail;
+  return line.substr(0, head).append(kGap).append(line, tail);
+}
+
+}  // namespace
+
+InvalidInput::InvalidInput(std::string_view message) : std::runtime_error(one_line(message)) {}
 
 std::string quote(std::string_view text) {
   constexpr std::size_t kMost = 60;

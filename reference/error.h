@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <cstddef>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -14,7 +15,10 @@ namespace arlab {
 /// The command line prints it and exits with code 2.
 class InvalidInput : public std::runtime_error {
  public:
-  using std::runtime_error::runtime_error;
+  /// Whatever the message quotes, it stays a line that a terminal can show: control characters
+  /// become \xNN, and the middle of a message of more than kMostCharacters is left out.
+  explicit InvalidInput(std::string_view message);
+  static constexpr std::size_t kMostCharacters = 900;
 };
 
 /// Throws InvalidInput with a formatted one-line message.

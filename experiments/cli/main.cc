@@ -7,6 +7,8 @@
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
+#include <exception>
 #include <iostream>
 #include <new>
 #include <string_view>
@@ -21,11 +23,12 @@ namespace {
 
 constexpr int kCheckFailed = 1;
 constexpr int kBadInput = 2;
+constexpr const char* kNoMemory = "not enough memory for this request";
 
 /// One line of bounded length without control characters, whatever the message holds. Takes no
 /// memory: there may be none.
 int report_error(std::string_view message, int exit_code) noexcept {
-  constexpr std::size_t kMost = 600;
+  constexpr std::size_t kMost = arlab::InvalidInput::kMostCharacters;
   std::array<char, kMost> line = {};
   std::size_t length = std::min(message.size(), kMost);
   std::copy_n(message.begin(), length, line.begin());
@@ -37,6 +40,23 @@ int report_error(std::string_view message, int exit_code) noexcept {
   std::fwrite(line.data(), 1, length, stderr);
   std::fputs(message.size() > kMost ? "...\n" : "\n", stderr);
   return exit_code;
+}
+
+/// For what is thrown where nothing may be: destructors of the libraries that we use want memory,
+/// and there may be none. That is a line and an exit code, as anywhere, and not an abort.
+[[noreturn]] void end_at_once() noexcept {
+  try {
+    if (std::current_exception() != nullptr) throw;
+    report_error("internal error, please report it", kBadInput);
+  } catch (const std::bad_alloc&) {
+    report_error(kNoMemory, kBadInput);
+  } catch (const std::exception& error) {
+    std::fputs("arlab: internal error, please report it\n", stderr);
+    report_error(error.what(), kBadInput);
+  } catch (...) {
+    report_error("internal error, please report it", kBadInput);
+  }
+  std::_Exit(kBadInput);
 }
 
 /// Descriptors 0 to 2 are there, so that no file of ours becomes what messages are written to.
@@ -138,6 +158,7 @@ int run(CLI::App& app, int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  std::set_terminate(end_at_once);
   fill_standard_descriptors();
   std::signal(SIGXFSZ, SIG_IGN);  // a file that is too large is an error of write()
   arlab::let_signals_wait();
@@ -150,7 +171,7 @@ int main(int argc, char** argv) {
   } catch (const arlab::InvalidInput& error) {
     return report_error(error.what(), kBadInput);
   } catch (const std::bad_alloc&) {
-    return report_error("not enough memory for this request", kBadInput);
+    return report_error(kNoMemory, kBadInput);
   } catch (const std::system_error& error) {
     return report_error(error.what(), kBadInput);
   } catch (const std::exception& error) {

@@ -1,7 +1,11 @@
 // arlab vectors: golden vectors for somebody else's kernel. For every input a payload, the wire
 // bytes that the reference encodes it to, and the payload that these decode to.
 
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <cerrno>
+#include <cstdio>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <system_error>
@@ -55,6 +59,62 @@ constexpr const char* kReadme =
     "\n"
     "What the bytes mean, codec by codec: reference/codecs/SPEC.md in the sources of arlab.\n";
 
+/// A new folder beside the target, whose files move there together. What is left of it goes with
+/// this object, and that takes no memory: there may be none.
+class PartialFolder {
+ public:
+  explicit PartialFolder(const fs::path& target)
+      : target_(target.string()), path_((target.parent_path() / ".arlab-vectors-XXXXXX").string()) {
+    if (::mkdtemp(path_.data()) == nullptr) {
+      fail("cannot make a folder beside {}: {}", target_, reason(errno));
+    }
+  }
+  ~PartialFolder() {
+    for (const File& file : files_) ::unlink(file.here.c_str());
+    ::rmdir(path_.c_str());
+  }
+  PartialFolder(const PartialFolder&) = delete;
+  PartialFolder& operator=(const PartialFolder&) = delete;
+
+  /// Where to write the file that is to have this name.
+  fs::path file(const std::string& name) {
+    files_.push_back({path_ + "/" + name, target_ + "/" + name});
+    return files_.back().here;
+  }
+
+  /// Throws InvalidInput, and leaves the target as it was, when it cannot be done.
+  void move_all() {
+    const bool made = ::mkdir(target_.c_str(), 0777) == 0;
+    int why = made || errno == EEXIST ? 0 : errno;
+    std::size_t moved = 0;
+    while (why == 0 && moved < files_.size()) {
+      const File& file = files_[moved];
+      if (std::rename(file.here.c_str(), file.there.c_str()) == 0) {
+        ++moved;
+      } else {
+        why = errno;
+      }
+    }
+    if (why == 0) return;
+    for (std::size_t i = 0; i < moved; ++i) ::unlink(files_[i].there.c_str());
+    if (made) ::rmdir(target_.c_str());
+    fail("{}", reason(why));
+  }
+
+ private:
+  struct File {
+    std::string here;
+    std::string there;
+  };
+  static std::string reason(int error_number) {
+    return std::generic_category().message(error_number);
+  }
+
+  std::string target_;
+  std::string path_;
+  std::vector<File> files_;
+};
+
 struct VectorsCommand {
   std::string codec;
   std::string folder;
@@ -81,45 +141,14 @@ struct VectorsCommand {
     // All or nothing: the files move to their place when all are written, and a signal that would
     // end the program waits for that, or for the files to be gone.
     const SignalsWait wait;
-    std::string name = (target.parent_path() / ".arlab-vectors-XXXXXX").string();
-    if (::mkdtemp(name.data()) == nullptr) {
-      fail("cannot make a folder beside {}: {}", folder, std::generic_category().message(errno));
-    }
-    const fs::path partial = name;
+    PartialFolder partial(target);
     try {
       const Report report = write_all(*c, dtypes, partial);
-      move_all(partial, target);
+      partial.move_all();
       print(report, format);
     } catch (const InvalidInput& problem) {
-      fs::remove_all(partial, error);
       fail("{}: {}", folder, problem.what());
-    } catch (...) {
-      fs::remove_all(partial, error);
-      throw;
     }
-  }
-
-  /// Throws InvalidInput, and leaves the target as it was, when it cannot be done.
-  static void move_all(const fs::path& from, const fs::path& target) {
-    std::error_code error;
-    const bool made = fs::create_directory(target, error);
-    std::vector<fs::path> files;
-    for (fs::directory_iterator file(from, error); !error && file != fs::directory_iterator();
-         file.increment(error)) {
-      files.push_back(file->path());
-    }
-    std::vector<fs::path> moved;
-    for (auto file = files.begin(); !error && file != files.end(); ++file) {
-      fs::rename(*file, target / file->filename(), error);
-      if (!error) moved.push_back(target / file->filename());
-    }
-    std::error_code ignored;
-    if (error) {
-      for (const fs::path& file : moved) fs::remove(file, ignored);
-      if (made) fs::remove(target, ignored);
-      fail("{}", error.message());
-    }
-    fs::remove(from, ignored);
   }
 
   /// Name and hash of a file, as it is on the disk.
@@ -129,7 +158,7 @@ struct VectorsCommand {
     return {{"file", path.filename().string()}, {"sha256", sha256(std::as_bytes(std::span(text)))}};
   }
 
-  Report write_all(const Codec& c, const std::vector<DType>& dtypes, const fs::path& into) const {
+  Report write_all(const Codec& c, const std::vector<DType>& dtypes, PartialFolder& into) const {
     Report report{"arlab.vectors/1",
                   {{"codec", c.name()}, {"folder", folder}, {"program", "arlab " ARLAB_VERSION}},
                   "cases",
@@ -146,18 +175,21 @@ struct VectorsCommand {
         c.encode(type, payload.bytes(), wire, &counts);
         Tensor decoded = make_tensor(type, {input.elements});
         c.decode(type, wire, decoded.bytes());
-        write_npy(into / (name + ".payload.npy"), payload);
-        write_file(into / (name + ".wire.bin"), {wire});
-        write_npy(into / (name + ".decoded.npy"), decoded);
+        const fs::path payload_file = into.file(name + ".payload.npy");
+        const fs::path wire_file = into.file(name + ".wire.bin");
+        const fs::path decoded_file = into.file(name + ".decoded.npy");
+        write_npy(payload_file, payload);
+        write_file(wire_file, {wire});
+        write_npy(decoded_file, decoded);
         report.rows.rows.push_back({name, std::string(name_of(type)), input.synthetic,
                                     input.elements, wire.size(), counts.clamped});
-        files.push_back({{"payload", described(into / (name + ".payload.npy"))},
-                         {"wire", described(into / (name + ".wire.bin"))},
-                         {"decoded", described(into / (name + ".decoded.npy"))}});
+        files.push_back({{"payload", described(payload_file)},
+                         {"wire", described(wire_file)},
+                         {"decoded", described(decoded_file)}});
       }
     }
-    write_text(into / "manifest.json", manifest(report, files));
-    write_text(into / "README.txt", kReadme);
+    write_text(into.file("manifest.json"), manifest(report, files));
+    write_text(into.file("README.txt"), kReadme);
     return report;
   }
 

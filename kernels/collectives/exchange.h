@@ -179,10 +179,7 @@ class Exchange {
   /// Tells this block on every rank that its slots are filled. Only after a wait() for the signal
   /// before.
   ARLAB_DEVICE void signal() {
-    if (!started_ && threadIdx.x == 0) {
-      failed_ = aborted_;
-      if (aborted_ != 0) store_relaxed(global_pointer(team_.status), aborted_);
-    }
+    if (!started_ && threadIdx.x == 0) failed_ = aborted_;  // which the host reads, too
     started_ = true;
     ++signalled_;
     finish_stores();

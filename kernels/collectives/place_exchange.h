@@ -54,7 +54,6 @@ class PlaceExchange {
     const std::uint32_t colour = blockIdx.x == 0 ? global_pointer(team_.colours)[0] + 1 : 0;
     if (threadIdx.x == 0) {
       const std::uint32_t aborted = load_relaxed(abort_word(buffer_of(team_, team_.rank)));
-      if (aborted != 0) store_relaxed(global_pointer(team_.status), aborted);
       memory_.first_item = first;
       memory_.colour = colour;
       memory_.failed = aborted;

@@ -76,7 +76,8 @@ struct SimulationResult {
 };
 
 /// Bus over algorithmic bandwidth as nccl-tests define it: 2 (n - 1) / n for an all-reduce,
-/// (n - 1) / n for an all-to-all; a dispatch and combine is two of these.
+/// (n - 1) / n for an all-to-all, a reduce-scatter and an all-gather, 1 for a broadcast; a dispatch
+/// and combine is two all-to-alls.
 double bus_bandwidth_factor(Collective collective, Rank world_size);
 
 /// What happened when; all times count from the call of the collective. Plans that are folded have

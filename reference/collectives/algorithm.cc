@@ -11,7 +11,10 @@
   X(hierarchical_pipelined) \
   X(halving_doubling)       \
   X(tree)                   \
-  X(all_to_all)
+  X(all_to_all)             \
+  X(reduce_scatter)         \
+  X(all_gather)             \
+  X(broadcast)
 
 namespace arlab {
 

@@ -15,7 +15,8 @@ namespace arlab {
 
 /// How a reducing rank adds its own contribution: through encode and decode like everybody else's
 /// (QuickReduce's way), or exactly. With `exact` ranks may reduce differently; see ranks_identical.
-/// In `all_to_all`: how a rank keeps the slot that it has for itself.
+/// In collectives that add nothing: how a rank keeps what it has itself, in `all_to_all` and
+/// `all_gather` a slot, in `broadcast` rank 0's tensor.
 enum class OwnContribution { encoded, exact };
 
 /// What the all-gather of `ring` forwards: the owner's bytes unchanged, or decoded and encoded

@@ -43,8 +43,8 @@ std::optional<std::string> malformed_chunks(const Schedule& s) {
   }
   if (s.alignment < 1) return "the alignment is 0";
   if (std::ranges::count(kCollectives, s.collective) == 0) return "unknown collective";
-  const bool one_slot = s.collective == Collective::all_reduce;
-  if (!one_slot && s.elements % s.world_size != 0) {
+  const bool slots = has_slots(s.collective);
+  if (slots && s.elements % s.world_size != 0) {
     return fmt::format("{} elements per rank do not make {} equal slots", s.elements, s.world_size);
   }
   for (std::size_t i = 0; i < s.chunks.size(); ++i) {
@@ -57,7 +57,7 @@ std::optional<std::string> malformed_chunks(const Schedule& s) {
       return fmt::format(
           "chunk {}: {} does not lie on multiples of the alignment {}{}", i, range_of(chunk),
           s.alignment,
-          one_slot ? "" : fmt::format(" within one slot of {} elements", s.slot_elements()));
+          slots ? fmt::format(" within one slot of {} elements", s.slot_elements()) : "");
     }
   }
   return std::nullopt;
@@ -109,7 +109,7 @@ std::optional<std::string> malformed_op(const Schedule& s, std::size_t i) {
     if (op.peer == op.rank) return "sends to itself";
   }
   if (op.kind == OpKind::reduce) {
-    if (s.collective != Collective::all_reduce) {
+    if (!adds(s.collective)) {
       return fmt::format("{} moves values and adds none", words_for(s.collective));
     }
     if (op.addend_count == 0) return "adds nothing";
@@ -128,9 +128,9 @@ std::optional<std::string> malformed_output(const Schedule& s, const Output& out
   if (output.rank >= s.world_size) return fmt::format("there is no rank {}", output.rank);
   if (output.chunk >= s.chunks.size()) return fmt::format("there is no chunk {}", output.chunk);
   const Chunk& chunk = s.chunks[output.chunk];
-  if (s.collective == Collective::all_reduce && output.begin != chunk.begin) {
-    return fmt::format("{} would end at element {}; an all-reduce leaves elements in place",
-                       range_of(chunk), output.begin);
+  if (adds(s.collective) && output.begin != chunk.begin) {
+    return fmt::format("{} would end at element {}; {} leaves elements in place", range_of(chunk),
+                       output.begin, words_for(s.collective));
   }
   if (output.begin > s.elements - chunk.size()) {
     return fmt::format("{} would start at element {} and end beyond the {} elements",
@@ -253,8 +253,7 @@ std::optional<std::string> not_all_once(const Contributions& contributions, Rank
 
 // ---------------------------------------------------------------- origins
 
-/// Which rank's input a value holds, in a schedule without sums; which elements of it, its chunk
-/// says.
+/// Which rank's input a value holds, in a schedule without sums; its chunk says which elements.
 struct Origin {
   Rank rank = 0;
   bool visited = false;  ///< the rank that its slot is for has encoded it
@@ -284,6 +283,8 @@ std::optional<std::string> not_moved(const Schedule& s, const Output& output, Or
   const Chunk& chunk = s.chunks[output.chunk];
   Rank rank = output.rank;
   std::uint64_t begin = output.begin;
+  if (s.collective == Collective::broadcast) rank = 0;
+  if (s.collective == Collective::all_gather) rank = static_cast<Rank>(begin / slot);
   if (s.collective == Collective::all_to_all) {
     rank = static_cast<Rank>(output.begin / slot);
     begin = output.rank * slot + output.begin % slot;
@@ -305,9 +306,15 @@ std::optional<std::string> not_moved(const Schedule& s, const Output& output, Or
 using WrongResult = std::function<std::optional<std::string>(const Output&)>;
 
 WrongResult wrong_result_of(const Schedule& s) {
-  if (s.collective == Collective::all_reduce) {
-    return [&s, contributions = ContributionTable(s)](const Output& output) {
-      return not_all_once(contributions.of(output), s.world_size);
+  if (adds(s.collective)) {
+    return [&s, contributions =
+                    ContributionTable(s)](const Output& output) -> std::optional<std::string> {
+      const bool is_sum =
+          s.collective == Collective::all_reduce || output.begin / s.slot_elements() == output.rank;
+      if (is_sum) return not_all_once(contributions.of(output), s.world_size);
+      if (output.value == kOwnInput) return std::nullopt;
+      return fmt::format("is not the rank's own input, which {} leaves in all slots but slot {}",
+                         words_for(s.collective), output.rank);
     };
   }
   return [&s, origins = OriginTable(s)](const Output& output) {
@@ -450,7 +457,7 @@ CheckReport check(const Schedule& schedule) {
     return report;
   }
   report.correct = true;
-  if (schedule.collective != Collective::all_reduce) return report;
+  if (!ends_alike(schedule.collective)) return report;
   if (auto problem = divergent_outputs(schedule, outputs)) {
     report.divergence = std::move(*problem);
   } else {

@@ -12,15 +12,19 @@ struct CheckReport {
   ///   all_reduce        every rank's contribution exactly once
   ///   all_to_all        the one element that is for this place, and nothing added to it
   ///   dispatch_combine  the rank's own element, encoded again by the rank that its slot is for
+  ///   reduce_scatter    in the rank's slot every rank's contribution exactly once, else its own
+  ///                     input, exactly
+  ///   all_gather        the element of the rank whose slot it is in, and nothing added to it
+  ///   broadcast         the element of rank 0, and nothing added to it
   bool correct = false;
   /// The first violation in words; empty when correct.
   std::string violation;
 
   /// All ranks end with identical bits whatever the values, because they compute the same
   /// expression of the inputs. When false, ranks may or may not differ on given data. Always false
-  /// where ranks are to end with different data, that is but for all_reduce.
+  /// where ranks are to end with different data: see ends_alike().
   bool ranks_identical = false;
-  /// The first element range where expressions of an all_reduce differ, in words; else empty.
+  /// The first element range where expressions differ that should not, in words; else empty.
   std::string divergence;
 };
 

@@ -272,9 +272,9 @@ void require_whole_blocks(const Schedule& schedule, const Codec& codec) {
         "schedule '{}': chunk {}, elements [{}, {}), cuts a block of codec {}: boundaries must be "
         "multiples of {}{}",
         schedule.algorithm, i, chunk.begin, chunk.end, codec.name(), alignment,
-        schedule.collective == Collective::all_reduce
-            ? ""
-            : fmt::format(" within one slot of {} elements", schedule.slot_elements()));
+        has_slots(schedule.collective)
+            ? fmt::format(" within one slot of {} elements", schedule.slot_elements())
+            : "");
   }
 }
 

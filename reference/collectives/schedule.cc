@@ -13,6 +13,12 @@ std::string_view name_of(Collective collective) {
       return "all_to_all";
     case Collective::dispatch_combine:
       return "dispatch_combine";
+    case Collective::reduce_scatter:
+      return "reduce_scatter";
+    case Collective::all_gather:
+      return "all_gather";
+    case Collective::broadcast:
+      return "broadcast";
   }
   return "unknown collective";
 }
@@ -25,6 +31,12 @@ std::string_view words_for(Collective collective) {
       return "an all-to-all";
     case Collective::dispatch_combine:
       return "a dispatch and combine";
+    case Collective::reduce_scatter:
+      return "a reduce-scatter";
+    case Collective::all_gather:
+      return "an all-gather";
+    case Collective::broadcast:
+      return "a broadcast";
   }
   return "a known collective";
 }

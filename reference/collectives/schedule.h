@@ -8,9 +8,9 @@
 //   ops       in single-assignment form: op i makes value i, out of the values of earlier ops
 //   outputs   which value ends where in the output tensor of which rank
 //
-// An all-reduce sees a tensor as a whole. An all-to-all sees it as world_size slots of equal size,
-// one per rank; a slot is a message. Which elements share a scale is counted from the start of the
-// tensor or of the slot: see slot_elements().
+// An all-reduce and a broadcast see a tensor as a whole. Other collectives see it as world_size
+// slots of equal size, one per rank; a slot is a message. Which elements share a scale is counted
+// from the start of the tensor or of the slot: see slot_elements().
 #pragma once
 
 #include <cstdint>
@@ -48,10 +48,30 @@ enum class Collective : std::uint8_t {
   /// way to the experts of other ranks and back (mixture of experts), past experts that change
   /// nothing.
   dispatch_combine,
+  reduce_scatter,  ///< rank i: in slot i the sum of all ranks' slot i, else its own tensor
+  all_gather,      ///< every rank: slot i of rank i, for all i
+  broadcast,       ///< every rank: the tensor of rank 0
 };
 
-inline constexpr Collective kCollectives[] = {Collective::all_reduce, Collective::all_to_all,
-                                              Collective::dispatch_combine};
+inline constexpr Collective kCollectives[] = {
+    Collective::all_reduce,     Collective::all_to_all, Collective::dispatch_combine,
+    Collective::reduce_scatter, Collective::all_gather, Collective::broadcast};
+
+/// Whether a tensor is world_size slots of equal size.
+constexpr bool has_slots(Collective collective) {
+  return collective != Collective::all_reduce && collective != Collective::broadcast;
+}
+
+/// Whether values are added; else they only move.
+constexpr bool adds(Collective collective) {
+  return collective == Collective::all_reduce || collective == Collective::reduce_scatter;
+}
+
+/// Whether all ranks are to end with the same data.
+constexpr bool ends_alike(Collective collective) {
+  return collective == Collective::all_reduce || collective == Collective::all_gather ||
+         collective == Collective::broadcast;
+}
 
 /// As in JSON: all_reduce.
 std::string_view name_of(Collective collective);
@@ -111,12 +131,12 @@ struct Schedule {
   std::vector<ValueId> addends;
   std::vector<Output> outputs;
 
-  /// Elements of a slot. In an all-reduce the whole tensor is one slot, so that which elements
-  /// share a scale depends neither on the world size nor on the algorithm. In other collectives a
-  /// slot is elements / world_size (0 when there are fewer elements than ranks), and no chunk
-  /// reaches across two: a slot is encoded as it would be alone, wherever it stands in the tensor.
+  /// Elements of a slot. A tensor without slots counts as one, so that which elements share a scale
+  /// depends neither on the world size nor on the algorithm. Else a slot is elements / world_size
+  /// (0 when there are fewer elements than ranks), and no chunk reaches across two: a slot is
+  /// encoded as it would be alone, wherever it stands in the tensor.
   std::uint64_t slot_elements() const {
-    return collective == Collective::all_reduce ? elements : elements / world_size;
+    return has_slots(collective) ? elements / world_size : elements;
   }
 
   /// Operands of an op, in order.

@@ -24,7 +24,7 @@ ScheduleBuilder::ScheduleBuilder(std::string algorithm, const ScheduleRequest& r
          kMaxElements);
   }
   if (request.alignment < 1) fail("an alignment is at least 1 element, not {}", request.alignment);
-  if (collective != Collective::all_reduce && request.elements % request.world_size != 0) {
+  if (has_slots(collective) && request.elements % request.world_size != 0) {
     fail("{}: {} elements per rank do not make {} equal slots: allowed are multiples of {}",
          algorithm, request.elements, request.world_size, request.world_size);
   }

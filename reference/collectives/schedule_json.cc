@@ -159,8 +159,9 @@ const Input& array(const Input& object, const std::string& where, const char* ke
 }
 
 Collective collective_from_json(const Input& file) {
-  const std::string name =
-      one_of(file, "", "collective", {"all_reduce", "all_to_all", "dispatch_combine"});
+  const std::string name = one_of(file, "", "collective",
+                                  {"all_reduce", "all_to_all", "dispatch_combine", "reduce_scatter",
+                                   "all_gather", "broadcast"});
   return *std::ranges::find(kCollectives, name, [](Collective c) { return name_of(c); });
 }
 

@@ -109,8 +109,9 @@ double KernelModel::launch_us() const {
 }
 
 double KernelModel::link_efficiency() const {
-  const double collective =
-      plan_.collective == Collective::all_reduce ? 1 : device_.all_to_all_efficiency.value;
+  const bool exchanges = plan_.collective == Collective::all_to_all ||
+                         plan_.collective == Collective::dispatch_combine;
+  const double collective = exchanges ? device_.all_to_all_efficiency.value : 1;
   if (implementation_ == Implementation::low_latency) {
     return collective * device_.library->low_latency_efficiency.value;
   }

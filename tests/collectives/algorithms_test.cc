@@ -122,7 +122,10 @@ TEST(Algorithms, DefaultsAreTheDocumentedOnes) {
       "hierarchical_pipelined own=encoded group-size=4 micro-chunks=4",
       "halving_doubling own=exact",
       "tree own=exact micro-chunks=4",
-      "all_to_all own=encoded combine=none"};
+      "all_to_all own=encoded combine=none",
+      "reduce_scatter own=encoded",
+      "all_gather own=encoded",
+      "broadcast own=encoded"};
   std::size_t found = 0;
   std::vector<Variant> variants = all_variants(8, {1, 2, 4});
   std::ranges::copy(moving_variants(8), std::back_inserter(variants));
@@ -346,7 +349,8 @@ TEST(Algorithms, RefuseOptionsThatAreNotTheirsOrOutOfRange) {
   EXPECT_EQ(refused("two_shot", kGroupSize, 2u), "accepted");  // it also defines volume classes
   EXPECT_EQ(refusal("all_together", {.world_size = 8, .elements = 100}),
             "unknown algorithm 'all_together': known are one_shot, two_shot, ring, hierarchical, "
-            "hierarchical_pipelined, halving_doubling, tree, all_to_all");
+            "hierarchical_pipelined, halving_doubling, tree, all_to_all, reduce_scatter, "
+            "all_gather, broadcast");
 }
 
 TEST(Algorithms, TakeTensorsThatNoMachineCouldHold) {

@@ -24,6 +24,11 @@ std::vector<Rank> world_sizes() {
   return sizes;
 }
 
+/// Of all_to_all, with and without its combine.
+std::vector<Variant> slot_variants(Rank world_size) {
+  return variants_of({Collective::all_to_all}, world_size);
+}
+
 bool own_exact(const Variant& variant) { return variant.options.own == OwnContribution::exact; }
 bool combines(const Variant& variant) { return variant.options.combine == Combine::quantized; }
 
@@ -46,7 +51,7 @@ Tensor run(const Variant& variant, const Codec& codec, const Tensor& inputs,
 
 TEST(AllToAll, EveryScheduleIsCorrectAndEverySlotIsOneMessage) {
   for (const Rank n : world_sizes()) {
-    for (const Variant& variant : moving_variants(n)) {
+    for (const Variant& variant : slot_variants(n)) {
       for (const std::uint64_t slot : {1, 31, 32, 33, 2048, 5000}) {
         for (const std::uint64_t alignment : {std::uint64_t{1}, std::uint64_t{32},
                                               std::uint64_t{2048}, std::uint64_t{kWholeTensor}}) {
@@ -70,7 +75,7 @@ TEST(AllToAll, EveryScheduleIsCorrectAndEverySlotIsOneMessage) {
 TEST(AllToAll, OfAPayloadAllButTheOwnSlotLeavesAndReachesEveryRank) {
   for (const Rank n : world_sizes()) {
     const std::uint64_t slot = 7;
-    for (const Variant& variant : moving_variants(n)) {
+    for (const Variant& variant : slot_variants(n)) {
       const std::uint64_t ways = combines(variant) ? 2 : 1;
       const Schedule schedule = schedule_of(variant, n, slot * n, 1);
       std::vector<std::uint64_t> sent(n, 0);
@@ -97,7 +102,7 @@ TEST(AllToAll, OfAPayloadAllButTheOwnSlotLeavesAndReachesEveryRank) {
 TEST(AllToAll, EncodesEverySlotOnceAndForTheCombineTwice) {
   for (const Rank n : {1, 2, 5, 8}) {
     const Tensor inputs = make_synthetic("gaussian", DType::fp16, n, std::size_t{n} * 100);
-    for (const Variant& variant : moving_variants(n)) {
+    for (const Variant& variant : slot_variants(n)) {
       Tensor outputs = make_tensor(DType::fp16, inputs.shape);
       const std::uint64_t encoded =
           execute(schedule_of(variant, n, std::uint64_t{n} * 100, 1), *find_codec("fp16"),
@@ -155,7 +160,7 @@ TEST(AllToAllBits, PlainValuesArriveAsTheyAre) {
                               exchanged.rank_bytes(to).subspan(from * bytes).begin());
           }
         }
-        for (const Variant& variant : moving_variants(n)) {
+        for (const Variant& variant : slot_variants(n)) {
           ASSERT_EQ(run(variant, *plain, inputs).data,
                     combines(variant) ? inputs.data : exchanged.data)
               << label(variant) << ", " << n << " ranks, slots of " << slot;
@@ -169,7 +174,7 @@ void expect_slots_as_if_alone(const std::string& codec_name, DType dtype, Rank n
                               std::size_t slot) {
   const CodecPtr codec = find_codec(codec_name);
   const Tensor inputs = make_synthetic("adversarial:seed=4", dtype, n, slot * n);
-  for (const Variant& variant : moving_variants(n)) {
+  for (const Variant& variant : slot_variants(n)) {
     if (n == 64 && (own_exact(variant) || combines(variant))) continue;  // 4096 slots take seconds
     ASSERT_EQ(run(variant, *codec, inputs).data, expected_outputs(variant, *codec, inputs).data)
         << codec_name << ", " << label(variant) << ", " << n << " ranks, slots of " << slot;
@@ -197,7 +202,7 @@ TEST(AllToAllBits, EverySlotIsEncodedAsItWouldBeAloneForEveryWorldSize) {
 TEST(AllToAllBits, ThreadsAndTilesChangeNothing) {
   const CodecPtr codec = find_codec("qr-q4");
   const Tensor inputs = make_synthetic("adversarial:seed=5", DType::fp16, 3, 3 * (2048 * 3 + 7));
-  for (const Variant& variant : moving_variants(3)) {
+  for (const Variant& variant : slot_variants(3)) {
     const Tensor expected = expected_outputs(variant, *codec, inputs);
     for (const unsigned threads : {1u, 2u, 8u}) {
       for (const std::size_t tile : {std::size_t{1}, std::size_t{5000}, SIZE_MAX}) {
@@ -213,7 +218,7 @@ TEST(AllToAllBits, ThreadsAndTilesChangeNothing) {
 TEST(AllToAllBits, ACodecOfWholeMessagesGetsWholeSlots) {
   const MessageScaleCodec codec(kWholeTensor, false);
   const Tensor inputs = make_synthetic("gaussian:seed=6", DType::fp32, 3, 3 * 101);
-  for (const Variant& variant : moving_variants(3)) {
+  for (const Variant& variant : slot_variants(3)) {
     const Tensor outputs = run(variant, codec, inputs, {.tile_elements = 1});
     const std::vector<std::size_t> sizes = codec.take_message_sizes();
     EXPECT_TRUE(std::ranges::all_of(sizes, [](std::size_t size) { return size == 101; }));
@@ -331,7 +336,7 @@ constexpr std::uint64_t kSlot = 37;
 
 template <class Body>
 void for_each_schedule(Body&& body) {
-  for (const Variant& variant : moving_variants(kRanks)) {
+  for (const Variant& variant : slot_variants(kRanks)) {
     SCOPED_TRACE(label(variant));
     const Schedule schedule = schedule_of(variant, kRanks, kRanks * kSlot, 32);
     ASSERT_EQ(check(schedule).violation, "");

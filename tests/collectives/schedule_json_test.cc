@@ -211,9 +211,9 @@ TEST(MalformedJson, NamesTheNumberThatIsNegativeBrokenOrHuge) {
 TEST(MalformedJson, NamesTheWordThatIsNotKnown) {
   EXPECT_EQ(with("/schema", "arlab.schedule/2"),
             "schedule: schema is 'arlab.schedule/2'; allowed: arlab.schedule/1");
-  EXPECT_EQ(
-      with("/collective", "all_gather"),
-      "schedule: collective is 'all_gather'; allowed: all_reduce, all_to_all, dispatch_combine");
+  EXPECT_EQ(with("/collective", "all_together"),
+            "schedule: collective is 'all_together'; allowed: all_reduce, all_to_all, "
+            "dispatch_combine, reduce_scatter, all_gather, broadcast");
   EXPECT_EQ(with("/ops/12/op", "broadcast"),
             "schedule: ops[12].op is 'broadcast'; allowed: encode, send, reduce");
   EXPECT_EQ(with("/ops/4/start", "one"), "schedule: ops[4].start is 'one'; allowed: zero, first");

@@ -62,7 +62,7 @@ def test_every_schedule_written_is_valid():
     assert len(schedules) > 50
     assert {schedule["algorithm"] for schedule in schedules} >= {"one_shot", "two_shot", "ring"}
     assert {schedule["collective"] for schedule in schedules} == {
-        "all_reduce", "all_to_all", "dispatch_combine"
+        "all_reduce", "all_to_all", "dispatch_combine", "reduce_scatter", "all_gather", "broadcast"
     }  # fmt: skip
     for schedule in schedules:
         VALIDATOR.validate(schedule)
@@ -76,7 +76,7 @@ def test_the_handwritten_tree_is_valid_and_correct():
 
 MALFORMED = [without(path) for path in keys(TREE)] + [
     changed(("schema",), "arlab.schedule/2"),
-    changed(("collective",), "all_gather"),
+    changed(("collective",), "all_together"),
     changed(("algorithm",), 7),
     changed(("world_size",), -1),
     changed(("world_size",), "4"),

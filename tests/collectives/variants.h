@@ -1,11 +1,12 @@
-// Every registered algorithm with every combination of its options: all-reduces, and those that
-// move slots.
+// Every registered algorithm with every combination of its options, by collective.
 //
 // The list is made from the registry: an algorithm that is added is tested with no more code,
 // unless it brings a new option, which fails here by name.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <initializer_list>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -89,27 +90,30 @@ inline std::vector<Variant> variants_of(const Algorithm& algorithm, Rank world_s
   return variants;
 }
 
-/// Of every all-reduce.
-inline std::vector<Variant> all_variants(Rank world_size,
-                                         const std::vector<std::uint32_t>& micro_chunks = {1, 3}) {
+/// Of some collectives, as they are with default options.
+inline std::vector<Variant> variants_of(std::initializer_list<Collective> collectives,
+                                        Rank world_size,
+                                        const std::vector<std::uint32_t>& micro_chunks = {1, 3}) {
   std::vector<Variant> all;
   for (const Algorithm& algorithm : all_algorithms()) {
-    if (algorithm.collective != Collective::all_reduce) continue;
+    if (std::ranges::find(collectives, algorithm.collective) == collectives.end()) continue;
     const std::vector<Variant> some = variants_of(algorithm, world_size, micro_chunks);
     all.insert(all.end(), some.begin(), some.end());
   }
   return all;
 }
 
-/// Of every other collective: they take a multiple of the world size.
+/// Of every all-reduce.
+inline std::vector<Variant> all_variants(Rank world_size,
+                                         const std::vector<std::uint32_t>& micro_chunks = {1, 3}) {
+  return variants_of({Collective::all_reduce}, world_size, micro_chunks);
+}
+
+/// Of every other collective. Those with slots take a multiple of the world size.
 inline std::vector<Variant> moving_variants(Rank world_size) {
-  std::vector<Variant> all;
-  for (const Algorithm& algorithm : all_algorithms()) {
-    if (algorithm.collective == Collective::all_reduce) continue;
-    const std::vector<Variant> some = variants_of(algorithm, world_size, {1});
-    all.insert(all.end(), some.begin(), some.end());
-  }
-  return all;
+  return variants_of({Collective::all_to_all, Collective::reduce_scatter, Collective::all_gather,
+                      Collective::broadcast},
+                     world_size);
 }
 
 }  // namespace arlab::testing

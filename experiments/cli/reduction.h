@@ -18,16 +18,17 @@ namespace arlab::cli {
 /// What a collective should give, in float64.
 struct ExactResult {
   Collective collective = Collective::all_reduce;
-  /// all_reduce: the sum, that every rank should end with. Else: what all ranks should end with,
-  /// one after the other.
+  /// all_reduce: the sum, that every rank should end with. reduce_scatter: the sum, of which every
+  /// rank should end with one slot. Else: what all ranks should end with, one after the other.
   std::vector<double> values;
   std::uint64_t inexact = 0;  ///< values that float64 has rounded
 };
 
-/// `inputs` holds ranks x elements; but for all_reduce the elements make equal slots.
+/// `inputs` holds ranks x elements; where the collective has slots, they make equal ones.
 ExactResult exact_result(Collective collective, const Tensor& inputs, unsigned threads = 0);
 
-/// Error figures are of rank 0 for all_reduce, of all ranks together for other collectives.
+/// Error figures are of rank 0 for all_reduce, of all ranks together for other collectives: of the
+/// sums for reduce_scatter, not of what ranks leave as it was.
 struct Reduction {
   Tensor outputs;                    ///< of all ranks
   ErrorMetrics error;                ///< against the exact result

@@ -154,7 +154,7 @@ void ScheduleOptions::add_to(CLI::App& command) {
   by_name->excludes(by_file);
   command.add_option(
       "--own", own,
-      "Own contribution of a reducing rank, own slot in all_to_all: encoded or exact "
+      "Own contribution of a reducing rank, own data where nothing is reduced: encoded or exact "
       "[ring, halving_doubling: exact; others: encoded]");
   command.add_option("--forward", forward,
                      "ring: all-gather bytes unchanged or reencoded [unchanged]");

@@ -1,5 +1,5 @@
-// arlab reduce: runs the reference on data; output of every rank, error, wire volume, counts. Of an
-// all-to-all too.
+// arlab reduce: runs the reference on data; output of every rank, error, wire volume, counts. Of
+// other collectives too.
 
 #include "experiments/cli/commands.h"
 #include "experiments/cli/options.h"
@@ -32,8 +32,8 @@ struct ReduceCommand {
     if (inputs.elements_per_rank() == 0) fail("{}: there are no elements to reduce", source.name());
     const auto world_size = static_cast<Rank>(inputs.ranks());
     const Schedule s = schedule.make(world_size, inputs.elements_per_rank(), c->info().alignment);
-    const bool all_reduce = s.collective == Collective::all_reduce;
-    if (!all_reduce && options.accumulate != Accumulate::native) {
+    const bool sums = adds(s.collective);
+    if (!sums && options.accumulate != Accumulate::native) {
       fail("--accumulate {}: {} sums nothing; leave it out", execution.accumulate, s.algorithm);
     }
     require_memory(
@@ -52,12 +52,12 @@ struct ReduceCommand {
         {"dtype", std::string(name_of(inputs.dtype))},
         {"elements", inputs.elements_per_rank(), "per rank"},
         {"input", source.name()},
-        {"accumulate", all_reduce ? Json(execution.accumulate) : Json(nullptr),
-         all_reduce ? "" : "not applicable: nothing is summed"},
+        {"accumulate", sums ? Json(execution.accumulate) : Json(nullptr),
+         sums ? "" : "not applicable: nothing is summed"},
     };
     const std::vector<Field> figures = reduction_fields(reduction, exact);
     report.fields.insert(report.fields.end(), figures.begin(), figures.end());
-    if (reduction.difference) {
+    if (reduction.difference && s.collective == Collective::all_reduce) {
       report.fields.push_back(
           {"error_figures_of_rank", 0, "ranks differ; the figures are those of rank 0"});
     }
@@ -78,8 +78,8 @@ struct ReduceCommand {
 
 void add_reduce(CLI::App& app) {
   auto command = std::make_shared<ReduceCommand>();
-  CLI::App* sub =
-      app.add_subcommand("reduce", "Run an all-reduce (or all-to-all) in the bit-exact reference");
+  CLI::App* sub = app.add_subcommand(
+      "reduce", "Run an all-reduce (or other collective) in the bit-exact reference");
   command->schedule.add_to(*sub);
   sub->add_option("--codec", command->codec, "Codec (see arlab list codecs)")->required();
   command->source.add_to(*sub);

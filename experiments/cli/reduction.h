@@ -18,21 +18,22 @@ namespace arlab::cli {
 /// What a collective should give, in float64.
 struct ExactResult {
   Collective collective = Collective::all_reduce;
-  /// all_reduce: the sum, that every rank should end with. Else: what all ranks should end with,
-  /// one after the other.
+  /// all_reduce: the sum, that every rank should end with. reduce_scatter: the sum, of which every
+  /// rank should end with one slot. Else: what all ranks should end with, one after the other.
   std::vector<double> values;
   std::uint64_t inexact = 0;  ///< values that float64 has rounded
 };
 
 /// Bytes of memory that a reduction needs: inputs, outputs, the exact and the uncompressed result
-/// of one rank, or of all where the collective is no all-reduce. UINT64_MAX when they are more.
+/// as long as one tensor, or as all where nothing is summed. UINT64_MAX when they are more.
 std::uint64_t reduction_bytes(DType dtype, std::uint64_t ranks, std::uint64_t elements_per_rank,
                               Collective collective);
 
-/// `inputs` holds ranks x elements; but for all_reduce the elements make equal slots.
+/// `inputs` holds ranks x elements; where the collective has slots, they make equal ones.
 ExactResult exact_result(Collective collective, const Tensor& inputs, unsigned threads = 0);
 
-/// Error figures are of rank 0 for all_reduce, of all ranks together for other collectives.
+/// Error figures are of rank 0 for all_reduce, of all ranks together for other collectives: of the
+/// sums for reduce_scatter, not of what ranks leave as it was.
 struct Reduction {
   Tensor outputs;                    ///< of all ranks
   ErrorMetrics error;                ///< against the exact result

@@ -90,6 +90,12 @@ const char* proof_of(Collective collective) {
       return "proved: slot i of rank j is slot j of rank i, everywhere";
     case Collective::dispatch_combine:
       return "proved: every slot comes back from the rank that it is for, encoded again there";
+    case Collective::reduce_scatter:
+      return "proved: every rank's contribution exactly once in slot i of rank i, else its input";
+    case Collective::all_gather:
+      return "proved: slot i of rank i, everywhere";
+    case Collective::broadcast:
+      return "proved: the tensor of rank 0, everywhere";
   }
   return "";
 }
@@ -136,8 +142,8 @@ struct ScheduleCommand {
     const Rank group_size = options.volume_group_size(s.world_size);
     const Volume volume = volume_of(s, group_size);
     const CheckReport result = check(s);
-    const bool all_reduce = s.collective == Collective::all_reduce;
-    const Json ranks_identical = all_reduce ? Json(result.ranks_identical) : Json(nullptr);
+    const bool alike = ends_alike(s.collective);
+    const Json ranks_identical = alike ? Json(result.ranks_identical) : Json(nullptr);
     if (format == Format::json) {
       const Json more = {{"group_size", group_size},
                          {"volume",
@@ -165,8 +171,8 @@ struct ScheduleCommand {
                    {"ranks", s.world_size},
                    {"elements", s.elements, "per rank"},
                    {"alignment", s.alignment,
-                    all_reduce ? "chunk boundaries are multiples"
-                               : "chunk boundaries are multiples within a slot"},
+                    has_slots(s.collective) ? "chunk boundaries are multiples within a slot"
+                                            : "chunk boundaries are multiples"},
                    {"chunks", s.chunks.size()},
                    {"steps", s.ops.empty() ? 0 : std::uint64_t{s.ops.back().step} + 1},
                    {"messages", volume.messages},
@@ -175,7 +181,7 @@ struct ScheduleCommand {
                     fmt::format("payloads, one direction, between groups of {}", group_size)},
                    {"correct", result.correct, proof_of(s.collective)},
                    {"ranks_identical", ranks_identical,
-                    !all_reduce              ? "not applicable: ranks end with different data"
+                    !alike                   ? "not applicable: ranks end with different data"
                     : result.ranks_identical ? "proved: all ranks compute the same expression"
                                              : result.divergence}}};
     print(report, format);

@@ -124,6 +124,13 @@ struct SimulateCommand {
     return groups ? Json(group_size(t, world_size)) : Json(nullptr);
   }
 
+  static const char* bus_factor_words(Collective collective) {
+    if (collective == Collective::broadcast) return "1";
+    const bool twice =
+        collective == Collective::all_reduce || collective == Collective::dispatch_combine;
+    return twice ? "2 (n - 1) / n" : "(n - 1) / n";
+  }
+
   static Report report(const SimulationResult& r, const Codec& c) {
     const std::size_t elements = r.payload_bytes / size_of(r.dtype);
     const double bits =
@@ -131,39 +138,37 @@ struct SimulateCommand {
             ? 8 * static_cast<double>(r.wire_bytes) / static_cast<double>(r.wire_elements)
             : 8 * static_cast<double>(c.wire_bytes(r.dtype, elements)) /
                   static_cast<double>(elements);
-    const bool one_way = r.collective == Collective::all_to_all;
-    return {
-        "arlab.simulate/2",
-        {{"topology", r.topology},
-         {"algorithm", r.algorithm},
-         {"codec", r.codec},
-         {"ranks", r.world_size},
-         {"dtype", std::string(name_of(r.dtype))},
-         {"bytes", r.payload_bytes, "payload of one rank"},
-         {"latency_us", r.latency_us, "us"},
-         {"algbw_gb_per_s", r.algbw_gb_per_s, "10^9 bytes/s: payload / latency"},
-         {"busbw_gb_per_s", r.busbw_gb_per_s,
-          one_way ? "as nccl-tests: algbw x (n - 1) / n" : "as nccl-tests: algbw x 2 (n - 1) / n"},
-         {"launch_us", r.breakdown.launch_us,
-          "of the latency: kernel launch, delay of a straggler"},
-         {"synchronisation_us", r.breakdown.synchronisation_us,
-          "of the latency: flags and link latency"},
-         {"wire_us", r.breakdown.wire_us, "of the latency: links at their bandwidth"},
-         {"contention_us", r.breakdown.contention_us,
-          "of the latency: stores that get in each other's way"},
-         {"codec_us", r.breakdown.codec_us,
-          "of the latency: encode, decode and sums that the wire does not hide"},
-         {"release_us", r.breakdown.release_us,
-          "of the latency: releases of tiles that nothing hides"},
-         {"wire_bytes", count_json(r.wire_bytes), "all sends of all ranks"},
-         {"wire_bits_per_element", bits, "average over all sends"},
-         {"bottleneck", r.bottleneck},
-         {"simulated_ranks", r.simulated_ranks,
-          r.simulated_ranks == r.world_size ? "all" : "one stands for all, exactly"},
-         {"model", r.model, "sim/README.md says how far it is from measured times"},
-         {"provenance", fmt::format("simulated: model {}, topology {}", r.model, r.topology)}},
-        "links",
-        links(r)};
+    return {"arlab.simulate/2",
+            {{"topology", r.topology},
+             {"algorithm", r.algorithm},
+             {"codec", r.codec},
+             {"ranks", r.world_size},
+             {"dtype", std::string(name_of(r.dtype))},
+             {"bytes", r.payload_bytes, "payload of one rank"},
+             {"latency_us", r.latency_us, "us"},
+             {"algbw_gb_per_s", r.algbw_gb_per_s, "10^9 bytes/s: payload / latency"},
+             {"busbw_gb_per_s", r.busbw_gb_per_s,
+              fmt::format("as nccl-tests: algbw x {}", bus_factor_words(r.collective))},
+             {"launch_us", r.breakdown.launch_us,
+              "of the latency: kernel launch, delay of a straggler"},
+             {"synchronisation_us", r.breakdown.synchronisation_us,
+              "of the latency: flags and link latency"},
+             {"wire_us", r.breakdown.wire_us, "of the latency: links at their bandwidth"},
+             {"contention_us", r.breakdown.contention_us,
+              "of the latency: stores that get in each other's way"},
+             {"codec_us", r.breakdown.codec_us,
+              "of the latency: encode, decode and sums that the wire does not hide"},
+             {"release_us", r.breakdown.release_us,
+              "of the latency: releases of tiles that nothing hides"},
+             {"wire_bytes", count_json(r.wire_bytes), "all sends of all ranks"},
+             {"wire_bits_per_element", bits, "average over all sends"},
+             {"bottleneck", r.bottleneck},
+             {"simulated_ranks", r.simulated_ranks,
+              r.simulated_ranks == r.world_size ? "all" : "one stands for all, exactly"},
+             {"model", r.model, "sim/README.md says how far it is from measured times"},
+             {"provenance", fmt::format("simulated: model {}, topology {}", r.model, r.topology)}},
+            "links",
+            links(r)};
   }
 
   static Table links(const SimulationResult& r) {

@@ -137,8 +137,7 @@ std::uint64_t simulated_elements(const StudySimulation& simulate, DType dtype) {
 void require_slots(const Study& study, Rank ranks, std::uint64_t elements,
                    const std::string& where) {
   for (const std::string& name : study.algorithms) {
-    if (find_algorithm(name).collective == Collective::all_reduce || elements % ranks == 0)
-      continue;
+    if (!has_slots(find_algorithm(name).collective) || elements % ranks == 0) continue;
     fail("{}: {}: {} elements per rank do not make {} equal slots, which {} needs",
          study.path.string(), where, elements, ranks, name);
   }

@@ -335,6 +335,13 @@ MARKERS = {
     "tree": "<",
     "all_to_all": "X",
 }
+# What algorithms do that are no all-reduces.
+OTHER_COLLECTIVES = {
+    "all_to_all": "all-to-all",
+    "reduce_scatter": "reduce-scatter",
+    "all_gather": "all-gather",
+    "broadcast": "broadcast",
+}
 MORE_MARKERS = (">", "p", "h", "*", "d", "8", "H")
 
 
@@ -662,14 +669,14 @@ def exact(study: Study, noun: str) -> str:
 
 
 def collective_of(results: Results) -> str:
-    """What the algorithms do: all but all_to_all are all-reduces."""
-    exchanges = [name == "all_to_all" for name in results.algorithms]
-    return "all-to-all" if all(exchanges) else "collective" if any(exchanges) else "all-reduce"
+    """What the algorithms do."""
+    named = {OTHER_COLLECTIVES.get(name, "all-reduce") for name in results.algorithms}
+    return named.pop() if len(named) == 1 else "collective"
 
 
 def subtitle_of(results: Results, *parts: str) -> str:
     """What the SQNR is, and for what."""
-    target = "sum" if collective_of(results) == "all-reduce" else "result"
+    target = "sum" if collective_of(results) in ("all-reduce", "reduce-scatter") else "result"
     text = sentence(
         exact(results.study, f"SQNR of the {collective_of(results)} against the exact {target}"),
         *parts,

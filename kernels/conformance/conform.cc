@@ -155,7 +155,7 @@ class Conformance {
     if (request_.schedule) lengths = {request_.schedule->elements};
     for (std::size_t i = 0; i < lengths.size(); ++i) {
       std::size_t elements = lengths[i];
-      if (!request_.schedule && find_algorithm(row.subject).collective == Collective::all_to_all) {
+      if (!request_.schedule && has_slots(find_algorithm(row.subject).collective)) {
         elements = (elements + ranks - 1) / ranks * ranks;
       }
       const Schedule schedule =

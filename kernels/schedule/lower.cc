@@ -272,7 +272,9 @@ class Lowering {
                         "elements does",
                         output.rank, output.begin, s_.chunks[output.chunk].size()));
       }
-      stays_[output.rank][place_of(output)].push_back({stored_in(output), phases_, output.value});
+      // Where the output is the input, what stays as it was is there from the start.
+      const int from = output.value == kOwnInput ? 0 : stored_in(output);
+      stays_[output.rank][place_of(output)].push_back({from, phases_, output.value});
     }
     for (ValueId v = 0; v < s_.ops.size() && !refusal_; ++v) {
       if (!is_wanted(op(v).chunk)) continue;
@@ -302,7 +304,7 @@ class Lowering {
   }
 
   int stored_in(const Output& output) const {
-    if (output.value == kOwnInput) return 0;
+    if (output.value == kOwnInput) return phases_ - 1;  // nobody waits for it
     const int phase = facts_[output.value].phase;
     const bool is_wire = op(output.value).kind == OpKind::send || decodes_own_wire(output.value);
     return is_wire ? phase + 1 : phase;
@@ -460,6 +462,7 @@ class Lowering {
       Draft draft = draft_of(output.chunk);
       add_operand(draft, output.value, phase);
       store_sum(draft, output.value, place_of(output));
+      draft.step.copies_input = output.value == kOwnInput && draft.step.place == draft.step.chunk;
       phases[static_cast<std::size_t>(phase)].receives.push_back(std::move(draft));
     }
   }
@@ -482,7 +485,8 @@ class Lowering {
     std::vector<Draft> drafts;
     for (int phase = 0; phase < phases_; ++phase) {
       auto& [receives, sends] = phases[static_cast<std::size_t>(phase)];
-      // What is encoded first, in the order of its statistics. Ranks begin with different peers, so that no link has to take what all send at once.
+      // What is encoded first, in the order of its statistics. Ranks begin with different peers, so
+      // that no link has to take what all send at once.
       std::stable_sort(sends.begin(), sends.end(), [&](const Draft& a, const Draft& b) {
         return std::pair(a.step.passes_on, distance(rank, a.step)) <
                std::pair(b.step.passes_on, distance(rank, b.step));
@@ -544,7 +548,7 @@ class Lowering {
       }
       if (!draft.step.stores_sum && !draft.step.stores_decoded) continue;
       held[draft.step.place] = draft.stored;
-      is_written[draft.step.place] = true;
+      if (!draft.step.copies_input) is_written[draft.step.place] = true;
     }
     for (const Output& output : s_.outputs) {
       if (output.rank != rank || !is_wanted(output.chunk)) continue;
@@ -598,8 +602,8 @@ class Lowering {
 
 using Chunks = std::vector<ChunkId>;
 
-/// Chunks whose values end at each other's places can only be lowered together. Each set in order of
-/// the step that begins it.
+/// Chunks whose values end at each other's places can only be lowered together. Each set in order
+/// of the step that begins it.
 struct ChunkSet {
   Chunks chunks;
   std::uint32_t first_step = UINT32_MAX;

@@ -67,8 +67,9 @@ struct Step {
   bool passes_on : 1 = false;  ///< the wire that is the only operand
   bool stores_sum : 1 = false;
   bool stores_decoded : 1 = false;  ///< what the encoded sum decodes to
-  /// Four bits per rank: the number that the wire has among those of this exchange from this rank to
-  /// that one; 15 where it is not sent.
+  bool copies_input : 1 = false;    ///< to where it was: nothing to do in place
+  /// Four bits per rank: the number that the wire has among those of this exchange from this rank
+  /// to that one; 15 where it is not sent.
   std::uint32_t to = kNowhere;
 };
 

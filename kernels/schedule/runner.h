@@ -30,6 +30,7 @@ class ProgramRunner {
 #pragma unroll 1
         for (int step = sends_only ? program.first_send[phase] : program.first_step[phase];
              step < end; ++step) {
+          if (program.step[step].copies_input && call_.input == call_.output) continue;
           run_step(step, round);
         }
         if (phase == call_.last_phase) break;

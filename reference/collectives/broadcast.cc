@@ -1,8 +1,8 @@
 // broadcast: rank 0 scatters its tensor, and all ranks give each other what they got.
 //
-//   step 0   rank 0: encode every chunk, send chunk j to rank j                         (scatter)
-//   step 1   rank j: send the bytes of chunk j on to all that do not have them,
-//            rank 0 those of chunk 0; with two ranks that needs not wait (all-gather)
+//   step 0   rank 0: encode every chunk, send chunk j to rank j                   (scatter)
+//   step 1   rank j: send the bytes of chunk j on to all that do not have them    (all-gather);
+//            with two ranks only rank 0 has any to send, and does so in step 0
 //   then     every rank, rank 0 too, decodes the same bytes, so all ranks hold identical bits; with
 //            own = exact rank 0 keeps its tensor as it was
 //

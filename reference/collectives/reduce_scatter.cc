@@ -1,8 +1,8 @@
 // reduce_scatter: every rank ends with the sum of one slot, in place.
 //
 //   step 0   every rank: encode slot j, send it to rank j
-//   step 1   rank j: sum the contributions in ascending rank order from +0, into slot j of the
-//   output then     the other slots of the output are the rank's input, as it was
+//   step 1   rank j: sum the contributions in ascending rank order from +0
+//   then     slot j of rank j's output is the sum; its other slots are its input, as it was
 //
 // The first half of two_shot: reduce_scatter, then all_gather, end with its bits where slots are
 // whole blocks of the codec. Slots are of equal size and each is encoded as it would be alone, so

@@ -62,7 +62,7 @@ def test_codecs_have_the_wire_bits_and_dtypes_that_they_say(tmp_path):
 def test_the_contract_is_there(tmp_path):
     assert set(names("algorithms", tmp_path)) >= {
         "one_shot", "two_shot", "ring", "hierarchical", "hierarchical_pipelined",
-        "all_to_all",
+        "all_to_all", "reduce_scatter", "all_gather", "broadcast",
     }  # fmt: skip
     assert set(names("topologies", tmp_path)) >= {
         "mi300x-8", "mi300x-4", "mi300x-2", "h200-2", "h200-4", "h200-8", "h800-8", "a100-8",

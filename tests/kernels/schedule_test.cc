@@ -24,10 +24,10 @@ using testing::Random;
 using testing::Variant;
 using Bytes = std::vector<std::byte>;
 
-/// What run.hip does, on whole chunks.
+/// What run.hip does, on whole chunks. The outputs may be the inputs.
 class Interpreter {
  public:
-  Interpreter(const Schedule& schedule, const Codec& codec, DType dtype, const Bytes& inputs,
+  Interpreter(const Schedule& schedule, const Codec& codec, DType dtype, Bytes& inputs,
               Bytes& outputs)
       : schedule_(schedule), codec_(codec), dtype_(dtype), inputs_(inputs), outputs_(outputs) {}
 
@@ -39,6 +39,7 @@ class Interpreter {
         for (int i = program.first_step[phase]; i < program.first_step[phase + 1]; ++i) {
           ASSERT_EQ(i >= program.first_send[phase],
                     program.step[i].encodes || program.step[i].passes_on);
+          if (program.step[i].copies_input && &inputs_ == &outputs_) continue;
           run_step(lowered, program, program.step[i], rank, phase);
         }
       }
@@ -100,7 +101,7 @@ class Interpreter {
   const Schedule& schedule_;
   const Codec& codec_;
   const DType dtype_;
-  Bytes inputs_;
+  Bytes& inputs_;
   Bytes& outputs_;
   std::map<std::tuple<int, Rank, Rank, std::uint32_t>, Bytes> slots_;  // exchange, from, to, number
 };
@@ -112,12 +113,14 @@ bool expect_bits(const Schedule& schedule, const Codec& codec, DType dtype, Pass
                  const std::string& what) {
   const Result<std::vector<Lowered>> lowered = lower(schedule, passes);
   if (!lowered.ok()) return false;
-  const Bytes inputs = bytes_of(
+  Bytes inputs = bytes_of(
       make_synthetic("gaussian:sigma=1,seed=7", dtype, schedule.world_size, schedule.elements));
   Bytes expected(inputs.size());
   execute(schedule, codec, dtype, inputs, expected, {.threads = 1});
   Bytes outputs(inputs.size(), std::byte{0xDB});
+  bool in_place = true;
   for (const Lowered& part : lowered.value()) {
+    in_place = in_place && part.in_place;
     Interpreter(schedule, codec, dtype, inputs, outputs).run(part);
     // What is encoded waits in memory, whole.
     if (passes == Passes::two) {
@@ -133,6 +136,12 @@ bool expect_bits(const Schedule& schedule, const Codec& codec, DType dtype, Pass
     }
   }
   EXPECT_EQ(outputs, expected) << what;
+  if (in_place) {
+    for (const Lowered& part : lowered.value()) {
+      Interpreter(schedule, codec, dtype, inputs, inputs).run(part);
+    }
+    EXPECT_EQ(inputs, expected) << what << ", in place";
+  }
   return true;
 }
 
@@ -146,9 +155,9 @@ TEST(Lower, EveryAlgorithmWithEveryOptionGivesTheReferencesBits) {
     for (const Variant& variant : variants) {
       for (const std::uint64_t elements :
            {std::uint64_t{1}, std::uint64_t{63}, std::uint64_t{1033}}) {
-        const bool moves = find_algorithm(variant.algorithm).collective != Collective::all_reduce;
+        const bool slots = has_slots(find_algorithm(variant.algorithm).collective);
         const Schedule schedule =
-            testing::schedule_of(variant, ranks, moves ? elements * ranks : elements, 32);
+            testing::schedule_of(variant, ranks, slots ? elements * ranks : elements, 32);
         const std::string what =
             fmt::format("{}, {} ranks, {} elements", label(variant), ranks, schedule.elements);
         EXPECT_TRUE(expect_bits(schedule, *one_pass, DType::fp16, Passes::one, what))
@@ -189,6 +198,25 @@ TEST(Lower, RandomSchedulesThatTheCheckerProvedGiveTheReferencesBits) {
   }
   EXPECT_GT(lowered, 300);
   EXPECT_LT(refused, lowered / 20);
+}
+
+TEST(Lower, WhatARankLeavesAsItWasIsCopiedLastAndOnlyToAnotherTensor) {
+  const Schedule schedule = make_schedule("reduce_scatter", {.world_size = 4, .elements = 64});
+  for (const Passes passes : {Passes::one, Passes::two}) {
+    const Result<std::vector<Lowered>> lowered = lower(schedule, passes);
+    ASSERT_TRUE(lowered.ok()) << lowered.status().message();
+    ASSERT_EQ(lowered.value().size(), 1U);
+    for (const Program& program : lowered.value().front().programs) {
+      int copies = 0;
+      for (int i = 0; i < program.steps(); ++i) {
+        if (!program.step[i].copies_input) continue;
+        EXPECT_GE(i, program.first_step[program.phases - 1]);
+        ++copies;
+      }
+      EXPECT_EQ(copies, 3);
+      EXPECT_EQ(program.first_send[0], 0);  // nothing is stored ahead of what is encoded
+    }
+  }
 }
 
 TEST(Lower, SaysWhatDoesNotFit) {

@@ -131,6 +131,26 @@ class Tensor:
         return self.array.__dlpack_device__()
 
 
+@pytest.mark.parametrize("in_place", [False, True])
+def test_halves_of_an_all_reduce_and_a_broadcast(in_place):
+    tensors = [np.arange(6, dtype=np.float16) + 10 * rank for rank in range(3)]
+    group = arlab.Group([0, 1, 2])
+
+    def result_of(collective):
+        given = [tensor.copy() for tensor in tensors]
+        out = given if in_place else [np.empty_like(tensor) for tensor in tensors]
+        collective(given, out=None if in_place else out)
+        return np.stack(out)
+
+    scattered = np.stack(tensors)
+    gathered = np.tile(np.concatenate([tensors[i][2 * i : 2 * i + 2] for i in range(3)]), (3, 1))
+    for i in range(3):
+        scattered[i, 2 * i : 2 * i + 2] = sum(tensor[2 * i : 2 * i + 2] for tensor in tensors)
+    assert same_bits(result_of(group.reduce_scatter), scattered)
+    assert same_bits(result_of(group.all_gather), gathered)
+    assert same_bits(result_of(group.broadcast), np.tile(tensors[0], (3, 1)))
+
+
 def test_tensors_that_speak_dlpack():
     arrays = [gaussian(100, seed=rank) for rank in range(2)]
     total = arrays[0] + arrays[1]

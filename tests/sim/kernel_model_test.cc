@@ -226,6 +226,11 @@ TEST(KernelModel, LinksCarryWhatWireBytesArePackedInto) {
   EXPECT_DOUBLE_EQ(efficiency(Implementation::low_latency), 0.5 * 0.8);
   plan.collective = Collective::dispatch_combine;
   EXPECT_DOUBLE_EQ(efficiency(Implementation::kernel), 0.75 * 0.8);
+  for (const Collective half :
+       {Collective::reduce_scatter, Collective::all_gather, Collective::broadcast}) {
+    plan.collective = half;
+    EXPECT_DOUBLE_EQ(efficiency(Implementation::kernel), 0.75) << name_of(half);
+  }
 }
 
 TEST(KernelModel, TheLibraryHasTwoProtocols) {

@@ -36,7 +36,7 @@ void expect_near(Picoseconds a, Picoseconds b, Picoseconds tolerance) {
 /// Of `bytes` of fp16 per rank, or a little more where they must make equal slots.
 ScheduleRequest request_of(const std::string& algorithm, const Codec& codec, Rank ranks,
                            std::uint64_t bytes) {
-  const bool slots = find_algorithm(algorithm).collective != Collective::all_reduce;
+  const bool slots = has_slots(find_algorithm(algorithm).collective);
   const std::uint64_t elements = slots ? (bytes / 2 + ranks - 1) / ranks * ranks : bytes / 2;
   return {.world_size = ranks, .elements = elements, .alignment = codec.info().alignment};
 }
@@ -375,7 +375,8 @@ TEST(SimulatorProperties, TheOrderOfOpsInAStepDoesNotMatter) {
 
 /// On links that no two messages use at the same time, max-min and FIFO agree.
 TEST(SimulatorProperties, EnginesAgreeWhereNothingIsShared) {
-  for (const char* algorithm : {"one_shot", "two_shot", "ring", "all_to_all", "hierarchical"}) {
+  for (const char* algorithm : {"one_shot", "two_shot", "ring", "all_to_all", "hierarchical",
+                                "reduce_scatter", "all_gather", "broadcast"}) {
     for (const char* codec : {"fp16", "qr-q4"}) {
       for (const char* name : {"full:5", "full:6", "mi300x-8"}) {
         SCOPED_TRACE(fmt::format("{} {} {}", algorithm, codec, name));
@@ -689,7 +690,8 @@ TEST(AlikeRanks, AreAsIfListed) {
       }
     }
   }
-  for (const char* name : {"one_shot", "two_shot", "ring", "all_to_all"}) {
+  for (const char* name :
+       {"one_shot", "two_shot", "ring", "all_to_all", "reduce_scatter", "all_gather"}) {
     EXPECT_GT(by_algorithm[name], 20) << name;
   }
 }

@@ -469,6 +469,58 @@ std::vector<HandCase> hand_cases() {
        5 + (4.5 + kTile + 5),
        {5, 4.5, 0, 0, kTile + 5, 0}});
 
+  // ---- halves of an all-reduce, and a broadcast
+
+  // 20000 bytes on each link: 2 us. Then nothing is sent; 4 * 10000 additions take 1 us.
+  add({"full mesh, reduce_scatter",
+       written("reduce_scatter", 4),
+       fp16,
+       machine(full_mesh, 4),
+       5 + (4.5 + 2) + 1,
+       {5, 4.5, 2, 0, 1, 0}});
+
+  // Step 0: encode 40000 * 3: 3 us, longer than 1 us of wire. Step 1: decode 40000 * 2, add 40000:
+  // 120000 operations, 3 us.
+  add({"full mesh, reduce_scatter, codec",
+       written("reduce_scatter", 4),
+       one_byte(),
+       machine(full_mesh, 4),
+       5 + (4.5 + kTile + 3) + (kTile + 3),
+       {5, 4.5, 0, 0, 2 * kTile + 6, 0}});
+
+  // A port carries 3 * 20000 bytes: 6 us; it is no all-to-all.
+  add({"switch, all_gather",
+       written("all_gather", 4),
+       fp16,
+       with_device(machine(switched, 4), [](Device& d) { d.all_to_all_efficiency.value = 0.5; }),
+       5 + (4.5 + 6),
+       {5, 4.5, 6, 0, 0, 0}});
+
+  // Encode 10000 * 3, decode the output 40000 * 2: 110000 operations, 2.75 us.
+  add({"full mesh, all_gather, codec",
+       written("all_gather", 4),
+       one_byte(),
+       machine(full_mesh, 4),
+       5 + (4.5 + kTile + 2.75),
+       {5, 4.5, 0, 0, kTile + 2.75, 0}});
+
+  // All 80000 bytes at once, which is no step more: 8 us.
+  add({"full mesh, broadcast to one rank",
+       written("broadcast", 2),
+       fp16,
+       machine(full_mesh, 2),
+       5 + (3.5 + 8),
+       {5, 3.5, 8, 0, 0, 0}});
+
+  // 20000 bytes on each link from rank 0, 2 us; then on each link from every rank but to rank 0.
+  // Relays wait for a flag and set two.
+  add({"full mesh, broadcast",
+       written("broadcast", 4),
+       fp16,
+       machine(full_mesh, 4),
+       5 + (4.5 + 2) + (4.5 + 2),
+       {5, 9, 4, 0, 0, 0}});
+
   // ---- stores and what the codec packs
 
   // Wire bytes are half of what links carry: 2 us become 4 us.
@@ -627,9 +679,11 @@ std::vector<std::string> violations(const Model& model) {
     const double bytes = static_cast<double>(c.schedule.elements * 2);
     const double algbw_gb_per_s = bytes / c.latency_us / 1e3;
     const double n = c.schedule.world_size;
-    const double ways = c.schedule.collective == Collective::all_to_all ? 1 : 2;
+    const double bus = c.schedule.collective == Collective::broadcast    ? 1
+                       : c.schedule.collective == Collective::all_reduce ? 2 * (n - 1) / n
+                                                                         : (n - 1) / n;
     if (differ(r.algbw_gb_per_s, algbw_gb_per_s) ||
-        differ(r.busbw_gb_per_s, algbw_gb_per_s * ways * (n - 1) / n)) {
+        differ(r.busbw_gb_per_s, algbw_gb_per_s * bus)) {
       wrong.push_back(
           fmt::format("{}: {} GB/s, {} GB/s", c.name, r.algbw_gb_per_s, r.busbw_gb_per_s));
     }
@@ -1139,6 +1193,9 @@ TEST(BusBandwidth, IsThatOfNcclTests) {
   EXPECT_EQ(bus_bandwidth_factor(Collective::all_reduce, 8), 1.75);
   EXPECT_EQ(bus_bandwidth_factor(Collective::all_to_all, 8), 0.875);
   EXPECT_EQ(bus_bandwidth_factor(Collective::dispatch_combine, 8), 1.75);
+  EXPECT_EQ(bus_bandwidth_factor(Collective::reduce_scatter, 8), 0.875);
+  EXPECT_EQ(bus_bandwidth_factor(Collective::all_gather, 8), 0.875);
+  EXPECT_EQ(bus_bandwidth_factor(Collective::broadcast, 8), 1);
   EXPECT_EQ(bus_bandwidth_factor(Collective::all_reduce, 1), 0);
 }
 

@@ -258,6 +258,24 @@ class Communicator:
         """Slot j of rank i becomes slot i of rank j; a tensor is world_size slots of equal size."""
         return self._call(tensor, "all_to_all", codec, out, stream)
 
+    def reduce_scatter(
+        self, tensor: Any, *, codec: str | None = None, out: Any = None, stream: int | None = None
+    ) -> Any:
+        """Slot i of rank i becomes the sum of all slots i; the others stay. Slots are as in all_to_all."""
+        return self._call(tensor, "reduce_scatter", codec, out, stream)
+
+    def all_gather(
+        self, tensor: Any, *, codec: str | None = None, out: Any = None, stream: int | None = None
+    ) -> Any:
+        """Every slot i becomes slot i of rank i. Slots are as in all_to_all."""
+        return self._call(tensor, "all_gather", codec, out, stream)
+
+    def broadcast(
+        self, tensor: Any, *, codec: str | None = None, out: Any = None, stream: int | None = None
+    ) -> Any:
+        """The tensor of rank 0."""
+        return self._call(tensor, "broadcast", codec, out, stream)
+
     def _call(self, tensor, algorithm, codec, out, stream):
         stream = _stream_of(tensor, stream)
         result = _run(self._rank, self._platform, tensor, out, algorithm, codec, stream)
@@ -307,6 +325,18 @@ class Group:
     def all_to_all(self, tensors: Sequence[Any], *, codec: str | None = None, out: Sequence[Any] | None = None):
         """As Communicator.all_to_all, for all ranks."""
         return self._call(tensors, "all_to_all", codec, out)
+
+    def reduce_scatter(self, tensors: Sequence[Any], *, codec: str | None = None, out: Sequence[Any] | None = None):
+        """As Communicator.reduce_scatter, for all ranks."""
+        return self._call(tensors, "reduce_scatter", codec, out)
+
+    def all_gather(self, tensors: Sequence[Any], *, codec: str | None = None, out: Sequence[Any] | None = None):
+        """As Communicator.all_gather, for all ranks."""
+        return self._call(tensors, "all_gather", codec, out)
+
+    def broadcast(self, tensors: Sequence[Any], *, codec: str | None = None, out: Sequence[Any] | None = None):
+        """As Communicator.broadcast, for all ranks."""
+        return self._call(tensors, "broadcast", codec, out)
 
     def _call(self, tensors, algorithm, codec, out):
         outputs = list(tensors if out is None else out)

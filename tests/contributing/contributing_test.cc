@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <memory>
 
+#include "kernels/conformance/conform.h"
 #include "reference/codecs/registry.h"
 #include "reference/collectives/algorithm.h"
 #include "reference/collectives/check.h"
@@ -52,6 +54,21 @@ TEST(Contributing, CodecShowsNonFiniteValues) {
   codec->decode(DType::fp16, wire, payload.bytes());
   for (std::size_t i = 0; i < 128; ++i)
     EXPECT_EQ(to_float(payload, i) != to_float(payload, i), i < 64);
+}
+
+TEST(Contributing, AlgorithmRunsOnGpus) {
+  const auto schedule = std::make_shared<const Schedule>(reduce_broadcast_algorithm().write(
+      {.world_size = 3, .elements = 9001, .alignment = 2048}));
+  std::uint64_t compared = 0;
+  const kernels::Status status = kernels::run_conformance(
+      *kernels::find_platform("host").value(),
+      {.codecs = {"qr-q4", "int4-g32", "int8-gtensor"}, .schedule = schedule},
+      [&](const kernels::ConformanceRow& row) {
+        EXPECT_EQ(row.mismatches, 0U) << row.first_mismatch;
+        compared += row.compared_elements;
+      });
+  ASSERT_TRUE(status.ok()) << status.message();
+  EXPECT_GT(compared, 3U * 9001U);
 }
 
 TEST(Contributing, AlgorithmIsCorrect) {

@@ -155,7 +155,8 @@ TEST(AllReduceCheck, KernelsOfTheHostPlatform) {
           }
           std::vector<std::byte> outputs(inputs.size());
           const Status status = group.value()->run(
-              {.algorithm = "ring", .codec = "qr-q6", .elements = call.elements}, inputs, outputs);
+              {.collective = {.algorithm = "ring", .codec = "qr-q6", .elements = call.elements}},
+              inputs, outputs);
           for (std::size_t rank = 0; rank < call.regions.size(); ++rank) {
             std::copy_n(&outputs[rank * call.tensor_bytes()], call.tensor_bytes(),
                         call.output(rank).begin());

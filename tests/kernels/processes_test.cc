@@ -111,7 +111,7 @@ TEST(Processes, ARankThatDiesOrNeverCallsIsNamedOnAllOthers) {
 
 TEST(Processes, RanksInDifferentCallsAreNamedOnBoth) {
   const auto pairs = differing_pairs();
-  const Meeting meeting(false);
+  const Meeting meeting;
   const auto said = in_processes(all_of(2), [&](int rank) -> std::string {
     auto bootstrap = meeting.join(rank, 2);
     if (!bootstrap.ok()) return bootstrap.status().message();

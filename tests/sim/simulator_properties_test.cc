@@ -140,7 +140,7 @@ TEST(SimulatorProperties, BytesAreConservedOnEveryClassOfLinks) {
     const WireVolume volume = wire_volume(schedule, *codec, DType::fp16);
     const Fabric fabric(t);
     Router router(fabric.network());
-    std::map<std::string, std::uint64_t, std::less<>> expected;
+    std::map<std::string, WideCount, std::less<>> expected;
     for (const Op& op : schedule.ops) {
       if (op.kind != OpKind::send) continue;
       const std::uint64_t bytes = codec->wire_bytes(DType::fp16, schedule.chunks[op.chunk].size());
@@ -152,7 +152,7 @@ TEST(SimulatorProperties, BytesAreConservedOnEveryClassOfLinks) {
       const SimulationResult r = simulate(schedule, *codec, DType::fp16, t, {.sharing = sharing});
       EXPECT_EQ(r.wire_bytes, volume.bytes);
       EXPECT_EQ(r.wire_elements, volume.elements);
-      std::map<std::string, std::uint64_t, std::less<>> found;
+      std::map<std::string, WideCount, std::less<>> found;
       for (const LinkClassUse& use : r.links) found[use.link_class] = use.bytes;
       EXPECT_EQ(found, expected);
     }

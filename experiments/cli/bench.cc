@@ -189,7 +189,7 @@ void BenchCommand::run() const {
 
 void BenchCommand::print_choices(kernels::Group& group, const std::vector<std::string>& chosen,
                                  DType type, const std::vector<std::uint64_t>& sizes) const {
-  Report report{"arlab.bench_choices/1"};
+  Report report{"arlab.bench.choices/1"};
   report.fields = {{"platform", platform}, {"dtype", dtype}};
   report.rows_name = "choices";
   report.rows.columns = {"bytes", "algorithm", "codec", "kernel"};

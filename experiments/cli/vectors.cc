@@ -57,7 +57,7 @@ constexpr const char* kReadme =
     "and\n"
     "its decode the decoded bits: all of them, no tolerance.\n"
     "\n"
-    "What the bytes mean, codec by codec: reference/codecs/SPEC.md in the sources of arlab.\n";
+    "What the bytes mean: the specification of the codecs, in reference/codecs of arlab's sources.\n";
 
 /// A new folder beside the target, whose files move there together. What is left of it goes with
 /// this object, and that takes no memory: there may be none.

@@ -36,18 +36,21 @@ ARLAB_DEVICE void wait_for_call(const Team& team, int rank) {
 }
 
 /// Here and on all ranks: the same reason (GiveUpReason) is known everywhere, and nobody waits on.
-/// Where calls differ, so are those of the ranks that it names. `failed` is the block's: once it is
-/// set, now or by a call before, nothing more is said.
+/// Where calls differ, so are those of all ranks: the first that a rank makes when it notices, or
+/// when it has heard of it. `failed` is the block's: once it is set, nothing more is said.
 ARLAB_DEVICE void give_up(const Team& team, std::uint32_t reason, std::uint32_t& failed) {
   if (load_relaxed(&failed) != 0) return;
   const bool differ = GiveUpReason::is_calls_differ(reason);
+  constexpr unsigned kLast = CallDescription::kWords - 1;
+  const bool tells =
+      differ && load_relaxed(call_word(buffer_of(team, team.rank), team.rank, kLast)) == 0;
   store_relaxed(&failed, 1);
   store_relaxed(global_pointer(team.status), reason);
 #pragma unroll 1
   for (int rank = 0; rank < team.layout.ranks; ++rank) {
     std::uint8_t* const buffer = buffer_of(team, rank);
 #pragma unroll 1
-    for (unsigned i = 0; differ && i < CallDescription::kWords; ++i) {
+    for (unsigned i = 0; tells && i < CallDescription::kWords; ++i) {
       store_relaxed(call_word(buffer, team.rank, i), team.call.word(i));
     }
     store_relaxed(abort_word(buffer), reason);
@@ -130,24 +133,23 @@ ARLAB_DEVICE std::uint64_t flag_of(const Team& team, std::uint32_t colour) {
   return std::uint64_t{team.call.hash} << 32 | colour;
 }
 
-/// Waits until the flag of a block of rank `from` is not behind the colour, or patience ends. Gives
-/// up, too, when that rank is in another call. Of two ranks, one at least sees the other's flag
-/// with the colour that it waits for itself, so that calls which differ do not pass: a flag is
-/// further only if that rank has seen this one's, and so has compared.
+/// Waits until the flag of a block of rank `from` is not behind the colour, or there is a `reason`
+/// to give up: one that is known already, the end of patience, or that the rank is in another call.
+/// Of two ranks, one at least sees the other's flag with the colour that it waits for itself, so
+/// that calls which differ do not pass: a flag is further only if that rank has seen this one's,
+/// and so has compared.
 ARLAB_DEVICE void wait_for_flag(const Team& team, int block, int from, std::uint32_t colour,
-                                std::uint32_t& failed) {
+                                std::uint32_t& failed, std::uint32_t reason = 0) {
   const std::uint64_t* flag = flag_at(team, team.rank, block, from);
   Patience patience(team, from);
-  std::uint32_t reason = 0;
   std::uint64_t seen = load_polled(flag);
-  while (is_behind(static_cast<std::uint32_t>(seen), colour)) {
+  while (reason == 0 && is_behind(static_cast<std::uint32_t>(seen), colour)) {
     reason = patience.ends();
-    if (reason != 0) break;
     seen = load_polled(flag);
   }
   after_polling(flag);
   const bool differs = static_cast<std::uint32_t>(seen) == colour && seen != flag_of(team, colour);
-  if (differs) reason = GiveUpReason::calls_differ(team.rank, from);
+  if (reason == 0 && differs) reason = GiveUpReason::calls_differ(team.rank, from);
   if (reason != 0) give_up(team, reason, failed);
 }
 
@@ -161,7 +163,9 @@ class Exchange {
         waited_(signalled_),
         failed_(failed) {
     // Not waited for: the first exchange needs it.
-    if (threadIdx.x == 0) aborted_ = load_relaxed(abort_word(buffer_of(team_, team_.rank)));
+    if (threadIdx.x < static_cast<unsigned>(team_.layout.ranks)) {
+      aborted_ = load_relaxed(abort_word(buffer_of(team_, team_.rank)));
+    }
   }
 
   /// Where this block writes what block `block` of rank `to` will read: it travels with the next
@@ -177,15 +181,16 @@ class Exchange {
   }
 
   /// Tells this block on every rank that its slots are filled. Only after a wait() for the signal
-  /// before.
+  /// before. A team that has given up is told nothing: this call would look like the one that it
+  /// gave up in.
   ARLAB_DEVICE void signal() {
-    if (!started_ && threadIdx.x == 0) failed_ = aborted_;  // which the host reads, too
+    if (!started_ && threadIdx.x == 0) failed_ = 0;
     started_ = true;
     ++signalled_;
     finish_stores();
     __syncthreads();
     const int peer = static_cast<int>(threadIdx.x);
-    if (peer < team_.layout.ranks) {
+    if (peer < team_.layout.ranks && aborted_ == 0) {
       store_release(flag_at(team_, peer, block_, team_.rank), flag_of(team_, signalled_));
     }
   }
@@ -196,7 +201,9 @@ class Exchange {
   ARLAB_DEVICE bool wait() {
     waited_ = signalled_;
     const int peer = static_cast<int>(threadIdx.x);
-    if (peer < team_.layout.ranks) wait_for_flag(team_, block_, peer, waited_, failed_);
+    if (peer < team_.layout.ranks) {
+      wait_for_flag(team_, block_, peer, waited_, failed_, aborted_);
+    }
     __syncthreads();
     return failed_ == 0;
   }
@@ -216,7 +223,7 @@ class Exchange {
   const int block_;
   std::uint32_t signalled_;    // colour
   std::uint32_t waited_;       // colour
-  std::uint32_t aborted_ = 0;  // thread 0's: the abort word when the kernel started
+  std::uint32_t aborted_ = 0;  // of threads that signal: the abort word when the kernel started
   bool started_ = false;
   std::uint32_t& failed_;  // shared by the block; set between signal() and wait()
 };

@@ -52,23 +52,25 @@ class PlaceExchange {
   ARLAB_DEVICE void begin() {
     const std::uint32_t first = load_relaxed(&words_.next_item);
     const std::uint32_t colour = blockIdx.x == 0 ? global_pointer(team_.colours)[0] + 1 : 0;
+    const auto ranks = static_cast<unsigned>(team_.layout.ranks);
+    std::uint32_t aborted = 0;
+    if (threadIdx.x < ranks) aborted = load_relaxed(abort_word(buffer_of(team_, team_.rank)));
     if (threadIdx.x == 0) {
-      const std::uint32_t aborted = load_relaxed(abort_word(buffer_of(team_, team_.rank)));
       memory_.first_item = first;
       memory_.colour = colour;
-      memory_.failed = aborted;
+      memory_.failed = 0;
+      if (aborted != 0) give_up(team_, aborted, memory_.failed);
       memory_.place_failed = 0;
       memory_.item[0] = item_at_start(0);
       memory_.item[1] = item_at_start(1);
     }
     // Of all calls before, at once.
-    const auto ranks = static_cast<unsigned>(team_.layout.ranks);
     if (blockIdx.x == 0 && threadIdx.x < ranks * kPlaceWindows) {
       const std::uint32_t next = first - threadIdx.x / ranks * places_.window();
       const auto at = static_cast<int>(threadIdx.x % ranks);
       store_release(word(at, places_.freed(team_.rank, next - 1)), next);
-      // No release: this exchange hands nothing over.
-      if (threadIdx.x < ranks) {
+      // No release: this exchange hands nothing over. As Exchange::signal().
+      if (threadIdx.x < ranks && aborted == 0) {
         store_relaxed(flag_at(team_, at, 0, team_.rank), flag_of(team_, colour));
       }
     }

@@ -56,7 +56,7 @@ def test_results_file(tmp_path):
 def test_which_kernel_is_chosen_and_why(tmp_path):
     command = "bench --platform host --explain --ranks 4 --algorithm one_shot,two_shot,tree --codec qr-q4,mxfp4,nvfp4"
     report = ok_json(f"{command} --bytes 16K,64M", tmp_path)
-    assert report["schema"] == "arlab.bench_choices/1"
+    assert report["schema"] == "arlab.bench.choices/1"
     chosen = {(row["algorithm"], row["codec"], row["bytes"]): row["kernel"] for row in report["choices"]}
     assert len(chosen) == 18
     assert chosen["two_shot", "qr-q4", 64 << 20].startswith("two_shot_places: ")
@@ -126,7 +126,7 @@ def test_outputs_are_regular_files(tmp_path):
         (FAST + " --vendor", "emulated GPUs have no vendor's library"),
         (FAST + " --blocks 2000", "allowed is an integer from 1 to 1024"),
         (FAST + " --slot-bytes 24 --bytes 4K", "slots of 24 bytes: allowed are multiples of 16"),
-        (FAST + " --slot-bytes 64 --bytes 4K --codec qr-q4", "slots of 64 bytes cannot hold two tiles of codec qr-q4"),
+        (FAST + " --slot-bytes 64 --bytes 4K --codec qr-q4", "slots of 64 bytes cannot hold a tile of codec qr-q4"),
         (FAST + " --out nowhere/times.csv", "nowhere"),
         (FAST + " --machine 'two\nlines'", "--machine 'two\\x0alines': allowed is a name of one line"),
         ("bench --platform host --ranks 1", "allowed is an integer from 2 to 8"),

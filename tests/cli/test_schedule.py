@@ -343,7 +343,7 @@ def test_a_missing_key_is_named(tmp_path, key):
     "key, value, fragments",
     [
         ("schema", "arlab.schedule/2", ["schema", "arlab.schedule/1"]),
-        ("collective", "broadcast", ["collective", "broadcast", "all_reduce"]),
+        ("collective", "gather", ["collective", "gather", "all_reduce"]),
         ("world_size", "4", ["world_size"]),
         ("world_size", 4.0, ["world_size", "4.0"]),
         ("world_size", -4, ["world_size", "-4"]),

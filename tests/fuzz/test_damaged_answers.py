@@ -127,4 +127,4 @@ def test_results_of_a_study(tmp_path):
 
 
 def rows(results):
-    return [line for line in results.splitlines() if not line.startswith(b"# command")]
+    return [line for line in results.splitlines() if not line.startswith((b"# command", b"# check"))]

@@ -2,7 +2,7 @@
 
 #include <hip/hip_runtime.h>
 
-__global__ void ring_kernel(unsigned* flag, unsigned* data) {
+__global__ void program_kernel(unsigned* flag, unsigned* data) {
   data[threadIdx.x] = 1;
   __syncthreads();
   if (threadIdx.x == 0) {

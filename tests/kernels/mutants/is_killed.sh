@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # is_killed.sh PROBE ARGUMENT...: passes when the probe fails, and says why.
 export TSAN_OPTIONS=halt_on_error=1
-if report=$("$@" 2>&1); then
+if report=$(timeout 300 "$@" 2>&1); then
   echo "the mutant survives"
   exit 1
 fi

@@ -8,6 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <regex>
 #include <string>
@@ -334,6 +335,25 @@ TEST_F(Emulator, AStackThatIsTooSmallIsReportedWhereNoPageFaults) {
   emulator::configure({.guarded_stacks = 0});
   hipLaunchKernelGGL(stack_kernel, dim3(1), dim3(2), 0, nullptr, &out, 126);
   expect_failure("a lane needs more than its stack, device 0 block 0");
+}
+
+__global__ void wait_kernel(const std::uint32_t* flag, std::uint64_t nanoseconds) {
+  const std::uint64_t start = clock_nanoseconds();
+  while (load_relaxed(flag) == 0 && clock_nanoseconds() - start < nanoseconds) pause();
+}
+
+/// Hours pass in a moment where nothing else happens, and nothing does on a device that has failed.
+TEST_F(Emulator, WhoWaitsForAFailedDeviceWaitsInVainButNotLong) {
+  constexpr std::uint64_t kHours = 10'000'000'000'000;
+  std::uint32_t flag = 0;
+  hipLaunchKernelGGL(divergent_barrier_kernel, dim3(1), dim3(2), 0, nullptr);
+  ASSERT_EQ(hipSetDevice(1), hipSuccess);
+  hipLaunchKernelGGL(wait_kernel, dim3(1), dim3(1), 0, nullptr, &flag, kHours);
+  const auto start = std::chrono::steady_clock::now();
+  EXPECT_EQ(hipDeviceSynchronize(), hipSuccess);
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::minutes(1));
+  ASSERT_EQ(hipSetDevice(0), hipSuccess);
+  expect_failure("divergent barrier");
 }
 
 // ---------------------------------------------------------------- no memory

@@ -373,10 +373,11 @@ TEST(SimulatorProperties, TheOrderOfOpsInAStepDoesNotMatter) {
 
 // ---------------------------------------------------------------- two engines
 
-/// On links that no two messages use at the same time, max-min and FIFO agree.
+/// On links that no two messages use at the same time, max-min and FIFO agree. (In a broadcast, what
+/// rank 0 scatters and what it gives to all share its links.)
 TEST(SimulatorProperties, EnginesAgreeWhereNothingIsShared) {
   for (const char* algorithm : {"one_shot", "two_shot", "ring", "all_to_all", "hierarchical",
-                                "reduce_scatter", "all_gather", "broadcast"}) {
+                                "reduce_scatter", "all_gather"}) {
     for (const char* codec : {"fp16", "qr-q4"}) {
       for (const char* name : {"full:5", "full:6", "mi300x-8"}) {
         SCOPED_TRACE(fmt::format("{} {} {}", algorithm, codec, name));

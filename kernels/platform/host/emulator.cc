@@ -378,6 +378,7 @@ void complete(Device& device, Launch& launch, hipError_t error) {
 
 /// Drops all that runs on a device, or waits to.
 void drop(Device& device) {
+  if (device.launches.empty()) return;  // a device that has failed before is no progress
   const IgnoredByTsan bookkeeping;
   for (const auto& block : device.resident) free_block(*block);
   device.resident.clear();

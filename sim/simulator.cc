@@ -369,8 +369,9 @@ class Run final : public NetworkClient, private NetworkTrace {
   // thousands, nobody knows before. So there are looks at how far it is.
 
   static constexpr std::uint64_t kFirstLook = 128;  ///< at most_solved_ / this
-  /// A guess from the beginning may be wrong by this: where all start at once, many are under way.
-  static constexpr double kFarTooMuch = 256;
+  /// A guess from the beginning may be wrong by 256, since where all start at once, many are under
+  /// way; half way to the end, only by 4.
+  static constexpr double kFarTooMuch = 2;
   /// Whoever starts first is a bad sample.
   static constexpr std::uint64_t kFewestDelivered = 64;
 
@@ -381,13 +382,14 @@ class Run final : public NetworkClient, private NetworkTrace {
     const double at_the_end =
         static_cast<double>(solved) * messages / static_cast<double>(delivered_);
     const bool too_much = solved > most_solved_;
+    const double way = static_cast<double>(solved) / static_cast<double>(most_solved_);
     const bool far_too_much = delivered_ >= kFewestDelivered &&
-                              at_the_end > kFarTooMuch * static_cast<double>(most_solved_);
+                              at_the_end > kFarTooMuch / way * static_cast<double>(most_solved_);
     if (!too_much && !far_too_much) return;
     fail(
         "{} of {} ranks on topology '{}': its messages share links in so many ways that it would "
-        "take {}more than a minute; allowed are fewer ranks or micro-chunks, or --sharing fifo",
-        plan_.algorithm, plan_.world_size, topology_.name, far_too_much ? "far " : "");
+        "take minutes{}; allowed are fewer ranks or micro-chunks, or --sharing fifo",
+        plan_.algorithm, plan_.world_size, topology_.name, far_too_much ? " or hours" : "");
   }
 
   void start_ranks() {

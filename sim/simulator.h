@@ -109,8 +109,8 @@ class SimulationTrace {
 /// What a simulation may cost before it is refused: so much takes about ten seconds and two
 /// gigabytes.
 inline constexpr std::uint64_t kMostCrossings = std::uint64_t{1} << 26;
-/// About a minute.
-inline constexpr std::uint64_t kMostSolved = std::uint64_t{1} << 32;
+/// 15 seconds to a minute.
+inline constexpr std::uint64_t kMostSolved = std::uint64_t{1} << 30;
 
 struct SimulateOptions {
   /// As the vendor's library runs the schedule: uncompressed, by the protocol that it takes for

@@ -1119,7 +1119,7 @@ TEST(Simulator, RefusesRatesThatAreSolvedForTooOften) {
   };
   EXPECT_EQ(message_of([&] { run(1 << 12); }),
             "tree of 64 ranks on topology 'test machine': its messages share links in so many ways "
-            "that it would take more than a minute; allowed are fewer ranks or micro-chunks, or "
+            "that it would take minutes; allowed are fewer ranks or micro-chunks, or "
             "--sharing fifo");
   EXPECT_NO_THROW(run(1 << 20));
 }

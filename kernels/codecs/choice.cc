@@ -9,11 +9,7 @@
 #include <utility>
 
 #include "reference/codecs/anybit.h"
-#include "reference/codecs/microscaling.h"
 #include "reference/codecs/registry.h"
-#include "reference/formats/fp4.h"
-#include "reference/formats/fp6.h"
-#include "reference/formats/fp8.h"
 
 namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {
@@ -47,38 +43,6 @@ std::optional<CodecChoice> choose_anybit(const AnyBitFormat& format) {
   return p;
 }
 
-std::optional<CodecChoice> choose_microscaling(const MicroscalingKind& kind) {
-  MicroscalingParameters p;
-  p.rule = kind.rule == ExponentRule::ceil   ? ScaleRule::ceil
-           : kind.rule == ExponentRule::even ? ScaleRule::even
-                                             : ScaleRule::floor;
-  switch (kind.format) {
-    case BlockFormat::mx_e4m3:
-      p.element = kE4m3fn;
-      p.emax = 8;
-      return p;
-    case BlockFormat::mx_e5m2:
-      p.element = kE5m2;
-      p.emax = 15;
-      return p;
-    case BlockFormat::mx_e2m3:
-      p.element = kE2m3;
-      p.emax = 2;
-      return p;
-    case BlockFormat::mx_e3m2:
-      p.element = kE3m2;
-      p.emax = 4;
-      return p;
-    case BlockFormat::mx_e2m1:
-      p.element = kE2m1;
-      p.emax = 2;
-      return p;
-    case BlockFormat::nvfp4:  // measured_choice.cc: its scale is of the whole message
-      break;
-  }
-  return std::nullopt;
-}
-
 /// `codec` is known to be a codec of the reference.
 std::optional<CodecChoice> choose(const Codec& codec) {
   const std::string& name = codec.name();
@@ -86,7 +50,8 @@ std::optional<CodecChoice> choose(const Codec& codec) {
     if (name == known) return choice;
   }
   if (const auto format = parse_anybit(name)) return choose_anybit(*format);
-  if (const auto kind = parse_microscaling(name)) return choose_microscaling(*kind);
+  if (const auto format = Mx::parse(name)) return *format;
+  if (FormatChoice kernels = find_format_kernels(name)) return kernels;
   if (name.starts_with("logfmt")) {  // logfmt<n>-g<G>, one digit
     const auto group = codec.info().block;
     if (!is_group_of_lanes(group)) return std::nullopt;

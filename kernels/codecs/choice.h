@@ -7,11 +7,13 @@
 #include <variant>
 
 #include "kernels/codecs/anybit.h"
+#include "kernels/codecs/format_kernels.h"
 #include "kernels/codecs/logfmt.h"
-#include "kernels/codecs/microscaling.h"
 #include "kernels/codecs/plain.h"
 #include "kernels/codecs/quickreduce.h"
+#include "kernels/codecs/scaled.h"
 #include "kernels/runtime/status.h"
+#include "reference/codecs/formats/mx.h"
 
 namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {
@@ -20,8 +22,14 @@ struct PlainChoice {};
 enum class QuickReduceChoice { fp8, q8, q6, q4, q3, fp4 };
 
 /// A codec that there is device code for, with its parameters.
-using CodecChoice = std::variant<PlainChoice, QuickReduceChoice, AnyBitParameters,
-                                 MicroscalingParameters, LogFmtParameters>;
+using CodecChoice = std::variant<PlainChoice, QuickReduceChoice, AnyBitParameters, Mx,
+                                 LogFmtParameters, FormatChoice>;
+
+/// Where a codec has these, they are all that there is: programs, and no tuned collectives.
+inline const FormatKernels* format_kernels(const CodecChoice& choice) {
+  const auto* format = std::get_if<FormatChoice>(&choice);
+  return format != nullptr ? format->get() : nullptr;
+}
 
 /// The device code of a codec of the reference, where a tile is encoded without knowing of others;
 /// measured_choice.h has the other codecs.
@@ -80,9 +88,11 @@ void with_choice(const AnyBitParameters& parameters, DType dtype, F&& f) {
   if (dtype == DType::bf16) f(AnyBit<Bf16>(parameters), Bf16());
   if (dtype == DType::fp32) f(AnyBit<Fp32>(parameters), Fp32());
 }
+template <class Number>
+using ScaledMx = Scaled<Mx, Number>;
 template <class F>
-void with_choice(const MicroscalingParameters& parameters, DType dtype, F&& f) {
-  with_parameters<Microscaling>(parameters, dtype, f);
+void with_choice(const Mx& format, DType dtype, F&& f) {
+  with_parameters<ScaledMx>(format, dtype, f);
 }
 template <class F>
 void with_choice(const LogFmtParameters& parameters, DType dtype, F&& f) {
@@ -90,10 +100,17 @@ void with_choice(const LogFmtParameters& parameters, DType dtype, F&& f) {
 }
 
 /// Calls f with the device codec and with the dtype's arithmetic, to launch a kernel. The codec
-/// must take the dtype.
+/// must take the dtype, and not have kernels of its own (FormatKernels).
 template <class F>
 hipError_t with_codec(const CodecChoice& choice, DType dtype, F&& f) {
-  std::visit([&](const auto& chosen) { with_choice(chosen, dtype, f); }, choice);
+  if (format_kernels(choice) != nullptr) return hipErrorInvalidValue;
+  std::visit(
+      [&](const auto& chosen) {
+        if constexpr (!std::is_same_v<decltype(chosen), const FormatChoice&>) {
+          with_choice(chosen, dtype, f);
+        }
+      },
+      choice);
   return hipGetLastError();
 }
 

@@ -1,73 +1,36 @@
 #include "kernels/codecs/codec_kernels.h"
+#include "kernels/codecs/codec_kernels_of.h"
 
 namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {
-namespace {
-
-/// This thread's elements; a block per tile.
-ARLAB_DEVICE Position position_in(std::size_t elements) {
-  return {elements, blockIdx.x * kTile + threadIdx.x * kPerThread};
-}
-
-dim3 blocks_for(std::size_t elements) {
-  return dim3(static_cast<unsigned>((elements + kTile - 1) / kTile));
-}
-
-}  // namespace
-
-template <class Codec, class Number>
-__global__ void __launch_bounds__(kThreads)
-    encode_kernel(Codec codec, const typename Number::Bits* payload, std::size_t elements,
-                  std::uint8_t* wire) {
-  const Position at = position_in(elements);
-  const Eight<Number> x = load_elements<Number>(payload + at.first, at.count());
-  codec.store(codec.encode(x, at), wire, at);
-}
-
-template <class Codec, class Number>
-__global__ void __launch_bounds__(kThreads)
-    decode_kernel(Codec codec, const std::uint8_t* wire, std::size_t elements,
-                  typename Number::Bits* payload) {
-  const Position at = position_in(elements);
-  const Eight<Number> x = codec.decode(codec.load(wire, at), at);
-  store_elements<Number>(payload + at.first, x, at.count());
-}
-
-template <class Codec, class Number>
-__global__ void __launch_bounds__(kThreads)
-    decode_add_kernel(Codec codec, const std::uint8_t* wire, std::size_t elements,
-                      typename Number::Bits* sum) {
-  const Position at = position_in(elements);
-  const Eight<Number> x = codec.decode(codec.load(wire, at), at);
-  const Eight<Number> before = load_elements<Number>(sum + at.first, at.count());
-  store_elements<Number>(sum + at.first, add<Number, Codec::kClampsFp16Sums>(before, x),
-                         at.count());
-}
 
 hipError_t launch_encode(const CodecChoice& codec, DType dtype, const void* payload,
                          std::size_t elements, std::uint8_t* wire, hipStream_t stream) {
-  return with_codec(codec, dtype, [&]<class Codec, class Number>(const Codec& c, Number) {
-    hipLaunchKernelGGL(HIP_KERNEL_NAME(encode_kernel<Codec, Number>), blocks_for(elements),
-                       dim3(kThreads), 0, stream, c,
-                       static_cast<const typename Number::Bits*>(payload), elements, wire);
+  if (const FormatKernels* format = format_kernels(codec)) {
+    return format->encode(dtype, payload, elements, wire, stream);
+  }
+  return with_codec(codec, dtype, [&](const auto& device_codec, auto number) {
+    launch_encode_of(device_codec, number, payload, elements, wire, stream);
   });
 }
 
 hipError_t launch_decode(const CodecChoice& codec, DType dtype, const std::uint8_t* wire,
                          std::size_t elements, void* payload, hipStream_t stream) {
-  return with_codec(codec, dtype, [&]<class Codec, class Number>(const Codec& c, Number) {
-    hipLaunchKernelGGL(HIP_KERNEL_NAME(decode_kernel<Codec, Number>), blocks_for(elements),
-                       dim3(kThreads), 0, stream, c, wire, elements,
-                       static_cast<typename Number::Bits*>(payload));
+  if (const FormatKernels* format = format_kernels(codec)) {
+    return format->decode(dtype, wire, elements, payload, stream);
+  }
+  return with_codec(codec, dtype, [&](const auto& device_codec, auto number) {
+    launch_decode_of(device_codec, number, wire, elements, payload, stream);
   });
 }
 
 hipError_t launch_decode_add(const CodecChoice& codec, DType dtype, const std::uint8_t* wire,
                              std::size_t elements, void* sum, hipStream_t stream) {
-  return with_codec(codec, dtype, [&]<class Codec, class Number>(const Codec& c, Number) {
-    hipLaunchKernelGGL(HIP_KERNEL_NAME(decode_add_kernel<Codec, Number>), blocks_for(elements),
-                       dim3(kThreads), 0, stream, c, wire, elements,
-                       static_cast<typename Number::Bits*>(sum));
+  if (const FormatKernels* format = format_kernels(codec)) {
+    return format->decode_add(dtype, wire, elements, sum, stream);
+  }
+  return with_codec(codec, dtype, [&](const auto& device_codec, auto number) {
+    launch_decode_add_of(device_codec, number, wire, elements, sum, stream);
   });
 }
 

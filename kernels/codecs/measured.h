@@ -16,7 +16,6 @@
 
 #include "kernels/codecs/anybit.h"
 #include "kernels/codecs/logfmt.h"
-#include "kernels/codecs/microscaling.h"
 #include "kernels/codecs/statistics.h"
 #include "reference/formats/fp4.h"
 #include "reference/formats/fp8.h"
@@ -280,21 +279,21 @@ struct NvFp4 {
     if (!finite) e.scale = kNan;
     if (!finite) return e;
     e.scale = static_cast<std::uint8_t>(
-        encode_minifloat(Minifloat{kE4m3fn}, e.tensor_scale * amax / 6.0f));
+        minifloat_from_float(kE4m3fn, e.tensor_scale * amax / 6.0f, Overflow::saturate));
     if (e.scale == 0) return e;
-    const float multiplier = e.tensor_scale / decode_minifloat(Minifloat{kE4m3fn}, e.scale);
+    const float multiplier = e.tensor_scale / minifloat_to_float(kE4m3fn, e.scale);
 #pragma unroll
     for (std::size_t i = 0; i < kPerThread; ++i) {
-      e.codes.set(i, encode_minifloat(Minifloat{kE2m1}, x.value[i] * multiplier));
+      e.codes.set(i, minifloat_from_float(kE2m1, x.value[i] * multiplier, Overflow::saturate));
     }
     return e;
   }
   ARLAB_DEVICE Floats8 decode(const Encoded& e, std::size_t) const {
-    const float multiplier = decode_minifloat(Minifloat{kE4m3fn}, e.scale) / e.tensor_scale;
+    const float multiplier = minifloat_to_float(kE4m3fn, e.scale) / e.tensor_scale;
     Floats8 x;
 #pragma unroll
     for (std::size_t i = 0; i < kPerThread; ++i) {
-      x.value[i] = decode_minifloat(Minifloat{kE2m1}, e.codes[i]) * multiplier;
+      x.value[i] = minifloat_to_float(kE2m1, e.codes[i]) * multiplier;
     }
     return x;
   }

@@ -9,6 +9,8 @@ namespace {
 /// Enough for blocks to have work in turn.
 bool is_large(const CallFacts& call) { return 8 * call.tiles > call.blocks; }
 
+bool has_tuned_kernels(const CallFacts& call) { return !call.codec.programs_only; }
+
 bool is_one_tile_per_block(const CallFacts& call) {
   return call.tiles <= call.blocks && call.codec.tuning.batch != 1 &&
          (call.codec.tuning.pads_tiles || call.all_tiles_whole);
@@ -26,8 +28,8 @@ constexpr std::array<KernelRule, 6> kRules = {{
      "h200_pair_2026-11-22.csv"},
     {"one_shot", "one_shot_small", launch_one_shot_small, 1, is_one_tile_per_block,
      "a tuned codec, one tile per block at most", "h200_versions_2026-11-21.csv"},
-    {"one_shot", "one_shot", launch_one_shot, 1, [](const CallFacts&) { return true; },
-     "everything else", "h200_allreduce_2026-11-21.csv"},
+    {"one_shot", "one_shot", launch_one_shot, 1, has_tuned_kernels, "every other codec of choice.h",
+     "h200_allreduce_2026-11-21.csv"},
     {"two_shot", "two_shot_places", launch_two_shot_places, 2,
      [](const CallFacts& call) {
        return call.has_places && call.codec.two_shot_places &&
@@ -39,14 +41,17 @@ constexpr std::array<KernelRule, 6> kRules = {{
      "h200_places_2026-11-22.csv"},
     {"two_shot", "two_shot_small", launch_two_shot_small, 2, is_one_tile_per_block,
      "a tuned codec, one tile per block at most", "h200_versions_2026-11-21.csv"},
-    {"two_shot", "two_shot", launch_two_shot, 2, [](const CallFacts&) { return true; },
-     "everything else", "h200_allreduce_2026-11-21.csv"},
+    {"two_shot", "two_shot", launch_two_shot, 2, has_tuned_kernels, "every other codec of choice.h",
+     "h200_allreduce_2026-11-21.csv"},
 }};
 
 }  // namespace
 
 CodecTraits traits_of(const CodecChoice& codec, DType dtype) {
   CodecTraits traits;
+  if (const FormatKernels* format = format_kernels(codec)) {
+    return {.tuning = format->tuning(), .programs_only = true};
+  }
   (void)with_codec(codec, dtype, [&]<class Codec, class Number>(const Codec&, Number) {
     static_assert(DeviceCodec<Codec, Number>);
     traits = {Codec::kTuning, kWorksInPlaces<Codec, Number>, kTwoShotWorksInPlaces<Codec, Number>};

@@ -15,6 +15,7 @@ struct CodecTraits {
   Tuning tuning = {};
   bool one_shot_places = false;  ///< one_shot_places.hip has the codec
   bool two_shot_places = false;  ///< two_shot_places.hip has it
+  bool programs_only = false;    ///< no kernel of an algorithm has it
 };
 CodecTraits traits_of(const CodecChoice& codec, DType dtype);
 

@@ -10,7 +10,7 @@ namespace arlab {
 enum class BlockFormat { mx_e4m3, mx_e5m2, mx_e2m3, mx_e3m2, mx_e2m1, nvfp4 };
 
 /// How a microscaling block's exponent is found; nvfp4 has no choice.
-enum class ExponentRule { floor, ceil, even };
+enum class ExponentRule { floor, ceil, even, rceil };
 
 struct MicroscalingKind {
   BlockFormat format = BlockFormat::mx_e4m3;

@@ -4,8 +4,10 @@
 #include <set>
 #include <utility>
 
-// The families that are built in: one line each. FAMILY is a function in the file of that codec,
-// `CodecFamily FAMILY()`, in namespace arlab.
+#include "reference/codecs/formats/formats.h"
+
+// The families that are built in, but for those of formats/formats.h: one line each. FAMILY is a
+// function in the file of that codec, `CodecFamily FAMILY()`, in namespace arlab.
 #define ARLAB_CODEC_FAMILIES(X) \
   X(plain_codecs)               \
   X(quickreduce_codecs)         \
@@ -26,13 +28,18 @@ struct Registry {
   std::vector<CodecFamily> families;
 };
 
-Registry& registry() {
-  static Registry instance{{},
-                           {
+std::vector<CodecFamily> built_in() {
+  std::vector<CodecFamily> families = {
 #define ARLAB_CALL(family) family(),
-                               ARLAB_CODEC_FAMILIES(ARLAB_CALL)
+      ARLAB_CODEC_FAMILIES(ARLAB_CALL)
 #undef ARLAB_CALL
-                           }};
+  };
+  for_each_scaled_format([&]<class Format>() { families.push_back(scaled_codecs<Format>()); });
+  return families;
+}
+
+Registry& registry() {
+  static Registry instance{{}, built_in()};
   return instance;
 }
 

@@ -1,7 +1,6 @@
 // Small floating-point formats, and their exact conversion from and to fp32.
 #pragma once
 
-#include <algorithm>
 #include <bit>
 #include <cstdint>
 
@@ -82,54 +81,65 @@ struct Minifloat {
 
 /// The exact value of a code; bits above the sign are ignored. A NaN becomes the quiet fp32 NaN of
 /// the same sign.
-template <Minifloat F>
-constexpr float minifloat_to_float(std::uint32_t code) {
-  static_assert(F.bias + F.mantissa_bits <= 126, "every value must be a normal fp32 number");
-  code &= 2 * F.sign_bit() - 1;
-  const std::uint32_t magnitude = code & (F.sign_bit() - 1);
-  const std::uint32_t exponent = magnitude >> F.mantissa_bits;
-  const std::uint32_t implicit_one = exponent == 0 ? 0 : 1u << F.mantissa_bits;
-  const std::uint32_t mantissa = magnitude & ((1u << F.mantissa_bits) - 1);
+constexpr float minifloat_to_float(const Minifloat& f, std::uint32_t code) {
+  code &= 2 * f.sign_bit() - 1;
+  const std::uint32_t magnitude = code & (f.sign_bit() - 1);
+  const int exponent = static_cast<int>(magnitude >> f.mantissa_bits);
+  const std::uint32_t implicit_one = exponent == 0 ? 0 : 1u << f.mantissa_bits;
+  const std::uint32_t mantissa = magnitude & ((1u << f.mantissa_bits) - 1);
   // Few bits times a power of two: the product is exact.
-  const int scale = std::max(static_cast<int>(exponent), 1) - F.bias - F.mantissa_bits;
+  const int scale = (exponent > 1 ? exponent : 1) - f.bias - f.mantissa_bits;
   const float unsigned_value = static_cast<float>(mantissa | implicit_one) *
                                std::bit_cast<float>(static_cast<std::uint32_t>(scale + 127) << 23);
 
   std::uint32_t bits = std::bit_cast<std::uint32_t>(unsigned_value);
-  if (F.is_nan(code)) {
+  if (f.is_nan(code)) {
     bits = 0x7FC00000;
-  } else if (magnitude > F.max_finite()) {
+  } else if (magnitude > f.max_finite()) {
     bits = 0x7F800000;
   }
-  return std::bit_cast<float>((code & F.sign_bit()) == 0 ? bits : bits | 0x80000000);
+  return std::bit_cast<float>((code & f.sign_bit()) == 0 ? bits : bits | 0x80000000);
+}
+template <Minifloat F>
+constexpr float minifloat_to_float(std::uint32_t code) {
+  static_assert(F.bias + F.mantissa_bits <= 126, "every value must be a normal fp32 number");
+  return minifloat_to_float(F, code);
 }
 
-/// The code of the nearest value, ties to the even code, subnormals kept.
-template <Minifloat F>
-constexpr std::uint32_t minifloat_from_float(float value, Overflow overflow) {
-  const std::uint32_t bits = std::bit_cast<std::uint32_t>(value);
-  const std::uint32_t sign = (bits >> 31) != 0 ? F.sign_bit() : 0;
-  const std::uint32_t fp32_magnitude = bits & 0x7FFFFFFF;
-  if (fp32_magnitude > 0x7F800000) return F.nan(sign);
-
+/// The magnitude of the nearest value, ties to the even code, subnormals kept, as if exponents had
+/// no end; of a value that is not NaN.
+constexpr std::uint32_t minifloat_magnitude(const Minifloat& f, float value) {
+  const std::uint32_t fp32_magnitude = std::bit_cast<std::uint32_t>(value) & 0x7FFFFFFF;
   // The fp32 exponent that codes like the smallest normal; everything below shares its spacing.
-  constexpr int kMinExponent = 127 + 1 - F.bias;
+  const int min_exponent = 127 + 1 - f.bias;
   const int fp32_exponent = static_cast<int>(fp32_magnitude >> 23);
   const std::uint32_t implicit_one = fp32_exponent == 0 ? 0 : 1u << 23;
   const std::uint32_t significand = (fp32_magnitude & 0x7FFFFF) | implicit_one;
-  const int exponent = std::max(fp32_exponent, kMinExponent);
+  const int exponent = fp32_exponent > min_exponent ? fp32_exponent : min_exponent;
 
   // A shift by 25 leaves less than a half of any significand, as every longer shift does.
-  const int shift = std::min(23 - F.mantissa_bits + exponent - fp32_exponent, 25);
+  const int distance = 23 - f.mantissa_bits + exponent - fp32_exponent;
+  const int shift = distance < 25 ? distance : 25;
   const std::uint32_t is_odd = (significand >> shift) & 1;
   const std::uint32_t rounded = (significand + (1u << (shift - 1)) - 1 + is_odd) >> shift;
 
   // The implicit one and a carry out of the mantissa both land in the exponent, where they belong.
-  const std::uint32_t magnitude =
-      (static_cast<std::uint32_t>(exponent - kMinExponent) << F.mantissa_bits) + rounded;
-  if (magnitude > F.max_finite()) return F.overflowed(sign, overflow);
-  if (F.special == SpecialCodes::minus_zero_is_nan && magnitude == 0) return 0;
+  return (static_cast<std::uint32_t>(exponent - min_exponent) << f.mantissa_bits) + rounded;
+}
+
+/// The code of the nearest value, ties to the even code, subnormals kept.
+constexpr std::uint32_t minifloat_from_float(const Minifloat& f, float value, Overflow overflow) {
+  const std::uint32_t bits = std::bit_cast<std::uint32_t>(value);
+  const std::uint32_t sign = (bits >> 31) != 0 ? f.sign_bit() : 0;
+  if ((bits & 0x7FFFFFFF) > 0x7F800000) return f.nan(sign);
+  const std::uint32_t magnitude = minifloat_magnitude(f, value);
+  if (magnitude > f.max_finite()) return f.overflowed(sign, overflow);
+  if (f.special == SpecialCodes::minus_zero_is_nan && magnitude == 0) return 0;
   return sign | magnitude;
+}
+template <Minifloat F>
+constexpr std::uint32_t minifloat_from_float(float value, Overflow overflow) {
+  return minifloat_from_float(F, value, overflow);
 }
 
 }  // namespace arlab

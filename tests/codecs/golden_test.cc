@@ -69,6 +69,7 @@ TEST(GoldenFiles, CoverEveryFamily) {
                                  "had-int4-g32", "int8-gtensor", "int8-gtensor-sym-static0.05",
                                  "logfmt4-g32",  "mxfp8-e4m3",   "mxfp6-e2m3",
                                  "mxfp4",        "mxfp4-ceil",   "mxfp4-even",
+                                 "mxfp4-rceil",  "mxint8",       "fp8-e4m3-g128",
                                  "nvfp4"}) {
     EXPECT_TRUE(std::ranges::binary_search(names, name)) << name;
   }

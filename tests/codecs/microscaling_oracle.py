@@ -1,4 +1,4 @@
-"""The codecs mxfp* and nvfp4 in NumPy, from reference/codecs/SPEC.md alone: the C++ reference's oracle.
+"""The codecs mxfp*, mxint8, fp8-e4m3-g128 and nvfp4 in NumPy, from reference/codecs/SPEC.md alone: the C++ reference's oracle.
 
 Element formats are ml_dtypes' (RN, ties to even), which have NaNs or infinities where SPEC.md saturates:
 values are brought into range before they are rounded.
@@ -15,7 +15,7 @@ from wire_oracle import CHUNK, PAYLOADS, Layout, in_blocks
 F = np.float32
 E4M3 = ml_dtypes.float8_e4m3fn
 NAN_E8M0, NAN_E4M3 = 0xFF, 0x7F
-MX_BLOCK, NV_BLOCK = 32, 16
+MX_BLOCK, NV_BLOCK, FP8_BLOCK = 32, 16, 128
 
 
 class Element(NamedTuple):
@@ -59,6 +59,10 @@ def floor_log2(x):
 def scale_exponent(largest, rule, element):
     """[blocks] float32 > 0 and finite: the exponents of the scales, -127..127."""
     exponent = floor_log2(largest)
+    if rule == "rceil":
+        quotient = (largest / F(element.largest)).view(np.uint32)
+        code = (quotient >> np.uint32(23)) + ((quotient & np.uint32(0x7FFFFF)) != 0)
+        return np.minimum(code, 254).astype(np.int32) - 127
     if rule == "ceil":
         exponent = exponent + (np.frexp(largest)[0] != F(0.5))
     elif rule == "even":
@@ -113,6 +117,93 @@ class MX(NamedTuple):
         patterns = t.from_fp32(x)
         patterns[scales == NAN_E8M0] = t.nan
         return patterns.reshape(-1)[:elements]
+
+
+class MXINT8(NamedTuple):
+    name: str
+
+    def layout(self, elements):
+        return Layout(8, MX_BLOCK, CHUNK, elements, (1,))
+
+    def wire_bytes(self, dtype, elements):
+        del dtype
+        return self.layout(elements).bytes
+
+    def encode(self, dtype, payload):
+        """Bit patterns to wire bytes, as a uint8 array."""
+        return self.encode_and_count(dtype, payload)[0]
+
+    def encode_and_count(self, dtype, payload):
+        """The wire, and how many elements would have had the code 128 or -128."""
+        elements = len(payload)
+        if not elements:
+            return np.zeros(0, np.uint8), 0
+        x = PAYLOADS[dtype].to_fp32(in_blocks(payload, MX_BLOCK))
+        finite = np.isfinite(x).all(1)
+        largest = np.abs(x).max(1)
+        usable = finite & (largest > 0)
+        exponent = np.clip(floor_log2(np.where(usable, largest, F(1))), -127, 127)
+        with np.errstate(all="ignore"):
+            # The quotient by a power of two is exact, or so small that its code is 0.
+            rounded = np.rint(np.where(usable[:, None], np.ldexp(x, -exponent[:, None]) * F(64), F(0)))
+        codes = np.clip(rounded, -127, 127).astype(np.int8).view(np.uint8)
+        outside = np.abs(rounded) > 127
+        scales = np.where(finite, np.where(usable, exponent + 127, 0), NAN_E8M0).astype(np.uint8)
+        wire = self.layout(elements).join(codes.reshape(-1)[:elements], [scales])
+        return wire, int(outside.reshape(-1)[:elements].sum())
+
+    def decode(self, dtype, wire, elements):
+        """Wire bytes to bit patterns."""
+        t = PAYLOADS[dtype]
+        codes, scales = split(self.layout(elements), wire, elements)
+        x = in_blocks(codes, MX_BLOCK).view(np.int8).astype(np.float32) / F(64)
+        with np.errstate(all="ignore"):
+            x = x * np.ldexp(F(1), scales.astype(np.int32) - 127)[:, None]
+        patterns = t.from_fp32(x)
+        patterns[scales == NAN_E8M0] = t.nan
+        return patterns.reshape(-1)[:elements]
+
+
+class FP8Blocks(NamedTuple):
+    name: str
+
+    def layout(self, elements):
+        return Layout(8, FP8_BLOCK, CHUNK, elements, (4,))
+
+    def wire_bytes(self, dtype, elements):
+        del dtype
+        return self.layout(elements).bytes
+
+    def encode(self, dtype, payload):
+        """Bit patterns to wire bytes, as a uint8 array."""
+        return self.encode_and_count(dtype, payload)[0]
+
+    def encode_and_count(self, dtype, payload):
+        """The wire, and a 0: nothing is clamped."""
+        elements = len(payload)
+        if not elements:
+            return np.zeros(0, np.uint8), 0
+        x = PAYLOADS[dtype].to_fp32(in_blocks(payload, FP8_BLOCK))
+        finite = np.isfinite(x).all(1)
+        with np.errstate(all="ignore"):
+            a = np.maximum(np.where(finite, np.abs(x).max(1), F(1)), F(1e-4))
+            scaled = np.clip(x * (F(448) / a)[:, None], F(-448), F(448))
+        codes = np.where(finite[:, None], scaled.astype(E4M3).view(np.uint8), np.uint8(0))
+        scales = np.where(finite, a / F(448), F(np.nan)).astype("<f4")
+        scales = np.where(np.isnan(scales), np.uint32(0x7FC00000), scales.view(np.uint32))
+        metadata = scales.astype("<u4").view(np.uint8).reshape(-1, 4)
+        return self.layout(elements).join(codes.reshape(-1)[:elements], [metadata]), 0
+
+    def decode(self, dtype, wire, elements):
+        """Wire bytes to bit patterns."""
+        t = PAYLOADS[dtype]
+        if not elements:
+            return np.zeros(0, t.word)
+        codes, metadata = self.layout(elements).split(np.frombuffer(wire, np.uint8))
+        scales = np.ascontiguousarray(metadata[0]).view("<f4")[:, 0]
+        with np.errstate(all="ignore"):
+            x = in_blocks(codes, FP8_BLOCK).view(E4M3).astype(np.float32) * scales[:, None]
+        return t.from_fp32(x).reshape(-1)[:elements]
 
 
 class NVFP4(NamedTuple):
@@ -175,7 +266,11 @@ def find(name):
     """The codec of a name."""
     if name == "nvfp4":
         return NVFP4(name)
-    part = re.fullmatch(r"(mxfp\d(?:-e\dm\d)?)(?:-(floor|ceil|even))?", name)
+    if name == "mxint8":
+        return MXINT8(name)
+    if name == "fp8-e4m3-g128":
+        return FP8Blocks(name)
+    part = re.fullmatch(r"(mxfp\d(?:-e\dm\d)?)(?:-(floor|ceil|even|rceil))?", name)
     assert part, name
     return MX(name, ELEMENTS[part[1]], part[2] or "floor")
 

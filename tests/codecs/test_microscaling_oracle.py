@@ -12,11 +12,13 @@ from microscaling_oracle import E2M1, E4M3, ELEMENTS, NVFP4
 from oracle_testing import LENGTHS, check, check_wire, patterns, random_wire, special_wire
 from wire_oracle import PAYLOADS
 
-NAMES = [name + rule for name in ELEMENTS for rule in ("", "-ceil", "-even")] + [
+NAMES = [name + rule for name in ELEMENTS for rule in ("", "-ceil", "-even", "-rceil")] + [
     "mxfp4-floor",
     "mxfp8-e5m2-floor",
+    "mxint8",
+    "fp8-e4m3-g128",
 ]
-SHORT = ["mxfp8-e4m3", "mxfp6-e2m3", "mxfp6-e3m2-even", "mxfp4", "mxfp4-ceil", "nvfp4"]
+SHORT = ["mxfp8-e4m3", "mxfp6-e2m3", "mxfp6-e3m2-even", "mxfp4", "mxfp4-ceil", "mxfp4-rceil", "mxint8", "fp8-e4m3-g128", "nvfp4"]
 
 each_dtype = pytest.mark.parametrize("dtype", PAYLOADS)
 
@@ -106,7 +108,7 @@ def test_every_length(name):
 
 
 @each_dtype
-@pytest.mark.parametrize("name", [*ELEMENTS, "nvfp4"])
+@pytest.mark.parametrize("name", [*ELEMENTS, "mxint8", "fp8-e4m3-g128", "nvfp4"])
 def test_any_wire_decodes(name, dtype):
     """Bytes that no encoder writes: elements that are NaN or infinite, extreme and negative scales."""
     codec = microscaling_oracle.find(name)
@@ -184,6 +186,23 @@ def test_elements_round_to_nearest_even_and_saturate(element):
     one_more = 2 * x.astype(np.float64) - (element.largest + element.next)
     assert (outside[: len(x)] == ((one_more > 0) | ((one_more == 0) & (not element.tie_stays)))).all()
     assert element.tie_stays == (len(values) % 2 == 1)
+
+
+@pytest.mark.parametrize("element", ELEMENTS.values(), ids=list(ELEMENTS))
+def test_rceil_in_exact_arithmetic(element):
+    """The least power of two that is not below the rounded quotient, as long as fp32 has that as a normal number."""
+    x = np.random.default_rng(6).integers(1, 0x7F800000, 300).astype(np.uint32)
+    x = np.concatenate([x, np.arange(1, 255) << 23, (np.arange(1, 255) << 23) + 0x400000]).astype(np.uint32)
+    exact = [Fraction(float(value)) / Fraction(element.largest) for value in x.view(np.float32)]
+    actual = microscaling_oracle.scale_exponent(x.view(np.float32), "rceil", element)
+    compared = 0
+    for quotient, exponent in zip(exact, actual):
+        if quotient < Fraction(2) ** -120:
+            continue
+        rounded = Fraction(float(np.float32(float(quotient))))  # twice, and still right: no quotient is near a middle
+        assert Fraction(2) ** (int(exponent) - 1) < rounded <= Fraction(2) ** int(exponent)
+        compared += 1
+    assert compared > 500
 
 
 @pytest.mark.parametrize("rule", ["floor", "ceil", "even"])

@@ -32,7 +32,9 @@ FAMILIES = {  # what the page defines, each with an example of its own
     "Hadamard": r"had-int\d-g\d+",
     "LogFMT": r"logfmt\d-g\d+",
     **{element: element for element in ("mxfp4", "mxfp6-e2m3", "mxfp8-e4m3")},
-    **{rule: f"mxfp4-{rule}" for rule in ("ceil", "even")},
+    **{rule: f"mxfp4-{rule}" for rule in ("ceil", "even", "rceil")},
+    "MXINT8": r"mxint8",
+    "scaled FP8": r"fp8-e4m3-g128",
     "NVFP4": r"nvfp4",
 }
 
@@ -103,7 +105,7 @@ def oracle(codec):
         return quickreduce_oracle.CODECS[codec]
     if codec.startswith("logfmt"):
         return logfmt_oracle.find(codec)
-    return (anybit_oracle if "int" in codec else microscaling_oracle).find(codec)
+    return (anybit_oracle if codec.startswith(("int", "had-")) else microscaling_oracle).find(codec)
 
 
 def packed(example, codes):

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <memory>
 
+#include "example_codec.h"
+#include "kernels/codecs/kernels_of_format.h"
 #include "kernels/conformance/conform.h"
 #include "reference/codecs/registry.h"
 #include "reference/collectives/algorithm.h"
@@ -15,7 +17,6 @@
 
 namespace arlab {
 
-CodecFamily absmax_codecs();
 Algorithm reduce_broadcast_algorithm();
 
 namespace {
@@ -24,7 +25,7 @@ constexpr Rank kRanks = 5;
 constexpr std::size_t kElements = 4096 + 17;
 
 TEST(Contributing, CodecIsFoundListedAndRuns) {
-  register_codec_family(absmax_codecs());
+  kernels::register_format<AbsMax8>();
   const std::vector<std::string> listed = listed_codecs();
   EXPECT_NE(std::find(listed.begin(), listed.end(), "absmax8-g64"), listed.end());
 
@@ -43,10 +44,27 @@ TEST(Contributing, CodecIsFoundListedAndRuns) {
     EXPECT_GT(compare(exact.values, DType::fp16, outputs.rank_bytes(0)).sqnr_db.value(), 35)
         << algorithm.name;
   }
+
+  // And kernels give the same bits: by itself, and through every algorithm.
+  std::vector<std::string> algorithms;
+  for (const Algorithm& algorithm : all_algorithms()) algorithms.push_back(algorithm.name);
+  std::uint64_t compared = 0;
+  const kernels::Status status = kernels::run_conformance(*kernels::find_platform("host").value(),
+                                                          {.codecs = {"absmax8-g64"},
+                                                           .algorithms = algorithms,
+                                                           .ranks = {2, 4},
+                                                           .lengths = {kElements}},
+                                                          [&](const kernels::ConformanceRow& row) {
+                                                            EXPECT_EQ(row.mismatches, 0U)
+                                                                << row.first_mismatch;
+                                                            compared += row.compared_elements;
+                                                          });
+  ASSERT_TRUE(status.ok()) << status.message();
+  EXPECT_GT(compared, 3 * all_algorithms().size() * kElements);
 }
 
 TEST(Contributing, CodecShowsNonFiniteValues) {
-  const CodecPtr codec = absmax_codecs().find("absmax8-g64");
+  const CodecPtr codec = scaled_codecs<AbsMax8>().find("absmax8-g64");
   Tensor payload = make_synthetic("gaussian", DType::fp16, 1, 128);
   payload.bits16()[3] = 0x7C00;  // an infinity in the first block of 64
   std::vector<std::byte> wire(codec->wire_bytes(DType::fp16, 128));
@@ -57,8 +75,8 @@ TEST(Contributing, CodecShowsNonFiniteValues) {
 }
 
 TEST(Contributing, AlgorithmRunsOnGpus) {
-  const auto schedule = std::make_shared<const Schedule>(reduce_broadcast_algorithm().write(
-      {.world_size = 3, .elements = 9001, .alignment = 2048}));
+  const auto schedule = std::make_shared<const Schedule>(
+      reduce_broadcast_algorithm().write({.world_size = 3, .elements = 9001, .alignment = 2048}));
   std::uint64_t compared = 0;
   const kernels::Status status = kernels::run_conformance(
       *kernels::find_platform("host").value(),

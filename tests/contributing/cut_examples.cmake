@@ -1,6 +1,6 @@
 # Writes every code block of the page that follows a line `<!-- example: NAME -->` to FOLDER/NAME.
 file(READ ${PAGE} text)
-foreach(name example_codec.cc example_algorithm.cc)
+foreach(name example_codec.h example_algorithm.cc)
   set(mark "<!-- example: ${name} -->\n```cpp\n")
   string(FIND "${text}" "${mark}" begin)
   if(begin EQUAL -1)

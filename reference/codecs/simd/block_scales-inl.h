@@ -68,17 +68,20 @@ struct Microscaling {
     // Subnormal magnitudes are so small that they get the smallest exponent by every rule.
     static_assert(Format::kEmax >= 2);
     const std::int32_t carry = rule == ExponentRule::floor  ? 0
-                               : rule == ExponentRule::ceil ? 0x7FFFFF
-                                                            : kHalf;
+                               : rule == ExponentRule::even ? kHalf
+                                                            : 0x7FFFFF;
+    const bool divides = rule == ExponentRule::rceil;
+    const std::int32_t emax = divides ? 0 : Format::kEmax;
     auto all_coded = hn::Eq(hn::Zero(I32()), hn::Zero(I32()));
     Int32Vector smallest = hn::Set(I32(), 1000);
     for (std::size_t b = 0; b < blocks; b += kFloats) {
       const FloatVector x = Payload::load(largest + b);
       const Int32Vector bits = hn::BitCast(I32(), x);
-      const Int32Vector field = hn::ShiftRight<23>(hn::Add(bits, hn::Set(I32(), carry)));
-      const Int32Vector code =
-          hn::Min(hn::Max(hn::Sub(field, hn::Set(I32(), Format::kEmax)), hn::Zero(I32())),
-                  hn::Set(I32(), 254));
+      const Int32Vector rounded =
+          divides ? hn::BitCast(I32(), hn::Div(x, hn::Set(F32(), Format::kLargest))) : bits;
+      const Int32Vector field = hn::ShiftRight<23>(hn::Add(rounded, hn::Set(I32(), carry)));
+      const Int32Vector code = hn::Min(
+          hn::Max(hn::Sub(field, hn::Set(I32(), emax)), hn::Zero(I32())), hn::Set(I32(), 254));
       const auto is_zero = hn::Eq(bits, hn::Zero(I32()));
       const auto is_finite = hn::Lt(bits, hn::Set(I32(), 0x7F800000));
       const auto is_coded = hn::AndNot(is_zero, is_finite);

@@ -39,6 +39,7 @@ struct ElementFormat {
   static constexpr int kMantissa = kFormat.mantissa_bits;
   static constexpr int kMinExponent = 1 - kFormat.bias;
   static constexpr int kEmax = kLargestExponent;
+  static constexpr float kLargest = minifloat_to_float<kFormat>(kFormat.max_finite());
   static constexpr int kBiasBelowHalf = 15 - kFormat.bias;
   static constexpr std::uint8_t kTop = static_cast<std::uint8_t>(kFormat.max_finite());
   /// The smallest magnitude code that is a NaN.

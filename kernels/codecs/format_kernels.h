@@ -1,0 +1,41 @@
+// The kernels of a format (reference/codecs/scaled_format.h), which no collective knows by name.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string_view>
+
+#include "kernels/codecs/device_codec.h"
+#include "reference/dtype.h"
+
+namespace arlab::kernels {
+inline namespace ARLAB_PLATFORM {
+
+struct ProgramCall;
+
+/// Launches them; as codec_kernels.h and schedule/run.h say.
+class FormatKernels {
+ public:
+  virtual ~FormatKernels() = default;
+  virtual Tuning tuning() const = 0;
+  virtual hipError_t encode(DType dtype, const void* payload, std::size_t elements,
+                            std::uint8_t* wire, hipStream_t stream) const = 0;
+  virtual hipError_t decode(DType dtype, const std::uint8_t* wire, std::size_t elements,
+                            void* payload, hipStream_t stream) const = 0;
+  virtual hipError_t decode_add(DType dtype, const std::uint8_t* wire, std::size_t elements,
+                                void* sum, hipStream_t stream) const = 0;
+  virtual hipError_t run(const ProgramCall& call, DType dtype, hipStream_t stream) const = 0;
+};
+using FormatChoice = std::shared_ptr<const FormatKernels>;
+
+/// The kernels of the format that has a codec of this name; null when none has.
+FormatChoice find_format_kernels(std::string_view name);
+
+/// Makes kernels known at run time, to find_format_kernels(). kernels_of_format.h has what finds
+/// them for a format of one's own. Thread-safe.
+void register_format_kernels(std::function<FormatChoice(std::string_view name)> find);
+
+}  // namespace ARLAB_PLATFORM
+}  // namespace arlab::kernels

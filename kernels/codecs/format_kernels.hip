@@ -1,0 +1,45 @@
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "kernels/codecs/format_kernels.h"
+#include "kernels/codecs/kernels_of_format.h"
+#include "reference/codecs/formats/formats.h"
+
+namespace arlab::kernels {
+inline namespace ARLAB_PLATFORM {
+namespace {
+
+struct Registry {
+  std::mutex mutex;
+  std::vector<std::function<FormatChoice(std::string_view)>> find;
+};
+
+Registry& registry() {
+  static Registry instance;
+  return instance;
+}
+
+}  // namespace
+
+FormatChoice find_format_kernels(std::string_view name) {
+  FormatChoice found;
+  for_each_scaled_format([&]<class Format>() {
+    if (found == nullptr) found = kernels_of_format<Format>(name);
+  });
+  Registry& known = registry();
+  const std::scoped_lock lock(known.mutex);
+  for (const auto& find : known.find) {
+    if (found == nullptr) found = find(name);
+  }
+  return found;
+}
+
+void register_format_kernels(std::function<FormatChoice(std::string_view name)> find) {
+  Registry& known = registry();
+  const std::scoped_lock lock(known.mutex);
+  known.find.push_back(std::move(find));
+}
+
+}  // namespace ARLAB_PLATFORM
+}  // namespace arlab::kernels

@@ -1,0 +1,102 @@
+// The device code of a format that scales blocks (reference/codecs/scaled_format.h).
+//
+// A block is kBlock / 8 lanes, which find its largest magnitude among themselves.
+#pragma once
+
+#include "kernels/codecs/groups.h"
+#include "reference/codecs/scaled_format.h"
+
+namespace arlab::kernels {
+inline namespace ARLAB_PLATFORM {
+
+template <class Format, class Number>
+struct Scaled : Format {
+  using Scale = typename Format::Scale;
+  static constexpr Tuning kTuning = {};
+  static constexpr bool kClampsFp16Sums = false;
+  static constexpr std::size_t kBlock = Format::kBlock;
+  static constexpr int kLanes = static_cast<int>(kBlock / kPerThread);
+
+  struct Encoded {
+    Codes8 codes;
+    Scale scale = {};
+  };
+
+  ARLAB_HOST_DEVICE explicit Scaled(const Format& format) : Format(format) {}
+
+  ARLAB_HOST_DEVICE std::size_t chunk_bytes(std::size_t elements) const {
+    return bytes_of_planes(elements, this->bits()) +
+           (elements + kBlock - 1) / kBlock * sizeof(Scale);
+  }
+  ARLAB_HOST_DEVICE std::size_t wire_bytes(std::size_t elements) const {
+    const std::size_t rest = elements % WireChunk::kElements;
+    return elements / WireChunk::kElements * chunk_bytes(WireChunk::kElements) +
+           (rest == 0 ? 0 : chunk_bytes(rest));
+  }
+
+  ARLAB_DEVICE Encoded encode(const Eight<Number>& payload, Position at) const {
+    const Floats8 x = to_floats(payload);
+    const std::size_t count = at.count();
+    const bool finite = group_is_finite(x, count, kLanes);
+    float largest = 0;
+#pragma unroll
+    for (std::size_t i = 0; i < kPerThread; ++i) {
+      if (i < count) largest = max_of(largest, magnitude_of(x.value[i]));
+    }
+    largest = combine_lanes(largest, kLanes, [](float a, float b) { return max_of(a, b); });
+    Encoded e;
+    if (!finite) {
+      e.scale = this->nan_scale();
+      return e;
+    }
+    const ScaledBlock<Scale> block = this->scale_of(largest);
+    e.scale = block.scale;
+    if (block.factor == 0) return e;
+#pragma unroll
+    for (std::size_t i = 0; i < kPerThread; ++i) {
+      e.codes.set(i, this->quantize(x.value[i], block.factor).bits);
+    }
+    return e;
+  }
+
+  ARLAB_DEVICE Eight<Number> decode(const Encoded& e, Position) const {
+    Floats8 x;
+#pragma unroll
+    for (std::size_t i = 0; i < kPerThread; ++i) {
+      x.value[i] = this->dequantize(e.codes[i], e.scale);
+    }
+    return from_floats<Number>(x);
+  }
+
+  ARLAB_DEVICE void store(const Encoded& e, std::uint8_t* wire, Position at) const {
+    if (at.count() == 0) return;
+    const WireChunk chunk = chunk_of(wire, at, chunk_bytes(WireChunk::kElements));
+    store_planes(e.codes, this->bits(), chunk.planes, chunk.elements, chunk.first, at.count());
+    if (chunk.first % kBlock == 0) store_word(scale_in(chunk), scale_bits(e.scale));
+  }
+
+  ARLAB_DEVICE Encoded load(const std::uint8_t* wire, Position at) const {
+    Encoded e;
+    if (at.count() == 0) return e;
+    const WireChunk chunk =
+        chunk_of(const_cast<std::uint8_t*>(wire), at, chunk_bytes(WireChunk::kElements));
+    e.codes = load_planes(this->bits(), chunk.planes, chunk.elements, chunk.first, at.count());
+    if constexpr (sizeof(Scale) == 1) {
+      e.scale = *scale_in(chunk);
+    } else {
+      e.scale = float_of(load_word<std::uint32_t>(scale_in(chunk)));
+    }
+    return e;
+  }
+
+ private:
+  ARLAB_DEVICE std::uint8_t* scale_in(const WireChunk& chunk) const {
+    return chunk.planes + bytes_of_planes(chunk.elements, this->bits()) +
+           chunk.first / kBlock * sizeof(Scale);
+  }
+  ARLAB_DEVICE static std::uint8_t scale_bits(std::uint8_t scale) { return scale; }
+  ARLAB_DEVICE static std::uint32_t scale_bits(float scale) { return float_bits(scale); }
+};
+
+}  // namespace ARLAB_PLATFORM
+}  // namespace arlab::kernels

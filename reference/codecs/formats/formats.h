@@ -1,0 +1,21 @@
+// The scaled formats that are built in: a line here gives a format its reference and its kernels.
+#pragma once
+
+#include <tuple>
+
+#include "reference/codecs/formats/fp8_blocks.h"
+#include "reference/codecs/formats/mxint8.h"
+
+namespace arlab {
+
+using ScaledFormats = std::tuple<MxInt8, Fp8Blocks>;
+
+/// Calls f.operator()<Format>() for each.
+template <class F>
+void for_each_scaled_format(F f) {
+  [&]<class... Formats>(std::type_identity<std::tuple<Formats...>>) {
+    (f.template operator()<Formats>(), ...);
+  }(std::type_identity<ScaledFormats>());
+}
+
+}  // namespace arlab

@@ -1,0 +1,106 @@
+// mxfp8-e4m3, mxfp8-e5m2, mxfp6-e2m3, mxfp6-e3m2, mxfp4: OCP Microscaling Formats v1.0, each with a
+// rule for its scale. SPEC.md, "Microscaling (mx*)".
+#pragma once
+
+#include "reference/codecs/microscaling.h"
+#include "reference/codecs/scaled_format.h"
+#include "reference/formats/e8m0.h"
+#include "reference/formats/fp4.h"
+#include "reference/formats/fp6.h"
+#include "reference/formats/fp8.h"
+
+namespace arlab {
+
+/// The element format is a value, not a type: one kernel serves all.
+struct Mx {
+  static constexpr std::size_t kBlock = 32;
+  using Scale = std::uint8_t;
+
+  Minifloat element = {};
+  ExponentRule rule = ExponentRule::floor;
+
+  constexpr unsigned bits() const {
+    return static_cast<unsigned>(1 + element.exponent_bits + element.mantissa_bits);
+  }
+
+  constexpr ScaledBlock<Scale> scale_of(float largest) const {
+    if (largest == 0) return {};
+    const Scale scale = rule == ExponentRule::rceil ? exponent_above(largest / largest_element())
+                                                    : e8m0_from_exponent(shared_exponent(largest));
+    return {scale, e8m0_to_float(scale)};
+  }
+  constexpr Scale nan_scale() const { return kE8m0Nan; }
+
+  constexpr ScaledCode quantize(float x, float factor) const {
+    // Exact but for what underflows far below every code.
+    const std::uint32_t magnitude = minifloat_magnitude(element, x / factor);
+    const bool clamped = magnitude > element.max_finite();
+    const std::uint32_t sign = std::bit_cast<std::uint32_t>(x) >> 31 != 0 ? element.sign_bit() : 0;
+    return {sign | (clamped ? element.max_finite() : magnitude), clamped};
+  }
+  constexpr float dequantize(std::uint32_t code, Scale scale) const {
+    return minifloat_to_float(element, code) * e8m0_to_float(scale);
+  }
+
+  static CodecInfo info(const std::string& name) {
+    return {.name = name,
+            .summary =
+                fmt::format("OCP microscaling, {}-bit elements, E8M0 scale", parse(name)->bits()),
+            .source = "OCP Microscaling Formats v1.0",
+            .dtypes = {},
+            .cost = {.encode_ops_per_element = 9, .decode_ops_per_element = 5}};
+  }
+  static std::vector<std::string> listed() {
+    return {"mxfp8-e4m3", "mxfp8-e5m2", "mxfp6-e2m3", "mxfp6-e3m2", "mxfp4"};
+  }
+  static std::optional<Mx> parse(std::string_view name) {
+    const std::optional<MicroscalingKind> kind = parse_microscaling(name);
+    if (!kind) return std::nullopt;
+    switch (kind->format) {
+      case BlockFormat::mx_e4m3:
+        return Mx{kE4m3fn, kind->rule};
+      case BlockFormat::mx_e5m2:
+        return Mx{kE5m2, kind->rule};
+      case BlockFormat::mx_e2m3:
+        return Mx{kE2m3, kind->rule};
+      case BlockFormat::mx_e3m2:
+        return Mx{kE3m2, kind->rule};
+      case BlockFormat::mx_e2m1:
+        return Mx{kE2m1, kind->rule};
+      case BlockFormat::nvfp4:
+        break;
+    }
+    return std::nullopt;
+  }
+
+ private:
+  constexpr float largest_element() const {
+    return minifloat_to_float(element, element.max_finite());
+  }
+  /// The exponent field of q >= 0, and one more where any bit of the mantissa is set: the least
+  /// power of two that is not below q, if q is normal.
+  static constexpr Scale exponent_above(float q) {
+    const std::uint32_t code = (std::bit_cast<std::uint32_t>(q) + 0x7FFFFFu) >> 23;
+    return static_cast<Scale>(code < 254 ? code : 254);
+  }
+  constexpr int shared_exponent(float largest) const {
+    const std::uint32_t bits = std::bit_cast<std::uint32_t>(largest);
+    const int largest_exponent = floor_log2(largest_element());
+    if (rule == ExponentRule::ceil) {
+      const bool is_subnormal = bits >> 23 == 0;
+      const bool is_power = is_subnormal ? (bits & (bits - 1)) == 0 : (bits & 0x7FFFFFu) == 0;
+      return floor_log2(largest) + (is_power ? 0 : 1) - largest_exponent;
+    }
+    // A subnormal magnitude is far below what rounding could matter for.
+    if (rule == ExponentRule::even && bits >> 23 != 0) {
+      // Adding half a unit of the last kept mantissa bit carries into the exponent when the
+      // magnitude rounds up to the next power of two; an exponent field beyond fp32's is still
+      // right as a number.
+      const std::uint32_t half = 1u << (23 - element.mantissa_bits - 1);
+      return static_cast<int>((bits + half) >> 23) - 127 - largest_exponent;
+    }
+    return floor_log2(largest) - largest_exponent;
+  }
+};
+
+}  // namespace arlab

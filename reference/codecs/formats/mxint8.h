@@ -1,0 +1,47 @@
+// mxint8: 8-bit integers with a shared power of two, OCP Microscaling Formats v1.0, 5.3.4.
+// SPEC.md, "MXINT8 (mxint8)".
+#pragma once
+
+#include "reference/codecs/scaled_format.h"
+#include "reference/formats/e8m0.h"
+
+namespace arlab {
+
+struct MxInt8 {
+  static constexpr std::size_t kBlock = 32;
+  using Scale = std::uint8_t;
+
+  constexpr unsigned bits() const { return 8; }
+
+  constexpr ScaledBlock<Scale> scale_of(float largest) const {
+    if (largest == 0) return {};
+    const Scale scale = e8m0_from_exponent(floor_log2(largest));
+    return {scale, e8m0_to_float(scale)};
+  }
+  constexpr Scale nan_scale() const { return kE8m0Nan; }
+
+  /// The code -128 is not used: it has no counterpart.
+  constexpr ScaledCode quantize(float x, float factor) const {
+    const float q = round_to_even(x / factor * 64);
+    const float code = q > 127 ? 127 : q < -127 ? -127 : q;
+    return {static_cast<std::uint32_t>(static_cast<int>(code)) & 0xFF, code != q};
+  }
+  constexpr float dequantize(std::uint32_t code, Scale scale) const {
+    const int value = static_cast<int>(code) - (code >= 128 ? 256 : 0);
+    return static_cast<float>(value) / 64 * e8m0_to_float(scale);
+  }
+
+  static CodecInfo info(const std::string& name) {
+    return {.name = name,
+            .summary = "OCP microscaling, 8-bit integers, E8M0 scale",
+            .source = "OCP Microscaling Formats v1.0",
+            .dtypes = {},
+            .cost = {.encode_ops_per_element = 7, .decode_ops_per_element = 4}};
+  }
+  static std::vector<std::string> listed() { return {"mxint8"}; }
+  static std::optional<MxInt8> parse(std::string_view name) {
+    return name == "mxint8" ? std::optional(MxInt8()) : std::nullopt;
+  }
+};
+
+}  // namespace arlab

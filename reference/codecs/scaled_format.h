@@ -1,0 +1,180 @@
+// A codec written once: blocks that are scaled by their largest magnitude, element by element.
+//
+// A format says what its parameters are, what a block's scale is, and what becomes of an element:
+// plain functions that C++ and GPU compilers take alike. ScaledCodec makes the scalar reference of
+// it, kernels/codecs/scaled.h the device code of all platforms. It looks so:
+//
+//   struct MyFormat {
+//     static constexpr std::size_t kBlock = 64;   // a power of two, 8 to 256
+//     using Scale = float;                        // of a block, on the wire: float or std::uint8_t
+//     constexpr unsigned bits() const;            // of an element's code, 1 to 8
+//
+//     // Of a block whose elements are all finite: what travels, and the factor that quantize() is
+//     // to know. A block with others has nan_scale() and codes of 0, so that all of it decodes to
+//     // NaN.
+//     constexpr ScaledBlock<Scale> scale_of(float largest_magnitude) const;
+//     constexpr Scale nan_scale() const;
+//     constexpr ScaledCode quantize(float x, float factor) const;
+//     // Of any code and any scale: wires may be foreign.
+//     constexpr float dequantize(std::uint32_t code, Scale scale) const;
+//
+//     static CodecInfo info(const std::string& name);  // name, summary, source, cost
+//     static std::vector<std::string> listed();
+//     static std::optional<MyFormat> parse(std::string_view name);
+//   };
+//
+// Each operation in these functions is in fp32 and rounded once. The value that dequantize() gives
+// is rounded once more, to the payload's dtype.
+//
+// Wire, per chunk of 4096 elements (the last may be shorter): codes as planes (bit_planes.h), then
+// one scale per block.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+#include <concepts>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "reference/codecs/bit_planes.h"
+#include "reference/codecs/payload_values.h"
+#include "reference/codecs/registry.h"
+#include "reference/codecs/wire_chunks.h"
+
+namespace arlab {
+
+template <class Scale>
+struct ScaledBlock {
+  Scale scale = {};
+  float factor = 0;  ///< 0: every code is 0
+};
+
+struct ScaledCode {
+  std::uint32_t bits = 0;
+  bool clamped = false;  ///< the rounded code lay outside the code range
+};
+
+/// RN to an integer, ties to even, for |x| < 2^22; larger values stay as they are.
+constexpr float round_to_even(float x) {
+  constexpr float kMagic = 0x1.8p23f;
+  return x > -0x1p22f && x < 0x1p22f ? (x + kMagic) - kMagic : x;
+}
+
+template <class Format>
+concept ScaledFormat =
+    std::has_single_bit(Format::kBlock) && Format::kBlock >= 8 && Format::kBlock <= 256 &&
+    (std::same_as<typename Format::Scale, float> ||
+     std::same_as<typename Format::Scale, std::uint8_t>)&&requires(const Format& format, float x,
+                                                                   std::uint32_t code,
+                                                                   typename Format::Scale scale) {
+  { format.bits() } -> std::same_as<unsigned>;
+  { format.scale_of(x) } -> std::same_as<ScaledBlock<typename Format::Scale>>;
+  { format.nan_scale() } -> std::same_as<typename Format::Scale>;
+  { format.quantize(x, x) } -> std::same_as<ScaledCode>;
+  { format.dequantize(code, scale) } -> std::same_as<float>;
+  { Format::info(std::string()) } -> std::same_as<CodecInfo>;
+  { Format::listed() } -> std::same_as<std::vector<std::string>>;
+  { Format::parse(std::string_view()) } -> std::same_as<std::optional<Format>>;
+};
+
+/// The reference of a format.
+template <ScaledFormat Format>
+class ScaledCodec final : public Codec {
+ public:
+  ScaledCodec(const std::string& name, const Format& format)
+      : Codec(whole(Format::info(name))), format_(format) {}
+
+ private:
+  using Scale = typename Format::Scale;
+  static constexpr std::size_t kBlock = Format::kBlock;
+
+  static CodecInfo whole(CodecInfo info) {
+    info.dtypes = {DType::fp16, DType::bf16, DType::fp32};
+    info.block = kBlock;
+    info.alignment = kBlock;
+    return info;
+  }
+
+  std::size_t chunk_bytes(std::size_t elements) const {
+    return planes_bytes(elements, format_.bits()) + blocks_of(elements, kBlock) * sizeof(Scale);
+  }
+  std::size_t do_wire_bytes(DType, std::size_t elements) const override {
+    const std::size_t rest = elements % kWireChunk;
+    return elements / kWireChunk * chunk_bytes(kWireChunk) + (rest == 0 ? 0 : chunk_bytes(rest));
+  }
+
+  void do_encode(DType dtype, std::span<const std::byte> payload, std::span<std::byte> wire,
+                 EncodeCounts& counts) const override {
+    const std::size_t elements = payload.size() / size_of(dtype);
+    std::byte* out = wire.data();
+    std::array<float, kBlock> x;
+    std::array<std::uint8_t, kWireChunk> codes;
+    for (std::size_t begin = 0; begin < elements; begin += kWireChunk) {
+      const std::size_t count = std::min(kWireChunk, elements - begin);
+      std::byte* scales = out + planes_bytes(count, format_.bits());
+      for (std::size_t first = 0; first < count; first += kBlock) {
+        const std::size_t size = std::min(kBlock, count - first);
+        float largest = 0;
+        bool finite = true;
+        for (std::size_t i = 0; i < size; ++i) {
+          x[i] = load_value(dtype, payload, begin + first + i);
+          finite = finite && std::isfinite(x[i]);
+          largest = std::max(largest, std::abs(x[i]));
+        }
+        const ScaledBlock<Scale> block =
+            finite ? format_.scale_of(largest) : ScaledBlock<Scale>{format_.nan_scale(), 0};
+        for (std::size_t i = 0; i < size; ++i) {
+          const ScaledCode code =
+              block.factor == 0 ? ScaledCode{} : format_.quantize(x[i], block.factor);
+          codes[first + i] = static_cast<std::uint8_t>(code.bits);
+          counts.clamped += code.clamped ? 1 : 0;
+        }
+        put(scales, block.scale);
+      }
+      pack_planes({codes.data(), count}, format_.bits(), out);
+      out = scales;
+    }
+  }
+
+  void do_decode(DType dtype, std::span<const std::byte> wire,
+                 std::span<std::byte> payload) const override {
+    const std::size_t elements = payload.size() / size_of(dtype);
+    const std::byte* in = wire.data();
+    std::array<std::uint8_t, kWireChunk> codes;
+    for (std::size_t begin = 0; begin < elements; begin += kWireChunk) {
+      const std::size_t count = std::min(kWireChunk, elements - begin);
+      const std::byte* scales = unpack_planes(in, format_.bits(), {codes.data(), count});
+      Scale scale = {};
+      for (std::size_t i = 0; i < count; ++i) {
+        if (i % kBlock == 0) scale = take<Scale>(scales);
+        store_value(dtype, format_.dequantize(codes[i], scale), payload, begin + i);
+      }
+      in = scales;
+    }
+  }
+
+  Format format_;
+};
+
+/// The family of a format.
+template <ScaledFormat Format>
+CodecFamily scaled_codecs() {
+  CodecFamily family;
+  family.listed = Format::listed();
+  for (const std::string& name : family.listed) {
+    family.pattern += (family.pattern.empty() ? "" : ", ") + name;
+  }
+  family.find = [](std::string_view name) -> CodecPtr {
+    const std::optional<Format> format = Format::parse(name);
+    if (!format) return nullptr;
+    return std::make_shared<ScaledCodec<Format>>(std::string(name), *format);
+  };
+  return family;
+}
+
+}  // namespace arlab

@@ -67,8 +67,8 @@ struct ConformCommand {
 
   static void require_common_dtype(const std::vector<std::string>& codecs, const Codec& inner) {
     const auto takes_one = [&](const std::string& name) {
-      const std::vector<DType>& dtypes = find_codec(name)->info().dtypes;
-      return std::any_of(dtypes.begin(), dtypes.end(),
+      const CodecPtr codec = find_codec(name);
+      return std::any_of(codec->info().dtypes.begin(), codec->info().dtypes.end(),
                          [&](DType dtype) { return inner.takes(dtype); });
     };
     if (std::any_of(codecs.begin(), codecs.end(), takes_one)) return;

@@ -116,10 +116,11 @@ struct ScheduleCommand {
     }
     Schedule s;
     if (!options.file.empty()) {
-      if (ranks || !elements.empty() || !codec.empty() || !alignment.empty()) {
+      if (ranks || !elements.empty() || !codec.empty() || !alignment.empty() ||
+          !options.inner_codec.empty()) {
         fail(
-            "--ranks, --elements, --codec and --alignment belong to --algorithm; {} says them "
-            "itself",
+            "--ranks, --elements, --codec, --inner-codec and --alignment belong to --algorithm; {} "
+            "says them itself",
             options.file);
       }
       options.require_no_algorithm_options();

@@ -37,13 +37,14 @@ class Hash {
 CallDescription describe(const CollectiveRequest& request, const Schedule& schedule) {
   CallDescription call{};
   request.algorithm.copy(call.algorithm, sizeof(call.algorithm) - 1);
-  request.codec.copy(call.codec, sizeof(call.codec) - 1);
+  std::string codecs = request.codec;
+  if (request.options.inner_codec) codecs += "+" + *request.options.inner_codec;
+  codecs.copy(call.codec, sizeof(call.codec) - 1);
   call.dtype = static_cast<std::uint32_t>(request.dtype);
   call.elements = request.elements;
   Hash rest;
   rest.mix(request.algorithm);
-  rest.mix(request.codec);
-  rest.mix(request.options.inner_codec.value_or(request.codec));
+  rest.mix(codecs);
   for (const Chunk& chunk : schedule.chunks) {
     rest.mix(chunk.begin);
     rest.mix(chunk.end);

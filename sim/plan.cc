@@ -99,7 +99,12 @@ void require_fitting(const Schedule& schedule, const Codec& codec, DType dtype) 
     fail("codec {}: its store efficiency must be a number from {} to 1", codec.name(),
          kSmallestEfficiency);
   }
-  require_whole_blocks(schedule, codec);
+}
+
+void require_fitting(const Schedule& schedule, const Codecs& codecs, DType dtype) {
+  require_fitting(schedule, codecs.outer(), dtype);
+  require_fitting(schedule, codecs.inner(), dtype);
+  require_whole_blocks(schedule, codecs);
 }
 
 // ---------------------------------------------------------------- planning
@@ -109,19 +114,32 @@ constexpr std::uint32_t kNone = UINT32_MAX;
 /// Works through a schedule step by step.
 class Planner {
  public:
-  Planner(const Schedule& schedule, const Codec& codec, DType dtype) : s_(schedule) {
+  Planner(const Schedule& schedule, const Codecs& codecs, DType dtype)
+      : s_(schedule), has_inner_(codecs.differ()) {
     plan_.collective = s_.collective;
     plan_.algorithm = s_.algorithm;
     plan_.world_size = s_.world_size;
     plan_.elements = s_.elements;
     plan_.dtype = dtype;
-    plan_.codec = codec.name();
-    plan_.cost = codec.info().cost;
-    plan_.wire_bytes_per_element = static_cast<double>(codec.wire_bytes(dtype, s_.elements)) /
-                                   static_cast<double>(s_.elements);
-    wire_bytes_.reserve(s_.chunks.size());
-    for (const Chunk& chunk : s_.chunks) {
-      wire_bytes_.push_back(codec.wire_bytes(dtype, chunk.size()));
+    plan_.codec = codecs.outer().name();
+    plan_.cost = codecs.outer().info().cost;
+    const auto wire_bytes = [dtype](const Codec& codec, std::uint64_t elements) {
+      return static_cast<std::uint64_t>(codec.wire_bytes(dtype, elements));
+    };
+    const auto per_element = [&](const Codec& codec) {
+      return static_cast<double>(wire_bytes(codec, s_.elements)) / static_cast<double>(s_.elements);
+    };
+    const auto of_chunks = [&](const Codec& codec, std::vector<std::uint64_t>& list) {
+      list.reserve(s_.chunks.size());
+      for (const Chunk& chunk : s_.chunks) list.push_back(wire_bytes(codec, chunk.size()));
+    };
+    plan_.wire_bytes_per_element = per_element(codecs.outer());
+    of_chunks(codecs.outer(), wire_bytes_);
+    if (has_inner_) {
+      plan_.inner_codec = codecs.inner().name();
+      plan_.inner_cost = codecs.inner().info().cost;
+      plan_.inner_wire_bytes_per_element = per_element(codecs.inner());
+      of_chunks(codecs.inner(), inner_wire_bytes_);
     }
     made_by_.assign(s_.ops.size(), kNone);
     const auto sends = std::count_if(s_.ops.begin(), s_.ops.end(),
@@ -161,6 +179,10 @@ class Planner {
     return id != kOwnInput && (id == kElsewhere || s_.ops[id].kind != OpKind::reduce);
   }
   static bool is_op(ValueId id) { return id != kOwnInput && id != kElsewhere; }
+  /// Whether the inner codec encodes or has encoded it, where that is another one.
+  bool is_inner(ValueId id) const {
+    return has_inner_ && is_op(id) && s_.ops[id].codec == CodecRole::inner;
+  }
 
   // ---- components of a step: ops that feed each other or the same message
 
@@ -344,9 +366,13 @@ class Planner {
         if (!is_own) stage.loaded += elements;
         if (!is_encoded(operand)) continue;
         stage.decoded += elements;
-        if (!is_own) stage.received += elements;
+        if (is_inner(operand)) stage.inner.decoded += elements;
+        if (is_own) continue;
+        stage.received += elements;
+        if (is_inner(operand)) stage.inner.received += elements;
       }
       if (op.kind == OpKind::encode) stage.encoded += elements;
+      if (op.kind == OpKind::encode && is_inner(i)) stage.inner.encoded += elements;
       if (op.kind == OpKind::reduce) {
         stage.added += elements * (op.addend_count - (op.start == Start::first ? 1 : 0));
       }
@@ -373,12 +399,15 @@ class Planner {
       PlannedMessage message{.from = op.rank, .to = op.peer, .stage = stage};
       for (std::size_t i = first; i < sends_.size() && same_message(sends_[first], sends_[i]);
            ++i) {
-        message.bytes += wire_bytes_[s_.ops[sends_[i]].chunk];
+        const ChunkId chunk = s_.ops[sends_[i]].chunk;
+        const bool inner = is_inner(sends_[i]);
+        message.bytes += inner ? inner_wire_bytes_[chunk] : wire_bytes_[chunk];
+        if (inner) message.inner_bytes += inner_wire_bytes_[chunk];
         if (message.bytes > kMaxMessageBytes) {
           fail("schedule '{}': rank {} sends rank {} more than {} bytes in step {}", s_.algorithm,
                op.rank, op.peer, kMaxMessageBytes, op.step);
         }
-        message.elements += s_.chunks[s_.ops[sends_[i]].chunk].size();
+        message.elements += s_.chunks[chunk].size();
         made_by_[sends_[i]] = id;
       }
       plan_.messages.push_back(message);
@@ -408,32 +437,38 @@ class Planner {
     for (const Output& output : s_.outputs) {
       if (!is_op(output.value)) continue;
       const std::uint64_t elements = s_.chunks[output.chunk].size();
+      const std::uint64_t of_inner = is_inner(output.value) ? elements : 0;
       const std::uint32_t maker = made_by_[output.value];
       if (!is_send(output.value)) {
-        write_output(plan_.stages[maker], elements, is_encoded(output.value));
+        write_output(plan_.stages[maker], elements, is_encoded(output.value), of_inner);
         continue;
       }
       const Op& op = s_.ops[output.value];
       const auto stages = stages_of_rank_.find(step_and_rank(op.step, op.peer));
       if (stages == stages_of_rank_.end()) {
         plan_.messages[maker].output_elements += elements;
+        plan_.messages[maker].inner_output_elements += of_inner;
         continue;
       }
       const auto exchange = exchanges.find({op.step, op.peer, op.rank});
       const StageId stage = exchange == exchanges.end() ? stages->second.first : exchange->second;
       Stage& writer = plan_.stages[stage];
-      write_output(writer, elements, true);
+      write_output(writer, elements, true, of_inner);
       if (is_awaited[maker]) {
         writer.received += elements;
+        writer.inner.received += of_inner;
         writer.loaded += elements;
       } else {
         writer.gathered += elements;
+        writer.inner.gathered += of_inner;
       }
     }
   }
 
-  static void write_output(Stage& stage, std::uint64_t elements, bool encoded) {
+  static void write_output(Stage& stage, std::uint64_t elements, bool encoded,
+                           std::uint64_t of_inner) {
     if (encoded) stage.decoded += elements;
+    stage.inner.decoded += of_inner;
     stage.written += elements;
   }
 
@@ -502,9 +537,11 @@ class Planner {
   }
 
   const Schedule& s_;
+  const bool has_inner_;  ///< another codec than the outer one
   Plan plan_;
-  std::vector<std::uint64_t> wire_bytes_;  ///< by chunk
-  std::vector<std::uint32_t> made_by_;     ///< by op: message of a send, else stage
+  std::vector<std::uint64_t> wire_bytes_;        ///< by chunk
+  std::vector<std::uint64_t> inner_wire_bytes_;  ///< likewise
+  std::vector<std::uint32_t> made_by_;           ///< by op: message of a send, else stage
 
   // of the current step, which begins at op begin_
   std::uint32_t begin_ = 0;
@@ -528,11 +565,11 @@ class Planner {
 
 }  // namespace
 
-Plan plan_of(const Schedule& schedule, const Codec& codec, DType dtype) {
+Plan plan_of(const Schedule& schedule, const Codecs& codecs, DType dtype) {
   require_well_formed(schedule);
-  require_fitting(schedule, codec, dtype);
+  require_fitting(schedule, codecs, dtype);
   require_countable(schedule);
-  return Planner(schedule, codec, dtype).finish();
+  return Planner(schedule, codecs, dtype).finish();
 }
 
 // ---------------------------------------------------------------- folding
@@ -612,6 +649,7 @@ Plan fold(Plan part, const std::vector<Rank>& extents) {
     own.first_consumer = incoming.first_consumer;
     own.consumers = incoming.consumers;
     own.output_elements = incoming.output_elements;
+    own.inner_output_elements = incoming.inner_output_elements;
   }
   // Stages of other ranks hold nothing but the sends to rank 0.
   Plan folded = part;
@@ -639,7 +677,7 @@ Plan fold(Plan part, const std::vector<Rank>& extents) {
 }  // namespace
 
 std::optional<Plan> folded_plan_of(const Algorithm& algorithm, const ScheduleRequest& request,
-                                   const Codec& codec, DType dtype, std::span<const Rank> shifts,
+                                   const Codecs& codecs, DType dtype, std::span<const Rank> shifts,
                                    bool any) {
   if (!algorithm.symmetry || request.world_size < 2) return std::nullopt;
   const std::vector<Rank> extents =
@@ -649,9 +687,9 @@ std::optional<Plan> folded_plan_of(const Algorithm& algorithm, const ScheduleReq
   part.only_rank = 0;
   const Schedule schedule = make_schedule(algorithm.name, part);
   require_well_formed(schedule);
-  require_fitting(schedule, codec, dtype);
+  require_fitting(schedule, codecs, dtype);
   require_countable(schedule);
-  Plan plan = Planner(schedule, codec, dtype).finish();
+  Plan plan = Planner(schedule, codecs, dtype).finish();
   const auto digits = std::count_if(extents.begin(), extents.end(), [](Rank e) { return e > 1; });
   if (digits > 1 && has_like_stages(plan)) return std::nullopt;
   return fold(std::move(plan), extents);
@@ -666,11 +704,11 @@ constexpr std::size_t kMostCopies = std::size_t{1} << 25;
 }  // namespace
 
 std::optional<Plan> alike_plan_of(const Algorithm& algorithm, const ScheduleRequest& request,
-                                  const Codec& codec, DType dtype) {
+                                  const Codecs& codecs, DType dtype) {
   if (!algorithm.symmetry) return std::nullopt;
   const auto kind = algorithm.symmetry(request).kind;
   if (kind != RankSymmetry::any && kind != RankSymmetry::cyclic) return std::nullopt;
-  std::optional<Plan> plan = folded_plan_of(algorithm, request, codec, dtype, {}, true);
+  std::optional<Plan> plan = folded_plan_of(algorithm, request, codecs, dtype, {}, true);
   if (!plan) return std::nullopt;
   const std::size_t most = std::max(plan->stages.size(), plan->messages.size());
   if (most > kMostCopies / request.world_size) return std::nullopt;

@@ -16,12 +16,21 @@
 
 #include "reference/codecs/codec.h"
 #include "reference/collectives/algorithm.h"
+#include "reference/collectives/codecs.h"
 #include "reference/collectives/schedule.h"
 
 namespace arlab {
 
 using StageId = std::uint32_t;
 using MessageId = std::uint32_t;
+
+/// Elements of a stage that a codec works on.
+struct CodecWork {
+  std::uint64_t encoded = 0;
+  std::uint64_t decoded = 0;
+  std::uint64_t gathered = 0;  ///< of `decoded`, as the next
+  std::uint64_t received = 0;
+};
 
 struct Stage {
   std::uint32_t step = 0;
@@ -46,7 +55,15 @@ struct Stage {
   /// What it reads, without `gathered`: the rank's own input, and what other stages have made.
   std::uint64_t loaded = 0;
 
+  /// Of all these, what the inner codec works on, where it is another one.
+  CodecWork inner = {};
+
   bool uses_codec() const { return encoded > 0 || decoded > 0; }
+  /// What the outer codec works on.
+  CodecWork outer() const {
+    return {encoded - inner.encoded, decoded - inner.decoded, gathered - inner.gathered,
+            received - inner.received};
+  }
 };
 
 struct PlannedMessage {
@@ -60,6 +77,9 @@ struct PlannedMessage {
   /// Elements that the receiver decodes into its output, tile by tile as they arrive, when it has
   /// no stage in this step that would do so.
   std::uint64_t output_elements = 0;
+  // Of these, what the inner codec has encoded, where it is another one.
+  std::uint64_t inner_bytes = 0;
+  std::uint64_t inner_output_elements = 0;
 };
 
 struct Plan {
@@ -71,6 +91,9 @@ struct Plan {
   std::string codec;
   CodecCost cost;
   double wire_bytes_per_element = 0;  ///< average over the tensor
+  std::string inner_codec;            ///< where it is another one; else empty
+  CodecCost inner_cost;
+  double inner_wire_bytes_per_element = 0;
   /// How many ranks each rank of the plan stands for. In a folded plan there is only rank 0; its
   /// messages keep their receivers, but their consumers are stages of rank 0, which are what the
   /// receivers' own stages look like.
@@ -94,15 +117,15 @@ struct Plan {
 };
 
 /// Throws InvalidInput when the schedule refers to what does not exist or cuts a block of the
-/// codec, or the codec does not take the dtype. Whether the schedule is correct is the question of
+/// codec, or a codec does not take the dtype. Whether the schedule is correct is the question of
 /// check().
-Plan plan_of(const Schedule& schedule, const Codec& codec, DType dtype);
+Plan plan_of(const Schedule& schedule, const Codecs& codecs, DType dtype);
 
 /// The plan of rank 0 for all ranks, when they all do the same: `shifts` are extents under which
 /// the fabric looks the same (Fabric::shifts()), `any` says that it does under any. Nothing when
 /// the algorithm is not symmetric in that way, or its chunks differ in size.
 std::optional<Plan> folded_plan_of(const Algorithm& algorithm, const ScheduleRequest& request,
-                                   const Codec& codec, DType dtype, std::span<const Rank> shifts,
+                                   const Codecs& codecs, DType dtype, std::span<const Rank> shifts,
                                    bool any);
 
 /// The plan of an algorithm that does the same on every rank, from the part of it that concerns
@@ -110,6 +133,6 @@ std::optional<Plan> folded_plan_of(const Algorithm& algorithm, const ScheduleReq
 /// algorithm is not symmetric when all ranks move up by one, its chunks differ in size, or it is
 /// too large to simulate all ranks.
 std::optional<Plan> alike_plan_of(const Algorithm& algorithm, const ScheduleRequest& request,
-                                  const Codec& codec, DType dtype);
+                                  const Codecs& codecs, DType dtype);
 
 }  // namespace arlab

@@ -114,19 +114,23 @@ class Ways {
     }
   }
 
-  /// Calls visit(real link, how many links are like it, bytes on one of them) for links in use.
+  /// Calls visit(real link, how many links are like it, wire bytes on one of them, what they took
+  /// there) for links in use. `more`: what they took beyond their number, by link.
   template <class Visit>
-  void for_each_used(const NetworkEngine& engine, Visit visit) const {
+  void for_each_used(const NetworkEngine& engine, const std::map<LinkId, std::uint64_t>& more,
+                     Visit visit) const {
     for (LinkId link = 0; link < network().links(); ++link) {
-      WideCount bytes = engine.bytes_on(link);
-      if (bytes == 0) continue;
+      const std::uint64_t taken = engine.bytes_on(link);
+      if (taken == 0) continue;
+      const auto beyond = more.find(link);
+      const WideCount bytes = beyond == more.end() ? taken : taken - beyond->second;
       if (!folded_) {
-        visit(real_link(link), std::uint64_t{1}, bytes);
+        visit(real_link(link), std::uint64_t{1}, bytes, WideCount{taken});
         continue;
       }
       const Fabric::Orbit& orbit = orbits_[link];
-      bytes = bytes * ranks_ / orbit.size;
-      visit(orbit.representative, orbit.size, bytes);
+      visit(orbit.representative, orbit.size, bytes * ranks_ / orbit.size,
+            WideCount{taken} * ranks_ / orbit.size);
     }
   }
 
@@ -232,6 +236,7 @@ class Run final : public NetworkClient, private NetworkTrace {
                        .algorithm = plan_.algorithm,
                        .collective = plan_.collective,
                        .codec = plan_.codec,
+                       .inner_codec = plan_.inner_codec,
                        .dtype = plan_.dtype,
                        .world_size = plan_.world_size,
                        .payload_bytes = plan_.elements * size_of(plan_.dtype),
@@ -285,6 +290,7 @@ class Run final : public NetworkClient, private NetworkTrace {
   struct PartsOfMessage {
     std::uint32_t stage = 0;  ///< of the plan
     std::uint64_t bytes = 0;
+    std::uint64_t inner_bytes = 0;
     Picoseconds network = -1;
     double link_gb_per_s = 0;
     bool operator==(const PartsOfMessage&) const = default;
@@ -501,10 +507,14 @@ class Run final : public NetworkClient, private NetworkTrace {
   void send(MessageId id, const PlannedMessage& message, double rate_cap_gb_per_s) {
     const std::span<const LinkId> route = ways_.route(message.from, message.to);
     if (message.output_elements > 0) decode_while_arriving(message, route);
-    engine_->send({.route = route,
-                   .bytes = message.bytes,
-                   .tag = id,
-                   .rate_cap_gb_per_s = rate_cap_gb_per_s});
+    const std::uint64_t bytes = kernel_.link_bytes(message);
+    if (bytes != message.bytes) {
+      for (const LinkId link : route) {
+        more_bytes_[link] += bytes - message.bytes;  // modulo 2^64: it may be fewer
+      }
+    }
+    engine_->send(
+        {.route = route, .bytes = bytes, .tag = id, .rate_cap_gb_per_s = rate_cap_gb_per_s});
   }
 
   Picoseconds latency_of(std::span<const LinkId> route) const {
@@ -514,7 +524,9 @@ class Run final : public NetworkClient, private NetworkTrace {
   }
 
   void decode_while_arriving(const PlannedMessage& message, std::span<const LinkId> route) {
-    const double work_us = kernel_.output_us(message.output_elements);
+    const std::uint64_t elements = message.output_elements;
+    const std::uint64_t inner = message.inner_output_elements;
+    const double work_us = kernel_.output_us(elements, inner);
     if (work_us <= 0) return;
     const Rank to = receiver_of(message);
     const Stage& stage = stage_of(message.stage);
@@ -525,7 +537,7 @@ class Run final : public NetworkClient, private NetworkTrace {
       start = add_cause(first_byte, begun_by_[message.stage], Span::latency);
     }
     place.free = add_cause(later_by(time_of(start), work_us), start, Span::work, to, 0,
-                           kernel_.is_memory_bound(kernel_.output_stage(message.output_elements)));
+                           kernel_.is_memory_bound(kernel_.output_stage(elements, inner)));
     if (trace_ != nullptr) {
       trace_->on_work(to, SimulationTrace::Work::decode, stage.step, time_of(start),
                       time_of(place.free));
@@ -535,7 +547,8 @@ class Run final : public NetworkClient, private NetworkTrace {
   const TimeParts& message_parts(const PlannedMessage& message, Picoseconds network) {
     const double link_gb_per_s = kernel_.knows_contention() ? first_link_gb_per_s(message) : 0;
     // Messages of a stage are mostly alike, and delivered one after the other.
-    const PartsOfMessage like{message.stage / copies_, message.bytes, network, link_gb_per_s};
+    const PartsOfMessage like{message.stage / copies_, message.bytes, message.inner_bytes, network,
+                              link_gb_per_s};
     if (parts_of_ != like) {
       parts_of_ = like;
       parts_ = kernel_.message_time(stage_of(message.stage), costs_of(message.stage).stage, message,
@@ -845,18 +858,19 @@ class Run final : public NetworkClient, private NetworkTrace {
 
   std::vector<LinkClassUse> link_classes(Picoseconds latency) const {
     std::vector<LinkClassUse> by_class(fabric_.classes().size());
-    ways_.for_each_used(*engine_, [&](LinkId link, std::uint64_t alike, WideCount bytes) {
+    const auto add = [&](LinkId link, std::uint64_t alike, WideCount bytes, WideCount taken) {
       LinkClassUse& use = by_class[fabric_.class_index(link)];
       use.links += alike;
       use.bytes += bytes * alike;
       const double possible =
           bytes_in(latency, fabric_.network().properties(link).bandwidth_gb_per_s);
-      const double utilisation = static_cast<double>(bytes) / possible;
+      const double utilisation = static_cast<double>(taken) / possible;
       if (utilisation > use.utilisation) {
         use.utilisation = utilisation;
         use.busiest = fabric_.describe(link);
       }
-    });
+    };
+    ways_.for_each_used(*engine_, more_bytes_, add);
     std::vector<LinkClassUse> list;
     for (std::size_t i = 0; i < by_class.size(); ++i) {
       if (by_class[i].links == 0) continue;
@@ -897,6 +911,8 @@ class Run final : public NetworkClient, private NetworkTrace {
   std::vector<Arrival> arrivals_;
   std::vector<std::uint32_t> free_arrivals_;
   std::vector<Costs> costs_;  ///< by stage of the plan
+  /// What messages take beyond their wire bytes, where codecs pack theirs differently.
+  std::map<LinkId, std::uint64_t> more_bytes_;
 };
 
 void require_room(Rank world_size, std::string_view algorithm, const Topology& topology) {
@@ -921,9 +937,11 @@ void require_foldable(const Plan& plan, const Topology& topology, const Simulate
 Implementation implementation_of(const Plan& plan, const Topology& topology,
                                  const SimulateOptions& options) {
   if (!options.library) return Implementation::kernel;
-  if (plan.cost.encode_ops_per_element + plan.cost.decode_ops_per_element > 0) {
+  for (const auto& [codec, cost] :
+       {std::pair(plan.codec, plan.cost), std::pair(plan.inner_codec, plan.inner_cost)}) {
+    if (cost.encode_ops_per_element + cost.decode_ops_per_element == 0) continue;
     fail("a library sends values as they are: allowed codecs are fp16, bf16 and fp32, not {}",
-         plan.codec);
+         codec);
   }
   return library_protocol(topology.device, plan.elements * size_of(plan.dtype), plan.world_size);
 }
@@ -951,11 +969,11 @@ SimulationResult simulate(const Plan& plan, const Topology& topology,
   return Run(plan, topology, fabric, kernel, options).result();
 }
 
-SimulationResult simulate(const Schedule& schedule, const Codec& codec, DType dtype,
+SimulationResult simulate(const Schedule& schedule, const Codecs& codecs, DType dtype,
                           const Topology& topology, const SimulateOptions& options) {
   require_valid(topology, topology.name);
   require_room(schedule.world_size, schedule.algorithm, topology);
-  return simulate(plan_of(schedule, codec, dtype), topology, options);
+  return simulate(plan_of(schedule, codecs, dtype), topology, options);
 }
 
 namespace {
@@ -990,19 +1008,19 @@ std::string why_all_ranks(const Algorithm& algorithm, const ScheduleRequest& req
 }
 
 Plan plan_of_one_copy(const Algorithm& algorithm, const ScheduleRequest& request,
-                      const Codec& codec, DType dtype, const Topology& topology,
+                      const Codecs& codecs, DType dtype, const Topology& topology,
                       const SimulateOptions& options) {
   if (options.sharing == Sharing::max_min && options.trace == nullptr) {
     const FabricShifts shifts = shifts_of(topology);
     std::optional<Plan> folded =
-        folded_plan_of(algorithm, request, codec, dtype, shifts.extents, shifts.any);
+        folded_plan_of(algorithm, request, codecs, dtype, shifts.extents, shifts.any);
     if (folded) return std::move(*folded);
   }
-  if (std::optional<Plan> alike = alike_plan_of(algorithm, request, codec, dtype)) {
+  if (std::optional<Plan> alike = alike_plan_of(algorithm, request, codecs, dtype)) {
     return std::move(*alike);
   }
   try {
-    return plan_of(make_schedule(algorithm.name, request), codec, dtype);
+    return plan_of(make_schedule(algorithm.name, request), codecs, dtype);
   } catch (const TooManyOps& error) {
     fail("{}; one rank cannot stand for all, since {}", error.what(),
          why_all_ranks(algorithm, request, topology, options));
@@ -1011,7 +1029,7 @@ Plan plan_of_one_copy(const Algorithm& algorithm, const ScheduleRequest& request
 
 /// As many copies as the library takes channels for this size, at most one per order.
 Plan plan_in_channels(const Algorithm& algorithm, const ScheduleRequest& request,
-                      const Codec& codec, DType dtype, const Topology& topology,
+                      const Codecs& codecs, DType dtype, const Topology& topology,
                       std::vector<RankOrder> orders) {
   const std::uint64_t payload = request.elements * size_of(dtype);
   const std::uint64_t most = std::min<std::uint64_t>(library_channels(topology.device, payload),
@@ -1028,7 +1046,7 @@ Plan plan_in_channels(const Algorithm& algorithm, const ScheduleRequest& request
     if (!copies.empty() && copies.back().elements == share.elements) {
       copies.push_back(copies.back());
     } else {
-      copies.push_back(plan_of(make_schedule(algorithm.name, share), codec, dtype));
+      copies.push_back(plan_of(make_schedule(algorithm.name, share), codecs, dtype));
     }
   }
   return in_channels(copies, orders);
@@ -1036,25 +1054,25 @@ Plan plan_in_channels(const Algorithm& algorithm, const ScheduleRequest& request
 
 }  // namespace
 
-Plan plan_of(const Algorithm& algorithm, const ScheduleRequest& request, const Codec& codec,
+Plan plan_of(const Algorithm& algorithm, const ScheduleRequest& request, const Codecs& codecs,
              DType dtype, const Topology& topology, const SimulateOptions& options) {
   require_valid(topology, topology.name);
   require_room(request.world_size, algorithm.name, topology);
   const std::uint64_t channels =
       options.library ? library_channels(topology.device, request.elements * size_of(dtype)) : 1;
-  Plan plan = plan_of_one_copy(algorithm, request, codec, dtype, topology, options);
+  Plan plan = plan_of_one_copy(algorithm, request, codecs, dtype, topology, options);
   if (!options.library) return plan;
   // Of a single one the order counts, too.
   std::vector<RankOrder> orders =
       channel_orders(topology, request.world_size, std::max<std::uint64_t>(2, channels));
   if (orders.size() == 1 || sends_to_all(plan)) return plan;
-  return plan_in_channels(algorithm, request, codec, dtype, topology, std::move(orders));
+  return plan_in_channels(algorithm, request, codecs, dtype, topology, std::move(orders));
 }
 
 SimulationResult simulate(const Algorithm& algorithm, const ScheduleRequest& request,
-                          const Codec& codec, DType dtype, const Topology& topology,
+                          const Codecs& codecs, DType dtype, const Topology& topology,
                           const SimulateOptions& options) {
-  return simulate(plan_of(algorithm, request, codec, dtype, topology, options), topology, options);
+  return simulate(plan_of(algorithm, request, codecs, dtype, topology, options), topology, options);
 }
 
 }  // namespace arlab

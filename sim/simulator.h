@@ -55,6 +55,7 @@ struct SimulationResult {
   std::string algorithm;
   Collective collective = Collective::all_reduce;
   std::string codec;
+  std::string inner_codec;  ///< where it is another one; else empty
   DType dtype = DType::fp16;
   Rank world_size = 1;
   std::uint64_t payload_bytes = 0;  ///< of one rank
@@ -128,16 +129,16 @@ struct SimulateOptions {
 /// The ranks of the schedule are the first world_size devices of the topology. The result does not
 /// depend on the order of ops within a step. Whether the schedule is correct is the question of
 /// check(), not of this function. Throws InvalidInput when the topology is too small, the schedule
-/// refers to what does not exist or cuts a block of the codec, the codec does not take the dtype,
+/// refers to what does not exist or cuts a block of a codec, a codec does not take the dtype,
 /// or there is no way from a sender to its receiver.
-SimulationResult simulate(const Schedule& schedule, const Codec& codec, DType dtype,
+SimulationResult simulate(const Schedule& schedule, const Codecs& codecs, DType dtype,
                           const Topology& topology, const SimulateOptions& options = {});
 
 /// The plan of an algorithm. Where all ranks do the same on a fabric that looks the same from each
 /// of them, it is folded: one rank stands for all, exactly, and 65,536 ranks cost no more than one.
 /// Where only the fabric differs (a straggler, a slow link), it lists one rank, and all are
 /// simulated.
-Plan plan_of(const Algorithm& algorithm, const ScheduleRequest& request, const Codec& codec,
+Plan plan_of(const Algorithm& algorithm, const ScheduleRequest& request, const Codecs& codecs,
              DType dtype, const Topology& topology, const SimulateOptions& options = {});
 
 /// A plan, on the topology that it was made for or one that differs in quantities only.
@@ -146,7 +147,7 @@ SimulationResult simulate(const Plan& plan, const Topology& topology,
 
 /// plan_of() and then simulate().
 SimulationResult simulate(const Algorithm& algorithm, const ScheduleRequest& request,
-                          const Codec& codec, DType dtype, const Topology& topology,
+                          const Codecs& codecs, DType dtype, const Topology& topology,
                           const SimulateOptions& options = {});
 
 }  // namespace arlab

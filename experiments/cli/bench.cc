@@ -53,6 +53,7 @@ struct BenchCommand {
   std::string machine;
   std::string out;
   bool explain = false;
+  std::string inner_codec;
   Format format = Format::table;
 
   void run() const;
@@ -69,16 +70,39 @@ struct BenchCommand {
     return request;
   }
 
+  kernels::CollectiveRequest collective(const std::string& algorithm, const std::string& codec,
+                                        DType type, std::uint64_t payload_bytes) const {
+    kernels::CollectiveRequest request{algorithm, codec, type, payload_bytes / size_of(type)};
+    if (!inner_codec.empty()) request.options.inner_codec = inner_codec;
+    return request;
+  }
+
   Timing time(kernels::Group& group, const std::string& algorithm, const std::string& codec,
               DType type, std::uint64_t payload_bytes, std::span<const std::byte> pattern) const {
     kernels::GroupCall call;
-    call.collective = {algorithm, codec, type, payload_bytes / size_of(type)};
+    call.collective = collective(algorithm, codec, type, payload_bytes);
     auto times = group.time(call, pattern, timing_request(payload_bytes));
     if (!times.ok()) {
       fail("platform {}: {} {} of {} bytes: {}", platform, algorithm, codec, payload_bytes,
            times.status().message());
     }
     return {group.name(), algorithm, codec, payload_bytes, std::move(times.value())};
+  }
+
+  /// Throws InvalidInput when --inner-codec cannot be had with the other options.
+  void require_inner_codec(const kernels::Platform& on, DType type) const {
+    const std::string name = find_codec(inner_codec)->name();
+    if (!on.has_codec(name)) fail("--inner-codec: codec {} has no kernels", name);
+    if (!find_codec(name)->takes(type)) fail("codec {} does not take {}", name, dtype);
+    for (const std::string& algorithm : algorithms) {
+      const auto& has = find_algorithm(algorithm).options;
+      const bool has_it = std::any_of(has.begin(), has.end(), [](const AlgorithmOption& option) {
+        return option.name == "inner-codec";
+      });
+      if (!has_it) fail("--inner-codec: algorithm {} has no option inner-codec", algorithm);
+    }
+    if (vendor) fail("--inner-codec: --vendor has no codecs; leave one of them out");
+    if (!out.empty()) fail("--inner-codec: a file of times has one codec per row; leave out --out");
   }
 
   void write_results(const std::vector<Timing>& timings, int world_size,
@@ -113,6 +137,7 @@ void BenchCommand::run() const {
     if (!find_codec(codec)->takes(type)) fail("codec {} does not take {}", codec, dtype);
   }
   for (const std::string& algorithm : algorithms) (void)find_algorithm(algorithm);
+  if (!inner_codec.empty()) require_inner_codec(on, type);
   std::vector<std::uint64_t> sizes;
   for (const std::string& size : bytes) {
     sizes.push_back(parse_count(size, "--bytes"));
@@ -152,6 +177,7 @@ void BenchCommand::run() const {
                    {"device", on.device_name().value()},
                    {"ranks", world_size},
                    {"dtype", dtype, platform == "host" ? "emulated time: not a measurement" : ""}};
+  if (!inner_codec.empty()) report.fields.push_back({"inner_codec", inner_codec});
   report.rows_name = "times";
   report.rows.columns = {"bytes",   "library",    "algorithm",     "codec",
                          "time_us", "fastest_us", "algbw_gb_per_s"};
@@ -191,13 +217,14 @@ void BenchCommand::print_choices(kernels::Group& group, const std::vector<std::s
                                  DType type, const std::vector<std::uint64_t>& sizes) const {
   Report report{"arlab.bench.choices/1"};
   report.fields = {{"platform", platform}, {"dtype", dtype}};
+  if (!inner_codec.empty()) report.fields.push_back({"inner_codec", inner_codec});
   report.rows_name = "choices";
   report.rows.columns = {"bytes", "algorithm", "codec", "kernel"};
   for (const std::uint64_t size : sizes) {
     for (const std::string& algorithm : algorithms) {
       for (const std::string& codec : chosen) {
         const auto why =
-            group.explain({algorithm, find_codec(codec)->name(), type, size / size_of(type)});
+            group.explain(collective(algorithm, find_codec(codec)->name(), type, size));
         if (!why.ok())
           fail("{} {} of {} bytes: {}", algorithm, codec, size, why.status().message());
         report.rows.rows.push_back({size, algorithm, codec, why.value()});
@@ -239,6 +266,8 @@ void add_bench(CLI::App& app) {
   sub->add_option("--codec", command->codecs,
                   "Codecs [the dtype, qr-fp8, qr-q8, qr-q6, qr-q4, int5-g128, int2-g32-sr]")
       ->delimiter(',');
+  sub->add_option("--inner-codec", command->inner_codec,
+                  "Codec of messages inside a group, for hierarchical algorithms [--codec]");
   sub->add_option("--dtype", command->dtype, "fp16, bf16 or fp32 [fp16]");
   sub->add_option("--bytes", command->bytes,
                   "Sizes of the tensor of a rank, in bytes [32K to 256M]")

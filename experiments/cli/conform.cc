@@ -49,6 +49,12 @@ struct ConformCommand {
     std::vector<std::string> listed = listed_codecs();
     std::erase_if(listed, [&](const std::string& name) { return !on.has_codec(name); });
     if (!codec.empty()) listed = {find_codec(codec)->name()};
+    const std::string& inner = schedule.inner_codec;
+    if (!inner.empty() && schedule.algorithm.empty() && schedule.file.empty()) {
+      fail("--inner-codec {}: name the --algorithm that has inner messages, or a --schedule",
+           inner);
+    }
+    if (!inner.empty()) require_common_dtype(listed, *find_codec(inner));
     std::vector<kernels::ConformanceRequest> all = {request(listed, SIZE_MAX)};
     if (!schedule.file.empty()) return all;
     if (codec.empty()) all.push_back(request(kernels::unusual_codecs(), 20003));
@@ -57,6 +63,16 @@ struct ConformCommand {
       all.push_back(std::move(large));
     }
     return all;
+  }
+
+  static void require_common_dtype(const std::vector<std::string>& codecs, const Codec& inner) {
+    const auto takes_one = [&](const std::string& name) {
+      const CodecPtr codec = find_codec(name);
+      return std::any_of(codec->info().dtypes.begin(), codec->info().dtypes.end(),
+                         [&](DType dtype) { return inner.takes(dtype); });
+    };
+    if (std::any_of(codecs.begin(), codecs.end(), takes_one)) return;
+    fail("--inner-codec {} takes no dtype that --codec {} takes", inner.name(), codecs.front());
   }
 
   /// So few blocks that these tensors are large for them: kernels with places use each many times.
@@ -80,6 +96,7 @@ struct ConformCommand {
       request.schedule =
           std::make_shared<const Schedule>(schedule.make(ranks.value_or(0), length, 1));
       request.ranks = {static_cast<int>(request.schedule->world_size)};
+      if (!schedule.inner_codec.empty()) request.options.inner_codec = schedule.inner_codec;
       return request;  // its length is the only one
     } else if (!schedule.algorithm.empty()) {
       request.algorithms = {find_algorithm(schedule.algorithm).name};

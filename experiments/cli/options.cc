@@ -8,7 +8,9 @@
 #include <cstdio>
 #include <filesystem>
 
+#include "reference/codecs/registry.h"
 #include "reference/collectives/check.h"
+#include "reference/collectives/codecs.h"
 #include "reference/collectives/schedule_json.h"
 #include "reference/tensors/file.h"
 
@@ -169,6 +171,10 @@ void ScheduleOptions::add_to(CLI::App& command) {
       "factor]");
   add_integer(command, "--micro-chunks", micro_chunks, 1, 4096,
               "hierarchical_pipelined: micro-chunks per chunk [4]");
+  command.add_option(
+      "--inner-codec", inner_codec,
+      "Codec of messages inside a group (hierarchical, hierarchical_pipelined), of what all_to_all "
+      "--combine quantized sends back, or of what a --schedule calls inner [--codec]");
 }
 
 Schedule read_schedule(const std::string& path) {
@@ -195,6 +201,7 @@ Schedule ScheduleOptions::make(Rank world_size, std::uint64_t elements,
     if (elements != 0 && schedule.elements != elements) {
       fail("{} is for {} elements per rank, not {}", file, schedule.elements, elements);
     }
+    if (!inner_codec.empty()) require_inner_codec(schedule);
   } else {
     schedule = make_schedule(algorithm, request(world_size, elements, alignment));
   }
@@ -204,6 +211,10 @@ Schedule ScheduleOptions::make(Rank world_size, std::uint64_t elements,
   }
   require_group_size_divides(schedule.world_size);
   return schedule;
+}
+
+CodecPtr ScheduleOptions::inner(const CodecPtr& outer) const {
+  return inner_codec.empty() ? outer : find_codec(inner_codec);
 }
 
 ScheduleRequest ScheduleOptions::request(Rank world_size, std::uint64_t elements,
@@ -234,6 +245,7 @@ ScheduleRequest ScheduleOptions::request(Rank world_size, std::uint64_t elements
   require_group_size_divides(world_size);
   request.options.group_size = group_size;
   request.options.micro_chunks = micro_chunks;
+  if (!inner_codec.empty()) request.options.inner_codec = inner_codec;
   return request;
 }
 

@@ -56,12 +56,16 @@ struct ScheduleOptions {
   std::string combine;
   std::optional<Rank> group_size;
   std::optional<std::uint32_t> micro_chunks;
+  std::string inner_codec;
 
   void add_to(CLI::App& command);
 
   /// The schedule asked for, checked: correct, for this world size and element count.
-  /// `world_size` 0 and `elements` 0 take what a schedule file says.
+  /// `world_size` 0 and `elements` 0 take what a schedule file says. `alignment`: of both codecs.
   Schedule make(Rank world_size, std::uint64_t elements, std::uint64_t alignment) const;
+
+  /// The codec of --inner-codec, else the outer one.
+  CodecPtr inner(const CodecPtr& outer) const;
 
   /// What --algorithm and its options ask for.
   ScheduleRequest request(Rank world_size, std::uint64_t elements, std::uint64_t alignment) const;

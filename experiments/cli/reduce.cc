@@ -7,6 +7,7 @@
 #include "experiments/cli/tensor_source.h"
 #include "reference/codecs/anybit.h"
 #include "reference/codecs/registry.h"
+#include "reference/collectives/codecs.h"
 #include "reference/tensors/npy.h"
 
 namespace arlab::cli {
@@ -28,10 +29,14 @@ struct ReduceCommand {
     if (!out.empty()) require_output_file(out);
     const Tensor inputs = source.load(otherwise, named_collective());
     const CodecPtr c = codec_for(codec, inputs);
+    const CodecPtr inner =
+        schedule.inner_codec.empty() ? c : codec_for(schedule.inner_codec, inputs);
     require_takes(*c, inputs.dtype, source.name());
+    require_takes(*inner, inputs.dtype, source.name());
+    const Codecs codecs(*c, *inner);
     if (inputs.elements_per_rank() == 0) fail("{}: there are no elements to reduce", source.name());
     const auto world_size = static_cast<Rank>(inputs.ranks());
-    const Schedule s = schedule.make(world_size, inputs.elements_per_rank(), c->info().alignment);
+    const Schedule s = schedule.make(world_size, inputs.elements_per_rank(), codecs.alignment());
     const bool sums = adds(s.collective);
     if (!sums && options.accumulate != Accumulate::native) {
       fail("--accumulate {}: {} sums nothing; leave it out", execution.accumulate, s.algorithm);
@@ -40,7 +45,7 @@ struct ReduceCommand {
         reduction_bytes(inputs.dtype, world_size, inputs.elements_per_rank(), s.collective),
         "this reduce");
     const ExactResult exact = exact_result(s.collective, inputs, options.threads);
-    const Reduction reduction = run_reduction(s, *c, inputs, exact, options);
+    const Reduction reduction = run_reduction(s, codecs, inputs, exact, options);
     if (!out.empty()) write_npy(out, reduction.outputs);
 
     const Volume volume = volume_of(s, schedule.volume_group_size(world_size));
@@ -55,6 +60,9 @@ struct ReduceCommand {
         {"accumulate", sums ? Json(execution.accumulate) : Json(nullptr),
          sums ? "" : "not applicable: nothing is summed"},
     };
+    if (!schedule.inner_codec.empty()) {
+      report.fields.insert(report.fields.begin() + 2, {"inner_codec", inner->name()});
+    }
     const std::vector<Field> figures = reduction_fields(reduction, exact);
     report.fields.insert(report.fields.end(), figures.begin(), figures.end());
     if (reduction.difference && s.collective == Collective::all_reduce) {

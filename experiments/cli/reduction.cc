@@ -81,10 +81,10 @@ ExactResult exact_result(Collective collective, const Tensor& inputs, unsigned t
   return {collective, std::move(values), 0};
 }
 
-Reduction run_reduction(const Schedule& schedule, const Codec& codec, const Tensor& inputs,
+Reduction run_reduction(const Schedule& schedule, const Codecs& codecs, const Tensor& inputs,
                         const ExactResult& exact, const ExecuteOptions& options) {
   Reduction reduction;
-  reduction.wire = wire_volume(schedule, codec, inputs.dtype);
+  reduction.wire = wire_volume(schedule, codecs, inputs.dtype);
   reduction.outputs = make_tensor(inputs.dtype, inputs.shape);
 
   // The uncompressed run first, so that its outputs can make room for the real ones.
@@ -95,7 +95,7 @@ Reduction run_reduction(const Schedule& schedule, const Codec& codec, const Tens
       to_double(inputs.dtype, compared(schedule.collective, reduction.outputs, room));
 
   reduction.counts =
-      execute(schedule, codec, inputs.dtype, inputs.bytes(), reduction.outputs.bytes(), options);
+      execute(schedule, codecs, inputs.dtype, inputs.bytes(), reduction.outputs.bytes(), options);
   const auto result = compared(schedule.collective, reduction.outputs, room);
   reduction.error = compare(exact.values, inputs.dtype, result, options.threads);
   reduction.versus_uncompressed = compare(uncompressed, inputs.dtype, result, options.threads);

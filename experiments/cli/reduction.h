@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "experiments/cli/report.h"
-#include "reference/codecs/codec.h"
+#include "reference/collectives/codecs.h"
 #include "reference/collectives/executor.h"
 #include "reference/collectives/schedule.h"
 #include "reference/metrics/error.h"
@@ -45,7 +45,7 @@ struct Reduction {
 };
 
 /// `exact` is exact_result of the same inputs and the schedule's collective.
-Reduction run_reduction(const Schedule& schedule, const Codec& codec, const Tensor& inputs,
+Reduction run_reduction(const Schedule& schedule, const Codecs& codecs, const Tensor& inputs,
                         const ExactResult& exact, const ExecuteOptions& options);
 
 /// The figures of a reduction, in the order and with the names of the command line's contract.

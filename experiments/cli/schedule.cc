@@ -9,6 +9,7 @@
 #include "experiments/cli/options.h"
 #include "reference/codecs/registry.h"
 #include "reference/collectives/check.h"
+#include "reference/collectives/codecs.h"
 #include "reference/collectives/schedule_json.h"
 
 namespace arlab::cli {
@@ -35,9 +36,10 @@ void for_each_row(const Schedule& s, Visit visit) {
       from += value_text(operand);
     }
     if (op.kind == OpKind::reduce && op.start == Start::zero) from.insert(0, "0 + ");
-    const char* kind = op.kind == OpKind::encode ? "encode"
-                       : op.kind == OpKind::send ? "send"
-                                                 : "reduce";
+    const char* kind = op.kind == OpKind::encode && op.codec == CodecRole::inner ? "encode inner"
+                       : op.kind == OpKind::encode                               ? "encode"
+                       : op.kind == OpKind::send                                 ? "send"
+                                                                                 : "reduce";
     const bool sends = op.kind == OpKind::send;
     visit(std::vector<std::string>{
         std::to_string(id), std::to_string(op.step), kind, std::to_string(op.rank),
@@ -114,10 +116,11 @@ struct ScheduleCommand {
     }
     Schedule s;
     if (!options.file.empty()) {
-      if (ranks || !elements.empty() || !codec.empty() || !alignment.empty()) {
+      if (ranks || !elements.empty() || !codec.empty() || !alignment.empty() ||
+          !options.inner_codec.empty()) {
         fail(
-            "--ranks, --elements, --codec and --alignment belong to --algorithm; {} says them "
-            "itself",
+            "--ranks, --elements, --codec, --inner-codec and --alignment belong to --algorithm; {} "
+            "says them itself",
             options.file);
       }
       options.require_no_algorithm_options();
@@ -130,7 +133,9 @@ struct ScheduleCommand {
       if (!ranks) fail("--algorithm needs --ranks, from 1 to {}", kMaxWorldSize);
       if (elements.empty()) fail("--algorithm needs --elements, the count per rank");
       std::uint64_t align = 1;
-      if (!codec.empty()) align = find_codec(codec)->info().alignment;
+      const CodecPtr outer = codec.empty() ? nullptr : find_codec(codec);
+      const CodecPtr inner = options.inner(outer);
+      if (outer || inner) align = Codecs(outer ? *outer : *inner, *inner).alignment();
       if (!alignment.empty()) align = parse_count(alignment, "--alignment");
       const std::uint64_t count = parse_count(elements, "--elements");
       s = make_schedule(options.algorithm, options.request(*ranks, count, align));

@@ -5,6 +5,7 @@
 #include "experiments/cli/plots.h"
 #include "experiments/cli/tensor_source.h"
 #include "reference/codecs/registry.h"
+#include "reference/collectives/codecs.h"
 #include "sim/device/kernel_model.h"
 #include "sim/simulator.h"
 #include "sim/trace/perfetto.h"
@@ -32,7 +33,10 @@ struct SimulateCommand {
     if (!trace.empty()) require_picture_name("--trace", trace, {".json"});
     const CodecPtr c = find_codec(codec);
     const DType type = dtype.empty() ? default_dtype(*c) : parse_dtype(dtype);
-    c->wire_bytes(type, 1);  // throws when the codec does not take the dtype
+    const CodecPtr inner = schedule.inner(c);
+    for (const Codec* each : {c.get(), inner.get()}) {
+      each->wire_bytes(type, 1);  // throws when the codec does not take the dtype
+    }
     const Topology t = find_topology(topology);
     std::uint64_t elements = 0;
     if (schedule.file.empty() || !bytes.empty()) {
@@ -47,9 +51,14 @@ struct SimulateCommand {
     const Rank world_size = ranks.value_or(schedule.file.empty() ? t.ranks.value : 0);
     std::optional<PerfettoTrace> timeline;
     if (!trace.empty()) options.trace = &timeline.emplace();
-    const SimulationResult result = simulated(world_size, elements, *c, type, t, options);
+    const SimulationResult result = simulated(world_size, elements, {*c, *inner}, type, t, options);
     if (timeline) timeline->write(trace, result);
     Report figures = report(result, *c);
+    if (!schedule.inner_codec.empty()) {
+      const auto after_codec = std::find_if(figures.fields.begin(), figures.fields.end(),
+                                            [](const Field& f) { return f.name == "ranks"; });
+      figures.fields.insert(after_codec, {"inner_codec", inner->name()});
+    }
     add_options(figures, result, t);
     if (format == Format::csv) figures.rows_name.clear();  // one row of figures, not the links
     print(figures, format);
@@ -97,9 +106,9 @@ struct SimulateCommand {
     if (!no_plots) fields.push_back({"timeline", picture(), "picture of the trace"});
   }
 
-  SimulationResult simulated(Rank world_size, std::uint64_t elements, const Codec& c, DType type,
+  SimulationResult simulated(Rank world_size, std::uint64_t elements, const Codecs& c, DType type,
                              const Topology& t, const SimulateOptions& options) const {
-    const std::uint64_t alignment = c.info().alignment;
+    const std::uint64_t alignment = c.alignment();
     if (!schedule.file.empty()) {
       return simulate(schedule.make(world_size, elements, alignment), c, type, t, options);
     }

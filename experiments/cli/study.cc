@@ -19,6 +19,7 @@
 #include "experiments/cli/study_file.h"
 #include "experiments/cli/tensor_source.h"
 #include "reference/codecs/registry.h"
+#include "reference/collectives/codecs.h"
 #include "reference/parallel.h"
 #include "reference/tensors/file.h"
 #include "reference/tensors/safetensors.h"
@@ -162,13 +163,19 @@ void check_samples(const Study& study, Sweep& sweep) {
     if (study.simulate) {
       require_slots(study, sample.ranks, simulated_elements(*study.simulate, dtype), "simulate");
     }
-    for (const std::string& name : study.codecs) {
+    std::vector<std::string> codecs = study.codecs;
+    if (study.inner_codec) codecs.push_back(*study.inner_codec);
+    for (const std::string& name : codecs) {
       const CodecPtr codec = find_codec(name);
       if (codec->takes(dtype)) continue;
       fail("{}: input '{}' is {}, which codec {} does not take", study.path.string(),
            sample.input->name, name_of(dtype), name);
     }
   }
+}
+
+AlgorithmOptions algorithm_options(const Study& study, Rank group_size) {
+  return {.group_size = group_size, .inner_codec = study.inner_codec};
 }
 
 /// Simulated latencies by (ranks, algorithm, codec, dtype); they do not depend on the sample.
@@ -183,17 +190,20 @@ class LatencyTable {
     return topology_ ? default_group_size(*topology_, ranks) : default_group_size(ranks);
   }
 
-  Json latency_us(Rank ranks, const std::string& algorithm, const Codec& codec, DType dtype) {
+  Json latency_us(Rank ranks, const std::string& algorithm, const CodecPtr& codec, DType dtype) {
     if (!study_.simulate) return nullptr;
-    const auto key = std::tuple(ranks, algorithm, codec.name(), dtype);
+    const auto key = std::tuple(ranks, algorithm, codec->name(), dtype);
     const auto found = known_.find(key);
     if (found != known_.end()) return found->second;
+    const AlgorithmOptions options = algorithm_options(study_, group_size(ranks));
+    const CodecPtr inner = find_inner_codec(options, codec);
+    const Codecs codecs(*codec, *inner);
     const ScheduleRequest request{.world_size = ranks,
                                   .elements = simulated_elements(*study_.simulate, dtype),
-                                  .alignment = codec.info().alignment,
-                                  .options = {.group_size = group_size(ranks)}};
+                                  .alignment = codecs.alignment(),
+                                  .options = options};
     const SimulationResult result =
-        simulate(find_algorithm(algorithm), request, codec, dtype, *topology_);
+        simulate(find_algorithm(algorithm), request, codecs, dtype, *topology_);
     return known_[key] = result.latency_us;
   }
 
@@ -210,14 +220,17 @@ ResultsFile::Cells row_key(const Sample& sample, const Point& point) {
 }
 
 std::vector<Json> run_point(const Sample& sample, const Point& point, const Tensor& inputs,
-                            const ExactResult& exact, Rank group_size, Json latency_us) {
+                            const ExactResult& exact, const AlgorithmOptions& options,
+                            Json latency_us) {
   const CodecPtr codec = find_codec(point.codec);
+  const CodecPtr inner = find_inner_codec(options, codec);
+  const Codecs codecs(*codec, *inner);
   const Schedule schedule = make_schedule(point.algorithm, {.world_size = sample.ranks,
                                                             .elements = inputs.elements_per_rank(),
-                                                            .alignment = codec->info().alignment,
-                                                            .options = {.group_size = group_size}});
+                                                            .alignment = codecs.alignment(),
+                                                            .options = options});
   const Reduction reduction =
-      run_reduction(schedule, *codec, inputs, exact, {.threads = 1, .count = true});
+      run_reduction(schedule, codecs, inputs, exact, {.threads = 1, .count = true});
   std::map<std::string, Json> figures;
   for (const Field& field : reduction_fields(reduction, exact)) figures[field.name] = field.value;
   figures["elements"] = inputs.elements_per_rank();
@@ -239,6 +252,7 @@ std::string definition(const Study& study, const Sweep& sweep) {
       {"ranks", study.ranks},
       {"algorithms", study.algorithms},
       {"codecs", study.codecs}};
+  if (study.inner_codec) json["inner_codec"] = *study.inner_codec;
   for (const Sample& sample : sweep.samples) {
     Json entry = {{"name", sample.input->name}, {"ranks", sample.ranks}};
     if (sample.file.empty()) {
@@ -271,6 +285,7 @@ std::string definition(const Study& study, const Sweep& sweep) {
 
 std::string provenance(const Study& study) {
   std::string text = "all columns exact (computed from bits by arlab " ARLAB_VERSION ")";
+  if (study.inner_codec) text += fmt::format("; inside groups codec {}", *study.inner_codec);
   if (study.simulate) {
     text += fmt::format(
         "; simulated_latency_us is simulated (model {}, topology {}, {} bytes per rank)",
@@ -505,15 +520,15 @@ struct StudyCommand {
       const Point& point = sweep.points[i];
       const Collective collective = find_algorithm(point.algorithm).collective;
       if (!exact.contains(collective)) exact[collective] = exact_result(collective, inputs);
-      latency.push_back(latencies.latency_us(sample.ranks, point.algorithm,
-                                             *find_codec(point.codec), inputs.dtype));
+      latency.push_back(latencies.latency_us(sample.ranks, point.algorithm, find_codec(point.codec),
+                                             inputs.dtype));
     }
-    const Rank group_size = latencies.group_size(sample.ranks);
+    const AlgorithmOptions options = algorithm_options(study, latencies.group_size(sample.ranks));
     std::vector<std::vector<Json>> rows(points.size());
     parallel_for(points.size(), 0, [&](unsigned, std::size_t i) {
       const Point& point = sweep.points[points[i]];
       const Collective collective = find_algorithm(point.algorithm).collective;
-      rows[i] = run_point(sample, point, inputs, exact.at(collective), group_size, latency[i]);
+      rows[i] = run_point(sample, point, inputs, exact.at(collective), options, latency[i]);
     });
     return rows;
   }

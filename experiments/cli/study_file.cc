@@ -142,20 +142,41 @@ std::string beside(const std::string& study_path, const std::string& path) {
   return (std::filesystem::path(study_path).parent_path() / path).lexically_normal().string();
 }
 
+bool has_inner_codec(const Algorithm& algorithm) {
+  return std::any_of(algorithm.options.begin(), algorithm.options.end(),
+                     [](const AlgorithmOption& option) { return option.name == "inner-codec"; });
+}
+
+std::string checked_codec(const Section& section, const char* key) {
+  const std::string name = section.text(key);
+  try {
+    return find_codec(name)->name();
+  } catch (const InvalidInput& error) {
+    fail("{}: {}: {}", section.where(), key, error.what());
+  }
+}
+
 Study read_tables(const toml::table& file, const std::string& path) {
   const Section root(file, path);
-  root.allow({"title", "dtype", "ranks", "algorithms", "codecs", "input", "simulate"});
+  root.allow(
+      {"title", "dtype", "ranks", "algorithms", "codecs", "inner_codec", "input", "simulate"});
   Study study;
   study.title = root.text("title");
   study.dtype = parse_dtype(root.text_or("dtype", "fp16"));
   study.ranks = root.ranks();
 
+  if (root.has("inner_codec")) study.inner_codec = checked_codec(root, "inner_codec");
   std::vector<std::string> all;
   for (const Algorithm& algorithm : all_algorithms()) {
-    if (algorithm.collective == Collective::all_reduce) all.push_back(algorithm.name);
+    if (algorithm.collective != Collective::all_reduce) continue;
+    if (!study.inner_codec || has_inner_codec(algorithm)) all.push_back(algorithm.name);
   }
-  study.algorithms =
-      names(root, "algorithms", all, [](const std::string& n) { find_algorithm(n); });
+  study.algorithms = names(root, "algorithms", all, [&](const std::string& n) {
+    const Algorithm& algorithm = find_algorithm(n);
+    const bool fits = !study.inner_codec || (has_inner_codec(algorithm) &&
+                                             algorithm.collective == Collective::all_reduce);
+    if (!fits) fail("{} has no groups, which inner_codec is for", n);
+  });
   all.clear();
   for (const std::string& name : listed_codecs()) {
     if (find_codec(name)->takes(study.dtype)) all.push_back(name);

@@ -7,6 +7,8 @@
 //                                          error and latency of an all-to-all are of another kind
 //   codecs     = "all"                     or a list of names; "all" is what `arlab list codecs`
 //                                          lists and takes the dtype
+//   inner_codec = "fp16"                   optional: of messages inside groups; the algorithms are
+//                                          then those with groups, "all" is these
 //   dtype      = "fp16"                    optional: of synthetic inputs, of .npy files and for
 //                                          "all" codecs; fp16 (the default), bf16 or fp32
 //
@@ -57,6 +59,7 @@ struct Study {
   std::vector<Rank> ranks;
   std::vector<std::string> algorithms;
   std::vector<std::string> codecs;
+  std::optional<std::string> inner_codec;
   std::vector<StudyInput> inputs;
   std::optional<StudySimulation> simulate;
 };

@@ -4,6 +4,7 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/function.h>
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
@@ -236,18 +237,21 @@ void define_communicator(nb::module_& module) {
       .def_prop_ro("rank", &RankCommunicator::rank)
       .def_prop_ro("ranks", &RankCommunicator::ranks)
       .def_prop_ro("device", &RankCommunicator::device)
-      .def("run",
-           [](RankCommunicator& self, const std::string& algorithm, const std::string& codec,
-              const std::string& dtype, std::size_t elements, std::uintptr_t input,
-              std::uintptr_t output, std::uintptr_t stream) {
-             const DType type = parse_dtype(dtype);
-             run_without_python([&] {
-               return self.run(
-                   {.algorithm = algorithm, .codec = codec, .dtype = type, .elements = elements},
-                   address(input), const_cast<void*>(address(output)),
-                   const_cast<void*>(address(stream)));
-             });
-           })
+      .def(
+          "run",
+          [](RankCommunicator& self, const std::string& algorithm, const std::string& codec,
+             const std::optional<std::string>& inner_codec, const std::string& dtype,
+             std::size_t elements, std::uintptr_t input, std::uintptr_t output,
+             std::uintptr_t stream) {
+            const CollectiveRequest request{
+                algorithm, codec, parse_dtype(dtype), elements, {.inner_codec = inner_codec}};
+            run_without_python([&] {
+              return self.run(request, address(input), const_cast<void*>(address(output)),
+                              const_cast<void*>(address(stream)));
+            });
+          },
+          nb::arg("algorithm"), nb::arg("codec"), nb::arg("inner_codec").none(), nb::arg("dtype"),
+          nb::arg("elements"), nb::arg("input"), nb::arg("output"), nb::arg("stream"))
       .def("synchronize", [](RankCommunicator& self, std::uintptr_t stream) {
         run_without_python([&] { return self.synchronize(const_cast<void*>(address(stream))); });
       });
@@ -256,27 +260,31 @@ void define_communicator(nb::module_& module) {
   module.def(
       "run_together",
       [](const std::vector<RankCommunicator*>& ranks, const std::string& algorithm,
-         const std::string& codec, const std::string& dtype, std::size_t elements,
-         const std::vector<std::uintptr_t>& inputs, const std::vector<std::uintptr_t>& outputs,
-         const std::vector<std::uintptr_t>& streams) {
+         const std::string& codec, const std::optional<std::string>& inner_codec,
+         const std::string& dtype, std::size_t elements, const std::vector<std::uintptr_t>& inputs,
+         const std::vector<std::uintptr_t>& outputs, const std::vector<std::uintptr_t>& streams) {
         std::vector<RankCall> calls;
         for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
           calls.push_back({ranks[rank], address(inputs[rank]),
                            const_cast<void*>(address(outputs[rank])),
                            const_cast<void*>(address(streams[rank]))});
         }
-        const CollectiveRequest request{algorithm, codec, parse_dtype(dtype), elements};
+        const CollectiveRequest request{
+            algorithm, codec, parse_dtype(dtype), elements, {.inner_codec = inner_codec}};
         run_without_python([&] { return run_together(request, calls); });
+      },
+      nb::arg("ranks"), nb::arg("algorithm"), nb::arg("codec"), nb::arg("inner_codec").none(),
+      nb::arg("dtype"), nb::arg("elements"), nb::arg("inputs"), nb::arg("outputs"),
+      nb::arg("streams"));
+  module.def(
+      "from_environment", [](const std::string& platform, int device, int blocks,
+                             std::size_t slot_bytes, double timeout_s, double bootstrap_timeout_s) {
+        const CommunicatorOptions options = options_of(blocks, slot_bytes, timeout_s);
+        check_timeout("a bootstrap timeout", bootstrap_timeout_s);
+        const auto milliseconds = static_cast<std::uint64_t>(std::ceil(bootstrap_timeout_s * 1000));
+        const nb::gil_scoped_release others_may_run;
+        return join(platform, device, bootstrap_from_environment(milliseconds), options);
       });
-  module.def("from_environment", [](const std::string& platform, int device, int blocks,
-                                    std::size_t slot_bytes, double timeout_s,
-                                    double bootstrap_timeout_s) {
-    const CommunicatorOptions options = options_of(blocks, slot_bytes, timeout_s);
-    check_timeout("a bootstrap timeout", bootstrap_timeout_s);
-    const auto milliseconds = static_cast<std::uint64_t>(std::ceil(bootstrap_timeout_s * 1000));
-    const nb::gil_scoped_release others_may_run;
-    return join(platform, device, bootstrap_from_environment(milliseconds), options);
-  });
   module.def("from_gather",
              [](const std::string& platform, int device, int blocks, std::size_t slot_bytes,
                 double timeout_s, int rank, int ranks, const nb::callable& gather) {

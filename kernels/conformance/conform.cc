@@ -6,6 +6,7 @@
 
 #include "reference/codecs/registry.h"
 #include "reference/collectives/algorithm.h"
+#include "reference/collectives/codecs.h"
 #include "reference/collectives/executor.h"
 #include "reference/tensors/counter_random.h"
 #include "reference/tensors/synthetic.h"
@@ -138,9 +139,11 @@ class Conformance {
     for (const std::string& algorithm : algorithms) {
       for (const std::string& name : request_.codecs) {
         const CodecPtr codec = find_codec(name);
+        const CodecPtr inner = find_inner_codec(request_.options, codec);
         for (const DType dtype : codec->info().dtypes) {
+          if (!inner->takes(dtype)) continue;
           ConformanceRow row{.subject = algorithm, .codec = name, .dtype = dtype, .ranks = ranks};
-          Status status = check_collective(*group.value(), *codec, row);
+          Status status = check_collective(*group.value(), {*codec, *inner}, row);
           if (!status.ok()) return status;
           row_done_(row);
         }
@@ -149,7 +152,7 @@ class Conformance {
     return {};
   }
 
-  Status check_collective(Group& group, const Codec& codec, ConformanceRow& row) {
+  Status check_collective(Group& group, const Codecs& codecs, ConformanceRow& row) {
     const auto ranks = static_cast<std::size_t>(row.ranks);
     std::vector<std::size_t> lengths = request_.lengths;
     if (request_.schedule) lengths = {request_.schedule->elements};
@@ -162,14 +165,14 @@ class Conformance {
           request_.schedule ? *request_.schedule
                             : make_schedule(row.subject, {.world_size = static_cast<Rank>(ranks),
                                                           .elements = elements,
-                                                          .alignment = codec.info().alignment,
+                                                          .alignment = codecs.alignment(),
                                                           .options = request_.options});
       for (std::size_t k = 0; k < std::size(kInputs); ++k) {
         // Inputs change from call to call, so that what a call left behind is not what the next
         // expects. Every combination of in place and offset occurs with every kind of input.
         const std::uint64_t seed = request_.seed + ++cases_;
         const GroupCall call{.collective = {.algorithm = row.subject,
-                                            .codec = codec.name(),
+                                            .codec = codecs.outer().name(),
                                             .dtype = row.dtype,
                                             .elements = elements,
                                             .options = request_.options,
@@ -179,7 +182,7 @@ class Conformance {
         const Tensor inputs = make_inputs(kInputs[k], seed, row.dtype, ranks, elements);
         Bytes expected(inputs.bytes().size());
         Bytes got(expected.size());
-        execute(schedule, codec, row.dtype, inputs.bytes(), expected, {.scalar = true});
+        execute(schedule, codecs, row.dtype, inputs.bytes(), expected, {.scalar = true});
         Status status = group.run(call, inputs.bytes(), got);
         if (!status.ok()) return status;
         compare(expected, got, size_of(row.dtype),

@@ -37,19 +37,22 @@ class Hash {
 CallDescription describe(const CollectiveRequest& request, const Schedule& schedule) {
   CallDescription call{};
   request.algorithm.copy(call.algorithm, sizeof(call.algorithm) - 1);
-  request.codec.copy(call.codec, sizeof(call.codec) - 1);
+  std::string codecs = request.codec;
+  if (request.options.inner_codec) codecs += "+" + *request.options.inner_codec;
+  codecs.copy(call.codec, sizeof(call.codec) - 1);
   call.dtype = static_cast<std::uint32_t>(request.dtype);
   call.elements = request.elements;
   Hash rest;
   rest.mix(request.algorithm);
-  rest.mix(request.codec);
+  rest.mix(codecs);
   for (const Chunk& chunk : schedule.chunks) {
     rest.mix(chunk.begin);
     rest.mix(chunk.end);
   }
   for (const Op& op : schedule.ops) {
     rest.mix(std::uint64_t{op.step} << 32 | std::uint64_t{op.rank} << 16 |
-             static_cast<unsigned>(op.kind) << 8 | static_cast<unsigned>(op.start));
+             static_cast<unsigned>(op.kind) << 8 | static_cast<unsigned>(op.codec) << 4 |
+             static_cast<unsigned>(op.start));
     rest.mix(std::uint64_t{op.peer} << 32 | op.chunk);
     for (const ValueId operand : schedule.operands(op)) rest.mix(operand);
   }
@@ -94,23 +97,23 @@ unsigned tile_bytes_of(const Codec& codec, DType dtype) {
 }
 
 /// Wires that a slot holds, of so many bytes at a time.
-Result<std::size_t> wires_in_a_slot(const CollectiveRequest& request,
-                                    const TeamResources& resources, std::size_t bytes,
-                                    const char* of_what) {
+Result<std::size_t> wires_in_a_slot(const Codec& codec, const TeamResources& resources,
+                                    std::size_t bytes, const char* of_what) {
   const std::size_t wires = resources.team.layout.slot_bytes / bytes;
   if (wires != 0) return wires;
   return Status::error(fmt::format("slots of {} bytes cannot hold {} of codec {}: {} bytes",
-                                   resources.team.layout.slot_bytes, of_what, request.codec,
-                                   bytes));
+                                   resources.team.layout.slot_bytes, of_what, codec.name(), bytes));
 }
 
 /// The schedule of the request, checked against team and codec. Throws InvalidInput.
-Schedule schedule_of(const CollectiveRequest& request, const Codec& codec, int ranks) {
-  (void)codec.wire_bytes(request.dtype, request.elements);  // throws for other dtypes
+Schedule schedule_of(const CollectiveRequest& request, const Codecs& codecs, int ranks) {
+  for (const Codec* codec : {&codecs.outer(), &codecs.inner()}) {
+    (void)codec->wire_bytes(request.dtype, request.elements);  // throws for other dtypes
+  }
   if (!request.schedule) {
     return make_schedule(request.algorithm, {.world_size = static_cast<Rank>(ranks),
                                              .elements = request.elements,
-                                             .alignment = codec.info().alignment,
+                                             .alignment = codecs.alignment(),
                                              .options = request.options});
   }
   const Schedule& schedule = *request.schedule;
@@ -119,7 +122,8 @@ Schedule schedule_of(const CollectiveRequest& request, const Codec& codec, int r
          schedule.algorithm, schedule.world_size, schedule.elements, ranks, request.elements);
   }
   require_correct(schedule);
-  require_whole_blocks(schedule, codec);
+  require_whole_blocks(schedule, codecs);
+  if (request.options.inner_codec) require_inner_codec(schedule);
   return schedule;
 }
 
@@ -183,10 +187,19 @@ bool is_aligned(const void* input, const void* output) {
 
 }  // namespace
 
+Result<PreparedCall::AnyChoice> PreparedCall::choose(const std::string& codec) {
+  const Result<CodecChoice> choice = choose_codec(codec);
+  if (choice.ok()) return AnyChoice(choice.value());
+  const Result<MeasuredChoice> measured = choose_measured(codec);
+  if (measured.ok()) return AnyChoice(measured.value());
+  return measured.status();
+}
+
 Result<PreparedCall::Tuned> PreparedCall::tuned(const CollectiveRequest& request,
                                                 const Schedule& schedule, const KernelRule& rule,
                                                 const CallFacts& facts, const CodecChoice& choice,
                                                 const TeamResources& resources) {
+  const CodecPtr codec = find_codec(request.codec);
   Call call{};
   call.team = resources.team;
   for (std::size_t i = 0; i < schedule.chunks.size(); ++i) {
@@ -195,7 +208,7 @@ Result<PreparedCall::Tuned> PreparedCall::tuned(const CollectiveRequest& request
   call.chunk_tiles = static_cast<unsigned>(facts.tiles);
   call.tile_bytes = static_cast<unsigned>(facts.tile_bytes);
   const Result<std::size_t> per_slot = wires_in_a_slot(
-      request, resources, facts.tile_bytes * static_cast<unsigned>(rule.tiles_of_each),
+      *codec, resources, facts.tile_bytes * static_cast<unsigned>(rule.tiles_of_each),
       rule.tiles_of_each == 1 ? "a tile" : "two tiles");
   if (!per_slot.ok()) return per_slot.status();
   const Cut work = cut(facts.tiles, per_slot.value(), facts.blocks, facts.codec.tuning);
@@ -212,7 +225,7 @@ Result<PreparedCall::OnePass> PreparedCall::one_pass(const CollectiveRequest& re
   const CodecPtr codec = find_codec(request.codec);
   const Tuning tuning = traits_of(choice, request.dtype).tuning;
   const unsigned tile_bytes = tile_bytes_of(*codec, request.dtype);
-  const Result<std::size_t> wires = wires_in_a_slot(request, resources, tile_bytes, "a tile");
+  const Result<std::size_t> wires = wires_in_a_slot(*codec, resources, tile_bytes, "a tile");
   if (!wires.ok()) return wires.status();
   const Result<std::vector<Lowered>> programs = lower(schedule, Passes::one, wires.value());
   if (!programs.ok()) return programs.status();
@@ -232,63 +245,158 @@ Result<PreparedCall::OnePass> PreparedCall::one_pass(const CollectiveRequest& re
   return result;
 }
 
-Result<PreparedCall::TwoPass> PreparedCall::two_pass(const CollectiveRequest& request,
-                                                     const Schedule& schedule,
-                                                     const MeasuredChoice& choice,
-                                                     const TeamResources& resources) {
-  // Messages of many groups are worked through in parts whose measurements fit.
-  const std::size_t longest = longest_chunk(schedule.chunks);
+namespace {
+
+/// How a kernel of a codec takes the chunks of a program through slots.
+struct WaysOfACodec {
+  unsigned tile_bytes = 0;     ///< on the wire
+  std::size_t per_unit = 1;    ///< tiles that a block must have together
+  std::size_t units = 0;       ///< of the longest chunk
+  std::size_t most_units = 0;  ///< that a slot holds
+  std::size_t most_blocks = 0;
+  Tuning tuning = {.resident_blocks = 1};  ///< one pass
+  bool measures = false;
+  std::size_t groups = 0;  ///< measured, of the longest chunk
+
+  void set(ProgramCall& call, int wires) const {
+    const std::size_t fitting = most_units / static_cast<std::size_t>(wires);
+    Cut work;
+    if (measures) {
+      const std::size_t blocks = std::min(most_blocks, units);
+      work = {static_cast<int>(blocks), static_cast<int>(fitting * per_unit),
+              static_cast<int>(ceil_divide(units, blocks * fitting))};
+    } else {
+      work = cut(units, fitting, most_blocks, tuning);
+    }
+    call.tile_bytes = tile_bytes;
+    call.tiles_per_unit = static_cast<int>(per_unit);
+    call.blocks = work.blocks;
+    call.tiles_per_slot = work.tiles_per_slot;
+    call.rounds = work.rounds;
+    call.groups = groups;
+  }
+};
+
+Result<WaysOfACodec> ways_of(const CodecChoice& choice, const Codec& codec,
+                             const CollectiveRequest& request, std::size_t elements,
+                             const TeamResources& resources) {
+  WaysOfACodec ways;
+  ways.tuning = traits_of(choice, request.dtype).tuning;
+  ways.tile_bytes = tile_bytes_of(codec, request.dtype);
+  ways.units = ceil_divide(elements, kTile);
+  ways.most_blocks = most_blocks_of(resources, ways.tuning);
+  const Result<std::size_t> wires = wires_in_a_slot(codec, resources, ways.tile_bytes, "a tile");
+  if (!wires.ok()) return wires.status();
+  ways.most_units = wires.value();
+  return ways;
+}
+
+Result<WaysOfACodec> ways_of(const MeasuredChoice& choice, const Codec& codec,
+                             const CollectiveRequest& request, std::size_t elements,
+                             const TeamResources& resources) {
+  const MessageTiles tiles = message_tiles(choice, request.dtype, elements);
+  WaysOfACodec ways;
+  ways.measures = true;
+  ways.tile_bytes = static_cast<unsigned>(tiles.bytes);
+  ways.per_unit = static_cast<std::size_t>(tiles.per_unit);
+  ways.units = ceil_divide(tiles.tiles, ways.per_unit);
+  ways.most_blocks = most_blocks_of(resources, ways.tuning);
+  ways.groups = groups_of_message(choice, elements);
+  const Result<std::size_t> wires = wires_in_a_slot(codec, resources, tiles.bytes * ways.per_unit,
+                                                    tiles.per_unit == 1 ? "a tile" : "a group");
+  if (!wires.ok()) return wires.status();
+  ways.most_units = wires.value();
+  return ways;
+}
+
+/// Elements of a chunk that can be measured at once, of the longest one's.
+Result<std::size_t> measured_at_once(const MeasuredChoice& choice, const Codec& codec,
+                                     std::size_t longest, const TeamResources& resources) {
   const std::size_t statistics = kMaxMessages * statistics_of(choice, longest, 1);
   const std::size_t fit = resources.options.measured_groups / statistics;
   if (fit == 0) {
     return Status::error(fmt::format("{} measured groups are too few: codec {} takes {}",
-                                     resources.options.measured_groups, request.codec, statistics));
+                                     resources.options.measured_groups, codec.name(), statistics));
   }
-  TwoPass result{choice, {}, longest};
-  if (groups_of_message(choice, longest) > fit) result.part_elements = fit * measured_block(choice);
+  return groups_of_message(choice, longest) > fit ? fit * measured_block(choice) : longest;
+}
+
+}  // namespace
+
+Result<PreparedCall::TwoPass> PreparedCall::two_pass(const CollectiveRequest& request,
+                                                     const Schedule& schedule, const Codecs& codecs,
+                                                     std::vector<AnyChoice> choices,
+                                                     const TeamResources& resources) {
+  const std::size_t longest = longest_chunk(schedule.chunks);
+  TwoPass result{std::move(choices), {}, longest};
+  // Messages of many groups are worked through in parts whose measurements fit.
+  for (const CodecRole role : {CodecRole::outer, CodecRole::inner}) {
+    const auto* choice = std::get_if<MeasuredChoice>(&result.codecs[static_cast<unsigned>(role)]);
+    if (choice == nullptr) continue;
+    const Result<std::size_t> fit = measured_at_once(*choice, codecs.of(role), longest, resources);
+    if (!fit.ok()) return fit.status();
+    result.part_elements = std::min(result.part_elements, fit.value());
+  }
+  if (codecs.differ() && result.part_elements < longest) {
+    result.part_elements -= result.part_elements % codecs.alignment();
+    if (result.part_elements == 0) {
+      return Status::error(
+          fmt::format("codecs {} and {} cannot be measured in parts of chunks of {} elements",
+                      codecs.outer().name(), codecs.inner().name(), longest));
+    }
+  }
   const std::size_t elements = std::min(longest, result.part_elements);
-  const MessageTiles tiles = message_tiles(choice, request.dtype, elements);
-  const auto per_unit = static_cast<std::size_t>(tiles.per_unit);
-  const Result<std::size_t> wires = wires_in_a_slot(request, resources, tiles.bytes * per_unit,
-                                                    tiles.per_unit == 1 ? "a tile" : "a group");
-  if (!wires.ok()) return wires.status();
-  const Result<std::vector<Lowered>> programs = lower(schedule, Passes::two, wires.value());
+  std::vector<WaysOfACodec> ways;
+  std::size_t most_wires = SIZE_MAX;
+  for (const CodecRole role : {CodecRole::outer, CodecRole::inner}) {
+    const Result<WaysOfACodec> of_codec = std::visit(
+        [&](const auto& choice) {
+          return ways_of(choice, codecs.of(role), request, elements, resources);
+        },
+        result.codecs[static_cast<unsigned>(role)]);
+    if (!of_codec.ok()) return of_codec.status();
+    ways.push_back(of_codec.value());
+    most_wires = std::min(most_wires, ways.back().most_units);
+  }
+  const Result<std::vector<Lowered>> programs = lower(schedule, Passes::two, most_wires);
   if (!programs.ok()) return programs.status();
 
   for (const Lowered& lowered : programs.value()) {
     ProgramCall call = program_call(lowered, resources);
-    const std::size_t units_per_slot = wires.value() / static_cast<std::size_t>(lowered.wires);
-    const std::size_t units = ceil_divide(tiles.tiles, per_unit);
-    const std::size_t blocks = std::min(most_blocks_of(resources, {.resident_blocks = 1}), units);
-    call.tile_bytes = static_cast<unsigned>(tiles.bytes);
-    call.tiles_per_unit = tiles.per_unit;
-    call.tiles_per_slot = static_cast<int>(units_per_slot * per_unit);
-    call.blocks = static_cast<int>(blocks);
-    call.rounds = static_cast<int>(ceil_divide(units, blocks * units_per_slot));
+    ways.front().set(call, lowered.wires);
+    if (!lowered.kernels_are_whole && codecs.differ()) {
+      return Status::error(
+          fmt::format("schedule {} has no kernels with two codecs, {} and {}: what is sent in a "
+                      "step must all be of one, and be read before anything else is encoded",
+                      schedule.algorithm, codecs.outer().name(), codecs.inner().name()));
+    }
     if (!lowered.kernels_are_whole && call.rounds > 1) {
-      return Status::error(fmt::format(
-          "schedule {} passes wires on beside sums that are measured: with codec {}, "
-          "chunks of up to {} elements can, not of {}",
-          schedule.algorithm, request.codec, blocks * units_per_slot * per_unit * kTile, elements));
+      const auto fitting = static_cast<std::size_t>(call.blocks * call.tiles_per_slot);
+      return Status::error(
+          fmt::format("schedule {} passes wires on beside sums that are measured: with codec {}, "
+                      "chunks of up to {} elements can, not of {}",
+                      schedule.algorithm, request.codec, fitting * kTile, elements));
     }
     result.in_place = result.in_place && lowered.in_place;
-    call.groups = groups_of_message(choice, elements);
     call.statistics = resources.statistics;
     std::vector<TwoPass::Kernel> kernels;
     if (call.program.first_send[0] != 0) {  // what has to be stored before it is measured
       call.last_phase = 0;
-      kernels.push_back({call, {}, {}});
+      kernels.push_back({call});
     }
     call.begins_with_sends = true;
     for (std::size_t i = 0; i < lowered.encoding_phases.size(); ++i) {
       call.first_phase = lowered.encoding_phases[i];
       call.last_phase = i + 1 < lowered.encoding_phases.size() ? lowered.encoding_phases[i + 1]
                                                                : call.program.phases - 1;
-      TwoPass::Kernel kernel{call, {}, {}};
+      const WaysOfACodec& of_codec = ways[static_cast<unsigned>(lowered.codecs[i])];
+      of_codec.set(call, lowered.wires);
+      TwoPass::Kernel kernel{call, lowered.codecs[i]};
       kernel.measurement.statistics = resources.statistics;
       kernel.measurement.groups = call.groups;
       for (int step = call.program.first_send[call.first_phase];
-           step < call.program.first_step[call.first_phase + 1] && call.program.step[step].encodes;
+           of_codec.measures && step < call.program.first_step[call.first_phase + 1] &&
+           call.program.step[step].encodes;
            ++step) {
         const Operand operand = call.program.operand[call.program.step[step].first_operand];
         const bool is_input = operand.source() == Operand::input;
@@ -296,7 +404,8 @@ Result<PreparedCall::TwoPass> PreparedCall::two_pass(const CollectiveRequest& re
           return Status::error(
               fmt::format("schedule {} encodes more than {} chunks at once on rank "
                           "{}: codec {} measures up to that many",
-                          request.algorithm, kMaxMessages, resources.team.rank, request.codec));
+                          request.algorithm, kMaxMessages, resources.team.rank,
+                          codecs.of(kernel.codec).name()));
         }
         kernel.measurement.message[kernel.measurement.messages++] =
             call.chunk[is_input ? call.program.step[step].chunk : operand.index()];
@@ -313,7 +422,12 @@ Result<std::shared_ptr<const PreparedCall>> PreparedCall::prepare(const Collecti
                                                                   const TeamResources& of_team) {
   try {
     const CodecPtr codec = find_codec(request.codec);
-    const Schedule schedule = schedule_of(request, *codec, of_team.team.layout.ranks);
+    const CodecPtr inner = find_inner_codec(request.options, codec);
+    const Codecs codecs(*codec, *inner);
+    Schedule schedule = schedule_of(request, codecs, of_team.team.layout.ranks);
+    if (!codecs.differ()) {  // for lowering, roles are different codecs
+      for (Op& op : schedule.ops) op.codec = CodecRole::outer;
+    }
     TeamResources resources = of_team;
     resources.team.call = describe(request, schedule);
     std::shared_ptr<PreparedCall> call(new PreparedCall(request.dtype));
@@ -322,18 +436,22 @@ Result<std::shared_ptr<const PreparedCall>> PreparedCall::prepare(const Collecti
       call->kernels_ = std::move(kernels.value());
       return std::shared_ptr<const PreparedCall>(std::move(call));
     };
-    const Result<CodecChoice> choice = choose_codec(request.codec);
-    if (!choice.ok()) {
-      const Result<MeasuredChoice> measured = choose_measured(request.codec);
-      if (!measured.ok()) return measured.status();
-      return keep(two_pass(request, schedule, measured.value(), resources));
+    std::vector<AnyChoice> choices;
+    for (const Codec* each : {codec.get(), inner.get()}) {
+      const Result<AnyChoice> choice = choose(each->name());
+      if (!choice.ok()) return choice.status();
+      choices.push_back(choice.value());
+    }
+    const auto* choice = std::get_if<CodecChoice>(&choices.front());
+    if (choice == nullptr || codecs.differ()) {
+      return keep(two_pass(request, schedule, codecs, std::move(choices), resources));
     }
     const CallFacts facts =
-        facts_of(schedule, *codec, request, traits_of(choice.value(), request.dtype), resources);
+        facts_of(schedule, *codec, request, traits_of(*choice, request.dtype), resources);
     if (const KernelRule* rule = find_rule(schedule, facts)) {
-      return keep(tuned(request, schedule, *rule, facts, choice.value(), resources));
+      return keep(tuned(request, schedule, *rule, facts, *choice, resources));
     }
-    return keep(one_pass(request, schedule, choice.value(), resources));
+    return keep(one_pass(request, schedule, *choice, resources));
   } catch (const InvalidInput& error) {
     return Status::error(error.what());
   }
@@ -349,9 +467,17 @@ std::string PreparedCall::explanation() const {
                        programs->calls.front().program.phases,
                        programs->calls.front().program.steps());
   }
-  const auto& first = std::get<TwoPass>(kernels_).programs.front();
-  return fmt::format("program in two passes: the codec measures what it encodes; {} kernels",
-                     2 * first.size());
+  const auto& two_pass = std::get<TwoPass>(kernels_);
+  std::size_t kernels = 0;
+  bool has_two_codecs = false;
+  for (const TwoPass::Kernel& kernel : two_pass.programs.front()) {
+    kernels += two_pass.measures(kernel) ? 2 : 1;
+    has_two_codecs = has_two_codecs || kernel.codec == CodecRole::inner;
+  }
+  return fmt::format("program in {}; {} kernels",
+                     has_two_codecs ? "kernels of one codec each"
+                                    : "two passes: the codec measures what it encodes",
+                     kernels);
 }
 
 namespace {
@@ -407,14 +533,22 @@ Status PreparedCall::launch(const void* input, void* output, hipStream_t stream)
         call.input = input;
         call.output = output;
         take_part(kernel.call.chunk, kMaxChunks, begin, measured->part_elements, call.chunk);
-        Measurement measurement = kernel.measurement;
-        take_part(kernel.measurement.message, kMaxMessages, begin, measured->part_elements,
-                  measurement.message);
-        for (std::size_t i = 0; i < kernel.of_input.size(); ++i) {
-          measurement.tensor[i] = kernel.of_input[i] ? input : output;
+        Status status;
+        const AnyChoice& codec = measured->codecs[static_cast<unsigned>(kernel.codec)];
+        if (const auto* one_pass = std::get_if<CodecChoice>(&codec)) {
+          call.aligned = is_aligned(input, output);
+          status = started(launch_program(call, *one_pass, dtype_, stream));
+        } else {
+          const auto& choice = std::get<MeasuredChoice>(codec);
+          Measurement measurement = kernel.measurement;
+          take_part(kernel.measurement.message, kMaxMessages, begin, measured->part_elements,
+                    measurement.message);
+          for (std::size_t i = 0; i < kernel.of_input.size(); ++i) {
+            measurement.tensor[i] = kernel.of_input[i] ? input : output;
+          }
+          status = started(launch_measure(measurement, choice, dtype_, stream));
+          if (status.ok()) status = started(launch_program(call, choice, dtype_, stream));
         }
-        Status status = started(launch_measure(measurement, measured->codec, dtype_, stream));
-        if (status.ok()) status = started(launch_program(call, measured->codec, dtype_, stream));
         if (!status.ok()) return status;
       }
     }

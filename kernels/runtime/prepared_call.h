@@ -11,6 +11,7 @@
 #include "kernels/runtime/status.h"
 #include "kernels/schedule/lower.h"
 #include "kernels/schedule/run.h"
+#include "reference/collectives/codecs.h"
 
 namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {
@@ -48,18 +49,27 @@ class PreparedCall {
     std::vector<ProgramCall> calls;
     bool in_place = true;  ///< the output may be the input
   };
-  /// Programs with kernels that measure in between.
+  using AnyChoice = std::variant<CodecChoice, MeasuredChoice>;
+  /// Programs in kernels of one codec each; where it measures what it encodes, with kernels in
+  /// between that do.
   struct TwoPass {
     struct Kernel {
       ProgramCall call;
-      Measurement measurement;     ///< of what its first phase encodes
-      std::vector<bool> of_input;  ///< what is measured; else of the output
+      CodecRole codec = CodecRole::outer;
+      Measurement measurement = {};     ///< of what its first phase encodes
+      std::vector<bool> of_input = {};  ///< what is measured; else of the output
     };
-    MeasuredChoice codec;
+    std::vector<AnyChoice> codecs;              ///< by role
     std::vector<std::vector<Kernel>> programs;  ///< kernels of each
     std::size_t part_elements;                  ///< of a chunk that are worked through at a time
     bool in_place = true;
+
+    bool measures(const Kernel& kernel) const {
+      return std::holds_alternative<MeasuredChoice>(codecs[static_cast<unsigned>(kernel.codec)]);
+    }
   };
+
+  static Result<AnyChoice> choose(const std::string& codec);
 
   explicit PreparedCall(DType dtype) : dtype_(dtype) {}
 
@@ -67,8 +77,8 @@ class PreparedCall {
                              const CallFacts&, const CodecChoice&, const TeamResources&);
   static Result<OnePass> one_pass(const CollectiveRequest&, const Schedule&, const CodecChoice&,
                                   const TeamResources&);
-  static Result<TwoPass> two_pass(const CollectiveRequest&, const Schedule&, const MeasuredChoice&,
-                                  const TeamResources&);
+  static Result<TwoPass> two_pass(const CollectiveRequest&, const Schedule&, const Codecs&,
+                                  std::vector<AnyChoice>, const TeamResources&);
 
   DType dtype_;
   std::variant<Tuned, OnePass, TwoPass> kernels_;

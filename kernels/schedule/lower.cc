@@ -404,6 +404,10 @@ class Lowering {
       add_operand(draft, source, fact.phase);
     }
     draft.step.encodes = true;
+    const auto phase = static_cast<std::size_t>(fact.phase);
+    if (codec_of_phase_.size() <= phase) codec_of_phase_.resize(phase + 1);
+    if (codec_of_phase_[phase].value_or(op(value).codec) != op(value).codec) mixes_codecs_ = true;
+    codec_of_phase_[phase] = op(value).codec;
     for (const ValueId use : fact.uses) {
       if (op(use).kind == OpKind::send && is_direct(use)) {
         send(draft, use, fact.phase, op(use).peer);
@@ -565,13 +569,30 @@ class Lowering {
             return std::any_of(p.step + p.first_send[phase], p.step + p.first_step[phase + 1],
                                [](const Step& step) { return step.encodes; });
           });
-      if (encodes) lowered_.encoding_phases.push_back(phase);
+      if (!encodes) continue;
+      lowered_.encoding_phases.push_back(phase);
+      const auto codec = codec_of_phase_[static_cast<std::size_t>(phase)];
+      lowered_.codecs.push_back(codec.value_or(CodecRole::outer));
     }
+    if (passes_ == Passes::two && mixes_codecs_) lowered_.kernels_are_whole = false;
     // Of the kernels that begin with those phases' sends.
     const auto kernel_of_sends = [&](int phase) {
       const auto& begins = lowered_.encoding_phases;
       return std::upper_bound(begins.begin(), begins.end(), phase) - begins.begin();
     };
+    // Where nothing is decoded, the outer codec says how sums overflow.
+    for (ValueId v = 0; v < s_.ops.size(); ++v) {
+      if (!is_wanted(op(v).chunk) || op(v).kind != OpKind::reduce || op(v).addend_count < 2)
+        continue;
+      const auto kernel = kernel_of_sends(facts_[v].phase - 1);
+      const bool is_inner =
+          kernel > 0 && lowered_.codecs[static_cast<std::size_t>(kernel - 1)] == CodecRole::inner;
+      const auto operands = s_.operands(op(v));
+      const bool decodes = std::any_of(operands.begin(), operands.end(), [&](ValueId operand) {
+        return operand != kOwnInput && op(operand).kind != OpKind::reduce;
+      });
+      if (is_inner && !decodes) lowered_.kernels_are_whole = false;
+    }
     for (const Program& p : lowered_.programs) {
       for (int phase = 1; phase < phases_; ++phase) {
         for (int step = p.first_step[phase]; step < p.first_step[phase + 1]; ++step) {
@@ -596,6 +617,8 @@ class Lowering {
   int phases_ = 1;
   std::map<std::pair<ValueId, int>, std::uint32_t> wires_;  // by value and exchange
   std::vector<std::vector<std::vector<Stay>>> stays_;       // by rank and place
+  std::vector<std::optional<CodecRole>> codec_of_phase_;    // of what is encoded there
+  bool mixes_codecs_ = false;                               // in a phase
   std::optional<Refusal> refusal_;
   Lowered lowered_;
 };

@@ -21,7 +21,10 @@ struct Lowered {
   /// Phases with steps that encode, on some rank. A two-pass codec needs a pass over what they
   /// encode ahead of each; the phases up to the next are one kernel.
   std::vector<int> encoding_phases;
-  /// No wire is read in another such kernel than the one that it arrived in.
+  /// With two passes, by which codec, in each of these phases.
+  std::vector<CodecRole> codecs;
+  /// No wire is read in another such kernel than the one that it arrived in, and each works with
+  /// one codec.
   bool kernels_are_whole = true;
 };
 
@@ -34,7 +37,8 @@ enum class Passes {
 
 /// Lowers a schedule that the checker has proved. With two passes, chunks that begin in different
 /// steps (micro-chunks) are lowered by themselves, to be run one after the other: what overlaps
-/// their stages saves nothing where a kernel ends after each. So are parts of a schedule of too many
+/// their stages saves nothing where a kernel ends after each, and a kernel knows one codec. So are
+/// parts of a schedule of too many
 /// steps, or whose ranks send each other more than `most_wires` at once.
 ///
 /// The error says what does not fit.

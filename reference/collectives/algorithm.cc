@@ -62,11 +62,16 @@ Schedule make_schedule(std::string_view name, const ScheduleRequest& request) {
   check_has_option(algorithm, request.options.forward.has_value(), "forward");
   check_has_option(algorithm, request.options.combine.has_value(), "combine");
   check_has_option(algorithm, request.options.micro_chunks.has_value(), "micro-chunks");
+  check_has_option(algorithm, request.options.inner_codec.has_value(), "inner-codec");
   ScheduleRequest sized = request;
   sized.only_size = &sized.expected;
   algorithm.write(sized);
   sized.only_size = nullptr;
   return algorithm.write(sized);
+}
+
+CodecRole inner_role(const AlgorithmOptions& options) {
+  return options.inner_codec ? CodecRole::inner : CodecRole::outer;
 }
 
 Rank default_group_size(Rank world_size) {

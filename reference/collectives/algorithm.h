@@ -34,6 +34,9 @@ struct AlgorithmOptions {
   std::optional<Combine> combine = {};
   std::optional<Rank> group_size = {};             ///< ranks per group, must divide the world size
   std::optional<std::uint32_t> micro_chunks = {};  ///< 1 to 4096
+  /// Name of the codec of messages that stay inside a group, or of what `all_to_all` sends back;
+  /// who runs the schedule looks it up. Not set: the codec of all others, and no op is marked.
+  std::optional<std::string> inner_codec = {};
 
   bool operator==(const AlgorithmOptions&) const = default;
 };
@@ -54,7 +57,7 @@ struct ScheduleSize {
 struct ScheduleRequest {
   Rank world_size = 1;
   std::uint64_t elements = 1;   ///< per rank
-  std::uint64_t alignment = 1;  ///< of the codec; see Schedule::alignment
+  std::uint64_t alignment = 1;  ///< of the codecs; see Schedule::alignment
   AlgorithmOptions options = {};
   /// Writes only what concerns this rank: its ops and outputs, and the sends to it, whose operands
   /// are kElsewhere. Such a part can be looked at and timed, not checked or run; that of a rank
@@ -81,7 +84,8 @@ struct RankSymmetry {
 };
 
 struct AlgorithmOption {
-  /// As on the command line: own, forward, combine, group-size, micro-chunks.
+  /// As on the command line: own, forward, combine, group-size, micro-chunks,
+  /// inner-codec.
   std::string name;
   std::string default_value;  ///< in words
 };
@@ -106,6 +110,9 @@ const std::vector<Algorithm>& all_algorithms();
 /// The schedule of an algorithm, checked. Throws InvalidInput for a request out of range and for an
 /// option that the algorithm does not have (group-size excepted: it also defines volume classes).
 Schedule make_schedule(std::string_view algorithm, const ScheduleRequest& request);
+
+/// The role of messages that inner_codec is for.
+CodecRole inner_role(const AlgorithmOptions& options);
 
 /// Default of group-size: the fewest groups of equal size, at least two (8 ranks: 2 groups of 4).
 Rank default_group_size(Rank world_size);

@@ -9,6 +9,8 @@
 //   step 1   rank j: decode what came from rank i, encode it again, send it back      (combine)
 //   then     rank i: decode what came back from rank j into slot j of the output
 //
+// What goes back may have a codec of its own, the inner one: fp8 there, bf16 back (DeepEP).
+//
 // A slot is one message, encoded as it would be alone. The slot that a rank has for itself stays
 // where it is, encoded as often as the others or, with own = exact, never.
 //
@@ -23,6 +25,9 @@ namespace {
 Schedule all_to_all(const ScheduleRequest& request) {
   const bool own_exact = request.options.own == OwnContribution::exact;
   const bool combine = request.options.combine == Combine::quantized;
+  if (request.options.inner_codec && !combine) {
+    fail("algorithm all_to_all: inner-codec is for what combine = quantized sends back");
+  }
   ScheduleBuilder s("all_to_all", request,
                     combine ? Collective::dispatch_combine : Collective::all_to_all);
   const std::uint64_t slot_elements = s.slot_elements();
@@ -39,7 +44,7 @@ Schedule all_to_all(const ScheduleRequest& request) {
         continue;
       }
       s.at_step(1);
-      s.output(exact ? input : s.send(s.encode(arrived), from));
+      s.output(exact ? input : s.send(s.encode(arrived, inner_role(request.options)), from));
     }
   }
   return s.finish();
@@ -52,7 +57,7 @@ Algorithm all_to_all_algorithm() {
           .summary = "a slot from every rank to every rank, directly; with combine also back",
           .source = "MPI; NCCL; Flash Communication V2",
           .collective = Collective::all_to_all,
-          .options = {{"own", "encoded"}, {"combine", "none"}},
+          .options = {{"own", "encoded"}, {"combine", "none"}, {"inner-codec", "the codec"}},
           .write = all_to_all,
           .symmetry = [](const ScheduleRequest&) { return RankSymmetry{RankSymmetry::any}; }};
 }

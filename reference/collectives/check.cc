@@ -90,6 +90,10 @@ std::optional<std::string> malformed_operand(const Schedule& s, std::size_t i, V
   if (op.kind == OpKind::send && s.ops[operand].kind == OpKind::reduce) {
     return "sends a raw value; only encoded values travel";
   }
+  if (op.kind == OpKind::send && s.ops[operand].codec != op.codec) {
+    return fmt::format("sends value {} as of the {} codec; the {} one has encoded it", operand,
+                       name_of(op.codec), name_of(s.ops[operand].codec));
+  }
   return std::nullopt;
 }
 
@@ -98,6 +102,7 @@ std::optional<std::string> malformed_op(const Schedule& s, std::size_t i) {
   if (op.kind != OpKind::encode && op.kind != OpKind::send && op.kind != OpKind::reduce) {
     return "unknown kind of op";
   }
+  if (op.codec != CodecRole::outer && op.codec != CodecRole::inner) return "unknown codec";
   if (op.rank >= s.world_size) return fmt::format("there is no rank {}", op.rank);
   if (op.chunk >= s.chunks.size()) return fmt::format("there is no chunk {}", op.chunk);
   if (i > 0 && op.step < s.ops[i - 1].step) {
@@ -360,7 +365,7 @@ class ExpressionTable {
  public:
   explicit ExpressionTable(const Schedule& s)
       : s_(s),
-        first_of_ops_(2 * std::uint64_t{s.world_size} * s.chunks.size()),
+        first_of_ops_(kForms * std::uint64_t{s.world_size} * s.chunks.size()),
         first_(0, Hash{*this}, Equal{*this}) {
     number_.reserve(s.ops.size());
     for (ValueId id = 0; id < s.ops.size(); ++id) {
@@ -368,7 +373,8 @@ class ExpressionTable {
       if (op.kind == OpKind::send) {
         number_.push_back(number_of(op, op.source));
       } else if (op.kind == OpKind::encode && op.source == kOwnInput) {
-        number_.push_back(number_of(op, kOwnInput) + 1);  // by far the most frequent
+        // By far the most frequent.
+        number_.push_back(number_of(op, kOwnInput) + 1 + static_cast<unsigned>(op.codec));
       } else {
         number_.push_back(first_of_ops_ + *first_.insert(id).first);
       }
@@ -387,7 +393,8 @@ class ExpressionTable {
     const ExpressionTable& table;
     std::size_t operator()(ValueId id) const {
       const Op& op = table.s_.ops[id];
-      std::uint64_t hash = op.kind == OpKind::encode ? 1 : 2 + static_cast<std::uint64_t>(op.start);
+      std::uint64_t hash = op.kind == OpKind::encode ? static_cast<std::uint64_t>(op.codec)
+                                                     : 2 + static_cast<std::uint64_t>(op.start);
       for (const ValueId operand : table.s_.operands(op)) {
         hash = (hash ^ table.number_of(op, operand)) * 0x9E3779B97F4A7C15U;
         hash ^= hash >> 32;
@@ -402,7 +409,7 @@ class ExpressionTable {
       const Op& y = table.s_.ops[b];
       const auto of_x = table.s_.operands(x);
       const auto of_y = table.s_.operands(y);
-      return x.kind == y.kind && x.start == y.start &&
+      return x.kind == y.kind && x.start == y.start && x.codec == y.codec &&
              std::equal(of_x.begin(), of_x.end(), of_y.begin(), of_y.end(),
                         [&](ValueId i, ValueId j) {
                           return table.number_of(x, i) == table.number_of(y, j);
@@ -411,14 +418,18 @@ class ExpressionTable {
   };
 
   std::uint64_t number_of(Rank rank, ChunkId chunk, ValueId id) const {
-    return id == kOwnInput ? 2 * (std::uint64_t{rank} * s_.chunks.size() + chunk) : number_[id];
+    return id == kOwnInput ? kForms * (std::uint64_t{rank} * s_.chunks.size() + chunk)
+                           : number_[id];
   }
   std::uint64_t number_of(const Op& op, ValueId id) const {
     return number_of(op.rank, op.chunk, id);
   }
 
+  /// Of an input: as it is, and encoded by each codec.
+  static constexpr std::uint64_t kForms = 3;
+
   const Schedule& s_;
-  /// Below it: inputs, even, and what is encoded from them, odd.
+  /// Below it: the forms of all inputs.
   std::uint64_t first_of_ops_;
   std::vector<std::uint64_t> number_;               ///< by value
   std::unordered_set<ValueId, Hash, Equal> first_;  ///< ops, of equal ones the first

@@ -63,23 +63,24 @@ Plan make_plan(const Schedule& s) {
 /// Executes tiles on one thread; owns the scratch memory of that thread.
 class TileExecutor {
  public:
-  TileExecutor(const Schedule& schedule, const Plan& plan, const Codec& codec, DType dtype,
+  TileExecutor(const Schedule& schedule, const Plan& plan, const Codecs& codecs, DType dtype,
                std::span<const std::byte> inputs, std::span<std::byte> outputs,
                const ExecuteOptions& options)
       : schedule_(schedule),
         plan_(plan),
-        codec_(codec),
+        codecs_(codecs),
         dtype_(dtype),
         inputs_(inputs),
         outputs_(outputs),
-        options_(options),
-        clamp_(codec.info().clamps_fp16_sums) {}
+        options_(options) {}
 
   void run(const ChunkPlan& chunk, Chunk tile) {
     tile_ = tile;
     const std::size_t elements = tile.size();
     raw_bytes_ = elements * size_of(dtype_);
-    wire_bytes_ = codec_.wire_bytes(dtype_, elements);
+    for (const CodecRole role : {CodecRole::outer, CodecRole::inner}) {
+      wire_bytes_[index_of(role)] = codecs_.of(role).wire_bytes(dtype_, elements);
+    }
     decoded_.resize(std::max(decoded_.size(), raw_bytes_));
     slots_.resize(std::max(slots_.size(), chunk.ops.size()));
     uses_left_.resize(slots_.size());
@@ -104,6 +105,8 @@ class TileExecutor {
  private:
   using Buffer = std::vector<std::byte>;
 
+  static std::size_t index_of(CodecRole role) { return static_cast<std::size_t>(role); }
+
   std::size_t byte_offset(Rank rank, std::uint64_t element) const {
     return (rank * schedule_.elements + element) * size_of(dtype_);
   }
@@ -114,8 +117,8 @@ class TileExecutor {
       buffer = std::move(free_.back());
       free_.pop_back();
     }
-    // Every buffer can hold either kind of value, so that it can be used again for the other.
-    buffer.resize(std::max({buffer.size(), raw_bytes_, wire_bytes_}));
+    // Every buffer can hold any kind of value, so that it can be used again for another.
+    buffer.resize(std::max({buffer.size(), raw_bytes_, wire_bytes_[0], wire_bytes_[1]}));
     return {buffer.data(), bytes};
   }
 
@@ -125,12 +128,19 @@ class TileExecutor {
     if (--uses_left_[slot] == 0) free_.push_back(std::move(slots_[slot]));
   }
 
-  /// The wire bytes of an encoded value; nothing for an own input or a sum.
-  std::optional<std::span<const std::byte>> wire_of(ValueId id) const {
+  struct Wire {
+    const Codec& codec;
+    std::span<const std::byte> bytes;
+  };
+
+  /// The wire of an encoded value; nothing for an own input or a sum.
+  std::optional<Wire> wire_of(ValueId id) const {
     if (id == kOwnInput) return std::nullopt;
     const ValueId root = plan_.values[id].root;
-    if (schedule_.ops[root].kind == OpKind::reduce) return std::nullopt;
-    return std::span<const std::byte>(slots_[plan_.values[root].slot].data(), wire_bytes_);
+    const Op& op = schedule_.ops[root];
+    if (op.kind == OpKind::reduce) return std::nullopt;
+    return Wire{codecs_.of(op.codec),
+                {slots_[plan_.values[root].slot].data(), wire_bytes_[index_of(op.codec)]}};
   }
 
   /// The elements of a value that is on `rank`: its own input, a sum, or decoded wire bytes.
@@ -138,7 +148,7 @@ class TileExecutor {
   std::span<const std::byte> raw_of(Rank rank, ValueId id) {
     if (id == kOwnInput) return inputs_.subspan(byte_offset(rank, tile_.begin), raw_bytes_);
     if (const auto wire = wire_of(id)) {
-      codec_.decode(dtype_, *wire, {decoded_.data(), raw_bytes_});
+      wire->codec.decode(dtype_, wire->bytes, {decoded_.data(), raw_bytes_});
       return {decoded_.data(), raw_bytes_};
     }
     return {slots_[plan_.values[plan_.values[id].root].slot].data(), raw_bytes_};
@@ -146,40 +156,59 @@ class TileExecutor {
 
   void encode(ValueId id) {
     const Op& op = schedule_.ops[id];
-    const std::span<std::byte> wire = new_value(id, wire_bytes_);
+    const Codec& codec = codecs_.of(op.codec);
+    const std::span<std::byte> wire = new_value(id, wire_bytes_[index_of(op.codec)]);
     const std::span<const std::byte> raw = raw_of(op.rank, op.source);
     EncodeCounts counts;
-    codec_.encode(dtype_, raw, wire, options_.count ? &counts : nullptr);
+    codec.encode(dtype_, raw, wire, options_.count ? &counts : nullptr);
     counts_.encoded += tile_.size();
     if (options_.count) {
       counts_.clamped += counts.clamped;
       round_trip_.resize(std::max(round_trip_.size(), raw_bytes_));
-      codec_.decode(dtype_, wire, {round_trip_.data(), raw_bytes_});
+      codec.decode(dtype_, wire, {round_trip_.data(), raw_bytes_});
       counts_.flushed += count_flushed(raw, {round_trip_.data(), raw_bytes_});
     }
     release(op.source);
+  }
+
+  /// Whether a sum that overflows in fp16 is clamped: as the codecs of its encoded addends do, or
+  /// where there is none, the outer codec.
+  bool clamps(std::span<const ValueId> addends) const {
+    const bool outer = codecs_.outer().info().clamps_fp16_sums;
+    if (codecs_.inner().info().clamps_fp16_sums == outer) return outer;
+    bool any_wire = false;
+    for (const ValueId addend : addends) {
+      const auto wire = wire_of(addend);
+      if (wire && wire->codec.info().clamps_fp16_sums) return true;
+      any_wire = any_wire || wire.has_value();
+    }
+    return !any_wire && outer;
   }
 
   void reduce(ValueId id) {
     const Op& op = schedule_.ops[id];
     const std::span<std::byte> sum = new_value(id, raw_bytes_);
     const std::span<const ValueId> addends = schedule_.operands(op);
+    const bool clamp = clamps(addends);
     if (options_.accumulate == Accumulate::fp32) {
       sum_fp32_.assign(tile_.size(), op.start == Start::zero ? 0.0F : -0.0F);  // -0 + x is x
       for (const ValueId addend : addends) {
         add_fp32(dtype_, sum_fp32_, raw_of(op.rank, addend));
         release(addend);
       }
-      round_sum(dtype_, clamp_, sum_fp32_, sum);
+      round_sum(dtype_, clamp, sum_fp32_, sum);
       return;
     }
     bool started = op.start == Start::zero;
     if (started) std::memset(sum.data(), 0, sum.size());
     for (const ValueId addend : addends) {
-      if (const auto wire = wire_of(addend)) {
-        started ? codec_.decode_add(dtype_, *wire, sum) : codec_.decode(dtype_, *wire, sum);
+      const auto wire = wire_of(addend);
+      if (wire && !started) {
+        wire->codec.decode(dtype_, wire->bytes, sum);
+      } else if (wire && wire->codec.info().clamps_fp16_sums == clamp) {
+        wire->codec.decode_add(dtype_, wire->bytes, sum);
       } else if (const auto raw = raw_of(op.rank, addend); started) {
-        add_native(dtype_, clamp_, sum, raw);
+        add_native(dtype_, clamp, sum, raw);
       } else {
         std::memcpy(sum.data(), raw.data(), sum.size());
       }
@@ -207,17 +236,16 @@ class TileExecutor {
 
   const Schedule& schedule_;
   const Plan& plan_;
-  const Codec& codec_;
+  const Codecs codecs_;
   const DType dtype_;
   const std::span<const std::byte> inputs_;
   const std::span<std::byte> outputs_;
   const ExecuteOptions& options_;
-  const bool clamp_;
 
   Chunk tile_;
   std::size_t raw_bytes_ = 0;
-  std::size_t wire_bytes_ = 0;
-  std::vector<Buffer> slots_;  // values of the chunk that are still to be read
+  std::size_t wire_bytes_[2] = {};  // by codec
+  std::vector<Buffer> slots_;       // values of the chunk that are still to be read
   std::vector<std::uint32_t> uses_left_;
   std::vector<Buffer> free_;
   Buffer decoded_;
@@ -226,9 +254,11 @@ class TileExecutor {
   ExecuteCounts counts_;
 };
 
-void check_arguments(const Schedule& schedule, const Codec& codec, DType dtype,
+void check_arguments(const Schedule& schedule, const Codecs& codecs, DType dtype,
                      std::span<const std::byte> inputs, std::span<const std::byte> outputs) {
-  if (!codec.takes(dtype)) codec.wire_bytes(dtype, 1);  // throws, naming the dtypes it takes
+  for (const Codec* codec : {&codecs.outer(), &codecs.inner()}) {
+    if (!codec->takes(dtype)) codec->wire_bytes(dtype, 1);  // throws, naming the dtypes it takes
+  }
   const std::size_t expected = schedule.world_size * schedule.elements * size_of(dtype);
   if (inputs.size() != expected || outputs.size() != expected) {
     fail(
@@ -236,21 +266,23 @@ void check_arguments(const Schedule& schedule, const Codec& codec, DType dtype,
         schedule.world_size, schedule.elements, name_of(dtype), expected, inputs.size(),
         outputs.size());
   }
-  require_whole_blocks(schedule, codec);
+  require_whole_blocks(schedule, codecs);
 }
 
-/// Tiles of all chunks. A tile boundary is a multiple of the codec's alignment, like a chunk's.
+/// Tiles of all chunks. A tile boundary is a multiple of the codecs' alignment, like a chunk's.
 struct Tile {
   std::size_t chunk;
   Chunk range;
 };
-std::vector<Tile> make_tiles(const Schedule& schedule, const Codec& codec, std::size_t elements) {
+std::vector<Tile> make_tiles(const Schedule& schedule, const Codecs& codecs, std::size_t elements) {
+  const std::uint64_t alignment = codecs.alignment();
+  const bool may_split =
+      codecs.outer().info().splits_at_alignment && codecs.inner().info().splits_at_alignment;
   std::vector<Tile> tiles;
   for (std::size_t i = 0; i < schedule.chunks.size(); ++i) {
     const Chunk& chunk = schedule.chunks[i];
     std::uint64_t step = chunk.size();
-    if (codec.info().splits_at_alignment && codec.info().alignment < chunk.size()) {
-      const std::uint64_t alignment = codec.info().alignment;
+    if (may_split && alignment < chunk.size()) {
       const std::uint64_t tile = std::min<std::uint64_t>(elements, chunk.size());
       step = std::max<std::uint64_t>(1, tile / alignment) * alignment;
     }
@@ -263,35 +295,40 @@ std::vector<Tile> make_tiles(const Schedule& schedule, const Codec& codec, std::
 
 }  // namespace
 
-void require_whole_blocks(const Schedule& schedule, const Codec& codec) {
-  const std::size_t alignment = codec.info().alignment;
+void require_whole_blocks(const Schedule& schedule, const Codecs& codecs) {
   for (std::size_t i = 0; i < schedule.chunks.size(); ++i) {
     const Chunk& chunk = schedule.chunks[i];
-    if (is_aligned(schedule, chunk, alignment)) continue;
+    const bool fits_outer = is_aligned(schedule, chunk, codecs.outer().info().alignment);
+    if (fits_outer && is_aligned(schedule, chunk, codecs.inner().info().alignment)) continue;
+    const Codec& codec = fits_outer ? codecs.inner() : codecs.outer();
     fail(
         "schedule '{}': chunk {}, elements [{}, {}), cuts a block of codec {}: boundaries must be "
         "multiples of {}{}",
-        schedule.algorithm, i, chunk.begin, chunk.end, codec.name(), alignment,
+        schedule.algorithm, i, chunk.begin, chunk.end, codec.name(), codec.info().alignment,
         has_slots(schedule.collective)
             ? fmt::format(" within one slot of {} elements", schedule.slot_elements())
             : "");
   }
 }
 
-ExecuteCounts execute(const Schedule& schedule, const Codec& codec, DType dtype,
+ExecuteCounts execute(const Schedule& schedule, const Codecs& codecs, DType dtype,
                       std::span<const std::byte> inputs, std::span<std::byte> outputs,
                       const ExecuteOptions& options) {
-  check_arguments(schedule, codec, dtype, inputs, outputs);
+  check_arguments(schedule, codecs, dtype, inputs, outputs);
   const Plan plan = make_plan(schedule);
-  const std::vector<Tile> tiles = make_tiles(schedule, codec, options.tile_elements);
-  // A pointer that owns nothing: the accelerated codec does not outlive this call.
-  const CodecPtr given(CodecPtr(), &codec);
-  const CodecPtr chosen = options.scalar ? given : accelerated(given);
+  const std::vector<Tile> tiles = make_tiles(schedule, codecs, options.tile_elements);
+  const auto chosen = [&options](const Codec& codec) {
+    // A pointer that owns nothing: the accelerated codec does not outlive this call.
+    const CodecPtr given(CodecPtr(), &codec);
+    return options.scalar ? given : accelerated(given);
+  };
+  const CodecPtr outer = chosen(codecs.outer());
+  const CodecPtr inner = &codecs.inner() == &codecs.outer() ? outer : chosen(codecs.inner());
   const unsigned threads = options.threads != 0 ? options.threads : hardware_threads();
   std::vector<TileExecutor> executors;
   executors.reserve(threads);
   for (unsigned worker = 0; worker < threads; ++worker) {
-    executors.emplace_back(schedule, plan, *chosen, dtype, inputs, outputs, options);
+    executors.emplace_back(schedule, plan, Codecs(*outer, *inner), dtype, inputs, outputs, options);
   }
   parallel_for(tiles.size(), threads, [&](unsigned worker, std::size_t i) {
     executors[worker].run(plan.chunks[tiles[i].chunk], tiles[i].range);
@@ -306,17 +343,17 @@ ExecuteCounts execute(const Schedule& schedule, const Codec& codec, DType dtype,
   return counts;
 }
 
-WireVolume wire_volume(const Schedule& schedule, const Codec& codec, DType dtype) {
+WireVolume wire_volume(const Schedule& schedule, const Codecs& codecs, DType dtype) {
   WireVolume volume;
   for (const Op& op : schedule.ops) {
     if (op.kind != OpKind::send) continue;
     const std::uint64_t elements = schedule.chunks[op.chunk].size();
     volume.elements += elements;
-    volume.bytes += codec.wire_bytes(dtype, elements);
+    volume.bytes += codecs.of(op.codec).wire_bytes(dtype, elements);
   }
   const WideCount elements = volume.elements != 0 ? volume.elements : schedule.elements;
   const WideCount bytes =
-      volume.elements != 0 ? volume.bytes : codec.wire_bytes(dtype, schedule.elements);
+      volume.elements != 0 ? volume.bytes : codecs.outer().wire_bytes(dtype, schedule.elements);
   if (elements != 0) {
     volume.bits_per_element = 8 * static_cast<double>(bytes) / static_cast<double>(elements);
   }

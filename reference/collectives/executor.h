@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <span>
 
-#include "reference/codecs/codec.h"
+#include "reference/collectives/codecs.h"
 #include "reference/collectives/schedule.h"
 #include "reference/wide_count.h"
 
@@ -23,11 +23,11 @@ struct ExecuteOptions {
   /// Chunks are worked through in tiles of about this many elements, so that a tile stays in cache
   /// and threads share the work; the result never depends on it.
   std::size_t tile_elements = 16384;
-  /// Run the scalar codec instead of its accelerated form; the result never depends on it.
+  /// Run scalar codecs instead of their accelerated form; the result never depends on it.
   bool scalar = false;
 };
 
-/// What the codec did to the values, over all encode ops of all ranks.
+/// What the codecs did to the values, over all encode ops of all ranks.
 struct ExecuteCounts {
   std::uint64_t encoded = 0;  ///< elements that went through an encode
   std::uint64_t clamped = 0;  ///< of these: their rounded code lay outside the code range
@@ -36,22 +36,23 @@ struct ExecuteCounts {
 
 /// `inputs` and `outputs` hold the tensors of all ranks one after the other, world_size * elements
 /// elements of `dtype`, and may not overlap. The schedule must be well-formed (see check()), and
-/// its chunks must cut no block of the codec. Deterministic: the same bits for any thread count.
+/// its chunks must cut no block of a codec. Deterministic: the same bits for any thread count.
 /// Throws InvalidInput when sizes, dtype, alignment or schedule do not fit.
-ExecuteCounts execute(const Schedule& schedule, const Codec& codec, DType dtype,
+ExecuteCounts execute(const Schedule& schedule, const Codecs& codecs, DType dtype,
                       std::span<const std::byte> inputs, std::span<std::byte> outputs,
                       const ExecuteOptions& options = {});
 
-/// Throws InvalidInput unless every chunk lies in one slot and cuts no block of the codec.
-void require_whole_blocks(const Schedule& schedule, const Codec& codec);
+/// Throws InvalidInput unless every chunk lies in one slot and cuts no block of a codec.
+void require_whole_blocks(const Schedule& schedule, const Codecs& codecs);
 
-/// Bytes on the wire: every send of the schedule, each chunk encoded by itself.
+/// Bytes on the wire: every send of the schedule, each chunk encoded by itself, by its codec.
 struct WireVolume {
   WideCount bytes = 0;     ///< sum over all sends
   WideCount elements = 0;  ///< payload elements that these bytes carry
-  /// Average over the sends; for a schedule without sends, that of the whole tensor.
+  /// Average over the sends; for a schedule without sends, that of the whole tensor by the outer
+  /// codec.
   double bits_per_element = 0;
 };
-WireVolume wire_volume(const Schedule& schedule, const Codec& codec, DType dtype);
+WireVolume wire_volume(const Schedule& schedule, const Codecs& codecs, DType dtype);
 
 }  // namespace arlab

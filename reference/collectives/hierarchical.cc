@@ -6,6 +6,9 @@
 //            other; each sums in ascending group order from +0        (exchange across groups)
 //   step 2   inside each group: the owner encodes the result once, sends it to all (all-gather)
 //
+// Steps 0 and 2 encode with the inner codec, step 1 with the outer one, if the options name one:
+// links inside a group are mostly faster, so that they can carry more bits.
+//
 // Every group's owner decodes the same partial sums in the same order, so all groups reduce to
 // identical bits. Source: Flash Communication V2, "Pipeline Parallelism in Hierarchical
 // Communication", figures 6 and 7, table 5 (14 M in total, M across NUMA for 2 groups of 4).
@@ -30,7 +33,9 @@ RankSymmetry hierarchical_symmetry(const ScheduleRequest& request) {
 }
 
 void write_hierarchical_chunk(ScheduleBuilder& s, Chunk range, Rank owner, Rank group_size,
-                              bool own_exact, std::uint32_t first_step) {
+                              const AlgorithmOptions& options, std::uint32_t first_step) {
+  const bool own_exact = options.own == OwnContribution::exact;
+  const CodecRole inside = inner_role(options);
   const ChunkId chunk = s.add_chunk(range);
   const Rank groups = s.world_size() / group_size;
   const auto sum = [&](Rank rank, const std::vector<Value>& contributions) {
@@ -46,7 +51,7 @@ void write_hierarchical_chunk(ScheduleBuilder& s, Chunk range, Rank owner, Rank 
     for (const Rank member : s.partners_of(group_owner, group * group_size, group_size)) {
       const Value input = s.input(group * group_size + member, chunk);
       const bool exact = member == owner && own_exact;
-      contributions.push_back(exact ? input : s.send(s.encode(input), group_owner));
+      contributions.push_back(exact ? input : s.send(s.encode(input, inside), group_owner));
     }
     s.at_step(first_step + 1);
     partials.push_back(sum(group_owner, contributions));
@@ -54,7 +59,7 @@ void write_hierarchical_chunk(ScheduleBuilder& s, Chunk range, Rank owner, Rank 
 
   if (groups == 1) {  // nothing to exchange: two_shot inside the only group
     s.at_step(first_step + 1);
-    const Value result = s.encode(partials.front());
+    const Value result = s.encode(partials.front(), inside);
     for (const Rank member : s.partners_of(owner, 0, group_size)) s.output(s.send(result, member));
     return;
   }
@@ -71,7 +76,7 @@ void write_hierarchical_chunk(ScheduleBuilder& s, Chunk range, Rank owner, Rank 
       contributions.push_back(exact ? partials[from] : s.send(encoded_partials[from], group_owner));
     }
     s.at_step(first_step + 2);
-    const Value result = s.encode(sum(group_owner, contributions));
+    const Value result = s.encode(sum(group_owner, contributions), inside);
     for (const Rank member : s.partners_of(group_owner, group * group_size, group_size)) {
       s.output(s.send(result, group * group_size + member));
     }
@@ -83,11 +88,10 @@ namespace {
 Schedule hierarchical(const ScheduleRequest& request) {
   ScheduleBuilder s("hierarchical", request);
   const Rank group_size = checked_group_size(request);
-  const bool own_exact = request.options.own == OwnContribution::exact;
   const std::vector<Chunk> ranges = s.split(group_size);
   for (Rank owner = 0; owner < group_size; ++owner) {
     if (ranges[owner].size() == 0) continue;
-    write_hierarchical_chunk(s, ranges[owner], owner, group_size, own_exact, 0);
+    write_hierarchical_chunk(s, ranges[owner], owner, group_size, request.options, 0);
   }
   return s.finish();
 }
@@ -98,7 +102,9 @@ Algorithm hierarchical_algorithm() {
   return {.name = "hierarchical",
           .summary = "reduce-scatter in the group, exchange across groups, all-gather in the group",
           .source = "Flash Communication V2, figures 6 and 7",
-          .options = {{"own", "encoded"}, {"group-size", "world size / smallest prime factor"}},
+          .options = {{"own", "encoded"},
+                      {"group-size", "world size / smallest prime factor"},
+                      {"inner-codec", "the codec"}},
           .write = hierarchical,
           .symmetry = hierarchical_symmetry};
 }

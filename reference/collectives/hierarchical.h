@@ -6,9 +6,10 @@
 namespace arlab {
 
 /// Writes one chunk's path through the three stages, at steps first_step, +1 and +2. `owner` is the
-/// member of every group (0 .. group_size - 1) that reduces the chunk.
+/// member of every group (0 .. group_size - 1) that reduces the chunk; own and inner_codec are of
+/// the options.
 void write_hierarchical_chunk(ScheduleBuilder& s, Chunk range, Rank owner, Rank group_size,
-                              bool own_exact, std::uint32_t first_step);
+                              const AlgorithmOptions& options, std::uint32_t first_step);
 
 /// Shifts of groups and of members, when every member owns as much as the others.
 RankSymmetry hierarchical_symmetry(const ScheduleRequest& request);

@@ -20,7 +20,6 @@ constexpr std::uint32_t kMaxMicroChunks = 4096;
 Schedule hierarchical_pipelined(const ScheduleRequest& request) {
   ScheduleBuilder s("hierarchical_pipelined", request);
   const Rank group_size = checked_group_size(request);
-  const bool own_exact = request.options.own == OwnContribution::exact;
   const std::uint32_t micro_chunks = request.options.micro_chunks.value_or(kDefaultMicroChunks);
   if (micro_chunks < 1 || micro_chunks > kMaxMicroChunks) {
     fail("micro-chunks {} is out of range: allowed is 1 to {}", micro_chunks, kMaxMicroChunks);
@@ -30,7 +29,7 @@ Schedule hierarchical_pipelined(const ScheduleRequest& request) {
     const std::vector<Chunk> micro = s.split(ranges[owner], micro_chunks);
     for (std::uint32_t m = 0; m < micro_chunks; ++m) {
       if (micro[m].size() == 0) continue;
-      write_hierarchical_chunk(s, micro[m], owner, group_size, own_exact, m);
+      write_hierarchical_chunk(s, micro[m], owner, group_size, request.options, m);
     }
   }
   return s.finish();
@@ -44,7 +43,8 @@ Algorithm hierarchical_pipelined_algorithm() {
           .source = "Flash Communication V2, figure 8",
           .options = {{"own", "encoded"},
                       {"group-size", "world size / smallest prime factor"},
-                      {"micro-chunks", std::to_string(kDefaultMicroChunks)}},
+                      {"micro-chunks", std::to_string(kDefaultMicroChunks)},
+                      {"inner-codec", "the codec"}},
           .write = hierarchical_pipelined,
           .symmetry = hierarchical_symmetry};
 }

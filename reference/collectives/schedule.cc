@@ -41,6 +41,16 @@ std::string_view words_for(Collective collective) {
   return "a known collective";
 }
 
+std::string_view name_of(CodecRole role) {
+  switch (role) {
+    case CodecRole::outer:
+      return "outer";
+    case CodecRole::inner:
+      return "inner";
+  }
+  return "unknown codec";
+}
+
 bool is_aligned(const Schedule& schedule, const Chunk& chunk, std::uint64_t alignment) {
   const std::uint64_t slot = schedule.slot_elements();
   if (slot == 0 || alignment == 0) return false;

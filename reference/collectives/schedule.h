@@ -92,12 +92,21 @@ enum class OpKind : std::uint8_t {
   reduce,  ///< sum of several values (encoded ones are decoded) in the given order -> raw value
 };
 
+/// Which of the codecs of a call: its codec, or the other one that it may name for messages which
+/// stay inside a group, or which go back (AlgorithmOptions::inner_codec).
+enum class CodecRole : std::uint8_t { outer, inner };
+
+/// As in JSON: outer.
+std::string_view name_of(CodecRole role);
+
 /// What a sum starts from: +0, or its first addend (reference/codecs/SPEC.md, "Accumulation").
 enum class Start : std::uint8_t { zero, first };
 
 struct Op {
   OpKind kind = OpKind::encode;
   Start start = Start::zero;  ///< reduce
+  /// encode: the codec that encodes; send: the one that has encoded what it sends.
+  CodecRole codec = CodecRole::outer;
   /// Ops are ordered by step. Sends of one step from one rank to one peer travel as one message,
   /// which has arrived in the next step: what is sent in a step is used in a later one.
   std::uint32_t step = 0;

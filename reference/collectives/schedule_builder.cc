@@ -80,7 +80,7 @@ Value ScheduleBuilder::append(Op op, bool encoded) {
   }
   op.step = step_;
   if (only_size_ == nullptr) schedule_.ops.push_back(op);
-  return {static_cast<ValueId>(size_.ops++), where, op.chunk, encoded};
+  return {static_cast<ValueId>(size_.ops++), where, op.chunk, encoded, op.codec};
 }
 
 std::ranges::iota_view<Rank, Rank> ScheduleBuilder::partners_of(Rank rank, Rank first, Rank count,
@@ -100,19 +100,25 @@ std::ranges::iota_view<Rank, Rank> ScheduleBuilder::hops_from(Rank start) const 
   return {leaving == 0 ? 0 : leaving - 1, std::min(leaving + 1, n - 1)};
 }
 
-Value ScheduleBuilder::encode(Value source) {
-  if (!is_wanted(source.rank)) return {kElsewhere, source.rank, source.chunk, true};
-  return append(
-      {.kind = OpKind::encode, .rank = source.rank, .chunk = source.chunk, .source = source.id},
-      true);
+Value ScheduleBuilder::encode(Value source, CodecRole codec) {
+  if (!is_wanted(source.rank)) return {kElsewhere, source.rank, source.chunk, true, codec};
+  return append({.kind = OpKind::encode,
+                 .codec = codec,
+                 .rank = source.rank,
+                 .chunk = source.chunk,
+                 .source = source.id},
+                true);
 }
 
 Value ScheduleBuilder::send(Value encoded, Rank to) {
   require(encoded.encoded, "send: only encoded values travel");
   require(to < schedule_.world_size, "send: no such rank");
   if (to == encoded.rank) return encoded;
-  if (!is_wanted(encoded.rank) && !is_wanted(to)) return {kElsewhere, to, encoded.chunk, true};
+  if (!is_wanted(encoded.rank) && !is_wanted(to)) {
+    return {kElsewhere, to, encoded.chunk, true, encoded.codec};
+  }
   return append({.kind = OpKind::send,
+                 .codec = encoded.codec,
                  .rank = encoded.rank,
                  .peer = to,
                  .chunk = encoded.chunk,

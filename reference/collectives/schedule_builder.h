@@ -18,6 +18,7 @@ struct Value {
   Rank rank = 0;
   ChunkId chunk = 0;
   bool encoded = false;
+  CodecRole codec = CodecRole::outer;  ///< encoded: by which
 };
 
 /// Appends ops to a schedule. A mistake in an algorithm (a sum of values on two ranks, a raw value
@@ -62,7 +63,7 @@ class ScheduleBuilder {
     return {kElsewhere, rank, chunk, encoded};
   }
 
-  Value encode(Value source);
+  Value encode(Value source, CodecRole codec = CodecRole::outer);
   /// The same bytes at `to`; a value that is there already does not move.
   Value send(Value encoded, Rank to);
   /// Sums values that are on one rank, in the order given.

@@ -30,6 +30,7 @@ Json op_to_json(const Schedule& schedule, const Op& op) {
   switch (op.kind) {
     case OpKind::encode:
       json = {{"op", "encode"}, {"step", op.step}, {"rank", op.rank}, {"chunk", op.chunk}};
+      if (op.codec != CodecRole::outer) json["codec"] = name_of(op.codec);
       json["from"] = value_to_json(op.source);
       break;
     case OpKind::send:
@@ -201,7 +202,10 @@ Op op_from_json(const Input& json, const std::string& where, std::vector<ValueId
     allow(json, where, {"op", "step", "rank", "to", "chunk", "from"});
     op.peer = integer<Rank>(json, where, "to");
   } else {
-    allow(json, where, {"op", "step", "rank", "chunk", "from"});
+    allow(json, where, {"op", "step", "rank", "chunk", "codec", "from"});
+    if (json.contains("codec") && one_of(json, where, "codec", {"outer", "inner"}) == "inner") {
+      op.codec = CodecRole::inner;
+    }
   }
   op.source = value_from_json(member(json, where, "from"), where + ".from");
   return op;
@@ -321,10 +325,15 @@ void write_op(ListWriter& list, const Schedule& schedule, const Op& op) {
   const auto rank = named("rank", op.rank);
   const auto chunk = named("chunk", op.chunk);
   switch (op.kind) {
-    case OpKind::encode:
-      list.object(named("op", "encode"), step, rank, chunk,
-                  named("from", ListWriter::of_value(op.source)));
+    case OpKind::encode: {
+      const auto from = named("from", ListWriter::of_value(op.source));
+      if (op.codec == CodecRole::outer) {
+        list.object(named("op", "encode"), step, rank, chunk, from);
+      } else {
+        list.object(named("op", "encode"), step, rank, chunk, named("codec", "inner"), from);
+      }
       break;
+    }
     case OpKind::send:
       list.object(named("op", "send"), step, rank, named("to", op.peer), chunk,
                   named("from", ListWriter::of_value(op.source)));
@@ -391,7 +400,9 @@ Schedule schedule_from_json(std::string_view json_text) {
   }
   for (const Input& op : array(json, "", "ops")) {
     const std::string where = fmt::format("ops[{}]", schedule.ops.size());
-    schedule.ops.push_back(op_from_json(op, where, schedule.addends));
+    Op& read = schedule.ops.emplace_back(op_from_json(op, where, schedule.addends));
+    const bool sends = read.kind == OpKind::send && read.source < schedule.ops.size();
+    if (sends) read.codec = schedule.ops[read.source].codec;
   }
   for (const Input& output : array(json, "", "outputs")) {
     const std::string where = fmt::format("outputs[{}]", schedule.outputs.size());

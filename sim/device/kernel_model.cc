@@ -64,7 +64,6 @@ Rank library_channels(const Device& device, std::uint64_t payload_bytes) {
 KernelModel::KernelModel(const Device& device, const Plan& plan, Implementation implementation)
     : device_(device), plan_(plan), implementation_(implementation) {
   if (implementation_ != Implementation::kernel) library_of(device);
-  ops_per_element_ = plan.cost.encode_ops_per_element + plan.cost.decode_ops_per_element;
   if (has_blocks()) plan_rounds();
 }
 
@@ -120,6 +119,15 @@ double KernelModel::link_efficiency() const {
   return collective * plan_.cost.store_efficiency;
 }
 
+std::uint64_t KernelModel::link_bytes(const PlannedMessage& message) const {
+  const double packed_better = plan_.cost.store_efficiency / plan_.inner_cost.store_efficiency;
+  if (implementation_ == Implementation::low_latency || has_blocks() || packed_better == 1) {
+    return message.bytes;
+  }
+  const double inner = std::ceil(static_cast<double>(message.inner_bytes) * packed_better);
+  return message.bytes - message.inner_bytes + static_cast<std::uint64_t>(inner);
+}
+
 double KernelModel::rate_cap_gb_per_s(const Stage& stage) const {
   if (implementation_ == Implementation::kernel) return kNoRateCap;
   const Rank channels = library_channels(device_, plan_.elements * size_of(plan_.dtype));
@@ -149,21 +157,46 @@ double KernelModel::memory_bytes(const Stage& stage) const {
   const auto element = static_cast<double>(size_of(plan_.dtype));
   // What is sent goes to the memory of others; their links are slower.
   return static_cast<double>(stage.encoded + stage.written) * element +
-         static_cast<double>(stage.decoded) * plan_.wire_bytes_per_element;
+         static_cast<double>(stage.outer().decoded) * plan_.wire_bytes_per_element +
+         static_cast<double>(stage.inner.decoded) * plan_.inner_wire_bytes_per_element;
+}
+
+double KernelModel::operations(const CodecCost& cost, const CodecWork& work) const {
+  if (has_blocks()) {
+    const double decoded =
+        device_.decode_cost.value * static_cast<double>(work.received + work.gathered) +
+        static_cast<double>(work.decoded - work.received - work.gathered);
+    const double ops = cost.encode_ops_per_element * static_cast<double>(work.encoded) +
+                       cost.decode_ops_per_element * decoded;
+    return (cost.packed ? 1 : device_.blocks->unpacked_cost.value) * ops;
+  }
+  return cost.encode_ops_per_element * static_cast<double>(work.encoded) +
+         device_.decode_cost.value * cost.decode_ops_per_element *
+             static_cast<double>(work.decoded);
 }
 
 double KernelModel::operations(const Stage& stage) const {
-  if (has_blocks()) {
-    const double decoded =
-        device_.decode_cost.value * static_cast<double>(stage.received + stage.gathered) +
-        static_cast<double>(stage.decoded - stage.received - stage.gathered);
-    const double ops = plan_.cost.encode_ops_per_element * static_cast<double>(stage.encoded) +
-                       plan_.cost.decode_ops_per_element * decoded;
-    return (plan_.cost.packed ? 1 : device_.blocks->unpacked_cost.value) * ops;
-  }
-  return plan_.cost.encode_ops_per_element * static_cast<double>(stage.encoded) +
-         device_.decode_cost.value * plan_.cost.decode_ops_per_element *
-             static_cast<double>(stage.decoded);
+  return operations(plan_.cost, stage.outer()) + operations(plan_.inner_cost, stage.inner);
+}
+
+double KernelModel::operations(const PlannedMessage& message) const {
+  const double outer = message.bytes > message.inner_bytes ? operations(plan_.cost) : 0;
+  return message.inner_bytes > 0 ? std::max(outer, operations(plan_.inner_cost)) : outer;
+}
+
+double KernelModel::first_tile_operations(const Stage& stage) const {
+  const CodecWork outer = stage.outer();
+  const CodecWork& inner = stage.inner;
+  const auto slower = [&](double CodecCost::*ops, bool with_outer, bool with_inner) {
+    return std::max(with_outer ? plan_.cost.*ops : 0, with_inner ? plan_.inner_cost.*ops : 0);
+  };
+  // What only encodes, or only decodes, counts with both directions of its codec.
+  const bool encodes = stage.encoded > 0;
+  const bool decodes = stage.decoded > 0;
+  return slower(&CodecCost::encode_ops_per_element, encodes ? outer.encoded > 0 : outer.decoded > 0,
+                encodes ? inner.encoded > 0 : inner.decoded > 0) +
+         slower(&CodecCost::decode_ops_per_element, decodes ? outer.decoded > 0 : outer.encoded > 0,
+                decodes ? inner.decoded > 0 : inner.encoded > 0);
 }
 
 double KernelModel::bytes_sent(const Stage& stage) const {
@@ -196,7 +229,11 @@ namespace {
 
 /// What a stage does when what its messages are exchanged for has come.
 Stage gathering_of(const Stage& stage) {
-  return {.decoded = stage.gathered, .written = stage.gathered, .gathered = stage.gathered};
+  const std::uint64_t inner = stage.inner.gathered;
+  return {.decoded = stage.gathered,
+          .written = stage.gathered,
+          .gathered = stage.gathered,
+          .inner = {.decoded = inner, .gathered = inner}};
 }
 
 /// All the rest.
@@ -204,6 +241,8 @@ Stage before_gathering(Stage stage) {
   stage.decoded -= stage.gathered;
   stage.written -= stage.gathered;
   stage.gathered = 0;
+  stage.inner.decoded -= stage.inner.gathered;
+  stage.inner.gathered = 0;
   return stage;
 }
 
@@ -256,9 +295,9 @@ StageCost KernelModel::cost_of(const Stage& stage) const {
   }
   cost.flags_us =
       (stage.messages > 0 ? device_.step_us.value : 0) + device_.message_us.value * peers;
-  if (ops_per_element_ > 0 && stage.uses_codec()) {
-    cost.first_tile_us = device_.codec_tile_us_per_op.value *
-                         (ops_per_element_ + device_.codec_tile_fixed_ops.value);
+  if (const double ops = first_tile_operations(stage); ops > 0) {
+    cost.first_tile_us =
+        device_.codec_tile_us_per_op.value * (ops + device_.codec_tile_fixed_ops.value);
   }
   if (device_.stores && stage.messages > 0) {
     cost.release_us =
@@ -268,21 +307,20 @@ StageCost KernelModel::cost_of(const Stage& stage) const {
   return cost;
 }
 
-double KernelModel::output_us(std::uint64_t elements) const {
-  return work_us(output_stage(elements));
-}
-
 double KernelModel::contention_us(const Stage& stage, const PlannedMessage& message,
                                   double link_gb_per_s) const {
   if (!device_.stores || implementation_ != Implementation::kernel) return 0;
   const Stores& stores = *device_.stores;
-  const bool codec = ops_per_element_ > 0;
+  const double ops = operations(message);
+  const bool codec = ops > 0;
   const double packets =
-      static_cast<double>(message.bytes) / plan_.cost.store_efficiency / kPacketBytes;
+      (static_cast<double>(message.bytes - message.inner_bytes) / plan_.cost.store_efficiency +
+       static_cast<double>(message.inner_bytes) / plan_.inner_cost.store_efficiency) /
+      kPacketBytes;
   const double resident =
       packets * std::min(1.0, stores.resident_tiles.value / std::max(1.0, tiles_of(stage)));
   const double free =
-      codec ? stores.free_packets_per_op.value * ops_per_element_ : stores.free_packets_plain.value;
+      codec ? stores.free_packets_per_op.value * ops : stores.free_packets_plain.value;
   const double share = codec ? stores.contention_codec.value : stores.contention_plain.value;
   const double crowded = std::hypot(resident, free) - free;
   const double waiting = share * harmonic_beyond_one(stage.messages) *

@@ -31,6 +31,10 @@
 // whichever stage it belongs to. Operations of codecs that are not packed count unpacked_cost
 // times, those of decoding what is received decode_cost times.
 //
+// Of two codecs, each counts for the elements that it works on. The first tile of a stage takes the
+// operations of the codec that it encodes with and of the one that it decodes with; of the more
+// expensive one, where it does so with both.
+//
 // The terms and their constants were found on MK1 QuickReduce's tables; sim/README.md says how far
 // the model is from them and from others.
 #pragma once
@@ -78,8 +82,11 @@ class KernelModel {
   KernelModel(const Device& device, const Plan& plan, Implementation implementation);
 
   double launch_us() const;
-  /// Share of a link's bandwidth that is wire bytes, for what they are packed into.
+  /// Share of a link's bandwidth that is wire bytes, for what the outer codec packs them into.
   double link_efficiency() const;
+  /// Bytes that a message is for a link of that efficiency: its own, but where the inner codec
+  /// packs differently.
+  std::uint64_t link_bytes(const PlannedMessage& message) const;
 
   /// What the sender's blocks can send to each peer of the stage, in wire bytes.
   double rate_cap_gb_per_s(const Stage& stage) const;
@@ -89,11 +96,14 @@ class KernelModel {
   /// arithmetic.
   bool is_memory_bound(const Stage& stage) const;
   /// The stage that decoding into the output would be.
-  static Stage output_stage(std::uint64_t elements) {
-    return {.decoded = elements, .written = elements};
+  static Stage output_stage(std::uint64_t elements, std::uint64_t inner = 0) {
+    return {.decoded = elements, .written = elements, .inner = {.decoded = inner}};
   }
-  /// Decoding into the output what arrives at a rank that is not busy with a stage.
-  double output_us(std::uint64_t elements) const;
+  /// Decoding into the output what arrives at a rank that is not busy with a stage; `inner` of the
+  /// elements with the inner codec.
+  double output_us(std::uint64_t elements, std::uint64_t inner = 0) const {
+    return work_us(output_stage(elements, inner));
+  }
 
   /// From the last arrival in exchange for the stage's messages until the output that they make up
   /// is written; 0 where that is hidden, as without Device::blocks.
@@ -119,7 +129,14 @@ class KernelModel {
   StageCost cost_with_blocks(const Stage& stage) const;
   double first_tile_with_blocks_us(const Stage& stage) const;
   TimeParts message_time_with_blocks(const StageCost& cost, double network_us) const;
+  double operations(const CodecCost& cost, const CodecWork& work) const;
   double operations(const Stage& stage) const;
+  /// Of a codec to encode an element and decode it.
+  static double operations(const CodecCost& cost) {
+    return cost.encode_ops_per_element + cost.decode_ops_per_element;
+  }
+  double first_tile_operations(const Stage& stage) const;
+  double operations(const PlannedMessage& message) const;
   double bytes_sent(const Stage& stage) const;
 
   double contention_us(const Stage& stage, const PlannedMessage& message,
@@ -135,7 +152,6 @@ class KernelModel {
   const Device& device_;
   const Plan& plan_;
   Implementation implementation_;
-  double ops_per_element_ = 0;  ///< encode and decode
 
   // with Device::blocks
   double largest_message_ = 1;           ///< elements

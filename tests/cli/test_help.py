@@ -14,11 +14,11 @@ COMMANDS = {
     "reduce": [
         "--algorithm", "--schedule", "--codec", "--ranks", "--dtype", "--input", "--tensor",
         "--synthetic", "--elements", "--out", "--accumulate", "--own", "--forward",
-        "--combine", "--group-size", "--micro-chunks", "--threads",
+        "--combine", "--group-size", "--micro-chunks", "--inner-codec", "--threads",
     ],
     "schedule": ["--algorithm", "--schedule", "--ranks", "--elements", "--group-size"],
     "simulate": [
-        "--topology", "--algorithm", "--schedule", "--codec", "--bytes", "--ranks", "--library",
+        "--topology", "--algorithm", "--schedule", "--codec", "--inner-codec", "--bytes", "--ranks", "--library",
         "--sharing", "--trace", "--no-plots",
     ],
     "topology": ["--out"],

@@ -319,10 +319,11 @@ TEST(AllToAll, RefusesElementsThatDoNotMakeEqualSlots) {
 TEST(AllToAll, RefusesOptionsThatAreNotItsOwn) {
   ScheduleRequest request{.world_size = 4, .elements = 8};
   request.options.forward = Forward::unchanged;
-  EXPECT_EQ(refusal(request), "algorithm all_to_all has no option forward: it has own, combine");
+  EXPECT_EQ(refusal(request),
+            "algorithm all_to_all has no option forward: it has own, combine, inner-codec");
   request.options = {.micro_chunks = 2};
   EXPECT_EQ(refusal(request),
-            "algorithm all_to_all has no option micro-chunks: it has own, combine");
+            "algorithm all_to_all has no option micro-chunks: it has own, combine, inner-codec");
   request.options = {.combine = Combine::none};
   EXPECT_EQ(refusal(request, "two_shot"), "algorithm two_shot has no option combine: it has own");
   request.options = {.group_size = 2};

@@ -59,7 +59,7 @@ void change(Integer& field, Random& random, std::uint64_t plausible) {
 inline void mutate(Schedule& s, Random& random) {
   Op& op = random.pick(s.ops);
   const std::uint64_t ops = s.ops.size();
-  switch (random.below(22)) {
+  switch (random.below(23)) {
     case 0:
       return change(s.world_size, random, kMostRanks);
     case 1:
@@ -103,6 +103,9 @@ inline void mutate(Schedule& s, Random& random) {
       return change(random.pick(s.outputs).value, random, ops);
     case 20:
       return change(random.pick(s.outputs).begin, random, s.elements);
+    case 21:
+      op.codec = static_cast<CodecRole>(random.below(3));
+      return;
     default:
       if (!s.addends.empty()) std::swap(random.pick(s.addends), random.pick(s.addends));
   }

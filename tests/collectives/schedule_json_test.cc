@@ -36,6 +36,32 @@ TEST(ScheduleJson, IsReadBackAsItWasWritten) {
   }
 }
 
+/// What encodes by another codec than all others says so, sends of it need not.
+TEST(ScheduleJson, NamesTheInnerCodecOfEncodes) {
+  const AlgorithmOptions inside = {.group_size = 2, .inner_codec = "another"};
+  const AlgorithmOptions back = {.combine = Combine::quantized, .inner_codec = "another"};
+  for (const auto& [name, options] :
+       {std::pair{"hierarchical", inside}, std::pair{"all_to_all", back}}) {
+    const Schedule schedule = schedule_of({name, options}, 4, 4 * 37, 1);
+    const Json json = schedule_to_json(schedule);
+    EXPECT_EQ(read(json), schedule);
+    std::string text;
+    write_schedule_json(schedule, Json::object(), [&](std::string_view piece) { text += piece; });
+    EXPECT_EQ(text, json.dump(1));
+    for (const Json& op : json["ops"]) {
+      const bool is_first = name == std::string("hierarchical") && op["step"] == 0;
+      const bool is_encode = op["op"] == "encode";
+      EXPECT_TRUE(!is_first || !is_encode || op["codec"] == "inner");
+      EXPECT_TRUE(is_encode || !op.contains("codec"));
+    }
+  }
+  Json json = tree_json();
+  EXPECT_EQ(json.dump().find("codec"), std::string::npos);
+  const Schedule before = read(json);
+  json["ops"][0]["codec"] = "outer";
+  EXPECT_EQ(read(json), before);
+}
+
 TEST(ScheduleJson, IsTheSameTextPieceByPiece) {
   const auto written = [](const Schedule& schedule, const Json& more) {
     std::string text;
@@ -217,6 +243,9 @@ TEST(MalformedJson, NamesTheWordThatIsNotKnown) {
   EXPECT_EQ(with("/ops/12/op", "broadcast"),
             "schedule: ops[12].op is 'broadcast'; allowed: encode, send, reduce");
   EXPECT_EQ(with("/ops/4/start", "one"), "schedule: ops[4].start is 'one'; allowed: zero, first");
+  EXPECT_EQ(with("/ops/0/codec", "innermost"),
+            "schedule: ops[0].codec is 'innermost'; allowed: outer, inner");
+  EXPECT_EQ(with("/ops/0/codec", 1), "schedule: ops[0].codec is 1; allowed: outer, inner");
   EXPECT_EQ(with("/ops/0/from", "own"),
             "schedule: ops[0].from is 'own'; allowed: \"input\" or the index of an earlier op");
 }
@@ -228,7 +257,7 @@ TEST(MalformedJson, NamesTheKeyThatIsNotKnownOrStandsTwice) {
   EXPECT_EQ(with("/chunks/0/size", 4),
             "schedule: chunks[0]: unknown key 'size'; allowed are begin, end");
   EXPECT_EQ(with("/ops/0/to", 1),
-            "schedule: ops[0]: unknown key 'to'; allowed are op, step, rank, chunk, from");
+            "schedule: ops[0]: unknown key 'to'; allowed are op, step, rank, chunk, codec, from");
   EXPECT_EQ(with("/ops/1/start", "zero"),
             "schedule: ops[1]: unknown key 'start'; allowed are op, step, rank, to, chunk, from");
   EXPECT_EQ(with("/ops/4/to", 1),

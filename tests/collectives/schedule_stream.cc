@@ -14,6 +14,9 @@
 namespace {
 
 void write() {
+  const arlab::AlgorithmOptions two_codecs = {.group_size = 2, .inner_codec = "another"};
+  const auto inside = arlab::testing::schedule_of({"hierarchical", two_codecs}, 4, 135, 32);
+  std::cout << arlab::schedule_to_json(inside).dump() << '\n';
   for (const arlab::Rank n : {1, 2, 3, 6}) {
     for (const auto& variant : arlab::testing::all_variants(n)) {
       const auto schedule = arlab::testing::schedule_of(variant, n, 32 * n + 7, 32);

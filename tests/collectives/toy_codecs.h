@@ -12,17 +12,18 @@
 
 namespace arlab::testing {
 
-/// Every pass multiplies by 3/4, so that no two different ways of values through encodes, sends and
+/// Every pass multiplies by a factor, 3/4 if nothing else is said, so that no two different ways of values through encodes, sends and
 /// sums give the same bits.
 class FadingCodec : public Codec {
  public:
-  explicit FadingCodec(std::size_t alignment = 1)
-      : Codec({.name = "fading",
-               .summary = "multiplies by 3/4",
+  explicit FadingCodec(std::size_t alignment = 1, const char* name = "fading", float factor = 0.75F)
+      : Codec({.name = name,
+               .summary = "multiplies by a factor",
                .source = "test",
                .dtypes = {DType::fp32},
                .block = 1,
-               .alignment = alignment}) {}
+               .alignment = alignment}),
+        factor_(factor) {}
 
  private:
   std::size_t do_wire_bytes(DType, std::size_t elements) const override { return elements * 4; }
@@ -31,7 +32,7 @@ class FadingCodec : public Codec {
     for (std::size_t i = 0; i < payload.size(); i += 4) {
       float value = 0;
       std::memcpy(&value, &payload[i], 4);
-      value *= 0.75f;
+      value *= factor_;
       std::memcpy(&wire[i], &value, 4);
     }
   }
@@ -39,6 +40,8 @@ class FadingCodec : public Codec {
                  std::span<std::byte> payload) const override {
     std::memcpy(payload.data(), wire.data(), wire.size());
   }
+
+  float factor_;
 };
 
 /// Signed bytes with one scale for the whole message: 4 bytes of scale, then the elements.

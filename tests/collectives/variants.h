@@ -83,6 +83,8 @@ inline std::vector<Variant> variants_of(const Algorithm& algorithm, Rank world_s
       variants = times(variants, &AlgorithmOptions::group_size, divisors(world_size));
     } else if (option.name == "micro-chunks") {
       variants = times(variants, &AlgorithmOptions::micro_chunks, micro_chunks);
+    } else if (option.name == "inner-codec") {
+      // It says with which codec ops encode, and changes nothing else: inner_codec_test.cc.
     } else {
       throw std::logic_error("variants.h does not know the option " + option.name);
     }

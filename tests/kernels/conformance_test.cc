@@ -87,6 +87,65 @@ TEST(Conformance, EveryOptionOfEveryAlgorithm) {
   }
 }
 
+/// Codecs that encode at once, that measure, and that clamp fp16 sums, in both roles.
+TEST(Conformance, ACodecPerOp) {
+  emulator::configure({});
+  const std::vector<std::string> codecs = {"fp16", "qr-q4", "int8-gtensor", "int3-g24"};
+  std::vector<testing::Variant> variants = {
+      {"hierarchical", {.group_size = 2}},
+      {"hierarchical_pipelined", {.own = OwnContribution::exact, .micro_chunks = 3}},
+      {"all_to_all", {.combine = Combine::quantized}}};
+  for (testing::Variant& variant : variants) {
+    for (const std::string& inner : codecs) {
+      SCOPED_TRACE(label(variant) + " with " + inner);
+      variant.options.inner_codec = inner;
+      expect_conformance({.codecs = codecs,
+                          .algorithms = {variant.algorithm},
+                          .options = variant.options,
+                          .ranks = ARLAB_SHORT_TESTS ? std::vector{4} : std::vector{4, 6},
+                          .lengths = ARLAB_SHORT_TESTS ? std::vector<std::size_t>{2049}
+                                                       : std::vector<std::size_t>{1, 12301},
+                          .group = kSmallGroup});
+    }
+  }
+}
+
+/// Chunks of more groups than can be measured at once are worked through in parts, which suit both.
+TEST(Conformance, ACodecPerOpInParts) {
+  emulator::configure({});
+  CommunicatorOptions few = kSmallGroup;
+  few.measured_groups = 8 * 40;
+  expect_conformance({.codecs = {"int3-g24", "int4-g32"},
+                      .algorithms = {"hierarchical"},
+                      .options = {.inner_codec = "int5-g40"},
+                      .ranks = {4},
+                      .lengths = {9001},
+                      .group = few});
+}
+
+TEST(Conformance, SaysWhichSchedulesOfTwoCodecsHaveNoKernels) {
+  emulator::configure({});
+  auto schedule = std::make_shared<Schedule>(
+      make_schedule("one_shot", {.world_size = 2, .elements = 64, .alignment = 32}));
+  for (Op& op : schedule->ops) {
+    if (op.rank == 1 && op.kind != OpKind::reduce) op.codec = CodecRole::inner;
+  }
+  const auto refusal = [&](const std::string& inner) {
+    return run_conformance(
+               host(),
+               {.codecs = {"int4-g32"}, .options = {.inner_codec = inner}, .schedule = schedule},
+               [](const ConformanceRow&) {})
+        .message();
+  };
+  EXPECT_EQ(refusal("fp16"),
+            "schedule one_shot has no kernels with two codecs, int4-g32 and fp16: what is sent in "
+            "a step must all be of one, and be read before anything else is encoded");
+  EXPECT_EQ(refusal("int4-g32"), "");
+  schedule->ops[0].codec = CodecRole::outer;
+  *schedule = make_schedule("one_shot", {.world_size = 2, .elements = 64, .alignment = 32});
+  EXPECT_EQ(refusal("fp16"), "schedule 'one_shot' encodes nothing with an inner codec");
+}
+
 TEST(Conformance, AScheduleOfOnesOwn) {
   emulator::configure({});
   for (const char* algorithm : {"two_shot", "tree"}) {

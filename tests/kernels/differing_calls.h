@@ -13,11 +13,18 @@ namespace arlab::kernels {
 
 /// Kernels with flags and with places, for small tensors and for others, and in stages.
 inline std::vector<CollectiveRequest> differing_requests() {
-  return {{"two_shot", "qr-q4", DType::fp16, 5000}, {"two_shot", "qr-q4", DType::fp16, 4999},
-          {"two_shot", "qr-q4", DType::bf16, 5000}, {"two_shot", "qr-q8", DType::fp16, 5000},
-          {"two_shot", "fp16", DType::fp16, 60000}, {"two_shot", "fp32", DType::fp32, 5000},
-          {"one_shot", "qr-q4", DType::fp16, 5000}, {"ring", "qr-q4", DType::fp16, 5000},
-          {"two_shot", "nvfp4", DType::fp16, 5000}, {"all_to_all", "fp16", DType::fp16, 12}};
+  return {{"two_shot", "qr-q4", DType::fp16, 5000},
+          {"two_shot", "qr-q4", DType::fp16, 4999},
+          {"two_shot", "qr-q4", DType::bf16, 5000},
+          {"two_shot", "qr-q8", DType::fp16, 5000},
+          {"two_shot", "fp16", DType::fp16, 60000},
+          {"two_shot", "fp32", DType::fp32, 5000},
+          {"one_shot", "qr-q4", DType::fp16, 5000},
+          {"ring", "qr-q4", DType::fp16, 5000},
+          {"two_shot", "nvfp4", DType::fp16, 5000},
+          {"all_to_all", "fp16", DType::fp16, 12},
+          {"hierarchical", "qr-q4", DType::fp16, 5000, {.inner_codec = "fp16"}},
+          {"hierarchical", "qr-q4", DType::fp16, 5000, {.inner_codec = "qr-q8"}}};
 }
 
 /// All pairs of them, each way round once or the other.
@@ -38,7 +45,8 @@ inline std::string differing_calls_error(int rank, const CollectiveRequest& call
                                          const CollectiveRequest& other_call) {
   const auto text = [](int of, const CollectiveRequest& r) {
     return fmt::format("rank {} called {} of {} {} elements with codec {}", of, r.algorithm,
-                       r.elements, name_of(r.dtype), r.codec);
+                       r.elements, name_of(r.dtype),
+                       r.codec + (r.options.inner_codec ? "+" + *r.options.inner_codec : ""));
   };
   return "the ranks' calls differ: " + text(rank, call) + ", " + text(other, other_call);
 }

@@ -12,6 +12,7 @@
 #include "reference/codecs/native_sum.h"
 #include "reference/codecs/registry.h"
 #include "reference/collectives/check.h"
+#include "reference/collectives/codecs.h"
 #include "reference/collectives/executor.h"
 #include "reference/tensors/synthetic.h"
 #include "tests/collectives/random_schedules.h"
@@ -27,9 +28,9 @@ using Bytes = std::vector<std::byte>;
 /// What run.hip does, on whole chunks. The outputs may be the inputs.
 class Interpreter {
  public:
-  Interpreter(const Schedule& schedule, const Codec& codec, DType dtype, Bytes& inputs,
+  Interpreter(const Schedule& schedule, const Codecs& codecs, DType dtype, Bytes& inputs,
               Bytes& outputs)
-      : schedule_(schedule), codec_(codec), dtype_(dtype), inputs_(inputs), outputs_(outputs) {}
+      : schedule_(schedule), codecs_(codecs), dtype_(dtype), inputs_(inputs), outputs_(outputs) {}
 
   void run(const Lowered& lowered) {
     slots_.clear();
@@ -47,6 +48,21 @@ class Interpreter {
   }
 
  private:
+  struct Wire {
+    CodecRole codec;
+    Bytes bytes;
+  };
+
+  /// Of the kernel that runs a step: that which encodes in the last phase where one begins.
+  static CodecRole codec_of(const Lowered& lowered, int phase, bool is_send) {
+    CodecRole codec = CodecRole::outer;
+    for (std::size_t i = 0; i < lowered.encoding_phases.size(); ++i) {
+      const int begin = lowered.encoding_phases[i];
+      if (begin < phase || (begin == phase && is_send)) codec = lowered.codecs[i];
+    }
+    return codec;
+  }
+
   std::span<std::byte> part(Bytes& tensor, Rank rank, const Chunk& chunk) const {
     const std::size_t size = size_of(dtype_);
     return std::span(tensor).subspan((rank * schedule_.elements + chunk.begin) * size,
@@ -56,11 +72,17 @@ class Interpreter {
   void run_step(const Lowered& lowered, const Program& program, const Step& step, Rank rank,
                 int phase) {
     const Chunk& chunk = lowered.chunks[step.chunk];
+    const CodecRole role = codecs_.differ()
+                               ? codec_of(lowered, phase, step.encodes || step.passes_on)
+                               : CodecRole::outer;
+    const Codec& codec = codecs_.of(role);
     const auto wire_of = [&](const Operand& operand) -> const Bytes& {
-      return slots_.at(
+      const Wire& found = slots_.at(
           {phase - 1 - static_cast<int>(operand.age()), operand.rank(), rank, operand.index()});
+      EXPECT_EQ(found.codec, role) << "a kernel reads what another codec has encoded";
+      return found.bytes;
     };
-    Bytes wire(codec_.wire_bytes(dtype_, chunk.size()));
+    Bytes wire(codec.wire_bytes(dtype_, chunk.size()));
     Bytes sum(chunk.size() * size_of(dtype_));
     if (step.passes_on) {
       ASSERT_EQ(step.operands, 1);
@@ -71,7 +93,7 @@ class Interpreter {
       const Operand& operand = program.operand[step.first_operand + i];
       Bytes x(sum.size());
       if (operand.source() == Operand::wire) {
-        codec_.decode(dtype_, wire_of(operand), x);
+        codec.decode(dtype_, wire_of(operand), x);
       } else {
         const bool is_input = operand.source() == Operand::input;
         const auto from = is_input ? part(inputs_, rank, chunk)
@@ -79,7 +101,7 @@ class Interpreter {
         std::copy(from.begin(), from.end(), x.begin());
       }
       if (started) {
-        add_native(dtype_, codec_.info().clamps_fp16_sums, sum, x);
+        add_native(dtype_, codec.info().clamps_fp16_sums, sum, x);
       } else {
         sum = x;
       }
@@ -87,41 +109,43 @@ class Interpreter {
     }
     const auto place = part(outputs_, rank, lowered.chunks[step.place]);
     if (step.stores_sum) std::copy(sum.begin(), sum.end(), place.begin());
-    if (step.encodes) codec_.encode(dtype_, sum, wire);
-    if (step.stores_decoded) codec_.decode(dtype_, wire, place);
+    if (step.encodes) codec.encode(dtype_, sum, wire);
+    if (step.stores_decoded) codec.decode(dtype_, wire, place);
     for (Rank to = 0; to < schedule_.world_size; ++to) {
       const std::uint32_t number = step.to >> (4 * to) & 15;
       if (number == 15) continue;
       ASSERT_LT(static_cast<int>(number), lowered.wires);
-      const bool is_new = slots_.insert({{phase, rank, to, number}, wire}).second;
+      const bool is_new = slots_.insert({{phase, rank, to, number}, {role, wire}}).second;
       ASSERT_TRUE(is_new) << "two wires in one slot";
     }
   }
 
   const Schedule& schedule_;
-  const Codec& codec_;
+  const Codecs codecs_;
   const DType dtype_;
   Bytes& inputs_;
   Bytes& outputs_;
-  std::map<std::tuple<int, Rank, Rank, std::uint32_t>, Bytes> slots_;  // exchange, from, to, number
+  std::map<std::tuple<int, Rank, Rank, std::uint32_t>, Wire> slots_;  // exchange, from, to, number
 };
 
 Bytes bytes_of(const Tensor& tensor) { return {tensor.bytes().begin(), tensor.bytes().end()}; }
 
 /// Whether the schedule can be lowered; if so, that the programs give the executor's bits.
-bool expect_bits(const Schedule& schedule, const Codec& codec, DType dtype, Passes passes,
+bool expect_bits(const Schedule& schedule, const Codecs& codecs, DType dtype, Passes passes,
                  const std::string& what) {
   const Result<std::vector<Lowered>> lowered = lower(schedule, passes);
   if (!lowered.ok()) return false;
+  const bool are_whole = std::ranges::all_of(lowered.value(), &Lowered::kernels_are_whole);
+  if (codecs.differ() && !are_whole) return false;
   Bytes inputs = bytes_of(
       make_synthetic("gaussian:sigma=1,seed=7", dtype, schedule.world_size, schedule.elements));
   Bytes expected(inputs.size());
-  execute(schedule, codec, dtype, inputs, expected, {.threads = 1});
+  execute(schedule, codecs, dtype, inputs, expected, {.threads = 1});
   Bytes outputs(inputs.size(), std::byte{0xDB});
   bool in_place = true;
   for (const Lowered& part : lowered.value()) {
     in_place = in_place && part.in_place;
-    Interpreter(schedule, codec, dtype, inputs, outputs).run(part);
+    Interpreter(schedule, codecs, dtype, inputs, outputs).run(part);
     // What is encoded waits in memory, whole.
     if (passes == Passes::two) {
       for (const Program& program : part.programs) {
@@ -138,7 +162,7 @@ bool expect_bits(const Schedule& schedule, const Codec& codec, DType dtype, Pass
   EXPECT_EQ(outputs, expected) << what;
   if (in_place) {
     for (const Lowered& part : lowered.value()) {
-      Interpreter(schedule, codec, dtype, inputs, inputs).run(part);
+      Interpreter(schedule, codecs, dtype, inputs, inputs).run(part);
     }
     EXPECT_EQ(inputs, expected) << what << ", in place";
   }
@@ -198,6 +222,53 @@ TEST(Lower, RandomSchedulesThatTheCheckerProvedGiveTheReferencesBits) {
   }
   EXPECT_GT(lowered, 300);
   EXPECT_LT(refused, lowered / 20);
+}
+
+TEST(Lower, EveryAlgorithmWithTwoCodecsGivesTheReferencesBits) {
+  const CodecPtr outer = find_codec("qr-q4");
+  const CodecPtr inner = find_codec("int8-g32");
+  for (Rank ranks = 2; ranks <= 8; ++ranks) {
+    std::vector<Variant> variants = testing::all_variants(ranks, {1, 3, 4});
+    variants.push_back({"all_to_all", {.combine = Combine::quantized}});
+    for (Variant& variant : variants) {
+      if (!variant.algorithm.starts_with("hierarchical") && variant.algorithm != "all_to_all")
+        continue;
+      variant.options.inner_codec = inner->name();
+      const Schedule schedule =
+          testing::schedule_of(variant, ranks, 1033 * ranks, Codecs(*outer, *inner).alignment());
+      for (const auto& [a, b] : {std::pair(outer, inner), std::pair(inner, outer)}) {
+        EXPECT_TRUE(expect_bits(schedule, {*a, *b}, DType::fp16, Passes::two, label(variant)))
+            << label(variant) << ": " << lower(schedule, Passes::two).status().message();
+      }
+    }
+  }
+}
+
+TEST(Lower, RandomSchedulesWithTwoCodecsGiveTheReferencesBitsOrAreRefused) {
+  const testing::FadingCodec outer;
+  const testing::FadingCodec inner(1, "fading faster", 0.625F);
+  Random random(20261123);
+  int lowered = 0;
+  int refused = 0;
+  for (int i = 0; i < 3000; ++i) {
+    Schedule schedule = testing::random_schedule(random);
+    if (schedule.world_size < 2 || schedule.elements > 1000) continue;
+    // By step, mostly.
+    const std::uint64_t of_steps = random.below(256);
+    const bool strays = random.below(3) == 0;
+    for (Op& op : schedule.ops) {
+      const bool is_inner = (of_steps >> op.step % 8 & 1) != 0;
+      const bool turned = strays && random.below(8) == 0;
+      if (op.kind == OpKind::encode && is_inner != turned) op.codec = CodecRole::inner;
+      if (op.kind == OpKind::send) op.codec = schedule.ops[op.source].codec;
+    }
+    ASSERT_TRUE(check(schedule).correct) << check(schedule).violation;
+    const bool is_lowered = expect_bits(schedule, {outer, inner}, DType::fp32, Passes::two,
+                                        fmt::format("schedule {}", i));
+    ++(is_lowered ? lowered : refused);
+  }
+  EXPECT_GT(lowered, 500);
+  EXPECT_GT(refused, 100);
 }
 
 TEST(Lower, WhatARankLeavesAsItWasIsCopiedLastAndOnlyToAnotherTensor) {

@@ -21,11 +21,12 @@ def gaussian(elements, dtype=np.float16, seed=1):
     return np.random.default_rng(seed).normal(size=elements).astype(dtype)
 
 
-def reference(tensors, algorithm, codec, dtype, folder):
+def reference(tensors, algorithm, codec, dtype, folder, inner_codec=None):
     """What the program says that every rank ends with."""
     stacked = np.stack(tensors)
     np.save(folder / "in.npy", stacked.view(np.uint16) if dtype == "bf16" else stacked)
     command = f"reduce --algorithm {algorithm} --codec {codec} --ranks {len(tensors)} --dtype {dtype}"
+    command += f" --inner-codec {inner_codec}" if inner_codec else ""
     subprocess.run(
         [PROGRAM, *command.split(), "--input", folder / "in.npy", "--out", folder / "out.npy", "--format", "json"],
         check=True,
@@ -90,6 +91,18 @@ def test_bad_input(call, message):
 
 
 # ---- ranks in this process
+
+
+def test_group_with_another_codec_inside_groups(tmp_path):
+    tensors = [gaussian(3001, np.float16, seed) for seed in range(4)]
+    expected = reference(tensors, "hierarchical", "qr-q4", "fp16", tmp_path, inner_codec="int8-g32")
+    group = arlab.Group([0, 1, 2, 3], blocks=2, slot_bytes=16384)
+    results = group.all_reduce(tensors, algorithm="hierarchical", codec="qr-q4", inner_codec="int8-g32")
+    assert all(same_bits(a, b) for a, b in zip(results, expected))
+    with pytest.raises(arlab.Error, match="algorithm two_shot has no option inner-codec"):
+        group.all_reduce(tensors, codec="qr-q4", inner_codec="int8-g32")
+    with pytest.raises(arlab.Error, match="unknown codec 'int9'"):
+        group.all_reduce(tensors, algorithm="hierarchical", codec="qr-q4", inner_codec="int9")
 
 
 @pytest.mark.parametrize("algorithm, codec, dtype", [

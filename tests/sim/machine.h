@@ -65,8 +65,8 @@ inline Topology torus_machine(const std::vector<Rank>& shape) {
 class CountedCodec final : public Codec {
  public:
   explicit CountedCodec(std::size_t bytes_per_element, std::size_t alignment = 1,
-                        CodecCost cost = {3, 2})
-      : Codec({.name = "counted",
+                        CodecCost cost = {3, 2}, const char* name = "counted")
+      : Codec({.name = name,
                .summary = "for counting",
                .source = "test",
                .dtypes = {DType::fp16},

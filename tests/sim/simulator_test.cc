@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <map>
 #include <set>
 
 #include "reference/codecs/registry.h"
@@ -160,6 +161,7 @@ struct HandCase {
   double latency_us;
   LatencyBreakdown breakdown;  // launch, synchronisation, wire, contention, codec, release
   SimulateOptions options = {};
+  CodecPtr inner = nullptr;  // null: codec
 };
 
 std::vector<HandCase> hand_cases() {
@@ -393,6 +395,73 @@ std::vector<HandCase> hand_cases() {
        machine(numa, 4, 2),
        5 + (3.5 + kTile + 3) + (5 + kTile + 10) + (3.5 + kTile + 6.5),
        {5, 12, 10, 0, 3 * kTile + 3 + 6.5, 0}});
+
+  // ---- two codecs
+
+  const Schedule inside = written("hierarchical", 4, {.inner_codec = "inner"});
+
+  // fp16 inside: 4, 10 and 4 us of wire. Only what crosses costs operations: step 1 encodes 20000 *
+  // 3 and adds 40000, step 2 decodes 2 * 20000 * 2 and adds: 2.5 and 3 us, hidden. Of the first
+  // tile, step 1 has only to encode, step 2 only to decode: 0.25 * (3 + 7) and 0.25 * (2 + 7).
+  add({"numa, hierarchical, fp16 inside",
+       inside,
+       one_byte(),
+       machine(numa, 4, 2),
+       5 + (3.5 + 4) + (5 + 2.5 + 10) + (3.5 + 2.25 + 4),
+       {5, 12, 18, 0, 4.75, 0},
+       {},
+       fp16});
+
+  // fp16 across: 2, 20 and 2 us of wire. Step 0: encode 40000 * 3, 3 us. Step 1: decode 2 * 20000 *
+  // 2, add 40000: 3 us, hidden. Step 2: add 40000, encode 20000 * 3, decode the output 40000 * 2:
+  // 4.5 us. First tiles: both directions where only one is used, decoding, both.
+  add({"numa, hierarchical, fp16 across",
+       inside,
+       fp16,
+       machine(numa, 4, 2),
+       5 + (3.5 + kTile + 3) + (5 + 2.25 + 20) + (3.5 + kTile + 4.5),
+       {5, 12, 20, 0, 2 * kTile + 3 + 2.25 + 4.5, 0},
+       {},
+       one_byte()});
+
+  // Of what the outer codec puts on a link half is no wire bytes: 20 us across, and inside as above.
+  add({"numa, hierarchical, packed across",
+       inside,
+       std::make_shared<CountedCodec>(1, 1, CodecCost{3, 2, 0.5}),
+       machine(numa, 4, 2),
+       5 + (3.5 + 4) + (5 + 2.5 + 20) + (3.5 + 2.25 + 4),
+       {5, 12, 28, 0, 4.75, 0},
+       {},
+       fp16});
+
+  // Two slots of 20000 elements; 60000 bytes to the peer are one round. There: 240000 operations, 5
+  // us for the first tiles, as in two_shot above. Back: the own slot is decoded, 3 * 2 operations,
+  // encoded, 1, and decoded, 1: unpacked 320000, 8 us. Only then the other one: decoded and encoded,
+  // 280000 operations, 1 + 3.5 and 7 us. What comes back is gathered: 3 * 1, 120000.
+  Topology one_round_of_60000 = with_blocks(machine(full_mesh, 2));
+  one_round_of_60000.device.blocks->slot_bytes.value = 20000;
+  add({"blocks, dispatch and combine",
+       written("all_to_all", 2, {.combine = Combine::quantized, .inner_codec = "inner"}),
+       one_byte(),
+       one_round_of_60000,
+       5 + (3.5 + 5 + 6) + 8 + (3.5 + 4.5 + 7 + 1) + 2.5 + 3,
+       {5, 8, 0, 0, 5 + 6 + 8 + 4.5 + 7 + 5.5, 0},
+       {},
+       std::make_shared<CountedCodec>(2, 1, CodecCost{1, 1}, "inner")});
+
+  // Rank 1 decodes with the inner codec, 30 operations for each element, from the first byte on.
+  ScheduleBuilder of_inner("message", {.world_size = 2, .elements = kElements});
+  of_inner.at_step(0);
+  of_inner.output(of_inner.send(
+      of_inner.encode(of_inner.input(0, of_inner.add_chunk({0, kElements})), CodecRole::inner), 1));
+  add({"one message of the inner codec",
+       of_inner.finish(),
+       fp16,
+       machine(full_mesh, 2),
+       5 + 1 + 30,
+       {5, 1, 0, 0, 30, 0},
+       {},
+       std::make_shared<CountedCodec>(1, 1, CodecCost{0.5, 30}, "inner")});
 
   // Distances 1, 2, 1; the 2 go upwards. A link upwards carries its own two messages and one in
   // transit, each at a third of the bandwidth: 6 us. Those of distance 2 come 2 us later.
@@ -641,10 +710,10 @@ std::vector<HandCase> hand_cases() {
   return cases;
 }
 
-using Model = std::function<SimulationResult(const Schedule&, const Codec&, DType, const Topology&,
+using Model = std::function<SimulationResult(const Schedule&, const Codecs&, DType, const Topology&,
                                              const SimulateOptions&)>;
 
-SimulationResult right_model(const Schedule& s, const Codec& c, DType d, const Topology& t,
+SimulationResult right_model(const Schedule& s, const Codecs& c, DType d, const Topology& t,
                              const SimulateOptions& o) {
   return simulate(s, c, d, t, o);
 }
@@ -656,7 +725,8 @@ std::vector<std::string> violations(const Model& model) {
   for (const HandCase& c : hand_cases()) {
     SimulationResult r;
     try {
-      r = model(c.schedule, *c.codec, DType::fp16, c.topology, c.options);
+      const Codecs codecs(*c.codec, c.inner ? *c.inner : *c.codec);
+      r = model(c.schedule, codecs, DType::fp16, c.topology, c.options);
     } catch (const InvalidInput& error) {
       wrong.push_back(fmt::format("{}: {}", c.name, error.what()));
       continue;
@@ -679,9 +749,11 @@ std::vector<std::string> violations(const Model& model) {
     const double bytes = static_cast<double>(c.schedule.elements * 2);
     const double algbw_gb_per_s = bytes / c.latency_us / 1e3;
     const double n = c.schedule.world_size;
-    const double bus = c.schedule.collective == Collective::broadcast    ? 1
-                       : c.schedule.collective == Collective::all_reduce ? 2 * (n - 1) / n
-                                                                         : (n - 1) / n;
+    const bool twice = c.schedule.collective == Collective::all_reduce ||
+                       c.schedule.collective == Collective::dispatch_combine;
+    const double bus = c.schedule.collective == Collective::broadcast ? 1
+                       : twice                                        ? 2 * (n - 1) / n
+                                                                      : (n - 1) / n;
     if (differ(r.algbw_gb_per_s, algbw_gb_per_s) ||
         differ(r.busbw_gb_per_s, algbw_gb_per_s * bus)) {
       wrong.push_back(
@@ -713,23 +785,64 @@ TEST(Simulator, MeetsThemWhereThePlanListsOneRank) {
   EXPECT_EQ(r.wire_bytes, 24u * 10000);
 }
 
+/// A message's codec says how many bytes it is on every link, however it is packed there.
+TEST(Simulator, CountsBytesByCodec) {
+  const Topology t = machine(TopologyKind::numa, 4, 2);
+  const CodecPtr fp16 = find_codec("fp16");
+  const ScheduleRequest request{
+      .world_size = 4, .elements = kElements, .options = {.group_size = 2, .inner_codec = "fp16"}};
+  for (const double efficiency : {1.0, 0.5}) {
+    const CountedCodec outer(1, 1, {3, 2, efficiency});
+    for (const bool folded : {true, false}) {
+      const SimulationResult r =
+          folded ? simulate(find_algorithm("hierarchical"), request, {outer, *fp16}, DType::fp16, t)
+                 : simulate(make_schedule("hierarchical", request), {outer, *fp16}, DType::fp16, t);
+      EXPECT_EQ(r.codec, "counted");
+      EXPECT_EQ(r.inner_codec, "fp16");
+      // Inside two steps of 4 messages of 40000 bytes, across 4 of 20000.
+      EXPECT_EQ(r.wire_bytes, 8U * 40000 + 4 * 20000);
+      std::map<std::string, WideCount> bytes;
+      for (const LinkClassUse& use : r.links) bytes[use.link_class] = use.bytes;
+      EXPECT_EQ(bytes["bridge"], 4U * 20000);
+      EXPECT_EQ(r.simulated_ranks, folded ? 1U : 4U);
+    }
+  }
+}
+
+/// The inner codec as the outer one: as if there were none.
+TEST(Simulator, TheSameCodecTwiceIsOne) {
+  for (const char* algorithm : {"hierarchical", "hierarchical_pipelined"}) {
+    ScheduleRequest request{
+        .world_size = 8, .elements = 100 * kElements, .options = {.group_size = 4}};
+    const Topology t = find_topology("mi300x-8");
+    const CodecPtr codec = find_codec("qr-q4");
+    request.alignment = codec->info().alignment;
+    const SimulationResult one =
+        simulate(find_algorithm(algorithm), request, *codec, DType::fp16, t);
+    request.options.inner_codec = "qr-q4";
+    const CodecPtr again = find_codec("qr-q4");
+    EXPECT_EQ(simulate(find_algorithm(algorithm), request, {*codec, *again}, DType::fp16, t), one);
+    EXPECT_EQ(one.inner_codec, "");
+  }
+}
+
 TEST(Simulator, BrokenModelsDoNot) {
   const auto on_machine = [](const std::function<void(Topology&)>& spoil) {
     return Model(
-        [spoil](const Schedule& s, const Codec& c, DType d, Topology t, const SimulateOptions& o) {
+        [spoil](const Schedule& s, const Codecs& c, DType d, Topology t, const SimulateOptions& o) {
           spoil(t);
           return simulate(s, c, d, t, o);
         });
   };
   const auto on_schedule = [](const std::function<void(Schedule&)>& spoil) {
     return Model(
-        [spoil](Schedule s, const Codec& c, DType d, const Topology& t, const SimulateOptions& o) {
+        [spoil](Schedule s, const Codecs& c, DType d, const Topology& t, const SimulateOptions& o) {
           spoil(s);
           return simulate(s, c, d, t, o);
         });
   };
   const auto on_result = [](const std::function<void(SimulationResult&)>& spoil) {
-    return Model([spoil](const Schedule& s, const Codec& c, DType d, const Topology& t,
+    return Model([spoil](const Schedule& s, const Codecs& c, DType d, const Topology& t,
                          const SimulateOptions& o) {
       SimulationResult result = simulate(s, c, d, t, o);
       spoil(result);
@@ -757,7 +870,7 @@ TEST(Simulator, BrokenModelsDoNot) {
          if (t.kind == TopologyKind::torus) t.kind = TopologyKind::ring;
        })},
       {"one message after the other",
-       [](const Schedule& s, const Codec& c, DType d, const Topology& t, SimulateOptions o) {
+       [](const Schedule& s, const Codecs& c, DType d, const Topology& t, SimulateOptions o) {
          o.sharing = Sharing::fifo;
          return simulate(s, c, d, t, o);
        }},
@@ -781,7 +894,7 @@ TEST(Simulator, BrokenModelsDoNot) {
        on_machine([](Topology& t) { t.device.latency_overlap.value = 1; })},
       {"stores cost nothing", on_machine([](Topology& t) { t.device.stores.reset(); })},
       {"the library is a kernel",
-       [](const Schedule& s, const Codec& c, DType d, const Topology& t, SimulateOptions o) {
+       [](const Schedule& s, const Codecs& c, DType d, const Topology& t, SimulateOptions o) {
          o.library = false;
          return simulate(s, c, d, t, o);
        }},
@@ -792,9 +905,10 @@ TEST(Simulator, BrokenModelsDoNot) {
          if (t.device.library) t.device.library->low_latency_max_bytes.value = 1;
        })},
       {"payload bytes travel",
-       [](const Schedule& s, const Codec& c, DType d, const Topology& t, const SimulateOptions& o) {
+       [](const Schedule& s, const Codecs& c, DType d, const Topology& t,
+          const SimulateOptions& o) {
          const CountedCodec uncompressed(2);
-         return simulate(s, c.name() == "fp16" ? c : uncompressed, d, t, o);
+         return simulate(s, c.outer().name() == "fp16" ? c : uncompressed, d, t, o);
        }},
       {"outputs are not decoded", on_schedule([](Schedule& s) { s.outputs.clear(); })},
       {"every sum starts from its first addend", on_schedule([](Schedule& s) {

@@ -155,7 +155,7 @@ def _check_overlaps(memories: dict[int, _Memory], outputs: dict[int, _Memory]) -
                 raise ArgumentError(f"rank {rank}'s output overlaps rank {other}'s output")
 
 
-def _run(communicator, platform, tensor, out, algorithm, codec, stream) -> Any:
+def _run(communicator, platform, tensor, out, algorithm, codec, inner_codec, stream) -> Any:
     """Enqueues one rank's part; returns the output."""
     out = tensor if out is None else out
     memory = _memory_of(tensor, f"rank {communicator.rank}'s tensor")
@@ -163,7 +163,9 @@ def _run(communicator, platform, tensor, out, algorithm, codec, stream) -> Any:
     _check_call(communicator, platform, memory, output, communicator.rank)
     _check_overlaps({communicator.rank: memory}, {communicator.rank: output})
     codec = memory.dtype if codec is None else codec
-    communicator.run(algorithm, codec, memory.dtype, memory.elements, memory.address, output.address, stream)
+    communicator.run(
+        algorithm, codec, inner_codec, memory.dtype, memory.elements, memory.address, output.address, stream
+    )
     return out
 
 
@@ -241,16 +243,18 @@ class Communicator:
         *,
         algorithm: str = "two_shot",
         codec: str | None = None,
+        inner_codec: str | None = None,
         out: Any = None,
         stream: int | None = None,
     ) -> Any:
-        """The sum over ranks into `out` [in place], which is returned. `codec`: how values travel [as they are].
+        """The sum over ranks into `out` [in place], which is returned. `codec`: how values travel [as they are];
+        `inner_codec`: inside groups of algorithm hierarchical or hierarchical_pipelined [like all others].
 
         Memory of `out` is no other rank's tensor or output; it is all of `tensor`, or none of it.
 
-        `algorithm`: one_shot, two_shot, ring, hierarchical. `stream`: a raw stream, instead of PyTorch's current one.
+        `algorithm`: as `arlab list algorithms` has them. `stream`: a raw stream, instead of PyTorch's current one.
         """
-        return self._call(tensor, algorithm, codec, out, stream)
+        return self._call(tensor, algorithm, codec, out, stream, inner_codec)
 
     def all_to_all(
         self, tensor: Any, *, codec: str | None = None, out: Any = None, stream: int | None = None
@@ -276,9 +280,9 @@ class Communicator:
         """The tensor of rank 0."""
         return self._call(tensor, "broadcast", codec, out, stream)
 
-    def _call(self, tensor, algorithm, codec, out, stream):
+    def _call(self, tensor, algorithm, codec, out, stream, inner_codec=None):
         stream = _stream_of(tensor, stream)
-        result = _run(self._rank, self._platform, tensor, out, algorithm, codec, stream)
+        result = _run(self._rank, self._platform, tensor, out, algorithm, codec, inner_codec, stream)
         if self._platform == "host":
             self._rank.synchronize(stream)
         return result
@@ -317,10 +321,11 @@ class Group:
         *,
         algorithm: str = "two_shot",
         codec: str | None = None,
+        inner_codec: str | None = None,
         out: Sequence[Any] | None = None,
     ) -> list[Any]:
         """As Communicator.all_reduce, for all ranks; has ended when it returns. Raises Error as synchronize() does."""
-        return self._call(tensors, algorithm, codec, out)
+        return self._call(tensors, algorithm, codec, out, inner_codec)
 
     def all_to_all(self, tensors: Sequence[Any], *, codec: str | None = None, out: Sequence[Any] | None = None):
         """As Communicator.all_to_all, for all ranks."""
@@ -338,7 +343,7 @@ class Group:
         """As Communicator.broadcast, for all ranks."""
         return self._call(tensors, "broadcast", codec, out)
 
-    def _call(self, tensors, algorithm, codec, out):
+    def _call(self, tensors, algorithm, codec, out, inner_codec=None):
         outputs = list(tensors if out is None else out)
         if len(tensors) != self.world_size or len(outputs) != self.world_size:
             raise ArgumentError(f"{len(tensors)} tensors and {len(outputs)} outputs for {self.world_size} ranks")
@@ -360,5 +365,5 @@ class Group:
         streams = [_stream_of(tensor, None) for tensor in tensors]
         places = [[_memory_of(each, "").address for each in ranks] for ranks in (tensors, outputs)]
         codec = first.dtype if codec is None else codec
-        _arlab.run_together(self._ranks, algorithm, codec, first.dtype, first.elements, *places, streams)
+        _arlab.run_together(self._ranks, algorithm, codec, inner_codec, first.dtype, first.elements, *places, streams)
         return outputs

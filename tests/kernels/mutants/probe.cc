@@ -1,4 +1,4 @@
-// probe SEEDS LEAST_RANKS MOST_RANKS ELEMENTS CODEC ALGORITHM: runs the algorithm in so many random
+// probe SEEDS LEAST_RANKS MOST_RANKS ELEMENTS CODEC ALGORITHM [INNER_CODEC]: runs the algorithm in so many random
 // orders of lanes, and compares with the reference; then one rank makes another call. Exit code 1
 // when bits differ, or when a rank does not name those two calls; the emulator and ThreadSanitizer
 // end the program when they find a mistake.
@@ -14,6 +14,7 @@
 #include "kernels/runtime/communicator.h"
 #include "reference/codecs/registry.h"
 #include "reference/collectives/algorithm.h"
+#include "reference/collectives/codecs.h"
 #include "reference/collectives/executor.h"
 #include "reference/tensors/synthetic.h"
 #include "tests/kernels/absent_words.h"
@@ -23,17 +24,20 @@ namespace arlab::kernels {
 namespace {
 
 /// Calls in a row on fresh inputs; true when every rank has the reference's bits.
-bool conforms(const char* codec_name, const char* algorithm, std::uint64_t seed, std::size_t ranks,
-              std::size_t elements) {
+bool conforms(const char* codec_name, const char* algorithm, const AlgorithmOptions& options,
+              std::uint64_t seed, std::size_t ranks, std::size_t elements) {
   emulator::configure({.wave_size = seed % 2 == 0 ? 64 : 32, .seed = seed});
   const std::array<int, 5> devices = {0, 1, 2, 3, 4};
   auto team =
       Communicator::in_process(std::span(devices).first(ranks), {.blocks = 2, .slot_bytes = 4608});
   if (!team.ok()) return false;
   const CodecPtr codec = find_codec(codec_name);
+  const CodecPtr inner = find_inner_codec(options, codec);
+  const Codecs codecs(*codec, *inner);
   const Schedule schedule = make_schedule(algorithm, {.world_size = static_cast<Rank>(ranks),
                                                       .elements = elements,
-                                                      .alignment = codec->info().alignment});
+                                                      .alignment = codecs.alignment(),
+                                                      .options = options});
   // Only with places, and so with this codec, do words look absent.
   const std::size_t calls = codec->name() == "qr-q4" ? 3 : 2;
   for (std::size_t call = 0; call < calls; ++call) {
@@ -48,8 +52,8 @@ bool conforms(const char* codec_name, const char* algorithm, std::uint64_t seed,
     }
     std::vector<std::byte> expected(inputs.bytes().size());
     std::vector<std::byte> got(expected.size());
-    execute(schedule, *codec, DType::fp16, inputs.bytes(), expected, {.threads = 1});
-    const CollectiveRequest request{algorithm, codec_name, DType::fp16, elements};
+    execute(schedule, codecs, DType::fp16, inputs.bytes(), expected, {.threads = 1});
+    const CollectiveRequest request{algorithm, codec_name, DType::fp16, elements, options};
     for (std::size_t rank = 0; rank < ranks; ++rank) {
       (void)hipSetDevice(static_cast<int>(rank));
       if (!team.value()[rank]
@@ -70,16 +74,17 @@ bool conforms(const char* codec_name, const char* algorithm, std::uint64_t seed,
 }
 
 /// The last of the ranks reduces one element less.
-bool notices_differing_calls(const char* codec, const char* algorithm, std::uint64_t seed,
-                             std::size_t ranks, std::size_t elements) {
+bool notices_differing_calls(const char* codec, const char* algorithm,
+                             const AlgorithmOptions& options, std::uint64_t seed, std::size_t ranks,
+                             std::size_t elements) {
   emulator::configure({.wave_size = seed % 2 == 0 ? 64 : 32, .seed = seed});
   const std::array<int, 5> devices = {0, 1, 2, 3, 4};
   auto team =
       Communicator::in_process(std::span(devices).first(ranks), {.blocks = 2, .slot_bytes = 4608});
   if (!team.ok()) return false;
-  const CollectiveRequest call{algorithm, codec, DType::fp16, elements};
-  const CollectiveRequest shorter{algorithm, codec, DType::fp16, elements - 1};
-  const CollectiveRequest later{algorithm, codec, DType::fp16, elements - 2};
+  const CollectiveRequest call{algorithm, codec, DType::fp16, elements, options};
+  const CollectiveRequest shorter{algorithm, codec, DType::fp16, elements - 1, options};
+  const CollectiveRequest later{algorithm, codec, DType::fp16, elements - 2, options};
   std::vector<std::byte> memory(ranks * elements * 2);
   for (std::size_t rank = 0; rank < ranks; ++rank) {
     (void)hipSetDevice(static_cast<int>(rank));
@@ -108,14 +113,17 @@ bool notices_differing_calls(const char* codec, const char* algorithm, std::uint
 std::size_t number(const char* text) { return std::strtoull(text, nullptr, 10); }
 
 int run(std::span<char*> arguments) {
+  AlgorithmOptions options;
+  if (arguments.size() == 7) options.inner_codec = arguments[6];
   for (std::uint64_t seed = 0; seed < number(arguments[0]); ++seed) {
     for (std::size_t ranks = number(arguments[1]); ranks <= number(arguments[2]); ++ranks) {
       const auto said = static_cast<unsigned>(seed);
-      if (!conforms(arguments[4], arguments[5], seed, ranks, number(arguments[3]))) {
+      if (!conforms(arguments[4], arguments[5], options, seed, ranks, number(arguments[3]))) {
         std::fprintf(stderr, "probe: %zu ranks differ from the reference, seed %u\n", ranks, said);
         return 1;
       }
-      if (notices_differing_calls(arguments[4], arguments[5], seed, ranks, number(arguments[3]))) {
+      if (notices_differing_calls(arguments[4], arguments[5], options, seed, ranks,
+                                  number(arguments[3]))) {
         continue;
       }
       std::fprintf(stderr, "probe: %zu ranks do not name calls that differ, seed %u\n", ranks,
@@ -130,6 +138,6 @@ int run(std::span<char*> arguments) {
 }  // namespace arlab::kernels
 
 int main(int argc, char** argv) {
-  if (argc != 7) return 2;
-  return arlab::kernels::run(std::span(argv, 7).subspan(1));
+  if (argc != 7 && argc != 8) return 2;
+  return arlab::kernels::run(std::span(argv, static_cast<std::size_t>(argc)).subspan(1));
 }

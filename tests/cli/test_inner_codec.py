@@ -1,0 +1,213 @@
+"""--inner-codec: a codec for messages inside groups, or for the way back, beside that of all others."""
+
+import json
+
+import numpy as np
+import pytest
+from program import ok, ok_csv, ok_json, refused, run
+
+DATA = "--synthetic gaussian:sigma=1,seed=3 --elements 8192"
+INSIDE = "--algorithm hierarchical --group-size 2"
+BACK = "--algorithm all_to_all --combine quantized"
+
+
+def reduced(options, folder):
+    """The figures, and what every rank ends with."""
+    figures = ok_json(f"reduce {DATA} --ranks 4 {options} --out out.npy", folder)
+    return figures, np.load(folder / "out.npy").tobytes()
+
+
+def test_more_bits_inside_give_less_error_and_more_bytes(tmp_path):
+    low, _ = reduced(f"{INSIDE} --codec int4-g32", tmp_path)
+    both, _ = reduced(f"{INSIDE} --codec int4-g32 --inner-codec fp16", tmp_path)
+    high, _ = reduced(f"{INSIDE} --codec fp16", tmp_path)
+    assert low["sqnr_db"] + 3 < both["sqnr_db"] < high["sqnr_db"] - 3
+    # 4 messages of half the elements across, 8 inside.
+    assert low["wire_bytes"] == 12 * 4096 * 5 // 8
+    assert both["wire_bytes"] == 4 * 4096 * 5 // 8 + 8 * 4096 * 2
+    assert both["codec"] == "int4-g32" and both["inner_codec"] == "fp16"
+    assert both["ranks_identical"] is True
+    assert "inner_codec" not in low
+
+
+@pytest.mark.parametrize("algorithm", [INSIDE, BACK, "--algorithm hierarchical_pipelined"])
+def test_the_same_codec_twice_is_one(tmp_path, algorithm):
+    once, bits = reduced(f"{algorithm} --codec int4-g32", tmp_path)
+    twice, same_bits = reduced(f"{algorithm} --codec int4-g32 --inner-codec int4-g32", tmp_path)
+    assert twice.pop("inner_codec") == "int4-g32"
+    assert twice == once and bits == same_bits
+
+
+def test_a_round_trip_there_and_back(tmp_path):
+    options = f"{BACK} --codec mxfp8-e4m3 --dtype bf16"
+    there, fp8_there = reduced(f"{options} --inner-codec bf16", tmp_path)
+    # bf16 back changes nothing that fp8 has made; so it is an all-to-all's error, once.
+    _, one_way = reduced("--algorithm all_to_all --codec mxfp8-e4m3 --dtype bf16", tmp_path)
+    ranks, slot = 4, 8192 // 4
+    arrived = np.frombuffer(one_way, np.uint16).reshape(ranks, ranks, slot).swapaxes(0, 1)
+    assert arrived.tobytes() == fp8_there
+    # 12 slots of 2048 elements each way.
+    assert there["wire_bytes"] == 12 * 2048 * (8 + 0.25) // 8 + 12 * 2048 * 2
+
+
+def test_a_saved_schedule_says_what_is_inner(tmp_path):
+    command = f"schedule {INSIDE} --ranks 4 --elements 8192 --codec int4-g32 --inner-codec int5-g128"
+    written = json.loads(ok(command, tmp_path))
+    assert written["alignment"] == 128
+    encodes = [op for op in written["ops"] if op["op"] == "encode"]
+    assert {(op["step"], op.get("codec", "outer")) for op in encodes} == {(0, "inner"), (1, "outer"), (2, "inner")}
+    assert all("codec" not in op for op in written["ops"] if op["op"] != "encode")
+    assert {row["op"] for row in ok_csv(command, tmp_path)} == {"encode", "encode inner", "send", "reduce"}
+    assert "encode inner" in ok(command + " --format table", tmp_path)
+
+    (tmp_path / "mine.json").write_text(json.dumps(written))
+    for inner in ("", " --inner-codec int5-g128"):
+        _, of_file = reduced(f"--schedule mine.json --codec int4-g32{inner}", tmp_path)
+        _, of_algorithm = reduced(f"{INSIDE} --codec int4-g32{inner}", tmp_path)
+        assert of_file == of_algorithm
+    simulated = "simulate --topology h200-4 --codec int4-g32 --inner-codec int5-g128"
+    of_file = ok_json(f"{simulated} --schedule mine.json", tmp_path)
+    of_algorithm = ok_json(f"{simulated} {INSIDE} --bytes 16K", tmp_path)
+    assert of_file["latency_us"] == of_algorithm["latency_us"]
+    report = ok_json("conform --platform host --codec int4-g32 --inner-codec int5-g128 --schedule mine.json", tmp_path)
+    assert report["mismatches"] == 0 and report["compared_elements"] > 0
+
+
+def test_without_it_nothing_is_marked(tmp_path):
+    for options in ("hierarchical", "hierarchical_pipelined", "all_to_all --combine quantized"):
+        assert '"codec"' not in ok(f"schedule --algorithm {options} --ranks 4 --elements 64", tmp_path)
+
+
+def test_simulated_wire_is_that_of_reduce(tmp_path):
+    options = f"{INSIDE} --codec qr-q4 --inner-codec fp16"
+    simulated = ok_json(f"simulate --topology full:4 --bytes 16K {options}", tmp_path)
+    figures, _ = reduced(options, tmp_path)
+    assert simulated["wire_bytes"] == figures["wire_bytes"] == sum(link["bytes"] for link in simulated["links"])
+    assert simulated["wire_bits_per_element"] == pytest.approx(figures["wire_bits_per_element"])
+    assert simulated["inner_codec"] == "fp16"
+    table = ok(f"simulate --topology full:4 --bytes 16K {options}", tmp_path)
+    assert "inner_codec" in table
+
+
+def test_few_bits_across_the_slow_link(tmp_path):
+    """Where only the bridge is slow, fp16 inside costs little."""
+    simulate = "simulate --topology l40-8 --bytes 16M --algorithm hierarchical"
+    us = {
+        options: ok_json(f"{simulate} --codec {options}", tmp_path)["latency_us"]
+        for options in ("fp16", "int4-g32 --inner-codec fp16", "fp16 --inner-codec int4-g32", "int4-g32")
+    }
+    assert us["int4-g32"] < us["int4-g32 --inner-codec fp16"] < us["fp16"]
+
+
+@pytest.mark.parametrize("codec, inner", [("qr-q4", "fp16"), ("fp16", "int8-gtensor"), ("int8-gtensor", "int3-g24")])
+@pytest.mark.parametrize("algorithm", [INSIDE, BACK])
+def test_kernels_agree(tmp_path, codec, inner, algorithm):
+    command = f"conform --platform host --codec {codec} --inner-codec {inner} {algorithm} --ranks 4 --elements 2100"
+    report = ok_json(command, tmp_path)
+    assert report["mismatches"] == 0
+    collective = algorithm.split()[1]
+    assert any(check["subject"] == collective for check in report["checks"])
+
+
+def test_bench(tmp_path):
+    bench = "bench --platform host --algorithm hierarchical --codec qr-q4 --inner-codec fp16 --ranks 4 --bytes 16K"
+    report = ok_json(f"{bench} --calls 1 --replays 1", tmp_path)
+    assert report["inner_codec"] == "fp16" and len(report["times"]) == 1
+    (choice,) = ok_json(f"{bench} --explain", tmp_path)["choices"]
+    assert choice["kernel"] == "program in kernels of one codec each; 3 kernels"
+
+
+STUDY = """
+title = "inside"
+ranks = [4]
+algorithms = "all"
+codecs = ["int4-g32"]
+inner_codec = "fp16"
+[[input]]
+name = "ours"
+synthetic = "gaussian:sigma=1,seed=3"
+elements = 8192
+[simulate]
+topology = "full:4"
+bytes = "64K"
+"""
+
+
+def test_a_study_with_one(tmp_path):
+    (tmp_path / "s.toml").write_text(STUDY)
+    assert run("study s.toml --no-plots", tmp_path).code == 0
+    lines = (tmp_path / "results/s/results.csv").read_text().splitlines()
+    comments = [line for line in lines if line.startswith("#")]
+    assert any("inside groups codec fp16" in line for line in comments)
+    header, *rows = [line.split(",") for line in lines if not line.startswith("#")]
+    rows = [dict(zip(header, row)) for row in rows]
+    assert [row["algorithm"] for row in rows] == ["hierarchical", "hierarchical_pipelined"]
+    options = "--algorithm hierarchical --codec int4-g32 --inner-codec fp16"
+    figures, _ = reduced(options, tmp_path)
+    assert float(rows[0]["sqnr_db"]) == pytest.approx(figures["sqnr_db"], rel=1e-6)
+    latency = ok_json(f"simulate --topology full:4 --bytes 64K {options}", tmp_path)["latency_us"]
+    assert float(rows[0]["simulated_latency_us"]) == pytest.approx(latency, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    "before, after, fragments",
+    [
+        ('"fp16"', '"fp17"', ["inner_codec", "fp17"]),
+        ('"fp16"', '"bf16"', ["ours", "bf16"]),
+        ('"fp16"', "4", ["inner_codec must be a text"]),
+        ('"all"', '["ring"]', ["algorithms", "ring has no groups, which inner_codec is for"]),
+        ('"all"', '["all_to_all"]', ["algorithms", "all_to_all has no groups"]),
+    ],
+)
+def test_a_wrong_study_is_refused(tmp_path, before, after, fragments):
+    (tmp_path / "s.toml").write_text(STUDY.replace(before, after, 1))
+    refused("study s.toml --no-plots", tmp_path, "s.toml", *fragments)
+
+
+@pytest.mark.parametrize(
+    "command, fragments",
+    [
+        (f"reduce {DATA} --ranks 4 --codec fp16 --algorithm ring", ["ring has no option inner-codec: it has own, forward"]),
+        (f"reduce {DATA} --ranks 4 --codec fp16 --algorithm all_to_all", ["inner-codec is for what combine = quantized"]),
+        ("simulate --topology full:4 --bytes 64K --codec fp16 --algorithm two_shot", ["two_shot has no option inner-codec"]),
+        ("schedule --ranks 4 --elements 64 --algorithm tree", ["tree has no option inner-codec"]),
+        ("conform --platform host --codec fp16", ["--inner-codec", "name the --algorithm"]),
+        ("conform --platform host --codec fp16 --algorithm ring", ["ring has no option inner-codec"]),
+        ("bench --platform host --codec fp16 --algorithm ring", ["ring has no option inner-codec"]),
+        ("bench --platform host --codec fp16 --algorithm hierarchical --vendor", ["--inner-codec", "--vendor"]),
+        ("bench --platform host --codec fp16 --algorithm hierarchical --out a.csv", ["--inner-codec", "--out"]),
+    ],
+)
+def test_where_nothing_is_inner(tmp_path, command, fragments):
+    refused(f"{command} --inner-codec fp16", tmp_path, *fragments)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        f"reduce {DATA} --ranks 4",
+        "simulate --topology full:4 --bytes 64K",
+        "schedule --ranks 4 --elements 64",
+        "conform --platform host --ranks 4",
+        "bench --platform host --ranks 4 --bytes 4K",
+    ],
+)
+def test_unknown_codecs_and_wrong_dtypes(tmp_path, command):
+    refused(f"{command} {INSIDE.split(' --group')[0]} --codec fp16 --inner-codec fp17", tmp_path, "fp17", "known are")
+    if command.startswith("schedule"):
+        return
+    refused(f"{command} {INSIDE.split(' --group')[0]} --codec fp16 --inner-codec bf16", tmp_path, "bf16")
+
+
+def test_a_schedule_without_an_inner_codec(tmp_path):
+    (tmp_path / "s.json").write_text(ok("schedule --algorithm ring --ranks 4 --elements 8192", tmp_path))
+    message = "schedule 'ring' encodes nothing with an inner codec"
+    refused(f"reduce {DATA} --ranks 4 --schedule s.json --codec fp16 --inner-codec fp16", tmp_path, message)
+    refused("simulate --topology full:4 --schedule s.json --codec fp16 --inner-codec fp16", tmp_path, message)
+    refused("conform --platform host --schedule s.json --codec fp16 --inner-codec fp16", tmp_path, message)
+    refused("schedule --schedule s.json --inner-codec fp16", tmp_path, "--inner-codec", "s.json")
+
+
+def test_a_library_has_no_codecs(tmp_path):
+    command = f"simulate --topology h200-4 --bytes 64K --library {INSIDE} --codec fp16 --inner-codec int4-g32"
+    refused(command, tmp_path, "a library sends values as they are", "int4-g32")

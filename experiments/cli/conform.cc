@@ -33,6 +33,9 @@ void add_row(std::vector<Summary>& summaries, const ConformanceRow& row) {
   same->ranks += " " + std::to_string(row.ranks);
   same->total.compared_elements += row.compared_elements;
   same->total.mismatches += row.mismatches;
+  std::vector<kernels::Mismatch>& shown = same->total.first_mismatches;
+  shown.insert(shown.end(), row.first_mismatches.begin(), row.first_mismatches.end());
+  shown.resize(std::min(shown.size(), ConformanceRow::kShownMismatches));
 }
 
 struct ConformCommand {
@@ -125,14 +128,10 @@ struct ConformCommand {
     std::vector<Summary> summaries;
     std::uint64_t compared = 0;
     std::uint64_t mismatches = 0;
-    std::string first;
     const auto row_done = [&](const ConformanceRow& row) {
       add_row(summaries, row);
       compared += row.compared_elements;
       mismatches += row.mismatches;
-      if (!first.empty() || row.mismatches == 0) return;
-      first = fmt::format("{} of {} {} on {} ranks: {}", row.subject, row.codec, name_of(row.dtype),
-                          row.ranks, row.first_mismatch);
     };
     for (const kernels::ConformanceRequest& request : requests(*found.value())) {
       require_memory_of(*found.value(), request);
@@ -154,8 +153,19 @@ struct ConformCommand {
                                   std::string(name_of(s.total.dtype)), s.ranks,
                                   s.total.compared_elements, s.total.mismatches});
     }
+    std::string text;
+    auto shown = nlohmann::ordered_json::array();
+    for (const Summary& s : summaries) {
+      text += mismatches_text(s.total);
+      for (auto& one : mismatches_json(s.total)) shown.push_back(std::move(one));
+    }
+    if (format == Format::json) {
+      report.fields.push_back({"first_mismatches", std::move(shown)});
+    }
     print(report, format);
-    if (mismatches != 0) throw CheckFailed("kernels and reference differ: " + first);
+    if (mismatches == 0) return;
+    if (format == Format::table) write_stdout("\n" + text);
+    throw CheckFailed("kernels and reference differ: " + text.substr(0, text.find('\n')));
   }
 };
 

@@ -57,14 +57,14 @@ TEST(Contributing, CodecShowsNonFiniteValues) {
 }
 
 TEST(Contributing, AlgorithmRunsOnGpus) {
-  const auto schedule = std::make_shared<const Schedule>(reduce_broadcast_algorithm().write(
-      {.world_size = 3, .elements = 9001, .alignment = 2048}));
+  const auto schedule = std::make_shared<const Schedule>(
+      reduce_broadcast_algorithm().write({.world_size = 3, .elements = 9001, .alignment = 2048}));
   std::uint64_t compared = 0;
   const kernels::Status status = kernels::run_conformance(
       *kernels::find_platform("host").value(),
       {.codecs = {"qr-q4", "int4-g32", "int8-gtensor"}, .schedule = schedule},
       [&](const kernels::ConformanceRow& row) {
-        EXPECT_EQ(row.mismatches, 0U) << row.first_mismatch;
+        EXPECT_EQ(row.mismatches, 0U) << mismatches_text(row);
         compared += row.compared_elements;
       });
   ASSERT_TRUE(status.ok()) << status.message();

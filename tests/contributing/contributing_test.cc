@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "kernels/conformance/conform.h"
+#include "reference/codecs/properties.h"
 #include "reference/codecs/registry.h"
 #include "reference/collectives/algorithm.h"
 #include "reference/collectives/check.h"
@@ -42,6 +43,16 @@ TEST(Contributing, CodecIsFoundListedAndRuns) {
     EXPECT_FALSE(first_rank_difference(DType::fp16, kRanks, outputs.bytes())) << algorithm.name;
     EXPECT_GT(compare(exact.values, DType::fp16, outputs.rank_bytes(0)).sqnr_db.value(), 35)
         << algorithm.name;
+  }
+}
+
+TEST(Contributing, CodecHasEveryProperty) {
+  const CodecPtr codec = absmax_codecs().find("absmax8-g64");
+  for (const CodecProperty& property : codec_properties()) {
+    const PropertyResult result = check_property(property.name, *codec, DType::fp16);
+    EXPECT_EQ(result.verdict,
+              property.name == "saturation" ? Verdict::not_promised : Verdict::holds)
+        << property.name << ": " << result.detail;
   }
 }
 

@@ -312,7 +312,10 @@ std::vector<std::string> unusual_codecs() {
           "had-int6-g2048-sym",
           "had-int3-g4096",
           "logfmt4-g56",
-          "logfmt5-g2600"};
+          "logfmt5-g2600",
+          "nvfp4-vllm",
+          "nvfp4-ts0.25",
+          "nvfp4-vllm-ts448"};
 }
 
 std::vector<std::size_t> lengths_up_to(std::size_t longest) {

@@ -1,13 +1,11 @@
-// Block-scaled floating point: SPEC.md, "Microscaling (mx*)" and "NVFP4 (nvfp4)".
+// Block-scaled floating point: SPEC.md, "Microscaling (mx*)".
 //
 //   mxfp8-e4m3, mxfp8-e5m2,      OCP Microscaling v1.0: blocks of 32, an E8M0 scale
 //   mxfp6-e2m3, mxfp6-e3m2, mxfp4
 //   ... -floor, -ceil, -even     how the scale is found; -floor is the default
-//   nvfp4                        blocks of 16, an e4m3 scale, an fp32 tensor scale
 //
 // Wire, per chunk of 4096 elements (the last may be shorter): the codes as planes (bit_planes.h:
-// 6 = 4 + 2), then one byte of scale per block. nvfp4: the tensor scale g (fp32) stands once before
-// everything.
+// 6 = 4 + 2), then one byte of scale per block.
 //
 // Scale rules, with emax the exponent of the element format's largest value:
 //   floor   floor(log2(amax)) - emax   (OCP v1.0, 6.3)
@@ -233,61 +231,6 @@ class MxCodec final : public BlockScaledCodec {
   ExponentRule rule_;
 };
 
-// ---------------------------------------------------------------- NVFP4
-
-class NvFp4Codec final : public BlockScaledCodec {
- public:
-  NvFp4Codec()
-      : BlockScaledCodec(
-            {.name = "nvfp4",
-             .summary = "e2m1 elements, blocks of 16, e4m3 block scale, fp32 scale per message",
-             .source = "NVIDIA NVFP4",
-             .dtypes = {DType::fp16, DType::bf16, DType::fp32},
-             .block = 16,
-             .alignment = 16,
-             .splits_at_alignment = false,
-             .cost = {.encode_ops_per_element = 12, .decode_ops_per_element = 6}},
-            4, sizeof(float)) {}
-
- private:
-  float write_header(std::span<const float> message, std::byte* out) const override {
-    float amax = 0;
-    for (const float v : message) {
-      if (std::isfinite(v)) amax = std::max(amax, std::abs(v));
-    }
-    // The bound keeps g / s finite for the smallest e4m3 scale.
-    const float g = amax > 0 ? std::min(448.0f * 6.0f / amax, 0x1p118f) : 1.0f;
-    put(out, g);
-    return g;
-  }
-  float read_header(const std::byte* in) const override { return take<float>(in); }
-
-  std::uint8_t encode_block(std::span<const float> x, float g, std::uint8_t* codes,
-                            std::uint64_t& clamped) const override {
-    const float amax = largest_magnitude(x);
-    std::fill_n(codes, x.size(), std::uint8_t{0});
-    if (std::isnan(amax)) return kNan;
-    const std::uint8_t scale = e4m3fn_from_float(g * amax / 6.0f, Overflow::saturate);
-    const float s = e4m3fn_to_float(scale);
-    if (s == 0) return 0;
-    const float multiplier = g / s;
-    for (std::size_t i = 0; i < x.size(); ++i) {
-      const float v = x[i] * multiplier;
-      codes[i] = e2m1_from_float(v);
-      clamped += std::abs(v) >= 7.0f ? 1 : 0;  // halfway from 6 to 8
-    }
-    return scale;
-  }
-
-  void decode_block(std::uint8_t scale, float g, const std::uint8_t* codes,
-                    std::span<float> x) const override {
-    const float multiplier = e4m3fn_to_float(scale) / g;
-    for (std::size_t i = 0; i < x.size(); ++i) x[i] = e2m1_to_float(codes[i]) * multiplier;
-  }
-
-  static constexpr std::uint8_t kNan = 0x7F;
-};
-
 CodecPtr find_block_scaled(std::string_view name) {
   const std::optional<MicroscalingKind> kind = parse_microscaling(name);
   if (!kind) return nullptr;
@@ -302,8 +245,8 @@ CodecPtr find_block_scaled(std::string_view name) {
       return std::make_shared<MxCodec<E3M2>>(std::string(name), kind->rule);
     case BlockFormat::mx_e2m1:
       return std::make_shared<MxCodec<E2M1>>(std::string(name), kind->rule);
-    case BlockFormat::nvfp4:
-      return std::make_shared<NvFp4Codec>();
+    case BlockFormat::nvfp4:  // nvfp4.cc
+      break;
   }
   return nullptr;
 }
@@ -333,9 +276,8 @@ std::optional<MicroscalingKind> parse_microscaling(std::string_view name) {
 
 CodecFamily microscaling_codecs() {
   return {
-      .pattern =
-          "mxfp8-e4m3, mxfp8-e5m2, mxfp6-e2m3, mxfp6-e3m2, mxfp4 (each also -ceil, -even), nvfp4",
-      .listed = {"mxfp8-e4m3", "mxfp8-e5m2", "mxfp6-e2m3", "mxfp6-e3m2", "mxfp4", "nvfp4"},
+      .pattern = "mxfp8-e4m3, mxfp8-e5m2, mxfp6-e2m3, mxfp6-e3m2, mxfp4 (each also -ceil, -even)",
+      .listed = {"mxfp8-e4m3", "mxfp8-e5m2", "mxfp6-e2m3", "mxfp6-e3m2", "mxfp4"},
       .find = find_block_scaled};
 }
 

@@ -275,6 +275,7 @@ class Check {
 
   void threads() {
     constexpr unsigned kThreads = 6;
+    constexpr std::size_t kTimes = 3 * std::size_t{kThreads};
     const std::size_t elements = 3 * 4096 + 17;
     const Bytes x = payload(elements);
     EncodeCounts counts;
@@ -282,7 +283,7 @@ class Check {
     const Bytes back = decoded(wire, elements);
     std::mutex mutex;
     std::string found;
-    parallel_for(3 * kThreads, kThreads, [&](unsigned, std::size_t) {
+    parallel_for(kTimes, kThreads, [&](unsigned, std::size_t) {
       EncodeCounts own;
       const Bytes own_wire = encoded(x, &own);
       const bool same_counts = own.clamped == counts.clamped;
@@ -295,7 +296,7 @@ class Check {
                                              counts.clamped);
     });
     if (!found.empty()) violated("{}, while other threads encode and decode", found);
-    cases_ += 3ULL * kThreads;
+    cases_ += kTimes;
   }
 
   void counts() {

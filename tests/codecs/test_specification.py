@@ -34,6 +34,8 @@ FAMILIES = {  # what the page defines, each with an example of its own
     **{element: element for element in ("mxfp4", "mxfp6-e2m3", "mxfp8-e4m3")},
     **{rule: f"mxfp4-{rule}" for rule in ("ceil", "even")},
     "NVFP4": r"nvfp4",
+    "vLLM's roundings": r"nvfp4-vllm",
+    "given tensor scale": r"nvfp4-ts.*",
 }
 
 

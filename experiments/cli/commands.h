@@ -16,6 +16,7 @@ void add_select(CLI::App& app);
 void add_vectors(CLI::App& app);
 void add_bench(CLI::App& app);
 void add_conform(CLI::App& app);
+void add_check_codec(CLI::App& app);
 void add_judge(CLI::App& app);
 void add_study(CLI::App& app);
 void add_validate(CLI::App& app);

@@ -1,6 +1,6 @@
 // arlab conform: kernels of a platform against the reference, bit for bit.
 
-#include "kernels/conformance/conform.h"
+#include "experiments/cli/conform.h"
 
 #include <algorithm>
 #include <utility>
@@ -11,29 +11,50 @@
 #include "reference/collectives/algorithm.h"
 
 namespace arlab::cli {
-namespace {
 
 using kernels::ConformanceRow;
 
-/// Rows of one codec in one algorithm, of all world sizes.
-struct Summary {
-  ConformanceRow total;
-  std::string ranks;
-};
+void ConformanceSummary::run(const kernels::Platform& on,
+                             const kernels::ConformanceRequest& request) {
+  const auto status =
+      kernels::run_conformance(on, request, [this](const ConformanceRow& row) { add(row); });
+  if (!status.ok()) fail("platform {}: {}", on.name(), status.message());
+}
 
-void add_row(std::vector<Summary>& summaries, const ConformanceRow& row) {
-  auto same = std::find_if(summaries.begin(), summaries.end(), [&](const Summary& s) {
-    return s.total.subject == row.subject && s.total.codec == row.codec &&
-           s.total.dtype == row.dtype;
+void ConformanceSummary::add(const ConformanceRow& row) {
+  compared_ += row.compared_elements;
+  mismatches_ += row.mismatches;
+  auto same = std::find_if(checks_.begin(), checks_.end(), [&](const Check& c) {
+    return c.total.subject == row.subject && c.total.codec == row.codec &&
+           c.total.dtype == row.dtype;
   });
-  if (same == summaries.end()) {
-    summaries.push_back({row, std::to_string(row.ranks)});
+  if (same == checks_.end()) {
+    checks_.push_back({row, std::to_string(row.ranks)});
     return;
   }
   same->ranks += " " + std::to_string(row.ranks);
   same->total.compared_elements += row.compared_elements;
   same->total.mismatches += row.mismatches;
+  std::vector<kernels::Mismatch>& shown = same->total.first_mismatches;
+  shown.insert(shown.end(), row.first_mismatches.begin(), row.first_mismatches.end());
+  shown.resize(std::min(shown.size(), ConformanceRow::kShownMismatches));
 }
+
+std::string ConformanceSummary::first_mismatches_text() const {
+  std::string text;
+  for (const Check& check : checks_) text += mismatches_text(check.total);
+  return text;
+}
+
+nlohmann::ordered_json ConformanceSummary::first_mismatches_json() const {
+  auto all = nlohmann::ordered_json::array();
+  for (const Check& check : checks_) {
+    for (auto& one : mismatches_json(check.total)) all.push_back(std::move(one));
+  }
+  return all;
+}
+
+namespace {
 
 struct ConformCommand {
   std::string platform;
@@ -139,40 +160,35 @@ struct ConformCommand {
     const auto devices = found.value()->devices();
     if (!devices.ok()) fail("platform {}: {}", platform, devices.status().message());
 
-    std::vector<Summary> summaries;
-    std::uint64_t compared = 0;
-    std::uint64_t mismatches = 0;
-    std::string first;
-    const auto row_done = [&](const ConformanceRow& row) {
-      add_row(summaries, row);
-      compared += row.compared_elements;
-      mismatches += row.mismatches;
-      if (!first.empty() || row.mismatches == 0) return;
-      first = fmt::format("{} of {} {} on {} ranks: {}", row.subject, row.codec, name_of(row.dtype),
-                          row.ranks, row.first_mismatch);
-    };
+    ConformanceSummary summary;
     for (const kernels::ConformanceRequest& request : requests(*found.value())) {
       require_memory_of(*found.value(), request);
     }
     for (const kernels::ConformanceRequest& request : requests(*found.value())) {
-      const auto status = kernels::run_conformance(*found.value(), request, row_done);
-      if (!status.ok()) fail("platform {}: {}", platform, status.message());
+      summary.run(*found.value(), request);
     }
 
     Report report{"arlab.conform/1"};
-    report.fields = {{"platform", platform},
-                     {"devices", devices.value()},
-                     {"compared_elements", compared, "over all rows"},
-                     {"mismatches", mismatches, "elements or wire bytes whose bits differ"}};
+    report.fields = {
+        {"platform", platform},
+        {"devices", devices.value()},
+        {"compared_elements", summary.compared(), "over all rows"},
+        {"mismatches", summary.mismatches(), "elements or wire bytes whose bits differ"}};
     report.rows_name = "checks";
     report.rows.columns = {"subject", "codec", "dtype", "ranks", "compared_elements", "mismatches"};
-    for (const Summary& s : summaries) {
-      report.rows.rows.push_back({s.total.subject, s.total.codec,
-                                  std::string(name_of(s.total.dtype)), s.ranks,
-                                  s.total.compared_elements, s.total.mismatches});
+    for (const ConformanceSummary::Check& check : summary.checks()) {
+      const ConformanceRow& row = check.total;
+      report.rows.rows.push_back({row.subject, row.codec, std::string(name_of(row.dtype)),
+                                  check.ranks, row.compared_elements, row.mismatches});
+    }
+    if (format == Format::json) {
+      report.fields.push_back({"first_mismatches", summary.first_mismatches_json()});
     }
     print(report, format);
-    if (mismatches != 0) throw CheckFailed("kernels and reference differ: " + first);
+    if (summary.mismatches() == 0) return;
+    const std::string text = summary.first_mismatches_text();
+    if (format == Format::table) write_stdout("\n" + text);
+    throw CheckFailed("kernels and reference differ: " + text.substr(0, text.find('\n')));
   }
 };
 

@@ -134,6 +134,7 @@ int run(CLI::App& app, int argc, char** argv) {
   arlab::cli::add_topology(app);
   arlab::cli::add_select(app);
   arlab::cli::add_vectors(app);
+  arlab::cli::add_check_codec(app);
   arlab::cli::add_conform(app);
   arlab::cli::add_judge(app);
   arlab::cli::add_bench(app);

@@ -11,6 +11,7 @@
 //   encode, decode         this thread's eight elements
 //   limit                  of what is decoded: beyond it nothing goes to the payload
 //   store, load            ... in a piece of a wire
+//   store_header, load_header, header_bytes()   where kHasHeader: what a message has once
 // Without a transform, `decode` gives values of the payload; with one, those before the transform.
 #pragma once
 
@@ -53,7 +54,7 @@ struct MeasuredAnyBit : private AnyBit<Number> {
   using Encoded = typename Base::Encoded;
   static constexpr bool kClampsFp16Sums = false;
   static constexpr bool kTransforms = false;
-  static constexpr std::size_t kHeaderBytes = 0;
+  static constexpr bool kHasHeader = false;
 
   std::size_t block_elements;
   bool given;
@@ -192,7 +193,7 @@ struct MeasuredLogFmt : private LogFmt<Number> {
   using Encoded = typename Base::Encoded;
   static constexpr bool kClampsFp16Sums = false;
   static constexpr bool kTransforms = false;
-  static constexpr std::size_t kHeaderBytes = 0;
+  static constexpr bool kHasHeader = false;
 
   std::size_t block_elements;
 
@@ -231,15 +232,19 @@ struct MeasuredLogFmt : private LogFmt<Number> {
 
 // ---------------------------------------------------------------- NVFP4
 
-struct NvFp4Parameters {};
+struct NvFp4Parameters {
+  bool vllm = false;   ///< roundings as in vLLM's kernel
+  bool given = false;  ///< the tensor scale; nothing is measured, and it is not on the wire
+  float given_scale = 0;
+};
 
-/// nvfp4: reference/codecs/SPEC.md, "NVFP4 (nvfp4)". Its blocks of 16 are two lanes; what is
+/// nvfp4*: reference/codecs/SPEC.md, "NVFP4 (nvfp4)". Its blocks of 16 are two lanes; what is
 /// measured first is the largest magnitude of the message.
 template <class Number>
 struct NvFp4 {
   static constexpr bool kClampsFp16Sums = false;
   static constexpr bool kTransforms = false;
-  static constexpr std::size_t kHeaderBytes = 4;
+  static constexpr bool kHasHeader = true;
   static constexpr std::size_t kBlock = 16;
   static constexpr std::uint8_t kNan = 0x7F;
 
@@ -249,7 +254,14 @@ struct NvFp4 {
     float tensor_scale = 0;
   };
 
-  ARLAB_HOST_DEVICE explicit NvFp4(const NvFp4Parameters&) {}
+  bool vllm;
+  bool given;
+  float given_scale;
+
+  ARLAB_HOST_DEVICE explicit NvFp4(const NvFp4Parameters& p)
+      : vllm(p.vllm), given(p.given), given_scale(p.given_scale) {}
+
+  ARLAB_HOST_DEVICE std::size_t header_bytes() const { return given ? 0 : 4; }
 
   ARLAB_HOST_DEVICE unsigned code_bits() const { return 4; }
   ARLAB_HOST_DEVICE std::size_t block(std::size_t) const { return kBlock; }
@@ -276,12 +288,15 @@ struct NvFp4 {
     Encoded e;
     // The bound keeps g / scale finite for the smallest scale.
     e.tensor_scale = s.high > 0 ? min_of(448.0f * 6.0f / s.high, 0x1p118f) : 1.0f;
+    if (given) e.tensor_scale = given_scale;
     if (!finite) e.scale = kNan;
     if (!finite) return e;
-    e.scale = static_cast<std::uint8_t>(
-        minifloat_from_float(kE4m3fn, e.tensor_scale * amax / 6.0f, Overflow::saturate));
+    const float g = e.tensor_scale;
+    const float wanted = vllm ? g * (amax * (1.0f / 6.0f)) : g * amax / 6.0f;
+    e.scale = static_cast<std::uint8_t>(minifloat_from_float(kE4m3fn, wanted, Overflow::saturate));
     if (e.scale == 0) return e;
-    const float multiplier = e.tensor_scale / minifloat_to_float(kE4m3fn, e.scale);
+    const float scale = minifloat_to_float(kE4m3fn, e.scale);
+    const float multiplier = vllm ? 1.0f / (scale * (1.0f / g)) : g / scale;
 #pragma unroll
     for (std::size_t i = 0; i < kPerThread; ++i) {
       e.codes.set(i, minifloat_from_float(kE2m1, x.value[i] * multiplier, Overflow::saturate));
@@ -311,10 +326,10 @@ struct NvFp4 {
     return e;
   }
   ARLAB_DEVICE void store_header(const Encoded& e, std::uint8_t* header) const {
-    store_word(header, float_bits(e.tensor_scale));
+    if (!given) store_word(header, float_bits(e.tensor_scale));
   }
   ARLAB_DEVICE void load_header(Encoded& e, const std::uint8_t* header) const {
-    e.tensor_scale = float_of(load_word<std::uint32_t>(header));
+    e.tensor_scale = given ? given_scale : float_of(load_word<std::uint32_t>(header));
   }
 };
 

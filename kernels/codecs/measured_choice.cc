@@ -6,7 +6,7 @@
 #include <optional>
 
 #include "reference/codecs/anybit_layout.h"
-#include "reference/codecs/microscaling.h"
+#include "reference/codecs/nvfp4.h"
 #include "reference/codecs/registry.h"
 
 namespace arlab::kernels {
@@ -37,8 +37,9 @@ MeasuredChoice choose_anybit(const AnyBitFormat& format) {
 std::optional<MeasuredChoice> choose(const Codec& codec) {
   const std::string& name = codec.name();
   if (const auto format = parse_anybit(name)) return choose_anybit(*format);
-  if (const auto kind = parse_microscaling(name)) {
-    if (kind->format == BlockFormat::nvfp4) return NvFp4Parameters{};
+  if (const auto format = parse_nvfp4(name)) {
+    return NvFp4Parameters{format->vllm, format->tensor_scale.has_value(),
+                           format->tensor_scale.value_or(0.0f)};
   }
   if (name.starts_with("logfmt")) {  // logfmt<n>-g<G>, one digit
     return MeasuredLogFmtParameters{static_cast<unsigned>(name[6] - '0'), codec.info().block};

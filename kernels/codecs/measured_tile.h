@@ -53,7 +53,8 @@ struct MessageWire {
     const std::size_t begin = first / chunk * chunk;
     const std::size_t codes = codes_of(codec, elements);
     const std::size_t end = codes - begin < chunk ? codes : begin + chunk;
-    std::uint8_t* planes = wire + Codec::kHeaderBytes + begin / chunk * chunk_bytes(chunk);
+    std::uint8_t* planes = wire + begin / chunk * chunk_bytes(chunk);
+    if constexpr (Codec::kHasHeader) planes += codec.header_bytes();
     return piece_between(codec, planes, elements, begin, end, first);
   }
   ARLAB_DEVICE std::uint8_t* header() const { return wire; }
@@ -64,7 +65,7 @@ struct MessageWire {
 /// element in the tile. Its header is padded, so that planes are aligned.
 template <class Codec>
 struct TileWire {
-  static constexpr std::size_t kHeader = Codec::kHeaderBytes == 0 ? 0 : 16;
+  static constexpr std::size_t kHeader = Codec::kHasHeader ? 16 : 0;
 
   const Codec& codec;
   std::uint8_t* wire;
@@ -148,7 +149,7 @@ ARLAB_DEVICE void store_encoded(const Codec& codec, const typename Codec::Encode
                                 const Wire& wire, std::size_t first) {
   if (first >= codes_of(codec, wire.elements)) return;
   codec.store(e, wire.piece(first));
-  if constexpr (Codec::kHeaderBytes != 0) {
+  if constexpr (Codec::kHasHeader) {
     if (wire.is_first(first)) codec.store_header(e, wire.header());
   }
 }
@@ -158,7 +159,7 @@ ARLAB_DEVICE typename Codec::Encoded load_encoded(const Codec& codec, const Wire
                                                   std::size_t first) {
   if (first >= codes_of(codec, wire.elements)) return {};
   typename Codec::Encoded e = codec.load(wire.piece(first));
-  if constexpr (Codec::kHeaderBytes != 0) codec.load_header(e, wire.header());
+  if constexpr (Codec::kHasHeader) codec.load_header(e, wire.header());
   return e;
 }
 

@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "kernels/conformance/conform.h"
+#include "kernels/conformance/element_bits.h"
 #include "reference/codecs/registry.h"
 #include "reference/collectives/algorithm.h"
 #include "reference/collectives/executor.h"
@@ -35,12 +36,6 @@ constexpr InputKind kInputs[] = {
     {"adversarial with NaN and infinities", "adversarial:non_finite=0.1,seed={}"}};
 
 // ---------------------------------------------------------------- elements as bits
-
-std::uint32_t bits_at(DType dtype, std::span<const std::byte> tensor, std::size_t index) {
-  std::uint32_t bits = 0;
-  std::memcpy(&bits, &tensor[index * size_of(dtype)], size_of(dtype));
-  return bits;
-}
 
 bool is_nan(DType dtype, std::uint32_t bits) {
   if (dtype == DType::fp16) return (bits & 0x7FFF) > 0x7C00;
@@ -430,9 +425,9 @@ class Check {
       });
       if (fits || candidate.mismatches++ != 0) continue;
       candidate.first_mismatch =
-          fmt::format("rank {}, index {}: expected {:0{}x}, got {:0{}x}, {}", at / c.elements,
-                      at % c.elements, bits_at(dtype(), allowed[0], at), 2 * size_of(dtype()), bits,
-                      2 * size_of(dtype()), c.where());
+          fmt::format("rank {}, index {}: expected {}, got {}, {}", at / c.elements,
+                      at % c.elements, element_text(dtype(), bits_at(dtype(), allowed[0], at)),
+                      element_text(dtype(), bits), c.where());
     }
   }
 

@@ -3,7 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstring>
+#include <utility>
 
+#include "kernels/conformance/element_bits.h"
 #include "reference/codecs/registry.h"
 #include "reference/collectives/algorithm.h"
 #include "reference/collectives/codecs.h"
@@ -31,21 +34,30 @@ Tensor make_inputs(const InputKind& kind, std::uint64_t seed, DType dtype, std::
   return make_synthetic(fmt::format(fmt::runtime(kind.spec), seed), dtype, ranks, elements);
 }
 
-/// Counts units of `unit` bytes that differ, and describes the first.
+/// The element of every rank's input that the element of an output is made of.
+std::size_t index_of_inputs(const Schedule& schedule, std::size_t rank, std::size_t index) {
+  if (schedule.collective != Collective::all_to_all) return index;
+  const std::size_t slot = schedule.slot_elements();
+  return rank * slot + index % slot;  // slot i of a rank is that rank's slot of rank i
+}
+
+/// Counts units of `unit` bytes that differ, and keeps the first; `describe` completes what is kept
+/// of the unit of a number.
+template <class Describe>
 void compare(std::span<const std::byte> expected, std::span<const std::byte> got, std::size_t unit,
-             const std::string& where, ConformanceRow& row) {
+             const std::string& input, ConformanceRow& row, Describe&& describe) {
   for (std::size_t at = 0; at < expected.size(); at += unit) {
     if (std::equal(&expected[at], &expected[at] + unit, &got[at])) continue;
-    if (row.mismatches++ != 0) continue;
-    std::string bits[2];
-    for (std::size_t i = unit; i-- > 0;) {
-      bits[0] += fmt::format("{:02x}", std::to_integer<unsigned>(expected[at + i]));
-      bits[1] += fmt::format("{:02x}", std::to_integer<unsigned>(got[at + i]));
-    }
-    row.first_mismatch =
-        fmt::format("{}, index {}: expected {}, got {}", where, at / unit, bits[0], bits[1]);
+    ++row.mismatches;
+    if (row.first_mismatches.size() == ConformanceRow::kShownMismatches) continue;
+    Mismatch mismatch{.ranks = row.ranks, .input = input, .index = at / unit};
+    std::memcpy(&mismatch.expected, &expected[at], unit);
+    std::memcpy(&mismatch.got, &got[at], unit);
+    describe(mismatch);
+    row.first_mismatches.push_back(std::move(mismatch));
   }
 }
+constexpr auto kNothingMore = [](Mismatch&) {};
 
 class Conformance {
  public:
@@ -87,7 +99,7 @@ class Conformance {
         Bytes got(wire.size(), std::byte{0xA5});
         Status status = platform_.encode(codec.name(), dtype, input.rank_bytes(0), got);
         if (!status.ok()) return status;
-        compare(wire, got, 1, where, encode);
+        compare(wire, got, 1, where, encode, kNothingMore);
         encode.compared_elements += length;
 
         status = check_decoding(codec, dtype, wire, input.rank_bytes(1), where, decode, decode_add);
@@ -115,7 +127,7 @@ class Conformance {
     codec.decode(dtype, wire, expected);
     Status status = platform_.decode(codec.name(), dtype, wire, got);
     if (!status.ok()) return status;
-    compare(expected, got, unit, where, decode);
+    compare(expected, got, unit, where, decode, kNothingMore);
     decode.compared_elements += addend.size() / unit;
 
     expected.assign(addend.begin(), addend.end());
@@ -123,7 +135,9 @@ class Conformance {
     codec.decode_add(dtype, wire, expected);
     status = platform_.decode_add(codec.name(), dtype, wire, got);
     if (!status.ok()) return status;
-    compare(expected, got, unit, where, decode_add);
+    compare(expected, got, unit, where, decode_add, [&](Mismatch& mismatch) {
+      mismatch.inputs = {bits_at(dtype, addend, mismatch.index)};
+    });
     decode_add.compared_elements += addend.size() / unit;
     return {};
   }
@@ -185,11 +199,20 @@ class Conformance {
         execute(schedule, codecs, row.dtype, inputs.bytes(), expected, {.scalar = true});
         Status status = group.run(call, inputs.bytes(), got);
         if (!status.ok()) return status;
-        compare(expected, got, size_of(row.dtype),
-                fmt::format("{} {} elements per rank{}{}", elements, kInputs[k].name,
-                            call.in_place ? ", in place" : "",
-                            call.offset_elements != 0 ? ", unaligned" : ""),
-                row);
+        compare(
+            expected, got, size_of(row.dtype),
+            fmt::format("{} {} elements per rank{}{}", elements, kInputs[k].name,
+                        call.in_place ? ", in place" : "",
+                        call.offset_elements != 0 ? ", unaligned" : ""),
+            row, [&](Mismatch& mismatch) {
+              const std::size_t rank = mismatch.index / elements;
+              mismatch.rank = static_cast<int>(rank);
+              mismatch.index %= elements;
+              const std::size_t of_inputs = index_of_inputs(schedule, rank, mismatch.index);
+              for (std::size_t from = 0; from < ranks; ++from) {
+                mismatch.inputs.push_back(bits_at(row.dtype, inputs.rank_bytes(from), of_inputs));
+              }
+            });
         row.compared_elements += elements * ranks;
       }
     }
@@ -213,6 +236,69 @@ Status run_conformance(const Platform& platform, const ConformanceRequest& reque
   }
 }
 
+namespace {
+
+constexpr std::string_view kEncode = "encode";
+
+/// Of a collective, and not of a codec by itself.
+bool is_of_collective(const ConformanceRow& row) {
+  return row.subject != kEncode && row.subject != "decode" && row.subject != "decode_add";
+}
+
+}  // namespace
+
+std::string mismatches_text(const ConformanceRow& row) {
+  std::string text;
+  for (const Mismatch& m : row.first_mismatches) {
+    text += fmt::format("{} of {} {}", row.subject, row.codec, name_of(row.dtype));
+    if (is_of_collective(row)) text += fmt::format(" on {} ranks", m.ranks);
+    text += fmt::format(", {}", m.input);
+    if (row.subject == kEncode) {
+      text += fmt::format(": wire byte {}: expected 0x{:02x}, got 0x{:02x}\n", m.index, m.expected,
+                          m.got);
+      continue;
+    }
+    if (is_of_collective(row)) text += fmt::format(": rank {}", m.rank);
+    text +=
+        fmt::format("{} index {}: expected {}, got {}", is_of_collective(row) ? "," : ":", m.index,
+                    element_text(row.dtype, m.expected), element_text(row.dtype, m.got));
+    for (std::size_t i = 0; i < m.inputs.size(); ++i) {
+      text += i != 0 ? ", " : is_of_collective(row) ? "; inputs of ranks " : "; added to ";
+      text += element_text(row.dtype, m.inputs[i]);
+    }
+    text += '\n';
+  }
+  return text;
+}
+
+nlohmann::ordered_json mismatches_json(const ConformanceRow& row) {
+  const auto element = [&](std::uint32_t bits) -> nlohmann::ordered_json {
+    return {{"value", value_text(row.dtype, bits)}, {"bits", bits_text(row.dtype, bits)}};
+  };
+  auto list = nlohmann::ordered_json::array();
+  for (const Mismatch& m : row.first_mismatches) {
+    nlohmann::ordered_json one = {{"subject", row.subject},
+                                  {"codec", row.codec},
+                                  {"dtype", name_of(row.dtype)},
+                                  {"ranks", m.ranks},
+                                  {"input", m.input}};
+    if (row.subject == kEncode) {
+      one["wire_byte"] = m.index;
+      one["expected"] = fmt::format("0x{:02x}", m.expected);
+      one["got"] = fmt::format("0x{:02x}", m.got);
+    } else {
+      one["rank"] = m.rank;
+      one["index"] = m.index;
+      one["expected"] = element(m.expected);
+      one["got"] = element(m.got);
+      one["inputs"] = nlohmann::ordered_json::array();
+      for (const std::uint32_t bits : m.inputs) one["inputs"].push_back(element(bits));
+    }
+    list.push_back(std::move(one));
+  }
+  return list;
+}
+
 std::vector<std::string> unusual_codecs() {
   return {"int5-gtensor-sym",
           "int8-gtensor-static0.02:-2.5",
@@ -229,7 +315,10 @@ std::vector<std::string> unusual_codecs() {
           "had-int6-g2048-sym",
           "had-int3-g4096",
           "logfmt4-g56",
-          "logfmt5-g2600"};
+          "logfmt5-g2600",
+          "nvfp4-vllm",
+          "nvfp4-ts0.25",
+          "nvfp4-vllm-ts448"};
 }
 
 std::vector<std::size_t> lengths_up_to(std::size_t longest) {

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
@@ -28,16 +29,36 @@ struct ConformanceRequest {
       {};  ///< few blocks and small slots make several rounds of short tensors
 };
 
+/// An element whose bits differ, or a byte of a wire.
+struct Mismatch {
+  int ranks = 1;               ///< of the collective
+  std::string input;           ///< what the case ran on
+  int rank = 0;                ///< whose tensor it is in
+  std::size_t index = 0;       ///< of the element in that tensor, or of the byte in the wire
+  std::uint32_t expected = 0;  ///< bits of the reference
+  std::uint32_t got = 0;       ///< bits of the kernel
+  /// Bits of the elements that it is made of: in a collective those of all ranks, in decode_add the
+  /// element that was added to.
+  std::vector<std::uint32_t> inputs = {};
+};
+
 /// The comparisons of one codec with one dtype, by itself or in one algorithm with one world size.
 struct ConformanceRow {
   std::string subject;  ///< encode, decode, decode_add, or an algorithm
   std::string codec;
   DType dtype = DType::fp16;
   int ranks = 1;
-  std::uint64_t compared_elements = 0;  ///< encode: elements whose wire was compared
-  std::uint64_t mismatches = 0;         ///< elements, or wire bytes, whose bits differ
-  std::string first_mismatch = {};      ///< where, and both bits; empty without one
+  std::uint64_t compared_elements = 0;          ///< encode: elements whose wire was compared
+  std::uint64_t mismatches = 0;                 ///< elements, or wire bytes, whose bits differ
+  std::vector<Mismatch> first_mismatches = {};  ///< kShownMismatches of them at most
+
+  static constexpr std::size_t kShownMismatches = 4;
 };
+
+/// The mismatches that the row shows, a line each, with the values that bits stand for.
+std::string mismatches_text(const ConformanceRow& row);
+/// The same, an array of objects.
+nlohmann::ordered_json mismatches_json(const ConformanceRow& row);
 
 /// Compares on inputs that differ on every rank: Gaussian values, and adversarial ones (zeros of
 /// both signs, ties, subnormals, huge values, infinities, NaNs); in place and not, from aligned and

@@ -134,6 +134,7 @@ class AnyBitCodec final : public Codec {
                .block = anybit_block(format),
                .alignment = alignment_of(format),
                .splits_at_alignment = anybit_block(format) != kWholeTensor,
+               .saturating = {DType::fp16, DType::bf16, DType::fp32},
                .cost = cost_of(format)}),
         format_(format) {}
 

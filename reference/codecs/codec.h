@@ -50,6 +50,9 @@ struct CodecInfo {
   /// (QuickReduce sets the hardware's FP16 overflow clamp): SPEC.md, "Accumulation".
   bool clamps_fp16_sums = false;
 
+  /// Dtypes in which no finite tensor decodes to an infinity: SPEC.md, "Saturation".
+  std::vector<DType> saturating = {};
+
   CodecCost cost = {};
 };
 

@@ -52,6 +52,7 @@ class LogFmtCodec final : public Codec {
                .dtypes = {DType::fp16, DType::bf16, DType::fp32},
                .block = group,
                .alignment = group,
+               .saturating = {DType::fp16, DType::bf16, DType::fp32},
                .cost = {.encode_ops_per_element = 22, .decode_ops_per_element = 12}}),
         bits_(bits),
         group_(group) {}

@@ -20,7 +20,8 @@ class PlainCodec final : public Codec {
       : Codec({.name = std::string(name_of(dtype)),
                .summary = fmt::format("{} values as they are", name_of(dtype)),
                .source = dtype == DType::bf16 ? "bfloat16" : "IEEE 754-2019",
-               .dtypes = {dtype}}) {}
+               .dtypes = {dtype},
+               .saturating = {dtype}}) {}
 
  private:
   std::size_t do_wire_bytes(DType dtype, std::size_t elements) const override {

@@ -367,6 +367,7 @@ class QuickReduceCodec final : public Codec {
                .block = kBlock,
                .alignment = kAtom,
                .clamps_fp16_sums = true,
+               .saturating = {DType::fp16},
                .cost = in_packets(Format::kCost, Format::kWireBytes)}) {}
 
  private:

@@ -13,7 +13,8 @@
   X(quickreduce_codecs)         \
   X(anybit_codecs)              \
   X(logfmt_codecs)              \
-  X(microscaling_codecs)
+  X(microscaling_codecs)        \
+  X(nvfp4_codecs)
 
 namespace arlab {
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 PROGRAM = Path(os.environ["ARLAB_BIN"]) / "arlab"
+WITH_MISTAKES = PROGRAM.with_name("arlab_with_mistakes")  # with_mistakes.cc
 REPOSITORY = Path(__file__).resolve().parents[2]
 ACTIVATIONS = REPOSITORY / "experiments" / "activations"
 MOST_SECONDS = 10  # of any one call
@@ -27,10 +28,10 @@ class Result(NamedTuple):
         return f"exit code {self.code}, stdout {self.stdout[:300]!r}, stderr {self.stderr[:1000]!r}"
 
 
-def run(command, folder, **options):
+def run(command, folder, program=PROGRAM, **options):
     """Runs `arlab COMMAND` in the folder; the command is written as for a shell."""
     done = subprocess.run(
-        [PROGRAM, *shlex.split(command)],
+        [program, *shlex.split(command)],
         cwd=folder,
         encoding="utf-8",
         errors="surrogateescape",

@@ -1,9 +1,12 @@
 """arlab conform: kernels on emulated GPUs against the reference."""
 
+import csv
+import io
+import json
 import re
 
 import pytest
-from program import ok, ok_csv, ok_json, refused, run
+from program import WITH_MISTAKES, error_line, ok, ok_csv, ok_json, refused, run
 
 FAST = "conform --platform host --codec qr-q4 --ranks 2 --elements 2100"
 
@@ -43,6 +46,51 @@ def test_a_schedule_of_ones_own(tmp_path):
     assert {check["subject"] for check in report["checks"]} == {"mine"}
     assert {check["ranks"] for check in report["checks"]} == {"3"}
     refused("conform --platform host --codec qr-q4 --schedule mine.json --ranks 4", tmp_path, "is for 3 ranks, not 4")
+
+
+MISTAKEN = "conform --platform host --codec fp16 --algorithm one_shot --ranks 2 --elements 2100"
+
+
+def test_mismatches_are_shown_with_values(tmp_path):
+    result = run(MISTAKEN, tmp_path, program=WITH_MISTAKES)
+    assert result.code == 1, result
+    shown = result.stdout[result.stdout.index("\n\nencode of") :].strip().splitlines()
+    number = r"(?:nan|[-+]?(?:inf|[0-9.]+(?:e[-+][0-9]+)?))"
+    element = rf"{number} \(0x[0-9a-f]{{4}}\)"
+    lines = {
+        "encode": r"wire byte \d+: expected 0x[0-9a-f]{2}, got 0x[0-9a-f]{2}",
+        "decode_add": rf"index 0: expected {element}, got {element}; added to {element}",
+        "one_shot": rf"rank 1, index \d+: expected {element}, got {element}; inputs of ranks {element}, {element}",
+    }
+    assert len(shown) == 4 * len(lines), shown
+    for line in shown:
+        subject = line.split()[0]
+        assert re.fullmatch(rf"{subject} of fp16 fp16[^:]*, \d+ [^:]*elements[^:]*: {lines[subject]}", line), line
+    assert error_line(result.stderr) == f"arlab: kernels and reference differ: {shown[0]}"
+
+
+def test_mismatches_in_json(tmp_path):
+    result = run(MISTAKEN + " --format json", tmp_path, program=WITH_MISTAKES)
+    assert result.code == 1
+    report = json.loads(result.stdout)
+    shown = report["first_mismatches"]
+    assert report["mismatches"] == sum(check["mismatches"] for check in report["checks"]) > len(shown) == 12
+    for one in shown:
+        assert (one["codec"], one["dtype"]) == ("fp16", "fp16")
+        if one["subject"] == "encode":
+            assert int(one["expected"], 16) ^ int(one["got"], 16) == 1 and one["wire_byte"] > 0
+        else:
+            assert int(one["expected"]["bits"], 16) ^ int(one["got"]["bits"], 16) == 1
+    first = next(one for one in shown if one["subject"] == "one_shot")
+    assert first["ranks"] == len(first["inputs"]) == 2 and first["rank"] == 1
+    a, b, expected = (float(x["value"]) for x in [*first["inputs"], first["expected"]])
+    assert abs(expected - a - b) <= abs(expected) / 1024
+    assert ok_json(MISTAKEN, tmp_path)["first_mismatches"] == []
+
+
+def test_mismatches_leave_the_rows_as_they_are(tmp_path):
+    rows = list(csv.DictReader(io.StringIO(run(MISTAKEN + " --format csv", tmp_path, program=WITH_MISTAKES).stdout)))
+    assert [row["subject"] for row in rows if row["mismatches"] != "0"] == ["encode", "decode_add", "one_shot"]
 
 
 def test_formats_agree(tmp_path):

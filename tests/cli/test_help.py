@@ -26,6 +26,7 @@ COMMANDS = {
         "--topology", "--bytes", "--min-sqnr", "--max-wire-bits", "--input", "--synthetic",
         "--dtype", "--algorithms", "--codecs", "--out", "--plot",
     ],
+    "check-codec": ["--platform"],
     "conform": ["--platform", "--codec", "--algorithm", "--ranks", "--elements"],
     "bench": [
         "--platform", "--algorithm", "--codec", "--dtype", "--bytes", "--ranks", "--calls", "--replays",

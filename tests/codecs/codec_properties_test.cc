@@ -1,10 +1,13 @@
 // What holds for every codec that is listed, now and later, in every dtype that it takes.
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstring>
 #include <thread>
 
-#include "reference/tensors/counter_random.h"
+#include "reference/codecs/native_sum.h"
+#include "reference/codecs/properties.h"
+#include "tests/codecs/mistaken_codec.h"
 #include "tests/codecs/round_trip.h"
 
 namespace arlab::testing {
@@ -14,124 +17,70 @@ class EveryCodec : public ::testing::TestWithParam<CodecAndDType> {
  protected:
   const Codec& codec() const { return *GetParam().codec; }
   DType dtype() const { return GetParam().dtype; }
-  std::size_t size() const { return size_of(dtype()); }
-
-  Bytes payload(std::size_t elements, std::string_view spec = "adversarial") const {
-    return make_synthetic(spec, dtype(), 1, elements).data;
-  }
-  Bytes encoded(std::span<const std::byte> payload) const {
-    return encode(codec(), dtype(), payload);
-  }
-  std::vector<float> decoded(const Bytes& wire, std::size_t elements) const {
-    return to_floats({dtype(), {elements}, decode_bytes(codec(), dtype(), wire, elements)});
-  }
 };
 
-class EveryCodecThatIsCut : public EveryCodec {};
+TEST_P(EveryCodec, HasEveryProperty) {
+  for (const CodecProperty& property : codec_properties()) {
+    const PropertyResult result = check_property(property.name, codec(), dtype());
+    EXPECT_NE(result.verdict, Verdict::violated) << property.name << ": " << result.detail;
+    EXPECT_EQ(result.cases == 0, result.verdict == Verdict::not_promised) << property.name;
+    EXPECT_EQ(result.detail.empty(), result.verdict == Verdict::holds) << property.name;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Listed, EveryCodec,
+                         ::testing::ValuesIn(with_their_dtypes(listed_codecs())), test_name);
+INSTANTIATE_TEST_SUITE_P(Others, EveryCodec,
+                         ::testing::ValuesIn(with_their_dtypes(
+                             {"int3-g24", "int7-g96-sym", "int2-g40-sr", "int3-g1000-sym-sr",
+                              "int4-g200-sr-is", "int5-gtensor-sym", "int8-gtensor-static0.02:-2.5",
+                              "int4-gtensor-sym-static0.3", "int4-g4104", "had-int6-g2048-sym",
+                              "logfmt4-g56", "mxfp4-ceil", "mxfp8-e4m3-even", "nvfp4-vllm",
+                              "nvfp4-ts448", "nvfp4-vllm-ts0.75"})),
+                         test_name);
+
+/// Which properties codecs promise: what a codec does not say of itself, nobody checks.
+TEST(Promises, AreThoseOfTheDefinitions) {
+  for (const auto& [codec, dtype] : with_their_dtypes(listed_codecs())) {
+    const std::string& name = codec->name();
+    const bool finds_something_of_all =
+        name.starts_with("nvfp4") || name.find("tensor") != name.npos;
+    EXPECT_EQ(check_property("splits", *codec, dtype).verdict == Verdict::not_promised,
+              finds_something_of_all)
+        << name;
+    const bool saturates = name.starts_with("int") || name.starts_with("had-") ||
+                           name.starts_with("logfmt") || name == name_of(dtype) ||
+                           (name.starts_with("qr-") && dtype == DType::fp16);
+    EXPECT_EQ(check_property("saturation", *codec, dtype).verdict == Verdict::holds, saturates)
+        << name;
+  }
+}
+
+class EveryCodecThatSaturates : public EveryCodec {};
+
+TEST_P(EveryCodecThatSaturates, NoFiniteTensorDecodesToAnInfinity) {
+  const PropertyResult result = check_property("saturation", codec(), dtype());
+  EXPECT_EQ(result.verdict, Verdict::holds) << result.detail;
+}
+
+INSTANTIATE_TEST_SUITE_P(All, EveryCodecThatSaturates,
+                         ::testing::ValuesIn(with_their_dtypes(
+                             {"int2-g8", "int3-g1000", "int7-g64", "int8-g32", "int8-g8192",
+                              "int5-g32-sym", "int8-g32-sym", "int4-g64-sym-sr", "int8-g128-sr",
+                              "int6-g256-sr-is", "int8-g32-sr-is", "had-int2-g8", "had-int8-g32",
+                              "had-int4-g32-sym", "had-int6-g8192", "int8-gtensor-static513:-65504",
+                              "int4-gtensor-sym-static1e38", "logfmt8-g128", "logfmt6-g40"})),
+                         test_name);
+
+/// What a tensor is after a trip over the wire.
+std::vector<float> round_trip_floats(const Codec& codec, const Tensor& x) {
+  const std::size_t elements = x.element_count();
+  return to_floats({x.dtype,
+                    {elements},
+                    decode_bytes(codec, x.dtype, encode(codec, x.dtype, x.data), elements)});
+}
+
 class EveryCodecOfBf16 : public EveryCodec {};
-
-constexpr std::size_t kLengths[] = {1, 2, 3, 31, 32, 33, 63, 64, 65, 127, 1000, 4095, 4096, 4097};
-
-TEST_P(EveryCodec, WireSizesNeverShrinkAndAreInverted) {
-  std::size_t last = 0;
-  for (std::size_t elements = 1; elements <= 5000; ++elements) {
-    const std::size_t bytes = codec().wire_bytes(dtype(), elements);
-    EXPECT_GE(bytes, last);
-    last = bytes;
-    const std::size_t largest = codec().elements_of_wire(dtype(), bytes);
-    EXPECT_GE(largest, elements);
-    EXPECT_EQ(codec().wire_bytes(dtype(), largest), bytes);
-    EXPECT_GT(codec().wire_bytes(dtype(), largest + 1), bytes);
-  }
-}
-
-TEST_P(EveryCodec, EveryByteOfTheWireIsWrittenTheSameEachTime) {
-  for (const std::size_t elements : kLengths) {
-    const Bytes x = payload(elements);
-    const std::size_t bytes = codec().wire_bytes(dtype(), elements);
-    Bytes first(bytes, std::byte{0x00});
-    Bytes second(bytes, std::byte{0xFF});
-    codec().encode(dtype(), x, first);
-    codec().encode(dtype(), x, second);
-    EXPECT_EQ(first, second) << elements;
-  }
-}
-
-TEST_P(EveryCodec, EveryDecodedElementIsWrittenTheSameEachTime) {
-  for (const std::size_t elements : kLengths) {
-    const Bytes wire = encoded(payload(elements));
-    Bytes first(elements * size(), std::byte{0x00});
-    Bytes second(elements * size(), std::byte{0xFF});
-    codec().decode(dtype(), wire, first);
-    codec().decode(dtype(), wire, second);
-    EXPECT_EQ(first, second) << elements;
-  }
-}
-
-TEST_P(EveryCodec, NothingOutsideOfTheSpansIsTouched) {
-  for (const std::size_t elements : kLengths) {
-    const Bytes x = payload(elements);
-    const std::size_t bytes = codec().wire_bytes(dtype(), elements);
-    Bytes wire(bytes + 128, std::byte{0x77});
-    codec().encode(dtype(), x, std::span(wire).subspan(64, bytes));
-    Bytes back(x.size() + 128, std::byte{0x77});
-    codec().decode(dtype(), std::span(wire).subspan(64, bytes),
-                   std::span(back).subspan(64, x.size()));
-    const auto untouched = [](std::byte byte) { return byte == std::byte{0x77}; };
-    for (const Bytes* memory : {&wire, &back}) {
-      EXPECT_TRUE(std::all_of(memory->begin(), memory->begin() + 64, untouched)) << elements;
-      EXPECT_TRUE(std::all_of(memory->end() - 64, memory->end(), untouched)) << elements;
-    }
-  }
-}
-
-TEST_P(EveryCodec, TheWireMayLieAtAnyAddress) {
-  const std::size_t elements = 4097;
-  const Bytes x = payload(elements);
-  const Bytes expected = encoded(x);
-  Bytes memory(expected.size() + 8);
-  for (std::size_t offset = 1; offset < 8; ++offset) {
-    const auto wire = std::span(memory).subspan(offset, expected.size());
-    codec().encode(dtype(), x, wire);
-    EXPECT_TRUE(std::ranges::equal(wire, expected)) << offset;
-    Bytes back(x.size());
-    codec().decode(dtype(), wire, back);
-    EXPECT_EQ(back, decode_bytes(codec(), dtype(), expected, elements)) << offset;
-  }
-}
-
-TEST_P(EveryCodecThatIsCut, AtItsAlignmentChangesNoDecodedBit) {
-  const CodecInfo& info = codec().info();
-  const std::size_t elements = 4 * info.alignment + info.alignment / 2 + 1;
-  const Bytes x = payload(elements);
-  const Bytes whole = decode_bytes(codec(), dtype(), encoded(x), elements);
-  for (std::size_t units = 1; units <= 4; ++units) {
-    const std::size_t cut = units * info.alignment;
-    const auto head = std::span(x).first(cut * size());
-    const auto tail = std::span(x).subspan(cut * size());
-    Bytes parts = decode_bytes(codec(), dtype(), encoded(head), cut);
-    const Bytes rest = decode_bytes(codec(), dtype(), encoded(tail), elements - cut);
-    parts.insert(parts.end(), rest.begin(), rest.end());
-    EXPECT_EQ(parts, whole) << "cut at " << cut;
-  }
-}
-
-TEST_P(EveryCodec, ANaNStaysANaNAndAnInfinityIsNeverFinite) {
-  const std::size_t elements = 5000;
-  const Bytes x = payload(elements, "adversarial:non_finite=0.3");
-  const std::vector<float> before = to_floats({dtype(), {elements}, x});
-  const std::vector<float> after = decoded(encoded(x), elements);
-  std::size_t seen = 0;
-  for (std::size_t i = 0; i < elements; ++i) {
-    if (std::isfinite(before[i])) continue;
-    ++seen;
-    EXPECT_FALSE(std::isfinite(after[i])) << "element " << i;
-    if (std::isnan(before[i])) {
-      EXPECT_TRUE(std::isnan(after[i])) << "element " << i;
-    }
-  }
-  EXPECT_GT(seen, 100u);
-}
 
 TEST_P(EveryCodecOfBf16, LargeValuesStayFinite) {
   const std::size_t elements = 4096;
@@ -148,117 +97,257 @@ TEST_P(EveryCodecOfBf16, LargeValuesStayFinite) {
   for (const char* spec : {"constant:value=65536", "constant:value=-3.3e38", "gaussian:sigma=1e6",
                            "gaussian:sigma=1e30", "uniform:low=-1.6e38,high=1.6e38",
                            "uniform:low=-3.3e38,high=3.3e38"}) {
-    for (const float v : decoded(encoded(payload(elements, spec)), elements)) {
+    for (const float v : round_trip_floats(codec(), make_synthetic(spec, dtype(), 1, elements))) {
       ASSERT_TRUE(std::isfinite(v) || (std::isnan(v) && range_may_overflow(spec))) << spec;
     }
   }
 }
 
-/// Whose decoders saturate: formats of our own (SPEC.md, "Saturation"), and QuickReduce in fp16.
-bool saturates(const Codec& codec, DType dtype) {
-  const std::string& name = codec.name();
-  return name.starts_with("int") || name.starts_with("had-") || name.starts_with("logfmt") ||
-         (name.starts_with("qr-") && dtype == DType::fp16);
-}
-
-class EveryCodecThatSaturates : public EveryCodec {};
-
-TEST_P(EveryCodecThatSaturates, NoFiniteTensorDecodesToAnInfinity) {
-  constexpr std::size_t kElements = 3 * 4096 + 37;
-  const double largest = dtype() == DType::fp16   ? 65504
-                         : dtype() == DType::bf16 ? 0x1.FEp127
-                                                  : 0x1.FFFFFEp127;
-  const RandomStream random(1, 0);
-  std::vector<Bytes> payloads = {payload(kElements, "adversarial:non_finite=0"),
-                                 payload(kElements, "adversarial:seed=2,non_finite=0"),
-                                 payload(kElements, fmt::format("constant:value={}", largest)),
-                                 payload(kElements, fmt::format("constant:value={}", -largest))};
-  // Magnitudes from some share of the largest on; of one sign, or of both.
-  for (const double least : {0.0, 0.4, 0.9, 0.999}) {
-    for (const int signs : {1, -1, 2}) {
-      std::vector<float> x(kElements);
-      for (std::size_t i = 0; i < kElements; ++i) {
-        const std::uint64_t word = random.word(i);
-        const double magnitude = largest * (least + (1 - least) * unit_interval(word));
-        const double sign = signs == 2 ? random_sign(mix_bits(word)) : signs;
-        x[i] = static_cast<float>(sign * (word % 31 == 0 ? largest : magnitude));
-      }
-      // What rounding would make infinite is the largest number.
-      for (float& v : x)
-        v = std::clamp(v, static_cast<float>(-largest), static_cast<float>(largest));
-      payloads.push_back(tensor_from_floats(dtype(), {kElements}, x).data);
-    }
-  }
-  for (std::size_t p = 0; p < payloads.size(); ++p) {
-    for (const float v : to_floats({dtype(), {kElements}, payloads[p]}))
-      ASSERT_TRUE(std::isfinite(v));
-    const std::vector<float> back = decoded(encoded(payloads[p]), kElements);
-    for (std::size_t i = 0; i < kElements; ++i) {
-      ASSERT_FALSE(std::isinf(back[i])) << "element " << i << " of payload " << p;
-      // In fp16 nothing overflows on the way, so nothing is a NaN.
-      if (dtype() == DType::fp16) {
-        ASSERT_FALSE(std::isnan(back[i])) << "element " << i << " of payload " << p;
-      }
-    }
-  }
-}
-
-TEST_P(EveryCodec, ManyThreadsGetTheSameBits) {
-  const std::size_t elements = 3 * 4096 + 17;
-  const Bytes x = payload(elements);
-  const Bytes wire = encoded(x);
-  const Bytes back = decode_bytes(codec(), dtype(), wire, elements);
-  EncodeCounts counts;
-  encode(codec(), dtype(), x, &counts);
-
-  std::vector<std::jthread> threads;
-  for (int t = 0; t < 6; ++t) {
-    threads.emplace_back([&] {
-      for (int i = 0; i < 3; ++i) {
-        EncodeCounts own;
-        EXPECT_EQ(encode(codec(), dtype(), x, &own), wire);
-        EXPECT_EQ(own.clamped, counts.clamped);
-        EXPECT_EQ(decode_bytes(codec(), dtype(), wire, elements), back);
-      }
-    });
-  }
-}
-
-std::vector<CodecAndDType> listed(bool (*is_meant)(const Codec&, DType)) {
+std::vector<CodecAndDType> of_bf16() {
   std::vector<CodecAndDType> all = with_their_dtypes(listed_codecs());
-  std::erase_if(all, [=](const CodecAndDType& one) { return !is_meant(*one.codec, one.dtype); });
+  std::erase_if(all, [](const CodecAndDType& one) { return one.dtype != DType::bf16; });
   return all;
 }
 
-INSTANTIATE_TEST_SUITE_P(Listed, EveryCodec,
-                         ::testing::ValuesIn(with_their_dtypes(listed_codecs())), test_name);
-INSTANTIATE_TEST_SUITE_P(Listed, EveryCodecThatIsCut,
-                         ::testing::ValuesIn(listed([](const Codec& codec, DType) {
-                           return codec.info().splits_at_alignment &&
-                                  codec.info().alignment != kWholeTensor;
-                         })),
-                         test_name);
-std::vector<CodecAndDType> saturating() {
-  std::vector<std::string> names = listed_codecs();
-  for (const char* name : {"int2-g8", "int3-g1000", "int7-g64", "int8-g32", "int8-g8192",
-                           "int5-g32-sym", "int8-g32-sym", "int4-g64-sym-sr", "int8-g128-sr",
-                           "int6-g256-sr-is", "int8-g32-sr-is", "had-int2-g8", "had-int8-g32",
-                           "had-int4-g32-sym", "had-int6-g8192", "int8-gtensor-static513:-65504",
-                           "int4-gtensor-sym-static1e38", "logfmt8-g128", "logfmt6-g40"}) {
-    names.emplace_back(name);
+INSTANTIATE_TEST_SUITE_P(Listed, EveryCodecOfBf16, ::testing::ValuesIn(of_bf16()), test_name);
+
+// ---- mistakes, each of which a property has to report
+
+struct Mistake {
+  const char* property;
+  const char* text;
+  MistakenCodec::Mistakes mistakes;
+  const char* codec = "int4-g32";
+};
+
+void PrintTo(const Mistake& m, std::ostream* out) { *out << m.text; }
+
+/// After decoding, each element's value changed.
+MistakenCodec::Decode decoding_to(float (*change)(float)) {
+  return [change](const Codec& right, DType dtype, std::span<const std::byte> wire,
+                  std::span<std::byte> x) {
+    right.decode(dtype, wire, x);
+    for (std::size_t i = 0; i < x.size() / size_of(dtype); ++i) {
+      store_value(dtype, change(load_value(dtype, x, i)), x, i);
+    }
+  };
+}
+
+/// The wire of `elements` decoded into memory behind which there is some of ours.
+void decode_and_write(const Codec& right, DType dtype, std::span<const std::byte> wire,
+                      std::span<std::byte> x, std::ptrdiff_t where) {
+  right.decode(dtype, wire, x);
+  x.data()[where] = std::byte{1};
+}
+
+std::vector<Mistake> mistakes() {
+  using Wire = std::span<std::byte>;
+  using Payload = std::span<const std::byte>;
+  const auto encode = [](auto change) -> MistakenCodec::Encode {
+    return [change](const Codec& right, DType dtype, Payload x, Wire wire, EncodeCounts& counts) {
+      right.encode(dtype, x, wire, &counts);
+      change(dtype, x, wire);
+    };
+  };
+  const auto calls = std::make_shared<std::atomic<int>>(0);
+  const std::thread::id here = std::this_thread::get_id();
+  return {
+      {"sizes",
+       "a wire of 33 elements is shorter than that of 32",
+       {.wire_bytes =
+            [](const Codec& right, DType dtype, std::size_t elements) {
+              return right.wire_bytes(dtype, elements == 33 ? 16 : elements);
+            }}},
+      {"sizes",
+       "a wire of nothing",
+       {.wire_bytes =
+            [](const Codec& right, DType dtype, std::size_t elements) {
+              return elements == 1 ? 0 : right.wire_bytes(dtype, elements);
+            }}},
+      {"writes-all",
+       "the last byte of the wire is not written",
+       {.encode =
+            [](const Codec& right, DType dtype, Payload x, Wire wire, EncodeCounts& counts) {
+              const std::byte before = wire.back();
+              right.encode(dtype, x, wire, &counts);
+              wire.back() = before;
+            }}},
+      {"writes-all",
+       "the last element is not decoded",
+       {.decode =
+            [](const Codec& right, DType dtype, Payload wire, Wire x) {
+              Bytes all(x.size());
+              right.decode(dtype, wire, all);
+              std::copy(all.begin(), all.end() - static_cast<std::ptrdiff_t>(size_of(dtype)),
+                        x.begin());
+            }}},
+      {"writes-all",
+       "every second call flips a bit",
+       {.encode = encode([calls](DType, Payload, Wire wire) {
+          if (++*calls % 2 == 0) wire[0] ^= std::byte{1};
+        })}},
+      {"bounds", "a byte behind the wire", {.encode = encode([](DType, Payload, Wire wire) {
+                                              wire.data()[wire.size()] = std::byte{1};
+                                            })}},
+      {"bounds",
+       "a byte in front of the payload",
+       {.decode = [](const Codec& right, DType dtype, Payload wire,
+                     Wire x) { decode_and_write(right, dtype, wire, x, -1); }}},
+      {"bounds",
+       "a byte behind the sum",
+       {.decode_add =
+            [](const Codec& right, DType dtype, Payload wire, Wire sum) {
+              right.decode_add(dtype, wire, sum);
+              sum.data()[sum.size()] = std::byte{1};
+            }}},
+      {"addresses",
+       "an address that is not even loses its last bit",
+       {.encode = encode([](DType, Payload, Wire wire) {
+          if (reinterpret_cast<std::uintptr_t>(wire.data()) % 2 != 0) wire[0] ^= std::byte{1};
+        })}},
+      {"addresses",
+       "a decoder that wants words",
+       {.decode =
+            [](const Codec& right, DType dtype, Payload wire, Wire x) {
+              right.decode(dtype, wire, x);
+              if (reinterpret_cast<std::uintptr_t>(wire.data()) % 4 != 0) x[0] ^= std::byte{1};
+            }}},
+      {"tails",
+       "the last of an odd number is forgotten",
+       {.encode =
+            [](const Codec& right, DType dtype, Payload x, Wire wire, EncodeCounts& counts) {
+              Bytes changed(x.begin(), x.end());
+              const std::size_t elements = x.size() / size_of(dtype);
+              if (elements % 2 == 1) store_value(dtype, 0, changed, elements - 1);
+              right.encode(dtype, changed, wire, &counts);
+            }}},
+      {"tails",
+       "a short block takes its scale from what lies behind",
+       {.encode =
+            [](const Codec& right, DType dtype, Payload x, Wire wire, EncodeCounts& counts) {
+              Bytes changed(x.begin(), x.end());
+              const std::size_t elements = x.size() / size_of(dtype);
+              if (elements % 32 == 7) {
+                std::memcpy(changed.data(), x.data() + x.size(), size_of(dtype));
+              }
+              right.encode(dtype, changed, wire, &counts);
+            }}},
+      {"tails", "everything decodes to zero", {.decode = decoding_to([](float v) {
+                                                 return std::isnan(v) ? v : 0.0f;
+                                               })}},
+      {"splits",
+       "whatever is behind 40 elements takes the last scale",
+       {.encode = encode([](DType, Payload x, Wire wire) {
+          if (x.size() > 80) wire[wire.size() - 1] = wire[wire.size() - 3];
+        })}},
+      {"non-finite", "NaN is laundered", {.decode = decoding_to([](float v) {
+                                            return std::isnan(v) ? 0.0f : v;
+                                          })}},
+      {"non-finite",
+       "a lone infinity is taken for the largest number",
+       {.encode =
+            [](const Codec& right, DType dtype, Payload x, Wire wire, EncodeCounts& counts) {
+              Bytes changed(x.begin(), x.end());
+              for (std::size_t i = 0; i < x.size() / size_of(dtype); ++i) {
+                const float v = load_value(dtype, x, i);
+                if (std::isinf(v))
+                  store_value(dtype, limited(v, largest_finite(dtype)), changed, i);
+              }
+              right.encode(dtype, changed, wire, &counts);
+            }},
+       "fp16"},
+      {"saturation",
+       "the largest number becomes an infinity",
+       {.decode = decoding_to(
+            [](float v) { return v >= 65504.0f ? std::numeric_limits<float>::infinity() : v; })}},
+      {"foreign-wires",
+       "a scale that is not finite is not written",
+       {.decode =
+            [](const Codec& right, DType dtype, Payload wire, Wire x) {
+              Bytes all(x.size());
+              right.decode(dtype, wire, all);
+              for (std::size_t i = 0; i < x.size() / size_of(dtype); ++i) {
+                if (std::isnan(load_value(dtype, all, i))) continue;
+                std::memcpy(&x[i * size_of(dtype)], &all[i * size_of(dtype)], size_of(dtype));
+              }
+            }}},
+      {"foreign-wires",
+       "a wire of 0xFF is taken for a length",
+       {.decode =
+            [](const Codec& right, DType dtype, Payload wire, Wire x) {
+              right.decode(dtype, wire, x);
+              if (wire[0] == std::byte{0xFF} && wire.back() == std::byte{0xFF}) {
+                decode_and_write(right, dtype, wire, x, static_cast<std::ptrdiff_t>(x.size()) + 3);
+              }
+            }}},
+      {"decode-add",
+       "sums are clamped",
+       {.decode_add =
+            [](const Codec& right, DType dtype, Payload wire, Wire sum) {
+              Bytes values(sum.size());
+              right.decode(dtype, wire, values);
+              add_native(dtype, true, sum, values);
+            }}},
+      {"threads",
+       "other threads than the first get other bits",
+       {.encode = encode([here](DType, Payload, Wire wire) {
+          if (std::this_thread::get_id() != here) wire[0] ^= std::byte{1};
+        })}},
+      {"counts",
+       "the count is set, not added to",
+       {.encode =
+            [](const Codec& right, DType dtype, Payload x, Wire wire, EncodeCounts& counts) {
+              counts = {};
+              right.encode(dtype, x, wire, &counts);
+            }}},
+      {"counts",
+       "with no count another wire",
+       {.encode_uncounted =
+            [](const Codec& right, DType dtype, Payload x, Wire wire) {
+              right.encode(dtype, x, wire);
+              wire[0] ^= std::byte{1};
+            }}},
+      {"cost",
+       "no operations to decode",
+       {.info = [](CodecInfo& info) { info.cost.decode_ops_per_element = 0; }}},
+      {"cost",
+       "more than all of a packet",
+       {.info = [](CodecInfo& info) { info.cost.store_efficiency = 1.25; }}},
+  };
+}
+
+class Mistakes : public ::testing::TestWithParam<Mistake> {};
+
+TEST_P(Mistakes, AreReported) {
+  const Mistake& m = GetParam();
+  const MistakenCodec mutant(find_codec(m.codec), m.mistakes);
+  const PropertyResult result = check_property(m.property, mutant, DType::fp16);
+  EXPECT_EQ(result.verdict, Verdict::violated) << m.property;
+  EXPECT_FALSE(result.detail.empty());
+  // Without the mistake it holds.
+  const MistakenCodec right(find_codec(m.codec), {});
+  EXPECT_EQ(check_property(m.property, right, DType::fp16).verdict, Verdict::holds);
+}
+
+std::string name_of_mistake(const ::testing::TestParamInfo<Mistake>& info) {
+  std::string name = info.param.text;
+  std::erase_if(name, [](unsigned char c) { return std::isalnum(c) == 0; });
+  return name;
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Mistakes, ::testing::ValuesIn(mistakes()), name_of_mistake);
+
+TEST(Mistakes, AreThereForEveryProperty) {
+  for (const CodecProperty& property : codec_properties()) {
+    EXPECT_TRUE(std::ranges::any_of(mistakes(), [&](const Mistake& m) {
+      return m.property == property.name;
+    })) << property.name;
   }
-  std::vector<CodecAndDType> all = with_their_dtypes(names);
-  std::erase_if(all, [](const CodecAndDType& one) { return !saturates(*one.codec, one.dtype); });
-  return all;
 }
 
-INSTANTIATE_TEST_SUITE_P(All, EveryCodecThatSaturates, ::testing::ValuesIn(saturating()),
-                         test_name);
-INSTANTIATE_TEST_SUITE_P(Listed, EveryCodecOfBf16,
-                         ::testing::ValuesIn(listed([](const Codec&, DType dtype) {
-                           return dtype == DType::bf16;
-                         })),
-                         test_name);
+TEST(Properties, ThereAreNoOthers) {
+  EXPECT_THROW(check_property("tail", *find_codec("fp16"), DType::fp16), InvalidInput);
+}
 
 class PlainCodec : public ::testing::TestWithParam<CodecAndDType> {};
 

@@ -208,13 +208,19 @@ class FP8Blocks(NamedTuple):
 
 class NVFP4(NamedTuple):
     name: str
+    vllm: bool = False
+    given: np.float32 | None = None  # tensor scale
 
     def layout(self, elements):
         return Layout(4, NV_BLOCK, CHUNK, elements, (1,))
 
     def wire_bytes(self, dtype, elements):
         del dtype
-        return self.layout(elements).bytes + (4 if elements else 0)
+        return self.layout(elements).bytes + (self.header_bytes if elements else 0)
+
+    @property
+    def header_bytes(self):
+        return 4 if self.given is None else 0
 
     def encode(self, dtype, payload):
         """Bit patterns to wire bytes, as a uint8 array."""
@@ -229,16 +235,22 @@ class NVFP4(NamedTuple):
         with np.errstate(all="ignore"):
             amax = np.abs(x[np.isfinite(x)]).max(initial=F(0))
             g = min(F(2688) / amax, F(2.0**118)) if amax > 0 else F(1)
+            if self.given is not None:
+                g = self.given
             finite = np.isfinite(x).all(1)
-            s = np.minimum(g * np.abs(x).max(1) / F(6), F(448)).astype(E4M3)  # a product, then a quotient
+            largest = np.abs(x).max(1)
+            # A product, then a quotient; in vLLM the product with a sixth, then with g.
+            wanted = g * (largest * (F(1) / F(6))) if self.vllm else g * largest / F(6)
+            s = np.minimum(wanted, F(448)).astype(E4M3)
             scale = s.astype(np.float32)
             usable = finite & (scale > 0)
-            codes, outside = E2M1.round(x * (g / scale)[:, None])
+            factor = F(1) / (scale * (F(1) / g)) if self.vllm else g / scale
+            codes, outside = E2M1.round(x * factor[:, None])
         codes = np.where(usable[:, None], codes, np.uint8(0))
         outside &= usable[:, None]
         scales = np.where(finite, s.view(np.uint8), np.uint8(NAN_E4M3))
         wire = self.layout(elements).join(codes.reshape(-1)[:elements], [scales])
-        tensor_scale = np.array([g], "<f4").view(np.uint8)
+        tensor_scale = np.array([g] if self.given is None else [], "<f4").view(np.uint8)
         return np.concatenate([tensor_scale, wire]), int(outside.reshape(-1)[:elements].sum())
 
     def decode(self, dtype, wire, elements):
@@ -247,8 +259,8 @@ class NVFP4(NamedTuple):
         if not elements:
             return np.zeros(0, t.word)
         wire = np.frombuffer(wire, np.uint8)
-        g = wire[:4].copy().view("<f4")[0]
-        codes, scales = split(self.layout(elements), wire[4:], elements)
+        g = wire[:4].copy().view("<f4")[0] if self.given is None else self.given
+        codes, scales = split(self.layout(elements), wire[self.header_bytes :], elements)
         with np.errstate(all="ignore"):
             x = E2M1.values(in_blocks(codes, NV_BLOCK)) * (scales.view(E4M3).astype(np.float32) / g)[:, None]
         return t.from_fp32(x).reshape(-1)[:elements]
@@ -264,8 +276,9 @@ def split(layout, wire, elements):
 
 def find(name):
     """The codec of a name."""
-    if name == "nvfp4":
-        return NVFP4(name)
+    part = re.fullmatch(r"nvfp4(-vllm)?(?:-ts(.+))?", name)
+    if part:
+        return NVFP4(name, part[1] is not None, None if part[2] is None else F(part[2]))
     if name == "mxint8":
         return MXINT8(name)
     if name == "fp8-e4m3-g128":

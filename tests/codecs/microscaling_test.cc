@@ -80,8 +80,8 @@ TEST(Microscaling, FloorSaturatesAndCounts) {
 }
 
 TEST(Microscaling, ANonFiniteElementMakesItsBlockNaNAndNoOther) {
-  for (const char* codec :
-       {"mxfp8-e4m3", "mxfp8-e5m2", "mxfp6-e2m3", "mxfp6-e3m2", "mxfp4", "nvfp4"}) {
+  for (const char* codec : {"mxfp8-e4m3", "mxfp8-e5m2", "mxfp6-e2m3", "mxfp6-e3m2", "mxfp4",
+                            "nvfp4", "nvfp4-vllm", "nvfp4-ts448"}) {
     const std::size_t block = find_codec(codec)->info().block;
     for (const float bad :
          {std::numeric_limits<float>::quiet_NaN(), -std::numeric_limits<float>::infinity()}) {
@@ -118,6 +118,60 @@ TEST(NvFp4, SmallAndHugeMessagesKeepTheirSize) {
 TEST(NvFp4, BelowTheBoundOfTheTensorScaleAMessageIsZero) {
   const Floats y = round_trip("nvfp4", Floats(32, 1e-40f));
   EXPECT_EQ(y, Floats(32, 0.0f));
+}
+
+TEST(NvFp4, AGivenTensorScaleIsNotOnTheWire) {
+  EXPECT_EQ(find_codec("nvfp4-ts448")->wire_bytes(DType::fp16, 4096), 2048u + 256);
+  EXPECT_EQ(find_codec("nvfp4-vllm-ts448")->wire_bytes(DType::fp16, 0), 0u);
+  EXPECT_EQ(find_codec("nvfp4-vllm")->wire_bytes(DType::fp16, 4096), 4u + 2048 + 256);
+  Floats x(64, 0.5f);
+  x[20] = 24;  // whose message has g = 112
+  const auto measured = wire_of("nvfp4", x);
+  const auto given = wire_of("nvfp4-ts112", x);
+  EXPECT_TRUE(std::equal(given.begin(), given.end(), measured.begin() + 4, measured.end()));
+  // With another scale a block that is too large saturates, and others are not changed by it.
+  x[20] = 3000;
+  const Floats y = round_trip("nvfp4-ts112", x);
+  EXPECT_EQ(y[20], 24.0f);
+  EXPECT_EQ(y[3], round_trip("nvfp4-ts112", Floats(64, 0.5f))[3]);
+}
+
+TEST(NvFp4, TensorScalesHaveOneSpellingAndARange) {
+  for (const char* name : {"nvfp4-ts1", "nvfp4-ts0.75", "nvfp4-ts827.0769", "nvfp4-vllm-ts1e-05",
+                           "nvfp4-ts1e+20", "nvfp4-vllm-ts3.323e+35", "nvfp4-ts3.01e-36"}) {
+    EXPECT_EQ(find_codec(name)->name(), name);
+  }
+  const std::pair<const char*, const char*> refused[] = {
+      {"nvfp4-ts", "no tensor scale"},       {"nvfp4-tsx", "no tensor scale"},
+      {"nvfp4-ts-1", "no tensor scale"},     {"nvfp4-ts0", "no tensor scale"},
+      {"nvfp4-tsnan", "no tensor scale"},    {"nvfp4-tsinf", "no tensor scale"},
+      {"nvfp4-ts1e99", "no tensor scale"},   {"nvfp4-ts3.5e+35", "from 2^-118 to 2^118"},
+      {"nvfp4-vllm-ts3e-36", "2^-118"},      {"nvfp4-ts1 ", "no tensor scale"},
+      {"nvfp4-ts1.0", "the shortest: -ts1"}, {"nvfp4-ts01", "the shortest: -ts1"},
+      {"nvfp4-ts1e0", "the shortest: -ts1"}, {"nvfp4-ts0.00001", "the shortest: -ts1e-05"},
+      {"nvfp4-ts827.07690", "-ts827.0769"},  {"nvfp4-ts0.750000001", "-ts0.75"},
+      {"nvfp4-ts1-vllm", "no tensor scale"}, {"nvfp4-vllm-", "unknown codec"},
+      {"nvfp4-vllm-vllm", "unknown codec"},  {"nvfp4ts1", "unknown codec"},
+  };
+  for (const auto& [name, message] : refused) {
+    try {
+      find_codec(name);
+      ADD_FAILURE() << name;
+    } catch (const InvalidInput& error) {
+      EXPECT_NE(std::string(error.what()).find(message), std::string::npos) << error.what();
+    }
+  }
+}
+
+TEST(NvFp4, EveryScaleOfTheRangeKeepsNumbersFinite) {
+  for (const char* codec : {"nvfp4-ts3.01e-36", "nvfp4-ts3.323e+35", "nvfp4-vllm-ts3.01e-36",
+                            "nvfp4-vllm-ts3.323e+35"}) {
+    for (const float amplitude : {0x1p-149f, 1e-30f, 1.0f, 3e38f}) {
+      Floats x(32, amplitude);
+      x[3] = 0;
+      for (const float v : round_trip(codec, x)) EXPECT_TRUE(std::isfinite(v)) << codec;
+    }
+  }
 }
 
 TEST(Microscaling, ZerosStayZeros) {

@@ -36,6 +36,8 @@ FAMILIES = {  # what the page defines, each with an example of its own
     "MXINT8": r"mxint8",
     "scaled FP8": r"fp8-e4m3-g128",
     "NVFP4": r"nvfp4",
+    "vLLM's roundings": r"nvfp4-vllm",
+    "given tensor scale": r"nvfp4-ts.*",
 }
 
 

@@ -8,6 +8,7 @@
 #include "example_codec.h"
 #include "kernels/codecs/kernels_of_format.h"
 #include "kernels/conformance/conform.h"
+#include "reference/codecs/properties.h"
 #include "reference/codecs/registry.h"
 #include "reference/collectives/algorithm.h"
 #include "reference/collectives/check.h"
@@ -63,6 +64,16 @@ TEST(Contributing, CodecIsFoundListedAndRuns) {
   EXPECT_GT(compared, 3 * all_algorithms().size() * kElements);
 }
 
+TEST(Contributing, CodecHasEveryProperty) {
+  const CodecPtr codec = absmax_codecs().find("absmax8-g64");
+  for (const CodecProperty& property : codec_properties()) {
+    const PropertyResult result = check_property(property.name, *codec, DType::fp16);
+    EXPECT_EQ(result.verdict,
+              property.name == "saturation" ? Verdict::not_promised : Verdict::holds)
+        << property.name << ": " << result.detail;
+  }
+}
+
 TEST(Contributing, CodecShowsNonFiniteValues) {
   const CodecPtr codec = scaled_codecs<AbsMax8>().find("absmax8-g64");
   Tensor payload = make_synthetic("gaussian", DType::fp16, 1, 128);
@@ -82,7 +93,7 @@ TEST(Contributing, AlgorithmRunsOnGpus) {
       *kernels::find_platform("host").value(),
       {.codecs = {"qr-q4", "int4-g32", "int8-gtensor"}, .schedule = schedule},
       [&](const kernels::ConformanceRow& row) {
-        EXPECT_EQ(row.mismatches, 0U) << row.first_mismatch;
+        EXPECT_EQ(row.mismatches, 0U) << mismatches_text(row);
         compared += row.compared_elements;
       });
   ASSERT_TRUE(status.ok()) << status.message();

@@ -87,6 +87,7 @@ COMMANDS = {
     "validate of a bench": Command("validate --against measured --file bench.csv --skip-hold-outs"),
     "calibrate": Command("calibrate --tables tables.toml --fit mine --out fitted", ("fitted",)),
     "vectors": Command("vectors --codec fp32 out", ("out",)),
+    "check-codec": Command("check-codec qr-q4"),
     "conform": Command("conform --platform host --codec qr-q4 --algorithm one_shot --ranks 2 --elements 300"),
     "bench": Command(
         "bench --platform host --ranks 2 --calls 1 --replays 1 --bytes 256 --codec fp16 --algorithm one_shot --out out",

@@ -2,11 +2,14 @@
 
 #include <gtest/gtest.h>
 
+#include <bit>
+
 #include "kernels/conformance/conform.h"
 #include "kernels/platform/host/emulator.h"
 #include "reference/codecs/registry.h"
 #include "reference/collectives/algorithm.h"
 #include "tests/collectives/variants.h"
+#include "tests/kernels/mistaken_platform.h"
 
 namespace arlab::kernels {
 namespace {
@@ -28,8 +31,7 @@ void expect_conformance(const ConformanceRequest& request) {
   const Status status = run_conformance(host(), request, [&](const ConformanceRow& row) {
     compared += row.compared_elements;
     EXPECT_GT(row.compared_elements, 0U);
-    EXPECT_EQ(row.mismatches, 0U) << row.subject << " " << row.codec << " " << name_of(row.dtype)
-                                  << " of " << row.ranks << " ranks: " << row.first_mismatch;
+    EXPECT_EQ(row.mismatches, 0U) << mismatches_text(row);
   });
   ASSERT_TRUE(status.ok()) << status.message();
   EXPECT_GT(compared, 0U);
@@ -244,59 +246,88 @@ TEST(Conformance, TwoRanksWithPlaces) {
   }
 }
 
-TEST(Conformance, ReportsAMismatch) {
-  // A platform that gets one bit of one element wrong.
-  class Wrong final : public Platform {
+/// All mismatches of the request on a platform with mistakes, row after row.
+std::vector<ConformanceRow> rows_with_mistakes(const ConformanceRequest& request) {
+  emulator::configure({});
+  std::vector<ConformanceRow> rows;
+  const Status status = run_conformance(testing::MistakenPlatform(host()), request,
+                                        [&](const ConformanceRow& row) { rows.push_back(row); });
+  EXPECT_TRUE(status.ok()) << status.message();
+  return rows;
+}
+
+TEST(Conformance, ShowsWireBytesThatDiffer) {
+  const std::vector<ConformanceRow> rows =
+      rows_with_mistakes({.codecs = {"fp16"}, .lengths = {100}});
+  ASSERT_EQ(rows.size(), 3U);
+  for (const ConformanceRow& row : rows) {
+    EXPECT_EQ(row.mismatches, row.subject == "encode" ? 3U : row.subject == "decode" ? 0U : 4U);
+    EXPECT_EQ(row.first_mismatches.size(), row.mismatches);
+  }
+  const Mismatch& first = rows[0].first_mismatches[0];
+  EXPECT_EQ(first.index, 100U);
+  EXPECT_EQ(first.got, first.expected ^ 1);
+  const std::string text = mismatches_text(rows[0]);
+  EXPECT_TRUE(
+      text.starts_with(fmt::format("encode of fp16 fp16, 100 gaussian elements: wire byte 100: "
+                                   "expected 0x{:02x}, got 0x{:02x}\n",
+                                   first.expected, first.got)))
+      << text;
+  const nlohmann::ordered_json json = mismatches_json(rows[0]);
+  ASSERT_EQ(json.size(), 3U);
+  EXPECT_EQ(json[0]["wire_byte"], 100);
+  EXPECT_EQ(json[0]["got"], fmt::format("0x{:02x}", first.got));
+}
+
+TEST(Conformance, ShowsValuesThatDifferAndWhatTheyAreMadeOf) {
+  const std::size_t elements = 102;
+  for (const char* algorithm : {"one_shot", "all_to_all"}) {
+    const std::vector<ConformanceRow> rows = rows_with_mistakes(
+        {.codecs = {"fp32"}, .algorithms = {algorithm}, .ranks = {3}, .lengths = {elements, 300}});
+    const ConformanceRow& row = rows.back();
+    EXPECT_EQ(row.mismatches, 6U) << "lengths times kinds of inputs";
+    ASSERT_EQ(row.first_mismatches.size(), ConformanceRow::kShownMismatches);
+    const Mismatch& first = row.first_mismatches[0];
+    EXPECT_EQ(first.rank, 2);
+    EXPECT_EQ(first.index, elements / 2);
+    EXPECT_EQ(first.got, first.expected ^ 1);
+    ASSERT_EQ(first.inputs.size(), 3U);
+    const auto value = [](std::uint32_t bits) { return std::bit_cast<float>(bits); };
+    // What is shown explains what is expected: the sum of the inputs; slot 1 from rank 1.
+    EXPECT_EQ(value(first.expected),
+              row.subject == "one_shot"
+                  ? value(first.inputs[0]) + value(first.inputs[1]) + value(first.inputs[2])
+                  : value(first.inputs[1]));
+    EXPECT_EQ(
+        mismatches_text(row).substr(0, mismatches_text(row).find('\n')),
+        fmt::format("{} of fp32 fp32 on 3 ranks, 102 gaussian elements per rank: rank 2, index 51: "
+                    "expected {:.9g} (0x{:08x}), got {:.9g} (0x{:08x}); inputs of ranks {:.9g} "
+                    "(0x{:08x}), {:.9g} (0x{:08x}), {:.9g} (0x{:08x})",
+                    algorithm, value(first.expected), first.expected, value(first.got), first.got,
+                    value(first.inputs[0]), first.inputs[0], value(first.inputs[1]),
+                    first.inputs[1], value(first.inputs[2]), first.inputs[2]));
+    const nlohmann::ordered_json json = mismatches_json(row)[0];
+    EXPECT_EQ(json["rank"], 2);
+    EXPECT_EQ(json["index"], elements / 2);
+    EXPECT_EQ(json["ranks"], 3);
+    EXPECT_EQ(json["expected"]["bits"], fmt::format("0x{:08x}", first.expected));
+    EXPECT_EQ(json["got"]["value"], fmt::format("{:.9g}", value(first.got)));
+    EXPECT_EQ(json["inputs"].size(), 3U);
+  }
+}
+
+TEST(Conformance, SaysWhatCannotBeRun) {
+  class WithoutGroups final : public testing::MistakenPlatform {
    public:
-    std::string_view name() const override { return "wrong"; }
-    Result<int> devices() const override { return 1; }
-    Result<std::string> device_name() const override { return std::string("wrong"); }
-    bool has_codec(const std::string&) const override { return true; }
-    Status encode(const std::string& codec, DType dtype, std::span<const std::byte> payload,
-                  std::span<std::byte> wire) const override {
-      find_codec(codec)->encode(dtype, payload, wire);
-      wire[wire.size() / 2] ^= std::byte{1};
-      return {};
-    }
-    Status decode(const std::string& codec, DType dtype, std::span<const std::byte> wire,
-                  std::span<std::byte> payload) const override {
-      find_codec(codec)->decode(dtype, wire, payload);
-      return {};
-    }
-    Status decode_add(const std::string& codec, DType dtype, std::span<const std::byte> wire,
-                      std::span<std::byte> sum) const override {
-      find_codec(codec)->decode_add(dtype, wire, sum);
-      return {};
-    }
-    std::size_t team_bytes(std::span<const int>, const CommunicatorOptions&) const override {
-      return 0;
-    }
-    Result<std::vector<std::unique_ptr<RankCommunicator>>> make_communicators(
-        std::span<const int>, const CommunicatorOptions&) const override {
-      return Status::error("there are none");
-    }
-    Result<std::unique_ptr<RankCommunicator>> create_communicator(
-        int, Bootstrap&, const CommunicatorOptions&) const override {
-      return Status::error("there is none");
-    }
+    using MistakenPlatform::MistakenPlatform;
     Result<std::unique_ptr<Group>> make_group(int, const CommunicatorOptions&) const override {
       return Status::error("there is none");
     }
-    Result<std::unique_ptr<Group>> make_vendor_group(int) const override {
-      return Status::error("there is none");
-    }
   };
-  int rows = 0;
-  const auto count = [&rows](const ConformanceRow& row) {
-    ++rows;
-    EXPECT_EQ(row.mismatches, row.subject == "encode" ? 3U : 0U);
-    EXPECT_EQ(row.first_mismatch.empty(), row.subject != "encode");
-  };
-  EXPECT_TRUE(run_conformance(Wrong(), {.codecs = {"fp16"}, .lengths = {100}}, count).ok());
-  EXPECT_EQ(rows, 3);
   const Status status = run_conformance(
-      Wrong(), {.codecs = {"fp16"}, .algorithms = {"one_shot"}, .ranks = {2}, .lengths = {100}},
-      count);
+      WithoutGroups(host()),
+      {.codecs = {"fp16"}, .algorithms = {"one_shot"}, .ranks = {2}, .lengths = {100}},
+      [](const ConformanceRow&) {});
   ASSERT_FALSE(status.ok());
   EXPECT_EQ(status.message(), "there is none");
 }

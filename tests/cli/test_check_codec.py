@@ -1,0 +1,86 @@
+"""arlab check-codec: what must hold of every codec, on one; then its kernels."""
+
+import json
+import re
+
+import pytest
+from program import WITH_MISTAKES, error_line, ok, ok_csv, ok_json, refused, run
+
+
+def properties(tmp_path):
+    text = ok("check-codec --help", tmp_path)
+    return re.findall(r"^  ([a-z-]+) +\S", text[text.index("\nProperties\n") :], re.MULTILINE)
+
+
+def test_a_codec_that_is_right(tmp_path):
+    report = ok_json("check-codec int4-g32", tmp_path)
+    assert report["schema"] == "arlab.check.codec/1"
+    assert (report["codec"], report["platform"], report["violations"]) == ("int4-g32", None, 0)
+    named = properties(tmp_path)
+    assert len(named) >= 13 and {"tails", "splits", "non-finite", "decode-add"} <= set(named)
+    assert [(c["property"], c["dtype"]) for c in report["checks"]] == [
+        (name, dtype) for name in named for dtype in ("fp16", "bf16", "fp32")
+    ]
+    assert all(c["verdict"] == "holds" and c["cases"] > 0 and c["detail"] == "" for c in report["checks"])
+
+
+def test_what_is_not_promised_says_why(tmp_path):
+    checks = {(c["property"], c["dtype"]): c for c in ok_json("check-codec nvfp4", tmp_path)["checks"]}
+    assert checks["splits", "fp16"]["verdict"] == checks["saturation", "fp32"]["verdict"] == "not promised"
+    assert "whole message" in checks["splits", "fp16"]["detail"]
+    assert checks["tails", "bf16"]["verdict"] == "holds"
+
+
+def test_formats_agree(tmp_path):
+    rows = ok_csv("check-codec qr-q4", tmp_path)
+    checks = ok_json("check-codec qr-q4", tmp_path)["checks"]
+    assert [row["verdict"] for row in rows] == [check["verdict"] for check in checks]
+    text = ok("check-codec qr-q4", tmp_path)
+    assert re.search(r"^violations +0$", text, re.MULTILINE) and "splits" in text
+
+
+def test_kernels_are_compared(tmp_path):
+    report = ok_json("check-codec qr-q4 --platform host", tmp_path)
+    assert report["platform"] == "host" and report["first_mismatches"] == []
+    checked = {c["property"] for c in report["checks"] if c["verdict"] == "holds"}
+    algorithms = {row["name"] for row in ok_json("list algorithms", tmp_path)["algorithms"]}
+    assert checked >= {f"{subject} on host" for subject in {"encode", "decode", "decode_add"} | algorithms}
+
+
+def test_a_codec_that_is_wrong(tmp_path):
+    result = run("check-codec laundering --format json", tmp_path, program=WITH_MISTAKES)
+    assert result.code == 1, result
+    report = json.loads(result.stdout)
+    violated = {c["property"] for c in report["checks"] if c["verdict"] == "violated"}
+    assert violated == {"tails", "non-finite"}
+    assert report["violations"] == 6
+    line = error_line(result.stderr)
+    assert re.match(r"arlab: codec laundering violates tails in fp16: 1 elements: the last is a NaN and decodes to 0", line)
+    assert run("check-codec laundering", tmp_path).code == 2, "only the program with mistakes has it"
+
+
+def test_kernels_that_are_wrong(tmp_path):
+    result = run("check-codec fp16 --platform host", tmp_path, program=WITH_MISTAKES)
+    assert result.code == 1, result
+    assert "arlab: codec fp16 violates encode on host in fp16: " in result.stderr
+    assert re.search(r"wire byte \d+: expected 0x", error_line(result.stderr))
+    assert re.search(r"^two_shot on host +fp16 +violated ", result.stdout, re.MULTILINE)
+    assert re.search(r"^decode on host +fp16 +holds ", result.stdout, re.MULTILINE)
+    assert re.search(r"^two_shot of fp16 fp16 on 2 ranks, .*; inputs of ranks", result.stdout, re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    "command, message",
+    [
+        ("check-codec", "codec is required"),
+        ("check-codec qr-q5", "unknown codec 'qr-q5': known are"),
+        ("check-codec int4-g20", "allowed is a multiple of 8"),
+        ("check-codec qr-q4 --platform tpu", "platform tpu is not in this build; built are host"),
+    ],
+)
+def test_bad_input(tmp_path, command, message):
+    refused(command, tmp_path, message)
+
+
+def test_a_codec_without_kernels(tmp_path):
+    refused("check-codec laundering --platform host", tmp_path, "no kernels for codec laundering", program=WITH_MISTAKES)

@@ -24,6 +24,10 @@ struct CommunicatorOptions {
   /// Codecs with one scale per message, or with groups of other sizes than 8, 16, ... 256, measure
   /// groups before they encode: so many at a time, of 32 bytes each.
   std::size_t measured_groups = 32768;
+  /// Kernels with places (kernels/README.md) compare calls where that costs nothing, on emulated
+  /// GPUs, or everywhere: on a GPU their small calls then take up to 13 % longer. All other kernels
+  /// always compare.
+  bool compares_everywhere = false;
   std::uint32_t first_colour = 0;  ///< where the count of exchanges starts; for tests
 };
 

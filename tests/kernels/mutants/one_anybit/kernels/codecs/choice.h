@@ -4,12 +4,15 @@
 #include <string>
 
 #include "kernels/codecs/anybit.h"
+#include "kernels/codecs/format_kernels.h"
 #include "kernels/runtime/status.h"
 
 namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {
 
 struct CodecChoice {};
+
+inline const FormatKernels* format_kernels(const CodecChoice&) { return nullptr; }
 
 inline Result<CodecChoice> choose_codec(const std::string& name) {
   if (name == "int8-g128-sr") return CodecChoice{};

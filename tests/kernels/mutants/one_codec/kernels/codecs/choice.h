@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include "kernels/codecs/format_kernels.h"
 #include "kernels/codecs/quickreduce.h"
 #include "kernels/runtime/status.h"
 
@@ -11,6 +12,8 @@ namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {
 
 struct CodecChoice {};
+
+inline const FormatKernels* format_kernels(const CodecChoice&) { return nullptr; }
 
 inline Result<CodecChoice> choose_codec(const std::string& name) {
   if (name == "qr-q4") return CodecChoice{};

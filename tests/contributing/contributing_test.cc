@@ -50,22 +50,19 @@ TEST(Contributing, CodecIsFoundListedAndRuns) {
   std::vector<std::string> algorithms;
   for (const Algorithm& algorithm : all_algorithms()) algorithms.push_back(algorithm.name);
   std::uint64_t compared = 0;
-  const kernels::Status status = kernels::run_conformance(*kernels::find_platform("host").value(),
-                                                          {.codecs = {"absmax8-g64"},
-                                                           .algorithms = algorithms,
-                                                           .ranks = {2, 4},
-                                                           .lengths = {kElements}},
-                                                          [&](const kernels::ConformanceRow& row) {
-                                                            EXPECT_EQ(row.mismatches, 0U)
-                                                                << row.first_mismatch;
-                                                            compared += row.compared_elements;
-                                                          });
+  const kernels::ConformanceRequest request = {
+      .codecs = {"absmax8-g64"}, .algorithms = algorithms, .ranks = {2, 4}, .lengths = {kElements}};
+  const kernels::Status status = kernels::run_conformance(
+      *kernels::find_platform("host").value(), request, [&](const kernels::ConformanceRow& row) {
+        EXPECT_EQ(row.mismatches, 0U) << mismatches_text(row);
+        compared += row.compared_elements;
+      });
   ASSERT_TRUE(status.ok()) << status.message();
   EXPECT_GT(compared, 3 * all_algorithms().size() * kElements);
 }
 
 TEST(Contributing, CodecHasEveryProperty) {
-  const CodecPtr codec = absmax_codecs().find("absmax8-g64");
+  const CodecPtr codec = scaled_codecs<AbsMax8>().find("absmax8-g64");
   for (const CodecProperty& property : codec_properties()) {
     const PropertyResult result = check_property(property.name, *codec, DType::fp16);
     EXPECT_EQ(result.verdict,

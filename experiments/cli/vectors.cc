@@ -57,8 +57,8 @@ constexpr const char* kReadme =
     "and\n"
     "its decode the decoded bits: all of them, no tolerance.\n"
     "\n"
-    "What the bytes mean: the specification of the codecs, in reference/codecs of arlab's "
-    "sources.\n";
+    R"(What the bytes mean: reference/codecs/SPEC.md, "Names", of arlab's sources.)"
+    "\n";
 
 /// A new folder beside the target, whose files move there together. What is left of it goes with
 /// this object, and that takes no memory: there may be none.

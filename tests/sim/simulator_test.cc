@@ -799,11 +799,12 @@ TEST(Simulator, CountsBytesByCodec) {
                  : simulate(make_schedule("hierarchical", request), {outer, *fp16}, DType::fp16, t);
       EXPECT_EQ(r.codec, "counted");
       EXPECT_EQ(r.inner_codec, "fp16");
-      // Inside two steps of 4 messages of 40000 bytes, across 4 of 20000.
+      // Inside two steps of 4 messages of 40000 bytes, across 4 of 20000; all through ports.
       EXPECT_EQ(r.wire_bytes, 8U * 40000 + 4 * 20000);
       std::map<std::string, WideCount> bytes;
       for (const LinkClassUse& use : r.links) bytes[use.link_class] = use.bytes;
-      EXPECT_EQ(bytes["bridge"], 4U * 20000);
+      EXPECT_EQ(bytes, (std::map<std::string, WideCount>{
+                           {"bridge", 80000}, {"port_in", 400000}, {"port_out", 400000}}));
       EXPECT_EQ(r.simulated_ranks, folded ? 1U : 4U);
     }
   }

@@ -379,20 +379,33 @@ void add_to_hash(std::uint64_t& hash, std::span<const std::byte> bytes) {
   }
 }
 
-class OneHash : public ::testing::TestWithParam<std::int64_t> {};
-
-// Whatever compiler, optimisation and target: the same bytes.
-TEST_P(OneHash, OfEverythingThatTheCodecsMake) {
-  const OnTarget on(GetParam());
+/// Of everything that these codecs make.
+std::uint64_t hash_of(const std::vector<std::string>& names) {
   std::uint64_t hash = 0xCBF29CE484222325;
-  for (const auto& [codec, dtype] : with_their_dtypes(all_names())) {
+  for (const auto& [codec, dtype] : with_their_dtypes(names)) {
     const CodecPtr fast = accelerated(codec);
     for (const char* spec : {"gaussian:seed=3", "adversarial:seed=3", "sweep:seed=3"}) {
       const Results r = results(*fast, dtype, make_synthetic(spec, dtype, 1, 10000).data);
       for (const Bytes* bytes : {&r.counted, &r.decoded, &r.added}) add_to_hash(hash, *bytes);
     }
   }
+  return hash;
+}
+
+class OneHash : public ::testing::TestWithParam<std::int64_t> {};
+
+// Whatever compiler, optimisation and target: the same bytes.
+TEST_P(OneHash, OfEverythingThatTheCodecsMake) {
+  const OnTarget on(GetParam());
+  // What has come later has a hash of its own, so that the first one still says what it said.
+  std::vector<std::string> names = all_names();
+  const auto later = std::stable_partition(names.begin(), names.end(), [](const std::string& name) {
+    return !name.ends_with("-rceil");
+  });
+  const std::uint64_t hash = hash_of({names.begin(), later});
   EXPECT_EQ(hash, 0x7841ED32F75BE3E4u) << fmt::format("0x{:016X}", hash);
+  const std::uint64_t hash_of_later = hash_of({later, names.end()});
+  EXPECT_EQ(hash_of_later, 0x9EADC7E86E27F1D8u) << fmt::format("0x{:016X}", hash_of_later);
 }
 
 INSTANTIATE_TEST_SUITE_P(Targets, OneHash, ::testing::ValuesIn(supported_targets()),

@@ -24,6 +24,7 @@ using hipStreamCaptureStatus = cudaStreamCaptureStatus;
 using hipIpcMemHandle_t = cudaIpcMemHandle_t;
 
 inline constexpr hipError_t hipSuccess = cudaSuccess;
+inline constexpr hipError_t hipErrorInvalidValue = cudaErrorInvalidValue;
 inline constexpr hipError_t hipErrorPeerAccessAlreadyEnabled = cudaErrorPeerAccessAlreadyEnabled;
 inline constexpr hipMemcpyKind hipMemcpyHostToDevice = cudaMemcpyHostToDevice;
 inline constexpr hipMemcpyKind hipMemcpyDeviceToHost = cudaMemcpyDeviceToHost;

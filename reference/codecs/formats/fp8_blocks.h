@@ -12,6 +12,8 @@ struct Fp8Blocks {
   using Scale = float;
 
   constexpr unsigned bits() const { return 8; }
+  /// A value: nvcc has no addresses of constants in device code.
+  static constexpr Minifloat element() { return kE4m3fn; }
 
   constexpr ScaledBlock<Scale> scale_of(float largest) const {
     const float bounded = largest > 1e-4f ? largest : 1e-4f;
@@ -20,13 +22,13 @@ struct Fp8Blocks {
   constexpr Scale nan_scale() const { return std::bit_cast<float>(0x7FC00000u); }
 
   constexpr ScaledCode quantize(float x, float factor) const {
-    const std::uint32_t magnitude = minifloat_magnitude(kE4m3fn, x * factor);
-    const bool clamped = magnitude > kE4m3fn.max_finite();
+    const std::uint32_t magnitude = minifloat_magnitude(element(), x * factor);
+    const bool clamped = magnitude > element().max_finite();
     const std::uint32_t sign = std::bit_cast<std::uint32_t>(x) >> 31 << 7;
-    return {sign | (clamped ? kE4m3fn.max_finite() : magnitude), clamped};
+    return {sign | (clamped ? element().max_finite() : magnitude), clamped};
   }
   constexpr float dequantize(std::uint32_t code, Scale scale) const {
-    return minifloat_to_float(kE4m3fn, code) * scale;
+    return minifloat_to_float(element(), code) * scale;
   }
 
   static CodecInfo info(const std::string& name) {

@@ -293,22 +293,24 @@ struct NvFp4 {
     if (!finite) return e;
     const float g = e.tensor_scale;
     const float wanted = vllm ? g * (amax * (1.0f / 6.0f)) : g * amax / 6.0f;
-    e.scale = static_cast<std::uint8_t>(minifloat_from_float(kE4m3fn, wanted, Overflow::saturate));
+    e.scale = static_cast<std::uint8_t>(
+        minifloat_from_float(Minifloat{kE4m3fn}, wanted, Overflow::saturate));
     if (e.scale == 0) return e;
-    const float scale = minifloat_to_float(kE4m3fn, e.scale);
+    const float scale = minifloat_to_float(Minifloat{kE4m3fn}, e.scale);
     const float multiplier = vllm ? 1.0f / (scale * (1.0f / g)) : g / scale;
 #pragma unroll
     for (std::size_t i = 0; i < kPerThread; ++i) {
-      e.codes.set(i, minifloat_from_float(kE2m1, x.value[i] * multiplier, Overflow::saturate));
+      e.codes.set(
+          i, minifloat_from_float(Minifloat{kE2m1}, x.value[i] * multiplier, Overflow::saturate));
     }
     return e;
   }
   ARLAB_DEVICE Floats8 decode(const Encoded& e, std::size_t) const {
-    const float multiplier = minifloat_to_float(kE4m3fn, e.scale) / e.tensor_scale;
+    const float multiplier = minifloat_to_float(Minifloat{kE4m3fn}, e.scale) / e.tensor_scale;
     Floats8 x;
 #pragma unroll
     for (std::size_t i = 0; i < kPerThread; ++i) {
-      x.value[i] = minifloat_to_float(kE2m1, e.codes[i]) * multiplier;
+      x.value[i] = minifloat_to_float(Minifloat{kE2m1}, e.codes[i]) * multiplier;
     }
     return x;
   }

@@ -79,11 +79,9 @@ struct Minifloat {
   }
 };
 
-/// Formats are passed as values: nvcc has no addresses of constants in device code.
-
 /// The exact value of a code; bits above the sign are ignored. A NaN becomes the quiet fp32 NaN of
 /// the same sign.
-constexpr float minifloat_to_float(Minifloat f, std::uint32_t code) {
+constexpr float minifloat_to_float(const Minifloat& f, std::uint32_t code) {
   code &= 2 * f.sign_bit() - 1;
   const std::uint32_t magnitude = code & (f.sign_bit() - 1);
   const int exponent = static_cast<int>(magnitude >> f.mantissa_bits);
@@ -110,7 +108,7 @@ constexpr float minifloat_to_float(std::uint32_t code) {
 
 /// The magnitude of the nearest value, ties to the even code, subnormals kept, as if exponents had
 /// no end; of a value that is not NaN.
-constexpr std::uint32_t minifloat_magnitude(Minifloat f, float value) {
+constexpr std::uint32_t minifloat_magnitude(const Minifloat& f, float value) {
   const std::uint32_t fp32_magnitude = std::bit_cast<std::uint32_t>(value) & 0x7FFFFFFF;
   // The fp32 exponent that codes like the smallest normal; everything below shares its spacing.
   const int min_exponent = 127 + 1 - f.bias;
@@ -130,7 +128,7 @@ constexpr std::uint32_t minifloat_magnitude(Minifloat f, float value) {
 }
 
 /// The code of the nearest value, ties to the even code, subnormals kept.
-constexpr std::uint32_t minifloat_from_float(Minifloat f, float value, Overflow overflow) {
+constexpr std::uint32_t minifloat_from_float(const Minifloat& f, float value, Overflow overflow) {
   const std::uint32_t bits = std::bit_cast<std::uint32_t>(value);
   const std::uint32_t sign = (bits >> 31) != 0 ? f.sign_bit() : 0;
   if ((bits & 0x7FFFFFFF) > 0x7F800000) return f.nan(sign);

@@ -12,7 +12,7 @@ struct Fp8Blocks {
   using Scale = float;
 
   constexpr unsigned bits() const { return 8; }
-  /// A value: nvcc has no addresses of constants in device code.
+  // A value of its own: nvcc has no addresses of constants in device code.
   static constexpr Minifloat element() { return kE4m3fn; }
 
   constexpr ScaledBlock<Scale> scale_of(float largest) const {

@@ -168,7 +168,7 @@ void check_timeout(const char* name, double seconds) {
 }
 
 CommunicatorOptions options_of(int blocks, std::size_t slot_bytes, double timeout_s,
-                               bool compare_calls = false) {
+                               bool compare_calls = true) {
   CommunicatorOptions options;
   options.blocks = blocks;
   if (slot_bytes != 0) options.slot_bytes = slot_bytes;

@@ -167,12 +167,10 @@ void check_timeout(const char* name, double seconds) {
   }
 }
 
-CommunicatorOptions options_of(int blocks, std::size_t slot_bytes, double timeout_s,
-                               bool compare_calls = true) {
+CommunicatorOptions options_of(int blocks, std::size_t slot_bytes, double timeout_s) {
   CommunicatorOptions options;
   options.blocks = blocks;
   if (slot_bytes != 0) options.slot_bytes = slot_bytes;
-  options.compares_everywhere = compare_calls;
   check_timeout("a timeout", timeout_s);
   options.timeout_nanoseconds = static_cast<std::uint64_t>(timeout_s * 1e9);
   return options;
@@ -278,21 +276,21 @@ void define_communicator(nb::module_& module) {
       nb::arg("ranks"), nb::arg("algorithm"), nb::arg("codec"), nb::arg("inner_codec").none(),
       nb::arg("dtype"), nb::arg("elements"), nb::arg("inputs"), nb::arg("outputs"),
       nb::arg("streams"));
-  module.def("from_environment", [](const std::string& platform, int device, int blocks,
-                                    std::size_t slot_bytes, double timeout_s,
-                                    double bootstrap_timeout_s, bool compare_calls) {
-    const CommunicatorOptions options = options_of(blocks, slot_bytes, timeout_s, compare_calls);
-    check_timeout("a bootstrap timeout", bootstrap_timeout_s);
-    const auto milliseconds = static_cast<std::uint64_t>(std::ceil(bootstrap_timeout_s * 1000));
-    const nb::gil_scoped_release others_may_run;
-    return join(platform, device, bootstrap_from_environment(milliseconds), options);
-  });
-  module.def("from_gather", [](const std::string& platform, int device, int blocks,
-                               std::size_t slot_bytes, double timeout_s, bool compare_calls,
-                               int rank, int ranks, const nb::callable& gather) {
-    return join(platform, device, function_bootstrap(rank, ranks, python_gather(gather)),
-                options_of(blocks, slot_bytes, timeout_s, compare_calls));
-  });
+  module.def(
+      "from_environment", [](const std::string& platform, int device, int blocks,
+                             std::size_t slot_bytes, double timeout_s, double bootstrap_timeout_s) {
+        const CommunicatorOptions options = options_of(blocks, slot_bytes, timeout_s);
+        check_timeout("a bootstrap timeout", bootstrap_timeout_s);
+        const auto milliseconds = static_cast<std::uint64_t>(std::ceil(bootstrap_timeout_s * 1000));
+        const nb::gil_scoped_release others_may_run;
+        return join(platform, device, bootstrap_from_environment(milliseconds), options);
+      });
+  module.def("from_gather",
+             [](const std::string& platform, int device, int blocks, std::size_t slot_bytes,
+                double timeout_s, int rank, int ranks, const nb::callable& gather) {
+               return join(platform, device, function_bootstrap(rank, ranks, python_gather(gather)),
+                           options_of(blocks, slot_bytes, timeout_s));
+             });
 }
 
 }  // namespace

@@ -70,7 +70,7 @@ class PlaceExchange {
       const auto at = static_cast<int>(threadIdx.x % ranks);
       store_release(word(at, places_.freed(team_.rank, next - 1)), next);
       // No release: this exchange hands nothing over. As Exchange::signal().
-      if (threadIdx.x < ranks && aborted == 0 && team_.places_compare) {
+      if (threadIdx.x < ranks && aborted == 0) {
         store_relaxed(flag_at(team_, at, 0, team_.rank), flag_of(team_, colour));
       }
     }
@@ -96,8 +96,7 @@ class PlaceExchange {
   /// first wires are read; then a barrier, and `failed` says whether to go on. `thread` is 0 and
   /// more for threads that have time.
   ARLAB_DEVICE void meet(unsigned thread, std::uint32_t& failed) const {
-    if (!team_.places_compare || blockIdx.x != 0) return;
-    if (thread >= static_cast<unsigned>(team_.layout.ranks)) return;
+    if (blockIdx.x != 0 || thread >= static_cast<unsigned>(team_.layout.ranks)) return;
     wait_for_flag(team_, 0, static_cast<int>(thread), memory_.colour, failed);
   }
 

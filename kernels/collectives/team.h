@@ -101,7 +101,6 @@ struct Team {
   PlaceWords* two_shot_words;       ///< likewise
   std::uint32_t* status;            ///< 0, or why this rank has given up; this rank's own
   std::uint64_t timeout_nanoseconds;
-  bool places_compare;  ///< kernels with places, too, find out whether calls differ
   CallDescription call;
 };
 

@@ -64,12 +64,6 @@ inline namespace ARLAB_PLATFORM {
 /// one of 64 never make a difference.
 inline constexpr int kThreads = 256;
 
-#if defined(__HIP_PLATFORM_HOST__)
-inline constexpr bool kIsEmulated = true;
-#else
-inline constexpr bool kIsEmulated = false;
-#endif
-
 /// How many blocks of the kernels that are tuned most fit on a multiprocessor, by their registers,
 /// and how many tiles each works on at once. Of AMD's nothing is measured; arrays of tiles would
 /// not stay in registers there.

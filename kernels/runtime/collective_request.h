@@ -24,9 +24,6 @@ struct CommunicatorOptions {
   /// Codecs with one scale per message, or with groups of other sizes than 8, 16, ... 256, measure
   /// groups before they encode: so many at a time, of 32 bytes each.
   std::size_t measured_groups = 32768;
-  /// Kernels with places (kernels/README.md) compare calls, too, as all others always do. Without,
-  /// those of GPUs do not; that saves a wait of one block, which times on two H200 did not show.
-  bool compares_everywhere = true;
   std::uint32_t first_colour = 0;  ///< where the count of exchanges starts; for tests
 };
 

@@ -168,7 +168,6 @@ inline Result<RankMemory> make_rank(TeamMemory& memory, int rank, int device,
   team.one_shot_words = reinterpret_cast<PlaceWords*>(own.value() + place_words_at);
   team.two_shot_words = team.one_shot_words + 1;
   team.timeout_nanoseconds = options.timeout_nanoseconds;
-  team.places_compare = kIsEmulated || options.compares_everywhere;
   team.call = {};
   return RankMemory{buffer.value(), reinterpret_cast<Statistics*>(statistics.value())};
 }

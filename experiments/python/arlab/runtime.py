@@ -189,15 +189,13 @@ class Communicator:
         slot_bytes: int = 0,
         timeout_s: float = 10,
         bootstrap_timeout_s: float = 60,
-        compare_calls: bool = True,
     ) -> "Communicator":
         """As torchrun and similar launchers say: RANK, WORLD_SIZE, and MASTER_PORT, which names the socket at which the
         ranks meet. It is in the folder ARLAB_BOOTSTRAP_DIR, of mode 700 [/tmp/arlab-UID]. `device` [LOCAL_RANK, else
         RANK, modulo the number of devices].
 
         `timeout_s`: how long a rank waits for another inside a collective before the team is given up;
-        `bootstrap_timeout_s`: before there is one. Ranks whose calls differ hear of it; without
-        `compare_calls`, which is to be the same on all ranks, those of the fastest kernels of GPUs do not.
+        `bootstrap_timeout_s`: before there is one.
 
         Raises Error, on all ranks, when one does not come or cannot take part; the message names it.
         """
@@ -207,7 +205,7 @@ class Communicator:
             if not re.fullmatch("[0-9]{1,9}", text):
                 raise Error(f"{name}={text!r}: allowed is an integer from 0 on")
             device = int(text) % max(devices(platform), 1)
-        made = _arlab.from_environment(platform, device, blocks, slot_bytes, timeout_s, bootstrap_timeout_s, compare_calls)
+        made = _arlab.from_environment(platform, device, blocks, slot_bytes, timeout_s, bootstrap_timeout_s)
         return cls(made, platform)
 
     @classmethod
@@ -222,10 +220,9 @@ class Communicator:
         blocks: int = 0,
         slot_bytes: int = 0,
         timeout_s: float = 10,
-        compare_calls: bool = True,
     ) -> "Communicator":
         """With an all-gather that is there already: `gather` turns the bytes of this rank into those of all ranks."""
-        made = _arlab.from_gather(platform, device, blocks, slot_bytes, timeout_s, compare_calls, rank, world_size, gather)
+        made = _arlab.from_gather(platform, device, blocks, slot_bytes, timeout_s, rank, world_size, gather)
         return cls(made, platform)
 
     @property

@@ -5,6 +5,7 @@ values are brought into range before they are rounded.
 """
 
 import re
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import ml_dtypes
@@ -72,13 +73,13 @@ def scale_exponent(largest, rule, element):
     return np.clip(exponent - element.emax, -127, 127)
 
 
-class MX(NamedTuple):
-    name: str
-    element: Element
-    rule: str
+class Blocks:
+    """What the formats share: codes of `bits` bits, and a scale of `width` bytes per block of `block` elements."""
+
+    width = 1
 
     def layout(self, elements):
-        return Layout(self.element.bits, MX_BLOCK, CHUNK, elements, (1,))
+        return Layout(self.bits, self.block, CHUNK, elements, (self.width,))
 
     def wire_bytes(self, dtype, elements):
         del dtype
@@ -93,106 +94,11 @@ class MX(NamedTuple):
         elements = len(payload)
         if not elements:
             return np.zeros(0, np.uint8), 0
-        x = PAYLOADS[dtype].to_fp32(in_blocks(payload, MX_BLOCK))
-        finite = np.isfinite(x).all(1)
-        largest = np.abs(x).max(1)
-        usable = finite & (largest > 0)
-        exponent = scale_exponent(np.where(usable, largest, F(1)), self.rule, self.element)
+        x = PAYLOADS[dtype].to_fp32(in_blocks(payload, self.block))
         with np.errstate(all="ignore"):
-            # Exact, or so small that it rounds to zero in both.
-            codes, outside = self.element.round(x * np.ldexp(F(1), -exponent)[:, None])
-        codes = np.where(usable[:, None], codes, np.uint8(0))
-        outside &= usable[:, None]
-        scales = np.where(finite, np.where(usable, exponent + 127, 0), NAN_E8M0).astype(np.uint8)
+            codes, outside, scales = self.quantize(x, np.isfinite(x).all(1), np.abs(x).max(1))
         wire = self.layout(elements).join(codes.reshape(-1)[:elements], [scales])
         return wire, int(outside.reshape(-1)[:elements].sum())
-
-    def decode(self, dtype, wire, elements):
-        """Wire bytes to bit patterns."""
-        t = PAYLOADS[dtype]
-        codes, scales = split(self.layout(elements), wire, elements)
-        x = self.element.values(in_blocks(codes, MX_BLOCK))
-        with np.errstate(all="ignore"):
-            x = x * np.ldexp(F(1), scales.astype(np.int32) - 127)[:, None]  # exact, or beyond any dtype
-        patterns = t.from_fp32(x)
-        patterns[scales == NAN_E8M0] = t.nan
-        return patterns.reshape(-1)[:elements]
-
-
-class MXINT8(NamedTuple):
-    name: str
-
-    def layout(self, elements):
-        return Layout(8, MX_BLOCK, CHUNK, elements, (1,))
-
-    def wire_bytes(self, dtype, elements):
-        del dtype
-        return self.layout(elements).bytes
-
-    def encode(self, dtype, payload):
-        """Bit patterns to wire bytes, as a uint8 array."""
-        return self.encode_and_count(dtype, payload)[0]
-
-    def encode_and_count(self, dtype, payload):
-        """The wire, and how many elements would have had the code 128 or -128."""
-        elements = len(payload)
-        if not elements:
-            return np.zeros(0, np.uint8), 0
-        x = PAYLOADS[dtype].to_fp32(in_blocks(payload, MX_BLOCK))
-        finite = np.isfinite(x).all(1)
-        largest = np.abs(x).max(1)
-        usable = finite & (largest > 0)
-        exponent = np.clip(floor_log2(np.where(usable, largest, F(1))), -127, 127)
-        with np.errstate(all="ignore"):
-            # The quotient by a power of two is exact, or so small that its code is 0.
-            rounded = np.rint(np.where(usable[:, None], np.ldexp(x, -exponent[:, None]) * F(64), F(0)))
-        codes = np.clip(rounded, -127, 127).astype(np.int8).view(np.uint8)
-        outside = np.abs(rounded) > 127
-        scales = np.where(finite, np.where(usable, exponent + 127, 0), NAN_E8M0).astype(np.uint8)
-        wire = self.layout(elements).join(codes.reshape(-1)[:elements], [scales])
-        return wire, int(outside.reshape(-1)[:elements].sum())
-
-    def decode(self, dtype, wire, elements):
-        """Wire bytes to bit patterns."""
-        t = PAYLOADS[dtype]
-        codes, scales = split(self.layout(elements), wire, elements)
-        x = in_blocks(codes, MX_BLOCK).view(np.int8).astype(np.float32) / F(64)
-        with np.errstate(all="ignore"):
-            x = x * np.ldexp(F(1), scales.astype(np.int32) - 127)[:, None]
-        patterns = t.from_fp32(x)
-        patterns[scales == NAN_E8M0] = t.nan
-        return patterns.reshape(-1)[:elements]
-
-
-class FP8Blocks(NamedTuple):
-    name: str
-
-    def layout(self, elements):
-        return Layout(8, FP8_BLOCK, CHUNK, elements, (4,))
-
-    def wire_bytes(self, dtype, elements):
-        del dtype
-        return self.layout(elements).bytes
-
-    def encode(self, dtype, payload):
-        """Bit patterns to wire bytes, as a uint8 array."""
-        return self.encode_and_count(dtype, payload)[0]
-
-    def encode_and_count(self, dtype, payload):
-        """The wire, and a 0: nothing is clamped."""
-        elements = len(payload)
-        if not elements:
-            return np.zeros(0, np.uint8), 0
-        x = PAYLOADS[dtype].to_fp32(in_blocks(payload, FP8_BLOCK))
-        finite = np.isfinite(x).all(1)
-        with np.errstate(all="ignore"):
-            a = np.maximum(np.where(finite, np.abs(x).max(1), F(1)), F(1e-4))
-            scaled = np.clip(x * (F(448) / a)[:, None], F(-448), F(448))
-        codes = np.where(finite[:, None], scaled.astype(E4M3).view(np.uint8), np.uint8(0))
-        scales = np.where(finite, a / F(448), F(np.nan)).astype("<f4")
-        scales = np.where(np.isnan(scales), np.uint32(0x7FC00000), scales.view(np.uint32))
-        metadata = scales.astype("<u4").view(np.uint8).reshape(-1, 4)
-        return self.layout(elements).join(codes.reshape(-1)[:elements], [metadata]), 0
 
     def decode(self, dtype, wire, elements):
         """Wire bytes to bit patterns."""
@@ -200,31 +106,97 @@ class FP8Blocks(NamedTuple):
         if not elements:
             return np.zeros(0, t.word)
         codes, metadata = self.layout(elements).split(np.frombuffer(wire, np.uint8))
-        scales = np.ascontiguousarray(metadata[0]).view("<f4")[:, 0]
         with np.errstate(all="ignore"):
-            x = in_blocks(codes, FP8_BLOCK).view(E4M3).astype(np.float32) * scales[:, None]
+            x = self.values(in_blocks(codes, self.block)) * self.scales(metadata[0])[:, None]
         return t.from_fp32(x).reshape(-1)[:elements]
 
 
-class NVFP4(NamedTuple):
+class PowersOfTwo(Blocks):
+    """With an E8M0 scale per block of 32."""
+
+    block = MX_BLOCK
+
+    def quantize(self, x, finite, largest):
+        usable = finite & (largest > 0)
+        exponent = self.exponent(np.where(usable, largest, F(1)))
+        # The quotient is exact, or so small that it rounds to zero in both.
+        codes, outside = self.round(np.where(usable[:, None], np.ldexp(x, -exponent[:, None]), F(0)))
+        codes = np.where(usable[:, None], codes, np.uint8(0))  # of a -0, too
+        return codes, outside, np.where(finite, np.where(usable, exponent + 127, 0), NAN_E8M0).astype(np.uint8)
+
+    def scales(self, metadata):
+        codes = metadata[:, 0]
+        return np.where(codes == NAN_E8M0, F(np.nan), np.ldexp(F(1), codes.astype(np.int32) - 127))
+
+
+@dataclass(frozen=True)
+class MX(PowersOfTwo):
+    name: str
+    element: Element
+    rule: str
+
+    @property
+    def bits(self):
+        return self.element.bits
+
+    def exponent(self, largest):
+        return scale_exponent(largest, self.rule, self.element)
+
+    def round(self, x):
+        return self.element.round(x)
+
+    def values(self, codes):
+        return self.element.values(codes)
+
+
+@dataclass(frozen=True)
+class MXINT8(PowersOfTwo):
+    name: str
+    bits = 8
+
+    def exponent(self, largest):
+        return np.clip(floor_log2(largest), -127, 127)
+
+    def round(self, x):
+        rounded = np.rint(x * F(64))
+        return np.clip(rounded, -127, 127).astype(np.int8).view(np.uint8), np.abs(rounded) > 127
+
+    def values(self, codes):
+        return codes.view(np.int8).astype(np.float32) / F(64)
+
+
+@dataclass(frozen=True)
+class FP8Blocks(Blocks):
+    name: str
+    bits, block, width = 8, FP8_BLOCK, 4
+
+    def quantize(self, x, finite, largest):
+        a = np.maximum(np.where(finite, largest, F(1)), F(1e-4))
+        scaled = np.clip(x * (F(448) / a)[:, None], F(-448), F(448))
+        codes = np.where(finite[:, None], scaled.astype(E4M3).view(np.uint8), np.uint8(0))
+        scales = np.where(finite, (a / F(448)).astype("<f4").view("<u4"), np.uint32(0x7FC00000))
+        return codes, np.zeros(codes.shape, bool), scales.astype("<u4").view(np.uint8).reshape(-1, 4)
+
+    def scales(self, metadata):
+        return np.ascontiguousarray(metadata).view("<f4")[:, 0]
+
+    def values(self, codes):
+        return codes.view(E4M3).astype(np.float32)
+
+
+@dataclass(frozen=True)
+class NVFP4(Blocks):
     name: str
     vllm: bool = False
     given: np.float32 | None = None  # tensor scale
-
-    def layout(self, elements):
-        return Layout(4, NV_BLOCK, CHUNK, elements, (1,))
+    bits, block = 4, NV_BLOCK
 
     def wire_bytes(self, dtype, elements):
-        del dtype
-        return self.layout(elements).bytes + (self.header_bytes if elements else 0)
+        return super().wire_bytes(dtype, elements) + (self.header_bytes if elements else 0)
 
     @property
     def header_bytes(self):
         return 4 if self.given is None else 0
-
-    def encode(self, dtype, payload):
-        """Bit patterns to wire bytes, as a uint8 array."""
-        return self.encode_and_count(dtype, payload)[0]
 
     def encode_and_count(self, dtype, payload):
         """The wire, and how many elements a format without a largest number would round to more than that."""
@@ -260,18 +232,10 @@ class NVFP4(NamedTuple):
             return np.zeros(0, t.word)
         wire = np.frombuffer(wire, np.uint8)
         g = wire[:4].copy().view("<f4")[0] if self.given is None else self.given
-        codes, scales = split(self.layout(elements), wire[self.header_bytes :], elements)
+        codes, (scales,) = self.layout(elements).split(wire[self.header_bytes :])
         with np.errstate(all="ignore"):
-            x = E2M1.values(in_blocks(codes, NV_BLOCK)) * (scales.view(E4M3).astype(np.float32) / g)[:, None]
+            x = E2M1.values(in_blocks(codes, NV_BLOCK)) * (scales.view(E4M3).astype(np.float32) / g)
         return t.from_fp32(x).reshape(-1)[:elements]
-
-
-def split(layout, wire, elements):
-    """[elements] codes and [blocks] scales, uint8."""
-    if not elements:
-        return np.zeros(0, np.uint8), np.zeros(0, np.uint8)
-    codes, metadata = layout.split(np.frombuffer(wire, np.uint8))
-    return codes, metadata[0][:, 0].copy()
 
 
 def find(name):

@@ -99,18 +99,16 @@ void with_choice(const LogFmtParameters& parameters, DType dtype, F&& f) {
   with_parameters<LogFmt>(parameters, dtype, f);
 }
 
+/// with_codec() leaves these to their own kernels.
+template <class F>
+void with_choice(const FormatChoice&, DType, F&&) {}
+
 /// Calls f with the device codec and with the dtype's arithmetic, to launch a kernel. The codec
 /// must take the dtype, and not have kernels of its own (FormatKernels).
 template <class F>
 hipError_t with_codec(const CodecChoice& choice, DType dtype, F&& f) {
   if (format_kernels(choice) != nullptr) return hipErrorInvalidValue;
-  std::visit(
-      [&](const auto& chosen) {
-        if constexpr (!std::is_same_v<decltype(chosen), const FormatChoice&>) {
-          with_choice(chosen, dtype, f);
-        }
-      },
-      choice);
+  std::visit([&](const auto& chosen) { with_choice(chosen, dtype, f); }, choice);
   return hipGetLastError();
 }
 

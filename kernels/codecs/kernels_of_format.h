@@ -41,11 +41,11 @@ class KernelsOfFormat final : public FormatKernels {
   }
 
  private:
+  template <class Number>
+  using Device = Scaled<Format, Number>;
   template <class F>
   hipError_t with_dtype(DType dtype, F f) const {
-    if (dtype == DType::fp16) f(Scaled<Format, Fp16>(format_), Fp16());
-    if (dtype == DType::bf16) f(Scaled<Format, Bf16>(format_), Bf16());
-    if (dtype == DType::fp32) f(Scaled<Format, Fp32>(format_), Fp32());
+    with_parameters<Device>(format_, dtype, f);
     return hipGetLastError();
   }
 

@@ -37,15 +37,17 @@ struct Scaled : Format {
   ARLAB_DEVICE Encoded encode(const Eight<Number>& payload, Position at) const {
     const Floats8 x = to_floats(payload);
     const std::size_t count = at.count();
-    const bool finite = group_is_finite(x, count, kLanes);
-    float largest = 0;
+    // Of the bits, which order as magnitudes do, with infinities and NaNs above all numbers.
+    std::uint32_t largest_bits = 0;
 #pragma unroll
     for (std::size_t i = 0; i < kPerThread; ++i) {
-      if (i < count) largest = max_of(largest, magnitude_of(x.value[i]));
+      const std::uint32_t own = float_bits(magnitude_of(x.value[i]));
+      if (i < count && own > largest_bits) largest_bits = own;
     }
-    largest = combine_lanes(largest, kLanes, [](float a, float b) { return max_of(a, b); });
+    const float largest = float_of(combine_lanes(
+        largest_bits, kLanes, [](std::uint32_t a, std::uint32_t b) { return a > b ? a : b; }));
     Encoded e;
-    if (!finite) {
+    if (!is_finite(largest)) {
       e.scale = this->nan_scale();
       return e;
     }

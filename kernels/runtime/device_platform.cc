@@ -12,6 +12,7 @@
 #include "kernels/runtime/communicator.h"
 #include "kernels/runtime/hip_status.h"
 #include "kernels/runtime/platforms.h"
+#include "kernels/runtime/select.h"
 #include "kernels/runtime/team_memory.h"
 #include "kernels/runtime/timing.h"
 #include "kernels/runtime/vendor_library.h"
@@ -437,23 +438,13 @@ class DevicePlatform final : public Platform {
   }
 
  private:
-  using Choice = std::variant<CodecChoice, MeasuredChoice>;
-
-  static Result<Choice> choose(const std::string& codec) {
-    const Result<CodecChoice> choice = choose_codec(codec);
-    if (choice.ok()) return Choice(choice.value());
-    const Result<MeasuredChoice> measured = choose_measured(codec);
-    if (measured.ok()) return Choice(measured.value());
-    return measured.status();
-  }
-
   static Status started(hipError_t error) { return status_of(error, "a kernel cannot be started"); }
 
   /// Copies `from` and `to` to device 0, launches, and copies `to` back.
   template <class Launch>
   static Status on_device(const std::string& codec, std::span<const std::byte> from,
                           std::span<std::byte> to, Launch launch) {
-    const Result<Choice> choice = choose(codec);
+    const Result<AnyChoice> choice = choose(codec);
     if (!choice.ok()) return choice.status();
     const Turn turn;  // what fails on the device is this call's
     Status status = status_of(hipSetDevice(0), "no device can be used");

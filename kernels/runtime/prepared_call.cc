@@ -187,14 +187,6 @@ bool is_aligned(const void* input, const void* output) {
 
 }  // namespace
 
-Result<PreparedCall::AnyChoice> PreparedCall::choose(const std::string& codec) {
-  const Result<CodecChoice> choice = choose_codec(codec);
-  if (choice.ok()) return AnyChoice(choice.value());
-  const Result<MeasuredChoice> measured = choose_measured(codec);
-  if (measured.ok()) return AnyChoice(measured.value());
-  return measured.status();
-}
-
 Result<PreparedCall::Tuned> PreparedCall::tuned(const CollectiveRequest& request,
                                                 const Schedule& schedule, const KernelRule& rule,
                                                 const CallFacts& facts, const CodecChoice& choice,

@@ -49,7 +49,6 @@ class PreparedCall {
     std::vector<ProgramCall> calls;
     bool in_place = true;  ///< the output may be the input
   };
-  using AnyChoice = std::variant<CodecChoice, MeasuredChoice>;
   /// Programs in kernels of one codec each; where it measures what it encodes, with kernels in
   /// between that do.
   struct TwoPass {
@@ -68,8 +67,6 @@ class PreparedCall {
       return std::holds_alternative<MeasuredChoice>(codecs[static_cast<unsigned>(kernel.codec)]);
     }
   };
-
-  static Result<AnyChoice> choose(const std::string& codec);
 
   explicit PreparedCall(DType dtype) : dtype_(dtype) {}
 

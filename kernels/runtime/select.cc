@@ -47,6 +47,14 @@ constexpr std::array<KernelRule, 6> kRules = {{
 
 }  // namespace
 
+Result<AnyChoice> choose(const std::string& codec) {
+  const Result<CodecChoice> choice = choose_codec(codec);
+  if (choice.ok()) return AnyChoice(choice.value());
+  const Result<MeasuredChoice> measured = choose_measured(codec);
+  if (measured.ok()) return AnyChoice(measured.value());
+  return measured.status();
+}
+
 CodecTraits traits_of(const CodecChoice& codec, DType dtype) {
   CodecTraits traits;
   if (const FormatKernels* format = format_kernels(codec)) {

@@ -3,12 +3,19 @@
 
 #include <cstddef>
 #include <span>
+#include <string>
+#include <variant>
 
+#include "kernels/codecs/measured_choice.h"
 #include "kernels/collectives/launch.h"
 #include "kernels/runtime/status.h"
 
 namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {
+
+/// The device code of a codec, whether or not it measures first.
+using AnyChoice = std::variant<CodecChoice, MeasuredChoice>;
+Result<AnyChoice> choose(const std::string& codec);
 
 /// What kernels need to know of a codec, read off its device code.
 struct CodecTraits {

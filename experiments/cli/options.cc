@@ -177,13 +177,13 @@ void ScheduleOptions::add_to(CLI::App& command) {
       "--combine quantized sends back, or of what a --schedule calls inner [--codec]");
 }
 
-Schedule read_schedule(const std::string& path) {
+WrittenSchedule read_schedule(const std::string& path) {
   InputFile input{std::filesystem::path(path)};
   constexpr std::uint64_t kBytesPerCharacter = 10;  // of JSON that has been read, about
   require_memory(kBytesPerCharacter * input.remaining(), path);
   const std::string text = input.read_rest();
   try {
-    return schedule_from_json(text);
+    return written_schedule_from_json(text);
   } catch (const InvalidInput& error) {
     fail("{}: {}", path, error.what());
   }
@@ -194,11 +194,15 @@ Schedule ScheduleOptions::make(Rank world_size, std::uint64_t elements,
   Schedule schedule;
   if (!file.empty()) {
     require_no_algorithm_options();
-    schedule = read_schedule(file);
+    const WrittenSchedule written = read_schedule(file);
+    schedule = written.as_written();
     if (world_size != 0 && schedule.world_size != world_size) {
       fail("{} is for {} ranks, not {}", file, schedule.world_size, world_size);
     }
-    if (elements != 0 && schedule.elements != elements) {
+    if (!written.has_size()) {
+      if (elements == 0) fail("{} is for tensors of any size: name the --elements", file);
+      schedule = written.at(elements, alignment);
+    } else if (elements != 0 && schedule.elements != elements) {
       fail("{} is for {} elements per rank, not {}", file, schedule.elements, elements);
     }
     if (!inner_codec.empty()) require_inner_codec(schedule);

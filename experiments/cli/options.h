@@ -10,6 +10,7 @@
 #include "experiments/cli/report.h"
 #include "reference/codecs/codec.h"
 #include "reference/collectives/algorithm.h"
+#include "reference/collectives/schedule_json.h"
 #include "reference/collectives/executor.h"
 #include "reference/memory.h"
 
@@ -79,7 +80,7 @@ struct ScheduleOptions {
 };
 
 /// Reads and parses a schedule file. Throws InvalidInput with the file's name.
-Schedule read_schedule(const std::string& path);
+WrittenSchedule read_schedule(const std::string& path);
 
 /// --accumulate and --threads.
 struct ExecutionOptions {

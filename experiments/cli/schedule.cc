@@ -108,14 +108,24 @@ struct ScheduleCommand {
   std::string elements;
   std::string codec;
   std::string alignment;
+  bool fractions = false;
   Format format = Format::json;
 
   void run() const {
     if (options.file.empty() && options.algorithm.empty()) {
       fail("name the --algorithm (see arlab list algorithms) or a --schedule file to check");
     }
-    Schedule s;
-    if (!options.file.empty()) {
+    if (options.file.empty()) {
+      if (!ranks) fail("--algorithm needs --ranks, from 1 to {}", kMaxWorldSize);
+      if (elements.empty()) fail("--algorithm needs --elements, the count per rank");
+      const std::uint64_t count = parse_count(elements, "--elements");
+      return print_schedule(
+          make_schedule(options.algorithm, options.request(*ranks, count, chosen_alignment())));
+    }
+    options.require_no_algorithm_options();
+    const WrittenSchedule written = read_schedule(options.file);
+    Schedule s = written.as_written();
+    if (written.has_size()) {
       if (ranks || !elements.empty() || !codec.empty() || !alignment.empty() ||
           !options.inner_codec.empty()) {
         fail(
@@ -123,24 +133,25 @@ struct ScheduleCommand {
             "says them itself",
             options.file);
       }
-      options.require_no_algorithm_options();
-      s = read_schedule(options.file);
-      if (const CheckReport result = check(s); !result.correct) {
-        throw CheckFailed(
-            fmt::format("{}: not {}: {}", options.file, words_for(s.collective), result.violation));
-      }
     } else {
-      if (!ranks) fail("--algorithm needs --ranks, from 1 to {}", kMaxWorldSize);
-      if (elements.empty()) fail("--algorithm needs --elements, the count per rank");
-      std::uint64_t align = 1;
-      const CodecPtr outer = codec.empty() ? nullptr : find_codec(codec);
-      const CodecPtr inner = options.inner(outer);
-      if (outer || inner) align = Codecs(outer ? *outer : *inner, *inner).alignment();
-      if (!alignment.empty()) align = parse_count(alignment, "--alignment");
-      const std::uint64_t count = parse_count(elements, "--elements");
-      s = make_schedule(options.algorithm, options.request(*ranks, count, align));
+      if (ranks) fail("--ranks belongs to --algorithm; {} says it itself", options.file);
+      if (elements.empty()) {
+        fail("{} is for tensors of any size: name the --elements", options.file);
+      }
+      s = written.at(parse_count(elements, "--elements"), chosen_alignment());
+    }
+    if (const CheckReport result = check(s); !result.correct) {
+      throw CheckFailed(
+          fmt::format("{}: not {}: {}", options.file, words_for(s.collective), result.violation));
     }
     print_schedule(s);
+  }
+
+  std::uint64_t chosen_alignment() const {
+    if (!alignment.empty()) return parse_count(alignment, "--alignment");
+    const CodecPtr outer = codec.empty() ? nullptr : find_codec(codec);
+    const CodecPtr inner = options.inner(outer);
+    return outer || inner ? Codecs(outer ? *outer : *inner, *inner).alignment() : 1;
   }
 
   void print_schedule(const Schedule& s) const {
@@ -149,6 +160,7 @@ struct ScheduleCommand {
     const CheckReport result = check(s);
     const bool alike = ends_alike(s.collective);
     const Json ranks_identical = alike ? Json(result.ranks_identical) : Json(nullptr);
+    if (fractions && format != Format::json) fail("--fractions: allowed with --format json");
     if (format == Format::json) {
       const Json more = {{"group_size", group_size},
                          {"volume",
@@ -162,7 +174,9 @@ struct ScheduleCommand {
                            {"violation", result.violation},
                            {"ranks_identical", ranks_identical},
                            {"divergence", result.divergence}}}};
-      write_schedule_json(s, more, [](std::string_view text) { write_stdout(std::string(text)); });
+      write_schedule_json(
+          s, more, [](std::string_view text) { write_stdout(std::string(text)); },
+          fractions ? ChunksAs::fractions : ChunksAs::elements);
       write_stdout("\n");
       return;
     }
@@ -208,6 +222,9 @@ void add_schedule(CLI::App& app) {
       sub->add_option("--codec", command->codec, "Align chunks for this codec [alignment 1]");
   sub->add_option("--alignment", command->alignment, "Chunk boundaries are multiples of it [1]")
       ->excludes(by_codec);
+  sub->add_flag("--fractions", command->fractions,
+                "Write chunks as fractions of the tensor: JSON for tensors of any size, which every "
+                "command takes as --algorithm FILE.json");
   add_format(*sub, command->format, Format::json);
   sub->callback([command] { command->run(); });
 }

@@ -134,10 +134,18 @@ std::uint64_t simulated_elements(const StudySimulation& simulate, DType dtype) {
   return std::max<std::uint64_t>(1, simulate.bytes / size_of(dtype));
 }
 
-/// Throws InvalidInput when an algorithm of the study cannot cut `elements` into equal slots.
+/// Throws InvalidInput when an algorithm of the study cannot cut `elements` into equal slots, or is a
+/// schedule of another size.
 void require_slots(const Study& study, Rank ranks, std::uint64_t elements,
                    const std::string& where) {
   for (const std::string& name : study.algorithms) {
+    if (name.ends_with(".json")) {
+      try {
+        (void)make_schedule(name, {.world_size = ranks, .elements = elements});
+      } catch (const InvalidInput& error) {
+        fail("{}: {}: {}", study.path.string(), where, error.what());
+      }
+    }
     if (!has_slots(find_algorithm(name).collective) || elements % ranks == 0) continue;
     fail("{}: {}: {} elements per rank do not make {} equal slots, which {} needs",
          study.path.string(), where, elements, ranks, name);
@@ -252,6 +260,10 @@ std::string definition(const Study& study, const Sweep& sweep) {
       {"ranks", study.ranks},
       {"algorithms", study.algorithms},
       {"codecs", study.codecs}};
+  for (const std::string& algorithm : study.algorithms) {
+    if (!algorithm.ends_with(".json")) continue;
+    json["schedules"][algorithm] = quick_hash_of_file(algorithm);
+  }
   if (study.inner_codec) json["inner_codec"] = *study.inner_codec;
   for (const Sample& sample : sweep.samples) {
     Json entry = {{"name", sample.input->name}, {"ranks", sample.ranks}};

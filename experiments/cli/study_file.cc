@@ -99,7 +99,7 @@ class Section {
   std::string where_;
 };
 
-/// "all", or names that `check` accepts (it throws for others).
+/// "all", or names that `check` accepts (it throws for others, and may change them).
 template <class Check>
 std::vector<std::string> names(const Section& section, const char* key,
                                std::vector<std::string> all, Check check) {
@@ -109,7 +109,7 @@ std::vector<std::string> names(const Section& section, const char* key,
          section.text(key));
   }
   std::vector<std::string> chosen = section.texts(key);
-  for (const std::string& name : chosen) {
+  for (std::string& name : chosen) {
     try {
       check(name);
     } catch (const InvalidInput& error) {
@@ -171,7 +171,8 @@ Study read_tables(const toml::table& file, const std::string& path) {
     if (algorithm.collective != Collective::all_reduce) continue;
     if (!study.inner_codec || has_inner_codec(algorithm)) all.push_back(algorithm.name);
   }
-  study.algorithms = names(root, "algorithms", all, [&](const std::string& n) {
+  study.algorithms = names(root, "algorithms", all, [&](std::string& n) {
+    if (n.ends_with(".json")) n = beside(path, n);
     const Algorithm& algorithm = find_algorithm(n);
     const bool fits = !study.inner_codec || (has_inner_codec(algorithm) &&
                                              algorithm.collective == Collective::all_reduce);

@@ -11,7 +11,7 @@
 
 #include "kernels/codecs/pairs.h"
 #include "kernels/codecs/wire_piece.h"
-#include "reference/codecs/integer_scale.h"
+#include "reference/codecs/formats/anybit.h"
 
 namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {
@@ -94,11 +94,10 @@ struct AnyBit : Format {
     }
   }
   ARLAB_HOST_DEVICE int lanes() const { return group_size().lanes(); }
-  ARLAB_DEVICE float top() const { return static_cast<float>((1u << bits) - 1); }
-  /// The code of the integer 0.
-  ARLAB_DEVICE float bias() const {
-    return symmetric ? static_cast<float>(1u << (bits - 1)) : 0.0f;
+  ARLAB_DEVICE AnyBitCodes arithmetic() const {
+    return {bits, symmetric, spikes == Spikes::integer_scale};
   }
+  ARLAB_DEVICE float top() const { return arithmetic().top(); }
 
   // ---------------------------------------------------------------- sizes
 
@@ -135,6 +134,10 @@ struct AnyBit : Format {
     if constexpr (kHasPairs<Number>) {
       if (is_packed() && is_in_whole_tile(at)) return encode_packed(payload);
     }
+    if constexpr (kIsFixed<Format>) return encode_rare(payload, at);
+    return encode_one_by_one(payload, at);
+  }
+  ARLAB_DEVICE Encoded encode_one_by_one(const Eight<Number>& payload, Position at) const {
     Floats8 x = to_floats(payload);
     if (hadamard) {
       // What is behind the end takes part as +0; a decoded sum holds other values there.
@@ -148,7 +151,7 @@ struct AnyBit : Format {
     bool finite = group_is_finite(x, count, lanes());
     Encoded e;
     if (spikes != Spikes::none) reserve_spikes(x, count, e);
-    const Scale scale = measure(x, count);
+    const AnyBitScale scale = measure(x, count);
     // Only now: lanes of other groups exchange values in there, too.
     finite = finite && is_finite(scale.value) && is_finite(scale.zero);
     if (finite) {
@@ -165,7 +168,11 @@ struct AnyBit : Format {
     if constexpr (kHasPairs<Number>) {
       if (is_packed() && !may_be_non_finite(e)) return decode_packed(e, at);
     }
-    const Scale scale = scale_of_wire(e);
+    if constexpr (kIsFixed<Format>) return decode_rare(e, at);
+    return decode_one_by_one(e, at);
+  }
+  ARLAB_DEVICE Eight<Number> decode_one_by_one(const Encoded& e, Position at) const {
+    const AnyBitScale scale = scale_of_wire(e);
     Floats8 x = dequantize(e, scale, group_size().index_in_group(at.first));
     if (hadamard) transform(x);
     if (is_non_finite(e, scale)) x = all_nan();
@@ -173,6 +180,14 @@ struct AnyBit : Format {
 #pragma unroll
     for (std::size_t i = 0; i < kPerThread; ++i) x.value[i] = limited(x.value[i], limit);
     return from_floats<Number>(x);
+  }
+
+  // Of formats that are packed, what is not.
+  ARLAB_DEVICE_RARE Encoded encode_rare(Eight<Number> payload, Position at) const {
+    return encode_one_by_one(payload, at);
+  }
+  ARLAB_DEVICE_RARE Eight<Number> decode_rare(Encoded e, Position at) const {
+    return decode_one_by_one(e, at);
   }
 
   // ---------------------------------------------------------------- whole tiles, packed
@@ -361,12 +376,6 @@ struct AnyBit : Format {
     e.maximum_index = load_metadata<kWhole>(array.next(word_bytes()), word_bytes());
   }
 
-  struct Scale {
-    float value = 0;  ///< as the decoder uses it
-    float zero = 0;
-    int code = 0;  ///< with integer scales
-  };
-
   template <bool kWhole>
   ARLAB_DEVICE static void store_metadata(std::uint8_t* at, std::uint32_t word, std::size_t bytes) {
     if (bytes == 1) *at = static_cast<std::uint8_t>(word);
@@ -540,12 +549,7 @@ struct AnyBit : Format {
     }
   }
 
-  /// RN to bf16, with +0 for -0.
-  ARLAB_DEVICE static float bf16_metadata(float x) {
-    return Bf16::to_float(Bf16::from_float(x)) + 0.0f;
-  }
-
-  ARLAB_DEVICE Scale measure(const Floats8& x, std::size_t count) const {
+  ARLAB_DEVICE AnyBitScale measure(const Floats8& x, std::size_t count) const {
     float mn = kInfinity32;
     float mx = -kInfinity32;
 #pragma unroll
@@ -556,42 +560,17 @@ struct AnyBit : Format {
     }
     mn = combine_lanes(mn, lanes(), [](float a, float b) { return min_of(a, b); });
     mx = combine_lanes(mx, lanes(), [](float a, float b) { return max_of(a, b); });
-    return scale_of_range(mn, mx);
+    return arithmetic().scale_of(mn, mx);
   }
 
-  /// Step 1 for a group whose values are from mn to mx.
-  ARLAB_DEVICE Scale scale_of_range(float mn, float mx) const {
-    Scale scale;
-    if (spikes == Spikes::integer_scale) {
-      const float exact = bf16_metadata((mx - mn) / top());
-      scale.code = integer_scale(exact);
-      const float rounded = scale_of(static_cast<std::int8_t>(scale.code));
-      scale.value = is_finite(exact) ? rounded : exact;
-      scale.zero = clamp_to(round_to_integer(-mn / rounded), -128, 127);
-    } else if (symmetric) {
-      const auto largest_code = static_cast<float>((1u << (bits - 1)) - 1);
-      scale.value = bf16_metadata(max_of(magnitude_of(mn), magnitude_of(mx)) / largest_code);
-    } else {
-      scale.value = bf16_metadata((mx - mn) / top());
-      scale.zero = bf16_metadata(mn);
-    }
-    return scale;
-  }
-
-  /// Step 2: the codes of a finite group, and the scale as it travels.
-  ARLAB_DEVICE void quantize(const Floats8& x, const Scale& scale, Encoded& e) const {
-    const bool integer = spikes == Spikes::integer_scale;
-    const float inverse = 1.0f / scale.value;
+  /// The codes of a finite group, and the scale as it travels.
+  ARLAB_DEVICE void quantize(const Floats8& x, const AnyBitScale& scale, Encoded& e) const {
+    const float factor = arithmetic().factor_of(scale);
 #pragma unroll
     for (std::size_t i = 0; i < kPerThread; ++i) {
-      float q = 0;
-      if (integer) {
-        q = round_to_integer(x.value[i] / scale.value) + scale.zero;
-      } else if (is_finite(inverse)) {
-        q = round_to_integer((x.value[i] - scale.zero) * inverse);
-      }
-      e.codes.set(i, static_cast<std::uint32_t>(clamp_to(q + bias(), 0, top())));
+      e.codes.set(i, arithmetic().quantize(x.value[i], scale, factor).bits);
     }
+    const bool integer = spikes == Spikes::integer_scale;
     e.scales =
         integer ? static_cast<std::uint32_t>(scale.code) & 0xFF : Bf16::from_float(scale.value);
     if (!symmetric) {
@@ -609,20 +588,20 @@ struct AnyBit : Format {
     return e;
   }
 
-  ARLAB_DEVICE Scale scale_of_wire(const Encoded& e) const {
+  ARLAB_DEVICE AnyBitScale scale_of_wire(const Encoded& e) const {
     if (spikes == Spikes::integer_scale) {
       return {scale_of(static_cast<std::int8_t>(e.scale())),
               static_cast<float>(static_cast<std::int8_t>(e.zero()))};
     }
     return {Bf16::to_float(e.scale()), Bf16::to_float(e.zero())};
   }
-  ARLAB_DEVICE bool is_non_finite(const Encoded& e, const Scale& scale) const {
+  ARLAB_DEVICE bool is_non_finite(const Encoded& e, const AnyBitScale& scale) const {
     const float marker =
         spikes == Spikes::integer_scale ? Number::to_float(e.minimum) : scale.value;
     return marker != marker;
   }
   /// The last rounding saturates where all metadata is finite (SPEC.md, "Saturation").
-  ARLAB_DEVICE float limit_of(const Encoded& e, const Scale& scale) const {
+  ARLAB_DEVICE float limit_of(const Encoded& e, const AnyBitScale& scale) const {
     bool finite = is_finite(scale.value) && is_finite(scale.zero);
     if (spikes != Spikes::none) {
       finite = finite && is_finite(Number::to_float(e.minimum)) &&
@@ -637,19 +616,12 @@ struct AnyBit : Format {
     return x;
   }
 
-  /// Step 3, before the transform. The thread's first element is element `first` of its group.
-  ARLAB_DEVICE Floats8 dequantize(const Encoded& e, const Scale& scale, std::size_t first) const {
+  /// Before the transform. The thread's first element is element `first` of its group.
+  ARLAB_DEVICE Floats8 dequantize(const Encoded& e, const AnyBitScale& scale, std::size_t first) const {
     Floats8 x;
 #pragma unroll
     for (std::size_t i = 0; i < kPerThread; ++i) {
-      const auto code = static_cast<float>(e.codes[i]);
-      if (spikes == Spikes::integer_scale) {
-        x.value[i] = (code - scale.zero) * scale.value;
-      } else if (symmetric) {
-        x.value[i] = (code - bias()) * scale.value;
-      } else {
-        x.value[i] = scale.zero + code * scale.value;
-      }
+      x.value[i] = arithmetic().dequantize(e.codes[i], scale);
     }
     if (spikes == Spikes::none) return x;
     // An index behind the end of a short group stands for no element.

@@ -21,13 +21,6 @@ ARLAB_DEVICE T combine_lanes(T value, int lanes, Combine combine) {
 
 ARLAB_DEVICE float max_of(float a, float b) { return a > b ? a : b; }
 ARLAB_DEVICE float min_of(float a, float b) { return a < b ? a : b; }
-ARLAB_DEVICE float clamp_to(float x, float low, float high) { return min_of(max_of(x, low), high); }
-
-/// RN to an integer for |x| < 2^22; larger values stay as they are, as in the reference.
-ARLAB_DEVICE float round_to_integer(float x) {
-  constexpr float kMagic = 0x1.8p23f;
-  return magnitude_of(x) < 0x1p22f ? (x + kMagic) - kMagic : x;
-}
 
 /// True when all elements of the group that are in the message are finite.
 ARLAB_DEVICE bool group_is_finite(const Floats8& x, std::size_t count, int lanes) {

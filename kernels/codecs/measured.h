@@ -17,9 +17,9 @@
 
 #include "kernels/codecs/anybit.h"
 #include "kernels/codecs/logfmt.h"
+#include "kernels/codecs/scaled.h"
 #include "kernels/codecs/statistics.h"
-#include "reference/formats/fp4.h"
-#include "reference/formats/fp8.h"
+#include "reference/codecs/formats/nvfp4.h"
 
 namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {
@@ -114,13 +114,8 @@ struct MeasuredAnyBit : private AnyBit<Number> {
       mn = at.elements > spikes ? min_of(0.0f, s.second_low) : 0.0f;
       mx = at.elements > spikes ? max_of(0.0f, s.second_high) : 0.0f;
     }
-    typename Base::Scale scale;
-    if (given) {
-      scale.value = given_scale;
-      scale.zero = given_zero;
-    } else {
-      scale = Base::scale_of_range(mn, mx);
-    }
+    const AnyBitScale scale =
+        given ? AnyBitScale{given_scale, given_zero} : Base::arithmetic().scale_of(mn, mx);
     if (s.non_finite == 0 && is_finite(scale.value) && is_finite(scale.zero)) {
       Base::quantize(x, scale, e);
       if (given) e.scales = 0;
@@ -155,7 +150,7 @@ struct MeasuredAnyBit : private AnyBit<Number> {
   }
 
  private:
-  ARLAB_DEVICE typename Base::Scale scale_of(const Encoded& e) const {
+  ARLAB_DEVICE AnyBitScale scale_of(const Encoded& e) const {
     if (given) return {given_scale, given_zero};
     return Base::scale_of_wire(e);
   }
@@ -198,7 +193,7 @@ struct MeasuredLogFmt : private LogFmt<Number> {
   std::size_t block_elements;
 
   ARLAB_HOST_DEVICE explicit MeasuredLogFmt(const MeasuredLogFmtParameters& p)
-      : Base(LogFmtParameters{p.bits, {}}), block_elements(p.block) {}
+      : Base(LogFmtParameters{{p.bits}, {}}), block_elements(p.block) {}
 
   ARLAB_HOST_DEVICE unsigned code_bits() const { return Base::bits; }
   ARLAB_HOST_DEVICE std::size_t block(std::size_t) const { return block_elements; }
@@ -232,21 +227,13 @@ struct MeasuredLogFmt : private LogFmt<Number> {
 
 // ---------------------------------------------------------------- NVFP4
 
-struct NvFp4Parameters {
-  bool vllm = false;   ///< roundings as in vLLM's kernel
-  bool given = false;  ///< the tensor scale; nothing is measured, and it is not on the wire
-  float given_scale = 0;
-};
-
-/// nvfp4*: reference/codecs/SPEC.md, "NVFP4 (nvfp4)". Its blocks of 16 are two lanes; what is
-/// measured first is the largest magnitude of the message.
+/// nvfp4 and nvfp4-vllm, without the tensor scale: the largest magnitude of the message is measured,
+/// which makes it. Then blocks are those of NvFp4Blocks: two lanes.
 template <class Number>
 struct NvFp4 {
   static constexpr bool kClampsFp16Sums = false;
   static constexpr bool kTransforms = false;
   static constexpr bool kHasHeader = true;
-  static constexpr std::size_t kBlock = 16;
-  static constexpr std::uint8_t kNan = 0x7F;
 
   struct Encoded {
     Codes8 codes;
@@ -255,16 +242,13 @@ struct NvFp4 {
   };
 
   bool vllm;
-  bool given;
-  float given_scale;
 
-  ARLAB_HOST_DEVICE explicit NvFp4(const NvFp4Parameters& p)
-      : vllm(p.vllm), given(p.given), given_scale(p.given_scale) {}
+  ARLAB_HOST_DEVICE explicit NvFp4(const NvFp4Blocks& blocks) : vllm(blocks.vllm) {}
 
-  ARLAB_HOST_DEVICE std::size_t header_bytes() const { return given ? 0 : 4; }
+  ARLAB_HOST_DEVICE std::size_t header_bytes() const { return 4; }
 
-  ARLAB_HOST_DEVICE unsigned code_bits() const { return 4; }
-  ARLAB_HOST_DEVICE std::size_t block(std::size_t) const { return kBlock; }
+  ARLAB_HOST_DEVICE unsigned code_bits() const { return NvFp4Blocks().bits(); }
+  ARLAB_HOST_DEVICE std::size_t block(std::size_t) const { return NvFp4Blocks::kBlock; }
   ARLAB_HOST_DEVICE std::size_t group(std::size_t elements) const { return elements; }
   ARLAB_HOST_DEVICE std::size_t transform() const { return 0; }
   ARLAB_HOST_DEVICE std::size_t metadata_bytes() const { return 1; }
@@ -276,62 +260,33 @@ struct NvFp4 {
     }
   }
 
-  // Formats are copied here and below: nvcc's device code sees their values, not the objects.
-
   ARLAB_DEVICE Encoded encode(const Floats8& x, const Statistics& s,
                               const GroupPosition& at) const {
-    const bool finite = group_is_finite(x, at.count, 2);
-    float amax = 0;
-#pragma unroll
-    for (std::size_t i = 0; i < kPerThread; ++i) amax = max_of(amax, magnitude_of(x.value[i]));
-    amax = combine_lanes(amax, 2, [](float a, float b) { return max_of(a, b); });
-    Encoded e;
-    // The bound keeps g / scale finite for the smallest scale.
-    e.tensor_scale = s.high > 0 ? min_of(448.0f * 6.0f / s.high, 0x1p118f) : 1.0f;
-    if (given) e.tensor_scale = given_scale;
-    if (!finite) e.scale = kNan;
-    if (!finite) return e;
-    const float g = e.tensor_scale;
-    const float wanted = vllm ? g * (amax * (1.0f / 6.0f)) : g * amax / 6.0f;
-    e.scale = static_cast<std::uint8_t>(
-        minifloat_from_float(Minifloat{kE4m3fn}, wanted, Overflow::saturate));
-    if (e.scale == 0) return e;
-    const float scale = minifloat_to_float(Minifloat{kE4m3fn}, e.scale);
-    const float multiplier = vllm ? 1.0f / (scale * (1.0f / g)) : g / scale;
-#pragma unroll
-    for (std::size_t i = 0; i < kPerThread; ++i) {
-      e.codes.set(
-          i, minifloat_from_float(Minifloat{kE2m1}, x.value[i] * multiplier, Overflow::saturate));
-    }
-    return e;
+    const float tensor_scale = NvFp4Blocks::tensor_scale_of(s.high);
+    const auto blocks = encode_scaled(NvFp4Blocks{tensor_scale, vllm}, x, at.count);
+    return {blocks.codes, blocks.scale, tensor_scale};
   }
   ARLAB_DEVICE Floats8 decode(const Encoded& e, std::size_t) const {
-    const float multiplier = minifloat_to_float(Minifloat{kE4m3fn}, e.scale) / e.tensor_scale;
-    Floats8 x;
-#pragma unroll
-    for (std::size_t i = 0; i < kPerThread; ++i) {
-      x.value[i] = minifloat_to_float(Minifloat{kE2m1}, e.codes[i]) * multiplier;
-    }
-    return x;
+    return decode_scaled(NvFp4Blocks{e.tensor_scale, vllm}, {e.codes, e.scale});
   }
   ARLAB_DEVICE float limit(const Encoded&) const { return kInfinity32; }
   ARLAB_DEVICE bool is_nan(const Encoded&) const { return false; }
 
   ARLAB_DEVICE void store(const Encoded& e, const WirePiece& piece) const {
-    store_planes(e.codes, 4, piece.planes, piece.codes, piece.first, piece.count);
-    if (piece.is_first_of_group) *MetadataArrays(piece, 4).next(1) = e.scale;
+    store_planes(e.codes, code_bits(), piece.planes, piece.codes, piece.first, piece.count);
+    if (piece.is_first_of_group) *MetadataArrays(piece, code_bits()).next(1) = e.scale;
   }
   ARLAB_DEVICE Encoded load(const WirePiece& piece) const {
     Encoded e;
-    e.codes = load_planes(4, piece.planes, piece.codes, piece.first, piece.count);
-    e.scale = *MetadataArrays(piece, 4).next(1);
+    e.codes = load_planes(code_bits(), piece.planes, piece.codes, piece.first, piece.count);
+    e.scale = *MetadataArrays(piece, code_bits()).next(1);
     return e;
   }
   ARLAB_DEVICE void store_header(const Encoded& e, std::uint8_t* header) const {
-    if (!given) store_word(header, float_bits(e.tensor_scale));
+    store_word(header, float_bits(e.tensor_scale));
   }
   ARLAB_DEVICE void load_header(Encoded& e, const std::uint8_t* header) const {
-    e.tensor_scale = given ? given_scale : float_of(load_word<std::uint32_t>(header));
+    e.tensor_scale = float_of(load_word<std::uint32_t>(header));
   }
 };
 

@@ -37,10 +37,7 @@ MeasuredChoice choose_anybit(const AnyBitFormat& format) {
 std::optional<MeasuredChoice> choose(const Codec& codec) {
   const std::string& name = codec.name();
   if (const auto format = parse_anybit(name)) return choose_anybit(*format);
-  if (const auto format = parse_nvfp4(name)) {
-    return NvFp4Parameters{format->vllm, format->tensor_scale.has_value(),
-                           format->tensor_scale.value_or(0.0f)};
-  }
+  if (const auto format = parse_nvfp4(name)) return NvFp4Blocks{.vllm = format->vllm};
   if (name.starts_with("logfmt")) {  // logfmt<n>-g<G>, one digit
     return MeasuredLogFmtParameters{static_cast<unsigned>(name[6] - '0'), codec.info().block};
   }

@@ -11,7 +11,7 @@ namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {
 
 using MeasuredChoice = std::variant<MeasuredAnyBitParameters, MeasuredHadamardParameters,
-                                    MeasuredLogFmtParameters, NvFp4Parameters>;
+                                    MeasuredLogFmtParameters, NvFp4Blocks>;
 
 /// The device code of a codec of the reference that choose_codec() does not have.
 Result<MeasuredChoice> choose_measured(const std::string& name);
@@ -29,7 +29,7 @@ void with_measured_choice(const MeasuredLogFmtParameters& parameters, DType dtyp
   with_parameters<MeasuredLogFmt>(parameters, dtype, f);
 }
 template <class F>
-void with_measured_choice(const NvFp4Parameters& parameters, DType dtype, F&& f) {
+void with_measured_choice(const NvFp4Blocks& parameters, DType dtype, F&& f) {
   with_parameters<NvFp4>(parameters, dtype, f);
 }
 

@@ -11,8 +11,7 @@
 #pragma once
 
 #include "kernels/codecs/pairs.h"
-#include "reference/formats/fp4.h"
-#include "reference/formats/fp8.h"
+#include "reference/codecs/formats/quickreduce.h"
 
 namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {
@@ -24,11 +23,8 @@ struct Pairs {
 
 // ---------------------------------------------------------------- codes of elements
 
-/// Integers -L .. L-1, stored with a bias of L.
 template <int L>
-struct IntegerCode {
-  static constexpr bool kSignedScale = true;
-  static constexpr float kScale = -1.0f / L;
+struct IntegerCode : QuickReduceIntegers<L> {
   static constexpr int kBound = L;  ///< no value is larger
 
   /// The bits of 1024, in which a code stands in the low bits.
@@ -43,10 +39,7 @@ struct IntegerCode {
     return min_s16x2(sum, both(kOffset + 2 * L - 1));
   }
   ARLAB_DEVICE static std::uint32_t encode(float w) {
-    const float above = w >= -L ? w : -L;  // a NaN takes the bound
-    const float inside = above <= L - 1 ? above : L - 1;
-    constexpr float kMagic = 0x1.8p23f;
-    return kOffset + static_cast<std::uint32_t>(static_cast<int>((inside + kMagic) - kMagic) + L);
+    return kOffset + QuickReduceIntegers<L>::encode(w).bits;
   }
 
   /// fp16 pairs of the values; exact.
@@ -54,18 +47,16 @@ struct IntegerCode {
     return add_half2(pair, both(0x8000 + kOffset + L));
   }
   ARLAB_DEVICE static float decode(std::uint32_t code) {
-    return static_cast<float>(static_cast<int>(code - kOffset) - L);
+    return QuickReduceIntegers<L>::decode(code - kOffset);
   }
 };
 
-struct Fp8Code {
+struct Fp8Code : QuickReduceFp8 {
   static constexpr std::uint32_t kOffset = 0;
-  static constexpr bool kSignedScale = false;
-  static constexpr float kScale = half_to_float(0x1C44);  // nearest 1/240
   static constexpr int kBound = 256;
 
   ARLAB_DEVICE static std::uint32_t encode(float w) {
-    return e4m3fnuz_from_float(w, Overflow::saturate);
+    return QuickReduceFp8::encode(w).bits;
   }
   ARLAB_DEVICE static std::uint32_t encode_pair(std::uint32_t w) {
 #if defined(ARLAB_HAS_E4M3FN)
@@ -93,9 +84,6 @@ struct Fp8Code {
     for (int i = 0; i < 4; ++i) none &= is_not(0x80, codes.pair[i]);
     return none != both(1);
   }
-  ARLAB_DEVICE static float decode(std::uint32_t code) {
-    return e4m3fnuz_to_float(static_cast<std::uint8_t>(code));
-  }
 
  private:
   /// 1 in each half that is not `code`, 0 in others; for codes of up to 8 bits.
@@ -104,22 +92,17 @@ struct Fp8Code {
   }
 };
 
-struct Fp4Code {
+struct Fp4Code : QuickReduceFp4 {
   static constexpr std::uint32_t kOffset = 0;
-  static constexpr bool kSignedScale = true;
-  static constexpr float kScale = half_to_float(0x3155);  // nearest 1/6
   static constexpr int kBound = 8;
 
-  ARLAB_DEVICE static std::uint32_t encode(float w) { return e2m1_from_float(w); }
+  ARLAB_DEVICE static std::uint32_t encode(float w) { return QuickReduceFp4::encode(w).bits; }
   ARLAB_DEVICE static std::uint32_t encode_pair(std::uint32_t w) {
     return encode(Fp16::to_float(w & 0xFFFF)) | encode(Fp16::to_float(w >> 16)) << 16;
   }
   /// As Fp8Code; the value times 2^-14.
   ARLAB_DEVICE static std::uint32_t decode_pair(std::uint32_t pair) {
     return multiply_half2((pair & both(0x7)) << 9 | (pair & both(0x8)) << 12, both(0x7400));
-  }
-  ARLAB_DEVICE static float decode(std::uint32_t code) {
-    return e2m1_to_float(static_cast<std::uint8_t>(code));
   }
 };
 
@@ -235,17 +218,6 @@ struct QFp4 {
 
 // ---------------------------------------------------------------- scales
 
-template <class Number>
-struct QuickReduceArithmetic;
-template <>
-struct QuickReduceArithmetic<Fp16> {
-  static constexpr std::uint32_t kEpsilon = 0x0001;  // 2^-24
-};
-template <>
-struct QuickReduceArithmetic<Bf16> {
-  static constexpr std::uint32_t kEpsilon = 0x33D7;  // 1e-7
-};
-
 /// The two scales of a group, as they travel, and what its elements are multiplied with.
 struct GroupScales {
   std::uint32_t scale;    // d: even block in the low half
@@ -255,18 +227,17 @@ struct GroupScales {
 /// Steps 2 and 3 for both blocks. m: the elements that set the scales.
 template <class Number, class Code>
 ARLAB_DEVICE GroupScales scales_of_blocks(std::uint32_t m) {
-  using Arithmetic = QuickReduceArithmetic<Number>;
   GroupScales group;
   if constexpr (Number::kDType == DType::fp16) {
     group.scale = multiply_half2(m, both(Fp16Arithmetic::from_float_clamped(Code::kScale)));
-    group.inverse = reciprocal_half2(add_half2(group.scale, both(Arithmetic::kEpsilon)));
+    group.inverse = reciprocal_half2(add_half2(group.scale, both(kQuickReduceEpsilonFp16)));
   } else {
     const auto round = [](float x) { return Number::from_float(x); };
     const float k = Number::to_float(round(Code::kScale));
     const auto of_block = [&](std::uint32_t element, std::uint32_t& inverse) {
       const std::uint32_t d = round(Number::to_float(element) * k);
       const std::uint32_t shifted =
-          round(Number::to_float(d) + Number::to_float(Arithmetic::kEpsilon));
+          round(Number::to_float(d) + Number::to_float(kQuickReduceEpsilonBf16));
       inverse = (shifted & 0x7FFF) == 0 ? Number::kInfinity | (shifted & 0x8000)
                                         : round(1.0f / Number::to_float(shifted));
       return d;

@@ -9,18 +9,61 @@
 namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {
 
+/// A thread's codes, and the scale of its block.
+template <class Scale>
+struct ScaledCodes {
+  Codes8 codes;
+  Scale scale = {};
+};
+
+/// Of eight elements, the first `count` of which are in the message.
+template <class Format>
+ARLAB_DEVICE ScaledCodes<typename Format::Scale> encode_scaled(const Format& format,
+                                                               const Floats8& x,
+                                                               std::size_t count) {
+  // Of the bits, which order as magnitudes do, with infinities and NaNs above all numbers.
+  std::uint32_t largest_bits = 0;
+#pragma unroll
+  for (std::size_t i = 0; i < kPerThread; ++i) {
+    const std::uint32_t own = float_bits(magnitude_of(x.value[i]));
+    if (i < count && own > largest_bits) largest_bits = own;
+  }
+  constexpr int kLanes = static_cast<int>(Format::kBlock / kPerThread);
+  const float largest = float_of(combine_lanes(
+      largest_bits, kLanes, [](std::uint32_t a, std::uint32_t b) { return a > b ? a : b; }));
+  ScaledCodes<typename Format::Scale> e;
+  if (!is_finite(largest)) {
+    e.scale = format.nan_scale();
+    return e;
+  }
+  const auto block = format.scale_of(largest);
+  e.scale = block.scale;
+  if (block.factor == 0) return e;
+#pragma unroll
+  for (std::size_t i = 0; i < kPerThread; ++i) {
+    e.codes.set(i, format.quantize(x.value[i], block.factor).bits);
+  }
+  return e;
+}
+template <class Format>
+ARLAB_DEVICE Floats8 decode_scaled(const Format& format,
+                                   const ScaledCodes<typename Format::Scale>& e) {
+  Floats8 x;
+#pragma unroll
+  for (std::size_t i = 0; i < kPerThread; ++i) {
+    x.value[i] = format.dequantize(e.codes[i], e.scale);
+  }
+  return x;
+}
+
 template <class Format, class Number>
 struct Scaled : Format {
   using Scale = typename Format::Scale;
   static constexpr Tuning kTuning = {};
   static constexpr bool kClampsFp16Sums = false;
   static constexpr std::size_t kBlock = Format::kBlock;
-  static constexpr int kLanes = static_cast<int>(kBlock / kPerThread);
 
-  struct Encoded {
-    Codes8 codes;
-    Scale scale = {};
-  };
+  using Encoded = ScaledCodes<Scale>;
 
   ARLAB_HOST_DEVICE explicit Scaled(const Format& format) : Format(format) {}
 
@@ -35,39 +78,10 @@ struct Scaled : Format {
   }
 
   ARLAB_DEVICE Encoded encode(const Eight<Number>& payload, Position at) const {
-    const Floats8 x = to_floats(payload);
-    const std::size_t count = at.count();
-    // Of the bits, which order as magnitudes do, with infinities and NaNs above all numbers.
-    std::uint32_t largest_bits = 0;
-#pragma unroll
-    for (std::size_t i = 0; i < kPerThread; ++i) {
-      const std::uint32_t own = float_bits(magnitude_of(x.value[i]));
-      if (i < count && own > largest_bits) largest_bits = own;
-    }
-    const float largest = float_of(combine_lanes(
-        largest_bits, kLanes, [](std::uint32_t a, std::uint32_t b) { return a > b ? a : b; }));
-    Encoded e;
-    if (!is_finite(largest)) {
-      e.scale = this->nan_scale();
-      return e;
-    }
-    const ScaledBlock<Scale> block = this->scale_of(largest);
-    e.scale = block.scale;
-    if (block.factor == 0) return e;
-#pragma unroll
-    for (std::size_t i = 0; i < kPerThread; ++i) {
-      e.codes.set(i, this->quantize(x.value[i], block.factor).bits);
-    }
-    return e;
+    return encode_scaled<Format>(*this, to_floats(payload), at.count());
   }
-
   ARLAB_DEVICE Eight<Number> decode(const Encoded& e, Position) const {
-    Floats8 x;
-#pragma unroll
-    for (std::size_t i = 0; i < kPerThread; ++i) {
-      x.value[i] = this->dequantize(e.codes[i], e.scale);
-    }
-    return from_floats<Number>(x);
+    return from_floats<Number>(decode_scaled<Format>(*this, e));
   }
 
   ARLAB_DEVICE void store(const Encoded& e, std::uint8_t* wire, Position at) const {

@@ -38,8 +38,8 @@ struct Batch {
 /// Goes through the tiles that this block has of the chunk in this round, in order: whole tiles as
 /// one batch, and then, one by one, tiles that are not whole. All one by one for codecs without
 /// batches.
-template <class Codec, class WholeTiles, class OneTile>
-ARLAB_DEVICE void for_each_batch(const Call& call, const ElementRange& chunk, int round,
+template <class Codec, class AnyCall, class WholeTiles, class OneTile>
+ARLAB_DEVICE void for_each_batch(const AnyCall& call, const ElementRange& chunk, int round,
                                  WholeTiles whole_tiles, OneTile one_tile) {
   const int begin = round * call.tiles_per_slot;
   const int end = begin + call.tiles_per_slot;  // up to a batch later: see Call
@@ -71,8 +71,8 @@ ARLAB_DEVICE void for_each_batch(const Call& call, const ElementRange& chunk, in
 }
 
 /// Bytes from a tile's wire to the next one's in a slot; a constant where the codec has one.
-template <class Codec>
-ARLAB_DEVICE unsigned tile_bytes_of(const Call& call) {
+template <class Codec, class AnyCall>
+ARLAB_DEVICE unsigned tile_bytes_of(const AnyCall& call) {
   if constexpr (requires { Codec::kTileBytes; }) {
     static_assert(Codec::kTileBytes % 16 == 0);
     return static_cast<unsigned>(Codec::kTileBytes);
@@ -155,8 +155,8 @@ ARLAB_DEVICE void decode_batch(const Codec& codec, const typename Codec::Encoded
   }
 }
 
-template <class Codec, int Places>
-ARLAB_DEVICE void load_batch(const Codec& codec, const Call& call, const std::uint8_t* wires,
+template <class Codec, class AnyCall, int Places>
+ARLAB_DEVICE void load_batch(const Codec& codec, const AnyCall& call, const std::uint8_t* wires,
                              int count, typename Codec::Encoded (&encoded)[Places]) {
 #pragma unroll
   for (int i = 0; i < Places; ++i) {

@@ -82,6 +82,14 @@ ARLAB_DEVICE void for_each_tile(const Call& call, const ElementRange& chunk, int
   }
 }
 
+/// Of a wire, to another slot. Up to 15 bytes more, which are in slots, too. All threads of a block.
+ARLAB_DEVICE void copy_wire(const std::uint8_t* from, std::uint8_t* to, unsigned bytes) {
+#pragma unroll 1
+  for (unsigned at = thread_index() * 16; at < bytes; at += kThreads * 16) {
+    store_128(to + at, load_128(from + at));
+  }
+}
+
 // Short forms of what algorithms do with a tile.
 
 template <class Number, class Codec>

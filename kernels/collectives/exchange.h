@@ -38,7 +38,7 @@ ARLAB_DEVICE void wait_for_call(const Team& team, int rank) {
 /// Here and on all ranks: the same reason (GiveUpReason) is known everywhere, and nobody waits on.
 /// Where calls differ, so are those of all ranks: the first that a rank makes when it notices, or
 /// when it has heard of it. `failed` is the block's: once it is set, nothing more is said.
-ARLAB_DEVICE void give_up(const Team& team, std::uint32_t reason, std::uint32_t& failed) {
+inline ARLAB_DEVICE_RARE void give_up(const Team& team, std::uint32_t reason, std::uint32_t& failed) {
   if (load_relaxed(&failed) != 0) return;
   const bool differ = GiveUpReason::is_calls_differ(reason);
   constexpr unsigned kLast = CallDescription::kWords - 1;
@@ -106,18 +106,13 @@ class Patience {
   std::uint32_t polls_ = 0;  // and kSaid, once this is said
 };
 
-/// A flag is at most one exchange off, and a count of items far from 2^31: the signed difference is
-/// right across the wrap.
-ARLAB_DEVICE bool is_behind(std::uint32_t colour, std::uint32_t other) {
-  return static_cast<std::int32_t>(colour - other) < 0;
-}
-
 /// Waits until a word of this rank's buffer, which rank `from` stores to, is not behind `count`, or
 /// patience ends.
 ARLAB_DEVICE void wait_for_count(const Team& team, const std::uint32_t* word, int from,
                                  std::uint32_t count, std::uint32_t& failed) {
   Patience patience(team, from);
-  while (is_behind(load_polled(word), count)) {
+  // It is far from 2^31: the signed difference is right across the wrap.
+  while (static_cast<std::int32_t>(load_polled(word) - count) < 0) {
     const std::uint32_t reason = patience.ends();
     if (reason != 0) return give_up(team, reason, failed);
   }
@@ -125,12 +120,16 @@ ARLAB_DEVICE void wait_for_count(const Team& team, const std::uint32_t* word, in
 }
 
 /// The flag of a block of rank `from`, where rank `at` looks for it.
-ARLAB_DEVICE std::uint64_t* flag_at(const Team& team, int at, int block, int from) {
-  return reinterpret_cast<std::uint64_t*>(buffer_of(team, at) + team.layout.flag(block, from));
+ARLAB_DEVICE std::uint32_t* flag_at(const Team& team, int at, int block, int from) {
+  return reinterpret_cast<std::uint32_t*>(buffer_of(team, at) + team.layout.flag(block, from));
 }
-/// What this rank stores there.
-ARLAB_DEVICE std::uint64_t flag_of(const Team& team, std::uint32_t colour) {
-  return std::uint64_t{team.call.hash} << 32 | colour;
+/// What this rank stores there: the colour modulo 256, and 24 bits of the call's hash.
+ARLAB_DEVICE std::uint32_t flag_of(const Team& team, std::uint32_t colour) {
+  return team.call.hash << 8 | (colour & 0xFF);
+}
+/// Of a flag with one colour, and another: they are at most one exchange apart.
+ARLAB_DEVICE std::int32_t ahead_by(std::uint32_t flag, std::uint32_t colour) {
+  return static_cast<std::int8_t>(flag - colour);
 }
 
 /// Waits until the flag of a block of rank `from` is not behind the colour, or there is a `reason`
@@ -140,15 +139,15 @@ ARLAB_DEVICE std::uint64_t flag_of(const Team& team, std::uint32_t colour) {
 /// and so has compared.
 ARLAB_DEVICE void wait_for_flag(const Team& team, int block, int from, std::uint32_t colour,
                                 std::uint32_t& failed, std::uint32_t reason = 0) {
-  const std::uint64_t* flag = flag_at(team, team.rank, block, from);
+  const std::uint32_t* flag = flag_at(team, team.rank, block, from);
   Patience patience(team, from);
-  std::uint64_t seen = load_polled(flag);
-  while (reason == 0 && is_behind(static_cast<std::uint32_t>(seen), colour)) {
+  std::uint32_t seen = load_polled(flag);
+  while (reason == 0 && ahead_by(seen, colour) < 0) {
     reason = patience.ends();
     seen = load_polled(flag);
   }
   after_polling(flag);
-  const bool differs = static_cast<std::uint32_t>(seen) == colour && seen != flag_of(team, colour);
+  const bool differs = ahead_by(seen, colour) == 0 && seen != flag_of(team, colour);
   if (reason == 0 && differs) reason = GiveUpReason::calls_differ(team.rank, from);
   if (reason != 0) give_up(team, reason, failed);
 }

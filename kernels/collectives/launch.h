@@ -28,6 +28,8 @@ hipError_t launch_one_shot_places(const Call&, const CodecChoice&, DType, hipStr
 hipError_t launch_two_shot(const Call&, const CodecChoice&, DType, hipStream_t);
 hipError_t launch_two_shot_small(const Call&, const CodecChoice&, DType, hipStream_t);
 hipError_t launch_two_shot_places(const Call&, const CodecChoice&, DType, hipStream_t);
+hipError_t launch_ring(const Call&, const CodecChoice&, DType, hipStream_t);
+hipError_t launch_all_to_all(const Call&, const CodecChoice&, DType, hipStream_t);
 
 }  // namespace ARLAB_PLATFORM
 }  // namespace arlab::kernels

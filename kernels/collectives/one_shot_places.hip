@@ -12,7 +12,6 @@ namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {
 namespace {
 
-constexpr unsigned kIdle = kThreads - 32;  // from here on, threads have the fewest words to read
 constexpr unsigned kSent = 3;  // wires: one to send, one to add, and one that slow threads may read
 
 /// An item has as many tiles as its place holds, two at most: more take registers.
@@ -62,6 +61,7 @@ class OneShotPlaces {
       __syncthreads();
       const bool sends = memory_.place_is_free != 0;
       if (sends) send(now, turn);
+      if (turn == 0) places_.signal(thread_index() - kIdle);
       if (turn == 1) places_.meet(thread_index() - kIdle, memory_.failed);
       if (before != kNoItem) receive(before);
       __syncthreads();

@@ -19,7 +19,7 @@ struct OutboxMemory {
 
 /// All threads of a block use it together: put() tiles at places from 0 on, fill() once, send()
 /// them to as many slots as they are for, and start again with next().
-template <class Codec>
+template <class Codec, class AnyCall = Call>
 class Outbox {
  public:
   using Encoded = typename Codec::Encoded;
@@ -27,7 +27,7 @@ class Outbox {
   static_assert(Codec::kTuning.stores_directly ||
                 !requires { requires Codec::kTuning.batch* Codec::kTileBytes > kOutboxBytes; });
 
-  ARLAB_DEVICE Outbox(const Codec& codec, const Call& call, OutboxMemory& memory)
+  ARLAB_DEVICE Outbox(const Codec& codec, const AnyCall& call, OutboxMemory& memory)
       : codec_(codec), call_(call), memory_(memory) {}
 
   ARLAB_DEVICE void put(int place, const Encoded& encoded, Position at) const {
@@ -86,17 +86,12 @@ class Outbox {
     return reinterpret_cast<std::uint8_t*>(memory_.words[turn_]);
   }
 
-  /// Up to 15 bytes more, which are in the slot too.
   ARLAB_DEVICE void copy(std::uint8_t* to, unsigned offset, unsigned bytes) const {
-    const std::uint8_t* from = wire() + offset;
-#pragma unroll 1
-    for (unsigned at = thread_index() * 16; at < bytes; at += kThreads * 16) {
-      store_128(to + at, load_128(from + at));
-    }
+    copy_wire(wire() + offset, to, bytes);
   }
 
   const Codec& codec_;
-  const Call& call_;
+  const AnyCall& call_;
   OutboxMemory& memory_;
   unsigned turn_ = 0;
 };

@@ -9,13 +9,18 @@ namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {
 
 inline constexpr std::uint32_t kNoItem = 0xFFFFFFFF;
+/// From here on, threads have the fewest words to read.
+inline constexpr unsigned kIdle = kThreads - 32;
 
 /// What the threads of a block tell each other.
 struct PlaceMemory {
   static constexpr unsigned kTurns = 4;  // whose items are known
 
   std::uint32_t first_item;     // number, through all calls, of this call's first
-  std::uint32_t colour;         // block 0's: of the exchange by which ranks meet
+  // Block 0's, of the exchange by which ranks meet; made before there is anything to send.
+  std::uint32_t colour;
+  std::uint32_t flag;
+  std::uint32_t* flag_at[kMaxRanks];
   std::uint32_t item[kTurns];   // numbers in this call, in the order of the block
   std::uint32_t place_is_free;  // of the item to send
   std::uint32_t failed;
@@ -51,13 +56,10 @@ class PlaceExchange {
   /// To be called first, before a barrier of the block; then `failed` says whether to go on.
   ARLAB_DEVICE void begin() {
     const std::uint32_t first = load_relaxed(&words_.next_item);
-    const std::uint32_t colour = blockIdx.x == 0 ? global_pointer(team_.colours)[0] + 1 : 0;
-    const auto ranks = static_cast<unsigned>(team_.layout.ranks);
-    std::uint32_t aborted = 0;
-    if (threadIdx.x < ranks) aborted = load_relaxed(abort_word(buffer_of(team_, team_.rank)));
+    prepare_signal(threadIdx.x - kIdle);
     if (threadIdx.x == 0) {
+      const std::uint32_t aborted = load_relaxed(abort_word(buffer_of(team_, team_.rank)));
       memory_.first_item = first;
-      memory_.colour = colour;
       memory_.failed = 0;
       if (aborted != 0) give_up(team_, aborted, memory_.failed);
       memory_.place_failed = 0;
@@ -65,14 +67,11 @@ class PlaceExchange {
       memory_.item[1] = item_at_start(1);
     }
     // Of all calls before, at once.
+    const auto ranks = static_cast<unsigned>(team_.layout.ranks);
     if (blockIdx.x == 0 && threadIdx.x < ranks * kPlaceWindows) {
       const std::uint32_t next = first - threadIdx.x / ranks * places_.window();
       const auto at = static_cast<int>(threadIdx.x % ranks);
       store_release(word(at, places_.freed(team_.rank, next - 1)), next);
-      // No release: this exchange hands nothing over. As Exchange::signal().
-      if (threadIdx.x < ranks && aborted == 0) {
-        store_relaxed(flag_at(team_, at, 0, team_.rank), flag_of(team_, colour));
-      }
     }
     // While the first input comes.
     if (item_at_start(0) != kNoItem) (void)may_send(item_at_start(0), first);
@@ -84,17 +83,24 @@ class PlaceExchange {
   ARLAB_DEVICE std::uint32_t take_item() const { return one_of_them(take_ticket(team_)); }
   /// Likewise, in the end.
   ARLAB_DEVICE void leave() const {
-    if (blockIdx.x == 0) global_pointer(team_.colours)[0] = memory_.colour;
     if (!is_last_to_end(team_)) return;
     store_relaxed(&words_.next_item, item(places_.window_of(items_ + places_.window() - 1)));
   }
 
   // ---- other ranks
+  // An exchange of block 0 on all ranks: whoever ends this call knows that the others are in the
+  // same. `thread` is 0 and more for threads that have time.
 
-  /// The second half of an exchange of block 0 on all ranks, which begin() has signalled: whoever
-  /// ends this call knows that the others are in the same. To be called by all threads, before the
-  /// first wires are read; then a barrier, and `failed` says whether to go on. `thread` is 0 and
-  /// more for threads that have time.
+  /// Its first half, to be called by all threads before this block waits for other ranks. As
+  /// Exchange::signal(), but no release, since it hands nothing over. Not before the first wires are
+  /// sent, or cannot be: the fence in begin() would wait for it.
+  ARLAB_DEVICE void signal(unsigned thread) const {
+    if (blockIdx.x != 0 || thread >= static_cast<unsigned>(team_.layout.ranks)) return;
+    store_relaxed(memory_.flag_at[thread], memory_.flag);
+    if (thread == 0) global_pointer(team_.colours)[0] = memory_.colour;
+  }
+  /// Its second half, behind a barrier, and before the first wires are read; then a barrier, and
+  /// `failed` says whether to go on.
   ARLAB_DEVICE void meet(unsigned thread, std::uint32_t& failed) const {
     if (blockIdx.x != 0 || thread >= static_cast<unsigned>(team_.layout.ranks)) return;
     wait_for_flag(team_, 0, static_cast<int>(thread), memory_.colour, failed);
@@ -161,6 +167,13 @@ class PlaceExchange {
   }
 
  private:
+  ARLAB_DEVICE void prepare_signal(unsigned thread) const {
+    if (blockIdx.x != 0 || thread >= static_cast<unsigned>(team_.layout.ranks)) return;
+    const std::uint32_t colour = global_pointer(team_.colours)[0] + 1;
+    memory_.flag_at[thread] = flag_at(team_, static_cast<int>(thread), 0, team_.rank);
+    if (thread == 0) memory_.colour = colour;
+    if (thread == 0) memory_.flag = flag_of(team_, colour);
+  }
   ARLAB_DEVICE std::uint32_t one_of_them(std::uint32_t number) const {
     return number < items_ ? number : kNoItem;
   }

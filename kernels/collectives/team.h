@@ -21,8 +21,8 @@ inline constexpr std::size_t kTicketWords = 2;
 ///   abort     one word: 0, or why some rank has given up (GiveUpReason)
 ///   waiting   [rank], words: not 0 when that rank has been waiting for long
 ///   calls     [rank]: the call in which that rank has found, or heard, that calls differ
-///   flags     [block][from], pairs of words: the colour of the last exchange that block of rank
-///   `from` has reached, and the hash of the call that it belongs to
+///   flags     [block][from]: of the last exchange that block of rank `from` has reached, the
+///             colour, and a hash of the call that it belongs to
 ///   slots     [colour modulo 4][block][from]: `slot_bytes` of wire bytes, written by that block of
 ///             rank `from`
 ///   places    (places.h) behind those
@@ -40,11 +40,11 @@ struct BufferLayout {
   static constexpr std::uint32_t kBuffers = 4;  ///< a power of two: colours wrap around
 
   ARLAB_HOST_DEVICE std::size_t slots_at() const {
-    const std::size_t flag_bytes = static_cast<std::size_t>(blocks * kMaxRanks) * 8;
+    const std::size_t flag_bytes = static_cast<std::size_t>(blocks * kMaxRanks) * 4;
     return kFlagsAt + (flag_bytes + 255) / 256 * 256;
   }
   ARLAB_HOST_DEVICE std::size_t flag(int block, int from) const {
-    return kFlagsAt + static_cast<std::size_t>(block * kMaxRanks + from) * 8;
+    return kFlagsAt + static_cast<std::size_t>(block * kMaxRanks + from) * 4;
   }
   ARLAB_HOST_DEVICE static std::size_t call(int rank) {
     return kCallsAt + static_cast<std::size_t>(rank) * sizeof(CallDescription);

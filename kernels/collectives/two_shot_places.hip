@@ -53,6 +53,7 @@ class TwoShotPlaces {
     std::uint32_t told = kNoItem;     // whose sums are to be read
     std::uint32_t gathered = kNoItem;
     unsigned taken = 0;
+    bool signalled = false;
 #pragma unroll 1
     for (;;) {
       if (reduced != kNoItem) reduce(reduced);
@@ -83,7 +84,9 @@ class TwoShotPlaces {
       const bool sends = now != kNoItem && memory_.place_is_free != 0;
       if (reduced != kNoItem) send_sums(reduced);
       if (sends) send_contributions(now);
-      // The first threads have no words to read, or the fewest.
+      // The first threads have no words to send or to read, or the fewest.
+      if (!signalled) places_.signal(thread_index());
+      signalled = true;
       if (sent != kNoItem && reduced == kNoItem && told == kNoItem) {
         places_.meet(thread_index(), memory_.failed);
       }

@@ -28,6 +28,8 @@
 
 /// A function of kernels, always inlined.
 #define ARLAB_DEVICE __device__ __forceinline__
+/// One that is not, for what is rare and long: it would stand in the way of the rest.
+#define ARLAB_DEVICE_RARE __device__ __attribute__((noinline))
 /// A function of kernels and of the host.
 #define ARLAB_HOST_DEVICE __host__ __device__ __forceinline__
 

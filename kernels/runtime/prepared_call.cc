@@ -164,8 +164,10 @@ ProgramCall program_call(const Lowered& lowered, const TeamResources& resources)
   ProgramCall call{};
   call.team = resources.team;
   call.program = lowered.programs[static_cast<std::size_t>(resources.team.rank)];
+  call.aligned = true;
   for (std::size_t i = 0; i < lowered.chunks.size(); ++i) {
     call.chunk[i] = {lowered.chunks[i].begin, lowered.chunks[i].end};
+    call.aligned = call.aligned && call.chunk[i].begin % kPerThread == 0;
   }
   call.first_phase = 0;
   call.last_phase = call.program.phases - 1;
@@ -508,7 +510,7 @@ Status PreparedCall::launch(const void* input, void* output, hipStream_t stream)
     for (ProgramCall call : programs->calls) {
       call.input = input;
       call.output = output;
-      call.aligned = is_aligned(input, output);
+      call.aligned = call.aligned && is_aligned(input, output);
       Status status = started(launch_program(call, programs->codec, dtype_, stream));
       if (!status.ok()) return status;
     }
@@ -528,7 +530,7 @@ Status PreparedCall::launch(const void* input, void* output, hipStream_t stream)
         Status status;
         const AnyChoice& codec = measured->codecs[static_cast<unsigned>(kernel.codec)];
         if (const auto* one_pass = std::get_if<CodecChoice>(&codec)) {
-          call.aligned = is_aligned(input, output);
+          call.aligned = call.aligned && is_aligned(input, output);
           status = started(launch_program(call, *one_pass, dtype_, stream));
         } else {
           const auto& choice = std::get<MeasuredChoice>(codec);

@@ -19,7 +19,7 @@ bool is_one_tile_per_block(const CallFacts& call) {
 /// In places, wires of more than this begin two accesses of each thread.
 constexpr std::size_t kShortWire = 1408;
 
-constexpr std::array<KernelRule, 6> kRules = {{
+constexpr std::array<KernelRule, 8> kRules = {{
     {"one_shot", "one_shot_places", launch_one_shot_places, 1,
      [](const CallFacts& call) {
        return call.has_places && call.codec.one_shot_places && is_large(call);
@@ -43,6 +43,13 @@ constexpr std::array<KernelRule, 6> kRules = {{
      "a tuned codec, one tile per block at most", "h200_versions_2026-11-21.csv"},
     {"two_shot", "two_shot", launch_two_shot, 2, has_tuned_kernels, "every other codec of choice.h",
      "h200_allreduce_2026-11-21.csv"},
+    {"ring", "ring", launch_ring, 1, has_tuned_kernels, "every codec of choice.h",
+     "h200_batches_2026-11-22.csv"},
+    {"all_to_all", "all_to_all", launch_all_to_all, 1,
+     [](const CallFacts& call) {
+       return call.codec.tuning.batch != 1 && call.tiles <= 2 * call.blocks;
+     },
+     "a tuned codec, up to two tiles per block", "h200_batches_2026-11-22.csv"},
 }};
 
 }  // namespace

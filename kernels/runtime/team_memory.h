@@ -142,7 +142,7 @@ inline Result<RankMemory> make_rank(TeamMemory& memory, int rank, int device,
       memory.allocate(device, options.measured_groups * sizeof(Statistics));
   if (!statistics.ok()) return statistics.status();
   Status status = fill_words(buffer.value() + layout.flag(0, 0), blocks * kMaxRanks,
-                             std::uint64_t{options.first_colour});
+                             options.first_colour & 0xFF);
   if (!status.ok()) return status;
   status = fill_words(own.value(), blocks, options.first_colour);
   if (!status.ok()) return status;

@@ -3,65 +3,173 @@
 #pragma once
 
 #include "kernels/collectives/launch.h"
+#include "kernels/collectives/outbox.h"
 #include "kernels/schedule/runner.h"
 
 namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {
+
+/// What a block does with the tiles that it has of a step's chunk: with whole ones several at a
+/// time, where the codec has batches, and with the others one by one.
+template <class Codec, class Number>
+class StepRunner {
+ public:
+  ARLAB_DEVICE StepRunner(const ProgramCall& call, const Codec& codec, const ProgramRunner& runner,
+                          OutboxMemory& memory)
+      : call_(call), codec_(codec), runner_(runner), outbox_(codec, call, memory) {}
+
+  ARLAB_DEVICE void run(const Step& step, int round) {
+    for_each_batch<Codec>(
+        call_, call_.chunk[step.chunk], round,
+        [&](const Batch& batch) ARLAB_INLINED_LAMBDA {
+          if (step.passes_on) {
+            pass_on(step, 0, static_cast<unsigned>(batch.count) * tile_bytes_of<Codec>(call_));
+          } else {
+            work_on(step, batch);
+          }
+        },
+        [&](const Tile& tile) ARLAB_INLINED_LAMBDA {
+          if (step.passes_on) {
+            pass_on(step, tile.slot_offset, static_cast<unsigned>(codec_.wire_bytes(tile.elements)));
+          } else {
+            work_on(step, tile);
+          }
+        });
+  }
+
+ private:
+  using Encoded = typename Codec::Encoded;
+  static constexpr int kPlaces = Codec::kTuning.batch;
+
+  ARLAB_DEVICE const Operand& operand(const Step& step, int number) const {
+    return call_.program.operand[step.first_operand + number];
+  }
+  /// That number of the tile's or the batch's, in another chunk.
+  template <class Tiles>
+  ARLAB_DEVICE Tiles in_place(const Step& step, unsigned place, const Tiles& tiles) const {
+    Tiles there = tiles;
+    there.begin += call_.chunk[place].begin - call_.chunk[step.chunk].begin;
+    return there;
+  }
+  /// What this kernel has written is not for loads that may go past what it has written.
+  ARLAB_DEVICE Eight<Number> load_sum(std::size_t begin, std::size_t count) const {
+    const auto* output = global_pointer(static_cast<const typename Number::Bits*>(call_.output));
+    return load_elements<Number>(output + begin + thread_index() * kPerThread, count);
+  }
+
+  ARLAB_DEVICE void pass_on(const Step& step, unsigned offset, unsigned bytes) const {
+    const std::uint8_t* from = runner_.incoming(operand(step, 0)) + offset;
+    runner_.for_each_receiver(step, [&](std::uint8_t* slot) ARLAB_INLINED_LAMBDA {
+      copy_wire(from, slot + offset, bytes);
+    });
+  }
+
+  ARLAB_DEVICE void load(const Step& step, Operand from, const Batch& batch,
+                         Eight<Number> (&x)[kPlaces]) const {
+    if (from.source() == Operand::wire) {
+      Encoded encoded[kPlaces];
+      load_batch(codec_, call_, runner_.incoming(from), batch.count, encoded);
+      decode_batch(codec_, encoded, batch.count, x);
+      return;
+    }
+    const bool is_input = from.source() == Operand::input;
+    const Batch there = in_place(step, is_input ? step.chunk : from.index(), batch);
+#pragma unroll
+    for (int i = 0; i < kPlaces; ++i) {
+      if (i >= batch.count) continue;
+      x[i] = is_input ? batch.load<Number>(call_.input, i)
+                      : load_sum(there.begin + static_cast<unsigned>(i) * there.stride, kPerThread);
+    }
+  }
+  ARLAB_DEVICE void work_on(const Step& step, const Batch& batch) {
+    Eight<Number> sum[kPlaces];
+    int number = 0;
+    bool begins = !step.from_zero;
+    if (begins && operand(step, 0).source() == Operand::input) {
+      // Nothing waits for it before the other operands are on their way, too.
+#pragma unroll
+      for (int i = 0; i < kPlaces; ++i) {
+        if (i < batch.count) sum[i] = batch.load<Number>(call_.input, i);
+      }
+      begins = false;
+      ++number;
+    }
+#pragma unroll 1
+    for (; number < step.operands; ++number) {
+      Eight<Number> x[kPlaces];
+      load(step, operand(step, number), batch, x);
+#pragma unroll
+      for (int i = 0; i < kPlaces; ++i) {
+        if (i >= batch.count) continue;
+        sum[i] = begins ? x[i] : add<Number, Codec::kClampsFp16Sums>(sum[i], x[i]);
+      }
+      begins = false;
+    }
+    const Batch there = in_place(step, step.place, batch);
+    if (step.stores_sum) store(there, sum);
+    if (!step.encodes) return;
+    Encoded encoded[kPlaces];
+    encode_batch(codec_, sum, batch.count, encoded);
+    outbox_.put(encoded, batch.count);
+    outbox_.fill();
+    runner_.for_each_receiver(step, [&](std::uint8_t* slot) ARLAB_INLINED_LAMBDA {
+      outbox_.send(encoded, batch, slot);
+    });
+    outbox_.next();
+    if (!step.stores_decoded) return;
+    decode_batch(codec_, encoded, batch.count, sum);
+    store(there, sum);
+  }
+  ARLAB_DEVICE void store(const Batch& batch, const Eight<Number> (&x)[kPlaces]) const {
+#pragma unroll
+    for (int i = 0; i < kPlaces; ++i) {
+      if (i < batch.count) batch.store(call_.output, i, x[i]);
+    }
+  }
+
+  ARLAB_DEVICE Eight<Number> load(const Step& step, Operand from, const Tile& tile) const {
+    if (from.source() == Operand::wire) {
+      return receive<Number>(codec_, tile, runner_.incoming(from));
+    }
+    if (from.source() == Operand::input) return tile.load<Number>(call_.input);
+    return load_sum(in_place(step, from.index(), tile).begin, tile.at().count());
+  }
+  ARLAB_DEVICE void work_on(const Step& step, const Tile& tile) {
+    Eight<Number> sum;
+    int number = 0;
+    if (!step.from_zero) sum = load(step, operand(step, number++), tile);
+#pragma unroll 1
+    for (; number < step.operands; ++number) {
+      sum = add<Number, Codec::kClampsFp16Sums>(sum, load(step, operand(step, number), tile));
+    }
+    const Tile there = in_place(step, step.place, tile);
+    if (step.stores_sum) there.store<Number>(call_.output, sum);
+    if (!step.encodes) return;
+    const Encoded encoded = codec_.encode(sum, tile.at());
+    runner_.for_each_receiver(step, [&](std::uint8_t* slot) ARLAB_INLINED_LAMBDA {
+      codec_.store(encoded, slot + tile.slot_offset, tile.at());
+    });
+    if (step.stores_decoded) {
+      there.store<Number>(call_.output, codec_.decode(encoded, tile.at()));
+    }
+  }
+
+  const ProgramCall& call_;
+  const Codec& codec_;
+  const ProgramRunner& runner_;
+  Outbox<Codec, ProgramCall> outbox_;
+};
 
 template <class Codec, class Number>
 __global__ void __launch_bounds__(kThreads, Codec::kTuning.resident_blocks)
     program_kernel(ARLAB_KERNEL_PARAMETER ProgramCall call, ARLAB_KERNEL_PARAMETER Codec codec) {
   wait_for_kernel_before();
   ARLAB_SHARED_ARRAY(std::uint32_t, failed, 1);
+  ARLAB_SHARED_ARRAY(OutboxMemory, memory, 1);
   ProgramRunner runner(call, failed[0]);
-
+  StepRunner<Codec, Number> steps(call, codec, runner, memory[0]);
   runner.run([&](int number, int round) ARLAB_INLINED_LAMBDA {
-    const Step& step = call.program.step[number];
-    const Operand* operands = call.program.operand + step.first_operand;
-    const ElementRange& chunk = call.chunk[step.chunk];
-    const auto tile_in = [&](unsigned place, const Tile& tile) ARLAB_INLINED_LAMBDA {
-      Tile there = tile;
-      there.begin = tile.begin - chunk.begin + call.chunk[place].begin;
-      there.whole = tile.elements == kTile && call.aligned && there.begin % kPerThread == 0;
-      return there;
-    };
-    const auto load = [&](Operand operand, const Tile& tile) ARLAB_INLINED_LAMBDA {
-      if (operand.source() == Operand::wire) {
-        return receive<Number>(codec, tile, runner.incoming(operand));
-      }
-      if (operand.source() == Operand::input) return tile.load<Number>(call.input);
-      // What this kernel has written is not for loads that may go past what it has written.
-      const Tile there = tile_in(operand.index(), tile);
-      const auto* from =
-          global_pointer(static_cast<const typename Number::Bits*>(call.output)) + there.begin;
-      return load_elements<Number>(from + thread_index() * kPerThread, there.at().count());
-    };
-    for_each_tile(call, chunk, round, [&](const Tile& tile) ARLAB_INLINED_LAMBDA {
-      if (step.passes_on) {
-        const std::uint8_t* from = runner.incoming(operands[0]) + tile.slot_offset;
-        runner.for_each_receiver(step, [&](std::uint8_t* slot) ARLAB_INLINED_LAMBDA {
-          runner.copy(from, slot + tile.slot_offset, codec.wire_bytes(tile.elements));
-        });
-        return;
-      }
-      Eight<Number> sum;
-      int i = 0;
-      if (!step.from_zero) sum = load(operands[i++], tile);
-#pragma unroll 1
-      for (; i < step.operands; ++i) {
-        sum = add<Number, Codec::kClampsFp16Sums>(sum, load(operands[i], tile));
-      }
-      if (step.stores_sum) tile_in(step.place, tile).template store<Number>(call.output, sum);
-      if (!step.encodes) return;
-      const auto encoded = codec.encode(sum, tile.at());
-      runner.for_each_receiver(step, [&](std::uint8_t* slot) ARLAB_INLINED_LAMBDA {
-        codec.store(encoded, slot + tile.slot_offset, tile.at());
-      });
-      if (step.stores_decoded) {
-        tile_in(step.place, tile)
-            .template store<Number>(call.output, codec.decode(encoded, tile.at()));
-      }
-    });
+    steps.run(call.program.step[number], round);
   });
 }
 

@@ -75,7 +75,7 @@ __global__ void __launch_bounds__(kThreads)
         const std::size_t at = tile.offset(call, tile.begin);
         const std::uint8_t* from = runner.incoming(operands[0]) + at;
         runner.for_each_receiver(
-            step, [&](std::uint8_t* slot) { runner.copy(from, slot + at, call.tile_bytes); });
+            step, [&](std::uint8_t* slot) { copy_wire(from, slot + at, call.tile_bytes); });
         return;
       }
       if (step.encodes) {

@@ -58,13 +58,6 @@ class ProgramRunner {
     }
   }
 
-  ARLAB_DEVICE void copy(const std::uint8_t* from, std::uint8_t* to, std::size_t bytes) const {
-    for (std::size_t at = std::size_t{threadIdx.x} * 16; at < bytes;
-         at += std::size_t{kThreads} * 16) {
-      store_128(to + at, load_128(from + at));
-    }
-  }
-
  private:
   /// Of a wire in a slot.
   ARLAB_DEVICE std::size_t offset(unsigned number) const {

@@ -1,7 +1,7 @@
 // Any-bit integers with bit splitting, asymmetric and symmetric, with their variants: spike
 // reserving, integer scales, a Hadamard transform first, per-tensor and static scales.
 //
-// Names, arithmetic and wire format: SPEC.md, "Any-bit integers (int*)" and "Hadamard (had-*)".
+// SPEC.md, "Any-bit integers (int*)" and "Hadamard (had-*)"; arithmetic: formats/anybit.h.
 // Source: Flash Communication V2 (figures 3 and 5, tables 3 and 4); symmetric, per-tensor, per-row
 // and static scales as inference engines quantize activations.
 
@@ -18,8 +18,8 @@
 
 #include "reference/codecs/anybit_layout.h"
 #include "reference/codecs/bit_planes.h"
+#include "reference/codecs/formats/anybit.h"
 #include "reference/codecs/hadamard.h"
-#include "reference/codecs/integer_scale.h"
 #include "reference/codecs/payload_values.h"
 #include "reference/codecs/registry.h"
 
@@ -37,9 +37,7 @@ using Metadata = AnyBitFormat::Metadata;
 
 /// What the wire holds of one block beside its codes.
 struct BlockMetadata {
-  float scale = 0;  // as the decoder uses it: a bf16 value, scale_of(scale_code), or the given one
-  float zero = 0;   // bf16 value, zero point, or the given one
-  std::int8_t scale_code = 0;
+  AnyBitScale scale = {};
   bool non_finite = false;
   float minimum = 0;  // spikes: dtype values
   float maximum = 0;
@@ -47,21 +45,10 @@ struct BlockMetadata {
   std::uint16_t maximum_index = 0;
 
   bool is_finite() const {
-    return std::isfinite(scale) && std::isfinite(zero) && std::isfinite(minimum) &&
+    return std::isfinite(scale.value) && std::isfinite(scale.zero) && std::isfinite(minimum) &&
            std::isfinite(maximum);
   }
 };
-
-/// RN to an integer for |x| < 2^22; larger values lie far outside every code range as they are.
-float round_to_integer(float x) {
-  constexpr float kMagic = 0x1.8p23f;
-  return std::abs(x) < 0x1p22f ? (x + kMagic) - kMagic : x;
-}
-
-float clamp(float x, float low, float high) { return std::min(std::max(x, low), high); }
-
-/// RN to bf16, with +0 for -0.
-float bf16_metadata(float x) { return bfloat16_to_float(bfloat16_from_float(x)) + 0.0f; }
 
 bool is_finite(std::span<const float> x) {
   return std::all_of(x.begin(), x.end(), [](float v) { return std::isfinite(v); });
@@ -73,55 +60,6 @@ std::size_t first_minimum(std::span<const float> x) {
 }
 std::size_t first_maximum(std::span<const float> x) {
   return static_cast<std::size_t>(std::max_element(x.begin(), x.end()) - x.begin());
-}
-
-/// The codes of a format: 0 .. top, where `bias` is the code of the integer 0.
-struct CodeRange {
-  float top;
-  float bias;
-};
-
-CodeRange code_range(const AnyBitFormat& f) {
-  return {.top = static_cast<float>((1U << f.bits) - 1),
-          .bias = f.symmetric ? static_cast<float>(1U << (f.bits - 1)) : 0.0f};
-}
-
-/// Step 1: scale and zero of the block; with a given scale nothing is measured.
-void measure(const AnyBitFormat& f, std::span<const float> x, BlockMetadata& meta) {
-  if (f.given) return;
-  const float mn = x[first_minimum(x)];
-  const float mx = x[first_maximum(x)];
-  const float top = code_range(f).top;
-  if (f.metadata == Metadata::integer_spikes) {
-    const float scale = bf16_metadata((mx - mn) / top);
-    meta.scale_code = integer_scale(scale);
-    meta.scale = std::isfinite(scale) ? scale_of(meta.scale_code) : scale;
-    meta.zero = clamp(round_to_integer(-mn / scale_of(meta.scale_code)), -128, 127);
-  } else if (f.symmetric) {
-    const auto largest_code = static_cast<float>((1U << (f.bits - 1)) - 1);
-    meta.scale = bf16_metadata(std::max(std::abs(mn), std::abs(mx)) / largest_code);
-  } else {
-    meta.scale = bf16_metadata((mx - mn) / top);
-    meta.zero = bf16_metadata(mn);
-  }
-}
-
-/// Step 2. Of the elements, the first `real` are not padding; only they are counted.
-void quantize(const AnyBitFormat& f, std::span<const float> x, std::size_t real,
-              const BlockMetadata& meta, std::span<std::uint8_t> codes, std::uint64_t& clamped) {
-  const CodeRange range = code_range(f);
-  const float inv = 1.0f / meta.scale;
-  for (std::size_t i = 0; i < x.size(); ++i) {
-    float q = 0;
-    if (f.metadata == Metadata::integer_spikes) {
-      q = round_to_integer(x[i] / meta.scale) + meta.zero;
-    } else if (std::isfinite(inv)) {
-      q = round_to_integer((x[i] - meta.zero) * inv);
-    }
-    const float code = q + range.bias;
-    clamped += i < real && (code < 0 || code > range.top) ? 1 : 0;
-    codes[i] = static_cast<std::uint8_t>(clamp(code, 0, range.top));
-  }
 }
 
 class AnyBitCodec final : public Codec {
@@ -136,7 +74,9 @@ class AnyBitCodec final : public Codec {
                .splits_at_alignment = anybit_block(format) != kWholeTensor,
                .saturating = {DType::fp16, DType::bf16, DType::fp32},
                .cost = cost_of(format)}),
-        format_(format) {}
+        format_(format),
+        arithmetic_{format.bits, format.symmetric,
+                    format.metadata == Metadata::integer_spikes} {}
 
  private:
   static std::size_t alignment_of(const AnyBitFormat& f) {
@@ -274,11 +214,18 @@ class AnyBitCodec final : public Codec {
       x[highest] = 0;
     }
     if (finite) {
-      measure(format_, x, meta);
-      finite = std::isfinite(meta.scale) && std::isfinite(meta.zero);
+      if (!format_.given) {
+        meta.scale = arithmetic_.scale_of(x[first_minimum(x)], x[first_maximum(x)]);
+      }
+      finite = std::isfinite(meta.scale.value) && std::isfinite(meta.scale.zero);
     }
     if (finite) {
-      quantize(format_, x, real, meta, codes, clamped);
+      const float factor = arithmetic_.factor_of(meta.scale);
+      for (std::size_t i = 0; i < x.size(); ++i) {
+        const ScaledCode code = arithmetic_.quantize(x[i], meta.scale, factor);
+        codes[i] = static_cast<std::uint8_t>(code.bits);
+        clamped += i < real && code.clamped ? 1 : 0;
+      }
     } else {
       meta = given_metadata();
       meta.non_finite = true;
@@ -288,7 +235,7 @@ class AnyBitCodec final : public Codec {
 
   BlockMetadata given_metadata() const {
     if (!format_.given) return {};
-    return {.scale = format_.given->scale, .zero = format_.given->zero};
+    return {.scale = {format_.given->scale, format_.given->zero}};
   }
 
   void decode_block(const BlockMetadata& meta, std::span<const std::uint8_t> codes,
@@ -297,16 +244,8 @@ class AnyBitCodec final : public Codec {
       std::fill(x.begin(), x.end(), kNaN);
       return;
     }
-    const float bias = code_range(format_).bias;
     for (std::size_t i = 0; i < x.size(); ++i) {
-      const auto code = static_cast<float>(codes[i]);
-      if (format_.metadata == Metadata::integer_spikes) {
-        x[i] = (code - meta.zero) * meta.scale;
-      } else if (format_.symmetric) {
-        x[i] = (code - bias) * meta.scale;
-      } else {
-        x[i] = meta.zero + code * meta.scale;
-      }
+      x[i] = arithmetic_.dequantize(codes[i], meta.scale);
     }
     if (format_.metadata != Metadata::scales) {
       // Foreign bytes may hold an index behind a short last block; it stands for no element.
@@ -348,13 +287,13 @@ class AnyBitCodec final : public Codec {
     }
     const bool integer = format_.metadata == Metadata::integer_spikes;
     for (const auto& m : meta) {
-      integer ? put(out, m.scale_code)
-              : put(out, Bf16Arithmetic::from_float(m.non_finite ? kNaN : m.scale));
+      integer ? put(out, static_cast<std::int8_t>(m.scale.code))
+              : put(out, Bf16Arithmetic::from_float(m.non_finite ? kNaN : m.scale.value));
     }
     if (!format_.symmetric) {
       for (const auto& m : meta) {
-        integer ? put(out, static_cast<std::int8_t>(m.zero))
-                : put(out, Bf16Arithmetic::from_float(m.zero));
+        integer ? put(out, static_cast<std::int8_t>(m.scale.zero))
+                : put(out, Bf16Arithmetic::from_float(m.scale.zero));
       }
     }
     if (format_.metadata == Metadata::scales) return out;
@@ -373,13 +312,13 @@ class AnyBitCodec final : public Codec {
     }
     const bool integer = format_.metadata == Metadata::integer_spikes;
     for (auto& m : meta) {
-      m.scale =
+      m.scale.value =
           integer ? scale_of(take<std::int8_t>(in)) : bfloat16_to_float(take<std::uint16_t>(in));
-      m.non_finite = std::isnan(m.scale);
+      m.non_finite = std::isnan(m.scale.value);
     }
     if (!format_.symmetric) {
       for (auto& m : meta) {
-        m.zero = integer ? static_cast<float>(take<std::int8_t>(in))
+        m.scale.zero = integer ? static_cast<float>(take<std::int8_t>(in))
                          : bfloat16_to_float(take<std::uint16_t>(in));
       }
     }
@@ -402,6 +341,7 @@ class AnyBitCodec final : public Codec {
   }
 
   AnyBitFormat format_;
+  AnyBitCodes arithmetic_;
 };
 
 // ---------------------------------------------------------------- names

@@ -16,9 +16,8 @@
 #include <cmath>
 #include <cstring>
 
+#include "reference/codecs/formats/quickreduce.h"
 #include "reference/codecs/registry.h"
-#include "reference/formats/fp4.h"
-#include "reference/formats/fp8.h"
 #include "reference/formats/payload_arithmetic.h"
 
 namespace arlab {
@@ -37,7 +36,7 @@ using AtomScales = std::array<std::uint16_t, 2 * kGroups>;  // [group][even, odd
 // ---------------------------------------------------------------- arithmetic in the payload dtype
 
 struct Fp16 : Fp16Arithmetic {
-  static constexpr Bits kEpsilon = 0x0001;  // 2^-24
+  static constexpr Bits kEpsilon = kQuickReduceEpsilonFp16;
   static constexpr Bits round(float x) { return from_float_clamped(x); }
   static Bits reciprocal(float x) {
     // AMD parts differ at 1/0; here it clamps like any other overflow.
@@ -46,7 +45,7 @@ struct Fp16 : Fp16Arithmetic {
 };
 
 struct Bf16 : Bf16Arithmetic {
-  static constexpr Bits kEpsilon = 0x33D7;  // 1e-7
+  static constexpr Bits kEpsilon = kQuickReduceEpsilonBf16;
   static constexpr Bits round(float x) { return from_float(x); }
   static Bits reciprocal(float x) {
     return x == 0.0f ? static_cast<Bits>(kInfinity | (std::signbit(x) ? 0x8000 : 0))
@@ -54,53 +53,10 @@ struct Bf16 : Bf16Arithmetic {
   }
 };
 
-/// RN to an integer, for |x| < 2^22: the addition rounds, the subtraction is exact.
-constexpr float round_to_integer(float x) {
-  constexpr float kMagic = 0x1.8p23f;
-  return (x + kMagic) - kMagic;
-}
-
-// ---------------------------------------------------------------- scaled elements to codes
-
-/// Integers -L .. L-1, stored with a bias of L.
+using Fp8Code = QuickReduceFp8;
+using Fp4Code = QuickReduceFp4;
 template <int L>
-struct IntegerCode {
-  static constexpr bool kSignedScale = true;  // d comes from the extreme with its sign,
-  static constexpr float kScale = -1.0f / L;  // so that the extreme itself becomes -L exactly
-
-  static constexpr std::uint8_t encode(float w, bool& clamped) {
-    constexpr float kLow = -L;
-    constexpr float kHigh = L - 1;
-    const float above = w >= kLow ? w : kLow;  // a NaN takes the bound
-    const float inside = above <= kHigh ? above : kHigh;
-    clamped = !(w >= kLow - 0.5f && w < kHigh + 0.5f);  // its own rounded code does not exist
-    return static_cast<std::uint8_t>(static_cast<int>(round_to_integer(inside)) + L);
-  }
-  static constexpr float decode(std::uint8_t code) { return static_cast<float>(code - L); }
-};
-
-struct Fp8Code {
-  static constexpr bool kSignedScale = false;
-  static constexpr float kScale = half_to_float(0x1C44);  // nearest 1/240; in bf16 RN of this one
-
-  static constexpr std::uint8_t encode(float w, bool& clamped) {
-    clamped =
-        !(w < 248.0f && w > -248.0f);  // 248 is halfway from 240 to 256 and ties away from odd
-    return e4m3fnuz_from_float(w, Overflow::saturate);
-  }
-  static constexpr float decode(std::uint8_t code) { return e4m3fnuz_to_float(code); }
-};
-
-struct Fp4Code {
-  static constexpr bool kSignedScale = true;
-  static constexpr float kScale = half_to_float(0x3155);  // nearest 1/6; in bf16 RN of this one
-
-  static constexpr std::uint8_t encode(float w, bool& clamped) {
-    clamped = !(w < 7.0f && w > -7.0f);  // 7 is halfway from 6 to 8
-    return e2m1_from_float(w);
-  }
-  static constexpr float decode(std::uint8_t code) { return e2m1_to_float(code); }
-};
+using IntegerCode = QuickReduceIntegers<L>;
 
 static_assert(Fp16::round(1.0f / 240.0f) == 0x1C44 && Fp16::round(1.0f / 6.0f) == 0x3155);
 static_assert(Bf16::round(Fp8Code::kScale) == 0x3B88, "as AMD's kernel; RN(1/240) would be 0x3B89");
@@ -332,9 +288,9 @@ std::uint16_t encode_block(const std::uint16_t (&x)[kBlock], std::size_t real, s
   std::uint32_t clamped_here = 0;
   for (std::size_t i = 0; i < kBlock; ++i) {
     const float w = value(Arithmetic::round(value(x[i]) * e));
-    bool clamped = false;
-    codes[2 * i] = Code::encode(w, clamped);
-    clamped_here += clamped && i < real ? 1 : 0;
+    const ScaledCode code = Code::encode(w);
+    codes[2 * i] = static_cast<std::uint8_t>(code.bits);
+    clamped_here += code.clamped && i < real ? 1 : 0;
   }
   clamped_count += clamped_here;
   return d;

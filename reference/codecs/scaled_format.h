@@ -21,6 +21,7 @@
 //     static CodecInfo info(const std::string& name);  // name, summary, source, cost
 //     static std::vector<std::string> listed();
 //     static std::optional<MyFormat> parse(std::string_view name);
+//     static std::string pattern();  // of names, if they are not those that are listed
 //   };
 //
 // Each operation in these functions is in fp32 and rounded once. The value that dequantize() gives
@@ -82,7 +83,72 @@ concept ScaledFormat =
   { Format::parse(std::string_view()) } -> std::same_as<std::optional<Format>>;
 };
 
-/// The reference of a format.
+// ---------------------------------------------------------------- the scalar reference
+
+template <ScaledFormat Format>
+std::size_t scaled_wire_bytes(const Format& format, std::size_t elements) {
+  const auto chunk_bytes = [&](std::size_t count) {
+    return planes_bytes(count, format.bits()) +
+           blocks_of(count, Format::kBlock) * sizeof(typename Format::Scale);
+  };
+  const std::size_t rest = elements % kWireChunk;
+  return elements / kWireChunk * chunk_bytes(kWireChunk) + (rest == 0 ? 0 : chunk_bytes(rest));
+}
+
+template <ScaledFormat Format>
+void encode_scaled(const Format& format, DType dtype, std::span<const std::byte> payload,
+                   std::span<std::byte> wire, EncodeCounts& counts) {
+  using Scale = typename Format::Scale;
+  const std::size_t elements = payload.size() / size_of(dtype);
+  std::byte* out = wire.data();
+  std::array<float, Format::kBlock> x;
+  std::array<std::uint8_t, kWireChunk> codes;
+  for (std::size_t begin = 0; begin < elements; begin += kWireChunk) {
+    const std::size_t count = std::min(kWireChunk, elements - begin);
+    std::byte* scales = out + planes_bytes(count, format.bits());
+    for (std::size_t first = 0; first < count; first += Format::kBlock) {
+      const std::size_t size = std::min(Format::kBlock, count - first);
+      float largest = 0;
+      bool finite = true;
+      for (std::size_t i = 0; i < size; ++i) {
+        x[i] = load_value(dtype, payload, begin + first + i);
+        finite = finite && std::isfinite(x[i]);
+        largest = std::max(largest, std::abs(x[i]));
+      }
+      const ScaledBlock<Scale> block =
+          finite ? format.scale_of(largest) : ScaledBlock<Scale>{format.nan_scale(), 0};
+      for (std::size_t i = 0; i < size; ++i) {
+        const ScaledCode code =
+            block.factor == 0 ? ScaledCode{} : format.quantize(x[i], block.factor);
+        codes[first + i] = static_cast<std::uint8_t>(code.bits);
+        counts.clamped += code.clamped ? 1 : 0;
+      }
+      put(scales, block.scale);
+    }
+    pack_planes({codes.data(), count}, format.bits(), out);
+    out = scales;
+  }
+}
+
+template <ScaledFormat Format>
+void decode_scaled(const Format& format, DType dtype, std::span<const std::byte> wire,
+                   std::span<std::byte> payload) {
+  using Scale = typename Format::Scale;
+  const std::size_t elements = payload.size() / size_of(dtype);
+  const std::byte* in = wire.data();
+  std::array<std::uint8_t, kWireChunk> codes;
+  for (std::size_t begin = 0; begin < elements; begin += kWireChunk) {
+    const std::size_t count = std::min(kWireChunk, elements - begin);
+    const std::byte* scales = unpack_planes(in, format.bits(), {codes.data(), count});
+    Scale scale = {};
+    for (std::size_t i = 0; i < count; ++i) {
+      if (i % Format::kBlock == 0) scale = take<Scale>(scales);
+      store_value(dtype, format.dequantize(codes[i], scale), payload, begin + i);
+    }
+    in = scales;
+  }
+}
+
 template <ScaledFormat Format>
 class ScaledCodec final : public Codec {
  public:
@@ -90,72 +156,23 @@ class ScaledCodec final : public Codec {
       : Codec(whole(Format::info(name))), format_(format) {}
 
  private:
-  using Scale = typename Format::Scale;
-  static constexpr std::size_t kBlock = Format::kBlock;
-
   static CodecInfo whole(CodecInfo info) {
     info.dtypes = {DType::fp16, DType::bf16, DType::fp32};
-    info.block = kBlock;
-    info.alignment = kBlock;
+    info.block = Format::kBlock;
+    info.alignment = Format::kBlock;
     return info;
   }
 
-  std::size_t chunk_bytes(std::size_t elements) const {
-    return planes_bytes(elements, format_.bits()) + blocks_of(elements, kBlock) * sizeof(Scale);
-  }
   std::size_t do_wire_bytes(DType, std::size_t elements) const override {
-    const std::size_t rest = elements % kWireChunk;
-    return elements / kWireChunk * chunk_bytes(kWireChunk) + (rest == 0 ? 0 : chunk_bytes(rest));
+    return scaled_wire_bytes(format_, elements);
   }
-
   void do_encode(DType dtype, std::span<const std::byte> payload, std::span<std::byte> wire,
                  EncodeCounts& counts) const override {
-    const std::size_t elements = payload.size() / size_of(dtype);
-    std::byte* out = wire.data();
-    std::array<float, kBlock> x;
-    std::array<std::uint8_t, kWireChunk> codes;
-    for (std::size_t begin = 0; begin < elements; begin += kWireChunk) {
-      const std::size_t count = std::min(kWireChunk, elements - begin);
-      std::byte* scales = out + planes_bytes(count, format_.bits());
-      for (std::size_t first = 0; first < count; first += kBlock) {
-        const std::size_t size = std::min(kBlock, count - first);
-        float largest = 0;
-        bool finite = true;
-        for (std::size_t i = 0; i < size; ++i) {
-          x[i] = load_value(dtype, payload, begin + first + i);
-          finite = finite && std::isfinite(x[i]);
-          largest = std::max(largest, std::abs(x[i]));
-        }
-        const ScaledBlock<Scale> block =
-            finite ? format_.scale_of(largest) : ScaledBlock<Scale>{format_.nan_scale(), 0};
-        for (std::size_t i = 0; i < size; ++i) {
-          const ScaledCode code =
-              block.factor == 0 ? ScaledCode{} : format_.quantize(x[i], block.factor);
-          codes[first + i] = static_cast<std::uint8_t>(code.bits);
-          counts.clamped += code.clamped ? 1 : 0;
-        }
-        put(scales, block.scale);
-      }
-      pack_planes({codes.data(), count}, format_.bits(), out);
-      out = scales;
-    }
+    encode_scaled(format_, dtype, payload, wire, counts);
   }
-
   void do_decode(DType dtype, std::span<const std::byte> wire,
                  std::span<std::byte> payload) const override {
-    const std::size_t elements = payload.size() / size_of(dtype);
-    const std::byte* in = wire.data();
-    std::array<std::uint8_t, kWireChunk> codes;
-    for (std::size_t begin = 0; begin < elements; begin += kWireChunk) {
-      const std::size_t count = std::min(kWireChunk, elements - begin);
-      const std::byte* scales = unpack_planes(in, format_.bits(), {codes.data(), count});
-      Scale scale = {};
-      for (std::size_t i = 0; i < count; ++i) {
-        if (i % kBlock == 0) scale = take<Scale>(scales);
-        store_value(dtype, format_.dequantize(codes[i], scale), payload, begin + i);
-      }
-      in = scales;
-    }
+    decode_scaled(format_, dtype, wire, payload);
   }
 
   Format format_;
@@ -166,8 +183,10 @@ template <ScaledFormat Format>
 CodecFamily scaled_codecs() {
   CodecFamily family;
   family.listed = Format::listed();
-  for (const std::string& name : family.listed) {
-    family.pattern += (family.pattern.empty() ? "" : ", ") + name;
+  if constexpr (requires { Format::pattern(); }) {
+    family.pattern = Format::pattern();
+  } else {
+    family.pattern = fmt::format("{}", fmt::join(family.listed, ", "));
   }
   family.find = [](std::string_view name) -> CodecPtr {
     const std::optional<Format> format = Format::parse(name);

@@ -101,7 +101,9 @@ struct Algorithm {
   std::function<RankSymmetry(const ScheduleRequest&)> symmetry = {};
 };
 
-/// Throws InvalidInput with the known names when there is none of that name.
+/// Throws InvalidInput with the known names when there is none of that name. A name that ends with
+/// .json is the path of a schedule (schedule.schema.json); one without elements is an algorithm for
+/// tensors of any size, for its number of ranks. It is read again when the file has changed.
 const Algorithm& find_algorithm(std::string_view name);
 
 /// All algorithms, in the order of the registry.

@@ -3,9 +3,11 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <charconv>
 #include <iterator>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <set>
 #include <string>
 #include <utility>
@@ -19,10 +21,21 @@ using Json = nlohmann::ordered_json;
 
 Json value_to_json(ValueId id) { return id == kOwnInput ? Json("input") : Json(id); }
 
-Json head_to_json(const Schedule& schedule) {
-  return {{"schema", kScheduleSchema},       {"collective", name_of(schedule.collective)},
-          {"algorithm", schedule.algorithm}, {"world_size", schedule.world_size},
-          {"elements", schedule.elements},   {"alignment", schedule.alignment}};
+Json head_to_json(const Schedule& schedule, ChunksAs chunks = ChunksAs::elements) {
+  Json head = {{"schema", kScheduleSchema},
+               {"collective", name_of(schedule.collective)},
+               {"algorithm", schedule.algorithm},
+               {"world_size", schedule.world_size}};
+  if (chunks == ChunksAs::fractions) return head;
+  head["elements"] = schedule.elements;
+  head["alignment"] = schedule.alignment;
+  return head;
+}
+
+/// Of a tensor.
+std::string fraction_text(std::uint64_t elements, const Schedule& schedule) {
+  const std::uint64_t common = std::gcd(elements, schedule.elements);
+  return fmt::format("{}/{}", elements / common, schedule.elements / common);
 }
 
 Json op_to_json(const Schedule& schedule, const Op& op) {
@@ -280,7 +293,7 @@ class ListWriter {
     begin_member(name);
     append("{}", value);
   }
-  void member(const char* name, const char* value) {
+  void member(const char* name, std::string_view value) {
     begin_member(name);
     append("\"{}\"", value);
   }
@@ -353,14 +366,20 @@ std::string dumped(const Json& json) {
 }  // namespace
 
 void write_schedule_json(const Schedule& schedule, const Json& more,
-                         const std::function<void(std::string_view)>& write) {
+                         const std::function<void(std::string_view)>& write, ChunksAs chunks) {
   constexpr std::string_view kEnd = "\n}";
-  const std::string head = dumped(head_to_json(schedule));
+  const bool fractions = chunks == ChunksAs::fractions;
+  const std::string head = dumped(head_to_json(schedule, chunks));
   write(std::string_view(head).substr(0, head.size() - kEnd.size()));
   ListWriter list(write);
   list.begin("chunks");
   for (const Chunk& chunk : schedule.chunks) {
-    list.object(named("begin", chunk.begin), named("end", chunk.end));
+    if (fractions) {
+      list.object(named("begin", fraction_text(chunk.begin, schedule)),
+                  named("end", fraction_text(chunk.end, schedule)));
+    } else {
+      list.object(named("begin", chunk.begin), named("end", chunk.end));
+    }
   }
   list.end();
   list.begin("ops");
@@ -368,8 +387,14 @@ void write_schedule_json(const Schedule& schedule, const Json& more,
   list.end();
   list.begin("outputs");
   for (const Output& output : schedule.outputs) {
-    list.object(named("rank", output.rank), named("chunk", output.chunk),
-                named("from", ListWriter::of_value(output.value)), named("begin", output.begin));
+    const auto rank = named("rank", output.rank);
+    const auto chunk = named("chunk", output.chunk);
+    const auto from = named("from", ListWriter::of_value(output.value));
+    if (fractions) {
+      list.object(rank, chunk, from, named("begin", fraction_text(output.begin, schedule)));
+    } else {
+      list.object(rank, chunk, from, named("begin", output.begin));
+    }
   }
   list.end();
   if (more.empty()) {
@@ -380,23 +405,69 @@ void write_schedule_json(const Schedule& schedule, const Json& more,
   }
 }
 
-Schedule schedule_from_json(std::string_view json_text) {
+namespace {
+
+/// "p/q", at most 1: the numerator and the denominator.
+std::pair<std::uint64_t, std::uint64_t> fraction_from_json(const Input& object,
+                                                           const std::string& where,
+                                                           const char* key) {
+  constexpr std::uint64_t kMost = 1 << 20;  // times the elements of a tensor, it fits 64 bits
+  const Input& json = member(object, where, key);
+  if (json.is_string()) {
+    const auto& text = json.get_ref<const std::string&>();
+    const char* const end = text.data() + text.size();
+    std::uint64_t numerator = 0;
+    std::uint64_t denominator = 0;
+    const auto first = std::from_chars(text.data(), end, numerator);
+    if (first.ec == std::errc() && first.ptr != end && *first.ptr == '/') {
+      const auto second = std::from_chars(first.ptr + 1, end, denominator);
+      const bool is_fraction = second.ec == std::errc() && second.ptr == end;
+      if (is_fraction && denominator != 0 && denominator <= kMost && numerator <= denominator) {
+        return {numerator, denominator};
+      }
+    }
+  }
+  fail(
+      "schedule: {}.{} is {}, not a fraction from \"0/1\" to \"1/1\" with a denominator of at most "
+      "{}, which a schedule without elements needs",
+      where, key, shown(json), kMost);
+}
+
+}  // namespace
+
+WrittenSchedule written_schedule_from_json(std::string_view json_text) {
   const Input json = parse(json_text);
   allow(json, "",
         {"schema", "collective", "algorithm", "world_size", "elements", "alignment", "chunks",
          "ops", "outputs", "group_size", "volume", "check"});
   one_of(json, "", "schema", {kScheduleSchema});
-  Schedule schedule;
+  WrittenSchedule written;
+  Schedule& schedule = written.schedule_;
+  const auto fraction = [](const Input& object, const std::string& where, const char* key) {
+    const auto [numerator, denominator] = fraction_from_json(object, where, key);
+    return WrittenSchedule::Fraction{numerator, denominator};
+  };
   schedule.collective = collective_from_json(json);
   schedule.algorithm = text(json, "", "algorithm");
   schedule.world_size = integer<Rank>(json, "", "world_size");
-  schedule.elements = integer<std::uint64_t>(json, "", "elements");
-  schedule.alignment = integer<std::uint64_t>(json, "", "alignment");
-  for (const Input& chunk : array(json, "", "chunks")) {
+  const Input& chunks = array(json, "", "chunks");
+  const bool any_size =
+      !json.contains("elements") && !json.contains("alignment") && !chunks.empty();
+  if (!any_size) {
+    schedule.elements = integer<std::uint64_t>(json, "", "elements");
+    schedule.alignment = integer<std::uint64_t>(json, "", "alignment");
+  }
+  for (const Input& chunk : chunks) {
     const std::string where = fmt::format("chunks[{}]", schedule.chunks.size());
     allow(chunk, where, {"begin", "end"});
-    schedule.chunks.push_back({integer<std::uint64_t>(chunk, where, "begin"),
-                               integer<std::uint64_t>(chunk, where, "end")});
+    if (any_size) {
+      written.fractions_.emplace_back(fraction(chunk, where, "begin"),
+                                      fraction(chunk, where, "end"));
+      schedule.chunks.emplace_back();
+    } else {
+      schedule.chunks.push_back({integer<std::uint64_t>(chunk, where, "begin"),
+                                 integer<std::uint64_t>(chunk, where, "end")});
+    }
   }
   for (const Input& op : array(json, "", "ops")) {
     const std::string where = fmt::format("ops[{}]", schedule.ops.size());
@@ -409,10 +480,107 @@ Schedule schedule_from_json(std::string_view json_text) {
     allow(output, where, {"rank", "chunk", "from", "begin"});
     schedule.outputs.push_back({integer<Rank>(output, where, "rank"),
                                 integer<ChunkId>(output, where, "chunk"),
-                                value_from_json(member(output, where, "from"), where + ".from"),
-                                integer<std::uint64_t>(output, where, "begin")});
+                                value_from_json(member(output, where, "from"), where + ".from")});
+    if (any_size) {
+      written.begins_.push_back(fraction(output, where, "begin"));
+    } else {
+      schedule.outputs.back().begin = integer<std::uint64_t>(output, where, "begin");
+    }
   }
-  return schedule;
+  return written;
+}
+
+Schedule schedule_from_json(std::string_view json_text) {
+  WrittenSchedule written = written_schedule_from_json(json_text);
+  if (!written.has_size()) fail("schedule: elements is missing");
+  return written.as_written();
+}
+
+std::uint64_t WrittenSchedule::boundary(const Fraction& fraction, std::uint64_t elements,
+                                        std::uint64_t alignment) const {
+  const std::uint64_t slots = has_slots(schedule_.collective) ? schedule_.world_size : 1;
+  const std::uint64_t slot_elements = elements / slots;
+  const std::uint64_t slot = fraction.numerator * slots / fraction.denominator;
+  const std::uint64_t rest = fraction.numerator * slots % fraction.denominator;
+  const std::uint64_t units =
+      slot_elements / alignment + (slot_elements % alignment != 0 ? 1 : 0);
+  const std::uint64_t count = (units * rest + fraction.denominator - 1) / fraction.denominator;
+  const std::uint64_t inside =
+      count > slot_elements / alignment ? slot_elements : count * alignment;
+  return slot * slot_elements + inside;
+}
+
+Schedule WrittenSchedule::at(std::uint64_t elements, std::uint64_t alignment) const {
+  if (has_size()) {
+    if (elements != schedule_.elements) {
+      fail("schedule '{}' is for {} elements per rank, not {}", schedule_.algorithm,
+           schedule_.elements, elements);
+    }
+    return schedule_;
+  }
+  if (elements < 1 || elements > kMaxElements) {
+    fail("{} elements per rank is out of range: allowed is 1 to {}", elements, kMaxElements);
+  }
+  if (alignment < 1) fail("an alignment is at least 1 element, not {}", alignment);
+  if (has_slots(schedule_.collective) &&
+      (schedule_.world_size == 0 || elements % schedule_.world_size != 0)) {
+    fail("{}: {} elements per rank do not make {} equal slots: allowed are multiples of {}",
+         schedule_.algorithm, elements, schedule_.world_size, schedule_.world_size);
+  }
+  Schedule result;
+  result.collective = schedule_.collective;
+  result.algorithm = schedule_.algorithm;
+  result.world_size = schedule_.world_size;
+  result.elements = elements;
+  result.alignment = alignment;
+  // What names an op that is left out is left out, too, or wrong, as check() will say.
+  constexpr ChunkId kLeftOut = std::numeric_limits<ChunkId>::max();
+  std::vector<ChunkId> chunk_id(fractions_.size(), kLeftOut);
+  for (std::size_t i = 0; i < fractions_.size(); ++i) {
+    const Chunk chunk = {boundary(fractions_[i].first, elements, alignment),
+                         boundary(fractions_[i].second, elements, alignment)};
+    // Empty for this size; one that is wrong for every size stays.
+    const auto& [begin, end] = fractions_[i];
+    const bool is_range =
+        begin.numerator * end.denominator < end.numerator * begin.denominator;
+    if (is_range && chunk.size() == 0) continue;
+    chunk_id[i] = static_cast<ChunkId>(result.chunks.size());
+    result.chunks.push_back(chunk);
+  }
+  const auto renamed = [](const std::vector<std::uint32_t>& ids, std::uint32_t id) {
+    return id < ids.size() ? ids[id] : id;
+  };
+  const auto is_left_out = [&](ChunkId chunk) {
+    return chunk < chunk_id.size() && chunk_id[chunk] == kLeftOut;
+  };
+  std::vector<ValueId> value_id;
+  for (const Op& op : schedule_.ops) {
+    if (is_left_out(op.chunk)) {
+      value_id.push_back(kElsewhere);
+      continue;
+    }
+    value_id.push_back(static_cast<ValueId>(result.ops.size()));
+    Op kept = op;
+    kept.chunk = renamed(chunk_id, op.chunk);
+    if (op.kind == OpKind::reduce) {
+      kept.first_addend = static_cast<std::uint32_t>(result.addends.size());
+      for (const ValueId addend : schedule_.operands(op)) {
+        result.addends.push_back(renamed(value_id, addend));
+      }
+    } else {
+      kept.source = renamed(value_id, op.source);
+    }
+    result.ops.push_back(kept);
+  }
+  for (std::size_t i = 0; i < schedule_.outputs.size(); ++i) {
+    if (is_left_out(schedule_.outputs[i].chunk)) continue;
+    Output output = schedule_.outputs[i];
+    output.chunk = renamed(chunk_id, output.chunk);
+    output.value = renamed(value_id, output.value);
+    output.begin = boundary(begins_[i], elements, alignment);
+    result.outputs.push_back(output);
+  }
+  return result;
 }
 
 }  // namespace arlab

@@ -19,6 +19,7 @@ from program import (
 
 SCHEMA = json.loads((REPOSITORY / "reference/collectives/schedule.schema.json").read_text())
 VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
+KEYS = [*SCHEMA["required"], "elements", "alignment"]  # of a schedule of one size
 ALGORITHMS = [
     "one_shot", "two_shot", "ring", "hierarchical", "hierarchical_pipelined", "halving_doubling", "tree",
 ]  # fmt: skip
@@ -148,7 +149,7 @@ def test_formats_agree(tmp_path):
 
 def two_shot(folder, elements=64):
     made = schedule(f"--algorithm two_shot --ranks 4 --elements {elements}", folder)
-    return {key: made[key] for key in SCHEMA["required"]}
+    return {key: made[key] for key in KEYS}
 
 
 def first(made, kind):
@@ -331,7 +332,7 @@ def test_a_misspelt_key_is_refused(tmp_path, where):
     refused("schedule --schedule own.json", tmp_path, "own.json", "wrold_size")
 
 
-@pytest.mark.parametrize("key", SCHEMA["required"])
+@pytest.mark.parametrize("key", KEYS)
 def test_a_missing_key_is_named(tmp_path, key):
     made = two_shot(tmp_path)
     del made[key]
@@ -361,3 +362,79 @@ def test_a_wrong_value_is_named(tmp_path, key, value, fragments):
     made[key] = value
     (tmp_path / "own.json").write_text(json.dumps(made))
     refused("schedule --schedule own.json", tmp_path, "own.json", *fragments)
+
+
+# ---------------------------------------------------------------- for tensors of any size
+
+
+@pytest.fixture
+def any_size(tmp_path):
+    """two_shot of four ranks as somebody's own algorithm, own.json."""
+    text = ok("schedule --algorithm two_shot --ranks 4 --elements 4 --fractions", tmp_path)
+    made = parse_json(text)
+    VALIDATOR.validate(made)
+    assert made["chunks"][1] == {"begin": "1/4", "end": "1/2"}
+    (tmp_path / "own.json").write_text(text.replace("two_shot", "my own"))
+    return tmp_path
+
+
+def test_a_schedule_of_any_size_has_the_size_that_is_asked_for(any_size):
+    for size in ("--elements 4000", "--elements 16K --codec qr-q4", "--elements 640 --alignment 32"):
+        own = schedule(f"--schedule own.json {size}", any_size)
+        assert {**own, "algorithm": "two_shot"} == schedule(f"--algorithm two_shot --ranks 4 {size}", any_size)
+        assert schedule(f"--algorithm own.json --ranks 4 {size}", any_size) == own
+    refused("schedule --schedule own.json", any_size, "any size", "--elements")
+    refused("schedule --schedule own.json --elements 8 --ranks 4", any_size, "--ranks")
+    refused("schedule --algorithm own.json --elements 8 --ranks 3", any_size, "own.json", "for 4 ranks, not 3")
+    refused("schedule --algorithm two_shot --elements 8 --ranks 3 --fractions --format csv", any_size, "--fractions")
+    refused("schedule --algorithm none.json --elements 8 --ranks 3", any_size, "none.json")
+
+
+def test_a_schedule_of_any_size_is_an_algorithm_everywhere(any_size):
+    def same(command, *, but=()):
+        own, built_in = (ok_json(command.format(name), any_size) for name in ("own.json", "two_shot"))
+        assert own.pop("algorithm") == "my own" and built_in.pop("algorithm") == "two_shot"
+        for key in but:
+            del own[key], built_in[key]
+        assert own == built_in
+
+    # Of a file, no symmetry is known: all ranks are simulated, and one is named.
+    same("simulate --algorithm {} --topology full:4 --codec qr-q4 --bytes 1M", but=["simulated_ranks", "bottleneck"])
+    same("reduce --algorithm {} --codec qr-q4 --ranks 4 --synthetic gaussian --elements 20000")
+    selected = ok_json("select --algorithms own.json,two_shot --codecs qr-q4 --topology full:4 --bytes 1M", any_size)
+    assert "own.json" in json.dumps(selected)
+    conformed = ok_json("conform --platform host --algorithm own.json --ranks 4 --codec qr-q4 --elements 5003", any_size)
+    assert "own.json" in json.dumps(conformed)
+    refused("simulate --algorithm own.json --topology full:8 --codec qr-q4 --bytes 1M", any_size, "for 4 ranks, not 8")
+
+
+def test_a_schedule_of_any_size_is_swept_by_studies(any_size):
+    study = """
+title = "own"
+ranks = [{}]
+algorithms = ["own.json", "two_shot"]
+codecs = ["qr-q4"]
+input = [{{ name = "gaussian", synthetic = "gaussian", elements = "20K" }}]
+simulate = {{ topology = "full:4", bytes = "1M" }}
+"""
+    (any_size / "own.toml").write_text(study.format(4))
+    assert run("study own.toml --out results --no-plots", any_size).code == 0
+    lines = [line for line in (any_size / "results/results.csv").read_text().splitlines() if "gaussian" in line]
+    own, built_in = (line.split(",")[:-1] for line in lines if not line.startswith("#"))  # without the check
+    assert own[4] == "own.json" and [*own[:4], "two_shot", *own[5:]] == built_in
+    # Another schedule is another study.
+    (any_size / "own.json").write_text((any_size / "own.json").read_text().replace("my own", "mine"))
+    assert run("study own.toml --out results --no-plots --resume", any_size).code == 2
+    (any_size / "two.toml").write_text(study.format("2, 4"))
+    refused("study two.toml --out others --no-plots", any_size, "own.json", "for 4 ranks, not 2")
+    assert not (any_size / "others/results.csv").exists()
+
+
+def test_a_schedule_of_any_size_that_is_wrong_is_refused(any_size):
+    made = parse_json((any_size / "own.json").read_text())
+    made["chunks"][1]["begin"] = "1/8"
+    (any_size / "own.json").write_text(json.dumps(made))
+    refused("simulate --algorithm own.json --topology full:4 --codec fp16 --bytes 1M", any_size, "own.json")
+    made["chunks"][1]["begin"] = "9/8"
+    (any_size / "own.json").write_text(json.dumps(made))
+    refused("simulate --algorithm own.json --topology full:4 --codec fp16 --bytes 1M", any_size, "chunks[1].begin")

@@ -102,6 +102,94 @@ TEST(ScheduleJson, IgnoresWhatTheProgramAdds) {
   EXPECT_EQ(read(json), schedule);
 }
 
+// ---------------------------------------------------------------- of any size
+
+std::string in_fractions(const Schedule& schedule) {
+  std::string text;
+  write_schedule_json(
+      schedule, Json::object(), [&](std::string_view piece) { text += piece; },
+      ChunksAs::fractions);
+  return text;
+}
+
+/// An algorithm that was written for one size, where that divides evenly, is the algorithm for every
+/// size that does; and for all others one of the same steps.
+TEST(ScheduleOfAnySize, IsTheAlgorithmItWasWrittenFrom) {
+  for (const Rank n : {1, 2, 3, 4, 8}) {
+    for (const bool moves : {false, true}) {
+      for (const Variant& variant : moves ? moving_variants(n) : all_variants(n)) {
+        const std::uint64_t even = 64 * n * n;
+        const WrittenSchedule written =
+            written_schedule_from_json(in_fractions(schedule_of(variant, n, even, 1)));
+        EXPECT_FALSE(written.has_size());
+        for (const std::uint64_t alignment : {1, 32}) {
+          EXPECT_EQ(written.at(even * 35 * alignment, alignment),
+                    schedule_of(variant, n, even * 35 * alignment, alignment))
+              << label(variant);
+        }
+        for (const std::uint64_t elements : {1, 5, 31, 2048, 20003}) {
+          const Schedule odd = written.at(moves ? elements * n : elements, 32);
+          EXPECT_EQ(check(odd).violation, "") << label(variant) << " of " << elements;
+        }
+        EXPECT_EQ(check(written.at(kMaxElements, 2048)).violation, "") << label(variant);
+      }
+    }
+  }
+}
+
+TEST(ScheduleOfAnySize, CutsAtUnitsOfTheAlignment) {
+  const Json json = Json::parse(in_fractions(schedule_of({"two_shot", {}}, 4, 4, 1)));
+  EXPECT_EQ(json["chunks"][1], Json({{"begin", "1/4"}, {"end", "1/2"}}));
+  EXPECT_FALSE(json.contains("elements") || json.contains("alignment"));
+  const WrittenSchedule written = written_schedule_from_json(json.dump());
+  const auto chunks = [&](std::uint64_t elements, std::uint64_t alignment) {
+    return written.at(elements, alignment).chunks;
+  };
+  EXPECT_EQ(chunks(10, 1), (std::vector<Chunk>{{0, 3}, {3, 5}, {5, 8}, {8, 10}}));
+  EXPECT_EQ(chunks(100, 32), (std::vector<Chunk>{{0, 32}, {32, 64}, {64, 96}, {96, 100}}));
+  EXPECT_EQ(chunks(64, 32), (std::vector<Chunk>{{0, 32}, {32, 64}})) << "the others are empty";
+  EXPECT_EQ(chunks(5, 2048), (std::vector<Chunk>{{0, 5}}));
+}
+
+TEST(ScheduleOfAnySize, IsRefusedWhereItDoesNotFit) {
+  const Json json = Json::parse(in_fractions(schedule_of({"all_to_all", {}}, 4, 4, 1)));
+  const WrittenSchedule written = written_schedule_from_json(json.dump());
+  const auto refusal = [](auto&& call) -> std::string {
+    try {
+      (void)call();
+    } catch (const InvalidInput& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_NE(refusal([&] { return written.at(6, 1); }).find("multiples of 4"), std::string::npos);
+  EXPECT_NE(refusal([&] { return written.at(0, 1); }).find("out of range"), std::string::npos);
+  EXPECT_NE(refusal([&] { return written.at(4, 0); }).find("at least 1"), std::string::npos);
+  EXPECT_NE(refusal([&] { return schedule_from_json(json.dump()); }).find("elements is missing"),
+            std::string::npos);
+  const WrittenSchedule sized = written_schedule_from_json(tree_json().dump());
+  EXPECT_NE(refusal([&] { return sized.at(1, 1); }).find("elements per rank, not 1"),
+            std::string::npos);
+  for (const char* wrong : {"2/1", "1/0", "-1/2", "1", "1/", "/2", "0.5", "1/2 ", "1/1048577"}) {
+    Json changed = json;
+    changed["chunks"][1]["end"] = wrong;
+    const std::string text = refusal([&] { return written_schedule_from_json(changed.dump()); });
+    EXPECT_NE(text.find("chunks[1].end"), std::string::npos) << wrong;
+    EXPECT_NE(text.find("not a fraction"), std::string::npos) << wrong;
+  }
+  // Wrong for every size: the checker has the last word, and nothing is read past an end.
+  Json changed = json;
+  changed["chunks"][1]["end"] = "1/8";
+  EXPECT_NE(check(written_schedule_from_json(changed.dump()).at(400, 1)).violation, "");
+  for (const char* list : {"ops", "outputs"}) {
+    for (const char* key : {"chunk", "from"}) {
+      changed = json;
+      changed[list][1][key] = 4294967290u;
+      EXPECT_NE(check(written_schedule_from_json(changed.dump()).at(4, 4)).violation, "") << key;
+    }
+  }
+}
+
 // ---------------------------------------------------------------- an algorithm without C++
 
 TEST(Tree, IsACorrectAllReduceWithIdenticalRanks) {

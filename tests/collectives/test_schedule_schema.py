@@ -104,6 +104,28 @@ MALFORMED = [without(path) for path in keys(TREE)] + [
 ]
 
 
+def in_fractions(schedule):
+    schedule = copy.deepcopy(schedule)
+    elements = schedule.pop("elements")
+    del schedule["alignment"]
+    for chunk in schedule["chunks"]:
+        chunk.update({key: f"{chunk[key]}/{elements}" for key in ("begin", "end")})
+    for output in schedule["outputs"]:
+        output["begin"] = f"{output['begin']}/{elements}"
+    return schedule
+
+
+def test_a_schedule_of_any_size_has_fractions_and_only_these():
+    VALIDATOR.validate(in_fractions(TREE))
+    for path in [("chunks", 0, "end"), ("outputs", 0, "begin")]:
+        mixed = in_fractions(TREE)
+        at(mixed, path[:-1])[path[-1]] = 0
+        assert not VALIDATOR.is_valid(mixed)
+        assert not VALIDATOR.is_valid(changed(path, "1/2"))
+        assert reader_says([changed(path, "1/2")])[0].startswith("schedule: ")
+    assert reader_says([in_fractions(TREE)]) == ["schedule: elements is missing"]
+
+
 def test_what_the_reader_refuses_the_schema_refuses():
     for schedule, answer in zip(MALFORMED, reader_says(MALFORMED), strict=True):
         assert answer.startswith("schedule: "), (answer, schedule)

@@ -5,10 +5,11 @@
 
 #include "reference/codecs/formats/fp8_blocks.h"
 #include "reference/codecs/formats/mxint8.h"
+#include "reference/codecs/formats/nvfp4.h"
 
 namespace arlab {
 
-using ScaledFormats = std::tuple<MxInt8, Fp8Blocks>;
+using ScaledFormats = std::tuple<MxInt8, Fp8Blocks, NvFp4Blocks>;
 
 /// Calls f.operator()<Format>() for each.
 template <class F>

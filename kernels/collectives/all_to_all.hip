@@ -1,0 +1,50 @@
+// all_to_all: reference/collectives/all_to_all.cc on GPUs. Chunk i is the slot for rank i.
+//
+//   1   encode every slot, write the wire to its rank
+//   -   exchange
+//   2   decode what came from rank i into slot i of the output
+#include "kernels/collectives/exchange.h"
+#include "kernels/collectives/launch.h"
+
+namespace arlab::kernels {
+inline namespace ARLAB_PLATFORM {
+
+template <class Codec, class Number>
+__global__ void __launch_bounds__(kThreads, Codec::kTuning.resident_blocks)
+    all_to_all_kernel(ARLAB_KERNEL_PARAMETER Call call, ARLAB_KERNEL_PARAMETER Codec codec) {
+  wait_for_kernel_before();
+  ARLAB_SHARED_ARRAY(std::uint32_t, failed, 1);
+  Exchange exchange(call.team, failed[0]);
+  const int ranks = call.team.layout.ranks;
+
+#pragma unroll 1
+  for (int round = 0; round < call.rounds; ++round) {
+#pragma unroll 1
+    for (int i = 0; i < ranks; ++i) {  // 1
+      const int to = (call.team.rank + i) % ranks;
+      for_each_tile(call, call.chunk[to], round, [&](const Tile& tile) {
+        send(codec, tile, tile.load<Number>(call.input), exchange.outgoing(to));
+      });
+    }
+    if (!exchange.run()) return;
+#pragma unroll 1
+    for (int from = 0; from < ranks; ++from) {  // 2
+      for_each_tile(call, call.chunk[from], round, [&](const Tile& tile) {
+        tile.store(call.output, receive<Number>(codec, tile, exchange.incoming(from)));
+      });
+    }
+  }
+  exchange.end();
+}
+
+hipError_t launch_all_to_all(const Call& call, const CodecChoice& codec, DType dtype,
+                             hipStream_t stream) {
+  return with_codec(codec, dtype,
+                    [&]<class Codec, class Number>(const Codec& device_codec, Number) {
+                      launch_behind(all_to_all_kernel<Codec, Number>,
+                                    static_cast<unsigned>(call.blocks), stream, call, device_codec);
+                    });
+}
+
+}  // namespace ARLAB_PLATFORM
+}  // namespace arlab::kernels

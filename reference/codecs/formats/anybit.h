@@ -1,0 +1,83 @@
+// int<b>-g<G> and its variants, once: a block's scale, and what becomes of an element. SPEC.md,
+// "Any-bit integers (int*)". Plain functions, for the reference (anybit.cc) and for kernels
+// (kernels/codecs/anybit.h, measured.h); each operation is in fp32 and rounded once.
+#pragma once
+
+#include "reference/codecs/integer_scale.h"
+#include "reference/codecs/scaled_format.h"
+#include "reference/formats/bfloat16.h"
+
+namespace arlab {
+
+/// As the decoder uses it.
+struct AnyBitScale {
+  float value = 0;  ///< a bf16 value, scale_of(code), or one that is given
+  float zero = 0;   ///< of the code 0: a bf16 value, with integer scales a zero point, or given
+  int code = 0;     ///< integer scales only
+};
+
+struct AnyBitCodes {
+  unsigned bits = 0;
+  bool symmetric = false;
+  bool integer_scales = false;
+
+  constexpr float top() const { return static_cast<float>((1u << bits) - 1); }
+  /// The code of the integer 0.
+  constexpr float bias() const {
+    return symmetric ? static_cast<float>(1u << (bits - 1)) : 0.0f;
+  }
+
+  /// Step 1, of a block whose elements are from mn to mx. What is not finite in it means that the
+  /// block cannot be represented.
+  constexpr AnyBitScale scale_of(float mn, float mx) const {
+    if (symmetric) {
+      const auto largest_code = static_cast<float>((1u << (bits - 1)) - 1);
+      const float below = mn < 0 ? -mn : mn;
+      const float above = mx < 0 ? -mx : mx;
+      return {bf16_metadata((below < above ? above : below) / largest_code)};
+    }
+    const float exact = bf16_metadata((mx - mn) / top());
+    if (!integer_scales) return {exact, bf16_metadata(mn)};
+    AnyBitScale scale;
+    scale.code = integer_scale(exact);
+    const float rounded = arlab::scale_of(static_cast<std::int8_t>(scale.code));
+    scale.value = exact <= std::numeric_limits<float>::max() ? rounded : exact;
+    scale.zero = clamp(round_to_even(-mn / rounded), -128, 127);
+    return scale;
+  }
+
+  /// What quantize() is to know besides.
+  constexpr float factor_of(const AnyBitScale& scale) const { return 1.0f / scale.value; }
+
+  /// Step 2.
+  constexpr ScaledCode quantize(float x, const AnyBitScale& scale, float factor) const {
+    float q = 0;
+    if (integer_scales) {
+      q = round_to_even(x / scale.value) + scale.zero;
+    } else if (factor <= std::numeric_limits<float>::max()) {
+      q = round_to_even((x - scale.zero) * factor);
+    }
+    const float code = q + bias();
+    return {static_cast<std::uint32_t>(clamp(code, 0, top())), code < 0 || code > top()};
+  }
+
+  /// Step 3.
+  constexpr float dequantize(std::uint32_t code, const AnyBitScale& scale) const {
+    const auto number = static_cast<float>(code);
+    if (integer_scales) return (number - scale.zero) * scale.value;
+    if (symmetric) return (number - bias()) * scale.value;
+    return scale.zero + number * scale.value;
+  }
+
+ private:
+  /// RN to bf16, with +0 for -0.
+  static constexpr float bf16_metadata(float x) {
+    return bfloat16_to_float(bfloat16_from_float(x)) + 0.0f;
+  }
+  static constexpr float clamp(float x, float low, float high) {
+    const float above = x < low ? low : x;
+    return high < above ? high : above;
+  }
+};
+
+}  // namespace arlab

@@ -2,6 +2,7 @@
 // who should not get in.
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -9,7 +10,9 @@
 #include <sys/stat.h>
 #include <sys/un.h>
 
+#include <algorithm>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <thread>
 
@@ -286,6 +289,11 @@ class Stranger {
   }
 
   bool connected() const { return connected_; }
+  /// By the other side.
+  bool is_closed() const {
+    char byte = 0;
+    return recv(socket_.number(), &byte, 1, MSG_DONTWAIT) == 0;
+  }
   void say(const std::string& bytes) const {
     (void)!send(socket_.number(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
   }
@@ -376,6 +384,33 @@ TEST(BootstrapStrangers, ManyWhoAreSilentHoldNobodyUp) {
         files);
   }
   EXPECT_LT(std::chrono::steady_clock::now() - begin, 15s);
+}
+
+/// Rank 0 keeps 128 of them at most, those who came last.
+TEST(BootstrapStrangers, TheFirstOfManyHaveToMakeRoom) {
+  const Meeting meeting;
+  const std::string counted = meeting.folder() + "/counted";
+  const auto said = in_processes(all_of(3), [&](int who) -> std::string {
+    if (who == 2) {
+      std::vector<Stranger> strangers;
+      for (int i = 0; i < 300; ++i) strangers.emplace_back(meeting);
+      const auto closed = [&] {
+        return std::count_if(strangers.begin(), strangers.end(),
+                             [](const Stranger& stranger) { return stranger.is_closed(); });
+      };
+      for (int i = 0; i < 500 && closed() < 300 - 128; ++i) std::this_thread::sleep_for(10ms);
+      const bool first_are = strangers[0].is_closed() && !strangers[299].is_closed();
+      const std::string answer = fmt::format("{} {}", closed(), first_are);
+      std::ofstream(counted) << "!";
+      return answer;
+    }
+    for (int i = 0; who == 1 && i < 1000 && !std::filesystem::exists(counted); ++i) {
+      std::this_thread::sleep_for(10ms);
+    }
+    const auto bootstrap = meeting.join(who, 2, 20'000);
+    return bootstrap.ok() ? "met" : bootstrap.status().message();
+  });
+  EXPECT_EQ(said, (std::vector<std::string>{"met", "met", "172 true"}));
 }
 
 TEST(BootstrapStrangers, AFloodOfThemHoldsNobodyUp) {

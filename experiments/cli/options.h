@@ -10,8 +10,8 @@
 #include "experiments/cli/report.h"
 #include "reference/codecs/codec.h"
 #include "reference/collectives/algorithm.h"
-#include "reference/collectives/schedule_json.h"
 #include "reference/collectives/executor.h"
+#include "reference/collectives/schedule_json.h"
 #include "reference/memory.h"
 
 namespace arlab::cli {

@@ -222,9 +222,10 @@ void add_schedule(CLI::App& app) {
       sub->add_option("--codec", command->codec, "Align chunks for this codec [alignment 1]");
   sub->add_option("--alignment", command->alignment, "Chunk boundaries are multiples of it [1]")
       ->excludes(by_codec);
-  sub->add_flag("--fractions", command->fractions,
-                "Write chunks as fractions of the tensor: JSON for tensors of any size, which every "
-                "command takes as --algorithm FILE.json");
+  sub->add_flag(
+      "--fractions", command->fractions,
+      "Write chunks as fractions of the tensor: JSON for tensors of any size, which every "
+      "command takes as --algorithm FILE.json");
   add_format(*sub, command->format, Format::json);
   sub->callback([command] { command->run(); });
 }

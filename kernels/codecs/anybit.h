@@ -617,7 +617,8 @@ struct AnyBit : Format {
   }
 
   /// Before the transform. The thread's first element is element `first` of its group.
-  ARLAB_DEVICE Floats8 dequantize(const Encoded& e, const AnyBitScale& scale, std::size_t first) const {
+  ARLAB_DEVICE Floats8 dequantize(const Encoded& e, const AnyBitScale& scale,
+                                  std::size_t first) const {
     Floats8 x;
 #pragma unroll
     for (std::size_t i = 0; i < kPerThread; ++i) {

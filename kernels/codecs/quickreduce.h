@@ -55,9 +55,7 @@ struct Fp8Code : QuickReduceFp8 {
   static constexpr std::uint32_t kOffset = 0;
   static constexpr int kBound = 256;
 
-  ARLAB_DEVICE static std::uint32_t encode(float w) {
-    return QuickReduceFp8::encode(w).bits;
-  }
+  ARLAB_DEVICE static std::uint32_t encode(float w) { return QuickReduceFp8::encode(w).bits; }
   ARLAB_DEVICE static std::uint32_t encode_pair(std::uint32_t w) {
 #if defined(ARLAB_HAS_E4M3FN)
     // The bias of e4m3fn is less by one, so its code of 2w is the code of w, but for two: what

@@ -16,7 +16,7 @@ inline constexpr unsigned kIdle = kThreads - 32;
 struct PlaceMemory {
   static constexpr unsigned kTurns = 4;  // whose items are known
 
-  std::uint32_t first_item;     // number, through all calls, of this call's first
+  std::uint32_t first_item;  // number, through all calls, of this call's first
   // Block 0's, of the exchange by which ranks meet; made before there is anything to send.
   std::uint32_t colour;
   std::uint32_t flag;

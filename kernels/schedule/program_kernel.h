@@ -30,7 +30,8 @@ class StepRunner {
         },
         [&](const Tile& tile) ARLAB_INLINED_LAMBDA {
           if (step.passes_on) {
-            pass_on(step, tile.slot_offset, static_cast<unsigned>(codec_.wire_bytes(tile.elements)));
+            pass_on(step, tile.slot_offset,
+                    static_cast<unsigned>(codec_.wire_bytes(tile.elements)));
           } else {
             work_on(step, tile);
           }
@@ -112,9 +113,8 @@ class StepRunner {
     encode_batch(codec_, sum, batch.count, encoded);
     outbox_.put(encoded, batch.count);
     outbox_.fill();
-    runner_.for_each_receiver(step, [&](std::uint8_t* slot) ARLAB_INLINED_LAMBDA {
-      outbox_.send(encoded, batch, slot);
-    });
+    runner_.for_each_receiver(
+        step, [&](std::uint8_t* slot) ARLAB_INLINED_LAMBDA { outbox_.send(encoded, batch, slot); });
     outbox_.next();
     if (!step.stores_decoded) return;
     decode_batch(codec_, encoded, batch.count, sum);
@@ -168,9 +168,8 @@ __global__ void __launch_bounds__(kThreads, Codec::kTuning.resident_blocks)
   ARLAB_SHARED_ARRAY(OutboxMemory, memory, 1);
   ProgramRunner runner(call, failed[0]);
   StepRunner<Codec, Number> steps(call, codec, runner, memory[0]);
-  runner.run([&](int number, int round) ARLAB_INLINED_LAMBDA {
-    steps.run(call.program.step[number], round);
-  });
+  runner.run([&](int number, int round)
+                 ARLAB_INLINED_LAMBDA { steps.run(call.program.step[number], round); });
 }
 
 template <class Codec, class Number>

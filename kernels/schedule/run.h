@@ -24,9 +24,9 @@ struct ProgramCall {
   int rounds;
   int tiles_per_slot;   ///< of one wire; a multiple of tiles_per_unit
   unsigned tile_bytes;  ///< between tiles of a wire, a multiple of 16
-  bool aligned;  ///< input, output, and where chunks begin in them, are multiples of 16 bytes
-  int tiles_per_unit;   ///< two passes: tiles that one block works on together, of a transform
-  std::size_t groups;   ///< two passes: entries of statistics from step to step
+  bool aligned;        ///< input, output, and where chunks begin in them, are multiples of 16 bytes
+  int tiles_per_unit;  ///< two passes: tiles that one block works on together, of a transform
+  std::size_t groups;  ///< two passes: entries of statistics from step to step
   const Statistics* statistics;  ///< [step from the first one that sends][group]
   Program program;
 };

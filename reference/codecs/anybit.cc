@@ -75,8 +75,7 @@ class AnyBitCodec final : public Codec {
                .saturating = {DType::fp16, DType::bf16, DType::fp32},
                .cost = cost_of(format)}),
         format_(format),
-        arithmetic_{format.bits, format.symmetric,
-                    format.metadata == Metadata::integer_spikes} {}
+        arithmetic_{format.bits, format.symmetric, format.metadata == Metadata::integer_spikes} {}
 
  private:
   static std::size_t alignment_of(const AnyBitFormat& f) {
@@ -319,7 +318,7 @@ class AnyBitCodec final : public Codec {
     if (!format_.symmetric) {
       for (auto& m : meta) {
         m.scale.zero = integer ? static_cast<float>(take<std::int8_t>(in))
-                         : bfloat16_to_float(take<std::uint16_t>(in));
+                               : bfloat16_to_float(take<std::uint16_t>(in));
       }
     }
     if (format_.metadata == Metadata::scales) return;

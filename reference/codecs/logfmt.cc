@@ -4,6 +4,8 @@
 // Wire, per chunk as for int<b>-g<G>: planes of codes (K in the low n - 1 bits, the sign above),
 // then the arrays lo and step, both fp16.
 
+#include "reference/codecs/formats/logfmt.h"
+
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -12,7 +14,6 @@
 #include <vector>
 
 #include "reference/codecs/bit_planes.h"
-#include "reference/codecs/formats/logfmt.h"
 #include "reference/codecs/payload_values.h"
 #include "reference/codecs/registry.h"
 #include "reference/codecs/wire_chunks.h"

@@ -22,16 +22,17 @@ namespace {
 class NvFp4Codec final : public Codec {
  public:
   NvFp4Codec(std::string name, bool vllm)
-      : Codec({.name = std::move(name),
-               .summary = fmt::format("e2m1 elements, blocks of 16, e4m3 block scale, fp32 scale per "
-                                      "message{}",
-                                      vllm ? ", rounded as in vLLM" : ""),
-               .source = vllm ? "vLLM csrc/quantization/fp4" : "NVIDIA NVFP4",
-               .dtypes = {DType::fp16, DType::bf16, DType::fp32},
-               .block = NvFp4Blocks::kBlock,
-               .alignment = NvFp4Blocks::kBlock,
-               .splits_at_alignment = false,
-               .cost = {.encode_ops_per_element = 12, .decode_ops_per_element = 6}}),
+      : Codec(
+            {.name = std::move(name),
+             .summary = fmt::format("e2m1 elements, blocks of 16, e4m3 block scale, fp32 scale per "
+                                    "message{}",
+                                    vllm ? ", rounded as in vLLM" : ""),
+             .source = vllm ? "vLLM csrc/quantization/fp4" : "NVIDIA NVFP4",
+             .dtypes = {DType::fp16, DType::bf16, DType::fp32},
+             .block = NvFp4Blocks::kBlock,
+             .alignment = NvFp4Blocks::kBlock,
+             .splits_at_alignment = false,
+             .cost = {.encode_ops_per_element = 12, .decode_ops_per_element = 6}}),
         vllm_(vllm) {}
 
  private:

@@ -10,13 +10,14 @@
 //    whose codes have a -0, takes that one: times the negative d it is the +0 that it came from.
 //  - A block with a NaN or an infinity: scale = canonical quiet NaN, every code bit 0.
 
+#include "reference/codecs/formats/quickreduce.h"
+
 #include <algorithm>
 #include <array>
 #include <bit>
 #include <cmath>
 #include <cstring>
 
-#include "reference/codecs/formats/quickreduce.h"
 #include "reference/codecs/registry.h"
 #include "reference/formats/payload_arithmetic.h"
 

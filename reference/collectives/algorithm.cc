@@ -51,11 +51,13 @@ struct Reading {
   Algorithm algorithm;
 };
 
-Algorithm algorithm_of(const std::string& path, const std::shared_ptr<const WrittenSchedule>& file) {
+Algorithm algorithm_of(const std::string& path,
+                       const std::shared_ptr<const WrittenSchedule>& file) {
   const Schedule& written = file->as_written();
   Algorithm algorithm;
   algorithm.name = path;
-  algorithm.summary = fmt::format("schedule '{}' for {} ranks", written.algorithm, written.world_size);
+  algorithm.summary =
+      fmt::format("schedule '{}' for {} ranks", written.algorithm, written.world_size);
   algorithm.source = path;
   algorithm.collective = written.collective;
   if (std::ranges::any_of(written.ops, [](const Op& op) { return op.codec == CodecRole::inner; })) {

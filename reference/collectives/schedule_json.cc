@@ -502,8 +502,7 @@ std::uint64_t WrittenSchedule::boundary(const Fraction& fraction, std::uint64_t 
   const std::uint64_t slot_elements = elements / slots;
   const std::uint64_t slot = fraction.numerator * slots / fraction.denominator;
   const std::uint64_t rest = fraction.numerator * slots % fraction.denominator;
-  const std::uint64_t units =
-      slot_elements / alignment + (slot_elements % alignment != 0 ? 1 : 0);
+  const std::uint64_t units = slot_elements / alignment + (slot_elements % alignment != 0 ? 1 : 0);
   const std::uint64_t count = (units * rest + fraction.denominator - 1) / fraction.denominator;
   const std::uint64_t inside =
       count > slot_elements / alignment ? slot_elements : count * alignment;
@@ -541,8 +540,7 @@ Schedule WrittenSchedule::at(std::uint64_t elements, std::uint64_t alignment) co
                          boundary(fractions_[i].second, elements, alignment)};
     // Empty for this size; one that is wrong for every size stays.
     const auto& [begin, end] = fractions_[i];
-    const bool is_range =
-        begin.numerator * end.denominator < end.numerator * begin.denominator;
+    const bool is_range = begin.numerator * end.denominator < end.numerator * begin.denominator;
     if (is_range && chunk.size() == 0) continue;
     chunk_id[i] = static_cast<ChunkId>(result.chunks.size());
     result.chunks.push_back(chunk);

@@ -23,9 +23,7 @@ struct AnyBitCodes {
 
   constexpr float top() const { return static_cast<float>((1u << bits) - 1); }
   /// The code of the integer 0.
-  constexpr float bias() const {
-    return symmetric ? static_cast<float>(1u << (bits - 1)) : 0.0f;
-  }
+  constexpr float bias() const { return symmetric ? static_cast<float>(1u << (bits - 1)) : 0.0f; }
 
   /// Step 1, of a block whose elements are from mn to mx. What is not finite in it means that the
   /// block cannot be represented.

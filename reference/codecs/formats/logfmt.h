@@ -54,8 +54,7 @@ struct LogCodes {
   template <class Values>
   constexpr std::uint32_t quantize(float x, const Values& values) const {
     const std::uint32_t pattern = std::bit_cast<std::uint32_t>(x);
-    const std::uint32_t code =
-        nearest(values, std::bit_cast<float>(pattern & 0x7FFFFFFFu));
+    const std::uint32_t code = nearest(values, std::bit_cast<float>(pattern & 0x7FFFFFFFu));
     return code != 0 && pattern >> 31 != 0 ? code | sign_bit() : code;
   }
 

@@ -27,10 +27,9 @@ struct NvFp4Blocks {
   constexpr unsigned bits() const { return 4; }
 
   constexpr ScaledBlock<Scale> scale_of(float largest) const {
-    const float wanted = vllm ? tensor_scale * (largest * (1.0f / 6.0f))
-                              : tensor_scale * largest / 6.0f;
-    const std::uint32_t scale =
-        minifloat_from_float(scale_format(), wanted, Overflow::saturate);
+    const float wanted =
+        vllm ? tensor_scale * (largest * (1.0f / 6.0f)) : tensor_scale * largest / 6.0f;
+    const std::uint32_t scale = minifloat_from_float(scale_format(), wanted, Overflow::saturate);
     if (scale == 0) return {};
     const float s = minifloat_to_float(scale_format(), scale);
     return {static_cast<Scale>(scale),
@@ -51,8 +50,9 @@ struct NvFp4Blocks {
   static CodecInfo info(const std::string& name) {
     const bool vllm = parse(name)->vllm;
     return {.name = name,
-            .summary = fmt::format("e2m1 elements, blocks of 16, e4m3 block scale, given tensor scale{}",
-                                   vllm ? ", rounded as in vLLM" : ""),
+            .summary =
+                fmt::format("e2m1 elements, blocks of 16, e4m3 block scale, given tensor scale{}",
+                            vllm ? ", rounded as in vLLM" : ""),
             .source = vllm ? "vLLM csrc/quantization/fp4" : "NVIDIA NVFP4",
             .dtypes = {},
             .cost = {.encode_ops_per_element = 10, .decode_ops_per_element = 6}};

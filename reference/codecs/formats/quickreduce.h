@@ -24,7 +24,7 @@ struct QuickReduceIntegers {
   static constexpr ScaledCode encode(float w) {
     constexpr float kLow = -L;
     constexpr float kHigh = L - 1;
-    constexpr float kMagic = 0x1.8p23f;  // the addition rounds, the subtraction is exact
+    constexpr float kMagic = 0x1.8p23f;        // the addition rounds, the subtraction is exact
     const float above = w >= kLow ? w : kLow;  // a NaN takes the bound
     const float inside = above <= kHigh ? above : kHigh;
     const int rounded = static_cast<int>((inside + kMagic) - kMagic);

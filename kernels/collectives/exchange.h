@@ -38,8 +38,7 @@ ARLAB_DEVICE void wait_for_call(const Team& team, int rank) {
 /// Here and on all ranks: the same reason (GiveUpReason) is known everywhere, and nobody waits on.
 /// Where calls differ, so are those of all ranks: the first that a rank makes when it notices, or
 /// when it has heard of it. `failed` is the block's: once it is set, nothing more is said.
-inline ARLAB_DEVICE_RARE void give_up(const Team& team, std::uint32_t reason,
-                                      std::uint32_t& failed) {
+ARLAB_DEVICE_RARE void give_up(const Team& team, std::uint32_t reason, std::uint32_t& failed) {
   if (load_relaxed(&failed) != 0) return;
   const bool differ = GiveUpReason::is_calls_differ(reason);
   constexpr unsigned kLast = CallDescription::kWords - 1;

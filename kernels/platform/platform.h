@@ -28,8 +28,12 @@
 
 /// A function of kernels, always inlined.
 #define ARLAB_DEVICE __device__ __forceinline__
-/// One that is not, for what is rare and long: it would stand in the way of the rest.
-#define ARLAB_DEVICE_RARE __device__ __attribute__((noinline))
+/// One that is not on GPUs, for what is rare and long: it would stand in the way of the rest.
+#if defined(__HIP_PLATFORM_HOST__)
+#define ARLAB_DEVICE_RARE ARLAB_DEVICE
+#else
+#define ARLAB_DEVICE_RARE __device__ __attribute__((noinline)) inline
+#endif
 /// A function of kernels and of the host.
 #define ARLAB_HOST_DEVICE __host__ __device__ __forceinline__
 

@@ -28,11 +28,12 @@
 
 /// A function of kernels, always inlined.
 #define ARLAB_DEVICE __device__ __forceinline__
-/// One that is not on GPUs, for what is rare and long: it would stand in the way of the rest.
-#if defined(__HIP_PLATFORM_HOST__)
-#define ARLAB_DEVICE_RARE ARLAB_DEVICE
+/// One that is rare and long, and would stand in the way of the rest: on NVIDIA it is called. AMD's
+/// compilers pass what they call by way of scratch memory.
+#if defined(__HIP_PLATFORM_NVIDIA__)
+#define ARLAB_DEVICE_RARE __device__ __noinline__ inline
 #else
-#define ARLAB_DEVICE_RARE __device__ __attribute__((noinline)) inline
+#define ARLAB_DEVICE_RARE ARLAB_DEVICE
 #endif
 /// A function of kernels and of the host.
 #define ARLAB_HOST_DEVICE __host__ __device__ __forceinline__

@@ -10,6 +10,7 @@
 
 #include "kernels/runtime/prepared_call.h"
 #include "kernels/runtime/team_memory.h"
+#include "reference/collectives/algorithm.h"
 
 namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {
@@ -122,15 +123,21 @@ Status Communicator::order_after_last_call(hipStream_t stream, bool& capturing) 
 
 Result<std::shared_ptr<const PreparedCall>> Communicator::prepared(
     const CollectiveRequest& request) {
-  for (const auto& [known, call] : prepared_) {
-    if (known == request) return call;
+  const Algorithm* file = nullptr;
+  try {
+    if (request.algorithm.ends_with(".json")) file = &find_algorithm(request.algorithm);
+  } catch (const InvalidInput& error) {
+    return Status::error(error.what());
+  }
+  for (const Prepared& known : prepared_) {
+    if (known.request == request && known.file == file) return known.call;
   }
   Result<std::shared_ptr<const PreparedCall>> call =
       PreparedCall::prepare(request, {team_, options_, multiprocessors_, statistics_});
   if (!call.ok()) return call;
   constexpr std::size_t kMostPrepared = 64;
   if (prepared_.size() == kMostPrepared) prepared_.erase(prepared_.begin());
-  prepared_.emplace_back(request, call.value());
+  prepared_.push_back({request, file, call.value()});
   return call;
 }
 

@@ -13,6 +13,10 @@
 #include "kernels/runtime/collective_request.h"
 #include "kernels/runtime/status.h"
 
+namespace arlab {
+struct Algorithm;
+}
+
 namespace arlab::kernels {
 
 inline namespace ARLAB_PLATFORM {
@@ -76,7 +80,12 @@ class Communicator {
   std::shared_ptr<TeamMemory> memory_;
   Statistics* statistics_;
   /// The calls made so far, the latest last: planning takes longer than a small kernel.
-  std::vector<std::pair<CollectiveRequest, std::shared_ptr<const PreparedCall>>> prepared_;
+  struct Prepared {
+    CollectiveRequest request;
+    const Algorithm* file;  ///< where the algorithm is a file: what was read from it
+    std::shared_ptr<const PreparedCall> call;
+  };
+  std::vector<Prepared> prepared_;
   hipEvent_t last_call_ = nullptr;
   hipStream_t last_stream_ = nullptr;
   bool called_ = false;

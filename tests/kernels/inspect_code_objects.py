@@ -85,7 +85,7 @@ def problems_of(name, metadata, instructions):
             yield "has no 128-bit loads"
         if "encode_measured" not in name and not count("global_store_dwordx4"):
             yield "has no 128-bit stores"
-    collective = re.search(r"(one_shot|two_shot|program)_kernel", name)
+    collective = re.search(r"(one_shot|two_shot|ring|all_to_all|program)_kernel", name)
     if collective and not (count("buffer_wbl2") and count("buffer_inv")):
         yield "has no release or no acquire at system scope"
 

@@ -122,6 +122,27 @@ def test_group_has_the_references_bits(tmp_path, algorithm, codec, dtype):
     assert all(same_bits(a, b) for a, b in zip(tensors, expected))
 
 
+def test_a_schedule_file_is_an_algorithm_that_is_read_again_when_it_changes(tmp_path):
+    own = tmp_path / "own.json"
+    tensors = [gaussian(3001, np.float16, seed) for seed in range(3)]
+    group = arlab.Group([0, 1, 2], blocks=2, slot_bytes=16384)
+    out = [np.empty_like(tensor) for tensor in tensors]
+    for algorithm in ("two_shot", "one_shot"):
+        command = f"schedule --algorithm {algorithm} --ranks 3 --elements 3 --fractions"
+        written = subprocess.run([PROGRAM, *command.split()], check=True, stdout=subprocess.PIPE).stdout
+        own.write_bytes(written)
+        expected = reference(tensors, algorithm, "qr-q4", "fp16", tmp_path)
+        for _ in range(2):
+            group.all_reduce(tensors, algorithm=str(own), codec="qr-q4", out=out)
+            assert all(same_bits(a, b) for a, b in zip(out, expected))
+    own.unlink()
+    with pytest.raises(arlab.Error, match="own.json"):
+        group.all_reduce(tensors, algorithm=str(own), codec="qr-q4", out=out)
+    own.write_bytes(written)
+    with pytest.raises(arlab.Error, match="for 3 ranks, not 2"):
+        arlab.Group([0, 1]).all_reduce(tensors[:2], algorithm=str(own), codec="qr-q4", out=out[:2])
+
+
 def test_all_to_all():
     tensors = [gaussian(6, seed=rank) for rank in range(3)]
     out = [np.empty_like(tensor) for tensor in tensors]

@@ -23,7 +23,7 @@ constexpr float scale_of(std::int8_t s) {
 
 /// The largest s in [-128, 127] with scale_of(s) <= scale; -128 when there is none. This is
 /// clamp(floor(10 log2(scale)), -128, 127) without a logarithm, so that every platform agrees.
-constexpr std::int8_t integer_scale(float scale) {
+[[gnu::always_inline]] constexpr std::int8_t integer_scale(float scale) {
   // scale_of(low) <= scale, or low is the bound; scale_of(high) > scale, or high is.
   int low = -128;
   int high = 128;

@@ -80,7 +80,7 @@ def problems_of(name, metadata, instructions):
             yield "has no 128-bit loads"
         if "encode_kernel" not in name and not count("global_store_dwordx4"):
             yield "has no 128-bit stores"
-    if "Measured" in name or "NvFp4" in name or "merge_kernel" in name:
+    if "Measured" in name or "5NvFp4I" in name or "merge_kernel" in name:
         if "decode_measured" not in name and not count("global_load_dwordx4"):
             yield "has no 128-bit loads"
         if "encode_measured" not in name and not count("global_store_dwordx4"):

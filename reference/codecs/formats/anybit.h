@@ -16,18 +16,23 @@ struct AnyBitScale {
   int code = 0;     ///< integer scales only
 };
 
+/// Always inlined, since what AMD's compilers call they pass by way of scratch memory.
 struct AnyBitCodes {
   unsigned bits = 0;
   bool symmetric = false;
   bool integer_scales = false;
 
-  constexpr float top() const { return static_cast<float>((1u << bits) - 1); }
+  [[gnu::always_inline]] constexpr float top() const {
+    return static_cast<float>((1u << bits) - 1);
+  }
   /// The code of the integer 0.
-  constexpr float bias() const { return symmetric ? static_cast<float>(1u << (bits - 1)) : 0.0f; }
+  [[gnu::always_inline]] constexpr float bias() const {
+    return symmetric ? static_cast<float>(1u << (bits - 1)) : 0.0f;
+  }
 
   /// Step 1, of a block whose elements are from mn to mx. What is not finite in it means that the
   /// block cannot be represented.
-  constexpr AnyBitScale scale_of(float mn, float mx) const {
+  [[gnu::always_inline]] constexpr AnyBitScale scale_of(float mn, float mx) const {
     if (symmetric) {
       const auto largest_code = static_cast<float>((1u << (bits - 1)) - 1);
       const float below = mn < 0 ? -mn : mn;
@@ -45,10 +50,13 @@ struct AnyBitCodes {
   }
 
   /// What quantize() is to know besides.
-  constexpr float factor_of(const AnyBitScale& scale) const { return 1.0f / scale.value; }
+  [[gnu::always_inline]] constexpr float factor_of(const AnyBitScale& scale) const {
+    return 1.0f / scale.value;
+  }
 
   /// Step 2.
-  constexpr ScaledCode quantize(float x, const AnyBitScale& scale, float factor) const {
+  [[gnu::always_inline]] constexpr ScaledCode quantize(float x, const AnyBitScale& scale,
+                                                       float factor) const {
     float q = 0;
     if (integer_scales) {
       q = round_to_even(x / scale.value) + scale.zero;
@@ -60,7 +68,8 @@ struct AnyBitCodes {
   }
 
   /// Step 3.
-  constexpr float dequantize(std::uint32_t code, const AnyBitScale& scale) const {
+  [[gnu::always_inline]] constexpr float dequantize(std::uint32_t code,
+                                                    const AnyBitScale& scale) const {
     const auto number = static_cast<float>(code);
     if (integer_scales) return (number - scale.zero) * scale.value;
     if (symmetric) return (number - bias()) * scale.value;
@@ -69,10 +78,10 @@ struct AnyBitCodes {
 
  private:
   /// RN to bf16, with +0 for -0.
-  static constexpr float bf16_metadata(float x) {
+  [[gnu::always_inline]] static constexpr float bf16_metadata(float x) {
     return bfloat16_to_float(bfloat16_from_float(x)) + 0.0f;
   }
-  static constexpr float clamp(float x, float low, float high) {
+  [[gnu::always_inline]] static constexpr float clamp(float x, float low, float high) {
     const float above = x < low ? low : x;
     return high < above ? high : above;
   }

@@ -177,18 +177,6 @@ void ScheduleOptions::add_to(CLI::App& command) {
       "--combine quantized sends back, or of what a --schedule calls inner [--codec]");
 }
 
-WrittenSchedule read_schedule(const std::string& path) {
-  InputFile input{std::filesystem::path(path)};
-  constexpr std::uint64_t kBytesPerCharacter = 10;  // of JSON that has been read, about
-  require_memory(kBytesPerCharacter * input.remaining(), path);
-  const std::string text = input.read_rest();
-  try {
-    return written_schedule_from_json(text);
-  } catch (const InvalidInput& error) {
-    fail("{}: {}", path, error.what());
-  }
-}
-
 Schedule ScheduleOptions::make(Rank world_size, std::uint64_t elements,
                                std::uint64_t alignment) const {
   Schedule schedule;

@@ -11,7 +11,6 @@
 #include "reference/codecs/codec.h"
 #include "reference/collectives/algorithm.h"
 #include "reference/collectives/executor.h"
-#include "reference/collectives/schedule_json.h"
 #include "reference/memory.h"
 
 namespace arlab::cli {
@@ -78,9 +77,6 @@ struct ScheduleOptions {
   /// Group size for volume classes: the one asked for, else the algorithm's default.
   Rank volume_group_size(Rank world_size) const;
 };
-
-/// Reads and parses a schedule file. Throws InvalidInput with the file's name.
-WrittenSchedule read_schedule(const std::string& path);
 
 /// --accumulate and --threads.
 struct ExecutionOptions {

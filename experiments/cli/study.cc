@@ -139,7 +139,7 @@ std::uint64_t simulated_elements(const StudySimulation& simulate, DType dtype) {
 void require_slots(const Study& study, Rank ranks, std::uint64_t elements,
                    const std::string& where) {
   for (const std::string& name : study.algorithms) {
-    if (name.ends_with(".json")) {
+    if (is_schedule_file(name)) {
       try {
         (void)make_schedule(name, {.world_size = ranks, .elements = elements});
       } catch (const InvalidInput& error) {
@@ -261,7 +261,7 @@ std::string definition(const Study& study, const Sweep& sweep) {
       {"algorithms", study.algorithms},
       {"codecs", study.codecs}};
   for (const std::string& algorithm : study.algorithms) {
-    if (!algorithm.ends_with(".json")) continue;
+    if (!is_schedule_file(algorithm)) continue;
     json["schedules"][algorithm] = quick_hash_of_file(algorithm);
   }
   if (study.inner_codec) json["inner_codec"] = *study.inner_codec;

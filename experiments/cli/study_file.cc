@@ -172,7 +172,7 @@ Study read_tables(const toml::table& file, const std::string& path) {
     if (!study.inner_codec || has_inner_codec(algorithm)) all.push_back(algorithm.name);
   }
   study.algorithms = names(root, "algorithms", all, [&](std::string& n) {
-    if (n.ends_with(".json")) n = beside(path, n);
+    if (is_schedule_file(n)) n = beside(path, n);
     const Algorithm& algorithm = find_algorithm(n);
     const bool fits = !study.inner_codec || (has_inner_codec(algorithm) &&
                                              algorithm.collective == Collective::all_reduce);

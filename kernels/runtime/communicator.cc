@@ -125,7 +125,7 @@ Result<std::shared_ptr<const PreparedCall>> Communicator::prepared(
     const CollectiveRequest& request) {
   const Algorithm* file = nullptr;
   try {
-    if (request.algorithm.ends_with(".json")) file = &find_algorithm(request.algorithm);
+    if (is_schedule_file(request.algorithm)) file = &find_algorithm(request.algorithm);
   } catch (const InvalidInput& error) {
     return Status::error(error.what());
   }

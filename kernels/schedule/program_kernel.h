@@ -45,11 +45,11 @@ class StepRunner {
   ARLAB_DEVICE const Operand& operand(const Step& step, int number) const {
     return call_.program.operand[step.first_operand + number];
   }
-  /// That number of the tile's or the batch's, in another chunk.
+  /// The same tile, or batch, of another chunk.
   template <class Tiles>
-  ARLAB_DEVICE Tiles in_place(const Step& step, unsigned place, const Tiles& tiles) const {
+  ARLAB_DEVICE Tiles in_chunk(const Step& step, unsigned chunk, const Tiles& tiles) const {
     Tiles there = tiles;
-    there.begin += call_.chunk[place].begin - call_.chunk[step.chunk].begin;
+    there.begin += call_.chunk[chunk].begin - call_.chunk[step.chunk].begin;
     return there;
   }
   /// What this kernel has written is not for loads that may go past what it has written.
@@ -74,7 +74,7 @@ class StepRunner {
       return;
     }
     const bool is_input = from.source() == Operand::input;
-    const Batch there = in_place(step, is_input ? step.chunk : from.index(), batch);
+    const Batch there = in_chunk(step, is_input ? step.chunk : from.index(), batch);
 #pragma unroll
     for (int i = 0; i < kPlaces; ++i) {
       if (i >= batch.count) continue;
@@ -106,7 +106,7 @@ class StepRunner {
       }
       begins = false;
     }
-    const Batch there = in_place(step, step.place, batch);
+    const Batch there = in_chunk(step, step.place, batch);
     if (step.stores_sum) store(there, sum);
     if (!step.encodes) return;
     Encoded encoded[kPlaces];
@@ -132,7 +132,7 @@ class StepRunner {
       return receive<Number>(codec_, tile, runner_.incoming(from));
     }
     if (from.source() == Operand::input) return tile.load<Number>(call_.input);
-    return load_sum(in_place(step, from.index(), tile).begin, tile.at().count());
+    return load_sum(in_chunk(step, from.index(), tile).begin, tile.at().count());
   }
   ARLAB_DEVICE void work_on(const Step& step, const Tile& tile) {
     Eight<Number> sum;
@@ -142,7 +142,7 @@ class StepRunner {
     for (; number < step.operands; ++number) {
       sum = add<Number, Codec::kClampsFp16Sums>(sum, load(step, operand(step, number), tile));
     }
-    const Tile there = in_place(step, step.place, tile);
+    const Tile there = in_chunk(step, step.place, tile);
     if (step.stores_sum) there.store<Number>(call_.output, sum);
     if (!step.encodes) return;
     const Encoded encoded = codec_.encode(sum, tile.at());

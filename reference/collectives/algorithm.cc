@@ -9,8 +9,6 @@
 
 #include "reference/collectives/check.h"
 #include "reference/collectives/schedule_json.h"
-#include "reference/memory.h"
-#include "reference/tensors/file.h"
 
 // The algorithms: one line each. A function `Algorithm NAME_algorithm()` in the file NAME.cc.
 #define ARLAB_ALGORITHMS(X) \
@@ -68,13 +66,13 @@ Algorithm algorithm_of(const std::string& path,
     if (request.world_size != ranks) {
       fail("{}: for {} ranks, not {}", path, ranks, request.world_size);
     }
+    if (request.only_size != nullptr) {  // at most
+      const Schedule& written = file->as_written();
+      *request.only_size = {written.ops.size(), written.addends.size(), written.outputs.size()};
+      return Schedule();
+    }
     try {
       Schedule schedule = file->at(request.elements, request.alignment);
-      if (request.only_size != nullptr) {
-        *request.only_size = {schedule.ops.size(), schedule.addends.size(),
-                              schedule.outputs.size()};
-        return Schedule();
-      }
       require_correct(schedule);
       return schedule;
     } catch (const InvalidInput& error) {
@@ -87,32 +85,26 @@ Algorithm algorithm_of(const std::string& path,
 const Algorithm& algorithm_of_file(const std::string& path) {
   static std::mutex mutex;
   static std::deque<Reading> readings;  // all of them: who has found one may still use it
-  InputFile input{std::filesystem::path(path)};
-  std::error_code none;
+  std::error_code none;                 // what cannot be read says so below
   const auto time = std::filesystem::last_write_time(path, none);
-  const std::uintmax_t bytes = input.remaining();
+  const std::uintmax_t bytes = none ? 0 : std::filesystem::file_size(path, none);
   const std::scoped_lock lock(mutex);
   const auto known = std::find_if(readings.rbegin(), readings.rend(),
                                   [&](const Reading& reading) { return reading.path == path; });
-  if (known != readings.rend() && known->time == time && known->bytes == bytes) {
+  if (!none && known != readings.rend() && known->time == time && known->bytes == bytes) {
     return known->algorithm;
   }
-  constexpr std::uint64_t kBytesPerCharacter = 10;  // of JSON that has been read, about
-  require_memory(kBytesPerCharacter * bytes, path);
-  try {
-    const auto file =
-        std::make_shared<const WrittenSchedule>(written_schedule_from_json(input.read_rest()));
-    readings.push_back({path, time, bytes, algorithm_of(path, file)});
-  } catch (const InvalidInput& error) {
-    fail("{}: {}", path, error.what());
-  }
+  const auto file = std::make_shared<const WrittenSchedule>(read_schedule(path));
+  readings.push_back({path, time, bytes, algorithm_of(path, file)});
   return readings.back().algorithm;
 }
 
 }  // namespace
 
+bool is_schedule_file(std::string_view algorithm) { return algorithm.ends_with(".json"); }
+
 const Algorithm& find_algorithm(std::string_view name) {
-  if (name.ends_with(".json")) return algorithm_of_file(std::string(name));
+  if (is_schedule_file(name)) return algorithm_of_file(std::string(name));
   std::string known;
   for (const Algorithm& algorithm : all_algorithms()) {
     if (algorithm.name == name) return algorithm;

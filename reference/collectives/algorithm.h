@@ -101,9 +101,12 @@ struct Algorithm {
   std::function<RankSymmetry(const ScheduleRequest&)> symmetry = {};
 };
 
-/// Throws InvalidInput with the known names when there is none of that name. A name that ends with
-/// .json is the path of a schedule (schedule.schema.json); one without elements is an algorithm for
-/// tensors of any size, for its number of ranks. It is read again when the file has changed.
+/// Whether a name is the path of a schedule (schedule.schema.json): it ends with .json.
+bool is_schedule_file(std::string_view algorithm);
+
+/// Throws InvalidInput with the known names when there is none of that name. A schedule file without
+/// elements is an algorithm for tensors of any size, for its number of ranks. It is read again when
+/// it has changed.
 const Algorithm& find_algorithm(std::string_view name);
 
 /// All algorithms, in the order of the registry.

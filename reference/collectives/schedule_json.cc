@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <filesystem>
 #include <iterator>
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -11,6 +12,9 @@
 #include <set>
 #include <string>
 #include <utility>
+
+#include "reference/memory.h"
+#include "reference/tensors/file.h"
 
 namespace arlab {
 namespace {
@@ -407,10 +411,9 @@ void write_schedule_json(const Schedule& schedule, const Json& more,
 
 namespace {
 
-/// "p/q", at most 1: the numerator and the denominator.
-std::pair<std::uint64_t, std::uint64_t> fraction_from_json(const Input& object,
-                                                           const std::string& where,
-                                                           const char* key) {
+/// "p/q", at most 1.
+WrittenSchedule::Fraction fraction_from_json(const Input& object, const std::string& where,
+                                             const char* key) {
   constexpr std::uint64_t kMost = 1 << 20;  // times the elements of a tensor, it fits 64 bits
   const Input& json = member(object, where, key);
   if (json.is_string()) {
@@ -443,10 +446,6 @@ WrittenSchedule written_schedule_from_json(std::string_view json_text) {
   one_of(json, "", "schema", {kScheduleSchema});
   WrittenSchedule written;
   Schedule& schedule = written.schedule_;
-  const auto fraction = [](const Input& object, const std::string& where, const char* key) {
-    const auto [numerator, denominator] = fraction_from_json(object, where, key);
-    return WrittenSchedule::Fraction{numerator, denominator};
-  };
   schedule.collective = collective_from_json(json);
   schedule.algorithm = text(json, "", "algorithm");
   schedule.world_size = integer<Rank>(json, "", "world_size");
@@ -461,8 +460,8 @@ WrittenSchedule written_schedule_from_json(std::string_view json_text) {
     const std::string where = fmt::format("chunks[{}]", schedule.chunks.size());
     allow(chunk, where, {"begin", "end"});
     if (any_size) {
-      written.fractions_.emplace_back(fraction(chunk, where, "begin"),
-                                      fraction(chunk, where, "end"));
+      written.fractions_.emplace_back(fraction_from_json(chunk, where, "begin"),
+                                      fraction_from_json(chunk, where, "end"));
       schedule.chunks.emplace_back();
     } else {
       schedule.chunks.push_back({integer<std::uint64_t>(chunk, where, "begin"),
@@ -482,7 +481,7 @@ WrittenSchedule written_schedule_from_json(std::string_view json_text) {
                                 integer<ChunkId>(output, where, "chunk"),
                                 value_from_json(member(output, where, "from"), where + ".from")});
     if (any_size) {
-      written.begins_.push_back(fraction(output, where, "begin"));
+      written.begins_.push_back(fraction_from_json(output, where, "begin"));
     } else {
       schedule.outputs.back().begin = integer<std::uint64_t>(output, where, "begin");
     }
@@ -494,6 +493,18 @@ Schedule schedule_from_json(std::string_view json_text) {
   WrittenSchedule written = written_schedule_from_json(json_text);
   if (!written.has_size()) fail("schedule: elements is missing");
   return written.as_written();
+}
+
+WrittenSchedule read_schedule(const std::string& path) {
+  InputFile input{std::filesystem::path(path)};
+  constexpr std::uint64_t kBytesPerCharacter = 10;  // of JSON that has been read, about
+  require_memory(kBytesPerCharacter * input.remaining(), path);
+  const std::string text = input.read_rest();
+  try {
+    return written_schedule_from_json(text);
+  } catch (const InvalidInput& error) {
+    fail("{}: {}", path, error.what());
+  }
 }
 
 std::uint64_t WrittenSchedule::boundary(const Fraction& fraction, std::uint64_t elements,

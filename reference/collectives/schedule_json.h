@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <nlohmann/json_fwd.hpp>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -29,6 +30,11 @@ void write_schedule_json(const Schedule& schedule, const nlohmann::ordered_json&
 /// any.
 class WrittenSchedule {
  public:
+  struct Fraction {
+    std::uint64_t numerator = 0;
+    std::uint64_t denominator = 1;
+  };
+
   bool has_size() const { return fractions_.empty(); }
   /// Without chunks, elements and alignment if it has no size.
   const Schedule& as_written() const { return schedule_; }
@@ -42,10 +48,6 @@ class WrittenSchedule {
  private:
   friend WrittenSchedule written_schedule_from_json(std::string_view text);
 
-  struct Fraction {
-    std::uint64_t numerator = 0;
-    std::uint64_t denominator = 1;
-  };
   std::uint64_t boundary(const Fraction& fraction, std::uint64_t elements,
                          std::uint64_t alignment) const;
 
@@ -62,5 +64,8 @@ WrittenSchedule written_schedule_from_json(std::string_view text);
 
 /// Likewise, of a schedule that has a size.
 Schedule schedule_from_json(std::string_view text);
+
+/// Reads a file. Throws InvalidInput with its name, also when it cannot be read.
+WrittenSchedule read_schedule(const std::string& path);
 
 }  // namespace arlab

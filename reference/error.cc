@@ -1,5 +1,7 @@
 #include "reference/error.h"
 
+#include <algorithm>
+
 namespace arlab {
 namespace {
 
@@ -36,6 +38,16 @@ std::string quote(std::string_view text) {
     quoted += code >= 0x20 && code < 0x7f ? std::string(1, c) : fmt::format("\\x{:02x}", code);
   }
   return quoted + (text.size() > kMost ? "'..." : "'");
+}
+
+void require_plain_name(std::string_view what, std::string_view name) {
+  const auto fits = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_' || c == '-' || c == '.';
+  };
+  if (name.empty() || name.size() > 60 || !std::all_of(name.begin(), name.end(), fits)) {
+    fail("{} {}: allowed in a name are a to z, 0 to 9, and _ - . (1 to 60 of them)", what,
+         quote(name));
+  }
 }
 
 }  // namespace arlab

@@ -31,4 +31,7 @@ template <typename... Args>
 /// characters than printable ASCII as \xNN, shortened to 60 characters.
 std::string quote(std::string_view text);
 
+/// Throws InvalidInput unless a name, of a `what`, can stand in lists, tables and names of files.
+void require_plain_name(std::string_view what, std::string_view name);
+
 }  // namespace arlab

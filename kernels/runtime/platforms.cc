@@ -2,9 +2,11 @@
 
 namespace arlab::kernels {
 
+#ifdef ARLAB_HAS_HOST
 namespace host {
 const Platform& device_platform();
 }
+#endif
 #ifdef ARLAB_HAS_CUDA
 namespace cuda {
 const Platform& device_platform();
@@ -25,7 +27,9 @@ std::vector<int> Platform::devices_of_group(int ranks) const {
 
 const std::vector<const Platform*>& built_platforms() {
   static const std::vector<const Platform*> platforms = {
+#ifdef ARLAB_HAS_HOST
       &host::device_platform(),
+#endif
 #ifdef ARLAB_HAS_CUDA
       &cuda::device_platform(),
 #endif
@@ -42,6 +46,10 @@ Result<const Platform*> find_platform(std::string_view name) {
     if (platform->name() == name) return platform;
     if (!built.empty()) built += ", ";
     built += platform->name();
+  }
+  if (built.empty()) {
+    return Status::error("platform " + std::string(name) +
+                         " is not in this build, which has no kernels (for Python: pip install ./kernels)");
   }
   return Status::error("platform " + std::string(name) + " is not in this build; built are " +
                        built);

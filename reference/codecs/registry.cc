@@ -107,6 +107,7 @@ void register_codec_family(CodecFamily family) {
 
 void register_codec(CodecPtr codec) {
   if (!codec) fail("a codec family cannot hold a null pointer");
+  require_plain_name("codec", codec->name());
   CodecFamily family = family_of({codec});
   family.replaceable = true;
   Registry& r = registry();

@@ -124,12 +124,9 @@ std::vector<std::reference_wrapper<const Algorithm>> all_algorithms() {
 }
 
 void register_algorithm(Algorithm algorithm) {
-  const auto fits = [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_' || c == '-' || c == '.';
-  };
-  if (algorithm.name.empty() || is_schedule_file(algorithm.name) ||
-      !std::ranges::all_of(algorithm.name, fits)) {
-    fail("algorithm {}: allowed in a name are a to z, 0 to 9, and _ - .", quote(algorithm.name));
+  require_plain_name("algorithm", algorithm.name);
+  if (is_schedule_file(algorithm.name)) {
+    fail("algorithm {}: a name that ends with .json is that of a file", quote(algorithm.name));
   }
   for (const Algorithm& other : built_in()) {
     if (other.name == algorithm.name) fail("algorithm '{}' is built in", other.name);

@@ -60,7 +60,9 @@ def dtype_name(dtype: Any, what: str) -> str:
     try:
         kind = np.dtype(dtype)
     except TypeError:
-        raise ArgumentError(f"{what} {dtype!r}: allowed are float16, bfloat16 (of ml_dtypes) and float32") from None
+        raise ArgumentError(
+            f"{what} {dtype!r}: allowed are fp16, bf16, fp32, and what NumPy and PyTorch call float16, bfloat16 and float32"
+        ) from None
     if kind.name not in _NUMPY_DTYPES:
         raise ArgumentError(f"{what} {kind}: allowed are float16, bfloat16 (of ml_dtypes) and float32")
     if not kind.isnative:

@@ -47,7 +47,8 @@ nb::bytes bytes_of(std::span<const std::byte> bytes) {
 using Regions = nb::ndarray<nb::numpy, std::uint8_t, nb::ndim<2>>;
 
 /// Calls Python with all regions as rows of one array; Python returns why it failed, or nothing.
-Status call_python(const nb::callable& function, const AllReduceCall& call) {
+Status call_function(const nb::callable& function, const AllReduceCall& call) {
+  const nb::gil_scoped_acquire python;
   const std::size_t ranks = call.regions.size();
   const std::size_t bytes = call.regions[0].size();
   auto memory = std::make_unique<std::vector<std::uint8_t>>(ranks * bytes);
@@ -77,16 +78,19 @@ Status call_python(const nb::callable& function, const AllReduceCall& call) {
 std::string check(const nb::callable& function, int ranks, const std::string& dtype,
                   const std::vector<std::size_t>& lengths, int runs, std::uint64_t seed,
                   bool in_place, const std::string& codec, const std::string& claim) {
+  const AllReduceCheckRequest request{.ranks = ranks,
+                                      .dtype = parse_dtype(dtype),
+                                      .lengths = lengths,
+                                      .runs = runs,
+                                      .in_place = in_place,
+                                      .seed = seed,
+                                      .codec = codec,
+                                      .claim = claim};
+  // Threads of the reference may run codecs that are written in Python.
+  const nb::gil_scoped_release others_may_run;
   return to_json(value_of(check_all_reduce(
-                     [&](const AllReduceCall& call) { return call_python(function, call); },
-                     {.ranks = ranks,
-                      .dtype = parse_dtype(dtype),
-                      .lengths = lengths,
-                      .runs = runs,
-                      .in_place = in_place,
-                      .seed = seed,
-                      .codec = codec,
-                      .claim = claim})))
+                     [&](const AllReduceCall& call) { return call_function(function, call); },
+                     request)))
       .dump();
 }
 

@@ -1,0 +1,499 @@
+"""The reference from Python: the bits of the program, figures that NumPy agrees with, codecs and algorithms of one's own."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import arlab
+
+PROGRAM = Path(os.environ["ARLAB_BIN"]).resolve() / "arlab"
+ALL_REDUCES = ["one_shot", "two_shot", "ring", "hierarchical", "hierarchical_pipelined", "halving_doubling", "tree"]
+
+
+def values(shape, dtype=np.float16, seed=1):
+    return np.random.default_rng(seed).normal(size=shape).astype(dtype)
+
+
+def bits(array):
+    return np.ascontiguousarray(array).view(np.uint8).tobytes()
+
+
+def program(folder, command, **files):
+    """What the program prints, and the folder, where --out may be."""
+    for name, array in files.items():
+        np.save(folder / f"{name}.npy", array.view(np.uint16) if array.dtype == ml_dtypes.bfloat16 else array)
+    done = subprocess.run(
+        [PROGRAM, *command.split(), "--format", "json"], cwd=folder, check=True, stdout=subprocess.PIPE, text=True
+    )
+    return json.loads(done.stdout)
+
+
+# ---------------------------------------------------------------- collectives
+
+
+@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16, np.float32])
+@pytest.mark.parametrize("algorithm", ["two_shot", "ring", "hierarchical"])
+def test_all_reduce_is_the_programs(dtype, algorithm, tmp_path):
+    name = {"float16": "fp16", "bfloat16": "bf16", "float32": "fp32"}[np.dtype(dtype).name]
+    x = values((4, 30, 101), dtype)
+    command = f"reduce --algorithm {algorithm} --codec int4-g32 --dtype {name} --input x.npy --out out.npy --accumulate fp32"
+    expected = program(tmp_path, command, x=x)
+    result = arlab.all_reduce(x, algorithm=algorithm, codec="int4-g32", accumulate="fp32")
+    assert bits(result.outputs) == bits(np.load(tmp_path / "out.npy"))
+    assert result.outputs.dtype == dtype and result.outputs.shape == x.shape
+    same = set(expected) & set(result.to_dict())
+    assert {"sqnr_db", "token_sqnr_db", "channel_sqnr_p1_db", "rmse", "clamped", "wire_bytes", "ranks_identical"} <= same
+    assert {key: expected[key] for key in same} == {key: result.to_dict()[key] for key in same}
+
+
+@pytest.mark.parametrize("name", ["reduce_scatter", "all_gather", "broadcast", "all_to_all"])
+def test_other_collectives_are_the_programs(name, tmp_path):
+    x = values((4, 64, 32))
+    expected = program(tmp_path, f"reduce --algorithm {name} --codec qr-q6 --input x.npy --out out.npy", x=x)
+    result = getattr(arlab, name)(list(x), codec="qr-q6")
+    assert bits(result.outputs) == bits(np.load(tmp_path / "out.npy"))
+    assert (result.sqnr_db, result.token_sqnr_db) == (expected["sqnr_db"], expected["token_sqnr_db"])
+    assert result.collective == name
+
+
+def test_ranks_may_lie_anywhere():
+    x = values((3, 5000))
+    apart = [np.array(rank) for rank in x]
+    for tensors in (apart, list(x), x):
+        result = arlab.all_reduce(tensors, codec="qr-q4")
+        assert bits(result.outputs) == bits(arlab.all_reduce(x, codec="qr-q4").outputs)
+    assert bits(apart[1]) == bits(x[1])  # read, not written
+
+
+def test_the_figures_are_those_that_numpy_finds():
+    x = values((4, 200, 64)) * np.exp(values((1, 1, 64), np.float32, 2)).astype(np.float16)
+    x[0, 7] = 0
+    result = arlab.all_reduce(x, codec="int4-g32", algorithm="one_shot")
+    exact = x.astype(np.float64).sum(0)
+    error2, signal2 = (result.outputs[0].astype(np.float64) - exact) ** 2, exact**2
+
+    def decibels(axis):
+        return 10 * np.log10(signal2.sum(axis) / error2.sum(axis))
+
+    assert result.sqnr_db == pytest.approx(decibels(None), rel=1e-12)
+    for figure, axis in (("token", 1), ("channel", 0)):
+        each = np.sort(decibels(axis))
+        assert result.to_dict()[f"{figure}_sqnr_db"] == pytest.approx(np.median(each), rel=1e-12)
+        assert result.to_dict()[f"{figure}_sqnr_p1_db"] == pytest.approx(each[(len(each) - 1) // 100], rel=1e-12)
+    assert result.rmse == pytest.approx(np.sqrt(error2.mean()), rel=1e-12)
+
+
+def test_tokens_need_an_axis():
+    result = arlab.all_reduce(values((2, 640)), codec="qr-q4")
+    assert result.token_sqnr_db is None and result.channel_sqnr_db is None and result.sqnr_db > 10
+    # 4 ranks x 6 tokens of 32 make slots of a token and a half.
+    assert arlab.all_to_all(values((4, 6, 32)), codec="qr-q4").token_sqnr_db is None
+
+
+def test_a_result_shows_itself():
+    result = arlab.all_reduce(values((2, 64, 64)), codec="qr-q4")
+    assert re.search(r"codec +qr-q4", repr(result)) and "<th>codec</th><td>qr-q4</td>" in result._repr_html_()
+    assert "token_sqnr_db" in dir(result) and json.dumps(result.to_dict())
+    with pytest.raises(AttributeError, match="Reduction has no 'sqnr'; it has collective, "):
+        result.sqnr  # noqa: B018
+
+
+def test_other_threads_go_on():
+    started = threading.Event()
+    counted = []
+
+    def count():
+        started.set()
+        while not done:
+            counted.append(0)
+
+    done = False
+    thread = threading.Thread(target=count)
+    thread.start()
+    started.wait()
+    before = len(counted)
+    arlab.all_reduce(values((4, 1 << 20)), codec="qr-q4")
+    done = True
+    thread.join()
+    assert len(counted) > before + 1000
+
+
+@pytest.mark.parametrize(
+    "call, message",
+    [
+        (lambda x: arlab.all_reduce([]), "there are no tensors"),
+        (lambda x: arlab.all_reduce(x[0, 0]), r"shape \(4,\): allowed is \[ranks, ...\]"),
+        (lambda x: arlab.all_reduce([x[0], x[1, :1]]), r"rank 1's tensor is fp16 of shape \(1, 4\), rank 0's fp16 of shape"),
+        (lambda x: arlab.all_reduce([x[0], x[1].astype(np.float32)]), "rank 1's tensor is fp32"),
+        (lambda x: arlab.all_reduce(x.astype(np.int8)), "is int8: allowed are"),
+        (lambda x: arlab.all_reduce(x[:, :, ::2]), "not contiguous"),
+        (lambda x: arlab.all_reduce(x[:, :0]), "the tensors have no elements"),
+        (lambda x: arlab.all_reduce(x, codec="qr-q5"), "unknown codec 'qr-q5'"),
+        (lambda x: arlab.all_reduce(x, codec="bf16"), "codec bf16 takes bf16, not fp16"),
+        (lambda x: arlab.all_reduce(x, algorithm="two_shots"), "unknown algorithm 'two_shots'"),
+        (lambda x: arlab.all_reduce(x, algorithm="none.json"), "none.json"),
+        (lambda x: arlab.all_reduce(x, forward="unchanged"), "algorithm two_shot has no option forward"),
+        (lambda x: arlab.all_reduce(x, algorithm="hierarchical", group_size=2), "group-size 2 does not divide"),
+        (lambda x: arlab.all_reduce(x, algorithm="hierarchical", group_size=-1), "group_size: allowed is an integer from 1"),
+        (lambda x: arlab.all_reduce(x, accumulate="fp64"), "accumulate is 'fp64': allowed are native, fp32"),
+        (lambda x: arlab.all_reduce(x, algorithm=arlab.schedule("ring", 2, 4)), "for 2 ranks with 4 elements, not 3 with 8"),
+        (lambda x: arlab.all_reduce(x, algorithm=arlab.schedule("ring", 3, 8), own="exact"), "own: a schedule has its options"),
+        (lambda x: arlab.all_to_all(x), "8 elements per rank do not make 3 equal slots"),
+        (lambda x: arlab.simulate(topology="h200-9", algorithm="ring", codec="fp16", bytes="1M"), "h200-9"),
+        (lambda x: arlab.simulate(topology="h200-8", algorithm="ring", codec="fp16", bytes="1X"), "--bytes is '1X'"),
+        (lambda x: arlab.simulate(topology="h200-8\0", algorithm="ring", codec="fp16", bytes="1M"), "character NUL"),
+        (lambda x: arlab.select(topology="h200-8", min_sqnr_db=300, codecs=["qr-q4"]), "no candidate reaches it"),
+        (lambda x: arlab.study("none.toml", out="nowhere"), "none.toml"),
+        (lambda x: arlab.check_codec("qr-q5"), "unknown codec 'qr-q5'"),
+        (lambda x: arlab.Schedule.from_json("{}"), "schema"),
+        (lambda x: arlab.Schedule.from_json("no/such.json"), "no/such.json cannot be read"),
+        (lambda x: arlab.schedule("ring", 0, 8), "world size 0"),
+    ],
+)  # fmt: skip
+def test_bad_input_is_one_line(call, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match=message) as caught:
+        call(values((3, 2, 4)))
+    assert isinstance(caught.value, arlab.ArgumentError) and "\n" not in str(caught.value)
+    assert not list(tmp_path.iterdir())
+
+
+# ---------------------------------------------------------------- commands in this process
+
+
+def test_simulate_is_the_programs(tmp_path):
+    command = "simulate --topology mi300x-8 --algorithm two_shot --codec qr-q4 --bytes 64M"
+    result = arlab.simulate(topology="mi300x-8", algorithm="two_shot", codec="qr-q4", bytes=64 << 20)
+    assert result.to_dict() == program(tmp_path, command)
+    assert sum(result.breakdown.values()) == pytest.approx(result.latency_us)
+    assert list(result.links["link_class"]) and "latency_us" in repr(result)
+    schedule = arlab.schedule("two_shot", 8, 32 << 20, codec="qr-q4")
+    again = arlab.simulate(topology="mi300x-8", algorithm=schedule, codec="qr-q4")
+    assert again.latency_us == result.latency_us
+
+
+def test_a_trace_and_no_picture(tmp_path):
+    arlab.simulate(topology="h200-4", algorithm="ring", codec="fp16", bytes="1M", trace=tmp_path / "t.json")
+    assert json.loads((tmp_path / "t.json").read_text()) and len(list(tmp_path.iterdir())) == 1
+
+
+def test_select_is_the_programs(tmp_path):
+    options = "--topology h200-4 --bytes 1M --min-sqnr 20 --codecs fp16,qr-q4,qr-q6 --algorithms one_shot,two_shot"
+    expected = program(tmp_path, "select " + options)
+    result = arlab.select(
+        topology="h200-4", bytes="1M", min_sqnr_db=20, codecs=["fp16", "qr-q4", "qr-q6"], algorithms=["one_shot", "two_shot"]
+    )
+    assert result.to_dict() == expected
+    assert list(result.ranges["codec"]) == [row["codec"] for row in expected["ranges"]]
+
+
+def test_a_study(tmp_path):
+    (tmp_path / "s.toml").write_text("""
+title = "Two codecs"
+ranks = [2, 4]
+algorithms = ["one_shot", "ring"]
+codecs = ["fp16", "qr-q4"]
+[[input]]
+name = "gaussian"
+synthetic = "gaussian"
+elements = 4096
+""")
+    heard = []
+    study = arlab.study(tmp_path / "s.toml", out=tmp_path / "out", progress=heard.append)
+    assert len(study.table) == 8 and set(study.table["codec"]) == {"fp16", "qr-q4"}
+    assert "100% of 8 points" in "".join(heard)
+    assert arlab.study(tmp_path / "s.toml", out=tmp_path / "out", resume=True).table.equals(study.table)
+    with pytest.raises(KeyboardInterrupt):
+        arlab.study(tmp_path / "s.toml", out=tmp_path / "other", progress=interrupted)
+
+
+def interrupted(_):
+    raise KeyboardInterrupt
+
+
+def test_lists_are_names_with_tables():
+    assert {"qr-q4", "mxfp4", "int4-g32"} <= set(arlab.codecs())
+    assert list(arlab.codecs().table["name"]) == list(arlab.codecs())
+    assert set(ALL_REDUCES) <= set(arlab.algorithms()) and "h200-8" in arlab.topologies()
+    assert "<table" in arlab.topologies()._repr_html_()
+    assert arlab.codec_info("qr-q4")["alignment"] == 2048
+
+
+# ---------------------------------------------------------------- schedules
+
+
+def test_schedules():
+    s = arlab.schedule("ring", 8, 1 << 20)
+    assert s.check() == (True, "", True, "") and s.volume.total == 14
+    assert (s.algorithm, s.collective, s.ranks, s.elements, s.steps, len(s.chunks)) == ("ring", "all_reduce", 8, 1 << 20, 14, 8)
+    again = arlab.Schedule.from_json(s.to_json())
+    assert again.to_json() == s.to_json()
+    any_size = s.to_json(fractions=True)
+    assert arlab.Schedule.from_json(any_size, elements=1 << 12).elements == 1 << 12
+    broken = json.loads(s.to_json())
+    broken["outputs"].pop()
+    check = arlab.Schedule.from_json(json.dumps(broken)).check()
+    assert not check.correct and "rank 7" in check.violation
+
+
+def test_a_schedule_in_a_file_is_an_algorithm(tmp_path):
+    path = tmp_path / "own.json"
+    arlab.schedule("two_shot", 4, 4096).to_json(path, fractions=True)
+    x = values((4, 64, 64))
+    assert bits(arlab.all_reduce(x, algorithm=str(path), codec="qr-q4").outputs) == bits(
+        arlab.all_reduce(x, codec="qr-q4").outputs
+    )
+
+
+def test_an_algorithm_in_python_is_one_everywhere(tmp_path):
+    @arlab.algorithm("twin_of_two_shot")
+    def two_shot(s):
+        """two_shot, written again."""
+        for owner, (begin, end) in enumerate(s.split(s.ranks)):
+            if begin == end:
+                continue
+            chunk = s.chunk(begin, end)
+            s.at_step(0)
+            parts = [s.send(s.encode(s.input(rank, chunk)), owner) for rank in range(s.ranks)]
+            s.at_step(1)
+            total = s.encode(s.reduce(parts))
+            for rank in range(s.ranks):
+                s.output(s.send(total, rank))
+
+    x = values((4, 50, 64))
+    assert bits(arlab.all_reduce(x, algorithm="twin_of_two_shot", codec="qr-q4").outputs) == bits(
+        arlab.all_reduce(x, algorithm="two_shot", codec="qr-q4").outputs
+    )
+    times = [
+        arlab.simulate(topology="h200-8", algorithm=name, codec="qr-q4", bytes="4M").latency_us
+        for name in ("two_shot", "twin_of_two_shot")
+    ]
+    assert times[0] == times[1]
+    assert "twin_of_two_shot" in arlab.algorithms()
+    chosen = arlab.select(topology="h200-4", bytes="1M", algorithms=["twin_of_two_shot"], codecs=["qr-q4"], min_sqnr_db=1)
+    assert chosen.algorithm == "twin_of_two_shot"
+    if "host" in arlab.platforms():  # kernels run any schedule
+        tensors = [np.array(rank) for rank in x]
+        arlab.Group(range(4), blocks=2, slot_bytes=16384).all_reduce(tensors, algorithm="twin_of_two_shot", codec="qr-q4")
+        assert bits(np.stack(tensors)) == bits(arlab.all_reduce(x, codec="qr-q4").outputs)
+
+
+def forgets_a_rank(s):
+    chunk = s.chunk(0, s.elements)
+    s.at_step(0)
+    parts = [s.send(s.encode(s.input(rank, chunk)), 0) for rank in range(s.ranks - 1)]
+    s.at_step(1)
+    total = s.encode(s.reduce(parts))
+    for rank in range(s.ranks):
+        s.output(s.send(total, rank))
+
+
+@pytest.mark.parametrize(
+    "write, message",
+    [
+        (forgets_a_rank, "wrong: not an all-reduce: .*rank 2"),
+        (lambda s: 1 / 0, "algorithm wrong for 3 ranks and 96 elements raised ZeroDivisionError: division by zero"),
+        (lambda s: s.input(3, s.chunk(0, 1)), "algorithm wrong: there is no rank 3: allowed is 0 to 2"),
+        (lambda s: s.chunk(5, 5), r"chunk \[5, 5\): allowed is begin < end <= 96"),
+        (lambda s: s.send(s.input(0, s.chunk(0, 96)), 1), "algorithm wrong: "),  # a raw value
+        (lambda s: s.reduce([]), "reduce of no values"),
+        (lambda s: s.encode(7), "raised TypeError"),
+    ],
+)
+def test_a_wrong_algorithm_is_refused(write, message):
+    arlab.algorithm("wrong")(write)
+    with pytest.raises(arlab.ArgumentError, match=message) as caught:
+        arlab.all_reduce(values((3, 96)), algorithm="wrong")
+    assert "\n" not in str(caught.value)
+
+
+def test_names_of_algorithms():
+    with pytest.raises(arlab.ArgumentError, match="algorithm 'ring' is built in"):
+        arlab.algorithm("ring")(forgets_a_rank)
+    with pytest.raises(arlab.ArgumentError, match="allowed in a name are"):
+        arlab.algorithm("my ring")(forgets_a_rank)
+    with pytest.raises(arlab.ArgumentError, match="unknown collective 'sum'"):
+        arlab.algorithm("mine", collective="sum")(forgets_a_rank)
+
+
+# ---------------------------------------------------------------- codecs in Python
+
+
+class MxInt8:
+    """mxint8 after SPEC.md, a block at a time: what the built-in codec decodes to, with another wire."""
+
+    def encode(self, blocks):
+        x = blocks.astype(np.float32)
+        bad = ~np.isfinite(x).all(1)
+        x[bad] = 0
+        largest = abs(x).max(1)
+        exponent = np.clip(np.frexp(largest)[1] - 1, -127, 127)
+        codes = np.clip(np.rint(np.ldexp(np.ldexp(x, -exponent[:, None]), 6)), -127, 127)
+        scale = np.where(bad, 255, np.where(largest == 0, 0, exponent + 127))
+        return np.concatenate([codes.astype(np.int8).view(np.uint8), scale.astype(np.uint8)[:, None]], 1)
+
+    def decode(self, wire):
+        codes = wire[:, :32].copy().view(np.int8).astype(np.float32)
+        exponent = wire[:, 32].astype(np.int32) - 127
+        x = np.ldexp(codes / 64, exponent[:, None])
+        x[wire[:, 32] == 255] = np.nan
+        return x
+
+
+@pytest.fixture
+def twin():
+    arlab.codec("twin-mxint8", block=32, encode_ops=6, decode_ops=3)(MxInt8)
+    return "twin-mxint8"
+
+
+@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16, np.float32])
+@pytest.mark.parametrize("algorithm", ALL_REDUCES)
+def test_a_codec_in_python_is_one_in_every_algorithm(twin, algorithm, dtype):
+    x = values((4, 33, 37), dtype)
+    x[1, 3, 5], x[2, 20, 1] = np.inf, np.nan
+    own = arlab.all_reduce(x, algorithm=algorithm, codec=twin)
+    built_in = arlab.all_reduce(x, algorithm=algorithm, codec="mxint8")
+    assert bits(own.outputs) == bits(built_in.outputs)
+    assert own.to_dict()["flushed"] == built_in.to_dict()["flushed"]
+
+
+def test_a_codec_in_python_is_one_elsewhere(twin, tmp_path):
+    x = values((5, 77))
+    wire = arlab.encode(x, twin)
+    assert wire.shape == (arlab.wire_bytes(twin, np.float16, 5 * 77),) == (13 * 33,)
+    assert bits(arlab.decode(wire, twin, "fp16", x.shape)) == bits(
+        arlab.decode(arlab.encode(x, "mxint8"), "mxint8", np.float16, x.shape)
+    )
+    assert arlab.check_codec(twin).passed and twin in arlab.codecs()
+    own = arlab.simulate(topology="h200-8", algorithm="two_shot", codec=twin, bytes="4M")
+    assert own.wire_bits_per_element == 8.25 and own.latency_us > 0
+    chosen = arlab.select(topology="h200-8", bytes="64M", min_sqnr_db=30, codecs=[twin, "fp16"])
+    assert chosen.codec == twin
+    (tmp_path / "s.toml").write_text(f"""
+title = "Mine"
+ranks = [2]
+algorithms = ["two_shot"]
+codecs = ["mxint8", "{twin}"]
+[[input]]
+name = "gaussian"
+synthetic = "gaussian"
+elements = 4096
+""")
+    table = arlab.study(tmp_path / "s.toml", out=tmp_path / "out").table
+    assert table["sqnr_db"].nunique() == 1 and list(table["codec"]) == ["mxint8", twin]
+    mixed = arlab.all_reduce(values((4, 640)), algorithm="hierarchical", codec="qr-q4", inner_codec=twin)
+    assert mixed.sqnr_db > arlab.all_reduce(values((4, 640)), algorithm="hierarchical", codec="qr-q4").sqnr_db
+
+    def through_the_twin(tensors):
+        return list(arlab.all_reduce(tensors, codec=twin).outputs)
+
+    report = arlab.conformance.check(through_the_twin, world_size=2, dtype="fp16", codec=twin, lengths=[100, 1000])
+    assert report.passed and f"two_shot/{twin}/native" in report.exact_as
+    if "host" in arlab.platforms():
+        with pytest.raises(arlab.Error, match=f"codec {twin} has no kernels"):
+            arlab.Group([0, 1]).all_reduce([values(10), values(10)], codec=twin)
+
+
+class Wrong:
+    """A codec of one byte per element, one function of which is replaced."""
+
+    def __init__(self, encode=None, decode=None):
+        self.encode = encode or (lambda blocks: np.zeros(blocks.shape, np.uint8))
+        self.decode = decode or (lambda wire: np.zeros(wire.shape, np.float32))
+
+
+def later(right, wrong):
+    """Right for the few blocks that a codec is tried with when it is defined, and wrong after that."""
+    return lambda blocks: right(blocks) if len(blocks) < 4 else wrong(blocks)
+
+
+@pytest.mark.parametrize(
+    "own, message",
+    [
+        (Wrong(encode=lambda b: b), "encode of 1 x 8 fp16 gave float16 of shape .1, 8.: needed is uint8"),
+        (Wrong(encode=lambda b: np.zeros(8, np.uint8)), "needed is uint8 of shape .1, wire bytes of a block"),
+        (Wrong(encode=lambda b: np.zeros((len(b), 4 + len(b)), np.uint8)), "gave 7 bytes for a block of fp16 and 5 for another"),
+        (Wrong(encode=lambda b: None), "encode of 1 x 8 fp16 gave object"),
+        (Wrong(decode=lambda w: w), "decode of 1 blocks of fp16 gave uint8 of shape"),
+        (Wrong(decode=lambda w: np.zeros((1, 8), np.float32)), r"decode of 3 blocks of fp16 gave float32 of shape \(1, 8\)"),
+        (Wrong(encode=lambda b: {}["no"]), "encode of 1 blocks of fp16 raised KeyError: 'no'"),
+    ],
+)
+def test_a_wrong_codec_is_refused_when_it_is_defined(own, message):
+    with pytest.raises(arlab.ArgumentError, match="codec wrong: " + message) as caught:
+        arlab.codec("wrong", block=8, dtypes=("fp16",))(own)
+    assert "\n" not in str(caught.value) and "wrong" not in arlab.codecs()
+
+
+@pytest.mark.parametrize(
+    "own, message",
+    [
+        (Wrong(encode=later(Wrong().encode, lambda b: 1 / 0)), "encode of 80 blocks of fp16 raised ZeroDivisionError: division"),
+        (Wrong(encode=later(Wrong().encode, lambda b: b[:-1].astype(np.uint8))), r"gave uint8 of shape \(79, 8\): needed is"),
+        (Wrong(decode=later(Wrong().decode, lambda w: w[0] * 1.0)), r"decode of 80 blocks of fp16 gave float64 of shape \(8,\)"),
+    ],
+)
+def test_a_codec_that_goes_wrong_says_where(own, message):
+    arlab.codec("goes-wrong", block=8, dtypes=("fp16",))(own)
+    for call in (
+        lambda: arlab.all_reduce(values((2, 640)), codec="goes-wrong", algorithm="one_shot"),
+        lambda: arlab.decode(arlab.encode(values(640), "goes-wrong"), "goes-wrong", "fp16"),
+    ):
+        with pytest.raises(arlab.ArgumentError, match="codec goes-wrong: .*" + message) as caught:
+            call()
+        assert "\n" not in str(caught.value)
+
+
+def test_defining_a_codec_again_replaces_it(twin):
+    assert arlab.wire_bytes(twin, "fp16", 32) == 33
+    arlab.codec(twin, block=8, dtypes=("fp16",))(Wrong())
+    assert arlab.wire_bytes(twin, "fp16", 32) == 32
+    with pytest.raises(arlab.ArgumentError, match="codec 'qr-q4' is already registered"):
+        arlab.codec("qr-q4", block=8)(Wrong())
+    for name in ("", "two words", "a,b", "x\n"):
+        with pytest.raises(arlab.ArgumentError, match="allowed in a name are"):
+            arlab.codec(name, block=8)(Wrong())
+    with pytest.raises(arlab.ArgumentError, match="block is 0: allowed is an integer from 1"):
+        arlab.codec("mine", block=0)(Wrong())
+    with pytest.raises(arlab.ArgumentError, match="dtype 'fp64': allowed are"):
+        arlab.codec("mine", block=8, dtypes=("fp64",))(Wrong())
+
+
+def test_codecs_in_python_from_many_threads(twin):
+    x = values((4, 1 << 16))
+    expected = bits(arlab.all_reduce(x, codec="mxint8").outputs)
+    same = []
+    threads = [
+        threading.Thread(target=lambda: same.append(bits(arlab.all_reduce(x, codec=twin).outputs) == expected))
+        for _ in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert same == [True] * 4
+
+
+def test_a_program_that_defines_some_ends():
+    done = subprocess.run(
+        [sys.executable, "-c", """
+import numpy as np, arlab
+@arlab.codec("mine", block=8)
+class Mine:
+    def encode(self, blocks): return np.zeros(blocks.shape, np.uint8)
+    def decode(self, wire): return wire.astype(np.float32)
+@arlab.algorithm("nothing")
+def nothing(s): pass
+print(arlab.encode(np.ones(9, np.float16), "mine").size)
+"""],
+        check=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    )  # fmt: skip
+    assert done.stdout == "16\n"

@@ -169,8 +169,8 @@ def size_text(count: float) -> str:
     """A number of bytes: 64 MiB."""
     for shift, unit in ((30, "GiB"), (20, "MiB"), (10, "KiB")):
         if count >= 1 << shift:
-            return f"{count / (1 << shift):.4g} {unit}"
-    return f"{count:g} bytes"
+            return f"{count / (1 << shift):.4g}{NO_BREAK}{unit}"
+    return f"{count:g}{NO_BREAK}bytes"
 
 
 def text_in(text: str, size: float, weight: str = "normal") -> float:
@@ -428,7 +428,7 @@ def bent(xs: Sequence[float], ys: Sequence[float]) -> Callable[[Any], Any]:
     return curve
 
 
-def log_axis(axis: Any, values: Iterable[float], text: Callable[[float], str] = "{:.4g}".format, most: int = 0) -> None:
+def log_axis(axis: Any, values: Iterable[float], text: Callable[[float], str] = "{:.6g}".format, most: int = 0) -> None:
     """A log scale with round ticks: 1, 2, 5 of each decade, fewer or more where they would be too many or too few."""
     known = [value for value in values if 0 < value < math.inf] or [1.0]
     most = most or (9 if matplotlib.rcParams["figure.figsize"][0] > 8 else 7)

@@ -154,9 +154,8 @@ def read_sweep(path: Path) -> pd.DataFrame:
     for name in (*SWEEP_NUMBERS, "wire_bits_per_element"):
         table[name] = numbers_of(path, table, name, positive, "above 0")
     table["sqnr_db"] = numbers_of(path, table, "sqnr_db", lambda v: v == v, "")
-    said = table["provenance"].unique() if "provenance" in table else []
-    comment = table.attrs["comments"].get("provenance", "")
-    table.attrs["provenance"] = comment or "; ".join(said[:2]) + (" …" if len(said) > 2 else "")
+    said = table["provenance"].str.replace(r", topology .*", "", regex=True).unique() if "provenance" in table else []
+    table.attrs["provenance"] = table.attrs["comments"].get("provenance", "") or "; ".join(said)
     return table
 
 

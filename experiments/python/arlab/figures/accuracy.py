@@ -710,7 +710,7 @@ def wire_bits(accuracy: Accuracy) -> Figure:
             axes.plot([p[0] for p in known], [p[1] for p in known], **look, **open_look, **edge)
             points += known
             label = {c: f"INT{c[3]} SR" for c in codecs if c.endswith("-sr")} | ({} if group else {codecs[0]: codecs[0]})
-            names[axes] += [(x, y, label[c], look["color"], "right") for x, y, c in known if c in label]
+            names[axes] += [(x, y, label[c], look["color"], "right" if group == 32 else "left") for x, y, c in known if c in label]
         best = front(pd.DataFrame([point[:2] for point in points], columns=["cost", "sqnr_db"]))
         ends = [*best["sqnr_db"], *best["sqnr_db"].tail(1)]
         axes.step([*best["cost"], MOST_DRAWN_BITS][: len(ends)], ends, where="post", color="#CCCCCC", linewidth=4, zorder=2)

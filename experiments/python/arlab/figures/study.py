@@ -621,3 +621,6 @@ def pareto_title(
     kind = "pairs of codec and algorithm" if choices["algorithm"].nunique() > 1 else f"codecs with {choices['algorithm'].iloc[0]}"
     ends = f"from {said[0]} to {said[-1]}" if len(said) > 1 else f"{said[0]}"
     return f"{at}: {len(best)} of {len(choices)} {kind} are on the Pareto front, {ends}"
+
+
+FIGURES = {draw.__name__: draw for draw in (error_by_codec, error_by_ranks, pareto, error_by_tensor)}

@@ -22,6 +22,14 @@ SWEEP_NUMBERS = ("ranks", "bytes", "latency_us", "algbw_gb_per_s", "busbw_gb_per
 class InputError(Exception):
     """The input cannot be drawn; the message is one line for the user."""
 
+    code = 2  # with which the command line ends
+
+
+class CheckFailed(InputError):
+    """The figures are not those of the study."""
+
+    code = 1
+
 
 def plural(count: int, noun: str) -> str:
     """`1 tensor`, `6 tensors`."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,8 @@ from matplotlib.patches import Circle, FancyBboxPatch
 from numpy.typing import NDArray
 
 from arlab.figures import style
-from arlab.figures.style import GREY, INK, handle
+from arlab.figures.style import INK, handle
+from arlab.figures.tables import read_report
 
 DEVICE, STRAGGLER, FAULT = style.BLUE, style.PINK, style.HIGHLIGHT
 LINK_COLOURS = ("#777777", style.GREEN, style.ORANGE, style.SKY, style.WINE, style.INDIGO)
@@ -28,6 +30,11 @@ OTHER_WAY = {"port_in": "port_out", "nic_in": "nic_out", "downlink": "uplink"}
 NAMES = {"port_out": "port", "nic_out": "network card"}
 
 Points = NDArray[np.float64]
+
+
+def read_topology(path: Path) -> dict[str, Any]:
+    """The JSON object of a topology with its edges."""
+    return read_report(path, "arlab.topology", "topology show")
 
 
 # ---------------------------------------------------------------- layouts: a point per node

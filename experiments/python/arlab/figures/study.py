@@ -255,7 +255,7 @@ def codec_title(study: Study, spreads: pd.DataFrame) -> str:
     """How much the choice of an algorithm moves the error, and how much the tensor does."""
     at = f"{shortened(study.main_input, 40)}, {plural(study.world_size, 'rank')}:"
     mine = spreads.loc[study.main_input]
-    mine = mine[np.isfinite(mine["median"])]
+    mine = mine[np.isfinite(mine["median"])].reindex(study.codecs, level="codec")  # among equals, the fewest bits
     if mine.empty:
         return f"{at} no SQNR is finite"
     by_codec = mine["median"].groupby("codec", sort=False)
@@ -307,7 +307,7 @@ def rank_curves(study: Study, name: str) -> RankCurves:
         if len(mine):
             curves[key] = mine.median()
     frame = pd.DataFrame(curves.values(), pd.MultiIndex.from_tuples(curves, names=["algorithm", "codec"]) if curves else
-                         pd.MultiIndex.from_arrays([[], []], names=["algorithm", "codec"]), columns=ranks)  # fmt: skip
+                         pd.MultiIndex.from_arrays([[], []], names=["algorithm", "codec"]), columns=ranks).astype(float)  # fmt: skip
     return RankCurves(ranks, common, list(counts.index[counts < len(ranks)]), frame, dropped)
 
 
@@ -489,7 +489,8 @@ def tensor_title(table: pd.DataFrame, name: str, algorithm: str) -> str:
 def front(choices: pd.DataFrame) -> pd.DataFrame:
     """The choices (columns cost, sqnr_db) that no other beats on one axis without losing on the other, by rising cost."""
     rising = choices.sort_values(["cost", "sqnr_db"], ascending=[True, False], kind="stable")
-    return rising[rising["sqnr_db"] > rising["sqnr_db"].cummax().shift(fill_value=-np.inf)]
+    best = rising["sqnr_db"].astype(float).cummax().shift(fill_value=-np.inf)
+    return rising[rising["sqnr_db"] > best]
 
 
 def choices_of(study: Study, algorithms: Sequence[str], cost: str) -> pd.DataFrame:

@@ -33,7 +33,7 @@ class Sweep:
         rows = frame.reset_index(drop=True)
         library = rows["implementation"].astype(str).str.startswith(LIBRARY)
         several = rows.groupby("topology")["ranks"].transform("nunique") > 1  # then a rank count is a machine of its own
-        rows["machine"] = rows["topology"].where(~several, rows["topology"] + ", " + rows["ranks"].astype(str) + " ranks")
+        rows["machine"] = rows["topology"].where(~several, rows["topology"] + ", " + rows["ranks"].map("{:g} ranks".format))
         rows["series"] = rows["codec"].where(~library, LIBRARY)
         rows["method"] = (rows["algorithm"] + " with " + rows["codec"]).where(~library, LIBRARY + ", " + rows["algorithm"])
         self.rows = rows

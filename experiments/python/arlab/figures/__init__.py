@@ -5,8 +5,8 @@
     arlab.figures.save(figure, "pareto.pdf")                           equal figures give equal bytes
 
 Every function that draws takes data and returns a matplotlib.figure.Figure, without pyplot's global state; `width` is
-screen, page (7 in) or column (3.3 in). `python -m arlab.figures --help` draws the same from the command line. Nothing here
-needs arlab's compiled part; needed are matplotlib, pandas and adjustText: pip install arlab[figures].
+screen, page (7 in) or column (3.3 in). `python -m arlab.figures --help` draws the same from the command line. Needed are
+matplotlib, pandas and adjustText (pip install arlab[figures]), but not arlab's compiled part.
 """
 
 import importlib
@@ -18,7 +18,7 @@ _PLACES = {
     "sweep": (
         "bandwidth_over_size", "best_method_by_size", "latency_over_size", "machines_heat_map", "speedup_over_library",
     ),
-    "select": ("read_selection", "selection"),
+    "selections": ("read_selection", "selection"),
     "timelines": ("read_trace", "timeline"),
     "topologies": ("read_topology", "topology"),
 }  # fmt: skip

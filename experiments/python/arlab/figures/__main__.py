@@ -99,7 +99,8 @@ def measure_tokens(options: argparse.Namespace) -> None:
     """SQNR token by token of an accuracy study."""
     from arlab.figures import tokens
 
-    print(tokens.write_tokens(options.study, options.folder, options.arlab, f"{PROGRAM} tokens {options.study} {options.folder}"))
+    command = f"{PROGRAM} tokens {options.study} {options.folder}"
+    print(tokens.write_tokens(options.study, options.folder, options.arlab, command))
 
 
 def main(words: Sequence[str] | None = None) -> int:

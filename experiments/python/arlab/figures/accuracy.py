@@ -197,9 +197,6 @@ def read_published(folder: Path) -> View:
     return View("published", PERPLEXITY, every.pivot(index=["algorithm", "codec"], columns="model", values="increase"))
 
 
-# ---------------------------------------------------------------- findings
-
-
 class Judged(NamedTuple):
     """Whether a claim holds, by the medians; None without the figures for it."""
 
@@ -355,9 +352,6 @@ FINDINGS = (
 )  # fmt: skip
 
 
-# ---------------------------------------------------------------- perplexity against SQNR
-
-
 def pairs_of(accuracy: Accuracy) -> pd.DataFrame:
     """Codecs that have our SQNR (dB) and a published increase (percent) above 0, which a logarithm needs."""
     view, published = accuracy.main(), accuracy.published
@@ -393,9 +387,6 @@ def same_curve(pairs: pd.DataFrame) -> pd.Series:
 def smooth(pairs: pd.DataFrame) -> pd.DataFrame:
     """The codecs with uniform steps in the values themselves."""
     return pairs[[method in (RTN, SPIKES) for method in pairs["method"]]]
-
-
-# ---------------------------------------------------------------- text
 
 
 def aligned(rows: Sequence[Sequence[str]], left: int) -> list[str]:
@@ -487,8 +478,6 @@ def accuracy_csv(accuracy: Accuracy, command: str) -> str:
     )
 
 
-# ---------------------------------------------------------------- pictures
-
 FLOOR = "At 0 dB the error is as large as the signal."
 SQNR_LABEL = "SQNR (dB), higher is better"
 PPL_LABEL = "perplexity increase (log), higher is better"
@@ -506,7 +495,8 @@ def page(
         view = accuracy.main()
         count = int(view.values.notna().sum(axis=1).max())
         of = f"median over {count} tensors" if count > 1 else ""
-        subtitle = style.sentence(f"SQNR: {view.name}", of, plural(accuracy.ranks, "rank"), accuracy.study.dtypes(), *subtitle)
+        ranks = plural(accuracy.ranks, "rank")
+        subtitle = style.sentence(f"SQNR: {view.name}", of, ranks, accuracy.study.dtypes(), *subtitle)
     return style.new_page(title, subtitle, notes, accuracy.study.source(), legends, 3.2)
 
 
@@ -560,7 +550,7 @@ def draw_curves(
             ends.append(style.end_label(axes, values[known[-1]], text, look["color"]))
     axes.set_xlim(-0.25, len(names) - 0.75)
     axes.set_xticks(range(len(names)), names)
-    style.grid_lines(axes, "y")
+    axes.grid(axis="y")
     return ends
 
 
@@ -614,10 +604,10 @@ def collectives(accuracy: Accuracy) -> Figure:
     for axes, source, first in ((left, view, 0), (middle, published, 1)):  # INT8 is the base
         curves = [(c, codecs[first:], COLLECTIVE_LOOK[c]) for c in COLLECTIVES]
         ends[axes] = draw_curves(axes, source, curves, [f"INT{b}" for b in widths[first:]], thin=True)
-    ours, theirs = (v.values[v.values.index.get_level_values("codec").isin(codecs)].to_numpy().ravel() for v in (view, published))
+    ours, theirs = (v.values.loc[v.values.index.isin(codecs, level="codec")].to_numpy() for v in (view, published))
     sqnr_axis(left, ours)
     left.set_title("SQNR, exact")
-    perplexity_axis(middle, theirs)
+    perplexity_axis(middle, theirs.ravel())
     middle.set_title("Perplexity, published, tables 1 and 2")
     ends[right] = draw_ranks(accuracy, right, (8, 4, 2))
     style.label_ends(figure, ends)
@@ -643,7 +633,7 @@ def draw_ranks(accuracy: Accuracy, axes: Axes, widths: Sequence[int]) -> list[An
     axes.xaxis.set_minor_locator(NullLocator())
     axes.set_xlabel("ranks")
     sqnr_axis(axes, drawn, label=False)
-    style.grid_lines(axes, "y")
+    axes.grid(axis="y")
     axes.set_title("SQNR by ranks, exact")
     return ends
 
@@ -678,7 +668,7 @@ def perplexity(accuracy: Accuracy) -> Figure:
             note = axes.annotate(str(pair.bits), (pair.sqnr_db, pair.increase), (0, lower), textcoords="offset points")
             note.set(ha="center", va="center", color=style.ink_on(colour), zorder=5, size="x-small", weight="bold")
         perplexity_axis(axes, pairs["increase"], name.startswith("both"))
-        style.grid_lines(axes)
+        axes.grid()
         axes.set_title(f"{name}\nrank correlation {rank_correlation(chosen):.2f}")
         axes.set_xlabel("our SQNR (dB), exact")
     return figure
@@ -710,13 +700,14 @@ def wire_bits(accuracy: Accuracy) -> Figure:
             axes.plot([p[0] for p in known], [p[1] for p in known], **look, **open_look, **edge)
             points += known
             label = {c: f"INT{c[3]} SR" for c in codecs if c.endswith("-sr")} | ({} if group else {codecs[0]: codecs[0]})
-            names[axes] += [(x, y, label[c], look["color"], "right" if group == 32 else "left") for x, y, c in known if c in label]
+            side = "right" if group == 32 else "left"
+            names[axes] += [(x, y, label[c], look["color"], side) for x, y, c in known if c in label]
         best = front(pd.DataFrame([point[:2] for point in points], columns=["cost", "sqnr_db"]))
         ends = [*best["sqnr_db"], *best["sqnr_db"].tail(1)]
         axes.step([*best["cost"], MOST_DRAWN_BITS][: len(ends)], ends, where="post", color="#CCCCCC", linewidth=4, zorder=2)
         drawn += [point[1] for point in points]
         axes.set_title(title)
-        style.grid_lines(axes)
+        axes.grid()
         axes.set_xlabel("wire bits per element, exact")
         axes.set_xlim(LEAST_DRAWN_BITS, MOST_DRAWN_BITS)
     for axes in grid:
@@ -757,7 +748,8 @@ def tensors(accuracy: Accuracy) -> Figure:
     title = "INT2, tensor by tensor"
     if len(pair) == 2 and len(pair[0]):
         far = (pair[0] - pair[1]).idxmax()
-        title = f"INT2, round to nearest, {far}: {decibels(pair[0][far])} as a whole tensor, {decibels(pair[1][far])} for its median token"
+        whole, token = (decibels(each[far]) for each in pair)
+        title = f"INT2, round to nearest, {far}: {whole} as a whole tensor, {token} for its median token"
     notes = ["SQNR weighs by energy: where one element holds most of a tensor's, the whole tensor's SQNR is that of this "
              "element. experiments/activations/README.md says where it is.", FLOOR]  # fmt: skip
     figure = page(accuracy, title, f"SQNR of the all-reduce, INT2, groups of 32, {plural(accuracy.ranks, 'rank')}", notes)
@@ -770,7 +762,7 @@ def tensors(accuracy: Accuracy) -> Figure:
             axes.plot(range(len(names)), line, **method.look)
             drawn += list(line)
         axes.set_title(view.name)
-        style.grid_lines(axes, "y")
+        axes.grid(axis="y")
         kinds = kinds_of(names)
         if len(kinds) == 1:
             (kind, numbered), = kinds.items()

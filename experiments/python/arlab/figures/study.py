@@ -162,9 +162,6 @@ def listing(tensors: Iterable[str]) -> str:
     return "; ".join(parts[:4]) + (" …" if len(parts) > 4 else "")
 
 
-# ---------------------------------------------------------------- error_by_codec
-
-
 @style.drawn
 def error_by_codec(frame: pd.DataFrame, highlight: Sequence[str] = ()) -> Figure:
     """SQNR (dB) by codec and algorithm at the largest world size, a panel per input; median and range over tensors."""
@@ -188,7 +185,8 @@ def error_by_codec(frame: pd.DataFrame, highlight: Sequence[str] = ()) -> Figure
     words = codec_title(study, spreads), study.subtitle(plural(ranks, "rank"))
     headings = {n: sentence(shortened(n, 60), plural(len(t), "tensor") * (list(t) != [""])) for n, t in tensors.items()}
     if many:
-        figure = style.new_page(*words, notes, study.source(), body_in=heat_height(study, study.series.values(), len(tensors)))
+        height = heat_height(study, study.series.values(), len(tensors))
+        figure = style.new_page(*words, notes, study.source(), body_in=height)
         tables = {
             heading: study.heat_rows(spreads["median"][name].unstack(0)[list(study.series)].rename(columns=study.series))
             for name, heading in headings.items()
@@ -221,7 +219,7 @@ def heat_height(study: Study, columns: Iterable[str], count: int) -> float:
 
 
 def draw_heat(
-    figure: Figure, tables: Mapping[str, pd.DataFrame], label: str, bound: Any, highlight: Sequence[str], change: bool = False
+    figure: Figure, tables: Mapping[str, Any], label: str, bound: Any, highlight: Sequence[str], change: bool = False
 ) -> None:
     """A heat map whose colours tell compressed codecs apart: uncompressed ones lie far above their range."""
     known = bound[np.isfinite(bound)]
@@ -231,7 +229,7 @@ def draw_heat(
 
 def draw_dots(axes: Axes, study: Study, spreads: pd.DataFrame, scale: DecibelScale, highlight: Sequence[str]) -> None:
     """A dot and a range for every algorithm of every codec, codecs side by side."""
-    style.grid_lines(axes, "y")
+    axes.grid(axis="y")
     count = len(study.series)
     for x in range(0, len(study.codecs), 2):
         axes.axvspan(x - 0.5, x + 0.5, color=style.BAND, linewidth=0, zorder=0)
@@ -273,9 +271,6 @@ def codec_title(study: Study, spreads: pd.DataFrame) -> str:
     return f"{at} the median SQNR goes from {decibels(best[low])} ({low}) to {decibels(best[high])} ({high})"
 
 
-# ---------------------------------------------------------------- error_by_ranks
-
-
 @dataclass(frozen=True)
 class RankCurves:
     """SQNR against ranks for one input, over tensors that exist at every rank count."""
@@ -306,8 +301,8 @@ def rank_curves(study: Study, name: str) -> RankCurves:
         dropped += len(mine) < len(common)
         if len(mine):
             curves[key] = mine.median()
-    frame = pd.DataFrame(curves.values(), pd.MultiIndex.from_tuples(curves, names=["algorithm", "codec"]) if curves else
-                         pd.MultiIndex.from_arrays([[], []], names=["algorithm", "codec"]), columns=ranks).astype(float)  # fmt: skip
+    index = pd.MultiIndex.from_arrays(list(zip(*curves)) or [[], []], names=["algorithm", "codec"])
+    frame = pd.DataFrame(curves.values(), index, columns=ranks).astype(float)
     return RankCurves(ranks, common, list(counts.index[counts < len(ranks)]), frame, dropped)
 
 
@@ -347,7 +342,7 @@ def error_by_ranks(frame: pd.DataFrame, highlight: Sequence[str] = ()) -> Figure
     span = max((float(np.ptp(each)) for each in finite if len(each)), default=1.0)
     for part, axes in zip(parts.values(), grid.flat):
         scale = DecibelScale.of(part.to_numpy().ravel(), span, may_cut=False)
-        style.grid_lines(axes)
+        axes.grid()
         for name, curve in part.iterrows():
             curve = curve.dropna()
             axes.plot(curve.index, scale.at(curve), **study.look(name, highlight))
@@ -361,7 +356,8 @@ def error_by_ranks(frame: pd.DataFrame, highlight: Sequence[str] = ()) -> Figure
         axes.set_xticks(ticks, [str(count) for count in ticks])
     for axes, codec in zip(grid[0], study.codecs):
         colour = style.readable(HIGHLIGHT) if codec in highlight else INK
-        axes.set_title(f"{shortened(codec, 16)}\n{study.wire_bits[codec]:.4g} bit", color=colour, weight="bold", loc="center")
+        text = f"{shortened(codec, 16)}\n{study.wire_bits[codec]:.4g} bit"
+        axes.set_title(text, color=colour, weight="bold", loc="center")
     for axes, name in zip(grid[:, 0], curves):
         axes.set_ylabel(f"{shortened(name, 28)}\nSQNR (dB)")
     for axes in grid[-1]:
@@ -397,9 +393,6 @@ def ranks_title(study: Study, mine: RankCurves) -> str:
     return f"{path} SQNR changes by {low} ({study.series[worst]}) to {high} ({study.series[best]}){over}"
 
 
-# ---------------------------------------------------------------- error_by_tensor
-
-
 @style.drawn
 def error_by_tensor(frame: pd.DataFrame, highlight: Sequence[str] = ()) -> Figure:
     """SQNR (dB) of every tensor under every codec, one algorithm, at the rank count that has the most tensors."""
@@ -421,7 +414,8 @@ def error_by_tensor(frame: pd.DataFrame, highlight: Sequence[str] = ()) -> Figur
         "SQNR weighs by energy: in a tensor that one huge element dominates it says how well that element is encoded.",
         f"{plural(lost, 'point')} without an SQNR left out." if lost else "",
     ]
-    words = tensor_title(table.xs(name, axis=1, level=0), name, algorithm), study.subtitle("tensor by tensor", algorithm, plural(ranks, "rank"))
+    title = tensor_title(table.xs(name, axis=1, level=0), name, algorithm)
+    words = title, study.subtitle("tensor by tensor", algorithm, plural(ranks, "rank"))
     if sum(codec not in style.UNCOMPRESSED for codec in study.codecs) > len(style.PALETTE) or style.is_column():
         tables = {
             heading: table[[(each, t) for t in numbered.values()]].set_axis(pd.Index(numbered, name="N"), axis=1)
@@ -440,7 +434,7 @@ def error_by_tensor(frame: pd.DataFrame, highlight: Sequence[str] = ()) -> Figur
     axes = figure.subplots()
     scale.apply(axes, ticks=9)
     axes.set_ylabel("SQNR (dB), higher is better")
-    style.grid_lines(axes, "y")
+    axes.grid(axis="y")
     colours = style.codec_colours(study.codecs, [codec for codec in study.codecs if codec in highlight])
     start, ticks, ends = 0.0, [], {}
     room_in = 0.75 * figure.get_figwidth() / (table.shape[1] + 0.6 * len(kinds))
@@ -481,9 +475,6 @@ def tensor_title(table: pd.DataFrame, name: str, algorithm: str) -> str:
         f"One codec, {decibels(ranges.max())} apart: {ranges.idxmax()} has {decibels(widest.min())} on "
         f"{shortened(widest.idxmin(), 40)}, {decibels(widest.max())} on {shortened(widest.idxmax(), 40)}"
     )
-
-
-# ---------------------------------------------------------------- pareto
 
 
 def front(choices: pd.DataFrame) -> pd.DataFrame:
@@ -557,7 +548,7 @@ def pareto(frame: pd.DataFrame, highlight: Sequence[str] = ()) -> Figure:
 
 def frame_choices(axes: Axes, choices: pd.DataFrame, scale: DecibelScale, share: float) -> None:
     """A log axis for the costs with room for names at the left, and the front as a staircase."""
-    style.grid_lines(axes)
+    axes.grid()
     if choices.empty:
         axes.set_xticks([])
         axes.text(0.5, 0.5, "no SQNR", transform=axes.transAxes, color=GREY, ha="center")
@@ -592,7 +583,8 @@ def draw_choices(axes: Axes, study: Study, choices: pd.DataFrame, scale: Decibel
         edge = {"markeredgecolor": INK, "markeredgewidth": 0.7 * line} if index in on_front else {}
         axes.plot(choice["cost"], y, linestyle="", zorder=4 if index in strong | on_front else 3, **look | faint | edge)
         if index in named:
-            labels.append((choice["cost"], y, name, HIGHLIGHT if index in strong else INK, "left" if index in on_front else "right"))
+            colour, side = HIGHLIGHT if index in strong else INK, "left" if index in on_front else "right"
+            labels.append((choice["cost"], y, name, colour, side))
     style.label_points(axes, labels)
 
 
@@ -618,8 +610,10 @@ def pareto_title(
         return f"{at}: {ours}; {said[best.index.get_loc(better['cost'].idxmin())]} is better in both"
     if len(choices) == 1:
         only = choices.iloc[0]
-        return f"{only['codec']}, {only['algorithm']}, {plural(ranks, 'rank')}: {decibels(only['sqnr_db'])} at {cost(only['cost'])}"
-    kind = "pairs of codec and algorithm" if choices["algorithm"].nunique() > 1 else f"codecs with {choices['algorithm'].iloc[0]}"
+        method = f"{only['codec']}, {only['algorithm']}, {plural(ranks, 'rank')}"
+        return f"{method}: {decibels(only['sqnr_db'])} at {cost(only['cost'])}"
+    several = choices["algorithm"].nunique() > 1
+    kind = "pairs of codec and algorithm" if several else f"codecs with {choices['algorithm'].iloc[0]}"
     ends = f"from {said[0]} to {said[-1]}" if len(said) > 1 else f"{said[0]}"
     return f"{at}: {len(best)} of {len(choices)} {kind} are on the Pareto front, {ends}"
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import inspect
 import io
 import math
 import os
@@ -63,39 +62,16 @@ WIDTHS = {
 }
 RC: dict[str, Any] = {
     "text.parse_math": False,  # names hold dollars and underscores
-    "text.color": INK,
-    "axes.titlesize": "medium",
-    "axes.titlelocation": "left",
-    "axes.labelsize": "medium",
-    "axes.labelcolor": INK,
-    "axes.edgecolor": GREY,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.axisbelow": True,
-    "grid.color": GRID,
-    "grid.linewidth": 0.7,
-    "xtick.color": GREY,
-    "ytick.color": GREY,
-    "xtick.labelcolor": INK,
-    "ytick.labelcolor": INK,
-    "xtick.labelsize": "small",
-    "ytick.labelsize": "small",
-    "xtick.major.size": 3,
-    "ytick.major.size": 3,
-    "legend.fontsize": "medium",
-    "legend.frameon": False,
-    "legend.borderpad": 0,
-    "legend.borderaxespad": 0,
-    "legend.handletextpad": 0.4,
-    "legend.columnspacing": 1.4,
-    "lines.markeredgecolor": "white",
-    "lines.markeredgewidth": 0.6,
-    "hatch.linewidth": 0.6,
-    "hatch.color": "#999999",
-    "svg.hashsalt": "arlab",
-    "svg.fonttype": "path",
-    "pdf.fonttype": 42,
-}
+    **dict.fromkeys(("text.color", "axes.labelcolor", "xtick.labelcolor", "ytick.labelcolor"), INK),
+    **dict.fromkeys(("axes.edgecolor", "xtick.color", "ytick.color"), GREY),
+    **dict.fromkeys(("axes.titlesize", "axes.labelsize", "legend.fontsize"), "medium"),
+    **dict.fromkeys(("axes.spines.top", "axes.spines.right", "legend.frameon"), False),
+    "xtick.labelsize": "small", "ytick.labelsize": "small", "xtick.major.size": 3, "ytick.major.size": 3,
+    "axes.titlelocation": "left", "axes.axisbelow": True, "grid.color": GRID, "grid.linewidth": 0.7,
+    "legend.borderpad": 0, "legend.borderaxespad": 0, "legend.handletextpad": 0.4, "legend.columnspacing": 1.4,
+    "lines.markeredgecolor": "white", "lines.markeredgewidth": 0.6, "hatch.linewidth": 0.6, "hatch.color": "#999999",
+    "svg.hashsalt": "arlab", "svg.fonttype": "path", "pdf.fonttype": 42,
+}  # fmt: skip
 
 
 def use_own_fonts() -> None:
@@ -129,13 +105,7 @@ def drawn(draw: Callable[..., Figure]) -> Callable[..., Figure]:
             settle(figure)
         return figure
 
-    signature = inspect.signature(draw)
-    last = inspect.Parameter("width", inspect.Parameter.KEYWORD_ONLY, default="screen", annotation=str)
-    inside.__signature__ = signature.replace(parameters=[*signature.parameters.values(), last])  # type: ignore
     return inside
-
-
-# ---------------------------------------------------------------- words
 
 
 def shortened(text: str, limit: int) -> str:
@@ -176,7 +146,8 @@ def size_text(count: float) -> str:
 def text_in(text: str, size: float, weight: str = "normal") -> float:
     """How wide a line of text is, in inches, for a size in points."""
     font = FontProperties(size=size, weight=weight)
-    return float(text_to_path.get_text_width_height_descent(text, font, False)[0]) / 72 * 1.04  # hinted at few dots per inch, it is a bit wider
+    width = float(text_to_path.get_text_width_height_descent(text, font, False)[0])
+    return width / 72 * 1.04  # hinted for few dots per inch, it is a bit wider
 
 
 def wrapped(text: str, size: float, limit_in: float, weight: str = "normal") -> list[str]:
@@ -199,23 +170,23 @@ def fitted(text: str, size: float, limit_in: float) -> str:
     return shortened(text, limit)
 
 
+def luminance(rgb: Any) -> float:
+    """Relative luminance of an sRGB colour, as WCAG defines it."""
+    linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
+    return float(linear @ (0.2126, 0.7152, 0.0722))
+
+
 def ink_on(background: Any) -> str:
     """Black or white, whichever is easier to read on a colour."""
-    rgb = np.array(matplotlib.colors.to_rgb(background))
-    linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
-    return INK if linear @ (0.2126, 0.7152, 0.0722) > 0.22 else "white"
+    return INK if luminance(np.array(matplotlib.colors.to_rgb(background))) > 0.22 else "white"
 
 
 def readable(colour: str) -> str:
     """A colour for text: darker where it would be hard to read on white (a contrast below 4.5)."""
     rgb = np.array(matplotlib.colors.to_rgb(colour))
-    while 1.05 / (0.05 + np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
-                  @ (0.2126, 0.7152, 0.0722)) < 4.5:  # fmt: skip
+    while 1.05 / (0.05 + luminance(rgb)) < 4.5:
         rgb = rgb * 0.96
     return matplotlib.colors.to_hex((rgb[0], rgb[1], rgb[2]))
-
-
-# ---------------------------------------------------------------- the page
 
 
 def handle(label: str, **look: Any) -> Line2D:
@@ -337,9 +308,6 @@ def settle(figure: Figure) -> None:
         axes.set_position(Bbox(np.floor(axes.get_position().get_points() * size + 0.27) / size))
 
 
-# ---------------------------------------------------------------- axes
-
-
 @dataclass(frozen=True)
 class DecibelScale:
     """An SQNR axis. An infinite SQNR stands on a line of its own above the others.
@@ -452,14 +420,6 @@ def room_for_names(axes: Axes, xs: Iterable[float], names: Sequence[str], share:
     axes.set_xlim(math.exp((low - 0.02 - left * high) / (1 - left)), math.exp(high))
 
 
-def grid_lines(axes: Axes, which: str = "both") -> None:
-    """Pale lines behind everything."""
-    axes.grid(axis=which)
-
-
-# ---------------------------------------------------------------- labels
-
-
 def adjust(texts: Sequence[Text], axes: Axes, **keywords: Any) -> None:
     """Moves texts apart, up or down; adjustText begins with a fixed seed and here ends after a number of steps."""
     from adjustText import adjust_text
@@ -515,9 +475,6 @@ def label_ends(figure: Figure, ends: Mapping[Axes, Sequence[Text]]) -> None:
             at = text.get_transform().transform(text.get_position())
             text.set(transform=axes.transData, position=axes.transData.inverted().transform(at))
         adjust(texts, axes, ensure_inside_axes=False, expand=(1.0, 1.05))
-
-
-# ---------------------------------------------------------------- heat maps
 
 
 def heat_map(
@@ -592,9 +549,6 @@ def decibel_text(value: float) -> str:
 def change_text(value: float) -> str:
     """A cell that holds a change in dB."""
     return signed(value) if math.isfinite(value) else decibel_text(value)
-
-
-# ---------------------------------------------------------------- files
 
 
 def encoded(figure: Figure, kind: str) -> bytes:

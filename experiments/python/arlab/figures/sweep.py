@@ -92,7 +92,7 @@ def draw_sizes(
     figure = sweep.page(title, f"{what} over the payload per rank", notes, down * (1.7 if style.is_column() else 2.4))
     grid = figure.subplots(down, across, squeeze=False, sharex=True, sharey=log)
     for axes, machine in zip(grid.flat, sweep.machines):
-        style.grid_lines(axes)
+        axes.grid()
         axes.set_title(machine)
         for name, runs in sweep.curves(machine).items():
             look = sweep.looks[name]
@@ -163,8 +163,8 @@ def speedup_over_library(frame: pd.DataFrame, highlight: Sequence[str] = ()) -> 
     faster = int((ratio.groupby([kernels["machine"], kernels["bytes"]]).max() > 1).sum())
     cells = kernels[ratio.notna()][["machine", "bytes"]].drop_duplicates()
     title = (
-        f"Up to {ratio.max():.2g} times as fast as the library ({top['method']} on {top['machine']}, {size_text(top['bytes'])}); "
-        f"a kernel is faster in {faster} of {plural(len(cells), 'case')}"
+        f"Up to {ratio.max():.2g} times as fast as the library ({top['method']} on {top['machine']}, "
+        f"{size_text(top['bytes'])}); a kernel is faster in {faster} of {plural(len(cells), 'case')}"
     )
 
     def value(machine: str, runs: pd.DataFrame) -> Any:
@@ -192,9 +192,9 @@ def best_method_by_size(frame: pd.DataFrame, highlight: Sequence[str] = (), leas
         f"in {wins.iloc[0]} of {plural(len(best), 'case')}"
     )
     notes = ["A band is a method that stays the fastest; its colour is that of the codec."]
-    notes += ["No limit on the error: fewer bits are faster." if least_sqnr_db is None else f"SQNR at least {least_sqnr_db:g} dB."]
-    winners = [handle(name, color=look["color"], marker="s") for name, look in sweep.looks.items() if name in set(best["series"])]
-    figure = sweep.page(title, "Fastest method by size of the payload", notes, 0.55 * len(sweep.machines) + 0.6, [winners])
+    limit = "No limit on the error." if least_sqnr_db is None else f"SQNR at least {least_sqnr_db:g} dB."
+    winners = [handle(n, color=look["color"], marker="s") for n, look in sweep.looks.items() if n in set(best["series"])]
+    figure = sweep.page(title, "Fastest method by size of the payload", [*notes, limit], 0.55 * len(sweep.machines) + 0.6, [winners])
     axes = figure.subplots()
     axes.set(xlim=(-0.5, len(sweep.sizes) - 0.5), ylim=(len(sweep.machines) - 0.5, -0.5))
     axes.set_yticks(range(len(sweep.machines)), sweep.machines)

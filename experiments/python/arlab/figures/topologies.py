@@ -37,9 +37,6 @@ def read_topology(path: Path) -> dict[str, Any]:
     return read_report(path, "arlab.topology", "topology show")
 
 
-# ---------------------------------------------------------------- layouts: a point per node
-
-
 def circle(count: int, radius: float = 1.0) -> Points:
     """From the top, clockwise."""
     angles = math.pi / 2 - 2 * math.pi * np.arange(count) / max(count, 1)
@@ -143,9 +140,6 @@ def layout(data: dict[str, Any]) -> Points:
     return np.concatenate([circle(ranks), middle[:switches]])
 
 
-# ---------------------------------------------------------------- the picture
-
-
 def way_round(data: dict[str, Any], begin: int, end: int) -> int | None:
     """How far apart in number neighbours are, for a link that closes a row of a torus of several dimensions; else None."""
     shape = data["shape"] if data["kind"] == "torus" else []
@@ -161,7 +155,8 @@ def way_round(data: dict[str, Any], begin: int, end: int) -> int | None:
 
 def draw_links(axes: Axes, data: dict[str, Any], points: Points) -> dict[str, str]:
     """Lines; returns the colour of every class, in the order of the file."""
-    node = {**{f"rank{i}": i for i in range(data["ranks"])}, **{f"switch{i}": data["ranks"] + i for i in range(data["switches"])}}
+    node = {f"rank{i}": i for i in range(data["ranks"])}
+    node |= {f"switch{i}": data["ranks"] + i for i in range(data["switches"])}
     faults = {(node[f["from"]], node[f["to"]]): f["bandwidth_factor"] for f in data["faults"]}
     colours: dict[str, str] = {}
     drawn: set[tuple[int, int, str]] = set()

@@ -21,7 +21,8 @@ def read_selection(path: Path) -> dict[str, Any]:
     data = read_report(path, "arlab.select", "select")
     if not isinstance(data.get("candidates"), list):
         raise InputError(
-            f"{path}: holds the selection without its candidates, as `select --out` writes it; `select --plot` draws the picture"
+            f"{path}: holds the selection without its candidates, as `select --out` writes it; "
+            "`select --plot` draws the picture"
         )
     return data
 
@@ -57,11 +58,12 @@ def selection(data: dict[str, Any]) -> Figure:
     if least is not None or most_bits is not None:
         legend.append(style.handle("outside of the budget", color=EXCLUDED, marker="o"))
     figure = style.new_page(
-        f"{data['topology']}, {size}: {data['algorithm']} with {data['codec']} takes {style.microseconds(data['latency_us'])}, simulated",
+        f"{data['topology']}, {size}: {data['algorithm']} with {data['codec']} takes "
+        f"{style.microseconds(data['latency_us'])}, simulated",
         f"Error: {data['error_measured_on']}", [], data.get("provenance", ""), [legend], 4.4,
     )  # fmt: skip
     axes = figure.subplots()
-    style.grid_lines(axes)
+    axes.grid()
     for (name, kind, inside), dots in shown.groupby(["algorithm", "implementation", fits], sort=False):
         look = look_of(name, kind, algorithms) | ({} if inside else {"color": EXCLUDED})
         axes.plot(dots["latency_us"], dots[quality], linestyle="", zorder=4 if inside else 2, **look)

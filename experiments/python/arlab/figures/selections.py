@@ -74,6 +74,7 @@ def selection(data: dict[str, Any]) -> Figure:
         axes.axhline(least, color=GREY, linewidth=1, linestyle="--")
     both = shown["algorithm"].nunique() > 1
     names = [f"{row.codec}, {row.algorithm}" if both else row.codec for row in front.itertuples()]
+    names = [name + ", library" * (kind == "library") for name, kind in zip(names, front["implementation"])]
     style.log_axis(axes.xaxis, shown["latency_us"])
     style.room_for_names(axes, shown["latency_us"], names[:4], 1.0)
     axes.margins(y=0.08)

@@ -429,8 +429,12 @@ def adjust(texts: Sequence[Text], axes: Axes, **keywords: Any) -> None:
         adjust_text(list(texts), ax=axes, only_move=only, iter_lim=300, avoid_self=False, force_text=(0.1, 0.4), **keywords)
 
 
-def label_points(axes: Axes, labels: Sequence[tuple[float, float, str, str, str]]) -> None:
+def label_points(
+    axes: Axes, labels: Sequence[tuple[float, float, str, str, str]], others: Sequence[tuple[float, float]] = ()
+) -> None:
     """Names beside points: (x, y, name, colour, side), side is left or right; settles the figure first.
+
+    Names keep off `others`, further points (x, y).
 
     Left of a Pareto front that rises to the right, and above it, there is room: there a name begins above the one before
     it, in the order of the points, so that no line to a name crosses another.
@@ -452,7 +456,8 @@ def label_points(axes: Axes, labels: Sequence[tuple[float, float, str, str, str]
         else:
             text.set(position=back((across + gap, up)))
         texts.append(text)
-    adjust(texts, axes, force_pull=(0, 0), expand=(1.0, 1.05))
+    avoid = dict(zip(("x", "y"), zip(*others)))
+    adjust(texts, axes, force_pull=(0, 0), expand=(1.0, 1.05), **avoid)
     for text, (x, y, _, colour, side) in zip(texts, labels):
         box, point = text.get_window_extent(), pixels((x, y))
         near = np.array([box.x1 + 0.2 * gap if side == "left" else box.x0 - 0.2 * gap, (box.y0 + box.y1) / 2])

@@ -104,7 +104,7 @@ def test_speed_up_is_over_the_fastest_row_of_the_library(frame):
     looks = sweep.Sweep(frame).looks
     fast = lines_of(figure.axes[0])
     assert set(fast[looks["library"]["color"], "--"].values()) == {1.0}
-    assert fast[looks["qr-q4"]["color"], "-"][64 * MIB] == pytest.approx(1182 / 404)
+    assert fast[looks["qr-q4"]["color"], "--"][64 * MIB] == pytest.approx(1182 / 404)
     assert title_of(figure) == (
         "Up to 2.9 times as fast as the library (two_shot with qr-q4 on fast-8, 64 MiB); a kernel is faster in 6 of 6 cases"
     )
@@ -210,3 +210,9 @@ def test_what_the_program_simulates(tmp_path):
             table += list(csv.DictReader(done.stdout.splitlines()))
     figure = sweep.speedup_over_library(read_sweep(write(tmp_path / "sweep.csv", table)))
     assert "times as fast as the library (two_shot with qr-q4 on mi300x-8" in title_of(figure)
+
+
+def test_codecs_of_one_picture_differ_in_grey_too(frame):
+    """By their line style; markers are for algorithms."""
+    looks = sweep.Sweep(frame).looks.values()
+    assert len({look["linestyle"] for look in looks}) == len(looks)

@@ -488,16 +488,17 @@ LEAST_DRAWN_BITS, MOST_DRAWN_BITS = 1.7, 8.0  # INT8 is far off
 
 
 def page(
-    accuracy: Accuracy, title: str, subtitle: str | Sequence[str], notes: Sequence[str], legends: Sequence[Any] = (LEGEND,)
-) -> Figure:
-    """A page whose subtitle, unless it is given, says what was measured on what, and the parts given."""
+    accuracy: Accuracy, count: int, title: str, subtitle: str | Sequence[str], notes: Sequence[str],
+    legends: Sequence[Any] = (LEGEND,),
+) -> Figure:  # fmt: skip
+    """A page for `count` panels whose subtitle, unless it is given, says what was measured on what, and the parts given."""
     if not isinstance(subtitle, str):
         view = accuracy.main()
-        count = int(view.values.notna().sum(axis=1).max())
-        of = f"median over {count} tensors" if count > 1 else ""
+        most = int(view.values.notna().sum(axis=1).max())
+        of = f"median over {most} tensors" if most > 1 else ""
         ranks = plural(accuracy.ranks, "rank")
         subtitle = style.sentence(f"SQNR: {view.name}", of, ranks, accuracy.study.dtypes(), *subtitle)
-    return style.new_page(title, subtitle, notes, accuracy.study.source(), legends, 3.2)
+    return style.new_page(title, subtitle, notes, accuracy.study.source(), legends, 1.6 * count if style.is_column() else 3.2)
 
 
 def paper(tables: str, thin: str = "Thin lines: its models; thick: their median.") -> str:
@@ -508,6 +509,11 @@ def paper(tables: str, thin: str = "Thin lines: its models; thick: their median.
     )
 
 
+def short(label: str) -> str:
+    """A label of an axis, in a column without what comes after its comma."""
+    return label.partition(",")[0] if style.is_column() else label
+
+
 def perplexity_axis(axes: Axes, values: Iterable[float], label: bool = True) -> None:
     """A log axis in percent, the least increase at the top."""
     known = [value for value in values if value > 0] or [1.0, 100.0]
@@ -516,7 +522,7 @@ def perplexity_axis(axes: Axes, values: Iterable[float], label: bool = True) -> 
     ticks = [tick for tick in PPL_TICKS if min(known) / 1.6 <= tick <= max(known) * 1.6]
     axes.yaxis.set_minor_locator(NullLocator())
     axes.set_yticks(ticks, [PPL_TICKS[tick] for tick in ticks])
-    axes.set_ylabel(PPL_LABEL if label else "")
+    axes.set_ylabel(short(PPL_LABEL) if label else "")
 
 
 def sqnr_axis(axes: Axes, values: Any, label: bool = True) -> None:
@@ -525,7 +531,7 @@ def sqnr_axis(axes: Axes, values: Any, label: bool = True) -> None:
     room = 0.07 * max(1.0, float(np.ptp(known)))
     axes.set_ylim(known.min() - room, known.max() + room)
     axes.axhline(0, color=INK, linewidth=1, zorder=1.5)
-    axes.set_ylabel(SQNR_LABEL if label else "")
+    axes.set_ylabel(short(SQNR_LABEL) if label else "")
 
 
 def draw_curves(
@@ -568,7 +574,7 @@ def methods(accuracy: Accuracy, group: int) -> Figure:
         f"INT2, groups of {group}, all-reduce: {known.index[0]} is best, {decibels(known.iloc[0])}, "
         f"{decibels(known.iloc[0] - known.iloc[1])} above {known.index[1]}"
     )  # fmt: skip
-    figure = page(accuracy, title, [f"groups of {group}"], notes)
+    figure = page(accuracy, 4, title, [f"groups of {group}"], notes)
     codecs = [m.at(b, group) for m in METHODS for b in BITS]
     drawn = published.values[published.values.index.get_level_values("codec").isin(codecs)]
     ends = {}
@@ -598,7 +604,7 @@ def collectives(accuracy: Accuracy) -> Figure:
     ]  # fmt: skip
     title = f"INT2, round to nearest: {decibels(reduced)} in the all-reduce, {decibels(exchanged)} in the all-to-all"
     legend = [handle(name, **COLLECTIVE_LOOK[c]) for c, name in COLLECTIVES.items()]
-    figure = page(accuracy, title, ["round to nearest, groups of 128"], notes, [legend])
+    figure = page(accuracy, 3, title, ["round to nearest, groups of 128"], notes, [legend])
     left, middle, right = style.panels(figure, 3)
     ends = {}
     for axes, source, first in ((left, view, 0), (middle, published, 1)):  # INT8 is the base
@@ -653,7 +659,7 @@ def perplexity(accuracy: Accuracy) -> Figure:
     ]  # fmt: skip
     first = [handle(f"{name}, {m.label}", color=COLLECTIVE_LOOK[c]["color"], marker=m.marker)
              for c, name in COLLECTIVES.items() for m in (RTN, SPIKES)]  # fmt: skip
-    figure = page(accuracy, title, [], notes, [first, LEGEND])
+    figure = page(accuracy, 2, title, [], notes, [first, LEGEND])
     size = style.matplotlib.rcParams["lines.markersize"]
     for axes, name, chosen in zip(
         style.panels(figure, 2, sharex=True, sharey=True),
@@ -686,7 +692,7 @@ def wire_bits(accuracy: Accuracy) -> Figure:
         " grey line: the best of all for so many bits or fewer.", FLOOR,
     ]  # fmt: skip
     legend = [*LEGEND, handle("other formats", color=GREY, marker="P")]
-    figure = page(accuracy, f"At equal wire bits (all-reduce), spike reserving {said}", [], notes, [legend])
+    figure = page(accuracy, 2, f"At equal wire bits (all-reduce), spike reserving {said}", [], notes, [legend])
     grid = style.panels(figure, 2, sharex=True, sharey=True)
     names, others, drawn = {}, {}, []
     for axes, (collective, title) in zip(grid, COLLECTIVES.items()):
@@ -725,7 +731,8 @@ def inputs(accuracy: Accuracy) -> Figure:
     title = f"Spike reserving is the best of four methods at 3 and 2 bits in {sum(known)} of {len(known)} panels"
     notes = ["Numbers at the right: 2 bits. A median token says how well most tokens are encoded, a whole tensor how well "
              "its largest elements are.", FLOOR]  # fmt: skip
-    figure = page(accuracy, title, f"SQNR of the all-reduce, groups of 32, {plural(accuracy.ranks, 'rank')}", notes)
+    about = f"SQNR of the all-reduce, groups of 32, {plural(accuracy.ranks, 'rank')}"
+    figure = page(accuracy, len(views), title, about, notes)
     ends = {}
     for axes, view in zip(style.panels(figure, len(views), sharey=True), views):
         curves = [(AR, [m.at(b, 32) for b in BITS], m.look) for m in METHODS]
@@ -753,7 +760,8 @@ def tensors(accuracy: Accuracy) -> Figure:
         title = f"INT2, round to nearest, {far}: {whole} as a whole tensor, {token} for its median token"
     notes = ["SQNR weighs by energy: where one element holds most of a tensor's, the whole tensor's SQNR is that of this "
              "element. experiments/activations/README.md says where it is.", FLOOR]  # fmt: skip
-    figure = page(accuracy, title, f"SQNR of the all-reduce, INT2, groups of 32, {plural(accuracy.ranks, 'rank')}", notes)
+    about = f"SQNR of the all-reduce, INT2, groups of 32, {plural(accuracy.ranks, 'rank')}"
+    figure = page(accuracy, len(views), title, about, notes)
     grid = style.panels(figure, len(views), sharey=True)
     drawn: list[float] = []
     for axes, view in zip(grid, views):

@@ -22,6 +22,7 @@ from arlab.figures.style import GREY, HIGHLIGHT, INK, NO_BREAK, handle, microsec
 from arlab.figures.tables import InputError, plural
 
 LIBRARY = "library"
+LINES = ("-", (0, (5, 1)), (0, (1, 0.8)), (0, (5, 1, 1, 1)))  # codecs have a line style, too, as markers are for algorithms
 
 
 class Sweep:
@@ -42,9 +43,12 @@ class Sweep:
         self.algorithms = list(rows["algorithm"].unique())
         codecs = [name for name in rows["series"].unique() if name != LIBRARY]
         colours = style.codec_colours(codecs, [name for name in codecs if name in highlight])
-        self.looks: dict[str, dict[str, Any]] = {name: {"color": colours[name], "linestyle": "-"} for name in codecs}
+        self.looks: dict[str, dict[str, Any]] = {
+            name: {"color": colours[name], "linestyle": "-" if name in highlight else LINES[i % len(LINES)]}
+            for i, name in enumerate(codecs)
+        }
         self.looks |= {name: {"color": HIGHLIGHT, "linestyle": "-."} for name in highlight if name in self.algorithms}
-        self.looks |= {LIBRARY: {"color": INK, "linestyle": "--"}} if library.any() else {}
+        self.looks |= {LIBRARY: {"color": INK, "linestyle": (0, (2, 2))}} if library.any() else {}
 
     def best(self, by: Sequence[str], rows: pd.DataFrame | None = None) -> pd.DataFrame:
         """The row with the least latency of every group."""
@@ -64,7 +68,7 @@ class Sweep:
         """A page with what all figures of a sweep say: series and markers of algorithms (or other legends), provenance."""
         ranks = ", ".join(str(each) for each in sorted(self.rows["ranks"].astype(int).unique()))
         dtypes = ", ".join(self.rows["dtype"].astype(str).unique()) if "dtype" in self.rows else ""
-        lines = [handle(name, linewidth=2.5, **look) for name, look in self.looks.items()]
+        lines = [handle(name, linewidth=2, **look) for name, look in self.looks.items()]
         dots = [handle(n, **style.algorithm_look(n, self.algorithms) | {"color": GREY}) for n in self.algorithms]
         source = " ".join(f"{key.capitalize()}: {self.about[key]}." for key in ("provenance", "file") if self.about.get(key))
         subtitle = style.sentence(subtitle, f"{ranks} ranks", dtypes)

@@ -248,19 +248,31 @@ def beats(view: View, heading: str, winner: Candidate, others: Sequence[Candidat
     return Judged(holds, {heading: figures + counted(flags, holds)})
 
 
-def best_method(view: View, _: Accuracy) -> Judged:
-    """Spike reserving against the other three, at 3 and 2 bits."""
-    return together(
-        beats(view, f"INT{b}: SR | best other", (AR, SPIKES.at(b, 32), "SR"),
-              [(AR, m.at(b, 32), m.label) for m in METHODS if m != SPIKES])
-        for b in (3, 2)
-    )  # fmt: skip
+Case = tuple[str, Candidate, Sequence[Candidate]]  # heading, winner, others
 
 
-def loses_to_rtn(method: Method) -> Judge:
-    """A method against round to nearest at 2 bits."""
-    rtn, other = (AR, RTN.at(2, 32), "RTN"), (AR, method.at(2, 32), method.label)
-    return lambda view, _: beats(view, f"INT2: RTN | {method.label}", rtn, [other])
+def cases(*each: Case) -> Judge:
+    """In every case the winner is better than the best of the others."""
+    return lambda view, _: together(beats(view, *case) for case in each)
+
+
+best_method = cases(*(
+    (f"INT{b}: SR | best other", (AR, SPIKES.at(b, 32), "SR"), [(AR, m.at(b, 32), m.label) for m in METHODS if m != SPIKES])
+    for b in (3, 2)
+))  # fmt: skip
+hadamard_loses, logfmt_loses = (
+    cases((f"INT2: RTN | {m.label}", (AR, RTN.at(2, 32), "RTN"), [(AR, m.at(2, 32), m.label)])) for m in (HADAMARD, LOGFMT)
+)
+tolerant = cases(*(
+    (f"INT{b}: all-to-all | all-reduce", (A2A, RTN.at(b, 128), ""), [(AR, RTN.at(b, 128), "")]) for b in BITS
+))  # fmt: skip
+spikes_in_all_to_all = cases(*(
+    (f"INT{b} g{g}: SR | RTN", (A2A, SPIKES.at(b, g), "SR"), [(A2A, RTN.at(b, g), "RTN")]) for g in GROUPS for b in BITS
+))  # fmt: skip
+small_groups = cases(*(
+    (f"INT{b} {SHORT[c]}: g32 | g128", (c, RTN.at(b, 32), "g32"), [(c, RTN.at(b, 128), "g128")])
+    for c in COLLECTIVES for b in BITS
+))  # fmt: skip
 
 
 def collapse(view: View, _: Accuracy) -> Judged:
@@ -277,13 +289,6 @@ def collapse(view: View, _: Accuracy) -> Judged:
     return together(parts)
 
 
-def tolerant(view: View, _: Accuracy) -> Judged:
-    """The all-to-all loses less than the all-reduce, bit width by bit width."""
-    return together(
-        beats(view, f"INT{b}: all-to-all | all-reduce", (A2A, RTN.at(b, 128), ""), [(AR, RTN.at(b, 128), "")]) for b in BITS
-    )
-
-
 def five_is_close(view: View, _: Accuracy) -> Judged:
     """INT5 against INT8, groups of 128; for an SQNR also the error's share of the energy."""
     parts = []
@@ -295,22 +300,6 @@ def five_is_close(view: View, _: Accuracy) -> Judged:
                 cells[f"INT5's error, {name}"] = f"{100 * 10 ** (-five / 10):.2g} % of energy"
             parts.append(Judged(abs(five - eight) <= view.unit.close, cells))
     return together(parts)
-
-
-def spikes_in_all_to_all(view: View, _: Accuracy) -> Judged:
-    """Spike reserving against round to nearest in the all-to-all."""
-    return together(
-        beats(view, f"INT{b} g{g}: SR | RTN", (A2A, SPIKES.at(b, g), "SR"), [(A2A, RTN.at(b, g), "RTN")])
-        for g in GROUPS for b in BITS
-    )  # fmt: skip
-
-
-def small_groups(view: View, _: Accuracy) -> Judged:
-    """Groups of 32 against groups of 128, round to nearest."""
-    return together(
-        beats(view, f"INT{b} {SHORT[c]}: g32 | g128", (c, RTN.at(b, 32), "g32"), [(c, RTN.at(b, 128), "g128")])
-        for c in COLLECTIVES for b in BITS
-    )  # fmt: skip
 
 
 def at_equal_bits(collective: str, group: int) -> Judge:
@@ -331,9 +320,9 @@ FINDINGS = (
     Finding("Spike reserving is the best of four methods at 3 and 2 bits", "table 3; all-reduce, groups of 32",
             "better than each of the three others", best_method),
     Finding("Hadamard is worse than round to nearest at 2 bits", "table 3; all-reduce, groups of 32",
-            "round to nearest is better", loses_to_rtn(HADAMARD)),
+            "round to nearest is better", hadamard_loses),
     Finding("LogFMT is worse than round to nearest at 2 bits", "table 3; all-reduce, groups of 32",
-            "round to nearest is better", loses_to_rtn(LOGFMT)),
+            "round to nearest is better", logfmt_loses),
     Finding("Round to nearest collapses at 2 bits in the all-reduce, not in the all-to-all",
             "tables 1 and 2; groups of 128", "the first is at 0 dB or less (the error is as large as the signal), the "
             "second is not; published: at ten times the perplexity of INT8 or more", collapse),

@@ -253,7 +253,8 @@ def codec_title(study: Study, spreads: pd.DataFrame) -> str:
     """How much the choice of an algorithm moves the error, and how much the tensor does."""
     at = f"{shortened(study.main_input, 40)}, {plural(study.world_size, 'rank')}:"
     mine = spreads.loc[study.main_input]
-    mine = mine[np.isfinite(mine["median"])].reindex(study.codecs, level="codec")  # among equals, the fewest bits
+    mine = mine[np.isfinite(mine["median"])]
+    mine = mine.sort_index(level="codec", key=lambda names: names.map(study.codecs.index))  # among equals, the fewest bits
     if mine.empty:
         return f"{at} no SQNR is finite"
     by_codec = mine["median"].groupby("codec", sort=False)

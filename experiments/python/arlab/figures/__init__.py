@@ -5,8 +5,8 @@
     arlab.figures.save(figure, "pareto.pdf")                           equal figures give equal bytes
 
 Every function that draws takes data and returns a matplotlib.figure.Figure, without pyplot's global state; `width` is
-screen, page (7 in) or column (3.3 in). `python -m arlab.figures --help` draws the same from the command line. Needed are
-matplotlib, pandas and adjustText (pip install arlab[figures]), but not arlab's compiled part.
+screen, page (7 in) or column (3.3 in). `python -m arlab.figures --help` draws the same from the command line. Needed
+are matplotlib, pandas and adjustText (pip install arlab[figures]), but not arlab's compiled part.
 """
 
 import importlib

@@ -1,7 +1,8 @@
 """The accuracy study: findings of Flash Communication V2 judged by our data, and figures that show them.
 
-Our SQNR is exact (results.csv of `arlab study`, tokens.csv of tokens.py); a perplexity is published and of other models:
-the two share no column and no axis. No conclusion is written in here: FINDINGS says what each claim means in figures.
+Our SQNR is exact (results.csv of `arlab study`, tokens.csv of tokens.py); a perplexity is published and of other
+models: the two share no column and no axis. No conclusion is written in here: FINDINGS says what each claim means in
+figures.
 
     methods_g32.png     four methods at 4, 3 and 2 bits, all-reduce beside all-to-all (table 3, 8)
     methods_g128.png    the same in groups of 128 (table 1, 8)
@@ -132,7 +133,9 @@ class Accuracy:
         rows = self.rows[(self.rows["input"] == name) & (self.rows["ranks"] == (ranks or self.ranks))]
         rows = rows[rows["tensor"].isin(only)] if only else rows
         column = "token_db" if tokens else "sqnr_db"
-        values = rows.pivot(index=["algorithm", "codec"], columns="tensor", values=column)[list(rows["tensor"].unique())]
+        values = rows.pivot(index=["algorithm", "codec"], columns="tensor", values=column)[
+            list(rows["tensor"].unique())
+        ]
         if name in self.inputs(tokens=True):
             name = f"{name}, {MEDIAN_TOKEN if tokens else WHOLE_TENSOR}"
         return View(name, DECIBELS, values)
@@ -153,7 +156,7 @@ class Accuracy:
 
 
 def read_accuracy(folder: Path, published: Path) -> Accuracy:
-    """Reads results.csv, tokens.csv (which a study without files has not) and what is published; refuses other tokens."""
+    """Reads results.csv, tokens.csv (a study without files has none) and what is published; refuses other tokens."""
     rows = read_results(folder / "results.csv")
     study = Study(rows)
     rows["token_db"] = np.nan
@@ -261,7 +264,8 @@ best_method = cases(*(
     for b in (3, 2)
 ))  # fmt: skip
 hadamard_loses, logfmt_loses = (
-    cases((f"INT2: RTN | {m.label}", (AR, RTN.at(2, 32), "RTN"), [(AR, m.at(2, 32), m.label)])) for m in (HADAMARD, LOGFMT)
+    cases((f"INT2: RTN | {m.label}", (AR, RTN.at(2, 32), "RTN"), [(AR, m.at(2, 32), m.label)]))
+    for m in (HADAMARD, LOGFMT)
 )
 tolerant = cases(*(
     (f"INT{b}: all-to-all | all-reduce", (A2A, RTN.at(b, 128), ""), [(AR, RTN.at(b, 128), "")]) for b in BITS
@@ -309,7 +313,9 @@ def at_equal_bits(collective: str, group: int) -> Judge:
         parts = []
         for codec, b in ((SPIKES.at(b, group), b) for b in BITS):
             bits = accuracy.bits.get(codec, math.nan)
-            others = [(collective, n, n) for n, other in accuracy.bits.items() if "-sr" not in n and other <= bits + 1e-9]
+            others = [
+                (collective, n, n) for n, other in accuracy.bits.items() if "-sr" not in n and other <= bits + 1e-9
+            ]
             parts.append(beats(view, f"INT{b} SR ({bits:.4g} bit) | best other", (collective, codec, codec), others))
         return together(parts)
 
@@ -404,7 +410,10 @@ def perplexity_lines(accuracy: Accuracy) -> list[str]:
     said = "none: 0 codecs" if factors.empty else (
         f"{factors.median():.2f} times in the median of {len(factors)} codecs, {factors.min():.2f} to {factors.max():.2f}"
     )  # fmt: skip
-    return [*aligned(rows, 1), f"Perplexity increase in the all-to-all over that in the all-reduce at equal SQNR: {said}."]
+    return [
+        *aligned(rows, 1),
+        f"Perplexity increase in the all-to-all over that in the all-reduce at equal SQNR: {said}.",
+    ]
 
 
 def codec_table(accuracy: Accuracy) -> list[str]:
@@ -429,7 +438,9 @@ def findings_text(accuracy: Accuracy) -> str:
     views = [accuracy.published, *accuracy.views()]
     judged = [[finding.judge(view, accuracy) for view in views] for finding in FINDINGS]
     words = {True: "yes", False: "NO", None: "-"}
-    short = [[f"{i}.", f.claim, *(words[each.holds] for each in row)] for i, (f, row) in enumerate(zip(FINDINGS, judged), 1)]
+    short = [
+        [f"{i}.", f.claim, *(words[each.holds] for each in row)] for i, (f, row) in enumerate(zip(FINDINGS, judged), 1)
+    ]
     lines = [
         f"# arlab.study.findings/1: {about.get('title', '')}",
         f"# from: {about.get('file', '')}, and its tokens.csv", "",
@@ -445,7 +456,9 @@ def findings_text(accuracy: Accuracy) -> str:
         lines += ["", f"{i}. {finding.claim}", f"   {finding.source}. Holds if: {finding.means}."]
         headings = list(dict.fromkeys(heading for each in row for heading in each.cells))
         table = [["", "", *headings]]
-        table += [[v.name, verdicts[each.holds], *(each.cells.get(h, "") for h in headings)] for v, each in zip(views, row)]
+        table += [
+            [v.name, verdicts[each.holds], *(each.cells.get(h, "") for h in headings)] for v, each in zip(views, row)
+        ]
         lines += [f"   {line}" for line in aligned(table, len(table[0]))]
     lines += ["", "== Published perplexity against our SQNR", "", *perplexity_lines(accuracy)]
     lines += ["", f"== Accuracy by codec, {plural(accuracy.ranks, 'rank')}", "", *codec_table(accuracy)]
@@ -480,14 +493,16 @@ def page(
     accuracy: Accuracy, count: int, title: str, subtitle: str | Sequence[str], notes: Sequence[str],
     legends: Sequence[Any] = (LEGEND,),
 ) -> Figure:  # fmt: skip
-    """A page for `count` panels whose subtitle, unless it is given, says what was measured on what, and the parts given."""
+    """A page for `count` panels; its subtitle, unless it is a text, says what was measured on what, and these parts."""
     if not isinstance(subtitle, str):
         view = accuracy.main()
         most = int(view.values.notna().sum(axis=1).max())
         of = f"median over {most} tensors" if most > 1 else ""
         ranks = plural(accuracy.ranks, "rank")
         subtitle = style.sentence(f"SQNR: {view.name}", of, ranks, accuracy.study.dtypes(), *subtitle)
-    return style.new_page(title, subtitle, notes, accuracy.study.source(), legends, 1.6 * count if style.is_column() else 3.2)
+    return style.new_page(
+        title, subtitle, notes, accuracy.study.source(), legends, 1.6 * count if style.is_column() else 3.2
+    )
 
 
 def paper(tables: str, thin: str = "Thin lines: its models; thick: their median.") -> str:
@@ -658,7 +673,9 @@ def perplexity(accuracy: Accuracy) -> Figure:
         for pair in chosen.itertuples():
             colour = COLLECTIVE_LOOK[pair.collective]["color"] if name.startswith("both") else pair.method.color
             axes.vlines(pair.sqnr_db, pair.least, pair.most, color=colour, linewidth=1, alpha=0.5)
-            axes.plot(pair.sqnr_db, pair.increase, color=colour, marker=pair.method.marker, markersize=1.6 * size, zorder=4)
+            axes.plot(
+                pair.sqnr_db, pair.increase, color=colour, marker=pair.method.marker, markersize=1.6 * size, zorder=4
+            )
             lower = -2 if pair.method is SPIKES else -0.5  # the middle of a triangle is not its centre
             note = axes.annotate(str(pair.bits), (pair.sqnr_db, pair.increase), (0, lower), textcoords="offset points")
             note.set(ha="center", va="center", color=style.ink_on(colour), zorder=5, size="x-small", weight="bold")
@@ -694,12 +711,16 @@ def wire_bits(accuracy: Accuracy) -> Figure:
             edge = {"markeredgecolor": look["color"] if group else "white", "linewidth": 1, "zorder": 4}
             axes.plot([p[0] for p in known], [p[1] for p in known], **look, **open_look, **edge)
             points += known
-            label = {c: f"INT{c[3]} SR" for c in codecs if c.endswith("-sr")} | ({} if group else {codecs[0]: codecs[0]})
+            label = {c: f"INT{c[3]} SR" for c in codecs if c.endswith("-sr")} | (
+                {} if group else {codecs[0]: codecs[0]}
+            )
             side = "right" if group == 32 else "left"
             names[axes] += [(x, y, label[c], look["color"], side) for x, y, c in known if c in label]
         best = front(pd.DataFrame([point[:2] for point in points], columns=["cost", "sqnr_db"]))
         ends = [*best["sqnr_db"], *best["sqnr_db"].tail(1)]
-        axes.step([*best["cost"], MOST_DRAWN_BITS][: len(ends)], ends, where="post", color="#CCCCCC", linewidth=4, zorder=2)
+        axes.step(
+            [*best["cost"], MOST_DRAWN_BITS][: len(ends)], ends, where="post", color="#CCCCCC", linewidth=4, zorder=2
+        )
         others[axes] = [point[:2] for point in points]
         drawn += [point[1] for point in points]
         axes.set_title(title)

@@ -29,7 +29,7 @@ def read_selection(path: Path) -> dict[str, Any]:
 
 @style.drawn
 def selection(data: dict[str, Any]) -> Figure:
-    """A dot per candidate: SQNR of the worst tensor (dB), or wire bits where nothing was measured, against latency (µs).
+    """A dot per candidate: SQNR of the worst tensor (dB), or wire bits where none was measured, against latency (µs).
 
     `data` is the JSON object of `arlab select` with `candidates`. The front is a line, what is on it has a name; the
     budget is a line, what it excludes is grey, what it leaves as the fastest has a ring.

@@ -106,7 +106,9 @@ class Study:
     def subtitle(self, *parts: str) -> str:
         """What the SQNR is, and for what."""
         target = "sum" if self.collective() in ("all-reduce", "reduce-scatter") else "result"
-        text = sentence(self.exact(f"SQNR of the {self.collective()} against the exact {target}"), *parts, self.dtypes())
+        text = sentence(
+            self.exact(f"SQNR of the {self.collective()} against the exact {target}"), *parts, self.dtypes()
+        )
         return text[0].upper() + text[1:]
 
     def joined_note(self) -> str:
@@ -157,7 +159,9 @@ def listing(tensors: Iterable[str]) -> str:
     for kind, numbered in kinds_of(tensors).items():
         numbers = [int(n) for n in numbered if n]
         whole = len(numbers) > 2 and numbers == list(range(numbers[0], numbers[-1] + 1))
-        shown = f"{numbers[0]} to {numbers[-1]}" if whole else ", ".join(map(str, numbers[:8])) + " …" * (len(numbers) > 8)
+        shown = (
+            f"{numbers[0]} to {numbers[-1]}" if whole else ", ".join(map(str, numbers[:8])) + " …" * (len(numbers) > 8)
+        )
         parts.append(f"{kind}, N = {shown}".replace(" ", NO_BREAK) if numbers else kind)
     return "; ".join(parts[:4]) + (" …" if len(parts) > 4 else "")
 
@@ -188,7 +192,9 @@ def error_by_codec(frame: pd.DataFrame, highlight: Sequence[str] = ()) -> Figure
         height = heat_height(study, study.series.values(), len(tensors))
         figure = style.new_page(*words, notes, study.source(), body_in=height)
         tables = {
-            heading: study.heat_rows(spreads["median"][name].unstack(0)[list(study.series)].rename(columns=study.series))
+            heading: study.heat_rows(
+                spreads["median"][name].unstack(0)[list(study.series)].rename(columns=study.series)
+            )
             for name, heading in headings.items()
         }
         bound = spreads["median"][~spreads.index.get_level_values("codec").isin(style.UNCOMPRESSED)]
@@ -243,7 +249,9 @@ def draw_dots(axes: Axes, study: Study, spreads: pd.DataFrame, scale: DecibelSca
         axes.plot(at, scale.at(here["median"]), linestyle="", **look)
         for x, codec in zip(at, study.codecs):
             if codec in spreads.loc[name].index and math.isnan(here.loc[codec, "median"]):
-                text = axes.text(x, 0.03, "n/a", transform=axes.get_xaxis_transform(), color=style.readable(look["color"]))
+                text = axes.text(
+                    x, 0.03, "n/a", transform=axes.get_xaxis_transform(), color=style.readable(look["color"])
+                )
                 text.set(size="x-small", ha="center", rotation=90)
     axes.set_xlim(-0.5, len(study.codecs) - 0.5)
     axes.tick_params(axis="x", length=0)
@@ -254,7 +262,8 @@ def codec_title(study: Study, spreads: pd.DataFrame) -> str:
     at = f"{shortened(study.main_input, 40)}, {plural(study.world_size, 'rank')}:"
     mine = spreads.loc[study.main_input]
     mine = mine[np.isfinite(mine["median"])]
-    mine = mine.sort_index(level="codec", key=lambda names: names.map(study.codecs.index))  # among equals, the fewest bits
+    # Among equals, the codec with the fewest bits.
+    mine = mine.sort_index(level="codec", key=lambda names: names.map(study.codecs.index))
     if mine.empty:
         return f"{at} no SQNR is finite"
     by_codec = mine["median"].groupby("codec", sort=False)
@@ -390,7 +399,9 @@ def ranks_title(study: Study, mine: RankCurves) -> str:
     worst, best = changes.idxmin(), changes.idxmax()
     low, high = (f"{style.signed(changes[name])}{NO_BREAK}dB" for name in (worst, best))
     if low == high:
-        return f"{path} SQNR changes by {low} with {study.series[worst] if len(changes) == 1 else 'every algorithm'}{over}"
+        return (
+            f"{path} SQNR changes by {low} with {study.series[worst] if len(changes) == 1 else 'every algorithm'}{over}"
+        )
     return f"{path} SQNR changes by {low} ({study.series[worst]}) to {high} ({study.series[best]}){over}"
 
 
@@ -422,7 +433,9 @@ def error_by_tensor(frame: pd.DataFrame, highlight: Sequence[str] = ()) -> Figur
             heading: table[[(each, t) for t in numbered.values()]].set_axis(pd.Index(numbered, name="N"), axis=1)
             for each, heading, numbered in kinds if len(numbered) > 1
         }  # fmt: skip
-        alone = {heading: table[each, tensor] for each, heading, numbered in kinds for n, tensor in numbered.items() if not n}
+        alone = {
+            heading: table[each, tensor] for each, heading, numbered in kinds for n, tensor in numbered.items() if not n
+        }
         tables |= {"": pd.DataFrame(alone)} if alone else {}
         height = heat_height(study, alone, len(tables))
         figure = style.new_page(*words, notes, study.source(), body_in=height)
@@ -479,7 +492,7 @@ def tensor_title(table: pd.DataFrame, name: str, algorithm: str) -> str:
 
 
 def front(choices: pd.DataFrame) -> pd.DataFrame:
-    """The choices (columns cost, sqnr_db) that no other beats on one axis without losing on the other, by rising cost."""
+    """The choices (columns cost, sqnr_db) that no other beats in one without losing in the other, by rising cost."""
     rising = choices.sort_values(["cost", "sqnr_db"], ascending=[True, False], kind="stable")
     best = rising["sqnr_db"].astype(float).cummax().shift(fill_value=-np.inf)
     return rising[rising["sqnr_db"] > best]
@@ -568,7 +581,9 @@ def names_of(some: pd.DataFrame, choices: pd.DataFrame) -> list[str]:
     return [f"{codec}, {algorithm}" if both else codec for codec, algorithm in zip(some["codec"], some["algorithm"])]
 
 
-def draw_choices(axes: Axes, study: Study, choices: pd.DataFrame, scale: DecibelScale, highlight: Sequence[str]) -> None:
+def draw_choices(
+    axes: Axes, study: Study, choices: pd.DataFrame, scale: DecibelScale, highlight: Sequence[str]
+) -> None:
     """The markers, with the names (codec and algorithm where both vary) of the front and of the fastest highlighted."""
     on_front = set(front(choices).index)
     names = names_of(choices, choices)

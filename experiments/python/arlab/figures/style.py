@@ -296,8 +296,8 @@ def head(axes: Axes, text: str, share: float) -> None:
 def settle(figure: Figure) -> None:
     """Fixes the layout, so that labels can be placed by pixel.
 
-    The solver of constrained layouts adds in the order of addresses in memory: the last bits differ from run to run, and
-    with them what is drawn on half a pixel. Hence whole pixels, and an offset, since half pixels are frequent.
+    The solver of constrained layouts adds in the order of addresses in memory: the last bits differ from run to run,
+    and with them what is drawn on half a pixel. Hence whole pixels, and an offset, since half pixels are frequent.
     """
     if not isinstance(figure.get_layout_engine(), ConstrainedLayoutEngine):
         return
@@ -412,7 +412,7 @@ def log_axis(axis: Any, values: Iterable[float], text: Callable[[float], str] = 
 
 
 def room_for_names(axes: Axes, xs: Iterable[float], names: Sequence[str], share: float) -> None:
-    """Limits of a log axis around these values, with room left of them for names; `share`: of the page, for the axes."""
+    """Limits of a log axis around values, with room left of them for names; `share`: of the page, for the axes."""
     widest = max((text_in(name, 0.833 * matplotlib.rcParams["font.size"]) for name in names), default=0.0) + 0.15
     left = min(0.6, widest / (0.8 * share * matplotlib.rcParams["figure.figsize"][0]))
     low, high = math.log(min(xs)), math.log(max(xs))
@@ -426,7 +426,9 @@ def adjust(texts: Sequence[Text], axes: Axes, **keywords: Any) -> None:
 
     if len(texts) > 1:
         only = dict.fromkeys(("text", "static", "explode", "pull"), "y")
-        adjust_text(list(texts), ax=axes, only_move=only, iter_lim=300, avoid_self=False, force_text=(0.1, 0.4), **keywords)
+        adjust_text(
+            list(texts), ax=axes, only_move=only, iter_lim=300, avoid_self=False, force_text=(0.1, 0.4), **keywords
+        )
 
 
 def label_points(
@@ -436,8 +438,8 @@ def label_points(
 
     Names keep off `others`, further points (x, y).
 
-    Left of a Pareto front that rises to the right, and above it, there is room: there a name begins above the one before
-    it, in the order of the points, so that no line to a name crosses another.
+    Left of a Pareto front that rises to the right, and above it, there is room: there a name begins above the one
+    before it, in the order of the points, so that no line to a name crosses another.
     """
     settle(axes.figure)
     pixels, back = axes.transData.transform, axes.transData.inverted().transform
@@ -445,7 +447,9 @@ def label_points(
     labels = sorted(labels, key=lambda label: label[1])
     for x, y, name, colour, side in labels:
         across, up = pixels((x, y))
-        text = axes.text(x, y, name, va="center", color=readable(colour), weight="bold" if colour == HIGHLIGHT else "normal")
+        text = axes.text(
+            x, y, name, va="center", color=readable(colour), weight="bold" if colour == HIGHLIGHT else "normal"
+        )
         text.set(size="small" if len(labels) <= 20 else "x-small", path_effects=HALO, zorder=6)
         height, width = text.get_window_extent().height, text.get_window_extent().width
         if side == "left":
@@ -543,7 +547,9 @@ def heat_map(
         points = [p for p in (8.5, 8, 7.5, 7, 6.5, 6, 5.5, 5) if 1.1 * text_in(longest, p) < wide and p / 72 < tall]
         for (y, x), value in np.ndenumerate(table.to_numpy(dtype=float)) if points else ():
             colour = ink_on(colours(norm(value))) if math.isfinite(value) else INK
-            axes.text(x, y, texts[y][x], ha="center", va="center_baseline", size=min(points[0], 0.85 * size), color=colour)
+            axes.text(
+                x, y, texts[y][x], ha="center", va="center_baseline", size=min(points[0], 0.85 * size), color=colour
+            )
 
 
 def decibel_text(value: float) -> str:

@@ -22,7 +22,8 @@ from arlab.figures.style import GREY, HIGHLIGHT, INK, NO_BREAK, handle, microsec
 from arlab.figures.tables import InputError, plural
 
 LIBRARY = "library"
-LINES = ("-", (0, (5, 1)), (0, (1, 0.8)), (0, (5, 1, 1, 1)))  # codecs have a line style, too, as markers are for algorithms
+# Line styles of codecs, whose colours are not enough in grey; markers are for algorithms.
+LINES = ("-", (0, (5, 1)), (0, (1, 0.8)), (0, (5, 1, 1, 1)))
 
 
 class Sweep:
@@ -33,10 +34,13 @@ class Sweep:
         self.highlight = highlight
         rows = frame.reset_index(drop=True)
         library = rows["implementation"].astype(str).str.startswith(LIBRARY)
-        several = rows.groupby("topology")["ranks"].transform("nunique") > 1  # then a rank count is a machine of its own
-        rows["machine"] = rows["topology"].where(~several, rows["topology"] + ", " + rows["ranks"].map("{:g} ranks".format))
+        # Of a topology with several rank counts, each is a machine of its own.
+        several = rows.groupby("topology")["ranks"].transform("nunique") > 1
+        with_ranks = rows["topology"] + ", " + rows["ranks"].map("{:g} ranks".format)
+        rows["machine"] = rows["topology"].where(~several, with_ranks)
         rows["series"] = rows["codec"].where(~library, LIBRARY)
-        rows["method"] = (rows["algorithm"] + " with " + rows["codec"]).where(~library, LIBRARY + ", " + rows["algorithm"])
+        methods = rows["algorithm"] + " with " + rows["codec"]
+        rows["method"] = methods.where(~library, LIBRARY + ", " + rows["algorithm"])
         self.rows = rows
         self.machines = list(rows["machine"].unique())
         self.sizes = sorted(rows["bytes"].unique())
@@ -64,13 +68,17 @@ class Sweep:
         }
         return {name: self.best(["bytes"], each).sort_values("bytes") for name, each in picked.items() if len(each)}
 
-    def page(self, title: str, subtitle: str, notes: Sequence[str], body_in: float, legends: Sequence[Any] = ()) -> Figure:
-        """A page with what all figures of a sweep say: series and markers of algorithms (or other legends), provenance."""
+    def page(
+        self, title: str, subtitle: str, notes: Sequence[str], body_in: float, legends: Sequence[Any] = ()
+    ) -> Figure:
+        """A page with what all figures of a sweep say: series and algorithms (or other legends), provenance."""
         ranks = ", ".join(str(each) for each in sorted(self.rows["ranks"].astype(int).unique()))
         dtypes = ", ".join(self.rows["dtype"].astype(str).unique()) if "dtype" in self.rows else ""
         lines = [handle(name, linewidth=2, **look) for name, look in self.looks.items()]
         dots = [handle(n, **style.algorithm_look(n, self.algorithms) | {"color": GREY}) for n in self.algorithms]
-        source = " ".join(f"{key.capitalize()}: {self.about[key]}." for key in ("provenance", "file") if self.about.get(key))
+        source = " ".join(
+            f"{key.capitalize()}: {self.about[key]}." for key in ("provenance", "file") if self.about.get(key)
+        )
         subtitle = style.sentence(subtitle, f"{ranks} ranks", dtypes)
         return style.new_page(title, subtitle, notes, source, legends or [lines, dots], body_in)
 
@@ -84,7 +92,7 @@ def size_axis(axes: Axes, sizes: Sequence[float]) -> None:
 
 
 def draw_sizes(
-    sweep: Sweep, title: str, what: str, notes: Sequence[str], value: Callable[[str, pd.DataFrame], Any], log: bool = True
+    sweep: Sweep, title: str, what: str, notes: Sequence[str], value: Callable[..., Any], log: bool = True
 ) -> Figure:
     """A panel per machine; a line per series through value(machine, its fastest runs), markers say the algorithm.
 
@@ -129,7 +137,9 @@ def latency_over_size(frame: pd.DataFrame, highlight: Sequence[str] = ()) -> Fig
     low = small.loc[small["latency_us"].idxmin()]
     best = sweep.best(["machine"], sweep.rows[sweep.rows["bytes"] == sweep.sizes[-1]])
     first, last = best.loc[best["latency_us"].idxmin()], best.loc[best["latency_us"].idxmax()]
-    title = f"{size_text(low['bytes'])} takes {microseconds(low['latency_us'])} at best ({low['method']}, {low['machine']})"
+    title = (
+        f"{size_text(low['bytes'])} takes {microseconds(low['latency_us'])} at best ({low['method']}, {low['machine']})"
+    )
     if len(sweep.sizes) > 1:
         title += f"; {size_text(sweep.sizes[-1])} {microseconds(first['latency_us'])} on {first['machine']}"
         title += f" to {microseconds(last['latency_us'])} on {last['machine']}" if len(best) > 1 else ""
@@ -178,7 +188,9 @@ def speedup_over_library(frame: pd.DataFrame, highlight: Sequence[str] = ()) -> 
 
 
 @style.drawn
-def best_method_by_size(frame: pd.DataFrame, highlight: Sequence[str] = (), least_sqnr_db: float | None = None) -> Figure:
+def best_method_by_size(
+    frame: pd.DataFrame, highlight: Sequence[str] = (), least_sqnr_db: float | None = None
+) -> Figure:
     """Which algorithm and codec is fastest at each size on each topology, as bands coloured by codec.
 
     With `least_sqnr_db` only rows with at least this SQNR (dB) take part; rows without an SQNR do not.
@@ -197,8 +209,12 @@ def best_method_by_size(frame: pd.DataFrame, highlight: Sequence[str] = (), leas
     )
     notes = ["A band is a method that stays the fastest; its colour is that of the codec."]
     limit = "No limit on the error." if least_sqnr_db is None else f"SQNR at least {least_sqnr_db:g} dB."
-    winners = [handle(n, color=look["color"], marker="s") for n, look in sweep.looks.items() if n in set(best["series"])]
-    figure = sweep.page(title, "Fastest method by size of the payload", [*notes, limit], 0.55 * len(sweep.machines) + 0.6, [winners])
+    winners = [
+        handle(n, color=look["color"], marker="s") for n, look in sweep.looks.items() if n in set(best["series"])
+    ]
+    figure = sweep.page(
+        title, "Fastest method by size of the payload", [*notes, limit], 0.55 * len(sweep.machines) + 0.6, [winners]
+    )
     axes = figure.subplots()
     axes.set(xlim=(-0.5, len(sweep.sizes) - 0.5), ylim=(len(sweep.machines) - 0.5, -0.5))
     axes.set_yticks(range(len(sweep.machines)), sweep.machines)
@@ -218,7 +234,9 @@ def best_method_by_size(frame: pd.DataFrame, highlight: Sequence[str] = (), leas
             colour = sweep.looks[first["series"]]["color"]
             if first["algorithm"] in highlight:
                 colour = HIGHLIGHT
-            axes.barh(y, len(band), left=first["place"] - 0.5, height=0.8, color=colour, edgecolor="white", linewidth=1.5)
+            axes.barh(
+                y, len(band), left=first["place"] - 0.5, height=0.8, color=colour, edgecolor="white", linewidth=1.5
+            )
             room = len(band) * cell_in - 0.06
             words = [style.fitted(word, size, room) for word in (first["series"], first["algorithm"])]
             if min(map(len, words)) >= 3:
@@ -228,7 +246,9 @@ def best_method_by_size(frame: pd.DataFrame, highlight: Sequence[str] = (), leas
 
 
 @style.drawn
-def machines_heat_map(frame: pd.DataFrame, highlight: Sequence[str] = (), method: tuple[str, str] | None = None) -> Figure:
+def machines_heat_map(
+    frame: pd.DataFrame, highlight: Sequence[str] = (), method: tuple[str, str] | None = None
+) -> Figure:
     """Topologies by sizes, colour and number: the least latency (µs) of all rows, or of method (algorithm, codec)."""
     sweep = Sweep(frame, highlight)
     rows = sweep.rows

@@ -1,8 +1,8 @@
 """A timeline of `arlab simulate --trace`.
 
-A lane per rank, coloured by what the rank does, and a lane per link, filled as high as its bandwidth is in use; behind it
-a box for every step of the schedule that has messages on the link. What is not filled is a bubble: bandwidth that nobody
-uses. Of many ranks some are shown, evenly spread; of many links those of every class that carry most.
+A lane per rank, coloured by what the rank does, and a lane per link, filled as high as its bandwidth is in use; behind
+it a box for every step of the schedule that has messages on the link. What is not filled is a bubble: bandwidth that
+nobody uses. Of many ranks some are shown, evenly spread; of many links those of every class that carry most.
 """
 
 from __future__ import annotations
@@ -69,7 +69,9 @@ def spans_of(trace: dict[str, Any]) -> tuple[pd.DataFrame, pd.DataFrame]:
             row = (event["pid"], *places[event["pid"], event["tid"]], event["name"], begin, begin + float(event["dur"]))
             spans.append((*row, int(arguments.get("step", -1)), arguments.get("link_class", "")))
         elif event["ph"] == "C":
-            loads.append((event["name"].removeprefix("load of "), float(event["ts"]), float(event["args"]["percent"]) / 100))
+            loads.append(
+                (event["name"].removeprefix("load of "), float(event["ts"]), float(event["args"]["percent"]) / 100)
+            )
     columns = ["kind", "track", "lane", "name", "begin", "end", "step", "link_class"]
     return pd.DataFrame(spans, columns=columns), pd.DataFrame(loads, columns=["track", "begin", "share"])
 
@@ -194,7 +196,9 @@ def draw_link(
     axes.broken_barh(there, (top + 0.08, 0.84), facecolors=ON_THE_WAY, zorder=1)
     for begin, end, share in loads:
         height = 0.84 * min(share, 1)
-        axes.broken_barh([(begin, end - begin)], (top + 0.92 - height, height), zorder=2, facecolors=LOAD, edgecolor="none")
+        axes.broken_barh(
+            [(begin, end - begin)], (top + 0.92 - height, height), zorder=2, facecolors=LOAD, edgecolor="none"
+        )
     for begin, end, step, row in placed:
         axes.vlines([begin, end], top + 0.08, top + 0.92, color="white", linewidth=0.6, zorder=2.5)
         shared = beside(begin, end, [(b, e) for b, e, _, other in placed if other != row])

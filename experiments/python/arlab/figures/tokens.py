@@ -1,8 +1,8 @@
 """SQNR token by token: adds tokens.csv to the results.csv of an accuracy study.
 
-The SQNR of a whole tensor weighs by energy: where one element holds most of it, that figure says how well this element is
-encoded. The network does not look at a tensor so: it normalizes every token (row) by itself. So every point of the study
-that has a file is run again, with `arlab reduce --out`, and the SQNR of each token is taken:
+The SQNR of a whole tensor weighs by energy: where one element holds most of it, that figure says how well this element
+is encoded. The network does not look at a tensor so: it normalizes every token (row) by itself. So every point of the
+study that has a file is run again, with `arlab reduce --out`, and the SQNR of each token is taken:
 
     all-reduce    token t of the sum, the same on every rank
     all-to-all    token t of rank r, put together again from the slots that the ranks received
@@ -42,7 +42,9 @@ def points_of(study_path: Path, folder: Path) -> pd.DataFrame:
         raise InputError(f"{study_path}: {error}") from error
     rows = read_results(folder / "results.csv")
     rows = rows[rows["input"].map(files).notna()]
-    paths = [study_path.parent / files[name].replace("{ranks}", str(n)) for name, n in zip(rows["input"], rows["ranks"])]
+    paths = [
+        study_path.parent / files[name].replace("{ranks}", str(n)) for name, n in zip(rows["input"], rows["ranks"])
+    ]
     return rows.assign(path=paths)
 
 
@@ -61,12 +63,14 @@ def reduce(arlab: str, point: Any) -> Array:
     """What the ranks end with."""
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "out.npy"
-        words = [arlab, "reduce", "--threads", "1", "--out", out, "--algorithm", point.algorithm, "--codec", point.codec]
-        words += ["--input", point.path, "--tensor", point.tensor]
+        words = [arlab, "reduce", "--threads", "1", "--out", out, "--algorithm", point.algorithm]
+        words += ["--codec", point.codec, "--input", point.path, "--tensor", point.tensor]
         try:
             done = subprocess.run(words, capture_output=True, text=True, check=False)
         except OSError as error:
-            raise InputError(f"cannot run {arlab}: {error.strerror}; --arlab or ARLAB_PROGRAM names the program") from error
+            raise InputError(
+                f"cannot run {arlab}: {error.strerror}; --arlab or ARLAB_PROGRAM names the program"
+            ) from error
         if done.returncode != 0:
             raise InputError(done.stderr.strip() or f"{arlab} failed")
         return np.load(out).astype(np.float64)

@@ -1,8 +1,8 @@
 """A topology of `arlab topology show`.
 
-Devices are circles with their rank, switches squares. Links of one class share a colour; a link and the one back are one
-line. Faults and stragglers stand out. The layout follows the kind: meshes, switches and rings on a circle, tori on grids,
-NUMA groups and dragonfly groups side by side, fat trees in layers, and graphs by springs.
+Devices are circles with their rank, switches squares. Links of one class share a colour; a link and the one back are
+one line. Faults and stragglers stand out. The layout follows the kind: meshes, switches and rings on a circle, tori on
+grids, NUMA groups and dragonfly groups side by side, fat trees in layers, and graphs by springs.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ def layout(data: dict[str, Any]) -> Points:
 
 
 def way_round(data: dict[str, Any], begin: int, end: int) -> int | None:
-    """How far apart in number neighbours are, for a link that closes a row of a torus of several dimensions; else None."""
+    """How far apart in number neighbours are, for a link that closes a row of a torus; else None."""
     shape = data["shape"] if data["kind"] == "torus" else []
     if sum(extent > 1 for extent in shape) < 2:
         return None
@@ -181,7 +181,9 @@ def draw_links(axes: Axes, data: dict[str, Any], points: Points) -> dict[str, st
     for index, ((begin, end), factor) in enumerate(faults.items()):
         axes.plot(*points[[begin, end]].T, color=FAULT, linewidth=2, linestyle=(0, (3, 2)))
         at = points[begin] + (0.5 + 0.12 * (index % 3 - 1)) * (points[end] - points[begin])
-        text = axes.text(*at, "failed" if factor == 0 else f"{100 * factor:g} %", ha="center", va="center", size="small")
+        text = axes.text(
+            *at, "failed" if factor == 0 else f"{100 * factor:g} %", ha="center", va="center", size="small"
+        )
         text.set(color=style.readable(FAULT), zorder=5, bbox={"boxstyle": "square,pad=0.15", "color": "white"})
     return colours
 
@@ -216,7 +218,9 @@ def legend_of(data: dict[str, Any], colours: dict[str, str]) -> list[Any]:
         label = f"{NAMES.get(name, name)}: {each['bandwidth_gb_per_s']:g} GB/s each way, {each['latency_us']:g} µs"
         entries.append(handle(f"{label} ({each['bandwidth_source']})", color=colour, linewidth=2.5, linestyle="-"))
     if data["kind"] == "torus" and max(data["shape"]) > 2 and sum(extent > 1 for extent in data["shape"]) > 1:
-        entries.append(handle("the same, goes on at the other side", color=LINK_COLOURS[0], linestyle=DASHED, linewidth=2.5))
+        entries.append(
+            handle("the same, goes on at the other side", color=LINK_COLOURS[0], linestyle=DASHED, linewidth=2.5)
+        )
     entries.append(handle(f"device: {data['device']}", color=DEVICE, marker="o"))
     entries += [handle("switch", color="white", marker="s", markeredgecolor=INK)] if data["switches"] else []
     entries += [handle("straggler", color=STRAGGLER, marker="o")] if data["stragglers"] else []
@@ -225,7 +229,7 @@ def legend_of(data: dict[str, Any], colours: dict[str, str]) -> list[Any]:
 
 @style.drawn
 def topology(data: dict[str, Any]) -> Figure:
-    """The picture of a topology, the JSON object of `arlab topology show` with edges: devices, switches, links by class."""
+    """The picture of a topology (JSON of `arlab topology show` with edges): devices, switches, links by class."""
     points = layout(data)
     apart = np.linalg.norm(points[:, None, :] - points[None, :, :], axis=2) + np.diag(np.full(len(points), np.inf))
     extent = np.ptp(points, axis=0) if len(points) > 1 else np.ones(2)

@@ -1,5 +1,7 @@
 #include "experiments/cli/hashes.h"
 
+#include <dlfcn.h>
+
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -120,6 +122,14 @@ std::string sha256(std::span<const std::byte> bytes) {
   std::string text;
   for (const std::uint32_t word : state) text += fmt::format("{:08x}", word);
   return text;
+}
+
+std::string program_file() {
+  Dl_info library = {};
+  // A program is not asked for the name that it was called by, but for what runs.
+  const bool found = ::dladdr(reinterpret_cast<const void*>(&program_file), &library) != 0;
+  const std::string name = found && library.dli_fname != nullptr ? library.dli_fname : "";
+  return name.ends_with(".so") ? name : "/proc/self/exe";
 }
 
 }  // namespace arlab::cli

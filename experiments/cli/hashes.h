@@ -21,4 +21,7 @@ std::string quick_hash_of_file(const std::filesystem::path& path);
 /// SHA-256 (FIPS 180-4) as 64 hexadecimal digits.
 std::string sha256(std::span<const std::byte> bytes);
 
+/// The file that this code was loaded from: the program, or the Python package's library.
+std::string program_file();
+
 }  // namespace arlab::cli

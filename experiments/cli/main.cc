@@ -9,13 +9,12 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
-#include <iostream>
 #include <new>
 #include <string_view>
 #include <system_error>
 
 #include "experiments/cli/commands.h"
-#include "experiments/cli/options.h"
+#include "experiments/cli/program.h"
 #include "reference/error.h"
 #include "reference/signals.h"
 
@@ -75,85 +74,7 @@ void fill_standard_descriptors() {
 /// Throws InvalidInput when stdout has not taken all that was written to it.
 void require_stdout() {
   const bool flushed = std::fflush(stdout) == 0;
-  if (!flushed || std::ferror(stdout) != 0 || !std::cout.flush()) {
-    arlab::fail("standard output cannot be written");
-  }
-}
-
-/// The innermost command on the command line, for a hint; CLI11 names none in its messages.
-std::string help_hint(const CLI::App& app) {
-  const auto parsed = app.get_subcommands();
-  return parsed.empty() ? "arlab --help"
-                        : fmt::format("arlab {} --help", parsed.front()->get_name());
-}
-
-/// CLI11 calls a misspelt command an argument that was not expected; say what the commands are.
-void check_command(const CLI::App& app, int argc, char** argv) {
-  std::string known;
-  const std::string_view first = argc < 2 ? "" : argv[1];
-  for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {
-    if (command->get_name() == first) return;
-    if (!known.empty()) known += ", ";
-    known += command->get_name();
-  }
-  if (first == "--help" || first == "-h" || first == "--version") return;
-  if (argc < 2) arlab::fail("name a command: {} (see arlab --help)", known);
-  if (first.starts_with('-')) {
-    arlab::fail("{} before the command is not an option; name a command first: {}",
-                arlab::quote(first), known);
-  }
-  arlab::fail("unknown command {}: known are {}", arlab::quote(first), known);
-}
-
-/// An empty value is a mistake (an unset shell variable), never a wish for the default.
-void refuse_empty_values(CLI::App& app) {
-  for (CLI::App* command : app.get_subcommands([](CLI::App*) { return true; })) {
-    for (CLI::Option* option : command->get_options()) {
-      if (option->get_expected_max() == 0) continue;  // a flag
-      const std::string expected = option->get_description();
-      option->check([expected](const std::string& text) {
-        return text.empty() ? "it is empty; expected is: " + expected : std::string();
-      });
-    }
-  }
-}
-
-/// Runs the command. Throws what CLI11 and the commands throw; --help and --version end here.
-int run(CLI::App& app, int argc, char** argv) {
-  app.set_version_flag("--version", "arlab " ARLAB_VERSION);
-  app.require_subcommand(1);
-  app.fallthrough(false);
-  arlab::cli::add_list(app);
-  arlab::cli::add_encode(app);
-  arlab::cli::add_decode(app);
-  arlab::cli::add_reduce(app);
-  arlab::cli::add_schedule(app);
-  arlab::cli::add_simulate(app);
-  arlab::cli::add_validate(app);
-  arlab::cli::add_calibrate(app);
-  arlab::cli::add_topology(app);
-  arlab::cli::add_select(app);
-  arlab::cli::add_vectors(app);
-  arlab::cli::add_check_codec(app);
-  arlab::cli::add_conform(app);
-  arlab::cli::add_judge(app);
-  arlab::cli::add_bench(app);
-  arlab::cli::add_study(app);
-  try {
-    check_command(app, argc, argv);
-    arlab::cli::set_command_line(argc, argv);
-    refuse_empty_values(app);
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    if (error.get_exit_code() == 0) {  // --help, --version
-      app.exit(error);
-      require_stdout();
-      return 0;
-    }
-    arlab::fail("{} (see {})", error.what(), help_hint(app));
-  }
-  require_stdout();
-  return 0;
+  if (!flushed || std::ferror(stdout) != 0) arlab::fail("standard output cannot be written");
 }
 
 }  // namespace
@@ -164,9 +85,11 @@ int main(int argc, char** argv) {
   std::signal(SIGXFSZ, SIG_IGN);  // a file that is too large is an error of write()
   arlab::let_signals_wait();
   try {
-    CLI::App app{"arlab: compressed collectives. Which bits, how long, and do GPU kernels agree?",
-                 "arlab"};
-    return run(app, argc, argv);
+    // They need a solver, which nothing else does.
+    constexpr arlab::cli::AddCommand kFits[] = {arlab::cli::add_validate, arlab::cli::add_calibrate};
+    arlab::cli::run_command_line(argc, argv, kFits);
+    require_stdout();
+    return 0;
   } catch (const arlab::cli::CheckFailed& error) {
     return report_error(error.what(), kCheckFailed);
   } catch (const arlab::InvalidInput& error) {

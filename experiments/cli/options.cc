@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <filesystem>
 
+#include "experiments/cli/program.h"
 #include "reference/codecs/registry.h"
 #include "reference/collectives/check.h"
 #include "reference/collectives/codecs.h"
@@ -67,8 +68,9 @@ CLI::Option* add_integer(CLI::App& command, const std::string& name,
 }
 
 namespace {
-std::string called_as = "arlab";
-}
+thread_local std::string called_as = "arlab";
+thread_local const Output* output_of_thread = nullptr;
+}  // namespace
 
 void set_command_line(int argc, const char* const* argv) {
   called_as = "arlab";
@@ -118,8 +120,15 @@ std::string shell_quote(const std::string& text) {
   return quoted + "'";
 }
 
-void write_stdout(const std::string& text) { std::fwrite(text.data(), 1, text.size(), stdout); }
+OutputTo::OutputTo(Output output) : output_(std::move(output)) { output_of_thread = &output_; }
+OutputTo::~OutputTo() { output_of_thread = nullptr; }
+
+void write_stdout(const std::string& text) {
+  if (output_of_thread != nullptr) return output_of_thread->results(text);
+  std::fwrite(text.data(), 1, text.size(), stdout);
+}
 void write_progress(const std::string& text) {
+  if (output_of_thread != nullptr) return output_of_thread->progress(text);
   std::fwrite(text.data(), 1, text.size(), stderr);
   std::clearerr(stderr);
 }
@@ -276,6 +285,21 @@ ExecuteOptions ExecutionOptions::make() const {
   options.threads = threads.value_or(0);
   options.count = true;
   return options;
+}
+
+namespace {
+std::filesystem::path data_folder;
+}
+
+void set_data_folder(const std::filesystem::path& folder) { data_folder = folder; }
+
+std::filesystem::path data_path(const std::filesystem::path& path) {
+  std::error_code error;
+  for (const std::filesystem::path& folder :
+       {data_folder, std::filesystem::path(ARLAB_SOURCE_DIR) / "experiments"}) {
+    if (!folder.empty() && std::filesystem::exists(folder / path, error)) return folder / path;
+  }
+  return std::filesystem::path(ARLAB_DATA_DIR) / path;
 }
 
 void require_folder_of(const std::string& path) {

@@ -3,6 +3,7 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
@@ -86,6 +87,10 @@ struct ExecutionOptions {
   void add_to(CLI::App& command);
   ExecuteOptions make() const;
 };
+
+/// A file or folder that belongs to the program, by its path below experiments/: that of the folder
+/// named by set_data_folder(), else of the source tree, else where the program is installed.
+std::filesystem::path data_path(const std::filesystem::path& path);
 
 /// Throws InvalidInput unless the file's folder exists, so that long work is not done in vain.
 void require_folder_of(const std::string& path);

@@ -45,8 +45,11 @@ struct ReduceCommand {
         reduction_bytes(inputs.dtype, world_size, inputs.elements_per_rank(), s.collective),
         "this reduce");
     const ExactResult exact = exact_result(s.collective, inputs, options.threads);
-    const Reduction reduction = run_reduction(s, codecs, inputs, exact, options);
-    if (!out.empty()) write_npy(out, reduction.outputs);
+    Reduction reduction =
+        run_reduction(s, codecs, inputs, channels_of(inputs.shape), exact, options);
+    if (!out.empty()) {
+      write_npy(out, {inputs.dtype, inputs.shape, std::move(reduction.outputs)});
+    }
 
     const Volume volume = volume_of(s, schedule.volume_group_size(world_size));
     Report report{"arlab.reduce/1"};

@@ -1,6 +1,7 @@
 #include "experiments/cli/reduction.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "reference/codecs/registry.h"
@@ -12,23 +13,28 @@ using Json = nlohmann::ordered_json;
 
 Json json_of(const std::optional<double>& value) { return value ? Json(*value) : Json(nullptr); }
 
+/// Without error, or with a result that is not finite, there is no number.
+Json decibels(const std::optional<double>& value) {
+  return value && std::isfinite(*value) ? Json(*value) : Json(nullptr);
+}
+
 /// Slot i of rank i, for all i.
-template <class Value>
-std::vector<Value> gathered(std::span<const Value> tensors, std::size_t ranks) {
+std::vector<std::byte> gathered(std::span<const std::byte> tensors, std::size_t ranks) {
   const std::size_t slot = tensors.size() / ranks / ranks;
-  std::vector<Value> slots(ranks * slot);
+  std::vector<std::byte> slots(ranks * slot);
   for (std::size_t rank = 0; rank < ranks; ++rank) {
-    std::copy_n(&tensors[rank * (ranks + 1) * slot], slot, &slots[rank * slot]);
+    std::copy_n(tensors.begin() + static_cast<std::ptrdiff_t>(rank * (ranks + 1) * slot), slot,
+                slots.begin() + static_cast<std::ptrdiff_t>(rank * slot));
   }
   return slots;
 }
 
 /// The part of the outputs that error figures are about; in `room`, if it does not lie together.
-std::span<const std::byte> compared(Collective collective, const Tensor& outputs,
-                                    std::vector<std::byte>& room) {
-  if (collective == Collective::all_reduce) return outputs.rank_bytes(0);
-  if (collective != Collective::reduce_scatter) return outputs.bytes();
-  room = gathered(outputs.bytes(), outputs.ranks());
+std::span<const std::byte> compared(Collective collective, std::span<const std::byte> outputs,
+                                    std::size_t ranks, std::vector<std::byte>& room) {
+  if (collective == Collective::all_reduce) return outputs.first(outputs.size() / ranks);
+  if (collective != Collective::reduce_scatter) return outputs;
+  room = gathered(outputs, ranks);
   return room;
 }
 
@@ -64,44 +70,60 @@ std::uint64_t reduction_bytes(DType dtype, std::uint64_t ranks, std::uint64_t el
                                                       : elements_per_rank * per_element;
 }
 
-ExactResult exact_result(Collective collective, const Tensor& inputs, unsigned threads) {
+ExactResult exact_result(Collective collective, const RankPayloads& inputs, unsigned threads) {
   if (adds(collective)) {
-    ExactSum sum = exact_sum(inputs.dtype, inputs.ranks(), inputs.bytes(), threads);
+    ExactSum sum = exact_sum(inputs, threads);
     return {collective, std::move(sum.values), sum.inexact};
   }
-  const std::size_t ranks = inputs.ranks();
+  const std::size_t ranks = inputs.ranks.size();
   if (collective == Collective::broadcast) {
-    return {collective, repeated(to_double(inputs.dtype, inputs.rank_bytes(0)), ranks), 0};
+    return {collective, repeated(to_double(inputs.dtype, inputs.ranks[0]), ranks), 0};
   }
-  std::vector<double> values = to_double(inputs.dtype, inputs.bytes());
-  if (collective == Collective::all_gather) {
-    values = repeated(gathered(std::span<const double>(values), ranks), ranks);
+  const std::size_t slot = inputs.ranks[0].size() / ranks;
+  std::vector<double> values;
+  for (std::size_t rank = 0; rank < ranks; ++rank) {
+    const bool own = collective == Collective::all_gather;
+    const auto part = own ? inputs.ranks[rank].subspan(rank * slot, slot) : inputs.ranks[rank];
+    const std::vector<double> more = to_double(inputs.dtype, part);
+    values.insert(values.end(), more.begin(), more.end());
   }
+  if (collective == Collective::all_gather) values = repeated(values, ranks);
   if (collective == Collective::all_to_all) values = exchanged(values, ranks);
   return {collective, std::move(values), 0};
 }
 
-Reduction run_reduction(const Schedule& schedule, const Codecs& codecs, const Tensor& inputs,
-                        const ExactResult& exact, const ExecuteOptions& options) {
+std::size_t channels_of(std::span<const std::size_t> shape) {
+  return shape.size() < 3 || shape.back() < 2 ? 0 : shape.back();
+}
+
+Reduction run_reduction(const Schedule& schedule, const Codecs& codecs, const RankPayloads& inputs,
+                        std::size_t channels, const ExactResult& exact,
+                        const ExecuteOptions& options) {
+  const std::size_t ranks = inputs.ranks.size();
   Reduction reduction;
   reduction.wire = wire_volume(schedule, codecs, inputs.dtype);
-  reduction.outputs = make_tensor(inputs.dtype, inputs.shape);
+  reduction.outputs.resize(ranks * inputs.ranks.front().size());
 
   // The uncompressed run first, so that its outputs can make room for the real ones.
   const CodecPtr plain = find_codec(name_of(inputs.dtype));
-  execute(schedule, *plain, inputs.dtype, inputs.bytes(), reduction.outputs.bytes(), options);
+  execute(schedule, *plain, inputs, reduction.outputs, options);
   std::vector<std::byte> room;
   const std::vector<double> uncompressed =
-      to_double(inputs.dtype, compared(schedule.collective, reduction.outputs, room));
+      to_double(inputs.dtype, compared(schedule.collective, reduction.outputs, ranks, room));
 
-  reduction.counts =
-      execute(schedule, codecs, inputs.dtype, inputs.bytes(), reduction.outputs.bytes(), options);
-  const auto result = compared(schedule.collective, reduction.outputs, room);
+  reduction.counts = execute(schedule, codecs, inputs, reduction.outputs, options);
+  const auto result = compared(schedule.collective, reduction.outputs, ranks, room);
   reduction.error = compare(exact.values, inputs.dtype, result, options.threads);
   reduction.versus_uncompressed = compare(uncompressed, inputs.dtype, result, options.threads);
+  // Where slots cut tokens, what is compared has none.
+  const std::size_t part =
+      has_slots(schedule.collective) ? schedule.slot_elements() : schedule.elements;
+  if (channels != 0 && part % channels == 0) {
+    reduction.tokens =
+        compare_rows(exact.values, inputs.dtype, result, channels, options.threads);
+  }
   if (ends_alike(schedule.collective)) {
-    reduction.difference =
-        first_rank_difference(inputs.dtype, schedule.world_size, reduction.outputs.bytes());
+    reduction.difference = first_rank_difference(inputs.dtype, ranks, reduction.outputs);
   }
   return reduction;
 }
@@ -117,6 +139,12 @@ std::vector<Field> reduction_fields(const Reduction& r, const ExactResult& exact
        : lost        ? "dB; none: finite values became non-finite"
                      : "dB, against " + target},
       {"finite_sqnr_db", json_of(r.error.finite_sqnr_db), "dB, finite elements only"},
+      {"token_sqnr_db", decibels(r.tokens.median_row_db),
+       "dB, of the median token: rows of the last axis, each by itself"},
+      {"token_sqnr_p1_db", decibels(r.tokens.percentile_row_db), "dB; 1 % of the tokens are worse"},
+      {"channel_sqnr_db", decibels(r.tokens.median_column_db), "dB, of the median channel"},
+      {"channel_sqnr_p1_db", decibels(r.tokens.percentile_column_db),
+       "dB; 1 % of the channels are worse"},
       {"max_abs_error", json_of(r.error.max_abs_error), "against " + target},
       {"rmse", json_of(r.error.rmse), "against " + target},
       {"cosine", json_of(r.error.cosine), "with " + target},

@@ -29,24 +29,31 @@ struct ExactResult {
 std::uint64_t reduction_bytes(DType dtype, std::uint64_t ranks, std::uint64_t elements_per_rank,
                               Collective collective);
 
-/// `inputs` holds ranks x elements; where the collective has slots, they make equal ones.
-ExactResult exact_result(Collective collective, const Tensor& inputs, unsigned threads = 0);
+/// Where the collective has slots, the inputs make equal ones.
+ExactResult exact_result(Collective collective, const RankPayloads& inputs, unsigned threads = 0);
 
 /// Error figures are of rank 0 for all_reduce, of all ranks together for other collectives: of the
 /// sums for reduce_scatter, not of what ranks leave as it was.
 struct Reduction {
-  Tensor outputs;                    ///< of all ranks
+  std::vector<std::byte> outputs;    ///< of all ranks
   ErrorMetrics error;                ///< against the exact result
   ErrorMetrics versus_uncompressed;  ///< against the same algorithm with plain values
+  MatrixMetrics tokens;              ///< of tokens (rows) and channels, where inputs have them
   ExecuteCounts counts;
   WireVolume wire;
   /// Between ranks; none when bits are identical, and none where they are not meant to be.
   std::optional<RankDifference> difference;
 };
 
-/// `exact` is exact_result of the same inputs and the schedule's collective.
-Reduction run_reduction(const Schedule& schedule, const Codecs& codecs, const Tensor& inputs,
-                        const ExactResult& exact, const ExecuteOptions& options);
+/// Channels of a tensor of all ranks, [ranks, tokens, ..., channels]; 0 where a rank's payload has no
+/// axis of tokens.
+std::size_t channels_of(std::span<const std::size_t> shape);
+
+/// `exact` is exact_result of the same inputs and the schedule's collective. `channels`: elements of
+/// a token, or 0 where there are none.
+Reduction run_reduction(const Schedule& schedule, const Codecs& codecs, const RankPayloads& inputs,
+                        std::size_t channels, const ExactResult& exact,
+                        const ExecuteOptions& options);
 
 /// The figures of a reduction, in the order and with the names of the command line's contract.
 std::vector<Field> reduction_fields(const Reduction& reduction, const ExactResult& exact);

@@ -16,7 +16,7 @@
 #include "experiments/cli/report.h"
 #include "reference/error.h"
 #include "reference/tensors/file.h"
-#include "sim/calibration/csv.h"
+#include "reference/csv.h"
 
 namespace arlab::cli {
 namespace {

@@ -101,10 +101,7 @@ Tensor cast_to(DType dtype, Tensor tensor) {
 }
 
 fs::path shipped_activations(Rank ranks) {
-  const std::string file = fmt::format("minilm_tp{}.safetensors", ranks);
-  const fs::path of_project = fs::path(ARLAB_SOURCE_DIR) / "experiments/activations" / file;
-  std::error_code error;
-  return fs::exists(of_project, error) ? of_project : fs::path(ARLAB_DATA_DIR) / file;
+  return data_path(fmt::format("activations/minilm_tp{}.safetensors", ranks));
 }
 
 Samples all_tensors_of(const fs::path& path, Rank ranks, DType dtype) {

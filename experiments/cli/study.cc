@@ -24,7 +24,7 @@
 #include "reference/tensors/file.h"
 #include "reference/tensors/safetensors.h"
 #include "reference/tensors/synthetic.h"
-#include "sim/calibration/csv.h"
+#include "reference/csv.h"
 #include "sim/simulator.h"
 
 namespace arlab::cli {
@@ -42,6 +42,10 @@ const std::vector<std::string> kColumns = {"input",
                                            "elements",
                                            "wire_bits_per_element",
                                            "sqnr_db",
+                                           "token_sqnr_db",
+                                           "token_sqnr_p1_db",
+                                           "channel_sqnr_db",
+                                           "channel_sqnr_p1_db",
                                            "max_abs_error",
                                            "rmse",
                                            "cosine",
@@ -238,7 +242,8 @@ std::vector<Json> run_point(const Sample& sample, const Point& point, const Tens
                                                             .alignment = codecs.alignment(),
                                                             .options = options});
   const Reduction reduction =
-      run_reduction(schedule, codecs, inputs, exact, {.threads = 1, .count = true});
+      run_reduction(schedule, codecs, inputs, channels_of(inputs.shape), exact,
+                    {.threads = 1, .count = true});
   std::map<std::string, Json> figures;
   for (const Field& field : reduction_fields(reduction, exact)) figures[field.name] = field.value;
   figures["elements"] = inputs.elements_per_rank();
@@ -255,7 +260,7 @@ std::vector<Json> run_point(const Sample& sample, const Point& point, const Tens
 std::string definition(const Study& study, const Sweep& sweep) {
   std::map<std::string, std::string> hashes;  // of files; tensors of one are samples
   Json json = {
-      {"program", fmt::format("arlab {} {}", ARLAB_VERSION, quick_hash_of_file("/proc/self/exe"))},
+      {"program", fmt::format("arlab {} {}", ARLAB_VERSION, quick_hash_of_file(program_file()))},
       {"dtype", std::string(name_of(study.dtype))},
       {"ranks", study.ranks},
       {"algorithms", study.algorithms},

@@ -23,13 +23,8 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
-/// In the source tree, or where it is installed.
 fs::path tables_of(const std::string& against) {
-  const fs::path file = fs::path(against) / "validation.toml";
-  fs::path source = fs::path(ARLAB_SOURCE_DIR) / "experiments" / file;
-  std::error_code error;
-  if (fs::exists(source, error)) return source;
-  return fs::path(ARLAB_DATA_DIR) / file;
+  return data_path(fs::path(against) / "validation.toml");
 }
 
 /// What `arlab bench` measured: files named, or all that the source tree or the installation has.
@@ -44,15 +39,11 @@ std::vector<fs::path> bench_files(const std::vector<std::string>& named) {
     found.push_back(file);
   }
   if (!named.empty()) return found;
-  for (const fs::path& folder : {fs::path(ARLAB_SOURCE_DIR) / "experiments/measured",
-                                 fs::path(ARLAB_DATA_DIR) / "measured"}) {
-    if (!found.empty()) continue;
-    for (fs::directory_iterator entry(folder, error); !error && entry != fs::directory_iterator();
-         entry.increment(error)) {
-      const std::string name = entry->path().filename().string();
-      if (name.ends_with(".csv") && name.find("_allreduce_") != std::string::npos) {
-        found.push_back(entry->path());
-      }
+  for (fs::directory_iterator entry(data_path("measured"), error);
+       !error && entry != fs::directory_iterator(); entry.increment(error)) {
+    const std::string name = entry->path().filename().string();
+    if (name.ends_with(".csv") && name.find("_allreduce_") != std::string::npos) {
+      found.push_back(entry->path());
     }
   }
   if (found.empty()) {

@@ -37,8 +37,8 @@ struct Batch {
 
 /// Goes through the tiles that this block has of the chunk in this round, in order: whole tiles as
 /// one batch, and then, one by one, tiles that are not whole. All one by one for codecs without
-/// batches.
-template <class Codec, class AnyCall, class WholeTiles, class OneTile>
+/// batches, and where there are fewer whole ones than `kLeast`.
+template <class Codec, int kLeast = 1, class AnyCall, class WholeTiles, class OneTile>
 ARLAB_DEVICE void for_each_batch(const AnyCall& call, const ElementRange& chunk, int round,
                                  WholeTiles whole_tiles, OneTile one_tile) {
   const int begin = round * call.tiles_per_slot;
@@ -60,7 +60,11 @@ ARLAB_DEVICE void for_each_batch(const AnyCall& call, const ElementRange& chunk,
         ++number;
         index += blocks;
       } while (number < end && index < whole);
-      whole_tiles(batch);
+      if (kLeast == 1 || batch.count >= kLeast) {
+        whole_tiles(batch);
+      } else {
+        number = begin;
+      }
     }
   }
   Tile tile;

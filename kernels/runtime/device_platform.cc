@@ -143,8 +143,8 @@ class GroupOnDevices : public Group {
     return status;
   }
 
-  Result<std::vector<double>> time(const GroupCall& call, std::span<const std::byte> pattern,
-                                   const TimingRequest& request) override {
+  Result<CallTimes> time(const GroupCall& call, std::span<const std::byte> pattern,
+                         const TimingRequest& request) override {
     if (pattern.empty()) return Status::error("an empty pattern");
     Status status = require_memory(call);
     const std::size_t bytes =
@@ -164,8 +164,7 @@ class GroupOnDevices : public Group {
     const Turn turn;
     std::vector<RankStream> streams;
     for (const Member& member : members_) streams.push_back({member.device, member.stream});
-    Result<std::vector<double>> times =
-        time_graphs(streams, request, [&] { return enqueue(call); });
+    Result<CallTimes> times = time_calls(streams, request, [&] { return enqueue(call); });
     // A kernel that failed is why others waited for it in vain.
     if (!times.ok()) return times;
     for (std::size_t rank = 0; rank < members_.size() && status.ok(); ++rank) status = check(rank);

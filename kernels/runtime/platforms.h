@@ -28,6 +28,12 @@ struct TimingRequest {
   int replays = 20;  ///< of the graph
 };
 
+/// How long calls took, in microseconds.
+struct CallTimes {
+  std::vector<double> device;  ///< of a call in a graph: one figure for each replay
+  std::vector<double> host;    ///< of one outside of graphs, on a rank's host: one for each replay
+};
+
 /// A team of ranks in this process.
 class Group {
  public:
@@ -44,11 +50,10 @@ class Group {
   /// Which kernel run() would take, and why.
   virtual Result<std::string> explain(const CollectiveRequest& request) = 0;
 
-  /// Microseconds per call, of the slowest rank, for each replay of a graph of calls. The ranks'
-  /// tensors hold `pattern` again and again, from a different place on.
-  virtual Result<std::vector<double>> time(const GroupCall& call,
-                                           std::span<const std::byte> pattern,
-                                           const TimingRequest& request) = 0;
+  /// How long calls take, on the device and on the host. The ranks' tensors hold `pattern` again
+  /// and again, from a different place on.
+  virtual Result<CallTimes> time(const GroupCall& call, std::span<const std::byte> pattern,
+                                 const TimingRequest& request) = 0;
 };
 
 /// A rank's Communicator, whatever the platform: it works on memory of its device.

@@ -1,6 +1,7 @@
 #include "kernels/runtime/timing.h"
 
 #include <algorithm>
+#include <chrono>
 
 #include "kernels/runtime/hip_status.h"
 
@@ -82,20 +83,25 @@ class RankGraph {
   hipEvent_t stop_ = nullptr;
 };
 
+Status synchronize(std::span<const RankStream> ranks) {
+  Status status;
+  for (const RankStream& rank : ranks) {
+    (void)hipSetDevice(rank.device);
+    if (status.ok()) status = status_of(hipStreamSynchronize(rank.stream), "a kernel failed");
+  }
+  return status;
+}
+
 }  // namespace
 
-Result<std::vector<double>> time_graphs(std::span<const RankStream> ranks,
-                                        const TimingRequest& request,
-                                        const std::function<Status()>& enqueue) {
+Result<CallTimes> time_calls(std::span<const RankStream> ranks, const TimingRequest& request,
+                             const std::function<Status()>& enqueue) {
   if (request.calls < 1 || request.replays < 1) {
     return Status::error("calls and replays must be 1 or more");
   }
   // Once outside of a graph: libraries set themselves up in a first call.
   Status status = enqueue();
-  for (const RankStream& rank : ranks) {
-    (void)hipSetDevice(rank.device);
-    if (status.ok()) status = status_of(hipStreamSynchronize(rank.stream), "a kernel failed");
-  }
+  if (status.ok()) status = synchronize(ranks);
   if (!status.ok()) return status;
 
   std::vector<RankGraph> graphs;
@@ -113,7 +119,7 @@ Result<std::vector<double>> time_graphs(std::span<const RankStream> ranks,
   }
   if (!status.ok()) return status;
 
-  std::vector<double> times;
+  CallTimes times;
   for (int replay = 0; replay < request.replays; ++replay) {
     for (RankGraph& graph : graphs) {
       if (status.ok()) status = graph.launch();
@@ -128,7 +134,19 @@ Result<std::vector<double>> time_graphs(std::span<const RankStream> ranks,
       if (!time.ok()) return time.status();
       slowest = std::max(slowest, time.value());
     }
-    times.push_back(slowest / request.calls);
+    times.device.push_back(slowest / request.calls);
+  }
+
+  // No more calls at once than streams take without waiting for their device.
+  const int calls = std::min(request.calls, 50);
+  for (int replay = 0; replay < request.replays; ++replay) {
+    const auto start = std::chrono::steady_clock::now();
+    for (int call = 0; status.ok() && call < calls; ++call) status = enqueue();
+    const std::chrono::duration<double, std::micro> taken =
+        std::chrono::steady_clock::now() - start;
+    if (status.ok()) status = synchronize(ranks);
+    if (!status.ok()) return status;
+    times.host.push_back(taken.count() / calls / static_cast<double>(ranks.size()));
   }
   return times;
 }

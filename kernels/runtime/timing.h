@@ -1,4 +1,5 @@
-// How long calls take on GPUs: many in a graph, and the graph launched again and again.
+// How long calls take: on GPUs many in a graph that is launched again and again, on the host one
+// after the other, outside of graphs.
 #pragma once
 
 #include <functional>
@@ -18,12 +19,11 @@ struct RankStream {
   hipStream_t stream;
 };
 
-/// Microseconds per call, one figure for each replay: of the slowest rank. `enqueue` puts one call
-/// on the streams of all ranks. Ranks start together: what is timed is enqueued on all of them
-/// while they are busy with calls that are not.
-Result<std::vector<double>> time_graphs(std::span<const RankStream> ranks,
-                                        const TimingRequest& request,
-                                        const std::function<Status()>& enqueue);
+/// On the device the time of the slowest rank. `enqueue` puts one call on the streams of all ranks.
+/// Ranks start together: what is timed is enqueued on all of them while they are busy with calls
+/// that are not. On the host the time that `enqueue` itself takes, over the number of ranks.
+Result<CallTimes> time_calls(std::span<const RankStream> ranks, const TimingRequest& request,
+                             const std::function<Status()>& enqueue);
 
 }  // namespace ARLAB_PLATFORM
 }  // namespace arlab::kernels

@@ -19,7 +19,7 @@ class StepRunner {
       : call_(call), codec_(codec), runner_(runner), outbox_(codec, call, memory) {}
 
   ARLAB_DEVICE void run(const Step& step, int round) {
-    for_each_batch<Codec>(
+    for_each_batch<Codec, kLeastBatch>(
         call_, call_.chunk[step.chunk], round,
         [&](const Batch& batch) ARLAB_INLINED_LAMBDA {
           if (step.passes_on) {
@@ -41,6 +41,8 @@ class StepRunner {
  private:
   using Encoded = typename Codec::Encoded;
   static constexpr int kPlaces = Codec::kTuning.batch;
+  /// What a batch shares costs a single tile more than it saves.
+  static constexpr int kLeastBatch = 2;
 
   ARLAB_DEVICE const Operand& operand(const Step& step, int number) const {
     return call_.program.operand[step.first_operand + number];

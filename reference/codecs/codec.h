@@ -54,6 +54,10 @@ struct CodecInfo {
   std::vector<DType> saturating = {};
 
   CodecCost cost = {};
+
+  /// Elements that a call should have, if a message may be cut: a call of a codec that is written
+  /// in another language costs as much as thousands of elements.
+  std::size_t least_call_elements = 0;
 };
 
 inline constexpr std::size_t kWholeTensor = SIZE_MAX;

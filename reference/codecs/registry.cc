@@ -105,6 +105,22 @@ void register_codec_family(CodecFamily family) {
   r.families.push_back(std::move(family));
 }
 
+void register_codec(CodecPtr codec) {
+  if (!codec) fail("a codec family cannot hold a null pointer");
+  CodecFamily family = family_of({codec});
+  family.replaceable = true;
+  Registry& r = registry();
+  {
+    const std::scoped_lock lock(r.mutex);
+    for (CodecFamily& known : r.families) {
+      if (!known.replaceable || known.listed != family.listed) continue;
+      known = std::move(family);
+      return;
+    }
+  }
+  register_codec_family(std::move(family));
+}
+
 CodecFamily family_of(std::vector<CodecPtr> codecs) {
   CodecFamily family;
   for (const CodecPtr& codec : codecs) {

@@ -21,6 +21,9 @@ struct CodecFamily {
   /// The codec of that exact name, or null when the name is not of this family. Throws InvalidInput
   /// when the name is of this family but a parameter is out of range.
   std::function<CodecPtr(std::string_view name)> find;
+
+  /// Whether register_codec() made it known, and may put another in its place.
+  bool replaceable = false;
 };
 
 /// The codec of that name; throws InvalidInput with the known names when there is none.
@@ -33,6 +36,10 @@ std::vector<std::string> listed_codecs();
 /// InvalidInput when a listed name is taken, stands twice, or does not find a codec of that very
 /// name. Thread-safe.
 void register_codec_family(CodecFamily family);
+
+/// Makes a codec known at run time, in place of the one that was made known so under its name. Throws
+/// InvalidInput when another has that name. Thread-safe; who has found the old one still has it.
+void register_codec(CodecPtr codec);
 
 /// The family that holds exactly these codecs. Throws InvalidInput when one is null.
 CodecFamily family_of(std::vector<CodecPtr> codecs);

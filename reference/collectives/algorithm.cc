@@ -30,7 +30,9 @@ namespace arlab {
 ARLAB_ALGORITHMS(ARLAB_DECLARE)
 #undef ARLAB_DECLARE
 
-const std::vector<Algorithm>& all_algorithms() {
+namespace {
+
+const std::vector<Algorithm>& built_in() {
   static const std::vector<Algorithm> algorithms = {
 #define ARLAB_CALL(name) name##_algorithm(),
       ARLAB_ALGORITHMS(ARLAB_CALL)
@@ -39,7 +41,16 @@ const std::vector<Algorithm>& all_algorithms() {
   return algorithms;
 }
 
-namespace {
+/// Those that were made known at run time. Never forgotten: who has found one may still use it.
+struct Registered {
+  std::mutex mutex;
+  std::deque<Algorithm> all;
+  std::vector<const Algorithm*> known;  // the last of every name
+};
+Registered& registered() {
+  static Registered instance;
+  return instance;
+}
 
 /// What a file's algorithm is known by.
 struct Reading {
@@ -103,13 +114,69 @@ const Algorithm& algorithm_of_file(const std::string& path) {
 
 bool is_schedule_file(std::string_view algorithm) { return algorithm.ends_with(".json"); }
 
+std::vector<std::reference_wrapper<const Algorithm>> all_algorithms() {
+  std::vector<std::reference_wrapper<const Algorithm>> algorithms(built_in().begin(),
+                                                                  built_in().end());
+  Registered& r = registered();
+  const std::scoped_lock lock(r.mutex);
+  for (const Algorithm* algorithm : r.known) algorithms.push_back(*algorithm);
+  return algorithms;
+}
+
+void register_algorithm(Algorithm algorithm) {
+  const auto fits = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_' || c == '-' || c == '.';
+  };
+  if (algorithm.name.empty() || is_schedule_file(algorithm.name) ||
+      !std::ranges::all_of(algorithm.name, fits)) {
+    fail("algorithm {}: allowed in a name are a to z, 0 to 9, and _ - .", quote(algorithm.name));
+  }
+  for (const Algorithm& other : built_in()) {
+    if (other.name == algorithm.name) fail("algorithm '{}' is built in", other.name);
+  }
+  algorithm.write = [name = algorithm.name, write = std::move(algorithm.write)](
+                        const ScheduleRequest& request) {
+    // The whole of it, also where a part would do: who writes it need not know of parts.
+    ScheduleRequest whole = request;
+    whole.only_rank.reset();
+    whole.only_size = nullptr;
+    Schedule schedule = write(whole);
+    if (request.only_size != nullptr) {
+      *request.only_size = {schedule.ops.size(), schedule.addends.size(), schedule.outputs.size()};
+      return Schedule();
+    }
+    if (const CheckReport report = check(schedule); !report.correct) {
+      fail("{}: not {}: {}", name, words_for(schedule.collective), report.violation);
+    }
+    return schedule;
+  };
+  Registered& r = registered();
+  const std::scoped_lock lock(r.mutex);
+  r.all.push_back(std::move(algorithm));
+  const Algorithm* added = &r.all.back();
+  for (const Algorithm*& known : r.known) {
+    if (known->name != added->name) continue;
+    known = added;
+    return;
+  }
+  r.known.push_back(added);
+}
+
 const Algorithm& find_algorithm(std::string_view name) {
   if (is_schedule_file(name)) return algorithm_of_file(std::string(name));
   std::string known;
-  for (const Algorithm& algorithm : all_algorithms()) {
+  for (const Algorithm& algorithm : built_in()) {
     if (algorithm.name == name) return algorithm;
     if (!known.empty()) known += ", ";
     known += algorithm.name;
+  }
+  {
+    Registered& r = registered();
+    const std::scoped_lock lock(r.mutex);
+    for (const Algorithm* algorithm : r.known) {
+      if (algorithm->name == name) return *algorithm;
+      known += ", " + algorithm->name;
+    }
   }
   fail("unknown algorithm '{}': known are {}; or a schedule, FILE.json", name, known);
 }

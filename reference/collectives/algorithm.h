@@ -109,8 +109,15 @@ bool is_schedule_file(std::string_view algorithm);
 /// it has changed.
 const Algorithm& find_algorithm(std::string_view name);
 
-/// All algorithms, in the order of the registry.
-const std::vector<Algorithm>& all_algorithms();
+/// All algorithms, in the order of the registry; last those that were registered.
+/// They stay where they are for as long as the program runs.
+std::vector<std::reference_wrapper<const Algorithm>> all_algorithms();
+
+/// Makes an algorithm known at run time, in place of the one that was made known so under its name.
+/// Its schedules are proved by check() before they are used. Throws InvalidInput for the name of an
+/// algorithm that is built in, and for one that is no name. Thread-safe; who has found the old one
+/// still has it.
+void register_algorithm(Algorithm algorithm);
 
 /// The schedule of an algorithm, checked. Throws InvalidInput for a request out of range and for an
 /// option that the algorithm does not have (group-size excepted: it also defines volume classes).

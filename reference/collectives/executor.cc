@@ -63,14 +63,14 @@ Plan make_plan(const Schedule& s) {
 /// Executes tiles on one thread; owns the scratch memory of that thread.
 class TileExecutor {
  public:
-  TileExecutor(const Schedule& schedule, const Plan& plan, const Codecs& codecs, DType dtype,
-               std::span<const std::byte> inputs, std::span<std::byte> outputs,
+  TileExecutor(const Schedule& schedule, const Plan& plan, const Codecs& codecs,
+               const RankPayloads& inputs, std::span<std::byte> outputs,
                const ExecuteOptions& options)
       : schedule_(schedule),
         plan_(plan),
         codecs_(codecs),
-        dtype_(dtype),
-        inputs_(inputs),
+        dtype_(inputs.dtype),
+        inputs_(inputs.ranks),
         outputs_(outputs),
         options_(options) {}
 
@@ -82,6 +82,7 @@ class TileExecutor {
       wire_bytes_[index_of(role)] = codecs_.of(role).wire_bytes(dtype_, elements);
     }
     decoded_.resize(std::max(decoded_.size(), raw_bytes_));
+    decoded_value_ = kOwnInput;
     slots_.resize(std::max(slots_.size(), chunk.ops.size()));
     uses_left_.resize(slots_.size());
     for (const ValueId id : chunk.ops) uses_left_[plan_.values[id].slot] = plan_.values[id].uses;
@@ -92,8 +93,9 @@ class TileExecutor {
     }
     for (const std::size_t i : chunk.outputs) {
       const Output& output = schedule_.outputs[i];
+      const std::uint64_t begin = output.begin + (tile.begin - chunk.range.begin);
       const std::span<std::byte> target = outputs_.subspan(
-          byte_offset(output.rank, output.begin + (tile.begin - chunk.range.begin)), raw_bytes_);
+          (output.rank * schedule_.elements + begin) * size_of(dtype_), raw_bytes_);
       const std::span<const std::byte> raw = raw_of(output.rank, output.value);
       std::memcpy(target.data(), raw.data(), raw_bytes_);
       release(output.value);
@@ -106,10 +108,6 @@ class TileExecutor {
   using Buffer = std::vector<std::byte>;
 
   static std::size_t index_of(CodecRole role) { return static_cast<std::size_t>(role); }
-
-  std::size_t byte_offset(Rank rank, std::uint64_t element) const {
-    return (rank * schedule_.elements + element) * size_of(dtype_);
-  }
 
   std::span<std::byte> new_value(ValueId id, std::size_t bytes) {
     Buffer& buffer = slots_[plan_.values[id].slot];
@@ -146,12 +144,19 @@ class TileExecutor {
   /// The elements of a value that is on `rank`: its own input, a sum, or decoded wire bytes.
   /// Decoded bytes are valid until the next call.
   std::span<const std::byte> raw_of(Rank rank, ValueId id) {
-    if (id == kOwnInput) return inputs_.subspan(byte_offset(rank, tile_.begin), raw_bytes_);
+    if (id == kOwnInput) {
+      return inputs_[rank].subspan(tile_.begin * size_of(dtype_), raw_bytes_);
+    }
+    const ValueId root = plan_.values[id].root;
     if (const auto wire = wire_of(id)) {
-      wire->codec.decode(dtype_, wire->bytes, {decoded_.data(), raw_bytes_});
+      // What ends in the outputs of all ranks is decoded once.
+      if (decoded_value_ != root) {
+        wire->codec.decode(dtype_, wire->bytes, {decoded_.data(), raw_bytes_});
+        decoded_value_ = root;
+      }
       return {decoded_.data(), raw_bytes_};
     }
-    return {slots_[plan_.values[plan_.values[id].root].slot].data(), raw_bytes_};
+    return {slots_[plan_.values[root].slot].data(), raw_bytes_};
   }
 
   void encode(ValueId id) {
@@ -238,7 +243,7 @@ class TileExecutor {
   const Plan& plan_;
   const Codecs codecs_;
   const DType dtype_;
-  const std::span<const std::byte> inputs_;
+  const std::span<const std::span<const std::byte>> inputs_;
   const std::span<std::byte> outputs_;
   const ExecuteOptions& options_;
 
@@ -249,22 +254,25 @@ class TileExecutor {
   std::vector<std::uint32_t> uses_left_;
   std::vector<Buffer> free_;
   Buffer decoded_;
+  ValueId decoded_value_ = kOwnInput;  // whose elements they are; kOwnInput: nobody's
   Buffer round_trip_;
   std::vector<float> sum_fp32_;
   ExecuteCounts counts_;
 };
 
-void check_arguments(const Schedule& schedule, const Codecs& codecs, DType dtype,
-                     std::span<const std::byte> inputs, std::span<const std::byte> outputs) {
+void check_arguments(const Schedule& schedule, const Codecs& codecs, const RankPayloads& inputs,
+                     std::span<const std::byte> outputs) {
+  const DType dtype = inputs.dtype;
   for (const Codec* codec : {&codecs.outer(), &codecs.inner()}) {
     if (!codec->takes(dtype)) codec->wire_bytes(dtype, 1);  // throws, naming the dtypes it takes
   }
   const std::size_t expected = schedule.world_size * schedule.elements * size_of(dtype);
-  if (inputs.size() != expected || outputs.size() != expected) {
+  const std::size_t given = inputs.ranks.size() * inputs.ranks.front().size();
+  if (inputs.ranks.size() != schedule.world_size || given != expected ||
+      outputs.size() != expected) {
     fail(
         "execute: {} ranks x {} {} elements are {} bytes, but the inputs are {} and the outputs {}",
-        schedule.world_size, schedule.elements, name_of(dtype), expected, inputs.size(),
-        outputs.size());
+        schedule.world_size, schedule.elements, name_of(dtype), expected, given, outputs.size());
   }
   require_whole_blocks(schedule, codecs);
 }
@@ -314,9 +322,26 @@ void require_whole_blocks(const Schedule& schedule, const Codecs& codecs) {
 ExecuteCounts execute(const Schedule& schedule, const Codecs& codecs, DType dtype,
                       std::span<const std::byte> inputs, std::span<std::byte> outputs,
                       const ExecuteOptions& options) {
-  check_arguments(schedule, codecs, dtype, inputs, outputs);
+  const std::size_t bytes = inputs.size() / std::max<std::size_t>(1, schedule.world_size);
+  if (bytes * schedule.world_size != inputs.size()) {
+    fail("execute: inputs of {} bytes are not those of {} ranks", inputs.size(),
+         schedule.world_size);
+  }
+  std::vector<std::span<const std::byte>> ranks;
+  for (Rank rank = 0; rank < schedule.world_size; ++rank) {
+    ranks.push_back(inputs.subspan(rank * bytes, bytes));
+  }
+  return execute(schedule, codecs, {dtype, std::move(ranks)}, outputs, options);
+}
+
+ExecuteCounts execute(const Schedule& schedule, const Codecs& codecs, const RankPayloads& inputs,
+                      std::span<std::byte> outputs, const ExecuteOptions& options) {
+  check_arguments(schedule, codecs, inputs, outputs);
   const Plan plan = make_plan(schedule);
-  const std::vector<Tile> tiles = make_tiles(schedule, codecs, options.tile_elements);
+  const std::vector<Tile> tiles = make_tiles(
+      schedule, codecs,
+      std::max({options.tile_elements, codecs.outer().info().least_call_elements,
+                codecs.inner().info().least_call_elements}));
   const auto chosen = [&options](const Codec& codec) {
     // A pointer that owns nothing: the accelerated codec does not outlive this call.
     const CodecPtr given(CodecPtr(), &codec);
@@ -328,7 +353,7 @@ ExecuteCounts execute(const Schedule& schedule, const Codecs& codecs, DType dtyp
   std::vector<TileExecutor> executors;
   executors.reserve(threads);
   for (unsigned worker = 0; worker < threads; ++worker) {
-    executors.emplace_back(schedule, plan, Codecs(*outer, *inner), dtype, inputs, outputs, options);
+    executors.emplace_back(schedule, plan, Codecs(*outer, *inner), inputs, outputs, options);
   }
   parallel_for(tiles.size(), threads, [&](unsigned worker, std::size_t i) {
     executors[worker].run(plan.chunks[tiles[i].chunk], tiles[i].range);

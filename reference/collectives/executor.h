@@ -7,6 +7,7 @@
 
 #include "reference/collectives/codecs.h"
 #include "reference/collectives/schedule.h"
+#include "reference/tensors/tensor.h"
 #include "reference/wide_count.h"
 
 namespace arlab {
@@ -34,10 +35,13 @@ struct ExecuteCounts {
   std::uint64_t flushed = 0;  ///< of these: not zero before, zero after decoding
 };
 
-/// `inputs` and `outputs` hold the tensors of all ranks one after the other, world_size * elements
-/// elements of `dtype`, and may not overlap. The schedule must be well-formed (see check()), and
+/// `outputs` holds the tensors of all ranks one after the other, world_size * elements elements of
+/// the inputs' dtype, and may not overlap them. The schedule must be well-formed (see check()), and
 /// its chunks must cut no block of a codec. Deterministic: the same bits for any thread count.
 /// Throws InvalidInput when sizes, dtype, alignment or schedule do not fit.
+ExecuteCounts execute(const Schedule& schedule, const Codecs& codecs, const RankPayloads& inputs,
+                      std::span<std::byte> outputs, const ExecuteOptions& options = {});
+/// Likewise, of inputs that lie as the outputs do.
 ExecuteCounts execute(const Schedule& schedule, const Codecs& codecs, DType dtype,
                       std::span<const std::byte> inputs, std::span<std::byte> outputs,
                       const ExecuteOptions& options = {});

@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
+#include <tuple>
+#include <utility>
 
 #include "reference/formats/payload_arithmetic.h"
 #include "reference/parallel.h"
@@ -74,16 +77,26 @@ ExactSum exact_sum(DType dtype, std::size_t ranks, std::span<const std::byte> in
     fail("exact sum: {} bytes are not {} ranks of {} elements", inputs.size(), ranks,
          name_of(dtype));
   }
-  const std::size_t elements = inputs.size() / (ranks * bytes);
+  std::vector<std::span<const std::byte>> payloads;
+  for (std::size_t rank = 0; rank < ranks; ++rank) {
+    payloads.push_back(inputs.subspan(rank * (inputs.size() / ranks), inputs.size() / ranks));
+  }
+  return exact_sum({dtype, std::move(payloads)}, threads);
+}
+
+ExactSum exact_sum(const RankPayloads& inputs, unsigned threads) {
+  const DType dtype = inputs.dtype;
+  const std::size_t bytes = size_of(dtype);
+  const std::size_t elements = inputs.elements_per_rank();
   ExactSum sum{std::vector<double>(elements), 0};
   std::vector<std::uint64_t> inexact(parts_of(elements), 0);
   parallel_for(inexact.size(), threads, [&](unsigned, std::size_t part) {
     for (std::size_t i = part * kPart; i < std::min(elements, (part + 1) * kPart); ++i) {
       double total = 0;
       bool rounded = false;
-      for (std::size_t rank = 0; rank < ranks; ++rank) {
+      for (const auto& payload : inputs.ranks) {
         // TwoSum (Knuth): the rounding error of an addition is itself a float64.
-        const double x = element(dtype, inputs.data() + (rank * elements + i) * bytes);
+        const double x = element(dtype, payload.data() + i * bytes);
         const double next = total + x;
         const double x_part = next - total;
         const double error = (total - (next - x_part)) + (x - x_part);
@@ -142,6 +155,86 @@ ErrorMetrics compare(std::span<const double> target, DType dtype, std::span<cons
     metrics.max_abs_error = all.max_abs_error;
     metrics.rmse = std::sqrt(all.error2 / static_cast<double>(all.elements));
     metrics.sqnr_db = metrics.finite_sqnr_db;
+  }
+  return metrics;
+}
+
+namespace {
+
+/// What the SQNR of a row or a column is made of.
+struct SliceSums {
+  double target2 = 0;
+  double error2 = 0;
+  bool lost = false;
+
+  void add(double target, double result) {
+    if (!std::isfinite(target)) return;
+    const double error = result - target;
+    lost = lost || !std::isfinite(result);
+    target2 += target * target;
+    error2 += std::isfinite(result) ? error * error : 0;
+  }
+  void add(const SliceSums& other) {
+    target2 += other.target2;
+    error2 += other.error2;
+    lost = lost || other.lost;
+  }
+  bool counts() const { return target2 > 0 || error2 > 0 || lost; }
+  double sqnr_db() const {
+    if (lost) return -std::numeric_limits<double>::infinity();
+    return error2 == 0 ? std::numeric_limits<double>::infinity() : 10 * std::log10(target2 / error2);
+  }
+};
+
+/// Median, and the first percentile.
+std::pair<std::optional<double>, std::optional<double>> summary_of(
+    const std::vector<SliceSums>& slices) {
+  std::vector<double> values;
+  for (const SliceSums& slice : slices) {
+    if (slice.counts()) values.push_back(slice.sqnr_db());
+  }
+  if (values.empty()) return {};
+  std::sort(values.begin(), values.end());
+  const double below = values[(values.size() - 1) / 2];
+  const double above = values[values.size() / 2];
+  return {std::isinf(below) ? below : (below + above) / 2, values[(values.size() - 1) / 100]};
+}
+
+}  // namespace
+
+MatrixMetrics compare_rows(std::span<const double> target, DType dtype,
+                           std::span<const std::byte> result, std::size_t columns,
+                           unsigned threads) {
+  if (columns == 0 || target.size() % columns != 0 ||
+      result.size() != target.size() * size_of(dtype)) {
+    fail("compare: {} targets and a result of {} bytes are no rows of {} elements", target.size(),
+         result.size(), columns);
+  }
+  const std::size_t rows = target.size() / columns;
+  const std::size_t rows_of_part = std::max<std::size_t>(1, kPart / columns);
+  const std::size_t parts = (rows + rows_of_part - 1) / rows_of_part;
+  std::vector<SliceSums> row_sums(rows);
+  std::vector<std::vector<SliceSums>> column_sums(parts, std::vector<SliceSums>(columns));
+  parallel_for(parts, threads, [&](unsigned, std::size_t part) {
+    const std::size_t end = std::min(rows, (part + 1) * rows_of_part);
+    for (std::size_t row = part * rows_of_part; row < end; ++row) {
+      for (std::size_t column = 0; column < columns; ++column) {
+        const std::size_t at = row * columns + column;
+        const double r = element(dtype, result.data() + at * size_of(dtype));
+        row_sums[row].add(target[at], r);
+        column_sums[part][column].add(target[at], r);
+      }
+    }
+  });
+  for (std::size_t part = 1; part < parts; ++part) {
+    for (std::size_t column = 0; column < columns; ++column) {
+      column_sums[0][column].add(column_sums[part][column]);
+    }
+  }
+  MatrixMetrics metrics;
+  std::tie(metrics.median_row_db, metrics.percentile_row_db) = summary_of(row_sums);
+  if (parts > 0) {
+    std::tie(metrics.median_column_db, metrics.percentile_column_db) = summary_of(column_sums[0]);
   }
   return metrics;
 }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "reference/dtype.h"
+#include "reference/tensors/tensor.h"
 
 namespace arlab {
 
@@ -38,6 +39,7 @@ struct ExactSum {
   std::uint64_t inexact = 0;
 };
 
+ExactSum exact_sum(const RankPayloads& inputs, unsigned threads = 0);
 /// `inputs` holds ranks x elements of dtype. Throws InvalidInput when the size does not fit.
 ExactSum exact_sum(DType dtype, std::size_t ranks, std::span<const std::byte> inputs,
                    unsigned threads = 0);
@@ -46,6 +48,25 @@ ExactSum exact_sum(DType dtype, std::size_t ranks, std::span<const std::byte> in
 /// figures for any thread count.
 ErrorMetrics compare(std::span<const double> target, DType dtype, std::span<const std::byte> result,
                      unsigned threads = 0);
+
+/// SQNR of the rows and of the columns of a matrix, each by itself. Of activations rows are tokens and
+/// columns channels: a network normalises every token by itself, so how well the few channels that
+/// hold most of the energy are encoded says little about the others.
+///
+/// A row without error has +infinity; one whose result is not finite where its target is, or whose
+/// target is 0 and result is not, has -infinity. Rows with nothing to compare take no part.
+struct MatrixMetrics {
+  std::optional<double> median_row_db;      ///< empty where there is no row
+  std::optional<double> percentile_row_db;  ///< 1 % of the rows are worse
+  std::optional<double> median_column_db;
+  std::optional<double> percentile_column_db;
+};
+
+/// `target` and `result` as for compare(), rows of `columns` elements. Throws InvalidInput unless
+/// they are whole rows. The same figures for any thread count.
+MatrixMetrics compare_rows(std::span<const double> target, DType dtype,
+                           std::span<const std::byte> result, std::size_t columns,
+                           unsigned threads = 0);
 
 /// The first place where a rank's tensor differs from rank 0's, bit for bit.
 struct RankDifference {

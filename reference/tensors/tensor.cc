@@ -64,6 +64,22 @@ std::span<const std::byte> Tensor::rank_bytes(std::size_t rank) const {
   return bytes_of_rank(*this, rank);
 }
 
+RankPayloads::RankPayloads(const Tensor& tensor) : dtype(tensor.dtype) {
+  for (std::size_t rank = 0; rank < tensor.ranks(); ++rank) ranks.push_back(tensor.rank_bytes(rank));
+  if (ranks.empty()) fail("a tensor of 0 ranks: allowed is 1 or more");
+}
+
+RankPayloads::RankPayloads(DType type, std::vector<std::span<const std::byte>> payloads)
+    : dtype(type), ranks(std::move(payloads)) {
+  if (ranks.empty()) fail("payloads of 0 ranks: allowed is 1 or more");
+  for (const auto& payload : ranks) {
+    if (payload.size() != ranks.front().size() || payload.size() % size_of(dtype) != 0) {
+      fail("payloads of {} and {} bytes: allowed are equal numbers of {} elements", payload.size(),
+           ranks.front().size(), name_of(dtype));
+    }
+  }
+}
+
 std::optional<std::size_t> byte_count(DType dtype, std::span<const std::size_t> shape) {
   constexpr std::size_t kMost = std::numeric_limits<std::ptrdiff_t>::max();
   std::size_t bytes = size_of(dtype);

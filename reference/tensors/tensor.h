@@ -43,6 +43,19 @@ struct Tensor {
   std::span<const std::byte> rank_bytes(std::size_t rank) const;
 };
 
+/// The payloads of all ranks, equally long, wherever each of them lies. They must outlive it.
+struct RankPayloads {
+  DType dtype;
+  std::vector<std::span<const std::byte>> ranks;
+
+  /// Implicit: a Tensor has all of them one after the other.
+  RankPayloads(const Tensor& tensor);
+  /// Throws InvalidInput unless they are one or more of the same whole number of elements.
+  RankPayloads(DType dtype, std::vector<std::span<const std::byte>> ranks);
+
+  std::size_t elements_per_rank() const { return ranks.front().size() / size_of(dtype); }
+};
+
 /// Bytes of a tensor of this shape; nothing when they cannot be counted in 63 bits.
 std::optional<std::size_t> byte_count(DType dtype, std::span<const std::size_t> shape);
 

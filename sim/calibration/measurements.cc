@@ -7,7 +7,7 @@
 
 #include "reference/codecs/registry.h"
 #include "reference/collectives/algorithm.h"
-#include "sim/calibration/csv.h"
+#include "reference/csv.h"
 #include "sim/topology/toml_section.h"
 
 namespace arlab {

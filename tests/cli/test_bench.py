@@ -25,6 +25,7 @@ def test_a_row_per_size_algorithm_and_codec(tmp_path):
     for row in report["times"]:
         assert row["library"] == "arlab"
         assert 0 < row["fastest_us"] <= row["time_us"]
+        assert row["host_us"] > 0
         assert row["algbw_gb_per_s"] == pytest.approx(row["bytes"] * 1e-3 / row["time_us"])
 
 

@@ -1,29 +1,54 @@
-"""arlab: compressed collectives. Which bits does every rank end with, and do GPU kernels agree?
+"""arlab: compressed collectives. Which bits does every rank end with, how long does it take, and do GPU kernels agree?
 
-    arlab.Group([0, 1, 2, 3]).all_reduce(tensors, codec="qr-q4")      all ranks in this process
-    arlab.Communicator.from_environment().all_reduce(tensor)          one process per rank, as under torchrun
+    arlab.all_reduce(tensors, algorithm="two_shot", codec="qr-q4")    the bit-exact reference, with error figures
     arlab.encode(tensor, "qr-q4"), arlab.decode(...)                  a codec by itself
+    @arlab.codec(...), @arlab.algorithm(...)                          codecs and algorithms of your own
+    arlab.simulate(topology="mi300x-8", algorithm=..., ...)           how long
+    arlab.select(...), arlab.study("study.toml", out=...)             which is best; many at once
+    arlab.Group([0, 1, 2, 3]).all_reduce(tensors, codec="qr-q4")      kernels, all ranks in this process
+    arlab.Communicator.from_environment().all_reduce(tensor)          kernels, one process per rank, as under torchrun
     arlab.conformance.check(my_all_reduce, world_size=4)              any all-reduce against the reference
 
-Tensors are arrays of NumPy on platform "host" (GPUs emulated on the CPU), and whatever speaks DLPack (PyTorch, CuPy, JAX)
-on "cuda" and "rocm", where this build has them: arlab.platforms().
+Tensors are arrays of NumPy (bf16: ml_dtypes.bfloat16) or whatever speaks DLPack (PyTorch, CuPy, JAX). What cannot be done is
+an arlab.Error, an argument that is wrong an arlab.ArgumentError, which is a ValueError, too.
 """
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
 
 from arlab import conformance
 
-# The rest needs the compiled part; arlab.conformance can do without (with the program instead).
-_COMPILED = ("ArgumentError", "Communicator", "Error", "Group", "codecs", "decode", "devices", "encode", "platforms", "wire_bytes")
+if TYPE_CHECKING:
+    from arlab._arlab import ArgumentError, Error
+    from arlab._codecs import codec, codec_info, codecs, decode, encode, wire_bytes
+    from arlab.collectives import Reduction, all_gather, all_reduce, all_to_all, broadcast, reduce_scatter
+    from arlab.runtime import Communicator, Group, devices, platforms
+    from arlab.schedules import Schedule, ScheduleBuilder, algorithm, algorithms, schedule
+    from arlab.simulation import Selection, Simulation, Study, check_codec, select, simulate, study, topologies
 
-__all__ = ["conformance", *_COMPILED]
+# Where a name is. All of it needs the compiled part; arlab.conformance (with the program instead) and arlab.figures do not.
+_WHERE = {
+    "_arlab": ("ArgumentError", "Error"),
+    "_codecs": ("codec", "codec_info", "codecs", "decode", "encode", "wire_bytes"),
+    "collectives": ("Reduction", "all_gather", "all_reduce", "all_to_all", "broadcast", "reduce_scatter"),
+    "runtime": ("Communicator", "Group", "devices", "platforms"),
+    "schedules": ("Schedule", "ScheduleBuilder", "algorithm", "algorithms", "schedule"),
+    "simulation": (
+        "Selection", "Simulation", "Study", "check_codec", "select", "simulate", "study", "topologies",
+    ),
+}  # fmt: skip
+_MODULE_OF = {name: module for module, names in _WHERE.items() for name in names}
+
+__all__ = ["conformance", *_MODULE_OF]
 
 
-def __getattr__(name):
-    if name in _COMPILED:
-        from arlab import runtime
-
-        return getattr(runtime, name)
+def __getattr__(name: str):
+    if name in _MODULE_OF:
+        return getattr(importlib.import_module(f"arlab.{_MODULE_OF[name]}"), name)
     raise AttributeError(f"module 'arlab' has no attribute {name!r}")
 
 
-def __dir__():
-    return sorted([*globals(), *_COMPILED])
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_MODULE_OF})

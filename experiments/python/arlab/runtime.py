@@ -1,84 +1,18 @@
-"""Codecs and communicators on a platform: arlab's kernels from Python."""
+"""Communicators on a platform: arlab's kernels from Python."""
 
 from __future__ import annotations
 
 import os
 import re
 import sys
-from typing import Any, Callable, NamedTuple, Sequence
+from typing import Any, Callable, Sequence
 
-import numpy as np
-
-from arlab._arlab import Communicator as _Rank
-from arlab._arlab import Error
 from arlab import _arlab
+from arlab._arlab import ArgumentError, Error
+from arlab._arlab import Communicator as _Rank
+from arlab._arrays import Memory, memory_of
 
-__all__ = ["ArgumentError", "Communicator", "Error", "Group", "codecs", "decode", "devices", "encode", "platforms", "wire_bytes"]
-
-_DLPACK_PLATFORMS = {1: "host", 2: "cuda", 10: "rocm"}
-_DLPACK_DTYPES = {(2, 16): "fp16", (4, 16): "bf16", (2, 32): "fp32"}
-_NUMPY_DTYPES = {"float16": "fp16", "bfloat16": "bf16", "float32": "fp32"}
-_SIZES = {"fp16": 2, "bf16": 2, "fp32": 4}
-
-
-class ArgumentError(Error, ValueError):
-    """An Error that an argument is the cause of: nothing has been done."""
-
-
-class _Memory(NamedTuple):
-    """Where a tensor is."""
-
-    address: int
-    elements: int
-    dtype: str
-    platform: str
-    device: int  # of the platform; 0 for arrays of NumPy
-    keep: Any  # the tensor, until the call that uses the address has been made
-
-    @property
-    def end(self) -> int:
-        return self.address + self.elements * _SIZES[self.dtype]
-
-    def overlaps(self, other: _Memory) -> bool:
-        return self.address < other.end and other.address < self.end
-
-
-def _dtype_of(dtype: np.dtype, what: str) -> str:
-    if dtype.name not in _NUMPY_DTYPES:
-        raise ArgumentError(f"{what} {dtype}: allowed are float16, bfloat16 (of ml_dtypes) and float32")
-    if not dtype.isnative:
-        raise ArgumentError(f"{what} {dtype.str}, in another byte order than this machine's")
-    return _NUMPY_DTYPES[dtype.name]
-
-
-def _memory_of(tensor: Any, what: str, writable: bool = False) -> _Memory:
-    """Of a NumPy array, or of anything that speaks DLPack."""
-    if isinstance(tensor, np.ndarray):
-        dtype = _dtype_of(tensor.dtype, f"{what} is")
-        if not tensor.flags.c_contiguous:
-            raise ArgumentError(f"{what} is not contiguous")
-        is_writable = tensor.flags.writeable
-        memory = _Memory(tensor.ctypes.data, tensor.size, dtype, "host", 0, tensor)
-    else:
-        try:
-            address, elements, code, bits, device_type, device, is_writable = _arlab.describe(tensor)
-        except TypeError:
-            raise ArgumentError(
-                f"{what} is {type(tensor).__name__}: needed is a contiguous array of NumPy, or a contiguous tensor that"
-                " speaks DLPack"
-            ) from None
-        dtype = _DLPACK_DTYPES.get((code, bits))
-        if dtype is None:
-            raise ArgumentError(f"{what} has elements that are not fp16, bf16 or fp32")
-        if device_type not in _DLPACK_PLATFORMS:
-            raise ArgumentError(f"{what} is on a device of a kind that arlab does not know (DLPack {device_type})")
-        memory = _Memory(address, elements, dtype, _DLPACK_PLATFORMS[device_type], device, tensor)
-    if writable and not is_writable:
-        raise ArgumentError(f"{what} is read-only")
-    if memory.address % _SIZES[dtype] != 0:
-        raise ArgumentError(f"{what} is not at a multiple of its elements' size in memory")
-    return memory
-
+__all__ = ["Communicator", "Group", "devices", "platforms"]
 
 def _stream_of(tensor: Any, stream: int | None) -> int:
     """The stream to use: the one named, PyTorch's current one for its tensors, or the default."""
@@ -91,7 +25,7 @@ def _stream_of(tensor: Any, stream: int | None) -> int:
 
 
 def platforms() -> list[str]:
-    """The platforms that this build has kernels for: "host", "cuda", "rocm"."""
+    """The platforms that this build has kernels for: "host" (GPUs emulated on the CPU), "cuda", "rocm"."""
     return _arlab.platforms()
 
 
@@ -100,34 +34,7 @@ def devices(platform: str = "host") -> int:
     return _arlab.devices(platform)
 
 
-def codecs(platform: str = "host") -> list[str]:
-    """The codecs that a platform has kernels for; parametrised families have more members."""
-    return _arlab.codecs(platform)
-
-
-def wire_bytes(codec: str, dtype: str, elements: int) -> int:
-    """Bytes on the wire of so many elements of dtype "fp16", "bf16" or "fp32"."""
-    return _arlab.wire_bytes(codec, dtype, elements)
-
-
-def encode(tensor: np.ndarray, codec: str, *, platform: str = "host") -> np.ndarray:
-    """The wire bytes (uint8) of an array of float16, bfloat16 or float32, made by the platform's kernel."""
-    memory = _memory_of(tensor, "the tensor")
-    if memory.platform != "host":
-        raise ArgumentError("encode takes arrays of NumPy")
-    wire = _arlab.encode(platform, codec, memory.dtype, tensor.tobytes())
-    return np.frombuffer(wire, np.uint8).copy()
-
-
-def decode(wire: np.ndarray, codec: str, dtype: Any, elements: int, *, platform: str = "host") -> np.ndarray:
-    """The values that wire bytes stand for; `dtype` as NumPy has it: float16, ml_dtypes.bfloat16 or float32."""
-    kind = np.dtype(dtype)
-    name = _dtype_of(kind, "dtype")
-    payload = _arlab.decode(platform, codec, name, np.ascontiguousarray(wire).tobytes(), elements)
-    return np.frombuffer(payload, kind).copy()
-
-
-def _check_call(communicator: _Rank, platform: str, memory: _Memory, output: _Memory, rank: int) -> None:
+def _check_call(communicator: _Rank, platform: str, memory: Memory, output: Memory, rank: int) -> None:
     where = f"rank {rank}'s"
     if memory.platform != platform:
         raise ArgumentError(f"{where} tensor is on platform {memory.platform}, the communicator on {platform}")
@@ -142,7 +49,7 @@ def _check_call(communicator: _Rank, platform: str, memory: _Memory, output: _Me
         )
 
 
-def _check_overlaps(memories: dict[int, _Memory], outputs: dict[int, _Memory]) -> None:
+def _check_overlaps(memories: dict[int, Memory], outputs: dict[int, Memory]) -> None:
     """By rank. What a rank writes, nobody else may read or write, nor itself read somewhere else."""
     for rank, output in outputs.items():
         for other, memory in memories.items():
@@ -158,8 +65,8 @@ def _check_overlaps(memories: dict[int, _Memory], outputs: dict[int, _Memory]) -
 def _run(communicator, platform, tensor, out, algorithm, codec, inner_codec, stream) -> Any:
     """Enqueues one rank's part; returns the output."""
     out = tensor if out is None else out
-    memory = _memory_of(tensor, f"rank {communicator.rank}'s tensor")
-    output = _memory_of(out, f"rank {communicator.rank}'s output", writable=True)
+    memory = memory_of(tensor, f"rank {communicator.rank}'s tensor")
+    output = memory_of(out, f"rank {communicator.rank}'s output", writable=True)
     _check_call(communicator, platform, memory, output, communicator.rank)
     _check_overlaps({communicator.rank: memory}, {communicator.rank: output})
     codec = memory.dtype if codec is None else codec
@@ -351,8 +258,8 @@ class Group:
         first = None
         memories, targets = {}, {}
         for communicator, tensor, output in zip(self._ranks, tensors, outputs):
-            memory = _memory_of(tensor, f"rank {communicator.rank}'s tensor")
-            target = _memory_of(output, f"rank {communicator.rank}'s output", writable=True)
+            memory = memory_of(tensor, f"rank {communicator.rank}'s tensor")
+            target = memory_of(output, f"rank {communicator.rank}'s output", writable=True)
             _check_call(communicator, self._platform, memory, target, communicator.rank)
             first = first or memory
             memories[communicator.rank], targets[communicator.rank] = memory, target
@@ -363,7 +270,7 @@ class Group:
                 )
         _check_overlaps(memories, targets)
         streams = [_stream_of(tensor, None) for tensor in tensors]
-        places = [[_memory_of(each, "").address for each in ranks] for ranks in (tensors, outputs)]
+        places = [[memory_of(each, "").address for each in ranks] for ranks in (tensors, outputs)]
         codec = first.dtype if codec is None else codec
         _arlab.run_together(self._ranks, algorithm, codec, inner_codec, first.dtype, first.elements, *places, streams)
         return outputs

@@ -1,37 +1,22 @@
-// arlab._arlab: what the Python package does in C++. Tensors come as addresses and sizes;
-// arlab/*.py checks devices, dtypes and shapes.
-
-#include <nanobind/nanobind.h>
-#include <nanobind/ndarray.h>
-#include <nanobind/stl/function.h>
-#include <nanobind/stl/optional.h>
-#include <nanobind/stl/string.h>
-#include <nanobind/stl/unique_ptr.h>
-#include <nanobind/stl/vector.h>
+// Kernels of platforms, communicators, and the check of any all-reduce.
 
 #include <cmath>
 #include <cstring>
 
+#include "experiments/python/module/binding.h"
 #include "kernels/conformance/all_reduce_check.h"
 #include "kernels/runtime/bootstrap.h"
 #include "kernels/runtime/platforms.h"
 #include "reference/codecs/registry.h"
 #include "reference/memory.h"
 
-namespace nb = nanobind;
-using namespace arlab;
-using namespace arlab::kernels;
-
+namespace arlab::python {
 namespace {
 
-/// What Python sees as arlab.Error.
-class Error : public std::runtime_error {
- public:
-  using std::runtime_error::runtime_error;
-};
+using namespace arlab::kernels;
 
 void require(const Status& status) {
-  if (!status.ok()) throw Error(status.message());
+  if (!status.ok()) throw CallFailed(status.message());
 }
 template <class T>
 T value_of(Result<T> result) {
@@ -49,8 +34,6 @@ void run_without_python(Call call) {
   }
   require(status);
 }
-
-const void* address(std::uintptr_t pointer) { return reinterpret_cast<const void*>(pointer); }
 
 std::span<const std::byte> span_of(const nb::bytes& bytes) {
   return {static_cast<const std::byte*>(bytes.data()), bytes.size()};
@@ -219,13 +202,15 @@ std::unique_ptr<RankCommunicator> join(const std::string& platform, int device,
   return value_of(value_of(find_platform(platform))->create_communicator(device, *met, options));
 }
 
-/// (address, elements, DLPack's type code and bits, device type, device, whether it may be written
-/// to) of a contiguous tensor.
+/// (address, shape, DLPack's type code and bits, device type, device, whether it may be written to)
+/// of a contiguous tensor.
 nb::tuple describe(const nb::object& object) {
   nb::ndarray<nb::ro, nb::c_contig> tensor;
   if (!nb::try_cast(object, tensor, false)) throw nb::type_error("no contiguous tensor");
   nb::ndarray<nb::c_contig> writable;
-  return nb::make_tuple(reinterpret_cast<std::uintptr_t>(tensor.data()), tensor.size(),
+  std::vector<std::size_t> shape;
+  for (std::size_t axis = 0; axis < tensor.ndim(); ++axis) shape.push_back(tensor.shape(axis));
+  return nb::make_tuple(reinterpret_cast<std::uintptr_t>(tensor.data()), shape,
                         static_cast<int>(tensor.dtype().code),
                         static_cast<int>(tensor.dtype().bits) * tensor.dtype().lanes,
                         tensor.device_type(), tensor.device_id(),
@@ -295,36 +280,19 @@ void define_communicator(nb::module_& module) {
 
 }  // namespace
 
-NB_MODULE(_arlab, module) {
-  // A thread may still be in a call when the program ends; what it uses is not lost.
-  nb::set_leak_warnings(false);
-  nb::exception<Error>(module, "Error", PyExc_RuntimeError);
-  nb::register_exception_translator(
-      [](const std::exception_ptr& thrown, void* error_class) {
-        try {
-          std::rethrow_exception(thrown);
-        } catch (const InvalidInput& error) {
-          PyErr_SetString(static_cast<PyObject*>(error_class), error.what());
-        } catch (const std::bad_alloc&) {
-          PyErr_SetString(static_cast<PyObject*>(error_class), "not enough memory for this call");
-        }
-      },
-      nb::handle(module.attr("Error")).ptr());
-
+void define_kernels(nb::module_& module) {
   module.def("check_all_reduce", check, nb::arg("function"), nb::arg("ranks"), nb::arg("dtype"),
              nb::arg("lengths"), nb::arg("runs"), nb::arg("seed"), nb::arg("in_place"),
              nb::arg("codec"), nb::arg("claim"));
   module.def("platforms", platforms);
-  module.def("codecs", codecs);
-  module.def("encode", encode);
-  module.def("decode", decode);
-  module.def("wire_bytes",
-             [](const std::string& codec, const std::string& dtype, std::size_t elements) {
-               return find_codec(codec)->wire_bytes(parse_dtype(dtype), elements);
-             });
+  module.def("kernel_codecs", codecs);
+  module.def("kernel_encode", encode);
+  module.def("kernel_decode", decode);
   module.def("devices", [](const std::string& platform) {
     return value_of(value_of(find_platform(platform))->devices());
   });
   module.def("describe", describe);
   define_communicator(module);
 }
+
+}  // namespace arlab::python

@@ -1,4 +1,4 @@
-#include "sim/calibration/csv.h"
+#include "reference/csv.h"
 
 #include <algorithm>
 #include <charconv>

@@ -1,0 +1,144 @@
+"""Tensors as addresses: arrays of NumPy, and whatever speaks DLPack, without copies."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, Sequence
+
+import numpy as np
+
+from arlab import _arlab
+from arlab._arlab import ArgumentError
+
+SIZES = {"fp16": 2, "bf16": 2, "fp32": 4}
+_DLPACK_PLATFORMS = {1: "host", 2: "cuda", 10: "rocm"}
+_DLPACK_DTYPES = {(2, 16): "fp16", (4, 16): "bf16", (2, 32): "fp32"}
+_NUMPY_DTYPES = {"float16": "fp16", "bfloat16": "bf16", "float32": "fp32"}
+
+
+class Memory(NamedTuple):
+    """Where a tensor is."""
+
+    address: int
+    shape: tuple[int, ...]
+    dtype: str
+    platform: str
+    device: int  # of the platform; 0 for arrays of NumPy
+    keep: Any  # the tensor, until the call that uses the address has been made
+
+    @property
+    def elements(self) -> int:
+        return int(np.prod(self.shape, dtype=np.int64))
+
+    @property
+    def end(self) -> int:
+        return self.address + self.elements * SIZES[self.dtype]
+
+    def overlaps(self, other: Memory) -> bool:
+        return self.address < other.end and other.address < self.end
+
+
+def numpy_dtype(name: str) -> np.dtype:
+    """The type that NumPy has for "fp16", "bf16" (of ml_dtypes) or "fp32"."""
+    if name == "bf16":
+        try:
+            import ml_dtypes
+        except ImportError:
+            raise ArgumentError("bf16 needs the package ml_dtypes") from None
+        return np.dtype(ml_dtypes.bfloat16)
+    return np.dtype(np.float16 if name == "fp16" else np.float32)
+
+
+def dtype_name(dtype: Any, what: str) -> str:
+    """ "fp16", "bf16" or "fp32", of such a name or of a type of NumPy or PyTorch."""
+    if isinstance(dtype, str) and dtype in SIZES:
+        return dtype
+    if type(dtype).__module__ == "torch":
+        dtype = str(dtype).removeprefix("torch.")
+        if dtype in _NUMPY_DTYPES:
+            return _NUMPY_DTYPES[dtype]
+        raise ArgumentError(f"{what} {dtype}: allowed are float16, bfloat16 and float32")
+    try:
+        kind = np.dtype(dtype)
+    except TypeError:
+        raise ArgumentError(f"{what} {dtype!r}: allowed are float16, bfloat16 (of ml_dtypes) and float32") from None
+    if kind.name not in _NUMPY_DTYPES:
+        raise ArgumentError(f"{what} {kind}: allowed are float16, bfloat16 (of ml_dtypes) and float32")
+    if not kind.isnative:
+        raise ArgumentError(f"{what} {kind.str}, in another byte order than this machine's")
+    return _NUMPY_DTYPES[kind.name]
+
+
+def memory_of(tensor: Any, what: str, writable: bool = False) -> Memory:
+    """Of a NumPy array, or of anything that speaks DLPack; `what` it is, for messages.
+
+    Raises ArgumentError for other things, and for what is not contiguous, not aligned, of another dtype or byte order,
+    or read-only where it must be writable.
+    """
+    if isinstance(tensor, np.ndarray):
+        dtype = dtype_name(tensor.dtype, f"{what} is")
+        if not tensor.flags.c_contiguous:
+            raise ArgumentError(f"{what} is not contiguous")
+        is_writable = tensor.flags.writeable
+        memory = Memory(tensor.ctypes.data, tensor.shape, dtype, "host", 0, tensor)
+    else:
+        try:
+            address, shape, code, bits, device_type, device, is_writable = _arlab.describe(tensor)
+        except TypeError:
+            raise ArgumentError(
+                f"{what} is {type(tensor).__name__}: needed is a contiguous array of NumPy, or a contiguous tensor that"
+                " speaks DLPack"
+            ) from None
+        found = _DLPACK_DTYPES.get((code, bits))
+        if found is None:
+            raise ArgumentError(f"{what} has elements that are not fp16, bf16 or fp32")
+        if device_type not in _DLPACK_PLATFORMS:
+            raise ArgumentError(f"{what} is on a device of a kind that arlab does not know (DLPack {device_type})")
+        memory = Memory(address, tuple(shape), found, _DLPACK_PLATFORMS[device_type], device, tensor)
+    if writable and not is_writable:
+        raise ArgumentError(f"{what} is read-only")
+    if memory.address % SIZES[memory.dtype] != 0:
+        raise ArgumentError(f"{what} is not at a multiple of its elements' size in memory")
+    return memory
+
+
+def host_memory_of(tensor: Any, what: str) -> Memory:
+    """Likewise, of a tensor in the memory of this process."""
+    memory = memory_of(tensor, what)
+    if memory.platform != "host":
+        raise ArgumentError(f"{what} is on platform {memory.platform}: the reference takes tensors in host memory")
+    return memory
+
+
+def tensors_of_ranks(tensors: Any) -> list[Memory]:
+    """The tensors of all ranks: a sequence of tensors of one shape, or one of shape [ranks, ...]."""
+    if isinstance(tensors, Sequence):
+        ranks = [host_memory_of(tensor, f"rank {rank}'s tensor") for rank, tensor in enumerate(tensors)]
+        if not ranks:
+            raise ArgumentError("there are no tensors: allowed is one for each rank")
+        for rank, memory in enumerate(ranks):
+            if (memory.shape, memory.dtype) != (ranks[0].shape, ranks[0].dtype):
+                raise ArgumentError(
+                    f"rank {rank}'s tensor is {memory.dtype} of shape {memory.shape}, rank 0's {ranks[0].dtype} of shape"
+                    f" {ranks[0].shape}: allowed are equal ones"
+                )
+        return ranks
+    whole = host_memory_of(tensors, "the tensor of all ranks")
+    if len(whole.shape) < 2 or whole.shape[0] == 0:
+        raise ArgumentError(
+            f"the tensor of all ranks has shape {whole.shape}: allowed is [ranks, ...], or a list of a tensor for each rank"
+        )
+    bytes_of_rank = whole.elements // whole.shape[0] * SIZES[whole.dtype]
+    return [
+        whole._replace(address=whole.address + rank * bytes_of_rank, shape=whole.shape[1:])
+        for rank in range(whole.shape[0])
+    ]
+
+
+def as_given(data: np.ndarray, dtype: str, shape: Sequence[int], like: Any) -> Any:
+    """Bytes as a tensor of the kind that the caller uses: of PyTorch, if `like` is one, else of NumPy."""
+    if type(like).__module__.partition(".")[0] == "torch":
+        import torch
+
+        kinds = {"fp16": torch.float16, "bf16": torch.bfloat16, "fp32": torch.float32}
+        return torch.from_numpy(data).view(kinds[dtype]).reshape(tuple(shape))
+    return data.view(numpy_dtype(dtype)).reshape(shape)

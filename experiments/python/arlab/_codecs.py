@@ -1,0 +1,226 @@
+"""Codecs: payload elements to wire bytes and back, by the reference or by a platform's kernels; codecs of one's own."""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Protocol, Sequence, TypeVar
+
+import numpy as np
+
+from arlab import _arlab
+from arlab._arlab import ArgumentError
+from arlab._arrays import SIZES, as_given, dtype_name, host_memory_of, numpy_dtype
+from arlab._tables import Names, first_line, rows_of
+
+__all__ = ["codec", "codec_info", "codecs", "decode", "encode", "wire_bytes"]
+
+
+def codecs(platform: str | None = None) -> Names:
+    """Names of the codecs; parametrised families (`int<b>-g<G>`) have more members than are listed.
+
+    Args:
+        platform: only those that this platform ("host", "cuda", "rocm") has kernels for.
+
+    The list has a `table`, a pandas.DataFrame with wire bits per element, block, dtypes and source of each.
+    """
+    names = _arlab.codecs() if platform is None else _arlab.kernel_codecs(platform)
+    return Names(names, lambda: rows_of(["list", "codecs"], "codecs", keep=names))
+
+
+def codec_info(name: str) -> dict[str, Any]:
+    """What is known of a codec without running it: block and alignment in elements (None: the whole message), dtypes,
+    operations per element, source."""
+    return _arlab.codec_info(name)
+
+
+def wire_bytes(codec: str, dtype: Any, elements: int) -> int:
+    """Bytes on the wire of so many elements of a dtype: "fp16", "bf16", "fp32", or NumPy's or PyTorch's name for it."""
+    return _arlab.wire_bytes(codec, dtype_name(dtype, "dtype"), elements)
+
+
+def encode(tensor: Any, codec: str, *, platform: str | None = None) -> np.ndarray:
+    """The wire bytes of a tensor, as one flat message.
+
+    Args:
+        tensor: of float16, bfloat16 or float32 and any shape; NumPy, or in host memory and speaking DLPack.
+        codec: a name; see codecs().
+        platform: encode with this platform's kernel ("host": emulated GPUs) instead of the reference. The bits are equal.
+
+    Returns uint8 of shape [wire_bytes(codec, dtype, elements)].
+    Raises ArgumentError (a ValueError) for unknown codecs, and for dtypes that the codec does not take.
+    """
+    memory = host_memory_of(tensor, "the tensor")
+    if platform is None:
+        return _arlab.encode(codec, memory.dtype, memory.address, memory.elements)
+    wire = _arlab.kernel_encode(platform, codec, memory.dtype, np.asarray(_bytes_of(memory)).tobytes())
+    return np.frombuffer(wire, np.uint8).copy()
+
+
+def decode(
+    wire: Any, codec: str, dtype: Any, elements: int | Sequence[int] | None = None, *, platform: str | None = None
+) -> Any:
+    """The values that wire bytes stand for.
+
+    Args:
+        wire: uint8, one dimension; NumPy or PyTorch.
+        codec: a name; see codecs().
+        dtype: of the values: "fp16", "bf16", "fp32", or NumPy's or PyTorch's name for it.
+        elements: how many, or their shape; by default the largest number whose wire has this length.
+        platform: decode with this platform's kernel instead of the reference. The bits are equal.
+
+    Returns a tensor of that dtype: NumPy's (bf16: ml_dtypes.bfloat16), or PyTorch's where `wire` is.
+    Raises ArgumentError (a ValueError) when the length of the wire does not fit.
+    """
+    name = dtype_name(dtype, "dtype")
+    given = np.asarray(wire)
+    if given.dtype != np.uint8:
+        raise ArgumentError(f"the wire is {given.dtype}: needed is uint8")
+    given = np.ascontiguousarray(given).reshape(-1)
+    if elements is None:
+        elements = _arlab.elements_of_wire(codec, name, given.size)
+    shape = (elements,) if isinstance(elements, (int, np.integer)) else tuple(elements)
+    count = int(np.prod(shape, dtype=np.int64))
+    if platform is None:
+        payload = _arlab.decode(codec, name, given.ctypes.data, given.size, count)
+    else:
+        payload = np.frombuffer(_arlab.kernel_decode(platform, codec, name, given.tobytes(), count), np.uint8).copy()
+    return as_given(payload, name, shape, wire)
+
+
+def _bytes_of(memory: Any) -> np.ndarray:
+    import ctypes
+
+    size = memory.elements * SIZES[memory.dtype]
+    return np.frombuffer((ctypes.c_uint8 * size).from_address(memory.address), np.uint8) if size else np.zeros(0, np.uint8)
+
+
+# ---------------------------------------------------------------- codecs of one's own
+
+
+class OwnCodec(Protocol):
+    """What `arlab.codec` is for: a class with these two functions, which know nothing of each other's calls."""
+
+    def encode(self, blocks: np.ndarray) -> np.ndarray:
+        """[n, block] of the payload's dtype to [n, wire bytes of a block] uint8."""
+
+    def decode(self, wire: np.ndarray) -> np.ndarray:
+        """And back: [n, block] of the payload's dtype, or of float32, which is rounded to it."""
+
+
+Class = TypeVar("Class", bound=type)
+
+
+def codec(
+    name: str,
+    *,
+    block: int,
+    dtypes: Sequence[str] = ("fp16", "bf16", "fp32"),
+    encode_ops: float = 1,
+    decode_ops: float = 1,
+    summary: str = "",
+    source: str = "Python",
+) -> Callable[[Class], Class]:
+    """Makes a class a codec of this process: in every algorithm, metric, study, simulation, selection and check.
+
+        @arlab.codec("absmax-g32", block=32, dtypes=("fp16", "bf16"), encode_ops=5, decode_ops=2)
+        class AbsMax:
+            def encode(self, blocks):  # [n, 32] of the payload's dtype
+                x = blocks.astype(np.float32)
+                scale = np.maximum(abs(x).max(1, keepdims=True), 1e-30) / 127
+                return np.concatenate([np.rint(x / scale).astype(np.int8).view(np.uint8), scale.view(np.uint8)], 1)
+
+            def decode(self, wire):  # [n, 36] uint8
+                return wire[:, :32].view(np.int8) * wire[:, 32:].copy().view(np.float32)
+
+    Args:
+        name: how it is called from then on. Defining it again replaces it.
+        block: elements that are encoded together. A message is blocks one after the other, the last filled up with zeros.
+        dtypes: of the payloads that it takes.
+        encode_ops, decode_ops: operations per element, which simulations turn into time: multiply, add, compare, shift and
+            convert count one each.
+        summary, source: for `arlab.codecs().table`.
+
+    Every block is encoded by itself, all in one call: bits must not depend on which blocks share a call. Of a block with a
+    NaN or an infinity, a NaN or an infinity must remain. `arlab.check_codec(name)` checks that, and more.
+
+    Raises ArgumentError (a ValueError) when the class does not do what it should with a block of zeros.
+    """
+
+    def define(own: Class) -> Class:
+        adapter = _Adapter(name, own() if isinstance(own, type) else own, block, [str(d) for d in dtypes])
+        _arlab.register_codec(
+            name, summary or (own.__doc__ or name).strip().splitlines()[0], source, block,
+            list(adapter.wire_bytes.items()), encode_ops, decode_ops, adapter.encode, adapter.decode,
+        )  # fmt: skip
+        return own
+
+    if not isinstance(block, int) or block < 1:
+        raise ArgumentError(f"codec {name}: block is {block!r}: allowed is an integer from 1 on")
+    return define
+
+
+class _Adapter:
+    """A codec in Python as C++ calls it: with bytes that are there, and bytes that are to be written."""
+
+    def __init__(self, name: str, own: OwnCodec, block: int, dtypes: list[str]):
+        self.name, self.own, self.block = name, own, block
+        if not dtypes:
+            raise ArgumentError(f"codec {name}: it takes no dtype")
+        self.types = {dtype_name(dtype, f"codec {name}: dtype"): numpy_dtype(dtype) for dtype in dtypes}
+        self.wire_bytes: dict[str, int] = {}
+        for dtype, kind in self.types.items():
+            # Two sizes, so that a function that only works for one block is found here.
+            for blocks in (1, 3):
+                wire = self._called("encode", np.zeros((blocks, block), kind), dtype)
+                if wire.dtype != np.uint8 or wire.ndim != 2 or len(wire) != blocks or wire.shape[1] == 0:
+                    raise ArgumentError(
+                        f"codec {name}: encode of {blocks} x {block} {dtype} gave {_kind(wire)}: needed is uint8 of shape"
+                        f" ({blocks}, wire bytes of a block)"
+                    )
+                if self.wire_bytes.setdefault(dtype, wire.shape[1]) != wire.shape[1]:
+                    raise ArgumentError(
+                        f"codec {name}: encode gave {wire.shape[1]} bytes for a block of {dtype} and {self.wire_bytes[dtype]}"
+                        " for another: needed is the same number always"
+                    )
+                self._decoded(wire, dtype)
+
+    def _called(self, function: str, argument: np.ndarray, dtype: str) -> np.ndarray:
+        try:
+            # Overflow and the like are what codecs are tested with.
+            with np.errstate(all="ignore"):
+                return np.asarray(getattr(self.own, function)(argument))
+        except Exception as error:
+            where = f"codec {self.name}: {function} of {len(argument)} blocks of {dtype}"
+            raise ArgumentError(f"{where} raised {type(error).__name__}: {first_line(error)}") from error
+
+    def _decoded(self, wire: np.ndarray, dtype: str) -> np.ndarray:
+        values = self._called("decode", wire, dtype)
+        if values.shape != (len(wire), self.block) or values.dtype not in (self.types[dtype], np.dtype(np.float32)):
+            raise ArgumentError(
+                f"codec {self.name}: decode of {len(wire)} blocks of {dtype} gave {_kind(values)}: needed is"
+                f" {self.types[dtype]} (or float32) of shape ({len(wire)}, {self.block})"
+            )
+        with np.errstate(all="ignore"):
+            return values.astype(self.types[dtype], copy=False)
+
+    # Arrays that C++ made are copied: a codec may keep what it is given.
+    def encode(self, dtype: str, payload: np.ndarray, wire: np.ndarray) -> None:
+        elements = payload.view(self.types[dtype])
+        blocks = np.zeros((-(-elements.size // self.block), self.block), self.types[dtype])
+        blocks.reshape(-1)[: elements.size] = elements
+        made = self._called("encode", blocks, dtype)
+        expected = (len(blocks), self.wire_bytes[dtype])
+        if made.dtype != np.uint8 or made.shape != expected:
+            raise ArgumentError(
+                f"codec {self.name}: encode of {len(blocks)} blocks of {dtype} gave {_kind(made)}: needed is uint8 of shape"
+                f" {expected}"
+            )
+        wire.reshape(expected)[...] = made
+
+    def decode(self, dtype: str, wire: np.ndarray, payload: np.ndarray) -> None:
+        values = self._decoded(wire.reshape(-1, self.wire_bytes[dtype]).copy(), dtype)
+        elements = payload.view(self.types[dtype])
+        elements[...] = values.reshape(-1)[: elements.size]
+
+
+def _kind(array: np.ndarray) -> str:
+    return f"{array.dtype} of shape {array.shape}"

@@ -1,0 +1,109 @@
+"""Commands of the program, run in this process, and their tables."""
+
+from __future__ import annotations
+
+import html
+import json
+from typing import Any, Callable, Iterable, Sequence
+
+from arlab import _arlab
+from arlab._arlab import ArgumentError
+
+__all__ = ["Figures", "Names", "command", "first_line", "frame", "rows_of"]
+
+
+def command(words: Sequence[str], options: dict[str, Any] | None = None, progress: Callable[[str], Any] | None = None):
+    """Runs `arlab words... --options... --format json`; returns its JSON, and its verdict if that is "no".
+
+    Options that are None are left out, and flags that are False; lists are joined by commas.
+    """
+    arguments = [*words]
+    for name, value in (options or {}).items():
+        if value is None or value is False:
+            continue
+        arguments.append("--" + name.replace("_", "-"))
+        if isinstance(value, (list, tuple)):
+            value = ",".join(map(str, value))
+        if value is not True:
+            arguments.append(str(value))
+    for argument in arguments:
+        if "\0" in argument:
+            raise ArgumentError(f"{argument!r} has a character NUL, which no argument can have")
+    text, verdict = _arlab.command([*arguments, "--format", "json"], progress)
+    return (json.loads(text) if text else {}), verdict
+
+
+def frame(rows: Iterable[dict[str, Any]]):
+    """A pandas.DataFrame of rows."""
+    try:
+        import pandas
+    except ImportError:
+        raise ArgumentError("tables need the package pandas: pip install pandas") from None
+    return pandas.DataFrame(list(rows))
+
+
+def rows_of(words: Sequence[str], key: str, keep: Sequence[str] | None = None):
+    """The rows of a command's JSON as a pandas.DataFrame; only those with these names."""
+    rows = command(words)[0][key]
+    return frame(row for row in rows if keep is None or row["name"] in keep)
+
+
+class Names(list):
+    """A list of names that knows more about them: `table`, a pandas.DataFrame."""
+
+    def __init__(self, names: Iterable[str], table: Callable[[], Any]):
+        super().__init__(names)
+        self._table = table
+
+    @property
+    def table(self):
+        return self._table()
+
+    def _repr_html_(self) -> str:
+        return self.table.to_html(index=False)
+
+
+class Figures:
+    """A result: named figures, which are attributes, too. `to_dict()` has all of them."""
+
+    #: Of these, a line each is shown.
+    SHOWN: tuple[str, ...] = ()
+
+    def __init__(self, data: dict[str, Any]):
+        self.data = data
+
+    def to_dict(self) -> dict[str, Any]:
+        """All figures, as `--format json` prints them."""
+        return dict(self.data)
+
+    def __getattr__(self, name: str) -> Any:
+        data = self.__dict__.get("data", {})
+        if name in data:
+            return data[name]
+        raise AttributeError(f"{type(self).__name__} has no {name!r}; it has {', '.join(data)}")
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *self.data})
+
+    def _lines(self) -> list[tuple[str, str]]:
+        return [(name, _text(self.data[name])) for name in self.SHOWN if self.data.get(name) is not None]
+
+    def __repr__(self) -> str:
+        lines = self._lines()
+        width = max((len(name) for name, _ in lines), default=0)
+        return "\n".join([type(self).__name__, *(f"  {name:<{width}}  {value}" for name, value in lines)])
+
+    def _repr_html_(self) -> str:
+        rows = "".join(f"<tr><th>{html.escape(n)}</th><td>{html.escape(v)}</td></tr>" for n, v in self._lines())
+        return f"<table><caption>{type(self).__name__}</caption>{rows}</table>"
+
+
+def first_line(error: BaseException) -> str:
+    """What an exception says, as it may stand in a message of one line."""
+    return (str(error).splitlines() or [""])[0]
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:.6g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,207 @@
+"""Schedules: algorithms as plain data, proved without values; and algorithms of one's own."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Callable, Iterator, NamedTuple, TypeVar
+
+from arlab import _arlab
+from arlab._arlab import ArgumentError, ScheduleBuilder
+from arlab._tables import Names, first_line, rows_of
+
+__all__ = ["Check", "Schedule", "ScheduleBuilder", "Volume", "algorithm", "algorithms", "schedule"]
+
+
+class Check(NamedTuple):
+    """What is proved of a schedule without values."""
+
+    correct: bool  #: every rank ends with what the collective says, for every element
+    violation: str  #: the first one, in words; empty when correct
+    ranks_identical: bool  #: all ranks compute the same expressions, so they end with the same bits
+    divergence: str  #: where they first differ, in words; else empty
+
+
+class Volume(NamedTuple):
+    """What is sent, in multiples of one rank's payload."""
+
+    total: float  #: over all links
+    cross_group: float  #: between groups, one direction
+
+
+class Schedule:
+    """Who encodes, sends and reduces which chunk, in which order. It holds no values; see arlab.schedule()."""
+
+    def __init__(self, schedule: _arlab.Schedule):
+        self._schedule = schedule
+
+    @property
+    def algorithm(self) -> str:
+        """Its name, for people."""
+        return self._schedule.algorithm
+
+    @property
+    def collective(self) -> str:
+        """What it does: all_reduce, all_to_all, dispatch_combine, reduce_scatter, all_gather, broadcast."""
+        return self._schedule.collective
+
+    @property
+    def ranks(self) -> int:
+        return self._schedule.ranks
+
+    @property
+    def elements(self) -> int:
+        """Per rank."""
+        return self._schedule.elements
+
+    @property
+    def chunks(self) -> list[tuple[int, int]]:
+        """Ranges [begin, end) of elements."""
+        return self._schedule.chunks
+
+    @property
+    def steps(self) -> int:
+        return self._schedule.steps
+
+    @property
+    def ops(self) -> int:
+        """How many: encodes, sends and reduces of all ranks."""
+        return self._schedule.ops
+
+    @property
+    def volume(self) -> Volume:
+        """With the fewest groups of equal size, at least two."""
+        return self.volume_of(_arlab.default_group_size(self.ranks))
+
+    def volume_of(self, group_size: int) -> Volume:
+        """With groups of so many consecutive ranks; it divides their number."""
+        return Volume(*self._schedule.volume(group_size))
+
+    def check(self) -> Check:
+        """Proves it, or says what is wrong."""
+        return Check(**self._schedule.check())
+
+    def to_json(self, path: str | Path | None = None, *, fractions: bool = False) -> str:
+        """As JSON (reference/collectives/schedule.schema.json); also written to `path`.
+
+        Args:
+            fractions: chunks as fractions of the tensor, so that it is an algorithm for tensors of any size.
+        """
+        text = self._schedule.to_json(fractions)
+        if path is not None:
+            Path(path).write_text(text, encoding="utf-8")
+        return text
+
+    @classmethod
+    def from_json(cls, text: str | Path, *, elements: int | None = None, alignment: int = 1) -> Schedule:
+        """Of JSON text, or of a file (a Path, or a name that ends with .json).
+
+        Args:
+            elements: per rank, where chunks are fractions of the tensor.
+            alignment: of the codec, likewise.
+
+        Raises ArgumentError (a ValueError) that names the place; whether it is correct is for check() to say.
+        """
+        if isinstance(text, Path) or text.endswith(".json"):
+            try:
+                text = Path(text).read_text(encoding="utf-8")
+            except (OSError, UnicodeDecodeError) as error:
+                raise ArgumentError(f"{text} cannot be read: {error}") from None
+        return cls(_arlab.schedule_from_json(text, elements, alignment))
+
+    def __repr__(self) -> str:
+        return (
+            f"<Schedule {self.algorithm}: {self.collective} of {self.ranks} ranks x {self.elements} elements,"
+            f" {self.steps} steps, {self.ops} ops>"
+        )
+
+    @contextmanager
+    def _as_file(self) -> Iterator[str]:
+        with tempfile.TemporaryDirectory(prefix="arlab-") as folder:
+            path = Path(folder) / (re.sub("[^A-Za-z0-9_.-]", "_", self.algorithm) + ".json")
+            self.to_json(path)
+            yield str(path)
+
+
+def algorithms() -> Names:
+    """Names of the algorithms, own ones last. The list has a `table`, a pandas.DataFrame with their options."""
+    names = [name for name, _ in _arlab.algorithms()]
+    return Names(names, lambda: rows_of(["list", "algorithms"], "algorithms"))
+
+
+def schedule(
+    algorithm: str,
+    ranks: int,
+    elements: int,
+    *,
+    codec: str | None = None,
+    own: str | None = None,
+    forward: str | None = None,
+    combine: str | None = None,
+    group_size: int | None = None,
+    micro_chunks: int | None = None,
+    inner_codec: str | None = None,
+) -> Schedule:
+    """The schedule of an algorithm (arlab.algorithms(), or the path of a schedule.json of any size), proved correct.
+
+    Args:
+        ranks: how many.
+        elements: per rank.
+        codec: chunks are cut at multiples of its alignment, so that its blocks stay whole.
+        own, forward, combine, group_size, micro_chunks, inner_codec: as for all_reduce and all_to_all.
+    """
+    options = {
+        "own": own, "forward": forward, "combine": combine, "group_size": group_size, "micro_chunks": micro_chunks,
+        "inner_codec": inner_codec,
+    }  # fmt: skip
+    alignment = 1 if codec is None else _arlab.codec_info(codec)["alignment"]
+    if alignment is None:
+        raise ArgumentError(f"codec {codec} cannot be cut: leave it out")
+    given = {name: value for name, value in options.items() if value is not None}
+    return Schedule(_arlab.make_schedule(str(algorithm), ranks, elements, alignment, given))
+
+
+Function = TypeVar("Function", bound=Callable[[ScheduleBuilder], Any])
+
+
+def algorithm(
+    name: str, *, collective: str = "all_reduce", inner_codec: bool = False, summary: str = "", source: str = "Python"
+) -> Callable[[Function], Function]:
+    """Makes a function that writes a schedule an algorithm of this process: with every codec, in all_reduce, simulations,
+    selections, studies, and on platforms.
+
+        @arlab.algorithm("reduce_broadcast")
+        def reduce_broadcast(s):
+            tensor = s.chunk(0, s.elements)
+            s.at_step(0)
+            parts = [s.send(s.encode(s.input(rank, tensor)), 0) for rank in range(s.ranks)]
+            s.at_step(1)
+            total = s.encode(s.reduce(parts))
+            for rank in range(s.ranks):
+                s.output(s.send(total, rank))
+
+    Args:
+        name: how it is called from then on: a to z, 0 to 9, and _ - . Defining it again replaces it.
+        collective: what it does: all_reduce, all_to_all, dispatch_combine, reduce_scatter, all_gather or broadcast.
+        inner_codec: whether it encodes anything with s.encode(value, inner=True).
+
+    Whenever it is used, its schedule is proved (Schedule.check); what is wrong is an ArgumentError that says where.
+    """
+
+    def define(write: Function) -> Function:
+        def called(builder: ScheduleBuilder) -> None:
+            try:
+                write(builder)
+            except ArgumentError as error:
+                raise ArgumentError(f"algorithm {name}: {error}") from error
+            except Exception as error:
+                what = f"algorithm {name} for {builder.ranks} ranks and {builder.elements} elements"
+                raise ArgumentError(f"{what} raised {type(error).__name__}: {first_line(error)}") from error
+
+        text = summary or (write.__doc__ or name).strip().splitlines()[0]
+        _arlab.register_algorithm(name, text, source, collective, inner_codec, called)
+        return write
+
+    return define

@@ -1,0 +1,206 @@
+"""How long collectives take on a topology, which is fastest under an error budget, and studies of many."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any, Callable
+
+from arlab._tables import Figures, Names, command, frame, rows_of
+from arlab.schedules import Schedule
+
+__all__ = ["CodecCheck", "Selection", "Simulation", "Study", "check_codec", "select", "simulate", "study", "topologies"]
+
+
+def topologies() -> Names:
+    """Names of the machines that come with arlab; wherever one is taken, so are full:N, ring:N, torus:AxBxC, fat_tree:N,
+    dragonfly:N and the path of a .toml. The list has a `table`, a pandas.DataFrame."""
+    rows = command(["list", "topologies"])[0]["topologies"]
+    return Names([row["name"] for row in rows], lambda: rows_of(["list", "topologies"], "topologies"))
+
+
+class Simulation(Figures):
+    """How long a collective takes, by the model that `model` names; times in microseconds, bandwidths in 10^9 bytes/s.
+
+    latency_us, algbw_gb_per_s, busbw_gb_per_s (as nccl-tests define it), bottleneck (in words), wire_bytes
+    breakdown     where the latency goes: launch, synchronisation, wire, contention, codec, release; they add up to it
+    links         a pandas.DataFrame of what each class of links carried
+    """
+
+    SHOWN = (
+        "topology", "algorithm", "codec", "inner_codec", "ranks", "dtype", "bytes", "group_size", "implementation",
+        "latency_us", "algbw_gb_per_s", "busbw_gb_per_s", "bottleneck", "wire_bits_per_element", "provenance",
+    )  # fmt: skip
+
+    latency_us: float
+    algbw_gb_per_s: float
+    busbw_gb_per_s: float
+    wire_bytes: int
+    bottleneck: str
+
+    @property
+    def breakdown(self) -> dict[str, float]:
+        parts = ("launch", "synchronisation", "wire", "contention", "codec", "release")
+        return {part: self.data[f"{part}_us"] for part in parts}
+
+    @property
+    def links(self):
+        return frame(self.data["links"])
+
+
+def simulate(
+    *,
+    topology: str,
+    algorithm: str | Schedule,
+    codec: str,
+    bytes: str | int | None = None,
+    dtype: str | None = None,
+    ranks: int | None = None,
+    library: bool = False,
+    sharing: str | None = None,
+    trace: str | Path | None = None,
+    own: str | None = None,
+    forward: str | None = None,
+    combine: str | None = None,
+    group_size: int | None = None,
+    micro_chunks: int | None = None,
+    inner_codec: str | None = None,
+) -> Simulation:
+    """How long a collective takes on a topology.
+
+    Args:
+        topology: a name (arlab.topologies()), full:8 and the like, or the path of a .toml.
+        algorithm: a name (arlab.algorithms()), the path of a schedule.json, or a Schedule.
+        codec: a name; see arlab.codecs().
+        bytes: payload of one rank: 67108864, or "64M" (2^20 bytes each).
+        ranks: by default all of the topology.
+        library: as NCCL or RCCL run it; codecs fp16, bf16 and fp32 only.
+        sharing: of links: "max_min", all messages at once, or "fifo", one after the other.
+        trace: write the timeline to this .json, for ui.perfetto.dev.
+        others: as for all_reduce and all_to_all.
+    """
+    options = {
+        "topology": topology, "codec": codec, "bytes": bytes, "dtype": dtype, "ranks": ranks, "library": library,
+        "sharing": sharing, "trace": trace, "no_plots": trace is not None, "own": own, "forward": forward,
+        "combine": combine, "group_size": group_size, "micro_chunks": micro_chunks, "inner_codec": inner_codec,
+    }  # fmt: skip
+    given = isinstance(algorithm, Schedule)
+    with algorithm._as_file() if isinstance(algorithm, Schedule) else nullcontext(algorithm) as name:
+        return Simulation(command(["simulate"], {"schedule" if given else "algorithm": name} | options)[0])
+
+
+class Selection(Figures):
+    """The fastest algorithm and codec by size.
+
+    algorithm, codec, implementation, latency_us, sqnr_db   of the size asked for
+    ranges      a pandas.DataFrame: the best from each size to the next
+    front       a pandas.DataFrame: what nothing else is both faster and more exact than, at the size asked for
+    """
+
+    SHOWN = (
+        "topology", "ranks", "dtype", "min_sqnr_db", "max_wire_bits", "candidates", "bytes", "algorithm", "codec",
+        "implementation", "latency_us", "sqnr_db", "error_measured_on", "provenance",
+    )  # fmt: skip
+
+    algorithm: str
+    codec: str
+    latency_us: float
+
+    @property
+    def ranges(self):
+        return frame(self.data["ranges"])
+
+    @property
+    def front(self):
+        return frame(self.data["front"])
+
+
+def select(
+    *,
+    topology: str,
+    bytes: str | int = "64M",
+    ranks: int | None = None,
+    min_sqnr_db: float | None = None,
+    max_wire_bits: float | None = None,
+    input: str | Path | None = None,
+    tensor: str | None = None,
+    synthetic: str | None = None,
+    dtype: str | None = None,
+    algorithms: list[str] | None = None,
+    codecs: list[str] | None = None,
+) -> Selection:
+    """The fastest algorithm and codec by message size, under an error budget.
+
+    Args:
+        topology, bytes, ranks: as for simulate().
+        min_sqnr_db: least SQNR, of the worst tensor. max_wire_bits: most wire bits per element.
+        input, tensor, synthetic: what the error is measured on; by default activations that come with arlab.
+        algorithms, codecs: only these; by default all that fit.
+    """
+    options = {
+        "topology": topology, "bytes": bytes, "ranks": ranks, "min_sqnr": min_sqnr_db, "max_wire_bits": max_wire_bits,
+        "input": input, "tensor": tensor, "synthetic": synthetic, "dtype": dtype, "algorithms": algorithms, "codecs": codecs,
+    }  # fmt: skip
+    return Selection(command(["select"], options)[0])
+
+
+class Study(Figures):
+    """The results of a study: `table` has every point, `summary` the medians over tensors (pandas.DataFrame); both are in
+    `folder`, too."""
+
+    SHOWN = ("title", "points", "folder")
+
+    @property
+    def folder(self) -> Path:
+        return Path(self.data["folder"])
+
+    @property
+    def table(self):
+        return self._read("results.csv")
+
+    @property
+    def summary(self):
+        return self._read("summary.csv")
+
+    def _read(self, name: str):
+        frame([])
+        import pandas
+
+        return pandas.read_csv(self.folder / name, comment="#", keep_default_na=True)
+
+
+def study(
+    file: str | Path, *, out: str | Path, resume: bool = False, progress: Callable[[str], Any] | None = None
+) -> Study:
+    """Runs a sweep over inputs, ranks, algorithms and codecs from a TOML file; results.csv and summary.csv go to `out`.
+
+    Args:
+        resume: keep the rows that an interrupted run has left.
+        progress: is called with a line of text now and then.
+    """
+    report = command(["study", str(file)], {"out": out, "resume": resume, "no_plots": True}, progress)[0]
+    return Study({"folder": str(out), **report})
+
+
+class CodecCheck(Figures):
+    """What holds of a codec: `properties` is a pandas.DataFrame, `violation` says what does not hold, or is None."""
+
+    SHOWN = ("codec", "passed", "violation")
+
+    passed: bool
+    violation: str | None
+
+    @property
+    def properties(self):
+        return frame(self.data["properties"])
+
+
+def check_codec(name: str, *, platform: str | None = None) -> CodecCheck:
+    """Checks what must hold of every codec on one: NaNs and infinities show, any bytes decode, every length comes back, cut
+    at a multiple of its alignment it gives the same bits, and more (`arlab check-codec --help`).
+
+    Args:
+        platform: then compare this platform's kernels with the reference.
+    """
+    report, verdict = command(["check-codec", name], {"platform": platform})
+    return CodecCheck({**report, "codec": name, "passed": verdict is None, "violation": verdict})

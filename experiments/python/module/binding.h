@@ -1,0 +1,80 @@
+// What the sources of the Python package's compiled part share.
+#pragma once
+
+#include <fmt/format.h>
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/function.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/unique_ptr.h>
+#include <nanobind/stl/vector.h>
+
+#include <cstddef>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "reference/dtype.h"
+#include "reference/error.h"
+
+namespace arlab::python {
+
+namespace nb = nanobind;
+
+/// What Python sees as arlab.Error: not an argument's fault.
+class CallFailed : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+/// What each source adds to the module.
+void define_codecs(nb::module_& module);       // the reference's, and codecs in Python
+void define_collectives(nb::module_& module);  // the reference's executor; commands
+void define_schedules(nb::module_& module);    // schedules, their builder, algorithms in Python
+void define_kernels(nb::module_& module);      // of platforms; the check of all-reduces
+
+inline const void* address(std::uintptr_t pointer) {
+  return reinterpret_cast<const void*>(pointer);
+}
+inline std::span<const std::byte> bytes_at(std::uintptr_t pointer, std::size_t bytes) {
+  return {static_cast<const std::byte*>(address(pointer)), bytes};
+}
+
+/// An array of uint8 that owns the bytes.
+inline nb::ndarray<nb::numpy, std::uint8_t, nb::ndim<1>> array_of(std::vector<std::byte> bytes) {
+  auto owned = std::make_unique<std::vector<std::byte>>(std::move(bytes));
+  auto* const data = reinterpret_cast<std::uint8_t*>(owned->data());
+  const std::size_t size = owned->size();
+  const nb::capsule owner(owned.release(), [](void* pointer) noexcept {
+    delete static_cast<std::vector<std::byte>*>(pointer);
+  });
+  return {data, {size}, owner};
+}
+
+/// A function of Python that C++ keeps for ever: when the program ends, there is no Python any more to
+/// give it back to.
+class KeptFunction {
+ public:
+  explicit KeptFunction(nb::callable function) : function_(function.release().ptr()) {}
+  nb::handle get() const { return function_; }
+
+ private:
+  PyObject* function_;
+};
+
+/// Calls a function of Python, from a thread that does not hold its lock; `call` makes the call. The
+/// functions are those of arlab/*.py: what they raise says in one line what went wrong, and is thrown
+/// as InvalidInput.
+template <class Call>
+void call_python(const KeptFunction& function, Call call) {
+  const nb::gil_scoped_acquire python;
+  try {
+    call(function.get());
+  } catch (const nb::python_error& error) {
+    throw InvalidInput(nb::cast<std::string>(nb::str(error.value())));
+  }
+}
+
+}  // namespace arlab::python

@@ -1,0 +1,116 @@
+// Collectives in the reference, and the commands of the program in this process.
+
+#include <nlohmann/json.hpp>
+
+#include "experiments/cli/commands.h"
+#include "experiments/cli/options.h"
+#include "experiments/cli/program.h"
+#include "experiments/cli/reduction.h"
+#include "experiments/python/module/binding.h"
+#include "experiments/python/module/schedule_options.h"
+#include "reference/codecs/registry.h"
+#include "reference/memory.h"
+
+namespace arlab::python {
+namespace {
+
+/// The outputs of all ranks as bytes, and all figures as JSON.
+nb::tuple run(const nb::object& algorithm, const std::string& codec,
+              const std::optional<std::string>& inner_codec, const nb::dict& options,
+              const std::string& dtype, std::size_t elements,
+              const std::vector<std::uintptr_t>& inputs, std::size_t channels,
+              const std::string& accumulate, std::uint32_t threads, bool count) {
+  const CodecPtr outer = find_codec(codec);
+  const CodecPtr inner = inner_codec ? find_codec(*inner_codec) : outer;
+  const Codecs codecs(*outer, *inner);
+  const DType type = parse_dtype(dtype);
+  for (const Codec* each : {outer.get(), inner.get()}) each->wire_bytes(type, 1);
+  std::vector<std::span<const std::byte>> ranks;
+  ranks.reserve(inputs.size());
+  for (const std::uintptr_t input : inputs) {
+    ranks.push_back(bytes_at(input, elements * size_of(type)));
+  }
+  const RankPayloads payloads(type, std::move(ranks));
+  if (elements == 0) fail("the tensors have no elements: allowed is 1 or more");
+  const auto world_size = static_cast<Rank>(inputs.size());
+  const Schedule* given = nullptr;
+  nb::try_cast(algorithm, given);
+  cli::ScheduleOptions asked;
+  if (given == nullptr) {
+    asked = schedule_options(nb::cast<std::string>(algorithm), options);
+    if (inner_codec) asked.inner_codec = *inner_codec;
+  }
+  cli::Reduction reduction;
+  nlohmann::ordered_json figures;
+  {
+    const nb::gil_scoped_release others_may_run;
+    const Schedule schedule =
+        given != nullptr ? *given : asked.make(world_size, elements, codecs.alignment());
+    if (given != nullptr && inner_codec) require_inner_codec(schedule);
+    if (schedule.world_size != world_size || schedule.elements != elements) {
+      fail("the schedule is for {} ranks with {} elements, not {} with {}", schedule.world_size,
+           schedule.elements, world_size, elements);
+    }
+    require_memory(cli::reduction_bytes(type, world_size, elements, schedule.collective),
+                   fmt::format("{} of {} elements on {} ranks", name_of(schedule.collective),
+                               elements, world_size));
+    cli::ExecutionOptions execution;
+    execution.accumulate = accumulate;
+    execution.threads = threads;
+    ExecuteOptions execute_options = execution.make();
+    execute_options.count = count;
+    const cli::ExactResult exact = cli::exact_result(schedule.collective, payloads, threads);
+    reduction = cli::run_reduction(schedule, codecs, payloads, channels, exact, execute_options);
+    figures = {{"collective", name_of(schedule.collective)},
+               {"algorithm", schedule.algorithm},
+               {"codec", outer->name()},
+               {"inner_codec", inner_codec ? nlohmann::ordered_json(inner->name()) : nullptr},
+               {"ranks", world_size},
+               {"dtype", name_of(type)},
+               {"elements", elements},
+               {"accumulate", accumulate}};
+    for (const cli::Field& field : cli::reduction_fields(reduction, exact)) {
+      figures[field.name] = field.value;
+    }
+    if (!count) figures["clamped"] = figures["flushed"] = nullptr;
+  }
+  return nb::make_tuple(array_of(std::move(reduction.outputs)), cli::json_line(figures));
+}
+
+/// What a command prints, and what it says when its verdict is "no", else nothing. `progress` gets
+/// what it says on the way, or is None.
+nb::tuple command(const std::vector<std::string>& arguments, const nb::object& progress) {
+  std::vector<const char*> argv = {"arlab"};
+  for (const std::string& argument : arguments) argv.push_back(argument.c_str());
+  std::string results;
+  std::optional<std::string> verdict;
+  {
+    const nb::gil_scoped_release others_may_run;
+    const cli::OutputTo output(
+        {[&](std::string_view text) { results += text; },
+         [&](std::string_view text) {
+           const nb::gil_scoped_acquire python;
+           if (PyErr_CheckSignals() != 0) throw nb::python_error();
+           if (!progress.is_none()) progress(nb::str(text.data(), text.size()));
+         }});
+    try {
+      cli::run_command_line(static_cast<int>(argv.size()), argv.data());
+    } catch (const cli::CheckFailed& failed) {
+      verdict = failed.what();
+    }
+  }
+  return nb::make_tuple(results, verdict);
+}
+
+}  // namespace
+
+void define_collectives(nb::module_& module) {
+  module.def("run_collective", run, nb::arg("algorithm"), nb::arg("codec"),
+             nb::arg("inner_codec").none(), nb::arg("options"), nb::arg("dtype"),
+             nb::arg("elements"), nb::arg("inputs"), nb::arg("channels"), nb::arg("accumulate"),
+             nb::arg("threads"), nb::arg("count"));
+  module.def("command", command, nb::arg("arguments"), nb::arg("progress").none());
+  module.def("set_data_folder", [](const std::string& folder) { cli::set_data_folder(folder); });
+}
+
+}  // namespace arlab::python

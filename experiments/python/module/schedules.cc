@@ -1,0 +1,276 @@
+// Schedules, the builder that writes them, and algorithms that are written in Python.
+
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "experiments/python/module/binding.h"
+#include "experiments/python/module/schedule_options.h"
+#include "reference/codecs/registry.h"
+#include "reference/collectives/check.h"
+#include "reference/collectives/codecs.h"
+#include "reference/collectives/schedule_builder.h"
+#include "reference/collectives/schedule_json.h"
+
+namespace arlab::python {
+
+cli::ScheduleOptions schedule_options(const std::string& algorithm, const nb::dict& options) {
+  cli::ScheduleOptions asked;
+  asked.algorithm = algorithm;
+  for (const auto& [key, value] : options) {
+    const auto name = nb::cast<std::string>(key);
+    const auto text = [&] {
+      std::string given;
+      if (!nb::try_cast(value, given)) fail("{}: allowed is a text", name);
+      return given;
+    };
+    const auto count = [&] {
+      std::uint32_t given = 0;
+      if (!nb::try_cast(value, given) || given == 0) {
+        fail("{}: allowed is an integer from 1 on", name);
+      }
+      return given;
+    };
+    if (name == "own") {
+      asked.own = text();
+    } else if (name == "forward") {
+      asked.forward = text();
+    } else if (name == "combine") {
+      asked.combine = text();
+    } else if (name == "inner_codec") {
+      asked.inner_codec = text();
+    } else if (name == "group_size") {
+      asked.group_size = count();
+    } else if (name == "micro_chunks") {
+      asked.micro_chunks = count();
+    } else {
+      fail("unknown option {}: known are own, forward, combine, inner_codec, group_size, micro_chunks",
+           quote(name));
+    }
+  }
+  return asked;
+}
+
+namespace {
+
+Schedule make(const std::string& algorithm, std::uint32_t ranks, std::uint64_t elements,
+              std::uint64_t alignment, const nb::dict& options) {
+  const cli::ScheduleOptions asked = schedule_options(algorithm, options);
+  const nb::gil_scoped_release others_may_run;
+  return asked.make(ranks, elements, alignment);
+}
+
+nb::dict check_of(const Schedule& schedule) {
+  CheckReport report;
+  {
+    const nb::gil_scoped_release others_may_run;
+    report = check(schedule);
+  }
+  nb::dict about;
+  about["correct"] = report.correct;
+  about["violation"] = report.violation;
+  about["ranks_identical"] = report.ranks_identical;
+  about["divergence"] = report.divergence;
+  return about;
+}
+
+std::string json_of(const Schedule& schedule, bool fractions) {
+  std::string text;
+  write_schedule_json(
+      schedule, nlohmann::ordered_json::object(), [&text](std::string_view part) { text += part; },
+      fractions ? ChunksAs::fractions : ChunksAs::elements);
+  return text;
+}
+
+/// The schedule of JSON text: as it is written, or, where it is for any size, at this one.
+Schedule from_json(const std::string& text, std::optional<std::uint64_t> elements,
+                   std::uint64_t alignment) {
+  const WrittenSchedule written = written_schedule_from_json(text);
+  if (elements) return written.at(*elements, alignment);
+  if (!written.has_size()) fail("the schedule is for tensors of any size: name the elements");
+  return written.as_written();
+}
+
+std::vector<nb::tuple> chunks_of(const Schedule& schedule) {
+  std::vector<nb::tuple> chunks;
+  for (const Chunk& chunk : schedule.chunks) chunks.push_back(nb::make_tuple(chunk.begin, chunk.end));
+  return chunks;
+}
+
+/// What a builder calls a mistake in an algorithm is wrong input here.
+template <class Call>
+auto checked(Call call) {
+  try {
+    return call();
+  } catch (const std::logic_error& error) {
+    throw InvalidInput(error.what());
+  }
+}
+
+Collective collective_of(const std::string& name) {
+  std::string known;
+  for (const Collective collective : kCollectives) {
+    if (name_of(collective) == name) return collective;
+    known += (known.empty() ? "" : ", ") + std::string(name_of(collective));
+  }
+  fail("unknown collective {}: known are {}", quote(name), known);
+}
+
+/// A builder as Python has it: it knows the request that it is for.
+struct Builder {
+  ScheduleRequest request;
+  ScheduleBuilder builder;
+
+  Builder(const std::string& name, const ScheduleRequest& asked, Collective collective)
+      : request(asked), builder(name, asked, collective) {}
+
+  ChunkId chunk(std::uint64_t begin, std::uint64_t end) {
+    if (begin >= end || end > request.elements) {
+      fail("chunk [{}, {}): allowed is begin < end <= {}", begin, end, request.elements);
+    }
+    return checked([&] { return builder.add_chunk({begin, end}); });
+  }
+  void require_rank(std::uint32_t rank) const {
+    if (rank >= request.world_size) {
+      fail("there is no rank {}: allowed is 0 to {}", rank, request.world_size - 1);
+    }
+  }
+};
+
+void register_python_algorithm(const std::string& name, const std::string& summary,
+                               const std::string& source, const std::string& collective,
+                               bool has_inner_codec, const nb::callable& write) {
+  const auto function = std::make_shared<KeptFunction>(write);
+  const Collective wanted = collective_of(collective);
+  Algorithm algorithm;
+  algorithm.name = name;
+  algorithm.summary = summary;
+  algorithm.source = source;
+  algorithm.collective = wanted;
+  if (has_inner_codec) algorithm.options.push_back({"inner-codec", "the codec"});
+  algorithm.write = [name, wanted, function](const ScheduleRequest& request) {
+    std::optional<Schedule> schedule;
+    call_python(*function, [&](nb::handle python) {
+      const nb::object builder = nb::cast(Builder(name, request, wanted));
+      python(builder);
+      schedule = checked([&] { return nb::cast<Builder&>(builder).builder.finish(); });
+    });
+    return std::move(*schedule);
+  };
+  register_algorithm(std::move(algorithm));
+}
+
+void define_builder(nb::module_& module) {
+  nb::class_<Value>(module, "Value")
+      .def_ro("rank", &Value::rank)
+      .def_ro("chunk", &Value::chunk)
+      .def_ro("encoded", &Value::encoded);
+  nb::class_<Builder>(module, "ScheduleBuilder")
+      .def("__init__",
+           [](Builder* self, const std::string& name, std::uint32_t ranks, std::uint64_t elements,
+              std::uint64_t alignment, const std::string& collective) {
+             new (self) Builder(
+                 name, {.world_size = ranks, .elements = elements, .alignment = alignment},
+                 collective_of(collective));
+           })
+      .def_prop_ro("ranks", [](const Builder& self) { return self.request.world_size; })
+      .def_prop_ro("elements", [](const Builder& self) { return self.request.elements; })
+      .def_prop_ro("alignment", [](const Builder& self) { return self.request.alignment; })
+      .def_prop_ro("slot_elements", [](const Builder& self) { return self.builder.slot_elements(); })
+      .def_prop_ro("group_size",
+                   [](const Builder& self) {
+                     return self.request.options.group_size.value_or(
+                         default_group_size(self.request.world_size));
+                   })
+      .def("split",
+           [](const Builder& self, std::uint64_t parts, std::optional<std::uint64_t> begin,
+              std::optional<std::uint64_t> end) {
+             const Chunk range{begin.value_or(0), end.value_or(self.request.elements)};
+             if (parts == 0 || range.begin > range.end || range.end > self.request.elements) {
+               fail("split of [{}, {}) into {} parts: allowed are 1 or more, of [0, {})", range.begin,
+                    range.end, parts, self.request.elements);
+             }
+             std::vector<std::pair<std::uint64_t, std::uint64_t>> ranges;
+             for (const Chunk& chunk : self.builder.split(range, parts)) {
+               ranges.emplace_back(chunk.begin, chunk.end);
+             }
+             return ranges;
+           },
+           nb::arg("parts"), nb::arg("begin") = nb::none(), nb::arg("end") = nb::none())
+      .def("chunk", &Builder::chunk, nb::arg("begin"), nb::arg("end"))
+      .def("at_step", [](Builder& self, std::uint32_t step) { self.builder.at_step(step); }, nb::arg("step"))
+      .def("input",
+           [](Builder& self, std::uint32_t rank, ChunkId chunk) {
+             self.require_rank(rank);
+             return self.builder.input(rank, chunk);
+           },
+           nb::arg("rank"), nb::arg("chunk"))
+      .def("encode",
+           [](Builder& self, const Value& value, bool inner) {
+             const CodecRole role =
+                 inner ? inner_role(self.request.options) : CodecRole::outer;
+             return checked([&] { return self.builder.encode(value, role); });
+           },
+           nb::arg("value"), nb::arg("inner") = false)
+      .def("send",
+           [](Builder& self, const Value& value, std::uint32_t to) {
+             self.require_rank(to);
+             return checked([&] { return self.builder.send(value, to); });
+           },
+           nb::arg("value"), nb::arg("to"))
+      .def("reduce",
+           [](Builder& self, const std::vector<Value>& values, bool from_zero) {
+             if (values.empty()) fail("reduce of no values: allowed is 1 or more");
+             return checked([&] {
+               return self.builder.reduce(values, from_zero ? Start::zero : Start::first);
+             });
+           },
+           nb::arg("values"), nb::arg("from_zero") = true)
+      .def("output",
+           [](Builder& self, const Value& value, std::optional<std::uint64_t> begin) {
+             checked([&] {
+               begin ? self.builder.output(value, *begin) : self.builder.output(value);
+               return 0;
+             });
+           },
+           nb::arg("value"), nb::arg("begin") = nb::none())
+      .def("finish",
+           [](Builder& self) { return checked([&] { return self.builder.finish(); }); });
+}
+
+}  // namespace
+
+void define_schedules(nb::module_& module) {
+  nb::class_<Schedule>(module, "Schedule")
+      .def_ro("algorithm", &Schedule::algorithm)
+      .def_ro("ranks", &Schedule::world_size)
+      .def_ro("elements", &Schedule::elements)
+      .def_ro("alignment", &Schedule::alignment)
+      .def_prop_ro("collective",
+                   [](const Schedule& s) { return std::string(name_of(s.collective)); })
+      .def_prop_ro("steps",
+                   [](const Schedule& s) { return s.ops.empty() ? 0 : s.ops.back().step + 1; })
+      .def_prop_ro("ops", [](const Schedule& s) { return s.ops.size(); })
+      .def_prop_ro("chunks", chunks_of)
+      .def("check", check_of)
+      .def("volume",
+           [](const Schedule& s, std::uint32_t group_size) {
+             const Volume volume = volume_of(s, group_size);
+             return nb::make_tuple(volume.total, volume.cross_group);
+           })
+      .def("to_json", json_of);
+  module.def("make_schedule", make);
+  module.def("schedule_from_json", from_json, nb::arg("text"), nb::arg("elements").none(),
+             nb::arg("alignment"));
+  module.def("default_group_size", default_group_size);
+  module.def("algorithms", [] {
+    std::vector<std::pair<std::string, std::string>> names;
+    for (const Algorithm& algorithm : all_algorithms()) {
+      names.emplace_back(algorithm.name, std::string(name_of(algorithm.collective)));
+    }
+    return names;
+  });
+  module.def("register_algorithm", register_python_algorithm);
+  define_builder(module);
+}
+
+}  // namespace arlab::python

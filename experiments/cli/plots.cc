@@ -32,11 +32,39 @@ std::string python() {
   return fs::exists(of_project, error) ? of_project.string() : "python3";
 }
 
-std::string path_of(const std::string& script) {
-  const fs::path of_project = fs::path(ARLAB_SOURCE_DIR) / "experiments/studies" / script;
+/// The folder that holds the package arlab: the project's, else where it is installed.
+std::string package_folder() {
+  const fs::path of_project = fs::path(ARLAB_SOURCE_DIR) / "experiments/python";
   std::error_code error;
-  if (fs::exists(of_project, error)) return of_project.string();
-  return (fs::path(ARLAB_DATA_DIR) / script).string();
+  if (fs::exists(of_project / "arlab/figures", error)) return of_project.string();
+  return (fs::path(ARLAB_DATA_DIR) / "python").string();
+}
+
+/// Our environment, with the package before whatever else PYTHONPATH names. Files of the working directory are none of
+/// Python's modules (PYTHONSAFEPATH, of Python 3.11 and later).
+std::vector<std::string> environment() {
+  constexpr std::string_view kPath = "PYTHONPATH=";
+  std::string path = std::string(kPath) + package_folder();
+  std::vector<std::string> variables = {"PYTHONSAFEPATH=1"};
+  for (char** each = environ; *each != nullptr; ++each) {
+    const std::string_view variable = *each;
+    if (!variable.starts_with(kPath)) {
+      if (!variable.starts_with("PYTHONSAFEPATH=")) variables.emplace_back(variable);
+    } else if (variable.size() > kPath.size()) {
+      path += fmt::format(":{}", variable.substr(kPath.size()));
+    }
+  }
+  variables.push_back(std::move(path));
+  return variables;
+}
+
+/// Pointers to the words and a null pointer, as C functions take them.
+std::vector<char*> pointers(std::vector<std::string>& words) {
+  std::vector<char*> all;
+  all.reserve(words.size() + 1);
+  for (std::string& word : words) all.push_back(word.data());
+  all.push_back(nullptr);
+  return all;
 }
 
 /// An open descriptor, closed with the object.
@@ -70,10 +98,9 @@ struct Ended {
 
 /// Runs a program to its end; `input` is its standard input, or -1 for ours.
 Ended run_program(std::vector<std::string> words, int input) {
-  std::vector<char*> argv;
-  argv.reserve(words.size() + 1);
-  for (std::string& word : words) argv.push_back(word.data());
-  argv.push_back(nullptr);
+  const std::vector<char*> argv = pointers(words);
+  std::vector<std::string> variables = environment();
+  const std::vector<char*> envp = pointers(variables);
   std::array<int, 2> ends = {};
   if (::pipe2(ends.data(), O_CLOEXEC) != 0) fail_to_start(errno);
   const Descriptor from(ends[0]);
@@ -88,7 +115,7 @@ Ended run_program(std::vector<std::string> words, int input) {
   Ended ended;
   pid_t child = 0;
   if (error == 0) {
-    ended.started = posix_spawnp(&child, argv[0], &actions, nullptr, argv.data(), environ) == 0;
+    ended.started = posix_spawnp(&child, argv[0], &actions, nullptr, argv.data(), envp.data()) == 0;
   }
   posix_spawn_file_actions_destroy(&actions);
   if (error != 0) fail_to_start(error);
@@ -108,7 +135,7 @@ Ended run_program(std::vector<std::string> words, int input) {
   return ended;
 }
 
-/// The one line in which a script has said what is wrong, or nothing.
+/// The one line in which Python has said what is wrong, or nothing.
 std::string_view refusal_of(const Ended& ended) {
   constexpr std::string_view kFirst = "error: ";
   constexpr int kBadInput = 2;  // as of the program itself
@@ -120,9 +147,9 @@ std::string_view refusal_of(const Ended& ended) {
   return text.substr(kFirst.size());
 }
 
-void draw_from(const std::string& script, const std::vector<std::string>& arguments, int input,
+void draw_from(const std::string& kind, const std::vector<std::string>& arguments, int input,
                const std::string& kept) {
-  std::vector<std::string> words = {python(), path_of(script)};
+  std::vector<std::string> words = {python(), "-m", "arlab.figures", kind};
   words.insert(words.end(), arguments.begin(), arguments.end());
   std::fflush(stdout);
   const Ended ended = run_program(std::move(words), input);
@@ -138,12 +165,12 @@ void draw_from(const std::string& script, const std::vector<std::string>& argume
 
 }  // namespace
 
-void draw(const std::string& script, const std::vector<std::string>& arguments,
+void draw(const std::string& kind, const std::vector<std::string>& arguments,
           const std::string& kept) {
-  draw_from(script, arguments, -1, kept);
+  draw_from(kind, arguments, -1, kept);
 }
 
-void draw(const std::string& script, const nlohmann::ordered_json& data, const std::string& picture,
+void draw(const std::string& kind, const nlohmann::ordered_json& data, const std::string& picture,
           const std::string& kept) {
   const std::string text = json_line(data);
   const Descriptor file(::memfd_create("arlab", MFD_CLOEXEC));
@@ -153,7 +180,7 @@ void draw(const std::string& script, const nlohmann::ordered_json& data, const s
     if (written < 0 && errno != EINTR) fail_to_start(errno);
     if (written > 0) rest.remove_prefix(static_cast<std::size_t>(written));
   }
-  draw_from(script, {"/dev/stdin", picture}, file.number(), kept);
+  draw_from(kind, {"/dev/stdin", picture}, file.number(), kept);
 }
 
 void require_picture_name(const std::string& option, const std::string& path,

@@ -1,4 +1,4 @@
-// Pictures: the Python scripts of experiments/studies, run as child processes.
+// Pictures: the Python package arlab.figures, run as a child process.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -7,15 +7,15 @@
 
 namespace arlab::cli {
 
-/// Runs a script with these arguments. Throws, with what is there without the picture (`kept`),
-/// InvalidInput when the script says in one line what is wrong (a picture cannot be written), and
+/// Runs `python -m arlab.figures KIND` with these arguments. Throws, with what is there without the picture (`kept`),
+/// InvalidInput when it says in one line what is wrong (a picture cannot be written), and
 /// CheckFailed with what to do when it fails otherwise; what it said has then gone to stderr.
-void draw(const std::string& script, const std::vector<std::string>& arguments,
+void draw(const std::string& kind, const std::vector<std::string>& arguments,
           const std::string& kept);
 
-/// The same for a script that reads JSON from the file of its first argument: its standard input,
+/// The same for a kind that reads JSON from the file of its first argument: its standard input,
 /// so that no temporary file can be left behind.
-void draw(const std::string& script, const nlohmann::ordered_json& data, const std::string& picture,
+void draw(const std::string& kind, const nlohmann::ordered_json& data, const std::string& picture,
           const std::string& kept);
 
 /// Throws InvalidInput unless the name of the picture ends in one of these and can be one of a file

@@ -366,7 +366,7 @@ struct SelectCommand {
     }
     if (!plot.empty()) {
       json["candidates"] = json_rows(everything(all, payload, clock));
-      draw("plot_select.py", json, plot, "the selection is as printed");
+      draw("select", json, plot, "the selection is as printed");
     }
   }
 

@@ -63,7 +63,7 @@ struct SimulateCommand {
     if (format == Format::csv) figures.rows_name.clear();  // one row of figures, not the links
     print(figures, format);
     if (timeline && !no_plots) {
-      draw("plot_timeline.py", {trace, picture()},
+      draw("timeline", {trace, picture()},
            fmt::format("the trace is in {} (--no-plots leaves out the picture)", trace));
     }
   }

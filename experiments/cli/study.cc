@@ -469,7 +469,7 @@ struct StudyCommand {
     write_file(folder / "summary.csv", {std::as_bytes(std::span(summary))});
     print(report, format);
     if (!no_plots) {
-      draw("plot_study.py", {folder.string()},
+      draw("study", {folder.string()},
            fmt::format("the results are in {} (--no-plots leaves out plots)", folder.string()));
     }
   }

@@ -275,7 +275,7 @@ struct TopologyCommand {
       if (format == Format::table) print_sections(t, json);
     }
     if (!out.empty()) {
-      draw("plot_topology.py", drawing(json, t, fabric), out,
+      draw("topology", drawing(json, t, fabric), out,
            fmt::format("topology '{}' is as printed", t.name));
     }
   }

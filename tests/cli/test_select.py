@@ -1,6 +1,7 @@
 """arlab select: the fastest pair at every size, under an error budget."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -178,11 +179,12 @@ def test_files(tmp_path):
     ok("select --topology full:128 --algorithms two_shot --codecs fp16,qr-q4 --plot q.svg", tmp_path)
 
 
-def test_the_script_that_draws_wants_candidates(tmp_path):
+def test_the_figure_wants_candidates(tmp_path):
     ok(f"select --topology mi300x-8 {FEW} --out s.json", tmp_path)
-    script = Path(__file__).parents[2] / "experiments/studies/plot_select.py"
-    command = [sys.executable, str(script), "s.json", "p.png"]
-    run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    package = Path(__file__).parents[2] / "experiments/python"
+    command = [sys.executable, "-m", "arlab.figures", "select", "s.json", "p.png"]
+    environment = {**os.environ, "PYTHONPATH": str(package)}
+    run = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert run.returncode == 2
     assert run.stderr.count("\n") == 1 and "select --plot" in run.stderr
     assert set(contents(tmp_path)) == {"s.json"}

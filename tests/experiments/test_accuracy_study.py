@@ -5,7 +5,6 @@ Token figures are computed by hand, and a small study runs from the command line
 """
 
 import csv
-import importlib.util
 import math
 import os
 import re
@@ -14,24 +13,15 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
+from arlab.figures import InputError, accuracy, tokens
 
 ROOT = Path(__file__).resolve().parents[2]
 STUDY = ROOT / "experiments" / "studies" / "accuracy"
 PUBLISHED = ROOT / "experiments" / "published"
+PACKAGE = ROOT / "experiments" / "python"
 BIN = Path(os.environ.get("ARLAB_BIN", ROOT / "build" / "bin"))
-
-
-def import_script(name):
-    specification = importlib.util.spec_from_file_location(name, STUDY / f"{name}.py")
-    module = importlib.util.module_from_spec(specification)
-    sys.modules[name] = module  # dataclasses look their module up
-    specification.loader.exec_module(module)
-    return module
-
-
-accuracy = import_script("plot_accuracy")
-token_sqnr = import_script("token_sqnr")
 
 GAINS = {"int{b}-g{g}": 0.0, "had-int{b}-g{g}": -1.0, "logfmt{b}-g{g}": -3.0, "int{b}-g{g}-sr": 3.0}
 COLLECTIVES = {"two_shot": "AR", "all_to_all": "A2A"}
@@ -61,16 +51,16 @@ def write(folder, table, bits):
     The median token of the last is 10 dB worse; a whole tensor is 20 dB better than its token.
     """
     results = ["input,tensor,dtype,ranks,algorithm,codec,wire_bits_per_element,sqnr_db,exact"]
-    tokens = ["input,tensor,ranks,algorithm,codec,tokens,median_token_sqnr_db,sqnr_db"]
+    by_token = ["input,tensor,ranks,algorithm,codec,tokens,median_token_sqnr_db,sqnr_db"]
     for (collective, codec), value in table.items():
         for tensor, off in (("layer0.up", 0), ("layer1.up", 0), ("layer2.up", -10)):
             token, whole = value + off, value + off + 20
             results.append(f"net,{tensor},fp16,8,{collective},{codec},{bits[codec]},{whole},false")
-            tokens.append(f"net,{tensor},8,{collective},{codec},32,{token},{whole}")
+            by_token.append(f"net,{tensor},8,{collective},{codec},32,{token},{whole}")
     folder.mkdir(exist_ok=True)
     head = "# arlab.study/1: Planted\n# provenance: all columns exact (made by hand)\n"
     (folder / "results.csv").write_text(head + "\n".join(results) + "\n", encoding="utf-8")
-    (folder / "tokens.csv").write_text("\n".join(tokens) + "\n", encoding="utf-8")
+    (folder / "tokens.csv").write_text("\n".join(by_token) + "\n", encoding="utf-8")
     return folder
 
 
@@ -192,13 +182,11 @@ TABLE2 = "flashcomm2_table2_all2all_perplexity_rtn.csv"
 
 def test_published_increase_is_over_int8_of_the_same_model():
     view = accuracy.read_published(PUBLISHED)
-    models = view.values["two_shot", "int2-g32-sr"]
+    models = view.each("two_shot", "int2-g32-sr")
     assert len(models) == 4
     assert models["Llama-3-8B"] == pytest.approx(100 * (14.39 / 8.89 - 1))
-    assert view.values["all_to_all", "int2-g32"]["Qwen3-30B-A3B"] == pytest.approx(
-        100 * (11.67 / 9.65 - 1)
-    )
-    assert set(view.values["two_shot", "int8-g128"].values()) == {0.0}
+    assert view.each("all_to_all", "int2-g32")["Qwen3-30B-A3B"] == pytest.approx(100 * (11.67 / 9.65 - 1))
+    assert set(view.each("two_shot", "int8-g128")) == {0.0}
 
 
 def test_a_planted_published_table_is_judged_too(tmp_path):
@@ -218,7 +206,7 @@ def test_a_planted_published_table_is_judged_too(tmp_path):
 
 def test_tables_that_contradict_each_other_are_refused(tmp_path):
     folder = published_copy(tmp_path / "published", TABLE2, "19.71", "19.72")
-    with pytest.raises(accuracy.InputError, match="two perplexities of Qwen3-30B-A3B"):
+    with pytest.raises(InputError, match="two perplexities of Qwen3-30B-A3B"):
         accuracy.read_published(folder)
 
 
@@ -228,17 +216,19 @@ def test_an_increase_has_two_digits():
     assert texts[4:] == ["+27 %", "+2 000 %", "+7 900 000 %", "-0.30 %"]
 
 
-def pair(collective, sqnr_db, increase, method=accuracy.RTN):
-    return accuracy.Pair(method, collective, 4, sqnr_db, increase, [increase])
+def pairs(*points):
+    """(collective, SQNR, increase) of round to nearest at 4 bits."""
+    rows = [(accuracy.RTN, collective, 4, x, y, y, y) for collective, x, y in points]
+    return pd.DataFrame(rows, columns=["method", "collective", "bits", "sqnr_db", "increase", "least", "most"])
 
 
 def test_perplexity_against_sqnr():
-    curve = [pair("two_shot", x, 10.0 ** (3 - x / 10)) for x in (0, 5, 20)]
-    assert accuracy.rank_correlation(curve) == pytest.approx(1)
-    assert accuracy.rank_correlation([*curve[:2], pair("two_shot", 30, 1e6)]) == pytest.approx(-0.5)
-    assert math.isnan(accuracy.rank_correlation(curve[:2]))
-    others = [pair("all_to_all", 10, 2 * 10.0**2), pair("all_to_all", 25, 1.0)]
-    assert accuracy.same_curve([*curve, *others]) == [pytest.approx(2)]  # 25 dB is off the curve
+    curve = [("two_shot", x, 10.0 ** (3 - x / 10)) for x in (0, 5, 20)]
+    assert accuracy.rank_correlation(pairs(*curve)) == pytest.approx(1)
+    assert accuracy.rank_correlation(pairs(*curve[:2], ("two_shot", 30, 1e6))) == pytest.approx(-0.5)
+    assert math.isnan(accuracy.rank_correlation(pairs(*curve[:2])))
+    others = [("all_to_all", 10, 2 * 10.0**2), ("all_to_all", 25, 1.0)]
+    assert list(accuracy.same_curve(pairs(*curve, *others))) == [pytest.approx(2)]  # 25 dB is off the curve
 
 
 # ---------------------------------------------------------------- tokens
@@ -248,12 +238,12 @@ def test_slots_go_back_to_where_they_came_from():
     """Two ranks, a token of four elements each: slot i of rank j arrives as slot j of rank i."""
     inputs = np.array([[[1, 2, 3, 4]], [[5, 6, 7, 8]]], float)
     outputs = np.array([[[1, 2, 5, 6]], [[3, 4, 7, 8]]], float)
-    assert np.array_equal(token_sqnr.in_place(outputs), inputs)
-    tokens, whole = token_sqnr.figures_of("all_to_all", inputs, outputs)
-    assert list(tokens) == [math.inf, math.inf] and whole == math.inf
+    assert np.array_equal(tokens.in_place(outputs), inputs)
+    each, whole = tokens.figures_of("all_to_all", inputs, outputs)
+    assert list(each) == [math.inf, math.inf] and whole == math.inf
     outputs[1, 0, 0] = 4  # the third element of rank 0
-    tokens, _ = token_sqnr.figures_of("all_to_all", inputs, outputs)
-    assert list(tokens) == [pytest.approx(10 * math.log10(30)), math.inf]
+    each, _ = tokens.figures_of("all_to_all", inputs, outputs)
+    assert list(each) == [pytest.approx(10 * math.log10(30)), math.inf]
 
 
 def test_a_giant_rules_the_tensor_but_not_the_median_token():
@@ -261,8 +251,8 @@ def test_a_giant_rules_the_tensor_but_not_the_median_token():
     inputs[0, 0, 0] = 1e4
     outputs = np.repeat(inputs.sum(axis=0, keepdims=True), 2, axis=0) * 1.0
     outputs[:, :, 1] += 1
-    tokens, whole = token_sqnr.figures_of("two_shot", inputs, outputs)
-    assert sorted(tokens)[1] == pytest.approx(10 * math.log10(16))
+    each, whole = tokens.figures_of("two_shot", inputs, outputs)
+    assert sorted(each)[1] == pytest.approx(10 * math.log10(16))
     assert whole > 75
 
 
@@ -271,6 +261,13 @@ def test_a_giant_rules_the_tensor_but_not_the_median_token():
 
 def run(*words):
     return subprocess.run([str(w) for w in words], capture_output=True, text=True, check=False)
+
+
+def figures(kind, *words, options=(), program=BIN / "arlab"):
+    """Runs the package's command line; the program is named by the environment."""
+    environment = {**os.environ, "PYTHONPATH": str(PACKAGE), "ARLAB_PROGRAM": str(program)}
+    command = [sys.executable, *options, "-m", "arlab.figures", kind, *map(str, words)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
 
 
 SMALL = """\
@@ -301,17 +298,16 @@ def small(tmp_path_factory):
     study.write_text(SMALL.replace("{file}", str(file)), encoding="utf-8")
     done = run(BIN / "arlab", "study", study, "--out", folder / "out", "--no-plots")
     assert done.returncode == 0, done.stderr
-    tokens = [sys.executable, STUDY / "token_sqnr.py", study, folder / "out"]
-    done = run(*tokens, "--arlab", BIN / "arlab")
+    done = figures("tokens", study, folder / "out")
     assert (done.returncode, done.stderr) == (0, "")
     return folder
 
 
 def test_a_small_study_from_end_to_end(small):
-    done = run(sys.executable, "-W", "error", STUDY / "plot_accuracy.py", small / "out")
+    done = figures("accuracy", small / "out", options=["-W", "error"])
     assert (done.returncode, done.stderr) == (0, "")
-    for name in accuracy.DRAWN:
-        data = (small / "out" / name).read_bytes()
+    for name in accuracy.FIGURES:
+        data = (small / "out" / f"{name}.png").read_bytes()
         assert data[:8] == b"\x89PNG\r\n\x1a\n" and len(data) > 20_000, name
     text = (small / "out" / "findings.txt").read_text(encoding="utf-8")
     assert done.stdout.startswith(text)
@@ -332,23 +328,31 @@ def test_tokens_of_another_study_are_refused(small, tmp_path):
     cells[8] = "12.5"
     lines[place] = ",".join(cells)
     (tmp_path / "results.csv").write_text("\n".join(lines) + "\n")
-    done = run(sys.executable, STUDY / "plot_accuracy.py", tmp_path)
+    done = figures("accuracy", tmp_path)
     assert done.returncode == 2
     assert "tokens.csv is of another results.csv" in done.stderr
-    words = [sys.executable, STUDY / "token_sqnr.py", small / "small.toml", tmp_path]
-    done = run(*words, "--arlab", BIN / "arlab")
+    done = figures("tokens", small / "small.toml", tmp_path, "--arlab", BIN / "arlab")
     assert done.returncode == 1
     assert "results.csv says 12.5 dB" in done.stderr
 
 
-def test_what_is_missing_is_one_line(tmp_path):
-    for words in (
-        ["plot_accuracy.py", tmp_path],
-        ["token_sqnr.py", tmp_path / "no.toml", tmp_path],
+def test_what_is_missing_is_one_line(small, tmp_path):
+    for done in (
+        figures("accuracy", tmp_path),
+        figures("tokens", tmp_path / "no.toml", tmp_path),
+        figures("tokens", small / "small.toml", small / "out", program="/no/such/program"),
     ):
-        done = run(sys.executable, STUDY / words[0], *words[1:])
         assert done.returncode == 2
         assert done.stderr.startswith("error: ") and done.stderr.count("\n") == 1
+    assert "ARLAB_PROGRAM" in done.stderr
+
+
+def test_equal_data_give_equal_pictures(small):
+    data = accuracy.read_accuracy(small / "out", PUBLISHED)
+    for width in ("screen", "column"):
+        for draw in accuracy.FIGURES.values():
+            one, other = (accuracy.style.encoded(draw(data, width=width), "png") for _ in range(2))
+            assert one == other
 
 
 def test_the_readme_says_what_the_shipped_findings_say():

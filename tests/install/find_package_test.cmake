@@ -23,3 +23,5 @@ if(MPI)
   run(${WORK}/build/consumer_of_mpi)
 endif()
 run(${WORK}/prefix/bin/arlab list codecs)
+# The figures that an installed program draws, from the package beside its data.
+run(${CMAKE_COMMAND} -E env PYTHONPATH=${WORK}/prefix/share/arlab/python ${PYTHON} -m arlab.figures --help)

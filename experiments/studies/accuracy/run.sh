@@ -1,10 +1,15 @@
 #!/usr/bin/env bash
-# The accuracy study from start to end: run.sh [FOLDER]. Needs build/bin/arlab and .venv (./quickstart.sh makes both).
+# The accuracy study from start to end: run.sh [FOLDER]. Needs build/bin/arlab and .venv (./quickstart.sh makes both);
+# ARLAB_PROGRAM and ARLAB_PYTHON name others.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../../.."
 
 folder=${1:-results/accuracy}
-here=experiments/studies/accuracy
-build/bin/arlab study "$here/study.toml" --out "$folder" --no-plots >/dev/null
-.venv/bin/python "$here/token_sqnr.py" "$here/study.toml" "$folder" >/dev/null
-.venv/bin/python "$here/plot_accuracy.py" "$folder"
+study=experiments/studies/accuracy/study.toml
+export ARLAB_PROGRAM=${ARLAB_PROGRAM:-build/bin/arlab}
+export PYTHONPATH=experiments/python${PYTHONPATH:+:$PYTHONPATH}
+figures() { "${ARLAB_PYTHON:-.venv/bin/python}" -m arlab.figures "$@"; }
+
+"$ARLAB_PROGRAM" study "$study" --out "$folder" --no-plots >/dev/null
+figures tokens "$study" "$folder" >/dev/null
+figures accuracy "$folder"

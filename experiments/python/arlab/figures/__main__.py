@@ -1,0 +1,155 @@
+"""Draws figures from the command line: `python -m arlab.figures KIND ...`; the program arlab calls it, too.
+
+Prints one line per file. Exit code: 0; 2 for bad usage or input, said in one line; 1 when tokens contradict a study.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+from arlab.figures import style
+from arlab.figures.tables import InputError
+
+PROGRAM = "python -m arlab.figures"
+
+
+class Parser(argparse.ArgumentParser):
+    """Says what is wrong in one line."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"error: {message} ({self.prog} --help)\n")
+
+
+def names_in(frame: Any, names: Sequence[str], option: str, columns: Sequence[str]) -> None:
+    """Refuses names that no row has."""
+    known = [name for column in columns for name in frame[column].unique()]
+    for name in names:
+        if name not in known:
+            raise InputError(f"{option} names '{name}'; there are {', '.join(known)}")
+
+
+def write_all(figures: dict[str, Callable[..., Any]], frame: Any, options: argparse.Namespace, folder: Path) -> None:
+    """Draws all figures, then writes them, so that a figure that fails leaves no others behind."""
+    names_in(frame, options.highlight, "--highlight", ("codec", "algorithm"))
+    drawn = {
+        folder / f"{name}.{options.format}": style.encoded(
+            draw(frame, highlight=options.highlight, width=options.width), options.format
+        )
+        for name, draw in figures.items()
+    }
+    for path, data in drawn.items():
+        style.write_whole(path, data)
+        print(path)
+
+
+def draw_study(options: argparse.Namespace) -> None:
+    """All figures of a study."""
+    from arlab.figures import study, tables
+
+    path = options.results if options.results.suffix == ".csv" else options.results / "results.csv"
+    frame = tables.read_results(path)
+    if options.codecs:
+        names_in(frame, options.codecs, "--codecs", ("codec",))
+        frame = frame[frame["codec"].isin(options.codecs)]
+    write_all(study.FIGURES, frame, options, options.out or path.parent)
+
+
+def draw_sweep(options: argparse.Namespace) -> None:
+    """All figures of a sweep; without rows of a library there is no speed-up over it."""
+    from arlab.figures import sweep, tables
+
+    frame = tables.read_sweep(options.sweep)
+    library = frame["implementation"].str.startswith(sweep.LIBRARY).any()
+    figures = {name: draw for name, draw in sweep.FIGURES.items() if library or name != "speedup_over_library"}
+    write_all(figures, frame, options, options.out)
+
+
+def draw_report(options: argparse.Namespace) -> None:
+    """One figure of one JSON file."""
+    from arlab import figures
+
+    kind = options.picture.suffix.removeprefix(".")
+    if kind not in ("png", "svg", "pdf"):
+        raise InputError(f"{options.picture}: allowed is a name that ends in .png, .svg or .pdf")
+    read, draw = (getattr(figures, name) for name in options.functions)
+    style.save(draw(read(options.source), width=options.width), options.picture)
+
+
+def draw_accuracy(options: argparse.Namespace) -> None:
+    """The accuracy study: prints its findings, writes them with the tables and figures."""
+    from arlab.figures import accuracy
+
+    data = accuracy.read_accuracy(options.folder, options.published)
+    text = accuracy.findings_text(data)
+    command = f"{PROGRAM} accuracy {options.folder}"
+    files = {"findings.txt": text.encode(), "accuracy.csv": accuracy.accuracy_csv(data, command).encode()}
+    for name, draw in accuracy.FIGURES.items():
+        files[f"{name}.{options.format}"] = style.encoded(draw(data, width=options.width), options.format)
+    for name, content in files.items():
+        style.write_whole(options.folder / name, content)
+    print(f"{text}\nWritten: {', '.join(str(options.folder / name) for name in files)}")
+
+
+def measure_tokens(options: argparse.Namespace) -> None:
+    """SQNR token by token of an accuracy study."""
+    from arlab.figures import tokens
+
+    command = f"{PROGRAM} tokens {options.study} {options.folder}"
+    print(tokens.write_tokens(options.study, options.folder, options.arlab, command))
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """The command line; returns the exit code."""
+    parser = Parser(prog=PROGRAM, description="Figures of arlab's results.")
+    kinds = parser.add_subparsers(metavar="KIND", required=True)
+
+    def kind(name: str, about: str, run: Callable[[argparse.Namespace], None], *places: str) -> argparse.ArgumentParser:
+        one = kinds.add_parser(name, help=about, description=f"Draws {about}.")
+        for place in places:
+            one.add_argument(place.partition(".")[0].lower(), metavar=place, type=Path)
+        one.add_argument("--width", choices=list(style.WIDTHS), default="screen", help="column: 3.3 in, page: 7 in")
+        one.set_defaults(run=run)
+        return one
+
+    listed = lambda text: [name for name in text.split(",") if name]  # noqa: E731
+    study = kind("study", "results.csv of `arlab study`", draw_study)
+    study.add_argument("results", metavar="RESULTS.csv|FOLDER", type=Path)
+    study.add_argument("--codecs", metavar="NAME[,NAME]", type=listed, default=[], help="only these")
+    sweep = kind("sweep", "a sweep of `arlab simulate --format csv` over sizes and machines", draw_sweep, "SWEEP.csv")
+    accuracy = kind("accuracy", "the accuracy study and its findings", draw_accuracy, "FOLDER")
+    published = Path(__file__).resolve().parents[3] / "published"
+    accuracy.add_argument("--published", metavar="FOLDER", type=Path, default=published)
+    for one in (study, sweep):
+        one.add_argument("--highlight", metavar="NAME[,NAME]", type=listed, default=[], help="codecs or algorithms")
+        one.add_argument("--out", metavar="FOLDER", type=Path, required=one is sweep)
+    for one in (study, sweep, accuracy):
+        one.add_argument("--format", choices=["png", "svg", "pdf"], default="png")
+    for name, about, place, functions in (
+        ("select", "what `arlab select` has found", "SELECTION.json", ("read_selection", "selection")),
+        ("timeline", "a trace of `arlab simulate`", "TRACE.json", ("read_trace", "timeline")),
+        ("topology", "a topology of `arlab topology show`", "TOPOLOGY.json", ("read_topology", "topology")),
+    ):
+        one = kind(name, about, draw_report)
+        one.add_argument("source", metavar=place, type=Path)
+        one.add_argument("picture", metavar="PICTURE.png|.svg|.pdf", type=Path)
+        one.set_defaults(functions=functions)
+    tokens = kind("tokens", "nothing, but adds tokens.csv to an accuracy study", measure_tokens, "STUDY.toml", "FOLDER")
+    tokens.add_argument("--arlab", metavar="PROGRAM", default=os.environ.get("ARLAB_PROGRAM") or "arlab")
+
+    options = parser.parse_args(words)
+    style.use_own_fonts()
+    try:
+        options.run(options)
+    except InputError as error:
+        print("error:", " ".join(str(error).split("\n")), file=sys.stderr)
+        return error.code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,90 @@
+"""A selection of `arlab select`: error against latency of all candidates at one size, the Pareto front, the budget."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+from arlab.figures import style
+from arlab.figures.style import GREY, INK
+from arlab.figures.tables import InputError, read_report
+
+EXCLUDED = "#C8C8C8"
+METHOD = ["algorithm", "codec", "implementation"]
+
+
+def read_selection(path: Path) -> dict[str, Any]:
+    """The JSON object of a selection with its candidates."""
+    data = read_report(path, "arlab.select", "select")
+    if not isinstance(data.get("candidates"), list):
+        raise InputError(
+            f"{path}: holds the selection without its candidates, as `select --out` writes it; "
+            "`select --plot` draws the picture"
+        )
+    return data
+
+
+@style.drawn
+def selection(data: dict[str, Any]) -> Figure:
+    """A dot per candidate: SQNR of the worst tensor (dB), or wire bits where none was measured, against latency (µs).
+
+    `data` is the JSON object of `arlab select` with `candidates`. The front is a line, what is on it has a name; the
+    budget is a line, what it excludes is grey, what it leaves as the fastest has a ring.
+    """
+    every = pd.DataFrame(data["candidates"])
+    measured = bool(every["sqnr_db"].notna().any())
+    quality = "sqnr_db" if measured else "wire_bits_per_element"
+    shown = every.dropna(subset=[quality]).astype({quality: float})
+    least, most_bits = data["min_sqnr_db"], data["max_wire_bits"]
+    fits = pd.Series(True, shown.index)
+    if least is not None:
+        fits &= (shown["sqnr_db"].astype(float) >= least) if measured else False
+    if most_bits is not None:
+        fits &= shown["wire_bits_per_element"] <= most_bits
+    legend = []
+    size = style.size_text(data["bytes"])
+    algorithms = list(shown["algorithm"].unique())
+    for name, kind in dict.fromkeys(zip(shown["algorithm"], shown["implementation"])):
+        look = look_of(name, kind, algorithms)
+        legend.append(style.handle(f"{name}, library" if kind == "library" else name, **look))
+    legend.append(style.handle("Pareto front", color=INK, linestyle="-"))
+    ring = {"marker": "o", "markerfacecolor": "none", "markeredgecolor": INK, "markeredgewidth": 1.4}
+    best = shown[(shown[METHOD] == [data[name] for name in METHOD]).all(axis=1)].head(1)
+    legend += [style.handle("fastest within the budget", markersize=13, **ring)] if len(best) else []
+    legend += [style.handle(f"budget: {least:g} dB", color=GREY, linestyle="--")] if least is not None else []
+    if least is not None or most_bits is not None:
+        legend.append(style.handle("outside of the budget", color=EXCLUDED, marker="o"))
+    figure = style.new_page(
+        f"{data['topology']}, {size}: {data['algorithm']} with {data['codec']} takes "
+        f"{style.microseconds(data['latency_us'])}, simulated",
+        f"Error: {data['error_measured_on']}", [], data.get("provenance", ""), [legend], 4.4,
+    )  # fmt: skip
+    axes = figure.subplots()
+    axes.grid()
+    for (name, kind, inside), dots in shown.groupby(["algorithm", "implementation", fits], sort=False):
+        look = look_of(name, kind, algorithms) | ({} if inside else {"color": EXCLUDED})
+        axes.plot(dots["latency_us"], dots[quality], linestyle="", zorder=4 if inside else 2, **look)
+    front = pd.DataFrame(data["pareto"]).dropna(subset=[quality])
+    axes.plot(front["latency_us"], front[quality], color=INK, linewidth=1, zorder=3)
+    axes.plot(best["latency_us"], best[quality], linestyle="", markersize=15, zorder=5, **ring)
+    if least is not None:
+        axes.axhline(least, color=GREY, linewidth=1, linestyle="--")
+    both = shown["algorithm"].nunique() > 1
+    names = [f"{row.codec}, {row.algorithm}" if both else row.codec for row in front.itertuples()]
+    names = [name + ", library" * (kind == "library") for name, kind in zip(names, front["implementation"])]
+    style.log_axis(axes.xaxis, shown["latency_us"])
+    style.room_for_names(axes, shown["latency_us"], names[:4], 1.0)
+    axes.margins(y=0.08)
+    axes.set_xlabel(f"latency at {size}, µs (simulated)")
+    axes.set_ylabel("SQNR of the worst tensor, dB (exact)" if measured else "wire bits per element (exact)")
+    places = zip(front["latency_us"], front[quality].astype(float), names)
+    style.label_points(axes, [(x, y, name, INK, "left") for x, y, name in places])
+    return figure
+
+
+def look_of(algorithm: str, implementation: str, among: list[str]) -> dict[str, Any]:
+    """Colour and marker: of the algorithm, or those of vendors' libraries."""
+    return {"color": INK, "marker": "X"} if implementation == "library" else style.algorithm_look(algorithm, among)

@@ -1,0 +1,592 @@
+"""How all figures look: one palette, one page with title, notes and provenance, axes in dB, heat maps, labels, files.
+
+The colours of PALETTE can be told apart with any colour vision, and the first six in grey too, by their lightness; what
+has a colour has a marker or a line style of its own as well. HIGHLIGHT is strong and nothing else has it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import io
+import math
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.font_manager import FontProperties, fontManager
+from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.lines import Line2D
+from matplotlib.patheffects import withStroke
+from matplotlib.text import Text
+from matplotlib.textpath import text_to_path
+from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator
+from matplotlib.transforms import Bbox, blended_transform_factory
+
+from arlab.figures.tables import InputError
+
+INK, GREY, PALE, GRID, BAND = "#222222", "#666666", "#BBBBBB", "#DDDDDD", "#F4F4F4"
+HIGHLIGHT = "#D55E00"
+BLUE, ORANGE, WINE, GREEN, INDIGO, SKY, PINK = (
+    "#0072B2", "#E69F00", "#882255", "#009E73", "#332288", "#88CCEE", "#CC79A7",
+)  # fmt: skip
+PALETTE = (BLUE, ORANGE, WINE, SKY, INDIGO, GREEN, PINK)
+MARKERS = ("o", "s", "D", "^", "v", "P", "X", "<", ">", "p", "h", "*", "d", "8", "H")
+# An algorithm has the same colour and marker in all figures.
+ALGORITHMS = {
+    "one_shot": (BLUE, "o"),
+    "two_shot": (ORANGE, "s"),
+    "ring": (GREEN, "D"),
+    "hierarchical": (WINE, "^"),
+    "hierarchical_pipelined": (PINK, "v"),
+    "halving_doubling": (SKY, "P"),
+    "tree": (INDIGO, "<"),
+    "all_to_all": (BLUE, "X"),
+}
+UNCOMPRESSED = ("fp16", "bf16", "fp32")
+NO_BREAK = "\u00a0"
+HALO = [withStroke(linewidth=2, foreground="white")]
+MARGIN_IN = 0.2
+# By width: inches across, least inches down, points of a label, of a title, size of markers and lines, dots per inch.
+WIDTHS = {
+    "screen": (1600 / 150, 6.0, 10.0, 14.0, 7.0, 1.6, 150),
+    "page": (7.0, 3.6, 8.0, 9.5, 4.5, 1.1, 300),
+    "column": (3.3, 2.4, 7.0, 8.0, 3.5, 0.9, 300),
+}
+RC: dict[str, Any] = {
+    "text.parse_math": False,  # names hold dollars and underscores
+    **dict.fromkeys(("text.color", "axes.labelcolor", "xtick.labelcolor", "ytick.labelcolor"), INK),
+    **dict.fromkeys(("axes.edgecolor", "xtick.color", "ytick.color"), GREY),
+    **dict.fromkeys(("axes.titlesize", "axes.labelsize", "legend.fontsize"), "medium"),
+    **dict.fromkeys(("axes.spines.top", "axes.spines.right", "legend.frameon"), False),
+    "xtick.labelsize": "small", "ytick.labelsize": "small", "xtick.major.size": 3, "ytick.major.size": 3,
+    "axes.titlelocation": "left", "axes.axisbelow": True, "grid.color": GRID, "grid.linewidth": 0.7,
+    "legend.borderpad": 0, "legend.borderaxespad": 0, "legend.handletextpad": 0.4, "legend.columnspacing": 1.4,
+    "lines.markeredgecolor": "white", "lines.markeredgewidth": 0.6, "hatch.linewidth": 0.6, "hatch.color": "#999999",
+    "svg.hashsalt": "arlab", "svg.fonttype": "path", "pdf.fonttype": 42,
+}  # fmt: skip
+
+
+def use_own_fonts() -> None:
+    """Only the fonts that come with matplotlib, so that equal data give equal files on every machine.
+
+    Of a font that the system has too, matplotlib takes either. For programs: in a notebook the user's fonts stay.
+    """
+    fontManager.ttflist = [font for font in fontManager.ttflist if font.fname.startswith(matplotlib.get_data_path())]
+
+
+@contextlib.contextmanager
+def looks(width: str = "screen") -> Iterator[None]:
+    """matplotlib's defaults and the style of this package for a width, whatever the user's settings."""
+    if width not in WIDTHS:
+        raise InputError(f"width is '{width}'; it must be one of {', '.join(WIDTHS)}")
+    across, down, label, _, marker, line, dpi = WIDTHS[width]
+    with matplotlib.rc_context():
+        matplotlib.rcdefaults()
+        sizes = {"figure.figsize": (across, down), "figure.dpi": dpi, "font.size": label}
+        matplotlib.rcParams.update(RC | sizes | {"lines.markersize": marker, "lines.linewidth": line})
+        yield
+
+
+def drawn(draw: Callable[..., Figure]) -> Callable[..., Figure]:
+    """Gives a function that draws a Figure the keyword `width` (screen, page, column), and this package's style."""
+
+    @functools.wraps(draw)
+    def inside(*arguments: Any, width: str = "screen", **keywords: Any) -> Figure:
+        with looks(width):
+            figure = draw(*arguments, **keywords)
+            settle(figure)
+        return figure
+
+    return inside
+
+
+def shortened(text: str, limit: int) -> str:
+    """A long name with its middle left out."""
+    head = (limit - 1) // 2
+    return text if len(text) <= limit else f"{text[:head]}…{text[len(text) - (limit - 1 - head) :]}"
+
+
+def sentence(*parts: str) -> str:
+    """The parts that are not empty, with commas."""
+    return ", ".join(part for part in parts if part)
+
+
+def signed(value: float) -> str:
+    """A change, with its sign unless it rounds to nothing."""
+    text = f"{value:+.1f}".replace("-", "−")
+    return text[1:] if text in ("+0.0", "−0.0") else text
+
+
+def decibels(value: float) -> str:
+    """An SQNR for a sentence."""
+    return "exact" if value == math.inf else f"{value:.1f}{NO_BREAK}dB".replace("-", "−")
+
+
+def microseconds(value: float) -> str:
+    """A latency for a sentence."""
+    return f"{value:.4g}{NO_BREAK}µs" if value < 1e4 else f"{value / 1000:.4g}{NO_BREAK}ms"
+
+
+def size_text(count: float) -> str:
+    """A number of bytes: 64 MiB."""
+    for shift, unit in ((30, "GiB"), (20, "MiB"), (10, "KiB")):
+        if count >= 1 << shift:
+            return f"{count / (1 << shift):.4g}{NO_BREAK}{unit}"
+    return f"{count:g}{NO_BREAK}bytes"
+
+
+def text_in(text: str, size: float, weight: str = "normal") -> float:
+    """How wide a line of text is, in inches, for a size in points."""
+    font = FontProperties(size=size, weight=weight)
+    width = float(text_to_path.get_text_width_height_descent(text, font, False)[0])
+    return width / 72 * 1.04  # hinted for few dots per inch, it is a bit wider
+
+
+def wrapped(text: str, size: float, limit_in: float, weight: str = "normal") -> list[str]:
+    """The text in lines that fit a width; no line is broken at a no-break space."""
+    lines: list[str] = []
+    for word in text.split(" ") if text else []:
+        word = shortened(word, 120)
+        if lines and text_in(f"{lines[-1]} {word}", size, weight) <= limit_in:
+            lines[-1] += f" {word}"
+        else:
+            lines.append(word)
+    return lines
+
+
+def fitted(text: str, size: float, limit_in: float) -> str:
+    """The text, shortened until it fits a width."""
+    limit = len(text)
+    while limit > 3 and text_in(shortened(text, limit), size) > limit_in:
+        limit -= 1
+    return shortened(text, limit)
+
+
+def luminance(rgb: Any) -> float:
+    """Relative luminance of an sRGB colour, as WCAG defines it."""
+    linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
+    return float(linear @ (0.2126, 0.7152, 0.0722))
+
+
+def ink_on(background: Any) -> str:
+    """Black or white, whichever is easier to read on a colour."""
+    return INK if luminance(np.array(matplotlib.colors.to_rgb(background))) > 0.22 else "white"
+
+
+def readable(colour: str) -> str:
+    """A colour for text: darker where it would be hard to read on white (a contrast below 4.5)."""
+    rgb = np.array(matplotlib.colors.to_rgb(colour))
+    while 1.05 / (0.05 + luminance(rgb)) < 4.5:
+        rgb = rgb * 0.96
+    return matplotlib.colors.to_hex((rgb[0], rgb[1], rgb[2]))
+
+
+def handle(label: str, **look: Any) -> Line2D:
+    """A legend entry: a marker, unless `look` has a line style."""
+    return Line2D([], [], **{"linestyle": "", "label": label, **look})
+
+
+def algorithm_look(name: str, among: Sequence[str] = ()) -> dict[str, str]:
+    """Colour and marker of an algorithm; one that is not known has those of its place among the unknown."""
+    if name in ALGORITHMS:
+        return dict(zip(("color", "marker"), ALGORITHMS[name]))
+    unknown = [other for other in among if other not in ALGORITHMS]
+    place = unknown.index(name) if name in unknown else 0
+    return {"color": GREY, "marker": MARKERS[8 + place % (len(MARKERS) - 8)]}
+
+
+def codec_colours(codecs: Sequence[str], highlight: Sequence[str] = ()) -> dict[str, str]:
+    """A colour per codec: black and grey for uncompressed ones, the palette for others while it lasts."""
+    plain = [codec for codec in codecs if codec in UNCOMPRESSED]
+    others = [codec for codec in codecs if codec not in UNCOMPRESSED and codec not in highlight]
+    colours = {codec: PALETTE[i] if i < len(PALETTE) else GREY for i, codec in enumerate(others)}
+    colours |= {codec: (INK, GREY, "#999999")[i % 3] for i, codec in enumerate(plain)}
+    return colours | dict.fromkeys(highlight, HIGHLIGHT)
+
+
+def is_column() -> bool:
+    """Whether the page is as narrow as a column, so that panels stand below each other."""
+    return bool(matplotlib.rcParams["figure.figsize"][0] < 5)
+
+
+def new_page(
+    title: str,
+    subtitle: str = "",
+    notes: Iterable[str] = (),
+    source: str = "",
+    legends: Sequence[Sequence[Any]] = (),
+    body_in: float = 0.0,
+) -> Figure:
+    """A figure with a title, what the marks mean, notes and provenance around the room for axes.
+
+    The body is at least `body_in` high; a layout engine fits axes into it, until settle().
+    """
+    across, down = matplotlib.rcParams["figure.figsize"]
+    label = matplotlib.rcParams["font.size"]
+    title_size = next(look[3] for look in WIDTHS.values() if look[0] == across)
+    margin = MARGIN_IN if across > 5 else 0.08
+    room = across - 2 * margin
+    figure = Figure(layout="constrained")
+    canvas = FigureCanvasAgg(figure)
+
+    def block(text: str, size: float, weight: str = "normal") -> tuple[str, float, float]:
+        lines = wrapped(text, size, room, weight)
+        for share in (0.6, 0.7, 0.8, 0.9):  # lines that are about equally long are easier to read
+            narrower = wrapped(text, size, share * room, weight)
+            if weight == "bold" and len(narrower) == len(lines):
+                lines = narrower
+                break
+        return "\n".join(lines), size, len(lines) * size * 1.4 / 72 + 0.06 if lines else 0.0
+
+    head = [(*block(title, title_size, "bold"), {"weight": "bold"}), (*block(subtitle, label), {"color": GREY})]
+    caption = " ".join(note for note in notes if note)
+    foot = [(*block(source, 0.7 * label), {"color": GREY}), (*block(caption, 0.8 * label), {})]
+    made = []
+    for handles in filter(None, legends):
+        for columns in range(len(handles), 0, -1):
+            legend = figure.legend(handles=handles, loc="upper left", ncols=columns)
+            box = legend.get_window_extent(canvas.get_renderer())
+            if box.width / figure.dpi <= room or columns == 1:
+                legend.set_in_layout(False)
+                made.append((legend, box.height / figure.dpi + 0.1))
+                break
+            legend.remove()
+    around = sum(height for _, _, height, _ in (*head, *foot)) + sum(height for _, height in made)
+    down = max(down, 1.5 * margin + around + body_in)
+    figure.set_size_inches(across, down)
+    top, bottom = down - margin, margin / 2
+    for text, size, height, look in head:
+        figure.text(margin / across, top / down, text, va="top", size=size, linespacing=1.25, **look)
+        top -= height
+    for legend, height in made:
+        legend.set_bbox_to_anchor((margin / across, top / down), transform=figure.transFigure)
+        top -= height
+    for text, size, height, look in foot:
+        figure.text(margin / across, bottom / down, text, va="bottom", size=size, linespacing=1.25, **look)
+        bottom += height
+    for text in figure.texts:
+        text.set_in_layout(False)
+    rect = (margin / across, bottom / down, room / across, (top - bottom) / down)
+    figure.get_layout_engine().set(rect=rect, w_pad=0.05, h_pad=0.05)
+    return figure
+
+
+def panels(figure: Figure, count: int, **keywords: Any) -> list[Axes]:
+    """Axes side by side, in a narrow figure below each other."""
+    if is_column():
+        keywords.pop("width_ratios", None)
+        return list(figure.subplots(count, 1, squeeze=False, **keywords)[:, 0])
+    return list(figure.subplots(1, count, squeeze=False, **keywords)[0])
+
+
+def head(axes: Axes, text: str, share: float) -> None:
+    """A title above axes that have this share of the page, in as many lines as it needs."""
+    room = 0.9 * share * matplotlib.rcParams["figure.figsize"][0]
+    axes.set_title("\n".join(wrapped(text, matplotlib.rcParams["font.size"], room)))
+
+
+def settle(figure: Figure) -> None:
+    """Fixes the layout, so that labels can be placed by pixel.
+
+    The solver of constrained layouts adds in the order of addresses in memory: the last bits differ from run to run,
+    and with them what is drawn on half a pixel. Hence whole pixels, and an offset, since half pixels are frequent.
+    """
+    if not isinstance(figure.get_layout_engine(), ConstrainedLayoutEngine):
+        return
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")
+    size = np.array([figure.bbox.width, figure.bbox.height])
+    for axes in figure.axes:
+        axes.set_position(Bbox(np.floor(axes.get_position().get_points() * size + 0.27) / size))
+
+
+@dataclass(frozen=True)
+class DecibelScale:
+    """An SQNR axis. An infinite SQNR stands on a line of its own above the others.
+
+    Uncompressed codecs are far above the rest. Where a wide range has no values, the axis leaves it out (`cut`), shows
+    that it does, and `note` says so.
+    """
+
+    low: float
+    high: float
+    exact_at: float | None = None
+    cut: tuple[float, float] | None = None
+    empty: bool = False  # there is no finite value, so numbers on the axis would mean nothing
+
+    @staticmethod
+    def of(values: Iterable[float], span: float = 0, margin: float = 0.07, may_cut: bool = True) -> DecibelScale:
+        """Limits around the values, at least `span` apart, with a margin as a share of that."""
+        known = [value for value in values if not math.isnan(value)]
+        finite = sorted(value for value in known if value != math.inf) or [0.0]
+        empty = all(value == math.inf for value in known)
+        grow = max(0.0, span - (finite[-1] - finite[0]), 2 - (finite[-1] - finite[0])) / 2
+        low, high = finite[0] - grow, finite[-1] + grow
+        gap = max(zip(finite, finite[1:]), key=lambda pair: pair[1] - pair[0], default=(low, low))
+        shown = (high - low) - (gap[1] - gap[0])
+        start, end = math.ceil(gap[0] + 0.06 * shown), math.floor(gap[1] - 0.06 * shown)
+        wide = end - start > max(4, 0.15 * (high - low)) and shown > 0.1 * (high - low)
+        cut = (start, end) if may_cut and wide else None
+        shown = shown if cut else high - low
+        pad = margin * shown
+        if math.inf not in known:
+            return DecibelScale(low - pad, high + 1.3 * pad, None, cut, empty)
+        exact_at = high + 0.17 * shown
+        return DecibelScale(low - pad, exact_at + pad, exact_at, cut, empty)
+
+    @property
+    def note(self) -> str:
+        """What a caption must say about the axis."""
+        return f"The SQNR axis leaves out {self.cut[0]} to {self.cut[1]} dB." if self.cut else ""
+
+    def at(self, values: Any) -> Any:
+        """Where values are drawn."""
+        return np.where(np.isposinf(values), self.exact_at if self.exact_at is not None else np.nan, values)
+
+    def apply(self, axes: Axes, ticks: int = 8) -> None:
+        """Sets scale, limits and ticks; draws the line of exact results and the marks of the cut."""
+        shown = self.high - self.low
+        if self.cut:
+            start, end = self.cut
+            shown -= end - start
+            where = ([start, end], [start, start + 0.06 * shown])
+            axes.set_yscale("function", functions=(bent(*where), bent(*reversed(where))))
+        axes.set_ylim(self.low, self.high)
+        steps = MaxNLocator(ticks, steps=[1, 2, 2.5, 5, 10]).tick_values(self.low, self.low + shown)
+        step = steps[1] - steps[0]
+        places = np.arange(math.ceil(self.low / step), math.floor(self.high / step) + 1) * step
+        if self.cut:
+            away = 0.02 * shown
+            places = places[(places < self.cut[0] - away) | (places > self.cut[1] + away)]
+        if self.exact_at is not None:
+            places = places[places < self.exact_at - 0.06 * shown]
+        ticks_at = [] if self.empty else list(places)
+        names = [f"{place:g}".replace("-", "−") for place in ticks_at]
+        if self.exact_at is not None:
+            ticks_at, names = [*ticks_at, self.exact_at], [*names, "exact"]
+            axes.axhline(self.exact_at, color=GREY, linewidth=0.8, linestyle=":", zorder=1)
+        axes.yaxis.set_major_locator(FixedLocator(ticks_at))
+        axes.yaxis.set_minor_locator(NullLocator())
+        axes.set_yticks(ticks_at, names)
+        for place in self.cut or ():
+            where = blended_transform_factory(axes.transAxes, axes.transData)
+            slanted = Line2D([0], [place], transform=where, color=GREY, clip_on=False, zorder=6)
+            slanted.set(marker=[(-1, -0.5), (1, 0.5)], markersize=11, markeredgecolor=GREY, markeredgewidth=1)
+            axes.add_artist(slanted)
+        if self.cut:
+            axes.axhspan(*self.cut, facecolor="white", edgecolor="none", zorder=2.1)
+
+
+def bent(xs: Sequence[float], ys: Sequence[float]) -> Callable[[Any], Any]:
+    """Slope 1 everywhere but between two x, where it goes from the first y to the second."""
+    slope = (ys[1] - ys[0]) / (xs[1] - xs[0])
+
+    def curve(x: Any) -> Any:
+        inside = ys[0] + slope * (np.clip(x, xs[0], xs[1]) - xs[0])
+        return inside + np.minimum(x - xs[0], 0) + np.maximum(x - xs[1], 0)
+
+    return curve
+
+
+def log_axis(axis: Any, values: Iterable[float], text: Callable[[float], str] = "{:.6g}".format, most: int = 0) -> None:
+    """A log scale with round ticks: 1, 2, 5 of each decade, fewer or more where they would be too many or too few."""
+    known = [value for value in values if 0 < value < math.inf] or [1.0]
+    most = most or (9 if matplotlib.rcParams["figure.figsize"][0] > 8 else 7)
+    axis.axes.set(**{f"{axis.axis_name}scale": "log"})
+    for steps in ((1, 1.5, 2, 3, 4, 5, 6, 8), (1, 2, 5), (1,)):
+        ticks = [m * 10.0**e for e in range(-4, 10) for m in steps]
+        ticks = [tick for tick in ticks if min(known) / 1.05 <= tick <= max(known) * 1.05]
+        if len(ticks) <= most:
+            break
+    ticks = ticks[:: math.ceil(len(ticks) / most)] if len(ticks) > 1 else sorted({min(known), max(known)})
+    axis.set_minor_locator(NullLocator())
+    axis.set_ticks(ticks, labels=[text(tick) for tick in ticks])
+
+
+def room_for_names(axes: Axes, xs: Iterable[float], names: Sequence[str], share: float) -> None:
+    """Limits of a log axis around values, with room left of them for names; `share`: of the page, for the axes."""
+    widest = max((text_in(name, 0.833 * matplotlib.rcParams["font.size"]) for name in names), default=0.0) + 0.15
+    left = min(0.6, widest / (0.8 * share * matplotlib.rcParams["figure.figsize"][0]))
+    low, high = math.log(min(xs)), math.log(max(xs))
+    high += 0.08 * max(high - low, 0.4)
+    axes.set_xlim(math.exp((low - 0.02 - left * high) / (1 - left)), math.exp(high))
+
+
+def adjust(texts: Sequence[Text], axes: Axes, **keywords: Any) -> None:
+    """Moves texts apart, up or down; adjustText begins with a fixed seed and here ends after a number of steps."""
+    from adjustText import adjust_text
+
+    if len(texts) > 1:
+        only = dict.fromkeys(("text", "static", "explode", "pull"), "y")
+        adjust_text(
+            list(texts), ax=axes, only_move=only, iter_lim=300, avoid_self=False, force_text=(0.1, 0.4), **keywords
+        )
+
+
+def label_points(
+    axes: Axes, labels: Sequence[tuple[float, float, str, str, str]], others: Sequence[tuple[float, float]] = ()
+) -> None:
+    """Names beside points: (x, y, name, colour, side), side is left or right; settles the figure first.
+
+    Names keep off `others`, further points (x, y).
+
+    Left of a Pareto front that rises to the right, and above it, there is room: there a name begins above the one
+    before it, in the order of the points, so that no line to a name crosses another.
+    """
+    settle(axes.figure)
+    pixels, back = axes.transData.transform, axes.transData.inverted().transform
+    gap, texts, tops = 0.07 * axes.figure.dpi, [], [(math.inf, 0.0)]
+    labels = sorted(labels, key=lambda label: label[1])
+    for x, y, name, colour, side in labels:
+        across, up = pixels((x, y))
+        text = axes.text(
+            x, y, name, va="center", color=readable(colour), weight="bold" if colour == HIGHLIGHT else "normal"
+        )
+        text.set(size="small" if len(labels) <= 20 else "x-small", path_effects=HALO, zorder=6)
+        height, width = text.get_window_extent().height, text.get_window_extent().width
+        if side == "left":
+            across = max(across - gap, axes.bbox.x0 + width)
+            up = max([up, *(top + 0.6 * height for left, top in tops if across > left)])
+            tops.append((across - width, up + 0.6 * height))
+            text.set(ha="right", position=back((across, up)))
+        else:
+            text.set(position=back((across + gap, up)))
+        texts.append(text)
+    avoid = dict(zip(("x", "y"), zip(*others)))
+    adjust(texts, axes, force_pull=(0, 0), expand=(1.0, 1.05), **avoid)
+    for text, (x, y, _, colour, side) in zip(texts, labels):
+        box, point = text.get_window_extent(), pixels((x, y))
+        near = np.array([box.x1 + 0.2 * gap if side == "left" else box.x0 - 0.2 * gap, (box.y0 + box.y1) / 2])
+        if math.dist(near, point) > 2 * gap:
+            axes.plot(*back([near, point]).T, color=colour, linewidth=0.6, zorder=2.5)
+
+
+def end_label(axes: Axes, y: float, text: str, colour: str) -> Text:
+    """A text right of the axes at the height of a line's end; label_ends() moves such texts apart."""
+    label = axes.text(1.03, y, text, transform=axes.get_yaxis_transform(), va="center", zorder=5)
+    label.set(size="small", weight="bold", color=readable(colour))
+    return label
+
+
+def label_ends(figure: Figure, ends: Mapping[Axes, Sequence[Text]]) -> None:
+    """Settles the figure, which leaves room for the texts of end_label(), and moves them apart."""
+    settle(figure)
+    for axes, texts in ends.items():
+        for text in texts:
+            at = text.get_transform().transform(text.get_position())
+            text.set(transform=axes.transData, position=axes.transData.inverted().transform(at))
+        adjust(texts, axes, ensure_inside_axes=False, expand=(1.0, 1.05))
+
+
+def heat_map(
+    figure: Figure,
+    tables: Mapping[str, Any],
+    label: str,
+    text: Callable[[float], str],
+    change: bool = False,
+    colour_of: Any = None,
+    log: bool = False,
+    bold: Sequence[str] = (),
+) -> None:
+    """Tables (title: DataFrame) side by side, with the numbers where they fit.
+
+    Colours span the finite values, or those of `colour_of`; with `change` they diverge from 0. Rows named in `bold`
+    stand out.
+    """
+    values = np.concatenate([np.ravel(t.to_numpy(dtype=float)) for t in tables.values()])
+    values = values[np.isfinite(values)] if np.isfinite(values).any() else np.array([1.0])
+    ends = values if colour_of is None or not len(colour_of) else np.asarray(colour_of)
+    low, high = float(ends.min()), float(ends.max())
+    if change:
+        high = max(0.1, abs(low), abs(high))
+        low = -high
+    norm = (matplotlib.colors.LogNorm if log else matplotlib.colors.Normalize)(low, high, clip=True)
+    colours = matplotlib.colormaps["PuOr" if change else "viridis_r" if log else "viridis"]
+    widths = [max(2, table.shape[1]) for table in tables.values()]
+    axes_of = panels(figure, len(tables), sharey=not is_column(), width_ratios=widths)
+    across = sum(widths)
+    for axes, (title, table) in zip(axes_of, tables.items()):
+        shown = np.ma.masked_invalid(table.to_numpy(dtype=float))
+        image = axes.imshow(shown, cmap=colours, norm=norm, aspect="auto", interpolation="nearest")
+        names = [shortened(str(name), 26) for name in table.columns]
+        if max(map(len, names)) > 3:
+            axes.set_xticks(range(len(names)), names, rotation=40, ha="right", rotation_mode="anchor")
+        else:
+            step = math.ceil(across / 40)
+            axes.set_xticks(range(0, len(names), step), names[::step])
+        axes.set_xlabel(table.columns.name or "", size="small")
+        axes.set_yticks(range(len(table)), [shortened(str(name), 40) for name in table.index])
+        for tick, name in zip(axes.get_yticklabels(), table.index):
+            if str(name).split("  ")[0] in bold:
+                tick.set(color=readable(HIGHLIGHT), weight="bold")
+        axes.tick_params(labelsize="small", length=0)
+        axes.spines[:].set_visible(False)
+        axes.set_title("Title")
+    reach = "max" if values.max() > high else "neither"
+    where = {"location": "bottom", "pad": 0.02} if is_column() else {"pad": 0.01}
+    bar = figure.colorbar(image, ax=axes_of, aspect=40, extend=reach, **where)
+    bar.set_label(label)
+    if log:
+        log_axis(bar.long_axis, [low, high])
+    settle(figure)
+    size = matplotlib.rcParams["font.size"]
+    for axes, (title, table) in zip(axes_of, tables.items()):  # titles again, now that the room for them is known
+        box = axes.get_window_extent()
+        axes.set_title(fitted(title, size, box.width / figure.dpi))
+        texts = [[text(value) for value in row] for row in table.to_numpy(dtype=float)]
+        longest = max((cell for row in texts for cell in row), key=len)
+        wide, tall = box.width / figure.dpi / table.shape[1], box.height / figure.dpi / table.shape[0]
+        points = [p for p in (8.5, 8, 7.5, 7, 6.5, 6, 5.5, 5) if 1.1 * text_in(longest, p) < wide and p / 72 < tall]
+        for (y, x), value in np.ndenumerate(table.to_numpy(dtype=float)) if points else ():
+            colour = ink_on(colours(norm(value))) if math.isfinite(value) else INK
+            axes.text(
+                x, y, texts[y][x], ha="center", va="center_baseline", size=min(points[0], 0.85 * size), color=colour
+            )
+
+
+def decibel_text(value: float) -> str:
+    """A cell: `exact` for no error, a dash for no value."""
+    return "–" if math.isnan(value) else "exact" if math.isinf(value) else f"{value:.1f}".replace("-", "−")
+
+
+def change_text(value: float) -> str:
+    """A cell that holds a change in dB."""
+    return signed(value) if math.isfinite(value) else decibel_text(value)
+
+
+def encoded(figure: Figure, kind: str) -> bytes:
+    """The figure as a file of this kind (png, svg, pdf), without a date or a version in it."""
+    metadata = {"png": {"Software": None}, "svg": {"Date": None}}
+    nothing = {"CreationDate": None, "Creator": None, "Producer": None}
+    buffer = io.BytesIO()
+    with looks():
+        settle(figure)
+        figure.savefig(buffer, format=kind, dpi="figure", metadata=metadata.get(kind, nothing))
+    return buffer.getvalue()
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Writes a file beside its place and moves it there; nothing else stays, even when interrupted."""
+    beside = path.with_name(f".arlab-{os.getpid()}.part")  # the name of `path` may be as long as can be
+    try:
+        beside.write_bytes(data)
+        beside.replace(path)
+    except OSError as error:
+        raise InputError(f"cannot write {path}: {error.strerror}") from error
+    finally:
+        with contextlib.suppress(OSError):
+            beside.unlink()
+
+
+def save(figure: Figure, path: Path | str) -> None:
+    """Writes a figure to a .png, .svg or .pdf, complete or not at all; equal figures give equal bytes."""
+    path = Path(path)
+    write_whole(path, encoded(figure, path.suffix.removeprefix(".")))

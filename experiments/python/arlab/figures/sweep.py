@@ -1,0 +1,277 @@
+"""Figures of a sweep over sizes and machines: latency, bandwidth, speed-up, which method wins where.
+
+Each takes a DataFrame with a row per run, of `arlab simulate` or measured, and the columns topology, ranks, algorithm,
+codec, dtype, bytes (payload per rank), implementation ("fused kernel", or "library ..." for a vendor's), latency_us,
+algbw_gb_per_s, busbw_gb_per_s and, as far as they are there, sqnr_db (dB) and wire_bits_per_element: what
+tables.read_sweep() gives. `highlight` names codecs or algorithms that stand out. All return a matplotlib Figure.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from arlab.figures import style
+from arlab.figures.style import GREY, HIGHLIGHT, INK, NO_BREAK, handle, microseconds, size_text
+from arlab.figures.tables import InputError, plural
+
+LIBRARY = "library"
+# Line styles of codecs, whose colours are not enough in grey; markers are for algorithms.
+LINES = ("-", (0, (5, 1)), (0, (1, 0.8)), (0, (5, 1, 1, 1)))
+
+
+class Sweep:
+    """The rows of a sweep, a name for each machine and series, and how they are drawn."""
+
+    def __init__(self, frame: pd.DataFrame, highlight: Sequence[str] = ()) -> None:
+        self.about = frame.attrs
+        self.highlight = highlight
+        rows = frame.reset_index(drop=True)
+        library = rows["implementation"].astype(str).str.startswith(LIBRARY)
+        # Of a topology with several rank counts, each is a machine of its own.
+        several = rows.groupby("topology")["ranks"].transform("nunique") > 1
+        with_ranks = rows["topology"] + ", " + rows["ranks"].map("{:g} ranks".format)
+        rows["machine"] = rows["topology"].where(~several, with_ranks)
+        rows["series"] = rows["codec"].where(~library, LIBRARY)
+        methods = rows["algorithm"] + " with " + rows["codec"]
+        rows["method"] = methods.where(~library, LIBRARY + ", " + rows["algorithm"])
+        self.rows = rows
+        self.machines = list(rows["machine"].unique())
+        self.sizes = sorted(rows["bytes"].unique())
+        self.algorithms = list(rows["algorithm"].unique())
+        codecs = [name for name in rows["series"].unique() if name != LIBRARY]
+        colours = style.codec_colours(codecs, [name for name in codecs if name in highlight])
+        self.looks: dict[str, dict[str, Any]] = {
+            name: {"color": colours[name], "linestyle": "-" if name in highlight else LINES[i % len(LINES)]}
+            for i, name in enumerate(codecs)
+        }
+        self.looks |= {name: {"color": HIGHLIGHT, "linestyle": "-."} for name in highlight if name in self.algorithms}
+        self.looks |= {LIBRARY: {"color": INK, "linestyle": (0, (2, 2))}} if library.any() else {}
+
+    def best(self, by: Sequence[str], rows: pd.DataFrame | None = None) -> pd.DataFrame:
+        """The row with the least latency of every group."""
+        rows = self.rows if rows is None else rows
+        return rows.loc[rows.groupby(list(by), sort=False)["latency_us"].idxmin()]
+
+    def curves(self, machine: str) -> dict[str, pd.DataFrame]:
+        """The fastest run of every series at every size: codecs, highlighted algorithms, the library."""
+        rows = self.rows[self.rows["machine"] == machine]
+        picked = {
+            name: rows[(rows["series"] == name) | ((rows["algorithm"] == name) & (rows["series"] != LIBRARY))]
+            for name in self.looks
+        }
+        return {name: self.best(["bytes"], each).sort_values("bytes") for name, each in picked.items() if len(each)}
+
+    def page(
+        self, title: str, subtitle: str, notes: Sequence[str], body_in: float, legends: Sequence[Any] = ()
+    ) -> Figure:
+        """A page with what all figures of a sweep say: series and algorithms (or other legends), provenance."""
+        ranks = ", ".join(str(each) for each in sorted(self.rows["ranks"].astype(int).unique()))
+        dtypes = ", ".join(self.rows["dtype"].astype(str).unique()) if "dtype" in self.rows else ""
+        lines = [handle(name, linewidth=2, **look) for name, look in self.looks.items()]
+        dots = [handle(n, **style.algorithm_look(n, self.algorithms) | {"color": GREY}) for n in self.algorithms]
+        source = " ".join(
+            f"{key.capitalize()}: {self.about[key]}." for key in ("provenance", "file") if self.about.get(key)
+        )
+        subtitle = style.sentence(subtitle, f"{ranks} ranks", dtypes)
+        return style.new_page(title, subtitle, notes, source, legends or [lines, dots], body_in)
+
+
+def size_axis(axes: Axes, sizes: Sequence[float]) -> None:
+    """A log axis of payloads, with some of them as ticks."""
+    axes.set_xscale("log", base=2)
+    ticks = list(sizes)[:: max(1, math.ceil(len(sizes) / 4))]
+    axes.set_xticks(ticks, [size_text(tick) for tick in ticks])
+    axes.set_xticks([], minor=True)
+
+
+def draw_sizes(
+    sweep: Sweep, title: str, what: str, notes: Sequence[str], value: Callable[..., Any], log: bool = True
+) -> Figure:
+    """A panel per machine; a line per series through value(machine, its fastest runs), markers say the algorithm.
+
+    On a log axis all panels have the same limits; else each has its own, from 0.
+    """
+    across = 1 if style.is_column() else min(len(sweep.machines), 2 if len(sweep.machines) in (2, 4) else 3)
+    down = math.ceil(len(sweep.machines) / across)
+    notes = ["Of every codec the fastest algorithm at each size; the marker says which.", *notes]
+    figure = sweep.page(title, f"{what} over the payload per rank", notes, down * (1.7 if style.is_column() else 2.4))
+    grid = figure.subplots(down, across, squeeze=False, sharex=True, sharey=log)
+    for axes, machine in zip(grid.flat, sweep.machines):
+        axes.grid()
+        axes.set_title(machine)
+        for name, runs in sweep.curves(machine).items():
+            look = sweep.looks[name]
+            heights = np.asarray(value(machine, runs), dtype=float)
+            strong = look["color"] == HIGHLIGHT
+            axes.plot(runs["bytes"], heights, zorder=4 if strong else 2, **look)
+            for algorithm, size, height in zip(runs["algorithm"], runs["bytes"], heights):
+                marker = style.algorithm_look(algorithm, sweep.algorithms)["marker"]
+                axes.plot(size, height, marker=marker, color=look["color"], zorder=5 if strong else 3)
+        size_axis(axes, sweep.sizes)
+    for axes in grid.flat[len(sweep.machines) :]:
+        axes.set_axis_off()
+        grid[down - 2, list(grid[-1]).index(axes)].tick_params(labelbottom=True)
+    drawn = [height for axes in grid.flat for line in axes.lines for height in line.get_ydata()]
+    for axes in grid.flat[: len(sweep.machines)]:
+        if log:
+            style.log_axis(axes.yaxis, drawn, most=6)
+        else:
+            axes.set_ylim(bottom=0)
+    for axes in grid[:, 0]:
+        axes.set_ylabel(what)
+    return figure
+
+
+@style.drawn
+def latency_over_size(frame: pd.DataFrame, highlight: Sequence[str] = ()) -> Figure:
+    """Latency (µs) against the payload per rank (bytes), both on log scales, a panel per topology."""
+    sweep = Sweep(frame, highlight)
+    small = sweep.rows[sweep.rows["bytes"] == sweep.sizes[0]]
+    low = small.loc[small["latency_us"].idxmin()]
+    best = sweep.best(["machine"], sweep.rows[sweep.rows["bytes"] == sweep.sizes[-1]])
+    first, last = best.loc[best["latency_us"].idxmin()], best.loc[best["latency_us"].idxmax()]
+    title = (
+        f"{size_text(low['bytes'])} takes {microseconds(low['latency_us'])} at best ({low['method']}, {low['machine']})"
+    )
+    if len(sweep.sizes) > 1:
+        title += f"; {size_text(sweep.sizes[-1])} {microseconds(first['latency_us'])} on {first['machine']}"
+        title += f" to {microseconds(last['latency_us'])} on {last['machine']}" if len(best) > 1 else ""
+    return draw_sizes(sweep, title, "latency (µs)", [], lambda _, runs: runs["latency_us"])
+
+
+@style.drawn
+def bandwidth_over_size(frame: pd.DataFrame, highlight: Sequence[str] = ()) -> Figure:
+    """Bus bandwidth (GB/s) of the uncompressed payload against the payload per rank, a panel per topology."""
+    sweep = Sweep(frame, highlight)
+    top = sweep.rows.loc[sweep.rows["busbw_gb_per_s"].idxmax()]
+    title = (
+        f"Up to {top['busbw_gb_per_s']:.4g}{NO_BREAK}GB/s of bus bandwidth: {top['method']} on {top['machine']}, "
+        f"{size_text(top['bytes'])}"
+    )
+    notes = ["Bus bandwidth counts the payload before compression, so it can exceed that of the links."]
+    return draw_sizes(sweep, title, "bus bandwidth (GB/s)", notes, lambda _, runs: runs["busbw_gb_per_s"], log=False)
+
+
+@style.drawn
+def speedup_over_library(frame: pd.DataFrame, highlight: Sequence[str] = ()) -> Figure:
+    """How many times as fast as the vendor's library each codec is, at its best, against the payload per rank.
+
+    The library is its fastest row at each size: rows whose implementation begins with "library".
+    """
+    sweep = Sweep(frame, highlight)
+    if LIBRARY not in sweep.looks:
+        raise InputError("no row has an implementation that begins with 'library', so there is nothing to compare with")
+    library = sweep.rows[sweep.rows["series"] == LIBRARY].groupby(["machine", "bytes"])["latency_us"].min()
+    kernels = sweep.best(["machine", "bytes", "series"], sweep.rows[sweep.rows["series"] != LIBRARY])
+    ratio = library.reindex(list(zip(kernels["machine"], kernels["bytes"]))).to_numpy() / kernels["latency_us"]
+    if ratio.isna().all():
+        raise InputError("the rows of the library have no topology and size in common with the others")
+    top = kernels.loc[ratio.idxmax()]
+    faster = int((ratio.groupby([kernels["machine"], kernels["bytes"]]).max() > 1).sum())
+    cells = kernels[ratio.notna()][["machine", "bytes"]].drop_duplicates()
+    title = (
+        f"Up to {ratio.max():.2g} times as fast as the library ({top['method']} on {top['machine']}, "
+        f"{size_text(top['bytes'])}); a kernel is faster in {faster} of {plural(len(cells), 'case')}"
+    )
+
+    def value(machine: str, runs: pd.DataFrame) -> Any:
+        return library.reindex([(machine, size) for size in runs["bytes"]]).to_numpy() / runs["latency_us"]
+
+    return draw_sizes(sweep, title, "times as fast as the library", ["Above 1: faster than the library."], value)
+
+
+@style.drawn
+def best_method_by_size(
+    frame: pd.DataFrame, highlight: Sequence[str] = (), least_sqnr_db: float | None = None
+) -> Figure:
+    """Which algorithm and codec is fastest at each size on each topology, as bands coloured by codec.
+
+    With `least_sqnr_db` only rows with at least this SQNR (dB) take part; rows without an SQNR do not.
+    """
+    sweep = Sweep(frame, highlight)
+    allowed = sweep.rows
+    if least_sqnr_db is not None:
+        allowed = allowed[allowed["sqnr_db"].astype(float) >= least_sqnr_db]
+        if allowed.empty:
+            raise InputError(f"no row has an SQNR of at least {least_sqnr_db:g} dB")
+    best = sweep.best(["machine", "bytes"], allowed)
+    wins = best["method"].value_counts()
+    title = (
+        f"{plural(len(wins), 'method')} {'is' if len(wins) == 1 else 'are'} fastest somewhere; {wins.index[0]} most often, "
+        f"in {wins.iloc[0]} of {plural(len(best), 'case')}"
+    )
+    notes = ["A band is a method that stays the fastest; its colour is that of the codec."]
+    limit = "No limit on the error." if least_sqnr_db is None else f"SQNR at least {least_sqnr_db:g} dB."
+    winners = [
+        handle(n, color=look["color"], marker="s") for n, look in sweep.looks.items() if n in set(best["series"])
+    ]
+    figure = sweep.page(
+        title, "Fastest method by size of the payload", [*notes, limit], 0.55 * len(sweep.machines) + 0.6, [winners]
+    )
+    axes = figure.subplots()
+    axes.set(xlim=(-0.5, len(sweep.sizes) - 0.5), ylim=(len(sweep.machines) - 0.5, -0.5))
+    axes.set_yticks(range(len(sweep.machines)), sweep.machines)
+    step = math.ceil(len(sweep.sizes) / (4 if style.is_column() else 12))
+    axes.set_xticks(range(0, len(sweep.sizes), step), [size_text(size) for size in sweep.sizes[::step]])
+    axes.tick_params(axis="y", length=0)
+    axes.spines[:].set_visible(False)
+    style.settle(figure)
+    cell_in = axes.get_window_extent().width / figure.dpi / len(sweep.sizes)
+    size = style.matplotlib.rcParams["font.size"] * 0.833
+    for y, machine in enumerate(sweep.machines):
+        runs = best[best["machine"] == machine].sort_values("bytes")
+        runs = runs.assign(place=[sweep.sizes.index(each) for each in runs["bytes"]])
+        changes = (runs["method"] != runs["method"].shift()) | (runs["place"].diff() != 1)
+        for _, band in runs.groupby(changes.cumsum()):
+            first = band.iloc[0]
+            colour = sweep.looks[first["series"]]["color"]
+            if first["algorithm"] in highlight:
+                colour = HIGHLIGHT
+            axes.barh(
+                y, len(band), left=first["place"] - 0.5, height=0.8, color=colour, edgecolor="white", linewidth=1.5
+            )
+            room = len(band) * cell_in - 0.06
+            words = [style.fitted(word, size, room) for word in (first["series"], first["algorithm"])]
+            if min(map(len, words)) >= 3:
+                text = axes.text(band["place"].mean(), y, "\n".join(words), ha="center", va="center", size=size)
+                text.set(color=style.ink_on(colour), linespacing=1.1)
+    return figure
+
+
+@style.drawn
+def machines_heat_map(
+    frame: pd.DataFrame, highlight: Sequence[str] = (), method: tuple[str, str] | None = None
+) -> Figure:
+    """Topologies by sizes, colour and number: the least latency (µs) of all rows, or of method (algorithm, codec)."""
+    sweep = Sweep(frame, highlight)
+    rows = sweep.rows
+    if method is not None:
+        rows = rows[(rows["algorithm"] == method[0]) & (rows["codec"] == method[1]) & (rows["series"] != LIBRARY)]
+        if rows.empty:
+            raise InputError(f"no row has algorithm {method[0]} with codec {method[1]}")
+    table = rows.pivot_table(index="machine", columns="bytes", values="latency_us", aggfunc="min")
+    table = table.reindex(index=[m for m in sweep.machines if m in table.index])
+    at = table.columns[-1]
+    order = table[at].dropna().sort_values()
+    said = f"{order.index[0]} is fastest, {microseconds(order.iloc[0])}"
+    if len(order) > 1:
+        said += f"; {order.index[-1]} takes {order.iloc[-1] / order.iloc[0]:.2g} times as long"
+    what = "the fastest method" if method is None else f"{method[0]} with {method[1]}"
+    figure = sweep.page(f"{size_text(at)}: {said}", f"Latency (µs) of {what}", [], 0.4 * len(table) + 0.8, [[]])
+    table.columns = pd.Index([size_text(size) for size in table.columns], name="payload per rank")
+    style.heat_map(figure, {"": table}, "latency (µs), lower is better", lambda v: "–" if math.isnan(v) else f"{v:.3g}"
+                   if v < 1000 else f"{v:.0f}", log=True)  # fmt: skip
+    return figure
+
+
+FIGURES = {
+    each.__name__: each
+    for each in (latency_over_size, bandwidth_over_size, speedup_over_library, best_method_by_size, machines_heat_map)
+}

@@ -1,0 +1,254 @@
+"""A topology of `arlab topology show`.
+
+Devices are circles with their rank, switches squares. Links of one class share a colour; a link and the one back are
+one line. Faults and stragglers stand out. The layout follows the kind: meshes, switches and rings on a circle, tori on
+grids, NUMA groups and dragonfly groups side by side, fat trees in layers, and graphs by springs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Circle, FancyBboxPatch
+from numpy.typing import NDArray
+
+from arlab.figures import style
+from arlab.figures.style import INK, handle
+from arlab.figures.tables import read_report
+
+DEVICE, STRAGGLER, FAULT = style.BLUE, style.PINK, style.HIGHLIGHT
+LINK_COLOURS = ("#777777", style.GREEN, style.ORANGE, style.SKY, style.WINE, style.INDIGO)
+DASHED = (0, (2, 1.5))
+# Classes whose two directions make one link, and what classes are called.
+OTHER_WAY = {"port_in": "port_out", "nic_in": "nic_out", "downlink": "uplink"}
+NAMES = {"port_out": "port", "nic_out": "network card"}
+
+Points = NDArray[np.float64]
+
+
+def read_topology(path: Path) -> dict[str, Any]:
+    """The JSON object of a topology with its edges."""
+    return read_report(path, "arlab.topology", "topology show")
+
+
+def circle(count: int, radius: float = 1.0) -> Points:
+    """From the top, clockwise."""
+    angles = math.pi / 2 - 2 * math.pi * np.arange(count) / max(count, 1)
+    return radius * np.stack([np.cos(angles), np.sin(angles)], axis=1)
+
+
+def fan(centre: Sequence[float], radius: float, direction: float, width: float, count: int) -> Points:
+    """Points around a centre, evenly spread over an angle, clockwise."""
+    angles = direction - ((np.arange(count) + 0.5) / count - 0.5) * width
+    return np.asarray(centre) + radius * np.stack([np.cos(angles), np.sin(angles)], axis=1)
+
+
+def layout_torus(shape: Sequence[int]) -> Points:
+    """Rows and columns are the two last dimensions; planes of further ones stand behind."""
+    extents = [extent for extent in shape if extent > 1] or [1]
+    if len(extents) == 1:
+        return circle(extents[0])
+    planes = math.prod(extents[:-2])
+    plane, row, column = np.indices((planes, *extents[-2:])).reshape(3, -1)
+    return np.stack([column + plane / planes, -row + plane / planes], axis=1)
+
+
+def layout_groups(ranks: int, group_size: int) -> Points:
+    """Every group is a switch with its devices below it, or around a circle where there are many groups."""
+    groups = ranks // group_size
+    if groups > 2:
+        switches = circle(groups, 1.0)
+        width = min(0.8 * 2 * math.pi / groups, math.pi) * group_size / max(group_size - 1, 1)
+        devices = [fan((0, 0), 1.8, math.atan2(y, x), width, group_size) for x, y in switches]
+        return np.concatenate([*devices, switches])
+    width = max(1.0, 0.55 * group_size)
+    across = (np.arange(groups) - (groups - 1) / 2) * (width + 1.2)
+    inside = np.linspace(-width / 2, width / 2, group_size) if group_size > 1 else np.array([-width / 2])
+    devices = np.stack([(across[:, None] + inside).ravel(), np.full(ranks, -1.1)], axis=1)
+    return np.concatenate([devices, np.stack([across, np.zeros(groups)], axis=1)])
+
+
+def layout_fat_tree(ranks: int, group_size: int, switches: int) -> Points:
+    """From the bottom: switches of servers, devices, leaves, the core."""
+    servers = ranks // group_size
+    across = np.arange(ranks) + 0.8 * (np.arange(ranks) // group_size)
+    across = across - across.mean()
+    wide = float(across[-1] - across[0])
+    height = max(2.0, wide / 7)
+    inside = across.reshape(servers, group_size).mean(axis=1)
+    layers = [(across, 0.0), (inside, -height)]
+    leaves = switches - servers - 1
+    if leaves > 0:
+        spread = np.linspace(-0.45 * wide, 0.45 * wide, leaves) if leaves > 1 else np.zeros(1)
+        layers += [(spread, 1.6 * height), (np.zeros(1), 2.6 * height)]
+    return np.concatenate([np.stack([xs, np.full(len(xs), y)], axis=1) for xs, y in layers])
+
+
+def layout_dragonfly(ranks: int, routers: int, per_router: int, switches: int) -> Points:
+    """Groups on a circle, routers of a group on a small one, devices outside of it."""
+    groups = switches // routers
+    centres = circle(groups, 1.0) if groups > 1 else np.zeros((1, 2))
+    near = 0.55 * math.sin(math.pi / max(groups, 2)) + 0.02
+    router_points, device_points = [], []
+    for centre in centres:
+        begin = math.atan2(centre[1], centre[0]) if groups > 1 else math.pi / 2
+        for angle in begin - 2 * math.pi * np.arange(routers) / routers:
+            router_points.append(fan(centre, 0.5 * near, angle, 0, 1))
+            device_points.append(fan(centre, near, angle, 2 * math.pi / routers * 0.7, per_router))
+    return np.concatenate([np.concatenate(device_points)[:ranks], *router_points])
+
+
+def layout_springs(nodes: int, edges: Sequence[dict[str, Any]]) -> Points:
+    """Fruchterman and Reingold, from a circle: links pull, nodes push. Always the same."""
+    order = np.arange(nodes)
+    points = circle(nodes) + 0.01 * np.stack([np.sin(order * 12.9898), np.cos(order * 78.233)], axis=1)
+    pulls = np.zeros((nodes, nodes))
+    for edge in edges:
+        pulls[edge["from"], edge["to"]] = pulls[edge["to"], edge["from"]] = 1
+    ideal = 2.0 / math.sqrt(max(nodes, 1))
+    for step in range(600):
+        apart = points[:, None, :] - points[None, :, :]
+        distance = np.maximum(np.linalg.norm(apart, axis=2), 1e-3)
+        force = ideal**2 / distance**2 - pulls * distance / ideal
+        np.fill_diagonal(force, 0)
+        move = (apart * force[:, :, None]).sum(axis=1)
+        length = np.maximum(np.linalg.norm(move, axis=1, keepdims=True), 1e-9)
+        points = points + move / length * np.minimum(length, 0.1 * (1 - step / 600))
+    return points - points.mean(axis=0)
+
+
+def layout(data: dict[str, Any]) -> Points:
+    """A point per device, then one per switch, by kind."""
+    ranks, switches, kind, group_size = (data[name] for name in ("ranks", "switches", "kind", "group_size"))
+    if kind == "torus":
+        return layout_torus(data["shape"])
+    if kind == "numa":
+        return layout_groups(ranks, group_size)
+    if kind == "fat_tree":
+        return layout_fat_tree(ranks, group_size, switches)
+    if kind == "dragonfly":
+        return layout_dragonfly(ranks, group_size, data["ranks_per_router"], switches)
+    if kind == "graph" and ranks + switches > 2:
+        return layout_springs(ranks + switches, data["edges"])
+    middle = np.zeros((1, 2)) if switches == 1 else circle(switches, 0.4)
+    return np.concatenate([circle(ranks), middle[:switches]])
+
+
+def way_round(data: dict[str, Any], begin: int, end: int) -> int | None:
+    """How far apart in number neighbours are, for a link that closes a row of a torus; else None."""
+    shape = data["shape"] if data["kind"] == "torus" else []
+    if sum(extent > 1 for extent in shape) < 2:
+        return None
+    stride = math.prod(shape)
+    for extent in shape:
+        stride //= extent
+        if extent > 2 and abs(end - begin) == stride * (extent - 1):
+            return stride
+    return None
+
+
+def draw_links(axes: Axes, data: dict[str, Any], points: Points) -> dict[str, str]:
+    """Lines; returns the colour of every class, in the order of the file."""
+    node = {f"rank{i}": i for i in range(data["ranks"])}
+    node |= {f"switch{i}": data["ranks"] + i for i in range(data["switches"])}
+    faults = {(node[f["from"]], node[f["to"]]): f["bandwidth_factor"] for f in data["faults"]}
+    colours: dict[str, str] = {}
+    drawn: set[tuple[int, int, str]] = set()
+    widest = max((edge["gb_per_s"] for edge in data["edges"]), default=1.0)
+    many = len(data["edges"]) > 600
+    for edge in data["edges"]:
+        name = OTHER_WAY.get(edge["class"], edge["class"])
+        colour = colours.setdefault(name, LINK_COLOURS[len(colours) % len(LINK_COLOURS)])
+        low, high = sorted((edge["from"], edge["to"]))
+        if (low, high, name) in drawn or (low, high) in faults or (high, low) in faults:
+            continue
+        drawn.add((low, high, name))
+        stride = way_round(data, low, high)
+        lines = [(points[low], points[high])]
+        if stride is not None:  # it leaves on one side and comes back on the other
+            out, back = points[low] - points[low + stride], points[high] - points[high - stride]
+            lines = [(points[low], points[low] + 0.55 * out), (points[high], points[high] + 0.55 * back)]
+        for one, other in lines:
+            line = axes.plot(*np.stack([one, other]).T, color=colour, alpha=0.55 if many else 0.9, zorder=1)[0]
+            line.set(linewidth=(0.5 if many else 1) * (0.8 + 2.2 * math.sqrt(edge["gb_per_s"] / widest)))
+            line.set(linestyle="-" if stride is None else DASHED, solid_capstyle="butt")
+    for index, ((begin, end), factor) in enumerate(faults.items()):
+        axes.plot(*points[[begin, end]].T, color=FAULT, linewidth=2, linestyle=(0, (3, 2)))
+        at = points[begin] + (0.5 + 0.12 * (index % 3 - 1)) * (points[end] - points[begin])
+        text = axes.text(
+            *at, "failed" if factor == 0 else f"{100 * factor:g} %", ha="center", va="center", size="small"
+        )
+        text.set(color=style.readable(FAULT), zorder=5, bbox={"boxstyle": "square,pad=0.15", "color": "white"})
+    return colours
+
+
+def draw_nodes(axes: Axes, data: dict[str, Any], points: Points, radius: float) -> None:
+    """Devices, switches, and which of them are late."""
+    late = {each["rank"]: each["delay_us"] for each in data["stragglers"]}
+    ranks = data["ranks"]
+    size = 9 if ranks <= 16 else 7 if ranks <= 32 else 5.5
+    for node, (x, y) in enumerate(points):
+        if node < ranks:
+            colour = STRAGGLER if node in late else DEVICE
+            axes.add_patch(Circle((x, y), radius, color=colour, zorder=3, linewidth=0))
+            text = axes.text(x, y, str(node), size=size, color=style.ink_on(colour), weight="bold")
+        else:
+            corner, box = (x - 0.75 * radius, y - 0.75 * radius), f"round,pad={0.12 * radius}"
+            look = {"facecolor": "white", "edgecolor": INK, "linewidth": 1.2, "zorder": 3}
+            axes.add_patch(FancyBboxPatch(corner, 1.5 * radius, 1.5 * radius, boxstyle=box, **look))
+            text = axes.text(x, y, str(node - ranks), size=size - 1)
+        text.set(ha="center", va="center_baseline", zorder=4)
+        if node in late:
+            note = axes.text(x, y - 1.35 * radius, f"+{late[node]:g} µs", size="small", ha="center", va="top", zorder=5)
+            note.set(color=style.readable(STRAGGLER), path_effects=style.HALO)
+
+
+def legend_of(data: dict[str, Any], colours: dict[str, str]) -> list[Any]:
+    """Classes of links with their figures, then what nodes and marks mean."""
+    figures = {each["link_class"]: each for each in data["link_classes"]}
+    entries = []
+    for name, colour in colours.items():
+        each = figures[name]
+        label = f"{NAMES.get(name, name)}: {each['bandwidth_gb_per_s']:g} GB/s each way, {each['latency_us']:g} µs"
+        entries.append(handle(f"{label} ({each['bandwidth_source']})", color=colour, linewidth=2.5, linestyle="-"))
+    if data["kind"] == "torus" and max(data["shape"]) > 2 and sum(extent > 1 for extent in data["shape"]) > 1:
+        entries.append(
+            handle("the same, goes on at the other side", color=LINK_COLOURS[0], linestyle=DASHED, linewidth=2.5)
+        )
+    entries.append(handle(f"device: {data['device']}", color=DEVICE, marker="o"))
+    entries += [handle("switch", color="white", marker="s", markeredgecolor=INK)] if data["switches"] else []
+    entries += [handle("straggler", color=STRAGGLER, marker="o")] if data["stragglers"] else []
+    return entries + ([handle("fault", color=FAULT, linestyle=(0, (3, 2)), linewidth=2)] if data["faults"] else [])
+
+
+@style.drawn
+def topology(data: dict[str, Any]) -> Figure:
+    """The picture of a topology (JSON of `arlab topology show` with edges): devices, switches, links by class."""
+    points = layout(data)
+    apart = np.linalg.norm(points[:, None, :] - points[None, :, :], axis=2) + np.diag(np.full(len(points), np.inf))
+    extent = np.ptp(points, axis=0) if len(points) > 1 else np.ones(2)
+    largest = float(max(extent.max(), 1e-6))
+    radius = min(0.33 * float(apart.min()), 0.06 * largest) if len(points) > 1 else 0.2
+    margin = max(2.2 * radius + 0.02 * largest, 0.6 * (data["kind"] == "torus"))
+    low, high = points.min(axis=0) - margin, points.max(axis=0) + margin
+    at_most = "" if data["bisection_exact"] else "at most "
+    scratch = Figure().subplots()  # the legend, which takes room from the picture, needs the colours first
+    width = style.matplotlib.rcParams["figure.figsize"][0]
+    figure = style.new_page(
+        f"{data['topology']}: {data['summary']}",
+        f"{data['ranks']} devices, {data['switches']} switches; bisection {at_most}{data['bisection_gb_per_s']:g} GB/s",
+        legends=[[entry] for entry in legend_of(data, draw_links(scratch, data, points))],
+        body_in=min(1.0, (high - low)[1] / (high - low)[0]) * min(width, 8.0),
+    )
+    axes = figure.subplots()
+    axes.set(xlim=(low[0], high[0]), ylim=(low[1], high[1]), aspect="equal")
+    axes.set_axis_off()
+    draw_links(axes, data, points)
+    draw_nodes(axes, data, points, radius)
+    return figure

@@ -1,0 +1,218 @@
+"""arlab.figures draws sweeps over sizes and machines: which rows it compares, what its titles say, what it refuses.
+
+The sweep is made by hand, so that the fastest of everything is known; one is simulated by the program.
+"""
+
+import csv
+import io
+import os
+import subprocess
+from pathlib import Path
+
+import matplotlib
+import pytest
+from arlab.figures import InputError, __main__, read_sweep, style, sweep
+
+BIN = Path(os.environ.get("ARLAB_BIN", Path(__file__).resolve().parents[2] / "build" / "bin"))
+KIB, MIB = 1 << 10, 1 << 20
+# Fixed cost and cost per MiB in µs.
+COSTS = {
+    ("one_shot", "fp16", "fused kernel"): (5, 100),
+    ("one_shot", "qr-q4", "fused kernel"): (15, 60),
+    ("two_shot", "fp16", "fused kernel"): (9, 20),
+    ("two_shot", "qr-q4", "fused kernel"): (20, 6),
+    ("ring", "fp16", "library, 8 channels"): (30, 18),
+    ("tree", "fp16", "library, 8 channels"): (20, 30),
+}
+SLOWER = {"fast-8": 1, "slow-8": 4}
+SQNR = {"fp16": 70.0, "qr-q4": 20.0}
+
+
+def rows_of(sizes=(32 * KIB, MIB, 64 * MIB), costs=COSTS):
+    rows = []
+    for topology, slower in SLOWER.items():
+        for size in sizes:
+            for (algorithm, codec, implementation), (fixed, per_mib) in costs.items():
+                latency = slower * (fixed + per_mib * size / MIB)
+                rows.append({
+                    "topology": topology, "ranks": 8, "algorithm": algorithm, "codec": codec, "dtype": "fp16",
+                    "bytes": size, "implementation": implementation, "latency_us": latency,
+                    "algbw_gb_per_s": size / latency / 1e3, "busbw_gb_per_s": 1.75 * size / latency / 1e3,
+                    "sqnr_db": SQNR[codec], "wire_bits_per_element": 16 if codec == "fp16" else 4.5,
+                    "provenance": f"simulated: model m, topology {topology}",
+                })  # fmt: skip
+    return rows
+
+
+def write(path, rows):
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    path.write_text(text.getvalue())
+    return path
+
+
+@pytest.fixture
+def frame(tmp_path):
+    return read_sweep(write(tmp_path / "sweep.csv", rows_of()))
+
+
+def plain(text):
+    return text.replace(style.NO_BREAK, " ").replace("\n", " ")
+
+
+def title_of(figure):
+    return plain(figure.texts[0].get_text())
+
+
+def texts_of(figure):
+    return plain("\n".join(text.get_text() for text in figure.findobj(matplotlib.text.Text)))
+
+
+def lines_of(axes):
+    """The lines of a panel (not the markers on them): their points by colour and style."""
+    lines = [line for line in axes.lines if line.get_linestyle() != "None" and len(line.get_xdata()) > 1]
+    return {(line.get_color(), line.get_linestyle()): dict(zip(line.get_xdata(), line.get_ydata())) for line in lines}
+
+
+def test_latency_is_that_of_the_fastest_algorithm_of_each_codec(frame):
+    figure = sweep.latency_over_size(frame)
+    assert [axes.get_title(loc="left") for axes in figure.axes] == ["fast-8", "slow-8"]
+    looks = sweep.Sweep(frame).looks
+    fast = lines_of(figure.axes[0])
+    assert len(fast) == 3
+    assert fast[looks["fp16"]["color"], "-"] == {32 * KIB: 8.125, MIB: 29.0, 64 * MIB: 1289.0}
+    assert fast[looks["library"]["color"], "--"] == {32 * KIB: 20 + 30 / 32, MIB: 48.0, 64 * MIB: 1182.0}
+    markers = {(line.get_xdata()[0], line.get_marker()) for line in figure.axes[0].lines if len(line.get_xdata()) == 1}
+    assert (32 * KIB, style.ALGORITHMS["one_shot"][1]) in markers and (64 * MIB, style.ALGORITHMS["ring"][1]) in markers
+    assert title_of(figure) == (
+        "32 KiB takes 8.125 µs at best (one_shot with fp16, fast-8); 64 MiB 404 µs on fast-8 to 1616 µs on slow-8"
+    )
+    assert [axes.get_xscale() for axes in figure.axes] == ["log", "log"] and figure.axes[0].get_yscale() == "log"
+
+
+def test_bandwidth(frame):
+    figure = sweep.bandwidth_over_size(frame)
+    best = 1.75 * 64 * MIB / 404 / 1e3
+    assert title_of(figure) == f"Up to {best:.4g} GB/s of bus bandwidth: two_shot with qr-q4 on fast-8, 64 MiB"
+    assert max(max(line.get_ydata()) for line in figure.axes[0].lines) == pytest.approx(best)
+
+
+def test_speed_up_is_over_the_fastest_row_of_the_library(frame):
+    figure = sweep.speedup_over_library(frame)
+    looks = sweep.Sweep(frame).looks
+    fast = lines_of(figure.axes[0])
+    assert set(fast[looks["library"]["color"], "--"].values()) == {1.0}
+    assert fast[looks["qr-q4"]["color"], "--"][64 * MIB] == pytest.approx(1182 / 404)
+    assert title_of(figure) == (
+        "Up to 2.9 times as fast as the library (two_shot with qr-q4 on fast-8, 64 MiB); a kernel is faster in 6 of 6 cases"
+    )
+
+
+def test_best_method_by_size(frame):
+    figure = sweep.best_method_by_size(frame)
+    axes = figure.axes[0]
+    bands = {(round(bar.get_x() + 0.5), round(bar.get_y() + 0.4), round(bar.get_width())) for bar in axes.patches}
+    assert bands == {(0, 0, 1), (1, 0, 2), (0, 1, 1), (1, 1, 2)}
+    assert {text.get_text() for text in axes.texts} == {"fp16\none_shot", "qr-q4\ntwo_shot"}
+    assert title_of(figure) == "2 methods are fastest somewhere; two_shot with qr-q4 most often, in 4 of 6 cases"
+    limited = sweep.best_method_by_size(frame, least_sqnr_db=30)
+    assert {text.get_text() for text in limited.axes[0].texts} == {"fp16\none_shot", "fp16\ntwo_shot", "library\nring"}
+    assert "SQNR at least 30 dB" in texts_of(limited)
+    with pytest.raises(InputError, match="no row has an SQNR of at least 99 dB"):
+        sweep.best_method_by_size(frame, least_sqnr_db=99)
+
+
+def test_machines_heat_map(frame):
+    figure = sweep.machines_heat_map(frame)
+    values = figure.axes[0].images[0].get_array()
+    assert values.tolist() == [[8.125, 26.0, 404.0], [32.5, 104.0, 1616.0]]
+    assert title_of(figure) == "64 MiB: fast-8 is fastest, 404 µs; slow-8 takes 4 times as long"
+    assert {"8.12", "404", "1616"} <= {text.get_text() for text in figure.axes[0].texts}
+    one = sweep.machines_heat_map(frame, method=("one_shot", "qr-q4"))
+    assert one.axes[0].images[0].get_array()[0].tolist() == [15 + 60 / 32, 75.0, 15 + 60 * 64]
+    with pytest.raises(InputError, match="no row has algorithm ring with codec qr-q4"):
+        sweep.machines_heat_map(frame, method=("ring", "qr-q4"))
+
+
+def test_highlighted_codecs_and_algorithms_have_the_strong_colour(frame):
+    for name, style_of_line, ends_at in (("qr-q4", "-", 404.0), ("one_shot", "-.", 15 + 60 * 64.0)):
+        strong = lines_of(sweep.latency_over_size(frame, highlight=[name]).axes[0])[style.HIGHLIGHT, style_of_line]
+        assert strong[64 * MIB] == ends_at
+    assert not any(colour == style.HIGHLIGHT for colour, _ in lines_of(sweep.latency_over_size(frame).axes[0]))
+
+
+def test_rank_counts_of_one_topology_are_machines_of_their_own(tmp_path):
+    rows = rows_of()
+    rows += [row | {"ranks": 4, "latency_us": 1.0} for row in rows if row["topology"] == "fast-8"]
+    figure = sweep.machines_heat_map(read_sweep(write(tmp_path / "s.csv", rows)))
+    assert [text.get_text() for text in figure.axes[0].get_yticklabels()] == ["fast-8, 8 ranks", "slow-8", "fast-8, 4 ranks"]
+
+
+def test_every_figure_says_where_its_numbers_come_from(frame):
+    for draw in sweep.FIGURES.values():
+        said = texts_of(draw(frame))
+        assert "Provenance: simulated: model m. File: sweep.csv, 36 rows, SHA-256 " in said
+
+
+@pytest.mark.parametrize("width", list(style.WIDTHS))
+def test_command_line(tmp_path, capsys, width):
+    path = write(tmp_path / "sweep.csv", rows_of())
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+        options = ["--out", str(tmp_path / folder), "--width", width, "--highlight", "qr-q4"]
+        assert __main__.main(["sweep", str(path), *options]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 10
+    for name in sweep.FIGURES:
+        one, other = ((tmp_path / folder / f"{name}.png").read_bytes() for folder in ("a", "b"))
+        assert one == other and one.startswith(b"\x89PNG")
+
+
+def test_without_a_library_there_is_no_speed_up(tmp_path):
+    rows = [row for row in rows_of() if row["implementation"] == "fused kernel"]
+    path = write(tmp_path / "sweep.csv", rows)
+    assert __main__.main(["sweep", str(path), "--out", str(tmp_path)]) == 0
+    assert {each.stem for each in tmp_path.glob("*.png")} == set(sweep.FIGURES) - {"speedup_over_library"}
+    with pytest.raises(InputError, match="begins with 'library'"):
+        sweep.speedup_over_library(read_sweep(path))
+
+
+def test_one_row_without_sqnr(tmp_path):
+    rows = [row | {"sqnr_db": ""} for row in rows_of(sizes=[MIB], costs=dict([*COSTS.items()][:1]))[:1]]
+    path = write(tmp_path / "sweep.csv", rows)
+    assert __main__.main(["sweep", str(path), "--out", str(tmp_path)]) == 0
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"latency_us": "fast"}, "line 2: latency_us is 'fast', which is not a number"),
+        ({"latency_us": "0"}, "line 2: latency_us is '0'; it must be above 0"),
+        ({"bytes": ""}, "line 2: bytes is empty"),
+        ({"codec": ""}, "line 2: codec is empty"),
+    ],
+)
+def test_bad_rows_are_refused_in_one_line(tmp_path, capsys, change, message):
+    path = write(tmp_path / "sweep.csv", [row | change for row in rows_of()])
+    assert __main__.main(["sweep", str(path), "--out", str(tmp_path)]) == 2
+    err = capsys.readouterr().err
+    assert err.startswith("error: ") and err.count("\n") == 1 and message in err
+    assert not list(tmp_path.glob("*.png"))
+
+
+def test_what_the_program_simulates(tmp_path):
+    table = []
+    for size in ("64K", "16M"):
+        for words in ("two_shot --codec qr-q4", "ring --codec fp16 --library"):
+            command = f"simulate --topology mi300x-8 --algorithm {words} --bytes {size} --format csv"
+            done = subprocess.run([BIN / "arlab", *command.split()], capture_output=True, text=True, check=True)
+            table += list(csv.DictReader(done.stdout.splitlines()))
+    figure = sweep.speedup_over_library(read_sweep(write(tmp_path / "sweep.csv", table)))
+    assert "times as fast as the library (two_shot with qr-q4 on mi300x-8" in title_of(figure)
+
+
+def test_codecs_of_one_picture_differ_in_grey_too(frame):
+    """By their line style; markers are for algorithms."""
+    looks = sweep.Sweep(frame).looks.values()
+    assert len({look["linestyle"] for look in looks}) == len(looks)

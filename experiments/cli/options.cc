@@ -133,6 +133,12 @@ void write_progress(const std::string& text) {
   std::clearerr(stderr);
 }
 
+bool hand_over_drawing(const std::string& json) {
+  if (output_of_thread == nullptr) return false;
+  output_of_thread->drawing(json);
+  return true;
+}
+
 void add_format(CLI::App& command, Format& format, Format default_format) {
   format = default_format;
   const std::vector<std::pair<std::string, Format>> names = {

@@ -25,6 +25,7 @@ void set_data_folder(const std::filesystem::path& folder);
 struct Output {
   std::function<void(std::string_view)> results;
   std::function<void(std::string_view)> progress;
+  std::function<void(std::string_view)> drawing;  ///< JSON of a picture, which is not drawn
 };
 
 /// While it exists. Not to be nested.

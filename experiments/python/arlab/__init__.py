@@ -23,20 +23,20 @@ from arlab import conformance
 if TYPE_CHECKING:
     from arlab._arlab import ArgumentError, Error
     from arlab._codecs import codec, codec_info, codecs, decode, encode, wire_bytes
-    from arlab.collectives import Reduction, all_gather, all_reduce, all_to_all, broadcast, reduce_scatter
+    from arlab.collectives import all_gather, all_reduce, all_to_all, broadcast, reduce_scatter
     from arlab.runtime import Communicator, Group, devices, platforms
     from arlab.schedules import Schedule, ScheduleBuilder, algorithm, algorithms, schedule
-    from arlab.simulation import Selection, Simulation, Study, check_codec, select, simulate, study, topologies
+    from arlab.simulation import check_codec, select, simulate, study, topologies, topology
 
 # Where a name is. All of it needs the compiled part; arlab.conformance (with the program instead) and arlab.figures do not.
 _WHERE = {
     "_arlab": ("ArgumentError", "Error"),
     "_codecs": ("codec", "codec_info", "codecs", "decode", "encode", "wire_bytes"),
-    "collectives": ("Reduction", "all_gather", "all_reduce", "all_to_all", "broadcast", "reduce_scatter"),
+    "collectives": ("all_gather", "all_reduce", "all_to_all", "broadcast", "reduce_scatter"),
     "runtime": ("Communicator", "Group", "devices", "platforms"),
     "schedules": ("Schedule", "ScheduleBuilder", "algorithm", "algorithms", "schedule"),
     "simulation": (
-        "Selection", "Simulation", "Study", "check_codec", "select", "simulate", "study", "topologies",
+        "check_codec", "select", "simulate", "study", "topologies", "topology",
     ),
 }  # fmt: skip
 _MODULE_OF = {name: module for module, names in _WHERE.items() for name in names}

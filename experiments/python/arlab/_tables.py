@@ -13,7 +13,8 @@ __all__ = ["Figures", "Names", "command", "first_line", "frame", "rows_of"]
 
 
 def command(words: Sequence[str], options: dict[str, Any] | None = None, progress: Callable[[str], Any] | None = None):
-    """Runs `arlab words... --options... --format json`; returns its JSON, and its verdict if that is "no".
+    """Runs `arlab words... --options... --format json`; returns its JSON, its verdict if that is "no", and the data of the
+    picture that it was to draw, if any.
 
     Options that are None are left out, and flags that are False; lists are joined by commas.
     """
@@ -29,8 +30,8 @@ def command(words: Sequence[str], options: dict[str, Any] | None = None, progres
     for argument in arguments:
         if "\0" in argument:
             raise ArgumentError(f"{argument!r} has a character NUL, which no argument can have")
-    text, verdict = _arlab.command([*arguments, "--format", "json"], progress)
-    return (json.loads(text) if text else {}), verdict
+    text, verdict, drawing = _arlab.command([*arguments, "--format", "json"], progress)
+    return (json.loads(text) if text else {}), verdict, drawing and json.loads(drawing)
 
 
 def frame(rows: Iterable[dict[str, Any]]):

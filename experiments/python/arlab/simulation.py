@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import tempfile
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any, Callable
+from typing import TYPE_CHECKING, Any, Callable
 
 from arlab._tables import Figures, Names, command, frame, rows_of
 from arlab.schedules import Schedule
 
-__all__ = ["CodecCheck", "Selection", "Simulation", "Study", "check_codec", "select", "simulate", "study", "topologies"]
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = [
+    "CodecCheck", "Selection", "Simulation", "Study", "Topology", "check_codec", "select", "simulate", "study", "topologies",
+    "topology",
+]  # fmt: skip
 
 
 def topologies() -> Names:
@@ -17,6 +24,24 @@ def topologies() -> Names:
     dragonfly:N and the path of a .toml. The list has a `table`, a pandas.DataFrame."""
     rows = command(["list", "topologies"])[0]["topologies"]
     return Names([row["name"] for row in rows], lambda: rows_of(["list", "topologies"], "topologies"))
+
+
+class Topology(Figures):
+    """A machine: `data` has its links, the bandwidth of every pair, and where each number comes from."""
+
+    SHOWN = ("topology", "summary", "kind", "ranks", "bisection_gb_per_s")
+
+    def plot(self, **look: Any) -> Figure:
+        """What hangs on what; up to 64 devices. `look`: as for arlab.figures.topology()."""
+        from arlab import figures
+
+        drawing = command(["topology", "show", self.data["topology"]], {"out": "drawing.png"})[2]
+        return figures.topology(drawing, **look)
+
+
+def topology(name: str) -> Topology:
+    """A machine by its name (arlab.topologies()), full:8 and the like, or the path of a .toml."""
+    return Topology({**command(["topology", "show", name])[0], "topology": name})
 
 
 class Simulation(Figures):
@@ -46,6 +71,19 @@ class Simulation(Figures):
     @property
     def links(self):
         return frame(self.data["links"])
+
+    def __init__(self, data: dict[str, Any], again: Callable[[str], Any]):
+        super().__init__(data)
+        self._again = again
+
+    def plot(self, **look: Any) -> Figure:
+        """The timeline: what every rank and the fullest links do, and when. `look`: as for arlab.figures.timeline()."""
+        from arlab import figures
+
+        with tempfile.TemporaryDirectory(prefix="arlab-") as folder:
+            path = Path(folder) / "trace.json"
+            self._again(str(path))
+            return figures.timeline(figures.read_trace(path), **look)
 
 
 def simulate(
@@ -81,12 +119,17 @@ def simulate(
     """
     options = {
         "topology": topology, "codec": codec, "bytes": bytes, "dtype": dtype, "ranks": ranks, "library": library,
-        "sharing": sharing, "trace": trace, "no_plots": trace is not None, "own": own, "forward": forward,
+        "sharing": sharing, "own": own, "forward": forward,
         "combine": combine, "group_size": group_size, "micro_chunks": micro_chunks, "inner_codec": inner_codec,
     }  # fmt: skip
-    given = isinstance(algorithm, Schedule)
-    with algorithm._as_file() if isinstance(algorithm, Schedule) else nullcontext(algorithm) as name:
-        return Simulation(command(["simulate"], {"schedule" if given else "algorithm": name} | options)[0])
+
+    def run(to: str | Path | None) -> dict[str, Any]:
+        traced = {"trace": to, "no_plots": to is not None}
+        given = isinstance(algorithm, Schedule)
+        with algorithm._as_file() if isinstance(algorithm, Schedule) else nullcontext(algorithm) as name:
+            return command(["simulate"], {"schedule" if given else "algorithm": name} | options | traced)[0]
+
+    return Simulation(run(trace), run)
 
 
 class Selection(Figures):
@@ -94,7 +137,8 @@ class Selection(Figures):
 
     algorithm, codec, implementation, latency_us, sqnr_db   of the size asked for
     ranges      a pandas.DataFrame: the best from each size to the next
-    front       a pandas.DataFrame: what nothing else is both faster and more exact than, at the size asked for
+    pareto      a pandas.DataFrame: what nothing else is both faster and more exact than, at the size asked for
+    candidates  a pandas.DataFrame: everything that was looked at, at that size
     """
 
     SHOWN = (
@@ -111,8 +155,22 @@ class Selection(Figures):
         return frame(self.data["ranges"])
 
     @property
-    def front(self):
-        return frame(self.data["front"])
+    def pareto(self):
+        return frame(self.data["pareto"])
+
+    @property
+    def candidates(self):
+        return frame(self._drawing["candidates"])
+
+    def __init__(self, data: dict[str, Any], drawing: dict[str, Any]):
+        super().__init__(data)
+        self._drawing = drawing
+
+    def plot(self, **look: Any) -> Figure:
+        """Error and latency of all candidates. `look`: as for arlab.figures.selection()."""
+        from arlab import figures
+
+        return figures.selection(self._drawing, **look)
 
 
 def select(
@@ -141,7 +199,8 @@ def select(
         "topology": topology, "bytes": bytes, "ranks": ranks, "min_sqnr": min_sqnr_db, "max_wire_bits": max_wire_bits,
         "input": input, "tensor": tensor, "synthetic": synthetic, "dtype": dtype, "algorithms": algorithms, "codecs": codecs,
     }  # fmt: skip
-    return Selection(command(["select"], options)[0])
+    data, _, drawing = command(["select"], options | {"plot": "drawing.png"})
+    return Selection(data, drawing)
 
 
 class Study(Figures):
@@ -162,11 +221,22 @@ class Study(Figures):
     def summary(self):
         return self._read("summary.csv")
 
+    def plot(self, **look: Any) -> dict[str, Figure]:
+        """All figures of a study by name: pareto, error_by_codec, error_by_ranks, error_by_tensor.
+
+        `look`: as for the functions of these names in arlab.figures, for example highlight=["mine"].
+        """
+        from arlab import figures
+
+        frame = figures.read_results(self.folder / "results.csv")
+        names = ("pareto", "error_by_codec", "error_by_ranks", "error_by_tensor")
+        return {name: getattr(figures, name)(frame, **look) for name in names}
+
     def _read(self, name: str):
         frame([])
         import pandas
 
-        return pandas.read_csv(self.folder / name, comment="#", keep_default_na=True)
+        return pandas.read_csv(self.folder / name, comment="#")
 
 
 def study(
@@ -192,7 +262,7 @@ class CodecCheck(Figures):
 
     @property
     def properties(self):
-        return frame(self.data["properties"])
+        return frame(self.data["checks"])
 
 
 def check_codec(name: str, *, platform: str | None = None) -> CodecCheck:
@@ -202,5 +272,5 @@ def check_codec(name: str, *, platform: str | None = None) -> CodecCheck:
     Args:
         platform: then compare this platform's kernels with the reference.
     """
-    report, verdict = command(["check-codec", name], {"platform": platform})
+    report, verdict, _ = command(["check-codec", name], {"platform": platform})
     return CodecCheck({**report, "codec": name, "passed": verdict is None, "violation": verdict})

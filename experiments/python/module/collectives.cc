@@ -77,13 +77,15 @@ nb::tuple run(const nb::object& algorithm, const std::string& codec,
   return nb::make_tuple(array_of(std::move(reduction.outputs)), cli::json_line(figures));
 }
 
-/// What a command prints, and what it says when its verdict is "no", else nothing. `progress` gets
+/// What a command prints, what it says when its verdict is "no", and the data of a picture that it was
+/// to draw; the latter two or nothing. `progress` gets
 /// what it says on the way, or is None.
 nb::tuple command(const std::vector<std::string>& arguments, const nb::object& progress) {
   std::vector<const char*> argv = {"arlab"};
   for (const std::string& argument : arguments) argv.push_back(argument.c_str());
   std::string results;
   std::optional<std::string> verdict;
+  std::optional<std::string> drawing;
   {
     const nb::gil_scoped_release others_may_run;
     const cli::OutputTo output(
@@ -92,14 +94,15 @@ nb::tuple command(const std::vector<std::string>& arguments, const nb::object& p
            const nb::gil_scoped_acquire python;
            if (PyErr_CheckSignals() != 0) throw nb::python_error();
            if (!progress.is_none()) progress(nb::str(text.data(), text.size()));
-         }});
+         },
+         [&](std::string_view json) { drawing = json; }});
     try {
       cli::run_command_line(static_cast<int>(argv.size()), argv.data());
     } catch (const cli::CheckFailed& failed) {
       verdict = failed.what();
     }
   }
-  return nb::make_tuple(results, verdict);
+  return nb::make_tuple(results, verdict, drawing);
 }
 
 }  // namespace

@@ -510,3 +510,19 @@ print(arlab.encode(np.ones(9, np.float16), "mine").size)
         check=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
     )  # fmt: skip
     assert done.stdout == "16\n"
+
+
+def test_the_stub_has_every_name():
+    import ast
+
+    from arlab import _arlab
+
+    def names(tree):
+        return {node.name for node in tree.body if isinstance(node, (ast.ClassDef, ast.FunctionDef))}
+
+    tree = ast.parse((Path(arlab.__file__).parent / "_arlab.pyi").read_text())
+    assert names(tree) == {name for name in dir(_arlab) if not name.startswith("_")}
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef) and not node.name.endswith("Error"):
+            members = {name for name in dir(getattr(_arlab, node.name)) if not name.startswith("_")}
+            assert names(node) - {"__init__"} == members, node.name

@@ -12,6 +12,7 @@ from arlab.schedules import Schedule
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+    from pandas import DataFrame
 
 __all__ = [
     "CodecCheck", "Selection", "Simulation", "Study", "Topology", "check_codec", "select", "simulate", "study", "topologies",
@@ -69,7 +70,7 @@ class Simulation(Figures):
         return {part: self.data[f"{part}_us"] for part in parts}
 
     @property
-    def links(self):
+    def links(self) -> DataFrame:
         return frame(self.data["links"])
 
     def __init__(self, data: dict[str, Any], again: Callable[[str], Any]):
@@ -151,15 +152,15 @@ class Selection(Figures):
     latency_us: float
 
     @property
-    def ranges(self):
+    def ranges(self) -> DataFrame:
         return frame(self.data["ranges"])
 
     @property
-    def pareto(self):
+    def pareto(self) -> DataFrame:
         return frame(self.data["pareto"])
 
     @property
-    def candidates(self):
+    def candidates(self) -> DataFrame:
         return frame(self._drawing["candidates"])
 
     def __init__(self, data: dict[str, Any], drawing: dict[str, Any]):
@@ -214,11 +215,11 @@ class Study(Figures):
         return Path(self.data["folder"])
 
     @property
-    def table(self):
+    def table(self) -> DataFrame:
         return self._read("results.csv")
 
     @property
-    def summary(self):
+    def summary(self) -> DataFrame:
         return self._read("summary.csv")
 
     def plot(self, **look: Any) -> dict[str, Figure]:
@@ -232,7 +233,7 @@ class Study(Figures):
         names = ("pareto", "error_by_codec", "error_by_ranks", "error_by_tensor")
         return {name: getattr(figures, name)(frame, **look) for name in names}
 
-    def _read(self, name: str):
+    def _read(self, name: str) -> DataFrame:
         frame([])
         import pandas
 
@@ -261,7 +262,7 @@ class CodecCheck(Figures):
     violation: str | None
 
     @property
-    def properties(self):
+    def properties(self) -> DataFrame:
         return frame(self.data["checks"])
 
 

@@ -20,11 +20,11 @@
 #include "experiments/cli/tensor_source.h"
 #include "reference/codecs/registry.h"
 #include "reference/collectives/codecs.h"
+#include "reference/csv.h"
 #include "reference/parallel.h"
 #include "reference/tensors/file.h"
 #include "reference/tensors/safetensors.h"
 #include "reference/tensors/synthetic.h"
-#include "reference/csv.h"
 #include "sim/simulator.h"
 
 namespace arlab::cli {
@@ -241,9 +241,8 @@ std::vector<Json> run_point(const Sample& sample, const Point& point, const Tens
                                                             .elements = inputs.elements_per_rank(),
                                                             .alignment = codecs.alignment(),
                                                             .options = options});
-  const Reduction reduction =
-      run_reduction(schedule, codecs, inputs, channels_of(inputs.shape), exact,
-                    {.threads = 1, .count = true});
+  const Reduction reduction = run_reduction(schedule, codecs, inputs, channels_of(inputs.shape),
+                                            exact, {.threads = 1, .count = true});
   std::map<std::string, Json> figures;
   for (const Field& field : reduction_fields(reduction, exact)) figures[field.name] = field.value;
   figures["elements"] = inputs.elements_per_rank();

@@ -526,3 +526,10 @@ def test_the_stub_has_every_name():
         if isinstance(node, ast.ClassDef) and not node.name.endswith("Error"):
             members = {name for name in dir(getattr(_arlab, node.name)) if not name.startswith("_")}
             assert names(node) - {"__init__"} == members, node.name
+
+
+def test_readme():
+    readme = (Path(__file__).resolve().parents[2] / "README.md").read_text()
+    (example,) = re.findall(r"^```python\n(.*?)^```$", readme, re.MULTILINE | re.DOTALL)
+    done = subprocess.run([sys.executable, "-c", example], check=True, stdout=subprocess.PIPE, text=True)
+    assert "ranks_identical" in done.stdout and "codec           absmax-g32" in done.stdout and "passed" in done.stdout

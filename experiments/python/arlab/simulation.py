@@ -143,8 +143,8 @@ class Selection(Figures):
     """
 
     SHOWN = (
-        "topology", "ranks", "dtype", "min_sqnr_db", "max_wire_bits", "candidates", "bytes", "algorithm", "codec",
-        "implementation", "latency_us", "sqnr_db", "error_measured_on", "provenance",
+        "topology", "ranks", "dtype", "metric", "min_sqnr_db", "max_wire_bits", "candidates", "bytes", "algorithm", "codec",
+        "implementation", "latency_us", "token_sqnr_db", "sqnr_db", "error_measured_on", "provenance",
     )  # fmt: skip
 
     algorithm: str
@@ -181,6 +181,7 @@ def select(
     ranks: int | None = None,
     min_sqnr_db: float | None = None,
     max_wire_bits: float | None = None,
+    metric: str | None = None,
     input: str | Path | None = None,
     tensor: str | None = None,
     synthetic: str | None = None,
@@ -193,12 +194,13 @@ def select(
     Args:
         topology, bytes, ranks: as for simulate().
         min_sqnr_db: least SQNR, of the worst tensor. max_wire_bits: most wire bits per element.
+        metric: what SQNR: "token", of a tensor's median token (the default where the data have tokens), or "tensor".
         input, tensor, synthetic: what the error is measured on; by default activations that come with arlab.
         algorithms, codecs: only these; by default all that fit.
     """
     options = {
         "topology": topology, "bytes": bytes, "ranks": ranks, "min_sqnr": min_sqnr_db, "max_wire_bits": max_wire_bits,
-        "input": input, "tensor": tensor, "synthetic": synthetic, "dtype": dtype, "algorithms": algorithms, "codecs": codecs,
+        "metric": metric, "input": input, "tensor": tensor, "synthetic": synthetic, "dtype": dtype, "algorithms": algorithms, "codecs": codecs,
     }  # fmt: skip
     data, _, drawing = command(["select"], options | {"plot": "drawing.png"})
     return Selection(data, drawing)

@@ -20,9 +20,9 @@ namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
 const std::vector<std::string> kSweepColumns = {
-    "topology",       "ranks",      "group_size",     "algorithm",
-    "codec",          "dtype",      "bytes",          "implementation",
-    "latency_us",     "algbw_gb_per_s", "busbw_gb_per_s", "wire_bits_per_element",
+    "topology",   "ranks",          "group_size",     "algorithm",
+    "codec",      "dtype",          "bytes",          "implementation",
+    "latency_us", "algbw_gb_per_s", "busbw_gb_per_s", "wire_bits_per_element",
     "bottleneck"};
 
 /// A point of the sweep.
@@ -102,14 +102,14 @@ struct SweepCommand {
         refused[i] = error.what();
       }
     });
-    // halving_doubling, say, takes powers of two only: the others are compared without it.
+    // A group size, say, need not divide all world sizes: the others are compared without it.
+    std::erase_if(table.rows, [](const auto& row) { return row.empty(); });
+    if (table.rows.empty()) fail("no point of the sweep can be simulated: {}", refused.front());
     std::string last;
     for (const std::string& why : refused) {
       if (!why.empty() && why != last) write_progress(fmt::format("left out: {}\n", why));
-      last = why;
+      if (!why.empty()) last = why;
     }
-    std::erase_if(table.rows, [](const auto& row) { return row.empty(); });
-    if (table.rows.empty()) fail("no point of the sweep can be simulated: {}", last);
 
     Report report{"arlab.sweep/1"};
     report.fields = {{"points", table.rows.size()},
@@ -117,8 +117,8 @@ struct SweepCommand {
     report.rows_name = "times";
     report.rows = table;
     if (!out.empty()) {
-      const std::string text = fmt::format("# {}\n# provenance: simulated: model {}\n", command_line(),
-                                           kSimulatorModel) +
+      const std::string text = fmt::format("# {}\n# provenance: simulated: model {}\n",
+                                           command_line(), kSimulatorModel) +
                                render_csv(table);
       write_file(file().string(), {std::as_bytes(std::span(text))});
       report.fields.push_back({"out", file().string()});
@@ -135,7 +135,7 @@ struct SweepCommand {
   fs::path file() const { return fs::path(out) / "sweep.csv"; }
 
   std::vector<SweepPoint> points_of(const std::vector<Topology>& machines,
-                               const std::vector<std::uint64_t>& sizes, DType type) const {
+                                    const std::vector<std::uint64_t>& sizes, DType type) const {
     std::vector<SweepPoint> points;
     for (const Topology& machine : machines) {
       for (const Rank count : counts(ranks, "--ranks", machine.ranks.value)) {
@@ -169,8 +169,8 @@ struct SweepCommand {
         for (const std::string& name : codecs) {
           const CodecPtr codec = find_codec(name);
           codec->wire_bytes(type, 1);  // throws when it does not take the dtype
-          points.push_back({&machine, count, group, algorithm, codec, has_inner ? inner : nullptr,
-                            size, false});
+          points.push_back(
+              {&machine, count, group, algorithm, codec, has_inner ? inner : nullptr, size, false});
         }
       }
     }

@@ -224,14 +224,14 @@ class Study(Figures):
     def summary(self) -> DataFrame:
         return self._read("summary.csv")
 
-    def plot(self, **look: Any) -> dict[str, Figure]:
+    def plot(self, metric: str = "token", **look: Any) -> dict[str, Figure]:
         """All figures of a study by name: pareto, error_by_codec, error_by_ranks, error_by_tensor.
 
-        `look`: as for the functions of these names in arlab.figures, for example highlight=["mine"].
+        `metric`: SQNR of the median "token", where tensors have tokens, or of the whole "tensor". `look`: as for the functions of these names in arlab.figures, for example highlight=["mine"].
         """
         from arlab import figures
 
-        frame = figures.read_results(self.folder / "results.csv")
+        frame = figures.read_results(self.folder / "results.csv", metric)
         names = ("pareto", "error_by_codec", "error_by_ranks", "error_by_tensor")
         return {name: getattr(figures, name)(frame, **look) for name in names}
 

@@ -56,29 +56,17 @@ PlanePointers<Byte> advanced(PlanePointers<Byte> planes, std::size_t first, unsi
 /// x[2i] + kFactor * x[2i + 1] per 16 bits, for bytes so small that it fits into 8.
 template <int kFactor>
 HWY_INLINE Int16Vector joined_pairs(ByteVector x) {
-#if ARLAB_X86_256
   return Int16Vector{_mm256_maddubs_epi16(x.raw, _mm256_set1_epi16(kFactor << 8 | 1))};
-#else
-  return Int16Vector{_mm_maddubs_epi16(x.raw, _mm_set1_epi16(kFactor << 8 | 1))};
-#endif
 }
 
 /// x[2i] + 16 * x[2i + 1] per 32 bits.
 HWY_INLINE Int32Vector joined_quads(Int16Vector x) {
-#if ARLAB_X86_256
   return Int32Vector{_mm256_madd_epi16(x.raw, _mm256_set1_epi32(16 << 16 | 1))};
-#else
-  return Int32Vector{_mm_madd_epi16(x.raw, _mm_set1_epi32(16 << 16 | 1))};
-#endif
 }
 
 /// Puts bytes in order that went through narrow_blocks once.
 HWY_INLINE ByteVector ordered_halves(ByteVector blocks) {
-#if ARLAB_X86_256
   return ByteVector{_mm256_permute4x64_epi64(blocks.raw, 0xD8)};
-#else
-  return blocks;
-#endif
 }
 
 HWY_INLINE ByteVector load_codes(const std::uint8_t* codes) { return hn::LoadU(U8(), codes); }
@@ -144,7 +132,6 @@ HWY_INLINE ByteVector spread_crumbs(const std::uint8_t* from) {
 
 /// Bytes of 0 or `value`.
 HWY_INLINE ByteVector spread_bits(const std::uint8_t* from, ByteVector value) {
-#if ARLAB_X86_256
   std::uint32_t word;
   std::memcpy(&word, from, sizeof(word));
   alignas(32) static constexpr std::uint8_t kByte[32] = {0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1,
@@ -154,11 +141,6 @@ HWY_INLINE ByteVector spread_bits(const std::uint8_t* from, ByteVector value) {
       hn::TableLookupBytes(hn::BitCast(U8(), hn::Set(U32(), word)), hn::Load(U8(), kByte));
   const ByteVector bit = hn::BitCast(U8(), hn::Set(U64(), 0x8040201008040201));
   return hn::And(hn::VecFromMask(U8(), hn::Eq(hn::And(bytes, bit), bit)), value);
-#else
-  std::uint8_t bits[8] = {};  // LoadMaskBits may read 8 bytes
-  std::memcpy(bits, from, kBytes / 8);
-  return hn::IfThenElseZero(hn::LoadMaskBits(U8(), bits), value);
-#endif
 }
 
 // ---------------------------------------------------------------- all planes of a tile

@@ -34,11 +34,7 @@ inline constexpr std::size_t kWords = 2 * kFloats;
 template <std::int16_t kLow, std::int16_t kHigh>
 HWY_INLINE Int32Vector weighted_pairs(Int16Vector x) {
   constexpr std::int32_t kWeights = kHigh * 65536 + kLow;
-#if ARLAB_X86_256
   return Int32Vector{_mm256_madd_epi16(x.raw, _mm256_set1_epi32(kWeights))};
-#else
-  return Int32Vector{_mm_madd_epi16(x.raw, _mm_set1_epi32(kWeights))};
-#endif
 }
 
 /// The first and the second half of the 16-bit lanes.
@@ -168,20 +164,12 @@ HWY_INLINE V largest_interleaved(Tag tag, V a, V b) {
 
 /// The larger of each two numbers of the 128-bit blocks.
 HWY_INLINE hn::Vec<hn::FixedTag<std::int16_t, 8>> largest_of_halves(Int16Vector v) {
-#if ARLAB_X86_256
   const hn::FixedTag<std::int16_t, 8> half;
   return hn::Max(hn::LowerHalf(half, v), hn::UpperHalf(half, v));
-#else
-  return v;
-#endif
 }
 HWY_INLINE hn::Vec<hn::FixedTag<std::int32_t, 4>> largest_of_halves(Int32Vector v) {
-#if ARLAB_X86_256
   const hn::FixedTag<std::int32_t, 4> half;
   return hn::Max(hn::LowerHalf(half, v), hn::UpperHalf(half, v));
-#else
-  return v;
-#endif
 }
 
 /// row(b) is a vector of 16-bit numbers of block b; largest[b] the largest of them. Eight blocks at
@@ -252,11 +240,7 @@ using WordsOfBlock = hn::Vec<hn::FixedTag<std::uint16_t, 8>>;
 
 /// Eight values for the codes 0 .. 7, of the lower and of the upper 128-bit block.
 HWY_INLINE Uint16Vector both_blocks(WordsOfBlock lower, [[maybe_unused]] WordsOfBlock upper) {
-#if ARLAB_X86_256
   return hn::Combine(U16(), upper, lower);
-#else
-  return lower;
-#endif
 }
 
 /// For values of the codes 0 .. 7 in every 128-bit block; 8 .. 15 have the same with the other
@@ -279,13 +263,8 @@ template <bool kStream>
 HWY_INLINE void store_words(ByteVector low, ByteVector high, std::uint16_t* to) {
   const Uint16Vector first = hn::BitCast(U16(), hn::InterleaveLower(U8(), low, high));
   const Uint16Vector second = hn::BitCast(U16(), hn::InterleaveUpper(U8(), low, high));
-#if ARLAB_X86_256
   store_vector<kStream>(hn::ConcatLowerLower(U16(), second, first), to);
   store_vector<kStream>(hn::ConcatUpperUpper(U16(), second, first), to + kWords);
-#else
-  store_vector<kStream>(first, to);
-  store_vector<kStream>(second, to + kWords);
-#endif
 }
 
 template <bool kStream>
@@ -299,7 +278,6 @@ HWY_INLINE void store_values(const ValueTable& table, ByteVector codes, std::uin
 template <bool kStream>
 HWY_INLINE void store_values_of_nibbles(const ValueTable& table, const std::uint8_t* nibbles,
                                         std::uint16_t* to) {
-#if ARLAB_X86_256
   alignas(32) static constexpr std::uint8_t kDealt[32] = {0, 0,  1,  1,  2,  2,  3,  3,  8,  8, 9,
                                                           9, 10, 10, 11, 11, 4,  4,  5,  5,  6, 6,
                                                           7, 7,  12, 12, 13, 13, 14, 14, 15, 15};
@@ -307,9 +285,6 @@ HWY_INLINE void store_values_of_nibbles(const ValueTable& table, const std::uint
       hn::TableLookupBytes(hn::LoadDup128(U8(), nibbles), hn::Load(U8(), kDealt));
   const ByteVector own = hn::And(twice, hn::BitCast(U8(), hn::Set(U16(), 0xF00F)));
   const ByteVector codes = hn::BitCast(U8(), joined_pairs<16>(own));
-#else
-  const ByteVector codes = spread_nibbles(nibbles);
-#endif
   const ByteVector low = hn::TableLookupBytes(table.low, codes);
   const ByteVector high = hn::TableLookupBytes(table.high, codes);
   store_vector<kStream>(hn::BitCast(U16(), hn::InterleaveLower(U8(), low, high)), to);

@@ -45,15 +45,10 @@ template <class Elements, bool kStreamed>
 HWY_INLINE void store_two(FloatVector first, FloatVector second, std::uint16_t* to) {
   const HalfUint16Vector low = Elements::from_float(first);
   const HalfUint16Vector high = Elements::from_float(second);
-#if ARLAB_X86_256
   // Joining them would take the pipes that shuffle, of which there are few.
   for (const auto& [v, at] : {std::pair(low, to), std::pair(high, to + kFloats)}) {
     kStreamed ? hn::Stream(v, HalfU16(), at) : hn::StoreU(v, HalfU16(), at);
   }
-#else
-  const Uint16Vector both = hn::Combine(U16(), high, low);
-  kStreamed ? hn::Stream(both, U16(), to) : hn::StoreU(both, U16(), to);
-#endif
 }
 
 /// Blocks of a multiple of kUnits units of WireAhead, whose elements are all in range.

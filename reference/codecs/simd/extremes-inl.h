@@ -54,11 +54,7 @@ struct HalfWordElements : Lanes {
   }
   static HWY_INLINE hn::Vec<Keys> keys_of(Int16Vector bits) {
     const Int16Vector magnitude = hn::And(bits, hn::Set(I16(), 0x7FFF));
-#if ARLAB_X86_256
     return Int16Vector{_mm256_sign_epi16(magnitude.raw, bits.raw)};
-#else
-    return Int16Vector{_mm_sign_epi16(magnitude.raw, bits.raw)};
-#endif
   }
   static HWY_INLINE FloatVector values(hn::Vec<hn::Rebind<Key, F32>> key) {
     const hn::Rebind<Key, F32> d;
@@ -99,11 +95,7 @@ struct FloatElements {
   }
   static HWY_INLINE hn::Vec<Keys> keys_of(Int32Vector bits) {
     const Int32Vector magnitude = hn::And(bits, hn::Set(I32(), 0x7FFFFFFF));
-#if ARLAB_X86_256
     return Int32Vector{_mm256_sign_epi32(magnitude.raw, bits.raw)};
-#else
-    return Int32Vector{_mm_sign_epi32(magnitude.raw, bits.raw)};
-#endif
   }
   static HWY_INLINE FloatVector values(Int32Vector key) {
     const Int32Vector negative = hn::ShiftRight<31>(key);
@@ -358,7 +350,6 @@ struct ExtremeIndices {
   alignas(32) std::uint16_t maximum[kBlockSlots];
 };
 
-#if ARLAB_X86_256
 /// For 16-bit elements in blocks of 32: all of them compared give the bits of one integer.
 template <class Elements>
 void find_indices_of_32(const std::uint16_t* x, std::size_t blocks,
@@ -383,9 +374,7 @@ void find_indices_of_32(const std::uint16_t* x, std::size_t blocks,
     indices.high[b] = index_of(extremes.high[b]);
   }
 }
-#endif
 
-#if ARLAB_X86_256
 /// Extremes of blocks of 32 that are no zeros, with their indices, and the blocks with +0 in their
 /// places. False, and all is to be written again, if it cannot be done.
 template <class Elements>
@@ -446,7 +435,6 @@ bool take_extremes_of_32(const std::uint16_t* x, std::size_t blocks, ExtremeIndi
   }
   return true;
 }
-#endif
 
 /// Needs blocks of at most 32767 elements.
 template <class Elements>
@@ -455,11 +443,9 @@ void find_indices(const typename Elements::Element* x, std::size_t blocks, std::
   using Keys = typename Elements::Keys;
   using Key = typename Elements::Key;
   constexpr std::size_t kLanes = Elements::kKeyLanes;
-#if ARLAB_X86_256
   if constexpr (sizeof(Key) == 2) {
     if (group == 32) return find_indices_of_32(x, blocks, extremes, indices);
   }
-#endif
   const Keys d;
   // An element that equals the extreme counts kLast minus its index, others 0: the first wins.
   constexpr Key kLast = 32767;

@@ -1,6 +1,6 @@
 // Vectors of payload elements: conversions and roundings with the bits of reference/formats.
 //
-// For x86 from SSSE3 on: ARLAB_HAS_LANES. Elsewhere there is nothing here, and a codec's functions
+// For AVX2: ARLAB_HAS_LANES. Elsewhere there is nothing here, and a codec's functions
 // pass on to the scalar codec. Vectors have at most 256 bits: with 512, the few codes of a block no
 // longer fill one. Every operation rounds once; see arlab_exact_arithmetic in CMakeLists.txt.
 
@@ -18,12 +18,8 @@
 #include "hwy/cache_control.h"
 #include "hwy/highway.h"
 
-#undef ARLAB_X86_256
-#undef ARLAB_X86_128
 #undef ARLAB_HAS_LANES
-#define ARLAB_X86_256 (HWY_TARGET == HWY_AVX2)
-#define ARLAB_X86_128 (HWY_TARGET == HWY_SSE4 || HWY_TARGET == HWY_SSSE3)
-#define ARLAB_HAS_LANES (ARLAB_X86_256 || ARLAB_X86_128)
+#define ARLAB_HAS_LANES (HWY_TARGET == HWY_AVX2)
 
 #if ARLAB_HAS_LANES
 
@@ -63,40 +59,22 @@ inline constexpr std::size_t kBytes = 4 * kFloats;
 // Single instructions for what Highway's portable operations surround with fix-ups.
 
 /// RN to an integer, for |x| < 2^31.
-HWY_INLINE Int32Vector nearest_int(FloatVector x) {
-#if ARLAB_X86_256
-  return Int32Vector{_mm256_cvtps_epi32(x.raw)};
-#else
-  return Int32Vector{_mm_cvtps_epi32(x.raw)};
-#endif
-}
+HWY_INLINE Int32Vector nearest_int(FloatVector x) { return Int32Vector{_mm256_cvtps_epi32(x.raw)}; }
 
 /// Both vectors saturated to 16 bits, block by block: the first 128-bit block holds the first of
 /// `low`, then the first of `high`, and so on. For 128-bit vectors that is their order.
 HWY_INLINE Int16Vector narrow_blocks(Int32Vector low, Int32Vector high) {
-#if ARLAB_X86_256
   return Int16Vector{_mm256_packs_epi32(low.raw, high.raw)};
-#else
-  return Int16Vector{_mm_packs_epi32(low.raw, high.raw)};
-#endif
 }
 
 /// Both vectors saturated to 0 .. 255, block by block.
 HWY_INLINE ByteVector narrow_blocks(Int16Vector low, Int16Vector high) {
-#if ARLAB_X86_256
   return ByteVector{_mm256_packus_epi16(low.raw, high.raw)};
-#else
-  return ByteVector{_mm_packus_epi16(low.raw, high.raw)};
-#endif
 }
 
 /// Both vectors saturated to -128 .. 127, block by block.
 HWY_INLINE SignedByteVector narrow_signed(Int16Vector low, Int16Vector high) {
-#if ARLAB_X86_256
   return SignedByteVector{_mm256_packs_epi16(low.raw, high.raw)};
-#else
-  return SignedByteVector{_mm_packs_epi16(low.raw, high.raw)};
-#endif
 }
 
 /// Puts bytes in order that went through narrow_blocks twice.
@@ -141,32 +119,10 @@ struct HalfLanes {
   static constexpr int kLostBits = 13;  // of the 24 of an fp32 significand
 
   static HWY_INLINE FloatVector to_float(HalfUint16Vector bits) {
-#if ARLAB_X86_256
     return hn::PromoteTo(F32(), hn::BitCast(hn::Rebind<hwy::float16_t, F32>(), bits));
-#else
-    const Uint32Vector wide = hn::PromoteTo(U32(), bits);
-    const Uint32Vector magnitude = hn::And(wide, hn::Set(U32(), 0x7FFF));
-    const Uint32Vector sign = hn::ShiftLeft<16>(hn::Xor(wide, magnitude));
-    // Subnormals count units of 2^-24.
-    const FloatVector units = hn::ConvertTo(F32(), hn::BitCast(I32(), magnitude));
-    const Uint32Vector small = bits_of(hn::Mul(units, hn::Set(F32(), 0x1p-24f)));
-    const Uint32Vector normal = hn::Add(hn::ShiftLeft<13>(magnitude), hn::Set(U32(), 112u << 23));
-    // Infinity and NaN have the largest exponent in both; a NaN is made quiet.
-    const Uint32Vector top = hn::Or(hn::ShiftLeft<13>(magnitude), hn::Set(U32(), 0x7F800000));
-    const Uint32Vector quiet = hn::Or(top, hn::Set(U32(), 0x00400000));
-    const auto above = [&](std::uint32_t limit) HWY_ATTR {
-      return hn::RebindMask(U32(), hn::Gt(hn::BitCast(I32(), magnitude),
-                                          hn::Set(I32(), static_cast<std::int32_t>(limit))));
-    };
-    Uint32Vector result = hn::IfThenElse(above(0x03FF), normal, small);
-    result = hn::IfThenElse(above(0x7BFF), top, result);
-    result = hn::IfThenElse(above(0x7C00), quiet, result);
-    return float_of(hn::Or(sign, result));
-#endif
   }
 
   static HWY_INLINE HalfUint16Vector from_float(FloatVector x) {
-#if ARLAB_X86_256
     auto bits = hn::DemoteTo(hn::Rebind<hwy::float16_t, F32>(), x);
 #if HWY_COMPILER_GCC
     // Keeps the compiler from merging it with a store: AMD's VCVTPS2PH to memory takes twice as
@@ -174,26 +130,6 @@ struct HalfLanes {
     asm("" : "+x"(bits.raw));
 #endif
     return hn::BitCast(HalfU16(), bits);
-#else
-    const Uint32Vector bits = bits_of(x);
-    const Uint32Vector magnitude = hn::And(bits, hn::Set(U32(), 0x7FFFFFFF));
-    const Uint32Vector sign = hn::ShiftRight<16>(hn::Xor(bits, magnitude));
-    const auto above = [&](std::uint32_t limit) HWY_ATTR {
-      return hn::RebindMask(U32(), hn::Gt(hn::BitCast(I32(), magnitude),
-                                          hn::Set(I32(), static_cast<std::int32_t>(limit))));
-    };
-    // Below 2^-14, 1/2 + |x| has its last place at 2^-24, the unit of subnormals.
-    const FloatVector half = hn::Set(F32(), 0.5f);
-    const Uint32Vector small = hn::Sub(bits_of(hn::Add(float_of(magnitude), half)), bits_of(half));
-    const Uint32Vector limited =
-        hn::IfThenElse(above(0x47800000), hn::Set(U32(), 0x47800000), magnitude);
-    const Uint32Vector is_odd = hn::And(hn::ShiftRight<13>(limited), hn::Set(U32(), 1));
-    const Uint32Vector carried = hn::Add(limited, hn::Add(is_odd, hn::Set(U32(), 0xFFF)));
-    const Uint32Vector large = hn::ShiftRight<13>(hn::Sub(carried, hn::Set(U32(), 112u << 23)));
-    Uint32Vector result = hn::IfThenElse(above(0x387FFFFF), large, small);
-    result = hn::IfThenElse(above(0x7F800000), hn::Set(U32(), kNaN), result);
-    return hn::TruncateTo(HalfU16(), hn::Or(sign, result));
-#endif
   }
 
   static HWY_INLINE HalfUint16Vector round(FloatVector x) {

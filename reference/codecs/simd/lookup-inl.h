@@ -172,11 +172,7 @@ HWY_INLINE hn::Vec<hn::FixedTag<std::uint16_t, 8>> eight_values(std::size_t bloc
     if constexpr (!kInRange) value = limited(value, hn::Set(F32(), blocks.limit[block]));
     return Elements::from_float(value);
   };
-#if ARLAB_X86_256
   return some(0);
-#else
-  return hn::Combine(hn::FixedTag<std::uint16_t, 8>(), some(kFloats), some(0));
-#endif
 }
 
 /// The tables of kParts blocks; `next` is the second, or again the first.
@@ -202,13 +198,8 @@ HWY_INLINE void fill_tables(std::size_t block, std::size_t next, const Blocks& b
     const auto of_block = [&](std::size_t b) HWY_ATTR {
       return eight_values<Elements, kDecoding, kInRange>(b, blocks, kCodes);
     };
-#if ARLAB_X86_256
     const __m256i first = _mm256_castsi128_si256(of_block(block).raw);
     const ByteVector values{_mm256_inserti128_si256(first, of_block(next).raw, 1)};
-#else
-    (void)next;
-    const ByteVector values = hn::BitCast(U8(), of_block(block));
-#endif
     // With two bits, index 4 * k is code k again.
     alignas(16) static constexpr std::uint8_t kLow[2][16] = {
         {0, 2, 4, 6, 2, 0, 0, 0, 4, 0, 0, 0, 6, 0, 0, 0},

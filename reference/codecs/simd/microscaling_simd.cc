@@ -87,7 +87,6 @@ void clear_blocks(const typename Standard::Scales& scales, std::size_t blocks,
 template <bool kFromFloats>
 HWY_INLINE ByteVector joined_nibbles(ByteVector first, ByteVector second) {
   const ByteVector joined = narrow_blocks(joined_pairs<16>(first), joined_pairs<16>(second));
-#if ARLAB_X86_256
   if constexpr (kFromFloats) {
     // Pairs of bytes of the lower and of the upper block of each source in turn.
     alignas(16) static constexpr std::uint8_t kOrder[16] = {0, 1, 8,  9,  2, 3, 10, 11,
@@ -96,9 +95,6 @@ HWY_INLINE ByteVector joined_nibbles(ByteVector first, ByteVector second) {
   } else {
     return ordered_bytes(joined);
   }
-#else
-  return joined;
-#endif
 }
 
 /// So many elements, a multiple of 8 blocks. With kStream the codes of 4 and 8 bits go past the
@@ -363,13 +359,7 @@ HWY_INLINE WordsOfBlock scaled_magnitudes(float multiplier) {
                                                        2.0f, 3.0f, 4.0f, 6.0f};
   const FloatVector by = hn::Set(F32(), multiplier);
   const HalfUint16Vector first = Payload::from_float(hn::Mul(hn::Load(F32(), kMagnitudes), by));
-#if ARLAB_X86_256
   return first;
-#else
-  const HalfUint16Vector second =
-      Payload::from_float(hn::Mul(hn::Load(F32(), kMagnitudes + kFloats), by));
-  return hn::Combine(U16(), second, first);
-#endif
 }
 
 /// At element `i` of steps of kStep: every 64 elements, whose wire is a line or less.
@@ -443,21 +433,13 @@ class ValuesByScale {
 
   /// The table of two blocks, or of one that fills a vector.
   HWY_INLINE ValueTable table(std::uint8_t first, [[maybe_unused]] std::uint8_t second) const {
-#if ARLAB_X86_256
     return {hn::Combine(U8(), hn::Load(kHalf, low_[second]), hn::Load(kHalf, low_[first])),
             hn::Combine(U8(), hn::Load(kHalf, high_[second]), hn::Load(kHalf, high_[first]))};
-#else
-    return {hn::Load(kHalf, low_[first]), hn::Load(kHalf, high_[first])};
-#endif
   }
 
  private:
   static HWY_INLINE hn::Vec<hn::FixedTag<std::uint8_t, 16>> lower_bytes(ByteVector v) {
-#if ARLAB_X86_256
     return hn::LowerHalf(v);
-#else
-    return v;
-#endif
   }
 
   static constexpr std::size_t kScales = 0x7F;

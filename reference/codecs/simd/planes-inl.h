@@ -143,7 +143,6 @@ struct NibblePairs {
   /// The same from codes in the order in which narrow_blocks leaves them.
   template <bool kStream = false>
   static HWY_INLINE void pack_blocks(Codes codes, std::byte* plane, std::size_t unit) {
-#if ARLAB_X86_256
     // One 128-bit block has elements 0 .. 3 of four threads, the other elements 4 .. 7. A 32-bit
     // lane's upper half, times 16, is added to its lower half.
     alignas(16) static constexpr std::uint8_t kZip[16] = {0, 8,  1, 9,  2, 10, 3, 11,
@@ -154,9 +153,6 @@ struct NibblePairs {
     const ByteVector ordered{_mm256_permute4x64_epi64(both, 0xD8)};
     store_packed<kStream>(hn::TableLookupBytes(ordered, block_indices(kZip)),
                           byte_pointer(plane) + unit * kBytes);
-#else
-    pack(codes, plane, unit);  // seldom used, and not worth to be streamed
-#endif
   }
 
   static HWY_INLINE ByteVector spread(ByteVector v) {

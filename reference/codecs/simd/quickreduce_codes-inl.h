@@ -265,13 +265,8 @@ using U32x4 = hn::FixedTag<std::uint32_t, 4>;
 using U64x2 = hn::FixedTag<std::uint64_t, 2>;
 using Patterns = hn::Vec<U16x8>;  // four even and four odd elements, in turn
 
-#if ARLAB_X86_256
 HWY_INLINE Patterns lower_half(Uint16Vector v) { return hn::LowerHalf(U16x8(), v); }
 HWY_INLINE Patterns upper_half(Uint16Vector v) { return hn::UpperHalf(U16x8(), v); }
-#else  // there is one half
-HWY_INLINE Patterns lower_half(Uint16Vector v) { return v; }
-HWY_INLINE Patterns upper_half(Uint16Vector v) { return v; }
-#endif
 
 }  // namespace HWY_NAMESPACE
 }  // namespace arlab

@@ -122,7 +122,6 @@ class GroupReader<QuickReduceFormat::q8, Lanes> {
   FloatVector scales_;
 };
 
-#if ARLAB_X86_256
 /// q8 in fp16: every lane takes its byte into its highest bits, signed, so that it holds the value
 /// times 2^24. kReadFactor makes up for it.
 template <>
@@ -152,7 +151,6 @@ class GroupReader<QuickReduceFormat::q8, Fp16> {
   ByteVector codes_[kVectorsOfGroup / 2];
   FloatVector scales_;
 };
-#endif
 
 /// fp8: the bytes are in order on the wire.
 template <class Lanes>
@@ -194,8 +192,7 @@ HWY_INLINE bool is_extraordinary(const std::byte* wire) {
 /// What a reader's values have to be multiplied with.
 template <QuickReduceFormat kFormat, class Lanes>
 inline constexpr float kReadFactor =
-    ARLAB_X86_256&& kFormat == QuickReduceFormat::q8&& std::is_same_v<Lanes, Fp16> ? 0x1p-24f
-                                                                                   : 1.0f;
+    kFormat == QuickReduceFormat::q8&& std::is_same_v<Lanes, Fp16> ? 0x1p-24f : 1.0f;
 
 /// The scales of an atom as floats, in the order of the wire, times the reader's factor.
 template <QuickReduceFormat kFormat, class Lanes>
@@ -329,11 +326,7 @@ struct GroupByTable {
       const auto products = [d](const float* from) HWY_ATTR {
         return rounded<kExact, Lanes>(hn::Mul(hn::Load(F32(), from), d));
       };
-#if ARLAB_X86_256
       const hn::Vec<U16x8> all = products(values);
-#else
-      const hn::Vec<U16x8> all = hn::Combine(U16x8(), products(values + 4), products(values));
-#endif
       return hn::BitCast(
           U64x2(), hn::TableLookupBytes(hn::BitCast(Bytes16(), all), hn::Load(Bytes16(), kSplit)));
     };
@@ -341,11 +334,7 @@ struct GroupByTable {
     const hn::Vec<U64x2> second = eight(kValues + 8);
     const auto low = hn::BitCast(Bytes16(), hn::InterleaveLower(U64x2(), first, second));
     const auto high = hn::BitCast(Bytes16(), hn::InterleaveUpper(U64x2(), first, second));
-#if ARLAB_X86_256
     return {hn::Combine(U8(), low, low), hn::Combine(U8(), high, high)};
-#else
-    return {low, high};
-#endif
   }
 
   template <Stores kStores>
@@ -408,7 +397,6 @@ HWY_INLINE void fetch_group(WireAhead ahead, std::size_t group) {
   }
 }
 
-#if ARLAB_X86_256
 /// A q4 atom whose products do not overflow. The products with -8 .. 7 are those with 1 .. 8, with
 /// either sign, and 0 with the sign of the scale; so one vector of products makes a block's table.
 /// Each step is a pass over the atom, which gives the processor many independent operations.
@@ -477,15 +465,12 @@ void decode_q4_atom(const std::byte* wire, WireAhead ahead, std::uint16_t* out) 
     }
   }
 }
-#endif
 
 template <QuickReduceFormat kFormat, class Lanes, bool kExact, Stores kStores>
 HWY_INLINE void decode_atom(const std::byte* wire, WireAhead ahead, std::uint16_t* out) {
-#if ARLAB_X86_256
   if constexpr (kFormat == QuickReduceFormat::q4 && !kExact) {
     return decode_q4_atom<Lanes, kStores>(wire, ahead, out);
   }
-#endif
   float scales[kBlocks];
   read_scales<kFormat, Lanes>(wire, scales);
   for (std::size_t group = 0; group < kGroups; ++group, out += kGroup) {

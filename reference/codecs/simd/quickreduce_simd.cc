@@ -99,14 +99,10 @@ constexpr std::size_t kGroupsAtOnce = kJoined * kBytes / 16;
 /// Of a group, or one in each 128-bit part.
 template <bool kSigned>
 HWY_INLINE Extremes part_extremes(const std::uint16_t* x) {
-#if ARLAB_X86_256
   return larger<kSigned>(
       [](Uint16Vector a, Uint16Vector b) HWY_ATTR { return hn::ConcatLowerLower(U16(), b, a); },
       [](Uint16Vector a, Uint16Vector b) HWY_ATTR { return hn::ConcatUpperUpper(U16(), b, a); },
       group_extremes<kSigned>(x), group_extremes<kSigned>(x + kJoined * kGroup));
-#else
-  return group_extremes<kSigned>(x);
-#endif
 }
 
 /// Transposes two groups (D: 32-bit lanes) or pairs of them (64-bit lanes), taking maxima.

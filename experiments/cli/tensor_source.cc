@@ -64,8 +64,10 @@ Tensor TensorSource::load_file() const {
   std::optional<DType> type;
   if (!dtype.empty()) type = parse_dtype(dtype);
   Tensor loaded = read_tensor(file, tensor, type);
-  if (loaded.shape.empty())
-    fail("{}: a single number has no ranks; the shape must be [ranks, ...]", name());
+  if (loaded.shape.size() < 2) {
+    fail("{}: the shape is {}; needed is [ranks, ...], the tensors of all ranks", name(),
+         shape_text(loaded.shape));
+  }
   if (loaded.ranks() == 0 || loaded.ranks() > kMaxWorldSize) {
     fail("{}: the shape {} has {} ranks in its first dimension; allowed is 1 to {}", name(),
          shape_text(loaded.shape), loaded.ranks(), kMaxWorldSize);

@@ -5,7 +5,7 @@ import json
 import ml_dtypes
 import numpy as np
 import pytest
-from program import ACTIVATIONS, ok, ok_csv, ok_json, parse_table, same
+from program import ACTIVATIONS, ok, ok_csv, ok_json, parse_table, refused, same
 from safetensors import safe_open
 from safetensors import numpy as safetensors_numpy
 
@@ -54,7 +54,7 @@ def sum_in_rank_order(tensors, start=None):
 
 
 @pytest.mark.parametrize("dtype", KIND)
-@pytest.mark.parametrize("shape", [(1, 5), (2, 1), (3, 100), (8, 7, 11), (4,)])
+@pytest.mark.parametrize("shape", [(1, 5), (2, 1), (3, 100), (8, 7, 11), (4, 1)])
 def test_two_shot_adds_in_rank_order_from_zero(tmp_path, dtype, shape):
     inputs = gaussian(shape, dtype, sigma=100)
     inputs.reshape(-1)[::3] *= -0.0  # zeros of both signs
@@ -408,3 +408,8 @@ def test_a_name_that_is_not_utf_8(tmp_path, format_):
     name = b"caf\xe9.npy".decode("utf-8", "surrogateescape")  # Latin-1
     save(tmp_path / name, gaussian((2, 10)))
     ok(f"reduce --algorithm ring --codec fp16 --input '{name}' --format {format_}", tmp_path)
+
+
+def test_a_tensor_without_an_axis_of_ranks_is_not_many_ranks(tmp_path):
+    np.save(tmp_path / "in.npy", np.ones(4096, np.float16))
+    refused("reduce --algorithm two_shot --codec qr-q4 --input in.npy", tmp_path, "(4096,)", "[ranks, ...]")

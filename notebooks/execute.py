@@ -96,12 +96,12 @@ def joined(outputs: list[NotebookNode]) -> list[NotebookNode]:
 
 
 def small(png: str) -> str:
-    """The picture with at most 96 colours: a third of the bytes, and hard to tell from it."""
+    """The picture with at most 256 colours: half of the bytes, and hard to tell from it."""
     from PIL import Image
 
     picture = Image.open(io.BytesIO(base64.b64decode(png))).convert("RGB")
     out = io.BytesIO()
-    picture.quantize(96, dither=Image.Dither.NONE).save(out, "PNG", optimize=True)
+    picture.quantize(256, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE).save(out, "PNG", optimize=True)
     return base64.b64encode(out.getvalue()).decode("ascii")
 
 

@@ -19,6 +19,7 @@ void add_conform(CLI::App& app);
 void add_check_codec(CLI::App& app);
 void add_judge(CLI::App& app);
 void add_study(CLI::App& app);
+void add_sweep(CLI::App& app);
 void add_validate(CLI::App& app);
 void add_calibrate(CLI::App& app);
 
@@ -27,6 +28,28 @@ void add_calibrate(CLI::App& app);
 class CheckFailed : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
+};
+
+/// What is cleaned up even when the program ends at once, since there was no memory for a destructor
+/// of a library: then no other destructor runs. Of a thread, they end in the reverse order.
+class CleanedUpAtLast {
+ public:
+  CleanedUpAtLast() : before_(last_) { last_ = this; }
+  virtual ~CleanedUpAtLast() { last_ = before_; }
+  CleanedUpAtLast(const CleanedUpAtLast&) = delete;
+  CleanedUpAtLast& operator=(const CleanedUpAtLast&) = delete;
+
+  /// All of this thread's.
+  static void clean_up_all() noexcept {
+    for (CleanedUpAtLast* one = last_; one != nullptr; one = one->before_) one->clean_up();
+  }
+
+ private:
+  /// Takes no memory.
+  virtual void clean_up() noexcept = 0;
+
+  static inline thread_local CleanedUpAtLast* last_ = nullptr;
+  CleanedUpAtLast* before_;
 };
 
 }  // namespace arlab::cli

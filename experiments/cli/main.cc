@@ -44,6 +44,7 @@ int report_error(std::string_view message, int exit_code) noexcept {
 /// For what is thrown where nothing may be: destructors of the libraries that we use want memory,
 /// and there may be none. That is a line and an exit code, as anywhere, and not an abort.
 [[noreturn]] void end_at_once() noexcept {
+  arlab::cli::CleanedUpAtLast::clean_up_all();
   try {
     if (std::current_exception() != nullptr) throw;
     report_error("internal error, please report it", kBadInput);
@@ -86,7 +87,8 @@ int main(int argc, char** argv) {
   arlab::let_signals_wait();
   try {
     // They need a solver, which nothing else does.
-    constexpr arlab::cli::AddCommand kFits[] = {arlab::cli::add_validate, arlab::cli::add_calibrate};
+    constexpr arlab::cli::AddCommand kFits[] = {arlab::cli::add_validate,
+                                                arlab::cli::add_calibrate};
     arlab::cli::run_command_line(argc, argv, kFits);
     require_stdout();
     return 0;

@@ -29,8 +29,7 @@ void check_command(const CLI::App& app, int argc, const char* const* argv) {
   if (first == "--help" || first == "-h" || first == "--version") return;
   if (argc < 2) fail("name a command: {} (see arlab --help)", known);
   if (first.starts_with('-')) {
-    fail("{} before the command is not an option; name a command first: {}",
-                quote(first), known);
+    fail("{} before the command is not an option; name a command first: {}", quote(first), known);
   }
   fail("unknown command {}: known are {}", quote(first), known);
 }
@@ -50,8 +49,7 @@ void refuse_empty_values(CLI::App& app) {
 
 }  // namespace
 
-void run_command_line(int argc, const char* const* argv,
-                      std::span<const AddCommand> more) {
+void run_command_line(int argc, const char* const* argv, std::span<const AddCommand> more) {
   CLI::App app{"arlab: compressed collectives. Which bits, how long, and do GPU kernels agree?",
                "arlab"};
   app.set_version_flag("--version", "arlab " ARLAB_VERSION);
@@ -71,6 +69,7 @@ void run_command_line(int argc, const char* const* argv,
   add_judge(app);
   add_bench(app);
   add_study(app);
+  add_sweep(app);
   for (const AddCommand add : more) add(app);
   try {
     check_command(app, argc, argv);

@@ -119,8 +119,7 @@ Reduction run_reduction(const Schedule& schedule, const Codecs& codecs, const Ra
   const std::size_t part =
       has_slots(schedule.collective) ? schedule.slot_elements() : schedule.elements;
   if (channels != 0 && part % channels == 0) {
-    reduction.tokens =
-        compare_rows(exact.values, inputs.dtype, result, channels, options.threads);
+    reduction.tokens = compare_rows(exact.values, inputs.dtype, result, channels, options.threads);
   }
   if (ends_alike(schedule.collective)) {
     reduction.difference = first_rank_difference(inputs.dtype, ranks, reduction.outputs);

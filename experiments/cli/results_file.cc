@@ -14,9 +14,9 @@
 #include "experiments/cli/hashes.h"
 #include "experiments/cli/options.h"
 #include "experiments/cli/report.h"
+#include "reference/csv.h"
 #include "reference/error.h"
 #include "reference/tensors/file.h"
-#include "reference/csv.h"
 
 namespace arlab::cli {
 namespace {

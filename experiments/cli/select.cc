@@ -74,7 +74,9 @@ struct Candidate {
   bool library = false;
   double wire_bits = 0;
   /// Of the worst tensor; infinite without any error, -infinite when finite values were lost.
-  std::optional<double> sqnr_db;
+  std::optional<double> sqnr_db = {};        ///< of the whole tensor
+  std::optional<double> token_sqnr_db = {};  ///< of its median token, where tensors have tokens
+  std::optional<double> quality_db = {};     ///< the one of these that the budget is about
 
   std::string name() const {
     return fmt::format("{}{}, {}", library ? "library " : "", algorithm->name, codec_name);
@@ -82,8 +84,8 @@ struct Candidate {
   const char* implementation() const { return library ? "library" : "kernel"; }
 };
 
-Json sqnr_json(const Candidate& c) {
-  return c.sqnr_db && std::isfinite(*c.sqnr_db) ? Json(*c.sqnr_db) : Json(nullptr);
+Json decibels(const std::optional<double>& value) {
+  return value && std::isfinite(*value) ? Json(*value) : Json(nullptr);
 }
 
 // ---------------------------------------------------------------- error
@@ -92,6 +94,12 @@ Json sqnr_json(const Candidate& c) {
 struct Samples {
   std::vector<Tensor> tensors;
   std::string name;
+
+  /// All of them.
+  bool have_tokens() const {
+    return std::all_of(tensors.begin(), tensors.end(),
+                       [](const Tensor& tensor) { return channels_of(tensor.shape) != 0; });
+  }
 };
 
 Tensor cast_to(DType dtype, Tensor tensor) {
@@ -123,10 +131,11 @@ Samples all_tensors_of(const fs::path& path, Rank ranks, DType dtype) {
   return samples;
 }
 
-/// SQNR of a candidate on its worst tensor. `exact` are the sums of the samples.
-double worst_sqnr(const Candidate& c, const Samples& samples, const std::vector<ExactResult>& exact,
+/// Sets the SQNR of a candidate on its worst tensor. `exact` are the sums of the samples.
+void measure_sqnr(Candidate& c, const Samples& samples, const std::vector<ExactResult>& exact,
                   Rank group_size) {
   double worst = kInfinity;
+  double worst_token = kInfinity;
   for (std::size_t i = 0; i < samples.tensors.size(); ++i) {
     const Tensor& inputs = samples.tensors[i];
     const CodecPtr codec = codec_for(c.codec_name, inputs);
@@ -137,11 +146,16 @@ double worst_sqnr(const Candidate& c, const Samples& samples, const std::vector<
                                           .options = {.group_size = group_size}});
     Tensor outputs = make_tensor(inputs.dtype, inputs.shape);
     execute(schedule, *codec, inputs.dtype, inputs.bytes(), outputs.bytes(), {.threads = 1});
-    const ErrorMetrics error = compare(exact[i].values, inputs.dtype, outputs.rank_bytes(0), 1);
-    if (error.exact) continue;
-    worst = std::min(worst, error.sqnr_db.value_or(-kInfinity));
+    const auto result = outputs.rank_bytes(0);
+    const ErrorMetrics error = compare(exact[i].values, inputs.dtype, result, 1);
+    if (!error.exact) worst = std::min(worst, error.sqnr_db.value_or(-kInfinity));
+    if (const std::size_t channels = channels_of(inputs.shape); channels != 0) {
+      const MatrixMetrics tokens = compare_rows(exact[i].values, inputs.dtype, result, channels, 1);
+      worst_token = std::min(worst_token, tokens.median_row_db.value_or(kInfinity));
+    }
   }
-  return worst;
+  c.sqnr_db = worst;
+  if (samples.have_tokens()) c.token_sqnr_db = worst_token;
 }
 
 // ---------------------------------------------------------------- time
@@ -264,7 +278,7 @@ class Selector {
     const double of_a = clock_.latency_us(a, bytes);
     const double of_b = clock_.latency_us(b, bytes);
     if (of_a != of_b) return of_a < of_b;
-    return a.sqnr_db.value_or(0) > b.sqnr_db.value_or(0);
+    return a.quality_db.value_or(0) > b.quality_db.value_or(0);
   }
 
   /// Appends what changes between two sizes; the last range holds `low`.
@@ -299,6 +313,7 @@ struct SelectCommand {
   std::string dtype;
   std::string algorithms;
   std::string codecs;
+  std::string metric;
   std::string out;
   std::string plot;
   Format format = Format::table;
@@ -313,6 +328,9 @@ struct SelectCommand {
       fail("--bytes is {}: allowed is a whole number of {} elements up to 4G", payload,
            name_of(type));
     }
+    if (!metric.empty() && metric != "token" && metric != "tensor") {
+      fail("--metric is {}: allowed are token, tensor", quote(metric));
+    }
     if (!out.empty()) require_picture_name("--out", out, {".json"});
     if (!plot.empty()) require_picture_name("--plot", plot, {".png", ".svg"});
     const Topology t = find_topology(topology);
@@ -324,9 +342,10 @@ struct SelectCommand {
     const Rank group_size = default_group_size(t, world_size);
     std::vector<Candidate> all = candidates(t, type, world_size);
     std::string measured_on = "not measured: too many ranks for the reference";
+    std::string budget_about;
     if (world_size <= kMostMeasuredRanks) {
-      measured_on = measure(all, world_size, group_size, type);
-    } else if (least_sqnr || !input.empty() || !synthetic.empty()) {
+      measured_on = measure(all, world_size, group_size, type, budget_about);
+    } else if (least_sqnr || !input.empty() || !synthetic.empty() || !metric.empty()) {
       fail(
           "SQNR is measured on at most {} ranks, not {}: --ranks takes fewer, --max-wire-bits is "
           "a budget without measurement",
@@ -342,6 +361,9 @@ struct SelectCommand {
     const std::vector<Range> ranges = selector.ranges();
     Report figures = report(t, world_size, type, payload, least_sqnr, most_bits, measured_on,
                             allowed, all, *selector.best_at(payload), ranges, clock);
+    figures.fields.insert(figures.fields.begin() + 4,
+                          {"metric", budget_about.empty() ? Json(nullptr) : Json(budget_about),
+                           "what the budget and the Pareto front are about"});
     figures.fields.insert(
         figures.fields.begin() + 2,
         {"group_size", group_size,
@@ -428,16 +450,25 @@ struct SelectCommand {
     }
   }
 
-  /// Sets the candidates' SQNR; returns what it was measured on.
-  std::string measure(std::vector<Candidate>& all, Rank world_size, Rank group_size,
-                      DType type) const {
+  /// Sets the candidates' SQNR, and the figure that the budget is about; returns what it was measured
+  /// on.
+  std::string measure(std::vector<Candidate>& all, Rank world_size, Rank group_size, DType type,
+                      std::string& budget_about) const {
     const Samples samples = load_samples(world_size, type);
     std::vector<ExactResult> exact;
     for (const Tensor& each : samples.tensors) {
       exact.push_back(exact_result(Collective::all_reduce, each));
     }
+    if (metric == "token" && !samples.have_tokens()) {
+      fail(
+          "--metric token: {} has no tokens: needed are tensors of shape [ranks, tokens, channels]",
+          samples.name);
+    }
+    const bool by_token = samples.have_tokens() && metric != "tensor";
+    budget_about = by_token ? "token_sqnr_db" : "sqnr_db";
     parallel_for(all.size(), 0, [&](unsigned, std::size_t i) {
-      all[i].sqnr_db = worst_sqnr(all[i], samples, exact, group_size);
+      measure_sqnr(all[i], samples, exact, group_size);
+      all[i].quality_db = by_token ? all[i].token_sqnr_db : all[i].sqnr_db;
     });
     return samples.name;
   }
@@ -490,10 +521,10 @@ struct SelectCommand {
     const Candidate* most_exact = nullptr;
     const Candidate* smallest = nullptr;
     for (const Candidate& c : all) {
-      const double sqnr = c.sqnr_db.value_or(0);
+      const double sqnr = c.quality_db.value_or(0);
       if (smallest == nullptr || c.wire_bits < smallest->wire_bits) smallest = &c;
       if (most_bits && c.wire_bits > *most_bits) continue;
-      if (most_exact == nullptr || sqnr > most_exact->sqnr_db.value_or(0)) most_exact = &c;
+      if (most_exact == nullptr || sqnr > most_exact->quality_db.value_or(0)) most_exact = &c;
       if (sqnr == -kInfinity) continue;  // finite values became infinite: no result at all
       if (!least_sqnr || sqnr >= *least_sqnr) allowed.push_back(&c);
     }
@@ -506,24 +537,25 @@ struct SelectCommand {
       fail("all candidates turn finite values into infinite ones on {}", measured_on);
     fail("--min-sqnr {:g}{}: no candidate reaches it on {}; the best is {} with {:.1f} dB",
          *least_sqnr, most_bits ? fmt::format(" with --max-wire-bits {:g}", *most_bits) : "",
-         measured_on, most_exact->name(), most_exact->sqnr_db.value_or(0));
+         measured_on, most_exact->name(), most_exact->quality_db.value_or(0));
   }
 
   // ---- tables
 
   static Table range_table(const std::vector<Range>& ranges, DType type, Clock& clock) {
-    Table table{{"from_bytes", "to_bytes", "algorithm", "codec", "implementation",
-                 "latency_us_from", "latency_us_to", "sqnr_db", "wire_bits_per_element"},
-                {}};
+    Table table{
+        {"from_bytes", "to_bytes", "algorithm", "codec", "implementation", "latency_us_from",
+         "latency_us_to", "sqnr_db", "token_sqnr_db", "wire_bits_per_element"},
+        {}};
     for (const Range& r : ranges) {
       const bool endless = r.to == 0;
       // The last size of the range that is a whole number of elements.
       const std::uint64_t last = r.to - std::min<std::uint64_t>(r.to - 1, size_of(type));
-      table.rows.push_back({r.from, endless ? Json(nullptr) : Json(r.to), r.best->algorithm->name,
-                            r.best->codec_name, r.best->implementation(),
-                            clock.latency_us(*r.best, r.from),
-                            endless ? Json(nullptr) : Json(clock.latency_us(*r.best, last)),
-                            sqnr_json(*r.best), r.best->wire_bits});
+      table.rows.push_back(
+          {r.from, endless ? Json(nullptr) : Json(r.to), r.best->algorithm->name,
+           r.best->codec_name, r.best->implementation(), clock.latency_us(*r.best, r.from),
+           endless ? Json(nullptr) : Json(clock.latency_us(*r.best, last)),
+           decibels(r.best->sqnr_db), decibels(r.best->token_sqnr_db), r.best->wire_bits});
     }
     return table;
   }
@@ -550,7 +582,9 @@ struct SelectCommand {
              {"latency_us", latency_us, "us"},
              {"algbw_gb_per_s", static_cast<double>(payload) / (latency_us * 1e3),
               "10^9 bytes/s: payload / latency"},
-             {"sqnr_db", sqnr_json(best), "dB, against the exact sum"},
+             {"sqnr_db", decibels(best.sqnr_db), "dB, of the worst tensor, against the exact sum"},
+             {"token_sqnr_db", decibels(best.token_sqnr_db),
+              "dB, of the median token of the worst tensor"},
              {"error_measured_on", measured_on, "exact: the reference on data"},
              {"provenance",
               fmt::format("latencies simulated: model {}, topology {}", kSimulatorModel, t.name)}},
@@ -559,14 +593,15 @@ struct SelectCommand {
   }
 
   static std::vector<Json> row_of(const Candidate& c, double latency_us) {
-    return {c.algorithm->name, c.codec_name, c.implementation(),
-            latency_us,        sqnr_json(c), c.wire_bits};
+    return {c.algorithm->name, c.codec_name,        c.implementation(),
+            latency_us,        decibels(c.sqnr_db), decibels(c.token_sqnr_db),
+            c.wire_bits};
   }
 
   static Table everything(const std::vector<Candidate>& all, std::uint64_t payload, Clock& clock) {
-    Table table{
-        {"algorithm", "codec", "implementation", "latency_us", "sqnr_db", "wire_bits_per_element"},
-        {}};
+    Table table{{"algorithm", "codec", "implementation", "latency_us", "sqnr_db", "token_sqnr_db",
+                 "wire_bits_per_element"},
+                {}};
     for (const Candidate& c : all) table.rows.push_back(row_of(c, clock.latency_us(c, payload)));
     return table;
   }
@@ -575,9 +610,9 @@ struct SelectCommand {
   static Table pareto(const std::vector<Candidate>& all, std::uint64_t payload, Clock& clock) {
     std::vector<const Candidate*> order;
     for (const Candidate& c : all) {
-      if (!c.sqnr_db || *c.sqnr_db > -kInfinity) order.push_back(&c);
+      if (!c.quality_db || *c.quality_db > -kInfinity) order.push_back(&c);
     }
-    const auto quality = [](const Candidate& c) { return c.sqnr_db.value_or(c.wire_bits); };
+    const auto quality = [](const Candidate& c) { return c.quality_db.value_or(c.wire_bits); };
     std::stable_sort(order.begin(), order.end(), [&](const Candidate* a, const Candidate* b) {
       const double of_a = clock.latency_us(*a, payload);
       const double of_b = clock.latency_us(*b, payload);
@@ -617,6 +652,9 @@ void add_select(CLI::App& app) {
                   "Payload of one rank for the Pareto front; ranges are for all sizes [64M]");
   add_integer(*sub, "--ranks", command->ranks, 1, kMaxWorldSize,
               "World size [all ranks of the topology]");
+  sub->add_option("--metric", command->metric,
+                  "SQNR that budget and Pareto front are about: of the median token of a tensor "
+                  "(token) or of the whole (tensor) [token, where the data have tokens]");
   sub->add_option("--min-sqnr", command->min_sqnr,
                   "Budget: least SQNR in dB, of the worst tensor [none]");
   sub->add_option("--max-wire-bits", command->max_wire_bits,

@@ -20,11 +20,11 @@
 #include "experiments/cli/tensor_source.h"
 #include "reference/codecs/registry.h"
 #include "reference/collectives/codecs.h"
+#include "reference/csv.h"
 #include "reference/parallel.h"
 #include "reference/tensors/file.h"
 #include "reference/tensors/safetensors.h"
 #include "reference/tensors/synthetic.h"
-#include "reference/csv.h"
 #include "sim/simulator.h"
 
 namespace arlab::cli {
@@ -241,9 +241,8 @@ std::vector<Json> run_point(const Sample& sample, const Point& point, const Tens
                                                             .elements = inputs.elements_per_rank(),
                                                             .alignment = codecs.alignment(),
                                                             .options = options});
-  const Reduction reduction =
-      run_reduction(schedule, codecs, inputs, channels_of(inputs.shape), exact,
-                    {.threads = 1, .count = true});
+  const Reduction reduction = run_reduction(schedule, codecs, inputs, channels_of(inputs.shape),
+                                            exact, {.threads = 1, .count = true});
   std::map<std::string, Json> figures;
   for (const Field& field : reduction_fields(reduction, exact)) figures[field.name] = field.value;
   figures["elements"] = inputs.elements_per_rank();
@@ -385,6 +384,7 @@ Table summarise(const std::vector<std::vector<std::string>>& rows) {
   };
   struct Group {
     std::vector<double> sqnr_db;
+    std::vector<double> token_sqnr_db;
     double max_abs_error = 0;
     double bits = 0;
     std::uint64_t non_finite = 0;
@@ -402,6 +402,7 @@ Table summarise(const std::vector<std::vector<std::string>>& rows) {
     if (!groups.contains(key)) order.push_back(key);
     Group& group = groups[key];
     group.sqnr_db.push_back(number_of(row[column("sqnr_db")]));
+    group.token_sqnr_db.push_back(number_of(row[column("token_sqnr_db")]));
     // A tensor whose finite sums became infinite has no error figure; then the group has none.
     const double error = number_of(row[column("max_abs_error")]);
     if (error > group.max_abs_error) group.max_abs_error = error;
@@ -415,10 +416,10 @@ Table summarise(const std::vector<std::vector<std::string>>& rows) {
     }
     group.latency = row[column("simulated_latency_us")];
   }
-  Table table{
-      {"input", "ranks", "algorithm", "codec", "wire_bits", "median_sqnr_db", "worst_sqnr_db",
-       "max_abs_error", "flushed_percent", "non_finite", "ranks_identical", "simulated_latency_us"},
-      {}};
+  Table table{{"input", "ranks", "algorithm", "codec", "wire_bits", "median_token_sqnr_db",
+               "median_sqnr_db", "worst_sqnr_db", "max_abs_error", "flushed_percent", "non_finite",
+               "ranks_identical", "simulated_latency_us"},
+              {}};
   for (const auto& key : order) {
     const Group& g = groups[key];
     std::vector<double> sqnr = g.sqnr_db;
@@ -427,6 +428,7 @@ Table summarise(const std::vector<std::vector<std::string>>& rows) {
         sqnr.empty() || g.lost ? Json(nullptr) : Json(*std::min_element(sqnr.begin(), sqnr.end()));
     const Json largest = g.lost ? Json(nullptr) : Json(g.max_abs_error);
     table.rows.push_back({key[0], whole_number(key[1]), key[2], key[3], g.bits,
+                          g.lost ? Json(nullptr) : rounded(median(g.token_sqnr_db), 100),
                           g.lost ? Json(nullptr) : rounded(median(sqnr), 100), rounded(worst, 100),
                           largest, rounded(g.encoded > 0 ? 100 * g.flushed / g.encoded : 0.0, 100),
                           g.non_finite, g.identical ? Json(*g.identical) : Json(nullptr),

@@ -62,7 +62,7 @@ constexpr const char* kReadme =
 
 /// A new folder beside the target, whose files move there together. What is left of it goes with
 /// this object, and that takes no memory: there may be none.
-class PartialFolder {
+class PartialFolder final : CleanedUpAtLast {
  public:
   explicit PartialFolder(const fs::path& target)
       : target_(target.string()), path_((target.parent_path() / ".arlab-vectors-XXXXXX").string()) {
@@ -70,10 +70,7 @@ class PartialFolder {
       fail("cannot make a folder beside {}: {}", target_, reason(errno));
     }
   }
-  ~PartialFolder() {
-    for (const File& file : files_) ::unlink(file.here.c_str());
-    ::rmdir(path_.c_str());
-  }
+  ~PartialFolder() override { clean_up(); }
   PartialFolder(const PartialFolder&) = delete;
   PartialFolder& operator=(const PartialFolder&) = delete;
 
@@ -103,6 +100,11 @@ class PartialFolder {
   }
 
  private:
+  void clean_up() noexcept override {
+    for (const File& file : files_) ::unlink(file.here.c_str());
+    ::rmdir(path_.c_str());
+  }
+
   struct File {
     std::string here;
     std::string there;

@@ -49,7 +49,8 @@ Result<const Platform*> find_platform(std::string_view name) {
   }
   if (built.empty()) {
     return Status::error("platform " + std::string(name) +
-                         " is not in this build, which has no kernels (for Python: pip install ./kernels)");
+                         " is not in this build, which has no kernels (for Python: pip install . "
+                         "-C cmake.define.ARLAB_HOST_PLATFORM=ON)");
   }
   return Status::error("platform " + std::string(name) + " is not in this build; built are " +
                        built);

@@ -131,8 +131,8 @@ void register_algorithm(Algorithm algorithm) {
   for (const Algorithm& other : built_in()) {
     if (other.name == algorithm.name) fail("algorithm '{}' is built in", other.name);
   }
-  algorithm.write = [name = algorithm.name, write = std::move(algorithm.write)](
-                        const ScheduleRequest& request) {
+  algorithm.write = [name = algorithm.name,
+                     write = std::move(algorithm.write)](const ScheduleRequest& request) {
     // The whole of it, also where a part would do: who writes it need not know of parts.
     ScheduleRequest whole = request;
     whole.only_rank.reset();

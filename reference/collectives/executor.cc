@@ -338,10 +338,10 @@ ExecuteCounts execute(const Schedule& schedule, const Codecs& codecs, const Rank
                       std::span<std::byte> outputs, const ExecuteOptions& options) {
   check_arguments(schedule, codecs, inputs, outputs);
   const Plan plan = make_plan(schedule);
-  const std::vector<Tile> tiles = make_tiles(
-      schedule, codecs,
-      std::max({options.tile_elements, codecs.outer().info().least_call_elements,
-                codecs.inner().info().least_call_elements}));
+  const std::vector<Tile> tiles =
+      make_tiles(schedule, codecs,
+                 std::max({options.tile_elements, codecs.outer().info().least_call_elements,
+                           codecs.inner().info().least_call_elements}));
   const auto chosen = [&options](const Codec& codec) {
     // A pointer that owns nothing: the accelerated codec does not outlive this call.
     const CodecPtr given(CodecPtr(), &codec);

@@ -182,7 +182,8 @@ struct SliceSums {
   bool counts() const { return target2 > 0 || error2 > 0 || lost; }
   double sqnr_db() const {
     if (lost) return -std::numeric_limits<double>::infinity();
-    return error2 == 0 ? std::numeric_limits<double>::infinity() : 10 * std::log10(target2 / error2);
+    return error2 == 0 ? std::numeric_limits<double>::infinity()
+                       : 10 * std::log10(target2 / error2);
   }
 };
 

@@ -65,7 +65,8 @@ std::span<const std::byte> Tensor::rank_bytes(std::size_t rank) const {
 }
 
 RankPayloads::RankPayloads(const Tensor& tensor) : dtype(tensor.dtype) {
-  for (std::size_t rank = 0; rank < tensor.ranks(); ++rank) ranks.push_back(tensor.rank_bytes(rank));
+  for (std::size_t rank = 0; rank < tensor.ranks(); ++rank)
+    ranks.push_back(tensor.rank_bytes(rank));
   if (ranks.empty()) fail("a tensor of 0 ranks: allowed is 1 or more");
 }
 

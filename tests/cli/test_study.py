@@ -139,6 +139,8 @@ def test_summary_is_the_median_and_the_worst(folder):
         key = (line["algorithm"], line["codec"])
         mine = [row for row in rows if (row["algorithm"], row["codec"]) == key]
         sqnr = [float(row["sqnr_db"]) for row in mine]
+        tokens = [float(row["token_sqnr_db"]) for row in mine if row["token_sqnr_db"]]
+        assert not tokens or float(line["median_token_sqnr_db"]) == pytest.approx(np.median(tokens), abs=0.0051)
         assert float(line["median_sqnr_db"]) == pytest.approx(np.median(sqnr), abs=0.0051)
         assert float(line["worst_sqnr_db"]) == pytest.approx(min(sqnr), abs=0.0051)
         assert float(line["max_abs_error"]) == max(float(row["max_abs_error"]) for row in mine)

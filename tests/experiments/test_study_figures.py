@@ -603,3 +603,18 @@ def test_a_figure_is_saved_by_the_ending_of_its_name(tmp_path, pages):
     for kind, begin in {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}.items():
         save(pages["pareto.png"], tmp_path / f"it.{kind}")
         assert (tmp_path / f"it.{kind}").read_bytes().startswith(begin)
+
+
+def test_where_tensors_have_tokens_the_figures_are_about_them(tmp_path):
+    rows = [row | {"token_sqnr_db": 10.0} for row in rows_of(codec=["qr-q8", "qr-q4"], tensor=["a", "b"])]
+    rows[0]["token_sqnr_db"] = ""  # a tensor of one axis
+    path = tmp_path / "results.csv"
+    path.write_text(COMMENTS + pd.DataFrame(rows).to_csv(index=False))
+    frame = read_results(path)
+    assert list(frame["sqnr_db"]) == [rows[0]["sqnr_db"], 10, 10, 10] and frame.attrs["metric"] == "token"
+    whole = read_results(path, "tensor")
+    assert list(whole["sqnr_db"]) == [row["sqnr_db"] for row in rows] and whole.attrs["metric"] == "tensor"
+    texts = [text.get_text() for text in study.pareto(frame).findobj(matplotlib.text.Text)]
+    assert any("of the median token" in text for text in texts)
+    texts = [text.get_text() for text in study.pareto(whole).findobj(matplotlib.text.Text)]
+    assert not any("of the median token" in text for text in texts)

@@ -81,9 +81,9 @@ class MistakenPlatform : public kernels::Platform {
     kernels::Result<std::string> explain(const kernels::CollectiveRequest& request) override {
       return right_->explain(request);
     }
-    kernels::Result<CallTimes> time(const kernels::GroupCall& call,
-                                    std::span<const std::byte> pattern,
-                                    const kernels::TimingRequest& request) override {
+    kernels::Result<kernels::CallTimes> time(const kernels::GroupCall& call,
+                                             std::span<const std::byte> pattern,
+                                             const kernels::TimingRequest& request) override {
       return right_->time(call, pattern, request);
     }
 

@@ -510,3 +510,26 @@ print(arlab.encode(np.ones(9, np.float16), "mine").size)
         check=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
     )  # fmt: skip
     assert done.stdout == "16\n"
+
+
+def test_the_stub_has_every_name():
+    import ast
+
+    from arlab import _arlab
+
+    def names(tree):
+        return {node.name for node in tree.body if isinstance(node, (ast.ClassDef, ast.FunctionDef))}
+
+    tree = ast.parse((Path(arlab.__file__).parent / "_arlab.pyi").read_text())
+    assert names(tree) == {name for name in dir(_arlab) if not name.startswith("_")}
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef) and not node.name.endswith("Error"):
+            members = {name for name in dir(getattr(_arlab, node.name)) if not name.startswith("_")}
+            assert names(node) - {"__init__"} == members, node.name
+
+
+def test_readme():
+    readme = (Path(__file__).resolve().parents[2] / "README.md").read_text()
+    (example,) = re.findall(r"^```python\n(.*?)^```$", readme, re.MULTILINE | re.DOTALL)
+    done = subprocess.run([sys.executable, "-c", example], check=True, stdout=subprocess.PIPE, text=True)
+    assert "ranks_identical" in done.stdout and "codec           absmax-g32" in done.stdout and "passed" in done.stdout

@@ -257,8 +257,7 @@ TEST(Fuzz, Schedules) {
   int refused = 0;
   const auto algorithms = all_algorithms();
   for (int i = 0; i < 4000; ++i) {
-    const Algorithm& algorithm =
-        algorithms[static_cast<std::size_t>(i) % algorithms.size()];
+    const Algorithm& algorithm = algorithms[static_cast<std::size_t>(i) % algorithms.size()];
     Schedule s = make_schedule(algorithm.name, {.world_size = 3, .elements = 24});
     const auto number = [&]() -> std::uint32_t {
       static const std::uint32_t kNumbers[] = {0,  1,  2,  3,     4,          5,         23,

@@ -16,7 +16,7 @@ an arlab.Error, an argument that is wrong an arlab.ArgumentError, which is a Val
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from arlab import conformance
 
@@ -28,6 +28,13 @@ if TYPE_CHECKING:
     from arlab.schedules import Schedule, ScheduleBuilder, algorithm, algorithms, schedule
     from arlab.simulation import check_codec, select, simulate, study, topologies, topology
 
+__all__ = [
+    "ArgumentError", "Communicator", "Error", "Group", "Schedule", "ScheduleBuilder", "algorithm", "algorithms", "all_gather",
+    "all_reduce", "all_to_all", "broadcast", "check_codec", "codec", "codec_info", "codecs", "conformance", "decode",
+    "devices", "encode", "platforms", "reduce_scatter", "schedule", "select", "simulate", "study", "topologies", "topology",
+    "wire_bytes",
+]  # fmt: skip
+
 # Where a name is. All of it needs the compiled part; arlab.conformance (with the program instead) and arlab.figures do not.
 _WHERE = {
     "_arlab": ("ArgumentError", "Error"),
@@ -35,16 +42,12 @@ _WHERE = {
     "collectives": ("all_gather", "all_reduce", "all_to_all", "broadcast", "reduce_scatter"),
     "runtime": ("Communicator", "Group", "devices", "platforms"),
     "schedules": ("Schedule", "ScheduleBuilder", "algorithm", "algorithms", "schedule"),
-    "simulation": (
-        "check_codec", "select", "simulate", "study", "topologies", "topology",
-    ),
-}  # fmt: skip
+    "simulation": ("check_codec", "select", "simulate", "study", "topologies", "topology"),
+}
 _MODULE_OF = {name: module for module, names in _WHERE.items() for name in names}
 
-__all__ = ["conformance", *_MODULE_OF]
 
-
-def __getattr__(name: str):
+def __getattr__(name: str) -> Any:
     if name in _MODULE_OF:
         return getattr(importlib.import_module(f"arlab.{_MODULE_OF[name]}"), name)
     raise AttributeError(f"module 'arlab' has no attribute {name!r}")

@@ -44,7 +44,8 @@ def numpy_dtype(name: str) -> np.dtype:
             import ml_dtypes
         except ImportError:
             raise ArgumentError("bf16 needs the package ml_dtypes") from None
-        return np.dtype(ml_dtypes.bfloat16)
+        bfloat16: np.dtype = np.dtype(ml_dtypes.bfloat16)
+        return bfloat16
     return np.dtype(np.float16 if name == "fp16" else np.float32)
 
 

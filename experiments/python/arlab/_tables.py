@@ -4,15 +4,25 @@ from __future__ import annotations
 
 import html
 import json
-from typing import Any, Callable, Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Callable, Iterable, Sequence
 
 from arlab import _arlab
 from arlab._arlab import ArgumentError
 
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+# Files that commands read, where the package is installed.
+if (_DATA := Path(__file__).parent / "data").is_dir():
+    _arlab.set_data_folder(str(_DATA))
+
 __all__ = ["Figures", "Names", "command", "first_line", "frame", "rows_of"]
 
 
-def command(words: Sequence[str], options: dict[str, Any] | None = None, progress: Callable[[str], Any] | None = None):
+def command(
+    words: Sequence[str], options: dict[str, Any] | None = None, progress: Callable[[str], Any] | None = None
+) -> tuple[dict[str, Any], str | None, Any]:
     """Runs `arlab words... --options... --format json`; returns its JSON, its verdict if that is "no", and the data of the
     picture that it was to draw, if any.
 
@@ -34,7 +44,7 @@ def command(words: Sequence[str], options: dict[str, Any] | None = None, progres
     return (json.loads(text) if text else {}), verdict, drawing and json.loads(drawing)
 
 
-def frame(rows: Iterable[dict[str, Any]]):
+def frame(rows: Iterable[dict[str, Any]]) -> DataFrame:
     """A pandas.DataFrame of rows."""
     try:
         import pandas
@@ -43,13 +53,13 @@ def frame(rows: Iterable[dict[str, Any]]):
     return pandas.DataFrame(list(rows))
 
 
-def rows_of(words: Sequence[str], key: str, keep: Sequence[str] | None = None):
+def rows_of(words: Sequence[str], key: str, keep: Sequence[str] | None = None) -> DataFrame:
     """The rows of a command's JSON as a pandas.DataFrame; only those with these names."""
     rows = command(words)[0][key]
     return frame(row for row in rows if keep is None or row["name"] in keep)
 
 
-class Names(list):
+class Names(list[str]):
     """A list of names that knows more about them: `table`, a pandas.DataFrame."""
 
     def __init__(self, names: Iterable[str], table: Callable[[], Any]):
@@ -57,11 +67,11 @@ class Names(list):
         self._table = table
 
     @property
-    def table(self):
+    def table(self) -> DataFrame:
         return self._table()
 
     def _repr_html_(self) -> str:
-        return self.table.to_html(index=False)
+        return str(self.table.to_html(index=False))
 
 
 class Figures:

@@ -14,6 +14,7 @@ from arlab._arrays import Memory, memory_of
 
 __all__ = ["Communicator", "Group", "devices", "platforms"]
 
+
 def _stream_of(tensor: Any, stream: int | None) -> int:
     """The stream to use: the one named, PyTorch's current one for its tensors, or the default."""
     if stream is not None:
@@ -62,7 +63,10 @@ def _check_overlaps(memories: dict[int, Memory], outputs: dict[int, Memory]) -> 
                 raise ArgumentError(f"rank {rank}'s output overlaps rank {other}'s output")
 
 
-def _run(communicator, platform, tensor, out, algorithm, codec, inner_codec, stream) -> Any:
+def _run(
+    communicator: _Rank, platform: str, tensor: Any, out: Any, algorithm: str, codec: str | None, inner_codec: str | None,
+    stream: int,
+) -> Any:  # fmt: skip
     """Enqueues one rank's part; returns the output."""
     out = tensor if out is None else out
     memory = memory_of(tensor, f"rank {communicator.rank}'s tensor")
@@ -187,7 +191,9 @@ class Communicator:
         """The tensor of rank 0."""
         return self._call(tensor, "broadcast", codec, out, stream)
 
-    def _call(self, tensor, algorithm, codec, out, stream, inner_codec=None):
+    def _call(
+        self, tensor: Any, algorithm: str, codec: str | None, out: Any, stream: int | None, inner_codec: str | None = None
+    ) -> Any:
         stream = _stream_of(tensor, stream)
         result = _run(self._rank, self._platform, tensor, out, algorithm, codec, inner_codec, stream)
         if self._platform == "host":
@@ -234,23 +240,26 @@ class Group:
         """As Communicator.all_reduce, for all ranks; has ended when it returns. Raises Error as synchronize() does."""
         return self._call(tensors, algorithm, codec, out, inner_codec)
 
-    def all_to_all(self, tensors: Sequence[Any], *, codec: str | None = None, out: Sequence[Any] | None = None):
+    def all_to_all(self, tensors: Sequence[Any], *, codec: str | None = None, out: Sequence[Any] | None = None) -> list[Any]:
         """As Communicator.all_to_all, for all ranks."""
         return self._call(tensors, "all_to_all", codec, out)
 
-    def reduce_scatter(self, tensors: Sequence[Any], *, codec: str | None = None, out: Sequence[Any] | None = None):
+    def reduce_scatter(self, tensors: Sequence[Any], *, codec: str | None = None, out: Sequence[Any] | None = None) -> list[Any]:
         """As Communicator.reduce_scatter, for all ranks."""
         return self._call(tensors, "reduce_scatter", codec, out)
 
-    def all_gather(self, tensors: Sequence[Any], *, codec: str | None = None, out: Sequence[Any] | None = None):
+    def all_gather(self, tensors: Sequence[Any], *, codec: str | None = None, out: Sequence[Any] | None = None) -> list[Any]:
         """As Communicator.all_gather, for all ranks."""
         return self._call(tensors, "all_gather", codec, out)
 
-    def broadcast(self, tensors: Sequence[Any], *, codec: str | None = None, out: Sequence[Any] | None = None):
+    def broadcast(self, tensors: Sequence[Any], *, codec: str | None = None, out: Sequence[Any] | None = None) -> list[Any]:
         """As Communicator.broadcast, for all ranks."""
         return self._call(tensors, "broadcast", codec, out)
 
-    def _call(self, tensors, algorithm, codec, out, inner_codec=None):
+    def _call(
+        self, tensors: Sequence[Any], algorithm: str, codec: str | None, out: Sequence[Any] | None,
+        inner_codec: str | None = None,
+    ) -> list[Any]:  # fmt: skip
         outputs = list(tensors if out is None else out)
         if len(tensors) != self.world_size or len(outputs) != self.world_size:
             raise ArgumentError(f"{len(tensors)} tensors and {len(outputs)} outputs for {self.world_size} ranks")

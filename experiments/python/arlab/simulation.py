@@ -12,6 +12,7 @@ from arlab.schedules import Schedule
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+    from pandas import DataFrame
 
 __all__ = [
     "CodecCheck", "Selection", "Simulation", "Study", "Topology", "check_codec", "select", "simulate", "study", "topologies",
@@ -69,7 +70,7 @@ class Simulation(Figures):
         return {part: self.data[f"{part}_us"] for part in parts}
 
     @property
-    def links(self):
+    def links(self) -> DataFrame:
         return frame(self.data["links"])
 
     def __init__(self, data: dict[str, Any], again: Callable[[str], Any]):
@@ -142,8 +143,8 @@ class Selection(Figures):
     """
 
     SHOWN = (
-        "topology", "ranks", "dtype", "min_sqnr_db", "max_wire_bits", "candidates", "bytes", "algorithm", "codec",
-        "implementation", "latency_us", "sqnr_db", "error_measured_on", "provenance",
+        "topology", "ranks", "dtype", "metric", "min_sqnr_db", "max_wire_bits", "candidates", "bytes", "algorithm", "codec",
+        "implementation", "latency_us", "token_sqnr_db", "sqnr_db", "error_measured_on", "provenance",
     )  # fmt: skip
 
     algorithm: str
@@ -151,15 +152,15 @@ class Selection(Figures):
     latency_us: float
 
     @property
-    def ranges(self):
+    def ranges(self) -> DataFrame:
         return frame(self.data["ranges"])
 
     @property
-    def pareto(self):
+    def pareto(self) -> DataFrame:
         return frame(self.data["pareto"])
 
     @property
-    def candidates(self):
+    def candidates(self) -> DataFrame:
         return frame(self._drawing["candidates"])
 
     def __init__(self, data: dict[str, Any], drawing: dict[str, Any]):
@@ -180,6 +181,7 @@ def select(
     ranks: int | None = None,
     min_sqnr_db: float | None = None,
     max_wire_bits: float | None = None,
+    metric: str | None = None,
     input: str | Path | None = None,
     tensor: str | None = None,
     synthetic: str | None = None,
@@ -192,12 +194,13 @@ def select(
     Args:
         topology, bytes, ranks: as for simulate().
         min_sqnr_db: least SQNR, of the worst tensor. max_wire_bits: most wire bits per element.
+        metric: what SQNR: "token", of a tensor's median token (the default where the data have tokens), or "tensor".
         input, tensor, synthetic: what the error is measured on; by default activations that come with arlab.
         algorithms, codecs: only these; by default all that fit.
     """
     options = {
         "topology": topology, "bytes": bytes, "ranks": ranks, "min_sqnr": min_sqnr_db, "max_wire_bits": max_wire_bits,
-        "input": input, "tensor": tensor, "synthetic": synthetic, "dtype": dtype, "algorithms": algorithms, "codecs": codecs,
+        "metric": metric, "input": input, "tensor": tensor, "synthetic": synthetic, "dtype": dtype, "algorithms": algorithms, "codecs": codecs,
     }  # fmt: skip
     data, _, drawing = command(["select"], options | {"plot": "drawing.png"})
     return Selection(data, drawing)
@@ -214,25 +217,25 @@ class Study(Figures):
         return Path(self.data["folder"])
 
     @property
-    def table(self):
+    def table(self) -> DataFrame:
         return self._read("results.csv")
 
     @property
-    def summary(self):
+    def summary(self) -> DataFrame:
         return self._read("summary.csv")
 
-    def plot(self, **look: Any) -> dict[str, Figure]:
+    def plot(self, metric: str = "token", **look: Any) -> dict[str, Figure]:
         """All figures of a study by name: pareto, error_by_codec, error_by_ranks, error_by_tensor.
 
-        `look`: as for the functions of these names in arlab.figures, for example highlight=["mine"].
+        `metric`: SQNR of the median "token", where tensors have tokens, or of the whole "tensor". `look`: as for the functions of these names in arlab.figures, for example highlight=["mine"].
         """
         from arlab import figures
 
-        frame = figures.read_results(self.folder / "results.csv")
+        frame = figures.read_results(self.folder / "results.csv", metric)
         names = ("pareto", "error_by_codec", "error_by_ranks", "error_by_tensor")
         return {name: getattr(figures, name)(frame, **look) for name in names}
 
-    def _read(self, name: str):
+    def _read(self, name: str) -> DataFrame:
         frame([])
         import pandas
 
@@ -261,7 +264,7 @@ class CodecCheck(Figures):
     violation: str | None
 
     @property
-    def properties(self):
+    def properties(self) -> DataFrame:
         return frame(self.data["checks"])
 
 

@@ -88,14 +88,14 @@ nb::tuple command(const std::vector<std::string>& arguments, const nb::object& p
   std::optional<std::string> drawing;
   {
     const nb::gil_scoped_release others_may_run;
-    const cli::OutputTo output(
-        {[&](std::string_view text) { results += text; },
-         [&](std::string_view text) {
-           const nb::gil_scoped_acquire python;
-           if (PyErr_CheckSignals() != 0) throw nb::python_error();
-           if (!progress.is_none()) progress(nb::str(text.data(), text.size()));
-         },
-         [&](std::string_view json) { drawing = json; }});
+    const cli::OutputTo output({[&](std::string_view text) { results += text; },
+                                [&](std::string_view text) {
+                                  const nb::gil_scoped_acquire python;
+                                  if (PyErr_CheckSignals() != 0) throw nb::python_error();
+                                  if (!progress.is_none())
+                                    progress(nb::str(text.data(), text.size()));
+                                },
+                                [&](std::string_view json) { drawing = json; }});
     try {
       cli::run_command_line(static_cast<int>(argv.size()), argv.data());
     } catch (const cli::CheckFailed& failed) {

@@ -214,11 +214,10 @@ nb::tuple describe(const nb::object& object) {
   nb::ndarray<nb::c_contig> writable;
   std::vector<std::size_t> shape;
   for (std::size_t axis = 0; axis < tensor.ndim(); ++axis) shape.push_back(tensor.shape(axis));
-  return nb::make_tuple(reinterpret_cast<std::uintptr_t>(tensor.data()), shape,
-                        static_cast<int>(tensor.dtype().code),
-                        static_cast<int>(tensor.dtype().bits) * tensor.dtype().lanes,
-                        tensor.device_type(), tensor.device_id(),
-                        nb::try_cast(object, writable, false));
+  return nb::make_tuple(
+      reinterpret_cast<std::uintptr_t>(tensor.data()), shape, static_cast<int>(tensor.dtype().code),
+      static_cast<int>(tensor.dtype().bits) * tensor.dtype().lanes, tensor.device_type(),
+      tensor.device_id(), nb::try_cast(object, writable, false));
 }
 
 void define_communicator(nb::module_& module) {

@@ -28,13 +28,13 @@ void translate(const std::exception_ptr& thrown, void* /*unused*/) {
 NB_MODULE(_arlab, module) {
   // A thread may still be in a call when the program ends; what it uses is not lost.
   nb::set_leak_warnings(false);
-  error_class = PyErr_NewExceptionWithDoc(
-      "arlab.Error", "What arlab could not do, in one line.", PyExc_RuntimeError, nullptr);
+  error_class = PyErr_NewExceptionWithDoc("arlab.Error", "What arlab could not do, in one line.",
+                                          PyExc_RuntimeError, nullptr);
   const nb::tuple bases = nb::make_tuple(nb::handle(error_class), nb::handle(PyExc_ValueError));
-  argument_error_class = PyErr_NewExceptionWithDoc(
-      "arlab.ArgumentError",
-      "An argument that is wrong, in one line: what, where, what is allowed. Nothing has been done.",
-      bases.ptr(), nullptr);
+  argument_error_class = PyErr_NewExceptionWithDoc("arlab.ArgumentError",
+                                                   "An argument that is wrong, in one line: what, "
+                                                   "where, what is allowed. Nothing has been done.",
+                                                   bases.ptr(), nullptr);
   module.attr("Error") = nb::handle(error_class);
   module.attr("ArgumentError") = nb::handle(argument_error_class);
   nb::register_exception_translator(translate);

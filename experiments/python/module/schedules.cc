@@ -43,8 +43,10 @@ cli::ScheduleOptions schedule_options(const std::string& algorithm, const nb::di
     } else if (name == "micro_chunks") {
       asked.micro_chunks = count();
     } else {
-      fail("unknown option {}: known are own, forward, combine, inner_codec, group_size, micro_chunks",
-           quote(name));
+      fail(
+          "unknown option {}: known are own, forward, combine, inner_codec, group_size, "
+          "micro_chunks",
+          quote(name));
     }
   }
   return asked;
@@ -92,7 +94,8 @@ Schedule from_json(const std::string& text, std::optional<std::uint64_t> element
 
 std::vector<nb::tuple> chunks_of(const Schedule& schedule) {
   std::vector<nb::tuple> chunks;
-  for (const Chunk& chunk : schedule.chunks) chunks.push_back(nb::make_tuple(chunk.begin, chunk.end));
+  for (const Chunk& chunk : schedule.chunks)
+    chunks.push_back(nb::make_tuple(chunk.begin, chunk.end));
   return chunks;
 }
 
@@ -168,73 +171,80 @@ void define_builder(nb::module_& module) {
       .def("__init__",
            [](Builder* self, const std::string& name, std::uint32_t ranks, std::uint64_t elements,
               std::uint64_t alignment, const std::string& collective) {
-             new (self) Builder(
-                 name, {.world_size = ranks, .elements = elements, .alignment = alignment},
-                 collective_of(collective));
+             new (self)
+                 Builder(name, {.world_size = ranks, .elements = elements, .alignment = alignment},
+                         collective_of(collective));
            })
       .def_prop_ro("ranks", [](const Builder& self) { return self.request.world_size; })
       .def_prop_ro("elements", [](const Builder& self) { return self.request.elements; })
       .def_prop_ro("alignment", [](const Builder& self) { return self.request.alignment; })
-      .def_prop_ro("slot_elements", [](const Builder& self) { return self.builder.slot_elements(); })
+      .def_prop_ro("slot_elements",
+                   [](const Builder& self) { return self.builder.slot_elements(); })
       .def_prop_ro("group_size",
                    [](const Builder& self) {
                      return self.request.options.group_size.value_or(
                          default_group_size(self.request.world_size));
                    })
-      .def("split",
-           [](const Builder& self, std::uint64_t parts, std::optional<std::uint64_t> begin,
-              std::optional<std::uint64_t> end) {
-             const Chunk range{begin.value_or(0), end.value_or(self.request.elements)};
-             if (parts == 0 || range.begin > range.end || range.end > self.request.elements) {
-               fail("split of [{}, {}) into {} parts: allowed are 1 or more, of [0, {})", range.begin,
-                    range.end, parts, self.request.elements);
-             }
-             std::vector<std::pair<std::uint64_t, std::uint64_t>> ranges;
-             for (const Chunk& chunk : self.builder.split(range, parts)) {
-               ranges.emplace_back(chunk.begin, chunk.end);
-             }
-             return ranges;
-           },
-           nb::arg("parts"), nb::arg("begin") = nb::none(), nb::arg("end") = nb::none())
+      .def(
+          "split",
+          [](const Builder& self, std::uint64_t parts, std::optional<std::uint64_t> begin,
+             std::optional<std::uint64_t> end) {
+            const Chunk range{begin.value_or(0), end.value_or(self.request.elements)};
+            if (parts == 0 || range.begin > range.end || range.end > self.request.elements) {
+              fail("split of [{}, {}) into {} parts: allowed are 1 or more, of [0, {})",
+                   range.begin, range.end, parts, self.request.elements);
+            }
+            std::vector<std::pair<std::uint64_t, std::uint64_t>> ranges;
+            for (const Chunk& chunk : self.builder.split(range, parts)) {
+              ranges.emplace_back(chunk.begin, chunk.end);
+            }
+            return ranges;
+          },
+          nb::arg("parts"), nb::arg("begin") = nb::none(), nb::arg("end") = nb::none())
       .def("chunk", &Builder::chunk, nb::arg("begin"), nb::arg("end"))
-      .def("at_step", [](Builder& self, std::uint32_t step) { self.builder.at_step(step); }, nb::arg("step"))
-      .def("input",
-           [](Builder& self, std::uint32_t rank, ChunkId chunk) {
-             self.require_rank(rank);
-             return self.builder.input(rank, chunk);
-           },
-           nb::arg("rank"), nb::arg("chunk"))
-      .def("encode",
-           [](Builder& self, const Value& value, bool inner) {
-             const CodecRole role =
-                 inner ? inner_role(self.request.options) : CodecRole::outer;
-             return checked([&] { return self.builder.encode(value, role); });
-           },
-           nb::arg("value"), nb::arg("inner") = false)
-      .def("send",
-           [](Builder& self, const Value& value, std::uint32_t to) {
-             self.require_rank(to);
-             return checked([&] { return self.builder.send(value, to); });
-           },
-           nb::arg("value"), nb::arg("to"))
-      .def("reduce",
-           [](Builder& self, const std::vector<Value>& values, bool from_zero) {
-             if (values.empty()) fail("reduce of no values: allowed is 1 or more");
-             return checked([&] {
-               return self.builder.reduce(values, from_zero ? Start::zero : Start::first);
-             });
-           },
-           nb::arg("values"), nb::arg("from_zero") = true)
-      .def("output",
-           [](Builder& self, const Value& value, std::optional<std::uint64_t> begin) {
-             checked([&] {
-               begin ? self.builder.output(value, *begin) : self.builder.output(value);
-               return 0;
-             });
-           },
-           nb::arg("value"), nb::arg("begin") = nb::none())
-      .def("finish",
-           [](Builder& self) { return checked([&] { return self.builder.finish(); }); });
+      .def(
+          "at_step", [](Builder& self, std::uint32_t step) { self.builder.at_step(step); },
+          nb::arg("step"))
+      .def(
+          "input",
+          [](Builder& self, std::uint32_t rank, ChunkId chunk) {
+            self.require_rank(rank);
+            return self.builder.input(rank, chunk);
+          },
+          nb::arg("rank"), nb::arg("chunk"))
+      .def(
+          "encode",
+          [](Builder& self, const Value& value, bool inner) {
+            const CodecRole role = inner ? inner_role(self.request.options) : CodecRole::outer;
+            return checked([&] { return self.builder.encode(value, role); });
+          },
+          nb::arg("value"), nb::arg("inner") = false)
+      .def(
+          "send",
+          [](Builder& self, const Value& value, std::uint32_t to) {
+            self.require_rank(to);
+            return checked([&] { return self.builder.send(value, to); });
+          },
+          nb::arg("value"), nb::arg("to"))
+      .def(
+          "reduce",
+          [](Builder& self, const std::vector<Value>& values, bool from_zero) {
+            if (values.empty()) fail("reduce of no values: allowed is 1 or more");
+            return checked([&] {
+              return self.builder.reduce(values, from_zero ? Start::zero : Start::first);
+            });
+          },
+          nb::arg("values"), nb::arg("from_zero") = true)
+      .def(
+          "output",
+          [](Builder& self, const Value& value, std::optional<std::uint64_t> begin) {
+            checked([&] {
+              begin ? self.builder.output(value, *begin) : self.builder.output(value);
+              return 0;
+            });
+          },
+          nb::arg("value"), nb::arg("begin") = nb::none())
+      .def("finish", [](Builder& self) { return checked([&] { return self.builder.finish(); }); });
 }
 
 }  // namespace

@@ -52,7 +52,7 @@ def draw_study(options: argparse.Namespace) -> None:
     from arlab.figures import study, tables
 
     path = options.results if options.results.suffix == ".csv" else options.results / "results.csv"
-    frame = tables.read_results(path)
+    frame = tables.read_results(path, options.metric)
     if options.codecs:
         names_in(frame, options.codecs, "--codecs", ("codec",))
         frame = frame[frame["codec"].isin(options.codecs)]
@@ -120,6 +120,7 @@ def main(words: Sequence[str] | None = None) -> int:
     study = kind("study", "results.csv of `arlab study`", draw_study)
     study.add_argument("results", metavar="RESULTS.csv|FOLDER", type=Path)
     study.add_argument("--codecs", metavar="NAME[,NAME]", type=listed, default=[], help="only these")
+    study.add_argument("--metric", choices=["token", "tensor"], default="token", help="SQNR of what, where both are there")
     sweep = kind("sweep", "a sweep of `arlab simulate --format csv` over sizes and machines", draw_sweep, "SWEEP.csv")
     accuracy = kind("accuracy", "the accuracy study and its findings", draw_accuracy, "FOLDER")
     published = Path(__file__).resolve().parents[3] / "published"

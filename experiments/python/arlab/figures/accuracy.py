@@ -157,7 +157,7 @@ class Accuracy:
 
 def read_accuracy(folder: Path, published: Path) -> Accuracy:
     """Reads results.csv, tokens.csv (a study without files has none) and what is published; refuses other tokens."""
-    rows = read_results(folder / "results.csv")
+    rows = read_results(folder / "results.csv", "tensor")
     study = Study(rows)
     rows["token_db"] = np.nan
     path = folder / "tokens.csv"

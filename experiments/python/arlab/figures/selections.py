@@ -29,19 +29,20 @@ def read_selection(path: Path) -> dict[str, Any]:
 
 @style.drawn
 def selection(data: dict[str, Any]) -> Figure:
-    """A dot per candidate: SQNR of the worst tensor (dB), or wire bits where none was measured, against latency (µs).
+    """A dot per candidate: SQNR of the worst tensor (dB), by `metric`, or wire bits where none was measured, against latency (µs).
 
     `data` is the JSON object of `arlab select` with `candidates`. The front is a line, what is on it has a name; the
     budget is a line, what it excludes is grey, what it leaves as the fastest has a ring.
     """
     every = pd.DataFrame(data["candidates"])
-    measured = bool(every["sqnr_db"].notna().any())
-    quality = "sqnr_db" if measured else "wire_bits_per_element"
+    metric = data.get("metric") or "sqnr_db"
+    measured = bool(every[metric].notna().any())
+    quality = metric if measured else "wire_bits_per_element"
     shown = every.dropna(subset=[quality]).astype({quality: float})
     least, most_bits = data["min_sqnr_db"], data["max_wire_bits"]
     fits = pd.Series(True, shown.index)
     if least is not None:
-        fits &= (shown["sqnr_db"].astype(float) >= least) if measured else False
+        fits &= (shown[metric].astype(float) >= least) if measured else False
     if most_bits is not None:
         fits &= shown["wire_bits_per_element"] <= most_bits
     legend = []
@@ -79,7 +80,10 @@ def selection(data: dict[str, Any]) -> Figure:
     style.room_for_names(axes, shown["latency_us"], names[:4], 1.0)
     axes.margins(y=0.08)
     axes.set_xlabel(f"latency at {size}, µs (simulated)")
-    axes.set_ylabel("SQNR of the worst tensor, dB (exact)" if measured else "wire bits per element (exact)")
+    of_tokens = "SQNR of the median token, worst tensor, dB (exact)"
+    of_tensors = "SQNR of the worst tensor, dB (exact)"
+    error = of_tokens if metric == "token_sqnr_db" else of_tensors
+    axes.set_ylabel(error if measured else "wire bits per element (exact)")
     places = zip(front["latency_us"], front[quality].astype(float), names)
     style.label_points(axes, [(x, y, name, INK, "left") for x, y, name in places])
     return figure

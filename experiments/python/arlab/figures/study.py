@@ -43,6 +43,7 @@ class Study:
 
     def __init__(self, frame: pd.DataFrame) -> None:
         self.about = dict(frame.attrs)
+        self.by_token = self.about.get("metric") == "token"
         self.rows = rows = as_results(frame)
         several = rows.groupby(["input", "tensor"])["dtype"].transform("nunique") > 1  # then they are different tensors
         rows["tensor"] = rows["tensor"].where(~several, (rows["tensor"] + " " + rows["dtype"]).str.strip())
@@ -107,7 +108,7 @@ class Study:
         """What the SQNR is, and for what."""
         target = "sum" if self.collective() in ("all-reduce", "reduce-scatter") else "result"
         text = sentence(
-            self.exact(f"SQNR of the {self.collective()} against the exact {target}"), *parts, self.dtypes()
+            self.exact(f"SQNR of the {'median token of the ' * self.by_token}{self.collective()} against the exact {target}"), *parts, self.dtypes()
         )
         return text[0].upper() + text[1:]
 
@@ -423,6 +424,7 @@ def error_by_tensor(frame: pd.DataFrame, highlight: Sequence[str] = ()) -> Figur
     lost = int(table.isna().to_numpy().sum())
     notes = [
         f"{plural(ranks, 'rank')}{', the rank count with the most tensors' if len(counts) > 1 else ''}.",
+        "" if study.by_token else
         "SQNR weighs by energy: in a tensor that one huge element dominates it says how well that element is encoded.",
         f"{plural(lost, 'point')} without an SQNR left out." if lost else "",
     ]
@@ -523,7 +525,8 @@ def pareto(frame: pd.DataFrame, highlight: Sequence[str] = ()) -> Figure:
     tensors = study.tensors(name, ranks)
     scale = DecibelScale.of([*by_bits["sqnr_db"], *by_latency["sqnr_db"]], margin=0.13)
     notes = [
-        f"SQNR: median over {plural(len(tensors), 'tensor')} ({listing(tensors)})." if len(tensors) > 1 else "",
+        f"SQNR: {'that of the median token, ' * study.by_token}median over {plural(len(tensors), 'tensor')}"
+        f" ({listing(tensors)})." if len(tensors) > 1 else "SQNR: that of the median token." * study.by_token,
         "Grey line: Pareto front; what is on it has a name.",
         f"Highlighted: {', '.join(highlight)}." if highlight else "",
         "Wire bits are those of one transfer; how often an algorithm transfers and encodes shows in its latency."

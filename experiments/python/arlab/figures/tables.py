@@ -14,6 +14,7 @@ import pandas as pd
 
 POINT = ["input", "tensor", "dtype", "ranks", "algorithm", "codec"]  # what names a row of a study
 NEEDED = ("input", "tensor", "ranks", "algorithm", "codec", "wire_bits_per_element", "sqnr_db")
+TOKENS = "token_sqnr_db"
 LATENCY = "simulated_latency_us"
 SWEEP_TEXTS = ("topology", "algorithm", "codec", "implementation")
 SWEEP_NUMBERS = ("ranks", "bytes", "latency_us", "algbw_gb_per_s", "busbw_gb_per_s")
@@ -109,8 +110,10 @@ def refuse_empty(path: Path, table: pd.DataFrame, names: tuple[str, ...]) -> Non
             raise InputError(f"{path}: line {line}: {name} is empty")
 
 
-def read_results(path: Path) -> pd.DataFrame:
+def read_results(path: Path, metric: str = "token") -> pd.DataFrame:
     """results.csv of `arlab study`, as the figures of a study take it.
+
+    sqnr_db is that of the median token where tensors have tokens, if `metric` is "token", else ("tensor") of whole tensors.
 
     sqnr_db (dB) is infinite where the result is exact and NaN where there is none; simulated_latency_us is NaN where
     nothing was simulated. attrs says title, file, and the provenance of exact and of simulated columns.
@@ -124,6 +127,10 @@ def read_results(path: Path) -> pd.DataFrame:
     table[LATENCY] = numbers_of(path, table, LATENCY, positive, "above 0")
     table["sqnr_db"] = numbers_of(path, table, "sqnr_db", lambda v: v == v, "")
     frame = as_results(table)
+    by_token = metric == "token" and TOKENS in table and bool((table[TOKENS].astype(str).str.strip() != "").any())
+    if by_token:
+        tokens = numbers_of(path, table, TOKENS, lambda v: v == v, "")
+        frame["sqnr_db"] = frame["sqnr_db"].where(tokens.isna() | np.isinf(frame["sqnr_db"]), tokens)
     again = frame.duplicated(POINT)
     for line in frame.index[again][:1]:
         before = frame.index[(frame[POINT] == frame.loc[line, POINT]).all(axis=1)][0]
@@ -134,6 +141,7 @@ def read_results(path: Path) -> pd.DataFrame:
         "exact_provenance": "; ".join(p for p in said if p and not p.startswith(LATENCY)),
         "simulated_provenance": "; ".join(p for p in said if p.startswith(LATENCY)),
         "file": table.attrs["file"],
+        "metric": "token" if by_token else "tensor",
     }
     return frame
 

@@ -40,7 +40,7 @@ def points_of(study_path: Path, folder: Path) -> pd.DataFrame:
         files = {each["name"]: each.get("file") for each in tomllib.loads(study_path.read_text("utf-8"))["input"]}
     except (OSError, ValueError, KeyError) as error:
         raise InputError(f"{study_path}: {error}") from error
-    rows = read_results(folder / "results.csv")
+    rows = read_results(folder / "results.csv", "tensor")
     rows = rows[rows["input"].map(files).notna()]
     paths = [
         study_path.parent / files[name].replace("{ranks}", str(n)) for name, n in zip(rows["input"], rows["ranks"])

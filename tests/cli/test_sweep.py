@@ -1,0 +1,66 @@
+"""arlab sweep: the same times as of arlab simulate, for every point; a file and figures."""
+
+import csv
+
+from program import ok, ok_csv, ok_json, refused, run
+
+
+def test_every_point_is_that_of_simulate(tmp_path):
+    report = ok_json(
+        "sweep --topology h200-8,l40-8 --algorithm two_shot,hierarchical --codec fp16,qr-q4 --bytes 64K..256K,1M --library"
+        " --inner-codec int8-g32",
+        tmp_path,
+    )
+    assert report["schema"] == "arlab.sweep/1"
+    rows = report["times"]
+    libraries = [row for row in rows if row["implementation"] == "library"]
+    assert len(rows) == 2 * 4 * 4 + len(libraries) and {row["bytes"] for row in rows} == {65536, 131072, 262144, 1 << 20}
+    assert {row["topology"] for row in rows} == {"h200-8", "l40-8"} and libraries
+    for row in rows[::5] + libraries[:1]:
+        outer, _, inner = row["codec"].partition("+")
+        command = f"simulate --topology {row['topology']} --algorithm {row['algorithm']} --codec {outer} --bytes {row['bytes']}"
+        command += f" --group-size {row['group_size']}" if row["algorithm"] == "hierarchical" else ""
+        command += " --library" if row["implementation"] == "library" else ""
+        alone = ok_json(command + (f" --inner-codec {inner}" if inner else ""), tmp_path)
+        for figure in ("latency_us", "algbw_gb_per_s", "busbw_gb_per_s", "wire_bits_per_element", "bottleneck"):
+            assert row[figure] == alone[figure], (row, figure)
+    assert {row["codec"] for row in rows if row["algorithm"] == "hierarchical"} == {"fp16+int8-g32", "qr-q4+int8-g32"}
+
+
+def test_ranks_and_groups(tmp_path):
+    rows = ok_csv(
+        "sweep --topology fat_tree:16 --algorithm hierarchical --codec qr-q4 --bytes 1M --ranks 8,16 --group-size 4,8", tmp_path
+    )
+    assert {(row["ranks"], row["group_size"]) for row in rows} == {("8", "4"), ("8", "8"), ("16", "4"), ("16", "8")}
+
+
+def test_what_cannot_be_is_left_out_and_said(tmp_path):
+    done = run("sweep --topology full:6 --algorithm hierarchical,ring --codec qr-q4 --bytes 1M --group-size 4 --format csv", tmp_path)
+    assert done.code == 0 and "left out: " in done.stderr and "4" in done.stderr
+    assert [row["algorithm"] for row in csv.DictReader(done.stdout.splitlines())] == ["ring"]
+    refused("sweep --topology full:6 --algorithm hierarchical --codec qr-q4 --bytes 1M --group-size 4", tmp_path, "no point of the sweep")
+
+
+def test_a_folder(tmp_path):
+    ok("sweep --topology h200-8 --codec fp16,qr-q4 --bytes 64K..1M --library --out made/here --highlight qr-q4", tmp_path)
+    made = {path.name for path in (tmp_path / "made" / "here").iterdir()}
+    figures = ("latency_over_size", "bandwidth_over_size", "speedup_over_library", "best_method_by_size", "machines_heat_map")
+    assert made == {"sweep.csv", *(f"{name}.png" for name in figures)}
+    lines = (tmp_path / "made" / "here" / "sweep.csv").read_text().splitlines()
+    assert lines[0].startswith("# arlab sweep --topology h200-8") and "simulated: model" in lines[1]
+    rows = list(csv.DictReader(lines[2:]))
+    assert len(rows) == 5 * (3 * 2 + 1)
+
+
+def test_bad_input(tmp_path):
+    few = "--codec fp16 --algorithm ring --bytes 1M"
+    refused(f"sweep --topology h200-9 {few}", tmp_path, "h200-9")
+    refused("sweep --topology h200-8 --bytes 1M..64K", tmp_path, "FIRST..LAST")
+    refused("sweep --topology h200-8 --bytes 1M..", tmp_path, "--bytes is ''")
+    refused("sweep --topology h200-8 --bytes 3", tmp_path, "whole elements")
+    refused(f"sweep --topology h200-8 {few} --ranks 9", tmp_path, "has only 8")
+    refused(f"sweep --topology h200-8 {few} --highlight fp16", tmp_path, "--out")
+    refused("sweep --topology h200-8 --codec bf16 --bytes 1M", tmp_path, "bf16 takes bf16, not fp16")
+    (tmp_path / "file").write_text("")
+    refused(f"sweep --topology h200-8 {few} --out file/folder", tmp_path, "file/folder")
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]

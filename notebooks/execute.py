@@ -44,15 +44,16 @@ def executed(notebook: NotebookNode) -> NotebookNode:
         # Neither the user's settings nor files of theirs have a say. Sockets are files there, not ports that all can reach.
         os.environ.update(
             IPYTHONDIR=folder, JUPYTER_RUNTIME_DIR=folder, JUPYTER_CONFIG_DIR=folder, JUPYTER_DATA_DIR=folder,
-            PYTHONHASHSEED="0", OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", MPLBACKEND="",
+            PYTHONHASHSEED="0", OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1",
         )  # fmt: skip
-        os.environ.pop("MPLBACKEND")
+        os.environ.pop("MPLBACKEND", None)
         try:
             client = NotebookClient(
                 result, timeout=TIMEOUT_S, kernel_name="python3", resources={"metadata": {"path": str(FOLDER)}},
                 store_widget_state=False, record_timing=False,
             )  # fmt: skip
-            client.create_kernel_manager().transport = "ipc"
+            manager = client.create_kernel_manager()
+            manager.transport, manager.ip = "ipc", f"{folder}/kernel"
             client.execute()
         finally:
             os.environ.clear()
@@ -99,9 +100,11 @@ def small(png: str) -> str:
     """The picture with at most 256 colours: half of the bytes, and hard to tell from it."""
     from PIL import Image
 
-    picture = Image.open(io.BytesIO(base64.b64decode(png))).convert("RGB")
+    picture = Image.open(io.BytesIO(base64.b64decode(png)))
+    if picture.mode == "P":  # it has been here before
+        return png
     out = io.BytesIO()
-    picture.quantize(256, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE).save(out, "PNG", optimize=True)
+    picture.convert("RGB").quantize(256, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE).save(out, "PNG", optimize=True)
     return base64.b64encode(out.getvalue()).decode("ascii")
 
 

@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     from arlab.collectives import all_gather, all_reduce, all_to_all, broadcast, reduce_scatter
     from arlab.runtime import Communicator, Group, devices, platforms
     from arlab.schedules import Schedule, ScheduleBuilder, algorithm, algorithms, schedule
-    from arlab.simulation import check_codec, select, simulate, study, topologies, topology
+    from arlab.simulation import check_codec, select, simulate, study, sweep, topologies, topology, vectors
 
 __all__ = [
     "ArgumentError", "Communicator", "Error", "Group", "Schedule", "ScheduleBuilder", "algorithm", "algorithms", "all_gather",
     "all_reduce", "all_to_all", "broadcast", "check_codec", "codec", "codec_info", "codecs", "conformance", "decode",
-    "devices", "encode", "platforms", "reduce_scatter", "schedule", "select", "simulate", "study", "topologies", "topology",
-    "wire_bytes",
+    "devices", "encode", "platforms", "reduce_scatter", "schedule", "select", "simulate", "study", "sweep", "topologies",
+    "topology", "vectors", "wire_bytes",
 ]  # fmt: skip
 
 # Where a name is. All of it needs the compiled part; arlab.conformance (with the program instead) and arlab.figures do not.
@@ -42,7 +42,7 @@ _WHERE = {
     "collectives": ("all_gather", "all_reduce", "all_to_all", "broadcast", "reduce_scatter"),
     "runtime": ("Communicator", "Group", "devices", "platforms"),
     "schedules": ("Schedule", "ScheduleBuilder", "algorithm", "algorithms", "schedule"),
-    "simulation": ("check_codec", "select", "simulate", "study", "topologies", "topology"),
+    "simulation": ("check_codec", "select", "simulate", "study", "sweep", "topologies", "topology", "vectors"),
 }
 _MODULE_OF = {name: module for module, names in _WHERE.items() for name in names}
 

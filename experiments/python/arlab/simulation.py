@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 __all__ = [
-    "CodecCheck", "Selection", "Simulation", "Study", "Topology", "check_codec", "select", "simulate", "study", "topologies",
-    "topology",
+    "CodecCheck", "Selection", "Simulation", "Study", "Topology", "Sweep", "check_codec", "select", "simulate", "study", "sweep",
+    "topologies", "topology", "vectors",
 ]  # fmt: skip
 
 
@@ -131,6 +131,56 @@ def simulate(
             return command(["simulate"], {"schedule" if given else "algorithm": name} | options | traced)[0]
 
     return Simulation(run(trace), run)
+
+
+class Sweep(Figures):
+    """Simulated times: `table`, a pandas.DataFrame with a row for each, as simulate() has its figures."""
+
+    SHOWN = ("points", "provenance")
+
+    @property
+    def table(self) -> DataFrame:
+        table = frame(self.data["times"])
+        table.attrs["provenance"] = self.data["provenance"]
+        return table
+
+    def plot(self, **look: Any) -> dict[str, Figure]:
+        """All figures of a sweep by name: latency_over_size, bandwidth_over_size, speedup_over_library,
+        best_method_by_size, machines_heat_map. `look`: as for the functions of these names in arlab.figures."""
+        from arlab.figures import sweep as figures
+
+        table = self.table
+        library = table["implementation"].str.startswith(figures.LIBRARY).any()
+        names = [name for name in figures.FIGURES if library or name != "speedup_over_library"]
+        return {name: figures.FIGURES[name](table, **look) for name in names}
+
+
+def sweep(
+    *,
+    topologies: list[str],
+    bytes: list[str | int] | str = "32K..1G",
+    algorithms: list[str] | None = None,
+    codecs: list[str] | None = None,
+    ranks: list[int] | None = None,
+    group_sizes: list[int] | None = None,
+    inner_codec: str | None = None,
+    dtype: str | None = None,
+    library: bool = False,
+) -> Sweep:
+    """How long many collectives take: every combination of the lists. What cannot be simulated is left out.
+
+    Args:
+        topologies: names (arlab.topologies()), full:8 and the like, or paths of .toml files.
+        bytes: payloads of one rank; "32K..1G" is 32 KiB and its doubles.
+        algorithms, codecs: by default one_shot, two_shot and ring; fp16, qr-q8, qr-q6 and qr-q4.
+        library: also as NCCL or RCCL do it, where the topology knows them.
+        others: as for simulate().
+    """
+    options = {
+        "topology": topologies, "bytes": bytes, "algorithm": algorithms, "codec": codecs, "ranks": ranks,
+        "group_size": group_sizes, "inner_codec": inner_codec, "dtype": dtype, "library": library,
+    }  # fmt: skip
+    return Sweep(command(["sweep"], options)[0])
 
 
 class Selection(Figures):
@@ -277,3 +327,9 @@ def check_codec(name: str, *, platform: str | None = None) -> CodecCheck:
     """
     report, verdict, _ = command(["check-codec", name], {"platform": platform})
     return CodecCheck({**report, "codec": name, "passed": verdict is None, "violation": verdict})
+
+
+def vectors(codec: str, folder: str | Path, *, dtype: str | None = None) -> DataFrame:
+    """Writes golden vectors of a codec, for somebody else's kernel, to a new or empty folder: payloads, wires, decoded values,
+    a manifest with hashes. Returns the cases, a row each."""
+    return frame(command(["vectors", str(folder)], {"codec": codec, "dtype": dtype})[0]["cases"])

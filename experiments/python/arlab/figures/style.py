@@ -95,6 +95,19 @@ def looks(width: str = "screen") -> Iterator[None]:
         yield
 
 
+class Picture(Figure):
+    """A Figure that a notebook shows, whole, without pyplot."""
+
+    def _repr_png_(self) -> bytes:
+        file = io.BytesIO()
+        self.savefig(file, format="png", dpi=100)
+        return file.getvalue()
+
+    def get_tightbbox(self, *arguments: Any, **keywords: Any) -> Bbox:
+        """All of it: Jupyter cuts figures to this box, and title and provenance are outside of the axes' layout."""
+        return Bbox.from_bounds(0, 0, *self.get_size_inches())
+
+
 def drawn(draw: Callable[..., Figure]) -> Callable[..., Figure]:
     """Gives a function that draws a Figure the keyword `width` (screen, page, column), and this package's style."""
 
@@ -234,7 +247,7 @@ def new_page(
     title_size = next(look[3] for look in WIDTHS.values() if look[0] == across)
     margin = MARGIN_IN if across > 5 else 0.08
     room = across - 2 * margin
-    figure = Figure(layout="constrained")
+    figure = Picture(layout="constrained")
     canvas = FigureCanvasAgg(figure)
 
     def block(text: str, size: float, weight: str = "normal") -> tuple[str, float, float]:

@@ -260,20 +260,30 @@ class TileExecutor {
   ExecuteCounts counts_;
 };
 
-void check_arguments(const Schedule& schedule, const Codecs& codecs, const RankPayloads& inputs,
-                     std::span<const std::byte> outputs) {
-  const DType dtype = inputs.dtype;
+void require_dtype(const Codecs& codecs, DType dtype) {
   for (const Codec* codec : {&codecs.outer(), &codecs.inner()}) {
     if (!codec->takes(dtype)) codec->wire_bytes(dtype, 1);  // throws, naming the dtypes it takes
   }
+}
+
+void require_sizes(const Schedule& schedule, DType dtype, std::size_t inputs, std::size_t outputs) {
   const std::size_t expected = schedule.world_size * schedule.elements * size_of(dtype);
-  const std::size_t given = inputs.ranks.size() * inputs.ranks.front().size();
-  if (inputs.ranks.size() != schedule.world_size || given != expected ||
-      outputs.size() != expected) {
+  if (inputs != expected || outputs != expected) {
     fail(
         "execute: {} ranks x {} {} elements are {} bytes, but the inputs are {} and the outputs {}",
-        schedule.world_size, schedule.elements, name_of(dtype), expected, given, outputs.size());
+        schedule.world_size, schedule.elements, name_of(dtype), expected, inputs, outputs);
   }
+}
+
+void check_arguments(const Schedule& schedule, const Codecs& codecs, const RankPayloads& inputs,
+                     std::span<const std::byte> outputs) {
+  const DType dtype = inputs.dtype;
+  require_dtype(codecs, dtype);
+  if (inputs.ranks.size() != schedule.world_size) {
+    fail("execute: the schedule is for {} ranks, but the inputs are of {}", schedule.world_size,
+         inputs.ranks.size());
+  }
+  require_sizes(schedule, dtype, inputs.ranks.size() * inputs.ranks.front().size(), outputs.size());
   require_whole_blocks(schedule, codecs);
 }
 
@@ -322,11 +332,9 @@ void require_whole_blocks(const Schedule& schedule, const Codecs& codecs) {
 ExecuteCounts execute(const Schedule& schedule, const Codecs& codecs, DType dtype,
                       std::span<const std::byte> inputs, std::span<std::byte> outputs,
                       const ExecuteOptions& options) {
-  const std::size_t bytes = inputs.size() / std::max<std::size_t>(1, schedule.world_size);
-  if (bytes * schedule.world_size != inputs.size()) {
-    fail("execute: inputs of {} bytes are not those of {} ranks", inputs.size(),
-         schedule.world_size);
-  }
+  require_dtype(codecs, dtype);
+  require_sizes(schedule, dtype, inputs.size(), outputs.size());
+  const std::size_t bytes = inputs.size() / schedule.world_size;
   std::vector<std::span<const std::byte>> ranks;
   for (Rank rank = 0; rank < schedule.world_size; ++rank) {
     ranks.push_back(inputs.subspan(rank * bytes, bytes));

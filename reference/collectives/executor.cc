@@ -334,7 +334,7 @@ ExecuteCounts execute(const Schedule& schedule, const Codecs& codecs, DType dtyp
                       const ExecuteOptions& options) {
   require_dtype(codecs, dtype);
   require_sizes(schedule, dtype, inputs.size(), outputs.size());
-  const std::size_t bytes = inputs.size() / schedule.world_size;
+  const std::size_t bytes = inputs.size() / std::max<std::size_t>(1, schedule.world_size);
   std::vector<std::span<const std::byte>> ranks;
   for (Rank rank = 0; rank < schedule.world_size; ++rank) {
     ranks.push_back(inputs.subspan(rank * bytes, bytes));

@@ -151,8 +151,7 @@ def test_equal_rows_give_equal_bytes(typical, pages):
         assert style.encoded(page, "png") == (typical / name).read_bytes()
 
 
-@pytest.mark.parametrize("kind", ["svg", "pdf"])
-@pytest.mark.parametrize("width", ["column", "page"])
+@pytest.mark.parametrize(("width", "kind"), [("column", "pdf"), ("page", "svg")])
 def test_paper_widths_and_formats(typical, tmp_path, kind, width):
     options = ["--format", kind, "--width", width, "--highlight", "qr-q6,one_shot"]
     for folder in (tmp_path / "a", tmp_path / "b"):

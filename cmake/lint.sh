@@ -15,10 +15,12 @@ clang-format-14 --dry-run -Werror "${files[@]}"
 
 # Every source that is compiled as C++ for this machine. Tests and benchmarks are left out: the macros of their
 # libraries are not ours to tidy. So are .hip files: HIP's names are reserved identifiers.
+# Clang 14 does not know the ranges of libstdc++ 12 that schedules.cc of the Python package needs.
 # GCC's precompiled headers mean nothing to clang.
 cmake --preset release -B build-lint -DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON -DCMAKE_UNITY_BUILD=OFF -DARLAB_BUILD_TESTS=OFF >/dev/null
 cmake --build build-lint --target arlab_machine_files >/dev/null  # the only generated source
-mapfile -t sources < <(git ls-files 'reference/*.cc' 'sim/*.cc' 'kernels/*.cc' 'experiments/*.cc' ':!*/benchmarks/*')
+mapfile -t sources < <(git ls-files 'reference/*.cc' 'sim/*.cc' 'kernels/*.cc' 'experiments/*.cc' ':!*/benchmarks/*'
+  ':!experiments/python/module/schedules.cc')
 # What needs a library that is not here (MPI, nanobind) is compiled nowhere.
 for i in "${!sources[@]}"; do
   if ! grep -qF "\"file\": \"$PWD/${sources[i]}\"" build-lint/compile_commands.json; then

@@ -108,7 +108,7 @@ void register_codec_family(CodecFamily family) {
 void register_codec(CodecPtr codec) {
   if (!codec) fail("a codec family cannot hold a null pointer");
   require_plain_name("codec", codec->name());
-  CodecFamily family = family_of({codec});
+  CodecFamily family = family_of({std::move(codec)});
   family.replaceable = true;
   Registry& r = registry();
   {

@@ -35,7 +35,9 @@ void define_collectives(nb::module_& module);  // the reference's executor; comm
 void define_schedules(nb::module_& module);    // schedules, their builder, algorithms in Python
 void define_kernels(nb::module_& module);      // of platforms; the check of all-reduces
 
+/// Python hands tensors over as integers.
 inline const void* address(std::uintptr_t pointer) {
+  // NOLINTNEXTLINE(performance-no-int-to-ptr)
   return reinterpret_cast<const void*>(pointer);
 }
 inline std::span<const std::byte> bytes_at(std::uintptr_t pointer, std::size_t bytes) {

@@ -16,8 +16,9 @@ namespace arlab::python {
 cli::ScheduleOptions schedule_options(const std::string& algorithm, const nb::dict& options) {
   cli::ScheduleOptions asked;
   asked.algorithm = algorithm;
-  for (const auto& [key, value] : options) {
-    const auto name = nb::cast<std::string>(key);
+  for (const auto& option : options) {
+    const auto name = nb::cast<std::string>(option.first);
+    const nb::handle value = option.second;
     const auto text = [&] {
       std::string given;
       if (!nb::try_cast(value, given)) fail("{}: allowed is a text", name);

@@ -43,6 +43,7 @@ struct AnyBitCodes {
     if (!integer_scales) return {exact, bf16_metadata(mn)};
     AnyBitScale scale;
     scale.code = integer_scale(exact);
+    // The code is signed. NOLINTNEXTLINE(bugprone-signed-char-misuse)
     const float rounded = arlab::scale_of(static_cast<std::int8_t>(scale.code));
     scale.value = exact <= std::numeric_limits<float>::max() ? rounded : exact;
     scale.zero = clamp(round_to_even(-mn / rounded), -128, 127);

@@ -42,8 +42,8 @@ struct AnyBitCodes {
     const float exact = bf16_metadata((mx - mn) / top());
     if (!integer_scales) return {exact, bf16_metadata(mn)};
     AnyBitScale scale;
-    scale.code = integer_scale(exact);
     // The code is signed. NOLINTNEXTLINE(bugprone-signed-char-misuse)
+    scale.code = integer_scale(exact);
     const float rounded = arlab::scale_of(static_cast<std::int8_t>(scale.code));
     scale.value = exact <= std::numeric_limits<float>::max() ? rounded : exact;
     scale.zero = clamp(round_to_even(-mn / rounded), -128, 127);

@@ -13,11 +13,6 @@ using Json = nlohmann::ordered_json;
 
 Json json_of(const std::optional<double>& value) { return value ? Json(*value) : Json(nullptr); }
 
-/// Without error, or with a result that is not finite, there is no number.
-Json decibels(const std::optional<double>& value) {
-  return value && std::isfinite(*value) ? Json(*value) : Json(nullptr);
-}
-
 /// Slot i of rank i, for all i.
 std::vector<std::byte> gathered(std::span<const std::byte> tensors, std::size_t ranks) {
   const std::size_t slot = tensors.size() / ranks / ranks;
@@ -61,6 +56,10 @@ std::vector<double> exchanged(const std::vector<double>& inputs, std::size_t ran
 }
 
 }  // namespace
+
+Json decibels(const std::optional<double>& value) {
+  return value && std::isfinite(*value) ? Json(*value) : Json(nullptr);
+}
 
 std::uint64_t reduction_bytes(DType dtype, std::uint64_t ranks, std::uint64_t elements_per_rank,
                               Collective collective) {

@@ -15,6 +15,9 @@
 
 namespace arlab::cli {
 
+/// An SQNR in JSON: null without any error, and with a result that is not finite.
+nlohmann::ordered_json decibels(const std::optional<double>& value);
+
 /// What a collective should give, in float64.
 struct ExactResult {
   Collective collective = Collective::all_reduce;

@@ -84,10 +84,6 @@ struct Candidate {
   const char* implementation() const { return library ? "library" : "kernel"; }
 };
 
-Json decibels(const std::optional<double>& value) {
-  return value && std::isfinite(*value) ? Json(*value) : Json(nullptr);
-}
-
 // ---------------------------------------------------------------- error
 
 /// The tensors that SQNR is measured on, and what they are in words.

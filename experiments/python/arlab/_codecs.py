@@ -51,7 +51,7 @@ def encode(tensor: Any, codec: str, *, platform: str | None = None) -> np.ndarra
     memory = host_memory_of(tensor, "the tensor")
     if platform is None:
         return _arlab.encode(codec, memory.dtype, memory.address, memory.elements)
-    wire = _arlab.kernel_encode(platform, codec, memory.dtype, np.asarray(_bytes_of(memory)).tobytes())
+    wire = _arlab.kernel_encode(platform, codec, memory.dtype, _bytes_of(memory).tobytes())
     return np.frombuffer(wire, np.uint8).copy()
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 if (_DATA := Path(__file__).parent / "data").is_dir():
     _arlab.set_data_folder(str(_DATA))
 
-__all__ = ["Figures", "Names", "command", "first_line", "frame", "rows_of"]
+__all__ = ["Figures", "Names", "command", "first_line", "frame", "pandas", "rows_of"]
 
 
 def command(
@@ -44,13 +44,18 @@ def command(
     return (json.loads(text) if text else {}), verdict, drawing and json.loads(drawing)
 
 
-def frame(rows: Iterable[dict[str, Any]]) -> DataFrame:
-    """A pandas.DataFrame of rows."""
+def pandas() -> Any:
+    """The package, which only tables need."""
     try:
         import pandas
     except ImportError:
         raise ArgumentError("tables need the package pandas: pip install pandas") from None
-    return pandas.DataFrame(list(rows))
+    return pandas
+
+
+def frame(rows: Iterable[dict[str, Any]]) -> DataFrame:
+    """A pandas.DataFrame of rows."""
+    return pandas().DataFrame(list(rows))
 
 
 def rows_of(words: Sequence[str], key: str, keep: Sequence[str] | None = None) -> DataFrame:

@@ -7,7 +7,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Callable
 
-from arlab._tables import Figures, Names, command, frame, rows_of
+from arlab._tables import Figures, Names, command, frame, pandas, rows_of
 from arlab.schedules import Schedule
 
 if TYPE_CHECKING:
@@ -286,10 +286,7 @@ class Study(Figures):
         return {name: getattr(figures, name)(frame, **look) for name in names}
 
     def _read(self, name: str) -> DataFrame:
-        frame([])
-        import pandas
-
-        return pandas.read_csv(self.folder / name, comment="#")
+        return pandas().read_csv(self.folder / name, comment="#")
 
 
 def study(

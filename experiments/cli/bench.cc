@@ -4,14 +4,18 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <ctime>
 #include <set>
 
 #include "experiments/cli/commands.h"
+#include "experiments/cli/nccl_tests.h"
 #include "experiments/cli/options.h"
 #include "kernels/runtime/platforms.h"
 #include "reference/codecs/registry.h"
 #include "reference/collectives/algorithm.h"
+#include "reference/collectives/codecs.h"
+#include "reference/collectives/executor.h"
 #include "reference/tensors/file.h"
 #include "reference/tensors/synthetic.h"
 
@@ -43,7 +47,7 @@ struct BenchCommand {
   std::vector<std::string> algorithms = {"one_shot", "two_shot"};
   std::vector<std::string> codecs;
   std::string dtype = "fp16";
-  std::vector<std::string> bytes = {"32K", "128K", "512K", "1M", "4M", "16M", "64M", "256M"};
+  SizeOptions sizes;
   std::optional<std::uint32_t> ranks;
   std::optional<std::uint32_t> calls;
   std::optional<std::uint32_t> replays;
@@ -53,6 +57,7 @@ struct BenchCommand {
   std::string machine;
   std::string out;
   bool explain = false;
+  bool check = false;
   std::string inner_codec;
   Format format = Format::table;
 
@@ -78,9 +83,9 @@ struct BenchCommand {
   }
 
   Timing time(kernels::Group& group, const std::string& algorithm, const std::string& codec,
-              DType type, std::uint64_t payload_bytes, std::span<const std::byte> pattern) const {
-    kernels::GroupCall call;
-    call.collective = collective(algorithm, codec, type, payload_bytes);
+              DType type, std::uint64_t payload_bytes, std::span<const std::byte> pattern,
+              bool in_place = false) const {
+    const kernels::GroupCall call{collective(algorithm, codec, type, payload_bytes), in_place};
     auto times = group.time(call, pattern, timing_request(payload_bytes));
     if (!times.ok()) {
       fail("platform {}: {} {} of {} bytes: {}", platform, algorithm, codec, payload_bytes,
@@ -107,6 +112,11 @@ struct BenchCommand {
 
   void write_results(const std::vector<Timing>& timings, int world_size,
                      const std::string& device) const;
+
+  /// What bench measures, as nccl-tests would; `beside` is the vendor's library or nothing.
+  void print_as_nccl(const kernels::Platform& on, kernels::Group& group, kernels::Group* beside,
+                     int world_size, const std::vector<std::string>& chosen, DType type,
+                     const std::vector<std::uint64_t>& sizes) const;
 
   /// Which kernel each call would take, and which measurement says so.
   void print_choices(kernels::Group& group, const std::vector<std::string>& chosen, DType type,
@@ -138,13 +148,11 @@ void BenchCommand::run() const {
   }
   for (const std::string& algorithm : algorithms) (void)find_algorithm(algorithm);
   if (!inner_codec.empty()) require_inner_codec(on, type);
-  std::vector<std::uint64_t> sizes;
-  for (const std::string& size : bytes) {
-    sizes.push_back(parse_count(size, "--bytes"));
-    if (sizes.back() == 0 || sizes.back() % size_of(type) != 0) {
-      fail("--bytes {}: must be whole elements of {} bytes, 1 or more", size, size_of(type));
-    }
-  }
+  SizeOptions named = sizes;
+  if (!named.given()) named.bytes = {"32K", "128K", "512K", "1M", "4M", "16M", "64M", "256M"};
+  const std::vector<std::uint64_t> all_sizes = named.sizes(size_of(type));
+  const bool as_nccl = format == Format::nccl || format == Format::nccl_json;
+  if (check && !as_nccl) fail("--check is for --format nccl and nccl-json; others: arlab conform");
   if (!out.empty()) require_output_file(out);
   if (one_line(machine) != machine) {
     fail("--machine {}: allowed is a name of one line", quote(machine));
@@ -155,7 +163,7 @@ void BenchCommand::run() const {
   if (!slot_bytes.empty()) options.slot_bytes = parse_count(slot_bytes, "--slot-bytes");
   const std::size_t team = on.team_bytes(on.devices_of_group(world_size), options);
   if (team != 0) {  // devices are emulated: their inputs and outputs are memory of this machine
-    const std::uint64_t largest = *std::max_element(sizes.begin(), sizes.end());
+    const std::uint64_t largest = all_sizes.back();
     require_memory_for(largest, "--bytes", static_cast<double>(team), 2.0 * world_size,
                        fmt::format("bench of {} ranks with {} bytes each", world_size, largest));
   }
@@ -168,7 +176,10 @@ void BenchCommand::run() const {
     beside = std::move(made.value());
   }
 
-  if (explain) return print_choices(*group.value(), chosen, type, sizes);
+  if (explain) return print_choices(*group.value(), chosen, type, all_sizes);
+  if (as_nccl) {
+    return print_as_nccl(on, *group.value(), beside.get(), world_size, chosen, type, all_sizes);
+  }
 
   const std::vector<std::byte> pattern = make_pattern(type);
   std::vector<Timing> timings;
@@ -182,7 +193,7 @@ void BenchCommand::run() const {
   report.rows.columns = {"bytes",   "library",    "algorithm", "codec",
                          "time_us", "fastest_us", "host_us",   "algbw_gb_per_s"};
   if (vendor) report.rows.columns.push_back("speedup");
-  for (const std::uint64_t size : sizes) {
+  for (const std::uint64_t size : all_sizes) {
     std::optional<double> vendor_us;
     const auto add = [&](Timing timing) {
       std::vector<nlohmann::ordered_json> row = {
@@ -235,6 +246,81 @@ void BenchCommand::print_choices(kernels::Group& group, const std::vector<std::s
   print(report, format);
 }
 
+/// Elements of all ranks whose bits are not those of the reference.
+std::uint64_t wrong_elements(kernels::Group& group, const kernels::GroupCall& call,
+                             int world_size) {
+  const kernels::CollectiveRequest& collective = call.collective;
+  const auto ranks = static_cast<Rank>(world_size);
+  const Tensor inputs = make_synthetic("gaussian", collective.dtype, ranks, collective.elements);
+  Tensor outputs = make_tensor(collective.dtype, inputs.shape);
+  const kernels::Status status = group.run(call, inputs.bytes(), outputs.bytes());
+  if (!status.ok()) fail("{} {}: {}", collective.algorithm, collective.codec, status.message());
+  const CodecPtr codec = find_codec(collective.codec);
+  const CodecPtr inner = find_inner_codec(collective.options, codec);
+  const Codecs codecs(*codec, *inner);
+  const Schedule schedule = make_schedule(collective.algorithm, {.world_size = ranks,
+                                                                 .elements = collective.elements,
+                                                                 .alignment = codecs.alignment(),
+                                                                 .options = collective.options});
+  Tensor expected = make_tensor(collective.dtype, inputs.shape);
+  execute(schedule, codecs, collective.dtype, inputs.bytes(), expected.bytes());
+  std::uint64_t wrong = 0;
+  const std::size_t size = size_of(collective.dtype);
+  for (std::size_t at = 0; at < expected.bytes().size(); at += size) {
+    wrong += std::memcmp(&expected.bytes()[at], &outputs.bytes()[at], size) != 0 ? 1 : 0;
+  }
+  return wrong;
+}
+
+void BenchCommand::print_as_nccl(const kernels::Platform& on, kernels::Group& group,
+                                 kernels::Group* beside, int world_size,
+                                 const std::vector<std::string>& chosen, DType type,
+                                 const std::vector<std::uint64_t>& sizes) const {
+  const std::vector<std::byte> pattern = make_pattern(type);
+  NcclReport report;
+  report.ranks = static_cast<Rank>(world_size);
+  report.dtype = type;
+  report.graph_launches = timing_request(1).replays;
+  report.checked = check;
+  report.device = on.device_name().value();
+  report.provenance = platform == "host" ? "emulated time, not a measurement"
+                                         : fmt::format("measured, calls in a graph; {:%F}",
+                                                       fmt::gmtime(std::time(nullptr)));
+  const auto add = [&](kernels::Group& team, const std::string& algorithm, const std::string& codec,
+                       const std::string& experiment) {
+    const bool ours = &team == &group;
+    NcclRun run{
+        experiment, ours ? find_algorithm(algorithm).collective : Collective::all_reduce, {}};
+    for (const std::uint64_t size : sizes) {
+      const auto timed = [&](bool in_place) {
+        NcclTime result{time(team, algorithm, codec, type, size, pattern, in_place).median()};
+        if (check && ours) {
+          result.wrong = wrong_elements(team, {collective(algorithm, codec, type, size), in_place},
+                                        world_size);
+        }
+        return result;
+      };
+      NcclLine line{size, timing_request(size).calls, timed(false)};
+      try {
+        line.in_place = timed(true);
+      } catch (const InvalidInput& error) {  // a schedule may need an output of its own
+        write_progress(fmt::format("not in place: {}\n", error.what()));
+      }
+      run.lines.push_back(line);
+    }
+    report.runs.push_back(std::move(run));
+  };
+  if (beside != nullptr) add(*beside, "all_reduce", dtype, beside->name());
+  for (const std::string& algorithm : algorithms) {
+    for (const std::string& codec : chosen) {
+      const std::string name = find_codec(codec)->name();
+      add(group, algorithm, name, fmt::format("{} {}", algorithm, name));
+    }
+  }
+  if (format == Format::nccl) return write_stdout(report.text());
+  write_stdout(report.json().dump(2) + '\n');
+}
+
 void BenchCommand::write_results(const std::vector<Timing>& timings, int world_size,
                                  const std::string& device) const {
   std::set<std::string> libraries;
@@ -270,9 +356,7 @@ void add_bench(CLI::App& app) {
   sub->add_option("--inner-codec", command->inner_codec,
                   "Codec of messages inside a group, for hierarchical algorithms [--codec]");
   sub->add_option("--dtype", command->dtype, "fp16, bf16 or fp32 [fp16]");
-  sub->add_option("--bytes", command->bytes,
-                  "Sizes of the tensor of a rank, in bytes [32K to 256M]")
-      ->delimiter(',');
+  command->sizes.add_to(*sub, "Sizes of the tensor of a rank", "32K to 256M");
   add_integer(*sub, "--ranks", command->ranks, 2, 8, "World size [all devices]");
   add_integer(*sub, "--calls", command->calls, 1, 10000, "Calls in a graph [5 to 50, by size]");
   add_integer(*sub, "--replays", command->replays, 1, 10000,
@@ -287,7 +371,9 @@ void add_bench(CLI::App& app) {
   sub->add_option("--machine", command->machine,
                   "Name for --out, as of a machine of arlab topology [none]");
   sub->add_option("--out", command->out, "Also write the times to this CSV file");
-  add_format(*sub, command->format);
+  sub->add_flag("--check", command->check,
+                "With --format nccl: compare every bit with the reference's (#wrong)");
+  add_format(*sub, command->format, Format::table, true);
   sub->callback([command] { command->run(); });
 }
 

@@ -26,8 +26,6 @@ std::string join(const Items& items, TextOf text_of) {
 
 // ---------------------------------------------------------------- for a terminal
 
-constexpr std::size_t kTerminal = 120;  // characters in a line
-
 /// Some of the columns.
 Table only(const std::vector<std::string>& kept, const Table& table) {
   Table result{kept, {}};
@@ -36,60 +34,6 @@ Table only(const std::vector<std::string>& kept, const Table& table) {
     for (const std::string& column : kept) {
       const auto at = std::find(table.columns.begin(), table.columns.end(), column);
       cells.push_back(row[static_cast<std::size_t>(at - table.columns.begin())]);
-    }
-  }
-  return result;
-}
-
-/// The text in lines of at most `width` characters, broken at spaces where there are any.
-std::vector<std::string> lines_of(std::string_view text, std::size_t width) {
-  std::vector<std::string> lines;
-  while (text.size() > width) {
-    const std::size_t space = text.rfind(' ', width);
-    const bool broken = space != std::string_view::npos && space > 0;
-    lines.emplace_back(text.substr(0, broken ? space : width));
-    text.remove_prefix(broken ? space + 1 : width);
-  }
-  lines.emplace_back(text);
-  return lines;
-}
-
-/// The same table in lines that fit: cells of text go on in the rows below.
-Table wrapped(const Table& table) {
-  const std::size_t columns = table.columns.size();
-  std::vector<std::size_t> width(columns);
-  std::vector<std::size_t> least(columns);
-  std::size_t total = 2 * (columns - 1);
-  for (std::size_t c = 0; c < columns; ++c) {
-    width[c] = table.columns[c].size();
-    bool text = c > 0;
-    for (const auto& row : table.rows) {
-      width[c] = std::max(width[c], cell_text(row[c]).size());
-      text = text && !row[c].is_number();
-    }
-    least[c] = text ? table.columns[c].size() : width[c];
-    total += width[c];
-  }
-  while (total > kTerminal) {
-    std::size_t widest = columns;
-    for (std::size_t c = 0; c < columns; ++c) {
-      if (width[c] > least[c] && (widest == columns || width[c] > width[widest])) widest = c;
-    }
-    if (widest == columns) break;
-    --width[widest];
-    --total;
-  }
-  Table result{table.columns, {}};
-  for (const auto& row : table.rows) {
-    const std::size_t first = result.rows.size();
-    for (std::size_t c = 0; c < columns; ++c) {
-      const std::vector<std::string> lines = lines_of(cell_text(row[c]), width[c]);
-      while (result.rows.size() < first + lines.size()) {
-        result.rows.emplace_back(columns, Json(""));
-      }
-      for (std::size_t l = 0; l < lines.size(); ++l) {
-        result.rows[first + l][c] = lines.size() == 1 ? row[c] : Json(lines[l]);
-      }
     }
   }
   return result;

@@ -45,6 +45,50 @@ std::uint64_t parse_count(const std::string& text, const std::string& what) {
   return value << shift;
 }
 
+void SizeOptions::add_to(CLI::App& command, const std::string& what, const std::string& otherwise) {
+  auto* list = command
+                   .add_option("--bytes", bytes,
+                               fmt::format("{}, separated by commas; FIRST..LAST is FIRST and its "
+                                           "doubles [{}]",
+                                           what, otherwise))
+                   ->delimiter(',');
+  auto* first = command.add_option("-b,--minbytes", least, "The least size, as of nccl-tests");
+  command.add_option("-e,--maxbytes", most, "The largest size [-b]")->needs(first);
+  add_integer(command, "-f,--stepfactor", factor, 2, 1024, "From a size to the next [2]")
+      ->needs(first);
+  first->excludes(list);
+}
+
+std::vector<std::uint64_t> SizeOptions::sizes(std::size_t element_bytes) const {
+  std::vector<std::uint64_t> sizes;
+  const auto add = [&](const std::string& name, std::uint64_t first, std::uint64_t last,
+                       std::uint64_t step) {
+    if (last < first)
+      fail("{}: the last size is less than the first; allowed is FIRST..LAST", name);
+    for (std::uint64_t size = first;; size *= step) {
+      if (size % element_bytes != 0) {
+        fail("{}: {} bytes are not whole elements of {} bytes", name, size, element_bytes);
+      }
+      sizes.push_back(size);
+      if (size > last / step) break;
+    }
+  };
+  if (!least.empty()) {
+    const std::uint64_t first = parse_count(least, "-b");
+    add("-b and -e", first, most.empty() ? first : parse_count(most, "-e"), factor.value_or(2));
+  }
+  for (const std::string& text : bytes) {
+    const auto dots = text.find("..");
+    const std::uint64_t first = parse_count(text.substr(0, dots), "--bytes");
+    const bool range = dots != std::string::npos;
+    add(fmt::format("--bytes {}", text), first,
+        range ? parse_count(text.substr(dots + 2), "--bytes") : first, 2);
+  }
+  std::sort(sizes.begin(), sizes.end());
+  sizes.erase(std::unique(sizes.begin(), sizes.end()), sizes.end());
+  return sizes;
+}
+
 CLI::Option* add_integer(CLI::App& command, const std::string& name,
                          std::optional<std::uint32_t>& value, std::uint32_t low, std::uint32_t high,
                          const std::string& description) {
@@ -139,25 +183,29 @@ bool hand_over_drawing(const std::string& json) {
   return true;
 }
 
-void add_format(CLI::App& command, Format& format, Format default_format) {
+void add_format(CLI::App& command, Format& format, Format default_format, bool nccl) {
   format = default_format;
-  const std::vector<std::pair<std::string, Format>> names = {
+  std::vector<std::pair<std::string, Format>> names = {
       {"table", Format::table}, {"json", Format::json}, {"csv", Format::csv}};
+  if (nccl) names.insert(names.end(), {{"nccl", Format::nccl}, {"nccl-json", Format::nccl_json}});
+  std::string allowed;
+  for (const auto& [name, value] : names) allowed += (allowed.empty() ? "" : ", ") + name;
   command
       .add_option_function<std::string>(
           "--format",
-          [&format, names](const std::string& text) {
+          [&format, names, allowed](const std::string& text) {
             for (const auto& [name, value] : names) {
               if (name == text) {
                 format = value;
                 return;
               }
             }
-            throw CLI::ValidationError(
-                "--format", fmt::format("{}: allowed are table, json, csv", quote(text)));
+            throw CLI::ValidationError("--format",
+                                       fmt::format("{}: allowed are {}", quote(text), allowed));
           },
-          fmt::format("Output: table, json or csv [{}]",
-                      names[static_cast<std::size_t>(default_format)].first))
+          fmt::format("Output: table, json or csv [{}]{}",
+                      names[static_cast<std::size_t>(default_format)].first,
+                      nccl ? "; nccl and nccl-json are as nccl-tests has them" : ""))
       ->type_name("FORMAT");
 }
 

@@ -19,6 +19,23 @@ namespace arlab::cli {
 /// A count with an optional binary suffix: 4096, 64K, 1M, 2G. Throws InvalidInput naming `what`.
 std::uint64_t parse_count(const std::string& text, const std::string& what);
 
+/// Sizes of tensors: --bytes, or as nccl-tests have them -b, -e and -f.
+struct SizeOptions {
+  std::vector<std::string> bytes;
+  std::string least;
+  std::string most;
+  std::optional<std::uint32_t> factor;
+
+  /// `what` the bytes are of, and which are taken when none are named.
+  void add_to(CLI::App& command, const std::string& what, const std::string& otherwise);
+
+  bool given() const { return !bytes.empty() || !least.empty(); }
+
+  /// Ascending. "32K..1G" is 32K and its doubles up to 1G. Throws InvalidInput, also for what is not
+  /// a whole number of elements.
+  std::vector<std::uint64_t> sizes(std::size_t element_bytes) const;
+};
+
 /// Adds an option that takes a decimal integer from `low` to `high`.
 CLI::Option* add_integer(CLI::App& command, const std::string& name,
                          std::optional<std::uint32_t>& value, std::uint32_t low, std::uint32_t high,
@@ -45,8 +62,9 @@ void write_progress(const std::string& text);
 /// Hands the data of a picture to who takes this thread's output; false where nobody does.
 bool hand_over_drawing(const std::string& json);
 
-/// --format table|json|csv, for every command.
-void add_format(CLI::App& command, Format& format, Format default_format = Format::table);
+/// --format table|json|csv, for every command; of some also nccl and nccl-json.
+void add_format(CLI::App& command, Format& format, Format default_format = Format::table,
+                bool nccl = false);
 
 /// Prints to stdout.
 void print(const Report& report, Format format);

@@ -24,14 +24,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::string python() {
-  if (const char* chosen = std::getenv("ARLAB_PYTHON"); chosen != nullptr && *chosen != '\0')
-    return chosen;
-  const fs::path of_project = fs::path(ARLAB_SOURCE_DIR) / ".venv/bin/python";
-  std::error_code error;
-  return fs::exists(of_project, error) ? of_project.string() : "python3";
-}
-
 /// The folder that holds the package arlab: the project's, else where it is installed.
 std::string package_folder() {
   const fs::path of_project = fs::path(ARLAB_SOURCE_DIR) / "experiments/python";
@@ -164,6 +156,14 @@ void draw_from(const std::string& kind, const std::vector<std::string>& argument
 }
 
 }  // namespace
+
+std::string python() {
+  if (const char* chosen = std::getenv("ARLAB_PYTHON"); chosen != nullptr && *chosen != '\0')
+    return chosen;
+  const fs::path of_project = fs::path(ARLAB_SOURCE_DIR) / ".venv/bin/python";
+  std::error_code error;
+  return fs::exists(of_project, error) ? of_project.string() : "python3";
+}
 
 void draw(const std::string& kind, const std::vector<std::string>& arguments,
           const std::string& kept) {

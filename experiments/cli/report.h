@@ -10,7 +10,8 @@
 
 namespace arlab::cli {
 
-enum class Format { table, json, csv };
+/// The last two are of bench and simulate (nccl_tests.h).
+enum class Format { table, json, csv, nccl, nccl_json };
 
 /// Exact up to 2^64 - 1; above that the nearest float64, as most readers of JSON would make of it.
 nlohmann::ordered_json count_json(WideCount count);
@@ -41,6 +42,9 @@ std::string render(const Report& report, Format format);
 
 /// Aligned text; numbers stand to the right.
 std::string render_text(const Table& table);
+
+/// The same table in lines that fit into a terminal: cells of text go on in the rows below.
+Table wrapped(const Table& table);
 
 /// Comma-separated values as in RFC 4180, with a header line; null is an empty cell.
 std::string render_csv(const Table& table);

@@ -1,6 +1,7 @@
 // arlab simulate: how long a schedule takes on a topology.
 
 #include "experiments/cli/commands.h"
+#include "experiments/cli/nccl_tests.h"
 #include "experiments/cli/options.h"
 #include "experiments/cli/plots.h"
 #include "experiments/cli/tensor_source.h"
@@ -19,7 +20,7 @@ struct SimulateCommand {
   ScheduleOptions schedule;
   std::string topology;
   std::string codec;
-  std::string bytes;
+  SizeOptions sizes;
   std::string dtype;
   std::optional<std::uint32_t> ranks;
   bool library = false;
@@ -38,17 +39,18 @@ struct SimulateCommand {
       each->wire_bytes(type, 1);  // throws when the codec does not take the dtype
     }
     const Topology t = find_topology(topology);
-    std::uint64_t elements = 0;
-    if (schedule.file.empty() || !bytes.empty()) {
-      if (bytes.empty()) fail("--algorithm needs --bytes, the payload of one rank (64M)");
-      const std::uint64_t payload = parse_count(bytes, "--bytes");
-      if (payload % size_of(type) != 0) {
-        fail("--bytes is {}: not a whole number of {} elements of {} bytes", payload, name_of(type),
-             size_of(type));
-      }
-      elements = payload / size_of(type);
+    std::vector<std::uint64_t> payloads = {0};  // as a schedule file says
+    if (sizes.given()) payloads = sizes.sizes(size_of(type));
+    if (schedule.file.empty() && !sizes.given()) {
+      fail("--algorithm needs --bytes, the payload of one rank (64M)");
     }
-    const Rank world_size = ranks.value_or(schedule.file.empty() ? t.ranks.value : 0);
+    const bool as_nccl = format == Format::nccl || format == Format::nccl_json;
+    if (payloads.size() > 1 || as_nccl) {
+      if (!trace.empty()) fail("--trace is of one size, in another --format than nccl");
+      return run_sizes(payloads, {*c, *inner}, type, t, options);
+    }
+    const std::uint64_t elements = payloads.front() / size_of(type);
+    const Rank world_size = world_size_on(t);
     std::optional<PerfettoTrace> timeline;
     if (!trace.empty()) options.trace = &timeline.emplace();
     const SimulationResult result = simulated(world_size, elements, {*c, *inner}, type, t, options);
@@ -66,6 +68,49 @@ struct SimulateCommand {
       draw("timeline", {trace, picture()},
            fmt::format("the trace is in {} (--no-plots leaves out the picture)", trace));
     }
+  }
+
+  /// 0: as a schedule file says.
+  Rank world_size_on(const Topology& t) const {
+    return ranks.value_or(schedule.file.empty() ? t.ranks.value : 0);
+  }
+
+  /// A row per size, or a line as nccl-tests prints it.
+  void run_sizes(const std::vector<std::uint64_t>& payloads, const Codecs& c, DType type,
+                 const Topology& t, const SimulateOptions& options) const {
+    Report rows{"arlab.simulate.sizes/1"};
+    rows.rows_name = "sizes";
+    rows.rows.columns = {"bytes",          "latency_us", "algbw_gb_per_s",
+                         "busbw_gb_per_s", "wire_bytes", "bottleneck"};
+    NcclReport nccl;
+    NcclRun run;
+    for (const std::uint64_t payload : payloads) {
+      const SimulationResult r =
+          simulated(world_size_on(t), payload / size_of(type), c, type, t, options);
+      rows.rows.rows.push_back({r.payload_bytes, r.latency_us, r.algbw_gb_per_s, r.busbw_gb_per_s,
+                                count_json(r.wire_bytes), r.bottleneck});
+      // The model does not tell an output that is the input from another one.
+      run.lines.push_back({r.payload_bytes, 1, {r.latency_us}, NcclTime{r.latency_us}});
+      if (payload != payloads.back()) continue;
+      rows.fields = {
+          {"topology", r.topology},
+          {"algorithm", r.algorithm},
+          {"codec", r.codec},
+          {"ranks", r.world_size},
+          {"dtype", std::string(name_of(r.dtype))},
+          {"model", r.model, "sim/README.md says how far it is from measured times"},
+          {"provenance", fmt::format("simulated: model {}, topology {}", r.model, r.topology)}};
+      nccl.ranks = r.world_size;
+      nccl.dtype = r.dtype;
+      nccl.device = t.device.name;
+      nccl.provenance = rows.fields.back().value;
+      run.experiment = fmt::format("{} {} on {}", r.algorithm, r.codec, r.topology);
+      run.collective = r.collective;
+    }
+    nccl.runs = {std::move(run)};
+    if (format == Format::nccl) return write_stdout(nccl.text());
+    if (format == Format::nccl_json) return write_stdout(nccl.json().dump(2) + '\n');
+    print(rows, format);
   }
 
   SimulateOptions make_options() const {
@@ -201,7 +246,7 @@ void add_simulate(CLI::App& app) {
       ->required();
   command->schedule.add_to(*sub);
   sub->add_option("--codec", command->codec, "Codec (see arlab list codecs)")->required();
-  sub->add_option("--bytes", command->bytes, "Payload of one rank (32K, 64M)");
+  command->sizes.add_to(*sub, "Payload of one rank (32K, 64M)", "as --schedule has it");
   sub->add_option("--dtype", command->dtype, "fp16, bf16 or fp32 [fp16 if the codec takes it]");
   add_integer(*sub, "--ranks", command->ranks, 1, kMaxWorldSize,
               "World size [all ranks of the topology]");
@@ -213,7 +258,7 @@ void add_simulate(CLI::App& app) {
       "--trace", command->trace,
       "Write the timeline to this .json, for ui.perfetto.dev, and as a .png beside it");
   sub->add_flag("--no-plots", command->no_plots, "No .png beside the trace")->needs(traced);
-  add_format(*sub, command->format);
+  add_format(*sub, command->format, Format::table, true);
   sub->callback([command] { command->run(); });
 }
 

@@ -37,30 +37,11 @@ struct SweepPoint {
   bool library;
 };
 
-/// "32K", or "32K..1G": that and its doubles up to the second. Throws InvalidInput.
-std::vector<std::uint64_t> sizes_of(const std::vector<std::string>& texts) {
-  std::vector<std::uint64_t> sizes;
-  for (const std::string& text : texts) {
-    const auto dots = text.find("..");
-    const std::uint64_t first = parse_count(text.substr(0, dots), "--bytes");
-    const std::uint64_t last =
-        dots == std::string::npos ? first : parse_count(text.substr(dots + 2), "--bytes");
-    if (last < first) fail("--bytes is {}: allowed is FIRST..LAST with FIRST <= LAST", quote(text));
-    for (std::uint64_t size = first;; size *= 2) {
-      sizes.push_back(size);
-      if (size > last / 2) break;
-    }
-  }
-  std::sort(sizes.begin(), sizes.end());
-  sizes.erase(std::unique(sizes.begin(), sizes.end()), sizes.end());
-  return sizes;
-}
-
 struct SweepCommand {
   std::vector<std::string> topologies;
   std::vector<std::string> algorithms = {"one_shot", "two_shot", "ring"};
   std::vector<std::string> codecs = {"fp16", "qr-q8", "qr-q6", "qr-q4"};
-  std::vector<std::string> bytes = {"32K..1G"};
+  SizeOptions sizes;
   std::vector<std::string> ranks;
   std::vector<std::string> group_sizes;
   std::string inner_codec;
@@ -76,16 +57,12 @@ struct SweepCommand {
       fail("--highlight is for figures: name a folder with --out, and leave out --no-plots");
     }
     const DType type = parse_dtype(dtype);
-    const std::vector<std::uint64_t> sizes = sizes_of(bytes);
-    for (const std::uint64_t size : sizes) {
-      if (size % size_of(type) != 0) {
-        fail("--bytes {}: must be whole elements of {} bytes", size, size_of(type));
-      }
-    }
+    SizeOptions chosen = sizes;
+    if (!chosen.given()) chosen.bytes = {"32K..1G"};
     std::vector<Topology> machines;
     machines.reserve(topologies.size());
     for (const std::string& name : topologies) machines.push_back(find_topology(name));
-    const std::vector<SweepPoint> points = points_of(machines, sizes, type);
+    const std::vector<SweepPoint> points = points_of(machines, chosen.sizes(size_of(type)), type);
     if (!out.empty()) {
       std::error_code error;
       fs::create_directories(out, error);
@@ -228,8 +205,7 @@ void add_sweep(CLI::App& app) {
   list("--algorithm", command->algorithms,
        "Algorithms or schedules of any size (.json) [one_shot, two_shot, ring]");
   list("--codec", command->codecs, "Codecs [fp16, qr-q8, qr-q6, qr-q4]");
-  list("--bytes", command->bytes,
-       "Payloads of one rank; FIRST..LAST is FIRST and its doubles [32K..1G]");
+  command->sizes.add_to(*sub, "Payloads of one rank", "32K..1G");
   list("--ranks", command->ranks, "World sizes [all ranks of each topology]");
   list("--group-size", command->group_sizes,
        "Ranks per group of hierarchical algorithms [as each topology has it]");

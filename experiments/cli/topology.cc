@@ -1,13 +1,17 @@
 // arlab topology show: what a machine or fabric is made of, where its numbers come from, and what
-// it could carry; with a picture.
+// it could carry; with a picture. arlab topology compare: in what two of them differ.
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <utility>
 
 #include "experiments/cli/commands.h"
 #include "experiments/cli/options.h"
 #include "experiments/cli/plots.h"
+#include "reference/codecs/registry.h"
+#include "reference/collectives/algorithm.h"
+#include "sim/simulator.h"
 #include "sim/topology/bisection.h"
 #include "sim/topology/fabric.h"
 #include "sim/topology/routes.h"
@@ -250,14 +254,99 @@ std::string range_text(const Json& summary, const char* unit) {
                      cell_text(summary["median"]), cell_text(summary["max"]));
 }
 
+// ---------------------------------------------------------------- two topologies
+
+/// A row of a comparison; numbers have a ratio.
+std::vector<Json> compared(const std::string& what, const Json& a, const Json& b) {
+  Json ratio = nullptr;
+  if (a.is_number() && b.is_number() && a.get<double>() != 0) {
+    ratio = b.get<double>() / a.get<double>();
+  }
+  return {what, a, b, ratio};
+}
+
+/// The fastest of the plain algorithms in us, with its name in front of it.
+std::pair<std::string, double> fastest(const Topology& t, const CodecPtr& codec,
+                                       std::uint64_t bytes) {
+  std::pair<std::string, double> best{"", 0};
+  for (const char* name : {"one_shot", "two_shot", "ring"}) {
+    const ScheduleRequest request{.world_size = t.ranks.value,
+                                  .elements = bytes / size_of(DType::fp16),
+                                  .alignment = codec->info().alignment};
+    const double us =
+        simulate(find_algorithm(name), request, {*codec, *codec}, DType::fp16, t, {}).latency_us;
+    if (best.first.empty() || us < best.second) best = {name, us};
+  }
+  return best;
+}
+
+/// All reduces of both, the fastest algorithm of each.
+Table compared_times(const Topology& a, const Topology& b) {
+  Table table{{"bytes", "codec", "algorithm_a", "a_us", "algorithm_b", "b_us", "b_over_a"}, {}};
+  if (a.ranks.value < 2 || b.ranks.value < 2) return table;
+  for (const std::uint64_t bytes :
+       {std::uint64_t{32} << 10, std::uint64_t{1} << 20, std::uint64_t{64} << 20}) {
+    for (const char* name : {"fp16", "qr-q4"}) {
+      const CodecPtr codec = find_codec(name);
+      const auto [algorithm_a, us_a] = fastest(a, codec, bytes);
+      const auto [algorithm_b, us_b] = fastest(b, codec, bytes);
+      table.rows.push_back({bytes, name, algorithm_a, us_a, algorithm_b, us_b, us_b / us_a});
+    }
+  }
+  return table;
+}
+
+/// What differs, and what the two are called.
+Report comparison(const Topology& a, const Topology& b, const Json& of_a, const Json& of_b) {
+  Report report{"arlab.topology.compare/1"};
+  report.fields = {{"a", a.name, a.summary}, {"b", b.name, b.summary}};
+  report.rows_name = "differences";
+  report.rows.columns = {"quantity", "a", "b", "b_over_a"};
+  const auto add = [&](const std::string& what, const Json& x, const Json& y) {
+    if (x != y) report.rows.rows.push_back(compared(what, x, y));
+  };
+  for (const char* field : {"kind", "device", "ranks", "switches", "links", "bisection_gb_per_s"}) {
+    add(field, of_a[field], of_b[field]);
+  }
+  for (const char* field : {"pair_gb_per_s", "pair_hops", "pair_latency_us"}) {
+    for (const char* part : {"min", "median", "max"}) {
+      const auto of = [&](const Json& json) {
+        return json[field].is_null() ? Json(nullptr) : json[field][part];
+      };
+      add(fmt::format("{}.{}", field, part), of(of_a), of(of_b));
+    }
+  }
+  // Of quantities that only one has, the other shows nothing.
+  std::map<std::string, std::pair<Json, Json>> values;
+  std::vector<std::string> order;
+  const auto collect = [&](const Json& json, bool first) {
+    for (const Json& row : json["quantities"]) {
+      const std::string key = row["quantity"];
+      if (!values.contains(key)) order.push_back(key);
+      (first ? values[key].first : values[key].second) = row["value"];
+    }
+  };
+  collect(of_a, true);
+  collect(of_b, false);
+  for (const std::string& key : order) {
+    if (key != "ranks") add(key, values[key].first, values[key].second);
+  }
+  add("faults", of_a["faults"].size(), of_b["faults"].size());
+  add("stragglers", of_a["stragglers"].size(), of_b["stragglers"].size());
+  return report;
+}
+
 struct TopologyCommand {
   std::string action;
   std::string name;
+  std::string other;
   std::string out;
   Format format = Format::table;
 
   void run() const {
-    if (action != "show") fail("cannot {} a topology: allowed is show", quote(action));
+    if (action == "compare") return compare();
+    if (action != "show") fail("cannot {} a topology: allowed are show, compare", quote(action));
+    if (!other.empty()) fail("show takes one topology, but there is {} too", quote(other));
     if (!out.empty()) require_picture_name("--out", out, {".png", ".svg"});
     const Topology t = find_topology(name);
     if (!out.empty() && t.ranks.value > kMostDrawnRanks) {
@@ -278,6 +367,35 @@ struct TopologyCommand {
       draw("topology", drawing(json, t, fabric), out,
            fmt::format("topology '{}' is as printed", t.name));
     }
+  }
+
+  void compare() const {
+    if (other.empty()) fail("compare takes two topologies, but there is only {}", quote(name));
+    if (!out.empty()) fail("--out draws one topology: arlab topology show");
+    const Topology a = find_topology(name);
+    const Topology b = find_topology(other);
+    Report report = comparison(a, b, figures_of(a), figures_of(b));
+    const Table times = compared_times(a, b);
+    const std::string provenance = fmt::format("simulated: model {}", kSimulatorModel);
+    if (format == Format::json) {
+      Json json = Json::parse(render(report, Format::json));
+      json["times"] = json_rows(times);
+      json["times_provenance"] = provenance;
+      return write_stdout(json.dump(2, ' ', false, Json::error_handler_t::replace) + '\n');
+    }
+    print(report, format);
+    if (format == Format::csv) return;
+    write_stdout(section_text(
+        fmt::format("all-reduce of all ranks, fp16 tensors, fastest of one_shot, two_shot and ring "
+                    "({}):",
+                    provenance),
+        render_text(times)));
+  }
+
+  static Json figures_of(const Topology& t) {
+    const Fabric fabric(t);
+    const Pairs pairs = pairs_of(t, fabric);
+    return to_json(report(t, fabric, pairs), t, pairs);
   }
 
   static Report report(const Topology& t, const Fabric& fabric, const Pairs& pairs) {
@@ -379,10 +497,12 @@ struct TopologyCommand {
 void add_topology(CLI::App& app) {
   auto command = std::make_shared<TopologyCommand>();
   CLI::App* sub = app.add_subcommand(
-      "topology", "Show a topology: links, bandwidths, provenance of every number, a picture");
-  sub->add_option("ACTION", command->action, "show")->required();
+      "topology",
+      "Show a topology: links, bandwidths, provenance of every number, a picture; or compare two");
+  sub->add_option("ACTION", command->action, "show or compare")->required();
   sub->add_option("TOPOLOGY", command->name, "Name (see arlab list topologies) or a .toml file")
       ->required();
+  sub->add_option("OTHER", command->other, "Of compare: the second topology");
   sub->add_option("--out", command->out, "Draw it into this .png or .svg; up to 64 devices");
   add_format(*sub, command->format);
   sub->callback([command] { command->run(); });

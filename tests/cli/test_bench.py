@@ -122,7 +122,7 @@ def test_outputs_are_regular_files(tmp_path):
         (FAST + " --codec qr-q4 --dtype fp32", "codec qr-q4 does not take fp32"),
         (FAST + " --dtype fp8", "fp8"),
         (FAST + " --algorithm two_shots", "unknown algorithm"),
-        (FAST + " --bytes 3", "--bytes 3: must be whole elements of 2 bytes, 1 or more"),
+        (FAST + " --bytes 3", "--bytes 3: 3 bytes are not whole elements of 2 bytes"),
         (FAST + " --bytes 0", "allowed is a positive integer"),
         (FAST + " --vendor", "emulated GPUs have no vendor's library"),
         (FAST + " --blocks 2000", "allowed is an integer from 1 to 1024"),

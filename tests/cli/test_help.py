@@ -38,6 +38,9 @@ COMMANDS = {
     ],
     "vectors": ["--codec", "--dtype"],
     "study": ["--out", "--resume", "--no-plots"],
+    "sweep": ["--topology", "--algorithm", "--codec", "--bytes", "--ranks", "--out", "--highlight"],
+    "new": ["--block", "--tree"],
+    "doctor": [],
 }  # fmt: skip
 
 
@@ -74,7 +77,7 @@ def test_no_arguments(tmp_path):
     refused("", tmp_path, "arlab --help")
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", sorted(set(COMMANDS) - {"doctor"}))
 def test_a_command_without_arguments_says_what_is_missing(tmp_path, command):
     refused(command, tmp_path)
 

@@ -192,3 +192,44 @@ def test_nothing_is_left_in_the_temporary_folder(tmp_path):
         process.stdout.close()
     assert not list((tmp_path / "tmp").iterdir())
     assert {path.name for path in tmp_path.iterdir()} == {"tmp", "slow"}
+
+
+# ---------------------------------------------------------------- compare
+
+
+def test_compare_says_what_differs(tmp_path):
+    report = ok_json("topology compare mi300x-8 h200-8", tmp_path)
+    rows = {each["quantity"]: each for each in report["differences"]}
+    a, b = show("mi300x-8", tmp_path), show("h200-8", tmp_path)
+    assert rows["bisection_gb_per_s"]["a"] == a["bisection_gb_per_s"]
+    assert rows["bisection_gb_per_s"]["b"] == b["bisection_gb_per_s"]
+    ratio = b["bisection_gb_per_s"] / a["bisection_gb_per_s"]
+    assert rows["bisection_gb_per_s"]["b_over_a"] == pytest.approx(ratio)
+    assert "ranks" not in rows  # both have 8
+    assert all(each["a"] != each["b"] for each in report["differences"])
+    assert len(report["times"]) == 6
+    for row in report["times"]:
+        for side, machine in (("a", "mi300x-8"), ("b", "h200-8")):
+            algorithm = row[f"algorithm_{side}"]
+            command = f"simulate --topology {machine} --algorithm {algorithm} --codec {row['codec']} --bytes {row['bytes']}"
+            assert ok_json(command, tmp_path)["latency_us"] == row[f"{side}_us"]
+
+
+def test_compare_of_one_with_itself(tmp_path):
+    report = ok_json("topology compare h200-8 h200-8", tmp_path)
+    assert report["differences"] == []
+    assert all(row["b_over_a"] == 1 for row in report["times"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "fragment"),
+    [
+        ("compare mi300x-8", "two topologies"),
+        ("compare mi300x-8 nonsense", "nonsense"),
+        ("compare mi300x-8 h200-8 --out a.png", "topology show"),
+        ("show mi300x-8 h200-8", "show takes one topology"),
+        ("draw mi300x-8", "show, compare"),
+    ],
+)
+def test_compare_what_cannot_be(tmp_path, arguments, fragment):
+    refused(f"topology {arguments}", tmp_path, fragment)

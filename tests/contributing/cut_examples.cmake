@@ -1,7 +1,10 @@
 # Writes every code block of the page that follows a line `<!-- example: NAME -->` to FOLDER/NAME.
 file(READ ${PAGE} text)
-foreach(name example_codec.h example_algorithm.cc)
-  set(mark "<!-- example: ${name} -->\n```cpp\n")
+foreach(name example_codec.py example_algorithm.cc)
+  string(REGEX REPLACE ".*[.]" "" language ${name})
+  string(REPLACE cc cpp language ${language})
+  string(REPLACE py python language ${language})
+  set(mark "<!-- example: ${name} -->\n```${language}\n")
   string(FIND "${text}" "${mark}" begin)
   if(begin EQUAL -1)
     message(FATAL_ERROR "${PAGE} has no example ${name}")

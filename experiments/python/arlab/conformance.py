@@ -1,4 +1,6 @@
-"""Any all-reduce, checked: exact as what, deterministic, the same on all ranks, how far off?
+"""Somebody's all-reduce or codec, checked, bit for bit.
+
+Any all-reduce: exact as what, deterministic, the same on all ranks, how far off?
 
     report = arlab.conformance.check(my_all_reduce, world_size=4, dtype="bf16")
     print(report)
@@ -12,6 +14,11 @@ is missing are found and named.
 
 The work is done by arlab's library (the compiled part of this package), or, where that is not installed, by the program:
 `check(..., program="build/bin/arlab")`, or ARLAB_PROGRAM in the environment. Both give the same report.
+
+A codec in NumPy, PyTorch or Triton against the reference's:
+
+    report = arlab.conformance.check_codec(my_encode, my_decode, "qr-q4", dtypes=["fp16"])
+    assert report.passed, report.findings
 """
 
 from __future__ import annotations
@@ -19,12 +26,14 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from dataclasses import dataclass
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Callable, Protocol, Sequence
 
 import numpy as np
 
-__all__ = ["CheckError", "NumpyTensors", "Report", "Tensors", "TorchTensors", "check"]
+__all__ = ["CheckError", "CodecReport", "NumpyTensors", "Report", "Tensors", "TorchTensors", "check", "check_codec"]
 
 _MODES = ("returns", "in_place", "out")
 _DTYPES = ("fp16", "bf16", "fp32")
@@ -163,10 +172,12 @@ class TorchTensors:
         return region.cpu().numpy()
 
 
-def _require_fit(type_fits: bool, size_fits: bool, dtype: str, elements: int, result: Any) -> None:
+def _require_fit(
+    type_fits: bool, size_fits: bool, dtype: str, elements: int, result: Any, who: str = "the all-reduce"
+) -> None:
     if not type_fits or not size_fits:
         raise CheckError(
-            f"the all-reduce returned {getattr(result, 'dtype', type(result))} of shape"
+            f"{who} returned {getattr(result, 'dtype', type(result))} of shape"
             f" {tuple(getattr(result, 'shape', ()))}: expected are {elements} elements of {dtype}"
         )
 
@@ -355,3 +366,183 @@ def _serve(session: _Session, calls, answers) -> None:
             answers.flush()
         except BrokenPipeError:
             return
+
+
+# ---------------------------------------------------------------- codecs
+
+
+@dataclass(frozen=True)
+class CodecReport:
+    """How a codec compares with the reference. `cases`: a dict each, with the numbers of bytes and elements that were
+    compared and that differ; `findings`: a line for each case in which something differs, with the first place."""
+
+    codec: str
+    cases: list[dict[str, Any]] = field(default_factory=list)
+    findings: list[str] = field(default_factory=list)
+
+    @property
+    def passed(self) -> bool:
+        """True when every byte of every wire and every bit of every decoded element is the reference's."""
+        return not self.findings
+
+    def __str__(self) -> str:
+        wire = sum(case["wire_bytes"] for case in self.cases)
+        decoded = sum(case["elements"] for case in self.cases)
+        lines = [f"{self.codec}: {len(self.cases)} cases, {wire} wire bytes and {decoded} decoded elements compared"]
+        lines += [f"WRONG: {finding}" for finding in self.findings]
+        return "\n".join([*lines, "passed" if self.passed else "failed"])
+
+
+def check_codec(
+    encode: Callable[[Any], Any] | None,
+    decode: Callable[..., Any] | None,
+    codec: str | os.PathLike[str],
+    *,
+    dtypes: Sequence[str] | None = None,
+    block: int | None = None,
+    device: Any = None,
+) -> CodecReport:
+    """Compares somebody's codec with the reference: every wire byte, and every bit of what wires decode to.
+
+    The inputs are those of `arlab vectors`: Gaussian values, outliers, every bit pattern, zeros of both signs, ties,
+    subnormals, huge values, infinities and NaN, and lengths that are no whole blocks. decode is given the reference's wires.
+
+    Args:
+        encode: takes a tensor of one dimension, returns its wire bytes, uint8 of one dimension. None: is not checked.
+        decode: takes (wire, dtype, elements), returns the tensor. None: is not checked.
+        codec: a name (see arlab.codecs()), or a folder that `arlab vectors` has written.
+        dtypes: of "fp16", "bf16" and "fp32" those that are tried; by default all that the codec takes.
+        block: encode and decode are those of a class for @arlab.codec: [n, block] to [n, wire bytes] and back, the last block
+            filled up with zeros. Where the reference's last block is shorter, its bytes are not compared.
+        device: PyTorch's device that tensors are on ("cuda:0", "cpu"); by default they are NumPy's, bf16 of ml_dtypes.
+
+    Returns a CodecReport.
+    Raises CheckError when a function raises, or what it returns has another shape or dtype; ArgumentError (a ValueError) for an
+    unknown codec, and for a dtype that it does not take.
+    """
+    if encode is None and decode is None:
+        raise CheckError("there is nothing to check: encode and decode are both None")
+    wanted = list(dtypes) if dtypes is not None else None
+    for dtype in wanted or []:
+        if dtype not in _DTYPES:
+            raise CheckError(f"dtype {dtype!r}: allowed are {', '.join(_DTYPES)}")
+    folder = Path(codec)
+    if (folder / "manifest.json").is_file():
+        return _compare_codec(_Functions(encode, decode, block, device), folder, wanted)
+    from arlab import simulation
+
+    with tempfile.TemporaryDirectory(prefix="arlab-") as made:
+        into = Path(made) / "vectors"
+        # One dtype is a matter of a third of the time.
+        simulation.vectors(str(codec), into, dtype=wanted[0] if wanted and len(wanted) == 1 else None)
+        return _compare_codec(_Functions(encode, decode, block, device), into, wanted)
+
+
+class _Functions:
+    """Two functions of a codec, called with bytes."""
+
+    def __init__(self, encode: Any, decode: Any, block: int | None, device: Any):
+        self.encode, self.decode, self.block = encode, decode, block
+        self._tensors: Any = NumpyTensors() if device is None else TorchTensors(device)
+
+    def encoded(self, payload: np.ndarray, dtype: str, elements: int) -> np.ndarray:
+        if self.block is not None:
+            payload = self._filled(payload, elements)
+        tensor = self._tensor(payload, dtype)
+        wire = self._called("encode", self.encode, tensor if self.block is None else tensor.reshape(-1, self.block))
+        kind = str(getattr(wire, "dtype", type(wire).__name__)).removeprefix("torch.")
+        if kind != "uint8" or (self.block is None and wire.ndim != 1):
+            raise CheckError(f"encode gave {kind} of shape {tuple(getattr(wire, 'shape', ()))}: needed are bytes (uint8)")
+        return self._bytes(wire)
+
+    def decoded(self, wire: np.ndarray, dtype: str, elements: int) -> np.ndarray:
+        """The bytes of the elements; `wire` is a row per block where there are blocks."""
+        kind = self._tensors._type(dtype) if isinstance(self._tensors, NumpyTensors) else self._tensors._types[dtype]
+        given = self._tensors.region(0, wire.reshape(-1))
+        if self.block is None:
+            values = self._called("decode", self.decode, given, kind, elements)
+            _require_fit(values.dtype == kind, values.reshape(-1).shape[0] == elements, dtype, elements, values, "decode")
+        else:
+            values = self._called("decode", self.decode, given.reshape(wire.shape))
+            if isinstance(values, np.ndarray):
+                with np.errstate(all="ignore"):
+                    values = values.astype(kind, copy=False)
+            values = values.reshape(-1)[:elements]
+        return self._bytes(values)
+
+    def _filled(self, payload: np.ndarray, elements: int) -> np.ndarray:
+        size = payload.size // elements
+        filled = np.zeros(-(-elements // self.block) * self.block * size, np.uint8)
+        filled[: payload.size] = payload
+        return filled
+
+    def _tensor(self, payload: np.ndarray, dtype: str) -> Any:
+        size = 4 if dtype == "fp32" else 2
+        return self._tensors.tensor(self._tensors.region(0, payload), dtype, 0, payload.size // size)
+
+    def _bytes(self, tensor: Any) -> np.ndarray:
+        if isinstance(tensor, np.ndarray):
+            return np.ascontiguousarray(tensor).view(np.uint8).reshape(-1)
+        return self._tensors.read(tensor.contiguous().view(self._tensors._torch.uint8)).reshape(-1)
+
+    @staticmethod
+    def _called(name: str, function: Any, *arguments: Any) -> Any:
+        try:
+            with np.errstate(all="ignore"):  # overflow and the like are what codecs are tested with
+                return function(*arguments)
+        except Exception as error:
+            raise CheckError(f"{name}: {_line(error)}") from error
+
+
+def _compare_codec(functions: _Functions, folder: Path, dtypes: list[str] | None) -> CodecReport:
+    manifest = json.loads((folder / "manifest.json").read_text())
+    report = CodecReport(manifest["codec"])
+    for case in manifest["cases"]:
+        dtype, elements = case["dtype"], case["elements"]
+        if dtypes is not None and dtype not in dtypes:
+            continue
+        payload, decoded = (_file(folder, case, part) for part in ("payload", "decoded"))
+        wire = _file(folder, case, "wire")
+        row = {"name": case["name"], "dtype": dtype, "elements": 0, "wire_bytes": 0, "wire_differs": 0, "elements_differ": 0}
+        whole = functions.block is None or elements % functions.block == 0
+        own = functions.encoded(payload, dtype, elements) if functions.encode else None
+        if own is not None and whole:
+            row["wire_bytes"] = wire.size
+            row["wire_differs"] = _differing(report, f"{case['name']}: wire byte", own, wire, 1)
+        if functions.decode is not None:
+            given = wire
+            if functions.block is not None:
+                if own is None and not whole:
+                    continue  # a block that is not filled up is nothing that decode has to know
+                blocks = -(-elements // functions.block)
+                given = (wire if whole else own).reshape(blocks, -1)
+            row["elements"] = elements
+            got = functions.decoded(given, dtype, elements)
+            row["elements_differ"] = _differing(report, f"{case['name']}: decoded element", got, decoded, payload.size // elements)
+        report.cases.append(row)
+    if not report.cases:
+        raise CheckError(f"none of the vectors is of {', '.join(dtypes or [])}")
+    return report
+
+
+def _file(folder: Path, case: dict[str, Any], part: str) -> np.ndarray:
+    path = folder / case["files"][part]["file"]
+    if path.suffix == ".npy":
+        return np.load(path).reshape(-1).view(np.uint8)
+    return np.fromfile(path, np.uint8)
+
+
+def _differing(report: CodecReport, what: str, got: np.ndarray, expected: np.ndarray, size: int) -> int:
+    """How many items of `size` bytes differ; the first goes to the findings."""
+    if got.size != expected.size:
+        report.findings.append(f"{what}s: {got.size // size}, the reference has {expected.size // size}")
+        return expected.size // size
+    rows = (got.reshape(-1, size) != expected.reshape(-1, size)).any(axis=1)
+    count = int(rows.sum())
+    if count:
+        at = int(rows.argmax())
+        values = [int.from_bytes(side.reshape(-1, size)[at].tobytes(), "little") for side in (got, expected)]
+        report.findings.append(
+            f"{what} {at} is 0x{values[0]:0{2 * size}x}, the reference's 0x{values[1]:0{2 * size}x}; {count} of {rows.size} differ"
+        )
+    return count

@@ -1,0 +1,51 @@
+// Results as nccl-tests prints them, for people and scripts that read its columns or its JSON.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "reference/collectives/schedule.h"
+#include "reference/dtype.h"
+
+namespace arlab::cli {
+
+struct NcclTime {
+  double us = 0;
+  /// Elements whose bits are not the reference's, of all ranks; nothing where nobody has looked.
+  std::optional<std::uint64_t> wrong = {};
+};
+
+/// A collective of one size.
+struct NcclLine {
+  std::uint64_t bytes = 0;  ///< of the tensor of a rank
+  int iterations = 1;       ///< calls that a time is the average of
+  NcclTime out_of_place;
+  std::optional<NcclTime> in_place = {};  ///< nothing where the output cannot be the input
+};
+
+/// What nccl-tests does in one run of a program: all sizes of one collective.
+struct NcclRun {
+  std::string experiment;  ///< such as "two_shot qr-q4"
+  Collective collective = Collective::all_reduce;
+  std::vector<NcclLine> lines;
+};
+
+struct NcclReport {
+  Rank ranks = 0;
+  DType dtype = DType::fp16;
+  int graph_launches = 0;     ///< that a time is the median of; 0: there are no graphs
+  bool checked = false;       ///< the lines say how many elements are wrong
+  std::string device;         ///< of each rank
+  std::string provenance;     ///< one line: measured by whom, or simulated
+  std::vector<NcclRun> runs;  ///< one after the other
+
+  /// Its columns; lines that begin with # hold everything else.
+  std::string text() const;
+  /// The layout of its option -J, version 2, with all runs in `results`; the environment is left out.
+  nlohmann::ordered_json json() const;
+};
+
+}  // namespace arlab::cli

@@ -1,0 +1,65 @@
+"""The codec of CONTRIBUTING.md in Python gives the bytes of the one in C++ that `arlab new codec` writes."""
+
+import os
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import arlab
+
+EXAMPLES = Path(os.environ["ARLAB_EXAMPLES"])
+PROGRAM = Path(os.environ["ARLAB_BIN"]) / "arlab_with_new_codec"
+
+
+@pytest.fixture(scope="module")
+def vectors(tmp_path_factory):
+    """Golden vectors of the codec in C++: that of the page, in blocks of 32."""
+    folder = tmp_path_factory.mktemp("new") / "vectors"
+    subprocess.run([PROGRAM, "vectors", folder, "--codec", "absmax8-g32"], check=True, capture_output=True)
+    return folder
+
+
+def page_codec(change=lambda text: text):
+    text = (EXAMPLES / "example_codec.py").read_text()
+    names = {"np": np, "arlab": arlab}
+    exec(change(text), names)
+    return names["AbsMax8"]()
+
+
+def in_blocks_of_32(text):
+    return text.replace("-1, 64, 64", "-1, 128, 32").replace("-1, 64, 1", "-1, 128, 1").replace("4352", "4608")
+
+
+def test_codec_in_python_gives_the_bytes_of_the_one_in_cpp(vectors):
+    own = page_codec(in_blocks_of_32)
+    report = arlab.conformance.check_codec(own.encode, own.decode, vectors, block=4096)
+    assert report.passed, str(report)
+    assert sum(case["wire_bytes"] for case in report.cases) > 900_000
+    assert {case["dtype"] for case in report.cases} == {"fp16", "bf16", "fp32"}
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [
+        ("np.rint(", "np.floor("),
+        ("-127, 127", "-126, 127"),
+        ("np.float32(127)", "np.float32(128)"),
+        ("np.where(finite, factor, np.float32(np.nan))", "factor"),
+        ("np.abs(", "("),
+    ],
+)
+def test_other_arithmetic_is_found(vectors, right, wrong):
+    def change(text):
+        assert right in text
+        return in_blocks_of_32(text).replace(right, wrong)
+
+    own = page_codec(change)
+    report = arlab.conformance.check_codec(own.encode, own.decode, vectors, block=4096)
+    assert not report.passed
+
+
+def test_page_codec_has_the_properties_of_every_codec():
+    page_codec()
+    assert arlab.check_codec("absmax8-python").violation is None

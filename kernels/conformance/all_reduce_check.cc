@@ -214,9 +214,25 @@ void add_orders_of_summation(const AllReduceCheckRequest& request, std::vector<M
        }});
 }
 
+/// Of two_shot/qr-q4/native it is qr-q4; nothing where the claim names none that there is.
+std::string codec_of_claim(const std::string& claim) {
+  const std::size_t begin = claim.find('/') + 1;
+  const std::size_t end = claim.find('/', begin);
+  if (begin == 0 || end == std::string::npos) return {};
+  try {
+    return find_codec(claim.substr(begin, end - begin))->name();
+  } catch (const InvalidInput&) {
+    return {};
+  }
+}
+
 std::vector<Model> models_of(const AllReduceCheckRequest& request) {
   std::vector<std::string> codecs = {std::string(name_of(request.dtype))};
-  if (!request.codec.empty() && request.codec != codecs[0]) codecs.push_back(request.codec);
+  for (const std::string& codec : {request.codec, codec_of_claim(request.claim)}) {
+    if (!codec.empty() && std::find(codecs.begin(), codecs.end(), codec) == codecs.end()) {
+      codecs.push_back(codec);
+    }
+  }
   std::vector<Model> models;
   for (const std::string& name : codecs) {
     const CodecPtr codec = find_codec(name);

@@ -193,3 +193,97 @@ def test_a_program_that_is_not_there():
 
 def test_every_name_is_there():
     assert all(hasattr(conformance, name) for name in conformance.__all__)
+
+
+def test_the_claim_names_its_codec(engine):
+    """A claim of a codec is held to that codec's bits, without the codec being named twice."""
+    report = check(rank_order, world_size=2, lengths=[64], claim="two_shot/qr-q4/native", **engine)
+    assert not report.passed and "not two_shot/qr-q4/native as claimed" in " ".join(report.findings)
+    with pytest.raises(CheckError, match="unknown claim"):
+        check(rank_order, world_size=2, lengths=[64], claim="two_shot/nothing/native", **engine)
+
+
+# ---------------------------------------------------------------- codecs
+
+needs_library = pytest.mark.skipif(len(ENGINES) == 1, reason="the extension is not built")
+
+
+def mxint8_encode(x, flush=False, ties_away=False):
+    """MXINT8 of the OCP specification in NumPy, in arlab's layout: all codes, then all scales, per 4096 elements."""
+    wire = []
+    for begin in range(0, len(x), 4096):
+        chunk = x[begin : begin + 4096].astype(np.float32)
+        blocks = np.zeros((-(-len(chunk) // 32), 32), np.float32)
+        blocks.reshape(-1)[: len(chunk)] = chunk
+        largest = np.abs(blocks).max(axis=1, keepdims=True)
+        finite = np.isfinite(largest)
+        exponent = np.where(finite & (largest > 0), np.frexp(np.where(finite, largest, 1))[1] - 1, -127)
+        exponent = np.clip(exponent, -127, 127)
+        if flush:  # a mistake: subnormals are zeros
+            exponent = np.maximum(exponent, -10)
+        scaled = np.where(finite, blocks, 0) / np.exp2(exponent.astype(np.float64)) * 64
+        codes = np.sign(scaled) * np.floor(np.abs(scaled) + 0.5) if ties_away else np.rint(scaled)
+        codes = np.clip(codes, -127, 127).astype(np.int8).view(np.uint8).reshape(-1)[: len(chunk)]
+        scales = np.where(finite, exponent + 127, 255).astype(np.uint8)
+        scales[(largest == 0) & finite] = 0
+        wire += [codes, scales.reshape(-1)]
+    return np.concatenate(wire)
+
+
+def mxint8_decode(wire, dtype, elements):
+    values = []
+    while elements > 0:
+        count = min(elements, 4096)
+        blocks = -(-count // 32)
+        codes = np.zeros(blocks * 32, np.int8)
+        codes[:count] = wire[:count].view(np.int8)
+        scales = wire[count : count + blocks].astype(np.float64)
+        factors = np.where(scales == 255, np.nan, np.exp2(scales - 127))
+        values.append((codes.reshape(-1, 32) / 64 * factors[:, None]).reshape(-1)[:count])
+        wire, elements = wire[count + blocks :], elements - count
+    values = np.concatenate(values).astype(np.float32).astype(dtype)
+    quiet = {"float16": 0x7E00, "bfloat16": 0x7FC0, "float32": 0x7FC00000}[values.dtype.name]
+    values.view(f"u{values.itemsize}")[np.isnan(values)] = quiet
+    return values
+
+
+@needs_library
+def test_a_codec_in_numpy_is_the_reference(tmp_path):
+    report = conformance.check_codec(mxint8_encode, mxint8_decode, "mxint8")
+    assert report.passed, str(report)
+    assert {case["dtype"] for case in report.cases} == {"fp16", "bf16", "fp32"}
+    assert sum(case["wire_bytes"] for case in report.cases) > 900_000 and "passed" in str(report)
+    # Only one of the two, one dtype, and vectors from a folder.
+    import arlab
+
+    arlab.vectors("mxint8", tmp_path / "vectors", dtype="bf16")
+    report = conformance.check_codec(mxint8_encode, None, tmp_path / "vectors")
+    assert report.passed and all(case["elements"] == 0 and case["dtype"] == "bf16" for case in report.cases)
+
+
+@needs_library
+@pytest.mark.parametrize("mistake", ["flush", "ties_away"])
+def test_a_mistake_in_a_codec_is_named(mistake):
+    report = conformance.check_codec(lambda x: mxint8_encode(x, **{mistake: True}), mxint8_decode, "mxint8", dtypes=["fp16"])
+    assert not report.passed
+    assert all("wire byte" in finding and "the reference's 0x" in finding for finding in report.findings)
+    assert sum(case["wire_differs"] for case in report.cases) > 0 == sum(case["elements_differ"] for case in report.cases)
+
+
+@needs_library
+def test_codecs_that_cannot_be_checked():
+    good = {"encode": mxint8_encode, "decode": mxint8_decode, "codec": "mxint8", "dtypes": ["fp16"]}
+    for change, error, words in [
+        ({"encode": None, "decode": None}, CheckError, "nothing to check"),
+        ({"dtypes": ["fp8"]}, CheckError, "allowed are fp16, bf16, fp32"),
+        ({"codec": "mxint9"}, ValueError, "mxint9"),
+        ({"codec": "qr-q4", "dtypes": ["fp32"]}, ValueError, "fp32"),
+        ({"encode": lambda x: 1 / 0}, CheckError, "encode: ZeroDivisionError"),
+        ({"encode": lambda x: x}, CheckError, "encode gave float16"),
+        ({"decode": lambda w, d, n: np.zeros(n + 1, d)}, CheckError, "decode returned float16 of shape"),
+        ({"decode": lambda w, d, n: np.zeros(n, np.float64)}, CheckError, "decode returned float64"),
+    ]:
+        with pytest.raises(error, match=words):
+            conformance.check_codec(**{**good, **change})
+    short = conformance.check_codec(lambda x: mxint8_encode(x)[:-1], None, "mxint8", dtypes=["fp16"])
+    assert not short.passed and "the reference has" in short.findings[0]

@@ -481,6 +481,36 @@ def test_a_codec_that_goes_wrong_says_where(own, message):
         assert "\n" not in str(caught.value)
 
 
+def test_a_codec_may_be_an_object_and_is_held_to_its_promises():
+    class Halves:
+        """The payload's upper bytes."""
+
+        def encode(self, blocks):
+            upper = (blocks.view(np.uint16) >> 8).astype(np.uint8)
+            return np.where(np.isnan(blocks), 0x7E, upper).astype(np.uint8)
+
+        def decode(self, wire):
+            return (wire.astype(np.uint16) << 8).view(np.float16)
+
+    arlab.codec("halves", block=8, dtypes=["fp16"], saturating=["fp16"])(Halves())
+    assert arlab.check_codec("halves").violation is None
+
+    class Doubled(Halves):
+        def decode(self, wire):
+            return super().decode(wire) * np.float16(2)
+
+    arlab.codec("doubled", block=8, dtypes=["fp16"], saturating=["fp16"])(Doubled())
+    assert "saturation" in arlab.check_codec("doubled").violation
+    with pytest.raises(ValueError, match="saturating"):
+        arlab.codec("halves", block=8, dtypes=["fp16"], saturating=["fp8"])(Halves())
+
+
+def test_the_ops_of_a_schedule_are_a_table():
+    schedule = arlab.schedule("two_shot", ranks=2, elements=4)
+    assert len(schedule.table) == schedule.ops
+    assert list(schedule.table["op"].value_counts()[["encode", "send", "reduce"]]) == [6, 4, 2]
+
+
 def test_defining_a_codec_again_replaces_it(twin):
     assert arlab.wire_bytes(twin, "fp16", 32) == 33
     arlab.codec(twin, block=8, dtypes=("fp16",))(Wrong())

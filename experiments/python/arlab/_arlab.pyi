@@ -97,8 +97,8 @@ def decode(codec: str, dtype: str, wire: int, bytes: int, elements: int, /) -> N
 def wire_bytes(codec: str, dtype: str, elements: int, /) -> int: ...
 def elements_of_wire(codec: str, dtype: str, bytes: int, /) -> int: ...
 def register_codec(
-    name: str, summary: str, source: str, block: int, wire_bytes: list[tuple[str, int]], encode_ops: float,
-    decode_ops: float, encode: Callable[..., None], decode: Callable[..., None], /,
+    name: str, summary: str, source: str, block: int, wire_bytes: list[tuple[str, int]], saturating: list[str],
+    encode_ops: float, decode_ops: float, encode: Callable[..., None], decode: Callable[..., None], /,
 ) -> None: ...  # fmt: skip
 def run_collective(
     algorithm: str | Schedule, codec: str, inner_codec: str | None, options: dict[str, Any], dtype: str, elements: int,

@@ -106,7 +106,7 @@ class OwnCodec(Protocol):
         """And back: [n, block] of the payload's dtype, or of float32, which is rounded to it."""
 
 
-Class = TypeVar("Class", bound=type)
+Class = TypeVar("Class")  # a class of OwnCodec's, or an object
 
 
 def codec(
@@ -116,6 +116,7 @@ def codec(
     dtypes: Sequence[str] = ("fp16", "bf16", "fp32"),
     encode_ops: float = 1,
     decode_ops: float = 1,
+    saturating: Sequence[str] = (),
     summary: str = "",
     source: str = "Python",
 ) -> Callable[[Class], Class]:
@@ -137,6 +138,7 @@ def codec(
         dtypes: of the payloads that it takes.
         encode_ops, decode_ops: operations per element, which simulations turn into time: multiply, add, compare, shift and
             convert count one each.
+        saturating: dtypes in which it promises that no finite tensor decodes to an infinity; `arlab.check_codec` holds it to that.
         summary, source: for `arlab.codecs().table`.
 
     Every block is encoded by itself, all in one call: bits must not depend on which blocks share a call. Of a block with a
@@ -149,7 +151,8 @@ def codec(
         adapter = _Adapter(name, own() if isinstance(own, type) else own, block, [str(d) for d in dtypes])
         _arlab.register_codec(
             name, summary or (own.__doc__ or name).strip().splitlines()[0], source, block,
-            list(adapter.wire_bytes.items()), encode_ops, decode_ops, adapter.encode, adapter.decode,
+            list(adapter.wire_bytes.items()), [dtype_name(dtype, f"codec {name}: saturating") for dtype in saturating],
+            encode_ops, decode_ops, adapter.encode, adapter.decode,
         )  # fmt: skip
         return own
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import re
 import tempfile
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Callable, Iterator, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Callable, Iterator, NamedTuple, TypeVar
 
 from arlab import _arlab
 from arlab._arlab import ArgumentError, ScheduleBuilder
-from arlab._tables import Names, first_line, rows_of
+from arlab._tables import Names, first_line, frame, rows_of
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 __all__ = ["Check", "Schedule", "ScheduleBuilder", "Volume", "algorithm", "algorithms", "schedule"]
 
@@ -69,6 +73,11 @@ class Schedule:
     def ops(self) -> int:
         """How many: encodes, sends and reduces of all ranks."""
         return self._schedule.ops
+
+    @property
+    def table(self) -> DataFrame:
+        """The ops as a pandas.DataFrame: op, step, rank, to, chunk, from (an op's row, "input", or of a reduce several), start."""
+        return frame(json.loads(self.to_json())["ops"])
 
     @property
     def volume(self) -> Volume:

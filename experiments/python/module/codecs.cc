@@ -91,7 +91,8 @@ class PythonCodec final : public Codec {
 void register_python_codec(const std::string& name, const std::string& summary,
                            const std::string& source, std::size_t block,
                            const std::vector<std::pair<std::string, std::size_t>>& wire_bytes,
-                           double encode_ops, double decode_ops, const nb::callable& encode,
+                           const std::vector<std::string>& saturating, double encode_ops,
+                           double decode_ops, const nb::callable& encode,
                            const nb::callable& decode) {
   // What a call of Python and NumPy costs is little beside what they do with so many elements.
   constexpr std::size_t kElementsOfACall = std::size_t{1} << 18;
@@ -104,6 +105,7 @@ void register_python_codec(const std::string& name, const std::string& summary,
       .alignment = block,
       .cost = {.encode_ops_per_element = encode_ops, .decode_ops_per_element = decode_ops},
       .least_call_elements = kElementsOfACall};
+  for (const std::string& dtype : saturating) info.saturating.push_back(parse_dtype(dtype));
   std::vector<std::size_t> by_dtype(3, 0);
   for (const auto& [dtype, bytes] : wire_bytes) {
     info.dtypes.push_back(parse_dtype(dtype));

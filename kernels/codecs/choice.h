@@ -42,7 +42,7 @@ void with_choice(PlainChoice, DType dtype, F&& f) {
   if (dtype == DType::fp32) f(Plain<Fp32>(), Fp32());
 }
 
-template <class Format, class F>
+template <template <class> class Format, class F>
 void with_quickreduce(DType dtype, F&& f) {
   if (dtype == DType::fp16) f(QuickReduce<Format, Fp16>(), Fp16());
   if (dtype == DType::bf16) f(QuickReduce<Format, Bf16>(), Bf16());

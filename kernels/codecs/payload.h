@@ -148,21 +148,46 @@ ARLAB_DEVICE Eight<Number> from_floats(const Floats8& x) {
   return result;
 }
 
-/// a + b of fp16, one rounding per element, and no clamp: what overflows stays an infinity or
-/// becomes a NaN, whatever is added later.
-ARLAB_DEVICE Eight<Fp16> add_unchecked(const Eight<Fp16>& a, const Eight<Fp16>& b) {
-  Eight<Fp16> sum;
+/// There are packed sums and products, of two elements at a time.
+template <class Number>
+inline constexpr bool kHasPackedArithmetic = Number::kDType == DType::fp16 ||
+                                             (Number::kDType == DType::bf16 &&
+                                              kHasBfloat2Arithmetic);
+
+/// Of pairs, one rounding each. Any NaN for a NaN; of bf16 only where there is packed arithmetic.
+template <class Number>
+ARLAB_DEVICE std::uint32_t add_pair(std::uint32_t a, std::uint32_t b) {
+  if constexpr (Number::kDType == DType::fp16) return add_half2(a, b);
+  return add_bfloat2(a, b);
+}
+template <class Number>
+ARLAB_DEVICE std::uint32_t multiply_pair(std::uint32_t a, std::uint32_t b) {
+  if constexpr (Number::kDType == DType::fp16) return multiply_half2(a, b);
+  return multiply_bfloat2(a, b);
+}
+
+template <class Number>
+ARLAB_DEVICE bool any_non_finite(const Eight<Number>& x) requires kHasPackedArithmetic<Number> {
+  if constexpr (Number::kDType == DType::fp16) return any_non_finite_halves(x.word);
+  return any_non_finite_bfloats(x.word);
+}
+
+/// a + b, one rounding per element, and no clamp: what overflows stays an infinity or becomes a NaN
+/// (any), whatever is added later.
+template <class Number>
+ARLAB_DEVICE Eight<Number> add_unchecked(const Eight<Number>& a, const Eight<Number>& b) {
+  Eight<Number> sum;
 #pragma unroll
-  for (std::size_t i = 0; i < 4; ++i) sum.word[i] = add_half2(a.word[i], b.word[i]);
+  for (std::size_t i = 0; i < 4; ++i) sum.word[i] = add_pair<Number>(a.word[i], b.word[i]);
   return sum;
 }
 
 /// a + b, one rounding to the dtype per element: reference/codecs/SPEC.md, "Accumulation".
 template <class Number, bool Clamp>
 ARLAB_DEVICE Eight<Number> add(const Eight<Number>& a, const Eight<Number>& b) {
-  if constexpr (Number::kDType == DType::fp16) {
+  if constexpr (kHasPackedArithmetic<Number>) {
     const Eight<Number> sum = add_unchecked(a, b);
-    if (!any_non_finite(sum.word)) return sum;
+    if (!any_non_finite(sum)) return sum;
   }
   const Floats8 x = to_floats(a);
   const Floats8 y = to_floats(b);

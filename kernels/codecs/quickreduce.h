@@ -6,8 +6,9 @@
 // on both blocks at once. Codes are kept the same way, as "pairs": the code of an even element in
 // the low half of a word, that of the odd one after it in the high half.
 //
-// fp16: arithmetic in packed fp16. A finite result that overflows (only decoding and sums can) and
-// non-finite blocks, both rare, take the scalar way. bf16: fp32 operations, each rounded to bf16.
+// Arithmetic is packed, in the payload's dtype. What is rare takes the scalar way: non-finite blocks, in
+// fp16 finite results that overflow (only decoding and sums can), in bf16 a scale whose inverse is an
+// infinity. Without packed bf16 (AMD): fp32 operations, each rounded to bf16.
 #pragma once
 
 #include "kernels/codecs/pairs.h"
@@ -23,34 +24,43 @@ struct Pairs {
 
 // ---------------------------------------------------------------- codes of elements
 
-template <int L>
+template <int L, class Number>
 struct IntegerCode : QuickReduceIntegers<L> {
   static constexpr int kBound = L;  ///< no value is larger
+  static constexpr bool kIsBf16 = Number::kDType == DType::bf16;
+  /// bf16 has bits enough for the codes behind its own offset; else they go through fp16.
+  static constexpr bool kInBf16 = kIsBf16 && L <= 32;
 
-  /// The bits of 1024, in which a code stands in the low bits.
-  static constexpr std::uint32_t kOffset = 0x6400;
+  /// The bits of 1024 in fp16, or of 128 in bf16, in which a code stands in the low bits.
+  static constexpr std::uint32_t kOffset = kInBf16 ? 0x4300 : 0x6400;
 
-  /// Of w (fp16 pairs): 1024 + L + w is rounded to an integer by the addition. What lies outside
-  /// the codes is moved to the nearest; below them is nothing up to L = 32, because |w| is at most
+  /// Of w (pairs): offset + L + w is rounded to an integer by the addition. What lies outside the codes
+  /// is moved to the nearest; in fp16 nothing is below them up to L = 32, because |w| is at most
   /// L + L / 256 and rounding (a test tries all).
   ARLAB_DEVICE static std::uint32_t encode_pair(std::uint32_t w) {
-    std::uint32_t sum = add_half2(w, both(kOffset + L));
-    if constexpr (L > 32) sum = max_s16x2(sum, both(kOffset));
+    std::uint32_t sum = kInBf16 ? add_bfloat2(w, both(kOffset + L))
+                                : add_half2(kIsBf16 ? half2_of_bfloat2(w) : w, both(kOffset + L));
+    if constexpr (L > 32 || kIsBf16) sum = max_s16x2(sum, both(kOffset));
     return min_s16x2(sum, both(kOffset + 2 * L - 1));
   }
   ARLAB_DEVICE static std::uint32_t encode(float w) {
     return kOffset + QuickReduceIntegers<L>::encode(w).bits;
   }
 
-  /// fp16 pairs of the values; exact.
+  /// Pairs of the values; exact.
   ARLAB_DEVICE static std::uint32_t decode_pair(std::uint32_t pair) {
-    return add_half2(pair, both(0x8000 + kOffset + L));
+    if constexpr (!kIsBf16) return add_half2(pair, both(0x8000 + kOffset + L));
+    if constexpr (kInBf16) return add_bfloat2(pair, both(0x8000 + kOffset + L));
+    // The low seven bits behind 128; less 256, or 128 where the eighth bit is set.
+    static_assert(!kIsBf16 || kInBf16 || L == 128);
+    return add_bfloat2((pair & both(0x7F)) | both(0x4300), (pair & both(0x80)) ^ both(0xC380));
   }
   ARLAB_DEVICE static float decode(std::uint32_t code) {
     return QuickReduceIntegers<L>::decode(code - kOffset);
   }
 };
 
+template <class Number>
 struct Fp8Code : QuickReduceFp8 {
   static constexpr std::uint32_t kOffset = 0;
   static constexpr int kBound = 256;
@@ -60,20 +70,24 @@ struct Fp8Code : QuickReduceFp8 {
 #if defined(ARLAB_HAS_E4M3FN)
     // The bias of e4m3fn is less by one, so its code of 2w is the code of w, but for two: what
     // rounds to 240, where e4m3fn has a NaN, and -0, where e4m3fnuz has one.
-    constexpr std::uint32_t k232 = 0x5B40;
-    const std::uint32_t codes = e4m3fn_of_half2(add_half2(w, w));
+    constexpr bool kIsBf16 = Number::kDType == DType::bf16;
+    constexpr std::uint32_t k232 = kIsBf16 ? 0x4368 : 0x5B40;
+    const std::uint32_t twice = add_pair<Number>(w, w);
+    const std::uint32_t codes = kIsBf16 ? e4m3fn_of_bfloat2(twice) : e4m3fn_of_half2(twice);
     const std::uint32_t above = (w & both(0x7FFF)) + both(0x7FFF - k232);
     const std::uint32_t saturated = codes + (above >> 15 & both(1));
     return saturated & (is_not(0x80, saturated) * 0xFF);
 #else
-    return encode(Fp16::to_float(w & 0xFFFF)) | encode(Fp16::to_float(w >> 16)) << 16;
+    return encode(Number::to_float(w & 0xFFFF)) | encode(Number::to_float(w >> 16)) << 16;
 #endif
   }
-  /// Exponent and mantissa in their places of an fp16 are the value times 2^-7. Not of the NaN.
+  /// Exponent and mantissa in their places of an fp16 are the value times 2^-7, of a bf16 times 2^-119.
+  /// Not of the NaN.
   ARLAB_DEVICE static std::uint32_t decode_pair(std::uint32_t pair) {
-    const std::uint32_t magnitudes = (pair & both(0x7F)) << 7;
+    constexpr bool kIsBf16 = Number::kDType == DType::bf16;
+    const std::uint32_t magnitudes = (pair & both(0x7F)) << (kIsBf16 ? 4 : 7);
     const std::uint32_t signs = (pair & both(0x80)) << 8;
-    return multiply_half2(magnitudes | signs, both(0x5800));
+    return multiply_pair<Number>(magnitudes | signs, both(kIsBf16 ? 0x7B00 : 0x5800));
   }
   /// No encoder here writes one.
   ARLAB_DEVICE static bool has_nan(const Pairs& codes) {
@@ -90,17 +104,21 @@ struct Fp8Code : QuickReduceFp8 {
   }
 };
 
+template <class Number>
 struct Fp4Code : QuickReduceFp4 {
   static constexpr std::uint32_t kOffset = 0;
   static constexpr int kBound = 8;
 
   ARLAB_DEVICE static std::uint32_t encode(float w) { return QuickReduceFp4::encode(w).bits; }
   ARLAB_DEVICE static std::uint32_t encode_pair(std::uint32_t w) {
-    return encode(Fp16::to_float(w & 0xFFFF)) | encode(Fp16::to_float(w >> 16)) << 16;
+    return encode(Number::to_float(w & 0xFFFF)) | encode(Number::to_float(w >> 16)) << 16;
   }
-  /// As Fp8Code; the value times 2^-14.
+  /// As Fp8Code; the value times 2^-14, or 2^-126.
   ARLAB_DEVICE static std::uint32_t decode_pair(std::uint32_t pair) {
-    return multiply_half2((pair & both(0x7)) << 9 | (pair & both(0x8)) << 12, both(0x7400));
+    constexpr bool kIsBf16 = Number::kDType == DType::bf16;
+    const std::uint32_t magnitudes = (pair & both(0x7)) << (kIsBf16 ? 6 : 9);
+    const std::uint32_t signs = (pair & both(0x8)) << 12;
+    return multiply_pair<Number>(magnitudes | signs, both(kIsBf16 ? 0x7E80 : 0x7400));
   }
 };
 
@@ -109,7 +127,7 @@ struct Fp4Code : QuickReduceFp4 {
 
 /// The low four of `Bits` bits per element: the even elements of a thread in the low half word, the
 /// odd in the high.
-template <int Bits>
+template <int Bits, std::uint32_t kOffset>
 struct NibblePairs {
   static constexpr std::size_t kBytes = std::size_t{4} * kThreads;
   ARLAB_DEVICE static void store(const Pairs& p, std::uint8_t* plane, std::size_t t) {
@@ -119,7 +137,7 @@ struct NibblePairs {
       for (int i = 0; i < 4; ++i) word |= (p.pair[i] & both(0xF)) << (4 * i);
     } else {
       // Instead of a mask for each, one subtraction of what is not code.
-      constexpr std::uint32_t kOffsets = both(IntegerCode<8>::kOffset) * 0x1111u;
+      constexpr std::uint32_t kOffsets = both(kOffset) * 0x1111u;
 #pragma unroll
       for (int i = 0; i < 4; ++i) word += p.pair[i] << (4 * i);
       word -= kOffsets;
@@ -189,28 +207,34 @@ struct TwoPlanes {
 
 // ---------------------------------------------------------------- the six formats
 
+template <class Number>
 struct Q3 {
-  using Code = IntegerCode<4>;
+  using Code = IntegerCode<4, Number>;
   using Planes = TwoPlanes<InOrder<2, 0, std::uint16_t>, InOrder<1, 2, std::uint8_t>>;
 };
+template <class Number>
 struct Q4 {
-  using Code = IntegerCode<8>;
-  using Planes = NibblePairs<4>;
+  using Code = IntegerCode<8, Number>;
+  using Planes = NibblePairs<4, Code::kOffset>;
 };
+template <class Number>
 struct Q6 {
-  using Code = IntegerCode<32>;
-  using Planes = TwoPlanes<NibblePairs<6>, InOrder<2, 4, std::uint16_t>>;
+  using Code = IntegerCode<32, Number>;
+  using Planes = TwoPlanes<NibblePairs<6, Code::kOffset>, InOrder<2, 4, std::uint16_t>>;
 };
+template <class Number>
 struct Q8 {
-  using Code = IntegerCode<128>;
+  using Code = IntegerCode<128, Number>;
   using Planes = SwappedBytes;
 };
+template <class Number>
 struct QFp8 {
-  using Code = Fp8Code;
+  using Code = Fp8Code<Number>;
   using Planes = InOrder<8, 0, std::uint64_t>;
 };
+template <class Number>
 struct QFp4 {
-  using Code = Fp4Code;
+  using Code = Fp4Code<Number>;
   using Planes = InOrder<4, 0, std::uint32_t>;
 };
 
@@ -229,6 +253,10 @@ ARLAB_DEVICE GroupScales scales_of_blocks(std::uint32_t m) {
   if constexpr (Number::kDType == DType::fp16) {
     group.scale = multiply_half2(m, both(Fp16Arithmetic::from_float_clamped(Code::kScale)));
     group.inverse = reciprocal_half2(add_half2(group.scale, both(kQuickReduceEpsilonFp16)));
+  } else if constexpr (kHasPackedArithmetic<Number>) {
+    // Scales are at most 2^128 / 4, so that no inverse is subnormal.
+    group.scale = multiply_bfloat2(m, both(Bf16Arithmetic::from_float(Code::kScale)));
+    group.inverse = reciprocal_bfloat2(add_bfloat2(group.scale, both(kQuickReduceEpsilonBf16)));
   } else {
     const auto round = [](float x) { return Number::from_float(x); };
     const float k = Number::to_float(round(Code::kScale));
@@ -278,10 +306,10 @@ ARLAB_DEVICE std::uint32_t extremes(const Eight<Number>& x) {
 
 // ---------------------------------------------------------------- the codec
 
-template <class Format, class Number>
+template <template <class> class Format, class Number>
 struct QuickReduce {
-  using Code = typename Format::Code;
-  using Planes = typename Format::Planes;
+  using Code = typename Format<Number>::Code;
+  using Planes = typename Format<Number>::Planes;
   struct Encoded {
     Pairs codes;  ///< each with Code::kOffset
     std::uint32_t scales;
@@ -309,26 +337,21 @@ struct QuickReduce {
     e.extremes = extremes<Number, Code>(x);
     const GroupScales group = scales_of_blocks<Number, Code>(e.extremes);
     e.scales = group.scale;
+    if constexpr (kHasPackedArithmetic<Number>) {
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      if constexpr (Number::kDType == DType::fp16) {
-        e.codes.pair[i] = Code::encode_pair(multiply_half2(x.word[i], group.inverse));
-      } else {
-        const auto code = [](std::uint32_t element, std::uint32_t inverse) {
-          const float product = Number::to_float(element) * Number::to_float(inverse);
-          return Code::encode(Number::to_float(Number::from_float_clamped(product)));
-        };
-        e.codes.pair[i] = code(x.word[i] & 0xFFFF, group.inverse & 0xFFFF) |
-                          code(x.word[i] >> 16, group.inverse >> 16) << 16;
+      for (int i = 0; i < 4; ++i) {
+        e.codes.pair[i] = Code::encode_pair(multiply_pair<Number>(x.word[i], group.inverse));
       }
+      if constexpr (Number::kDType == DType::bf16) {
+        if (is_non_finite(group.inverse)) encode_singly(x, group.inverse, e.codes);
+      }
+    } else {
+      encode_singly(x, group.inverse, e.codes);
     }
     return e;
   }
   /// A block holds a NaN or an infinity.
-  ARLAB_DEVICE bool is_non_finite(const Encoded& e) const {
-    constexpr std::uint32_t kLargest = both(Number::kInfinity - 1u);
-    return max_u16x2(e.extremes & both(0x7FFF), kLargest) != kLargest;
-  }
+  ARLAB_DEVICE bool is_non_finite(const Encoded& e) const { return is_non_finite(e.extremes); }
   /// Such a block gets the canonical NaN as scale, and codes 0.
   ARLAB_DEVICE void mark_non_finite(Encoded& e) const {
     const std::uint32_t keep = ((e.extremes & 0x7FFF) >= Number::kInfinity ? 0 : 0xFFFFu) |
@@ -358,13 +381,13 @@ struct QuickReduce {
     return e;
   }
 
-  /// For fp16: right unless an element of the result is an infinity or a NaN.
-  ARLAB_DEVICE Eight<Number> decode_unchecked(const Encoded& e) const
-      requires(Number::kDType == DType::fp16) {
+  /// Right unless an element of the result is an infinity or a NaN.
+  ARLAB_DEVICE Eight<Number> decode_unchecked(const Encoded& e) const requires
+      kHasPackedArithmetic<Number> {
     Eight<Number> values;
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      values.word[i] = multiply_half2(Code::decode_pair(e.codes.pair[i]), e.scales);
+      values.word[i] = multiply_pair<Number>(Code::decode_pair(e.codes.pair[i]), e.scales);
     }
     return values;
   }
@@ -374,14 +397,15 @@ struct QuickReduce {
     if constexpr (requires { Code::has_nan(e.codes); }) {
       if (Code::has_nan(e.codes)) return true;
     }
-    // With scales up to this nothing overflows.
+    if constexpr (Number::kDType != DType::fp16) return is_non_finite(e.scales);
+    // With scales up to this nothing overflows, and needs no clamp.
     constexpr std::uint32_t kLargest =
         both(Fp16Arithmetic::from_float_clamped(65504.0f / Code::kBound));
     return max_u16x2(e.scales & both(0x7FFF), kLargest) != kLargest;
   }
 
   ARLAB_DEVICE Eight<Number> decode(const Encoded& e, Position) const {
-    if constexpr (Number::kDType == DType::fp16) {
+    if constexpr (kHasPackedArithmetic<Number>) {
       const Eight<Number> values = decode_unchecked(e);
       if (!may_be_non_finite(e)) return values;
     }
@@ -394,6 +418,25 @@ struct QuickReduce {
       values.value[2 * i + 1] = Code::decode(e.codes.pair[i] >> 16) * odd;
     }
     return from_floats<Number, true>(values);
+  }
+
+ private:
+  ARLAB_DEVICE static void encode_singly(const Eight<Number>& x, std::uint32_t inverses,
+                                         Pairs& codes) {
+    const auto code = [](std::uint32_t element, std::uint32_t inverse) {
+      const float product = Number::to_float(element) * Number::to_float(inverse);
+      return Code::encode(Number::to_float(Number::from_float_clamped(product)));
+    };
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      codes.pair[i] =
+          code(x.word[i] & 0xFFFF, inverses & 0xFFFF) | code(x.word[i] >> 16, inverses >> 16) << 16;
+    }
+  }
+  /// Of either element of a pair.
+  ARLAB_DEVICE static bool is_non_finite(std::uint32_t pair) {
+    constexpr std::uint32_t kLargest = both(Number::kInfinity - 1u);
+    return max_u16x2(pair & both(0x7FFF), kLargest) != kLargest;
   }
 };
 

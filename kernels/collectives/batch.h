@@ -85,12 +85,11 @@ ARLAB_DEVICE unsigned tile_bytes_of(const AnyCall& call) {
   }
 }
 
-/// Sums of fp16 may be made without looking at overflow on the way, and made again where an
-/// infinity or a NaN shows in the end: by single threads, so decoding must need no other lanes.
+/// Packed sums may be made without looking at overflow on the way, and made again where an infinity or
+/// a NaN shows in the end: by single threads, so decoding must need no other lanes.
 template <class Codec, class Number>
-inline constexpr bool kSumsUnchecked =
-    Number::kDType ==
-    DType::fp16&& requires(const Codec& codec, const typename Codec::Encoded& encoded) {
+inline constexpr bool kSumsUnchecked = kHasPackedArithmetic<Number>&& requires(
+    const Codec& codec, const typename Codec::Encoded& encoded) {
   codec.decode_unchecked(encoded);
 };
 
@@ -187,7 +186,7 @@ ARLAB_DEVICE bool is_to_be_made_again(const Eight<Number> (&sum)[Places], int co
   if constexpr (kSumsUnchecked<Codec, Number>) {
 #pragma unroll
     for (int i = 0; i < Places; ++i) {
-      if (i < count) non_finite = non_finite || any_non_finite(sum[i].word);
+      if (i < count) non_finite = non_finite || any_non_finite(sum[i]);
     }
   }
   return non_finite;

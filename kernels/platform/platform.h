@@ -452,6 +452,14 @@ ARLAB_DEVICE std::uint32_t e4m3fn_of_half2(std::uint32_t pair) {
   asm("cvt.rn.satfinite.e4m3x2.f16x2 %0, %1;" : "=h"(codes) : "r"(pair));
   return __byte_perm(codes, 0, 0x4140);
 }
+/// Of a pair of bf16.
+ARLAB_DEVICE std::uint32_t e4m3fn_of_bfloat2(std::uint32_t pair) {
+  std::uint16_t codes;
+  asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;"
+      : "=h"(codes)
+      : "f"(__uint_as_float(pair & 0xFFFF0000u)), "f"(__uint_as_float(pair << 16)));
+  return __byte_perm(codes, 0, 0x4140);
+}
 #endif
 
 /// a * b + c of fp32, rounded once.
@@ -548,6 +556,16 @@ inline std::uint32_t half2_of_floats(float low, float high) {
 }
 #endif
 
+// Sums and products of pairs of bf16 where there are instructions for them, and on the emulator. One
+// rounding gives the bits of the definition, an fp32 operation that is rounded once more: 24 bits are
+// more than twice 8 and 2, and what is subnormal is exact in fp32 (a test on the GPU tries all pairs).
+// Any NaN for a NaN.
+#if defined(__HIP_PLATFORM_AMD__)
+inline constexpr bool kHasBfloat2Arithmetic = false;
+#else
+inline constexpr bool kHasBfloat2Arithmetic = true;
+#endif
+
 #if defined(__HIP_PLATFORM_NVIDIA__)
 ARLAB_DEVICE __nv_bfloat162 bfloat2_of(std::uint32_t bits) {
   __nv_bfloat162 value;
@@ -570,6 +588,12 @@ ARLAB_DEVICE std::uint32_t equal_bfloat2(std::uint32_t a, std::uint32_t b) {
 }
 ARLAB_DEVICE std::uint32_t bfloat2_of_floats(float low, float high) {
   return bits_of(__floats2bfloat162_rn(low, high));
+}
+ARLAB_DEVICE std::uint32_t add_bfloat2(std::uint32_t a, std::uint32_t b) {
+  return bits_of(__hadd2_rn(bfloat2_of(a), bfloat2_of(b)));
+}
+ARLAB_DEVICE std::uint32_t multiply_bfloat2(std::uint32_t a, std::uint32_t b) {
+  return bits_of(__hmul2_rn(bfloat2_of(a), bfloat2_of(b)));
 }
 #else
 /// operation(x, y) of the values of both halves: 16 bits.
@@ -601,10 +625,50 @@ ARLAB_DEVICE std::uint32_t bfloat2_of_floats(float low, float high) {
   };
   return round(low) | round(high) << 16;
 }
+ARLAB_DEVICE std::uint32_t add_bfloat2(std::uint32_t a, std::uint32_t b) {
+  return for_both_bfloats(
+      a, b, [](float x, float y) ARLAB_INLINED_LAMBDA { return bfloat2_of_floats(x + y, 0); });
+}
+ARLAB_DEVICE std::uint32_t multiply_bfloat2(std::uint32_t a, std::uint32_t b) {
+  return for_both_bfloats(
+      a, b, [](float x, float y) ARLAB_INLINED_LAMBDA { return bfloat2_of_floats(x * y, 0); });
+}
 #endif
 
+/// 1 / x of both, correctly rounded; infinity of its sign for 0. Any result where it, or x, is
+/// subnormal or no number. As of fp16, an fp32 reciprocal within 1 ulp rounds to the same (a test tries
+/// all).
+ARLAB_DEVICE std::uint32_t reciprocal_bfloat2(std::uint32_t pair) {
+  const auto of = [](std::uint32_t bits) ARLAB_INLINED_LAMBDA {
+    return approximate_reciprocal(__builtin_bit_cast(float, bits));
+  };
+  return bfloat2_of_floats(of(pair << 16), of(pair & 0xFFFF0000u));
+}
+
+/// The same pair in fp16; exact where it is a number that fp16 has.
+ARLAB_DEVICE std::uint32_t half2_of_bfloat2(std::uint32_t pair) {
+  return half2_of_floats(__builtin_bit_cast(float, pair << 16),
+                         __builtin_bit_cast(float, pair & 0xFFFF0000u));
+}
+
+/// True when a half of any of four words is a bf16 infinity or NaN.
+ARLAB_DEVICE bool any_non_finite_bfloats(const std::uint32_t (&word)[4]) {
+#if defined(__CUDA_ARCH__)
+  const __nv_bfloat162 zero = bfloat2_of(0);
+  __nv_bfloat162 sum = zero;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) sum = __hfma2(bfloat2_of(word[i]), zero, sum);
+  return !__hbeq2(sum, sum);
+#else
+  std::uint32_t carries = 0;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) carries |= (word[i] & 0x7F807F80u) + 0x00800080u;
+  return (carries & 0x80008000u) != 0;
+#endif
+}
+
 /// True when a half of any of four words is an fp16 infinity or NaN.
-ARLAB_DEVICE bool any_non_finite(const std::uint32_t (&word)[4]) {
+ARLAB_DEVICE bool any_non_finite_halves(const std::uint32_t (&word)[4]) {
 #if defined(__CUDA_ARCH__)
   // Zero times each, added up: the pipe for this is less busy than that for integers.
   const __half2 zero = half2_of(0);

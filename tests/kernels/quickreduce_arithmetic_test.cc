@@ -1,4 +1,4 @@
-// What the fp16 arithmetic of the QuickReduce kernels takes for granted.
+// What the packed arithmetic of the QuickReduce kernels takes for granted.
 
 #include <gtest/gtest.h>
 
@@ -38,14 +38,14 @@ int lowest_code() {
   std::uint32_t lowest = 0xFFFF;
   for (std::uint32_t m = 0; m < 65536; ++m) {
     if (!is_finite_half(m)) continue;
-    const GroupScales group = scales_of_blocks<Fp16, IntegerCode<L>>(both(m));
+    const GroupScales group = scales_of_blocks<Fp16, IntegerCode<L, Fp16>>(both(m));
     for (const std::uint32_t x : {m, m ^ 0x8000}) {
       const std::uint32_t w = multiply_half2(both(x), group.inverse);
-      const std::uint32_t sum = add_half2(w, both(IntegerCode<L>::kOffset + L));
+      const std::uint32_t sum = add_half2(w, both(IntegerCode<L, Fp16>::kOffset + L));
       lowest = std::min(lowest, sum & 0xFFFF);
     }
   }
-  return static_cast<int>(lowest) - static_cast<int>(IntegerCode<L>::kOffset);
+  return static_cast<int>(lowest) - static_cast<int>(IntegerCode<L, Fp16>::kOffset);
 }
 
 TEST(QuickReduceArithmetic, NothingIsBelowTheCodesUpTo32) {
@@ -67,12 +67,81 @@ TEST(QuickReduceArithmetic, OneInfinityAmongEightElementsIsSeen) {
   for (const std::uint32_t special : {0x7C00u, 0xFC00u, 0x7E00u, 0xFE01u}) {
     for (int place = 0; place < 8; ++place) {
       std::uint32_t words[4] = {0x7BFFFBFF, 0x00010000, 0x80008001, 0x3C00BC00};
-      EXPECT_FALSE(any_non_finite(words));
+      EXPECT_FALSE(any_non_finite_halves(words));
       const int shift = place % 2 * 16;
       words[place / 2] = (words[place / 2] & ~(0xFFFFu << shift)) | special << shift;
-      EXPECT_TRUE(any_non_finite(words)) << special << " at " << place;
+      EXPECT_TRUE(any_non_finite_halves(words)) << special << " at " << place;
     }
   }
+  for (const std::uint32_t special : {0x7F80u, 0xFF80u, 0x7FC0u, 0xFF81u}) {
+    for (int place = 0; place < 8; ++place) {
+      std::uint32_t words[4] = {0x7F7FFF7F, 0x00010000, 0x80008001, 0x3F80BF80};
+      EXPECT_FALSE(any_non_finite_bfloats(words));
+      const int shift = place % 2 * 16;
+      words[place / 2] = (words[place / 2] & ~(0xFFFFu << shift)) | special << shift;
+      EXPECT_TRUE(any_non_finite_bfloats(words)) << special << " at " << place;
+    }
+  }
+}
+
+// ---------------------------------------------------------------- bf16
+
+bool is_finite_bfloat(std::uint32_t bits) { return (bits & 0x7F80) != 0x7F80; }
+
+TEST(QuickReduceArithmetic, AnyReciprocalWithinOneUlpRoundsToTheSameBfloat) {
+  for (std::uint32_t bits = 0; bits < 65536; ++bits) {
+    const float x = Bf16::to_float(bits);
+    if (!is_finite_bfloat(bits) || !(std::abs(x) >= 0x1p-126f && std::abs(x) < 0x1p126f)) continue;
+    const float exact = 1.0f / x;
+    const std::uint32_t expected = Bf16::from_float(exact);
+    EXPECT_EQ(Bf16::from_float(std::nextafter(exact, INFINITY)), expected) << bits;
+    EXPECT_EQ(Bf16::from_float(std::nextafter(exact, -INFINITY)), expected) << bits;
+    EXPECT_EQ(reciprocal_bfloat2(both(bits)), both(expected)) << bits;
+  }
+  EXPECT_EQ(reciprocal_bfloat2(0x80000000), 0xFF807F80);
+}
+
+/// Inverses of scales are infinities, or normal numbers.
+template <class Code>
+void expect_normal_inverses() {
+  for (std::uint32_t m = 0; m < 65536; ++m) {
+    if (!is_finite_bfloat(m)) continue;
+    const std::uint32_t inverse = scales_of_blocks<Bf16, Code>(both(m)).inverse & 0x7FFF;
+    EXPECT_TRUE(inverse >= 0x0080 && inverse <= 0x7F80) << m;
+  }
+}
+
+TEST(QuickReduceArithmetic, InversesOfBfloatScalesAreNotSubnormal) {
+  expect_normal_inverses<IntegerCode<4, Bf16>>();
+  expect_normal_inverses<IntegerCode<8, Bf16>>();
+  expect_normal_inverses<IntegerCode<32, Bf16>>();
+  expect_normal_inverses<IntegerCode<128, Bf16>>();
+  expect_normal_inverses<Fp8Code<Bf16>>();
+  expect_normal_inverses<Fp4Code<Bf16>>();
+}
+
+/// Pairs give what single elements give: codes of every number, and values of every code.
+template <class Code>
+void expect_pairs_as_singles(std::uint32_t codes) {
+  for (std::uint32_t w = 0; w < 65536; ++w) {
+    if ((w & 0x7FFF) > 0x7F80) continue;  // a NaN takes the scalar way
+    ASSERT_EQ(Code::encode_pair(both(w)), both(Code::encode(Bf16::to_float(w)))) << w;
+  }
+  for (std::uint32_t code = 0; code < codes; ++code) {
+    const std::uint32_t stored = Code::kOffset + code;
+    const float value = Code::decode(stored);
+    if (value != value) continue;
+    ASSERT_EQ(Code::decode_pair(both(stored)), both(Bf16::from_float(value))) << code;
+  }
+}
+
+TEST(QuickReduceArithmetic, CodesOfBfloatPairsAreThoseOfSingles) {
+  expect_pairs_as_singles<IntegerCode<4, Bf16>>(8);
+  expect_pairs_as_singles<IntegerCode<8, Bf16>>(16);
+  expect_pairs_as_singles<IntegerCode<32, Bf16>>(64);
+  expect_pairs_as_singles<IntegerCode<128, Bf16>>(256);
+  expect_pairs_as_singles<Fp8Code<Bf16>>(256);
+  expect_pairs_as_singles<Fp4Code<Bf16>>(16);
 }
 
 }  // namespace

@@ -19,7 +19,7 @@ from mkdocs.structure.pages import Page
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 import markdown_links
-from program import REPOSITORY, SITE
+from repository import REPOSITORY, SITE
 from references import expand
 
 PAGES = SITE.relative_to(REPOSITORY).as_posix() + "/pages/"

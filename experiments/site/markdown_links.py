@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from markdown_it import MarkdownIt
 
-from program import REPOSITORY
+from repository import REPOSITORY
 
 NOT_OURS = {"build", "build-python", "dist", "results", "node_modules"}
 PARSER = MarkdownIt("commonmark").enable("table")

@@ -18,7 +18,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch, Rectangle
 
-from program import SITE, arlab
+from repository import SITE, arlab
 
 INK, GREY, RULE = "#222222", "#666666", "#BBBBBB"
 SUMS = ("#FFFFFF", "#CFE3F1", "#88BBDD", "#3D85BB", "#0A4A7A")  # of 0, 1, 2, 3, 4 contributions: darker is more

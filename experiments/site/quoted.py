@@ -17,7 +17,7 @@ import json
 import re
 import sys
 
-from program import REPOSITORY, SITE, arlab
+from repository import REPOSITORY, SITE, arlab
 
 PAGE = SITE / "pages/found.md"
 FIGURE = re.compile(r"([-\w.,?]+)<!-- (\w+\([^\n]*?\)) -->")

@@ -13,10 +13,11 @@ import ast
 import functools
 import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from program import REPOSITORY, arlab
+from repository import REPOSITORY, arlab
 
 MARKER = re.compile(r"^<!-- generated: (\w+) -->$", re.MULTILINE)
 
@@ -221,7 +222,7 @@ def python() -> str:
             builder = [member for member in ("ScheduleBuilder",) if re.search(rf"^class {member}\b", stub(), re.MULTILINE)]
             sections.append(section("Errors, and schedules by hand", module, [*where[name], *builder]))
         else:
-            sections.append(section(TITLES.get(name, module), module, where.get(name)))
+            sections.append(section(TITLES.get(name, module), module))
     return "\n".join(sections)
 
 
@@ -235,7 +236,7 @@ def stub() -> str:
     return (PACKAGE / "_arlab.pyi").read_text()
 
 
-def section(title: str, module: str, members: list[str] | None) -> str:
+def section(title: str, module: str, members: Sequence[str] | None = None) -> str:
     options = ["show_root_heading: false", "show_root_toc_entry: false"]
     if members is not None:
         options.append(f"members: {json.dumps(list(members)) if members else 'false'}")

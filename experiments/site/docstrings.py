@@ -21,6 +21,8 @@ def as_markdown(text: str) -> str:
             names = ", ".join(f"`{name.strip()}`" for name in found[1].split(","))
             lines.append(f"* {names}: {found[2]}")
             inside = True
+        elif inside and re.fullmatch(r"\w+(, \w+)*", line):
+            lines.append("* " + ", ".join(f"`{name}`" for name in line.split(", ")))
         elif inside and re.match(r" {6,}\S", line):
             lines[-1] += " " + line.strip()
         else:

@@ -7,6 +7,7 @@ page (a CSV, a source, a picture) comes along as it is.
 
 from __future__ import annotations
 
+import html
 import json
 import posixpath
 import re
@@ -20,13 +21,16 @@ from mkdocs.structure.pages import Page
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 import markdown_links
 from repository import REPOSITORY, SITE
-from references import expand
+from references import expand, studies
 
 PAGES = SITE.relative_to(REPOSITORY).as_posix() + "/pages/"
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
     config.nav = json.loads(json.dumps(config.nav).replace(".ipynb", ".ipynb.md"))
+    behind = next(entry["Behind the results"] for entry in config.nav if "Behind the results" in entry)
+    for page, title in studies().items():
+        behind.append({f"Study: {title.partition(':')[0]}": page.relative_to(REPOSITORY).as_posix()})
     return config
 
 
@@ -55,13 +59,13 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 def place(file: File, config: MkDocsConfig) -> None:
     """Pages of the site lie at its top; README.md does not take the place of its first page."""
     if file.src_uri == "README.md":
-        file.dest_uri = "README/index.html"
+        file.dest_uri = "README.html"
     elif file.src_uri == PAGES + "site.css":
         file.dest_uri = "pages/site.css"
     elif file.src_uri.startswith(PAGES):
         file.dest_uri = file.dest_uri.removeprefix(PAGES)
     elif file.src_uri.startswith("notebooks/"):
-        file.dest_uri = file.dest_uri.replace(".ipynb/", "/")
+        file.dest_uri = file.dest_uri.replace(".ipynb.html", ".html")
     file.abs_dest_path = str(Path(config.site_dir) / file.dest_uri)
 
 
@@ -91,4 +95,23 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
             return f"]({posixpath.join(path, 'README.md')}{anchor})"
         return match[0]
 
-    return re.sub(r"\]\(([^)\s#:]+)(#[^)\s]*)?\)", target, markdown)
+    return re.sub(r"\]\(([^)\s#:]+)(#[^)\s]*)?\)", target, for_mkdocs(markdown))
+
+
+def for_mkdocs(markdown: str) -> str:
+    """The same where MkDocs reads Markdown in another way than forges: a table or a list inside an item of a list is indented by
+    four spaces, not two, and ends with an empty line; code in a table keeps the backslash of \\|."""
+    lines = markdown.splitlines()
+    for token in markdown_links.PARSER.parse(markdown):
+        if token.level >= 2 and token.map and token.type in ("table_open", "fence", "bullet_list_open", "ordered_list_open"):
+            first, end = token.map
+            lines[first:end] = ["  " + line for line in lines[first:end]]
+            lines[end - 1] += "\n"
+        elif token.type == "tr_open" and token.map:
+            row = token.map[0]
+            lines[row] = re.sub(r"`([^`]*\\\|[^`]*)`", as_html, lines[row])
+    return "\n".join(lines) + "\n"
+
+
+def as_html(code: re.Match[str]) -> str:
+    return f"<code>{html.escape(code[1].replace(chr(92) + '|', '|')).replace('|', '&#124;')}</code>"

@@ -152,10 +152,10 @@ def draw_block() -> Figure:
     assert len(wire) == 20
     codes = [(byte >> shift) & 15 for byte in wire[:16] for shift in (0, 4)]
     scale, zero = (float((np.frombuffer(wire[at : at + 2], "<u2").astype(np.uint32) << 16).view(np.float32)[0]) for at in (16, 18))
-    figure = Figure(figsize=(8.6, 3.9))
+    figure = Figure(figsize=(8.6, 4.9))
     axes = figure.add_axes((0.02, 0.02, 0.96, 0.96))
     axes.set_xlim(-0.3, 40.3)
-    axes.set_ylim(-3.55, 6.3)
+    axes.set_ylim(-3.6, 9.4)
     axes.axis("off")
 
     def centre(of: float) -> float:
@@ -163,16 +163,18 @@ def draw_block() -> Figure:
 
     low = 2.1
     for code in range(16):
-        y = low + code * 0.25
+        y = low + code * 0.43
         axes.plot((0, 40), (y, y), lw=0.5, color="#DDDDDD", zorder=0)
     for i, (value, code) in enumerate(zip(x, codes)):
-        exact = low + (float(value) - zero) / scale * 0.25
-        axes.plot((centre(i), centre(i)), (exact, low + code * 0.25), lw=1, color="#D55E00")
-        axes.plot(centre(i), exact, "o", ms=3.4, color=INK, mew=0)
+        exact = low + (float(value) - zero) / scale * 0.43
+        level = low + code * 0.43
+        axes.plot((centre(i), centre(i)), (exact, level), lw=1.6, color="#D55E00")
+        axes.plot((centre(i) - 0.4, centre(i) + 0.4), (level, level), lw=1.6, color="#D55E00")
+        axes.plot(centre(i), exact, "o", ms=3.2, color=INK, mew=0)
         axes.add_patch(Rectangle((i * 1.25, 0.6), 1.25, 0.8, fc=PARTS["codes"], ec=INK, lw=0.6))
         axes.text(centre(i), 1.0, str(code), ha="center", va="center", fontsize=7.5, color=INK)
-    axes.text(0, 6.1, "32 values of a block (dots), and the 16 levels between its least and its greatest", fontsize=9, color=INK)
-    axes.text(0, 1.55, "4-bit codes: the nearest level of each", fontsize=9, color=INK)
+    axes.text(0, 9.1, "32 values of a block (dots), and the nearest of the 16 levels between its least and its greatest (orange)", fontsize=9, color=INK)
+    axes.text(0, 1.55, "4-bit codes: which level", fontsize=9, color=INK)
     for i, byte in enumerate(wire):
         left = i * 2.0
         part = "codes" if i < 16 else "scale" if i < 18 else "zero"

@@ -71,12 +71,11 @@ def speeds() -> str:
 
 
 def pays_from(ranks: int, codec: str) -> str:
-    """The smallest size from which on the codec is faster than fp16 at every larger one, too."""
+    """KiB: the smallest size from which on the codec is faster than fp16."""
     sizes = sorted({int(row["bytes"]) for row in rows(SPEEDS)})
     faster = [_microseconds(ranks, codec, str(size)) < _microseconds(ranks, "fp16", str(size)) for size in sizes]
     first = max((i + 1 for i, one in enumerate(faster) if not one), default=0)
-    kibibytes = sizes[first] // 1024
-    return f"{kibibytes}K" if kibibytes < 1024 else f"{kibibytes // 1024}M"
+    return str(sizes[first] // 1024)
 
 
 def codecs_compared() -> str:

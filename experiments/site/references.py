@@ -180,14 +180,16 @@ def schedule() -> str:
     return "\n".join([*parts, f"## Two forms\n\n{forms}\n"])
 
 
-def studies() -> str:
-    """Links to the pages of studies, by their first heading."""
-    links = []
-    for page in sorted((REPOSITORY / "experiments/studies").rglob("README.md")):
-        title = re.search(r"^# (.*)$", page.read_text(), re.MULTILINE)
-        path = Path("../../studies") / page.relative_to(REPOSITORY / "experiments/studies")
-        links.append(f"* [{title[1] if title else page.parent.name}]({path.as_posix()})")
-    return "\n".join(links) + "\n"
+def studies() -> dict[Path, str]:
+    """The pages of studies, and their titles."""
+    pages = sorted((REPOSITORY / "experiments/studies").rglob("README.md"))
+    titles = {page: re.search(r"^# (.*)$", page.read_text(), re.MULTILINE) for page in pages}
+    return {page: title[1] if title else page.parent.name for page, title in titles.items()}
+
+
+def links_to_studies() -> str:
+    folder = REPOSITORY / "experiments"
+    return "".join(f"* [{title}](../../{page.relative_to(folder).as_posix()})\n" for page, title in studies().items())
 
 
 # ---------------------------------------------------------------- Python
@@ -244,4 +246,4 @@ def section(title: str, module: str, members: Sequence[str] | None = None) -> st
     return "\n".join([*lines, f"::: {module}", "    options:", *(f"      {option}" for option in options), ""])
 
 
-PARTS = {"python": python, "cli": cli, "study_file": study_file, "schedule": schedule, "studies": studies}
+PARTS = {"python": python, "cli": cli, "study_file": study_file, "schedule": schedule, "studies": links_to_studies}

@@ -339,16 +339,16 @@ def test_the_site_has_every_page(site):
     for page in markdown_links.pages():
         name = page.relative_to(REPOSITORY).with_suffix("")
         name = Path(str(name).removeprefix("experiments/site/pages/"))
-        if name.name in ("README", "index") and str(name) != "README":
-            name = name.parent
-        text = (site / name / "index.html").read_text()
+        if name.name == "README" and str(name) != "README":
+            name = name.with_name("index")
+        text = (site / name.with_suffix(".html")).read_text()
         assert "<!-- generated" not in text and ":::" not in text, name
         title = re.search(r"^# (.*)$", expanded(page), re.MULTILINE)[1]
         assert html.escape(title, quote=False).replace("`", "") in re.sub(r"</?code>", "", text), name
 
 
 def test_the_python_reference_has_every_name(site):
-    page = (site / "reference/python/index.html").read_text()
+    page = (site / "reference/python.html").read_text()
     names = references.constant(references.PACKAGE / "__init__.py", "_WHERE")
     for module, members in names.items():
         for member in members:

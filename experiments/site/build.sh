@@ -4,15 +4,19 @@
 #
 #   experiments/site/build.sh [--out DIR]
 set -euo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")"
-repository=$(cd ../.. && pwd)
-python=${ARLAB_PYTHON:-$repository/.venv/bin/python}
-out=$repository/build/site
+out=
 if [[ ${1:-} == --out && $# == 2 ]]; then
-  out=$(realpath -m -- "$OLDPWD/$2")
-  [[ $2 == /* ]] && out=$2
+  out=$(realpath -m -- "$2")
 elif (($#)); then
   printf 'error: allowed is --out DIR, not %s\n' "$*" >&2
+  exit 2
+fi
+cd "$(dirname "${BASH_SOURCE[0]}")"
+repository=$(realpath ../..)
+out=${out:-$repository/build/site}
+python=${ARLAB_PYTHON:-$repository/.venv/bin/python}
+if [[ -e $out && ! -f $out/search/search_index.json ]] && [[ ! -d $out || -n $(ls -A -- "$out") ]]; then
+  printf 'error: %s is there and is no site: building would empty it\n' "$out" >&2
   exit 2
 fi
 program=${ARLAB_BIN:-$repository/build/bin}/arlab
@@ -24,5 +28,9 @@ if ! "$python" -c 'import mkdocs, mkdocstrings, nbconvert, markdown_it' 2>/dev/n
   printf 'error: %s lacks packages of requirements.txt: ./quickstart.sh installs them\n' "$python" >&2
   exit 2
 fi
-"$python" -m mkdocs build --strict --quiet --clean --config-file mkdocs.yml --site-dir "$out"
+# With --quiet, MkDocs counts no warnings, and --strict ends nothing.
+if ! log=$("$python" -m mkdocs build --strict --clean --config-file mkdocs.yml --site-dir "$out" 2>&1); then
+  printf '%s\n' "$log" >&2
+  exit 1
+fi
 printf '%s\n' "$out/index.html"

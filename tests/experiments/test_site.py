@@ -355,6 +355,14 @@ def test_the_python_reference_has_every_name(site):
             assert f'id="arlab.{module}.{member}"' in page, f"{module}.{member} has no docstring, or is not in its __all__"
 
 
+def test_a_folder_of_something_else_is_not_emptied(tmp_path):
+    (tmp_path / "thesis.tex").write_text("x")
+    for out in (tmp_path, tmp_path / "thesis.tex"):
+        done = subprocess.run([SITE / "build.sh", "--out", out], capture_output=True, text=True)
+        assert done.returncode == 2 and "is no site" in done.stderr and done.stderr.count("\n") == 1
+    assert (tmp_path / "thesis.tex").read_text() == "x"
+
+
 @pytest.mark.parametrize("arguments", [["--aut", "x"], ["x"], ["--out"]])
 def test_building_with_other_arguments(arguments):
     done = subprocess.run([SITE / "build.sh", *arguments], capture_output=True, text=True)

@@ -1,11 +1,12 @@
-"""Docstrings of the package as Markdown: columns of names and meanings, which are aligned for readers of the source, as lists."""
+"""Docstrings of the package as Markdown: columns of names and meanings, which are aligned for readers of the source, become lists,
+and what stands behind an attribute after #: its docstring."""
 
 from __future__ import annotations
 
 import re
 from typing import Any
 
-from griffe import Extension, Object
+from griffe import Docstring, Extension, Object
 
 ENTRY = re.compile(r"^(\w[\w, ]*?|\w+\(.*?\)) {2,}(\S.*)$")
 
@@ -37,5 +38,7 @@ class Columns(Extension):
     """What mkdocstrings calls for every object that it finds."""
 
     def on_object(self, *, obj: Object, **_: Any) -> None:
+        if obj.is_attribute and not obj.docstring and "  #: " in obj.source:
+            obj.docstring = Docstring(obj.source.partition("  #: ")[2].strip(), parent=obj)
         if obj.docstring:
             obj.docstring.value = as_markdown(obj.docstring.value)

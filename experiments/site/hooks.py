@@ -1,7 +1,7 @@
 """MkDocs hooks: the pages of the site are Markdown files and notebooks of the repository, where they stand.
 
 A page's name in MkDocs is its path in the repository, so that links between pages are those of the repository, with nothing
-to rewrite but notebooks, which become Markdown, and folders, which stand for their README.md. What a page links to that is no
+to rewrite but notebooks, which become Markdown, and folders, which stand for their README.md (without one, no link is left). What a page links to that is no
 page (a CSV, a source, a picture) comes along as it is.
 """
 
@@ -87,15 +87,15 @@ def add_notebook(files: Files, config: MkDocsConfig, name: str) -> str:
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     folder = (REPOSITORY / page.file.src_uri).parent
 
-    def target(match: re.Match[str]) -> str:
-        path, anchor = match[1], match[2] or ""
+    def link(match: re.Match[str]) -> str:
+        text, path, anchor = match[1], match[2], match[3] or ""
         if path.endswith(".ipynb"):
-            return f"]({path}.md{anchor})"
-        if (folder / path).is_dir():
-            return f"]({posixpath.join(path, 'README.md')}{anchor})"
-        return match[0]
+            return f"[{text}]({path}.md{anchor})"
+        if (folder / path / "README.md").is_file():
+            return f"[{text}]({posixpath.join(path, 'README.md')}{anchor})"
+        return text if (folder / path).is_dir() else match[0]
 
-    return re.sub(r"\]\(([^)\s#:]+)(#[^)\s]*)?\)", target, for_mkdocs(markdown))
+    return re.sub(r"\[([^\[\]]*)\]\(([^)\s#:]+)(#[^)\s]*)?\)", link, for_mkdocs(markdown))
 
 
 def for_mkdocs(markdown: str) -> str:

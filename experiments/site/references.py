@@ -108,13 +108,12 @@ def study_keys() -> dict[str, list[tuple[str, str, str]]]:
     sections: dict[str, list[tuple[str, str, str]]] = {"": []}
     section = ""
     for line in comment.splitlines():
-        if found := re.match(r"//   (\[+\w+\]+)(?:\s{2,}(.*))?$", line):
+        if found := re.match(r"//   (\[+[\w.]+\]+)(?:\s{2,}(.*))?$", line):
             section = found[1]
             sections.setdefault(section, [])
-            last = (section, "", found[2] or "")
             if found[2]:
-                sections[section].append(last)
-        elif found := re.match(r'//   (\w+) += ("[^"]*"|\[[^\]]*\]|\w+)(?:\s{2,}(.*))?$', line):
+                sections[section].append((section, "", found[2]))
+        elif found := re.match(r'//   (\w+) += ("[^"]*"|\[[^\]]*\]|[\w.+-]+)(?:\s{2,}(.*))?$', line):
             if found[1] not in [key for key, _, _ in sections[section]]:
                 sections[section].append((found[1], found[2], found[3] or ""))
         elif (found := re.match(r"//\s{10,}(\S.*)$", line)) and sections[section]:
@@ -221,8 +220,7 @@ def python() -> str:
             places = constant(PACKAGE / "figures/__init__.py", "_PLACES")
             sections += [section("", f"{module}.{place}", members) for place, members in places.items()]
         elif name == "_arlab":
-            builder = [member for member in ("ScheduleBuilder",) if re.search(rf"^class {member}\b", stub(), re.MULTILINE)]
-            sections.append(section("Errors, and schedules by hand", module, [*where[name], *builder]))
+            sections.append(section("Errors", module, where[name]))
         else:
             sections.append(section(TITLES.get(name, module), module))
     return "\n".join(sections)
@@ -232,10 +230,6 @@ TITLES = {
     "collectives": "Collectives", "_codecs": "Codecs", "schedules": "Schedules and algorithms",
     "simulation": "Times, selections, studies", "conformance": "The check of an all-reduce", "runtime": "Kernels",
 }  # fmt: skip
-
-
-def stub() -> str:
-    return (PACKAGE / "_arlab.pyi").read_text()
 
 
 def section(title: str, module: str, members: Sequence[str] | None = None) -> str:

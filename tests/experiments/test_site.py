@@ -342,9 +342,10 @@ def test_the_site_has_every_page(site):
         if name.name == "README" and str(name) != "README":
             name = name.with_name("index")
         text = (site / name.with_suffix(".html")).read_text()
-        assert "<!-- generated" not in text and ":::" not in text, name
-        title = re.search(r"^# (.*)$", expanded(page), re.MULTILINE)[1]
-        assert html.escape(title, quote=False).replace("`", "") in re.sub(r"</?code>", "", text), name
+        if page in PAGES:
+            assert "<!-- generated" not in text and "\n:::" not in text, name
+            title = re.search(r"^# (.*)$", page.read_text(), re.MULTILINE)[1]
+            assert f">{html.escape(title, quote=False)}<" in text, name
 
 
 def test_the_python_reference_has_every_name(site):

@@ -318,6 +318,19 @@ def test_every_field_of_a_schedule_is_on_the_page():
         assert f"| `{field}` |" in page, field
 
 
+def test_pictures_say_what_the_program_says(tmp_path):
+    """Their texts: sums of chunks after every step, codes and bytes of a block, bits per element."""
+    subprocess.run([sys.executable, SITE / "pictures.py", "--out", tmp_path], check=True, timeout=MOST_SECONDS)
+    names = {path.name for path in (SITE / "pages/pictures").iterdir()}
+    assert names == {path.name for path in tmp_path.iterdir()}
+    for name in names:
+        before, after = (
+            re.findall(r"<text[^>]*>([^<]*)</text>|<tspan[^>]*>([^<]*)</tspan>", (folder / name).read_text())
+            for folder in (SITE / "pages/pictures", tmp_path)
+        )
+        assert len(before) >= 10 and before == after, f"{name}: run experiments/site/pictures.py"
+
+
 def test_the_glossary_is_in_order():
     words = re.findall(r"^\*\*(.*?)\*\*", (SITE / "pages/glossary.md").read_text(), re.MULTILINE)
     assert len(words) >= 60 and words == sorted(words, key=str.lower)

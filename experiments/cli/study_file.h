@@ -21,6 +21,7 @@
 //   [[input]]
 //   name       = "gaussian"
 //   synthetic  = "gaussian:sigma=1,seed=1"
+//                                          a distribution; see `arlab list inputs`
 //   elements   = "64K"                     per rank; or 65536
 //
 //   [simulate]                             optional: latencies beside the errors

@@ -1,0 +1,44 @@
+"""Docstrings of the package as Markdown: columns of names and meanings, which are aligned for readers of the source, become lists,
+and what stands behind an attribute after #: its docstring."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from griffe import Docstring, Extension, Object
+
+ENTRY = re.compile(r"^(\w[\w, ]*?|\w+\(.*?\)) {2,}(\S.*)$")
+
+
+def as_markdown(text: str) -> str:
+    """`name   what it is`, continued on lines that are indented further, becomes an item of a list."""
+    lines: list[str] = []
+    inside = False
+    for line in text.splitlines():
+        if found := ENTRY.match(line):
+            if not inside and lines and lines[-1]:
+                lines.append("")
+            names = ", ".join(f"`{name.strip()}`" for name in found[1].split(","))
+            lines.append(f"* {names}: {found[2]}")
+            inside = True
+        elif inside and re.fullmatch(r"\w+(, \w+)*", line):
+            lines.append("* " + ", ".join(f"`{name}`" for name in line.split(", ")))
+        elif inside and re.match(r" {6,}\S", line):
+            lines[-1] += " " + line.strip()
+        else:
+            if inside and line.strip():
+                lines.append("")
+            inside = False
+            lines.append(line)
+    return "\n".join(lines)
+
+
+class Columns(Extension):
+    """What mkdocstrings calls for every object that it finds."""
+
+    def on_object(self, *, obj: Object, **_: Any) -> None:
+        if obj.is_attribute and not obj.docstring and "  #: " in obj.source:
+            obj.docstring = Docstring(obj.source.partition("  #: ")[2].strip(), parent=obj)
+        if obj.docstring:
+            obj.docstring.value = as_markdown(obj.docstring.value)

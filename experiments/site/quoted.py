@@ -1,0 +1,175 @@
+"""The figures on "What we found", each from the result file that the page names.
+
+    python experiments/site/quoted.py            are all figures what the files say?
+    python experiments/site/quoted.py --write    put what the files say into the page
+
+In the page, a figure is followed by a comment with the expression that it is the value of: 3.9<!-- over_rccl(2, "q4", "64M") -->.
+A table stands below its comment.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import difflib
+import functools
+import json
+import re
+import sys
+
+from repository import REPOSITORY, SITE, arlab
+
+PAGE = SITE / "pages/found.md"
+FIGURE = re.compile(r"([-\w.,?]+)<!-- (\w+\([^\n]*?\)) -->")
+TABLE = re.compile(r"<!-- (\w+\(\)) -->\n\n\|.*?\n(?=\n|\Z)", re.DOTALL)
+EXPERIMENTS = REPOSITORY / "experiments"
+SPEEDS = "measured/h200_places_2026-11-22.csv"
+CONFORMANCE = "measured/h200_conformance_2026-11-22f.csv"
+NEW_KERNELS = "measured/h200_simulator_check_2026-11-22.txt"
+ACCURACY = "studies/accuracy/accuracy.csv"
+
+
+@functools.cache
+def rows(name: str) -> list[dict[str, str]]:
+    lines = (EXPERIMENTS / name).read_text().splitlines()
+    return list(csv.DictReader(line for line in lines if not line.startswith("#")))
+
+
+def number(text: str) -> int:
+    """64M is 64 * 2^20."""
+    factors = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+    return int(text[:-1]) * factors[text[-1]] if text[-1] in factors else int(text)
+
+
+# ---------------------------------------------------------------- measured: kernels on H200
+
+
+def _microseconds(ranks: int, codec: str, size: str, library: str = "arlab") -> float:
+    times = [
+        float(row["time_us"])
+        for row in rows(SPEEDS)
+        if row["library"] == library and (row["ranks"], row["codec"], row["bytes"]) == (str(ranks), codec, str(number(size)))
+    ]
+    return min(times)  # the better of one_shot and two_shot
+
+
+def shown(time: float) -> str:
+    return f"{time:.3g}" if time < 100 else f"{time:.0f}"
+
+
+def speeds() -> str:
+    """Microseconds, and in brackets NCCL's time over them."""
+    codecs = ("fp16", "qr-q8", "int5-g128", "qr-q4")
+    lines = [f"| GPUs | size | NCCL | {' | '.join(f'`{codec}`' for codec in codecs)} |", "| --- " * 7 + "|"]
+    for ranks in (2, 4):
+        for size in ("64K", "1M", "16M", "256M"):
+            nccl = _microseconds(ranks, "fp16", size, "nccl")
+            ours = [_microseconds(ranks, codec, size) for codec in codecs]
+            cells = " | ".join(f"{shown(time)} ({nccl / time:.1f})" for time in ours)
+            lines.append(f"| {ranks} | {size[:-1]} {size[-1]}iB | {shown(nccl)} | {cells} |")
+    return "\n".join(lines) + "\n"
+
+
+def pays_from(ranks: int, codec: str) -> str:
+    """KiB: the smallest size from which on the codec is faster than fp16."""
+    sizes = sorted({int(row["bytes"]) for row in rows(SPEEDS)})
+    faster = [_microseconds(ranks, codec, str(size)) < _microseconds(ranks, "fp16", str(size)) for size in sizes]
+    first = max((i + 1 for i, one in enumerate(faster) if not one), default=0)
+    return str(sizes[first] // 1024)
+
+
+def codecs_compared() -> str:
+    return str(len({row["codec"] for row in rows(CONFORMANCE)}))
+
+
+def compared() -> str:
+    return f"{sum(int(row['compared_elements']) for row in rows(CONFORMANCE)):,}"
+
+
+def mismatches() -> str:
+    return str(sum(int(row["mismatches"]) for row in rows(CONFORMANCE)))
+
+
+# ---------------------------------------------------------------- published: QuickReduce on MI300X
+
+
+def over_rccl(gpus: int, codec: str, size: str) -> str:
+    """RCCL's time over QuickReduce's."""
+    table = rows(f"published/quickreduce_mi300x_{gpus}gpu_latency_us.csv")
+    row = next(row for row in table if row["bytes"] == str(number(size)))
+    return f"{float(row['rccl']) / float(row[codec]):.1f}"
+
+
+# ---------------------------------------------------------------- exact: errors
+
+
+def sqnr(codec: str, algorithm: str = "two_shot", of: str = "token", input: str = "MiniLM", ranks: int = 8) -> str:
+    """dB; median over tensors, of the median token or of whole tensors."""
+    column = {"token": "median_token_sqnr_db", "tensor": "median_sqnr_db"}[of]
+    found = [
+        row[column]
+        for row in rows(ACCURACY)
+        if (row["input"], row["ranks"], row["algorithm"], row["codec"]) == (input, str(ranks), algorithm, codec)
+    ]
+    return f"{float(found[0]):.1f}"
+
+
+def bits(codec: str) -> str:
+    return f"{float(next(row for row in rows(ACCURACY) if row['codec'] == codec)['wire_bits_per_element']):g}"
+
+
+@functools.cache
+def token_sqnr(algorithm: str, codec: str, tensor: str, ranks: int = 8) -> str:
+    """dB, of the median token of a tensor, by the reference."""
+    activations = EXPERIMENTS / f"activations/minilm_tp{ranks}.safetensors"
+    command = ["reduce", "--algorithm", algorithm, "--codec", codec, "--input", str(activations), "--tensor", tensor]
+    return f"{json.loads(arlab(*command, '--format', 'json'))['token_sqnr_db']:.1f}"
+
+
+# ---------------------------------------------------------------- simulated
+
+
+@functools.cache
+def validation(figure: str) -> str:
+    value = json.loads(arlab("validate", "--skip-hold-outs", "--format", "json"))[figure]
+    return f"{value:.1f}" if isinstance(value, float) else str(value)
+
+
+def new_kernels(figure: str) -> str:
+    """Of the simulator beside kernels that it was not fitted to."""
+    found = re.search(rf"^{figure} +([\d.]+) ", (EXPERIMENTS / NEW_KERNELS).read_text(), re.MULTILINE)
+    return f"{float(found[1]):.1f}" if found else "none"
+
+
+def quoted(page: str) -> str:
+    """The page with what the files say."""
+    functions = {name: value for name, value in globals().items() if callable(value)}
+
+    def value(match: re.Match[str]) -> str:
+        return f"{eval(match[2], functions)}<!-- {match[2]} -->"  # our own page
+
+    page = TABLE.sub(lambda match: f"<!-- {match[1]} -->\n\n{eval(match[1], functions)}", page)
+    return FIGURE.sub(value, page)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--write", action="store_true", help="put what the files say into the page")
+    write = parser.parse_args().write
+    before = PAGE.read_text()
+    after = quoted(before)
+    if write:
+        PAGE.write_text(after)
+    elif after != before:
+        sys.exit("error: {} has figures that are not those of the files; quoted.py --write puts them right:\n{}".format(
+            PAGE.relative_to(REPOSITORY), "\n".join(difference(before, after))
+        ))
+
+
+def difference(before: str, after: str) -> list[str]:
+    """The lines of the page that differ."""
+    return [line for line in difflib.unified_diff(before.splitlines(), after.splitlines(), n=0, lineterm="") if line[:1] in "+-"]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,243 @@
+"""Parts of the reference pages that are generated: a page says <!-- generated: NAME -->, and expand() puts it there.
+
+    cli           the commands and their options, from the program's --help
+    study_file    the keys of a study, from the comment in experiments/cli/study_file.h that a test compares with the parser
+    schedule      the fields of a schedule as JSON, from reference/collectives/schedule.schema.json
+    python        a section per module, for mkdocstrings
+    studies       links to the pages of the studies
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from repository import REPOSITORY, arlab
+
+MARKER = re.compile(r"^<!-- generated: (\w+) -->$", re.MULTILINE)
+
+
+def expand(markdown: str) -> str:
+    """The page with its generated parts. Raises KeyError for a part that is not known."""
+    return MARKER.sub(lambda match: PARTS[match[1]]().rstrip(), markdown)
+
+
+def cell(text: str) -> str:
+    """Text as a cell of a table: no character of it is taken for Markdown or HTML, but for code between backticks."""
+    parts = re.split(r"(`[^`|]+`)", " ".join(text.split()))
+    return "".join(part if part[:1] == "`" else re.sub(r"([\\|*_<>`\[\]])", r"\\\1", part) for part in parts)
+
+
+def table(header: list[str], rows: list[list[str]]) -> str:
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
+
+
+# ---------------------------------------------------------------- the program
+
+
+@functools.cache
+def help_of(*command: str) -> str:
+    return arlab(*command, "--help").decode()
+
+
+def sections_of(text: str) -> tuple[str, str, dict[str, list[tuple[str, str]]], str]:
+    """Of a help: what the command does, its usage, (name, meaning) of everything by section, and what follows that."""
+    head, _, rest = text.partition("\nUsage: ")
+    usage, _, rest = rest.partition("\n")
+    sections: dict[str, list[tuple[str, str]]] = {}
+    lines = rest.splitlines()
+    name = ""
+    while lines:
+        line = lines[0]
+        if re.fullmatch(r"[A-Z][\w ]*:", line) and len(lines) > 1 and re.match(r"  \S", lines[1]):
+            name = line[:-1]
+            sections[name] = []
+        elif name and (found := re.match(r"  (\S.*?)(?:  +(\S.*))?$", line)) and not line.startswith("   "):
+            sections[name].append((found[1], found[2] or ""))
+        elif name and sections[name] and (found := re.match(r" {20,}(\S.*)$", line)):
+            option, meaning = sections[name][-1]
+            sections[name][-1] = (option, f"{meaning} {found[1]}".strip())
+        elif line.strip():
+            break  # what stands below the options
+        lines.pop(0)
+    return head.strip(), usage, sections, "\n".join(lines).strip("\n")
+
+
+def commands(*of: str) -> list[tuple[str, ...]]:
+    """A command and all commands in it, in their order."""
+    names = [option.split()[0] for option, _ in sections_of(help_of(*of))[2].get("Subcommands", [])]
+    return [of, *(command for name in names for command in commands(*of, name))]
+
+
+def cli() -> str:
+    parts = []
+    for command in commands():
+        head, usage, sections, footer = sections_of(help_of(*command))
+        if command:
+            parts.append(f"{'#' * (1 + len(command))} arlab {' '.join(command)}\n\n{cell(head)}.\n")
+        parts.append(f"```text\n{usage}\n```\n")
+        for name, entries in sections.items():
+            rows = []
+            for option, meaning in entries:
+                words = option.split(maxsplit=1)
+                shown = f"`{words[0]}`"
+                if name == "Subcommands":
+                    shown = f"[{shown}](#{'-'.join(('arlab', *command, words[0]))})"
+                rows.append([shown, cell(words[1] if len(words) > 1 else ""), cell(meaning)])
+            if any(row[1] for row in rows):
+                parts.append(table([name.lower(), "value", "meaning"], rows))
+            else:
+                parts.append(table([name.lower(), "meaning"], [[row[0], row[2]] for row in rows]))
+        if footer:
+            parts.append(f"```text\n{footer}\n```\n")
+    return "\n".join(parts)
+
+
+# ---------------------------------------------------------------- files
+
+
+def study_keys() -> dict[str, list[tuple[str, str, str]]]:
+    """(key, example, meaning) by section; "" is the top of the file. Sections that appear twice are one."""
+    comment = (REPOSITORY / "experiments/cli/study_file.h").read_text().split("#pragma")[0]
+    sections: dict[str, list[tuple[str, str, str]]] = {"": []}
+    section = ""
+    for line in comment.splitlines():
+        if found := re.match(r"//   (\[+[\w.]+\]+)(?:\s{2,}(.*))?$", line):
+            section = found[1]
+            sections.setdefault(section, [])
+            if found[2]:
+                sections[section].append((section, "", found[2]))
+        elif found := re.match(r'//   (\w+) += ("[^"]*"|\[[^\]]*\]|[\w.+-]+)(?:\s{2,}(.*))?$', line):
+            if found[1] not in [key for key, _, _ in sections[section]]:
+                sections[section].append((found[1], found[2], found[3] or ""))
+        elif (found := re.match(r"//\s{10,}(\S.*)$", line)) and sections[section]:
+            key, example, meaning = sections[section][-1]
+            sections[section][-1] = (key, example, f"{meaning} {found[1]}".strip())
+    return sections
+
+
+def study_file() -> str:
+    parts = []
+    for section, keys in study_keys().items():
+        about = next((meaning for key, _, meaning in keys if key == section), "")
+        rows = [[f"`{key}`", f"`{example}`", cell(meaning)] for key, example, meaning in keys if key != section]
+        if section:
+            parts.append(f"## `{section}`\n")
+        if about:
+            parts.append(f"{cell(about[0].upper() + about[1:])}.\n")
+        parts.append(table(["key", "for example", "meaning"], rows))
+    return "\n".join(parts)
+
+
+def schedule() -> str:
+    schema = json.loads((REPOSITORY / "reference/collectives/schedule.schema.json").read_text())
+
+    def kind(field: dict[str, Any]) -> str:
+        if field.get("$ref") == "#/$defs/fraction":
+            return '`"p/q"`'
+        if "$ref" in field:
+            return kind(schema["$defs"][field["$ref"].split("/")[-1]])
+        if "const" in field:
+            return f"`{json.dumps(field['const'])}`"
+        if "enum" in field:
+            return " or ".join(f"`{json.dumps(value)}`" for value in field["enum"])
+        if "oneOf" in field:
+            return " or ".join(dict.fromkeys(kind(one) for one in field["oneOf"] if kind(one)))
+        types = field.get("type", "object")
+        text = " or ".join(types) if isinstance(types, list) else types
+        if field.get("items"):
+            text += " of " + (kind(field["items"]) or "objects")
+        return text
+
+    def rows(of: dict[str, Any]) -> list[list[str]]:
+        required = of.get("required", [])
+        fields = of["properties"].items()
+        return [
+            [f"`{name}`", kind(field), "yes" if name in required else "no", cell(field.get("description", ""))]
+            for name, field in fields
+        ]
+
+    header = ["field", "is", "required", "meaning"]
+    parts = [cell(schema["description"]) + "\n", table(header, rows(schema))]
+    for name in ("chunks", "outputs"):
+        items = schema["properties"][name]["items"]
+        about = cell(items.get("description", schema["properties"][name].get("description", "")))
+        parts.append(f"## One of `{name}`\n\n{about}\n\n{table(header, rows(items))}")
+    parts.append(f"## One of `ops`\n\n{cell(schema['properties']['ops']['description'])}\n")
+    for op in schema["properties"]["ops"]["items"]["oneOf"]:
+        parts.append(f"### `{op['properties']['op']['const']}`\n\n{cell(op['description'])}\n\n{table(header, rows(op))}")
+    for name in ("volume", "check"):
+        field = schema["properties"][name]
+        parts.append(f"## `{name}`\n\n{cell(field['description'])}\n\n{table(header, rows(field))}")
+    forms = "\n".join(f"* {cell(form['description'])}" for form in schema["oneOf"])
+    return "\n".join([*parts, f"## Two forms\n\n{forms}\n"])
+
+
+def studies() -> dict[Path, str]:
+    """The pages of studies, and their titles."""
+    pages = sorted((REPOSITORY / "experiments/studies").rglob("README.md"))
+    titles = {page: re.search(r"^# (.*)$", page.read_text(), re.MULTILINE) for page in pages}
+    return {page: title[1] if title else page.parent.name for page, title in titles.items()}
+
+
+def links_to_studies() -> str:
+    folder = REPOSITORY / "experiments"
+    return "".join(f"* [{title}](../../{page.relative_to(folder).as_posix()})\n" for page, title in studies().items())
+
+
+# ---------------------------------------------------------------- Python
+
+
+PACKAGE = REPOSITORY / "experiments/python/arlab"
+
+
+def constant(module: Path, name: str) -> dict[str, tuple[str, ...]]:
+    """A dict that a module assigns to a name, read without importing it."""
+    for node in ast.parse(module.read_text()).body:
+        if isinstance(node, ast.Assign) and [getattr(target, "id", "") for target in node.targets] == [name]:
+            return ast.literal_eval(node.value)
+    raise KeyError(f"{module} has no {name}")
+
+
+def python() -> str:
+    """A section per module whose names `arlab` has, or that is public itself; mkdocstrings fills it from docstrings."""
+    where = constant(PACKAGE / "__init__.py", "_WHERE")
+    public = [path for path in [*PACKAGE.glob("*.py"), *PACKAGE.glob("*/__init__.py")] if path != PACKAGE / "__init__.py"]
+    names = {path.stem if path.stem != "__init__" else path.parent.name for path in public}
+    order = ["collectives", "_codecs", "schedules", "simulation", "conformance", "runtime", "figures", "_arlab"]
+    modules = [name for name in [*order, *sorted(names - {*order})] if name in where or name[0] != "_"]
+    sections = []
+    for name in modules:
+        module = f"arlab.{name}"
+        if name == "figures":
+            sections.append(section("Figures", module, []))
+            places = constant(PACKAGE / "figures/__init__.py", "_PLACES")
+            sections += [section("", f"{module}.{place}", members) for place, members in places.items()]
+        elif name == "_arlab":
+            sections.append(section("Errors", module, where[name]))
+        else:
+            sections.append(section(TITLES.get(name, module), module))
+    return "\n".join(sections)
+
+
+TITLES = {
+    "collectives": "Collectives", "_codecs": "Codecs", "schedules": "Schedules and algorithms",
+    "simulation": "Times, selections, studies", "conformance": "The check of an all-reduce", "runtime": "Kernels",
+}  # fmt: skip
+
+
+def section(title: str, module: str, members: Sequence[str] | None = None) -> str:
+    options = ["show_root_heading: false", "show_root_toc_entry: false"]
+    if members is not None:
+        options.append(f"members: {json.dumps(list(members)) if members else 'false'}")
+    lines = [f"## {title}\n"] if title else []
+    return "\n".join([*lines, f"::: {module}", "    options:", *(f"      {option}" for option in options), ""])
+
+
+PARTS = {"python": python, "cli": cli, "study_file": study_file, "schedule": schedule, "studies": links_to_studies}

@@ -1,0 +1,18 @@
+"""Where things are: the repository, the site's sources, and the program, which references and pictures are made with."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+SITE = Path(__file__).resolve().parent
+REPOSITORY = SITE.parents[1]
+PROGRAM = Path(os.environ.get("ARLAB_BIN", REPOSITORY / "build/bin")) / "arlab"
+
+
+def arlab(*arguments: str) -> bytes:
+    """What the program writes to stdout; where there is none, this ends with a line that says so."""
+    try:
+        return subprocess.run([PROGRAM, *arguments], check=True, stdout=subprocess.PIPE).stdout
+    except FileNotFoundError:
+        sys.exit(f"error: there is no {PROGRAM}: ./quickstart.sh builds it, or ARLAB_BIN names its folder")

@@ -1,0 +1,383 @@
+"""The documentation: links and anchors of all pages, commands and figures of the site's own, references that have everything, and
+the site itself, built."""
+
+import copy
+import html
+import json
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+SITE = REPOSITORY / "experiments/site"
+sys.path[:0] = [str(SITE), str(REPOSITORY / "tests/cli")]
+
+import markdown_links  # noqa: E402
+import quoted  # noqa: E402
+import references  # noqa: E402
+from test_readme import checkout  # noqa: E402, F401  (a fixture)
+
+PROGRAM = Path(os.environ["ARLAB_BIN"]) / "arlab"
+PAGES = sorted((SITE / "pages").rglob("*.md"))
+REFERENCE = SITE / "pages/reference"
+MOST_SECONDS = 60
+
+
+def expanded(path):
+    text = markdown_links.text_of(path)
+    return references.expand(text) if path in PAGES else text
+
+
+def arlab(*arguments, code=0):
+    done = subprocess.run([PROGRAM, *arguments], capture_output=True, text=True, timeout=MOST_SECONDS)
+    assert done.returncode == code, done.stderr
+    return done.stdout if code == 0 else done.stderr
+
+
+# ---------------------------------------------------------------- links
+
+
+@pytest.fixture(scope="module")
+def anchors():
+    return {path: markdown_links.anchors(expanded(path)) for path in markdown_links.pages()}
+
+
+def broken_links(page, text, anchors):
+    """Links of a page that lead nowhere, each with why. Links to elsewhere are looked at by their form only."""
+    for link in markdown_links.links(text):
+        where = f"{page.relative_to(REPOSITORY)}, line {link.line}: {link.path}{'#' * bool(link.anchor)}{link.anchor}"
+        target = (page.parent / link.path).resolve() if link.path else page
+        if re.match(r"[a-z]+:", link.path):
+            if not re.fullmatch(r"https?://[\w.-]+\.[a-z]{2,}(:\d+)?(/\S*)?", link.path):
+                yield f"{where}: this is no address"
+        elif not target.is_relative_to(REPOSITORY) or not target.exists():
+            yield f"{where}: there is no such file"
+        elif link.anchor and link.anchor not in anchors.get(target, ()):
+            yield f"{where}: there is no such heading"
+
+
+def test_all_links_lead_somewhere(anchors):
+    assert len(anchors) >= 30
+    assert [line for page in anchors for line in broken_links(page, expanded(page), anchors)] == []
+
+
+@pytest.mark.parametrize(
+    "text, why",
+    [
+        ("[x](missing.md)", "no such file"), ("[x](glossary.md#missing)", "no such heading"), ("[x](#missing)", "no such heading"),
+        ("![x](missing.svg)", "no such file"), ("[x][1]\n\n[1]: missing.md", "no such file"), ("| a |\n| --- |\n| [x](a.md) |", "no such file"),
+        ("[x](../../../../../etc/passwd)", "no such file"), ("[x](http:/example)", "no address"), ("[x](/kernels/README.md)", "no such file"),
+    ],
+)  # fmt: skip
+def test_links_that_lead_nowhere_are_seen(anchors, text, why):
+    found = list(broken_links(SITE / "pages/index.md", text, anchors))
+    assert len(found) == 1 and why in found[0]
+
+
+def test_anchors_are_those_of_forges():
+    text = "# A b\n\n## `x_y`: 1, 2\n\n## Spike reserving (-sr)\n\n# A b\n\n```\n# no heading\n```\n"
+    assert markdown_links.anchors(text) == {"a-b", "x_y-1-2", "spike-reserving--sr", "a-b-1"}
+
+
+# ---------------------------------------------------------------- commands
+
+
+def console_blocks():
+    for page in PAGES:
+        for language, content, before in markdown_links.fences(page.read_text()):
+            if language in ("sh", "console", "bash", "shell"):
+                name = f"{page.stem}: {content.splitlines()[0][:50]}"
+                yield pytest.param(language, content, before, id=name)
+
+
+def commands_of(language, content):
+    """(command, output or None) of a block."""
+    joined = content.replace("\\\n", " ")
+    if language != "console":
+        return [(line, None) for line in joined.splitlines() if line and line[0] != "#"]
+    parts = re.split(r"^\$ (.*)\n", joined, flags=re.MULTILINE)
+    assert parts[0] == "", "a block of language console begins with $ COMMAND"
+    return list(zip(parts[1::2], parts[2::2]))
+
+
+@pytest.fixture(scope="module")
+def desk(checkout):  # noqa: F811
+    """A checkout after ./quickstart.sh, with the study that a page shows."""
+    (checkout / ".venv").symlink_to(sys.prefix)
+    studies = re.findall(r"<!-- study: example -->\n```toml\n(.*?)```", (SITE / "pages/howto.md").read_text(), re.DOTALL)
+    assert len(studies) == 1
+    (checkout / "four_bits.toml").write_text(studies[0])
+    return checkout
+
+
+def test_commands_are_found():
+    assert sum(not block.values[2] for block in console_blocks()) >= 5
+
+
+@pytest.mark.parametrize("language, content, before", [*console_blocks()])
+def test_commands_of_pages_run(desk, language, content, before):
+    if before.startswith("<!-- not run: "):
+        assert len(before) > len("<!-- not run:  -->") + 10, "the reason is missing"
+        return
+    for command, output in commands_of(language, content):
+        done = subprocess.run(
+            ["bash", "-euo", "pipefail", "-c", command],
+            cwd=desk,
+            capture_output=True,
+            text=True,
+            timeout=MOST_SECONDS,
+            env={**os.environ, "ARLAB_PYTHON": "true"},  # plots have tests of their own
+        )
+        assert done.returncode == 0, f"{command}: {done.stderr}"
+        assert done.stdout and "arlab:" not in done.stderr
+        if output is not None:
+            assert done.stdout == output, command
+
+
+# ---------------------------------------------------------------- references
+
+
+def test_figures_are_those_of_the_files():
+    page = quoted.PAGE.read_text()
+    assert len(quoted.FIGURE.findall(page)) >= 20 and len(quoted.TABLE.findall(page)) >= 1
+    assert quoted.difference(page, quoted.quoted(page)) == [], "experiments/site/quoted.py --write"
+
+
+def test_a_wrong_figure_is_seen():
+    page = quoted.PAGE.read_text()
+    assert quoted.quoted("1,000<!-- compared() --> and 3.4<!-- mismatches() -->") == f"{quoted.compared()}<!-- compared() --> and 0<!-- mismatches() -->"
+    assert quoted.difference(page, page.replace("| 64 KiB | 6.9", "| 64 KiB | 7.9")) != []
+
+
+def test_every_command_and_option_is_on_the_page():
+    page = expanded(REFERENCE / "cli.md")
+    sections = dict(re.findall(r"^#{2,4} (arlab .*)\n((?:(?!#{2,4} arlab).*\n)*)", page, re.MULTILINE))
+    commands = references.commands()
+    assert len(commands) >= 17
+    for command in commands[1:]:
+        text = sections[" ".join(("arlab", *command))]
+        options = re.findall(r"^  (-[\w,-]+)", arlab(*command, "--help"), re.MULTILINE)
+        assert "-h,--help" in options
+        for option in options:
+            assert f"| `{option}` |" in text, (command, option)
+
+
+def test_every_key_of_a_study_is_on_the_page(tmp_path):
+    root = "title = 't'\nranks = [2]\nalgorithms = 'all'\ncodecs = 'all'"
+    generated = "[[input]]\nname = 'x'\nsynthetic = 'gaussian'\nelements = 8"
+    studies = {
+        "": [f"none = 1\n{root}"],
+        "[[input]]": [f"{root}\n[[input]]\nname = 'x'\nfile = 'x.npy'\nnone = 1", f"{root}\n{generated}\nnone = 1"],
+        "[simulate]": [f"{root}\n{generated}\n[simulate]\nnone = 1"],
+    }
+    page = expanded(REFERENCE / "study_file.md")
+    documented = references.study_keys()
+    tables = set()
+    for section, texts in studies.items():
+        known = set()
+        for text in texts:
+            (tmp_path / "x.toml").write_text(text)
+            known |= set(re.search(r"allowed are (.*)", arlab("study", str(tmp_path / "x.toml"), code=2))[1].split(", "))
+        tables |= {key for key in known if f"[{key}]" in documented or f"[[{key}]]" in documented}
+        assert {key for key, _, _ in documented[section]} - {section} == known - tables
+        for key in known - tables:
+            assert f"| `{key}` |" in page
+    assert {section.strip("[]") for section in documented} - {""} == tables
+
+
+# ---- machine files
+
+MACHINES = REPOSITORY / "sim/topology/machines"
+SOURCED = {"value": 2, "source": "assumed", "note": "a test"}
+LINK = {"bandwidth_gb_per_s": SOURCED, "latency_us": SOURCED}
+KINDS = {  # what else a file of this kind has
+    "full_mesh": {"link": LINK}, "ring": {"link": LINK}, "switch": {"link": LINK}, "graph": {},
+    "numa": {"group_size": SOURCED, "link": LINK, "bridge": LINK},
+    "torus": {"shape": [2, 2], "link": LINK},
+    "fat_tree": {"group_size": SOURCED, "leaf_servers": SOURCED, "link": LINK, "nic": LINK, "uplink": LINK},
+    "dragonfly": {"group_size": SOURCED, "ranks_per_router": SOURCED, "link": LINK, "local": LINK, "global": LINK},
+}  # fmt: skip
+OF_GRAPHS = ("switches", "links", "domains", "edges")
+
+
+def toml(value):
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{json.dumps(key)} = {toml(one)}" for key, one in value.items()) + " }"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(toml, value)) + "]"
+    return json.dumps(value)
+
+
+def tables_of(value, path=()):
+    """Paths of all tables in a file, the file itself first; of those in a list, of the first."""
+    if isinstance(value, list):
+        yield from tables_of(value[0], (*path, 0)) if value else ()
+    elif isinstance(value, dict):
+        yield path
+        for key, one in value.items():
+            yield from tables_of(one, (*path, key))
+
+
+def known_keys(file, path, folder):
+    """What the program says is allowed in a table of the file."""
+    changed = copy.deepcopy(file)
+    table = changed
+    for step in path:
+        table = table[step]
+    table["none"] = 1
+    (folder / "x.toml").write_text("".join(f"{key} = {toml(one)}\n" for key, one in changed.items()))
+    line = arlab("topology", "show", str(folder / "x.toml"), code=2).strip()
+    return set(re.search(r"unknown key '[\w.\[\]]*none'; allowed (?:in '\S+' )?are (.*)$", line)[1].split(", "))
+
+
+@pytest.fixture(scope="module")
+def machine_keys(tmp_path_factory):
+    """Keys by section, from files of all kinds; "" is the top."""
+    folder = tmp_path_factory.mktemp("machines")
+    example = tomllib.loads(re.findall(r"```toml\n(.*?)```", (MACHINES / "README.md").read_text(), re.DOTALL)[-1])
+    files = [{**{key: one for key, one in example.items() if key not in OF_GRAPHS}, "kind": kind, **more} for kind, more in KINDS.items()]
+    files[list(KINDS).index("graph")] = example
+    shipped = [tomllib.loads(path.read_text()) for path in sorted(MACHINES.glob("*.toml"))]
+    files += [file for file in shipped if "stores" in file][:1] + [file for file in shipped if "blocks" in file and "library" in file][:1]
+    keys, seen = {}, set()
+    for file in files:
+        for path in tables_of(file):
+            section = ".".join(step for step in path if step != 0)
+            named = re.sub(r"^(links|domains)\.[^.]+", r"\1.NAME", section)
+            place = (named, file["kind"] if not path else "")
+            if place in seen or path in (("links",), ("domains",)):  # of these, keys are names
+                continue
+            seen.add(place)
+            allowed = known_keys(file, path, folder)
+            if allowed != {"value", "source", "note"}:
+                keys.setdefault(named, set()).update(allowed)
+    return keys
+
+
+def test_every_kind_of_machine_is_looked_at(tmp_path):
+    (tmp_path / "x.toml").write_text("name = 'x'\nsummary = 'x'\nkind = 'x'\n")
+    line = arlab("topology", "show", str(tmp_path / "x.toml"), code=2)
+    assert set(re.search(r"allowed are (.*)", line)[1].split(", ")) == set(KINDS)
+
+
+def test_every_key_of_a_machine_is_on_the_page(machine_keys):
+    page = (MACHINES / "README.md").read_text()
+    spans = set(re.findall(r"`([^`\n]+)`", page)) | {"value"}
+    assert {"stores", "blocks", "library", "device", "overhead", "link"} <= set(machine_keys)
+    tables = {section.split(".")[0] for section in machine_keys} | {"links", "domains"}
+    for section, keys in machine_keys.items():
+        for key in keys:
+            names = {key, f"{section}.{key}", f"[{key}]", f"[[{key}]]", f"[{key}.NAME]"}
+            # A section is named by its heading or by keys in it.
+            named = names & spans or (key in tables and any(span.startswith(f"{key}.") for span in spans))
+            named = named or any(re.match(rf"{key} = ", span) for span in spans)
+            assert named, f"{key} of [{section}] is not in sim/topology/machines/README.md"
+
+
+def test_the_page_has_no_other_keys_of_a_machine(machine_keys):
+    page = (MACHINES / "README.md").read_text()
+    known = {key for keys in machine_keys.values() for key in keys}
+    known |= {f"{section}.{key}" for section, keys in machine_keys.items() for key in keys}
+    rows = re.findall(r"^\| key.*\n\| ---.*\n((?:\|.*\n)+)", page, re.MULTILINE)
+    listed = {span for table in rows for row in table.splitlines() for span in re.findall(r"`([^`]+)`", row.split("|")[1])}
+    assert len(listed) >= 40 and listed <= known, listed - known
+
+
+def test_every_variable_of_the_environment_is_on_the_page():
+    page = (REFERENCE / "environment.md").read_text()
+    documented = {name for row in re.findall(r"^\| (`.*?) \|", page, re.MULTILINE) for name in re.findall(r"`([A-Z_]+)`", row)}
+    read = set()
+    for folder in ("reference", "sim", "kernels", "experiments"):
+        for path in (REPOSITORY / folder).rglob("*"):
+            if path.suffix in (".cc", ".h", ".hip", ".py", ".sh") and SITE not in path.parents:
+                text = path.read_text(errors="replace")
+                read |= set(re.findall(r'(?:getenv|from_environment)\(\s*"([A-Z_]+)"', text))
+                read |= set(re.findall(r'environ(?:\.get\(|\[)"([A-Z_]+)"', text))
+    assert {"ARLAB_PYTHON", "RANK", "WORLD_SIZE"} <= read
+    assert read <= documented, read - documented
+
+
+def test_every_field_of_a_schedule_is_on_the_page():
+    schema = json.loads((REPOSITORY / "reference/collectives/schedule.schema.json").read_text())
+    page = expanded(REFERENCE / "schedule.md")
+
+    def fields(value):
+        if isinstance(value, dict):
+            yield from value.get("properties", {})
+            value = value.values()
+        if not isinstance(value, str):
+            for one in value if hasattr(value, "__iter__") else ():
+                yield from fields(one)
+
+    for field in set(fields(schema)):
+        assert f"| `{field}` |" in page, field
+
+
+def test_pictures_say_what_the_program_says(tmp_path):
+    """Their texts: sums of chunks after every step, codes and bytes of a block, bits per element."""
+    subprocess.run([sys.executable, SITE / "pictures.py", "--out", tmp_path], check=True, timeout=MOST_SECONDS)
+    names = {path.name for path in (SITE / "pages/pictures").iterdir()}
+    assert names == {path.name for path in tmp_path.iterdir()}
+    for name in names:
+        before, after = (
+            re.findall(r"<text[^>]*>([^<]*)</text>|<tspan[^>]*>([^<]*)</tspan>", (folder / name).read_text())
+            for folder in (SITE / "pages/pictures", tmp_path)
+        )
+        assert len(before) >= 10 and before == after, f"{name}: run experiments/site/pictures.py"
+
+
+def test_the_glossary_is_in_order():
+    words = re.findall(r"^\*\*(.*?)\*\*", (SITE / "pages/glossary.md").read_text(), re.MULTILINE)
+    assert len(words) >= 60 and words == sorted(words, key=str.lower)
+
+
+# ---------------------------------------------------------------- the site
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("site")
+    environment = {**os.environ, "ARLAB_PYTHON": sys.executable}
+    built = subprocess.run([SITE / "build.sh", "--out", folder], capture_output=True, text=True, env=environment)
+    assert built.returncode == 0, built.stderr[-3000:]
+    return folder
+
+
+def test_the_site_has_every_page(site):
+    for page in markdown_links.pages():
+        name = page.relative_to(REPOSITORY).with_suffix("")
+        name = Path(str(name).removeprefix("experiments/site/pages/"))
+        if name.name == "README" and str(name) != "README":
+            name = name.with_name("index")
+        text = (site / name.with_suffix(".html")).read_text()
+        if page in PAGES:
+            assert "<!-- generated" not in text and "\n:::" not in text, name
+            title = re.search(r"^# (.*)$", page.read_text(), re.MULTILINE)[1]
+            assert f">{html.escape(title, quote=False)}<" in text, name
+
+
+def test_the_python_reference_has_every_name(site):
+    page = (site / "reference/python.html").read_text()
+    names = references.constant(references.PACKAGE / "__init__.py", "_WHERE")
+    for module, members in names.items():
+        for member in members:
+            assert f'id="arlab.{module}.{member}"' in page, f"{module}.{member} has no docstring, or is not in its __all__"
+
+
+def test_a_folder_of_something_else_is_not_emptied(tmp_path):
+    (tmp_path / "thesis.tex").write_text("x")
+    for out in (tmp_path, tmp_path / "thesis.tex"):
+        done = subprocess.run([SITE / "build.sh", "--out", out], capture_output=True, text=True)
+        assert done.returncode == 2 and "is no site" in done.stderr and done.stderr.count("\n") == 1
+    assert (tmp_path / "thesis.tex").read_text() == "x"
+
+
+@pytest.mark.parametrize("arguments", [["--aut", "x"], ["x"], ["--out"]])
+def test_building_with_other_arguments(arguments):
+    done = subprocess.run([SITE / "build.sh", *arguments], capture_output=True, text=True)
+    assert done.returncode == 2 and "allowed is --out DIR" in done.stderr and done.stderr.count("\n") == 1

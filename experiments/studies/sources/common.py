@@ -1,4 +1,4 @@
-"""What the studies of the sources share: claims and the rules of their verdicts, tables in Markdown, folders and CSV files."""
+"""What the studies of the sources share: the rules of verdicts, tables, Markdown, and axes."""
 
 from __future__ import annotations
 
@@ -6,65 +6,50 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
+from arlab.figures import style
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[2]
-PUBLISHED = ROOT / "experiments" / "published"
-ACTIVATIONS = ROOT / "experiments" / "activations"
-README = "QuickReduce README"
-BLOG = "ROCm blog"
-PAPER = "Flash Communication V2"
-
+PUBLISHED, ACTIVATIONS = ROOT / "experiments" / "published", ROOT / "experiments" / "activations"
+EXACT = "exact: computed from bits by arlab"
 AGREES, PARTLY, NOT, LATER = "agrees", "partly", "**not**", "not yet"
-RULES = """* **Numbers**: *agrees* within 5 % of the published number, *partly* within 20 %, else *not*. Tables of numbers: the same
-  limits for the mean absolute error of their cells.
-* **Statements** over cases: *agrees* if it holds in all of them, *partly* if in at least half, else *not*.
-* **Exact values**: *agrees* if every one is equal, else *not*.
-* **Orders**: rank correlation (Spearman) of at least 0.9 *agrees*, of at least 0.5 *partly*, else *not*."""
-
 Tables = dict[str, pd.DataFrame]
+Plan = dict[str, Any]
 
 
-@dataclass(frozen=True)
-class Claim:
-    """A row of the summary: what a source says, what we get, how we know it, and whether that is the same."""
+class Found(NamedTuple):
+    """What we get for a claim of study.toml; `published` and `how` where they are not those of study.toml."""
 
-    source: str
-    claim: str
-    published: str
     ours: str
-    provenance: str
     verdict: str
+    published: str = ""
+    how: str = ""
 
 
 @dataclass
 class Report:
-    """What the CSV files of a study say: its pictures, the words for its page, its claims."""
+    """What the CSV files of a study say: on its claims, by their names; pictures; words for its page."""
 
-    claims: list[Claim]
+    claims: dict[str, Found]
     figures: dict[str, Callable[[], Figure]]
-    words: dict[str, Any] = field(default_factory=dict)
+    words: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Study:
-    """`run` makes the tables that study.toml asks for; `report` reads them as they are in the CSV files.
+    """`run` makes the tables that study.toml asks for, `report` reads them as they are in the CSV files.
 
-    Exact studies need neither the simulator nor the program.
+    What is exact depends on no simulated time.
     """
 
-    run: Callable[[dict[str, Any]], Tables]
-    report: Callable[[Tables, dict[str, Any]], Report]
+    run: Callable[[Plan], Tables]
+    report: Callable[[Tables, Plan], Report]
     exact: bool = False
-
-
-def near(published: float, ours: float) -> str:
-    """The verdict on a number."""
-    return by_error(100 * abs(ours / published - 1))
 
 
 def by_error(percent: float) -> str:
@@ -72,25 +57,33 @@ def by_error(percent: float) -> str:
     return AGREES if percent <= 5 else PARTLY if percent <= 20 else NOT
 
 
-def equal(same: bool) -> str:
-    """The verdict on exact values."""
-    return AGREES if same else NOT
+def near(published: float, ours: float, text: str = "{:.2f}", more: str = "") -> Found:
+    """A number beside a published one."""
+    return Found(text.format(ours) + more, by_error(100 * abs(ours / published - 1)))
 
 
-def in_cases(holds: Sequence[bool] | pd.Series) -> str:
-    """The verdict on a statement over cases."""
-    share = sum(map(bool, holds)) / len(holds)
-    return AGREES if share == 1 else PARTLY if share >= 0.5 else NOT
+def equal(same: Any, ours: str) -> Found:
+    """Exact values."""
+    return Found(ours, AGREES if same else NOT)
 
 
-def of_cases(holds: Sequence[bool] | pd.Series, what: str = "cases") -> str:
-    """`11 of 12 sizes`."""
-    return f"{sum(map(bool, holds))} of {len(holds)} {what}"
+def cases(holds: Iterable[Any], ours: str, published: str = "", how: str = "") -> Found:
+    """A statement over cases; {} in the texts becomes `11 of 12`."""
+    holds = [bool(each) for each in holds]
+    share = sum(holds) / len(holds)
+    verdict = AGREES if share == 1 else PARTLY if share >= 0.5 else NOT
+    return Found(ours.format(count(holds)), verdict, published, how)
 
 
-def by_rank(correlation: float) -> str:
-    """The verdict on an order."""
-    return AGREES if correlation >= 0.9 else PARTLY if correlation >= 0.5 else NOT
+def count(holds: Iterable[Any]) -> str:
+    """`11 of 12`."""
+    holds = [bool(each) for each in holds]
+    return f"{sum(holds)} of {len(holds)}"
+
+
+def ordered(correlation: float, ours: str) -> Found:
+    """A rank correlation."""
+    return Found(ours, AGREES if correlation >= 0.9 else PARTLY if correlation >= 0.5 else NOT)
 
 
 def spearman(a: Iterable[float], b: Iterable[float]) -> float:
@@ -98,47 +91,63 @@ def spearman(a: Iterable[float], b: Iterable[float]) -> float:
     return float(pd.Series(list(a)).rank().corr(pd.Series(list(b)).rank()))
 
 
-def made(rows: Iterable[Any], columns: Sequence[str] | None = None, *, provenance: str) -> pd.DataFrame:
+def made(rows: Iterable[Any], columns: Sequence[str] | str, provenance: str = EXACT) -> pd.DataFrame:
     """A table that knows where its numbers come from."""
-    table = pd.DataFrame(list(rows), columns=list(columns) if columns else None)
+    table = pd.DataFrame(list(rows), columns=columns.split() if isinstance(columns, str) else list(columns))
     table.attrs["provenance"] = provenance
     return table
 
 
 def published_table(name: str) -> pd.DataFrame:
-    """A table of experiments/published."""
-    return pd.read_csv(PUBLISHED / f"{name}.csv", comment="#")
+    """A table of experiments/published, its index the first column."""
+    return pd.read_csv(PUBLISHED / f"{name}.csv", comment="#", index_col=0)
 
 
-def number(value: Any, digits: int = 3) -> str:
+def tensors(name: str) -> dict[str, Any]:
+    """The tensors of a file of experiments/activations, [ranks, tokens, channels]."""
+    from safetensors.numpy import load_file
+
+    return dict(sorted(load_file(ACTIVATIONS / name).items()))
+
+
+def cell(value: Any, digits: int = 3) -> str:
     """A cell of a page: so many significant digits, whole numbers as they are."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
     if not isinstance(value, float):
         return str(value)
     if math.isnan(value):
-        return "–"
-    if math.isinf(value):
-        return "exact" if value > 0 else "-inf"
-    if value.is_integer() and abs(value) < 1e7:
-        return str(int(value))
-    return f"{value:.{max(0, digits - 1 - math.floor(math.log10(abs(value))))}f}"
+        return ""
+    return str(int(value)) if value.is_integer() else f"{value:.{max(0, digits - 1 - math.floor(math.log10(abs(value))))}f}"
 
 
 def markdown(table: pd.DataFrame, digits: int = 3) -> str:
     """A table of a page; numbers stand right."""
-    heads = [str(name) for name in table.columns]
-    right = [pd.api.types.is_numeric_dtype(table[name]) for name in table.columns]
-    lines = [heads, ["---:" if each else "---" for each in right]]
-    lines += [[number(cell, digits) for cell in row] for row in table.itertuples(index=False)]
+    right = [kind.kind in "if" for kind in table.dtypes]
+    lines = [[str(name).strip().replace("_", " ") for name in table.columns], ["---:" if each else "---" for each in right]]
+    lines += [[cell(each, digits) for each in row] for row in table.itertuples(index=False)]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
-def claims_table(claims: Iterable[Claim]) -> str:
-    """The claims of one page."""
-    rows = [(c.source, c.claim, c.published, c.ours, c.provenance, c.verdict) for c in claims]
-    return markdown(pd.DataFrame(rows, columns=["source", "claim", "published", "ours", "ours is", "verdict"]))
-
-
-def size(count: float) -> str:
+def size(number: float) -> str:
     """`64 MiB`."""
-    shift, unit = next(((s, u) for s, u in ((30, "GiB"), (20, "MiB"), (10, "KiB")) if count >= 1 << s), (0, "bytes"))
-    return f"{count / (1 << shift):g} {unit}"
+    return style.size_text(number).replace(style.NO_BREAK, " ")
+
+
+def size_axis(axes: Axes, sizes: Iterable[float], every: int) -> None:
+    """A log axis of payloads."""
+    ticks = sorted(set(sizes))[::every]
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(ticks, [size(tick) for tick in ticks])
+    axes.set_xticks([], minor=True)
+    axes.grid()
+
+
+def line(label: str, colour: str, **look: Any) -> Any:
+    """A line of a legend."""
+    return style.handle(label, color=colour, **{"linestyle": "-", "linewidth": 2, **look})
+
+
+def square(label: str, colour: str) -> Any:
+    """An area of a legend."""
+    return style.handle(label, color=colour, marker="s")

@@ -1,318 +1,253 @@
-"""What is computed from bits and schedules alone: the paper's tables 4 and 5, its figures 3 to 5, the blog's figure 1."""
+"""What follows from bits and schedules alone: the paper's tables 4 and 5, its figures 3 to 5, the blog's figure 1."""
 
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 
 import numpy as np
 import pandas as pd
 from arlab.figures import style
-from arlab.figures.style import BLUE, GREY, INK, ORANGE, WINE, handle
-from common import (
-    ACTIVATIONS, BLOG, PAPER, Claim, Report, Study, Tables, equal, in_cases, made, markdown, near, number, of_cases,
-    published_table, size,
-)  # fmt: skip
+from arlab.figures.style import BLUE, GREY, INK, ORANGE, WINE
+from common import Plan, Report, Study, Tables, cases, equal, line, made, markdown, published_table, square, tensors
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-EXACT = "exact: computed from bits by arlab"
+PUBLISHED_MARK = line("published", INK)
 
 
-def tensors(name: str) -> dict[str, np.ndarray]:
-    """The tensors of a file of experiments/activations."""
-    from safetensors.numpy import load_file
+def bars(axes: object, labels: list[str], parts: dict[str, pd.Series], marks: list[float | None], unit: str) -> None:
+    """Horizontal bars of stacked parts (colour: lengths), each with its sum and a mark where the published one is."""
+    left = np.zeros(len(labels))
+    for colour, lengths in parts.items():
+        axes.barh(range(len(labels)), lengths, left=left, color=colour, height=0.6)
+        for y, (start, length) in enumerate(zip(left, lengths)) if len(parts) > 1 else ():
+            axes.text(start + length / 2, y, length, ha="center", va="center", color=style.ink_on(colour))
+        left = left + np.asarray(lengths)
+    for y, (end, mark) in enumerate(zip(left, marks)):
+        axes.text(end + 0.02 * left.max(), y, f"{end:g} {unit}", va="center")
+        if mark is not None:
+            axes.vlines(mark, y - 0.4, y + 0.4, color=INK, linewidth=2.5)
+    axes.set_yticks(range(len(labels)), labels)
+    axes.set(ylim=(len(labels) - 0.4, -0.6), xlim=(0, 1.2 * left.max()))
 
-    return dict(sorted(load_file(ACTIVATIONS / name).items()))
+
+# ---------------------------------------------------------------- table 4, and the blog's figure 1: bytes
 
 
-# ---------------------------------------------------------------- table 4 and figure 1 of the blog: bytes
-
-
-def run_footprint(plan: dict[str, Any]) -> Tables:
+def run_footprint(plan: Plan) -> Tables:
     import arlab
 
-    n, dtype = plan["elements"], plan["dtype"]
+    n, group, rows = plan["elements"], plan["group"], []
     values = np.random.default_rng(1).normal(size=n).astype(np.float16)
-    rows = []
-    for scheme in plan["schemes"]:
-        codec, group = scheme["codec"], scheme["group"]
-        widths = {part: scheme[part] * n // group for part in ("scale_zero", "spike_values", "spike_indices")}
-        codes = n * scheme["bits"] // 8
-        wire = arlab.encode(values, codec)
-        # The extremes really lie where these parts say.
-        at = codes + widths["scale_zero"]
-        blocks = values.reshape(-1, group)
-        extremes = np.concatenate([blocks.min(1), blocks.max(1)]).view(np.uint8)
-        found = bool(np.array_equal(wire[at : at + widths["spike_values"]], extremes))
-        spikes = widths["spike_values"] + widths["spike_indices"]
-        rows.append((scheme["name"], codec, values.nbytes, codes, widths["scale_zero"], spikes, widths["scale_zero"] + spikes, wire.size, found))
-    heads = ["scheme", "codec", "data", "quantized", "scale_and_zero", "spikes", "meta", "total", "spikes_found_on_the_wire"]
-    sizes = [
-        (codec, plan["message_elements"], 2 * plan["message_elements"], arlab.wire_bytes(codec, dtype, plan["message_elements"]))
-        for codec in plan["codecs"]
-    ]
-    return {
-        "int2_spikes": made(rows, heads, provenance=EXACT),
-        "codecs": made(sizes, ["codec", "elements", "payload_bytes", "wire_bytes"], provenance=EXACT),
-    }
+    blocks = values.reshape(-1, group)
+    extremes = np.concatenate([blocks.min(1), blocks.max(1)]).view(np.uint8)
+    for each in plan["schemes"]:
+        wire = arlab.encode(values, each["codec"])
+        codes, scales, spikes = n * 2 // 8, each["scale_zero"] * n // group, (4 + each["indices"]) * n // group
+        # The spikes really lie behind codes, scales and zeros.
+        found = np.array_equal(wire[codes + scales :][: extremes.size], extremes)
+        rows.append((each["scheme"], each["codec"], values.nbytes, codes, scales, spikes, scales + spikes, wire.size, found))
+    sizes = [(codec, arlab.wire_bytes(codec, "fp16", plan["message_elements"])) for codec in plan["codecs"]]
+    sizes = [(codec, 8 * wire / plan["message_elements"], wire, 2 * plan["message_elements"] / wire) for codec, wire in sizes]
+    heads = "scheme codec data quantized scale_and_zero spikes meta total spikes_found_on_the_wire"
+    return {"int2_spikes": made(rows, heads), "codecs": made(sizes, "codec wire_bits_per_element wire_bytes times_smaller_than_fp16")}
 
 
-def draw_footprint(tables: Tables) -> Figure:
-    ours, paper = tables["int2_spikes"], published_table("flashcomm2_table4_int2_footprint_bytes")
-    parts = (("quantized", BLUE, "codes"), ("scale_and_zero", ORANGE, "scales and zeros"), ("spikes", WINE, "spikes and their indices"))
-    legend = [handle(text, color=colour, marker="s") for _, colour, text in parts]
-    legend.append(handle("published total", color=INK, marker="|", markersize=14))
+@style.drawn
+def draw_footprint(ours: pd.DataFrame) -> Figure:
+    parts = {"quantized": (BLUE, "codes"), "scale_and_zero": (ORANGE, "scales and zeros"), "spikes": (WINE, "spikes and indices")}
     figure = style.new_page(
-        "INT2 with spike reserving: the bytes of table 4", "4096 numbers of 16 bits, 8192 bytes, groups of 32", [],
-        "Exact: wire bytes of arlab's codecs. Published: Flash Communication V2, table 4.", [legend], 1.8,
+        "INT2 with spike reserving: the bytes of table 4", "4096 numbers of 16 bits, 8192 bytes, in groups of 32", [],
+        "Exact: wire bytes of arlab's codecs. Published: Flash Communication V2, table 4.",
+        [[*(square(text, colour) for colour, text in parts.values()), PUBLISHED_MARK]], 1.8,
     )  # fmt: skip
-    axes = figure.subplots()
-    for i, row in ours.iterrows():
-        left = 0
-        for part, colour, _ in parts:
-            axes.barh(i, row[part], left=left, color=colour, height=0.6, edgecolor="white")
-            axes.text(left + row[part] / 2, i, row[part], ha="center", va="center", color=style.ink_on(colour))
-            left += row[part]
-        axes.vlines(paper.loc[i, "total"], i - 0.4, i + 0.4, color=INK, linewidth=2.5)
-        axes.text(left + 25, i, f"{left} bytes", va="center")
-    axes.set_yticks(range(len(ours)), [f"{row['scheme']}  ({row['codec']})" for _, row in ours.iterrows()])
-    axes.set(ylim=(len(ours) - 0.4, -0.6), xlim=(0, 2900), xlabel="bytes")
+    labels = [f"{scheme}  ({codec})" for scheme, codec in zip(ours["scheme"], ours["codec"])]
+    marks = list(published_table("flashcomm2_table4_int2_footprint_bytes")["total"])
+    bars(figure.subplots(), labels, {colour: ours[name] for name, (colour, _) in parts.items()}, marks, "bytes")
     return figure
 
 
-def report_footprint(tables: Tables, plan: dict[str, Any]) -> Report:
+def report_footprint(tables: Tables, plan: Plan) -> Report:
     ours, codecs = tables["int2_spikes"], tables["codecs"].set_index("codec")
     paper = published_table("flashcomm2_table4_int2_footprint_bytes")
-    columns = ["data", "quantized", "scale_and_zero", "spikes", "meta", "total"]
-    same = bool((ours[columns].to_numpy() == paper[columns].to_numpy()).all()) and bool(ours["spikes_found_on_the_wire"].all())
-    totals = ours["total"].tolist()
-    saved = 1 - totals[1] / totals[0]
+    same = (ours[paper.columns].to_numpy() == paper.to_numpy()).all() and ours["spikes_found_on_the_wire"].all()
+    first, second = ours["total"]
     wire = codecs["wire_bytes"]
-    less = 1 - wire["int5-g128"] / wire["int8-g128"]
-    half = [wire["qr-q4"] / 2**20, codecs.loc["qr-q4", "payload_bytes"] / 2**20]
-    claims = [
-        Claim(PAPER, "table 4: bytes of INT2 with spikes, every part", "2560 and 2048 in all", " and ".join(map(str, totals)), "exact", equal(same)),
-        Claim(PAPER, "table 4: integer scales and indices save 20 %", "20 %", f"{100 * saved:.0f} %", "exact", equal(saved == 0.2)),
-        Claim(PAPER, "text: INT5 has above 30 % less volume than INT8", "30 %", f"{100 * less:.1f} %", "exact", in_cases([less > 0.3])),
-        Claim(BLOG, "figure 1: 8 MB of FP16 are 2.25 MB as Q4", "2.25 MB", f"{half[0]:g} MiB of {half[1]:g} MiB", "exact", equal(half == [2.25, 8])),
-    ]
-    shown = codecs.reset_index().assign(ratio=lambda t: t["payload_bytes"] / t["wire_bytes"], bits=lambda t: 8 * t["wire_bytes"] / t["elements"])
-    shown = shown[["codec", "wire_bytes", "bits", "ratio"]].rename(columns={"bits": "wire bits per element", "ratio": "times smaller than 16 bits", "wire_bytes": "wire bytes"})
-    return Report(claims, {"footprint": partial(style.drawn(draw_footprint), tables)}, {"parts": markdown(ours), "codecs": markdown(shown), "message": size(codecs["payload_bytes"].iloc[0])})
+    less = 100 * (1 - wire["int5-g128"] / wire["int8-g128"])
+    claims = {
+        "table": equal(same, f"{first} and {second}; parts too"),
+        "integer_scales": equal(10 * second == 8 * first, f"{100 - 100 * second / first:g} %"),
+        "int5": cases([less > 30], f"{less:.1f} %"),
+        "q4": equal(wire["qr-q4"] == 2.25 * 2**20, f"{wire['qr-q4'] / 2**20:g} MiB of 8 MiB"),
+    }
+    return Report(claims, {"footprint": partial(draw_footprint, ours)}, {"parts": markdown(ours), "codecs": markdown(tables["codecs"])})
 
 
 # ---------------------------------------------------------------- table 5: volumes
 
 
-def run_volumes(plan: dict[str, Any]) -> Tables:
+def run_volumes(plan: Plan) -> Tables:
     import arlab
 
     rows = []
-    for method in plan["methods"]:
-        schedule = arlab.schedule(method["algorithm"], plan["ranks"], plan["elements"], group_size=method.get("group_size"))
-        proof, volume = schedule.check(), schedule.volume_of(plan["group_size"])
-        rows.append((method["algorithm"], method.get("published", ""), volume.total, volume.cross_group, proof.correct, schedule.steps))
-    heads = ["algorithm", "row_of_table_5", "total_m", "cross_numa_m", "proved", "steps"]
-    return {"volumes": made(rows, heads, provenance="exact: counted from arlab's schedules, in multiples of one rank's payload M")}
+    for name in plan["algorithms"]:
+        group = plan["group_size"] if name.startswith("hierarchical") else None
+        schedule = arlab.schedule(name, plan["ranks"], plan["elements"], group_size=group)
+        volume = schedule.volume_of(plan["group_size"])
+        rows.append((name, plan["rows"].get(name, ""), volume.total, volume.cross_group, schedule.check().correct))
+    return {"volumes": made(rows, "algorithm row_of_table_5 total_m cross_numa_m proved", "exact: counted from arlab's schedules")}
 
 
-def multiple(text: str) -> float:
-    """`7M/4` is 1.75."""
-    factor, _, divisor = text.partition("M")
-    return float(factor or 1) / float(divisor.lstrip("/") or 1)
+def multiples() -> pd.DataFrame:
+    """Table 5 as numbers: `7M/4` is 1.75."""
+    split = published_table("flashcomm2_table5_volumes").map(lambda text: text.partition("M"))
+    return split.map(lambda parts: float(parts[0] or 1) / float(parts[2][1:] or 1))
 
 
+@style.drawn
 def draw_volumes(table: pd.DataFrame) -> Figure:
-    paper = published_table("flashcomm2_table5_volumes").set_index("method")
     figure = style.new_page(
-        "What crosses the NUMA bridge: table 5 and the other algorithms", "8 ranks in two groups of 4; M: payload of one rank", [],
-        "Exact: counted from arlab's schedules. Published: Flash Communication V2, table 5.",
-        [[handle("ours", color=BLUE, marker="s"), handle("published", color=INK, marker="|", markersize=14)]], 2.6,
+        "What crosses the NUMA bridge: table 5, and other algorithms", "8 ranks in two groups of 4; M: payload of one rank", [],
+        "Exact: counted from arlab's schedules. Published: Flash Communication V2, table 5.", [[square("ours", BLUE), PUBLISHED_MARK]], 2.6,
     )  # fmt: skip
-    for axes, column, old, what in zip(style.panels(figure, 2), ("total_m", "cross_numa_m"), ("total", "cross_numa"), ("all links", "across NUMA, one direction")):
-        axes.barh(range(len(table)), table[column], color=BLUE, height=0.6)
-        for i, row in table.iterrows():
-            axes.text(row[column] * 1.02 + 0.02, i, f"{row[column]:g} M", va="center")
-            if isinstance(row["row_of_table_5"], str):
-                axes.vlines(multiple(paper.loc[row["row_of_table_5"], old]), i - 0.4, i + 0.4, color=INK, linewidth=2.5)
-        axes.set_yticks(range(len(table)), table["algorithm"] if column == "total_m" else [""] * len(table))
-        axes.set(ylim=(len(table) - 0.4, -0.6), xlim=(0, 1.2 * table[column].max()), title=what, xlabel="volume (M)")
+    paper = multiples()
+    for axes, ours, theirs, title in zip(
+        style.panels(figure, 2), ("total_m", "cross_numa_m"), paper.columns, ("all links", "across NUMA, one direction")
+    ):
+        marks = [paper[theirs].get(row) for row in table["row_of_table_5"]]
+        bars(axes, list(table["algorithm"]), {BLUE: table[ours]}, marks, "M")
+        axes.set(title=title, xlabel="volume (M)")
     return figure
 
 
-def report_volumes(tables: Tables, plan: dict[str, Any]) -> Report:
-    table = tables["volumes"]
-    paper = published_table("flashcomm2_table5_volumes").set_index("method")
-    named = table[table["row_of_table_5"].notna()].set_index("row_of_table_5")
-    claims = []
-    for method, row in named.iterrows():
-        pair = [multiple(paper.loc[method, name]) for name in ("total", "cross_numa")]
-        ours = [row["total_m"], row["cross_numa_m"]]
-        claims.append(Claim(
-            PAPER, f"table 5: {method}, volume in total and across NUMA", f"{paper.loc[method, 'total']}, {paper.loc[method, 'cross_numa']}",
-            ", ".join(f"{each:g} M" for each in ours), "exact", equal(pair == ours and bool(row["proved"])),
-        ))  # fmt: skip
-    times = named.loc["two_step", "cross_numa_m"] / named.loc["hierarchical_two_step", "cross_numa_m"]
-    claims.append(Claim(PAPER, "text: hierarchical saves 3 of 4 parts of the volume across NUMA", "4 M to M", f"{times:g} times less", "exact", equal(times == 4)))
-    shown = table.fillna("").assign(proved=["yes" if each else "no" for each in table["proved"]])
-    return Report(claims, {"volumes": partial(style.drawn(draw_volumes), table)}, {"table": markdown(shown)})
+def report_volumes(tables: Tables, plan: Plan) -> Report:
+    table, paper, claims = tables["volumes"], multiples(), {}
+    for row in table[table["row_of_table_5"].notna()].itertuples():
+        same = list(paper.loc[row.row_of_table_5]) == [row.total_m, row.cross_numa_m] and row.proved
+        claims[row.row_of_table_5] = equal(same, f"{row.total_m:g} M, {row.cross_numa_m:g} M")
+    across = table.set_index("algorithm")["cross_numa_m"]
+    claims["saved"] = equal(across["two_shot"] == 4 * across["hierarchical"], f"{across['two_shot']:g} M and {across['hierarchical']:g} M")
+    return Report(claims, {"volumes": partial(draw_volumes, table)}, {"table": markdown(table.fillna(""))})
 
 
 # ---------------------------------------------------------------- figure 3: bit splitting
 
-PLANES = {1: (1,), 2: (2,), 3: (2, 1), 4: (4,), 5: (4, 1), 6: (4, 2), 7: (4, 2, 1), 8: (8,)}
 
-
-def codes_of(wire: np.ndarray, n: int, bits: int) -> np.ndarray:
-    """The codes of a message of n elements, put together from its planes, the low bits first."""
-    codes, at, low = np.zeros(n, np.int64), 0, 0
-    for width in PLANES[bits]:
-        plane = np.unpackbits(wire[at : at + n * width // 8], bitorder="little").reshape(n, width)
-        codes |= (plane << np.arange(width)).sum(1) << low
-        at, low = at + n * width // 8, low + width
-    return codes
-
-
-def run_bits(plan: dict[str, Any]) -> Tables:
+def run_bits(plan: Plan) -> Tables:
     import arlab
 
-    n, group = plan["elements"], plan["group"]
-    values = np.random.default_rng(plan["seed"]).normal(size=n).astype(np.float16)
-    rows, shown = [], []
-    for bits in plan["bits"]:
+    n, group, rows, shown = plan["elements"], plan["group"], [], []
+    values = np.random.default_rng(1).normal(size=n).astype(np.float16)
+    for bits, planes in plan["planes"].items():
         codec = f"int{bits}-g{group}"
-        wire = arlab.encode(values, codec)
-        codes, plane_bytes, groups = codes_of(wire, n, bits), n * bits // 8, n // group
-        meta = (wire[plane_bytes:].view(np.uint16).astype(np.uint32) << 16).view(np.float32).reshape(2, groups, 1)
-        decoded = (codes.reshape(groups, group).astype(np.float32) * meta[0] + meta[1]).astype(np.float16)
-        right = decoded.reshape(-1).tobytes() == arlab.decode(wire, codec, "fp16", n).tobytes()
-        whole = n * (1 if bits <= 8 else 2)
-        rows.append((bits, codec, " + ".join(map(str, PLANES[bits])), plane_bytes, whole, wire.size, 8 * wire.size / n, right))
-        if bits == plan["shown_bits"]:
-            short = codes[: plan["shown_elements"]]
-            shown = [(i, code, code & 15, code >> 4) for i, code in enumerate(short.tolist())]
-    heads = ["bits", "codec", "planes", "bytes_of_codes", "bytes_of_codes_in_whole_bytes", "wire_bytes", "wire_bits_per_element", "planes_decode_to_the_same_bits"]
-    return {"widths": made(rows, heads, provenance=EXACT), "int5": made(shown, ["element", "code", "low_4_bits", "high_bit"], provenance=EXACT)}
+        wire, codes, at, low = arlab.encode(values, codec), np.zeros(n, np.int64), 0, 0
+        for width in planes:
+            plane = np.unpackbits(wire[at : at + n * width // 8], bitorder="little").reshape(n, width)
+            codes |= (plane << np.arange(width)).sum(1) << low
+            at, low = at + n * width // 8, low + width
+        scale, zero = (wire[at:].view(np.uint16).astype(np.uint32) << 16).view(np.float32).reshape(2, -1, 1)
+        decoded = (codes.reshape(-1, group).astype(np.float32) * scale + zero).astype(np.float16)
+        right = decoded.tobytes() == arlab.decode(wire, codec, "fp16", n).tobytes()
+        rows.append((codec, " + ".join(map(str, planes)), at, n, wire.size, 8 * wire.size / n, right))
+        shown += [(i, code, code & 15, code >> 4) for i, code in enumerate(codes[:8].tolist())] if bits == "5" else []
+    heads = "codec planes bytes_of_codes bytes_if_each_had_a_byte wire_bytes wire_bits_per_element planes_decode_to_its_bits"
+    return {"widths": made(rows, heads), "int5": made(shown, "element code low_4_bits fifth_bit")}
 
 
+@style.drawn
 def draw_bits(codes: pd.DataFrame) -> Figure:
-    n = len(codes)
     figure = style.new_page(
-        "Bit splitting of INT5: all 4-bit parts together, then all single bits", f"{n} codes, as arlab's int5-g32 sends them; below each byte its value", [],
+        "Bit splitting of INT5: all 4-bit parts together, then all single bits", "8 codes as int5-g32 sends them; below each byte its value", [],
         "Exact: wire bytes of int5-g32. To compare with figure 3 of Flash Communication V2.",
-        [[handle("low 4 bits", color=BLUE, marker="s"), handle("fifth bit", color=ORANGE, marker="s")]], 2.6,
+        [[square("low 4 bits", BLUE), square("fifth bit", ORANGE)]], 2.6,
     )  # fmt: skip
     axes = figure.subplots()
 
-    def cells(x: float, y: float, bits: str, colour: str) -> None:
-        for i, bit in enumerate(bits):
+    def cells(x: float, y: float, bits: str, colours: list[str], name: str, name_at: float) -> None:
+        for i, (bit, colour) in enumerate(zip(bits, colours)):
             axes.add_patch(Rectangle((x + i, y), 1, 1, facecolor=colour, edgecolor="white", linewidth=0.8))
-            axes.text(x + i + 0.5, y + 0.5, bit, ha="center", va="center", size=8, color=style.ink_on(colour))
-
-    def name(x: float, y: float, text: str, **look: Any) -> None:
-        axes.text(x, y, text, ha="center", va="center", **{"size": 8, "color": GREY, **look})
+            axes.text(x + i + 0.5, y + 0.5, bit, ha="center", va="center", color=style.ink_on(colour))
+        axes.text(x + len(bits) / 2, y + name_at, name, ha="center", va="center", color=GREY)
 
     for i, code in enumerate(codes["code"]):
-        x = i * 5.6
-        cells(x, 3, f"{code >> 4:b}", ORANGE)
-        cells(x + 1, 3, f"{code & 15:04b}", BLUE)
-        name(x + 2.5, 4.5, f"code {code}")
-    for i in range(n // 2):
-        low, high = codes["low_4_bits"][2 * i], codes["low_4_bits"][2 * i + 1]
-        x = i * 8.6
-        cells(x, 0, f"{high:04b}{low:04b}", BLUE)
-        name(x + 4, -0.5, f"{high << 4 | low:02X}")
-    x = (n // 2) * 8.6 + 1
-    byte = sum(int(bit) << i for i, bit in enumerate(codes["high_bit"]))
-    cells(x, 0, f"{byte:0{n}b}", ORANGE)
-    name(x + n / 2, -0.5, f"{byte:02X}")
-    axes.text(-1, 3.5, "codes", ha="right", va="center")
-    axes.text(-1, 0.5, "wire bytes", ha="right", va="center")
-    axes.set(xlim=(-7, max(x + n, n * 5.6) + 1), ylim=(-1.2, 5.2))
+        cells(5.6 * i, 2, f"{code:05b}", [ORANGE, *[BLUE] * 4], f"{code}", 1.3)
+    low = codes["low_4_bits"].to_numpy()
+    for i, byte in enumerate(low[1::2] << 4 | low[::2]):
+        cells(8.6 * i, 0, f"{byte:08b}", [BLUE] * 8, f"{byte:02X}", -0.3)
+    byte = int((codes["fifth_bit"].to_numpy() << np.arange(8)).sum())
+    cells(36, 0, f"{byte:08b}", [ORANGE] * 8, f"{byte:02X}", -0.3)
+    for y, text in ((2.5, "codes"), (0.5, "wire bytes")):
+        axes.text(-1, y, text, ha="right", va="center")
+    axes.set(xlim=(-6, 46), ylim=(-0.6, 3.6))
     axes.set_axis_off()
     return figure
 
 
-def report_bits(tables: Tables, plan: dict[str, Any]) -> Report:
+def report_bits(tables: Tables, plan: Plan) -> Report:
     table = tables["widths"]
-    right = table["planes_decode_to_the_same_bits"]
-    dense = table["bytes_of_codes"] * 8 == table["bits"] * plan["elements"]
-    claims = [
-        Claim(PAPER, "figure 3: INT5 is 4-bit parts together, then single bits together; that is the wire", "(figure)", f"put together by hand, the planes decode to the codec's bits for {of_cases(right, 'widths')}", "exact", equal(bool(right.all()))),
-        Claim(PAPER, "text: any bit width without waste", "b bits per code", f"exactly b bits for {of_cases(dense, 'widths')}", "exact", equal(bool(dense.all()))),
-    ]
-    shown = table.drop(columns="planes_decode_to_the_same_bits").rename(columns=lambda name: name.replace("_", " "))
-    return Report(claims, {"int5": partial(style.drawn(draw_bits), tables["int5"])}, {"widths": markdown(shown)})
+    right = table["planes_decode_to_its_bits"]
+    dense = table["bytes_of_codes"] * 8 == table["codec"].str.extract(r"int(\d)")[0].astype(int) * plan["elements"]
+    claims = {
+        "layout": equal(right.all(), f"put together by hand, the planes decode to the codec's bits for {right.sum()} of {len(right)} widths"),
+        "dense": equal(dense.all(), f"exactly b bits for {dense.sum()} of {len(dense)} widths"),
+    }
+    return Report(claims, {"int5": partial(draw_bits, tables["int5"])}, {"widths": markdown(table)})
 
 
 # ---------------------------------------------------------------- figures 4 and 5: spike reserving
 
 
-def without_spikes(groups: np.ndarray) -> np.ndarray:
-    """Groups [n, size] with their first minimum and first maximum replaced by 0, as the paper does."""
-    rest = groups.copy()
-    each = np.arange(len(groups))
-    rest[each, groups.argmin(1)] = 0
-    rest[each, groups.argmax(1)] = 0
-    return rest
-
-
-def run_spikes(plan: dict[str, Any]) -> Tables:
+def run_spikes(plan: Plan) -> Tables:
     import arlab
 
-    histogram, ranges, example = [], [], []
+    ranges = []
     for name, tensor in tensors(plan["file"]).items():
         groups = tensor.astype(np.float64).reshape(-1, plan["group"])
-        rest = without_spikes(groups)
-        spread = [each.max(1) - each.min(1) for each in (groups, rest)]
-        sqnr = {codec: arlab.all_reduce(tensor, algorithm="two_shot", codec=codec, count=False).token_sqnr_db for codec in plan["codecs"]}
-        ranges.append((name, np.abs(groups).max(), np.abs(rest).max(), *(float(np.median(s)) for s in spread), float(np.median(spread[0] / spread[1])), *sqnr.values()))
+        rest, each = groups.copy(), np.arange(len(groups))
+        rest[each, groups.argmin(1)] = rest[each, groups.argmax(1)] = 0  # as the paper does
+        spread = [np.ptp(values, axis=1) for values in (groups, rest)]
+        runs = [arlab.all_reduce(tensor, algorithm="two_shot", codec=codec, count=False) for codec in plan["codecs"]]
+        ratio = float(np.median(spread[0] / spread[1]))
+        ranges.append((name, np.abs(groups).max(), np.abs(rest).max(), ratio, *(run.token_sqnr_db for run in runs)))
         if name == plan["shown"]:
             edges = np.linspace(-1, 1, plan["bins"] + 1) * np.ceil(np.abs(groups).max())
-            counts = [np.histogram(each, edges)[0] for each in (groups, rest)]
-            histogram = list(zip(edges[:-1], edges[1:], *counts))
-            worst = int((spread[0] / np.maximum(spread[1], 1e-9)).argmax())
-            example = list(zip(range(plan["group"]), groups[worst], rest[worst]))
-    heads = ["tensor", "largest_before", "largest_after", "median_range_before", "median_range_after", "median_ratio_of_ranges", *(f"token_sqnr_db_{c}" for c in plan["codecs"])]
-    return {
-        "ranges": made(ranges, heads, provenance=EXACT),
-        "histogram": made(histogram, ["from", "to", "before", "after"], provenance=EXACT),
-        "group": made(example, ["element", "before", "after"], provenance=EXACT),
-    }
+            counts = zip(edges[:-1], edges[1:], *(np.histogram(values, edges)[0] for values in (groups, rest)))
+            best = int((spread[0] / spread[1]).argmax())
+            example = zip(range(plan["group"]), groups[best], rest[best])
+    heads = f"tensor largest_before largest_after median_group_range_shrinks_by_factor {' '.join(f'{c}_db' for c in plan['codecs'])}"
+    return {"ranges": made(ranges, heads), "histogram": made(counts, "from to before after"), "group": made(example, "element before after")}
 
 
-def draw_spikes(tables: Tables, plan: dict[str, Any]) -> Figure:
-    bins, group, ranges = tables["histogram"], tables["group"], tables["ranges"].set_index("tensor").loc[plan["shown"]]
-    looks = (("before", ORANGE, "before"), ("after", BLUE, "after: minimum and maximum of each group taken out"))
+@style.drawn
+def draw_spikes(tables: Tables, plan: Plan) -> Figure:
+    bins, group, shown = tables["histogram"], tables["group"], tables["ranges"].set_index("tensor").loc[plan["shown"]]
     figure = style.new_page(
-        f"Spike reserving narrows {plan['shown']}: from ±{ranges['largest_before']:.3g} to ±{ranges['largest_after']:.3g}",
+        f"Spike reserving narrows {plan['shown']}: from ±{shown['largest_before']:.3g} to ±{shown['largest_after']:.3g}",
         f"{plan['file']}, all ranks, groups of {plan['group']}", ["Right: the group that gains most."],
-        "Exact: computed from the file by arlab. To compare with figures 4 and 5 of Flash Communication V2.",
-        [[handle(text, color=colour, marker="s") for _, colour, text in looks]], 3.2,
+        "Exact: computed from the file. To compare with figures 4 and 5 of Flash Communication V2.",
+        [[square("before", ORANGE), square("after: minimum and maximum of each group taken out", BLUE)]], 3.2,
     )  # fmt: skip
     left, right = style.panels(figure, 2)
-    for name, colour, _ in looks:
-        left.stairs(bins[name], [*bins["from"], bins["to"].iloc[-1]], color=colour, fill=name == "before", alpha=0.45 if name == "before" else 1, linewidth=1.8)
-        right.plot(group["element"], group[name], color=colour, marker="o" if name == "before" else "s", linestyle="-", linewidth=0.8)
+    for name, colour, marker, size in (("before", ORANGE, "o", 8), ("after", BLUE, "s", 5)):
+        left.stairs(bins[name], [*bins["from"], bins["to"].iloc[-1]], color=colour, fill=name == "before", linewidth=1.8)
+        right.plot(group["element"], group[name], color=colour, marker=marker, markersize=size, linewidth=0.8)
     left.set_yscale("symlog", linthresh=1)
+    left.set_yticks([0, 1, 10, 100, 1000, 10000], ["0", "1", "10", "100", "1000", "10 000"])
     left.set(xlabel="value", ylabel="elements", title="distribution")
     right.set(xlabel="element of the group", ylabel="value", title=f"a group of {plan['group']}")
     right.grid()
     return figure
 
 
-def report_spikes(tables: Tables, plan: dict[str, Any]) -> Report:
+def report_spikes(tables: Tables, plan: Plan) -> Report:
     table = tables["ranges"]
-    plain, spiked = (f"token_sqnr_db_{codec}" for codec in plan["codecs"])
-    shrink, gain = table["median_ratio_of_ranges"], table[spiked] - table[plain]
-    holds = table["largest_after"] < 0.5 * table["largest_before"]
-    claims = [
-        Claim(PAPER, "figure 4: without spikes the numerical range is substantially narrower (here: less than half)", "(figure, Llama-3-8B)", f"in {of_cases(holds, 'tensors')} of MiniLM; the median group's range is {shrink.min():.2f} to {shrink.max():.2f} times smaller", "exact", in_cases(holds)),
-        Claim(PAPER, "figure 5: so INT2 quantizes the rest better", "(figure)", f"by {gain.min():.1f} to {gain.max():.1f} dB (median token, 8 ranks)", "exact", in_cases(gain > 0)),
-    ]
-    shown = table.rename(columns=lambda name: name.replace("token_sqnr_db_", "dB, ").replace("_", " "))
-    return Report(claims, {"distribution": partial(style.drawn(draw_spikes), tables, plan)}, {"ranges": markdown(shown)})
+    shrink, gain = table["median_group_range_shrinks_by_factor"], table[f"{plan['codecs'][1]}_db"] - table[f"{plan['codecs'][0]}_db"]
+    text = f"{{}} tensors; the median group's range shrinks by a factor of {shrink.min():.2f} to {shrink.max():.2f}"
+    claims = {
+        "narrower": cases(table["largest_after"] < 0.5 * table["largest_before"], text),
+        "better": cases(gain > 0, f"INT2 gains {gain.min():.1f} to {gain.max():.1f} dB (median token, {{}} tensors)"),
+    }
+    return Report(claims, {"distribution": partial(draw_spikes, tables, plan)}, {"ranges": markdown(table)})
 
 
 STUDIES = {

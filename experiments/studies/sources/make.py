@@ -5,8 +5,8 @@
     make.py --pages         pages and pictures from the CSV files that are there; nothing runs
     make.py --check ...     likewise, into a temporary folder; says which committed CSV files and pages differ (exit code 1)
 
-Each study is a folder: study.toml says what is run, page.md.in is its page without the numbers. Needed is what
-./quickstart.sh makes; ARLAB_BIN names another folder than build/bin.
+Each study is a folder: study.toml says what its source claims and what is run, page.md.in is its page without numbers.
+Needed is what ./quickstart.sh makes; ARLAB_BIN names another folder than build/bin.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ import exact  # noqa: E402
 import timings  # noqa: E402
 import tolerances  # noqa: E402
 from arlab.figures import save, style  # noqa: E402
-from common import RULES, Report, Study, claims_table  # noqa: E402
+from common import LATER, Found, Plan, Report, Study, markdown  # noqa: E402
 
 STUDIES: dict[str, Study] = {**timings.STUDIES, **exact.STUDIES, **errors.STUDIES, **tolerances.STUDIES}
 COMMAND = ".venv/bin/python experiments/studies/sources/make.py"
+MADE = "<!-- Made by make.py from page.md.in and the CSV files: change those. -->\n\n"
 
 
-def plan_of(name: str) -> dict:
-    with open(HERE / name / "study.toml", "rb") as file:
-        return tomllib.load(file)
+def plan_of(name: str) -> Plan:
+    return tomllib.loads((HERE / name / "study.toml").read_text(encoding="utf-8"))
 
 
 def write(path: Path, text: str) -> None:
@@ -47,76 +47,73 @@ def write(path: Path, text: str) -> None:
 
 
 def run(name: str, out: Path) -> None:
-    """The CSV files of a study."""
+    """Writes the CSV files of a study."""
     plan = plan_of(name)
     for each, table in STUDIES[name].run(plan).items():
-        head = [f"arlab.sources/1: {plan['title']}", f"command: {COMMAND} {name}"]
-        head += [f"provenance: {table.attrs['provenance']}"]
-        rows = table.to_csv(index=False, float_format="%.6g", lineterminator="\n")
-        write(out / name / f"{each}.csv", "".join(f"# {line}\n" for line in head) + rows)
+        head = f"# arlab.sources/1: {plan['title']}\n# command: {COMMAND} {name}\n# provenance: {table.attrs['provenance']}\n"
+        write(out / name / f"{each}.csv", head + table.to_csv(index=False, float_format="%.6g", lineterminator="\n"))
 
 
-def provenance_of(path: Path) -> str:
-    comments = [line for line in path.read_text(encoding="utf-8").splitlines() if line.startswith("#")]
-    return next(line for line in comments if line.startswith("# provenance: ")).removeprefix("# provenance: ")
-
-
-def report(name: str, folder: Path) -> Report:
-    """What the CSV files in a folder say."""
-    tables = {path.stem: pd.read_csv(path, comment="#") for path in sorted((folder / name).glob("*.csv"))}
-    if not tables:
-        raise SystemExit(f"make.py: {name} has no CSV files yet; run make.py {name}")
-    return STUDIES[name].report(tables, plan_of(name))
-
-
-def page(name: str, folder: Path, out: Path, pictures: bool) -> Report:
-    """The page of a study, and its pictures."""
-    made, plan = report(name, folder), plan_of(name)
-    made_from = [f"* [{path.name}]({path.name}): {provenance_of(path)}" for path in sorted((folder / name).glob("*.csv"))]
-    end = ["", "## Made by", "", "```sh", f"{COMMAND} {name}", "```", ""]
-    end += ["from [study.toml](study.toml), which says what is run:", "", *made_from, ""]
-    end += ["[All claims of the sources](../README.md), with the rules of the verdicts.", ""]
-    template = (HERE / name / "page.md.in").read_text(encoding="utf-8")
-    text = template.format_map({**plan, **made.words, "claims": claims_table(made.claims)})
-    write(out / name / "README.md", f"<!-- Made by make.py out of page.md.in and the CSV files. -->\n\n{text.rstrip()}\n" + "\n".join(end))
-    for each, draw in made.figures.items() if pictures else ():
-        save(draw(), out / name / f"{each}.png")
-    return made
-
-
-def summary(reports: dict[str, Report], out: Path) -> None:
-    """The page with a row per claim."""
+def report(name: str, folder: Path) -> tuple[Report, pd.DataFrame]:
+    """What the CSV files in a folder say, and its claims as a table."""
+    plan = plan_of(name)
+    files = sorted((folder / name).glob("*.csv"))
+    if not files:
+        raise SystemExit(f"make.py: {name} has no CSV files yet; make them: {COMMAND} {name}")
+    said = STUDIES[name].report({path.stem: pd.read_csv(path, comment="#") for path in files}, plan)
     rows = []
-    for name, made in reports.items():
-        for c in made.claims:
-            rows.append(f"| [{name}]({name}/README.md) | {c.source} | {c.claim} | {c.published} | {c.ours} | {c.provenance} | {c.verdict} |")
-    verdicts = pd.Series([c.verdict.strip("*") for made in reports.values() for c in made.claims]).value_counts()
+    for key, claim in plan["claims"].items():
+        found = Found("–", LATER) if claim.get("later") else said.claims.pop(key)
+        published = found.published or claim["published"]
+        rows.append((claim["source"], claim["claim"], published, found.ours, found.how or claim.get("how", plan["how"]), found.verdict))
+    assert not said.claims, f"{name}/study.toml does not have the claims {', '.join(said.claims)}"
+    return said, pd.DataFrame(rows, columns=["source", "claim", "published", "ours", "ours is", "verdict"])
+
+
+def page(name: str, folder: Path, out: Path, pictures: bool) -> pd.DataFrame:
+    """Writes the page of a study, and its pictures; gives its claims."""
+    said, claims = report(name, folder)
+    made_of = []
+    for path in sorted((folder / name).glob("*.csv")):
+        comments = path.read_text(encoding="utf-8").split("# provenance: ", 1)[1]
+        made_of.append(f"* [{path.name}]({path.name}): {comments.splitlines()[0]}")
+    template = (HERE / name / "page.md.in").read_text(encoding="utf-8")
+    text = template.format_map({**said.words, "claims": markdown(claims.drop(columns=["source", "ours is"]))})
+    end = f"\n## Made by\n\n```sh\n{COMMAND} {name}\n```\n\nfrom [study.toml](study.toml):\n\n" + "\n".join(made_of)
+    end += "\n\nThe rules of the verdicts are those of [all claims of the sources](../README.md).\n"
+    write(out / name / "README.md", MADE + text + end)
+    for each, draw in said.figures.items() if pictures else ():
+        save(draw(), out / name / f"{each}.png")
+    return claims
+
+
+def summary(claims: dict[str, pd.DataFrame], out: Path) -> None:
+    """Writes the page with a row per claim."""
+    table = pd.concat([each.assign(study=f"[{name}]({name}/README.md)") for name, each in claims.items()])
+    verdicts = table["verdict"].str.strip("*").value_counts()
     counts = ", ".join(f"{verdicts.get(each, 0)} {each}" for each in ("agrees", "partly", "not", "not yet"))
-    table = ["| study | source | claim | published | ours | ours is | verdict |", "| --- | --- | --- | --- | --- | --- | --- |", *rows]
     template = (HERE / "page.md.in").read_text(encoding="utf-8")
-    text = template.format(claims="\n".join(table), counts=counts, rules=RULES, command=COMMAND)
-    write(out / "README.md", f"<!-- Made by make.py out of page.md.in and the CSV files of the studies. -->\n\n{text}")
+    write(out / "README.md", MADE + template.format(claims=markdown(table), counts=counts, command=COMMAND))
 
 
 def differences(out: Path, names: list[str]) -> list[str]:
     """Which committed files differ from those made, or are missing."""
-    files = [path for path in sorted(out.rglob("*")) if path.suffix in (".csv", ".md")]
     found = []
-    for path in files:
-        committed = HERE / path.relative_to(out)
+    for path in sorted(each for each in out.rglob("*") if each.is_file()):
+        name, committed = path.relative_to(out), HERE / path.relative_to(out)
         if not committed.exists():
-            found.append(f"{path.relative_to(out)} is missing")
+            found.append(f"{name} is missing")
         elif committed.read_bytes() != path.read_bytes():
-            pairs = zip(committed.read_text("utf-8").splitlines(), path.read_text("utf-8").splitlines())
-            line = next((i for i, (a, b) in enumerate(pairs, 1) if a != b), "at the end")
-            found.append(f"{path.relative_to(out)} differs from line {line} on" if line != "at the end" else f"{path.relative_to(out)} differs at the end")
-    pictures = [HERE / name / f"{each}.png" for name in names for each in report(name, HERE).figures]
-    return found + [f"{path.relative_to(HERE)} is missing" for path in pictures if not path.exists()]
+            old, new = (each.read_text(encoding="utf-8").splitlines() for each in (committed, path))
+            place = next((i for i, (a, b) in enumerate(zip(old, new), 1) if a != b), min(len(old), len(new)) + 1)
+            found.append(f"{name} differs from line {place} on")
+    pictures = [f"{name}/{each}.png" for name in names for each in report(name, HERE)[0].figures]
+    return found + [f"{each} is missing" for each in pictures if not (HERE / each).exists()]
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Every table and figure of the sources as a study.")
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"one of: {', '.join(STUDIES)} (default: all)")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"default: all, which are {', '.join(STUDIES)}")
     parser.add_argument("--pages", action="store_true", help="only pages and pictures, from the CSV files that are there")
     parser.add_argument("--check", action="store_true", help="into a temporary folder; says which committed files differ")
     arguments = parser.parse_args()
@@ -127,22 +124,18 @@ def main() -> int:
     style.use_own_fonts()
     with tempfile.TemporaryDirectory() as scratch:
         out = Path(scratch) if arguments.check else HERE
-        for name in names if not arguments.pages else ():
+        for name in () if arguments.pages else names:
             print(f"running {name}", flush=True)
             run(name, out)
-        made = {}
+        claims = {}
         for name in STUDIES:
-            ran = name in names and not arguments.pages
-            if name in names:
-                made[name] = page(name, out if ran else HERE, out, pictures=not arguments.check)
-            else:
-                made[name] = report(name, HERE)
-        summary(made, out)
+            folder = HERE if arguments.pages or name not in names else out
+            claims[name] = page(name, folder, out, not arguments.check) if name in names else report(name, folder)[1]
+        summary(claims, out)
         found = differences(out, names) if arguments.check else []
-    for line in found:
-        print(f"not up to date: {line}")
     if arguments.check:
-        print("all up to date" if not found else f"make it again: {COMMAND} {' '.join(arguments.names)}".rstrip())
+        lines = [*(f"not up to date: {each}" for each in found), f"make it again: {' '.join([COMMAND, *arguments.names])}"]
+        print("\n".join(lines) if found else "all up to date")
     return 1 if found else 0
 
 

@@ -19,7 +19,8 @@ from matplotlib.figure import Figure
 def inputs_of(plan: Plan, ranks: int) -> list[tuple[str, Any]]:
     """Names of inputs and their tensors, [ranks, tokens, channels] of float16."""
     shape = (ranks, plan["gaussian"]["tokens"], plan["gaussian"]["channels"])
-    found = [("gaussian", np.random.default_rng(seed).normal(size=shape).astype(np.float16)) for seed in range(plan["gaussian"]["seeds"])]
+    randoms = map(np.random.default_rng, range(plan["gaussian"]["seeds"]))
+    found = [("gaussian", random.normal(size=shape).astype(np.float16)) for random in randoms]
     for each in plan["files"]:
         file = each["file"].format(ranks=ranks)
         if (ACTIVATIONS / file).exists():
@@ -37,8 +38,9 @@ def run_growth(plan: Plan) -> Tables:
                 for codec in plan["codecs"] if ranks >= 4 or algorithm != "hierarchical" else ():  # of groups of at least two
                     run = arlab.all_reduce(values, algorithm=algorithm, codec=codec, count=False)
                     rows.append((name, ranks, algorithm, codec, run.token_sqnr_db))
-    groups = pd.DataFrame(rows, columns=["input", "ranks", "algorithm", "codec", "db"]).groupby(["input", "ranks", "algorithm", "codec"], sort=False)
-    table = groups["db"].agg(["count", "median", "min", "max"]).reset_index()
+    point = ["input", "ranks", "algorithm", "codec"]
+    groups = pd.DataFrame(rows, columns=[*point, "db"]).groupby(point, sort=False)["db"]
+    table = groups.agg(["count", "median", "min", "max"]).reset_index()
     how = f"{EXACT}; SQNR of the median token in dB; median, least and largest over tensors or seeds"
     return {"error": made(table.itertuples(index=False), "input ranks algorithm codec tensors sqnr_db least_db largest_db", how)}
 
@@ -49,7 +51,8 @@ def draw_growth(table: pd.DataFrame, codec: str) -> Figure:
     top = table[table["ranks"] == 8].set_index(["input", "algorithm"])["sqnr_db"]
     lost = " and ".join(f"{top[name, 'two_shot'] - top[name, 'ring']:.1f} dB on {name}" for name in inputs)
     figure = style.new_page(
-        f"A ring accumulates error: behind two_shot by {lost}, 8 ranks", f"Error of an all-reduce with {codec}, by ranks and algorithm",
+        f"A ring accumulates error: behind two_shot by {lost}, 8 ranks",
+        f"Error of an all-reduce with {codec}, by ranks and algorithm",
         ["Bars: from the worst tensor or seed to the best."], "Exact: computed from bits by arlab.",
         [[style.handle(name, linestyle="-", **style.algorithm_look(name)) for name in algorithms]], 3.4,
     )  # fmt: skip
@@ -81,9 +84,9 @@ def report_growth(tables: Tables, plan: Plan) -> Report:
     mine = table[table["codec"] == plan["shown_codec"]]
     by_ranks = mine.pivot_table(index=["input", "algorithm"], columns="ranks", values="sqnr_db", sort=False)
     ends = by_ranks.apply(lambda row: row.dropna().iloc[[0, -1]].tolist() + row.dropna().index[[0, -1]].tolist(), axis=1)
-    by_ranks["lost per doubling"] = [(first - last) / np.log2(most / least) for first, last, least, most in ends]
-    files = [(each, ranks) for each in plan["files"] for ranks in plan["ranks"]]
-    missing = [f"{each['name']} with {ranks} ranks" for each, ranks in files if not (ACTIVATIONS / each["file"].format(ranks=ranks)).exists()]
+    by_ranks["lost per doubling"] = [round((first - last) / np.log2(most / least), 2) for first, last, least, most in ends]
+    known = set(zip(table["input"], table["ranks"]))
+    missing = [f"{name} with {n} ranks" for name in table["input"].unique() for n in plan["ranks"] if (name, n) not in known]
     words = {
         "table": markdown(by_ranks.rename(columns=lambda n: f"{n} ranks" if isinstance(n, int) else n).reset_index()),
         "last": count(sqnr.loc[several.index].idxmin(axis=1) == "ring"), "first": count(sqnr.idxmax(axis=1) == "one_shot"),
@@ -100,6 +103,7 @@ def run_order(plan: Plan) -> Tables:
     rows = []
     for number, source in plan["sources"].items():
         table = published_table(source["table"]).reset_index()
+        table["model"] = table["model"].str.replace("Llama-3", "Llama3").str.replace("Qwen-3", "Qwen3")  # the paper has both
         if "comm" in table:  # accuracies: a row per codec
             for row in table.dropna(subset="group").itertuples():
                 bits, _, spikes = row.comm.lower().partition("_")
@@ -111,9 +115,10 @@ def run_order(plan: Plan) -> Tables:
                 codec = plan["methods"][row.get("method", "rtn")].format(bits=bits, group=group or source["group"])
                 rows.append((number, row["model"], codec, "perplexity", float(row[column])))
     ours = pd.read_csv(ROOT / plan["accuracy"], comment="#")
-    ours = ours[(ours["input"] == plan["input"]) & (ours["ranks"] == plan["ranks"])].set_index(["algorithm", "codec"])["median_token_sqnr_db"]
-    rows = [(*row, ours.get((plan["sources"][row[0]]["algorithm"], row[2]))) for row in rows]
-    return {"order": made(rows, "table model codec published_is published our_sqnr_db", f"published; our_sqnr_db: exact, from {plan['accuracy']}")}
+    ours = ours[(ours["input"] == plan["input"]) & (ours["ranks"] == plan["ranks"])].set_index(["algorithm", "codec"])
+    rows = [(*row, ours["median_token_sqnr_db"].get((plan["sources"][row[0]]["algorithm"], row[2]))) for row in rows]
+    how = f"published: experiments/published; our_sqnr_db: exact, from {plan['accuracy']}"
+    return {"order": made(rows, "table model codec published_is published our_sqnr_db", how)}
 
 
 def correlations(table: pd.DataFrame) -> pd.DataFrame:
@@ -128,7 +133,8 @@ def correlations(table: pd.DataFrame) -> pd.DataFrame:
 @style.drawn
 def draw_order(found: pd.DataFrame) -> Figure:
     figure = style.new_page(
-        "Do our decibels put codecs in the order of the paper's perplexities?", "Rank correlation (Spearman) by table and model; 1: the same order", [],
+        "Do our decibels put codecs in the order of the paper's perplexities?",
+        "Rank correlation (Spearman) by table and model; 1: the same order", [],
         "Published: Flash Communication V2, C4 perplexity (tables 1, 2, 3, 8), average accuracy (table 7). "
         "Ours: exact, SQNR of the median token, MiniLM, 8 ranks.", [], 3.0,
     )  # fmt: skip

@@ -126,8 +126,9 @@ def report_volumes(tables: Tables, plan: Plan) -> Report:
         same = list(paper.loc[row.row_of_table_5]) == [row.total_m, row.cross_numa_m] and row.proved
         claims[row.row_of_table_5] = equal(same, f"{row.total_m:g} M, {row.cross_numa_m:g} M")
     across = table.set_index("algorithm")["cross_numa_m"]
+    shown = table.rename(columns={"total_m": "in total, M", "cross_numa_m": "across NUMA, M"})
     claims["saved"] = equal(across["two_shot"] == 4 * across["hierarchical"], f"{across['two_shot']:g} M and {across['hierarchical']:g} M")
-    return Report(claims, {"volumes": partial(draw_volumes, table)}, {"table": markdown(table.fillna(""))})
+    return Report(claims, {"volumes": partial(draw_volumes, table)}, {"table": markdown(shown.fillna(""))})
 
 
 # ---------------------------------------------------------------- figure 3: bit splitting
@@ -157,7 +158,8 @@ def run_bits(plan: Plan) -> Tables:
 @style.drawn
 def draw_bits(codes: pd.DataFrame) -> Figure:
     figure = style.new_page(
-        "Bit splitting of INT5: all 4-bit parts together, then all single bits", "8 codes as int5-g32 sends them; below each byte its value", [],
+        "Bit splitting of INT5: all 4-bit parts together, then all single bits",
+        "8 codes as int5-g32 sends them; below each byte its value", [],
         "Exact: wire bytes of int5-g32. To compare with figure 3 of Flash Communication V2.",
         [[square("low 4 bits", BLUE), square("fifth bit", ORANGE)]], 2.6,
     )  # fmt: skip
@@ -188,7 +190,7 @@ def report_bits(tables: Tables, plan: Plan) -> Report:
     right = table["planes_decode_to_its_bits"]
     dense = table["bytes_of_codes"] * 8 == table["codec"].str.extract(r"int(\d)")[0].astype(int) * plan["elements"]
     claims = {
-        "layout": equal(right.all(), f"put together by hand, the planes decode to the codec's bits for {right.sum()} of {len(right)} widths"),
+        "layout": equal(right.all(), f"by hand, the planes decode to the codec's bits for {right.sum()} of {len(right)} widths"),
         "dense": equal(dense.all(), f"exactly b bits for {dense.sum()} of {len(dense)} widths"),
     }
     return Report(claims, {"int5": partial(draw_bits, tables["int5"])}, {"widths": markdown(table)})

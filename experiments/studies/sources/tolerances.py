@@ -175,10 +175,8 @@ def report_tolerances(tables: Tables, plan: Plan) -> Report:
         claims[key] = cases(~grids[OURS].drop(RIGHT)[name], "rejects {} wrong results")
     zero = [f"{name} on {where}" for where, grid in grids.items() for name in grid.columns if grid.loc["all zero", name]]
     claims["zero"] = cases([not each for each in grids[OWN].loc["all zero"]], f"rejected by {{}}; accepted by {'; '.join(zero)}")
-    marks = {where: markdown(grid.map(lambda accepted: "✓" if accepted else "").reset_index()) for where, grid in grids.items()}
-    page = [f"{'On ' if where != OURS else ''}{where}:\n\n{text}" for where, text in marks.items()]
-    told = tables["conformance"].query("claim == 'with a claim' and accepted == False")[["what_is_wrong", "finding"]]
-    return Report(claims, {"accepted": partial(draw_tolerances, grids)}, {"grids": "\n\n".join(page), "findings": markdown(told)})
+    table = pd.concat([grids[OWN], grids[OURS].add_prefix("arlab, ")], axis=1).map(lambda accepted: "✓" if accepted else "")
+    return Report(claims, {"accepted": partial(draw_tolerances, grids)}, {"table": markdown(table.reset_index())})
 
 
 STUDIES = {"tolerances": Study(run_tolerances, report_tolerances, exact=True)}

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import pandas as pd
 from arlab.figures import style
@@ -50,6 +51,12 @@ class Study:
     run: Callable[[Plan], Tables]
     report: Callable[[Tables, Plan], Report]
     exact: bool = False
+
+
+def stop(why: str) -> NoReturn:
+    """Ends with one line."""
+    print(f"make.py: {why}", file=sys.stderr)
+    raise SystemExit(2)
 
 
 def by_error(percent: float) -> str:

@@ -12,6 +12,7 @@ Needed is what ./quickstart.sh makes; ARLAB_BIN names another folder than build/
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import os
 import sys
 import tempfile
@@ -25,12 +26,16 @@ BIN = Path(os.environ.get("ARLAB_BIN", HERE.parents[2] / "build" / "bin"))
 sys.path.append(str(BIN / "python"))  # behind PYTHONPATH
 os.environ.setdefault("ARLAB_PROGRAM", str(BIN / "arlab"))
 
+if importlib.util.find_spec("arlab") is None:
+    print("make.py: the package arlab is not here: run ./quickstart.sh, or name its folder in PYTHONPATH", file=sys.stderr)
+    raise SystemExit(2)
+
 import errors  # noqa: E402
 import exact  # noqa: E402
 import timings  # noqa: E402
 import tolerances  # noqa: E402
 from arlab.figures import save, style  # noqa: E402
-from common import LATER, Found, Plan, Report, Study, markdown  # noqa: E402
+from common import LATER, Found, Plan, Report, Study, markdown, stop  # noqa: E402
 
 STUDIES: dict[str, Study] = {**timings.STUDIES, **exact.STUDIES, **errors.STUDIES, **tolerances.STUDIES}
 COMMAND = ".venv/bin/python experiments/studies/sources/make.py"
@@ -59,7 +64,7 @@ def report(name: str, folder: Path) -> tuple[Report, pd.DataFrame]:
     plan = plan_of(name)
     files = sorted((folder / name).glob("*.csv"))
     if not files:
-        raise SystemExit(f"make.py: {name} has no CSV files yet; make them: {COMMAND} {name}")
+        stop(f"{name} has no CSV files yet; make them: {COMMAND} {name}")
     said = STUDIES[name].report({path.stem: pd.read_csv(path, comment="#") for path in files}, plan)
     rows = []
     for key, claim in plan["claims"].items():

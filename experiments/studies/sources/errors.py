@@ -78,7 +78,7 @@ def report_growth(tables: Tables, plan: Plan) -> Report:
     several = behind[behind.index.get_level_values("ranks") > 2]
     growing = [bool((each.diff().dropna() > 0).all()) for _, each in behind.groupby(level=["input", "codec"])]
     claims = {
-        "ring": cases(several > 0, f"with 4 and more ranks behind two_shot by {several.min():.1f} to {several.max():.1f} dB, in {{}} cases"),
+        "ring": cases(several > 0, f"from 4 ranks on {several.min():.1f} to {several.max():.1f} dB behind two_shot, in {{}} cases"),
         "growth": cases(growing, "the distance grows with every doubling of ranks, for {} inputs with codecs"),
     }
     mine = table[table["codec"] == plan["shown_codec"]]

@@ -217,7 +217,8 @@ def run_spikes(plan: Plan) -> Tables:
             best = int((spread[0] / spread[1]).argmax())
             example = zip(range(plan["group"]), groups[best], rest[best])
     heads = f"tensor largest_before largest_after median_group_range_shrinks_by_factor {' '.join(f'{c}_db' for c in plan['codecs'])}"
-    return {"ranges": made(ranges, heads), "histogram": made(counts, "from to before after"), "group": made(example, "element before after")}
+    histogram, group = made(counts, "from to before after"), made(example, "element before after")
+    return {"ranges": made(ranges, heads), "histogram": histogram, "group": group}
 
 
 @style.drawn

@@ -58,6 +58,28 @@ def test_what_is_not_up_to_date_is_named(tmp_path, monkeypatch, capsys, file, ol
     assert f"not up to date: {found}" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    "name, file, old, new, claim",
+    [
+        ("volumes", "volumes.csv", "hierarchical_two_step,14,1,", "hierarchical_two_step,14,2,", "hierarchical two-step"),
+        ("footprint", "int2_spikes.csv", "1536,2560,True", "1536,2560,False", "every part"),
+        ("bit_splitting", "widths.csv", "3072,6,True", "3072,6,False", "extra bits"),
+        ("spike_reserving", "ranges.csv", "layer0.ffn_down,193.625,0.", "layer0.ffn_down,193.625,100.", "numerical range"),
+    ],
+)
+def test_verdicts_follow_from_the_csv_files(tmp_path, name, file, old, new, claim):
+    def verdict():
+        claims = make.report(name, tmp_path)[1].set_index("claim")["verdict"]
+        return claims[claims.index.str.contains(claim)].item()
+
+    shutil.copytree(SOURCES / name, tmp_path / name)
+    assert verdict() == "agrees"
+    text = (tmp_path / name / file).read_text(encoding="utf-8")
+    assert old in text
+    (tmp_path / name / file).write_text(text.replace(old, new), encoding="utf-8")
+    assert verdict() != "agrees"
+
+
 @pytest.mark.parametrize("name", make.STUDIES)
 def test_a_study_has_its_parts(name):
     folder = SOURCES / name

@@ -96,9 +96,9 @@ def summary(claims: dict[str, pd.DataFrame], out: Path) -> None:
     """Writes the page with a row per claim."""
     table = pd.concat([each.assign(study=f"[{name}]({name}/README.md)") for name, each in claims.items()])
     verdicts = table["verdict"].str.strip("*").value_counts()
-    counts = ", ".join(f"{verdicts.get(each, 0)} {each}" for each in ("agrees", "partly", "not", "not yet"))
+    counts = "{} agree, {} partly, {} do not, {} not yet".format(*(verdicts.get(each, 0) for each in ("agrees", "partly", "not", LATER)))
     template = (HERE / "page.md.in").read_text(encoding="utf-8")
-    write(out / "README.md", MADE + template.format(claims=markdown(table), counts=counts, command=COMMAND))
+    write(out / "README.md", MADE + template.format(claims=markdown(table), number=len(table), counts=counts, command=COMMAND))
 
 
 def differences(out: Path, names: list[str]) -> list[str]:

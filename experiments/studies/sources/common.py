@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
@@ -37,7 +37,7 @@ class Report:
     """What the CSV files of a study say: on its claims, by their names; pictures; words for its page."""
 
     claims: dict[str, Found]
-    figures: dict[str, Callable[[], Figure]]
+    figures: Mapping[str, Callable[[], Figure]]
     words: dict[str, str] = field(default_factory=dict)
 
 

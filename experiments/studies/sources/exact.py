@@ -9,13 +9,14 @@ import pandas as pd
 from arlab.figures import style
 from arlab.figures.style import BLUE, GREY, INK, ORANGE, WINE
 from common import Plan, Report, Study, Tables, cases, equal, line, made, markdown, published_table, square, tensors
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 PUBLISHED_MARK = line("published", INK)
 
 
-def bars(axes: object, labels: list[str], parts: dict[str, pd.Series], marks: list[float | None], unit: str) -> None:
+def bars(axes: Axes, labels: list[str], parts: dict[str, pd.Series], marks: list[float | None], unit: str) -> None:
     """Horizontal bars of stacked parts (colour: lengths), each with its sum and a mark where the published one is."""
     left = np.zeros(len(labels))
     for colour, lengths in parts.items():
@@ -47,8 +48,9 @@ def run_footprint(plan: Plan) -> Tables:
         # The spikes really lie behind codes, scales and zeros.
         found = np.array_equal(wire[codes + scales :][: extremes.size], extremes)
         rows.append((each["scheme"], each["codec"], values.nbytes, codes, scales, spikes, scales + spikes, wire.size, found))
-    sizes = [(codec, arlab.wire_bytes(codec, "fp16", plan["message_elements"])) for codec in plan["codecs"]]
-    sizes = [(codec, 8 * wire / plan["message_elements"], wire, 2 * plan["message_elements"] / wire) for codec, wire in sizes]
+    n = plan["message_elements"]
+    wires = {codec: arlab.wire_bytes(codec, "fp16", n) for codec in plan["codecs"]}
+    sizes = [(codec, 8 * wire / n, wire, 2 * n / wire) for codec, wire in wires.items()]
     heads = "scheme codec data quantized scale_and_zero spikes meta total spikes_found_on_the_wire"
     return {"int2_spikes": made(rows, heads), "codecs": made(sizes, "codec wire_bits_per_element wire_bytes times_smaller_than_fp16")}
 

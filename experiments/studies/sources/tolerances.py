@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from arlab.figures import style
 from arlab.figures.style import BAND, INK, ORANGE
-from common import EXACT, Plan, Report, Study, Tables, cases, count, made, markdown, square, tensors
+from common import Plan, Report, Study, Tables, cases, count, made, markdown, square, tensors
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 

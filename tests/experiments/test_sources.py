@@ -101,7 +101,7 @@ def test_a_study_has_its_parts(name):
 
 
 def test_every_folder_is_a_study():
-    folders = {path.name for path in SOURCES.iterdir() if path.is_dir() and not path.name.startswith("__")}
+    folders = {path.name for path in SOURCES.iterdir() if path.is_dir() and not path.name.startswith((".", "__"))}
     assert folders == set(make.STUDIES)
 
 

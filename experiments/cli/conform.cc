@@ -32,7 +32,8 @@ void ConformanceSummary::add(const ConformanceRow& row) {
     checks_.push_back({row, std::to_string(row.ranks)});
     return;
   }
-  same->ranks += " " + std::to_string(row.ranks);
+  const std::string ranks = std::to_string(row.ranks);
+  if (!(" " + same->ranks).ends_with(" " + ranks)) same->ranks += " " + ranks;
   same->total.compared_elements += row.compared_elements;
   same->total.mismatches += row.mismatches;
   std::vector<kernels::Mismatch>& shown = same->total.first_mismatches;

@@ -1,7 +1,7 @@
-"""The figures on "What we found", each from the result file that the page names.
+"""The figures in README.md and on "What we found", each from the result file that the page names.
 
     python experiments/site/quoted.py            are all figures what the files say?
-    python experiments/site/quoted.py --write    put what the files say into the page
+    python experiments/site/quoted.py --write    put what the files say into the pages
 
 In the page, a figure is followed by a comment with the expression that it is the value of: 3.9<!-- over_rccl(2, "q4", "64M") -->.
 A table stands below its comment.
@@ -19,11 +19,12 @@ import sys
 
 from repository import REPOSITORY, SITE, arlab
 
-PAGE = SITE / "pages/found.md"
+PAGES = (SITE / "pages/found.md", REPOSITORY / "README.md")
 FIGURE = re.compile(r"([-\w.,?]+)<!-- (\w+\([^\n]*?\)) -->")
 TABLE = re.compile(r"<!-- (\w+\(\)) -->\n\n\|.*?\n(?=\n|\Z)", re.DOTALL)
 EXPERIMENTS = REPOSITORY / "experiments"
 SPEEDS = "measured/h200_places_2026-11-22.csv"
+LAYERS = "measured/h200_layers_2026-11-23.csv"
 CONFORMANCE = "measured/h200_conformance_2026-11-22f.csv"
 NEW_KERNELS = "measured/h200_simulator_check_2026-11-22.txt"
 ACCURACY = "studies/accuracy/accuracy.csv"
@@ -76,6 +77,22 @@ def pays_from(ranks: int, codec: str) -> str:
     faster = [_microseconds(ranks, codec, str(size)) < _microseconds(ranks, "fp16", str(size)) for size in sizes]
     first = max((i + 1 for i, one in enumerate(faster) if not one), default=0)
     return str(sizes[first] // 1024)
+
+
+def layers() -> str:
+    """Microseconds that an all-reduce adds to a layer, the best of each library and codec."""
+    choices = {
+        "NCCL": "nccl", "symmetric memory": "symmetric memory ", "arlab `bf16`": " bf16", "`qr-q8`": " qr-q8",
+        "`int5-g128`": " int5-g128", "`qr-q4`": " qr-q4",
+    }  # fmt: skip
+    lines = [f"| tokens | size | {' | '.join(choices)} |", "| --- " * (2 + len(choices)) + "|"]
+    for tokens in sorted({int(row["tokens"]) for row in rows(LAYERS)}):
+        of_size = [row for row in rows(LAYERS) if row["tokens"] == str(tokens)]
+        best = [min(float(row["added_us"]) for row in of_size if name in row["all_reduce"]) for name in choices.values()]
+        size = int(of_size[0]["bytes"])
+        unit, text = (1 << 20, "MiB") if size >= 1 << 20 else (1 << 10, "KiB")
+        lines.append(f"| {tokens} | {size // unit} {text} | {' | '.join(shown(time) for time in best)} |")
+    return "\n".join(lines) + "\n"
 
 
 def codecs_compared() -> str:
@@ -154,16 +171,17 @@ def quoted(page: str) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--write", action="store_true", help="put what the files say into the page")
+    parser.add_argument("--write", action="store_true", help="put what the files say into the pages")
     write = parser.parse_args().write
-    before = PAGE.read_text()
-    after = quoted(before)
-    if write:
-        PAGE.write_text(after)
-    elif after != before:
-        sys.exit("error: {} has figures that are not those of the files; quoted.py --write puts them right:\n{}".format(
-            PAGE.relative_to(REPOSITORY), "\n".join(difference(before, after))
-        ))
+    for page in PAGES:
+        before = page.read_text()
+        after = quoted(before)
+        if write:
+            page.write_text(after)
+        elif after != before:
+            sys.exit("error: {} has figures that are not those of the files; quoted.py --write puts them right:\n{}".format(
+                page.relative_to(REPOSITORY), "\n".join(difference(before, after))
+            ))
 
 
 def difference(before: str, after: str) -> list[str]:

@@ -143,13 +143,15 @@ def test_commands_of_pages_run(desk, language, content, before):
 
 
 def test_figures_are_those_of_the_files():
-    page = quoted.PAGE.read_text()
-    assert len(quoted.FIGURE.findall(page)) >= 20 and len(quoted.TABLE.findall(page)) >= 1
-    assert quoted.difference(page, quoted.quoted(page)) == [], "experiments/site/quoted.py --write"
+    found, readme = (page.read_text() for page in quoted.PAGES)
+    assert len(quoted.FIGURE.findall(found)) >= 20
+    for page in (found, readme):
+        assert len(quoted.TABLE.findall(page)) >= 1
+        assert quoted.difference(page, quoted.quoted(page)) == [], "experiments/site/quoted.py --write"
 
 
 def test_a_wrong_figure_is_seen():
-    page = quoted.PAGE.read_text()
+    page = quoted.PAGES[0].read_text()
     assert quoted.quoted("1,000<!-- compared() --> and 3.4<!-- mismatches() -->") == f"{quoted.compared()}<!-- compared() --> and 0<!-- mismatches() -->"
     assert quoted.difference(page, page.replace("| 64 KiB | 6.9", "| 64 KiB | 7.9")) != []
 

@@ -15,6 +15,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(REPOSITORY / "experiments" / "gpu"))
 
 import bench_torch_allreduce as bench  # noqa: E402
+import bench_torch_layers as layers_script  # noqa: E402
 import check_torch_allreduce as check_script  # noqa: E402
 import measurement  # noqa: E402
 
@@ -188,3 +189,37 @@ def test_bad_options(module, capsys):
             module.parse_arguments([*options, *(["--out", "x"] if options else [])])
         assert caught.value.code == 2
     assert "allowed are nccl, one_shot, two_shot" in capsys.readouterr().err
+
+
+# ---------------------------------------------------------------- layers
+
+
+def test_rows_of_layers(monkeypatch):
+    """What an all-reduce adds is half of what the layer takes more; one_shot is left out where nobody would take it."""
+
+    class Kind:
+        itemsize = 2
+
+    ranks = Threads(1)
+    ranks._local.rank = 0
+    ranks.dtype = lambda name: Kind
+    ranks.symmetric_buffer = lambda kind, elements: np.zeros(elements, np.float16)
+    ranks.barrier = lambda: None
+    monkeypatch.setattr(layers_script, "Layers", lambda *arguments: None)
+    monkeypatch.setattr(layers_script, "try_on_all", lambda ranks, make: ("graph", ""))
+    monkeypatch.setattr(layers_script, "all_reduces", lambda *arguments: [(name, None) for name in ("none", "nccl", "arlab one_shot qr-q4")])
+    monkeypatch.setattr(layers_script, "turns", lambda ranks, graphs, layers, replays: {name: 100.0 + 8 * i for i, name in enumerate(graphs)})
+    options = layers_script.parse_arguments(["--tokens", "1,8K", "--out", "x.csv"])
+    rows = list(layers_script.rows_of(ranks, options, {"platform": "cuda", "machine": "m", "ranks": 1, "dtype": "bf16"}))
+    assert [(row["tokens"], row["bytes"], row["all_reduce"], row["added_us"]) for row in rows] == [
+        (1, 16384, "none", "0.00"), (1, 16384, "nccl", "4.00"), (1, 16384, "arlab one_shot qr-q4", "8.00"),
+        (8192, 134217728, "none", "0.00"), (8192, 134217728, "nccl", "4.00"),
+    ]  # fmt: skip
+    assert all(tuple(row) == layers_script.COLUMNS for row in rows)
+
+
+@pytest.mark.parametrize("arguments", ["--layers 0 --out x", "--replays 0 --out x", "--dtype fp32 --out x", "--tokens 1"])
+def test_layers_that_cannot_be_measured(arguments, capsys):
+    with pytest.raises(SystemExit) as ended:
+        layers_script.parse_arguments(arguments.split())
+    assert ended.value.code == 2 and capsys.readouterr().err

@@ -1,0 +1,196 @@
+#!/usr/bin/env python3
+"""What an all-reduce adds to a layer of a tensor-parallel transformer: NCCL, symmetric memory, FlashInfer, arlab.
+
+    python3 experiments/gpu/bench_torch_layers.py --ranks 4 --out layers_h200-4.csv
+    torchrun --nproc-per-node 4 experiments/gpu/bench_torch_layers.py --out layers_h200-4.csv
+
+Layers have the shapes of Llama 3 70B: hidden size 8192, 64 heads of 128 with 8 for keys and values, FFN 28672, split over
+the ranks as Megatron splits them. A layer is RMSNorm, QKV, O, all-reduce, residual, RMSNorm, gate and up, SiLU, down,
+all-reduce, residual; attention itself is left out, since it costs the same with every all-reduce. --layers of them are
+one CUDA graph. The all-reduces take turns, a replay each, so that all meet the same clocks; all ranks start a replay
+together. The time of a layer is that of a replay over the layers, on the slowest rank; the figure is the median of
+replays. What an all-reduce adds is half of what a layer takes more than without any.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+import measurement  # noqa: E402
+from bench_torch_allreduce import capture, try_on_all  # noqa: E402
+from torch_ranks import Ranks, start_ranks  # noqa: E402
+
+HIDDEN, HEADS, KV_HEADS, HEAD, FFN = 8192, 64, 8, 128, 28672
+TOKENS = "1,8,32,128,512,2048,8192"
+CODECS = "plain,qr-q8,qr-q4,int5-g128,int4-g32"
+COLUMNS = ("platform", "machine", "ranks", "dtype", "tokens", "bytes", "all_reduce", "layer_us", "added_us")
+
+
+def parse_arguments(arguments=None):
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--ranks", type=int, help="GPUs to use, when not under torchrun [all]")
+    parser.add_argument("--tokens", default=TOKENS, help="in a batch, several separated by commas [%(default)s]")
+    parser.add_argument("--dtype", default="bf16", choices=("bf16", "fp16"), help="[%(default)s]")
+    parser.add_argument("--codecs", default=CODECS, help="of arlab; plain is the dtype itself [%(default)s]")
+    parser.add_argument("--layers", type=int, default=4, help="in a graph [%(default)s]")
+    parser.add_argument("--replays", type=int, default=15, help="of every graph, after 3 others [%(default)s]")
+    parser.add_argument("--blocks", type=int, default=0, help="most blocks of arlab's kernels [all that fit]")
+    parser.add_argument("--machine", help="name for the rows [h200-4, from the device and the ranks]")
+    parser.add_argument("--out", required=True, help="CSV file")
+    options = parser.parse_args(arguments)
+    options.tokens = [measurement.parse_size(each) for each in options.tokens.split(",")]
+    options.codecs = options.codecs.split(",")
+    if options.layers < 1 or options.replays < 1:
+        parser.error("--layers and --replays: allowed are positive integers")
+    return options
+
+
+class Layers:
+    """This rank's share of the weights, and a batch on its way through the layers."""
+
+    def __init__(self, ranks, dtype, tokens, layers, buffer):
+        torch, size = ranks.torch, ranks.size
+        self.torch, self.tokens, self.buffer = torch, tokens, buffer[: tokens * HIDDEN].view(tokens, HIDDEN)
+        kind = ranks.dtype(dtype)
+
+        def weights(inputs, outputs):
+            return torch.randn(inputs, outputs, dtype=kind, device=ranks.device) * inputs**-0.5
+
+        heads = HEADS // size * HEAD
+        self.heads = heads
+        self.layers = [
+            {
+                "qkv": weights(HIDDEN, heads + 2 * max(KV_HEADS // size, 1) * HEAD),
+                "o": weights(heads, HIDDEN),
+                "gate_up": weights(HIDDEN, 2 * FFN // size),
+                "down": weights(FFN // size, HIDDEN),
+            }
+            for _ in range(layers)
+        ]
+        self.norm = torch.ones(HIDDEN, dtype=kind, device=ranks.device)
+        self.start = torch.randn(tokens, HIDDEN, dtype=kind, device=ranks.device)
+
+    def run(self, all_reduce):
+        """`all_reduce` takes the tensor that a GEMM has written, and returns the one that holds the sum."""
+        functional = self.torch.nn.functional
+        hidden = self.start
+        for layer in self.layers:
+            qkv = functional.rms_norm(hidden, (HIDDEN,), self.norm) @ layer["qkv"]
+            self.torch.mm(qkv[:, : self.heads].contiguous(), layer["o"], out=self.buffer)
+            hidden = hidden + all_reduce(self.buffer)
+            gate, up = (functional.rms_norm(hidden, (HIDDEN,), self.norm) @ layer["gate_up"]).chunk(2, dim=1)
+            self.torch.mm(functional.silu(gate) * up, layer["down"], out=self.buffer)
+            hidden = hidden + all_reduce(self.buffer)
+        return hidden
+
+
+def all_reduces(ranks, options):
+    """Name and function of each; a function takes the tensor of a rank and returns the sum."""
+
+    def in_place(run):
+        def all_reduce(tensor):
+            run(tensor)
+            return tensor
+
+        return all_reduce
+
+    yield "none", lambda tensor: tensor
+    yield "nccl", in_place(ranks.nccl)
+    yield "symmetric memory one_shot", ranks.one_shot
+    yield "symmetric memory two_shot", in_place(ranks.two_shot)
+    from arlab import Communicator
+
+    communicator = Communicator.from_environment(platform=ranks.platform(), blocks=options.blocks)
+    for codec in options.codecs:
+        name = options.dtype if codec == "plain" else codec
+        for algorithm in ("one_shot", "two_shot"):
+            yield f"arlab {algorithm} {name}", lambda tensor, a=algorithm, c=name: communicator.all_reduce(tensor, algorithm=a, codec=c)
+
+
+def turns(ranks, graphs, layers, replays):
+    """Microseconds of a layer by name; the graphs take turns."""
+    torch = ranks.torch
+    start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    times = {name: [] for name in graphs}
+    for turn in range(3 + replays):
+        for name, graph in graphs.items():
+            ranks.barrier()
+            start.record()
+            graph.replay()
+            end.record()
+            torch.cuda.synchronize()
+            if turn >= 3:
+                times[name].append(start.elapsed_time(end) * 1000 / layers)
+    by_rank = ranks.gather(times)
+    return {name: measurement.time_of([each[name] for each in by_rank]) for name in graphs}
+
+
+def rows_of(ranks, options, about):
+    """Yields rows, and comments on what cannot be run."""
+    kind = ranks.dtype(options.dtype)
+    most = max(options.tokens) * HIDDEN
+    # Symmetric memory takes tensors of its own only; the others take any.
+    buffer, failure = try_on_all(ranks, lambda: ranks.symmetric_buffer(kind, most))
+    if failure:
+        yield f"not measured: symmetric memory: {failure}"
+        buffer = ranks.torch.zeros(most, dtype=kind, device=ranks.device)
+    ranks.barrier()
+    choices = list(all_reduces(ranks, options))
+    for tokens in options.tokens:
+        layers = Layers(ranks, options.dtype, tokens, options.layers, buffer)
+        size = tokens * HIDDEN * kind.itemsize
+        graphs = {}
+        for name, function in choices:
+            if "one_shot" in name and size > 32 << 20:
+                continue  # every rank reads all of every other one's: nobody would take it there
+            graph, failure = try_on_all(ranks, lambda: capture(ranks, lambda: layers.run(function), 1))
+            if failure:
+                yield f"not measured: {name} of {tokens} tokens: {failure}"
+            else:
+                graphs[name] = graph
+        times = turns(ranks, graphs, options.layers, options.replays)
+        for name, layer_us in times.items():
+            yield {
+                **about,
+                "tokens": tokens,
+                "bytes": size,
+                "all_reduce": name,
+                "layer_us": f"{layer_us:.1f}",
+                "added_us": f"{(layer_us - times['none']) / 2:.2f}",
+            }
+        del layers, graphs
+        ranks.torch.cuda.empty_cache()
+
+
+def main():
+    options = parse_arguments()
+    start_ranks(options.ranks)
+    ranks = Ranks()
+    device = ranks.torch.cuda.get_device_name(ranks.device)
+    about = {
+        "platform": ranks.platform(),
+        "machine": options.machine or measurement.machine_name(device, ranks.size),
+        "ranks": ranks.size,
+        "dtype": options.dtype,
+    }
+    rows, notes = [], []
+    for row in rows_of(ranks, options, about):
+        (notes if isinstance(row, str) else rows).append(row)
+        if ranks.rank == 0:
+            print(row if isinstance(row, str) else ",".join(map(str, row.values())), flush=True)
+    if ranks.rank == 0:
+        provenance = [
+            f"Layers of Llama 3 70B's shapes without attention in PyTorch, {options.layers} in a CUDA graph, median of"
+            f" {options.replays} replays in turns, time of a layer on the slowest rank. added_us: (layer - layer of none) / 2.",
+            f"Measured {measurement.today()}: {ranks.size} x {device}, {ranks.library_versions()}.",
+            f"Command: {measurement.command_line()}",
+            *notes,
+        ]
+        measurement.write_whole(options.out, measurement.csv_text(rows, provenance, COLUMNS))
+    ranks.close()
+
+
+if __name__ == "__main__":
+    main()

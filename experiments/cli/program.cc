@@ -70,6 +70,7 @@ void run_command_line(int argc, const char* const* argv, std::span<const AddComm
   add_bench(app);
   add_study(app);
   add_sweep(app);
+  add_report(app);
   add_new(app);
   add_doctor(app);
   add_completion(app);

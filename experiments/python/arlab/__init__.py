@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from arlab._arlab import ArgumentError, Error
     from arlab._codecs import codec, codec_info, codecs, decode, encode, wire_bytes
     from arlab.collectives import all_gather, all_reduce, all_to_all, broadcast, reduce_scatter
+    from arlab.figures.pages import report
     from arlab.runtime import Communicator, Group, devices, platforms
     from arlab.schedules import Schedule, ScheduleBuilder, algorithm, algorithms, schedule
     from arlab.simulation import check_codec, select, simulate, study, sweep, topologies, topology, vectors
@@ -31,15 +32,16 @@ if TYPE_CHECKING:
 __all__ = [
     "ArgumentError", "Communicator", "Error", "Group", "Schedule", "ScheduleBuilder", "algorithm", "algorithms", "all_gather",
     "all_reduce", "all_to_all", "broadcast", "check_codec", "codec", "codec_info", "codecs", "conformance", "decode",
-    "devices", "encode", "platforms", "reduce_scatter", "schedule", "select", "simulate", "study", "sweep", "topologies",
+    "devices", "encode", "platforms", "reduce_scatter", "report", "schedule", "select", "simulate", "study", "sweep", "topologies",
     "topology", "vectors", "wire_bytes",
 ]  # fmt: skip
 
-# Where a name is. All of it needs the compiled part; arlab.conformance (with the program instead) and arlab.figures do not.
+# Where a name is. All but report needs the compiled part; arlab.conformance (with the program instead) and arlab.figures do not.
 _WHERE = {
     "_arlab": ("ArgumentError", "Error"),
     "_codecs": ("codec", "codec_info", "codecs", "decode", "encode", "wire_bytes"),
     "collectives": ("all_gather", "all_reduce", "all_to_all", "broadcast", "reduce_scatter"),
+    "figures.pages": ("report",),
     "runtime": ("Communicator", "Group", "devices", "platforms"),
     "schedules": ("Schedule", "ScheduleBuilder", "algorithm", "algorithms", "schedule"),
     "simulation": ("check_codec", "select", "simulate", "study", "sweep", "topologies", "topology", "vectors"),

@@ -14,6 +14,7 @@ import importlib
 _PLACES = {
     "tables": ("InputError", "read_results", "read_sweep"),
     "style": ("save",),
+    "pages": ("report",),
     "study": ("error_by_codec", "error_by_ranks", "error_by_tensor", "pareto"),
     "sweep": (
         "bandwidth_over_size", "best_method_by_size", "latency_over_size", "machines_heat_map", "speedup_over_library",

@@ -69,7 +69,7 @@ def draw_sweep(options: argparse.Namespace) -> None:
     write_all(figures, frame, options, options.out)
 
 
-def draw_report(options: argparse.Namespace) -> None:
+def draw_json(options: argparse.Namespace) -> None:
     """One figure of one JSON file."""
     from arlab import figures
 
@@ -101,6 +101,15 @@ def measure_tokens(options: argparse.Namespace) -> None:
 
     command = f"{PROGRAM} tokens {options.study} {options.folder}"
     print(tokens.write_tokens(options.study, options.folder, options.arlab, command))
+
+
+def write_report(options: argparse.Namespace) -> None:
+    """One page about folders of results."""
+    from arlab.figures import pages
+
+    page = pages.report(options.folders, options.out, options.title)
+    print(page)
+    print(page.with_suffix(".md"))
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -135,12 +144,17 @@ def main(words: Sequence[str] | None = None) -> int:
         ("timeline", "a trace of `arlab simulate`", "TRACE.json", ("read_trace", "timeline")),
         ("topology", "a topology of `arlab topology show`", "TOPOLOGY.json", ("read_topology", "topology")),
     ):
-        one = kind(name, about, draw_report)
+        one = kind(name, about, draw_json)
         one.add_argument("source", metavar=place, type=Path)
         one.add_argument("picture", metavar="PICTURE.png|.svg|.pdf", type=Path)
         one.set_defaults(functions=functions)
     tokens = kind("tokens", "nothing, but adds tokens.csv to an accuracy study", measure_tokens, "STUDY.toml", "FOLDER")
     tokens.add_argument("--arlab", metavar="PROGRAM", default=os.environ.get("ARLAB_PROGRAM") or "arlab")
+    pages = kinds.add_parser("report", help="no figure, but a page about folders of results: report.html and report.md")
+    pages.add_argument("folders", metavar="FOLDER", type=Path, nargs="+")
+    pages.add_argument("--out", metavar="FOLDER", type=Path, help="by default FOLDER itself, where there is one")
+    pages.add_argument("--title", metavar="TEXT", help="by default that of the first results")
+    pages.set_defaults(run=write_report)
 
     options = parser.parse_args(words)
     style.use_own_fonts()

@@ -49,17 +49,20 @@ def read_text(path: Path) -> tuple[str, str]:
 
 
 def read_table(path: Path, needed: tuple[str, ...] = ()) -> pd.DataFrame:
-    """A CSV file as text, its index the numbers of the lines; attrs: its comments, its name with rows and SHA-256.
+    """A CSV file as text, its index the numbers of the lines; attrs: its comments (by key, and as lines in head), its name with
+    rows and SHA-256.
 
     A line is a comment if it begins with #; cells may hold one. So this is not pandas.read_csv(comment="#").
     """
     text, digest = read_text(path)
     comments: dict[str, str] = {}
+    head: list[str] = []
     lines: dict[int, list[str]] = {}
     for number, line in enumerate(text.replace("\r\n", "\n").split("\n"), 1):
         if line.startswith("#"):
             key, _, value = line[1:].partition(":")
             comments.setdefault(key.strip(), value.strip())
+            head.append(line[1:].strip())
         elif line.strip():
             try:
                 lines[number] = next(csv.reader([line]))
@@ -78,7 +81,8 @@ def read_table(path: Path, needed: tuple[str, ...] = ()) -> pd.DataFrame:
         if len(cells) != len(header):
             raise InputError(f"{path}: line {number}: {len(cells)} cells, but the header has {len(header)}")
     table = pd.DataFrame(list(lines.values()), index=numbers, columns=header, dtype=object)
-    table.attrs = {"comments": comments, "file": f"{path.name}, {plural(len(table), 'row')}, SHA-256 {digest}"}
+    file = f"{path.name}, {plural(len(table), 'row')}, SHA-256 {digest}"
+    table.attrs = {"comments": comments, "head": head, "file": file}
     return table
 
 

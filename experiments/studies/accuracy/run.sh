@@ -6,10 +6,8 @@ cd "$(dirname "${BASH_SOURCE[0]}")/../../.."
 
 folder=${1:-results/accuracy}
 study=experiments/studies/accuracy/study.toml
-export ARLAB_PROGRAM=${ARLAB_PROGRAM:-build/bin/arlab}
+program=${ARLAB_PROGRAM:-build/bin/arlab}
 export PYTHONPATH=experiments/python${PYTHONPATH:+:$PYTHONPATH}
-figures() { "${ARLAB_PYTHON:-.venv/bin/python}" -m arlab.figures "$@"; }
 
-"$ARLAB_PROGRAM" study "$study" --out "$folder" --no-plots >/dev/null
-figures tokens "$study" "$folder" >/dev/null
-figures accuracy "$folder"
+"$program" study "$study" --out "$folder" --no-plots >/dev/null
+"${ARLAB_PYTHON:-.venv/bin/python}" -m arlab.figures accuracy "$folder"

@@ -1,12 +1,11 @@
 """Draws figures from the command line: `python -m arlab.figures KIND ...`; the program arlab calls it, too.
 
-Prints one line per file. Exit code: 0; 2 for bad usage or input, said in one line; 1 when tokens contradict a study.
+Prints one line per file. Exit code: 0; 2 for bad usage or input, said in one line.
 """
 
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -95,14 +94,6 @@ def draw_accuracy(options: argparse.Namespace) -> None:
     print(f"{text}\nWritten: {', '.join(str(options.folder / name) for name in files)}")
 
 
-def measure_tokens(options: argparse.Namespace) -> None:
-    """SQNR token by token of an accuracy study."""
-    from arlab.figures import tokens
-
-    command = f"{PROGRAM} tokens {options.study} {options.folder}"
-    print(tokens.write_tokens(options.study, options.folder, options.arlab, command))
-
-
 def write_report(options: argparse.Namespace) -> None:
     """One page about folders of results."""
     from arlab.figures import pages
@@ -148,8 +139,6 @@ def main(words: Sequence[str] | None = None) -> int:
         one.add_argument("source", metavar=place, type=Path)
         one.add_argument("picture", metavar="PICTURE.png|.svg|.pdf", type=Path)
         one.set_defaults(functions=functions)
-    tokens = kind("tokens", "nothing, but adds tokens.csv to an accuracy study", measure_tokens, "STUDY.toml", "FOLDER")
-    tokens.add_argument("--arlab", metavar="PROGRAM", default=os.environ.get("ARLAB_PROGRAM") or "arlab")
     pages = kinds.add_parser("report", help="no figure, but a page about folders of results: report.html and report.md")
     pages.add_argument("folders", metavar="FOLDER", type=Path, nargs="+")
     pages.add_argument("--out", metavar="FOLDER", type=Path, help="by default FOLDER itself, where there is one")
@@ -162,7 +151,7 @@ def main(words: Sequence[str] | None = None) -> int:
         options.run(options)
     except InputError as error:
         print("error:", " ".join(str(error).split("\n")), file=sys.stderr)
-        return error.code
+        return 2
     return 0
 
 

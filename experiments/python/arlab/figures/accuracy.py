@@ -1,6 +1,6 @@
 """The accuracy study: findings of Flash Communication V2 judged by our data, and figures that show them.
 
-Our SQNR is exact (results.csv of `arlab study`, tokens.csv of tokens.py); a perplexity is published and of other
+Our SQNR is exact (results.csv of `arlab study`); a perplexity is published and of other
 models: the two share no column and no axis. No conclusion is written in here: FINDINGS says what each claim means in
 figures.
 
@@ -30,7 +30,7 @@ from matplotlib.ticker import NullLocator
 from arlab.figures import style
 from arlab.figures.study import Study, front, kinds_of
 from arlab.figures.style import GREY, INK, decibels, handle
-from arlab.figures.tables import InputError, numbers_of, plural, read_results, read_table
+from arlab.figures.tables import InputError, plural, read_results, read_table
 
 AR, A2A = "two_shot", "all_to_all"
 COLLECTIVES = {AR: "all-reduce", A2A: "all-to-all"}
@@ -39,7 +39,6 @@ COLLECTIVE_LOOK = {AR: {"color": style.HIGHLIGHT, "marker": "s"}, A2A: {"color":
 BITS, GROUPS = (4, 3, 2), (32, 128)
 BASE = "int8-g128"  # what a perplexity is compared with: BF16's is not published for all models
 PAPER = "Flash Communication V2"
-POINT = ["input", "tensor", "ranks", "algorithm", "codec"]
 MEDIAN_TOKEN, WHOLE_TENSOR = "median token", "whole tensor"
 
 
@@ -156,22 +155,11 @@ class Accuracy:
 
 
 def read_accuracy(folder: Path, published: Path) -> Accuracy:
-    """Reads results.csv, tokens.csv (a study without files has none) and what is published; refuses other tokens."""
+    """Reads results.csv and what is published."""
     rows = read_results(folder / "results.csv", "tensor")
     study = Study(rows)
-    rows["token_db"] = np.nan
-    path = folder / "tokens.csv"
-    if path.exists():
-        needed = (*POINT, "median_token_sqnr_db", "sqnr_db")
-        tokens = read_table(path, needed)
-        for name in ("ranks", *needed[-2:]):
-            tokens[name] = numbers_of(path, tokens, name, lambda v: v == v, "")
-        both = rows[[*POINT, "sqnr_db"]].merge(tokens, "left", POINT, suffixes=("", "_token"))
-        stale = both["sqnr_db_token"].notna() & ~np.isclose(both["sqnr_db_token"], both["sqnr_db"], rtol=1e-9, atol=0)
-        lacking = both["sqnr_db_token"].isna() & both["input"].isin(tokens["input"])
-        if (stale | lacking).any():
-            raise InputError(f"{folder}: tokens.csv is of another results.csv; run the tokens of this study again")
-        rows["token_db"] = both["median_token_sqnr_db"].to_numpy()
+    rows["token_db"] = rows["token_sqnr_db"].where(np.isfinite(rows["sqnr_db"]), rows["sqnr_db"])
+    rows.loc[rows.groupby("input")["token_sqnr_db"].transform("count") == 0, "token_db"] = np.nan
     bits = rows.groupby("codec", sort=False)["wire_bits_per_element"].quantile(0.5, interpolation="lower").to_dict()
     return Accuracy(study, rows, read_published(published), int(rows["ranks"].max()), bits)
 
@@ -443,7 +431,7 @@ def findings_text(accuracy: Accuracy) -> str:
     ]
     lines = [
         f"# arlab.study.findings/1: {about.get('title', '')}",
-        f"# from: {about.get('file', '')}, and its tokens.csv", "",
+        f"# from: {about.get('file', '')}", "",
         "== Findings in short: what the data say, by the medians", "",
         *aligned([["", "", *(view.name for view in views)], *short], 2), "",
         "== Findings", "",

@@ -23,14 +23,6 @@ SWEEP_NUMBERS = ("ranks", "bytes", "latency_us", "algbw_gb_per_s", "busbw_gb_per
 class InputError(Exception):
     """The input cannot be drawn; the message is one line for the user."""
 
-    code = 2  # with which the command line ends
-
-
-class CheckFailed(InputError):
-    """The figures are not those of the study."""
-
-    code = 1
-
 
 def plural(count: int, noun: str) -> str:
     """`1 tensor`, `6 tensors`."""
@@ -130,11 +122,11 @@ def read_results(path: Path, metric: str = "token") -> pd.DataFrame:
     table["wire_bits_per_element"] = numbers_of(path, table, "wire_bits_per_element", positive, "above 0")
     table[LATENCY] = numbers_of(path, table, LATENCY, positive, "above 0")
     table["sqnr_db"] = numbers_of(path, table, "sqnr_db", lambda v: v == v, "")
+    table[TOKENS] = numbers_of(path, table, TOKENS, lambda v: v == v, "")
     frame = as_results(table)
-    by_token = metric == "token" and TOKENS in table and bool((table[TOKENS].astype(str).str.strip() != "").any())
+    by_token = metric == "token" and bool(frame[TOKENS].notna().any())
     if by_token:
-        tokens = numbers_of(path, table, TOKENS, lambda v: v == v, "")
-        frame["sqnr_db"] = frame["sqnr_db"].where(tokens.isna() | np.isinf(frame["sqnr_db"]), tokens)
+        frame["sqnr_db"] = frame["sqnr_db"].where(frame[TOKENS].isna() | np.isinf(frame["sqnr_db"]), frame[TOKENS])
     again = frame.duplicated(POINT)
     for line in frame.index[again][:1]:
         before = frame.index[(frame[POINT] == frame.loc[line, POINT]).all(axis=1)][0]

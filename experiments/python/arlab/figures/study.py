@@ -203,7 +203,7 @@ def error_by_codec(frame: pd.DataFrame, highlight: Sequence[str] = ()) -> Figure
         return figure
     scale = DecibelScale.of(spreads.to_numpy().ravel())
     legend = [study.legend(highlight)]
-    figure = style.new_page(*words, [*notes, scale.note], study.source(), legend, len(tensors) * PANEL_IN)
+    figure = style.new_page(*words, notes, study.source(), legend, len(tensors) * PANEL_IN)
     grid = figure.subplots(len(tensors), 1, sharex=True, sharey=True, squeeze=False)[:, 0]
     for axes, (name, heading) in zip(grid, headings.items()):
         draw_dots(axes, study, spreads.loc[name], scale, highlight)
@@ -352,7 +352,7 @@ def error_by_ranks(frame: pd.DataFrame, highlight: Sequence[str] = ()) -> Figure
     finite = [part.to_numpy()[np.isfinite(part.to_numpy())] for part in parts.values()]
     span = max((float(np.ptp(each)) for each in finite if len(each)), default=1.0)
     for part, axes in zip(parts.values(), grid.flat):
-        scale = DecibelScale.of(part.to_numpy().ravel(), span, may_cut=False)
+        scale = DecibelScale.of(part.to_numpy().ravel(), span)
         axes.grid()
         for name, curve in part.iterrows():
             curve = curve.dropna()
@@ -430,53 +430,18 @@ def error_by_tensor(frame: pd.DataFrame, highlight: Sequence[str] = ()) -> Figur
     ]
     title = tensor_title(table.xs(name, axis=1, level=0), name, algorithm)
     words = title, study.subtitle("tensor by tensor", algorithm, plural(ranks, "rank"))
-    if sum(codec not in style.UNCOMPRESSED for codec in study.codecs) > len(style.PALETTE) or style.is_column():
-        tables = {
-            heading: table[[(each, t) for t in numbered.values()]].set_axis(pd.Index(numbered, name="N"), axis=1)
-            for each, heading, numbered in kinds if len(numbered) > 1
-        }  # fmt: skip
-        alone = {
-            heading: table[each, tensor] for each, heading, numbered in kinds for n, tensor in numbered.items() if not n
-        }
-        tables |= {"": pd.DataFrame(alone)} if alone else {}
-        height = heat_height(study, alone, len(tables))
-        figure = style.new_page(*words, notes, study.source(), body_in=height)
-        bound = table[~table.index.isin(style.UNCOMPRESSED)].to_numpy().ravel()
-        label = "SQNR (dB), higher is better"
-        draw_heat(figure, {k: study.heat_rows(t) for k, t in tables.items()}, label, bound, highlight)
-        return figure
-    scale = DecibelScale.of(table.to_numpy().ravel())
-    figure = style.new_page(*words, [*notes, scale.note], study.source())
-    axes = figure.subplots()
-    scale.apply(axes, ticks=9)
-    axes.set_ylabel("SQNR (dB), higher is better")
-    axes.grid(axis="y")
-    colours = style.codec_colours(study.codecs, [codec for codec in study.codecs if codec in highlight])
-    start, ticks, ends = 0.0, [], {}
-    room_in = 0.75 * figure.get_figwidth() / (table.shape[1] + 0.6 * len(kinds))
-    for number, (each, heading, numbered) in enumerate(kinds):
-        places = start + np.arange(len(numbered))
-        ticks += [(at, tick) for at, tick in zip(places, numbered) if tick]
-        for i, codec in enumerate(study.codecs):
-            values = scale.at(table.loc[codec, [(each, tensor) for tensor in numbered.values()]])
-            axes.plot(places, values, color=colours[codec], marker=style.MARKERS[i], zorder=3)
-            if np.isfinite(values).any():
-                ends[codec] = values[np.isfinite(values)][-1]
-        if number % 2 == 0:
-            axes.axvspan(places[0] - 0.8, places[-1] + 0.8, color=style.BAND, linewidth=0, zorder=0)
-        full = f"{each}: {heading}" if heading != each else heading
-        size, room = style.matplotlib.rcParams["font.size"], room_in * (len(places) + 0.6)
-        lines = style.wrapped(full if style.text_in(full, size) <= room else heading, size, room)[:3]
-        axes.annotate("\n".join(style.fitted(line, size, room) for line in lines), ((places[0] + places[-1]) / 2, 1.01),
-                      xycoords=("data", "axes fraction"), ha="center", va="bottom")  # fmt: skip
-        start = places[-1] + 1.6
-    step = max(1, math.ceil(len(ticks) / 40))
-    axes.set_xticks([at for at, _ in ticks[::step]], [tick for _, tick in ticks[::step]])
-    axes.tick_params(axis="x", length=0)
-    axes.set_xlabel("N in the tensor's name" if ticks else "")
-    axes.set_xlim(-0.8, start - 0.8)
-    labels = [style.end_label(axes, ends[codec], shortened(codec, 20), colours[codec]) for codec in ends]
-    style.label_ends(figure, {axes: labels})
+    tables = {
+        heading: table[[(each, t) for t in numbered.values()]].set_axis(pd.Index(numbered, name="N"), axis=1)
+        for each, heading, numbered in kinds if len(numbered) > 1
+    }  # fmt: skip
+    alone = {
+        heading: table[each, tensor] for each, heading, numbered in kinds for n, tensor in numbered.items() if not n
+    }
+    tables |= {"": pd.DataFrame(alone)} if alone else {}
+    figure = style.new_page(*words, notes, study.source(), body_in=heat_height(study, alone, len(tables)))
+    bound = table[~table.index.isin(style.UNCOMPRESSED)].to_numpy().ravel()
+    tables = {heading: study.heat_rows(each) for heading, each in tables.items()}
+    draw_heat(figure, tables, "SQNR (dB), higher is better", bound, highlight)
     return figure
 
 
@@ -531,7 +496,6 @@ def pareto(frame: pd.DataFrame, highlight: Sequence[str] = ()) -> Figure:
         f"Highlighted: {', '.join(highlight)}." if highlight else "",
         "Wire bits are those of one transfer; how often an algorithm transfers and encodes shows in its latency."
         if by_latency["algorithm"].nunique() > 1 else "",
-        scale.note,
     ]  # fmt: skip
     shown = [each for each in study.algorithms if each == algorithm or each in set(by_latency["algorithm"])]
     legend = [style.handle(each, **study.look(each, highlight)) for each in shown]

@@ -11,6 +11,7 @@ import functools
 import io
 import math
 import os
+import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,16 +20,14 @@ from typing import Any
 import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from matplotlib.font_manager import FontProperties, fontManager
+from matplotlib.font_manager import fontManager
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
 from matplotlib.patheffects import withStroke
 from matplotlib.text import Text
-from matplotlib.textpath import text_to_path
-from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator
-from matplotlib.transforms import Bbox, blended_transform_factory
+from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
+from matplotlib.transforms import Bbox
 
 from arlab.figures.tables import InputError
 
@@ -156,31 +155,19 @@ def size_text(count: float) -> str:
     return f"{count:g}{NO_BREAK}bytes"
 
 
-def text_in(text: str, size: float, weight: str = "normal") -> float:
-    """How wide a line of text is, in inches, for a size in points."""
-    font = FontProperties(size=size, weight=weight)
-    width = float(text_to_path.get_text_width_height_descent(text, font, False)[0])
-    return width / 72 * 1.04  # hinted for few dots per inch, it is a bit wider
+def fits(size: float, room_in: float) -> int:
+    """How many characters of a size (points) fit a width (inches), in the average of the font's."""
+    return max(4, int(room_in * 72 / (0.54 * size)))
 
 
-def wrapped(text: str, size: float, limit_in: float, weight: str = "normal") -> list[str]:
-    """The text in lines that fit a width; no line is broken at a no-break space."""
-    lines: list[str] = []
-    for word in text.split(" ") if text else []:
-        word = shortened(word, 120)
-        if lines and text_in(f"{lines[-1]} {word}", size, weight) <= limit_in:
-            lines[-1] += f" {word}"
-        else:
-            lines.append(word)
-    return lines
+def wrapped(text: str, size: float, room_in: float) -> list[str]:
+    """The text in lines that fit a width; no line is broken at a hyphen or a no-break space."""
+    return textwrap.wrap(text, fits(size, room_in), break_on_hyphens=False)
 
 
-def fitted(text: str, size: float, limit_in: float) -> str:
-    """The text, shortened until it fits a width."""
-    limit = len(text)
-    while limit > 3 and text_in(shortened(text, limit), size) > limit_in:
-        limit -= 1
-    return shortened(text, limit)
+def fitted(text: str, size: float, room_in: float) -> str:
+    """The text, shortened to fit a width."""
+    return shortened(text, fits(size, room_in))
 
 
 def luminance(rgb: Any) -> float:
@@ -248,48 +235,38 @@ def new_page(
     margin = MARGIN_IN if across > 5 else 0.08
     room = across - 2 * margin
     figure = Picture(layout="constrained")
-    canvas = FigureCanvasAgg(figure)
-
-    def block(text: str, size: float, weight: str = "normal") -> tuple[str, float, float]:
-        lines = wrapped(text, size, room, weight)
-        for share in (0.6, 0.7, 0.8, 0.9):  # lines that are about equally long are easier to read
-            narrower = wrapped(text, size, share * room, weight)
-            if weight == "bold" and len(narrower) == len(lines):
-                lines = narrower
-                break
-        return "\n".join(lines), size, len(lines) * size * 1.4 / 72 + 0.06 if lines else 0.0
-
-    head = [(*block(title, title_size, "bold"), {"weight": "bold"}), (*block(subtitle, label), {"color": GREY})]
     caption = " ".join(note for note in notes if note)
-    foot = [(*block(source, 0.7 * label), {"color": GREY}), (*block(caption, 0.8 * label), {})]
-    made = []
-    for handles in filter(None, legends):
-        for columns in range(len(handles), 0, -1):
-            legend = figure.legend(handles=handles, loc="upper left", ncols=columns)
-            box = legend.get_window_extent(canvas.get_renderer())
-            if box.width / figure.dpi <= room or columns == 1:
-                legend.set_in_layout(False)
-                made.append((legend, box.height / figure.dpi + 0.1))
-                break
-            legend.remove()
-    around = sum(height for _, _, height, _ in (*head, *foot)) + sum(height for _, height in made)
+    blocks = [  # from the top, and from the bottom
+        (True, title, title_size, {"weight": "bold"}), (True, subtitle, label, {"color": GREY}),
+        (False, source, 0.7 * label, {"color": GREY}), (False, caption, 0.8 * label, {}),
+    ]  # fmt: skip
+    # Bold letters are a tenth wider.
+    texts = [(a, wrapped(text, size, room / (1 + 0.1 * a)), size, look) for a, text, size, look in blocks if text]
+    tables = [(handles, columns_for(handles, label, room)) for handles in legends if handles]
+    around = sum(len(lines) * size * 1.4 / 72 + 0.06 for _, lines, size, _ in texts)
+    around += sum(math.ceil(len(handles) / columns) * label * 1.5 / 72 + 0.1 for handles, columns in tables)
     down = max(down, 1.5 * margin + around + body_in)
     figure.set_size_inches(across, down)
     top, bottom = down - margin, margin / 2
-    for text, size, height, look in head:
-        figure.text(margin / across, top / down, text, va="top", size=size, linespacing=1.25, **look)
-        top -= height
-    for legend, height in made:
-        legend.set_bbox_to_anchor((margin / across, top / down), transform=figure.transFigure)
-        top -= height
-    for text, size, height, look in foot:
-        figure.text(margin / across, bottom / down, text, va="bottom", size=size, linespacing=1.25, **look)
-        bottom += height
-    for text in figure.texts:
+    for above, lines, size, look in texts:
+        y, side = (top, "top") if above else (bottom, "bottom")
+        text = figure.text(margin / across, y / down, "\n".join(lines), va=side, size=size, linespacing=1.25, **look)
         text.set_in_layout(False)
+        height = len(lines) * size * 1.4 / 72 + 0.06
+        top, bottom = (top - height, bottom) if above else (top, bottom + height)
+    for handles, columns in tables:
+        place = {"loc": "upper left", "bbox_to_anchor": (margin / across, top / down)}
+        figure.legend(handles=handles, ncols=columns, **place).set_in_layout(False)
+        top -= math.ceil(len(handles) / columns) * label * 1.5 / 72 + 0.1
     rect = (margin / across, bottom / down, room / across, (top - bottom) / down)
     figure.get_layout_engine().set(rect=rect, w_pad=0.05, h_pad=0.05)
     return figure
+
+
+def columns_for(handles: Sequence[Any], size: float, room_in: float) -> int:
+    """How many columns a legend has: one row where that fits."""
+    lengths = [len(handle.get_label()) + 7 for handle in handles]
+    return len(handles) if sum(lengths) <= fits(size, room_in) else max(1, fits(size, room_in) // max(lengths))
 
 
 def panels(figure: Figure, count: int, **keywords: Any) -> list[Axes]:
@@ -323,111 +300,58 @@ def settle(figure: Figure) -> None:
 
 @dataclass(frozen=True)
 class DecibelScale:
-    """An SQNR axis. An infinite SQNR stands on a line of its own above the others.
-
-    Uncompressed codecs are far above the rest. Where a wide range has no values, the axis leaves it out (`cut`), shows
-    that it does, and `note` says so.
-    """
+    """An SQNR axis. An infinite SQNR stands on a line of its own above the others."""
 
     low: float
     high: float
     exact_at: float | None = None
-    cut: tuple[float, float] | None = None
     empty: bool = False  # there is no finite value, so numbers on the axis would mean nothing
 
     @staticmethod
-    def of(values: Iterable[float], span: float = 0, margin: float = 0.07, may_cut: bool = True) -> DecibelScale:
+    def of(values: Iterable[float], span: float = 0, margin: float = 0.07) -> DecibelScale:
         """Limits around the values, at least `span` apart, with a margin as a share of that."""
-        known = [value for value in values if not math.isnan(value)]
-        finite = sorted(value for value in known if value != math.inf) or [0.0]
-        empty = all(value == math.inf for value in known)
-        grow = max(0.0, span - (finite[-1] - finite[0]), 2 - (finite[-1] - finite[0])) / 2
-        low, high = finite[0] - grow, finite[-1] + grow
-        gap = max(zip(finite, finite[1:]), key=lambda pair: pair[1] - pair[0], default=(low, low))
-        shown = (high - low) - (gap[1] - gap[0])
-        start, end = math.ceil(gap[0] + 0.06 * shown), math.floor(gap[1] - 0.06 * shown)
-        wide = end - start > max(4, 0.15 * (high - low)) and shown > 0.1 * (high - low)
-        cut = (start, end) if may_cut and wide else None
-        shown = shown if cut else high - low
-        pad = margin * shown
+        known = np.array([value for value in values if not math.isnan(value)])
+        finite = known[np.isfinite(known)]
+        low, high = (finite.min(), finite.max()) if len(finite) else (0.0, 0.0)
+        grow = max(0.0, span - (high - low), 2 - (high - low)) / 2
+        low, high = low - grow, high + grow
+        pad = margin * (high - low)
         if math.inf not in known:
-            return DecibelScale(low - pad, high + 1.3 * pad, None, cut, empty)
-        exact_at = high + 0.17 * shown
-        return DecibelScale(low - pad, exact_at + pad, exact_at, cut, empty)
-
-    @property
-    def note(self) -> str:
-        """What a caption must say about the axis."""
-        return f"The SQNR axis leaves out {self.cut[0]} to {self.cut[1]} dB." if self.cut else ""
+            return DecibelScale(low - pad, high + 1.3 * pad, None, len(known) == 0)
+        exact_at = high + 0.17 * (high - low)
+        return DecibelScale(low - pad, exact_at + pad, exact_at, len(finite) == 0)
 
     def at(self, values: Any) -> Any:
         """Where values are drawn."""
         return np.where(np.isposinf(values), self.exact_at if self.exact_at is not None else np.nan, values)
 
     def apply(self, axes: Axes, ticks: int = 8) -> None:
-        """Sets scale, limits and ticks; draws the line of exact results and the marks of the cut."""
-        shown = self.high - self.low
-        if self.cut:
-            start, end = self.cut
-            shown -= end - start
-            where = ([start, end], [start, start + 0.06 * shown])
-            axes.set_yscale("function", functions=(bent(*where), bent(*reversed(where))))
+        """Sets limits and ticks; draws the line of exact results."""
         axes.set_ylim(self.low, self.high)
-        steps = MaxNLocator(ticks, steps=[1, 2, 2.5, 5, 10]).tick_values(self.low, self.low + shown)
-        step = steps[1] - steps[0]
-        places = np.arange(math.ceil(self.low / step), math.floor(self.high / step) + 1) * step
-        if self.cut:
-            away = 0.02 * shown
-            places = places[(places < self.cut[0] - away) | (places > self.cut[1] + away)]
+        places = MaxNLocator(ticks, steps=[1, 2, 2.5, 5, 10]).tick_values(self.low, self.high)
+        top = self.high if self.exact_at is None else self.exact_at - 0.06 * (self.high - self.low)
+        places = [] if self.empty else [place for place in places if self.low <= place <= top]
+        names = [f"{place:g}".replace("-", "−") for place in places]
         if self.exact_at is not None:
-            places = places[places < self.exact_at - 0.06 * shown]
-        ticks_at = [] if self.empty else list(places)
-        names = [f"{place:g}".replace("-", "−") for place in ticks_at]
-        if self.exact_at is not None:
-            ticks_at, names = [*ticks_at, self.exact_at], [*names, "exact"]
+            places, names = [*places, self.exact_at], [*names, "exact"]
             axes.axhline(self.exact_at, color=GREY, linewidth=0.8, linestyle=":", zorder=1)
-        axes.yaxis.set_major_locator(FixedLocator(ticks_at))
-        axes.yaxis.set_minor_locator(NullLocator())
-        axes.set_yticks(ticks_at, names)
-        for place in self.cut or ():
-            where = blended_transform_factory(axes.transAxes, axes.transData)
-            slanted = Line2D([0], [place], transform=where, color=GREY, clip_on=False, zorder=6)
-            slanted.set(marker=[(-1, -0.5), (1, 0.5)], markersize=11, markeredgecolor=GREY, markeredgewidth=1)
-            axes.add_artist(slanted)
-        if self.cut:
-            axes.axhspan(*self.cut, facecolor="white", edgecolor="none", zorder=2.1)
+        axes.set_yticks(places, names)
 
 
-def bent(xs: Sequence[float], ys: Sequence[float]) -> Callable[[Any], Any]:
-    """Slope 1 everywhere but between two x, where it goes from the first y to the second."""
-    slope = (ys[1] - ys[0]) / (xs[1] - xs[0])
-
-    def curve(x: Any) -> Any:
-        inside = ys[0] + slope * (np.clip(x, xs[0], xs[1]) - xs[0])
-        return inside + np.minimum(x - xs[0], 0) + np.maximum(x - xs[1], 0)
-
-    return curve
-
-
-def log_axis(axis: Any, values: Iterable[float], text: Callable[[float], str] = "{:.6g}".format, most: int = 0) -> None:
+def log_axis(axis: Any, values: Iterable[float]) -> None:
     """A log scale with round ticks: 1, 2, 5 of each decade, fewer or more where they would be too many or too few."""
     known = [value for value in values if 0 < value < math.inf] or [1.0]
-    most = most or (9 if matplotlib.rcParams["figure.figsize"][0] > 8 else 7)
+    decades = math.log10(max(known) / min(known))
     axis.axes.set(**{f"{axis.axis_name}scale": "log"})
-    for steps in ((1, 1.5, 2, 3, 4, 5, 6, 8), (1, 2, 5), (1,)):
-        ticks = [m * 10.0**e for e in range(-4, 10) for m in steps]
-        ticks = [tick for tick in ticks if min(known) / 1.05 <= tick <= max(known) * 1.05]
-        if len(ticks) <= most:
-            break
-    ticks = ticks[:: math.ceil(len(ticks) / most)] if len(ticks) > 1 else sorted({min(known), max(known)})
-    axis.set_minor_locator(NullLocator())
-    axis.set_ticks(ticks, labels=[text(tick) for tick in ticks])
+    subs = (1, 1.5, 2, 3, 4, 5, 6, 8) if decades < 0.9 else (1, 2, 5) if decades < 2.4 else (1,)
+    axis.set(major_locator=LogLocator(subs=subs, numticks=99), minor_locator=NullLocator())
+    axis.set_major_formatter("{x:.6g}")
 
 
 def room_for_names(axes: Axes, xs: Iterable[float], names: Sequence[str], share: float) -> None:
     """Limits of a log axis around values, with room left of them for names; `share`: of the page, for the axes."""
-    widest = max((text_in(name, 0.833 * matplotlib.rcParams["font.size"]) for name in names), default=0.0) + 0.15
-    left = min(0.6, widest / (0.8 * share * matplotlib.rcParams["figure.figsize"][0]))
+    across = fits(0.833 * matplotlib.rcParams["font.size"], 0.8 * share * matplotlib.rcParams["figure.figsize"][0])
+    left = min(0.6, (max(map(len, names), default=0) + 3) / across)
     low, high = math.log(min(xs)), math.log(max(xs))
     high += 0.08 * max(high - low, 0.4)
     axes.set_xlim(math.exp((low - 0.02 - left * high) / (1 - left)), math.exp(high))
@@ -437,11 +361,10 @@ def adjust(texts: Sequence[Text], axes: Axes, **keywords: Any) -> None:
     """Moves texts apart, up or down; adjustText begins with a fixed seed and here ends after a number of steps."""
     from adjustText import adjust_text
 
+    only = dict.fromkeys(("text", "static", "explode", "pull"), "y")
+    look = {"only_move": only, "iter_lim": 300, "avoid_self": False, "force_text": (0.1, 0.4), "expand": (1.0, 1.05)}
     if len(texts) > 1:
-        only = dict.fromkeys(("text", "static", "explode", "pull"), "y")
-        adjust_text(
-            list(texts), ax=axes, only_move=only, iter_lim=300, avoid_self=False, force_text=(0.1, 0.4), **keywords
-        )
+        adjust_text(list(texts), ax=axes, **look, **keywords)
 
 
 def label_points(
@@ -449,10 +372,8 @@ def label_points(
 ) -> None:
     """Names beside points: (x, y, name, colour, side), side is left or right; settles the figure first.
 
-    Names keep off `others`, further points (x, y).
-
-    Left of a Pareto front that rises to the right, and above it, there is room: there a name begins above the one
-    before it, in the order of the points, so that no line to a name crosses another.
+    Names keep off `others`, further points (x, y), and a line leads to a name that is far from its point. Left of a front
+    that rises to the right, and above it, there is room: there a name begins above the one before it.
     """
     settle(axes.figure)
     pixels, back = axes.transData.transform, axes.transData.inverted().transform
@@ -460,26 +381,20 @@ def label_points(
     labels = sorted(labels, key=lambda label: label[1])
     for x, y, name, colour, side in labels:
         across, up = pixels((x, y))
-        text = axes.text(
-            x, y, name, va="center", color=readable(colour), weight="bold" if colour == HIGHLIGHT else "normal"
-        )
-        text.set(size="small" if len(labels) <= 20 else "x-small", path_effects=HALO, zorder=6)
-        height, width = text.get_window_extent().height, text.get_window_extent().width
+        text = axes.text(*back((across + gap, up)), name, va="center", color=readable(colour), zorder=6)
+        text.set(size="small" if len(labels) <= 20 else "x-small", path_effects=HALO)
+        text.set_weight("bold" if colour == HIGHLIGHT else "normal")
+        box = text.get_window_extent()
         if side == "left":
-            across = max(across - gap, axes.bbox.x0 + width)
-            up = max([up, *(top + 0.6 * height for left, top in tops if across > left)])
-            tops.append((across - width, up + 0.6 * height))
+            across = max(across - gap, axes.bbox.x0 + box.width)
+            up = max([up, *(top + 0.6 * box.height for left, top in tops if across > left)])
+            tops.append((across - box.width, up + 0.6 * box.height))
             text.set(ha="right", position=back((across, up)))
-        else:
-            text.set(position=back((across + gap, up)))
         texts.append(text)
+    xs, ys = [label[0] for label in labels], [label[1] for label in labels]
     avoid = dict(zip(("x", "y"), zip(*others)))
-    adjust(texts, axes, force_pull=(0, 0), expand=(1.0, 1.05), **avoid)
-    for text, (x, y, _, colour, side) in zip(texts, labels):
-        box, point = text.get_window_extent(), pixels((x, y))
-        near = np.array([box.x1 + 0.2 * gap if side == "left" else box.x0 - 0.2 * gap, (box.y0 + box.y1) / 2])
-        if math.dist(near, point) > 2 * gap:
-            axes.plot(*back([near, point]).T, color=colour, linewidth=0.6, zorder=2.5)
+    arrow = {"arrowstyle": "-", "color": GREY, "linewidth": 0.6}
+    adjust(texts, axes, force_pull=(0, 0), target_x=xs, target_y=ys, arrowprops=arrow, min_arrow_len=12, **avoid)
 
 
 def end_label(axes: Axes, y: float, text: str, colour: str) -> Text:
@@ -496,7 +411,7 @@ def label_ends(figure: Figure, ends: Mapping[Axes, Sequence[Text]]) -> None:
         for text in texts:
             at = text.get_transform().transform(text.get_position())
             text.set(transform=axes.transData, position=axes.transData.inverted().transform(at))
-        adjust(texts, axes, ensure_inside_axes=False, expand=(1.0, 1.05))
+        adjust(texts, axes, ensure_inside_axes=False)
 
 
 def heat_map(
@@ -552,17 +467,14 @@ def heat_map(
     settle(figure)
     size = matplotlib.rcParams["font.size"]
     for axes, (title, table) in zip(axes_of, tables.items()):  # titles again, now that the room for them is known
-        box = axes.get_window_extent()
-        axes.set_title(fitted(title, size, box.width / figure.dpi))
-        texts = [[text(value) for value in row] for row in table.to_numpy(dtype=float)]
-        longest = max((cell for row in texts for cell in row), key=len)
-        wide, tall = box.width / figure.dpi / table.shape[1], box.height / figure.dpi / table.shape[0]
-        points = [p for p in (8.5, 8, 7.5, 7, 6.5, 6, 5.5, 5) if 1.1 * text_in(longest, p) < wide and p / 72 < tall]
-        for (y, x), value in np.ndenumerate(table.to_numpy(dtype=float)) if points else ():
+        wide, tall = np.array(axes.get_window_extent().size) / figure.dpi
+        axes.set_title(fitted(title, size, wide))
+        cells = table.map(text)
+        longest = cells.map(len).to_numpy().max()
+        points = min(0.85 * size, wide / table.shape[1] * 72 / (0.66 * longest), tall / table.shape[0] * 72 / 1.05)
+        for (y, x), value in np.ndenumerate(table.to_numpy(dtype=float)) if points >= 5 else ():
             colour = ink_on(colours(norm(value))) if math.isfinite(value) else INK
-            axes.text(
-                x, y, texts[y][x], ha="center", va="center_baseline", size=min(points[0], 0.85 * size), color=colour
-            )
+            axes.text(x, y, cells.iloc[y, x], ha="center", va="center_baseline", size=points, color=colour)
 
 
 def decibel_text(value: float) -> str:

@@ -121,7 +121,7 @@ def draw_sizes(
     drawn = [height for axes in grid.flat for line in axes.lines for height in line.get_ydata()]
     for axes in grid.flat[: len(sweep.machines)]:
         if log:
-            style.log_axis(axes.yaxis, drawn, most=6)
+            style.log_axis(axes.yaxis, drawn)
         else:
             axes.set_ylim(bottom=0)
     for axes in grid[:, 0]:

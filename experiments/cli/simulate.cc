@@ -128,7 +128,7 @@ struct SimulateCommand {
 
   /// What the options have made of the run, after the figures that say what was run.
   void add_options(Report& figures, const SimulationResult& result, const Topology& t) const {
-    std::string implementation = "fused kernel";
+    std::string implementation = "kernel";
     if (library) {
       const Implementation protocol =
           library_protocol(t.device, result.payload_bytes, result.world_size);

@@ -19,11 +19,20 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
-const std::vector<std::string> kSweepColumns = {
-    "topology",   "ranks",          "group_size",     "algorithm",
-    "codec",      "dtype",          "bytes",          "implementation",
-    "latency_us", "algbw_gb_per_s", "busbw_gb_per_s", "wire_bits_per_element",
-    "bottleneck"};
+const std::vector<std::string> kSweepColumns = {"topology",
+                                                "ranks",
+                                                "group_size",
+                                                "algorithm",
+                                                "codec",
+                                                "inner_codec",
+                                                "dtype",
+                                                "bytes",
+                                                "implementation",
+                                                "latency_us",
+                                                "algbw_gb_per_s",
+                                                "busbw_gb_per_s",
+                                                "wire_bits_per_element",
+                                                "bottleneck"};
 
 /// A point of the sweep.
 struct SweepPoint {
@@ -179,10 +188,11 @@ struct SweepCommand {
             r.world_size,
             p.group_size,
             r.algorithm,
-            p.inner ? r.codec + "+" + p.inner->name() : r.codec,
+            r.codec,
+            p.inner ? Json(p.inner->name()) : Json(nullptr),
             std::string(name_of(type)),
             p.bytes,
-            p.library ? "library" : "fused kernel",
+            p.library ? "library" : "kernel",
             r.latency_us,
             r.algbw_gb_per_s,
             r.busbw_gb_per_s,

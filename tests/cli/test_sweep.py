@@ -17,14 +17,17 @@ def test_every_point_is_that_of_simulate(tmp_path):
     assert len(rows) == 2 * 4 * 4 + len(libraries) and {row["bytes"] for row in rows} == {65536, 131072, 262144, 1 << 20}
     assert {row["topology"] for row in rows} == {"h200-8", "l40-8"} and libraries
     for row in rows[::5] + libraries[:1]:
-        outer, _, inner = row["codec"].partition("+")
+        outer, inner = row["codec"], row["inner_codec"]
         command = f"simulate --topology {row['topology']} --algorithm {row['algorithm']} --codec {outer} --bytes {row['bytes']}"
         command += f" --group-size {row['group_size']}" if row["algorithm"] == "hierarchical" else ""
         command += " --library" if row["implementation"] == "library" else ""
         alone = ok_json(command + (f" --inner-codec {inner}" if inner else ""), tmp_path)
         for figure in ("latency_us", "algbw_gb_per_s", "busbw_gb_per_s", "wire_bits_per_element", "bottleneck"):
             assert row[figure] == alone[figure], (row, figure)
-    assert {row["codec"] for row in rows if row["algorithm"] == "hierarchical"} == {"fp16+int8-g32", "qr-q4+int8-g32"}
+    assert {(row["codec"], row["inner_codec"]) for row in rows if row["algorithm"] == "hierarchical"} == {
+        ("fp16", "int8-g32"), ("qr-q4", "int8-g32"),
+    }  # fmt: skip
+    assert {row["inner_codec"] for row in rows if row["algorithm"] == "two_shot"} == {None}
 
 
 def test_ranks_and_groups(tmp_path):

@@ -208,7 +208,7 @@ def test_library(tmp_path):
     for size in ("32K", "1M", "64M"):
         kernel = ok_json(command + size, tmp_path)
         library = ok_json(command + size + " --library", tmp_path)
-        assert kernel["implementation"] == "fused kernel"
+        assert kernel["implementation"] == "kernel"
         assert library["implementation"].startswith("library")
         assert library["latency_us"] != kernel["latency_us"]
         assert library["wire_bytes"] == kernel["wire_bytes"]

@@ -193,7 +193,7 @@ class Selection(Figures):
     """
 
     SHOWN = (
-        "topology", "ranks", "dtype", "metric", "min_sqnr_db", "max_wire_bits", "candidates", "bytes", "algorithm", "codec",
+        "topology", "ranks", "dtype", "metric", "min_sqnr_db", "max_wire_bits", "candidate_count", "bytes", "algorithm", "codec",
         "implementation", "latency_us", "token_sqnr_db", "sqnr_db", "error_measured_on", "provenance",
     )  # fmt: skip
 

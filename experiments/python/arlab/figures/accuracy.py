@@ -379,11 +379,6 @@ def aligned(rows: Sequence[Sequence[str]], left: int) -> list[str]:
     return ["  ".join(pad(i, cell) for i, cell in enumerate(row)).rstrip() for row in rows]
 
 
-def number(value: float, text: Callable[[float], str]) -> str:
-    """A cell; a dash without a value."""
-    return "-" if math.isnan(value) else "exact" if value == math.inf else text(value)
-
-
 def perplexity_lines(accuracy: Accuracy) -> list[str]:
     """How well SQNR and perplexity agree in the order of codecs."""
     pairs = pairs_of(accuracy)
@@ -393,7 +388,7 @@ def perplexity_lines(accuracy: Accuracy) -> list[str]:
         "both, all methods": pairs,
         "both, round to nearest and spike reserving": smooth(pairs),
     }.items():
-        rows.append([name, str(len(chosen)), number(rank_correlation(chosen), "{:.3f}".format)])
+        rows.append([name, str(len(chosen)), f"{rank_correlation(chosen):.3f}".replace("nan", "-")])
     factors = same_curve(smooth(pairs))
     said = "none: 0 codecs" if factors.empty else (
         f"{factors.median():.2f} times in the median of {len(factors)} codecs, {factors.min():.2f} to {factors.max():.2f}"
@@ -402,22 +397,6 @@ def perplexity_lines(accuracy: Accuracy) -> list[str]:
         *aligned(rows, 1),
         f"Perplexity increase in the all-to-all over that in the all-reduce at equal SQNR: {said}.",
     ]
-
-
-def codec_table(accuracy: Accuracy) -> list[str]:
-    """SQNR of the main view and published perplexity, by codec, in columns of their own."""
-    views = {"token": accuracy.main()} | {"tensor": v for v in accuracy.views()[::-1] if v.name.endswith(WHOLE_TENSOR)}
-    views["published"] = accuracy.published
-    rows = [["codec", "wire bits", *(f"{SHORT[c]} {name}" for c in COLLECTIVES for name in views)]]
-    for codec, bits in accuracy.bits.items():
-        cells = [number(view.of(c, codec), view.unit.text) for c in COLLECTIVES for view in views.values()]
-        rows.append([codec, f"{bits:.4g}", *cells])
-    said = accuracy.study.about.get("exact_provenance") or "the file does not say where they come from"
-    return [
-        f"AR: all-reduce, A2A: all-to-all. Token, tensor: SQNR in dB of {views['token'].name}, and"
-        f" of the whole tensor, median over the tensors ({said}).",
-        f"Published: perplexity increase as above ({PAPER}, tables 1, 2, 3, 8).", "", *aligned(rows, 1),
-    ]  # fmt: skip
 
 
 def findings_text(accuracy: Accuracy) -> str:
@@ -449,7 +428,6 @@ def findings_text(accuracy: Accuracy) -> str:
         ]
         lines += [f"   {line}" for line in aligned(table, len(table[0]))]
     lines += ["", "== Published perplexity against our SQNR", "", *perplexity_lines(accuracy)]
-    lines += ["", f"== Accuracy by codec, {plural(accuracy.ranks, 'rank')}", "", *codec_table(accuracy)]
     return "\n".join(lines) + "\n"
 
 

@@ -241,19 +241,16 @@ def draw_dots(axes: Axes, study: Study, spreads: pd.DataFrame, scale: DecibelSca
     for x in range(0, len(study.codecs), 2):
         axes.axvspan(x - 0.5, x + 0.5, color=style.BAND, linewidth=0, zorder=0)
     for i, name in enumerate(study.series):
-        here = spreads.loc[name].reindex(study.codecs) if name in spreads.index.get_level_values(0) else None
-        if here is None:
+        if name not in spreads.index:
             continue
+        here = spreads.loc[name].reindex(study.codecs)
         look = study.look(name, highlight)
         at = np.arange(len(study.codecs)) + (i - (count - 1) / 2) * min(0.2, 0.76 / count)
         axes.vlines(at, scale.at(here["min"]), scale.at(here["max"]), color=look["color"], alpha=0.5, linewidth=3)
         axes.plot(at, scale.at(here["median"]), linestyle="", **look)
-        for x, codec in zip(at, study.codecs):
-            if codec in spreads.loc[name].index and math.isnan(here.loc[codec, "median"]):
-                text = axes.text(
-                    x, 0.03, "n/a", transform=axes.get_xaxis_transform(), color=style.readable(look["color"])
-                )
-                text.set(size="x-small", ha="center", rotation=90)
+        for x in at[here["median"].isna() & here.index.isin(spreads.loc[name].index)]:
+            note = {"size": "x-small", "ha": "center", "rotation": 90, "color": style.readable(look["color"])}
+            axes.text(x, 0.03, "n/a", transform=axes.get_xaxis_transform(), **note)
     axes.set_xlim(-0.5, len(study.codecs) - 0.5)
     axes.tick_params(axis="x", length=0)
 
@@ -268,18 +265,13 @@ def codec_title(study: Study, spreads: pd.DataFrame) -> str:
     if mine.empty:
         return f"{at} no SQNR is finite"
     by_codec = mine["median"].groupby("codec", sort=False)
-    moves = by_codec.max() - by_codec.min()
-    ranges = (mine["max"] - mine["min"])[np.isfinite(mine["max"])].groupby("codec", sort=False).max()
-    torn = ranges.idxmax() if len(ranges) else ""
-    if moves.max() >= 0.05:
-        text = f"{at} the algorithm moves the median SQNR by up to {decibels(moves.max())} ({moves.idxmax()})"
-        by_tensor = f"the tensor by up to {decibels(ranges[torn])} ({torn})" if torn and ranges[torn] >= 0.05 else ""
-        return sentence(text, by_tensor)
+    ranges = (mine["max"] - mine["min"]).where(np.isfinite(mine["max"]), 0.0).groupby("codec", sort=False).max()
+    moved = {"algorithm": by_codec.max() - by_codec.min(), "tensor": ranges}
+    said = [f"{decibels(v.max())} with the {by} ({v.idxmax()})" for by, v in moved.items() if v.max() >= 0.05]
+    if said:
+        return f"{at} SQNR changes by up to {', '.join(said)}"
     best = by_codec.max()
-    low, high = best.idxmin(), best.idxmax()
-    if low == high:
-        return f"{at} {low} has a median SQNR of {decibels(best[low])}"
-    return f"{at} the median SQNR goes from {decibels(best[low])} ({low}) to {decibels(best[high])} ({high})"
+    return f"{at} " + " to ".join(f"{decibels(best[c])} ({c})" for c in dict.fromkeys([best.idxmin(), best.idxmax()]))
 
 
 @dataclass(frozen=True)

@@ -338,12 +338,13 @@ class DecibelScale:
         axes.set_yticks(places, names)
 
 
-def log_axis(axis: Any, values: Iterable[float]) -> None:
-    """A log scale with round ticks: 1, 2, 5 of each decade, fewer or more where they would be too many or too few."""
+def log_axis(axis: Any, values: Iterable[float], most: int = 0) -> None:
+    """A log scale with about `most` round ticks at most: 1, 2, 5 of each decade, or more or fewer."""
     known = [value for value in values if 0 < value < math.inf] or [1.0]
     decades = math.log10(max(known) / min(known))
     axis.axes.set(**{f"{axis.axis_name}scale": "log"})
-    subs = (1, 1.5, 2, 3, 4, 5, 6, 8) if decades < 0.9 else (1, 2, 5) if decades < 2.4 else (1,)
+    most = most or (9 if matplotlib.rcParams["figure.figsize"][0] > 8 else 7)
+    subs = next((s for s in ((1, 1.5, 2, 3, 4, 5, 6, 8), (1, 2, 5)) if decades * len(s) < most), (1,))
     axis.set(major_locator=LogLocator(subs=subs, numticks=99), minor_locator=NullLocator())
     axis.set_major_formatter("{x:.6g}")
 

@@ -1,8 +1,8 @@
 """Figures of a sweep over sizes and machines: latency, bandwidth, speed-up, which method wins where.
 
 Each takes a DataFrame with a row per run, of `arlab simulate` or measured, and the columns topology, ranks, algorithm,
-codec, dtype, bytes (payload per rank), implementation ("fused kernel", or "library ..." for a vendor's), latency_us,
-algbw_gb_per_s, busbw_gb_per_s and, as far as they are there, sqnr_db (dB) and wire_bits_per_element: what
+codec, dtype, bytes (payload per rank), implementation ("kernel", or "library ..." for a vendor's), latency_us,
+algbw_gb_per_s, busbw_gb_per_s and, as far as they are there, inner_codec, sqnr_db (dB) and wire_bits_per_element: what
 tables.read_sweep() gives. `highlight` names codecs or algorithms that stand out. All return a matplotlib Figure.
 """
 
@@ -33,6 +33,9 @@ class Sweep:
         self.about = frame.attrs
         self.highlight = highlight
         rows = frame.reset_index(drop=True)
+        if "inner_codec" in rows:  # a codec with another one inside groups is a codec of its own
+            inner = rows["inner_codec"].fillna("").astype(str)
+            rows["codec"] = rows["codec"] + ("+" + inner).where(inner != "", "")
         library = rows["implementation"].astype(str).str.startswith(LIBRARY)
         # Of a topology with several rank counts, each is a machine of its own.
         several = rows.groupby("topology")["ranks"].transform("nunique") > 1

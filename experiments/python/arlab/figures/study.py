@@ -409,7 +409,7 @@ def error_by_tensor(frame: pd.DataFrame, highlight: Sequence[str] = ()) -> Figur
     rows = study.rows[(study.rows["ranks"] == ranks) & (study.rows["algorithm"] == algorithm)]
     table = rows.pivot(index="codec", columns=["input", "tensor"], values="sqnr_db").reindex(study.codecs)
     kinds = [  # (input, heading, {tick: tensor}), the main input first
-        (each, kind or each, numbered)
+        (each, f"{each}: {kind}" if kind else each, numbered)
         for each in [name, *(other for other in study.inputs if other != name)]
         for kind, numbered in kinds_of(rows.loc[rows["input"] == each, "tensor"].unique()).items()
     ]

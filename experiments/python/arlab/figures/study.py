@@ -527,7 +527,7 @@ def frame_choices(axes: Axes, choices: pd.DataFrame, scale: DecibelScale, share:
         axes.text(0.5, 0.5, "no SQNR", transform=axes.transAxes, color=GREY, ha="center")
         return
     best = front(choices)
-    style.log_axis(axes.xaxis, choices["cost"])
+    style.log_axis(axes.xaxis, choices["cost"], most=9 if share == 1 else 6)
     style.room_for_names(axes, choices["cost"], names_of(best.head(4), choices), share)
     high = axes.get_xlim()[1]
     xs, ys = list(best["cost"]), list(scale.at(best["sqnr_db"]))

@@ -160,9 +160,13 @@ def fits(size: float, room_in: float) -> int:
     return max(4, int(room_in * 72 / (0.54 * size)))
 
 
-def wrapped(text: str, size: float, room_in: float) -> list[str]:
-    """The text in lines that fit a width; no line is broken at a hyphen or a no-break space."""
-    return textwrap.wrap(text, fits(size, room_in), break_on_hyphens=False)
+def wrapped(text: str, size: float, room_in: float, balanced: bool = False) -> list[str]:
+    """The text in lines that fit a width, or about equally long ones; none is broken at a hyphen or a no-break space."""
+    width = fits(size, room_in)
+    lines = textwrap.wrap(text, width, break_on_hyphens=False)
+    while balanced and len(lines) > 1 and len(textwrap.wrap(text, width - 1, break_on_hyphens=False)) == len(lines):
+        width -= 1
+    return textwrap.wrap(text, width, break_on_hyphens=False)
 
 
 def fitted(text: str, size: float, room_in: float) -> str:
@@ -235,15 +239,15 @@ def new_page(
     margin = MARGIN_IN if across > 5 else 0.08
     room = across - 2 * margin
     figure = Picture(layout="constrained")
-    caption = " ".join(note for note in notes if note)
-    blocks = [  # from the top, and from the bottom
-        (True, title, title_size, {"weight": "bold"}), (True, subtitle, label, {"color": GREY}),
-        (False, source, 0.7 * label, {"color": GREY}), (False, caption, 0.8 * label, {}),
-    ]  # fmt: skip
     # Bold letters are a tenth wider.
-    texts = [(a, wrapped(text, size, room / (1 + 0.1 * a)), size, look) for a, text, size, look in blocks if text]
+    texts = [  # above the axes, or else below: (where, lines, size, look)
+        (True, wrapped(title, title_size, room / 1.1, balanced=True), title_size, {"weight": "bold"}),
+        (True, wrapped(subtitle, label, room), label, {"color": GREY}),
+        (False, wrapped(source, 0.7 * label, room), 0.7 * label, {"color": GREY}),
+        (False, wrapped(" ".join(filter(None, notes)), 0.8 * label, room), 0.8 * label, {}),
+    ]
     tables = [(handles, columns_for(handles, label, room)) for handles in legends if handles]
-    around = sum(len(lines) * size * 1.4 / 72 + 0.06 for _, lines, size, _ in texts)
+    around = sum(len(lines) * size * 1.4 / 72 + 0.06 for _, lines, size, _ in texts if lines)
     around += sum(math.ceil(len(handles) / columns) * label * 1.5 / 72 + 0.1 for handles, columns in tables)
     down = max(down, 1.5 * margin + around + body_in)
     figure.set_size_inches(across, down)
@@ -252,7 +256,7 @@ def new_page(
         y, side = (top, "top") if above else (bottom, "bottom")
         text = figure.text(margin / across, y / down, "\n".join(lines), va=side, size=size, linespacing=1.25, **look)
         text.set_in_layout(False)
-        height = len(lines) * size * 1.4 / 72 + 0.06
+        height = len(lines) * size * 1.4 / 72 + 0.06 if lines else 0.0
         top, bottom = (top - height, bottom) if above else (top, bottom + height)
     for handles, columns in tables:
         place = {"loc": "upper left", "bbox_to_anchor": (margin / across, top / down)}

@@ -569,7 +569,7 @@ struct SelectCommand {
              {"min_sqnr_db", least_sqnr ? Json(*least_sqnr) : Json(nullptr), "dB; the budget"},
              {"max_wire_bits", most_bits ? Json(*most_bits) : Json(nullptr),
               "bits per element; the budget"},
-             {"candidate_count", all.size(), "algorithms x codecs, and the vendor's library if known"},
+             {"candidate_count", all.size(), "algorithms x codecs, a vendor's library if known"},
              {"within_budget", allowed.size()},
              {"bytes", payload, "payload of one rank, for the next lines and the Pareto front"},
              {"algorithm", best.algorithm->name, "fastest within the budget"},

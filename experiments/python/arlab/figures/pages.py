@@ -60,7 +60,7 @@ def read_folder(path: Path) -> Folder:
     texts = {f.name: read_text(f)[0] for f in files if f.suffix == ".txt"}
     if not tables and not by_stem:
         raise InputError(f"{path}: there is no table (.csv) and no figure (.png, .svg) to report")
-    title, about = "", {}
+    title, about = "", dict[str, list[str]]()
     for table in tables.values():
         for line in table.attrs["head"]:
             key, colon, value = (part.strip() for part in line.partition(":"))
@@ -223,8 +223,8 @@ def markdown_page(folders: Sequence[Folder], places: Sequence[str], title: str, 
             lines += ["", f"![{markdown_text(f'{name} of {folder.title}')}]({quote(place + path.name)})"]
         for name, table in folder.tables.items():
             lines += ["", f"### {markdown_text(name)}", ""]
-            said = f"{plural(len(table), 'row')}: [{markdown_text(name)}]({quote(place + name)})"
-            lines += markdown_table(table) if len(table) <= MOST_IN_MARKDOWN else [said]
+            link = f"{plural(len(table), 'row')}: [{markdown_text(name)}]({quote(place + name)})"
+            lines += markdown_table(table) if len(table) <= MOST_IN_MARKDOWN else [link]
         for name, text in folder.texts.items():
             lines += ["", f"### {markdown_text(name)}", "", *(f"    {line}" for line in text.rstrip("\n").split("\n"))]
         lines.append("")
@@ -241,7 +241,7 @@ def report(folders: Sequence[Path | str] | Path | str, out: Path | str | None = 
             the folder of results itself, where there is one.
         title: by default that of the first results.
 
-    Raises InputError, with one line, for a folder without results or a file that is no table, before anything is written.
+    Raises InputError (a ValueError), with one line, for a folder without results or a file that is no table, before anything is written.
     """
     paths = [Path(each) for each in ([folders] if isinstance(folders, (str, Path)) else folders)]
     if not paths or (out is None and len(paths) > 1):

@@ -20,7 +20,7 @@ SWEEP_TEXTS = ("topology", "algorithm", "codec", "implementation")
 SWEEP_NUMBERS = ("ranks", "bytes", "latency_us", "algbw_gb_per_s", "busbw_gb_per_s")
 
 
-class InputError(Exception):
+class InputError(ValueError):
     """The input cannot be drawn; the message is one line for the user."""
 
 
@@ -177,6 +177,8 @@ def read_report(path: Path, schema: str, command: str) -> dict[str, Any]:
         report: dict[str, Any] = json.loads(read_text(path)[0])
         if not report["schema"].startswith(f"{schema}/"):
             raise InputError(f"{path}: not of arlab {command}")
+    except InputError:
+        raise
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise InputError(f"{path}: not of arlab {command} ({error})") from error
     return report

@@ -47,6 +47,8 @@ def read_trace(path: Path) -> dict[str, Any]:
         if not trace["otherData"]["schema"].startswith("arlab.trace/"):
             raise InputError(f"{path}: not a trace of arlab simulate")
         spans_of(trace)
+    except InputError:
+        raise
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise InputError(f"{path}: not a trace of arlab simulate ({error})") from error
     return trace

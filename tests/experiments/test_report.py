@@ -130,6 +130,15 @@ def test_a_report_lies_in_the_folder_of_its_results(tmp_path, capsys):
         arlab.report([folder, folder / "."], out=tmp_path / "out")
 
 
+def test_each_table_keeps_what_is_said_about_it(tmp_path):
+    for name, said in (("a.csv", "measured"), ("b.csv", "simulated")):
+        write(tmp_path, comments=f"# provenance: {said}\n", name=name)
+    page = arlab.report(tmp_path)
+    for text, mark in ((page.read_text(), "<h4>"), (page.with_suffix(".md").read_text(), "### ")):
+        assert ["measured" in part for part in text.split(mark)] == [False, True, False]
+        assert ["simulated" in part for part in text.split(mark)] == [False, False, True]
+
+
 def report(*words):
     """The program, as a person runs it."""
     environment = {**os.environ, "ARLAB_PYTHON": sys.executable}

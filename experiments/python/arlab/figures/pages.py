@@ -38,10 +38,18 @@ class Folder:
 
     path: Path
     title: str
-    about: dict[str, list[str]]  # what the comments of its tables say, by heading, each thing once
+    about: dict[str, dict[str, list[str]]]  # by table and heading, what its comments say; only where there are any
     figures: list[Path]
     tables: dict[str, pd.DataFrame]
     texts: dict[str, str]
+
+    def of_all(self) -> dict[str, list[str]]:
+        """What is said about the folder: by the only table that says something, as results.csv of a study does."""
+        return next(iter(self.about.values())) if len(self.about) == 1 else {}
+
+    def of(self, table: str) -> dict[str, list[str]]:
+        """What is said about one of several tables."""
+        return self.about.get(table, {}) if len(self.about) > 1 else {}
 
 
 def named(stem: str) -> str:
@@ -60,23 +68,28 @@ def read_folder(path: Path) -> Folder:
     texts = {f.name: read_text(f)[0] for f in files if f.suffix == ".txt"}
     if not tables and not by_stem:
         raise InputError(f"{path}: there is no table (.csv) and no figure (.png, .svg) to report")
-    title, about = "", dict[str, list[str]]()
-    for table in tables.values():
-        for line in table.attrs["head"]:
-            key, colon, value = (part.strip() for part in line.partition(":"))
-            if re.match(r"arlab\.[a-z.]+/\d", line):
-                title = title or value
-            elif line.startswith("arlab "):
-                about.setdefault("Command", []).append(line)
-            elif colon and key.lower() in HEADINGS:
-                about.setdefault(key.capitalize(), []).append(value)
-            elif key not in MACHINE_ONLY:
-                about.setdefault("Notes", []).append(line)
+    about = {name: said for name, table in tables.items() if (said := about_of(table))}
+    title = next((said.pop("Title")[0] for said in about.values() if "Title" in said), path.resolve().name)
     order = sorted(tables, key=lambda name: (FIRST.index(name) if name in FIRST else len(FIRST), name))
-    return Folder(
-        path, title or path.resolve().name, {key: list(dict.fromkeys(lines)) for key, lines in about.items()},
-        [by_stem[stem] for stem in sorted(by_stem)], {name: tables[name] for name in order}, texts,
-    )  # fmt: skip
+    figures = [by_stem[stem] for stem in sorted(by_stem)]
+    return Folder(path, title, about, figures, {name: tables[name] for name in order}, texts)
+
+
+def about_of(table: pd.DataFrame) -> dict[str, list[str]]:
+    """What the comments of a table say, by heading."""
+    about: dict[str, list[str]] = {}
+    notes = []
+    for line in table.attrs["head"]:
+        key, colon, value = (part.strip() for part in line.partition(":"))
+        if re.match(r"arlab\.[a-z.]+/\d", line):
+            about["Title"] = [value]
+        elif line.startswith("arlab "):
+            about.setdefault("Command", []).append(line)
+        elif colon and key.lower() in HEADINGS:
+            about.setdefault(key.capitalize(), []).append(value)
+        elif key not in MACHINE_ONLY:
+            notes.append(line)
+    return about | ({"Notes": [" ".join(notes)]} if notes else {})
 
 
 def number_of(text: str) -> float | None:
@@ -111,8 +124,18 @@ def row_of(cells: Sequence[str], right: Sequence[bool]) -> str:
     return f"<tr>{''.join(parts)}</tr>"
 
 
-def html_table(key: str, name: str, table: pd.DataFrame) -> str:
-    """A table under a heading that opens and closes it."""
+def html_about(about: dict[str, list[str]]) -> str:
+    """Where something comes from."""
+    said = []
+    for key, lines in about.items():
+        shown = [html.escape(line) for line in lines]
+        shown = [f"<code>{line}</code>" for line in shown] if key in ("Command", "Folder") else shown
+        said.append(f"<dt>{html.escape(key)}</dt>{''.join(f'<dd>{line}</dd>' for line in shown)}")
+    return f"<dl>{''.join(said)}</dl>" if said else ""
+
+
+def html_table(key: str, name: str, table: pd.DataFrame, about: str) -> str:
+    """A table, and what is said about it, under a heading that opens and closes it."""
     right = numeric(table)
     head = "".join(
         f'<th scope="col"{" class=n" if number else ""}>{html.escape(str(column))}</th>' for column, number in zip(table, right)
@@ -120,7 +143,7 @@ def html_table(key: str, name: str, table: pd.DataFrame) -> str:
     rows = "\n".join(row_of(cells, right) for cells in table.itertuples(index=False, name=None))
     return (
         f'<details{" open" * (len(table) <= LONG)}>\n<summary><h4>{html.escape(name)}</h4> {plural(len(table), "row")},'
-        f' {plural(table.shape[1], "column")}</summary>\n<div class="scroll" tabindex="0">\n<table id="{key}">'
+        f' {plural(table.shape[1], "column")}</summary>\n{about}\n<div class="scroll" tabindex="0">\n<table id="{key}">'
         f"\n<thead><tr>{head}</tr></thead>\n<tbody>\n{rows}\n</tbody>\n</table></div></details>"
     )
 
@@ -145,21 +168,15 @@ def read_bytes(path: Path) -> bytes:
 
 def html_section(number: int, folder: Folder) -> str:
     """All of a folder: where it comes from, figures, tables, texts."""
-    about = {"Folder": [str(folder.path)], **folder.about}
-    code = {"Command", "Folder"}
-    said = "".join(
-        f"<dt>{html.escape(key)}</dt>" + "".join(
-            f"<dd><code>{html.escape(line)}</code></dd>" if key in code else f"<dd>{html.escape(line)}</dd>" for line in lines
-        ) for key, lines in about.items()
-    )  # fmt: skip
-    parts = [f'<section id="part{number}">\n<h2>{html.escape(folder.title)}</h2>\n<dl>{said}</dl>']
+    parts = [f'<section id="part{number}">\n<h2>{html.escape(folder.title)}</h2>\n{html_about({"Folder": [str(folder.path)], **folder.of_all()})}']
     if folder.figures:
         figures = "\n".join(
             html_figure(f"part{number}-figure{i}", path, folder.title) for i, path in enumerate(folder.figures, 1)
         )
         parts.append(f'<h3>Figures</h3>\n<div class="figures">\n{figures}\n</div>')
     tables = [
-        html_table(f"part{number}-table{i}", name, table) for i, (name, table) in enumerate(folder.tables.items(), 1)
+        html_table(f"part{number}-table{i}", name, table, html_about(folder.of(name)))
+        for i, (name, table) in enumerate(folder.tables.items(), 1)
     ]
     parts += ["<h3>Tables</h3>", *tables] if tables else []
     for name, text in folder.texts.items():
@@ -211,18 +228,24 @@ def markdown_table(table: pd.DataFrame) -> list[str]:
     return [lines[0], f"|{'|'.join(' ---: ' if number else ' --- ' for number in right)}|", *lines[1:]]
 
 
+def markdown_about(about: dict[str, list[str]]) -> list[str]:
+    """Where something comes from."""
+    return [
+        f"- {key}: {code(line) if key == 'Command' else markdown_text(line)}" for key, lines in about.items() for line in lines
+    ]
+
+
 def markdown_page(folders: Sequence[Folder], places: Sequence[str], title: str, command: str) -> str:
     """report.md; `places`: where the files of each folder are, from there."""
     lines = [f"# {markdown_text(title)}", "", f"Made by {code(command)}.", ""]
     for folder, place in zip(folders, places):
         lines += [f"## {markdown_text(folder.title)}", "", f"- Folder: {code(str(folder.path))}"]
-        for key, said in folder.about.items():
-            lines += [f"- {key}: {code(text) if key == 'Command' else markdown_text(text)}" for text in said]
+        lines += markdown_about(folder.of_all())
         for path in folder.figures:
             name = named(path.stem)
             lines += ["", f"![{markdown_text(f'{name} of {folder.title}')}]({quote(place + path.name)})"]
         for name, table in folder.tables.items():
-            lines += ["", f"### {markdown_text(name)}", ""]
+            lines += ["", f"### {markdown_text(name)}", "", *markdown_about(folder.of(name)), ""]
             link = f"{plural(len(table), 'row')}: [{markdown_text(name)}]({quote(place + name)})"
             lines += markdown_table(table) if len(table) <= MOST_IN_MARKDOWN else [link]
         for name, text in folder.texts.items():

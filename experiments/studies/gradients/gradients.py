@@ -317,12 +317,8 @@ def main(words: list[str] | None = None) -> int:
         parser.exit(2, f"gradients.py: error: --codecs is {options.codecs}; {allowed}\n")
     if min(options.steps, options.seeds, options.workers) < 1:
         parser.exit(2, "gradients.py: error: --steps, --seeds and --workers must be at least 1\n")
-    if options.draw:
-        try:
-            frame = pd.read_csv(options.draw, comment="#")
-        except (OSError, ValueError) as error:
-            parser.exit(2, f"gradients.py: error: cannot read {options.draw}: {error}\n")
-    else:
+    results = options.draw or options.out / "gradients.csv"
+    if not options.draw:
         runs = [
             (optimizer, codec, feedback, seed)
             for optimizer in LEARNING_RATE
@@ -330,9 +326,12 @@ def main(words: list[str] | None = None) -> int:
             for feedback in (False, True)[: 1 if codec == "fp16" else 2]
             for seed in range(1, options.seeds + 1)
         ]
-        frame = table_of(runs, options.steps, options.workers)
         command = f"gradients.py --codecs {options.codecs} --steps {options.steps} --seeds {options.seeds}"
-        style.write_whole(options.out / "gradients.csv", csv_of(frame, command).encode())
+        style.write_whole(results, csv_of(table_of(runs, options.steps, options.workers), command).encode())
+    try:
+        frame = pd.read_csv(results, comment="#")
+    except (OSError, ValueError) as error:
+        parser.exit(2, f"gradients.py: error: cannot read {results}: {error}\n")
     style.use_own_fonts()
     style.save(figure_of(frame), options.out / "gradients.png")
     print(summary(frame))

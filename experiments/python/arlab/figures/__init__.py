@@ -15,6 +15,7 @@ _PLACES = {
     "tables": ("InputError", "read_results", "read_sweep"),
     "style": ("save",),
     "pages": ("report",),
+    "error_bars": ("error_bars",),
     "study": ("error_by_codec", "error_by_ranks", "error_by_tensor", "pareto"),
     "sweep": (
         "bandwidth_over_size", "best_method_by_size", "latency_over_size", "machines_heat_map", "speedup_over_library",

@@ -133,21 +133,28 @@ void write_progress(const std::string& text) {
   std::clearerr(stderr);
 }
 
+bool has_listener() { return output_of_thread != nullptr; }
+
 bool hand_over_drawing(const std::string& json) {
   if (output_of_thread == nullptr) return false;
   output_of_thread->drawing(json);
   return true;
 }
 
+namespace {
+const std::vector<std::pair<std::string, Format>> kFormats = {
+    {"table", Format::table}, {"json", Format::json}, {"csv", Format::csv}};
+}  // namespace
+
+std::string name_of(Format format) { return kFormats[static_cast<std::size_t>(format)].first; }
+
 void add_format(CLI::App& command, Format& format, Format default_format) {
   format = default_format;
-  const std::vector<std::pair<std::string, Format>> names = {
-      {"table", Format::table}, {"json", Format::json}, {"csv", Format::csv}};
   command
       .add_option_function<std::string>(
           "--format",
-          [&format, names](const std::string& text) {
-            for (const auto& [name, value] : names) {
+          [&format](const std::string& text) {
+            for (const auto& [name, value] : kFormats) {
               if (name == text) {
                 format = value;
                 return;
@@ -156,8 +163,7 @@ void add_format(CLI::App& command, Format& format, Format default_format) {
             throw CLI::ValidationError(
                 "--format", fmt::format("{}: allowed are table, json, csv", quote(text)));
           },
-          fmt::format("Output: table, json or csv [{}]",
-                      names[static_cast<std::size_t>(default_format)].first))
+          fmt::format("Output: table, json or csv [{}]", name_of(default_format)))
       ->type_name("FORMAT");
 }
 

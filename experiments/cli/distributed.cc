@@ -1,5 +1,6 @@
 #include "experiments/cli/distributed.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <map>
 #include <mutex>
@@ -14,6 +15,22 @@
 namespace arlab::cli {
 
 using Json = nlohmann::ordered_json;
+
+void Run::lose(std::size_t point, const std::string& why) {
+  lost_.push_back(fmt::format("{}: {}", name(point), why));
+  progress().say("failed: " + lost_.back());
+}
+
+std::string Run::losses() const {
+  constexpr std::size_t kMost = 3;  // in full; all of them have been said
+  if (lost_.empty()) return {};
+  std::string text = fmt::format("{} of {} points failed", lost_.size(), points());
+  for (std::size_t i = 0; i < std::min(kMost, lost_.size()); ++i) {
+    text += fmt::format("{} {}", i == 0 ? ":" : ";", lost_[i]);
+  }
+  if (lost_.size() > kMost) text += fmt::format("; and {} more", lost_.size() - kMost);
+  return fmt::format("{}; {}", text, remedy());
+}
 
 std::vector<Outcome> values_of(const std::string& task) {
   const Json json = Json::parse(task);

@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "experiments/cli/progress.h"
 #include "experiments/cli/report.h"
 
 namespace arlab::cli {
@@ -46,18 +47,34 @@ class Run {
   /// What values_of() needs to know of points of one part. File names in it begin at the root.
   virtual std::string task(std::span<const std::size_t> points) const = 0;
 
-  /// Keeps what came of a task. Returns the points that failed, with the reason.
-  virtual std::vector<std::pair<std::size_t, std::string>> append(
-      std::span<const std::size_t> points, std::span<const Outcome> outcomes) = 0;
+  /// Keeps what came of a task.
+  virtual void append(std::span<const std::size_t> points, std::span<const Outcome> outcomes) = 0;
+
+  /// Does without a point, and says why.
+  void lose(std::size_t point, const std::string& why);
+
+  /// One line about the points that were lost; empty where there are none.
+  std::string losses() const;
 
   /// A point in words.
   virtual std::string name(std::size_t point) const = 0;
 
-  /// When all points are there.
+  /// When no point was lost.
   virtual Report finish() = 0;
 
-  /// When some are not: leaves what is there in order.
-  virtual void give_up() = 0;
+  /// When some were: leaves the others in order.
+  virtual void finish_others() = 0;
+
+ protected:
+  Progress& progress() { return *progress_; }
+  void start_progress() { progress_.emplace(points()); }
+
+ private:
+  /// What to do about points that were lost.
+  virtual std::string remedy() const = 0;
+
+  std::optional<Progress> progress_;
+  std::vector<std::string> lost_;  // each with the reason
 };
 
 /// The options of `arlab study`.

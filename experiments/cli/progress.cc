@@ -31,6 +31,10 @@ std::string Progress::speed(std::size_t done) const {
                      duration_text(static_cast<double>(total_ - done) / rate));
 }
 
+void Progress::say(const std::string& text) const {
+  write_progress(terminal_ ? fmt::format("\r\x1b[K{}\n", text) : fmt::format("{}\n", text));
+}
+
 void Progress::show(std::size_t done) {
   if (first_ == kUnset) first_ = done;
   const std::size_t percent = total_ == 0 ? 100 : 100 * done / total_;

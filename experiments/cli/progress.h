@@ -14,6 +14,9 @@ class Progress {
 
   void show(std::size_t done);
 
+  /// A line that stays.
+  void say(const std::string& text) const;
+
  private:
   std::string speed(std::size_t done) const;
 

@@ -441,12 +441,20 @@ Table summarise(const std::vector<std::vector<std::string>>& rows) {
 
 // ---------------------------------------------------------------- the run
 
+fs::path folder_of(const StudyOptions& options) {
+  if (!options.out.empty()) return options.out;
+  // main/study.toml is the study "main"; heavy_tails.toml is "heavy_tails".
+  const fs::path path = located_path(options.file);
+  return fs::path("results") /
+         (path.stem() == "study" ? path.parent_path().filename() : path.stem());
+}
+
 class StudyRun final : public Run {
  public:
   explicit StudyRun(StudyOptions options)
       : options_(std::move(options)),
         study_(read_study(options_.file)),
-        folder_(options_.out.empty() ? fs::path("results") / study_name() : fs::path(options_.out)),
+        folder_(folder_of(options_)),
         sweep_(checked_sweep(study_)),
         lock_(folder_),
         results_(folder_ / "results.csv",
@@ -468,8 +476,8 @@ class StudyRun final : public Run {
       results_.start_anew();
     }
     if (rows() > 0) write_progress(fmt::format("resuming after {} points\n", rows()));
-    progress_.emplace(points());
-    progress_->show(rows());
+    start_progress();
+    progress().show(rows());
   }
 
   std::size_t points() const override { return results_.points(); }
@@ -511,14 +519,12 @@ class StudyRun final : public Run {
     return json_line(json);
   }
 
-  std::vector<std::pair<std::size_t, std::string>> append(
-      std::span<const std::size_t> points, std::span<const Outcome> outcomes) override {
+  void append(std::span<const std::size_t> points, std::span<const Outcome> outcomes) override {
     std::vector<std::size_t> done;
     std::vector<std::string> rows;
-    std::vector<std::pair<std::size_t, std::string>> failed;
     for (std::size_t i = 0; i < points.size(); ++i) {
       if (!outcomes[i].error.empty()) {
-        failed.emplace_back(points[i], outcomes[i].error);
+        lose(points[i], outcomes[i].error);
         continue;
       }
       const ResultsFile::Cells key = key_of(points[i]);
@@ -528,8 +534,7 @@ class StudyRun final : public Run {
       rows.push_back(row + outcomes[i].values);
     }
     if (!done.empty()) results_.append(done, rows);
-    progress_->show(results_.rows());
-    return failed;
+    progress().show(results_.rows());
   }
 
   std::string name(std::size_t point) const override {
@@ -578,21 +583,13 @@ class StudyRun final : public Run {
     return report;
   }
 
-  void give_up() override { results_.finish(); }
-
-  const fs::path& folder() const { return folder_; }
+  void finish_others() override { results_.finish(); }
 
  private:
   static Sweep checked_sweep(const Study& study) {
     Sweep sweep = make_sweep(study);
     check_samples(study, sweep);
     return sweep;
-  }
-
-  std::string study_name() const {
-    // main/study.toml is the study "main"; heavy_tails.toml is "heavy_tails".
-    const fs::path path = located_path(options_.file);
-    return path.stem() == "study" ? path.parent_path().filename().string() : path.stem().string();
   }
 
   /// Without the options that leave the results as they are.
@@ -611,6 +608,11 @@ class StudyRun final : public Run {
     return keys;
   }
 
+  std::string remedy() const override {
+    return fmt::format("{} has the others, and --resume tries these again",
+                       (folder_ / "results.csv").string());
+  }
+
   /// As it was when the run began.
   std::string hash_of(const std::string& file) const {
     std::string& hash = hashes_[located_path(file)];
@@ -627,7 +629,6 @@ class StudyRun final : public Run {
   FolderLock lock_;
   mutable std::map<std::string, std::string> hashes_;  // by located_path() name
   ResultsFile results_;
-  std::optional<Progress> progress_;
 };
 
 // ---------------------------------------------------------------- the command
@@ -639,21 +640,22 @@ struct StudyCommand {
   Format format = Format::table;
 
   void run() const {
+    const std::string folder = folder_of(options).string();
+    const std::vector<std::string> figures = {"study", folder};
+    const std::string kept =
+        fmt::format("the results are in {} (--no-plots leaves out plots)", folder);
     if (distributed.asked_for()) {
       distributed.go_on("study", {{"file", options.file},
                                   {"out", options.out},
                                   {"resume", options.resume},
-                                  {"plots", !no_plots},
+                                  {"figures", no_plots ? Json(nullptr) : Json(figures)},
+                                  {"kept", kept},
                                   {"format", name_of(format)}});
     }
     StudyRun run(options);
     run.compute();
     print(run.finish(), format);
-    if (!no_plots) {
-      draw("study", {run.folder().string()},
-           fmt::format("the results are in {} (--no-plots leaves out plots)",
-                       run.folder().string()));
-    }
+    if (!no_plots) draw("study", {folder}, kept);
   }
 };
 

@@ -162,7 +162,7 @@ class SweepRun final : public Run {
   }
 
   void open() override {
-    progress_.emplace(points_.size());
+    start_progress();
     for (const auto* names : {&options_.topologies, &options_.algorithms}) {
       for (const std::string& name : *names) {
         const std::string file = located_name(name);
@@ -195,17 +195,15 @@ class SweepRun final : public Run {
     return json_line(json);
   }
 
-  std::vector<std::pair<std::size_t, std::string>> append(
-      std::span<const std::size_t> points, std::span<const Outcome> outcomes) override {
+  void append(std::span<const std::size_t> points, std::span<const Outcome> outcomes) override {
     for (std::size_t i = 0; i < points.size(); ++i) {
-      refused_[points[i]] = outcomes[i].error;
+      refused_[points[i]] = outcomes[i].error;  // what cannot be simulated is left out
       if (outcomes[i].error.empty()) {
         rows_[points[i]] = Json::parse(outcomes[i].values).get<std::vector<Json>>();
       }
     }
     done_ += points.size();
-    progress_->show(done_);
-    return {};  // what cannot be simulated is left out
+    progress().show(done_);
   }
 
   std::string name(std::size_t point) const override {
@@ -251,7 +249,9 @@ class SweepRun final : public Run {
     return report;
   }
 
-  void give_up() override {}
+  void finish_others() override {
+    if (done_ > 0) (void)finish();
+  }
 
  private:
   std::vector<SweepPoint> points_of(const std::vector<std::uint64_t>& sizes) const {
@@ -308,6 +308,11 @@ class SweepRun final : public Run {
     return values;
   }
 
+  std::string remedy() const override {
+    return options_.out.empty() ? "leave them out, or run the sweep again"
+                                : fmt::format("{} has the others", options_.file().string());
+  }
+
   SweepOptions options_;
   DType type_;
   std::vector<Topology> machines_;
@@ -316,7 +321,6 @@ class SweepRun final : public Run {
   std::vector<std::string> refused_;          // by point: why
   std::map<std::string, std::string> files_;  // hashes
   std::size_t done_ = 0;
-  std::optional<Progress> progress_;
 };
 
 struct SweepCommand {
@@ -332,22 +336,24 @@ struct SweepCommand {
     }
     SweepOptions called = options;
     called.command = command_line();
+    const std::string file = options.file().string();
+    std::vector<std::string> figures = {file, "--out", options.out};
+    if (!highlight.empty()) figures.insert(figures.end(), {"--highlight", highlight});
+    const std::string kept =
+        fmt::format("the times are in {} (--no-plots leaves out figures)", file);
+    const bool plots = !options.out.empty() && !no_plots;
     if (distributed.asked_for()) {
+      std::vector<std::string> kind_and_figures = {"sweep"};
+      kind_and_figures.insert(kind_and_figures.end(), figures.begin(), figures.end());
       distributed.go_on("sweep", {{"sweep", called.to_json()},
-                                  {"highlight", highlight},
-                                  {"plots", !options.out.empty() && !no_plots},
+                                  {"figures", plots ? Json(kind_and_figures) : Json(nullptr)},
+                                  {"kept", kept},
                                   {"format", name_of(format)}});
     }
     SweepRun run(called);
     run.compute();
     print(run.finish(), format);
-    if (!options.out.empty() && !no_plots) {
-      const std::string file = options.file().string();
-      std::vector<std::string> arguments = {file, "--out", options.out};
-      if (!highlight.empty()) arguments.insert(arguments.end(), {"--highlight", highlight});
-      draw("sweep", arguments,
-           fmt::format("the times are in {} (--no-plots leaves out figures)", file));
-    }
+    if (plots) draw("sweep", figures, kept);
   }
 };
 

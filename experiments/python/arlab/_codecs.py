@@ -108,6 +108,9 @@ class OwnCodec(Protocol):
 
 Class = TypeVar("Class", bound=type)
 
+#: By name, the class and the arguments of each that is defined: to define it in another process, too.
+OWN: dict[str, tuple[Any, dict[str, Any]]] = {}
+
 
 def codec(
     name: str,
@@ -151,6 +154,10 @@ def codec(
             name, summary or (own.__doc__ or name).strip().splitlines()[0], source, block,
             list(adapter.wire_bytes.items()), encode_ops, decode_ops, adapter.encode, adapter.decode,
         )  # fmt: skip
+        OWN[name] = own, {
+            "block": block, "dtypes": dtypes, "encode_ops": encode_ops, "decode_ops": decode_ops, "summary": summary,
+            "source": source,
+        }  # fmt: skip
         return own
 
     if not isinstance(block, int) or block < 1:

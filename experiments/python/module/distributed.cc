@@ -43,31 +43,32 @@ class PythonRun {
     return run_->task(points);
   }
 
-  std::vector<std::pair<std::size_t, std::string>> append(const std::vector<std::size_t>& points,
-                                                          Outcomes given) {
+  void append(const std::vector<std::size_t>& points, Outcomes given) {
     if (given.size() != points.size()) {
       fail("{} rows of {} points: allowed is one each", given.size(), points.size());
     }
     std::vector<cli::Outcome> outcomes;
     for (auto& [values, error] : given) outcomes.push_back({std::move(values), std::move(error)});
-    std::vector<std::pair<std::size_t, std::string>> failed;
-    heard([&] { failed = run_->append(points, outcomes); });
-    return failed;
+    heard([&] { run_->append(points, outcomes); });
+  }
+  void lose(std::size_t point, const std::string& why) {
+    heard([&] { run_->lose(point, why); });
   }
 
+  /// Throws CallFailed, when the others are in order, where points were lost.
   std::string finish(const std::string& format) {
     std::string text;
     heard([&] {
+      if (const std::string losses = run_->losses(); !losses.empty()) {
+        run_->finish_others();
+        throw CallFailed(losses);
+      }
       const auto shown = format == "json"  ? cli::Format::json
                          : format == "csv" ? cli::Format::csv
                                            : cli::Format::table;
       text = cli::render(run_->finish(), shown);
     });
     return text;
-  }
-
-  void give_up() {
-    heard([&] { run_->give_up(); });
   }
 
  private:
@@ -109,8 +110,8 @@ void define_distributed(nb::module_& module) {
       .def("missing", &PythonRun::missing)
       .def("task", &PythonRun::task)
       .def("append", &PythonRun::append)
-      .def("finish", &PythonRun::finish)
-      .def("give_up", &PythonRun::give_up);
+      .def("lose", &PythonRun::lose)
+      .def("finish", &PythonRun::finish);
   module.def(
       "study_run",
       [](const std::string& file, const std::string& out, bool resume, const nb::object& progress) {

@@ -1,0 +1,274 @@
+"""Points of a study or a sweep on several processes and machines, by Dask: `arlab study --dask`, and `client=` in Python.
+
+This process reads and checks the study, sends tasks, and alone writes the results; a worker computes the values of a few points from
+the text of a task and the files that it names. Codecs and algorithms of one's own go along with the tasks.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import logging
+import os
+import queue
+import runpy
+import signal
+import sys
+import threading
+from contextlib import contextmanager, redirect_stderr
+from typing import TYPE_CHECKING, Any, Callable, Iterator
+
+from arlab import _arlab, _codecs, _tables, schedules  # noqa: F401  (_tables says where the package's files are)
+from arlab._arlab import ArgumentError, Error
+from arlab._tables import first_line
+
+if TYPE_CHECKING:
+    from distributed import Client, Future
+
+__all__ = ["compute", "connected", "main"]
+
+#: Tasks per thread of the cluster, so that all threads end at about the same time.
+TASKS_PER_THREAD = 8
+
+_own_lock = threading.Lock()
+_own_defined = ""
+
+
+# ---------------------------------------------------------------- on a worker
+
+
+def work(task: str, own: bytes) -> tuple[list[tuple[str, str]], str]:
+    """What comes of the points of a task, or why this process may not compute them."""
+    try:
+        if not own:
+            return _arlab.values_of(task), ""
+        # One process has one codec of a name; others that share it have to wait.
+        with _own_lock:
+            _define(own)
+            return _arlab.values_of(task), ""
+    except ArgumentError as error:
+        return [], str(error)
+
+
+def _define(own: bytes) -> None:
+    global _own_defined
+    import cloudpickle
+
+    name = hashlib.sha256(own).hexdigest()
+    if _own_defined == name:
+        return
+    codecs, algorithms = cloudpickle.loads(own)
+    for define, known in ((_codecs.codec, codecs), (schedules.algorithm, algorithms)):
+        for key, (made, options) in known.items():
+            define(key, **options)(made)
+    _own_defined = name
+
+
+# ---------------------------------------------------------------- where the results are
+
+
+def _own() -> bytes:
+    """The codecs and algorithms of one's own, with the modules that they are from."""
+    if not _codecs.OWN and not schedules.OWN:
+        return b""
+    import cloudpickle
+
+    modules = {made.__module__ for known in (_codecs.OWN, schedules.OWN) for made, _ in known.values()}
+    by_value = [sys.modules[name] for name in modules - {"__main__"} if name in sys.modules]
+    for module in by_value:
+        cloudpickle.register_pickle_by_value(module)
+    try:
+        return bytes(cloudpickle.dumps((_codecs.OWN, schedules.OWN)))
+    except Exception as error:
+        raise ArgumentError(f"codecs and algorithms of your own cannot be sent to workers: {first_line(error)}") from error
+    finally:
+        for module in by_value:
+            cloudpickle.unregister_pickle_by_value(module)
+
+
+def _package() -> Any:
+    try:
+        import distributed
+    except ImportError:
+        raise ArgumentError("workers need the Python package distributed: pip install distributed cryptography") from None
+    return distributed
+
+
+@contextmanager
+def connected(client: Client | None, workers: int | None, address: str | None = None) -> Iterator[Client]:
+    """The client; else one of the cluster at an address, or of so many processes of this machine, which end with it."""
+    if client is not None:
+        if workers is not None:
+            raise ArgumentError("client and workers: allowed is one of them")
+        if client.asynchronous:
+            raise ArgumentError("client is asynchronous: needed is a distributed.Client(...) without asynchronous=True")
+        yield client
+        return
+    distributed = _package()
+    if address is not None:
+        try:
+            there = distributed.Client(address, timeout="10s", set_as_default=False)
+        except (OSError, ValueError, TypeError, ImportError) as error:
+            raise ArgumentError(f"no Dask scheduler answers at {address}: {first_line(error)}") from None
+        with there:
+            yield there
+        return
+    if not isinstance(workers, int) or isinstance(workers, bool) or workers < 1:
+        raise ArgumentError(f"workers is {workers!r}: allowed is an integer from 1 on")
+    try:
+        import cryptography  # noqa: F401
+    except ImportError:
+        raise ArgumentError("workers are asked for by TLS, which needs: pip install cryptography") from None
+    import dask
+
+    # Other users of this machine cannot talk to the workers, who do whatever they are told: TLS with keys that nobody else has.
+    # A point whose worker dies has a second worker, and then a third by itself.
+    quiet = {"silence_logs": logging.CRITICAL, "dashboard_address": None, "security": True}
+    with dask.config.set({"distributed.scheduler.allowed-failures": 1}):
+        with distributed.LocalCluster(n_workers=workers, threads_per_worker=1, **quiet) as cluster:
+            with distributed.Client(cluster, set_as_default=False) as there:
+                yield there
+
+
+def compute(run: _arlab.Run, client: Client, say: Callable[[str], Any]) -> None:
+    """Has the missing points of an open run computed. Points that fail are lost, and leave the others alone."""
+    threads = sum(client.nthreads().values())
+    if threads == 0:
+        say(f"waiting for workers of {client.scheduler.address}\n")
+    parts = run.missing()
+    share = -(-sum(len(points) for points, _ in parts) // (TASKS_PER_THREAD * max(threads, 4)))
+    pieces = []
+    for points, most in parts:
+        step = min(share, most)
+        pieces += [points[i : i + step] for i in range(0, len(points), step)]
+    deaths: list[int] = []
+    _send(run, client, pieces, deaths)
+    # Which of the points that were with a worker when it died has killed it? One after the other, nobody else is blamed.
+    for point in deaths:
+        again: list[int] = []
+        _send(run, client, [[point]], again)
+        if again:
+            run.lose(point, "every worker that computed it died (too little memory?)")
+
+
+def _send(run: _arlab.Run, client: Client, pieces: list[list[int]], deaths: list[int]) -> None:
+    """Computes pieces in any order. Points whose workers died time and again go to `deaths`."""
+    from distributed.scheduler import KilledWorker
+
+    own = _own()
+    done: queue.SimpleQueue[Future] = queue.SimpleQueue()
+    waiting: dict[Future, list[int]] = {}
+
+    def submit(points: list[int]) -> None:
+        future = client.submit(work, run.task(points), own, pure=False)
+        waiting[future] = points
+        future.add_done_callback(done.put)
+
+    try:
+        for points in pieces:
+            submit(points)
+        while waiting:
+            try:
+                future = done.get(timeout=1)
+            except queue.Empty:
+                if client.status not in ("running", "connecting"):
+                    raise _lost(run, client) from None
+                continue
+            points = waiting.pop(future)
+            if future.status != "finished":
+                error = future.exception() if future.status == "error" else None
+                if error is None:
+                    raise _lost(run, client)
+                if not isinstance(error, KilledWorker):
+                    raise Error(f"a worker cannot compute points: {type(error).__name__}: {first_line(error)}{_kept(run)}")
+                if len(points) == 1:
+                    deaths += points
+                for point in points if len(points) > 1 else ():
+                    submit([point])
+                continue
+            outcomes, refusal = future.result()
+            if refusal:
+                raise ArgumentError(f"a worker of {client.scheduler.address} is refused: {refusal}{_kept(run)}")
+            run.append(points, outcomes)
+    finally:
+        if waiting and client.status == "running":
+            client.cancel(list(waiting), force=True)
+
+
+def _lost(run: _arlab.Run, client: Client) -> Error:
+    return Error(f"the Dask cluster at {client.scheduler.address} is gone, or has given up the points{_kept(run)}")
+
+
+def _kept(run: _arlab.Run) -> str:
+    return f"; {run.rows} of {run.points} points are there"
+
+
+# ---------------------------------------------------------------- the command line
+
+
+def main(job: str) -> int:
+    """Does what the program asks for, in its place; returns the exit code."""
+    asked = json.loads(job)
+    try:
+        _command(asked, asked["options"])
+        return _draw(asked["options"]["figures"], asked["options"]["kept"])
+    except (Error, MemoryError) as error:
+        print("arlab:", first_line(error) or "not enough memory", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGINT)
+    return 2
+
+
+def _command(asked: dict[str, Any], options: dict[str, Any]) -> None:
+    if asked["setup"]:
+        _set_up(asked["setup"])
+    if asked["command"] == "study":
+        run = _arlab.study_run(options["file"], options["out"], options["resume"], _say)
+    else:
+        run = _arlab.sweep_run(json.dumps(options["sweep"]), _say)
+    try:
+        with connected(None, asked["workers"], asked["dask"]) as client:
+            run.open()
+            compute(run, client, _say)
+        print(run.finish(options["format"]), end="", flush=True)
+    finally:
+        run.close()
+
+
+def _draw(figures: list[str] | None, kept: str) -> int:
+    """Draws what `python -m arlab.figures` would; says what is there without figures (`kept`) where they fail."""
+    if figures is None:
+        return 0
+    said = io.StringIO()
+    try:
+        from arlab.figures.__main__ import main as draw
+
+        with redirect_stderr(said):
+            code = draw(figures)
+    except Exception as error:
+        what = f"{kept}, but the plots failed: {type(error).__name__}: {first_line(error)}; ./quickstart.sh installs what they need"
+        print("arlab:", what, file=sys.stderr)
+        return 1
+    if code:
+        print(f"arlab: {said.getvalue().strip().removeprefix('error: ')}; {kept}", file=sys.stderr)
+    return code
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(text)
+    sys.stderr.flush()
+
+
+def _set_up(file: str) -> None:
+    """Runs a file, for the codecs and algorithms that it defines."""
+    try:
+        runpy.run_path(file, run_name="__main__")
+    except OSError as error:
+        raise ArgumentError(f"--setup {file}: {error.strerror}") from None
+    except ArgumentError:
+        raise
+    except Exception as error:
+        raise ArgumentError(f"--setup {file}: {type(error).__name__}: {first_line(error)}") from error

@@ -16,6 +16,8 @@ import runpy
 import signal
 import sys
 import threading
+import time
+from concurrent.futures import CancelledError
 from contextlib import contextmanager, redirect_stderr
 from typing import TYPE_CHECKING, Any, Callable, Iterator
 
@@ -31,6 +33,13 @@ __all__ = ["compute", "connected", "main"]
 #: Tasks per thread of the cluster, so that all threads end at about the same time.
 TASKS_PER_THREAD = 8
 
+#: Before its first task, a process waits until its nanny must have heard that it has started: should the task end it at once, a
+#: nanny that has not heard would wait for that forever, and start no other.
+START_SECONDS = 0.5
+#: Without a worker on this machine, for so long, nothing will come any more.
+MOST_SECONDS_ALONE = 60.0
+
+_is_known = False
 _own_lock = threading.Lock()
 _own_defined = ""
 
@@ -38,17 +47,34 @@ _own_defined = ""
 # ---------------------------------------------------------------- on a worker
 
 
-def work(task: str, own: bytes) -> tuple[list[tuple[str, str]], str]:
+def _work(task: str, own: bytes) -> tuple[list[tuple[str, str]], str]:
     """What comes of the points of a task, or why this process may not compute them."""
+    from distributed import get_worker
+
     try:
-        if not own:
-            return _arlab.values_of(task), ""
-        # One process has one codec of a name; others that share it have to wait.
-        with _own_lock:
-            _define(own)
-            return _arlab.values_of(task), ""
-    except ArgumentError as error:
-        return [], str(error)
+        from arlab import distributed
+
+        return distributed.values(task, own), ""
+    except (ImportError, ValueError) as error:
+        return [], f"worker {get_worker().address} is refused: {error}"
+
+
+# Sent as it stands: a worker without this package would otherwise end where it reads its name.
+_work.__module__ = "__main__"
+
+
+def values(task: str, own: bytes) -> list[tuple[str, str]]:
+    """By point the rest of its row, or why there is none. Raises ArgumentError where this process is not the right one."""
+    global _is_known
+    if not _is_known:
+        time.sleep(START_SECONDS)
+        _is_known = True
+    if not own:
+        return _arlab.values_of(task)
+    # One process has one codec of a name; others that share it have to wait.
+    with _own_lock:
+        _define(own)
+        return _arlab.values_of(task)
 
 
 def _define(own: bytes) -> None:
@@ -108,6 +134,7 @@ def connected(client: Client | None, workers: int | None, address: str | None = 
     distributed = _package()
     if address is not None:
         try:
+            distributed.comm.get_address_host_port(address)  # a client of a wrong address cannot be closed
             there = distributed.Client(address, timeout="10s", set_as_default=False)
         except (OSError, ValueError, TypeError, ImportError) as error:
             raise ArgumentError(f"no Dask scheduler answers at {address}: {first_line(error)}") from None
@@ -124,7 +151,11 @@ def connected(client: Client | None, workers: int | None, address: str | None = 
 
     # Other users of this machine cannot talk to the workers, who do whatever they are told: TLS with keys that nobody else has.
     # A point whose worker dies has a second worker, and then a third by itself.
-    quiet = {"silence_logs": logging.CRITICAL, "dashboard_address": None, "security": True}
+    # Ctrl-C is for this process, which then ends them.
+    quiet = {
+        "silence_logs": logging.CRITICAL, "dashboard_address": None, "security": True,
+        "preload": ["import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)"],
+    }  # fmt: skip
     with dask.config.set({"distributed.scheduler.allowed-failures": 1}):
         with distributed.LocalCluster(n_workers=workers, threads_per_worker=1, **quiet) as cluster:
             with distributed.Client(cluster, set_as_default=False) as there:
@@ -134,8 +165,6 @@ def connected(client: Client | None, workers: int | None, address: str | None = 
 def compute(run: _arlab.Run, client: Client, say: Callable[[str], Any]) -> None:
     """Has the missing points of an open run computed. Points that fail are lost, and leave the others alone."""
     threads = sum(client.nthreads().values())
-    if threads == 0:
-        say(f"waiting for workers of {client.scheduler.address}\n")
     parts = run.missing()
     share = -(-sum(len(points) for points, _ in parts) // (TASKS_PER_THREAD * max(threads, 4)))
     pieces = []
@@ -143,25 +172,28 @@ def compute(run: _arlab.Run, client: Client, say: Callable[[str], Any]) -> None:
         step = min(share, most)
         pieces += [points[i : i + step] for i in range(0, len(points), step)]
     deaths: list[int] = []
-    _send(run, client, pieces, deaths)
+    _send(run, client, say, pieces, deaths)
     # Which of the points that were with a worker when it died has killed it? One after the other, nobody else is blamed.
     for point in deaths:
         again: list[int] = []
-        _send(run, client, [[point]], again)
+        _send(run, client, say, [[point]], again)
         if again:
             run.lose(point, "every worker that computed it died (too little memory?)")
 
 
-def _send(run: _arlab.Run, client: Client, pieces: list[list[int]], deaths: list[int]) -> None:
+def _send(
+    run: _arlab.Run, client: Client, say: Callable[[str], Any], pieces: list[list[int]], deaths: list[int]
+) -> None:
     """Computes pieces in any order. Points whose workers died time and again go to `deaths`."""
-    from distributed.scheduler import KilledWorker
+    from distributed import KilledWorker
 
     own = _own()
     done: queue.SimpleQueue[Future] = queue.SimpleQueue()
     waiting: dict[Future, list[int]] = {}
+    alone_since: float | None = None
 
     def submit(points: list[int]) -> None:
-        future = client.submit(work, run.task(points), own, pure=False)
+        future = client.submit(_work, run.task(points), own, pure=False)
         waiting[future] = points
         future.add_done_callback(done.put)
 
@@ -174,26 +206,48 @@ def _send(run: _arlab.Run, client: Client, pieces: list[list[int]], deaths: list
             except queue.Empty:
                 if client.status not in ("running", "connecting"):
                     raise _lost(run, client) from None
+                alone_since = _alone(client, say, alone_since)
+                continue
+            alone_since = None
+            if future.status in ("lost", "pending"):  # its worker died with the rows, which are computed again
+                future.add_done_callback(done.put)
                 continue
             points = waiting.pop(future)
-            if future.status != "finished":
-                error = future.exception() if future.status == "error" else None
-                if error is None:
-                    raise _lost(run, client)
-                if not isinstance(error, KilledWorker):
-                    raise Error(f"a worker cannot compute points: {type(error).__name__}: {first_line(error)}{_kept(run)}")
+            try:
+                outcomes, refusal = future.result()
+            except KilledWorker:
                 if len(points) == 1:
                     deaths += points
                 for point in points if len(points) > 1 else ():
                     submit([point])
                 continue
-            outcomes, refusal = future.result()
+            except CancelledError:
+                raise _lost(run, client) from None
+            except Exception as error:
+                what = f"a worker cannot compute points: {type(error).__name__}: {first_line(error)}"
+                raise Error(f"{what}{_kept(run)}") from error
             if refusal:
-                raise ArgumentError(f"a worker of {client.scheduler.address} is refused: {refusal}{_kept(run)}")
+                raise ArgumentError(f"{refusal}{_kept(run)}")
             run.append(points, outcomes)
     finally:
         if waiting and client.status == "running":
             client.cancel(list(waiting), force=True)
+
+
+def _alone(client: Client, say: Callable[[str], Any], since: float | None) -> float | None:
+    """Since when the cluster has had no worker, or None; says so once."""
+    try:
+        if client.status != "running" or client.nthreads():
+            return None
+    except OSError:
+        return since
+    if since is None:
+        say(f"no worker is there: waiting for workers of {client.scheduler.address}\n")
+        return time.monotonic()
+    is_local = type(client.cluster).__name__ == "LocalCluster"
+    if is_local and time.monotonic() - since > MOST_SECONDS_ALONE:
+        raise Error("all workers have died, and no other has come for a minute")
+    return since
 
 
 def _lost(run: _arlab.Run, client: Client) -> Error:
@@ -229,6 +283,8 @@ def _command(asked: dict[str, Any], options: dict[str, Any]) -> None:
         run = _arlab.study_run(options["file"], options["out"], options["resume"], _say)
     else:
         run = _arlab.sweep_run(json.dumps(options["sweep"]), _say)
+    # What Dask has to say of a scheduler that is gone, this program says in one line.
+    logging.disable(logging.CRITICAL)
     try:
         with connected(None, asked["workers"], asked["dask"]) as client:
             run.open()

@@ -162,24 +162,22 @@ def test_rows_are_those_of_one_process(folder, client):
 
 
 def test_a_worker_dies_and_points_fail(folder, client, own_codecs):
-    write_study("fp16", "dies_once", "raises", "dies")
-    for codec in ("raises", "dies"):
-        Path(codec).touch()
+    write_study("fp16", "dies_once", "raises")
+    Path("raises").touch()
     Path("dies_once").touch()
     before = set(client.scheduler_info(n_workers=-1)["workers"])
     with pytest.raises(arlab.Error) as raised:
         arlab.study("tiny.toml", out="out", client=client)
     assert not Path("dies_once").exists() and set(client.scheduler_info(n_workers=-1)["workers"]) != before
     line = str(raised.value)
-    assert line.startswith("16 of 32 points failed: ") and "\n" not in line and "--resume" in line
+    assert line.startswith("8 of 24 points failed: ") and "\n" not in line and "--resume" in line
     assert "codec raises: encode of" in line and "RuntimeError: as it was told" in line
     partial = Path("out/results.csv").read_text().splitlines()
     rows = [row.split(",")[:6] for row in partial if not row.startswith("#")][1:]
     assert [row[5] for row in rows] == ["fp16", "dies_once"] * 8
     assert not Path("out/summary.csv").exists()
 
-    for codec in ("raises", "dies"):
-        Path(codec).unlink()
+    Path("raises").unlink()
     heard = []
     arlab.study("tiny.toml", out="out", client=client, resume=True, progress=heard.append)
     assert heard[0] == "resuming after 16 points\n"
@@ -191,13 +189,13 @@ def test_a_worker_dies_and_points_fail(folder, client, own_codecs):
 def test_every_death_is_blamed_on_its_point(folder, client, own_codecs):
     write_study("fp16", "dies")
     Path("dies").touch()
-    text = Path("tiny.toml").read_text().replace('"two_shot", ', "").replace("[2, 4]", "[2]")
-    Path("tiny.toml").write_text(text)
+    text = Path("tiny.toml").read_text().replace('"two_shot", ', "").replace("[2, 4]", "[2]").replace('"4K"', '"1K"')
+    Path("tiny.toml").write_text(text.replace('\n[[input]]\nname = "ours"\nfile = "data{ranks}.npy"\n', ""))
     heard = []
-    with pytest.raises(arlab.Error, match="2 of 4 points failed"):
+    with pytest.raises(arlab.Error, match="1 of 2 points failed"):
         arlab.study("tiny.toml", out="out", client=client, progress=heard.append)
     failed = [line for line in heard if line.startswith("failed: ")]
-    assert len(failed) == 2 and all("codec dies: every worker that computed it died" in line for line in failed)
+    assert len(failed) == 1 and all("codec dies: every worker that computed it died" in line for line in failed)
 
 
 def test_a_killed_driver_is_resumed(folder, cluster, own_codecs):

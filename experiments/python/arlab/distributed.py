@@ -18,7 +18,7 @@ import sys
 import threading
 import time
 from concurrent.futures import CancelledError
-from contextlib import contextmanager, redirect_stderr
+from contextlib import contextmanager, redirect_stderr, suppress
 from typing import TYPE_CHECKING, Any, Callable, Iterator
 
 from arlab import _arlab, _codecs, _tables, schedules  # noqa: F401  (_tables says where the package's files are)
@@ -33,13 +33,9 @@ __all__ = ["compute", "connected", "main"]
 #: Tasks per thread of the cluster, so that all threads end at about the same time.
 TASKS_PER_THREAD = 8
 
-#: Before its first task, a process waits until its nanny must have heard that it has started: should the task end it at once, a
-#: nanny that has not heard would wait for that forever, and start no other.
-START_SECONDS = 0.5
-#: Without a worker on this machine, for so long, nothing will come any more.
-MOST_SECONDS_ALONE = 60.0
+#: Without a worker for so long, none of this machine will come by itself.
+MOST_SECONDS_ALONE = 5.0
 
-_is_known = False
 _own_lock = threading.Lock()
 _own_defined = ""
 
@@ -65,10 +61,6 @@ _work.__module__ = "__main__"
 
 def values(task: str, own: bytes) -> list[tuple[str, str]]:
     """By point the rest of its row, or why there is none. Raises ArgumentError where this process is not the right one."""
-    global _is_known
-    if not _is_known:
-        time.sleep(START_SECONDS)
-        _is_known = True
     if not own:
         return _arlab.values_of(task)
     # One process has one codec of a name; others that share it have to wait.
@@ -165,6 +157,7 @@ def connected(client: Client | None, workers: int | None, address: str | None = 
 def compute(run: _arlab.Run, client: Client, say: Callable[[str], Any]) -> None:
     """Has the missing points of an open run computed. Points that fail are lost, and leave the others alone."""
     threads = sum(client.nthreads().values())
+    workers = len(client.nthreads()) or 1
     parts = run.missing()
     share = -(-sum(len(points) for points, _ in parts) // (TASKS_PER_THREAD * max(threads, 4)))
     pieces = []
@@ -172,17 +165,29 @@ def compute(run: _arlab.Run, client: Client, say: Callable[[str], Any]) -> None:
         step = min(share, most)
         pieces += [points[i : i + step] for i in range(0, len(points), step)]
     deaths: list[int] = []
-    _send(run, client, say, pieces, deaths)
-    # Which of the points that were with a worker when it died has killed it? One after the other, nobody else is blamed.
+    _send(run, client, say, threads, pieces, deaths)
+    # Which of the points that were with a worker when it died has killed it? One after the other, on a cluster that has its
+    # workers again, and twice: a worker that is starting may go for other reasons.
     for point in deaths:
-        again: list[int] = []
-        _send(run, client, say, [[point]], again)
-        if again:
+        tries: list[int] = []
+        while len(tries) < 2:
+            before = len(tries)
+            with suppress(TimeoutError):
+                client.wait_for_workers(workers, timeout=10)
+            _send(run, client, say, threads, [[point]], tries)
+            if len(tries) == before:
+                break
+        else:
             run.lose(point, "every worker that computed it died (too little memory?)")
 
 
 def _send(
-    run: _arlab.Run, client: Client, say: Callable[[str], Any], pieces: list[list[int]], deaths: list[int]
+    run: _arlab.Run,
+    client: Client,
+    say: Callable[[str], Any],
+    threads: int,
+    pieces: list[list[int]],
+    deaths: list[int],
 ) -> None:
     """Computes pieces in any order. Points whose workers died time and again go to `deaths`."""
     from distributed import KilledWorker
@@ -206,7 +211,7 @@ def _send(
             except queue.Empty:
                 if client.status not in ("running", "connecting"):
                     raise _lost(run, client) from None
-                alone_since = _alone(client, say, alone_since)
+                alone_since = _alone(client, say, threads, alone_since)
                 continue
             alone_since = None
             if future.status in ("lost", "pending"):  # its worker died with the rows, which are computed again
@@ -214,7 +219,11 @@ def _send(
                 continue
             points = waiting.pop(future)
             try:
-                outcomes, refusal = future.result()
+                outcomes, refusal = future.result(timeout=10)
+            except TimeoutError:  # the same, noticed later
+                waiting[future] = points
+                future.add_done_callback(done.put)
+                continue
             except KilledWorker:
                 if len(points) == 1:
                     deaths += points
@@ -234,8 +243,8 @@ def _send(
             client.cancel(list(waiting), force=True)
 
 
-def _alone(client: Client, say: Callable[[str], Any], since: float | None) -> float | None:
-    """Since when the cluster has had no worker, or None; says so once."""
+def _alone(client: Client, say: Callable[[str], Any], threads: int, since: float | None) -> float | None:
+    """Since when the cluster has had no worker, or None; says so once, and starts others on this machine."""
     try:
         if client.status != "running" or client.nthreads():
             return None
@@ -244,10 +253,11 @@ def _alone(client: Client, say: Callable[[str], Any], since: float | None) -> fl
     if since is None:
         say(f"no worker is there: waiting for workers of {client.scheduler.address}\n")
         return time.monotonic()
-    is_local = type(client.cluster).__name__ == "LocalCluster"
-    if is_local and time.monotonic() - since > MOST_SECONDS_ALONE:
-        raise Error("all workers have died, and no other has come for a minute")
-    return since
+    if type(client.cluster).__name__ != "LocalCluster" or time.monotonic() - since < MOST_SECONDS_ALONE:
+        return since
+    # A nanny starts no other worker after one that died while it was starting; there are to be as many more of them.
+    client.cluster.scale(len(client.cluster.worker_spec) + threads)
+    return time.monotonic()
 
 
 def _lost(run: _arlab.Run, client: Client) -> Error:

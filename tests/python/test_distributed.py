@@ -250,10 +250,10 @@ def test_sweeps(client):
 
 
 def test_processes_of_this_machine(folder):
-    """The program with everything it has: processes, codecs of one's own, figures, a table."""
+    """The program with processes, codecs of one's own, a table."""
     write_study("fp16", "slow")
-    done = program(["study", "tiny.toml", "--out", "out", "--workers", "1", "--setup", "setup.py"], 0)
-    assert "gaussian" in done.stdout and "100% of 16 points" in done.stderr and Path("out/pareto.png").exists()
+    done = program(["study", "tiny.toml", "--out", "out", "--workers", "1", "--setup", "setup.py", "--no-plots"], 0)
+    assert "gaussian" in done.stdout and "100% of 16 points" in done.stderr
     assert len(done.stderr.splitlines()) <= 16
 
 

@@ -141,20 +141,15 @@ bool hand_over_drawing(const std::string& json) {
   return true;
 }
 
-namespace {
-const std::vector<std::pair<std::string, Format>> kFormats = {
-    {"table", Format::table}, {"json", Format::json}, {"csv", Format::csv}};
-}  // namespace
-
-std::string name_of(Format format) { return kFormats[static_cast<std::size_t>(format)].first; }
-
 void add_format(CLI::App& command, Format& format, Format default_format) {
   format = default_format;
+  const std::vector<std::pair<std::string, Format>> names = {
+      {"table", Format::table}, {"json", Format::json}, {"csv", Format::csv}};
   command
       .add_option_function<std::string>(
           "--format",
-          [&format](const std::string& text) {
-            for (const auto& [name, value] : kFormats) {
+          [&format, names](const std::string& text) {
+            for (const auto& [name, value] : names) {
               if (name == text) {
                 format = value;
                 return;
@@ -163,8 +158,13 @@ void add_format(CLI::App& command, Format& format, Format default_format) {
             throw CLI::ValidationError(
                 "--format", fmt::format("{}: allowed are table, json, csv", quote(text)));
           },
-          fmt::format("Output: table, json or csv [{}]", name_of(default_format)))
+          fmt::format("Output: table, json or csv [{}]",
+                      names[static_cast<std::size_t>(default_format)].first))
       ->type_name("FORMAT");
+}
+
+std::string name_of(Format format) {
+  return format == Format::json ? "json" : format == Format::csv ? "csv" : "table";
 }
 
 void print(const Report& report, Format format) { write_stdout(render(report, format)); }

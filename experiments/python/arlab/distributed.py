@@ -17,6 +17,7 @@ import signal
 import sys
 import threading
 import time
+import warnings
 from concurrent.futures import CancelledError
 from contextlib import contextmanager, redirect_stderr, suppress
 from typing import TYPE_CHECKING, Any, Callable, Iterator
@@ -142,14 +143,20 @@ def connected(client: Client | None, workers: int | None, address: str | None = 
     import dask
 
     # Other users of this machine cannot talk to the workers, who do whatever they are told: TLS with keys that nobody else has.
-    # A point whose worker dies has a second worker, and then a third by itself.
+    # Its pages, which are for everybody, are left out. A point whose worker dies has a second worker, and then others by itself.
     # Ctrl-C is for this process, which then ends them.
     quiet = {
         "silence_logs": logging.CRITICAL, "dashboard_address": None, "security": True,
         "preload": ["import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)"],
     }  # fmt: skip
-    with dask.config.set({"distributed.scheduler.allowed-failures": 1}):
-        with distributed.LocalCluster(n_workers=workers, threads_per_worker=1, **quiet) as cluster:
+    options = {
+        "distributed.scheduler.allowed-failures": 1, "distributed.scheduler.http.routes": [], "distributed.worker.http.routes": [],
+    }  # fmt: skip
+    with dask.config.set(options):
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="(?s).*Port .* is already in use")
+            started = distributed.LocalCluster(n_workers=workers, threads_per_worker=1, **quiet)
+        with started as cluster:
             with distributed.Client(cluster, set_as_default=False) as there:
                 yield there
 

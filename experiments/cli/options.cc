@@ -177,6 +177,8 @@ void write_progress(const std::string& text) {
   std::clearerr(stderr);
 }
 
+bool has_listener() { return output_of_thread != nullptr; }
+
 bool hand_over_drawing(const std::string& json) {
   if (output_of_thread == nullptr) return false;
   output_of_thread->drawing(json);
@@ -207,6 +209,10 @@ void add_format(CLI::App& command, Format& format, Format default_format, bool n
                       names[static_cast<std::size_t>(default_format)].first,
                       nccl ? "; nccl and nccl-json are as nccl-tests has them" : ""))
       ->type_name("FORMAT");
+}
+
+std::string name_of(Format format) {
+  return format == Format::json ? "json" : format == Format::csv ? "csv" : "table";
 }
 
 void print(const Report& report, Format format) { write_stdout(render(report, format)); }

@@ -59,12 +59,18 @@ void write_stdout(const std::string& text);
 /// Tells the user how far the work is. Whether anybody hears it makes no difference to the work.
 void write_progress(const std::string& text);
 
+/// Whether somebody takes this thread's output (program.h), as in Python.
+bool has_listener();
+
 /// Hands the data of a picture to who takes this thread's output; false where nobody does.
 bool hand_over_drawing(const std::string& json);
 
 /// --format table|json|csv, for every command; of some also nccl and nccl-json.
 void add_format(CLI::App& command, Format& format, Format default_format = Format::table,
                 bool nccl = false);
+
+/// "table", "json" or "csv".
+std::string name_of(Format format);
 
 /// Prints to stdout.
 void print(const Report& report, Format format);

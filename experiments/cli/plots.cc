@@ -16,6 +16,7 @@
 #include <system_error>
 
 #include "experiments/cli/commands.h"
+#include "experiments/cli/hashes.h"
 #include "experiments/cli/options.h"
 #include "experiments/cli/report.h"
 
@@ -32,11 +33,18 @@ std::string package_folder() {
   return (fs::path(ARLAB_DATA_DIR) / "python").string();
 }
 
+/// The folder that holds the package with its compiled part, which a build has beside the program; else what Python finds.
+std::string compiled_package_folder() {
+  std::error_code error;
+  const fs::path folder = fs::read_symlink(program_file(), error).parent_path() / "python";
+  return !error && fs::exists(folder / "arlab", error) ? folder.string() : package_folder();
+}
+
 /// Our environment, with the package before whatever else PYTHONPATH names. Files of the working directory are none of
 /// Python's modules (PYTHONSAFEPATH, of Python 3.11 and later).
-std::vector<std::string> environment() {
+std::vector<std::string> environment(const std::string& package) {
   constexpr std::string_view kPath = "PYTHONPATH=";
-  std::string path = std::string(kPath) + package_folder();
+  std::string path = std::string(kPath) + package;
   std::vector<std::string> variables = {"PYTHONSAFEPATH=1"};
   for (char** each = environ; *each != nullptr; ++each) {
     const std::string_view variable = *each;
@@ -91,7 +99,7 @@ struct Ended {
 /// Runs a program to its end; `input` is its standard input, or -1 for ours.
 Ended run_program(std::vector<std::string> words, int input) {
   const std::vector<char*> argv = pointers(words);
-  std::vector<std::string> variables = environment();
+  std::vector<std::string> variables = environment(package_folder());
   const std::vector<char*> envp = pointers(variables);
   std::array<int, 2> ends = {};
   if (::pipe2(ends.data(), O_CLOEXEC) != 0) fail_to_start(errno);
@@ -182,6 +190,34 @@ void draw(const std::string& kind, const nlohmann::ordered_json& data, const std
     if (written > 0) rest.remove_prefix(static_cast<std::size_t>(written));
   }
   draw_from(kind, {"/dev/stdin", picture}, file.number(), kept);
+}
+
+void become_python(const std::string& module, const std::string& argument,
+                   const std::string& purpose) {
+  if (has_listener()) {
+    fail(
+        "{} are of the program; in Python, arlab.study() and arlab.sweep() have client= and "
+        "workers=",
+        purpose);
+  }
+  // Whatever cannot be imported is one line here, and not a traceback.
+  constexpr const char* kMain = R"(import importlib, sys
+try:
+    main = importlib.import_module(sys.argv[1]).main
+except ImportError as error:
+    print(f"arlab: {sys.argv[3]}: {error}; needed is the Python package arlab with its compiled part: ./quickstart.sh or"
+          " pip install '.[distributed]' installs it, ARLAB_PYTHON names another Python", file=sys.stderr)
+    sys.exit(2)
+sys.exit(main(sys.argv[2]))
+)";
+  std::vector<std::string> words = {python(), "-c", kMain, module, argument, purpose};
+  const std::vector<char*> argv = pointers(words);
+  std::vector<std::string> variables = environment(compiled_package_folder());
+  const std::vector<char*> envp = pointers(variables);
+  std::fflush(stdout);
+  ::execvpe(argv[0], argv.data(), envp.data());
+  fail("{}: cannot run {}: {}; ARLAB_PYTHON names another Python", purpose, words[0],
+       std::generic_category().message(errno));
 }
 
 void require_picture_name(const std::string& option, const std::string& path,

@@ -1,4 +1,4 @@
-// Pictures: the Python package arlab.figures, run as a child process.
+// What the Python package does for the program: pictures, by arlab.figures as a child process, and whole commands.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -20,6 +20,12 @@ void draw(const std::string& kind, const std::vector<std::string>& arguments,
 /// so that no temporary file can be left behind.
 void draw(const std::string& kind, const nlohmann::ordered_json& data, const std::string& picture,
           const std::string& kept);
+
+/// Goes on as Python: as the function main() of a module of the package, with one argument. It has this process's stdin,
+/// stdout, stderr and signals, and its exit code is ours. Where the module, or what it needs, is not there, one line says
+/// what `purpose` needs, and what installs it. Throws InvalidInput when Python cannot be started, and in Python.
+[[noreturn]] void become_python(const std::string& module, const std::string& argument,
+                                const std::string& purpose);
 
 /// Throws InvalidInput unless the name of the picture ends in one of these and can be one of a file
 /// in a folder that exists.

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <system_error>
 #include <utility>
@@ -71,7 +72,17 @@ std::string marked(const std::string& comments, std::string_view mark) {
   return {};
 }
 
-/// The names of what two definitions say differently.
+/// Whether this is what the file holds.
+bool holds(const fs::path& path, const std::string& text) {
+  try {
+    return InputFile(path).read_rest() == text;
+  } catch (const InvalidInput&) {
+    return false;  // it was moved, or made unreadable
+  }
+}
+
+}  // namespace
+
 std::string differences(const std::string& a, const std::string& b) {
   using Json = nlohmann::json;  // without an order of its own
   const Json first = Json::parse(a, nullptr, false);
@@ -86,17 +97,6 @@ std::string differences(const std::string& a, const std::string& b) {
   }
   return names;
 }
-
-/// Whether this is what the file holds.
-bool holds(const fs::path& path, const std::string& text) {
-  try {
-    return InputFile(path).read_rest() == text;
-  } catch (const InvalidInput&) {
-    return false;  // it was moved, or made unreadable
-  }
-}
-
-}  // namespace
 
 // ---------------------------------------------------------------- the folder
 
@@ -256,13 +256,10 @@ void ResultsFile::read_row(std::string_view line, std::size_t number) {
   ++count_;
 }
 
-void ResultsFile::append(std::span<const std::size_t> points,
-                         std::span<const std::vector<nlohmann::ordered_json>> rows) {
+void ResultsFile::append(std::span<const std::size_t> points, std::span<const std::string> rows) {
   std::string text;
   for (std::size_t i = 0; i < points.size(); ++i) {
-    std::string row = csv_line(rows[i]);
-    row.pop_back();  // the line feed
-    rows_[points[i]] = std::move(row);
+    rows_[points[i]] = rows[i];
     text += text_of_row(points[i]);
   }
   std::string_view rest = text;
@@ -287,6 +284,7 @@ std::vector<ResultsFile::Cells> ResultsFile::finish() {
   std::string text = header_text();
   std::vector<Cells> rows;
   for (std::size_t i = 0; i < points_.size(); ++i) {
+    if (!has(i)) continue;
     text += text_of_row(i);
     rows.push_back(cut_csv_line(rows_[i]));
   }

@@ -13,7 +13,6 @@
 
 #include <filesystem>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <span>
 #include <string>
 #include <vector>
@@ -42,6 +41,9 @@ struct ResultsHeader {
   std::string definition;  // JSON, on one line
 };
 
+/// The names of what two definitions say differently.
+std::string differences(const std::string& a, const std::string& b);
+
 class ResultsFile {
  public:
   using Cells = std::vector<std::string>;
@@ -64,11 +66,11 @@ class ResultsFile {
   std::size_t rows() const { return count_; }
   bool has(std::size_t point) const { return !rows_[point].empty(); }
 
-  /// Writes rows, and waits until the disk has them.
-  void append(std::span<const std::size_t> points,
-              std::span<const std::vector<nlohmann::ordered_json>> rows);
+  /// Writes rows, lines of CSV without an end, and waits until the disk has them.
+  void append(std::span<const std::size_t> points, std::span<const std::string> rows);
 
-  /// All rows, in the order of the points, and the file as an uninterrupted study leaves it.
+  /// The rows that are there in the order of the points, in the file, too: with all rows, as an
+  /// uninterrupted study leaves it.
   std::vector<Cells> finish();
 
  private:

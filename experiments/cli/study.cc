@@ -1,19 +1,17 @@
 // arlab study: a sweep over inputs x ranks x algorithms x codecs. Rows go to results.csv as they
 // are computed, so that a sweep that was interrupted can be resumed; then a summary and plots.
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <csignal>
-#include <cstdio>
+#include <functional>
 #include <map>
 
 #include "experiments/cli/commands.h"
-#include "experiments/cli/hashes.h"
+#include "experiments/cli/distributed.h"
 #include "experiments/cli/options.h"
 #include "experiments/cli/plots.h"
+#include "experiments/cli/progress.h"
 #include "experiments/cli/reduction.h"
 #include "experiments/cli/results_file.h"
 #include "experiments/cli/study_file.h"
@@ -58,6 +56,9 @@ const std::vector<std::string> kColumns = {"input",
                                            "non_finite",
                                            "simulated_latency_us"};
 
+// The first columns are the key.
+constexpr std::size_t kKeyColumns = 6;
+
 // ---------------------------------------------------------------- points
 
 /// All points that share one tensor.
@@ -67,6 +68,7 @@ struct Sample {
   std::string file;           // empty for a synthetic input
   std::string tensor;         // name in a .safetensors file
   DType dtype = DType::fp16;  // as the tensor has it
+  std::uint64_t bytes = 0;    // of all ranks; 0 until check_samples()
 };
 
 struct Point {
@@ -171,6 +173,7 @@ void check_samples(const Study& study, Sweep& sweep) {
       dtype = tensor.dtype;
       elements = tensor.elements_per_rank();
     }
+    sample.bytes = elements * size_of(dtype) * sample.ranks;
     require_slots(study, sample.ranks, elements, fmt::format("input '{}'", sample.input->name));
     if (study.simulate) {
       require_slots(study, sample.ranks, simulated_elements(*study.simulate, dtype), "simulate");
@@ -231,7 +234,8 @@ ResultsFile::Cells row_key(const Sample& sample, const Point& point) {
           std::to_string(sample.ranks), point.algorithm, point.codec};
 }
 
-std::vector<Json> run_point(const Sample& sample, const Point& point, const Tensor& inputs,
+/// The rest of the row, as CSV.
+std::string values_of_point(const Sample& sample, const Point& point, const Tensor& inputs,
                             const ExactResult& exact, const AlgorithmOptions& options,
                             Json latency_us) {
   const CodecPtr codec = find_codec(point.codec);
@@ -247,38 +251,69 @@ std::vector<Json> run_point(const Sample& sample, const Point& point, const Tens
   for (const Field& field : reduction_fields(reduction, exact)) figures[field.name] = field.value;
   figures["elements"] = inputs.elements_per_rank();
   figures["simulated_latency_us"] = std::move(latency_us);
-  const ResultsFile::Cells key = row_key(sample, point);
-  std::vector<Json> row(key.begin(), key.end());
-  for (std::size_t c = row.size(); c < kColumns.size(); ++c) row.push_back(figures.at(kColumns[c]));
-  return row;
+  std::vector<Json> values;
+  for (std::size_t c = kKeyColumns; c < kColumns.size(); ++c) {
+    values.push_back(figures.at(kColumns[c]));
+  }
+  std::string text = csv_line(values);
+  text.pop_back();  // the line feed
+  return text;
+}
+
+/// Of points that share a sample. The latencies are found first, one by one: who finds them need not
+/// be safe from other threads.
+std::vector<Outcome> outcomes_of(const Study& study, const Sample& sample,
+                                 std::span<const Point> points, LatencyTable& latencies,
+                                 unsigned threads) {
+  const Tensor inputs = load_sample(study, sample);
+  std::map<Collective, ExactResult> exact;
+  for (const Point& point : points) {
+    const Collective collective = find_algorithm(point.algorithm).collective;
+    if (!exact.contains(collective)) exact[collective] = exact_result(collective, inputs);
+  }
+  const AlgorithmOptions options = algorithm_options(study, latencies.group_size(sample.ranks));
+  std::vector<Json> latency(points.size());
+  std::vector<Outcome> outcomes(points.size());
+  for (std::size_t i = 0; i < points.size(); ++i) {
+    outcomes[i] = outcome_of([&] {
+      latency[i] = latencies.latency_us(sample.ranks, points[i].algorithm,
+                                        find_codec(points[i].codec), inputs.dtype);
+      return std::string();
+    });
+  }
+  parallel_for(points.size(), threads, [&](unsigned, std::size_t i) {
+    if (!outcomes[i].error.empty()) return;
+    const Collective collective = find_algorithm(points[i].algorithm).collective;
+    outcomes[i] = outcome_of([&] {
+      return values_of_point(sample, points[i], inputs, exact.at(collective), options, latency[i]);
+    });
+  });
+  return outcomes;
 }
 
 // ---------------------------------------------------------------- results.csv
 
-/// Everything that decides the rows: two runs with equal definitions have equal rows.
-std::string definition(const Study& study, const Sweep& sweep) {
-  std::map<std::string, std::string> hashes;  // of files; tensors of one are samples
-  Json json = {
-      {"program", fmt::format("arlab {} {}", ARLAB_VERSION, quick_hash_of_file(program_file()))},
-      {"dtype", std::string(name_of(study.dtype))},
-      {"ranks", study.ranks},
-      {"algorithms", study.algorithms},
-      {"codecs", study.codecs}};
+using HashOfFile = std::function<std::string(const std::string&)>;
+
+/// Everything that decides the rows of samples: two runs with equal definitions have equal rows.
+Json definition(const Study& study, std::span<const Sample> samples, const HashOfFile& hash_of) {
+  Json json = {{"program", program_definition()},
+               {"dtype", std::string(name_of(study.dtype))},
+               {"ranks", study.ranks},
+               {"algorithms", study.algorithms},
+               {"codecs", study.codecs}};
   for (const std::string& algorithm : study.algorithms) {
-    if (!is_schedule_file(algorithm)) continue;
-    json["schedules"][algorithm] = quick_hash_of_file(algorithm);
+    if (is_schedule_file(algorithm)) json["schedules"][algorithm] = hash_of(algorithm);
   }
   if (study.inner_codec) json["inner_codec"] = *study.inner_codec;
-  for (const Sample& sample : sweep.samples) {
+  for (const Sample& sample : samples) {
     Json entry = {{"name", sample.input->name}, {"ranks", sample.ranks}};
     if (sample.file.empty()) {
       entry["synthetic"] = sample.input->synthetic;
       entry["elements"] = sample.input->elements;
     } else {
       entry["tensor"] = sample.tensor;
-      std::string& hash = hashes[sample.file];
-      if (hash.empty()) hash = quick_hash_of_file(sample.file);
-      entry["hash"] = hash;
+      entry["hash"] = hash_of(sample.file);
     }
     json["samples"].push_back(std::move(entry));
   }
@@ -293,10 +328,10 @@ std::string definition(const Study& study, const Sweep& sweep) {
       json["simulate"]["group_sizes"][std::to_string(ranks)] = group_size;
     }
     if (study.simulate->topology.ends_with(".toml")) {
-      json["simulate"]["hash"] = quick_hash_of_file(study.simulate->topology);
+      json["simulate"]["hash"] = hash_of(study.simulate->topology);
     }
   }
-  return json_line(json);
+  return json;
 }
 
 std::string provenance(const Study& study) {
@@ -322,39 +357,6 @@ class IgnoredPipes {
 
  private:
   void (*before_)(int);
-};
-
-class Progress {
- public:
-  explicit Progress(std::size_t total) : total_(total), terminal_(isatty(STDERR_FILENO) == 1) {}
-
-  void show(std::size_t done) {
-    const std::size_t percent = total_ == 0 ? 100 : 100 * done / total_;
-    if (!terminal_) {  // a line per tenth, for logs
-      if (percent / 10 == last_ / 10 && done != total_) return;
-      if (percent == last_) return;
-      write_progress(fmt::format("{:3}% of {} points\n", percent, total_));
-    } else {
-      const double seconds =
-          std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
-      if (first_ == kUnset) first_ = done;
-      const double left = done > first_ ? seconds / static_cast<double>(done - first_) *
-                                              static_cast<double>(total_ - done)
-                                        : 0;
-      write_progress(fmt::format("\r[{:<40}] {}/{} points, {:.0f} s left {}",
-                                 std::string(40 * percent / 100, '#'), done, total_, left,
-                                 done == total_ ? "\n" : ""));
-    }
-    last_ = percent;
-  }
-
- private:
-  static constexpr std::size_t kUnset = SIZE_MAX;
-  std::size_t total_;
-  bool terminal_;
-  std::size_t last_ = 0;
-  std::size_t first_ = kUnset;
-  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
 
 // ---------------------------------------------------------------- summary
@@ -437,132 +439,275 @@ Table summarise(const std::vector<std::vector<std::string>>& rows) {
   return table;
 }
 
+// ---------------------------------------------------------------- the run
+
+fs::path folder_of(const StudyOptions& options) {
+  if (!options.out.empty()) return options.out;
+  // main/study.toml is the study "main"; heavy_tails.toml is "heavy_tails".
+  const fs::path path = located_path(options.file);
+  return fs::path("results") /
+         (path.stem() == "study" ? path.parent_path().filename() : path.stem());
+}
+
+class StudyRun final : public Run {
+ public:
+  explicit StudyRun(StudyOptions options)
+      : options_(std::move(options)),
+        study_(read_study(options_.file)),
+        folder_(folder_of(options_)),
+        sweep_(checked_sweep(study_)),
+        lock_(folder_),
+        results_(folder_ / "results.csv",
+                 {study_.title, called_as(), provenance(study_),
+                  json_line(definition(study_, sweep_.samples,
+                                       [this](const std::string& file) { return hash_of(file); }))},
+                 kColumns, keys()) {}
+
+  /// Before task() is called.
+  void prepare_tasks() {
+    located_study_ = read_study(located_path(options_.file));
+    located_sweep_ = make_sweep(located_study_);
+  }
+
+  void open() override {
+    if (options_.resume) {
+      results_.resume();
+    } else {
+      results_.start_anew();
+    }
+    if (rows() > 0) write_progress(fmt::format("resuming after {} points\n", rows()));
+    start_progress();
+    progress().show(rows());
+  }
+
+  std::size_t points() const override { return results_.points(); }
+  std::size_t rows() const override { return results_.rows(); }
+
+  std::vector<Part> missing() const override {
+    // Loading the tensor is for several points; how many are lost when a worker is, is bounded.
+    constexpr std::size_t kMostPoints = 16;
+    constexpr std::uint64_t kMostBytes = std::uint64_t{256} << 20;
+    std::vector<Part> parts;
+    std::size_t last = SIZE_MAX;
+    for (std::size_t i = 0; i < sweep_.points.size(); ++i) {
+      if (results_.has(i)) continue;
+      const std::size_t sample = sweep_.points[i].sample;
+      if (sample != last) {
+        const std::uint64_t bytes = std::max<std::uint64_t>(sweep_.samples[sample].bytes, 1);
+        parts.push_back({{}, std::clamp<std::size_t>(kMostBytes / bytes, 1, kMostPoints)});
+      }
+      last = sample;
+      parts.back().points.push_back(i);
+    }
+    return parts;
+  }
+
+  std::string task(std::span<const std::size_t> points) const override {
+    const Sample& sample = located_sweep_.samples[located_sweep_.points[points[0]].sample];
+    Json json = {
+        {"kind", "study"},
+        {"study", located_study_.path.string()},
+        {"definition", definition(located_study_, {&sample, 1},
+                                  [this](const std::string& file) { return hash_of(file); })},
+        {"input", sample.input->name},
+        {"ranks", sample.ranks},
+        {"tensor", sample.tensor}};
+    for (const std::size_t i : points) {
+      const Point& point = located_sweep_.points[i];
+      json["points"].push_back({point.algorithm, point.codec});
+    }
+    return json_line(json);
+  }
+
+  void append(std::span<const std::size_t> points, std::span<const Outcome> outcomes) override {
+    std::vector<std::size_t> done;
+    std::vector<std::string> rows;
+    for (std::size_t i = 0; i < points.size(); ++i) {
+      if (!outcomes[i].error.empty()) {
+        lose(points[i], outcomes[i].error);
+        continue;
+      }
+      const ResultsFile::Cells key = key_of(points[i]);
+      std::string row = csv_line(std::vector<Json>(key.begin(), key.end()));
+      row.back() = ',';  // was the line feed
+      done.push_back(points[i]);
+      rows.push_back(row + outcomes[i].values);
+    }
+    if (!done.empty()) results_.append(done, rows);
+    progress().show(results_.rows());
+  }
+
+  std::string name(std::size_t point) const override {
+    const Sample& sample = sweep_.samples[sweep_.points[point].sample];
+    std::string text = fmt::format("input '{}'", sample.input->name);
+    if (!sample.tensor.empty()) text += fmt::format(" tensor '{}'", sample.tensor);
+    return text + fmt::format(" ranks {} algorithm {} codec {}", sample.ranks,
+                              sweep_.points[point].algorithm, sweep_.points[point].codec);
+  }
+
+  /// Computes what is missing with all threads of this machine.
+  void compute() {
+    const IgnoredPipes ignored;
+    open();
+    LatencyTable latencies(study_);
+    for (const Part& part : missing()) {
+      std::vector<Point> points;
+      for (const std::size_t i : part.points) points.push_back(sweep_.points[i]);
+      const auto outcomes =
+          outcomes_of(study_, sweep_.samples[points[0].sample], points, latencies, 0);
+      // Without the rest of the tensor's points, as the run is given up.
+      for (const Outcome& outcome : outcomes) {
+        if (!outcome.error.empty()) throw InvalidInput(outcome.error);
+      }
+      append(part.points, outcomes);
+    }
+  }
+
+  Report finish() override {
+    const auto rows = results_.finish();
+    Report report{
+        "arlab.study/1",
+        {{"title", study_.title},
+         {"points", rows.size()},
+         {"results", (folder_ / "results.csv").string(), "every point"},
+         {"summary", (folder_ / "summary.csv").string(), "the table below"},
+         {"error_figures", "exact", "computed from bits"},
+         {"latency_figures", study_.simulate ? Json("simulated") : Json(nullptr),
+          study_.simulate ? fmt::format("model {}, topology {}, {} bytes per rank", kSimulatorModel,
+                                        study_.simulate->topology, study_.simulate->bytes)
+                          : "not simulated"}},
+        "summary_rows",
+        summarise(rows)};
+    const std::string summary = render_csv(report.rows);
+    write_file(folder_ / "summary.csv", {std::as_bytes(std::span(summary))});
+    return report;
+  }
+
+  void finish_others() override { results_.finish(); }
+
+ private:
+  static Sweep checked_sweep(const Study& study) {
+    Sweep sweep = make_sweep(study);
+    check_samples(study, sweep);
+    return sweep;
+  }
+
+  /// Without the options that leave the results as they are.
+  std::string called_as() const {
+    std::string text = "arlab study " + shell_quote(options_.file);
+    if (!options_.out.empty()) text += " --out " + shell_quote(options_.out);
+    return text;
+  }
+
+  ResultsFile::Cells key_of(std::size_t point) const {
+    return row_key(sweep_.samples[sweep_.points[point].sample], sweep_.points[point]);
+  }
+  std::vector<ResultsFile::Cells> keys() const {
+    std::vector<ResultsFile::Cells> keys;
+    for (std::size_t i = 0; i < sweep_.points.size(); ++i) keys.push_back(key_of(i));
+    return keys;
+  }
+
+  std::string remedy() const override {
+    return fmt::format("{} has the others, and --resume tries these again",
+                       (folder_ / "results.csv").string());
+  }
+
+  /// As it was when the run began.
+  std::string hash_of(const std::string& file) const {
+    std::string& hash = hashes_[located_path(file)];
+    if (hash.empty()) hash = known_hash_of_file(file);
+    return hash;
+  }
+
+  StudyOptions options_;
+  Study study_;
+  fs::path folder_;
+  Sweep sweep_;
+  Study located_study_;  // the same, with located_path() names of files
+  Sweep located_sweep_;
+  FolderLock lock_;
+  mutable std::map<std::string, std::string> hashes_;  // by located_path() name
+  ResultsFile results_;
+};
+
 // ---------------------------------------------------------------- the command
 
 struct StudyCommand {
-  std::string file;
-  std::string out;
-  bool resume = false;
+  StudyOptions options;
+  DistributedOptions distributed;
   bool no_plots = false;
   Format format = Format::table;
 
   void run() const {
-    const Study study = read_study(file);
-    const fs::path folder = out.empty() ? fs::path("results") / study_name() : fs::path(out);
-    Sweep sweep = make_sweep(study);
-    check_samples(study, sweep);
-    const FolderLock lock(folder);
-    const auto rows = run_sweep(study, sweep, folder / "results.csv");
-
-    Report report{
-        "arlab.study/1",
-        {{"title", study.title},
-         {"points", rows.size()},
-         {"results", (folder / "results.csv").string(), "every point"},
-         {"summary", (folder / "summary.csv").string(), "the table below"},
-         {"error_figures", "exact", "computed from bits"},
-         {"latency_figures", study.simulate ? Json("simulated") : Json(nullptr),
-          study.simulate ? fmt::format("model {}, topology {}, {} bytes per rank", kSimulatorModel,
-                                       study.simulate->topology, study.simulate->bytes)
-                         : "not simulated"}},
-        "summary_rows",
-        summarise(rows)};
-    const std::string summary = render_csv(report.rows);
-    write_file(folder / "summary.csv", {std::as_bytes(std::span(summary))});
-    print(report, format);
-    if (!no_plots) {
-      draw("study", {folder.string()},
-           fmt::format("the results are in {} (--no-plots leaves out plots)", folder.string()));
+    const std::string folder = folder_of(options).string();
+    const std::vector<std::string> figures = {"study", folder};
+    const std::string kept =
+        fmt::format("the results are in {} (--no-plots leaves out plots)", folder);
+    if (distributed.asked_for()) {
+      distributed.go_on("study", {{"file", options.file},
+                                  {"out", options.out},
+                                  {"resume", options.resume},
+                                  {"figures", no_plots ? Json(nullptr) : Json(figures)},
+                                  {"kept", kept},
+                                  {"format", name_of(format)}});
     }
-  }
-
-  std::string study_name() const {
-    // main/study.toml is the study "main"; heavy_tails.toml is "heavy_tails".
-    std::error_code error;
-    const fs::path path = fs::absolute(file, error);
-    return path.stem() == "study" ? path.parent_path().filename().string() : path.stem().string();
-  }
-
-  /// Without --resume and --no-plots, which leave the results as they are.
-  std::string called_as() const {
-    std::string text = "arlab study " + shell_quote(file);
-    if (!out.empty()) text += " --out " + shell_quote(out);
-    return text;
-  }
-
-  std::vector<ResultsFile::Cells> run_sweep(const Study& study, const Sweep& sweep,
-                                            const fs::path& path) const {
-    std::vector<ResultsFile::Cells> keys;
-    for (const Point& point : sweep.points) {
-      keys.push_back(row_key(sweep.samples[point.sample], point));
-    }
-    ResultsFile results(path,
-                        {study.title, called_as(), provenance(study), definition(study, sweep)},
-                        kColumns, std::move(keys));
-    if (resume) {
-      results.resume();
-    } else {
-      results.start_anew();
-    }
-
-    const IgnoredPipes ignored;
-    if (results.rows() > 0) {
-      write_progress(fmt::format("resuming after {} points\n", results.rows()));
-    }
-    LatencyTable latencies(study);
-    Progress progress(results.points());
-    progress.show(results.rows());
-    for (std::size_t first = 0; first < sweep.points.size();) {
-      const std::size_t sample = sweep.points[first].sample;
-      std::vector<std::size_t> missing;
-      std::size_t next = first;
-      for (; next < sweep.points.size() && sweep.points[next].sample == sample; ++next) {
-        if (!results.has(next)) missing.push_back(next);
-      }
-      first = next;
-      if (missing.empty()) continue;
-      results.append(missing, run_sample(study, sweep, missing, latencies));
-      progress.show(results.rows());
-    }
-    return results.finish();
-  }
-
-  /// Rows of points that share a sample.
-  static std::vector<std::vector<Json>> run_sample(const Study& study, const Sweep& sweep,
-                                                   std::span<const std::size_t> points,
-                                                   LatencyTable& latencies) {
-    const Sample& sample = sweep.samples[sweep.points[points[0]].sample];
-    const Tensor inputs = load_sample(study, sample);
-    std::map<Collective, ExactResult> exact;
-    std::vector<Json> latency;
-    for (const std::size_t i : points) {
-      const Point& point = sweep.points[i];
-      const Collective collective = find_algorithm(point.algorithm).collective;
-      if (!exact.contains(collective)) exact[collective] = exact_result(collective, inputs);
-      latency.push_back(latencies.latency_us(sample.ranks, point.algorithm, find_codec(point.codec),
-                                             inputs.dtype));
-    }
-    const AlgorithmOptions options = algorithm_options(study, latencies.group_size(sample.ranks));
-    std::vector<std::vector<Json>> rows(points.size());
-    parallel_for(points.size(), 0, [&](unsigned, std::size_t i) {
-      const Point& point = sweep.points[points[i]];
-      const Collective collective = find_algorithm(point.algorithm).collective;
-      rows[i] = run_point(sample, point, inputs, exact.at(collective), options, latency[i]);
-    });
-    return rows;
+    StudyRun run(options);
+    run.compute();
+    print(run.finish(), format);
+    if (!no_plots) draw("study", {folder}, kept);
   }
 };
 
 }  // namespace
 
+std::unique_ptr<Run> make_study_run(const StudyOptions& options) {
+  auto run = std::make_unique<StudyRun>(options);
+  run->prepare_tasks();
+  return run;
+}
+
+std::vector<Outcome> study_values_of(const Json& task) {
+  const Study study = read_study(task.at("study").get<std::string>());
+  const auto name = task.at("input").get<std::string>();
+  const auto input = std::find_if(study.inputs.begin(), study.inputs.end(),
+                                  [&](const StudyInput& one) { return one.name == name; });
+  std::vector<Point> points;
+  for (const Json& point : task.at("points")) {
+    points.push_back({0, point.at(0).get<std::string>(), point.at(1).get<std::string>()});
+  }
+  Sample sample = {};
+  const Outcome defined = outcome_of([&] {
+    if (input == study.inputs.end()) return std::string();
+    sample.input = &*input;
+    sample.ranks = task.at("ranks").get<Rank>();
+    sample.tensor = task.at("tensor").get<std::string>();
+    sample.dtype = study.dtype;
+    if (!input->file.empty()) sample.file = file_for(study, *input, sample.ranks);
+    return json_line(definition(study, {&sample, 1}, known_hash_of_file));
+  });
+  // A file that is gone is the matter of these points. Other points need not have it.
+  if (!defined.error.empty()) return std::vector<Outcome>(points.size(), defined);
+  require_same_definition(task.at("definition"), Json::parse(defined.values, nullptr, false));
+  LatencyTable latencies(study);
+  std::vector<Outcome> outcomes;
+  const Outcome loaded = outcome_of([&] {
+    outcomes = outcomes_of(study, sample, points, latencies, 1);
+    return std::string();
+  });
+  return loaded.error.empty() ? outcomes : std::vector<Outcome>(points.size(), loaded);
+}
+
 void add_study(CLI::App& app) {
   auto command = std::make_shared<StudyCommand>();
   CLI::App* sub =
       app.add_subcommand("study", "Run a sweep from a TOML file: CSV, summary and plots");
-  sub->add_option("FILE", command->file, "The study (.toml)")->required();
-  sub->add_option("--out", command->out, "Folder for the results [results/<study>]");
-  sub->add_flag("--resume", command->resume, "Keep the rows that an interrupted run has left");
+  sub->add_option("FILE", command->options.file, "The study (.toml)")->required();
+  sub->add_option("--out", command->options.out, "Folder for the results [results/<study>]");
+  sub->add_flag("--resume", command->options.resume,
+                "Keep the rows that an interrupted run has left");
   sub->add_flag("--no-plots", command->no_plots, "Tables only, no PNG");
+  command->distributed.add_to(*sub);
   add_format(*sub, command->format);
   sub->callback([command] { command->run(); });
 }

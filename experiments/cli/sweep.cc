@@ -2,10 +2,13 @@
 // figures that one draws of them.
 
 #include <algorithm>
+#include <map>
 
 #include "experiments/cli/commands.h"
+#include "experiments/cli/distributed.h"
 #include "experiments/cli/options.h"
 #include "experiments/cli/plots.h"
+#include "experiments/cli/progress.h"
 #include "experiments/cli/tensor_source.h"
 #include "reference/codecs/registry.h"
 #include "reference/collectives/codecs.h"
@@ -46,7 +49,42 @@ struct SweepPoint {
   bool library;
 };
 
-struct SweepCommand {
+std::vector<Json> row_of(const SweepPoint& p, DType type) {
+  const Codecs codecs(*p.codec, p.inner ? *p.inner : *p.codec);
+  ScheduleRequest request{.world_size = p.ranks,
+                          .elements = p.bytes / size_of(type),
+                          .alignment = codecs.alignment(),
+                          .options = {.group_size = p.group_size}};
+  if (p.inner) request.options.inner_codec = p.inner->name();
+  const SimulationResult r = simulate(find_algorithm(p.algorithm), request, codecs, type,
+                                      *p.topology, {.library = p.library});
+  const WideCount elements = r.wire_elements > 0 ? r.wire_elements : WideCount{1};
+  return {r.topology,
+          r.world_size,
+          p.group_size,
+          r.algorithm,
+          r.codec,
+          p.inner ? Json(p.inner->name()) : Json(nullptr),
+          std::string(name_of(type)),
+          p.bytes,
+          p.library ? "library" : "kernel",
+          r.latency_us,
+          r.algbw_gb_per_s,
+          r.busbw_gb_per_s,
+          8 * static_cast<double>(r.wire_bytes) / static_cast<double>(elements),
+          r.bottleneck};
+}
+
+bool is_file_name(const std::string& name) {
+  return name.ends_with(".toml") || is_schedule_file(name);
+}
+
+/// A file's path from the root on, and other names as they are.
+std::string located_name(const std::string& name) {
+  return is_file_name(name) ? located_path(name) : name;
+}
+
+struct SweepOptions {
   std::vector<std::string> topologies;
   std::vector<std::string> algorithms = {"one_shot", "two_shot", "ring"};
   std::vector<std::string> codecs = {"fp16", "qr-q8", "qr-q6", "qr-q4"};
@@ -57,42 +95,136 @@ struct SweepCommand {
   std::string dtype = "fp16";
   bool library = false;
   std::string out;
-  std::string highlight;
-  bool no_plots = false;
-  Format format = Format::table;
+  std::string command;  // for a comment
 
-  void run() const {
-    if (!highlight.empty() && (out.empty() || no_plots)) {
-      fail("--highlight is for figures: name a folder with --out, and leave out --no-plots");
-    }
-    const DType type = parse_dtype(dtype);
+  fs::path file() const { return fs::path(out) / "sweep.csv"; }
+
+  /// Of elements of so many bytes.
+  std::vector<std::uint64_t> all_sizes(std::size_t element_bytes) const {
     SizeOptions chosen = sizes;
     if (!chosen.given()) chosen.bytes = {"32K..1G"};
-    std::vector<Topology> machines;
-    machines.reserve(topologies.size());
-    for (const std::string& name : topologies) machines.push_back(find_topology(name));
-    const std::vector<SweepPoint> points = points_of(machines, chosen.sizes(size_of(type)), type);
-    if (!out.empty()) {
-      std::error_code error;
-      fs::create_directories(out, error);
-      if (error) fail("--out {}: {}", quote(out), error.message());
-      require_output_file(file().string());
-    }
+    return chosen.sizes(element_bytes);
+  }
 
-    Table table{kSweepColumns, std::vector<std::vector<Json>>(points.size())};
-    std::vector<std::string> refused(points.size());
-    parallel_for(points.size(), 0, [&](unsigned, std::size_t i) {
+  Json to_json() const {
+    std::vector<std::string> bytes;
+    for (const std::uint64_t size : all_sizes(1)) bytes.push_back(std::to_string(size));
+    return {{"topology", topologies}, {"algorithm", algorithms},
+            {"codec", codecs},        {"bytes", bytes},
+            {"ranks", ranks},         {"group_size", group_sizes},
+            {"dtype", dtype},         {"inner_codec", inner_codec},
+            {"library", library},     {"out", out},
+            {"command", command}};
+  }
+
+  /// What is left out keeps its default.
+  static SweepOptions from_json(const Json& json) {
+    SweepOptions o;
+    const auto take = [&json](const char* name, auto& value) {
+      if (json.contains(name)) json.at(name).get_to(value);
+    };
+    take("topology", o.topologies);
+    take("algorithm", o.algorithms);
+    take("codec", o.codecs);
+    take("bytes", o.sizes.bytes);
+    take("ranks", o.ranks);
+    take("group_size", o.group_sizes);
+    take("dtype", o.dtype);
+    take("inner_codec", o.inner_codec);
+    take("library", o.library);
+    take("out", o.out);
+    take("command", o.command);
+    return o;
+  }
+};
+
+class SweepRun final : public Run {
+ public:
+  explicit SweepRun(SweepOptions options)
+      : options_(std::move(options)), type_(parse_dtype(options_.dtype)) {
+    const std::vector<std::uint64_t> sizes = options_.all_sizes(size_of(type_));
+    machines_.reserve(options_.topologies.size());
+    for (const std::string& name : options_.topologies) machines_.push_back(find_topology(name));
+    points_ = points_of(sizes);
+    if (!options_.out.empty()) {
+      std::error_code error;
+      fs::create_directories(options_.out, error);
+      if (error) fail("--out {}: {}", quote(options_.out), error.message());
+      require_output_file(options_.file().string());
+    }
+    rows_.resize(points_.size());
+    refused_.resize(points_.size());
+  }
+
+  void open() override {
+    start_progress();
+    for (const auto* names : {&options_.topologies, &options_.algorithms}) {
+      for (const std::string& name : *names) {
+        const std::string file = located_name(name);
+        if (is_file_name(name)) files_[file] = known_hash_of_file(file);
+      }
+    }
+  }
+
+  std::size_t points() const override { return points_.size(); }
+  std::size_t rows() const override { return done_; }
+
+  std::vector<Part> missing() const override {
+    constexpr std::size_t kMostPoints = 1000;
+    Part part{{}, kMostPoints};
+    for (std::size_t i = 0; i < points_.size(); ++i) part.points.push_back(i);
+    return {part};
+  }
+
+  std::string task(std::span<const std::size_t> points) const override {
+    Json json = {{"kind", "sweep"},
+                 {"definition", {{"program", program_definition()}, {"files", files_}}},
+                 {"dtype", options_.dtype}};
+    for (const std::size_t i : points) {
+      const SweepPoint& p = points_[i];
+      const auto machine = static_cast<std::size_t>(p.topology - machines_.data());
+      json["points"].push_back({located_name(options_.topologies[machine]), p.ranks, p.group_size,
+                                located_name(p.algorithm), p.codec->name(),
+                                p.inner ? p.inner->name() : "", p.bytes, p.library});
+    }
+    return json_line(json);
+  }
+
+  void append(std::span<const std::size_t> points, std::span<const Outcome> outcomes) override {
+    for (std::size_t i = 0; i < points.size(); ++i) {
+      refused_[points[i]] = outcomes[i].error;  // what cannot be simulated is left out
+      if (outcomes[i].error.empty()) {
+        rows_[points[i]] = Json::parse(outcomes[i].values).get<std::vector<Json>>();
+      }
+    }
+    done_ += points.size();
+    progress().show(done_);
+  }
+
+  std::string name(std::size_t point) const override {
+    const SweepPoint& p = points_[point];
+    return fmt::format("topology {} ranks {} algorithm {} codec {} bytes {}", p.topology->name,
+                       p.ranks, p.algorithm, p.codec->name(), p.bytes);
+  }
+
+  /// With all threads of this machine.
+  void compute() {
+    parallel_for(points_.size(), 0, [&](unsigned, std::size_t i) {
       try {
-        table.rows[i] = row_of(points[i], type);
+        rows_[i] = row_of(points_[i], type_);
       } catch (const InvalidInput& error) {
-        refused[i] = error.what();
+        refused_[i] = error.what();
       }
     });
+  }
+
+  Report finish() override {
+    Table table{kSweepColumns, std::move(rows_)};
     // A group size, say, need not divide all world sizes: the others are compared without it.
     std::erase_if(table.rows, [](const auto& row) { return row.empty(); });
-    if (table.rows.empty()) fail("no point of the sweep can be simulated: {}", refused.front());
+    if (table.rows.empty()) fail("no point of the sweep can be simulated: {}", refused_.front());
     std::string last;
-    for (const std::string& why : refused) {
+    for (const std::string& why : refused_) {
       if (!why.empty() && why != last) write_progress(fmt::format("left out: {}\n", why));
       if (!why.empty()) last = why;
     }
@@ -102,36 +234,32 @@ struct SweepCommand {
                      {"provenance", fmt::format("simulated: model {}", kSimulatorModel)}};
     report.rows_name = "times";
     report.rows = table;
-    if (!out.empty()) {
+    if (!options_.out.empty()) {
       const std::string text = fmt::format("# {}\n# provenance: simulated: model {}\n",
-                                           command_line(), kSimulatorModel) +
+                                           options_.command, kSimulatorModel) +
                                render_csv(table);
-      write_file(file().string(), {std::as_bytes(std::span(text))});
-      report.fields.push_back({"out", file().string()});
+      write_file(options_.file().string(), {std::as_bytes(std::span(text))});
+      report.fields.push_back({"out", options_.file().string()});
     }
-    print(report, format);
-    if (!out.empty() && !no_plots) {
-      std::vector<std::string> arguments = {file().string(), "--out", out};
-      if (!highlight.empty()) arguments.insert(arguments.end(), {"--highlight", highlight});
-      draw("sweep", arguments,
-           fmt::format("the times are in {} (--no-plots leaves out figures)", file().string()));
-    }
+    return report;
   }
 
-  fs::path file() const { return fs::path(out) / "sweep.csv"; }
+  void finish_others() override {
+    if (done_ > 0) (void)finish();
+  }
 
-  std::vector<SweepPoint> points_of(const std::vector<Topology>& machines,
-                                    const std::vector<std::uint64_t>& sizes, DType type) const {
+ private:
+  std::vector<SweepPoint> points_of(const std::vector<std::uint64_t>& sizes) const {
     std::vector<SweepPoint> points;
-    for (const Topology& machine : machines) {
-      for (const Rank count : counts(ranks, "--ranks", machine.ranks.value)) {
+    for (const Topology& machine : machines_) {
+      for (const Rank count : counts(options_.ranks, "--ranks", machine.ranks.value)) {
         if (count > machine.ranks.value) {
           fail("--ranks is {}, but topology '{}' has only {}", count, machine.name,
                machine.ranks.value);
         }
         for (const Rank group :
-             counts(group_sizes, "--group-size", default_group_size(machine, count))) {
-          add_points(points, machine, count, group, sizes, type);
+             counts(options_.group_sizes, "--group-size", default_group_size(machine, count))) {
+          add_points(points, machine, count, group, sizes);
         }
       }
     }
@@ -139,22 +267,23 @@ struct SweepCommand {
   }
 
   void add_points(std::vector<SweepPoint>& points, const Topology& machine, Rank count, Rank group,
-                  const std::vector<std::uint64_t>& sizes, DType type) const {
-    const CodecPtr inner = inner_codec.empty() ? nullptr : find_codec(inner_codec);
-    const CodecPtr plain = find_codec(name_of(type));
+                  const std::vector<std::uint64_t>& sizes) const {
+    const CodecPtr inner =
+        options_.inner_codec.empty() ? nullptr : find_codec(options_.inner_codec);
+    const CodecPtr plain = find_codec(name_of(type_));
     for (const std::uint64_t size : sizes) {
       // As in the published tables: two_shot is what its constants were fitted with.
-      if (library && machine.device.library) {
+      if (options_.library && machine.device.library) {
         points.push_back({&machine, count, group, "two_shot", plain, nullptr, size, true});
       }
-      for (const std::string& algorithm : algorithms) {
+      for (const std::string& algorithm : options_.algorithms) {
         const auto& options = find_algorithm(algorithm).options;
         const bool has_inner = std::any_of(options.begin(), options.end(), [](const auto& option) {
           return option.name == "inner-codec";
         });
-        for (const std::string& name : codecs) {
+        for (const std::string& name : options_.codecs) {
           const CodecPtr codec = find_codec(name);
-          codec->wire_bytes(type, 1);  // throws when it does not take the dtype
+          codec->wire_bytes(type_, 1);  // throws when it does not take the dtype
           points.push_back(
               {&machine, count, group, algorithm, codec, has_inner ? inner : nullptr, size, false});
         }
@@ -174,34 +303,88 @@ struct SweepCommand {
     return values;
   }
 
-  static std::vector<Json> row_of(const SweepPoint& p, DType type) {
-    const Codecs codecs(*p.codec, p.inner ? *p.inner : *p.codec);
-    ScheduleRequest request{.world_size = p.ranks,
-                            .elements = p.bytes / size_of(type),
-                            .alignment = codecs.alignment(),
-                            .options = {.group_size = p.group_size}};
-    if (p.inner) request.options.inner_codec = p.inner->name();
-    const SimulationResult r = simulate(find_algorithm(p.algorithm), request, codecs, type,
-                                        *p.topology, {.library = p.library});
-    const WideCount elements = r.wire_elements > 0 ? r.wire_elements : WideCount{1};
-    return {r.topology,
-            r.world_size,
-            p.group_size,
-            r.algorithm,
-            r.codec,
-            p.inner ? Json(p.inner->name()) : Json(nullptr),
-            std::string(name_of(type)),
-            p.bytes,
-            p.library ? "library" : "kernel",
-            r.latency_us,
-            r.algbw_gb_per_s,
-            r.busbw_gb_per_s,
-            8 * static_cast<double>(r.wire_bytes) / static_cast<double>(elements),
-            r.bottleneck};
+  std::string remedy() const override {
+    return options_.out.empty() ? "leave them out, or run the sweep again"
+                                : fmt::format("{} has the others", options_.file().string());
+  }
+
+  SweepOptions options_;
+  DType type_;
+  std::vector<Topology> machines_;
+  std::vector<SweepPoint> points_;
+  std::vector<std::vector<Json>> rows_;       // by point; empty where it is refused
+  std::vector<std::string> refused_;          // by point: why
+  std::map<std::string, std::string> files_;  // hashes
+  std::size_t done_ = 0;
+};
+
+struct SweepCommand {
+  SweepOptions options;
+  DistributedOptions distributed;
+  std::string highlight;
+  bool no_plots = false;
+  Format format = Format::table;
+
+  void run() const {
+    if (!highlight.empty() && (options.out.empty() || no_plots)) {
+      fail("--highlight is for figures: name a folder with --out, and leave out --no-plots");
+    }
+    SweepOptions called = options;
+    called.command = command_line();
+    const std::string file = options.file().string();
+    std::vector<std::string> figures = {file, "--out", options.out};
+    if (!highlight.empty()) figures.insert(figures.end(), {"--highlight", highlight});
+    const std::string kept =
+        fmt::format("the times are in {} (--no-plots leaves out figures)", file);
+    const bool plots = !options.out.empty() && !no_plots;
+    if (distributed.asked_for()) {
+      std::vector<std::string> kind_and_figures = {"sweep"};
+      kind_and_figures.insert(kind_and_figures.end(), figures.begin(), figures.end());
+      distributed.go_on("sweep", {{"sweep", called.to_json()},
+                                  {"figures", plots ? Json(kind_and_figures) : Json(nullptr)},
+                                  {"kept", kept},
+                                  {"format", name_of(format)}});
+    }
+    SweepRun run(called);
+    run.compute();
+    print(run.finish(), format);
+    if (plots) draw("sweep", figures, kept);
   }
 };
 
 }  // namespace
+
+std::unique_ptr<Run> make_sweep_run(const Json& options) {
+  return std::make_unique<SweepRun>(SweepOptions::from_json(options));
+}
+
+std::vector<Outcome> sweep_values_of(const Json& task) {
+  Json here = {{"program", program_definition()}, {"files", Json::object()}};
+  for (const auto& [file, hash] : task.at("definition").at("files").items()) {
+    here["files"][file] = known_hash_of_file(file);
+  }
+  require_same_definition(task.at("definition"), here);
+  const DType type = parse_dtype(task.at("dtype").get<std::string>());
+  std::map<std::string, Topology> machines;
+  std::vector<Outcome> outcomes;
+  for (const Json& p : task.at("points")) {
+    outcomes.push_back(outcome_of([&] {
+      const auto machine = p.at(0).get<std::string>();
+      if (!machines.contains(machine)) machines.emplace(machine, find_topology(machine));
+      const auto inner = p.at(5).get<std::string>();
+      const SweepPoint point{&machines.at(machine),
+                             p.at(1).get<Rank>(),
+                             p.at(2).get<Rank>(),
+                             p.at(3).get<std::string>(),
+                             find_codec(p.at(4).get<std::string>()),
+                             inner.empty() ? nullptr : find_codec(inner),
+                             p.at(6).get<std::uint64_t>(),
+                             p.at(7).get<bool>()};
+      return json_line(row_of(point, type));
+    }));
+  }
+  return outcomes;
+}
 
 void add_sweep(CLI::App& app) {
   auto command = std::make_shared<SweepCommand>();
@@ -211,23 +394,24 @@ void add_sweep(CLI::App& app) {
                           const std::string& description) {
     return sub->add_option(name, values, description + ", separated by commas")->delimiter(',');
   };
-  list("--topology", command->topologies, "Topologies or .toml files")->required();
-  list("--algorithm", command->algorithms,
+  list("--topology", command->options.topologies, "Topologies or .toml files")->required();
+  list("--algorithm", command->options.algorithms,
        "Algorithms or schedules of any size (.json) [one_shot, two_shot, ring]");
-  list("--codec", command->codecs, "Codecs [fp16, qr-q8, qr-q6, qr-q4]");
-  command->sizes.add_to(*sub, "Payloads of one rank", "32K..1G");
-  list("--ranks", command->ranks, "World sizes [all ranks of each topology]");
-  list("--group-size", command->group_sizes,
+  list("--codec", command->options.codecs, "Codecs [fp16, qr-q8, qr-q6, qr-q4]");
+  command->options.sizes.add_to(*sub, "Payloads of one rank", "32K..1G");
+  list("--ranks", command->options.ranks, "World sizes [all ranks of each topology]");
+  list("--group-size", command->options.group_sizes,
        "Ranks per group of hierarchical algorithms [as each topology has it]");
-  sub->add_option("--inner-codec", command->inner_codec,
+  sub->add_option("--inner-codec", command->options.inner_codec,
                   "Codec of messages inside a group, for algorithms that have one [--codec]");
-  sub->add_option("--dtype", command->dtype, "fp16, bf16 or fp32 [fp16]");
-  sub->add_flag("--library", command->library,
+  sub->add_option("--dtype", command->options.dtype, "fp16, bf16 or fp32 [fp16]");
+  sub->add_flag("--library", command->options.library,
                 "Also as NCCL or RCCL do it, where the topology knows them");
-  sub->add_option("--out", command->out, "Folder for sweep.csv and the figures [none]");
+  sub->add_option("--out", command->options.out, "Folder for sweep.csv and the figures [none]");
   sub->add_option("--highlight", command->highlight,
                   "Codecs or algorithms that stand out in figures, separated by commas [none]");
   sub->add_flag("--no-plots", command->no_plots, "The table only");
+  command->distributed.add_to(*sub);
   add_format(*sub, command->format);
   sub->callback([command] { command->run(); });
 }

@@ -108,6 +108,9 @@ class OwnCodec(Protocol):
 
 Class = TypeVar("Class")  # a class of OwnCodec's, or an object
 
+#: By name, the class and the arguments of each that is defined: to define it in another process, too.
+OWN: dict[str, tuple[Any, dict[str, Any]]] = {}
+
 
 def codec(
     name: str,
@@ -154,6 +157,10 @@ def codec(
             list(adapter.wire_bytes.items()), [dtype_name(dtype, f"codec {name}: saturating") for dtype in saturating],
             encode_ops, decode_ops, adapter.encode, adapter.decode,
         )  # fmt: skip
+        OWN[name] = own, {
+            "block": block, "dtypes": dtypes, "encode_ops": encode_ops, "decode_ops": decode_ops, "summary": summary,
+            "source": source,
+        }  # fmt: skip
         return own
 
     if not isinstance(block, int) or block < 1:

@@ -174,6 +174,9 @@ def schedule(
 
 Function = TypeVar("Function", bound=Callable[[ScheduleBuilder], Any])
 
+#: By name, the function and the arguments of each that is defined: to define it in another process, too.
+OWN: dict[str, tuple[Any, dict[str, Any]]] = {}
+
 
 def algorithm(
     name: str, *, collective: str = "all_reduce", inner_codec: bool = False, summary: str = "", source: str = "Python"
@@ -211,6 +214,7 @@ def algorithm(
 
         text = summary or (write.__doc__ or name).strip().splitlines()[0]
         _arlab.register_algorithm(name, text, source, collective, inner_codec, called)
+        OWN[name] = write, {"collective": collective, "inner_codec": inner_codec, "summary": summary, "source": source}
         return write
 
     return define

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import tempfile
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Callable
+from typing import TYPE_CHECKING, Any, Callable, Iterable
 
+from arlab._arlab import study_run, sweep_run
 from arlab._tables import Figures, Names, command, frame, pandas, rows_of
 from arlab.schedules import Schedule
 
 if TYPE_CHECKING:
+    from distributed import Client
     from matplotlib.figure import Figure
     from pandas import DataFrame
+
+    from arlab._arlab import Run
 
 __all__ = [
     "CodecCheck", "Selection", "Simulation", "Study", "Topology", "Sweep", "check_codec", "select", "simulate", "study", "sweep",
@@ -166,6 +171,9 @@ def sweep(
     inner_codec: str | None = None,
     dtype: str | None = None,
     library: bool = False,
+    client: Client | None = None,
+    workers: int | None = None,
+    progress: Callable[[str], Any] | None = None,
 ) -> Sweep:
     """How long many collectives take: every combination of the lists. What cannot be simulated is left out.
 
@@ -174,13 +182,39 @@ def sweep(
         bytes: payloads of one rank; "32K..1G" is 32 KiB and its doubles.
         algorithms, codecs: by default one_shot, two_shot and ring; fp16, qr-q8, qr-q6 and qr-q4.
         library: also as NCCL or RCCL do it, where the topology knows them.
+        client, workers, progress: as for study(); by default the threads of this process.
         others: as for simulate().
     """
     options = {
         "topology": topologies, "bytes": bytes, "algorithm": algorithms, "codec": codecs, "ranks": ranks,
         "group_size": group_sizes, "inner_codec": inner_codec, "dtype": dtype, "library": library,
     }  # fmt: skip
-    return Sweep(command(["sweep"], options)[0])
+    if client is None and workers is None:
+        return Sweep(command(["sweep"], options)[0])
+    given = {name: _texts(value) if isinstance(value, (list, tuple)) else value for name, value in options.items()}
+    given["bytes"] = _texts([bytes] if isinstance(bytes, str) else bytes)
+    asked = {name: value for name, value in given.items() if value is not None}
+    return Sweep(json.loads(_shared(lambda: sweep_run(json.dumps(asked), progress), client, workers, progress)))
+
+
+def _texts(values: Iterable[Any]) -> list[str]:
+    return [str(value) for value in values]
+
+
+def _shared(
+    make: Callable[[], Run], client: Client | None, workers: int | None, progress: Callable[[str], Any] | None
+) -> str:
+    """The report of a run whose points a cluster computes, as JSON."""
+    from arlab import distributed
+
+    run = make()
+    try:
+        with distributed.connected(client, workers) as there:
+            run.open()
+            distributed.compute(run, there, progress or (lambda _: None))
+        return run.finish("json")
+    finally:
+        run.close()
 
 
 class Selection(Figures):
@@ -290,14 +324,30 @@ class Study(Figures):
 
 
 def study(
-    file: str | Path, *, out: str | Path, resume: bool = False, progress: Callable[[str], Any] | None = None
+    file: str | Path,
+    *,
+    out: str | Path,
+    resume: bool = False,
+    client: Client | None = None,
+    workers: int | None = None,
+    progress: Callable[[str], Any] | None = None,
 ) -> Study:
     """Runs a sweep over inputs, ranks, algorithms and codecs from a TOML file; results.csv and summary.csv go to `out`.
 
     Args:
         resume: keep the rows that an interrupted run has left.
+        client: a distributed.Client: the workers of its Dask cluster compute the points. They have the same arlab, and find the
+            study and its data under the same paths. Codecs and algorithms of your own are sent along.
+        workers: the same in so many processes of this machine, which end with the call. A script needs
+            `if __name__ == "__main__":` around it. Default: the threads of this process.
         progress: is called with a line of text now and then.
+
+    With client or workers, a point that fails, or whose workers die time and again, leaves the others alone: results.csv has them when,
+    at the end, Error says which failed, and resume=True tries those again.
     """
+    if client is not None or workers is not None:
+        text = _shared(lambda: study_run(str(file), str(out), resume, progress), client, workers, progress)
+        return Study({"folder": str(out), **json.loads(text)})
     report = command(["study", str(file)], {"out": out, "resume": resume, "no_plots": True}, progress)[0]
     return Study({"folder": str(out), **report})
 

@@ -1,0 +1,119 @@
+#include "experiments/cli/distributed.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <mutex>
+#include <system_error>
+
+#include "experiments/cli/hashes.h"
+#include "experiments/cli/options.h"
+#include "experiments/cli/plots.h"
+#include "experiments/cli/results_file.h"
+#include "reference/error.h"
+
+namespace arlab::cli {
+
+using Json = nlohmann::ordered_json;
+
+void Run::lose(std::size_t point, const std::string& why) {
+  lost_.push_back(fmt::format("{}: {}", name(point), why));
+  progress().say("failed: " + lost_.back());
+}
+
+std::string Run::losses() const {
+  constexpr std::size_t kMost = 3;  // in full; all of them have been said
+  if (lost_.empty()) return {};
+  std::string text = fmt::format("{} of {} points failed", lost_.size(), points());
+  for (std::size_t i = 0; i < std::min(kMost, lost_.size()); ++i) {
+    text += fmt::format("{} {}", i == 0 ? ":" : ";", lost_[i]);
+  }
+  if (lost_.size() > kMost) text += fmt::format("; and {} more", lost_.size() - kMost);
+  return fmt::format("{}; {}", text, remedy());
+}
+
+std::vector<Outcome> values_of(const std::string& task) {
+  const Json json = Json::parse(task);
+  return json.at("kind") == "study" ? study_values_of(json) : sweep_values_of(json);
+}
+
+std::string located_path(const std::filesystem::path& path) {
+  std::error_code error;
+  const std::filesystem::path whole = std::filesystem::absolute(path, error);
+  if (error) fail("{}: {}", path.string(), error.message());
+  return whole.lexically_normal().string();
+}
+
+std::string program_definition() {
+  return fmt::format("arlab {} {}", ARLAB_VERSION, known_hash_of_file(program_file()));
+}
+
+std::string known_hash_of_file(const std::string& path) {
+  struct Known {
+    std::filesystem::file_time_type time;
+    std::uintmax_t bytes = 0;
+    std::string hash;
+  };
+  static std::mutex mutex;
+  static std::map<std::string, Known> known;
+  std::error_code none;  // what cannot be read says so below
+  const auto time = std::filesystem::last_write_time(path, none);
+  const std::uintmax_t bytes = none ? 0 : std::filesystem::file_size(path, none);
+  const std::scoped_lock lock(mutex);
+  const auto found = known.find(path);
+  if (!none && found != known.end() && found->second.time == time && found->second.bytes == bytes) {
+    return found->second.hash;
+  }
+  std::string hash = quick_hash_of_file(path);
+  if (!none) known[path] = {time, bytes, hash};
+  return hash;
+}
+
+void require_same_definition(const Json& run, const Json& worker) {
+  if (run == worker) return;
+  fail(
+      "another version of arlab, or other files, than where the points are handed out (they differ "
+      "in: {})",
+      differences(json_line(run), json_line(worker)));
+}
+
+Outcome outcome_of(const std::function<std::string()>& compute) {
+  try {
+    return {compute(), ""};
+  } catch (const InvalidInput& error) {
+    return {"", error.what()};
+  } catch (const std::bad_alloc&) {
+    return {"", "not enough memory for this request"};
+  }
+}
+
+// ---------------------------------------------------------------- options
+
+void DistributedOptions::add_to(CLI::App& command) {
+  command.add_option("--dask", dask,
+                     "Compute the points on the Dask cluster whose scheduler has this address, as "
+                     "tls://HOST:8786");
+  add_integer(command, "--workers", workers, 1, 1024,
+              "Compute the points in so many processes of this machine, by Dask");
+  command.add_option("--setup", setup,
+                     "With --dask and --workers: a Python file that defines codecs and algorithms "
+                     "(@arlab.codec, @arlab.algorithm) for this run");
+}
+
+bool DistributedOptions::asked_for() const {
+  if (!dask.empty() && workers) fail("--dask and --workers: allowed is one of them");
+  const bool asked = !dask.empty() || workers;
+  if (!setup.empty() && !asked) fail("--setup is for --dask and --workers: name one of them");
+  return asked;
+}
+
+void DistributedOptions::go_on(const std::string& command, Json options) const {
+  const Json job = {{"command", command},
+                    {"options", std::move(options)},
+                    {"dask", dask.empty() ? Json(nullptr) : Json(dask)},
+                    {"workers", workers ? Json(*workers) : Json(nullptr)},
+                    {"setup", setup.empty() ? Json(nullptr) : Json(setup)}};
+  become_python("arlab.distributed", json_line(job), "--dask and --workers");
+}
+
+}  // namespace arlab::cli

@@ -1,0 +1,348 @@
+"""Points of a study or a sweep on several processes and machines, by Dask: `arlab study --dask`, and `client=` in Python.
+
+This process reads and checks the study, sends tasks, and alone writes the results; a worker computes the values of a few points from
+the text of a task and the files that it names. Codecs and algorithms of one's own go along with the tasks.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import logging
+import os
+import queue
+import runpy
+import signal
+import sys
+import threading
+import time
+import warnings
+from concurrent.futures import CancelledError
+from contextlib import contextmanager, redirect_stderr
+from typing import TYPE_CHECKING, Any, Callable, Iterator
+
+from arlab import _arlab, _codecs, _tables, schedules  # noqa: F401  (_tables says where the package's files are)
+from arlab._arlab import ArgumentError, Error
+from arlab._tables import first_line
+
+if TYPE_CHECKING:
+    from distributed import Client, Future
+
+__all__ = ["compute", "connected", "main"]
+
+#: Tasks per thread of the cluster, so that all threads end at about the same time.
+TASKS_PER_THREAD = 8
+
+#: Without a worker for so long, none of this machine will come by itself.
+MOST_SECONDS_ALONE = 5.0
+
+_own_lock = threading.Lock()
+_own_defined = ""
+
+
+# ---------------------------------------------------------------- on a worker
+
+
+def _work(task: str, own: bytes) -> tuple[list[tuple[str, str]], str]:
+    """What comes of the points of a task, or why this process may not compute them."""
+    from distributed import get_worker
+
+    try:
+        from arlab import distributed
+
+        return distributed.values(task, own), ""
+    except (ImportError, ValueError) as error:
+        return [], f"worker {get_worker().address} is refused: {error}"
+
+
+# Sent as it stands: a worker without this package would otherwise end where it reads its name.
+_work.__module__ = "__main__"
+
+
+def values(task: str, own: bytes) -> list[tuple[str, str]]:
+    """By point the rest of its row, or why there is none. Raises ArgumentError where this process is not the right one."""
+    if not own:
+        return _arlab.values_of(task)
+    # One process has one codec of a name; others that share it have to wait.
+    with _own_lock:
+        _define(own)
+        return _arlab.values_of(task)
+
+
+def _define(own: bytes) -> None:
+    global _own_defined
+    import cloudpickle
+
+    name = hashlib.sha256(own).hexdigest()
+    if _own_defined == name:
+        return
+    codecs, algorithms = cloudpickle.loads(own)
+    for define, known in ((_codecs.codec, codecs), (schedules.algorithm, algorithms)):
+        for key, (made, options) in known.items():
+            define(key, **options)(made)
+    _own_defined = name
+
+
+# ---------------------------------------------------------------- where the results are
+
+
+def _own() -> bytes:
+    """The codecs and algorithms of one's own, with the modules that they are from."""
+    if not _codecs.OWN and not schedules.OWN:
+        return b""
+    import cloudpickle
+
+    modules = {made.__module__ for known in (_codecs.OWN, schedules.OWN) for made, _ in known.values()}
+    by_value = [sys.modules[name] for name in modules - {"__main__"} if name in sys.modules]
+    for module in by_value:
+        cloudpickle.register_pickle_by_value(module)
+    try:
+        return bytes(cloudpickle.dumps((_codecs.OWN, schedules.OWN)))
+    except Exception as error:
+        raise ArgumentError(f"codecs and algorithms of your own cannot be sent to workers: {first_line(error)}") from error
+    finally:
+        for module in by_value:
+            cloudpickle.unregister_pickle_by_value(module)
+
+
+def _package() -> Any:
+    try:
+        import distributed
+    except ImportError:
+        raise ArgumentError("workers need the Python package distributed: pip install distributed cryptography") from None
+    return distributed
+
+
+@contextmanager
+def connected(client: Client | None, workers: int | None, address: str | None = None) -> Iterator[Client]:
+    """The client; else one of the cluster at an address, or of so many processes of this machine, which end with it."""
+    if client is not None:
+        if workers is not None:
+            raise ArgumentError("client and workers: allowed is one of them")
+        if client.asynchronous:
+            raise ArgumentError("client is asynchronous: needed is a distributed.Client(...) without asynchronous=True")
+        yield client
+        return
+    distributed = _package()
+    if address is not None:
+        try:
+            distributed.comm.get_address_host_port(address)  # a client of a wrong address cannot be closed
+            there = distributed.Client(address, timeout="10s", set_as_default=False)
+        except (OSError, ValueError, TypeError, ImportError) as error:
+            raise ArgumentError(f"no Dask scheduler answers at {address}: {first_line(error)}") from None
+        with there:
+            yield there
+        return
+    if not isinstance(workers, int) or isinstance(workers, bool) or workers < 1:
+        raise ArgumentError(f"workers is {workers!r}: allowed is an integer from 1 on")
+    try:
+        import cryptography  # noqa: F401
+    except ImportError:
+        raise ArgumentError("workers are asked for by TLS, which needs: pip install cryptography") from None
+    import dask
+
+    # Other users of this machine cannot talk to the workers, who do whatever they are told: TLS with keys that nobody else has.
+    # Its pages, which are for everybody, are left out. A point whose worker dies has a second worker, and then others by itself.
+    # Ctrl-C is for this process, which then ends them.
+    quiet = {
+        "silence_logs": logging.CRITICAL, "dashboard_address": None, "security": True,
+        "preload": ["import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)"],
+    }  # fmt: skip
+    options = {
+        "distributed.scheduler.allowed-failures": 1, "distributed.scheduler.http.routes": [], "distributed.worker.http.routes": [],
+    }  # fmt: skip
+    with dask.config.set(options):
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="(?s).*Port .* is already in use")
+            started = distributed.LocalCluster(n_workers=workers, threads_per_worker=1, **quiet)
+        with started as cluster:
+            with distributed.Client(cluster, set_as_default=False) as there:
+                yield there
+
+
+def compute(run: _arlab.Run, client: Client, say: Callable[[str], Any]) -> None:
+    """Has the missing points of an open run computed. Points that fail are lost, and leave the others alone."""
+    threads = sum(client.nthreads().values())
+    workers = len(client.nthreads()) or 1
+    parts = run.missing()
+    share = -(-sum(len(points) for points, _ in parts) // (TASKS_PER_THREAD * max(threads, 4)))
+    pieces = []
+    for points, most in parts:
+        step = min(share, most)
+        pieces += [points[i : i + step] for i in range(0, len(points), step)]
+    deaths: list[int] = []
+    _send(run, client, say, threads, pieces, deaths)
+    # Which of the points that were with a worker when it died has killed it? One after the other, on a cluster that has its
+    # workers again, and twice: a worker that is starting may go for other reasons.
+    for point in deaths:
+        tries: list[int] = []
+        while len(tries) < 2:
+            before = len(tries)
+            try:
+                client.wait_for_workers(workers, timeout=10)
+            except TimeoutError:  # some do not come back; those that have are enough
+                workers = len(client.nthreads()) or 1
+            _send(run, client, say, threads, [[point]], tries)
+            if len(tries) == before:
+                break
+        else:
+            run.lose(point, "every worker that computed it died (too little memory?)")
+
+
+def _send(
+    run: _arlab.Run,
+    client: Client,
+    say: Callable[[str], Any],
+    threads: int,
+    pieces: list[list[int]],
+    deaths: list[int],
+) -> None:
+    """Computes pieces in any order. Points whose workers died time and again go to `deaths`."""
+    from distributed import KilledWorker
+
+    own = _own()
+    done: queue.SimpleQueue[Future] = queue.SimpleQueue()
+    waiting: dict[Future, list[int]] = {}
+    alone_since: float | None = None
+
+    def submit(points: list[int]) -> None:
+        future = client.submit(_work, run.task(points), own, pure=False)
+        waiting[future] = points
+        future.add_done_callback(done.put)
+
+    try:
+        for points in pieces:
+            submit(points)
+        while waiting:
+            try:
+                future = done.get(timeout=1)
+            except queue.Empty:
+                if client.status not in ("running", "connecting"):
+                    raise _lost(run, client) from None
+                alone_since = _alone(client, say, threads, alone_since)
+                continue
+            alone_since = None
+            points = waiting.pop(future)
+            if future.status in ("lost", "pending"):  # its worker died with the rows, which are computed again
+                submit(points)
+                continue
+            try:
+                outcomes, refusal = future.result(timeout=10)
+            except TimeoutError:  # the same, noticed later
+                submit(points)
+                continue
+            except KilledWorker:
+                if len(points) == 1:
+                    deaths += points
+                for point in points if len(points) > 1 else ():
+                    submit([point])
+                continue
+            except CancelledError:
+                raise _lost(run, client) from None
+            except Exception as error:
+                what = f"a worker cannot compute points: {type(error).__name__}: {first_line(error)}"
+                raise Error(f"{what}{_kept(run)}") from error
+            if refusal:
+                raise ArgumentError(f"{refusal}{_kept(run)}")
+            run.append(points, outcomes)
+    finally:
+        if waiting and client.status == "running":
+            client.cancel(list(waiting), force=True)
+
+
+def _alone(client: Client, say: Callable[[str], Any], threads: int, since: float | None) -> float | None:
+    """Since when the cluster has had no worker, or None; says so once, and starts others on this machine."""
+    try:
+        if client.status != "running" or client.nthreads():
+            return None
+    except OSError:
+        return since
+    if since is None:
+        say(f"no worker is there: waiting for workers of {client.scheduler.address}\n")
+        return time.monotonic()
+    if type(client.cluster).__name__ != "LocalCluster" or time.monotonic() - since < MOST_SECONDS_ALONE:
+        return since
+    # A nanny starts no other worker after one that died while it was starting; there are to be as many more of them.
+    client.cluster.scale(len(client.cluster.worker_spec) + threads)
+    return time.monotonic()
+
+
+def _lost(run: _arlab.Run, client: Client) -> Error:
+    return Error(f"the Dask cluster at {client.scheduler.address} is gone, or has given up the points{_kept(run)}")
+
+
+def _kept(run: _arlab.Run) -> str:
+    return f"; {run.rows} of {run.points} points are there"
+
+
+# ---------------------------------------------------------------- the command line
+
+
+def main(job: str) -> int:
+    """Does what the program asks for, in its place; returns the exit code."""
+    asked = json.loads(job)
+    try:
+        _command(asked, asked["options"])
+        return _draw(asked["options"]["figures"], asked["options"]["kept"])
+    except (Error, MemoryError) as error:
+        print("arlab:", first_line(error) or "not enough memory", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGINT)
+    return 2
+
+
+def _command(asked: dict[str, Any], options: dict[str, Any]) -> None:
+    if asked["setup"]:
+        _set_up(asked["setup"])
+    if asked["command"] == "study":
+        run = _arlab.study_run(options["file"], options["out"], options["resume"], _say)
+    else:
+        run = _arlab.sweep_run(json.dumps(options["sweep"]), _say)
+    # What Dask has to say of a scheduler that is gone, this program says in one line.
+    logging.disable(logging.CRITICAL)
+    try:
+        with connected(None, asked["workers"], asked["dask"]) as client:
+            run.open()
+            compute(run, client, _say)
+        print(run.finish(options["format"]), end="", flush=True)
+    finally:
+        run.close()
+
+
+def _draw(figures: list[str] | None, kept: str) -> int:
+    """Draws what `python -m arlab.figures` would; says what is there without figures (`kept`) where they fail."""
+    if figures is None:
+        return 0
+    said = io.StringIO()
+    try:
+        from arlab.figures.__main__ import main as draw
+
+        with redirect_stderr(said):
+            code = draw(figures)
+    except Exception as error:
+        what = f"{kept}, but the plots failed: {type(error).__name__}: {first_line(error)}; ./quickstart.sh installs what they need"
+        print("arlab:", what, file=sys.stderr)
+        return 1
+    if code:
+        print(f"arlab: {said.getvalue().strip().removeprefix('error: ')}; {kept}", file=sys.stderr)
+    return code
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(text)
+    sys.stderr.flush()
+
+
+def _set_up(file: str) -> None:
+    """Runs a file, for the codecs and algorithms that it defines."""
+    try:
+        runpy.run_path(file, run_name="__main__")
+    except OSError as error:
+        raise ArgumentError(f"--setup {file}: {error.strerror}") from None
+    except ArgumentError:
+        raise
+    except Exception as error:
+        raise ArgumentError(f"--setup {file}: {type(error).__name__}: {first_line(error)}") from error

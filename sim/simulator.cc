@@ -221,7 +221,7 @@ class Run final : public NetworkClient, private NetworkTrace {
     if (fifo_) {
       engine_ = std::make_unique<FifoEngine>(ways_.network(), *this);
     } else {
-      engine_ = std::make_unique<FlowEngine>(ways_.network(), *this);
+      engine_ = std::make_unique<FlowEngine>(ways_.network(), *this, plan_.channels);
     }
     if (trace_ != nullptr) engine_->set_trace(this);
   }
@@ -513,8 +513,13 @@ class Run final : public NetworkClient, private NetworkTrace {
         more_bytes_[link] += bytes - message.bytes;  // modulo 2^64: it may be fewer
       }
     }
-    engine_->send(
-        {.route = route, .bytes = bytes, .tag = id, .rate_cap_gb_per_s = rate_cap_gb_per_s});
+    const Stage& stage = stage_of(message.stage);
+    engine_->send({.route = route,
+                   .bytes = bytes,
+                   .tag = id,
+                   .rate_cap_gb_per_s = rate_cap_gb_per_s,
+                   .turn = stage.step,
+                   .stream = stage.channel});
   }
 
   Picoseconds latency_of(std::span<const LinkId> route) const {
@@ -827,8 +832,11 @@ class Run final : public NetworkClient, private NetworkTrace {
     const std::span<const LinkId> route = ways_.real_route(message.from, message.to);
     trace_->on_message(message, step, route, started, arrival.there);
     if (!fifo_) {  // on_service() has said it
+      // Before it flows it may wait for its turn.
+      const auto flows = flowing_since_.find(arrival.message);
+      const Picoseconds begin = flows == flowing_since_.end() ? started : flows->second;
       for (const LinkId link : route) {
-        trace_->on_link(message, step, link, started, arrival.gone);
+        trace_->on_link(message, step, link, begin, arrival.gone);
       }
     }
     if (message.consumers == 0 && costs_of(message.stage).gather_us > 0) {
@@ -847,6 +855,7 @@ class Run final : public NetworkClient, private NetworkTrace {
   void on_rate(std::uint64_t message_tag, double gb_per_s, Picoseconds now) override {
     const auto id = static_cast<MessageId>(message_tag);
     const PlannedMessage message = message_of(id);
+    flowing_since_.try_emplace(id, now);
     for (const LinkId link : ways_.real_route(message.from, message.to)) {
       const double bandwidth = fabric_.network().properties(link).bandwidth_gb_per_s;
       trace_->on_share(id, link, gb_per_s / bandwidth, now);
@@ -910,7 +919,8 @@ class Run final : public NetworkClient, private NetworkTrace {
   std::vector<std::uint32_t> latest_;   ///< by stage: of arrivals_, or kNone
   std::vector<Arrival> arrivals_;
   std::vector<std::uint32_t> free_arrivals_;
-  std::vector<Costs> costs_;  ///< by stage of the plan
+  std::vector<Costs> costs_;                        ///< by stage of the plan
+  std::map<MessageId, Picoseconds> flowing_since_;  ///< with a trace
   /// What messages take beyond their wire bytes, where codecs pack theirs differently.
   std::map<LinkId, std::uint64_t> more_bytes_;
 };

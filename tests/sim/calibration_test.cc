@@ -373,7 +373,7 @@ TEST(PublishedTables, ErrorIsAsSimReadmeSays) {
   const Pinned pinned[] = {{"quickreduce_mi300x_2gpu", 72, 1.70},
                            {"quickreduce_mi300x_4gpu", 72, 2.95},
                            {"quickreduce_mi300x_8gpu", 72, 3.26},
-                           {"flashcomm2_table9", 40, 3.51},
+                           {"flashcomm2_table9", 40, 3.60},
                            {"flashcomm2_table10", 21, 5.22}};
   ASSERT_EQ(measurements.tables.size(), std::size(pinned));
   for (std::size_t t = 0; t < std::size(pinned); ++t) {

@@ -1118,6 +1118,25 @@ std::string refusal(const Schedule& s, const Codec& codec, DType dtype, const To
   return message_of([&] { simulate(s, codec, dtype, t, options); });
 }
 
+/// What a rank sends in later steps leaves after what it has sent before: the straggler's neighbour
+/// gets in order what has piled up, and nobody waits longer than for the straggler.
+TEST(Simulator, SendsInTheOrderOfSteps) {
+  const CodecPtr codec = one_byte();
+  for (const char* algorithm : {"ring", "tree"}) {
+    Topology t = machine(TopologyKind::full_mesh, 4);
+    t.device.codec_gops_per_s.value = kLargestQuantity;
+    const Schedule schedule = make_schedule(algorithm, {.world_size = 4, .elements = 4'000'000});
+    const SimulationResult on_time = simulate(schedule, *codec, DType::fp16, t);
+    t.stragglers.push_back({1, assumed(on_time.latency_us / 2)});
+    const SimulationResult late = simulate(schedule, *codec, DType::fp16, t);
+    EXPECT_LE(late.latency_us, on_time.latency_us * 1.5 + 1e-3) << algorithm;
+    // One at a time on each link, or, of one step, in equal parts: as long.
+    const SimulationResult fifo =
+        simulate(schedule, *codec, DType::fp16, t, {.sharing = Sharing::fifo});
+    EXPECT_NEAR(late.latency_us, fifo.latency_us, 1e-3) << algorithm;
+  }
+}
+
 TEST(Simulator, RefusesWhatDoesNotFit) {
   const Topology four = machine(TopologyKind::full_mesh, 4);
   const CodecPtr fp16 = find_codec("fp16");

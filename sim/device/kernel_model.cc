@@ -311,8 +311,7 @@ double KernelModel::contention_us(const Stage& stage, const PlannedMessage& mess
                                   double link_gb_per_s) const {
   if (!device_.stores || implementation_ != Implementation::kernel) return 0;
   const Stores& stores = *device_.stores;
-  const double ops = operations(message);
-  const bool codec = ops > 0;
+  const bool codec = operations(message) > 0;
   const double packets =
       (static_cast<double>(message.bytes - message.inner_bytes) / plan_.cost.store_efficiency +
        static_cast<double>(message.inner_bytes) / plan_.inner_cost.store_efficiency) /
@@ -320,7 +319,7 @@ double KernelModel::contention_us(const Stage& stage, const PlannedMessage& mess
   const double resident =
       packets * std::min(1.0, stores.resident_tiles.value / std::max(1.0, tiles_of(stage)));
   const double free =
-      codec ? stores.free_packets_per_op.value * ops : stores.free_packets_plain.value;
+      codec ? stores.free_packets_codec.value : stores.free_packets_plain.value;
   const double share = codec ? stores.contention_codec.value : stores.contention_plain.value;
   const double crowded = std::hypot(resident, free) - free;
   const double waiting = share * harmonic_beyond_one(stage.messages) *

@@ -41,7 +41,7 @@ Stores stores() {
           .release_coalescing_tiles = assumed(4),
           .contention_codec = assumed(2),
           .contention_plain = assumed(3),
-          .free_packets_per_op = assumed(60),
+          .free_packets_codec = assumed(300),
           .free_packets_plain = assumed(400),
           .decorrelation_packets = assumed(100)};
 }
@@ -135,7 +135,7 @@ TEST(KernelModel, StoresContend) {
   const Plan plan = plan_with(3, 10000, {3, 2}, 25600);
   EXPECT_EQ(contention_us(device, plan), 0);
   device.stores = stores();
-  // All 8 tiles are resident; 60 * 5 = 300 packets travel freely; sqrt(400^2 + 300^2) - 300 = 200;
+  // All 8 tiles are resident; 300 packets travel freely; sqrt(400^2 + 300^2) - 300 = 200;
   // g(200, 100) = 100 (sqrt(5) - 1); two like 1/2 + 1/3.
   const double g = 100 * (std::sqrt(5.0) - 1);
   EXPECT_DOUBLE_EQ(contention_us(device, plan), 2 * (1 / 2.0 + 1 / 3.0) * g * 0.0064);

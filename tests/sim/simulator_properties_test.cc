@@ -434,7 +434,7 @@ TEST(SimulatorProperties, ABetterMachineIsNeverSlowerWhereNothingIsShared) {
       [](Topology& t) { t.device.stores->release_coalescing_tiles.value /= 2; },
       [](Topology& t) { t.device.stores->contention_codec.value /= 2; },
       [](Topology& t) { t.device.stores->contention_plain.value /= 2; },
-      [](Topology& t) { t.device.stores->free_packets_per_op.value *= 2; },
+      [](Topology& t) { t.device.stores->free_packets_codec.value *= 2; },
       [](Topology& t) { t.device.stores->free_packets_plain.value *= 2; },
       [](Topology& t) { t.device.stores->decorrelation_packets.value /= 2; },
   };
@@ -450,6 +450,29 @@ TEST(SimulatorProperties, ABetterMachineIsNeverSlowerWhereNothingIsShared) {
             improvements[i](improved);
             EXPECT_LE(simulated(algorithm, codec, improved, bytes).latency, before) << i;
           }
+        }
+      }
+    }
+  }
+}
+
+/// At equal bytes and packets. No codec looks better for calculating more.
+TEST(SimulatorProperties, MoreOperationsAreNeverFaster) {
+  for (const std::string& name : listed_topologies()) {
+    const Topology t = find_topology(name);
+    for (const char* algorithm : {"one_shot", "two_shot", "ring", "all_to_all"}) {
+      for (const std::uint64_t bytes : {64 * kKiB, kMiB, 8 * kMiB, 64 * kMiB}) {
+        SCOPED_TRACE(fmt::format("{} {} {}", name, algorithm, bytes));
+        double before = 0;
+        for (const double ops : {0.0, 0.01, 1.0, 5.0, 10.0, 20.0, 40.0, 80.0, 160.0, 320.0}) {
+          const CountedCodec codec(
+              1, 2048, {.encode_ops_per_element = 0.6 * ops, .decode_ops_per_element = 0.4 * ops});
+          const ScheduleRequest request =
+              request_of(algorithm, codec, t.ranks.value, bytes * t.ranks.value);
+          const double now =
+              simulate(find_algorithm(algorithm), request, codec, DType::fp16, t).latency_us;
+          EXPECT_GE(now, before - 1e-5) << ops;
+          before = now;
         }
       }
     }

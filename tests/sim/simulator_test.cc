@@ -131,7 +131,7 @@ Topology with_stores(Topology t, const std::function<void(Stores&)>& change) {
                            .release_coalescing_tiles = assumed(4),
                            .contention_codec = assumed(1e-6),
                            .contention_plain = assumed(1e-6),
-                           .free_packets_per_op = assumed(1e9),
+                           .free_packets_codec = assumed(1e9),
                            .free_packets_plain = assumed(1e9),
                            .decorrelation_packets = assumed(1e6)};
   change(*t.device.stores);
@@ -1317,7 +1317,7 @@ TEST(Simulator, RefusesTimesThatAreTooLong) {
                   "longer than");
   expect_contains(slow([](Topology& t) {
                     t.device.stores->contention_codec.value = 1e9;
-                    t.device.stores->free_packets_per_op.value = 1e-6;
+                    t.device.stores->free_packets_codec.value = 1e-6;
                     t.device.stores->decorrelation_packets.value = 1e9;
                   }),
                   "longer than");

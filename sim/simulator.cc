@@ -488,8 +488,8 @@ class Run final : public NetworkClient, private NetworkTrace {
     const CauseId begun_by = begun_by_[id];
     const CauseId done =
         add_cause(later_by(start, kernel_.stage_time(cost).total_us()), begun_by, Span::stage, id);
-    if (cost.work_us > 0) {
-      place.free = add_cause(later_by(start, cost.work_us), begun_by, Span::work, rank, 0,
+    if (const double work_us = cost.measure_us + cost.work_us; work_us > 0) {
+      place.free = add_cause(later_by(start, work_us), begun_by, Span::work, rank, 0,
                              kernel_.is_memory_bound(stage) ? 1 : 0);
     }
     trace_stage(stage, rank, cost, start, time_of(done));

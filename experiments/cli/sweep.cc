@@ -7,6 +7,7 @@
 #include "experiments/cli/options.h"
 #include "experiments/cli/plots.h"
 #include "experiments/cli/tensor_source.h"
+#include "reference/codecs/abstract.h"
 #include "reference/codecs/registry.h"
 #include "reference/collectives/codecs.h"
 #include "reference/parallel.h"
@@ -155,6 +156,8 @@ struct SweepCommand {
   void add_points(std::vector<SweepPoint>& points, const Topology& machine, Rank count, Rank group,
                   const std::vector<std::uint64_t>& sizes, DType type) const {
     const CodecPtr inner = inner_codec.empty() ? nullptr : find_codec(inner_codec);
+    std::vector<std::string> names = codecs;
+    join_abstract_codecs(names);
     const CodecPtr plain = find_codec(name_of(type));
     for (const std::uint64_t size : sizes) {
       // As in the published tables: two_shot is what its constants were fitted with.
@@ -166,7 +169,7 @@ struct SweepCommand {
         const bool has_inner = std::any_of(options.begin(), options.end(), [](const auto& option) {
           return option.name == "inner-codec";
         });
-        for (const std::string& name : codecs) {
+        for (const std::string& name : names) {
           const CodecPtr codec = find_codec(name);
           codec->wire_bytes(type, 1);  // throws when it does not take the dtype
           points.push_back(
@@ -227,7 +230,9 @@ void add_sweep(CLI::App& app) {
   list("--topology", command->topologies, "Topologies or .toml files")->required();
   list("--algorithm", command->algorithms,
        "Algorithms or schedules of any size (.json) [one_shot, two_shot, ring]");
-  list("--codec", command->codecs, "Codecs [fp16, qr-q8, qr-q6, qr-q4]");
+  list("--codec", command->codecs,
+       "Codecs, or bits=4.5,encode_ops=9,decode_ops=4 for one that is not there [fp16, qr-q8, "
+       "qr-q6, qr-q4]");
   list("--bytes", command->bytes,
        "Payloads of one rank; FIRST..LAST is FIRST and its doubles [32K..1G]");
   list("--ranks", command->ranks, "World sizes [all ranks of each topology]");

@@ -182,7 +182,10 @@ TEST(SimulatorProperties, NothingIsFasterThanItsResources) {
         if (op.kind == OpKind::encode) encoded[op.rank] += static_cast<double>(elements);
         if (op.kind != OpKind::send) continue;
         const auto bytes = static_cast<double>(codec->wire_bytes(DType::fp16, elements));
-        for (const LinkId link : router.route(op.rank, op.peer)) link_bytes[link] += bytes;
+        std::vector<LinkId> other;
+        const double share = fabric.find_other_route(op.rank, op.peer, other) ? 0.5 : 1;
+        for (const LinkId link : router.route(op.rank, op.peer)) link_bytes[link] += share * bytes;
+        for (const LinkId link : other) link_bytes[link] += share * bytes;
         if (op.rank < half && op.peer >= half) crossing_bytes += bytes;
       }
       EXPECT_GE(latency_us, t.device.launch_us.value);
@@ -492,6 +495,29 @@ TEST(SimulatorProperties, MoreBytesAreNeverFasterWhereAllRanksDoTheSame) {
       before = now;
     }
   });
+}
+
+/// What is as far one way round as the other goes both ways, so that all links of an even ring are
+/// as full: n^2 / 8 messages of two_shot on each, in each of two steps.
+TEST(SimulatorProperties, TiesAreBalanced) {
+  for (const Rank n : {4U, 6U, 8U}) {
+    Topology t = machine(TopologyKind::ring, n);
+    t.device.codec_gops_per_s.value = kLargestQuantity;
+    const std::uint64_t elements = 16'000'000 * std::uint64_t{n};
+    for (const bool all : {false, true}) {
+      SCOPED_TRACE(fmt::format("{} {}", n, all));
+      const ScheduleRequest request{.world_size = n, .elements = elements};
+      const CodecPtr codec = one_byte();
+      const SimulationResult r =
+          all ? simulate(make_schedule("two_shot", request), *codec, DType::fp16, t)
+              : simulate(find_algorithm("two_shot"), request, *codec, DType::fp16, t);
+      const double wire_us = 2 * (n * n / 8.0) * 16e6 / 10'000;
+      EXPECT_NEAR(r.latency_us / wire_us, 1, 0.02);
+      ASSERT_EQ(r.links.size(), 1u);
+      EXPECT_EQ(r.links[0].links, 2 * n);
+      EXPECT_EQ(r.links[0].bytes, WideCount{2 * n} * 2 * (n * n) * 2'000'000);
+    }
+  }
 }
 
 // ---------------------------------------------------------------- order

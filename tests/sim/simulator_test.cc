@@ -463,14 +463,15 @@ std::vector<HandCase> hand_cases() {
        {},
        std::make_shared<CountedCodec>(1, 1, CodecCost{0.5, 30}, "inner")});
 
-  // Distances 1, 2, 1; the 2 go upwards. A link upwards carries its own two messages and one in
-  // transit, each at a third of the bandwidth: 6 us. Those of distance 2 come 2 us later.
+  // Distances 1, 2, 1; half of the 2 goes each way. A link carries its own message to the next, one
+  // half of its own and one in transit, each at a third of the bandwidth: the halves leave after 3 us
+  // and come 2 us later, the rest leaves after 4 us and comes 1 us later.
   add({"ring, two_shot",
        written("two_shot", 4),
        fp16,
        machine(ring, 4),
-       5 + 2 * (2 + 1.5 + 2 + 6),
-       {5, 11, 12, 0, 0, 0}});
+       5 + 2 * (2 + 1.5 + 1 + 4),
+       {5, 9, 8, 0, 0, 0}});
 
   // 6 steps of one message of 20000 bytes to one peer: 2 us and 2 + 0.5 + 1 = 3.5 us.
   add({"ring, ring",

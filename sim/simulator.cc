@@ -1,10 +1,12 @@
 #include "sim/simulator.h"
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <memory>
 #include <optional>
 #include <set>
+#include <unordered_map>
 #include <utility>
 
 #include "sim/channels.h"
@@ -71,32 +73,16 @@ class Ways {
   /// All messages that will be sent must have been announced before network() is used.
   void announce(Rank from, Rank to) {
     if (!folded_) return;
-    for (const LinkId link : real_route(from, to)) {
-      const Fabric::Orbit orbit = orbit_of(link);
-      if (folded_links_.contains(orbit.representative)) continue;
-      const LinkProperties& real = fabric_.network().properties(orbit.representative);
-      const double share = static_cast<double>(orbit.size) / ranks_;
-      folded_links_[orbit.representative] = network_.add_loop(
-          0, {real.bandwidth_gb_per_s * share, us_from_picoseconds(real.latency), kNoDomain});
-      orbits_.push_back(orbit);
-    }
+    announce(real_route(from, to));
+    announce(real_other_route(from, to));
   }
 
   const Network& network() const { return folded_ || is_part_ ? network_ : fabric_.network(); }
 
-  std::span<const LinkId> route(Rank from, Rank to) {
-    const std::span<const LinkId> real = real_route(from, to);
-    if (!folded_ && !is_part_) return real;
-    path_.clear();
-    for (const LinkId link : real) {
-      if (folded_) {
-        path_.push_back(folded_links_.at(orbit_of(link).representative));
-      } else {
-        const auto kept = std::lower_bound(kept_.begin(), kept_.end(), link);
-        path_.push_back(static_cast<LinkId>(kept - kept_.begin()));
-      }
-    }
-    return path_;
+  std::span<const LinkId> route(Rank from, Rank to) { return ours(real_route(from, to), path_); }
+  /// For the other half of the message; empty where all of it goes one way.
+  std::span<const LinkId> other_route(Rank from, Rank to) {
+    return ours(real_other_route(from, to), other_path_);
   }
 
   /// A link of the whole fabric that this one is, or stands for.
@@ -112,6 +98,10 @@ class Ways {
     } catch (const InvalidInput&) {
       fail("topology '{}': there is no way from rank {} to rank {}", topology_.name, from, to);
     }
+  }
+
+  std::span<const LinkId> real_other_route(Rank from, Rank to) {
+    return routes_.other_route(from, to);
   }
 
   /// Calls visit(real link, how many links are like it, wire bytes on one of them, what they took
@@ -135,6 +125,33 @@ class Ways {
   }
 
  private:
+  void announce(std::span<const LinkId> route) {
+    for (const LinkId link : route) {
+      const Fabric::Orbit orbit = orbit_of(link);
+      if (folded_links_.contains(orbit.representative)) continue;
+      const LinkProperties& real = fabric_.network().properties(orbit.representative);
+      const double share = static_cast<double>(orbit.size) / ranks_;
+      folded_links_[orbit.representative] = network_.add_loop(
+          0, {real.bandwidth_gb_per_s * share, us_from_picoseconds(real.latency), kNoDomain});
+      orbits_.push_back(orbit);
+    }
+  }
+
+  /// The links of this network that stand for those of the fabric; put into `path` if they differ.
+  std::span<const LinkId> ours(std::span<const LinkId> real, std::vector<LinkId>& path) {
+    if (!folded_ && !is_part_) return real;
+    path.clear();
+    for (const LinkId link : real) {
+      if (folded_) {
+        path.push_back(folded_links_.at(orbit_of(link).representative));
+      } else {
+        const auto kept = std::lower_bound(kept_.begin(), kept_.end(), link);
+        path.push_back(static_cast<LinkId>(kept - kept_.begin()));
+      }
+    }
+    return path;
+  }
+
   /// Of the links that the ranks of the plan use. It may be run by a part of a mesh or of a switch,
   /// whose other ranks then do nothing.
   Fabric::Orbit orbit_of(LinkId link) const {
@@ -154,6 +171,7 @@ class Ways {
   std::map<LinkId, LinkId> folded_links_;  ///< by representative
   std::vector<Fabric::Orbit> orbits_;      ///< by folded link
   std::vector<LinkId> path_;
+  std::vector<LinkId> other_path_;
 };
 
 // ---------------------------------------------------------------- times
@@ -221,7 +239,7 @@ class Run final : public NetworkClient, private NetworkTrace {
     if (fifo_) {
       engine_ = std::make_unique<FifoEngine>(ways_.network(), *this);
     } else {
-      engine_ = std::make_unique<FlowEngine>(ways_.network(), *this);
+      engine_ = std::make_unique<FlowEngine>(ways_.network(), *this, plan_.channels);
     }
     if (trace_ != nullptr) engine_->set_trace(this);
   }
@@ -296,6 +314,10 @@ class Run final : public NetworkClient, private NetworkTrace {
     bool operator==(const PartsOfMessage&) const = default;
   };
 
+  // Tags of messages: their number, and
+  static constexpr std::uint64_t kHalf = std::uint64_t{1} << 32;      ///< it goes two ways
+  static constexpr std::uint64_t kOtherWay = std::uint64_t{1} << 33;  ///< this is the second
+
   // Tags of timers.
   enum class Timer : std::uint64_t { begin, done, arrived, free };
   static constexpr std::uint64_t kTimers = 4;
@@ -367,6 +389,8 @@ class Run final : public NetworkClient, private NetworkTrace {
       const PlannedMessage message = message_of(id);
       const std::span<const LinkId> route = ways_.real_route(message.from, message.to);
       links.insert(links.end(), route.begin(), route.end());
+      const std::span<const LinkId> other = ways_.real_other_route(message.from, message.to);
+      links.insert(links.end(), other.begin(), other.end());
     }
     ways_.keep_only(std::move(links));
   }
@@ -488,8 +512,8 @@ class Run final : public NetworkClient, private NetworkTrace {
     const CauseId begun_by = begun_by_[id];
     const CauseId done =
         add_cause(later_by(start, kernel_.stage_time(cost).total_us()), begun_by, Span::stage, id);
-    if (cost.work_us > 0) {
-      place.free = add_cause(later_by(start, cost.work_us), begun_by, Span::work, rank, 0,
+    if (const double work_us = cost.measure_us + cost.work_us; work_us > 0) {
+      place.free = add_cause(later_by(start, work_us), begun_by, Span::work, rank, 0,
                              kernel_.is_memory_bound(stage) ? 1 : 0);
     }
     trace_stage(stage, rank, cost, start, time_of(done));
@@ -508,13 +532,31 @@ class Run final : public NetworkClient, private NetworkTrace {
     const std::span<const LinkId> route = ways_.route(message.from, message.to);
     if (message.output_elements > 0) decode_while_arriving(message, route);
     const std::uint64_t bytes = kernel_.link_bytes(message);
-    if (bytes != message.bytes) {
+    // Of two ways that are as good each takes half.
+    const bool is_split = bytes > 1 && !ways_.other_route(message.from, message.to).empty();
+    const std::uint64_t other = is_split ? bytes / 2 : 0;
+    const std::uint64_t other_wire = is_split ? message.bytes / 2 : 0;
+    const std::uint64_t halves = is_split ? kHalf : 0;
+    send(message, route, id | halves, bytes - other, message.bytes - other_wire, rate_cap_gb_per_s);
+    if (!is_split) return;
+    send(message, ways_.other_route(message.from, message.to), id | halves | kOtherWay, other,
+         other_wire, rate_cap_gb_per_s);
+  }
+
+  void send(const PlannedMessage& message, std::span<const LinkId> route, std::uint64_t message_tag,
+            std::uint64_t bytes, std::uint64_t wire_bytes, double rate_cap_gb_per_s) {
+    if (bytes != wire_bytes) {
       for (const LinkId link : route) {
-        more_bytes_[link] += bytes - message.bytes;  // modulo 2^64: it may be fewer
+        more_bytes_[link] += bytes - wire_bytes;  // modulo 2^64: it may be fewer
       }
     }
-    engine_->send(
-        {.route = route, .bytes = bytes, .tag = id, .rate_cap_gb_per_s = rate_cap_gb_per_s});
+    const Stage& stage = stage_of(message.stage);
+    engine_->send({.route = route,
+                   .bytes = bytes,
+                   .tag = message_tag,
+                   .rate_cap_gb_per_s = rate_cap_gb_per_s,
+                   .turn = stage.step,
+                   .stream = stage.channel});
   }
 
   Picoseconds latency_of(std::span<const LinkId> route) const {
@@ -557,7 +599,23 @@ class Run final : public NetworkClient, private NetworkTrace {
     return parts_;
   }
 
-  void on_delivered(const Delivery& delivery) override {
+  /// Of a message that goes two ways the last half; says whether it was that.
+  bool join(Delivery& half) {
+    const auto id = static_cast<MessageId>(half.tag);
+    const auto [first, is_first] = halves_.try_emplace(id, half);
+    if (is_first) return false;
+    half.bytes += first->second.bytes;
+    if (first->second.sent > half.sent) {
+      half.sent = first->second.sent;
+      half.limit = first->second.limit;
+    }
+    halves_.erase(first);
+    return true;
+  }
+
+  void on_delivered(const Delivery& delivered) override {
+    Delivery delivery = delivered;
+    if ((delivery.tag & kHalf) != 0 && !join(delivery)) return;
     ++delivered_;
     if (engine_->solved() > next_look_) look_at_progress();
     const auto id = static_cast<MessageId>(delivery.tag);
@@ -827,8 +885,15 @@ class Run final : public NetworkClient, private NetworkTrace {
     const std::span<const LinkId> route = ways_.real_route(message.from, message.to);
     trace_->on_message(message, step, route, started, arrival.there);
     if (!fifo_) {  // on_service() has said it
+      // Before it flows it may wait for its turn.
+      const auto flows = flowing_since_.find(arrival.message);
+      const Picoseconds begin = flows == flowing_since_.end() ? started : flows->second;
       for (const LinkId link : route) {
-        trace_->on_link(message, step, link, started, arrival.gone);
+        trace_->on_link(message, step, link, begin, arrival.gone);
+      }
+      for (const LinkId link : ways_.real_other_route(message.from, message.to)) {
+        if (std::find(route.begin(), route.end(), link) != route.end()) continue;
+        trace_->on_link(message, step, link, begin, arrival.gone);
       }
     }
     if (message.consumers == 0 && costs_of(message.stage).gather_us > 0) {
@@ -847,9 +912,18 @@ class Run final : public NetworkClient, private NetworkTrace {
   void on_rate(std::uint64_t message_tag, double gb_per_s, Picoseconds now) override {
     const auto id = static_cast<MessageId>(message_tag);
     const PlannedMessage message = message_of(id);
-    for (const LinkId link : ways_.real_route(message.from, message.to)) {
+    flowing_since_.try_emplace(id, now);
+    const bool other = (message_tag & kOtherWay) != 0;
+    for (const LinkId link : other ? ways_.real_other_route(message.from, message.to)
+                                   : ways_.real_route(message.from, message.to)) {
       const double bandwidth = fabric_.network().properties(link).bandwidth_gb_per_s;
-      trace_->on_share(id, link, gb_per_s / bandwidth, now);
+      double share = gb_per_s / bandwidth;
+      if ((message_tag & kHalf) != 0) {  // two ways may end with the same links
+        std::array<double, 2>& halves = shares_[{id, link}];
+        halves[other ? 1 : 0] = share;
+        share = halves[0] + halves[1];
+      }
+      trace_->on_share(id, link, share, now);
     }
   }
   void on_sent(std::uint64_t message_tag, Picoseconds now) override {
@@ -910,7 +984,10 @@ class Run final : public NetworkClient, private NetworkTrace {
   std::vector<std::uint32_t> latest_;   ///< by stage: of arrivals_, or kNone
   std::vector<Arrival> arrivals_;
   std::vector<std::uint32_t> free_arrivals_;
-  std::vector<Costs> costs_;  ///< by stage of the plan
+  std::vector<Costs> costs_;                                              ///< by stage of the plan
+  std::map<MessageId, Picoseconds> flowing_since_;                        ///< with a trace
+  std::map<std::pair<MessageId, LinkId>, std::array<double, 2>> shares_;  ///< with a trace: halves
+  std::unordered_map<MessageId, Delivery> halves_;  ///< that wait for the other
   /// What messages take beyond their wire bytes, where codecs pack theirs differently.
   std::map<LinkId, std::uint64_t> more_bytes_;
 };

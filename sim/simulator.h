@@ -1,10 +1,10 @@
 // The simulator: how long a plan takes on a fabric, event by event.
 //
 // A stage of a rank begins when all that it waits for is there and the rank is free. Its messages
-// flow at once, sharing links max-min fairly with all others; when the network has moved one, the
-// kernel model says how much later it is complete, because the first tile took its time, the codec
-// was slower than the wire, or stores got in each other's way. What arrives for the output is
-// decoded while it arrives.
+// leave behind those of earlier steps of the rank, and share links max-min fairly with those of
+// others; when the network has moved one, the kernel model says how much later it is complete,
+// because the first tile took its time, the codec was slower than the wire, or stores got in each
+// other's way. What arrives for the output is decoded while it arrives.
 //
 // All constants come from the topology (Device, LinkType); the network is sim/network.
 #pragma once
@@ -25,14 +25,15 @@ namespace arlab {
 
 inline constexpr std::string_view kSimulatorModel = "event-driven";
 
-/// How messages share links: fluid, max-min fair; or one after the other on every link.
+/// How messages share links: fluid, max-min fair, in the order of steps from each sender; or one
+/// after the other on every link.
 enum class Sharing : std::uint8_t { max_min, fifo };
 
 /// Where the latency goes, along the chain of events that ends last; the parts add up to it.
 struct LatencyBreakdown {
   double launch_us = 0;           ///< kernel launch, and the delay of a straggler
   double synchronisation_us = 0;  ///< flags and latencies of links
-  double wire_us = 0;             ///< links at their bandwidth, and queues before them (FIFO)
+  double wire_us = 0;             ///< links at their bandwidth, and queues before them
   double contention_us = 0;       ///< stores of the sender that get in each other's way
   double codec_us = 0;            ///< encode, decode, sums, as far as the wire does not hide them
   double release_us = 0;          ///< releases of tiles, as far as nothing hides them
@@ -97,8 +98,8 @@ class SimulationTrace {
   virtual void on_message(const PlannedMessage& /*message*/, std::uint32_t /*step*/,
                           std::span<const LinkId> /*route*/, Picoseconds /*begin*/,
                           Picoseconds /*delivered*/) {}
-  /// A link of its route carries the message. Max-min: from the start until it has left, as on all
-  /// others; fifo: while the link serves it.
+  /// A link of its route carries the message. Max-min: from when it begins to flow until it has
+  /// left, as on all others; fifo: while the link serves it.
   virtual void on_link(const PlannedMessage& /*message*/, std::uint32_t /*step*/, LinkId /*link*/,
                        Picoseconds /*begin*/, Picoseconds /*end*/) {}
   /// Max-min: from now on the message of this number, of those that are simulated, takes this share

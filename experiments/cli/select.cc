@@ -15,6 +15,7 @@
 #include "experiments/cli/plots.h"
 #include "experiments/cli/reduction.h"
 #include "experiments/cli/tensor_source.h"
+#include "reference/codecs/abstract.h"
 #include "reference/codecs/anybit.h"
 #include "reference/codecs/registry.h"
 #include "reference/parallel.h"
@@ -43,6 +44,7 @@ std::vector<std::string> split(const std::string& list, const std::string& optio
   for (std::size_t begin = 0; begin <= list.size();) {
     const std::size_t end = std::min(list.find(',', begin), list.size());
     items.push_back(list.substr(begin, end - begin));
+    join_abstract_codecs(items);
     if (items.back().empty()) fail("{} is {}: there is an empty name", option, quote(list));
     if (std::count(items.begin(), items.end(), items.back()) > 1) {
       fail("{} is {}: '{}' stands twice", option, quote(list), items.back());
@@ -462,7 +464,14 @@ struct SelectCommand {
     }
     const bool by_token = samples.have_tokens() && metric != "tensor";
     budget_about = by_token ? "token_sqnr_db" : "sqnr_db";
+    for (const Candidate& c : all) {
+      if (!min_sqnr.empty() && is_abstract(c.codec_name)) {
+        fail("--codecs {}: such a codec has no values and no error; --min-sqnr needs others",
+             c.codec_name);
+      }
+    }
     parallel_for(all.size(), 0, [&](unsigned, std::size_t i) {
+      if (is_abstract(all[i].codec_name)) return;
       measure_sqnr(all[i], samples, exact, group_size);
       all[i].quality_db = by_token ? all[i].token_sqnr_db : all[i].sqnr_db;
     });
@@ -668,7 +677,8 @@ void add_select(CLI::App& app) {
   sub->add_option("--algorithms", command->algorithms,
                   "Only these all-reduces, separated by commas [all that the world size allows]");
   sub->add_option("--codecs", command->codecs,
-                  "Only these codecs, separated by commas [all listed that take the dtype]");
+                  "Only these codecs, separated by commas; bits=4.5,encode_ops=9,decode_ops=4 is "
+                  "one that is not there [all listed that take the dtype]");
   sub->add_option("--out", command->out,
                   "Write the selection to this .json, for an engine to load");
   sub->add_option("--plot", command->plot, "Draw error and latency into this .png or .svg");

@@ -245,7 +245,10 @@ void add_simulate(CLI::App& app) {
                   "Topology (see arlab list topologies) or a .toml file")
       ->required();
   command->schedule.add_to(*sub);
-  sub->add_option("--codec", command->codec, "Codec (see arlab list codecs)")->required();
+  sub->add_option("--codec", command->codec,
+                  "Codec (see arlab list codecs), or bits=4.5,encode_ops=9,decode_ops=4 for one "
+                  "that is not there")
+      ->required();
   command->sizes.add_to(*sub, "Payload of one rank (32K, 64M)", "as --schedule has it");
   sub->add_option("--dtype", command->dtype, "fp16, bf16 or fp32 [fp16 if the codec takes it]");
   add_integer(*sub, "--ranks", command->ranks, 1, kMaxWorldSize,

@@ -10,6 +10,7 @@
 #include "experiments/cli/plots.h"
 #include "experiments/cli/progress.h"
 #include "experiments/cli/tensor_source.h"
+#include "reference/codecs/abstract.h"
 #include "reference/codecs/registry.h"
 #include "reference/collectives/codecs.h"
 #include "reference/parallel.h"
@@ -270,6 +271,8 @@ class SweepRun final : public Run {
                   const std::vector<std::uint64_t>& sizes) const {
     const CodecPtr inner =
         options_.inner_codec.empty() ? nullptr : find_codec(options_.inner_codec);
+    std::vector<std::string> names = options_.codecs;
+    join_abstract_codecs(names);
     const CodecPtr plain = find_codec(name_of(type_));
     for (const std::uint64_t size : sizes) {
       // As in the published tables: two_shot is what its constants were fitted with.
@@ -281,7 +284,7 @@ class SweepRun final : public Run {
         const bool has_inner = std::any_of(options.begin(), options.end(), [](const auto& option) {
           return option.name == "inner-codec";
         });
-        for (const std::string& name : options_.codecs) {
+        for (const std::string& name : names) {
           const CodecPtr codec = find_codec(name);
           codec->wire_bytes(type_, 1);  // throws when it does not take the dtype
           points.push_back(
@@ -397,7 +400,9 @@ void add_sweep(CLI::App& app) {
   list("--topology", command->options.topologies, "Topologies or .toml files")->required();
   list("--algorithm", command->options.algorithms,
        "Algorithms or schedules of any size (.json) [one_shot, two_shot, ring]");
-  list("--codec", command->options.codecs, "Codecs [fp16, qr-q8, qr-q6, qr-q4]");
+  list("--codec", command->options.codecs,
+       "Codecs, or bits=4.5,encode_ops=9,decode_ops=4 for one that is not there [fp16, qr-q8, "
+       "qr-q6, qr-q4]");
   command->options.sizes.add_to(*sub, "Payloads of one rank", "32K..1G");
   list("--ranks", command->options.ranks, "World sizes [all ranks of each topology]");
   list("--group-size", command->options.group_sizes,

@@ -23,11 +23,6 @@ constexpr std::array<std::pair<std::string_view, QuickReduceChoice>, 6> kQuickRe
      {"qr-q3", QuickReduceChoice::q3},
      {"qr-fp4", QuickReduceChoice::fp4}}};
 
-/// A group must be whole lanes, and a wave of 32 must hold it.
-bool is_group_of_lanes(std::size_t group) {
-  return group >= 8 && group <= 256 && (group & (group - 1)) == 0;
-}
-
 LaneGroup lane_group(std::size_t group) { return {static_cast<unsigned>(std::countr_zero(group))}; }
 
 std::optional<CodecChoice> choose_anybit(const AnyBitFormat& format) {

@@ -114,6 +114,7 @@ class AnyBitCodec final : public Codec {
       cost.encode_ops_per_element += butterflies;
       cost.decode_ops_per_element += butterflies;
     }
+    cost.measures = f.given.has_value() || !is_group_of_lanes(f.group);
     return cost;
   }
 

@@ -23,7 +23,15 @@ struct CodecCost {
   double store_efficiency = 1;
   /// Whether it calculates in 16 bits, so that an instruction may work on two elements at once.
   bool packed = false;
+  /// Whether scales come from more than a tile, so that a pass over all that is encoded must measure
+  /// it before any of it is (kernels/README.md, "Codecs that measure first").
+  bool measures = false;
 };
+
+/// Whether a kernel finds the scale of a group within one wave: then it need not be measured first.
+constexpr bool is_group_of_lanes(std::size_t group) {
+  return group >= 8 && group <= 256 && (group & (group - 1)) == 0;
+}
 
 /// What is known of a codec without running it.
 struct CodecInfo {

@@ -42,7 +42,9 @@ class LogFmtCodec final : public Codec {
                .block = group,
                .alignment = group,
                .saturating = {DType::fp16, DType::bf16, DType::fp32},
-               .cost = {.encode_ops_per_element = 22, .decode_ops_per_element = 12}}),
+               .cost = {.encode_ops_per_element = 22,
+                        .decode_ops_per_element = 12,
+                        .measures = !is_group_of_lanes(group)}}),
         format_{bits},
         group_(group) {}
 

@@ -32,7 +32,9 @@ class NvFp4Codec final : public Codec {
              .block = NvFp4Blocks::kBlock,
              .alignment = NvFp4Blocks::kBlock,
              .splits_at_alignment = false,
-             .cost = {.encode_ops_per_element = 12, .decode_ops_per_element = 6}}),
+             .cost = {.encode_ops_per_element = 12,
+                      .decode_ops_per_element = 6,
+                      .measures = true}}),
         vllm_(vllm) {}
 
  private:

@@ -4,6 +4,7 @@
 #include <set>
 #include <utility>
 
+#include "reference/codecs/abstract.h"
 #include "reference/codecs/formats/formats.h"
 
 // The families that are built in, but for those of formats/formats.h: one line each. FAMILY is a
@@ -73,6 +74,7 @@ std::string patterns_of(const std::vector<CodecFamily>& families) {
 CodecPtr find_codec(std::string_view name) {
   const std::vector<CodecFamily> families = families_now();
   if (CodecPtr codec = find_in(families, name)) return codec;
+  if (CodecPtr codec = find_abstract_codec(name)) return codec;
   fail("unknown codec {}: known are {}", quote(name), patterns_of(families));
 }
 

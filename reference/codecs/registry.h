@@ -26,7 +26,8 @@ struct CodecFamily {
   bool replaceable = false;
 };
 
-/// The codec of that name; throws InvalidInput with the known names when there is none.
+/// The codec of that name, or an abstract one (abstract.h); throws InvalidInput with the known names
+/// when there is none.
 CodecPtr find_codec(std::string_view name);
 
 /// Names that "all codecs" stands for, family by family.

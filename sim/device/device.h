@@ -22,9 +22,9 @@ struct Stores {
   /// codec (stores interleaved with QDQ, all workgroups at the same peer), and plain.
   Quantity contention_codec;
   Quantity contention_plain;
-  /// Packets per peer and stage that travel without contention: times operations per element of the
-  /// codec, whose work spaces the stores out; and plain, what queues take.
-  Quantity free_packets_per_op;
+  /// Packets per peer and stage that travel without contention: with a codec, whose work spaces the
+  /// stores out, and plain, what queues take.
+  Quantity free_packets_codec;
   Quantity free_packets_plain;
   /// Packets after which peers no longer meet in lock-step: contention grows as the root.
   Quantity decorrelation_packets;
@@ -111,7 +111,7 @@ void for_each_quantity_of(AnyDevice& device, Visit visit) {
     visit("stores.release_coalescing_tiles", stores.release_coalescing_tiles);
     visit("stores.contention_codec", stores.contention_codec);
     visit("stores.contention_plain", stores.contention_plain);
-    visit("stores.free_packets_per_op", stores.free_packets_per_op);
+    visit("stores.free_packets_codec", stores.free_packets_codec);
     visit("stores.free_packets_plain", stores.free_packets_plain);
     visit("stores.decorrelation_packets", stores.decorrelation_packets);
   }

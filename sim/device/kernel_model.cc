@@ -278,7 +278,27 @@ double KernelModel::gather_us(const Stage& stage) const {
                     latency_overlap());
 }
 
+double KernelModel::measure_us(const Stage& stage) const {
+  if (implementation_ != Implementation::kernel) return 0;
+  const double measured =
+      static_cast<double>((plan_.cost.measures ? stage.outer().encoded : 0) +
+                          (plan_.inner_cost.measures ? stage.inner.encoded : 0));
+  if (measured == 0) return 0;
+  // Input is read once more. Sums are complete when a kernel ends: written, measured, read.
+  const double passes = stage.added > 0 ? 3 : 1;
+  const double kernels = stage.added > 0 ? 2 : 1;
+  return kernels * device_.launch_us.value +
+         time_us(passes * measured * static_cast<double>(size_of(plan_.dtype)),
+                 device_.hbm_gb_per_s.value);
+}
+
 StageCost KernelModel::cost_of(const Stage& stage) const {
+  StageCost cost = cost_without_measuring(stage);
+  cost.measure_us = measure_us(stage);
+  return cost;
+}
+
+StageCost KernelModel::cost_without_measuring(const Stage& stage) const {
   if (has_blocks()) return cost_with_blocks(stage);
   StageCost cost;
   cost.work_us = work_us(stage);
@@ -311,16 +331,14 @@ double KernelModel::contention_us(const Stage& stage, const PlannedMessage& mess
                                   double link_gb_per_s) const {
   if (!device_.stores || implementation_ != Implementation::kernel) return 0;
   const Stores& stores = *device_.stores;
-  const double ops = operations(message);
-  const bool codec = ops > 0;
+  const bool codec = operations(message) > 0;
   const double packets =
       (static_cast<double>(message.bytes - message.inner_bytes) / plan_.cost.store_efficiency +
        static_cast<double>(message.inner_bytes) / plan_.inner_cost.store_efficiency) /
       kPacketBytes;
   const double resident =
       packets * std::min(1.0, stores.resident_tiles.value / std::max(1.0, tiles_of(stage)));
-  const double free =
-      codec ? stores.free_packets_per_op.value * ops : stores.free_packets_plain.value;
+  const double free = codec ? stores.free_packets_codec.value : stores.free_packets_plain.value;
   const double share = codec ? stores.contention_codec.value : stores.contention_plain.value;
   const double crowded = std::hypot(resident, free) - free;
   const double waiting = share * harmonic_beyond_one(stage.messages) *
@@ -364,7 +382,16 @@ TimeParts KernelModel::message_time_with_blocks(const StageCost& cost, double ne
 TimeParts KernelModel::message_time(const Stage& stage, const StageCost& cost,
                                     const PlannedMessage& message, double network_us,
                                     double link_gb_per_s) const {
-  if (has_blocks()) return message_time_with_blocks(cost, network_us);
+  TimeParts parts = has_blocks()
+                        ? message_time_with_blocks(cost, network_us)
+                        : message_time_with_stores(stage, cost, message, network_us, link_gb_per_s);
+  parts.codec_us += cost.measure_us;
+  return parts;
+}
+
+TimeParts KernelModel::message_time_with_stores(const Stage& stage, const StageCost& cost,
+                                                const PlannedMessage& message, double network_us,
+                                                double link_gb_per_s) const {
   TimeParts parts;
   parts.synchronisation_us = cost.flags_us;
   parts.wire_us = network_us;
@@ -398,7 +425,8 @@ TimeParts KernelModel::stage_time(const StageCost& cost) const {
   TimeParts parts;
   parts.synchronisation_us = cost.flags_us;
   if (has_blocks()) {
-    parts.codec_us = overlapped(cost.first_tile_us, cost.work_us, latency_overlap());
+    parts.codec_us =
+        cost.measure_us + overlapped(cost.first_tile_us, cost.work_us, latency_overlap());
     return parts;
   }
   const double throughput_us = std::max(cost.work_us, cost.release_us);
@@ -412,7 +440,7 @@ TimeParts KernelModel::stage_time(const StageCost& cost) const {
   }
   const double released = throughput_us > cost.work_us ? 1 - cost.work_us / throughput_us : 0;
   parts.release_us = rest_us * released;
-  parts.codec_us = first_tile_us + rest_us * (1 - released);
+  parts.codec_us = cost.measure_us + first_tile_us + rest_us * (1 - released);
   return parts;
 }
 

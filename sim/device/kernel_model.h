@@ -7,6 +7,8 @@
 //   wire      as the network says, + contention of stores at the sender
 //   release   release_us * g(tiles, release_coalescing_tiles)
 //   stage     latency (+) max(wire (+) work, release)
+//   measure   before the stage, where its codec takes two passes: a kernel that reads all that is
+//             encoded; of sums another one that has written them, and they are read once more
 //
 // where a (+) b = (a^p + b^p)^(1/p) with the overlap p of the two, and
 // g(x, n) = n (sqrt(1 + 2 x/n) - 1) is x for x << n and grows as its root beyond.
@@ -56,6 +58,7 @@ struct StageCost {
   double first_tile_us = 0;
   double work_us = 0;
   double release_us = 0;
+  double measure_us = 0;  ///< before all of these
   // with Device::blocks
   double rounds = 1;
   double hidden_us = 0;  ///< work, of any stage of the rank, that its messages hide in other rounds
@@ -129,6 +132,9 @@ class KernelModel {
   StageCost cost_with_blocks(const Stage& stage) const;
   double first_tile_with_blocks_us(const Stage& stage) const;
   TimeParts message_time_with_blocks(const StageCost& cost, double network_us) const;
+  TimeParts message_time_with_stores(const Stage& stage, const StageCost& cost,
+                                     const PlannedMessage& message, double network_us,
+                                     double link_gb_per_s) const;
   double operations(const CodecCost& cost, const CodecWork& work) const;
   double operations(const Stage& stage) const;
   /// Of a codec to encode an element and decode it.
@@ -147,6 +153,8 @@ class KernelModel {
   double arithmetic_us(const Stage& stage) const;
   double memory_us(const Stage& stage) const;
   double work_us(const Stage& stage) const;
+  double measure_us(const Stage& stage) const;
+  StageCost cost_without_measuring(const Stage& stage) const;
   double latency_overlap() const;
 
   const Device& device_;

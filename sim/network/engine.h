@@ -24,6 +24,10 @@ struct Message {
   std::uint64_t tag = 0;          ///< whatever the driver knows it by; need not be unique
   /// A sender or a protocol may be slower than every link; > 0.
   double rate_cap_gb_per_s = kNoRateCap;
+  /// Max-min engine: of the messages of one stream that begin with the same link, only those of the
+  /// lowest turn flow. The others wait at the sender, even if they have begun.
+  std::uint32_t turn = 0;
+  std::uint32_t stream = 0;
 };
 
 /// Every smaller count is exact in a double.

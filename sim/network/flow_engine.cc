@@ -4,8 +4,10 @@
 
 namespace arlab {
 
-FlowEngine::FlowEngine(const Network& network, NetworkClient& client)
-    : NetworkEngine(network, client), rates_(network), lanes_(network.resources()) {}
+FlowEngine::FlowEngine(const Network& network, NetworkClient& client, std::uint32_t streams)
+    : NetworkEngine(network, client),
+      rates_(network),
+      lanes_(network.resources() + (streams - std::size_t{1}) * network.links()) {}
 
 FlowSlot FlowEngine::acquire() {
   if (free_.empty()) return static_cast<FlowSlot>(flows_.append());
@@ -54,7 +56,24 @@ void FlowEngine::start(const Message& message) {
     }
     path = path_;
   }
-  if (path.size() == 1 && enter_lane(slot, path[0], first)) return;
+  const LinkId link = path[0];
+  if (lanes_[link].users > 0) update_lane(link);
+  if (message.stream != 0 && slot >= streams_.size()) streams_.resize(slot + 1);
+  if (slot < streams_.size()) streams_[slot] = message.stream;
+  const std::size_t number = queue_of(link, message.stream);
+  Lane& queue = lanes_[number];
+  if (queue.leaving > 0 && message.turn < queue.turn) pause(link, message.stream);
+  if (queue.leaving > 0 ? message.turn > queue.turn : queue.any_waiting) {
+    wait(slot, path, message.turn, number);
+    return;
+  }
+  queue.turn = message.turn;
+  ++queue.leaving;
+  begin(slot, path);
+}
+
+void FlowEngine::begin(FlowSlot slot, std::span<const ResourceId> path) {
+  if (path.size() == 1 && enter_lane(slot, path[0], network_.properties(path[0]))) return;
   for (const ResourceId resource : path) {
     if (lanes_[resource].users > 0) close_lane(resource);
   }
@@ -68,6 +87,136 @@ void FlowEngine::share(FlowSlot slot, std::span<const ResourceId> path) {
     lane.is_shared = 1;
     lane.counters.busy -= now();
   });
+}
+
+// ---------------------------------------------------------------- turns
+
+void FlowEngine::wait(FlowSlot slot, std::span<const ResourceId> path, std::uint32_t turn,
+                      std::size_t queue) {
+  set_state(flows_[slot], State::waiting);
+  if (slot >= waiting_.size()) waiting_.resize(flows_.size());
+  Waiting& own = waiting_[slot];
+  own.turn = turn;
+  own.resources = static_cast<std::uint32_t>(path.size());
+  own.first_resource = paths_.allocate(own.resources);
+  for (std::uint32_t i = 0; i < own.resources; ++i) paths_[own.first_resource + i] = path[i];
+
+  FlowSlot* place = &lines_.try_emplace(queue, kNobody).first->second;
+  while (*place != kNobody && waiting_[*place].turn <= turn) place = &waiting_[*place].next;
+  own.next = *place;
+  *place = slot;
+  lanes_[queue].any_waiting = 1;
+
+  Lane& lane = lanes_[path[0]];
+  if (lane.is_awaited) return;
+  lane.is_awaited = 1;
+  if (lane.users == 0) return;
+  const Crowd crowd = crowd_of(path[0]);
+  Crowd::Member first = crowd.members[0];
+  for (const Crowd::Member& member : std::span(crowd.members).first(crowd.size)) {
+    if (member.flow->end < first.flow->end) first = member;
+  }
+  queue_.push({first.flow->end, kSent, first.slot});
+}
+
+void FlowEngine::pause(LinkId link, std::uint32_t stream) {
+  const std::size_t queue = queue_of(link, stream);
+  if (!lanes_[link].is_shared) {
+    pause_in_lane(link, stream);
+  } else {
+    pausing_.clear();
+    rates_.for_each_that_begins_with(link, [&](FlowSlot slot) {
+      if (stream_of(slot) == stream) pausing_.push_back(slot);
+    });
+    for (const FlowSlot slot : pausing_) {
+      Flow& flow = flows_[slot];
+      if (flow.end == now()) {
+        finish_sending(slot);
+        continue;
+      }
+      waiting_path_.clear();
+      rates_.remove(slot, [&](ResourceId resource, bool became_idle) {
+        waiting_path_.push_back(resource);
+        if (!became_idle) return;
+        lanes_[resource].is_shared = 0;
+        lanes_[resource].counters.busy += now();
+      });
+      stop(flow, flow.gb_per_s);
+      wait(slot, waiting_path_, lanes_[queue].turn, queue);
+      --lanes_[queue].leaving;
+    }
+  }
+  between_turns_.push_back(queue);
+}
+
+void FlowEngine::pause_in_lane(LinkId link, std::uint32_t stream) {
+  const std::size_t queue = queue_of(link, stream);
+  const LinkProperties& properties = network_.properties(link);
+  Crowd crowd = crowd_of(link);
+  const double rate = crowd.rate();
+  pausing_.clear();
+  std::uint32_t stay = 0;
+  for (std::uint32_t i = 0; i < crowd.size; ++i) {
+    const Crowd::Member member = crowd.members[i];
+    if (stream_of(member.slot) != stream) {
+      crowd.members[stay++] = member;
+      continue;
+    }
+    stop(*member.flow, rate);
+    pausing_.push_back(member.slot);
+  }
+  crowd.size = stay;
+  if (stay == 0) lanes_[link].counters.busy += now();
+  for (std::uint32_t i = 0; i < stay; ++i) {
+    change_in_lane(*crowd.members[i].flow, now(), rate, crowd.rate(), properties);
+  }
+  lanes_[link].is_awaited = 1;
+  set_lane(link, crowd, properties);
+  for (const FlowSlot slot : pausing_) {
+    wait(slot, {&link, 1}, lanes_[queue].turn, queue);
+    --lanes_[queue].leaving;
+  }
+}
+
+void FlowEngine::stop(Flow& flow, double rate) {
+  flow.left = std::max(0.0, flow.left - bytes_in(now() - flow.since, rate));
+  flow.since = now();
+  flow.end = kNever;
+  flow.gb_per_s = 0;
+  flow.event_pending = 0;
+  any_rate_set_ = true;
+  if (trace_ != nullptr) trace_->on_rate(flow.tag, 0, now());
+}
+
+void FlowEngine::leave_queue(FlowSlot slot, LinkId first_link) {
+  const std::size_t index = queue_of(first_link, stream_of(slot));
+  Lane& queue = lanes_[index];
+  if (--queue.leaving == 0 && queue.any_waiting) between_turns_.push_back(index);
+}
+
+void FlowEngine::take_turns() {
+  for (std::size_t q = 0; q < between_turns_.size(); ++q) {
+    Lane& queue = lanes_[between_turns_[q]];
+    if (queue.leaving > 0 || !queue.any_waiting) continue;
+    FlowSlot& first = lines_.at(between_turns_[q]);
+    queue.turn = waiting_[first].turn;
+    while (first != kNobody && waiting_[first].turn == queue.turn) {
+      const FlowSlot slot = first;
+      const Waiting& own = waiting_[slot];
+      first = own.next;
+      queue.any_waiting = first != kNobody;
+      ++queue.leaving;
+      flows_[slot].since = now();
+      waiting_path_.clear();
+      for (std::uint32_t i = 0; i < own.resources; ++i) {
+        waiting_path_.push_back(paths_[own.first_resource + i]);
+      }
+      paths_.release(own.first_resource, own.resources);
+      if (lanes_[waiting_path_[0]].users > 0) update_lane(waiting_path_[0]);
+      begin(slot, waiting_path_);
+    }
+  }
+  between_turns_.clear();
 }
 
 // ---------------------------------------------------------------- lanes
@@ -110,7 +259,6 @@ FlowEngine::Crowd FlowEngine::crowd_of(LinkId link) {
 bool FlowEngine::enter_lane(FlowSlot slot, LinkId link, const LinkProperties& properties) {
   Lane& lane = lanes_[link];
   if (lane.is_shared) return false;
-  if (lane.users > 0) update_lane(link);
   if (lane.users == 0) {
     lane.counters.busy -= now();
     lane.users = 1;
@@ -168,15 +316,15 @@ void FlowEngine::update_lane(LinkId link, bool and_now) {
   if (crowd.size < before) set_lane(link, crowd, properties);
 }
 
-/// Until the trace has been told, or when nothing lies between being sent and being delivered, the
-/// event is that the first is sent.
-bool FlowEngine::waits_for_sent(const LinkProperties& link) const {
-  return link.latency == 0 || trace_ != nullptr;
+/// Until the trace has been told, or when nothing lies between being sent and being delivered, or
+/// others wait for their turn, the event is that the first is sent.
+bool FlowEngine::waits_for_sent(LinkId link, const LinkProperties& properties) const {
+  return properties.latency == 0 || trace_ != nullptr || lanes_[link].is_awaited;
 }
 
 void FlowEngine::set_lane(LinkId link, const Crowd& crowd, const LinkProperties& properties) {
   Lane& lane = lanes_[link];
-  lane.users = crowd.size & 0x7FFFFFFF;
+  lane.users = crowd.size & 0x3FFFFFFF;
   if (crowd.size == 0) return;
   lane.first = crowd.members[0].slot;
   Crowd::Member first = crowd.members[0];
@@ -190,7 +338,7 @@ void FlowEngine::set_lane(LinkId link, const Crowd& crowd, const LinkProperties&
 void FlowEngine::expect_first(const Crowd::Member& first, const LinkProperties& properties) {
   if (first.flow->event_pending) return;
   first.flow->event_pending = 1;
-  if (waits_for_sent(properties)) {
+  if (waits_for_sent(first.flow->limit, properties)) {
     queue_.push({first.flow->end, kSent, first.slot});
   } else {
     queue_.push({first.flow->end + properties.latency, kDelivered, first.slot});
@@ -216,13 +364,15 @@ void FlowEngine::change_in_lane(Flow& flow, Picoseconds at, double rate, double 
 
 void FlowEngine::leave_lane(const Crowd::Member& member, const LinkProperties& link, bool capped) {
   Flow& flow = *member.flow;
-  add_bytes(lanes_[flow.limit].counters, flow.bytes);
+  const LinkId id = flow.limit;
+  add_bytes(lanes_[id].counters, flow.bytes);
   if (capped) flow.limit = kNoLimit;
   set_state(flow, State::sent);
   flow.since = flow.end + link.latency;
-  if (!flow.event_pending || waits_for_sent(link)) {
+  if (!flow.event_pending || waits_for_sent(id, link)) {
     queue_.push({flow.since, kDelivered, member.slot});
   }
+  leave_queue(member.slot, id);
   if (trace_ != nullptr) trace_->on_sent(flow.tag, flow.end);
 }
 
@@ -285,7 +435,9 @@ void FlowEngine::handle(const Event& event) {
 
 void FlowEngine::finish_sending(FlowSlot slot) {
   Picoseconds latency = 0;
+  LinkId first_link = kNoLimit;
   rates_.remove(slot, [&](ResourceId resource, bool became_idle) {
+    if (first_link == kNoLimit) first_link = resource;
     if (resource < network_.links()) latency += network_.properties(resource).latency;
     Lane& lane = lanes_[resource];
     add_bytes(lane.counters, flows_[slot].bytes);
@@ -294,6 +446,7 @@ void FlowEngine::finish_sending(FlowSlot slot) {
     lane.counters.busy += now();
   });
   mark_sent(slot, latency);
+  leave_queue(slot, first_link);
 }
 
 void FlowEngine::mark_sent(FlowSlot slot, Picoseconds latency) {
@@ -333,6 +486,7 @@ void FlowEngine::complete_instant() {
     }
     if (queue_.any_ready()) return;
   }
+  take_turns();
   if (rates_.any_changed()) solve_changed();
   if (any_rate_set_ && trace_ != nullptr) trace_->on_solved(now());
   any_rate_set_ = false;
@@ -379,6 +533,7 @@ void FlowEngine::solve_changed() {
     if (!ending_.empty()) {
       rates_.postpone();
       for (const FlowSlot slot : ending_) finish_sending(slot);
+      take_turns();
       continue;
     }
 

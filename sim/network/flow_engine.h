@@ -5,8 +5,10 @@
 #include <array>
 #include <cstdint>
 #include <span>
+#include <unordered_map>
 #include <vector>
 
+#include "sim/network/block_pool.h"
 #include "sim/network/engine.h"
 #include "sim/network/growing_array.h"
 #include "sim/network/max_min.h"
@@ -19,6 +21,12 @@ namespace arlab {
 /// delivered the sum of the latencies later; capacity is taken while it is being sent. An empty
 /// message takes no capacity and no time but the latencies. Messages between the same nodes do not
 /// queue: they share.
+///
+/// Unless they are of different turns (Message::turn). A kernel sends in order: what it sends in one
+/// step it spreads over its peers, but what it sends in the next leaves after that. So while
+/// messages of a turn leave over the first link of their way, those of later turns wait, and take no
+/// capacity anywhere. When one of an earlier turn comes, they stop until it has left; a message that
+/// comes a picosecond too late thus changes the times of others by a picosecond.
 ///
 /// Rates are solved again once per instant in which messages start or end, in the components of the
 /// network that this touches; a message whose rate stays the same keeps its end to the bit. What is
@@ -33,10 +41,11 @@ namespace arlab {
 /// takes over.
 class FlowEngine final : public NetworkEngine {
  public:
-  FlowEngine(const Network& network, NetworkClient& client);
+  /// `streams`: how many may take turns on a link without regard for each other.
+  FlowEngine(const Network& network, NetworkClient& client, std::uint32_t streams = 1);
 
  private:
-  static constexpr std::uint32_t kNumberBits = 29;
+  static constexpr std::uint32_t kNumberBits = 28;
   static constexpr std::uint32_t kNumberMask = (1 << kNumberBits) - 1;
   static constexpr std::uint32_t kSent = kFirstOwnKind;  ///< the first of a lane or component
   static constexpr std::uint32_t kDelivered = kFirstOwnKind + 1;
@@ -45,7 +54,8 @@ class FlowEngine final : public NetworkEngine {
     sharing,  ///< in rates_
     in_lane,  ///< of the link Flow::limit
     sent,
-    arrived  ///< in arrived_, or its slot is free
+    arrived,  ///< in arrived_, or its slot is free
+    waiting   ///< for its turn
   };
   struct Flow {       // a cache line
     double left = 0;  ///< bytes that had not been sent at `since`
@@ -60,7 +70,7 @@ class FlowEngine final : public NetworkEngine {
     std::uint64_t tag = 0;
     ResourceId limit = kNoLimit;             ///< of its last rate
     std::uint32_t number : kNumberBits = 0;  ///< in the order of starts; wraps
-    std::uint32_t state : 2 = 0;             ///< a State
+    std::uint32_t state : 3 = 0;             ///< a State
     std::uint32_t event_pending : 1 = 0;     ///< there is an event for `end`
   };
   static_assert(sizeof(Flow) == 64);
@@ -69,8 +79,23 @@ class FlowEngine final : public NetworkEngine {
     /// The beginning of a busy span is subtracted when it begins, its end added when it ends.
     Counters counters;
     FlowSlot first;  ///< of those in the lane
-    std::uint32_t users : 31;
+    std::uint32_t users : 30;
     std::uint32_t is_shared : 1;  ///< by messages in rates_; then nobody is in the lane
+    /// Others have waited for their turn: from then on each end has an event of its own.
+    std::uint32_t is_awaited : 1;
+    // Of the messages of one stream that begin with the link:
+    std::uint32_t turn;             ///< of those that leave now
+    std::uint32_t leaving : 31;     ///< how many they are; 0 between turns
+    std::uint32_t any_waiting : 1;  ///< of other turns
+  };
+  static_assert(sizeof(Lane) == 32);
+  static constexpr FlowSlot kNobody = 0xFFFFFFFF;
+  /// Of a message that waits for its turn.
+  struct Waiting {
+    std::uint32_t turn = 0;
+    FlowSlot next = kNobody;
+    std::uint32_t first_resource = 0;  ///< of paths_
+    std::uint32_t resources = 0;
   };
   /// More go to rates_. That keeps simultaneous starts on one link linear.
   static constexpr std::uint32_t kMostInLane = 8;
@@ -100,7 +125,27 @@ class FlowEngine final : public NetworkEngine {
   Counters counters_until_now(ResourceId resource) const override;
 
   FlowSlot acquire();
+  /// Its turn has come: it flows from now on.
+  void begin(FlowSlot slot, std::span<const ResourceId> path);
   void share(FlowSlot slot, std::span<const ResourceId> path);
+
+  std::uint32_t stream_of(FlowSlot slot) const {
+    return slot < streams_.size() ? streams_[slot] : 0;
+  }
+  /// Of lanes_: the place where messages of a stream that begin with the link take turns.
+  std::size_t queue_of(LinkId first_link, std::uint32_t stream) const {
+    if (stream == 0) return first_link;
+    return network_.resources() + (stream - std::size_t{1}) * network_.links() + first_link;
+  }
+  void wait(FlowSlot slot, std::span<const ResourceId> path, std::uint32_t turn, std::size_t queue);
+  /// All of a stream that leave over the link wait again.
+  void pause(LinkId link, std::uint32_t stream);
+  void pause_in_lane(LinkId link, std::uint32_t stream);
+  void stop(Flow& flow, double rate);
+  /// A message that began with the link has left it.
+  void leave_queue(FlowSlot slot, LinkId first_link);
+  /// Of all queues that are between turns, those whose turn is next begin.
+  void take_turns();
 
   /// Puts it into the link's lane, if it may go there.
   bool enter_lane(FlowSlot slot, LinkId link, const LinkProperties& properties);
@@ -117,7 +162,7 @@ class FlowEngine final : public NetworkEngine {
   void leave_lane(const Crowd::Member& member, const LinkProperties& link, bool capped);
   void change_in_lane(Flow& flow, Picoseconds at, double rate, double new_rate,
                       const LinkProperties& link);
-  bool waits_for_sent(const LinkProperties& link) const;
+  bool waits_for_sent(LinkId link, const LinkProperties& properties) const;
   /// It has flowed at a rate until `at`, and goes on at another.
   static void flow_on(Flow& flow, Picoseconds at, double rate, double new_rate);
 
@@ -141,15 +186,22 @@ class FlowEngine final : public NetworkEngine {
   }
 
   State state_of(const Flow& flow) const { return static_cast<State>(flow.state); }
-  void set_state(Flow& flow, State state) { flow.state = static_cast<std::uint32_t>(state) & 3; }
+  void set_state(Flow& flow, State state) { flow.state = static_cast<std::uint32_t>(state) & 7; }
 
   MaxMinRates rates_;
-  ZeroedArray<Lane> lanes_;   ///< by resource
+  ZeroedArray<Lane> lanes_;   ///< by resource; then what queue_of() says
   GrowingArray<Flow> flows_;  ///< by slot
   std::vector<FlowSlot> free_;
-  std::vector<Arrived> arrived_;  ///< in this instant
-  std::vector<FlowSlot> ending_;  ///< scratch
-  std::vector<ResourceId> path_;  ///< scratch
+  std::vector<Arrived> arrived_;                     ///< in this instant
+  std::vector<FlowSlot> ending_;                     ///< scratch
+  std::vector<ResourceId> path_;                     ///< scratch
+  std::vector<std::uint32_t> streams_;               ///< by slot; empty while all are of the first
+  std::vector<Waiting> waiting_;                     ///< by slot; empty until one waits
+  std::unordered_map<std::size_t, FlowSlot> lines_;  ///< by queue_of(): the first that waits
+  std::vector<std::size_t> between_turns_;           ///< queue_of(): some wait, nobody leaves
+  BlockPool<ResourceId> paths_;                      ///< of those that wait
+  std::vector<ResourceId> waiting_path_;             ///< scratch
+  std::vector<FlowSlot> pausing_;                    ///< scratch
   std::uint32_t next_number_ = 0;
   bool any_rate_set_ = false;  ///< since the last on_solved()
 };

@@ -59,6 +59,14 @@ class MaxMinRates {
     if (flow < caps_.size()) caps_[flow] = gb_per_s;
   }
   double cap_of(FlowSlot flow) const { return flow < caps_.size() ? caps_[flow] : kNoRateCap; }
+  /// Calls visit(flow) for the flows whose first resource it is.
+  template <class Visit>
+  void for_each_that_begins_with(ResourceId resource, Visit visit) const {
+    std::uint32_t next = resources_[resource].users > 0 ? resources_[resource].first_use : kNone;
+    for (; next != kNone; next = uses_[next].next) {
+      if (flows_[uses_[next].flow].first_use == next) visit(uses_[next].flow);
+    }
+  }
   /// How many uses by flows a resource has.
   std::uint32_t users(ResourceId resource) const { return resources_[resource].users; }
 

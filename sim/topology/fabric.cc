@@ -371,7 +371,7 @@ bool Fabric::find_route(Rank from, Rank to, std::vector<LinkId>& path) const {
     }
     case TopologyKind::ring:
     case TopologyKind::torus:
-      find_torus_route(from, to, path);
+      find_torus_route(from, to, path, true);
       return true;
     case TopologyKind::fat_tree:
       find_fat_tree_route(from, to, path);
@@ -384,6 +384,20 @@ bool Fabric::find_route(Rank from, Rank to, std::vector<LinkId>& path) const {
       break;
   }
   return false;
+}
+
+bool Fabric::find_other_route(Rank from, Rank to, std::vector<LinkId>& path) const {
+  const bool goes_round = kind_ == TopologyKind::ring || kind_ == TopologyKind::torus;
+  if (!goes_round || !is_regular_ || from == to || from >= ranks_ || to >= ranks_) return false;
+  bool any_tie = false;
+  Rank stride = ranks_;
+  for (const Rank extent : shape_) {
+    stride /= extent;
+    const Rank up = (to / stride % extent + extent - from / stride % extent) % extent;
+    any_tie = any_tie || (extent > 2 && 2 * up == extent);
+  }
+  if (any_tie) find_torus_route(from, to, path, false);
+  return any_tie;
 }
 
 std::uint64_t Fabric::hops_between(Rank from, Rank to) const {
@@ -419,7 +433,8 @@ std::uint64_t Fabric::hops_between(Rank from, Rank to) const {
 }
 
 /// Links of a rank are numbered dimension by dimension, upwards before downwards.
-void Fabric::find_torus_route(Rank from, Rank to, std::vector<LinkId>& path) const {
+void Fabric::find_torus_route(Rank from, Rank to, std::vector<LinkId>& path,
+                              bool ties_upwards) const {
   Rank stride = ranks_;
   LinkId first = 0;  // link of the dimension, among those of a rank
   for (const Rank extent : shape_) {
@@ -428,10 +443,12 @@ void Fabric::find_torus_route(Rank from, Rank to, std::vector<LinkId>& path) con
     const Rank target = to / stride % extent;
     const Rank up = (target + extent - from / stride % extent) % extent;
     const bool upwards = up <= extent - up;
+    const bool is_tie = up == extent - up;
+    const bool goes_up = is_tie ? ties_upwards : upwards;
     for (Rank hops = upwards ? up : extent - up; hops > 0; --hops) {
       const Rank digit = from / stride % extent;
-      path.push_back(from * links_per_rank_ + first + (upwards || extent == 2 ? 0 : 1));
-      from += ((digit + (upwards ? 1 : extent - 1)) % extent) * stride;
+      path.push_back(from * links_per_rank_ + first + (goes_up || extent == 2 ? 0 : 1));
+      from += ((digit + (goes_up ? 1 : extent - 1)) % extent) * stride;
       from -= digit * stride;
     }
     first += extent == 2 ? 1 : 2;

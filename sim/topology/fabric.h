@@ -54,6 +54,9 @@ class Fabric {
   /// Appends the links from one rank to another, different one; says whether it could without a
   /// search (routes.h).
   bool find_route(Rank from, Rank to, std::vector<LinkId>& path) const;
+  /// The same where another route is as good: on even rings and tori, once round the other way in
+  /// every dimension in which both ways are as long.
+  bool find_other_route(Rank from, Rank to, std::vector<LinkId>& path) const;
   /// How many links those are, in no time; no more than that where it takes a search.
   std::uint64_t hops_between(Rank from, Rank to) const;
   /// Of ranks on two routers of a dragonfly: these, and the only links from and to them.
@@ -77,7 +80,7 @@ class Fabric {
   std::string short_name(NodeId node) const;
   /// The first link of a class.
   LinkId first_of(std::string_view link_class) const;
-  void find_torus_route(Rank from, Rank to, std::vector<LinkId>& path) const;
+  void find_torus_route(Rank from, Rank to, std::vector<LinkId>& path, bool ties_upwards) const;
   void find_fat_tree_route(Rank from, Rank to, std::vector<LinkId>& path) const;
 
   TopologyKind kind_;

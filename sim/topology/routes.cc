@@ -7,6 +7,12 @@ Router& Routes::router() {
   return *router_;
 }
 
+std::span<const LinkId> Routes::other_route(Rank from, Rank to) {
+  other_path_.clear();
+  fabric_.find_other_route(from, to, other_path_);
+  return other_path_;
+}
+
 std::span<const LinkId> Routes::route(Rank from, Rank to) {
   path_.clear();
   if (fabric_.find_route(from, to, path_)) return path_;

@@ -87,6 +87,28 @@ TEST(Fabric, OfARingGoesTheShorterWayAndUpwardsWhenEqual) {
   EXPECT_EQ(census(machine(ring, 1)), Census{});
 }
 
+TEST(Fabric, HalfOfATieGoesTheOtherWay) {
+  const auto other = [](const Topology& t, Rank from, Rank to) {
+    const Fabric fabric(t);
+    std::vector<LinkId> path;
+    Names names;
+    const bool found = fabric.find_other_route(from, to, path);
+    EXPECT_EQ(found, !path.empty());
+    for (const LinkId link : path) names.push_back(fabric.describe(link));
+    return names;
+  };
+  EXPECT_EQ(other(machine(ring, 4), 3, 1), (Names{"link 3->2", "link 2->1"}));
+  EXPECT_EQ(other(machine(ring, 4), 3, 0), Names{});
+  EXPECT_EQ(other(machine(ring, 5), 1, 4), Names{});
+  EXPECT_EQ(other(machine(ring, 2), 0, 1), Names{});
+  // 3 x 4: one up in the first dimension, two in the second.
+  EXPECT_EQ(other(torus_machine({3, 4}), 0, 6), (Names{"link 0->4", "link 4->7", "link 7->6"}));
+  EXPECT_EQ(other(machine(TopologyKind::full_mesh, 4), 0, 2), Names{});
+  Topology broken = machine(ring, 4);
+  broken.faults.push_back({{false, 0}, {false, 1}, 0.5, "test"});
+  EXPECT_EQ(other(broken, 3, 1), Names{}) << "where something differs, all goes one way";
+}
+
 TEST(Fabric, OfATorusGoesDimensionByDimension) {
   // 3 x 4: rank = 4 row + column.
   const Topology t = torus_machine({3, 4});

@@ -41,7 +41,7 @@ Stores stores() {
           .release_coalescing_tiles = assumed(4),
           .contention_codec = assumed(2),
           .contention_plain = assumed(3),
-          .free_packets_per_op = assumed(60),
+          .free_packets_codec = assumed(300),
           .free_packets_plain = assumed(400),
           .decorrelation_packets = assumed(100)};
 }
@@ -105,6 +105,36 @@ TEST(KernelModel, MemoryBoundsTheWork) {
 }
 
 /// 3 messages of 10000 elements and as much that stays: 80000 bytes, 8 tiles.
+TEST(KernelModel, CodecsOfTwoPassesMeasureFirst) {
+  Device device = round_device();
+  device.hbm_gb_per_s.value = 10;
+  CodecCost cost{3, 2};
+  const Plan one_pass = plan_with(1, 10000, cost, 10000);
+  cost.measures = true;
+  Plan two_passes = plan_with(1, 10000, cost, 10000);
+  ASSERT_EQ(two_passes.stages[0].encoded, 10000u);
+  two_passes.stages[0].added = 0;
+  const auto measure_us = [&](const Plan& plan) {
+    return KernelModel(device, plan, Implementation::kernel).cost_of(plan.stages[0]).measure_us;
+  };
+  EXPECT_EQ(measure_us(one_pass), 0);
+  // A kernel of 5 us that reads 20000 bytes at 10000 per us.
+  EXPECT_DOUBLE_EQ(measure_us(two_passes), 5 + 2);
+  const KernelModel model(device, two_passes, Implementation::kernel);
+  StageCost with = model.cost_of(two_passes.stages[0]);
+  StageCost without = with;
+  without.measure_us = 0;
+  EXPECT_DOUBLE_EQ(model.stage_time(with).total_us(), model.stage_time(without).total_us() + 7);
+  const auto message_us = [&](const StageCost& stage) {
+    return model.message_time(two_passes.stages[0], stage, two_passes.messages[0], 3, 10)
+        .total_us();
+  };
+  EXPECT_DOUBLE_EQ(message_us(with), message_us(without) + 7);
+  // A sum: another kernel, and it is written and read once more.
+  two_passes.stages[0].added = 10000;
+  EXPECT_DOUBLE_EQ(measure_us(two_passes), 2 * 5 + 3 * 2);
+}
+
 TEST(KernelModel, ReleasesCoalesce) {
   Device device = round_device();
   device.stores = stores();
@@ -135,7 +165,7 @@ TEST(KernelModel, StoresContend) {
   const Plan plan = plan_with(3, 10000, {3, 2}, 25600);
   EXPECT_EQ(contention_us(device, plan), 0);
   device.stores = stores();
-  // All 8 tiles are resident; 60 * 5 = 300 packets travel freely; sqrt(400^2 + 300^2) - 300 = 200;
+  // All 8 tiles are resident; 300 packets travel freely; sqrt(400^2 + 300^2) - 300 = 200;
   // g(200, 100) = 100 (sqrt(5) - 1); two like 1/2 + 1/3.
   const double g = 100 * (std::sqrt(5.0) - 1);
   EXPECT_DOUBLE_EQ(contention_us(device, plan), 2 * (1 / 2.0 + 1 / 3.0) * g * 0.0064);

@@ -28,7 +28,7 @@ release_us = { value = 0.125, source = "assumed", note = "n" }
 release_coalescing_tiles = { value = 107, source = "assumed", note = "n" }
 contention_codec = { value = 5.5, source = "assumed", note = "n" }
 contention_plain = { value = 1.125, source = "assumed", note = "n" }
-free_packets_per_op = { value = 2140, source = "assumed", note = "n" }
+free_packets_codec = { value = 2140, source = "assumed", note = "n" }
 free_packets_plain = { value = 6500, source = "assumed", note = "n" }
 decorrelation_packets = { value = 3200, source = "assumed", note = "n" }
 )";

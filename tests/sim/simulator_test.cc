@@ -131,7 +131,7 @@ Topology with_stores(Topology t, const std::function<void(Stores&)>& change) {
                            .release_coalescing_tiles = assumed(4),
                            .contention_codec = assumed(1e-6),
                            .contention_plain = assumed(1e-6),
-                           .free_packets_per_op = assumed(1e9),
+                           .free_packets_codec = assumed(1e9),
                            .free_packets_plain = assumed(1e9),
                            .decorrelation_packets = assumed(1e6)};
   change(*t.device.stores);
@@ -463,14 +463,15 @@ std::vector<HandCase> hand_cases() {
        {},
        std::make_shared<CountedCodec>(1, 1, CodecCost{0.5, 30}, "inner")});
 
-  // Distances 1, 2, 1; the 2 go upwards. A link upwards carries its own two messages and one in
-  // transit, each at a third of the bandwidth: 6 us. Those of distance 2 come 2 us later.
+  // Distances 1, 2, 1; half of the 2 goes each way. A link carries its own message to the next, one
+  // half of its own and one in transit, each at a third of the bandwidth: the halves leave after 3 us
+  // and come 2 us later, the rest leaves after 4 us and comes 1 us later.
   add({"ring, two_shot",
        written("two_shot", 4),
        fp16,
        machine(ring, 4),
-       5 + 2 * (2 + 1.5 + 2 + 6),
-       {5, 11, 12, 0, 0, 0}});
+       5 + 2 * (2 + 1.5 + 1 + 4),
+       {5, 9, 8, 0, 0, 0}});
 
   // 6 steps of one message of 20000 bytes to one peer: 2 us and 2 + 0.5 + 1 = 3.5 us.
   add({"ring, ring",
@@ -1118,6 +1119,25 @@ std::string refusal(const Schedule& s, const Codec& codec, DType dtype, const To
   return message_of([&] { simulate(s, codec, dtype, t, options); });
 }
 
+/// What a rank sends in later steps leaves after what it has sent before: the straggler's neighbour
+/// gets in order what has piled up, and nobody waits longer than for the straggler.
+TEST(Simulator, SendsInTheOrderOfSteps) {
+  const CodecPtr codec = one_byte();
+  for (const char* algorithm : {"ring", "tree"}) {
+    Topology t = machine(TopologyKind::full_mesh, 4);
+    t.device.codec_gops_per_s.value = kLargestQuantity;
+    const Schedule schedule = make_schedule(algorithm, {.world_size = 4, .elements = 4'000'000});
+    const SimulationResult on_time = simulate(schedule, *codec, DType::fp16, t);
+    t.stragglers.push_back({1, assumed(on_time.latency_us / 2)});
+    const SimulationResult late = simulate(schedule, *codec, DType::fp16, t);
+    EXPECT_LE(late.latency_us, on_time.latency_us * 1.5 + 1e-3) << algorithm;
+    // One at a time on each link, or, of one step, in equal parts: as long.
+    const SimulationResult fifo =
+        simulate(schedule, *codec, DType::fp16, t, {.sharing = Sharing::fifo});
+    EXPECT_NEAR(late.latency_us, fifo.latency_us, 1e-3) << algorithm;
+  }
+}
+
 TEST(Simulator, RefusesWhatDoesNotFit) {
   const Topology four = machine(TopologyKind::full_mesh, 4);
   const CodecPtr fp16 = find_codec("fp16");
@@ -1298,7 +1318,7 @@ TEST(Simulator, RefusesTimesThatAreTooLong) {
                   "longer than");
   expect_contains(slow([](Topology& t) {
                     t.device.stores->contention_codec.value = 1e9;
-                    t.device.stores->free_packets_per_op.value = 1e-6;
+                    t.device.stores->free_packets_codec.value = 1e-6;
                     t.device.stores->decorrelation_packets.value = 1e9;
                   }),
                   "longer than");

@@ -242,7 +242,7 @@ TEST(TopologyFile, IsReadAsWritten) {
   EXPECT_EQ(d.stores->release_coalescing_tiles.value, 107);
   EXPECT_EQ(d.stores->contention_codec.value, 5.5);
   EXPECT_EQ(d.stores->contention_plain.value, 1.125);
-  EXPECT_EQ(d.stores->free_packets_per_op.value, 2140);
+  EXPECT_EQ(d.stores->free_packets_codec.value, 2140);
   EXPECT_EQ(d.stores->free_packets_plain.value, 6500);
   EXPECT_EQ(d.stores->decorrelation_packets.value, 3200);
   ASSERT_TRUE(d.library.has_value());

@@ -195,6 +195,85 @@ TEST(FlowTiming, LateJoiner) {
   EXPECT_EQ(rig.delivered(1), 3500 * kNanosecond);
 }
 
+// ---------------------------------------------------------------- turns
+
+TEST(FlowTiming, ALaterTurnWaitsForTheEarlierOne) {
+  // 10 bytes per ns.
+  for (const double latency_us : {0.0, 1.0}) {
+    const Network network = one_link(10, latency_us);
+    FlowRig rig(network);
+    rig.send_in_turn(1, {0}, 100'000, 0);
+    rig.send_in_turn(2, {0}, 100'000, 1);
+    rig.send_in_turn(3, {0}, 100'000, 1);
+    // Shares with 1: 50000 of it are left. Both end at 5000 + 2 * 5000.
+    rig.at(5000 * kNanosecond, [&] { rig.send_in_turn(4, {0}, 50'000, 0); });
+    rig.engine.run();
+    EXPECT_EQ(rig.of(1).sent, 15'000 * kNanosecond);
+    EXPECT_EQ(rig.of(4).sent, 15'000 * kNanosecond);
+    EXPECT_EQ(rig.of(2).started, 0);
+    EXPECT_EQ(rig.of(2).sent, 35'000 * kNanosecond);
+    EXPECT_EQ(rig.of(3).sent, 35'000 * kNanosecond);
+    EXPECT_EQ(rig.engine.usage(0).busy, 35'000 * kNanosecond);
+    EXPECT_EQ(rig.engine.usage(0).bytes, 350'000u);
+  }
+}
+
+TEST(FlowTiming, TheEarlierTurnStopsTheLaterOne) {
+  const Network network = one_link(10, 1);
+  FlowRig rig(network);
+  rig.send_in_turn(1, {0}, 100'000, 7);
+  rig.at(4000 * kNanosecond, [&] { rig.send_in_turn(2, {0}, 30'000, 5); });
+  rig.at(4500 * kNanosecond, [&] { rig.send_in_turn(3, {0}, 10'000, 6); });
+  rig.engine.run();
+  EXPECT_EQ(rig.of(2).sent, 7000 * kNanosecond);
+  EXPECT_EQ(rig.of(3).sent, 8000 * kNanosecond);
+  EXPECT_EQ(rig.of(1).sent, 14'000 * kNanosecond);
+}
+
+TEST(FlowTiming, SimultaneousTurnsAreInOrderWhateverComesFirst) {
+  for (const bool backwards : {false, true}) {
+    const Network network = one_link(10, 1);
+    FlowRig rig(network);
+    for (std::uint32_t i = 0; i < 3; ++i) {
+      const std::uint32_t turn = backwards ? 2 - i : i;
+      rig.send_in_turn(turn, {0}, 10'000, turn);
+    }
+    rig.engine.run();
+    for (std::uint64_t turn = 0; turn < 3; ++turn) {
+      EXPECT_EQ(rig.of(turn).sent, static_cast<Picoseconds>(turn + 1) * 1000 * kNanosecond);
+    }
+  }
+}
+
+TEST(FlowTiming, TurnsAreOfAFirstLinkAndAStream) {
+  // Links 0 and 1 leave device 0; 2 leads on.
+  Network network;
+  network.add_devices(4, Forwarding::yes);
+  network.add_link(0, 1, {10, 0});
+  network.add_link(0, 2, {10, 0});
+  network.add_link(1, 3, {10, 0});
+  FlowRig rig(network, 2);
+  rig.send_in_turn(1, {0, 2}, 100'000, 0);
+  rig.send_in_turn(2, {0}, 10'000, 1);   // waits: it begins as 1 does
+  rig.send_in_turn(3, {1}, 100'000, 1);  // leaves at once over another link
+  rig.at(2000 * kNanosecond, [&] { rig.send_in_turn(4, {2}, 40'000, 1); });  // of another sender
+  rig.engine.run();
+  // 1 has 80000 left when 4 comes; 4 takes half of link 2 for 8000.
+  EXPECT_EQ(rig.of(4).sent, 10'000 * kNanosecond);
+  EXPECT_EQ(rig.of(1).sent, 14'000 * kNanosecond);
+  EXPECT_EQ(rig.of(2).sent, 15'000 * kNanosecond);
+  EXPECT_EQ(rig.of(3).sent, 10'000 * kNanosecond);
+
+  FlowRig streams(network, 2);
+  streams.send_in_turn(1, {0}, 10'000, 0, 0);
+  streams.send_in_turn(2, {0}, 10'000, 1, 1);
+  streams.send_in_turn(3, {0}, 10'000, 2, 1);
+  streams.engine.run();
+  EXPECT_EQ(streams.of(1).sent, 2000 * kNanosecond);
+  EXPECT_EQ(streams.of(2).sent, 2000 * kNanosecond);
+  EXPECT_EQ(streams.of(3).sent, 3000 * kNanosecond);
+}
+
 TEST(FlowTiming, AJoinerElsewhereChangesNothing) {
   Network network;
   network.add_devices(4);

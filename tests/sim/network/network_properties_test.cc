@@ -12,7 +12,9 @@
 #include <cmath>
 #include <map>
 #include <numeric>
+#include <optional>
 #include <set>
+#include <type_traits>
 
 #include "sim/network/fifo_engine.h"
 #include "sim/network/flow_engine.h"
@@ -27,6 +29,8 @@ struct Sending {
   std::vector<LinkId> route;
   std::uint64_t bytes = 0;
   double cap = kNoRateCap;
+  std::uint32_t turn = 0;
+  std::uint32_t stream = 0;
 };
 
 struct Case {
@@ -121,12 +125,24 @@ Picoseconds latency_of(const Network& network, std::span<const LinkId> route) {
 template <class Engine>
 std::vector<Delivery> run(const Case& c, NetworkTrace* trace = nullptr,
                           Rig<Engine>* keep = nullptr) {
-  Rig<Engine> own(c.network);
-  Rig<Engine>& rig = keep != nullptr ? *keep : own;
+  std::optional<Rig<Engine>> own;
+  if constexpr (std::is_same_v<Engine, FlowEngine>) {
+    own.emplace(c.network, 2u);
+  } else {
+    own.emplace(c.network);
+  }
+  Rig<Engine>& rig = keep != nullptr ? *keep : *own;
   rig.engine.set_trace(trace);
   for (std::size_t tag = 0; tag < c.sendings.size(); ++tag) {
     const Sending& s = c.sendings[tag];
-    rig.at(s.time, [&rig, &s, tag] { rig.send(tag, s.route, s.bytes, s.cap); });
+    rig.at(s.time, [&rig, &s, tag] {
+      rig.engine.send({.route = s.route,
+                       .bytes = s.bytes,
+                       .tag = tag,
+                       .rate_cap_gb_per_s = s.cap,
+                       .turn = s.turn,
+                       .stream = s.stream});
+    });
   }
   rig.engine.run();
   EXPECT_EQ(rig.deliveries.size(), c.sendings.size());
@@ -269,6 +285,69 @@ TEST(FlowProperties, RatesAreMaxMinFairAfterEveryChange) {
   }
   EXPECT_GT(solved, 5000);
   EXPECT_GT(crowded, 1000);
+}
+
+/// Follows messages that take turns: when they flow, of which turn they are.
+class TurnChecker : public NetworkTrace {
+ public:
+  explicit TurnChecker(const Case& c) : case_(c) {}
+
+  int waited = 0;
+  int stopped = 0;
+
+  void on_started(const Message& message, Picoseconds) override {
+    if (message.bytes > 0) rate_[message.tag] = 0;
+  }
+  void on_rate(std::uint64_t tag, double gb_per_s, Picoseconds) override {
+    stopped += gb_per_s == 0 && rate_.at(tag) > 0 ? 1 : 0;
+    rate_.at(tag) = gb_per_s;
+  }
+  void on_sent(std::uint64_t tag, Picoseconds) override { rate_.erase(tag); }
+  /// Of those that begin alike, the lowest turn flows, all of it, and no other.
+  void on_solved(Picoseconds) override {
+    std::map<std::pair<LinkId, std::uint32_t>, std::uint32_t> lowest;
+    for (const auto& [tag, rate] : rate_) {
+      const Sending& s = case_.sendings[tag];
+      const auto place = lowest.try_emplace({s.route[0], s.stream}, s.turn).first;
+      place->second = std::min(place->second, s.turn);
+    }
+    for (const auto& [tag, rate] : rate_) {
+      const Sending& s = case_.sendings[tag];
+      EXPECT_EQ(rate > 0, (s.turn == lowest.at({s.route[0], s.stream}))) << "message " << tag;
+      waited += rate == 0 ? 1 : 0;
+    }
+  }
+
+ private:
+  const Case& case_;
+  std::map<std::uint64_t, double> rate_;  ///< by tag, of those that have not left
+};
+
+TEST(FlowProperties, OnlyTheLowestTurnOfASenderFlows) {
+  int waited = 0;
+  int stopped = 0;
+  for (std::uint64_t seed = 0; seed < 300; ++seed) {
+    SCOPED_TRACE(seed);
+    Case c = random_case(seed);
+    Dice dice(seed);
+    for (Sending& sending : c.sendings) {
+      sending.turn = dice.below(5);
+      sending.stream = dice.below(2);
+    }
+    TurnChecker checker(c);
+    const std::vector<Delivery> traced = run<FlowEngine>(c, &checker);
+    waited += checker.waited;
+    stopped += checker.stopped;
+    // Without a trace most events are others.
+    const std::vector<Delivery> quiet = run<FlowEngine>(c);
+    for (std::size_t tag = 0; tag < traced.size(); ++tag) {
+      EXPECT_EQ(quiet[tag].sent, traced[tag].sent) << "message " << tag;
+      EXPECT_EQ(quiet[tag].delivered, traced[tag].delivered) << "message " << tag;
+    }
+    if (testing::Test::HasFailure()) return;
+  }
+  EXPECT_GT(waited, 1000);
+  EXPECT_GT(stopped, 100);
 }
 
 /// One large component per instant, in which bottlenecks follow each other.

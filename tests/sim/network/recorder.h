@@ -49,11 +49,17 @@ struct Recorder : NetworkClient {
 /// An engine with a recorder: Rig<FlowEngine> rig(network).
 template <class Engine>
 struct Rig : Recorder {
-  explicit Rig(const Network& network) : engine(network, *this) {}
+  /// `more`: for the engine.
+  template <class... More>
+  explicit Rig(const Network& network, More... more) : engine(network, *this, more...) {}
 
   void send(std::uint64_t tag, std::vector<LinkId> route, std::uint64_t bytes,
             double cap = kNoRateCap) {
     engine.send({.route = route, .bytes = bytes, .tag = tag, .rate_cap_gb_per_s = cap});
+  }
+  void send_in_turn(std::uint64_t tag, std::vector<LinkId> route, std::uint64_t bytes,
+                    std::uint32_t turn, std::uint32_t stream = 0) {
+    engine.send({.route = route, .bytes = bytes, .tag = tag, .turn = turn, .stream = stream});
   }
   /// Does something at a later time; call before run().
   void at(Picoseconds time, std::function<void()> action) {

@@ -1,0 +1,112 @@
+#include "reference/codecs/abstract.h"
+
+#include <charconv>
+#include <cmath>
+#include <map>
+#include <utility>
+
+#include "reference/error.h"
+
+namespace arlab {
+namespace {
+
+struct AbstractFormat {
+  double bits = 0;
+  CodecCost cost;
+};
+
+class AbstractCodec final : public Codec {
+ public:
+  AbstractCodec(std::string name, const AbstractFormat& format)
+      : Codec({.name = std::move(name),
+               .summary = "not there: a size and a cost to simulate",
+               .source = "the user",
+               .dtypes = {DType::fp16, DType::bf16, DType::fp32},
+               .cost = format.cost}),
+        bits_(format.bits) {}
+
+ private:
+  std::size_t do_wire_bytes(DType, std::size_t elements) const override {
+    return static_cast<std::size_t>(std::ceil(static_cast<double>(elements) * bits_ / 8));
+  }
+  void do_encode(DType, std::span<const std::byte>, std::span<std::byte>,
+                 EncodeCounts&) const override {
+    refuse();
+  }
+  void do_decode(DType, std::span<const std::byte>, std::span<std::byte>) const override {
+    refuse();
+  }
+  [[noreturn]] void refuse() const {
+    fail(
+        "codec '{}' has a size and a cost but no values; it is allowed where times are simulated: "
+        "simulate, sweep, select",
+        name());
+  }
+
+  double bits_;
+};
+
+double number_of(std::string_view name, std::string_view key, std::string_view text, double least,
+                 double most) {
+  double value = 0;
+  const char* end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, value);
+  if (error != std::errc() || stop != end || !(value >= least && value <= most)) {
+    fail("codec '{}': {} is '{}'; allowed is a number from {} to {}", name, key, text, least, most);
+  }
+  return value;
+}
+
+}  // namespace
+
+CodecPtr find_abstract_codec(std::string_view name) {
+  if (!is_abstract(name)) return nullptr;
+  constexpr double kMostOps = 1e6;
+  AbstractFormat format;
+  std::map<std::string_view, std::string_view> given;
+  for (std::size_t begin = 0; begin <= name.size();) {
+    const std::size_t end = std::min(name.find(',', begin), name.size());
+    const std::string_view item = name.substr(begin, end - begin);
+    const std::size_t equals = std::min(item.find('='), item.size());
+    const std::string_view key = item.substr(0, equals);
+    const std::string_view text = item.substr(std::min(equals + 1, item.size()));
+    if (!given.try_emplace(key, text).second) fail("codec '{}': {} stands twice", name, key);
+    const auto number = [&](double least, double most) {
+      return number_of(name, key, text, least, most);
+    };
+    if (key == "bits") {
+      format.bits = number(0.01, 32);
+    } else if (key == "encode_ops") {
+      format.cost.encode_ops_per_element = number(0, kMostOps);
+    } else if (key == "decode_ops") {
+      format.cost.decode_ops_per_element = number(0, kMostOps);
+    } else if (key == "store_efficiency") {
+      format.cost.store_efficiency = number(0.01, 1);
+    } else if (key == "packed" || key == "measures") {
+      if (text != "0" && text != "1") {
+        fail("codec '{}': {} is '{}'; allowed is 0 or 1", name, key, text);
+      }
+      (key == "packed" ? format.cost.packed : format.cost.measures) = text == "1";
+    } else {
+      fail("codec '{}': '{}' is not known; allowed is {}", name, key, kAbstractCodecPattern);
+    }
+    begin = end + 1;
+  }
+  return std::make_shared<AbstractCodec>(std::string(name), format);
+}
+
+void join_abstract_codecs(std::vector<std::string>& names) {
+  std::vector<std::string> joined;
+  for (std::string& name : names) {
+    const bool goes_on = !joined.empty() && is_abstract(joined.back()) && !is_abstract(name) &&
+                         name.find('=') != std::string::npos;
+    if (goes_on) {
+      joined.back() += "," + name;
+    } else {
+      joined.push_back(std::move(name));
+    }
+  }
+  names = std::move(joined);
+}
+
+}  // namespace arlab

@@ -1,0 +1,78 @@
+// Codecs that are not there: what they say of themselves, and what is refused.
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "reference/codecs/abstract.h"
+#include "reference/codecs/registry.h"
+#include "reference/error.h"
+
+namespace arlab {
+namespace {
+
+std::string refusal(const std::string& name) {
+  try {
+    find_codec(name);
+  } catch (const InvalidInput& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(AbstractCodec, HasASizeAndACost) {
+  const CodecPtr codec =
+      find_codec("bits=4.5,encode_ops=9,decode_ops=4,store_efficiency=0.9,packed=1,measures=1");
+  EXPECT_EQ(codec->wire_bytes(DType::fp16, 16), 9u);
+  EXPECT_EQ(codec->wire_bytes(DType::fp32, 17), 10u);
+  const CodecCost& cost = codec->info().cost;
+  EXPECT_EQ(cost.encode_ops_per_element, 9);
+  EXPECT_EQ(cost.decode_ops_per_element, 4);
+  EXPECT_EQ(cost.store_efficiency, 0.9);
+  EXPECT_TRUE(cost.packed);
+  EXPECT_TRUE(cost.measures);
+  EXPECT_FALSE(find_codec("bits=8")->info().cost.measures);
+}
+
+TEST(AbstractCodec, HasNoValues) {
+  const CodecPtr codec = find_codec("bits=8");
+  const std::vector<std::byte> payload(4);
+  std::vector<std::byte> wire(2);
+  EXPECT_THROW(codec->encode(DType::fp16, payload, wire), InvalidInput);
+}
+
+TEST(AbstractCodec, SaysWhatIsWrong) {
+  EXPECT_EQ(refusal("bits=33"),
+            "codec 'bits=33': bits is '33'; allowed is a number from 0.01 to 32");
+  EXPECT_EQ(
+      refusal("bits=4,encode_ops=x"),
+      "codec 'bits=4,encode_ops=x': encode_ops is 'x'; allowed is a number from 0 to 1000000");
+  EXPECT_EQ(refusal("bits=4,bits=5"), "codec 'bits=4,bits=5': bits stands twice");
+  EXPECT_EQ(refusal("bits=4,packed=2"),
+            "codec 'bits=4,packed=2': packed is '2'; allowed is 0 or 1");
+  EXPECT_EQ(refusal("bits=4,speed=1"), fmt::format("codec 'bits=4,speed=1': 'speed' is not known; "
+                                                   "allowed is {}",
+                                                   kAbstractCodecPattern));
+}
+
+TEST(AbstractCodec, IsPutTogetherAfterCommas) {
+  std::vector<std::string> names = {"fp16",   "bits=4",       "encode_ops=9",
+                                    "bits=5", "decode_ops=1", "qr-q4"};
+  join_abstract_codecs(names);
+  EXPECT_EQ(names, (std::vector<std::string>{"fp16", "bits=4,encode_ops=9", "bits=5,decode_ops=1",
+                                             "qr-q4"}));
+}
+
+/// What kernels/README.md says of codecs that measure first.
+TEST(TwoPasses, AreOfScalesOverMoreThanAWave) {
+  for (const char* name : {"nvfp4", "nvfp4-vllm", "int8-gtensor", "int4-g512", "logfmt4-g512"}) {
+    EXPECT_TRUE(find_codec(name)->info().cost.measures) << name;
+  }
+  for (const char* name : {"fp16", "qr-q4", "int4-g32", "int8-g128", "mxfp4", "logfmt4-g128"}) {
+    EXPECT_FALSE(find_codec(name)->info().cost.measures) << name;
+  }
+}
+
+}  // namespace
+}  // namespace arlab

@@ -298,3 +298,41 @@ def test_latency_is_in_the_csv(tmp_path):
     for row in ok_csv(command, tmp_path):
         for name in ["latency_us", "algbw_gb_per_s", "busbw_gb_per_s"]:
             assert float(row[name]) == report[name]
+
+
+# ---------------------------------------------------------------- codecs that are not there
+
+
+def test_a_codec_that_is_not_there_has_a_time(tmp_path):
+    """With the figures of a codec that is, the time is that codec's; more bits or more operations take no less."""
+    where = "--topology mi300x-8 --algorithm two_shot --bytes 16M"
+    listed = {each["name"]: each for each in ok_json("list codecs", tmp_path)["codecs"]}["qr-q4"]
+
+    def latency(bits, encode_ops, decode_ops):
+        codec = f"bits={bits},encode_ops={encode_ops},decode_ops={decode_ops}"
+        return simulate(f"{where} --codec {codec}", tmp_path)["latency_us"]
+
+    ops = listed["encode_ops_per_element"], listed["decode_ops_per_element"]
+    assert latency(4.5, *ops) == pytest.approx(simulate(f"{where} --codec qr-q4", tmp_path)["latency_us"], rel=0.02)
+    assert latency(4.5, 9, 4) <= latency(4.5, 90, 4) <= latency(8, 90, 4) <= latency(8, 90, 40)
+    rows = ok_csv("sweep --topology h200-8 --bytes 1M --algorithm ring --codec bits=4.5,encode_ops=9,decode_ops=4,fp16", tmp_path)
+    assert [row["codec"] for row in rows] == ["bits=4.5,encode_ops=9,decode_ops=4", "fp16"]
+
+
+@pytest.mark.parametrize(
+    ("codec", "fragment"),
+    [
+        ("bits=0", "bits"),
+        ("bits=4.5,ops=9", "ops"),
+        ("bits=x", "bits"),
+        ("bits=4.5,encode_ops=-1", "encode_ops"),
+    ],
+)
+def test_codecs_that_cannot_be_thought_of(tmp_path, codec, fragment):
+    refused(f"simulate --topology h200-8 --algorithm ring --bytes 1M --codec {codec}", tmp_path, fragment)
+
+
+def test_a_codec_that_is_not_there_has_no_values(tmp_path):
+    codec = "bits=4.5,encode_ops=9,decode_ops=4"
+    refused(f"reduce --algorithm ring --ranks 2 --synthetic gaussian --elements 1K --codec {codec}", tmp_path, "bits=4.5")
+    refused(f"select --topology h200-8 --min-sqnr 10 --codecs {codec}", tmp_path, "bits=4.5")

@@ -1,12 +1,11 @@
 // The codec absmax8-g64: what must hold of every codec, and its kernels against the reference.
 
-#include "reference/codecs/formats/absmax8_g64.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
 
 #include "kernels/conformance/conform.h"
+#include "reference/codecs/formats/absmax8_g64.h"
 #include "reference/codecs/properties.h"
 #include "reference/codecs/registry.h"
 #include "reference/collectives/algorithm.h"

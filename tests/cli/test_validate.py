@@ -81,6 +81,13 @@ def test_held_out_cells_are_predicted(tmp_path):
     for table in held_out:
         if table["name"].startswith("mi300x"):
             assert table["mape_percent"] <= 5
+    # README says what this command says.
+    readme = " ".join((REPOSITORY / "README.md").read_text().split())
+    fitted, predicted = report["mape_percent"], report["held_out_mape_percent"]
+    worst = max(report["max_ape_percent"], report["held_out_max_ape_percent"])
+    assert f"The simulator is {fitted:.1f} % off on average over {report['cells']} published latencies" in readme
+    assert f"with {report['constants']} constants, and {predicted:.1f} % where it predicts" in readme
+    assert f"single cells are up to {worst:.0f} % off" in readme
 
 
 def test_calibrate_prints_constants_and_writes_machines(tmp_path):
@@ -88,8 +95,9 @@ def test_calibrate_prints_constants_and_writes_machines(tmp_path):
     out.mkdir()
     report = ok_json(f"calibrate --fit mi300x --out {out}", tmp_path, timeout=300)
     assert report["cells"] == len(report["residuals"]) == 216
-    assert report["mape_percent"] <= 3
-    assert report["fitted_constants"] == len(report["constants"]) == 16
+    # A contention that never rewards computation costs half a percent (sim/README.md): 2.6 before.
+    assert report["mape_percent"] <= 3.1
+    assert report["fitted_constants"] == len(report["constants"]) == 15
     for constant in report["constants"]:
         assert 0 < constant["sigma_percent"] < 150, constant
     assert sorted(path.name for path in out.iterdir()) == [

@@ -134,7 +134,7 @@ def main(words: Sequence[str] | None = None) -> int:
         print(spread_table(frame, options.ranks, options.algorithm))
     except InputError as error:
         print("error:", " ".join(str(error).split("\n")), file=sys.stderr)
-        return error.code
+        return 2
     return 0
 
 

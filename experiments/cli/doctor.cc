@@ -178,7 +178,7 @@ void add_doctor(CLI::App& app) {
                      {"topologies", listed_topologies().size(), "arlab list topologies"},
                      {"missing", findings.has("missing") || findings.has("broken")}};
     report.rows_name = "findings";
-    report.rows = *format == Format::table ? wrapped(findings.table()) : findings.table();
+    report.rows = findings.table();
     print(report, *format);
   });
 }

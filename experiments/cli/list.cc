@@ -24,25 +24,11 @@ std::string join(const Items& items, TextOf text_of) {
   return text;
 }
 
-// ---------------------------------------------------------------- for a terminal
-
-/// Some of the columns.
-Table only(const std::vector<std::string>& kept, const Table& table) {
-  Table result{kept, {}};
-  for (const auto& row : table.rows) {
-    std::vector<Json>& cells = result.rows.emplace_back();
-    for (const std::string& column : kept) {
-      const auto at = std::find(table.columns.begin(), table.columns.end(), column);
-      cells.push_back(row[static_cast<std::size_t>(at - table.columns.begin())]);
-    }
-  }
-  return result;
-}
-
 // ---------------------------------------------------------------- what there is
 
 Report list_codecs() {
   Report report{"arlab.list.codecs/1", {}, "codecs"};
+  report.shown = {"name", "wire_bits_per_element", "dtypes", "summary"};
   report.rows.columns = {"name",
                          "wire_bits_per_element",
                          "block",
@@ -138,14 +124,7 @@ void add_list(CLI::App& app) {
                                                      {"topologies", list_topologies},
                                                      {"inputs", list_inputs}};
     if (const auto found = all.find(command->what); found != all.end()) {
-      Report report = found->second();
-      if (command->format == Format::table) {
-        if (found->first == "codecs") {
-          report.rows = only({"name", "wire_bits_per_element", "dtypes", "summary"}, report.rows);
-        }
-        report.rows = wrapped(report.rows);
-      }
-      return print(report, command->format);
+      return print(found->second(), command->format);
     }
     fail("cannot list '{}': allowed are codecs, algorithms, topologies, inputs", command->what);
   });

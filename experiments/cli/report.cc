@@ -28,6 +28,19 @@ std::string cell_text(const Json& cell) {
 
 namespace {
 
+/// Some of the columns.
+Table only(const std::vector<std::string>& kept, const Table& table) {
+  Table result{kept, {}};
+  for (const auto& row : table.rows) {
+    std::vector<nlohmann::ordered_json>& cells = result.rows.emplace_back();
+    for (const std::string& column : kept) {
+      const auto at = std::find(table.columns.begin(), table.columns.end(), column);
+      cells.push_back(row[static_cast<std::size_t>(at - table.columns.begin())]);
+    }
+  }
+  return result;
+}
+
 constexpr std::size_t kTerminal = 120;  // characters in a line
 
 /// The text in lines of at most `width` characters, broken at spaces where there are any.
@@ -191,7 +204,8 @@ std::string render(const Report& report, Format format) {
   std::string text = render_fields(report.fields);
   if (has_rows) {
     if (!text.empty()) text += '\n';
-    text += render_text(report.rows);
+    text +=
+        render_text(wrapped(report.shown.empty() ? report.rows : only(report.shown, report.rows)));
   }
   return text;
 }

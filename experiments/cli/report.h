@@ -35,6 +35,7 @@ struct Report {
   std::vector<Field> fields = {};
   std::string rows_name = {};  ///< key of the rows in JSON
   Table rows = {};
+  std::vector<std::string> shown = {};  ///< columns of the table for people; empty: all
 };
 
 /// table: aligned text, figures first. json: one object. csv: the rows, or the figures as one row.

@@ -235,6 +235,8 @@ class SweepRun final : public Run {
                      {"provenance", fmt::format("simulated: model {}", kSimulatorModel)}};
     report.rows_name = "times";
     report.rows = table;
+    report.shown = {"topology",   "ranks", "algorithm",      "codec",      "inner_codec",
+                    "group_size", "bytes", "implementation", "latency_us", "busbw_gb_per_s"};
     if (!options_.out.empty()) {
       const std::string text = fmt::format("# {}\n# provenance: simulated: model {}\n",
                                            options_.command, kSimulatorModel) +

@@ -459,13 +459,14 @@ struct TopologyCommand {
                            matrix_text(json["pair_matrix_hops"]));
     }
     if (!t.faults.empty()) {
-      text += section_text("faults: links with a share of their bandwidth", render_text(faults(t)));
+      text += section_text("faults: links with a share of their bandwidth",
+                           render_text(wrapped(faults(t))));
     }
     if (!t.stragglers.empty()) {
-      text += section_text("stragglers: ranks that are late", render_text(stragglers(t)));
+      text += section_text("stragglers: ranks that are late", render_text(wrapped(stragglers(t))));
     }
     write_stdout(text + section_text("all quantities, and where they come from:",
-                                     render_text(quantities(t))));
+                                     render_text(wrapped(quantities(t)))));
   }
 
   /// What the script needs beyond the JSON of the command.

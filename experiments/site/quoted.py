@@ -25,7 +25,7 @@ TABLE = re.compile(r"<!-- (\w+\(\)) -->\n\n\|.*?\n(?=\n|\Z)", re.DOTALL)
 EXPERIMENTS = REPOSITORY / "experiments"
 SPEEDS = "measured/h200_places_2026-11-22.csv"
 LAYERS = "measured/h200_layers_2026-11-23.csv"
-CONFORMANCE = "measured/h200_conformance_2026-11-22f.csv"
+CONFORMANCE = "measured/h200_conformance_2026-11-23.csv"
 NEW_KERNELS = "measured/h200_simulator_check_2026-11-22.txt"
 ACCURACY = "studies/accuracy/accuracy.csv"
 

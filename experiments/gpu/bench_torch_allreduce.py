@@ -132,8 +132,8 @@ def rows_of(ranks, options, about):
             ranks.torch.cuda.empty_cache()
 
 
-def main():
-    options = parse_arguments()
+def write_measurements(options, rows_of, what, columns=measurement.COLUMNS, **about):
+    """Starts the ranks; prints rows as rows_of(ranks, options, about) yields them, writes all under lines of provenance."""
     start_ranks(options.ranks)
     ranks = Ranks()
     device = ranks.torch.cuda.get_device_name(ranks.device)
@@ -141,6 +141,7 @@ def main():
         "platform": ranks.platform(),
         "machine": options.machine or measurement.machine_name(device, ranks.size),
         "ranks": ranks.size,
+        **about,
     }
     rows, notes = [], []
     for row in rows_of(ranks, options, about):
@@ -149,14 +150,22 @@ def main():
             print(row if isinstance(row, str) else ",".join(map(str, row.values())), flush=True)
     if ranks.rank == 0:
         provenance = [
-            f"PyTorch's all-reduces in CUDA graphs of {options.calls} calls, median of {options.replays} replays, time of a"
-            " call on the slowest rank.",
+            what,
             f"Measured {measurement.today()}: {ranks.size} x {device}, {ranks.library_versions()}.",
             f"Command: {measurement.command_line()}",
             *notes,
         ]
-        measurement.write_whole(options.out, measurement.csv_text(rows, provenance))
+        measurement.write_whole(options.out, measurement.csv_text(rows, provenance, columns))
     ranks.close()
+
+
+def main():
+    options = parse_arguments()
+    what = (
+        f"PyTorch's all-reduces in CUDA graphs of {options.calls} calls, median of {options.replays} replays, time of a"
+        " call on the slowest rank."
+    )
+    write_measurements(options, rows_of, what)
 
 
 if __name__ == "__main__":

@@ -19,8 +19,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import measurement  # noqa: E402
-from bench_torch_allreduce import capture, try_on_all  # noqa: E402
-from torch_ranks import Ranks, start_ranks  # noqa: E402
+from bench_torch_allreduce import capture, try_on_all, write_measurements  # noqa: E402
 
 HIDDEN, HEADS, KV_HEADS, HEAD, FFN = 8192, 64, 8, 128, 28672
 TOKENS = "1,8,32,128,512,2048,8192"
@@ -166,30 +165,11 @@ def rows_of(ranks, options, about):
 
 def main():
     options = parse_arguments()
-    start_ranks(options.ranks)
-    ranks = Ranks()
-    device = ranks.torch.cuda.get_device_name(ranks.device)
-    about = {
-        "platform": ranks.platform(),
-        "machine": options.machine or measurement.machine_name(device, ranks.size),
-        "ranks": ranks.size,
-        "dtype": options.dtype,
-    }
-    rows, notes = [], []
-    for row in rows_of(ranks, options, about):
-        (notes if isinstance(row, str) else rows).append(row)
-        if ranks.rank == 0:
-            print(row if isinstance(row, str) else ",".join(map(str, row.values())), flush=True)
-    if ranks.rank == 0:
-        provenance = [
-            f"Layers of Llama 3 70B's shapes without attention in PyTorch, {options.layers} in a CUDA graph, median of"
-            f" {options.replays} replays in turns, time of a layer on the slowest rank. added_us: (layer - layer of none) / 2.",
-            f"Measured {measurement.today()}: {ranks.size} x {device}, {ranks.library_versions()}.",
-            f"Command: {measurement.command_line()}",
-            *notes,
-        ]
-        measurement.write_whole(options.out, measurement.csv_text(rows, provenance, COLUMNS))
-    ranks.close()
+    what = (
+        f"Layers of Llama 3 70B's shapes without attention in PyTorch, {options.layers} in a CUDA graph, median of"
+        f" {options.replays} replays in turns, time of a layer on the slowest rank. added_us: (layer - layer of none) / 2."
+    )
+    write_measurements(options, rows_of, what, COLUMNS, dtype=options.dtype)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ import shutil
 import subprocess
 
 import pytest
-from program import PROGRAM, REPOSITORY, contents, ok, ok_csv, ok_json, refused
+from program import PROGRAM, REPOSITORY, contents, ok, ok_csv, ok_json, refused, run, without_privileges
 
 SIMULATE = "simulate --topology h200-8 --algorithm two_shot --codec qr-q4"
 BENCH = "bench --platform host --ranks 3 --calls 2 --replays 2 --algorithm two_shot --codec qr-q4,fp16"
@@ -234,7 +234,5 @@ def test_new_leaves_nothing_half_written(tree):
     (tree / "tests/codecs/CMakeLists.txt").chmod(0o444)
     (tree / "reference/codecs/formats").chmod(0o555)
     before = contents(tree)
-    from program import run, without_privileges
-
     result = run("new codec my-codec --tree .", tree, preexec_fn=without_privileges)
     assert result.code == 2 and contents(tree) == before

@@ -20,6 +20,7 @@ void add_check_codec(CLI::App& app);
 void add_judge(CLI::App& app);
 void add_study(CLI::App& app);
 void add_sweep(CLI::App& app);
+void add_model(CLI::App& app);
 void add_report(CLI::App& app);
 void add_new(CLI::App& app);
 void add_doctor(CLI::App& app);

@@ -74,22 +74,26 @@ std::vector<std::string> values_of(const std::string& option) {
 /// All words that may stand at the end of the line.
 std::vector<std::string> candidates(const CLI::App& app, const std::vector<std::string>& words) {
   std::vector<std::string> all;
-  const auto commands = app.get_subcommands([](const CLI::App*) { return true; });
+  const auto any = [](const CLI::App*) { return true; };
+  auto commands = app.get_subcommands(any);  // that may stand next; at the end none
   const CLI::App* command = nullptr;
   std::size_t positions = 0;  // values without an option so far
   const CLI::Option* waiting = nullptr;
   for (std::size_t i = 1; i < words.size(); ++i) {
     const bool last = i + 1 == words.size();
-    if (command == nullptr) {
+    if (!commands.empty()) {
       if (!last) {
-        for (const CLI::App* each : commands) {
-          if (each->get_name() == words[i]) command = each;
-        }
-        if (command == nullptr) return {};
+        const auto named =
+            std::find_if(commands.begin(), commands.end(),
+                         [&](const CLI::App* each) { return each->get_name() == words[i]; });
+        if (named == commands.end()) return {};
+        command = *named;
+        commands = command->get_subcommands(any);
         continue;
       }
       for (const CLI::App* each : commands) all.push_back(each->get_name());
-      all.insert(all.end(), {"--help", "--version"});
+      all.emplace_back("--help");
+      if (command == nullptr) all.emplace_back("--version");
       return all;
     }
     if (!last) {

@@ -12,9 +12,12 @@ namespace {
 
 /// The innermost command on the command line, for a hint; CLI11 names none in its messages.
 std::string help_hint(const CLI::App& app) {
-  const auto parsed = app.get_subcommands();
-  return parsed.empty() ? "arlab --help"
-                        : fmt::format("arlab {} --help", parsed.front()->get_name());
+  std::string words = "arlab";
+  for (auto parsed = app.get_subcommands(); !parsed.empty();
+       parsed = parsed.front()->get_subcommands()) {
+    words += " " + parsed.front()->get_name();
+  }
+  return words + " --help";
 }
 
 /// CLI11 calls a misspelt command an argument that was not expected; say what the commands are.
@@ -37,6 +40,7 @@ void check_command(const CLI::App& app, int argc, const char* const* argv) {
 /// An empty value is a mistake (an unset shell variable), never a wish for the default.
 void refuse_empty_values(CLI::App& app) {
   for (CLI::App* command : app.get_subcommands([](CLI::App*) { return true; })) {
+    refuse_empty_values(*command);
     for (CLI::Option* option : command->get_options()) {
       if (option->get_expected_max() == 0) continue;  // a flag
       const std::string expected = option->get_description();
@@ -70,6 +74,7 @@ void run_command_line(int argc, const char* const* argv, std::span<const AddComm
   add_bench(app);
   add_study(app);
   add_sweep(app);
+  add_model(app);
   add_report(app);
   add_new(app);
   add_doctor(app);

@@ -1,0 +1,10 @@
+// The commands of `arlab model`, each in a file of its own.
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+namespace arlab::cli {
+
+void add_model_perplexity(CLI::App& model);
+
+}  // namespace arlab::cli

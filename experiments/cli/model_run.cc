@@ -1,0 +1,233 @@
+#include "experiments/cli/model_run.h"
+
+#include <algorithm>
+#include <charconv>
+#include <filesystem>
+#include <map>
+
+#include "experiments/cli/hashes.h"
+#include "experiments/cli/tensor_source.h"
+#include "kernels/runtime/platforms.h"
+#include "reference/codecs/anybit.h"
+#include "reference/codecs/registry.h"
+#include "reference/tensors/file.h"
+
+namespace arlab::cli {
+namespace {
+
+nlohmann::ordered_json json_or_null(const std::optional<double>& value) {
+  return value ? nlohmann::ordered_json(*value) : nlohmann::ordered_json(nullptr);
+}
+
+/// A platform's kernels; its group and the calls it is given.
+models::RunCollective on_platform(const std::string& name, const std::string& codec, DType dtype,
+                                  const ScheduleOptions& schedule, Rank ranks,
+                                  models::MakeSchedule make) {
+  const auto found = kernels::find_platform(name);
+  if (!found.ok()) fail("--platform: {}", found.status().message());
+  const kernels::Platform& on = *found.value();
+  const kernels::CommunicatorOptions options;
+  const int world_size = static_cast<int>(ranks);
+  require_memory(on.team_bytes(on.devices_of_group(world_size), options),
+                 fmt::format("a team of {}", ranks));
+  auto made = on.make_group(world_size, options);
+  if (!made.ok()) fail("platform {}: {}", name, made.status().message());
+  const std::shared_ptr<kernels::Group> group = std::move(made.value());
+  auto schedules = std::make_shared<std::map<std::uint64_t, std::shared_ptr<const Schedule>>>();
+  return [=, make = std::move(make)](std::uint64_t elements, std::span<const std::byte> inputs,
+                                     std::span<std::byte> outputs) {
+    kernels::CollectiveRequest request{schedule.algorithm, codec, dtype, elements, {}};
+    if (schedule.file.empty()) {
+      request.options = schedule.request(ranks, elements, 1).options;
+    } else {
+      auto& kept = (*schedules)[elements];
+      if (!kept) kept = std::make_shared<const Schedule>(make(elements));
+      request.schedule = kept;
+      if (!schedule.inner_codec.empty()) request.options.inner_codec = schedule.inner_codec;
+    }
+    const auto status = group->run({.collective = request}, inputs, outputs);
+    if (!status.ok()) fail("platform {}: {}", name, status.message());
+  };
+}
+
+}  // namespace
+
+void ModelText::add_to(CLI::App& command) {
+  command
+      .add_option("--model", model,
+                  "smollm2, a .gguf file, or a folder with config.json and .safetensors, of the "
+                  "Llama type")
+      ->required();
+  command.add_option("--text", text, "File with text in UTF-8")->required();
+  add_integer(command, "--context", context, 2, 1U << 20,
+              "Tokens of a chunk; the network sees nothing before it [1024]");
+  add_integer(command, "--tokens", most_tokens, 2, UINT32_MAX, "At most so many, the first [all]");
+}
+
+void ModelText::load() {
+  InputFile file(text);  // before the model, which takes longer
+  text_bytes_ = file.read_rest();
+  loaded_ = models::load_model(model);
+  if (!loaded_->tokenizer) fail("{}: it has no tokenizer.json", loaded_->weights.string());
+  const std::size_t most = network().shape.context;
+  if (context_tokens() > most) {
+    fail("--context {}: {} was made for at most {} tokens", context_tokens(), model, most);
+  }
+  std::vector<models::TokenId> ids = loaded_->tokenizer->encode(text_bytes_, text);
+  const std::size_t all = ids.size();
+  if (most_tokens && *most_tokens < all) ids.resize(*most_tokens);
+  chunks_ = models::chunks_of(ids, context_tokens());
+  if (chunks_.empty()) {
+    fail("{}: {} tokens are too few: needed are {}", text, ids.size(),
+         std::min(context_tokens(), models::kShortestRest));
+  }
+}
+
+std::size_t ModelText::tokens() const {
+  std::size_t count = 0;
+  for (const auto& chunk : chunks_) count += chunk.size();
+  return count;
+}
+
+std::string ModelText::hash() const {
+  namespace fs = std::filesystem;
+  std::string all = fmt::format("{} {:016x} {} {}", context_tokens(), quick_hash(text_bytes_),
+                                tokens(), loaded_->name);
+  const fs::path& weights = loaded_->weights;
+  std::vector<fs::path> files = {weights};
+  if (fs::is_directory(weights)) {
+    files.clear();
+    for (const auto& entry : fs::directory_iterator(weights)) {
+      if (entry.is_regular_file()) files.push_back(entry.path());
+    }
+    std::sort(files.begin(), files.end());
+  }
+  for (const fs::path& file : files) all += " " + quick_hash_of_file(file);
+  return fmt::format("{:016x}", quick_hash(all));
+}
+
+std::vector<Field> ModelText::fields() const {
+  const models::LlamaShape& s = network().shape;
+  return {{"model", model, fmt::format("{} layers, width {}, FFN {}", s.layers, s.hidden, s.ffn)},
+          {"text", text},
+          {"context", context_tokens(), "tokens of a chunk"},
+          {"tokens", tokens(), fmt::format("in {} chunks", chunks_.size())},
+          {"scored_tokens", tokens() - chunks_.size(), "all but the first of each chunk"}};
+}
+
+void ModelCollective::add_to(CLI::App& command) {
+  schedule.add_to(command);
+  command.add_option("--platform", platform,
+                     "Kernels in place of the reference: host (emulated GPUs), or cuda or rocm "
+                     "where they were built; same bits");
+  execution.add_to(command);
+}
+
+ModelCollective::Wire ModelCollective::wire(const std::string& codec, const std::string& dtype,
+                                            Rank ranks, const ModelText& text) const {
+  const models::LlamaShape& shape = text.network().shape;
+  text.network().require_splits(ranks);
+  const CodecPtr outer = find_codec(with_row_length(codec, shape.hidden));
+  const CodecPtr inner = schedule.inner_codec.empty()
+                             ? outer
+                             : find_codec(with_row_length(schedule.inner_codec, shape.hidden));
+  Wire wire;
+  wire.codec = outer->name();
+  wire.dtype = dtype.empty() ? default_dtype(*outer) : parse_dtype(dtype);
+  require_takes(*outer, wire.dtype, "--dtype");
+  require_takes(*inner, wire.dtype, "--dtype");
+  const ScheduleOptions options = schedule;
+  const models::MakeSchedule make = [options, outer, inner, ranks](std::uint64_t elements) {
+    Schedule made = options.make(ranks, elements, Codecs(*outer, *inner).alignment());
+    if (made.collective != Collective::all_reduce) {
+      fail("{}: a network needs an all-reduce", made.algorithm);
+    }
+    return made;
+  };
+  // All sizes, so that long work does not end in an error.
+  for (const auto& chunk : text.chunks()) {
+    const Schedule made = make(chunk.size() * shape.hidden);
+    if (wire.bits_per_element == 0) {
+      wire.bits_per_element =
+          wire_volume(made, Codecs(*outer, *inner), wire.dtype).bits_per_element;
+    }
+    require_whole_blocks(made, Codecs(*outer, *inner));
+  }
+  if (!platform.empty() && execution.accumulate != "native") {
+    fail("--accumulate {}: kernels sum in the payload's dtype, native", execution.accumulate);
+  }
+  ExecuteOptions execute_options = execution.make();
+  execute_options.count = false;
+  wire.run = std::make_shared<const models::RunCollective>(
+      platform.empty() ? models::in_reference(make, outer, inner, wire.dtype, execute_options)
+                       : on_platform(platform, outer->name(), wire.dtype, schedule, ranks, make));
+  return wire;
+}
+
+std::vector<bool> layers_named(const std::string& list, std::size_t layers) {
+  if (list.empty()) return std::vector<bool>(layers, true);
+  std::vector<bool> named(layers, false);
+  const auto parse = [&](std::string_view text) {
+    std::size_t layer = 0;
+    const auto [rest, error] = std::from_chars(text.data(), text.data() + text.size(), layer);
+    if (error != std::errc() || rest != text.data() + text.size() || layer >= layers) {
+      fail("layers {}: allowed are 0 to {}, as 0,3-5", quote(list), layers - 1);
+    }
+    return layer;
+  };
+  std::string_view left = list;
+  while (true) {
+    const std::size_t comma = left.find(',');
+    const std::string_view part = left.substr(0, comma);
+    const std::size_t dash = part.find('-');
+    const std::size_t first = parse(part.substr(0, dash));
+    const std::size_t last = dash == part.npos ? first : parse(part.substr(dash + 1));
+    if (last < first) fail("layers {}: {} ends before it begins", quote(list), quote(part));
+    for (std::size_t layer = first; layer <= last; ++layer) named[layer] = true;
+    if (comma == left.npos) return named;
+    left = left.substr(comma + 1);
+  }
+}
+
+std::vector<std::vector<float>> baseline_of(const ModelText& text, unsigned threads) {
+  std::vector<std::vector<float>> all;
+  for (const auto& chunk : text.chunks()) {
+    all.push_back(text.network().run(chunk, nullptr, threads));
+    write_progress("");  // whoever listens may want to stop
+  }
+  return all;
+}
+
+models::PerplexitySummary run_text(const ModelText& text,
+                                   const std::vector<std::vector<float>>& baseline,
+                                   models::CompressedAllReduce& split, unsigned threads) {
+  models::TokenFigures figures;
+  for (std::size_t i = 0; i < text.chunks().size(); ++i) {
+    const auto& chunk = text.chunks()[i];
+    const std::vector<float> hidden = text.network().run(chunk, &split, threads);
+    models::add_chunk(text.network(), chunk, baseline[i], hidden, threads, figures);
+    write_progress("");
+  }
+  return models::summary_of(figures);
+}
+
+std::vector<Field> run_fields(const models::PerplexitySummary& s,
+                              const models::CompressedAllReduce& split, double wire_bits) {
+  return {
+      {"perplexity", json_or_null(s.perplexity),
+       s.perplexity ? "" : "none: what the network computes has become non-finite"},
+      {"perplexity_standard_error", json_or_null(s.perplexity_standard_error)},
+      {"baseline_perplexity", s.baseline_perplexity, "of the network in fp32, not split"},
+      {"mean_kl", json_or_null(s.mean_divergence),
+       "nats; KL divergence of the next token's probabilities from those uncompressed"},
+      {"mean_kl_standard_error", json_or_null(s.divergence_standard_error)},
+      {"p99_kl", json_or_null(s.p99_divergence), "1 % of the tokens have more"},
+      {"top1_agreement_percent", s.agreement_percent, "the likeliest next token is the same"},
+      {"token_sqnr_db", json_or_null(split.median_token_sqnr_db()),
+       "dB, of the median token of all sums, against their exact sum"},
+      {"wire_bits_per_element", wire_bits, "average over all sends"},
+      {"ranks_identical", split.ranks_identical(), "the network goes on with what rank 0 holds"},
+  };
+}
+
+}  // namespace arlab::cli

@@ -1,0 +1,80 @@
+// What the commands of `arlab model` share: the network, the text, and how its all-reduces travel.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "experiments/cli/options.h"
+#include "experiments/models/compressed.h"
+#include "experiments/models/model_files.h"
+#include "experiments/models/perplexity.h"
+
+namespace arlab::cli {
+
+/// --model, --text, --context, --tokens: a network and the chunks of a text, with what the network
+/// makes of these uncompressed.
+struct ModelText {
+  std::string model;
+  std::string text;
+  std::optional<std::uint32_t> context;
+  std::optional<std::uint32_t> most_tokens;
+
+  void add_to(CLI::App& command);
+
+  /// Reads both. Throws InvalidInput for a text that is too short, and a context that is too long.
+  void load();
+
+  const models::Llama& network() const { return loaded_->network; }
+  const std::vector<std::vector<models::TokenId>>& chunks() const { return chunks_; }
+  std::size_t tokens() const;
+  std::size_t context_tokens() const { return context.value_or(1024); }
+  /// What everything that is computed of them depends on: the model's file, the text, the chunks.
+  std::string hash() const;
+  std::vector<Field> fields() const;
+
+ private:
+  std::optional<models::LoadedModel> loaded_;
+  std::string text_bytes_;
+  std::vector<std::vector<models::TokenId>> chunks_;
+};
+
+/// --algorithm with its options, --ranks, --dtype, --platform, --accumulate, --threads.
+struct ModelCollective {
+  ScheduleOptions schedule;
+  ExecutionOptions execution;
+  std::string platform;
+
+  void add_to(CLI::App& command);
+  unsigned threads() const { return execution.threads.value_or(0); }
+
+  /// How the all-reduces of a network travel with this codec. Throws InvalidInput for what does not
+  /// go together, and for what is no all-reduce.
+  struct Wire {
+    std::shared_ptr<const models::RunCollective> run;
+    double bits_per_element = 0;  ///< average over all sends, of the first chunk
+    std::string codec;
+    DType dtype = DType::fp16;
+  };
+  Wire wire(const std::string& codec, const std::string& dtype, Rank ranks,
+            const ModelText& text) const;
+};
+
+/// "0,3-5" as a flag for each layer; empty: all. Throws InvalidInput.
+std::vector<bool> layers_named(const std::string& list, std::size_t layers);
+
+/// The chunks through the network, with compression, beside what it makes of them without.
+models::PerplexitySummary run_text(const ModelText& text,
+                                   const std::vector<std::vector<float>>& baseline,
+                                   models::CompressedAllReduce& split, unsigned threads);
+
+/// What the network makes of each chunk without compression.
+std::vector<std::vector<float>> baseline_of(const ModelText& text, unsigned threads);
+
+/// The figures of one run, with the names of the command line's contract.
+std::vector<Field> run_fields(const models::PerplexitySummary& summary,
+                              const models::CompressedAllReduce& split, double wire_bits);
+
+}  // namespace arlab::cli

@@ -1,0 +1,71 @@
+// The all-reduces of a network, compressed: through the reference executor, or kernels.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "experiments/models/llama.h"
+#include "reference/collectives/codecs.h"
+#include "reference/collectives/executor.h"
+#include "reference/collectives/schedule.h"
+
+namespace arlab::models {
+
+/// Runs one collective on the tensors of all ranks, which lie one after the other.
+using RunCollective = std::function<void(std::uint64_t elements, std::span<const std::byte> inputs,
+                                         std::span<std::byte> outputs)>;
+
+/// A schedule for so many elements of each rank.
+using MakeSchedule = std::function<Schedule(std::uint64_t elements)>;
+
+/// The reference executor. Schedules are made once for every size.
+RunCollective in_reference(MakeSchedule make, CodecPtr outer, CodecPtr inner, DType dtype,
+                           const ExecuteOptions& options);
+
+/// What became of the sums of one projection of one layer, over all tokens so far: against the exact
+/// sum of what the ranks held in the dtype.
+struct SumFigures {
+  double signal = 0;  ///< sum of squares
+  double error = 0;
+  std::vector<float> token_sqnr_db;  ///< of each token with any error; +-infinity otherwise
+  bool ranks_identical = true;
+
+  std::optional<double> sqnr_db() const;
+};
+
+/// Partial sums are rounded to the dtype and reduced; the network goes on with what rank 0 ends with.
+class CompressedAllReduce : public TensorParallel {
+ public:
+  /// `of_layer`: how each layer's sums travel; null: its projections are not split at all.
+  CompressedAllReduce(std::size_t ranks, std::size_t hidden, DType dtype,
+                      std::vector<std::shared_ptr<const RunCollective>> of_layer, unsigned threads);
+
+  std::size_t ranks() const override { return ranks_; }
+  bool splits(std::size_t layer) const override { return of_layer_.at(layer) != nullptr; }
+  void all_reduce(std::size_t layer, Projection projection, std::span<const float> partial_sums,
+                  std::span<float> sum) override;
+
+  const SumFigures& figures(std::size_t layer, Projection projection) const {
+    return figures_.at(2 * layer + static_cast<std::size_t>(projection));
+  }
+  std::size_t layers() const { return of_layer_.size(); }
+  /// Of all tokens of all sums, in dB; nothing where there was no error or no sum.
+  std::optional<double> median_token_sqnr_db() const;
+  bool ranks_identical() const;
+
+ private:
+  std::size_t ranks_;
+  std::size_t hidden_;  ///< elements of a token
+  DType dtype_;
+  std::vector<std::shared_ptr<const RunCollective>> of_layer_;
+  unsigned threads_;
+  std::vector<SumFigures> figures_;
+  std::vector<std::byte> inputs_;
+  std::vector<std::byte> outputs_;
+};
+
+}  // namespace arlab::models

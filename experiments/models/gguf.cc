@@ -1,0 +1,358 @@
+#include "experiments/models/gguf.h"
+
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <functional>
+#include <optional>
+#include <span>
+#include <utility>
+
+#include "reference/error.h"
+#include "reference/formats/bfloat16.h"
+#include "reference/formats/half.h"
+#include "reference/memory.h"
+#include "reference/tensors/file.h"
+
+namespace arlab::models {
+namespace {
+
+static_assert(std::endian::native == std::endian::little);
+
+// What the format calls types of values.
+enum : std::uint32_t {
+  kUint8 = 0,
+  kInt8 = 1,
+  kUint16 = 2,
+  kInt16 = 3,
+  kUint32 = 4,
+  kInt32 = 5,
+  kFloat32 = 6,
+  kBool = 7,
+  kString = 8,
+  kArray = 9,
+  kUint64 = 10,
+  kInt64 = 11,
+  kFloat64 = 12,
+};
+
+constexpr std::size_t kMostAxes = 4;
+/// A key and an empty text, or a name, an axis, a type and an offset: what an entry takes at least.
+constexpr std::size_t kLeastEntry = 12;
+
+class Reader {
+ public:
+  explicit Reader(const std::filesystem::path& path) : file_(path), size_(file_.remaining()) {}
+
+  template <class T>
+  T read() {
+    T value;
+    file_.read(std::as_writable_bytes(std::span(&value, 1)));
+    return value;
+  }
+
+  std::string text(std::string_view what) {
+    const auto length = read<std::uint64_t>();
+    require_left(length, what);
+    std::string text(length, '\0');
+    file_.read(std::span(text));
+    return text;
+  }
+
+  /// Throws unless so many bytes are left.
+  void require_left(std::uint64_t bytes, std::string_view what) const {
+    if (bytes > file_.remaining()) {
+      fail("{}: {} claims {} bytes: only {} follow", name(), what, bytes, file_.remaining());
+    }
+  }
+  /// Throws unless so many entries of at least so many bytes can follow.
+  void require_entries(std::uint64_t count, std::size_t least, std::string_view what) const {
+    if (count > file_.remaining() / least) {
+      fail("{}: {} claims {} entries: only {} bytes follow", name(), what, count,
+           file_.remaining());
+    }
+  }
+
+  void skip(std::uint64_t bytes, std::string_view what) {
+    require_left(bytes, what);
+    file_.skip(bytes);
+  }
+
+  std::string name() const { return file_.name(); }
+  std::uint64_t position() const { return size_ - file_.remaining(); }
+  std::uint64_t size() const { return size_; }
+
+ private:
+  InputFile file_;
+  std::uint64_t size_;
+};
+
+std::size_t bytes_of_type(std::uint32_t type) {
+  switch (type) {
+    case kUint8:
+    case kInt8:
+    case kBool:
+      return 1;
+    case kUint16:
+    case kInt16:
+      return 2;
+    case kUint32:
+    case kInt32:
+    case kFloat32:
+      return 4;
+    case kUint64:
+    case kInt64:
+    case kFloat64:
+      return 8;
+    default:
+      return 0;
+  }
+}
+
+GgufValue read_array(Reader& in, const std::string& what) {
+  const auto type = in.read<std::uint32_t>();
+  const auto count = in.read<std::uint64_t>();
+  if (type == kString) {
+    in.require_entries(count, sizeof(std::uint64_t), what);
+    std::vector<std::string> texts;
+    texts.reserve(count);
+    for (std::uint64_t i = 0; i < count; ++i) texts.push_back(in.text(what));
+    return texts;
+  }
+  const std::size_t each = bytes_of_type(type);
+  if (each == 0) fail("{}: {} is an array of type {}, which is not known", in.name(), what, type);
+  in.require_entries(count, each, what);
+  in.skip(count * each, what);
+  return GgufOtherArray{count};
+}
+
+GgufValue read_value(Reader& in, std::uint32_t type, const std::string& what) {
+  switch (type) {
+    case kUint8:
+      return std::int64_t{in.read<std::uint8_t>()};
+    case kInt8:
+      return std::int64_t{in.read<std::int8_t>()};
+    case kUint16:
+      return std::int64_t{in.read<std::uint16_t>()};
+    case kInt16:
+      return std::int64_t{in.read<std::int16_t>()};
+    case kUint32:
+      return std::int64_t{in.read<std::uint32_t>()};
+    case kInt32:
+      return std::int64_t{in.read<std::int32_t>()};
+    case kBool:
+      return std::int64_t{in.read<std::uint8_t>() != 0};
+    case kUint64:
+    case kInt64:
+      return in.read<std::int64_t>();
+    case kFloat32:
+      return double{in.read<float>()};
+    case kFloat64:
+      return in.read<double>();
+    case kString:
+      return in.text(what);
+    case kArray:
+      return read_array(in, what);
+    default:
+      fail("{}: {} is of type {}, which is not known", in.name(), what, type);
+  }
+}
+
+// ---------------------------------------------------------------- types of tensors
+
+float half(const std::byte* bytes) {
+  std::uint16_t bits = 0;
+  std::memcpy(&bits, bytes, sizeof bits);
+  return half_to_float(bits);
+}
+
+/// Bit i of the block's 32 fifth bits.
+unsigned fifth_bit(const std::byte* bits, std::size_t i) {
+  return std::to_integer<unsigned>(bits[i / 8]) >> (i % 8) & 1;
+}
+
+constexpr std::size_t kBlock = 32;
+
+/// 32 elements of 4 bits, the first 16 in the low halves of the bytes; with a bit more of each where
+/// `fifth` is given. element = scale * (code - zero) + minimum
+void decode_nibbles(const std::byte* codes, const std::byte* fifth, float scale, int zero,
+                    float minimum, float* out) {
+  for (std::size_t i = 0; i < kBlock; ++i) {
+    const auto byte = std::to_integer<unsigned>(codes[i % 16]);
+    unsigned code = i < 16 ? byte & 15 : byte >> 4;
+    if (fifth != nullptr) code |= fifth_bit(fifth, i) << 4;
+    out[i] = scale * static_cast<float>(static_cast<int>(code) - zero) + minimum;
+  }
+}
+
+struct TensorType {
+  std::uint32_t number;
+  std::string_view name;
+  std::size_t elements;  ///< of a block
+  std::size_t bytes;     ///< of a block
+  void (*decode)(const std::byte* block, float* out);
+};
+
+constexpr TensorType kTypes[] = {
+    {0, "F32", 1, 4, [](const std::byte* b, float* out) { std::memcpy(out, b, sizeof(float)); }},
+    {1, "F16", 1, 2, [](const std::byte* b, float* out) { *out = half(b); }},
+    {30, "BF16", 1, 2,
+     [](const std::byte* b, float* out) {
+       std::uint16_t bits = 0;
+       std::memcpy(&bits, b, sizeof bits);
+       *out = bfloat16_to_float(bits);
+     }},
+    {2, "Q4_0", kBlock, 18,
+     [](const std::byte* b, float* out) { decode_nibbles(b + 2, nullptr, half(b), 8, 0, out); }},
+    {3, "Q4_1", kBlock, 20,
+     [](const std::byte* b, float* out) {
+       decode_nibbles(b + 4, nullptr, half(b), 0, half(b + 2), out);
+     }},
+    {6, "Q5_0", kBlock, 22,
+     [](const std::byte* b, float* out) { decode_nibbles(b + 6, b + 2, half(b), 16, 0, out); }},
+    {7, "Q5_1", kBlock, 24,
+     [](const std::byte* b, float* out) {
+       decode_nibbles(b + 8, b + 4, half(b), 0, half(b + 2), out);
+     }},
+    {8, "Q8_0", kBlock, 34,
+     [](const std::byte* b, float* out) {
+       const float scale = half(b);
+       for (std::size_t i = 0; i < kBlock; ++i) {
+         out[i] = scale * static_cast<float>(static_cast<std::int8_t>(b[2 + i]));
+       }
+     }},
+};
+
+const TensorType* find_type(std::uint32_t number) {
+  for (const TensorType& type : kTypes) {
+    if (type.number == number) return &type;
+  }
+  return nullptr;
+}
+
+std::string type_names() {
+  std::string names;
+  for (const TensorType& type : kTypes) {
+    names += (names.empty() ? "" : ", ") + std::string(type.name);
+  }
+  return names;
+}
+
+/// Nothing when it cannot be counted in 63 bits.
+std::optional<std::uint64_t> element_count(const std::vector<std::size_t>& shape) {
+  std::uint64_t count = 1;
+  for (const std::size_t extent : shape) {
+    if (extent != 0 && count > (std::uint64_t{1} << 62) / extent) return std::nullopt;
+    count *= extent;
+  }
+  return count;
+}
+
+}  // namespace
+
+GgufFile::GgufFile(std::filesystem::path path) : path_(std::move(path)) {
+  Reader in(path_);
+  if (in.size() < 24) fail("{}: not a .gguf file: shorter than 24 bytes", in.name());
+  if (in.read<std::uint32_t>() != 0x46554747) {
+    fail("{}: not a .gguf file: it does not begin with GGUF", in.name());
+  }
+  const auto version = in.read<std::uint32_t>();
+  if (version != 2 && version != 3) {
+    fail("{}: GGUF version {}: allowed are 2 and 3, little endian", in.name(), version);
+  }
+  const auto tensors = in.read<std::uint64_t>();
+  const auto values = in.read<std::uint64_t>();
+  in.require_entries(values, kLeastEntry, "the metadata");
+  for (std::uint64_t i = 0; i < values; ++i) {
+    std::string key = in.text("a key");
+    const auto type = in.read<std::uint32_t>();
+    GgufValue value = read_value(in, type, quote(key));
+    if (values_.contains(key)) fail("{}: the key {} is there twice", in.name(), quote(key));
+    values_.emplace(std::move(key), std::move(value));
+  }
+  in.require_entries(tensors, kLeastEntry, "the list of tensors");
+  for (std::uint64_t i = 0; i < tensors; ++i) {
+    std::string name = in.text("the name of a tensor");
+    GgufTensor tensor;
+    const auto axes = in.read<std::uint32_t>();
+    if (axes > kMostAxes) {
+      fail("{}: tensor {} has {} axes: allowed are at most {}", in.name(), quote(name), axes,
+           kMostAxes);
+    }
+    tensor.shape.resize(axes);
+    for (std::size_t axis = axes; axis-- > 0;) tensor.shape[axis] = in.read<std::uint64_t>();
+    tensor.type = in.read<std::uint32_t>();
+    tensor.offset = in.read<std::uint64_t>();
+    if (tensors_.contains(name)) {
+      fail("{}: the tensor {} is there twice", in.name(), quote(name));
+    }
+    tensors_.emplace(std::move(name), std::move(tensor));
+  }
+
+  std::int64_t alignment = 32;
+  if (has("general.alignment")) alignment = integer("general.alignment");
+  if (alignment < 1 || alignment > (1 << 20)) {
+    fail("{}: general.alignment is {}: allowed is 1 to 2^20", in.name(), alignment);
+  }
+  const auto step = static_cast<std::uint64_t>(alignment);
+  const std::uint64_t start = (in.position() + step - 1) / step * step;
+  for (auto& [name, tensor] : tensors_) {
+    const auto count = element_count(tensor.shape);
+    const TensorType* type = find_type(tensor.type);
+    const std::size_t row = tensor.shape.empty() ? 1 : tensor.shape.back();
+    if (!count || (type != nullptr && row % type->elements != 0)) {
+      fail("{}: tensor {} has a shape that its type cannot have", in.name(), quote(name));
+    }
+    const std::uint64_t bytes = type == nullptr ? 0 : *count / type->elements * type->bytes;
+    if (start > in.size() || tensor.offset > in.size() - start ||
+        bytes > in.size() - start - tensor.offset) {
+      fail("{}: tensor {}: its {} bytes from {} on do not lie in the file", in.name(), quote(name),
+           bytes, tensor.offset);
+    }
+    tensor.offset += start;
+  }
+}
+
+template <class T>
+const T& GgufFile::value(std::string_view key, std::string_view kind) const {
+  const auto found = values_.find(key);
+  if (found == values_.end()) fail("{}: the key {} is missing", path_.string(), quote(key));
+  const T* value = std::get_if<T>(&found->second);
+  if (value == nullptr) fail("{}: {} is not {}", path_.string(), quote(key), kind);
+  return *value;
+}
+
+std::int64_t GgufFile::integer(std::string_view key) const {
+  return value<std::int64_t>(key, "an integer");
+}
+double GgufFile::number(std::string_view key) const { return value<double>(key, "a number"); }
+const std::string& GgufFile::text(std::string_view key) const {
+  return value<std::string>(key, "a text");
+}
+const std::vector<std::string>& GgufFile::texts(std::string_view key) const {
+  return value<std::vector<std::string>>(key, "an array of texts");
+}
+
+std::vector<float> GgufFile::read(std::string_view name) const {
+  const auto found = tensors_.find(name);
+  if (found == tensors_.end()) fail("{}: the tensor {} is missing", path_.string(), quote(name));
+  const GgufTensor& tensor = found->second;
+  const TensorType* type = find_type(tensor.type);
+  if (type == nullptr) {
+    fail("{}: tensor {} is of type number {}: allowed are {}", path_.string(), quote(name),
+         tensor.type, type_names());
+  }
+  const std::uint64_t blocks = *element_count(tensor.shape) / type->elements;
+  require_memory(blocks * (type->bytes + type->elements * sizeof(float)), quote(name));
+  InputFile file(path_);
+  file.skip(tensor.offset);
+  std::vector<std::byte> bytes(blocks * type->bytes);
+  file.read(bytes);
+  std::vector<float> values(blocks * type->elements);
+  for (std::uint64_t i = 0; i < blocks; ++i) {
+    type->decode(&bytes[i * type->bytes], &values[i * type->elements]);
+  }
+  return values;
+}
+
+}  // namespace arlab::models

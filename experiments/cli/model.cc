@@ -7,9 +7,12 @@
 namespace arlab::cli {
 
 void add_model(CLI::App& app) {
-  CLI::App* sub = app.add_subcommand("model", "What compressed all-reduces do to a language model");
+  CLI::App* sub = app.add_subcommand(
+      "model", "What compressed collectives do to a language model: quality and time");
   sub->require_subcommand(1);
   add_model_perplexity(*sub);
+  add_model_time(*sub);
+  add_model_validate(*sub);
 }
 
 }  // namespace arlab::cli

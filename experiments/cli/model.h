@@ -6,5 +6,7 @@
 namespace arlab::cli {
 
 void add_model_perplexity(CLI::App& model);
+void add_model_time(CLI::App& model);
+void add_model_validate(CLI::App& model);
 
 }  // namespace arlab::cli

@@ -55,6 +55,16 @@ struct Library {
   Quantity simple_message_us;       ///< Simple: per stage and rank that takes part in it
 };
 
+/// What the device makes of the layers of a model (workload/model_time.h). Rates are those of data
+/// sheets, efficiencies what is left of them inside a layer.
+struct Compute {
+  Quantity bf16_tflops;           ///< matrix units, dense, 16-bit inputs; 10^12 per second
+  Quantity gemm_efficiency;       ///< share of it that the matrix products of a layer get
+  Quantity attention_efficiency;  ///< the same of fused attention over a prompt
+  Quantity memory_efficiency;     ///< share of hbm_gb_per_s that kernels bound by memory get
+  Quantity kernel_us;             ///< per kernel: what its beginning and end cost in a CUDA graph
+};
+
 struct Device {
   std::string name;
   Quantity launch_us;   ///< once per collective: start the kernel and see it end
@@ -84,6 +94,7 @@ struct Device {
   std::optional<Stores> stores;
   std::optional<Blocks> blocks;  ///< not together with stores
   std::optional<Library> library;
+  std::optional<Compute> compute;
 };
 
 /// Round numbers, for what-if questions.
@@ -134,6 +145,14 @@ void for_each_quantity_of(AnyDevice& device, Visit visit) {
     visit("library.low_latency_max_bytes", library.low_latency_max_bytes);
     visit("library.simple_us", library.simple_us);
     visit("library.simple_message_us", library.simple_message_us);
+  }
+  if (device.compute) {
+    auto& compute = *device.compute;
+    visit("compute.bf16_tflops", compute.bf16_tflops);
+    visit("compute.gemm_efficiency", compute.gemm_efficiency);
+    visit("compute.attention_efficiency", compute.attention_efficiency);
+    visit("compute.memory_efficiency", compute.memory_efficiency);
+    visit("compute.kernel_us", compute.kernel_us);
   }
 }
 

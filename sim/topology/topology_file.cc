@@ -100,6 +100,7 @@ Topology parse_topology(std::string_view text, std::string_view origin) {
   if (file.has("stores")) topology.device.stores.emplace();
   if (file.has("blocks")) topology.device.blocks.emplace();
   if (file.has("library")) topology.device.library.emplace();
+  if (file.has("compute")) topology.device.compute.emplace();
   // Sections are opened at their first quantity and closed when the next one begins.
   std::optional<Section> section;
   std::string section_name;

@@ -30,7 +30,8 @@ inline Device round_device() {
           .all_to_all_efficiency = assumed(1),
           .stores = {},
           .blocks = {},
-          .library = {}};
+          .library = {},
+          .compute = {}};
 }
 
 /// Links of 10 GB/s = 10000 bytes/us and 1 us; links between groups 4 GB/s and 1.5 us.

@@ -62,7 +62,8 @@ TEST(Machines, LoadAndSayWhereEveryNumberComesFrom) {
     }
     const std::size_t numa = topology.kind == TopologyKind::numa ? 3 : 0;
     const std::size_t kernel = topology.device.stores ? 9 : (topology.device.blocks ? 6 : 0);
-    EXPECT_EQ(keys.size(), 22 + numa + kernel);
+    const std::size_t compute = topology.device.compute ? 5 : 0;
+    EXPECT_EQ(keys.size(), 22 + numa + kernel + compute);
   }
 }
 
@@ -317,6 +318,25 @@ TEST(TopologyFile, MayHaveBlocksInsteadOfStores) {
                     parse_topology(of_kind("switch", "", kStoresSection + kBlocksSection), "test");
                   }),
                   "sections 'stores' and 'blocks' are two models of a kernel; allowed is one");
+}
+
+TEST(TopologyFile, MaySayHowFastTheDeviceCalculates) {
+  std::string compute = "[compute]\n" + count("bf16_tflops", 312);
+  for (const char* share : {"gemm_efficiency", "attention_efficiency", "memory_efficiency"}) {
+    compute += count(share, 1);
+  }
+  const Topology t = parse_topology(of_kind("switch", "", compute + count("kernel_us", 4)), "test");
+  ASSERT_TRUE(t.device.compute.has_value());
+  EXPECT_EQ(t.device.compute->bf16_tflops.value, 312);
+  EXPECT_EQ(t.device.compute->kernel_us.value, 4);
+  EXPECT_EQ(quantities_of(t).size(), 1 + 2 + 11 + 5);
+  const auto message = [&](const std::string& more) {
+    return message_of([&] { parse_topology(of_kind("switch", "", compute + more), "test"); });
+  };
+  expect_contains(message(""), "missing key 'compute.kernel_us'");
+  expect_contains(message(count("kernel_us", 0)), "'compute.kernel_us.value': 0 is out of range");
+  compute.replace(compute.find("value = 1,"), 10, "value = 2,");
+  expect_contains(message(count("kernel_us", 4)), "'compute.gemm_efficiency.value': 2 is out of");
 }
 
 /// One flag more may cost nothing, where flags are polled side by side; a launch never.

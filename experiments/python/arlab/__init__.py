@@ -9,6 +9,7 @@
     arlab.Communicator.from_environment().all_reduce(tensor)          kernels, one process per rank, as under torchrun
     arlab.conformance.check(my_all_reduce, world_size=4)              any all-reduce against the reference
     arlab.torch.capture(model, "sums.safetensors", ranks=4)           what a PyTorch model would hand to its all-reduces
+    arlab.models.time("llama-3-8b", topology="a100-8", codec=...)     time to first token, per output token, of a whole model
     arlab.statistics.summarize(results, "codec", "sqnr_db")           medians, quartiles and bootstrap intervals
 
 Tensors are arrays of NumPy (bf16: ml_dtypes.bfloat16) or whatever speaks DLPack (PyTorch, CuPy, JAX). What cannot be done is
@@ -54,7 +55,7 @@ _MODULE_OF = {name: module for module, names in _WHERE.items() for name in names
 def __getattr__(name: str) -> Any:
     if name in _MODULE_OF:
         return getattr(importlib.import_module(f"arlab.{_MODULE_OF[name]}"), name)
-    if name in ("figures", "statistics", "torch"):
+    if name in ("figures", "models", "statistics", "torch"):
         return importlib.import_module(f"arlab.{name}")
     raise AttributeError(f"module 'arlab' has no attribute {name!r}")
 

@@ -132,6 +132,7 @@ def main(words: Sequence[str] | None = None) -> int:
         one.add_argument("--format", choices=["png", "svg", "pdf"], default="png")
     for name, about, place, functions in (
         ("select", "what `arlab select` has found", "SELECTION.json", ("read_selection", "selection")),
+        ("model_times", "times of models over links", "TIMES.csv", ("read_model_times", "speedup_over_link")),
         ("timeline", "a trace of `arlab simulate`", "TRACE.json", ("read_trace", "timeline")),
         ("topology", "a topology of `arlab topology show`", "TOPOLOGY.json", ("read_topology", "topology")),
     ):

@@ -1,0 +1,112 @@
+"""Figures of times of whole models: at which speed of the links a codec pays.
+
+Each takes a DataFrame with a row per run and the columns model, phase (prefill, decode), codec, link_gb_per_s (of a rank, one
+direction, 10^9 bytes/s), time_us and communication_share, as experiments/studies/model_time/make.py writes them. Speed-ups are
+over the uncompressed codec of the same model, phase and link. All return a matplotlib Figure.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+from arlab.figures import style
+from arlab.figures.tables import InputError
+
+COLUMNS = ("model", "phase", "codec", "link_gb_per_s", "time_us", "communication_share")
+LINES = ("-", (0, (5, 1)), (0, (1, 0.8)), (0, (5, 1, 1, 1)))
+
+
+def read_model_times(path: Path | str) -> pd.DataFrame:
+    """A CSV of such rows; `#` begins a comment, of which `# provenance:` goes into attrs. Raises InputError."""
+    text = Path(path).read_text(encoding="utf-8").splitlines()
+    frame = pd.read_csv(path, comment="#")
+    missing = [name for name in COLUMNS if name not in frame]
+    if missing:
+        raise InputError(f"{path} has no column {missing[0]}; needed are {', '.join(COLUMNS)}")
+    notes = [line.removeprefix("# provenance: ") for line in text if line.startswith("# provenance: ")]
+    frame.attrs["provenance"] = " ".join(notes)
+    return frame
+
+
+def speedups(frame: pd.DataFrame) -> pd.DataFrame:
+    """The rows with a column speedup, over the uncompressed codec at the same model, phase and link. Raises InputError."""
+    keys = ["model", "phase", "link_gb_per_s"]
+    plain = frame[frame["codec"].isin(style.UNCOMPRESSED)].set_index(keys)["time_us"]
+    if plain.empty:
+        raise InputError(f"no row has one of the codecs {', '.join(style.UNCOMPRESSED)}, over which a speed-up could be")
+    plain = plain.groupby(keys).min().rename("plain_us").reset_index()
+    rows = frame.merge(plain, on=keys)
+    return rows.assign(speedup=rows["plain_us"] / rows["time_us"])
+
+
+def pays_below(frame: pd.DataFrame, least: float = 1.0) -> pd.DataFrame:
+    """Up to which link (GB/s) a codec's speed-up is more than `least`: a row per model and phase, a column per codec.
+
+    Between two links of the sweep it is interpolated, both on log scales; inf where the codec pays on the fastest, 0 where it
+    pays on none.
+    """
+    found = {}
+    rows = speedups(frame)
+    rows = rows[~rows["codec"].isin(style.UNCOMPRESSED)]
+    for (model, phase, codec), runs in rows.groupby(["model", "phase", "codec"], sort=False):
+        runs = runs.sort_values("link_gb_per_s")
+        links, logs = list(runs["link_gb_per_s"]), [math.log(each / least) for each in runs["speedup"]]
+        last = max((i for i, each in enumerate(logs) if each > 0), default=-1)
+        if last < 0:
+            found[model, phase, codec] = 0.0
+        elif last == len(logs) - 1:
+            found[model, phase, codec] = math.inf
+        else:
+            share = logs[last] / (logs[last] - logs[last + 1])
+            found[model, phase, codec] = links[last] * (links[last + 1] / links[last]) ** share
+    table = pd.Series(found).unstack()
+    order = list(dict.fromkeys(rows["codec"]))
+    return table.reindex(index=list(dict.fromkeys((m, p) for m, p, _ in found)), columns=order)
+
+
+@style.drawn
+def speedup_over_link(frame: pd.DataFrame, highlight: Sequence[str] = ()) -> Figure:
+    """Speed-up of each codec over the uncompressed one, over the bandwidth of the links; a panel per model and phase."""
+    rows = speedups(frame)
+    codecs = [name for name in dict.fromkeys(rows["codec"]) if name not in style.UNCOMPRESSED]
+    colours = style.codec_colours(codecs, highlight)
+    looks: dict[str, dict[str, Any]] = {
+        name: {"color": colours[name], "linestyle": LINES[i % len(LINES)]} for i, name in enumerate(codecs)
+    }
+    places = list(dict.fromkeys(zip(rows["phase"], rows["model"], strict=True)))
+    top = rows.loc[rows["speedup"].idxmax()]
+    slow = rows[(rows["speedup"] < 1) & ~rows["codec"].isin(style.UNCOMPRESSED)]
+    title = f"Up to {top['speedup']:.2g} times as fast on links of {top['link_gb_per_s']:.3g}{style.NO_BREAK}GB/s"
+    title += f" ({top['codec']}, {top['model']}, {top['phase']})"
+    title += "; faster links make some codecs a loss" if len(slow) else ""
+    notes = ["Below 1 the codec takes longer than the uncompressed values.", "Of every codec the fastest algorithm."]
+    legend = [style.handle(name, linewidth=2, **look) for name, look in looks.items()]
+    across = 1 if style.is_column() else len({model for _, model in places})
+    down = math.ceil(len(places) / across)
+    source = f"Provenance: {frame.attrs['provenance']}." if frame.attrs.get("provenance") else ""
+    figure = style.new_page(
+        title, "speed-up over uncompressed values, over the bandwidth of a rank's links", notes, source, [legend], down * 2.3
+    )
+    grid = figure.subplots(down, across, squeeze=False, sharex=True, sharey="row")
+    for axes, (phase, model) in zip(grid.flat, places, strict=False):
+        runs = rows[(rows["phase"] == phase) & (rows["model"] == model)]
+        axes.axhline(1, color=style.INK, linewidth=0.8)
+        axes.grid()
+        style.head(axes, f"{model}, {phase}", 1 / across)
+        for name, look in looks.items():
+            line = runs[runs["codec"] == name].sort_values("link_gb_per_s")
+            axes.plot(line["link_gb_per_s"], line["speedup"], **look)
+        style.log_axis(axes.xaxis, list(rows["link_gb_per_s"]), 5)
+    for axes in grid.flat[len(places) :]:
+        axes.set_axis_off()
+    for axes in grid[-1]:
+        axes.set_xlabel("link (GB/s)")
+    for axes in grid[:, 0]:
+        axes.set_ylabel("speed-up")
+    return figure

@@ -1,0 +1,181 @@
+#!/usr/bin/env python3
+"""At which link speed does which codec pay for which model? Times of models over the bandwidth of the links.
+
+    python experiments/studies/model_time/make.py            simulates, draws, and puts figures and tables into README.md
+    python experiments/studies/model_time/make.py --pages    the same from the CSV files that are there
+    python experiments/studies/model_time/make.py --check    simulates into a temporary folder; says what differs (exit code 1)
+
+The machine is h200-8 with other links; everything else of it stays. Needed is what ./quickstart.sh makes; ARLAB_BIN names another
+folder than build/bin.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import io
+import json
+import math
+import re
+import shutil
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+REPOSITORY = HERE.parents[2]
+sys.path[:0] = [str(REPOSITORY / "experiments/site"), str(REPOSITORY / "experiments/python")]
+
+from repository import arlab  # noqa: E402
+
+COMMAND = ".venv/bin/python experiments/studies/model_time/make.py"
+MACHINE = "h200-8"
+MODELS = ("llama-3-8b", "llama-3-70b", "qwen3-30b-a3b")
+PHASES = {"prefill": ("--batch", "8", "--tokens", "1024"), "decode": ("--batch", "32", "--tokens", "1024")}
+CODECS = ("bf16", "qr-q8", "qr-q4", "int5-g128", "int4-g32", "int2-g32-sr")
+ALGORITHMS = ("one_shot", "two_shot")
+LINKS = tuple(round(5 * 10 ** (i / 6), 1) for i in range(15))  # GB/s: 5 to 1077
+SEEN = ("model", "phase", "codec", "link_gb_per_s", "algorithm", "time_us", "communication_share")
+MARK = re.compile(r"<!-- (\w+\([^\n]*?\)) -->\n.*?\n<!-- end -->", re.DOTALL)
+
+
+def machine_with(folder: Path, gb_per_s: float) -> Path:
+    """MACHINE with other links, as a file."""
+    text = (REPOSITORY / f"sim/topology/machines/{MACHINE}.toml").read_text(encoding="utf-8")
+    link = f'[link]\nbandwidth_gb_per_s = {{ value = {gb_per_s}, source = "assumed", note = "swept" }}'
+    text, count = re.subn(r"\[link\]\nbandwidth_gb_per_s = \{.*\}", link, text)
+    if count != 1:
+        sys.exit(f"error: {MACHINE}.toml has no [link] with a bandwidth to replace")
+    path = folder / f"link-{gb_per_s}.toml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def time_of(machine: Path, model: str, phase: str, codec: str, algorithm: str) -> tuple[float, float, str]:
+    words = ["--model", model, "--topology", str(machine), "--phase", phase, *PHASES[phase], "--codec", codec, "--algorithm", algorithm]
+    found = json.loads(arlab("model", "time", *words, "--combine", "quantized", "--format", "json"))
+    return found["ttft_us"] or found["tpot_us"], found["communication_share"], algorithm
+
+
+def simulate(out: Path) -> None:
+    """Writes times.csv: of every codec the faster algorithm."""
+
+    def row(place: tuple[str, str, str, float]) -> list[object]:
+        model, phase, codec, link = place
+        us, share, algorithm = min(time_of(machines[link], model, phase, codec, each) for each in ALGORITHMS)
+        return [model, phase, codec, link, algorithm, f"{us:.6g}", f"{share:.4f}"]
+
+    with tempfile.TemporaryDirectory(prefix="arlab-") as folder, ThreadPoolExecutor() as threads:
+        machines = {link: machine_with(Path(folder), link) for link in LINKS}
+        places = [(m, p, c, link) for p in PHASES for m in MODELS for c in CODECS for link in LINKS]
+        rows = list(threads.map(row, places))
+    text = io.StringIO()
+    text.write(f"# arlab.model_time/1: times of models over the bandwidth of the links of {MACHINE}, 8 ranks, bf16\n")
+    text.write(f"# command: {COMMAND}\n")
+    text.write(f"# provenance: simulated by arlab model time: {MACHINE} with other links; [compute] fitted to layers on 2 and 4 H200\n")
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerows([SEEN, *rows])
+    (out / "times.csv").write_text(text.getvalue(), encoding="utf-8")
+
+
+def validate(out: Path) -> None:
+    """Writes validation.csv: every published and measured number beside ours."""
+    cells = arlab("model", "validate", "--cells", "--format", "csv").decode()
+    head = "# arlab model validate --cells --format csv\n# published and measured numbers, and ours (simulated)\n"
+    (out / "validation.csv").write_text(head + cells.replace("\r\n", "\n"), encoding="utf-8")
+
+
+# ---------------------------------------------------------------- the page
+
+
+def gb_per_s(value: float) -> str:
+    if value == 0:
+        return "never"
+    return "always" if math.isinf(value) else f"{value:.0f}"
+
+
+class Page:
+    """What the page's marks say; all from the CSV files of a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        from arlab.figures import model_times
+
+        self.pays = lambda least: model_times.pays_below(model_times.read_model_times(folder / "times.csv"), least)
+        lines = (folder / "validation.csv").read_text(encoding="utf-8").splitlines()
+        self.cells = list(csv.DictReader(line for line in lines if not line.startswith("#")))
+
+    def crossings(self, least: float) -> str:
+        table = self.pays(least)
+        lines = [f"| model | | {' | '.join(f'`{name}`' for name in table.columns)} |", "| --- " * (2 + len(table.columns)) + "|"]
+        for (model, phase), row in table.iterrows():
+            lines.append(f"| {model} | {phase} | {' | '.join(gb_per_s(each) for each in row)} |")
+        return "\n".join(lines)
+
+    def speedups(self, table: str) -> str:
+        lines = ["| what | published | ours | error |", "| --- | ---: | ---: | ---: |"]
+        for cell in self.cells:
+            if cell["table"] == table:
+                value, ours = float(cell["value"]), float(cell["simulated"])
+                lines.append(f"| {cell['row']} | {value:.2f} | {ours:.2f} | {100 * (ours / value - 1):+.1f} % |")
+        return "\n".join(lines)
+
+    def summary(self) -> str:
+        groups: dict[tuple[str, str, str], list[float]] = {}
+        for cell in self.cells:
+            groups.setdefault((cell["table"], cell["quantity"], cell["fitted"]), []).append(float(cell["error_percent"]))
+        lines = ["| table | what | cells | mean error | largest |", "| --- | --- | ---: | ---: | ---: |"]
+        for (table, quantity, fitted), errors in groups.items():
+            what = {"layer_us": "time of a layer", "speedup": "speed-up over the library"}[quantity]
+            sizes = [abs(each) for each in errors]
+            what += ", fitted" if fitted in ("true", "True", "1") else ", predicted"
+            lines.append(f"| {table} | {what} | {len(errors)} | {sum(sizes) / len(sizes):.1f} % | {max(sizes):.1f} % |")
+        return "\n".join(lines)
+
+
+def with_figures(text: str, folder: Path) -> str:
+    """The page with what its marks say between them and <!-- end -->."""
+    page = Page(folder)
+    names = {name: getattr(page, name) for name in ("crossings", "speedups", "summary")}
+    return MARK.sub(lambda mark: f"<!-- {mark[1]} -->\n\n{eval(mark[1], {'__builtins__': {}}, names)}\n\n<!-- end -->", text)  # noqa: S307
+
+
+def draw(folder: Path) -> None:
+    from arlab.figures import model_times, save, style
+
+    style.use_own_fonts()
+    save(model_times.speedup_over_link(model_times.read_model_times(folder / "times.csv")), folder / "speedup_over_link.png")
+
+
+def write_page(folder: Path) -> None:
+    draw(folder)
+    page = folder / "README.md"
+    page.write_text(with_figures(page.read_text(encoding="utf-8"), folder), encoding="utf-8")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    only = parser.add_mutually_exclusive_group()
+    only.add_argument("--pages", action="store_true", help="nothing is simulated")
+    only.add_argument("--check", action="store_true", help="say which files differ")
+    options = parser.parse_args()
+    if options.check:
+        with tempfile.TemporaryDirectory(prefix="arlab-") as name:
+            folder = Path(name)
+            shutil.copy(HERE / "README.md", folder)
+            simulate(folder)
+            validate(folder)
+            write_page(folder)
+            differ = [each for each in ("times.csv", "validation.csv", "README.md") if (folder / each).read_bytes() != (HERE / each).read_bytes()]
+        for each in differ:
+            print(f"{each} differs: {COMMAND}")
+        return 1 if differ else 0
+    if not options.pages:
+        simulate(HERE)
+        validate(HERE)
+    write_page(HERE)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

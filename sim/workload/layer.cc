@@ -1,0 +1,200 @@
+#include "sim/workload/layer.h"
+
+#include <cmath>
+
+#include "reference/error.h"
+
+namespace arlab {
+namespace {
+
+/// Writes the operations of one layer down; widths are of one rank.
+class LayerWriter {
+ public:
+  LayerWriter(const ModelShape& model, const Workload& workload)
+      : model_(model),
+        w_(workload),
+        element_bytes_(static_cast<double>(size_of(workload.dtype))),
+        ranks_(workload.ranks),
+        rows_(static_cast<double>(workload.rows())) {}
+
+  std::vector<Operation> take() { return std::move(operations_); }
+
+  void attention_part() {
+    const double q = static_cast<double>(model_.attention_width()) / ranks_;
+    // With more ranks than heads of keys, ranks hold copies.
+    const double kv =
+        std::max(static_cast<double>(model_.kv_width()) / ranks_, double(model_.head_size));
+    norm("attention norm");
+    gemm("qkv", rows_, model_.hidden, q + 2 * kv);
+    if (w_.attention) {
+      elementwise("rope", 2 * rows_ * (q + 2 * kv));
+      attention(q, kv);
+    } else {
+      elementwise("copy of q", 2 * rows_ * q);
+    }
+    gemm("attention out", rows_, q, model_.hidden);
+    communication("attention all-reduce", Collective::all_reduce, w_.rows() * model_.hidden);
+    residual("attention residual");
+  }
+
+  void dense_part() {
+    const double ffn = static_cast<double>(model_.ffn) / ranks_;
+    norm("ffn norm");
+    gemm("gate and up", rows_, model_.hidden, 2 * ffn);
+    activation("silu", rows_, ffn);
+    gemm("down", rows_, ffn, model_.hidden);
+    communication("ffn all-reduce", Collective::all_reduce, w_.rows() * model_.hidden);
+    residual("ffn residual");
+  }
+
+  void experts_part() {
+    const std::uint64_t ranks = w_.ranks;
+    const std::uint64_t own_rows = (w_.rows() + ranks - 1) / ranks;
+    const double own = static_cast<double>(own_rows);
+    const double routed = rows_ * model_.experts_per_token / ranks_;
+    // How many of its experts a rank reads: those that at least one token has chosen.
+    const double chosen = 1.0 - double(model_.experts_per_token) / model_.experts;
+    const double active = model_.experts / ranks_ * (1 - std::pow(chosen, rows_));
+    const std::uint64_t sent = own_rows * model_.experts_per_token * model_.hidden;
+    const std::uint64_t slots = (sent + ranks - 1) / ranks * ranks;
+    norm("ffn norm");
+    gemm("router", own, model_.hidden, model_.experts);
+    elementwise("choice of experts", own * model_.experts);
+    communication("dispatch", Collective::all_to_all, slots);
+    gemm("experts: gate and up", routed, model_.hidden, 2.0 * model_.ffn, active);
+    activation("experts: silu", routed, model_.ffn);
+    gemm("experts: down", routed, model_.ffn, model_.hidden, active);
+    communication("combine", Collective::all_to_all, slots, w_.quantized_combine);
+    elementwise("weighted sum", own * model_.hidden * (model_.experts_per_token + 1.0));
+    if (model_.shared_ffn > 0) {
+      gemm("shared: gate and up", own, model_.hidden, 2.0 * model_.shared_ffn);
+      activation("shared: silu", own, model_.shared_ffn);
+      gemm("shared: down", own, model_.shared_ffn, model_.hidden);
+    }
+    communication("all-gather", Collective::all_gather, own_rows * ranks * model_.hidden);
+    residual("ffn residual");
+  }
+
+  /// Logits of the last token of every sequence.
+  void head() {
+    norm("final norm");
+    gemm("logits", static_cast<double>(w_.batch), model_.hidden,
+         static_cast<double>(model_.vocabulary) / ranks_);
+  }
+
+ private:
+  Operation& add(std::string name, OperationKind kind) {
+    operations_.push_back({.name = std::move(name), .kind = kind});
+    return operations_.back();
+  }
+
+  /// [rows, inner] by [inner, outer]; `matrices` of that shape share the rows.
+  void gemm(const char* name, double rows, double inner, double outer, double matrices = 1) {
+    Operation& op = add(name, OperationKind::gemm);
+    op.flop = 2 * rows * inner * outer;
+    op.bytes = element_bytes_ * (matrices * inner * outer + rows * (inner + outer));
+  }
+
+  void elementwise(const char* name, double elements, std::uint32_t kernels = 1) {
+    Operation& op = add(name, OperationKind::elementwise);
+    op.bytes = element_bytes_ * elements;
+    op.kernels = kernels;
+  }
+
+  void norm(const char* name) {
+    const double tensor = rows_ * model_.hidden;
+    // Fused with the residual: what the layer adds and what it adds to are read, both results are
+    // written.
+    elementwise(name, (w_.kernels == Kernels::fused ? 4 : 2) * tensor);
+  }
+
+  void residual(const char* name) {
+    if (w_.kernels == Kernels::separate) elementwise(name, 3 * rows_ * model_.hidden);
+  }
+
+  void activation(const char* name, double rows, double width) {
+    const bool fused = w_.kernels == Kernels::fused;
+    elementwise(name, (fused ? 3 : 5) * rows * width, fused ? 1 : 2);
+  }
+
+  void attention(double q, double kv) {
+    Operation& op = add("attention", OperationKind::attention);
+    const auto batch = static_cast<double>(w_.batch);
+    const auto tokens = static_cast<double>(w_.tokens);
+    const bool prefill = w_.phase == Phase::prefill;
+    // A token of a prompt looks at itself and at those before it; a new one at all and at itself.
+    const double pairs = batch * (prefill ? tokens * (tokens + 1) / 2 : tokens + 1);
+    op.flop = 4 * pairs * q;
+    const double keys = batch * (prefill ? tokens : tokens + 1);
+    op.bytes = element_bytes_ * (2 * rows_ * q + 2 * keys * kv);
+  }
+
+  void communication(const char* name, Collective collective, std::uint64_t elements,
+                     bool encoded = true) {
+    if (w_.ranks == 1) return;
+    Operation& op = add(name, OperationKind::communication);
+    op.collective = collective;
+    op.elements = elements;
+    op.encoded = encoded;
+  }
+
+  const ModelShape& model_;
+  const Workload& w_;
+  double element_bytes_;
+  double ranks_;
+  double rows_;
+  std::vector<Operation> operations_;
+};
+
+void require_divides(const ModelShape& model, Rank ranks, std::uint64_t width, const char* what) {
+  if (width % ranks != 0) {
+    fail("model {}: {} ranks do not divide its {} {}", quote(model.name), ranks, width, what);
+  }
+}
+
+}  // namespace
+
+std::string_view name_of(Phase phase) { return phase == Phase::prefill ? "prefill" : "decode"; }
+
+std::string_view name_of(Kernels kernels) {
+  return kernels == Kernels::fused ? "fused" : "separate";
+}
+
+std::string_view name_of(OperationKind kind) {
+  switch (kind) {
+    case OperationKind::gemm:
+      return "gemm";
+    case OperationKind::attention:
+      return "attention";
+    case OperationKind::elementwise:
+      return "elementwise";
+    case OperationKind::communication:
+      return "communication";
+  }
+  return "";
+}
+
+std::vector<Operation> operations_of_layer(const ModelShape& model, const Workload& workload) {
+  require_divides(model, workload.ranks, model.attention_width(), "elements of all heads");
+  if (model.experts > 0) {
+    require_divides(model, workload.ranks, model.experts, "experts");
+  } else {
+    require_divides(model, workload.ranks, model.ffn, "elements of the feed-forward part");
+  }
+  LayerWriter layer(model, workload);
+  layer.attention_part();
+  if (model.experts > 0) {
+    layer.experts_part();
+  } else {
+    layer.dense_part();
+  }
+  return layer.take();
+}
+
+std::vector<Operation> operations_of_head(const ModelShape& model, const Workload& workload) {
+  LayerWriter head(model, workload);
+  head.head();
+  return head.take();
+}
+
+}  // namespace arlab

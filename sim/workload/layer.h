@@ -1,0 +1,65 @@
+// What a rank does in one layer of a tensor-parallel transformer: its operations, with what each
+// calculates and moves. How long that takes is model_time.h.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "reference/codecs/codec.h"
+#include "reference/collectives/schedule.h"
+#include "sim/workload/model_shape.h"
+
+namespace arlab {
+
+/// A prompt, all tokens at once, or one more token per sequence.
+enum class Phase : std::uint8_t { prefill, decode };
+inline constexpr Phase kPhases[] = {Phase::prefill, Phase::decode};
+std::string_view name_of(Phase phase);
+
+/// How a layer is cut into kernels: `fused` as engines for inference do it (residual and norm are
+/// one, so are SiLU and product), `separate` as PyTorch executes the formula.
+enum class Kernels : std::uint8_t { fused, separate };
+inline constexpr Kernels kKernels[] = {Kernels::fused, Kernels::separate};
+std::string_view name_of(Kernels kernels);
+
+struct Workload {
+  Phase phase = Phase::prefill;
+  std::uint64_t batch = 1;   ///< sequences
+  std::uint64_t tokens = 1;  ///< of each prompt; in decode those that are there already
+  Rank ranks = 1;            ///< that share each layer
+  DType dtype = DType::bf16;
+  Kernels kernels = Kernels::fused;
+  bool attention = true;           ///< false: as the benchmark of layers, a copy of q in its place
+  bool quantized_combine = false;  ///< experts: the codec on the way back, too
+
+  /// That go through a layer together.
+  std::uint64_t rows() const { return phase == Phase::prefill ? batch * tokens : batch; }
+};
+
+enum class OperationKind : std::uint8_t { gemm, attention, elementwise, communication };
+std::string_view name_of(OperationKind kind);
+
+/// Of one rank.
+struct Operation {
+  std::string name;
+  OperationKind kind = OperationKind::elementwise;
+  double flop = 0;            ///< a multiplication and an addition are two
+  double bytes = 0;           ///< of the device's memory, read and written, each operand once
+  std::uint32_t kernels = 1;  ///< that it takes
+  /// Communication: what, of how many elements of a rank, and whether the codec encodes them or
+  /// they go as they are.
+  Collective collective = Collective::all_reduce;
+  std::uint64_t elements = 0;
+  bool encoded = true;
+};
+
+/// The operations of a layer, in order. With one rank nothing is communicated. Experts are spread
+/// over the ranks; each rank sends its share of the tokens to them and back, and all gather the
+/// sums. Tokens choose experts evenly. Throws InvalidInput when the ranks do not divide a width.
+std::vector<Operation> operations_of_layer(const ModelShape& model, const Workload& workload);
+
+/// What follows the last layer: the norm and the logits of one token per sequence.
+std::vector<Operation> operations_of_head(const ModelShape& model, const Workload& workload);
+
+}  // namespace arlab

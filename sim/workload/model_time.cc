@@ -1,0 +1,250 @@
+#include "sim/workload/model_time.h"
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <tuple>
+
+#include "reference/codecs/registry.h"
+#include "reference/collectives/algorithm.h"
+#include "reference/error.h"
+#include "sim/simulator.h"
+
+namespace arlab {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr double kUsPerSecond = 1e6;
+constexpr std::uint32_t kTracedLayers = 3;  ///< of overlapping batches: they need some to settle
+
+double memory_us(double bytes, const Device& device) {
+  const double gb_per_s = device.hbm_gb_per_s.value * device.compute->memory_efficiency.value;
+  return bytes / (gb_per_s * 1e9) * kUsPerSecond;
+}
+
+double compute_us(double flop, double efficiency, const Device& device) {
+  const double tflops = device.compute->bf16_tflops.value * efficiency;
+  return flop / (tflops * 1e12) * kUsPerSecond;
+}
+
+/// Simulates the collectives of a model, each once.
+class Collectives {
+ public:
+  Collectives(const Communication& communication, const Workload& workload,
+              const Topology& topology)
+      : communication_(communication),
+        plain_(find_codec(name_of(workload.dtype))),
+        workload_(workload),
+        topology_(topology) {}
+
+  double us(const Operation& operation) {
+    const auto key = std::tuple(operation.collective, operation.elements, operation.encoded);
+    const auto [entry, is_new] = known_.try_emplace(key, 0.0);
+    if (is_new) entry->second = simulated_us(operation);
+    return entry->second;
+  }
+
+ private:
+  double simulated_us(const Operation& operation) const {
+    const Codec& codec = operation.encoded ? *communication_.codec : *plain_;
+    const bool reduces = operation.collective == Collective::all_reduce;
+    const std::string name =
+        reduces ? communication_.algorithm : std::string(name_of(operation.collective));
+    const Algorithm& algorithm = find_algorithm(name);
+    if (algorithm.collective != operation.collective) {
+      fail("algorithm {} does no all-reduce", quote(name));
+    }
+    const ScheduleRequest request{
+        .world_size = workload_.ranks,
+        .elements = operation.elements,
+        .alignment = codec.info().alignment,
+        .options = {.group_size = default_group_size(topology_, workload_.ranks)}};
+    return simulate(algorithm, request, codec, workload_.dtype, topology_,
+                    {.library = communication_.library})
+        .latency_us;
+  }
+
+  const Communication& communication_;
+  CodecPtr plain_;
+  const Workload& workload_;
+  const Topology& topology_;
+  std::map<std::tuple<Collective, std::uint64_t, bool>, double> known_;
+};
+
+void require_possible(const Workload& workload, const Topology& topology, Overlap overlap) {
+  if (!topology.device.compute) {
+    fail("topology {} has no section [compute], which says how fast its devices calculate",
+         quote(topology.name));
+  }
+  if (size_of(workload.dtype) != 2) {
+    fail("dtype {}: the rates of [compute] are of 16-bit values; allowed are fp16, bf16",
+         name_of(workload.dtype));
+  }
+  if (workload.ranks > topology.ranks.value) {
+    fail("{} ranks are more than the {} of topology {}", workload.ranks, topology.ranks.value,
+         quote(topology.name));
+  }
+  if (overlap == Overlap::batches && workload.batch < 2) {
+    fail("one sequence is not enough to overlap two batches: allowed is a batch of at least 2");
+  }
+}
+
+/// The halves that take turns, or all of it.
+std::vector<Workload> parts_of(const Workload& workload, Overlap overlap) {
+  if (overlap == Overlap::none) return {workload};
+  std::vector<Workload> halves(2, workload);
+  halves[0].batch = (workload.batch + 1) / 2;
+  halves[1].batch = workload.batch / 2;
+  return halves;
+}
+
+/// What a batch has still to do, in order.
+struct Queue {
+  std::vector<OperationSpan> work;  ///< without times
+  std::size_t next = 0;
+  double ready = 0;  ///< when the operation before it is done
+};
+
+/// Operations of each layer, `layers` times, then those of the head.
+Queue queue_of(const std::vector<TimedOperation>& operations, std::uint32_t batch,
+               std::uint32_t layers) {
+  Queue queue;
+  for (std::uint32_t layer = 0; layer <= layers; ++layer) {
+    for (std::size_t i = 0; i < operations.size(); ++i) {
+      const bool of_layer = operations[i].of_layer;
+      if (operations[i].batch == batch && of_layer == (layer < layers)) {
+        queue.work.push_back({.operation = i, .layer = layer});
+      }
+    }
+  }
+  return queue;
+}
+
+bool communicates(const TimedOperation& timed) {
+  return timed.operation.kind == OperationKind::communication;
+}
+
+/// The device and the links do one operation at a time: of the batches' next ones, that which can
+/// begin first.
+void put_in_order(ModelTime& time, std::vector<Queue> queues) {
+  std::array<double, 2> free = {0, 0};  // device, links
+  double waited = 0;
+  while (true) {
+    Queue* first = nullptr;
+    double begin = 0;
+    for (Queue& queue : queues) {
+      if (queue.next == queue.work.size()) continue;
+      const bool links = communicates(time.operations[queue.work[queue.next].operation]);
+      const double can_begin = std::max(queue.ready, free[links ? 1 : 0]);
+      if (first != nullptr && can_begin >= begin) continue;
+      first = &queue;
+      begin = can_begin;
+    }
+    if (first == nullptr) break;
+    OperationSpan span = first->work[first->next++];
+    const TimedOperation& timed = time.operations[span.operation];
+    const bool links = communicates(timed);
+    if (!links) waited += begin - free[0];
+    span.begin = begin;
+    span.end = begin + timed.us;
+    free[links ? 1 : 0] = first->ready = span.end;
+    time.spans.push_back(span);
+  }
+  // The device also waits for what comes last, if that is communication.
+  time.communication_us = waited + std::max(0.0, free[1] - free[0]);
+}
+
+}  // namespace
+
+std::string_view name_of(Overlap overlap) { return overlap == Overlap::none ? "none" : "batches"; }
+
+TimedOperation roofline(const Operation& operation, const Device& device) {
+  const Compute& compute = *device.compute;
+  const double memory = memory_us(operation.bytes, device);
+  double arithmetic = 0;
+  if (operation.kind == OperationKind::gemm) {
+    arithmetic = compute_us(operation.flop, compute.gemm_efficiency.value, device);
+  } else if (operation.kind == OperationKind::attention) {
+    arithmetic = compute_us(operation.flop, compute.attention_efficiency.value, device);
+  }
+  TimedOperation timed{.operation = operation};
+  timed.us = operation.kernels * compute.kernel_us.value + std::max(memory, arithmetic);
+  timed.bound = arithmetic > memory ? "compute" : "memory";
+  return timed;
+}
+
+ModelTime model_time(const ModelShape& model, const Workload& workload,
+                     const Communication& communication, const Topology& topology,
+                     Overlap overlap) {
+  require_possible(workload, topology, overlap);
+  Collectives collectives(communication, workload, topology);
+  ModelTime time;
+  double communicated = 0;
+  const auto add = [&](const Operation& operation, std::uint32_t batch, bool of_layer) {
+    TimedOperation timed = roofline(operation, topology.device);
+    if (communicates(timed)) {
+      timed.us = collectives.us(operation);
+      timed.bound = "links";
+    }
+    timed.of_layer = of_layer;
+    timed.count = of_layer ? model.layers : 1;
+    timed.batch = batch;
+    (communicates(timed) ? communicated : time.compute_us) += timed.count * timed.us;
+    time.operations.push_back(std::move(timed));
+  };
+  std::vector<Queue> queues;
+  const std::vector<Workload> parts = parts_of(workload, overlap);
+  for (std::uint32_t batch = 0; batch < parts.size(); ++batch) {
+    for (const Operation& each : operations_of_layer(model, parts[batch])) add(each, batch, true);
+    for (const Operation& each : operations_of_head(model, parts[batch])) add(each, batch, false);
+    queues.push_back(queue_of(time.operations, batch, model.layers));
+  }
+  put_in_order(time, std::move(queues));
+  // Nothing is hidden without overlap; the difference of two sums would leave their rounding.
+  if (overlap != Overlap::none) time.hidden_us = communicated - time.communication_us;
+  time.total_us = time.compute_us + time.communication_us;
+  return time;
+}
+
+std::string layer_trace(const ModelTime& time, const std::string& title) {
+  const bool overlaps = time.operations.back().batch > 0;
+  Json events = Json::array();
+  const auto name_track = [&events](int track, const char* name) {
+    events.push_back({{"ph", "M"},
+                      {"name", "thread_name"},
+                      {"pid", 1},
+                      {"tid", track},
+                      {"args", {{"name", name}}}});
+  };
+  events.push_back(
+      {{"ph", "M"}, {"name", "process_name"}, {"pid", 1}, {"args", {{"name", "rank"}}}});
+  name_track(1, "device");
+  name_track(2, "links");
+  for (const OperationSpan& span : time.spans) {
+    const TimedOperation& timed = time.operations[span.operation];
+    if (!timed.of_layer || span.layer >= (overlaps ? kTracedLayers : 1)) continue;
+    const Operation& operation = timed.operation;
+    events.push_back({{"ph", "X"},
+                      {"cat", std::string(name_of(operation.kind))},
+                      {"name", operation.name},
+                      {"pid", 1},
+                      {"tid", communicates(timed) ? 2 : 1},
+                      {"ts", span.begin},
+                      {"dur", span.end - span.begin},
+                      {"args",
+                       {{"layer", span.layer},
+                        {"batch", timed.batch},
+                        {"flop", operation.flop},
+                        {"bytes", operation.bytes},
+                        {"elements", operation.elements},
+                        {"bound", timed.bound}}}});
+  }
+  const Json about = {{"schema", "arlab.model.trace/1"}, {"title", title}};
+  return Json({{"displayTimeUnit", "ns"}, {"otherData", about}, {"traceEvents", events}})
+             .dump(1, ' ', false, Json::error_handler_t::replace) +
+         '\n';
+}
+
+}  // namespace arlab

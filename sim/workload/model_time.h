@@ -1,0 +1,77 @@
+// How long a model takes for a prompt or a token: a roofline of the operations of its layers on the
+// device's [compute] figures, and simulated collectives between them.
+//
+//   gemm          kernels * kernel_us + max(flop / (bf16_tflops * gemm_efficiency), memory)
+//   attention     the same with attention_efficiency
+//   elementwise   kernels * kernel_us + memory
+//   memory        bytes / (hbm_gb_per_s * memory_efficiency)
+//   communication simulate() of the collective
+//
+// Without overlap one follows the other. With two batches each operation of a half goes through the
+// device, or through the links, one at a time and in the order in which it can begin; one half
+// calculates while the other communicates. Collectives take nothing from the device meanwhile, so
+// that this is a bound.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "reference/collectives/codecs.h"
+#include "sim/topology/topology.h"
+#include "sim/workload/layer.h"
+
+namespace arlab {
+
+enum class Overlap : std::uint8_t { none, batches };
+inline constexpr Overlap kOverlaps[] = {Overlap::none, Overlap::batches};
+std::string_view name_of(Overlap overlap);
+
+/// How values travel.
+struct Communication {
+  std::string algorithm = "two_shot";  ///< of all-reduces
+  CodecPtr codec = nullptr;
+  bool library = false;  ///< as NCCL or RCCL do it; the codec sends values as they are
+};
+
+struct TimedOperation {
+  Operation operation;
+  bool of_layer = true;     ///< or of what follows the last one
+  std::uint32_t count = 1;  ///< how often the model does it
+  std::uint32_t batch = 0;  ///< of two that overlap: 0 or 1
+  double us = 0;            ///< once
+  std::string bound = {};   ///< what it waits for: compute, memory, links
+};
+
+/// One operation on the timeline, in us from the beginning.
+struct OperationSpan {
+  std::size_t operation = 0;  ///< index into ModelTime::operations
+  std::uint32_t layer = 0;
+  double begin = 0;
+  double end = 0;
+};
+
+struct ModelTime {
+  double total_us = 0;          ///< compute_us + communication_us
+  double compute_us = 0;        ///< in which the device calculates
+  double communication_us = 0;  ///< in which it waits for communication
+  double hidden_us = 0;         ///< of communication, while it calculates
+  std::vector<TimedOperation> operations;
+  std::vector<OperationSpan> spans;  ///< of all layers, by resource in the order of time
+};
+
+/// Throws InvalidInput when the topology has no [compute] or too few ranks, the dtype has not 16
+/// bits, or there is nothing to overlap; and as simulate() does.
+ModelTime model_time(const ModelShape& model, const Workload& workload,
+                     const Communication& communication, const Topology& topology,
+                     Overlap overlap = Overlap::none);
+
+/// What one operation takes a device that calculates, and what it waits for.
+TimedOperation roofline(const Operation& operation, const Device& device);
+
+/// The first layer (with two batches: the first three) as a timeline in Chrome's trace format, see
+/// trace/perfetto.h: process "rank" has a track for the device and one for the links.
+std::string layer_trace(const ModelTime& time, const std::string& title);
+
+}  // namespace arlab

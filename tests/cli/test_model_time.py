@@ -1,0 +1,142 @@
+"""arlab model time and arlab model validate."""
+
+import json
+
+import pytest
+from program import ok, ok_csv, ok_json, refused
+
+LLAMA = "model time --model llama-3-8b --topology a100-8 --tokens 512"
+CONFIG = {
+    "model_type": "llama", "num_hidden_layers": 32, "hidden_size": 4096, "num_attention_heads": 32, "num_key_value_heads": 8,
+    "intermediate_size": 14336, "vocab_size": 128256,
+}  # fmt: skip
+
+
+def test_parts_add_up_to_the_time(tmp_path):
+    for more, key in (("", "ttft_us"), ("--phase decode --batch 4", "tpot_us"), ("--batch 4 --overlap batches", "ttft_us")):
+        found = ok_json(f"{LLAMA} --codec int4-g32 {more}", tmp_path)
+        assert found["schema"] == "arlab.model.time/1"
+        assert found[key] == pytest.approx(found["compute_us"] + found["communication_us"])
+        assert found[{"ttft_us": "tpot_us", "tpot_us": "ttft_us"}[key]] is None
+        assert 0 < found["communication_share"] < 1
+        assert found["communication_share"] == pytest.approx(found["communication_us"] / found[key])
+        rows = found["operations"]
+        total = sum(row["total_us"] for row in rows)
+        assert total == pytest.approx(found[key] + found["hidden_communication_us"])
+        assert all(row["total_us"] == pytest.approx(row["count"] * row["us"]) for row in rows)
+
+
+def test_fewer_bits_fewer_tokens_and_faster_links_are_faster(tmp_path):
+    def us(command):
+        return ok_json(command, tmp_path)["ttft_us"]
+
+    plain = us(LLAMA)
+    assert us(f"{LLAMA} --codec int4-g32") < plain
+    assert us(LLAMA.replace("512", "256")) < plain
+    assert us(LLAMA.replace("a100", "h800")) < plain
+    assert us(f"{LLAMA} --ranks 1") > us(f"{LLAMA} --ranks 2")
+    assert ok_json(f"{LLAMA} --ranks 1", tmp_path)["communication_share"] == 0
+    found = ok_json(f"{LLAMA} --codec int4-g32", tmp_path)
+    assert found["speedup_over_library"] == pytest.approx(found["library_us"] / found["ttft_us"])
+    library = ok_json(f"{LLAMA} --algorithm ring --library", tmp_path)
+    assert library["ttft_us"] == pytest.approx(found["library_us"]) and library["speedup_over_library"] == pytest.approx(1)
+
+
+def test_a_config_is_the_model_of_that_name(tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG))
+    lines = [f'{key} = {json.dumps(value)}' for key, value in CONFIG.items()]
+    (tmp_path / "model.toml").write_text("\n".join(lines))
+    named = ok_json(LLAMA, tmp_path)
+    for file in ("config.json", "model.toml"):
+        of_file = ok_json(LLAMA.replace("llama-3-8b", file), tmp_path)
+        assert of_file["model"] == file
+        assert {**of_file, "model": ""} == {**named, "model": ""}
+
+
+def test_a_mixture_of_experts_exchanges_tokens(tmp_path):
+    command = "model time --model qwen3-30b-a3b --topology h800-8 --tokens 512 --codec int4-g32"
+    found = ok_json(command, tmp_path)
+    sent = [row["operation"] for row in found["operations"] if row["kind"] == "communication"]
+    assert sent == ["attention all-reduce", "dispatch", "combine", "all-gather"]
+    assert ok_json(f"{command} --combine quantized", tmp_path)["ttft_us"] < found["ttft_us"]
+
+
+def test_the_trace_is_the_layer(tmp_path):
+    found = ok_json(f"{LLAMA} --trace layer.json", tmp_path)
+    trace = json.loads((tmp_path / "layer.json").read_text())
+    spans = [event for event in trace["traceEvents"] if event["ph"] == "X"]
+    of_layer = [row for row in found["operations"] if row["count"] > 1]
+    assert [span["name"] for span in spans] == [row["operation"] for row in of_layer]
+    for span, row in zip(spans, of_layer, strict=True):
+        assert span["dur"] == pytest.approx(row["us"])
+    ok(f"{LLAMA} --batch 2 --overlap batches --trace two.json", tmp_path)
+    spans = [event for event in json.loads((tmp_path / "two.json").read_text())["traceEvents"] if event["ph"] == "X"]
+    assert {span["args"]["batch"] for span in spans} == {0, 1}
+    for track in (1, 2):  # one at a time
+        of_track = sorted((s["ts"], s["ts"] + s["dur"]) for s in spans if s["tid"] == track)
+        assert all(end <= begin + 1e-6 for (_, end), (begin, _) in zip(of_track, of_track[1:], strict=False))
+
+
+@pytest.mark.parametrize(
+    ("more", "part"),
+    [
+        ("--model nothing", "unknown model 'nothing': known are llama-2-70b"),
+        ("--model none.json", "none.json"),
+        ("--model bad.json", "missing key 'num_hidden_layers'"),
+        ("--model huge.json", "key 'hidden_size': it must be an integer from 1 to 1048576"),
+        ("--model deep.json", "it is not JSON"),
+        ("--topology full:8", "topology 'full:8' has no section [compute]"),
+        ("--ranks 3", "3 ranks do not divide its 4096"),
+        ("--ranks 16", "16 ranks are more than the 8"),
+        ("--dtype fp32", "allowed are fp16, bf16"),
+        ("--phase training", "--phase is 'training': allowed are prefill, decode"),
+        ("--overlap all", "--overlap is 'all': allowed are none, batches"),
+        ("--overlap batches", "at least 2"),
+        ("--kernels big", "allowed are fused, separate"),
+        ("--combine some", "allowed are none, quantized"),
+        ("--codec qr-q4 --library", "a library sends values as they are"),
+        ("--algorithm all_to_all", "algorithm 'all_to_all' does no all-reduce"),
+        ("--tokens 0", "--tokens"),
+        ("--batch 99999999", "--batch"),
+        ("--trace none/layer.json", "none"),
+        ("--codec", "--codec"),
+    ],
+)
+def test_what_cannot_be_is_said_in_one_line(tmp_path, more, part):
+    (tmp_path / "bad.json").write_text("{}")
+    (tmp_path / "huge.json").write_text(json.dumps(CONFIG | {"hidden_size": 2**40}))
+    (tmp_path / "deep.json").write_text("[" * 5)
+    option = more.split()[0]
+    options = {"--model": "llama-3-8b", "--topology": "a100-8"}
+    options.pop(option, None)
+    given = " ".join(f"{name} {value}" for name, value in options.items())
+    refused(f"model time {given} {more}", tmp_path, part)
+
+
+def test_every_table_is_compared(tmp_path):
+    found = ok_json("model validate", tmp_path)
+    tables = {(row["name"], row["quantity"], row["held_out"]): row for row in found["tables"]}
+    assert tables["flashcomm2_ttft", "speedup", True]["cells"] == 4
+    assert tables["sglang_quickreduce_ttft", "speedup", True]["cells"] == 18
+    assert tables["h200_layers_2026-11-22", "layer_us", False]["cells"] == 8
+    cells = ok_csv("model validate --cells", tmp_path)
+    assert len(cells) == found["cells"]
+    off = [abs(float(cell["error_percent"])) for cell in cells if cell["quantity"] == "speedup"]
+    assert sum(off) / len(off) == pytest.approx(found["speedup_mean_error_percent"], abs=0.01)
+    for cell in cells:
+        error = 100 * (float(cell["simulated"]) / float(cell["value"]) - 1)
+        assert float(cell["error_percent"]) == pytest.approx(error, abs=0.01)
+
+
+def test_wrong_descriptions_are_refused(tmp_path):
+    (tmp_path / "t.csv").write_text("gpu,x\nA,1\n")
+    head = '[[tables]]\nname = "t"\nfile = "t.csv"\nsource = "published"\n'
+    for text, part in (
+        (head + 'kind = "other"', "unknown kind 'other'; allowed are speedups, layers"),
+        (head + 'kind = "speedups"\ncolumn = "y"', "its file has no column 'y'"),
+        (head + 'kind = "speedups"\ncolumn = "x"\nbatch = 1\ntokens = 1\ndtype = "bf16"\n[tables.rows]', "missing key 'tables[0].rows.A'"),
+        (head.replace("t.csv", "u.csv") + 'kind = "layers"', "u.csv"),
+        ("tables = 3", "tables"),
+    ):
+        (tmp_path / "d.toml").write_text(text)
+        refused("model validate --tables d.toml", tmp_path, part)

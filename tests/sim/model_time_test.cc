@@ -1,0 +1,321 @@
+// Time of a model: counts of operations by hand, times by hand on a device of round numbers, what
+// must hold of any, and model files that are wrong.
+
+#include "sim/workload/model_time.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "reference/codecs/registry.h"
+#include "sim/simulator.h"
+#include "tests/sim/machine.h"
+#include "tests/sim/refusal.h"
+
+namespace arlab {
+namespace {
+
+ModelShape small_model() {
+  return {.name = "small",
+          .source = "test",
+          .layers = 3,
+          .hidden = 8,
+          .heads = 4,
+          .kv_heads = 2,
+          .head_size = 2,
+          .ffn = 16,
+          .vocabulary = 32};
+}
+
+/// Two prompts of three tokens on two ranks.
+Workload small_work() { return {.batch = 2, .tokens = 3, .ranks = 2}; }
+
+const Operation& operation(const std::vector<Operation>& all, const std::string& name) {
+  for (const Operation& each : all) {
+    if (each.name == name) return each;
+  }
+  throw std::out_of_range(name);
+}
+
+void expect_counts(const Operation& operation, double flop, double bytes) {
+  EXPECT_EQ(operation.flop, flop) << operation.name;
+  EXPECT_EQ(operation.bytes, bytes) << operation.name;
+}
+
+// ---------------------------------------------------------------- counts by hand
+
+// 6 rows; of a rank: 4 elements of q, 2 of k and of v, 8 of the feed-forward part. bf16: 2 bytes.
+TEST(Layer, CountsOfAPromptAreThoseByHand) {
+  const auto layer = operations_of_layer(small_model(), small_work());
+  ASSERT_EQ(layer.size(), 11u);
+  expect_counts(operation(layer, "attention norm"), 0, 2 * 4 * 6 * 8);
+  expect_counts(operation(layer, "qkv"), 2 * 6 * 8 * 8, 2 * (8 * 8 + 6 * 8 + 6 * 8));
+  expect_counts(operation(layer, "rope"), 0, 2 * 2 * 6 * 8);
+  // 1 + 2 + 3 pairs of tokens in each prompt, 4 FLOP per pair and element of q.
+  expect_counts(operation(layer, "attention"), 4 * 12 * 4, 2 * (2 * 6 * 4 + 2 * 6 * 2));
+  expect_counts(operation(layer, "attention out"), 2 * 6 * 4 * 8, 2 * (4 * 8 + 6 * 4 + 6 * 8));
+  expect_counts(operation(layer, "ffn norm"), 0, 2 * 4 * 6 * 8);
+  expect_counts(operation(layer, "gate and up"), 2 * 6 * 8 * 16, 2 * (8 * 16 + 6 * 8 + 6 * 16));
+  expect_counts(operation(layer, "silu"), 0, 2 * 3 * 6 * 8);
+  expect_counts(operation(layer, "down"), 2 * 6 * 8 * 8, 2 * (8 * 8 + 6 * 8 + 6 * 8));
+  for (const char* name : {"attention all-reduce", "ffn all-reduce"}) {
+    EXPECT_EQ(operation(layer, name).elements, 6u * 8);
+    EXPECT_EQ(operation(layer, name).collective, Collective::all_reduce);
+    EXPECT_TRUE(operation(layer, name).encoded);
+  }
+}
+
+TEST(Layer, CountsOfATokenAreThoseByHand) {
+  Workload work = small_work();
+  work.phase = Phase::decode;
+  const auto layer = operations_of_layer(small_model(), work);
+  expect_counts(operation(layer, "qkv"), 2 * 2 * 8 * 8, 2 * (8 * 8 + 2 * 8 + 2 * 8));
+  // The new token looks at 4, itself among them; all their keys and values are read.
+  expect_counts(operation(layer, "attention"), 4 * 8 * 4, 2 * (2 * 2 * 4 + 2 * 8 * 2));
+  EXPECT_EQ(operation(layer, "ffn all-reduce").elements, 2u * 8);
+}
+
+TEST(Layer, OneRankDoesAllAndSendsNothing) {
+  Workload work = small_work();
+  work.ranks = 1;
+  const auto alone = operations_of_layer(small_model(), work);
+  const auto shared = operations_of_layer(small_model(), small_work());
+  EXPECT_EQ(alone.size() + 2, shared.size());
+  for (const char* name : {"qkv", "attention", "attention out", "gate and up", "down"}) {
+    EXPECT_EQ(operation(alone, name).flop, 2 * operation(shared, name).flop) << name;
+  }
+}
+
+TEST(Layer, SeparateKernelsMoveMore) {
+  Workload work = small_work();
+  work.kernels = Kernels::separate;
+  work.attention = false;
+  const auto layer = operations_of_layer(small_model(), work);
+  ASSERT_EQ(layer.size(), 12u);
+  expect_counts(operation(layer, "attention norm"), 0, 2 * 2 * 6 * 8);
+  expect_counts(operation(layer, "copy of q"), 0, 2 * 2 * 6 * 4);
+  expect_counts(operation(layer, "attention residual"), 0, 2 * 3 * 6 * 8);
+  expect_counts(operation(layer, "silu"), 0, 2 * 5 * 6 * 8);
+  EXPECT_EQ(operation(layer, "silu").kernels, 2u);
+}
+
+// 6 rows are 3 per rank, which go to 2 of 4 experts of width 16; a rank has 2 of these.
+TEST(Layer, CountsOfExpertsAreThoseByHand) {
+  ModelShape model = small_model();
+  model.experts = 4;
+  model.experts_per_token = 2;
+  const auto layer = operations_of_layer(model, small_work());
+  expect_counts(operation(layer, "router"), 2 * 3 * 8 * 4, 2 * (8 * 4 + 3 * 8 + 3 * 4));
+  EXPECT_EQ(operation(layer, "dispatch").collective, Collective::all_to_all);
+  EXPECT_EQ(operation(layer, "dispatch").elements, 3u * 2 * 8);
+  EXPECT_TRUE(operation(layer, "dispatch").encoded);
+  EXPECT_FALSE(operation(layer, "combine").encoded);
+  EXPECT_EQ(operation(layer, "all-gather").elements, 6u * 8);
+  // 6 rows at a rank's experts; each expert is chosen by none of 6 tokens with 1/2^6.
+  const double read = 2 * (1 - 1.0 / 64);
+  expect_counts(operation(layer, "experts: gate and up"), 2 * 6 * 8 * 32,
+                2 * (read * 8 * 32 + 6 * 8 + 6 * 32));
+  EXPECT_EQ(operation(layer, "experts: down").flop, 2 * 6 * 16 * 8);
+}
+
+TEST(Model, ParametersAreThoseOfItsName) {
+  const auto billions = [](const char* name) { return find_model(name).parameters() / 1e9; };
+  EXPECT_NEAR(billions("llama-3-8b"), 8.03, 0.005);
+  EXPECT_NEAR(billions("llama-3-70b"), 70.55, 0.01);
+  EXPECT_NEAR(billions("llama-2-70b"), 68.98, 0.01);
+  EXPECT_NEAR(billions("mistral-7b"), 7.25, 0.005);
+  EXPECT_NEAR(billions("mixtral-8x7b"), 46.70, 0.01);
+  EXPECT_NEAR(billions("qwen2.5-72b"), 72.71, 0.02);
+  EXPECT_NEAR(billions("qwen3-8b"), 8.19, 0.01);
+  EXPECT_NEAR(billions("qwen3-32b"), 32.76, 0.01);
+  EXPECT_NEAR(billions("qwen3-30b-a3b"), 30.53, 0.01);
+  EXPECT_NEAR(billions("smollm2"), 0.1628, 0.0005) << "134.5 M with one matrix for both ends";
+}
+
+// ---------------------------------------------------------------- times
+
+/// 100 TFLOPS and 1 TB/s, half of which is reached; 1 us per kernel.
+Topology round_machine(double gb_per_s = 100) {
+  Topology t = machine(TopologyKind::switched, 8);
+  t.link_types.front().bandwidth_gb_per_s.value = gb_per_s;
+  t.device.hbm_gb_per_s.value = 1000;
+  t.device.compute = Compute{};
+  t.device.compute->bf16_tflops.value = 100;
+  t.device.compute->gemm_efficiency.value = 0.5;
+  t.device.compute->attention_efficiency.value = 0.25;
+  t.device.compute->memory_efficiency.value = 0.5;
+  t.device.compute->kernel_us.value = 1;
+  return t;
+}
+
+Communication by_codec(const std::string& name) { return {.codec = find_codec(name)}; }
+
+ModelTime time_of(const Workload& work, const Topology& t, const std::string& codec = "bf16",
+                  Overlap overlap = Overlap::none, const char* model = "llama-3-8b") {
+  return model_time(find_model(model), work, by_codec(codec), t, overlap);
+}
+
+TEST(Roofline, TimesAreThoseByHand) {
+  const Device device = round_machine().device;
+  Operation op{.name = "x", .kind = OperationKind::gemm, .flop = 5e9, .bytes = 5e6, .kernels = 2};
+  EXPECT_DOUBLE_EQ(roofline(op, device).us, 2 + 100) << "5e9 / 50e12";
+  EXPECT_EQ(roofline(op, device).bound, "compute");
+  op.bytes = 1e8;
+  EXPECT_DOUBLE_EQ(roofline(op, device).us, 2 + 200) << "1e8 / 500e9";
+  EXPECT_EQ(roofline(op, device).bound, "memory");
+  op.kind = OperationKind::attention;
+  op.bytes = 0;
+  EXPECT_DOUBLE_EQ(roofline(op, device).us, 2 + 200) << "5e9 / 25e12";
+  op.kind = OperationKind::elementwise;
+  op.bytes = 5e6;
+  EXPECT_DOUBLE_EQ(roofline(op, device).us, 2 + 10);
+}
+
+TEST(ModelTime, IsTheSumOfItsParts) {
+  for (const Phase phase : kPhases) {
+    for (const Overlap overlap : kOverlaps) {
+      for (const char* model : {"llama-3-8b", "mixtral-8x7b"}) {
+        const Workload work{.phase = phase, .batch = 3, .tokens = 100, .ranks = 8};
+        const ModelTime time = time_of(work, round_machine(), "qr-q8", overlap, model);
+        double compute = 0;
+        double communication = 0;
+        for (const TimedOperation& each : time.operations) {
+          const bool sent = each.operation.kind == OperationKind::communication;
+          (sent ? communication : compute) += each.count * each.us;
+        }
+        EXPECT_NEAR(time.compute_us, compute, 1e-6 * compute);
+        EXPECT_NEAR(time.communication_us + time.hidden_us, communication, 1e-6 * communication);
+        EXPECT_NEAR(time.total_us, time.compute_us + time.communication_us, 1e-6 * time.total_us);
+        double end = 0;
+        for (const OperationSpan& span : time.spans) end = std::max(end, span.end);
+        EXPECT_NEAR(end, time.total_us, 1e-6 * end);
+        EXPECT_GT(time.communication_us, 0);
+        EXPECT_EQ(time.hidden_us > 1e-6 * communication, overlap == Overlap::batches);
+      }
+    }
+  }
+}
+
+TEST(ModelTime, CommunicationIsThatOfTheSimulator) {
+  const Topology t = round_machine();
+  const CodecPtr codec = find_codec("qr-q4");
+  const ScheduleRequest request{
+      .world_size = 8, .elements = 256 * 4096, .alignment = codec->info().alignment};
+  const double once =
+      simulate(find_algorithm("two_shot"), request, *codec, DType::bf16, t).latency_us;
+  const ModelTime time = time_of({.tokens = 256, .ranks = 8}, t, "qr-q4");
+  EXPECT_NEAR(time.communication_us, 64 * once, 1e-6 * time.communication_us);
+}
+
+TEST(ModelTime, FasterMachinesAndFewerTokensAreNeverSlower) {
+  for (const Phase phase : kPhases) {
+    const Workload work{.phase = phase, .batch = 2, .tokens = 512, .ranks = 8};
+    const double base = time_of(work, round_machine()).total_us;
+    EXPECT_LT(time_of(work, round_machine(200)).total_us, base);
+    Topology faster = round_machine();
+    faster.device.compute->bf16_tflops.value *= 2;
+    EXPECT_LE(time_of(work, faster).total_us, base);
+    faster = round_machine();
+    faster.device.hbm_gb_per_s.value *= 2;
+    EXPECT_LT(time_of(work, faster).total_us, base);
+    for (const std::uint64_t tokens : {1, 100, 511}) {
+      Workload less = work;
+      less.tokens = tokens;
+      EXPECT_LE(time_of(less, round_machine()).total_us, base) << tokens;
+    }
+    Workload alone = work;
+    alone.batch = 1;
+    EXPECT_LT(time_of(alone, round_machine()).total_us, base);
+    const double overlapped = time_of(work, round_machine(), "bf16", Overlap::batches).total_us;
+    EXPECT_GT(overlapped, time_of(work, round_machine(), "bf16", Overlap::batches).compute_us);
+  }
+}
+
+TEST(ModelTime, TheTraceHasOneLayerWithoutGaps) {
+  const ModelTime time = time_of({.tokens = 64, .ranks = 8}, round_machine());
+  const auto json = nlohmann::json::parse(layer_trace(time, "t"));
+  double now = 0;
+  int spans = 0;
+  for (const auto& event : json["traceEvents"]) {
+    if (event["ph"] != "X") continue;
+    EXPECT_NEAR(event["ts"].get<double>(), now, 1e-6);
+    now += event["dur"].get<double>();
+    EXPECT_EQ(event["tid"], event["cat"] == "communication" ? 2 : 1);
+    ++spans;
+  }
+  EXPECT_EQ(spans, 11);
+}
+
+TEST(ModelTime, WhatCannotBeIsRefused) {
+  const Workload work{.tokens = 8, .ranks = 8};
+  Topology t = round_machine();
+  Workload wrong = work;
+  wrong.dtype = DType::fp32;
+  expect_contains(message_of([&] { time_of(wrong, t, "fp32"); }), "allowed are fp16, bf16");
+  wrong = work;
+  wrong.ranks = 16;
+  expect_contains(message_of([&] { time_of(wrong, t); }), "16 ranks are more than the 8");
+  wrong.ranks = 7;
+  expect_contains(message_of([&] { time_of(wrong, t); }), "7 ranks do not divide its 4096");
+  expect_contains(message_of([&] { time_of(work, t, "bf16", Overlap::batches); }), "at least 2");
+  Communication broadcast = by_codec("bf16");
+  broadcast.algorithm = "broadcast";
+  expect_contains(message_of([&] { model_time(find_model("llama-3-8b"), work, broadcast, t); }),
+                  "algorithm 'broadcast' does no all-reduce");
+  t.device.compute.reset();
+  expect_contains(message_of([&] { time_of(work, t); }), "has no section [compute]");
+}
+
+// ---------------------------------------------------------------- model files
+
+constexpr const char* kConfig = R"({"model_type": "llama", "num_hidden_layers": 3, "hidden_size": 8,
+  "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 16, "vocab_size": 32,
+  "rope_theta": 10000.0})";
+
+TEST(ModelFile, JsonAndTomlSayTheSame) {
+  const ModelShape json = parse_model(kConfig, false, "a.json");
+  const ModelShape toml = parse_model(
+      "num_hidden_layers = 3\nhidden_size = 8\nnum_attention_heads = 4\nnum_key_value_heads = 2\n"
+      "intermediate_size = 16\nvocab_size = 32\n",
+      true, "a.toml");
+  for (const ModelShape& each : {json, toml}) {
+    EXPECT_EQ(each.layers, 3u);
+    EXPECT_EQ(each.head_size, 2u);
+    EXPECT_EQ(each.kv_heads, 2u);
+    EXPECT_EQ(each.parameters(), small_model().parameters());
+    EXPECT_EQ(each.experts, 0u);
+  }
+}
+
+/// kConfig with one key of another value.
+std::string with(const std::string& key, const std::string& value) {
+  auto json = nlohmann::json::parse(kConfig);
+  json[key] = nlohmann::json::parse(value);
+  return json.dump();
+}
+
+TEST(ModelFile, WrongOnesAreRefusedInOneLine) {
+  const auto refused = [](const std::string& text, const std::string& part, bool toml = false) {
+    const std::string message = message_of([&] { parse_model(text, toml, "m"); });
+    expect_contains(message, part);
+    EXPECT_EQ(message.find('\n'), std::string::npos);
+  };
+  refused("", "it is not JSON");
+  refused("[1]", "it is not an object");
+  refused("{}", "missing key 'num_hidden_layers'");
+  for (const char* value : {"0", "-1", "1.5", "\"8\"", "1e30", "99999999999999999999", "[]"}) {
+    refused(with("hidden_size", value), "key 'hidden_size': it must be an integer from 1 to");
+  }
+  refused(with("num_key_value_heads", "3"), "3 does not divide the 4 heads");
+  refused(with("num_attention_heads", "6"), "missing key 'head_dim': 6 heads do not divide");
+  refused(with("model_type", "\"gpt2\""), "'gpt2' is not modelled; allowed are llama, mistral");
+  refused(with("model_type", "3"), "is not modelled");
+  refused(with("num_local_experts", "8"), "missing key 'num_experts_per_tok'");
+  refused("num_hidden_layer = 3", "unknown key 'num_hidden_layer'", true);
+  refused("num_hidden_layers = [", "line 1", true);
+  expect_contains(message_of([] { find_model("gpt-5"); }), "known are llama-2-70b");
+  expect_contains(message_of([] { find_model("none.json"); }), "cannot be read");
+}
+
+}  // namespace
+}  // namespace arlab

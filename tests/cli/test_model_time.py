@@ -54,7 +54,7 @@ def test_a_config_is_the_model_of_that_name(tmp_path):
 
 
 def test_a_mixture_of_experts_exchanges_tokens(tmp_path):
-    command = "model time --model qwen3-30b-a3b --topology h800-8 --tokens 512 --codec int4-g32"
+    command = "model time --model qwen3-30b-a3b --topology h800-8 --tokens 8192 --codec int4-g32"
     found = ok_json(command, tmp_path)
     sent = [row["operation"] for row in found["operations"] if row["kind"] == "communication"]
     assert sent == ["attention all-reduce", "dispatch", "combine", "all-gather"]

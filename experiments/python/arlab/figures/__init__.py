@@ -16,7 +16,7 @@ _PLACES = {
     "style": ("save",),
     "pages": ("report",),
     "error_bars": ("error_bars",),
-    "model_times": ("pays_below", "read_model_times", "speedup_over_link"),
+    "model_times": ("divergence_over_speedup", "pays_below", "read_model_times", "speedup_over_link"),
     "study": ("error_by_codec", "error_by_ranks", "error_by_tensor", "pareto"),
     "sweep": (
         "bandwidth_over_size", "best_method_by_size", "latency_over_size", "machines_heat_map", "speedup_over_library",

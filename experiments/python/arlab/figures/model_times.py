@@ -110,3 +110,41 @@ def speedup_over_link(frame: pd.DataFrame, highlight: Sequence[str] = ()) -> Fig
     for axes in grid[:, 0]:
         axes.set_ylabel("speed-up")
     return figure
+
+
+@style.drawn
+def divergence_over_speedup(frame: pd.DataFrame, highlight: Sequence[str] = ()) -> Figure:
+    """What a codec does to a model over how much faster it makes one; a panel per machine, a point per codec.
+
+    Needs the columns machine, codec, speedup (of the time to first token, over the library) and mean_kl (nats, over tokens).
+    """
+    rows = frame[frame["mean_kl"] > 0]
+    if rows.empty:
+        raise InputError("no row has a mean_kl above 0, so there is nothing to draw")
+    machines = list(dict.fromkeys(rows["machine"]))
+    codecs = list(dict.fromkeys(rows["codec"]))
+    colours = style.codec_colours(codecs, highlight)
+    best = rows.loc[rows["speedup"].idxmax()]
+    title = f"Up to {best['speedup']:.2g} times as fast to the first token ({best['codec']} on {best['machine']}); "
+    title += "what is lost on the way depends on the codec, not on the machine"
+    source = f"Provenance: {frame.attrs['provenance']}." if frame.attrs.get("provenance") else ""
+    notes = ["Lower and further right is better."]
+    down = 2.6 * len(machines) if style.is_column() else 4.2
+    page = style.new_page(title, "mean KL divergence from the uncompressed model, over the speed-up", notes, source, [], down)
+    for axes, machine in zip(style.panels(page, len(machines), sharey=True), machines, strict=True):
+        of_machine = rows[rows["machine"] == machine]
+        axes.grid()
+        style.log_axis(axes.yaxis, list(rows["mean_kl"]))
+        axes.axvline(1, color=style.INK, linewidth=0.8)
+        style.head(axes, machine, 1 / len(machines))
+        axes.set_xlabel("speed-up of the first token")
+        low, high = min(1.0, of_machine["speedup"].min()), max(1.0, of_machine["speedup"].max())
+        axes.set_xlim(low - 0.1 * (high - low), high + 0.55 * (high - low))
+        for row in of_machine.itertuples():
+            axes.plot(row.speedup, row.mean_kl, marker="o", linestyle="", color=colours[row.codec])
+    page.axes[0].set_ylabel("mean KL divergence (nats)")
+    for axes, machine in zip(page.axes, machines, strict=True):
+        of_machine = rows[rows["machine"] == machine]
+        points = [(r.speedup, r.mean_kl, r.codec, colours[r.codec], "right") for r in of_machine.itertuples()]
+        style.label_points(axes, points, [point[:2] for point in points])
+    return page

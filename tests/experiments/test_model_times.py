@@ -1,0 +1,83 @@
+"""The studies about times of models: where a codec stops to pay, and pages that say what their CSV files say."""
+
+import importlib.util
+import math
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from arlab import figures
+from arlab.figures.tables import InputError
+
+STUDIES = Path(__file__).resolve().parents[2] / "experiments/studies"
+
+
+def module(study):
+    """make.py of a study."""
+    spec = importlib.util.spec_from_file_location(f"make_{study}", STUDIES / study / "make.py")
+    loaded = importlib.util.module_from_spec(spec)
+    before = list(sys.path)
+    spec.loader.exec_module(loaded)
+    sys.path[:] = before
+    return loaded
+
+
+def frame(times):
+    """Rows of one model from {codec: {GB/s: us}}."""
+    rows = [("m", "prefill", codec, link, us, 0.5) for codec, of in times.items() for link, us in of.items()]
+    return pd.DataFrame(rows, columns=["model", "phase", "codec", "link_gb_per_s", "time_us", "communication_share"])
+
+
+PLAIN = {10: 100.0, 100: 20.0, 1000: 10.0}
+
+
+def test_where_a_codec_pays_is_interpolated_on_log_scales():
+    times = {"bf16": PLAIN, "a": {10: 50.0, 100: 10.0, 1000: 20.0}, "b": {10: 90.0, 100: 19.0, 1000: 9.0}, "c": {10: 101.0, 100: 21.0, 1000: 10.5}}
+    pays = figures.pays_below(frame(times)).loc[("m", "prefill")]
+    # Twice as fast at 100 GB/s and half as fast at 1000: the middle.
+    assert pays["a"] == pytest.approx(10**2.5)
+    assert pays["b"] == math.inf and pays["c"] == 0
+    assert figures.pays_below(frame(times), 2.1).loc[("m", "prefill")]["a"] == 0
+    with pytest.raises(InputError, match="no row has one of the codecs"):
+        figures.pays_below(frame({"a": PLAIN}))
+
+
+def test_figures_have_a_panel_each(tmp_path):
+    times = frame({"bf16": PLAIN, "a": {10: 50.0, 100: 10.0, 1000: 20.0}})
+    both = pd.concat([times, times.assign(phase="decode")])
+    figure = figures.speedup_over_link(both)
+    assert [axes.get_title(loc="left") for axes in figure.axes] == ["m, prefill", "m, decode"]
+    assert list(figure.axes[0].lines[1].get_ydata()) == [2, 2, 0.5]
+    both.to_csv(tmp_path / "t.csv", index=False)
+    assert len(figures.read_model_times(tmp_path / "t.csv")) == 12
+    (tmp_path / "t.csv").write_text("model\nm\n")
+    with pytest.raises(InputError, match="no column phase"):
+        figures.read_model_times(tmp_path / "t.csv")
+    points = pd.DataFrame({"machine": ["x", "x", "y"], "codec": ["a", "b", "a"], "speedup": [1.5, 2, 1.1], "mean_kl": [0.01, 0.1, 0.01]})
+    assert len(figures.divergence_over_speedup(points, width="page").axes) == 2
+    with pytest.raises(InputError, match="nothing to draw"):
+        figures.divergence_over_speedup(points.assign(mean_kl=0))
+
+
+def test_the_page_says_what_its_files_say():
+    make = module("model_time")
+    page = (STUDIES / "model_time/README.md").read_text()
+    assert make.with_figures(page, make.HERE) == page
+    changed = page.replace("| A100 | 1.24 |", "| A100 | 1.25 |")
+    assert changed != page and make.with_figures(changed, make.HERE) == page
+
+
+def test_the_table_of_codecs_is_that_of_its_files():
+    make = module("which_codec")
+    page = (STUDIES / "which_codec/README.md").read_text()
+    assert make.filled(page, make.committed(), make.quality(make.HERE / "quality.csv")) == page
+
+
+def test_quality_needs_its_columns(tmp_path):
+    make = module("which_codec")
+    (tmp_path / "q.csv").write_text("codec,ranks\nqr-q8,8\n")
+    with pytest.raises(SystemExit, match="no column algorithm"):
+        make.quality(tmp_path / "q.csv")
+    (tmp_path / "q.csv").write_text("ranks,algorithm,codec,perplexity,mean_kl\n2,two_shot,qr-q8,31,0.1\n8,two_shot,qr-q8,32,0.2\n8,ring,qr-q8,9,9\n")
+    assert make.quality(tmp_path / "q.csv")["qr-q8"]["perplexity"] == "32"

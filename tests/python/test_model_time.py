@@ -1,0 +1,33 @@
+"""arlab.models: times of whole models, as the program has them."""
+
+import json
+
+import arlab
+import pytest
+
+
+def test_time_has_its_parts():
+    found = arlab.models.time("llama-3-8b", topology="a100-8", codec="int4-g32", tokens=256, batch=2)
+    assert found.ttft_us == pytest.approx(found.compute_us + found.communication_us)
+    assert found.tpot_us is None and 0 < found.communication_share < 1
+    table = found.operations
+    assert (table["us"] * table["count"]).sum() == pytest.approx(found.ttft_us)
+    assert "llama-3-8b" in repr(found)
+    decode = arlab.models.time("llama-3-8b", topology="a100-8", phase="decode", algorithm="one_shot")
+    assert decode.ttft_us is None and decode.tpot_us > 0
+    alone = arlab.models.time("llama-3-8b", topology="a100-8", ranks=1, attention=False)
+    assert "attention" not in set(alone.operations["operation"]) and alone.speedup_over_library is None
+
+
+def test_a_config_and_a_trace(tmp_path):
+    config = {"num_hidden_layers": 2, "hidden_size": 64, "num_attention_heads": 4, "intermediate_size": 128, "vocab_size": 100}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    found = arlab.models.time(tmp_path / "config.json", topology="h200-2", trace=tmp_path / "layer.json", batch=2, overlap="batches")
+    assert found.hidden_communication_us > 0
+    assert json.loads((tmp_path / "layer.json").read_text())["traceEvents"]
+
+
+def test_what_is_wrong_is_an_argument_error():
+    for wrong in ({"model": "none"}, {"topology": "full:8"}, {"ranks": 3}, {"codec": "none"}):
+        with pytest.raises(ValueError, match="none|compute|divide"):
+            arlab.models.time(**({"model": "llama-3-8b", "topology": "a100-8"} | wrong))

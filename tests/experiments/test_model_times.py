@@ -79,5 +79,7 @@ def test_quality_needs_its_columns(tmp_path):
     (tmp_path / "q.csv").write_text("codec,ranks\nqr-q8,8\n")
     with pytest.raises(SystemExit, match="no column algorithm"):
         make.quality(tmp_path / "q.csv")
-    (tmp_path / "q.csv").write_text("ranks,algorithm,codec,perplexity,mean_kl\n2,two_shot,qr-q8,31,0.1\n8,two_shot,qr-q8,32,0.2\n8,ring,qr-q8,9,9\n")
-    assert make.quality(tmp_path / "q.csv")["qr-q8"]["perplexity"] == "32"
+    rows = ["8,two_shot,qr-q8,fp16,32,0.2", "4,two_shot,qr-q8,fp16,31,0.1", "4,two_shot,qr-q4,fp16,40,0.5", "4,ring,qr-q8,fp16,9,9"]
+    (tmp_path / "q.csv").write_text("\n".join(["ranks,algorithm,codec,dtype,perplexity,mean_kl", *rows]))
+    found = make.quality(tmp_path / "q.csv")  # 4 ranks have more codecs than 8
+    assert {codec: row["perplexity"] for codec, row in found.items()} == {"qr-q8": "31", "qr-q4": "40"}

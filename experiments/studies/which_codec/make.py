@@ -66,16 +66,19 @@ def committed() -> list[dict[str, object]]:
 
 
 def quality(path: Path) -> dict[str, dict[str, str]]:
-    """Rows of `arlab model perplexity` by codec: of two_shot, with the most ranks."""
+    """Rows of `arlab model perplexity` by codec: of two_shot, with the ranks and dtype that most of CODECS have."""
     if not path.exists():
         return {}
     lines = path.read_text(encoding="utf-8").splitlines()
     rows = list(csv.DictReader(line for line in lines if not line.startswith("#")))
-    needed = ("ranks", "algorithm", "codec", "perplexity", "mean_kl")
+    needed = ("ranks", "algorithm", "codec", "dtype", "perplexity", "mean_kl")
     if missing := [name for name in needed if rows and name not in rows[0]]:
         sys.exit(f"error: {path} has no column {missing[0]}; needed are {', '.join(needed)}")
-    of_two_shot = sorted((row for row in rows if row["algorithm"] == "two_shot"), key=lambda row: int(row["ranks"]))
-    return {row["codec"]: row for row in of_two_shot}
+    groups: dict[tuple[int, str], dict[str, dict[str, str]]] = {}
+    for row in rows:
+        if row["algorithm"] == "two_shot" and row["codec"] in CODECS:
+            groups.setdefault((int(row["ranks"]), row["dtype"]), {})[row["codec"]] = row
+    return max(groups.values(), key=len, default={})
 
 
 def table(rows: list[dict[str, object]], found: dict[str, dict[str, str]]) -> str:

@@ -66,7 +66,9 @@ struct ModelTimeCommand {
                             t.device.name, algorithm, communication.codec->name()));
       write_file(trace, {std::as_bytes(std::span(text))});
     }
-    print(report(shape, workload, communication, t, overlaps, time), format);
+    Report figures = report(shape, workload, communication, t, overlaps, time);
+    if (format == Format::csv) figures.rows_name.clear();  // one row of figures, as of simulate
+    print(figures, format);
   }
 
   Workload make_workload(const Topology& t) const {

@@ -33,7 +33,7 @@ class LayerWriter {
       elementwise("copy of q", 2 * rows_ * q);
     }
     gemm("attention out", rows_, q, model_.hidden);
-    communication("attention all-reduce", Collective::all_reduce, w_.rows() * model_.hidden);
+    communication("attention all-reduce", Collective::all_reduce, rows_ * model_.hidden);
     residual("attention residual");
   }
 
@@ -43,20 +43,18 @@ class LayerWriter {
     gemm("gate and up", rows_, model_.hidden, 2 * ffn);
     activation("silu", rows_, ffn);
     gemm("down", rows_, ffn, model_.hidden);
-    communication("ffn all-reduce", Collective::all_reduce, w_.rows() * model_.hidden);
+    communication("ffn all-reduce", Collective::all_reduce, rows_ * model_.hidden);
     residual("ffn residual");
   }
 
   void experts_part() {
-    const std::uint64_t ranks = w_.ranks;
-    const std::uint64_t own_rows = (w_.rows() + ranks - 1) / ranks;
-    const double own = static_cast<double>(own_rows);
+    const double own = std::ceil(rows_ / ranks_);
     const double routed = rows_ * model_.experts_per_token / ranks_;
     // How many of its experts a rank reads: those that at least one token has chosen.
     const double chosen = 1.0 - double(model_.experts_per_token) / model_.experts;
     const double active = model_.experts / ranks_ * (1 - std::pow(chosen, rows_));
-    const std::uint64_t sent = own_rows * model_.experts_per_token * model_.hidden;
-    const std::uint64_t slots = (sent + ranks - 1) / ranks * ranks;
+    const double sent = own * model_.experts_per_token * model_.hidden;
+    const double slots = std::ceil(sent / ranks_) * ranks_;
     norm("ffn norm");
     gemm("router", own, model_.hidden, model_.experts);
     elementwise("choice of experts", own * model_.experts);
@@ -71,7 +69,7 @@ class LayerWriter {
       activation("shared: silu", own, model_.shared_ffn);
       gemm("shared: down", own, model_.shared_ffn, model_.hidden);
     }
-    communication("all-gather", Collective::all_gather, own_rows * ranks * model_.hidden);
+    communication("all-gather", Collective::all_gather, own * ranks_ * model_.hidden);
     residual("ffn residual");
   }
 
@@ -129,12 +127,17 @@ class LayerWriter {
     op.bytes = element_bytes_ * (2 * rows_ * q + 2 * keys * kv);
   }
 
-  void communication(const char* name, Collective collective, std::uint64_t elements,
+  /// Counts below the limit are exact as doubles.
+  void communication(const char* name, Collective collective, double elements,
                      bool encoded = true) {
     if (w_.ranks == 1) return;
+    if (elements > static_cast<double>(kMaxElements)) {
+      fail("model {}: {} of {:.3g} elements: allowed are at most {}", quote(model_.name), name,
+           elements, kMaxElements);
+    }
     Operation& op = add(name, OperationKind::communication);
     op.collective = collective;
-    op.elements = elements;
+    op.elements = static_cast<std::uint64_t>(elements);
     op.encoded = encoded;
   }
 

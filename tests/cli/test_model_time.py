@@ -26,6 +26,12 @@ def test_parts_add_up_to_the_time(tmp_path):
         assert all(row["total_us"] == pytest.approx(row["count"] * row["us"]) for row in rows)
 
 
+def test_csv_is_a_row_of_figures(tmp_path):
+    (row,) = ok_csv(LLAMA, tmp_path)
+    found = ok_json(LLAMA, tmp_path)
+    assert float(row["ttft_us"]) == pytest.approx(found["ttft_us"]) and row["tpot_us"] == "" and "operation" not in row
+
+
 def test_fewer_bits_fewer_tokens_and_faster_links_are_faster(tmp_path):
     def us(command):
         return ok_json(command, tmp_path)["ttft_us"]
@@ -85,6 +91,7 @@ def test_the_trace_is_the_layer(tmp_path):
         ("--model bad.json", "missing key 'num_hidden_layers'"),
         ("--model huge.json", "key 'hidden_size': it must be an integer from 1 to 1048576"),
         ("--model deep.json", "it is not JSON"),
+        ("--model wide.json --tokens 16777216 --batch 65536", "allowed are at most 1099511627776"),
         ("--topology full:8", "topology 'full:8' has no section [compute]"),
         ("--ranks 3", "3 ranks do not divide its 4096"),
         ("--ranks 16", "16 ranks are more than the 8"),
@@ -105,6 +112,8 @@ def test_the_trace_is_the_layer(tmp_path):
 def test_what_cannot_be_is_said_in_one_line(tmp_path, more, part):
     (tmp_path / "bad.json").write_text("{}")
     (tmp_path / "huge.json").write_text(json.dumps(CONFIG | {"hidden_size": 2**40}))
+    experts = {"num_experts": 4096, "num_experts_per_tok": 4096, "hidden_size": 2**20, "num_attention_heads": 8}
+    (tmp_path / "wide.json").write_text(json.dumps(CONFIG | experts))
     (tmp_path / "deep.json").write_text("[" * 5)
     option = more.split()[0]
     options = {"--model": "llama-3-8b", "--topology": "a100-8"}

@@ -5,7 +5,7 @@
     python experiments/studies/model_time/make.py --pages    the same from the CSV files that are there
     python experiments/studies/model_time/make.py --check    simulates into a temporary folder; says what differs (exit code 1)
 
-The machine is h200-8 with other links; everything else of it stays. Needed is what ./quickstart.sh makes; ARLAB_BIN names another
+Machines are h200-8 and a100-8 with other links; everything else of them stays. Needed is what ./quickstart.sh makes; ARLAB_BIN names another
 folder than build/bin.
 """
 
@@ -30,7 +30,7 @@ sys.path[:0] = [str(REPOSITORY / "experiments/site"), str(REPOSITORY / "experime
 from repository import arlab  # noqa: E402
 
 COMMAND = ".venv/bin/python experiments/studies/model_time/make.py"
-MACHINE = "h200-8"
+MACHINES = ("h200-8", "a100-8")
 MODELS = ("llama-3-8b", "llama-3-70b", "qwen3-30b-a3b")
 PHASES = {"prefill": ("--batch", "8", "--tokens", "1024"), "decode": ("--batch", "32", "--tokens", "1024")}
 CODECS = ("bf16", "qr-q8", "qr-q6", "int5-g128", "qr-q4", "int2-g32-sr-is")
@@ -40,14 +40,14 @@ SEEN = ("model", "phase", "codec", "link_gb_per_s", "algorithm", "time_us", "com
 MARK = re.compile(r"<!-- (\w+\([^\n]*?\)) -->\n.*?\n<!-- end -->", re.DOTALL)
 
 
-def machine_with(folder: Path, gb_per_s: float) -> Path:
-    """MACHINE with other links, as a file."""
-    text = (REPOSITORY / f"sim/topology/machines/{MACHINE}.toml").read_text(encoding="utf-8")
+def machine_with(folder: Path, machine: str, gb_per_s: float) -> Path:
+    """A machine with other links, as a file."""
+    text = (REPOSITORY / f"sim/topology/machines/{machine}.toml").read_text(encoding="utf-8")
     link = f'[link]\nbandwidth_gb_per_s = {{ value = {gb_per_s}, source = "assumed", note = "swept" }}'
     text, count = re.subn(r"\[link\]\nbandwidth_gb_per_s = \{.*\}", link, text)
     if count != 1:
-        sys.exit(f"error: {MACHINE}.toml has no [link] with a bandwidth to replace")
-    path = folder / f"link-{gb_per_s}.toml"
+        sys.exit(f"error: {machine}.toml has no [link] with a bandwidth to replace")
+    path = folder / f"{machine}-{gb_per_s}.toml"
     path.write_text(text, encoding="utf-8")
     return path
 
@@ -58,25 +58,23 @@ def time_of(machine: Path, model: str, phase: str, codec: str, algorithm: str) -
     return found["ttft_us"] or found["tpot_us"], found["communication_share"], algorithm
 
 
-def simulate(out: Path) -> None:
-    """Writes times.csv: of every codec the faster algorithm."""
+def simulate(out: Path, machine: str) -> None:
+    """Writes the times of a machine: of every codec the faster algorithm."""
 
     def row(place: tuple[str, str, str, float]) -> list[object]:
         model, phase, codec, link = place
-        us, share, algorithm = min(time_of(machines[link], model, phase, codec, each) for each in ALGORITHMS)
+        us, share, algorithm = min(time_of(files[link], model, phase, codec, each) for each in ALGORITHMS)
         return [model, phase, codec, link, algorithm, f"{us:.6g}", f"{share:.4f}"]
 
     with tempfile.TemporaryDirectory(prefix="arlab-") as folder, ThreadPoolExecutor() as threads:
-        machines = {link: machine_with(Path(folder), link) for link in LINKS}
-        places = [(m, p, c, link) for p in PHASES for m in MODELS for c in CODECS for link in LINKS]
-        rows = list(threads.map(row, places))
+        files = {link: machine_with(Path(folder), machine, link) for link in LINKS}
+        rows = list(threads.map(row, [(m, p, c, link) for p in PHASES for m in MODELS for c in CODECS for link in LINKS]))
     text = io.StringIO()
-    text.write(f"# arlab.model_time/1: times of models over the bandwidth of the links of {MACHINE}, 8 ranks, bf16\n")
-    text.write(f"# command: {COMMAND}\n")
-    text.write(f"# provenance: simulated by arlab model time: {MACHINE} with other links; [compute] fitted to layers on 2 and 4 H200\n")
+    text.write(f"# arlab.model_time/1: times of models over the bandwidth of the links of {machine}, bf16\n# command: {COMMAND}\n")
+    text.write(f"# provenance: simulated by arlab model time: {machine} with other links\n")
     writer = csv.writer(text, lineterminator="\n")
     writer.writerows([SEEN, *rows])
-    (out / "times.csv").write_text(text.getvalue(), encoding="utf-8")
+    (out / f"times_{machine}.csv").write_text(text.getvalue(), encoding="utf-8")
 
 
 def validate(out: Path) -> None:
@@ -84,6 +82,12 @@ def validate(out: Path) -> None:
     cells = arlab("model", "validate", "--cells", "--format", "csv").decode()
     head = "# arlab model validate --cells --format csv\n# published and measured numbers, and ours (simulated)\n"
     (out / "validation.csv").write_text(head + cells.replace("\r\n", "\n"), encoding="utf-8")
+
+
+def make_tables(out: Path) -> None:
+    for machine in MACHINES:
+        simulate(out, machine)
+    validate(out)
 
 
 # ---------------------------------------------------------------- the page
@@ -101,12 +105,12 @@ class Page:
     def __init__(self, folder: Path) -> None:
         from arlab.figures import model_times
 
-        self.pays = lambda least: model_times.pays_below(model_times.read_model_times(folder / "times.csv"), least)
+        self.pays = lambda machine, least: model_times.pays_below(model_times.read_model_times(folder / f"times_{machine}.csv"), least)
         lines = (folder / "validation.csv").read_text(encoding="utf-8").splitlines()
         self.cells = list(csv.DictReader(line for line in lines if not line.startswith("#")))
 
-    def crossings(self, least: float) -> str:
-        table = self.pays(least)
+    def crossings(self, machine: str, least: float) -> str:
+        table = self.pays(machine, least)
         lines = [f"| model | | {' | '.join(f'`{name}`' for name in table.columns)} |", "| --- " * (2 + len(table.columns)) + "|"]
         for (model, phase), row in table.iterrows():
             lines.append(f"| {model} | {phase} | {' | '.join(gb_per_s(each) for each in row)} |")
@@ -144,7 +148,9 @@ def draw(folder: Path) -> None:
     from arlab.figures import model_times, save, style
 
     style.use_own_fonts()
-    save(model_times.speedup_over_link(model_times.read_model_times(folder / "times.csv")), folder / "speedup_over_link.png")
+    for machine in MACHINES:
+        times = model_times.read_model_times(folder / f"times_{machine}.csv")
+        save(model_times.speedup_over_link(times), folder / f"speedup_over_link_{machine}.png")
 
 
 def write_page(folder: Path) -> None:
@@ -163,16 +169,15 @@ def main() -> int:
         with tempfile.TemporaryDirectory(prefix="arlab-") as name:
             folder = Path(name)
             shutil.copy(HERE / "README.md", folder)
-            simulate(folder)
-            validate(folder)
+            make_tables(folder)
             write_page(folder)
-            differ = [each for each in ("times.csv", "validation.csv", "README.md") if (folder / each).read_bytes() != (HERE / each).read_bytes()]
+            made = [path.name for path in sorted(folder.iterdir()) if path.suffix in (".csv", ".md")]
+            differ = [each for each in made if (folder / each).read_bytes() != (HERE / each).read_bytes()]
         for each in differ:
             print(f"{each} differs: {COMMAND}")
         return 1 if differ else 0
     if not options.pages:
-        simulate(HERE)
-        validate(HERE)
+        make_tables(HERE)
     write_page(HERE)
     return 0
 

@@ -217,6 +217,7 @@ class Run final : public NetworkClient, private NetworkTrace {
         trace_(options.trace),
         most_solved_(options.most_solved),
         next_look_(options.most_solved / kFirstLook),
+        steps_(std::max(1u, kernel.steps_side_by_side())),
         fifo_(options.sharing == Sharing::fifo),
         ways_(fabric, topology, plan.folded(), plan.ranks_per_rank),
         ranks_(plan.folded() ? 1 : plan.world_size),
@@ -555,7 +556,7 @@ class Run final : public NetworkClient, private NetworkTrace {
                    .bytes = bytes,
                    .tag = message_tag,
                    .rate_cap_gb_per_s = rate_cap_gb_per_s,
-                   .turn = stage.step,
+                   .turn = stage.step / steps_,  // one of steps side by side
                    .stream = stage.channel});
   }
 
@@ -621,13 +622,15 @@ class Run final : public NetworkClient, private NetworkTrace {
     const auto id = static_cast<MessageId>(delivery.tag);
     const PlannedMessage message = message_of(id);
     const Picoseconds network = delivery.sent - delivery.started;
-    const Picoseconds latency = delivery.delivered - delivery.sent;
+    const Picoseconds way =
+        fifo_ || steps_ > 1 ? latency_of(ways_.route(message.from, message.to)) : 0;
+    // Of steps side by side, the last wire takes such a way in each.
+    const Picoseconds latency = delivery.delivered - delivery.sent + (steps_ - 1) * way;
     const Picoseconds gone = std::max(
         delivery.sent, later_by(delivery.started, message_parts(message, network).total_us()));
     const Picoseconds there = later_by(gone, us_from_picoseconds(latency));
     // On later links what has left the sender may have waited for others.
-    const Picoseconds queued =
-        fifo_ ? there - gone - latency_of(ways_.route(message.from, message.to)) : 0;
+    const Picoseconds queued = fifo_ ? there - gone - steps_ * way : 0;
     const Arrival arrival{id, delivery.limit, network, gone, queued, there, {}};
     const bool is_awaited = message.consumers > 0;
     // Both sides of an exchange gather alike.
@@ -963,6 +966,7 @@ class Run final : public NetworkClient, private NetworkTrace {
   std::uint64_t next_look_;  ///< of NetworkEngine::solved()
   std::uint64_t delivered_ = 0;
   std::uint64_t crossings_ = 0;
+  std::uint32_t steps_;  ///< whose messages travel side by side
   bool fifo_;
   Ways ways_;
   Rank ranks_;
@@ -1023,6 +1027,16 @@ Implementation implementation_of(const Plan& plan, const Topology& topology,
   return library_protocol(topology.device, plan.elements * size_of(plan.dtype), plan.world_size);
 }
 
+/// The plan without what waits for what: messages' times have it in them (steps_side_by_side()).
+Plan side_by_side(Plan plan) {
+  for (Stage& stage : plan.stages) stage.awaited = stage.dependents = 0;
+  for (PlannedMessage& message : plan.messages) {
+    message.consumers = 0;
+    message.output_elements = message.inner_output_elements = 0;
+  }
+  return plan;
+}
+
 }  // namespace
 
 SimulationResult simulate(const Plan& plan, const Topology& topology,
@@ -1041,9 +1055,13 @@ SimulationResult simulate(const Plan& plan, const Topology& topology,
     std::erase_if(part.stragglers, [&](const Straggler& s) { return s.rank >= plan.world_size; });
     return simulate(plan, part, options);
   }
-  const KernelModel kernel(topology.device, plan, implementation_of(plan, topology, options));
-  const Fabric fabric(topology, kernel.link_efficiency());
-  return Run(plan, topology, fabric, kernel, options).result();
+  const std::unique_ptr<const KernelModel> kernel =
+      make_kernel_model(topology.device, plan, implementation_of(plan, topology, options));
+  const Fabric fabric(topology, kernel->link_efficiency());
+  if (kernel->steps_side_by_side() == 0) {
+    return Run(plan, topology, fabric, *kernel, options).result();
+  }
+  return Run(side_by_side(plan), topology, fabric, *kernel, options).result();
 }
 
 SimulationResult simulate(const Schedule& schedule, const Codecs& codecs, DType dtype,

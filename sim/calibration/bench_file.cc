@@ -188,21 +188,36 @@ void number_rows(Measurements& measurements) {
 /// machine. What no measurement of an all-reduce tells apart stays as it is: the latency of a link
 /// and of a load; what one flag more costs, on a machine with blocks; and what is said to be 0.
 std::vector<std::string> constants_of(const Device& device) {
-  std::vector<std::string> keys = {"link.bandwidth_gb_per_s", "overhead.launch_us",
-                                   "device.codec_gops_per_s", "device.codec_tile_us_per_op",
-                                   "device.latency_overlap",  "device.codec_overlap"};
+  std::vector<std::string> keys = {"link.bandwidth_gb_per_s", "device.codec_gops_per_s",
+                                   "device.codec_overlap"};
   const auto add = [&keys](std::initializer_list<const char*> more) {
     keys.insert(keys.end(), more.begin(), more.end());
   };
-  if (device.blocks) {
-    add({"overhead.step_us", "device.decode_cost", "blocks.release_us", "blocks.unpacked_cost"});
-  } else if (device.message_us.value > 0) {
-    add({"overhead.message_us"});
+  if (device.blocks) add({"device.decode_cost", "blocks.unpacked_cost"});
+  if (device.small && device.places) {
+    // These run all small tensors; of those with flags in rounds large ones alone are left, of which
+    // the latency of a step cannot be told.
+    add({"blocks.spikes_cost", "blocks.fp8_cost"});
+  } else {
+    add({"overhead.launch_us", "device.codec_tile_us_per_op", "device.latency_overlap"});
+    if (device.blocks) add({"overhead.step_us", "blocks.release_us"});
+  }
+  if (!device.blocks && device.message_us.value > 0) add({"overhead.message_us"});
+  if (device.small) {
+    add({"small.launch_us", "small.step_us", "small.message_us", "small.crowding_us",
+         "small.tile_us_per_op", "small.wire_cost"});
+  }
+  if (device.places) {
+    add({"places.launch_us", "places.step_us", "places.access_us", "places.tile_us_per_op",
+         "places.fill_us", "places.fill_turns"});
   }
   if (device.library) {
     add({"library.low_latency_us", "library.low_latency_efficiency",
          "library.low_latency_max_bytes", "library.simple_us"});
     if (device.library->simple_message_us.value > 0) add({"library.simple_message_us"});
+    if (device.library->fill_gb_per_s.value > 0) {
+      add({"library.fill_gb_per_s", "library.fill_bytes"});
+    }
   }
   return keys;
 }

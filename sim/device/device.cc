@@ -20,6 +20,8 @@ Device generic_device() {
           .all_to_all_efficiency = assumed(1),
           .stores = {},
           .blocks = {},
+          .small = {},
+          .places = {},
           .library = {},
           .compute = {}};
 }

@@ -4,10 +4,15 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "sim/topology/sourced.h"
 
 namespace arlab {
+
+/// What a quantity is that a file need not have.
+inline Quantity unless_given(double value) { return {value, Source::assumed, "not given"}; }
+inline bool is_given(const Quantity& quantity) { return quantity.note != "not given"; }
 
 /// How stores of a fused kernel to its peers get in each other's way. Needed only where
 /// measurements show it; a kernel without it is limited by links and codec alone.
@@ -40,6 +45,30 @@ struct Blocks {
   Quantity release_us;     ///< per block and exchange: stores that must be done before the flag
   /// What an operation costs that is not of packed 16-bit pairs (CodecCost), in those that are.
   Quantity unpacked_cost;
+  /// And more, of codecs that reserve spikes, or that convert to 8-bit floats.
+  Quantity spikes_cost = unless_given(1);
+  Quantity fp8_cost = unless_given(1);
+};
+
+/// Kernels for small tensors, of one tile per block (rounds_kernel.h). With Blocks only.
+struct Small {
+  Quantity launch_us;
+  Quantity step_us;         ///< per stage that sends
+  Quantity message_us;      ///< and for each peer but the first
+  Quantity spread_blocks;   ///< that have a multiprocessor of their own
+  Quantity crowding_us;     ///< per stage and peer, where blocks share multiprocessors
+  Quantity tile_us_per_op;  ///< latency of a tile, per operation
+  Quantity wire_cost;       ///< how much longer bytes take that nothing follows
+};
+
+/// Kernels whose wires announce themselves (places_kernel.h). With Blocks only.
+struct Places {
+  Quantity launch_us;
+  Quantity step_us;         ///< per stage: until the first of its wires has come, without the link
+  Quantity access_us;       ///< per stage, for each access of a thread in a turn but the first
+  Quantity tile_us_per_op;  ///< latency of a tile, per operation
+  Quantity fill_us;         ///< per stage: to fill and to empty the pipeline of many turns
+  Quantity fill_turns;      ///< turns after which it is full to all but 1/e
 };
 
 /// The vendor's collective library (NCCL, RCCL) on this machine: uncompressed, by one of two
@@ -53,6 +82,10 @@ struct Library {
   Quantity low_latency_max_bytes;   ///< LL up to this payload per rank / world size
   Quantity simple_us;               ///< Simple: fixed
   Quantity simple_message_us;       ///< Simple: per stage and rank that takes part in it
+  /// Simple: a chunk, of payload / ranks, is waited for at this rate, 0: for none; of more bytes than
+  /// `fill_bytes` the root counts.
+  Quantity fill_gb_per_s = unless_given(0);
+  Quantity fill_bytes = unless_given(1);
 };
 
 /// What the device makes of the layers of a model (workload/model_time.h). Rates are those of data
@@ -93,9 +126,17 @@ struct Device {
 
   std::optional<Stores> stores;
   std::optional<Blocks> blocks;  ///< not together with stores
+  std::optional<Small> small;
+  std::optional<Places> places;
   std::optional<Library> library;
   std::optional<Compute> compute;
 };
+
+/// Whether a file may leave it out.
+inline bool is_optional_quantity(std::string_view key) {
+  return key == "blocks.spikes_cost" || key == "blocks.fp8_cost" ||
+         key.starts_with("library.fill_");
+}
 
 /// Round numbers, for what-if questions.
 Device generic_device();
@@ -134,6 +175,27 @@ void for_each_quantity_of(AnyDevice& device, Visit visit) {
     visit("blocks.load_us", blocks.load_us);
     visit("blocks.release_us", blocks.release_us);
     visit("blocks.unpacked_cost", blocks.unpacked_cost);
+    visit("blocks.spikes_cost", blocks.spikes_cost);
+    visit("blocks.fp8_cost", blocks.fp8_cost);
+  }
+  if (device.small) {
+    auto& small = *device.small;
+    visit("small.launch_us", small.launch_us);
+    visit("small.step_us", small.step_us);
+    visit("small.message_us", small.message_us);
+    visit("small.spread_blocks", small.spread_blocks);
+    visit("small.crowding_us", small.crowding_us);
+    visit("small.tile_us_per_op", small.tile_us_per_op);
+    visit("small.wire_cost", small.wire_cost);
+  }
+  if (device.places) {
+    auto& places = *device.places;
+    visit("places.launch_us", places.launch_us);
+    visit("places.step_us", places.step_us);
+    visit("places.access_us", places.access_us);
+    visit("places.tile_us_per_op", places.tile_us_per_op);
+    visit("places.fill_us", places.fill_us);
+    visit("places.fill_turns", places.fill_turns);
   }
   if (device.library) {
     auto& library = *device.library;
@@ -145,6 +207,8 @@ void for_each_quantity_of(AnyDevice& device, Visit visit) {
     visit("library.low_latency_max_bytes", library.low_latency_max_bytes);
     visit("library.simple_us", library.simple_us);
     visit("library.simple_message_us", library.simple_message_us);
+    visit("library.fill_gb_per_s", library.fill_gb_per_s);
+    visit("library.fill_bytes", library.fill_bytes);
   }
   if (device.compute) {
     auto& compute = *device.compute;

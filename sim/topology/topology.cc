@@ -256,6 +256,10 @@ void require_valid(const Topology& topology, std::string_view origin) {
   if (topology.device.stores && topology.device.blocks) {
     fail("{}: sections 'stores' and 'blocks' are two models of a kernel; allowed is one", origin);
   }
+  if (!topology.device.blocks && (topology.device.small || topology.device.places)) {
+    fail("{}: section '{}' needs section 'blocks', whose kernels these are", origin,
+         topology.device.small ? "small" : "places");
+  }
   for_each_quantity(topology, [&](const std::string& key, const Quantity& quantity) {
     // Less than 1 would mean that two times take longer together than one after the other.
     const bool overlap = key.ends_with("_overlap");
@@ -277,7 +281,7 @@ void require_valid(const Topology& topology, std::string_view origin) {
            key, quantity.value, kMostChannels);
     }
     // Where flags are written and polled side by side, one more costs nothing.
-    const bool may_be_zero = key.ends_with("message_us");
+    const bool may_be_zero = key.ends_with("message_us") || key == "library.fill_gb_per_s";
     if (quantity.value == 0 && may_be_zero) return;
     if (quantity.value >= kSmallestQuantity && quantity.value <= kLargestQuantity) return;
     fail("{}: key '{}.value': {} is out of range; allowed is {}{} to {}", origin, key,
@@ -291,7 +295,7 @@ std::vector<NamedQuantity> quantities_of(const Topology& topology) {
     all.push_back({key, {static_cast<double>(count.value), count.source, count.note}});
   });
   for_each_quantity(topology, [&](const std::string& key, const Quantity& quantity) {
-    all.push_back({key, quantity});
+    if (!is_optional_quantity(key) || is_given(quantity)) all.push_back({key, quantity});
   });
   return all;
 }

@@ -99,6 +99,8 @@ Topology parse_topology(std::string_view text, std::string_view origin) {
 
   if (file.has("stores")) topology.device.stores.emplace();
   if (file.has("blocks")) topology.device.blocks.emplace();
+  if (file.has("small")) topology.device.small.emplace();
+  if (file.has("places")) topology.device.places.emplace();
   if (file.has("library")) topology.device.library.emplace();
   if (file.has("compute")) topology.device.compute.emplace();
   // Sections are opened at their first quantity and closed when the next one begins.
@@ -113,7 +115,9 @@ Topology parse_topology(std::string_view text, std::string_view origin) {
       section_name = name;
       if (name == "device") topology.device.name = section->text("name");
     }
-    quantity = section->quantity(key.substr(dot + 1));
+    const std::string last = key.substr(dot + 1);
+    if (is_optional_quantity(key) && !section->has(last)) return;
+    quantity = section->quantity(last);
   });
   section->reject_other_keys();
   file.reject_other_keys();

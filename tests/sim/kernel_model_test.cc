@@ -49,10 +49,10 @@ Stores stores() {
 TEST(KernelModel, CostsOfAStage) {
   const Device device = round_device();
   Plan plan = plan_with(3, 10000, {3, 2}, 10000);
-  const KernelModel model(device, plan, Implementation::kernel);
-  EXPECT_EQ(model.launch_us(), 5);
+  const auto model = make_kernel_model(device, plan, Implementation::kernel);
+  EXPECT_EQ(model->launch_us(), 5);
   Stage stage = plan.stages[0];
-  StageCost cost = model.cost_of(stage);
+  StageCost cost = model->cost_of(stage);
   EXPECT_DOUBLE_EQ(cost.flags_us, 2 + 3 * 0.5);
   EXPECT_DOUBLE_EQ(cost.first_tile_us, 0.25 * (5 + 7));
   EXPECT_DOUBLE_EQ(cost.work_us, 3 * 30000 / 40000.0);
@@ -62,28 +62,28 @@ TEST(KernelModel, CostsOfAStage) {
   stage.extra_flags = 2;
   stage.decoded = 20000;
   stage.added = 40000;
-  cost = model.cost_of(stage);
+  cost = model->cost_of(stage);
   EXPECT_DOUBLE_EQ(cost.flags_us, 2 + 5 * 0.5);
   EXPECT_DOUBLE_EQ(cost.work_us, (3 * 30000 + 2 * 20000 + 40000) / 40000.0);
 
   // A stage that sends nothing is not entered anew, and polls flags only.
   stage.messages = 0;
-  EXPECT_DOUBLE_EQ(model.cost_of(stage).flags_us, 2 * 0.5);
+  EXPECT_DOUBLE_EQ(model->cost_of(stage).flags_us, 2 * 0.5);
   // Sums alone take no first tile of a codec.
   stage.encoded = stage.decoded = 0;
-  EXPECT_EQ(model.cost_of(stage).first_tile_us, 0);
-  EXPECT_DOUBLE_EQ(model.cost_of(stage).work_us, 1);
+  EXPECT_EQ(model->cost_of(stage).first_tile_us, 0);
+  EXPECT_DOUBLE_EQ(model->cost_of(stage).work_us, 1);
 
-  EXPECT_DOUBLE_EQ(model.output_us(20000), 1);
+  EXPECT_DOUBLE_EQ(model->output_us(20000), 1);
 }
 
 TEST(KernelModel, CodecsThatDoNothingTakeNoTile) {
   const Device device = round_device();
   const Plan plan = plan_with(1, 10000, {0, 0}, 20000);
-  const KernelModel model(device, plan, Implementation::kernel);
-  EXPECT_EQ(model.cost_of(plan.stages[0]).first_tile_us, 0);
-  EXPECT_LT(model.cost_of(plan.stages[0]).work_us, 1e-4);  // memory alone
-  EXPECT_LT(model.output_us(1000), 1e-5);
+  const auto model = make_kernel_model(device, plan, Implementation::kernel);
+  EXPECT_EQ(model->cost_of(plan.stages[0]).first_tile_us, 0);
+  EXPECT_LT(model->cost_of(plan.stages[0]).work_us, 1e-4);  // memory alone
+  EXPECT_LT(model->output_us(1000), 1e-5);
 }
 
 /// Reads 10000 elements of 2 bytes, reads 6000 from their wire and writes 500 of the output: at
@@ -98,10 +98,10 @@ TEST(KernelModel, MemoryBoundsTheWork) {
   stage.decoded = 6000;
   stage.added = 0;
   stage.written = 500;
-  const KernelModel model(device, plan, Implementation::kernel);
-  EXPECT_DOUBLE_EQ(model.cost_of(stage).work_us, 20 + 3 + 1);
+  const auto model = make_kernel_model(device, plan, Implementation::kernel);
+  EXPECT_DOUBLE_EQ(model->cost_of(stage).work_us, 20 + 3 + 1);
   // Decoding into the output: 0.5 bytes read and 2 written.
-  EXPECT_DOUBLE_EQ(model.output_us(1000), 2.5);
+  EXPECT_DOUBLE_EQ(model->output_us(1000), 2.5);
 }
 
 /// 3 messages of 10000 elements and as much that stays: 80000 bytes, 8 tiles.
@@ -115,18 +115,20 @@ TEST(KernelModel, CodecsOfTwoPassesMeasureFirst) {
   ASSERT_EQ(two_passes.stages[0].encoded, 10000u);
   two_passes.stages[0].added = 0;
   const auto measure_us = [&](const Plan& plan) {
-    return KernelModel(device, plan, Implementation::kernel).cost_of(plan.stages[0]).measure_us;
+    return make_kernel_model(device, plan, Implementation::kernel)
+        ->cost_of(plan.stages[0])
+        .measure_us;
   };
   EXPECT_EQ(measure_us(one_pass), 0);
   // A kernel of 5 us that reads 20000 bytes at 10000 per us.
   EXPECT_DOUBLE_EQ(measure_us(two_passes), 5 + 2);
-  const KernelModel model(device, two_passes, Implementation::kernel);
-  StageCost with = model.cost_of(two_passes.stages[0]);
+  const auto model = make_kernel_model(device, two_passes, Implementation::kernel);
+  StageCost with = model->cost_of(two_passes.stages[0]);
   StageCost without = with;
   without.measure_us = 0;
-  EXPECT_DOUBLE_EQ(model.stage_time(with).total_us(), model.stage_time(without).total_us() + 7);
+  EXPECT_DOUBLE_EQ(model->stage_time(with).total_us(), model->stage_time(without).total_us() + 7);
   const auto message_us = [&](const StageCost& stage) {
-    return model.message_time(two_passes.stages[0], stage, two_passes.messages[0], 3, 10)
+    return model->message_time(two_passes.stages[0], stage, two_passes.messages[0], 3, 10)
         .total_us();
   };
   EXPECT_DOUBLE_EQ(message_us(with), message_us(without) + 7);
@@ -139,24 +141,24 @@ TEST(KernelModel, ReleasesCoalesce) {
   Device device = round_device();
   device.stores = stores();
   const Plan plan = plan_with(3, 10000, {3, 2}, 10000);
-  const KernelModel model(device, plan, Implementation::kernel);
+  const auto model = make_kernel_model(device, plan, Implementation::kernel);
   // g(8, 4) = 4 (sqrt(5) - 1)
-  EXPECT_DOUBLE_EQ(model.cost_of(plan.stages[0]).release_us, 0.5 * 4 * (std::sqrt(5.0) - 1));
+  EXPECT_DOUBLE_EQ(model->cost_of(plan.stages[0]).release_us, 0.5 * 4 * (std::sqrt(5.0) - 1));
   device.stores->release_coalescing_tiles.value = 1e9;  // x for x << n
-  EXPECT_NEAR(model.cost_of(plan.stages[0]).release_us, 0.5 * 8, 1e-7);
+  EXPECT_NEAR(model->cost_of(plan.stages[0]).release_us, 0.5 * 8, 1e-7);
   device.stores->release_coalescing_tiles.value = 1e-6;  // sqrt(2 n x) for x >> n
-  EXPECT_NEAR(model.cost_of(plan.stages[0]).release_us, 0.5 * std::sqrt(2 * 1e-6 * 8), 1e-6);
+  EXPECT_NEAR(model->cost_of(plan.stages[0]).release_us, 0.5 * std::sqrt(2 * 1e-6 * 8), 1e-6);
   // A tile that is not full is one.
   device.stores->tile_bytes.value = 79999;
   device.stores->release_coalescing_tiles.value = 4;
-  EXPECT_DOUBLE_EQ(model.cost_of(plan.stages[0]).release_us,
+  EXPECT_DOUBLE_EQ(model->cost_of(plan.stages[0]).release_us,
                    0.5 * 4 * (std::sqrt(1 + 2 * 2 / 4.0) - 1));
 }
 
 double contention_us(const Device& device, const Plan& plan) {
-  const KernelModel model(device, plan, Implementation::kernel);
+  const auto model = make_kernel_model(device, plan, Implementation::kernel);
   const Stage& stage = plan.stages[0];
-  return model.message_time(stage, model.cost_of(stage), plan.messages[0], 1e6, 10).contention_us;
+  return model->message_time(stage, model->cost_of(stage), plan.messages[0], 1e6, 10).contention_us;
 }
 
 TEST(KernelModel, StoresContend) {
@@ -191,10 +193,10 @@ TEST(KernelModel, PartsOfAMessageAddUpAndOverlap) {
   device.codec_overlap.value = 2;
   device.latency_overlap.value = 2;
   Plan plan = plan_with(1, 10000, {3, 2}, 10000);
-  const KernelModel model(device, plan, Implementation::kernel);
+  const auto model = make_kernel_model(device, plan, Implementation::kernel);
   const Stage& stage = plan.stages[0];
   const auto time = [&](StageCost cost, double network_us) {
-    return model.message_time(stage, cost, plan.messages[0], network_us, 10);
+    return model->message_time(stage, cost, plan.messages[0], network_us, 10);
   };
   // wire 4 (+) work 3 = 5; latency 12 (+) 5 = 13.
   TimeParts t = time({.flags_us = 8, .first_tile_us = 4, .work_us = 3, .release_us = 1}, 4);
@@ -221,17 +223,17 @@ TEST(KernelModel, PartsOfAStageAddUp) {
   Device device = round_device();
   device.latency_overlap.value = 2;
   const Plan plan = plan_with(1, 10000, {3, 2}, 10000);
-  const KernelModel model(device, plan, Implementation::kernel);
-  TimeParts t = model.stage_time({.flags_us = 2, .first_tile_us = 1, .work_us = 4});
+  const auto model = make_kernel_model(device, plan, Implementation::kernel);
+  TimeParts t = model->stage_time({.flags_us = 2, .first_tile_us = 1, .work_us = 4});
   EXPECT_DOUBLE_EQ(t.total_us(), 5);
   EXPECT_DOUBLE_EQ(t.codec_us, 4 + 1 / 3.0);
   EXPECT_DOUBLE_EQ(t.synchronisation_us, 2 / 3.0);
-  t = model.stage_time({.flags_us = 3, .first_tile_us = 1, .work_us = 2, .release_us = 3});
+  t = model->stage_time({.flags_us = 3, .first_tile_us = 1, .work_us = 2, .release_us = 3});
   EXPECT_DOUBLE_EQ(t.total_us(), 5);
   EXPECT_DOUBLE_EQ(t.synchronisation_us, 3);
   EXPECT_DOUBLE_EQ(t.release_us, 1 / 3.0);
   EXPECT_EQ(t.wire_us, 0);
-  EXPECT_EQ(model.stage_time({}).total_us(), 0);
+  EXPECT_EQ(model->stage_time({}).total_us(), 0);
 }
 
 TEST(KernelModel, LinksCarryWhatWireBytesArePackedInto) {
@@ -247,7 +249,7 @@ TEST(KernelModel, LinksCarryWhatWireBytesArePackedInto) {
                            .simple_message_us = assumed(2)};
   Plan plan = plan_with(1, 1000, {3, 2, 0.75}, 1000);
   const auto efficiency = [&](Implementation how) {
-    return KernelModel(device, plan, how).link_efficiency();
+    return make_kernel_model(device, plan, how)->link_efficiency();
   };
   EXPECT_DOUBLE_EQ(efficiency(Implementation::kernel), 0.75);
   EXPECT_DOUBLE_EQ(efficiency(Implementation::low_latency), 0.5);
@@ -282,17 +284,55 @@ TEST(KernelModel, TheLibraryHasTwoProtocols) {
 
   device.stores = stores();
   const Plan plan = plan_with(3, 10000, {0, 0}, 20000);
-  const KernelModel low_latency(device, plan, Implementation::low_latency);
-  EXPECT_EQ(low_latency.launch_us(), 8);
-  EXPECT_EQ(low_latency.cost_of(plan.stages[0]).latency_us(), 0);
-  EXPECT_EQ(low_latency.cost_of(plan.stages[0]).release_us, 0);
-  const KernelModel simple(device, plan, Implementation::simple);
-  EXPECT_EQ(simple.launch_us(), 3);
-  const StageCost cost = simple.cost_of(plan.stages[0]);
+  const auto low_latency = make_kernel_model(device, plan, Implementation::low_latency);
+  EXPECT_EQ(low_latency->launch_us(), 8);
+  EXPECT_EQ(low_latency->cost_of(plan.stages[0]).latency_us(), 0);
+  EXPECT_EQ(low_latency->cost_of(plan.stages[0]).release_us, 0);
+  const auto simple = make_kernel_model(device, plan, Implementation::simple);
+  EXPECT_EQ(simple->launch_us(), 3);
+  const StageCost cost = simple->cost_of(plan.stages[0]);
   EXPECT_EQ(cost.flags_us, 2 * (3 + 1));
-  const TimeParts parts = simple.message_time(plan.stages[0], cost, plan.messages[0], 7, 10);
+  const TimeParts parts = simple->message_time(plan.stages[0], cost, plan.messages[0], 7, 10);
   EXPECT_EQ(parts.contention_us, 0);
   EXPECT_EQ(parts.total_us(), 8 + 7) << "a library's latency does not overlap";
+}
+
+/// A chunk of 40000 bytes: 20000 (sqrt(5) - 1) of them are waited for, at 10000 per us.
+TEST(KernelModel, TheLibraryWaitsForAChunk) {
+  Device device = round_device();
+  device.library.emplace();
+  device.library->simple_us = assumed(3);
+  const Plan plan = plan_with(1, 20000, {0, 0}, 40000);
+  const auto launch_us = [&] {
+    return make_kernel_model(device, plan, Implementation::simple)->launch_us();
+  };
+  EXPECT_EQ(launch_us(), 3);
+  device.library->fill_gb_per_s = assumed(10);
+  device.library->fill_bytes = assumed(20000);
+  EXPECT_DOUBLE_EQ(launch_us(), 3 + 2 * (std::sqrt(5.0) - 1));
+}
+
+/// Of 40000 operations per us: any-bit codecs cost twice, with spikes three times that; qr-fp8 five
+/// times.
+TEST(KernelModel, OperationsCostWhatKernelsMakeOfThem) {
+  Device device = round_device();
+  device.blocks = Blocks{.resident = assumed(4),
+                         .tile_elements = assumed(1000),
+                         .slot_bytes = assumed(1e6),
+                         .load_us = assumed(1),
+                         .release_us = assumed(1),
+                         .unpacked_cost = assumed(2),
+                         .spikes_cost = assumed(3),
+                         .fp8_cost = assumed(5)};
+  const auto work_us = [&](const char* codec) {
+    Plan plan = plan_with(1, 10000, {4, 2, 1, std::string(codec).starts_with("qr-")}, 10000);
+    plan.codec = codec;
+    return make_kernel_model(device, plan, Implementation::kernel)->cost_of(plan.stages[0]).work_us;
+  };
+  EXPECT_DOUBLE_EQ(work_us("qr-q4"), 1);
+  EXPECT_DOUBLE_EQ(work_us("qr-fp8"), 5);
+  EXPECT_DOUBLE_EQ(work_us("int4-g32"), 2);
+  EXPECT_DOUBLE_EQ(work_us("int2-g32-sr"), 6);
 }
 
 TEST(KernelModel, TheLibraryTakesMoreChannelsForMoreBytes) {
@@ -313,7 +353,7 @@ TEST(KernelModel, TheLibraryTakesMoreChannelsForMoreBytes) {
   const Plan plan = plan_with(3, 250, {0, 0}, 1000);
   ASSERT_EQ(plan.elements * size_of(plan.dtype), 2000u);
   const auto cap = [&](Implementation how) {
-    return KernelModel(device, plan, how).rate_cap_gb_per_s(plan.stages[0]);
+    return make_kernel_model(device, plan, how)->rate_cap_gb_per_s(plan.stages[0]);
   };
   EXPECT_DOUBLE_EQ(cap(Implementation::simple), 2);
   EXPECT_DOUBLE_EQ(cap(Implementation::low_latency), 1);
@@ -327,14 +367,14 @@ TEST(KernelModel, DecodingMayCostLess) {
   device.decode_cost.value = 0.5;
   Plan plan = plan_with(1, 1000, {1, 2}, 1000);
   plan.stages[0].encoded = plan.stages[0].decoded = 1000;
-  const KernelModel cheap(device, plan, Implementation::kernel);
-  EXPECT_DOUBLE_EQ(cheap.cost_of(plan.stages[0]).work_us, 0.05);
-  EXPECT_DOUBLE_EQ(cheap.output_us(1000), 0.025);
-  const double tile_us = cheap.cost_of(plan.stages[0]).first_tile_us;
+  const auto cheap = make_kernel_model(device, plan, Implementation::kernel);
+  EXPECT_DOUBLE_EQ(cheap->cost_of(plan.stages[0]).work_us, 0.05);
+  EXPECT_DOUBLE_EQ(cheap->output_us(1000), 0.025);
+  const double tile_us = cheap->cost_of(plan.stages[0]).first_tile_us;
   device.decode_cost.value = 1;
-  const KernelModel counted(device, plan, Implementation::kernel);
-  EXPECT_DOUBLE_EQ(counted.cost_of(plan.stages[0]).work_us, 0.075);
-  EXPECT_EQ(counted.cost_of(plan.stages[0]).first_tile_us, tile_us);
+  const auto counted = make_kernel_model(device, plan, Implementation::kernel);
+  EXPECT_DOUBLE_EQ(counted->cost_of(plan.stages[0]).work_us, 0.075);
+  EXPECT_EQ(counted->cost_of(plan.stages[0]).first_tile_us, tile_us);
 }
 
 /// Parts of the latency of the fit of MI300X at 32 KiB, 2 ranks, fp16: two stages of 16384 bytes.
@@ -348,16 +388,16 @@ TEST(KernelModel, CheckValuesOfTheMi300xFit) {
   device.stores->release_us.value = 0.139;
   device.stores->release_coalescing_tiles.value = 107;
   const Plan plan = plan_with(1, 8192, {0, 0}, 16384);
-  const KernelModel model(device, plan, Implementation::kernel);
-  const StageCost cost = model.cost_of(plan.stages[0]);
+  const auto model = make_kernel_model(device, plan, Implementation::kernel);
+  const StageCost cost = model->cost_of(plan.stages[0]);
   EXPECT_DOUBLE_EQ(cost.flags_us, 1.16);
   // One tile: 0.139 * 107 (sqrt(1 + 2/107) - 1) = 0.13836 us, hidden by the wire's 0.35617 us.
   EXPECT_NEAR(cost.release_us, 0.13836, 5e-6);
   const TimeParts parts =
-      model.message_time(plan.stages[0], cost, plan.messages[0], 16384 / 46e3, 46);
+      model->message_time(plan.stages[0], cost, plan.messages[0], 16384 / 46e3, 46);
   // (1.16^1.34 + 0.35617^1.34)^(1/1.34) = 1.33363
   EXPECT_NEAR(parts.total_us(), 1.33363, 5e-6);
-  EXPECT_NEAR(model.launch_us() + 2 * (parts.total_us() + 1), 8.61726, 1e-5);
+  EXPECT_NEAR(model->launch_us() + 2 * (parts.total_us() + 1), 8.61726, 1e-5);
 }
 
 }  // namespace

@@ -30,6 +30,8 @@ inline Device round_device() {
           .all_to_all_efficiency = assumed(1),
           .stores = {},
           .blocks = {},
+          .small = {},
+          .places = {},
           .library = {},
           .compute = {}};
 }

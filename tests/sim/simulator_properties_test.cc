@@ -380,6 +380,8 @@ TEST(SimulatorProperties, LaterLaunchShiftsTheWholeExactly) {
   for_all([](const std::string& algorithm, const std::string& codec, const Topology& t) {
     Topology late = t;
     late.device.launch_us.value += 3;
+    if (late.device.small) late.device.small->launch_us.value += 3;
+    if (late.device.places) late.device.places->launch_us.value += 3;
     const Picoseconds before = simulated(algorithm, codec, t, kMiB).latency;
     EXPECT_EQ(simulated(algorithm, codec, late, kMiB).latency, before + 3'000'000);
   });
@@ -390,17 +392,10 @@ void scale_times(Topology& t, double factor) {
     type.bandwidth_gb_per_s.value /= factor;
     type.latency_us.value *= factor;
   }
-  Device& d = t.device;
-  for (Quantity* us : {&d.launch_us, &d.step_us, &d.message_us, &d.codec_tile_us_per_op}) {
-    us->value *= factor;
-  }
-  d.codec_gops_per_s.value /= factor;
-  d.hbm_gb_per_s.value /= factor;
-  if (d.stores) d.stores->release_us.value *= factor;
-  if (d.blocks) {
-    d.blocks->load_us.value *= factor;
-    d.blocks->release_us.value *= factor;
-  }
+  for_each_quantity_of(t.device, [factor](const std::string& key, Quantity& quantity) {
+    if (key.ends_with("_us") || key.ends_with("_us_per_op")) quantity.value *= factor;
+    if (key.ends_with("_per_s")) quantity.value /= factor;
+  });
   for (Straggler& straggler : t.stragglers) straggler.delay_us.value *= factor;
 }
 

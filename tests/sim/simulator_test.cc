@@ -151,6 +151,32 @@ Topology with_blocks(Topology t) {
   return t;
 }
 
+/// Items of two tiles of 1000 elements; turns beyond the first fill half of the pipeline with 1.5.
+Topology with_places(Topology t) {
+  t = with_blocks(std::move(t));
+  t.device.places = Places{.launch_us = assumed(6),
+                           .step_us = assumed(2),
+                           .access_us = assumed(0.5),
+                           .tile_us_per_op = assumed(0.1),
+                           .fill_us = assumed(3),
+                           .fill_turns = assumed(1.5 / std::log(2.0))};
+  return t;
+}
+
+/// Tiles of 10000 elements, of which only the first has room of its own.
+Topology with_small(Topology t) {
+  t = with_blocks(std::move(t));
+  t.device.blocks->tile_elements = assumed(10000);
+  t.device.small = Small{.launch_us = assumed(4),
+                         .step_us = assumed(1.5),
+                         .message_us = assumed(0.5),
+                         .spread_blocks = assumed(1),
+                         .crowding_us = assumed(0.75),
+                         .tile_us_per_op = assumed(0.1),
+                         .wire_cost = assumed(1.5)};
+  return t;
+}
+
 // ---------------------------------------------------------------- by hand
 
 struct HandCase {
@@ -252,6 +278,68 @@ std::vector<HandCase> hand_cases() {
        few_tiles,
        5 + (3 + 3.5 + 40 + 1) + (3 + 6.25 + 40 + 1) + 2.5 + 3,
        {5, 8, 80, 0, 15.25, 0}});
+
+  // ---- places: a rank has 580000 operations (as above, packed, with what is gathered) and 40000
+  // additions, 15.5 us; two tiles of a chunk of 20000 elements take 0.1 * 2 * 29 us. 10 items in
+  // 2.5 turns fill half of the pipeline. Both steps together send 40000 bytes, 4 us, and the last
+  // wire goes two ways.
+  const CodecPtr packed = find_codec("bits=8,encode_ops=3,decode_ops=2,packed=1");
+  add({"places, codec longer",
+       two_shot,
+       packed,
+       with_places(machine(full_mesh, 2)),
+       6 + 2 * 2 + 2 * 1.5 + 5.8 + 15.5 + 2,
+       {6, 9, 0, 0, 21.3, 0}});
+
+  Topology narrow_places = with_places(machine(full_mesh, 2));
+  narrow_places.link_type("link").bandwidth_gb_per_s.value = 0.5;
+  add({"places, wire longer",
+       two_shot,
+       packed,
+       narrow_places,
+       6 + 2 * 2 + 2 * 1.5 + 5.8 + 80 + 2,
+       {6, 9, 80, 0, 5.8, 0}});
+  add({"places, a late rank",
+       two_shot,
+       packed,
+       with_straggler(narrow_places, 1, 10),
+       16 + 2 * 2 + 2 * 1.5 + 5.8 + 80 + 2,
+       {16, 9, 80, 0, 5.8, 0}});
+
+  // Links first in, first out: the same 80 us.
+  add({"places, one message at a time",
+       two_shot,
+       packed,
+       narrow_places,
+       6 + 2 * 2 + 2 * 1.5 + 5.8 + 80 + 2,
+       {6, 9, 80, 0, 5.8, 0},
+       {.sharing = Sharing::fifo}});
+
+  // 20 items in 5 turns: 1 - 2^(-4 / 1.5) of the pipeline. 600000 operations for 40000 elements.
+  const double filled_us = 3 * (1 - std::exp2(-4 / 1.5));
+  add({"places, one step",
+       make_schedule("one_shot", {.world_size = 2, .elements = kElements}),
+       packed,
+       narrow_places,
+       6 + 2 + filled_us + 3 + 80 + 1,
+       {6, 3 + filled_us, 80, 0, 3, 0}});
+
+  // Values as they are take no time but the wire's 8 us.
+  add({"places, no codec",
+       make_schedule("one_shot", {.world_size = 2, .elements = kElements}),
+       fp16,
+       with_places(machine(full_mesh, 2)),
+       6 + 2 + 3 * (1 - std::exp2(-4 / 1.5)) + 8 + 1,
+       {6, 3 + filled_us, 8, 0, 0, 0}});
+
+  // ---- small: 120000, 340000 and, gathered, 120000 operations for tiles of 20000 elements; half as
+  // long again for 2 us of wire; one block more than there is room for.
+  add({"small",
+       two_shot,
+       packed,
+       with_small(machine(full_mesh, 2)),
+       4 + (1.5 + 0.75 + 0.6 + 3 + 1) + (1.5 + 0.75 + 1.7 + 3 + 1) + 0.6,
+       {4, 6.5, 6, 0, 2.9, 0}});
 
   // Overlap of 1: codec and wire follow each other.
   add({"one message, no overlap",

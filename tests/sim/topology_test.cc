@@ -61,7 +61,8 @@ TEST(Machines, LoadAndSayWhereEveryNumberComesFrom) {
       EXPECT_NE(name_of(named.quantity.source), "?") << named.key;
     }
     const std::size_t numa = topology.kind == TopologyKind::numa ? 3 : 0;
-    const std::size_t kernel = topology.device.stores ? 9 : (topology.device.blocks ? 6 : 0);
+    const std::size_t kernel =
+        topology.device.stores ? 9 : (topology.device.blocks ? 8 + 7 + 6 + 2 : 0);
     const std::size_t compute = topology.device.compute ? 5 : 0;
     EXPECT_EQ(keys.size(), 22 + numa + kernel + compute);
   }
@@ -314,6 +315,12 @@ TEST(TopologyFile, MayHaveBlocksInsteadOfStores) {
   EXPECT_EQ(t.device.blocks->release_us.value, 0.0625);
   EXPECT_EQ(t.device.blocks->unpacked_cost.value, 9);
   EXPECT_EQ(quantities_of(t).size(), 1 + 2 + 11 + 6);
+  EXPECT_EQ(t.device.blocks->spikes_cost.value, 1) << "unless it is given";
+  std::string with_spikes = kBlocksSection;
+  with_spikes += "spikes_cost = { value = 1.5, source = \"assumed\", note = \"n\" }\n";
+  const Topology given = parse_topology(of_kind("switch", "", with_spikes), "test");
+  EXPECT_EQ(given.device.blocks->spikes_cost.value, 1.5);
+  EXPECT_EQ(quantities_of(given).size(), 1 + 2 + 11 + 7);
   expect_contains(message_of([] {
                     parse_topology(of_kind("switch", "", kStoresSection + kBlocksSection), "test");
                   }),

@@ -1,0 +1,77 @@
+#include "sim/device/kernel_choice.h"
+
+#include <algorithm>
+
+#include "reference/codecs/registry.h"
+
+namespace arlab {
+namespace {
+
+constexpr std::string_view kTunedAnyBits[] = {"int8-g128", "int5-g128", "int4-g32", "int2-g32-sr"};
+
+/// In places, wires of more than this begin two accesses of each thread.
+constexpr std::uint64_t kShortWire = 1408;
+constexpr std::uint64_t kLongestWire = 2176;
+constexpr Rank kMostRanksWithPlaces = 4;
+
+/// one_shot or two_shot as they are by default, and no schedule of the same name.
+bool is_default(const Plan& plan, std::uint32_t steps) {
+  if (plan.collective != Collective::all_reduce || plan.channels > 1) return false;
+  if (!plan.inner_codec.empty() || plan.world_size < 2) return false;
+  // Chunks of small tensors may be empty.
+  const std::uint64_t listed = plan.lists_one_rank() ? 1 : plan.world_size;
+  if (plan.messages.size() > listed * steps * (plan.world_size - 1)) return false;
+  return std::none_of(plan.stages.begin(), plan.stages.end(), [steps](const Stage& stage) {
+    return stage.messages > 0 && stage.step >= steps;
+  });
+}
+
+}  // namespace
+
+CodecInKernels codec_in_kernels(std::string_view codec, DType dtype) {
+  if (codec == name_of(dtype)) return {.is_tuned = true, .pads_tiles = true};
+  if (size_of(dtype) != 2) return {};
+  if (codec.starts_with("qr-")) {
+    return {.is_tuned = true, .pads_tiles = true, .converts_fp8 = codec == "qr-fp8"};
+  }
+  const bool is_abstract = codec.find('=') != std::string_view::npos;
+  const bool is_listed = std::find(std::begin(kTunedAnyBits), std::end(kTunedAnyBits), codec) !=
+                         std::end(kTunedAnyBits);
+  return {.is_tuned = is_abstract || is_listed,
+          .pads_tiles = is_abstract,
+          .has_spikes = codec.find("-sr") != std::string_view::npos};
+}
+
+std::uint64_t tile_bytes_of(const Plan& plan, std::uint64_t tile_elements) {
+  return (find_codec(plan.codec)->wire_bytes(plan.dtype, tile_elements) + 15) / 16 * 16;
+}
+
+OwnKernel own_kernel_of(const Device& device, const Plan& plan) {
+  if (!device.small && !device.places) return OwnKernel::rounds;
+  const bool is_two_shot = plan.algorithm == "two_shot";
+  if (!is_two_shot && plan.algorithm != "one_shot") return OwnKernel::rounds;
+  if (!is_default(plan, is_two_shot ? 2 : 1)) return OwnKernel::rounds;
+  const CodecInKernels codec = codec_in_kernels(plan.codec, plan.dtype);
+  if (!codec.is_tuned) return OwnKernel::rounds;
+
+  const auto tile = static_cast<std::uint64_t>(device.blocks->tile_elements.value);
+  const auto blocks = static_cast<std::uint64_t>(device.blocks->resident.value);
+  std::uint64_t tiles = 0;
+  bool all_whole = true;
+  for (const PlannedMessage& message : plan.messages) {
+    tiles = std::max(tiles, (message.elements + tile - 1) / tile);
+    all_whole = all_whole && message.elements % tile == 0;
+  }
+  const bool is_large = 8 * tiles > blocks;
+  if (device.places && size_of(plan.dtype) == 2) {
+    if (!is_two_shot && plan.world_size == 2 && is_large) return OwnKernel::places;
+    if (is_two_shot && plan.world_size <= kMostRanksWithPlaces) {
+      const std::uint64_t bytes = tile_bytes_of(plan, tile);
+      if (bytes <= kLongestWire && (is_large || bytes <= kShortWire)) return OwnKernel::places;
+    }
+  }
+  if (device.small && tiles <= blocks && (codec.pads_tiles || all_whole)) return OwnKernel::small;
+  return OwnKernel::rounds;
+}
+
+}  // namespace arlab

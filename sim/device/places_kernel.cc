@@ -1,0 +1,71 @@
+#include "sim/device/places_kernel.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "sim/device/kernel_choice.h"
+#include "sim/device/times.h"
+
+namespace arlab {
+namespace {
+
+constexpr double kAccessBytes = 4096;       ///< 16 of each of 256 threads
+constexpr std::uint64_t kItemBytes = 4352;  ///< of one_shot, at most
+
+/// Of a chunk, in an item.
+std::uint32_t tiles_of_item(const Plan& plan, std::uint64_t tile_bytes) {
+  if (plan.algorithm == "two_shot") return plan.world_size == 2 ? 2 : 1;
+  return 2 * tile_bytes <= kItemBytes ? 2 : 1;
+}
+
+}  // namespace
+
+PlacesKernel::PlacesKernel(const Device& device, const Plan& plan)
+    : OwnKernelModel(device, plan), steps_(plan.algorithm == "two_shot" ? 2 : 1) {
+  const Places& places = *device.places;
+  const auto tile = static_cast<std::uint64_t>(device.blocks->tile_elements.value);
+  const std::uint64_t tile_bytes = tile_bytes_of(plan, tile);
+  const std::uint32_t tiles = tiles_of_item(plan, tile_bytes);
+  const double peers = plan.world_size - 1.0;
+  const double accesses = std::ceil(peers * tiles * static_cast<double>(tile_bytes) / kAccessBytes);
+  const double turns = std::ceil(tiles_ / tiles) / device.blocks->resident.value;
+  const double filled = -std::expm1(-std::max(0.0, turns - 1) / places.fill_turns.value);
+
+  std::vector<Stage> all(plan.lists_one_rank() ? 1 : plan.world_size);
+  for (const Stage& stage : plan.stages) {
+    Stage& sum = all[stage.rank];
+    sum.encoded += stage.encoded;
+    sum.decoded += stage.decoded;
+    sum.gathered += stage.gathered;
+    sum.received += stage.received;
+    sum.added += stage.added;
+    sum.written += stage.written;
+  }
+  for (const Stage& sum : all) {
+    of_rank_.push_back(
+        {.flags_us = steps_ * (places.step_us.value + places.access_us.value * (accesses - 1) +
+                               places.fill_us.value * filled),
+         .first_tile_us = places.tile_us_per_op.value * tiles * operations(sum) / largest_message_,
+         .hidden_us = work_us(sum)});
+  }
+}
+
+StageCost PlacesKernel::cost_without_measuring(const Stage& stage) const {
+  return of_rank_[stage.rank];
+}
+
+TimeParts PlacesKernel::time_without_measuring(const Stage&, const StageCost& cost,
+                                               const PlannedMessage&, double network_us,
+                                               double) const {
+  TimeParts parts{.synchronisation_us = cost.flags_us, .codec_us = cost.first_tile_us};
+  book(network_us, cost.hidden_us, std::max(network_us, cost.hidden_us), parts.wire_us,
+       parts.codec_us);
+  return parts;
+}
+
+TimeParts PlacesKernel::stage_time(const StageCost& cost) const {
+  return {.synchronisation_us = cost.flags_us,
+          .codec_us = cost.measure_us + cost.first_tile_us + cost.hidden_us};
+}
+
+}  // namespace arlab

@@ -1,0 +1,40 @@
+// arlab's kernels with places ([places]; kernels/README.md, "Places"): wires announce themselves, so
+// blocks never wait for what they have sent. Messages of all stages travel side by side, and blocks
+// take items, of k tiles of every chunk, in turn. Of a plan with S stages that send:
+//
+//   latency    S (step_us + access_us * (accesses - 1)) + tile_us_per_op * k * operations / m
+//   accesses   of 16 bytes, of each of 256 threads in a turn: peers * k * bytes of a tile's wire
+//   wire       as the network says, of what all stages send together
+//   work       all operations of the rank / codec_gops_per_s
+//   fill       S * fill_us * (1 - exp(-(turns - 1) / fill_turns)), with more than one turn:
+//              items / resident blocks. What it takes to fill and to empty the pipeline.
+//   message    latency + max(wire, work) + fill, and the latency of links S times
+//
+// The form was found with 2 and 4 H200 in view (../README.md has its errors).
+#pragma once
+
+#include <vector>
+
+#include "sim/device/rounds_kernel.h"
+
+namespace arlab {
+
+class PlacesKernel final : public OwnKernelModel {
+ public:
+  PlacesKernel(const Device& device, const Plan& plan);
+
+  double launch_us() const override { return device_.places->launch_us.value; }
+  std::uint32_t steps_side_by_side() const override { return steps_; }
+  TimeParts stage_time(const StageCost& cost) const override;
+
+ private:
+  StageCost cost_without_measuring(const Stage& stage) const override;
+  TimeParts time_without_measuring(const Stage& stage, const StageCost& cost,
+                                   const PlannedMessage& message, double network_us,
+                                   double link_gb_per_s) const override;
+
+  std::uint32_t steps_;
+  std::vector<StageCost> of_rank_;
+};
+
+}  // namespace arlab

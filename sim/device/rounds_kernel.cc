@@ -1,0 +1,190 @@
+#include "sim/device/rounds_kernel.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "sim/device/kernel_choice.h"
+#include "sim/device/times.h"
+
+namespace arlab {
+
+// ---------------------------------------------------------------- arlab's own
+
+OwnKernelModel::OwnKernelModel(const Device& device, const Plan& plan)
+    : KernelModel(device, plan),
+      outer_cost_(cost_of_an_operation(plan.codec, plan.cost)),
+      inner_cost_(cost_of_an_operation(plan.inner_codec, plan.inner_cost)) {
+  for (const PlannedMessage& message : plan.messages) {
+    largest_message_ = std::max(largest_message_, static_cast<double>(message.elements));
+  }
+  tiles_ = std::ceil(largest_message_ / device.blocks->tile_elements.value);
+}
+
+double OwnKernelModel::cost_of_an_operation(const std::string& codec, const CodecCost& cost) const {
+  const Blocks& blocks = *device_.blocks;
+  const CodecInKernels known = codec_in_kernels(codec, plan_.dtype);
+  return (cost.packed ? 1 : blocks.unpacked_cost.value) *
+         (known.has_spikes ? blocks.spikes_cost.value : 1) *
+         (known.converts_fp8 ? blocks.fp8_cost.value : 1);
+}
+
+double OwnKernelModel::operations(const CodecCost& cost, const CodecWork& work) const {
+  const double decoded =
+      device_.decode_cost.value * static_cast<double>(work.received + work.gathered) +
+      static_cast<double>(work.decoded - work.received - work.gathered);
+  const double ops = cost.encode_ops_per_element * static_cast<double>(work.encoded) +
+                     cost.decode_ops_per_element * decoded;
+  return (&cost == &plan_.inner_cost ? inner_cost_ : outer_cost_) * ops;
+}
+
+namespace {
+
+/// What a stage does when what its messages are exchanged for has come.
+Stage gathering_of(const Stage& stage) {
+  const std::uint64_t inner = stage.inner.gathered;
+  return {.decoded = stage.gathered,
+          .written = stage.gathered,
+          .gathered = stage.gathered,
+          .inner = {.decoded = inner, .gathered = inner}};
+}
+
+/// All the rest.
+Stage before_gathering(Stage stage) {
+  stage.decoded -= stage.gathered;
+  stage.written -= stage.gathered;
+  stage.gathered = 0;
+  stage.inner.decoded -= stage.inner.gathered;
+  stage.inner.gathered = 0;
+  return stage;
+}
+
+}  // namespace
+
+// ---------------------------------------------------------------- flags in rounds
+
+RoundsKernel::RoundsKernel(const Device& device, const Plan& plan)
+    : OwnKernelModel(device, plan), blocks_(std::min(device.blocks->resident.value, tiles_)) {
+  const Rank ranks = plan.lists_one_rank() ? 1 : plan.world_size;
+  std::vector<double> work_us(ranks, 0);
+  std::vector<double> sent(ranks, 0);
+  std::vector<double> to_a_peer(ranks, 0);
+  for (const Stage& stage : plan.stages) {
+    work_us[stage.rank] += this->work_us(stage);
+    sent[stage.rank] += bytes_sent(stage);
+    std::uint64_t most = 0;  // of all the peers that the stage sends to
+    for (std::uint32_t i = 0; i < stage.messages; ++i) {
+      most = std::max(most, plan.messages[stage.first_message + i].bytes);
+    }
+    to_a_peer[stage.rank] += static_cast<double>(most);
+  }
+  const double round_bytes = device.blocks->resident.value * device.blocks->slot_bytes.value;
+  for (Rank rank = 0; rank < ranks; ++rank) {
+    rounds_.push_back(std::max(1.0, to_a_peer[rank] / round_bytes));
+    work_us_by_byte_.push_back(sent[rank] > 0 ? work_us[rank] / sent[rank] : 0);
+  }
+}
+
+double RoundsKernel::first_tile_us(const Stage& stage) const {
+  const double loaded = static_cast<double>(stage.loaded + stage.gathered);
+  return (device_.blocks->load_us.value * loaded +
+          device_.codec_tile_us_per_op.value * operations(stage)) /
+         largest_message_;
+}
+
+StageCost RoundsKernel::cost_without_measuring(const Stage& stage) const {
+  const Stage before = before_gathering(stage);
+  const double rounds = rounds_[stage.rank];
+  StageCost cost;
+  cost.flags_us =
+      device_.message_us.value * (static_cast<double>(stage.messages) + stage.extra_flags);
+  if (stage.messages > 0) {
+    cost.flags_us += device_.step_us.value + device_.blocks->release_us.value * blocks_;
+  }
+  cost.first_tile_us = first_tile_us(before);
+  cost.work_us = work_us(before) / rounds;
+  cost.hidden_us = (1 - 1 / rounds) * work_us_by_byte_[stage.rank] * bytes_sent(stage);
+  cost.rounds = rounds;
+  return cost;
+}
+
+double RoundsKernel::gather_us(const Stage& stage) const {
+  if (stage.gathered == 0) return 0;
+  const Stage gathering = gathering_of(stage);
+  return overlapped(first_tile_us(gathering), work_us(gathering) / rounds_[stage.rank],
+                    device_.latency_overlap.value);
+}
+
+TimeParts RoundsKernel::time_without_measuring(const Stage&, const StageCost& cost,
+                                               const PlannedMessage&, double network_us,
+                                               double) const {
+  const double overlap = device_.codec_overlap.value;
+  TimeParts parts;
+  parts.synchronisation_us = cost.flags_us;
+  // The round that nothing hides.
+  const double wire_us = network_us / cost.rounds;
+  const double moved_us = overlapped(wire_us, cost.work_us, overlap);
+  const double total_us = overlapped(cost.first_tile_us, moved_us, device_.latency_overlap.value);
+  double moved_part_us = 0;
+  book(cost.first_tile_us, moved_us, total_us, parts.codec_us, moved_part_us);
+  double wire_part_us = 0;
+  double codec_part_us = 0;
+  book(wire_us, cost.work_us, moved_us, wire_part_us, codec_part_us);
+  scale(wire_part_us, codec_part_us, moved_part_us);
+  parts.wire_us = wire_part_us;
+  parts.codec_us += codec_part_us;
+  // The others.
+  const double others_us = network_us - wire_us;
+  book(others_us, cost.hidden_us, overlapped(others_us, cost.hidden_us, overlap), parts.wire_us,
+       parts.codec_us);
+  return parts;
+}
+
+TimeParts RoundsKernel::stage_time(const StageCost& cost) const {
+  TimeParts parts;
+  parts.synchronisation_us = cost.flags_us;
+  parts.codec_us =
+      cost.measure_us + overlapped(cost.first_tile_us, cost.work_us, device_.latency_overlap.value);
+  return parts;
+}
+
+// ---------------------------------------------------------------- one tile per block
+
+SmallKernel::SmallKernel(const Device& device, const Plan& plan) : OwnKernelModel(device, plan) {
+  constexpr double kCrowding = 0.3;
+  const Small& small = *device.small;
+  const double crowd = std::max(0.0, tiles_ / small.spread_blocks.value - 1);
+  crowding_us_ = small.crowding_us.value * std::pow(crowd, kCrowding);
+}
+
+double SmallKernel::tile_us(const Stage& stage) const {
+  return device_.small->tile_us_per_op.value * operations(stage) / largest_message_;
+}
+
+StageCost SmallKernel::cost_without_measuring(const Stage& stage) const {
+  StageCost cost;
+  cost.first_tile_us = tile_us(before_gathering(stage));
+  const double flags = static_cast<double>(stage.messages) + stage.extra_flags;
+  if (flags > 0) cost.flags_us = device_.small->message_us.value * (flags - 1);
+  if (stage.messages > 0) {
+    cost.flags_us += device_.small->step_us.value + crowding_us_ * stage.messages;
+  }
+  return cost;
+}
+
+double SmallKernel::gather_us(const Stage& stage) const {
+  return stage.gathered == 0 ? 0 : tile_us(gathering_of(stage));
+}
+
+TimeParts SmallKernel::time_without_measuring(const Stage&, const StageCost& cost,
+                                              const PlannedMessage&, double network_us,
+                                              double) const {
+  TimeParts parts = stage_time(cost);
+  parts.wire_us = device_.small->wire_cost.value * network_us;
+  return parts;
+}
+
+TimeParts SmallKernel::stage_time(const StageCost& cost) const {
+  return {.synchronisation_us = cost.flags_us, .codec_us = cost.measure_us + cost.first_tile_us};
+}
+
+}  // namespace arlab

@@ -1,0 +1,91 @@
+// The simulator's rule, which of its own kernels arlab runs, beside the table of the kernels: for
+// every codec with kernels, dtype, number of ranks and many sizes, on emulated H200.
+
+#include "sim/device/kernel_choice.h"
+
+#include <gtest/gtest.h>
+
+#include "kernels/runtime/select.h"
+#include "kernels/runtime/team_memory.h"
+#include "reference/codecs/registry.h"
+#include "reference/collectives/algorithm.h"
+#include "sim/simulator.h"
+
+namespace arlab {
+namespace {
+
+constexpr int kMultiprocessors = 132;
+
+/// What kernels run, by the table.
+OwnKernel by_table(const std::string& algorithm, const std::string& codec, DType dtype, int ranks,
+                   const Schedule& schedule) {
+  const auto choice = kernels::choose_codec(codec);
+  if (!choice.ok()) return OwnKernel::rounds;
+  const kernels::BufferLayout layout = kernels::layout_of({}, ranks, kMultiprocessors);
+  kernels::CallFacts facts{.codec = kernels::traits_of(choice.value(), dtype), .ranks = ranks};
+  facts.has_places = (algorithm == "one_shot" ? kernels::one_shot_places_of(layout)
+                                              : kernels::two_shot_places_of(layout))
+                         .count != 0;
+  facts.all_tiles_whole = true;
+  for (const Chunk& chunk : schedule.chunks) {
+    facts.tiles = std::max<std::size_t>(facts.tiles, (chunk.size() + 2047) / 2048);
+    facts.all_tiles_whole = facts.all_tiles_whole && chunk.size() % 2048 == 0;
+  }
+  facts.blocks = static_cast<std::size_t>(
+      std::min(layout.blocks, kMultiprocessors * facts.codec.tuning.resident_blocks));
+  facts.tile_bytes = (find_codec(codec)->wire_bytes(dtype, 2048) + 15) / 16 * 16;
+  for (const kernels::KernelRule& rule : kernels::kernel_rules()) {
+    if (algorithm != rule.algorithm || !rule.is_for(facts)) continue;
+    const std::string kernel = rule.kernel;
+    return kernel.ends_with("_places")  ? OwnKernel::places
+           : kernel.ends_with("_small") ? OwnKernel::small
+                                        : OwnKernel::rounds;
+  }
+  return OwnKernel::rounds;
+}
+
+TEST(KernelChoice, IsThatOfTheKernels) {
+  const Topology h200 = find_topology("h200-8");
+  std::map<OwnKernel, int> cases;
+  for (const std::string& name : listed_codecs()) {
+    const CodecPtr codec = find_codec(name);
+    for (const DType dtype : {DType::fp16, DType::bf16, DType::fp32}) {
+      if (!codec->takes(dtype)) continue;
+      for (const std::string algorithm : {"one_shot", "two_shot", "ring"}) {
+        for (const int ranks : {2, 3, 4, 5, 8}) {
+          // Powers of two, one tile more, and what ends inside a tile.
+          for (std::uint64_t base = 1 << 13; base <= 1 << 24; base *= 2) {
+            for (const std::uint64_t elements : {base, base + 2048, base + 128}) {
+              const ScheduleRequest request{.world_size = static_cast<Rank>(ranks),
+                                            .elements = elements,
+                                            .alignment = codec->info().alignment};
+              const Schedule schedule = make_schedule(algorithm, request);
+              const OwnKernel expected = by_table(algorithm, name, dtype, ranks, schedule);
+              const Plan plan = plan_of(find_algorithm(algorithm), request, *codec, dtype, h200);
+              ASSERT_EQ(own_kernel_of(h200.device, plan), expected)
+                  << algorithm << " " << name << " " << name_of(dtype) << " of " << ranks
+                  << " ranks, " << elements << " elements";
+              ++cases[expected];
+            }
+          }
+        }
+      }
+    }
+  }
+  EXPECT_GT(cases[OwnKernel::places], 1000);
+  EXPECT_GT(cases[OwnKernel::small], 1000);
+  EXPECT_GT(cases[OwnKernel::rounds], 1000);
+}
+
+/// Of the same name, but not the algorithm: a program of exchanges runs it.
+TEST(KernelChoice, ASchedulesNameIsNotEnough) {
+  const Topology h200 = find_topology("h200-4");
+  const ScheduleRequest request{.world_size = 4, .elements = 1 << 20};
+  Schedule ring = make_schedule("ring", request);
+  ring.algorithm = "two_shot";
+  EXPECT_EQ(own_kernel_of(h200.device, plan_of(ring, *find_codec("fp16"), DType::fp16)),
+            OwnKernel::rounds);
+}
+
+}  // namespace
+}  // namespace arlab

@@ -11,6 +11,8 @@ void add_model(CLI::App& app) {
       "model", "What compressed collectives do to a language model: quality and time");
   sub->require_subcommand(1);
   add_model_perplexity(*sub);
+  add_model_layers(*sub);
+  add_model_assign(*sub);
   add_model_time(*sub);
   add_model_validate(*sub);
 }

@@ -6,6 +6,8 @@
 namespace arlab::cli {
 
 void add_model_perplexity(CLI::App& model);
+void add_model_layers(CLI::App& model);
+void add_model_assign(CLI::App& model);
 void add_model_time(CLI::App& model);
 void add_model_validate(CLI::App& model);
 

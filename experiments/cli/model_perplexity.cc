@@ -39,14 +39,11 @@ struct PerplexityCommand {
     std::vector<PerplexityPoint> all;
     const std::vector<std::string> unnamed = {""};
     for (const std::string& count : ranks) {
-      const std::uint64_t world_size = parse_count(count, "--ranks");
-      if (world_size < 2 || world_size > kMaxWorldSize) {
-        fail("--ranks {}: allowed are 2 to {}", world_size, kMaxWorldSize);
-      }
+      const Rank world_size = parse_ranks(count);
       for (const std::string& algorithm : algorithms.empty() ? unnamed : algorithms) {
         for (const std::string& dtype : dtypes.empty() ? unnamed : dtypes) {
           for (const std::string& codec : codecs) {
-            all.push_back({algorithm, codec, dtype, static_cast<Rank>(world_size)});
+            all.push_back({algorithm, codec, dtype, world_size});
           }
         }
       }

@@ -15,10 +15,6 @@
 namespace arlab::cli {
 namespace {
 
-nlohmann::ordered_json json_or_null(const std::optional<double>& value) {
-  return value ? nlohmann::ordered_json(*value) : nlohmann::ordered_json(nullptr);
-}
-
 /// A platform's kernels; its group and the calls it is given.
 models::RunCollective on_platform(const std::string& name, const std::string& codec, DType dtype,
                                   const ScheduleOptions& schedule, Rank ranks,
@@ -52,6 +48,10 @@ models::RunCollective on_platform(const std::string& name, const std::string& co
 
 }  // namespace
 
+nlohmann::ordered_json json_or_null(const std::optional<double>& value) {
+  return value ? nlohmann::ordered_json(*value) : nlohmann::ordered_json(nullptr);
+}
+
 void ModelText::add_to(CLI::App& command) {
   command
       .add_option("--model", model,
@@ -60,7 +60,7 @@ void ModelText::add_to(CLI::App& command) {
       ->required();
   command.add_option("--text", text, "File with text in UTF-8")->required();
   add_integer(command, "--context", context, 2, 1U << 20,
-              "Tokens of a chunk; the network sees nothing before it [1024]");
+              "Tokens of a chunk; the network sees nothing before it [1024, or what it was made for]");
   add_integer(command, "--tokens", most_tokens, 2, UINT32_MAX, "At most so many, the first [all]");
 }
 
@@ -81,6 +81,10 @@ void ModelText::load() {
     fail("{}: {} tokens are too few: needed are {}", text, ids.size(),
          std::min(context_tokens(), models::kShortestRest));
   }
+}
+
+std::size_t ModelText::context_tokens() const {
+  return context.value_or(std::min<std::size_t>(1024, network().shape.context));
 }
 
 std::size_t ModelText::tokens() const {
@@ -125,8 +129,16 @@ void ModelCollective::add_to(CLI::App& command) {
 
 ModelCollective::Wire ModelCollective::wire(const std::string& codec, const std::string& dtype,
                                             Rank ranks, const ModelText& text) const {
-  const models::LlamaShape& shape = text.network().shape;
-  text.network().require_splits(ranks);
+  std::vector<std::size_t> tokens;
+  for (const auto& chunk : text.chunks()) tokens.push_back(chunk.size());
+  return wire(codec, dtype, ranks, text.network(), tokens);
+}
+
+ModelCollective::Wire ModelCollective::wire(const std::string& codec, const std::string& dtype,
+                                            Rank ranks, const models::Llama& network,
+                                            std::span<const std::size_t> tokens) const {
+  const models::LlamaShape& shape = network.shape;
+  network.require_splits(ranks);
   const CodecPtr outer = find_codec(with_row_length(codec, shape.hidden));
   const CodecPtr inner = schedule.inner_codec.empty()
                              ? outer
@@ -145,8 +157,8 @@ ModelCollective::Wire ModelCollective::wire(const std::string& codec, const std:
     return made;
   };
   // All sizes, so that long work does not end in an error.
-  for (const auto& chunk : text.chunks()) {
-    const Schedule made = make(chunk.size() * shape.hidden);
+  for (const std::size_t count : tokens) {
+    const Schedule made = make(count * shape.hidden);
     if (wire.bits_per_element == 0) {
       wire.bits_per_element =
           wire_volume(made, Codecs(*outer, *inner), wire.dtype).bits_per_element;
@@ -162,6 +174,14 @@ ModelCollective::Wire ModelCollective::wire(const std::string& codec, const std:
       platform.empty() ? models::in_reference(make, outer, inner, wire.dtype, execute_options)
                        : on_platform(platform, outer->name(), wire.dtype, schedule, ranks, make));
   return wire;
+}
+
+Rank parse_ranks(const std::string& text) {
+  const std::uint64_t ranks = parse_count(text, "--ranks");
+  if (ranks < 2 || ranks > kMaxWorldSize) {
+    fail("--ranks {}: allowed are 2 to {}", ranks, kMaxWorldSize);
+  }
+  return static_cast<Rank>(ranks);
 }
 
 std::vector<bool> layers_named(const std::string& list, std::size_t layers) {

@@ -4,6 +4,7 @@
 #include <CLI/CLI.hpp>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -30,7 +31,7 @@ struct ModelText {
   const models::Llama& network() const { return loaded_->network; }
   const std::vector<std::vector<models::TokenId>>& chunks() const { return chunks_; }
   std::size_t tokens() const;
-  std::size_t context_tokens() const { return context.value_or(1024); }
+  std::size_t context_tokens() const;
   /// What everything that is computed of them depends on: the model's file, the text, the chunks.
   std::string hash() const;
   std::vector<Field> fields() const;
@@ -58,12 +59,21 @@ struct ModelCollective {
     std::string codec;
     DType dtype = DType::fp16;
   };
+  /// `tokens`: of the chunks that will come.
+  Wire wire(const std::string& codec, const std::string& dtype, Rank ranks,
+            const models::Llama& network, std::span<const std::size_t> tokens) const;
   Wire wire(const std::string& codec, const std::string& dtype, Rank ranks,
             const ModelText& text) const;
 };
 
+/// --ranks: 2 or more. Throws InvalidInput.
+Rank parse_ranks(const std::string& text);
+
 /// "0,3-5" as a flag for each layer; empty: all. Throws InvalidInput.
 std::vector<bool> layers_named(const std::string& list, std::size_t layers);
+
+/// null where a figure does not exist.
+nlohmann::ordered_json json_or_null(const std::optional<double>& value);
 
 /// The chunks through the network, with compression, beside what it makes of them without.
 models::PerplexitySummary run_text(const ModelText& text,

@@ -1,6 +1,7 @@
 #include "experiments/cli/program.h"
 
 #include <CLI/CLI.hpp>
+#include <span>
 #include <string_view>
 
 #include "experiments/cli/commands.h"
@@ -21,16 +22,22 @@ std::string help_hint(const CLI::App& app) {
 }
 
 /// CLI11 calls a misspelt command an argument that was not expected; say what the commands are.
-void check_command(const CLI::App& app, int argc, const char* const* argv) {
+/// `words` follow those that named `app`, `called`.
+void check_command(const CLI::App& app, const std::string& called,
+                   std::span<const char* const> words) {
+  const auto commands = app.get_subcommands([](const CLI::App*) { return true; });
+  if (commands.empty()) return;
   std::string known;
-  const std::string_view first = argc < 2 ? "" : argv[1];
-  for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {
-    if (command->get_name() == first) return;
+  const std::string_view first = words.empty() ? "" : words[0];
+  for (const CLI::App* command : commands) {
+    if (command->get_name() == first) {
+      return check_command(*command, called + " " + command->get_name(), words.subspan(1));
+    }
     if (!known.empty()) known += ", ";
     known += command->get_name();
   }
   if (first == "--help" || first == "-h" || first == "--version") return;
-  if (argc < 2) fail("name a command: {} (see arlab --help)", known);
+  if (words.empty()) fail("name a command: {} (see {} --help)", known, called);
   if (first.starts_with('-')) {
     fail("{} before the command is not an option; name a command first: {}", quote(first), known);
   }
@@ -81,7 +88,8 @@ void run_command_line(int argc, const char* const* argv, std::span<const AddComm
   add_completion(app);
   for (const AddCommand add : more) add(app);
   try {
-    check_command(app, argc, argv);
+    check_command(app, "arlab",
+                  std::span(argv, static_cast<std::size_t>(argc)).subspan(argc > 0 ? 1 : 0));
     set_command_line(argc, argv);
     refuse_empty_values(app);
     app.parse(argc, argv);

@@ -524,7 +524,7 @@ struct KnownModel {
   std::string_view name;
   std::string_view file;  ///< in the folder of that name
 };
-/// What arlab/models.py fetches.
+/// What arlab/fetch.py fetches.
 constexpr KnownModel kKnownModels[] = {{"smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf"}};
 
 }  // namespace
@@ -545,7 +545,7 @@ fs::path find_model(const std::string& name) {
     const fs::path path = cache_folder() / "models" / known.name / known.file;
     std::error_code error;
     if (!fs::exists(path, error)) {
-      fail("the model {} is not here ({}): python -m arlab.models fetch {}", name, path.string(),
+      fail("the model {} is not here ({}): fetch it with python -m arlab.fetch {}", name, path.string(),
            name);
     }
     return path;

@@ -23,6 +23,7 @@
 #include <set>
 
 #include "experiments/cli/study_file.h"
+#include "experiments/models/model_files.h"
 #include "reference/codecs/registry.h"
 #include "reference/codecs/simd/accelerated.h"
 #include "reference/collectives/algorithm.h"
@@ -35,6 +36,7 @@
 #include "sim/calibration/bench_file.h"
 #include "sim/calibration/measurements.h"
 #include "sim/topology/topology.h"
+#include "tests/models/tiny_model.h"
 
 // ---- memory: counted, but where a sanitizer does so better
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -386,6 +388,72 @@ void read_damaged_safetensors(const std::string& bytes, const Files& files, Rand
   }
 }
 
+/// A network that could be read computes something.
+void run_network(const models::LoadedModel& model) {
+  const std::vector<models::TokenId> ids(5, 0);
+  const auto hidden = model.network.run(ids, nullptr, 1);
+  require(hidden.size() == ids.size() * model.network.shape.hidden, "states of another size");
+}
+
+void read_damaged_gguf(const std::string& bytes, const Files& files, Random&) {
+  const models::LoadedModel model = models::load_model(files.write("in.gguf", bytes).string());
+  run_network(model);
+  (void)model.tokenizer->encode("abcab", "the text");
+}
+
+constexpr const char* kConfig =
+    R"({"model_type": "llama", "hidden_size": 2, "num_hidden_layers": 1, "num_attention_heads": 1,
+"num_key_value_heads": 1, "head_dim": 2, "intermediate_size": 2, "vocab_size": 2, "rms_norm_eps": 1e-5,
+"tie_word_embeddings": true, "rope_theta": 100.0, "max_position_embeddings": 64, "rope_scaling":
+{"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+"original_max_position_embeddings": 32}})";
+
+/// The weights that kConfig asks for.
+std::string weights_of_folder() {
+  std::string header;
+  std::size_t end = 0;
+  const auto add = [&](const std::string& name, const char* shape, std::size_t bytes) {
+    header +=
+        fmt::format(R"({}"model.{}.weight":{{"dtype":"F32","shape":{},"data_offsets":[{},{}]}})",
+                    header.empty() ? "{" : ",", name, shape, end, end + bytes);
+    end += bytes;
+  };
+  add("embed_tokens", "[2,2]", 16);
+  add("norm", "[2]", 8);
+  for (const char* name : {"input_layernorm", "post_attention_layernorm"}) {
+    add(fmt::format("layers.0.{}", name), "[2]", 8);
+  }
+  for (const char* name : {"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj",
+                           "self_attn.o_proj", "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj"}) {
+    add(fmt::format("layers.0.{}", name), "[2,2]", 16);
+  }
+  header += "}";
+  std::string bytes;
+  models::GgufWriter::put<std::uint64_t>(bytes, header.size());
+  bytes += header;
+  for (std::size_t i = 0; i < end / sizeof(float); ++i) models::GgufWriter::put(bytes, 0.5F);
+  return bytes;
+}
+
+constexpr const char* kTokenizer =
+    R"({"model": {"type": "BPE", "vocab": {"a": 0, "b": 1, "ab": 2}, "merges": ["a b", ["ab", "a"]],
+"ignore_merges": false}, "added_tokens": [{"id": 3, "content": "aba"}], "pre_tokenizer": {"type": "Sequence",
+"pretokenizers": [{"type": "Digits", "individual_digits": true}, {"type": "Split", "behavior": "Isolated",
+"pattern": {"Regex": "\\s+|\\p{L}+"}}, {"type": "ByteLevel", "add_prefix_space": false, "use_regex": false}]}})";
+
+/// A folder of Hugging Face; `which` of its files is damaged.
+Read folder_reader(const char* which) {
+  return [which](const std::string& bytes, const Files& files, Random&) {
+    files.write("config.json", kConfig);
+    files.write("tokenizer.json", kTokenizer);
+    const auto weights = files.write("model.safetensors", weights_of_folder());
+    files.write(which, bytes);
+    const models::LoadedModel model = models::load_model(weights.string());
+    run_network(model);
+    (void)model.tokenizer->encode("abba", "the text");
+  };
+}
+
 Texts schedule_seeds(const Files&) {
   Texts seeds;
   for (const Algorithm& algorithm : all_algorithms()) {
@@ -597,15 +665,19 @@ std::vector<Format> all_formats() {
   const auto published = [](const Files&) {
     return Texts{kTables, bytes_of_tree("experiments/published/validation.toml")};
   };
-  return {{"npy", 20'000, npy_seeds, read_damaged_npy},
-          {"safetensors", 20'000, safetensors_seeds, read_damaged_safetensors},
-          {"schedule", 20'000, schedule_seeds, read_damaged_schedule},
-          {"study", 5'000, only(kStudy), read_damaged_study},
-          {"topology", 10'000, topology_seeds, read_damaged_topology},
-          {"bench", 5'000, only(kBench), read_damaged_bench},
-          {"tables", 5'000, published, tables_reader("tables.toml")},
-          {"table", 5'000, only(kTable), tables_reader("table.csv")},
-          {"wire", 20'000, wire_seeds, decode_damaged}};
+  return {
+      {"npy", 20'000, npy_seeds, read_damaged_npy},
+      {"safetensors", 20'000, safetensors_seeds, read_damaged_safetensors},
+      {"gguf", 5'000, [](const Files&) { return Texts{models::tiny_gguf()}; }, read_damaged_gguf},
+      {"config", 2'000, only(kConfig), folder_reader("config.json")},
+      {"tokenizer", 2'000, only(kTokenizer), folder_reader("tokenizer.json")},
+      {"schedule", 20'000, schedule_seeds, read_damaged_schedule},
+      {"study", 5'000, only(kStudy), read_damaged_study},
+      {"topology", 10'000, topology_seeds, read_damaged_topology},
+      {"bench", 5'000, only(kBench), read_damaged_bench},
+      {"tables", 5'000, published, tables_reader("tables.toml")},
+      {"table", 5'000, only(kTable), tables_reader("table.csv")},
+      {"wire", 20'000, wire_seeds, decode_damaged}};
 }
 
 // ---- cases

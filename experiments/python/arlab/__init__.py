@@ -8,6 +8,7 @@
     arlab.Group([0, 1, 2, 3]).all_reduce(tensors, codec="qr-q4")      kernels, all ranks in this process
     arlab.Communicator.from_environment().all_reduce(tensor)          kernels, one process per rank, as under torchrun
     arlab.conformance.check(my_all_reduce, world_size=4)              any all-reduce against the reference
+    arlab.models.perplexity(text="text.txt", ranks=4, codec="qr-q4")  what compression does to a language model
     arlab.torch.capture(model, "sums.safetensors", ranks=4)           what a PyTorch model would hand to its all-reduces
     arlab.models.time("llama-3-8b", topology="a100-8", codec=...)     time to first token, per output token, of a whole model
     arlab.statistics.summarize(results, "codec", "sqnr_db")           medians, quartiles and bootstrap intervals

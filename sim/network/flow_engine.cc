@@ -419,7 +419,7 @@ void FlowEngine::handle(const Event& event) {
     if (state_of(flow) == State::in_lane) {
       update_lane(flow.limit, true);
     } else if (state_of(flow) == State::sharing && flow.gb_per_s > 0) {
-      finish_sending(slot);
+      finish_group(slot);
     }
     return;
   }
@@ -431,6 +431,19 @@ void FlowEngine::handle(const Event& event) {
   set_state(flow, State::arrived);
   reserve_for_all(arrived_);
   arrived_.push_back({slot, flow.number});
+}
+
+/// Only one message of a group has an event; others may end in the same instant.
+void FlowEngine::finish_group(FlowSlot slot) {
+  ending_.assign(1, slot);
+  if (const ResourceId limit = rates_.limit_of(slot); limit != kNoLimit) {
+    rates_.for_each_limited_by(limit, [this](FlowSlot other) {
+      if (flows_[other].end == now()) ending_.push_back(other);
+    });
+  }
+  for (const FlowSlot ending : ending_) {
+    if (state_of(flows_[ending]) == State::sharing) finish_sending(ending);
+  }
 }
 
 void FlowEngine::finish_sending(FlowSlot slot) {
@@ -522,33 +535,18 @@ void FlowEngine::deliver(FlowSlot slot) {
 // ---------------------------------------------------------------- rates
 
 void FlowEngine::solve_changed() {
-  while (rates_.next_component()) {
-    const std::span<const FlowSlot> slots = rates_.flows();
-    solved_ += rates_.uses();
-    // Only one message of a component has an event; others may end in the same instant.
-    ending_.clear();
-    for (const FlowSlot slot : slots) {
-      if (flows_[slot].end == now()) ending_.push_back(slot);
-    }
-    if (!ending_.empty()) {
-      rates_.postpone();
-      for (const FlowSlot slot : ending_) finish_sending(slot);
-      take_turns();
-      continue;
-    }
-
-    FlowSlot first = slots[0];
-    if (rates_.is_lone()) {
-      rates_.remove(first, [&](ResourceId link, bool) {
-        lanes_[link].is_shared = 0;
-        return_to_lane(first, link);
-      });
-      continue;
-    }
-    const std::span<const double> rates = rates_.solve();
-    for (std::size_t i = 0; i < slots.size(); ++i) {
-      change_rate(slots[i], rates[i], rates_.limit(i));
-      if (flows_[slots[i]].end < flows_[first].end) first = slots[i];
+  rates_.take_lone([this](FlowSlot slot, ResourceId link) {
+    rates_.remove(slot, [&](ResourceId, bool) { lanes_[link].is_shared = 0; });
+    return_to_lane(slot, link);
+  });
+  rates_.solve();
+  solved_ = rates_.work();
+  for (std::size_t g = 0; g < rates_.changed_groups(); ++g) {
+    const MaxMinRates::Group group = rates_.changed_group(g);
+    FlowSlot first = group.flows[0];
+    for (const FlowSlot slot : group.flows) {
+      change_rate(slot, group.gb_per_s, group.limit);
+      if (flows_[slot].end < flows_[first].end) first = slot;
     }
     if (flows_[first].event_pending == 0) {
       flows_[first].event_pending = 1;

@@ -28,8 +28,8 @@ namespace arlab {
 /// capacity anywhere. When one of an earlier turn comes, they stop until it has left; a message that
 /// comes a picosecond too late thus changes the times of others by a picosecond.
 ///
-/// Rates are solved again once per instant in which messages start or end, in the components of the
-/// network that this touches; a message whose rate stays the same keeps its end to the bit. What is
+/// Rates are solved again once per instant in which messages start or end, where this changes them
+/// (max_min.h); a message whose rate stays the same keeps its end to the bit. What is
 /// simultaneous happens in a fixed order: timers first, then deliveries in the order of the starts
 /// of their messages.
 ///
@@ -47,7 +47,7 @@ class FlowEngine final : public NetworkEngine {
  private:
   static constexpr std::uint32_t kNumberBits = 28;
   static constexpr std::uint32_t kNumberMask = (1 << kNumberBits) - 1;
-  static constexpr std::uint32_t kSent = kFirstOwnKind;  ///< the first of a lane or component
+  static constexpr std::uint32_t kSent = kFirstOwnKind;  ///< the first of a lane or group
   static constexpr std::uint32_t kDelivered = kFirstOwnKind + 1;
 
   enum class State : std::uint32_t {
@@ -166,6 +166,7 @@ class FlowEngine final : public NetworkEngine {
   /// It has flowed at a rate until `at`, and goes on at another.
   static void flow_on(Flow& flow, Picoseconds at, double rate, double new_rate);
 
+  void finish_group(FlowSlot slot);
   void finish_sending(FlowSlot slot);
   void mark_sent(FlowSlot slot, Picoseconds latency);
   void solve_changed();

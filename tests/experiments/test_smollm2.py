@@ -39,7 +39,7 @@ def test_names_shapes_values_and_metadata(sample):
             assert tensor.shape == (ranks, TOKENS, smollm2.HIDDEN) and tensor.dtype == np.float16, name
             assert np.isfinite(tensor).all() and np.unique(tensor).size > 1000, name
         assert metadata["model_sha256"] == smollm2.MODEL_SHA256
-        assert metadata["source_wheel_sha256"] == smollm2.WHEEL_SHA256
+        assert metadata["source_wheel_sha256"] == smollm2.SOURCE.wheel_sha256
         assert (metadata["model_licence"], metadata["package_licence"]) == ("Apache-2.0", "Apache-2.0")
         for text in smollm2.TEXTS:
             digest = capture.sha256(smollm2.text_path(text).read_bytes())

@@ -153,11 +153,12 @@ class EndToEndTables {
           layer_time_us(shape, workload, how, find_topology(fmt::format("{}-{}", machine, world)));
       const bool seen = how == "none" && run_of_row == "1" && row[dtype] == "bf16" &&
                         std::count(fitted.begin(), fitted.end(), workload.tokens) > 0;
-      add(set_up + ", " + how, "layer_us", seen, value, ours);
+      const std::string label = fmt::format("{}, {}", set_up, how);
+      add(label, "layer_us", seen, value, ours);
       if (how == "nccl") of_nccl[set_up] = {value, ours};
       if (!how.starts_with("arlab ") || !of_nccl.contains(set_up)) continue;
       const auto [nccl_value, nccl_ours] = of_nccl[set_up];
-      add(set_up + ", " + how, "speedup", false, nccl_value / value, nccl_ours / ours);
+      add(label, "speedup", false, nccl_value / value, nccl_ours / ours);
     }
   }
 
@@ -242,6 +243,8 @@ struct ModelValidateCommand {
                            "max_error_percent",
                            "bias_percent",
                            "worst"};
+    report.shown = {"name",  "quantity",           "held_out",
+                    "cells", "mean_error_percent", "max_error_percent"};
     for (const Key& key : order) {
       double absolute = 0;
       double bias = 0;

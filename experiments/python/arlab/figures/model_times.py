@@ -47,7 +47,7 @@ def speedups(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def pays_below(frame: pd.DataFrame, least: float = 1.0) -> pd.DataFrame:
-    """Up to which link (GB/s) a codec's speed-up is more than `least`: a row per model and phase, a column per codec.
+    """The fastest link (GB/s) at which a codec's speed-up is still more than `least`: a row per model and phase, a column per codec.
 
     Between two links of the sweep it is interpolated, both on log scales; inf where the codec pays on the fastest, 0 where it
     pays on none.

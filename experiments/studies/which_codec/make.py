@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """Which codec for my model? What each costs in quality, and what it gains on three machines.
 
-    python experiments/studies/which_codec/make.py                          simulates times.csv, fills in README.md
+    python experiments/studies/which_codec/make.py                          makes choice.csv, choice.png and README.md
     python experiments/studies/which_codec/make.py --model my/config.json   prints the table for that model; writes nothing
     ... --quality my.csv                                                    with the perplexity and KL of a CSV of
                                                                             `arlab model perplexity --format csv`
 
-Without --quality it is quality.csv beside this file, as far as it is there. Needed is what ./quickstart.sh makes.
+Without --quality it is that of the study model_quality. Needed is what ./quickstart.sh makes.
 """
 
 from __future__ import annotations
@@ -35,7 +35,9 @@ CODECS = (
     "bf16", "int8-g128", "qr-q8", "mxfp8-e4m3", "int6-g128", "qr-q6", "int5-g128", "int4-g32", "qr-q4", "mxfp4", "int3-g32",
     "int2-g32-sr", "int2-g32",
 )  # fmt: skip
-SEEN = ("machine", "codec", "wire_bits_per_element", "algorithm", "ttft_us", "communication_share", "speedup")
+TIMES = ("machine", "codec", "wire_bits_per_element", "algorithm", "ttft_us", "communication_share", "speedup")
+LOSSES = ("mean_kl", "perplexity")
+QUALITY = HERE.parent / "model_quality/results.csv"
 MARK = re.compile(r"<!-- table\(\) -->\n.*?\n<!-- end -->", re.DOTALL)
 
 
@@ -52,15 +54,15 @@ def simulated(model: str) -> list[dict[str, object]]:
             runs.append(json.loads(arlab("model", "time", *words, "--format", "json")))
         best = min(runs, key=lambda run: run["ttft_us"])
         values = (best["ttft_us"], best["communication_share"], best["speedup_over_library"])
-        return dict(zip(SEEN, (machine, codec, bits[codec], best["algorithm"], *values), strict=True))
+        return dict(zip(TIMES, (machine, codec, bits[codec], best["algorithm"], *values), strict=True))
 
     with ThreadPoolExecutor() as threads:
         return list(threads.map(row, [(machine, codec) for machine in MACHINES for codec in CODECS]))
 
 
 def committed() -> list[dict[str, object]]:
-    """The rows of times.csv."""
-    lines = (HERE / "times.csv").read_text(encoding="utf-8").splitlines()
+    """The rows of choice.csv."""
+    lines = (HERE / "choice.csv").read_text(encoding="utf-8").splitlines()
     rows = list(csv.DictReader(line for line in lines if not line.startswith("#")))
     return [{**row, "wire_bits_per_element": float(row["wire_bits_per_element"])} for row in rows]
 
@@ -78,36 +80,36 @@ def quality(path: Path) -> dict[str, dict[str, str]]:
     for row in rows:
         if row["algorithm"] == "two_shot" and row["codec"] in CODECS:
             groups.setdefault((int(row["ranks"]), row["dtype"]), {})[row["codec"]] = row
-    return max(groups.values(), key=len, default={})
+    if not groups:
+        return {}
+    ranks, dtype = max(groups, key=lambda group: len(groups[group]))
+    # The uncompressed codec of the times is of its own dtype.
+    return {**groups.get((ranks, "bf16"), {}), **groups[ranks, dtype]}
 
 
-def table(rows: list[dict[str, object]], found: dict[str, dict[str, str]]) -> str:
+def table(rows: list[dict[str, object]]) -> str:
     names = {"wire bits": "---:", "mean KL": "---:", "perplexity": "---:"} | dict.fromkeys(MACHINES, "---:")
     lines = [f"| codec | {' | '.join(names)} |", f"| --- | {' | '.join(names.values())} |"]
     for codec in CODECS:
-        mine = {row["machine"]: row for row in rows if row["codec"] == codec}
-        bits = next(iter(mine.values()))["wire_bits_per_element"]
-        lost = found.get(codec)
-        cells = [f"{bits:.4g}", *((f"{float(lost['mean_kl']):.2g}", f"{float(lost['perplexity']):.4g}") if lost else ("", ""))]
-        cells += [f"{float(row['ttft_us']) / 1000:.1f} ms ({float(row['speedup']):.2f})" for row in mine.values()]
+        mine = [row for row in rows if row["codec"] == codec]
+        lost = [f"{float(mine[0]['mean_kl']):.2g}", f"{float(mine[0]['perplexity']):.4g}"] if mine[0]["mean_kl"] else ["", ""]
+        cells = [f"{mine[0]['wire_bits_per_element']:.4g}", *lost]
+        cells += [f"{float(row['ttft_us']) / 1000:.1f} ms ({float(row['speedup']):.2f})" for row in mine]
         lines.append(f"| `{codec}` | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
-def filled(page: str, rows: list[dict[str, object]], found: dict[str, dict[str, str]]) -> str:
+def filled(page: str, rows: list[dict[str, object]]) -> str:
     """The page with its table."""
-    return MARK.sub(lambda _: f"<!-- table() -->\n\n{table(rows, found)}\n\n<!-- end -->", page)
+    return MARK.sub(lambda _: f"<!-- table() -->\n\n{table(rows)}\n\n<!-- end -->", page)
 
 
-def draw(rows: list[dict[str, object]], found: dict[str, dict[str, str]], path: Path) -> None:
+def draw(rows: list[dict[str, object]], path: Path) -> None:
     import pandas as pd
     from arlab.figures import model_times, save, style
 
-    frame = pd.DataFrame([
-            {**row, "speedup": float(row["speedup"]), "mean_kl": float(found[row["codec"]]["mean_kl"])}
-            for row in rows
-            if row["codec"] in found
-        ])
+    known = [row for row in rows if row["mean_kl"]]
+    frame = pd.DataFrame([{**row, "speedup": float(row["speedup"]), "mean_kl": float(row["mean_kl"])} for row in known])
     frame.attrs["provenance"] = f"times of {MODEL} simulated by arlab model time; KL of SmolLM2-135M computed by arlab model perplexity"
     style.use_own_fonts()
     save(model_times.divergence_over_speedup(frame), path)
@@ -116,25 +118,29 @@ def draw(rows: list[dict[str, object]], found: dict[str, dict[str, str]], path: 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model", help=f"a name or a config.json; prints its table [{MODEL}: fills in the page]")
-    parser.add_argument("--quality", type=Path, default=HERE / "quality.csv", metavar="FILE.csv")
+    parser.add_argument("--quality", type=Path, default=QUALITY, metavar="FILE.csv")
     options = parser.parse_args()
     found = quality(options.quality)
     rows = simulated(options.model or MODEL)
+    for row in rows:
+        row.update({name: found.get(row["codec"], {}).get(name, "") for name in LOSSES})
     if options.model:
-        print(table(rows, found))
+        print(table(rows))
         return 0
     text = io.StringIO()
     text.write(f"# arlab.which_codec/1: time to first token of {MODEL}, 8 prompts of 1024 tokens, 8 ranks, bf16\n# command: {COMMAND}\n")
-    text.write("# provenance: simulated by arlab model time; speedup: over the machine's NCCL or RCCL, uncompressed\n")
-    writer = csv.DictWriter(text, SEEN, lineterminator="\n")
+    text.write("# provenance: times simulated by arlab model time; speedup: over the machine's NCCL or RCCL, uncompressed\n")
+    for ranks, dtype in sorted({(row["ranks"], row["dtype"]) for row in found.values()}):
+        text.write(f"# provenance: mean_kl, perplexity: exact, SmolLM2-135M by arlab model perplexity, two_shot, {ranks} ranks, {dtype}\n")
+    writer = csv.DictWriter(text, [*TIMES, *LOSSES], lineterminator="\n")
     writer.writeheader()
     writer.writerows({key: f"{each:.6g}" if isinstance(each, float) else each for key, each in row.items()} for row in rows)
-    (HERE / "times.csv").write_text(text.getvalue(), encoding="utf-8")
+    (HERE / "choice.csv").write_text(text.getvalue(), encoding="utf-8")
     rows = committed()  # the digits that are in the file
     if found:
-        draw(rows, found, HERE / "choice.png")
+        draw(rows, HERE / "choice.png")
     page = HERE / "README.md"
-    page.write_text(filled(page.read_text(encoding="utf-8"), rows, found), encoding="utf-8")
+    page.write_text(filled(page.read_text(encoding="utf-8"), rows), encoding="utf-8")
     return 0
 
 

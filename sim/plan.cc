@@ -412,6 +412,31 @@ class Planner {
       }
       plan_.messages.push_back(message);
     }
+    find_what_is_sent_alike(firsts);
+  }
+
+  /// Whether a stage sends every other rank the same values.
+  void find_what_is_sent_alike(const std::vector<std::pair<StageId, std::uint32_t>>& firsts) {
+    const auto source_at = [this](std::size_t first, std::size_t i) {
+      const bool is_part = i < sends_.size() && same_message(sends_[first], sends_[i]);
+      return is_part ? std::optional(s_.ops[sends_[i]].source) : std::nullopt;
+    };
+    const auto same_values = [&](std::size_t a, std::size_t b) {
+      for (std::size_t i = 0;; ++i) {
+        const auto value = source_at(a, a + i);
+        if (value != source_at(b, b + i)) return false;
+        if (!value) return true;
+      }
+    };
+    for (std::size_t i = 0; i < firsts.size();) {
+      const std::size_t begin = i;
+      bool alike = true;
+      for (; i < firsts.size() && firsts[i].first == firsts[begin].first; ++i) {
+        alike = alike && same_values(firsts[begin].second, firsts[i].second);
+      }
+      Stage& stage = plan_.stages[firsts[begin].first];
+      stage.sends_alike = alike && stage.messages + 1 == s_.world_size;
+    }
   }
 
   /// The stage that sends to the rank that an output comes from decodes it: both sides of an
@@ -570,6 +595,49 @@ Plan plan_of(const Schedule& schedule, const Codecs& codecs, DType dtype) {
   require_fitting(schedule, codecs, dtype);
   require_countable(schedule);
   return Planner(schedule, codecs, dtype).finish();
+}
+
+// ---------------------------------------------------------------- multicast
+
+Plan with_multicast(Plan plan) {
+  std::vector<PlannedMessage> messages;
+  std::vector<StageId> consumers;
+  for (Stage& stage : plan.stages) {
+    const std::span<const PlannedMessage> own(plan.messages.data() + stage.first_message,
+                                              stage.messages);
+    const auto consumers_of = [&plan](const PlannedMessage& m) {
+      return std::span<const StageId>(plan.consumers).subspan(m.first_consumer, m.consumers);
+    };
+    const auto add = [&](PlannedMessage message, std::span<const StageId> list) {
+      message.first_consumer = static_cast<std::uint32_t>(consumers.size());
+      message.consumers = static_cast<std::uint32_t>(list.size());
+      consumers.insert(consumers.end(), list.begin(), list.end());
+      messages.push_back(message);
+    };
+    stage.first_message = static_cast<std::uint32_t>(messages.size());
+    const auto like_the_first = [&](const PlannedMessage& m) {
+      return m.output_elements == own[0].output_elements &&
+             (!plan.lists_one_rank() || std::ranges::equal(consumers_of(m), consumers_of(own[0])));
+    };
+    if (!stage.sends_alike || !std::all_of(own.begin(), own.end(), like_the_first)) {
+      for (const PlannedMessage& m : own) add(m, consumers_of(m));
+      continue;
+    }
+    std::vector<StageId> list;
+    for (const PlannedMessage& m : own) {
+      const auto more = consumers_of(m);
+      if (list.empty() || !plan.lists_one_rank()) list.insert(list.end(), more.begin(), more.end());
+    }
+    PlannedMessage spread = own[0];
+    spread.reach = Reach::multicast;
+    // Flags go to every peer as before.
+    stage.extra_flags += stage.messages - 1;
+    stage.messages = 1;
+    add(spread, list);
+  }
+  plan.messages = std::move(messages);
+  plan.consumers = std::move(consumers);
+  return plan;
 }
 
 // ---------------------------------------------------------------- folding

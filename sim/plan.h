@@ -58,6 +58,9 @@ struct Stage {
   /// Of all these, what the inner codec works on, where it is another one.
   CodecWork inner = {};
 
+  /// It sends the same to all others, the same stages or outputs of whom wait for it.
+  bool sends_alike = false;
+
   bool uses_codec() const { return encoded > 0 || decoded > 0; }
   /// What the outer codec works on.
   CodecWork outer() const {
@@ -66,9 +69,17 @@ struct Stage {
   }
 };
 
+/// Whom a message concerns: one rank, or, with a switch that can do it (Topology::in_switch), all.
+enum class Reach : std::uint8_t {
+  one,
+  multicast,  ///< from `from` to all others: on the sender's port once
+  reduction,  ///< the sum of what all have, `from` too, to `from` itself: into its port once
+};
+
 struct PlannedMessage {
   Rank from = 0;
-  Rank to = 0;
+  Rank to = 0;  ///< Reach::one
+  Reach reach = Reach::one;
   StageId stage = 0;                 ///< that sends it
   std::uint32_t first_consumer = 0;  ///< of Plan::consumers: stages that wait for it
   std::uint32_t consumers = 0;
@@ -102,6 +113,7 @@ struct Plan {
   /// stages and messages, with r added to every rank, past the last one to the first. Of use where
   /// all ranks do the same, on a fabric that does not look the same from each.
   bool is_alike = false;
+  bool is_nccl = false;  ///< made by nccl_plan(), for NCCL alone
   /// Copies of the schedule that run at once, see channels.h. Stages of different ones do not wait
   /// for each other, not even on the same rank.
   Rank channels = 1;
@@ -115,6 +127,9 @@ struct Plan {
   /// Whether only rank 0 is listed.
   bool lists_one_rank() const { return folded() || is_alike; }
 };
+
+/// What a stage sends alike to all others becomes one message, Reach::multicast.
+Plan with_multicast(Plan plan);
 
 /// Throws InvalidInput when the schedule refers to what does not exist or cuts a block of the
 /// codec, or a codec does not take the dtype. Whether the schedule is correct is the question of

@@ -11,6 +11,7 @@
 
 #include "sim/channels.h"
 #include "sim/device/kernel_model.h"
+#include "sim/nccl.h"
 #include "sim/network/fifo_engine.h"
 #include "sim/network/flow_engine.h"
 #include "sim/network/growing_array.h"
@@ -45,8 +46,14 @@ namespace {
 /// tree uses one link in thousands.
 class Ways {
  public:
-  Ways(const Fabric& fabric, const Topology& topology, bool folded, Rank ranks)
-      : fabric_(fabric), topology_(topology), routes_(fabric), folded_(folded), ranks_(ranks) {
+  /// `ranks`: those that one stands for.
+  Ways(const Fabric& fabric, const Topology& topology, bool folded, Rank ranks, Rank world_size)
+      : fabric_(fabric),
+        topology_(topology),
+        routes_(fabric),
+        folded_(folded),
+        ranks_(ranks),
+        world_size_(world_size) {
     if (folded_) network_.add_devices(1);
   }
 
@@ -71,19 +78,13 @@ class Ways {
   }
 
   /// All messages that will be sent must have been announced before network() is used.
-  void announce(Rank from, Rank to) {
+  void announce(const PlannedMessage& message) {
     if (!folded_) return;
-    announce(real_route(from, to));
-    announce(real_other_route(from, to));
+    announce(real_route(message));
+    announce(real_other_route(message));
   }
 
   const Network& network() const { return folded_ || is_part_ ? network_ : fabric_.network(); }
-
-  std::span<const LinkId> route(Rank from, Rank to) { return ours(real_route(from, to), path_); }
-  /// For the other half of the message; empty where all of it goes one way.
-  std::span<const LinkId> other_route(Rank from, Rank to) {
-    return ours(real_other_route(from, to), other_path_);
-  }
 
   /// A link of the whole fabric that this one is, or stands for.
   LinkId real_link(LinkId link) const {
@@ -102,6 +103,45 @@ class Ways {
 
   std::span<const LinkId> real_other_route(Rank from, Rank to) {
     return routes_.other_route(from, to);
+  }
+
+  // Of a message, whomever it concerns. Those to or from all ranks take no path but the ports of all
+  // that take part, on a switch: first that by which it leaves or, added up, arrives.
+
+  std::span<const LinkId> real_route(const PlannedMessage& message) {
+    if (message.reach == Reach::one) return real_route(message.from, message.to);
+    tree_.clear();
+    const bool spreads = message.reach == Reach::multicast;
+    const Rank other = message.from == 0 ? 1 : 0;
+    tree_.push_back(spreads ? real_route(message.from, other).front()
+                            : real_route(other, message.from).back());
+    for (Rank rank = 0; rank < world_size_; ++rank) {
+      if (spreads && rank == message.from) continue;
+      const Rank to = rank == 0 ? 1 : 0;
+      tree_.push_back(spreads ? real_route(message.from, rank).back()
+                              : real_route(rank, to).front());
+    }
+    return tree_;
+  }
+  std::span<const LinkId> real_other_route(const PlannedMessage& message) {
+    if (message.reach != Reach::one) return {};
+    return real_other_route(message.from, message.to);
+  }
+  /// On network(), as the next.
+  std::span<const LinkId> route(const PlannedMessage& message) {
+    return ours(real_route(message), path_);
+  }
+  /// For the other half of the message; empty where all of it goes one way.
+  std::span<const LinkId> other_route(const PlannedMessage& message) {
+    return ours(real_other_route(message), other_path_);
+  }
+  /// From when its last byte leaves until that arrives: as on the way to any of them.
+  Picoseconds latency_of_tree(const PlannedMessage& message) {
+    Picoseconds latency = 0;
+    for (const LinkId link : real_route(message.from, message.from == 0 ? 1 : 0)) {
+      latency += fabric_.network().properties(link).latency;
+    }
+    return latency;
   }
 
   /// Calls visit(real link, how many links are like it, wire bytes on one of them, what they took
@@ -165,6 +205,7 @@ class Ways {
   Routes routes_;
   bool folded_;
   Rank ranks_;
+  Rank world_size_;
   bool is_part_ = false;
   Network network_;                        ///< folded, or of the links in use
   std::vector<LinkId> kept_;               ///< in ascending order
@@ -172,6 +213,7 @@ class Ways {
   std::vector<Fabric::Orbit> orbits_;      ///< by folded link
   std::vector<LinkId> path_;
   std::vector<LinkId> other_path_;
+  std::vector<LinkId> tree_;
 };
 
 // ---------------------------------------------------------------- times
@@ -219,7 +261,7 @@ class Run final : public NetworkClient, private NetworkTrace {
         next_look_(options.most_solved / kFirstLook),
         steps_(std::max(1u, kernel.steps_side_by_side())),
         fifo_(options.sharing == Sharing::fifo),
-        ways_(fabric, topology, plan.folded(), plan.ranks_per_rank),
+        ways_(fabric, topology, plan.folded(), plan.ranks_per_rank, plan.world_size),
         ranks_(plan.folded() ? 1 : plan.world_size),
         copies_(plan.is_alike ? plan.world_size : 1),
         messages_per_copy_(static_cast<std::uint32_t>(plan.messages.size())),
@@ -233,7 +275,7 @@ class Run final : public NetworkClient, private NetworkTrace {
     }
     require_few_crossings(options.most_crossings);
     if (plan.folded()) {
-      for (const PlannedMessage& m : plan_.messages) ways_.announce(m.from, m.to);
+      for (const PlannedMessage& m : plan_.messages) ways_.announce(m);
     } else if (crossings_ < fabric.network().links() / kSparse) {
       keep_links_in_use();
     }
@@ -258,6 +300,7 @@ class Run final : public NetworkClient, private NetworkTrace {
                        .inner_codec = plan_.inner_codec,
                        .dtype = plan_.dtype,
                        .world_size = plan_.world_size,
+                       .runs_nccl = plan_.is_nccl,
                        .payload_bytes = plan_.elements * size_of(plan_.dtype),
                        .simulated_ranks = ranks_,
                        .breakdown = {},
@@ -363,7 +406,10 @@ class Run final : public NetworkClient, private NetworkTrace {
     return message;
   }
   /// Where it is delivered, among the ranks that are simulated.
-  Rank receiver_of(const PlannedMessage& message) const { return plan_.folded() ? 0 : message.to; }
+  Rank receiver_of(const PlannedMessage& message) const {
+    if (plan_.folded()) return 0;
+    return message.reach == Reach::reduction ? message.from : message.to;
+  }
 
   /// Fewer crossings than links / this: then the engine is better off without the other links.
   static constexpr std::uint64_t kSparse = 4;
@@ -371,7 +417,10 @@ class Run final : public NetworkClient, private NetworkTrace {
   /// Before routes are written down that no memory could hold.
   void require_few_crossings(std::uint64_t most) {
     for (const PlannedMessage& message : plan_.messages) {
-      crossings_ += fabric_.hops_between(message.from, message.to) * copies_;
+      const std::uint64_t links = message.reach == Reach::one
+                                      ? fabric_.hops_between(message.from, message.to)
+                                      : plan_.world_size + std::uint64_t{1};
+      crossings_ += links * copies_;
       if (crossings_ > most) {
         fail(
             "{} of {} ranks on topology '{}': its messages cross more than {} links together, "
@@ -388,9 +437,9 @@ class Run final : public NetworkClient, private NetworkTrace {
     const auto messages = static_cast<MessageId>(plan_.messages.size() * copies_);
     for (MessageId id = 0; id < messages; ++id) {
       const PlannedMessage message = message_of(id);
-      const std::span<const LinkId> route = ways_.real_route(message.from, message.to);
+      const std::span<const LinkId> route = ways_.real_route(message);
       links.insert(links.end(), route.begin(), route.end());
-      const std::span<const LinkId> other = ways_.real_other_route(message.from, message.to);
+      const std::span<const LinkId> other = ways_.real_other_route(message);
       links.insert(links.end(), other.begin(), other.end());
     }
     ways_.keep_only(std::move(links));
@@ -530,18 +579,22 @@ class Run final : public NetworkClient, private NetworkTrace {
   }
 
   void send(MessageId id, const PlannedMessage& message, double rate_cap_gb_per_s) {
-    const std::span<const LinkId> route = ways_.route(message.from, message.to);
+    const std::span<const LinkId> route = ways_.route(message);
     if (message.output_elements > 0) decode_while_arriving(message, route);
-    const std::uint64_t bytes = kernel_.link_bytes(message);
+    std::uint64_t bytes = kernel_.link_bytes(message);
+    if (message.reach == Reach::reduction) {
+      bytes = static_cast<std::uint64_t>(static_cast<double>(bytes) /
+                                         topology_.in_switch.reduction_efficiency.value);
+    }
     // Of two ways that are as good each takes half.
-    const bool is_split = bytes > 1 && !ways_.other_route(message.from, message.to).empty();
+    const bool is_split = bytes > 1 && !ways_.other_route(message).empty();
     const std::uint64_t other = is_split ? bytes / 2 : 0;
     const std::uint64_t other_wire = is_split ? message.bytes / 2 : 0;
     const std::uint64_t halves = is_split ? kHalf : 0;
     send(message, route, id | halves, bytes - other, message.bytes - other_wire, rate_cap_gb_per_s);
     if (!is_split) return;
-    send(message, ways_.other_route(message.from, message.to), id | halves | kOtherWay, other,
-         other_wire, rate_cap_gb_per_s);
+    send(message, ways_.other_route(message), id | halves | kOtherWay, other, other_wire,
+         rate_cap_gb_per_s);
   }
 
   void send(const PlannedMessage& message, std::span<const LinkId> route, std::uint64_t message_tag,
@@ -552,15 +605,29 @@ class Run final : public NetworkClient, private NetworkTrace {
       }
     }
     const Stage& stage = stage_of(message.stage);
-    engine_->send({.route = route,
-                   .bytes = bytes,
-                   .tag = message_tag,
-                   .rate_cap_gb_per_s = rate_cap_gb_per_s,
-                   .turn = stage.step / steps_,  // one of steps side by side
-                   .stream = stage.channel});
+    engine_->send(
+        {.route = route,
+         .bytes = bytes,
+         .tag = message_tag,
+         .rate_cap_gb_per_s = rate_cap_gb_per_s,
+         .turn = stage.step / steps_,  // one of steps side by side
+         .stream = stage.channel,
+         .is_tree = message.reach != Reach::one,
+         .tree_latency = message.reach == Reach::one ? 0 : ways_.latency_of_tree(message)});
   }
 
-  Picoseconds latency_of(std::span<const LinkId> route) const {
+  /// Calls visit(rank) for those that the message reaches; the one that stands for all is reached
+  /// by the messages of all.
+  template <class Visit>
+  void for_each_receiver(const PlannedMessage& message, Visit visit) const {
+    if (message.reach != Reach::multicast) return visit(receiver_of(message));
+    for (Rank up = 1; up < plan_.world_size; ++up) {
+      visit(plan_.folded() ? 0 : (message.from + up) % plan_.world_size);
+    }
+  }
+
+  Picoseconds latency_of(const PlannedMessage& message, std::span<const LinkId> route) {
+    if (message.reach != Reach::one) return ways_.latency_of_tree(message);
     Picoseconds latency = 0;
     for (const LinkId link : route) latency += ways_.network().properties(link).latency;
     return latency;
@@ -571,20 +638,21 @@ class Run final : public NetworkClient, private NetworkTrace {
     const std::uint64_t inner = message.inner_output_elements;
     const double work_us = kernel_.output_us(elements, inner);
     if (work_us <= 0) return;
-    const Rank to = receiver_of(message);
     const Stage& stage = stage_of(message.stage);
-    PlaceState& place = state_[stage.channel * ranks_ + to];
-    const Picoseconds first_byte = engine_->now() + latency_of(route);
-    CauseId start = place.free;
-    if (first_byte > time_of(start)) {
-      start = add_cause(first_byte, begun_by_[message.stage], Span::latency);
-    }
-    place.free = add_cause(later_by(time_of(start), work_us), start, Span::work, to, 0,
-                           kernel_.is_memory_bound(kernel_.output_stage(elements, inner)));
-    if (trace_ != nullptr) {
-      trace_->on_work(to, SimulationTrace::Work::decode, stage.step, time_of(start),
-                      time_of(place.free));
-    }
+    const Picoseconds first_byte = engine_->now() + latency_of(message, route);
+    for_each_receiver(message, [&](Rank to) {
+      PlaceState& place = state_[stage.channel * ranks_ + to];
+      CauseId start = place.free;
+      if (first_byte > time_of(start)) {
+        start = add_cause(first_byte, begun_by_[message.stage], Span::latency);
+      }
+      place.free = add_cause(later_by(time_of(start), work_us), start, Span::work, to, 0,
+                             kernel_.is_memory_bound(kernel_.output_stage(elements, inner)));
+      if (trace_ != nullptr) {
+        trace_->on_work(to, SimulationTrace::Work::decode, stage.step, time_of(start),
+                        time_of(place.free));
+      }
+    });
   }
 
   const TimeParts& message_parts(const PlannedMessage& message, Picoseconds network) {
@@ -622,8 +690,7 @@ class Run final : public NetworkClient, private NetworkTrace {
     const auto id = static_cast<MessageId>(delivery.tag);
     const PlannedMessage message = message_of(id);
     const Picoseconds network = delivery.sent - delivery.started;
-    const Picoseconds way =
-        fifo_ || steps_ > 1 ? latency_of(ways_.route(message.from, message.to)) : 0;
+    const Picoseconds way = fifo_ || steps_ > 1 ? latency_of(message, ways_.route(message)) : 0;
     // Of steps side by side, the last wire takes such a way in each.
     const Picoseconds latency = delivery.delivered - delivery.sent + (steps_ - 1) * way;
     const Picoseconds gone = std::max(
@@ -643,15 +710,22 @@ class Run final : public NetworkClient, private NetworkTrace {
     if (trace_ != nullptr) trace_message(message, delivery.started, arrival, gathered);
     for (std::uint32_t i = 0; i < message.consumers; ++i) {
       const StageId consumer = plan_.consumers[message.first_consumer + i];
-      arrive(copy_of_stage(consumer, message.to), arrival);
+      arrive_at_all(consumer, message, arrival);
     }
+  }
+
+  /// At the stages of all that the message reaches, which a plan that lists them names one by one.
+  void arrive_at_all(StageId consumer, const PlannedMessage& message, const Arrival& arrival) {
+    if (message.reach != Reach::multicast || !plan_.lists_one_rank()) {
+      arrive(copy_of_stage(consumer, receiver_of(message)), arrival);
+      return;
+    }
+    for_each_receiver(message, [&](Rank to) { arrive(copy_of_stage(consumer, to), arrival); });
   }
 
   /// As the topology says it, not the share of it that is wire bytes.
   double first_link_gb_per_s(const PlannedMessage& message) {
-    return fabric_.network()
-               .properties(ways_.real_route(message.from, message.to).front())
-               .bandwidth_gb_per_s /
+    return fabric_.network().properties(ways_.real_route(message).front()).bandwidth_gb_per_s /
            kernel_.link_efficiency();
   }
 
@@ -885,7 +959,8 @@ class Run final : public NetworkClient, private NetworkTrace {
   void trace_message(const PlannedMessage& message, Picoseconds started, const Arrival& arrival,
                      Picoseconds gathered) {
     const std::uint32_t step = stage_of(message.stage).step;
-    const std::span<const LinkId> route = ways_.real_route(message.from, message.to);
+    const std::span<const LinkId> found = ways_.real_route(message);
+    const std::vector<LinkId> route(found.begin(), found.end());  // of a tree it is made anew
     trace_->on_message(message, step, route, started, arrival.there);
     if (!fifo_) {  // on_service() has said it
       // Before it flows it may wait for its turn.
@@ -894,7 +969,7 @@ class Run final : public NetworkClient, private NetworkTrace {
       for (const LinkId link : route) {
         trace_->on_link(message, step, link, begin, arrival.gone);
       }
-      for (const LinkId link : ways_.real_other_route(message.from, message.to)) {
+      for (const LinkId link : ways_.real_other_route(message)) {
         if (std::find(route.begin(), route.end(), link) != route.end()) continue;
         trace_->on_link(message, step, link, begin, arrival.gone);
       }
@@ -917,8 +992,7 @@ class Run final : public NetworkClient, private NetworkTrace {
     const PlannedMessage message = message_of(id);
     flowing_since_.try_emplace(id, now);
     const bool other = (message_tag & kOtherWay) != 0;
-    for (const LinkId link : other ? ways_.real_other_route(message.from, message.to)
-                                   : ways_.real_route(message.from, message.to)) {
+    for (const LinkId link : other ? ways_.real_other_route(message) : ways_.real_route(message)) {
       const double bandwidth = fabric_.network().properties(link).bandwidth_gb_per_s;
       double share = gb_per_s / bandwidth;
       if ((message_tag & kHalf) != 0) {  // two ways may end with the same links
@@ -1014,6 +1088,22 @@ void require_foldable(const Plan& plan, const Topology& topology, const Simulate
        whole ? fmt::format("on topology '{}'", topology.name) : "with these options");
 }
 
+void require_multicast(const Topology& topology, const SimulateOptions& options, bool is_nvls) {
+  if (!options.multicast && !is_nvls) return;
+  const char* what = is_nvls ? "nvls" : "--multicast";
+  if (options.sharing == Sharing::fifo) {
+    fail(
+        "{} with --sharing fifo: a message that crosses many ports at once has no turn at each; "
+        "allowed is max_min",
+        what);
+  }
+  if (is_nvls || topology.in_switch.multicast) return;
+  fail(
+      "--multicast: topology '{}' has no switch that spreads messages, [switch] with multicast = "
+      "true",
+      topology.name);
+}
+
 /// How the collective runs. Throws InvalidInput when a library is to run a codec.
 Implementation implementation_of(const Plan& plan, const Topology& topology,
                                  const SimulateOptions& options) {
@@ -1024,6 +1114,7 @@ Implementation implementation_of(const Plan& plan, const Topology& topology,
     fail("a library sends values as they are: allowed codecs are fp16, bf16 and fp32, not {}",
          codec);
   }
+  if (plan.is_nccl) return Implementation::nccl;
   return library_protocol(topology.device, plan.elements * size_of(plan.dtype), plan.world_size);
 }
 
@@ -1068,7 +1159,10 @@ SimulationResult simulate(const Schedule& schedule, const Codecs& codecs, DType 
                           const Topology& topology, const SimulateOptions& options) {
   require_valid(topology, topology.name);
   require_room(schedule.world_size, schedule.algorithm, topology);
-  return simulate(plan_of(schedule, codecs, dtype), topology, options);
+  require_multicast(topology, options, false);
+  Plan plan = plan_of(schedule, codecs, dtype);
+  if (options.multicast) plan = with_multicast(std::move(plan));
+  return simulate(plan, topology, options);
 }
 
 namespace {
@@ -1122,6 +1216,17 @@ Plan plan_of_one_copy(const Algorithm& algorithm, const ScheduleRequest& request
   }
 }
 
+/// Whether one rank may stand for all where each does what the one before it does.
+bool may_fold(const ScheduleRequest& request, const Topology& topology,
+              const SimulateOptions& options) {
+  if (options.sharing != Sharing::max_min || options.trace != nullptr) return false;
+  const FabricShifts shifts = shifts_of(topology);
+  if (shifts.any) return request.world_size > 1;
+  const auto extents = std::count_if(shifts.extents.begin(), shifts.extents.end(),
+                                     [](Rank extent) { return extent > 1; });
+  return request.world_size == topology.ranks.value && extents == 1;
+}
+
 /// As many copies as the library takes channels for this size, at most one per order.
 Plan plan_in_channels(const Algorithm& algorithm, const ScheduleRequest& request,
                       const Codecs& codecs, DType dtype, const Topology& topology,
@@ -1153,9 +1258,26 @@ Plan plan_of(const Algorithm& algorithm, const ScheduleRequest& request, const C
              DType dtype, const Topology& topology, const SimulateOptions& options) {
   require_valid(topology, topology.name);
   require_room(request.world_size, algorithm.name, topology);
+  const bool folds = may_fold(request, topology, options);
+  const bool is_nvls = &algorithm == &nvls_algorithm();
+  require_multicast(topology, options, is_nvls);
+  // What [library] was fitted to is its own.
+  const bool has_own = topology.device.library.has_value() && algorithm.name == "ring";
+  if (options.library && topology.device.nccl && !has_own &&
+      (nccl_runs(algorithm) || !topology.device.library)) {
+    if (!nccl_runs(algorithm)) {
+      fail(
+          "NCCL has no '{}': with --library on topology '{}' allowed are ring, nvls, all_gather, "
+          "reduce_scatter, all_to_all",
+          algorithm.name, topology.name);
+    }
+    return nccl_plan(algorithm, request, codecs, dtype, topology, folds);
+  }
+  if (is_nvls) return nvls_plan(request, codecs, dtype, topology, folds, false);
   const std::uint64_t channels =
       options.library ? library_channels(topology.device, request.elements * size_of(dtype)) : 1;
   Plan plan = plan_of_one_copy(algorithm, request, codecs, dtype, topology, options);
+  if (options.multicast) return with_multicast(std::move(plan));
   if (!options.library) return plan;
   // Of a single one the order counts, too.
   std::vector<RankOrder> orders =

@@ -59,6 +59,7 @@ struct SimulationResult {
   std::string inner_codec;  ///< where it is another one; else empty
   DType dtype = DType::fp16;
   Rank world_size = 1;
+  bool runs_nccl = false;           ///< as device/nccl.h has it, not as the schedule
   std::uint64_t payload_bytes = 0;  ///< of one rank
   WideCount wire_bytes = 0;         ///< over all sends
   WideCount wire_elements = 0;      ///< payload elements that these bytes carry
@@ -118,6 +119,9 @@ struct SimulateOptions {
   /// As the vendor's library runs the schedule: uncompressed, by the protocol that it takes for
   /// this size. Only with a codec that sends the values as they are.
   bool library = false;
+  /// What a rank sends alike to all others leaves it once, and the switch spreads it
+  /// (Topology::in_switch).
+  bool multicast = false;
   Sharing sharing = Sharing::max_min;
   SimulationTrace* trace = nullptr;
   /// Links that the messages cross, all together.

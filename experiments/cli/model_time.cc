@@ -88,7 +88,7 @@ struct ModelTimeCommand {
   /// The same with the vendor's library, uncompressed; null where the topology does not know it.
   static Json library_us(const ModelShape& shape, const Workload& workload, const Topology& t,
                          Overlap overlaps) {
-    if (!t.device.library || workload.ranks == 1) return nullptr;
+    if ((!t.device.library && !t.device.nccl) || workload.ranks == 1) return nullptr;
     const Communication plain{
         .algorithm = "ring", .codec = find_codec(name_of(workload.dtype)), .library = true};
     return model_time(shape, workload, plain, t, overlaps).total_us;

@@ -8,6 +8,8 @@
 #include "reference/codecs/registry.h"
 #include "reference/collectives/codecs.h"
 #include "sim/device/kernel_model.h"
+#include "sim/device/nccl.h"
+#include "sim/nccl.h"
 #include "sim/simulator.h"
 #include "sim/trace/perfetto.h"
 
@@ -24,6 +26,7 @@ struct SimulateCommand {
   std::string dtype;
   std::optional<std::uint32_t> ranks;
   bool library = false;
+  bool multicast = false;
   std::string sharing = "max_min";
   std::string trace;
   bool no_plots = false;
@@ -114,7 +117,10 @@ struct SimulateCommand {
   }
 
   SimulateOptions make_options() const {
-    SimulateOptions options{.library = library};
+    SimulateOptions options{.library = library, .multicast = multicast};
+    if (library && multicast) {
+      fail("--multicast with --library: NCCL spreads by --algorithm nvls; allowed is one of both");
+    }
     if (sharing == "fifo") {
       options.sharing = Sharing::fifo;
     } else if (sharing != "max_min") {
@@ -129,7 +135,13 @@ struct SimulateCommand {
   /// What the options have made of the run, after the figures that say what was run.
   void add_options(Report& figures, const SimulationResult& result, const Topology& t) const {
     std::string implementation = "kernel";
-    if (library) {
+    if (library && result.runs_nccl) {
+      const auto algorithm = result.algorithm == nvls_algorithm().name
+                                 ? std::optional(NcclAlgorithm::nvls)
+                                 : std::optional(NcclAlgorithm::ring);
+      implementation = describe(nccl_choice(t.device, result.collective, result.world_size,
+                                            result.payload_bytes, algorithm));
+    } else if (library) {
       const Implementation protocol =
           library_protocol(t.device, result.payload_bytes, result.world_size);
       implementation =
@@ -159,8 +171,10 @@ struct SimulateCommand {
     }
     ScheduleRequest request = schedule.request(world_size, elements, alignment);
     request.options.group_size = group_size(t, world_size);
-    const Algorithm& algorithm = find_algorithm(schedule.algorithm);
-    if (options.trace != nullptr) require_traceable(algorithm, request);
+    const Algorithm& algorithm = find_simulated_algorithm(schedule.algorithm);
+    if (options.trace != nullptr && &algorithm != &nvls_algorithm()) {
+      require_traceable(algorithm, request);
+    }
     return simulate(algorithm, request, c, type, t, options);
   }
 
@@ -171,7 +185,7 @@ struct SimulateCommand {
   /// Nothing where the algorithm has no groups, or a file says what they are.
   Json group_size_json(const Topology& t, Rank world_size) const {
     if (!schedule.file.empty()) return nullptr;
-    const auto& has = find_algorithm(schedule.algorithm).options;
+    const auto& has = find_simulated_algorithm(schedule.algorithm).options;
     const bool groups = std::any_of(has.begin(), has.end(), [](const AlgorithmOption& option) {
       return option.name == "group-size";
     });
@@ -255,6 +269,9 @@ void add_simulate(CLI::App& app) {
               "World size [all ranks of the topology]");
   sub->add_flag("--library", command->library,
                 "As NCCL or RCCL run the schedule; codecs fp16, bf16 and fp32 only");
+  sub->add_flag(
+      "--multicast", command->multicast,
+      "What a rank sends alike to all others leaves it once, where the switch spreads it");
   sub->add_option("--sharing", command->sharing,
                   "Messages share links max-min fairly (max_min) or take turns (fifo) [max_min]");
   auto* traced = sub->add_option(

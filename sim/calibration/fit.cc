@@ -11,6 +11,7 @@
 
 #include "reference/codecs/registry.h"
 #include "reference/collectives/algorithm.h"
+#include "sim/nccl.h"
 #include "sim/simulator.h"
 #include "sim/topology/quantities.h"
 
@@ -27,9 +28,12 @@ CellSimulator::CellSimulator(const Measurements& measurements, std::span<const M
     const ScheduleRequest request{.world_size = machine.ranks.value,
                                   .elements = cell.bytes / size_of(cell.dtype),
                                   .alignment = codec->info().alignment};
-    plans_.push_back(
-        std::make_shared<const Plan>(plan_of(find_algorithm(cell.algorithm), request, *codec,
-                                             cell.dtype, machine, {.library = cell.library})));
+    const Algorithm& algorithm =
+        cell.library && cell.algorithm == kOwnChoice
+            ? nccl_all_reduce(machine.device, machine.ranks.value, cell.bytes)
+            : find_simulated_algorithm(cell.algorithm);
+    plans_.push_back(std::make_shared<const Plan>(
+        plan_of(algorithm, request, *codec, cell.dtype, machine, {.library = cell.library})));
     quantities_.push_back(measurements.tables[cell.table].quantity);
   }
 }
@@ -142,7 +146,7 @@ std::vector<Free> free_constants(const FitDefinition& definition, Machines& mach
       constant.least = 1;
       constant.most = kLargestOverlap;
     }
-    if (key.ends_with("_efficiency")) constant.most = 1;
+    if (key.ends_with("efficiency")) constant.most = 1;
     all.push_back(std::move(constant));
   };
   for (const std::string& key : definition.shared) {

@@ -8,6 +8,7 @@
 #include "reference/codecs/registry.h"
 #include "reference/collectives/algorithm.h"
 #include "reference/csv.h"
+#include "sim/nccl.h"
 #include "sim/topology/toml_section.h"
 
 namespace arlab {
@@ -97,9 +98,10 @@ class TableReader {
     bytes_ = 0;
     if (section.has("bytes")) bytes_ = size_in_bytes(section.text("bytes"), table.name);
     const std::string rows_are = section.text("rows_are");
+    if (rows_are == "cells") return read_list(section, table, common);
     const bool by_bytes = rows_are == "bytes";
     if (!by_bytes && rows_are != "machines") {
-      fail("table '{}': rows_are '{}' is unknown; allowed are bytes, machines", table.name,
+      fail("table '{}': rows_are '{}' is unknown; allowed are bytes, machines, cells", table.name,
            rows_are);
     }
     if (!by_bytes && bytes_ == 0) fail("table '{}': key 'bytes' is missing", table.name);
@@ -111,6 +113,72 @@ class TableReader {
   }
 
  private:
+  /// A file with a cell per row: some of its columns say which cell that is. Of a cell that was
+  /// measured several times the median counts.
+  void read_list(Section& section, const MeasurementTable& table, const Meaning& common) {
+    const std::string column_key = section.text("column");
+    const std::string value_key = section.text("value");
+    std::uint64_t least = 1;
+    if (section.has("least_bytes")) least = size_in_bytes(section.text("least_bytes"), table.name);
+    Section where = section.section("where", "a table: column = \"text\"");
+    std::vector<std::pair<std::string, std::string>> conditions;
+    for (const std::string& key : where.keys()) conditions.emplace_back(key, where.text(key));
+    const auto columns = read_meanings(section, "columns");
+    const std::filesystem::path path = folder_ / table.file;
+    const auto csv = read_csv(path).rows;
+    const auto place = [&](const std::string& name) {
+      const auto found = std::find(csv[0].begin(), csv[0].end(), name);
+      if (found == csv[0].end()) {
+        fail("{}: there is no column '{}', which table '{}' describes", path.string(), name,
+             table.name);
+      }
+      return static_cast<std::size_t>(found - csv[0].begin());
+    };
+    const std::size_t bytes_at = place("bytes");
+    const std::size_t column_at = place(column_key);
+    const std::size_t value_at = place(value_key);
+    std::map<std::uint64_t, std::map<std::string, std::vector<double>>> cells;  // by bytes, column
+    for (std::size_t r = 1; r < csv.size(); ++r) {
+      const auto& row = csv[r];
+      const bool fits = std::all_of(conditions.begin(), conditions.end(), [&](const auto& c) {
+        return row[place(c.first)] == c.second;
+      });
+      const std::uint64_t bytes = size_in_bytes(row[bytes_at], path.string());
+      if (!fits || bytes < least || !columns.contains(row[column_at])) continue;
+      cells[bytes][row[column_at]].push_back(number(row[value_at], path, row[bytes_at]));
+    }
+    if (cells.empty()) fail("table '{}': no row of {} is meant by it", table.name, path.string());
+    measurements_.tables.push_back(table);
+    std::size_t row_number = 0;
+    for (auto& [bytes, of_columns] : cells) {
+      for (auto& [column, values] : of_columns) {
+        const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+        std::nth_element(values.begin(), middle, values.end());
+        Meaning meaning = common;
+        meaning.override_with(columns.at(column));
+        add_cell(meaning, table, row_number, std::to_string(bytes), column, bytes, *middle);
+      }
+      ++row_number;
+    }
+  }
+
+  void add_cell(const Meaning& meaning, const MeasurementTable& table, std::size_t row_number,
+                const std::string& row, const std::string& column, std::uint64_t bytes,
+                double value) {
+    require_complete(meaning, table, row, column);
+    measurements_.cells.push_back({.table = measurements_.tables.size() - 1,
+                                   .row_number = row_number,
+                                   .row = row,
+                                   .column = column,
+                                   .topology = meaning.topology,
+                                   .algorithm = meaning.algorithm,
+                                   .codec = meaning.codec,
+                                   .library = meaning.library.value_or(false),
+                                   .dtype = dtype_,
+                                   .bytes = bytes,
+                                   .value = value});
+  }
+
   void read_cells(const MeasurementTable& table, const Meaning& common,
                   const std::map<std::string, Meaning>& columns,
                   const std::map<std::string, Meaning>& rows, bool by_bytes) {
@@ -135,19 +203,9 @@ class TableReader {
         if (column == columns.end() || csv[r][c].empty()) continue;
         Meaning meaning = of_row;
         meaning.override_with(column->second);
-        require_complete(meaning, table, row, csv[0][c]);
-        measurements_.cells.push_back(
-            {.table = measurements_.tables.size() - 1,
-             .row_number = r - 1,
-             .row = row,
-             .column = csv[0][c],
-             .topology = meaning.topology,
-             .algorithm = meaning.algorithm,
-             .codec = meaning.codec,
-             .library = meaning.library.value_or(false),
-             .dtype = dtype_,
-             .bytes = by_bytes ? size_in_bytes(row, path.string()) : bytes_,
-             .value = number(csv[r][c], path, row)});
+        add_cell(meaning, table, r - 1, row, csv[0][c],
+                 by_bytes ? size_in_bytes(row, path.string()) : bytes_,
+                 number(csv[r][c], path, row));
       }
     }
   }
@@ -162,7 +220,9 @@ class TableReader {
         fail("table '{}': row '{}', column '{}': no {} is given", table.name, row, column, name);
       }
     }
-    find_algorithm(meaning.algorithm);
+    // The library's own choice of all-reduce.
+    const bool chosen = meaning.library.value_or(false) && meaning.algorithm == kOwnChoice;
+    if (!chosen) find_simulated_algorithm(meaning.algorithm);
     find_codec(meaning.codec);
   }
 

@@ -20,6 +20,9 @@ inline constexpr TableQuantity kTableQuantities[] = {TableQuantity::latency_us,
                                                      TableQuantity::algbw_gb_per_s};
 std::string_view name_of(TableQuantity quantity);
 
+/// Measurement::algorithm where NCCL takes the all-reduce that it chooses.
+inline constexpr std::string_view kOwnChoice = "all_reduce";
+
 /// One number of a table and the run that it was taken from.
 struct Measurement {
   std::size_t table = 0;       ///< index into Measurements::tables

@@ -23,6 +23,7 @@ Device generic_device() {
           .small = {},
           .places = {},
           .library = {},
+          .nccl = {},
           .compute = {}};
 }
 

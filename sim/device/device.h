@@ -88,6 +88,43 @@ struct Library {
   Quantity fill_bytes = unless_given(1);
 };
 
+/// LL128, the protocol of NCCL that only goes over NVLink.
+struct NcclLl128 {
+  Quantity fixed_us;
+  Quantity efficiency;  ///< share of the links' bandwidth that is payload
+};
+
+/// NVLS, NCCL's all-reduce that a switch adds up and spreads (Topology::in_switch).
+struct NcclNvls {
+  // Its choice: what it takes the bandwidth for.
+  Quantity port_gb_per_s;  ///< of every rank that takes part, at most
+  Quantity expected_efficiency;
+  Quantity fixed_us;
+  Quantity chunk_bytes;  ///< of a rank: what is added before it is spread
+};
+
+/// NCCL on this machine, all of its collectives; see device/nccl.h.
+struct Nccl {
+  Quantity channels;  ///< most
+  // Its choice: what it takes the bandwidth for, not what it is.
+  Quantity ring_gb_per_s;
+  Quantity low_latency_ring_gb_per_s;  ///< LL: at most
+  // Rings.
+  Quantity low_latency_us;  ///< LL: fixed
+  Quantity low_latency_efficiency;
+  Quantity low_latency_channel_gb_per_s;  ///< LL: what the block of a channel sends
+  Quantity simple_us;                     ///< Simple: fixed
+  Quantity simple_hop_us;                 ///< Simple: per step, beyond the latency of the link
+  Quantity drift_us;  ///< Simple: how far its channels are apart after 10^9 bytes
+  // Sends and receives.
+  Quantity exchange_low_latency_us;
+  Quantity exchange_low_latency_gb_per_s;  ///< to each peer
+  Quantity exchange_us;
+  Quantity exchange_drift_us;  ///< as drift_us
+  std::optional<NcclLl128> ll128;
+  std::optional<NcclNvls> nvls;
+};
+
 /// What the device makes of the layers of a model (workload/model_time.h). Rates are those of data
 /// sheets, efficiencies what is left of them inside a layer.
 struct Compute {
@@ -129,6 +166,7 @@ struct Device {
   std::optional<Small> small;
   std::optional<Places> places;
   std::optional<Library> library;
+  std::optional<Nccl> nccl;
   std::optional<Compute> compute;
 };
 
@@ -209,6 +247,32 @@ void for_each_quantity_of(AnyDevice& device, Visit visit) {
     visit("library.simple_message_us", library.simple_message_us);
     visit("library.fill_gb_per_s", library.fill_gb_per_s);
     visit("library.fill_bytes", library.fill_bytes);
+  }
+  if (device.nccl) {
+    auto& nccl = *device.nccl;
+    visit("nccl.channels", nccl.channels);
+    visit("nccl.ring_gb_per_s", nccl.ring_gb_per_s);
+    visit("nccl.low_latency_ring_gb_per_s", nccl.low_latency_ring_gb_per_s);
+    visit("nccl.low_latency_us", nccl.low_latency_us);
+    visit("nccl.low_latency_efficiency", nccl.low_latency_efficiency);
+    visit("nccl.low_latency_channel_gb_per_s", nccl.low_latency_channel_gb_per_s);
+    visit("nccl.simple_us", nccl.simple_us);
+    visit("nccl.simple_hop_us", nccl.simple_hop_us);
+    visit("nccl.drift_us", nccl.drift_us);
+    visit("nccl.exchange_low_latency_us", nccl.exchange_low_latency_us);
+    visit("nccl.exchange_low_latency_gb_per_s", nccl.exchange_low_latency_gb_per_s);
+    visit("nccl.exchange_us", nccl.exchange_us);
+    visit("nccl.exchange_drift_us", nccl.exchange_drift_us);
+    if (nccl.ll128) {
+      visit("nccl_ll128.fixed_us", nccl.ll128->fixed_us);
+      visit("nccl_ll128.efficiency", nccl.ll128->efficiency);
+    }
+    if (nccl.nvls) {
+      visit("nccl_nvls.port_gb_per_s", nccl.nvls->port_gb_per_s);
+      visit("nccl_nvls.expected_efficiency", nccl.nvls->expected_efficiency);
+      visit("nccl_nvls.fixed_us", nccl.nvls->fixed_us);
+      visit("nccl_nvls.chunk_bytes", nccl.nvls->chunk_bytes);
+    }
   }
   if (device.compute) {
     auto& compute = *device.compute;

@@ -4,6 +4,7 @@
 
 #include "sim/device/fused_kernel.h"
 #include "sim/device/kernel_choice.h"
+#include "sim/device/nccl_kernel.h"
 #include "sim/device/places_kernel.h"
 #include "sim/device/rounds_kernel.h"
 #include "sim/device/times.h"
@@ -12,6 +13,7 @@ namespace arlab {
 
 std::unique_ptr<const KernelModel> make_kernel_model(const Device& device, const Plan& plan,
                                                      Implementation implementation) {
+  if (implementation == Implementation::nccl) return std::make_unique<NcclKernel>(device, plan);
   if (implementation != Implementation::kernel) {
     return std::make_unique<LibraryKernel>(device, plan, implementation);
   }

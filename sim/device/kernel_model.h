@@ -5,6 +5,7 @@
 //                     vendor's library
 //   rounds_kernel.h   arlab's own ([blocks]): flags in rounds; [small], one tile per block
 //   places_kernel.h   [places]: wires that announce themselves, all stages side by side
+//   nccl_kernel.h     [nccl]: NCCL, all of its collectives
 //
 // kernel_choice.h says which of its own arlab runs. All have in common, with the operations of a
 // stage (CodecCost times elements, and sums):
@@ -25,7 +26,7 @@
 namespace arlab {
 
 /// How a collective runs: by a kernel with a codec, or by the vendor's library.
-enum class Implementation : std::uint8_t { kernel, low_latency, simple };
+enum class Implementation : std::uint8_t { kernel, low_latency, simple, nccl };
 
 /// Parts of a stage's time that do not depend on the network; us.
 struct StageCost {

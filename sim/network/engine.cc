@@ -11,7 +11,9 @@ NetworkEngine::NetworkEngine(const Network& network, NetworkClient& client)
 
 void NetworkEngine::send(const Message& message) {
   // A single link, by far the most frequent, needs less.
-  if (message.route.size() != 1 || message.route[0] >= network_.links()) {
+  if (message.is_tree) {
+    require_tree(message);
+  } else if (message.route.size() != 1 || message.route[0] >= network_.links()) {
     network_.require_path(message.route);
   }
   if (!(message.rate_cap_gb_per_s > 0)) {
@@ -24,6 +26,18 @@ void NetworkEngine::send(const Message& message) {
   }
   if (trace_ != nullptr) trace_->on_started(message, now());
   start(message);
+}
+
+void NetworkEngine::require_tree(const Message& message) const {
+  if (message.route.empty() || message.tree_latency < 0) {
+    fail("message {}: a tree needs links and a latency of 0 or more", message.tag);
+  }
+  for (const LinkId link : message.route) {
+    if (link >= network_.links()) {
+      fail("message {}: there is no link {}; allowed is 0 to {}", message.tag, link,
+           network_.links() - 1);
+    }
+  }
 }
 
 namespace {

@@ -28,6 +28,11 @@ struct Message {
   /// lowest turn flow. The others wait at the sender, even if they have begun.
   std::uint32_t turn = 0;
   std::uint32_t stream = 0;
+  /// Max-min engine: the links are those of a tree, a multicast or what a switch adds up, in any
+  /// order, each as often as the message crosses it. It flows over all of them at one rate, and is
+  /// delivered `tree_latency` after it has been sent.
+  bool is_tree = false;
+  Picoseconds tree_latency = 0;
 };
 
 /// Every smaller count is exact in a double.
@@ -148,6 +153,7 @@ class NetworkEngine {
   std::uint64_t solved_ = 0;
 
  private:
+  void require_tree(const Message& message) const;
   [[noreturn]] static void fail_unreachable(std::uint64_t tag);
   [[noreturn]] static void fail_uncountable();
 

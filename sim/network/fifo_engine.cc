@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "reference/error.h"
+
 namespace arlab {
 
 FifoEngine::FifoEngine(const Network& network, NetworkClient& client)
@@ -18,6 +20,10 @@ std::uint32_t FifoEngine::acquire() {
 }
 
 void FifoEngine::start(const Message& message) {
+  if (message.is_tree) {
+    fail("message {}: a tree of links cannot be served link by link; allowed is max-min sharing",
+         message.tag);
+  }
   const std::uint32_t slot = acquire();
   auto servers = static_cast<std::uint32_t>(message.route.size());
   for (const LinkId link : message.route) {

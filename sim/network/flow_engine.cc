@@ -40,9 +40,10 @@ void FlowEngine::start(const Message& message) {
   if (message.bytes == 0) {
     Picoseconds latency = 0;
     for (const LinkId link : message.route) latency += network_.properties(link).latency;
-    mark_sent(slot, latency);
+    mark_sent(slot, message.is_tree ? message.tree_latency : latency);
     return;
   }
+  if (message.is_tree) tree_latencies_[slot] = message.tree_latency;
 
   rates_.set_cap(slot, message.rate_cap_gb_per_s);
   std::span<const ResourceId> path = message.route;
@@ -458,6 +459,13 @@ void FlowEngine::finish_sending(FlowSlot slot) {
     lane.is_shared = 0;
     lane.counters.busy += now();
   });
+  if (!tree_latencies_.empty()) {
+    const auto tree = tree_latencies_.find(slot);
+    if (tree != tree_latencies_.end()) {
+      latency = tree->second;
+      tree_latencies_.erase(tree);
+    }
+  }
   mark_sent(slot, latency);
   leave_queue(slot, first_link);
 }

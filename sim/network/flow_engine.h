@@ -193,11 +193,12 @@ class FlowEngine final : public NetworkEngine {
   ZeroedArray<Lane> lanes_;   ///< by resource; then what queue_of() says
   GrowingArray<Flow> flows_;  ///< by slot
   std::vector<FlowSlot> free_;
-  std::vector<Arrived> arrived_;                     ///< in this instant
-  std::vector<FlowSlot> ending_;                     ///< scratch
-  std::vector<ResourceId> path_;                     ///< scratch
-  std::vector<std::uint32_t> streams_;               ///< by slot; empty while all are of the first
-  std::vector<Waiting> waiting_;                     ///< by slot; empty until one waits
+  std::vector<Arrived> arrived_;        ///< in this instant
+  std::vector<FlowSlot> ending_;        ///< scratch
+  std::vector<ResourceId> path_;        ///< scratch
+  std::vector<std::uint32_t> streams_;  ///< by slot; empty while all are of the first
+  std::unordered_map<FlowSlot, Picoseconds> tree_latencies_;  ///< of those that are sent over trees
+  std::vector<Waiting> waiting_;                              ///< by slot; empty until one waits
   std::unordered_map<std::size_t, FlowSlot> lines_;  ///< by queue_of(): the first that waits
   std::vector<std::size_t> between_turns_;           ///< queue_of(): some wait, nobody leaves
   BlockPool<ResourceId> paths_;                      ///< of those that wait

@@ -32,6 +32,9 @@ void for_each_quantity(AnyTopology& topology, Visit visit) {
   for (auto& domain : topology.domains) {
     visit("domains." + domain.name + ".bandwidth_gb_per_s", domain.bandwidth_gb_per_s);
   }
+  if (topology.in_switch.reduction) {
+    visit(std::string("switch.reduction_efficiency"), topology.in_switch.reduction_efficiency);
+  }
   for_each_quantity_of(topology.device, visit);
   for (std::size_t i = 0; i < topology.stragglers.size(); ++i) {
     visit("stragglers." + std::to_string(i) + ".delay_us", topology.stragglers[i].delay_us);

@@ -260,6 +260,13 @@ void require_valid(const Topology& topology, std::string_view origin) {
     fail("{}: section '{}' needs section 'blocks', whose kernels these are", origin,
          topology.device.small ? "small" : "places");
   }
+  const bool can_nvls = topology.in_switch.multicast && topology.in_switch.reduction;
+  if (topology.device.nccl && topology.device.nccl->nvls && !can_nvls) {
+    fail(
+        "{}: section 'nccl_nvls' needs a switch that can do it: [switch] with multicast = true and "
+        "reduction = true",
+        origin);
+  }
   for_each_quantity(topology, [&](const std::string& key, const Quantity& quantity) {
     // Less than 1 would mean that two times take longer together than one after the other.
     const bool overlap = key.ends_with("_overlap");
@@ -270,18 +277,19 @@ void require_valid(const Topology& topology, std::string_view origin) {
           origin, key, quantity.value, kLargestOverlap);
     }
     // More than all of the bandwidth there is not.
-    if (key.ends_with("_efficiency") && quantity.value > 1) {
+    if (key.ends_with("efficiency") && quantity.value > 1) {
       fail("{}: key '{}.value': {} is out of range; allowed is {} to 1", origin, key,
            quantity.value, kSmallestQuantity);
     }
-    const bool channels = key == "library.channels";
+    const bool channels = key.ends_with(".channels");
     if (channels && !(quantity.value >= 1 && quantity.value <= kMostChannels &&
                       quantity.value == std::floor(quantity.value))) {
       fail("{}: key '{}.value': {} is out of range; allowed is a whole number from 1 to {}", origin,
            key, quantity.value, kMostChannels);
     }
     // Where flags are written and polled side by side, one more costs nothing.
-    const bool may_be_zero = key.ends_with("message_us") || key == "library.fill_gb_per_s";
+    const bool may_be_zero =
+        key.ends_with("message_us") || key.ends_with("hop_us") || key == "library.fill_gb_per_s";
     if (quantity.value == 0 && may_be_zero) return;
     if (quantity.value >= kSmallestQuantity && quantity.value <= kLargestQuantity) return;
     fail("{}: key '{}.value': {} is out of range; allowed is {}{} to {}", origin, key,

@@ -95,6 +95,13 @@ struct LinkFault {
   std::string note;
 };
 
+/// What a switch does besides forwarding.
+struct InSwitch {
+  bool multicast = false;         ///< a message to many costs its bytes once on the sender's port
+  bool reduction = false;         ///< it adds: what many send costs its bytes once at the receiver
+  Quantity reduction_efficiency;  ///< share of the ports' bandwidth, with reduction
+};
+
 /// A rank that arrives late.
 struct Straggler {
   Rank rank = 0;
@@ -115,6 +122,7 @@ struct Topology {
   /// Whether messages may pass through a device on their way to another. Rings and tori need it.
   bool devices_forward = false;
 
+  InSwitch in_switch;  ///< switch
   std::vector<LinkType> link_types;
   std::vector<SharingDomain> domains;  ///< graph
   std::vector<Edge> edges;             ///< graph

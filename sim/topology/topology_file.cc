@@ -65,6 +65,18 @@ void read_shape(Section& file, Topology& topology) {
   }
 }
 
+void read_in_switch(Section& file, Topology& topology) {
+  if (topology.kind != TopologyKind::switched || !file.has("switch")) return;
+  Section section = file.section("switch", "a table of what the switch does");
+  InSwitch& in_switch = topology.in_switch;
+  in_switch.multicast = section.optional_flag("multicast").value_or(false);
+  in_switch.reduction = section.optional_flag("reduction").value_or(false);
+  if (in_switch.reduction) {
+    in_switch.reduction_efficiency = section.quantity("reduction_efficiency");
+  }
+  section.reject_other_keys();
+}
+
 }  // namespace
 
 Topology parse_topology(std::string_view text, std::string_view origin) {
@@ -86,6 +98,7 @@ Topology parse_topology(std::string_view text, std::string_view origin) {
       topology.link_types.push_back(read_link_type(section, name));
     }
   }
+  read_in_switch(file, topology);
   file.for_each("faults", [&topology](Section& fault) {
     topology.faults.push_back({fault.node("from"), fault.node("to"),
                                fault.number("bandwidth_factor"), fault.text("note")});
@@ -103,6 +116,11 @@ Topology parse_topology(std::string_view text, std::string_view origin) {
   if (file.has("places")) topology.device.places.emplace();
   if (file.has("library")) topology.device.library.emplace();
   if (file.has("compute")) topology.device.compute.emplace();
+  if (file.has("nccl")) {
+    Nccl& nccl = topology.device.nccl.emplace();
+    if (file.has("nccl_ll128")) nccl.ll128.emplace();
+    if (file.has("nccl_nvls")) nccl.nvls.emplace();
+  }
   // Sections are opened at their first quantity and closed when the next one begins.
   std::optional<Section> section;
   std::string section_name;

@@ -33,6 +33,7 @@ inline Device round_device() {
           .small = {},
           .places = {},
           .library = {},
+          .nccl = {},
           .compute = {}};
 }
 

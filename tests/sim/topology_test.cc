@@ -49,22 +49,30 @@ TEST(Machines, LoadAndSayWhereEveryNumberComesFrom) {
     EXPECT_FALSE(topology.summary.empty());
     EXPECT_FALSE(topology.device.name.empty());
     EXPECT_TRUE(name.ends_with(fmt::format("-{}", topology.ranks.value)));
-    EXPECT_TRUE(topology.device.library.has_value());
+    const auto& nccl = topology.device.nccl;
+    EXPECT_TRUE(topology.device.library.has_value() || nccl.has_value());
     EXPECT_EQ(topology.device.stores.has_value(), name.starts_with("mi3"));
-    EXPECT_EQ(topology.device.blocks.has_value(), name.starts_with("h200"));
+    EXPECT_EQ(topology.device.blocks.has_value(), topology.in_switch.reduction);
     std::set<std::string> keys;
     for (const NamedQuantity& named : quantities_of(topology)) {
       EXPECT_TRUE(keys.insert(named.key).second) << named.key;
-      const bool may_be_free = named.key.ends_with("message_us") && topology.device.blocks;
+      const bool may_be_free =
+          (named.key.ends_with("message_us") || named.key.ends_with("hop_us")) &&
+          topology.device.blocks;
       EXPECT_TRUE(named.quantity.value > 0 || may_be_free) << named.key;
       EXPECT_FALSE(named.quantity.note.empty()) << named.key;
       EXPECT_NE(name_of(named.quantity.source), "?") << named.key;
     }
     const std::size_t numa = topology.kind == TopologyKind::numa ? 3 : 0;
+    // Of blocks all, or those without which a file may be: kernels for small tensors and places.
     const std::size_t kernel =
-        topology.device.stores ? 9 : (topology.device.blocks ? 8 + 7 + 6 + 2 : 0);
+        topology.device.stores ? 9 : (topology.device.blocks ? 8 + 7 + 6 : 0);
+    const std::size_t library = topology.device.library ? (topology.device.blocks ? 10 : 8) : 0;
+    const std::size_t of_nccl =
+        nccl ? 13 + (nccl->ll128 ? 2u : 0u) + (nccl->nvls ? 4u : 0u) : std::size_t{0};
+    const std::size_t reduction = topology.in_switch.reduction ? 1 : 0;
     const std::size_t compute = topology.device.compute ? 5 : 0;
-    EXPECT_EQ(keys.size(), 22 + numa + kernel + compute);
+    EXPECT_EQ(keys.size(), 14 + numa + kernel + library + of_nccl + reduction + compute);
   }
 }
 
@@ -152,7 +160,7 @@ TEST(FindTopology, GeneratesBalancedDragonflies) {
 
 TEST(FindTopology, RefusesOtherNames) {
   const std::pair<const char*, const char*> cases[] = {
-      {"mi300x", "unknown topology 'mi300x': known are a100-8"},
+      {"mi300x", "unknown topology 'mi300x': known are a100-2"},
       {"mi300x", "full:N, ring:N, torus:AxBxC, fat_tree:N, dragonfly:N, or the path of a .toml"},
       {"", "unknown topology ''"},
       {"mesh:8", "unknown topology 'mesh:8'"},

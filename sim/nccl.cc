@@ -1,0 +1,211 @@
+#include "sim/nccl.h"
+
+#include <algorithm>
+
+#include "sim/device/nccl.h"
+
+namespace arlab {
+namespace {
+
+constexpr std::string_view kNvls = "nvls";
+
+/// Writes the stages and messages of rank 0, which stand for those of all ranks.
+class RankPlanner {
+ public:
+  RankPlanner(const Algorithm& algorithm, const ScheduleRequest& request, const Codecs& codecs,
+              DType dtype, bool folded)
+      : ranks_(request.world_size), element_bytes_(size_of(dtype)) {
+    plan_.collective = algorithm.collective;
+    plan_.algorithm = algorithm.name;
+    plan_.world_size = ranks_;
+    plan_.elements = request.elements;
+    plan_.dtype = dtype;
+    plan_.codec = codecs.outer().name();
+    plan_.cost = codecs.outer().info().cost;
+    plan_.wire_bytes_per_element = static_cast<double>(element_bytes_);
+    plan_.inner_cost = plan_.cost;
+    if (folded) plan_.ranks_per_rank = ranks_;
+    plan_.is_alike = !folded && ranks_ > 1;
+    share_ = (request.elements + ranks_ - 1) / ranks_;
+  }
+
+  /// `steps` of a share each, one after the other, then the copies.
+  Plan ring(std::uint32_t steps, std::uint32_t passes) {
+    for (std::uint32_t step = 0; step < steps; ++step) {
+      add_stage(step, step > 0 ? 1 : 0);
+      add_message({.to = 1 % ranks_}, share_);
+      add_consumer(step + 1);
+    }
+    add_stage(steps, steps > 0 ? 1 : 0);
+    add_passes(share_, passes);
+    return std::move(plan_);
+  }
+
+  Plan exchange() {
+    add_stage(0, 0);
+    for (Rank to = 1; to < ranks_; ++to) {
+      add_message({.to = to}, share_);
+      add_consumer(1);
+    }
+    add_stage(1, ranks_ - 1);
+    add_passes(share_, 2);
+    return std::move(plan_);
+  }
+
+  /// Stage 2 i has part i of the own share added, stage 2 i + 1 spreads it.
+  Plan nvls(std::uint64_t parts) {
+    parts = std::clamp<std::uint64_t>(parts, 1, share_);
+    for (std::uint64_t i = 0; i < parts; ++i) {
+      const std::uint64_t elements = share_ * (i + 1) / parts - share_ * i / parts;
+      const auto step = static_cast<std::uint32_t>(i);
+      add_stage(step, 0);
+      add_message({.reach = Reach::reduction}, elements);
+      add_consumer(static_cast<StageId>(2 * i + 1));
+      add_stage(step + 1, 1);
+      add_message({.reach = Reach::multicast}, elements);
+      add_consumer(static_cast<StageId>(2 * parts));
+    }
+    add_stage(static_cast<std::uint32_t>(parts + 1),
+              static_cast<std::uint32_t>(parts) * (ranks_ - 1));
+    return std::move(plan_);
+  }
+
+ private:
+  void add_stage(std::uint32_t step, std::uint32_t awaited) {
+    plan_.stages.push_back({.step = step,
+                            .first_message = static_cast<std::uint32_t>(plan_.messages.size()),
+                            .awaited = awaited});
+  }
+  void add_message(PlannedMessage message, std::uint64_t elements) {
+    message.stage = static_cast<StageId>(plan_.stages.size() - 1);
+    message.elements = elements;
+    message.bytes = elements * element_bytes_;
+    plan_.messages.push_back(message);
+    ++plan_.stages.back().messages;
+  }
+  void add_consumer(StageId stage) {
+    PlannedMessage& message = plan_.messages.back();
+    message.first_consumer = static_cast<std::uint32_t>(plan_.consumers.size());
+    message.consumers = 1;
+    plan_.consumers.push_back(stage);
+  }
+  /// Of memory: the first is written, the others are read.
+  void add_passes(std::uint64_t elements, std::uint32_t passes) {
+    plan_.stages.back().written = elements;
+    plan_.stages.back().decoded = elements * (passes - 1);
+  }
+
+  Plan plan_;
+  Rank ranks_;
+  std::uint64_t element_bytes_;
+  std::uint64_t share_;  ///< elements of a rank's; of all ranks the largest
+};
+
+constexpr std::uint64_t kPartsOfAKernel = 8;
+
+std::uint64_t nvls_parts(const ScheduleRequest& request, DType dtype, const Device& device,
+                         bool library) {
+  if (!library) return request.options.micro_chunks.value_or(kPartsOfAKernel);
+  const double share = static_cast<double>(request.elements * size_of(dtype)) / request.world_size;
+  return static_cast<std::uint64_t>(std::ceil(share / device.nccl->nvls->chunk_bytes.value));
+}
+
+}  // namespace
+
+const Algorithm& nvls_algorithm() {
+  static const Algorithm nvls{
+      .name = std::string(kNvls),
+      .summary = "the switch adds every rank's share and spreads the sum; simulated only",
+      .source = "NCCL NVLS (NVLink SHARP)",
+      .collective = Collective::all_reduce,
+      .options = {{"micro-chunks", "8; of NCCL as it cuts the tensor"}},
+      .write = [](const ScheduleRequest&) -> Schedule {
+        fail(
+            "nvls can be simulated only: a switch adds in no order that is known, so that there "
+            "are no bits to compare");
+      }};
+  return nvls;
+}
+
+const Algorithm& find_simulated_algorithm(std::string_view name) {
+  return name == kNvls ? nvls_algorithm() : find_algorithm(name);
+}
+
+bool nccl_runs(const Algorithm& algorithm) {
+  return algorithm.name == "ring" || algorithm.name == kNvls || algorithm.name == "all_gather" ||
+         algorithm.name == "reduce_scatter" || algorithm.name == "all_to_all";
+}
+
+const Algorithm& nccl_all_reduce(const Device& device, Rank world_size, std::uint64_t bytes) {
+  if (!device.nccl) {
+    fail("device '{}': its topology file has no section [nccl], which says how NCCL chooses there",
+         device.name);
+  }
+  const NcclChoice choice = nccl_choice(device, Collective::all_reduce, world_size, bytes);
+  return choice.algorithm == NcclAlgorithm::nvls ? nvls_algorithm() : find_algorithm("ring");
+}
+
+namespace {
+
+/// Throws InvalidInput for slots that are not equal, and for options that it does not have.
+void require_possible(const Algorithm& algorithm, const ScheduleRequest& request, bool library) {
+  const AlgorithmOptions& options = request.options;
+  const bool in_parts = options.micro_chunks && (library || algorithm.name != kNvls);
+  if (options.own || options.forward || options.combine || options.inner_codec || in_parts) {
+    fail("'{}' has no such option{}", algorithm.name,
+         library ? " with --library" : "; allowed is --micro-chunks");
+  }
+  if (algorithm.name == kNvls) return;
+  ScheduleSize size;
+  ScheduleRequest question = request;
+  question.only_size = &size;
+  algorithm.write(question);
+}
+
+}  // namespace
+
+Plan nvls_plan(const ScheduleRequest& request, const Codecs& codecs, DType dtype,
+               const Topology& topology, bool folded, bool library) {
+  if (!topology.in_switch.multicast || !topology.in_switch.reduction) {
+    fail(
+        "nvls: the switch of topology '{}' does not add; that takes [switch] with multicast = true "
+        "and reduction = true",
+        topology.name);
+  }
+  for (const Codec* codec : {&codecs.outer(), &codecs.inner()}) {
+    const CodecCost& cost = codec->info().cost;
+    if (cost.encode_ops_per_element + cost.decode_ops_per_element == 0) continue;
+    fail(
+        "nvls: a switch adds numbers, not what {} makes of them; allowed codecs are fp16, bf16 and "
+        "fp32, or another algorithm with --multicast, for what goes to all",
+        codec->name());
+  }
+  require_possible(nvls_algorithm(), request, library);
+  RankPlanner planner(nvls_algorithm(), request, codecs, dtype, folded);
+  return planner.nvls(nvls_parts(request, dtype, topology.device, library));
+}
+
+Plan nccl_plan(const Algorithm& algorithm, const ScheduleRequest& request, const Codecs& codecs,
+               DType dtype, const Topology& topology, bool folded) {
+  require_possible(algorithm, request, true);
+  RankPlanner planner(algorithm, request, codecs, dtype, folded);
+  const Rank n = request.world_size;
+  Plan plan;
+  if (algorithm.name == kNvls) {
+    // Throws where NCCL has none.
+    nccl_choice(topology.device, Collective::all_reduce, n, request.elements, NcclAlgorithm::nvls);
+    plan = nvls_plan(request, codecs, dtype, topology, folded, true);
+  } else if (algorithm.name == "ring") {
+    plan = planner.ring(2 * (n - 1), 2);
+  } else if (algorithm.collective == Collective::reduce_scatter) {
+    plan = planner.ring(n - 1, 3);
+  } else if (algorithm.collective == Collective::all_gather) {
+    plan = planner.ring(n - 1, 4);
+  } else {
+    plan = planner.exchange();
+  }
+  plan.is_nccl = true;
+  return plan;
+}
+
+}  // namespace arlab

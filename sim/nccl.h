@@ -1,0 +1,44 @@
+// NCCL's collectives as plans: what its rings, its NVLS and its sends and receives ask of links and
+// memories. What they cost besides: device/nccl.h.
+//
+//   ring      S steps, of which each passes one share of n on; then what remains in local memory:
+//             the last share of an all-reduce is copied (2 passes), that of a reduce-scatter is
+//             added to the rank's own (3), an all-gather also copies the rank's own (4)
+//   NVLS      every rank has the switch add its share, part by part (NcclNvls::chunk_bytes), and
+//             spreads the sum of one part while the next one is added
+//   exchange  all shares at once; the rank's own is copied
+//
+// Sums are made in no order that anybody promises, so that there are no bits to compare: nvls is no
+// algorithm of reference/.
+#pragma once
+
+#include <string_view>
+
+#include "sim/simulator.h"
+
+namespace arlab {
+
+/// All-reduce through a switch that adds and spreads. It can be simulated, not run: `write` throws
+/// InvalidInput.
+const Algorithm& nvls_algorithm();
+
+/// nvls_algorithm(), or as find_algorithm().
+const Algorithm& find_simulated_algorithm(std::string_view name);
+
+/// Whether NCCL has it: ring and nvls, its all-reduces; all_gather, reduce_scatter, all_to_all.
+bool nccl_runs(const Algorithm& algorithm);
+
+/// The all-reduce that NCCL takes for `bytes` of a rank: ring or nvls.
+const Algorithm& nccl_all_reduce(const Device& device, Rank world_size, std::uint64_t bytes);
+
+/// As NCCL runs it, of an algorithm of nccl_runs() on a machine with [nccl].
+/// `folded`: one rank stands for all. Throws InvalidInput when the machine cannot do it.
+Plan nccl_plan(const Algorithm& algorithm, const ScheduleRequest& request, const Codecs& codecs,
+               DType dtype, const Topology& topology, bool folded);
+
+/// nvls as a kernel or (`library`) NCCL runs it. Throws InvalidInput when the switch does not add, or
+/// the codec is one that it cannot add.
+Plan nvls_plan(const ScheduleRequest& request, const Codecs& codecs, DType dtype,
+               const Topology& topology, bool folded, bool library);
+
+}  // namespace arlab

@@ -490,6 +490,14 @@ def test_other_bad_input(files, tmp_path, monkeypatch):
         models.Model("missing.gguf")
 
 
+def test_commands_in_commands_are_completed():
+    def words(line):
+        return subprocess.run([PROGRAM, "completion", "words", "--", line], capture_output=True, text=True).stdout.split()
+
+    assert "model" in words("arlab mod") and {"perplexity", "layers", "assign"} <= {*words("arlab model ")}
+    assert "--layer-codec" in words("arlab model perplexity --") and "qr-q4" in words("arlab model perplexity --codec ")
+
+
 def test_fetch_says_what_it_cannot(tmp_path, monkeypatch, capsys):
     assert fetch.main(["gpt9"]) == 2 and "allowed are smollm2, minilm" in capsys.readouterr().err
     assert fetch.main([]) == 2 and "usage" in capsys.readouterr().err

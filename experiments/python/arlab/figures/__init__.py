@@ -16,6 +16,7 @@ _PLACES = {
     "style": ("save",),
     "pages": ("report",),
     "error_bars": ("error_bars",),
+    "model_quality": ("divergence_over_sqnr",),
     "model_times": ("divergence_over_speedup", "pays_below", "read_model_times", "speedup_over_link"),
     "study": ("error_by_codec", "error_by_ranks", "error_by_tensor", "pareto"),
     "sweep": (

@@ -1,0 +1,288 @@
+#!/usr/bin/env python3
+"""What compression does to a language model: runs `arlab model perplexity`, judges findings, fills in README.md.
+
+    make.py                 runs what results.csv needs (30 minutes of processor time; SmolLM2 must be in the cache), then the rest
+    make.py --page          only kl_over_sqnr.png and README.md, from results.csv as it is
+
+Results are kept in results/model_quality, so that a run that was interrupted goes on. Needed is what ./quickstart.sh makes, and
+`python -m arlab.fetch smollm2`.
+
+Exit code: 0; 2 where a run fails.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import io
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+REPOSITORY = HERE.parents[2]
+sys.path[:0] = [str(REPOSITORY / "experiments/site"), str(REPOSITORY / "experiments/python")]
+
+import pandas as pd  # noqa: E402
+from repository import arlab  # noqa: E402
+
+COMMAND = ".venv/bin/python experiments/studies/model_quality/make.py"
+TEXT = "experiments/activations/texts/prose.txt"
+TOKENS = 2048
+ROUNDED = (
+    "int8-g128,int6-g128,int5-g128,int4-g128,int3-g128,int2-g128,int8-g32,int6-g32,int5-g32,int4-g32,int3-g32,int2-g32"
+)
+METHODS = (
+    "int2-g32-sr,int3-g32-sr,int4-g32-sr,had-int4-g32,had-int3-g32,had-int2-g32,logfmt4-g32,logfmt3-g32,logfmt2-g32,"
+    "qr-q8,qr-q6,qr-q4,qr-q3,qr-fp8,qr-fp4,mxfp8-e4m3,mxfp6-e2m3,mxfp4,mxint8,nvfp4,fp8-e4m3-g128"
+)
+COMMON = "qr-q8,qr-q4,int5-g128,int4-g32"
+# (algorithms, ranks, dtype, codecs)
+RUNS = (
+    ("two_shot", "4", "fp16", f"fp16,{ROUNDED},{METHODS}"),
+    ("one_shot,ring,hierarchical", "4", "fp16", f"{COMMON},qr-q6,int8-g128,int2-g32-sr"),
+    ("two_shot,ring", "2,8", "fp16", COMMON),
+    ("two_shot", "4", "bf16", "bf16,qr-q8,qr-q4,int4-g32,nvfp4"),
+)
+# Whose names are in the picture.
+NAMED = (
+    "int2-g32", "int2-g32-sr", "int3-g32-sr", "int4-g32-sr", "int3-g128", "int4-g128", "int5-g128", "int6-g128", "int8-g128", "int3-g32",
+    "int5-g32", "int6-g32", "int8-g32", "had-int2-g32", "had-int4-g32", "logfmt3-g32", "logfmt4-g32", "qr-q8", "qr-q6", "qr-q4",
+    "qr-fp8", "mxfp4", "mxfp8-e4m3", "mxint8", "nvfp4",
+)  # fmt: skip
+MARK = re.compile(r"<!-- (\w+)\(\) -->\n(?:.*?\n)??<!-- end -->", re.DOTALL)
+
+
+# ---------------------------------------------------------------------------------------- results
+
+
+def run() -> list[dict[str, str]]:
+    cache = REPOSITORY / "results/model_quality"
+    cache.mkdir(parents=True, exist_ok=True)
+    rows = []
+    for algorithms, ranks, dtype, codecs in RUNS:
+        words = ["--model", "smollm2", "--text", str(REPOSITORY / TEXT), "--tokens", str(TOKENS), "--cache", str(cache)]
+        words += ["--algorithm", algorithms, "--ranks", ranks, "--dtype", dtype, "--codec", codecs, "--format", "csv"]
+        rows += csv.DictReader(arlab("model", "perplexity", *words).decode().splitlines())
+    return rows
+
+
+def write(rows: list[dict[str, str]], path: Path) -> None:
+    text = io.StringIO()
+    text.write(f"# arlab.model_quality/1: SmolLM2-135M, the first {TOKENS} tokens of {TEXT}, context 1024\n# command: {COMMAND}\n")
+    text.write("# provenance: exact: computed by the network of arlab model perplexity, every all-reduce bit for bit\n")
+    writer = csv.DictWriter(text, rows[0], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    path.write_text(text.getvalue(), encoding="utf-8")
+
+
+def committed() -> pd.DataFrame:
+    frame = pd.read_csv(HERE / "results.csv", comment="#")
+    frame.attrs["provenance"] = f"exact, SmolLM2-135M on {TOKENS} tokens of prose, by arlab model perplexity"
+    return frame
+
+
+class Results:
+    def __init__(self, frame: pd.DataFrame):
+        self.frame = frame
+
+    def __call__(self, codec: str, ranks: int = 4, algorithm: str = "two_shot", dtype: str = "fp16") -> Any:
+        f = self.frame
+        (row,) = f[(f.codec == codec) & (f.ranks == ranks) & (f.algorithm == algorithm) & (f.dtype == dtype)].itertuples()
+        return row
+
+    def by_algorithm(self, codec: str, ranks: int) -> dict[str, float]:
+        f = self.frame
+        return f[(f.codec == codec) & (f.ranks == ranks) & (f.dtype == "fp16")].set_index("algorithm")["mean_kl"].to_dict()
+
+    def kl(self, codec: str, **where: Any) -> float:
+        return float(self(codec, **where).mean_kl)
+
+    def perplexity(self, codec: str, **where: Any) -> float:
+        return float(self(codec, **where).perplexity)
+
+
+def shown(value: float) -> str:
+    """Three or four digits; large ones as powers of ten."""
+    if value >= 1000:
+        exponent = len(str(int(value))) - 1
+        return f"{value / 10**exponent:.1f}e{exponent}"
+    return f"{value:.3g}" if value < 10 else f"{value:.1f}"
+
+
+# ---------------------------------------------------------------------------------------- findings
+
+BITS = (8, 6, 5, 4, 3, 2)
+WIDTHS = (4, 3, 2)
+CODECS = tuple(COMMON.split(","))
+
+
+def findings(r: Results) -> Iterator[tuple[str, str, bool, str]]:
+    """(claim, where it is from, whether it holds here, figures)."""
+    plain = r.perplexity("fp16")
+    paper = "Flash Communication V2"
+
+    wide = {bits: r.perplexity(f"int{bits}-g128") for bits in BITS}
+    rise = {bits: 100 * (value / plain - 1) for bits, value in wide.items()}
+    figures = ", ".join(f"int{bits} {shown(value)}" for bits, value in wide.items())
+    steps = list(wide.values())
+    yield (
+        "Rounding to nearest, groups of 128: every bit less costs perplexity", f"{paper}, table 1",
+        all(a < b for a, b in zip(steps, steps[1:])), f"fp16 {shown(plain)}; {figures}",
+    )  # fmt: skip
+    yield (
+        "8 bits cost below 1 %", f"{paper}, table 1", rise[8] < 1, f"{rise[8]:+.1f} %",
+    )  # fmt: skip
+    yield (
+        "5 bits cost at most 3 % more than 8 (2.0 % for Llama 3 8B)", f"{paper}, table 1", wide[5] / wide[8] <= 1.03,
+        f"{100 * (wide[5] / wide[8] - 1):+.0f} %",
+    )  # fmt: skip
+    yield ("2 bits are of no use (perplexity more than ten times)", f"{paper}, table 1", wide[2] > 10 * plain, shown(wide[2]))
+
+    fine = {bits: r.perplexity(f"int{bits}-g32") for bits in BITS}
+    yield (
+        "Groups of 32 are better than groups of 128 at the same width", f"{paper}, tables 1 and 3",
+        all(r.kl(f"int{bits}-g32") < r.kl(f"int{bits}-g128") for bits in BITS),
+        ", ".join(f"int{bits} {shown(wide[bits])} to {shown(fine[bits])}" for bits in (5, 4, 3)),
+    )  # fmt: skip
+
+    methods = {
+        "rounding to nearest": "int{}-g32", "spike reserving": "int{}-g32-sr", "Hadamard": "had-int{}-g32", "LogFMT": "logfmt{}-g32"
+    }  # fmt: skip
+    table = {bits: {name: r.perplexity(form.format(bits)) for name, form in methods.items()} for bits in WIDTHS}
+    yield (
+        "Spike reserving is the best of four methods at 4, 3 and 2 bits", f"{paper}, table 3",
+        all(min(table[bits], key=lambda name: table[bits][name]) == "spike reserving" for bits in WIDTHS),
+        "; ".join(f"{bits} bits: {shown(table[bits]['spike reserving'])}, not {shown(table[bits]['rounding to nearest'])}" for bits in WIDTHS),
+    )  # fmt: skip
+    yield (
+        "LogFMT is the worst of them at 2 bits", f"{paper}, table 3", max(table[2], key=lambda name: table[2][name]) == "LogFMT",
+        ", ".join(f"{name} {shown(value)}" for name, value in table[2].items()),
+    )  # fmt: skip
+    yield (
+        "Hadamard transforms make 2 bits worse than rounding to nearest", f"{paper}, table 3 (all four models)",
+        table[2]["Hadamard"] > table[2]["rounding to nearest"],
+        f"{shown(table[2]['Hadamard'])}, not {shown(table[2]['rounding to nearest'])}",
+    )  # fmt: skip
+
+    runs = {(codec, ranks): r.by_algorithm(codec, ranks) for codec in CODECS for ranks in (2, 4, 8)}
+    yield (
+        "A ring accumulates the error of every hop: worse than two_shot with 4 and 8 ranks", "QuickReduce",
+        all(runs[codec, ranks]["ring"] > runs[codec, ranks]["two_shot"] for codec in CODECS for ranks in (4, 8)),
+        "KL on 8 ranks: " + ", ".join(f"{codec} {shown(runs[codec, 8]['ring'])}, not {shown(runs[codec, 8]['two_shot'])}" for codec in CODECS),
+    )  # fmt: skip
+    yield (
+        "... and more so with more ranks", "QuickReduce",
+        all(runs[c, 8]["ring"] / runs[c, 8]["two_shot"] > runs[c, 4]["ring"] / runs[c, 4]["two_shot"] for c in CODECS),
+        "KL of the ring over that of two_shot, 4 and 8 ranks: "
+        + ", ".join(f"{c} {runs[c, 4]['ring'] / runs[c, 4]['two_shot']:.2f}, {runs[c, 8]['ring'] / runs[c, 8]['two_shot']:.2f}" for c in CODECS),
+    )  # fmt: skip
+    yield (
+        "Encoding once (one_shot) is better than twice (two_shot)", "ours",
+        all(run["one_shot"] < run["two_shot"] for run in runs.values() if "one_shot" in run),
+        "KL on 4 ranks: " + ", ".join(f"{c} {shown(runs[c, 4]['one_shot'])}, not {shown(runs[c, 4]['two_shot'])}" for c in CODECS),
+    )  # fmt: skip
+    yield (
+        "Encoding three times (hierarchical) is worse than twice", "ours",
+        all(run["hierarchical"] > run["two_shot"] for run in runs.values() if "hierarchical" in run),
+        "KL on 4 ranks: " + ", ".join(f"{c} {shown(runs[c, 4]['hierarchical'])}, not {shown(runs[c, 4]['two_shot'])}" for c in CODECS),
+    )  # fmt: skip
+
+    both = [(r.kl(codec), r.kl(codec, dtype="bf16")) for codec in ("qr-q8", "qr-q4", "int4-g32", "nvfp4")]
+    yield (
+        "With codecs of 4 bits it makes no difference of more than 15 % whether payloads are fp16 or bf16", "ours",
+        all(abs(b / a - 1) < 0.15 for a, b in both[1:]),
+        f"KL: qr-q4 {shown(both[1][0])} and {shown(both[1][1])}, int4-g32 {shown(both[2][0])} and {shown(both[2][1])}; "
+        f"qr-q8 {shown(both[0][0])} and {shown(both[0][1])}; uncompressed {shown(r.kl('fp16'))} and {shown(r.kl('bf16', dtype='bf16'))}",
+    )  # fmt: skip
+
+    residuals, correlation = relation(r.frame)
+    yield (
+        "SQNR predicts KL: rank correlation over all runs below -0.9", "ours", correlation < -0.9, f"{correlation:.3f}"
+    )  # fmt: skip
+    worst = residuals[residuals.abs() > 1]
+    told = ", ".join(f"{codec} {factor_text(factor)}" for codec, factor in worst.sort_values(key=abs, ascending=False).items())
+    yield (
+        "No codec is off that relation by more than a factor of 2", "ours", worst.empty, told or "none is",
+    )  # fmt: skip
+
+
+def relation(frame: pd.DataFrame) -> tuple[pd.Series, float]:
+    """log2 of each codec's KL (two_shot, 4 ranks, fp16) over that of a line through all runs, in log KL over dB (1e-4 to 1 nats); rank correlation."""
+    import numpy as np
+
+    runs = frame[(frame.mean_kl > 1e-4) & (frame.mean_kl < 1) & frame.token_sqnr_db.notna()]
+    slope, start = np.polyfit(runs.token_sqnr_db, np.log2(runs.mean_kl), 1)
+    chosen = runs[(runs.algorithm == "two_shot") & (runs.ranks == 4) & (runs.dtype == "fp16")].set_index("codec")
+    residuals = np.log2(chosen.mean_kl) - (slope * chosen.token_sqnr_db + start)
+    every = frame[frame.token_sqnr_db.notna()]
+    return residuals, float(every.token_sqnr_db.rank().corr(every.mean_kl.rank()))
+
+
+def factor_text(log2: float) -> str:
+    return f"{2 ** abs(log2):.1f} times {'more' if log2 > 0 else 'less'}"
+
+
+def findings_table(r: Results) -> str:
+    lines = ["| finding | from | here | figures |", "| --- | --- | --- | --- |"]
+    for claim, source, holds, figures in findings(r):
+        lines.append(f"| {claim} | {source} | {'*holds*' if holds else '*does not hold*'} | {figures} |")
+    return "\n".join(lines)
+
+
+def codecs_table(r: Results) -> str:
+    lines = ["| codec | wire bits | perplexity | mean KL | p99 KL | top-1 | SQNR |", "| --- " + "| ---: " * 6 + "|"]
+    f = r.frame
+    for row in f[(f.ranks == 4) & (f.algorithm == "two_shot") & (f.dtype == "fp16")].sort_values("mean_kl").itertuples():
+        perplexity = f"{shown(row.perplexity)} ± {shown(row.perplexity_standard_error)}"
+        figures = f"{shown(row.mean_kl)} | {shown(row.p99_kl)} | {row.top1_agreement_percent:.1f} % | {row.token_sqnr_db:.1f} dB"
+        lines.append(f"| `{row.codec}` | {row.wire_bits_per_element:.4g} | {perplexity} | {figures} |")
+    return "\n".join(lines)
+
+
+def algorithms_table(r: Results) -> str:
+    lines = ["| codec | ranks | one_shot | two_shot | ring | hierarchical |", "| --- | ---: | ---: | ---: | ---: | ---: |"]
+    for codec in CODECS:
+        for ranks in (2, 4, 8):
+            names = ("one_shot", "two_shot", "ring", "hierarchical")
+            runs = r.by_algorithm(codec, ranks)
+            cells = [shown(runs[name]) if name in runs else "" for name in names]
+            lines.append(f"| `{codec}` | {ranks} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+PARTS = {"findings": findings_table, "codecs": codecs_table, "algorithms": algorithms_table}
+
+
+def filled(page: str, frame: pd.DataFrame) -> str:
+    """The page with its tables."""
+    r = Results(frame)
+    return MARK.sub(lambda m: f"<!-- {m[1]}() -->\n\n{PARTS[m[1]](r)}\n\n<!-- end -->" if m[1] in PARTS else m[0], page)
+
+
+def draw(frame: pd.DataFrame) -> None:
+    from arlab.figures import divergence_over_sqnr, save, style
+
+    style.use_own_fonts()
+    named = frame[(frame.ranks == 4) & (frame.algorithm == "two_shot") & (frame.dtype == "fp16") & frame.codec.isin(NAMED)]
+    save(divergence_over_sqnr(frame, named=named), HERE / "kl_over_sqnr.png")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--page", action="store_true", help="only the picture and the page, from results.csv as it is")
+    options = parser.parse_args()
+    if not options.page:
+        write(run(), HERE / "results.csv")
+    frame = committed()
+    draw(frame)
+    page = HERE / "README.md"
+    page.write_text(filled(page.read_text(encoding="utf-8"), frame), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

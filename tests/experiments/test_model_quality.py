@@ -1,0 +1,74 @@
+"""The study of what compression does to a language model: its page says what its files say, and its judgements can fail."""
+
+import importlib.util
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from arlab import figures
+from arlab.figures.tables import InputError
+
+STUDY = Path(__file__).resolve().parents[2] / "experiments/studies/model_quality"
+
+
+@pytest.fixture(scope="module")
+def make():
+    spec = importlib.util.spec_from_file_location("make_model_quality", STUDY / "make.py")
+    loaded = importlib.util.module_from_spec(spec)
+    before = list(sys.path)
+    spec.loader.exec_module(loaded)
+    sys.path[:] = before
+    return loaded
+
+
+def test_the_page_says_what_its_files_say(make):
+    page = (STUDY / "README.md").read_text(encoding="utf-8")
+    assert make.filled(page, make.committed()) == page
+    changed = page.replace("*holds*", "*does not hold*", 1)
+    assert changed != page and make.filled(changed, make.committed()) == page
+
+
+def test_every_run_is_there_once(make):
+    expected = [
+        (int(n), algorithm, codec, dtype)
+        for algorithms, ranks, dtype, codecs in make.RUNS
+        for n in ranks.split(",")
+        for algorithm in algorithms.split(",")
+        for codec in codecs.split(",")
+    ]
+    frame = make.committed()
+    assert list(zip(frame.ranks, frame.algorithm, frame.codec, frame.dtype)) == expected and len(set(expected)) == len(expected)
+    assert frame.ranks_identical.all() and frame.baseline_perplexity.nunique() == 1
+
+
+def test_judgements_follow_the_figures(make):
+    frame = make.committed()
+    judged = {claim: holds for claim, _, holds, _ in make.findings(make.Results(frame))}
+
+    def judged_with(where, column, value):
+        changed = frame.copy()
+        changed.loc[where(changed), column] = value
+        now = {claim: holds for claim, _, holds, _ in make.findings(make.Results(changed))}
+        return [claim for claim in judged if now[claim] != judged[claim]]
+
+    (ring,) = judged_with(lambda f: (f.algorithm == "ring") & (f.ranks == 4) & (f.codec == "qr-q4"), "mean_kl", 0.26)
+    assert ring.startswith("A ring accumulates")
+    (spikes,) = judged_with(lambda f: f.codec == "int3-g32-sr", "perplexity", 60.0)
+    assert spikes.startswith("Spike reserving is the best")
+    changed = judged_with(lambda f: (f.codec == "int5-g128") & (f.ranks == 4) & (f.algorithm == "two_shot"), "perplexity", 36.0)
+    assert any(claim.startswith("5 bits cost at most") for claim in changed)
+
+
+def test_the_figure_needs_its_columns():
+    rows = pd.DataFrame(
+        [(4, "ring", "a", "fp16", 10.0, 0.5), (4, "two_shot", "b", "fp16", 20.0, 0.05), (4, "two_shot", "c", "fp16", 30.0, 0.01)],
+        columns=["ranks", "algorithm", "codec", "dtype", "token_sqnr_db", "mean_kl"],
+    )
+    figure = figures.divergence_over_sqnr(rows, width="page")
+    assert [text.get_text() for text in figure.axes[0].texts] == ["c", "b", "a"]
+    assert sum(len(line.get_xdata()) for line in figure.axes[0].lines) == 3
+    with pytest.raises(InputError, match="mean_kl is missing"):
+        figures.divergence_over_sqnr(rows.drop(columns="mean_kl"))
+    with pytest.raises(InputError, match="no row"):
+        figures.divergence_over_sqnr(rows.assign(mean_kl=0.0))

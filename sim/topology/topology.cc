@@ -87,14 +87,18 @@ LinkType& Topology::link_type(std::string_view type) {
   return const_cast<LinkType&>(std::as_const(*this).link_type(type));
 }
 
-Rank default_group_size(const Topology& topology, Rank world_size) {
-  std::uint64_t group_size = 0;
+std::uint64_t ranks_in_a_group(const Topology& topology) {
   if (topology.kind == TopologyKind::numa || topology.kind == TopologyKind::fat_tree) {
-    group_size = topology.group_size.value;
+    return topology.group_size.value;
   }
   if (topology.kind == TopologyKind::dragonfly) {
-    group_size = std::uint64_t{topology.group_size.value} * topology.ranks_per_router.value;
+    return std::uint64_t{topology.group_size.value} * topology.ranks_per_router.value;
   }
+  return 0;
+}
+
+Rank default_group_size(const Topology& topology, Rank world_size) {
+  const std::uint64_t group_size = ranks_in_a_group(topology);
   const bool fits = group_size > 0 && group_size < world_size && world_size % group_size == 0;
   return fits ? static_cast<Rank>(group_size) : default_group_size(world_size);
 }
@@ -214,20 +218,61 @@ void require_graph(const Topology& t, std::string_view origin) {
   }
 }
 
+/// Written so that a NaN fails too.
+void require_between(double value, double least, double most, std::string_view where,
+                     const char* what) {
+  if (value >= least && value <= most) return;
+  fail("{}: {} {} is out of range; allowed is {} to {}", where, what, value, least, most);
+}
+
+void require_factor(double factor, std::string_view where) {
+  if (factor == 0 || (factor >= kSmallestQuantity && factor <= 1 / kSmallestQuantity)) return;
+  fail("{}: bandwidth_factor {} is out of range; allowed are 0 (it does not work) and {} to {}",
+       where, factor, kSmallestQuantity, 1 / kSmallestQuantity);
+}
+
+/// What changes while a collective runs, or from run to run, or from rank to rank.
+void require_varying(const Topology& t, std::string_view origin) {
+  for (std::size_t i = 0; i < t.link_events.size(); ++i) {
+    const LinkEvent& event = t.link_events[i];
+    const std::string where = fmt::format("{}: key 'link_events' {}", origin, i);
+    require_node(t, event.from, where);
+    require_node(t, event.to, where);
+    require_between(event.at_us, 0, kLargestQuantity, where, "at_us");
+    require_factor(event.bandwidth_factor, where);
+  }
+  for (std::size_t i = 0; i < t.background.size(); ++i) {
+    const BackgroundFlow& flow = t.background[i];
+    const std::string where = fmt::format("{}: key 'background' {}", origin, i);
+    require_node(t, flow.from, where);
+    require_node(t, flow.to, where);
+    if (flow.from == flow.to) fail("{}: it leads from {} to itself", where, describe(flow.from));
+    require_between(flow.gb_per_s, kSmallestQuantity, kLargestQuantity, where, "gb_per_s");
+    require_between(flow.from_us, 0, kLargestQuantity, where, "from_us");
+    require_between(flow.until_us, flow.from_us, kLargestQuantity, where, "until_us");
+  }
+  std::set<Rank> seen;
+  for (std::size_t i = 0; i < t.device_overrides.size(); ++i) {
+    const std::string where = fmt::format("{}: key 'device_overrides' {}", origin, i);
+    if (t.device_overrides[i].ranks.empty()) fail("{}: it names no ranks", where);
+    for (const Rank rank : t.device_overrides[i].ranks) {
+      if (rank >= t.ranks.value) {
+        fail("{}: there is no rank {}; allowed is 0 to {}", where, rank, t.ranks.value - 1);
+      }
+      if (!seen.insert(rank).second) fail("{}: rank {} is named twice", where, rank);
+    }
+  }
+  require_between(t.jitter.launch_us, 0, kLargestQuantity, origin, "jitter.launch_us");
+  require_between(t.jitter.message_us, 0, kLargestQuantity, origin, "jitter.message_us");
+}
+
 void require_conditions(const Topology& t, std::string_view origin) {
   for (std::size_t i = 0; i < t.faults.size(); ++i) {
     const LinkFault& fault = t.faults[i];
     const std::string where = fmt::format("{}: key 'faults' {}", origin, i);
     require_node(t, fault.from, where);
     require_node(t, fault.to, where);
-    // Written so that a NaN fails too.
-    const bool in_range =
-        fault.bandwidth_factor == 0 || (fault.bandwidth_factor >= kSmallestQuantity &&
-                                        fault.bandwidth_factor <= 1 / kSmallestQuantity);
-    if (!in_range) {
-      fail("{}: bandwidth_factor {} is out of range; allowed are 0 (it does not work) and {} to {}",
-           where, fault.bandwidth_factor, kSmallestQuantity, 1 / kSmallestQuantity);
-    }
+    require_factor(fault.bandwidth_factor, where);
   }
   std::set<std::pair<std::string, std::string>> faulty;
   for (std::size_t i = 0; i < t.faults.size(); ++i) {
@@ -236,6 +281,7 @@ void require_conditions(const Topology& t, std::string_view origin) {
     fail("{}: key 'faults' {}: the link from {} to {} is named twice", origin, i, ends.first,
          ends.second);
   }
+  require_varying(t, origin);
   std::set<Rank> seen;
   for (std::size_t i = 0; i < t.stragglers.size(); ++i) {
     const Rank rank = t.stragglers[i].rank;
@@ -260,7 +306,7 @@ void require_valid(const Topology& topology, std::string_view origin) {
     fail("{}: section '{}' needs section 'blocks', whose kernels these are", origin,
          topology.device.small ? "small" : "places");
   }
-  for_each_quantity(topology, [&](const std::string& key, const Quantity& quantity) {
+  const auto require_quantity = [&](const std::string& key, const Quantity& quantity) {
     // Less than 1 would mean that two times take longer together than one after the other.
     const bool overlap = key.ends_with("_overlap");
     if (overlap && !(quantity.value >= 1 && quantity.value <= kLargestOverlap)) {
@@ -286,7 +332,13 @@ void require_valid(const Topology& topology, std::string_view origin) {
     if (quantity.value >= kSmallestQuantity && quantity.value <= kLargestQuantity) return;
     fail("{}: key '{}.value': {} is out of range; allowed is {}{} to {}", origin, key,
          quantity.value, may_be_zero ? "0, or " : "", kSmallestQuantity, kLargestQuantity);
-  });
+  };
+  for_each_quantity(topology, require_quantity);
+  for (const DeviceOverride& each : topology.device_overrides) {
+    for_each_quantity_of(each.device, [&](const std::string& key, const Quantity& quantity) {
+      require_quantity("device_overrides." + key, quantity);
+    });
+  }
 }
 
 std::vector<NamedQuantity> quantities_of(const Topology& topology) {

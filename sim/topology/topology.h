@@ -101,6 +101,40 @@ struct Straggler {
   Quantity delay_us;
 };
 
+/// A link that becomes slower, fails or comes back while a collective runs, in one direction.
+struct LinkEvent {
+  NodeName from;
+  NodeName to;
+  double at_us = 0;
+  double bandwidth_factor = 1;  ///< from then on, as LinkFault::bandwidth_factor
+  std::string note;
+};
+
+/// Traffic of others: a flow from a node to another, which takes its max-min share like any message
+/// and never more than this.
+struct BackgroundFlow {
+  NodeName from;
+  NodeName to;
+  double gb_per_s = 0;
+  double from_us = 0;
+  double until_us = 0;
+  std::string note;
+};
+
+/// Ranks with a device of their own.
+struct DeviceOverride {
+  std::vector<Rank> ranks;
+  Device device;
+};
+
+/// What varies from run to run; mean values of exponential distributions, 0 for none.
+struct Jitter {
+  double launch_us = 0;   ///< by which a rank comes late
+  double message_us = 0;  ///< by which a message arrives late
+  bool any() const { return launch_us > 0 || message_us > 0; }
+  bool operator==(const Jitter&) const = default;
+};
+
 struct Topology {
   std::string name;
   std::string summary;
@@ -120,6 +154,10 @@ struct Topology {
   std::vector<Edge> edges;             ///< graph
   std::vector<LinkFault> faults;
   std::vector<Straggler> stragglers;
+  std::vector<LinkEvent> link_events;
+  std::vector<BackgroundFlow> background;
+  std::vector<DeviceOverride> device_overrides;
+  Jitter jitter;
   Device device;
 
   /// Throws std::out_of_range when the kind has no such type.
@@ -154,6 +192,15 @@ Topology read_topology(const std::filesystem::path& path);
 /// Throws InvalidInput unless all counts, quantities and names are in range and fit together.
 /// `origin` names the topology in the message.
 void require_valid(const Topology& topology, std::string_view origin);
+
+/// Whether anything changes while a collective runs, or from run to run, or from rank to rank.
+inline bool varies(const Topology& t) {
+  return !t.link_events.empty() || !t.background.empty() || !t.device_overrides.empty() ||
+         t.jitter.any();
+}
+
+/// Consecutive ranks that a server (fat_tree) or a group (numa, dragonfly) has; 0 of other kinds.
+std::uint64_t ranks_in_a_group(const Topology& topology);
 
 /// Ranks of a group when `world_size` ranks run a hierarchical algorithm and nobody says how many:
 /// those of a server (fat_tree) or of a group (numa, dragonfly), where that makes at least two

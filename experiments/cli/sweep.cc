@@ -15,6 +15,7 @@
 #include "reference/collectives/codecs.h"
 #include "reference/parallel.h"
 #include "reference/tensors/file.h"
+#include "sim/library.h"
 #include "sim/simulator.h"
 
 namespace arlab::cli {
@@ -277,9 +278,10 @@ class SweepRun final : public Run {
     join_abstract_codecs(names);
     const CodecPtr plain = find_codec(name_of(type_));
     for (const std::uint64_t size : sizes) {
-      // As in the published tables: two_shot is what its constants were fitted with.
       if (options_.library && machine.device.library) {
-        points.push_back({&machine, count, group, "two_shot", plain, nullptr, size, true});
+        const ScheduleRequest request{.world_size = count, .elements = size / size_of(type_)};
+        const Algorithm& chosen = library_algorithm(request, {*plain, *plain}, type_, machine);
+        points.push_back({&machine, count, group, chosen.name, plain, nullptr, size, true});
       }
       for (const std::string& algorithm : options_.algorithms) {
         const auto& options = find_algorithm(algorithm).options;

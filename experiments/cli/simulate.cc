@@ -1,5 +1,10 @@
 // arlab simulate: how long a schedule takes on a topology.
 
+#include <cmath>
+#include <functional>
+#include <map>
+#include <memory>
+
 #include "experiments/cli/commands.h"
 #include "experiments/cli/nccl_tests.h"
 #include "experiments/cli/options.h"
@@ -10,6 +15,7 @@
 #include "sim/device/kernel_model.h"
 #include "sim/simulator.h"
 #include "sim/trace/perfetto.h"
+#include "sim/uncertainty.h"
 
 namespace arlab::cli {
 namespace {
@@ -24,6 +30,7 @@ struct SimulateCommand {
   std::string dtype;
   std::optional<std::uint32_t> ranks;
   bool library = false;
+  bool sensitivity = false;
   std::string sharing = "max_min";
   std::string trace;
   bool no_plots = false;
@@ -47,10 +54,12 @@ struct SimulateCommand {
     const bool as_nccl = format == Format::nccl || format == Format::nccl_json;
     if (payloads.size() > 1 || as_nccl) {
       if (!trace.empty()) fail("--trace is of one size, in another --format than nccl");
+      if (sensitivity) fail("--sensitivity is of one size, in another --format than nccl");
       return run_sizes(payloads, {*c, *inner}, type, t, options);
     }
     const std::uint64_t elements = payloads.front() / size_of(type);
     const Rank world_size = world_size_on(t);
+    const auto latency_us = again(world_size, elements, {*c, *inner}, type, t, options);
     std::optional<PerfettoTrace> timeline;
     if (!trace.empty()) options.trace = &timeline.emplace();
     const SimulationResult result = simulated(world_size, elements, {*c, *inner}, type, t, options);
@@ -62,11 +71,84 @@ struct SimulateCommand {
       figures.fields.insert(after_codec, {"inner_codec", inner->name()});
     }
     add_options(figures, result, t);
-    if (format == Format::csv) figures.rows_name.clear();  // one row of figures, not the links
+    const std::vector<Elasticity> elasticities =
+        sensitivity ? elasticities_of(t, latency_us) : std::vector<Elasticity>();
+    add_interval(figures, sensitivity ? interval_of(t, result.latency_us, elasticities)
+                                      : interval_of(t, latency_us));
+    if (sensitivity) show_sensitivity(figures, elasticities, t);
+    // One row of figures, not the links; or the rows that were asked for.
+    if (format == Format::csv && !sensitivity) figures.rows_name.clear();
+    if (format == Format::csv && sensitivity) figures.fields.clear();
     print(figures, format);
     if (timeline && !no_plots) {
       draw("timeline", {trace, picture()},
            fmt::format("the trace is in {} (--no-plots leaves out the picture)", trace));
+    }
+  }
+
+  /// The same run on machines that differ in quantities only.
+  std::function<double(const Topology&)> again(Rank world_size, std::uint64_t elements,
+                                               const Codecs& c, DType type, const Topology& t,
+                                               const SimulateOptions& options) const {
+    if (!sensitivity && !t.uncertainty) return {};
+    const auto plan =
+        std::make_shared<const Plan>(planned(world_size, elements, c, type, t, options));
+    return [plan, options](const Topology& other) {
+      return simulate(*plan, other, options).latency_us;
+    };
+  }
+
+  Plan planned(Rank world_size, std::uint64_t elements, const Codecs& c, DType type,
+               const Topology& t, const SimulateOptions& options) const {
+    if (!schedule.file.empty()) {
+      return plan_of(schedule.make(world_size, elements, c.alignment()), c, type);
+    }
+    ScheduleRequest request = schedule.request(world_size, elements, c.alignment());
+    request.options.group_size = group_size(t, world_size);
+    return plan_of(find_algorithm(schedule.algorithm), request, c, type, t, options);
+  }
+
+  static Json low_of(const std::optional<LatencyInterval>& interval) {
+    return interval ? Json(interval->low_us) : Json(nullptr);
+  }
+  static Json high_of(const std::optional<LatencyInterval>& interval) {
+    return interval ? Json(interval->high_us) : Json(nullptr);
+  }
+
+  static void add_interval(Report& figures, const std::optional<LatencyInterval>& interval) {
+    const auto after = std::find_if(figures.fields.begin(), figures.fields.end(),
+                                    [](const Field& f) { return f.name == "algbw_gb_per_s"; });
+    const std::string about =
+        interval ? fmt::format(
+                       "us: with that, {:.0f} % of times like those that the constants were "
+                       "fitted to",
+                       kIntervalPercent)
+                 : "the topology says nothing of uncertainty";
+    figures.fields.insert(after, {{"latency_us_low", low_of(interval), about},
+                                  {"latency_us_high", high_of(interval)}});
+  }
+
+  /// In place of the links: what the latency depends on, most first.
+  static void show_sensitivity(Report& figures, std::vector<Elasticity> elasticities,
+                               const Topology& t) {
+    std::stable_sort(elasticities.begin(), elasticities.end(),
+                     [](const Elasticity& a, const Elasticity& b) {
+                       return std::abs(a.percent_per_percent) > std::abs(b.percent_per_percent);
+                     });
+    std::map<std::string, double> sigma;
+    for (std::size_t i = 0; t.uncertainty && i < t.uncertainty->constants.size(); ++i) {
+      sigma[t.uncertainty->constants[i]] = t.uncertainty->sigma_percent[i];
+    }
+    figures.rows_name = "sensitivity";
+    figures.rows = {{"constant", "value", "source", "percent_per_percent", "sigma_percent"}, {}};
+    std::map<std::string, Source> sources;
+    for (const NamedQuantity& named : quantities_of(t)) sources[named.key] = named.quantity.source;
+    for (const Elasticity& each : elasticities) {
+      if (each.percent_per_percent == 0) continue;
+      const auto known = sigma.find(each.key);
+      figures.rows.rows.push_back({each.key, each.value, std::string(name_of(sources[each.key])),
+                                   each.percent_per_percent,
+                                   known == sigma.end() ? Json(nullptr) : Json(known->second)});
     }
   }
 
@@ -80,15 +162,18 @@ struct SimulateCommand {
                  const Topology& t, const SimulateOptions& options) const {
     Report rows{"arlab.simulate.sizes/1"};
     rows.rows_name = "sizes";
-    rows.rows.columns = {"bytes",          "latency_us", "algbw_gb_per_s",
-                         "busbw_gb_per_s", "wire_bytes", "bottleneck"};
+    rows.rows.columns = {"bytes",          "latency_us",     "latency_us_low", "latency_us_high",
+                         "algbw_gb_per_s", "busbw_gb_per_s", "wire_bytes",     "bottleneck"};
     NcclReport nccl;
     NcclRun run;
     for (const std::uint64_t payload : payloads) {
       const SimulationResult r =
           simulated(world_size_on(t), payload / size_of(type), c, type, t, options);
-      rows.rows.rows.push_back({r.payload_bytes, r.latency_us, r.algbw_gb_per_s, r.busbw_gb_per_s,
-                                count_json(r.wire_bytes), r.bottleneck});
+      const auto interval =
+          interval_of(t, again(world_size_on(t), payload / size_of(type), c, type, t, options));
+      rows.rows.rows.push_back({r.payload_bytes, r.latency_us, low_of(interval), high_of(interval),
+                                r.algbw_gb_per_s, r.busbw_gb_per_s, count_json(r.wire_bytes),
+                                r.bottleneck});
       // The model does not tell an output that is the input from another one.
       run.lines.push_back({r.payload_bytes, 1, {r.latency_us}, NcclTime{r.latency_us}});
       if (payload != payloads.back()) continue;
@@ -261,6 +346,10 @@ void add_simulate(CLI::App& app) {
       "--trace", command->trace,
       "Write the timeline to this .json, for ui.perfetto.dev, and as a .png beside it");
   sub->add_flag("--no-plots", command->no_plots, "No .png beside the trace")->needs(traced);
+  sub->add_flag(
+      "--sensitivity", command->sensitivity,
+      "What the latency depends on: per cent that it grows by for each constant that grows "
+      "by 1 %");
   add_format(*sub, command->format, Format::table, true);
   sub->callback([command] { command->run(); });
 }

@@ -4,18 +4,22 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <map>
 #include <set>
 #include <utility>
 
 #include "experiments/cli/commands.h"
 #include "experiments/cli/options.h"
+#include "experiments/cli/plots.h"
 #include "reference/parallel.h"
 #include "reference/tensors/file.h"
 #include "sim/calibration/bench_file.h"
 #include "sim/calibration/fit.h"
 #include "sim/calibration/machine_text.h"
 #include "sim/simulator.h"
+#include "sim/uncertainty.h"
 
 namespace arlab::cli {
 namespace {
@@ -27,7 +31,17 @@ fs::path tables_of(const std::string& against) {
   return data_path(fs::path(against) / "validation.toml");
 }
 
-/// What `arlab bench` measured: files named, or all that the source tree or the installation has.
+/// Of kernels that are no longer there: its comments say so.
+bool is_superseded(const fs::path& file) {
+  std::ifstream in(file);
+  for (std::string line; std::getline(in, line) && line.starts_with('#');) {
+    if (line.starts_with("# superseded")) return true;
+  }
+  return false;
+}
+
+/// What `arlab bench` measured: files named, or all that the source tree or the installation has of
+/// kernels as they are.
 std::vector<fs::path> bench_files(const std::vector<std::string>& named) {
   std::vector<fs::path> found;
   std::error_code error;
@@ -42,14 +56,16 @@ std::vector<fs::path> bench_files(const std::vector<std::string>& named) {
   for (fs::directory_iterator entry(data_path("measured"), error);
        !error && entry != fs::directory_iterator(); entry.increment(error)) {
     const std::string name = entry->path().filename().string();
-    if (name.ends_with(".csv") && name.find("_allreduce_") != std::string::npos) {
+    const bool is_bench =
+        name.find("_allreduce_") != std::string::npos || name.find("_places_") != std::string::npos;
+    if (name.ends_with(".csv") && is_bench && !is_superseded(entry->path())) {
       found.push_back(entry->path());
     }
   }
   if (found.empty()) {
     fail(
-        "there are no measured times: experiments/measured has no *_allreduce_*.csv, which arlab "
-        "bench writes; --file names one");
+        "there are no measured times: experiments/measured has no *_allreduce_*.csv that is not "
+        "superseded, which arlab bench writes; --file names one");
   }
   std::sort(found.begin(), found.end());
   return found;
@@ -66,6 +82,7 @@ struct HeldOut {
   std::string name;
   std::size_t constants = 0;
   std::vector<SimulatedCell> cells;
+  std::size_t in_interval = 0;  ///< measured times within the interval of the prediction
 };
 
 HeldOut predict(const Measurements& measurements, const FitDefinition& fit,
@@ -82,10 +99,17 @@ HeldOut predict(const Measurements& measurements, const FitDefinition& fit,
          seen.empty() ? "fit to" : "predict");
   }
   const FitResult fitted = fit_constants(fit, simulator, seen);
-  HeldOut result{fmt::format("{}: {}", fit.name, hold_out.name), fitted.constants.size(), {}};
+  HeldOut result{fmt::format("{}: {}", fit.name, hold_out.name), fitted.constants.size(), {}, 0};
   for (const std::size_t i : unseen) {
     const Topology& machine = fitted.machines.at(simulator.cell(i).topology);
     result.cells.push_back(simulator.simulate_cell(i, machine));
+    const auto interval =
+        interval_of(machine, [&](const Topology& t) { return simulator.latency_us(i, t); });
+    if (!interval) continue;
+    const double measured_us =
+        simulator.latency_us(i, machine) / (1 + result.cells.back().error_percent / 100);
+    const bool inside = interval->low_us <= measured_us && measured_us <= interval->high_us;
+    result.in_interval += inside ? 1 : 0;
   }
   return result;
 }
@@ -105,6 +129,17 @@ std::vector<HeldOut> predict_all(const Measurements& measurements) {
 
 Json percent(double value) { return std::round(value * 1000) / 1000; }
 
+/// Mean error of cells of so many bytes, or null: how far it is at small sizes and at large ones.
+Json error_between(const std::vector<SimulatedCell>& cells, std::uint64_t from, std::uint64_t to) {
+  std::vector<SimulatedCell> some;
+  for (const SimulatedCell& cell : cells) {
+    if (cell.measurement.bytes >= from && cell.measurement.bytes < to) some.push_back(cell);
+  }
+  return some.empty() ? Json(nullptr) : percent(summarize(some).mape_percent);
+}
+constexpr std::uint64_t kMedium = 512 << 10;
+constexpr std::uint64_t kLarge = 16 << 20;
+
 std::vector<Json> table_row(const std::string& name, std::string_view source, bool held_out,
                             Json constants, const std::vector<SimulatedCell>& cells) {
   const ErrorSummary error = summarize(cells);
@@ -116,14 +151,26 @@ std::vector<Json> table_row(const std::string& name, std::string_view source, bo
           std::move(constants),
           percent(error.mape_percent),
           percent(error.max_ape_percent),
+          error_between(cells, 0, kMedium),
+          error_between(cells, kMedium, kLarge),
+          error_between(cells, kLarge, UINT64_MAX),
           held_out,
           ranks ? Json(fmt::format("{}/{}", ranking.right, ranking.rows)) : Json(nullptr),
           error.worst};
 }
 
-const std::vector<std::string> kTableColumns = {"name",      "source",        "cells",
-                                                "constants", "mape_percent",  "max_ape_percent",
-                                                "held_out",  "best_codec_ok", "worst"};
+const std::vector<std::string> kTableColumns = {"name",
+                                                "source",
+                                                "cells",
+                                                "constants",
+                                                "mape_percent",
+                                                "max_ape_percent",
+                                                "below_512k_percent",
+                                                "below_16m_percent",
+                                                "from_16m_percent",
+                                                "held_out",
+                                                "best_codec_ok",
+                                                "worst"};
 const std::vector<std::string> kCellColumns = {
     "table", "row",      "column", "topology", "algorithm", "codec",        "library",
     "bytes", "quantity", "source", "value",    "simulated", "error_percent"};
@@ -146,29 +193,57 @@ std::vector<Json> cell_row(const Measurements& measurements, const SimulatedCell
           percent(cell.error_percent)};
 }
 
+/// All cells of both, one after the other.
+Measurements together(Measurements a, Measurements b) {
+  for (Measurement& cell : b.cells) cell.table += a.tables.size();
+  const auto append = [](auto& to, auto& from) {
+    to.insert(to.end(), std::make_move_iterator(from.begin()), std::make_move_iterator(from.end()));
+  };
+  append(a.tables, b.tables);
+  append(a.cells, b.cells);
+  append(a.fits, b.fits);
+  return a;
+}
+
+Json cells_json(const Measurements& measurements, const std::vector<SimulatedCell>& cells,
+                const std::string& table) {
+  Json rows = Json::array();
+  for (const SimulatedCell& cell : cells) {
+    Json row;
+    const std::vector<Json> values = cell_row(measurements, cell);
+    for (std::size_t c = 0; c < kCellColumns.size(); ++c) row[kCellColumns[c]] = values[c];
+    if (!table.empty()) row["table"] = table;
+    rows.push_back(std::move(row));
+  }
+  return rows;
+}
+
 struct ValidateCommand {
   std::string against = "published";
   std::string tables;
+  std::string plot;
   std::vector<std::string> files;
   bool cells = false;
   bool skip_hold_outs = false;
   Format format = Format::table;
 
   void run() const {
-    if (against != "published" && against != "measured") {
-      fail("--against is {}: allowed are published, measured", quote(against));
+    if (against != "published" && against != "measured" && against != "all") {
+      fail("--against is {}: allowed are published, measured, all", quote(against));
     }
+    if (!plot.empty()) require_picture_name("--plot", plot, {".png", ".svg", ".pdf"});
     if (!files.empty() && against != "measured") fail("--file needs --against measured");
     Measurements measurements;
     std::size_t left_out = 0;
     if (!tables.empty()) {
       measurements = read_measurements(tables);
-    } else if (against == "measured") {
-      BenchFiles bench = read_bench_files(bench_files(files));
-      measurements = std::move(bench.measurements);
-      left_out = bench.left_out;
     } else {
-      measurements = read_measurements(tables_of(against));
+      if (against != "measured") measurements = read_measurements(tables_of("published"));
+      if (against != "published") {
+        BenchFiles bench = read_bench_files(bench_files(files));
+        measurements = together(std::move(measurements), std::move(bench.measurements));
+        left_out = bench.left_out;
+      }
     }
     const CellSimulator simulator(measurements, measurements.cells);
     const std::vector<SimulatedCell> simulated = simulator.simulate_all(simulator.machines());
@@ -188,6 +263,21 @@ struct ValidateCommand {
            "rows of emulated GPUs or of torch_symm_mem, which nothing here simulates"});
     }
     print(report, format);
+    if (plot.empty()) return;
+    Json data{{"schema", report.schema}, {"measurements", cells_json(measurements, simulated, "")}};
+    for (const Field& field : report.fields) data[field.name] = field.value;
+    data["predictions"] = predictions(measurements, held_out);
+    draw("validation", data, plot, "the errors are printed");
+  }
+
+  /// Cells of hold-outs, each with the name of its own.
+  static Json predictions(const Measurements& measurements, const std::vector<HeldOut>& held_out) {
+    Json rows = Json::array();
+    for (const HeldOut& one : held_out) {
+      for (Json& row : cells_json(measurements, one.cells, one.name))
+        rows.push_back(std::move(row));
+    }
+    return rows;
   }
 
   /// How many numbers were fitted to, or chosen with, the tables of the file.
@@ -218,9 +308,13 @@ struct ValidateCommand {
           table_row(table.name, name_of(table.source), false, nullptr, of_table));
     }
     std::vector<SimulatedCell> unseen;
+    std::size_t in_interval = 0;
     for (const HeldOut& one : held_out) {
-      report.rows.rows.push_back(table_row(one.name, against, true, one.constants, one.cells));
+      const std::size_t table = one.cells.front().measurement.table;
+      const std::string_view source = name_of(measurements.tables[table].source);
+      report.rows.rows.push_back(table_row(one.name, source, true, one.constants, one.cells));
       unseen.insert(unseen.end(), one.cells.begin(), one.cells.end());
+      in_interval += one.in_interval;
     }
     std::size_t constants = 0;
     for (const FitDefinition& fit : measurements.fits) {
@@ -239,6 +333,12 @@ struct ValidateCommand {
         {"held_out_mape_percent", any ? percent(predicted.mape_percent) : Json(nullptr)},
         {"held_out_max_ape_percent", any ? percent(predicted.max_ape_percent) : Json(nullptr),
          predicted.worst},
+        {"held_out_in_interval_percent",
+         any ? percent(100 * static_cast<double>(in_interval) /
+                       static_cast<double>(predicted.cells))
+             : Json(nullptr),
+         fmt::format("of them within the interval of {:.0f} % that the fit says",
+                     kIntervalPercent)},
         {"best_codec_ok_percent", percent(ranking.right_percent()),
          fmt::format("the codec that the simulator picks is within 5 % of the fastest in {} of {} "
                      "rows",
@@ -246,14 +346,8 @@ struct ValidateCommand {
         {"provenance",
          fmt::format("simulated: model {}; beside {} tables", kSimulatorModel, against)}};
     if (format == Format::json) {
-      Json rows = Json::array();
-      for (const SimulatedCell& cell : simulated) {
-        Json row;
-        const std::vector<Json> values = cell_row(measurements, cell);
-        for (std::size_t c = 0; c < kCellColumns.size(); ++c) row[kCellColumns[c]] = values[c];
-        rows.push_back(std::move(row));
-      }
-      report.fields.push_back({"measurements", std::move(rows)});
+      report.fields.push_back({"measurements", cells_json(measurements, simulated, "")});
+      report.fields.push_back({"predictions", predictions(measurements, held_out)});
     }
     return report;
   }
@@ -355,6 +449,15 @@ struct CalibrateCommand {
         text = with_quantity(text, name, constant.key,
                              Quantity{constant.value, Source::fitted, std::move(origin)});
       }
+      const auto own = fitted.machines.find(name);
+      const Topology& like =
+          own == fitted.machines.end() ? fitted.machines.begin()->second : own->second;
+      if (like.uncertainty) {
+        Uncertainty uncertainty = *like.uncertainty;
+        uncertainty.note = files.empty() ? fmt::format("arlab calibrate --fit {}", fit)
+                                         : note + ": arlab calibrate --file";
+        text = with_uncertainty(text, uncertainty);
+      }
       texts[name + ".toml"] = std::move(text);
     }
     for (const auto& [file, text] : texts) {
@@ -369,15 +472,20 @@ void add_validate(CLI::App& app) {
   auto command = std::make_shared<ValidateCommand>();
   CLI::App* sub = app.add_subcommand(
       "validate", "The simulator beside published or measured tables, cell by cell");
-  sub->add_option("--against", command->against, "published or measured [published]");
+  sub->add_option("--against", command->against,
+                  "published, measured (on our machines) or all [published]");
   auto* described =
       sub->add_option("--tables", command->tables,
                       "A description of tables of your own (TOML); see sim/calibration/README.md");
   sub->add_option("--file", command->files,
-                  "Measured times, a CSV of arlab bench [all *_allreduce_*.csv in "
-                  "experiments/measured]")
+                  "Measured times, a CSV of arlab bench [all in experiments/measured of kernels as "
+                  "they are]")
       ->excludes(described);
-  sub->add_flag("--cells", command->cells, "Print every cell: table, simulated, error");
+  auto* every =
+      sub->add_flag("--cells", command->cells, "Print every cell: table, simulated, error");
+  sub->add_option("--plot", command->plot,
+                  "Picture of simulated against published or measured times (.png, .svg, .pdf)")
+      ->excludes(every);
   sub->add_flag("--skip-hold-outs", command->skip_hold_outs,
                 "Leave out the fits that predict cells they do not see (a minute)");
   add_format(*sub, command->format);

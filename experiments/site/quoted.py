@@ -16,6 +16,7 @@ import functools
 import json
 import re
 import sys
+from typing import Any
 
 from repository import REPOSITORY, SITE, arlab
 
@@ -26,7 +27,6 @@ EXPERIMENTS = REPOSITORY / "experiments"
 SPEEDS = "measured/h200_places_2026-11-22.csv"
 LAYERS = "measured/h200_layers_2026-11-23.csv"
 CONFORMANCE = "measured/h200_conformance_2026-11-23.csv"
-NEW_KERNELS = "measured/h200_simulator_check_2026-11-22.txt"
 ACCURACY = "studies/accuracy/accuracy.csv"
 
 
@@ -147,15 +147,19 @@ def token_sqnr(algorithm: str, codec: str, tensor: str, ranks: int = 8) -> str:
 
 
 @functools.cache
-def validation(figure: str) -> str:
-    value = json.loads(arlab("validate", "--skip-hold-outs", "--format", "json"))[figure]
+def validated(*options: str) -> dict[str, Any]:
+    return json.loads(arlab("validate", *options, "--format", "json"))
+
+
+def validation(figure: str, *options: str) -> str:
+    """Of `arlab validate` with these options."""
+    value = validated(*options)[figure]
     return f"{value:.1f}" if isinstance(value, float) else str(value)
 
 
-def new_kernels(figure: str) -> str:
-    """Of the simulator beside kernels that it was not fitted to."""
-    found = re.search(rf"^{figure} +([\d.]+) ", (EXPERIMENTS / NEW_KERNELS).read_text(), re.MULTILINE)
-    return f"{float(found[1]):.1f}" if found else "none"
+def kernels(figure: str) -> str:
+    """Of the simulator beside kernels of ours as they are."""
+    return validation(figure, "--against", "measured", "--file", str(EXPERIMENTS / SPEEDS))
 
 
 def quoted(page: str) -> str:

@@ -79,4 +79,23 @@ std::string with_quantity(std::string_view text, std::string_view origin, std::s
   });
 }
 
+std::string with_uncertainty(std::string_view text, const Uncertainty& uncertainty) {
+  constexpr std::string_view kHead = "[uncertainty]\n";
+  std::string result(text);
+  if (const std::size_t begin = result.find(kHead); begin != std::string::npos) {
+    const std::size_t end = result.find("\n[", begin);
+    result.erase(begin, end == std::string::npos ? end : end + 1 - begin);
+  }
+  while (result.ends_with("\n\n")) result.pop_back();
+  result += fmt::format("\n{}scatter_percent = {:.4g}\nnote = \"{}\"\nconstants = [\n", kHead,
+                        uncertainty.scatter_percent, uncertainty.note);
+  for (const std::string& key : uncertainty.constants) result += fmt::format("  \"{}\",\n", key);
+  result += fmt::format("]\nsigma_percent = [{:.4g}]\ncorrelation = [\n",
+                        fmt::join(uncertainty.sigma_percent, ", "));
+  for (const std::vector<double>& row : uncertainty.correlation) {
+    result += fmt::format("  [{:.4f}],\n", fmt::join(row, ", "));
+  }
+  return result + "]\n";
+}
+
 }  // namespace arlab

@@ -127,6 +127,19 @@ class Section {
     return extents;
   }
 
+  /// An array of numbers, which may be empty.
+  std::vector<double> numbers(const std::string& key) {
+    return numbers_in(required(key).as_array(), at(key));
+  }
+  /// An array of such arrays.
+  std::vector<std::vector<double>> rows_of_numbers(const std::string& key) {
+    const toml::array* array = required(key).as_array();
+    if (array == nullptr) fail("{}: key '{}': it must be an array of arrays", origin_, at(key));
+    std::vector<std::vector<double>> rows;
+    for (const toml::node& row : *array) rows.push_back(numbers_in(row.as_array(), at(key)));
+    return rows;
+  }
+
   /// An array of strings, which may be empty.
   std::vector<std::string> texts(const std::string& key) {
     const toml::array* array = required(key).as_array();
@@ -202,6 +215,16 @@ class Section {
     result.note = table.text("note");
     table.reject_other_keys();
     return result;
+  }
+
+  std::vector<double> numbers_in(const toml::array* array, const std::string& where) const {
+    const auto is_number = [](const toml::node& node) { return node.is_number(); };
+    if (array == nullptr || !std::all_of(array->begin(), array->end(), is_number)) {
+      fail("{}: key '{}': it must be an array of numbers", origin_, where);
+    }
+    std::vector<double> numbers;
+    for (const toml::node& number : *array) numbers.push_back(*number.value<double>());
+    return numbers;
   }
 
   std::uint32_t checked_integer(const toml::node& node, const std::string& where,

@@ -101,6 +101,15 @@ struct Straggler {
   Quantity delay_us;
 };
 
+/// What a fit says of constants of the machine, by their keys (uncertainty.h).
+struct Uncertainty {
+  double scatter_percent = 0;  ///< of the fit's cells about it, one standard deviation
+  std::string note;            ///< of which fit
+  std::vector<std::string> constants;
+  std::vector<double> sigma_percent;             ///< one standard deviation each
+  std::vector<std::vector<double>> correlation;  ///< row i: with those before it
+};
+
 struct Topology {
   std::string name;
   std::string summary;
@@ -121,6 +130,7 @@ struct Topology {
   std::vector<LinkFault> faults;
   std::vector<Straggler> stragglers;
   Device device;
+  std::optional<Uncertainty> uncertainty;
 
   /// Throws std::out_of_range when the kind has no such type.
   const LinkType& link_type(std::string_view type) const;

@@ -65,6 +65,17 @@ void read_shape(Section& file, Topology& topology) {
   }
 }
 
+Uncertainty read_uncertainty(Section section) {
+  Uncertainty read;
+  read.scatter_percent = section.number("scatter_percent");
+  read.note = section.text("note");
+  read.constants = section.texts("constants");
+  read.sigma_percent = section.numbers("sigma_percent");
+  read.correlation = section.rows_of_numbers("correlation");
+  section.reject_other_keys();
+  return read;
+}
+
 }  // namespace
 
 Topology parse_topology(std::string_view text, std::string_view origin) {
@@ -120,6 +131,9 @@ Topology parse_topology(std::string_view text, std::string_view origin) {
     quantity = section->quantity(last);
   });
   section->reject_other_keys();
+  if (file.has("uncertainty")) {
+    topology.uncertainty = read_uncertainty(file.section("uncertainty", "a table"));
+  }
   file.reject_other_keys();
 
   require_valid(topology, origin);

@@ -36,7 +36,7 @@ struct ModelTimeCommand {
   std::string model;
   std::string topology;
   std::string phase = "prefill";
-  std::string algorithm = "two_shot";
+  std::string algorithm;
   std::string codec;
   std::string dtype = "bf16";
   std::string overlap = "none";
@@ -50,7 +50,8 @@ struct ModelTimeCommand {
   bool no_attention = false;
   Format format = Format::table;
 
-  void run() const {
+  void run() {
+    if (algorithm.empty()) algorithm = library ? "ring" : "two_shot";
     if (!trace.empty()) require_output_file(trace);
     const Topology t = find_topology(topology);
     const ModelShape shape = find_model(model);
@@ -162,7 +163,8 @@ void add_model_time(CLI::App& model) {
               "Of each prompt; in decode those that are there already [1024]");
   add_integer(*sub, "--batch", command->batch, 1, kMostBatch, "Sequences [1]");
   sub->add_option("--phase", command->phase, "prefill or decode [prefill]");
-  sub->add_option("--algorithm", command->algorithm, "Of all-reduces [two_shot]");
+  sub->add_option("--algorithm", command->algorithm,
+                  "Of all-reduces [two_shot; with --library ring]");
   sub->add_option("--codec", command->codec, "Codec (see arlab list codecs) [the dtype]");
   sub->add_option("--dtype", command->dtype, "fp16 or bf16 [bf16]");
   sub->add_flag("--library", command->library,

@@ -13,7 +13,8 @@
 //   Simple     8.4     3.4 / 5.7            r
 //   NVLS       25      -                    2 expected_efficiency (n - 1) / n min(r, n port_gb_per_s)
 //
-// An all-to-all is sends and receives, of up to 32 KiB to a peer by LL.
+// An all-to-all is sends and receives, of up to 32 KiB to a peer by LL: that limit is not NCCL's
+// source's, it was read off NVIDIA's tables.
 #pragma once
 
 #include <optional>

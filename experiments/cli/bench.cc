@@ -373,7 +373,7 @@ void add_bench(CLI::App& app) {
   sub->add_option("--out", command->out, "Also write the times to this CSV file");
   sub->add_flag("--check", command->check,
                 "With --format nccl: compare every bit with the reference's (#wrong)");
-  add_format(*sub, command->format, Format::table, true);
+  add_format(*sub, command->format, Format::table, {Format::nccl, Format::nccl_json});
   sub->callback([command] { command->run(); });
 }
 

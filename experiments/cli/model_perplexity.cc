@@ -116,7 +116,7 @@ struct PerplexityCommand {
         point.ranks, s.file.empty() ? "" : quick_hash_of_file(s.file), s.own, s.forward, s.combine,
         s.group_size.value_or(0), s.micro_chunks.value_or(0), s.inner_codec,
         collective.execution.accumulate, collective.platform, layers);
-    if (point.algorithm.ends_with(".json")) all += " " + quick_hash_of_file(point.algorithm);
+    if (is_schedule_file(point.algorithm)) all += " " + quick_hash_of_file(point.algorithm);
     for (const std::string& entry : layer_codecs) all += " " + entry;
     return fmt::format("{:016x}", quick_hash(all));
   }

@@ -185,13 +185,30 @@ bool hand_over_drawing(const std::string& json) {
   return true;
 }
 
-void add_format(CLI::App& command, Format& format, Format default_format, bool nccl) {
+void add_format(CLI::App& command, Format& format, Format default_format,
+                std::initializer_list<Format> more) {
+  struct Known {
+    const char* name;
+    Format format;
+    const char* words;
+  };
+  constexpr Known kKnown[] = {{"table", Format::table, ""},
+                              {"json", Format::json, ""},
+                              {"csv", Format::csv, ""},
+                              {"nccl", Format::nccl, "as nccl-tests has it"},
+                              {"nccl-json", Format::nccl_json, "as nccl-tests has it"},
+                              {"toml", Format::toml, "a complete machine file"}};
   format = default_format;
-  std::vector<std::pair<std::string, Format>> names = {
-      {"table", Format::table}, {"json", Format::json}, {"csv", Format::csv}};
-  if (nccl) names.insert(names.end(), {{"nccl", Format::nccl}, {"nccl-json", Format::nccl_json}});
+  std::vector<std::pair<std::string, Format>> names;
   std::string allowed;
-  for (const auto& [name, value] : names) allowed += (allowed.empty() ? "" : ", ") + name;
+  std::string words;
+  for (const Known& known : kKnown) {
+    const bool usual = known.format <= Format::csv;
+    if (!usual && std::find(more.begin(), more.end(), known.format) == more.end()) continue;
+    names.emplace_back(known.name, known.format);
+    allowed += (allowed.empty() ? "" : ", ") + names.back().first;
+    if (!usual) words += fmt::format("; {}: {}", known.name, known.words);
+  }
   command
       .add_option_function<std::string>(
           "--format",
@@ -206,8 +223,7 @@ void add_format(CLI::App& command, Format& format, Format default_format, bool n
                                        fmt::format("{}: allowed are {}", quote(text), allowed));
           },
           fmt::format("Output: table, json or csv [{}]{}",
-                      names[static_cast<std::size_t>(default_format)].first,
-                      nccl ? "; nccl and nccl-json are as nccl-tests has them" : ""))
+                      names[static_cast<std::size_t>(default_format)].first, words))
       ->type_name("FORMAT");
 }
 

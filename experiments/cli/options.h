@@ -65,9 +65,9 @@ bool has_listener();
 /// Hands the data of a picture to who takes this thread's output; false where nobody does.
 bool hand_over_drawing(const std::string& json);
 
-/// --format table|json|csv, for every command; of some also nccl and nccl-json.
+/// --format table|json|csv, for every command; of some also others.
 void add_format(CLI::App& command, Format& format, Format default_format = Format::table,
-                bool nccl = false);
+                std::initializer_list<Format> more = {});
 
 /// "table", "json" or "csv".
 std::string name_of(Format format);

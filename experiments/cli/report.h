@@ -11,7 +11,7 @@
 namespace arlab::cli {
 
 /// The last two are of bench and simulate (nccl_tests.h).
-enum class Format { table, json, csv, nccl, nccl_json };
+enum class Format { table, json, csv, nccl, nccl_json, toml };
 
 /// Exact up to 2^64 - 1; above that the nearest float64, as most readers of JSON would make of it.
 nlohmann::ordered_json count_json(WideCount count);

@@ -8,6 +8,7 @@
 #include <map>
 #include <set>
 #include <span>
+#include <tuple>
 #include <utility>
 
 #include "experiments/cli/commands.h"
@@ -22,6 +23,8 @@
 #include "reference/tensors/file.h"
 #include "reference/tensors/safetensors.h"
 #include "reference/tensors/synthetic.h"
+#include "sim/library.h"
+#include "sim/nccl.h"
 #include "sim/simulator.h"
 
 namespace arlab::cli {
@@ -37,6 +40,12 @@ constexpr std::uint64_t kLargestBytes = std::uint64_t{1} << 32;
 /// The reference sums over all ranks; more would take minutes per candidate.
 constexpr Rank kMostMeasuredRanks = 64;
 constexpr std::uint64_t kSyntheticElements = 12288;  // as many as the shipped activations have
+/// Group sizes that are looked at, and numbers of micro-chunks; what is the fastest for one of the
+/// probes stays a candidate.
+constexpr std::size_t kMostGroupSizes = 5;
+constexpr std::uint32_t kMicroChunks[] = {1, 2, 8, 16};
+constexpr std::uint64_t kProbes[] = {std::uint64_t{256} << 10, std::uint64_t{64} << 20};
+constexpr double kClearly = 0.98;  // a gain of less is not worth candidates of its own
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 std::vector<std::string> split(const std::string& list, const std::string& option) {
@@ -75,6 +84,7 @@ struct Candidate {
   CodecPtr codec;
   bool library = false;
   double wire_bits = 0;
+  AlgorithmOptions options = {};  ///< group size and micro-chunks, where the algorithm has them
   /// Of the worst tensor; infinite without any error, -infinite when finite values were lost.
   std::optional<double> sqnr_db = {};        ///< of the whole tensor
   std::optional<double> token_sqnr_db = {};  ///< of its median token, where tensors have tokens
@@ -85,6 +95,11 @@ struct Candidate {
   }
   const char* implementation() const { return library ? "library" : "kernel"; }
 };
+
+bool has_option(const Algorithm& algorithm, std::string_view name) {
+  return std::any_of(algorithm.options.begin(), algorithm.options.end(),
+                     [name](const AlgorithmOption& option) { return option.name == name; });
+}
 
 // ---------------------------------------------------------------- error
 
@@ -130,18 +145,20 @@ Samples all_tensors_of(const fs::path& path, Rank ranks, DType dtype) {
 }
 
 /// Sets the SQNR of a candidate on its worst tensor. `exact` are the sums of the samples.
-void measure_sqnr(Candidate& c, const Samples& samples, const std::vector<ExactResult>& exact,
-                  Rank group_size) {
+void measure_sqnr(Candidate& c, const Samples& samples, const std::vector<ExactResult>& exact) {
   double worst = kInfinity;
   double worst_token = kInfinity;
   for (std::size_t i = 0; i < samples.tensors.size(); ++i) {
     const Tensor& inputs = samples.tensors[i];
     const CodecPtr codec = codec_for(c.codec_name, inputs);
+    // A switch adds in no order that is known; a ring adds one after the other, too.
+    const bool in_switch = c.algorithm == &nvls_algorithm();
+    const std::string& algorithm = in_switch ? find_algorithm("ring").name : c.algorithm->name;
     const Schedule schedule =
-        make_schedule(c.algorithm->name, {.world_size = static_cast<Rank>(inputs.ranks()),
-                                          .elements = inputs.elements_per_rank(),
-                                          .alignment = codec->info().alignment,
-                                          .options = {.group_size = group_size}});
+        make_schedule(algorithm, {.world_size = static_cast<Rank>(inputs.ranks()),
+                                  .elements = inputs.elements_per_rank(),
+                                  .alignment = codec->info().alignment,
+                                  .options = c.options});
     Tensor outputs = make_tensor(inputs.dtype, inputs.shape);
     execute(schedule, *codec, inputs.dtype, inputs.bytes(), outputs.bytes(), {.threads = 1});
     const auto result = outputs.rank_bytes(0);
@@ -161,8 +178,8 @@ void measure_sqnr(Candidate& c, const Samples& samples, const std::vector<ExactR
 /// Latencies on a topology; every one is simulated once.
 class Clock {
  public:
-  Clock(const Topology& topology, Rank ranks, Rank group_size, DType dtype)
-      : topology_(topology), ranks_(ranks), group_size_(group_size), dtype_(dtype) {}
+  Clock(const Topology& topology, Rank ranks, DType dtype)
+      : topology_(topology), ranks_(ranks), dtype_(dtype) {}
 
   double latency_us(const Candidate& c, std::uint64_t bytes) {
     const auto [place, is_new] = known_[&c].try_emplace(bytes, 0.0);
@@ -200,14 +217,13 @@ class Clock {
     const ScheduleRequest request{.world_size = ranks_,
                                   .elements = elements,
                                   .alignment = c.codec->info().alignment,
-                                  .options = {.group_size = group_size_}};
+                                  .options = c.options};
     return simulate(*c.algorithm, request, *c.codec, dtype_, topology_, {.library = c.library})
         .latency_us;
   }
 
   const Topology& topology_;
   Rank ranks_;
-  Rank group_size_;
   DType dtype_;
   std::map<const Candidate*, std::map<std::uint64_t, double>> known_;  ///< by size
 };
@@ -219,10 +235,30 @@ struct Range {
   const Candidate* best = nullptr;
 };
 
+/// Whether `a` is never slower than `b`: the same algorithm with fewer bytes on the wire, no more
+/// work, and chunks that can be cut at least as evenly.
+bool outruns(const Candidate& a, const Candidate& b) {
+  if (a.algorithm != b.algorithm || a.library != b.library || !(a.options == b.options))
+    return false;
+  const CodecCost& of_a = a.codec->info().cost;
+  const CodecCost& of_b = b.codec->info().cost;
+  return a.wire_bits < b.wire_bits &&
+         a.wire_bits / of_a.store_efficiency < b.wire_bits / of_b.store_efficiency &&
+         of_a.encode_ops_per_element <= of_b.encode_ops_per_element &&
+         of_a.decode_ops_per_element <= of_b.decode_ops_per_element && of_a.packed >= of_b.packed &&
+         of_a.measures <= of_b.measures && a.codec->info().alignment <= b.codec->info().alignment;
+}
+
 class Selector {
  public:
-  Selector(std::vector<const Candidate*> allowed, Clock& clock)
-      : allowed_(std::move(allowed)), clock_(clock) {}
+  Selector(const std::vector<const Candidate*>& allowed, Clock& clock) : clock_(clock) {
+    for (const Candidate* c : allowed) {
+      const bool is_outrun =
+          std::any_of(allowed.begin(), allowed.end(),
+                      [c](const Candidate* other) { return outruns(*other, *c); });
+      if (!is_outrun) allowed_.push_back(c);
+    }
+  }
 
   /// Of equally fast ones the one with the least error, then the first. Those that were slower for
   /// fewer bytes already are not simulated.
@@ -337,12 +373,11 @@ struct SelectCommand {
       fail("--ranks is {}, but topology '{}' has only {}", world_size, t.name, t.ranks.value);
     }
 
-    const Rank group_size = default_group_size(t, world_size);
     std::vector<Candidate> all = candidates(t, type, world_size);
     std::string measured_on = "not measured: too many ranks for the reference";
     std::string budget_about;
     if (world_size <= kMostMeasuredRanks) {
-      measured_on = measure(all, world_size, group_size, type, budget_about);
+      measured_on = measure(all, world_size, type, budget_about);
     } else if (least_sqnr || !input.empty() || !synthetic.empty() || !metric.empty()) {
       fail(
           "SQNR is measured on at most {} ranks, not {}: --ranks takes fewer, --max-wire-bits is "
@@ -350,7 +385,7 @@ struct SelectCommand {
           kMostMeasuredRanks, world_size);
     }
     std::vector<const Candidate*> allowed = within_budget(all, least_sqnr, most_bits, measured_on);
-    Clock clock(t, world_size, group_size, type);
+    Clock clock(t, world_size, type);
     std::vector<const Candidate*> everybody;
     everybody.reserve(all.size());
     for (const Candidate& c : all) everybody.push_back(&c);
@@ -362,11 +397,6 @@ struct SelectCommand {
     figures.fields.insert(figures.fields.begin() + 4,
                           {"metric", budget_about.empty() ? Json(nullptr) : Json(budget_about),
                            "what the budget and the Pareto front are about"});
-    figures.fields.insert(
-        figures.fields.begin() + 2,
-        {"group_size", group_size,
-         fmt::format("ranks per group of hierarchical algorithms{}",
-                     group_size == default_group_size(world_size) ? "" : ": as the topology")});
     const Table front = pareto(all, payload, clock);
     Json json = Json::parse(render(figures, Format::json));
     json["pareto"] = json_rows(front);
@@ -414,26 +444,90 @@ struct SelectCommand {
     } else {
       names = split(codecs, "--codecs");
     }
-    std::vector<Candidate> all;
+    std::vector<Candidate> plain;  // a candidate per codec
     for (const std::string& name : names) {
       const CodecPtr codec = find_codec(with_row(name));
       require_takes(*codec, type, "--codecs " + name);
       constexpr std::size_t kMany = std::size_t{1} << 20;
       const double bits = 8.0 * static_cast<double>(codec->wire_bytes(type, kMany)) / kMany;
-      for (const Algorithm* a : chosen) all.push_back({a, name, codec, false, bits, {}});
+      plain.push_back({nullptr, name, codec, false, bits});
     }
-    // As in the published tables: two_shot is what its constants were fitted with.
+    std::vector<Candidate> all;
+    for (const Algorithm* a : chosen) {
+      for (const AlgorithmOptions& options : variants(*a, plain, t, type, world_size)) {
+        for (const Candidate& each : plain) {
+          Candidate& added = all.emplace_back(each);
+          added.algorithm = a;
+          added.options = options;
+        }
+      }
+    }
     const bool wanted = algorithms.empty() && codecs.empty();
-    if (wanted && t.device.library) {
-      const std::string plain(name_of(type));
-      all.push_back({&find_algorithm("two_shot"),
-                     plain,
-                     find_codec(plain),
-                     true,
-                     8.0 * static_cast<double>(size_of(type)),
-                     {}});
+    if (wanted && (t.device.library || t.device.nccl)) {
+      const std::string uncompressed(name_of(type));
+      for (const std::string& name : library_algorithms(t)) {
+        all.push_back({&find_simulated_algorithm(name), uncompressed, find_codec(uncompressed),
+                       true, 8.0 * static_cast<double>(size_of(type))});
+      }
     }
     return all;
+  }
+
+  /// Options of an algorithm that are worth a try with every codec: those that a user gets who says
+  /// nothing, and which of others are the fastest with few or with many bits, for small or for large
+  /// tensors. At most 4 x (kMostGroupSizes + 4) simulations.
+  static std::vector<AlgorithmOptions> variants(const Algorithm& algorithm,
+                                                const std::vector<Candidate>& codecs,
+                                                const Topology& t, DType type, Rank world_size) {
+    const bool has_groups = has_option(algorithm, "group-size");
+    const bool has_micro_chunks = has_option(algorithm, "micro-chunks");
+    AlgorithmOptions usual;
+    if (has_groups) usual.group_size = default_group_size(t, world_size);
+    std::vector<AlgorithmOptions> kept = {usual};
+    if (world_size < 2 || (!has_groups && !has_micro_chunks)) return kept;
+    const auto by_bits = [](const Candidate& a, const Candidate& b) {
+      return a.wire_bits < b.wire_bits;
+    };
+    const auto [fewest, most] = std::minmax_element(codecs.begin(), codecs.end(), by_bits);
+    std::vector<std::pair<const Candidate*, std::uint64_t>> probes;
+    for (const std::uint64_t bytes : kProbes) {
+      probes.emplace_back(&*fewest, bytes);
+      if (most->wire_bits != fewest->wire_bits) probes.emplace_back(&*most, bytes);
+    }
+    std::vector<AlgorithmOptions> found(probes.size(), usual);
+    parallel_for(probes.size(), 0, [&](unsigned, std::size_t i) {
+      const auto& [codec, bytes] = probes[i];
+      double least_us = kInfinity;
+      const auto look_at = [&, codec = codec, bytes = bytes](const AlgorithmOptions& options) {
+        Candidate candidate = *codec;
+        candidate.algorithm = &algorithm;
+        candidate.options = options;
+        const double us = Clock(t, world_size, type).latency_us(candidate, bytes);
+        if (us >= kClearly * least_us) return;
+        found[i] = options;
+        least_us = us;
+      };
+      look_at(usual);
+      if (has_groups) {
+        for (const Rank size : group_sizes(t, world_size, kMostGroupSizes)) {
+          AlgorithmOptions other = usual;
+          other.group_size = size;
+          if (size != usual.group_size) look_at(other);
+        }
+      }
+      if (has_micro_chunks) {
+        const AlgorithmOptions best = found[i];
+        for (const std::uint32_t count : kMicroChunks) {
+          AlgorithmOptions other = best;
+          other.micro_chunks = count;
+          look_at(other);
+        }
+      }
+    });
+    for (const AlgorithmOptions& options : found) {
+      if (std::find(kept.begin(), kept.end(), options) == kept.end()) kept.push_back(options);
+    }
+    return kept;
   }
 
   static std::string with_row(const std::string& name) { return with_row_length(name, kAnyRow); }
@@ -450,7 +544,7 @@ struct SelectCommand {
 
   /// Sets the candidates' SQNR, and the figure that the budget is about; returns what it was measured
   /// on.
-  std::string measure(std::vector<Candidate>& all, Rank world_size, Rank group_size, DType type,
+  std::string measure(std::vector<Candidate>& all, Rank world_size, DType type,
                       std::string& budget_about) const {
     const Samples samples = load_samples(world_size, type);
     std::vector<ExactResult> exact;
@@ -472,7 +566,7 @@ struct SelectCommand {
     }
     parallel_for(all.size(), 0, [&](unsigned, std::size_t i) {
       if (is_abstract(all[i].codec_name)) return;
-      measure_sqnr(all[i], samples, exact, group_size);
+      measure_sqnr(all[i], samples, exact);
       all[i].quality_db = by_token ? all[i].token_sqnr_db : all[i].sqnr_db;
     });
     return samples.name;
@@ -545,22 +639,43 @@ struct SelectCommand {
          measured_on, most_exact->name(), most_exact->quality_db.value_or(0));
   }
 
+  /// Of an algorithm and a codec, whatever the group size and micro-chunks.
+  static std::size_t pairs_of(const auto& candidates) {
+    std::set<std::tuple<const Algorithm*, std::string, bool>> pairs;
+    for (const auto& each : candidates) {
+      const Candidate& c = candidate(each);
+      pairs.emplace(c.algorithm, c.codec_name, c.library);
+    }
+    return pairs.size();
+  }
+  static const Candidate& candidate(const Candidate& c) { return c; }
+  static const Candidate& candidate(const Candidate* c) { return *c; }
+
   // ---- tables
 
+  static Json group_size_of(const Candidate& c) {
+    return c.options.group_size ? Json(*c.options.group_size) : Json(nullptr);
+  }
+  /// What a --micro-chunks of simulate would say; nothing where it is the algorithm's own number.
+  static Json micro_chunks_of(const Candidate& c) {
+    return c.options.micro_chunks ? Json(*c.options.micro_chunks) : Json(nullptr);
+  }
+
   static Table range_table(const std::vector<Range>& ranges, DType type, Clock& clock) {
-    Table table{
-        {"from_bytes", "to_bytes", "algorithm", "codec", "implementation", "latency_us_from",
-         "latency_us_to", "sqnr_db", "token_sqnr_db", "wire_bits_per_element"},
-        {}};
+    Table table{{"from_bytes", "to_bytes", "algorithm", "codec", "implementation",
+                 "latency_us_from", "latency_us_to", "sqnr_db", "token_sqnr_db",
+                 "wire_bits_per_element", "group_size", "micro_chunks"},
+                {}};
     for (const Range& r : ranges) {
       const bool endless = r.to == 0;
       // The last size of the range that is a whole number of elements.
       const std::uint64_t last = r.to - std::min<std::uint64_t>(r.to - 1, size_of(type));
-      table.rows.push_back(
-          {r.from, endless ? Json(nullptr) : Json(r.to), r.best->algorithm->name,
-           r.best->codec_name, r.best->implementation(), clock.latency_us(*r.best, r.from),
-           endless ? Json(nullptr) : Json(clock.latency_us(*r.best, last)),
-           decibels(r.best->sqnr_db), decibels(r.best->token_sqnr_db), r.best->wire_bits});
+      table.rows.push_back({r.from, endless ? Json(nullptr) : Json(r.to), r.best->algorithm->name,
+                            r.best->codec_name, r.best->implementation(),
+                            clock.latency_us(*r.best, r.from),
+                            endless ? Json(nullptr) : Json(clock.latency_us(*r.best, last)),
+                            decibels(r.best->sqnr_db), decibels(r.best->token_sqnr_db),
+                            r.best->wire_bits, group_size_of(*r.best), micro_chunks_of(*r.best)});
     }
     return table;
   }
@@ -578,12 +693,15 @@ struct SelectCommand {
              {"min_sqnr_db", least_sqnr ? Json(*least_sqnr) : Json(nullptr), "dB; the budget"},
              {"max_wire_bits", most_bits ? Json(*most_bits) : Json(nullptr),
               "bits per element; the budget"},
-             {"candidate_count", all.size(), "algorithms x codecs, a vendor's library if known"},
-             {"within_budget", allowed.size()},
+             {"candidate_count", pairs_of(all), "algorithms x codecs, a vendor's library if known"},
+             {"within_budget", pairs_of(allowed)},
              {"bytes", payload, "payload of one rank, for the next lines and the Pareto front"},
              {"algorithm", best.algorithm->name, "fastest within the budget"},
              {"codec", best.codec_name},
              {"implementation", best.implementation()},
+             {"group_size", best.options.group_size.value_or(default_group_size(t, world_size)),
+              "ranks per group of hierarchical algorithms"},
+             {"micro_chunks", micro_chunks_of(best), "empty: as many as the algorithm takes"},
              {"latency_us", latency_us, "us"},
              {"algbw_gb_per_s", static_cast<double>(payload) / (latency_us * 1e3),
               "10^9 bytes/s: payload / latency"},
@@ -600,12 +718,12 @@ struct SelectCommand {
   static std::vector<Json> row_of(const Candidate& c, double latency_us) {
     return {c.algorithm->name, c.codec_name,        c.implementation(),
             latency_us,        decibels(c.sqnr_db), decibels(c.token_sqnr_db),
-            c.wire_bits};
+            c.wire_bits,       group_size_of(c),    micro_chunks_of(c)};
   }
 
   static Table everything(const std::vector<Candidate>& all, std::uint64_t payload, Clock& clock) {
     Table table{{"algorithm", "codec", "implementation", "latency_us", "sqnr_db", "token_sqnr_db",
-                 "wire_bits_per_element"},
+                 "wire_bits_per_element", "group_size", "micro_chunks"},
                 {}};
     for (const Candidate& c : all) table.rows.push_back(row_of(c, clock.latency_us(c, payload)));
     return table;

@@ -1,5 +1,7 @@
 // arlab simulate: how long a schedule takes on a topology.
 
+#include <fmt/ranges.h>
+
 #include "experiments/cli/commands.h"
 #include "experiments/cli/nccl_tests.h"
 #include "experiments/cli/options.h"
@@ -9,8 +11,10 @@
 #include "reference/collectives/codecs.h"
 #include "sim/device/kernel_model.h"
 #include "sim/device/nccl.h"
+#include "sim/library.h"
 #include "sim/nccl.h"
 #include "sim/simulator.h"
+#include "sim/trace/chakra.h"
 #include "sim/trace/perfetto.h"
 
 namespace arlab::cli {
@@ -45,7 +49,8 @@ struct SimulateCommand {
     std::vector<std::uint64_t> payloads = {0};  // as a schedule file says
     if (sizes.given()) payloads = sizes.sizes(size_of(type));
     if (schedule.file.empty() && !sizes.given()) {
-      fail("--algorithm needs --bytes, the payload of one rank (64M)");
+      fail("{} needs --bytes, the payload of one rank (64M)",
+           schedule.algorithm.empty() && library ? "--library" : "--algorithm");
     }
     const bool as_nccl = format == Format::nccl || format == Format::nccl_json;
     if (payloads.size() > 1 || as_nccl) {
@@ -55,9 +60,12 @@ struct SimulateCommand {
     const std::uint64_t elements = payloads.front() / size_of(type);
     const Rank world_size = world_size_on(t);
     std::optional<PerfettoTrace> timeline;
-    if (!trace.empty()) options.trace = &timeline.emplace();
+    std::optional<ChakraTrace> chakra;
+    if (is_chakra()) options.trace = &chakra.emplace();
+    if (!trace.empty() && !is_chakra()) options.trace = &timeline.emplace();
     const SimulationResult result = simulated(world_size, elements, {*c, *inner}, type, t, options);
     if (timeline) timeline->write(trace, result);
+    if (chakra) chakra->write(trace, result);
     Report figures = report(result, *c);
     if (!schedule.inner_codec.empty()) {
       const auto after_codec = std::find_if(figures.fields.begin(), figures.fields.end(),
@@ -85,6 +93,7 @@ struct SimulateCommand {
     rows.rows_name = "sizes";
     rows.rows.columns = {"bytes",          "latency_us", "algbw_gb_per_s",
                          "busbw_gb_per_s", "wire_bytes", "bottleneck"};
+    if (library_chooses()) rows.rows.columns.emplace_back("algorithm");
     NcclReport nccl;
     NcclRun run;
     for (const std::uint64_t payload : payloads) {
@@ -92,12 +101,14 @@ struct SimulateCommand {
           simulated(world_size_on(t), payload / size_of(type), c, type, t, options);
       rows.rows.rows.push_back({r.payload_bytes, r.latency_us, r.algbw_gb_per_s, r.busbw_gb_per_s,
                                 count_json(r.wire_bytes), r.bottleneck});
+      if (library_chooses()) rows.rows.rows.back().emplace_back(r.algorithm);
       // The model does not tell an output that is the input from another one.
       run.lines.push_back({r.payload_bytes, 1, {r.latency_us}, NcclTime{r.latency_us}});
       if (payload != payloads.back()) continue;
       rows.fields = {
           {"topology", r.topology},
-          {"algorithm", r.algorithm},
+          {"algorithm", r.algorithm,
+           library_chooses() ? "the library's choice for the largest" : library_note(r, t)},
           {"codec", r.codec},
           {"ranks", r.world_size},
           {"dtype", std::string(name_of(r.dtype))},
@@ -129,6 +140,8 @@ struct SimulateCommand {
     return options;
   }
 
+  bool is_chakra() const { return trace.ends_with(".chakra.json"); }
+
   /// The timeline beside the trace: t.json and t.png.
   std::string picture() const { return trace.substr(0, trace.size() - 4) + "png"; }
 
@@ -152,15 +165,17 @@ struct SimulateCommand {
     std::vector<Field>& fields = figures.fields;
     const auto after = std::find_if(fields.begin(), fields.end(),
                                     [](const Field& f) { return f.name == "latency_us"; });
-    fields.insert(after, {{"group_size", group_size_json(t, result.world_size),
+    fields.insert(after, {{"group_size", group_size_json(t, result),
                            "ranks per group of hierarchical algorithms"},
-                          {"implementation", implementation},
+                          {"implementation", implementation, library_note(result, t)},
                           {"sharing", sharing,
                            sharing == "fifo" ? "of links: one message after the other"
                                              : "of links: all messages at once, max-min fair"}});
     if (trace.empty()) return;
-    fields.push_back({"trace", trace, "open it at ui.perfetto.dev"});
-    if (!no_plots) fields.push_back({"timeline", picture(), "picture of the trace"});
+    fields.push_back(
+        {"trace", trace, is_chakra() ? "Chakra execution trace" : "open it at ui.perfetto.dev"});
+    if (!no_plots && !is_chakra())
+      fields.push_back({"timeline", picture(), "picture of the trace"});
   }
 
   SimulationResult simulated(Rank world_size, std::uint64_t elements, const Codecs& c, DType type,
@@ -169,9 +184,12 @@ struct SimulateCommand {
     if (!schedule.file.empty()) {
       return simulate(schedule.make(world_size, elements, alignment), c, type, t, options);
     }
-    ScheduleRequest request = schedule.request(world_size, elements, alignment);
+    ScheduleOptions named = schedule;
+    if (library_chooses()) named.algorithm = library_algorithms(t).front();
+    ScheduleRequest request = named.request(world_size, elements, alignment);
     request.options.group_size = group_size(t, world_size);
-    const Algorithm& algorithm = find_simulated_algorithm(schedule.algorithm);
+    const Algorithm& algorithm = library_chooses() ? library_algorithm(request, c, type, t, options)
+                                                   : find_simulated_algorithm(named.algorithm);
     if (options.trace != nullptr && &algorithm != &nvls_algorithm()) {
       require_traceable(algorithm, request);
     }
@@ -182,14 +200,28 @@ struct SimulateCommand {
     return schedule.group_size.value_or(default_group_size(t, world_size));
   }
 
+  bool library_chooses() const {
+    return library && schedule.algorithm.empty() && schedule.file.empty();
+  }
+
+  /// Who has chosen the algorithm, or what is to be said about a choice.
+  std::string library_note(const SimulationResult& result, const Topology& t) const {
+    if (!library) return "";
+    const std::string of = fmt::format("{}", fmt::join(library_algorithms(t), ", "));
+    if (library_chooses()) return fmt::format("its own choice of algorithm, out of {}", of);
+    if (library_has(t, result.algorithm)) return "";
+    return fmt::format("its numbers are of {}, and say little about {}", of, result.algorithm);
+  }
+
   /// Nothing where the algorithm has no groups, or a file says what they are.
-  Json group_size_json(const Topology& t, Rank world_size) const {
+  Json group_size_json(const Topology& t, const SimulationResult& result) const {
     if (!schedule.file.empty()) return nullptr;
-    const auto& has = find_simulated_algorithm(schedule.algorithm).options;
+    const auto& has =
+        find_simulated_algorithm(library_chooses() ? result.algorithm : schedule.algorithm).options;
     const bool groups = std::any_of(has.begin(), has.end(), [](const AlgorithmOption& option) {
       return option.name == "group-size";
     });
-    return groups ? Json(group_size(t, world_size)) : Json(nullptr);
+    return groups ? Json(group_size(t, result.world_size)) : Json(nullptr);
   }
 
   static const char* bus_factor_words(Collective collective) {
@@ -268,7 +300,8 @@ void add_simulate(CLI::App& app) {
   add_integer(*sub, "--ranks", command->ranks, 1, kMaxWorldSize,
               "World size [all ranks of the topology]");
   sub->add_flag("--library", command->library,
-                "As NCCL or RCCL run the schedule; codecs fp16, bf16 and fp32 only");
+                "As NCCL or RCCL run the schedule; codecs fp16, bf16 and fp32 only. Without "
+                "--algorithm, by the fastest of the algorithms that the library has");
   sub->add_flag(
       "--multicast", command->multicast,
       "What a rank sends alike to all others leaves it once, where the switch spreads it");
@@ -276,9 +309,10 @@ void add_simulate(CLI::App& app) {
                   "Messages share links max-min fairly (max_min) or take turns (fifo) [max_min]");
   auto* traced = sub->add_option(
       "--trace", command->trace,
-      "Write the timeline to this .json, for ui.perfetto.dev, and as a .png beside it");
+      "Write the timeline to this .json, for ui.perfetto.dev, and as a .png beside it; to a "
+      ".chakra.json: as a Chakra execution trace");
   sub->add_flag("--no-plots", command->no_plots, "No .png beside the trace")->needs(traced);
-  add_format(*sub, command->format, Format::table, true);
+  add_format(*sub, command->format, Format::table, {Format::nccl, Format::nccl_json});
   sub->callback([command] { command->run(); });
 }
 

@@ -9,6 +9,7 @@
 
 #include "experiments/cli/commands.h"
 #include "experiments/cli/distributed.h"
+#include "experiments/cli/hashes.h"
 #include "experiments/cli/options.h"
 #include "experiments/cli/plots.h"
 #include "experiments/cli/progress.h"
@@ -328,7 +329,8 @@ Json definition(const Study& study, std::span<const Sample> samples, const HashO
       json["simulate"]["group_sizes"][std::to_string(ranks)] = group_size;
     }
     if (study.simulate->topology.ends_with(".toml")) {
-      json["simulate"]["hash"] = hash_of(study.simulate->topology);
+      // With what it takes from other files.
+      json["simulate"]["hash"] = fmt::format("{:016x}", quick_hash(to_toml(topology)));
     }
   }
   return json;

@@ -15,6 +15,8 @@
 #include "reference/collectives/codecs.h"
 #include "reference/parallel.h"
 #include "reference/tensors/file.h"
+#include "sim/library.h"
+#include "sim/nccl.h"
 #include "sim/simulator.h"
 
 namespace arlab::cli {
@@ -57,7 +59,7 @@ std::vector<Json> row_of(const SweepPoint& p, DType type) {
                           .alignment = codecs.alignment(),
                           .options = {.group_size = p.group_size}};
   if (p.inner) request.options.inner_codec = p.inner->name();
-  const SimulationResult r = simulate(find_algorithm(p.algorithm), request, codecs, type,
+  const SimulationResult r = simulate(find_simulated_algorithm(p.algorithm), request, codecs, type,
                                       *p.topology, {.library = p.library});
   const WideCount elements = r.wire_elements > 0 ? r.wire_elements : WideCount{1};
   return {r.topology,
@@ -277,9 +279,10 @@ class SweepRun final : public Run {
     join_abstract_codecs(names);
     const CodecPtr plain = find_codec(name_of(type_));
     for (const std::uint64_t size : sizes) {
-      // As in the published tables: two_shot is what its constants were fitted with.
-      if (options_.library && machine.device.library) {
-        points.push_back({&machine, count, group, "two_shot", plain, nullptr, size, true});
+      if (options_.library && (machine.device.library || machine.device.nccl)) {
+        const ScheduleRequest request{.world_size = count, .elements = size / size_of(type_)};
+        const Algorithm& chosen = library_algorithm(request, {*plain, *plain}, type_, machine);
+        points.push_back({&machine, count, group, chosen.name, plain, nullptr, size, true});
       }
       for (const std::string& algorithm : options_.algorithms) {
         const auto& options = find_algorithm(algorithm).options;

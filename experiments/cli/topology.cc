@@ -1,9 +1,12 @@
 // arlab topology show: what a machine or fabric is made of, where its numbers come from, and what
-// it could carry; with a picture. arlab topology compare: in what two of them differ.
+// it could carry; with a picture. arlab topology compare: in what two of them differ. arlab topology
+// import: a machine file out of what another tool says.
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <map>
+#include <span>
 #include <utility>
 
 #include "experiments/cli/commands.h"
@@ -11,10 +14,13 @@
 #include "experiments/cli/plots.h"
 #include "reference/codecs/registry.h"
 #include "reference/collectives/algorithm.h"
+#include "reference/tensors/file.h"
 #include "sim/simulator.h"
 #include "sim/topology/bisection.h"
 #include "sim/topology/fabric.h"
+#include "sim/topology/import.h"
 #include "sim/topology/routes.h"
+#include "sim/topology/toml_section.h"
 
 namespace arlab::cli {
 namespace {
@@ -34,8 +40,12 @@ constexpr Rank kSampledTargets = 128;
 const LinkType& type_of(const Topology& t, const std::string& link_class) {
   if (t.kind == TopologyKind::graph) return t.link_type(link_class);
   if (link_class == "port_out" || link_class == "port_in") return t.link_type("link");
-  if (link_class == "nic_out" || link_class == "nic_in") return t.link_type("nic");
   if (link_class == "downlink") return t.link_type("uplink");
+  for (const std::string_view way : {"_out", "_in"}) {  // nic_out, pcie_in, ...
+    if (link_class.ends_with(way)) {
+      return t.link_type(link_class.substr(0, link_class.size() - way.size()));
+    }
+  }
   return t.link_type(link_class);
 }
 
@@ -341,14 +351,59 @@ struct TopologyCommand {
   std::string name;
   std::string other;
   std::string out;
+  std::string from;
+  std::string base;
+  std::optional<std::uint32_t> servers;
   Format format = Format::table;
 
   void run() const {
+    if (action == "import") return import_file();
+    if (!from.empty() || !base.empty() || servers) {
+      fail("--from, --base and --servers belong to arlab topology import");
+    }
     if (action == "compare") return compare();
-    if (action != "show") fail("cannot {} a topology: allowed are show, compare", quote(action));
+    if (action != "show") {
+      fail("cannot {} a topology: allowed are show, compare, import", quote(action));
+    }
     if (!other.empty()) fail("show takes one topology, but there is {} too", quote(other));
     if (!out.empty()) require_picture_name("--out", out, {".png", ".svg"});
-    const Topology t = find_topology(name);
+    show(find_topology(name));
+  }
+
+  /// What another tool says of a machine, as a machine file.
+  void import_file() const {
+    if (!other.empty()) fail("import takes one file, but there is {} too", quote(other));
+    if (!out.empty()) require_picture_name("--out", out, {".toml"});
+    const std::filesystem::path path(name);
+    ImportOptions options{.servers = servers};
+    if (!from.empty()) options.format = format_named(from);
+    if (!base.empty()) options.base = find_topology(base);
+    options.name = std::filesystem::path(out.empty() ? name : out).stem().string();
+    const Topology t =
+        import_topology(read_text_file(path, "file to import"), one_line(path.string()), options);
+    if (!out.empty()) {
+      const std::string text = to_toml(t);
+      write_file(out, {std::as_bytes(std::span(text))});
+      return;
+    }
+    if (format == Format::table) return write_stdout(to_toml(t));
+    show(t);
+  }
+
+  static ImportFormat format_named(const std::string& text) {
+    std::string allowed;
+    for (const ImportFormat known : kImportFormats) {
+      if (name_of(known) == text) return known;
+      allowed += (allowed.empty() ? "" : ", ") + std::string(name_of(known));
+    }
+    fail("--from is {}: allowed are {}", quote(text), allowed);
+  }
+
+  void show(const Topology& t) const {
+    if (format == Format::toml) {
+      if (!out.empty()) fail("--out draws a picture; --format toml writes to standard output");
+      return write_stdout(to_toml(t));
+    }
     if (!out.empty() && t.ranks.value > kMostDrawnRanks) {
       fail("topology '{}' is too large to draw: {} devices; at most {} are", t.name, t.ranks.value,
            kMostDrawnRanks);
@@ -372,6 +427,7 @@ struct TopologyCommand {
   void compare() const {
     if (other.empty()) fail("compare takes two topologies, but there is only {}", quote(name));
     if (!out.empty()) fail("--out draws one topology: arlab topology show");
+    if (format == Format::toml) fail("--format toml writes one topology: arlab topology show");
     const Topology a = find_topology(name);
     const Topology b = find_topology(other);
     Report report = comparison(a, b, figures_of(a), figures_of(b));
@@ -412,6 +468,7 @@ struct TopologyCommand {
              {"device", t.device.name},
              {"ranks", ranks},
              {"switches", fabric.network().nodes() - ranks},
+             {"nodes", nodes_in_words(t), "names in [[edges]] and [[faults]]"},
              {"links", fabric.network().links(), "directed"},
              {"bisection_gb_per_s", bisection.gb_per_s(), halves},
              {"bisection_method", std::string(words_for(bisection.method))},
@@ -447,6 +504,7 @@ struct TopologyCommand {
     json["faults"] = json_rows(faults(t));
     json["stragglers"] = json_rows(stragglers(t));
     json["quantities"] = json_rows(quantities(t));
+    json["toml"] = to_toml(t);
     return json;
   }
 
@@ -475,6 +533,9 @@ struct TopologyCommand {
     json["shape"] = t.shape;
     json["group_size"] = t.group_size.value;
     json["ranks_per_router"] = t.ranks_per_router.value;
+    json["inside"] = std::string(name_of(t.inside));
+    json["switch_sorts"] = Json::array();
+    for (const SwitchSort& sort : switches_of(t)) json["switch_sorts"].push_back(sort.count);
     Json edges = Json::array();
     const auto add = [&](LinkId link) {
       const LinkEnds ends = network.ends(link);
@@ -499,13 +560,24 @@ void add_topology(CLI::App& app) {
   auto command = std::make_shared<TopologyCommand>();
   CLI::App* sub = app.add_subcommand(
       "topology",
-      "Show a topology: links, bandwidths, provenance of every number, a picture; or compare two");
-  sub->add_option("ACTION", command->action, "show or compare")->required();
-  sub->add_option("TOPOLOGY", command->name, "Name (see arlab list topologies) or a .toml file")
+      "Show a topology: links, bandwidths, provenance of every number, a picture; or compare two; "
+      "or import one");
+  sub->add_option("ACTION", command->action, "show, compare or import")->required();
+  sub->add_option("TOPOLOGY", command->name,
+                  "Name (see arlab list topologies) or a .toml file; of import: the file to read")
       ->required();
   sub->add_option("OTHER", command->other, "Of compare: the second topology");
-  sub->add_option("--out", command->out, "Draw it into this .png or .svg; up to 64 devices");
-  add_format(*sub, command->format);
+  sub->add_option("--out", command->out,
+                  "Draw it into this .png or .svg, up to 64 devices; of import: write this .toml "
+                  "[standard output]");
+  sub->add_option("--from", command->from,
+                  "Of import: what has written the file, nvidia-smi (topo -m), nccl-xml "
+                  "(NCCL_TOPO_DUMP_FILE) or astra-sim (network file) [as the file looks]");
+  sub->add_option("--base", command->base,
+                  "Of import: the topology whose device and software it has [round numbers]");
+  add_integer(*sub, "--servers", command->servers, 1, kMaxTopologyRanks,
+              "Of import: so many of these servers behind their network cards [one]");
+  add_format(*sub, command->format, Format::table, {Format::toml});
   sub->callback([command] { command->run(); });
 }
 

@@ -112,7 +112,9 @@ const Algorithm& algorithm_of_file(const std::string& path) {
 
 }  // namespace
 
-bool is_schedule_file(std::string_view algorithm) { return algorithm.ends_with(".json"); }
+bool is_schedule_file(std::string_view algorithm) {
+  return algorithm.ends_with(".json") || algorithm.ends_with(".xml");
+}
 
 std::vector<std::reference_wrapper<const Algorithm>> all_algorithms() {
   std::vector<std::reference_wrapper<const Algorithm>> algorithms(built_in().begin(),
@@ -175,7 +177,7 @@ const Algorithm& find_algorithm(std::string_view name) {
       known += ", " + algorithm->name;
     }
   }
-  fail("unknown algorithm '{}': known are {}; or a schedule, FILE.json", name, known);
+  fail("unknown algorithm '{}': known are {}; or a schedule, FILE.json or FILE.xml", name, known);
 }
 
 namespace {

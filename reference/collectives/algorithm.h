@@ -101,7 +101,8 @@ struct Algorithm {
   std::function<RankSymmetry(const ScheduleRequest&)> symmetry = {};
 };
 
-/// Whether a name is the path of a schedule (schedule.schema.json): it ends with .json.
+/// Whether a name is the path of a schedule: it ends with .json (schedule.schema.json) or with .xml
+/// (of MSCCL, msccl_xml.h).
 bool is_schedule_file(std::string_view algorithm);
 
 /// Throws InvalidInput with the known names when there is none of that name. A schedule file without

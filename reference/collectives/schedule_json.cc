@@ -13,6 +13,7 @@
 #include <string>
 #include <utility>
 
+#include "reference/collectives/msccl_xml.h"
 #include "reference/memory.h"
 #include "reference/tensors/file.h"
 
@@ -501,7 +502,7 @@ WrittenSchedule read_schedule(const std::string& path) {
   require_memory(kBytesPerCharacter * input.remaining(), path);
   const std::string text = input.read_rest();
   try {
-    return written_schedule_from_json(text);
+    return path.ends_with(".xml") ? schedule_from_msccl(text) : written_schedule_from_json(text);
   } catch (const InvalidInput& error) {
     fail("{}: {}", path, error.what());
   }

@@ -35,6 +35,12 @@ class WrittenSchedule {
     std::uint64_t denominator = 1;
   };
 
+  WrittenSchedule() = default;
+  /// Of any size: `chunks` for those of the schedule, which are empty, `begins` for its outputs.
+  WrittenSchedule(Schedule schedule, std::vector<std::pair<Fraction, Fraction>> chunks,
+                  std::vector<Fraction> begins)
+      : schedule_(std::move(schedule)), fractions_(std::move(chunks)), begins_(std::move(begins)) {}
+
   bool has_size() const { return fractions_.empty(); }
   /// Without chunks, elements and alignment if it has no size.
   const Schedule& as_written() const { return schedule_; }
@@ -65,7 +71,8 @@ WrittenSchedule written_schedule_from_json(std::string_view text);
 /// Likewise, of a schedule that has a size.
 Schedule schedule_from_json(std::string_view text);
 
-/// Reads a file. Throws InvalidInput with its name, also when it cannot be read.
+/// Reads a file; one that ends with .xml is an algorithm of MSCCL (msccl_xml.h). Throws InvalidInput
+/// with its name, also when it cannot be read.
 WrittenSchedule read_schedule(const std::string& path);
 
 }  // namespace arlab

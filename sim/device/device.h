@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "sim/topology/sourced.h"
 
@@ -33,6 +34,7 @@ struct Stores {
   Quantity free_packets_plain;
   /// Packets after which peers no longer meet in lock-step: contention grows as the root.
   Quantity decorrelation_packets;
+  bool operator==(const Stores&) const = default;
 };
 
 /// How a fused kernel cuts its work, where the kernel is known: blocks that each work through tiles
@@ -48,6 +50,7 @@ struct Blocks {
   /// And more, of codecs that reserve spikes, or that convert to 8-bit floats.
   Quantity spikes_cost = unless_given(1);
   Quantity fp8_cost = unless_given(1);
+  bool operator==(const Blocks&) const = default;
 };
 
 /// Kernels for small tensors, of one tile per block (rounds_kernel.h). With Blocks only.
@@ -59,6 +62,7 @@ struct Small {
   Quantity crowding_us;     ///< per stage and peer, where blocks share multiprocessors
   Quantity tile_us_per_op;  ///< latency of a tile, per operation
   Quantity wire_cost;       ///< how much longer bytes take that nothing follows
+  bool operator==(const Small&) const = default;
 };
 
 /// Kernels whose wires announce themselves (places_kernel.h). With Blocks only.
@@ -69,11 +73,15 @@ struct Places {
   Quantity tile_us_per_op;  ///< latency of a tile, per operation
   Quantity fill_us;         ///< per stage: to fill and to empty the pipeline of many turns
   Quantity fill_turns;      ///< turns after which it is full to all but 1/e
+  bool operator==(const Places&) const = default;
 };
 
 /// The vendor's collective library (NCCL, RCCL) on this machine: uncompressed, by one of two
 /// protocols, over several channels at once (sim/channels.h).
 struct Library {
+  /// The all-reduces (of arlab list algorithms) that it has and that these numbers are of; it takes
+  /// the fastest. See sim/library.h.
+  std::vector<std::string> algorithms = {"ring", "tree"};
   Quantity channels;          ///< most; each is a block on every GPU, with flags of its own
   Quantity channel_bytes;     ///< payload of a rank from which one channel more is worth while
   Quantity channel_gb_per_s;  ///< what the block of one channel can send, to all of its peers
@@ -86,12 +94,14 @@ struct Library {
   /// `fill_bytes` the root counts.
   Quantity fill_gb_per_s = unless_given(0);
   Quantity fill_bytes = unless_given(1);
+  bool operator==(const Library&) const = default;
 };
 
 /// LL128, the protocol of NCCL that only goes over NVLink.
 struct NcclLl128 {
   Quantity fixed_us;
   Quantity efficiency;  ///< share of the links' bandwidth that is payload
+  bool operator==(const NcclLl128&) const = default;
 };
 
 /// NVLS, NCCL's all-reduce that a switch adds up and spreads (Topology::in_switch).
@@ -101,6 +111,7 @@ struct NcclNvls {
   Quantity expected_efficiency;
   Quantity fixed_us;
   Quantity chunk_bytes;  ///< of a rank: what is added before it is spread
+  bool operator==(const NcclNvls&) const = default;
 };
 
 /// NCCL on this machine, all of its collectives; see device/nccl.h.
@@ -123,6 +134,7 @@ struct Nccl {
   Quantity exchange_drift_us;  ///< as drift_us
   std::optional<NcclLl128> ll128;
   std::optional<NcclNvls> nvls;
+  bool operator==(const Nccl&) const = default;
 };
 
 /// What the device makes of the layers of a model (workload/model_time.h). Rates are those of data
@@ -133,6 +145,7 @@ struct Compute {
   Quantity attention_efficiency;  ///< the same of fused attention over a prompt
   Quantity memory_efficiency;     ///< share of hbm_gb_per_s that kernels bound by memory get
   Quantity kernel_us;             ///< per kernel: what its beginning and end cost in a CUDA graph
+  bool operator==(const Compute&) const = default;
 };
 
 struct Device {
@@ -168,6 +181,7 @@ struct Device {
   std::optional<Library> library;
   std::optional<Nccl> nccl;
   std::optional<Compute> compute;
+  bool operator==(const Device&) const = default;
 };
 
 /// Whether a file may leave it out.

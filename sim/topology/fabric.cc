@@ -1,5 +1,7 @@
 #include "sim/topology/fabric.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <map>
 #include <numeric>
@@ -168,27 +170,70 @@ class Fabric::Builder {
 
   void build_fat_tree() {
     const Rank ranks = t_.ranks.value;
-    const Rank rails = t_.group_size.value;
-    f_.group_size_ = rails;
-    const Rank servers = ranks / rails;
-    build_ports(rails);
+    const Rank size = t_.group_size.value;
+    const Server& server = f_.server_ = server_of(t_);
+    f_.group_size_ = size;
+    const Rank servers = ranks / size;
+    if (t_.inside == ServerInside::switched) build_ports(size);
+    if (t_.inside == ServerInside::mesh) build_meshes(size);
+    NodeId hubs = 0;
+    if (server.hubs > 0) {
+      hubs = f_.network_.add_switches(servers * server.hubs);
+      const auto hub_of = [&](Rank rank) {
+        return hubs + rank / size * server.hubs + rank % size / (size / server.hubs);
+      };
+      begin("pcie_out");
+      for (Rank r = 0; r < ranks; ++r) add(r, hub_of(r), spec("pcie"));
+      begin("pcie_in");
+      for (Rank r = 0; r < ranks; ++r) add(hub_of(r), r, without_latency(spec("pcie")));
+    }
+    if (server.has_root) {
+      const NodeId roots = f_.network_.add_switches(servers);
+      begin("root_out");
+      for (Rank h = 0; h < servers * server.hubs; ++h) {
+        add(hubs + h, roots + h / server.hubs, spec("root"));
+      }
+      begin("root_in");
+      for (Rank h = 0; h < servers * server.hubs; ++h) {
+        add(roots + h / server.hubs, hubs + h, without_latency(spec("root")));
+      }
+    }
     if (servers == 1) return;
+    const Rank rails = server.rails;
     const Rank per_pod = t_.leaf_servers.value;
     f_.leaf_servers_ = per_pod;
     const Rank pods = (servers + per_pod - 1) / per_pod;
     const NodeId leaves = f_.network_.add_switches(pods * rails);
     const NodeId core = f_.network_.add_switches(1);
-    const auto leaf_of = [&](Rank rank) {
-      return leaves + rank / rails / per_pod * rails + rank % rails;
+    // What the card of a rail hangs on: its rank, or its PCIe switch.
+    const auto behind = [&](Rank card) {
+      const Rank of = card / rails;
+      return server.hubs == 0 ? of * size + card % rails
+                              : hubs + of * server.hubs + server.hub_of_rail(card % rails);
     };
+    const auto leaf_of = [&](Rank card) {
+      return leaves + card / rails / per_pod * rails + card % rails;
+    };
+    LinkSpec nic = spec("nic");
+    nic.bandwidth_gb_per_s *= server.cards_per_rail;
     begin("nic_out");
-    for (Rank r = 0; r < ranks; ++r) add(r, leaf_of(r), spec("nic"));
+    for (Rank c = 0; c < servers * rails; ++c) add(behind(c), leaf_of(c), nic);
     begin("nic_in");
-    for (Rank r = 0; r < ranks; ++r) add(leaf_of(r), r, without_latency(spec("nic")));
+    for (Rank c = 0; c < servers * rails; ++c) add(leaf_of(c), behind(c), without_latency(nic));
     begin("uplink");
     for (Rank l = 0; l < pods * rails; ++l) add(leaves + l, core, spec("uplink"));
     begin("downlink");
     for (Rank l = 0; l < pods * rails; ++l) add(core, leaves + l, without_latency(spec("uplink")));
+  }
+
+  /// Links between all ranks of each server.
+  void build_meshes(Rank size) {
+    begin("link");
+    for (Rank from = 0; from < t_.ranks.value; ++from) {
+      for (Rank to = from / size * size; to < from / size * size + size; ++to) {
+        if (to != from) add(from, to, spec("link"));
+      }
+    }
   }
 
   void build_dragonfly() {
@@ -245,9 +290,25 @@ class Fabric::Builder {
     for (std::size_t i = 0; i < t_.faults.size(); ++i) {
       const LinkFault& fault = t_.faults[i];
       if (faults_.at({node(fault.from), node(fault.to)}).found) continue;
-      fail("{}: key 'faults' {}: there is no link from {} to {}", t_.name, i,
-           arlab::describe(fault.from), arlab::describe(fault.to));
+      fail("{}: key 'faults' {}: there is no link from {} to {}; from there, links lead to {}",
+           t_.name, i, arlab::describe(fault.from), arlab::describe(fault.to),
+           neighbours(node(fault.from)));
     }
+  }
+
+  std::string neighbours(NodeId from) const {
+    constexpr std::size_t kMost = 8;
+    std::vector<std::string> names;
+    const auto add_end = [&](LinkId link) {
+      const auto [begin, end] = f_.network_.ends(link);
+      if (begin != from || names.size() > kMost) return;
+      const bool is_switch = end >= t_.ranks.value;
+      names.push_back(names.size() == kMost
+                          ? "..."
+                          : arlab::describe({is_switch, end - (is_switch ? t_.ranks.value : 0)}));
+    };
+    f_.network_.for_each_single_link(add_end);
+    return names.empty() ? "nowhere" : fmt::format("{}", fmt::join(names, ", "));
   }
 
   Fabric& f_;
@@ -255,6 +316,21 @@ class Fabric::Builder {
   double efficiency_;
   std::map<std::pair<NodeId, NodeId>, Fault> faults_;
 };
+
+namespace {
+
+/// Extents of a digit of which any permutation will do, so that groups of several are shifts, too;
+/// the fastest is the smallest.
+std::vector<Rank> factors(Rank extent) {
+  std::vector<Rank> primes;
+  for (Rank p = 2; p * p <= extent; ++p) {
+    for (; extent % p == 0; extent /= p) primes.insert(primes.begin(), p);
+  }
+  if (extent > 1 || primes.empty()) primes.insert(primes.begin(), extent);
+  return primes;
+}
+
+}  // namespace
 
 FabricShifts shifts_of(const Topology& topology) {
   if (!topology.faults.empty() || !topology.stragglers.empty()) return {};
@@ -268,14 +344,22 @@ FabricShifts shifts_of(const Topology& topology) {
       return {{ranks}, false};
     case TopologyKind::torus:
       return {topology.shape, false};
-    case TopologyKind::numa:
-      return {{ranks / group_size, group_size}, false};
+    case TopologyKind::numa: {
+      std::vector<Rank> extents = factors(ranks / group_size);
+      extents.push_back(group_size);
+      return {extents, false};
+    }
     case TopologyKind::fat_tree: {
       const Rank servers = ranks / group_size;
       const Rank per_pod = topology.leaf_servers.value;
-      if (servers <= per_pod) return {{servers, group_size}, false};
-      if (servers % per_pod != 0) return {};
-      return {{servers / per_pod, per_pod, group_size}, false};
+      const Server server = server_of(topology);
+      if ((servers > per_pod && servers % per_pod != 0) || !server.is_alike()) return {};
+      std::vector<Rank> extents = factors(servers > per_pod ? servers / per_pod : 1);
+      if (servers <= per_pod) extents.clear();
+      for (const Rank extent : factors(std::min(servers, per_pod))) extents.push_back(extent);
+      if (server.hubs > 0) extents.push_back(server.hubs);
+      extents.push_back(server.hubs > 0 ? group_size / server.hubs : group_size);
+      return {extents, false};
     }
     case TopologyKind::dragonfly:
     case TopologyKind::graph:
@@ -285,7 +369,7 @@ FabricShifts shifts_of(const Topology& topology) {
 }
 
 Fabric::Fabric(const Topology& topology, double efficiency)
-    : kind_(topology.kind), ranks_(topology.ranks.value) {
+    : kind_(topology.kind), inside_(topology.inside), ranks_(topology.ranks.value) {
   require_valid(topology, topology.name);
   Builder(*this, topology, efficiency).build();
 }
@@ -313,8 +397,8 @@ std::string Fabric::describe(LinkId link) const {
   }
   if (name == "port_out") return fmt::format("port out of {}", from);
   if (name == "port_in") return fmt::format("port into {}", to);
-  if (name == "nic_out") return fmt::format("network card out of {}", from);
-  if (name == "nic_in") return fmt::format("network card into {}", to);
+  if (name == "nic_out") return fmt::format("network card out of {}", short_name(from));
+  if (name == "nic_in") return fmt::format("network card into {}", short_name(to));
   // The switch of a numa group is the group.
   if (name == "bridge") return fmt::format("bridge {}->{}", from - ranks_, to - ranks_);
   return fmt::format("{} {}->{}", name, short_name(from), short_name(to));
@@ -329,6 +413,9 @@ Fabric::Orbit Fabric::orbit_of(LinkId link) const {
   }
   const std::size_t span = span_of(link);
   const LinkId first = spans_[span].first;
+  if (kind_ == TopologyKind::fat_tree && spans_[span].link_class == "link") {
+    return {link, ranks_};  // of a mesh in a server: all that lead out of rank 0 differ
+  }
   const LinkId end = span + 1 < spans_.size() ? spans_[span + 1].first : network_.links();
   if (spans_[span].link_class == "bridge") {
     // From group 0 they all lead to different ones.
@@ -414,6 +501,11 @@ std::uint64_t Fabric::hops_between(Rank from, Rank to) const {
     case TopologyKind::dragonfly:
       return kPorts + (same_group() ? 0 : 1);
     case TopologyKind::fat_tree: {
+      if (server_.hubs > 0 || inside_ != ServerInside::switched) {
+        std::vector<LinkId> path;
+        find_fat_tree_route(from, to, path);
+        return path.size();
+      }
       const Rank pod = group_size_ * std::max<Rank>(leaf_servers_, 1);
       const bool over_core = from / pod != to / pod || from % group_size_ != to % group_size_;
       return kPorts + (!same_group() && over_core ? 2 : 0);
@@ -456,19 +548,47 @@ void Fabric::find_torus_route(Rank from, Rank to, std::vector<LinkId>& path,
 }
 
 void Fabric::find_fat_tree_route(Rank from, Rank to, std::vector<LinkId>& path) const {
-  if (from / group_size_ == to / group_size_) {
-    path.insert(path.end(), {from, ranks_ + to});
+  const Rank size = group_size_;
+  const Rank per_hub = server_.hubs == 0 ? 1 : size / server_.hubs;
+  const auto hub_of = [&](Rank rank) { return rank % size / per_hub; };
+  const auto over_root = [&](Rank server, Rank hub_from, Rank hub_to) {
+    if (hub_from == hub_to) return;
+    path.insert(path.end(), {first_of("root_out") + server * server_.hubs + hub_from,
+                             first_of("root_in") + server * server_.hubs + hub_to});
+  };
+  if (from / size == to / size) {
+    if (inside_ == ServerInside::switched) {
+      path.insert(path.end(), {from, ranks_ + to});
+    } else if (inside_ == ServerInside::mesh) {
+      path.push_back(from * (size - 1) + to % size - (to > from ? 1 : 0));
+    } else {
+      path.push_back(first_of("pcie_out") + from);
+      over_root(from / size, hub_of(from), hub_of(to));
+      path.push_back(first_of("pcie_in") + to);
+    }
     return;
   }
-  const auto leaf_of = [&](Rank rank) {
-    return rank / group_size_ / leaf_servers_ * group_size_ + rank % group_size_;
+  const auto rail_of = [&](Rank rank) {
+    return server_.hubs == 0 ? rank % size : server_.rail_of_hub(hub_of(rank));
   };
-  path.push_back(first_of("nic_out") + from);
+  const auto card_of = [&](Rank rank) { return rank / size * server_.rails + rail_of(rank); };
+  const auto leaf_of = [&](Rank rank) {
+    return rank / size / leaf_servers_ * server_.rails + rail_of(rank);
+  };
+  if (server_.hubs > 0) {
+    path.push_back(first_of("pcie_out") + from);
+    over_root(from / size, hub_of(from), server_.hub_of_rail(rail_of(from)));
+  }
+  path.push_back(first_of("nic_out") + card_of(from));
   if (leaf_of(from) != leaf_of(to)) {
     path.insert(path.end(),
                 {first_of("uplink") + leaf_of(from), first_of("downlink") + leaf_of(to)});
   }
-  path.push_back(first_of("nic_in") + to);
+  path.push_back(first_of("nic_in") + card_of(to));
+  if (server_.hubs > 0) {
+    over_root(to / size, server_.hub_of_rail(rail_of(to)), hub_of(to));
+    path.push_back(first_of("pcie_in") + to);
+  }
 }
 
 std::optional<Fabric::RouterPair> Fabric::routers_between(Rank from, Rank to) const {

@@ -32,7 +32,7 @@ class Fabric {
 
   const Network& network() const { return network_; }
 
-  /// What a link is: link, port_out, port_in, bridge, nic, ..., or its type in a graph.
+  /// What a link is: link, port_out, port_in, bridge, nic_out, ..., or its type in a graph.
   std::string_view class_of(LinkId link) const { return spans_[span_of(link)].link_class; }
   /// The same, by number: 0 to classes().size() - 1.
   std::size_t class_index(LinkId link) const { return spans_[span_of(link)].class_index; }
@@ -84,6 +84,8 @@ class Fabric {
   void find_fat_tree_route(Rank from, Rank to, std::vector<LinkId>& path) const;
 
   TopologyKind kind_;
+  ServerInside inside_;  ///< fat tree
+  Server server_;        ///< fat tree
   Rank ranks_ = 0;
   Rank group_size_ = 0;        ///< ranks with one switch: numa, fat tree, dragonfly
   Rank leaf_servers_ = 0;      ///< fat tree

@@ -16,7 +16,11 @@ void for_each_count(AnyTopology& topology, Visit visit) {
   if (topology.kind == numa || topology.kind == fat_tree || topology.kind == dragonfly) {
     visit("group_size", topology.group_size);
   }
-  if (topology.kind == fat_tree) visit("leaf_servers", topology.leaf_servers);
+  if (topology.kind == fat_tree) {
+    visit("leaf_servers", topology.leaf_servers);
+    if (topology.nics.value > 0) visit("nics", topology.nics);
+    if (topology.pcie_switches.value > 0) visit("pcie_switches", topology.pcie_switches);
+  }
   if (topology.kind == dragonfly) visit("ranks_per_router", topology.ranks_per_router);
 }
 

@@ -21,6 +21,7 @@ struct Sourced {
   T value = {};
   Source source = Source::assumed;
   std::string note;  ///< which datasheet, machine and date, cells, or why
+  bool operator==(const Sourced&) const = default;
 };
 using Quantity = Sourced<double>;
 using Count = Sourced<Rank>;

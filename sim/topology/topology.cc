@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <limits>
+#include <numeric>
 #include <set>
 #include <stdexcept>
 #include <system_error>
@@ -53,6 +55,18 @@ std::string_view name_of(TopologyKind kind) {
   return "?";
 }
 
+std::string_view name_of(ServerInside inside) {
+  switch (inside) {
+    case ServerInside::switched:
+      return "switch";
+    case ServerInside::mesh:
+      return "mesh";
+    case ServerInside::pcie:
+      return "pcie";
+  }
+  return "?";
+}
+
 std::vector<std::string> link_types_of(TopologyKind kind) {
   switch (kind) {
     case TopologyKind::full_mesh:
@@ -83,20 +97,170 @@ const LinkType& Topology::link_type(std::string_view type) const {
   throw std::out_of_range(fmt::format("topology '{}' has no links of type '{}'", name, type));
 }
 
+bool Topology::has_link_type(std::string_view type) const {
+  return std::any_of(link_types.begin(), link_types.end(),
+                     [type](const LinkType& candidate) { return candidate.name == type; });
+}
+
 LinkType& Topology::link_type(std::string_view type) {
   return const_cast<LinkType&>(std::as_const(*this).link_type(type));
 }
 
+// ---------------------------------------------------------------- nodes
+
+Server server_of(const Topology& t) {
+  const Rank ranks = std::max<Rank>(t.group_size.value, 1);
+  const Rank cards = t.nics.value > 0 ? t.nics.value : ranks;
+  Server server;
+  const bool own_card = cards % ranks == 0 && t.pcie_switches.value == 0;
+  if (own_card && t.inside != ServerInside::pcie && !t.has_link_type("pcie")) {
+    server.rails = ranks;
+  } else {
+    server.hubs = t.pcie_switches.value > 0 ? t.pcie_switches.value : std::min(cards, ranks);
+    server.rails = std::min(cards, server.hubs);
+    server.has_root = t.inside == ServerInside::pcie && server.hubs > 1;
+  }
+  server.cards_per_rail = std::max<Rank>(cards / std::max<Rank>(server.rails, 1), 1);
+  return server;
+}
+
+std::vector<SwitchSort> switches_of(const Topology& t) {
+  std::vector<SwitchSort> sorts;
+  Rank next = 0;
+  const auto add = [&](Rank count, std::string words) {
+    if (count > 0) sorts.push_back({next, count, std::move(words)});
+    next += count;
+  };
+  const Rank ranks = t.ranks.value;
+  switch (t.kind) {
+    case TopologyKind::switched:
+      add(1, "to which all ranks are linked");
+      break;
+    case TopologyKind::numa:
+      add(ranks / t.group_size.value, "of the groups");
+      break;
+    case TopologyKind::fat_tree: {
+      const Rank servers = ranks / t.group_size.value;
+      const Server server = server_of(t);
+      if (t.inside == ServerInside::switched) add(servers, "inside the servers");
+      add(servers * server.hubs, fmt::format("for PCIe, {} in each server", server.hubs));
+      if (server.has_root) add(servers, "the root complexes of the servers");
+      if (servers == 1) break;
+      const Rank pods = (servers + t.leaf_servers.value - 1) / t.leaf_servers.value;
+      add(pods * server.rails, fmt::format("the leaves, {} rails in each pod", server.rails));
+      add(1, "the core");
+      break;
+    }
+    case TopologyKind::dragonfly: {
+      const Rank routers = t.group_size.value;
+      const Rank per_group = routers * t.ranks_per_router.value;
+      add((ranks + per_group - 1) / per_group * routers,
+          fmt::format("the routers, {} in each group", routers));
+      break;
+    }
+    case TopologyKind::graph:
+      add(t.switches, "");
+      break;
+    default:
+      break;
+  }
+  return sorts;
+}
+
+std::string nodes_in_words(const Topology& t) {
+  const auto range = [](const char* what, Rank first, Rank count) {
+    return count == 1 ? fmt::format("{}{}", what, first)
+                      : fmt::format("{}{} to {}{}", what, first, what, first + count - 1);
+  };
+  std::string text = range("rank", 0, t.ranks.value);
+  for (const SwitchSort& sort : switches_of(t)) {
+    text += ", " + range("switch", sort.first, sort.count);
+    if (!sort.words.empty()) text += " (" + sort.words + ")";
+  }
+  return text;
+}
+
+// ---------------------------------------------------------------- groups
+
+namespace {
+
+/// Of a graph, what the ranks hang on: the sharing domain of a link, else the other end of the
+/// fastest one. Runs of ranks with the same, if all are equally long; 1 where there are none.
+std::uint64_t ranks_of_a_unit(const Topology& t) {
+  struct Home {
+    double gb_per_s = -1;
+    std::string name;
+    bool operator==(const Home&) const = default;
+  };
+  std::vector<Home> homes(t.ranks.value);
+  for (const Edge& edge : t.edges) {
+    const double gb_per_s = edge.domain.empty() ? t.link_type(edge.type).bandwidth_gb_per_s.value
+                                                : std::numeric_limits<double>::infinity();
+    for (const auto& [end, other] : {std::pair(edge.from, edge.to), {edge.to, edge.from}}) {
+      if (end.is_switch || gb_per_s <= homes[end.number].gb_per_s) continue;
+      if (edge.domain.empty() && !other.is_switch) continue;
+      homes[end.number] = {gb_per_s, edge.domain.empty() ? describe(other) : edge.domain};
+    }
+  }
+  Rank unit = 0;
+  for (Rank begin = 0, end = 0; begin < homes.size(); begin = end) {
+    for (end = begin; end < homes.size() && homes[end].name == homes[begin].name;) ++end;
+    if (homes[begin].name.empty() || (unit != 0 && end - begin != unit)) return 1;
+    unit = end - begin;
+  }
+  return unit;
+}
+
+/// Neighbouring ranks that are closer to each other than to others.
+std::uint64_t unit_of(const Topology& t) {
+  switch (t.kind) {
+    case TopologyKind::full_mesh:
+    case TopologyKind::switched:
+      return t.ranks.value;
+    case TopologyKind::numa:
+    case TopologyKind::fat_tree:
+      return t.group_size.value;
+    case TopologyKind::dragonfly:
+      return std::uint64_t{t.group_size.value} * t.ranks_per_router.value;
+    case TopologyKind::torus:
+      return t.shape.back();
+    case TopologyKind::graph:
+      return ranks_of_a_unit(t);
+    case TopologyKind::ring:
+      break;
+  }
+  return 1;
+}
+
+}  // namespace
+
 Rank default_group_size(const Topology& topology, Rank world_size) {
-  std::uint64_t group_size = 0;
-  if (topology.kind == TopologyKind::numa || topology.kind == TopologyKind::fat_tree) {
-    group_size = topology.group_size.value;
+  const std::uint64_t unit = unit_of(topology);
+  if (unit >= world_size) return world_size;
+  if (world_size % unit != 0) {
+    const auto part = static_cast<Rank>(std::gcd(unit, world_size));
+    return part > 1 ? part : default_group_size(world_size);
   }
-  if (topology.kind == TopologyKind::dragonfly) {
-    group_size = std::uint64_t{topology.group_size.value} * topology.ranks_per_router.value;
+  Rank group = static_cast<Rank>(unit);
+  while (group < world_size / group || world_size % group != 0) group += static_cast<Rank>(unit);
+  return group;
+}
+
+std::vector<Rank> group_sizes(const Topology& topology, Rank world_size, std::size_t most) {
+  const Rank usual = default_group_size(topology, world_size);
+  const std::uint64_t unit = unit_of(topology);
+  std::vector<Rank> sizes = {usual};
+  for (Rank size = 2; size < world_size; ++size) {
+    const bool fits = size % unit == 0 || unit % size == 0;
+    if (world_size % size == 0 && fits && size != usual) sizes.push_back(size);
   }
-  const bool fits = group_size > 0 && group_size < world_size && world_size % group_size == 0;
-  return fits ? static_cast<Rank>(group_size) : default_group_size(world_size);
+  const auto steps_from_usual = [usual](Rank size) {
+    return std::max(size, usual) / static_cast<double>(std::min(size, usual));
+  };
+  std::stable_sort(sizes.begin(), sizes.end(),
+                   [&](Rank a, Rank b) { return steps_from_usual(a) < steps_from_usual(b); });
+  if (sizes.size() > most) sizes.resize(most);
+  return sizes;
 }
 
 // ---------------------------------------------------------------- validity
@@ -123,6 +287,48 @@ std::uint64_t links_between_switches(const Topology& t) {
   return groups * size * (size - 1) + groups * (groups - 1);
 }
 
+void require_servers(const Topology& t, std::string_view origin) {
+  if (t.leaf_servers.value < 1) {
+    fail("{}: key 'leaf_servers.value': it must be at least 1", origin);
+  }
+  const Rank ranks = t.group_size.value;
+  const auto divides = [](Rank a, Rank b) { return a % b == 0 || b % a == 0; };
+  if (t.nics.value > 0 && !divides(t.nics.value, ranks)) {
+    fail(
+        "{}: key 'nics.value': {} network cards are no whole number for each of {} ranks, nor the "
+        "other way round",
+        origin, t.nics.value, ranks);
+  }
+  const Server server = server_of(t);
+  if (server.hubs > 0 && ranks % server.hubs != 0) {
+    fail("{}: key 'pcie_switches.value': {} do not divide the {} ranks of a server", origin,
+         server.hubs, ranks);
+  }
+  const Rank cards = t.nics.value > 0 ? t.nics.value : ranks;
+  if (server.hubs > 0 && !divides(cards, server.hubs)) {
+    fail(
+        "{}: key 'pcie_switches.value': {} network cards are no whole number for each of {} PCIe "
+        "switches, nor the other way round",
+        origin, cards, server.hubs);
+  }
+  if (!server.is_alike() && t.inside != ServerInside::pcie) {
+    fail(
+        "{}: key 'pcie_switches.value': some of the {} have none of the {} network cards; that is "
+        "allowed with inside = \"pcie\", where others lead to one",
+        origin, server.hubs, cards);
+  }
+  for (const char* type : {"link", "pcie", "root", "nic", "uplink"}) {
+    const bool wanted = std::string_view(type) == "link"   ? t.inside != ServerInside::pcie
+                        : std::string_view(type) == "pcie" ? server.hubs > 0
+                        : std::string_view(type) == "root" ? server.has_root
+                                                           : true;
+    if (wanted && !t.has_link_type(type)) fail("{}: missing key '{}'", origin, type);
+    if (!wanted && t.has_link_type(type)) {
+      fail("{}: key '{}': nothing in such a server is one; leave it out", origin, type);
+    }
+  }
+}
+
 void require_counts(const Topology& t, std::string_view origin) {
   const Rank ranks = t.ranks.value;
   const Rank most = t.kind == TopologyKind::full_mesh ? kMaxFullMeshRanks : kMaxTopologyRanks;
@@ -134,9 +340,7 @@ void require_counts(const Topology& t, std::string_view origin) {
   if (grouped && (group < 1 || ranks % group != 0)) {
     fail("{}: key 'group_size.value': {} does not divide the {} ranks", origin, group, ranks);
   }
-  if (t.kind == TopologyKind::fat_tree && t.leaf_servers.value < 1) {
-    fail("{}: key 'leaf_servers.value': it must be at least 1", origin);
-  }
+  if (t.kind == TopologyKind::fat_tree) require_servers(t, origin);
   if (t.kind == TopologyKind::dragonfly) {
     const std::uint64_t per_group = std::uint64_t{group} * t.ranks_per_router.value;
     if (per_group < 1 || per_group > kMaxTopologyRanks) {
@@ -162,13 +366,10 @@ void require_counts(const Topology& t, std::string_view origin) {
 }
 
 void require_node(const Topology& t, NodeName node, std::string_view where) {
-  if (!node.is_switch && node.number < t.ranks.value) return;
-  if (node.is_switch && t.kind == TopologyKind::graph && node.number < t.switches) return;
-  // How many switches other kinds have is known to the fabric.
-  if (node.is_switch && t.kind != TopologyKind::graph && node.number < kMaxSwitchLinks) return;
-  fail("{}: there is no {}; allowed are rank0 to rank{}{}", where, describe(node),
-       t.ranks.value - 1,
-       t.switches == 0 ? std::string() : fmt::format(" and switch0 to switch{}", t.switches - 1));
+  const std::vector<SwitchSort> sorts = switches_of(t);
+  const Rank switches = sorts.empty() ? 0 : sorts.back().first + sorts.back().count;
+  if (node.number < (node.is_switch ? switches : t.ranks.value)) return;
+  fail("{}: there is no {}; there are {}", where, describe(node), nodes_in_words(t));
 }
 
 /// Names end up in messages and as parts of dotted keys.
@@ -247,9 +448,26 @@ void require_conditions(const Topology& t, std::string_view origin) {
   }
 }
 
+void require_library(const Topology& t, std::string_view origin) {
+  if (!t.device.library) return;
+  std::vector<std::string> allowed;
+  for (const Algorithm& algorithm : all_algorithms()) {
+    if (algorithm.collective == Collective::all_reduce) allowed.push_back(algorithm.name);
+  }
+  const std::vector<std::string>& names = t.device.library->algorithms;
+  const auto unknown = std::find_if(names.begin(), names.end(), [&](const std::string& name) {
+    return std::find(allowed.begin(), allowed.end(), name) == allowed.end();
+  });
+  if (names.empty() || unknown != names.end()) {
+    fail("{}: key 'library.algorithms': {}; allowed are one or more of {}", origin,
+         names.empty() ? "there are none" : quote(*unknown) + " is no all-reduce", joined(allowed));
+  }
+}
+
 }  // namespace
 
 void require_valid(const Topology& topology, std::string_view origin) {
+  require_library(topology, origin);
   require_counts(topology, origin);
   require_graph(topology, origin);
   require_conditions(topology, origin);

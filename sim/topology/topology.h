@@ -28,8 +28,9 @@ enum class TopologyKind : std::uint8_t {
   numa,       ///< ports as above; between every two groups one bridge per direction, which all
               ///< ranks of a group share
   torus,      ///< links to both neighbours in every dimension; routes go dimension by dimension
-  fat_tree,   ///< servers with a switch inside; rank i of every server also hangs, by a network
-              ///< card of its own, on a leaf switch of rail i; uplinks join the leaves
+  fat_tree,   ///< servers with a switch inside, or as ServerInside says; every rank also hangs, by
+              ///< a network card of its own or one that several share, on the leaf switch of the
+              ///< card's rail; uplinks join the leaves
   dragonfly,  ///< groups of routers, all to all inside a group and between groups (Kim et al. 2008)
   graph,      ///< what the file says, edge by edge
 };
@@ -37,6 +38,16 @@ inline constexpr TopologyKind kTopologyKinds[] = {
     TopologyKind::full_mesh, TopologyKind::ring,     TopologyKind::switched,  TopologyKind::numa,
     TopologyKind::torus,     TopologyKind::fat_tree, TopologyKind::dragonfly, TopologyKind::graph};
 std::string_view name_of(TopologyKind kind);
+
+/// What connects the ranks of a fat tree's server.
+enum class ServerInside : std::uint8_t {
+  switched,  ///< one switch, a port per rank
+  mesh,      ///< a link from every rank to every other
+  pcie,      ///< the PCIe switches to which the network cards belong
+};
+inline constexpr ServerInside kServerInsides[] = {ServerInside::switched, ServerInside::mesh,
+                                                  ServerInside::pcie};
+std::string_view name_of(ServerInside inside);
 
 inline constexpr Rank kMaxTopologyRanks = 65536;
 /// The number of links of a full mesh grows with the square.
@@ -58,6 +69,7 @@ struct LinkType {
   std::string name;             ///< the section of the file: link, bridge, nic, ...
   Quantity bandwidth_gb_per_s;  ///< usable, one direction; 10^9 bytes/s
   Quantity latency_us;          ///< from a store on one end until the other sees it
+  bool operator==(const LinkType&) const = default;
 };
 
 /// The link types that a kind has, in the order of the file. A graph names its own.
@@ -79,12 +91,14 @@ struct Edge {
   std::string type;    ///< of LinkType::name
   std::string domain;  ///< of SharingDomain::name; empty for none
   bool duplex = true;  ///< false: no link back
+  bool operator==(const Edge&) const = default;
 };
 
 /// Links that share a capacity beside their own: those of a PCIe switch with one upstream port.
 struct SharingDomain {
   std::string name;
   Quantity bandwidth_gb_per_s;
+  bool operator==(const SharingDomain&) const = default;
 };
 
 /// What is wrong with one link, in one direction.
@@ -93,6 +107,7 @@ struct LinkFault {
   NodeName to;
   double bandwidth_factor = 1;  ///< of the bandwidth of its type; 0: it does not work at all
   std::string note;
+  bool operator==(const LinkFault&) const = default;
 };
 
 /// What a switch does besides forwarding.
@@ -100,12 +115,14 @@ struct InSwitch {
   bool multicast = false;         ///< a message to many costs its bytes once on the sender's port
   bool reduction = false;         ///< it adds: what many send costs its bytes once at the receiver
   Quantity reduction_efficiency;  ///< share of the ports' bandwidth, with reduction
+  bool operator==(const InSwitch&) const = default;
 };
 
 /// A rank that arrives late.
 struct Straggler {
   Rank rank = 0;
   Quantity delay_us;
+  bool operator==(const Straggler&) const = default;
 };
 
 struct Topology {
@@ -115,8 +132,13 @@ struct Topology {
   Count ranks;
   /// numa: ranks of a group; fat_tree: ranks of a server; dragonfly: routers of a group.
   Count group_size;
-  Count leaf_servers;          ///< fat_tree: servers whose cards share the leaves of a pod
-  Count ranks_per_router;      ///< dragonfly
+  Count leaf_servers;  ///< fat_tree: servers whose cards share the leaves of a pod
+  /// fat_tree: network cards of a server, and its PCIe switches; 0 where each rank has a card of its
+  /// own, and as many switches as the cards make. See Server.
+  Count nics = {};
+  Count pcie_switches = {};
+  ServerInside inside = ServerInside::switched;  ///< fat_tree
+  Count ranks_per_router;                        ///< dragonfly
   std::vector<Rank> shape;     ///< torus: ranks in each dimension, the fastest last
   std::uint32_t switches = 0;  ///< graph
   /// Whether messages may pass through a device on their way to another. Rings and tori need it.
@@ -133,7 +155,36 @@ struct Topology {
   /// Throws std::out_of_range when the kind has no such type.
   const LinkType& link_type(std::string_view type) const;
   LinkType& link_type(std::string_view type);
+  bool has_link_type(std::string_view type) const;
+  bool operator==(const Topology&) const = default;
 };
+
+/// How the ranks of a fat tree's server come to the network.
+struct Server {
+  Rank rails = 0;  ///< leaf switches of a pod: one for each card, or for all of a PCIe switch
+  Rank cards_per_rail = 1;
+  /// PCIe switches between ranks and cards; 0: every rank is linked to a card of its own.
+  Rank hubs = 0;
+  bool has_root = false;  ///< PCIe switches meet in a root complex: inside = pcie, more than one
+
+  /// The PCIe switch to which the card of a rail belongs.
+  Rank hub_of_rail(Rank rail) const { return rails >= hubs ? rail : rail * (hubs / rails); }
+  Rank rail_of_hub(Rank hub) const { return rails >= hubs ? hub : hub / (hubs / rails); }
+  /// Whether every PCIe switch has cards.
+  bool is_alike() const { return hubs == 0 || rails == hubs; }
+};
+Server server_of(const Topology& topology);
+
+/// Switches of one sort, which have consecutive numbers.
+struct SwitchSort {
+  Rank first = 0;
+  Rank count = 0;
+  std::string words;  ///< "inside the servers"
+};
+/// What the switches of a topology are, from 0. Nothing about those of a graph but how many.
+std::vector<SwitchSort> switches_of(const Topology& topology);
+/// All nodes, for messages: "rank0 to rank7, switch0 and switch1 (of the groups)".
+std::string nodes_in_words(const Topology& topology);
 
 /// A topology by name (see listed_topologies()), by the path of a file that ends in .toml, or
 /// generated: see kGeneratedTopologies. Throws InvalidInput with what is allowed.
@@ -155,18 +206,36 @@ inline constexpr GeneratedTopology kGeneratedTopologies[] = {
     {"dragonfly", "dragonfly:N", "balanced dragonfly, the smallest that holds N devices"},
 };
 
-/// Reads TOML text; `origin` names it in messages. Throws InvalidInput: file, key, what is allowed.
-Topology parse_topology(std::string_view toml, std::string_view origin);
+/// Reads TOML text; `origin` names it in messages, and where a base is a path it counts from `folder`.
+/// Throws InvalidInput: file, key, what is allowed.
+Topology parse_topology(std::string_view toml, std::string_view origin,
+                        const std::filesystem::path& folder = {});
 Topology read_topology(const std::filesystem::path& path);
+
+/// The text of a file that reads back to the same topology.
+std::string to_toml(const Topology& topology);
 
 /// Throws InvalidInput unless all counts, quantities and names are in range and fit together.
 /// `origin` names the topology in the message.
 void require_valid(const Topology& topology, std::string_view origin);
 
 /// Ranks of a group when `world_size` ranks run a hierarchical algorithm and nobody says how many:
-/// those of a server (fat_tree) or of a group (numa, dragonfly), where that makes at least two
-/// equal groups; else as arlab::default_group_size(world_size).
+/// those that are closest to each other,
+///
+///   full_mesh, switch   all: no rank is farther than another
+///   numa, fat_tree      a group, a server
+///   dragonfly, torus    a group; a line of the fastest dimension
+///   graph               neighbouring ranks in one sharing domain, else at one switch by their
+///                       fastest links, where that makes equal groups
+///
+/// and of these as many together as make at least as many ranks in a group as there are groups
+/// (ring: single ranks), since all groups exchange with each other. Where they do not divide the
+/// world size, the largest part that does; else arlab::default_group_size(world_size).
 Rank default_group_size(const Topology& topology, Rank world_size);
+
+/// Group sizes that are worth a try: the default, then divisors of the world size that cut no group
+/// of the topology in two and no two in pieces, those that are nearest first. At most `most`.
+std::vector<Rank> group_sizes(const Topology& topology, Rank world_size, std::size_t most);
 
 struct NamedQuantity {
   std::string key;  ///< as in the file, with the unit: link.bandwidth_gb_per_s

@@ -1,5 +1,7 @@
 // Reads a topology from TOML. The schema is in sim/topology/machines/README.md.
 
+#include <fmt/ranges.h>
+
 #include <optional>
 #include <utility>
 
@@ -52,6 +54,9 @@ void read_shape(Section& file, Topology& topology) {
     case TopologyKind::fat_tree:
       topology.group_size = file.count("group_size");
       topology.leaf_servers = file.count("leaf_servers");
+      if (file.has("nics")) topology.nics = file.count("nics");
+      if (file.has("pcie_switches")) topology.pcie_switches = file.count("pcie_switches");
+      if (file.has("inside")) topology.inside = file.choice("inside", kServerInsides);
       break;
     case TopologyKind::dragonfly:
       topology.group_size = file.count("group_size");
@@ -77,11 +82,99 @@ void read_in_switch(Section& file, Topology& topology) {
   section.reject_other_keys();
 }
 
+/// The sections of links that a file must have, and those that it may have.
+std::vector<std::string> link_sections(Section& file, const Topology& topology) {
+  if (topology.kind != TopologyKind::fat_tree) return link_types_of(topology.kind);
+  std::vector<std::string> names;
+  for (const char* optional : {"link", "pcie", "root"}) {
+    if (file.has(optional)) names.emplace_back(optional);
+  }
+  names.insert(names.end(), {"nic", "uplink"});
+  return names;
+}
+
+// ---------------------------------------------------------------- files that build on another
+
+/// Keys that say what connects the devices; they mean something else in every kind.
+constexpr const char* kShapeKeys[] = {"group_size",
+                                      "leaf_servers",
+                                      "ranks_per_router",
+                                      "nics",
+                                      "pcie_switches",
+                                      "inside",
+                                      "shape",
+                                      "switches",
+                                      "links",
+                                      "domains",
+                                      "edges",
+                                      "bridge",
+                                      "pcie",
+                                      "root",
+                                      "nic",
+                                      "uplink",
+                                      "local",
+                                      "global",
+                                      "faults",
+                                      "devices_forward",
+                                      "switch"};
+constexpr int kMostBases = 8;
+
+/// What is in `own` replaces what is in `base`; a number goes with where it comes from.
+void merge(toml::table& base, const toml::table& own) {
+  for (const auto& [key, node] : own) {
+    toml::node* known = base.get(key);
+    const toml::table* section = node.as_table();
+    const bool both = section != nullptr && known != nullptr && known->is_table();
+    if (both && !section->contains("value") && !known->as_table()->contains("value")) {
+      merge(*known->as_table(), *section);
+    } else {
+      base.insert_or_assign(key, node);
+    }
+  }
+}
+
+/// The table of a file, with what it takes from its bases. `bases`: how many are open.
+toml::table read_table(std::string_view text, std::string_view origin,
+                       const std::filesystem::path& folder, int bases) {
+  toml::table own = parse_toml(text, origin);
+  if (!own.contains("base")) return own;
+  const std::string name = Section(own, origin, "").text("base");
+  if (bases == kMostBases) {
+    fail("{}: key 'base': more than {} files build on each other", origin, kMostBases);
+  }
+  own.erase("base");
+  toml::table base;
+  if (name.ends_with(".toml")) {
+    const std::filesystem::path path = folder / name;
+    base = read_table(read_text_file(path, "topology file"), printable(path.string()),
+                      path.parent_path(), bases + 1);
+  } else {
+    base = parse_toml(to_toml(find_topology(name)), name);
+  }
+  base.erase("name");
+  const auto text_of = [](const toml::table& table, const char* key) {
+    return table[key].value_or(std::string());
+  };
+  if (own.contains("kind") && text_of(own, "kind") != text_of(base, "kind")) {
+    for (const char* key : kShapeKeys) base.erase(key);
+    if (text_of(own, "kind") == "graph") base.erase("link");
+  }
+  // Two models of a kernel; a file that has one does without the other.
+  if (own.contains("blocks")) base.erase("stores");
+  if (own.contains("stores")) {
+    for (const char* section : {"blocks", "small", "places"}) base.erase(section);
+  }
+  merge(base, own);
+  return base;
+}
+
 }  // namespace
 
-Topology parse_topology(std::string_view text, std::string_view origin) {
-  const toml::table table = parse_toml(text, origin);
+Topology parse_topology(std::string_view text, std::string_view origin,
+                        const std::filesystem::path& folder) {
+  const toml::table table = read_table(text, origin, folder, 0);
   Section file(table, origin, "");
+  file.has("base");  // a key that is allowed, of which nothing is left here
   Topology topology;
   topology.name = file.text("name");
   topology.summary = file.text("summary");
@@ -93,7 +186,7 @@ Topology parse_topology(std::string_view text, std::string_view origin) {
   if (topology.kind == TopologyKind::graph) {
     read_graph(file, topology);
   } else {
-    for (const std::string& name : link_types_of(topology.kind)) {
+    for (const std::string& name : link_sections(file, topology)) {
       Section section = file.section(name, "a table of quantities");
       topology.link_types.push_back(read_link_type(section, name));
     }
@@ -132,6 +225,9 @@ Topology parse_topology(std::string_view text, std::string_view origin) {
       section.emplace(file.section(name, "a table of quantities"));
       section_name = name;
       if (name == "device") topology.device.name = section->text("name");
+      if (name == "library" && section->has("algorithms")) {
+        topology.device.library->algorithms = section->texts("algorithms");
+      }
     }
     const std::string last = key.substr(dot + 1);
     if (is_optional_quantity(key) && !section->has(last)) return;
@@ -145,7 +241,101 @@ Topology parse_topology(std::string_view text, std::string_view origin) {
 }
 
 Topology read_topology(const std::filesystem::path& path) {
-  return parse_topology(read_text_file(path, "topology file"), printable(path.string()));
+  return parse_topology(read_text_file(path, "topology file"), printable(path.string()),
+                        path.parent_path());
+}
+
+// ---------------------------------------------------------------- writing
+
+namespace {
+
+/// A string of TOML.
+std::string text_of(std::string_view text) {
+  std::string quoted = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\') quoted += '\\';
+    quoted += c;
+  }
+  return quoted + '"';
+}
+
+template <class T>
+std::string sourced_text(const std::string& key, const Sourced<T>& number) {
+  return fmt::format("{} = {{ value = {}, source = \"{}\", note = {} }}\n", key, number.value,
+                     name_of(number.source), text_of(number.note));
+}
+
+std::string edges_text(const Topology& t) {
+  std::string text;
+  for (const Edge& edge : t.edges) {
+    text += fmt::format("\n[[edges]]\nfrom = \"{}\"\nto = \"{}\"\ntype = {}\n", describe(edge.from),
+                        describe(edge.to), text_of(edge.type));
+    if (!edge.domain.empty()) text += fmt::format("domain = {}\n", text_of(edge.domain));
+    if (!edge.duplex) text += "duplex = false\n";
+  }
+  return text;
+}
+
+std::string conditions_text(const Topology& t) {
+  std::string text;
+  for (const LinkFault& fault : t.faults) {
+    text += fmt::format(
+        "\n[[faults]]\nfrom = \"{}\"\nto = \"{}\"\nbandwidth_factor = {}\nnote = {}\n",
+        describe(fault.from), describe(fault.to), fault.bandwidth_factor, text_of(fault.note));
+  }
+  for (const Straggler& straggler : t.stragglers) {
+    text += fmt::format("\n[[stragglers]]\nrank = {}\n{}", straggler.rank,
+                        sourced_text("delay_us", straggler.delay_us));
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string to_toml(const Topology& t) {
+  std::string text = fmt::format("name = {}\nsummary = {}\nkind = \"{}\"\n", text_of(t.name),
+                                 text_of(t.summary), name_of(t.kind));
+  for_each_count(
+      t, [&text](const char* key, const Count& count) { text += sourced_text(key, count); });
+  if (t.inside != ServerInside::switched)
+    text += fmt::format("inside = \"{}\"\n", name_of(t.inside));
+  if (t.kind == TopologyKind::torus) {
+    text += fmt::format("shape = [{}]\n", fmt::join(t.shape, ", "));
+  }
+  if (t.kind == TopologyKind::graph) text += fmt::format("switches = {}\n", t.switches);
+  const bool forwards = t.kind == TopologyKind::ring || t.kind == TopologyKind::torus;
+  if (t.devices_forward != forwards) {
+    text += fmt::format("devices_forward = {}\n", t.devices_forward);
+  }
+  if (t.kind == TopologyKind::graph && t.link_types.empty()) text += "\n[links]\n";
+  const InSwitch& in_switch = t.in_switch;
+  if (in_switch.multicast || in_switch.reduction) {
+    text += fmt::format("\n[switch]\nmulticast = {}\nreduction = {}\n", in_switch.multicast,
+                        in_switch.reduction);
+    if (in_switch.reduction) {
+      text += sourced_text("reduction_efficiency", in_switch.reduction_efficiency);
+    }
+  }
+  std::string section;
+  for_each_quantity(t, [&](const std::string& key, const Quantity& quantity) {
+    const std::size_t dot = key.rfind('.');
+    if (key.starts_with("stragglers.") || key.starts_with("switch.")) return;
+    if (is_optional_quantity(key) && !is_given(quantity)) return;
+    if (const std::string name = key.substr(0, dot); name != section) {
+      section = name;
+      text += fmt::format("\n[{}]\n", section);
+      if (section == "device") text += fmt::format("name = {}\n", text_of(t.device.name));
+      if (section == "library") {
+        std::vector<std::string> algorithms;
+        for (const std::string& each : t.device.library->algorithms) {
+          algorithms.push_back(text_of(each));
+        }
+        text += fmt::format("algorithms = [{}]\n", fmt::join(algorithms, ", "));
+      }
+    }
+    text += sourced_text(key.substr(dot + 1), quantity);
+  });
+  return text + edges_text(t) + conditions_text(t);
 }
 
 }  // namespace arlab

@@ -21,7 +21,7 @@ COMMANDS = {
         "--topology", "--algorithm", "--schedule", "--codec", "--inner-codec", "--bytes", "--ranks", "--library",
         "--sharing", "--trace", "--no-plots",
     ],
-    "topology": ["--out"],
+    "topology": ["--out", "--from", "--base", "--servers"],
     "select": [
         "--topology", "--bytes", "--min-sqnr", "--max-wire-bits", "--input", "--synthetic",
         "--dtype", "--algorithms", "--codecs", "--out", "--plot",

@@ -438,3 +438,32 @@ def test_a_schedule_of_any_size_that_is_wrong_is_refused(any_size):
     made["chunks"][1]["begin"] = "9/8"
     (any_size / "own.json").write_text(json.dumps(made))
     refused("simulate --algorithm own.json --topology full:4 --codec fp16 --bytes 1M", any_size, "chunks[1].begin")
+
+
+# ---------------------------------------------------------------- algorithms of MSCCL
+
+
+def test_an_algorithm_of_msccl_is_one_everywhere(tmp_path):
+    for name in ("ring", "allpairs"):
+        (tmp_path / f"{name}.xml").write_text((REPOSITORY / f"tests/collectives/msccl/{name}.xml").read_text())
+    made = schedule("--schedule ring.xml --elements 64K", tmp_path)
+    assert made["check"]["correct"] and made["check"]["ranks_identical"]
+    assert made["volume"]["total"] == schedule("--algorithm ring --ranks 4 --elements 64K", tmp_path)["volume"]["total"]
+    text = ok("schedule --schedule ring.xml --elements 64K --fractions", tmp_path)
+    VALIDATOR.validate(parse_json(text))
+    (tmp_path / "ring.json").write_text(text)
+
+    command = "simulate --algorithm {} --topology h200-4 --codec qr-q4 --bytes 1M"
+    ours, xml, json_ = (ok_json(command.format(name), tmp_path)["latency_us"] for name in ("ring", "ring.xml", "ring.json"))
+    assert xml == json_ == pytest.approx(ours, rel=0.02)
+    command = "reduce --algorithm {} --codec int4-g32 --ranks 4 --synthetic gaussian --elements 20000"
+    xml, ours = (ok_json(command.format(name), tmp_path) for name in ("ring.xml", "ring"))
+    assert (xml["sqnr_db"], xml["wire_bytes"]) == (ours["sqnr_db"], ours["wire_bytes"]) and xml["ranks_identical"]
+    conformed = ok_json("conform --platform host --algorithm allpairs.xml --ranks 4 --codec qr-q4 --elements 5003", tmp_path)
+    assert "allpairs.xml" in json.dumps(conformed)
+    refused("simulate --algorithm ring.xml --topology full:8 --codec qr-q4 --bytes 1M", tmp_path, "for 4 ranks, not 8")
+    wrong = (tmp_path / "ring.xml").read_text().replace('type="rrcs"', 'type="rcs"', 1)
+    (tmp_path / "wrong.xml").write_text(wrong)
+    refused("simulate --algorithm wrong.xml --topology full:4 --codec qr-q4 --bytes 1M", tmp_path, "not an all-reduce", "rank")
+    (tmp_path / "cut.xml").write_text(wrong[:500])
+    refused("simulate --algorithm cut.xml --topology full:4 --codec qr-q4 --bytes 1M", tmp_path, "cut.xml", "not XML")

@@ -18,10 +18,12 @@ def select(options, folder):
 
 
 def simulated_us(topology, row, payload, folder):
-    library = " --library" if row["implementation"] == "library" else ""
+    more = " --library" if row["implementation"] == "library" else ""
+    more += f" --group-size {row['group_size']}" if row.get("group_size") else ""
+    more += f" --micro-chunks {row['micro_chunks']}" if row.get("micro_chunks") else ""
     return ok_json(
         f"simulate --topology {topology} --algorithm {row['algorithm']} --codec {row['codec']}"
-        f" --bytes {payload}{library}",
+        f" --bytes {payload}{more}",
         folder,
     )["latency_us"]
 
@@ -44,7 +46,7 @@ def test_every_size_is_covered_once(tmp_path, options):
     assert ranges[0]["from_bytes"] == 1 and ranges[-1]["to_bytes"] is None
     for before, after in zip(ranges, ranges[1:]):
         assert before["to_bytes"] == after["from_bytes"] > before["from_bytes"]
-        names = ("algorithm", "codec", "implementation")
+        names = ("algorithm", "codec", "implementation", "group_size", "micro_chunks")
         assert [before[n] for n in names] != [after[n] for n in names]
     for each in ranges:
         assert each["latency_us_from"] > 0
@@ -66,6 +68,23 @@ def test_groups_are_those_of_the_topology(tmp_path):
     )
     assert report["latency_us"] == timed["latency_us"]
     assert select(f"--topology l40-8 {FEW}", tmp_path)["group_size"] == 4
+
+
+def test_group_sizes_and_micro_chunks_are_searched(tmp_path):
+    """What is chosen is what simulate says of it, and no slower than simulate's own choices and their neighbours."""
+    for machine, algorithms in (("fat_tree:32", "hierarchical,hierarchical_pipelined"), ("h200-8", "tree,hierarchical")):
+        report = select(f"--topology {machine} --algorithms {algorithms} --codecs fp16,qr-q4 --bytes 64M", tmp_path)
+        best = {name: report[name] for name in ("algorithm", "codec", "implementation", "group_size", "micro_chunks")}
+        if report["algorithm"] == "tree":
+            del best["group_size"]
+        assert report["latency_us"] == simulated_us(machine, best, "64M", tmp_path)
+        for algorithm in algorithms.split(","):
+            for more in ({}, {"group_size": 4}, {"group_size": 8}) if "hier" in algorithm else ({}, {"micro_chunks": 16}):
+                row = {"algorithm": algorithm, "codec": "qr-q4", "implementation": "kernel", **more}
+                assert report["latency_us"] <= 1.02 * simulated_us(machine, row, "64M", tmp_path)
+        for each in report["ranges"]:
+            at = each["from_bytes"] + each["from_bytes"] % 2
+            assert simulated_us(machine, each, at, tmp_path) == pytest.approx(each["latency_us_from"], rel=0.01)
 
 
 def test_crossovers_are_exact(tmp_path):

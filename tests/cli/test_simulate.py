@@ -140,6 +140,7 @@ def test_the_largest_worlds(tmp_path):
         "ring:65536 --algorithm ring --codec fp16",
         "ring:65536 --algorithm two_shot --codec fp16 --ranks 64",
         "fat_tree:65536 --algorithm hierarchical --codec qr-q4",
+        "torus:256x256 --algorithm hierarchical --codec qr-q4",
     ]:
         report = ok_json(f"simulate --topology {options} --bytes 64M", tmp_path, timeout=60)
         assert 0 < report["latency_us"]
@@ -147,13 +148,13 @@ def test_the_largest_worlds(tmp_path):
     for topology, algorithm, fragments in [
         ("ring:65536", "one_shot", ["links together", "allowed are fewer ranks"]),
         ("torus:256x256", "ring", ["16777216 ops", "looks different"]),
-        ("torus:256x256", "hierarchical", ["16777216 ops", "groups of 32768"]),
+        ("torus:256x256", "hierarchical --group-size 32768", ["16777216 ops", "groups of 32768"]),
         ("fat_tree:65536", "halving_doubling", ["16777216 ops", "different things"]),
         ("dragonfly:65536", "two_shot", ["16777216 ops", "does not look the same"]),
     ]:
         refused(
             f"simulate --topology {topology} --algorithm {algorithm} {options}",
-            tmp_path, algorithm, "65536", *fragments, timeout=60,
+            tmp_path, algorithm.split()[0], "65536", *fragments, timeout=60,
         )  # fmt: skip
 
 
@@ -177,11 +178,38 @@ def test_groups_are_those_of_the_topology(tmp_path):
     assert simulate(f"{servers} hierarchical --group-size 12", tmp_path)["group_size"] == 12
     assert simulate(f"{servers} two_shot", tmp_path)["group_size"] is None
     assert simulate(f"--topology l40-8 {options} hierarchical", tmp_path)["group_size"] == 4
-    assert simulate(f"--topology mi300x-8 {options} hierarchical", tmp_path)["group_size"] == 4
+    assert simulate(f"--topology mi300x-8 {options} hierarchical", tmp_path)["group_size"] == 8
+    assert simulate(f"--topology fat_tree:65536 {options} hierarchical", tmp_path)["group_size"] == 256
+
+
+def test_the_library_chooses_its_algorithm(tmp_path):
+    """NCCL as it chooses, of others the fastest that they have."""
+    names = {}
+    for machine, has in (("h200-8", ("ring", "nvls")), ("l40-8", ("ring", "tree")), ("mi300x-8", ("two_shot",))):
+        for size in ("32K", "64M"):
+            command = f"--topology {machine} --codec fp16 --bytes {size} --library"
+            chosen = simulate(command, tmp_path)
+            times = {name: simulate(f"{command} --algorithm {name}", tmp_path)["latency_us"] for name in has}
+            assert chosen["latency_us"] == times[chosen["algorithm"]]
+            assert machine == "h200-8" or chosen["latency_us"] == min(times.values())
+            names[machine, size] = chosen["algorithm"]
+    assert (names["h200-8", "32K"], names["h200-8", "64M"]) == ("ring", "nvls")
+    rows = ok_csv("simulate --topology h200-8 --codec fp16 --bytes 32K,64M --library", tmp_path)
+    assert [row["algorithm"] for row in rows] == ["ring", "nvls"]
+    ring = ok("simulate --topology mi300x-8 --algorithm ring --codec fp16 --bytes 64M --library", tmp_path)
+    assert "its numbers are of two_shot, and say little about ring" in ring
+    refused("simulate --topology full:8 --codec fp16 --bytes 64M --library", tmp_path, "full:8", "[library]")
+    refused("simulate --topology h200-8 --codec fp16 --library", tmp_path, "--library", "--bytes")
+    refused("simulate --topology h200-8 --codec qr-q4 --bytes 1M --library", tmp_path, "qr-q4", "fp16")
 
 
 def test_the_example_of_the_documentation(tmp_path):
     text = (MACHINES / "README.md").read_text()
+    for name, block in re.findall(r'```toml\nbase = .*?\nname = "(.*?)"(.*?)```', text, re.DOTALL):
+        (tmp_path / f"{name}.toml").write_text(f'base = "h200-8"\nname = "{name}"' + block)
+        told = simulate(f"--topology {name}.toml --algorithm hierarchical --codec qr-q4 --bytes 64M", tmp_path)
+        assert told["topology"] == name and told["group_size"] == 8
+    assert {path.stem for path in tmp_path.glob("*.toml")} == {"half", "two-servers"}
     example = text[text.index('name = "pcie"') :].split("```")[0]
     (tmp_path / "pcie.toml").write_text(example)
     (tmp_path / "healthy.toml").write_text(example.split("[[faults]]")[0])

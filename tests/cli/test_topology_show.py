@@ -194,6 +194,55 @@ def test_nothing_is_left_in_the_temporary_folder(tmp_path):
     assert {path.name for path in tmp_path.iterdir()} == {"tmp", "slow"}
 
 
+# ---------------------------------------------------------------- as a file, and from other files
+
+IMPORTS = REPOSITORY / "tests" / "sim" / "imports"
+
+
+@pytest.mark.parametrize("name", [*NAMES, "h200-8"])
+def test_as_toml_it_is_the_same_machine(tmp_path, name):
+    (tmp_path / "it.toml").write_text(ok(f"topology show {name} --format toml", tmp_path))
+    assert ok_json("topology show it.toml", tmp_path) == show(name, tmp_path)
+    assert show(name, tmp_path)["toml"] == (tmp_path / "it.toml").read_text()
+    refused(f"topology show {name} --format toml --out it.png", tmp_path, "--out")
+    refused(f"topology compare {name} {name} --format toml", tmp_path, "one topology")
+
+
+def test_import(tmp_path):
+    kinds = {"dgx.txt": "switch", "nccl.xml": "switch", "pcie.txt": "graph", "hybrid.txt": "graph", "astra.yml": "graph", "astra.toml": "torus"}
+    assert {path.name for path in IMPORTS.iterdir()} == set(kinds)
+    for name, kind in kinds.items():
+        text = ok(f"topology import {IMPORTS / name}", tmp_path)
+        assert ok(f"topology import {IMPORTS / name} --out mine.toml", tmp_path) == ""
+        assert (tmp_path / "mine.toml").read_text() == text.replace(f'name = "{IMPORTS.joinpath(name).stem}"', 'name = "mine"')
+        report = show("mine.toml", tmp_path)
+        assert report["kind"] == kind and report["unreachable_pairs"] == 0
+        assert all(each["note"] for each in report["quantities"])
+        told = ok_json("simulate --topology mine.toml --algorithm two_shot --codec qr-q4 --bytes 1M", tmp_path)
+        assert told["latency_us"] > 0
+    based = ok_json(f"topology import {IMPORTS / 'dgx.txt'} --from nvidia-smi --base h200-8 --servers 2", tmp_path)
+    assert based["device"] == show("h200-8", tmp_path)["device"] and based["ranks"] == 16
+    ok("topology show mine.toml --out it.png", tmp_path)
+    (tmp_path / "two.toml").write_text(based["toml"])
+    ok("topology show two.toml --out two.png", tmp_path)
+    refused("topology import none.txt", tmp_path, "none.txt", "cannot be read")
+    refused(f"topology import {IMPORTS / 'dgx.txt'} --from smi", tmp_path, "'smi'", "nvidia-smi, nccl-xml, astra-sim")
+    refused(f"topology import {IMPORTS / 'dgx.txt'} --out it.png", tmp_path, ".toml")
+    refused("topology show l40-8 --base h200-8", tmp_path, "--base", "topology import")
+    (tmp_path / "damaged.txt").write_text((IMPORTS / "dgx.txt").read_text().replace("NV18", "NV", 1))
+    refused("topology import damaged.txt", tmp_path, "damaged.txt: row GPU0", "'NV'", "allowed are")
+
+
+def test_errors_say_which_nodes_there_are(tmp_path):
+    fault = '[[faults]]\nfrom = "{}"\nto = "{}"\nbandwidth_factor = 0.5\nnote = "n"\n'
+    for ends, words in (
+        (("rank3", "switch99"), "there is no switch99; there are rank0 to rank15, switch0 to switch1 (inside the servers), switch2 to switch9 (the leaves, 8 rails in each pod), switch10 (the core)"),
+        (("rank3", "switch7"), "there is no link from rank3 to switch7; from there, links lead to switch0, switch5"),
+    ):  # fmt: skip
+        (tmp_path / "mine.toml").write_text('base = "fat_tree:16"\nname = "mine"\n' + fault.format(*ends))
+        refused("topology show mine.toml", tmp_path, "mine", words)
+
+
 # ---------------------------------------------------------------- compare
 
 

@@ -218,3 +218,33 @@ def test_sharing(tmp_path):
     for sharing in ("max_min", "fifo"):
         assert ok_json(f"{PIPELINED} --sharing {sharing}", tmp_path)["sharing"] == sharing
     assert ok_json(PIPELINED, tmp_path)["sharing"] == "max_min"
+
+
+def test_as_a_chakra_trace(tmp_path):
+    """Nodes depend on what has ended before them; what is sent is received; the collective takes as long as the figures say."""
+    command = "simulate --topology fat_tree:16 --algorithm hierarchical --codec qr-q4 --bytes 1M --trace t.chakra.json"
+    report = ok_json(command, tmp_path)
+    assert set(contents(tmp_path)) == {"t.chakra.json"}  # no picture
+    trace = json.loads((tmp_path / "t.chakra.json").read_text())
+    assert len(trace["ranks"]) == len(trace["collective"]) == 16
+    for whole in trace["collective"]:
+        attributes = {each["name"]: next(v for k, v in each.items() if k != "name") for each in whole["attr"]}
+        assert whole["type"] == "COMM_COLL_NODE" and attributes["comm_type"] == 0 and attributes["comm_size"] == 1 << 20
+        assert attributes["duration_ps"] == pytest.approx(report["latency_us"] * 1e6, abs=1)
+    sent, received, encoded = [], [], 0
+    for nodes in trace["ranks"]:
+        assert [node["id"] for node in nodes] == list(range(len(nodes)))
+        for node in nodes:
+            attributes = {each["name"]: next(v for k, v in each.items() if k != "name") for each in node["attr"]}
+            for other in node["ctrl_deps"] + node["data_deps"]:
+                before = nodes[other]
+                assert before["start_time_micros"] + before["duration_micros"] <= node["start_time_micros"] + 1
+            message = tuple(attributes.get(name) for name in ("comm_src", "comm_dst", "comm_tag", "comm_size"))
+            if node["type"] == "COMM_SEND_NODE":
+                sent.append(message)
+            elif node["type"] == "COMM_RECV_NODE":
+                received.append(message)
+            else:
+                assert node["type"] == "COMP_NODE"
+                encoded += node["name"].startswith("encode")
+    assert sorted(sent) == sorted(received) and sum(size for *_, size in sent) == report["wire_bytes"] and encoded

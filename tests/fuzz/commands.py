@@ -79,6 +79,8 @@ COMMANDS = {
         ("out.json",),
     ),
     "topology": Command("topology show torus:2x2"),
+    "topology import": Command("topology import nccl.xml --out out.toml", ("out.toml",)),
+    "schedule of MSCCL": Command("schedule --schedule allpairs.xml --elements 96 --format table"),
     "select": Command(
         "select --topology full:2 --synthetic gaussian --algorithms ring,two_shot --codecs fp16,qr-q4 --out out.json",
         ("out.json",),
@@ -110,6 +112,8 @@ def make_inputs(folder):
     (folder / "bench.csv").write_text(BENCH)
     (folder / "fitted").mkdir()
     shutil.copy(REPOSITORY / "sim/topology/machines/l40-8.toml", folder / "own.toml")
+    shutil.copy(REPOSITORY / "tests/sim/imports/nccl.xml", folder)
+    shutil.copy(REPOSITORY / "tests/collectives/msccl/allpairs.xml", folder)
     shutil.copy(REPOSITORY / "experiments/published/quickreduce_mi300x_2gpu_latency_us.csv", folder / "table.csv")
     for command, output in [
         ("encode --codec qr-q4 in2.npy in.wire", None),

@@ -28,6 +28,7 @@
 #include "reference/codecs/simd/accelerated.h"
 #include "reference/collectives/algorithm.h"
 #include "reference/collectives/check.h"
+#include "reference/collectives/msccl_xml.h"
 #include "reference/collectives/schedule_json.h"
 #include "reference/error.h"
 #include "reference/tensors/npy.h"
@@ -35,6 +36,7 @@
 #include "reference/tensors/synthetic.h"
 #include "sim/calibration/bench_file.h"
 #include "sim/calibration/measurements.h"
+#include "sim/topology/import.h"
 #include "sim/topology/topology.h"
 #include "tests/models/tiny_model.h"
 
@@ -505,14 +507,56 @@ Texts topology_seeds(const Files&) {
        fs::directory_iterator(fs::path(ARLAB_SOURCE_DIR) / "sim/topology/machines")) {
     if (file.path().extension() == ".toml") seeds.push_back(bytes_of(file.path()));
   }
+  seeds.push_back(to_toml(find_topology("fat_tree:16")));
+  seeds.push_back(
+      "base = \"h200-8\"\nname = \"mine\"\nkind = \"fat_tree\"\ninside = \"mesh\"\n"
+      "group_size = { value = 4, source = \"assumed\", note = \"n\" }\n"
+      "leaf_servers = { value = 1, source = \"assumed\", note = \"n\" }\n"
+      "nics = { value = 2, source = \"assumed\", note = \"n\" }\n"
+      "[pcie]\nbandwidth_gb_per_s = { value = 9, source = \"assumed\", note = \"n\" }\n"
+      "latency_us = { value = 1, source = \"assumed\", note = \"n\" }\n"
+      "[nic]\nbandwidth_gb_per_s = { value = 9, source = \"assumed\", note = \"n\" }\n"
+      "latency_us = { value = 1, source = \"assumed\", note = \"n\" }\n"
+      "[uplink]\nbandwidth_gb_per_s = { value = 9, source = \"assumed\", note = \"n\" }\n"
+      "latency_us = { value = 1, source = \"assumed\", note = \"n\" }\n");
   std::sort(seeds.begin(), seeds.end());  // folders have no order
   return seeds;
 }
 
-void read_damaged_topology(const std::string& bytes, const Files&, Random&) {
-  const Topology topology = parse_topology(bytes, "in.toml");
+/// What holds of a machine, wherever it comes from.
+void require_readable(const Topology& topology) {
   require(topology.ranks.value >= 1, "no ranks");
+  constexpr std::size_t kManyEdges = 1000;  // as text they take more than a case may
+  if (topology.edges.size() > kManyEdges) return;
+  require(parse_topology(to_toml(topology), "again") == topology, "it changes when written");
+}
+
+void read_damaged_topology(const std::string& bytes, const Files& files, Random&) {
+  const Topology topology = parse_topology(bytes, "in.toml", files / "");
   require(!topology.name.empty(), "no name");
+  require_readable(topology);
+}
+
+Texts seeds_in(const char* folder) {
+  Texts seeds;
+  for (const fs::directory_entry& file :
+       fs::directory_iterator(fs::path(ARLAB_SOURCE_DIR) / folder)) {
+    seeds.push_back(bytes_of(file.path()));
+  }
+  std::sort(seeds.begin(), seeds.end());
+  return seeds;
+}
+
+void import_damaged(const std::string& bytes, const Files&, Random& random) {
+  ImportOptions options;
+  if (random.one_in(3)) options.servers = static_cast<Rank>(1 + random.below(3));
+  require_readable(import_topology(bytes, "in", options));
+}
+
+void read_damaged_msccl(const std::string& bytes, const Files&, Random&) {
+  const WrittenSchedule written = schedule_from_msccl(bytes);
+  const CheckReport report = check(written.at(24 * written.as_written().world_size, 1));
+  require(report.correct == report.violation.empty(), "a verdict without a reason");
 }
 
 const char kBench[] =
@@ -674,6 +718,10 @@ std::vector<Format> all_formats() {
       {"schedule", 20'000, schedule_seeds, read_damaged_schedule},
       {"study", 5'000, only(kStudy), read_damaged_study},
       {"topology", 10'000, topology_seeds, read_damaged_topology},
+      {"import", 10'000, [](const Files&) { return seeds_in("tests/sim/imports"); },
+       import_damaged},
+      {"msccl", 10'000, [](const Files&) { return seeds_in("tests/collectives/msccl"); },
+       read_damaged_msccl, std::size_t{256} << 20},
       {"bench", 5'000, only(kBench), read_damaged_bench},
       {"tables", 5'000, published, tables_reader("tables.toml")},
       {"table", 5'000, only(kTable), tables_reader("table.csv")},

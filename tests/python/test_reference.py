@@ -207,6 +207,20 @@ def test_figures(tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
+def test_machines_of_other_tools(tmp_path):
+    samples = Path(__file__).parents[1]
+    machine = arlab.import_topology(samples / "sim/imports/dgx.txt", base="h200-8", servers=2)
+    assert (machine.kind, machine.ranks, machine.device) == ("fat_tree", 16, arlab.topology("h200-8").device)
+    (tmp_path / "mine.toml").write_text(machine.toml)
+    assert arlab.topology(str(tmp_path / "mine.toml")).toml == machine.toml
+    ring = samples / "collectives/msccl/ring.xml"
+    times = [arlab.simulate(topology="h200-4", algorithm=str(name), codec="qr-q4", bytes="1M").latency_us for name in (ring, "ring")]
+    assert times[0] == pytest.approx(times[1], rel=0.02)
+    assert arlab.simulate(topology="h200-8", codec="fp16", bytes="64M", library=True).algorithm in ("ring", "nvls")
+    with pytest.raises(arlab.ArgumentError, match="--from is 'smi'"):
+        arlab.import_topology(samples / "sim/imports/dgx.txt", source="smi")
+
+
 def test_a_study(tmp_path):
     (tmp_path / "s.toml").write_text("""
 title = "Two codecs"

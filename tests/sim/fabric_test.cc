@@ -295,10 +295,11 @@ TEST(Fabric, RefusesFaultsOfLinksThatAreNotThere) {
   Topology t = machine(ring, 4);
   t.faults = {{{false, 0}, {false, 1}, 0.5, "test"}, {{false, 0}, {false, 2}, 0.5, "test"}};
   EXPECT_EQ(message_of([&] { Fabric{t}; }),
-            "test machine: key 'faults' 1: there is no link from rank0 to rank2");
+            "test machine: key 'faults' 1: there is no link from rank0 to rank2; from there, links "
+            "lead to rank1, rank3");
   t.faults = {{{false, 0}, {true, 7}, 0.5, "test"}};
   EXPECT_EQ(message_of([&] { Fabric{t}; }),
-            "test machine: key 'faults' 0: there is no link from rank0 to switch7");
+            "test machine: key 'faults' 0: there is no switch7; there are rank0 to rank3");
   // 4 + 4294967293 wraps around to rank 1.
   t.faults = {{{false, 0}, {true, 4294967293}, 0.5, "test"}};
   expect_contains(message_of([&] { Fabric{t}; }), "there is no switch4294967293");
@@ -322,6 +323,10 @@ TEST(FabricShifts, AreThoseThatChangeNothing) {
   EXPECT_EQ(shifts(machine(numa, 6, 2)), (Extents{3, 2}));
   EXPECT_EQ(shifts(machine(fat_tree, 8, 4)), (Extents{2, 4})) << "one pod";
   EXPECT_EQ(shifts(machine(fat_tree, 16, 4)), (Extents{2, 2, 4})) << "two pods";
+  EXPECT_EQ(shifts(machine(numa, 24, 2)), (Extents{3, 2, 2, 2})) << "groups in any order";
+  EXPECT_EQ(shifts(servers(16, 2)), (Extents{2, 2, 2, 2})) << "ranks of one card";
+  EXPECT_EQ(shifts(servers(8, 1, ServerInside::pcie, 2)), Extents{})
+      << "a PCIe switch without a card";
   EXPECT_EQ(shifts(machine(fat_tree, 12, 4)), Extents{}) << "a pod that is not full";
   EXPECT_EQ(shifts(machine(dragonfly, 6, 2)), Extents{});
   EXPECT_EQ(shifts(small_graph()), Extents{});
@@ -330,12 +335,28 @@ TEST(FabricShifts, AreThoseThatChangeNothing) {
 /// By brute force: a shift takes the route of a pair to the route of the shifted pair, link by link
 /// of the same orbit, and an orbit has as many links as it says.
 TEST(FabricShifts, TakeRoutesToRoutes) {
-  for (const Topology& t :
-       {machine(full_mesh, 6), machine(switched, 5), machine(ring, 6), machine(ring, 7),
-        torus_machine({2, 3}), torus_machine({4, 2, 2}), machine(numa, 6, 2), machine(numa, 8, 4),
-        machine(fat_tree, 8, 4), machine(fat_tree, 16, 4), machine(fat_tree, 12, 2)}) {
+  for (const Topology& t : {machine(full_mesh, 6),
+                            machine(switched, 5),
+                            machine(ring, 6),
+                            machine(ring, 7),
+                            torus_machine({2, 3}),
+                            torus_machine({4, 2, 2}),
+                            machine(numa, 6, 2),
+                            machine(numa, 8, 4),
+                            machine(fat_tree, 8, 4),
+                            machine(fat_tree, 16, 4),
+                            machine(fat_tree, 12, 2),
+                            machine(numa, 24, 2),
+                            machine(fat_tree, 48, 2),
+                            servers(16, 2),
+                            servers(8, 1),
+                            servers(16, 8),
+                            servers(16, 4, ServerInside::mesh),
+                            servers(16, 2, ServerInside::mesh),
+                            servers(16, 2, ServerInside::pcie),
+                            servers(8, 1, ServerInside::pcie)}) {
     const Fabric fabric(t);
-    Router router(fabric.network());
+    Routes router(fabric);
     const Extents extents = shifts(t);
     ASSERT_FALSE(extents.empty());
     const Rank n = t.ranks.value;
@@ -423,13 +444,70 @@ TEST(Routes, AreThoseThatASearchFinds) {
   for (const Topology& t : all) EXPECT_EQ(difference(t), "");
 }
 
+/// Two servers of 4 ranks. Ranks 0 and 1 share card 0, ranks 2 and 3 card 1.
+TEST(Routes, OfRanksThatShareACard) {
+  const Topology t = servers(8, 2);
+  // 2 switches in the servers, 4 of PCIe, 2 leaves, 1 core.
+  EXPECT_EQ(census(t), (Census{{"port_out", 8},
+                               {"port_in", 8},
+                               {"pcie_out", 8},
+                               {"pcie_in", 8},
+                               {"nic_out", 4},
+                               {"nic_in", 4},
+                               {"uplink", 2},
+                               {"downlink", 2}}));
+  EXPECT_EQ(way(t, 0, 1), (Names{"port out of 0", "port into 1"})) << "not over PCIe";
+  EXPECT_EQ(way(t, 1, 5), (Names{"pcie_out 1->switch2", "network card out of switch2",
+                                 "network card into switch4", "pcie_in switch4->5"}));
+  EXPECT_EQ(way(t, 1, 6), (Names{"pcie_out 1->switch2", "network card out of switch2",
+                                 "uplink switch6->switch8", "downlink switch8->switch7",
+                                 "network card into switch5", "pcie_in switch5->6"}));
+  Topology two_cards = servers(8, 8);
+  EXPECT_EQ(bandwidth(two_cards, "network card out of 0"),
+            2 * bandwidth(servers(8, 4), "network card out of 0"));
+}
+
+TEST(Routes, InsideServersWithoutASwitch) {
+  const Topology mesh = servers(8, 2, ServerInside::mesh);
+  EXPECT_EQ(way(mesh, 2, 0), Names{"link 2->0"});
+  EXPECT_EQ(way(mesh, 5, 7), Names{"link 5->7"});
+  const Topology pcie = servers(8, 1, ServerInside::pcie, 2);
+  EXPECT_EQ(way(pcie, 0, 1), (Names{"pcie_out 0->switch0", "pcie_in switch0->1"}));
+  EXPECT_EQ(way(pcie, 0, 3), (Names{"pcie_out 0->switch0", "root_out switch0->switch4",
+                                    "root_in switch4->switch1", "pcie_in switch1->3"}));
+  EXPECT_EQ(way(pcie, 3, 4), (Names{"pcie_out 3->switch1", "root_out switch1->switch4",
+                                    "root_in switch4->switch0", "network card out of switch0",
+                                    "network card into switch2", "pcie_in switch2->4"}))
+      << "the card is at the first PCIe switch";
+}
+
+/// What switches_of() says of a machine is what the fabric has.
+TEST(Fabric, HasTheSwitchesThatItsTopologySays) {
+  for (const Topology& t :
+       {machine(full_mesh, 4), machine(switched, 4), machine(numa, 6, 2), machine(fat_tree, 4, 4),
+        machine(fat_tree, 24, 4), servers(16, 2), servers(4, 2), servers(8, 2, ServerInside::mesh),
+        servers(8, 1, ServerInside::pcie, 2), servers(24, 4, ServerInside::pcie),
+        find_topology("dragonfly:40"), small_graph()}) {
+    Rank count = 0;
+    for (const SwitchSort& sort : switches_of(t)) {
+      EXPECT_EQ(sort.first, count);
+      count += sort.count;
+    }
+    EXPECT_EQ(Fabric(t).network().nodes(), t.ranks.value + count) << name_of(t.kind);
+  }
+  EXPECT_EQ(nodes_in_words(machine(fat_tree, 12, 4)),
+            "rank0 to rank11, switch0 to switch2 (inside the servers), switch3 to switch10 (the "
+            "leaves, 4 rails in each pod), switch11 (the core)");
+}
+
 TEST(Routes, AreAsLongAsTheFabricSaysWithoutLooking) {
   Topology routers = machine(TopologyKind::dragonfly, 24, 3);
   routers.ranks_per_router = counted(2);
   for (const Topology& t :
        {machine(full_mesh, 5), machine(ring, 2), machine(ring, 7), torus_machine({2, 3, 4}),
         torus_machine({1, 5}), machine(switched, 4), machine(numa, 6, 3), machine(fat_tree, 4, 4),
-        machine(fat_tree, 24, 4), routers}) {
+        machine(fat_tree, 24, 4), routers, servers(24, 2), servers(16, 4, ServerInside::mesh),
+        servers(8, 1, ServerInside::pcie, 2)}) {
     const Fabric fabric(t);
     Routes routes(fabric);
     for (Rank from = 0; from < t.ranks.value; ++from) {

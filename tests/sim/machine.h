@@ -56,6 +56,22 @@ inline Topology machine(TopologyKind kind, Rank ranks, Rank group_size = 0) {
   return t;
 }
 
+/// Servers of 4 ranks, pods of 2; `nics` network cards each, and what is inside of them.
+inline Topology servers(Rank ranks, Rank nics, ServerInside inside = ServerInside::switched,
+                        Rank pcie_switches = 0) {
+  Topology t = machine(TopologyKind::fat_tree, ranks, 4);
+  t.nics = counted(nics);
+  t.inside = inside;
+  if (pcie_switches > 0) t.pcie_switches = counted(pcie_switches);
+  const auto add = [&t](const char* type, double gb_per_s, double latency_us) {
+    t.link_types.push_back({type, assumed(gb_per_s), assumed(latency_us)});
+  };
+  if (inside == ServerInside::pcie) t.link_types.erase(t.link_types.begin());
+  if (inside == ServerInside::pcie || nics < 4) add("pcie", 6, 2);
+  if (server_of(t).has_root) add("root", 5, 0.5);
+  return t;
+}
+
 inline Topology torus_machine(const std::vector<Rank>& shape) {
   Rank ranks = 1;
   for (const Rank extent : shape) ranks *= extent;

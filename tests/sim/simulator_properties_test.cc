@@ -630,6 +630,11 @@ std::vector<Topology> fabrics_with_shifts() {
   // Pods of 2 servers: 4 x 2 x 4 ranks, and 2 x 2 x 3.
   all.push_back(machine(TopologyKind::fat_tree, 32, 4));
   all.push_back(machine(TopologyKind::fat_tree, 12, 3));
+  // Ranks that share cards; servers without a switch.
+  for (const ServerInside inside :
+       {ServerInside::switched, ServerInside::mesh, ServerInside::pcie}) {
+    for (const Rank nics : {1, 2, 4}) all.push_back(servers(16, nics, inside));
+  }
   return all;
 }
 

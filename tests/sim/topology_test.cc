@@ -3,6 +3,7 @@
 #include "sim/topology/topology.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -27,18 +28,69 @@ TEST(Machines, AreAllListed) {
   EXPECT_TRUE(std::is_sorted(names.begin(), names.end()));
 }
 
-TEST(DefaultGroupSize, IsTheTopologysWhereThatMakesEqualGroups) {
-  EXPECT_EQ(default_group_size(find_topology("l40-8"), 8), 4u);
-  EXPECT_EQ(default_group_size(find_topology("l40-8"), 4), 2u) << "all in one group";
-  EXPECT_EQ(default_group_size(find_topology("l40-8"), 6), 3u) << "no equal groups";
-  EXPECT_EQ(default_group_size(find_topology("fat_tree:24"), 24), 8u);
-  EXPECT_EQ(default_group_size(find_topology("fat_tree:24"), 16), 8u);
-  EXPECT_EQ(default_group_size(find_topology("fat_tree:65536"), 65536), 8u);
-  EXPECT_EQ(default_group_size(find_topology("mi300x-8"), 8), 4u) << "has no groups";
+TEST(DefaultGroupSize, IsWhatIsCloseTogether) {
+  const auto of = [](const char* name, Rank world_size) {
+    return default_group_size(find_topology(name), world_size);
+  };
+  EXPECT_EQ(of("l40-8", 8), 4u);
+  EXPECT_EQ(of("l40-8", 4), 4u) << "all in one group";
+  EXPECT_EQ(of("l40-8", 6), 2u) << "parts of groups";
+  EXPECT_EQ(of("h200-8", 8), 8u) << "one switch";
+  EXPECT_EQ(of("h200-8", 5), 5u);
+  EXPECT_EQ(of("mi300x-8", 8), 8u) << "all linked to all";
+  EXPECT_EQ(of("fat_tree:24", 24), 8u);
+  EXPECT_EQ(of("fat_tree:24", 16), 8u);
+  EXPECT_EQ(of("fat_tree:64", 64), 8u) << "as many groups as ranks in one";
+  EXPECT_EQ(of("fat_tree:128", 128), 16u) << "two servers: 16 servers are more than 8 ranks";
+  EXPECT_EQ(of("fat_tree:24", 12), 4u) << "halves of servers";
+  EXPECT_EQ(of("fat_tree:65536", 65536), 256u);
+  EXPECT_EQ(of("fat_tree:24", 9), 3u) << "nothing in common: as without a topology";
+  EXPECT_EQ(of("torus:8x8", 64), 8u) << "lines";
+  EXPECT_EQ(of("torus:4x4x4", 64), 8u) << "two lines of 4";
+  EXPECT_EQ(of("torus:16x16x16x16", 65536), 256u);
+  EXPECT_EQ(of("ring:64", 64), 8u);
+  EXPECT_EQ(of("ring:8", 8), 4u);
+  EXPECT_EQ(of("ring:7", 7), 7u);
+  EXPECT_EQ(of("full:1", 1), 1u);
   Topology dragonfly = machine(TopologyKind::dragonfly, 36, 3);
   dragonfly.ranks_per_router = counted(4);
   EXPECT_EQ(default_group_size(dragonfly, 36), 12u);
-  EXPECT_EQ(default_group_size(dragonfly, 30), 15u);
+  EXPECT_EQ(default_group_size(dragonfly, 30), 6u);
+}
+
+/// Of a graph: ranks in one sharing domain, else at one switch by their fastest links.
+TEST(DefaultGroupSize, OfAGraphIsWhatHangsTogether) {
+  Topology t = machine(TopologyKind::graph, 8);
+  t.switches = 3;
+  t.link_types = {{"slow", assumed(1), assumed(1)}, {"fast", assumed(9), assumed(1)}};
+  for (Rank rank = 0; rank < 8; ++rank) {
+    t.edges.push_back({{false, rank}, {true, 2}, "slow", "", true});
+    t.edges.push_back({{true, rank / 4}, {false, rank}, "fast", "", true});
+  }
+  EXPECT_EQ(default_group_size(t, 8), 4u);
+  t.domains = {{"a", assumed(5)}, {"b", assumed(5)}};
+  for (Edge& edge : t.edges) {
+    const NodeName rank = edge.from.is_switch ? edge.to : edge.from;
+    if (edge.type == "slow") edge.domain = rank.number < 4 ? "a" : "b";
+  }
+  EXPECT_EQ(default_group_size(t, 8), 4u);
+  for (Edge& edge : t.edges) {
+    if (edge.from.number == 3 && edge.type == "slow") edge.domain = "b";
+  }
+  EXPECT_EQ(default_group_size(t, 8), 4u) << "groups of 3 and 5 are none: near the root";
+  t.edges.clear();
+  EXPECT_EQ(default_group_size(t, 8), 4u) << "single ranks: near the root";
+}
+
+TEST(GroupSizes, CutNoGroupInTwo) {
+  const auto of = [](const char* name, Rank world_size, std::size_t most) {
+    return group_sizes(find_topology(name), world_size, most);
+  };
+  EXPECT_EQ(of("fat_tree:128", 128, 9), (std::vector<Rank>{16, 8, 32, 4, 64, 2}));
+  EXPECT_EQ(of("fat_tree:128", 128, 3), (std::vector<Rank>{16, 8, 32}));
+  EXPECT_EQ(of("fat_tree:24", 24, 9), (std::vector<Rank>{8, 4, 2})) << "12 and 3 cut servers";
+  EXPECT_EQ(of("h200-8", 8, 9), (std::vector<Rank>{8, 4, 2}));
+  EXPECT_EQ(of("full:1", 1, 9), (std::vector<Rank>{1}));
 }
 
 TEST(Machines, LoadAndSayWhereEveryNumberComesFrom) {
@@ -445,6 +497,145 @@ TEST(TopologyFile, OfAGraph) {
   EXPECT_TRUE(keys.contains("domains.upstream.bandwidth_gb_per_s"));
 }
 
+// ---------------------------------------------------------------- written and read back
+
+TEST(ToToml, ReadsBackToTheSame) {
+  std::vector<Topology> all;
+  for (const std::string& name : listed_topologies()) all.push_back(find_topology(name));
+  for (const char* name : {"full:8", "ring:5", "torus:2x3x4", "fat_tree:64", "dragonfly:72"}) {
+    all.push_back(find_topology(name));
+  }
+  all.push_back(parse_topology(kNuma, "test"));
+  all.push_back(parse_topology(graph(), "test"));
+  all.push_back(
+      parse_topology(of_kind("ring", "devices_forward = false\n", kBlocksSection), "test"));
+  all.push_back(servers(16, 2));
+  all.push_back(servers(16, 1, ServerInside::pcie, 2));
+  all.push_back(servers(16, 4, ServerInside::mesh));
+  all.back().summary = "quotes \" and \\ and \xc3\xa9";
+  all.back().device.launch_us = {1.0 / 3, Source::measured, "a third"};
+  for (const Topology& t : all) {
+    SCOPED_TRACE(t.name);
+    const std::string text = to_toml(t);
+    // In the order of the file, which a machine of ours need not have.
+    Topology read = parse_topology(text, t.name);
+    const auto by_name = [](const LinkType& a, const LinkType& b) { return a.name < b.name; };
+    Topology expected = t;
+    if (t.kind != TopologyKind::dragonfly) expected.ranks_per_router = {};  // not in the file
+    std::sort(read.link_types.begin(), read.link_types.end(), by_name);
+    std::sort(expected.link_types.begin(), expected.link_types.end(), by_name);
+    EXPECT_EQ(read, expected) << text;
+  }
+}
+
+// ---------------------------------------------------------------- files that build on another
+
+TEST(Base, GivesWhatAFileDoesNotSay) {
+  const Topology base = find_topology("h200-8");
+  const Topology t = parse_topology(R"(
+base = "h200-8"
+name = "slower"
+[link]
+bandwidth_gb_per_s = { value = 100, source = "assumed", note = "half the links" }
+)",
+                                    "slower.toml");
+  EXPECT_EQ(t.name, "slower");
+  EXPECT_EQ(t.summary, base.summary);
+  EXPECT_EQ(t.link_type("link").bandwidth_gb_per_s,
+            (Quantity{100, Source::assumed, "half the links"}));
+  EXPECT_EQ(t.link_type("link").latency_us, base.link_type("link").latency_us);
+  EXPECT_EQ(t.device, base.device) << "with where its numbers come from";
+}
+
+TEST(Base, OfAnotherKindGivesWhatBothHave) {
+  const Topology base = find_topology("h200-8");
+  const Topology t = parse_topology(R"(
+base = "h200-8"
+name = "two-servers"
+kind = "fat_tree"
+ranks = { value = 16, source = "assumed", note = "two" }
+group_size = { value = 8, source = "assumed", note = "HGX" }
+leaf_servers = { value = 2, source = "assumed", note = "one pod" }
+nics = { value = 4, source = "assumed", note = "2 GPUs per card" }
+[pcie]
+bandwidth_gb_per_s = { value = 50, source = "datasheet", note = "PCIe 5.0 x16" }
+latency_us = { value = 1, source = "assumed", note = "typical" }
+[nic]
+bandwidth_gb_per_s = { value = 48, source = "datasheet", note = "400 Gbit/s" }
+latency_us = { value = 3, source = "assumed", note = "typical" }
+[uplink]
+bandwidth_gb_per_s = { value = 96, source = "assumed", note = "not oversubscribed" }
+latency_us = { value = 1, source = "assumed", note = "typical" }
+)",
+                                    "two.toml");
+  EXPECT_EQ(t.device, base.device);
+  EXPECT_EQ(t.link_type("link"), base.link_type("link"));
+  EXPECT_EQ(server_of(t).hubs, 4u);
+  EXPECT_EQ(default_group_size(t, 16), 8u);
+  // A base that is generated, and one model of a kernel in place of another.
+  EXPECT_EQ(parse_topology("base = \"fat_tree:16\"\nname = \"mine\"", "test").ranks.value, 16u);
+  const Topology blocks =
+      parse_topology("base = \"mi300x-8\"\nname = \"mine\"\n" + kBlocksSection, "test");
+  EXPECT_FALSE(blocks.device.stores.has_value());
+  EXPECT_TRUE(blocks.device.blocks.has_value());
+}
+
+TEST(Base, IsAFileBesideTheOne) {
+  const std::filesystem::path folder =
+      std::filesystem::temp_directory_path() / fmt::format("arlab-base-{}", getpid());
+  std::filesystem::create_directories(folder / "deep");
+  const auto write = [&](const char* name, const std::string& text) {
+    std::ofstream(folder / name) << text;
+  };
+  write("a.toml", "base = \"deep/b.toml\"\nname = \"a\"\n");
+  write("deep/b.toml", "base = \"c.toml\"\nname = \"b\"\nsummary = \"from b\"\n");
+  write("deep/c.toml", "base = \"h200-4\"\nname = \"c\"\n");
+  const Topology a = read_topology(folder / "a.toml");
+  EXPECT_EQ(a.name, "a");
+  EXPECT_EQ(a.summary, "from b");
+  EXPECT_EQ(a.ranks.value, 4u);
+  write("deep/c.toml", "base = \"b.toml\"\nname = \"c\"\n");
+  expect_contains(message_of([&] { read_topology(folder / "a.toml"); }),
+                  "key 'base': more than 8 files build on each other");
+  write("deep/c.toml", "base = \"none.toml\"\nname = \"c\"\n");
+  expect_contains(message_of([&] { read_topology(folder / "a.toml"); }),
+                  "none.toml' cannot be read");
+  std::filesystem::remove_all(folder);
+}
+
+TEST(Base, ThatIsWrongIsRefused) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"base = \"h200-9\"\nname = \"a\"", "unknown topology 'h200-9'"},
+      {"base = 8\nname = \"a\"", "key 'base': it is an integer, but must be a string"},
+      {"base = \"h200-8\"", "missing key 'name'"},
+      {"base = \"h200-8\"\nname = \"a\"\nkind = \"numa\"", "missing key 'group_size'"},
+      {"base = \"h200-8\"\nname = \"a\"\n[links]\n", "unknown key 'links'"},
+  };
+  for (const auto& [text, expected] : cases) {
+    expect_contains(message_of([text = text] { parse_topology(text, "my.toml"); }), expected);
+  }
+}
+
+TEST(Servers, ThatDoNotFitTogetherAreRefused) {
+  const auto refused = [](Topology t, const std::string& expected) {
+    expect_contains(message_of([&] { require_valid(t, "test"); }), expected);
+  };
+  refused(servers(8, 3),
+          "key 'nics.value': 3 network cards are no whole number for each of 4 ranks");
+  refused(servers(8, 4, ServerInside::pcie, 3), "key 'pcie_switches.value': 3 do not divide the 4");
+  refused(servers(8, 2, ServerInside::switched, 4),
+          "some of the 4 have none of the 2 network cards");
+  Topology bare = servers(8, 2);
+  bare.link_types.pop_back();
+  refused(bare, "missing key 'pcie'");
+  Topology rooted = servers(8, 2);
+  rooted.link_types.push_back({"root", assumed(1), assumed(1)});
+  refused(rooted, "key 'root': nothing in such a server is one");
+  Topology meshed = servers(8, 1, ServerInside::mesh);
+  meshed.link_types.erase(meshed.link_types.begin());
+  refused(meshed, "missing key 'link'");
+}
+
 /// text with its first `what` replaced.
 std::string replaced(std::string text, const std::string& what, const std::string& replacement) {
   const std::size_t at = text.find(what);
@@ -454,8 +645,7 @@ std::string replaced(std::string text, const std::string& what, const std::strin
 
 TEST(TopologyFile, WrongGraphsAreRefused) {
   const std::tuple<const char*, const char*, const char*> cases[] = {
-      {"\"rank0\"", "\"rank4\"",
-       "'edges' 0: there is no rank4; allowed are rank0 to rank3 and switch0"},
+      {"\"rank0\"", "\"rank4\"", "'edges' 0: there is no rank4; there are rank0 to rank3, switch0"},
       {"\"switch0\"", "\"switch1\"", "'edges' 0: there is no switch1"},
       {"\"rank0\"", "\"gpu0\"", "'edges[0].from': 'gpu0' is no node; allowed are rank0, rank1"},
       {"\"rank0\"", "\"rank\"", "is no node"},
@@ -539,7 +729,8 @@ TEST(TopologyFile, WrongOnesAreRefusedWithFileKeyAndWhatIsAllowed) {
       {"bandwidth_factor = 0.5", "bandwidth_factor = 1e7", "'faults' 0", "allowed are 0"},
       {"bandwidth_factor = 0.5", "", "'faults[0].bandwidth_factor'", "missing key"},
       {"note = \"cable\"", "", "'faults[0].note'", "missing key"},
-      {"from = \"switch0\"", "from = \"rank4\"", "'faults' 0", "rank0 to rank3"},
+      {"from = \"switch0\"", "from = \"rank4\"", "'faults' 0",
+       "there is no rank4; there are rank0 to rank3, switch0 to switch1 (of the groups)"},
       {"from = \"switch0\"", "from = \"switch4294967295\"", "'faults' 0", "there is no"},
       {"note = \"cable\"",
        "note = \"cable\"\n[[faults]]\nfrom = \"switch0\"\nto = \"switch1\"\nbandwidth_factor = 1\n"

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CodecCheck", "Selection", "Simulation", "Study", "Topology", "Sweep", "check_codec", "select", "simulate", "study", "sweep",
-    "topologies", "topology", "vectors",
+    "import_topology", "topologies", "topology", "vectors",
 ]  # fmt: skip
 
 
@@ -33,21 +33,42 @@ def topologies() -> Names:
 
 
 class Topology(Figures):
-    """A machine: `data` has its links, the bandwidth of every pair, and where each number comes from."""
+    """A machine: `data` has its links, the bandwidth of every pair, and where each number comes from; `toml` is the text of a
+    complete machine file, to change and to save."""
 
     SHOWN = ("topology", "summary", "kind", "ranks", "bisection_gb_per_s")
+
+    toml: str
 
     def plot(self, **look: Any) -> Figure:
         """What hangs on what; up to 64 devices. `look`: as for arlab.figures.topology()."""
         from arlab import figures
 
-        drawing = command(["topology", "show", self.data["topology"]], {"out": "drawing.png"})[2]
+        with tempfile.TemporaryDirectory(prefix="arlab-") as folder:
+            path = Path(folder) / "machine.toml"
+            path.write_text(self.toml)
+            drawing = command(["topology", "show", str(path)], {"out": "drawing.png"})[2]
         return figures.topology(drawing, **look)
 
 
 def topology(name: str) -> Topology:
     """A machine by its name (arlab.topologies()), full:8 and the like, or the path of a .toml."""
     return Topology({**command(["topology", "show", name])[0], "topology": name})
+
+
+def import_topology(
+    file: str | Path, *, source: str | None = None, base: str | None = None, servers: int | None = None
+) -> Topology:
+    """A machine as another tool describes it. Save its `toml` to simulate it.
+
+    Args:
+        file: the matrix of `nvidia-smi topo -m`, what NCCL writes into NCCL_TOPO_DUMP_FILE, or ASTRA-sim's network file.
+        source: which of these it is: "nvidia-smi", "nccl-xml", "astra-sim"; by default as it looks.
+        base: the topology whose device and software it has; by default round numbers.
+        servers: so many of these servers behind their network cards.
+    """
+    options = {"from": source, "base": base, "servers": servers}
+    return Topology(command(["topology", "import", str(file)], options)[0])
 
 
 class Simulation(Figures):
@@ -95,7 +116,7 @@ class Simulation(Figures):
 def simulate(
     *,
     topology: str,
-    algorithm: str | Schedule,
+    algorithm: str | Schedule | None = None,
     codec: str,
     bytes: str | int | None = None,
     dtype: str | None = None,
@@ -114,13 +135,14 @@ def simulate(
 
     Args:
         topology: a name (arlab.topologies()), full:8 and the like, or the path of a .toml.
-        algorithm: a name (arlab.algorithms()), the path of a schedule.json, or a Schedule.
+        algorithm: a name (arlab.algorithms()), the path of a schedule.json or of an algorithm of MSCCL (.xml), or a Schedule;
+            with library, by default what the library takes.
         codec: a name; see arlab.codecs().
         bytes: payload of one rank: 67108864, or "64M" (2^20 bytes each).
         ranks: by default all of the topology.
         library: as NCCL or RCCL run it; codecs fp16, bf16 and fp32 only.
         sharing: of links: "max_min", all messages at once, or "fifo", one after the other.
-        trace: write the timeline to this .json, for ui.perfetto.dev.
+        trace: write the timeline to this .json, for ui.perfetto.dev; to a .chakra.json: as a Chakra execution trace.
         others: as for all_reduce and all_to_all.
     """
     options = {

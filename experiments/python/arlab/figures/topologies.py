@@ -26,8 +26,8 @@ DEVICE, STRAGGLER, FAULT = style.BLUE, style.PINK, style.HIGHLIGHT
 LINK_COLOURS = ("#777777", style.GREEN, style.ORANGE, style.SKY, style.WINE, style.INDIGO)
 DASHED = (0, (2, 1.5))
 # Classes whose two directions make one link, and what classes are called.
-OTHER_WAY = {"port_in": "port_out", "nic_in": "nic_out", "downlink": "uplink"}
-NAMES = {"port_out": "port", "nic_out": "network card"}
+OTHER_WAY = {"port_in": "port_out", "nic_in": "nic_out", "pcie_in": "pcie_out", "root_in": "root_out", "downlink": "uplink"}
+NAMES = {"port_out": "port", "nic_out": "network card", "pcie_out": "PCIe", "root_out": "PCIe switch to root"}
 
 Points = NDArray[np.float64]
 
@@ -74,19 +74,23 @@ def layout_groups(ranks: int, group_size: int) -> Points:
     return np.concatenate([devices, np.stack([across, np.zeros(groups)], axis=1)])
 
 
-def layout_fat_tree(ranks: int, group_size: int, switches: int) -> Points:
-    """From the bottom: switches of servers, devices, leaves, the core."""
+def layout_fat_tree(ranks: int, group_size: int, sorts: Sequence[int], inside: bool) -> Points:
+    """From the bottom: switches of servers, devices, PCIe switches, root complexes, leaves, the core."""
     servers = ranks // group_size
     across = np.arange(ranks) + 0.8 * (np.arange(ranks) // group_size)
     across = across - across.mean()
     wide = float(across[-1] - across[0])
     height = max(2.0, wide / 7)
-    inside = across.reshape(servers, group_size).mean(axis=1)
-    layers = [(across, 0.0), (inside, -height)]
-    leaves = switches - servers - 1
-    if leaves > 0:
-        spread = np.linspace(-0.45 * wide, 0.45 * wide, leaves) if leaves > 1 else np.zeros(1)
-        layers += [(spread, 1.6 * height), (np.zeros(1), 2.6 * height)]
+    layers = [(across, 0.0)]
+    above = height
+    for place, count in enumerate(sorts):
+        below = inside and place == 0
+        if count % servers == 0 and ranks % count == 0 and place < len(sorts) - 2 * (servers > 1):
+            xs = across.reshape(count, ranks // count).mean(axis=1)
+        else:
+            xs = np.linspace(-0.45 * wide, 0.45 * wide, count) if count > 1 else np.zeros(1)
+        layers.append((xs, -height if below else above))
+        above += 0 if below else height
     return np.concatenate([np.stack([xs, np.full(len(xs), y)], axis=1) for xs, y in layers])
 
 
@@ -131,7 +135,9 @@ def layout(data: dict[str, Any]) -> Points:
     if kind == "numa":
         return layout_groups(ranks, group_size)
     if kind == "fat_tree":
-        return layout_fat_tree(ranks, group_size, switches)
+        plain = [ranks // group_size, switches - ranks // group_size - 1, 1]
+        sorts = data.get("switch_sorts", plain if switches > plain[0] else plain[:1])
+        return layout_fat_tree(ranks, group_size, sorts, data.get("inside", "switch") == "switch")
     if kind == "dragonfly":
         return layout_dragonfly(ranks, group_size, data["ranks_per_router"], switches)
     if kind == "graph" and ranks + switches > 2:

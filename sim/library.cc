@@ -1,0 +1,57 @@
+#include "sim/library.h"
+
+#include <algorithm>
+
+#include "reference/collectives/algorithm.h"
+#include "sim/nccl.h"
+
+namespace arlab {
+
+std::vector<std::string> library_algorithms(const Topology& topology) {
+  if (topology.device.nccl) {
+    std::vector<std::string> names = {"ring"};
+    if (topology.device.nccl->nvls) names.push_back(nvls_algorithm().name);
+    return names;
+  }
+  if (topology.device.library) return topology.device.library->algorithms;
+  fail(
+      "topology '{}' does not say how NCCL or RCCL runs there; allowed are those with a [library] "
+      "or "
+      "an [nccl]",
+      topology.name);
+}
+
+const Algorithm& library_algorithm(const ScheduleRequest& request, const Codecs& codecs,
+                                   DType dtype, const Topology& topology,
+                                   const SimulateOptions& options) {
+  const std::vector<std::string> names = library_algorithms(topology);
+  if (topology.device.nccl) {
+    return nccl_all_reduce(topology.device, request.world_size, request.elements * size_of(dtype));
+  }
+  SimulateOptions of_library = options;
+  of_library.library = true;
+  of_library.trace = nullptr;
+  const Algorithm* fastest = &find_algorithm(names.front());
+  if (names.size() == 1) return *fastest;
+  Picoseconds least = 0;
+  for (const std::string& name : names) {
+    const Algorithm& algorithm = find_algorithm(name);
+    const Picoseconds latency =
+        simulate(algorithm, request, codecs, dtype, topology, of_library).latency;
+    if (name != names.front() && latency >= least) continue;
+    least = latency;
+    fastest = &algorithm;
+  }
+  return *fastest;
+}
+
+bool library_has(const Topology& topology, std::string_view algorithm) {
+  Algorithm named;  // what a schedule calls itself need not be known
+  named.name = algorithm;
+  if (topology.device.nccl && nccl_runs(named)) return true;
+  if (!topology.device.library) return false;
+  const std::vector<std::string>& names = topology.device.library->algorithms;
+  return std::find(names.begin(), names.end(), algorithm) != names.end();
+}
+
+}  // namespace arlab

@@ -1,0 +1,25 @@
+// What the vendor's library (NCCL, RCCL) does when it may choose.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "sim/simulator.h"
+
+namespace arlab {
+
+/// Names of the all-reduces that the library has on this machine: of [nccl] ring, and nvls where its
+/// switch adds; else those of [library]. Throws InvalidInput where there is neither.
+std::vector<std::string> library_algorithms(const Topology& topology);
+
+/// The one of them that the library takes: of [nccl] as NCCL chooses (sim/device/nccl.h), else that
+/// which is simulated to be the fastest.
+const Algorithm& library_algorithm(const ScheduleRequest& request, const Codecs& codecs,
+                                   DType dtype, const Topology& topology,
+                                   const SimulateOptions& options = {});
+
+/// Whether the numbers of the machine's library are of this algorithm: of others they say little
+/// (ring on mi300x-8: 49 % from the tables, two_shot 1.5 %).
+bool library_has(const Topology& topology, std::string_view algorithm);
+
+}  // namespace arlab

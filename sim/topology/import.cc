@@ -211,7 +211,13 @@ Topology topology_of(const Host& host, std::string_view origin, const ImportOpti
   }
   const bool same_kind = options.base && options.base->kind == t.kind;
   if (same_kind && t.kind != TopologyKind::graph) t.link_types = options.base->link_types;
-  if (options.servers) make_fat_tree(host, *options.servers, origin, t);
+  if (options.servers) {
+    make_fat_tree(host, *options.servers, origin, t);
+  } else if (same_kind) {
+    t.in_switch = options.base->in_switch;
+  }
+  // NCCL's numbers are of one server with the base's links.
+  if (!same_kind || options.servers) t.device.nccl.reset();
   t.summary = fmt::format("{} GPUs, imported from {}", t.ranks.value, host.tool);
   return t;
 }
@@ -743,6 +749,7 @@ Topology read_astra_sim(std::string_view text, std::string_view origin,
   } else {
     add_dimension_edges(dimensions, origin, t);
   }
+  t.device.nccl.reset();
   return t;
 }
 

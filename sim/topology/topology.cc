@@ -236,7 +236,7 @@ std::uint64_t unit_of(const Topology& t) {
 
 Rank default_group_size(const Topology& topology, Rank world_size) {
   const std::uint64_t unit = unit_of(topology);
-  if (unit >= world_size) return world_size;
+  if (unit >= world_size) return default_group_size(world_size);
   if (world_size % unit != 0) {
     const auto part = static_cast<Rank>(std::gcd(unit, world_size));
     return part > 1 ? part : default_group_size(world_size);

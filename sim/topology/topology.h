@@ -222,7 +222,6 @@ void require_valid(const Topology& topology, std::string_view origin);
 /// Ranks of a group when `world_size` ranks run a hierarchical algorithm and nobody says how many:
 /// those that are closest to each other,
 ///
-///   full_mesh, switch   all: no rank is farther than another
 ///   numa, fat_tree      a group, a server
 ///   dragonfly, torus    a group; a line of the fastest dimension
 ///   graph               neighbouring ranks in one sharing domain, else at one switch by their
@@ -230,7 +229,8 @@ void require_valid(const Topology& topology, std::string_view origin);
 ///
 /// and of these as many together as make at least as many ranks in a group as there are groups
 /// (ring: single ranks), since all groups exchange with each other. Where they do not divide the
-/// world size, the largest part that does; else arlab::default_group_size(world_size).
+/// world size, the largest part that does. Where no rank is farther than another, and groups of
+/// neighbours are no larger than one rank: arlab::default_group_size(world_size).
 Rank default_group_size(const Topology& topology, Rank world_size);
 
 /// Group sizes that are worth a try: the default, then divisors of the world size that cut no group

@@ -158,6 +158,8 @@ toml::table read_table(std::string_view text, std::string_view origin,
   if (own.contains("kind") && text_of(own, "kind") != text_of(base, "kind")) {
     for (const char* key : kShapeKeys) base.erase(key);
     if (text_of(own, "kind") == "graph") base.erase("link");
+    // Of one server with these links.
+    for (const char* section : {"nccl", "nccl_ll128", "nccl_nvls"}) base.erase(section);
   }
   // Two models of a kernel; a file that has one does without the other.
   if (own.contains("blocks")) base.erase("stores");

@@ -79,7 +79,7 @@ def test_group_sizes_and_micro_chunks_are_searched(tmp_path):
             del best["group_size"]
         assert report["latency_us"] == simulated_us(machine, best, "64M", tmp_path)
         for algorithm in algorithms.split(","):
-            for more in ({}, {"group_size": 4}, {"group_size": 8}) if "hier" in algorithm else ({}, {"micro_chunks": 16}):
+            for more in ({}, {"group_size": 2}, {"group_size": 4}) if "hier" in algorithm else ({}, {"micro_chunks": 16}):
                 row = {"algorithm": algorithm, "codec": "qr-q4", "implementation": "kernel", **more}
                 assert report["latency_us"] <= 1.02 * simulated_us(machine, row, "64M", tmp_path)
         for each in report["ranges"]:

@@ -229,7 +229,7 @@ struct ModelValidateCommand {
     report.fields = {
         {"cells", compared.cells().size(), "numbers in the tables"},
         {"left_out", compared.left_out(), "rows of all-reduces that are not simulated"},
-        {"speedups", speedups, "over NCCL or RCCL; all predicted"},
+        {"speedups", speedups, "over NCCL or RCCL; none was fitted to"},
         {"speedup_mean_error_percent", rounded(speedups > 0 ? sum / double(speedups) : 0)},
         {"provenance", fmt::format("simulated: roofline of [compute], model {}; beside published "
                                    "and measured tables",

@@ -137,8 +137,8 @@ struct Nccl {
   bool operator==(const Nccl&) const = default;
 };
 
-/// What the device makes of the layers of a model (workload/model_time.h). Rates are those of data
-/// sheets, efficiencies what is left of them inside a layer.
+/// What the device makes of the layers of a model (workload/model_time.h). Rates are peaks,
+/// efficiencies what is left of them inside a layer.
 struct Compute {
   Quantity bf16_tflops;           ///< matrix units, dense, 16-bit inputs; 10^12 per second
   Quantity gemm_efficiency;       ///< share of it that the matrix products of a layer get

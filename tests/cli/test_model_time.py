@@ -101,7 +101,7 @@ def test_the_trace_is_the_layer(tmp_path):
         ("--overlap batches", "at least 2"),
         ("--kernels big", "allowed are fused, separate"),
         ("--combine some", "allowed are none, quantized"),
-        ("--codec qr-q4 --library", "a library sends values as they are"),
+        ("--codec qr-q4 --library --algorithm ring", "a library sends values as they are"),
         ("--algorithm all_to_all", "algorithm 'all_to_all' does no all-reduce"),
         ("--tokens 0", "--tokens"),
         ("--batch 99999999", "--batch"),

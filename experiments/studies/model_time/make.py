@@ -5,7 +5,7 @@
     python experiments/studies/model_time/make.py --pages    the same from the CSV files that are there
     python experiments/studies/model_time/make.py --check    simulates into a temporary folder; says what differs (exit code 1)
 
-Machines are h200-8 and a100-8 with other links; everything else of them stays. Needed is what ./quickstart.sh makes; ARLAB_BIN names another
+Machines are h200-8 and a100-flashcomm-8 with other links; everything else of them stays. Needed is what ./quickstart.sh makes; ARLAB_BIN names another
 folder than build/bin.
 """
 
@@ -30,7 +30,7 @@ sys.path[:0] = [str(REPOSITORY / "experiments/site"), str(REPOSITORY / "experime
 from repository import arlab  # noqa: E402
 
 COMMAND = ".venv/bin/python experiments/studies/model_time/make.py"
-MACHINES = ("h200-8", "a100-8")
+MACHINES = ("h200-8", "a100-flashcomm-8")
 MODELS = ("llama-3-8b", "llama-3-70b", "qwen3-30b-a3b")
 PHASES = {"prefill": ("--batch", "8", "--tokens", "1024"), "decode": ("--batch", "32", "--tokens", "1024")}
 CODECS = ("bf16", "qr-q8", "qr-q6", "int5-g128", "qr-q4", "int2-g32-sr-is")
@@ -132,7 +132,7 @@ class Page:
         for (table, quantity, fitted), errors in groups.items():
             what = {"layer_us": "time of a layer", "speedup": "speed-up over the library"}[quantity]
             sizes = [abs(each) for each in errors]
-            what += ", fitted" if fitted in ("true", "True", "1") else ", predicted"
+            what += ", fitted" if fitted in ("true", "True", "1") else ", not fitted to"
             lines.append(f"| {table} | {what} | {len(errors)} | {sum(sizes) / len(sizes):.1f} % | {max(sizes):.1f} % |")
         return "\n".join(lines)
 

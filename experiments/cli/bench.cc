@@ -9,6 +9,7 @@
 #include <set>
 
 #include "experiments/cli/commands.h"
+#include "experiments/cli/conform.h"
 #include "experiments/cli/nccl_tests.h"
 #include "experiments/cli/options.h"
 #include "kernels/runtime/platforms.h"
@@ -46,7 +47,10 @@ struct BenchCommand {
   std::string platform;
   std::vector<std::string> algorithms = {"one_shot", "two_shot"};
   std::vector<std::string> codecs;
-  std::string dtype = "fp16";
+  std::string dtype = "bf16";
+  std::string protocol;
+  std::string between;
+  bool cold = false;
   SizeOptions sizes;
   std::optional<std::uint32_t> ranks;
   std::optional<std::uint32_t> calls;
@@ -72,6 +76,8 @@ struct BenchCommand {
     request.calls = static_cast<int>(
         calls.value_or(static_cast<std::uint32_t>(std::clamp<std::uint64_t>(fitting, 5, 50))));
     request.replays = static_cast<int>(replays.value_or(20));
+    request.gemm = between == "gemm";
+    request.cold = cold;
     return request;
   }
 
@@ -158,8 +164,18 @@ void BenchCommand::run() const {
     fail("--machine {}: allowed is a name of one line", quote(machine));
   }
 
+  if (!between.empty() && between != "gemm") {
+    fail("--between {}: allowed is gemm", quote(between));
+  }
+  if (!out.empty() && (!between.empty() || cold)) {
+    fail(
+        "--out: a file of times has calls one after the other; leave out --between and --cold, "
+        "or take --format csv");
+  }
+
   kernels::CommunicatorOptions options;
   options.blocks = static_cast<int>(blocks.value_or(0));
+  options.protocol = parse_protocol(protocol);
   if (!slot_bytes.empty()) options.slot_bytes = parse_count(slot_bytes, "--slot-bytes");
   const std::size_t team = on.team_bytes(on.devices_of_group(world_size), options);
   if (team != 0) {  // devices are emulated: their inputs and outputs are memory of this machine
@@ -189,6 +205,8 @@ void BenchCommand::run() const {
                    {"ranks", world_size},
                    {"dtype", dtype, platform == "host" ? "emulated time: not a measurement" : ""}};
   if (!inner_codec.empty()) report.fields.push_back({"inner_codec", inner_codec});
+  if (!between.empty()) report.fields.push_back({"between", between});
+  if (cold) report.fields.push_back({"cold", true});
   report.rows_name = "times";
   report.rows.columns = {"bytes",   "library",    "algorithm", "codec",
                          "time_us", "fastest_us", "host_us",   "algbw_gb_per_s"};
@@ -355,7 +373,7 @@ void add_bench(CLI::App& app) {
       ->delimiter(',');
   sub->add_option("--inner-codec", command->inner_codec,
                   "Codec of messages inside a group, for hierarchical algorithms [--codec]");
-  sub->add_option("--dtype", command->dtype, "fp16, bf16 or fp32 [fp16]");
+  sub->add_option("--dtype", command->dtype, "bf16, fp16 or fp32 [bf16]");
   command->sizes.add_to(*sub, "Sizes of the tensor of a rank", "32K to 256M");
   add_integer(*sub, "--ranks", command->ranks, 2, 8, "World size [all devices]");
   add_integer(*sub, "--calls", command->calls, 1, 10000, "Calls in a graph [5 to 50, by size]");
@@ -365,8 +383,15 @@ void add_bench(CLI::App& app) {
   sub->add_option("--slot-bytes", command->slot_bytes,
                   fmt::format("What a block sends to a rank at once [{}K]",
                               kernels::CommunicatorOptions{}.slot_bytes / 1024));
+  add_protocol(*sub, command->protocol);
   sub->add_flag("--explain", command->explain,
                 "Say which kernel each call would take, and why, instead of timing it");
+  sub->add_option("--between", command->between,
+                  "gemm: time what calls add to a graph with a matrix product behind each of them "
+                  "[nothing: calls one after the other]");
+  sub->add_flag(
+      "--cold", command->cold,
+      "Likewise, with memory overwritten behind each call, so that caches hold no tensor");
   sub->add_flag("--vendor", command->vendor, "Also NCCL or RCCL, in the same run");
   sub->add_option("--machine", command->machine,
                   "Name for --out, as of a machine of arlab topology [none]");

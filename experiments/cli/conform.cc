@@ -55,11 +55,25 @@ nlohmann::ordered_json ConformanceSummary::first_mismatches_json() const {
   return all;
 }
 
+void add_protocol(CLI::App& command, std::string& protocol) {
+  command.add_option("--protocol", protocol,
+                     "How ranks tell each other what is stored, in kernels that there are for "
+                     "both: flags or sentinels [sentinels where the platform has them]");
+}
+
+kernels::Protocol parse_protocol(const std::string& protocol) {
+  if (protocol.empty()) return kernels::Protocol::automatic;
+  if (protocol == "flags") return kernels::Protocol::flags;
+  if (protocol == "sentinels") return kernels::Protocol::sentinels;
+  fail("--protocol {}: allowed are flags and sentinels", quote(protocol));
+}
+
 namespace {
 
 struct ConformCommand {
   std::string platform;
   std::string codec;
+  std::string protocol;
   ScheduleOptions schedule;
   std::optional<std::uint32_t> ranks;
   std::string elements;
@@ -111,6 +125,7 @@ struct ConformCommand {
   kernels::ConformanceRequest request(const std::vector<std::string>& codecs,
                                       std::size_t longest) const {
     kernels::ConformanceRequest request{.codecs = codecs, .seed = seed.value_or(1)};
+    request.group.protocol = parse_protocol(protocol);
     request.ranks = {2, 3, 4, 5, 6, 7, 8};
     if (ranks) request.ranks = {static_cast<int>(*ranks)};
     if (!schedule.file.empty()) {
@@ -207,6 +222,7 @@ void add_conform(CLI::App& app) {
   add_integer(*sub, "--ranks", command->ranks, 2, 8, "World size [2 to 8, each]");
   sub->add_option("--elements", command->elements,
                   "Longest tensor, in elements per rank [host: 5003, GPUs: 1M + 1]");
+  add_protocol(*sub, command->protocol);
   add_integer(*sub, "--seed", command->seed, 0, UINT32_MAX, "Seed of the inputs [1]");
   add_format(*sub, command->format);
   sub->callback([command] { command->run(); });

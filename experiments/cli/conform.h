@@ -1,6 +1,7 @@
 // Comparisons of kernels with the reference, as commands report them.
 #pragma once
 
+#include <CLI/CLI.hpp>
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -9,6 +10,11 @@
 #include "kernels/conformance/conform.h"
 
 namespace arlab::cli {
+
+/// --protocol of commands that run kernels.
+void add_protocol(CLI::App& command, std::string& protocol);
+/// Throws InvalidInput.
+kernels::Protocol parse_protocol(const std::string& protocol);
 
 class ConformanceSummary {
  public:

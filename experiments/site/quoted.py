@@ -19,11 +19,12 @@ import sys
 
 from repository import REPOSITORY, SITE, arlab
 
-PAGES = (SITE / "pages/found.md", REPOSITORY / "README.md")
+PAGES = (SITE / "pages/found.md", REPOSITORY / "README.md", REPOSITORY / "kernels/README.md")
 FIGURE = re.compile(r"([-\w.,?]+)<!-- (\w+\([^\n]*?\)) -->")
 TABLE = re.compile(r"<!-- (\w+\(\)) -->\n\n\|.*?\n(?=\n|\Z)", re.DOTALL)
 EXPERIMENTS = REPOSITORY / "experiments"
 SPEEDS = "measured/h200_places_2026-11-22.csv"
+SMALL = "measured/h200_lamport_2026-11-23.csv"
 LAYERS = "measured/h200_layers_2026-11-23.csv"
 CONFORMANCE = "measured/h200_conformance_2026-11-23.csv"
 NEW_KERNELS = "measured/h200_simulator_check_2026-11-22.txt"
@@ -92,6 +93,21 @@ def layers() -> str:
         size = int(of_size[0]["bytes"])
         unit, text = (1 << 20, "MiB") if size >= 1 << 20 else (1 << 10, "KiB")
         lines.append(f"| {tokens} | {size // unit} {text} | {' | '.join(shown(time) for time in best)} |")
+    return "\n".join(lines) + "\n"
+
+
+def small_messages() -> str:
+    """Microseconds of bf16 tensors on 2 GPUs, one kernel after the other on one machine."""
+    columns = [("nccl", "bf16"), ("flashinfer", "bf16"), ("before", "bf16"), ("lamport", "bf16")]
+    columns += [(kernel, codec) for codec in ("qr-q8", "qr-q4") for kernel in ("before", "lamport")]
+    names = {"nccl": "NCCL", "flashinfer": "FlashInfer"}
+    titles = [names.get(kernel, f"`{codec}` {kernel}") for kernel, codec in columns]
+    lines = [f"| size | {' | '.join(titles)} |", "| --- " * (1 + len(columns)) + "|"]
+    times = {(row["kernel"], row["codec"], row["bytes"]): row["time_us"] for row in rows(SMALL)
+             if row["run"] == "1" and row["algorithm"] != "two_shot"}  # fmt: skip
+    for size in ("4K", "16K", "128K", "512K", "1M", "2M"):
+        cells = [times.get((kernel, codec, str(number(size))), "") for kernel, codec in columns]
+        lines.append(f"| {size[:-1]} {size[-1]}iB | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
 

@@ -8,7 +8,7 @@
 namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {
 
-/// Codecs whose tiles fit the places of one_shot.
+/// Codecs whose tiles fit the places of one_shot, and Lamport slots.
 template <class Codec, class Number>
 inline constexpr bool kWorksInPlaces =
     sizeof(typename Number::Bits) == 2 && Codec::kTuning.batch != 1 && kHasPlaces;
@@ -23,9 +23,11 @@ using LaunchCollective = hipError_t (*)(const Call& call, const CodecChoice& cod
                                         hipStream_t stream);
 
 hipError_t launch_one_shot(const Call&, const CodecChoice&, DType, hipStream_t);
+hipError_t launch_one_shot_lamport(const Call&, const CodecChoice&, DType, hipStream_t);
 hipError_t launch_one_shot_small(const Call&, const CodecChoice&, DType, hipStream_t);
 hipError_t launch_one_shot_places(const Call&, const CodecChoice&, DType, hipStream_t);
 hipError_t launch_two_shot(const Call&, const CodecChoice&, DType, hipStream_t);
+hipError_t launch_two_shot_lamport(const Call&, const CodecChoice&, DType, hipStream_t);
 hipError_t launch_two_shot_small(const Call&, const CodecChoice&, DType, hipStream_t);
 hipError_t launch_two_shot_places(const Call&, const CodecChoice&, DType, hipStream_t);
 hipError_t launch_ring(const Call&, const CodecChoice&, DType, hipStream_t);

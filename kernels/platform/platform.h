@@ -84,6 +84,13 @@ inline constexpr int kFastBatch = 4;
 inline constexpr bool kHasPlaces = true;
 #endif
 
+/// How often a word is looked at before whatever else ends a wait is.
+#if defined(__HIP_PLATFORM_HOST__)
+inline constexpr int kPollsInARow = 1;  // others run when this one gives way
+#else
+inline constexpr int kPollsInARow = 32;
+#endif
+
 /// Starts a kernel whose first act is wait_for_kernel_before(). On CUDA it may be started, and wait
 /// there, while the one before it on the stream still runs, from let_next_kernel_start() on.
 template <class... Parameters>
@@ -114,6 +121,18 @@ ARLAB_DEVICE void wait_for_kernel_before() {
 ARLAB_DEVICE void let_next_kernel_start() {
 #if defined(__CUDA_ARCH__)
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+/// Reads a kernel's parameter, a word of every 64 bytes, so that it is in the multiprocessor's cache
+/// where it is needed. Of use ahead of wait_for_kernel_before(): parameters of a launch are in no
+/// cache at first.
+template <class Parameter>
+ARLAB_DEVICE void touch_parameter([[maybe_unused]] const Parameter& parameter) {
+#if defined(__CUDA_ARCH__)
+  const auto* words = reinterpret_cast<const std::uint32_t*>(&parameter);
+#pragma unroll
+  for (unsigned i = 0; i < sizeof(Parameter) / 4; i += 16) asm volatile("" ::"r"(words[i]));
 #endif
 }
 

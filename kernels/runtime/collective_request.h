@@ -11,6 +11,10 @@
 
 namespace arlab::kernels {
 
+/// How ranks tell each other that something has been stored: by flags behind it, or by sentinels,
+/// words that are there until something else is (collectives/places.h, lamport.h).
+enum class Protocol : std::uint8_t { automatic, flags, sentinels };
+
 /// Every rank of a team must be given the same.
 struct CommunicatorOptions {
   /// Most blocks of a kernel, up to 1024; no more are started than fit on a device at once. 0: as
@@ -24,6 +28,9 @@ struct CommunicatorOptions {
   /// Codecs with one scale per message, or with groups of other sizes than 8, 16, ... 256, measure
   /// groups before they encode: so many at a time, of 32 bytes each.
   std::size_t measured_groups = 32768;
+  /// Of kernels that there are for both. Automatic: sentinels where the platform has them, in calls
+  /// where they are faster.
+  Protocol protocol = Protocol::automatic;
   std::uint32_t first_colour = 0;  ///< where the count of exchanges starts; for tests
 };
 

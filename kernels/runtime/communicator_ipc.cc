@@ -298,7 +298,7 @@ Result<Communicator> Communicator::create(int device, Bootstrap& bootstrap,
   status = own.status();
   if (status.ok()) status = status_of(hipDeviceSynchronize(), "its device cannot be used");
   if (!status.ok()) offer.error = status.message();
-  offer.bytes = team.two_shot_places.end();  // where a buffer ends
+  offer.bytes = buffer_bytes(team.layout);
   const auto offers = exchange(bootstrap, offer);
   if (!offers.ok()) return offers.status();
   status = check_offers(offers.value(), offer.bytes);

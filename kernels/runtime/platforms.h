@@ -26,6 +26,9 @@ struct GroupCall {
 struct TimingRequest {
   int calls = 20;    ///< in a graph
   int replays = 20;  ///< of the graph
+  /// What a rank does between two calls; the times are then what calls add to that.
+  bool gemm = false;  ///< a matrix product on all multiprocessors
+  bool cold = false;  ///< memory is overwritten, until caches hold nothing else
 };
 
 /// How long calls took, in microseconds.

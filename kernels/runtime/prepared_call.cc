@@ -150,6 +150,7 @@ CallFacts facts_of(const Schedule& schedule, const Codec& codec, const Collectiv
   const Places& places =
       is_one_shot ? resources.team.one_shot_places : resources.team.two_shot_places;
   facts.has_places = places.count != 0;
+  facts.has_lamport = resources.team.lamport.blocks != 0;
   facts.all_tiles_whole = true;
   for (const Chunk& chunk : schedule.chunks) {
     facts.tiles = std::max<std::size_t>(facts.tiles, ceil_divide(chunk.size(), kTile));

@@ -19,7 +19,16 @@ bool is_one_tile_per_block(const CallFacts& call) {
 /// In places, wires of more than this begin two accesses of each thread.
 constexpr std::size_t kShortWire = 1408;
 
-constexpr std::array<KernelRule, 8> kRules = {{
+bool is_lamport(const CallFacts& call) {
+  return call.has_lamport && call.codec.one_shot_places && is_one_tile_per_block(call);
+}
+
+constexpr std::array<KernelRule, 10> kRules = {{
+    {"one_shot", "one_shot_lamport", launch_one_shot_lamport, 1, is_lamport,
+     "a tuned codec, 16-bit elements, one tile per block at most", "h200_lamport_2026-11-23.csv"},
+    {"two_shot", "two_shot_lamport", launch_two_shot_lamport, 2, is_lamport,
+     "a tuned codec, 16-bit elements, one tile of each chunk per block at most",
+     "h200_lamport_2026-11-23.csv"},
     {"one_shot", "one_shot_places", launch_one_shot_places, 1,
      [](const CallFacts& call) {
        return call.has_places && call.codec.one_shot_places && is_large(call);

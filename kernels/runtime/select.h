@@ -31,6 +31,7 @@ struct CallFacts {
   CodecTraits codec = {};
   int ranks = 0;
   bool has_places = false;       ///< the communicator has some for the algorithm
+  bool has_lamport = false;      ///< it has Lamport slots
   std::size_t tiles = 0;         ///< of the longest chunk
   std::size_t blocks = 0;        ///< at most
   std::size_t tile_bytes = 0;    ///< on the wire

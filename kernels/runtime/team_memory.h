@@ -71,6 +71,9 @@ inline Status check_options(std::size_t ranks, const CommunicatorOptions& option
     return Status::error(
         fmt::format("slots of {} bytes: allowed are multiples of 16", options.slot_bytes));
   }
+  if (options.protocol == Protocol::sentinels && !kHasPlaces) {
+    return Status::error("there are no kernels with sentinels for this platform: it has flags");
+  }
   if (options.measured_groups == 0) return Status::error("0 measured groups: at least 1 is needed");
   return {};
 }
@@ -89,7 +92,8 @@ inline BufferLayout layout_of(const CommunicatorOptions& options, int ranks, int
   const int most_blocks = options.blocks != 0
                               ? options.blocks
                               : std::min(kMostBlocks, kMostResidentBlocks * multiprocessors);
-  return {most_blocks, ranks, options.slot_bytes, spread_apart(options.slot_bytes)};
+  const bool sentinels = kHasPlaces && options.protocol != Protocol::flags;
+  return {most_blocks, ranks, sentinels, options.slot_bytes, spread_apart(options.slot_bytes)};
 }
 
 /// Places behind `end`, `for_a_block` of them for each: enough for what all have in work, many
@@ -101,13 +105,23 @@ inline Places places_behind(std::size_t end, int blocks, unsigned for_a_block, u
           static_cast<unsigned>(spread_apart(std::size_t{wires} * wire_bytes))};
 }
 inline Places one_shot_places_of(const BufferLayout& layout) {
-  const bool there = kHasPlaces && layout.ranks == 2;
+  const bool there = layout.sentinels && layout.ranks == 2;
   return places_behind(layout.end(), layout.blocks, there ? 32 : 0, 1, kOneShotWireBytes);
 }
 inline Places two_shot_places_of(const BufferLayout& layout) {
-  const bool there = kHasPlaces && layout.ranks <= kMostRanksWithPlaces;
+  const bool there = layout.sentinels && layout.ranks <= kMostRanksWithPlaces;
   return places_behind(one_shot_places_of(layout).end(), layout.blocks, there ? 16 : 0,
                        two_shot_wires(layout.ranks), kTwoShotWireBytes);
+}
+
+inline LamportSlots lamport_slots_of(const BufferLayout& layout) {
+  static_assert(LamportSlots::kWireStride == spread_apart(LamportSlots::kWireBytes));
+  return {(two_shot_places_of(layout).end() + 255) / 256 * 256,
+          layout.sentinels ? layout.blocks : 0, layout.ranks};
+}
+/// Of a communication buffer.
+inline std::size_t buffer_bytes(const BufferLayout& layout) {
+  return lamport_slots_of(layout).end();
 }
 
 /// Sets `count` words of device memory.
@@ -124,7 +138,7 @@ struct RankMemory {
 };
 
 /// Makes a rank's memory: a buffer, statistics, and words of its own: a colour per block,
-/// the tickets, the status, and those of places. Fills in everything of its Team but where buffers
+/// the tickets, the status, and those of places and Lamport slots. Fills in everything of its Team but where buffers
 /// are.
 inline Result<RankMemory> make_rank(TeamMemory& memory, int rank, int device,
                                     const BufferLayout& layout, const CommunicatorOptions& options,
@@ -132,11 +146,11 @@ inline Result<RankMemory> make_rank(TeamMemory& memory, int rank, int device,
   const auto blocks = static_cast<std::size_t>(layout.blocks);
   const Places one_shot_places = one_shot_places_of(layout);
   const Places two_shot_places = two_shot_places_of(layout);
-  const Result<std::uint8_t*> buffer = memory.allocate(device, two_shot_places.end());
+  const Result<std::uint8_t*> buffer = memory.allocate(device, buffer_bytes(layout));
   if (!buffer.ok()) return buffer.status();
   const std::size_t place_words_at = (blocks + kTicketWords + 1) * 4;
-  const Result<std::uint8_t*> own =
-      memory.allocate(device, place_words_at + 2 * sizeof(PlaceWords));
+  const std::size_t lamport_calls_at = place_words_at + 2 * sizeof(PlaceWords);
+  const Result<std::uint8_t*> own = memory.allocate(device, lamport_calls_at + blocks * 4);
   if (!own.ok()) return own.status();
   const Result<std::uint8_t*> statistics =
       memory.allocate(device, options.measured_groups * sizeof(Statistics));
@@ -158,6 +172,12 @@ inline Result<RankMemory> make_rank(TeamMemory& memory, int rank, int device,
     }
     place_words += sizeof(PlaceWords);
   }
+  const LamportSlots lamport = lamport_slots_of(layout);
+  status = fill_words(buffer.value() + lamport.slots_at(), (lamport.end() - lamport.slots_at()) / 4,
+                      kAbsent);
+  if (!status.ok()) return status;
+  status = fill_words(own.value() + lamport_calls_at, blocks, options.first_colour);
+  if (!status.ok()) return status;
   team.rank = rank;
   team.layout = layout;
   team.colours = reinterpret_cast<std::uint32_t*>(own.value());
@@ -167,6 +187,8 @@ inline Result<RankMemory> make_rank(TeamMemory& memory, int rank, int device,
   team.two_shot_places = two_shot_places;
   team.one_shot_words = reinterpret_cast<PlaceWords*>(own.value() + place_words_at);
   team.two_shot_words = team.one_shot_words + 1;
+  team.lamport = lamport;
+  team.lamport_calls = reinterpret_cast<std::uint32_t*>(own.value() + lamport_calls_at);
   team.timeout_nanoseconds = options.timeout_nanoseconds;
   team.call = {};
   return RankMemory{buffer.value(), reinterpret_cast<Statistics*>(statistics.value())};
@@ -192,8 +214,7 @@ inline std::size_t memory_of_team(std::span<const int> devices,
   if (!multiprocessors.ok()) return 0;
   const BufferLayout layout =
       layout_of(options, static_cast<int>(devices.size()), multiprocessors.value());
-  return devices.size() *
-         (two_shot_places_of(layout).end() + options.measured_groups * sizeof(Statistics));
+  return devices.size() * (buffer_bytes(layout) + options.measured_groups * sizeof(Statistics));
 }
 
 }  // namespace ARLAB_PLATFORM

@@ -1,6 +1,7 @@
 """arlab bench, on emulated GPUs: times mean nothing there, everything else does."""
 
 import csv
+import math
 import os
 import re
 from pathlib import Path
@@ -12,7 +13,7 @@ FAST = "bench --platform host --ranks 2 --calls 2 --replays 3"
 
 
 def test_a_row_per_size_algorithm_and_codec(tmp_path):
-    report = ok_json(FAST + " --bytes 4K,10000 --codec fp16,qr-q4", tmp_path)
+    report = ok_json(FAST + " --bytes 4K,10000 --codec bf16,qr-q4", tmp_path)
     assert report["schema"] == "arlab.bench/1"
     assert report["platform"] == "host" and report["ranks"] == 2
     rows = [(row["bytes"], row["algorithm"], row["codec"]) for row in report["times"]]
@@ -20,7 +21,7 @@ def test_a_row_per_size_algorithm_and_codec(tmp_path):
         (size, algorithm, codec)
         for size in (4096, 10000)
         for algorithm in ("one_shot", "two_shot")
-        for codec in ("fp16", "qr-q4")
+        for codec in ("bf16", "qr-q4")
     ]
     for row in report["times"]:
         assert row["library"] == "arlab"
@@ -30,7 +31,7 @@ def test_a_row_per_size_algorithm_and_codec(tmp_path):
 
 
 def test_the_table_says_that_time_is_emulated(tmp_path):
-    assert "emulated time: not a measurement" in ok(FAST + " --bytes 4K --codec fp16", tmp_path)
+    assert "emulated time: not a measurement" in ok(FAST + " --bytes 4K --codec bf16", tmp_path)
 
 
 def test_more_ranks_than_devices_share_them(tmp_path):
@@ -50,8 +51,24 @@ def test_results_file(tmp_path):
     assert float(rows[0].pop("time_us")) > 0
     assert rows[0] == {
         "platform": "host", "machine": "mine", "ranks": "2", "algorithm": "ring", "codec": "qr-q4",
-        "dtype": "fp16", "bytes": "4096", "library": "arlab",
+        "dtype": "bf16", "bytes": "4096", "library": "arlab",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("between", ["--between gemm", "--cold", "--between gemm --cold"])
+def test_what_a_call_adds_to_other_work(between, tmp_path):
+    report = ok_json(f"{FAST} --bytes 4K --codec bf16 --algorithm one_shot {between}", tmp_path)
+    assert report.get("between") == ("gemm" if "gemm" in between else None)
+    assert report.get("cold", False) == ("cold" in between)
+    (row,) = report["times"]
+    assert math.isfinite(row["time_us"])  # emulated, a difference may be anything
+
+
+@pytest.mark.parametrize("protocol, kernel", [("flags", "one_shot_small"), ("sentinels", "one_shot_lamport")])
+def test_the_protocol_can_be_chosen(protocol, kernel, tmp_path):
+    command = f"bench --platform host --explain --ranks 2 --algorithm one_shot --codec bf16 --bytes 4K --protocol {protocol}"
+    (choice,) = ok_json(command, tmp_path)["choices"]
+    assert choice["kernel"].startswith(kernel)
 
 
 def test_which_kernel_is_chosen_and_why(tmp_path):
@@ -61,7 +78,7 @@ def test_which_kernel_is_chosen_and_why(tmp_path):
     chosen = {(row["algorithm"], row["codec"], row["bytes"]): row["kernel"] for row in report["choices"]}
     assert len(chosen) == 18
     assert chosen["two_shot", "qr-q4", 64 << 20].startswith("two_shot_places: ")
-    assert chosen["one_shot", "qr-q4", 16 << 10].startswith("one_shot_small: ")
+    assert chosen["one_shot", "qr-q4", 16 << 10].startswith("one_shot_lamport: ")
     assert chosen["one_shot", "mxfp4", 64 << 20].startswith("one_shot: ")
     assert chosen["two_shot", "nvfp4", 16 << 10].startswith("program in two passes: ")
     assert chosen["tree", "qr-q4", 16 << 10].startswith("program: ")
@@ -72,7 +89,7 @@ def test_which_kernel_is_chosen_and_why(tmp_path):
 
 
 def test_a_quoted_machine_can_be_read_back(tmp_path):
-    ok(FAST + " --bytes 4K --codec fp16 --algorithm one_shot --machine 'h200, \"lab\" 2' --out times.csv", tmp_path)
+    ok(FAST + " --bytes 4K --codec bf16 --algorithm one_shot --machine 'h200, \"lab\" 2' --out times.csv", tmp_path)
     with open(tmp_path / "times.csv") as file:
         rows = list(csv.DictReader(line for line in file if not line.startswith("#")))
     assert [row["machine"] for row in rows] == ['h200, "lab" 2']
@@ -85,7 +102,7 @@ def test_a_quoted_machine_can_be_read_back(tmp_path):
 
 
 def test_a_command_line_stays_one_comment(tmp_path):
-    ok(FAST + " --bytes 4K --codec fp16 --algorithm one_shot --out 'a\nb.csv'", tmp_path)
+    ok(FAST + " --bytes 4K --codec bf16 --algorithm one_shot --out 'a\nb.csv'", tmp_path)
     lines = (tmp_path / "a\nb.csv").read_text().splitlines()
     assert sum(line.startswith("#") for line in lines) == len(lines) - 2
     assert any(line.startswith("# command: ") and line.endswith("--out $'a\\x0ab.csv'") for line in lines)
@@ -97,7 +114,7 @@ def test_times_are_not_lost_with_the_file(tmp_path):
     (tmp_path / "out/times.csv").write_text("old")
     os.chmod(tmp_path / "out", 0o555)
     try:
-        command = FAST + " --bytes 4K --codec fp16 --algorithm one_shot --out out/times.csv --format csv"
+        command = FAST + " --bytes 4K --codec bf16 --algorithm one_shot --out out/times.csv --format csv"
         result = run(command, tmp_path, preexec_fn=without_privileges)
     finally:
         os.chmod(tmp_path / "out", 0o755)
@@ -131,6 +148,9 @@ def test_outputs_are_regular_files(tmp_path):
         (FAST + " --out nowhere/times.csv", "nowhere"),
         (FAST + " --machine 'two\nlines'", "--machine 'two\\x0alines': allowed is a name of one line"),
         ("bench --platform host --ranks 1", "allowed is an integer from 2 to 8"),
+        (FAST + " --protocol fences", "--protocol 'fences': allowed are flags and sentinels"),
+        (FAST + " --between gemv", "--between 'gemv': allowed is gemm"),
+        (FAST + " --cold --out times.csv", "--out: a file of times has calls one after the other"),
     ],
 )
 def test_bad_input(tmp_path, command, message):

@@ -9,7 +9,7 @@ import pytest
 from program import PROGRAM, REPOSITORY, contents, ok, ok_csv, ok_json, refused, run, without_privileges
 
 SIMULATE = "simulate --topology h200-8 --algorithm two_shot --codec qr-q4"
-BENCH = "bench --platform host --ranks 3 --calls 2 --replays 2 --algorithm two_shot --codec qr-q4,fp16"
+BENCH = "bench --platform host --dtype fp16 --ranks 3 --calls 2 --replays 2 --algorithm two_shot --codec qr-q4,fp16"
 SHELLS = ("bash", "zsh", "fish")
 
 

@@ -110,7 +110,7 @@ def test_kernels_agree(tmp_path, codec, inner, algorithm):
 
 
 def test_bench(tmp_path):
-    bench = "bench --platform host --algorithm hierarchical --codec qr-q4 --inner-codec fp16 --ranks 4 --bytes 16K"
+    bench = "bench --platform host --dtype fp16 --algorithm hierarchical --codec qr-q4 --inner-codec fp16 --ranks 4 --bytes 16K"
     report = ok_json(f"{bench} --calls 1 --replays 1", tmp_path)
     assert report["inner_codec"] == "fp16" and len(report["times"]) == 1
     (choice,) = ok_json(f"{bench} --explain", tmp_path)["choices"]
@@ -173,9 +173,9 @@ def test_a_wrong_study_is_refused(tmp_path, before, after, fragments):
         ("schedule --ranks 4 --elements 64 --algorithm tree", ["tree has no option inner-codec"]),
         ("conform --platform host --codec fp16", ["--inner-codec", "name the --algorithm"]),
         ("conform --platform host --codec fp16 --algorithm ring", ["ring has no option inner-codec"]),
-        ("bench --platform host --codec fp16 --algorithm ring", ["ring has no option inner-codec"]),
-        ("bench --platform host --codec fp16 --algorithm hierarchical --vendor", ["--inner-codec", "--vendor"]),
-        ("bench --platform host --codec fp16 --algorithm hierarchical --out a.csv", ["--inner-codec", "--out"]),
+        ("bench --platform host --dtype fp16 --codec fp16 --algorithm ring", ["ring has no option inner-codec"]),
+        ("bench --platform host --dtype fp16 --codec fp16 --algorithm hierarchical --vendor", ["--inner-codec", "--vendor"]),
+        ("bench --platform host --dtype fp16 --codec fp16 --algorithm hierarchical --out a.csv", ["--inner-codec", "--out"]),
     ],
 )
 def test_where_nothing_is_inner(tmp_path, command, fragments):
@@ -189,7 +189,7 @@ def test_where_nothing_is_inner(tmp_path, command, fragments):
         "simulate --topology full:4 --bytes 64K",
         "schedule --ranks 4 --elements 64",
         "conform --platform host --ranks 4",
-        "bench --platform host --ranks 4 --bytes 4K",
+        "bench --platform host --dtype fp16 --ranks 4 --bytes 4K",
     ],
 )
 def test_unknown_codecs_and_wrong_dtypes(tmp_path, command):

@@ -37,7 +37,7 @@ def test_sizes_that_take_more_blocks_than_run_at_once(command, tmp_path):
             "conform of 2 ranks with 1073741824000 elements each needs about",
             "; --elements up to ",
         ),
-        ("bench --platform host --ranks 2 --codec fp16 --bytes 1000G", "bench of 2 ranks", "; --bytes up to "),
+        ("bench --platform host --ranks 2 --codec bf16 --bytes 1000G", "bench of 2 ranks", "; --bytes up to "),
         ("judge --calls c --answers a --ranks 8 --dtype fp32 --lengths 1000G", "judge of 8 ranks", "; --lengths up to "),
         ("reduce --algorithm ring --codec fp16 --synthetic gaussian --elements 1000G --ranks 8", "this reduce", ""),
     ],
@@ -61,7 +61,7 @@ def test_what_would_fit_fits_the_limit(tmp_path):
     "command",
     [
         "conform --platform host --codec qr-q4 --algorithm two_shot --ranks 3 --elements 5003",
-        "bench --platform host --algorithm one_shot --codec fp16 --bytes 1M --ranks 2 --calls 1 --replays 1",
+        "bench --platform host --algorithm one_shot --codec bf16 --bytes 1M --ranks 2 --calls 1 --replays 1",
         "simulate --topology full:64 --algorithm two_shot --codec qr-q4 --bytes 64M",
         "reduce --algorithm two_shot --codec qr-q4 --synthetic gaussian --elements 1M --ranks 8 --threads 1",
     ],

@@ -143,9 +143,9 @@ def test_commands_of_pages_run(desk, language, content, before):
 
 
 def test_figures_are_those_of_the_files():
-    found, readme = (page.read_text() for page in quoted.PAGES)
-    assert len(quoted.FIGURE.findall(found)) >= 20
-    for page in (found, readme):
+    pages = [page.read_text() for page in quoted.PAGES]
+    assert len(quoted.FIGURE.findall(pages[0])) >= 20
+    for page in pages:
         assert len(quoted.TABLE.findall(page)) >= 1
         assert quoted.difference(page, quoted.quoted(page)) == [], "experiments/site/quoted.py --write"
 

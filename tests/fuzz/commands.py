@@ -92,7 +92,7 @@ COMMANDS = {
     "check-codec": Command("check-codec qr-q4"),
     "conform": Command("conform --platform host --codec qr-q4 --algorithm one_shot --ranks 2 --elements 300"),
     "bench": Command(
-        "bench --platform host --ranks 2 --calls 1 --replays 1 --bytes 256 --codec fp16 --algorithm one_shot --out out",
+        "bench --platform host --ranks 2 --calls 1 --replays 1 --bytes 256 --codec bf16 --algorithm one_shot --out out",
         ("out",),
         same=False,
     ),

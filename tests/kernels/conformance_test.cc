@@ -197,6 +197,23 @@ TEST(Conformance, DoesNotDependOnTheScheduleOfLanes) {
   }
 }
 
+/// A tile of each chunk for every block, at most: one_shot_lamport.hip and two_shot_lamport.hip, or
+/// one_shot_small.hip and two_shot_small.hip.
+TEST(Conformance, SmallTensorsWithBothProtocols) {
+  emulator::configure({.wave_size = 32, .seed = 1});
+  for (const Protocol protocol : {Protocol::sentinels, Protocol::flags}) {
+    expect_conformance({.codecs = ARLAB_SHORT_TESTS
+                                      ? std::vector<std::string>{"qr-q4"}
+                                      : std::vector<std::string>{"fp16", "qr-fp8", "qr-q8", "qr-q6",
+                                                                 "qr-q4", "int8-g128", "int5-g128",
+                                                                 "int4-g32", "int2-g32-sr"},
+                        .algorithms = {"one_shot", "two_shot"},
+                        .ranks = ARLAB_SHORT_TESTS ? std::vector{3} : std::vector{2, 8},
+                        .lengths = {7, 4100},
+                        .group = {.blocks = 3, .protocol = protocol}});
+  }
+}
+
 /// two_shot_places.hip, with 16 places per block.
 TEST(Conformance, LargeTensorsWithPlaces) {
   constexpr std::size_t kTile = 2048;

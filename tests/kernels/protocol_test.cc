@@ -280,7 +280,18 @@ void expect_result_of_absent_words(int ranks, const CollectiveRequest& request) 
   team.expect_result(call);
   team.expect_result(next);
 }
+/// Lamport slots: at most a tile of each chunk for every block.
+CollectiveRequest small_request(int ranks, const std::string& algorithm, const char* codec) {
+  const int tiles = blocks_for_large() * (algorithm == "two_shot" ? ranks : 1);
+  return request_of(algorithm.c_str(), codec, std::size_t{2048} * static_cast<unsigned>(tiles));
+}
 TEST_P(AnySchedule, WordsOfAWireMayLookAbsent) {
+  for (const int ranks : {2, 3, 8}) {
+    for (const char* algorithm : {"one_shot", "two_shot"}) {
+      expect_result_of_absent_words(ranks,
+                                    small_request(ranks, algorithm, ranks == 3 ? "fp16" : "qr-q4"));
+    }
+  }
   for (const char* codec : {"fp16", "qr-q4"}) {
     expect_result_of_absent_words(2, pair_request(codec));
   }
@@ -321,8 +332,10 @@ void expect_dead_rank_is_named(int team_size, const CollectiveRequest& request,
     }
   }
 }
-TEST_P(AnySchedule, ADeadRankIsNamedInACallWithPlaces) {
+TEST_P(AnySchedule, ADeadRankIsNamedInACallWithSentinels) {
   const int blocks = blocks_for_large();
+  expect_dead_rank_is_named(3, small_request(3, "one_shot", "fp16"), {.blocks = blocks});
+  expect_dead_rank_is_named(3, small_request(3, "two_shot", "qr-q4"), {.blocks = blocks});
   expect_dead_rank_is_named(2, pair_request("qr-q4"), {.blocks = blocks});
   expect_dead_rank_is_named(3, large_request(3, blocks), {.blocks = blocks});
 }

@@ -112,6 +112,7 @@ struct Device {
   std::vector<std::unique_ptr<Block>> resident;
   char order = 0;  // its address stands for what ended kernels did, in ThreadSanitizer
   std::uint64_t launched = 0;
+  std::uint64_t rounds_still = 0;     // for which it will not run
   hipError_t failure = hipSuccess;    // for good
   std::vector<CompletionPtr> failed;  // launches whose error may be unknown to the host
 };
@@ -517,7 +518,18 @@ void retire_blocks(Device& device) {
   });
 }
 
+bool stands_still(Device& device) {
+  const auto most = static_cast<std::uint64_t>(machine().settings.most_rounds_still);
+  if (!random_order() || most == 0 || device.launches.empty()) return false;
+  if (device.rounds_still == 0 && random_below(most) == 0) device.rounds_still = random_below(most);
+  if (device.rounds_still == 0) return false;
+  --device.rounds_still;
+  ++machine().progress;  // it will run
+  return true;
+}
+
 void step(Device& device) {
+  if (stands_still(device)) return;
   start_blocks(device);
   const auto count = static_cast<int>(device.resident.size());
   const int first = count == 0 ? 0 : random_first(count);

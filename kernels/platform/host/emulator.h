@@ -36,6 +36,9 @@ struct Settings {
   int wave_size = 64;       ///< 32 or 64
   std::uint64_t seed = 0;   ///< 0: natural order
   int resident_blocks = 0;  ///< most of a device at a time; 0: as many as wait for each other
+  /// In random order, how many rounds of the scheduler a device may stand still, so that others get
+  /// ahead of it.
+  int most_rounds_still = 0;
   std::size_t most_lanes = SIZE_MAX;  ///< at a time, of all devices; more find no memory
   /// How many lanes' stacks have a page that faults below them; see fiber.h.
   std::size_t guarded_stacks = 8192;

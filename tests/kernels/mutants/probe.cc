@@ -1,7 +1,8 @@
-// probe SEEDS LEAST_RANKS MOST_RANKS ELEMENTS CODEC ALGORITHM [INNER_CODEC]: runs the algorithm in so many random
-// orders of lanes, and compares with the reference; then one rank makes another call. Exit code 1
-// when bits differ, or when a rank does not name those two calls; the emulator and ThreadSanitizer
-// end the program when they find a mistake.
+// probe SEEDS LEAST_RANKS MOST_RANKS ELEMENTS CODEC ALGORITHM[/flags|/skewed] [INNER_CODEC]: runs the
+// algorithm in so many random orders of lanes, and compares with the reference; then one rank makes
+// another call. With flags even where there are sentinels; or with ranks that get far ahead of each
+// other. Exit code 1 when bits differ, or when a rank does not name those two calls; the emulator and
+// ThreadSanitizer end the program when they find a mistake.
 
 #include <fmt/format.h>
 
@@ -23,68 +24,94 @@
 namespace arlab::kernels {
 namespace {
 
+/// What a run of the probe is about.
+struct Subject {
+  const char* codec;
+  std::string algorithm;
+  CommunicatorOptions options = {.blocks = 2, .slot_bytes = 4608};
+  int most_rounds_still = 0;
+
+  Subject(const char* codec_name, std::string text) : codec(codec_name), algorithm(text) {
+    const std::size_t slash = text.find('/');
+    if (slash == std::string::npos) return;
+    algorithm.resize(slash);
+    if (text.substr(slash) == "/skewed") most_rounds_still = 32;
+    if (text.substr(slash) == "/flags") options.protocol = Protocol::flags;
+  }
+};
+
 /// Calls in a row on fresh inputs; true when every rank has the reference's bits.
-bool conforms(const char* codec_name, const char* algorithm, const AlgorithmOptions& options,
-              std::uint64_t seed, std::size_t ranks, std::size_t elements) {
-  emulator::configure({.wave_size = seed % 2 == 0 ? 64 : 32, .seed = seed});
+bool conforms(const Subject& subject, const AlgorithmOptions& options, std::uint64_t seed,
+              std::size_t ranks, std::size_t elements) {
+  emulator::configure({.wave_size = seed % 2 == 0 ? 64 : 32,
+                       .seed = seed,
+                       .most_rounds_still = subject.most_rounds_still});
   const std::array<int, 5> devices = {0, 1, 2, 3, 4};
-  auto team =
-      Communicator::in_process(std::span(devices).first(ranks), {.blocks = 2, .slot_bytes = 4608});
+  auto team = Communicator::in_process(std::span(devices).first(ranks), subject.options);
   if (!team.ok()) return false;
-  const CodecPtr codec = find_codec(codec_name);
+  const CodecPtr codec = find_codec(subject.codec);
   const CodecPtr inner = find_inner_codec(options, codec);
   const Codecs codecs(*codec, *inner);
-  const Schedule schedule = make_schedule(algorithm, {.world_size = static_cast<Rank>(ranks),
-                                                      .elements = elements,
-                                                      .alignment = codecs.alignment(),
-                                                      .options = options});
-  // Only with places, and so with this codec, do words look absent.
-  const std::size_t calls = codec->name() == "qr-q4" ? 3 : 2;
-  for (std::size_t call = 0; call < calls; ++call) {
+  const Schedule schedule =
+      make_schedule(subject.algorithm, {.world_size = static_cast<Rank>(ranks),
+                                        .elements = elements,
+                                        .alignment = codecs.alignment(),
+                                        .options = options});
+  // Only with sentinels, and so with this codec, do words look absent: in the first call, so that
+  // the others find what it leaves behind.
+  const std::size_t first = codec->name() == "qr-q4" ? 0 : 1;
+  std::vector<Tensor> inputs;
+  std::vector<std::vector<std::byte>> outputs;
+  for (std::size_t call = first; call < 3; ++call) {
     // Of adversarial inputs, every chunk has the same extremes.
-    const char* kind = call == 0 ? "adversarial:non_finite=0,seed={}" : "gaussian:seed={}";
-    Tensor inputs = make_synthetic(fmt::format(fmt::runtime(kind), 10 * seed + call), DType::fp16,
-                                   ranks, elements);
-    if (call == 2) {
-      for (std::size_t rank = 0; rank < ranks; ++rank) {
-        put_tiles_like_absent(*codec, inputs.rank_bytes(rank));
-      }
+    const char* kind = call == 1 ? "adversarial:non_finite=0,seed={}" : "gaussian:seed={}";
+    inputs.push_back(make_synthetic(fmt::format(fmt::runtime(kind), 10 * seed + call), DType::fp16,
+                                    ranks, elements));
+    outputs.emplace_back(inputs.back().bytes().size());
+    for (std::size_t rank = 0; call == 0 && rank < ranks; ++rank) {
+      put_tiles_like_absent(*codec, inputs.back().rank_bytes(rank));
     }
-    std::vector<std::byte> expected(inputs.bytes().size());
-    std::vector<std::byte> got(expected.size());
-    execute(schedule, codecs, DType::fp16, inputs.bytes(), expected, {.threads = 1});
-    const CollectiveRequest request{algorithm, codec_name, DType::fp16, elements, options};
+  }
+  // Behind each other: a rank may be ahead of others.
+  const CollectiveRequest request{subject.algorithm, subject.codec, DType::fp16, elements, options};
+  for (std::size_t call = 0; call < inputs.size(); ++call) {
     for (std::size_t rank = 0; rank < ranks; ++rank) {
       (void)hipSetDevice(static_cast<int>(rank));
       if (!team.value()[rank]
-               .run(request, inputs.rank_bytes(rank).data(), got.data() + rank * elements * 2,
-                    nullptr)
+               .run(request, inputs[call].rank_bytes(rank).data(),
+                    outputs[call].data() + rank * elements * 2, nullptr)
                .ok()) {
         return false;
       }
     }
-    for (std::size_t rank = 0; rank < ranks; ++rank) {
-      (void)hipSetDevice(static_cast<int>(rank));
-      (void)hipStreamSynchronize(nullptr);
-      if (!team.value()[rank].check().ok()) return false;
-    }
-    if (expected != got) return false;
+  }
+  for (std::size_t rank = 0; rank < ranks; ++rank) {
+    (void)hipSetDevice(static_cast<int>(rank));
+    (void)hipStreamSynchronize(nullptr);
+    if (!team.value()[rank].check().ok()) return false;
+  }
+  for (std::size_t call = 0; call < inputs.size(); ++call) {
+    std::vector<std::byte> expected(outputs[call].size());
+    execute(schedule, codecs, DType::fp16, inputs[call].bytes(), expected, {.threads = 1});
+    if (expected != outputs[call]) return false;
   }
   return true;
 }
 
 /// The last of the ranks reduces one element less.
-bool notices_differing_calls(const char* codec, const char* algorithm,
-                             const AlgorithmOptions& options, std::uint64_t seed, std::size_t ranks,
-                             std::size_t elements) {
-  emulator::configure({.wave_size = seed % 2 == 0 ? 64 : 32, .seed = seed});
+bool notices_differing_calls(const Subject& subject, const AlgorithmOptions& options,
+                             std::uint64_t seed, std::size_t ranks, std::size_t elements) {
+  emulator::configure({.wave_size = seed % 2 == 0 ? 64 : 32,
+                       .seed = seed,
+                       .most_rounds_still = subject.most_rounds_still});
   const std::array<int, 5> devices = {0, 1, 2, 3, 4};
-  auto team =
-      Communicator::in_process(std::span(devices).first(ranks), {.blocks = 2, .slot_bytes = 4608});
+  auto team = Communicator::in_process(std::span(devices).first(ranks), subject.options);
   if (!team.ok()) return false;
-  const CollectiveRequest call{algorithm, codec, DType::fp16, elements, options};
-  const CollectiveRequest shorter{algorithm, codec, DType::fp16, elements - 1, options};
-  const CollectiveRequest later{algorithm, codec, DType::fp16, elements - 2, options};
+  const CollectiveRequest call{subject.algorithm, subject.codec, DType::fp16, elements, options};
+  const CollectiveRequest shorter{subject.algorithm, subject.codec, DType::fp16, elements - 1,
+                                  options};
+  const CollectiveRequest later{subject.algorithm, subject.codec, DType::fp16, elements - 2,
+                                options};
   std::vector<std::byte> memory(ranks * elements * 2);
   for (std::size_t rank = 0; rank < ranks; ++rank) {
     (void)hipSetDevice(static_cast<int>(rank));
@@ -113,17 +140,17 @@ bool notices_differing_calls(const char* codec, const char* algorithm,
 std::size_t number(const char* text) { return std::strtoull(text, nullptr, 10); }
 
 int run(std::span<char*> arguments) {
+  const Subject subject(arguments[4], arguments[5]);
   AlgorithmOptions options;
   if (arguments.size() == 7) options.inner_codec = arguments[6];
   for (std::uint64_t seed = 0; seed < number(arguments[0]); ++seed) {
     for (std::size_t ranks = number(arguments[1]); ranks <= number(arguments[2]); ++ranks) {
       const auto said = static_cast<unsigned>(seed);
-      if (!conforms(arguments[4], arguments[5], options, seed, ranks, number(arguments[3]))) {
+      if (!conforms(subject, options, seed, ranks, number(arguments[3]))) {
         std::fprintf(stderr, "probe: %zu ranks differ from the reference, seed %u\n", ranks, said);
         return 1;
       }
-      if (notices_differing_calls(arguments[4], arguments[5], options, seed, ranks,
-                                  number(arguments[3]))) {
+      if (notices_differing_calls(subject, options, seed, ranks, number(arguments[3]))) {
         continue;
       }
       std::fprintf(stderr, "probe: %zu ranks do not name calls that differ, seed %u\n", ranks,

@@ -1,0 +1,227 @@
+// One block's side of the protocol of Lamport slots (lamport.h): it sends wires, reads wires, and
+// leaves their slots empty.
+#pragma once
+
+#include "kernels/collectives/batch.h"
+#include "kernels/collectives/place_exchange.h"
+
+namespace arlab::kernels {
+inline namespace ARLAB_PLATFORM {
+
+/// Wires in shared memory: what is sent to a rank, then what that rank has sent; at the block's own
+/// rank what it contributes itself.
+template <class Codec>
+struct LamportMemory {
+  static constexpr unsigned kWords = static_cast<unsigned>(Codec::kTileBytes / 16);
+
+  std::uint32_t failed;
+  Words4 wire[kMaxRanks][kWords];
+};
+
+/// A bit for every rank.
+using RankSet = std::uint32_t;
+inline constexpr RankSet kAllRanks = ~RankSet{0};
+
+/// All threads of a block use it together.
+template <class Codec>
+class LamportExchange {
+ public:
+  /// Looks at nothing that another kernel may write.
+  ARLAB_DEVICE LamportExchange(const Team& team, LamportMemory<Codec>& memory)
+      : team_(team), memory_(memory) {}
+
+  /// Behind wait_for_kernel_before(). What is loaded before is still on its way.
+  ARLAB_DEVICE void begin() {
+    call_ = load_relaxed(global_pointer(team_.lamport_calls) + blockIdx.x);
+    if (threadIdx.x == 0) memory_.failed = 0;
+    if (meets()) {
+      colour_ = global_pointer(team_.colours)[0] + 1;
+      aborted_ = load_relaxed(abort_word(buffer_of(team_, team_.rank)));
+    }
+    __syncthreads();
+  }
+
+  /// Of a rank, in shared memory.
+  ARLAB_DEVICE std::uint8_t* wire(int rank) const {
+    return reinterpret_cast<std::uint8_t*>(memory_.wire[rank]);
+  }
+
+  /// Sends what is in shared memory: to every other rank of the set its wire, or to all of them
+  /// `same`.
+  ARLAB_DEVICE void send(unsigned stage, RankSet to, const Words4* same) const {
+    __syncthreads();
+    const std::size_t index = index_of(team_, call_, stage, team_.rank);
+    for_each_group(team_, to, [&](const Pieces& pieces) ARLAB_INLINED_LAMBDA {
+#pragma unroll
+      for (const Piece& piece : pieces.piece) {
+        if (piece.rank < 0) continue;
+        const Words4 words =
+            load_128(same != nullptr ? same + piece.words : &memory_.wire[piece.rank][piece.words]);
+        std::uint8_t* const buffer = buffer_of(team_, piece.rank);
+        store_words(buffer + team_.lamport.slot(index) + piece.words * 16, words);
+        if (any_absent(words)) {
+          store_release(buffer + team_.lamport.complete(index, piece.words), 1);
+        }
+      }
+    });
+  }
+
+  /// Tells other ranks of the call, which they compare with theirs: once, behind the first wires. A
+  /// team that has given up is told nothing.
+  ARLAB_DEVICE void signal() const {
+    if (!meets() || aborted_ != 0) return;
+    store_relaxed(flag_at(team_, meets_rank(), 0, team_.rank), flag_of(team_, colour_));
+  }
+
+  /// Waits for the wires of all other ranks of the set, and takes them. At stage 0, behind
+  /// signal(), also for what ranks tell of their calls. False when one did not come in time, or
+  /// they are in different calls.
+  ARLAB_DEVICE bool receive(unsigned stage, RankSet from) const {
+    bool looks_for_flag = stage == 0 && meets();
+    for_each_group(team_, from, [&](const Pieces& pieces) ARLAB_INLINED_LAMBDA {
+      Words4 words[kAtOnce];
+      bool absent = true;
+#pragma unroll 1
+      for (int polls = 0; polls < kPollsInARow && absent; ++polls) {
+        // Looked for one after the other, words and flag would take two ways to memory.
+        std::uint32_t flag = 0;
+        if (looks_for_flag) flag = load_relaxed(flag_at(team_, team_.rank, 0, meets_rank()));
+#pragma unroll
+        for (unsigned i = 0; i < kAtOnce; ++i) {
+          if (pieces.piece[i].rank >= 0)
+            words[i] = load_words(slot(team_, call_, stage, pieces.piece[i]));
+        }
+        if (looks_for_flag) {
+          const bool is_there = flag == flag_of(team_, colour_) || ahead_by(flag, colour_) > 0;
+          looks_for_flag = !is_there || aborted_ != 0;
+        }
+        absent = looks_for_flag;
+#pragma unroll
+        for (unsigned i = 0; i < kAtOnce; ++i) {
+          absent = absent || (pieces.piece[i].rank >= 0 && any_absent(words[i]));
+        }
+      }
+      if (looks_for_flag) {
+        wait_for_flag(team_, 0, meets_rank(), colour_, memory_.failed, aborted_);
+        looks_for_flag = false;
+      }
+      if (absent) return take_slowly(team_, memory_, call_, stage, pieces);
+#pragma unroll
+      for (unsigned i = 0; i < kAtOnce; ++i) {
+        if (pieces.piece[i].rank >= 0)
+          take(team_, memory_, call_, stage, pieces.piece[i], words[i]);
+      }
+    });
+    __syncthreads();
+    return memory_.failed == 0;
+  }
+
+  /// After everything else.
+  ARLAB_DEVICE void end() const {
+    if (threadIdx.x == 0) global_pointer(team_.lamport_calls)[blockIdx.x] = call_ + 1;
+    if (meets() && meets_rank() == 0) global_pointer(team_.colours)[0] = colour_;
+  }
+
+ private:
+  static constexpr unsigned kWords = LamportMemory<Codec>::kWords;
+  /// Pieces that a thread looks for at the same time, at most: all that it has of up to 4 ranks.
+  static constexpr unsigned kAtOnce = (3 * kWords + kThreads - 1) / kThreads;
+
+  /// 16 bytes of the wire to another rank, or from it: in both directions the same thread's, so
+  /// that shared memory needs no barrier between.
+  struct Piece {
+    int rank;  ///< below 0: none
+    unsigned words;
+  };
+  struct Pieces {
+    Piece piece[kAtOnce];
+  };
+  /// f of this thread's pieces, some at a time; at least once. Blocks begin with different ranks,
+  /// so that all links are used.
+  template <class F>
+  ARLAB_DEVICE static void for_each_group(const Team& team, RankSet ranks, F f) {
+    const auto others = static_cast<unsigned>(team.layout.ranks - 1);
+    const unsigned first = static_cast<unsigned>(team.rank) + 1 + blockIdx.x % others;
+#pragma unroll 1
+    for (unsigned begin = 0; begin < others * kWords; begin += kAtOnce * kThreads) {
+      Pieces pieces;
+#pragma unroll
+      for (unsigned i = 0; i < kAtOnce; ++i) {
+        const unsigned number = begin + thread_index() + i * kThreads;
+        const unsigned distance = number / kWords;
+        unsigned rank = first + distance;
+        // Once round all other ranks, which leaves out the own one, then round all of them.
+        if (rank > static_cast<unsigned>(team.rank) + others) rank -= others;
+        if (rank > others) rank -= others + 1;
+        const bool is_one = distance < others && (ranks >> rank & 1) != 0;
+        pieces.piece[i] = {is_one ? static_cast<int>(rank) : -1, number % kWords};
+      }
+      f(pieces);
+    }
+  }
+
+  ARLAB_DEVICE static std::size_t index_of(const Team& team, std::uint32_t call, unsigned stage,
+                                           int from) {
+    return team.lamport.index(call, static_cast<int>(blockIdx.x), stage, from);
+  }
+  ARLAB_DEVICE static std::uint8_t* slot(const Team& team, std::uint32_t call, unsigned stage,
+                                         const Piece& piece) {
+    return buffer_of(team, team.rank) + team.lamport.slot(index_of(team, call, stage, piece.rank)) +
+           piece.words * 16;
+  }
+
+  ARLAB_DEVICE static void take(const Team& team, LamportMemory<Codec>& memory, std::uint32_t call,
+                                unsigned stage, const Piece& piece, const Words4& words) {
+    store_128(&memory.wire[piece.rank][piece.words], words);
+    store_words(slot(team, call, stage, piece), {{kAbsent, kAbsent, kAbsent, kAbsent}});
+  }
+  /// What is late, or has words like kAbsent. Not a member: who takes the address of what a kernel
+  /// has in registers makes it read that from memory again and again.
+  ARLAB_DEVICE_RARE static void take_slowly(const Team& team, LamportMemory<Codec>& memory,
+                                            std::uint32_t call, unsigned stage, Pieces pieces) {
+#pragma unroll 1
+    for (const Piece& piece : pieces.piece) {
+      if (piece.rank < 0) continue;
+      Words4 words = load_words(slot(team, call, stage, piece));
+      if (any_absent(words)) words = wait_for_words(team, memory, call, stage, piece);
+      take(team, memory, call, stage, piece, words);
+    }
+  }
+  ARLAB_DEVICE static Words4 wait_for_words(const Team& team, LamportMemory<Codec>& memory,
+                                            std::uint32_t call, unsigned stage,
+                                            const Piece& piece) {
+    std::uint8_t* const complete_here =
+        buffer_of(team, team.rank) +
+        team.lamport.complete(index_of(team, call, stage, piece.rank), piece.words);
+    Patience patience(team, piece.rank);
+    for (;;) {
+      const bool is_complete = load_acquire(complete_here) != 0;
+      const Words4 words = load_words(slot(team, call, stage, piece));
+      if (!any_absent(words)) return words;
+      if (is_complete) {
+        store_relaxed(complete_here, 0);
+        return words;
+      }
+      const std::uint32_t reason = patience.ends();
+      if (reason != 0) {
+        give_up(team, reason, memory.failed);
+        return words;
+      }
+    }
+  }
+
+  /// Of block 0, threads that have the fewest words.
+  ARLAB_DEVICE bool meets() const {
+    return blockIdx.x == 0 && thread_index() - kIdle < static_cast<unsigned>(team_.layout.ranks);
+  }
+  ARLAB_DEVICE static int meets_rank() { return static_cast<int>(thread_index() - kIdle); }
+
+  const Team& team_;
+  LamportMemory<Codec>& memory_;
+  std::uint32_t call_ = 0;     // of this block, through Lamport slots
+  std::uint32_t colour_ = 0;   // of threads that meet
+  std::uint32_t aborted_ = 0;  // likewise: the abort word when the kernel started
+};
+
+}  // namespace ARLAB_PLATFORM
+}  // namespace arlab::kernels

@@ -1,0 +1,49 @@
+// one_shot where no block has more than one tile, with Lamport slots: of 2 to 8 ranks.
+#include "kernels/collectives/lamport_exchange.h"
+#include "kernels/collectives/launch.h"
+
+namespace arlab::kernels {
+inline namespace ARLAB_PLATFORM {
+namespace {
+
+template <class Codec, class Number>
+__global__ void __launch_bounds__(kThreads, Codec::kTuning.resident_blocks)
+    one_shot_lamport_kernel(ARLAB_KERNEL_PARAMETER Call call, ARLAB_KERNEL_PARAMETER Codec codec) {
+  ARLAB_SHARED_ARRAY(LamportMemory<Codec>, memory, 1);
+  touch_parameter(call);
+  LamportExchange<Codec> exchange(call.team, memory[0]);
+  const int rank = call.team.rank;
+  Tile tile;
+  if (!tile_at(call, call.chunk[0], 0, 0, tile)) return;  // nor has this block on other ranks
+  wait_for_kernel_before();
+  const Eight<Number> x = tile.load<Number>(call.input);
+  exchange.begin();
+  const auto encoded = codec.encode(x, Batch::at());
+  codec.store(encoded, exchange.wire(rank), Batch::at());
+  exchange.send(0, kAllRanks, memory[0].wire[rank]);
+  exchange.signal();
+  if (!exchange.receive(0, kAllRanks)) return;
+  let_next_kernel_start();
+  Eight<Number> sum[1];
+  sum_batch<SumFrom::first>(
+      codec, call, [&](int from) ARLAB_INLINED_LAMBDA { return exchange.wire(from); }, 1, sum);
+  tile.store(call.output, sum[0]);
+  exchange.end();
+}
+
+}  // namespace
+
+hipError_t launch_one_shot_lamport(const Call& call, const CodecChoice& codec, DType dtype,
+                                   hipStream_t stream) {
+  return with_codec(
+      codec, dtype,
+      [&]<class Codec, class Number>([[maybe_unused]] const Codec& device_codec, Number) {
+        if constexpr (kWorksInPlaces<Codec, Number>) {
+          launch_behind(one_shot_lamport_kernel<Codec, Number>, static_cast<unsigned>(call.blocks),
+                        stream, call, device_codec);
+        }
+      });
+}
+
+}  // namespace ARLAB_PLATFORM
+}  // namespace arlab::kernels

@@ -1,0 +1,146 @@
+// two_shot where no block has more than one tile of a chunk, with Lamport slots: of 2 to 8 ranks.
+#include "kernels/collectives/lamport_exchange.h"
+#include "kernels/collectives/launch.h"
+
+namespace arlab::kernels {
+inline namespace ARLAB_PLATFORM {
+namespace {
+
+template <class Codec>
+struct TwoShotLamportMemory : LamportMemory<Codec> {
+  Words4 sum[LamportMemory<Codec>::kWords];  // of the own chunk, encoded
+};
+
+template <class Codec, class Number>
+class TwoShotLamport {
+ public:
+  ARLAB_DEVICE TwoShotLamport(const Call& call, const Codec& codec,
+                              TwoShotLamportMemory<Codec>& memory)
+      : call_(call), codec_(codec), memory_(memory), exchange_(call.team, memory) {}
+
+  ARLAB_DEVICE void run() {
+    Tile own{};
+    const bool has_own = tile_of(call_.team.rank, own);
+    RankSet owners = 0;  // whose chunks have a tile for this block
+#pragma unroll 1
+    for (int rank = 0; rank < call_.team.layout.ranks; ++rank) {
+      Tile tile;
+      if (tile_of(rank, tile)) owners |= RankSet{1} << rank;
+    }
+    const RankSet if_own = has_own ? kAllRanks : 0;
+    wait_for_kernel_before();
+    exchange_.begin();
+
+    contribute();
+    exchange_.send(0, owners, nullptr);
+    exchange_.signal();
+    if (!exchange_.receive(0, if_own)) return;
+    Eight<Number> mine;
+    if (has_own) {
+      Eight<Number> sum[1];
+      const auto wires = [&](int from) ARLAB_INLINED_LAMBDA { return exchange_.wire(from); };
+      sum_batch<SumFrom::zero>(codec_, call_, wires, 1, sum);
+      const Encoded encoded = codec_.encode(sum[0], Batch::at());
+      codec_.store(encoded, reinterpret_cast<std::uint8_t*>(memory_.sum), Batch::at());
+      mine = codec_.decode(encoded, Batch::at());
+    }
+    exchange_.send(1, if_own, memory_.sum);
+    if (has_own) own.store(call_.output, mine);
+    if (!exchange_.receive(1, owners)) return;
+    let_next_kernel_start();
+    gather();
+    exchange_.end();
+  }
+
+ private:
+  using Encoded = typename Codec::Encoded;
+  static constexpr int kAtOnce = Codec::kTuning.batch;
+
+  ARLAB_DEVICE bool tile_of(int owner, Tile& tile) const {
+    return tile_at(call_, call_.chunk[owner], 0, 0, tile);
+  }
+  /// Up to kAtOnce owners from `first` on whose chunks have a tile for this block.
+  struct Tiles {
+    Tile tile[kAtOnce];
+    bool used[kAtOnce];
+  };
+  ARLAB_DEVICE Tiles tiles_from(int first) const {
+    Tiles tiles;
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      tiles.used[i] = first + i < call_.team.layout.ranks && tile_of(first + i, tiles.tile[i]);
+    }
+    return tiles;
+  }
+
+  ARLAB_DEVICE void contribute() const {
+#pragma unroll 1
+    for (int first = 0; first < call_.team.layout.ranks; first += kAtOnce) {
+      const Tiles tiles = tiles_from(first);
+      Eight<Number> x[kAtOnce];
+      Encoded encoded[kAtOnce];
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i) {
+        x[i] = {};
+        if (tiles.used[i]) x[i] = tiles.tile[i].template load<Number>(call_.input);
+      }
+      encode_batch(codec_, x, kAtOnce, encoded);
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i) {
+        if (tiles.used[i]) codec_.store(encoded[i], exchange_.wire(first + i), Batch::at());
+      }
+    }
+  }
+
+  ARLAB_DEVICE void gather() const {
+#pragma unroll 1
+    for (int first = 0; first < call_.team.layout.ranks; first += kAtOnce) {
+      Tiles tiles = tiles_from(first);
+      Encoded encoded[kAtOnce];
+      Eight<Number> x[kAtOnce];
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i) {
+        tiles.used[i] = tiles.used[i] && first + i != call_.team.rank;
+        if (first + i < call_.team.layout.ranks) {
+          encoded[i] = codec_.load(exchange_.wire(first + i), Batch::at());
+        }
+      }
+      const int left = call_.team.layout.ranks - first;
+      decode_batch(codec_, encoded, left < kAtOnce ? left : kAtOnce, x);
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i) {
+        if (tiles.used[i]) tiles.tile[i].store(call_.output, x[i]);
+      }
+    }
+  }
+
+  const Call& call_;
+  const Codec& codec_;
+  TwoShotLamportMemory<Codec>& memory_;
+  LamportExchange<Codec> exchange_;
+};
+
+template <class Codec, class Number>
+__global__ void __launch_bounds__(kThreads, Codec::kTuning.resident_blocks)
+    two_shot_lamport_kernel(ARLAB_KERNEL_PARAMETER Call call, ARLAB_KERNEL_PARAMETER Codec codec) {
+  touch_parameter(call);
+  ARLAB_SHARED_ARRAY(TwoShotLamportMemory<Codec>, memory, 1);
+  TwoShotLamport<Codec, Number>(call, codec, memory[0]).run();
+}
+
+}  // namespace
+
+hipError_t launch_two_shot_lamport(const Call& call, const CodecChoice& codec, DType dtype,
+                                   hipStream_t stream) {
+  return with_codec(
+      codec, dtype,
+      [&]<class Codec, class Number>([[maybe_unused]] const Codec& device_codec, Number) {
+        if constexpr (kWorksInPlaces<Codec, Number>) {
+          launch_behind(two_shot_lamport_kernel<Codec, Number>, static_cast<unsigned>(call.blocks),
+                        stream, call, device_codec);
+        }
+      });
+}
+
+}  // namespace ARLAB_PLATFORM
+}  // namespace arlab::kernels

@@ -1,0 +1,127 @@
+#include "kernels/runtime/between.h"
+#include "kernels/runtime/hip_status.h"
+
+namespace arlab::kernels {
+inline namespace ARLAB_PLATFORM {
+namespace {
+
+constexpr int kBlockSide = 64;  // of the product, for each block: 4 x 4 elements per thread
+constexpr int kDepth = 16;      // of the matrices, in shared memory
+
+struct MatrixMemory {
+  float a[kDepth][kBlockSide];
+  float b[kDepth][kBlockSide];
+};
+
+__global__ void __launch_bounds__(kThreads)
+    matrix_product_kernel(const float* a, const float* b, float* c, int side) {
+  ARLAB_SHARED_ARRAY(MatrixMemory, memory, 1);
+  const int blocks = side / kBlockSide;
+  const int row = static_cast<int>(blockIdx.x) / blocks * kBlockSide;
+  const int column = static_cast<int>(blockIdx.x) % blocks * kBlockSide;
+  const int thread = static_cast<int>(thread_index());
+  const int y = thread / 16 * 4;
+  const int x = thread % 16 * 4;
+  float sum[4][4] = {};
+#pragma unroll 1
+  for (int depth = 0; depth < side; depth += kDepth) {
+    for (int i = thread; i < kDepth * kBlockSide; i += kThreads) {
+      memory[0].a[i % kDepth][i / kDepth] = a[(row + i / kDepth) * side + depth + i % kDepth];
+      memory[0].b[i / kBlockSide][i % kBlockSide] =
+          b[(depth + i / kBlockSide) * side + column + i % kBlockSide];
+    }
+    __syncthreads();
+#pragma unroll
+    for (int k = 0; k < kDepth; ++k) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+#pragma unroll
+        for (int j = 0; j < 4; ++j) sum[i][j] += memory[0].a[k][y + i] * memory[0].b[k][x + j];
+      }
+    }
+    __syncthreads();
+  }
+  for (int i = 0; i < 4; ++i) {
+    for (int j = 0; j < 4; ++j) c[(row + y + i) * side + column + x + j] = sum[i][j];
+  }
+}
+
+/// Overwrites memory, 16 bytes per thread at a time.
+__global__ void __launch_bounds__(kThreads)
+    overwrite_kernel(std::uint8_t* memory, std::size_t bytes, std::uint32_t word) {
+  const std::size_t step = std::size_t{gridDim.x} * kThreads * 16;
+#pragma unroll 1
+  for (std::size_t at = (blockIdx.x * std::size_t{kThreads} + thread_index()) * 16; at < bytes;
+       at += step) {
+    store_128(memory + at, {{word, word, word, word}});
+  }
+}
+
+#if defined(__HIP_PLATFORM_HOST__)
+constexpr int kSide = 64;  // emulated: time means nothing
+constexpr std::size_t kFlushedBytes = std::size_t{1} << 16;
+constexpr unsigned kOverwritingBlocks = 4;
+#else
+constexpr int kSide = 1024;  // some tens of microseconds on all multiprocessors
+constexpr std::size_t kFlushedBytes = std::size_t{512} << 20;  // more than any cache holds
+constexpr unsigned kOverwritingBlocks = 1024;
+#endif
+constexpr std::size_t kMatrixBytes = std::size_t{kSide} * kSide * sizeof(float);
+
+}  // namespace
+
+hipError_t launch_matrix_product(const float* a, const float* b, float* c, int side,
+                                 hipStream_t stream) {
+  const int blocks = side / kBlockSide;
+  hipLaunchKernelGGL(matrix_product_kernel, dim3(static_cast<unsigned>(blocks * blocks)),
+                     dim3(kThreads), 0, stream, a, b, c, side);
+  return hipGetLastError();
+}
+
+Between::~Between() {
+  for (const Rank& rank : ranks_) {
+    (void)hipSetDevice(rank.on.device);
+    (void)hipFree(rank.memory);
+  }
+}
+
+Status Between::open(std::span<const RankStream> ranks, const TimingRequest& request) {
+  request_ = request;
+  const std::size_t bytes =
+      (request.gemm ? 3 * kMatrixBytes : 0) + (request.cold ? kFlushedBytes : 0);
+  for (const RankStream& rank : ranks) {
+    if (bytes == 0) break;
+    void* memory = nullptr;
+    (void)hipSetDevice(rank.device);
+    Status status = status_of(hipMalloc(&memory, bytes), "no memory for the work between calls");
+    if (!status.ok()) return status;
+    ranks_.push_back({rank, static_cast<std::uint8_t*>(memory)});
+    status = status_of(hipMemset(memory, 0, bytes), "the work between calls");
+    if (!status.ok()) return status;
+  }
+  return {};
+}
+
+Status Between::enqueue() const {
+  Status status;
+  for (const Rank& rank : ranks_) {
+    (void)hipSetDevice(rank.on.device);
+    if (request_.gemm && status.ok()) {
+      auto* matrix = reinterpret_cast<float*>(rank.memory);
+      constexpr std::size_t kElements = kMatrixBytes / sizeof(float);
+      status = status_of(launch_matrix_product(matrix, matrix + kElements, matrix + 2 * kElements,
+                                               kSide, rank.on.stream),
+                         "the work between calls");
+    }
+    if (request_.cold && status.ok()) {
+      hipLaunchKernelGGL(overwrite_kernel, dim3(kOverwritingBlocks), dim3(kThreads), 0,
+                         rank.on.stream, rank.memory + (request_.gemm ? 3 * kMatrixBytes : 0),
+                         kFlushedBytes, std::uint32_t{0});
+      status = status_of(hipGetLastError(), "the work between calls");
+    }
+  }
+  return status;
+}
+
+}  // namespace ARLAB_PLATFORM
+}  // namespace arlab::kernels

@@ -17,6 +17,7 @@ using Json = nlohmann::ordered_json;
 
 /// One combination of what may be named several times.
 struct PerplexityPoint {
+  ModelFormats::Pair formats;
   std::string algorithm;
   std::string codec;
   std::string dtype;
@@ -26,6 +27,7 @@ struct PerplexityPoint {
 struct PerplexityCommand {
   ModelText text;
   ModelCollective collective;
+  ModelFormats formats;
   std::vector<std::string> algorithms;
   std::vector<std::string> codecs;
   std::vector<std::string> dtypes;
@@ -38,12 +40,14 @@ struct PerplexityCommand {
   std::vector<PerplexityPoint> points() const {
     std::vector<PerplexityPoint> all;
     const std::vector<std::string> unnamed = {""};
-    for (const std::string& count : ranks) {
-      const Rank world_size = parse_ranks(count);
-      for (const std::string& algorithm : algorithms.empty() ? unnamed : algorithms) {
-        for (const std::string& dtype : dtypes.empty() ? unnamed : dtypes) {
-          for (const std::string& codec : codecs) {
-            all.push_back({algorithm, codec, dtype, world_size});
+    for (const ModelFormats::Pair& pair : formats.pairs()) {
+      for (const std::string& count : ranks) {
+        const Rank world_size = parse_ranks(count);
+        for (const std::string& algorithm : algorithms.empty() ? unnamed : algorithms) {
+          for (const std::string& dtype : dtypes.empty() ? unnamed : dtypes) {
+            for (const std::string& codec : codecs) {
+              all.push_back({pair, algorithm, codec, dtype, world_size});
+            }
           }
         }
       }
@@ -79,7 +83,8 @@ struct PerplexityCommand {
   }
 
   std::vector<Field> run_point(const PerplexityPoint& point,
-                               const std::vector<std::vector<float>>& baseline) const {
+                               const std::vector<std::vector<float>>& baseline,
+                               models::LinearLayers* linears) const {
     const auto wires = wires_of(point);
     std::vector<std::shared_ptr<const models::RunCollective>> of_layer;
     double bits = 0;
@@ -92,12 +97,14 @@ struct PerplexityCommand {
     }
     models::CompressedAllReduce split(point.ranks, text.network().shape.hidden, wires[0].dtype,
                                       of_layer, collective.threads());
-    const auto summary = run_text(text, baseline, split, collective.threads());
+    const auto summary = run_text(text, baseline, split, collective.threads(), linears);
     std::vector<Field> fields = {
         {"ranks", point.ranks},
         {"algorithm", point.algorithm.empty() ? collective.schedule.file : point.algorithm},
         {"codec", point.codec},
-        {"dtype", std::string(name_of(wires[0].dtype))}};
+        {"dtype", std::string(name_of(wires[0].dtype))},
+        {"weights", point.formats.weights.name()},
+        {"activations", point.formats.activations.name()}};
     if (!collective.schedule.inner_codec.empty()) {
       fields.push_back({"inner_codec", collective.schedule.inner_codec});
     }
@@ -111,11 +118,12 @@ struct PerplexityCommand {
     const ScheduleOptions& s = collective.schedule;
     std::string all = fmt::format(
         "{} {} {} {} {} {} file={} own={} forward={} combine={} group={} micro={} inner={} "
-        "accumulate={} platform={} layers={}",
+        "accumulate={} platform={} layers={} weights={} activations={} calibration={}",
         quick_hash_of_file(program_file()), inputs, point.algorithm, point.codec, point.dtype,
         point.ranks, s.file.empty() ? "" : quick_hash_of_file(s.file), s.own, s.forward, s.combine,
         s.group_size.value_or(0), s.micro_chunks.value_or(0), s.inner_codec,
-        collective.execution.accumulate, collective.platform, layers);
+        collective.execution.accumulate, collective.platform, layers, point.formats.weights.name(),
+        point.formats.activations.name(), point.formats.activations.given ? formats.hash() : "");
     if (is_schedule_file(point.algorithm)) all += " " + quick_hash_of_file(point.algorithm);
     for (const std::string& entry : layer_codecs) all += " " + entry;
     return fmt::format("{:016x}", quick_hash(all));
@@ -142,6 +150,9 @@ struct PerplexityCommand {
     const std::string inputs = cache.empty() ? "" : text.hash();
 
     std::optional<std::vector<std::vector<float>>> baseline;
+    // Of the last point; those with the same formats follow each other.
+    std::unique_ptr<models::QuantizedLayers> linears;
+    std::string linears_are;
     std::vector<std::vector<Field>> results;
     Progress progress(all.size());
     for (const PerplexityPoint& point : all) {
@@ -150,7 +161,14 @@ struct PerplexityCommand {
       if (!cache.empty()) found = read_cached(path);
       if (!found) {
         if (!baseline) baseline = baseline_of(text, collective.threads());
-        found = run_point(point, *baseline);
+        const std::string formats_are =
+            point.formats.weights.name() + " " + point.formats.activations.name();
+        if (formats_are != linears_are) {
+          linears.reset();  // before there are others
+          linears = formats.layers(point.formats, text, collective.threads());
+          linears_are = formats_are;
+        }
+        found = run_point(point, *baseline, linears.get());
         if (!cache.empty()) {
           Json json;
           for (const Field& field : *found) json[field.name] = field.value;
@@ -178,6 +196,9 @@ struct PerplexityCommand {
       report.shown = {"ranks",        "algorithm", "codec",  "dtype",
                       "perplexity",   "mean_kl",   "p99_kl", "top1_agreement_percent",
                       "token_sqnr_db"};
+      if (!formats.weights.empty() || !formats.activations.empty()) {
+        report.shown.insert(report.shown.begin(), {"weights", "activations"});
+      }
     }
     report.fields.push_back({"provenance", "exact", "computed by this network from this text"});
     print(report, format);
@@ -206,6 +227,7 @@ void add_model_perplexity(CLI::App& model) {
   sub->add_option("--dtype", command->dtypes,
                   "fp16, bf16 or fp32, of what is reduced; separated by commas [fp16]")
       ->delimiter(',');
+  command->formats.add_to(*sub);
   sub->add_option("--layers", command->layers,
                   "Only these are compressed, as 0,3-5; the others are not split [all]");
   sub->add_option("--layer-codec", command->layer_codecs,

@@ -59,8 +59,9 @@ void ModelText::add_to(CLI::App& command) {
                   "Llama type")
       ->required();
   command.add_option("--text", text, "File with text in UTF-8")->required();
-  add_integer(command, "--context", context, 2, 1U << 20,
-              "Tokens of a chunk; the network sees nothing before it [1024, or what it was made for]");
+  add_integer(
+      command, "--context", context, 2, 1U << 20,
+      "Tokens of a chunk; the network sees nothing before it [1024, or what it was made for]");
   add_integer(command, "--tokens", most_tokens, 2, UINT32_MAX, "At most so many, the first [all]");
 }
 
@@ -73,14 +74,24 @@ void ModelText::load() {
   if (context_tokens() > most) {
     fail("--context {}: {} was made for at most {} tokens", context_tokens(), model, most);
   }
-  std::vector<models::TokenId> ids = loaded_->tokenizer->encode(text_bytes_, text);
-  const std::size_t all = ids.size();
-  if (most_tokens && *most_tokens < all) ids.resize(*most_tokens);
-  chunks_ = models::chunks_of(ids, context_tokens());
-  if (chunks_.empty()) {
-    fail("{}: {} tokens are too few: needed are {}", text, ids.size(),
+  chunks_ = chunks_in(text_bytes_, text, most_tokens);
+}
+
+std::vector<std::vector<models::TokenId>> ModelText::chunks_in(
+    const std::string& bytes, const std::string& path, std::optional<std::uint32_t> most) const {
+  std::vector<models::TokenId> ids = loaded_->tokenizer->encode(bytes, path);
+  if (most && *most < ids.size()) ids.resize(*most);
+  auto chunks = models::chunks_of(ids, context_tokens());
+  if (chunks.empty()) {
+    fail("{}: {} tokens are too few: needed are {}", path, ids.size(),
          std::min(context_tokens(), models::kShortestRest));
   }
+  return chunks;
+}
+
+std::vector<std::vector<models::TokenId>> ModelText::chunks_of_file(const std::string& path) const {
+  InputFile file(path);
+  return chunks_in(file.read_rest(), path, std::nullopt);
 }
 
 std::size_t ModelText::context_tokens() const {
@@ -176,6 +187,58 @@ ModelCollective::Wire ModelCollective::wire(const std::string& codec, const std:
   return wire;
 }
 
+void ModelFormats::add_to(CLI::App& command) {
+  command
+      .add_option("--weights", weights,
+                  "Format of the layers' weights: none, int8[-tensor][-asym], fp8[-tensor], "
+                  "int4-g<G>[-asym]; separated by commas [none]")
+      ->delimiter(',');
+  command
+      .add_option(
+          "--activations", activations,
+          "Format of what they are multiplied with: none, fp16, bf16, int8[-asym], "
+          "int8-tensor[-asym][-static], fp8, fp8-tensor[-static]; separated by commas [none]")
+      ->delimiter(',');
+  command.add_option("--calibration", calibration,
+                     "File with text from which -static activations get their scales");
+}
+
+std::vector<ModelFormats::Pair> ModelFormats::pairs() const {
+  const std::vector<std::string> unnamed = {"none"};
+  std::vector<Pair> all;
+  for (const std::string& w : weights.empty() ? unnamed : weights) {
+    for (const std::string& x : activations.empty() ? unnamed : activations) {
+      all.push_back({parse_operand(Operand::weights, w), parse_operand(Operand::activations, x)});
+      if (all.back().activations.given && calibration.empty()) {
+        fail("--activations {}: name the --calibration text that its scales come from", x);
+      }
+    }
+  }
+  if (!calibration.empty() && std::none_of(all.begin(), all.end(), [](const Pair& pair) {
+        return pair.activations.given;
+      })) {
+    fail("--calibration {}: only for --activations that end in -static", calibration);
+  }
+  return all;
+}
+
+std::unique_ptr<models::QuantizedLayers> ModelFormats::layers(const Pair& pair,
+                                                              const ModelText& text,
+                                                              unsigned threads) const {
+  if (pair.weights == OperandFormat() && pair.activations == OperandFormat()) return nullptr;
+  std::vector<Extremes> extremes;
+  if (pair.activations.given) {
+    extremes = models::input_extremes(text.network(), text.chunks_of_file(calibration), threads,
+                                      [] { write_progress(""); });
+  }
+  return std::make_unique<models::QuantizedLayers>(text.network(), pair.weights, pair.activations,
+                                                   extremes, threads);
+}
+
+std::string ModelFormats::hash() const {
+  return calibration.empty() ? "" : quick_hash_of_file(calibration);
+}
+
 Rank parse_ranks(const std::string& text) {
   const std::uint64_t ranks = parse_count(text, "--ranks");
   if (ranks < 2 || ranks > kMaxWorldSize) {
@@ -220,11 +283,12 @@ std::vector<std::vector<float>> baseline_of(const ModelText& text, unsigned thre
 
 models::PerplexitySummary run_text(const ModelText& text,
                                    const std::vector<std::vector<float>>& baseline,
-                                   models::CompressedAllReduce& split, unsigned threads) {
+                                   models::CompressedAllReduce& split, unsigned threads,
+                                   models::LinearLayers* linears) {
   models::TokenFigures figures;
   for (std::size_t i = 0; i < text.chunks().size(); ++i) {
     const auto& chunk = text.chunks()[i];
-    const std::vector<float> hidden = text.network().run(chunk, &split, threads);
+    const std::vector<float> hidden = text.network().run(chunk, &split, threads, linears);
     models::add_chunk(text.network(), chunk, baseline[i], hidden, threads, figures);
     write_progress("");
   }

@@ -12,6 +12,7 @@
 #include "experiments/models/compressed.h"
 #include "experiments/models/model_files.h"
 #include "experiments/models/perplexity.h"
+#include "experiments/models/quantized.h"
 
 namespace arlab::cli {
 
@@ -27,6 +28,8 @@ struct ModelText {
 
   /// Reads both. Throws InvalidInput for a text that is too short, and a context that is too long.
   void load();
+  /// Of another text, for the same network. Throws InvalidInput for one that is too short.
+  std::vector<std::vector<models::TokenId>> chunks_of_file(const std::string& path) const;
 
   const models::Llama& network() const { return loaded_->network; }
   const std::vector<std::vector<models::TokenId>>& chunks() const { return chunks_; }
@@ -37,6 +40,10 @@ struct ModelText {
   std::vector<Field> fields() const;
 
  private:
+  std::vector<std::vector<models::TokenId>> chunks_in(const std::string& bytes,
+                                                      const std::string& path,
+                                                      std::optional<std::uint32_t> most) const;
+
   std::optional<models::LoadedModel> loaded_;
   std::string text_bytes_;
   std::vector<std::vector<models::TokenId>> chunks_;
@@ -66,6 +73,28 @@ struct ModelCollective {
             const ModelText& text) const;
 };
 
+/// --weights, --activations, --calibration: how the layers of a network multiply.
+struct ModelFormats {
+  std::vector<std::string> weights;
+  std::vector<std::string> activations;
+  std::string calibration;
+
+  void add_to(CLI::App& command);
+
+  struct Pair {
+    OperandFormat weights;
+    OperandFormat activations;
+  };
+  /// Every combination. Throws InvalidInput.
+  std::vector<Pair> pairs() const;
+
+  /// null where both are as they come. Reads the --calibration text where scales are static.
+  std::unique_ptr<models::QuantizedLayers> layers(const Pair& pair, const ModelText& text,
+                                                  unsigned threads) const;
+  /// Of what a result depends on.
+  std::string hash() const;
+};
+
 /// --ranks: 2 or more. Throws InvalidInput.
 Rank parse_ranks(const std::string& text);
 
@@ -78,7 +107,8 @@ nlohmann::ordered_json json_or_null(const std::optional<double>& value);
 /// The chunks through the network, with compression, beside what it makes of them without.
 models::PerplexitySummary run_text(const ModelText& text,
                                    const std::vector<std::vector<float>>& baseline,
-                                   models::CompressedAllReduce& split, unsigned threads);
+                                   models::CompressedAllReduce& split, unsigned threads,
+                                   models::LinearLayers* linears = nullptr);
 
 /// What the network makes of each chunk without compression.
 std::vector<std::vector<float>> baseline_of(const ModelText& text, unsigned threads);

@@ -44,6 +44,13 @@ void rotate(std::span<float> x, std::span<const float> rotation) {
 
 }  // namespace
 
+const Matrix& Llama::weights(std::size_t layer, Linear which) const {
+  const LlamaLayer& l = layers[layer];
+  const Matrix* const all[kLinears] = {&l.query, &l.key, &l.value,   &l.attention_output,
+                                       &l.gate,  &l.up,  &l.ffn_down};
+  return *all[static_cast<std::size_t>(which)];
+}
+
 std::vector<float> Llama::embedded(std::span<const TokenId> ids) const {
   std::vector<float> rows;
   rows.reserve(ids.size() * shape.hidden);
@@ -68,7 +75,7 @@ std::vector<float> Llama::rotations(std::size_t tokens) const {
 }
 
 void Llama::run_layer(std::size_t index, std::span<float> hidden, std::span<const float> rotations,
-                      TensorParallel* split, unsigned threads) const {
+                      TensorParallel* split, unsigned threads, LinearLayers* linears) const {
   const LlamaLayer& layer = layers[index];
   const std::size_t width = shape.hidden;
   const std::size_t tokens = hidden.size() / width;
@@ -84,23 +91,30 @@ void Llama::run_layer(std::size_t index, std::span<float> hidden, std::span<cons
       }
     });
   };
-  const auto times = [&](const std::vector<float>& x, const Matrix& w) {
+  const auto product = [&](const std::vector<float>& x, Linear which, Range inputs, Rows y) {
+    const Matrix& w = weights(index, which);
+    if (linears != nullptr)
+      return linears->multiply(index, which, {x.data(), w.in()}, tokens, inputs, y);
+    multiply({x.data(), w.in()}, tokens, w, inputs, y, threads);
+  };
+  const auto times = [&](const std::vector<float>& x, Linear which) {
+    const Matrix& w = weights(index, which);
     std::vector<float> y(tokens * w.out());
-    multiply({x.data(), w.in()}, tokens, w, {0, w.in()}, {y.data(), w.out()}, threads);
+    product(x, which, {0, w.in()}, {y.data(), w.out()});
     return y;
   };
   /// hidden += x W, by way of the ranks where there are some.
-  const auto add_projected = [&](const std::vector<float>& x, const Matrix& w, Projection which) {
+  const auto add_projected = [&](const std::vector<float>& x, Linear linear, Projection which) {
     std::vector<float> sum;
     if (split == nullptr || !split->splits(index)) {
-      sum = times(x, w);
+      sum = times(x, linear);
     } else {
       const std::size_t ranks = split->ranks();
-      const std::size_t part = w.in() / ranks;
+      const std::size_t part = weights(index, linear).in() / ranks;
       std::vector<float> partial_sums(ranks * hidden.size());
       for (std::size_t rank = 0; rank < ranks; ++rank) {
-        multiply({x.data(), w.in()}, tokens, w, {rank * part, (rank + 1) * part},
-                 {&partial_sums[rank * hidden.size()], width}, threads);
+        product(x, linear, {rank * part, (rank + 1) * part},
+                {&partial_sums[rank * hidden.size()], width});
       }
       sum.resize(hidden.size());
       split->all_reduce(index, which, partial_sums, sum);
@@ -109,9 +123,9 @@ void Llama::run_layer(std::size_t index, std::span<float> hidden, std::span<cons
   };
 
   normalize(layer.attention_norm);
-  std::vector<float> query = times(normal, layer.query);
-  std::vector<float> key = times(normal, layer.key);
-  const std::vector<float> value = times(normal, layer.value);
+  std::vector<float> query = times(normal, Linear::query);
+  std::vector<float> key = times(normal, Linear::key);
+  const std::vector<float> value = times(normal, Linear::value);
   for_row_tiles(tokens, threads, [&](std::size_t first, std::size_t last) {
     for (std::size_t row = first; row < last; ++row) {
       const auto rotation = rotations.subspan(row * size, size);
@@ -163,17 +177,17 @@ void Llama::run_layer(std::size_t index, std::span<float> hidden, std::span<cons
                     {to + row * attended, attended});
     }
   });
-  add_projected(context, layer.attention_output, Projection::attention_output);
+  add_projected(context, Linear::attention_output, Projection::attention_output);
 
   normalize(layer.ffn_norm);
-  std::vector<float> gate = times(normal, layer.gate);
-  const std::vector<float> up = times(normal, layer.up);
+  std::vector<float> gate = times(normal, Linear::gate);
+  const std::vector<float> up = times(normal, Linear::up);
   for_row_tiles(tokens, threads, [&](std::size_t first, std::size_t last) {
     const std::size_t begin = first * shape.ffn;
     const std::size_t count = (last - first) * shape.ffn;
     swiglu({&gate[begin], count}, {&up[begin], count});
   });
-  add_projected(gate, layer.ffn_down, Projection::ffn_down);
+  add_projected(gate, Linear::ffn_down, Projection::ffn_down);
 }
 
 std::vector<float> Llama::normalized(std::span<const float> hidden) const {
@@ -184,12 +198,12 @@ std::vector<float> Llama::normalized(std::span<const float> hidden) const {
   return normal;
 }
 
-std::vector<float> Llama::run(std::span<const TokenId> ids, TensorParallel* split,
-                              unsigned threads) const {
+std::vector<float> Llama::run(std::span<const TokenId> ids, TensorParallel* split, unsigned threads,
+                              LinearLayers* linears) const {
   std::vector<float> hidden = embedded(ids);
   const std::vector<float> table = rotations(ids.size());
   for (std::size_t layer = 0; layer < layers.size(); ++layer) {
-    run_layer(layer, hidden, table, split, threads);
+    run_layer(layer, hidden, table, split, threads, linears);
   }
   return normalized(hidden);
 }

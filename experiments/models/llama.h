@@ -57,6 +57,19 @@ class TensorParallel {
                           std::span<const float> partial_sums, std::span<float> sum) = 0;
 };
 
+/// The products of a layer with its weights.
+enum class Linear { query, key, value, attention_output, gate, up, ffn_down };
+inline constexpr std::size_t kLinears = 7;
+
+/// Computes them in another way than in fp32.
+class LinearLayers {
+ public:
+  virtual ~LinearLayers() = default;
+  /// As models::multiply with the weights of the network.
+  virtual void multiply(std::size_t layer, Linear which, ConstRows x, std::size_t rows,
+                        Range inputs, Rows y) = 0;
+};
+
 class Llama {
  public:
   LlamaShape shape;
@@ -65,6 +78,7 @@ class Llama {
   std::vector<float> output_norm;
   Matrix output;  ///< [vocabulary, hidden]; empty where the embedding serves for it
 
+  const Matrix& weights(std::size_t layer, Linear which) const;
   const Matrix& head() const { return output.out() == 0 ? embedding : output; }
 
   /// [tokens, hidden]. Throws InvalidInput for ids that are not there.
@@ -74,16 +88,16 @@ class Llama {
   std::vector<float> rotations(std::size_t tokens) const;
 
   /// `hidden` [tokens, hidden] of consecutive tokens from position 0 on becomes what the layer makes
-  /// of it. `split` may be null.
+  /// of it. `split` and `linears` may be null.
   void run_layer(std::size_t layer, std::span<float> hidden, std::span<const float> rotations,
-                 TensorParallel* split, unsigned threads) const;
+                 TensorParallel* split, unsigned threads, LinearLayers* linears = nullptr) const;
 
   /// Of the last layer's output; what logits are computed from.
   std::vector<float> normalized(std::span<const float> hidden) const;
 
   /// All of it: [tokens, hidden], normalized.
-  std::vector<float> run(std::span<const TokenId> ids, TensorParallel* split,
-                         unsigned threads) const;
+  std::vector<float> run(std::span<const TokenId> ids, TensorParallel* split, unsigned threads,
+                         LinearLayers* linears = nullptr) const;
 
   /// Throws InvalidInput unless the ranks get equal parts.
   void require_splits(std::size_t ranks) const;

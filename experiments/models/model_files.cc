@@ -545,8 +545,8 @@ fs::path find_model(const std::string& name) {
     const fs::path path = cache_folder() / "models" / known.name / known.file;
     std::error_code error;
     if (!fs::exists(path, error)) {
-      fail("the model {} is not here ({}): fetch it with python -m arlab.fetch {}", name, path.string(),
-           name);
+      fail("the model {} is not here ({}): fetch it with python -m arlab.fetch {}", name,
+           path.string(), name);
     }
     return path;
   }

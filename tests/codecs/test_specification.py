@@ -19,6 +19,7 @@ from wire_oracle import PAYLOADS, pack_codes
 PROGRAM = Path(os.environ["ARLAB_BIN"]) / "arlab"
 REPOSITORY = Path(__file__).resolve().parents[2]
 PAGE = REPOSITORY / "reference/codecs/SPEC.md"
+LAYERS = REPOSITORY / "reference/layers/SPEC.md"
 FAMILIES = {  # what the page defines, each with an example of its own
     "plain": r"fp32|fp16|bf16",
     **{name: name for name in quickreduce_oracle.CODECS},
@@ -200,8 +201,8 @@ def test_element_formats_are_those_of_the_table(name):
 # ---------------------------------------------------------------- citations
 
 
-def headings():
-    return re.findall(r"^#+ (.*)$", re.sub(r"^```.*?^```$", "", PAGE.read_text(), flags=re.M | re.S), re.M)
+def headings(page=PAGE):
+    return re.findall(r"^#+ (.*)$", re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.M | re.S), re.M)
 
 
 def anchor(heading):
@@ -222,15 +223,16 @@ def prose(path):
 
 
 def test_every_heading_that_is_cited_exists():
-    known, found = headings(), 0
+    found = 0
     for path in sources():
         text = prose(path)
-        for mention in re.finditer(r'SPEC\.md((?:(?:,| and|, and) "[^"]*")*)(#[\w-]+)?', text):
-            cited = re.findall(r'"([^"]*)"', mention[1])
+        for mention in re.finditer(r'(\w+/)?SPEC\.md((?:(?:,| and|, and) "[^"]*")*)(#[\w-]+)?', text):
+            known = headings(LAYERS if (mention[1] or path.parent.name + "/") == "layers/" else PAGE)
+            cited = re.findall(r'"([^"]*)"', mention[2])
             where = f"{path}: ...{text[mention.start() - 40 : mention.end() + 40]}..."
             assert cited or path.suffix not in (".h", ".cc", ".hip"), f"{where}: which heading?"
             assert set(cited) <= set(known), where
-            assert mention[2] is None or mention[2][1:] in map(anchor, known), where
+            assert mention[3] is None or mention[3][1:] in map(anchor, known), where
             found += len(cited)
     assert found > 30
 

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 import arlab
+import linear_oracle
 from arlab import fetch, models
 from arlab._arrays import numpy_dtype
 
@@ -56,10 +57,12 @@ def random_weights(seed=3):
     return weights
 
 
-def numpy_logits(weights, ids, ranks=1, reduce=None):
-    """The network in float64; `reduce` makes a sum of the ranks' partial sums, [ranks, tokens, HIDDEN]."""
+def numpy_logits(weights, ids, ranks=1, reduce=None, product=None):
+    """The network in float64; `reduce` makes a sum of the ranks' partial sums, [ranks, tokens, HIDDEN]; `product` is a layer's,
+    of a part of the inputs."""
     w = {name: value.astype(np.float64) for name, value in weights.items()}
     reduce = reduce or (lambda partial: partial.sum(0))
+    product = product or (lambda x, weight, part: x @ weight[:, part].T)
 
     def norm(x, weight):
         return x / np.sqrt((x * x).mean(-1, keepdims=True) + EPSILON) * weight
@@ -73,13 +76,13 @@ def numpy_logits(weights, ids, ranks=1, reduce=None):
 
     def split(x, weight):
         parts = np.split(np.arange(x.shape[1]), ranks)
-        return reduce(np.stack([x[:, part] @ weight[:, part].T for part in parts]))
+        return reduce(np.stack([product(x[:, part], weight, part) for part in parts]))
 
     x = w["model.embed_tokens.weight"][ids]
     for i in range(LAYERS):
         at = f"model.layers.{i}."
         y = norm(x, w[at + "input_layernorm.weight"])
-        heads = {n: (y @ w[f"{at}self_attn.{n}_proj.weight"].T).reshape(len(ids), -1, SIZE) for n in "qkv"}
+        heads = {n: product(y, w[f"{at}self_attn.{n}_proj.weight"], slice(None)).reshape(len(ids), -1, SIZE) for n in "qkv"}
         q, k = turned(heads["q"]), np.repeat(turned(heads["k"]), HEADS // NARROW_HEADS, 1)
         v = np.repeat(heads["v"], HEADS // NARROW_HEADS, 1)
         scores = np.einsum("ihd,jhd->hij", q, k) / np.sqrt(SIZE)
@@ -88,7 +91,7 @@ def numpy_logits(weights, ids, ranks=1, reduce=None):
         share /= share.sum(-1, keepdims=True)
         x = x + split(np.einsum("hij,jhd->ihd", share, v).reshape(len(ids), -1), w[at + "self_attn.o_proj.weight"])
         y = norm(x, w[at + "post_attention_layernorm.weight"])
-        gate, up = (y @ w[f"{at}mlp.{name}_proj.weight"].T for name in ("gate", "up"))
+        gate, up = (product(y, w[f"{at}mlp.{name}_proj.weight"], slice(None)) for name in ("gate", "up"))
         x = x + split(gate / (1 + np.exp(-gate)) * up, w[at + "mlp.down_proj.weight"])
     return norm(x, w["model.norm.weight"]) @ w["model.embed_tokens.weight"].T
 
@@ -243,6 +246,86 @@ def test_every_sum_goes_through_the_reference(model, algorithm, codec, dtype):
     assert alike(found, expected) > 0.9
     other = model.logits(IDS, ranks=2, algorithm=algorithm, codec=codec, dtype=dtype) - exact
     assert alike(other, expected) < 0.7, "negative control: other ranks make other errors"
+
+
+# ---------------------------------------------------------------- quantized layers
+
+LINEAR = re.compile(r".*(_proj)\.weight$")
+
+
+@pytest.mark.parametrize("weights", ["int4-g32", "int4-g16-asym", "int8-tensor-asym", "fp8"])
+def test_quantized_weights_are_those_of_numpy(model, weights):
+    """The network of test_logits_are_those_of_numpy, whose weights went through the oracle before."""
+    given = {
+        name: linear_oracle.decoded(value, weights, None) if LINEAR.match(name) else value
+        for name, value in random_weights().items()
+    }
+    found = model.logits(IDS, weights=weights)
+    assert np.abs(found - numpy_logits(given, IDS)).max() < 2e-4
+    assert np.abs(found - model.logits(IDS)).max() > 0.05, "negative control"
+    split = model.logits(IDS, weights=weights, ranks=4, codec="fp32", dtype="fp32")
+    assert np.abs(split - found).max() < 1e-4
+
+
+PAIRS = [("int8", "int8"), ("int8-asym", "int8-asym"), ("int8", "int8-tensor"), ("fp8", "fp8"), ("none", "bf16"), ("int8", "none")]
+
+
+@pytest.mark.parametrize("weights, activations", PAIRS)
+def test_ranks_quantize_what_they_have(model, weights, activations):
+    """NumPy's network with layers of the oracle: its activations differ in last bits, which flips some codes."""
+    calls = []
+
+    def numpy_layer(x, w, part):
+        calls.append(x.shape)
+        return linear_oracle.layer(x.astype(np.float32), w.astype(np.float32), activations, weights, part=part).astype(np.float64)
+
+    exact = numpy_logits(random_weights(), IDS)
+    for ranks in (1, 4):
+        expected = numpy_logits(random_weights(), IDS, ranks, product=numpy_layer) - exact
+        split = {} if ranks == 1 else {"ranks": ranks, "codec": "fp32", "dtype": "fp32"}
+        found = model.logits(IDS, weights=weights, activations=activations, **split) - exact
+        assert np.sqrt(((found - expected) ** 2).mean()) < 0.1 * np.sqrt((expected**2).mean())
+    assert {shape[1] for shape in calls} == {HIDDEN, FFN, HIDDEN // 4, FFN // 4}
+
+
+def test_static_scales_come_from_calibration(model):
+    """With the text itself, they are those that dynamic scales per tensor would be, but for what comes before."""
+    same = {"weights": "int8", "ranks": 2, "codec": "fp32", "dtype": "fp32"}
+    other = list(np.random.default_rng(8).integers(0, VOCABULARY, 100))
+    static = model.logits(IDS, activations="int8-tensor-static", calibration=IDS, **same)
+    dynamic = model.logits(IDS, activations="int8-tensor", **same)
+    exact = model.logits(IDS)
+    assert np.abs(static - dynamic).max() > 0
+    assert 0.5 < np.std(static - exact) / np.std(dynamic - exact) < 2
+    assert not np.array_equal(static, model.logits(IDS, activations="int8-tensor-static", calibration=other, **same))
+    for wrong in ({"activations": "int8-tensor-static"}, {"activations": "int8", "calibration": IDS}):
+        with pytest.raises(arlab.ArgumentError, match="tokens for calibration are needed where"):
+            model.logits(IDS, weights="int8", **wrong)
+
+
+def test_threads_do_not_change_quantized_layers(model):
+    for weights, activations in PAIRS:
+        options = {"weights": weights, "activations": activations, "ranks": 4, "codec": "int4-g32"}
+        assert np.array_equal(model.logits(IDS, threads=1, **options), model.logits(IDS, threads=3, **options))
+
+
+def test_formats_of_layers_on_the_command_line(files):
+    runs = perplexity_json(files, "--weights", "none,int8", "--activations", "none,int8", codec="fp16,int4-g32")["runs"]
+    assert [(run["weights"], run["activations"], run["codec"]) for run in runs] == [
+        (w, x, c) for w in ("none", "int8") for x in ("none", "int8") for c in ("fp16", "int4-g32")
+    ]
+    plain = perplexity_json(files, codec="fp16")
+    assert plain["weights"] == plain["activations"] == "none" and runs[0]["mean_kl"] == plain["mean_kl"]
+    one = perplexity_json(files, "--weights", "int8", "--activations", "int8", codec="int4-g32")
+    assert one["mean_kl"] == runs[-1]["mean_kl"] and one["baseline_perplexity"] == plain["baseline_perplexity"]
+    assert runs[0]["mean_kl"] < runs[6]["mean_kl"]
+    static = ("--weights", "int8", "--activations", "int8-tensor-static", "--calibration", "text.txt")
+    assert perplexity_json(files, *static)["mean_kl"] > 0
+    in_python = models.perplexity(
+        model=files / "tiny.gguf", text=files / "text.txt", ranks=4, codec="int4-g32", weights="int8",
+        activations="int8-tensor-static", calibration=files / "text.txt",
+    )  # fmt: skip
+    assert in_python.mean_kl == perplexity_json(files, *static)["mean_kl"]
 
 
 def test_states_are_what_the_layers_make(model):
@@ -453,6 +536,11 @@ def test_what_becomes_infinite_is_said(files, tmp_path):
         (["--cache", "nowhere"], {}, "nowhere"),
         (["--platform", "moon"], {}, "moon"),
         (["--schedule", "x.json"], {}, "excludes"),
+        (["--weights", "int8,int3"], {}, "weights 'int3': allowed are none, int8"),
+        (["--activations", "int4-g32"], {}, "activations 'int4-g32': allowed are none, fp16"),
+        (["--activations", "fp8-tensor-static"], {}, "name the --calibration text"),
+        (["--calibration", "text.txt"], {}, "only for --activations that end in -static"),
+        (["--activations", "fp8-tensor-static", "--calibration", "nowhere.txt"], {}, "nowhere.txt"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_2(files, more, named, fragment):

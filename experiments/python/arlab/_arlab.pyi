@@ -100,8 +100,12 @@ class Model:
     def text(self, ids: Sequence[int], /) -> bytes: ...
     def run(
         self, ids: Sequence[int], what: str, algorithm: str | None, codec: str, dtype: str, ranks: int, options: dict[str, Any],
-        accumulate: str, platform: str, threads: int,
+        accumulate: str, platform: str, threads: int, weights: str, activations: str, calibration: Sequence[int],
     ) -> NDArray[np.uint8]: ...  # fmt: skip
+
+def linear(
+    x: NDArray[np.float32], w: NDArray[np.float32], activations: str, weights: str, scale: float | None, zero: int,
+) -> NDArray[np.uint8]: ...  # fmt: skip
 
 def codecs() -> list[str]: ...
 def codec_info(codec: str, /) -> dict[str, Any]: ...

@@ -6,6 +6,7 @@ and time.
     arlab.models.perplexity(model="smollm2", text="text.txt", ranks=4, algorithm="two_shot", codec="qr-q4")
     arlab.models.layers(...), arlab.models.assign(...)
     arlab.models.Model("smollm2").logits(ids, ranks=4, algorithm="two_shot", codec="qr-q4")
+    arlab.models.linear(x, w, activations="int8", weights="int8")            a quantized linear layer by itself
     arlab.models.time("llama-3-8b", topology="a100-8", codec="int4-g32")     to the first token, per output token
 
 Models whose weights are run are of the Llama type: a .gguf file, or a folder with config.json, tokenizer.json and .safetensors.
@@ -20,13 +21,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from arlab import _arlab
+from arlab._arlab import ArgumentError
 from arlab._model_time import ModelTime, time
 from arlab._tables import Figures, command, frame
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-__all__ = ["Assignment", "Layers", "Model", "ModelTime", "Perplexity", "assign", "layers", "perplexity", "time"]
+__all__ = ["Assignment", "Layers", "Model", "ModelTime", "Perplexity", "assign", "layers", "linear", "perplexity", "time"]
 
 
 def _command(
@@ -51,7 +53,7 @@ class Perplexity(_Rows):
     """How well a model predicts a text with compressed all-reduces. `table` has a row for each run.
 
     perplexity                 e to the mean loss of all tokens but each chunk's first; perplexity_standard_error
-    baseline_perplexity        of the model in fp32, not split
+    baseline_perplexity        of the model in fp32, neither split nor quantized
     mean_kl, p99_kl            KL divergence (nats) of the next token's probabilities from the uncompressed model's: the mean,
                                with mean_kl_standard_error, and what 1 % of the tokens are above
     top1_agreement_percent     of tokens after which the same next token is the likeliest
@@ -63,8 +65,8 @@ class Perplexity(_Rows):
 
     ROWS = "runs"
     SHOWN = (
-        "model", "text", "context", "tokens", "ranks", "algorithm", "codec", "dtype", "perplexity", "perplexity_standard_error",
-        "baseline_perplexity", "mean_kl", "p99_kl", "top1_agreement_percent", "token_sqnr_db", "wire_bits_per_element",
+        "model", "text", "context", "tokens", "ranks", "algorithm", "codec", "dtype", "weights", "activations", "perplexity",
+        "perplexity_standard_error", "baseline_perplexity", "mean_kl", "p99_kl", "top1_agreement_percent", "token_sqnr_db", "wire_bits_per_element",
     )  # fmt: skip
 
 
@@ -95,6 +97,9 @@ def perplexity(
     codec: str | Sequence[str],
     algorithm: str | Sequence[str] = "two_shot",
     dtype: str | Sequence[str] | None = None,
+    weights: str | Sequence[str] | None = None,
+    activations: str | Sequence[str] | None = None,
+    calibration: str | Path | None = None,
     model: str | Path = "smollm2",
     context: int | None = None,
     tokens: int | None = None,
@@ -118,6 +123,9 @@ def perplexity(
         ranks, codec, algorithm, dtype: one, or lists: then every combination is run. Rank r holds the r-th of N equal parts of the
             inputs of the attention's output projection and of the FFN's down projection; what it would send is rounded to the
             dtype (fp16, where the codec takes it) before it is encoded. All else is fp32.
+        weights, activations: in which formats the layers multiply (reference/layers/SPEC.md has the names); one, or lists: for
+            example "int8", "int8-asym", "fp8-tensor", weights "int4-g128", activations "bf16". Embedding and head stay in fp32.
+        calibration: a text from which activations with static scales ("int8-tensor-static") get these.
         model: "smollm2", a .gguf file, or a folder with config.json and .safetensors.
         tokens: at most so many of the text, the first.
         layers: only these are compressed, "0,3-5"; the others are not split. layer_codecs: other codecs, {"0,3-5": "qr-q8"}.
@@ -130,7 +138,7 @@ def perplexity(
     words = [word for where, name in (layer_codecs or {}).items() for word in ("--layer-codec", f"{where}={name}")]
     options = {
         "model": model, "text": text, "ranks": ranks, "codec": codec, "algorithm": algorithm, "dtype": dtype, "context": context,
-        "tokens": tokens, "layers": layers, "cache": cache, "platform": platform, "own": own, "forward": forward,
+        "weights": weights, "activations": activations, "calibration": calibration, "tokens": tokens, "layers": layers, "cache": cache, "platform": platform, "own": own, "forward": forward,
         "group_size": group_size, "micro_chunks": micro_chunks, "inner_codec": inner_codec, "accumulate": accumulate,
         "threads": threads,
     }  # fmt: skip
@@ -189,6 +197,26 @@ def assign(
     return Assignment(_command("assign", options, progress))
 
 
+def linear(
+    x: Any, w: Any, *, activations: str = "int8", weights: str = "int8", scale: float | None = None, zero: int = 0
+) -> NDArray[np.float32]:
+    """y = x w^T by a quantized linear layer (reference/layers/SPEC.md), bit for bit.
+
+    Args:
+        x: float32 [tokens, inputs]. w: float32 [outputs, inputs].
+        activations, weights: the formats of the two, as for perplexity().
+        scale, zero: of activations that end in -static; `zero` only where they have a zero point.
+
+    Returns float32 [tokens, outputs]. Raises ArgumentError (a ValueError).
+    """
+    matrices = [np.ascontiguousarray(each, np.float32) for each in (x, w)]
+    if any(each.ndim != 2 for each in matrices):
+        shapes = " and ".join(str(each.shape) for each in matrices)
+        raise ArgumentError(f"a layer of shapes {shapes}: needed are [tokens, inputs] and [outputs, inputs]")
+    y = _arlab.linear(*matrices, activations, weights, scale, zero).view(np.float32)
+    return y.reshape(len(matrices[0]), len(matrices[1]))
+
+
 class Model:
     """A language model in fp32, whose row-parallel projections may be split over ranks.
 
@@ -212,7 +240,8 @@ class Model:
         """float32 [tokens, vocabulary] of consecutive tokens from position 0 on.
 
         `compressed`: ranks, codec, and as for perplexity() algorithm, dtype, platform, own, forward, group_size, micro_chunks,
-        inner_codec, accumulate, threads. Without ranks, the model is not split.
+        inner_codec, accumulate, threads. Without ranks, the model is not split. Likewise weights and activations; with
+        -static activations, `calibration` is ids of tokens.
         """
         return self._run(ids, "logits", **compressed).reshape(len(ids), self.shape["vocabulary"])
 
@@ -232,6 +261,9 @@ class Model:
         platform: str = "",
         accumulate: str = "native",
         threads: int = 0,
+        weights: str = "none",
+        activations: str = "none",
+        calibration: Sequence[int] = (),
         **options: Any,
     ) -> Any:
         data = self._model.run(
@@ -245,5 +277,8 @@ class Model:
             accumulate=accumulate,
             platform=platform,
             threads=threads,
+            weights=weights,
+            activations=activations,
+            calibration=list(map(int, calibration)),
         )
         return data.view(np.float32)

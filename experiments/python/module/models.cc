@@ -4,6 +4,7 @@
 
 #include "experiments/cli/model_run.h"
 #include "experiments/models/model_files.h"
+#include "experiments/models/quantized.h"
 #include "experiments/python/module/binding.h"
 #include "experiments/python/module/schedule_options.h"
 #include "reference/memory.h"
@@ -38,13 +39,62 @@ std::vector<std::byte> bytes_of_floats(const std::vector<float>& values) {
   return {bytes.begin(), bytes.end()};
 }
 
+using FloatArray = nb::ndarray<const float, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+
+FloatRows rows_of(const FloatArray& array) {
+  return {array.data(), array.shape(0), array.shape(1), array.shape(1)};
+}
+
+/// float32 [x's rows, w's rows]: a quantized linear layer.
+nb::ndarray<nb::numpy, std::uint8_t, nb::ndim<1>> linear(const FloatArray& x, const FloatArray& w,
+                                                         const std::string& activations,
+                                                         const std::string& weights,
+                                                         std::optional<float> scale,
+                                                         std::int32_t zero) {
+  const OperandFormat x_format = parse_operand(Operand::activations, activations);
+  const OperandFormat w_format = parse_operand(Operand::weights, weights);
+  const FloatRows of_x = rows_of(x);
+  const FloatRows of_w = rows_of(w);
+  if (zero < -128 || zero > 127) fail("zero {}: allowed are -128 to 127", zero);
+  std::optional<Int8Scale> given;
+  if (scale) given = Int8Scale{*scale, x_format.asymmetric ? zero : 0};
+  const nb::gil_scoped_release others_may_run;
+  require_memory(of_x.rows * of_w.rows * sizeof(float), "the layer's outputs");
+  if (!multiplies_codes(x_format, w_format) || x_format.kind != OperandFormat::Kind::int8) {
+    return array_of(bytes_of_floats(linear_scalar(of_x, x_format, of_w, w_format, given)));
+  }
+  return array_of(bytes_of_floats(linear_int8(quantize_int8(of_x, x_format, given, 0),
+                                              quantize_int8(of_w, w_format, std::nullopt, 0))));
+}
+
+/// How the layers multiply; null: as they are.
+std::unique_ptr<models::QuantizedLayers> layers_of(const LoadedModel& model,
+                                                   const std::string& weights,
+                                                   const std::string& activations,
+                                                   const std::vector<models::TokenId>& calibration,
+                                                   unsigned threads) {
+  const OperandFormat w = parse_operand(Operand::weights, weights);
+  const OperandFormat x = parse_operand(Operand::activations, activations);
+  if (x.given == calibration.empty()) {
+    fail(
+        "activations {}: tokens for calibration are needed where they end in -static, and only "
+        "there",
+        activations);
+  }
+  if (w == OperandFormat() && x == OperandFormat()) return nullptr;
+  std::vector<Extremes> extremes;
+  if (x.given) extremes = models::input_extremes(model.network, {calibration}, threads, [] {});
+  return std::make_unique<models::QuantizedLayers>(model.network, w, x, extremes, threads);
+}
+
 /// float32: "logits" [tokens, vocabulary], or "states" [layers + 1, tokens, hidden], what each layer
 /// reads and behind them what the last one makes.
 nb::ndarray<nb::numpy, std::uint8_t, nb::ndim<1>> run(
     const LoadedModel& model, const std::vector<models::TokenId>& ids, const std::string& what,
     const std::optional<std::string>& algorithm, const std::string& codec, const std::string& dtype,
     std::uint32_t ranks, const nb::dict& options, const std::string& accumulate,
-    const std::string& platform, std::uint32_t threads) {
+    const std::string& platform, std::uint32_t threads, const std::string& weights,
+    const std::string& activations, const std::vector<models::TokenId>& calibration) {
   const models::Llama& network = model.network;
   if (ids.empty()) fail("there are no tokens: allowed are 1 or more");
   if (ids.size() > network.shape.context) {
@@ -55,6 +105,7 @@ nb::ndarray<nb::numpy, std::uint8_t, nb::ndim<1>> run(
   std::vector<std::byte> result;
   {
     const nb::gil_scoped_release others_may_run;
+    const auto linears = layers_of(model, weights, activations, calibration, threads);
     const bool logits = what == "logits";
     require_memory(
         2 * sizeof(float) * ids.size() *
@@ -64,7 +115,7 @@ nb::ndarray<nb::numpy, std::uint8_t, nb::ndim<1>> run(
     std::vector<float> values = logits ? std::vector<float>() : hidden;
     const std::vector<float> rotations = network.rotations(ids.size());
     for (std::size_t layer = 0; layer < network.layers.size(); ++layer) {
-      network.run_layer(layer, hidden, rotations, split.get(), threads);
+      network.run_layer(layer, hidden, rotations, split.get(), threads, linears.get());
       if (!logits) values.insert(values.end(), hidden.begin(), hidden.end());
     }
     if (logits) {
@@ -120,7 +171,10 @@ void define_models(nb::module_& module) {
            })
       .def("run", run, nb::arg("ids"), nb::arg("what"), nb::arg("algorithm").none(),
            nb::arg("codec"), nb::arg("dtype"), nb::arg("ranks"), nb::arg("options"),
-           nb::arg("accumulate"), nb::arg("platform"), nb::arg("threads"));
+           nb::arg("accumulate"), nb::arg("platform"), nb::arg("threads"), nb::arg("weights"),
+           nb::arg("activations"), nb::arg("calibration"));
+  module.def("linear", linear, nb::arg("x"), nb::arg("w"), nb::arg("activations"),
+             nb::arg("weights"), nb::arg("scale").none(), nb::arg("zero"));
 }
 
 }  // namespace arlab::python

@@ -1,0 +1,80 @@
+"""Quantized linear layers: reference/layers/SPEC.md, its example, and linear_oracle.py, which shares no code with them."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import arlab
+from arlab import models
+from linear_oracle import decoded, f32, int8, layer
+
+PAGE = Path(__file__).resolve().parents[2] / "reference/layers/SPEC.md"
+
+# ---------------------------------------------------------------- the same
+
+
+ACTIVATIONS = ["none", "fp16", "bf16", "int8", "int8-asym", "int8-tensor", "int8-tensor-asym", "fp8", "fp8-tensor"]
+STATIC = ["int8-tensor-static", "int8-tensor-asym-static", "fp8-tensor-static"]
+WEIGHTS = ["none", "int8", "int8-asym", "int8-tensor", "int8-tensor-asym", "fp8", "fp8-tensor", "int4-g32", "int4-g16-asym"]
+
+
+@pytest.mark.parametrize("activations", ACTIVATIONS + STATIC)
+def test_layers_are_those_of_numpy(activations):
+    generator = np.random.default_rng(7)
+    for weights in WEIGHTS:
+        for tokens, outputs, inputs in ((1, 1, 1), (5, 33, 48), (9, 20, 301)):
+            x = (generator.standard_normal((tokens, inputs)) * generator.lognormal(size=(tokens, 1)) + 0.3).astype(f32)
+            w = (generator.standard_normal((outputs, inputs)) - 0.2).astype(f32)
+            given = (f32(0.02), 17 if "asym" in activations else 0) if activations in STATIC else None
+            static = {} if given is None else {"scale": float(given[0]), "zero": given[1]}
+            found = models.linear(x, w, activations=activations, weights=weights, **static)
+            expected = layer(x, w, activations, weights, given)
+            if expected.dtype == f32:  # products of codes
+                assert np.array_equal(found, expected), weights
+            else:
+                bound = 1e-5 * np.abs(decoded(x, activations, given)).sum(1, keepdims=True)
+                assert (np.abs(found - expected) <= bound).all(), weights
+
+
+def test_the_example_of_the_page():
+    block = re.search(r"## Example\n.*?\n((?:    .*\n)+)", PAGE.read_text(encoding="utf-8"), re.DOTALL)[1]
+    lines = {line[4:13].strip(): line[13:] for line in block.splitlines()}
+
+    def numbers(key):
+        rows = re.split(" {2,}", lines[key])[0].split(" / ")
+        return np.array([row.split() for row in rows], np.float64)
+
+    x, w = numbers("x").astype(f32), numbers("W").astype(f32)
+    y = models.linear(x, w, activations="int8-asym", weights="int8")
+    assert [f"{value:.9g}" for value in y[0]] == lines["y"].split(" / ")
+    p, x_scale, x_zero = int8(x, True, False)
+    q, w_scale, _ = int8(w, False, False)
+    assert f"{x_scale[0, 0]:.9g}" == lines["x scale"].split()[0]
+    assert f"{x_scale.view(np.uint32)[0, 0]:08X}" == lines["x scale"].split()[1]
+    assert (x_zero[0, 0], p.sum()) == (int(lines["x zero"]), int(lines["x codes"].split()[-1]))
+    assert np.array_equal(p, numbers("x codes")) and np.array_equal(q, numbers("W codes"))
+    assert [f"{value:.9g}" for value in w_scale[:, 0]] == lines["W scales"].split()
+    assert ((p - x_zero) @ q.T)[0].tolist() == [int(each) for each in lines["sums"].split(" / ")]
+
+
+def test_bad_input_is_one_line():
+    x, w = np.ones((2, 4), f32), np.ones((3, 4), f32)
+    for arguments, fragment in (
+        ({"activations": "int4-g32"}, "activations 'int4-g32': allowed are none, fp16"),
+        ({"weights": "fp16"}, "weights 'fp16': allowed are none, int8"),
+        ({"activations": "int8-tensor-static"}, "a scale is given to the formats that end in -static"),
+        ({"activations": "int8", "scale": 1.0}, "a scale is given to the formats that end in -static"),
+        ({"activations": "fp8-tensor-static", "weights": "fp8", "scale": -1.0}, "finite and not negative"),
+        ({"activations": "int8-tensor-asym-static", "scale": 1.0, "zero": 200}, "zero 200: allowed are -128 to 127"),
+    ):
+        with pytest.raises(arlab.ArgumentError, match=fragment) as error:
+            models.linear(x, w, **arguments)
+        assert "\n" not in str(error.value)
+    with pytest.raises(arlab.ArgumentError, match="4 inputs cannot take 5"):
+        models.linear(np.ones((2, 5)), w)
+    with pytest.raises(arlab.ArgumentError, match="needed are"):
+        models.linear(np.ones(5), w)
+    with pytest.raises(arlab.ArgumentError, match="at most 133144"):
+        models.linear(np.ones((1, 133145)), np.ones((1, 133145)))

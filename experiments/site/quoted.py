@@ -24,6 +24,10 @@ FIGURE = re.compile(r"([-\w.,?]+)<!-- (\w+\([^\n]*?\)) -->")
 TABLE = re.compile(r"<!-- (\w+\(\)) -->\n\n\|.*?\n(?=\n|\Z)", re.DOTALL)
 EXPERIMENTS = REPOSITORY / "experiments"
 SPEEDS = "measured/h200_places_2026-11-22.csv"
+SPEEDS_BF16 = "measured/h200_allreduce_bf16_2026-11-23.csv"
+BOUNDS = "measured/h200_link_and_memory_bound_2026-11-21.csv"
+INSTRUCTIONS = "measured/codec_instructions_2026-11-23.csv"
+H200_ISSUES_PER_US = 132 * 4 * 1980  # an instruction of a warp per cycle on each scheduler of its multiprocessors, at their highest clock
 SMALL = "measured/h200_lamport_2026-11-23.csv"
 LAYERS = "measured/h200_layers_2026-11-23.csv"
 CONFORMANCE = "measured/h200_conformance_2026-11-23.csv"
@@ -108,6 +112,55 @@ def small_messages() -> str:
     for size in ("4K", "16K", "128K", "512K", "1M", "2M"):
         cells = [times.get((kernel, codec, str(number(size))), "") for kernel, codec in columns]
         lines.append(f"| {size[:-1]} {size[-1]}iB | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _instructions(architecture: str, codec: str, dtype: str, work: str) -> dict[str, str]:
+    wanted = (architecture, codec, dtype, work)
+    return next(row for row in rows(INSTRUCTIONS) if (row["architecture"], row["codec"], row["dtype"], row["work"]) == wanted)
+
+
+def instructions() -> str:
+    """Of a thread, for eight elements; in brackets those of AMD's vector units."""
+    codecs = ("", "qr-q8", "qr-q6", "qr-q4", "qr-fp8", "int8-g128", "int5-g128", "int4-g32", "int2-g32-sr")
+    titles = " | ".join(f"`{codec}`" if codec else "uncompressed" for codec in codecs)
+    lines = [f"| | {titles} |", "| --- " * (1 + len(codecs)) + "|"]
+    for architecture in ("sm_90", "gfx942"):
+        for dtype in ("fp16", "bf16"):
+            for work, name in (("encode", "encode"), ("decode_add", "decode and add")):
+                found = [_instructions(architecture, codec or dtype, dtype, work) for codec in codecs]
+                cells = [row["instructions"] + (f" ({row['vector']})" if row["vector"] else "") for row in found]
+                lines.append(f"| {architecture}, {dtype}, {name} | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def bounds() -> str:
+    """What links, memory and instructions allow on H200, microseconds, beside the better of one_shot and two_shot."""
+    lines = ["| GPUs | dtype | size | codec | links | memory | instructions | bound by | measured | of the bound |", "| --- " * 10 + "|"]
+    for ranks, name in ((2, SPEEDS_BF16), (4, SPEEDS)):
+        dtype = {SPEEDS_BF16: "bf16", SPEEDS: "fp16"}[name]
+        for size in ("16M", "64M", "256M"):
+            for codec, bits in ((dtype, "16"), ("qr-q8", "8.5"), ("int5-g128", "5.25"), ("qr-q4", "4.5")):
+                allowed = {
+                    what: next(
+                        float(row["time_us"])
+                        for row in rows(BOUNDS)
+                        if (row["gpus"], row["wire_bits"], row["bytes"], row["what"]) == (str(ranks), bits, str(number(size)), what)
+                    )
+                    for what in ("links", "memory")
+                }
+                time, algorithm = min(
+                    (float(row["time_us"]), row["algorithm"])
+                    for row in rows(name)
+                    if (row["ranks"], row["codec"], row["bytes"], row["library"]) == (str(ranks), codec, str(number(size)), "arlab")
+                )
+                encodes, decodes = {"one_shot": (1, ranks), "two_shot": (1 + 1 / ranks, 2)}[algorithm]  # of every element
+                taken = [float(_instructions("sm_90", codec, dtype, work)["instructions"]) for work in ("encode", "decode_add")]
+                warps = number(size) / 2 / (8 * 32)
+                allowed["instructions"] = (encodes * taken[0] + decodes * taken[1]) * warps / H200_ISSUES_PER_US
+                what, most = max(allowed.items(), key=lambda one: one[1])
+                cells = [str(ranks), dtype, f"{size[:-1]} MiB", f"`{codec}`", *(shown(one) for one in allowed.values()), what, shown(time), f"{100 * most / time:.0f} %"]
+                lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
 

@@ -68,44 +68,47 @@ bool sends_to_all(const Plan& plan) {
   return pairs.size() == (plan.lists_one_rank() ? others : plan.world_size * others);
 }
 
+void append_channels(Plan& plan, const Plan& copy, const RankOrder& order) {
+  const auto stages = static_cast<std::uint32_t>(plan.stages.size());
+  const auto messages = static_cast<std::uint32_t>(plan.messages.size());
+  const auto consumers = static_cast<std::uint32_t>(plan.consumers.size());
+  const auto dependents = static_cast<std::uint32_t>(plan.dependents.size());
+  for (Stage stage : copy.stages) {
+    stage.rank = order[stage.rank];
+    stage.channel += plan.channels;
+    stage.first_message += messages;
+    stage.first_dependent += dependents;
+    plan.stages.push_back(stage);
+  }
+  for (PlannedMessage message : copy.messages) {
+    message.from = order[message.from];
+    message.to = order[message.to];
+    message.stage += stages;
+    message.first_consumer += consumers;
+    plan.messages.push_back(message);
+  }
+  for (const StageId consumer : copy.consumers) plan.consumers.push_back(stages + consumer);
+  for (const StageId dependent : copy.dependents) plan.dependents.push_back(stages + dependent);
+  plan.channels += copy.channels;
+}
+
 Plan in_channels(const std::vector<Plan>& copies, const std::vector<RankOrder>& orders) {
   if (copies.empty() || copies.size() != orders.size()) {
     throw std::logic_error("in_channels: every copy needs an order");
   }
   Plan plan = copies.front();
   plan.elements = 0;
-  plan.channels = static_cast<Rank>(copies.size());
   plan.stages.clear();
   plan.messages.clear();
   plan.consumers.clear();
   plan.dependents.clear();
-  for (Rank channel = 0; channel < plan.channels; ++channel) {
-    const Plan& copy = copies[channel];
-    const RankOrder& order = orders[channel];
-    if (copy.lists_one_rank() || order.size() != plan.world_size) {
+  plan.channels = 0;
+  for (std::size_t i = 0; i < copies.size(); ++i) {
+    if (copies[i].lists_one_rank() || orders[i].size() != plan.world_size) {
       throw std::logic_error("in_channels: a copy lists one rank, or its order has other ranks");
     }
-    plan.elements += copy.elements;
-    const auto stages = static_cast<std::uint32_t>(plan.stages.size());
-    const auto messages = static_cast<std::uint32_t>(plan.messages.size());
-    const auto consumers = static_cast<std::uint32_t>(plan.consumers.size());
-    const auto dependents = static_cast<std::uint32_t>(plan.dependents.size());
-    for (Stage stage : copy.stages) {
-      stage.rank = order[stage.rank];
-      stage.channel = channel;
-      stage.first_message += messages;
-      stage.first_dependent += dependents;
-      plan.stages.push_back(stage);
-    }
-    for (PlannedMessage message : copy.messages) {
-      message.from = order[message.from];
-      message.to = order[message.to];
-      message.stage += stages;
-      message.first_consumer += consumers;
-      plan.messages.push_back(message);
-    }
-    for (const StageId consumer : copy.consumers) plan.consumers.push_back(stages + consumer);
-    for (const StageId dependent : copy.dependents) plan.dependents.push_back(stages + dependent);
+    plan.elements += copies[i].elements;
+    append_channels(plan, copies[i], orders[i]);
   }
   return plan;
 }

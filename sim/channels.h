@@ -32,6 +32,9 @@ std::vector<RankOrder> channel_orders(const Topology& topology, Rank world_size,
 /// Whether every rank sends to every other: then other orders lead over no other links.
 bool sends_to_all(const Plan& plan);
 
+/// Appends a plan that lists all of its ranks, order[i] in place of rank i, in channels of its own.
+void append_channels(Plan& plan, const Plan& copy, const RankOrder& order);
+
 /// The plans as copies that run at once, `orders[i]` with the ranks of `copies[i]`. The copies are
 /// of the same algorithm, list all ranks, and divide the tensor.
 Plan in_channels(const std::vector<Plan>& copies, const std::vector<RankOrder>& orders);

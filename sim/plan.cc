@@ -599,6 +599,41 @@ Plan plan_of(const Schedule& schedule, const Codecs& codecs, DType dtype) {
 
 // ---------------------------------------------------------------- multicast
 
+Plan with_all_ranks(const Plan& alike) {
+  Plan plan = alike;
+  plan.is_alike = false;
+  plan.stages.clear();
+  plan.messages.clear();
+  plan.consumers.clear();
+  plan.dependents.clear();
+  const Rank n = alike.world_size;
+  const auto messages = static_cast<std::uint32_t>(alike.messages.size());
+  for (const Stage& own : alike.stages) {
+    for (Rank rank = 0; rank < n; ++rank) {
+      Stage& stage = plan.stages.emplace_back(own);
+      stage.rank = (own.rank + rank) % n;
+      stage.first_message += rank * messages;
+      stage.first_dependent = static_cast<std::uint32_t>(plan.dependents.size());
+      for (std::uint32_t i = 0; i < own.dependents; ++i) {
+        plan.dependents.push_back(alike.dependents[own.first_dependent + i] * n + rank);
+      }
+    }
+  }
+  for (Rank rank = 0; rank < n; ++rank) {
+    for (const PlannedMessage& own : alike.messages) {
+      PlannedMessage& message = plan.messages.emplace_back(own);
+      message.from = (own.from + rank) % n;
+      message.to = (own.to + rank) % n;
+      message.stage = own.stage * n + rank;
+      message.first_consumer = static_cast<std::uint32_t>(plan.consumers.size());
+      for (std::uint32_t i = 0; i < own.consumers; ++i) {
+        plan.consumers.push_back(alike.consumers[own.first_consumer + i] * n + message.to);
+      }
+    }
+  }
+  return plan;
+}
+
 Plan with_multicast(Plan plan) {
   std::vector<PlannedMessage> messages;
   std::vector<StageId> consumers;

@@ -128,6 +128,9 @@ struct Plan {
   bool lists_one_rank() const { return folded() || is_alike; }
 };
 
+/// Of one that lists rank 0 for all (is_alike): lists them.
+Plan with_all_ranks(const Plan& alike);
+
 /// What a stage sends alike to all others becomes one message, Reach::multicast.
 Plan with_multicast(Plan plan);
 

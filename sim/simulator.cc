@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <map>
 #include <memory>
 #include <optional>
 #include <set>
+#include <stdexcept>
 #include <unordered_map>
 #include <utility>
 
@@ -84,7 +86,38 @@ class Ways {
     announce(real_other_route(message));
   }
 
-  const Network& network() const { return folded_ || is_part_ ? network_ : fabric_.network(); }
+  const Network& network() const {
+    return folded_ || is_part_ || is_own_ ? network_ : fabric_.network();
+  }
+
+  /// From now on bandwidths may change, and links may fail.
+  void own_network() {
+    network_ = fabric_.network();
+    is_own_ = true;
+  }
+  void set_bandwidth(LinkId link, double gb_per_s) { network_.set_bandwidth(link, gb_per_s); }
+  /// From now on ways are those of the fabric that is left without `dead` links, which are what
+  /// `faults` say.
+  void avoid(const std::set<LinkId>& dead, const std::vector<LinkFault>& faults) {
+    left_routes_.reset();
+    left_.reset();
+    if (dead.empty()) return;
+    Topology left = topology_;
+    left.link_events.clear();
+    for (const LinkFault& fault : faults) {
+      std::erase_if(left.faults, [&](const LinkFault& before) {
+        return before.from == fault.from && before.to == fault.to;
+      });
+      left.faults.push_back(fault);
+    }
+    left_.emplace(left);
+    left_routes_.emplace(*left_);
+    // Both have their links in the same order.
+    real_of_left_.clear();
+    for (LinkId link = 0; link < fabric_.network().links(); ++link) {
+      if (!dead.contains(link)) real_of_left_.push_back(link);
+    }
+  }
 
   /// A link of the whole fabric that this one is, or stands for.
   LinkId real_link(LinkId link) const {
@@ -95,13 +128,23 @@ class Ways {
   /// In the whole fabric. Throws InvalidInput that names the ranks when there is no way.
   std::span<const LinkId> real_route(Rank from, Rank to) {
     try {
-      return routes_.route(from, to);
+      return real_route_of_nodes(from, to);
     } catch (const InvalidInput&) {
-      fail("topology '{}': there is no way from rank {} to rank {}", topology_.name, from, to);
+      fail("topology '{}': there is no way from rank {} to rank {}{}", topology_.name, from, to,
+           left_ ? ", since links have failed" : "");
     }
+  }
+  std::span<const LinkId> real_route_of_nodes(NodeId from, NodeId to) {
+    if (!left_) return routes_.route(from, to);
+    left_path_.clear();
+    for (const LinkId link : left_routes_->route(from, to)) {
+      left_path_.push_back(real_of_left_[link]);
+    }
+    return left_path_;
   }
 
   std::span<const LinkId> real_other_route(Rank from, Rank to) {
+    if (left_) return {};
     return routes_.other_route(from, to);
   }
 
@@ -207,7 +250,12 @@ class Ways {
   Rank ranks_;
   Rank world_size_;
   bool is_part_ = false;
-  Network network_;                        ///< folded, or of the links in use
+  bool is_own_ = false;
+  Network network_;             ///< folded, or of the links in use, or one that changes
+  std::optional<Fabric> left_;  ///< without links that have failed
+  std::optional<Routes> left_routes_;
+  std::vector<LinkId> real_of_left_;
+  std::vector<LinkId> left_path_;
   std::vector<LinkId> kept_;               ///< in ascending order
   std::map<LinkId, LinkId> folded_links_;  ///< by representative
   std::vector<Fabric::Orbit> orbits_;      ///< by folded link
@@ -248,18 +296,67 @@ using CauseId = std::uint32_t;
 
 // ---------------------------------------------------------------- one run
 
+/// A number from 0 to below 1 that follows from what it is for.
+double chance(std::uint64_t seed, std::uint64_t what) {
+  // SplitMix64 (Steele, Lea, Flood 2014), twice.
+  const auto mix = [](std::uint64_t x) {
+    x += 0x9E3779B97F4A7C15;
+    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9;
+    x = (x ^ (x >> 27)) * 0x94D049BB133111EB;
+    return x ^ (x >> 31);
+  };
+  return static_cast<double>(mix(mix(seed) ^ what) >> 11) * 0x1p-53;
+}
+
+/// Of an exponential distribution.
+double exponential(double mean, std::uint64_t seed, std::uint64_t what) {
+  return mean > 0 ? -mean * std::log1p(-chance(seed, what)) : 0;
+}
+
+/// A collective of a run.
+struct Job {
+  const Plan* plan = nullptr;  ///< as its kernels know it: with its own ranks
+  std::vector<std::unique_ptr<const KernelModel>> kernels;  ///< by class of device
+  std::vector<Rank> ranks;  ///< of the topology, by its own; empty: the same
+  double start_us = 0;
+  Rank first_channel = 0;
+  StageId first_stage = 0;
+  std::uint32_t steps = 1;  ///< whose messages travel side by side
+
+  const KernelModel& kernel() const { return *kernels.front(); }
+};
+
+/// Devices of a topology, each once, and which one a rank has.
+struct Devices {
+  explicit Devices(const Topology& topology) {
+    all.push_back(&topology.device);
+    if (topology.device_overrides.empty()) return;
+    class_of.assign(topology.ranks.value, 0);
+    for (const DeviceOverride& each : topology.device_overrides) {
+      for (const Rank rank : each.ranks) class_of[rank] = static_cast<std::uint32_t>(all.size());
+      all.push_back(&each.device);
+    }
+  }
+  std::vector<const Device*> all;
+  std::vector<std::uint32_t> class_of;  ///< by rank; empty while all have the first
+};
+
 class Run final : public NetworkClient, private NetworkTrace {
  public:
-  Run(const Plan& plan, const Topology& topology, const Fabric& fabric, const KernelModel& kernel,
+  /// Links of the fabric have this share of their bandwidth.
+  Run(const Plan& plan, const std::vector<Job>& jobs, const Topology& topology,
+      const Devices& devices, const Fabric& fabric, double efficiency,
       const SimulateOptions& options)
       : plan_(plan),
+        jobs_(jobs),
         topology_(topology),
+        devices_(devices),
         fabric_(fabric),
-        kernel_(kernel),
+        efficiency_(efficiency),
         trace_(options.trace),
+        seed_(options.seed),
         most_solved_(options.most_solved),
         next_look_(options.most_solved / kFirstLook),
-        steps_(std::max(1u, kernel.steps_side_by_side())),
         fifo_(options.sharing == Sharing::fifo),
         ways_(fabric, topology, plan.folded(), plan.ranks_per_rank, plan.world_size),
         ranks_(plan.folded() ? 1 : plan.world_size),
@@ -267,57 +364,54 @@ class Run final : public NetworkClient, private NetworkTrace {
         messages_per_copy_(static_cast<std::uint32_t>(plan.messages.size())),
         awaited_(plan.stages.size() * copies_),
         begun_by_(awaited_.size()),
-        latest_(awaited_.size(), kNone) {
+        latest_(awaited_.size(), kNone),
+        ends_(jobs.size()) {
     causes_.append();
     costs_.reserve(plan.stages.size());
-    for (const Stage& stage : plan.stages) {
-      costs_.push_back({kernel.cost_of(stage), kernel.gather_us(stage)});
+    for (std::uint32_t j = 0; j < jobs.size(); ++j) {
+      for (const Stage& stage : jobs[j].plan->stages) {
+        const KernelModel& kernel = kernel_of(jobs[j], plan.stages[costs_.size()].rank);
+        costs_.push_back({kernel.cost_of(stage), kernel.gather_us(stage)});
+      }
+      job_of_channel_.insert(job_of_channel_.end(), jobs[j].plan->channels, j);
     }
     require_few_crossings(options.most_crossings);
-    if (plan.folded()) {
+    const bool changes = !topology.link_events.empty() || !topology.background.empty();
+    if (changes) {
+      ways_.own_network();
+    } else if (plan.folded()) {
       for (const PlannedMessage& m : plan_.messages) ways_.announce(m);
     } else if (crossings_ < fabric.network().links() / kSparse) {
       keep_links_in_use();
     }
     if (fifo_) {
+      if (changes) fail("link_events and background need --sharing max_min");
       engine_ = std::make_unique<FifoEngine>(ways_.network(), *this);
     } else {
-      engine_ = std::make_unique<FlowEngine>(ways_.network(), *this, plan_.channels);
+      auto flows = std::make_unique<FlowEngine>(ways_.network(), *this, plan_.channels);
+      flows_ = flows.get();
+      engine_ = std::move(flows);
     }
     if (trace_ != nullptr) engine_->set_trace(this);
+    if (changes) schedule_changes();
   }
 
-  SimulationResult result() {
+  std::vector<SimulationResult> results() {
     if (trace_ != nullptr) trace_->on_fabric(fabric_);
     start_ranks();
     engine_->run();
-    add_last_message();
-    SimulationResult r{.model = std::string(kSimulatorModel),
-                       .topology = topology_.name,
-                       .algorithm = plan_.algorithm,
-                       .collective = plan_.collective,
-                       .codec = plan_.codec,
-                       .inner_codec = plan_.inner_codec,
-                       .dtype = plan_.dtype,
-                       .world_size = plan_.world_size,
-                       .runs_nccl = plan_.is_nccl,
-                       .payload_bytes = plan_.elements * size_of(plan_.dtype),
-                       .simulated_ranks = ranks_,
-                       .breakdown = {},
-                       .links = {},
-                       .bottleneck = {}};
-    const WideCount times = WideCount{plan_.ranks_per_rank} * copies_;
-    for (const PlannedMessage& message : plan_.messages) {
-      r.wire_bytes += message.bytes * times;
-      r.wire_elements += message.elements * times;
+    Picoseconds end = 0;
+    for (std::uint32_t job = 0; job < jobs_.size(); ++job) {
+      add_last_message(job);
+      end = std::max(end, time_of(ends_[job].last));
     }
-    r.latency = causes_[last_].time;
-    r.latency_us = us_from_picoseconds(r.latency);
-    r.algbw_gb_per_s = static_cast<double>(r.payload_bytes) / (r.latency_us * 1e3);
-    r.busbw_gb_per_s = r.algbw_gb_per_s * bus_bandwidth_factor(plan_.collective, plan_.world_size);
-    r.links = link_classes(r.latency);
-    explain(r);
-    return r;
+    std::vector<SimulationResult> results;
+    for (std::uint32_t job = 0; job < jobs_.size(); ++job) {
+      results.push_back(result_of(job));
+      results.back().links = link_classes(end);
+      explain(results.back(), job);
+    }
+    return results;
   }
 
  private:
@@ -343,6 +437,14 @@ class Run final : public NetworkClient, private NetworkTrace {
   };
   static constexpr std::uint32_t kNone = UINT32_MAX;
 
+  /// What a collective ends with.
+  struct End {
+    CauseId last = 0;
+    Picoseconds time = 0;  ///< of last, or of last_message if that is later
+    Arrival last_message = {};
+    Picoseconds gathered = 0;
+  };
+
   struct Costs {
     StageCost stage;
     double gather_us;
@@ -363,21 +465,61 @@ class Run final : public NetworkClient, private NetworkTrace {
   static constexpr std::uint64_t kOtherWay = std::uint64_t{1} << 33;  ///< this is the second
 
   // Tags of timers.
-  enum class Timer : std::uint64_t { begin, done, arrived, free };
-  static constexpr std::uint64_t kTimers = 4;
+  enum class Timer : std::uint64_t { begin, done, arrived, free, change };
+  static constexpr std::uint64_t kTimers = 8;
   static std::uint64_t tag(std::uint32_t subject, Timer timer) {
     return subject * kTimers + static_cast<std::uint64_t>(timer);
   }
 
-  CauseId add_cause(Picoseconds time, CauseId before, Span span, std::uint32_t subject = 0,
-                    Picoseconds network = 0, std::uint32_t limit = 0) {
+  CauseId add_cause(End& end, Picoseconds time, CauseId before, Span span,
+                    std::uint32_t subject = 0, Picoseconds network = 0, std::uint32_t limit = 0) {
     const auto id = static_cast<CauseId>(causes_.append());
     causes_[id] = {time, network, before, subject, limit, span};
-    if (time > last_time_) {
-      last_time_ = time;
-      last_ = id;
+    if (time > end.time) {
+      end.time = time;
+      end.last = id;
     }
     return id;
+  }
+
+  SimulationResult result_of(std::uint32_t job) const {
+    const Plan& plan = *jobs_[job].plan;
+    SimulationResult r{.model = std::string(kSimulatorModel),
+                       .topology = topology_.name,
+                       .algorithm = plan.algorithm,
+                       .collective = plan.collective,
+                       .codec = plan.codec,
+                       .inner_codec = plan.inner_codec,
+                       .dtype = plan.dtype,
+                       .world_size = plan.world_size,
+                       .runs_nccl = plan.is_nccl,
+                       .payload_bytes = plan.elements * size_of(plan.dtype),
+                       .simulated_ranks = plan.folded() ? 1 : plan.world_size,
+                       .breakdown = {},
+                       .links = {},
+                       .bottleneck = {}};
+    const WideCount times = WideCount{plan.ranks_per_rank} * copies_;
+    for (const PlannedMessage& message : plan.messages) {
+      r.wire_bytes += message.bytes * times;
+      r.wire_elements += message.elements * times;
+    }
+    r.latency = time_of(ends_[job].last) - picoseconds_from_us(jobs_[job].start_us);
+    r.latency_us = us_from_picoseconds(r.latency);
+    r.algbw_gb_per_s = static_cast<double>(r.payload_bytes) / (r.latency_us * 1e3);
+    r.busbw_gb_per_s = r.algbw_gb_per_s * bus_bandwidth_factor(plan.collective, plan.world_size);
+    return r;
+  }
+
+  std::uint32_t job_index(const Stage& stage) const {
+    return jobs_.size() == 1 ? 0 : job_of_channel_[stage.channel];
+  }
+  const Job& job_of(const Stage& stage) const { return jobs_[job_index(stage)]; }
+  End& end_of(const Stage& stage) { return ends_[job_index(stage)]; }
+  const KernelModel& kernel_of(const Job& job, Rank rank) const {
+    return devices_.class_of.empty() ? job.kernel() : *job.kernels[devices_.class_of[rank]];
+  }
+  const KernelModel& kernel_of(const Stage& stage, Rank rank) const {
+    return kernel_of(job_of(stage), rank);
   }
   Picoseconds time_of(CauseId id) const { return causes_[id].time; }
 
@@ -477,12 +619,29 @@ class Run final : public NetworkClient, private NetworkTrace {
     for (const Straggler& straggler : topology_.stragglers) {
       if (straggler.rank < ranks_) delay_us[straggler.rank] = straggler.delay_us.value;
     }
-    for (Rank place = 0; place < ranks_ * plan_.channels; ++place) {
-      const Rank rank = place % ranks_;
-      const CauseId ready =
-          add_cause(later_by(0, kernel_.launch_us() + delay_us[rank]), 0, Span::launch, rank);
-      state_.push_back({.ready = ready, .free = ready});
-      if (trace_ != nullptr && place == rank) trace_->on_launched(rank, time_of(ready));
+    state_.resize(std::size_t{ranks_} * plan_.channels);
+    std::vector<bool> is_launched(ranks_, false);
+    for (std::uint32_t j = 0; j < jobs_.size(); ++j) {
+      const Job& job = jobs_[j];
+      const Picoseconds called = picoseconds_from_us(job.start_us);
+      CauseId call = 0;
+      if (called > 0) call = add_cause(ends_[j], called, 0, Span::nothing);
+      const Rank taking_part = job.ranks.empty() ? ranks_ : job.plan->world_size;
+      for (Rank channel = 0; channel < job.plan->channels; ++channel) {
+        for (Rank i = 0; i < taking_part; ++i) {
+          const Rank rank = job.ranks.empty() ? i : job.ranks[i];
+          const double late_us = exponential(topology_.jitter.launch_us, seed_,
+                                             kLaunches | std::uint64_t{j} << 32 | rank);
+          const CauseId ready = add_cause(
+              ends_[j],
+              later_by(called, kernel_of(job, rank).launch_us() + delay_us[rank] + late_us), call,
+              Span::launch, rank);
+          state_[std::size_t{job.first_channel + channel} * ranks_ + rank] = {.ready = ready,
+                                                                              .free = ready};
+          if (trace_ != nullptr && !is_launched[rank]) trace_->on_launched(rank, time_of(ready));
+          is_launched[rank] = true;
+        }
+      }
     }
     for (StageId id = 0; id < awaited_.size(); ++id) {
       awaited_[id] = stage_of(id).awaited;
@@ -513,6 +672,9 @@ class Run final : public NetworkClient, private NetworkTrace {
         break;
       case Timer::free:
         begin_waiting(id);
+        break;
+      case Timer::change:
+        change(changes_[id]);
         break;
     }
   }
@@ -558,16 +720,18 @@ class Run final : public NetworkClient, private NetworkTrace {
     const Rank rank = rank_of(id);
     PlaceState& place = state_[place_of(id)];
     const StageCost& cost = costs_of(id).stage;
+    const KernelModel& kernel = kernel_of(stage, rank);
     const Picoseconds start = engine_->now();
     const CauseId begun_by = begun_by_[id];
     const CauseId done =
-        add_cause(later_by(start, kernel_.stage_time(cost).total_us()), begun_by, Span::stage, id);
+        add_cause(end_of(stage), later_by(start, kernel.stage_time(cost).total_us()), begun_by,
+                  Span::stage, id);
     if (const double work_us = cost.measure_us + cost.work_us; work_us > 0) {
-      place.free = add_cause(later_by(start, work_us), begun_by, Span::work, rank, 0,
-                             kernel_.is_memory_bound(stage) ? 1 : 0);
+      place.free = add_cause(end_of(stage), later_by(start, work_us), begun_by, Span::work, rank, 0,
+                             kernel.is_memory_bound(stage) ? 1 : 0);
     }
     trace_stage(stage, rank, cost, start, time_of(done));
-    const double cap = stage.messages > 0 ? kernel_.rate_cap_gb_per_s(stage) : kNoRateCap;
+    const double cap = stage.messages > 0 ? kernel.rate_cap_gb_per_s(stage) : kNoRateCap;
     const MessageId first = first_message_of(id);
     for (std::uint32_t i = 0; i < stage.messages; ++i) {
       PlannedMessage message = plan_.messages[stage.first_message + i];
@@ -581,10 +745,15 @@ class Run final : public NetworkClient, private NetworkTrace {
   void send(MessageId id, const PlannedMessage& message, double rate_cap_gb_per_s) {
     const std::span<const LinkId> route = ways_.route(message);
     if (message.output_elements > 0) decode_while_arriving(message, route);
-    std::uint64_t bytes = kernel_.link_bytes(message);
+    const KernelModel& kernel = kernel_of(stage_of(message.stage), message.from);
+    std::uint64_t bytes = kernel.link_bytes(message);
     if (message.reach == Reach::reduction) {
       bytes = static_cast<std::uint64_t>(static_cast<double>(bytes) /
                                          topology_.in_switch.reduction_efficiency.value);
+    }
+    if (const double efficiency = kernel.link_efficiency(); efficiency != efficiency_) {
+      bytes = static_cast<std::uint64_t>(
+          std::llround(static_cast<double>(bytes) * (efficiency_ / efficiency)));
     }
     // Of two ways that are as good each takes half.
     const bool is_split = bytes > 1 && !ways_.other_route(message).empty();
@@ -610,7 +779,7 @@ class Run final : public NetworkClient, private NetworkTrace {
          .bytes = bytes,
          .tag = message_tag,
          .rate_cap_gb_per_s = rate_cap_gb_per_s,
-         .turn = stage.step / steps_,  // one of steps side by side
+         .turn = stage.step / job_of(stage).steps,  // one of steps side by side
          .stream = stage.channel,
          .is_tree = message.reach != Reach::one,
          .tree_latency = message.reach == Reach::one ? 0 : ways_.latency_of_tree(message)});
@@ -636,18 +805,19 @@ class Run final : public NetworkClient, private NetworkTrace {
   void decode_while_arriving(const PlannedMessage& message, std::span<const LinkId> route) {
     const std::uint64_t elements = message.output_elements;
     const std::uint64_t inner = message.inner_output_elements;
-    const double work_us = kernel_.output_us(elements, inner);
-    if (work_us <= 0) return;
     const Stage& stage = stage_of(message.stage);
     const Picoseconds first_byte = engine_->now() + latency_of(message, route);
     for_each_receiver(message, [&](Rank to) {
+      const KernelModel& kernel = kernel_of(stage, to);
+      const double work_us = kernel.output_us(elements, inner);
+      if (work_us <= 0) return;
       PlaceState& place = state_[stage.channel * ranks_ + to];
       CauseId start = place.free;
       if (first_byte > time_of(start)) {
-        start = add_cause(first_byte, begun_by_[message.stage], Span::latency);
+        start = add_cause(end_of(stage), first_byte, begun_by_[message.stage], Span::latency);
       }
-      place.free = add_cause(later_by(time_of(start), work_us), start, Span::work, to, 0,
-                             kernel_.is_memory_bound(kernel_.output_stage(elements, inner)));
+      place.free = add_cause(end_of(stage), later_by(time_of(start), work_us), start, Span::work,
+                             to, 0, kernel.is_memory_bound(kernel.output_stage(elements, inner)));
       if (trace_ != nullptr) {
         trace_->on_work(to, SimulationTrace::Work::decode, stage.step, time_of(start),
                         time_of(place.free));
@@ -656,14 +826,16 @@ class Run final : public NetworkClient, private NetworkTrace {
   }
 
   const TimeParts& message_parts(const PlannedMessage& message, Picoseconds network) {
-    const double link_gb_per_s = kernel_.knows_contention() ? first_link_gb_per_s(message) : 0;
+    const Stage& stage = stage_of(message.stage);
+    const KernelModel& kernel = kernel_of(stage, message.from);
+    const double link_gb_per_s = kernel.knows_contention() ? first_link_gb_per_s(message) : 0;
     // Messages of a stage are mostly alike, and delivered one after the other.
     const PartsOfMessage like{message.stage / copies_, message.bytes, message.inner_bytes, network,
                               link_gb_per_s};
     if (parts_of_ != like) {
       parts_of_ = like;
-      parts_ = kernel_.message_time(stage_of(message.stage), costs_of(message.stage).stage, message,
-                                    us_from_picoseconds(network), link_gb_per_s);
+      parts_ = kernel.message_time(stage, costs_of(message.stage).stage, message,
+                                   us_from_picoseconds(network), link_gb_per_s);
     }
     return parts_;
   }
@@ -684,28 +856,38 @@ class Run final : public NetworkClient, private NetworkTrace {
 
   void on_delivered(const Delivery& delivered) override {
     Delivery delivery = delivered;
+    if (!restarted_.empty()) {
+      const auto restarted = restarted_.find(delivery.tag);
+      if (restarted != restarted_.end()) delivery.started = restarted->second;
+    }
     if ((delivery.tag & kHalf) != 0 && !join(delivery)) return;
     ++delivered_;
     if (engine_->solved() > next_look_) look_at_progress();
     const auto id = static_cast<MessageId>(delivery.tag);
     const PlannedMessage message = message_of(id);
     const Picoseconds network = delivery.sent - delivery.started;
-    const Picoseconds way = fifo_ || steps_ > 1 ? latency_of(message, ways_.route(message)) : 0;
+    const Stage& stage = stage_of(message.stage);
+    const std::uint32_t steps = job_of(stage).steps;
+    const Picoseconds way = fifo_ || steps > 1 ? latency_of(message, ways_.route(message)) : 0;
     // Of steps side by side, the last wire takes such a way in each.
-    const Picoseconds latency = delivery.delivered - delivery.sent + (steps_ - 1) * way;
+    Picoseconds latency = delivery.delivered - delivery.sent + (steps - 1) * way;
+    if (const double mean_us = topology_.jitter.message_us; mean_us > 0) {
+      latency = later_by(latency, exponential(mean_us, seed_, id));
+    }
     const Picoseconds gone = std::max(
         delivery.sent, later_by(delivery.started, message_parts(message, network).total_us()));
     const Picoseconds there = later_by(gone, us_from_picoseconds(latency));
     // On later links what has left the sender may have waited for others.
-    const Picoseconds queued = fifo_ ? there - gone - steps_ * way : 0;
+    const Picoseconds queued = fifo_ ? there - gone - steps * way : 0;
     const Arrival arrival{id, delivery.limit, network, gone, queued, there, {}};
     const bool is_awaited = message.consumers > 0;
-    // Both sides of an exchange gather alike.
-    const double gather_us = is_awaited ? 0 : costs_of(message.stage).gather_us;
+    const double gather_us = is_awaited ? 0 : gather_us_of(message);
     const Picoseconds gathered = gather_us > 0 ? later_by(there, gather_us) : there;
-    if (gathered > last_time_) {
-      last_time_ = gathered;
-      last_message_ = {arrival, gathered};
+    End& end = end_of(stage);
+    if (gathered > end.time) {
+      end.time = gathered;
+      end.last_message = arrival;
+      end.gathered = gathered;
     }
     if (trace_ != nullptr) trace_message(message, delivery.started, arrival, gathered);
     for (std::uint32_t i = 0; i < message.consumers; ++i) {
@@ -723,10 +905,121 @@ class Run final : public NetworkClient, private NetworkTrace {
     for_each_receiver(message, [&](Rank to) { arrive(copy_of_stage(consumer, to), arrival); });
   }
 
+  /// Both sides of an exchange gather alike, where they have the same device.
+  double gather_us_of(const PlannedMessage& message) const {
+    const Costs& costs = costs_of(message.stage);
+    if (devices_.class_of.empty()) return costs.gather_us;
+    const Job& job = job_of(stage_of(message.stage));
+    return kernel_of(job, message.to).gather_us(job.plan->stages[message.stage - job.first_stage]);
+  }
+
+  // ---- links that change, traffic of others
+
+  /// What happens at an instant to links, or to a flow of others.
+  struct Change {
+    enum Kind : std::uint8_t { links, begin, end } kind;
+    std::size_t index;  ///< of the topology's link_events or background
+  };
+
+  NodeId node_of(NodeName name) const {
+    return name.is_switch ? topology_.ranks.value + name.number : name.number;
+  }
+
+  void schedule_changes() {
+    const auto at = [this](double us, Change what) {
+      engine_->call_at(later_by(0, us),
+                       tag(static_cast<std::uint32_t>(changes_.size()), Timer::change));
+      changes_.push_back(what);
+    };
+    for (std::size_t i = 0; i < topology_.link_events.size(); ++i) {
+      require_links(i);
+      at(topology_.link_events[i].at_us, {Change::links, i});
+    }
+    background_.resize(topology_.background.size());
+    for (std::size_t i = 0; i < topology_.background.size(); ++i) {
+      const BackgroundFlow& flow = topology_.background[i];
+      for (const NodeName node : {flow.from, flow.to}) {
+        if (node_of(node) < fabric_.network().nodes()) continue;
+        fail("{}: key 'background' {}: there is no {}", topology_.name, i, arlab::describe(node));
+      }
+      if (flow.until_us == flow.from_us) continue;
+      at(flow.from_us, {Change::begin, i});
+      at(flow.until_us, {Change::end, i});
+    }
+  }
+
+  /// Those between the nodes of an event, with their bandwidths as the topology's types have them.
+  void require_links(std::size_t event) {
+    const LinkEvent& e = topology_.link_events[event];
+    double factor = 1;
+    for (const LinkFault& fault : topology_.faults) {
+      if (fault.from == e.from && fault.to == e.to) factor = fault.bandwidth_factor;
+    }
+    const Network& network = fabric_.network();
+    std::vector<std::pair<LinkId, double>>& links = event_links_.emplace_back();
+    network.for_each_single_link([&](LinkId link) {
+      const LinkEnds ends = network.ends(link);
+      if (ends.from != node_of(e.from) || ends.to != node_of(e.to)) return;
+      links.emplace_back(link, network.properties(link).bandwidth_gb_per_s / factor);
+    });
+    if (!links.empty()) return;
+    fail("{}: key 'link_events' {}: there is no link from {} to {} that works at the start",
+         topology_.name, event, arlab::describe(e.from), arlab::describe(e.to));
+  }
+
+  void change(const Change& what) {
+    const bool all_over = delivered_ == std::uint64_t{plan_.messages.size()} * copies_;
+    if (all_over) return;
+    if (what.kind == Change::links) return change_links(what.index);
+    const BackgroundFlow& flow = topology_.background[what.index];
+    if (what.kind == Change::end) return flows_->stop_background(background_[what.index]);
+    try {
+      background_[what.index] = flows_->start_background(
+          ways_.real_route_of_nodes(node_of(flow.from), node_of(flow.to)), flow.gb_per_s);
+    } catch (const InvalidInput&) {
+      fail("{}: key 'background' {}: there is no way from {} to {}", topology_.name, what.index,
+           arlab::describe(flow.from), arlab::describe(flow.to));
+    }
+  }
+
+  void change_links(std::size_t index) {
+    const LinkEvent& event = topology_.link_events[index];
+    const std::size_t dead_before = dead_.size();
+    std::vector<FlowEngine::Withdrawn> withdrawn;
+    for (const auto& [link, gb_per_s] : event_links_[index]) {
+      if (event.bandwidth_factor > 0) {
+        flows_->before_change(link);
+        ways_.set_bandwidth(link, gb_per_s * event.bandwidth_factor);
+        dead_.erase(link);
+        continue;
+      }
+      dead_.insert(link);
+      const auto more = flows_->withdraw(link);
+      withdrawn.insert(withdrawn.end(), more.begin(), more.end());
+    }
+    std::erase_if(failed_, [&](const LinkFault& fault) {
+      return fault.from == event.from && fault.to == event.to;
+    });
+    if (event.bandwidth_factor == 0) failed_.push_back({event.from, event.to, 0, event.note});
+    if (dead_.size() != dead_before) ways_.avoid(dead_, failed_);
+    // What has not left goes another way.
+    for (const FlowEngine::Withdrawn& rest : withdrawn) {
+      const PlannedMessage message = message_of(static_cast<MessageId>(rest.tag));
+      const Stage& stage = stage_of(message.stage);
+      restarted_.try_emplace(rest.tag, rest.started);
+      engine_->send({.route = ways_.route(message),
+                     .bytes = rest.bytes,
+                     .tag = rest.tag,
+                     .rate_cap_gb_per_s = kernel_of(stage, message.from).rate_cap_gb_per_s(stage),
+                     .turn = stage.step / job_of(stage).steps,
+                     .stream = stage.channel});
+    }
+  }
+
   /// As the topology says it, not the share of it that is wire bytes.
   double first_link_gb_per_s(const PlannedMessage& message) {
     return fabric_.network().properties(ways_.real_route(message).front()).bandwidth_gb_per_s /
-           kernel_.link_efficiency();
+           efficiency_;
   }
 
   // A stage begins with the last of what it waits for. Most of a million messages are not the last,
@@ -781,23 +1074,26 @@ class Run final : public NetworkClient, private NetworkTrace {
   CauseId causes_of(const Arrival& arrival) {
     const StageId sender = message_of(arrival.message).stage;
     const CauseId sent_by = causes_[begun_by_[sender]].before;  // as the sender has begun
-    CauseId left = add_cause(arrival.gone, sent_by, Span::message, arrival.message, arrival.network,
-                             arrival.limit);
+    End& end = end_of(stage_of(sender));
+    CauseId left = add_cause(end, arrival.gone, sent_by, Span::message, arrival.message,
+                             arrival.network, arrival.limit);
     if (arrival.queued > 0) {
-      left = add_cause(arrival.gone + arrival.queued, left, Span::queue, 0, 0, arrival.limit);
+      left = add_cause(end, arrival.gone + arrival.queued, left, Span::queue, 0, 0, arrival.limit);
     }
-    return add_cause(arrival.there, left, Span::latency);
+    return add_cause(end, arrival.there, left, Span::latency);
   }
 
   /// If nothing was later than a message, that is what the collective ends with.
-  void add_last_message() {
-    const auto& [arrival, gathered] = last_message_;
-    if (last_time_ > time_of(last_)) {
-      last_time_ = 0;
-      const CauseId arrived = causes_of(arrival);
-      const PlannedMessage message = message_of(arrival.message);
-      add_cause(gathered, arrived, Span::work, receiver_of(message), 0,
-                kernel_.is_memory_bound(stage_of(message.stage)));
+  void add_last_message(std::uint32_t job) {
+    End& end = ends_[job];
+    if (end.time > time_of(end.last)) {
+      end.time = 0;
+      const CauseId arrived = causes_of(end.last_message);
+      const PlannedMessage message = message_of(end.last_message.message);
+      const Stage& stage = stage_of(message.stage);
+      const Rank to = receiver_of(message);
+      add_cause(end, end.gathered, arrived, Span::work, to, 0,
+                kernel_of(stage, to).is_memory_bound(stage));
     }
   }
 
@@ -820,8 +1116,9 @@ class Run final : public NetworkClient, private NetworkTrace {
     return "latency of the codec's first tile";
   }
   std::uint32_t codec_limit(StageId id) const {
-    CodecLimit limit =
-        kernel_.is_memory_bound(stage_of(id)) ? CodecLimit::memory : CodecLimit::throughput;
+    CodecLimit limit = kernel_of(stage_of(id), rank_of(id)).is_memory_bound(stage_of(id))
+                           ? CodecLimit::memory
+                           : CodecLimit::throughput;
     const StageCost& cost = costs_of(id).stage;
     if (cost.first_tile_us > cost.work_us) limit = CodecLimit::first_tile;
     return static_cast<std::uint32_t>(limit);
@@ -829,9 +1126,9 @@ class Run final : public NetworkClient, private NetworkTrace {
 
   /// The chain of events that ends last, walked back: its time by part and by what limits it. That
   /// is a resource of the network (wire), or, of a rank, 3 * rank + CodecLimit.
-  std::map<std::pair<Part, std::uint32_t>, double> walk_back() {
+  std::map<std::pair<Part, std::uint32_t>, double> walk_back(CauseId last) {
     std::map<std::pair<Part, std::uint32_t>, double> shares;
-    for (CauseId id = last_; id != 0; id = causes_[id].before) {
+    for (CauseId id = last; id != 0; id = causes_[id].before) {
       const Cause& cause = causes_[id];
       const double us = us_from_picoseconds(cause.time - causes_[cause.before].time);
       switch (cause.span) {
@@ -855,8 +1152,10 @@ class Run final : public NetworkClient, private NetworkTrace {
           break;
         }
         case Span::stage:
-          add(shares, kernel_.stage_time(costs_of(cause.subject).stage), us, cause.subject,
-              kNoLimit);
+          add(shares,
+              kernel_of(stage_of(cause.subject), rank_of(cause.subject))
+                  .stage_time(costs_of(cause.subject).stage),
+              us, cause.subject, kNoLimit);
           break;
       }
     }
@@ -877,8 +1176,8 @@ class Run final : public NetworkClient, private NetworkTrace {
   }
 
   /// Sets breakdown and bottleneck: the largest part of it, with what makes most of that part.
-  void explain(SimulationResult& r) {
-    const auto shares = walk_back();
+  void explain(SimulationResult& r, std::uint32_t job) {
+    const auto shares = walk_back(ends_[job].last);
     std::map<Part, double> parts;
     for (const auto& [what, us] : shares) parts[what.first] += us;
     r.breakdown = {parts[Part::launch],     parts[Part::synchronisation], parts[Part::wire],
@@ -915,7 +1214,8 @@ class Run final : public NetworkClient, private NetworkTrace {
     switch (part) {
       case Part::launch:
         for (const Straggler& straggler : topology_.stragglers) {
-          if (straggler.rank == limit / 3 && straggler.delay_us.value > kernel_.launch_us()) {
+          if (straggler.rank == limit / 3 &&
+              straggler.delay_us.value > jobs_[0].kernel().launch_us()) {
             return fmt::format("late start of rank {}", straggler.rank);
           }
         }
@@ -1031,31 +1331,31 @@ class Run final : public NetworkClient, private NetworkTrace {
     return list;
   }
 
-  const Plan& plan_;
+  /// Of the chances of launches; those of messages are their numbers.
+  static constexpr std::uint64_t kLaunches = std::uint64_t{1} << 63;
+
+  const Plan& plan_;  ///< of all jobs
+  const std::vector<Job>& jobs_;
   const Topology& topology_;
+  const Devices& devices_;
   const Fabric& fabric_;
-  const KernelModel& kernel_;
+  double efficiency_;  ///< of its links
   SimulationTrace* trace_;
+  std::uint64_t seed_;
   std::uint64_t most_solved_;
   std::uint64_t next_look_;  ///< of NetworkEngine::solved()
   std::uint64_t delivered_ = 0;
   std::uint64_t crossings_ = 0;
-  std::uint32_t steps_;  ///< whose messages travel side by side
   bool fifo_;
   Ways ways_;
   Rank ranks_;
   Rank copies_;  ///< of the plan
   std::uint32_t messages_per_copy_;
   std::unique_ptr<NetworkEngine> engine_;
-  GrowingArray<Cause> causes_;  ///< 0: the call of the collective
-  PartsOfMessage parts_of_;     ///< what parts_ are of
+  FlowEngine* flows_ = nullptr;  ///< the same; none with FIFO links
+  GrowingArray<Cause> causes_;   ///< 0: the call of the collective
+  PartsOfMessage parts_of_;      ///< what parts_ are of
   TimeParts parts_;
-  CauseId last_ = 0;
-  Picoseconds last_time_ = 0;  ///< of last_, or of last_message_ if that is later
-  struct {
-    Arrival arrival;
-    Picoseconds gathered = 0;
-  } last_message_;
   std::vector<PlaceState> state_;       ///< by channel, then rank
   std::vector<std::uint32_t> awaited_;  ///< by stage: what has not come yet
   std::vector<CauseId> begun_by_;       ///< by stage: why it began; once begun, when it is done
@@ -1068,6 +1368,15 @@ class Run final : public NetworkClient, private NetworkTrace {
   std::unordered_map<MessageId, Delivery> halves_;  ///< that wait for the other
   /// What messages take beyond their wire bytes, where codecs pack theirs differently.
   std::map<LinkId, std::uint64_t> more_bytes_;
+  std::vector<End> ends_;  ///< by job
+  std::vector<std::uint32_t> job_of_channel_;
+  // With links that change, or traffic of others:
+  std::vector<Change> changes_;
+  std::vector<std::vector<std::pair<LinkId, double>>> event_links_;  ///< by event, with GB/s
+  std::set<LinkId> dead_;
+  std::vector<LinkFault> failed_;                             ///< what these are
+  std::vector<FlowSlot> background_;                          ///< by flow of the topology
+  std::unordered_map<std::uint64_t, Picoseconds> restarted_;  ///< by tag: when it was handed in
 };
 
 void require_room(Rank world_size, std::string_view algorithm, const Topology& topology) {
@@ -1130,6 +1439,52 @@ Plan side_by_side(Plan plan) {
 
 }  // namespace
 
+namespace {
+
+/// What a link does from time 0 on is no event, but how it is.
+Topology without_events_at_the_start(Topology topology) {
+  std::erase_if(topology.link_events, [&](const LinkEvent& event) {
+    if (event.at_us > 0) return false;
+    std::erase_if(topology.faults, [&](const LinkFault& fault) {
+      return fault.from == event.from && fault.to == event.to;
+    });
+    topology.faults.push_back({event.from, event.to, event.bandwidth_factor, event.note});
+    return true;
+  });
+  return topology;
+}
+
+bool has_event_at_the_start(const Topology& topology) {
+  return std::any_of(topology.link_events.begin(), topology.link_events.end(),
+                     [](const LinkEvent& event) { return event.at_us <= 0; });
+}
+
+/// `plan` is as its kernels know it, and must outlive the job.
+Job job_of(const Plan& plan, const Devices& devices, Implementation implementation) {
+  Job job{.plan = &plan, .kernels = {}, .ranks = {}};
+  for (const Device* device : devices.all) {
+    job.kernels.push_back(make_kernel_model(*device, plan, implementation));
+    if (job.kernels.back()->steps_side_by_side() == job.kernel().steps_side_by_side()) continue;
+    fail(
+        "device_overrides: kernels of '{}' would be of two kinds; allowed are [blocks] and "
+        "[places] "
+        "alike on all ranks",
+        plan.algorithm);
+  }
+  job.steps = std::max(1U, job.kernel().steps_side_by_side());
+  return job;
+}
+
+double efficiency_of(const std::vector<Job>& jobs) {
+  double most = 0;
+  for (const Job& job : jobs) {
+    for (const auto& kernel : job.kernels) most = std::max(most, kernel->link_efficiency());
+  }
+  return most;
+}
+
+}  // namespace
+
 SimulationResult simulate(const Plan& plan, const Topology& topology,
                           const SimulateOptions& options) {
   require_valid(topology, topology.name);
@@ -1138,7 +1493,16 @@ SimulationResult simulate(const Plan& plan, const Topology& topology,
     fail("plan of '{}': it is folded, which leaves nothing to trace", plan.algorithm);
   }
   if (plan.folded()) require_foldable(plan, topology, options);
-  if (topology.kind == TopologyKind::full_mesh && topology.faults.empty() &&
+  if (plan.is_alike && !topology.device_overrides.empty()) {
+    fail(
+        "a plan of '{}' that lists one rank cannot run on different devices; make the plan with "
+        "them",
+        plan.algorithm);
+  }
+  if (has_event_at_the_start(topology)) {
+    return simulate(plan, without_events_at_the_start(topology), options);
+  }
+  if (topology.kind == TopologyKind::full_mesh && topology.faults.empty() && !varies(topology) &&
       plan.world_size < topology.ranks.value) {
     // Links of a mesh to ranks that take no part may be a billion.
     Topology part = topology;
@@ -1146,13 +1510,63 @@ SimulationResult simulate(const Plan& plan, const Topology& topology,
     std::erase_if(part.stragglers, [&](const Straggler& s) { return s.rank >= plan.world_size; });
     return simulate(plan, part, options);
   }
-  const std::unique_ptr<const KernelModel> kernel =
-      make_kernel_model(topology.device, plan, implementation_of(plan, topology, options));
-  const Fabric fabric(topology, kernel->link_efficiency());
-  if (kernel->steps_side_by_side() == 0) {
-    return Run(plan, topology, fabric, *kernel, options).result();
+  const Devices devices(topology);
+  std::vector<Job> jobs;
+  jobs.push_back(job_of(plan, devices, implementation_of(plan, topology, options)));
+  const double efficiency = efficiency_of(jobs);
+  const Fabric fabric(topology, efficiency);
+  if (jobs[0].kernel().steps_side_by_side() == 0) {
+    return Run(plan, jobs, topology, devices, fabric, efficiency, options).results().front();
   }
-  return Run(side_by_side(plan), topology, fabric, *kernel, options).result();
+  return Run(side_by_side(plan), jobs, topology, devices, fabric, efficiency, options)
+      .results()
+      .front();
+}
+
+std::vector<SimulationResult> simulate_together(std::span<const PlacedPlan> plans,
+                                                const Topology& topology,
+                                                const SimulateOptions& options) {
+  require_valid(topology, topology.name);
+  if (has_event_at_the_start(topology)) {
+    return simulate_together(plans, without_events_at_the_start(topology), options);
+  }
+  const Devices devices(topology);
+  Plan all;
+  all.algorithm = "workload";
+  all.world_size = topology.ranks.value;
+  all.channels = 0;
+  std::vector<Job> jobs;
+  for (const PlacedPlan& placed : plans) {
+    const Plan& plan = placed.plan;
+    require_room(plan.world_size, plan.algorithm, topology);
+    if (plan.lists_one_rank() || placed.ranks.size() != plan.world_size) {
+      throw std::logic_error("simulate_together: the plan lists one rank, or has other ranks");
+    }
+    std::set<Rank> different(placed.ranks.begin(), placed.ranks.end());
+    if (different.size() != placed.ranks.size() || *different.rbegin() >= topology.ranks.value) {
+      fail(
+          "'{}' has a rank twice, or one that topology '{}' has not; allowed are different ranks "
+          "from 0 to {}",
+          plan.algorithm, topology.name, topology.ranks.value - 1);
+    }
+    if (!(placed.start_us >= 0 && placed.start_us <= kLargestQuantity)) {
+      fail("'{}' starts at {} us; allowed is 0 to {}", plan.algorithm, placed.start_us,
+           kLargestQuantity);
+    }
+    SimulateOptions own = options;
+    own.library = placed.library;
+    Job job = job_of(plan, devices, implementation_of(plan, topology, own));
+    job.ranks = placed.ranks;
+    job.start_us = placed.start_us;
+    job.first_channel = all.channels;
+    job.first_stage = static_cast<StageId>(all.stages.size());
+    const bool beside = job.kernel().steps_side_by_side() > 0;
+    append_channels(all, beside ? side_by_side(plan) : plan, placed.ranks);
+    jobs.push_back(std::move(job));
+  }
+  const double efficiency = efficiency_of(jobs);
+  const Fabric fabric(topology, efficiency);
+  return Run(all, jobs, topology, devices, fabric, efficiency, options).results();
 }
 
 SimulationResult simulate(const Schedule& schedule, const Codecs& codecs, DType dtype,
@@ -1205,8 +1619,9 @@ Plan plan_of_one_copy(const Algorithm& algorithm, const ScheduleRequest& request
         folded_plan_of(algorithm, request, codecs, dtype, shifts.extents, shifts.any);
     if (folded) return std::move(*folded);
   }
-  if (std::optional<Plan> alike = alike_plan_of(algorithm, request, codecs, dtype)) {
-    return std::move(*alike);
+  if (topology.device_overrides.empty()) {
+    std::optional<Plan> alike = alike_plan_of(algorithm, request, codecs, dtype);
+    if (alike) return std::move(*alike);
   }
   try {
     return plan_of(make_schedule(algorithm.name, request), codecs, dtype);
@@ -1254,6 +1669,23 @@ Plan plan_in_channels(const Algorithm& algorithm, const ScheduleRequest& request
 
 }  // namespace
 
+namespace {
+
+/// Whether the library of the machine is NCCL as [nccl] has it. What [library] was fitted to is its
+/// own. Throws InvalidInput when there is only [nccl], and NCCL has no such algorithm.
+bool is_nccl(const Algorithm& algorithm, const Topology& topology) {
+  const bool has_own = topology.device.library.has_value() && algorithm.name == "ring";
+  if (!topology.device.nccl || has_own) return false;
+  if (nccl_runs(algorithm)) return true;
+  if (topology.device.library) return false;
+  fail(
+      "NCCL has no '{}': with --library on topology '{}' allowed are ring, nvls, all_gather, "
+      "reduce_scatter, all_to_all",
+      algorithm.name, topology.name);
+}
+
+}  // namespace
+
 Plan plan_of(const Algorithm& algorithm, const ScheduleRequest& request, const Codecs& codecs,
              DType dtype, const Topology& topology, const SimulateOptions& options) {
   require_valid(topology, topology.name);
@@ -1261,16 +1693,7 @@ Plan plan_of(const Algorithm& algorithm, const ScheduleRequest& request, const C
   const bool folds = may_fold(request, topology, options);
   const bool is_nvls = &algorithm == &nvls_algorithm();
   require_multicast(topology, options, is_nvls);
-  // What [library] was fitted to is its own.
-  const bool has_own = topology.device.library.has_value() && algorithm.name == "ring";
-  if (options.library && topology.device.nccl && !has_own &&
-      (nccl_runs(algorithm) || !topology.device.library)) {
-    if (!nccl_runs(algorithm)) {
-      fail(
-          "NCCL has no '{}': with --library on topology '{}' allowed are ring, nvls, all_gather, "
-          "reduce_scatter, all_to_all",
-          algorithm.name, topology.name);
-    }
+  if (options.library && is_nccl(algorithm, topology)) {
     return nccl_plan(algorithm, request, codecs, dtype, topology, folds);
   }
   if (is_nvls) return nvls_plan(request, codecs, dtype, topology, folds, false);
@@ -1284,6 +1707,26 @@ Plan plan_of(const Algorithm& algorithm, const ScheduleRequest& request, const C
       channel_orders(topology, request.world_size, std::max<std::uint64_t>(2, channels));
   if (orders.size() == 1 || sends_to_all(plan)) return plan;
   return plan_in_channels(algorithm, request, codecs, dtype, topology, std::move(orders));
+}
+
+Plan placeable_plan_of(const Algorithm& algorithm, const ScheduleRequest& request,
+                       const Codecs& codecs, DType dtype, const Topology& topology, bool library) {
+  if (&algorithm == &nvls_algorithm()) {
+    fail("nvls of some ranks of '{}' is not simulated; allowed are other algorithms",
+         topology.name);
+  }
+  if (library && is_nccl(algorithm, topology)) {
+    return with_all_ranks(nccl_plan(algorithm, request, codecs, dtype, topology, false));
+  }
+  Plan plan = plan_of(make_schedule(algorithm.name, request), codecs, dtype);
+  if (!library || topology.kind != TopologyKind::full_mesh) return plan;
+  Topology part = topology;
+  part.ranks.value = request.world_size;
+  const std::uint64_t channels = library_channels(part.device, request.elements * size_of(dtype));
+  std::vector<RankOrder> orders =
+      channel_orders(part, request.world_size, std::max<std::uint64_t>(2, channels));
+  if (orders.size() == 1 || sends_to_all(plan)) return plan;
+  return plan_in_channels(algorithm, request, codecs, dtype, part, std::move(orders));
 }
 
 SimulationResult simulate(const Algorithm& algorithm, const ScheduleRequest& request,

@@ -11,6 +11,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -129,6 +130,8 @@ struct SimulateOptions {
   /// Of NetworkEngine::solved(). A simulation that is far from its end when it has cost a part of
   /// this is refused then.
   std::uint64_t most_solved = kMostSolved;
+  /// Which run it is, of those that Topology::jitter makes differ; any number.
+  std::uint64_t seed = 0;
 };
 
 /// The ranks of the schedule are the first world_size devices of the topology. The result does not
@@ -154,5 +157,26 @@ SimulationResult simulate(const Plan& plan, const Topology& topology,
 SimulationResult simulate(const Algorithm& algorithm, const ScheduleRequest& request,
                           const Codecs& codecs, DType dtype, const Topology& topology,
                           const SimulateOptions& options = {});
+
+/// The plan of all ranks of an algorithm, which simulate_together() can place; ranks of the topology
+/// count as far as the library's channels lie on links between all of them.
+Plan placeable_plan_of(const Algorithm& algorithm, const ScheduleRequest& request,
+                       const Codecs& codecs, DType dtype, const Topology& topology, bool library);
+
+/// A collective of some ranks of a topology.
+struct PlacedPlan {
+  Plan plan;                ///< lists all of its ranks
+  std::vector<Rank> ranks;  ///< of the topology, in the order of the plan's; different ones
+  double start_us = 0;      ///< when it is called; its stragglers are late from then on
+  bool library = false;     ///< as SimulateOptions::library, which does not count here
+};
+
+/// Collectives at once, in their order. They share links, max-min fairly, but not what ranks
+/// calculate with: each has blocks of its own. A collective's latency counts from its own start; links
+/// and their utilisation are those of all together, from time 0 to the last end. Throws InvalidInput
+/// as simulate() does.
+std::vector<SimulationResult> simulate_together(std::span<const PlacedPlan> plans,
+                                                const Topology& topology,
+                                                const SimulateOptions& options = {});
 
 }  // namespace arlab

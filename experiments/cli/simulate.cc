@@ -2,6 +2,11 @@
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
+#include <charconv>
+#include <functional>
+#include <numeric>
+
 #include "experiments/cli/commands.h"
 #include "experiments/cli/nccl_tests.h"
 #include "experiments/cli/options.h"
@@ -9,6 +14,7 @@
 #include "experiments/cli/tensor_source.h"
 #include "reference/codecs/registry.h"
 #include "reference/collectives/codecs.h"
+#include "reference/parallel.h"
 #include "sim/device/kernel_model.h"
 #include "sim/device/nccl.h"
 #include "sim/library.h"
@@ -16,6 +22,7 @@
 #include "sim/simulator.h"
 #include "sim/trace/chakra.h"
 #include "sim/trace/perfetto.h"
+#include "sim/workload/workload.h"
 
 namespace arlab::cli {
 namespace {
@@ -34,10 +41,22 @@ struct SimulateCommand {
   std::string sharing = "max_min";
   std::string trace;
   bool no_plots = false;
+  std::string workload;
+  std::string placement;
+  std::optional<double> skew;
+  std::optional<std::uint32_t> runs;
+  std::optional<std::uint32_t> seed;
+  std::optional<double> launch_jitter;
+  std::optional<double> message_jitter;
   Format format = Format::table;
+
+  /// Simulates what the options ask for, each time anew.
+  using Simulate = std::function<SimulationResult(const SimulateOptions&)>;
 
   void run() const {
     SimulateOptions options = make_options();
+    if (!workload.empty()) return run_workload(options);
+    if (codec.empty()) fail("name the --codec (see arlab list codecs) or a --workload");
     if (!trace.empty()) require_picture_name("--trace", trace, {".json"});
     const CodecPtr c = find_codec(codec);
     const DType type = dtype.empty() ? default_dtype(*c) : parse_dtype(dtype);
@@ -45,7 +64,7 @@ struct SimulateCommand {
     for (const Codec* each : {c.get(), inner.get()}) {
       each->wire_bytes(type, 1);  // throws when the codec does not take the dtype
     }
-    const Topology t = find_topology(topology);
+    const Topology t = jittery(find_topology(topology));
     std::vector<std::uint64_t> payloads = {0};  // as a schedule file says
     if (sizes.given()) payloads = sizes.sizes(size_of(type));
     if (schedule.file.empty() && !sizes.given()) {
@@ -55,6 +74,7 @@ struct SimulateCommand {
     const bool as_nccl = format == Format::nccl || format == Format::nccl_json;
     if (payloads.size() > 1 || as_nccl) {
       if (!trace.empty()) fail("--trace is of one size, in another --format than nccl");
+      if (runs) fail("--runs are of one size, in another --format than nccl");
       return run_sizes(payloads, {*c, *inner}, type, t, options);
     }
     const std::uint64_t elements = payloads.front() / size_of(type);
@@ -63,7 +83,9 @@ struct SimulateCommand {
     std::optional<ChakraTrace> chakra;
     if (is_chakra()) options.trace = &chakra.emplace();
     if (!trace.empty() && !is_chakra()) options.trace = &timeline.emplace();
-    const SimulationResult result = simulated(world_size, elements, {*c, *inner}, type, t, options);
+    const Codecs codecs(*c, *inner);
+    const Simulate simulated = prepared(world_size, elements, codecs, type, t, options);
+    const SimulationResult result = simulated(options);
     if (timeline) timeline->write(trace, result);
     if (chakra) chakra->write(trace, result);
     Report figures = report(result, *c);
@@ -73,6 +95,13 @@ struct SimulateCommand {
       figures.fields.insert(after_codec, {"inner_codec", inner->name()});
     }
     add_options(figures, result, t);
+    if (runs) {
+      const std::vector<std::vector<double>> us =
+          latencies_of_runs(t, options, [&](const SimulateOptions& each) {
+            return std::vector<double>{simulated(each).latency_us};
+          });
+      for (Field& field : spread(us[0])) figures.fields.push_back(std::move(field));
+    }
     if (format == Format::csv) figures.rows_name.clear();  // one row of figures, not the links
     print(figures, format);
     if (timeline && !no_plots) {
@@ -81,8 +110,171 @@ struct SimulateCommand {
     }
   }
 
+  // ---- several collectives, several runs
+
+  /// With what the options say of it.
+  Topology jittery(Topology t) const {
+    if (launch_jitter) t.jitter.launch_us = *launch_jitter;
+    if (message_jitter) t.jitter.message_us = *message_jitter;
+    require_valid(t, "--jitter-launch, --jitter-message");
+    return t;
+  }
+
+  /// Of every latency that `simulated` returns, what it is in each run.
+  template <class Simulated>
+  std::vector<std::vector<double>> latencies_of_runs(const Topology& t,
+                                                     const SimulateOptions& options,
+                                                     Simulated simulated) const {
+    if (!t.jitter.any()) {
+      fail(
+          "--runs: nothing varies from run to run on topology '{}'; needed is --jitter-launch, "
+          "--jitter-message or a section [jitter] of its file",
+          t.name);
+    }
+    std::vector<std::vector<double>> of_run(*runs);
+    parallel_for(*runs, 0, [&](unsigned, std::size_t i) {
+      SimulateOptions each = options;
+      each.trace = nullptr;
+      each.seed = options.seed + i;
+      of_run[i] = simulated(each);
+    });
+    std::vector<std::vector<double>> by_latency(of_run.front().size());
+    for (const std::vector<double>& latencies : of_run) {
+      for (std::size_t i = 0; i < latencies.size(); ++i) by_latency[i].push_back(latencies[i]);
+    }
+    for (std::vector<double>& latencies : by_latency) std::sort(latencies.begin(), latencies.end());
+    return by_latency;
+  }
+
+  /// The least value that is not below a share of them all, which are sorted.
+  static double quantile(const std::vector<double>& sorted, double share) {
+    const double place = std::ceil(share * static_cast<double>(sorted.size()));
+    return sorted[static_cast<std::size_t>(std::max(1.0, place)) - 1];
+  }
+
+  std::vector<Field> spread(const std::vector<double>& sorted) const {
+    const double mean =
+        std::accumulate(sorted.begin(), sorted.end(), 0.0) / static_cast<double>(sorted.size());
+    return {{"runs", *runs, fmt::format("with seeds {} and up", seed.value_or(0))},
+            {"mean_us", mean, "us, of the runs' latencies"},
+            {"min_us", sorted.front()},
+            {"p50_us", quantile(sorted, 0.5)},
+            {"p99_us", quantile(sorted, 0.99)},
+            {"max_us", sorted.back()}};
+  }
+
+  void run_workload(const SimulateOptions& options) const {
+    if (!codec.empty() || sizes.given() || !schedule.algorithm.empty() || !schedule.file.empty() ||
+        !placement.empty() || !dtype.empty() || ranks || skew || library || multicast ||
+        !trace.empty()) {
+      fail(
+          "--workload says what runs; besides it are allowed --topology, --sharing, --runs, "
+          "--seed, "
+          "--jitter-launch, --jitter-message and --format");
+    }
+    if (format == Format::nccl || format == Format::nccl_json) {
+      fail("--format {} is of one collective; allowed with --workload are table, json, csv",
+           name_of(format));
+    }
+    const Topology t = jittery(find_topology(topology));
+    const Workload w = read_workload(workload);
+    const std::vector<GroupTime> times = simulate(w, t, options);
+    Report report{"arlab.simulate.workload/1"};
+    report.rows_name = "collectives";
+    report.rows.columns = {"name",      "algorithm", "codec",          "ranks",
+                           "placement", "bytes",     "start_us",       "latency_us",
+                           "alone_us",  "slowdown",  "busbw_gb_per_s", "bottleneck"};
+    std::vector<std::vector<double>> of_runs;
+    if (runs) {
+      for (const char* column : {"p50_us", "p99_us", "max_us"}) {
+        report.rows.columns.emplace_back(column);
+      }
+      std::vector<PlacedPlan> plans;
+      for (const GroupCollective& each : w.collectives) plans.push_back(placed_plan(each, t));
+      of_runs = latencies_of_runs(t, options, [&](const SimulateOptions& each) {
+        std::vector<double> us;
+        for (const SimulationResult& r : simulate_together(plans, t, each)) {
+          us.push_back(r.latency_us);
+        }
+        return us;
+      });
+    }
+    // Sentences make a table's rows many lines long.
+    const bool has_bottleneck = format != Format::table;
+    if (!has_bottleneck) std::erase(report.rows.columns, "bottleneck");
+    double end_us = 0;
+    for (std::size_t i = 0; i < times.size(); ++i) {
+      const GroupTime& time = times[i];
+      const SimulationResult& r = time.result;
+      const GroupCollective& c = w.collectives[i];
+      end_us = std::max(end_us, time.start_us + r.latency_us);
+      std::vector<Json> row = {c.name,
+                               r.algorithm,
+                               r.codec,
+                               r.world_size,
+                               fmt::format("{}", fmt::join(c.ranks, ",")),
+                               r.payload_bytes,
+                               time.start_us,
+                               r.latency_us,
+                               time.alone_us,
+                               time.slowdown,
+                               r.busbw_gb_per_s};
+      if (has_bottleneck) row.emplace_back(r.bottleneck);
+      if (runs) {
+        const std::vector<double>& us = of_runs[i];
+        row.insert(row.end(), {quantile(us, 0.5), quantile(us, 0.99), us.back()});
+      }
+      report.rows.rows.push_back(std::move(row));
+    }
+    report.fields = {
+        {"workload", w.name, w.summary},
+        {"topology", t.name},
+        {"end_us", end_us, "us, when the last collective ends"},
+        {"sharing", sharing},
+        {"model", std::string(kSimulatorModel),
+         "sim/README.md says how far it is from measured times"},
+        {"provenance", fmt::format("simulated: model {}, topology {}", kSimulatorModel, t.name)}};
+    if (runs) {
+      report.fields.push_back(
+          {"runs", *runs, fmt::format("with seeds {} and up", seed.value_or(0))});
+    }
+    print(report, format);
+  }
+
+  /// Of --placement; all in their order where it is not given.
+  std::vector<Rank> placed_ranks(const Topology& t) const {
+    std::vector<Rank> list;
+    if (placement.empty()) {
+      list.resize(ranks.value_or(t.ranks.value));
+      std::iota(list.begin(), list.end(), Rank{0});
+      return list;
+    }
+    const char* at = placement.data();
+    const char* end = at + placement.size();
+    for (bool more = true; more;) {
+      Rank rank = 0;
+      const auto [stop, error] = std::from_chars(at, end, rank);
+      const bool known = error == std::errc() && rank < t.ranks.value &&
+                         std::find(list.begin(), list.end(), rank) == list.end();
+      if (!known || (stop != end && *stop != ',')) {
+        fail(
+            "--placement is {}: allowed are different ranks of topology '{}', 0 to {}, separated "
+            "by "
+            "commas",
+            quote(placement), t.name, t.ranks.value - 1);
+      }
+      list.push_back(rank);
+      more = stop != end;
+      at = stop + (more ? 1 : 0);
+    }
+    return list;
+  }
+
+  bool is_placed() const { return !placement.empty() || skew.has_value(); }
+
   /// 0: as a schedule file says.
   Rank world_size_on(const Topology& t) const {
+    if (is_placed()) return static_cast<Rank>(placed_ranks(t).size());
     return ranks.value_or(schedule.file.empty() ? t.ranks.value : 0);
   }
 
@@ -98,7 +290,7 @@ struct SimulateCommand {
     NcclRun run;
     for (const std::uint64_t payload : payloads) {
       const SimulationResult r =
-          simulated(world_size_on(t), payload / size_of(type), c, type, t, options);
+          prepared(world_size_on(t), payload / size_of(type), c, type, t, options)(options);
       rows.rows.rows.push_back({r.payload_bytes, r.latency_us, r.algbw_gb_per_s, r.busbw_gb_per_s,
                                 count_json(r.wire_bytes), r.bottleneck});
       if (library_chooses()) rows.rows.rows.back().emplace_back(r.algorithm);
@@ -128,7 +320,7 @@ struct SimulateCommand {
   }
 
   SimulateOptions make_options() const {
-    SimulateOptions options{.library = library, .multicast = multicast};
+    SimulateOptions options{.library = library, .multicast = multicast, .seed = seed.value_or(0)};
     if (library && multicast) {
       fail("--multicast with --library: NCCL spreads by --algorithm nvls; allowed is one of both");
     }
@@ -178,26 +370,66 @@ struct SimulateCommand {
       fields.push_back({"timeline", picture(), "picture of the trace"});
   }
 
-  SimulationResult simulated(Rank world_size, std::uint64_t elements, const Codecs& c, DType type,
-                             const Topology& t, const SimulateOptions& options) const {
+  /// Plans once; what it returns refers to the topology.
+  Simulate prepared(Rank world_size, std::uint64_t elements, const Codecs& c, DType type,
+                    const Topology& t, const SimulateOptions& options) const {
+    if (is_placed()) return prepared_at_places(elements, c, type, t);
     const std::uint64_t alignment = c.alignment();
     if (!schedule.file.empty()) {
-      return simulate(schedule.make(world_size, elements, alignment), c, type, t, options);
+      return [written = schedule.make(world_size, elements, alignment), &c, type,
+              &t](const SimulateOptions& each) { return simulate(written, c, type, t, each); };
     }
+    const auto [algorithm, request] = chosen(world_size, elements, c, type, t, options);
+    if (options.trace != nullptr && algorithm != &nvls_algorithm()) {
+      require_traceable(*algorithm, request);
+    }
+    Plan plan = plan_of(*algorithm, request, c, type, t, options);
+    return [plan = std::move(plan), &t](const SimulateOptions& each) {
+      return simulate(plan, t, each);
+    };
+  }
+
+  Simulate prepared_at_places(std::uint64_t elements, const Codecs& c, DType type,
+                              const Topology& t) const {
+    if (multicast) fail("--multicast with --placement or --skew: allowed is one of both");
+    PlacedPlan placed{.plan = {}, .ranks = placed_ranks(t), .library = library};
+    const auto world_size = static_cast<Rank>(placed.ranks.size());
+    const std::uint64_t alignment = c.alignment();
+    if (skew) {
+      if (schedule.algorithm != "all_to_all") {
+        fail("--skew is of --algorithm all_to_all: receivers that get more than others");
+      }
+      placed.plan = unequal_all_to_all(skewed(world_size, elements, *skew), c, type);
+    } else if (!schedule.file.empty()) {
+      placed.plan = plan_of(schedule.make(world_size, elements, alignment), c, type);
+    } else {
+      const SimulateOptions options{.library = library};
+      const auto [algorithm, request] = chosen(world_size, elements, c, type, t, options);
+      placed.plan = placeable_plan_of(*algorithm, request, c, type, t, library);
+    }
+    return [placed = std::move(placed), &t](const SimulateOptions& each) {
+      return simulate_together({&placed, 1}, t, each).front();
+    };
+  }
+
+  /// The algorithm that runs, and what of it.
+  std::pair<const Algorithm*, ScheduleRequest> chosen(Rank world_size, std::uint64_t elements,
+                                                      const Codecs& c, DType type,
+                                                      const Topology& t,
+                                                      const SimulateOptions& options) const {
     ScheduleOptions named = schedule;
     if (library_chooses()) named.algorithm = library_algorithms(t).front();
-    ScheduleRequest request = named.request(world_size, elements, alignment);
+    ScheduleRequest request = named.request(world_size, elements, c.alignment());
     request.options.group_size = group_size(t, world_size);
-    const Algorithm& algorithm = library_chooses() ? library_algorithm(request, c, type, t, options)
-                                                   : find_simulated_algorithm(named.algorithm);
-    if (options.trace != nullptr && &algorithm != &nvls_algorithm()) {
-      require_traceable(algorithm, request);
-    }
-    return simulate(algorithm, request, c, type, t, options);
+    return {library_chooses() ? &library_algorithm(request, c, type, t, options)
+                              : &find_simulated_algorithm(named.algorithm),
+            request};
   }
 
   Rank group_size(const Topology& t, Rank world_size) const {
-    return schedule.group_size.value_or(default_group_size(t, world_size));
+    if (schedule.group_size) return *schedule.group_size;
+    return placement.empty() ? default_group_size(t, world_size)
+                             : default_group_size(t, placed_ranks(t));
   }
 
   bool library_chooses() const {
@@ -293,12 +525,27 @@ void add_simulate(CLI::App& app) {
   command->schedule.add_to(*sub);
   sub->add_option("--codec", command->codec,
                   "Codec (see arlab list codecs), or bits=4.5,encode_ops=9,decode_ops=4 for one "
-                  "that is not there")
-      ->required();
+                  "that is not there");
   command->sizes.add_to(*sub, "Payload of one rank (32K, 64M)", "as --schedule has it");
   sub->add_option("--dtype", command->dtype, "fp16, bf16 or fp32 [fp16 if the codec takes it]");
-  add_integer(*sub, "--ranks", command->ranks, 1, kMaxWorldSize,
-              "World size [all ranks of the topology]");
+  auto* ranks = add_integer(*sub, "--ranks", command->ranks, 1, kMaxWorldSize,
+                            "World size [all ranks of the topology]");
+  sub->add_option("--placement", command->placement,
+                  "Ranks of the topology that run it, in its order: 0,2,4,6 [the first --ranks]")
+      ->excludes(ranks);
+  sub->add_option(
+      "--workload", command->workload,
+      "Collectives of groups at once, in place of one: a .toml file (see sim/README.md)");
+  sub->add_option("--skew", command->skew,
+                  "all_to_all: rank r receives in proportion to (r + 1)^-SKEW [0: equal slots]");
+  add_integer(*sub, "--runs", command->runs, 1, 1000000,
+              "With jitter: how latencies of so many runs are spread (p50, p99)");
+  add_integer(*sub, "--seed", command->seed, 0, 1000000000, "Of the first run's jitter [0]");
+  sub->add_option("--jitter-launch", command->launch_jitter,
+                  "Mean by which ranks come late, us; exponential [as in the topology, else 0]");
+  sub->add_option(
+      "--jitter-message", command->message_jitter,
+      "Mean by which messages arrive late, us; exponential [as in the topology, else 0]");
   sub->add_flag("--library", command->library,
                 "As NCCL or RCCL run the schedule; codecs fp16, bf16 and fp32 only. Without "
                 "--algorithm, by the fastest of the algorithms that the library has");

@@ -1,8 +1,15 @@
 #include "sim/network/flow_engine.h"
 
 #include <algorithm>
+#include <cmath>
+#include <utility>
 
 namespace arlab {
+namespace {
+
+std::uint64_t whole_bytes(double bytes) { return static_cast<std::uint64_t>(std::ceil(bytes)); }
+
+}  // namespace
 
 FlowEngine::FlowEngine(const Network& network, NetworkClient& client, std::uint32_t streams)
     : NetworkEngine(network, client),
@@ -24,19 +31,35 @@ FlowSlot FlowEngine::acquire() {
 
 // ---------------------------------------------------------------- starts
 
-void FlowEngine::start(const Message& message) {
+FlowSlot FlowEngine::acquire(std::uint64_t bytes, std::uint64_t tag) {
   const FlowSlot slot = acquire();
   Flow& flow = flows_[slot];
-  flow.left = static_cast<double>(message.bytes);
+  flow.left = static_cast<double>(bytes);
   flow.gb_per_s = 0;
   flow.since = now();
   flow.end = kNever;
   flow.started = now();
-  flow.bytes = message.bytes;
-  flow.tag = message.tag;
+  flow.bytes = bytes;
+  flow.tag = tag;
   flow.limit = kNoLimit;
   flow.number = next_number_++ & kNumberMask;
   flow.event_pending = 0;
+  return slot;
+}
+
+std::span<const ResourceId> FlowEngine::path_of(std::span<const LinkId> route) {
+  if (route.size() == 1 && network_.properties(route[0]).domain == kNoDomain) return route;
+  path_.clear();
+  for (const LinkId link : route) {
+    path_.push_back(link);
+    const DomainId domain = network_.properties(link).domain;
+    if (domain != kNoDomain) path_.push_back(network_.resource_of(domain));
+  }
+  return path_;
+}
+
+void FlowEngine::start(const Message& message) {
+  const FlowSlot slot = acquire(message.bytes, message.tag);
   if (message.bytes == 0) {
     Picoseconds latency = 0;
     for (const LinkId link : message.route) latency += network_.properties(link).latency;
@@ -46,17 +69,7 @@ void FlowEngine::start(const Message& message) {
   if (message.is_tree) tree_latencies_[slot] = message.tree_latency;
 
   rates_.set_cap(slot, message.rate_cap_gb_per_s);
-  std::span<const ResourceId> path = message.route;
-  const LinkProperties& first = network_.properties(path[0]);
-  if (path.size() > 1 || first.domain != kNoDomain) {
-    path_.clear();
-    for (const LinkId link : message.route) {
-      path_.push_back(link);
-      const DomainId domain = network_.properties(link).domain;
-      if (domain != kNoDomain) path_.push_back(network_.resource_of(domain));
-    }
-    path = path_;
-  }
+  const std::span<const ResourceId> path = path_of(message.route);
   const LinkId link = path[0];
   if (lanes_[link].users > 0) update_lane(link);
   if (message.stream != 0 && slot >= streams_.size()) streams_.resize(slot + 1);
@@ -127,7 +140,7 @@ void FlowEngine::pause(LinkId link, std::uint32_t stream) {
   } else {
     pausing_.clear();
     rates_.for_each_that_begins_with(link, [&](FlowSlot slot) {
-      if (stream_of(slot) == stream) pausing_.push_back(slot);
+      if (stream_of(slot) == stream && !is_background(flows_[slot])) pausing_.push_back(slot);
     });
     for (const FlowSlot slot : pausing_) {
       Flow& flow = flows_[slot];
@@ -544,6 +557,7 @@ void FlowEngine::deliver(FlowSlot slot) {
 
 void FlowEngine::solve_changed() {
   rates_.take_lone([this](FlowSlot slot, ResourceId link) {
+    if (is_background(flows_[slot])) return;
     rates_.remove(slot, [&](ResourceId, bool) { lanes_[link].is_shared = 0; });
     return_to_lane(slot, link);
   });
@@ -556,7 +570,7 @@ void FlowEngine::solve_changed() {
       change_rate(slot, group.gb_per_s, group.limit);
       if (flows_[slot].end < flows_[first].end) first = slot;
     }
-    if (flows_[first].event_pending == 0) {
+    if (flows_[first].event_pending == 0 && !is_background(flows_[first])) {
       flows_[first].event_pending = 1;
       queue_.push({flows_[first].end, kSent, first});
     }
@@ -566,6 +580,7 @@ void FlowEngine::solve_changed() {
 void FlowEngine::change_rate(FlowSlot slot, double gb_per_s, ResourceId limit) {
   Flow& flow = flows_[slot];
   any_rate_set_ = true;
+  if (is_background(flow)) return;
   if (gb_per_s == flow.gb_per_s) return;  // keeps its end, to the bit
   flow_on(flow, now(), flow.gb_per_s, gb_per_s);
   require_reachable(flow.end, 0, flow.tag);
@@ -573,6 +588,96 @@ void FlowEngine::change_rate(FlowSlot slot, double gb_per_s, ResourceId limit) {
   flow.limit = limit;
   flow.event_pending = 0;
   if (trace_ != nullptr) trace_->on_rate(flow.tag, gb_per_s, now());
+}
+
+// ---------------------------------------------------------------- what others do to links
+
+void FlowEngine::before_change(LinkId link) {
+  if (lanes_[link].users > 0) close_lane(link);
+  if (rates_.users(link) > 0) rates_.mark_changed(link);
+}
+
+/// It has taken so many bytes over all of its links.
+void FlowEngine::leave_shared(FlowSlot slot, std::uint64_t bytes) {
+  rates_.remove(slot, [&](ResourceId resource, bool became_idle) {
+    Lane& lane = lanes_[resource];
+    add_bytes(lane.counters, bytes);
+    if (!became_idle) return;
+    lane.is_shared = 0;
+    lane.counters.busy += now();
+  });
+  set_state(flows_[slot], State::arrived);
+}
+
+std::vector<FlowEngine::Withdrawn> FlowEngine::withdraw(LinkId link) {
+  if (lanes_[link].users > 0) close_lane(link);
+  std::vector<std::pair<FlowSlot, LinkId>> out;  // with the first links of those that had a turn
+  rates_.for_each_user(link, [&](FlowSlot slot) {
+    if (out.empty() || out.back().first != slot) out.emplace_back(slot, rates_.first_of(slot));
+  });
+  std::vector<FlowSlot> taken;
+  for (const auto& [slot, first_link] : out) {
+    Flow& flow = flows_[slot];
+    if (state_of(flow) != State::sharing) continue;  // it uses the link twice
+    if (is_background(flow)) {
+      leave_shared(slot, 0);
+    } else if (flow.end == now()) {
+      finish_sending(slot);
+    } else {
+      stop(flow, flow.gb_per_s);
+      leave_shared(slot, flow.bytes - std::min(flow.bytes, whole_bytes(flow.left)));
+      leave_queue(slot, first_link);
+      taken.push_back(slot);
+    }
+  }
+  for (auto& [queue, first] : lines_) {
+    for (FlowSlot* place = &first; *place != kNobody;) {
+      const FlowSlot slot = *place;
+      const Waiting& own = waiting_[slot];
+      bool crosses = false;
+      for (std::uint32_t i = 0; i < own.resources; ++i) {
+        crosses = crosses || paths_[own.first_resource + i] == link;
+      }
+      if (!crosses) {
+        place = &waiting_[slot].next;
+        continue;
+      }
+      *place = own.next;
+      paths_.release(own.first_resource, own.resources);
+      set_state(flows_[slot], State::arrived);
+      taken.push_back(slot);
+    }
+    lanes_[queue].any_waiting = first != kNobody;
+  }
+  std::sort(taken.begin(), taken.end(), [this](FlowSlot a, FlowSlot b) {
+    return std::pair(flows_[a].started, flows_[a].tag) <
+           std::pair(flows_[b].started, flows_[b].tag);
+  });
+  std::vector<Withdrawn> list;
+  for (const FlowSlot slot : taken) {
+    const Flow& flow = flows_[slot];
+    list.push_back({flow.tag, std::max<std::uint64_t>(1, whole_bytes(flow.left)), flow.started});
+    free_.push_back(slot);
+  }
+  return list;
+}
+
+FlowSlot FlowEngine::start_background(std::span<const LinkId> route, double gb_per_s) {
+  network_.require_path(route);
+  const FlowSlot slot = acquire(kBackground, 0);
+  rates_.set_cap(slot, gb_per_s);
+  if (slot < streams_.size()) streams_[slot] = 0;
+  const std::span<const ResourceId> path = path_of(route);
+  for (const ResourceId resource : path) {
+    if (lanes_[resource].users > 0) close_lane(resource);
+  }
+  share(slot, path);
+  return slot;
+}
+
+void FlowEngine::stop_background(FlowSlot slot) {
+  if (state_of(flows_[slot]) == State::sharing) leave_shared(slot, 0);
+  free_.push_back(slot);
 }
 
 // ---------------------------------------------------------------- usage

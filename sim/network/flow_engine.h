@@ -44,6 +44,23 @@ class FlowEngine final : public NetworkEngine {
   /// `streams`: how many may take turns on a link without regard for each other.
   FlowEngine(const Network& network, NetworkClient& client, std::uint32_t streams = 1);
 
+  /// The bandwidth of a link that is stored by itself is about to change, at this instant.
+  void before_change(LinkId link);
+
+  /// What is left of a message that does not go on its way any more.
+  struct Withdrawn {
+    std::uint64_t tag = 0;
+    std::uint64_t bytes = 0;
+    Picoseconds started = 0;  ///< when the driver handed it in
+  };
+  /// Takes all out that has not yet left over the link, in the order in which it was handed in.
+  std::vector<Withdrawn> withdraw(LinkId link);
+
+  /// From now on a flow that never ends takes its max-min share, up to a rate. It takes no turns, and
+  /// is not counted in bytes of links. Returns what stop_background() wants.
+  FlowSlot start_background(std::span<const LinkId> route, double gb_per_s);
+  void stop_background(FlowSlot flow);
+
  private:
   static constexpr std::uint32_t kNumberBits = 28;
   static constexpr std::uint32_t kNumberMask = (1 << kNumberBits) - 1;
@@ -90,6 +107,7 @@ class FlowEngine final : public NetworkEngine {
   };
   static_assert(sizeof(Lane) == 32);
   static constexpr FlowSlot kNobody = 0xFFFFFFFF;
+  static constexpr std::uint64_t kBackground = UINT64_MAX;  ///< Flow::bytes
   /// Of a message that waits for its turn.
   struct Waiting {
     std::uint32_t turn = 0;
@@ -125,6 +143,11 @@ class FlowEngine final : public NetworkEngine {
   Counters counters_until_now(ResourceId resource) const override;
 
   FlowSlot acquire();
+  FlowSlot acquire(std::uint64_t bytes, std::uint64_t tag);
+  /// With the domains of the links; valid until the next call.
+  std::span<const ResourceId> path_of(std::span<const LinkId> route);
+  void leave_shared(FlowSlot slot, std::uint64_t bytes);
+  static bool is_background(const Flow& flow) { return flow.bytes == kBackground; }
   /// Its turn has come: it flows from now on.
   void begin(FlowSlot slot, std::span<const ResourceId> path);
   void share(FlowSlot slot, std::span<const ResourceId> path);

@@ -78,8 +78,22 @@ class MaxMinRates {
       }
     }
   }
+  /// Calls visit(flow) for every use of the resource.
+  template <class Visit>
+  void for_each_user(ResourceId resource, Visit visit) const {
+    for (const std::uint32_t first : resources_[resource].first) {
+      for (std::uint32_t use = first; use != kNone; use = uses_[use].next) visit(uses_[use].flow);
+    }
+  }
   /// How many uses by flows a resource has.
   std::uint32_t users(ResourceId resource) const { return resources_[resource].users; }
+
+  /// Its capacity may have changed.
+  void mark_changed(ResourceId resource) {
+    if (resources_[resource].changed) return;
+    resources_[resource].changed = true;
+    changed_.push_back(resource);
+  }
 
   /// Whether flows may have come or gone since rates were solved for.
   bool any_changed() const { return !changed_.empty(); }
@@ -105,6 +119,8 @@ class MaxMinRates {
   /// What all solving has cost so far: how many uses of resources by flows were looked at or changed.
   std::uint64_t work() const { return work_; }
 
+  /// Of the resources of a flow, as insert() had them.
+  ResourceId first_of(FlowSlot flow) const { return uses_[flows_[flow].first_use].resource; }
   /// What limits a flow that has been solved for.
   ResourceId limit_of(FlowSlot flow) const { return flows_[flow].limit; }
   /// Calls visit(flow) for what the resource limits; twice for a flow that uses it twice.
@@ -182,11 +198,6 @@ class MaxMinRates {
     std::size_t count;
   };
 
-  void mark_changed(ResourceId resource) {
-    if (resources_[resource].changed) return;
-    resources_[resource].changed = true;
-    changed_.push_back(resource);
-  }
   static ExactRate exact(double gb_per_s) { return static_cast<ExactRate>(gb_per_s * 0x1p90); }
   void enter(std::uint32_t use, List list);
   void leave(std::uint32_t use, List list);

@@ -1,5 +1,7 @@
 #include "sim/network/network.h"
 
+#include <stdexcept>
+
 #include "reference/error.h"
 
 namespace arlab {
@@ -149,6 +151,15 @@ std::string Network::describe_resource(ResourceId resource) const {
   if (resource >= links_) return fmt::format("domain {}", resource - links_);
   const auto [from, to] = ends(resource);
   return fmt::format("link {}->{}", from, to);
+}
+
+void Network::set_bandwidth(LinkId link, double gb_per_s) {
+  const Segment& segment = segment_of(link);
+  if (segment.mesh != kSingleLinks) {
+    throw std::logic_error("set_bandwidth: the link is one of a mesh that is not stored");
+  }
+  single_links_[segment.first_single + (link - segment.first_link)].properties.bandwidth_gb_per_s =
+      gb_per_s;
 }
 
 }  // namespace arlab

@@ -71,6 +71,10 @@ class Network {
   /// The links of a large mesh are not stored: they take a few bytes together.
   LinkId add_full_mesh(NodeId first, std::uint32_t count, const LinkSpec& spec);
 
+  /// Of a link that is stored by itself, not one of a large mesh. An engine that is at work on the
+  /// network must know before (FlowEngine::before_change()).
+  void set_bandwidth(LinkId link, double gb_per_s);
+
   std::uint32_t nodes() const { return static_cast<std::uint32_t>(nodes_.size()); }
   std::uint32_t links() const { return links_; }
   std::uint32_t domains() const { return static_cast<std::uint32_t>(domains_.size()); }

@@ -107,13 +107,14 @@ class Fabric::Builder {
     const Rank ranks = t_.ranks.value;
     begin("link");
     if (ranks < 2) return;
-    if (faults_.empty()) {
+    if (faults_.empty() && t_.link_events.empty()) {
       f_.network_.add_full_mesh(0, ranks, spec("link"));
       return;
     }
     if (ranks > kMostRanksOfFaultyMesh) {
-      fail("topology '{}': a full mesh with faults may have at most {} ranks, not {}", t_.name,
-           kMostRanksOfFaultyMesh, ranks);
+      fail(
+          "topology '{}': a full mesh with faults or link_events may have at most {} ranks, not {}",
+          t_.name, kMostRanksOfFaultyMesh, ranks);
     }
     for (Rank from = 0; from < ranks; ++from) {
       for (Rank to = 0; to < ranks; ++to) {
@@ -333,7 +334,7 @@ std::vector<Rank> factors(Rank extent) {
 }  // namespace
 
 FabricShifts shifts_of(const Topology& topology) {
-  if (!topology.faults.empty() || !topology.stragglers.empty()) return {};
+  if (!topology.faults.empty() || !topology.stragglers.empty() || varies(topology)) return {};
   const Rank ranks = topology.ranks.value;
   const Rank group_size = topology.group_size.value;
   switch (topology.kind) {

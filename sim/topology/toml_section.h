@@ -127,6 +127,47 @@ class Section {
     return extents;
   }
 
+  /// An array of numbers, not empty.
+  std::vector<double> numbers(const std::string& key) { return numbers_of(required(key), at(key)); }
+  /// An array of arrays of numbers.
+  std::vector<std::vector<double>> rows(const std::string& key) {
+    const toml::array* array = required(key).as_array();
+    if (array == nullptr || array->empty()) refuse(key, "it must be an array of arrays of numbers");
+    std::vector<std::vector<double>> rows;
+    for (const toml::node& row : *array) rows.push_back(numbers_of(row, at(key)));
+    return rows;
+  }
+  /// An array of ranks.
+  std::vector<Rank> ranks(const std::string& key) {
+    const toml::array* array = required(key).as_array();
+    if (array == nullptr) refuse(key, "it must be an array of ranks");
+    std::vector<Rank> ranks;
+    for (const toml::node& rank : *array) {
+      ranks.push_back(checked_integer(rank, at(key), 0, kMaxTopologyRanks - 1));
+    }
+    return ranks;
+  }
+
+  /// Bytes: a number, or a text as "64M" (2^20 bytes each).
+  std::uint64_t size(const std::string& key) {
+    const toml::node& node = required(key);
+    std::uint64_t bytes = 0;
+    if (const auto integer = node.value_exact<std::int64_t>(); integer && *integer > 0) {
+      bytes = static_cast<std::uint64_t>(*integer);
+    } else if (const auto text = node.value_exact<std::string>()) {
+      const char* end = text->data() + text->size();
+      const auto [stop, error] = std::from_chars(text->data(), end, bytes);
+      const std::string_view suffix(stop, static_cast<std::size_t>(end - stop));
+      const std::string_view units = "KMG";
+      const std::size_t unit = suffix.size() == 1 ? units.find(suffix[0]) : units.npos;
+      const bool known = suffix.empty() || unit != units.npos;
+      if (error != std::errc() || !known || bytes >= std::uint64_t{1} << 32) bytes = 0;
+      if (unit != units.npos) bytes <<= 10 * (unit + 1);
+    }
+    if (bytes == 0) refuse(key, "it must be a number of bytes: 67108864, or \"64M\" (K, M, G)");
+    return bytes;
+  }
+
   /// An array of strings, which may be empty.
   std::vector<std::string> texts(const std::string& key) {
     const toml::array* array = required(key).as_array();
@@ -152,6 +193,10 @@ class Section {
     }
     fail("{}: key '{}': '{}' is no node; allowed are rank0, rank1, ... and switch0, switch1, ...",
          origin_, at(key), name);
+  }
+
+  [[noreturn]] void refuse(const std::string& key, const std::string& why) const {
+    fail("{}: key '{}': {}", origin_, at(key), why);
   }
 
   bool has(const std::string& key) {
@@ -202,6 +247,19 @@ class Section {
     result.note = table.text("note");
     table.reject_other_keys();
     return result;
+  }
+
+  std::vector<double> numbers_of(const toml::node& node, const std::string& where) const {
+    const toml::array* array = node.as_array();
+    if (array == nullptr || array->empty()) {
+      fail("{}: key '{}': it must be an array of numbers", origin_, where);
+    }
+    std::vector<double> numbers;
+    for (const toml::node& each : *array) {
+      if (!each.is_number()) fail("{}: key '{}': it must be an array of numbers", origin_, where);
+      numbers.push_back(*each.value<double>());
+    }
+    return numbers;
   }
 
   std::uint32_t checked_integer(const toml::node& node, const std::string& where,

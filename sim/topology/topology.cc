@@ -235,14 +235,27 @@ std::uint64_t unit_of(const Topology& t) {
 }  // namespace
 
 Rank default_group_size(const Topology& topology, Rank world_size) {
+  if (unit_of(topology) >= world_size) return default_group_size(world_size);
+  std::vector<Rank> ranks(world_size);
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return default_group_size(topology, ranks);
+}
+
+Rank default_group_size(const Topology& topology, const std::vector<Rank>& ranks) {
+  const auto world_size = static_cast<Rank>(ranks.size());
   const std::uint64_t unit = unit_of(topology);
-  if (unit >= world_size) return default_group_size(world_size);
-  if (world_size % unit != 0) {
-    const auto part = static_cast<Rank>(std::gcd(unit, world_size));
-    return part > 1 ? part : default_group_size(world_size);
+  Rank common = 0;
+  Rank parts = 0;
+  bool whole = true;
+  for (std::size_t begin = 0, end = 0; begin < ranks.size(); begin = end) {
+    while (end < ranks.size() && ranks[end] / unit == ranks[begin] / unit) ++end;
+    common = std::gcd(common, static_cast<Rank>(end - begin));
+    whole = whole && end - begin == unit;
+    ++parts;
   }
-  Rank group = static_cast<Rank>(unit);
-  while (group < world_size / group || world_size % group != 0) group += static_cast<Rank>(unit);
+  if (parts <= 1 || (!whole && common == 1)) return default_group_size(world_size);
+  Rank group = common;
+  while (whole && (group < world_size / group || world_size % group != 0)) group += common;
   return group;
 }
 
@@ -415,20 +428,61 @@ void require_graph(const Topology& t, std::string_view origin) {
   }
 }
 
+/// Written so that a NaN fails too.
+void require_between(double value, double least, double most, std::string_view where,
+                     const char* what) {
+  if (value >= least && value <= most) return;
+  fail("{}: {} {} is out of range; allowed is {} to {}", where, what, value, least, most);
+}
+
+void require_factor(double factor, std::string_view where) {
+  if (factor == 0 || (factor >= kSmallestQuantity && factor <= 1 / kSmallestQuantity)) return;
+  fail("{}: bandwidth_factor {} is out of range; allowed are 0 (it does not work) and {} to {}",
+       where, factor, kSmallestQuantity, 1 / kSmallestQuantity);
+}
+
+/// What changes while a collective runs, or from run to run, or from rank to rank.
+void require_varying(const Topology& t, std::string_view origin) {
+  for (std::size_t i = 0; i < t.link_events.size(); ++i) {
+    const LinkEvent& event = t.link_events[i];
+    const std::string where = fmt::format("{}: key 'link_events' {}", origin, i);
+    require_node(t, event.from, where);
+    require_node(t, event.to, where);
+    require_between(event.at_us, 0, kLargestQuantity, where, "at_us");
+    require_factor(event.bandwidth_factor, where);
+  }
+  for (std::size_t i = 0; i < t.background.size(); ++i) {
+    const BackgroundFlow& flow = t.background[i];
+    const std::string where = fmt::format("{}: key 'background' {}", origin, i);
+    require_node(t, flow.from, where);
+    require_node(t, flow.to, where);
+    if (flow.from == flow.to) fail("{}: it leads from {} to itself", where, describe(flow.from));
+    require_between(flow.gb_per_s, kSmallestQuantity, kLargestQuantity, where, "gb_per_s");
+    require_between(flow.from_us, 0, kLargestQuantity, where, "from_us");
+    require_between(flow.until_us, flow.from_us, kLargestQuantity, where, "until_us");
+  }
+  std::set<Rank> seen;
+  for (std::size_t i = 0; i < t.device_overrides.size(); ++i) {
+    const std::string where = fmt::format("{}: key 'device_overrides' {}", origin, i);
+    if (t.device_overrides[i].ranks.empty()) fail("{}: it names no ranks", where);
+    for (const Rank rank : t.device_overrides[i].ranks) {
+      if (rank >= t.ranks.value) {
+        fail("{}: there is no rank {}; allowed is 0 to {}", where, rank, t.ranks.value - 1);
+      }
+      if (!seen.insert(rank).second) fail("{}: rank {} is named twice", where, rank);
+    }
+  }
+  require_between(t.jitter.launch_us, 0, kLargestQuantity, origin, "jitter.launch_us");
+  require_between(t.jitter.message_us, 0, kLargestQuantity, origin, "jitter.message_us");
+}
+
 void require_conditions(const Topology& t, std::string_view origin) {
   for (std::size_t i = 0; i < t.faults.size(); ++i) {
     const LinkFault& fault = t.faults[i];
     const std::string where = fmt::format("{}: key 'faults' {}", origin, i);
     require_node(t, fault.from, where);
     require_node(t, fault.to, where);
-    // Written so that a NaN fails too.
-    const bool in_range =
-        fault.bandwidth_factor == 0 || (fault.bandwidth_factor >= kSmallestQuantity &&
-                                        fault.bandwidth_factor <= 1 / kSmallestQuantity);
-    if (!in_range) {
-      fail("{}: bandwidth_factor {} is out of range; allowed are 0 (it does not work) and {} to {}",
-           where, fault.bandwidth_factor, kSmallestQuantity, 1 / kSmallestQuantity);
-    }
+    require_factor(fault.bandwidth_factor, where);
   }
   std::set<std::pair<std::string, std::string>> faulty;
   for (std::size_t i = 0; i < t.faults.size(); ++i) {
@@ -437,6 +491,7 @@ void require_conditions(const Topology& t, std::string_view origin) {
     fail("{}: key 'faults' {}: the link from {} to {} is named twice", origin, i, ends.first,
          ends.second);
   }
+  require_varying(t, origin);
   std::set<Rank> seen;
   for (std::size_t i = 0; i < t.stragglers.size(); ++i) {
     const Rank rank = t.stragglers[i].rank;
@@ -485,7 +540,7 @@ void require_valid(const Topology& topology, std::string_view origin) {
         "reduction = true",
         origin);
   }
-  for_each_quantity(topology, [&](const std::string& key, const Quantity& quantity) {
+  const auto require_quantity = [&](const std::string& key, const Quantity& quantity) {
     // Less than 1 would mean that two times take longer together than one after the other.
     const bool overlap = key.ends_with("_overlap");
     if (overlap && !(quantity.value >= 1 && quantity.value <= kLargestOverlap)) {
@@ -512,7 +567,13 @@ void require_valid(const Topology& topology, std::string_view origin) {
     if (quantity.value >= kSmallestQuantity && quantity.value <= kLargestQuantity) return;
     fail("{}: key '{}.value': {} is out of range; allowed is {}{} to {}", origin, key,
          quantity.value, may_be_zero ? "0, or " : "", kSmallestQuantity, kLargestQuantity);
-  });
+  };
+  for_each_quantity(topology, require_quantity);
+  for (const DeviceOverride& each : topology.device_overrides) {
+    for_each_quantity_of(each.device, [&](const std::string& key, const Quantity& quantity) {
+      require_quantity("device_overrides." + key, quantity);
+    });
+  }
 }
 
 std::vector<NamedQuantity> quantities_of(const Topology& topology) {

@@ -125,6 +125,43 @@ struct Straggler {
   bool operator==(const Straggler&) const = default;
 };
 
+/// A link that becomes slower, fails or comes back while a collective runs, in one direction.
+struct LinkEvent {
+  NodeName from;
+  NodeName to;
+  double at_us = 0;
+  double bandwidth_factor = 1;  ///< from then on, as LinkFault::bandwidth_factor
+  std::string note;
+  bool operator==(const LinkEvent&) const = default;
+};
+
+/// Traffic of others: a flow from a node to another, which takes its max-min share like any message
+/// and never more than this.
+struct BackgroundFlow {
+  NodeName from;
+  NodeName to;
+  double gb_per_s = 0;
+  double from_us = 0;
+  double until_us = 0;
+  std::string note;
+  bool operator==(const BackgroundFlow&) const = default;
+};
+
+/// Ranks with a device of their own.
+struct DeviceOverride {
+  std::vector<Rank> ranks;
+  Device device;
+  bool operator==(const DeviceOverride&) const = default;
+};
+
+/// What varies from run to run; mean values of exponential distributions, 0 for none.
+struct Jitter {
+  double launch_us = 0;   ///< by which a rank comes late
+  double message_us = 0;  ///< by which a message arrives late
+  bool any() const { return launch_us > 0 || message_us > 0; }
+  bool operator==(const Jitter&) const = default;
+};
+
 struct Topology {
   std::string name;
   std::string summary;
@@ -150,6 +187,10 @@ struct Topology {
   std::vector<Edge> edges;             ///< graph
   std::vector<LinkFault> faults;
   std::vector<Straggler> stragglers;
+  std::vector<LinkEvent> link_events;
+  std::vector<BackgroundFlow> background;
+  std::vector<DeviceOverride> device_overrides;
+  Jitter jitter;
   Device device;
 
   /// Throws std::out_of_range when the kind has no such type.
@@ -219,6 +260,12 @@ std::string to_toml(const Topology& topology);
 /// `origin` names the topology in the message.
 void require_valid(const Topology& topology, std::string_view origin);
 
+/// Whether anything changes while a collective runs, or from run to run, or from rank to rank.
+inline bool varies(const Topology& t) {
+  return !t.link_events.empty() || !t.background.empty() || !t.device_overrides.empty() ||
+         t.jitter.any();
+}
+
 /// Ranks of a group when `world_size` ranks run a hierarchical algorithm and nobody says how many:
 /// those that are closest to each other,
 ///
@@ -232,6 +279,8 @@ void require_valid(const Topology& topology, std::string_view origin);
 /// world size, the largest part that does. Where no rank is farther than another, and groups of
 /// neighbours are no larger than one rank: arlab::default_group_size(world_size).
 Rank default_group_size(const Topology& topology, Rank world_size);
+/// Of these ranks of the topology, in this order.
+Rank default_group_size(const Topology& topology, const std::vector<Rank>& ranks);
 
 /// Group sizes that are worth a try: the default, then divisors of the world size that cut no group
 /// of the topology in two and no two in pieces, those that are nearest first. At most `most`.

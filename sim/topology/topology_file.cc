@@ -115,6 +115,9 @@ constexpr const char* kShapeKeys[] = {"group_size",
                                       "local",
                                       "global",
                                       "faults",
+                                      "link_events",
+                                      "background",
+                                      "device_overrides",
                                       "devices_forward",
                                       "switch"};
 constexpr int kMostBases = 8;
@@ -170,6 +173,48 @@ toml::table read_table(std::string_view text, std::string_view origin,
   return base;
 }
 
+/// Once the device of all ranks is known: theirs, but for the quantities that are named.
+void read_device_override(Section& section, Topology& topology) {
+  DeviceOverride read{section.ranks("ranks"), topology.device};
+  bool any = false;
+  std::optional<Section> part;
+  std::string part_name;
+  for_each_quantity_of(read.device, [&](const std::string& key, Quantity& quantity) {
+    const std::size_t dot = key.find('.');
+    const std::string name = key.substr(0, dot);
+    if (name != part_name) {
+      if (part) part->reject_other_keys();
+      part.reset();
+      if (section.has(name)) part.emplace(section.section(name, "a table of quantities"));
+      part_name = name;
+    }
+    if (!part || !part->has(key.substr(dot + 1))) return;
+    quantity = part->quantity(key.substr(dot + 1));
+    any = true;
+  });
+  if (part) part->reject_other_keys();
+  if (!any) section.refuse("ranks", "nothing is said of them; needed is a quantity of the device");
+  topology.device_overrides.push_back(std::move(read));
+}
+
+void read_varying(Section& file, Topology& topology) {
+  file.for_each("link_events", [&topology](Section& event) {
+    topology.link_events.push_back({event.node("from"), event.node("to"), event.number("at_us"),
+                                    event.number("bandwidth_factor"), event.text("note")});
+  });
+  file.for_each("background", [&topology](Section& flow) {
+    topology.background.push_back({flow.node("from"), flow.node("to"), flow.number("gb_per_s"),
+                                   flow.number("from_us"), flow.number("until_us"),
+                                   flow.text("note")});
+  });
+  if (file.has("jitter")) {
+    Section jitter = file.section("jitter", "a table of launch_us and message_us");
+    if (jitter.has("launch_us")) topology.jitter.launch_us = jitter.number("launch_us");
+    if (jitter.has("message_us")) topology.jitter.message_us = jitter.number("message_us");
+    jitter.reject_other_keys();
+  }
+}
+
 }  // namespace
 
 Topology parse_topology(std::string_view text, std::string_view origin,
@@ -204,6 +249,7 @@ Topology parse_topology(std::string_view text, std::string_view origin,
     read.delay_us = straggler.quantity("delay_us");
     topology.stragglers.push_back(std::move(read));
   });
+  read_varying(file, topology);
 
   if (file.has("stores")) topology.device.stores.emplace();
   if (file.has("blocks")) topology.device.blocks.emplace();
@@ -236,6 +282,8 @@ Topology parse_topology(std::string_view text, std::string_view origin,
     quantity = section->quantity(last);
   });
   section->reject_other_keys();
+  file.for_each("device_overrides",
+                [&topology](Section& each) { read_device_override(each, topology); });
   file.reject_other_keys();
 
   require_valid(topology, origin);
@@ -288,6 +336,34 @@ std::string conditions_text(const Topology& t) {
   for (const Straggler& straggler : t.stragglers) {
     text += fmt::format("\n[[stragglers]]\nrank = {}\n{}", straggler.rank,
                         sourced_text("delay_us", straggler.delay_us));
+  }
+  for (const LinkEvent& event : t.link_events) {
+    text += fmt::format(
+        "\n[[link_events]]\nfrom = \"{}\"\nto = \"{}\"\nat_us = {}\nbandwidth_factor = {}\n"
+        "note = {}\n",
+        describe(event.from), describe(event.to), event.at_us, event.bandwidth_factor,
+        text_of(event.note));
+  }
+  for (const BackgroundFlow& flow : t.background) {
+    text += fmt::format(
+        "\n[[background]]\nfrom = \"{}\"\nto = \"{}\"\ngb_per_s = {}\nfrom_us = {}\n"
+        "until_us = {}\nnote = {}\n",
+        describe(flow.from), describe(flow.to), flow.gb_per_s, flow.from_us, flow.until_us,
+        text_of(flow.note));
+  }
+  for (const DeviceOverride& each : t.device_overrides) {
+    text += fmt::format("\n[[device_overrides]]\nranks = [{}]\n", fmt::join(each.ranks, ", "));
+    std::map<std::string, const Quantity*> of_all;
+    for_each_quantity_of(t.device, [&](const std::string& key, const Quantity& quantity) {
+      of_all[key] = &quantity;
+    });
+    for_each_quantity_of(each.device, [&](const std::string& key, const Quantity& quantity) {
+      if (quantity != *of_all.at(key)) text += sourced_text(key, quantity);
+    });
+  }
+  if (t.jitter.any()) {
+    text += fmt::format("\n[jitter]\nlaunch_us = {}\nmessage_us = {}\n", t.jitter.launch_us,
+                        t.jitter.message_us);
   }
   return text;
 }

@@ -169,6 +169,18 @@ def test_bad_input_is_one_line(call, message, tmp_path, monkeypatch):
 # ---------------------------------------------------------------- commands in this process
 
 
+def test_simulate_of_groups_and_runs(tmp_path):
+    what = {"topology": "h800-8", "algorithm": "two_shot", "codec": "qr-q4", "bytes": "1M"}
+    group = arlab.simulate(**what, placement=[0, 2, 4, 6], runs=20, seed=1, jitter_launch=2)
+    assert group.ranks == 4 and group.min_us < group.p50_us <= group.p99_us
+    workload = tmp_path / "w.toml"
+    one = '[[collectives]]\nname = "{}"\nranks = [{}]\nalgorithm = "two_shot"\ncodec = "qr-q4"\nbytes = "1M"\n'
+    workload.write_text('name = "w"\nsummary = "s"\n' + one.format("a", "0, 1") + one.format("b", "1, 2"))
+    both = arlab.simulate(topology="h800-8", workload=workload)
+    assert list(both.collectives["name"]) == ["a", "b"] and (both.collectives["slowdown"] > 1).all()
+    assert "end_us" in repr(both)
+
+
 def test_simulate_is_the_programs(tmp_path):
     command = "simulate --topology mi300x-8 --algorithm two_shot --codec qr-q4 --bytes 64M"
     result = arlab.simulate(topology="mi300x-8", algorithm="two_shot", codec="qr-q4", bytes=64 << 20)

@@ -513,6 +513,14 @@ TEST(ToToml, ReadsBackToTheSame) {
   all.push_back(servers(16, 4, ServerInside::mesh));
   all.back().summary = "quotes \" and \\ and \xc3\xa9";
   all.back().device.launch_us = {1.0 / 3, Source::measured, "a third"};
+  Topology& varying = all.emplace_back(find_topology("h200-8"));
+  varying.link_events = {{{false, 1}, {true, 0}, 2.5, 0.5, "slow"},
+                         {{false, 1}, {true, 0}, 1.0 / 3, 0, "dead"}};
+  varying.background = {{{false, 0}, {false, 3}, 1.0 / 7, 1, 9, "others"}};
+  varying.jitter = {.launch_us = 0.5, .message_us = 0.1};
+  for (const Rank rank : {2, 5}) varying.device_overrides.push_back({{rank}, varying.device});
+  varying.device_overrides[0].device.launch_us = {7, Source::assumed, "slow"};
+  varying.device_overrides[1].device.nccl->low_latency_us = {11, Source::assumed, "old"};
   for (const Topology& t : all) {
     SCOPED_TRACE(t.name);
     const std::string text = to_toml(t);

@@ -6,7 +6,7 @@ import json
 import tempfile
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Callable, Iterable
+from typing import TYPE_CHECKING, Any, Callable, Iterable, Sequence
 
 from arlab._arlab import study_run, sweep_run
 from arlab._tables import Figures, Names, command, frame, pandas, rows_of
@@ -77,11 +77,13 @@ class Simulation(Figures):
     latency_us, algbw_gb_per_s, busbw_gb_per_s (as nccl-tests define it), bottleneck (in words), wire_bytes
     breakdown     where the latency goes: launch, synchronisation, wire, contention, codec, release; they add up to it
     links         a pandas.DataFrame of what each class of links carried
+    collectives   of a workload: a pandas.DataFrame with a row for each, in place of the figures above
     """
 
     SHOWN = (
-        "topology", "algorithm", "codec", "inner_codec", "ranks", "dtype", "bytes", "group_size", "implementation",
-        "latency_us", "algbw_gb_per_s", "busbw_gb_per_s", "bottleneck", "wire_bits_per_element", "provenance",
+        "workload", "topology", "end_us", "algorithm", "codec", "inner_codec", "ranks", "dtype", "bytes", "group_size", "implementation",
+        "latency_us", "p50_us", "p99_us", "algbw_gb_per_s", "busbw_gb_per_s", "bottleneck", "wire_bits_per_element",
+        "provenance",
     )  # fmt: skip
 
     latency_us: float
@@ -98,6 +100,10 @@ class Simulation(Figures):
     @property
     def links(self) -> DataFrame:
         return frame(self.data["links"])
+
+    @property
+    def collectives(self) -> DataFrame:
+        return frame(self.data["collectives"])
 
     def __init__(self, data: dict[str, Any], again: Callable[[str], Any]):
         super().__init__(data)
@@ -117,7 +123,7 @@ def simulate(
     *,
     topology: str,
     algorithm: str | Schedule | None = None,
-    codec: str,
+    codec: str | None = None,
     bytes: str | int | None = None,
     dtype: str | None = None,
     ranks: int | None = None,
@@ -130,8 +136,15 @@ def simulate(
     group_size: int | None = None,
     micro_chunks: int | None = None,
     inner_codec: str | None = None,
+    placement: Sequence[int] | None = None,
+    skew: float | None = None,
+    workload: str | Path | None = None,
+    runs: int | None = None,
+    seed: int | None = None,
+    jitter_launch: float | None = None,
+    jitter_message: float | None = None,
 ) -> Simulation:
-    """How long a collective takes on a topology.
+    """How long a collective takes on a topology, or each of several at once.
 
     Args:
         topology: a name (arlab.topologies()), full:8 and the like, or the path of a .toml.
@@ -143,12 +156,22 @@ def simulate(
         library: as NCCL or RCCL run it; codecs fp16, bf16 and fp32 only.
         sharing: of links: "max_min", all messages at once, or "fifo", one after the other.
         trace: write the timeline to this .json, for ui.perfetto.dev; to a .chakra.json: as a Chakra execution trace.
+        placement: ranks of the topology that run it, in its order; by default the first ones.
+        skew: all_to_all: rank r receives in proportion to (r + 1)^-skew; 0 are equal slots.
+        workload: the path of a .toml with several collectives, in place of algorithm, codec and bytes;
+            figures of each are in the result's "collectives" (sim/README.md has the form).
+        runs: with jitter: figures have the spread of so many runs, p50_us and p99_us among others.
+        seed: of the first run.
+        jitter_launch, jitter_message: mean times, us, by which ranks and messages come late (exponential).
         others: as for all_reduce and all_to_all.
     """
     options = {
         "topology": topology, "codec": codec, "bytes": bytes, "dtype": dtype, "ranks": ranks, "library": library,
         "sharing": sharing, "own": own, "forward": forward,
         "combine": combine, "group_size": group_size, "micro_chunks": micro_chunks, "inner_codec": inner_codec,
+        "placement": None if placement is None else ",".join(str(rank) for rank in placement),
+        "skew": skew, "workload": workload, "runs": runs, "seed": seed,
+        "jitter_launch": jitter_launch, "jitter_message": jitter_message,
     }  # fmt: skip
 
     def run(to: str | Path | None) -> dict[str, Any]:

@@ -21,6 +21,13 @@ void ConformanceSummary::run(const kernels::Platform& on,
   if (!status.ok()) fail("platform {}: {}", on.name(), status.message());
 }
 
+void ConformanceSummary::run_layers(const kernels::Platform& on, std::uint64_t seed) {
+  const std::size_t longest = on.name() == "host" ? 200 : 4096;
+  const auto status = kernels::run_layer_conformance(
+      on, longest, seed, [this](const ConformanceRow& row) { add(row); });
+  if (!status.ok()) fail("platform {}: {}", on.name(), status.message());
+}
+
 void ConformanceSummary::add(const ConformanceRow& row) {
   compared_ += row.compared_elements;
   mismatches_ += row.mismatches;
@@ -74,6 +81,7 @@ struct ConformCommand {
   std::string platform;
   std::string codec;
   std::string protocol;
+  bool linear = false;
   ScheduleOptions schedule;
   std::optional<std::uint32_t> ranks;
   std::string elements;
@@ -177,11 +185,16 @@ struct ConformCommand {
     if (!devices.ok()) fail("platform {}: {}", platform, devices.status().message());
 
     ConformanceSummary summary;
-    for (const kernels::ConformanceRequest& request : requests(*found.value())) {
-      require_memory_of(*found.value(), request);
+    if (!linear) {
+      for (const kernels::ConformanceRequest& request : requests(*found.value())) {
+        require_memory_of(*found.value(), request);
+      }
+      for (const kernels::ConformanceRequest& request : requests(*found.value())) {
+        summary.run(*found.value(), request);
+      }
     }
-    for (const kernels::ConformanceRequest& request : requests(*found.value())) {
-      summary.run(*found.value(), request);
+    if (codec.empty() && schedule.algorithm.empty() && schedule.file.empty()) {
+      summary.run_layers(*found.value(), seed.value_or(1));
     }
 
     Report report{"arlab.conform/1"};
@@ -224,6 +237,11 @@ void add_conform(CLI::App& app) {
                   "Longest tensor, in elements per rank [host: 5003, GPUs: 1M + 1]");
   add_protocol(*sub, command->protocol);
   add_integer(*sub, "--seed", command->seed, 0, UINT32_MAX, "Seed of the inputs [1]");
+  CLI::Option* linear =
+      sub->add_flag("--linear", command->linear, "Only the kernels of quantized linear layers");
+  for (const char* other : {"--codec", "--algorithm", "--schedule", "--ranks", "--elements"}) {
+    linear->excludes(sub->get_option(other));
+  }
   add_format(*sub, command->format);
   sub->callback([command] { command->run(); });
 }

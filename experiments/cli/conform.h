@@ -27,6 +27,9 @@ class ConformanceSummary {
   /// Adds all comparisons of the request. Throws InvalidInput when they cannot be run.
   void run(const kernels::Platform& on, const kernels::ConformanceRequest& request);
 
+  /// Likewise of the kernels of quantized layers.
+  void run_layers(const kernels::Platform& on, std::uint64_t seed);
+
   const std::vector<Check>& checks() const { return checks_; }
   std::uint64_t compared() const { return compared_; }  ///< elements
   std::uint64_t mismatches() const { return mismatches_; }

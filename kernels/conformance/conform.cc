@@ -6,6 +6,7 @@
 #include <cstring>
 #include <utility>
 
+#include "kernels/conformance/compare.h"
 #include "kernels/conformance/element_bits.h"
 #include "reference/codecs/registry.h"
 #include "reference/collectives/algorithm.h"
@@ -40,24 +41,6 @@ std::size_t index_of_inputs(const Schedule& schedule, std::size_t rank, std::siz
   const std::size_t slot = schedule.slot_elements();
   return rank * slot + index % slot;  // slot i of a rank is that rank's slot of rank i
 }
-
-/// Counts units of `unit` bytes that differ, and keeps the first; `describe` completes what is kept
-/// of the unit of a number.
-template <class Describe>
-void compare(std::span<const std::byte> expected, std::span<const std::byte> got, std::size_t unit,
-             const std::string& input, ConformanceRow& row, Describe&& describe) {
-  for (std::size_t at = 0; at < expected.size(); at += unit) {
-    if (std::equal(&expected[at], &expected[at] + unit, &got[at])) continue;
-    ++row.mismatches;
-    if (row.first_mismatches.size() == ConformanceRow::kShownMismatches) continue;
-    Mismatch mismatch{.ranks = row.ranks, .input = input, .index = at / unit};
-    std::memcpy(&mismatch.expected, &expected[at], unit);
-    std::memcpy(&mismatch.got, &got[at], unit);
-    describe(mismatch);
-    row.first_mismatches.push_back(std::move(mismatch));
-  }
-}
-constexpr auto kNothingMore = [](Mismatch&) {};
 
 class Conformance {
  public:
@@ -239,10 +222,12 @@ Status run_conformance(const Platform& platform, const ConformanceRequest& reque
 namespace {
 
 constexpr std::string_view kEncode = "encode";
+constexpr std::string_view kQuantize = "quantize";
 
-/// Of a collective, and not of a codec by itself.
+/// Of a collective, and not of a codec or a layer by itself.
 bool is_of_collective(const ConformanceRow& row) {
-  return row.subject != kEncode && row.subject != "decode" && row.subject != "decode_add";
+  return row.subject != kEncode && row.subject != "decode" && row.subject != "decode_add" &&
+         row.subject != kQuantize && row.subject != "linear";
 }
 
 }  // namespace
@@ -256,6 +241,11 @@ std::string mismatches_text(const ConformanceRow& row) {
     if (row.subject == kEncode) {
       text += fmt::format(": wire byte {}: expected 0x{:02x}, got 0x{:02x}\n", m.index, m.expected,
                           m.got);
+      continue;
+    }
+    if (row.subject == kQuantize) {
+      text +=
+          fmt::format(": index {}: expected 0x{:02x}, got 0x{:02x}\n", m.index, m.expected, m.got);
       continue;
     }
     if (is_of_collective(row)) text += fmt::format(": rank {}", m.rank);
@@ -282,8 +272,8 @@ nlohmann::ordered_json mismatches_json(const ConformanceRow& row) {
                                   {"dtype", name_of(row.dtype)},
                                   {"ranks", m.ranks},
                                   {"input", m.input}};
-    if (row.subject == kEncode) {
-      one["wire_byte"] = m.index;
+    if (row.subject == kEncode || row.subject == kQuantize) {
+      one[row.subject == kEncode ? "wire_byte" : "index"] = m.index;
       one["expected"] = fmt::format("0x{:02x}", m.expected);
       one["got"] = fmt::format("0x{:02x}", m.got);
     } else {

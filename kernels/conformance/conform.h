@@ -42,10 +42,11 @@ struct Mismatch {
   std::vector<std::uint32_t> inputs = {};
 };
 
-/// The comparisons of one codec with one dtype, by itself or in one algorithm with one world size.
+/// The comparisons of one codec with one dtype, by itself or in one algorithm with one world size; or
+/// of quantized layers.
 struct ConformanceRow {
-  std::string subject;  ///< encode, decode, decode_add, or an algorithm
-  std::string codec;
+  std::string subject;  ///< encode, decode, decode_add, an algorithm, quantize, or linear
+  std::string codec;    ///< of layers: the formats
   DType dtype = DType::fp16;
   int ranks = 1;
   std::uint64_t compared_elements = 0;          ///< encode: elements whose wire was compared
@@ -66,6 +67,12 @@ nlohmann::ordered_json mismatches_json(const ConformanceRow& row);
 /// says what could not be run at all.
 Status run_conformance(const Platform& platform, const ConformanceRequest& request,
                        const std::function<void(const ConformanceRow&)>& row_done);
+
+/// Compares the kernels of int8 layers, of every format: codes, scales and sums of what is quantized,
+/// also of adversarial values; products of such, and of any codes and zero points. Tokens, outputs
+/// and inputs are up to `longest` and around the sides of a block's tile.
+Status run_layer_conformance(const Platform& platform, std::size_t longest, std::uint64_t seed,
+                             const std::function<void(const ConformanceRow&)>& row_done);
 
 /// Members of families that no list has, but that kernels treat in their own way: groups that are
 /// not whole lanes of one wave, one scale for the message, given scales, long transforms.

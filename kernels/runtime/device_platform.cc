@@ -9,6 +9,7 @@
 
 #include "kernels/codecs/codec_kernels.h"
 #include "kernels/codecs/measured_kernels.h"
+#include "kernels/layers/int8_layers.h"
 #include "kernels/runtime/communicator.h"
 #include "kernels/runtime/hip_status.h"
 #include "kernels/runtime/platforms.h"
@@ -73,6 +74,58 @@ Status copy_out(std::span<std::byte> to, const std::byte* from) {
   return status_of(hipMemcpy(to.data(), from, to.size(), hipMemcpyDeviceToHost),
                    "a copy from the device failed");
 }
+
+/// An Int8Matrix in the memory of the current device.
+class Int8Memory {
+ public:
+  Status require(std::size_t rows, std::size_t columns) {
+    Status status = codes_.require(rows * int8_row_bytes(columns));
+    if (status.ok()) status = scales_.require(rows * sizeof(Int8Scale));
+    if (status.ok()) status = sums_.require(rows * sizeof(std::int32_t));
+    return status;
+  }
+  DeviceInt8 on_device() const {
+    return {reinterpret_cast<std::int8_t*>(codes_.data()),
+            reinterpret_cast<Int8Scale*>(scales_.data()),
+            reinterpret_cast<std::int32_t*>(sums_.data())};
+  }
+  Status write(const Int8Matrix& from) {
+    Status status = require(from.rows, from.columns);
+    if (!status.ok()) return status;
+    const std::size_t row_bytes = int8_row_bytes(from.columns);
+    std::vector<std::int8_t> codes(from.rows * row_bytes);
+    for (std::size_t r = 0; r < from.rows; ++r) {
+      std::copy_n(&from.codes[r * from.columns], from.columns, &codes[r * row_bytes]);
+    }
+    status = copy_in(codes_.data(), std::as_bytes(std::span(codes)));
+    if (status.ok()) status = copy_in(scales_.data(), std::as_bytes(std::span(from.scales)));
+    if (status.ok()) status = copy_in(sums_.data(), std::as_bytes(std::span(from.sums)));
+    return status;
+  }
+  /// What `to` has is replaced, but for its rows and columns.
+  Status read(Int8Matrix& to) const {
+    const std::size_t row_bytes = int8_row_bytes(to.columns);
+    std::vector<std::int8_t> codes(to.rows * row_bytes);
+    to.scales.resize(to.rows);
+    to.sums.resize(to.rows);
+    Status status = copy_out(std::as_writable_bytes(std::span(codes)), codes_.data());
+    if (status.ok()) {
+      status = copy_out(std::as_writable_bytes(std::span(to.scales)), scales_.data());
+    }
+    if (status.ok()) status = copy_out(std::as_writable_bytes(std::span(to.sums)), sums_.data());
+    to.codes.clear();
+    for (std::size_t r = 0; r < to.rows; ++r) {
+      const auto row = codes.begin() + static_cast<std::ptrdiff_t>(r * row_bytes);
+      to.codes.insert(to.codes.end(), row, row + static_cast<std::ptrdiff_t>(to.columns));
+    }
+    return status;
+  }
+
+ private:
+  DeviceMemory codes_;
+  DeviceMemory scales_;
+  DeviceMemory sums_;
+};
 
 /// A rank of a group: its stream and tensors.
 struct Member {
@@ -378,6 +431,56 @@ class DevicePlatform final : public Platform {
       const auto* bytes = reinterpret_cast<std::uint8_t*>(from);
       return started(launch_decode_add(choice, dtype, bytes, elements, to, nullptr));
     });
+  }
+
+  Status quantize_int8(DType dtype, std::span<const std::byte> values, std::size_t rows,
+                       const OperandFormat& format, const std::optional<Int8Scale>& given,
+                       Int8Matrix& to) const override {
+    const std::size_t columns = rows == 0 ? 0 : values.size() / size_of(dtype) / rows;
+    to = {.rows = rows, .columns = columns, .asymmetric = format.asymmetric};
+    if (values.empty()) return Status::error("an empty matrix");
+    const Turn turn;
+    Status status = status_of(hipSetDevice(0), "no device can be used");
+    DeviceMemory source;
+    DeviceMemory extremes;
+    Int8Memory target;
+    if (status.ok()) status = source.require(values.size());
+    if (status.ok()) status = extremes.require(rows * sizeof(Extremes));
+    if (status.ok()) status = target.require(rows, columns);
+    if (status.ok()) status = copy_in(source.data(), values);
+    if (status.ok()) {
+      const Int8Rule rule = {format.asymmetric, format.per_tensor, given.has_value(),
+                             given.value_or(Int8Scale())};
+      status = started(launch_quantize_int8(dtype, source.data(), rows, columns, rule,
+                                            reinterpret_cast<Extremes*>(extremes.data()),
+                                            target.on_device(), nullptr));
+    }
+    if (status.ok()) status = status_of(hipDeviceSynchronize(), "a kernel failed");
+    if (status.ok()) status = target.read(to);
+    return status;
+  }
+
+  Status linear_int8(const Int8Matrix& x, const Int8Matrix& w, DType dtype,
+                     std::span<std::byte> y) const override {
+    if (y.size() != x.rows * w.rows * size_of(dtype)) {
+      return Status::error(fmt::format("{} bytes for {} x {} results", y.size(), x.rows, w.rows));
+    }
+    if (y.empty()) return {};
+    const Turn turn;
+    Status status = status_of(hipSetDevice(0), "no device can be used");
+    Int8Memory of_x;
+    Int8Memory of_w;
+    DeviceMemory target;
+    if (status.ok()) status = of_x.write(x);
+    if (status.ok()) status = of_w.write(w);
+    if (status.ok()) status = target.require(y.size());
+    if (status.ok()) {
+      status = started(launch_linear_int8(of_x.on_device(), x.rows, of_w.on_device(), w.rows,
+                                          x.columns, dtype, target.data(), nullptr));
+    }
+    if (status.ok()) status = status_of(hipDeviceSynchronize(), "a kernel failed");
+    if (status.ok()) status = copy_out(y, target.data());
+    return status;
   }
 
   std::size_t team_bytes(std::span<const int> devices,

@@ -13,6 +13,7 @@
 #include "kernels/runtime/collective_request.h"
 #include "kernels/runtime/status.h"
 #include "reference/dtype.h"
+#include "reference/layers/linear.h"
 
 namespace arlab::kernels {
 
@@ -117,6 +118,14 @@ class Platform {
                         std::span<std::byte> payload) const = 0;
   virtual Status decode_add(const std::string& codec, DType dtype, std::span<const std::byte> wire,
                             std::span<std::byte> sum) const = 0;
+
+  /// The kernels of int8 layers on device 0; as reference/layers/linear.h has them. `values`
+  /// [rows, columns], y [x.rows, w.rows] of the dtype.
+  virtual Status quantize_int8(DType dtype, std::span<const std::byte> values, std::size_t rows,
+                               const OperandFormat& format, const std::optional<Int8Scale>& given,
+                               Int8Matrix& to) const = 0;
+  virtual Status linear_int8(const Int8Matrix& x, const Int8Matrix& w, DType dtype,
+                             std::span<std::byte> y) const = 0;
 
   /// Bytes of the host's memory that a team of ranks in this process takes, without tensors.
   virtual std::size_t team_bytes(std::span<const int> devices,

@@ -88,6 +88,26 @@ def test_mismatches_in_json(tmp_path):
     assert ok_json(MISTAKEN, tmp_path)["first_mismatches"] == []
 
 
+def test_quantized_layers(tmp_path):
+    report = ok_json("conform --platform host --linear", tmp_path)
+    assert report["mismatches"] == 0 < report["compared_elements"]
+    checks = {(check["subject"], check["codec"], check["dtype"]) for check in report["checks"]}
+    formats = ["int8", "int8-asym", "int8-tensor", "int8-tensor-asym", "int8-tensor-static", "int8-tensor-asym-static"]
+    products = [f"int8{x} x int8{w}" for x in ("", "-asym") for w in ("", "-asym")]
+    subjects = [("quantize", name) for name in formats] + [("linear", name) for name in products]
+    assert checks == {(*subject, dtype) for subject in subjects for dtype in ("fp16", "bf16", "fp32")}
+
+    result = run("conform --platform host --linear --seed 3", tmp_path, program=WITH_MISTAKES)
+    assert result.code == 1, result
+    shown = result.stdout[result.stdout.index("\n\nquantize of") :].strip().splitlines()
+    element = r"[-+]?(?:nan|inf|[0-9.]+(?:e[-+][0-9]+)?) \(0x[0-9a-f]+\)"
+    quantize = r"quantize of int8[a-z-]* (fp16|bf16|fp32), \d+ x \d+ \w+, codes: index \d+: expected 0x[0-9a-f]{2}, got 0x[0-9a-f]{2}"
+    linear = rf"linear of int8(-asym)? x int8(-asym)? (fp16|bf16|fp32), \d+ tokens, \d+ outputs, \d+ inputs: index \d+: expected {element}, got {element}"
+    assert not [line for line in shown if not re.fullmatch(f"{quantize}|{linear}", line)]
+    assert {line.split()[0] for line in shown} == {"quantize", "linear"}
+    assert error_line(result.stderr) == f"arlab: kernels and reference differ: {shown[0]}"
+
+
 def test_mismatches_leave_the_rows_as_they_are(tmp_path):
     rows = list(csv.DictReader(io.StringIO(run(MISTAKEN + " --format csv", tmp_path, program=WITH_MISTAKES).stdout)))
     assert [row["subject"] for row in rows if row["mismatches"] != "0"] == ["encode", "decode_add", "one_shot"]
@@ -113,6 +133,7 @@ def test_formats_agree(tmp_path):
         ("conform --platform host --algorithm hierarchical --group-size 2 --ranks 3", "does not divide the world size 3"),
         ("conform --platform host --codec qr-q4 --schedule mine.json", "mine.json"),
         ("conform --platform host --ranks 9", "allowed is an integer from 2 to 8"),
+        ("conform --platform host --linear --codec qr-q4", "--codec excludes --linear"),
         ("conform --platform host --elements 0", "allowed is a positive integer"),
     ],
 )

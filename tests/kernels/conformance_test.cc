@@ -59,6 +59,24 @@ TEST(Conformance, WireBytesAndDecoding) {
   }
 }
 
+TEST(Conformance, QuantizedLayers) {
+  for (const int wave : {32, 64}) {
+    emulator::configure({.wave_size = wave});
+    std::uint64_t compared = 0;
+    const Status status = run_layer_conformance(host(), 200, 3, [&](const ConformanceRow& row) {
+      compared += row.compared_elements;
+      EXPECT_EQ(row.mismatches, 0U) << mismatches_text(row);
+    });
+    ASSERT_TRUE(status.ok()) << status.message();
+    EXPECT_GT(compared, 100000U);
+  }
+  const testing::MistakenPlatform wrong(host());
+  const Status status = run_layer_conformance(wrong, 70, 3, [&](const ConformanceRow& row) {
+    EXPECT_GE(row.mismatches, 3U) << row.subject;
+  });
+  ASSERT_TRUE(status.ok()) << status.message();
+}
+
 TEST(Conformance, EveryAlgorithmOnEveryWorldSize) {
   emulator::configure({});
   expect_conformance(

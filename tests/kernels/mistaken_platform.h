@@ -13,7 +13,8 @@
 namespace arlab::testing {
 
 /// Another platform, with one bit of every result changed: the lowest of the byte in the middle of
-/// a wire, of element 0 of what decode_add adds, and of the middle element of the last rank.
+/// a wire, of element 0 of what decode_add adds, of the middle element of the last rank, and of the
+/// middle code and result of a layer.
 class MistakenPlatform : public kernels::Platform {
  public:
   explicit MistakenPlatform(const kernels::Platform& right) : right_(right) {}
@@ -37,6 +38,20 @@ class MistakenPlatform : public kernels::Platform {
                              std::span<std::byte> sum) const override {
     kernels::Status status = right_.decode_add(codec, dtype, wire, sum);
     sum[0] ^= std::byte{1};
+    return status;
+  }
+
+  kernels::Status quantize_int8(DType dtype, std::span<const std::byte> values, std::size_t rows,
+                                const OperandFormat& format, const std::optional<Int8Scale>& given,
+                                Int8Matrix& to) const override {
+    kernels::Status status = right_.quantize_int8(dtype, values, rows, format, given, to);
+    to.codes[to.codes.size() / 2] ^= 1;
+    return status;
+  }
+  kernels::Status linear_int8(const Int8Matrix& x, const Int8Matrix& w, DType dtype,
+                              std::span<std::byte> y) const override {
+    kernels::Status status = right_.linear_int8(x, w, dtype, y);
+    y[y.size() / size_of(dtype) / 2 * size_of(dtype)] ^= std::byte{1};
     return status;
   }
 

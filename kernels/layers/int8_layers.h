@@ -1,0 +1,44 @@
+// int8 layers on a device: reference/layers/SPEC.md, "Scales and codes of int8" and "Products of
+// int8".
+#pragma once
+
+#include "kernels/platform/platform.h"
+#include "reference/dtype.h"
+#include "reference/layers/int8.h"
+
+namespace arlab::kernels {
+inline namespace ARLAB_PLATFORM {
+
+/// Codes of a row begin at multiples of so many bytes; what is behind the last is 0.
+inline constexpr std::size_t kInt8RowBytes = 64;
+constexpr std::size_t int8_row_bytes(std::size_t columns) {
+  return (columns + kInt8RowBytes - 1) / kInt8RowBytes * kInt8RowBytes;
+}
+
+/// An Int8Matrix in a device's memory.
+struct DeviceInt8 {
+  std::int8_t* codes;  ///< [rows, int8_row_bytes(columns)], aligned to 16 bytes
+  Int8Scale* scales;   ///< of each row
+  std::int32_t* sums;  ///< of each row's codes
+};
+
+/// How scales are found.
+struct Int8Rule {
+  bool asymmetric;
+  bool per_tensor;
+  bool given;
+  Int8Scale scale;  ///< where it is given
+};
+
+/// `values` [rows, columns] of the dtype; `extremes` is memory for one of each row.
+hipError_t launch_quantize_int8(DType dtype, const void* values, std::size_t rows,
+                                std::size_t columns, const Int8Rule& rule, Extremes* extremes,
+                                const DeviceInt8& to, hipStream_t stream);
+
+/// y [tokens, outputs] of the dtype.
+hipError_t launch_linear_int8(const DeviceInt8& x, std::size_t tokens, const DeviceInt8& w,
+                              std::size_t outputs, std::size_t inputs, DType dtype, void* y,
+                              hipStream_t stream);
+
+}  // namespace ARLAB_PLATFORM
+}  // namespace arlab::kernels

@@ -14,14 +14,15 @@ import csv
 import difflib
 import functools
 import json
+import math
 import re
 import sys
 
 from repository import REPOSITORY, SITE, arlab
 
-PAGES = (SITE / "pages/found.md", REPOSITORY / "README.md", REPOSITORY / "kernels/README.md")
+PAGES = (SITE / "pages/found.md", REPOSITORY / "README.md", REPOSITORY / "kernels/README.md", REPOSITORY / "experiments/studies/what_if/README.md")
 FIGURE = re.compile(r"([-\w.,?]+)<!-- (\w+\([^\n]*?\)) -->")
-TABLE = re.compile(r"<!-- (\w+\(\)) -->\n\n\|.*?\n(?=\n|\Z)", re.DOTALL)
+TABLE = re.compile(r"<!-- (\w+\([^\n]*?\)) -->\n\n\|.*?\n(?=\n|\Z)", re.DOTALL)
 EXPERIMENTS = REPOSITORY / "experiments"
 SPEEDS = "measured/h200_places_2026-11-22.csv"
 SPEEDS_BF16 = "measured/h200_allreduce_bf16_2026-11-23.csv"
@@ -225,6 +226,48 @@ def new_kernels(figure: str) -> str:
     """Of the simulator beside kernels that it was not fitted to."""
     found = re.search(rf"^{figure} +([\d.]+) ", (EXPERIMENTS / NEW_KERNELS).read_text(), re.MULTILINE)
     return f"{float(found[1]):.1f}" if found else "none"
+
+
+def _simulated(question: str, machine: str, size: str, codec: str, algorithm: str = "", implementation: str = "kernel") -> float:
+    """Microseconds of the fastest algorithm, or of this one, in a table of "What if?"."""
+    return min(
+        float(row["latency_us"])
+        for row in rows(f"studies/what_if/{question}.csv")
+        if (row["topology"], row["bytes"], row["codec"], row["implementation"]) == (machine, str(number(size)), codec, implementation)
+        and algorithm in ("", row["algorithm"])
+    )
+
+
+def slower(question: str, machine: str, size: str, codec: str, than: str = "h200-8") -> str:
+    return f"{_simulated(question, machine, size, codec) / _simulated(question, than, size, codec):.1f}"
+
+
+def faster(question: str, machine: str, size: str, codec: str, than: str) -> str:
+    """The fastest algorithm than this one."""
+    return f"{_simulated(question, machine, size, codec, than) / _simulated(question, machine, size, codec):.1f}"
+
+
+def ratio(question: str, machine: str, size: str, codec: str, to: str) -> str:
+    return f"{_simulated(question, machine, size, codec) / _simulated(question, machine, size, to):.1f}"
+
+
+def over_library(question: str, size: str, codec: str) -> str:
+    return f"{_simulated(question, 'h200-8', size, 'bf16', implementation='library') / _simulated(question, 'h200-8', size, codec):.1f}"
+
+
+def what_if(question: str, by: str = "") -> str:
+    """Microseconds by machine, codec, and `by`, the column algorithm; of what is left the fastest."""
+    sizes = ("64K", "1M", "16M", "64M", "256M")
+    found: dict[tuple[str, ...], dict[int, float]] = {}
+    for row in rows(f"studies/what_if/{question}.csv"):
+        codec = "NCCL" if row["implementation"] == "library" else f"`{row['codec']}`"
+        times = found.setdefault((row["topology"], codec, *([f"`{row[by]}`"] if by else [])), {})
+        times[int(row["bytes"])] = min(float(row["latency_us"]), times.get(int(row["bytes"]), math.inf))
+    names = ["machine", "codec", *([by] if by else [])]
+    lines = [f"| {' | '.join(names)} | {' | '.join(f'{size[:-1]} {size[-1]}iB' for size in sizes)} |"]
+    lines.append("| --- " * len(names) + "| ---: " * len(sizes) + "|")
+    lines += [f"| {' | '.join(names)} | {' | '.join(shown(times[number(size)]) for size in sizes)} |" for names, times in found.items()]
+    return "\n".join(lines) + "\n"
 
 
 def quoted(page: str) -> str:

@@ -10,9 +10,9 @@ REPOSITORY = SITE.parents[1]
 PROGRAM = Path(os.environ.get("ARLAB_BIN", REPOSITORY / "build/bin")) / "arlab"
 
 
-def arlab(*arguments: str) -> bytes:
+def arlab(*arguments: str, cwd: Path | None = None) -> bytes:
     """What the program writes to stdout; where there is none, this ends with a line that says so."""
     try:
-        return subprocess.run([PROGRAM, *arguments], check=True, stdout=subprocess.PIPE).stdout
+        return subprocess.run([PROGRAM, *arguments], check=True, stdout=subprocess.PIPE, cwd=cwd).stdout
     except FileNotFoundError:
         sys.exit(f"error: there is no {PROGRAM}: ./quickstart.sh builds it, or ARLAB_BIN names its folder")

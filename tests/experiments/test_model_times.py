@@ -83,3 +83,14 @@ def test_quality_needs_its_columns(tmp_path):
     (tmp_path / "q.csv").write_text("\n".join(["ranks,algorithm,codec,dtype,perplexity,mean_kl", *rows]))
     found = make.quality(tmp_path / "q.csv")  # 4 ranks have more codecs than 8
     assert {codec: row["perplexity"] for codec, row in found.items()} == {"qr-q8": "31", "qr-q4": "40"}
+
+
+def test_what_if_answers_each_question_with_a_command_and_a_picture():
+    make = module("what_if")
+    page = (make.HERE / "README.md").read_text()
+    names = [name for _, name, _ in make.questions()]
+    assert len(names) == page.count("\n## ") - 1 == 6  # the last heading is no question
+    for name in names:
+        lines = (make.HERE / f"{name}.csv").read_text().splitlines()
+        words = next(words for words, each, _ in make.questions() if each == name)
+        assert lines[0] == f"# command: build/bin/arlab {' '.join(words)}" and (make.HERE / f"{name}.png").is_file()

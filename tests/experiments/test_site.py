@@ -204,6 +204,12 @@ KINDS = {  # what else a file of this kind has
     "fat_tree": {"group_size": SOURCED, "leaf_servers": SOURCED, "link": LINK, "nic": LINK, "uplink": LINK},
     "dragonfly": {"group_size": SOURCED, "ranks_per_router": SOURCED, "link": LINK, "local": LINK, "global": LINK},
 }  # fmt: skip
+ENDS = {"from": "rank0", "to": "switch0"}
+KINDS["switch"] |= {
+    "link_events": [{**ENDS, "at_us": 1, "bandwidth_factor": 0.5, "note": "a test"}],
+    "background": [{**ENDS, "gb_per_s": 1, "from_us": 1, "until_us": 2, "note": "a test"}],
+    "jitter": {"launch_us": 1, "message_us": 1},
+}
 OF_GRAPHS = ("switches", "links", "domains", "edges")
 
 

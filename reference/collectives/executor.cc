@@ -60,19 +60,26 @@ Plan make_plan(const Schedule& s) {
   return plan;
 }
 
+/// Tensors of all ranks, or what makes them.
+struct Inputs {
+  DType dtype;
+  std::span<const std::span<const std::byte>> ranks = {};
+  const ProduceInput* produce = nullptr;
+};
+
 /// Executes tiles on one thread; owns the scratch memory of that thread.
 class TileExecutor {
  public:
   TileExecutor(const Schedule& schedule, const Plan& plan, const Codecs& codecs,
-               const RankPayloads& inputs, std::span<std::byte> outputs,
-               const ExecuteOptions& options)
+               const Inputs& inputs, std::span<std::byte> outputs, const ExecuteOptions& options)
       : schedule_(schedule),
         plan_(plan),
         codecs_(codecs),
         dtype_(inputs.dtype),
-        inputs_(inputs.ranks),
+        inputs_(inputs),
         outputs_(outputs),
-        options_(options) {}
+        options_(options),
+        produced_(inputs.produce != nullptr ? schedule.world_size : 0) {}
 
   void run(const ChunkPlan& chunk, Chunk tile) {
     tile_ = tile;
@@ -83,6 +90,7 @@ class TileExecutor {
     }
     decoded_.resize(std::max(decoded_.size(), raw_bytes_));
     decoded_value_ = kOwnInput;
+    for (Buffer& tile_of_rank : produced_) tile_of_rank.clear();
     slots_.resize(std::max(slots_.size(), chunk.ops.size()));
     uses_left_.resize(slots_.size());
     for (const ValueId id : chunk.ops) uses_left_[plan_.values[id].slot] = plan_.values[id].uses;
@@ -145,7 +153,15 @@ class TileExecutor {
   /// Decoded bytes are valid until the next call.
   std::span<const std::byte> raw_of(Rank rank, ValueId id) {
     if (id == kOwnInput) {
-      return inputs_[rank].subspan(tile_.begin * size_of(dtype_), raw_bytes_);
+      if (inputs_.produce == nullptr) {
+        return inputs_.ranks[rank].subspan(tile_.begin * size_of(dtype_), raw_bytes_);
+      }
+      Buffer& tile_of_rank = produced_[rank];
+      if (tile_of_rank.empty()) {
+        tile_of_rank.resize(raw_bytes_);
+        (*inputs_.produce)(rank, tile_.begin, tile_of_rank);
+      }
+      return tile_of_rank;
     }
     const ValueId root = plan_.values[id].root;
     if (const auto wire = wire_of(id)) {
@@ -243,9 +259,10 @@ class TileExecutor {
   const Plan& plan_;
   const Codecs codecs_;
   const DType dtype_;
-  const std::span<const std::span<const std::byte>> inputs_;
+  const Inputs inputs_;
   const std::span<std::byte> outputs_;
   const ExecuteOptions& options_;
+  std::vector<Buffer> produced_;  // of each rank whose elements were asked for: those of the tile
 
   Chunk tile_;
   std::size_t raw_bytes_ = 0;
@@ -311,6 +328,39 @@ std::vector<Tile> make_tiles(const Schedule& schedule, const Codecs& codecs, std
   return tiles;
 }
 
+ExecuteCounts run_tiles(const Schedule& schedule, const Codecs& codecs, const Inputs& inputs,
+                        std::span<std::byte> outputs, const ExecuteOptions& options) {
+  const Plan plan = make_plan(schedule);
+  const std::vector<Tile> tiles =
+      make_tiles(schedule, codecs,
+                 std::max({options.tile_elements, codecs.outer().info().least_call_elements,
+                           codecs.inner().info().least_call_elements}));
+  const auto chosen = [&options](const Codec& codec) {
+    // A pointer that owns nothing: the accelerated codec does not outlive this call.
+    const CodecPtr given(CodecPtr(), &codec);
+    return options.scalar ? given : accelerated(given);
+  };
+  const CodecPtr outer = chosen(codecs.outer());
+  const CodecPtr inner = &codecs.inner() == &codecs.outer() ? outer : chosen(codecs.inner());
+  const unsigned threads = options.threads != 0 ? options.threads : hardware_threads();
+  std::vector<TileExecutor> executors;
+  executors.reserve(threads);
+  for (unsigned worker = 0; worker < threads; ++worker) {
+    executors.emplace_back(schedule, plan, Codecs(*outer, *inner), inputs, outputs, options);
+  }
+  parallel_for(tiles.size(), threads, [&](unsigned worker, std::size_t i) {
+    executors[worker].run(plan.chunks[tiles[i].chunk], tiles[i].range);
+  });
+
+  ExecuteCounts counts;
+  for (const TileExecutor& executor : executors) {
+    counts.encoded += executor.counts().encoded;
+    counts.clamped += executor.counts().clamped;
+    counts.flushed += executor.counts().flushed;
+  }
+  return counts;
+}
+
 }  // namespace
 
 void require_whole_blocks(const Schedule& schedule, const Codecs& codecs) {
@@ -345,35 +395,17 @@ ExecuteCounts execute(const Schedule& schedule, const Codecs& codecs, DType dtyp
 ExecuteCounts execute(const Schedule& schedule, const Codecs& codecs, const RankPayloads& inputs,
                       std::span<std::byte> outputs, const ExecuteOptions& options) {
   check_arguments(schedule, codecs, inputs, outputs);
-  const Plan plan = make_plan(schedule);
-  const std::vector<Tile> tiles =
-      make_tiles(schedule, codecs,
-                 std::max({options.tile_elements, codecs.outer().info().least_call_elements,
-                           codecs.inner().info().least_call_elements}));
-  const auto chosen = [&options](const Codec& codec) {
-    // A pointer that owns nothing: the accelerated codec does not outlive this call.
-    const CodecPtr given(CodecPtr(), &codec);
-    return options.scalar ? given : accelerated(given);
-  };
-  const CodecPtr outer = chosen(codecs.outer());
-  const CodecPtr inner = &codecs.inner() == &codecs.outer() ? outer : chosen(codecs.inner());
-  const unsigned threads = options.threads != 0 ? options.threads : hardware_threads();
-  std::vector<TileExecutor> executors;
-  executors.reserve(threads);
-  for (unsigned worker = 0; worker < threads; ++worker) {
-    executors.emplace_back(schedule, plan, Codecs(*outer, *inner), inputs, outputs, options);
-  }
-  parallel_for(tiles.size(), threads, [&](unsigned worker, std::size_t i) {
-    executors[worker].run(plan.chunks[tiles[i].chunk], tiles[i].range);
-  });
+  return run_tiles(schedule, codecs, {.dtype = inputs.dtype, .ranks = inputs.ranks}, outputs,
+                   options);
+}
 
-  ExecuteCounts counts;
-  for (const TileExecutor& executor : executors) {
-    counts.encoded += executor.counts().encoded;
-    counts.clamped += executor.counts().clamped;
-    counts.flushed += executor.counts().flushed;
-  }
-  return counts;
+ExecuteCounts execute(const Schedule& schedule, const Codecs& codecs, DType dtype,
+                      const ProduceInput& produce, std::span<std::byte> outputs,
+                      const ExecuteOptions& options) {
+  require_dtype(codecs, dtype);
+  require_sizes(schedule, dtype, outputs.size(), outputs.size());
+  require_whole_blocks(schedule, codecs);
+  return run_tiles(schedule, codecs, {.dtype = dtype, .produce = &produce}, outputs, options);
 }
 
 WireVolume wire_volume(const Schedule& schedule, const Codecs& codecs, DType dtype) {

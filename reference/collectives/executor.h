@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 
 #include "reference/collectives/codecs.h"
@@ -44,6 +45,17 @@ ExecuteCounts execute(const Schedule& schedule, const Codecs& codecs, const Rank
 /// Likewise, of inputs that lie as the outputs do.
 ExecuteCounts execute(const Schedule& schedule, const Codecs& codecs, DType dtype,
                       std::span<const std::byte> inputs, std::span<std::byte> outputs,
+                      const ExecuteOptions& options = {});
+
+/// Writes elements `begin` on of a rank's input. Calls come from several threads, and may ask for an
+/// element again.
+using ProduceInput =
+    std::function<void(Rank rank, std::uint64_t begin, std::span<std::byte> elements)>;
+
+/// Likewise, of inputs that are never there as a whole: what makes them hands them over tile by tile,
+/// as the epilogue of a matrix product does that encodes what it has in registers. Same bits.
+ExecuteCounts execute(const Schedule& schedule, const Codecs& codecs, DType dtype,
+                      const ProduceInput& produce, std::span<std::byte> outputs,
                       const ExecuteOptions& options = {});
 
 /// Throws InvalidInput unless every chunk lies in one slot and cuts no block of a codec.

@@ -8,6 +8,7 @@ import pytest
 
 import arlab
 from arlab import models
+from arlab._arrays import numpy_dtype
 from linear_oracle import decoded, f32, int8, layer
 
 PAGE = Path(__file__).resolve().parents[2] / "reference/layers/SPEC.md"
@@ -36,6 +37,23 @@ def test_layers_are_those_of_numpy(activations):
             else:
                 bound = 1e-5 * np.abs(decoded(x, activations, given)).sum(1, keepdims=True)
                 assert (np.abs(found - expected) <= bound).all(), weights
+
+
+@pytest.mark.parametrize("algorithm, codec, dtype", [("reduce_scatter", "qr-q4", "fp16"), ("two_shot", "int4-g32", "bf16")])
+def test_a_layer_with_its_collective_has_the_bits_of_one_after_the_other(algorithm, codec, dtype):
+    generator = np.random.default_rng(9)
+    x, w = generator.standard_normal((40, 96)).astype(f32), generator.standard_normal((132, 96)).astype(f32)
+    of_w, scale, _ = int8(w, False, False)
+    partial = []
+    for rank in range(4):
+        part = slice(24 * rank, 24 * (rank + 1))
+        p, x_scale, x_zero = int8(x[:, part], True, False)
+        partial.append(((p - x_zero) @ of_w[:, part].T).astype(f32) * scale.T * x_scale)
+    tensors = np.stack(partial).astype(numpy_dtype(dtype)).reshape(4, -1)
+    expected = (arlab.reduce_scatter if algorithm == "reduce_scatter" else arlab.all_reduce)(tensors, codec=codec).outputs
+    found = models.row_parallel(x, w, ranks=4, algorithm=algorithm, codec=codec, dtype=dtype, activations="int8-asym")
+    assert found.shape == (4, 40, 132) and found.dtype == expected.dtype
+    assert np.array_equal(found.reshape(4, -1).view(np.uint16), np.asarray(expected).view(np.uint16))
 
 
 def test_the_example_of_the_page():
@@ -72,6 +90,16 @@ def test_bad_input_is_one_line():
         with pytest.raises(arlab.ArgumentError, match=fragment) as error:
             models.linear(x, w, **arguments)
         assert "\n" not in str(error.value)
+    for wrong, fragment in (
+        ({"ranks": 3}, "3 ranks cannot hold equal parts of 4 and 4 inputs"),
+        ({"ranks": 2, "activations": "fp8"}, "fp8 x int8: allowed are int8"),
+        ({"ranks": 2, "codec": "zip"}, "unknown codec 'zip'"),
+        ({"ranks": 2, "activations": "int8-tensor-static"}, "a scale is given to"),
+        ({"ranks": 4}, "6 elements"),
+        ({"ranks": 2, "algorithm": "ring", "own": "mine"}, "own"),
+    ):
+        with pytest.raises(arlab.ArgumentError, match=fragment):
+            models.row_parallel(x, w, **wrong)
     with pytest.raises(arlab.ArgumentError, match="4 inputs cannot take 5"):
         models.linear(np.ones((2, 5)), w)
     with pytest.raises(arlab.ArgumentError, match="needed are"):

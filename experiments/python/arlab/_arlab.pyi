@@ -107,6 +107,10 @@ def linear(
     x: NDArray[np.float32], w: NDArray[np.float32], activations: str, weights: str, scale: float | None, zero: int,
 ) -> NDArray[np.uint8]: ...  # fmt: skip
 
+def row_parallel(
+    x: NDArray[np.float32], w: NDArray[np.float32], ranks: int, algorithm: str, codec: str, dtype: str, activations: str,
+    weights: str, options: dict[str, Any], threads: int,
+) -> NDArray[np.uint8]: ...  # fmt: skip
 def codecs() -> list[str]: ...
 def codec_info(codec: str, /) -> dict[str, Any]: ...
 def encode(codec: str, dtype: str, payload: int, elements: int, /) -> NDArray[np.uint8]: ...

@@ -22,13 +22,14 @@ from numpy.typing import NDArray
 
 from arlab import _arlab
 from arlab._arlab import ArgumentError
+from arlab._arrays import numpy_dtype
 from arlab._model_time import ModelTime, time
 from arlab._tables import Figures, command, frame
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-__all__ = ["Assignment", "Layers", "Model", "ModelTime", "Perplexity", "assign", "layers", "linear", "perplexity", "time"]
+__all__ = ["Assignment", "Layers", "Model", "ModelTime", "Perplexity", "assign", "layers", "linear", "perplexity", "row_parallel", "time"]
 
 
 def _command(
@@ -197,6 +198,14 @@ def assign(
     return Assignment(_command("assign", options, progress))
 
 
+def _matrices(*given: Any) -> list[NDArray[np.float32]]:
+    matrices = [np.ascontiguousarray(each, np.float32) for each in given]
+    if any(each.ndim != 2 for each in matrices):
+        shapes = " and ".join(str(each.shape) for each in matrices)
+        raise ArgumentError(f"a layer of shapes {shapes}: needed are [tokens, inputs] and [outputs, inputs]")
+    return matrices
+
+
 def linear(
     x: Any, w: Any, *, activations: str = "int8", weights: str = "int8", scale: float | None = None, zero: int = 0
 ) -> NDArray[np.float32]:
@@ -209,12 +218,43 @@ def linear(
 
     Returns float32 [tokens, outputs]. Raises ArgumentError (a ValueError).
     """
-    matrices = [np.ascontiguousarray(each, np.float32) for each in (x, w)]
-    if any(each.ndim != 2 for each in matrices):
-        shapes = " and ".join(str(each.shape) for each in matrices)
-        raise ArgumentError(f"a layer of shapes {shapes}: needed are [tokens, inputs] and [outputs, inputs]")
+    matrices = _matrices(x, w)
     y = _arlab.linear(*matrices, activations, weights, scale, zero).view(np.float32)
     return y.reshape(len(matrices[0]), len(matrices[1]))
+
+
+def row_parallel(
+    x: Any,
+    w: Any,
+    *,
+    ranks: int,
+    codec: str | None = None,
+    algorithm: str = "reduce_scatter",
+    dtype: str = "fp16",
+    activations: str = "int8",
+    weights: str = "int8",
+    threads: int = 0,
+    **options: Any,
+) -> NDArray[Any]:
+    """A row-parallel int8 layer with its collective in one: the epilogue of each tile's product hands it to the encoder.
+
+    The bits are those of one after the other: linear() of each rank's part, rounded to the dtype, then the collective.
+
+    Args:
+        x: float32 [tokens, inputs]. w: float32 [outputs, inputs]. Rank r has the r-th of equal parts of the inputs, and scales
+            of its own for its activations; those of its weights are of all inputs.
+        algorithm, codec, options: as for arlab.all_reduce; a collective with slots, such as reduce_scatter, needs as many
+            elements as ranks have equal slots for.
+        dtype: of the sums, "fp16", "bf16" or "fp32".
+        activations, weights: dynamic int8 formats, as for linear().
+
+    Returns the outputs of all ranks, [ranks, tokens, outputs] of the dtype. Raises ArgumentError (a ValueError).
+    """
+    matrices = _matrices(x, w)
+    outputs = _arlab.row_parallel(
+        *matrices, ranks, algorithm, dtype if codec is None else codec, dtype, activations, weights, options, threads
+    )
+    return outputs.view(numpy_dtype(dtype)).reshape(ranks, len(matrices[0]), len(matrices[1]))
 
 
 class Model:

@@ -7,6 +7,8 @@
 #include "experiments/models/quantized.h"
 #include "experiments/python/module/binding.h"
 #include "experiments/python/module/schedule_options.h"
+#include "reference/codecs/registry.h"
+#include "reference/layers/row_parallel.h"
 #include "reference/memory.h"
 
 namespace arlab::python {
@@ -65,6 +67,44 @@ nb::ndarray<nb::numpy, std::uint8_t, nb::ndim<1>> linear(const FloatArray& x, co
   }
   return array_of(bytes_of_floats(linear_int8(quantize_int8(of_x, x_format, given, 0),
                                               quantize_int8(of_w, w_format, std::nullopt, 0))));
+}
+
+/// Bytes of the outputs of all ranks: a row-parallel layer with the collective behind it.
+nb::ndarray<nb::numpy, std::uint8_t, nb::ndim<1>> row_parallel(
+    const FloatArray& x, const FloatArray& w, std::uint32_t ranks, const std::string& algorithm,
+    const std::string& codec, const std::string& dtype, const std::string& activations,
+    const std::string& weights, const nb::dict& options, std::uint32_t threads) {
+  const OperandFormat x_format = parse_operand(Operand::activations, activations);
+  const OperandFormat w_format = parse_operand(Operand::weights, weights);
+  if (!multiplies_codes(x_format, w_format) || x_format.kind != OperandFormat::Kind::int8) {
+    fail("{} x {}: allowed are int8 activations and weights", activations, weights);
+  }
+  const FloatRows of_x = rows_of(x);
+  const FloatRows of_w = rows_of(w);
+  if (ranks < 2 || of_x.columns % ranks != 0 || of_x.columns != of_w.columns) {
+    fail("{} ranks cannot hold equal parts of {} and {} inputs", ranks, of_x.columns, of_w.columns);
+  }
+  const cli::ScheduleOptions schedule_of = schedule_options(algorithm, options);
+  const DType type = parse_dtype(dtype);
+  const CodecPtr outer = find_codec(codec);
+  const std::string& inner = schedule_of.inner_codec;
+  const CodecPtr inner_codec = inner.empty() ? outer : find_codec(inner);
+  const Codecs codecs(*outer, *inner_codec);
+  const nb::gil_scoped_release others_may_run;
+  const std::size_t elements = of_x.rows * of_w.rows;
+  require_memory(ranks * elements * size_of(type), "the outputs of all ranks");
+  const Schedule schedule = schedule_of.make(ranks, elements, codecs.alignment());
+  const Int8Matrix all = quantize_int8(of_w, w_format, std::nullopt, threads);
+  std::vector<RowParallelPart> parts;
+  const std::size_t part = of_x.columns / ranks;
+  for (std::size_t rank = 0; rank < ranks; ++rank) {
+    const FloatRows own = {of_x.data + rank * part, of_x.rows, part, of_x.stride};
+    parts.push_back({quantize_int8(own, x_format, std::nullopt, threads),
+                     all.part(rank * part, (rank + 1) * part)});
+  }
+  std::vector<std::byte> outputs(ranks * elements * size_of(type));
+  execute_row_parallel(schedule, codecs, type, parts, outputs, {.threads = threads});
+  return array_of(std::move(outputs));
 }
 
 /// How the layers multiply; null: as they are.
@@ -175,6 +215,9 @@ void define_models(nb::module_& module) {
            nb::arg("activations"), nb::arg("calibration"));
   module.def("linear", linear, nb::arg("x"), nb::arg("w"), nb::arg("activations"),
              nb::arg("weights"), nb::arg("scale").none(), nb::arg("zero"));
+  module.def("row_parallel", row_parallel, nb::arg("x"), nb::arg("w"), nb::arg("ranks"),
+             nb::arg("algorithm"), nb::arg("codec"), nb::arg("dtype"), nb::arg("activations"),
+             nb::arg("weights"), nb::arg("options"), nb::arg("threads"));
 }
 
 }  // namespace arlab::python

@@ -9,6 +9,7 @@
 #include "reference/codecs/simd/accelerated.h"
 #include "reference/collectives/accumulate.h"
 #include "reference/parallel.h"
+#include "reference/wide.h"
 
 namespace arlab {
 namespace {
@@ -66,6 +67,31 @@ struct Inputs {
   std::span<const std::span<const std::byte>> ranks = {};
   const ProduceInput* produce = nullptr;
 };
+
+/// How many elements became zero that were not. Parts are counted in numbers as wide as elements,
+/// of which a vector has the most.
+ARLAB_WIDE std::uint64_t count_flushed(DType dtype, std::span<const std::byte> before,
+                                       std::span<const std::byte> after) {
+  constexpr std::size_t kPart = 32768;
+  std::uint64_t count = 0;
+  if (dtype == DType::fp32) {
+    const auto x = as_f32(before);
+    const auto y = as_f32(after);
+    for (std::size_t i = 0; i < x.size(); ++i) count += x[i] != 0 && y[i] == 0 ? 1 : 0;
+    return count;
+  }
+  const auto x = as_u16(before);
+  const auto y = as_u16(after);
+  for (std::size_t begin = 0; begin < x.size(); begin += kPart) {
+    std::uint16_t part = 0;
+    for (std::size_t i = begin; i < std::min(begin + kPart, x.size()); ++i) {
+      const bool flushed = (x[i] & 0x7FFF) != 0 && (y[i] & 0x7FFF) == 0;
+      part = static_cast<std::uint16_t>(part + (flushed ? 1 : 0));
+    }
+    count += part;
+  }
+  return count;
+}
 
 /// Executes tiles on one thread; owns the scratch memory of that thread.
 class TileExecutor {
@@ -187,7 +213,7 @@ class TileExecutor {
       counts_.clamped += counts.clamped;
       round_trip_.resize(std::max(round_trip_.size(), raw_bytes_));
       codec.decode(dtype_, wire, {round_trip_.data(), raw_bytes_});
-      counts_.flushed += count_flushed(raw, {round_trip_.data(), raw_bytes_});
+      counts_.flushed += count_flushed(dtype_, raw, {round_trip_.data(), raw_bytes_});
     }
     release(op.source);
   }
@@ -236,23 +262,6 @@ class TileExecutor {
       started = true;
       release(addend);
     }
-  }
-
-  std::uint64_t count_flushed(std::span<const std::byte> before,
-                              std::span<const std::byte> after) const {
-    std::uint64_t count = 0;
-    if (dtype_ == DType::fp32) {
-      const auto x = as_f32(before);
-      const auto y = as_f32(after);
-      for (std::size_t i = 0; i < x.size(); ++i) count += x[i] != 0 && y[i] == 0 ? 1 : 0;
-    } else {
-      const auto x = as_u16(before);
-      const auto y = as_u16(after);
-      for (std::size_t i = 0; i < x.size(); ++i) {
-        count += (x[i] & 0x7FFF) != 0 && (y[i] & 0x7FFF) == 0 ? 1 : 0;
-      }
-    }
-    return count;
   }
 
   const Schedule& schedule_;

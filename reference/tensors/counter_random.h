@@ -2,12 +2,9 @@
 // i, so that ranks and ranges can be filled in any order and by any number of threads.
 #pragma once
 
-#include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <span>
 
 #include "reference/tensors/portable_math.h"
 
@@ -29,13 +26,14 @@ class RandomStream {
       : start_(mix_bits(mix_bits(mix_bits(seed + kStep) + rank) + purpose)) {}
 
   /// Word number `index`.
-  constexpr std::uint64_t word(std::uint64_t index) const {
-    return mix_bits(start_ + (index + 1) * kStep);
+  constexpr std::uint64_t word(std::uint64_t index) const { return mix_bits(before_mixing(index)); }
+  /// Number `index` of the sequence that words are mix_bits() of: kStep more than the one before.
+  constexpr std::uint64_t before_mixing(std::uint64_t index) const {
+    return start_ + (index + 1) * kStep;
   }
-
- private:
   static constexpr std::uint64_t kStep = 0x9e3779b97f4a7c15;  // odd, 2^64 / golden ratio
 
+ private:
   std::uint64_t start_;
 };
 
@@ -57,23 +55,6 @@ constexpr double random_sign(std::uint64_t word) { return (word & 1) != 0 ? -1.0
 /// A standard normal out of one word, by the inverse of its distribution; at most 8.3 either way.
 inline double standard_normal(std::uint64_t word) {
   return normal_quantile(centred_interval(word));
-}
-
-/// out[i] = standard_normal(random.word(first + i)). Written as loops over simple steps, which
-/// compilers vectorize: about half as long as one after the other.
-inline void standard_normals(const RandomStream& random, std::uint64_t first,
-                             std::span<double> out) {
-  std::array<double, 512> buffer;
-  while (!out.empty()) {
-    const auto q = std::span(buffer).first(std::min(buffer.size(), out.size()));
-    for (std::size_t i = 0; i < q.size(); ++i) q[i] = centred_interval(random.word(first + i));
-    for (std::size_t i = 0; i < q.size(); ++i) out[i] = normal_quantile_centre(q[i]);
-    for (std::size_t i = 0; i < q.size(); ++i) {
-      if (std::abs(q[i]) > kNormalCentre) out[i] = normal_quantile(q[i]);
-    }
-    first += q.size();
-    out = out.subspan(q.size());
-  }
 }
 
 }  // namespace arlab

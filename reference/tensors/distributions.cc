@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "reference/tensors/counter_random.h"
+#include "reference/tensors/normals.h"
 #include "reference/tensors/portable_math.h"
 
 namespace arlab {

@@ -16,31 +16,37 @@ namespace arlab {
 // Every double operation rounds to double (not so on x87).
 static_assert(sizeof(double) == 8 && FLT_EVAL_METHOD == 0);
 
-/// c[0] + c[1] * x + c[2] * x^2 + ..., by Horner's rule.
-template <std::size_t N>
+/// c[0] + c[1] * x + c[2] * x^2 + ..., by Horner's rule; from c[I] on. A recursion, since a loop in a
+/// loop would not be vectorized.
+template <std::size_t I = 0, std::size_t N>
 constexpr double polynomial(const double (&c)[N], double x) {
-  double sum = c[N - 1];
-  for (std::size_t i = N - 1; i-- > 0;) sum = sum * x + c[i];
-  return sum;
+  if constexpr (I + 1 == N) {
+    return c[I];
+  } else {
+    return polynomial<I + 1>(c, x) * x + c[I];
+  }
 }
 
 /// ln(x) for positive, normal, finite x; relative error below 1e-15.
 ///
 /// x = 2^k * m with m in [sqrt(1/2), sqrt(2)), and with s = (m - 1) / (m + 1)
 /// ln(m) = 2 artanh(s) = 2 s (1 + s^2/3 + s^4/5 + ...), where s^2 < 0.0295.
-inline double portable_log(double x) {
+///
+/// Of its two parts, the second: x = 2^exponent m.
+inline double portable_log_of(double m, double exponent) {
   constexpr double kLn2High = 0x1.62e42feep-1;  // 32 bits: its product with k is exact
   constexpr double kLn2Low = 0x1.a39ef35793c76p-33;
   constexpr double kSeries[] = {2.0 / 3,  2.0 / 5,  2.0 / 7,  2.0 / 9, 2.0 / 11,
                                 2.0 / 13, 2.0 / 15, 2.0 / 17, 2.0 / 19};
-  const auto bits = std::bit_cast<std::int64_t>(x);
-  const std::int64_t k = (bits - std::bit_cast<std::int64_t>(0x1.6a09e667f3bcdp-1)) >> 52;
-  const double m = std::bit_cast<double>(bits - (k << 52));
   const double s = (m - 1) / (m + 1);
   const double square = s * s;
   const double rest = s * (square * polynomial(kSeries, square));
-  const double exponent = static_cast<double>(k);
   return exponent * kLn2High + (2 * s + (rest + exponent * kLn2Low));
+}
+inline double portable_log(double x) {
+  const auto bits = std::bit_cast<std::int64_t>(x);
+  const std::int64_t k = (bits - std::bit_cast<std::int64_t>(0x1.6a09e667f3bcdp-1)) >> 52;
+  return portable_log_of(std::bit_cast<double>(bits - (k << 52)), static_cast<double>(k));
 }
 
 /// 2^x for x in [-1022, 1023]; relative error below 1e-15.
@@ -92,8 +98,11 @@ inline double normal_quantile_centre(double q) {
   return q * polynomial(kA, r) / polynomial(kB, r);
 }
 
-/// The x > 0 that a standard normal exceeds with probability p, for p in [2^-54, 1/2 - 0.425).
-inline double normal_quantile_tail(double p) {
+// The x > 0 that a standard normal exceeds with probability p, for p in [2^-54, 1/2 - 0.425), from
+// r = sqrt(-ln p): by one formula up to kNormalNearTail, by another above it.
+inline constexpr double kNormalNearTail = 5;
+
+inline double normal_quantile_near_tail(double r) {
   constexpr double kC[] = {1.42343711074968357734e0,  4.63033784615654529590e0,
                            5.76949722146069140550e0,  3.64784832476320460504e0,
                            1.27045825245236838258e0,  2.41780725177450611770e-1,
@@ -106,6 +115,9 @@ inline double normal_quantile_tail(double p) {
                            1.51986665636164571966e-2,
                            5.47593808499534494600e-4,
                            1.05075007164441684324e-9};
+  return polynomial(kC, r - 1.6) / polynomial(kD, r - 1.6);
+}
+inline double normal_quantile_far_tail(double r) {
   constexpr double kE[] = {6.65790464350110377720e0,  5.46378491116411436990e0,
                            1.78482653991729133580e0,  2.96560571828504891230e-1,
                            2.65321895265761230930e-2, 1.24266094738807843860e-3,
@@ -118,9 +130,11 @@ inline double normal_quantile_tail(double p) {
                            1.84631831751005468180e-5,
                            1.42151175831644588870e-7,
                            2.04426310338993978564e-15};
-  const double r = std::sqrt(-portable_log(p));
-  if (r <= 5) return polynomial(kC, r - 1.6) / polynomial(kD, r - 1.6);
   return polynomial(kE, r - 5) / polynomial(kF, r - 5);
+}
+inline double normal_quantile_tail(double p) {
+  const double r = std::sqrt(-portable_log(p));
+  return r <= kNormalNearTail ? normal_quantile_near_tail(r) : normal_quantile_far_tail(r);
 }
 
 /// The quantile at 1/2 + q for q in (-1/2, 1/2), 2^-54 away from the ends.

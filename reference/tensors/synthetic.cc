@@ -15,6 +15,7 @@
 #include "reference/formats/half.h"
 #include "reference/parallel.h"
 #include "reference/tensors/distributions.h"
+#include "reference/wide.h"
 
 namespace arlab {
 
@@ -128,7 +129,7 @@ Fill parse_spec(std::string_view spec, const Payload& payload) {
 constexpr std::size_t kSlice = 2048;  // elements; a thread's buffer stays in its first-level cache
 
 /// Clamp, RN to fp32, RN to the dtype.
-void round_into(std::span<const double> values, DType dtype, std::span<std::byte> out) {
+ARLAB_WIDE void round_into(std::span<const double> values, DType dtype, std::span<std::byte> out) {
   const double limit = max_finite(dtype);
   const auto clamped = [limit](double value) {
     return static_cast<float>(std::min(std::max(value, -limit), limit));

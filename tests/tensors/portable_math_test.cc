@@ -6,6 +6,7 @@
 #include <random>
 
 #include "reference/tensors/counter_random.h"
+#include "reference/tensors/normals.h"
 
 namespace arlab {
 namespace {
@@ -87,6 +88,37 @@ TEST(CounterRandom, ManyNormalsAreTheSameAsOneByOne) {
   standard_normals(random, 7, many);
   for (std::size_t i = 0; i < many.size(); ++i) {
     EXPECT_EQ(many[i], standard_normal(random.word(7 + i)));
+  }
+}
+
+/// What is odd has an inverse modulo 2^64; by Newton's method, each step of which doubles the bits.
+std::uint64_t inverse(std::uint64_t odd) {
+  std::uint64_t x = odd;
+  for (int i = 0; i < 6; ++i) x *= 2 - odd * x;
+  return x;
+}
+
+/// The number that mix_bits() makes this word of.
+std::uint64_t before_mixing(std::uint64_t word) {
+  word = (word ^ word >> 31 ^ word >> 62) * inverse(0x94d049bb133111eb);
+  word = (word ^ word >> 27 ^ word >> 54) * inverse(0xbf58476d1ce4e5b9);
+  return word ^ word >> 30 ^ word >> 60;
+}
+
+/// The far tails are one in 10^11, so that words are put where they are wanted.
+TEST(CounterRandom, ManyNormalsAreTheSameInTheFarTails) {
+  const RandomStream random(5, 6);
+  for (const std::uint64_t far : {std::uint64_t{0}, std::uint64_t{1} << 20, std::uint64_t{1} << 28,
+                                  std::uint64_t{1} << 35, std::uint64_t{1} << 45}) {
+    for (const std::uint64_t word : {far + (std::uint64_t{1} << 63), ~far >> 1}) {
+      const std::uint64_t index =
+          (before_mixing(word) - random.before_mixing(0)) * inverse(RandomStream::kStep);
+      ASSERT_EQ(random.word(index), word);
+      std::vector<double> many(9);
+      standard_normals(random, index - 4, many);
+      EXPECT_EQ(many[4], standard_normal(word)) << word;
+      EXPECT_GT(std::abs(many[4]), 4) << word;
+    }
   }
 }
 

@@ -42,6 +42,24 @@ def test_every_run_is_there_once(make):
     assert frame.ranks_identical.all() and frame.baseline_perplexity.nunique() == 1
 
 
+def test_quantized_layers_are_there_once(make):
+    frame = make.committed("quantized")
+    expected = [
+        (weights, activations, codec)
+        for weight_list, activation_list in make.QUANTIZED
+        for weights in weight_list.split(",")
+        for activations in activation_list.split(",")
+        for codec in make.QUANTIZED_CODECS.split(",")
+    ]
+    assert list(zip(frame.weights, frame.activations, frame.codec)) == expected and len(set(expected)) == len(expected)
+    plain = frame[(frame.weights == "none") & (frame.activations == "none")].set_index("codec").mean_kl
+    alone = make.committed()
+    alone = alone[(alone.ranks == 4) & (alone.algorithm == "two_shot") & (alone.dtype == "fp16")].set_index("codec").mean_kl
+    assert (plain == alone[plain.index]).all(), "the same figures as in results.csv"
+    shares = [float(line.split("|")[-2]) for line in make.quantized_table(None).splitlines()[2:]]
+    assert len(shares) == 13 and all(0.85 <= share <= 1.15 for share in shares), "the page says: within 15 %"
+
+
 def test_judgements_follow_the_figures(make):
     frame = make.committed()
     judged = {claim: holds for claim, _, holds, _ in make.findings(make.Results(frame))}

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """What compression does to a language model: runs `arlab model perplexity`, judges findings, fills in README.md.
 
-    make.py                 runs what results.csv needs (30 minutes of processor time; SmolLM2 must be in the cache), then the rest
-    make.py --page          only kl_over_sqnr.png and README.md, from results.csv as it is
+    make.py                 runs what the .csv files need (50 minutes of processor time; SmolLM2 must be in the cache), then the rest
+    make.py --page          only kl_over_sqnr.png and README.md, from the files as they are
 
 Results are kept in results/model_quality, so that a run that was interrupted goes on. Needed is what ./quickstart.sh makes, and
 `python -m arlab.fetch smollm2`.
@@ -44,14 +44,29 @@ RUNS = (
     ("two_shot", "4", "fp16", f"fp16,{ROUNDED},{METHODS}"),
     ("one_shot,ring,hierarchical", "4", "fp16", f"{COMMON},qr-q6,int8-g128,int2-g32-sr"),
     ("two_shot,ring", "2,8", "fp16", COMMON),
+    ("one_shot,hierarchical", "8", "fp16", "qr-q4,int4-g32"),
     ("two_shot", "4", "bf16", "bf16,qr-q8,qr-q4,int4-g32,nvfp4"),
 )
+# (weights, activations), each with every codec, two_shot on 4 ranks.
+QUANTIZED = (
+    ("none", "none"),
+    ("int8", "none,int8,int8-asym,int8-tensor,int8-tensor-static"),
+    ("int8-tensor", "int8"),
+    ("int8-asym", "int8-asym"),
+    ("fp8", "fp8,fp8-tensor"),
+    ("int4-g128,int4-g32,int4-g32-asym", "fp16"),
+)
+QUANTIZED_CODECS = "fp16,qr-q8,int5-g128,qr-q4"
+CALIBRATION = "experiments/activations/texts/code.txt"
 # Whose names are in the picture.
 NAMED = (
     "int2-g32", "int2-g32-sr", "int3-g32-sr", "int4-g32-sr", "int3-g128", "int4-g128", "int5-g128", "int6-g128", "int8-g128", "int3-g32",
     "int5-g32", "int6-g32", "int8-g32", "had-int2-g32", "had-int4-g32", "logfmt3-g32", "logfmt4-g32", "qr-q8", "qr-q6", "qr-q4",
     "qr-fp8", "mxfp4", "mxfp8-e4m3", "mxint8", "nvfp4",
 )  # fmt: skip
+# Layer by layer: two_shot on 4 ranks, of the first tokens of the text.
+LAYERS = ("--tokens", "1024", "--codec", "qr-q4")
+ASSIGN = ("--tokens", "512", "--codec", "qr-q8,qr-q6,qr-q4", "--max-kl", "0.05", "--points", "3")
 MARK = re.compile(r"<!-- (\w+)\(\) -->\n(?:.*?\n)??<!-- end -->", re.DOTALL)
 
 
@@ -66,12 +81,31 @@ def run() -> list[dict[str, str]]:
         words = ["--model", "smollm2", "--text", str(REPOSITORY / TEXT), "--tokens", str(TOKENS), "--cache", str(cache)]
         words += ["--algorithm", algorithms, "--ranks", ranks, "--dtype", dtype, "--codec", codecs, "--format", "csv"]
         rows += csv.DictReader(arlab("model", "perplexity", *words).decode().splitlines())
+    return [{key: value for key, value in row.items() if key not in ("weights", "activations")} for row in rows]
+
+
+def run_quantized() -> list[dict[str, str]]:
+    cache = REPOSITORY / "results/model_quality"
+    cache.mkdir(parents=True, exist_ok=True)
+    rows = []
+    for weights, activations in QUANTIZED:
+        words = ["--model", "smollm2", "--text", str(REPOSITORY / TEXT), "--tokens", str(TOKENS), "--cache", str(cache)]
+        words += ["--algorithm", "two_shot", "--ranks", "4", "--dtype", "fp16", "--codec", QUANTIZED_CODECS, "--format", "csv"]
+        words += ["--weights", weights, "--activations", activations]
+        if "static" in activations:
+            words += ["--calibration", str(REPOSITORY / CALIBRATION)]
+        rows += csv.DictReader(arlab("model", "perplexity", *words).decode().splitlines())
     return rows
 
 
-def write(rows: list[dict[str, str]], path: Path) -> None:
+def layer_by_layer(command: str, options: tuple[str, ...]) -> list[dict[str, str]]:
+    words = ["--model", "smollm2", "--text", str(REPOSITORY / TEXT), "--algorithm", "two_shot", "--ranks", "4", "--dtype", "fp16"]
+    return list(csv.DictReader(arlab("model", command, *words, *options, "--format", "csv").decode().splitlines()))
+
+
+def write(rows: list[dict[str, str]], path: Path, what: str = f"the first {TOKENS} tokens of {TEXT}, context 1024") -> None:
     text = io.StringIO()
-    text.write(f"# arlab.model_quality/1: SmolLM2-135M, the first {TOKENS} tokens of {TEXT}, context 1024\n# command: {COMMAND}\n")
+    text.write(f"# arlab.model_quality/1: SmolLM2-135M, {what}\n# command: {COMMAND}\n")
     text.write("# provenance: exact: computed by the network of arlab model perplexity, every all-reduce bit for bit\n")
     writer = csv.DictWriter(text, rows[0], lineterminator="\n")
     writer.writeheader()
@@ -79,8 +113,12 @@ def write(rows: list[dict[str, str]], path: Path) -> None:
     path.write_text(text.getvalue(), encoding="utf-8")
 
 
-def committed() -> pd.DataFrame:
-    frame = pd.read_csv(HERE / "results.csv", comment="#")
+def of_layers(command: str, options: tuple[str, ...]) -> str:
+    return f"arlab model {command} --text {TEXT} --ranks 4 --algorithm two_shot --dtype fp16 {' '.join(options)}"
+
+
+def committed(name: str = "results") -> pd.DataFrame:
+    frame = pd.read_csv(HERE / f"{name}.csv", comment="#")
     frame.attrs["provenance"] = f"exact, SmolLM2-135M on {TOKENS} tokens of prose, by arlab model perplexity"
     return frame
 
@@ -254,7 +292,63 @@ def algorithms_table(r: Results) -> str:
     return "\n".join(lines)
 
 
-PARTS = {"findings": findings_table, "codecs": codecs_table, "algorithms": algorithms_table}
+def quantized_table(_: Results) -> str:
+    """Of each pair: the perplexity with fp16, the KL with each codec, and that with qr-q4 over the sum of what its parts cost."""
+    frame = committed("quantized")
+    codecs = QUANTIZED_CODECS.split(",")
+    kl = frame.set_index(["weights", "activations", "codec"]).mean_kl.sort_index()
+    heads = [f"KL, `{codec}`" for codec in codecs]
+    lines = [f"| weights | activations | perplexity, `fp16` | {' | '.join(heads)} | `qr-q4`: of the sum |"]
+    lines.append("| --- | --- | ---: " + "| ---: " * len(codecs) + "| ---: |")
+    for (weights, activations), rows in frame.groupby(["weights", "activations"], sort=False):
+        own = kl[weights, activations]
+        share = own["qr-q4"] / (own["fp16"] + kl["none", "none", "qr-q4"])
+        figures = [shown(rows.perplexity.iloc[0]), *(shown(own[codec]) for codec in codecs), f"{share:.2f}"]
+        lines.append(f"| `{weights}` | `{activations}` | {' | '.join(figures)} |")
+    return "\n".join(lines)
+
+
+def layers_table(_: Results) -> str:
+    """Of every layer whose compression alone costs more than the median layer's times 3; and of what the others cost."""
+    frame = committed("layers")
+    alone = frame["alone_mean_kl"]
+    heavy = frame[alone > 3 * alone.median()]
+    light = frame.drop(heavy.index)
+    lines = ["| layer | KL of it alone | SQNR of what it makes, median token, all compressed |", "| --- | ---: | ---: |"]
+    lines += [f"| {row.layer} | {shown(row.alone_mean_kl)} | {row.state_token_sqnr_db:.1f} dB |" for row in heavy.itertuples()]
+    sqnr = f"{light.state_token_sqnr_db.min():.1f} to {light.state_token_sqnr_db.max():.1f} dB"
+    lines.append(f"| the other {len(light)}, each | {shown(light.alone_mean_kl.min())} to {shown(light.alone_mean_kl.max())} | {sqnr} |")
+    return "\n".join(lines)
+
+
+def assignments_table(_: Results) -> str:
+    lines = ["| wire bits | mean KL | predicted | on the front | codecs of the layers |", "| ---: | ---: | ---: | --- | --- |"]
+    for row in committed("assignments").itertuples():
+        front = "yes" if str(row.on_front).lower() == "true" else "no"
+        lines.append(f"| {row.wire_bits_per_element:.4g} | {shown(row.mean_kl)} | {shown(row.predicted_kl)} | {front} | `{row.assignment}` |")
+    return "\n".join(lines)
+
+
+def experts_table(_: Results) -> str:
+    lines = ["| dispatch | sent back as | perplexity | mean KL | top-1 | SQNR of the first layer's output |", "| --- | --- " + "| ---: " * 4 + "|"]
+    for row in committed("experts").itertuples():
+        figures = f"{shown(row.perplexity)} | {shown(row.mean_kl)} | {row.top1_agreement_percent:.1f} % | {row.first_layer_token_sqnr_db:.1f} dB"
+        lines.append(f"| `{row.dispatch}` | `{row.combine}` | {figures} |")
+    return "\n".join(lines)
+
+
+def minilm_table(_: Results) -> str:
+    lines = ["| codec | same nearest sentence | RMS error of the cosines | correlation of the cosines |", "| --- | ---: | ---: | ---: |"]
+    for row in committed("minilm").itertuples():
+        figures = f"{row.nearest_agreement_percent:.0f} % | {row.cosine_rmse:.2g} | {row.cosine_correlation:.4f}"
+        lines.append(f"| `{row.codec}` | {figures} |")
+    return "\n".join(lines)
+
+
+PARTS = {
+    "findings": findings_table, "codecs": codecs_table, "algorithms": algorithms_table, "quantized": quantized_table, "layers": layers_table,
+    "assignments": assignments_table, "experts": experts_table, "minilm": minilm_table,
+}  # fmt: skip
 
 
 def filled(page: str, frame: pd.DataFrame) -> str:
@@ -277,6 +371,9 @@ def main() -> int:
     options = parser.parse_args()
     if not options.page:
         write(run(), HERE / "results.csv")
+        write(run_quantized(), HERE / "quantized.csv")
+        write(layer_by_layer("layers", LAYERS), HERE / "layers.csv", of_layers("layers", LAYERS))
+        write(layer_by_layer("assign", ASSIGN), HERE / "assignments.csv", of_layers("assign", ASSIGN))
     frame = committed()
     draw(frame)
     page = HERE / "README.md"

@@ -4,8 +4,55 @@
 #   ./test.sh                                     the whole suite, release build
 #   ./test.sh lint release asan-ubsan tsan        and static analysis, and the same suite under
 #                                                 AddressSanitizer + UBSan and under ThreadSanitizer
+#   ./test.sh --changed [COMMIT]                  what was changed since COMMIT (default: the last one) has tests for
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
+
+# Folders of tests that a file has, and of the command line only those of its own command; one per line.
+tests_of() {
+  local part=${1#*/}
+  case $1 in
+    tests/*/*) printf '%s\n' "tests/${part%%/*}" ;;
+    reference/*/*) printf '%s\n' "tests/${part%%/*}" ;;
+    reference/*) printf '%s\n' tests/formats tests/collectives tests/tensors ;;
+    sim/* | kernels/*) printf '%s\n' "tests/${1%%/*}" ;;
+    experiments/cli/*) part=$(basename "${1%.*}") && printf '%s\n' "tests/cli:cli_(${part}|help)_test" ;;
+    experiments/models/*) printf '%s\n' tests/models ;;
+    experiments/python/arlab/figures/*) printf '%s\n' tests/experiments ;;
+    experiments/python/*) printf '%s\n' tests/python ;;
+    experiments/site/* | experiments/studies/* | *.md) printf '%s\n' tests/experiments ;;
+    notebooks/*) printf '%s\n' tests/notebooks ;;
+    *) printf 'no tests are looked for: %s\n' "$1" >&2 ;;
+  esac
+}
+
+test_changed() {
+  local files=() rooms=() targets=() room
+  git rev-parse --quiet --verify "$1^{commit}" >/dev/null || {
+    printf 'error: --changed %s: there is no such commit\n' "$1" >&2
+    exit 2
+  }
+  mapfile -t files < <(git diff --name-only "$1" && git ls-files --others --exclude-standard)
+  mapfile -t rooms < <(for file in "${files[@]}"; do tests_of "$file"; done | sort -u)
+  say "changed: ${#files[@]} files; tests: ${rooms[*]:-none}"
+  ((${#rooms[@]})) || return 0
+  cmake --preset release -DARLAB_BUILD_TESTS=ON >/dev/null
+  mapfile -t targets < <(printf '%s/all\n' "${rooms[@]%%:*}" | sort -u)
+  cmake --build --preset release --target arlab "${targets[@]}"
+  for room in "${rooms[@]}"; do
+    [[ $room == *:* ]] || room+=:.
+    # Thousands of mutants and fuzzed files take minutes: the whole suite has them.
+    ctest --test-dir "build/${room%%:*}" -j "$(nproc)" --output-on-failure -R "${room#*:}" -E 'mutants|^[Ff]uzz|model_mutants'
+  done
+  say "all passed of what was changed; ./test.sh runs all tests"
+}
+
+say() { printf '== %s\n' "$*" >&2; }
+
+if [[ ${1-} == --changed ]]; then
+  test_changed "${2-HEAD}"
+  exit
+fi
 
 configurations=("$@")
 ((${#configurations[@]})) || configurations=(release)
@@ -13,13 +60,11 @@ for configuration in "${configurations[@]}"; do
   case $configuration in
     lint | release | asan-ubsan | tsan) ;;
     *)
-      printf 'error: unknown configuration %s; allowed are lint, release, asan-ubsan, tsan\n' "$configuration" >&2
+      printf 'error: unknown configuration %s; allowed are lint, release, asan-ubsan, tsan, --changed\n' "$configuration" >&2
       exit 2
       ;;
   esac
 done
-
-say() { printf '== %s\n' "$*" >&2; }
 
 cmake/install_dependencies.sh test
 for configuration in "${configurations[@]}"; do

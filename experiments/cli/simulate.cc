@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <functional>
+#include <map>
 #include <numeric>
 
 #include "experiments/cli/commands.h"
@@ -22,6 +24,7 @@
 #include "sim/simulator.h"
 #include "sim/trace/chakra.h"
 #include "sim/trace/perfetto.h"
+#include "sim/uncertainty.h"
 #include "sim/workload/workload.h"
 
 namespace arlab::cli {
@@ -38,6 +41,7 @@ struct SimulateCommand {
   std::optional<std::uint32_t> ranks;
   bool library = false;
   bool multicast = false;
+  bool sensitivity = false;
   std::string sharing = "max_min";
   std::string trace;
   bool no_plots = false;
@@ -50,8 +54,8 @@ struct SimulateCommand {
   std::optional<double> message_jitter;
   Format format = Format::table;
 
-  /// Simulates what the options ask for, each time anew.
-  using Simulate = std::function<SimulationResult(const SimulateOptions&)>;
+  /// Simulates what the options ask for, each time anew, on machines that differ in quantities only.
+  using Simulate = std::function<SimulationResult(const SimulateOptions&, const Topology&)>;
 
   void run() const {
     SimulateOptions options = make_options();
@@ -75,6 +79,7 @@ struct SimulateCommand {
     if (payloads.size() > 1 || as_nccl) {
       if (!trace.empty()) fail("--trace is of one size, in another --format than nccl");
       if (runs) fail("--runs are of one size, in another --format than nccl");
+      if (sensitivity) fail("--sensitivity is of one size, in another --format than nccl");
       return run_sizes(payloads, {*c, *inner}, type, t, options);
     }
     const std::uint64_t elements = payloads.front() / size_of(type);
@@ -85,7 +90,7 @@ struct SimulateCommand {
     if (!trace.empty() && !is_chakra()) options.trace = &timeline.emplace();
     const Codecs codecs(*c, *inner);
     const Simulate simulated = prepared(world_size, elements, codecs, type, t, options);
-    const SimulationResult result = simulated(options);
+    const SimulationResult result = simulated(options, t);
     if (timeline) timeline->write(trace, result);
     if (chakra) chakra->write(trace, result);
     Report figures = report(result, *c);
@@ -98,15 +103,100 @@ struct SimulateCommand {
     if (runs) {
       const std::vector<std::vector<double>> us =
           latencies_of_runs(t, options, [&](const SimulateOptions& each) {
-            return std::vector<double>{simulated(each).latency_us};
+            return std::vector<double>{simulated(each, t).latency_us};
           });
       for (Field& field : spread(us[0])) figures.fields.push_back(std::move(field));
     }
-    if (format == Format::csv) figures.rows_name.clear();  // one row of figures, not the links
+    add_interval(figures, interval(simulated, result, t, options), result, t);
+    if (sensitivity) {
+      show_sensitivity(figures, elasticities_of(t, latency_of(simulated, options)), t);
+    }
+    // One row of figures, not the links; or the rows that were asked for.
+    if (format == Format::csv && !sensitivity) figures.rows_name.clear();
+    if (format == Format::csv && sensitivity) figures.fields.clear();
     print(figures, format);
     if (timeline && !no_plots) {
       draw("timeline", {trace, picture()},
            fmt::format("the trace is in {} (--no-plots leaves out the picture)", trace));
+    }
+  }
+
+  // ---- how uncertain a latency is, and what it depends on
+
+  /// An interval takes two simulations for each fitted constant: with more ranks only when asked.
+  static constexpr Rank kMostRanksOfInterval = 64;
+
+  static std::function<double(const Topology&)> latency_of(const Simulate& simulated,
+                                                           SimulateOptions options) {
+    options.trace = nullptr;
+    return [&simulated, options](const Topology& t) { return simulated(options, t).latency_us; };
+  }
+
+  std::optional<LatencyInterval> interval(const Simulate& simulated, const SimulationResult& result,
+                                          const Topology& t, const SimulateOptions& options) const {
+    if (!no_interval(result, t).empty()) return std::nullopt;
+    return interval_of(t, latency_of(simulated, options));
+  }
+
+  /// Why there is none; empty if there is one.
+  std::string no_interval(const SimulationResult& result, const Topology& t) const {
+    if (!t.uncertainty) {
+      return fmt::format("none: no fit says how uncertain the constants of '{}' are", t.name);
+    }
+    const std::vector<std::string>& fitted = t.uncertainty->constants;
+    const bool of_nccl = std::any_of(fitted.begin(), fitted.end(), [](const std::string& key) {
+      return key.starts_with("nccl");
+    });
+    if (of_nccl != result.runs_nccl) {
+      return fmt::format("none: the fit ({}) says nothing of {}", t.uncertainty->note,
+                         result.runs_nccl ? "NCCL" : "these kernels");
+    }
+    if (t.jitter.any()) return "none with jitter: it is of constants; --runs says how runs differ";
+    if (result.world_size > kMostRanksOfInterval && !sensitivity) {
+      return fmt::format("none of more than {} ranks, but with --sensitivity",
+                         kMostRanksOfInterval);
+    }
+    return "";
+  }
+
+  static std::pair<Json, Json> ends_of(const std::optional<LatencyInterval>& interval) {
+    if (!interval) return {nullptr, nullptr};
+    return {interval->low_us, interval->high_us};
+  }
+
+  void add_interval(Report& figures, const std::optional<LatencyInterval>& interval,
+                    const SimulationResult& result, const Topology& t) const {
+    const auto after = std::find_if(figures.fields.begin(), figures.fields.end(),
+                                    [](const Field& f) { return f.name == "algbw_gb_per_s"; });
+    const std::string about = interval
+                                  ? fmt::format("us: with that, {:.0f} % of times like those of {}",
+                                                kIntervalPercent, t.uncertainty->note)
+                                  : no_interval(result, t);
+    const auto [low, high] = ends_of(interval);
+    figures.fields.insert(after, {{"latency_us_low", low, about}, {"latency_us_high", high}});
+  }
+
+  /// In place of the links: what the latency depends on, most first.
+  static void show_sensitivity(Report& figures, std::vector<Elasticity> elasticities,
+                               const Topology& t) {
+    std::stable_sort(elasticities.begin(), elasticities.end(),
+                     [](const Elasticity& a, const Elasticity& b) {
+                       return std::abs(a.percent_per_percent) > std::abs(b.percent_per_percent);
+                     });
+    std::map<std::string, double> sigma;
+    for (std::size_t i = 0; t.uncertainty && i < t.uncertainty->constants.size(); ++i) {
+      sigma[t.uncertainty->constants[i]] = t.uncertainty->sigma_percent[i];
+    }
+    figures.rows_name = "sensitivity";
+    figures.rows = {{"constant", "value", "source", "percent_per_percent", "sigma_percent"}, {}};
+    std::map<std::string, Source> sources;
+    for (const NamedQuantity& named : quantities_of(t)) sources[named.key] = named.quantity.source;
+    for (const Elasticity& each : elasticities) {
+      if (each.percent_per_percent == 0) continue;
+      const auto known = sigma.find(each.key);
+      figures.rows.rows.push_back({each.key, each.value, std::string(name_of(sources[each.key])),
+                                   each.percent_per_percent,
+                                   known == sigma.end() ? Json(nullptr) : Json(known->second)});
     }
   }
 
@@ -166,7 +256,7 @@ struct SimulateCommand {
   void run_workload(const SimulateOptions& options) const {
     if (!codec.empty() || sizes.given() || !schedule.algorithm.empty() || !schedule.file.empty() ||
         !placement.empty() || !dtype.empty() || ranks || skew || library || multicast ||
-        !trace.empty()) {
+        sensitivity || !trace.empty()) {
       fail(
           "--workload says what runs; besides it are allowed --topology, --sharing, --runs, "
           "--seed, "
@@ -283,16 +373,18 @@ struct SimulateCommand {
                  const Topology& t, const SimulateOptions& options) const {
     Report rows{"arlab.simulate.sizes/1"};
     rows.rows_name = "sizes";
-    rows.rows.columns = {"bytes",          "latency_us", "algbw_gb_per_s",
-                         "busbw_gb_per_s", "wire_bytes", "bottleneck"};
+    rows.rows.columns = {"bytes",          "latency_us",     "latency_us_low", "latency_us_high",
+                         "algbw_gb_per_s", "busbw_gb_per_s", "wire_bytes",     "bottleneck"};
     if (library_chooses()) rows.rows.columns.emplace_back("algorithm");
     NcclReport nccl;
     NcclRun run;
     for (const std::uint64_t payload : payloads) {
-      const SimulationResult r =
-          prepared(world_size_on(t), payload / size_of(type), c, type, t, options)(options);
-      rows.rows.rows.push_back({r.payload_bytes, r.latency_us, r.algbw_gb_per_s, r.busbw_gb_per_s,
-                                count_json(r.wire_bytes), r.bottleneck});
+      const Simulate simulated =
+          prepared(world_size_on(t), payload / size_of(type), c, type, t, options);
+      const SimulationResult r = simulated(options, t);
+      const auto [low, high] = ends_of(interval(simulated, r, t, options));
+      rows.rows.rows.push_back({r.payload_bytes, r.latency_us, low, high, r.algbw_gb_per_s,
+                                r.busbw_gb_per_s, count_json(r.wire_bytes), r.bottleneck});
       if (library_chooses()) rows.rows.rows.back().emplace_back(r.algorithm);
       // The model does not tell an output that is the input from another one.
       run.lines.push_back({r.payload_bytes, 1, {r.latency_us}, NcclTime{r.latency_us}});
@@ -370,22 +462,24 @@ struct SimulateCommand {
       fields.push_back({"timeline", picture(), "picture of the trace"});
   }
 
-  /// Plans once; what it returns refers to the topology.
+  /// Plans once.
   Simulate prepared(Rank world_size, std::uint64_t elements, const Codecs& c, DType type,
                     const Topology& t, const SimulateOptions& options) const {
     if (is_placed()) return prepared_at_places(elements, c, type, t);
     const std::uint64_t alignment = c.alignment();
     if (!schedule.file.empty()) {
-      return [written = schedule.make(world_size, elements, alignment), &c, type,
-              &t](const SimulateOptions& each) { return simulate(written, c, type, t, each); };
+      return [written = schedule.make(world_size, elements, alignment), c, type](
+                 const SimulateOptions& each, const Topology& on) {
+        return simulate(written, c, type, on, each);
+      };
     }
     const auto [algorithm, request] = chosen(world_size, elements, c, type, t, options);
     if (options.trace != nullptr && algorithm != &nvls_algorithm()) {
       require_traceable(*algorithm, request);
     }
     Plan plan = plan_of(*algorithm, request, c, type, t, options);
-    return [plan = std::move(plan), &t](const SimulateOptions& each) {
-      return simulate(plan, t, each);
+    return [plan = std::move(plan)](const SimulateOptions& each, const Topology& on) {
+      return simulate(plan, on, each);
     };
   }
 
@@ -407,8 +501,8 @@ struct SimulateCommand {
       const auto [algorithm, request] = chosen(world_size, elements, c, type, t, options);
       placed.plan = placeable_plan_of(*algorithm, request, c, type, t, library);
     }
-    return [placed = std::move(placed), &t](const SimulateOptions& each) {
-      return simulate_together({&placed, 1}, t, each).front();
+    return [placed = std::move(placed)](const SimulateOptions& each, const Topology& on) {
+      return simulate_together({&placed, 1}, on, each).front();
     };
   }
 
@@ -559,6 +653,10 @@ void add_simulate(CLI::App& app) {
       "Write the timeline to this .json, for ui.perfetto.dev, and as a .png beside it; to a "
       ".chakra.json: as a Chakra execution trace");
   sub->add_flag("--no-plots", command->no_plots, "No .png beside the trace")->needs(traced);
+  sub->add_flag(
+      "--sensitivity", command->sensitivity,
+      "What the latency depends on: per cent that it grows by for each constant that grows "
+      "by 1 %");
   add_format(*sub, command->format, Format::table, {Format::nccl, Format::nccl_json});
   sub->callback([command] { command->run(); });
 }

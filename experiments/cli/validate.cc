@@ -1,21 +1,27 @@
 // arlab validate: the simulator beside every table of times, cell by cell; also on cells that its
 // constants were not fitted to. arlab calibrate: fits the constants.
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <map>
 #include <set>
 #include <utility>
 
 #include "experiments/cli/commands.h"
 #include "experiments/cli/options.h"
+#include "experiments/cli/plots.h"
 #include "reference/parallel.h"
 #include "reference/tensors/file.h"
 #include "sim/calibration/bench_file.h"
 #include "sim/calibration/fit.h"
 #include "sim/calibration/machine_text.h"
 #include "sim/simulator.h"
+#include "sim/uncertainty.h"
 
 namespace arlab::cli {
 namespace {
@@ -27,7 +33,17 @@ fs::path tables_of(const std::string& against) {
   return data_path(fs::path(against) / "validation.toml");
 }
 
-/// What `arlab bench` measured: files named, or all that the source tree or the installation has.
+/// Of kernels that are no longer there: its comments say so.
+bool is_superseded(const fs::path& file) {
+  std::ifstream in(file);
+  for (std::string line; std::getline(in, line) && line.starts_with('#');) {
+    if (line.starts_with("# superseded")) return true;
+  }
+  return false;
+}
+
+/// What `arlab bench` measured: files named, or all that the source tree or the installation has of
+/// kernels as they are.
 std::vector<fs::path> bench_files(const std::vector<std::string>& named) {
   std::vector<fs::path> found;
   std::error_code error;
@@ -42,14 +58,16 @@ std::vector<fs::path> bench_files(const std::vector<std::string>& named) {
   for (fs::directory_iterator entry(data_path("measured"), error);
        !error && entry != fs::directory_iterator(); entry.increment(error)) {
     const std::string name = entry->path().filename().string();
-    if (name.ends_with(".csv") && name.find("_allreduce_") != std::string::npos) {
+    const bool is_bench =
+        name.find("_allreduce_") != std::string::npos || name.find("_places_") != std::string::npos;
+    if (name.ends_with(".csv") && is_bench && !is_superseded(entry->path())) {
       found.push_back(entry->path());
     }
   }
   if (found.empty()) {
     fail(
-        "there are no measured times: experiments/measured has no *_allreduce_*.csv, which arlab "
-        "bench writes; --file names one");
+        "there are no measured times: experiments/measured has no *_allreduce_*.csv that is not "
+        "superseded, which arlab bench writes; --file names one");
   }
   std::sort(found.begin(), found.end());
   return found;
@@ -66,6 +84,7 @@ struct HeldOut {
   std::string name;
   std::size_t constants = 0;
   std::vector<SimulatedCell> cells;
+  std::size_t in_interval = 0;  ///< measured times within the interval of the prediction
 };
 
 HeldOut predict(const Measurements& measurements, const FitDefinition& fit,
@@ -82,10 +101,17 @@ HeldOut predict(const Measurements& measurements, const FitDefinition& fit,
          seen.empty() ? "fit to" : "predict");
   }
   const FitResult fitted = fit_constants(fit, simulator, seen);
-  HeldOut result{fmt::format("{}: {}", fit.name, hold_out.name), fitted.constants.size(), {}};
+  HeldOut result{fmt::format("{}: {}", fit.name, hold_out.name), fitted.constants.size(), {}, 0};
   for (const std::size_t i : unseen) {
     const Topology& machine = fitted.machines.at(simulator.cell(i).topology);
     result.cells.push_back(simulator.simulate_cell(i, machine));
+    const auto interval =
+        interval_of(machine, [&](const Topology& t) { return simulator.latency_us(i, t); });
+    if (!interval) continue;
+    const double measured_us =
+        simulator.latency_us(i, machine) / (1 + result.cells.back().error_percent / 100);
+    const bool inside = interval->low_us <= measured_us && measured_us <= interval->high_us;
+    result.in_interval += inside ? 1 : 0;
   }
   return result;
 }
@@ -105,8 +131,20 @@ std::vector<HeldOut> predict_all(const Measurements& measurements) {
 
 Json percent(double value) { return std::round(value * 1000) / 1000; }
 
+/// Mean error of cells of so many bytes, or null: how far it is at small sizes and at large ones.
+Json error_between(const std::vector<SimulatedCell>& cells, std::uint64_t from, std::uint64_t to) {
+  std::vector<SimulatedCell> some;
+  for (const SimulatedCell& cell : cells) {
+    if (cell.measurement.bytes >= from && cell.measurement.bytes < to) some.push_back(cell);
+  }
+  return some.empty() ? Json(nullptr) : percent(summarize(some).mape_percent);
+}
+constexpr std::uint64_t kMedium = 512 << 10;
+constexpr std::uint64_t kLarge = 16 << 20;
+
 std::vector<Json> table_row(const std::string& name, std::string_view source, bool held_out,
-                            Json constants, const std::vector<SimulatedCell>& cells) {
+                            Json constants, const std::vector<SimulatedCell>& cells,
+                            Json in_interval_percent = nullptr) {
   const ErrorSummary error = summarize(cells);
   const Ranking ranking = rank_codecs(cells);
   const bool ranks = ranking.rows > 0;
@@ -116,14 +154,28 @@ std::vector<Json> table_row(const std::string& name, std::string_view source, bo
           std::move(constants),
           percent(error.mape_percent),
           percent(error.max_ape_percent),
+          error_between(cells, 0, kMedium),
+          error_between(cells, kMedium, kLarge),
+          error_between(cells, kLarge, UINT64_MAX),
           held_out,
+          std::move(in_interval_percent),
           ranks ? Json(fmt::format("{}/{}", ranking.right, ranking.rows)) : Json(nullptr),
           error.worst};
 }
 
-const std::vector<std::string> kTableColumns = {"name",      "source",        "cells",
-                                                "constants", "mape_percent",  "max_ape_percent",
-                                                "held_out",  "best_codec_ok", "worst"};
+const std::vector<std::string> kTableColumns = {"name",
+                                                "source",
+                                                "cells",
+                                                "constants",
+                                                "mape_percent",
+                                                "max_ape_percent",
+                                                "below_512k_percent",
+                                                "below_16m_percent",
+                                                "from_16m_percent",
+                                                "held_out",
+                                                "in_interval_percent",
+                                                "best_codec_ok",
+                                                "worst"};
 const std::vector<std::string> kCellColumns = {
     "table", "row",      "column", "topology", "algorithm", "codec",        "library",
     "bytes", "quantity", "source", "value",    "simulated", "error_percent"};
@@ -146,29 +198,57 @@ std::vector<Json> cell_row(const Measurements& measurements, const SimulatedCell
           percent(cell.error_percent)};
 }
 
+/// All cells of both, one after the other.
+Measurements together(Measurements a, Measurements b) {
+  for (Measurement& cell : b.cells) cell.table += a.tables.size();
+  const auto append = [](auto& to, auto& from) {
+    to.insert(to.end(), std::make_move_iterator(from.begin()), std::make_move_iterator(from.end()));
+  };
+  append(a.tables, b.tables);
+  append(a.cells, b.cells);
+  append(a.fits, b.fits);
+  return a;
+}
+
+Json cells_json(const Measurements& measurements, const std::vector<SimulatedCell>& cells,
+                const std::string& table) {
+  Json rows = Json::array();
+  for (const SimulatedCell& cell : cells) {
+    Json row;
+    const std::vector<Json> values = cell_row(measurements, cell);
+    for (std::size_t c = 0; c < kCellColumns.size(); ++c) row[kCellColumns[c]] = values[c];
+    if (!table.empty()) row["table"] = table;
+    rows.push_back(std::move(row));
+  }
+  return rows;
+}
+
 struct ValidateCommand {
   std::string against = "published";
   std::string tables;
+  std::string plot;
   std::vector<std::string> files;
   bool cells = false;
   bool skip_hold_outs = false;
   Format format = Format::table;
 
   void run() const {
-    if (against != "published" && against != "measured") {
-      fail("--against is {}: allowed are published, measured", quote(against));
+    if (against != "published" && against != "measured" && against != "all") {
+      fail("--against is {}: allowed are published, measured, all", quote(against));
     }
+    if (!plot.empty()) require_picture_name("--plot", plot, {".png", ".svg", ".pdf"});
     if (!files.empty() && against != "measured") fail("--file needs --against measured");
     Measurements measurements;
     std::size_t left_out = 0;
     if (!tables.empty()) {
       measurements = read_measurements(tables);
-    } else if (against == "measured") {
-      BenchFiles bench = read_bench_files(bench_files(files));
-      measurements = std::move(bench.measurements);
-      left_out = bench.left_out;
     } else {
-      measurements = read_measurements(tables_of(against));
+      if (against != "measured") measurements = read_measurements(tables_of("published"));
+      if (against != "published") {
+        BenchFiles bench = read_bench_files(bench_files(files));
+        measurements = together(std::move(measurements), std::move(bench.measurements));
+        left_out = bench.left_out;
+      }
     }
     const CellSimulator simulator(measurements, measurements.cells);
     const std::vector<SimulatedCell> simulated = simulator.simulate_all(simulator.machines());
@@ -188,6 +268,21 @@ struct ValidateCommand {
            "rows of emulated GPUs or of torch_symm_mem, which nothing here simulates"});
     }
     print(report, format);
+    if (plot.empty()) return;
+    Json data{{"schema", report.schema}, {"measurements", cells_json(measurements, simulated, "")}};
+    for (const Field& field : report.fields) data[field.name] = field.value;
+    data["predictions"] = predictions(measurements, held_out);
+    draw("validation", data, plot, "the errors are printed");
+  }
+
+  /// Cells of hold-outs, each with the name of its own.
+  static Json predictions(const Measurements& measurements, const std::vector<HeldOut>& held_out) {
+    Json rows = Json::array();
+    for (const HeldOut& one : held_out) {
+      for (Json& row : cells_json(measurements, one.cells, one.name))
+        rows.push_back(std::move(row));
+    }
+    return rows;
   }
 
   /// How many numbers were fitted to, or chosen with, the tables of the file.
@@ -218,9 +313,24 @@ struct ValidateCommand {
           table_row(table.name, name_of(table.source), false, nullptr, of_table));
     }
     std::vector<SimulatedCell> unseen;
+    std::size_t in_interval = 0;
     for (const HeldOut& one : held_out) {
-      report.rows.rows.push_back(table_row(one.name, against, true, one.constants, one.cells));
+      const std::size_t table = one.cells.front().measurement.table;
+      const std::string_view source = name_of(measurements.tables[table].source);
+      const double inside = static_cast<double>(one.in_interval);
+      report.rows.rows.push_back(
+          table_row(one.name, source, true, one.constants, one.cells,
+                    percent(100 * inside / static_cast<double>(one.cells.size()))));
       unseen.insert(unseen.end(), one.cells.begin(), one.cells.end());
+      in_interval += one.in_interval;
+    }
+    if (format == Format::table) {  // source and worst cell make its rows many lines long
+      const auto drop = [](auto& row) {
+        row.pop_back();
+        row.erase(row.begin() + 1);
+      };
+      drop(report.rows.columns);
+      for (std::vector<Json>& row : report.rows.rows) drop(row);
     }
     std::size_t constants = 0;
     for (const FitDefinition& fit : measurements.fits) {
@@ -239,6 +349,12 @@ struct ValidateCommand {
         {"held_out_mape_percent", any ? percent(predicted.mape_percent) : Json(nullptr)},
         {"held_out_max_ape_percent", any ? percent(predicted.max_ape_percent) : Json(nullptr),
          predicted.worst},
+        {"held_out_in_interval_percent",
+         any ? percent(100 * static_cast<double>(in_interval) /
+                       static_cast<double>(predicted.cells))
+             : Json(nullptr),
+         fmt::format("of them within the interval of {:.0f} % that the fit says",
+                     kIntervalPercent)},
         {"best_codec_ok_percent", percent(ranking.right_percent()),
          fmt::format("the codec that the simulator picks is within 5 % of the fastest in {} of {} "
                      "rows",
@@ -246,14 +362,8 @@ struct ValidateCommand {
         {"provenance",
          fmt::format("simulated: model {}; beside {} tables", kSimulatorModel, against)}};
     if (format == Format::json) {
-      Json rows = Json::array();
-      for (const SimulatedCell& cell : simulated) {
-        Json row;
-        const std::vector<Json> values = cell_row(measurements, cell);
-        for (std::size_t c = 0; c < kCellColumns.size(); ++c) row[kCellColumns[c]] = values[c];
-        rows.push_back(std::move(row));
-      }
-      report.fields.push_back({"measurements", std::move(rows)});
+      report.fields.push_back({"measurements", cells_json(measurements, simulated, "")});
+      report.fields.push_back({"predictions", predictions(measurements, held_out)});
     }
     return report;
   }
@@ -263,6 +373,7 @@ struct CalibrateCommand {
   std::string tables;
   std::vector<std::string> files;
   std::string fit;
+  std::vector<std::string> only;
   std::string out;
   Format format = Format::table;
 
@@ -274,7 +385,7 @@ struct CalibrateCommand {
     } else {
       measurements = read_bench_files(bench_files(files)).measurements;
     }
-    const FitDefinition& definition = chosen_fit(measurements);
+    const FitDefinition definition = with_only(chosen_fit(measurements));
     std::error_code error;
     if (!out.empty() && !fs::is_directory(out, error)) {
       fail("--out {}: it is not a folder", quote(out));
@@ -322,6 +433,49 @@ struct CalibrateCommand {
     return measurements.fits.front();
   }
 
+  /// The other constants stay as the machine files have them.
+  FitDefinition with_only(FitDefinition definition) const {
+    if (only.empty()) return definition;
+    std::vector<std::string> allowed = definition.shared;
+    allowed.insert(allowed.end(), definition.own.begin(), definition.own.end());
+    const auto is_among = [](const std::vector<std::string>& keys, const std::string& key) {
+      return std::find(keys.begin(), keys.end(), key) != keys.end();
+    };
+    for (const std::string& key : only) {
+      if (is_among(allowed, key)) continue;
+      fail("--only is {}: fit '{}' has no such constant; allowed are {}", quote(key),
+           definition.name, fmt::join(allowed, ", "));
+    }
+    for (std::vector<std::string>* keys : {&definition.shared, &definition.own}) {
+      std::erase_if(*keys, [&](const std::string& key) { return !is_among(only, key); });
+    }
+    return definition;
+  }
+
+  /// What a machine file says of its constants, with what a fit of only some of them says of these.
+  static Uncertainty updated(Uncertainty known, const Uncertainty& of_some) {
+    for (std::size_t i = 0; i < of_some.constants.size(); ++i) {
+      const std::string& key = of_some.constants[i];
+      const auto place = std::find(known.constants.begin(), known.constants.end(), key);
+      const auto at = static_cast<std::size_t>(place - known.constants.begin());
+      if (place == known.constants.end()) {
+        known.constants.push_back(key);
+        known.sigma_percent.push_back(0);
+        known.correlation.emplace_back(at, 0.0);
+      }
+      known.sigma_percent[at] = of_some.sigma_percent[i];
+      // How it goes with those that were held nothing says.
+      std::fill(known.correlation[at].begin(), known.correlation[at].end(), 0.0);
+      for (std::size_t row = at + 1; row < known.correlation.size(); ++row) {
+        known.correlation[row][at] = 0;
+      }
+    }
+    const std::string addition =
+        fmt::format("; {}: {}", fmt::join(of_some.constants, ", "), of_some.note);
+    if (!known.note.ends_with(addition)) known.note += addition;
+    return known;
+  }
+
   /// What measured times say of 2 and 4 GPUs holds for 8 of the same machine.
   std::set<std::string> machines_to_write(const FitResult& fitted) const {
     std::set<std::string> names;
@@ -339,6 +493,8 @@ struct CalibrateCommand {
     for (const std::string& file : files) {
       note += fmt::format("{}{}", note.empty() ? "" : ", ", fs::path(file).filename().string());
     }
+    note += fmt::format("{}arlab calibrate {}{}", files.empty() ? "" : ": ",
+                        files.empty() ? "--fit " + fit : "--file", only.empty() ? "" : " --only");
     std::map<std::string, std::string> texts;
     for (const std::string& name : machines_to_write(fitted)) {
       std::string text = machine_text(name);
@@ -348,12 +504,22 @@ struct CalibrateCommand {
           text = with_quantity(text, name, constant.key, constant.value);
           continue;
         }
-        std::string origin = note + ": arlab calibrate --file";
+        std::string origin = note;
         if (std::isfinite(constant.sigma_percent)) {
           origin += fmt::format("; one standard deviation {:.1f} %", constant.sigma_percent);
         }
         text = with_quantity(text, name, constant.key,
                              Quantity{constant.value, Source::fitted, std::move(origin)});
+      }
+      const auto own = fitted.machines.find(name);
+      const Topology& like =
+          own == fitted.machines.end() ? fitted.machines.begin()->second : own->second;
+      if (like.uncertainty) {
+        Uncertainty uncertainty = *like.uncertainty;
+        uncertainty.note = note;
+        const std::optional<Uncertainty> known = find_topology(name).uncertainty;
+        if (!only.empty() && known) uncertainty = updated(*known, uncertainty);
+        text = with_uncertainty(text, uncertainty);
       }
       texts[name + ".toml"] = std::move(text);
     }
@@ -369,15 +535,20 @@ void add_validate(CLI::App& app) {
   auto command = std::make_shared<ValidateCommand>();
   CLI::App* sub = app.add_subcommand(
       "validate", "The simulator beside published or measured tables, cell by cell");
-  sub->add_option("--against", command->against, "published or measured [published]");
+  sub->add_option("--against", command->against,
+                  "published, measured (on our machines) or all [published]");
   auto* described =
       sub->add_option("--tables", command->tables,
                       "A description of tables of your own (TOML); see sim/calibration/README.md");
   sub->add_option("--file", command->files,
-                  "Measured times, a CSV of arlab bench [all *_allreduce_*.csv in "
-                  "experiments/measured]")
+                  "Measured times, a CSV of arlab bench [all in experiments/measured of kernels as "
+                  "they are]")
       ->excludes(described);
-  sub->add_flag("--cells", command->cells, "Print every cell: table, simulated, error");
+  auto* every =
+      sub->add_flag("--cells", command->cells, "Print every cell: table, simulated, error");
+  sub->add_option("--plot", command->plot,
+                  "Picture of simulated against published or measured times (.png, .svg, .pdf)")
+      ->excludes(every);
   sub->add_flag("--skip-hold-outs", command->skip_hold_outs,
                 "Leave out the fits that predict cells they do not see (a minute)");
   add_format(*sub, command->format);
@@ -394,6 +565,9 @@ void add_calibrate(CLI::App& app) {
       ->excludes(described);
   sub->add_option("--fit", command->fit,
                   "Which fit of the description; of --file: which machine, if there are several");
+  sub->add_option("--only", command->only,
+                  "Constants of the fit, separated by commas: the others stay as they are [all]")
+      ->delimiter(',');
   sub->add_option("--out", command->out, "Folder for machine files with the fitted constants");
   add_format(*sub, command->format);
   sub->callback([command] { command->run(); });

@@ -2,6 +2,7 @@
 
     python experiments/site/quoted.py            are all figures what the files say?
     python experiments/site/quoted.py --write    put what the files say into the pages
+    python experiments/site/quoted.py --validate --write    the same, once arlab validate has written its file anew
 
 In the page, a figure is followed by a comment with the expression that it is the value of: 3.9<!-- over_rccl(2, "q4", "64M") -->.
 A table stands below its comment.
@@ -17,10 +18,11 @@ import json
 import math
 import re
 import sys
+from typing import Any
 
 from repository import REPOSITORY, SITE, arlab
 
-PAGES = (SITE / "pages/found.md", REPOSITORY / "README.md", REPOSITORY / "kernels/README.md", REPOSITORY / "experiments/studies/what_if/README.md")
+PAGES = (SITE / "pages/found.md", REPOSITORY / "README.md", REPOSITORY / "kernels/README.md", REPOSITORY / "sim/README.md", REPOSITORY / "experiments/studies/what_if/README.md")
 FIGURE = re.compile(r"([-\w.,?]+)<!-- (\w+\([^\n]*?\)) -->")
 TABLE = re.compile(r"<!-- (\w+\([^\n]*?\)) -->\n\n\|.*?\n(?=\n|\Z)", re.DOTALL)
 EXPERIMENTS = REPOSITORY / "experiments"
@@ -32,7 +34,6 @@ H200_ISSUES_PER_US = 132 * 4 * 1980  # an instruction of a warp per cycle on eac
 SMALL = "measured/h200_lamport_2026-11-23.csv"
 LAYERS = "measured/h200_layers_2026-11-23.csv"
 CONFORMANCE = "measured/h200_conformance_2026-11-23.csv"
-NEW_KERNELS = "measured/h200_simulator_check_2026-11-22.txt"
 ACCURACY = "studies/accuracy/accuracy.csv"
 
 
@@ -216,16 +217,66 @@ def token_sqnr(algorithm: str, codec: str, tensor: str, ranks: int = 8) -> str:
 # ---------------------------------------------------------------- simulated
 
 
+ERRORS = "published/errors.json"
+VALIDATE = {
+    "published": "--against published",
+    "measured": f"--against measured --file experiments/{SPEEDS}",
+    "bf16": f"--against measured --file experiments/{SPEEDS_BF16} --skip-hold-outs",
+}
+
+
 @functools.cache
-def validation(figure: str) -> str:
-    value = json.loads(arlab("validate", "--skip-hold-outs", "--format", "json"))[figure]
+def errors(against: str) -> dict[str, Any]:
+    """What `arlab validate` says; tests/cli/test_validate.py compares the file with the program."""
+    return json.loads((EXPERIMENTS / ERRORS).read_text())[against]
+
+
+def write_errors() -> None:
+    found = {}
+    for against, options in VALIDATE.items():
+        report = json.loads(arlab("validate", *options.split(), "--format", "json", cwd=REPOSITORY))
+        cells = ("measurements", "predictions")
+        found[against] = {"command": f"arlab validate {options}"} | {name: value for name, value in report.items() if name not in cells}
+    (EXPERIMENTS / ERRORS).write_text(json.dumps(found, indent=1) + "\n")
+
+
+def validation(figure: str, against: str = "published") -> str:
+    value = errors(against)[figure]
     return f"{value:.1f}" if isinstance(value, float) else str(value)
 
 
-def new_kernels(figure: str) -> str:
-    """Of the simulator beside kernels that it was not fitted to."""
-    found = re.search(rf"^{figure} +([\d.]+) ", (EXPERIMENTS / NEW_KERNELS).read_text(), re.MULTILINE)
-    return f"{float(found[1]):.1f}" if found else "none"
+def kernels(figure: str) -> str:
+    """Of the simulator beside kernels of ours as they are."""
+    return validation(figure, "measured")
+
+
+def largest(but: str = "", of: str = "") -> str:
+    """Per cent: of all tables of the published times, held out or not, or of those named."""
+    tables = [table for table in errors("published")["tables"] if table["name"] != but and table["name"].startswith(of)]
+    return f"{max(table['max_ape_percent'] for table in tables):.0f}"
+
+
+def _errors(against: str, held_out: bool, name: str) -> str:
+    """A row per table of `arlab validate`."""
+    columns = {
+        "mape_percent": "mean error, %", "max_ape_percent": "largest", "below_512k_percent": "below 512 KiB", "below_16m_percent": "to 16 MiB",
+        "from_16m_percent": "from 16 MiB", "in_interval_percent": "in the interval, %", "best_codec_ok": "best codec within 5 % of the fastest",
+    }  # fmt: skip
+    tables = [table for table in errors(against)["tables"] if table["held_out"] == held_out]
+    columns = {key: words for key, words in columns.items() if any(table[key] is not None for table in tables)}
+    lines = [f"| {name} | cells | {' | '.join(columns.values())} |", "| --- " + "| ---: " * (1 + len(columns)) + "|"]
+    for table in tables:
+        values = ["" if table[key] is None else f"{table[key]:.1f}" if isinstance(table[key], float) else table[key] for key in columns]
+        lines.append(f"| {table['name']} | {table['cells']} | {' | '.join(values)} |")
+    return "\n".join(lines) + "\n"
+
+
+def fitted(against: str = "published") -> str:
+    return _errors(against, False, "table")
+
+
+def held_out(against: str = "published") -> str:
+    return _errors(against, True, "predicted")
 
 
 def _simulated(question: str, machine: str, size: str, codec: str, algorithm: str = "", implementation: str = "kernel") -> float:
@@ -284,7 +335,11 @@ def quoted(page: str) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--write", action="store_true", help="put what the files say into the pages")
-    write = parser.parse_args().write
+    parser.add_argument("--validate", action="store_true", help="write what arlab validate says into its file first (two minutes)")
+    options = parser.parse_args()
+    write = options.write
+    if options.validate:
+        write_errors()
     for page in PAGES:
         before = page.read_text()
         after = quoted(before)

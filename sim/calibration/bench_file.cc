@@ -197,7 +197,7 @@ std::vector<std::string> constants_of(const Device& device) {
   if (device.small && device.places) {
     // These run all small tensors; of those with flags in rounds large ones alone are left, of which
     // the latency of a step cannot be told.
-    add({"blocks.spikes_cost", "blocks.fp8_cost"});
+    add({"blocks.spikes_cost", "blocks.fp8_cost", "blocks.bf16_cost"});
   } else {
     add({"overhead.launch_us", "device.codec_tile_us_per_op", "device.latency_overlap"});
     if (device.blocks) add({"overhead.step_us", "blocks.release_us"});

@@ -283,11 +283,15 @@ std::unique_ptr<ceres::Problem> make_problem(const CellSimulator& simulator,
   return problem;
 }
 
-/// One standard deviation of every parameter, or NaN where the cells do not determine them.
-std::vector<double> sigmas(ceres::Problem& problem, std::vector<double>& parameters,
-                           std::size_t cells) {
+/// What the curvature at the end says of the parameters.
+struct Spread {
+  std::vector<double> covariance;  ///< row by row; NaN where the cells do not determine them
+  double scatter = 0;              ///< of residuals: one standard deviation
+};
+
+Spread spread_of(ceres::Problem& problem, std::vector<double>& parameters, std::size_t cells) {
   const std::size_t n = parameters.size();
-  std::vector<double> result(n, std::nan(""));
+  Spread result{std::vector<double>(n * n, std::nan(""))};
   if (cells <= n) return result;
   double cost = 0;
   problem.Evaluate({}, &cost, nullptr, nullptr, nullptr);
@@ -298,10 +302,10 @@ std::vector<double> sigmas(ceres::Problem& problem, std::vector<double>& paramet
   const double* block = parameters.data();
   const std::vector<std::pair<const double*, const double*>> blocks{{block, block}};
   if (!covariance.Compute(blocks, &problem)) return result;
-  std::vector<double> matrix(n * n);
-  covariance.GetCovarianceBlock(block, block, matrix.data());
+  covariance.GetCovarianceBlock(block, block, result.covariance.data());
   const double variance = 2 * cost / static_cast<double>(cells - n);
-  for (std::size_t i = 0; i < n; ++i) result[i] = std::sqrt(matrix[i * n + i] * variance);
+  for (double& element : result.covariance) element *= variance;
+  result.scatter = std::sqrt(variance);
   return result;
 }
 
@@ -390,6 +394,35 @@ double fitted_threshold(const std::vector<Free>& free, Machines machines,
   return best;
 }
 
+/// Of the constants of one machine.
+std::optional<Uncertainty> uncertainty_of(const std::vector<Free>& free,
+                                          const std::vector<std::size_t>& determined,
+                                          const Spread& spread, const std::string& machine) {
+  if (determined.empty()) return std::nullopt;
+  // More is beyond what a straight line says.
+  constexpr double kMostSigma = 10;
+  Uncertainty result{.scatter_percent = 100 * spread.scatter,
+                     .note = "fit",
+                     .constants = {},
+                     .sigma_percent = {},
+                     .correlation = {}};
+  std::vector<std::size_t> own;
+  for (const std::size_t i : determined) {
+    if (!free[i].topology.empty() && free[i].topology != machine) continue;
+    const auto element = [&](std::size_t j) { return spread.covariance[i * free.size() + j]; };
+    const double sigma = std::sqrt(element(i));
+    result.constants.push_back(free[i].key);
+    result.sigma_percent.push_back(100 * std::min(sigma, kMostSigma));
+    result.correlation.emplace_back();
+    for (const std::size_t j : own) {
+      const double other = std::sqrt(spread.covariance[j * free.size() + j]);
+      result.correlation.back().push_back(std::clamp(element(j) / (sigma * other), -1.0, 1.0));
+    }
+    own.push_back(i);
+  }
+  return result;
+}
+
 }  // namespace
 
 FitResult fit_constants(const FitDefinition& definition, const CellSimulator& simulator,
@@ -411,17 +444,24 @@ FitResult fit_constants(const FitDefinition& definition, const CellSimulator& si
   Solution best = solve(simulator, cells, adjustable, free, starts);
   result.converged = best.converged;
   const auto problem = make_problem(simulator, cells, adjustable, free, best.parameters, false);
-  const std::vector<double> sigma = sigmas(*problem, best.parameters, cells.size());
+  const Spread spread = spread_of(*problem, best.parameters, cells.size());
+  const std::size_t n = free.size();
+  std::vector<std::size_t> determined;
   for (std::size_t i = 0; i < free.size(); ++i) {
     const double value = std::clamp(free[i].start * std::exp(best.parameters[i] - kCentre),
                                     free[i].least, free[i].most);
     // Of one at its limit the curvature says nothing.
     const bool is_at_limit = value <= free[i].least || value >= free[i].most;
+    const double sigma = std::sqrt(spread.covariance[i * n + i]);
     result.constants.push_back({free[i].key, free[i].topology, free[i].start, value,
-                                is_at_limit ? std::nan("") : 100 * sigma[i]});
+                                is_at_limit ? std::nan("") : 100 * sigma});
+    if (!is_at_limit && sigma > 0) determined.push_back(i);
   }
   adjustable.set(best.parameters.data());
   result.machines = adjustable.machines();
+  for (auto& [name, machine] : result.machines) {
+    machine.uncertainty = uncertainty_of(free, determined, spread, name);
+  }
   return result;
 }
 

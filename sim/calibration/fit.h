@@ -78,7 +78,7 @@ struct FittedConstant {
 
 struct FitResult {
   std::vector<FittedConstant> constants;
-  Machines machines;  ///< with the fitted constants
+  Machines machines;  ///< with the fitted constants, and what is known of them
   bool converged = false;
 };
 

@@ -79,4 +79,20 @@ std::string with_quantity(std::string_view text, std::string_view origin, std::s
   });
 }
 
+std::string with_uncertainty(std::string_view text, Uncertainty uncertainty) {
+  const auto rounded = [](double value) { return std::stod(fmt::format("{:.4g}", value)); };
+  uncertainty.scatter_percent = rounded(uncertainty.scatter_percent);
+  for (double& sigma : uncertainty.sigma_percent) sigma = rounded(sigma);
+  for (std::vector<double>& row : uncertainty.correlation) {
+    for (double& value : row) value = std::round(value * 1e4) / 1e4 + 0.0;  // and no -0
+  }
+  std::string result(text);
+  if (const std::size_t begin = result.find("[uncertainty]\n"); begin != std::string::npos) {
+    const std::size_t end = result.find("\n[", begin);
+    result.erase(begin, end == std::string::npos ? end : end + 1 - begin);
+  }
+  while (result.ends_with("\n\n")) result.pop_back();
+  return result + to_toml(uncertainty);
+}
+
 }  // namespace arlab

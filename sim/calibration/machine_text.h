@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "sim/topology/sourced.h"
+#include "sim/topology/topology.h"
 
 namespace arlab {
 
@@ -21,5 +22,8 @@ std::string with_quantity(std::string_view text, std::string_view origin, std::s
 /// The same, and says where the number comes from.
 std::string with_quantity(std::string_view text, std::string_view origin, std::string_view key,
                           const Quantity& quantity);
+
+/// The text with this, rounded, as its section [uncertainty].
+std::string with_uncertainty(std::string_view text, Uncertainty uncertainty);
 
 }  // namespace arlab

@@ -140,9 +140,8 @@ class TableReader {
     std::map<std::uint64_t, std::map<std::string, std::vector<double>>> cells;  // by bytes, column
     for (std::size_t r = 1; r < csv.size(); ++r) {
       const auto& row = csv[r];
-      const bool fits = std::all_of(conditions.begin(), conditions.end(), [&](const auto& c) {
-        return row[place(c.first)] == c.second;
-      });
+      const bool fits = std::all_of(conditions.begin(), conditions.end(),
+                                    [&](const auto& c) { return row[place(c.first)] == c.second; });
       const std::uint64_t bytes = size_in_bytes(row[bytes_at], path.string());
       if (!fits || bytes < least || !columns.contains(row[column_at])) continue;
       cells[bytes][row[column_at]].push_back(number(row[value_at], path, row[bytes_at]));

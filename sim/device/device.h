@@ -50,6 +50,8 @@ struct Blocks {
   /// And more, of codecs that reserve spikes, or that convert to 8-bit floats.
   Quantity spikes_cost = unless_given(1);
   Quantity fp8_cost = unless_given(1);
+  /// And of codecs that are not packed, with bf16 tensors.
+  Quantity bf16_cost = unless_given(1);
   bool operator==(const Blocks&) const = default;
 };
 
@@ -186,7 +188,7 @@ struct Device {
 
 /// Whether a file may leave it out.
 inline bool is_optional_quantity(std::string_view key) {
-  return key == "blocks.spikes_cost" || key == "blocks.fp8_cost" ||
+  return key == "blocks.spikes_cost" || key == "blocks.fp8_cost" || key == "blocks.bf16_cost" ||
          key.starts_with("library.fill_");
 }
 
@@ -229,6 +231,7 @@ void for_each_quantity_of(AnyDevice& device, Visit visit) {
     visit("blocks.unpacked_cost", blocks.unpacked_cost);
     visit("blocks.spikes_cost", blocks.spikes_cost);
     visit("blocks.fp8_cost", blocks.fp8_cost);
+    visit("blocks.bf16_cost", blocks.bf16_cost);
   }
   if (device.small) {
     auto& small = *device.small;

@@ -23,7 +23,8 @@ OwnKernelModel::OwnKernelModel(const Device& device, const Plan& plan)
 double OwnKernelModel::cost_of_an_operation(const std::string& codec, const CodecCost& cost) const {
   const Blocks& blocks = *device_.blocks;
   const CodecInKernels known = codec_in_kernels(codec, plan_.dtype);
-  return (cost.packed ? 1 : blocks.unpacked_cost.value) *
+  const double bf16 = plan_.dtype == DType::bf16 ? blocks.bf16_cost.value : 1;
+  return (cost.packed ? 1 : blocks.unpacked_cost.value * bf16) *
          (known.has_spikes ? blocks.spikes_cost.value : 1) *
          (known.converts_fp8 ? blocks.fp8_cost.value : 1);
 }

@@ -127,7 +127,7 @@ class Section {
     return extents;
   }
 
-  /// An array of numbers, not empty.
+  /// An array of numbers.
   std::vector<double> numbers(const std::string& key) { return numbers_of(required(key), at(key)); }
   /// An array of arrays of numbers.
   std::vector<std::vector<double>> rows(const std::string& key) {
@@ -251,9 +251,7 @@ class Section {
 
   std::vector<double> numbers_of(const toml::node& node, const std::string& where) const {
     const toml::array* array = node.as_array();
-    if (array == nullptr || array->empty()) {
-      fail("{}: key '{}': it must be an array of numbers", origin_, where);
-    }
+    if (array == nullptr) fail("{}: key '{}': it must be an array of numbers", origin_, where);
     std::vector<double> numbers;
     for (const toml::node& each : *array) {
       if (!each.is_number()) fail("{}: key '{}': it must be an array of numbers", origin_, where);

@@ -519,6 +519,27 @@ void require_library(const Topology& t, std::string_view origin) {
   }
 }
 
+void require_uncertainty(const Topology& t, std::string_view origin) {
+  if (!t.uncertainty) return;
+  const Uncertainty& u = *t.uncertainty;
+  const auto is_percent = [](double value) { return value >= 0 && value <= 1000; };
+  const auto is_correlation = [](double value) { return value >= -1 && value <= 1; };
+  bool fits = u.sigma_percent.size() == u.constants.size() &&
+              u.correlation.size() == u.constants.size() && is_percent(u.scatter_percent) &&
+              std::all_of(u.sigma_percent.begin(), u.sigma_percent.end(), is_percent);
+  for (std::size_t i = 0; fits && i < u.correlation.size(); ++i) {
+    const std::vector<double>& row = u.correlation[i];
+    fits = row.size() == i && std::all_of(row.begin(), row.end(), is_correlation);
+  }
+  if (!fits) {
+    fail(
+        "{}: section 'uncertainty' does not fit together; allowed are as many numbers in "
+        "sigma_percent (0 to 1000) as there are constants, and in row i of correlation i numbers "
+        "from -1 to 1",
+        origin);
+  }
+}
+
 }  // namespace
 
 void require_valid(const Topology& topology, std::string_view origin) {
@@ -526,6 +547,7 @@ void require_valid(const Topology& topology, std::string_view origin) {
   require_counts(topology, origin);
   require_graph(topology, origin);
   require_conditions(topology, origin);
+  require_uncertainty(topology, origin);
   if (topology.device.stores && topology.device.blocks) {
     fail("{}: sections 'stores' and 'blocks' are two models of a kernel; allowed is one", origin);
   }

@@ -162,6 +162,16 @@ struct Jitter {
   bool operator==(const Jitter&) const = default;
 };
 
+/// What a fit says of constants of the machine, by their keys (uncertainty.h).
+struct Uncertainty {
+  double scatter_percent = 0;  ///< of the fit's cells about it, one standard deviation
+  std::string note;            ///< of which fit
+  std::vector<std::string> constants;
+  std::vector<double> sigma_percent;             ///< one standard deviation each
+  std::vector<std::vector<double>> correlation;  ///< row i: with those before it
+  bool operator==(const Uncertainty&) const = default;
+};
+
 struct Topology {
   std::string name;
   std::string summary;
@@ -192,6 +202,7 @@ struct Topology {
   std::vector<DeviceOverride> device_overrides;
   Jitter jitter;
   Device device;
+  std::optional<Uncertainty> uncertainty;
 
   /// Throws std::out_of_range when the kind has no such type.
   const LinkType& link_type(std::string_view type) const;
@@ -255,6 +266,8 @@ Topology read_topology(const std::filesystem::path& path);
 
 /// The text of a file that reads back to the same topology.
 std::string to_toml(const Topology& topology);
+/// Its section [uncertainty], after an empty line.
+std::string to_toml(const Uncertainty& uncertainty);
 
 /// Throws InvalidInput unless all counts, quantities and names are in range and fit together.
 /// `origin` names the topology in the message.

@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "sim/topology/quantities.h"
@@ -136,6 +137,29 @@ void merge(toml::table& base, const toml::table& own) {
   }
 }
 
+/// A base's [uncertainty] is no longer of constants that the file replaces or goes without.
+void forget_replaced(toml::table& merged, const toml::table& own) {
+  toml::table* known = merged["uncertainty"].as_table();
+  if (known == nullptr || own.contains("uncertainty")) return;
+  toml::array* keys = (*known)["constants"].as_array();
+  toml::array* sigma = (*known)["sigma_percent"].as_array();
+  toml::array* rows = (*known)["correlation"].as_array();
+  if (keys == nullptr || sigma == nullptr || rows == nullptr) return;  // refused when it is read
+  if (sigma->size() != keys->size() || rows->size() != keys->size()) return;
+  const auto erase_at = [](toml::array& array, std::size_t at) {
+    if (at < array.size()) array.erase(array.cbegin() + static_cast<std::ptrdiff_t>(at));
+  };
+  for (std::size_t i = keys->size(); i-- > 0;) {
+    const std::string key = (*keys)[i].value_or(std::string());
+    if (merged.at_path(key) && !own.at_path(key)) continue;
+    for (toml::array* array : {keys, sigma, rows}) erase_at(*array, i);
+    for (toml::node& row : *rows) {
+      if (row.is_array()) erase_at(*row.as_array(), i);
+    }
+  }
+  if (keys->empty()) merged.erase("uncertainty");
+}
+
 /// The table of a file, with what it takes from its bases. `bases`: how many are open.
 toml::table read_table(std::string_view text, std::string_view origin,
                        const std::filesystem::path& folder, int bases) {
@@ -162,7 +186,9 @@ toml::table read_table(std::string_view text, std::string_view origin,
     for (const char* key : kShapeKeys) base.erase(key);
     if (text_of(own, "kind") == "graph") base.erase("link");
     // Of one server with these links.
-    for (const char* section : {"nccl", "nccl_ll128", "nccl_nvls"}) base.erase(section);
+    for (const char* section : {"nccl", "nccl_ll128", "nccl_nvls", "uncertainty"}) {
+      base.erase(section);
+    }
   }
   // Two models of a kernel; a file that has one does without the other.
   if (own.contains("blocks")) base.erase("stores");
@@ -170,6 +196,7 @@ toml::table read_table(std::string_view text, std::string_view origin,
     for (const char* section : {"blocks", "small", "places"}) base.erase(section);
   }
   merge(base, own);
+  forget_replaced(base, own);
   return base;
 }
 
@@ -213,6 +240,29 @@ void read_varying(Section& file, Topology& topology) {
     if (jitter.has("message_us")) topology.jitter.message_us = jitter.number("message_us");
     jitter.reject_other_keys();
   }
+}
+
+/// Once for a file: require_valid() is called for each simulation.
+void require_quantities(const Topology& topology, const std::vector<std::string>& names,
+                        std::string_view origin) {
+  std::set<std::string> known;
+  for_each_quantity(topology,
+                    [&known](const std::string& key, const Quantity&) { known.insert(key); });
+  for (const std::string& name : names) {
+    if (known.contains(name)) continue;
+    fail("{}: key 'uncertainty.constants': there is no quantity '{}'", origin, name);
+  }
+}
+
+Uncertainty read_uncertainty(Section section) {
+  Uncertainty read;
+  read.scatter_percent = section.number("scatter_percent");
+  read.note = section.text("note");
+  read.constants = section.texts("constants");
+  read.sigma_percent = section.numbers("sigma_percent");
+  read.correlation = section.rows("correlation");
+  section.reject_other_keys();
+  return read;
 }
 
 }  // namespace
@@ -284,6 +334,10 @@ Topology parse_topology(std::string_view text, std::string_view origin,
   section->reject_other_keys();
   file.for_each("device_overrides",
                 [&topology](Section& each) { read_device_override(each, topology); });
+  if (file.has("uncertainty")) {
+    topology.uncertainty = read_uncertainty(file.section("uncertainty", "a table"));
+    require_quantities(topology, topology.uncertainty->constants, origin);
+  }
   file.reject_other_keys();
 
   require_valid(topology, origin);
@@ -370,6 +424,19 @@ std::string conditions_text(const Topology& t) {
 
 }  // namespace
 
+std::string to_toml(const Uncertainty& u) {
+  std::string text =
+      fmt::format("\n[uncertainty]\nscatter_percent = {}\nnote = {}\nconstants = [\n",
+                  u.scatter_percent, text_of(u.note));
+  for (const std::string& key : u.constants) text += fmt::format("  {},\n", text_of(key));
+  text +=
+      fmt::format("]\nsigma_percent = [{}]\ncorrelation = [\n", fmt::join(u.sigma_percent, ", "));
+  for (const std::vector<double>& row : u.correlation) {
+    text += fmt::format("  [{}],\n", fmt::join(row, ", "));
+  }
+  return text + "]\n";
+}
+
 std::string to_toml(const Topology& t) {
   std::string text = fmt::format("name = {}\nsummary = {}\nkind = \"{}\"\n", text_of(t.name),
                                  text_of(t.summary), name_of(t.kind));
@@ -413,6 +480,7 @@ std::string to_toml(const Topology& t) {
     }
     text += sourced_text(key.substr(dot + 1), quantity);
   });
+  if (t.uncertainty) text += to_toml(*t.uncertainty);
   return text + edges_text(t) + conditions_text(t);
 }
 

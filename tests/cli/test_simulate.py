@@ -328,6 +328,77 @@ def test_latency_is_in_the_csv(tmp_path):
             assert float(row[name]) == report[name]
 
 
+# ---------------------------------------------------------------- how uncertain a latency is
+
+
+def interval(report):
+    return report["latency_us_low"], report["latency_us_high"]
+
+
+def test_intervals_are_where_a_fit_had_such_times(tmp_path):
+    kernels = "--algorithm two_shot --codec qr-q4 --bytes 16M --topology"
+    library = "--algorithm ring --codec fp16 --bytes 16M --library --topology"
+    for options in (f"{kernels} h200-4", f"{kernels} mi300x-8", f"{kernels} h800-8", f"{library} h100-8", f"{library} a100-4", f"{library} mi300x-8",
+                    f"{kernels} h200-8 --placement 1,3,5,7"):  # fmt: skip
+        report = simulate(options, tmp_path)
+        low, high = interval(report)
+        assert 0 < low < report["latency_us"] < high < 2 * low, options
+        assert low * high == pytest.approx(report["latency_us"] ** 2)
+    # Constants that are copies, of data sheets or of nobody; NCCL's fit and our kernels; our kernels' fit and NVLS.
+    for options in (f"{kernels} b200-8", f"{kernels} mi355x-8", f"{kernels} full:4", f"{kernels} h100-8", f"{library} h200-8".replace("ring", "nvls")):
+        assert interval(simulate(options, tmp_path)) == (None, None), options
+        assert "none: " in ok(f"simulate {options}", tmp_path)
+    rows = ok_csv("simulate --topology h200-4 --algorithm two_shot --codec qr-q4 --bytes 16M,32M", tmp_path)
+    assert float(rows[0]["latency_us_high"]) == interval(simulate(f"{kernels} h200-4", tmp_path))[1]
+
+
+def test_jitter_and_many_ranks_have_no_interval(tmp_path):
+    command = "--algorithm two_shot --codec qr-q4 --bytes 1M --topology"
+    assert interval(simulate(f"{command} h200-8 --jitter-launch 3", tmp_path)) == (None, None)
+    (tmp_path / "many.toml").write_text(
+        'base = "h200-8"\nname = "many"\nranks = { value = 128, source = "assumed", note = "n" }\n'
+    )
+    assert interval(simulate(f"{command} many.toml", tmp_path)) == (None, None)
+    assert None not in interval(simulate(f"{command} many.toml --ranks 64", tmp_path))
+    assert None not in interval(simulate(f"{command} many.toml --sensitivity", tmp_path))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        "--topology h200-4 --algorithm two_shot --codec qr-q4 --bytes 64M",
+        "--topology h200-2 --algorithm one_shot --codec int4-g32 --bytes 64K",
+        "--topology mi300x-8 --algorithm two_shot --codec qr-q8 --bytes 256M",
+        "--topology h100-8 --algorithm nvls --library --codec fp16 --bytes 64M",
+        "--topology l40-8 --algorithm hierarchical_pipelined --codec int5-g128 --bytes 8M",
+    ],
+)
+def test_sensitivities_of_times_and_rates_add_up(tmp_path, options):
+    """When all times grow by 1 % and all rates fall by as much, so does the latency."""
+    report = simulate(f"{options} --sensitivity", tmp_path)
+    plain = simulate(options, tmp_path)
+    assert {k: v for k, v in report.items() if k != "sensitivity"} == {k: v for k, v in plain.items() if k != "links"}
+    total, kinds = 0, set()
+    for row in report["sensitivity"]:
+        name = row["constant"]
+        is_time, is_rate = ("_us" in name), name.endswith("_per_s")
+        assert row["value"] > 0 and row["source"] in ("fitted", "measured", "published", "assumed", "datasheet")
+        total += row["percent_per_percent"] * ((1 if is_time else 0) - (1 if is_rate else 0))
+        kinds |= {"time"} if is_time else {"rate"} if is_rate else set()
+    assert total == pytest.approx(1, abs=5e-3)
+    assert {"time", "rate"} <= kinds
+    sizes = [abs(row["percent_per_percent"]) for row in report["sensitivity"]]
+    assert sizes == sorted(sizes, reverse=True) and sizes[0] > 0.1
+    assert [row["constant"] for row in ok_csv(f"simulate {options} --sensitivity", tmp_path)] == [row["constant"] for row in report["sensitivity"]]
+
+
+def test_sensitivity_is_of_one_collective(tmp_path):
+    command = "simulate --topology h200-4 --algorithm ring --codec fp16 --sensitivity"
+    refused(f"{command} --bytes 1M,2M", tmp_path, "--sensitivity", "one size")
+    refused(f"{command} --bytes 1M --format nccl", tmp_path, "--sensitivity", "one size")
+    refused("simulate --topology h200-4 --workload w.toml --sensitivity", tmp_path, "--workload")
+
+
 # ---------------------------------------------------------------- codecs that are not there
 
 

@@ -2,9 +2,11 @@
 
 import csv
 import io
+import json
 import re
 import resource
 import shutil
+import tomllib
 
 import pytest
 from program import REPOSITORY, error_line, ok, ok_csv, ok_json, refused, run
@@ -87,17 +89,25 @@ def test_held_out_cells_are_predicted(tmp_path):
     for table in held_out:
         if table["name"].startswith("mi300x"):
             assert table["mape_percent"] <= 5
-    # README says what this command says.
-    readme = " ".join((REPOSITORY / "README.md").read_text().split())
-    fitted, predicted = report["mape_percent"], report["held_out_mape_percent"]
-    worst, worst_l40s = (
-        max(t["max_ape_percent"] for t in report["tables"] if (t["name"] == "nccl_l40s_8") == l40s)
-        for l40s in (False, True)
-    )
-    assert f"The simulator is {fitted:.1f} % off on average over {report['cells']} published latencies" in readme
-    assert f"with {report['constants']} constants, and {predicted:.1f} % where it predicts" in readme
-    assert f"single cells are up to {worst:.0f} % off" in readme
-    assert f"contradict each other, up to {worst_l40s:.0f} %" in readme
+    # Intervals are of 90 %: of cells that fits do not see, not far fewer lie in them, and not all.
+    assert 80 <= report["held_out_in_interval_percent"] <= 98
+    assert len(report["predictions"]) == report["held_out_cells"]
+    is_what_pages_quote(report, "published")
+
+
+def is_what_pages_quote(report, against):
+    """README.md and other pages quote this file (experiments/site/quoted.py --validate --write)."""
+    quoted = json.loads((PUBLISHED / "errors.json").read_text())[against]
+    assert quoted["command"].startswith("arlab validate")
+    for name in quoted.keys() - {"command", "tables"}:
+        assert report[name] == (pytest.approx(quoted[name], rel=0.02, abs=0.05) if isinstance(quoted[name], float) else quoted[name]), name
+    for found, table in zip(report["tables"], quoted["tables"], strict=True):
+        for name in table.keys() - {"worst"}:
+            # Fits end a little elsewhere with other compilers; a cell or two then lie on the other side of an interval.
+            rel, near = (0.05, 0.2) if table["held_out"] else (0.01, 0.01)
+            near = 5 if name == "in_interval_percent" else near
+            value = table[name]
+            assert found[name] == (pytest.approx(value, rel=rel, abs=near) if isinstance(value, float) else value), (table["name"], name)
 
 
 def test_calibrate_prints_constants_and_writes_machines(tmp_path):
@@ -118,9 +128,33 @@ def test_calibrate_prints_constants_and_writes_machines(tmp_path):
     # The shipped files hold these numbers: fitting again changes next to nothing.
     for path in out.iterdir():
         shipped = MACHINES / path.name
+        known, again = (tomllib.loads(file.read_text())["uncertainty"] for file in (shipped, path))
+        assert known["constants"] == again["constants"] and known["note"] == again["note"]
+        assert again["scatter_percent"] == pytest.approx(known["scatter_percent"], rel=0.02)
         command = "simulate --algorithm two_shot --codec qr-q4 --bytes 1M --topology "
         again = ok_json(command + str(path), tmp_path)["latency_us"]
         assert again == pytest.approx(ok_json(command + str(shipped), tmp_path)["latency_us"], rel=0.01)
+
+
+def test_calibrate_only_some_constants(tmp_path):
+    """The others stay, with what is known of them; the shipped files hold what this finds."""
+    out = tmp_path / "machines"
+    out.mkdir()
+    file = REPOSITORY / "experiments/measured/h200_allreduce_bf16_2026-11-23.csv"
+    command = f"calibrate --file {file} --only blocks.bf16_cost"
+    report = ok_json(f"{command} --out {out}", tmp_path, timeout=300)
+    assert [constant["constant"] for constant in report["constants"]] == ["blocks.bf16_cost"]
+    assert sorted(path.name for path in out.iterdir()) == ["h200-2.toml", "h200-4.toml", "h200-8.toml"]
+    for path in out.iterdir():
+        before, after = (tomllib.loads((folder / path.name).read_text()) for folder in (MACHINES, out))
+        assert after["blocks"]["bf16_cost"]["value"] == pytest.approx(before["blocks"]["bf16_cost"]["value"], rel=0.01)
+        for sections in (before, after):
+            del sections["blocks"]["bf16_cost"]
+            at = sections["uncertainty"]["constants"].index("blocks.bf16_cost")
+            assert sections["uncertainty"]["sigma_percent"].pop(at) < 3
+            assert set(sections["uncertainty"]["correlation"].pop(at)) == {0}
+        assert before == after
+    refused(f"{command},blocks.cost --out {out}", tmp_path, "--only", "blocks.cost", "places.launch_us", timeout=60)
 
 
 def test_tables_of_your_own(tmp_path):
@@ -135,6 +169,59 @@ def test_tables_of_your_own(tmp_path):
     assert report["cells"] == 12
     assert report["tables"][0]["name"] == "mine"
     assert report["held_out_mape_percent"] is None
+
+
+def test_kernels_as_they_are_are_predicted(tmp_path):
+    """From 2 GPUs to 4, by the shipped files of arlab bench; sim/README.md quotes these figures."""
+    file = REPOSITORY / "experiments/measured/h200_places_2026-11-22.csv"
+    report = ok_json(f"validate --against measured --file {file}", tmp_path, timeout=600)
+    assert report["cells"] == 570
+    assert report["mape_percent"] <= MEASURED_PERCENT
+    errors = {}
+    for cell in report["predictions"]:
+        if cell["table"] != "h200: 4 GPUs, fitted on 2" or cell["library"]:
+            continue
+        errors.setdefault(has_places(cell), []).append(abs(cell["error_percent"]))
+    assert len(errors[True]) == 96
+    assert sum(errors[True]) / 96 <= 3.3 and max(errors[True]) <= 12
+    nccl = [
+        abs(cell["error_percent"])
+        for cell in report["measurements"]
+        if cell["library"] and cell["topology"] == "h200-2" and cell["bytes"] >= 1 << 24
+    ]
+    assert len(nccl) == 6 and sum(nccl) / 6 <= 4
+    is_what_pages_quote(report, "measured")
+
+
+MEASURED_PERCENT = 3.0
+
+
+def has_places(cell):
+    """two_shot on 4 GPUs, as kernels/runtime/select.cc says it."""
+    long_wires = cell["codec"] in ("qr-fp8", "qr-q8", "qr-q6", "int8-g128")
+    is_large = cell["bytes"] >= 2 << 20
+    return cell["algorithm"] == "two_shot" and cell["codec"] != "fp16" and (is_large or not long_wires)
+
+
+def test_all_tables_in_one_picture(tmp_path):
+    printed = ok("validate --against all --skip-hold-outs --plot errors.png", tmp_path, timeout=120)
+    assert "quickreduce_mi300x_8gpu" in printed.replace("\n", "") or "mi300x" in printed
+    assert "h200" in printed
+    assert (tmp_path / "errors.png").read_bytes().startswith(b"\x89PNG")
+    refused("validate --plot errors.txt", tmp_path, "--plot", ".png, .svg, .pdf")
+
+
+def test_errors_are_printed_by_size(tmp_path):
+    report = ok_json("validate --skip-hold-outs", tmp_path)
+    bounds = {"below_512k_percent": (0, 1 << 19), "below_16m_percent": (1 << 19, 1 << 24), "from_16m_percent": (1 << 24, 1 << 60)}
+    for table in report["tables"]:
+        for column, (least, most) in bounds.items():
+            errors = [
+                abs(cell["error_percent"])
+                for cell in report["measurements"]
+                if cell["table"] == table["name"] and least <= cell["bytes"] < most
+            ]
+            assert table[column] == (pytest.approx(sum(errors) / len(errors), abs=2e-3) if errors else None)
 
 
 COLUMNS = "platform,machine,ranks,algorithm,codec,dtype,bytes,time_us,library"

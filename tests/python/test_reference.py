@@ -190,6 +190,10 @@ def test_simulate_is_the_programs(tmp_path):
     schedule = arlab.schedule("two_shot", 8, 32 << 20, codec="qr-q4")
     again = arlab.simulate(topology="mi300x-8", algorithm=schedule, codec="qr-q4")
     assert again.latency_us == result.latency_us
+    low, high = result.interval
+    assert low < result.latency_us < high
+    assert arlab.simulate(topology="full:8", algorithm="two_shot", codec="qr-q4", bytes=64 << 20).interval is None
+    assert result.sensitivity["constant"][0] == "link.bandwidth_gb_per_s"
 
 
 def test_a_trace_and_no_picture(tmp_path):

@@ -365,6 +365,24 @@ TEST(MachineText, SaysWhereANewNumberComesFrom) {
   EXPECT_TRUE(now.note.starts_with("a 'file'")) << now.note;
 }
 
+TEST(MachineText, SaysWhatIsKnownOfConstants) {
+  Uncertainty known{.scatter_percent = 2.5,
+                    .note = "first",
+                    .constants = {"overhead.launch_us", "link.bandwidth_gb_per_s"},
+                    .sigma_percent = {10, 0.5},
+                    .correlation = {{}, {-0.25}}};
+  const std::string once = with_uncertainty(machine_text("h20-8"), known);
+  known.note = "second";
+  const std::string twice = with_uncertainty(once, known);
+  EXPECT_EQ(twice.size(), once.size() + 1) << "it takes the place of the first";
+  const Uncertainty read = *parse_topology(twice, "m").uncertainty;
+  EXPECT_EQ(read.note, "second");
+  EXPECT_EQ(read.constants, known.constants);
+  EXPECT_EQ(read.sigma_percent, known.sigma_percent);
+  EXPECT_EQ(read.correlation, known.correlation);
+  EXPECT_EQ(read.scatter_percent, known.scatter_percent);
+}
+
 // ---------------------------------------------------------------- files of arlab bench
 
 TEST(BenchFiles, FindMachinesByName) {

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <regex>
 #include <set>
 
 #include "tests/sim/machine.h"
@@ -117,7 +118,7 @@ TEST(Machines, LoadAndSayWhereEveryNumberComesFrom) {
     const std::size_t numa = topology.kind == TopologyKind::numa ? 3 : 0;
     // Of blocks all, or those without which a file may be: kernels for small tensors and places.
     const std::size_t kernel =
-        topology.device.stores ? 9 : (topology.device.blocks ? 8 + 7 + 6 : 0);
+        topology.device.stores ? 9 : (topology.device.blocks ? 9 + 7 + 6 : 0);
     const std::size_t library = topology.device.library ? (topology.device.blocks ? 10 : 8) : 0;
     const std::size_t of_nccl =
         nccl ? 13 + (nccl->ll128 ? 2u : 0u) + (nccl->nvls ? 4u : 0u) : std::size_t{0};
@@ -521,6 +522,11 @@ TEST(ToToml, ReadsBackToTheSame) {
   for (const Rank rank : {2, 5}) varying.device_overrides.push_back({{rank}, varying.device});
   varying.device_overrides[0].device.launch_us = {7, Source::assumed, "slow"};
   varying.device_overrides[1].device.nccl->low_latency_us = {11, Source::assumed, "old"};
+  varying.uncertainty = Uncertainty{.scatter_percent = 1.0 / 3,
+                                    .note = "a \"fit\"",
+                                    .constants = {"overhead.launch_us", "link.latency_us"},
+                                    .sigma_percent = {10, 0.1},
+                                    .correlation = {{}, {-1.0 / 7}}};
   for (const Topology& t : all) {
     SCOPED_TRACE(t.name);
     const std::string text = to_toml(t);
@@ -587,6 +593,57 @@ latency_us = { value = 1, source = "assumed", note = "typical" }
       parse_topology("base = \"mi300x-8\"\nname = \"mine\"\n" + kBlocksSection, "test");
   EXPECT_FALSE(blocks.device.stores.has_value());
   EXPECT_TRUE(blocks.device.blocks.has_value());
+}
+
+/// What a fit says is of its own numbers: not of those that the file has in their place.
+TEST(Base, IsAsUncertainWhereItsNumbersStand) {
+  const std::string base = to_toml(
+      Uncertainty{.scatter_percent = 4,
+                  .note = "fit",
+                  .constants = {"overhead.launch_us", "link.bandwidth_gb_per_s", "blocks.load_us"},
+                  .sigma_percent = {1, 2, 3},
+                  .correlation = {{}, {0.1}, {0.2, 0.3}}});
+  const auto derived = [&](const std::string& own) {
+    const std::filesystem::path folder =
+        std::filesystem::temp_directory_path() / fmt::format("arlab-uncertain-{}", getpid());
+    std::filesystem::create_directories(folder);
+    Topology plain = find_topology("h200-8");
+    plain.uncertainty.reset();
+    std::ofstream(folder / "base.toml") << to_toml(plain) + base;
+    Topology t = parse_topology("base = \"base.toml\"\nname = \"t\"\n" + own, "t.toml", folder);
+    std::filesystem::remove_all(folder);
+    return t.uncertainty;
+  };
+  const std::string number = " = { value = 9, source = \"assumed\", note = \"n\" }\n";
+  EXPECT_EQ(to_toml(derived("").value()), base);
+  const Uncertainty slow = derived("[link]\nbandwidth_gb_per_s" + number).value();
+  EXPECT_EQ(slow.constants, (std::vector<std::string>{"overhead.launch_us", "blocks.load_us"}));
+  EXPECT_EQ(slow.sigma_percent, (std::vector<double>{1, 3}));
+  EXPECT_EQ(slow.correlation, (std::vector<std::vector<double>>{{}, {0.2}}));
+  const std::string launch = "[overhead]\nlaunch_us" + number;
+  EXPECT_FALSE(
+      derived(launch + "[link]\nbandwidth_gb_per_s" + number + "[blocks]\nload_us" + number));
+  EXPECT_FALSE(derived("kind = \"ring\"")) << "other links";
+  EXPECT_EQ(derived(std::regex_replace(base, std::regex("fit"), "own"))->note, "own");
+}
+
+/// A number that is said to be another machine's is.
+TEST(Topologies, CopiesAreWhatTheyAreCopiesOf) {
+  const std::regex copy("as ([a-z0-9-]+), (fitted|measured)(: the same multiprocessors)?");
+  std::size_t copies = 0;
+  for (const std::string& name : listed_topologies()) {
+    for (const NamedQuantity& named : quantities_of(find_topology(name))) {
+      std::smatch match;
+      if (!std::regex_match(named.quantity.note, match, copy)) continue;
+      ++copies;
+      for (const NamedQuantity& original : quantities_of(find_topology(match[1].str()))) {
+        if (original.key != named.key) continue;
+        EXPECT_EQ(named.quantity.value, original.quantity.value)
+            << name << ": " << named.key << " is not that of " << match[1];
+      }
+    }
+  }
+  EXPECT_GT(copies, 500u);
 }
 
 TEST(Base, IsAFileBesideTheOne) {

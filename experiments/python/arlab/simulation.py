@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import tempfile
 from contextlib import nullcontext
@@ -75,6 +76,9 @@ class Simulation(Figures):
     """How long a collective takes, by the model that `model` names; times in microseconds, bandwidths in 10^9 bytes/s.
 
     latency_us, algbw_gb_per_s, busbw_gb_per_s (as nccl-tests define it), bottleneck (in words), wire_bytes
+    interval      (low, high) of latency_us: with it, 90 % of times like those that the machine's constants were fitted to;
+                  None where its file says nothing of their uncertainty
+    sensitivity   a pandas.DataFrame: per cent that the latency grows by for each constant of the machine that grows by 1 %
     breakdown     where the latency goes: launch, synchronisation, wire, contention, codec, release; they add up to it
     links         a pandas.DataFrame of what each class of links carried
     collectives   of a workload: a pandas.DataFrame with a row for each, in place of the figures above
@@ -98,6 +102,15 @@ class Simulation(Figures):
         return {part: self.data[f"{part}_us"] for part in parts}
 
     @property
+    def interval(self) -> tuple[float, float] | None:
+        low = self.data.get("latency_us_low")
+        return None if low is None else (low, self.data["latency_us_high"])
+
+    @functools.cached_property
+    def sensitivity(self) -> DataFrame:
+        return frame(self._again(None, sensitivity=True)["sensitivity"])
+
+    @property
     def links(self) -> DataFrame:
         return frame(self.data["links"])
 
@@ -105,7 +118,7 @@ class Simulation(Figures):
     def collectives(self) -> DataFrame:
         return frame(self.data["collectives"])
 
-    def __init__(self, data: dict[str, Any], again: Callable[[str], Any]):
+    def __init__(self, data: dict[str, Any], again: Callable[..., Any]):
         super().__init__(data)
         self._again = again
 
@@ -174,8 +187,8 @@ def simulate(
         "jitter_launch": jitter_launch, "jitter_message": jitter_message,
     }  # fmt: skip
 
-    def run(to: str | Path | None) -> dict[str, Any]:
-        traced = {"trace": to, "no_plots": to is not None}
+    def run(to: str | Path | None, sensitivity: bool = False) -> dict[str, Any]:
+        traced = {"trace": to, "no_plots": to is not None, "sensitivity": sensitivity}
         given = isinstance(algorithm, Schedule)
         with algorithm._as_file() if isinstance(algorithm, Schedule) else nullcontext(algorithm) as name:
             return command(["simulate"], {"schedule" if given else "algorithm": name} | options | traced)[0]

@@ -25,6 +25,7 @@ _PLACES = {
     "selections": ("read_selection", "selection"),
     "timelines": ("read_trace", "timeline"),
     "topologies": ("read_topology", "topology"),
+    "validations": ("read_validation", "validation"),
 }  # fmt: skip
 _MODULES = {name: module for module, names in _PLACES.items() for name in names}
 __all__ = sorted(_MODULES)

@@ -134,6 +134,7 @@ def main(words: Sequence[str] | None = None) -> int:
         ("select", "what `arlab select` has found", "SELECTION.json", ("read_selection", "selection")),
         ("model_times", "times of models over links", "TIMES.csv", ("read_model_times", "speedup_over_link")),
         ("timeline", "a trace of `arlab simulate`", "TRACE.json", ("read_trace", "timeline")),
+        ("validation", "the simulator beside tables", "VALIDATION.json", ("read_validation", "validation")),
         ("topology", "a topology of `arlab topology show`", "TOPOLOGY.json", ("read_topology", "topology")),
     ):
         one = kind(name, about, draw_json)

@@ -3,6 +3,7 @@
 #include "experiments/cli/conform.h"
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "experiments/cli/commands.h"
@@ -63,9 +64,11 @@ nlohmann::ordered_json ConformanceSummary::first_mismatches_json() const {
 }
 
 void add_protocol(CLI::App& command, std::string& protocol) {
-  command.add_option("--protocol", protocol,
-                     "How ranks tell each other what is stored, in kernels that there are for "
-                     "both: flags or sentinels [sentinels where the platform has them]");
+  command.add_option(
+      "--protocol", protocol,
+      "How ranks tell each other what is stored, in kernels that there are for "
+      "both: flags or sentinels [sentinels; on AMD GPUs once conform has passed with them "
+      "there]");
 }
 
 kernels::Protocol parse_protocol(const std::string& protocol) {
@@ -178,6 +181,28 @@ struct ConformCommand {
         fmt::format("conform of {} ranks with {} elements each", world_size, longest));
   }
 
+  /// Where that is asked for: that sentinels have passed, or that they have not. The file, if it says
+  /// so of all that was run.
+  std::string record(const kernels::Platform& on, bool passed) const {
+    const auto file = on.record();
+    const bool is_about_all =
+        codec.empty() && schedule.file.empty() && (elements.empty() || platform == "host");
+    if (linear || !file || parse_protocol(protocol) != kernels::Protocol::sentinels) return "";
+    if (passed && !is_about_all) return "";
+    std::set<std::string> algorithms;
+    std::set<int> counts;
+    for (const kernels::ConformanceRequest& request : requests(on)) {
+      algorithms.insert(request.algorithms.begin(), request.algorithms.end());
+      counts.insert(request.ranks.begin(), request.ranks.end());
+    }
+    std::erase_if(algorithms,
+                  [](const std::string& name) { return name != "one_shot" && name != "two_shot"; });
+    if (algorithms.empty()) return "";
+    const kernels::Status status = file->set(algorithms, counts, passed);
+    if (!status.ok()) fail("the record of what has passed: {}", status.message());
+    return passed ? file->file().value().string() : "";
+  }
+
   void run() const {
     const auto found = kernels::find_platform(platform);
     if (!found.ok()) fail("--platform: {}", found.status().message());
@@ -189,13 +214,19 @@ struct ConformCommand {
       for (const kernels::ConformanceRequest& request : requests(*found.value())) {
         require_memory_of(*found.value(), request);
       }
-      for (const kernels::ConformanceRequest& request : requests(*found.value())) {
-        summary.run(*found.value(), request);
+      try {
+        for (const kernels::ConformanceRequest& request : requests(*found.value())) {
+          summary.run(*found.value(), request);
+        }
+      } catch (...) {
+        (void)record(*found.value(), false);
+        throw;
       }
     }
     if (codec.empty() && schedule.algorithm.empty() && schedule.file.empty()) {
       summary.run_layers(*found.value(), seed.value_or(1));
     }
+    const std::string recorded = record(*found.value(), summary.mismatches() == 0);
 
     Report report{"arlab.conform/1"};
     report.fields = {
@@ -203,6 +234,10 @@ struct ConformCommand {
         {"devices", devices.value()},
         {"compared_elements", summary.compared(), "over all rows"},
         {"mismatches", summary.mismatches(), "elements or wire bytes whose bits differ"}};
+    if (!recorded.empty()) {
+      report.fields.push_back(
+          {"sentinels_recorded_in", recorded, "calls on this machine take them from now on"});
+    }
     report.rows_name = "checks";
     report.rows.columns = {"subject", "codec", "dtype", "ranks", "compared_elements", "mismatches"};
     for (const ConformanceSummary::Check& check : summary.checks()) {

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""How long PyTorch's all-reduces take: NCCL, and the one-shot and two-shot of symmetric memory.
+"""How long PyTorch's all-reduces take: NCCL, and the one-shot and two-shot of symmetric memory; and QuickReduce, where vLLM has it.
 
     python3 experiments/gpu/bench_torch_allreduce.py --ranks 4 --out torch_h200-4.csv
     torchrun --nproc-per-node 4 experiments/gpu/bench_torch_allreduce.py --out torch_h200-4.csv
@@ -20,19 +20,23 @@ import measurement  # noqa: E402
 from torch_ranks import Ranks, start_ranks  # noqa: E402
 
 
+LIBRARIES = {"nccl": "nccl", "quick_reduce": "vllm_quick_reduce"}  # others are of symmetric memory
+QUICK_REDUCE_LEVELS = {"qr-q8": 1, "qr-q6": 2, "qr-q4": 3}  # 0 for the dtype itself
+
+
 def parse_arguments(arguments=None):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--ranks", type=int, help="GPUs to use, when not under torchrun [all]")
     parser.add_argument("--min-bytes", default="32K", type=measurement.parse_size, help="per rank [%(default)s]")
     parser.add_argument("--max-bytes", default="256M", type=measurement.parse_size, help="per rank [%(default)s]")
     parser.add_argument("--dtypes", default="bf16,fp16", help="symmetric memory has no fp16 [%(default)s]")
-    parser.add_argument("--algorithms", default="nccl,one_shot,two_shot", help="[%(default)s]")
+    parser.add_argument("--algorithms", default="nccl,one_shot,two_shot", help="or quick_reduce [%(default)s]")
     parser.add_argument("--calls", type=int, default=20, help="in a graph [%(default)s]")
     parser.add_argument("--replays", type=int, default=21, help="measured, after 3 others [%(default)s]")
     parser.add_argument("--machine", help="name for the rows [h200-4, from the device and the ranks]")
     parser.add_argument("--out", required=True, help="CSV file")
     options = parser.parse_args(arguments)
-    measurement.split_choices(parser, options)
+    measurement.split_choices(parser, options, ("nccl", "one_shot", "two_shot", "quick_reduce"))
     if options.calls < 1 or options.replays < 1:
         parser.error("--calls and --replays: allowed are positive integers")
     return options
@@ -74,17 +78,27 @@ def measure(ranks, function, calls, replays):
     return measurement.time_of(ranks.gather(times[3:]))
 
 
-def functions_of(ranks, algorithm, dtype, bytes_most):
+def codecs_of(algorithm, dtype):
+    return [dtype, *QUICK_REDUCE_LEVELS] if algorithm == "quick_reduce" else [dtype]
+
+
+def functions_of(ranks, algorithm, dtype, bytes_most, codec):
     """Makes the tensor; returns what turns a size in bytes into the call that is measured."""
     kind = ranks.dtype(dtype)
     elements = bytes_most // kind.itemsize
-    if algorithm == "nccl":
+    if algorithm in LIBRARIES:
         tensor = ranks.torch.zeros(elements, dtype=kind, device=ranks.device)
     else:
         # Symmetric memory may be used for the first time below by a rank that is ahead.
         tensor = ranks.symmetric_buffer(kind, elements).fill_(0)
         ranks.barrier()
-    run = {"nccl": ranks.nccl, "one_shot": ranks.one_shot, "two_shot": ranks.two_shot}[algorithm]
+    if algorithm == "quick_reduce":
+
+        def run(part):
+            return ranks.quick_reduce(part, QUICK_REDUCE_LEVELS.get(codec, 0))
+
+    else:
+        run = getattr(ranks, algorithm)
 
     def of_size(size):
         part = tensor[: size // kind.itemsize]
@@ -98,7 +112,7 @@ def try_on_all(ranks, action):
     result, failure = None, ""
     try:
         result = action()
-    except (RuntimeError, NotImplementedError) as error:
+    except (RuntimeError, NotImplementedError, ImportError, AttributeError) as error:
         failure = " ".join(str(error).split())[:300]
     return result, next((f for f in ranks.gather(failure) if f), "")
 
@@ -106,23 +120,24 @@ def try_on_all(ranks, action):
 def rows_of(ranks, options, about):
     """Yields rows, and comments on what cannot be run."""
     for algorithm in options.algorithms:
-        library = "nccl" if algorithm == "nccl" else "torch_symm_mem"
-        for dtype in options.dtypes:
-            def prepare(algorithm=algorithm, dtype=dtype):
-                of_size = functions_of(ranks, algorithm, dtype, options.max_bytes)
+        library = LIBRARIES.get(algorithm, "torch_symm_mem")
+        for dtype, codec in ((dtype, codec) for dtype in options.dtypes for codec in codecs_of(algorithm, dtype)):
+
+            def prepare(algorithm=algorithm, dtype=dtype, codec=codec):
+                of_size = functions_of(ranks, algorithm, dtype, options.max_bytes, codec)
                 of_size(options.min_bytes)()  # what the dtype or the device does not allow shows here
                 ranks.torch.cuda.synchronize()
                 return of_size
 
             of_size, failure = try_on_all(ranks, prepare)
             if failure:
-                yield f"not measured: {library} {algorithm} {dtype}: {failure}"
+                yield f"not measured: {library} {algorithm} {codec}: {failure}"
                 continue
             for size in measurement.sizes_between(options.min_bytes, options.max_bytes):
                 yield {
                     **about,
-                    "algorithm": "auto" if algorithm == "nccl" else algorithm,
-                    "codec": dtype,
+                    "algorithm": {"nccl": "auto", "quick_reduce": "two_shot"}.get(algorithm, algorithm),
+                    "codec": codec,
                     "dtype": dtype,
                     "bytes": size,
                     "time_us": f"{measure(ranks, of_size(size), options.calls, options.replays):.2f}",

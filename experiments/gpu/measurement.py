@@ -77,9 +77,9 @@ def today():
     return date.today().isoformat()
 
 
-def split_choices(parser, options):
+def split_choices(parser, options, algorithms=("nccl", "one_shot", "two_shot")):
     """--algorithms and --dtypes, comma-separated, become lists of what is allowed."""
-    for option, allowed in (("algorithms", ("nccl", "one_shot", "two_shot")), ("dtypes", ("fp16", "bf16", "fp32"))):
+    for option, allowed in (("algorithms", algorithms), ("dtypes", ("fp16", "bf16", "fp32"))):
         names = getattr(options, option).split(",")
         for name in names:
             if name not in allowed:

@@ -30,6 +30,8 @@ SPEEDS = "measured/h200_places_2026-11-22.csv"
 SPEEDS_BF16 = "measured/h200_allreduce_bf16_2026-11-23.csv"
 BOUNDS = "measured/h200_link_and_memory_bound_2026-11-21.csv"
 INSTRUCTIONS = "measured/codec_instructions_2026-11-23.csv"
+BLOCKS = "measured/h200_blocks_2026-11-23.csv"
+CODE_OBJECTS = "measured/gfx942_kernels_2026-11-23.csv"
 H200_ISSUES_PER_US = 132 * 4 * 1980  # an instruction of a warp per cycle on each scheduler of its multiprocessors, at their highest clock
 SMALL = "measured/h200_lamport_2026-11-23.csv"
 LAYERS = "measured/h200_layers_2026-11-23.csv"
@@ -163,6 +165,32 @@ def bounds() -> str:
                 what, most = max(allowed.items(), key=lambda one: one[1])
                 cells = [str(ranks), dtype, f"{size[:-1]} MiB", f"`{codec}`", *(shown(one) for one in allowed.values()), what, shown(time), f"{100 * most / time:.0f} %"]
                 lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def blocks() -> str:
+    """Microseconds on 2 H200, the better of one_shot and two_shot, with so many blocks at most."""
+    counts = sorted({int(row["blocks"]) for row in rows(BLOCKS)})
+    lines = [f"| size | codec | {' | '.join(map(str, counts))} |", "| --- " * (2 + len(counts)) + "|"]
+    for size in ("512K", "8M", "64M"):
+        for codec in ("bf16", "qr-q8", "qr-q4"):
+            of_call = [row for row in rows(BLOCKS) if (row["bytes"], row["codec"]) == (str(number(size)), codec)]
+            best = [min(float(row["time_us"]) for row in of_call if int(row["blocks"]) == count) for count in counts]
+            lines.append(f"| {size[:-1]} {size[-1]}iB | `{codec}` | {' | '.join(map(shown, best))} |")
+    return "\n".join(lines) + "\n"
+
+
+def code_objects() -> str:
+    """Of collectives with three codecs on bf16."""
+    kernels = ("one_shot_lamport", "two_shot_lamport", "one_shot_small", "two_shot_small", "one_shot", "two_shot")
+    codecs = {"bf16": "Plain<Bf16>", "qr-q4": "QuickReduce<Q4, Bf16>", "int4-g32": "AnyBit<Bf16, FixedAnyBit<4u, 5u, (Spikes)0>>"}
+    columns = ("vector_registers", "scalar_registers", "local_bytes", "waves", "instructions", "packed_share", "waits", "scalar_spills")
+    titles = "vector registers | scalar registers | shared memory | waves per SIMD | instructions | packed | waits | scalar registers kept in lanes"
+    lines = [f"| kernel | codec | {titles} |", "| --- " * (2 + len(columns)) + "|"]
+    for kernel in kernels:
+        for codec, name in codecs.items():
+            row = next(row for row in rows(CODE_OBJECTS) if row["kernel"] == f"{kernel}_kernel<{name}, Bf16>")
+            lines.append(f"| `{kernel}` | `{codec}` | {' | '.join(row[column] for column in columns)} |")
     return "\n".join(lines) + "\n"
 
 

@@ -35,6 +35,7 @@ struct FixedAnyBit {
   /// Spikes take registers.
   static constexpr Tuning kTuning = {
       .resident_blocks = kFastBlocks,
+      .tuned = true,
       .batch = kSpikes == Spikes::none ? kFastBatch : (kFastBatch + 1) / 2};
   static constexpr unsigned bits = Bits;
   static constexpr unsigned kLog2Group = Log2Group;

@@ -13,8 +13,10 @@ struct Tuning {
   /// Blocks of a kernel on a multiprocessor. Blocks wait for those of other ranks, so all of a
   /// launch must fit, and a kernel may take no more registers than that allows.
   int resident_blocks = 2;
-  /// Tiles that a block works on at once, at most. With more than one, and with `kTileBytes`, the
-  /// codec takes part in the kernels that were tuned for large and for small tensors.
+  /// With it, and with `kTileBytes`, the codec takes part in the kernels that were tuned for large
+  /// and for small tensors.
+  bool tuned = false;
+  /// Tiles that a block works on at once, at most.
   int batch = 1;
   /// Wires go to other ranks from registers: a thread's part is 16 bytes, next to its neighbour's.
   bool stores_directly = false;

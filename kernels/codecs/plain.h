@@ -10,6 +10,7 @@ template <class Number>
 struct Plain {
   using Encoded = Eight<Number>;
   static constexpr Tuning kTuning = {.resident_blocks = kFastBlocks,
+                                     .tuned = true,
                                      .batch = kFastBatch,
                                      .stores_directly = true,
                                      .pads_tiles = true};

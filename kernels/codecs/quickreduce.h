@@ -316,7 +316,7 @@ struct QuickReduce {
     std::uint32_t extremes;  ///< the elements that set the scales; after encoding only
   };
   static constexpr Tuning kTuning = {
-      .resident_blocks = kFastBlocks, .batch = kFastBatch, .pads_tiles = true};
+      .resident_blocks = kFastBlocks, .tuned = true, .batch = kFastBatch, .pads_tiles = true};
   static constexpr bool kClampsFp16Sums = true;
   static constexpr std::size_t kAtomBytes = Planes::kBytes + kThreads / 8 * 4;
   static constexpr std::size_t kTileBytes = kAtomBytes;

@@ -179,7 +179,7 @@ class LamportExchange {
   /// has in registers makes it read that from memory again and again.
   ARLAB_DEVICE_RARE static void take_slowly(const Team& team, LamportMemory<Codec>& memory,
                                             std::uint32_t call, unsigned stage, Pieces pieces) {
-#pragma unroll 1
+#pragma unroll
     for (const Piece& piece : pieces.piece) {
       if (piece.rank < 0) continue;
       Words4 words = load_words(slot(team, call, stage, piece));

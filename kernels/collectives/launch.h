@@ -2,16 +2,27 @@
 // runtime/select.h says which kernel is for which calls.
 #pragma once
 
+#include <algorithm>
+
 #include "kernels/codecs/choice.h"
 #include "kernels/collectives/call.h"
 
 namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {
 
-/// Codecs whose tiles fit the places of one_shot, and Lamport slots.
+/// Codecs whose tiles fit Lamport slots.
 template <class Codec, class Number>
-inline constexpr bool kWorksInPlaces =
-    sizeof(typename Number::Bits) == 2 && Codec::kTuning.batch != 1 && kHasPlaces;
+inline constexpr bool kWorksInLamportSlots =
+    sizeof(typename Number::Bits) == 2 && Codec::kTuning.tuned;
+/// Blocks of kernels with Lamport slots on a multiprocessor: they hold a wire of every rank, and one
+/// of sums, in shared memory.
+template <class Codec>
+inline constexpr int kLamportBlocks =
+    std::min(Codec::kTuning.resident_blocks,
+             static_cast<int>(kSharedBytes / ((kMaxRanks + 1) * Codec::kTileBytes + 512)));
+/// And the places of one_shot.
+template <class Codec, class Number>
+inline constexpr bool kWorksInPlaces = kWorksInLamportSlots<Codec, Number>&& kHasPlaces;
 /// And those of two_shot.
 template <class Codec, class Number>
 inline constexpr bool kTwoShotWorksInPlaces = false;

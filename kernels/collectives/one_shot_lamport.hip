@@ -7,7 +7,7 @@ inline namespace ARLAB_PLATFORM {
 namespace {
 
 template <class Codec, class Number>
-__global__ void __launch_bounds__(kThreads, Codec::kTuning.resident_blocks)
+__global__ void __launch_bounds__(kThreads, kLamportBlocks<Codec>)
     one_shot_lamport_kernel(ARLAB_KERNEL_PARAMETER Call call, ARLAB_KERNEL_PARAMETER Codec codec) {
   ARLAB_SHARED_ARRAY(LamportMemory<Codec>, memory, 1);
   touch_parameter(call);
@@ -38,7 +38,7 @@ hipError_t launch_one_shot_lamport(const Call& call, const CodecChoice& codec, D
   return with_codec(
       codec, dtype,
       [&]<class Codec, class Number>([[maybe_unused]] const Codec& device_codec, Number) {
-        if constexpr (kWorksInPlaces<Codec, Number>) {
+        if constexpr (kWorksInLamportSlots<Codec, Number>) {
           launch_behind(one_shot_lamport_kernel<Codec, Number>, static_cast<unsigned>(call.blocks),
                         stream, call, device_codec);
         }

@@ -121,7 +121,7 @@ class TwoShotLamport {
 };
 
 template <class Codec, class Number>
-__global__ void __launch_bounds__(kThreads, Codec::kTuning.resident_blocks)
+__global__ void __launch_bounds__(kThreads, kLamportBlocks<Codec>)
     two_shot_lamport_kernel(ARLAB_KERNEL_PARAMETER Call call, ARLAB_KERNEL_PARAMETER Codec codec) {
   touch_parameter(call);
   ARLAB_SHARED_ARRAY(TwoShotLamportMemory<Codec>, memory, 1);
@@ -135,7 +135,7 @@ hipError_t launch_two_shot_lamport(const Call& call, const CodecChoice& codec, D
   return with_codec(
       codec, dtype,
       [&]<class Codec, class Number>([[maybe_unused]] const Codec& device_codec, Number) {
-        if constexpr (kWorksInPlaces<Codec, Number>) {
+        if constexpr (kWorksInLamportSlots<Codec, Number>) {
           launch_behind(two_shot_lamport_kernel<Codec, Number>, static_cast<unsigned>(call.blocks),
                         stream, call, device_codec);
         }

@@ -12,6 +12,7 @@
 
 #include <hip/hip_runtime.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <type_traits>
 
@@ -77,11 +78,14 @@ inline constexpr int kThreads = 256;
 #if defined(__HIP_PLATFORM_AMD__)
 inline constexpr int kFastBlocks = 3;
 inline constexpr int kFastBatch = 1;
-inline constexpr bool kHasPlaces = false;  // kernels with places have not been made for it
+inline constexpr bool kHasPlaces =
+    false;  // with that little shared memory, a block or two of them would fit
+inline constexpr std::size_t kSharedBytes = 64 << 10;  // of a compute unit of CDNA 2 and 3
 #else
 inline constexpr int kFastBlocks = 4;
 inline constexpr int kFastBatch = 4;
 inline constexpr bool kHasPlaces = true;
+inline constexpr std::size_t kSharedBytes = 227 << 10;  // of a multiprocessor of sm_90
 #endif
 
 /// How often a word is looked at before whatever else ends a wait is.
@@ -232,6 +236,12 @@ ARLAB_DEVICE void store_words(void* address, Words4 words) {
 #if defined(__CUDA_ARCH__)
   asm volatile("st.relaxed.sys.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(address),
                "r"(words.word[0]), "r"(words.word[1]), "r"(words.word[2]), "r"(words.word[3])
+               : "memory");
+#elif defined(__gfx942__) || defined(__gfx950__)
+  // Written through to the system, as a relaxed atomic store of each word is, but in one instruction. The
+  // next one may overwrite the registers, which the hardware lets it do a cycle too early.
+  asm volatile("global_store_dwordx4 %0, %1, off sc0 sc1\n\ts_nop 0" ::"v"(address),
+               "v"(__builtin_bit_cast(NativeWords4, words))
                : "memory");
 #else
   for (int i = 0; i < 4; ++i) {

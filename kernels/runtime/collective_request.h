@@ -28,8 +28,8 @@ struct CommunicatorOptions {
   /// Codecs with one scale per message, or with groups of other sizes than 8, 16, ... 256, measure
   /// groups before they encode: so many at a time, of 32 bytes each.
   std::size_t measured_groups = 32768;
-  /// Of kernels that there are for both. Automatic: sentinels where the platform has them, in calls
-  /// where they are faster.
+  /// Of kernels that there are for both. Automatic: sentinels, in calls where they are faster; on AMD
+  /// GPUs only once they have passed there (conformance_record.h).
   Protocol protocol = Protocol::automatic;
   std::uint32_t first_colour = 0;  ///< where the count of exchanges starts; for tests
 };

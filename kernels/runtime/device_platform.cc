@@ -396,6 +396,11 @@ class DevicePlatform final : public Platform {
     return std::string(name);
   }
 
+  std::optional<ConformanceRecord> record() const override {
+    if (!sentinels_need_record()) return std::nullopt;
+    return conformance_record();
+  }
+
   bool has_codec(const std::string& codec) const override { return choose(codec).ok(); }
 
   Status encode(const std::string& codec, DType dtype, std::span<const std::byte> payload,

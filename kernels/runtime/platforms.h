@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -11,6 +12,7 @@
 
 #include "kernels/runtime/bootstrap.h"
 #include "kernels/runtime/collective_request.h"
+#include "kernels/runtime/conformance_record.h"
 #include "kernels/runtime/status.h"
 #include "reference/dtype.h"
 #include "reference/layers/linear.h"
@@ -126,6 +128,9 @@ class Platform {
                                Int8Matrix& to) const = 0;
   virtual Status linear_int8(const Int8Matrix& x, const Int8Matrix& w, DType dtype,
                              std::span<std::byte> y) const = 0;
+
+  /// Where calls take sentinels only when they have passed: what says so.
+  virtual std::optional<ConformanceRecord> record() const = 0;
 
   /// Bytes of the host's memory that a team of ranks in this process takes, without tensors.
   virtual std::size_t team_bytes(std::span<const int> devices,

@@ -87,9 +87,9 @@ Cut cut(std::size_t tiles, std::size_t per_slot, std::size_t most_blocks, const 
           static_cast<int>(ceil_divide(tiles, blocks * per_slot))};
 }
 
-std::size_t most_blocks_of(const TeamResources& resources, const Tuning& tuning) {
+std::size_t most_blocks_of(const TeamResources& resources, int resident_blocks) {
   return static_cast<std::size_t>(
-      std::min(resources.team.layout.blocks, resources.multiprocessors * tuning.resident_blocks));
+      std::min(resources.team.layout.blocks, resources.multiprocessors * resident_blocks));
 }
 
 unsigned tile_bytes_of(const Codec& codec, DType dtype) {
@@ -156,7 +156,8 @@ CallFacts facts_of(const Schedule& schedule, const Codec& codec, const Collectiv
     facts.tiles = std::max<std::size_t>(facts.tiles, ceil_divide(chunk.size(), kTile));
     facts.all_tiles_whole = facts.all_tiles_whole && chunk.size() % kTile == 0;
   }
-  facts.blocks = most_blocks_of(resources, traits.tuning);
+  facts.blocks = most_blocks_of(resources, traits.tuning.resident_blocks);
+  facts.lamport_blocks = most_blocks_of(resources, traits.lamport_blocks);
   facts.tile_bytes = tile_bytes_of(codec, request.dtype);
   return facts;
 }
@@ -230,7 +231,7 @@ Result<PreparedCall::OnePass> PreparedCall::one_pass(const CollectiveRequest& re
     call.tile_bytes = tile_bytes;
     const Cut work = cut(ceil_divide(longest_chunk(lowered.chunks), kTile),
                          wires.value() / static_cast<std::size_t>(lowered.wires),
-                         most_blocks_of(resources, tuning), tuning);
+                         most_blocks_of(resources, tuning.resident_blocks), tuning);
     call.blocks = work.blocks;
     call.tiles_per_slot = work.tiles_per_slot;
     call.rounds = work.rounds;
@@ -279,7 +280,7 @@ Result<WaysOfACodec> ways_of(const CodecChoice& choice, const Codec& codec,
   ways.tuning = traits_of(choice, request.dtype).tuning;
   ways.tile_bytes = tile_bytes_of(codec, request.dtype);
   ways.units = ceil_divide(elements, kTile);
-  ways.most_blocks = most_blocks_of(resources, ways.tuning);
+  ways.most_blocks = most_blocks_of(resources, ways.tuning.resident_blocks);
   const Result<std::size_t> wires = wires_in_a_slot(codec, resources, ways.tile_bytes, "a tile");
   if (!wires.ok()) return wires.status();
   ways.most_units = wires.value();
@@ -295,7 +296,7 @@ Result<WaysOfACodec> ways_of(const MeasuredChoice& choice, const Codec& codec,
   ways.tile_bytes = static_cast<unsigned>(tiles.bytes);
   ways.per_unit = static_cast<std::size_t>(tiles.per_unit);
   ways.units = ceil_divide(tiles.tiles, ways.per_unit);
-  ways.most_blocks = most_blocks_of(resources, ways.tuning);
+  ways.most_blocks = most_blocks_of(resources, ways.tuning.resident_blocks);
   ways.groups = groups_of_message(choice, elements);
   const Result<std::size_t> wires = wires_in_a_slot(codec, resources, tiles.bytes * ways.per_unit,
                                                     tiles.per_unit == 1 ? "a tile" : "a group");

@@ -12,7 +12,7 @@ bool is_large(const CallFacts& call) { return 8 * call.tiles > call.blocks; }
 bool has_tuned_kernels(const CallFacts& call) { return !call.codec.programs_only; }
 
 bool is_one_tile_per_block(const CallFacts& call) {
-  return call.tiles <= call.blocks && call.codec.tuning.batch != 1 &&
+  return call.tiles <= call.blocks && call.codec.tuning.tuned &&
          (call.codec.tuning.pads_tiles || call.all_tiles_whole);
 }
 
@@ -20,7 +20,7 @@ bool is_one_tile_per_block(const CallFacts& call) {
 constexpr std::size_t kShortWire = 1408;
 
 bool is_lamport(const CallFacts& call) {
-  return call.has_lamport && call.codec.one_shot_places && is_one_tile_per_block(call);
+  return call.has_lamport && call.tiles <= call.lamport_blocks && is_one_tile_per_block(call);
 }
 
 constexpr std::array<KernelRule, 10> kRules = {{
@@ -55,9 +55,7 @@ constexpr std::array<KernelRule, 10> kRules = {{
     {"ring", "ring", launch_ring, 1, has_tuned_kernels, "every codec of choice.h",
      "h200_batches_2026-11-22.csv"},
     {"all_to_all", "all_to_all", launch_all_to_all, 1,
-     [](const CallFacts& call) {
-       return call.codec.tuning.batch != 1 && call.tiles <= 2 * call.blocks;
-     },
+     [](const CallFacts& call) { return call.codec.tuning.tuned && call.tiles <= 2 * call.blocks; },
      "a tuned codec, up to two tiles per block", "h200_batches_2026-11-22.csv"},
 }};
 
@@ -78,7 +76,11 @@ CodecTraits traits_of(const CodecChoice& codec, DType dtype) {
   }
   (void)with_codec(codec, dtype, [&]<class Codec, class Number>(const Codec&, Number) {
     static_assert(DeviceCodec<Codec, Number>);
-    traits = {Codec::kTuning, kWorksInPlaces<Codec, Number>, kTwoShotWorksInPlaces<Codec, Number>};
+    traits.tuning = Codec::kTuning;
+    if constexpr (kWorksInLamportSlots<Codec, Number>)
+      traits.lamport_blocks = kLamportBlocks<Codec>;
+    traits.one_shot_places = kWorksInPlaces<Codec, Number>;
+    traits.two_shot_places = kTwoShotWorksInPlaces<Codec, Number>;
   });
   return traits;
 }

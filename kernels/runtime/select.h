@@ -20,6 +20,7 @@ Result<AnyChoice> choose(const std::string& codec);
 /// What kernels need to know of a codec, read off its device code.
 struct CodecTraits {
   Tuning tuning = {};
+  int lamport_blocks = 0;        ///< of its kernels with Lamport slots, on a multiprocessor
   bool one_shot_places = false;  ///< one_shot_places.hip has the codec
   bool two_shot_places = false;  ///< two_shot_places.hip has it
   bool programs_only = false;    ///< no kernel of an algorithm has it
@@ -30,12 +31,13 @@ CodecTraits traits_of(const CodecChoice& codec, DType dtype);
 struct CallFacts {
   CodecTraits codec = {};
   int ranks = 0;
-  bool has_places = false;       ///< the communicator has some for the algorithm
-  bool has_lamport = false;      ///< it has Lamport slots
-  std::size_t tiles = 0;         ///< of the longest chunk
-  std::size_t blocks = 0;        ///< at most
-  std::size_t tile_bytes = 0;    ///< on the wire
-  bool all_tiles_whole = false;  ///< no chunk ends inside a tile
+  bool has_places = false;         ///< the communicator has some for the algorithm
+  bool has_lamport = false;        ///< it has Lamport slots
+  std::size_t tiles = 0;           ///< of the longest chunk
+  std::size_t blocks = 0;          ///< at most
+  std::size_t lamport_blocks = 0;  ///< likewise, of kernels with Lamport slots
+  std::size_t tile_bytes = 0;      ///< on the wire
+  bool all_tiles_whole = false;    ///< no chunk ends inside a tile
 };
 
 struct KernelRule {

@@ -6,10 +6,12 @@
 #include <algorithm>
 #include <bit>
 #include <cstdint>
+#include <cstdlib>
 #include <vector>
 
 #include "kernels/codecs/statistics.h"
 #include "kernels/runtime/communicator.h"
+#include "kernels/runtime/conformance_record.h"
 #include "kernels/runtime/hip_status.h"
 
 namespace arlab::kernels {
@@ -71,9 +73,6 @@ inline Status check_options(std::size_t ranks, const CommunicatorOptions& option
     return Status::error(
         fmt::format("slots of {} bytes: allowed are multiples of 16", options.slot_bytes));
   }
-  if (options.protocol == Protocol::sentinels && !kHasPlaces) {
-    return Status::error("there are no kernels with sentinels for this platform: it has flags");
-  }
   if (options.measured_groups == 0) return Status::error("0 measured groups: at least 1 is needed");
   return {};
 }
@@ -87,13 +86,36 @@ inline Result<int> multiprocessors_of(int device) {
   return count;
 }
 
+/// Whether calls take sentinels only where they have passed (conformance_record.h), unless they are
+/// told to.
+inline bool sentinels_need_record() {
+#if defined(__HIP_PLATFORM_AMD__)
+  return true;
+#elif defined(__HIP_PLATFORM_HOST__)
+  return std::getenv("ARLAB_SENTINELS_NEED_RECORD") != nullptr;  // NOLINT(concurrency-mt-unsafe)
+#else
+  return false;
+#endif
+}
+inline ConformanceRecord conformance_record() {
+  int devices = 0;
+  char name[256] = {};
+  (void)hipGetDeviceCount(&devices);
+  (void)hipDeviceGetName(name, sizeof(name), 0);
+  return ConformanceRecord(fmt::format("{} x {}", devices, name));
+}
+inline bool takes_sentinels(Protocol protocol, int ranks) {
+  if (protocol != Protocol::automatic) return protocol == Protocol::sentinels;
+  return !sentinels_need_record() || conformance_record().has(ranks);
+}
+
 /// `multiprocessors`: that each rank has for itself at least.
 inline BufferLayout layout_of(const CommunicatorOptions& options, int ranks, int multiprocessors) {
   const int most_blocks = options.blocks != 0
                               ? options.blocks
                               : std::min(kMostBlocks, kMostResidentBlocks * multiprocessors);
-  const bool sentinels = kHasPlaces && options.protocol != Protocol::flags;
-  return {most_blocks, ranks, sentinels, options.slot_bytes, spread_apart(options.slot_bytes)};
+  return {most_blocks, ranks, takes_sentinels(options.protocol, ranks), options.slot_bytes,
+          spread_apart(options.slot_bytes)};
 }
 
 /// Places behind `end`, `for_a_block` of them for each: enough for what all have in work, many
@@ -105,11 +127,11 @@ inline Places places_behind(std::size_t end, int blocks, unsigned for_a_block, u
           static_cast<unsigned>(spread_apart(std::size_t{wires} * wire_bytes))};
 }
 inline Places one_shot_places_of(const BufferLayout& layout) {
-  const bool there = layout.sentinels && layout.ranks == 2;
+  const bool there = kHasPlaces && layout.sentinels && layout.ranks == 2;
   return places_behind(layout.end(), layout.blocks, there ? 32 : 0, 1, kOneShotWireBytes);
 }
 inline Places two_shot_places_of(const BufferLayout& layout) {
-  const bool there = layout.sentinels && layout.ranks <= kMostRanksWithPlaces;
+  const bool there = kHasPlaces && layout.sentinels && layout.ranks <= kMostRanksWithPlaces;
   return places_behind(one_shot_places_of(layout).end(), layout.blocks, there ? 16 : 0,
                        two_shot_wires(layout.ranks), kTwoShotWireBytes);
 }

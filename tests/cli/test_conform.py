@@ -151,3 +151,50 @@ def test_a_platform_without_devices_is_one_line(platform, command, tmp_path):
     not_built = rf"arlab: --platform: platform {platform} is not in this build; built are [a-z, ]+\n"
     no_device = rf"arlab: platform {platform}: (no device can be used: .+|there is no device)\n"
     assert re.fullmatch(f"{not_built}|{no_device}", result.stderr), result
+
+
+# ---------------------------------------------------------------- what is recorded where sentinels have to prove themselves
+
+
+def kernels_of_small_calls(folder, options=""):
+    rows = ok_json(f"bench --platform host --ranks 2 --bytes 16K --codec qr-q4 --explain {options}", folder)["choices"]
+    return [row["kernel"].split(":")[0] for row in rows]
+
+
+def test_sentinels_are_taken_once_they_have_passed(tmp_path, monkeypatch):
+    flags, sentinels = ["one_shot_small", "two_shot_small"], ["one_shot_lamport", "two_shot_lamport"]
+    assert kernels_of_small_calls(tmp_path) == sentinels
+    monkeypatch.setenv("ARLAB_SENTINELS_NEED_RECORD", "1")
+    monkeypatch.setenv("ARLAB_CACHE", str(tmp_path / "cache"))
+    record = tmp_path / "cache" / "sentinels.tsv"
+    assert kernels_of_small_calls(tmp_path) == flags
+    assert kernels_of_small_calls(tmp_path, "--protocol sentinels") == sentinels
+    conform = "conform --platform host --ranks 2 --elements 8"
+    # Neither with flags nor of one codec.
+    for options in ("--algorithm one_shot", "--algorithm one_shot --protocol flags", "--algorithm one_shot --protocol sentinels --codec qr-q4"):
+        assert "sentinels_recorded_in" not in ok_json(f"{conform} {options}", tmp_path)
+    assert not record.exists()
+    for algorithm, taken in (("one_shot", flags), ("two_shot", sentinels)):
+        report = ok_json(f"{conform} --protocol sentinels --algorithm {algorithm}", tmp_path)
+        assert report["sentinels_recorded_in"] == str(record)
+        assert kernels_of_small_calls(tmp_path) == taken
+    assert kernels_of_small_calls(tmp_path, "--protocol flags") == flags
+    before = record.read_text()
+    assert [line.split("\t")[1:] for line in before.splitlines()] == [["one_shot", "2"], ["two_shot", "2"]]
+    # What has passed on another machine says nothing.
+    record.write_text(before.replace("emulated GPU", "other GPU"))
+    assert kernels_of_small_calls(tmp_path) == flags
+    record.write_text(before)
+    assert kernels_of_small_calls(tmp_path) == sentinels
+    failed = run(f"{conform} --protocol sentinels --algorithm two_shot --codec qr-q4", tmp_path, WITH_MISTAKES)
+    assert failed.code == 1
+    assert [line.split("\t")[1] for line in record.read_text().splitlines()] == ["one_shot"]
+    assert kernels_of_small_calls(tmp_path) == flags
+
+
+def test_a_record_that_cannot_be_written(tmp_path, monkeypatch):
+    monkeypatch.setenv("ARLAB_SENTINELS_NEED_RECORD", "1")
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("ARLAB_CACHE", str(tmp_path / "file"))
+    conform = "conform --platform host --ranks 2 --elements 8 --algorithm one_shot --protocol sentinels"
+    refused(conform, tmp_path, "the record of what has passed", "file/sentinels.tsv cannot be written")

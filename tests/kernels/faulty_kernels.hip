@@ -1,4 +1,5 @@
-// What inspect_code_objects.py must report: a collective that never acquires, and scratch memory.
+// What inspect_code_objects.py must report: a collective that never acquires, scratch memory, and one
+// whose blocks do not fit and whose words are not stored at system scope.
 
 #include <hip/hip_runtime.h>
 
@@ -14,4 +15,11 @@ __global__ void scratch_kernel(unsigned* data, int i) {
   unsigned copies[64];
   for (int k = 0; k < 64; ++k) copies[k] = data[k] * 3;
   data[0] = copies[i] + copies[63 - i];
+}
+
+__global__ void lamport_kernel(uint4* data) {
+  __shared__ uint4 memory[3000];
+  memory[threadIdx.x] = data[threadIdx.x];
+  __syncthreads();
+  data[threadIdx.x] = memory[255 - threadIdx.x];
 }

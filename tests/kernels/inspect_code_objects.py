@@ -1,20 +1,30 @@
-"""inspect_code_objects.py TOOLS CODE_OBJECT...: what AMD code objects must be, by metadata and disassembly.
+"""inspect_code_objects.py TOOLS CODE_OBJECT... [--csv FILE]: what AMD code objects must be, by metadata and disassembly.
 
 Every kernel: no undefined symbols, no scratch memory, no spilled vector registers (scalar ones may be kept
-in lanes of a vector register), at most so many vector registers that the blocks of kResidentBlocks fit on
+in lanes of a vector register), at most so many vector registers and so much local memory (LDS) that the blocks that a call starts fit on
 a compute unit, no flat accesses, and every write-back of the L2 cache is waited for before the next access to memory (a release store is only
 then one: clang 19 to 22 leave the wait out, llvm-project #178316).
 QuickReduce codecs on fp16: packed arithmetic and 128-bit accesses. Codecs that measure: 128-bit accesses to
-tensors and statistics. Collectives: system-scope flags.
+tensors and statistics. Collectives: system-scope flags; those with Lamport slots store words of 128 bits there, at system scope.
+
+--csv: a row per kernel. `waves` are those of a SIMD (one per block) that registers and local memory leave room for, `packed_share` is the part of the
+vector instructions on floating-point numbers and 16-bit integers that work on two at once, `waits` are instructions that wait for memory.
 """
 
+import csv
 import re
 import subprocess
 import sys
 
 VECTOR_REGISTERS = 512  # of a lane, shared by the waves on a SIMD
+MOST_WAVES = 8
+LOCAL_MEMORY = 64 << 10  # bytes of a compute unit, shared by its blocks: kSharedBytes
 BLOCKS_PER_COMPUTE_UNIT = 2
 BLOCKS_PER_COMPUTE_UNIT_TUNED = 3  # kFastBlocks
+COLUMNS = (
+    "code_object", "kernel", "vector_registers", "scalar_registers", "local_bytes", "waves", "instructions", "packed_share", "waits",
+    "vector_spills", "scalar_spills", "scratch_bytes",
+)  # fmt: skip
 
 
 def output_of(*command):
@@ -53,6 +63,27 @@ def write_backs_not_waited_for(instructions):
             yield f"{instruction} is followed by {following}"
 
 
+def waves_of(metadata):
+    """That fit on a SIMD; a block of 256 threads has one on each of the four."""
+    registers = -(-metadata["vgpr_count"] // 8) * 8
+    local = metadata["group_segment_fixed_size"]
+    return min(MOST_WAVES, VECTOR_REGISTERS // max(registers, 8), LOCAL_MEMORY // local if local else MOST_WAVES)
+
+
+def row_of(code_object, name, metadata, instructions):
+    def count(pattern):
+        return sum(1 for x in instructions if re.match(pattern, x))
+
+    packed = count("v_pk_")
+    arithmetic = packed + count(r"v_\w+_(f16|f32|[iu]16)")
+    share = f"{packed / arithmetic:.2f}" if arithmetic else ""
+    return (
+        code_object, name, metadata["vgpr_count"], metadata["sgpr_count"], metadata["group_segment_fixed_size"], waves_of(metadata),
+        len(instructions), share, count("s_waitcnt"), metadata["vgpr_spill_count"], metadata["sgpr_spill_count"],
+        metadata["private_segment_fixed_size"],
+    )  # fmt: skip
+
+
 def problems_of(name, metadata, instructions):
     def count(pattern):
         return sum(1 for x in instructions if re.match(pattern, x))
@@ -61,12 +92,18 @@ def problems_of(name, metadata, instructions):
         yield "uses scratch memory"
     if metadata["vgpr_spill_count"]:
         yield "spills vector registers"
-    # A block of 256 threads has one wave on each of the four SIMDs.
     tuned = any(codec in name for codec in ("Plain", "QuickReduce", "FixedAnyBit"))
     blocks = BLOCKS_PER_COMPUTE_UNIT_TUNED if tuned else BLOCKS_PER_COMPUTE_UNIT
     allowed = VECTOR_REGISTERS // blocks // 8 * 8
     if metadata["vgpr_count"] > allowed:
         yield f"takes {metadata['vgpr_count']} vector registers; allowed are {allowed}"
+    has_slots = "lamport_kernel" in name
+    if has_slots and "Plain" in name:
+        blocks = 1  # kLamportBlocks
+    if waves_of(metadata) < blocks:
+        yield f"leaves room for {waves_of(metadata)} blocks on a compute unit; needed are {blocks}"
+    if has_slots and not count(r"global_store_dwordx4 .*\bsc0 sc1"):
+        yield "has no 128-bit stores at system scope"
     if count("flat_(load|store|atomic)"):
         yield "has flat accesses"
     yield from write_backs_not_waited_for(instructions)
@@ -85,14 +122,19 @@ def problems_of(name, metadata, instructions):
             yield "has no 128-bit loads"
         if "encode_measured" not in name and not count("global_store_dwordx4"):
             yield "has no 128-bit stores"
-    collective = re.search(r"(one_shot|two_shot|ring|all_to_all|program)_kernel", name)
+    collective = re.search(r"(one_shot|two_shot|ring|all_to_all|program|small|lamport)_kernel", name)
     if collective and not (count("buffer_wbl2") and count("buffer_inv")):
         yield "has no release or no acquire at system scope"
 
 
 def main():
-    tools, objects = sys.argv[1], sys.argv[2:]
-    failures = []
+    tools, *objects = sys.argv[1:]
+    report = None
+    if "--csv" in objects[:-1]:
+        at = objects.index("--csv")
+        report = objects[at + 1]
+        del objects[at : at + 2]
+    failures, rows = [], []
     for code_object in objects:
         undefined = output_of(f"{tools}/llvm-nm", "-u", code_object).strip()
         if undefined:
@@ -103,9 +145,18 @@ def main():
             failures.append(f"{code_object}: no kernels")
         for name, metadata in kernels.items():
             failures += [f"{code_object}: {name} {p}" for p in problems_of(name, metadata, functions[name])]
+            rows.append(row_of("/".join(code_object.split("/")[-2:]), name, metadata, functions[name]))
         registers = sorted(kernel["vgpr_count"] for kernel in kernels.values())
         print(f"{code_object}: {len(kernels)} kernels, {registers[0]} to {registers[-1]} vector registers")
     print("\n".join(failures))
+    if report is not None:
+        names = output_of(f"{tools}/llvm-cxxfilt", *(row[1] for row in rows)).splitlines()
+        unneeded = r"arlab::kernels::rocm::|\(anonymous namespace\)::|^void |(?<=>)\(.*"
+        short = [re.sub(unneeded, "", name) for name in names]
+        with open(report, "w", newline="") as file:
+            writer = csv.writer(file, lineterminator="\n")
+            writer.writerow(COLUMNS)
+            writer.writerows((row[0], name, *row[2:]) for row, name in zip(rows, short))
     sys.exit(1 if failures else 0)
 
 

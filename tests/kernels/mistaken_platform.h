@@ -22,6 +22,7 @@ class MistakenPlatform : public kernels::Platform {
   std::string_view name() const override { return right_.name(); }
   kernels::Result<int> devices() const override { return right_.devices(); }
   kernels::Result<std::string> device_name() const override { return right_.device_name(); }
+  std::optional<kernels::ConformanceRecord> record() const override { return right_.record(); }
   bool has_codec(const std::string& codec) const override { return right_.has_codec(codec); }
 
   kernels::Status encode(const std::string& codec, DType dtype, std::span<const std::byte> payload,

@@ -3,6 +3,7 @@
 import csv
 import io
 import os
+import re
 import sys
 import threading
 from pathlib import Path
@@ -17,6 +18,7 @@ sys.path.insert(0, str(REPOSITORY / "experiments" / "gpu"))
 import bench_torch_allreduce as bench  # noqa: E402
 import bench_torch_layers as layers_script  # noqa: E402
 import check_torch_allreduce as check_script  # noqa: E402
+import first_run_rocm as first_run_script  # noqa: E402
 import measurement  # noqa: E402
 
 from arlab import conformance  # noqa: E402
@@ -126,7 +128,7 @@ def test_bench_script(monkeypatch):
     assert options.calls == 20
     ranks = Threads(2)
 
-    def functions_of(ranks, algorithm, dtype, most):
+    def functions_of(ranks, algorithm, dtype, most, codec):
         assert most == 128 << 10
         if algorithm != "nccl" and dtype == "fp16" and ranks.rank == 1:
             raise RuntimeError("no Half")
@@ -144,6 +146,71 @@ def test_bench_script(monkeypatch):
     assert text.splitlines()[1] == "platform,machine,ranks,algorithm,codec,dtype,bytes,time_us,library"
     assert text.splitlines()[2] == "cuda,m,2,auto,bf16,bf16,32768,32.00,nccl"
     assert text.splitlines()[-1] == "cuda,m,2,two_shot,bf16,bf16,131072,128.00,torch_symm_mem"
+
+
+def test_bench_script_with_quick_reduce(monkeypatch):
+    options = bench.parse_arguments(["--out", "x", "--max-bytes", "32K", "--dtypes", "bf16", "--algorithms", "nccl,quick_reduce"])
+    ranks = Threads(2)
+    calls = []
+
+    def quick_reduce(tensor, level):
+        if level == 2:
+            raise ImportError("No module named 'vllm'")
+        calls.append((ranks.rank, len(tensor), level))
+
+    ranks.quick_reduce = quick_reduce
+    ranks.dtype = lambda name: np.dtype(np.uint16)
+    ranks.torch.zeros = lambda elements, dtype, device: np.zeros(elements, dtype)
+    monkeypatch.setattr(bench, "measure", lambda ranks, function, calls, replays: 1.0)
+    rows, _ = ranks.run(lambda: list(bench.rows_of(ranks, options, {})))
+    assert [row for row in rows if isinstance(row, str)] == ["not measured: vllm_quick_reduce quick_reduce qr-q6: No module named 'vllm'"]
+    rows = [row for row in rows if not isinstance(row, str)]
+    assert [(row["library"], row["algorithm"], row["codec"]) for row in rows] == [
+        ("nccl", "auto", "bf16"),
+        *(("vllm_quick_reduce", "two_shot", codec) for codec in ("bf16", "qr-q8", "qr-q4")),
+    ]
+    assert sorted(calls) == [(rank, 16384, level) for rank in (0, 1) for level in (0, 1, 3)]
+
+
+def first_run(tmp_path, *more):
+    small = ["--ranks", "2", "--codecs", "bf16", "--bytes", "4K", "--bench", "--calls 1 --replays 1"]
+    conform = ["--conform", "--codec qr-q4 --algorithm one_shot --ranks 2 --elements 8"]
+    arguments = ["--out", str(tmp_path / "out"), "--platform", "host", "--program", PROGRAM, *small, *conform, *more]
+    return first_run_script.main(arguments), tmp_path / "out"
+
+
+def test_first_run(tmp_path, capsys):
+    code, out = first_run(tmp_path)
+    assert code == 0
+    summary = (out / "SUMMARY.md").read_text()
+    steps = dict(re.findall(r"^\| (\S+) \| ([^|]+) \|", summary, re.MULTILINE))
+    done = ["doctor.json", "conform_flags.csv", "conform_sentinels.csv", "bench_flags_2.csv", "bench_sentinels_2.csv"]
+    assert [name for name, ended in steps.items() if ended == "done"] == done
+    assert steps["calibrate_flags_2.txt"].startswith("left out: emulated GPUs")
+    times = (out / "times_sentinels_2.csv").read_text()
+    assert "one_shot,bf16,bf16,4096," in times
+    with pytest.raises(SystemExit):  # the folder has results
+        first_run(tmp_path)
+    assert "the folder is not empty" in capsys.readouterr().err
+
+
+def test_first_run_goes_on_without_what_fails(tmp_path):
+    # An arlab whose sentinels do not conform.
+    program = tmp_path / "arlab"
+    program.write_text(f'#!/bin/sh\ncase "$*" in *"conform"*"sentinels"*) echo "arlab: they differ" >&2; exit 1;; esac\nexec "{PROGRAM}" "$@"\n')
+    program.chmod(0o755)
+    code, out = first_run(tmp_path, "--program", str(program))
+    assert code == 1
+    summary = (out / "SUMMARY.md").read_text()
+    assert "| conform_sentinels.csv | exit code 1 |" in summary and "conform_sentinels.csv: arlab: they differ" in summary
+    assert "| bench_sentinels_2.csv | left out: conform has not passed with sentinels |" in summary
+    assert "| bench_flags_2.csv | done |" in summary
+
+
+def test_first_run_without_devices(tmp_path):
+    code, out = first_run(tmp_path, "--platform", "rocm")
+    assert code == 1
+    assert "| conform | no device of platform rocm can be used |" in (out / "SUMMARY.md").read_text()
 
 
 def test_time_of():

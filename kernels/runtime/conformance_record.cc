@@ -1,0 +1,87 @@
+#include "kernels/runtime/conformance_record.h"
+
+#include <fmt/format.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <fstream>
+#include <system_error>
+#include <utility>
+
+namespace arlab::kernels {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::set<std::string> lines_of(const fs::path& path) {
+  std::set<std::string> lines;
+  std::ifstream file(path);
+  for (std::string line; std::getline(file, line);) lines.insert(line);
+  return lines;
+}
+
+}  // namespace
+
+ConformanceRecord::ConformanceRecord(const std::string& devices) {
+  utsname system = {};
+  (void)uname(&system);
+  machine_ =
+      fmt::format("{}, {}, {}, arlab {}", system.nodename, system.release, devices, ARLAB_VERSION);
+  std::replace_if(
+      machine_.begin(), machine_.end(), [](char c) { return c == '\t' || c == '\n'; }, ' ');
+}
+
+std::string ConformanceRecord::line(const std::string& algorithm, int ranks) const {
+  return fmt::format("{}\t{}\t{}", machine_, algorithm, ranks);
+}
+
+Result<fs::path> ConformanceRecord::file() const {
+  for (const auto& [variable, below] :
+       {std::pair("ARLAB_CACHE", ""), std::pair("XDG_CACHE_HOME", "arlab"),
+        std::pair("HOME", ".cache/arlab")}) {
+    const char* const value = std::getenv(variable);  // NOLINT(concurrency-mt-unsafe)
+    if (value != nullptr && *value != '\0') return fs::path(value) / below / "sentinels.tsv";
+  }
+  return Status::error(
+      "there is no place for a record: set ARLAB_CACHE, XDG_CACHE_HOME or HOME to a folder");
+}
+
+bool ConformanceRecord::has(int ranks) const {
+  const auto path = file();
+  if (!path.ok()) return false;
+  const std::set<std::string> lines = lines_of(path.value());
+  return lines.contains(line("one_shot", ranks)) && lines.contains(line("two_shot", ranks));
+}
+
+Status ConformanceRecord::set(const std::set<std::string>& algorithms, const std::set<int>& ranks,
+                              bool passed) const {
+  const auto path = file();
+  if (!path.ok()) return path.status();
+  std::set<std::string> lines = lines_of(path.value());
+  for (const std::string& algorithm : algorithms) {
+    for (const int count : ranks) {
+      if (passed) {
+        lines.insert(line(algorithm, count));
+      } else {
+        lines.erase(line(algorithm, count));
+      }
+    }
+  }
+  // Whole, or not at all.
+  std::error_code error;
+  fs::create_directories(path.value().parent_path(), error);
+  const fs::path part = fmt::format("{}.{}", path.value().string(), getpid());
+  std::ofstream out(part);
+  for (const std::string& each : lines) out << each << '\n';
+  out.close();
+  if (out) fs::rename(part, path.value(), error);
+  if (!out || error) {
+    fs::remove(part, error);
+    return Status::error(fmt::format("{} cannot be written", path.value().string()));
+  }
+  return {};
+}
+
+}  // namespace arlab::kernels

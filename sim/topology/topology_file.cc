@@ -336,9 +336,11 @@ Topology parse_topology(std::string_view text, std::string_view origin,
                 [&topology](Section& each) { read_device_override(each, topology); });
   if (file.has("uncertainty")) {
     topology.uncertainty = read_uncertainty(file.section("uncertainty", "a table"));
-    require_quantities(topology, topology.uncertainty->constants, origin);
   }
   file.reject_other_keys();
+  if (topology.uncertainty) {
+    require_quantities(topology, topology.uncertainty->constants, origin);
+  }
 
   require_valid(topology, origin);
   return topology;

@@ -189,8 +189,9 @@ def test_a_missing_key_is_named(tmp_path):
     lines = [line for line in MACHINE.splitlines() if " = " in line and not line.startswith("#")]
     assert len(lines) >= 10
     for line in lines:
-        (tmp_path / "own.toml").write_text(MACHINE.replace(line + "\n", "", 1))
-        refused(f"{SIMULATE} own.toml", tmp_path, "own.toml", line.split(" = ")[0])
+        whole = MACHINE[MACHINE.index(line) :].split("\n]\n")[0] + "\n]" if line.endswith("[") else line
+        (tmp_path / "own.toml").write_text(MACHINE.replace(whole + "\n", "", 1))
+        refused(f"{SIMULATE} own.toml", tmp_path, "own.toml", "missing key", line.split(" = ")[0])
 
 
 @pytest.mark.parametrize(

@@ -22,10 +22,10 @@ from typing import Any
 
 from repository import REPOSITORY, SITE, arlab
 
-PAGES = (SITE / "pages/found.md", REPOSITORY / "README.md", REPOSITORY / "kernels/README.md", REPOSITORY / "sim/README.md", REPOSITORY / "experiments/studies/what_if/README.md")
+EXPERIMENTS = REPOSITORY / "experiments"
+PAGES = (SITE / "pages/found.md", REPOSITORY / "README.md", REPOSITORY / "kernels/README.md", REPOSITORY / "kernels/AMD.md", EXPERIMENTS / "measured/README.md", REPOSITORY / "sim/README.md", REPOSITORY / "sim/MODEL.md", REPOSITORY / "experiments/studies/what_if/README.md")
 FIGURE = re.compile(r"([-\w.,?]+)<!-- (\w+\([^\n]*?\)) -->")
 TABLE = re.compile(r"<!-- (\w+\([^\n]*?\)) -->\n\n\|.*?\n(?=\n|\Z)", re.DOTALL)
-EXPERIMENTS = REPOSITORY / "experiments"
 SPEEDS = "measured/h200_places_2026-11-22.csv"
 SPEEDS_BF16 = "measured/h200_allreduce_bf16_2026-11-23.csv"
 BOUNDS = "measured/h200_link_and_memory_bound_2026-11-21.csv"

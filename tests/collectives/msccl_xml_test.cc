@@ -2,6 +2,7 @@
 
 #include "reference/collectives/msccl_xml.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -16,7 +17,7 @@
 namespace arlab {
 namespace {
 
-std::string path_of(const char* name) { return std::string(ARLAB_MSCCL) + "/" + name; }
+std::string path_of(const char* name) { return fmt::format("{}/{}", ARLAB_MSCCL, name); }
 
 std::string text_of(const char* name) {
   std::ifstream file(path_of(name));

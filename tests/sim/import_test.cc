@@ -2,6 +2,7 @@
 
 #include "sim/topology/import.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -16,7 +17,7 @@ namespace arlab {
 namespace {
 
 std::string sample(const char* name) {
-  std::ifstream file(std::string(ARLAB_IMPORTS) + "/" + name);
+  std::ifstream file(fmt::format("{}/{}", ARLAB_IMPORTS, name));
   EXPECT_TRUE(file) << name;
   std::ostringstream text;
   text << file.rdbuf();

@@ -350,7 +350,7 @@ TEST(Algorithms, RefuseOptionsThatAreNotTheirsOrOutOfRange) {
   EXPECT_EQ(refusal("all_together", {.world_size = 8, .elements = 100}),
             "unknown algorithm 'all_together': known are one_shot, two_shot, ring, hierarchical, "
             "hierarchical_pipelined, halving_doubling, tree, all_to_all, reduce_scatter, "
-            "all_gather, broadcast; or a schedule, FILE.json");
+            "all_gather, broadcast; or a schedule, FILE.json or FILE.xml");
 }
 
 TEST(Algorithms, TakeTensorsThatNoMachineCouldHold) {

@@ -37,7 +37,7 @@ const Algorithm& library_algorithm(const ScheduleRequest& request, const Codecs&
   for (const std::string& name : names) {
     const Algorithm& algorithm = find_algorithm(name);
     const Picoseconds latency =
-        simulate(algorithm, request, codecs, dtype, topology, of_library).latency;
+        simulate({algorithm, request, codecs, dtype, topology, of_library}).latency;
     if (name != names.front() && latency >= least) continue;
     least = latency;
     fastest = &algorithm;

@@ -6,162 +6,62 @@
 // because the first tile took its time, the codec was slower than the wire, or stores got in each
 // other's way. What arrives for the output is decoded while it arrives.
 //
-// All constants come from the topology (Device, LinkType); the network is sim/network.
+// All constants come from the topology (Device, LinkType); the network is sim/network; the events,
+// a class for each concern, are sim/run.
 #pragma once
 
-#include <cstddef>
-#include <cstdint>
 #include <span>
-#include <string>
-#include <string_view>
+#include <variant>
 #include <vector>
 
-#include "reference/wide_count.h"
-#include "sim/network/engine.h"
+#include "sim/machine_plan.h"
 #include "sim/plan.h"
-#include "sim/topology/fabric.h"
-#include "sim/topology/topology.h"
+#include "sim/simulation.h"
 
 namespace arlab {
 
-inline constexpr std::string_view kSimulatorModel = "event-driven";
+/// What runs, on which machine, how. Its ranks are the first world_size devices of the topology.
+/// Algorithm, schedule or plan, codecs and topology must outlive it:
+///
+///     simulate({find_algorithm("ring"), request, *codec, DType::fp16, topology})
+struct SimulationRequest {
+  /// An algorithm at a size; plan_of() says how much of it is listed.
+  struct OfAlgorithm {
+    const Algorithm& algorithm;
+    ScheduleRequest request;
+    Codecs codecs;
+    DType dtype;
+  };
+  /// A schedule, correct or not: that is the question of check(). The order of ops within a step
+  /// makes no difference.
+  struct OfSchedule {
+    const Schedule& schedule;
+    Codecs codecs;
+    DType dtype;
+  };
 
-/// How messages share links: fluid, max-min fair, in the order of steps from each sender; or one
-/// after the other on every link.
-enum class Sharing : std::uint8_t { max_min, fifo };
+  SimulationRequest(const Algorithm& algorithm, const ScheduleRequest& request,
+                    const Codecs& codecs, DType dtype, const Topology& on,
+                    const SimulateOptions& how = {})
+      : what(OfAlgorithm{algorithm, request, codecs, dtype}), topology(on), options(how) {}
+  SimulationRequest(const Schedule& schedule, const Codecs& codecs, DType dtype, const Topology& on,
+                    const SimulateOptions& how = {})
+      : what(OfSchedule{schedule, codecs, dtype}), topology(on), options(how) {}
+  /// A plan, on the topology that it was made for or one that differs in quantities only.
+  SimulationRequest(const Plan& plan, const Topology& on, const SimulateOptions& how = {})
+      : what(&plan), topology(on), options(how) {}
 
-/// Where the latency goes, along the chain of events that ends last; the parts add up to it.
-struct LatencyBreakdown {
-  double launch_us = 0;           ///< kernel launch, and the delay of a straggler
-  double synchronisation_us = 0;  ///< flags and latencies of links
-  double wire_us = 0;             ///< links at their bandwidth, and queues before them
-  double contention_us = 0;       ///< stores of the sender that get in each other's way
-  double codec_us = 0;            ///< encode, decode, sums, as far as the wire does not hide them
-  double release_us = 0;          ///< releases of tiles, as far as nothing hides them
-  bool operator==(const LatencyBreakdown&) const = default;
+  std::variant<OfAlgorithm, OfSchedule, const Plan*> what;
+  const Topology& topology;
+  SimulateOptions options;
 };
 
-/// What one class of links carried.
-struct LinkClassUse {
-  std::string link_class;
-  std::uint64_t links = 0;  ///< that carried anything
-  WideCount bytes = 0;      ///< wire bytes; over several hops a message counts on each
-  double utilisation = 0;   ///< bytes / (bandwidth * latency), of the busiest link of the class
-  std::string busiest;      ///< in words
-  bool operator==(const LinkClassUse&) const = default;
-};
-
-struct SimulationResult {
-  std::string model;  ///< kSimulatorModel
-  std::string topology;
-  std::string algorithm;
-  Collective collective = Collective::all_reduce;
-  std::string codec;
-  std::string inner_codec;  ///< where it is another one; else empty
-  DType dtype = DType::fp16;
-  Rank world_size = 1;
-  bool runs_nccl = false;           ///< as device/nccl.h has it, not as the schedule
-  std::uint64_t payload_bytes = 0;  ///< of one rank
-  WideCount wire_bytes = 0;         ///< over all sends
-  WideCount wire_elements = 0;      ///< payload elements that these bytes carry
-  /// Ranks that were simulated: 1 when all do the same and one stands for them.
-  Rank simulated_ranks = 1;
-
-  Picoseconds latency = 0;
-  double latency_us = 0;
-  double algbw_gb_per_s = 0;  ///< payload bytes / latency
-  double busbw_gb_per_s = 0;  ///< algbw * bus_bandwidth_factor()
-  LatencyBreakdown breakdown;
-  std::vector<LinkClassUse> links;  ///< classes that carried anything
-  /// In words: the largest part of the breakdown, the link or rank that makes most of it, its
-  /// share.
-  std::string bottleneck;
-  bool operator==(const SimulationResult&) const = default;
-};
-
-/// Bus over algorithmic bandwidth as nccl-tests define it: 2 (n - 1) / n for an all-reduce,
-/// (n - 1) / n for an all-to-all, a reduce-scatter and an all-gather, 1 for a broadcast; a dispatch
-/// and combine is two all-to-alls.
-double bus_bandwidth_factor(Collective collective, Rank world_size);
-
-/// What happened when; all times count from the call of the collective. Plans that are folded have
-/// none. See trace/perfetto.h.
-class SimulationTrace {
- public:
-  virtual ~SimulationTrace() = default;
-  /// What a rank does in a stage.
-  enum class Work : std::uint8_t { flags, encode, decode, reduce, forward };
-  /// Before all others: what the numbers of links mean. Gone when the simulation ends.
-  virtual void on_fabric(const Fabric& /*fabric*/) {}
-  /// The rank's kernel runs from now on; before that it was launched, or late.
-  virtual void on_launched(Rank /*rank*/, Picoseconds /*ready*/) {}
-  virtual void on_work(Rank /*rank*/, Work /*work*/, std::uint32_t /*step*/, Picoseconds /*begin*/,
-                       Picoseconds /*end*/) {}
-  virtual void on_message(const PlannedMessage& /*message*/, std::uint32_t /*step*/,
-                          std::span<const LinkId> /*route*/, Picoseconds /*begin*/,
-                          Picoseconds /*delivered*/) {}
-  /// A link of its route carries the message. Max-min: from when it begins to flow until it has
-  /// left, as on all others; fifo: while the link serves it.
-  virtual void on_link(const PlannedMessage& /*message*/, std::uint32_t /*step*/, LinkId /*link*/,
-                       Picoseconds /*begin*/, Picoseconds /*end*/) {}
-  /// Max-min: from now on the message of this number, of those that are simulated, takes this share
-  /// of the link's bandwidth; 0 in the end.
-  virtual void on_share(MessageId /*message*/, LinkId /*link*/, double /*share*/,
-                        Picoseconds /*now*/) {}
-};
-
-/// What a simulation may cost before it is refused: so much takes about ten seconds and two
-/// gigabytes.
-inline constexpr std::uint64_t kMostCrossings = std::uint64_t{1} << 26;
-/// 15 seconds to a minute.
-inline constexpr std::uint64_t kMostSolved = std::uint64_t{1} << 30;
-
-struct SimulateOptions {
-  /// As the vendor's library runs the schedule: uncompressed, by the protocol that it takes for
-  /// this size. Only with a codec that sends the values as they are.
-  bool library = false;
-  /// What a rank sends alike to all others leaves it once, and the switch spreads it
-  /// (Topology::in_switch).
-  bool multicast = false;
-  Sharing sharing = Sharing::max_min;
-  SimulationTrace* trace = nullptr;
-  /// Links that the messages cross, all together.
-  std::uint64_t most_crossings = kMostCrossings;
-  /// Of NetworkEngine::solved(). A simulation that is far from its end when it has cost a part of
-  /// this is refused then.
-  std::uint64_t most_solved = kMostSolved;
-  /// Which run it is, of those that Topology::jitter makes differ; any number.
-  std::uint64_t seed = 0;
-};
-
-/// The ranks of the schedule are the first world_size devices of the topology. The result does not
-/// depend on the order of ops within a step. Whether the schedule is correct is the question of
-/// check(), not of this function. Throws InvalidInput when the topology is too small, the schedule
-/// refers to what does not exist or cuts a block of a codec, a codec does not take the dtype,
-/// or there is no way from a sender to its receiver.
-SimulationResult simulate(const Schedule& schedule, const Codecs& codecs, DType dtype,
-                          const Topology& topology, const SimulateOptions& options = {});
-
-/// The plan of an algorithm. Where all ranks do the same on a fabric that looks the same from each
-/// of them, it is folded: one rank stands for all, exactly, and 65,536 ranks cost no more than one.
-/// Where only the fabric differs (a straggler, a slow link), it lists one rank, and all are
-/// simulated.
-Plan plan_of(const Algorithm& algorithm, const ScheduleRequest& request, const Codecs& codecs,
-             DType dtype, const Topology& topology, const SimulateOptions& options = {});
-
-/// A plan, on the topology that it was made for or one that differs in quantities only.
-SimulationResult simulate(const Plan& plan, const Topology& topology,
-                          const SimulateOptions& options = {});
-
-/// plan_of() and then simulate().
-SimulationResult simulate(const Algorithm& algorithm, const ScheduleRequest& request,
-                          const Codecs& codecs, DType dtype, const Topology& topology,
-                          const SimulateOptions& options = {});
-
-/// The plan of all ranks of an algorithm, which simulate_together() can place; ranks of the topology
-/// count as far as the library's channels lie on links between all of them.
-Plan placeable_plan_of(const Algorithm& algorithm, const ScheduleRequest& request,
-                       const Codecs& codecs, DType dtype, const Topology& topology, bool library);
+/// Latencies in us and to the picosecond, bandwidths in GB/s, volumes in bytes over all ranks.
+/// Deterministic: the same request, the same bits. Throws InvalidInput, with what is allowed, when
+/// the topology is not valid or too small, the schedule refers to what does not exist or cuts a block
+/// of a codec, a codec does not take the dtype, options and plan do not fit together, there is no way
+/// from a sender to its receiver, or it would cost more than the options allow.
+SimulationResult simulate(const SimulationRequest& request);
 
 /// A collective of some ranks of a topology.
 struct PlacedPlan {
@@ -171,10 +71,10 @@ struct PlacedPlan {
   bool library = false;     ///< as SimulateOptions::library, which does not count here
 };
 
-/// Collectives at once, in their order. They share links, max-min fairly, but not what ranks
-/// calculate with: each has blocks of its own. A collective's latency counts from its own start; links
-/// and their utilisation are those of all together, from time 0 to the last end. Throws InvalidInput
-/// as simulate() does.
+/// Collectives at once, a result for each in their order. They share links, max-min fairly, but not
+/// what ranks calculate with: each has blocks of its own. A collective's latency counts from its own
+/// start; links and their utilisation are those of all together, from time 0 to the last end. Throws
+/// InvalidInput as simulate() does, and when a start is out of range or ranks are not different ones.
 std::vector<SimulationResult> simulate_together(std::span<const PlacedPlan> plans,
                                                 const Topology& topology,
                                                 const SimulateOptions& options = {});

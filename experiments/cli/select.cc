@@ -218,7 +218,7 @@ class Clock {
                                   .elements = elements,
                                   .alignment = c.codec->info().alignment,
                                   .options = c.options};
-    return simulate(*c.algorithm, request, *c.codec, dtype_, topology_, {.library = c.library})
+    return simulate({*c.algorithm, request, *c.codec, dtype_, topology_, {.library = c.library}})
         .latency_us;
   }
 

@@ -268,7 +268,7 @@ struct SimulateCommand {
     }
     const Topology t = jittery(find_topology(topology));
     const Workload w = read_workload(workload);
-    const std::vector<GroupTime> times = simulate(w, t, options);
+    const std::vector<GroupTime> times = simulate_workload(w, t, options);
     Report report{"arlab.simulate.workload/1"};
     report.rows_name = "collectives";
     report.rows.columns = {"name",      "algorithm", "codec",          "ranks",
@@ -470,7 +470,7 @@ struct SimulateCommand {
     if (!schedule.file.empty()) {
       return [written = schedule.make(world_size, elements, alignment), c, type](
                  const SimulateOptions& each, const Topology& on) {
-        return simulate(written, c, type, on, each);
+        return simulate({written, c, type, on, each});
       };
     }
     const auto [algorithm, request] = chosen(world_size, elements, c, type, t, options);
@@ -479,7 +479,7 @@ struct SimulateCommand {
     }
     Plan plan = plan_of(*algorithm, request, c, type, t, options);
     return [plan = std::move(plan)](const SimulateOptions& each, const Topology& on) {
-      return simulate(plan, on, each);
+      return simulate({plan, on, each});
     };
   }
 

@@ -219,7 +219,7 @@ class LatencyTable {
                                   .alignment = codecs.alignment(),
                                   .options = options};
     const SimulationResult result =
-        simulate(find_algorithm(algorithm), request, codecs, dtype, *topology_);
+        simulate({find_algorithm(algorithm), request, codecs, dtype, *topology_});
     return known_[key] = result.latency_us;
   }
 

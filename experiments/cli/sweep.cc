@@ -59,8 +59,12 @@ std::vector<Json> row_of(const SweepPoint& p, DType type) {
                           .alignment = codecs.alignment(),
                           .options = {.group_size = p.group_size}};
   if (p.inner) request.options.inner_codec = p.inner->name();
-  const SimulationResult r = simulate(find_simulated_algorithm(p.algorithm), request, codecs, type,
-                                      *p.topology, {.library = p.library});
+  const SimulationResult r = simulate({find_simulated_algorithm(p.algorithm),
+                                       request,
+                                       codecs,
+                                       type,
+                                       *p.topology,
+                                       {.library = p.library}});
   const WideCount elements = r.wire_elements > 0 ? r.wire_elements : WideCount{1};
   return {r.topology,
           r.world_size,

@@ -284,7 +284,7 @@ std::pair<std::string, double> fastest(const Topology& t, const CodecPtr& codec,
                                   .elements = bytes / size_of(DType::fp16),
                                   .alignment = codec->info().alignment};
     const double us =
-        simulate(find_algorithm(name), request, {*codec, *codec}, DType::fp16, t, {}).latency_us;
+        simulate({find_algorithm(name), request, {*codec, *codec}, DType::fp16, t, {}}).latency_us;
     if (best.first.empty() || us < best.second) best = {name, us};
   }
   return best;

@@ -46,10 +46,10 @@ void simulate_by_name(benchmark::State& state, const char* topology, const char*
     if (ranks == Ranks::of_a_schedule) {
       // The schedule is gone when the plan runs.
       const Plan plan = plan_of(make_schedule(algorithm, request), *codec, DType::fp16);
-      result = simulate(plan, t);
+      result = simulate({plan, t});
       continue;
     }
-    result = simulate(a, request, *codec, DType::fp16, t);
+    result = simulate({a, request, *codec, DType::fp16, t});
     benchmark::DoNotOptimize(result);
   }
   report(state, result);
@@ -97,9 +97,11 @@ void sweep_of_small_points(benchmark::State& state) {
     const Codec& codec = *codecs[point / 4 % 3];
     const std::uint64_t bytes = std::uint64_t{32768} << point / 12 % 12;
     benchmark::DoNotOptimize(simulate(
-        find_algorithm(algorithms[point % 4]),
-        {.world_size = t.ranks.value, .elements = bytes / 2, .alignment = codec.info().alignment},
-        codec, DType::fp16, t));
+        {find_algorithm(algorithms[point % 4]),
+         {.world_size = t.ranks.value, .elements = bytes / 2, .alignment = codec.info().alignment},
+         codec,
+         DType::fp16,
+         t}));
     ++point;
   }
   state.SetItemsProcessed(state.iterations());

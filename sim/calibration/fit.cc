@@ -39,7 +39,7 @@ CellSimulator::CellSimulator(const Measurements& measurements, std::span<const M
 }
 
 double CellSimulator::latency_us(std::size_t index, const Topology& machine) const {
-  return simulate(*plans_[index], machine, {.library = cells_[index].library}).latency_us;
+  return simulate({*plans_[index], machine, {.library = cells_[index].library}}).latency_us;
 }
 
 SimulatedCell CellSimulator::simulate_cell(std::size_t index, const Topology& machine) const {

@@ -61,8 +61,12 @@ class Collectives {
         .elements = operation.elements,
         .alignment = codec.info().alignment,
         .options = {.group_size = default_group_size(topology_, workload_.ranks)}};
-    return simulate(algorithm, request, codec, workload_.dtype, topology_,
-                    {.library = communication_.library})
+    return simulate({algorithm,
+                     request,
+                     codec,
+                     workload_.dtype,
+                     topology_,
+                     {.library = communication_.library}})
         .latency_us;
   }
 

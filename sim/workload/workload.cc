@@ -221,8 +221,8 @@ PlacedPlan placed_plan(const GroupCollective& collective, const Topology& topolo
   return placed;
 }
 
-std::vector<GroupTime> simulate(const Workload& workload, const Topology& topology,
-                                const SimulateOptions& options) {
+std::vector<GroupTime> simulate_workload(const Workload& workload, const Topology& topology,
+                                         const SimulateOptions& options) {
   std::vector<PlacedPlan> plans;
   for (const GroupCollective& collective : workload.collectives) {
     plans.push_back(placed_plan(collective, topology));

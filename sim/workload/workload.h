@@ -64,8 +64,8 @@ struct GroupTime {
 };
 
 /// Throws InvalidInput when a collective names what is not there, or does not fit.
-std::vector<GroupTime> simulate(const Workload& workload, const Topology& topology,
-                                const SimulateOptions& options = {});
+std::vector<GroupTime> simulate_workload(const Workload& workload, const Topology& topology,
+                                         const SimulateOptions& options = {});
 
 /// The plan of one of them.
 PlacedPlan placed_plan(const GroupCollective& collective, const Topology& topology);

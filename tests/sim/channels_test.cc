@@ -95,8 +95,12 @@ constexpr std::uint64_t kElements = 24000;
 
 SimulationResult run(const Topology& t, const char* algorithm = "ring",
                      SimulateOptions options = {.library = true}) {
-  return simulate(find_algorithm(algorithm), {.world_size = t.ranks.value, .elements = kElements},
-                  *find_codec("fp16"), DType::fp16, t, options);
+  return simulate({find_algorithm(algorithm),
+                   {.world_size = t.ranks.value, .elements = kElements},
+                   *find_codec("fp16"),
+                   DType::fp16,
+                   t,
+                   options});
 }
 
 Picoseconds ps(double us) { return picoseconds_from_us(us); }
@@ -179,7 +183,7 @@ TEST(Channels, InOneOrderAreNoFaster) {
   const Schedule share = make_schedule("ring", {.world_size = 4, .elements = kElements / 6});
   const Plan copy = plan_of(share, *find_codec("fp16"), DType::fp16);
   const auto us = [&](const std::vector<RankOrder>& orders) {
-    return simulate(in_channels(std::vector(6, copy), orders), mesh, {.library = true}).latency;
+    return simulate({in_channels(std::vector(6, copy), orders), mesh, {.library = true}}).latency;
   };
   EXPECT_EQ(us(std::vector(6, RankOrder{0, 1, 2, 3})), ps(3 + 6 * (4 + 1.2 + 1)));
   EXPECT_EQ(us(channel_orders(mesh, 4)), run(mesh).latency);

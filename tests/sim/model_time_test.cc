@@ -202,7 +202,7 @@ TEST(ModelTime, CommunicationIsThatOfTheSimulator) {
   const ScheduleRequest request{
       .world_size = 8, .elements = 256 * 4096, .alignment = codec->info().alignment};
   const double once =
-      simulate(find_algorithm("two_shot"), request, *codec, DType::bf16, t).latency_us;
+      simulate({find_algorithm("two_shot"), request, *codec, DType::bf16, t}).latency_us;
   const ModelTime time = time_of({.tokens = 256, .ranks = 8}, t, "qr-q4");
   EXPECT_NEAR(time.communication_us, 64 * once, 1e-6 * time.communication_us);
 }

@@ -43,9 +43,12 @@ Topology nccl_machine(Rank ranks) {
 SimulationResult run(const Topology& t, std::string_view algorithm, std::uint64_t bytes,
                      const SimulateOptions& options = {.library = true}, const char* codec = "fp16",
                      Rank ranks = 0) {
-  return simulate(find_simulated_algorithm(algorithm),
-                  {.world_size = ranks > 0 ? ranks : t.ranks.value, .elements = bytes / 2},
-                  *find_codec(codec), DType::fp16, t, options);
+  return simulate({find_simulated_algorithm(algorithm),
+                   {.world_size = ranks > 0 ? ranks : t.ranks.value, .elements = bytes / 2},
+                   *find_codec(codec),
+                   DType::fp16,
+                   t,
+                   options});
 }
 
 /// Of 10^9 bytes that a rank sends.
@@ -185,7 +188,7 @@ TEST(Multicast, CountsWhatGoesToAllOnceAndIsNeverSlower) {
   for (Rank r = 0; r < 8; ++r) s.output(s.send(encoded, r));
   const Schedule schedule = s.finish();
   const auto wire_us = [&](bool multicast) {
-    return simulate(schedule, *find_codec("fp16"), DType::fp16, t, {.multicast = multicast})
+    return simulate({schedule, *find_codec("fp16"), DType::fp16, t, {.multicast = multicast}})
         .breakdown.wire_us;
   };
   EXPECT_NEAR(wire_us(true), 800, 1e-3);

@@ -292,7 +292,7 @@ TEST(Plan, DoesNotDependOnTheOrderOfOps) {
     const ChunkId chunk = s.add_chunk({0, 400});
     s.at_step(0);
     for (const Rank rank : senders) s.output(s.send(s.encode(s.input(rank, chunk)), 0));
-    return simulate(s.finish(), *one_byte(), DType::fp16, machine(TopologyKind::ring, 5));
+    return simulate({s.finish(), *one_byte(), DType::fp16, machine(TopologyKind::ring, 5)});
   };
   const SimulationResult expected = outputs_from({1, 2, 3, 4});
   EXPECT_EQ(outputs_from({4, 3, 2, 1}), expected);

@@ -170,7 +170,8 @@ void simulate_on(const Topology& t) {
     const ScheduleRequest request{.world_size = ranks,
                                   .elements = std::uint64_t{2048} * 10 * ranks,
                                   .alignment = codec->info().alignment};
-    const SimulationResult r = simulate(find_algorithm(algorithm), request, *codec, DType::fp16, t);
+    const SimulationResult r =
+        simulate({find_algorithm(algorithm), request, *codec, DType::fp16, t});
     EXPECT_TRUE(std::isfinite(r.latency_us) && r.latency > 0);
     EXPECT_FALSE(r.bottleneck.empty());
     for (const LinkClassUse& use : r.links) EXPECT_LE(use.utilisation, 1 + 1e-6);
@@ -307,7 +308,7 @@ TEST(Fuzz, Schedules) {
     }
     const bool good = accepted([&] {
       for (const Sharing sharing : {Sharing::max_min, Sharing::fifo}) {
-        const SimulationResult r = simulate(s, *one_byte(), DType::fp16, t, {.sharing = sharing});
+        const SimulationResult r = simulate({s, *one_byte(), DType::fp16, t, {.sharing = sharing}});
         EXPECT_TRUE(std::isfinite(r.latency_us));
       }
     });
@@ -329,7 +330,7 @@ TEST(Fuzz, AThousandStagesWaitForOneRankWithoutAHang) {
     s.ops.push_back({.kind = OpKind::encode, .step = step, .chunk = 0, .source = kOwnInput});
   }
   const SimulationResult r =
-      simulate(s, *one_byte(), DType::fp16, machine(TopologyKind::full_mesh, 1));
+      simulate({s, *one_byte(), DType::fp16, machine(TopologyKind::full_mesh, 1)});
   // 4 * 3 operations each, 0.3 ns; the last one's first tile is seen.
   EXPECT_EQ(r.latency, 5'000'000 + kSteps * Picoseconds{300} + 3'000'000);
 }

@@ -52,8 +52,8 @@ SimulationResult simulated(const std::string& algorithm, const std::string& code
                            const Topology& topology, std::uint64_t bytes,
                            const SimulateOptions& options = {}) {
   const CodecPtr codec = find_codec(codec_name);
-  return simulate(schedule_of(algorithm, *codec, topology.ranks.value, bytes), *codec, DType::fp16,
-                  topology, options);
+  return simulate({schedule_of(algorithm, *codec, topology.ranks.value, bytes), *codec, DType::fp16,
+                   topology, options});
 }
 
 Topology dragonfly_machine(Rank ranks, Rank routers, Rank per_router) {
@@ -150,7 +150,7 @@ TEST(SimulatorProperties, BytesAreConservedOnEveryClassOfLinks) {
       }
     }
     for (const Sharing sharing : {Sharing::max_min, Sharing::fifo}) {
-      const SimulationResult r = simulate(schedule, *codec, DType::fp16, t, {.sharing = sharing});
+      const SimulationResult r = simulate({schedule, *codec, DType::fp16, t, {.sharing = sharing}});
       EXPECT_EQ(r.wire_bytes, volume.bytes);
       EXPECT_EQ(r.wire_elements, volume.elements);
       std::map<std::string, WideCount, std::less<>> found;
@@ -170,7 +170,7 @@ TEST(SimulatorProperties, NothingIsFasterThanItsResources) {
     const Schedule schedule = schedule_of(algorithm, *codec, t.ranks.value, 4 * kMiB);
     for (const Sharing sharing : {Sharing::max_min, Sharing::fifo}) {
       const double latency_us =
-          simulate(schedule, *codec, DType::fp16, t, {.sharing = sharing}).latency_us;
+          simulate({schedule, *codec, DType::fp16, t, {.sharing = sharing}}).latency_us;
       const Fabric fabric(t);
       Router router(fabric.network());
       std::map<LinkId, double> link_bytes;
@@ -269,7 +269,7 @@ struct RandomRun {
   ScheduleRequest request = {};
 
   double us(const Topology& t) const {
-    return simulate(*algorithm, request, *codec, DType::fp16, t).latency_us;
+    return simulate({*algorithm, request, *codec, DType::fp16, t}).latency_us;
   }
   double us() const { return us(topology); }
   std::string name() const {
@@ -470,7 +470,7 @@ TEST(SimulatorProperties, MoreOperationsAreNeverFaster) {
           const ScheduleRequest request =
               request_of(algorithm, codec, t.ranks.value, bytes * t.ranks.value);
           const double now =
-              simulate(find_algorithm(algorithm), request, codec, DType::fp16, t).latency_us;
+              simulate({find_algorithm(algorithm), request, codec, DType::fp16, t}).latency_us;
           EXPECT_GE(now, before - 1e-5) << ops;
           before = now;
         }
@@ -506,8 +506,8 @@ TEST(SimulatorProperties, TiesAreBalanced) {
       const ScheduleRequest request{.world_size = n, .elements = elements};
       const CodecPtr codec = one_byte();
       const SimulationResult r =
-          all ? simulate(make_schedule("two_shot", request), *codec, DType::fp16, t)
-              : simulate(find_algorithm("two_shot"), request, *codec, DType::fp16, t);
+          all ? simulate({make_schedule("two_shot", request), *codec, DType::fp16, t})
+              : simulate({find_algorithm("two_shot"), request, *codec, DType::fp16, t});
       const double wire_us = 2 * (n * n / 8.0) * 16e6 / 10'000;
       EXPECT_NEAR(r.latency_us / wire_us, 1, 0.02);
       ASSERT_EQ(r.links.size(), 1u);
@@ -558,8 +558,8 @@ TEST(SimulatorProperties, TheOrderOfOpsInAStepDoesNotMatter) {
     const Schedule schedule = schedule_of(algorithm, *codec, t.ranks.value, 777'778);
     const Schedule other = shuffled(schedule, random);
     for (const Sharing sharing : {Sharing::max_min, Sharing::fifo}) {
-      EXPECT_EQ(simulate(other, *codec, DType::fp16, t, {.sharing = sharing}),
-                simulate(schedule, *codec, DType::fp16, t, {.sharing = sharing}));
+      EXPECT_EQ(simulate({other, *codec, DType::fp16, t, {.sharing = sharing}}),
+                simulate({schedule, *codec, DType::fp16, t, {.sharing = sharing}}));
     }
   });
 }
@@ -660,9 +660,9 @@ TEST(Folding, IsExact) {
           ++folded;
           ++by_algorithm[algorithm.name];
           ++by_kind[t.kind];
-          const SimulationResult one = simulate(plan, t);
+          const SimulationResult one = simulate({plan, t});
           const SimulationResult all =
-              simulate(make_schedule(algorithm.name, request), *codec, DType::fp16, t);
+              simulate({make_schedule(algorithm.name, request), *codec, DType::fp16, t});
           const std::string what =
               fmt::format("{} {} {} {} {}", t.name, name_of(t.kind), n, algorithm.name, codec_name);
           EXPECT_EQ(one.simulated_ranks, 1u) << what;
@@ -702,9 +702,9 @@ TEST(Folding, IsExactForPartsOfMeshesAndSwitches) {
         const CodecPtr codec = find_codec("fp16");
         const ScheduleRequest request{.world_size = ranks, .elements = 12'000'000};
         const SimulationResult one =
-            simulate(find_algorithm(algorithm), request, *codec, DType::fp16, t);
+            simulate({find_algorithm(algorithm), request, *codec, DType::fp16, t});
         const SimulationResult all =
-            simulate(make_schedule(algorithm, request), *codec, DType::fp16, t);
+            simulate({make_schedule(algorithm, request), *codec, DType::fp16, t});
         EXPECT_EQ(one.simulated_ranks, 1u);
         EXPECT_EQ(one.latency, all.latency);
         ASSERT_EQ(one.links.size(), all.links.size());
@@ -720,9 +720,12 @@ TEST(Folding, IsExactForPartsOfMeshesAndSwitches) {
 
 Rank simulated_ranks(const char* algorithm, Rank ranks, std::uint64_t elements, const Topology& t,
                      const AlgorithmOptions& options = {}, const SimulateOptions& how = {}) {
-  return simulate(find_algorithm(algorithm),
-                  {.world_size = ranks, .elements = elements, .options = options},
-                  *find_codec("fp16"), DType::fp16, t, how)
+  return simulate({find_algorithm(algorithm),
+                   {.world_size = ranks, .elements = elements, .options = options},
+                   *find_codec("fp16"),
+                   DType::fp16,
+                   t,
+                   how})
       .simulated_ranks;
 }
 
@@ -776,17 +779,17 @@ TEST(Folding, APlanDoesNotRunWhereItIsWrong) {
   ASSERT_TRUE(plan.folded());
   Topology faster = mesh;
   faster.link_type("link").bandwidth_gb_per_s.value = 20;
-  EXPECT_LT(simulate(plan, faster).latency, simulate(plan, mesh).latency);
+  EXPECT_LT(simulate({plan, faster}).latency, simulate({plan, mesh}).latency);
   Topology late = mesh;
   late.stragglers.push_back({3, assumed(1)});
-  EXPECT_THROW(simulate(plan, late), InvalidInput);
+  EXPECT_THROW(simulate({plan, late}), InvalidInput);
   Topology faulty = mesh;
   faulty.faults.push_back({{false, 1}, {false, 2}, 0.5, "test"});
-  EXPECT_THROW(simulate(plan, faulty), InvalidInput);
-  EXPECT_THROW(simulate(plan, machine(TopologyKind::ring, 8)), InvalidInput);
-  EXPECT_THROW(simulate(plan, mesh, {.sharing = Sharing::fifo}), InvalidInput);
+  EXPECT_THROW(simulate({plan, faulty}), InvalidInput);
+  EXPECT_THROW(simulate({plan, machine(TopologyKind::ring, 8)}), InvalidInput);
+  EXPECT_THROW(simulate({plan, mesh, {.sharing = Sharing::fifo}}), InvalidInput);
   SimulationTrace trace;
-  EXPECT_THROW(simulate(plan, mesh, {.trace = &trace}), InvalidInput);
+  EXPECT_THROW(simulate({plan, mesh, {.trace = &trace}}), InvalidInput);
 }
 
 /// Counted, not timed: tens of thousands of ranks are one.
@@ -876,13 +879,17 @@ TEST(AlikeRanks, AreAsIfListed) {
                                      sharing == Sharing::fifo ? "fifo" : "max-min"));
             Recording alike;
             Recording listed;
-            const SimulationResult all =
-                simulate(schedule, *codec, DType::fp16, t, {.sharing = sharing, .trace = &listed});
-            EXPECT_EQ(simulate(algorithm, request, *codec, DType::fp16, t,
-                               {.sharing = sharing, .trace = &alike}),
+            const SimulationResult all = simulate(
+                {schedule, *codec, DType::fp16, t, {.sharing = sharing, .trace = &listed}});
+            EXPECT_EQ(simulate({algorithm,
+                                request,
+                                *codec,
+                                DType::fp16,
+                                t,
+                                {.sharing = sharing, .trace = &alike}}),
                       all);
             EXPECT_EQ(alike.lines, listed.lines);
-            EXPECT_EQ(simulate(schedule, *codec, DType::fp16, t, {.sharing = sharing}), all);
+            EXPECT_EQ(simulate({schedule, *codec, DType::fp16, t, {.sharing = sharing}}), all);
             EXPECT_EQ(all.simulated_ranks, n);
           }
         }
@@ -904,8 +911,8 @@ TEST(AlikeRanks, RunAsALibraryRunsThem) {
     SCOPED_TRACE(algorithm);
     const ScheduleRequest request{.world_size = 8, .elements = kMiB};
     EXPECT_EQ(
-        simulate(find_algorithm(algorithm), request, *codec, DType::fp16, t, {.library = true}),
-        simulate(make_schedule(algorithm, request), *codec, DType::fp16, t, {.library = true}));
+        simulate({find_algorithm(algorithm), request, *codec, DType::fp16, t, {.library = true}}),
+        simulate({make_schedule(algorithm, request), *codec, DType::fp16, t, {.library = true}}));
   }
 }
 

@@ -804,7 +804,7 @@ using Model = std::function<SimulationResult(const Schedule&, const Codecs&, DTy
 
 SimulationResult right_model(const Schedule& s, const Codecs& c, DType d, const Topology& t,
                              const SimulateOptions& o) {
-  return simulate(s, c, d, t, o);
+  return simulate({s, c, d, t, o});
 }
 
 /// The hand cases that a model gets wrong, in words; empty when there is none.
@@ -863,9 +863,11 @@ TEST(Simulator, MeetsTheTimesWorkedOutByHand) {
 /// additions).
 TEST(Simulator, MeetsThemWhereThePlanListsOneRank) {
   const Topology late = with_straggler(machine(TopologyKind::full_mesh, 4), 2, 10);
-  const SimulationResult r =
-      simulate(find_algorithm("two_shot"), {.world_size = 4, .elements = kElements}, *one_byte(),
-               DType::fp16, late);
+  const SimulationResult r = simulate({find_algorithm("two_shot"),
+                                       {.world_size = 4, .elements = kElements},
+                                       *one_byte(),
+                                       DType::fp16,
+                                       late});
   EXPECT_EQ(r.simulated_ranks, 4u);
   EXPECT_EQ(r.latency, picoseconds_from_us(15 + (3.5 + kTile + 3 + 1) + (3.5 + kTile + 5.75 + 1)));
   EXPECT_EQ(r.breakdown.launch_us, 15);
@@ -884,8 +886,9 @@ TEST(Simulator, CountsBytesByCodec) {
     const CountedCodec outer(1, 1, {3, 2, efficiency});
     for (const bool folded : {true, false}) {
       const SimulationResult r =
-          folded ? simulate(find_algorithm("hierarchical"), request, {outer, *fp16}, DType::fp16, t)
-                 : simulate(make_schedule("hierarchical", request), {outer, *fp16}, DType::fp16, t);
+          folded
+              ? simulate({find_algorithm("hierarchical"), request, {outer, *fp16}, DType::fp16, t})
+              : simulate({make_schedule("hierarchical", request), {outer, *fp16}, DType::fp16, t});
       EXPECT_EQ(r.codec, "counted");
       EXPECT_EQ(r.inner_codec, "fp16");
       // Inside two steps of 4 messages of 40000 bytes, across 4 of 20000; all through ports.
@@ -908,10 +911,11 @@ TEST(Simulator, TheSameCodecTwiceIsOne) {
     const CodecPtr codec = find_codec("qr-q4");
     request.alignment = codec->info().alignment;
     const SimulationResult one =
-        simulate(find_algorithm(algorithm), request, *codec, DType::fp16, t);
+        simulate({find_algorithm(algorithm), request, *codec, DType::fp16, t});
     request.options.inner_codec = "qr-q4";
     const CodecPtr again = find_codec("qr-q4");
-    EXPECT_EQ(simulate(find_algorithm(algorithm), request, {*codec, *again}, DType::fp16, t), one);
+    EXPECT_EQ(simulate({find_algorithm(algorithm), request, {*codec, *again}, DType::fp16, t}),
+              one);
     EXPECT_EQ(one.inner_codec, "");
   }
 }
@@ -921,20 +925,20 @@ TEST(Simulator, BrokenModelsDoNot) {
     return Model(
         [spoil](const Schedule& s, const Codecs& c, DType d, Topology t, const SimulateOptions& o) {
           spoil(t);
-          return simulate(s, c, d, t, o);
+          return simulate({s, c, d, t, o});
         });
   };
   const auto on_schedule = [](const std::function<void(Schedule&)>& spoil) {
     return Model(
         [spoil](Schedule s, const Codecs& c, DType d, const Topology& t, const SimulateOptions& o) {
           spoil(s);
-          return simulate(s, c, d, t, o);
+          return simulate({s, c, d, t, o});
         });
   };
   const auto on_result = [](const std::function<void(SimulationResult&)>& spoil) {
     return Model([spoil](const Schedule& s, const Codecs& c, DType d, const Topology& t,
                          const SimulateOptions& o) {
-      SimulationResult result = simulate(s, c, d, t, o);
+      SimulationResult result = simulate({s, c, d, t, o});
       spoil(result);
       return result;
     });
@@ -962,7 +966,7 @@ TEST(Simulator, BrokenModelsDoNot) {
       {"one message after the other",
        [](const Schedule& s, const Codecs& c, DType d, const Topology& t, SimulateOptions o) {
          o.sharing = Sharing::fifo;
-         return simulate(s, c, d, t, o);
+         return simulate({s, c, d, t, o});
        }},
       {"domains do not limit", on_machine([](Topology& t) {
          for (SharingDomain& domain : t.domains) domain.bandwidth_gb_per_s.value = 1e6;
@@ -986,7 +990,7 @@ TEST(Simulator, BrokenModelsDoNot) {
       {"the library is a kernel",
        [](const Schedule& s, const Codecs& c, DType d, const Topology& t, SimulateOptions o) {
          o.library = false;
-         return simulate(s, c, d, t, o);
+         return simulate({s, c, d, t, o});
        }},
       {"LL at every size", on_machine([](Topology& t) {
          if (t.device.library) t.device.library->low_latency_max_bytes.value = 1e9;
@@ -998,7 +1002,7 @@ TEST(Simulator, BrokenModelsDoNot) {
        [](const Schedule& s, const Codecs& c, DType d, const Topology& t,
           const SimulateOptions& o) {
          const CountedCodec uncompressed(2);
-         return simulate(s, c.outer().name() == "fp16" ? c : uncompressed, d, t, o);
+         return simulate({s, c.outer().name() == "fp16" ? c : uncompressed, d, t, o});
        }},
       {"outputs are not decoded", on_schedule([](Schedule& s) { s.outputs.clear(); })},
       {"every sum starts from its first addend", on_schedule([](Schedule& s) {
@@ -1025,8 +1029,8 @@ TEST(Simulator, BrokenModelsDoNot) {
 
 TEST(Simulator, SaysWhatLinksCarried) {
   // Per step and rank: 1 message inside the group, 2 across, 20000 bytes each; 4 ranks, 2 steps.
-  const SimulationResult r = simulate(written("two_shot", 4), *find_codec("fp16"), DType::fp16,
-                                      machine(TopologyKind::numa, 4, 2));
+  const SimulationResult r = simulate({written("two_shot", 4), *find_codec("fp16"), DType::fp16,
+                                       machine(TopologyKind::numa, 4, 2)});
   EXPECT_EQ(r.wire_bytes, 480000u);
   EXPECT_EQ(r.wire_elements, 240000u);
   ASSERT_EQ(r.links.size(), 3u);
@@ -1045,8 +1049,8 @@ TEST(Simulator, SaysWhatLinksCarried) {
 }
 
 TEST(Simulator, SaysWhatItIsAndWhatItSimulated) {
-  const SimulationResult r = simulate(written("two_shot", 4), *one_byte(), DType::fp16,
-                                      machine(TopologyKind::full_mesh, 4));
+  const SimulationResult r = simulate(
+      {written("two_shot", 4), *one_byte(), DType::fp16, machine(TopologyKind::full_mesh, 4)});
   EXPECT_EQ(r.model, "event-driven");
   EXPECT_EQ(r.topology, "test machine");
   EXPECT_EQ(r.algorithm, "two_shot");
@@ -1127,13 +1131,15 @@ std::vector<Bottleneck> bottlenecks() {
 TEST(Simulator, NamesTheBottleneck) {
   for (const Bottleneck& b : bottlenecks()) {
     const std::string named =
-        simulate(b.schedule, *b.codec, DType::fp16, b.topology, b.options).bottleneck;
+        simulate({b.schedule, *b.codec, DType::fp16, b.topology, b.options}).bottleneck;
     EXPECT_TRUE(named.starts_with(b.expected)) << b.name << ": " << named;
   }
   // One rank stands for all.
-  const SimulationResult folded =
-      simulate(find_algorithm("two_shot"), {.world_size = 4, .elements = kElements * 1000},
-               *find_codec("fp16"), DType::fp16, machine(TopologyKind::switched, 4));
+  const SimulationResult folded = simulate({find_algorithm("two_shot"),
+                                            {.world_size = 4, .elements = kElements * 1000},
+                                            *find_codec("fp16"),
+                                            DType::fp16,
+                                            machine(TopologyKind::switched, 4)});
   EXPECT_EQ(folded.simulated_ranks, 1u);
   EXPECT_EQ(folded.bottleneck,
             "bandwidth of port out of 0 and those like it (100 % of the latency)");
@@ -1146,7 +1152,7 @@ TEST(Simulator, NamesTheLinkOfTheLastChainNotTheBusiest) {
   t = with_fault(t, {false, 0}, {false, 1}, 0.4);
   t = with_fault(t, {false, 2}, {false, 3}, 0.35);
   const SimulationResult r =
-      simulate(messages(4, {{0, 1}, {2, 3}}), *find_codec("fp16"), DType::fp16, t);
+      simulate({messages(4, {{0, 1}, {2, 3}}), *find_codec("fp16"), DType::fp16, t});
   EXPECT_EQ(r.latency, 34'500'000);
   EXPECT_EQ(r.links[0].busiest, "link 2->3");
   EXPECT_EQ(r.bottleneck, "bandwidth of link 0->1 (58 % of the latency)");
@@ -1169,8 +1175,11 @@ TEST(Simulator, TracesWhatHappens) {
     }
   };
   Writer writer;
-  simulate(messages(2, {{0, 1}}), *one_byte(), DType::fp16, machine(TopologyKind::full_mesh, 2),
-           {.trace = &writer});
+  simulate({messages(2, {{0, 1}}),
+            *one_byte(),
+            DType::fp16,
+            machine(TopologyKind::full_mesh, 2),
+            {.trace = &writer}});
   EXPECT_EQ(writer.lines, (std::vector<std::string>{
                               "rank 0 work 0 step 0: 5000000 to 7500000",
                               "rank 0 work 1 step 0: 7500000 to 13500000",
@@ -1186,8 +1195,8 @@ TEST(Simulator, MemoryBoundsWhatKernelsDo) {
   Topology mesh = machine(TopologyKind::full_mesh, 2);
   mesh.device.hbm_gb_per_s.value = 1;
   const SimulationResult r =
-      simulate(make_schedule("one_shot", {.world_size = 2, .elements = 10000}), *find_codec("fp16"),
-               DType::fp16, mesh);
+      simulate({make_schedule("one_shot", {.world_size = 2, .elements = 10000}),
+                *find_codec("fp16"), DType::fp16, mesh});
   EXPECT_EQ(r.latency, 88'500'000);
 }
 
@@ -1195,8 +1204,8 @@ TEST(Simulator, MemoryBoundsWhatKernelsDo) {
 /// table that they meet.
 TEST(Simulator, MeetsTheSmallestCellOfTheMi300xFit) {
   const SimulationResult r =
-      simulate(make_schedule("two_shot", {.world_size = 2, .elements = 16384}), *find_codec("fp16"),
-               DType::fp16, find_topology("mi300x-2"));
+      simulate({make_schedule("two_shot", {.world_size = 2, .elements = 16384}),
+                *find_codec("fp16"), DType::fp16, find_topology("mi300x-2")});
   EXPECT_NEAR(r.latency_us / 8.47, 1, 0.02);
 }
 
@@ -1204,7 +1213,7 @@ TEST(Simulator, MeetsTheSmallestCellOfTheMi300xFit) {
 
 std::string refusal(const Schedule& s, const Codec& codec, DType dtype, const Topology& t,
                     const SimulateOptions& options = {}) {
-  return message_of([&] { simulate(s, codec, dtype, t, options); });
+  return message_of([&] { simulate({s, codec, dtype, t, options}); });
 }
 
 /// What a rank sends in later steps leaves after what it has sent before: the straggler's neighbour
@@ -1215,13 +1224,13 @@ TEST(Simulator, SendsInTheOrderOfSteps) {
     Topology t = machine(TopologyKind::full_mesh, 4);
     t.device.codec_gops_per_s.value = kLargestQuantity;
     const Schedule schedule = make_schedule(algorithm, {.world_size = 4, .elements = 4'000'000});
-    const SimulationResult on_time = simulate(schedule, *codec, DType::fp16, t);
+    const SimulationResult on_time = simulate({schedule, *codec, DType::fp16, t});
     t.stragglers.push_back({1, assumed(on_time.latency_us / 2)});
-    const SimulationResult late = simulate(schedule, *codec, DType::fp16, t);
+    const SimulationResult late = simulate({schedule, *codec, DType::fp16, t});
     EXPECT_LE(late.latency_us, on_time.latency_us * 1.5 + 1e-3) << algorithm;
     // One at a time on each link, or, of one step, in equal parts: as long.
     const SimulationResult fifo =
-        simulate(schedule, *codec, DType::fp16, t, {.sharing = Sharing::fifo});
+        simulate({schedule, *codec, DType::fp16, t, {.sharing = Sharing::fifo}});
     EXPECT_NEAR(late.latency_us, fifo.latency_us, 1e-3) << algorithm;
   }
 }
@@ -1262,8 +1271,8 @@ TEST(Simulator, NamesRanksWithoutAWay) {
   EXPECT_EQ(refusal(messages(4, {{0, 3}}), *fp16, DType::fp16, with_domain()),
             "topology 'test machine': there is no way from rank 0 to rank 3");
   // Only those that have something to send need a way.
-  EXPECT_EQ(simulate(messages(4, {{2, 1}}), *fp16, DType::fp16,
-                     with_fault(machine(TopologyKind::full_mesh, 4), {false, 1}, {false, 2}, 0))
+  EXPECT_EQ(simulate({messages(4, {{2, 1}}), *fp16, DType::fp16,
+                      with_fault(machine(TopologyKind::full_mesh, 4), {false, 1}, {false, 2}, 0)})
                 .latency,
             16'500'000);
 }
@@ -1292,8 +1301,9 @@ TEST(Simulator, TakesNoMemoryForLinksThatNobodyUses) {
   for (const Sharing sharing : {Sharing::max_min, Sharing::fifo}) {
     LinksInTrace trace;
     const SimulationResult r =
-        simulate(far, *one_byte(), DType::fp16, large, {.sharing = sharing, .trace = &trace});
-    EXPECT_EQ(r.latency, simulate(messages(2, {{0, 1}}), *one_byte(), DType::fp16, small).latency);
+        simulate({far, *one_byte(), DType::fp16, large, {.sharing = sharing, .trace = &trace}});
+    EXPECT_EQ(r.latency,
+              simulate({messages(2, {{0, 1}}), *one_byte(), DType::fp16, small}).latency);
     EXPECT_EQ(trace.links, std::set<LinkId>{link});
     ASSERT_EQ(r.links.size(), 1u);
     EXPECT_EQ(r.links[0].links, 1u);
@@ -1304,9 +1314,11 @@ TEST(Simulator, TakesNoMemoryForLinksThatNobodyUses) {
 // 2^14 ranks that send each other 2^39 bytes: 2^67 bytes, less what a rank does not send itself.
 TEST(Simulator, CountsMoreBytesThan64BitsHold) {
   constexpr Rank kRanks = 1 << 14;
-  const SimulationResult r =
-      simulate(find_algorithm("one_shot"), {.world_size = kRanks, .elements = kMaxElements / 2},
-               *one_byte(), DType::fp16, machine(TopologyKind::switched, kRanks));
+  const SimulationResult r = simulate({find_algorithm("one_shot"),
+                                       {.world_size = kRanks, .elements = kMaxElements / 2},
+                                       *one_byte(),
+                                       DType::fp16,
+                                       machine(TopologyKind::switched, kRanks)});
   const WideCount bytes = WideCount{kRanks} * (kRanks - 1) * (kMaxElements / 2);
   EXPECT_GT(bytes, UINT64_MAX);
   EXPECT_EQ(r.wire_bytes, bytes);
@@ -1317,8 +1329,11 @@ TEST(Simulator, CountsMoreBytesThan64BitsHold) {
 
 TEST(Simulator, RefusesMessagesThatCrossTooManyLinks) {
   const auto refused = [](std::uint64_t most) {
-    simulate(messages(8, {{0, 4}, {0, 1}}), *one_byte(), DType::fp16,
-             machine(TopologyKind::ring, 8), {.most_crossings = most});
+    simulate({messages(8, {{0, 4}, {0, 1}}),
+              *one_byte(),
+              DType::fp16,
+              machine(TopologyKind::ring, 8),
+              {.most_crossings = most}});
   };
   EXPECT_NO_THROW(refused(5));
   EXPECT_EQ(message_of([&] { refused(4); }),
@@ -1327,18 +1342,24 @@ TEST(Simulator, RefusesMessagesThatCrossTooManyLinks) {
             "algorithm whose messages go to near ranks");
   // Of all ranks, where the plan lists one.
   expect_contains(message_of([] {
-                    simulate(find_algorithm("one_shot"), {.world_size = 8, .elements = 8},
-                             *one_byte(), DType::fp16,
-                             with_straggler(machine(TopologyKind::ring, 8), 1, 1),
-                             {.most_crossings = 8 * 16 - 1});
+                    simulate({find_algorithm("one_shot"),
+                              {.world_size = 8, .elements = 8},
+                              *one_byte(),
+                              DType::fp16,
+                              with_straggler(machine(TopologyKind::ring, 8), 1, 1),
+                              {.most_crossings = 8 * 16 - 1}});
                   }),
                   "cross more than 127 links");
 }
 
 TEST(Simulator, RefusesRatesThatAreSolvedForTooOften) {
   const auto run = [](std::uint64_t most) {
-    simulate(find_algorithm("tree"), {.world_size = 64, .elements = 6400}, *one_byte(), DType::fp16,
-             torus_machine({8, 8}), {.most_solved = most});
+    simulate({find_algorithm("tree"),
+              {.world_size = 64, .elements = 6400},
+              *one_byte(),
+              DType::fp16,
+              torus_machine({8, 8}),
+              {.most_solved = most}});
   };
   EXPECT_EQ(message_of([&] { run(1 << 12); }),
             "tree of 64 ranks on topology 'test machine': its messages share links in so many ways "

@@ -29,7 +29,7 @@ GroupCollective collective(std::vector<Rank> ranks, const std::string& algorithm
 
 std::vector<GroupTime> times(const std::vector<GroupCollective>& collectives, const Topology& t,
                              const SimulateOptions& options = {}) {
-  return simulate(Workload{"test", "test", collectives}, t, options);
+  return simulate_workload(Workload{"test", "test", collectives}, t, options);
 }
 
 SimulationResult alone(const GroupCollective& c, const Topology& t,
@@ -97,11 +97,13 @@ TEST(Placement, OfAllRanksInTheirOrderIsNone) {
     const Topology t = random_machine(dice);
     const GroupCollective c = random_collective(dice, all_ranks(t));
     const CodecPtr codec = find_codec(c.codec);
-    const SimulationResult plain = simulate(find_algorithm(c.algorithm),
-                                            {.world_size = t.ranks.value,
-                                             .elements = c.bytes / 2,
-                                             .alignment = codec->info().alignment},
-                                            *codec, DType::fp16, t);
+    const SimulationResult plain = simulate({find_algorithm(c.algorithm),
+                                             {.world_size = t.ranks.value,
+                                              .elements = c.bytes / 2,
+                                              .alignment = codec->info().alignment},
+                                             *codec,
+                                             DType::fp16,
+                                             t});
     const SimulationResult placed = alone(c, t);
     EXPECT_EQ(placed.latency, plain.latency);
     EXPECT_EQ(placed.wire_bytes, plain.wire_bytes);
@@ -413,14 +415,15 @@ TEST(WorkloadFile, SaysWhatRuns) {
   EXPECT_EQ(w.collectives[0].bytes, 256 * kKiB);
   EXPECT_EQ(w.collectives[1].start_us, 12.5);
   EXPECT_GT(w.collectives[1].pair_bytes[0][0], w.collectives[1].pair_bytes[0][3]);
-  EXPECT_EQ(simulate(w, machine(TopologyKind::switched, 8)).size(), 2U);
+  EXPECT_EQ(simulate_workload(w, machine(TopologyKind::switched, 8)).size(), 2U);
 }
 
 TEST(WorkloadFile, RefusesWhatDoesNotFit) {
   const auto refusal = [](std::string text, const std::string& right, const std::string& wrong) {
     text.replace(text.find(right), right.size(), wrong);
-    return message_of(
-        [&] { simulate(parse_workload(text, "w.toml"), machine(TopologyKind::switched, 8)); });
+    return message_of([&] {
+      simulate_workload(parse_workload(text, "w.toml"), machine(TopologyKind::switched, 8));
+    });
   };
   expect_contains(refusal(kWorkload, "\"256K\"", "\"256 kB\""),
                   "w.toml: key 'collectives[0].bytes': it must be a number of bytes");

@@ -16,7 +16,7 @@ int main() {
   std::vector<std::byte> outputs(inputs.size(), std::byte{1});
   arlab::execute(schedule, *codec, arlab::DType::fp16, inputs, outputs);
   const auto time =
-      arlab::simulate(schedule, *codec, arlab::DType::fp16, arlab::find_topology("mi300x-4"));
+      arlab::simulate({schedule, *codec, arlab::DType::fp16, arlab::find_topology("mi300x-4")});
   const std::uint16_t bits = arlab::as_u16(std::span<const std::byte>(outputs))[17];
   const bool zero = (bits & 0x7FFF) == 0;  // qr-q4 decodes a block of zeros to -0
   return zero && time.latency_us > 0 ? 0 : 1;

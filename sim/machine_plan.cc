@@ -1,0 +1,182 @@
+#include "sim/machine_plan.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "sim/channels.h"
+#include "sim/device/kernel_model.h"
+#include "sim/nccl.h"
+
+namespace arlab {
+
+void require_room(Rank world_size, std::string_view algorithm, const Topology& topology) {
+  if (world_size > topology.ranks.value) {
+    fail("schedule '{}' has {} ranks, but topology '{}' has only {}", algorithm, world_size,
+         topology.name, topology.ranks.value);
+  }
+}
+
+void require_multicast(const Topology& topology, const SimulateOptions& options, bool is_nvls) {
+  if (!options.multicast && !is_nvls) return;
+  const char* what = is_nvls ? "nvls" : "--multicast";
+  if (options.sharing == Sharing::fifo) {
+    fail(
+        "{} with --sharing fifo: a message that crosses many ports at once has no turn at each; "
+        "allowed is max_min",
+        what);
+  }
+  if (is_nvls || topology.in_switch.multicast) return;
+  fail(
+      "--multicast: topology '{}' has no switch that spreads messages, [switch] with multicast = "
+      "true",
+      topology.name);
+}
+
+namespace {
+
+/// Why a plan cannot be folded, in words.
+std::string why_all_ranks(const Algorithm& algorithm, const ScheduleRequest& request,
+                          const Topology& topology, const SimulateOptions& options) {
+  if (options.trace != nullptr) return "the timeline shows all";
+  if (options.sharing != Sharing::max_min) return "that is for max-min sharing";
+  const FabricShifts shifts = shifts_of(topology);
+  if (!shifts.any && shifts.extents.empty()) {
+    return fmt::format("topology '{}' does not look the same from all of them", topology.name);
+  }
+  if (!shifts.any && request.world_size != topology.ranks.value) {
+    return fmt::format("topology '{}' has {}", topology.name, topology.ranks.value);
+  }
+  if (!algorithm.symmetry) return fmt::format("ranks do different things in {}", algorithm.name);
+  const RankSymmetry symmetry = algorithm.symmetry(request);
+  if (symmetry.kind == RankSymmetry::none) {
+    return fmt::format(
+        "{} elements do not make equal chunks of multiples of {}; allowed are sizes "
+        "that do",
+        request.elements, request.alignment);
+  }
+  if (symmetry.kind == RankSymmetry::grouped) {
+    return fmt::format(
+        "groups of {} do not lie in '{}' like each other; allowed are group sizes "
+        "that do",
+        symmetry.group_size, topology.name);
+  }
+  return fmt::format("'{}' looks different when all move up by one", topology.name);
+}
+
+Plan plan_of_one_copy(const Algorithm& algorithm, const ScheduleRequest& request,
+                      const Codecs& codecs, DType dtype, const Topology& topology,
+                      const SimulateOptions& options) {
+  if (options.sharing == Sharing::max_min && options.trace == nullptr) {
+    const FabricShifts shifts = shifts_of(topology);
+    std::optional<Plan> folded =
+        folded_plan_of(algorithm, request, codecs, dtype, shifts.extents, shifts.any);
+    if (folded) return std::move(*folded);
+  }
+  if (topology.device_overrides.empty()) {
+    std::optional<Plan> alike = alike_plan_of(algorithm, request, codecs, dtype);
+    if (alike) return std::move(*alike);
+  }
+  try {
+    return plan_of(make_schedule(algorithm.name, request), codecs, dtype);
+  } catch (const TooManyOps& error) {
+    fail("{}; one rank cannot stand for all, since {}", error.what(),
+         why_all_ranks(algorithm, request, topology, options));
+  }
+}
+
+/// Whether one rank may stand for all where each does what the one before it does.
+bool may_fold(const ScheduleRequest& request, const Topology& topology,
+              const SimulateOptions& options) {
+  if (options.sharing != Sharing::max_min || options.trace != nullptr) return false;
+  const FabricShifts shifts = shifts_of(topology);
+  if (shifts.any) return request.world_size > 1;
+  const auto extents = std::count_if(shifts.extents.begin(), shifts.extents.end(),
+                                     [](Rank extent) { return extent > 1; });
+  return request.world_size == topology.ranks.value && extents == 1;
+}
+
+/// As many copies as the library takes channels for this size, at most one per order.
+Plan plan_in_channels(const Algorithm& algorithm, const ScheduleRequest& request,
+                      const Codecs& codecs, DType dtype, const Topology& topology,
+                      std::vector<RankOrder> orders) {
+  const std::uint64_t payload = request.elements * size_of(dtype);
+  const std::uint64_t most = std::min<std::uint64_t>(library_channels(topology.device, payload),
+                                                     request.elements / request.alignment);
+  if (orders.size() > most) orders.resize(std::max<std::uint64_t>(1, most));
+  std::vector<Plan> copies;
+  std::uint64_t begin = 0;
+  for (std::uint64_t i = 1; i <= orders.size(); ++i) {
+    ScheduleRequest share = request;
+    const std::uint64_t end = request.elements * i / orders.size();
+    share.elements = end - begin;
+    begin = end;
+    // Most shares are equal.
+    if (!copies.empty() && copies.back().elements == share.elements) {
+      copies.push_back(copies.back());
+    } else {
+      copies.push_back(plan_of(make_schedule(algorithm.name, share), codecs, dtype));
+    }
+  }
+  return in_channels(copies, orders);
+}
+
+/// Whether the library of the machine is NCCL as [nccl] has it. What [library] was fitted to is its
+/// own. Throws InvalidInput when there is only [nccl], and NCCL has no such algorithm.
+bool is_nccl(const Algorithm& algorithm, const Topology& topology) {
+  const bool has_own = topology.device.library.has_value() && algorithm.name == "ring";
+  if (!topology.device.nccl || has_own) return false;
+  if (nccl_runs(algorithm)) return true;
+  if (topology.device.library) return false;
+  fail(
+      "NCCL has no '{}': with --library on topology '{}' allowed are ring, nvls, all_gather, "
+      "reduce_scatter, all_to_all",
+      algorithm.name, topology.name);
+}
+
+}  // namespace
+
+Plan plan_of(const Algorithm& algorithm, const ScheduleRequest& request, const Codecs& codecs,
+             DType dtype, const Topology& topology, const SimulateOptions& options) {
+  require_valid(topology, topology.name);
+  require_room(request.world_size, algorithm.name, topology);
+  const bool folds = may_fold(request, topology, options);
+  const bool is_nvls = &algorithm == &nvls_algorithm();
+  require_multicast(topology, options, is_nvls);
+  if (options.library && is_nccl(algorithm, topology)) {
+    return nccl_plan(algorithm, request, codecs, dtype, topology, folds);
+  }
+  if (is_nvls) return nvls_plan(request, codecs, dtype, topology, folds, false);
+  const std::uint64_t channels =
+      options.library ? library_channels(topology.device, request.elements * size_of(dtype)) : 1;
+  Plan plan = plan_of_one_copy(algorithm, request, codecs, dtype, topology, options);
+  if (options.multicast) return with_multicast(std::move(plan));
+  if (!options.library) return plan;
+  // Of a single one the order counts, too.
+  std::vector<RankOrder> orders =
+      channel_orders(topology, request.world_size, std::max<std::uint64_t>(2, channels));
+  if (orders.size() == 1 || sends_to_all(plan)) return plan;
+  return plan_in_channels(algorithm, request, codecs, dtype, topology, std::move(orders));
+}
+
+Plan placeable_plan_of(const Algorithm& algorithm, const ScheduleRequest& request,
+                       const Codecs& codecs, DType dtype, const Topology& topology, bool library) {
+  if (&algorithm == &nvls_algorithm()) {
+    fail("nvls of some ranks of '{}' is not simulated; allowed are other algorithms",
+         topology.name);
+  }
+  if (library && is_nccl(algorithm, topology)) {
+    return with_all_ranks(nccl_plan(algorithm, request, codecs, dtype, topology, false));
+  }
+  Plan plan = plan_of(make_schedule(algorithm.name, request), codecs, dtype);
+  if (!library || topology.kind != TopologyKind::full_mesh) return plan;
+  Topology part = topology;
+  part.ranks.value = request.world_size;
+  const std::uint64_t channels = library_channels(part.device, request.elements * size_of(dtype));
+  std::vector<RankOrder> orders =
+      channel_orders(part, request.world_size, std::max<std::uint64_t>(2, channels));
+  if (orders.size() == 1 || sends_to_all(plan)) return plan;
+  return plan_in_channels(algorithm, request, codecs, dtype, part, std::move(orders));
+}
+
+}  // namespace arlab

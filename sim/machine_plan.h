@@ -1,0 +1,33 @@
+// The plan of an algorithm on a machine: how much of it has to be listed, and what the vendor's
+// library or a switch makes of it.
+//
+// Asks algorithm and topology what looks the same from each rank; knows nothing of times.
+#pragma once
+
+#include "sim/plan.h"
+#include "sim/simulation.h"
+#include "sim/topology/topology.h"
+
+namespace arlab {
+
+/// Where all ranks do the same on a fabric that looks the same from each of them, it is folded: one
+/// rank stands for all, exactly, and 65,536 ranks cost no more than one. Where only the fabric
+/// differs (a straggler, a slow link), it lists one rank, and all are simulated. Throws InvalidInput
+/// when the topology is too small or not valid, or the algorithm does not take the request or the
+/// options.
+Plan plan_of(const Algorithm& algorithm, const ScheduleRequest& request, const Codecs& codecs,
+             DType dtype, const Topology& topology, const SimulateOptions& options = {});
+
+/// The plan of all ranks of an algorithm, which simulate_together() can place; ranks of the topology
+/// count as far as the library's channels lie on links between all of them.
+Plan placeable_plan_of(const Algorithm& algorithm, const ScheduleRequest& request,
+                       const Codecs& codecs, DType dtype, const Topology& topology, bool library);
+
+// What both plans and runs need of a topology. Throw InvalidInput.
+
+/// So many ranks.
+void require_room(Rank world_size, std::string_view algorithm, const Topology& topology);
+/// A switch that spreads messages, if the options or NVLS ask for one.
+void require_multicast(const Topology& topology, const SimulateOptions& options, bool is_nvls);
+
+}  // namespace arlab

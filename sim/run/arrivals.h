@@ -1,0 +1,55 @@
+// What the stages of a run wait for: how much of it has come, and what came last.
+//
+// A stage begins with the last of what it waits for. Most of a million messages are not the last,
+// so only the one that will be complete last is kept for a stage; of those that are complete at the
+// same instant the one that was delivered last. Sets timers of the engine, and does nothing else to
+// it.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "sim/network/engine.h"
+#include "sim/run/copies.h"
+
+namespace arlab {
+
+/// A message that has been delivered, and when it is complete.
+struct Arrival {
+  MessageId message = 0;
+  ResourceId limit = kNoLimit;
+  Picoseconds network = 0;  ///< what the network took
+  Picoseconds gone = 0;     ///< the sender is done with it
+  Picoseconds queued = 0;   ///< FIFO: what it waited for others on later links
+  Picoseconds there = 0;
+  TimerId timer = 0;  ///< rings then
+};
+
+class Arrivals {
+ public:
+  explicit Arrivals(const Copies& copies);
+
+  StageId stages() const { return static_cast<StageId>(awaited_.size()); }
+  bool awaits_nothing(StageId id) const { return awaited_[id] == 0; }
+  /// All of it has come, and is there.
+  bool is_complete(StageId id) const;
+
+  /// A message for the stage has been delivered. Says whether the stage is complete with it; unless
+  /// the message is there now, a timer with this tag will ring for take_latest() some time.
+  bool arrive(StageId id, const Arrival& arrival, NetworkEngine& engine, std::uint64_t timer_tag);
+  /// The latest message for the stage is there now.
+  Arrival take_latest(StageId id);
+  /// An earlier stage that the stage waits for is done.
+  void count_stage(StageId id) { --awaited_[id]; }
+
+ private:
+  static constexpr std::uint32_t kNone = UINT32_MAX;
+  std::uint32_t acquire();
+
+  std::vector<std::uint32_t> awaited_;  ///< by stage: what has not come yet
+  std::vector<std::uint32_t> latest_;   ///< by stage: of arrivals_, or kNone
+  std::vector<Arrival> arrivals_;
+  std::vector<std::uint32_t> free_;
+};
+
+}  // namespace arlab

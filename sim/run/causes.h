@@ -1,0 +1,60 @@
+// What led to what in a run: instants, each with the one that it had to wait for and what filled the
+// time between; and with which of them each collective ends so far.
+//
+// A record that whoever simulates writes into. critical_path.h reads it.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "sim/network/growing_array.h"
+#include "sim/network/time.h"
+
+namespace arlab {
+
+/// What filled the time before an instant.
+enum class Span : std::uint8_t { nothing, launch, latency, queue, message, stage, work };
+
+struct Cause {
+  Picoseconds time = 0;
+  Picoseconds network = 0;    ///< message: what the network took
+  std::uint32_t before = 0;   ///< index of the cause
+  std::uint32_t subject = 0;  ///< message, stage, or rank of a launch and of work
+  /// Message, queue: the resource that the network blames; work: a CodecLimit.
+  std::uint32_t limit = 0;
+  Span span = Span::nothing;
+};
+static_assert(sizeof(Cause) == 32);
+using CauseId = std::uint32_t;
+
+class Causes {
+ public:
+  /// What a collective ends with.
+  struct End {
+    CauseId last = 0;
+    Picoseconds time = 0;  ///< of `last`, or of what has no cause yet, if that is later
+  };
+
+  /// Cause 0 is the beginning.
+  explicit Causes(std::size_t jobs) : ends_(jobs) { causes_.append(); }
+
+  CauseId add(std::uint32_t job, Picoseconds time, CauseId before, Span span,
+              std::uint32_t subject = 0, Picoseconds network = 0, std::uint32_t limit = 0) {
+    const auto id = static_cast<CauseId>(causes_.append());
+    causes_[id] = {time, network, before, subject, limit, span};
+    End& end = ends_[job];
+    if (time > end.time) end = {id, time};
+    return id;
+  }
+
+  const Cause& operator[](CauseId id) const { return causes_[id]; }
+  Picoseconds time_of(CauseId id) const { return causes_[id].time; }
+  End& end_of(std::uint32_t job) { return ends_[job]; }
+  CauseId last_of(std::uint32_t job) const { return ends_[job].last; }
+
+ private:
+  GrowingArray<Cause> causes_;
+  std::vector<End> ends_;  ///< by job
+};
+
+}  // namespace arlab

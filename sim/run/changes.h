@@ -1,0 +1,56 @@
+// Links that change in mid-run, and traffic of others (Topology::link_events, background).
+//
+// Changes bandwidths and ways, starts and stops flows of others. Of the run's own messages it knows
+// nothing: those that have lost their way it hands back.
+#pragma once
+
+#include <cstddef>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "sim/network/flow_engine.h"
+#include "sim/run/ways.h"
+
+namespace arlab {
+
+class Changes {
+ public:
+  static bool any(const Topology& topology) {
+    return !topology.link_events.empty() || !topology.background.empty();
+  }
+
+  /// Throws InvalidInput when a link or node of them is not there.
+  Changes(const Topology& topology, const Fabric& fabric, Ways& ways, FlowEngine& engine);
+
+  std::size_t size() const { return changes_.size(); }
+  Picoseconds time_of(std::size_t change) const { return changes_[change].time; }
+  /// It happens now. Returns messages that have to go another way. Throws InvalidInput when there is
+  /// none for a flow of others.
+  std::vector<FlowEngine::Withdrawn> happen(std::size_t change);
+
+ private:
+  /// What happens at an instant to links, or to a flow of others.
+  struct Change {
+    enum Kind : std::uint8_t { links, begin, end } kind;
+    std::size_t index;  ///< of the topology's link_events or background
+    Picoseconds time;
+  };
+
+  NodeId node_of(NodeName name) const;
+  void find_links(std::size_t event);
+  std::vector<FlowEngine::Withdrawn> change_links(std::size_t event);
+  void begin_flow(std::size_t flow);
+
+  const Topology& topology_;
+  const Fabric& fabric_;
+  Ways& ways_;
+  FlowEngine& engine_;
+  std::vector<Change> changes_;
+  std::vector<std::vector<std::pair<LinkId, double>>> event_links_;  ///< by event, with GB/s
+  std::set<LinkId> dead_;
+  std::vector<LinkFault> failed_;     ///< what these are
+  std::vector<FlowSlot> background_;  ///< by flow of the topology
+};
+
+}  // namespace arlab

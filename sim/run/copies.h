@@ -1,0 +1,76 @@
+// The symmetry view of a plan: which stages and messages are simulated, whatever few it lists.
+//
+// A plan that lists rank 0 alone may stand for copies of it on every rank (Plan::is_alike). Numbers
+// of what is simulated are those of the plan, or run over the copies: stages of all ranks stand
+// together, as in a plan that lists them; of messages those of one rank, which are sent one after
+// the other. Knows the plan, and nothing of times.
+#pragma once
+
+#include "reference/wide_count.h"
+#include "sim/plan.h"
+
+namespace arlab {
+
+class Copies {
+ public:
+  /// The plan must outlive it.
+  explicit Copies(const Plan& plan)
+      : plan_(plan),
+        ranks_(plan.folded() ? 1 : plan.world_size),
+        copies_(plan.is_alike ? plan.world_size : 1),
+        messages_per_copy_(static_cast<std::uint32_t>(plan.messages.size())) {}
+
+  const Plan& plan() const { return plan_; }
+  Rank ranks() const { return ranks_; }
+  StageId stages() const { return static_cast<StageId>(plan_.stages.size() * copies_); }
+  std::uint64_t messages() const { return std::uint64_t{messages_per_copy_} * copies_; }
+  /// How many ranks each one of the plan stands for, simulated or not.
+  WideCount times() const { return WideCount{plan_.ranks_per_rank} * copies_; }
+  Rank copies() const { return copies_; }
+
+  /// Of the plan, that this is or is a copy of.
+  StageId listed(StageId id) const { return id / copies_; }
+  const Stage& stage(StageId id) const { return plan_.stages[listed(id)]; }
+  Rank rank_of(StageId id) const { return stage(id).rank + id % copies_; }
+  /// Of a stage of the plan, on this rank.
+  StageId stage_on(StageId listed, Rank rank) const;
+
+  MessageId first_message_of(StageId id) const {
+    return stage(id).first_message + id % copies_ * messages_per_copy_;
+  }
+  PlannedMessage message(MessageId id) const {
+    const Rank rank = plan_.is_alike ? id / messages_per_copy_ : 0;
+    return message_on(id - rank * messages_per_copy_, rank);
+  }
+  /// Of a message of the plan, as this rank sends it.
+  PlannedMessage message_on(std::uint32_t listed, Rank rank) const {
+    PlannedMessage message = plan_.messages[listed];
+    if (plan_.is_alike) move_up(message, rank);
+    return message;
+  }
+
+  /// Where it is delivered, among the ranks that are simulated.
+  Rank receiver_of(const PlannedMessage& message) const {
+    if (plan_.folded()) return 0;
+    return message.reach == Reach::reduction ? message.from : message.to;
+  }
+  /// Calls visit(rank) for those that the message reaches; the one that stands for all is reached
+  /// by the messages of all.
+  template <class Visit>
+  void for_each_receiver(const PlannedMessage& message, Visit visit) const {
+    if (message.reach != Reach::multicast) return visit(receiver_of(message));
+    for (Rank up = 1; up < plan_.world_size; ++up) {
+      visit(plan_.folded() ? 0 : (message.from + up) % plan_.world_size);
+    }
+  }
+
+ private:
+  void move_up(PlannedMessage& message, Rank by) const;
+
+  const Plan& plan_;
+  Rank ranks_;
+  Rank copies_;
+  std::uint32_t messages_per_copy_;
+};
+
+}  // namespace arlab

@@ -1,0 +1,57 @@
+// What the stages and messages of a run cost, as the kernel models of their devices say.
+//
+// Asks models and routes; changes nothing.
+#pragma once
+
+#include <vector>
+
+#include "sim/run/copies.h"
+#include "sim/run/jobs.h"
+#include "sim/run/ways.h"
+
+namespace arlab {
+
+class Costs {
+ public:
+  /// `efficiency`: the share of their bandwidth that links of the fabric have.
+  Costs(const Copies& copies, const Jobs& jobs, Ways& ways, double efficiency);
+
+  const KernelModel& kernel_of(StageId id) const {
+    return jobs_.kernel_of(copies_.stage(id), copies_.rank_of(id));
+  }
+  const StageCost& of(StageId id) const { return costs_[copies_.listed(id)].stage; }
+  TimeParts stage_parts(StageId id) const { return kernel_of(id).stage_time(of(id)); }
+
+  /// From the begin of its stage until it has left, given what the network took; until the next call.
+  const TimeParts& message_parts(const PlannedMessage& message, Picoseconds network);
+  /// What the network moves for it on its links, `efficiency` considered.
+  std::uint64_t link_bytes(const PlannedMessage& message, double reduction_efficiency) const;
+  /// KernelModel::gather_us() where it ends. Both sides of an exchange gather alike, where they have
+  /// the same device.
+  double gather_us(const PlannedMessage& message) const;
+
+ private:
+  struct Cost {
+    StageCost stage;
+    double gather_us;
+  };
+  /// What the time of a message depends on.
+  struct PartsOfMessage {
+    StageId stage = 0;  ///< of the plan
+    std::uint64_t bytes = 0;
+    std::uint64_t inner_bytes = 0;
+    Picoseconds network = -1;
+    double link_gb_per_s = 0;
+    bool operator==(const PartsOfMessage&) const = default;
+  };
+
+  const Copies& copies_;
+  const Jobs& jobs_;
+  Ways& ways_;
+  double efficiency_;
+  std::vector<Cost> costs_;  ///< by stage of the plan
+  PartsOfMessage parts_of_;  ///< what parts_ are of
+  TimeParts parts_;
+};
+
+}  // namespace arlab

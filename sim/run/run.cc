@@ -1,0 +1,383 @@
+#include "sim/run/run.h"
+
+#include <algorithm>
+
+#include "sim/network/fifo_engine.h"
+#include "sim/run/critical_path.h"
+#include "sim/run/later.h"
+#include "sim/run/tags.h"
+
+namespace arlab {
+
+Run::Run(const Plan& plan, const Jobs& jobs, const Topology& topology, const Fabric& fabric,
+         const SimulateOptions& options)
+    : plan_(plan),
+      jobs_(jobs),
+      topology_(topology),
+      fabric_(fabric),
+      fifo_(options.sharing == Sharing::fifo),
+      copies_(plan),
+      effort_(copies_, topology, fabric, options),
+      ways_(fabric, topology, copies_, effort_.crossings(), Changes::any(topology)),
+      costs_(copies_, jobs, ways_, jobs.link_efficiency()),
+      jitter_(topology.jitter, options.seed),
+      causes_(jobs.size()),
+      arrivals_(copies_),
+      begun_by_(copies_.stages()),
+      last_messages_(jobs.size()) {
+  if (fifo_) {
+    if (Changes::any(topology)) fail("link_events and background need --sharing max_min");
+    engine_ = std::make_unique<FifoEngine>(ways_.network(), *this);
+  } else {
+    auto flows = std::make_unique<FlowEngine>(ways_.network(), *this, plan_.channels);
+    if (Changes::any(topology)) changes_.emplace(topology, fabric, ways_, *flows);
+    engine_ = std::move(flows);
+  }
+  if (options.trace == nullptr) return;
+  timeline_.emplace(*options.trace, copies_, ways_, fabric, options.sharing);
+  engine_->set_trace(&*timeline_);
+}
+
+std::vector<SimulationResult> Run::results() {
+  for (std::uint32_t i = 0; changes_ && i < changes_->size(); ++i) {
+    engine_->call_at(changes_->time_of(i), timer_tag(i, RunTimer::change));
+  }
+  start_ranks();
+  engine_->run();
+  Picoseconds end = 0;
+  for (std::uint32_t job = 0; job < jobs_.size(); ++job) {
+    add_last_message(job);
+    end = std::max(end, causes_.time_of(causes_.last_of(job)));
+  }
+  CriticalPath path(causes_, copies_, jobs_, costs_, ways_, topology_);
+  std::vector<SimulationResult> results;
+  for (std::uint32_t job = 0; job < jobs_.size(); ++job) {
+    results.push_back(result_of(job));
+    results.back().links = link_use_.by_class(*engine_, ways_, fabric_, end);
+    path.explain(results.back(), job);
+  }
+  return results;
+}
+
+SimulationResult Run::result_of(std::uint32_t job) const {
+  const Plan& plan = *jobs_[job].plan;
+  SimulationResult r{.model = std::string(kSimulatorModel),
+                     .topology = topology_.name,
+                     .algorithm = plan.algorithm,
+                     .collective = plan.collective,
+                     .codec = plan.codec,
+                     .inner_codec = plan.inner_codec,
+                     .dtype = plan.dtype,
+                     .world_size = plan.world_size,
+                     .runs_nccl = plan.is_nccl,
+                     .payload_bytes = plan.elements * size_of(plan.dtype),
+                     .simulated_ranks = plan.folded() ? 1 : plan.world_size,
+                     .breakdown = {},
+                     .links = {},
+                     .bottleneck = {}};
+  for (const PlannedMessage& message : plan.messages) {
+    r.wire_bytes += message.bytes * copies_.times();
+    r.wire_elements += message.elements * copies_.times();
+  }
+  r.latency = causes_.time_of(causes_.last_of(job)) - picoseconds_from_us(jobs_[job].start_us);
+  r.latency_us = us_from_picoseconds(r.latency);
+  r.algbw_gb_per_s = static_cast<double>(r.payload_bytes) / (r.latency_us * 1e3);
+  r.busbw_gb_per_s = r.algbw_gb_per_s * bus_bandwidth_factor(plan.collective, plan.world_size);
+  return r;
+}
+
+// ---------------------------------------------------------------- stages
+
+void Run::start_ranks() {
+  std::vector<double> delay_us(copies_.ranks(), 0);
+  for (const Straggler& straggler : topology_.stragglers) {
+    if (straggler.rank < delay_us.size()) delay_us[straggler.rank] = straggler.delay_us.value;
+  }
+  places_.resize(std::size_t{copies_.ranks()} * plan_.channels);
+  for (std::uint32_t job = 0; job < jobs_.size(); ++job) launch(job, delay_us);
+  for (StageId id = 0; id < arrivals_.stages(); ++id) {
+    if (arrivals_.awaits_nothing(id)) begin_at(id, places_[place_of(id)].ready);
+  }
+}
+
+void Run::launch(std::uint32_t j, const std::vector<double>& delay_us) {
+  const Job& job = jobs_[j];
+  const Picoseconds called = picoseconds_from_us(job.start_us);
+  CauseId call = 0;
+  if (called > 0) call = causes_.add(j, called, 0, Span::nothing);
+  const Rank taking_part = job.ranks.empty() ? copies_.ranks() : job.plan->world_size;
+  for (Rank channel = 0; channel < job.plan->channels; ++channel) {
+    for (Rank i = 0; i < taking_part; ++i) {
+      const Rank rank = job.ranks.empty() ? i : job.ranks[i];
+      const double late_us = jitter_.launch_us(j, rank);
+      const Picoseconds at =
+          later_by(called, jobs_.kernel_of(job, rank).launch_us() + delay_us[rank] + late_us);
+      const CauseId ready = causes_.add(j, at, call, Span::launch, rank);
+      places_[std::size_t{job.first_channel + channel} * copies_.ranks() + rank] = {.ready = ready,
+                                                                                    .free = ready};
+      if (timeline_) timeline_->launched(rank, at);
+    }
+  }
+}
+
+void Run::on_timer(std::uint64_t tag) {
+  const auto id = static_cast<std::uint32_t>(tag / kRunTimers);
+  switch (static_cast<RunTimer>(tag % kRunTimers)) {
+    case RunTimer::begin:
+      begin_or_wait(id);
+      break;
+    case RunTimer::done:
+      finish(id);
+      break;
+    case RunTimer::arrived: {
+      const Arrival arrival = arrivals_.take_latest(id);
+      if (arrivals_.is_complete(id)) begin_at(id, add_causes_of(arrival));
+      break;
+    }
+    case RunTimer::free:
+      begin_waiting(id);
+      break;
+    case RunTimer::change:
+      change(id);
+      break;
+  }
+}
+
+void Run::begin_at(StageId id, CauseId arrived) {
+  const CauseId ready = places_[place_of(id)].ready;
+  const CauseId begun_by = causes_.time_of(arrived) >= causes_.time_of(ready) ? arrived : ready;
+  begun_by_[id] = begun_by;
+  engine_->call_at(std::max(causes_.time_of(begun_by), engine_->now()),
+                   timer_tag(id, RunTimer::begin));
+}
+
+void Run::begin_or_wait(StageId id) {
+  const std::uint32_t place = place_of(id);
+  places_[place].waiting.emplace(engine_->now(), id);
+  call_when_free(place);
+}
+
+/// Now or later, after what else happens at that instant.
+void Run::call_when_free(std::uint32_t index) {
+  Place& place = places_[index];
+  if (place.is_called) return;
+  place.is_called = true;
+  engine_->call_at(std::max(causes_.time_of(place.free), engine_->now()),
+                   timer_tag(index, RunTimer::free));
+}
+
+void Run::begin_waiting(std::uint32_t index) {
+  Place& place = places_[index];
+  place.is_called = false;
+  while (!place.waiting.empty() && !is_busy(place)) {
+    const auto [since, id] = *place.waiting.begin();
+    place.waiting.erase(place.waiting.begin());
+    if (since < engine_->now()) begun_by_[id] = place.free;
+    begin(id);
+  }
+  if (!place.waiting.empty()) call_when_free(index);
+}
+
+void Run::begin(StageId id) {
+  const Stage& stage = copies_.stage(id);
+  const Rank rank = copies_.rank_of(id);
+  const std::uint32_t job = jobs_.index_of(stage);
+  const StageCost& cost = costs_.of(id);
+  const KernelModel& kernel = jobs_.kernel_of(stage, rank);
+  const Picoseconds start = engine_->now();
+  const CauseId begun_by = begun_by_[id];
+  const CauseId done = causes_.add(job, later_by(start, kernel.stage_time(cost).total_us()),
+                                   begun_by, Span::stage, id);
+  if (const double work_us = cost.measure_us + cost.work_us; work_us > 0) {
+    places_[place_of(id)].free = causes_.add(job, later_by(start, work_us), begun_by, Span::work,
+                                             rank, 0, kernel.is_memory_bound(stage) ? 1 : 0);
+  }
+  if (timeline_) timeline_->stage(id, cost.flags_us, start, causes_.time_of(done));
+  const double cap = stage.messages > 0 ? kernel.rate_cap_gb_per_s(stage) : kNoRateCap;
+  const MessageId first = copies_.first_message_of(id);
+  for (std::uint32_t i = 0; i < stage.messages; ++i) {
+    send(first + i, copies_.message_on(stage.first_message + i, rank), cap);
+  }
+  begun_by_[id] = done;
+  if (stage.dependents > 0) {
+    engine_->call_at(causes_.time_of(done), timer_tag(id, RunTimer::done));
+  }
+}
+
+void Run::finish(StageId id) {
+  const Stage& stage = copies_.stage(id);
+  for (std::uint32_t i = 0; i < stage.dependents; ++i) {
+    const StageId dependent =
+        copies_.stage_on(plan_.dependents[stage.first_dependent + i], copies_.rank_of(id));
+    arrivals_.count_stage(dependent);
+    if (arrivals_.is_complete(dependent)) begin_at(dependent, begun_by_[id]);
+  }
+}
+
+// ---------------------------------------------------------------- messages leave
+
+void Run::send(MessageId id, const PlannedMessage& message, double rate_cap_gb_per_s) {
+  const std::span<const LinkId> route = ways_.route(message);
+  if (message.output_elements > 0) decode_while_arriving(message, route);
+  const std::uint64_t bytes =
+      costs_.link_bytes(message, topology_.in_switch.reduction_efficiency.value);
+  // Of two ways that are as good each takes half.
+  const bool is_split = bytes > 1 && !ways_.other_route(message).empty();
+  const std::uint64_t other = is_split ? bytes / 2 : 0;
+  const std::uint64_t other_wire = is_split ? message.bytes / 2 : 0;
+  const std::uint64_t halves = is_split ? kHalf : 0;
+  link_use_.take(route, bytes - other, message.bytes - other_wire);
+  send(message, route, id | halves, bytes - other, rate_cap_gb_per_s);
+  if (!is_split) return;
+  const std::span<const LinkId> other_route = ways_.other_route(message);
+  link_use_.take(other_route, other, other_wire);
+  send(message, other_route, id | halves | kOtherWay, other, rate_cap_gb_per_s);
+}
+
+void Run::send(const PlannedMessage& message, std::span<const LinkId> route, std::uint64_t tag,
+               std::uint64_t bytes, double rate_cap_gb_per_s) {
+  const Stage& stage = copies_.stage(message.stage);
+  const bool is_tree = message.reach != Reach::one;
+  engine_->send({.route = route,
+                 .bytes = bytes,
+                 .tag = tag,
+                 .rate_cap_gb_per_s = rate_cap_gb_per_s,
+                 .turn = stage.step / jobs_.of(stage).steps,  // one of steps side by side
+                 .stream = stage.channel,
+                 .is_tree = is_tree,
+                 .tree_latency = is_tree ? ways_.latency_of_tree(message) : 0});
+}
+
+void Run::decode_while_arriving(const PlannedMessage& message, std::span<const LinkId> route) {
+  const Stage decoded =
+      KernelModel::output_stage(message.output_elements, message.inner_output_elements);
+  const Stage& stage = copies_.stage(message.stage);
+  const std::uint32_t job = jobs_.index_of(stage);
+  const Picoseconds first_byte = engine_->now() + ways_.latency_of(message, route);
+  copies_.for_each_receiver(message, [&](Rank to) {
+    const KernelModel& kernel = jobs_.kernel_of(stage, to);
+    const double work_us = kernel.output_us(decoded.decoded, decoded.inner.decoded);
+    if (work_us <= 0) return;
+    Place& place = places_[stage.channel * copies_.ranks() + to];
+    CauseId start = place.free;
+    if (first_byte > causes_.time_of(start)) {
+      start = causes_.add(job, first_byte, begun_by_[message.stage], Span::latency);
+    }
+    place.free = causes_.add(job, later_by(causes_.time_of(start), work_us), start, Span::work, to,
+                             0, kernel.is_memory_bound(decoded));
+    if (timeline_) {
+      timeline_->decoding(to, stage.step, causes_.time_of(start), causes_.time_of(place.free));
+    }
+  });
+}
+
+void Run::change(std::size_t change) {
+  if (delivered_ == copies_.messages()) return;
+  // What has not left goes another way.
+  for (const FlowEngine::Withdrawn& rest : changes_->happen(change)) {
+    const PlannedMessage message = copies_.message(static_cast<MessageId>(rest.tag));
+    const Stage& stage = copies_.stage(message.stage);
+    restarted_.try_emplace(rest.tag, rest.started);
+    send(message, ways_.route(message), rest.tag, rest.bytes,
+         jobs_.kernel_of(stage, message.from).rate_cap_gb_per_s(stage));
+  }
+}
+
+// ---------------------------------------------------------------- messages arrive
+
+bool Run::join(Delivery& half) {
+  const auto id = static_cast<MessageId>(half.tag);
+  const auto [first, is_first] = halves_.try_emplace(id, half);
+  if (is_first) return false;
+  half.bytes += first->second.bytes;
+  if (first->second.sent > half.sent) {
+    half.sent = first->second.sent;
+    half.limit = first->second.limit;
+  }
+  halves_.erase(first);
+  return true;
+}
+
+void Run::on_delivered(const Delivery& delivered) {
+  Delivery delivery = delivered;
+  if (!restarted_.empty()) {
+    const auto restarted = restarted_.find(delivery.tag);
+    if (restarted != restarted_.end()) delivery.started = restarted->second;
+  }
+  if ((delivery.tag & kHalf) != 0 && !join(delivery)) return;
+  effort_.look(engine_->solved(), ++delivered_);
+  const auto id = static_cast<MessageId>(delivery.tag);
+  const PlannedMessage message = copies_.message(id);
+  const Arrival arrival = arrival_of(id, message, delivery);
+  const bool is_awaited = message.consumers > 0;
+  const double gather_us = is_awaited ? 0 : costs_.gather_us(message);
+  const Picoseconds gathered = gather_us > 0 ? later_by(arrival.there, gather_us) : arrival.there;
+  const std::uint32_t job = jobs_.index_of(copies_.stage(message.stage));
+  if (Causes::End& end = causes_.end_of(job); gathered > end.time) {
+    end.time = gathered;
+    last_messages_[job] = {arrival, gathered};
+  }
+  if (timeline_) timeline_->message(message, delivery.started, arrival, gathered);
+  for (std::uint32_t i = 0; i < message.consumers; ++i) {
+    arrive_at_all(plan_.consumers[message.first_consumer + i], message, arrival);
+  }
+}
+
+Arrival Run::arrival_of(MessageId id, const PlannedMessage& message, const Delivery& delivery) {
+  const Picoseconds network = delivery.sent - delivery.started;
+  const std::uint32_t steps = jobs_.of(copies_.stage(message.stage)).steps;
+  const Picoseconds way = fifo_ || steps > 1 ? ways_.latency_of(message, ways_.route(message)) : 0;
+  // Of steps side by side, the last wire takes such a way in each.
+  Picoseconds latency = delivery.delivered - delivery.sent + (steps - 1) * way;
+  if (jitter_.delays_messages()) latency = later_by(latency, jitter_.message_us(id));
+  const Picoseconds gone = std::max(
+      delivery.sent, later_by(delivery.started, costs_.message_parts(message, network).total_us()));
+  const Picoseconds there = later_by(gone, us_from_picoseconds(latency));
+  // On later links what has left the sender may have waited for others.
+  const Picoseconds queued = fifo_ ? there - gone - steps * way : 0;
+  return {id, delivery.limit, network, gone, queued, there, {}};
+}
+
+void Run::arrive_at_all(StageId consumer, const PlannedMessage& message, const Arrival& arrival) {
+  if (message.reach != Reach::multicast || !plan_.lists_one_rank()) {
+    arrive(copies_.stage_on(consumer, copies_.receiver_of(message)), arrival);
+    return;
+  }
+  copies_.for_each_receiver(message,
+                            [&](Rank to) { arrive(copies_.stage_on(consumer, to), arrival); });
+}
+
+void Run::arrive(StageId id, const Arrival& arrival) {
+  if (arrivals_.arrive(id, arrival, *engine_, timer_tag(id, RunTimer::arrived))) {
+    begin_at(id, add_causes_of(arrival));
+  }
+}
+
+/// What led to it; returns why it is there.
+CauseId Run::add_causes_of(const Arrival& arrival) {
+  const StageId sender = copies_.message(arrival.message).stage;
+  const CauseId sent_by = causes_[begun_by_[sender]].before;  // as the sender has begun
+  const std::uint32_t job = jobs_.index_of(copies_.stage(sender));
+  CauseId left = causes_.add(job, arrival.gone, sent_by, Span::message, arrival.message,
+                             arrival.network, arrival.limit);
+  if (arrival.queued > 0) {
+    left = causes_.add(job, arrival.gone + arrival.queued, left, Span::queue, 0, 0, arrival.limit);
+  }
+  return causes_.add(job, arrival.there, left, Span::latency);
+}
+
+/// If nothing was later than a message, that is what the collective ends with.
+void Run::add_last_message(std::uint32_t job) {
+  Causes::End& end = causes_.end_of(job);
+  if (end.time <= causes_.time_of(end.last)) return;
+  end.time = 0;
+  const LastMessage& last = last_messages_[job];
+  const CauseId arrived = add_causes_of(last.arrival);
+  const PlannedMessage message = copies_.message(last.arrival.message);
+  const Stage& stage = copies_.stage(message.stage);
+  const Rank to = copies_.receiver_of(message);
+  causes_.add(job, last.gathered, arrived, Span::work, to, 0,
+              jobs_.kernel_of(stage, to).is_memory_bound(stage));
+}
+
+}  // namespace arlab

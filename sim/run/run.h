@@ -1,0 +1,118 @@
+// The events of a run: when stages begin, what they send, and when that has come.
+//
+// A stage begins when all that it waits for is there (arrivals.h) and its rank is free. Then its
+// messages go to the network engine, which says when they have been delivered; costs.h says when they
+// are complete; and what that led to is written down (causes.h). This class alone moves time on: it
+// starts messages and timers, and nobody else does but Arrivals, which sets those of what comes last.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <set>
+#include <span>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "sim/network/engine.h"
+#include "sim/network/flow_engine.h"
+#include "sim/run/arrivals.h"
+#include "sim/run/causes.h"
+#include "sim/run/changes.h"
+#include "sim/run/copies.h"
+#include "sim/run/costs.h"
+#include "sim/run/effort.h"
+#include "sim/run/jitter.h"
+#include "sim/run/jobs.h"
+#include "sim/run/link_use.h"
+#include "sim/run/timeline.h"
+#include "sim/run/ways.h"
+#include "sim/simulation.h"
+
+namespace arlab {
+
+class Run final : public NetworkClient {
+ public:
+  /// `plan` is that of all jobs. Links of the fabric have the share of their bandwidth that
+  /// Jobs::link_efficiency() says. All must outlive it. Throws InvalidInput when it would cost too
+  /// much, or links that change are not there.
+  Run(const Plan& plan, const Jobs& jobs, const Topology& topology, const Fabric& fabric,
+      const SimulateOptions& options);
+
+  /// Once. By job. Throws InvalidInput when it costs too much, takes too long, or a message has no
+  /// way.
+  std::vector<SimulationResult> results();
+
+ private:
+  /// Of a rank in a channel.
+  struct Place {
+    CauseId ready = 0;  ///< launched
+    CauseId free = 0;   ///< done with the codec work so far
+    /// Stages that could begin, by since when; of those that could at the same time the first one
+    /// first, whatever the order of events.
+    std::set<std::pair<Picoseconds, StageId>> waiting = {};
+    bool is_called = false;  ///< when it is free
+  };
+  /// Of what a collective ends with, if it is a message.
+  struct LastMessage {
+    Arrival arrival = {};
+    Picoseconds gathered = 0;
+  };
+
+  void start_ranks();
+  void launch(std::uint32_t job, const std::vector<double>& delay_us);
+  SimulationResult result_of(std::uint32_t job) const;
+
+  std::uint32_t place_of(StageId id) const {
+    return copies_.stage(id).channel * copies_.ranks() + copies_.rank_of(id);
+  }
+  bool is_busy(const Place& place) const { return causes_.time_of(place.free) > engine_->now(); }
+  void begin_at(StageId id, CauseId arrived);
+  void begin_or_wait(StageId id);
+  void call_when_free(std::uint32_t place);
+  void begin_waiting(std::uint32_t place);
+  void begin(StageId id);
+  void finish(StageId id);
+  void on_timer(std::uint64_t tag) override;
+
+  void send(MessageId id, const PlannedMessage& message, double rate_cap_gb_per_s);
+  void send(const PlannedMessage& message, std::span<const LinkId> route, std::uint64_t tag,
+            std::uint64_t bytes, double rate_cap_gb_per_s);
+  void decode_while_arriving(const PlannedMessage& message, std::span<const LinkId> route);
+  void change(std::size_t change);
+
+  void on_delivered(const Delivery& delivery) override;
+  /// Of a message that goes two ways the last half; says whether it was that.
+  bool join(Delivery& half);
+  Arrival arrival_of(MessageId id, const PlannedMessage& message, const Delivery& delivery);
+  /// At the stages of all that the message reaches, which a plan that lists them names one by one.
+  void arrive_at_all(StageId consumer, const PlannedMessage& message, const Arrival& arrival);
+  void arrive(StageId id, const Arrival& arrival);
+  CauseId add_causes_of(const Arrival& arrival);
+  void add_last_message(std::uint32_t job);
+
+  const Plan& plan_;
+  const Jobs& jobs_;
+  const Topology& topology_;
+  const Fabric& fabric_;
+  bool fifo_;
+  Copies copies_;
+  Effort effort_;
+  Ways ways_;
+  Costs costs_;
+  RunJitter jitter_;
+  std::unique_ptr<NetworkEngine> engine_;
+  std::optional<Timeline> timeline_;
+  std::optional<Changes> changes_;
+  Causes causes_;
+  Arrivals arrivals_;
+  LinkUse link_use_;
+  std::vector<Place> places_;               ///< by channel, then rank
+  std::vector<CauseId> begun_by_;           ///< by stage: why it began; once begun, when it is done
+  std::vector<LastMessage> last_messages_;  ///< by job
+  std::unordered_map<MessageId, Delivery> halves_;            ///< that wait for the other
+  std::unordered_map<std::uint64_t, Picoseconds> restarted_;  ///< by tag: when it was handed in
+  std::uint64_t delivered_ = 0;
+};
+
+}  // namespace arlab

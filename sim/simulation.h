@@ -1,0 +1,129 @@
+// What a simulation is asked for, and what it says: options, results, timelines.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "reference/wide_count.h"
+#include "sim/network/engine.h"
+#include "sim/plan.h"
+#include "sim/topology/fabric.h"
+#include "sim/topology/topology.h"
+
+namespace arlab {
+
+inline constexpr std::string_view kSimulatorModel = "event-driven";
+
+/// How messages share links: fluid, max-min fair, in the order of steps from each sender; or one
+/// after the other on every link.
+enum class Sharing : std::uint8_t { max_min, fifo };
+
+/// Where the latency goes, along the chain of events that ends last; the parts add up to it.
+struct LatencyBreakdown {
+  double launch_us = 0;           ///< kernel launch, and the delay of a straggler
+  double synchronisation_us = 0;  ///< flags and latencies of links
+  double wire_us = 0;             ///< links at their bandwidth, and queues before them
+  double contention_us = 0;       ///< stores of the sender that get in each other's way
+  double codec_us = 0;            ///< encode, decode, sums, as far as the wire does not hide them
+  double release_us = 0;          ///< releases of tiles, as far as nothing hides them
+  bool operator==(const LatencyBreakdown&) const = default;
+};
+
+/// What one class of links carried.
+struct LinkClassUse {
+  std::string link_class;
+  std::uint64_t links = 0;  ///< that carried anything
+  WideCount bytes = 0;      ///< wire bytes; over several hops a message counts on each
+  double utilisation = 0;   ///< bytes / (bandwidth * latency), of the busiest link of the class
+  std::string busiest;      ///< in words
+  bool operator==(const LinkClassUse&) const = default;
+};
+
+struct SimulationResult {
+  std::string model;  ///< kSimulatorModel
+  std::string topology;
+  std::string algorithm;
+  Collective collective = Collective::all_reduce;
+  std::string codec;
+  std::string inner_codec;  ///< where it is another one; else empty
+  DType dtype = DType::fp16;
+  Rank world_size = 1;
+  bool runs_nccl = false;           ///< as device/nccl.h has it, not as the schedule
+  std::uint64_t payload_bytes = 0;  ///< of one rank
+  WideCount wire_bytes = 0;         ///< over all sends
+  WideCount wire_elements = 0;      ///< payload elements that these bytes carry
+  /// Ranks that were simulated: 1 when all do the same and one stands for them.
+  Rank simulated_ranks = 1;
+
+  Picoseconds latency = 0;
+  double latency_us = 0;
+  double algbw_gb_per_s = 0;  ///< payload bytes / latency
+  double busbw_gb_per_s = 0;  ///< algbw * bus_bandwidth_factor()
+  LatencyBreakdown breakdown;
+  std::vector<LinkClassUse> links;  ///< classes that carried anything
+  /// In words: the largest part of the breakdown, the link or rank that makes most of it, its
+  /// share.
+  std::string bottleneck;
+  bool operator==(const SimulationResult&) const = default;
+};
+
+/// Bus over algorithmic bandwidth as nccl-tests define it: 2 (n - 1) / n for an all-reduce,
+/// (n - 1) / n for an all-to-all, a reduce-scatter and an all-gather, 1 for a broadcast; a dispatch
+/// and combine is two all-to-alls.
+double bus_bandwidth_factor(Collective collective, Rank world_size);
+
+/// What happened when; all times count from the call of the collective. Plans that are folded have
+/// none. See trace/perfetto.h.
+class SimulationTrace {
+ public:
+  virtual ~SimulationTrace() = default;
+  /// What a rank does in a stage.
+  enum class Work : std::uint8_t { flags, encode, decode, reduce, forward };
+  /// Before all others: what the numbers of links mean. Gone when the simulation ends.
+  virtual void on_fabric(const Fabric& /*fabric*/) {}
+  /// The rank's kernel runs from now on; before that it was launched, or late.
+  virtual void on_launched(Rank /*rank*/, Picoseconds /*ready*/) {}
+  virtual void on_work(Rank /*rank*/, Work /*work*/, std::uint32_t /*step*/, Picoseconds /*begin*/,
+                       Picoseconds /*end*/) {}
+  virtual void on_message(const PlannedMessage& /*message*/, std::uint32_t /*step*/,
+                          std::span<const LinkId> /*route*/, Picoseconds /*begin*/,
+                          Picoseconds /*delivered*/) {}
+  /// A link of its route carries the message. Max-min: from when it begins to flow until it has
+  /// left, as on all others; fifo: while the link serves it.
+  virtual void on_link(const PlannedMessage& /*message*/, std::uint32_t /*step*/, LinkId /*link*/,
+                       Picoseconds /*begin*/, Picoseconds /*end*/) {}
+  /// Max-min: from now on the message of this number, of those that are simulated, takes this share
+  /// of the link's bandwidth; 0 in the end.
+  virtual void on_share(MessageId /*message*/, LinkId /*link*/, double /*share*/,
+                        Picoseconds /*now*/) {}
+};
+
+/// What a simulation may cost before it is refused: so much takes about ten seconds and two
+/// gigabytes.
+inline constexpr std::uint64_t kMostCrossings = std::uint64_t{1} << 26;
+/// 15 seconds to a minute.
+inline constexpr std::uint64_t kMostSolved = std::uint64_t{1} << 30;
+
+struct SimulateOptions {
+  /// As the vendor's library runs the schedule: uncompressed, by the protocol that it takes for
+  /// this size. Only with a codec that sends the values as they are.
+  bool library = false;
+  /// What a rank sends alike to all others leaves it once, and the switch spreads it
+  /// (Topology::in_switch).
+  bool multicast = false;
+  Sharing sharing = Sharing::max_min;
+  SimulationTrace* trace = nullptr;
+  /// Links that the messages cross, all together.
+  std::uint64_t most_crossings = kMostCrossings;
+  /// Of NetworkEngine::solved(). A simulation that is far from its end when it has cost a part of
+  /// this is refused then.
+  std::uint64_t most_solved = kMostSolved;
+  /// Which run it is, of those that Topology::jitter makes differ; any number.
+  std::uint64_t seed = 0;
+};
+
+}  // namespace arlab

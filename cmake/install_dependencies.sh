@@ -16,11 +16,11 @@ if [[ ${1:-} == test ]]; then
   packages+=(libgtest-dev libbenchmark-dev libopenmpi-dev openmpi-bin clang-14 clang-tidy-14 clang-format-14)
 fi
 
-# Only for kernels: without them, that part is left out, and CMake says so. Their names are those of
-# Debian 12 and Ubuntu 24.04; what a distribution does not have is passed over.
+# Only for kernels and for the codecs of another processor: without them, that part is left out, and CMake or the test says
+# so. Their names are those of Debian 12 and Ubuntu 24.04; what a distribution does not have is passed over.
 optional=()
 if [[ ${1:-} == test ]]; then
-  optional+=(spin clang-19 clang-tools-19 lld-19 llvm-19 libamdhip64-dev rocm-device-libs)
+  optional+=(g++-aarch64-linux-gnu qemu-user spin clang-19 clang-tools-19 lld-19 llvm-19 libamdhip64-dev rocm-device-libs)
 fi
 
 say() { printf '== %s\n' "$*" >&2; }

@@ -21,9 +21,9 @@
 namespace arlab {
 namespace {
 
-constexpr std::size_t kMaxGroup = 65536;
+constexpr std::size_t kLargestGroup = 65536;
 constexpr unsigned kMaxBits = 8;
-constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
+constexpr float kQuietNaN = std::numeric_limits<float>::quiet_NaN();
 
 /// LogValues of all codes.
 std::array<float, 1U << (kMaxBits - 1)> table_of(const LogRange& range, unsigned bits) {
@@ -103,7 +103,7 @@ class LogFmtCodec final : public Codec {
         const auto values = table_of(meta[b], format_.bits);
         for (std::size_t i = b * group_; i < std::min(count, (b + 1) * group_); ++i) {
           const float value = format_.dequantize(codes[i], values, largest_finite(dtype));
-          store_value(dtype, meta[b].is_finite() ? value : kNaN, payload, begin + i);
+          store_value(dtype, meta[b].is_finite() ? value : kQuietNaN, payload, begin + i);
         }
       }
     }
@@ -138,9 +138,9 @@ CodecPtr find_logfmt(std::string_view name) {
     fail("codec '{}': {} bits; allowed is 2 to {}", name, part[1].str(), kMaxBits);
   }
   const std::size_t group = part[2].length() > 6 ? 0 : std::stoul(part[2].str());
-  if (group < 8 || group % 8 != 0 || group > kMaxGroup || part[2].str().front() == '0') {
+  if (group < 8 || group % 8 != 0 || group > kLargestGroup || part[2].str().front() == '0') {
     fail("codec '{}': group of {}; allowed is a multiple of 8 from 8 to {}", name, part[2].str(),
-         kMaxGroup);
+         kLargestGroup);
   }
   return std::make_shared<LogFmtCodec>(std::string(name),
                                        static_cast<unsigned>(std::stoul(part[1].str())), group);

@@ -224,10 +224,12 @@ std::uint64_t encode_lanes(const AnyBitFormat& f, const typename Elements::Eleme
 
   alignas(32) Element without_spikes[kTile];
   indices.has_values = false;
+#if ARLAB_AVX2
   if constexpr (sizeof(Element) == 2) {
     indices.has_values = group == 32 && f.metadata == Metadata::spikes &&
                          take_extremes_of_32<Elements>(x, count, indices, without_spikes);
   }
+#endif
   if (!indices.has_values) {
     find_extremes<Elements>(x, count, group, extremes);
     find_indices<Elements>(x, count, group, extremes, indices);
@@ -250,6 +252,7 @@ std::uint64_t encode_lanes(const AnyBitFormat& f, const typename Elements::Eleme
                                               planes);
 }
 
+#if ARLAB_AVX2
 /// Eight codes of each of eight blocks, saturated to bytes: the first four, and the others. Four
 /// codes of four blocks are in each part.
 struct NarrowCodes {
@@ -361,6 +364,7 @@ bool encode_side_by_side(const AnyBitFormat& f, const typename Elements::Element
   }
   return true;
 }
+#endif
 
 /// Planes of blocks of a multiple of 8 elements, at most a tile of them.
 template <class Elements, bool kCount>
@@ -371,6 +375,7 @@ std::uint64_t encode_blocks(const AnyBitFormat& f, const typename Elements::Elem
   if (!f.hadamard && group % Elements::kKeyLanes == 0) {
     return encode_lanes<Elements, kCount>(f, x, count, group, blocks, indices, storing, planes);
   }
+#if ARLAB_AVX2
   if constexpr (!kCount && sizeof(*x) == 2) {
     if (f.hadamard && group == kSideBlock &&
         encode_side_by_side<Elements>(f, x, count, blocks,
@@ -378,6 +383,7 @@ std::uint64_t encode_blocks(const AnyBitFormat& f, const typename Elements::Elem
       return 0;
     }
   }
+#endif
   alignas(32) float values[kTile];
   const auto transform = [&]<std::size_t kVectors>() HWY_ATTR {
     const auto at = [](std::size_t b, std::size_t i) { return (b * kVectors + i) * kFloats; };
@@ -625,6 +631,7 @@ void decode_transformed(const std::uint8_t* codes, std::size_t count, const Bloc
       });
 }
 
+#if ARLAB_AVX2
 /// The same for blocks of 32 with codes of four bits, eight blocks at a time, straight from the
 /// plane: the codes at the same place of every block's words are one vector's.
 template <class Elements, Decoding kDecoding>
@@ -675,6 +682,7 @@ void decode_side_by_side(const std::uint8_t* plane, std::size_t count, const Blo
     }
   }
 }
+#endif
 
 /// The same for blocks of `group` elements. False if they do not fit into registers; then there are
 /// only their codes.
@@ -683,6 +691,7 @@ bool decode_in_registers(const AnyBitFormat& f, const PlanePointers<const std::b
                          std::uint8_t* codes, std::size_t count, std::size_t group,
                          const Blocks& blocks, bool in_range, typename Elements::Element* out) {
   const bool affine = decoding_of(f) == Decoding::affine;
+#if ARLAB_AVX2
   if constexpr (sizeof(*out) == 2) {
     if (f.bits == 4 && group == kSideBlock && count % kSide == 0 && in_range) {
       const auto* const plane = reinterpret_cast<const std::uint8_t*>(planes.at[0]);
@@ -691,6 +700,7 @@ bool decode_in_registers(const AnyBitFormat& f, const PlanePointers<const std::b
       return true;
     }
   }
+#endif
   unpack_tile(planes, count * group, f.bits, codes);
   return with_registers(group, [&]<std::size_t kVectors>() HWY_ATTR {
     const auto run = [&]<Decoding kDecoding>() HWY_ATTR {

@@ -53,21 +53,8 @@ PlanePointers<Byte> advanced(PlanePointers<Byte> planes, std::size_t first, unsi
 
 // ---------------------------------------------------------------- one plane, vectors of codes
 
-/// x[2i] + kFactor * x[2i + 1] per 16 bits, for bytes so small that it fits into 8.
-template <int kFactor>
-HWY_INLINE Int16Vector joined_pairs(ByteVector x) {
-  return Int16Vector{_mm256_maddubs_epi16(x.raw, _mm256_set1_epi16(kFactor << 8 | 1))};
-}
-
 /// x[2i] + 16 * x[2i + 1] per 32 bits.
-HWY_INLINE Int32Vector joined_quads(Int16Vector x) {
-  return Int32Vector{_mm256_madd_epi16(x.raw, _mm256_set1_epi32(16 << 16 | 1))};
-}
-
-/// Puts bytes in order that went through narrow_blocks once.
-HWY_INLINE ByteVector ordered_halves(ByteVector blocks) {
-  return ByteVector{_mm256_permute4x64_epi64(blocks.raw, 0xD8)};
-}
+HWY_INLINE Int32Vector joined_quads(Int16Vector x) { return weighted_pairs<1, 16>(x); }
 
 HWY_INLINE ByteVector load_codes(const std::uint8_t* codes) { return hn::LoadU(U8(), codes); }
 
@@ -132,8 +119,8 @@ HWY_INLINE ByteVector spread_crumbs(const std::uint8_t* from) {
 
 /// Bytes of 0 or `value`.
 HWY_INLINE ByteVector spread_bits(const std::uint8_t* from, ByteVector value) {
-  std::uint32_t word;
-  std::memcpy(&word, from, sizeof(word));
+  std::uint32_t word = 0;
+  std::memcpy(&word, from, kBytes / 8);
   alignas(32) static constexpr std::uint8_t kByte[32] = {0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1,
                                                          1, 1, 1, 1, 1, 2, 2, 2, 2, 2, 2,
                                                          2, 2, 3, 3, 3, 3, 3, 3, 3, 3};

@@ -30,13 +30,6 @@ using HalfI16 = hn::RebindToSigned<HalfU16>;
 
 inline constexpr std::size_t kWords = 2 * kFloats;
 
-/// kLow * x[2i] + kHigh * x[2i + 1].
-template <std::int16_t kLow, std::int16_t kHigh>
-HWY_INLINE Int32Vector weighted_pairs(Int16Vector x) {
-  constexpr std::int32_t kWeights = kHigh * 65536 + kLow;
-  return Int32Vector{_mm256_madd_epi16(x.raw, _mm256_set1_epi32(kWeights))};
-}
-
 /// The first and the second half of the 16-bit lanes.
 HWY_INLINE HalfUint16Vector lower_words(Uint16Vector v) { return hn::LowerHalf(HalfU16(), v); }
 HWY_INLINE HalfUint16Vector upper_words(Uint16Vector v) { return hn::UpperHalf(HalfU16(), v); }
@@ -163,13 +156,9 @@ HWY_INLINE V largest_interleaved(Tag tag, V a, V b) {
 }
 
 /// The larger of each two numbers of the 128-bit blocks.
-HWY_INLINE hn::Vec<hn::FixedTag<std::int16_t, 8>> largest_of_halves(Int16Vector v) {
-  const hn::FixedTag<std::int16_t, 8> half;
-  return hn::Max(hn::LowerHalf(half, v), hn::UpperHalf(half, v));
-}
-HWY_INLINE hn::Vec<hn::FixedTag<std::int32_t, 4>> largest_of_halves(Int32Vector v) {
-  const hn::FixedTag<std::int32_t, 4> half;
-  return hn::Max(hn::LowerHalf(half, v), hn::UpperHalf(half, v));
+template <class V>
+HWY_INLINE auto largest_of_halves(V v) {
+  return hn::Max(first_block(v), last_block(v));
 }
 
 /// row(b) is a vector of 16-bit numbers of block b; largest[b] the largest of them. Eight blocks at
@@ -238,11 +227,6 @@ struct ValueTable {
 
 using WordsOfBlock = hn::Vec<hn::FixedTag<std::uint16_t, 8>>;
 
-/// Eight values for the codes 0 .. 7, of the lower and of the upper 128-bit block.
-HWY_INLINE Uint16Vector both_blocks(WordsOfBlock lower, [[maybe_unused]] WordsOfBlock upper) {
-  return hn::Combine(U16(), upper, lower);
-}
-
 /// For values of the codes 0 .. 7 in every 128-bit block; 8 .. 15 have the same with the other
 /// sign.
 HWY_INLINE ValueTable signed_table(Uint16Vector values) {
@@ -263,8 +247,13 @@ template <bool kStream>
 HWY_INLINE void store_words(ByteVector low, ByteVector high, std::uint16_t* to) {
   const Uint16Vector first = hn::BitCast(U16(), hn::InterleaveLower(U8(), low, high));
   const Uint16Vector second = hn::BitCast(U16(), hn::InterleaveUpper(U8(), low, high));
-  store_vector<kStream>(hn::ConcatLowerLower(U16(), second, first), to);
-  store_vector<kStream>(hn::ConcatUpperUpper(U16(), second, first), to + kWords);
+  if constexpr (kFloats == 8) {
+    store_vector<kStream>(hn::ConcatLowerLower(U16(), second, first), to);
+    store_vector<kStream>(hn::ConcatUpperUpper(U16(), second, first), to + kWords);
+  } else {
+    store_vector<kStream>(first, to);
+    store_vector<kStream>(second, to + kWords);
+  }
 }
 
 template <bool kStream>
@@ -278,6 +267,7 @@ HWY_INLINE void store_values(const ValueTable& table, ByteVector codes, std::uin
 template <bool kStream>
 HWY_INLINE void store_values_of_nibbles(const ValueTable& table, const std::uint8_t* nibbles,
                                         std::uint16_t* to) {
+  if constexpr (kFloats != 8) return store_values<kStream>(table, spread_nibbles(nibbles), to);
   alignas(32) static constexpr std::uint8_t kDealt[32] = {0, 0,  1,  1,  2,  2,  3,  3,  8,  8, 9,
                                                           9, 10, 10, 11, 11, 4,  4,  5,  5,  6, 6,
                                                           7, 7,  12, 12, 13, 13, 14, 14, 15, 15};

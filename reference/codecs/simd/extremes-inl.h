@@ -54,7 +54,7 @@ struct HalfWordElements : Lanes {
   }
   static HWY_INLINE hn::Vec<Keys> keys_of(Int16Vector bits) {
     const Int16Vector magnitude = hn::And(bits, hn::Set(I16(), 0x7FFF));
-    return Int16Vector{_mm256_sign_epi16(magnitude.raw, bits.raw)};
+    return with_sign(magnitude, bits);
   }
   static HWY_INLINE FloatVector values(hn::Vec<hn::Rebind<Key, F32>> key) {
     const hn::Rebind<Key, F32> d;
@@ -95,7 +95,7 @@ struct FloatElements {
   }
   static HWY_INLINE hn::Vec<Keys> keys_of(Int32Vector bits) {
     const Int32Vector magnitude = hn::And(bits, hn::Set(I32(), 0x7FFFFFFF));
-    return Int32Vector{_mm256_sign_epi32(magnitude.raw, bits.raw)};
+    return with_sign(magnitude, bits);
   }
   static HWY_INLINE FloatVector values(Int32Vector key) {
     const Int32Vector negative = hn::ShiftRight<31>(key);
@@ -281,7 +281,6 @@ HWY_INLINE bool find_magnitudes(const std::uint16_t* x, std::size_t blocks, std:
 template <class Elements, std::size_t kGroup>
 HWY_INLINE bool find_signed_extremes(const typename Elements::Element* x, std::size_t blocks,
                                      std::size_t group, Extremes<Elements>& extremes) {
-  using Key = typename Elements::Key;
   const typename Elements::Keys d;
   reduce_rows(
       d, blocks,
@@ -350,6 +349,7 @@ struct ExtremeIndices {
   alignas(32) std::uint16_t maximum[kBlockSlots];
 };
 
+#if ARLAB_AVX2
 /// For 16-bit elements in blocks of 32: all of them compared give the bits of one integer.
 template <class Elements>
 void find_indices_of_32(const std::uint16_t* x, std::size_t blocks,
@@ -374,7 +374,9 @@ void find_indices_of_32(const std::uint16_t* x, std::size_t blocks,
     indices.high[b] = index_of(extremes.high[b]);
   }
 }
+#endif
 
+#if ARLAB_AVX2
 /// Extremes of blocks of 32 that are no zeros, with their indices, and the blocks with +0 in their
 /// places. False, and all is to be written again, if it cannot be done.
 template <class Elements>
@@ -435,6 +437,7 @@ bool take_extremes_of_32(const std::uint16_t* x, std::size_t blocks, ExtremeIndi
   }
   return true;
 }
+#endif
 
 /// Needs blocks of at most 32767 elements.
 template <class Elements>
@@ -443,9 +446,11 @@ void find_indices(const typename Elements::Element* x, std::size_t blocks, std::
   using Keys = typename Elements::Keys;
   using Key = typename Elements::Key;
   constexpr std::size_t kLanes = Elements::kKeyLanes;
+#if ARLAB_AVX2
   if constexpr (sizeof(Key) == 2) {
     if (group == 32) return find_indices_of_32(x, blocks, extremes, indices);
   }
+#endif
   const Keys d;
   // An element that equals the extreme counts kLast minus its index, others 0: the first wins.
   constexpr Key kLast = 32767;

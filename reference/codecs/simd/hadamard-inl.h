@@ -101,6 +101,7 @@ HWY_INLINE void transform_in_registers(std::size_t blocks, const Load& load, con
 
 // ---------------------------------------------------------------- eight blocks of 32 side by side
 
+#if ARLAB_AVX2
 // Number e of eight blocks in vector e, one block per lane: then no butterfly is within a vector,
 // which takes three operations instead of one, and nothing is reduced across lanes. Elements get
 // there, and back, as 16-bit words or as codes, of which there are more in a vector.
@@ -177,6 +178,7 @@ HWY_INLINE void transform_side_by_side(std::size_t groups, const Prepare& prepar
     if (group > 0) finish(group - 1);
   }
 }
+#endif
 
 /// Consecutive blocks.
 template <std::size_t kVectors>

@@ -451,6 +451,7 @@ void quantize_bytes(const AnyBitFormat& f, const typename Elements::Element* x, 
   f.symmetric ? run_stored.template operator()<true>() : run_stored.template operator()<false>();
 }
 
+#if ARLAB_AVX2
 /// Blocks of a multiple of two byte vectors straight to the planes of four bits and one, for
 /// measured scales.
 template <class Elements, bool kStreamed>
@@ -591,6 +592,7 @@ inline bool takes_nibbles(const AnyBitFormat& f, std::size_t count, std::size_t 
   return f.bits == 4 && measure_of(f) == Measure::asymmetric && !blocks.any_bad &&
          (group % (2 * kBytes) == 0 || (group == kBytes && count % 2 == 0));
 }
+#endif
 
 /// All blocks of a chunk, whose length is a multiple of 8. Returns how many codes were clamped.
 template <class Elements, bool kCount>
@@ -637,6 +639,7 @@ std::uint64_t quantize_to_planes(const AnyBitFormat& f, const typename Elements:
       quantize_bytes<Elements>(f, x, count, group, blocks, storing, plane);
       return 0;
     }
+#if ARLAB_AVX2
     const bool streamed = storing == Storing::streamed;
     if (takes_nibbles(f, count, group, blocks)) {
       streamed ? quantize_nibbles<Elements, true>(x, count, group, blocks, plane)
@@ -653,6 +656,7 @@ std::uint64_t quantize_to_planes(const AnyBitFormat& f, const typename Elements:
       quantize_crumbs<Elements>(x, count, blocks, plane);
       return 0;
     }
+#endif
   }
   alignas(32) std::uint8_t codes[kCodeSlots];
   const std::uint64_t clamped = quantize<Elements, kCount>(f, x, count, group, blocks, codes);

@@ -1,8 +1,9 @@
 // Vectors of payload elements: conversions and roundings with the bits of reference/formats.
 //
-// For AVX2: ARLAB_HAS_LANES. Elsewhere there is nothing here, and a codec's functions
-// pass on to the scalar codec. Vectors have at most 256 bits: with 512, the few codes of a block no
-// longer fill one. Every operation rounds once; see arlab_exact_arithmetic in CMakeLists.txt.
+// For AVX2, with vectors of 256 bits, and NEON, with 128: ARLAB_HAS_LANES. Elsewhere there is
+// nothing here, and a codec's functions pass on to the scalar codec. With 512 bits, the few codes
+// of a block would no longer fill a vector. Every operation rounds once; see arlab_exact_arithmetic
+// in CMakeLists.txt.
 
 // Per-target include guard, as in every -inl.h of Highway.
 #if defined(ARLAB_CODECS_SIMD_LANES_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -19,7 +20,9 @@
 #include "hwy/highway.h"
 
 #undef ARLAB_HAS_LANES
-#define ARLAB_HAS_LANES (HWY_TARGET == HWY_AVX2)
+#undef ARLAB_AVX2
+#define ARLAB_AVX2 (HWY_TARGET == HWY_AVX2)
+#define ARLAB_HAS_LANES (ARLAB_AVX2 || (HWY_ARCH_ARM_A64 && HWY_MAX_BYTES == 16))
 
 #if ARLAB_HAS_LANES
 
@@ -56,25 +59,102 @@ using HalfUint16Vector = hn::Vec<HalfU16>;
 inline constexpr std::size_t kFloats = hn::MaxLanes(F32());  // 4 or 8
 inline constexpr std::size_t kBytes = 4 * kFloats;
 
-// Single instructions for what Highway's portable operations surround with fix-ups.
+// Single instructions of AVX2 for what Highway's portable operations surround with fix-ups.
 
 /// RN to an integer, for |x| < 2^31.
-HWY_INLINE Int32Vector nearest_int(FloatVector x) { return Int32Vector{_mm256_cvtps_epi32(x.raw)}; }
+HWY_INLINE Int32Vector nearest_int(FloatVector x) {
+#if ARLAB_AVX2
+  return Int32Vector{_mm256_cvtps_epi32(x.raw)};
+#else
+  return hn::NearestInt(x);
+#endif
+}
 
 /// Both vectors saturated to 16 bits, block by block: the first 128-bit block holds the first of
 /// `low`, then the first of `high`, and so on. For 128-bit vectors that is their order.
 HWY_INLINE Int16Vector narrow_blocks(Int32Vector low, Int32Vector high) {
-  return Int16Vector{_mm256_packs_epi32(low.raw, high.raw)};
+  return hn::ReorderDemote2To(I16(), low, high);
+}
+
+/// The lower 16 bits of both vectors' lanes, which have no others, block by block.
+HWY_INLINE Uint16Vector narrow_words(Int32Vector low, Int32Vector high) {
+#if ARLAB_AVX2
+  return Uint16Vector{_mm256_packus_epi32(low.raw, high.raw)};
+#else
+  return hn::ConcatEven(U16(), hn::BitCast(U16(), high), hn::BitCast(U16(), low));
+#endif
 }
 
 /// Both vectors saturated to 0 .. 255, block by block.
 HWY_INLINE ByteVector narrow_blocks(Int16Vector low, Int16Vector high) {
+#if ARLAB_AVX2
   return ByteVector{_mm256_packus_epi16(low.raw, high.raw)};
+#else
+  const hn::Half<U8> half;
+  return hn::Combine(U8(), hn::DemoteTo(half, high), hn::DemoteTo(half, low));
+#endif
 }
 
 /// Both vectors saturated to -128 .. 127, block by block.
 HWY_INLINE SignedByteVector narrow_signed(Int16Vector low, Int16Vector high) {
+#if ARLAB_AVX2
   return SignedByteVector{_mm256_packs_epi16(low.raw, high.raw)};
+#else
+  const hn::Half<I8> half;
+  return hn::Combine(I8(), hn::DemoteTo(half, high), hn::DemoteTo(half, low));
+#endif
+}
+
+/// kLow * x[2i] + kHigh * x[2i + 1].
+template <std::int16_t kLow, std::int16_t kHigh>
+HWY_INLINE Int32Vector weighted_pairs(Int16Vector x) {
+#if ARLAB_AVX2
+  return Int32Vector{_mm256_madd_epi16(x.raw, _mm256_set1_epi32(kHigh * 65536 + kLow))};
+#else
+  const Int32Vector both = hn::BitCast(I32(), x);
+  const Int32Vector low = hn::ShiftRight<16>(hn::ShiftLeft<16>(both));
+  return hn::Add(hn::Mul(low, hn::Set(I32(), kLow)),
+                 hn::Mul(hn::ShiftRight<16>(both), hn::Set(I32(), kHigh)));
+#endif
+}
+
+/// x[2i] + kFactor * x[2i + 1] per 16 bits, for bytes so small that it fits into 8.
+template <int kFactor>
+HWY_INLINE Int16Vector joined_pairs(ByteVector x) {
+#if ARLAB_AVX2
+  return Int16Vector{_mm256_maddubs_epi16(x.raw, _mm256_set1_epi16(kFactor << 8 | 1))};
+#else
+  const Int16Vector both = hn::BitCast(I16(), x);
+  const Int16Vector high = hn::BitCast(I16(), hn::ShiftRight<8>(hn::BitCast(U16(), x)));
+  return hn::Add(hn::And(both, hn::Set(I16(), 0xFF)), hn::Mul(high, hn::Set(I16(), kFactor)));
+#endif
+}
+
+/// The magnitude, with the sign of `of`; 0 where that is 0.
+HWY_INLINE Int16Vector with_sign(Int16Vector magnitude, Int16Vector of) {
+#if ARLAB_AVX2
+  return Int16Vector{_mm256_sign_epi16(magnitude.raw, of.raw)};
+#else
+  return hn::IfThenElse(hn::Lt(of, hn::Zero(I16())), hn::Neg(magnitude), magnitude);
+#endif
+}
+HWY_INLINE Int32Vector with_sign(Int32Vector magnitude, Int32Vector of) {
+#if ARLAB_AVX2
+  return Int32Vector{_mm256_sign_epi32(magnitude.raw, of.raw)};
+#else
+  return hn::IfThenElse(hn::Lt(of, hn::Zero(I32())), hn::Neg(magnitude), magnitude);
+#endif
+}
+
+/// Puts bytes in order that went through narrow_blocks once.
+HWY_INLINE ByteVector ordered_halves(ByteVector blocks) {
+  if constexpr (kFloats == 8) {
+    alignas(32) static constexpr std::int32_t kOrder[8] = {0, 1, 4, 5, 2, 3, 6, 7};
+    const auto order = hn::SetTableIndices(U32(), kOrder);
+    return hn::BitCast(U8(), hn::TableLookupLanes(hn::BitCast(U32(), blocks), order));
+  } else {
+    return blocks;
+  }
 }
 
 /// Puts bytes in order that went through narrow_blocks twice.
@@ -85,6 +165,44 @@ HWY_INLINE ByteVector ordered_bytes(ByteVector blocks) {
     return hn::BitCast(U8(), hn::TableLookupLanes(hn::BitCast(U32(), blocks), order));
   } else {
     return blocks;
+  }
+}
+
+/// The first 128-bit block of a vector, and the last, which may be the same.
+template <class V>
+HWY_INLINE auto first_block(V v) {
+  if constexpr (sizeof(V) == 32) {
+    return hn::LowerHalf(v);
+  } else {
+    return v;
+  }
+}
+template <class V>
+HWY_INLINE auto last_block(V v) {
+  if constexpr (sizeof(V) == 32) {
+    return hn::UpperHalf(hn::Half<hn::DFromV<V>>(), v);
+  } else {
+    return v;
+  }
+}
+
+/// A vector of these blocks, or of the first, where that is a vector.
+template <class Block>
+HWY_INLINE auto joined_blocks(Block first, Block second) {
+  if constexpr (sizeof(Block) < kBytes) {
+    return hn::Combine(hn::Twice<hn::DFromV<Block>>(), second, first);
+  } else {
+    return first;
+  }
+}
+
+/// A block of eight words: some(0), or that and some(4), of as many words as a vector has floats.
+template <class Some>
+HWY_INLINE hn::Vec<hn::FixedTag<std::uint16_t, 8>> eight_words(const Some& some) {
+  if constexpr (kFloats == 8) {
+    return some(0);
+  } else {
+    return hn::Combine(hn::FixedTag<std::uint16_t, 8>(), some(kFloats), some(0));
   }
 }
 
@@ -124,7 +242,7 @@ struct HalfLanes {
 
   static HWY_INLINE HalfUint16Vector from_float(FloatVector x) {
     auto bits = hn::DemoteTo(hn::Rebind<hwy::float16_t, F32>(), x);
-#if HWY_COMPILER_GCC
+#if ARLAB_AVX2 && HWY_COMPILER_GCC
     // Keeps the compiler from merging it with a store: AMD's VCVTPS2PH to memory takes twice as
     // long as one to a register and a store.
     asm("" : "+x"(bits.raw));

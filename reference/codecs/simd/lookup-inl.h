@@ -41,6 +41,8 @@ inline constexpr std::size_t kParts = kBytes / 16;                 // 128-bit pa
 
 /// Indices into the tables. With five bits, `upper` are all ones where the second table counts.
 struct UnitCodes {
+  // Written out, since what a compiler adds at the end of a file is for no target.
+  HWY_INLINE UnitCodes() {}  // NOLINT(modernize-use-equals-default)
   ByteVector index[kUnitVectors];
   ByteVector upper[kUnitVectors];
 };
@@ -172,7 +174,7 @@ HWY_INLINE hn::Vec<hn::FixedTag<std::uint16_t, 8>> eight_values(std::size_t bloc
     if constexpr (!kInRange) value = limited(value, hn::Set(F32(), blocks.limit[block]));
     return Elements::from_float(value);
   };
-  return some(0);
+  return eight_words(some);
 }
 
 /// The tables of kParts blocks; `next` is the second, or again the first.
@@ -198,8 +200,7 @@ HWY_INLINE void fill_tables(std::size_t block, std::size_t next, const Blocks& b
     const auto of_block = [&](std::size_t b) HWY_ATTR {
       return eight_values<Elements, kDecoding, kInRange>(b, blocks, kCodes);
     };
-    const __m256i first = _mm256_castsi128_si256(of_block(block).raw);
-    const ByteVector values{_mm256_inserti128_si256(first, of_block(next).raw, 1)};
+    const ByteVector values = hn::BitCast(U8(), joined_blocks(of_block(block), of_block(next)));
     // With two bits, index 4 * k is code k again.
     alignas(16) static constexpr std::uint8_t kLow[2][16] = {
         {0, 2, 4, 6, 2, 0, 0, 0, 4, 0, 0, 0, 6, 0, 0, 0},

@@ -87,7 +87,9 @@ void clear_blocks(const typename Standard::Scales& scales, std::size_t blocks,
 template <bool kFromFloats>
 HWY_INLINE ByteVector joined_nibbles(ByteVector first, ByteVector second) {
   const ByteVector joined = narrow_blocks(joined_pairs<16>(first), joined_pairs<16>(second));
-  if constexpr (kFromFloats) {
+  if constexpr (kFloats != 8) {
+    return joined;
+  } else if constexpr (kFromFloats) {
     // Pairs of bytes of the lower and of the upper block of each source in turn.
     alignas(16) static constexpr std::uint8_t kOrder[16] = {0, 1, 8,  9,  2, 3, 10, 11,
                                                             4, 5, 12, 13, 6, 7, 14, 15};
@@ -358,8 +360,9 @@ HWY_INLINE WordsOfBlock scaled_magnitudes(float multiplier) {
   alignas(32) static constexpr float kMagnitudes[8] = {0.0f, 0.5f, 1.0f, 1.5f,
                                                        2.0f, 3.0f, 4.0f, 6.0f};
   const FloatVector by = hn::Set(F32(), multiplier);
-  const HalfUint16Vector first = Payload::from_float(hn::Mul(hn::Load(F32(), kMagnitudes), by));
-  return first;
+  return eight_words([by](std::size_t i) HWY_ATTR {
+    return Payload::from_float(hn::Mul(hn::Load(F32(), kMagnitudes + i), by));
+  });
 }
 
 /// At element `i` of steps of kStep: every 64 elements, whose wire is a line or less.
@@ -393,7 +396,7 @@ HWY_INLINE void decode_fp4(const std::uint8_t* nibbles, const float* multipliers
       fetch_elements<kBytes>(ahead, i);
       const WordsOfBlock lower = scaled_magnitudes<Payload>(multipliers[b]);
       const WordsOfBlock upper = scaled_magnitudes<Payload>(multipliers[b + 1]);
-      store_values<kStream>(signed_table(both_blocks(lower, upper)),
+      store_values<kStream>(signed_table(joined_blocks(lower, upper)),
                             spread_nibbles(nibbles + i / 2), out + i);
     }
   }
@@ -413,9 +416,9 @@ class ValuesByScale {
     for (std::size_t scale = 0; scale < kScales; ++scale) {
       const float multiplier = NvFp4::multiplier(static_cast<std::uint8_t>(scale), g);
       const WordsOfBlock values = scaled_magnitudes<Payload>(multiplier);
-      const ValueTable table = signed_table(both_blocks(values, values));
-      hn::Store(lower_bytes(table.low), kHalf, low_[scale]);
-      hn::Store(lower_bytes(table.high), kHalf, high_[scale]);
+      const ValueTable table = signed_table(joined_blocks(values, values));
+      hn::Store(first_block(table.low), kHalf, low_[scale]);
+      hn::Store(first_block(table.high), kHalf, high_[scale]);
     }
     return true;
   }
@@ -433,15 +436,11 @@ class ValuesByScale {
 
   /// The table of two blocks, or of one that fills a vector.
   HWY_INLINE ValueTable table(std::uint8_t first, [[maybe_unused]] std::uint8_t second) const {
-    return {hn::Combine(U8(), hn::Load(kHalf, low_[second]), hn::Load(kHalf, low_[first])),
-            hn::Combine(U8(), hn::Load(kHalf, high_[second]), hn::Load(kHalf, high_[first]))};
+    return {joined_blocks(hn::Load(kHalf, low_[first]), hn::Load(kHalf, low_[second])),
+            joined_blocks(hn::Load(kHalf, high_[first]), hn::Load(kHalf, high_[second]))};
   }
 
  private:
-  static HWY_INLINE hn::Vec<hn::FixedTag<std::uint8_t, 16>> lower_bytes(ByteVector v) {
-    return hn::LowerHalf(v);
-  }
-
   static constexpr std::size_t kScales = 0x7F;
   static constexpr hn::FixedTag<std::uint8_t, 16> kHalf = {};
 

@@ -129,29 +129,19 @@ HWY_INLINE Codes doubled_half_blocks(ByteVector v) {
 
 /// The even elements of a thread in the low half word, the odd ones in the high: QuickReduce.
 struct NibblePairs {
-  static HWY_INLINE ByteVector gathered(ByteVector v) {
-    // Each 32-bit lane has elements j .. j + 3 in its bytes; j and j + 2 share a byte of the wire.
-    alignas(16) static constexpr std::uint8_t kPick[16] = {0, 4, 1, 5, 8, 12, 9, 13,
-                                                           0, 4, 1, 5, 8, 12, 9, 13};
-    return hn::TableLookupBytes(hn::Or(v, shift_right_32<12>(v)), block_indices(kPick));
-  }
-  static HWY_INLINE void pack(Codes codes, std::byte* plane, std::size_t unit) {
-    hn::StoreU(joined_half_blocks(gathered(codes.first), gathered(codes.second)), U8(),
-               byte_pointer(plane) + unit * kBytes);
-  }
-
-  /// The same from codes in the order in which narrow_blocks leaves them.
+  /// From codes in the order in which narrow_blocks leaves them.
   template <bool kStream = false>
   static HWY_INLINE void pack_blocks(Codes codes, std::byte* plane, std::size_t unit) {
-    // One 128-bit block has elements 0 .. 3 of four threads, the other elements 4 .. 7. A 32-bit
-    // lane's upper half, times 16, is added to its lower half.
-    alignas(16) static constexpr std::uint8_t kZip[16] = {0, 8,  1, 9,  2, 10, 3, 11,
-                                                          4, 12, 5, 13, 6, 14, 7, 15};
-    const __m256i weights = _mm256_set1_epi32(16 << 16 | 1);
-    const __m256i both = _mm256_packus_epi32(_mm256_madd_epi16(codes.first.raw, weights),
-                                             _mm256_madd_epi16(codes.second.raw, weights));
-    const ByteVector ordered{_mm256_permute4x64_epi64(both, 0xD8)};
-    store_packed<kStream>(hn::TableLookupBytes(ordered, block_indices(kZip)),
+    // A 32-bit lane's upper half, times 16, is added to its lower half. Of 256 bits, one 128-bit
+    // block has elements 0 .. 3 of four threads, the other elements 4 .. 7.
+    alignas(16) static constexpr std::uint8_t kZip[2][16] = {
+        {0, 2, 1, 3, 4, 6, 5, 7, 8, 10, 9, 11, 12, 14, 13, 15},
+        {0, 8, 1, 9, 2, 10, 3, 11, 4, 12, 5, 13, 6, 14, 7, 15}};
+    const auto pairs = [](ByteVector v)
+                           HWY_ATTR { return weighted_pairs<1, 16>(hn::BitCast(I16(), v)); };
+    const auto words = narrow_words(pairs(codes.first), pairs(codes.second));
+    const ByteVector ordered = ordered_halves(hn::BitCast(U8(), words));
+    store_packed<kStream>(hn::TableLookupBytes(ordered, block_indices(kZip[kFloats == 8])),
                           byte_pointer(plane) + unit * kBytes);
   }
 

@@ -265,9 +265,6 @@ using U32x4 = hn::FixedTag<std::uint32_t, 4>;
 using U64x2 = hn::FixedTag<std::uint64_t, 2>;
 using Patterns = hn::Vec<U16x8>;  // four even and four odd elements, in turn
 
-HWY_INLINE Patterns lower_half(Uint16Vector v) { return hn::LowerHalf(U16x8(), v); }
-HWY_INLINE Patterns upper_half(Uint16Vector v) { return hn::UpperHalf(U16x8(), v); }
-
 }  // namespace HWY_NAMESPACE
 }  // namespace arlab
 HWY_AFTER_NAMESPACE();

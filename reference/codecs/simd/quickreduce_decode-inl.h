@@ -129,26 +129,27 @@ class GroupReader<QuickReduceFormat::q8, Fp16> {
  public:
   HWY_INLINE GroupReader(const std::byte* wire, std::size_t group, FloatVector scales)
       : scales_(scales) {
-    for (std::size_t i = 0; i < kVectorsOfGroup / 2; ++i) {
+    for (std::size_t i = 0; i < kGroup / 16; ++i) {
       const ByteVector biased = hn::LoadDup128(U8(), byte_pointer(wire) + kGroup * group + 16 * i);
       codes_[i] = hn::Xor(biased, bytes_set(0x80));
     }
   }
   HWY_INLINE FloatVector product(std::size_t i) const {
-    constexpr std::uint8_t kNone = 0x80;  // gives 0
-    alignas(32) static constexpr std::uint8_t kPick[2][32] = {
-        {kNone, kNone, kNone, 0,     kNone, kNone, kNone, 2,     kNone, kNone, kNone,
-         1,     kNone, kNone, kNone, 3,     kNone, kNone, kNone, 4,     kNone, kNone,
-         kNone, 6,     kNone, kNone, kNone, 5,     kNone, kNone, kNone, 7},
-        {kNone, kNone, kNone, 8,     kNone, kNone, kNone, 10,    kNone, kNone, kNone,
-         9,     kNone, kNone, kNone, 11,    kNone, kNone, kNone, 12,    kNone, kNone,
-         kNone, 14,    kNone, kNone, kNone, 13,    kNone, kNone, kNone, 15}};
-    const ByteVector value = hn::TableLookupBytesOr0(codes_[i / 2], hn::Load(U8(), kPick[i % 2]));
+    constexpr std::uint8_t kNone = 0x80;            // gives 0
+    constexpr std::size_t kVectors = 16 / kFloats;  // of 16 bytes
+    alignas(32) static constexpr std::uint8_t kPick[64] = {
+        kNone, kNone, kNone, 0,     kNone, kNone, kNone, 2,     kNone, kNone, kNone, 1,     kNone,
+        kNone, kNone, 3,     kNone, kNone, kNone, 4,     kNone, kNone, kNone, 6,     kNone, kNone,
+        kNone, 5,     kNone, kNone, kNone, 7,     kNone, kNone, kNone, 8,     kNone, kNone, kNone,
+        10,    kNone, kNone, kNone, 9,     kNone, kNone, kNone, 11,    kNone, kNone, kNone, 12,
+        kNone, kNone, kNone, 14,    kNone, kNone, kNone, 13,    kNone, kNone, kNone, 15};
+    const ByteVector value = hn::TableLookupBytesOr0(codes_[i / kVectors],
+                                                     hn::Load(U8(), kPick + i % kVectors * kBytes));
     return hn::Mul(hn::ConvertTo(F32(), hn::BitCast(I32(), value)), scales_);
   }
 
  private:
-  ByteVector codes_[kVectorsOfGroup / 2];
+  ByteVector codes_[kGroup / 16];
   FloatVector scales_;
 };
 
@@ -323,10 +324,9 @@ struct GroupByTable {
                                                             1, 3, 5, 7, 9, 11, 13, 15};
     const FloatVector d = hn::Set(F32(), scale);
     const auto eight = [d](const float* values) HWY_ATTR {
-      const auto products = [d](const float* from) HWY_ATTR {
-        return rounded<kExact, Lanes>(hn::Mul(hn::Load(F32(), from), d));
-      };
-      const hn::Vec<U16x8> all = products(values);
+      const Patterns all = eight_words([&](std::size_t i) HWY_ATTR {
+        return rounded<kExact, Lanes>(hn::Mul(hn::Load(F32(), values + i), d));
+      });
       return hn::BitCast(
           U64x2(), hn::TableLookupBytes(hn::BitCast(Bytes16(), all), hn::Load(Bytes16(), kSplit)));
     };
@@ -334,7 +334,7 @@ struct GroupByTable {
     const hn::Vec<U64x2> second = eight(kValues + 8);
     const auto low = hn::BitCast(Bytes16(), hn::InterleaveLower(U64x2(), first, second));
     const auto high = hn::BitCast(Bytes16(), hn::InterleaveUpper(U64x2(), first, second));
-    return {hn::Combine(U8(), low, low), hn::Combine(U8(), high, high)};
+    return {joined_blocks(low, low), joined_blocks(high, high)};
   }
 
   template <Stores kStores>
@@ -370,9 +370,9 @@ struct GroupByTable {
   template <Stores kStores>
   static HWY_INLINE void store(Uint16Vector threads, std::size_t i, std::uint16_t* out) {
     constexpr auto kThread = ParityReader<kFormat>::thread;
-    store_elements<kStores>(lower_half(threads), U16x8(), out + 8 * kThread(0, i));
+    store_elements<kStores>(first_block(threads), U16x8(), out + 8 * kThread(0, i));
     if constexpr (kFloats == 8) {
-      store_elements<kStores>(upper_half(threads), U16x8(), out + 8 * kThread(1, i));
+      store_elements<kStores>(last_block(threads), U16x8(), out + 8 * kThread(1, i));
     }
   }
 };
@@ -407,8 +407,11 @@ void decode_q4_atom(const std::byte* wire, WireAhead ahead, std::uint16_t* out) 
   alignas(32) std::uint16_t products[8 * kBlocks];
   for (std::size_t b = 0; b < kBlocks; ++b) {
     const FloatVector scale = hn::Set(F32(), scales[b]);
-    hn::Store(Lanes::from_float(hn::Mul(hn::Iota(F32(), 1.0f), scale)), HalfU16(),
-              products + 8 * b);
+    const auto some = [scale](std::size_t first) HWY_ATTR {
+      const FloatVector codes = hn::Iota(F32(), static_cast<float>(first + 1));
+      return Lanes::from_float(hn::Mul(codes, scale));
+    };
+    hn::Store(eight_words(some), U16x8(), products + 8 * b);
   }
 
   // Low and high bytes of the products of the codes 0 .. 15, of both blocks of a group.
@@ -423,22 +426,28 @@ void decode_q4_atom(const std::byte* wire, WireAhead ahead, std::uint16_t* out) 
       0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0, 0, 0, 0, 0, 0, 0, 0};
   alignas(32) std::uint8_t tables[32 * kBlocks];
   for (std::size_t group = 0; group < kGroups; ++group) {
-    const ByteVector both = hn::BitCast(U8(), hn::Load(U16(), products + 16 * group));
-    const ByteVector low = hn::TableLookupBytesOr0(both, block_indices(kLow));
-    const ByteVector high = hn::TableLookupBytes(both, block_indices(kHigh));
-    hn::Store(low, U8(), tables + 64 * group);
-    hn::Store(hn::Xor(hn::And(high, block_indices(kKept)), block_indices(kSigns)), U8(),
-              tables + 64 * group + 32);
+    for (std::size_t at = 0; at < 32; at += kBytes) {
+      const ByteVector both = hn::BitCast(U8(), hn::Load(U16(), products + 16 * group + at / 2));
+      const ByteVector low = hn::TableLookupBytesOr0(both, block_indices(kLow));
+      const ByteVector high = hn::TableLookupBytes(both, block_indices(kHigh));
+      hn::Store(low, U8(), tables + 64 * group + at);
+      hn::Store(hn::Xor(hn::And(high, block_indices(kKept)), block_indices(kSigns)), U8(),
+                tables + 64 * group + 32 + at);
+    }
   }
 
-  // Threads are dealt to the halves in turn, so that both have neighbours at the end.
-  alignas(32) static constexpr std::int32_t kDealt[8] = {0, 2, 4, 6, 1, 3, 5, 7};
-  const auto dealt = hn::SetTableIndices(U32(), kDealt);
-  for (std::size_t group = 0; group < kGroups; ++group, out += kGroup) {
-    fetch_group<kStores>(ahead, group);
-    const ByteVector wired = hn::LoadU(U8(), byte_pointer(wire) + kGroup / 2 * group);
-    const ParityCodes codes =
-        parity_codes(hn::BitCast(U8(), hn::TableLookupLanes(hn::BitCast(U32(), wired), dealt)));
+  constexpr std::size_t kUnits = kGroup / kUnit;
+  for (std::size_t unit = 0; unit < kGroups * kUnits; ++unit, out += kUnit) {
+    const std::size_t group = unit / kUnits;
+    if (unit % kUnits == 0) fetch_group<kStores>(ahead, group);
+    ByteVector wired = hn::LoadU(U8(), byte_pointer(wire) + kUnit / 2 * unit);
+    if constexpr (kFloats == 8) {
+      // Threads are dealt to the halves in turn, so that both have neighbours at the end.
+      alignas(32) static constexpr std::int32_t kDealt[8] = {0, 2, 4, 6, 1, 3, 5, 7};
+      const auto dealt = hn::SetTableIndices(U32(), kDealt);
+      wired = hn::BitCast(U8(), hn::TableLookupLanes(hn::BitCast(U32(), wired), dealt));
+    }
+    const ParityCodes codes = parity_codes(wired);
     const std::uint8_t* const table = tables + 64 * group;
     const auto look_up = [](const std::uint8_t* from, ByteVector index) HWY_ATTR {
       return hn::TableLookupBytes(hn::LoadDup128(U8(), from), index);
@@ -460,8 +469,8 @@ void decode_q4_atom(const std::byte* wire, WireAhead ahead, std::uint16_t* out) 
       }
     };
     for (std::size_t i = 0; i < 2; ++i) {
-      store(hn::InterleaveLower(U16(), even[i], odd[i]), 32 * i);
-      store(hn::InterleaveUpper(U16(), even[i], odd[i]), 32 * i + 16);
+      store(hn::InterleaveLower(U16(), even[i], odd[i]), kBytes * i);
+      store(hn::InterleaveUpper(U16(), even[i], odd[i]), kBytes * i + kBytes / 2);
     }
   }
 }

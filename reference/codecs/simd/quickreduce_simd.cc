@@ -99,6 +99,7 @@ constexpr std::size_t kGroupsAtOnce = kJoined * kBytes / 16;
 /// Of a group, or one in each 128-bit part.
 template <bool kSigned>
 HWY_INLINE Extremes part_extremes(const std::uint16_t* x) {
+  if constexpr (kFloats != 8) return group_extremes<kSigned>(x);
   return larger<kSigned>(
       [](Uint16Vector a, Uint16Vector b) HWY_ATTR { return hn::ConcatLowerLower(U16(), b, a); },
       [](Uint16Vector a, Uint16Vector b) HWY_ATTR { return hn::ConcatUpperUpper(U16(), b, a); },

@@ -2,10 +2,13 @@
 #pragma once
 
 #include <algorithm>
+#include <vector>
 
-#include "tests/codecs/round_trip.h"
+#include "reference/codecs/codec.h"
 
 namespace arlab::testing {
+
+using Bytes = std::vector<std::byte>;
 
 /// Memory in which a span of `bytes` starts `offset` bytes behind an address that is aligned.
 struct Misaligned {

@@ -1,0 +1,22 @@
+# arlab_mutants(LIST SOURCES): copies of the files of SOURCES with the mistakes of LIST (mutants.py), below mutants/ of this binary directory.
+# Sets `mutants`, lines of a group, a name and a file; `mutated`, the files that are compiled once with all mistakes, and `mutants_folder`.
+find_package(Python3 3.11 REQUIRED COMPONENTS Interpreter)
+set(ARLAB_MUTANTS_PROGRAM ${CMAKE_CURRENT_LIST_DIR}/mutants.py)
+macro(arlab_mutants list sources)
+  set(mutants_folder ${CMAKE_CURRENT_BINARY_DIR}/mutants)
+  execute_process(COMMAND ${Python3_EXECUTABLE} -B ${ARLAB_MUTANTS_PROGRAM} ${list} ${sources} ${mutants_folder}
+    OUTPUT_VARIABLE mutants ERROR_VARIABLE said RESULT_VARIABLE result)
+  if(NOT result EQUAL 0)
+    message(FATAL_ERROR "${said}")
+  endif()
+  string(STRIP "${mutants}" mutants)
+  string(REPLACE "\n" ";" mutants "${mutants}")
+  set(mutated ${mutants})
+  list(TRANSFORM mutated REPLACE ".* " "")
+  list(REMOVE_DUPLICATES mutated)
+  get_filename_component(above ${sources} DIRECTORY)
+  foreach(file ${mutated})
+    set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${above}/${file})
+  endforeach()
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${list} ${ARLAB_MUTANTS_PROGRAM})
+endmacro()

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <memory>
 #include <new>
 #include <type_traits>
@@ -20,10 +21,13 @@ class ZeroedArray {
   static_assert(std::is_trivially_copyable_v<T> && std::is_trivially_default_constructible_v<T>);
 
  public:
-  explicit ZeroedArray(std::size_t size) : data_(nullptr, Unmap{size * sizeof(T)}) {
+  explicit ZeroedArray(std::size_t size) : data_(nullptr, Free{size * sizeof(T)}) {
     if (size == 0) return;
     void* memory = MAP_FAILED;
-    if (size <= SIZE_MAX / sizeof(T)) {
+    if (size <= kSmall / sizeof(T)) {
+      memory = std::calloc(size, sizeof(T));
+      if (memory == nullptr) memory = MAP_FAILED;
+    } else if (size <= SIZE_MAX / sizeof(T)) {
       memory = mmap(nullptr, size * sizeof(T), PROT_READ | PROT_WRITE,
                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     }
@@ -35,11 +39,18 @@ class ZeroedArray {
   const T& operator[](std::size_t index) const { return data_[index]; }
 
  private:
-  struct Unmap {
+  static constexpr std::size_t kSmall = 64 << 10;
+  struct Free {
     std::size_t bytes;
-    void operator()(T* data) const { munmap(data, bytes); }
+    void operator()(T* data) const {
+      if (bytes <= kSmall) {
+        std::free(data);
+      } else {
+        munmap(data, bytes);
+      }
+    }
   };
-  std::unique_ptr<T[], Unmap> data_;
+  std::unique_ptr<T[], Free> data_;
 };
 
 }  // namespace arlab

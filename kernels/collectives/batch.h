@@ -115,37 +115,37 @@ ARLAB_DEVICE Eight<Number> add_for_sum(const Eight<Number>& sum, const Eight<Num
 // Infinities and NaNs are rare and need care. Where a codec can do without, a batch is first worked
 // on as if there were none, and checked once.
 
-template <class Number, class Codec, int Places>
-ARLAB_DEVICE void encode_batch(const Codec& codec, const Eight<Number> (&x)[Places], int count,
-                               typename Codec::Encoded (&encoded)[Places]) {
+template <class Number, class Codec, int kBatch>
+ARLAB_DEVICE void encode_batch(const Codec& codec, const Eight<Number> (&x)[kBatch], int count,
+                               typename Codec::Encoded (&encoded)[kBatch]) {
   if constexpr (requires { codec.encode_unchecked(x[0]); }) {
     bool non_finite = false;
 #pragma unroll
-    for (int i = 0; i < Places; ++i) {
+    for (int i = 0; i < kBatch; ++i) {
       if (i >= count) continue;
       encoded[i] = codec.encode_unchecked(x[i]);
       non_finite = non_finite || codec.is_non_finite(encoded[i]);
     }
     if (!non_finite) return;
 #pragma unroll
-    for (int i = 0; i < Places; ++i) {
+    for (int i = 0; i < kBatch; ++i) {
       if (i < count) codec.mark_non_finite(encoded[i]);
     }
   } else {
 #pragma unroll
-    for (int i = 0; i < Places; ++i) {
+    for (int i = 0; i < kBatch; ++i) {
       if (i < count) encoded[i] = codec.encode(x[i], Batch::at());
     }
   }
 }
 
-template <class Number, class Codec, int Places>
-ARLAB_DEVICE void decode_batch(const Codec& codec, const typename Codec::Encoded (&encoded)[Places],
-                               int count, Eight<Number> (&x)[Places]) {
+template <class Number, class Codec, int kBatch>
+ARLAB_DEVICE void decode_batch(const Codec& codec, const typename Codec::Encoded (&encoded)[kBatch],
+                               int count, Eight<Number> (&x)[kBatch]) {
   if constexpr (requires { codec.decode_unchecked(encoded[0]); }) {
     bool non_finite = false;
 #pragma unroll
-    for (int i = 0; i < Places; ++i) {
+    for (int i = 0; i < kBatch; ++i) {
       if (i >= count) continue;
       x[i] = codec.decode_unchecked(encoded[i]);
       non_finite = non_finite || codec.may_be_non_finite(encoded[i]);
@@ -153,16 +153,16 @@ ARLAB_DEVICE void decode_batch(const Codec& codec, const typename Codec::Encoded
     if (!non_finite) return;
   }
 #pragma unroll
-  for (int i = 0; i < Places; ++i) {
+  for (int i = 0; i < kBatch; ++i) {
     if (i < count) x[i] = codec.decode(encoded[i], Batch::at());
   }
 }
 
-template <class Codec, class AnyCall, int Places>
+template <class Codec, class AnyCall, int kBatch>
 ARLAB_DEVICE void load_batch(const Codec& codec, const AnyCall& call, const std::uint8_t* wires,
-                             int count, typename Codec::Encoded (&encoded)[Places]) {
+                             int count, typename Codec::Encoded (&encoded)[kBatch]) {
 #pragma unroll
-  for (int i = 0; i < Places; ++i) {
+  for (int i = 0; i < kBatch; ++i) {
     if (i < count) {
       encoded[i] =
           codec.load(wires + static_cast<unsigned>(i) * tile_bytes_of<Codec>(call), Batch::at());
@@ -171,21 +171,21 @@ ARLAB_DEVICE void load_batch(const Codec& codec, const AnyCall& call, const std:
 }
 
 /// sum[i] += what encoded[i] holds; in the end is_to_be_made_again() says whether that was right.
-template <class Number, class Codec, int Places>
-ARLAB_DEVICE void add_batch(const Codec& codec, const typename Codec::Encoded (&encoded)[Places],
-                            int count, Eight<Number> (&sum)[Places]) {
+template <class Number, class Codec, int kBatch>
+ARLAB_DEVICE void add_batch(const Codec& codec, const typename Codec::Encoded (&encoded)[kBatch],
+                            int count, Eight<Number> (&sum)[kBatch]) {
 #pragma unroll
-  for (int i = 0; i < Places; ++i) {
+  for (int i = 0; i < kBatch; ++i) {
     if (i < count)
       sum[i] = add_for_sum<Number, Codec>(sum[i], decode_for_sum<Number>(codec, encoded[i]));
   }
 }
-template <class Codec, class Number, int Places>
-ARLAB_DEVICE bool is_to_be_made_again(const Eight<Number> (&sum)[Places], int count) {
+template <class Codec, class Number, int kBatch>
+ARLAB_DEVICE bool is_to_be_made_again(const Eight<Number> (&sum)[kBatch], int count) {
   bool non_finite = false;
   if constexpr (kSumsUnchecked<Codec, Number>) {
 #pragma unroll
-    for (int i = 0; i < Places; ++i) {
+    for (int i = 0; i < kBatch; ++i) {
       if (i < count) non_finite = non_finite || any_non_finite(sum[i]);
     }
   }
@@ -215,20 +215,20 @@ ARLAB_DEVICE Eight<Number> sum_tile(const Codec& codec, const Call& call, Wires 
   return sum;
 }
 
-template <SumFrom kFrom, class Number, class Codec, class Wires, int Places>
+template <SumFrom kFrom, class Number, class Codec, class Wires, int kBatch>
 ARLAB_DEVICE void sum_batch(const Codec& codec, const Call& call, Wires wires, int count,
-                            Eight<Number> (&sum)[Places]) {
-  typename Codec::Encoded encoded[Places];
+                            Eight<Number> (&sum)[kBatch]) {
+  typename Codec::Encoded encoded[kBatch];
   int from = 0;
   if constexpr (kFrom == SumFrom::first) {
     load_batch(codec, call, wires(from++), count, encoded);
 #pragma unroll
-    for (int i = 0; i < Places; ++i) {
+    for (int i = 0; i < kBatch; ++i) {
       if (i < count) sum[i] = decode_for_sum<Number>(codec, encoded[i]);
     }
   } else {
 #pragma unroll
-    for (int i = 0; i < Places; ++i) sum[i] = {};
+    for (int i = 0; i < kBatch; ++i) sum[i] = {};
   }
 #pragma unroll 1
   for (; from < call.team.layout.ranks; ++from) {
@@ -237,7 +237,7 @@ ARLAB_DEVICE void sum_batch(const Codec& codec, const Call& call, Wires wires, i
   }
   if (is_to_be_made_again<Codec>(sum, count)) {
 #pragma unroll
-    for (int i = 0; i < Places; ++i) {
+    for (int i = 0; i < kBatch; ++i) {
       if (i < count) {
         sum[i] = sum_tile<kFrom, Number>(
             codec, call, wires, static_cast<unsigned>(i) * tile_bytes_of<Codec>(call), Batch::at());

@@ -36,16 +36,16 @@ class OneShot {
 
  private:
   using Encoded = typename Codec::Encoded;
-  static constexpr int kPlaces = Codec::kTuning.batch;
+  static constexpr int kBatch = Codec::kTuning.batch;
 
   ARLAB_DEVICE void contribute(int round) {
     for_each_batch<Codec>(
         call_, call_.chunk[0], round,
         [&](const Batch& batch) ARLAB_INLINED_LAMBDA {
-          Eight<Number> x[kPlaces];
-          Encoded encoded[kPlaces];
+          Eight<Number> x[kBatch];
+          Encoded encoded[kBatch];
 #pragma unroll
-          for (int i = 0; i < kPlaces; ++i) {
+          for (int i = 0; i < kBatch; ++i) {
             if (i < batch.count) x[i] = batch.load<Number>(call_.input, i);
           }
           encode_batch(codec_, x, batch.count, encoded);
@@ -72,10 +72,10 @@ class OneShot {
     for_each_batch<Codec>(
         call_, call_.chunk[0], round,
         [&](const Batch& batch) ARLAB_INLINED_LAMBDA {
-          Eight<Number> sum[kPlaces];
+          Eight<Number> sum[kBatch];
           sum_batch<SumFrom::first>(codec_, call_, wires, batch.count, sum);
 #pragma unroll
-          for (int i = 0; i < kPlaces; ++i) {
+          for (int i = 0; i < kBatch; ++i) {
             if (i < batch.count) batch.store<Number>(call_.output, i, sum[i]);
           }
         },

@@ -24,23 +24,23 @@ ARLAB_DEVICE void for_each_peer(const Team& team, F f) {
   for (int i = 0; i < all; ++i) f(peer_at(team, distance));
 }
 
-template <int Places>
+template <int kBatch>
 struct Peers {
   int count;
-  int rank[Places];
+  int rank[kBatch];
 };
 
 /// f of the other ranks, up to `most` at once.
-template <int Places, class F>
+template <int kBatch, class F>
 ARLAB_DEVICE void for_each_peers(const Team& team, int most, F f) {
   const int all = team.layout.ranks - 1;
   int distance = static_cast<int>(blockIdx.x) % all;
 #pragma unroll 1
   for (int first = 0; first < all; first += most) {
-    Peers<Places> peers;
+    Peers<kBatch> peers;
     peers.count = all - first < most ? all - first : most;
 #pragma unroll
-    for (int i = 0; i < Places; ++i) {
+    for (int i = 0; i < kBatch; ++i) {
       if (i < peers.count) peers.rank[i] = peer_at(team, distance);
     }
     f(peers);

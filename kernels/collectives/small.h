@@ -21,19 +21,19 @@ hipError_t with_small_codec(const CodecChoice& choice, DType dtype, F&& f) {
 template <SumFrom kFrom, class Codec, class Number>
 ARLAB_DEVICE Eight<Number> small_sum(const Codec& codec, const Exchange& exchange, int ranks,
                                      int own_rank, const Eight<Number>& own) {
-  constexpr int kPlaces = Codec::kTuning.batch;
+  constexpr int kBatch = Codec::kTuning.batch;
   Eight<Number> sum[1];
 #pragma unroll 1
-  for (int first = 0; first < ranks; first += kPlaces) {
-    typename Codec::Encoded encoded[kPlaces];
+  for (int first = 0; first < ranks; first += kBatch) {
+    typename Codec::Encoded encoded[kBatch];
 #pragma unroll
-    for (int i = 0; i < kPlaces; ++i) {
+    for (int i = 0; i < kBatch; ++i) {
       if (first + i < ranks && first + i != own_rank) {
         encoded[i] = codec.load(exchange.incoming(first + i), Batch::at());
       }
     }
 #pragma unroll
-    for (int i = 0; i < kPlaces; ++i) {
+    for (int i = 0; i < kBatch; ++i) {
       if (first + i >= ranks) continue;
       const Eight<Number> x =
           first + i == own_rank ? own : decode_for_sum<Number>(codec, encoded[i]);

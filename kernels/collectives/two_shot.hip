@@ -39,7 +39,7 @@ class TwoShot {
       // late, so that what needs no barrier comes first.
       if (round >= 2) gather(round - 2);
       if (round + 1 < rounds) contribute(round + 1);
-      if constexpr (kPlaces > 1) {
+      if constexpr (kBatch > 1) {
         OwnTiles own;
         if (round < rounds) own = own_tiles(round);
         if (!exchange_.wait()) return;
@@ -59,7 +59,7 @@ class TwoShot {
 
  private:
   using Encoded = typename Codec::Encoded;
-  static constexpr int kPlaces = Codec::kTuning.batch;
+  static constexpr int kBatch = Codec::kTuning.batch;
 
   ARLAB_DEVICE void contribute(int round) {
     for_each_peer(call_.team, [&](int owner) ARLAB_INLINED_LAMBDA {
@@ -67,10 +67,10 @@ class TwoShot {
       for_each_batch<Codec>(
           call_, call_.chunk[owner], round,
           [&](const Batch& batch) ARLAB_INLINED_LAMBDA {
-            Eight<Number> x[kPlaces];
-            Encoded encoded[kPlaces];
+            Eight<Number> x[kBatch];
+            Encoded encoded[kBatch];
 #pragma unroll
-            for (int i = 0; i < kPlaces; ++i) {
+            for (int i = 0; i < kBatch; ++i) {
               if (i < batch.count) x[i] = batch.load<Number>(call_.input, i);
             }
             encode_batch(codec_, x, batch.count, encoded);
@@ -91,16 +91,16 @@ class TwoShot {
 
   /// What the own contributions decode to, of the round's whole tiles.
   struct OwnTiles {
-    Eight<Number> x[kPlaces];
+    Eight<Number> x[kBatch];
   };
   ARLAB_DEVICE OwnTiles own_tiles(int round) const {
     OwnTiles own;
     for_each_batch<Codec>(
         call_, call_.chunk[call_.team.rank], round,
         [&](const Batch& batch) ARLAB_INLINED_LAMBDA {
-          Encoded encoded[kPlaces];
+          Encoded encoded[kBatch];
 #pragma unroll
-          for (int i = 0; i < kPlaces; ++i) {
+          for (int i = 0; i < kBatch; ++i) {
             if (i < batch.count) own.x[i] = batch.load<Number>(call_.input, i);
           }
           encode_batch(codec_, own.x, batch.count, encoded);
@@ -113,17 +113,17 @@ class TwoShot {
   ARLAB_DEVICE void reduce(int round, const OwnTiles& own_tiles) {
     const int ranks = call_.team.layout.ranks;
     const int rank = call_.team.rank;
-    const Eight<Number>(&own)[kPlaces] = own_tiles.x;
+    const Eight<Number>(&own)[kBatch] = own_tiles.x;
     for_each_batch<Codec>(
         call_, call_.chunk[rank], round,
         [&](const Batch& batch) ARLAB_INLINED_LAMBDA {
-          Eight<Number> sum[kPlaces];
-          Encoded encoded[kPlaces];
+          Eight<Number> sum[kBatch];
+          Encoded encoded[kBatch];
 #pragma unroll 1
           for (int from = 0; from < ranks; ++from) {
             if (from == rank) {
 #pragma unroll
-              for (int i = 0; i < kPlaces; ++i) {
+              for (int i = 0; i < kBatch; ++i) {
                 sum[i] = add_for_sum<Number, Codec>(sum[i], own[i]);
               }
             } else {
@@ -133,7 +133,7 @@ class TwoShot {
           }
           if (is_to_be_made_again<Codec>(sum, batch.count)) {
 #pragma unroll
-            for (int i = 0; i < kPlaces; ++i) {
+            for (int i = 0; i < kBatch; ++i) {
               if (i < batch.count) {
                 sum[i] = sum_of(own[i], Batch::at(), offset_of(i));
               }
@@ -143,7 +143,7 @@ class TwoShot {
           outbox_.put(encoded, batch.count);
           decode_batch(codec_, encoded, batch.count, sum);
 #pragma unroll
-          for (int i = 0; i < kPlaces; ++i) {
+          for (int i = 0; i < kBatch; ++i) {
             if (i < batch.count) batch.store<Number>(call_.output, i, sum[i]);
           }
           outbox_.fill();
@@ -173,12 +173,12 @@ class TwoShot {
       for_each_batch<Codec>(
           call_, call_.chunk[owner], round,
           [&](const Batch& batch) ARLAB_INLINED_LAMBDA {
-            Encoded encoded[kPlaces];
-            Eight<Number> x[kPlaces];
+            Encoded encoded[kBatch];
+            Eight<Number> x[kBatch];
             load_batch(codec_, call_, slot, batch.count, encoded);
             decode_batch(codec_, encoded, batch.count, x);
 #pragma unroll
-            for (int i = 0; i < kPlaces; ++i) {
+            for (int i = 0; i < kBatch; ++i) {
               if (i < batch.count) batch.store<Number>(call_.output, i, x[i]);
             }
           },

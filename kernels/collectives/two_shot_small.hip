@@ -40,44 +40,44 @@ class TwoShotSmall {
 
  private:
   using Encoded = typename Codec::Encoded;
-  static constexpr int kPlaces = Codec::kTuning.batch;
+  static constexpr int kBatch = Codec::kTuning.batch;
 
-  /// Whose tile the places hold.
-  struct Places {
-    Tile tile[kPlaces] = {};
-    bool used[kPlaces];
+  /// One tile of each owner, where it has one.
+  struct OwnersTiles {
+    Tile tile[kBatch] = {};
+    bool used[kBatch];
   };
-  ARLAB_DEVICE Places places_of(const Peers<kPlaces>& owners) const {
-    Places places;
+  ARLAB_DEVICE OwnersTiles tiles_of(const Peers<kBatch>& owners) const {
+    OwnersTiles tiles;
 #pragma unroll
-    for (int i = 0; i < kPlaces; ++i) {
-      places.used[i] =
-          i < owners.count && tile_at(call_, call_.chunk[owners.rank[i]], 0, 0, places.tile[i]);
+    for (int i = 0; i < kBatch; ++i) {
+      tiles.used[i] =
+          i < owners.count && tile_at(call_, call_.chunk[owners.rank[i]], 0, 0, tiles.tile[i]);
     }
-    return places;
+    return tiles;
   }
 
   ARLAB_DEVICE void contribute() {
-    const auto of_owners = [&](const Peers<kPlaces>& owners) ARLAB_INLINED_LAMBDA {
-      const Places places = places_of(owners);
-      Eight<Number> x[kPlaces];
-      Encoded encoded[kPlaces];
+    const auto of_owners = [&](const Peers<kBatch>& owners) ARLAB_INLINED_LAMBDA {
+      const OwnersTiles tiles = tiles_of(owners);
+      Eight<Number> x[kBatch];
+      Encoded encoded[kBatch];
 #pragma unroll
-      for (int i = 0; i < kPlaces; ++i) {
-        if (places.used[i]) x[i] = places.tile[i].template load<Number>(call_.input);
+      for (int i = 0; i < kBatch; ++i) {
+        if (tiles.used[i]) x[i] = tiles.tile[i].template load<Number>(call_.input);
       }
       encode_batch(codec_, x, owners.count, encoded);
       outbox_.put(encoded, owners.count);
       outbox_.fill();
 #pragma unroll
-      for (int i = 0; i < kPlaces; ++i) {
-        if (places.used[i]) {
+      for (int i = 0; i < kBatch; ++i) {
+        if (tiles.used[i]) {
           outbox_.send_place(i, encoded[i], exchange_.outgoing(owners.rank[i]));
         }
       }
       outbox_.next();
     };
-    for_each_peers<kPlaces>(call_.team, kPlaces, of_owners);
+    for_each_peers<kBatch>(call_.team, kBatch, of_owners);
   }
 
   ARLAB_DEVICE void reduce(const Tile& tile, const Eight<Number>& own) {
@@ -94,23 +94,23 @@ class TwoShotSmall {
   }
 
   ARLAB_DEVICE void gather() {
-    const auto of_owners = [&](const Peers<kPlaces>& owners) ARLAB_INLINED_LAMBDA {
-      const Places places = places_of(owners);
-      Encoded encoded[kPlaces];
-      Eight<Number> x[kPlaces];
+    const auto of_owners = [&](const Peers<kBatch>& owners) ARLAB_INLINED_LAMBDA {
+      const OwnersTiles tiles = tiles_of(owners);
+      Encoded encoded[kBatch];
+      Eight<Number> x[kBatch];
 #pragma unroll
-      for (int i = 0; i < kPlaces; ++i) {
+      for (int i = 0; i < kBatch; ++i) {
         if (i < owners.count) {
           encoded[i] = codec_.load(exchange_.incoming(owners.rank[i]) + sums_at_, Batch::at());
         }
       }
       decode_batch(codec_, encoded, owners.count, x);
 #pragma unroll
-      for (int i = 0; i < kPlaces; ++i) {
-        if (places.used[i]) places.tile[i].store(call_.output, x[i]);
+      for (int i = 0; i < kBatch; ++i) {
+        if (tiles.used[i]) tiles.tile[i].store(call_.output, x[i]);
       }
     };
-    for_each_peers<kPlaces>(call_.team, kPlaces, of_owners);
+    for_each_peers<kBatch>(call_.team, kBatch, of_owners);
   }
 
   const Call& call_;

@@ -40,7 +40,7 @@ class StepRunner {
 
  private:
   using Encoded = typename Codec::Encoded;
-  static constexpr int kPlaces = Codec::kTuning.batch;
+  static constexpr int kBatch = Codec::kTuning.batch;
   /// What a batch shares costs a single tile more than it saves.
   static constexpr int kLeastBatch = 2;
 
@@ -68,9 +68,9 @@ class StepRunner {
   }
 
   ARLAB_DEVICE void load(const Step& step, Operand from, const Batch& batch,
-                         Eight<Number> (&x)[kPlaces]) const {
+                         Eight<Number> (&x)[kBatch]) const {
     if (from.source() == Operand::wire) {
-      Encoded encoded[kPlaces];
+      Encoded encoded[kBatch];
       load_batch(codec_, call_, runner_.incoming(from), batch.count, encoded);
       decode_batch(codec_, encoded, batch.count, x);
       return;
@@ -78,20 +78,20 @@ class StepRunner {
     const bool is_input = from.source() == Operand::input;
     const Batch there = in_chunk(step, is_input ? step.chunk : from.index(), batch);
 #pragma unroll
-    for (int i = 0; i < kPlaces; ++i) {
+    for (int i = 0; i < kBatch; ++i) {
       if (i >= batch.count) continue;
       x[i] = is_input ? batch.load<Number>(call_.input, i)
                       : load_sum(there.begin + static_cast<unsigned>(i) * there.stride, kPerThread);
     }
   }
   ARLAB_DEVICE void work_on(const Step& step, const Batch& batch) {
-    Eight<Number> sum[kPlaces];
+    Eight<Number> sum[kBatch];
     int number = 0;
     bool begins = !step.from_zero;
     if (begins && operand(step, 0).source() == Operand::input) {
       // Nothing waits for it before the other operands are on their way, too.
 #pragma unroll
-      for (int i = 0; i < kPlaces; ++i) {
+      for (int i = 0; i < kBatch; ++i) {
         if (i < batch.count) sum[i] = batch.load<Number>(call_.input, i);
       }
       begins = false;
@@ -99,10 +99,10 @@ class StepRunner {
     }
 #pragma unroll 1
     for (; number < step.operands; ++number) {
-      Eight<Number> x[kPlaces];
+      Eight<Number> x[kBatch];
       load(step, operand(step, number), batch, x);
 #pragma unroll
-      for (int i = 0; i < kPlaces; ++i) {
+      for (int i = 0; i < kBatch; ++i) {
         if (i >= batch.count) continue;
         sum[i] = begins ? x[i] : add<Number, Codec::kClampsFp16Sums>(sum[i], x[i]);
       }
@@ -111,7 +111,7 @@ class StepRunner {
     const Batch there = in_chunk(step, step.place, batch);
     if (step.stores_sum) store(there, sum);
     if (!step.encodes) return;
-    Encoded encoded[kPlaces];
+    Encoded encoded[kBatch];
     encode_batch(codec_, sum, batch.count, encoded);
     outbox_.put(encoded, batch.count);
     outbox_.fill();
@@ -122,9 +122,9 @@ class StepRunner {
     decode_batch(codec_, encoded, batch.count, sum);
     store(there, sum);
   }
-  ARLAB_DEVICE void store(const Batch& batch, const Eight<Number> (&x)[kPlaces]) const {
+  ARLAB_DEVICE void store(const Batch& batch, const Eight<Number> (&x)[kBatch]) const {
 #pragma unroll
-    for (int i = 0; i < kPlaces; ++i) {
+    for (int i = 0; i < kBatch; ++i) {
       if (i < batch.count) batch.store(call_.output, i, x[i]);
     }
   }

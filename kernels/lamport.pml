@@ -11,7 +11,7 @@
  *
  * Sizes: -DRANKS, -DTHREADS, -DCALLS, -DSTAGES. Variants that must be rejected:
  *   -DONE_BUFFER     calls with odd and with even numbers share slots
- *   -DNOT_EMPTIED    a slot that was read is not made absent: the call after the next takes its word again
+ *   -DNOT_EMPTIED    a slot that was read is not made empty: the call after the next takes its word again
  *   -DNOT_FINISHED   a kernel may begin before what the one before has stored to its own slots has arrived
  *   -DONE_STAGE      both stages share slots (with -DSTAGES=2)
  */
@@ -42,7 +42,7 @@
   (((((at) * 2 + BUFFER(call)) * STAGES + SLOT_STAGE(stage)) * RANKS + (from)) * THREADS + (word))
 #define WORD(call, stage) (1 + (call) * STAGES + (stage))
 
-byte slot[SLOTS];              /* 0: absent */
+byte slot[SLOTS];              /* 0: empty */
 byte sent[SLOTS];              /* on its way there; 0: nothing */
 byte emptied[SLOTS];           /* what was read, while the store that empties the slot is on its way */
 byte done[RANKS];              /* threads that have ended this call's stage */

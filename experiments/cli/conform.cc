@@ -122,7 +122,7 @@ struct ConformCommand {
     fail("--inner-codec {} takes no dtype that --codec {} takes", inner.name(), codecs.front());
   }
 
-  /// So few blocks that these tensors are large for them: kernels with places use each many times.
+  /// So few blocks that these tensors are large for them: kernels with sentinel slots use each many times.
   kernels::ConformanceRequest large_request(const std::vector<std::string>& codecs) const {
     constexpr std::size_t kTile = 2048;
     kernels::ConformanceRequest large = request(codecs, SIZE_MAX);

@@ -1,7 +1,7 @@
 // Lamport slots: of small tensors, where no block has more than one tile of a chunk.
 //
-// As at places (places.h), wires announce themselves: every word of an empty slot is kAbsent, and
-// the receiver looks at each word until it is something else. But no slot is waited for before it
+// As in sentinel slots (sentinel_slots.h), wires need no flags: every word of an empty slot is kEmpty,
+// and the receiver looks at each word until it is something else. But no slot is waited for before it
 // is written to. Every block counts its calls; calls with odd and with even numbers have slots of
 // their own. In call n a block writes to the other ranks' slots of n, and empties its own slots of
 // n as it reads them. Who writes to them again is in call n + 2, and so has read what this rank
@@ -18,7 +18,7 @@ inline namespace ARLAB_PLATFORM {
 
 /// A part of a communication buffer.
 ///
-///   complete   [call modulo 2][block][stage][from][16 bytes]: as that of places
+///   valid      [call modulo 2][block][stage][from][16 bytes]: as that of sentinel slots
 ///   slots      [call modulo 2][block][stage][from]: one wire
 struct LamportSlots {
   std::size_t begin;  ///< in the buffer
@@ -41,10 +41,10 @@ struct LamportSlots {
     return std::size_t{2} * kStages * static_cast<std::size_t>(blocks * ranks);
   }
   /// Of the words of 16 bytes with this number in the wire.
-  ARLAB_HOST_DEVICE std::size_t complete(std::size_t wire, unsigned words) const {
+  ARLAB_HOST_DEVICE std::size_t valid_flag(std::size_t wire, unsigned words) const {
     return begin + wire * (kWireBytes / 16) + words;
   }
-  ARLAB_HOST_DEVICE std::size_t slots_at() const { return complete(wires(), 0); }
+  ARLAB_HOST_DEVICE std::size_t slots_at() const { return valid_flag(wires(), 0); }
   ARLAB_HOST_DEVICE std::size_t slot(std::size_t wire) const {
     return slots_at() + wire * kWireStride;
   }

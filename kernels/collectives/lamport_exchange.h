@@ -3,7 +3,7 @@
 #pragma once
 
 #include "kernels/collectives/batch.h"
-#include "kernels/collectives/place_exchange.h"
+#include "kernels/collectives/sentinel_exchange.h"
 
 namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {
@@ -59,8 +59,8 @@ class LamportExchange {
             load_128(same != nullptr ? same + piece.words : &memory_.wire[piece.rank][piece.words]);
         std::uint8_t* const buffer = buffer_of(team_, piece.rank);
         store_words(buffer + team_.lamport.slot(index) + piece.words * 16, words);
-        if (any_absent(words)) {
-          store_release(buffer + team_.lamport.complete(index, piece.words), 1);
+        if (any_empty(words)) {
+          store_release(buffer + team_.lamport.valid_flag(index, piece.words), 1);
         }
       }
     });
@@ -80,9 +80,9 @@ class LamportExchange {
     bool looks_for_flag = stage == 0 && meets();
     for_each_group(team_, from, [&](const Pieces& pieces) ARLAB_INLINED_LAMBDA {
       Words4 words[kAtOnce];
-      bool absent = true;
+      bool missing = true;
 #pragma unroll 1
-      for (int polls = 0; polls < kPollsInARow && absent; ++polls) {
+      for (int polls = 0; polls < kPollsInARow && missing; ++polls) {
         // Looked for one after the other, words and flag would take two ways to memory.
         std::uint32_t flag = 0;
         if (looks_for_flag) flag = load_relaxed(flag_at(team_, team_.rank, 0, meets_rank()));
@@ -95,17 +95,17 @@ class LamportExchange {
           const bool is_there = flag == flag_of(team_, colour_) || ahead_by(flag, colour_) > 0;
           looks_for_flag = !is_there || aborted_ != 0;
         }
-        absent = looks_for_flag;
+        missing = looks_for_flag;
 #pragma unroll
         for (unsigned i = 0; i < kAtOnce; ++i) {
-          absent = absent || (pieces.piece[i].rank >= 0 && any_absent(words[i]));
+          missing = missing || (pieces.piece[i].rank >= 0 && any_empty(words[i]));
         }
       }
       if (looks_for_flag) {
         wait_for_flag(team_, 0, meets_rank(), colour_, memory_.failed, aborted_);
         looks_for_flag = false;
       }
-      if (absent) return take_slowly(team_, memory_, call_, stage, pieces);
+      if (missing) return take_slowly(team_, memory_, call_, stage, pieces);
 #pragma unroll
       for (unsigned i = 0; i < kAtOnce; ++i) {
         if (pieces.piece[i].rank >= 0)
@@ -173,9 +173,9 @@ class LamportExchange {
   ARLAB_DEVICE static void take(const Team& team, LamportMemory<Codec>& memory, std::uint32_t call,
                                 unsigned stage, const Piece& piece, const Words4& words) {
     store_128(&memory.wire[piece.rank][piece.words], words);
-    store_words(slot(team, call, stage, piece), {{kAbsent, kAbsent, kAbsent, kAbsent}});
+    store_words(slot(team, call, stage, piece), {{kEmpty, kEmpty, kEmpty, kEmpty}});
   }
-  /// What is late, or has words like kAbsent. Not a member: who takes the address of what a kernel
+  /// What is late, or has words like kEmpty. Not a member: who takes the address of what a kernel
   /// has in registers makes it read that from memory again and again.
   ARLAB_DEVICE_RARE static void take_slowly(const Team& team, LamportMemory<Codec>& memory,
                                             std::uint32_t call, unsigned stage, Pieces pieces) {
@@ -183,23 +183,23 @@ class LamportExchange {
     for (const Piece& piece : pieces.piece) {
       if (piece.rank < 0) continue;
       Words4 words = load_words(slot(team, call, stage, piece));
-      if (any_absent(words)) words = wait_for_words(team, memory, call, stage, piece);
+      if (any_empty(words)) words = wait_for_words(team, memory, call, stage, piece);
       take(team, memory, call, stage, piece, words);
     }
   }
   ARLAB_DEVICE static Words4 wait_for_words(const Team& team, LamportMemory<Codec>& memory,
                                             std::uint32_t call, unsigned stage,
                                             const Piece& piece) {
-    std::uint8_t* const complete_here =
+    std::uint8_t* const valid_here =
         buffer_of(team, team.rank) +
-        team.lamport.complete(index_of(team, call, stage, piece.rank), piece.words);
+        team.lamport.valid_flag(index_of(team, call, stage, piece.rank), piece.words);
     Patience patience(team, piece.rank);
     for (;;) {
-      const bool is_complete = load_acquire(complete_here) != 0;
+      const bool is_valid = load_acquire(valid_here) != 0;
       const Words4 words = load_words(slot(team, call, stage, piece));
-      if (!any_absent(words)) return words;
-      if (is_complete) {
-        store_relaxed(complete_here, 0);
+      if (!any_empty(words)) return words;
+      if (is_valid) {
+        store_relaxed(valid_here, 0);
         return words;
       }
       const std::uint32_t reason = patience.ends();

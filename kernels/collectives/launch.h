@@ -20,15 +20,17 @@ template <class Codec>
 inline constexpr int kLamportBlocks =
     std::min(Codec::kTuning.resident_blocks,
              static_cast<int>(kSharedBytes / ((kMaxRanks + 1) * Codec::kTileBytes + 512)));
-/// And the places of one_shot.
+/// Codecs whose wires fit the sentinel slots of one_shot.
 template <class Codec, class Number>
-inline constexpr bool kWorksInPlaces = kWorksInLamportSlots<Codec, Number>&& kHasPlaces;
-/// And those of two_shot.
+inline constexpr bool kOneShotWorksWithSentinels =
+    kWorksInLamportSlots<Codec, Number>&& kHasSentinels;
+/// Codecs whose wires fit the sentinel slots of two_shot.
 template <class Codec, class Number>
-inline constexpr bool kTwoShotWorksInPlaces = false;
+inline constexpr bool kTwoShotWorksWithSentinels = false;
 template <class Codec, class Number>
-requires kWorksInPlaces<Codec, Number>
-inline constexpr bool kTwoShotWorksInPlaces<Codec, Number> = Codec::kTileBytes <= kTwoShotWireBytes;
+requires kOneShotWorksWithSentinels<Codec, Number>
+inline constexpr bool kTwoShotWorksWithSentinels<Codec, Number> =
+    Codec::kTileBytes <= kTwoShotWireBytes;
 
 using LaunchCollective = hipError_t (*)(const Call& call, const CodecChoice& codec, DType dtype,
                                         hipStream_t stream);
@@ -36,11 +38,11 @@ using LaunchCollective = hipError_t (*)(const Call& call, const CodecChoice& cod
 hipError_t launch_one_shot(const Call&, const CodecChoice&, DType, hipStream_t);
 hipError_t launch_one_shot_lamport(const Call&, const CodecChoice&, DType, hipStream_t);
 hipError_t launch_one_shot_small(const Call&, const CodecChoice&, DType, hipStream_t);
-hipError_t launch_one_shot_places(const Call&, const CodecChoice&, DType, hipStream_t);
+hipError_t launch_one_shot_sentinel(const Call&, const CodecChoice&, DType, hipStream_t);
 hipError_t launch_two_shot(const Call&, const CodecChoice&, DType, hipStream_t);
 hipError_t launch_two_shot_lamport(const Call&, const CodecChoice&, DType, hipStream_t);
 hipError_t launch_two_shot_small(const Call&, const CodecChoice&, DType, hipStream_t);
-hipError_t launch_two_shot_places(const Call&, const CodecChoice&, DType, hipStream_t);
+hipError_t launch_two_shot_sentinel(const Call&, const CodecChoice&, DType, hipStream_t);
 hipError_t launch_ring(const Call&, const CodecChoice&, DType, hipStream_t);
 hipError_t launch_all_to_all(const Call&, const CodecChoice&, DType, hipStream_t);
 

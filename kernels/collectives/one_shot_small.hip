@@ -24,7 +24,7 @@ __global__ void __launch_bounds__(kThreads, Codec::kTuning.resident_blocks)
   outbox.put(0, encoded, Batch::at());
   outbox.fill();
   for_each_peer(call.team, [&](int to) ARLAB_INLINED_LAMBDA {
-    outbox.send_place(0, encoded, exchange.outgoing(to));
+    outbox.send_tile(0, encoded, exchange.outgoing(to));
   });
   exchange.signal();
   const Eight<Number> own = codec.decode(encoded, Batch::at());

@@ -61,7 +61,7 @@ class Outbox {
     }
   }
   /// The whole tile that was put at `place`, to the start of a slot.
-  ARLAB_DEVICE void send_place(int place, const Encoded& encoded, std::uint8_t* to) const {
+  ARLAB_DEVICE void send_tile(int place, const Encoded& encoded, std::uint8_t* to) const {
     if constexpr (Codec::kTuning.stores_directly) {
       codec_.store(encoded, to, Batch::at());
     } else {

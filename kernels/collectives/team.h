@@ -6,7 +6,7 @@
 
 #include "kernels/collectives/call_description.h"
 #include "kernels/collectives/lamport.h"
-#include "kernels/collectives/places.h"
+#include "kernels/collectives/sentinel_slots.h"
 
 namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {
@@ -26,15 +26,15 @@ inline constexpr std::size_t kTicketWords = 2;
 ///             colour, and a hash of the call that it belongs to
 ///   slots     [colour modulo 4][block][from]: `slot_bytes` of wire bytes, written by that block of
 ///             rank `from`
-///   places    (places.h) behind those
-///   lamport   (lamport.h) likewise
+///   sentinel slots of one_shot, and of two_shot  (sentinel_slots.h), behind those
+///   Lamport slots  (lamport.h) behind those
 ///
 /// A block of one rank exchanges data with the same block of the other ranks only. Where its slots
 /// are depends on nothing but what the communicator was made with, never on a call.
 struct BufferLayout {
   int blocks;
   int ranks;
-  bool sentinels;           ///< there are places and Lamport slots
+  bool sentinels;           ///< there are sentinel slots and Lamport slots
   std::size_t slot_bytes;   ///< a multiple of 16
   std::size_t slot_stride;  ///< from slot to slot: spread_apart(slot_bytes)
 
@@ -95,14 +95,14 @@ struct GiveUpReason {
 struct Team {
   int rank;
   BufferLayout layout;
-  Places one_shot_places;  ///< of two ranks
-  Places two_shot_places;  ///< of up to kMostRanksWithPlaces
+  SentinelSlots one_shot_sentinel;  ///< of two ranks
+  SentinelSlots two_shot_sentinel;  ///< of up to kMostSentinelRanks
   LamportSlots lamport;
   std::uint8_t* buffer[kMaxRanks];  ///< of every rank, as this rank's device sees it
   std::uint32_t* colours;           ///< [block]: of its last exchange; this rank's own
   std::uint32_t* tickets;           ///< what blocks have taken of a call's work, and how many ended
-  PlaceWords* one_shot_words;       ///< of places; this rank's own
-  PlaceWords* two_shot_words;       ///< likewise
+  SentinelWords* one_shot_words;    ///< of its sentinel slots; this rank's own
+  SentinelWords* two_shot_words;    ///< likewise
   std::uint32_t* lamport_calls;     ///< [block]: through Lamport slots; this rank's own
   std::uint32_t* status;            ///< 0, or why this rank has given up; this rank's own
   std::uint64_t timeout_nanoseconds;

@@ -72,7 +72,7 @@ class TwoShotSmall {
 #pragma unroll
       for (int i = 0; i < kBatch; ++i) {
         if (tiles.used[i]) {
-          outbox_.send_place(i, encoded[i], exchange_.outgoing(owners.rank[i]));
+          outbox_.send_tile(i, encoded[i], exchange_.outgoing(owners.rank[i]));
         }
       }
       outbox_.next();
@@ -87,7 +87,7 @@ class TwoShotSmall {
     outbox_.put(0, encoded, Batch::at());
     outbox_.fill();
     for_each_peer(call_.team, [&](int to) ARLAB_INLINED_LAMBDA {
-      outbox_.send_place(0, encoded, exchange_.outgoing(to) + sums_at_);
+      outbox_.send_tile(0, encoded, exchange_.outgoing(to) + sums_at_);
     });
     outbox_.next();
     tile.store(call_.output, codec_.decode(encoded, Batch::at()));

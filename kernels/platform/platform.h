@@ -78,13 +78,13 @@ inline constexpr int kThreads = 256;
 #if defined(__HIP_PLATFORM_AMD__)
 inline constexpr int kFastBlocks = 3;
 inline constexpr int kFastBatch = 1;
-inline constexpr bool kHasPlaces =
+inline constexpr bool kHasSentinels =
     false;  // with that little shared memory, a block or two of them would fit
 inline constexpr std::size_t kSharedBytes = 64 << 10;  // of a compute unit of CDNA 2 and 3
 #else
 inline constexpr int kFastBlocks = 4;
 inline constexpr int kFastBatch = 4;
-inline constexpr bool kHasPlaces = true;
+inline constexpr bool kHasSentinels = true;
 inline constexpr std::size_t kSharedBytes = 227 << 10;  // of a multiprocessor of sm_90
 #endif
 
@@ -252,7 +252,7 @@ ARLAB_DEVICE void store_words(void* address, Words4 words) {
 }
 
 // ---------------------------------------------------------------- copies into shared memory
-// For kernels of platforms with kHasPlaces only.
+// For kernels of platforms with kHasSentinels only.
 
 /// Starts a copy of 16 bytes from global to shared memory, for this thread only, of the group that
 /// its next commit_fetches() ends.

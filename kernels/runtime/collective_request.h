@@ -12,7 +12,7 @@
 namespace arlab::kernels {
 
 /// How ranks tell each other that something has been stored: by flags behind it, or by sentinels,
-/// words that are there until something else is (collectives/places.h, lamport.h).
+/// words that are there until something else is (collectives/sentinel_slots.h, lamport.h).
 enum class Protocol : std::uint8_t { automatic, flags, sentinels };
 
 /// Every rank of a team must be given the same.

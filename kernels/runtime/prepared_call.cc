@@ -147,9 +147,9 @@ CallFacts facts_of(const Schedule& schedule, const Codec& codec, const Collectiv
                    const CodecTraits& traits, const TeamResources& resources) {
   CallFacts facts{.codec = traits, .ranks = resources.team.layout.ranks};
   const bool is_one_shot = schedule.algorithm == "one_shot";
-  const Places& places =
-      is_one_shot ? resources.team.one_shot_places : resources.team.two_shot_places;
-  facts.has_places = places.count != 0;
+  const SentinelSlots& slots =
+      is_one_shot ? resources.team.one_shot_sentinel : resources.team.two_shot_sentinel;
+  facts.has_sentinels = slots.count != 0;
   facts.has_lamport = resources.team.lamport.blocks != 0;
   facts.all_tiles_whole = true;
   for (const Chunk& chunk : schedule.chunks) {

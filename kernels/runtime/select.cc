@@ -16,7 +16,7 @@ bool is_one_tile_per_block(const CallFacts& call) {
          (call.codec.tuning.pads_tiles || call.all_tiles_whole);
 }
 
-/// In places, wires of more than this begin two accesses of each thread.
+/// In sentinel slots, wires of more than this begin two accesses of each thread.
 constexpr std::size_t kShortWire = 1408;
 
 bool is_lamport(const CallFacts& call) {
@@ -29,9 +29,9 @@ constexpr std::array<KernelRule, 10> kRules = {{
     {"two_shot", "two_shot_lamport", launch_two_shot_lamport, 2, is_lamport,
      "a tuned codec, 16-bit elements, one tile of each chunk per block at most",
      "h200_lamport_2026-11-23.csv"},
-    {"one_shot", "one_shot_places", launch_one_shot_places, 1,
+    {"one_shot", "one_shot_sentinel", launch_one_shot_sentinel, 1,
      [](const CallFacts& call) {
-       return call.has_places && call.codec.one_shot_places && is_large(call);
+       return call.has_sentinels && call.codec.one_shot_sentinel && is_large(call);
      },
      "2 ranks, a tuned codec, 16-bit elements, more tiles than 1/8 of the blocks",
      "h200_pair_2026-11-22.csv"},
@@ -39,9 +39,9 @@ constexpr std::array<KernelRule, 10> kRules = {{
      "a tuned codec, one tile per block at most", "h200_versions_2026-11-21.csv"},
     {"one_shot", "one_shot", launch_one_shot, 1, has_tuned_kernels, "every other codec of choice.h",
      "h200_allreduce_2026-11-21.csv"},
-    {"two_shot", "two_shot_places", launch_two_shot_places, 2,
+    {"two_shot", "two_shot_sentinel", launch_two_shot_sentinel, 2,
      [](const CallFacts& call) {
-       return call.has_places && call.codec.two_shot_places &&
+       return call.has_sentinels && call.codec.two_shot_sentinel &&
               (is_large(call) || call.tile_bytes <= kShortWire);
      },
      "2 to 4 ranks, a tuned codec of up to 8.5 bits, 16-bit elements; wires of more than 1408 "
@@ -79,8 +79,8 @@ CodecTraits traits_of(const CodecChoice& codec, DType dtype) {
     traits.tuning = Codec::kTuning;
     if constexpr (kWorksInLamportSlots<Codec, Number>)
       traits.lamport_blocks = kLamportBlocks<Codec>;
-    traits.one_shot_places = kWorksInPlaces<Codec, Number>;
-    traits.two_shot_places = kTwoShotWorksInPlaces<Codec, Number>;
+    traits.one_shot_sentinel = kOneShotWorksWithSentinels<Codec, Number>;
+    traits.two_shot_sentinel = kTwoShotWorksWithSentinels<Codec, Number>;
   });
   return traits;
 }

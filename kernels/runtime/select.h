@@ -20,10 +20,10 @@ Result<AnyChoice> choose(const std::string& codec);
 /// What kernels need to know of a codec, read off its device code.
 struct CodecTraits {
   Tuning tuning = {};
-  int lamport_blocks = 0;        ///< of its kernels with Lamport slots, on a multiprocessor
-  bool one_shot_places = false;  ///< one_shot_places.hip has the codec
-  bool two_shot_places = false;  ///< two_shot_places.hip has it
-  bool programs_only = false;    ///< no kernel of an algorithm has it
+  int lamport_blocks = 0;          ///< of its kernels with Lamport slots, on a multiprocessor
+  bool one_shot_sentinel = false;  ///< one_shot_sentinel.hip has the codec
+  bool two_shot_sentinel = false;  ///< two_shot_sentinel.hip has it
+  bool programs_only = false;      ///< no kernel of an algorithm has it
 };
 CodecTraits traits_of(const CodecChoice& codec, DType dtype);
 
@@ -31,7 +31,7 @@ CodecTraits traits_of(const CodecChoice& codec, DType dtype);
 struct CallFacts {
   CodecTraits codec = {};
   int ranks = 0;
-  bool has_places = false;         ///< the communicator has some for the algorithm
+  bool has_sentinels = false;      ///< the communicator has some for the algorithm
   bool has_lamport = false;        ///< it has Lamport slots
   std::size_t tiles = 0;           ///< of the longest chunk
   std::size_t blocks = 0;          ///< at most

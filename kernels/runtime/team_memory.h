@@ -118,27 +118,27 @@ inline BufferLayout layout_of(const CommunicatorOptions& options, int ranks, int
           spread_apart(options.slot_bytes)};
 }
 
-/// Places behind `end`, `for_a_block` of them for each: enough for what all have in work, many
+/// SentinelSlots behind `end`, `for_a_block` of them for each: enough for what all have in work, many
 /// times.
-inline Places places_behind(std::size_t end, int blocks, unsigned for_a_block, unsigned wires,
-                            unsigned wire_bytes) {
+inline SentinelSlots sentinel_slots_behind(std::size_t end, int blocks, unsigned for_a_block,
+                                           unsigned wires, unsigned wire_bytes) {
   const unsigned count = std::bit_floor(for_a_block * static_cast<unsigned>(blocks));
   return {(end + 255) / 256 * 256, count, wires, wire_bytes,
           static_cast<unsigned>(spread_apart(std::size_t{wires} * wire_bytes))};
 }
-inline Places one_shot_places_of(const BufferLayout& layout) {
-  const bool there = kHasPlaces && layout.sentinels && layout.ranks == 2;
-  return places_behind(layout.end(), layout.blocks, there ? 32 : 0, 1, kOneShotWireBytes);
+inline SentinelSlots one_shot_sentinel_of(const BufferLayout& layout) {
+  const bool there = kHasSentinels && layout.sentinels && layout.ranks == 2;
+  return sentinel_slots_behind(layout.end(), layout.blocks, there ? 32 : 0, 1, kOneShotWireBytes);
 }
-inline Places two_shot_places_of(const BufferLayout& layout) {
-  const bool there = kHasPlaces && layout.sentinels && layout.ranks <= kMostRanksWithPlaces;
-  return places_behind(one_shot_places_of(layout).end(), layout.blocks, there ? 16 : 0,
-                       two_shot_wires(layout.ranks), kTwoShotWireBytes);
+inline SentinelSlots two_shot_sentinel_of(const BufferLayout& layout) {
+  const bool there = kHasSentinels && layout.sentinels && layout.ranks <= kMostSentinelRanks;
+  return sentinel_slots_behind(one_shot_sentinel_of(layout).end(), layout.blocks, there ? 16 : 0,
+                               two_shot_wires(layout.ranks), kTwoShotWireBytes);
 }
 
 inline LamportSlots lamport_slots_of(const BufferLayout& layout) {
   static_assert(LamportSlots::kWireStride == spread_apart(LamportSlots::kWireBytes));
-  return {(two_shot_places_of(layout).end() + 255) / 256 * 256,
+  return {(two_shot_sentinel_of(layout).end() + 255) / 256 * 256,
           layout.sentinels ? layout.blocks : 0, layout.ranks};
 }
 /// Of a communication buffer.
@@ -160,18 +160,18 @@ struct RankMemory {
 };
 
 /// Makes a rank's memory: a buffer, statistics, and words of its own: a colour per block,
-/// the tickets, the status, and those of places and Lamport slots. Fills in everything of its Team but where buffers
+/// the tickets, the status, and those of sentinel slots and Lamport slots. Fills in everything of its Team but where buffers
 /// are.
 inline Result<RankMemory> make_rank(TeamMemory& memory, int rank, int device,
                                     const BufferLayout& layout, const CommunicatorOptions& options,
                                     Team& team) {
   const auto blocks = static_cast<std::size_t>(layout.blocks);
-  const Places one_shot_places = one_shot_places_of(layout);
-  const Places two_shot_places = two_shot_places_of(layout);
+  const SentinelSlots one_shot_sentinel = one_shot_sentinel_of(layout);
+  const SentinelSlots two_shot_sentinel = two_shot_sentinel_of(layout);
   const Result<std::uint8_t*> buffer = memory.allocate(device, buffer_bytes(layout));
   if (!buffer.ok()) return buffer.status();
-  const std::size_t place_words_at = (blocks + kTicketWords + 1) * 4;
-  const std::size_t lamport_calls_at = place_words_at + 2 * sizeof(PlaceWords);
+  const std::size_t sentinel_words_at = (blocks + kTicketWords + 1) * 4;
+  const std::size_t lamport_calls_at = sentinel_words_at + 2 * sizeof(SentinelWords);
   const Result<std::uint8_t*> own = memory.allocate(device, lamport_calls_at + blocks * 4);
   if (!own.ok()) return own.status();
   const Result<std::uint8_t*> statistics =
@@ -182,21 +182,21 @@ inline Result<RankMemory> make_rank(TeamMemory& memory, int rank, int device,
   if (!status.ok()) return status;
   status = fill_words(own.value(), blocks, options.first_colour);
   if (!status.ok()) return status;
-  std::uint8_t* place_words = own.value() + place_words_at;
-  for (const Places& places : {one_shot_places, two_shot_places}) {
-    if (places.count != 0) {
-      status = fill_words(buffer.value() + places.slots_at(),
-                          (places.end() - places.slots_at()) / 4, kAbsent);
+  std::uint8_t* sentinel_words = own.value() + sentinel_words_at;
+  for (const SentinelSlots& slots : {one_shot_sentinel, two_shot_sentinel}) {
+    if (slots.count != 0) {
+      status = fill_words(buffer.value() + slots.slots_at(), (slots.end() - slots.slots_at()) / 4,
+                          kEmpty);
       if (!status.ok()) return status;
-      status = fill_words(place_words + offsetof(PlaceWords, next_item), 1,
-                          places.window_of(options.first_colour));
+      status = fill_words(sentinel_words + offsetof(SentinelWords, next_item), 1,
+                          slots.window_of(options.first_colour));
       if (!status.ok()) return status;
     }
-    place_words += sizeof(PlaceWords);
+    sentinel_words += sizeof(SentinelWords);
   }
   const LamportSlots lamport = lamport_slots_of(layout);
   status = fill_words(buffer.value() + lamport.slots_at(), (lamport.end() - lamport.slots_at()) / 4,
-                      kAbsent);
+                      kEmpty);
   if (!status.ok()) return status;
   status = fill_words(own.value() + lamport_calls_at, blocks, options.first_colour);
   if (!status.ok()) return status;
@@ -205,9 +205,9 @@ inline Result<RankMemory> make_rank(TeamMemory& memory, int rank, int device,
   team.colours = reinterpret_cast<std::uint32_t*>(own.value());
   team.tickets = team.colours + blocks;
   team.status = team.tickets + kTicketWords;
-  team.one_shot_places = one_shot_places;
-  team.two_shot_places = two_shot_places;
-  team.one_shot_words = reinterpret_cast<PlaceWords*>(own.value() + place_words_at);
+  team.one_shot_sentinel = one_shot_sentinel;
+  team.two_shot_sentinel = two_shot_sentinel;
+  team.one_shot_words = reinterpret_cast<SentinelWords*>(own.value() + sentinel_words_at);
   team.two_shot_words = team.one_shot_words + 1;
   team.lamport = lamport;
   team.lamport_calls = reinterpret_cast<std::uint32_t*>(own.value() + lamport_calls_at);

@@ -194,7 +194,7 @@ std::vector<std::string> constants_of(const Device& device) {
     keys.insert(keys.end(), more.begin(), more.end());
   };
   if (device.blocks) add({"device.decode_cost", "blocks.unpacked_cost"});
-  if (device.small && device.places) {
+  if (device.small && device.sentinels) {
     // These run all small tensors; of those with flags in rounds large ones alone are left, of which
     // the latency of a step cannot be told.
     add({"blocks.spikes_cost", "blocks.fp8_cost", "blocks.bf16_cost"});
@@ -207,9 +207,9 @@ std::vector<std::string> constants_of(const Device& device) {
     add({"small.launch_us", "small.step_us", "small.message_us", "small.crowding_us",
          "small.tile_us_per_op", "small.wire_cost"});
   }
-  if (device.places) {
-    add({"places.launch_us", "places.step_us", "places.access_us", "places.tile_us_per_op",
-         "places.fill_us", "places.fill_turns"});
+  if (device.sentinels) {
+    add({"sentinels.launch_us", "sentinels.step_us", "sentinels.access_us",
+         "sentinels.tile_us_per_op", "sentinels.fill_us", "sentinels.fill_turns"});
   }
   if (device.library) {
     add({"library.low_latency_us", "library.low_latency_efficiency",

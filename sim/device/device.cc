@@ -21,7 +21,7 @@ Device generic_device() {
           .stores = {},
           .blocks = {},
           .small = {},
-          .places = {},
+          .sentinels = {},
           .library = {},
           .nccl = {},
           .compute = {}};

@@ -67,15 +67,15 @@ struct Small {
   bool operator==(const Small&) const = default;
 };
 
-/// Kernels whose wires announce themselves (places_kernel.h). With Blocks only.
-struct Places {
+/// Kernels with sentinel slots (sentinel_kernel.h). With Blocks only.
+struct Sentinels {
   Quantity launch_us;
   Quantity step_us;         ///< per stage: until the first of its wires has come, without the link
   Quantity access_us;       ///< per stage, for each access of a thread in a turn but the first
   Quantity tile_us_per_op;  ///< latency of a tile, per operation
   Quantity fill_us;         ///< per stage: to fill and to empty the pipeline of many turns
   Quantity fill_turns;      ///< turns after which it is full to all but 1/e
-  bool operator==(const Places&) const = default;
+  bool operator==(const Sentinels&) const = default;
 };
 
 /// The vendor's collective library (NCCL, RCCL) on this machine: uncompressed, by one of two
@@ -179,7 +179,7 @@ struct Device {
   std::optional<Stores> stores;
   std::optional<Blocks> blocks;  ///< not together with stores
   std::optional<Small> small;
-  std::optional<Places> places;
+  std::optional<Sentinels> sentinels;
   std::optional<Library> library;
   std::optional<Nccl> nccl;
   std::optional<Compute> compute;
@@ -243,14 +243,14 @@ void for_each_quantity_of(AnyDevice& device, Visit visit) {
     visit("small.tile_us_per_op", small.tile_us_per_op);
     visit("small.wire_cost", small.wire_cost);
   }
-  if (device.places) {
-    auto& places = *device.places;
-    visit("places.launch_us", places.launch_us);
-    visit("places.step_us", places.step_us);
-    visit("places.access_us", places.access_us);
-    visit("places.tile_us_per_op", places.tile_us_per_op);
-    visit("places.fill_us", places.fill_us);
-    visit("places.fill_turns", places.fill_turns);
+  if (device.sentinels) {
+    auto& sentinels = *device.sentinels;
+    visit("sentinels.launch_us", sentinels.launch_us);
+    visit("sentinels.step_us", sentinels.step_us);
+    visit("sentinels.access_us", sentinels.access_us);
+    visit("sentinels.tile_us_per_op", sentinels.tile_us_per_op);
+    visit("sentinels.fill_us", sentinels.fill_us);
+    visit("sentinels.fill_turns", sentinels.fill_turns);
   }
   if (device.library) {
     auto& library = *device.library;

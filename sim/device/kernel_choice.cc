@@ -9,10 +9,10 @@ namespace {
 
 constexpr std::string_view kTunedAnyBits[] = {"int8-g128", "int5-g128", "int4-g32", "int2-g32-sr"};
 
-/// In places, wires of more than this begin two accesses of each thread.
+/// In sentinel slots, wires of more than this begin two accesses of each thread.
 constexpr std::uint64_t kShortWire = 1408;
 constexpr std::uint64_t kLongestWire = 2176;
-constexpr Rank kMostRanksWithPlaces = 4;
+constexpr Rank kMostSentinelRanks = 4;
 
 /// one_shot or two_shot as they are by default, and no schedule of the same name.
 bool is_default(const Plan& plan, std::uint32_t steps) {
@@ -47,7 +47,7 @@ std::uint64_t tile_bytes_of(const Plan& plan, std::uint64_t tile_elements) {
 }
 
 OwnKernel own_kernel_of(const Device& device, const Plan& plan) {
-  if (!device.small && !device.places) return OwnKernel::rounds;
+  if (!device.small && !device.sentinels) return OwnKernel::rounds;
   const bool is_two_shot = plan.algorithm == "two_shot";
   if (!is_two_shot && plan.algorithm != "one_shot") return OwnKernel::rounds;
   if (!is_default(plan, is_two_shot ? 2 : 1)) return OwnKernel::rounds;
@@ -63,11 +63,11 @@ OwnKernel own_kernel_of(const Device& device, const Plan& plan) {
     all_whole = all_whole && message.elements % tile == 0;
   }
   const bool is_large = 8 * tiles > blocks;
-  if (device.places && size_of(plan.dtype) == 2) {
-    if (!is_two_shot && plan.world_size == 2 && is_large) return OwnKernel::places;
-    if (is_two_shot && plan.world_size <= kMostRanksWithPlaces) {
+  if (device.sentinels && size_of(plan.dtype) == 2) {
+    if (!is_two_shot && plan.world_size == 2 && is_large) return OwnKernel::sentinels;
+    if (is_two_shot && plan.world_size <= kMostSentinelRanks) {
       const std::uint64_t bytes = tile_bytes_of(plan, tile);
-      if (bytes <= kLongestWire && (is_large || bytes <= kShortWire)) return OwnKernel::places;
+      if (bytes <= kLongestWire && (is_large || bytes <= kShortWire)) return OwnKernel::sentinels;
     }
   }
   // mutant: has_no_small_kernels

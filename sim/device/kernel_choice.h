@@ -12,9 +12,9 @@
 namespace arlab {
 
 enum class OwnKernel : std::uint8_t {
-  rounds,  ///< exchanges with flags; whatever has no kernel of another kind
-  small,   ///< one tile per block
-  places,  ///< wires that announce themselves
+  rounds,     ///< exchanges with flags; whatever has no kernel of another kind
+  small,      ///< one tile per block
+  sentinels,  ///< wires that need no flags
 };
 
 /// What kernels know of a codec. An abstract codec is taken as one that they were made for.

@@ -5,8 +5,8 @@
 #include "sim/device/fused_kernel.h"
 #include "sim/device/kernel_choice.h"
 #include "sim/device/nccl_kernel.h"
-#include "sim/device/places_kernel.h"
 #include "sim/device/rounds_kernel.h"
+#include "sim/device/sentinel_kernel.h"
 #include "sim/device/times.h"
 
 namespace arlab {
@@ -19,8 +19,8 @@ std::unique_ptr<const KernelModel> make_kernel_model(const Device& device, const
   }
   if (!device.blocks) return std::make_unique<FusedKernel>(device, plan);
   switch (own_kernel_of(device, plan)) {
-    case OwnKernel::places:
-      return std::make_unique<PlacesKernel>(device, plan);
+    case OwnKernel::sentinels:
+      return std::make_unique<SentinelKernel>(device, plan);
     case OwnKernel::small:
       return std::make_unique<SmallKernel>(device, plan);
     case OwnKernel::rounds:

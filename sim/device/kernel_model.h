@@ -4,7 +4,7 @@
 //   fused_kernel.h    a fused kernel of which little is known, with or without [stores]; and the
 //                     vendor's library
 //   rounds_kernel.h   arlab's own ([blocks]): flags in rounds; [small], one tile per block
-//   places_kernel.h   [places]: wires that announce themselves, all stages side by side
+//   sentinel_kernel.h   [sentinels]: wires that announce themselves, all stages side by side
 //   nccl_kernel.h     [nccl]: NCCL, all of its collectives
 //
 // kernel_choice.h says which of its own arlab runs. All have in common, with the operations of a

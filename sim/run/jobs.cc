@@ -24,7 +24,7 @@ const Job& Jobs::add(const Plan& plan, Implementation implementation, std::vecto
     if (job.kernels.back()->steps_side_by_side() == job.kernel().steps_side_by_side()) continue;
     fail(
         "device_overrides: kernels of '{}' would be of two kinds; allowed are [blocks] and "
-        "[places] "
+        "[sentinels] "
         "alike on all ranks",
         plan.algorithm);
   }

@@ -551,9 +551,9 @@ void require_valid(const Topology& topology, std::string_view origin) {
   if (topology.device.stores && topology.device.blocks) {
     fail("{}: sections 'stores' and 'blocks' are two models of a kernel; allowed is one", origin);
   }
-  if (!topology.device.blocks && (topology.device.small || topology.device.places)) {
+  if (!topology.device.blocks && (topology.device.small || topology.device.sentinels)) {
     fail("{}: section '{}' needs section 'blocks', whose kernels these are", origin,
-         topology.device.small ? "small" : "places");
+         topology.device.small ? "small" : "sentinels");
   }
   const bool can_nvls = topology.in_switch.multicast && topology.in_switch.reduction;
   if (topology.device.nccl && topology.device.nccl->nvls && !can_nvls) {

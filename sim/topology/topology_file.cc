@@ -193,7 +193,7 @@ toml::table read_table(std::string_view text, std::string_view origin,
   // Two models of a kernel; a file that has one does without the other.
   if (own.contains("blocks")) base.erase("stores");
   if (own.contains("stores")) {
-    for (const char* section : {"blocks", "small", "places"}) base.erase(section);
+    for (const char* section : {"blocks", "small", "sentinels"}) base.erase(section);
   }
   merge(base, own);
   forget_replaced(base, own);
@@ -304,7 +304,7 @@ Topology parse_topology(std::string_view text, std::string_view origin,
   if (file.has("stores")) topology.device.stores.emplace();
   if (file.has("blocks")) topology.device.blocks.emplace();
   if (file.has("small")) topology.device.small.emplace();
-  if (file.has("places")) topology.device.places.emplace();
+  if (file.has("sentinels")) topology.device.sentinels.emplace();
   if (file.has("library")) topology.device.library.emplace();
   if (file.has("compute")) topology.device.compute.emplace();
   if (file.has("nccl")) {

@@ -77,7 +77,7 @@ def test_which_kernel_is_chosen_and_why(tmp_path):
     assert report["schema"] == "arlab.bench.choices/1"
     chosen = {(row["algorithm"], row["codec"], row["bytes"]): row["kernel"] for row in report["choices"]}
     assert len(chosen) == 18
-    assert chosen["two_shot", "qr-q4", 64 << 20].startswith("two_shot_places: ")
+    assert chosen["two_shot", "qr-q4", 64 << 20].startswith("two_shot_sentinel: ")
     assert chosen["one_shot", "qr-q4", 16 << 10].startswith("one_shot_lamport: ")
     assert chosen["one_shot", "mxfp4", 64 << 20].startswith("one_shot: ")
     assert chosen["two_shot", "nvfp4", 16 << 10].startswith("program in two passes: ")

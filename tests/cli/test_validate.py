@@ -154,7 +154,7 @@ def test_calibrate_only_some_constants(tmp_path):
             assert sections["uncertainty"]["sigma_percent"].pop(at) < 3
             assert set(sections["uncertainty"]["correlation"].pop(at)) == {0}
         assert before == after
-    refused(f"{command},blocks.cost --out {out}", tmp_path, "--only", "blocks.cost", "places.launch_us", timeout=60)
+    refused(f"{command},blocks.cost --out {out}", tmp_path, "--only", "blocks.cost", "sentinels.launch_us", timeout=60)
 
 
 def test_tables_of_your_own(tmp_path):
@@ -181,7 +181,7 @@ def test_kernels_as_they_are_are_predicted(tmp_path):
     for cell in report["predictions"]:
         if cell["table"] != "h200: 4 GPUs, fitted on 2" or cell["library"]:
             continue
-        errors.setdefault(has_places(cell), []).append(abs(cell["error_percent"]))
+        errors.setdefault(has_sentinels(cell), []).append(abs(cell["error_percent"]))
     assert len(errors[True]) == 96
     assert sum(errors[True]) / 96 <= 3.3 and max(errors[True]) <= 12
     nccl = [
@@ -196,7 +196,7 @@ def test_kernels_as_they_are_are_predicted(tmp_path):
 MEASURED_PERCENT = 3.0
 
 
-def has_places(cell):
+def has_sentinels(cell):
     """two_shot on 4 GPUs, as kernels/runtime/select.cc says it."""
     long_wires = cell["codec"] in ("qr-fp8", "qr-q8", "qr-q6", "int8-g128")
     is_large = cell["bytes"] >= 2 << 20

@@ -23,9 +23,9 @@ OwnKernel by_table(const std::string& algorithm, const std::string& codec, DType
   if (!choice.ok()) return OwnKernel::rounds;
   const kernels::BufferLayout layout = kernels::layout_of({}, ranks, kMultiprocessors);
   kernels::CallFacts facts{.codec = kernels::traits_of(choice.value(), dtype), .ranks = ranks};
-  facts.has_places = (algorithm == "one_shot" ? kernels::one_shot_places_of(layout)
-                                              : kernels::two_shot_places_of(layout))
-                         .count != 0;
+  facts.has_sentinels = (algorithm == "one_shot" ? kernels::one_shot_sentinel_of(layout)
+                                                 : kernels::two_shot_sentinel_of(layout))
+                            .count != 0;
   facts.all_tiles_whole = true;
   for (const Chunk& chunk : schedule.chunks) {
     facts.tiles = std::max<std::size_t>(facts.tiles, (chunk.size() + 2047) / 2048);
@@ -37,7 +37,7 @@ OwnKernel by_table(const std::string& algorithm, const std::string& codec, DType
   for (const kernels::KernelRule& rule : kernels::kernel_rules()) {
     if (algorithm != rule.algorithm || !rule.is_for(facts)) continue;
     const std::string kernel = rule.kernel;
-    return kernel.ends_with("_places")  ? OwnKernel::places
+    return kernel.ends_with("_places")  ? OwnKernel::sentinels
            : kernel.ends_with("_small") ? OwnKernel::small
                                         : OwnKernel::rounds;
   }
@@ -72,7 +72,7 @@ TEST(KernelChoice, IsThatOfTheKernels) {
       }
     }
   }
-  EXPECT_GT(cases[OwnKernel::places], 1000);
+  EXPECT_GT(cases[OwnKernel::sentinels], 1000);
   EXPECT_GT(cases[OwnKernel::small], 1000);
   EXPECT_GT(cases[OwnKernel::rounds], 1000);
 }

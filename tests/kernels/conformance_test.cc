@@ -232,8 +232,8 @@ TEST(Conformance, SmallTensorsWithBothProtocols) {
   }
 }
 
-/// two_shot_places.hip, with 16 places per block.
-TEST(Conformance, LargeTensorsWithPlaces) {
+/// two_shot_sentinel.hip, with 16 slots per block.
+TEST(Conformance, LargeTensorsWithSentinels) {
   constexpr std::size_t kTile = 2048;
   if (ARLAB_SHORT_TESTS) {
     emulator::configure({.seed = 1, .resident_blocks = 1});
@@ -259,8 +259,8 @@ TEST(Conformance, LargeTensorsWithPlaces) {
   }
 }
 
-/// Two ranks, which have 32 places per block for one tile or two: one_shot_places.hip.
-TEST(Conformance, TwoRanksWithPlaces) {
+/// Two ranks, which have 32 slots per block for one tile or two: one_shot_sentinel.hip.
+TEST(Conformance, TwoRanksWithSentinels) {
   constexpr std::size_t kTile = 2048;
   if (ARLAB_SHORT_TESTS) {
     emulator::configure({.seed = 1, .resident_blocks = 1});

@@ -11,7 +11,7 @@
 
 namespace arlab::kernels {
 
-/// Kernels with flags and with places, for small tensors and for others, and in stages.
+/// Kernels with flags and with sentinels, for small tensors and for others, and in stages.
 inline std::vector<CollectiveRequest> differing_requests() {
   return {{"two_shot", "qr-q4", DType::fp16, 5000},
           {"two_shot", "qr-q4", DType::fp16, 4999},

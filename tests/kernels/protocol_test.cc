@@ -14,8 +14,8 @@
 #include "reference/collectives/algorithm.h"
 #include "reference/collectives/executor.h"
 #include "reference/tensors/synthetic.h"
-#include "tests/kernels/absent_words.h"
 #include "tests/kernels/differing_calls.h"
+#include "tests/kernels/empty_words.h"
 
 namespace arlab::kernels {
 namespace {
@@ -136,7 +136,7 @@ CollectiveRequest request_of(const char* algorithm, const char* codec, std::size
   return {.algorithm = algorithm, .codec = codec, .dtype = DType::fp16, .elements = elements};
 }
 
-/// two_shot with places, of which there are 16 for each block: it uses each twice and more.
+/// two_shot with sentinel slots, of which there are 16 for each block: it uses each twice and more.
 CollectiveRequest large_request(int ranks, int blocks, std::size_t more_elements = 0) {
   constexpr std::size_t kTileElements = 2048;
   const std::size_t tiles_of_each = (ranks == 2 ? 80 : 40) * static_cast<std::size_t>(blocks);
@@ -145,7 +145,7 @@ CollectiveRequest large_request(int ranks, int blocks, std::size_t more_elements
       static_cast<std::size_t>(ranks) * tiles_of_each * kTileElements + more_elements);
 }
 
-/// one_shot with places, for two ranks of two blocks, which have 64: likewise.
+/// one_shot with sentinel slots, for two ranks of two blocks, which have 64: likewise.
 CollectiveRequest pair_request(const char* codec, std::size_t more_elements = 0) {
   return request_of("one_shot", codec, std::size_t{280} * 2048 + more_elements);
 }
@@ -225,7 +225,7 @@ TEST_P(AnySchedule, RanksMayBeLate) {
   }
 }
 
-/// All blocks of a call with places have to run at once.
+/// All blocks of a call with sentinel slots have to run at once.
 int blocks_for_large() { return emulator::settings().resident_blocks == 1 ? 1 : 2; }
 
 TEST_P(AnySchedule, LargeCallsAmongOthers) {
@@ -267,11 +267,11 @@ TEST_P(AnySchedule, PairCallsAmongOthers) {
 }
 
 /// Then the same with other inputs.
-void expect_result_of_absent_words(int ranks, const CollectiveRequest& request) {
+void expect_result_of_empty_words(int ranks, const CollectiveRequest& request) {
   Team team(ranks, {.blocks = blocks_for_large()});
   Team::Pending call = team.prepare(request);
   for (std::size_t rank = 0; rank < static_cast<std::size_t>(ranks); ++rank) {
-    put_tiles_like_absent(*find_codec(request.codec), call.inputs.rank_bytes(rank));
+    put_tiles_like_empty(*find_codec(request.codec), call.inputs.rank_bytes(rank));
   }
   Team::Pending next = team.prepare(request);
   team.enqueue_all(call);
@@ -285,18 +285,18 @@ CollectiveRequest small_request(int ranks, const std::string& algorithm, const c
   const int tiles = blocks_for_large() * (algorithm == "two_shot" ? ranks : 1);
   return request_of(algorithm.c_str(), codec, std::size_t{2048} * static_cast<unsigned>(tiles));
 }
-TEST_P(AnySchedule, WordsOfAWireMayLookAbsent) {
+TEST_P(AnySchedule, WordsOfAWireMayLookEmpty) {
   for (const int ranks : {2, 3, 8}) {
     for (const char* algorithm : {"one_shot", "two_shot"}) {
-      expect_result_of_absent_words(ranks,
-                                    small_request(ranks, algorithm, ranks == 3 ? "fp16" : "qr-q4"));
+      expect_result_of_empty_words(ranks,
+                                   small_request(ranks, algorithm, ranks == 3 ? "fp16" : "qr-q4"));
     }
   }
   for (const char* codec : {"fp16", "qr-q4"}) {
-    expect_result_of_absent_words(2, pair_request(codec));
+    expect_result_of_empty_words(2, pair_request(codec));
   }
   for (const int ranks : {2, 3, 4}) {
-    expect_result_of_absent_words(ranks, large_request(ranks, blocks_for_large()));
+    expect_result_of_empty_words(ranks, large_request(ranks, blocks_for_large()));
   }
 }
 
@@ -395,9 +395,9 @@ TEST_P(AnySchedule, RanksInDifferentCallsAreNamedInLargerTeams) {
   }
 }
 
-TEST_P(AnySchedule, RanksThatWaitForEachOthersPlacesInDifferentCallsAreNamed) {
+TEST_P(AnySchedule, RanksThatWaitForEachOthersSlotsInDifferentCallsAreNamed) {
   const int blocks = blocks_for_large();
-  // Places of both kinds are full of what the calls before have sent.
+  // Slots of both kinds are full of what the calls before have sent.
   expect_difference_is_named(2, 1, large_request(2, blocks), pair_request("qr-q4"),
                              {large_request(2, blocks), pair_request("qr-q4")});
 }

@@ -383,7 +383,7 @@ TEST(SimulatorProperties, LaterLaunchShiftsTheWholeExactly) {
     Topology late = t;
     late.device.launch_us.value += 3;
     if (late.device.small) late.device.small->launch_us.value += 3;
-    if (late.device.places) late.device.places->launch_us.value += 3;
+    if (late.device.sentinels) late.device.sentinels->launch_us.value += 3;
     const Picoseconds before = simulated(algorithm, codec, t, kMiB).latency;
     EXPECT_EQ(simulated(algorithm, codec, late, kMiB).latency, before + 3'000'000);
   });

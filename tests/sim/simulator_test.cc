@@ -154,12 +154,12 @@ Topology with_blocks(Topology t) {
 /// Items of two tiles of 1000 elements; turns beyond the first fill half of the pipeline with 1.5.
 Topology with_places(Topology t) {
   t = with_blocks(std::move(t));
-  t.device.places = Places{.launch_us = assumed(6),
-                           .step_us = assumed(2),
-                           .access_us = assumed(0.5),
-                           .tile_us_per_op = assumed(0.1),
-                           .fill_us = assumed(3),
-                           .fill_turns = assumed(1.5 / std::log(2.0))};
+  t.device.sentinels = Places{.launch_us = assumed(6),
+                              .step_us = assumed(2),
+                              .access_us = assumed(0.5),
+                              .tile_us_per_op = assumed(0.1),
+                              .fill_us = assumed(3),
+                              .fill_turns = assumed(1.5 / std::log(2.0))};
   return t;
 }
 

@@ -18,8 +18,8 @@
 #include "reference/collectives/codecs.h"
 #include "reference/collectives/executor.h"
 #include "reference/tensors/synthetic.h"
-#include "tests/kernels/absent_words.h"
 #include "tests/kernels/differing_calls.h"
+#include "tests/kernels/empty_words.h"
 
 namespace arlab::kernels {
 namespace {
@@ -57,7 +57,7 @@ bool conforms(const Subject& subject, const AlgorithmOptions& options, std::uint
                                         .elements = elements,
                                         .alignment = codecs.alignment(),
                                         .options = options});
-  // Only with sentinels, and so with this codec, do words look absent: in the first call, so that
+  // Only with sentinels, and so with this codec, do words look empty: in the first call, so that
   // the others find what it leaves behind.
   const std::size_t first = codec->name() == "qr-q4" ? 0 : 1;
   std::vector<Tensor> inputs;
@@ -69,7 +69,7 @@ bool conforms(const Subject& subject, const AlgorithmOptions& options, std::uint
                                     ranks, elements));
     outputs.emplace_back(inputs.back().bytes().size());
     for (std::size_t rank = 0; call == 0 && rank < ranks; ++rank) {
-      put_tiles_like_absent(*codec, inputs.back().rank_bytes(rank));
+      put_tiles_like_empty(*codec, inputs.back().rank_bytes(rank));
     }
   }
   // Behind each other: a rank may be ahead of others.

@@ -1,13 +1,14 @@
-// two_shot of up to four ranks: the same as two_shot.hip, with places.
+// two_shot of up to four ranks: the same as two_shot.hip, with sentinel slots.
 //
-// An item is a tile, or with two ranks two tiles, of every chunk. Several of a block's items are in
-// work at once. In each turn it adds up the contributions to one, encodes its own to another, and
-// gathers the sums of a third; then it sends what it has encoded, and reads what the other ranks
-// have sent for the two items of which it sent something a turn before. It waits twice for all its
-// threads, and for other ranks where those are late, but never for what it has sent.
+// An item is a tile, or with two ranks two tiles, of every chunk. A block works on several of its
+// items at once, each in a stage of its own (Pipeline). In each turn it adds up the contributions
+// to one, encodes its own to another, and stores the sums of a third; then it sends what it has
+// encoded, and reads what the other ranks have sent for the two items of which it sent something a
+// turn before. It waits twice for all its threads, and for other ranks where those are late, but
+// never for what it has sent.
 #include "kernels/collectives/batch.h"
 #include "kernels/collectives/launch.h"
-#include "kernels/collectives/place_exchange.h"
+#include "kernels/collectives/sentinel_exchange.h"
 
 namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {
@@ -17,8 +18,37 @@ constexpr unsigned kOwn = 3;  // items whose own contribution is kept
 constexpr int kAtOnce = 2;    // tiles
 constexpr unsigned kCounting = 32;
 
+/// The items that a block has in work, one in each of five stages, or none (kNoItem): a shift
+/// register, whose items go a stage on at the end of every turn.
+struct Pipeline {
+  std::uint32_t send = kNoItem;          ///< encoded; waits for its slot, and is sent
+  std::uint32_t receive = kNoItem;       ///< contributions of the other ranks are read
+  std::uint32_t reduce = kNoItem;        ///< these are added up, and the sum is sent
+  std::uint32_t receive_sums = kNoItem;  ///< sums of the other ranks are read
+  std::uint32_t store = kNoItem;         ///< these are decoded into the output
+
+  /// What was not `sent`, since its slot was not free, stays.
+  ARLAB_DEVICE void shift(bool sent) {
+    store = receive_sums;
+    receive_sums = reduce;
+    reduce = receive;
+    receive = sent ? send : kNoItem;
+    if (sent) send = kNoItem;
+  }
+  ARLAB_DEVICE bool only_sends_or_stores() const {
+    return receive == kNoItem && reduce == kNoItem && receive_sums == kNoItem;
+  }
+  /// The item that is stored next after the present one.
+  ARLAB_DEVICE std::uint32_t oldest_before_store() const {
+    return receive_sums != kNoItem ? receive_sums
+           : reduce != kNoItem     ? reduce
+           : receive != kNoItem    ? receive
+                                   : send;
+  }
+};
+
 template <class Codec, unsigned kRanks>
-struct TwoShotMemory : PlaceMemory {
+struct TwoShotMemory : SentinelMemory {
   static constexpr unsigned kTiles = two_shot_tiles(kRanks);   // of a chunk in an item
   static constexpr unsigned kParcels = (kRanks - 1) * kTiles;  // tiles of other ranks' chunks
   static constexpr unsigned kWires = 3 * kParcels + (1 + kOwn) * kTiles;
@@ -30,94 +60,81 @@ struct TwoShotMemory : PlaceMemory {
 };
 
 template <class Codec, class Number, unsigned kRanks>
-class TwoShotPlaces {
+class TwoShotSentinel {
  public:
-  ARLAB_DEVICE TwoShotPlaces(const Call& call, const Codec& codec,
-                             TwoShotMemory<Codec, kRanks>& memory)
+  ARLAB_DEVICE TwoShotSentinel(const Call& call, const Codec& codec,
+                               TwoShotMemory<Codec, kRanks>& memory)
       : call_(call),
         codec_(codec),
         memory_(memory),
         items_((call.chunk_tiles + kTiles - 1) / kTiles),
         whole_items_(whole_items()),
-        places_(call.team, call.team.two_shot_places, call.team.two_shot_words, items_, memory) {}
+        exchange_(call.team, call.team.two_shot_sentinel, call.team.two_shot_words, items_,
+                  memory) {}
 
   ARLAB_DEVICE void run() {
-    fetch(places_.item_at_start(0));
-    places_.begin();
+    fetch(exchange_.item_at_start(0));
+    exchange_.begin();
     __syncthreads();
     if (memory_.failed != 0) return;
     find_words();
-    std::uint32_t now = kNoItem;      // to be sent
-    std::uint32_t sent = kNoItem;     // whose contributions are to be read
-    std::uint32_t reduced = kNoItem;  // to be added up; then, its sum to be sent
-    std::uint32_t told = kNoItem;     // whose sums are to be read
-    std::uint32_t gathered = kNoItem;
+    Pipeline stage;
     unsigned taken = 0;
     bool signalled = false;
 #pragma unroll 1
     for (;;) {
-      if (reduced != kNoItem) reduce(reduced);
-      if (now == kNoItem) {
-        now = memory_.item[taken % memory_.kTurns];
-        if (now != kNoItem) {
+      if (stage.reduce != kNoItem) reduce(stage.reduce);
+      if (stage.send == kNoItem) {
+        stage.send = memory_.item[taken % memory_.kTurns];
+        if (stage.send != kNoItem) {
           std::uint32_t after_next = 0;
-          if (threadIdx.x == 0) after_next = places_.take_item();
-          contribute(now);
+          if (threadIdx.x == 0) after_next = exchange_.take_item();
+          contribute(stage.send);
           ++taken;
           fetch(memory_.item[taken % memory_.kTurns]);
           if (threadIdx.x == 0) memory_.item[(taken + 1) % memory_.kTurns] = after_next;
         }
       }
-      if (now != kNoItem) {
-        const bool is_free = places_.may_send(now);
-        if (threadIdx.x == 0) memory_.place_is_free = is_free ? 1 : 0;
+      if (stage.send != kNoItem) {
+        const bool is_free = exchange_.may_send(stage.send);
+        if (threadIdx.x == 0) memory_.slot_is_free = is_free ? 1 : 0;
       }
-      if (gathered != kNoItem) gather(gathered);
-      if (now == kNoItem && sent == kNoItem && reduced == kNoItem && told == kNoItem) break;
+      if (stage.store != kNoItem) store_sums(stage.store);
+      if (stage.oldest_before_store() == kNoItem) break;
       __syncthreads();
-      if (gathered != kNoItem && threadIdx.x == 0) {
-        places_.count(gathered, told != kNoItem      ? told
-                                : reduced != kNoItem ? reduced
-                                : sent != kNoItem    ? sent
-                                                     : now);
+      if (stage.store != kNoItem && threadIdx.x == 0) {
+        exchange_.return_credit(stage.store, stage.oldest_before_store());
       }
-      const bool sends = now != kNoItem && memory_.place_is_free != 0;
-      if (reduced != kNoItem) send_sums(reduced);
-      if (sends) send_contributions(now);
+      const bool sends = stage.send != kNoItem && memory_.slot_is_free != 0;
+      if (stage.reduce != kNoItem) send_sums(stage.reduce);
+      if (sends) send_contributions(stage.send);
       // The first threads have no words to send or to read, or the fewest.
-      if (!signalled) places_.signal(thread_index());
+      if (!signalled) exchange_.signal(thread_index());
       signalled = true;
-      if (sent != kNoItem && reduced == kNoItem && told == kNoItem) {
-        places_.meet(thread_index(), memory_.failed);
+      if (stage.receive != kNoItem && stage.reduce == kNoItem && stage.receive_sums == kNoItem) {
+        exchange_.meet(thread_index(), memory_.failed);
       }
-      receive(sent, told);
+      receive(stage.receive, stage.receive_sums);
       __syncthreads();
       if (memory_.failed != 0) return;
-      gathered = told;
-      told = reduced;
-      reduced = sent;
-      sent = kNoItem;
-      if (sends) {
-        sent = now;
-        now = kNoItem;
-      }
-      if (sent != kNoItem || reduced != kNoItem || told != kNoItem) continue;
-      if (now == kNoItem) {
+      stage.shift(sends);
+      if (!stage.only_sends_or_stores()) continue;
+      if (stage.send == kNoItem) {
         let_next_kernel_start();
       } else {
-        if (gathered != kNoItem) {
-          if (threadIdx.x == 0) places_.count(gathered, now);
-          gather(gathered);
-          gathered = kNoItem;
+        if (stage.store != kNoItem) {
+          if (threadIdx.x == 0) exchange_.return_credit(stage.store, stage.send);
+          store_sums(stage.store);
+          stage.store = kNoItem;
         }
-        places_.wait_for_place(now);
+        exchange_.wait_for_slot(stage.send);
         __syncthreads();
-        if (memory_.place_failed != 0) return;
+        if (memory_.slot_failed != 0) return;
       }
     }
     if (threadIdx.x == 0) {
-      if (gathered != kNoItem) places_.count(gathered, kNoItem);
-      places_.leave();
+      if (stage.store != kNoItem) exchange_.return_credit(stage.store, kNoItem);
+      exchange_.leave();
     }
   }
 
@@ -252,12 +269,12 @@ class TwoShotPlaces {
   ARLAB_DEVICE void find_words() {
     for_each_word([&](unsigned i, unsigned parcel, unsigned word) ARLAB_INLINED_LAMBDA {
       const unsigned part = parcel + kTiles;
-      to_[i] = places_.wire(owner(part), parcel_there(part)) + word * 16;
-      from_[i] = places_.wire(rank(), parcel) + word * 16;
+      to_[i] = exchange_.wire(owner(part), parcel_there(part)) + word * 16;
+      from_[i] = exchange_.wire(rank(), parcel) + word * 16;
     });
   }
-  ARLAB_DEVICE std::uint32_t place_at(std::uint32_t number, unsigned wires) const {
-    return places_.place_of(number) + wires * kTwoShotWireBytes;
+  ARLAB_DEVICE std::uint32_t slot_at(std::uint32_t number, unsigned wires) const {
+    return exchange_.slot_of(number) + wires * kTwoShotWireBytes;
   }
   /// Calls f(i, parcel, word) for the words of 16 bytes that this thread has of the parcels. The
   /// first threads have none of them, or the fewest: one of those counts items meanwhile.
@@ -270,37 +287,37 @@ class TwoShotPlaces {
     }
   }
   ARLAB_DEVICE void send_contributions(std::uint32_t number) const {
-    const std::uint32_t place = place_at(number, 0);
+    const std::uint32_t slot = slot_at(number, 0);
     for_each_word([&](unsigned i, unsigned parcel, unsigned word) ARLAB_INLINED_LAMBDA {
       const unsigned part = parcel + kTiles;
       if (!is_there(number, part)) return;
-      places_.send_words(to_[i] + place, load_128(&wire(outgoing() + parcel)[word]), owner(part),
-                         {number, parcel_there(part), word});
+      exchange_.send_words(to_[i] + slot, load_128(&wire(outgoing() + parcel)[word]), owner(part),
+                           {number, parcel_there(part), word});
     });
   }
   ARLAB_DEVICE void send_sums(std::uint32_t number) const {
-    const std::uint32_t place = place_at(number, kParcels);
+    const std::uint32_t slot = slot_at(number, kParcels);
     for_each_word([&](unsigned i, unsigned parcel, unsigned word) ARLAB_INLINED_LAMBDA {
       const unsigned part = parcel + kTiles;
       if (!is_there(number, tile(part))) return;
-      places_.send_words(to_[i] + place, load_128(&wire(own_sums() + tile(part))[word]),
-                         owner(part), {number, kParcels + parcel_there(part), word});
+      exchange_.send_words(to_[i] + slot, load_128(&wire(own_sums() + tile(part))[word]),
+                           owner(part), {number, kParcels + parcel_there(part), word});
     });
   }
   ARLAB_DEVICE void begin_to_read(std::uint32_t number, unsigned wires, Read& read) const {
-    const std::uint32_t place = place_at(number, wires);
+    const std::uint32_t slot = slot_at(number, wires);
     for_each_word([&](unsigned i, unsigned, unsigned)
-                      ARLAB_INLINED_LAMBDA { read[i] = load_words(from_[i] + place); });
+                      ARLAB_INLINED_LAMBDA { read[i] = load_words(from_[i] + slot); });
   }
   /// own_parts: what is read are contributions, to them.
   ARLAB_DEVICE void read(std::uint32_t number, unsigned wires, bool own_parts, unsigned to,
                          Read& read) const {
-    const std::uint32_t place = place_at(number, wires);
+    const std::uint32_t slot = slot_at(number, wires);
     for_each_word([&](unsigned i, unsigned parcel, unsigned word) ARLAB_INLINED_LAMBDA {
       const unsigned part = parcel + kTiles;
       if (!is_there(number, own_parts ? tile(part) : part)) return;
-      places_.take_words(from_[i] + place, read[i], owner(part), {number, wires + parcel, word},
-                         wire(to + parcel)[word]);
+      exchange_.take_words(from_[i] + slot, read[i], owner(part), {number, wires + parcel, word},
+                           wire(to + parcel)[word]);
     });
   }
   ARLAB_DEVICE void receive(std::uint32_t contributed, std::uint32_t summed) const {
@@ -352,7 +369,7 @@ class TwoShotPlaces {
     }
   }
 
-  ARLAB_DEVICE void gather(std::uint32_t number) const {
+  ARLAB_DEVICE void store_sums(std::uint32_t number) const {
     if (number < whole_items_) {
 #pragma unroll
       for (unsigned first = 0; first < kParcels; first += kAtOnce) {
@@ -382,7 +399,7 @@ class TwoShotPlaces {
   TwoShotMemory<Codec, kRanks>& memory_;
   const std::uint32_t items_;
   const std::uint32_t whole_items_;
-  PlaceExchange places_;
+  SentinelExchange exchange_;
   unsigned contributed_ = 0;  // items, modulo kOwn
   unsigned reduced_ = 0;
   std::uint8_t* to_[kWordsOfThread];
@@ -391,32 +408,32 @@ class TwoShotPlaces {
 
 template <class Codec, class Number, unsigned kRanks>
 __global__ void __launch_bounds__(kThreads, Codec::kTuning.resident_blocks)
-    two_shot_places_kernel(ARLAB_KERNEL_PARAMETER Call call, ARLAB_KERNEL_PARAMETER Codec codec) {
+    two_shot_sentinel_kernel(ARLAB_KERNEL_PARAMETER Call call, ARLAB_KERNEL_PARAMETER Codec codec) {
   wait_for_kernel_before();
   using Memory = TwoShotMemory<Codec, kRanks>;
   ARLAB_SHARED_ARRAY(Memory, memory, 1);
-  TwoShotPlaces<Codec, Number, kRanks>(call, codec, memory[0]).run();
+  TwoShotSentinel<Codec, Number, kRanks>(call, codec, memory[0]).run();
 }
 
 }  // namespace
 
-hipError_t launch_two_shot_places(const Call& call, const CodecChoice& codec, DType dtype,
-                                  hipStream_t stream) {
+hipError_t launch_two_shot_sentinel(const Call& call, const CodecChoice& codec, DType dtype,
+                                    hipStream_t stream) {
   return with_codec(
       codec, dtype,
       [&]<class Codec, class Number>([[maybe_unused]] const Codec& device_codec, Number) {
-        if constexpr (kTwoShotWorksInPlaces<Codec, Number>) {
+        if constexpr (kTwoShotWorksWithSentinels<Codec, Number>) {
           const auto launch = [&](auto* kernel) {
             launch_behind(kernel, static_cast<unsigned>(call.blocks), stream, call, device_codec);
           };
-          static_assert(kMostRanksWithPlaces == 4);
+          static_assert(kMostSentinelRanks == 4);
           switch (call.team.layout.ranks) {
             case 2:
-              return launch(two_shot_places_kernel<Codec, Number, 2>);
+              return launch(two_shot_sentinel_kernel<Codec, Number, 2>);
             case 3:
-              return launch(two_shot_places_kernel<Codec, Number, 3>);
+              return launch(two_shot_sentinel_kernel<Codec, Number, 3>);
             default:
-              return launch(two_shot_places_kernel<Codec, Number, 4>);
+              return launch(two_shot_sentinel_kernel<Codec, Number, 4>);
           }
         }
       });

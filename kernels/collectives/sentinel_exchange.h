@@ -1,5 +1,5 @@
-// One block's side of the protocol of places (places.h): it takes items, asks whether their places
-// are free, sends wires, reads wires, and counts.
+// One block's side of the protocol of sentinel slots (sentinel_slots.h): it takes items, asks whether
+// their slots are free, sends wires, reads wires, and gives credits back.
 #pragma once
 
 #include "kernels/collectives/call.h"
@@ -13,7 +13,7 @@ inline constexpr std::uint32_t kNoItem = 0xFFFFFFFF;
 inline constexpr unsigned kIdle = kThreads - 32;
 
 /// What the threads of a block tell each other.
-struct PlaceMemory {
+struct SentinelMemory {
   static constexpr unsigned kTurns = 4;  // whose items are known
 
   std::uint32_t first_item;  // number, through all calls, of this call's first
@@ -21,32 +21,32 @@ struct PlaceMemory {
   std::uint32_t colour;
   std::uint32_t flag;
   std::uint32_t* flag_at[kMaxRanks];
-  std::uint32_t item[kTurns];   // numbers in this call, in the order of the block
-  std::uint32_t place_is_free;  // of the item to send
+  std::uint32_t item[kTurns];  // numbers in this call, in the order of the block
+  std::uint32_t slot_is_free;  // of the item to send
   std::uint32_t failed;
-  std::uint32_t place_failed;  // not `failed`, which slow threads may be about to read
+  std::uint32_t slot_failed;  // not `failed`, which slow threads may be about to read
 };
 
-ARLAB_DEVICE bool any_absent(const Words4& words) {
-  return words.word[0] == kAbsent || words.word[1] == kAbsent || words.word[2] == kAbsent ||
-         words.word[3] == kAbsent;
+ARLAB_DEVICE bool any_empty(const Words4& words) {
+  return words.word[0] == kEmpty || words.word[1] == kEmpty || words.word[2] == kEmpty ||
+         words.word[3] == kEmpty;
 }
 
 /// Words of 16 bytes of an item's wire.
-struct PlacedWords {
+struct WordsOfWire {
   std::uint32_t number;  ///< of the item, in this call
   unsigned wire;
   unsigned words;  ///< which of the wire
 };
 
 /// All threads of a block use it together, but for what is said to be one thread's.
-class PlaceExchange {
+class SentinelExchange {
  public:
   /// `items`: of this call.
-  ARLAB_DEVICE PlaceExchange(const Team& team, const Places& places, PlaceWords* words,
-                             std::uint32_t items, PlaceMemory& memory)
+  ARLAB_DEVICE SentinelExchange(const Team& team, const SentinelSlots& slots, SentinelWords* words,
+                                std::uint32_t items, SentinelMemory& memory)
       : team_(team),
-        places_(places),
+        slots_(slots),
         words_(*global_pointer(words)),
         items_(items),
         memory_(memory) {}
@@ -62,16 +62,16 @@ class PlaceExchange {
       memory_.first_item = first;
       memory_.failed = 0;
       if (aborted != 0) give_up(team_, aborted, memory_.failed);
-      memory_.place_failed = 0;
+      memory_.slot_failed = 0;
       memory_.item[0] = item_at_start(0);
       memory_.item[1] = item_at_start(1);
     }
     // Of all calls before, at once.
     const auto ranks = static_cast<unsigned>(team_.layout.ranks);
-    if (blockIdx.x == 0 && threadIdx.x < ranks * kPlaceWindows) {
-      const std::uint32_t next = first - threadIdx.x / ranks * places_.window();
+    if (blockIdx.x == 0 && threadIdx.x < ranks * kCreditWindows) {
+      const std::uint32_t next = first - threadIdx.x / ranks * slots_.window();
       const auto at = static_cast<int>(threadIdx.x % ranks);
-      store_release(word(at, places_.freed(team_.rank, next - 1)), next);
+      store_release(word(at, slots_.credit(team_.rank, next - 1)), next);
     }
     // While the first input comes.
     if (item_at_start(0) != kNoItem) (void)may_send(item_at_start(0), first);
@@ -84,7 +84,7 @@ class PlaceExchange {
   /// Likewise, in the end.
   ARLAB_DEVICE void leave() const {
     if (!is_last_to_end(team_)) return;
-    store_relaxed(&words_.next_item, item(places_.window_of(items_ + places_.window() - 1)));
+    store_relaxed(&words_.next_item, item(slots_.window_of(items_ + slots_.window() - 1)));
   }
 
   // ---- other ranks
@@ -106,35 +106,35 @@ class PlaceExchange {
     wait_for_flag(team_, 0, static_cast<int>(thread), memory_.colour, failed);
   }
 
-  // ---- places
+  // ---- credits
 
-  /// All ranks have emptied the item's place, and those of all items before: the first wave's
+  /// All ranks have emptied the item's slot, and those of all items before: the first wave's
   /// answer.
   ARLAB_DEVICE bool may_send(std::uint32_t number) {
-    if (places_.window_of(number) == free_window_) return true;
+    if (slots_.window_of(number) == granted_window_) return true;
     return may_send(number, memory_.first_item);
   }
-  /// All threads; then a barrier, and `place_failed` says whether to go on. Ranks in another call
+  /// All threads; then a barrier, and `slot_failed` says whether to go on. Ranks in another call
   /// might never empty it.
-  ARLAB_DEVICE void wait_for_place(std::uint32_t number) {
-    meet(threadIdx.x, memory_.place_failed);
-    free_window_ = places_.window_of(number);
+  ARLAB_DEVICE void wait_for_slot(std::uint32_t number) {
+    meet(threadIdx.x, memory_.slot_failed);
+    granted_window_ = slots_.window_of(number);
     if (threadIdx.x >= words_to_ask()) return;
-    wait_for_count(team_, freed_word(item(number)), asked_rank(), freed_for(item(number)),
-                   memory_.place_failed);
+    wait_for_count(team_, credit_word(item(number)), asked_rank(), credit_for(item(number)),
+                   memory_.slot_failed);
   }
-  /// One thread's. The item is read, and its place empty. `next`: that this block reads next.
-  ARLAB_DEVICE void count(std::uint32_t number, std::uint32_t next) {
-    const std::uint32_t window = places_.window_of(number);
-    if (window + places_.count >= items_) return;  // this call does not use it again
+  /// One thread's. The item is read, and its slot empty. `next`: that this block reads next.
+  ARLAB_DEVICE void return_credit(std::uint32_t number, std::uint32_t next) {
+    const std::uint32_t window = slots_.window_of(number);
+    if (window + slots_.count >= items_) return;  // this call does not use it again
     ++counted_;
-    if (next != kNoItem && places_.window_of(next) == window) return;
+    if (next != kNoItem && slots_.window_of(next) == window) return;
     const std::uint32_t begin = item(window);
-    std::uint32_t* read = &words_.read[places_.residue(begin)];
-    if (atomic_add_in_order(read, counted_) + counted_ == places_.window()) {
+    std::uint32_t* read = &words_.read[slots_.residue(begin)];
+    if (atomic_add_in_order(read, counted_) + counted_ == slots_.window()) {
       store_relaxed(read, 0);
       for (int at = 0; at < team_.layout.ranks; ++at) {
-        store_release(word(at, places_.freed(team_.rank, begin)), begin + places_.window());
+        store_release(word(at, slots_.credit(team_.rank, begin)), begin + slots_.window());
       }
     }
     counted_ = 0;
@@ -142,28 +142,28 @@ class PlaceExchange {
 
   // ---- wires
 
-  /// Where rank `at` has the first place's wire.
+  /// Where rank `at` has the first slot's wire.
   ARLAB_DEVICE std::uint8_t* wire(int at, unsigned wire) const {
-    return buffer_of(team_, at) + places_.slots_at() + wire * places_.wire_bytes;
+    return buffer_of(team_, at) + slots_.slots_at() + wire * slots_.wire_bytes;
   }
-  /// How far behind it the item's place has it.
-  ARLAB_DEVICE std::uint32_t place_of(std::uint32_t number) const {
-    return places_.slot(item(number));
+  /// How far behind it the item's slot has it.
+  ARLAB_DEVICE std::uint32_t slot_of(std::uint32_t number) const {
+    return slots_.slot(item(number));
   }
-  /// Sends words to `to`, their place at rank `at`.
+  /// Sends words to `to`, in their slot at rank `at`.
   ARLAB_DEVICE void send_words(std::uint8_t* to, const Words4& words, int at,
-                               const PlacedWords& which) const {
+                               const WordsOfWire& which) const {
     store_words(to, words);
-    if (any_absent(words)) store_release(complete(at, which), 1);
+    if (any_empty(words)) store_release(valid_flag(at, which), 1);
   }
-  /// Takes words from their place, which were read as `words`: waits for them where some are
-  /// absent, and leaves the place empty. When rank `from` has not sent them in time, this one gives
+  /// Takes words from their slot, which were read as `words`: waits for them where some are
+  /// empty, and leaves the slot empty. When rank `from` has not sent them in time, this one gives
   /// up, and so will the block: `failed`.
-  ARLAB_DEVICE void take_words(std::uint8_t* at, Words4 words, int from, const PlacedWords& which,
+  ARLAB_DEVICE void take_words(std::uint8_t* at, Words4 words, int from, const WordsOfWire& which,
                                Words4& to) const {
-    if (any_absent(words)) words = wait_for_words(at, from, which);
+    if (any_empty(words)) words = wait_for_words(at, from, which);
     store_128(&to, words);
-    store_words(at, {{kAbsent, kAbsent, kAbsent, kAbsent}});
+    store_words(at, {{kEmpty, kEmpty, kEmpty, kEmpty}});
   }
 
  private:
@@ -184,19 +184,19 @@ class PlaceExchange {
     return reinterpret_cast<std::uint32_t*>(buffer_of(team_, at) + offset);
   }
 
-  ARLAB_DEVICE std::uint8_t* complete(int at, const PlacedWords& which) const {
-    return buffer_of(team_, at) + places_.complete(item(which.number), which.wire, which.words);
+  ARLAB_DEVICE std::uint8_t* valid_flag(int at, const WordsOfWire& which) const {
+    return buffer_of(team_, at) + slots_.valid_flag(item(which.number), which.wire, which.words);
   }
   ARLAB_DEVICE Words4 wait_for_words(const std::uint8_t* at, int from,
-                                     const PlacedWords& which) const {
-    std::uint8_t* const complete_here = complete(team_.rank, which);
+                                     const WordsOfWire& which) const {
+    std::uint8_t* const valid_here = valid_flag(team_.rank, which);
     Patience patience(team_, from);
     for (;;) {
-      const bool is_complete = load_acquire(complete_here) != 0;
+      const bool is_valid = load_acquire(valid_here) != 0;
       const Words4 words = load_words(at);
-      if (!any_absent(words)) return words;
-      if (is_complete) {
-        store_relaxed(complete_here, 0);
+      if (!any_empty(words)) return words;
+      if (is_valid) {
+        store_relaxed(valid_here, 0);
         return words;
       }
       const std::uint32_t reason = patience.ends();
@@ -207,37 +207,37 @@ class PlaceExchange {
     }
   }
 
-  // Each of the first threads asks one rank about one window: that before the item's at its place,
+  // Each of the first threads asks one rank about one window: that before the item's in its slot,
   // or the window before that.
   ARLAB_DEVICE unsigned words_to_ask() const {
-    return static_cast<unsigned>(team_.layout.ranks) * kPlaceWindows;
+    return static_cast<unsigned>(team_.layout.ranks) * kCreditWindows;
   }
-  ARLAB_DEVICE static int asked_rank() { return static_cast<int>(threadIdx.x / kPlaceWindows); }
-  ARLAB_DEVICE std::uint32_t freed_for(std::uint32_t item) const {
-    const std::uint32_t windows_back = kPlaceWindows - 1 + threadIdx.x % kPlaceWindows;
-    return places_.window_of(item) - windows_back * places_.window();
+  ARLAB_DEVICE static int asked_rank() { return static_cast<int>(threadIdx.x / kCreditWindows); }
+  ARLAB_DEVICE std::uint32_t credit_for(std::uint32_t item) const {
+    const std::uint32_t windows_back = kCreditWindows - 1 + threadIdx.x % kCreditWindows;
+    return slots_.window_of(item) - windows_back * slots_.window();
   }
-  ARLAB_DEVICE const std::uint32_t* freed_word(std::uint32_t item) const {
-    return word(team_.rank, places_.freed(asked_rank(), freed_for(item) - 1));
+  ARLAB_DEVICE const std::uint32_t* credit_word(std::uint32_t item) const {
+    return word(team_.rank, slots_.credit(asked_rank(), credit_for(item) - 1));
   }
   ARLAB_DEVICE bool may_send(std::uint32_t number, std::uint32_t first) {
     bool is_free = true;
     if (threadIdx.x < words_to_ask()) {
       const std::uint32_t item = first + number;
-      is_free = static_cast<std::int32_t>(load_acquire(freed_word(item)) - freed_for(item)) >= 0;
+      is_free = static_cast<std::int32_t>(load_acquire(credit_word(item)) - credit_for(item)) >= 0;
     }
     if (any_of_wave(!is_free)) return false;
-    free_window_ = places_.window_of(number);
+    granted_window_ = slots_.window_of(number);
     return true;
   }
 
   const Team& team_;
-  const Places& places_;
-  PlaceWords& words_;
+  const SentinelSlots& slots_;
+  SentinelWords& words_;
   const std::uint32_t items_;
-  PlaceMemory& memory_;
-  std::uint32_t free_window_ = kNoItem;  // the first wave's
-  std::uint32_t counted_ = 0;            // one thread's: items of a window, read by this block
+  SentinelMemory& memory_;
+  std::uint32_t granted_window_ = kNoItem;  // the first wave's
+  std::uint32_t counted_ = 0;               // one thread's: items of a window, read by this block
 };
 
 }  // namespace ARLAB_PLATFORM

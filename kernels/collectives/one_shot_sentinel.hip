@@ -1,12 +1,12 @@
 // one_shot of two ranks, which send as much in it as in two_shot: the same as one_shot.hip, with
-// places.
+// sentinel slots.
 //
 // In each turn, a block encodes an item and sends it, and reads what the other rank has sent for
 // the item before, adds, and writes the output. It waits twice for all its threads, and for the
 // other rank where that is late, but never for what it has sent.
 #include "kernels/collectives/batch.h"
 #include "kernels/collectives/launch.h"
-#include "kernels/collectives/place_exchange.h"
+#include "kernels/collectives/sentinel_exchange.h"
 
 namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {
@@ -14,12 +14,12 @@ namespace {
 
 constexpr unsigned kSent = 3;  // wires: one to send, one to add, and one that slow threads may read
 
-/// An item has as many tiles as its place holds, two at most: more take registers.
+/// An item has as many tiles as its slot holds, two at most: more take registers.
 template <class Codec>
 inline constexpr std::size_t kItemTiles = 2 * Codec::kTileBytes <= kOneShotWireBytes ? 2 : 1;
 
 template <class Codec>
-struct OneShotMemory : PlaceMemory {
+struct OneShotMemory : SentinelMemory {
   static constexpr std::size_t kWords = kItemTiles<Codec> * Codec::kTileBytes / 16;
   static_assert(kWords * 16 <= kOneShotWireBytes);
 
@@ -29,17 +29,18 @@ struct OneShotMemory : PlaceMemory {
 };
 
 template <class Codec, class Number>
-class OneShotPlaces {
+class OneShotSentinel {
  public:
-  ARLAB_DEVICE OneShotPlaces(const Call& call, const Codec& codec, OneShotMemory<Codec>& memory)
+  ARLAB_DEVICE OneShotSentinel(const Call& call, const Codec& codec, OneShotMemory<Codec>& memory)
       : call_(call),
         codec_(codec),
         memory_(memory),
-        places_(call.team, call.team.one_shot_places, call.team.one_shot_words, items(), memory) {}
+        exchange_(call.team, call.team.one_shot_sentinel, call.team.one_shot_words, items(),
+                  memory) {}
 
   ARLAB_DEVICE void run() {
-    fetch(places_.item_at_start(0));
-    places_.begin();
+    fetch(exchange_.item_at_start(0));
+    exchange_.begin();
     __syncthreads();
     if (memory_.failed != 0) return;
     std::uint32_t before = kNoItem;
@@ -48,36 +49,36 @@ class OneShotPlaces {
       const std::uint32_t now = memory_.item[turn % memory_.kTurns];
       if (now == kNoItem && before == kNoItem) break;
       std::uint32_t after_next = 0;
-      if (threadIdx.x == 0) after_next = places_.take_item();
+      if (threadIdx.x == 0) after_next = exchange_.take_item();
       if (now != kNoItem) {
         contribute(now, turn);
         fetch(memory_.item[(turn + 1) % memory_.kTurns]);
       }
-      const bool is_free = now != kNoItem && places_.may_send(now);
+      const bool is_free = now != kNoItem && exchange_.may_send(now);
       if (threadIdx.x == 0) {
         memory_.item[(turn + 2) % memory_.kTurns] = after_next;
-        memory_.place_is_free = is_free ? 1 : 0;
+        memory_.slot_is_free = is_free ? 1 : 0;
       }
       __syncthreads();
-      const bool sends = memory_.place_is_free != 0;
+      const bool sends = memory_.slot_is_free != 0;
       if (sends) send(now, turn);
-      if (turn == 0) places_.signal(thread_index() - kIdle);
-      if (turn == 1) places_.meet(thread_index() - kIdle, memory_.failed);
+      if (turn == 0) exchange_.signal(thread_index() - kIdle);
+      if (turn == 1) exchange_.meet(thread_index() - kIdle, memory_.failed);
       if (before != kNoItem) receive(before);
       __syncthreads();
       if (memory_.failed != 0) return;
-      if (before != kNoItem && threadIdx.x == 0) places_.count(before, now);
+      if (before != kNoItem && threadIdx.x == 0) exchange_.return_credit(before, now);
       if (now == kNoItem) let_next_kernel_start();
       if (before != kNoItem) reduce(before, turn - 1);
       if (now != kNoItem && !sends) {
-        places_.wait_for_place(now);
+        exchange_.wait_for_slot(now);
         __syncthreads();
-        if (memory_.place_failed != 0) return;
+        if (memory_.slot_failed != 0) return;
         send(now, turn);
       }
       before = now;
     }
-    if (threadIdx.x == 0) places_.leave();
+    if (threadIdx.x == 0) exchange_.leave();
   }
 
  private:
@@ -101,7 +102,7 @@ class OneShotPlaces {
   ARLAB_DEVICE Batch batch_of(std::uint32_t number) const {
     return {kTiles, number * kItemElements, kTile};
   }
-  /// Calls f for each tile, with its place in the item: of items that are not whole.
+  /// Calls f for each tile, with its number in the item: of items that are not whole.
   template <class F>
   ARLAB_DEVICE void for_each_tile_of(std::uint32_t number, F f) const {
 #pragma unroll 1
@@ -164,19 +165,19 @@ class OneShotPlaces {
 
   ARLAB_DEVICE void send(std::uint32_t number, unsigned turn) const {
     const unsigned words = wire_words(number);
-    std::uint8_t* slot = places_.wire(peer(), 0) + places_.place_of(number);
+    std::uint8_t* slot = exchange_.wire(peer(), 0) + exchange_.slot_of(number);
 #pragma unroll
     for (unsigned at = thread_index(); at < OneShotMemory<Codec>::kWords; at += kThreads) {
       if (at >= words) continue;
-      places_.send_words(slot + at * 16, load_128(&memory_.sent[turn % kSent][at]), peer(),
-                         {number, 0, at});
+      exchange_.send_words(slot + at * 16, load_128(&memory_.sent[turn % kSent][at]), peer(),
+                           {number, 0, at});
     }
   }
 
   ARLAB_DEVICE void receive(std::uint32_t number) const {
     constexpr unsigned kAtOnce = (OneShotMemory<Codec>::kWords + kThreads - 1) / kThreads;
     const unsigned words = wire_words(number);
-    std::uint8_t* slot = places_.wire(rank(), 0) + places_.place_of(number);
+    std::uint8_t* slot = exchange_.wire(rank(), 0) + exchange_.slot_of(number);
     Words4 wire[kAtOnce];
 #pragma unroll
     for (unsigned i = 0; i < kAtOnce; ++i) {
@@ -187,7 +188,7 @@ class OneShotPlaces {
     for (unsigned i = 0; i < kAtOnce; ++i) {
       const unsigned at = thread_index() + i * kThreads;
       if (at >= words) continue;
-      places_.take_words(slot + at * 16, wire[i], peer(), {number, 0, at}, memory_.received[at]);
+      exchange_.take_words(slot + at * 16, wire[i], peer(), {number, 0, at}, memory_.received[at]);
     }
   }
 
@@ -212,26 +213,26 @@ class OneShotPlaces {
   const Call& call_;
   const Codec& codec_;
   OneShotMemory<Codec>& memory_;
-  PlaceExchange places_;
+  SentinelExchange exchange_;
 };
 
 template <class Codec, class Number>
 __global__ void __launch_bounds__(kThreads, Codec::kTuning.resident_blocks)
-    one_shot_places_kernel(ARLAB_KERNEL_PARAMETER Call call, ARLAB_KERNEL_PARAMETER Codec codec) {
+    one_shot_sentinel_kernel(ARLAB_KERNEL_PARAMETER Call call, ARLAB_KERNEL_PARAMETER Codec codec) {
   wait_for_kernel_before();
   ARLAB_SHARED_ARRAY(OneShotMemory<Codec>, memory, 1);
-  OneShotPlaces<Codec, Number>(call, codec, memory[0]).run();
+  OneShotSentinel<Codec, Number>(call, codec, memory[0]).run();
 }
 
 }  // namespace
 
-hipError_t launch_one_shot_places(const Call& call, const CodecChoice& codec, DType dtype,
-                                  hipStream_t stream) {
+hipError_t launch_one_shot_sentinel(const Call& call, const CodecChoice& codec, DType dtype,
+                                    hipStream_t stream) {
   return with_codec(
       codec, dtype,
       [&]<class Codec, class Number>([[maybe_unused]] const Codec& device_codec, Number) {
-        if constexpr (kWorksInPlaces<Codec, Number>) {
-          launch_behind(one_shot_places_kernel<Codec, Number>, static_cast<unsigned>(call.blocks),
+        if constexpr (kOneShotWorksWithSentinels<Codec, Number>) {
+          launch_behind(one_shot_sentinel_kernel<Codec, Number>, static_cast<unsigned>(call.blocks),
                         stream, call, device_codec);
         }
       });

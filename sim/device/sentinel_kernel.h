@@ -1,4 +1,4 @@
-// arlab's kernels with places ([places]; kernels/README.md, "Places"): wires announce themselves, so
+// arlab's kernels with sentinel slots ([sentinels]; kernels/PROTOCOL.md): wires need no flags, so
 // blocks never wait for what they have sent. Messages of all stages travel side by side, and blocks
 // take items, of k tiles of every chunk, in turn. Of a plan with S stages that send:
 //
@@ -19,11 +19,11 @@
 
 namespace arlab {
 
-class PlacesKernel final : public OwnKernelModel {
+class SentinelKernel final : public OwnKernelModel {
  public:
-  PlacesKernel(const Device& device, const Plan& plan);
+  SentinelKernel(const Device& device, const Plan& plan);
 
-  double launch_us() const override { return device_.places->launch_us.value; }
+  double launch_us() const override { return device_.sentinels->launch_us.value; }
   std::uint32_t steps_side_by_side() const override { return steps_; }
   TimeParts stage_time(const StageCost& cost) const override;
 

@@ -1,4 +1,4 @@
-#include "sim/device/places_kernel.h"
+#include "sim/device/sentinel_kernel.h"
 
 #include <algorithm>
 #include <cmath>
@@ -20,9 +20,9 @@ std::uint32_t tiles_of_item(const Plan& plan, std::uint64_t tile_bytes) {
 
 }  // namespace
 
-PlacesKernel::PlacesKernel(const Device& device, const Plan& plan)
+SentinelKernel::SentinelKernel(const Device& device, const Plan& plan)
     : OwnKernelModel(device, plan), steps_(plan.algorithm == "two_shot" ? 2 : 1) {
-  const Places& places = *device.places;
+  const Sentinels& sentinels = *device.sentinels;
   const auto tile = static_cast<std::uint64_t>(device.blocks->tile_elements.value);
   const std::uint64_t tile_bytes = tile_bytes_of(plan, tile);
   const std::uint32_t tiles = tiles_of_item(plan, tile_bytes);
@@ -30,7 +30,7 @@ PlacesKernel::PlacesKernel(const Device& device, const Plan& plan)
   const double accesses = std::ceil(peers * tiles * static_cast<double>(tile_bytes) / kAccessBytes);
   const double turns = std::ceil(tiles_ / tiles) / device.blocks->resident.value;
   // mutant: fills_at_once
-  const double filled = -std::expm1(-std::max(0.0, turns - 1) / places.fill_turns.value);
+  const double filled = -std::expm1(-std::max(0.0, turns - 1) / sentinels.fill_turns.value);
 
   std::vector<Stage> all(plan.lists_one_rank() ? 1 : plan.world_size);
   for (const Stage& stage : plan.stages) {
@@ -43,22 +43,23 @@ PlacesKernel::PlacesKernel(const Device& device, const Plan& plan)
     sum.written += stage.written;
   }
   for (const Stage& sum : all) {
-    of_rank_.push_back(
-        {.flags_us = steps_ * (places.step_us.value + places.access_us.value * (accesses - 1) +
-                               places.fill_us.value * filled),
-         // mutant: takes_one_tile_at_a_time
-         .first_tile_us = places.tile_us_per_op.value * tiles * operations(sum) / largest_message_,
-         .hidden_us = work_us(sum)});
+    of_rank_.push_back({.flags_us = steps_ * (sentinels.step_us.value +
+                                              sentinels.access_us.value * (accesses - 1) +
+                                              sentinels.fill_us.value * filled),
+                        // mutant: takes_one_tile_at_a_time
+                        .first_tile_us = sentinels.tile_us_per_op.value * tiles * operations(sum) /
+                                         largest_message_,
+                        .hidden_us = work_us(sum)});
   }
 }
 
-StageCost PlacesKernel::cost_without_measuring(const Stage& stage) const {
+StageCost SentinelKernel::cost_without_measuring(const Stage& stage) const {
   return of_rank_[stage.rank];
 }
 
-TimeParts PlacesKernel::time_without_measuring(const Stage&, const StageCost& cost,
-                                               const PlannedMessage&, double network_us,
-                                               double) const {
+TimeParts SentinelKernel::time_without_measuring(const Stage&, const StageCost& cost,
+                                                 const PlannedMessage&, double network_us,
+                                                 double) const {
   TimeParts parts{.synchronisation_us = cost.flags_us, .codec_us = cost.first_tile_us};
   // mutant: works_and_then_sends
   book(network_us, cost.hidden_us, std::max(network_us, cost.hidden_us), parts.wire_us,
@@ -66,7 +67,7 @@ TimeParts PlacesKernel::time_without_measuring(const Stage&, const StageCost& co
   return parts;
 }
 
-TimeParts PlacesKernel::stage_time(const StageCost& cost) const {
+TimeParts SentinelKernel::stage_time(const StageCost& cost) const {
   return {.synchronisation_us = cost.flags_us,
           .codec_us = cost.measure_us + cost.first_tile_us + cost.hidden_us};
 }

@@ -1,37 +1,37 @@
-/* The protocol of places (collectives/places.h, one_shot_places.hip, two_shot_places.hip), for Spin.
+/* The protocol of sentinel slots (collectives/sentinel_slots.h, one_shot_sentinel.hip, two_shot_sentinel.hip), for Spin.
  *
- *   spin -a places.pml && cc -DSAFETY -O2 -o pan pan.c && ./pan -m100000
+ *   spin -a sentinel.pml && cc -DSAFETY -O2 -o pan pan.c && ./pan -m100000
  *
  * Two ranks that run one_shot or, with -DTWO_SHOT, ranks that run two_shot. The blocks of each begin a call
- * with an item each, and take others from a counter. A wire is one word. A place remembers which item was
+ * with an item each, and take others from a counter. A wire is one word. A slot remembers which item was
  * written to it, so that a rank can assert that it reads what was sent for this item, and that it writes to
  * nothing that is not read. Items are numbered across calls; a call starts on a rank when all its blocks have
  * ended the one before, and its first block then says so to the other ranks, for whose first blocks it waits
- * before it reads anything, and before it waits for a place. A deadlock is an invalid end state.
+ * before it reads anything, and before it waits for a slot. A deadlock is an invalid end state.
  *
- * one_shot: in a turn, a block, which holds the item after already, sends an item if its place is known to be
- * free, then reads what the other rank has sent for the item before and empties the place, then counts that;
- * and if the place was not free, waits for it, and sends then.
+ * one_shot: in a turn, a block, which holds the item after already, sends an item if its slot is known to be
+ * free, then reads what the other rank has sent for the item before and empties the slot, then counts that;
+ * and if the slot was not free, waits for it, and sends then.
  *
  * two_shot: of an item, a block sends contributions, reads those of the others, sends its sum, reads those of
  * the others, and counts the item: in five turns, with another item in each of these steps. While an item's
- * place is not free, those before it go on; when there are none left, it is waited for.
+ * slot is not free, those before it go on; when there are none left, it is waited for.
  *
- * Sizes: -DRANKS (of two_shot), -DBLOCKS, -DBLOCKS_OF_LAST (rank), -DWINDOW (two of them are the places),
- * -DITEMS (of a call), -DCALLS. -DLIKE_ABSENT: every item but the first looks as if it were absent.
+ * Sizes: -DRANKS (of two_shot), -DBLOCKS, -DBLOCKS_OF_LAST (rank), -DWINDOW (two of them are the slots),
+ * -DITEMS (of a call), -DCALLS. -DLIKE_EMPTY: every item but the first looks as if it were empty.
  * Variants that must be rejected:
- *   -DNO_WAIT_FOR_PLACE     items are sent whether or not their place is free
- *   -DOWN_NOT_WAITED_FOR    only the other rank must have read what was at an item's place (one_shot)
- *   -DONE_WINDOW_ASKED      items are sent when their own place is free, though one of an item before is not:
+ *   -DNO_WAIT_FOR_SLOT     items are sent whether or not their slot is free
+ *   -DOWN_NOT_WAITED_FOR    only the other rank must have read what was at an item's slot (one_shot)
+ *   -DONE_WINDOW_ASKED      items are sent when their own slot is free, though one of an item before is not:
  *                           a deadlock (two_shot)
- *   -DNOT_EMPTIED           a place that was read is not made absent
- *   -DCOUNTED_BEFORE_READ   a window is said to be free before its last items are read
- *   -DWAIT_BEFORE_READING   a block waits for a place before it reads the items before: a deadlock
- *   -DCOUNT_KEPT            a block says what it has counted when it ends only: a deadlock
+ *   -DNOT_EMPTIED           a slot that was read is not made empty
+ *   -DCREDIT_BEFORE_READ   a window is said to be free before its last items are read
+ *   -DWAIT_BEFORE_READING   a block waits for a slot before it reads the items before: a deadlock
+ *   -DCREDIT_KEPT            a block says what it has counted when it ends only: a deadlock
  *   -DNOT_SAID_AT_START     a call does not say what the calls before have read: a deadlock (three calls)
- *   -DCOMPLETE_KEPT         `complete` stays when the item is read (with -DLIKE_ABSENT)
- *   -DCOMPLETE_SAID_LATE    a block says so at the end of its turn only: a deadlock (two_shot, with
- *                           -DLIKE_ABSENT)
+ *   -DVALID_KEPT            `valid` stays when the item is read (with -DLIKE_EMPTY)
+ *   -DVALID_SAID_LATE    a block says so at the end of its turn only: a deadlock (two_shot, with
+ *                           -DLIKE_EMPTY)
  */
 #ifndef RANKS
 #define RANKS 2
@@ -51,7 +51,7 @@
 #ifndef CALLS
 #define CALLS 1
 #endif
-#define PLACES (2 * WINDOW)
+#define SLOTS (2 * WINDOW)
 #define ALL ((ITEMS + WINDOW - 1) / WINDOW * WINDOW) /* numbers that a call uses up */
 #define NONE 255
 #define BEFORE (2 * WINDOW) /* numbers before the first call's, so that none is negative */
@@ -64,29 +64,29 @@
 #else
 #define KINDS 1
 #endif
-#define WIRES (RANKS * PLACES * KINDS * RANKS)
+#define WIRES (RANKS * SLOTS * KINDS * RANKS)
 
-byte place[WIRES];            /* [at][place][kind][from]: 0 when absent */
+byte slot[WIRES];            /* [at][slot][kind][from]: 0 when empty */
 byte written[WIRES];          /* likewise: 1 + the item that was written; 0 when it is read */
-bit complete[WIRES];          /* likewise */
-byte freed[RANKS * RANKS * 2] = BEFORE; /* [at][rank][window modulo 2]: first item behind what it has read */
+bit valid[WIRES];          /* likewise */
+byte credit[RANKS * RANKS * 2] = BEFORE; /* [at][rank][window modulo 2]: first item behind what it has read */
 byte read[RANKS * 2];         /* [rank][window modulo 2]: items of a window that this call uses again */
 byte taken[RANKS];            /* of this call's items */
 byte ended[RANKS];            /* blocks that have ended this call */
 byte calls[RANKS];            /* calls that have ended */
 byte begun[RANKS];            /* calls that have begun */
 
-#define AT(rank, item, kind, from) ((((rank) * PLACES + (item) % PLACES) * KINDS + (kind)) * RANKS + (from))
-#define FREED(at, by, item) freed[((at) * RANKS + (by)) * 2 + (item) / WINDOW % 2]
+#define AT(rank, item, kind, from) ((((rank) * SLOTS + (item) % SLOTS) * KINDS + (kind)) * RANKS + (from))
+#define CREDIT(at, by, item) credit[((at) * RANKS + (by)) * 2 + (item) / WINDOW % 2]
 #define READ(item) read[me * 2 + (item) / WINDOW % 2]
 #define BLOCKS_OF(rank) (rank == RANKS - 1 -> BLOCKS_OF_LAST : BLOCKS)
 #define FIRST (BEFORE + call * ALL)
 #define WINDOW_OF(number) ((number) / WINDOW * WINDOW)
-#ifdef NO_WAIT_FOR_PLACE
+#ifdef NO_WAIT_FOR_SLOT
 #define IS_FREE true
 #else
-#define IS_FREE_AT(by) (FREED(me, by, FIRST + now) + WINDOW >= FIRST + WINDOW_OF(now))
-#define IS_FREE_BEFORE(by) (FREED(me, by, FIRST + now + WINDOW) + 2 * WINDOW >= FIRST + WINDOW_OF(now))
+#define IS_FREE_AT(by) (CREDIT(me, by, FIRST + now) + WINDOW >= FIRST + WINDOW_OF(now))
+#define IS_FREE_BEFORE(by) (CREDIT(me, by, FIRST + now + WINDOW) + 2 * WINDOW >= FIRST + WINDOW_OF(now))
 #ifdef ONE_WINDOW_ASKED
 #define RANK_IS_READY(by) IS_FREE_AT(by)
 #else
@@ -109,10 +109,10 @@ byte begun[RANKS];            /* calls that have begun */
 #define ALL_HAVE_BEGUN (begun[0] > call && begun[1] > call && begun[2] > call)
 #endif
 #define HAS_MET (self != 0 || ALL_HAVE_BEGUN)
-#ifdef LIKE_ABSENT
-#define LOOKS_ABSENT(number) ((number) != 0)
+#ifdef LIKE_EMPTY
+#define LOOKS_EMPTY(number) ((number) != 0)
 #else
-#define LOOKS_ABSENT(number) false
+#define LOOKS_EMPTY(number) false
 #endif
 
 /* Below, what is atomic touches shared memory once: the rest would only cost states. */
@@ -126,12 +126,12 @@ inline take(item) {
   }
 }
 
-inline say_complete(number, kind) {
+inline say_valid(number, kind) {
   if
-  :: LOOKS_ABSENT(number) ->
+  :: LOOKS_EMPTY(number) ->
      for (other : 0 .. RANKS - 1) {
        if
-       :: other != me -> complete[AT(other, FIRST + number, kind, me)] = 1
+       :: other != me -> valid[AT(other, FIRST + number, kind, me)] = 1
        :: else
        fi
      }
@@ -144,15 +144,15 @@ inline send(number, kind) {
     if
     :: other != me ->
        atomic {
-         assert(place[AT(other, FIRST + number, kind, me)] == 0 && written[AT(other, FIRST + number, kind, me)] == 0);
-         place[AT(other, FIRST + number, kind, me)] = (LOOKS_ABSENT(number) -> 0 : 1);
+         assert(slot[AT(other, FIRST + number, kind, me)] == 0 && written[AT(other, FIRST + number, kind, me)] == 0);
+         slot[AT(other, FIRST + number, kind, me)] = (LOOKS_EMPTY(number) -> 0 : 1);
          written[AT(other, FIRST + number, kind, me)] = FIRST + number + 1
        }
     :: else
     fi
   }
-#ifndef COMPLETE_SAID_LATE
-  say_complete(number, kind)
+#ifndef VALID_SAID_LATE
+  say_valid(number, kind)
 #endif
 }
 
@@ -161,23 +161,23 @@ inline receive(number, kind) {
     if
     :: other != me ->
        atomic {
-         HAS_MET && (place[AT(me, FIRST + number, kind, other)] != 0 || complete[AT(me, FIRST + number, kind, other)] == 1);
+         HAS_MET && (slot[AT(me, FIRST + number, kind, other)] != 0 || valid[AT(me, FIRST + number, kind, other)] == 1);
          assert(written[AT(me, FIRST + number, kind, other)] == FIRST + number + 1);
          written[AT(me, FIRST + number, kind, other)] = 0;
 #ifndef NOT_EMPTIED
-         place[AT(me, FIRST + number, kind, other)] = 0
+         slot[AT(me, FIRST + number, kind, other)] = 0
 #endif
        };
-#ifndef COMPLETE_KEPT
-       complete[AT(me, FIRST + number, kind, other)] = 0
+#ifndef VALID_KEPT
+       valid[AT(me, FIRST + number, kind, other)] = 0
 #endif
     :: else
     fi
   }
 }
 
-inline say_freed(item, upto) {
-  for (other : 0 .. RANKS - 1) { FREED(other, me, item) = upto }
+inline say_credit(item, upto) {
+  for (other : 0 .. RANKS - 1) { CREDIT(other, me, item) = upto }
 }
 
 inline say_counted(number) {
@@ -190,12 +190,12 @@ inline say_counted(number) {
     fi
   };
   if
-  :: says -> say_freed(FIRST + number, FIRST + WINDOW_OF(number) + WINDOW); says = false
+  :: says -> say_credit(FIRST + number, FIRST + WINDOW_OF(number) + WINDOW); says = false
   :: else
   fi
 }
 
-#ifdef COUNT_KEPT
+#ifdef CREDIT_KEPT
 #define IS_LAST_OF_WINDOW(number, after) (after == NONE)
 #else
 #define IS_LAST_OF_WINDOW(number, after) (after == NONE || WINDOW_OF(after) != WINDOW_OF(number))
@@ -203,7 +203,7 @@ inline say_counted(number) {
 /* `after`: what this block reads next. */
 inline count(number, after) {
   if
-  :: WINDOW_OF(number) + PLACES < ITEMS ->
+  :: WINDOW_OF(number) + SLOTS < ITEMS ->
      counted++;
      if
      :: IS_LAST_OF_WINDOW(number, after) -> say_counted(number)
@@ -247,7 +247,7 @@ inline turns() {
      fi;
 #endif
      sends = (now != NONE -> IS_FREE : false);
-#ifndef COUNTED_BEFORE_READ
+#ifndef CREDIT_BEFORE_READ
      if
      :: gathered != NONE ->
         find_coming();
@@ -267,7 +267,7 @@ inline turns() {
      :: sends -> send(now, CONTRIBUTION)
      :: else
      fi;
-#ifdef COUNTED_BEFORE_READ
+#ifdef CREDIT_BEFORE_READ
      if
      :: told != NONE -> find_coming(); count(told, coming)
      :: else
@@ -281,13 +281,13 @@ inline turns() {
      :: sent != NONE -> receive(sent, CONTRIBUTION)
      :: else
      fi;
-#ifdef COMPLETE_SAID_LATE
+#ifdef VALID_SAID_LATE
      if
-     :: reduced != NONE -> say_complete(reduced, SUM)
+     :: reduced != NONE -> say_valid(reduced, SUM)
      :: else
      fi;
      if
-     :: sends -> say_complete(now, CONTRIBUTION)
+     :: sends -> say_valid(now, CONTRIBUTION)
      :: else
      fi;
 #endif
@@ -300,7 +300,7 @@ inline turns() {
      };
      if
      :: NOTHING_SENT && now != NONE ->
-#ifndef COUNTED_BEFORE_READ
+#ifndef CREDIT_BEFORE_READ
         if
         :: gathered != NONE -> count(gathered, now); gathered = NONE
         :: else
@@ -311,7 +311,7 @@ inline turns() {
      fi
   :: else -> break
   od;
-#ifndef COUNTED_BEFORE_READ
+#ifndef CREDIT_BEFORE_READ
   if
   :: gathered != NONE -> count(gathered, NONE); gathered = NONE
   :: else
@@ -322,7 +322,7 @@ inline turns() {
 inline read_before() {
   if
   :: before != NONE ->
-#ifdef COUNTED_BEFORE_READ
+#ifdef CREDIT_BEFORE_READ
      count(before, now); receive(before, CONTRIBUTION)
 #else
      receive(before, CONTRIBUTION); count(before, now)
@@ -386,8 +386,8 @@ proctype block(byte me, self) {
      if
      :: self == 0 && call > 0 ->
 #ifndef NOT_SAID_AT_START
-        say_freed(FIRST - 1, FIRST);
-        say_freed(FIRST - WINDOW - 1, FIRST - WINDOW)
+        say_credit(FIRST - 1, FIRST);
+        say_credit(FIRST - WINDOW - 1, FIRST - WINDOW)
 #else
         skip
 #endif

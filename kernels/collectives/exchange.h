@@ -123,31 +123,31 @@ ARLAB_DEVICE void wait_for_count(const Team& team, const std::uint32_t* word, in
 ARLAB_DEVICE std::uint32_t* flag_at(const Team& team, int at, int block, int from) {
   return reinterpret_cast<std::uint32_t*>(buffer_of(team, at) + team.layout.flag(block, from));
 }
-/// What this rank stores there: the colour modulo 256, and 24 bits of the call's hash.
-ARLAB_DEVICE std::uint32_t flag_of(const Team& team, std::uint32_t colour) {
-  return team.call.hash << 8 | (colour & 0xFF);
+/// What this rank stores there: the epoch modulo 256, and 24 bits of the call's hash.
+ARLAB_DEVICE std::uint32_t flag_of(const Team& team, std::uint32_t epoch) {
+  return team.call.hash << 8 | (epoch & 0xFF);
 }
-/// Of a flag with one colour, and another: they are at most one exchange apart.
-ARLAB_DEVICE std::int32_t ahead_by(std::uint32_t flag, std::uint32_t colour) {
-  return static_cast<std::int8_t>(flag - colour);
+/// Of a flag with one epoch, and another: they are at most one exchange apart.
+ARLAB_DEVICE std::int32_t ahead_by(std::uint32_t flag, std::uint32_t epoch) {
+  return static_cast<std::int8_t>(flag - epoch);
 }
 
-/// Waits until the flag of a block of rank `from` is not behind the colour, or there is a `reason`
+/// Waits until the flag of a block of rank `from` is not behind the epoch, or there is a `reason`
 /// to give up: one that is known already, the end of patience, or that the rank is in another call.
-/// Of two ranks, one at least sees the other's flag with the colour that it waits for itself, so
+/// Of two ranks, one at least sees the other's flag with the epoch that it waits for itself, so
 /// that calls which differ do not pass: a flag is further only if that rank has seen this one's,
 /// and so has compared.
-ARLAB_DEVICE void wait_for_flag(const Team& team, int block, int from, std::uint32_t colour,
+ARLAB_DEVICE void wait_for_flag(const Team& team, int block, int from, std::uint32_t epoch,
                                 std::uint32_t& failed, std::uint32_t reason = 0) {
   const std::uint32_t* flag = flag_at(team, team.rank, block, from);
   Patience patience(team, from);
   std::uint32_t seen = load_polled(flag);
-  while (reason == 0 && ahead_by(seen, colour) < 0) {
+  while (reason == 0 && ahead_by(seen, epoch) < 0) {
     reason = patience.ends();
     seen = load_polled(flag);
   }
   after_polling(flag);
-  const bool differs = ahead_by(seen, colour) == 0 && seen != flag_of(team, colour);
+  const bool differs = ahead_by(seen, epoch) == 0 && seen != flag_of(team, epoch);
   if (reason == 0 && differs) reason = GiveUpReason::calls_differ(team.rank, from);
   if (reason != 0) give_up(team, reason, failed);
 }
@@ -158,7 +158,7 @@ class Exchange {
   ARLAB_DEVICE Exchange(const Team& team, std::uint32_t& failed)
       : team_(team),
         block_(static_cast<int>(blockIdx.x)),
-        signalled_(global_pointer(team.colours)[blockIdx.x]),
+        signalled_(global_pointer(team.epochs)[blockIdx.x]),
         waited_(signalled_),
         failed_(failed) {
     // Not waited for: the first exchange needs it.
@@ -214,14 +214,14 @@ class Exchange {
 
   /// After everything else: the next kernel goes on where this one ends.
   ARLAB_DEVICE void end() {
-    if (threadIdx.x == 0) global_pointer(team_.colours)[block_] = waited_;
+    if (threadIdx.x == 0) global_pointer(team_.epochs)[block_] = waited_;
   }
 
  private:
   const Team& team_;
   const int block_;
-  std::uint32_t signalled_;    // colour
-  std::uint32_t waited_;       // colour
+  std::uint32_t signalled_;    // epoch
+  std::uint32_t waited_;       // epoch
   std::uint32_t aborted_ = 0;  // of threads that signal: the abort word when the kernel started
   bool started_ = false;
   std::uint32_t& failed_;  // shared by the block; set between signal() and wait()

@@ -35,7 +35,7 @@ class LamportExchange {
     call_ = load_relaxed(global_pointer(team_.lamport_calls) + blockIdx.x);
     if (threadIdx.x == 0) memory_.failed = 0;
     if (meets()) {
-      colour_ = global_pointer(team_.colours)[0] + 1;
+      epoch_ = global_pointer(team_.epochs)[0] + 1;
       aborted_ = load_relaxed(abort_word(buffer_of(team_, team_.rank)));
     }
     __syncthreads();
@@ -70,7 +70,7 @@ class LamportExchange {
   /// team that has given up is told nothing.
   ARLAB_DEVICE void signal() const {
     if (!meets() || aborted_ != 0) return;
-    store_relaxed(flag_at(team_, meets_rank(), 0, team_.rank), flag_of(team_, colour_));
+    store_relaxed(flag_at(team_, meets_rank(), 0, team_.rank), flag_of(team_, epoch_));
   }
 
   /// Waits for the wires of all other ranks of the set, and takes them. At stage 0, behind
@@ -92,7 +92,7 @@ class LamportExchange {
             words[i] = load_words(slot(team_, call_, stage, pieces.piece[i]));
         }
         if (looks_for_flag) {
-          const bool is_there = flag == flag_of(team_, colour_) || ahead_by(flag, colour_) > 0;
+          const bool is_there = flag == flag_of(team_, epoch_) || ahead_by(flag, epoch_) > 0;
           looks_for_flag = !is_there || aborted_ != 0;
         }
         missing = looks_for_flag;
@@ -102,7 +102,7 @@ class LamportExchange {
         }
       }
       if (looks_for_flag) {
-        wait_for_flag(team_, 0, meets_rank(), colour_, memory_.failed, aborted_);
+        wait_for_flag(team_, 0, meets_rank(), epoch_, memory_.failed, aborted_);
         looks_for_flag = false;
       }
       if (missing) return take_slowly(team_, memory_, call_, stage, pieces);
@@ -119,7 +119,7 @@ class LamportExchange {
   /// After everything else.
   ARLAB_DEVICE void end() const {
     if (threadIdx.x == 0) global_pointer(team_.lamport_calls)[blockIdx.x] = call_ + 1;
-    if (meets() && meets_rank() == 0) global_pointer(team_.colours)[0] = colour_;
+    if (meets() && meets_rank() == 0) global_pointer(team_.epochs)[0] = epoch_;
   }
 
  private:
@@ -219,7 +219,7 @@ class LamportExchange {
   const Team& team_;
   LamportMemory<Codec>& memory_;
   std::uint32_t call_ = 0;     // of this block, through Lamport slots
-  std::uint32_t colour_ = 0;   // of threads that meet
+  std::uint32_t epoch_ = 0;    // of threads that meet
   std::uint32_t aborted_ = 0;  // likewise: the abort word when the kernel started
 };
 

@@ -18,7 +18,7 @@ struct SentinelMemory {
 
   std::uint32_t first_item;  // number, through all calls, of this call's first
   // Block 0's, of the exchange by which ranks meet; made before there is anything to send.
-  std::uint32_t colour;
+  std::uint32_t epoch;
   std::uint32_t flag;
   std::uint32_t* flag_at[kMaxRanks];
   std::uint32_t item[kTurns];  // numbers in this call, in the order of the block
@@ -97,13 +97,13 @@ class SentinelExchange {
   ARLAB_DEVICE void signal(unsigned thread) const {
     if (blockIdx.x != 0 || thread >= static_cast<unsigned>(team_.layout.ranks)) return;
     store_relaxed(memory_.flag_at[thread], memory_.flag);
-    if (thread == 0) global_pointer(team_.colours)[0] = memory_.colour;
+    if (thread == 0) global_pointer(team_.epochs)[0] = memory_.epoch;
   }
   /// Its second half, behind a barrier, and before the first wires are read; then a barrier, and
   /// `failed` says whether to go on.
   ARLAB_DEVICE void meet(unsigned thread, std::uint32_t& failed) const {
     if (blockIdx.x != 0 || thread >= static_cast<unsigned>(team_.layout.ranks)) return;
-    wait_for_flag(team_, 0, static_cast<int>(thread), memory_.colour, failed);
+    wait_for_flag(team_, 0, static_cast<int>(thread), memory_.epoch, failed);
   }
 
   // ---- credits
@@ -169,10 +169,10 @@ class SentinelExchange {
  private:
   ARLAB_DEVICE void prepare_signal(unsigned thread) const {
     if (blockIdx.x != 0 || thread >= static_cast<unsigned>(team_.layout.ranks)) return;
-    const std::uint32_t colour = global_pointer(team_.colours)[0] + 1;
+    const std::uint32_t epoch = global_pointer(team_.epochs)[0] + 1;
     memory_.flag_at[thread] = flag_at(team_, static_cast<int>(thread), 0, team_.rank);
-    if (thread == 0) memory_.colour = colour;
-    if (thread == 0) memory_.flag = flag_of(team_, colour);
+    if (thread == 0) memory_.epoch = epoch;
+    if (thread == 0) memory_.flag = flag_of(team_, epoch);
   }
   ARLAB_DEVICE std::uint32_t one_of_them(std::uint32_t number) const {
     return number < items_ ? number : kNoItem;

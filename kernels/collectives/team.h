@@ -23,8 +23,8 @@ inline constexpr std::size_t kTicketWords = 2;
 ///   waiting   [rank], words: not 0 when that rank has been waiting for long
 ///   calls     [rank]: the call in which that rank has found, or heard, that calls differ
 ///   flags     [block][from]: of the last exchange that block of rank `from` has reached, the
-///             colour, and a hash of the call that it belongs to
-///   slots     [colour modulo 4][block][from]: `slot_bytes` of wire bytes, written by that block of
+///             epoch, and a hash of the call that it belongs to
+///   slots     [epoch modulo 4][block][from]: `slot_bytes` of wire bytes, written by that block of
 ///             rank `from`
 ///   sentinel slots of one_shot, and of two_shot  (sentinel_slots.h), behind those
 ///   Lamport slots  (lamport.h) behind those
@@ -40,7 +40,7 @@ struct BufferLayout {
 
   static constexpr std::size_t kCallsAt = 256;
   static constexpr std::size_t kFlagsAt = kCallsAt + kMaxRanks * sizeof(CallDescription);
-  static constexpr std::uint32_t kBuffers = 4;  ///< a power of two: colours wrap around
+  static constexpr std::uint32_t kBuffers = 4;  ///< a power of two: epochs wrap around
 
   ARLAB_HOST_DEVICE std::size_t slots_at() const {
     const std::size_t flag_bytes = static_cast<std::size_t>(blocks * kMaxRanks) * 4;
@@ -52,10 +52,10 @@ struct BufferLayout {
   ARLAB_HOST_DEVICE static std::size_t call(int rank) {
     return kCallsAt + static_cast<std::size_t>(rank) * sizeof(CallDescription);
   }
-  /// Of the exchange with this colour.
-  ARLAB_HOST_DEVICE std::size_t slot(std::uint32_t colour, int block, int from) const {
+  /// Of the exchange with this epoch.
+  ARLAB_HOST_DEVICE std::size_t slot(std::uint32_t epoch, int block, int from) const {
     const std::size_t index =
-        ((colour % kBuffers) * static_cast<std::size_t>(blocks) + static_cast<std::size_t>(block)) *
+        ((epoch % kBuffers) * static_cast<std::size_t>(blocks) + static_cast<std::size_t>(block)) *
             static_cast<std::size_t>(ranks) +
         static_cast<std::size_t>(from);
     return slots_at() + index * slot_stride;
@@ -99,7 +99,7 @@ struct Team {
   SentinelSlots two_shot_sentinel;  ///< of up to kMostSentinelRanks
   LamportSlots lamport;
   std::uint8_t* buffer[kMaxRanks];  ///< of every rank, as this rank's device sees it
-  std::uint32_t* colours;           ///< [block]: of its last exchange; this rank's own
+  std::uint32_t* epochs;            ///< [block]: of its last exchange; this rank's own
   std::uint32_t* tickets;           ///< what blocks have taken of a call's work, and how many ended
   SentinelWords* one_shot_words;    ///< of its sentinel slots; this rank's own
   SentinelWords* two_shot_words;    ///< likewise

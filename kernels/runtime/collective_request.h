@@ -31,7 +31,7 @@ struct CommunicatorOptions {
   /// Of kernels that there are for both. Automatic: sentinels, in calls where they are faster; on AMD
   /// GPUs only once they have passed there (conformance_record.h).
   Protocol protocol = Protocol::automatic;
-  std::uint32_t first_colour = 0;  ///< where the count of exchanges starts; for tests
+  std::uint32_t first_epoch = 0;  ///< where the count of exchanges starts; for tests
 };
 
 /// One collective. Of the same team, all ranks make the same calls in the same order.

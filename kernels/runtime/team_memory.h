@@ -159,7 +159,7 @@ struct RankMemory {
   Statistics* statistics;  ///< options.measured_groups of them
 };
 
-/// Makes a rank's memory: a buffer, statistics, and words of its own: a colour per block,
+/// Makes a rank's memory: a buffer, statistics, and words of its own: a epoch per block,
 /// the tickets, the status, and those of sentinel slots and Lamport slots. Fills in everything of its Team but where buffers
 /// are.
 inline Result<RankMemory> make_rank(TeamMemory& memory, int rank, int device,
@@ -178,9 +178,9 @@ inline Result<RankMemory> make_rank(TeamMemory& memory, int rank, int device,
       memory.allocate(device, options.measured_groups * sizeof(Statistics));
   if (!statistics.ok()) return statistics.status();
   Status status = fill_words(buffer.value() + layout.flag(0, 0), blocks * kMaxRanks,
-                             options.first_colour & 0xFF);
+                             options.first_epoch & 0xFF);
   if (!status.ok()) return status;
-  status = fill_words(own.value(), blocks, options.first_colour);
+  status = fill_words(own.value(), blocks, options.first_epoch);
   if (!status.ok()) return status;
   std::uint8_t* sentinel_words = own.value() + sentinel_words_at;
   for (const SentinelSlots& slots : {one_shot_sentinel, two_shot_sentinel}) {
@@ -189,7 +189,7 @@ inline Result<RankMemory> make_rank(TeamMemory& memory, int rank, int device,
                           kEmpty);
       if (!status.ok()) return status;
       status = fill_words(sentinel_words + offsetof(SentinelWords, next_item), 1,
-                          slots.window_of(options.first_colour));
+                          slots.window_of(options.first_epoch));
       if (!status.ok()) return status;
     }
     sentinel_words += sizeof(SentinelWords);
@@ -198,12 +198,12 @@ inline Result<RankMemory> make_rank(TeamMemory& memory, int rank, int device,
   status = fill_words(buffer.value() + lamport.slots_at(), (lamport.end() - lamport.slots_at()) / 4,
                       kEmpty);
   if (!status.ok()) return status;
-  status = fill_words(own.value() + lamport_calls_at, blocks, options.first_colour);
+  status = fill_words(own.value() + lamport_calls_at, blocks, options.first_epoch);
   if (!status.ok()) return status;
   team.rank = rank;
   team.layout = layout;
-  team.colours = reinterpret_cast<std::uint32_t*>(own.value());
-  team.tickets = team.colours + blocks;
+  team.epochs = reinterpret_cast<std::uint32_t*>(own.value());
+  team.tickets = team.epochs + blocks;
   team.status = team.tickets + kTicketWords;
   team.one_shot_sentinel = one_shot_sentinel;
   team.two_shot_sentinel = two_shot_sentinel;

@@ -200,8 +200,8 @@ TEST_P(AnySchedule, StreamsMayChangeFromCallToCall) {
   for (const Team::Pending& call : calls) team.expect_result(call);
 }
 
-TEST_P(AnySchedule, ColoursWrapAround) {
-  Team team(3, {.blocks = 2, .first_colour = 0xFFFFFFFBu});
+TEST_P(AnySchedule, EpochsWrapAround) {
+  Team team(3, {.blocks = 2, .first_epoch = 0xFFFFFFFBu});
   for (int i = 0; i < 6; ++i) {
     Team::Pending call = team.prepare(request_of("two_shot", "qr-q4", 5000));
     team.enqueue_all(call);
@@ -231,8 +231,8 @@ int blocks_for_large() { return emulator::settings().resident_blocks == 1 ? 1 : 
 TEST_P(AnySchedule, LargeCallsAmongOthers) {
   const int blocks = blocks_for_large();
   for (const int ranks : {2, 3, 4}) {
-    // Numbers of items and colours wrap around.
-    Team team(ranks, {.blocks = blocks, .first_colour = 0xFFFFFFFBu});
+    // Numbers of items and epochs wrap around.
+    Team team(ranks, {.blocks = blocks, .first_epoch = 0xFFFFFFFBu});
     team.expect_results({large_request(ranks, blocks), request_of("two_shot", "qr-q4", 20000),
                          large_request(ranks, blocks, 3001), request_of("two_shot", "qr-q8", 1),
                          large_request(ranks, blocks), request_of("one_shot", "fp16", 3000)});
@@ -259,7 +259,7 @@ TEST_P(AnySchedule, RanksOfALargeCallMayDifferInAlignment) {
 
 TEST_P(AnySchedule, PairCallsAmongOthers) {
   const int blocks = blocks_for_large();
-  Team team(2, {.blocks = blocks, .first_colour = 0xFFFFFF00u});  // numbers of items wrap around
+  Team team(2, {.blocks = blocks, .first_epoch = 0xFFFFFF00u});  // numbers of items wrap around
   team.expect_results({pair_request("qr-q4"), request_of("two_shot", "qr-q4", 20000),
                        pair_request("fp16", 77), request_of("one_shot", "qr-q8", 1),
                        request_of("one_shot", "qr-q4", 9000), pair_request("int2-g32-sr", 2048),
@@ -403,7 +403,7 @@ TEST_P(AnySchedule, RanksThatWaitForEachOthersSlotsInDifferentCallsAreNamed) {
 }
 
 TEST_P(AnySchedule, OfManyCallsTheOneThatDiffersIsNamed) {
-  Team team(2, {.blocks = blocks_for_large(), .first_colour = 0xFFFFFFFEu});
+  Team team(2, {.blocks = blocks_for_large(), .first_epoch = 0xFFFFFFFEu});
   // The same work and the same number of exchanges, but for the third call.
   const auto call_of = [](int rank, int number) {
     return request_of(number % 2 == 0 ? "two_shot" : "one_shot",

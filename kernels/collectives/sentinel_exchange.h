@@ -3,7 +3,7 @@
 #pragma once
 
 #include "kernels/collectives/call.h"
-#include "kernels/collectives/tickets.h"
+#include "kernels/collectives/work_counter.h"
 
 namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {
@@ -80,7 +80,7 @@ class SentinelExchange {
     return one_of_them(blockIdx.x + turn * gridDim.x);
   }
   /// One thread's.
-  ARLAB_DEVICE std::uint32_t take_item() const { return one_of_them(take_ticket(team_)); }
+  ARLAB_DEVICE std::uint32_t take_item() const { return one_of_them(take_work(team_)); }
   /// Likewise, in the end.
   ARLAB_DEVICE void leave() const {
     if (!is_last_to_end(team_)) return;

@@ -13,9 +13,9 @@ inline namespace ARLAB_PLATFORM {
 
 inline constexpr int kMaxRanks = 8;
 
-/// Team::tickets: pieces of work taken after those that blocks begin with, and blocks ended, in
+/// Team::work_counter: pieces of work taken after those that blocks begin with, and blocks ended, in
 /// this call; both 0 between calls.
-inline constexpr std::size_t kTicketWords = 2;
+inline constexpr std::size_t kWorkCounterWords = 2;
 
 /// A communication buffer: every rank has one, and all ranks write to all.
 ///
@@ -100,7 +100,7 @@ struct Team {
   LamportSlots lamport;
   std::uint8_t* buffer[kMaxRanks];  ///< of every rank, as this rank's device sees it
   std::uint32_t* epochs;            ///< [block]: of its last exchange; this rank's own
-  std::uint32_t* tickets;           ///< what blocks have taken of a call's work, and how many ended
+  std::uint32_t* work_counter;      ///< what blocks have taken of a call's work, and how many ended
   SentinelWords* one_shot_words;    ///< of its sentinel slots; this rank's own
   SentinelWords* two_shot_words;    ///< likewise
   std::uint32_t* lamport_calls;     ///< [block]: through Lamport slots; this rank's own

@@ -160,7 +160,7 @@ struct RankMemory {
 };
 
 /// Makes a rank's memory: a buffer, statistics, and words of its own: a epoch per block,
-/// the tickets, the status, and those of sentinel slots and Lamport slots. Fills in everything of its Team but where buffers
+/// the work_counter, the status, and those of sentinel slots and Lamport slots. Fills in everything of its Team but where buffers
 /// are.
 inline Result<RankMemory> make_rank(TeamMemory& memory, int rank, int device,
                                     const BufferLayout& layout, const CommunicatorOptions& options,
@@ -170,7 +170,7 @@ inline Result<RankMemory> make_rank(TeamMemory& memory, int rank, int device,
   const SentinelSlots two_shot_sentinel = two_shot_sentinel_of(layout);
   const Result<std::uint8_t*> buffer = memory.allocate(device, buffer_bytes(layout));
   if (!buffer.ok()) return buffer.status();
-  const std::size_t sentinel_words_at = (blocks + kTicketWords + 1) * 4;
+  const std::size_t sentinel_words_at = (blocks + kWorkCounterWords + 1) * 4;
   const std::size_t lamport_calls_at = sentinel_words_at + 2 * sizeof(SentinelWords);
   const Result<std::uint8_t*> own = memory.allocate(device, lamport_calls_at + blocks * 4);
   if (!own.ok()) return own.status();
@@ -203,8 +203,8 @@ inline Result<RankMemory> make_rank(TeamMemory& memory, int rank, int device,
   team.rank = rank;
   team.layout = layout;
   team.epochs = reinterpret_cast<std::uint32_t*>(own.value());
-  team.tickets = team.epochs + blocks;
-  team.status = team.tickets + kTicketWords;
+  team.work_counter = team.epochs + blocks;
+  team.status = team.work_counter + kWorkCounterWords;
   team.one_shot_sentinel = one_shot_sentinel;
   team.two_shot_sentinel = two_shot_sentinel;
   team.one_shot_words = reinterpret_cast<SentinelWords*>(own.value() + sentinel_words_at);

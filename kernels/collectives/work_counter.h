@@ -8,17 +8,17 @@ namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {
 
 /// Of the numbers that no block began with, the next.
-ARLAB_DEVICE std::uint32_t take_ticket(const Team& team) {
-  return 2 * gridDim.x + atomic_add(global_pointer(team.tickets), 1);
+ARLAB_DEVICE std::uint32_t take_work(const Team& team) {
+  return 2 * gridDim.x + atomic_add(global_pointer(team.work_counter), 1);
 }
 
 /// To be called once by every block when it ends: true for the last one, which has made ready for
 /// the next call.
 ARLAB_DEVICE bool is_last_to_end(const Team& team) {
-  std::uint32_t* tickets = global_pointer(team.tickets);
-  if (atomic_add(tickets + 1, 1) + 1 < gridDim.x) return false;
-  store_relaxed(tickets, 0);
-  store_relaxed(tickets + 1, 0);
+  std::uint32_t* work_counter = global_pointer(team.work_counter);
+  if (atomic_add(work_counter + 1, 1) + 1 < gridDim.x) return false;
+  store_relaxed(work_counter, 0);
+  store_relaxed(work_counter + 1, 0);
   return true;
 }
 

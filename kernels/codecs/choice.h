@@ -32,7 +32,7 @@ inline const FormatKernels* format_kernels(const CodecChoice& choice) {
 }
 
 /// The device code of a codec of the reference, where a tile is encoded without knowing of others;
-/// measured_choice.h has the other codecs.
+/// two_pass_choice.h has the other codecs.
 Result<CodecChoice> choose_codec(const std::string& name);
 
 template <class F>

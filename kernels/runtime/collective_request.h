@@ -27,7 +27,7 @@ struct CommunicatorOptions {
   std::uint64_t timeout_nanoseconds = 10'000'000'000;
   /// Codecs with one scale per message, or with groups of other sizes than 8, 16, ... 256, measure
   /// groups before they encode: so many at a time, of 32 bytes each.
-  std::size_t measured_groups = 32768;
+  std::size_t two_pass_groups = 32768;
   /// Of kernels that there are for both. Automatic: sentinels, in calls where they are faster; on AMD
   /// GPUs only once they have passed there (conformance_record.h).
   Protocol protocol = Protocol::automatic;

@@ -132,7 +132,7 @@ Status check_hellos(const std::vector<Hello>& hellos) {
     const CommunicatorOptions& b = hello.options;
     if (a.blocks != b.blocks || a.slot_bytes != b.slot_bytes ||
         a.timeout_nanoseconds != b.timeout_nanoseconds || a.first_epoch != b.first_epoch ||
-        a.measured_groups != b.measured_groups) {
+        a.two_pass_groups != b.two_pass_groups) {
       return Status::error(fmt::format("rank {} has other options than rank 0", rank));
     }
   }

@@ -8,7 +8,7 @@
 #include <variant>
 
 #include "kernels/codecs/codec_kernels.h"
-#include "kernels/codecs/measured_kernels.h"
+#include "kernels/codecs/two_pass_kernels.h"
 #include "kernels/layers/int8_layers.h"
 #include "kernels/runtime/communicator.h"
 #include "kernels/runtime/hip_status.h"
@@ -409,7 +409,7 @@ class DevicePlatform final : public Platform {
     DeviceMemory statistics;
     return on_device(codec, payload, wire, [&](const auto& choice, std::byte* from, std::byte* to) {
       auto* const bytes = reinterpret_cast<std::uint8_t*>(to);
-      if constexpr (std::is_same_v<decltype(choice), const MeasuredChoice&>) {
+      if constexpr (std::is_same_v<decltype(choice), const TwoPassChoice&>) {
         const std::size_t groups = groups_of_message(choice, elements);
         Status status =
             statistics.require(statistics_of(choice, elements, groups) * sizeof(Statistics));

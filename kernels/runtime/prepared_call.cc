@@ -287,7 +287,7 @@ Result<WaysOfACodec> ways_of(const CodecChoice& choice, const Codec& codec,
   return ways;
 }
 
-Result<WaysOfACodec> ways_of(const MeasuredChoice& choice, const Codec& codec,
+Result<WaysOfACodec> ways_of(const TwoPassChoice& choice, const Codec& codec,
                              const CollectiveRequest& request, std::size_t elements,
                              const TeamResources& resources) {
   const MessageTiles tiles = message_tiles(choice, request.dtype, elements);
@@ -306,15 +306,15 @@ Result<WaysOfACodec> ways_of(const MeasuredChoice& choice, const Codec& codec,
 }
 
 /// Elements of a chunk that can be measured at once, of the longest one's.
-Result<std::size_t> measured_at_once(const MeasuredChoice& choice, const Codec& codec,
-                                     std::size_t longest, const TeamResources& resources) {
+Result<std::size_t> groups_at_once(const TwoPassChoice& choice, const Codec& codec,
+                                   std::size_t longest, const TeamResources& resources) {
   const std::size_t statistics = kMaxMessages * statistics_of(choice, longest, 1);
-  const std::size_t fit = resources.options.measured_groups / statistics;
+  const std::size_t fit = resources.options.two_pass_groups / statistics;
   if (fit == 0) {
-    return Status::error(fmt::format("{} measured groups are too few: codec {} takes {}",
-                                     resources.options.measured_groups, codec.name(), statistics));
+    return Status::error(fmt::format("{} two-pass groups are too few: codec {} takes {}",
+                                     resources.options.two_pass_groups, codec.name(), statistics));
   }
-  return groups_of_message(choice, longest) > fit ? fit * measured_block(choice) : longest;
+  return groups_of_message(choice, longest) > fit ? fit * two_pass_block(choice) : longest;
 }
 
 }  // namespace
@@ -327,9 +327,9 @@ Result<PreparedCall::TwoPass> PreparedCall::two_pass(const CollectiveRequest& re
   TwoPass result{std::move(choices), {}, longest};
   // Messages of many groups are worked through in parts whose measurements fit.
   for (const CodecRole role : {CodecRole::outer, CodecRole::inner}) {
-    const auto* choice = std::get_if<MeasuredChoice>(&result.codecs[static_cast<unsigned>(role)]);
+    const auto* choice = std::get_if<TwoPassChoice>(&result.codecs[static_cast<unsigned>(role)]);
     if (choice == nullptr) continue;
-    const Result<std::size_t> fit = measured_at_once(*choice, codecs.of(role), longest, resources);
+    const Result<std::size_t> fit = groups_at_once(*choice, codecs.of(role), longest, resources);
     if (!fit.ok()) return fit.status();
     result.part_elements = std::min(result.part_elements, fit.value());
   }
@@ -388,22 +388,22 @@ Result<PreparedCall::TwoPass> PreparedCall::two_pass(const CollectiveRequest& re
       const WaysOfACodec& of_codec = ways[static_cast<unsigned>(lowered.codecs[i])];
       of_codec.set(call, lowered.wires);
       TwoPass::Kernel kernel{call, lowered.codecs[i]};
-      kernel.measurement.statistics = resources.statistics;
-      kernel.measurement.groups = call.groups;
+      kernel.statistics_pass.statistics = resources.statistics;
+      kernel.statistics_pass.groups = call.groups;
       for (int step = call.program.first_send[call.first_phase];
            of_codec.measures && step < call.program.first_step[call.first_phase + 1] &&
            call.program.step[step].encodes;
            ++step) {
         const Operand operand = call.program.operand[call.program.step[step].first_operand];
         const bool is_input = operand.source() == Operand::input;
-        if (kernel.measurement.messages == kMaxMessages) {
+        if (kernel.statistics_pass.messages == kMaxMessages) {
           return Status::error(
               fmt::format("schedule {} encodes more than {} chunks at once on rank "
                           "{}: codec {} measures up to that many",
                           request.algorithm, kMaxMessages, resources.team.rank,
                           codecs.of(kernel.codec).name()));
         }
-        kernel.measurement.message[kernel.measurement.messages++] =
+        kernel.statistics_pass.message[kernel.statistics_pass.messages++] =
             call.chunk[is_input ? call.program.step[step].chunk : operand.index()];
         kernel.of_input.push_back(is_input);
       }
@@ -493,9 +493,9 @@ void take_part(const ElementRange* chunks, std::size_t count, std::size_t begin,
 
 Status PreparedCall::launch(const void* input, void* output, hipStream_t stream) const {
   const auto* programs = std::get_if<OnePass>(&kernels_);
-  const auto* measured = std::get_if<TwoPass>(&kernels_);
+  const auto* two_pass = std::get_if<TwoPass>(&kernels_);
   const bool in_place =
-      (programs == nullptr || programs->in_place) && (measured == nullptr || measured->in_place);
+      (programs == nullptr || programs->in_place) && (two_pass == nullptr || two_pass->in_place);
   if (input == output && !in_place) {
     return Status::error(
         "this schedule reads its input again after it has stored there: the output must be another "
@@ -518,31 +518,31 @@ Status PreparedCall::launch(const void* input, void* output, hipStream_t stream)
     }
     return {};
   }
-  for (const std::vector<TwoPass::Kernel>& program : measured->programs) {
+  for (const std::vector<TwoPass::Kernel>& program : two_pass->programs) {
     std::size_t longest = 0;
     for (const ElementRange& chunk : program.front().call.chunk) {
       longest = std::max(longest, chunk.size());
     }
-    for (std::size_t begin = 0; begin < longest; begin += measured->part_elements) {
+    for (std::size_t begin = 0; begin < longest; begin += two_pass->part_elements) {
       for (const TwoPass::Kernel& kernel : program) {
         ProgramCall call = kernel.call;
         call.input = input;
         call.output = output;
-        take_part(kernel.call.chunk, kMaxChunks, begin, measured->part_elements, call.chunk);
+        take_part(kernel.call.chunk, kMaxChunks, begin, two_pass->part_elements, call.chunk);
         Status status;
-        const AnyChoice& codec = measured->codecs[static_cast<unsigned>(kernel.codec)];
+        const AnyChoice& codec = two_pass->codecs[static_cast<unsigned>(kernel.codec)];
         if (const auto* one_pass = std::get_if<CodecChoice>(&codec)) {
           call.aligned = call.aligned && is_aligned(input, output);
           status = started(launch_program(call, *one_pass, dtype_, stream));
         } else {
-          const auto& choice = std::get<MeasuredChoice>(codec);
-          Measurement measurement = kernel.measurement;
-          take_part(kernel.measurement.message, kMaxMessages, begin, measured->part_elements,
-                    measurement.message);
+          const auto& choice = std::get<TwoPassChoice>(codec);
+          StatisticsPass statistics_pass = kernel.statistics_pass;
+          take_part(kernel.statistics_pass.message, kMaxMessages, begin, two_pass->part_elements,
+                    statistics_pass.message);
           for (std::size_t i = 0; i < kernel.of_input.size(); ++i) {
-            measurement.tensor[i] = kernel.of_input[i] ? input : output;
+            statistics_pass.tensor[i] = kernel.of_input[i] ? input : output;
           }
-          status = started(launch_measure(measurement, choice, dtype_, stream));
+          status = started(launch_statistics(measurement, choice, dtype_, stream));
           if (status.ok()) status = started(launch_program(call, choice, dtype_, stream));
         }
         if (!status.ok()) return status;

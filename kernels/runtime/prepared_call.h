@@ -21,7 +21,7 @@ struct TeamResources {
   Team team;
   CommunicatorOptions options;
   int multiprocessors = 0;           ///< for this rank, at least; the same on all ranks
-  Statistics* statistics = nullptr;  ///< options.measured_groups of them
+  Statistics* statistics = nullptr;  ///< options.two_pass_groups of them
 };
 
 class PreparedCall {
@@ -55,8 +55,8 @@ class PreparedCall {
     struct Kernel {
       ProgramCall call;
       CodecRole codec = CodecRole::outer;
-      Measurement measurement = {};     ///< of what its first phase encodes
-      std::vector<bool> of_input = {};  ///< what is measured; else of the output
+      StatisticsPass statistics_pass = {};  ///< of what its first phase encodes
+      std::vector<bool> of_input = {};      ///< what is measured; else of the output
     };
     std::vector<AnyChoice> codecs;              ///< by role
     std::vector<std::vector<Kernel>> programs;  ///< kernels of each
@@ -64,7 +64,7 @@ class PreparedCall {
     bool in_place = true;
 
     bool measures(const Kernel& kernel) const {
-      return std::holds_alternative<MeasuredChoice>(codecs[static_cast<unsigned>(kernel.codec)]);
+      return std::holds_alternative<TwoPassChoice>(codecs[static_cast<unsigned>(kernel.codec)]);
     }
   };
 

@@ -64,9 +64,9 @@ constexpr std::array<KernelRule, 10> kRules = {{
 Result<AnyChoice> choose(const std::string& codec) {
   const Result<CodecChoice> choice = choose_codec(codec);
   if (choice.ok()) return AnyChoice(choice.value());
-  const Result<MeasuredChoice> measured = choose_measured(codec);
-  if (measured.ok()) return AnyChoice(measured.value());
-  return measured.status();
+  const Result<TwoPassChoice> two_pass = choose_two_pass(codec);
+  if (two_pass.ok()) return AnyChoice(two_pass.value());
+  return two_pass.status();
 }
 
 CodecTraits traits_of(const CodecChoice& codec, DType dtype) {

@@ -6,7 +6,7 @@
 #include <string>
 #include <variant>
 
-#include "kernels/codecs/measured_choice.h"
+#include "kernels/codecs/two_pass_choice.h"
 #include "kernels/collectives/launch.h"
 #include "kernels/runtime/status.h"
 
@@ -14,7 +14,7 @@ namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {
 
 /// The device code of a codec, whether or not it measures first.
-using AnyChoice = std::variant<CodecChoice, MeasuredChoice>;
+using AnyChoice = std::variant<CodecChoice, TwoPassChoice>;
 Result<AnyChoice> choose(const std::string& codec);
 
 /// What kernels need to know of a codec, read off its device code.

@@ -73,7 +73,7 @@ inline Status check_options(std::size_t ranks, const CommunicatorOptions& option
     return Status::error(
         fmt::format("slots of {} bytes: allowed are multiples of 16", options.slot_bytes));
   }
-  if (options.measured_groups == 0) return Status::error("0 measured groups: at least 1 is needed");
+  if (options.two_pass_groups == 0) return Status::error("0 two-pass groups: at least 1 is needed");
   return {};
 }
 
@@ -156,7 +156,7 @@ inline Status fill_words(std::uint8_t* at, std::size_t count, Word value) {
 
 struct RankMemory {
   std::uint8_t* buffer;    ///< for communication
-  Statistics* statistics;  ///< options.measured_groups of them
+  Statistics* statistics;  ///< options.two_pass_groups of them
 };
 
 /// Makes a rank's memory: a buffer, statistics, and words of its own: a epoch per block,
@@ -175,7 +175,7 @@ inline Result<RankMemory> make_rank(TeamMemory& memory, int rank, int device,
   const Result<std::uint8_t*> own = memory.allocate(device, lamport_calls_at + blocks * 4);
   if (!own.ok()) return own.status();
   const Result<std::uint8_t*> statistics =
-      memory.allocate(device, options.measured_groups * sizeof(Statistics));
+      memory.allocate(device, options.two_pass_groups * sizeof(Statistics));
   if (!statistics.ok()) return statistics.status();
   Status status = fill_words(buffer.value() + layout.flag(0, 0), blocks * kMaxRanks,
                              options.first_epoch & 0xFF);
@@ -236,7 +236,7 @@ inline std::size_t memory_of_team(std::span<const int> devices,
   if (!multiprocessors.ok()) return 0;
   const BufferLayout layout =
       layout_of(options, static_cast<int>(devices.size()), multiprocessors.value());
-  return devices.size() * (buffer_bytes(layout) + options.measured_groups * sizeof(Statistics));
+  return devices.size() * (buffer_bytes(layout) + options.two_pass_groups * sizeof(Statistics));
 }
 
 }  // namespace ARLAB_PLATFORM

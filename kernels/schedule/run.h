@@ -2,7 +2,7 @@
 #pragma once
 
 #include "kernels/codecs/choice.h"
-#include "kernels/codecs/measured_kernels.h"
+#include "kernels/codecs/two_pass_kernels.h"
 #include "kernels/collectives/call.h"
 #include "kernels/schedule/program.h"
 
@@ -36,7 +36,7 @@ static_assert(sizeof(ProgramCall) < 4096 - 256, "a kernel's parameters have 4 Ki
 hipError_t launch_program(const ProgramCall& call, const CodecChoice& codec, DType dtype,
                           hipStream_t stream);
 /// Of codecs whose groups have been measured, for the steps of first_phase that encode.
-hipError_t launch_program(const ProgramCall& call, const MeasuredChoice& codec, DType dtype,
+hipError_t launch_program(const ProgramCall& call, const TwoPassChoice& codec, DType dtype,
                           hipStream_t stream);
 
 /// How messages of at most so many elements are cut.
@@ -45,7 +45,7 @@ struct MessageTiles {
   std::size_t bytes;  ///< of a tile in a slot
   std::size_t tiles;  ///< of the message
 };
-MessageTiles message_tiles(const MeasuredChoice& codec, DType dtype, std::size_t elements);
+MessageTiles message_tiles(const TwoPassChoice& codec, DType dtype, std::size_t elements);
 
 }  // namespace ARLAB_PLATFORM
 }  // namespace arlab::kernels

@@ -134,7 +134,7 @@ TEST(Conformance, ACodecPerOp) {
 TEST(Conformance, ACodecPerOpInParts) {
   emulator::configure({});
   CommunicatorOptions few = kSmallGroup;
-  few.measured_groups = 8 * 40;
+  few.two_pass_groups = 8 * 40;
   expect_conformance({.codecs = {"int3-g24", "int4-g32"},
                       .algorithms = {"hierarchical"},
                       .options = {.inner_codec = "int5-g40"},

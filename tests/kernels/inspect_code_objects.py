@@ -117,10 +117,10 @@ def problems_of(name, metadata, instructions):
             yield "has no 128-bit loads"
         if "encode_kernel" not in name and not count("global_store_dwordx4"):
             yield "has no 128-bit stores"
-    if "Measured" in name or "5NvFp4I" in name or "merge_kernel" in name:
-        if "decode_measured" not in name and not count("global_load_dwordx4"):
+    if "TwoPass" in name or "5NvFp4I" in name or "merge_kernel" in name:
+        if "decode_two_pass" not in name and not count("global_load_dwordx4"):
             yield "has no 128-bit loads"
-        if "encode_measured" not in name and not count("global_store_dwordx4"):
+        if "encode_two_pass" not in name and not count("global_store_dwordx4"):
             yield "has no 128-bit stores"
     collective = re.search(r"(one_shot|two_shot|ring|all_to_all|program|small|lamport)_kernel", name)
     if collective and not (count("buffer_wbl2") and count("buffer_inv")):

@@ -511,7 +511,7 @@ TEST_P(AnySchedule, GraphsOfLargeCallsMayBeReplayed) {
 
 TEST_P(AnySchedule, GroupsThatAreTooManyAreMeasuredInTurn) {
   // 200 groups per chunk, of which 13 are measured at a time.
-  Team team(3, {.blocks = 2, .measured_groups = 40});
+  Team team(3, {.blocks = 2, .two_pass_groups = 40});
   for (const char* algorithm : {"ring", "two_shot"}) {
     Team::Pending call = team.prepare(request_of(algorithm, "int4-g24-sr", 14401));
     team.enqueue_all(call);
@@ -572,17 +572,17 @@ TEST(Errors, OfACall) {
   expect_error(error_of("two_shot", "nvfp4", 0), "0 elements per rank is out of range");
 }
 
-TEST(Errors, OfACodecThatMeasures) {
-  expect_error(Communicator::in_process(std::vector<int>{0, 1}, {.measured_groups = 0}).status(),
-               "0 measured groups");
-  Team team(2, {.slot_bytes = 16384, .measured_groups = 3});
+TEST(Errors, OfATwoPassCodec) {
+  expect_error(Communicator::in_process(std::vector<int>{0, 1}, {.two_pass_groups = 0}).status(),
+               "0 two-pass groups");
+  Team team(2, {.slot_bytes = 16384, .two_pass_groups = 3});
   const auto error_of = [&](const char* codec, std::size_t elements) {
     return team.rank(0).run(request_of("two_shot", codec, elements), nullptr, nullptr,
                             team.stream(0));
   };
   // A message of many tiles is measured in parts.
   expect_error(error_of("int8-gtensor", 200'000),
-               "3 measured groups are too few: codec int8-gtensor takes");
+               "3 two-pass groups are too few: codec int8-gtensor takes");
   expect_error(error_of("had-int8-g65536", 100), "too few");
   Team roomy(2, {.slot_bytes = 16384});
   expect_error(roomy.rank(0).run(request_of("two_shot", "had-int8-g65536", 100), nullptr, nullptr,

@@ -1,8 +1,8 @@
-// A tile of a message with a codec of measured.h: where its wire is, and what a block does with it.
+// A tile of a message with a codec of two_pass.h: where its wire is, and what a block does with it.
 #pragma once
 
 #include "kernels/codecs/hadamard.h"
-#include "kernels/codecs/measured.h"
+#include "kernels/codecs/two_pass.h"
 
 namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {

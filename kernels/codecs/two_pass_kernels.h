@@ -1,7 +1,7 @@
-// The kernels that measure groups, and the codecs of measured.h by themselves, on one device.
+// The kernels that measure groups, and the codecs of two_pass.h by themselves, on one device.
 #pragma once
 
-#include "kernels/codecs/measured_choice.h"
+#include "kernels/codecs/two_pass_choice.h"
 
 namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {
@@ -9,7 +9,7 @@ inline namespace ARLAB_PLATFORM {
 inline constexpr int kMaxMessages = 8;
 
 /// Messages whose groups are to be measured.
-struct Measurement {
+struct StatisticsPass {
   const void* tensor[kMaxMessages] = {};  ///< that the message is a part of
   ElementRange message[kMaxMessages] = {};
   int messages = 0;
@@ -18,24 +18,24 @@ struct Measurement {
 };
 
 /// How many Statistics it takes to measure `groups` groups of messages of at most so many elements.
-std::size_t statistics_of(const MeasuredChoice& codec, std::size_t elements, std::size_t groups);
+std::size_t statistics_of(const TwoPassChoice& codec, std::size_t elements, std::size_t groups);
 
 /// Elements of a group where messages have several.
-std::size_t measured_block(const MeasuredChoice& codec);
+std::size_t two_pass_block(const TwoPassChoice& codec);
 
 /// Groups of a message.
-std::size_t groups_of_message(const MeasuredChoice& codec, std::size_t elements);
+std::size_t groups_of_message(const TwoPassChoice& codec, std::size_t elements);
 
-hipError_t launch_measure(const Measurement& measurement, const MeasuredChoice& codec, DType dtype,
-                          hipStream_t stream);
+hipError_t launch_statistics(const StatisticsPass& measurement, const TwoPassChoice& codec,
+                             DType dtype, hipStream_t stream);
 
 /// As codec_kernels.h. `statistics`: statistics_of(codec, elements, groups_of_message(...)).
-hipError_t launch_encode(const MeasuredChoice& codec, DType dtype, const void* payload,
+hipError_t launch_encode(const TwoPassChoice& codec, DType dtype, const void* payload,
                          std::size_t elements, std::uint8_t* wire, Statistics* statistics,
                          hipStream_t stream);
-hipError_t launch_decode(const MeasuredChoice& codec, DType dtype, const std::uint8_t* wire,
+hipError_t launch_decode(const TwoPassChoice& codec, DType dtype, const std::uint8_t* wire,
                          std::size_t elements, void* payload, hipStream_t stream);
-hipError_t launch_decode_add(const MeasuredChoice& codec, DType dtype, const std::uint8_t* wire,
+hipError_t launch_decode_add(const TwoPassChoice& codec, DType dtype, const std::uint8_t* wire,
                              std::size_t elements, void* sum, hipStream_t stream);
 
 }  // namespace ARLAB_PLATFORM

@@ -1,4 +1,4 @@
-#include "kernels/codecs/measured_choice.h"
+#include "kernels/codecs/two_pass_choice.h"
 
 #include <fmt/format.h>
 
@@ -13,8 +13,8 @@ namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {
 namespace {
 
-MeasuredChoice choose_anybit(const AnyBitFormat& format) {
-  MeasuredAnyBitParameters p;
+TwoPassChoice choose_anybit(const AnyBitFormat& format) {
+  TwoPassAnyBitParameters p;
   p.format.bits = format.bits;
   p.format.symmetric = format.symmetric;
   if (format.metadata == AnyBitFormat::Metadata::spikes) p.format.spikes = Spikes::exact;
@@ -29,26 +29,26 @@ MeasuredChoice choose_anybit(const AnyBitFormat& format) {
   }
   if (format.hadamard) {
     const double size = static_cast<double>(format.group);
-    return MeasuredHadamardParameters{p, static_cast<float>(1.0 / std::sqrt(size))};
+    return TwoPassHadamardParameters{p, static_cast<float>(1.0 / std::sqrt(size))};
   }
   return p;
 }
 
-std::optional<MeasuredChoice> choose(const Codec& codec) {
+std::optional<TwoPassChoice> choose(const Codec& codec) {
   const std::string& name = codec.name();
   if (const auto format = parse_anybit(name)) return choose_anybit(*format);
   if (const auto format = parse_nvfp4(name)) return NvFp4Blocks{.vllm = format->vllm};
   if (name.starts_with("logfmt")) {  // logfmt<n>-g<G>, one digit
-    return MeasuredLogFmtParameters{static_cast<unsigned>(name[6] - '0'), codec.info().block};
+    return TwoPassLogFmtParameters{static_cast<unsigned>(name[6] - '0'), codec.info().block};
   }
   return std::nullopt;
 }
 
 }  // namespace
 
-Result<MeasuredChoice> choose_measured(const std::string& name) {
+Result<TwoPassChoice> choose_two_pass(const std::string& name) {
   try {
-    if (const std::optional<MeasuredChoice> choice = choose(*find_codec(name))) return *choice;
+    if (const std::optional<TwoPassChoice> choice = choose(*find_codec(name))) return *choice;
   } catch (const InvalidInput& error) {
     return Status::error(error.what());
   }

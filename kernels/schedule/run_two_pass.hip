@@ -1,7 +1,7 @@
 // The kernel that runs any program (program.h) with a codec whose groups other kernels have measured.
 #include <algorithm>
 
-#include "kernels/codecs/measured_tile.h"
+#include "kernels/codecs/two_pass_tile.h"
 #include "kernels/schedule/runner.h"
 
 namespace arlab::kernels {
@@ -47,7 +47,7 @@ ARLAB_DEVICE void for_each_message_tile(const ProgramCall& call, const Codec& co
 
 template <class Codec, class Number>
 __global__ void __launch_bounds__(kThreads)
-    measured_program_kernel(ARLAB_KERNEL_PARAMETER ProgramCall call,
+    two_pass_program_kernel(ARLAB_KERNEL_PARAMETER ProgramCall call,
                             ARLAB_KERNEL_PARAMETER Codec codec) {
   using Bits = typename Number::Bits;
   ARLAB_SHARED_ARRAY(std::uint32_t, failed, 1);
@@ -109,19 +109,19 @@ __global__ void __launch_bounds__(kThreads)
   });
 }
 
-hipError_t launch_program(const ProgramCall& call, const MeasuredChoice& codec, DType dtype,
+hipError_t launch_program(const ProgramCall& call, const TwoPassChoice& codec, DType dtype,
                           hipStream_t stream) {
-  with_measured(codec, dtype, [&]<class Codec, class Number>(const Codec& c, Number) {
-    hipLaunchKernelGGL(HIP_KERNEL_NAME(measured_program_kernel<Codec, Number>),
+  with_two_pass(codec, dtype, [&]<class Codec, class Number>(const Codec& c, Number) {
+    hipLaunchKernelGGL(HIP_KERNEL_NAME(two_pass_program_kernel<Codec, Number>),
                        dim3(static_cast<unsigned>(call.blocks)), dim3(kThreads), 0, stream, call,
                        c);
   });
   return hipGetLastError();
 }
 
-MessageTiles message_tiles(const MeasuredChoice& codec, DType dtype, std::size_t elements) {
+MessageTiles message_tiles(const TwoPassChoice& codec, DType dtype, std::size_t elements) {
   MessageTiles result{};
-  with_measured(codec, dtype, [&]<class Codec, class Number>(const Codec& c, Number) {
+  with_two_pass(codec, dtype, [&]<class Codec, class Number>(const Codec& c, Number) {
     const std::size_t codes = codes_of(c, elements);
     result.per_unit = static_cast<int>(std::max<std::size_t>(c.transform() / kTile, 1));
     result.bytes = TileWire<Codec>::bytes(c, elements);

@@ -40,7 +40,7 @@ struct GroupPosition {
 
 // ---------------------------------------------------------------- any-bit integers
 
-struct MeasuredAnyBitParameters {
+struct TwoPassAnyBitParameters {
   AnyBitParameters format = {};  ///< but for `group`
   std::size_t block = 0;         ///< or kWholeMessage
   bool given = false;            ///< scale and zero are given, nothing but finiteness is measured
@@ -49,7 +49,7 @@ struct MeasuredAnyBitParameters {
 };
 
 template <class Number>
-struct MeasuredAnyBit : private AnyBit<Number> {
+struct TwoPassAnyBit : private AnyBit<Number> {
   using Base = AnyBit<Number>;
   using Encoded = typename Base::Encoded;
   static constexpr bool kClampsFp16Sums = false;
@@ -61,7 +61,7 @@ struct MeasuredAnyBit : private AnyBit<Number> {
   float given_scale;
   float given_zero;
 
-  ARLAB_HOST_DEVICE explicit MeasuredAnyBit(const MeasuredAnyBitParameters& p)
+  ARLAB_HOST_DEVICE explicit TwoPassAnyBit(const TwoPassAnyBitParameters& p)
       : Base(p.format),
         block_elements(p.block),
         given(p.given),
@@ -158,32 +158,32 @@ struct MeasuredAnyBit : private AnyBit<Number> {
   static constexpr std::uint32_t kGivenNonFinite = 0xFF;
 };
 
-struct MeasuredHadamardParameters {
-  MeasuredAnyBitParameters integers = {};
+struct TwoPassHadamardParameters {
+  TwoPassAnyBitParameters integers = {};
   float scale = 0;  ///< RN(1 / sqrt(block), fp32)
 };
 
 /// The same behind a transform of a block. A kernel of its own: the transform takes registers.
 template <class Number>
-struct MeasuredHadamard : MeasuredAnyBit<Number> {
+struct TwoPassHadamard : TwoPassAnyBit<Number> {
   static constexpr bool kTransforms = true;
   float transform_scale;
 
-  ARLAB_HOST_DEVICE explicit MeasuredHadamard(const MeasuredHadamardParameters& p)
-      : MeasuredAnyBit<Number>(p.integers), transform_scale(p.scale) {}
+  ARLAB_HOST_DEVICE explicit TwoPassHadamard(const TwoPassHadamardParameters& p)
+      : TwoPassAnyBit<Number>(p.integers), transform_scale(p.scale) {}
 
   ARLAB_HOST_DEVICE std::size_t transform() const { return this->block_elements; }
 };
 
 // ---------------------------------------------------------------- logarithmic values
 
-struct MeasuredLogFmtParameters {
+struct TwoPassLogFmtParameters {
   unsigned bits = 0;
   std::size_t block = 0;
 };
 
 template <class Number>
-struct MeasuredLogFmt : private LogFmt<Number> {
+struct TwoPassLogFmt : private LogFmt<Number> {
   using Base = LogFmt<Number>;
   using Encoded = typename Base::Encoded;
   static constexpr bool kClampsFp16Sums = false;
@@ -192,7 +192,7 @@ struct MeasuredLogFmt : private LogFmt<Number> {
 
   std::size_t block_elements;
 
-  ARLAB_HOST_DEVICE explicit MeasuredLogFmt(const MeasuredLogFmtParameters& p)
+  ARLAB_HOST_DEVICE explicit TwoPassLogFmt(const TwoPassLogFmtParameters& p)
       : Base(LogFmtParameters{{p.bits}, {}}), block_elements(p.block) {}
 
   ARLAB_HOST_DEVICE unsigned code_bits() const { return Base::bits; }

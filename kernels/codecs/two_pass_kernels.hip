@@ -1,7 +1,7 @@
 #include <algorithm>
 
-#include "kernels/codecs/measured_kernels.h"
-#include "kernels/codecs/measured_tile.h"
+#include "kernels/codecs/two_pass_kernels.h"
+#include "kernels/codecs/two_pass_tile.h"
 
 namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {
@@ -38,9 +38,9 @@ dim3 blocks_for(std::size_t codes) {
 /// lanes = 1: a thread per group. lanes = kThreads: a block per part of a group.
 template <class Codec, class Number>
 __global__ void __launch_bounds__(kThreads)
-    measure_kernel(ARLAB_KERNEL_PARAMETER Codec codec, ARLAB_KERNEL_PARAMETER Measurement m,
-                   Statistics* results, std::size_t parts, std::size_t part_elements,
-                   unsigned lanes) {
+    statistics_kernel(ARLAB_KERNEL_PARAMETER Codec codec, ARLAB_KERNEL_PARAMETER StatisticsPass m,
+                      Statistics* results, std::size_t parts, std::size_t part_elements,
+                      unsigned lanes) {
   ARLAB_SHARED_ARRAY(Statistics, shared, kThreads);
   const ElementRange range = m.message[blockIdx.y];
   if (range.size() == 0) return;
@@ -84,7 +84,7 @@ __global__ void __launch_bounds__(kThreads)
 
 /// The statistics of a group from those of its parts.
 __global__ void __launch_bounds__(kThreads)
-    merge_kernel(ARLAB_KERNEL_PARAMETER Measurement m, const Statistics* parts_at,
+    merge_kernel(ARLAB_KERNEL_PARAMETER StatisticsPass m, const Statistics* parts_at,
                  std::size_t parts) {
   ARLAB_SHARED_ARRAY(Statistics, shared, kThreads);
   const std::size_t index = blockIdx.y * m.groups + blockIdx.x;
@@ -99,7 +99,7 @@ __global__ void __launch_bounds__(kThreads)
 
 template <class Codec, class Number>
 __global__ void __launch_bounds__(kThreads)
-    encode_measured_kernel(ARLAB_KERNEL_PARAMETER Codec codec, const typename Number::Bits* payload,
+    encode_two_pass_kernel(ARLAB_KERNEL_PARAMETER Codec codec, const typename Number::Bits* payload,
                            std::size_t elements, const Statistics* statistics, std::uint8_t* wire) {
   ARLAB_SHARED_ARRAY(float, shared, kTile);
   const std::size_t begin = blockIdx.x * kTile;
@@ -111,7 +111,7 @@ __global__ void __launch_bounds__(kThreads)
 
 template <class Codec, class Number, bool Add>
 __global__ void __launch_bounds__(kThreads)
-    decode_measured_kernel(ARLAB_KERNEL_PARAMETER Codec codec, const std::uint8_t* wire,
+    decode_two_pass_kernel(ARLAB_KERNEL_PARAMETER Codec codec, const std::uint8_t* wire,
                            std::size_t elements, typename Number::Bits* payload) {
   ARLAB_SHARED_ARRAY(float, shared, kTile);
   const std::size_t begin = blockIdx.x * kTile;
@@ -126,40 +126,40 @@ __global__ void __launch_bounds__(kThreads)
   store_elements<Number>(payload + at.first, x, at.count());
 }
 
-std::size_t groups_of_message(const MeasuredChoice& codec, std::size_t elements) {
+std::size_t groups_of_message(const TwoPassChoice& codec, std::size_t elements) {
   std::size_t groups = 0;
-  with_measured(codec, DType::fp32, [&](const auto& c, auto) {
+  with_two_pass(codec, DType::fp32, [&](const auto& c, auto) {
     groups = elements == 0 ? 0 : blocks_of(codes_of(c, elements), c.group(elements));
   });
   return groups;
 }
 
-std::size_t measured_block(const MeasuredChoice& codec) {
+std::size_t two_pass_block(const TwoPassChoice& codec) {
   std::size_t block = 0;
-  with_measured(codec, DType::fp32, [&](const auto& c, auto) { block = c.group(kWholeMessage); });
+  with_two_pass(codec, DType::fp32, [&](const auto& c, auto) { block = c.group(kWholeMessage); });
   return block;
 }
 
-std::size_t statistics_of(const MeasuredChoice& codec, std::size_t elements, std::size_t groups) {
+std::size_t statistics_of(const TwoPassChoice& codec, std::size_t elements, std::size_t groups) {
   std::size_t parts = 0;
-  with_measured(codec, DType::fp32,
+  with_two_pass(codec, DType::fp32,
                 [&](const auto& c, auto) { parts = parts_of(c, elements).count; });
   return parts == 1 ? groups : groups * (1 + parts);
 }
 
-hipError_t launch_measure(const Measurement& m, const MeasuredChoice& codec, DType dtype,
-                          hipStream_t stream) {
+hipError_t launch_statistics(const StatisticsPass& m, const TwoPassChoice& codec, DType dtype,
+                             hipStream_t stream) {
   std::size_t elements = 0;
   for (int i = 0; i < m.messages; ++i) elements = std::max(elements, m.message[i].size());
   if (elements == 0) return hipSuccess;
   const auto messages = static_cast<unsigned>(m.messages);
-  with_measured(codec, dtype, [&]<class Codec, class Number>(const Codec& c, Number) {
+  with_two_pass(codec, dtype, [&]<class Codec, class Number>(const Codec& c, Number) {
     const Parts parts = parts_of(c, elements);
     const bool by_thread = c.transform() == 0 && c.group(elements) <= kMostOfAThread;
     const std::size_t units = m.groups * parts.count;
     const std::size_t blocks = by_thread ? (units + kThreads - 1) / kThreads : units;
     Statistics* results = parts.count == 1 ? m.statistics : m.statistics + m.groups * messages;
-    hipLaunchKernelGGL(HIP_KERNEL_NAME(measure_kernel<Codec, Number>),
+    hipLaunchKernelGGL(HIP_KERNEL_NAME(statistics_kernel<Codec, Number>),
                        dim3(static_cast<unsigned>(blocks), messages), dim3(kThreads), 0, stream, c,
                        m, results, parts.count, parts.elements,
                        by_thread ? 1U : static_cast<unsigned>(kThreads));
@@ -170,20 +170,20 @@ hipError_t launch_measure(const Measurement& m, const MeasuredChoice& codec, DTy
   return hipGetLastError();
 }
 
-hipError_t launch_encode(const MeasuredChoice& codec, DType dtype, const void* payload,
+hipError_t launch_encode(const TwoPassChoice& codec, DType dtype, const void* payload,
                          std::size_t elements, std::uint8_t* wire, Statistics* statistics,
                          hipStream_t stream) {
   if (elements == 0) return hipSuccess;
-  Measurement m;
+  StatisticsPass m;
   m.tensor[0] = payload;
   m.message[0] = {0, elements};
   m.messages = 1;
   m.statistics = statistics;
   m.groups = groups_of_message(codec, elements);
-  const hipError_t error = launch_measure(m, codec, dtype, stream);
+  const hipError_t error = launch_statistics(m, codec, dtype, stream);
   if (error != hipSuccess) return error;
-  with_measured(codec, dtype, [&]<class Codec, class Number>(const Codec& c, Number) {
-    hipLaunchKernelGGL(HIP_KERNEL_NAME(encode_measured_kernel<Codec, Number>),
+  with_two_pass(codec, dtype, [&]<class Codec, class Number>(const Codec& c, Number) {
+    hipLaunchKernelGGL(HIP_KERNEL_NAME(encode_two_pass_kernel<Codec, Number>),
                        blocks_for(codes_of(c, elements)), dim3(kThreads), 0, stream, c,
                        static_cast<const typename Number::Bits*>(payload), elements,
                        static_cast<const Statistics*>(statistics), wire);
@@ -191,22 +191,22 @@ hipError_t launch_encode(const MeasuredChoice& codec, DType dtype, const void* p
   return hipGetLastError();
 }
 
-hipError_t launch_decode(const MeasuredChoice& codec, DType dtype, const std::uint8_t* wire,
+hipError_t launch_decode(const TwoPassChoice& codec, DType dtype, const std::uint8_t* wire,
                          std::size_t elements, void* payload, hipStream_t stream) {
   if (elements == 0) return hipSuccess;
-  with_measured(codec, dtype, [&]<class Codec, class Number>(const Codec& c, Number) {
-    hipLaunchKernelGGL(HIP_KERNEL_NAME(decode_measured_kernel<Codec, Number, false>),
+  with_two_pass(codec, dtype, [&]<class Codec, class Number>(const Codec& c, Number) {
+    hipLaunchKernelGGL(HIP_KERNEL_NAME(decode_two_pass_kernel<Codec, Number, false>),
                        blocks_for(codes_of(c, elements)), dim3(kThreads), 0, stream, c, wire,
                        elements, static_cast<typename Number::Bits*>(payload));
   });
   return hipGetLastError();
 }
 
-hipError_t launch_decode_add(const MeasuredChoice& codec, DType dtype, const std::uint8_t* wire,
+hipError_t launch_decode_add(const TwoPassChoice& codec, DType dtype, const std::uint8_t* wire,
                              std::size_t elements, void* sum, hipStream_t stream) {
   if (elements == 0) return hipSuccess;
-  with_measured(codec, dtype, [&]<class Codec, class Number>(const Codec& c, Number) {
-    hipLaunchKernelGGL(HIP_KERNEL_NAME(decode_measured_kernel<Codec, Number, true>),
+  with_two_pass(codec, dtype, [&]<class Codec, class Number>(const Codec& c, Number) {
+    hipLaunchKernelGGL(HIP_KERNEL_NAME(decode_two_pass_kernel<Codec, Number, true>),
                        blocks_for(codes_of(c, elements)), dim3(kThreads), 0, stream, c, wire,
                        elements, static_cast<typename Number::Bits*>(sum));
   });

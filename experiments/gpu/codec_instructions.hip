@@ -18,14 +18,14 @@
 namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {
 
-template <class Codec, class Number, int kTiles>
+template <class Codec, class Element, int kTiles>
 __global__ void __launch_bounds__(kThreads)
     encode_tiles(ARLAB_KERNEL_PARAMETER Codec codec, const void* tensor, std::uint8_t* wires) {
   const Batch batch{kTiles, 0, kTile};
-  Eight<Number> x[kTiles];
+  Pack8<Element> x[kTiles];
   typename Codec::Encoded encoded[kTiles];
 #pragma unroll
-  for (int i = 0; i < kTiles; ++i) x[i] = batch.load<Number>(tensor, i);
+  for (int i = 0; i < kTiles; ++i) x[i] = batch.load<Element>(tensor, i);
   encode_batch(codec, x, kTiles, encoded);
 #pragma unroll
   for (int i = 0; i < kTiles; ++i) {
@@ -33,42 +33,43 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-template <class Codec, class Number, int kWires>
+template <class Codec, class Element, int kWires>
 __global__ void __launch_bounds__(kThreads)
     add_wires(ARLAB_KERNEL_PARAMETER Codec codec, const std::uint8_t* wires, void* tensor) {
   const Batch batch{1, 0, kTile};
-  Eight<Number> sum[1] = {batch.load<Number>(tensor, 0)};
+  Pack8<Element> sum[1] = {batch.load<Element>(tensor, 0)};
 #pragma unroll
   for (int i = 0; i < kWires; ++i) {
     const typename Codec::Encoded encoded[1] = {
         codec.load(global_pointer(wires) + i * Codec::kTileBytes, Batch::at())};
     add_batch(codec, encoded, 1, sum);
   }
-  batch.store<Number>(tensor, 0, sum[0]);
+  batch.store<Element>(tensor, 0, sum[0]);
 }
 
-template <class Number>
+template <class Element>
 using TunedCodecs =
-    std::tuple<Plain<Number>, QuickReduce<QFp8, Number>, QuickReduce<Q8, Number>,
-               QuickReduce<Q6, Number>, QuickReduce<Q4, Number>, AnyBit<Number, FixedAnyBit<8, 7>>,
-               AnyBit<Number, FixedAnyBit<5, 7>>, AnyBit<Number, FixedAnyBit<4, 5>>,
-               AnyBit<Number, FixedAnyBit<2, 5, Spikes::exact>>>;
+    std::tuple<Plain<Element>, QuickReduce<QFp8, Element>, QuickReduce<Q8, Element>,
+               QuickReduce<Q6, Element>, QuickReduce<Q4, Element>,
+               AnyBit<Element, FixedAnyBit<8, 7>>, AnyBit<Element, FixedAnyBit<5, 7>>,
+               AnyBit<Element, FixedAnyBit<4, 5>>,
+               AnyBit<Element, FixedAnyBit<2, 5, Spikes::exact>>>;
 
-template <int kTiles, class Codec, class Number>
-void launch_both(const Codec& codec, Number, void* tensor, std::uint8_t* wires) {
-  hipLaunchKernelGGL(HIP_KERNEL_NAME(encode_tiles<Codec, Number, kTiles>), dim3(1), dim3(kThreads),
+template <int kTiles, class Codec, class Element>
+void launch_both(const Codec& codec, Element, void* tensor, std::uint8_t* wires) {
+  hipLaunchKernelGGL(HIP_KERNEL_NAME(encode_tiles<Codec, Element, kTiles>), dim3(1), dim3(kThreads),
                      0, nullptr, codec, tensor, wires);
-  hipLaunchKernelGGL(HIP_KERNEL_NAME(add_wires<Codec, Number, kTiles>), dim3(1), dim3(kThreads), 0,
+  hipLaunchKernelGGL(HIP_KERNEL_NAME(add_wires<Codec, Element, kTiles>), dim3(1), dim3(kThreads), 0,
                      nullptr, codec, wires, tensor);
 }
-template <class Number>
+template <class Element>
 void launch_all(void* tensor, std::uint8_t* wires) {
   std::apply(
       [&](const auto&... codec) {
-        (launch_both<1>(codec, Number(), tensor, wires), ...);
-        (launch_both<3>(codec, Number(), tensor, wires), ...);
+        (launch_both<1>(codec, Element(), tensor, wires), ...);
+        (launch_both<3>(codec, Element(), tensor, wires), ...);
       },
-      TunedCodecs<Number>());
+      TunedCodecs<Element>());
 }
 template void launch_all<Fp16>(void*, std::uint8_t*);
 template void launch_all<Bf16>(void*, std::uint8_t*);

@@ -47,8 +47,8 @@ void check(hipError_t error, const char* what) {
 }
 
 struct Work {
-  const Words4* input;
-  Words4* output;
+  const Uint4* input;
+  Uint4* output;
   std::uint8_t* part[kMostGpus - 1];  // of the buffer of each peer
   int peers;
   unsigned batches;
@@ -62,7 +62,7 @@ __global__ void __launch_bounds__(kBlockThreads) move_bytes(Work work) {
   int peer = static_cast<int>(blockIdx.x) % work.peers;
   unsigned turn = 0;
   for (unsigned batch = blockIdx.x; batch < work.batches; batch += blocks, ++turn) {
-    Words4 x[kTiles] = {};
+    Uint4 x[kTiles] = {};
     const std::size_t at = static_cast<std::size_t>(batch) * kTiles * kBlockThreads + thread;
     if (work.memory) {
 #pragma unroll
@@ -103,8 +103,8 @@ struct Case {
 Work work_of(const Case& c, const std::vector<Gpu>& gpus, int rank) {
   const Gpu& own = gpus[static_cast<std::size_t>(rank)];
   Work work{};
-  work.input = static_cast<const Words4*>(own.input);
-  work.output = static_cast<Words4*>(own.output);
+  work.input = static_cast<const Uint4*>(own.input);
+  work.output = static_cast<Uint4*>(own.output);
   for (int peer = 0; peer < c.gpus; ++peer) {
     if (peer == rank) continue;
     work.part[work.peers++] =

@@ -58,11 +58,11 @@ inline constexpr bool kIsFixed = requires {
   Format::kLog2Group;
 };
 
-template <class Number, class Format = AnyBitParameters>
+template <class Element, class Format = AnyBitParameters>
 struct AnyBit : Format {
   static constexpr Tuning kTuning = Format::kTuning;
   static constexpr bool kClampsFp16Sums = false;
-  static constexpr std::size_t kElementBytes = sizeof(typename Number::Bits);
+  static constexpr std::size_t kElementBytes = sizeof(typename Element::Bits);
 
   using Format::bits;
   using Format::hadamard;
@@ -131,15 +131,15 @@ struct AnyBit : Format {
 
   // ---------------------------------------------------------------- encode
 
-  ARLAB_DEVICE Encoded encode(const Eight<Number>& payload, Position at) const {
-    if constexpr (kHasPairs<Number>) {
+  ARLAB_DEVICE Encoded encode(const Pack8<Element>& payload, Position at) const {
+    if constexpr (kHasPairs<Element>) {
       if (is_packed() && is_in_whole_tile(at)) return encode_packed(payload);
     }
     if constexpr (kIsFixed<Format>) return encode_rare(payload, at);
     return encode_one_by_one(payload, at);
   }
-  ARLAB_DEVICE Encoded encode_one_by_one(const Eight<Number>& payload, Position at) const {
-    Floats8 x = to_floats(payload);
+  ARLAB_DEVICE Encoded encode_one_by_one(const Pack8<Element>& payload, Position at) const {
+    Float8 x = to_floats(payload);
     if (hadamard) {
       // What is behind the end takes part as +0; a decoded sum holds other values there.
 #pragma unroll
@@ -165,29 +165,29 @@ struct AnyBit : Format {
 
   // ---------------------------------------------------------------- decode
 
-  ARLAB_DEVICE Eight<Number> decode(const Encoded& e, Position at) const {
-    if constexpr (kHasPairs<Number>) {
+  ARLAB_DEVICE Pack8<Element> decode(const Encoded& e, Position at) const {
+    if constexpr (kHasPairs<Element>) {
       if (is_packed() && !may_be_non_finite(e)) return decode_packed(e, at);
     }
     if constexpr (kIsFixed<Format>) return decode_rare(e, at);
     return decode_one_by_one(e, at);
   }
-  ARLAB_DEVICE Eight<Number> decode_one_by_one(const Encoded& e, Position at) const {
+  ARLAB_DEVICE Pack8<Element> decode_one_by_one(const Encoded& e, Position at) const {
     const AnyBitScale scale = scale_of_wire(e);
-    Floats8 x = dequantize(e, scale, group_size().index_in_group(at.first));
+    Float8 x = dequantize(e, scale, group_size().index_in_group(at.first));
     if (hadamard) transform(x);
     if (is_non_finite(e, scale)) x = all_nan();
     const float limit = limit_of(e, scale);
 #pragma unroll
     for (std::size_t i = 0; i < kPerThread; ++i) x.value[i] = limited(x.value[i], limit);
-    return from_floats<Number>(x);
+    return from_floats<Element>(x);
   }
 
   // Of formats that are packed, what is not.
-  ARLAB_DEVICE_RARE Encoded encode_rare(Eight<Number> payload, Position at) const {
+  ARLAB_DEVICE_RARE Encoded encode_rare(Pack8<Element> payload, Position at) const {
     return encode_one_by_one(payload, at);
   }
-  ARLAB_DEVICE_RARE Eight<Number> decode_rare(Encoded e, Position at) const {
+  ARLAB_DEVICE_RARE Pack8<Element> decode_rare(Encoded e, Position at) const {
     return decode_one_by_one(e, at);
   }
 
@@ -211,19 +211,19 @@ struct AnyBit : Format {
 
   /// As encode(). A group with a NaN or an infinity needs nothing of its own: its scale becomes a
   /// NaN, and so do the products whose low bits are the codes, which are then 0.
-  ARLAB_DEVICE Encoded encode_packed(Eight<Number> x) const {
+  ARLAB_DEVICE Encoded encode_packed(Pack8<Element> x) const {
     const unsigned log2_lanes = group_size().log2 - 3;
     Encoded e;
-    std::uint32_t range = range_of_group<Number, kLog2Lanes>(x, log2_lanes);
+    std::uint32_t range = range_of_group<Element, kLog2Lanes>(x, log2_lanes);
     std::uint32_t spike_values = 0;
     std::uint32_t spike_indices = 0;
     if (spikes == Spikes::exact) {
       reserve_spikes_packed(x, range, spike_values, spike_indices);
-      range = keep_non_finite<Number>(range, range_of_group<Number, kLog2Lanes>(x, log2_lanes));
+      range = keep_non_finite<Element>(range, range_of_group<Element, kLog2Lanes>(x, log2_lanes));
     }
     // Additions of +0: a -0 is written as +0.
-    const float mn = Number::to_float(range & 0xFFFF) + 0.0f;
-    const float mx = -Number::to_float(range >> 16);
+    const float mn = Element::to_float(range & 0xFFFF) + 0.0f;
+    const float mx = -Element::to_float(range >> 16);
     const float quotient = divide_by_top((mx - mn) + 0.0f);
     const bool is_nan = quotient != quotient;
     e.scales = is_nan ? Bf16::kNaN : bfloat2_of_floats(quotient, mn);
@@ -241,7 +241,7 @@ struct AnyBit : Format {
     std::uint32_t code[kPerThread];
 #pragma unroll
     for (std::size_t i = 0; i < kPerThread; ++i) {
-      code[i] = code_of((Number::to_float(element_bits(x, i)) - zero), inverse);
+      code[i] = code_of((Element::to_float(element_bits(x, i)) - zero), inverse);
     }
     const auto pair = [&](std::size_t i) ARLAB_INLINED_LAMBDA {
       std::uint32_t codes = low_halves(code[i], code[i + 4]);
@@ -254,16 +254,16 @@ struct AnyBit : Format {
   }
 
   /// As decode(), but for infinities and NaNs.
-  ARLAB_DEVICE Eight<Number> decode_packed(const Encoded& e, Position at) const {
+  ARLAB_DEVICE Pack8<Element> decode_packed(const Encoded& e, Position at) const {
     const float scale = Bf16::to_float(e.scale());
     const float zero = Bf16::to_float(e.zero());
-    Floats8 x;
+    Float8 x;
 #pragma unroll
     for (std::size_t i = 0; i < 4; ++i) {
       const std::uint32_t word = i % 2 == 0 ? e.codes.even : e.codes.odd;
       const std::uint32_t pair = even_bytes(word >> (i / 2 * 8));
       // Codes are subnormal fp16 numbers: times 2^-24. The product with a scale is exact.
-      if constexpr (Number::kDType == DType::fp16) {
+      if constexpr (Element::kDType == DType::fp16) {
         const float scaled = scale * 0x1p24f;
         x.value[i] = fused_multiply_add(Fp16::to_float(pair & 0xFFFF), scaled, zero);
         x.value[i + 4] = fused_multiply_add(Fp16::to_float(pair >> 16), scaled, zero);
@@ -272,7 +272,7 @@ struct AnyBit : Format {
         x.value[i + 4] = fused_multiply_add(float_of_code(pair >> 16), scale, zero);
       }
     }
-    Eight<Number> result = pairs_of_floats<Number>(x);
+    Pack8<Element> result = pairs_of_floats<Element>(x);
     if (spikes == Spikes::exact) put_back_spikes(e, group_size().index_in_group(at.first), result);
     return result;
   }
@@ -281,16 +281,16 @@ struct AnyBit : Format {
   ARLAB_DEVICE bool may_be_non_finite(const Encoded& e) const {
     const float largest = fused_multiply_add(magnitude_of(Bf16::to_float(e.scale())), top(),
                                              magnitude_of(Bf16::to_float(e.zero())));
-    bool may_be = !(largest < Number::to_float(Number::kInfinity - 1u));
+    bool may_be = !(largest < Element::to_float(Element::kInfinity - 1u));
     if (spikes == Spikes::exact) {
-      may_be = may_be || !half_is_finite<Number>(e.minimum) || !half_is_finite<Number>(e.maximum);
+      may_be = may_be || !half_is_finite<Element>(e.minimum) || !half_is_finite<Element>(e.maximum);
     }
     return may_be;
   }
 
   /// For sums of whole tiles, which are checked in the end.
-  ARLAB_DEVICE Eight<Number> decode_unchecked(const Encoded& e) const
-      requires(kIsFixed<Format>&& Number::kDType == DType::fp16) {
+  ARLAB_DEVICE Pack8<Element> decode_unchecked(const Encoded& e) const
+      requires(kIsFixed<Format>&& Element::kDType == DType::fp16) {
     return decode_packed(e, {kTile, thread_index() * kPerThread});
   }
 
@@ -394,13 +394,13 @@ struct AnyBit : Format {
 
   /// fp16 has the range for this: 1 / scale is far from subnormal, and codes come out of an
   /// addition of 2^-b of them.
-  static constexpr bool kSaturates = Number::kDType == DType::fp16;
+  static constexpr bool kSaturates = Element::kDType == DType::fp16;
 
   /// (mx - mn) / (2^b - 1).
   ARLAB_DEVICE float divide_by_top(float range) const {
     if constexpr (kIsFixed<Format>) {
       constexpr float kTop = static_cast<float>((1u << bits) - 1);
-      if constexpr (Number::kDType != DType::fp16) {
+      if constexpr (Element::kDType != DType::fp16) {
         if (range != 0 && range < 0x1p-100f) return range / kTop;
       }
       return divide_with_reciprocal(range, kTop, 1.0f / kTop);
@@ -412,7 +412,7 @@ struct AnyBit : Format {
 
   /// RN(1 / scale). fp16: any NaN for 0.
   ARLAB_DEVICE static float inverse_of(float scale) {
-    if constexpr (Number::kDType != DType::fp16) {
+    if constexpr (Element::kDType != DType::fp16) {
       if (!(scale >= 0x1p-100f && scale <= 0x1p100f)) return 1.0f / scale;
     }
     return reciprocal_of_bfloat(scale);
@@ -444,7 +444,7 @@ struct AnyBit : Format {
 
   /// As reserve_spikes(); `range` is that of the group. Of what is found, the minimum's is in the
   /// low halves, the maximum's in the high ones.
-  ARLAB_DEVICE void reserve_spikes_packed(Eight<Number>& x, std::uint32_t range,
+  ARLAB_DEVICE void reserve_spikes_packed(Pack8<Element>& x, std::uint32_t range,
                                           std::uint32_t& values, std::uint32_t& indices) const {
     const auto first =
         static_cast<std::uint32_t>(group_size().index_in_group(thread_index() * kPerThread));
@@ -458,9 +458,9 @@ struct AnyBit : Format {
     for (std::size_t i = 0; i < 4; ++i) {
       const auto element = static_cast<std::uint32_t>(2 * i);
       const std::uint32_t key = (x.word[i] >> 15 & both(1)) | 2 * (element | (element + 1) << 16);
-      const std::uint32_t of_least = select_bits(equal_pair<Number>(x.word[i], least), key, kNone);
+      const std::uint32_t of_least = select_bits(equal_pair<Element>(x.word[i], least), key, kNone);
       const std::uint32_t of_greatest =
-          select_bits(equal_pair<Number>(x.word[i], greatest), key, kNone);
+          select_bits(equal_pair<Element>(x.word[i], greatest), key, kNone);
       low = i == 0 ? of_least : min_s16x2(low, of_least);
       high = i == 0 ? of_greatest : min_s16x2(high, of_greatest);
     }
@@ -476,7 +476,7 @@ struct AnyBit : Format {
     }
   }
 
-  ARLAB_DEVICE static void put_back_spikes(const Encoded& e, std::size_t first, Eight<Number>& x) {
+  ARLAB_DEVICE static void put_back_spikes(const Encoded& e, std::size_t first, Pack8<Element>& x) {
     const auto mine = static_cast<std::uint32_t>(first);
 #pragma unroll
     for (std::size_t i = 0; i < 4; ++i) {
@@ -491,7 +491,7 @@ struct AnyBit : Format {
 
   /// Block Hadamard transform in Sylvester order: strides 1, 2, 4 inside a thread, the others
   /// between lanes.
-  ARLAB_DEVICE void transform(Floats8& x) const {
+  ARLAB_DEVICE void transform(Float8& x) const {
     transform_thread(x);
 #pragma unroll 1
     for (int mask = 1; mask < lanes(); mask *= 2) {
@@ -514,7 +514,7 @@ struct AnyBit : Format {
 
   /// The first of the smallest, or of the largest, of the group.
   template <class Before>
-  ARLAB_DEVICE Spike first_extreme(const Floats8& x, std::size_t count, float none,
+  ARLAB_DEVICE Spike first_extreme(const Float8& x, std::size_t count, float none,
                                    Before before) const {
     const std::uint32_t mine = threadIdx.x % static_cast<unsigned>(lanes()) * 8;
     Spike best{none, 0xFFFFFFFFu};
@@ -535,12 +535,12 @@ struct AnyBit : Format {
   }
 
   /// Takes the first minimum and the first maximum out of the group, to travel as they are.
-  ARLAB_DEVICE void reserve_spikes(Floats8& x, std::size_t count, Encoded& e) const {
+  ARLAB_DEVICE void reserve_spikes(Float8& x, std::size_t count, Encoded& e) const {
     const Spike low = first_extreme(x, count, kInfinity32, [](float a, float b) { return a < b; });
     const Spike high =
         first_extreme(x, count, -kInfinity32, [](float a, float b) { return a > b; });
-    e.minimum = Number::from_float(low.value);
-    e.maximum = Number::from_float(high.value);
+    e.minimum = Element::from_float(low.value);
+    e.maximum = Element::from_float(high.value);
     e.minimum_index = low.index;
     e.maximum_index = high.index;
     const std::uint32_t mine = threadIdx.x % static_cast<unsigned>(lanes()) * 8;
@@ -550,7 +550,7 @@ struct AnyBit : Format {
     }
   }
 
-  ARLAB_DEVICE AnyBitScale measure(const Floats8& x, std::size_t count) const {
+  ARLAB_DEVICE AnyBitScale measure(const Float8& x, std::size_t count) const {
     float mn = kInfinity32;
     float mx = -kInfinity32;
 #pragma unroll
@@ -565,7 +565,7 @@ struct AnyBit : Format {
   }
 
   /// The codes of a finite group, and the scale as it travels.
-  ARLAB_DEVICE void quantize(const Floats8& x, const AnyBitScale& scale, Encoded& e) const {
+  ARLAB_DEVICE void quantize(const Float8& x, const AnyBitScale& scale, Encoded& e) const {
     const float factor = arithmetic().factor_of(scale);
 #pragma unroll
     for (std::size_t i = 0; i < kPerThread; ++i) {
@@ -585,7 +585,7 @@ struct AnyBit : Format {
   ARLAB_DEVICE Encoded non_finite() const {
     Encoded e;
     e.scales = spikes == Spikes::integer_scale ? 0 : Bf16::kNaN;
-    if (spikes == Spikes::integer_scale) e.minimum = Number::from_float(float_of(kNanBits));
+    if (spikes == Spikes::integer_scale) e.minimum = Element::from_float(float_of(kNanBits));
     return e;
   }
 
@@ -598,29 +598,29 @@ struct AnyBit : Format {
   }
   ARLAB_DEVICE bool is_non_finite(const Encoded& e, const AnyBitScale& scale) const {
     const float marker =
-        spikes == Spikes::integer_scale ? Number::to_float(e.minimum) : scale.value;
+        spikes == Spikes::integer_scale ? Element::to_float(e.minimum) : scale.value;
     return marker != marker;
   }
   /// The last rounding saturates where all metadata is finite (SPEC.md, "Saturation").
   ARLAB_DEVICE float limit_of(const Encoded& e, const AnyBitScale& scale) const {
     bool finite = is_finite(scale.value) && is_finite(scale.zero);
     if (spikes != Spikes::none) {
-      finite = finite && is_finite(Number::to_float(e.minimum)) &&
-               is_finite(Number::to_float(e.maximum));
+      finite = finite && is_finite(Element::to_float(e.minimum)) &&
+               is_finite(Element::to_float(e.maximum));
     }
-    return finite ? largest_finite<Number>() : kInfinity32;
+    return finite ? largest_finite<Element>() : kInfinity32;
   }
-  ARLAB_DEVICE static Floats8 all_nan() {
-    Floats8 x;
+  ARLAB_DEVICE static Float8 all_nan() {
+    Float8 x;
 #pragma unroll
     for (std::size_t i = 0; i < kPerThread; ++i) x.value[i] = float_of(kNanBits);
     return x;
   }
 
   /// Before the transform. The thread's first element is element `first` of its group.
-  ARLAB_DEVICE Floats8 dequantize(const Encoded& e, const AnyBitScale& scale,
-                                  std::size_t first) const {
-    Floats8 x;
+  ARLAB_DEVICE Float8 dequantize(const Encoded& e, const AnyBitScale& scale,
+                                 std::size_t first) const {
+    Float8 x;
 #pragma unroll
     for (std::size_t i = 0; i < kPerThread; ++i) {
       x.value[i] = arithmetic().dequantize(e.codes[i], scale);
@@ -630,8 +630,8 @@ struct AnyBit : Format {
     const auto mine = static_cast<std::uint32_t>(first);
 #pragma unroll
     for (std::size_t i = 0; i < kPerThread; ++i) {
-      if (e.minimum_index == mine + i) x.value[i] = Number::to_float(e.minimum);
-      if (e.maximum_index == mine + i) x.value[i] = Number::to_float(e.maximum);
+      if (e.minimum_index == mine + i) x.value[i] = Element::to_float(e.minimum);
+      if (e.maximum_index == mine + i) x.value[i] = Element::to_float(e.maximum);
     }
     return x;
   }

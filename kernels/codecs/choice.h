@@ -88,8 +88,8 @@ void with_choice(const AnyBitParameters& parameters, DType dtype, F&& f) {
   if (dtype == DType::bf16) f(AnyBit<Bf16>(parameters), Bf16());
   if (dtype == DType::fp32) f(AnyBit<Fp32>(parameters), Fp32());
 }
-template <class Number>
-using ScaledMx = Scaled<Mx, Number>;
+template <class Element>
+using ScaledMx = Scaled<Mx, Element>;
 template <class F>
 void with_choice(const Mx& format, DType dtype, F&& f) {
   with_parameters<ScaledMx>(format, dtype, f);

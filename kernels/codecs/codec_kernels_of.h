@@ -15,57 +15,57 @@ inline dim3 blocks_for(std::size_t elements) {
   return dim3(static_cast<unsigned>((elements + kTile - 1) / kTile));
 }
 
-template <class Codec, class Number>
+template <class Codec, class Element>
 __global__ void __launch_bounds__(kThreads)
-    encode_kernel(Codec codec, const typename Number::Bits* payload, std::size_t elements,
+    encode_kernel(Codec codec, const typename Element::Bits* payload, std::size_t elements,
                   std::uint8_t* wire) {
   const Position at = position_in(elements);
-  const Eight<Number> x = load_elements<Number>(payload + at.first, at.count());
+  const Pack8<Element> x = load_elements<Element>(payload + at.first, at.count());
   codec.store(codec.encode(x, at), wire, at);
 }
 
-template <class Codec, class Number>
+template <class Codec, class Element>
 __global__ void __launch_bounds__(kThreads)
     decode_kernel(Codec codec, const std::uint8_t* wire, std::size_t elements,
-                  typename Number::Bits* payload) {
+                  typename Element::Bits* payload) {
   const Position at = position_in(elements);
-  const Eight<Number> x = codec.decode(codec.load(wire, at), at);
-  store_elements<Number>(payload + at.first, x, at.count());
+  const Pack8<Element> x = codec.decode(codec.load(wire, at), at);
+  store_elements<Element>(payload + at.first, x, at.count());
 }
 
-template <class Codec, class Number>
+template <class Codec, class Element>
 __global__ void __launch_bounds__(kThreads)
     decode_add_kernel(Codec codec, const std::uint8_t* wire, std::size_t elements,
-                      typename Number::Bits* sum) {
+                      typename Element::Bits* sum) {
   const Position at = position_in(elements);
-  const Eight<Number> x = codec.decode(codec.load(wire, at), at);
-  const Eight<Number> before = load_elements<Number>(sum + at.first, at.count());
-  store_elements<Number>(sum + at.first, add<Number, Codec::kClampsFp16Sums>(before, x),
-                         at.count());
+  const Pack8<Element> x = codec.decode(codec.load(wire, at), at);
+  const Pack8<Element> before = load_elements<Element>(sum + at.first, at.count());
+  store_elements<Element>(sum + at.first, add<Element, Codec::kClampsFp16Sums>(before, x),
+                          at.count());
 }
 
-template <class Codec, class Number>
-void launch_encode_of(const Codec& codec, Number, const void* payload, std::size_t elements,
+template <class Codec, class Element>
+void launch_encode_of(const Codec& codec, Element, const void* payload, std::size_t elements,
                       std::uint8_t* wire, hipStream_t stream) {
-  hipLaunchKernelGGL(HIP_KERNEL_NAME(encode_kernel<Codec, Number>), blocks_for(elements),
+  hipLaunchKernelGGL(HIP_KERNEL_NAME(encode_kernel<Codec, Element>), blocks_for(elements),
                      dim3(kThreads), 0, stream, codec,
-                     static_cast<const typename Number::Bits*>(payload), elements, wire);
+                     static_cast<const typename Element::Bits*>(payload), elements, wire);
 }
 
-template <class Codec, class Number>
-void launch_decode_of(const Codec& codec, Number, const std::uint8_t* wire, std::size_t elements,
+template <class Codec, class Element>
+void launch_decode_of(const Codec& codec, Element, const std::uint8_t* wire, std::size_t elements,
                       void* payload, hipStream_t stream) {
-  hipLaunchKernelGGL(HIP_KERNEL_NAME(decode_kernel<Codec, Number>), blocks_for(elements),
+  hipLaunchKernelGGL(HIP_KERNEL_NAME(decode_kernel<Codec, Element>), blocks_for(elements),
                      dim3(kThreads), 0, stream, codec, wire, elements,
-                     static_cast<typename Number::Bits*>(payload));
+                     static_cast<typename Element::Bits*>(payload));
 }
 
-template <class Codec, class Number>
-void launch_decode_add_of(const Codec& codec, Number, const std::uint8_t* wire,
+template <class Codec, class Element>
+void launch_decode_add_of(const Codec& codec, Element, const std::uint8_t* wire,
                           std::size_t elements, void* sum, hipStream_t stream) {
-  hipLaunchKernelGGL(HIP_KERNEL_NAME(decode_add_kernel<Codec, Number>), blocks_for(elements),
+  hipLaunchKernelGGL(HIP_KERNEL_NAME(decode_add_kernel<Codec, Element>), blocks_for(elements),
                      dim3(kThreads), 0, stream, codec, wire, elements,
-                     static_cast<typename Number::Bits*>(sum));
+                     static_cast<typename Element::Bits*>(sum));
 }
 
 }  // namespace ARLAB_PLATFORM

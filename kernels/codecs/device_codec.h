@@ -33,8 +33,8 @@ struct Tuning {
 ///
 /// Optional, for codecs with packed arithmetic: encode_unchecked(), is_non_finite(),
 /// mark_non_finite() and decode_unchecked(), may_be_non_finite(), which batch.h explains.
-template <class Codec, class Number>
-concept DeviceCodec = requires(const Codec& codec, const Eight<Number>& x, Position at,
+template <class Codec, class Element>
+concept DeviceCodec = requires(const Codec& codec, const Pack8<Element>& x, Position at,
                                const typename Codec::Encoded& encoded, std::uint8_t* wire) {
   { Codec::kTuning } -> std::convertible_to<Tuning>;
   /// Sums of fp16 that overflow become +-65504.
@@ -43,7 +43,7 @@ concept DeviceCodec = requires(const Codec& codec, const Eight<Number>& x, Posit
   { codec.encode(x, at) } -> std::same_as<typename Codec::Encoded>;
   codec.store(encoded, wire, at);
   { codec.load(wire, at) } -> std::same_as<typename Codec::Encoded>;
-  { codec.decode(encoded, at) } -> std::same_as<Eight<Number>>;
+  { codec.decode(encoded, at) } -> std::same_as<Pack8<Element>>;
 };
 
 }  // namespace ARLAB_PLATFORM

@@ -23,7 +23,7 @@ ARLAB_DEVICE float max_of(float a, float b) { return a > b ? a : b; }
 ARLAB_DEVICE float min_of(float a, float b) { return a < b ? a : b; }
 
 /// True when all elements of the group that are in the message are finite.
-ARLAB_DEVICE bool group_is_finite(const Floats8& x, std::size_t count, int lanes) {
+ARLAB_DEVICE bool group_is_finite(const Float8& x, std::size_t count, int lanes) {
   std::uint32_t non_finite = 0;
 #pragma unroll
   for (std::size_t i = 0; i < kPerThread; ++i) {
@@ -34,7 +34,7 @@ ARLAB_DEVICE bool group_is_finite(const Floats8& x, std::size_t count, int lanes
 }
 
 /// The strides 1, 2, 4 of a Hadamard transform: those inside a thread.
-ARLAB_DEVICE void transform_thread(Floats8& x) {
+ARLAB_DEVICE void transform_thread(Float8& x) {
 #pragma unroll
   for (std::size_t stride = 1; stride < kPerThread; stride *= 2) {
 #pragma unroll
@@ -48,7 +48,7 @@ ARLAB_DEVICE void transform_thread(Floats8& x) {
   }
 }
 
-/// Eight codes of up to 8 bits: element 2i in byte i of `even`, element 2i + 1 in byte i of `odd`.
+/// Pack8 codes of up to 8 bits: element 2i in byte i of `even`, element 2i + 1 in byte i of `odd`.
 struct Codes8 {
   std::uint32_t even = 0;
   std::uint32_t odd = 0;

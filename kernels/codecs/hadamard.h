@@ -12,7 +12,7 @@ inline constexpr int kLargestHadamardTiles = 32;  // 65536 elements
 
 /// The strides inside a tile, up to `group` elements. `shared`: as many floats as a tile has
 /// elements. All threads of the block take part.
-ARLAB_DEVICE void transform_tile(Floats8& x, std::size_t group, float* shared) {
+ARLAB_DEVICE void transform_tile(Float8& x, std::size_t group, float* shared) {
   transform_thread(x);
   const unsigned lanes = static_cast<unsigned>((group < kTile ? group : kTile) / kPerThread);
 #pragma unroll 1
@@ -36,13 +36,13 @@ ARLAB_DEVICE void transform_tile(Floats8& x, std::size_t group, float* shared) {
 /// Nothing holds a group of many tiles, so every result is summed up from all tiles again: the
 /// tiles are the leaves of a tree of additions and subtractions, of which one path is kept.
 template <class Load>
-ARLAB_DEVICE Floats8 transform_group(std::size_t group, std::size_t tile, float scale,
-                                     float* shared, Load load) {
+ARLAB_DEVICE Float8 transform_group(std::size_t group, std::size_t tile, float scale, float* shared,
+                                    Load load) {
   constexpr unsigned kLevels = 5;
   static_assert(1 << kLevels == kLargestHadamardTiles);
   const auto tiles = static_cast<unsigned>(group < kTile ? 1 : group / kTile);
-  Floats8 waiting[kLevels] = {};
-  Floats8 x = {};
+  Float8 waiting[kLevels] = {};
+  Float8 x = {};
 #pragma unroll 1
   for (unsigned k = 0; k < tiles; ++k) {
     x = load(k);

@@ -41,8 +41,8 @@ class KernelsOfFormat final : public FormatKernels {
   }
 
  private:
-  template <class Number>
-  using Device = Scaled<Format, Number>;
+  template <class Element>
+  using Device = Scaled<Format, Element>;
   template <class F>
   hipError_t with_dtype(DType dtype, F f) const {
     with_parameters<Device>(format_, dtype, f);

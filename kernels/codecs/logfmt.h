@@ -13,7 +13,7 @@ struct LogFmtParameters : LogCodes {
   LaneGroup group = {};
 };
 
-template <class Number>
+template <class Element>
 struct LogFmt : LogFmtParameters {
   static constexpr Tuning kTuning = {};
   static constexpr bool kClampsFp16Sums = false;
@@ -38,8 +38,8 @@ struct LogFmt : LogFmtParameters {
            (rest == 0 ? 0 : chunk_bytes(rest));
   }
 
-  ARLAB_DEVICE Encoded encode(const Eight<Number>& payload, Position at) const {
-    const Floats8 x = to_floats(payload);
+  ARLAB_DEVICE Encoded encode(const Pack8<Element>& payload, Position at) const {
+    const Float8 x = to_floats(payload);
     const int lanes = group.lanes();
     const bool finite = group_is_finite(x, at.count(), lanes);
     float largest = 0;
@@ -55,15 +55,15 @@ struct LogFmt : LogFmtParameters {
     return encode_range(x, finite, smallest, largest);
   }
 
-  ARLAB_DEVICE Eight<Number> decode(const Encoded& e, Position) const {
-    return from_floats<Number>(values_of(e));
+  ARLAB_DEVICE Pack8<Element> decode(const Encoded& e, Position) const {
+    return from_floats<Element>(values_of(e));
   }
-  ARLAB_DEVICE Floats8 values_of(const Encoded& e) const {
+  ARLAB_DEVICE Float8 values_of(const Encoded& e) const {
     const LogValues values(e.range);
-    Floats8 x;
+    Float8 x;
 #pragma unroll
     for (std::size_t i = 0; i < kPerThread; ++i) {
-      x.value[i] = e.range.is_finite() ? dequantize(e.codes[i], values, largest_finite<Number>())
+      x.value[i] = e.range.is_finite() ? dequantize(e.codes[i], values, largest_finite<Element>())
                                        : float_of(kNanBits);
     }
     return x;
@@ -105,7 +105,7 @@ struct LogFmt : LogFmtParameters {
   }
 
   /// Of a group whose magnitudes, but for zeros, are from `smallest` to `largest`.
-  ARLAB_DEVICE Encoded encode_range(const Floats8& x, bool finite, float smallest,
+  ARLAB_DEVICE Encoded encode_range(const Float8& x, bool finite, float smallest,
                                     float largest) const {
     Encoded e;
     e.range = finite ? range_of(smallest, largest) : LogRange::nan();
@@ -120,7 +120,7 @@ struct LogFmt : LogFmtParameters {
 
  private:
   /// Where i is not known at compile time, without an array in memory.
-  ARLAB_DEVICE static float element_at(const Floats8& x, std::size_t i) {
+  ARLAB_DEVICE static float element_at(const Float8& x, std::size_t i) {
     float element = 0;
 #pragma unroll
     for (std::size_t k = 0; k < kPerThread; ++k) element = k == i ? x.value[k] : element;

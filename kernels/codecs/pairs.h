@@ -1,6 +1,6 @@
 // Two elements of 16 bits at a time: what the any-bit codecs do with whole tiles.
 //
-// A Number's own packed instructions, one set for fp16 and one for bf16.
+// A Element's own packed instructions, one set for fp16 and one for bf16.
 #pragma once
 
 #include "kernels/codecs/groups.h"
@@ -12,23 +12,23 @@ inline namespace ARLAB_PLATFORM {
 ARLAB_DEVICE constexpr std::uint32_t both(std::uint32_t bits16) { return bits16 | bits16 << 16; }
 
 /// With what is loaded, elements are pairs.
-template <class Number>
-inline constexpr bool kHasPairs = Number::kWords == 4;
+template <class Element>
+inline constexpr bool kHasPairs = Element::kWords == 4;
 
-template <class Number>
+template <class Element>
 ARLAB_DEVICE std::uint32_t min_pair(std::uint32_t a, std::uint32_t b) {
-  if constexpr (Number::kDType == DType::fp16) return min_half2(a, b);
+  if constexpr (Element::kDType == DType::fp16) return min_half2(a, b);
   return min_bfloat2(a, b);
 }
-template <class Number>
+template <class Element>
 ARLAB_DEVICE std::uint32_t max_pair(std::uint32_t a, std::uint32_t b) {
-  if constexpr (Number::kDType == DType::fp16) return max_half2(a, b);
+  if constexpr (Element::kDType == DType::fp16) return max_half2(a, b);
   return max_bfloat2(a, b);
 }
 /// 0xFFFF in halves whose values are equal.
-template <class Number>
+template <class Element>
 ARLAB_DEVICE std::uint32_t equal_pair(std::uint32_t a, std::uint32_t b) {
-  if constexpr (Number::kDType == DType::fp16) return equal_half2(a, b);
+  if constexpr (Element::kDType == DType::fp16) return equal_half2(a, b);
   return equal_bfloat2(a, b);
 }
 /// The same of whole numbers below 2^10: as fp16 they are subnormal, and differ.
@@ -37,12 +37,12 @@ ARLAB_DEVICE std::uint32_t equal_small(std::uint32_t a, std::uint32_t b) {
 }
 
 /// Each rounded to the dtype; any NaN for a NaN.
-template <class Number>
-ARLAB_DEVICE Eight<Number> pairs_of_floats(const Floats8& x) {
-  Eight<Number> result;
+template <class Element>
+ARLAB_DEVICE Pack8<Element> pairs_of_floats(const Float8& x) {
+  Pack8<Element> result;
 #pragma unroll
   for (std::size_t i = 0; i < 4; ++i) {
-    if constexpr (Number::kDType == DType::fp16) {
+    if constexpr (Element::kDType == DType::fp16) {
       result.word[i] = half2_of_floats(x.value[2 * i], x.value[2 * i + 1]);
     } else {
       result.word[i] = bfloat2_of_floats(x.value[2 * i], x.value[2 * i + 1]);
@@ -52,9 +52,9 @@ ARLAB_DEVICE Eight<Number> pairs_of_floats(const Floats8& x) {
 }
 
 /// The value of a half that is a finite number or an infinity.
-template <class Number>
+template <class Element>
 ARLAB_DEVICE bool half_is_finite(std::uint32_t bits16) {
-  return (bits16 & 0x7FFF) < Number::kInfinity;
+  return (bits16 & 0x7FFF) < Element::kInfinity;
 }
 
 /// Of an aligned group of lanes: the smaller halves, by `smaller`. The size of the group is a
@@ -80,36 +80,36 @@ ARLAB_DEVICE std::uint32_t smallest_of_lanes(std::uint32_t v, unsigned log2_lane
 
 /// The least value of a group in the low half, the greatest, negated, in the high one: one minimum
 /// finds both. A NaN or an infinity among the elements shows as one of these.
-template <class Number, int kLog2Lanes>
-ARLAB_DEVICE std::uint32_t range_of_group(const Eight<Number>& x, unsigned log2_lanes) {
+template <class Element, int kLog2Lanes>
+ARLAB_DEVICE std::uint32_t range_of_group(const Pack8<Element>& x, unsigned log2_lanes) {
   const auto smaller = [](std::uint32_t a, std::uint32_t b)
-                           ARLAB_INLINED_LAMBDA { return min_pair<Number>(a, b); };
+                           ARLAB_INLINED_LAMBDA { return min_pair<Element>(a, b); };
   const std::uint32_t least = smaller(smaller(x.word[0], x.word[1]), smaller(x.word[2], x.word[3]));
-  const std::uint32_t greatest = max_pair<Number>(max_pair<Number>(x.word[0], x.word[1]),
-                                                  max_pair<Number>(x.word[2], x.word[3]));
+  const std::uint32_t greatest = max_pair<Element>(max_pair<Element>(x.word[0], x.word[1]),
+                                                   max_pair<Element>(x.word[2], x.word[3]));
   const std::uint32_t negated = greatest ^ both(0x8000);
   std::uint32_t range = smaller(low_halves(least, negated), high_halves(least, negated));
   if constexpr (!kMinimumsKeepNans) {
     bool non_finite = false;
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      non_finite = non_finite || !half_is_finite<Number>(x.word[i] & 0xFFFF) ||
-                   !half_is_finite<Number>(x.word[i] >> 16);
+      non_finite = non_finite || !half_is_finite<Element>(x.word[i] & 0xFFFF) ||
+                   !half_is_finite<Element>(x.word[i] >> 16);
     }
-    if (non_finite) range = both(Number::kInfinity | 0x8000u);
+    if (non_finite) range = both(Element::kInfinity | 0x8000u);
   }
   return smallest_of_lanes<kLog2Lanes>(range, log2_lanes, smaller);
 }
 
 /// `range`, or a NaN where `other` is an infinity or a NaN.
-template <class Number>
+template <class Element>
 ARLAB_DEVICE std::uint32_t keep_non_finite(std::uint32_t other, std::uint32_t range) {
-  if constexpr (Number::kDType == DType::fp16) {
+  if constexpr (Element::kDType == DType::fp16) {
     return add_half2(multiply_half2(other, 0), range);
   } else {
     const bool finite =
-        half_is_finite<Number>(other & 0xFFFF) && half_is_finite<Number>(other >> 16);
-    return finite ? range : both(Number::kNaN);
+        half_is_finite<Element>(other & 0xFFFF) && half_is_finite<Element>(other >> 16);
+    return finite ? range : both(Element::kNaN);
   }
 }
 

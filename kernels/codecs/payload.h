@@ -1,4 +1,4 @@
-// Eight consecutive elements of a payload: what one thread holds.
+// Pack8 consecutive elements of a payload: what one thread holds.
 //
 // A tile is what one block of 256 threads works on: 2048 consecutive elements, thread t has
 // elements 8t .. 8t + 7. A codec's group of G elements is G / 8 consecutive lanes.
@@ -91,38 +91,38 @@ void with_parameters(const Parameters& parameters, DType dtype, F&& f) {
 // ---------------------------------------------------------------- eight elements
 
 /// Words as they lie in memory: two elements each, or one of fp32.
-template <class Number>
-struct Eight {
-  std::uint32_t word[Number::kWords] = {};
+template <class Element>
+struct Pack8 {
+  std::uint32_t word[Element::kWords] = {};
 };
 
 /// The bits of element i.
-template <class Number>
-ARLAB_DEVICE std::uint32_t element_bits(const Eight<Number>& x, std::size_t i) {
-  if constexpr (Number::kWords == 8) {
+template <class Element>
+ARLAB_DEVICE std::uint32_t element_bits(const Pack8<Element>& x, std::size_t i) {
+  if constexpr (Element::kWords == 8) {
     return x.word[i];
   } else {
     return i % 2 == 0 ? x.word[i / 2] & 0xFFFF : x.word[i / 2] >> 16;
   }
 }
 
-struct Floats8 {
+struct Float8 {
   float value[kPerThread];
 };
 
-template <class Number>
-ARLAB_DEVICE Floats8 to_floats(const Eight<Number>& x) {
-  Floats8 floats;
+template <class Element>
+ARLAB_DEVICE Float8 to_floats(const Pack8<Element>& x) {
+  Float8 floats;
 #pragma unroll
   for (std::size_t i = 0; i < kPerThread; ++i)
-    floats.value[i] = Number::to_float(element_bits(x, i));
+    floats.value[i] = Element::to_float(element_bits(x, i));
   return floats;
 }
 
-template <class Number>
+template <class Element>
 ARLAB_DEVICE constexpr float largest_finite() {
-  if constexpr (Number::kDType == DType::fp16) return 65504.0f;
-  return Number::kDType == DType::bf16 ? 0x1.FEp127f : 0x1.FFFFFEp127f;
+  if constexpr (Element::kDType == DType::fp16) return 65504.0f;
+  return Element::kDType == DType::bf16 ? 0x1.FEp127f : 0x1.FFFFFEp127f;
 }
 
 /// What is beyond +-limit, infinities too, becomes that number; a NaN stays.
@@ -132,14 +132,14 @@ ARLAB_DEVICE float limited(float value, float limit) {
 }
 
 /// Each rounded to the dtype; with Clamp, a finite fp16 that overflows becomes +-65504.
-template <class Number, bool Clamp = false>
-ARLAB_DEVICE Eight<Number> from_floats(const Floats8& x) {
-  Eight<Number> result;
+template <class Element, bool Clamp = false>
+ARLAB_DEVICE Pack8<Element> from_floats(const Float8& x) {
+  Pack8<Element> result;
 #pragma unroll
   for (std::size_t i = 0; i < kPerThread; ++i) {
     const std::uint32_t bits =
-        Clamp ? Number::from_float_clamped(x.value[i]) : Number::from_float(x.value[i]);
-    if constexpr (Number::kWords == 8) {
+        Clamp ? Element::from_float_clamped(x.value[i]) : Element::from_float(x.value[i]);
+    if constexpr (Element::kWords == 8) {
       result.word[i] = bits;
     } else {
       result.word[i / 2] |= bits << (i % 2 * 16);
@@ -149,65 +149,66 @@ ARLAB_DEVICE Eight<Number> from_floats(const Floats8& x) {
 }
 
 /// There are packed sums and products, of two elements at a time.
-template <class Number>
-inline constexpr bool kHasPackedArithmetic = Number::kDType == DType::fp16 ||
-                                             (Number::kDType == DType::bf16 &&
+template <class Element>
+inline constexpr bool kHasPackedArithmetic = Element::kDType == DType::fp16 ||
+                                             (Element::kDType == DType::bf16 &&
                                               kHasBfloat2Arithmetic);
 
 /// Of pairs, one rounding each. Any NaN for a NaN; of bf16 only where there is packed arithmetic.
-template <class Number>
+template <class Element>
 ARLAB_DEVICE std::uint32_t add_pair(std::uint32_t a, std::uint32_t b) {
-  if constexpr (Number::kDType == DType::fp16) return add_half2(a, b);
+  if constexpr (Element::kDType == DType::fp16) return add_half2(a, b);
   return add_bfloat2(a, b);
 }
-template <class Number>
+template <class Element>
 ARLAB_DEVICE std::uint32_t multiply_pair(std::uint32_t a, std::uint32_t b) {
-  if constexpr (Number::kDType == DType::fp16) return multiply_half2(a, b);
+  if constexpr (Element::kDType == DType::fp16) return multiply_half2(a, b);
   return multiply_bfloat2(a, b);
 }
 
-template <class Number>
-ARLAB_DEVICE bool any_non_finite(const Eight<Number>& x) requires kHasPackedArithmetic<Number> {
-  if constexpr (Number::kDType == DType::fp16) return any_non_finite_halves(x.word);
+template <class Element>
+ARLAB_DEVICE bool any_non_finite(const Pack8<Element>& x) requires kHasPackedArithmetic<Element> {
+  if constexpr (Element::kDType == DType::fp16) return any_non_finite_halves(x.word);
   return any_non_finite_bfloats(x.word);
 }
 
 /// a + b, one rounding per element, and no clamp: what overflows stays an infinity or becomes a NaN
 /// (any), whatever is added later.
-template <class Number>
-ARLAB_DEVICE Eight<Number> add_unchecked(const Eight<Number>& a, const Eight<Number>& b) {
-  Eight<Number> sum;
+template <class Element>
+ARLAB_DEVICE Pack8<Element> add_unchecked(const Pack8<Element>& a, const Pack8<Element>& b) {
+  Pack8<Element> sum;
 #pragma unroll
-  for (std::size_t i = 0; i < 4; ++i) sum.word[i] = add_pair<Number>(a.word[i], b.word[i]);
+  for (std::size_t i = 0; i < 4; ++i) sum.word[i] = add_pair<Element>(a.word[i], b.word[i]);
   return sum;
 }
 
 /// a + b, one rounding to the dtype per element: reference/codecs/SPEC.md, "Accumulation".
-template <class Number, bool Clamp>
-ARLAB_DEVICE Eight<Number> add(const Eight<Number>& a, const Eight<Number>& b) {
-  if constexpr (kHasPackedArithmetic<Number>) {
-    const Eight<Number> sum = add_unchecked(a, b);
+template <class Element, bool Clamp>
+ARLAB_DEVICE Pack8<Element> add(const Pack8<Element>& a, const Pack8<Element>& b) {
+  if constexpr (kHasPackedArithmetic<Element>) {
+    const Pack8<Element> sum = add_unchecked(a, b);
     if (!any_non_finite(sum)) return sum;
   }
-  const Floats8 x = to_floats(a);
-  const Floats8 y = to_floats(b);
-  Floats8 sum;
+  const Float8 x = to_floats(a);
+  const Float8 y = to_floats(b);
+  Float8 sum;
 #pragma unroll
   for (std::size_t i = 0; i < kPerThread; ++i) sum.value[i] = x.value[i] + y.value[i];
-  return from_floats<Number, Clamp>(sum);
+  return from_floats<Element, Clamp>(sum);
 }
 
 // ---------------------------------------------------------------- memory
 
 /// The first `count` of eight elements at `address`, +0 behind them. 128 bits at a time where
 /// the address allows it.
-template <class Number>
-ARLAB_DEVICE Eight<Number> load_elements(const typename Number::Bits* address, std::size_t count) {
-  Eight<Number> x;
+template <class Element>
+ARLAB_DEVICE Pack8<Element> load_elements(const typename Element::Bits* address,
+                                          std::size_t count) {
+  Pack8<Element> x;
   if (count == kPerThread && reinterpret_cast<std::uintptr_t>(address) % 16 == 0) {
 #pragma unroll
-    for (std::size_t i = 0; i < Number::kWords; i += 4) {
-      const Words4 words = load_128(reinterpret_cast<const std::uint32_t*>(address) + i);
+    for (std::size_t i = 0; i < Element::kWords; i += 4) {
+      const Uint4 words = load_128(reinterpret_cast<const std::uint32_t*>(address) + i);
 #pragma unroll
       for (std::size_t j = 0; j < 4; ++j) x.word[i + j] = words.word[j];
     }
@@ -216,7 +217,7 @@ ARLAB_DEVICE Eight<Number> load_elements(const typename Number::Bits* address, s
 #pragma unroll
   for (std::size_t i = 0; i < kPerThread; ++i) {
     if (i >= count) continue;
-    if constexpr (Number::kWords == 8) {
+    if constexpr (Element::kWords == 8) {
       x.word[i] = float_bits(address[i]);
     } else {
       x.word[i / 2] |= static_cast<std::uint32_t>(address[i]) << (i % 2 * 16);
@@ -225,13 +226,13 @@ ARLAB_DEVICE Eight<Number> load_elements(const typename Number::Bits* address, s
   return x;
 }
 
-template <class Number>
-ARLAB_DEVICE void store_elements(typename Number::Bits* address, const Eight<Number>& x,
+template <class Element>
+ARLAB_DEVICE void store_elements(typename Element::Bits* address, const Pack8<Element>& x,
                                  std::size_t count) {
   if (count == kPerThread && reinterpret_cast<std::uintptr_t>(address) % 16 == 0) {
 #pragma unroll
-    for (std::size_t i = 0; i < Number::kWords; i += 4) {
-      Words4 words;
+    for (std::size_t i = 0; i < Element::kWords; i += 4) {
+      Uint4 words;
 #pragma unroll
       for (std::size_t j = 0; j < 4; ++j) words.word[j] = x.word[i + j];
       store_128(reinterpret_cast<std::uint32_t*>(address) + i, words);
@@ -241,7 +242,7 @@ ARLAB_DEVICE void store_elements(typename Number::Bits* address, const Eight<Num
 #pragma unroll
   for (std::size_t i = 0; i < kPerThread; ++i) {
     if (i >= count) continue;
-    if constexpr (Number::kWords == 8) {
+    if constexpr (Element::kWords == 8) {
       address[i] = float_of(x.word[i]);
     } else {
       address[i] = static_cast<std::uint16_t>(element_bits(x, i));
@@ -251,22 +252,22 @@ ARLAB_DEVICE void store_elements(typename Number::Bits* address, const Eight<Num
 
 /// All eight, at an address that is a multiple of 16, of a tensor that the kernel reads, or
 /// writes, once.
-template <class Number>
-ARLAB_DEVICE Eight<Number> load_whole(const typename Number::Bits* address) {
-  Eight<Number> x;
+template <class Element>
+ARLAB_DEVICE Pack8<Element> load_whole(const typename Element::Bits* address) {
+  Pack8<Element> x;
 #pragma unroll
-  for (std::size_t i = 0; i < Number::kWords; i += 4) {
-    const Words4 words = load_128_once(reinterpret_cast<const std::uint32_t*>(address) + i);
+  for (std::size_t i = 0; i < Element::kWords; i += 4) {
+    const Uint4 words = load_128_once(reinterpret_cast<const std::uint32_t*>(address) + i);
 #pragma unroll
     for (std::size_t j = 0; j < 4; ++j) x.word[i + j] = words.word[j];
   }
   return x;
 }
-template <class Number>
-ARLAB_DEVICE void store_whole(typename Number::Bits* address, const Eight<Number>& x) {
+template <class Element>
+ARLAB_DEVICE void store_whole(typename Element::Bits* address, const Pack8<Element>& x) {
 #pragma unroll
-  for (std::size_t i = 0; i < Number::kWords; i += 4) {
-    Words4 words;
+  for (std::size_t i = 0; i < Element::kWords; i += 4) {
+    Uint4 words;
 #pragma unroll
     for (std::size_t j = 0; j < 4; ++j) words.word[j] = x.word[i + j];
     store_128_once(reinterpret_cast<std::uint32_t*>(address) + i, words);

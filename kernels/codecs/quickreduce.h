@@ -1,6 +1,6 @@
 // The QuickReduce line codecs: reference/codecs/SPEC.md, "QuickReduce (qr-*)".
 //
-// A tile is an atom: 256 threads of 8 elements. Eight lanes hold 64 consecutive elements: two
+// A tile is an atom: 256 threads of 8 elements. Pack8 lanes hold 64 consecutive elements: two
 // interleaved blocks of 32, the even elements and the odd ones. Two elements make a word, so the
 // low halves of all words are one block and the high halves the other, and packed instructions work
 // on both blocks at once. Codes are kept the same way, as "pairs": the code of an even element in
@@ -24,10 +24,10 @@ struct Pairs {
 
 // ---------------------------------------------------------------- codes of elements
 
-template <int L, class Number>
+template <int L, class Element>
 struct IntegerCode : QuickReduceIntegers<L> {
   static constexpr int kBound = L;  ///< no value is larger
-  static constexpr bool kIsBf16 = Number::kDType == DType::bf16;
+  static constexpr bool kIsBf16 = Element::kDType == DType::bf16;
   /// bf16 has bits enough for the codes behind its own offset; else they go through fp16.
   static constexpr bool kInBf16 = kIsBf16 && L <= 32;
 
@@ -60,7 +60,7 @@ struct IntegerCode : QuickReduceIntegers<L> {
   }
 };
 
-template <class Number>
+template <class Element>
 struct Fp8Code : QuickReduceFp8 {
   static constexpr std::uint32_t kOffset = 0;
   static constexpr int kBound = 256;
@@ -70,24 +70,24 @@ struct Fp8Code : QuickReduceFp8 {
 #if defined(ARLAB_HAS_E4M3FN)
     // The bias of e4m3fn is less by one, so its code of 2w is the code of w, but for two: what
     // rounds to 240, where e4m3fn has a NaN, and -0, where e4m3fnuz has one.
-    constexpr bool kIsBf16 = Number::kDType == DType::bf16;
+    constexpr bool kIsBf16 = Element::kDType == DType::bf16;
     constexpr std::uint32_t k232 = kIsBf16 ? 0x4368 : 0x5B40;
-    const std::uint32_t twice = add_pair<Number>(w, w);
+    const std::uint32_t twice = add_pair<Element>(w, w);
     const std::uint32_t codes = kIsBf16 ? e4m3fn_of_bfloat2(twice) : e4m3fn_of_half2(twice);
     const std::uint32_t above = (w & both(0x7FFF)) + both(0x7FFF - k232);
     const std::uint32_t saturated = codes + (above >> 15 & both(1));
     return saturated & (is_not(0x80, saturated) * 0xFF);
 #else
-    return encode(Number::to_float(w & 0xFFFF)) | encode(Number::to_float(w >> 16)) << 16;
+    return encode(Element::to_float(w & 0xFFFF)) | encode(Element::to_float(w >> 16)) << 16;
 #endif
   }
   /// Exponent and mantissa in their places of an fp16 are the value times 2^-7, of a bf16 times 2^-119.
   /// Not of the NaN.
   ARLAB_DEVICE static std::uint32_t decode_pair(std::uint32_t pair) {
-    constexpr bool kIsBf16 = Number::kDType == DType::bf16;
+    constexpr bool kIsBf16 = Element::kDType == DType::bf16;
     const std::uint32_t magnitudes = (pair & both(0x7F)) << (kIsBf16 ? 4 : 7);
     const std::uint32_t signs = (pair & both(0x80)) << 8;
-    return multiply_pair<Number>(magnitudes | signs, both(kIsBf16 ? 0x7B00 : 0x5800));
+    return multiply_pair<Element>(magnitudes | signs, both(kIsBf16 ? 0x7B00 : 0x5800));
   }
   /// No encoder here writes one.
   ARLAB_DEVICE static bool has_nan(const Pairs& codes) {
@@ -104,21 +104,21 @@ struct Fp8Code : QuickReduceFp8 {
   }
 };
 
-template <class Number>
+template <class Element>
 struct Fp4Code : QuickReduceFp4 {
   static constexpr std::uint32_t kOffset = 0;
   static constexpr int kBound = 8;
 
   ARLAB_DEVICE static std::uint32_t encode(float w) { return QuickReduceFp4::encode(w).bits; }
   ARLAB_DEVICE static std::uint32_t encode_pair(std::uint32_t w) {
-    return encode(Number::to_float(w & 0xFFFF)) | encode(Number::to_float(w >> 16)) << 16;
+    return encode(Element::to_float(w & 0xFFFF)) | encode(Element::to_float(w >> 16)) << 16;
   }
   /// As Fp8Code; the value times 2^-14, or 2^-126.
   ARLAB_DEVICE static std::uint32_t decode_pair(std::uint32_t pair) {
-    constexpr bool kIsBf16 = Number::kDType == DType::bf16;
+    constexpr bool kIsBf16 = Element::kDType == DType::bf16;
     const std::uint32_t magnitudes = (pair & both(0x7)) << (kIsBf16 ? 6 : 9);
     const std::uint32_t signs = (pair & both(0x8)) << 12;
-    return multiply_pair<Number>(magnitudes | signs, both(kIsBf16 ? 0x7E80 : 0x7400));
+    return multiply_pair<Element>(magnitudes | signs, both(kIsBf16 ? 0x7E80 : 0x7400));
   }
 };
 
@@ -177,7 +177,7 @@ struct InOrder {
   }
 };
 
-/// Eight bits per element; the bytes of a thread hold its elements in the order 0 2 1 3 4 6 5 7.
+/// Pack8 bits per element; the bytes of a thread hold its elements in the order 0 2 1 3 4 6 5 7.
 struct SwappedBytes {
   static constexpr std::size_t kBytes = std::size_t{8} * kThreads;
   ARLAB_DEVICE static void store(const Pairs& p, std::uint8_t* plane, std::size_t t) {
@@ -207,34 +207,34 @@ struct TwoPlanes {
 
 // ---------------------------------------------------------------- the six formats
 
-template <class Number>
+template <class Element>
 struct Q3 {
-  using Code = IntegerCode<4, Number>;
+  using Code = IntegerCode<4, Element>;
   using Planes = TwoPlanes<InOrder<2, 0, std::uint16_t>, InOrder<1, 2, std::uint8_t>>;
 };
-template <class Number>
+template <class Element>
 struct Q4 {
-  using Code = IntegerCode<8, Number>;
+  using Code = IntegerCode<8, Element>;
   using Planes = NibblePairs<4, Code::kOffset>;
 };
-template <class Number>
+template <class Element>
 struct Q6 {
-  using Code = IntegerCode<32, Number>;
+  using Code = IntegerCode<32, Element>;
   using Planes = TwoPlanes<NibblePairs<6, Code::kOffset>, InOrder<2, 4, std::uint16_t>>;
 };
-template <class Number>
+template <class Element>
 struct Q8 {
-  using Code = IntegerCode<128, Number>;
+  using Code = IntegerCode<128, Element>;
   using Planes = SwappedBytes;
 };
-template <class Number>
+template <class Element>
 struct QFp8 {
-  using Code = Fp8Code<Number>;
+  using Code = Fp8Code<Element>;
   using Planes = InOrder<8, 0, std::uint64_t>;
 };
-template <class Number>
+template <class Element>
 struct QFp4 {
-  using Code = Fp4Code<Number>;
+  using Code = Fp4Code<Element>;
   using Planes = InOrder<4, 0, std::uint32_t>;
 };
 
@@ -247,25 +247,25 @@ struct GroupScales {
 };
 
 /// Steps 2 and 3 for both blocks. m: the elements that set the scales.
-template <class Number, class Code>
+template <class Element, class Code>
 ARLAB_DEVICE GroupScales scales_of_blocks(std::uint32_t m) {
   GroupScales group;
-  if constexpr (Number::kDType == DType::fp16) {
+  if constexpr (Element::kDType == DType::fp16) {
     group.scale = multiply_half2(m, both(Fp16Arithmetic::from_float_clamped(Code::kScale)));
     group.inverse = reciprocal_half2(add_half2(group.scale, both(kQuickReduceEpsilonFp16)));
-  } else if constexpr (kHasPackedArithmetic<Number>) {
+  } else if constexpr (kHasPackedArithmetic<Element>) {
     // Scales are at most 2^128 / 4, so that no inverse is subnormal.
     group.scale = multiply_bfloat2(m, both(Bf16Arithmetic::from_float(Code::kScale)));
     group.inverse = reciprocal_bfloat2(add_bfloat2(group.scale, both(kQuickReduceEpsilonBf16)));
   } else {
-    const auto round = [](float x) { return Number::from_float(x); };
-    const float k = Number::to_float(round(Code::kScale));
+    const auto round = [](float x) { return Element::from_float(x); };
+    const float k = Element::to_float(round(Code::kScale));
     const auto of_block = [&](std::uint32_t element, std::uint32_t& inverse) {
-      const std::uint32_t d = round(Number::to_float(element) * k);
+      const std::uint32_t d = round(Element::to_float(element) * k);
       const std::uint32_t shifted =
-          round(Number::to_float(d) + Number::to_float(kQuickReduceEpsilonBf16));
-      inverse = (shifted & 0x7FFF) == 0 ? Number::kInfinity | (shifted & 0x8000)
-                                        : round(1.0f / Number::to_float(shifted));
+          round(Element::to_float(d) + Element::to_float(kQuickReduceEpsilonBf16));
+      inverse = (shifted & 0x7FFF) == 0 ? Element::kInfinity | (shifted & 0x8000)
+                                        : round(1.0f / Element::to_float(shifted));
       return d;
     };
     std::uint32_t even = 0;
@@ -284,8 +284,8 @@ ARLAB_DEVICE std::uint32_t group_max(std::uint32_t v) {
 }
 
 /// Step 1: the elements that set the two scales.
-template <class Number, class Code>
-ARLAB_DEVICE std::uint32_t extremes(const Eight<Number>& x) {
+template <class Element, class Code>
+ARLAB_DEVICE std::uint32_t extremes(const Pack8<Element>& x) {
   std::uint32_t largest = 0;
   if constexpr (!Code::kSignedScale) {
 #pragma unroll
@@ -306,10 +306,10 @@ ARLAB_DEVICE std::uint32_t extremes(const Eight<Number>& x) {
 
 // ---------------------------------------------------------------- the codec
 
-template <template <class> class Format, class Number>
+template <template <class> class Format, class Element>
 struct QuickReduce {
-  using Code = typename Format<Number>::Code;
-  using Planes = typename Format<Number>::Planes;
+  using Code = typename Format<Element>::Code;
+  using Planes = typename Format<Element>::Planes;
   struct Encoded {
     Pairs codes;  ///< each with Code::kOffset
     std::uint32_t scales;
@@ -325,24 +325,24 @@ struct QuickReduce {
     return (elements + kTile - 1) / kTile * kAtomBytes;
   }
 
-  ARLAB_DEVICE Encoded encode(const Eight<Number>& x, Position) const {
+  ARLAB_DEVICE Encoded encode(const Pack8<Element>& x, Position) const {
     Encoded e = encode_unchecked(x);
     if (is_non_finite(e)) mark_non_finite(e);
     return e;
   }
 
   /// Right unless is_non_finite(), and then after mark_non_finite().
-  ARLAB_DEVICE Encoded encode_unchecked(const Eight<Number>& x) const {
+  ARLAB_DEVICE Encoded encode_unchecked(const Pack8<Element>& x) const {
     Encoded e;
-    e.extremes = extremes<Number, Code>(x);
-    const GroupScales group = scales_of_blocks<Number, Code>(e.extremes);
+    e.extremes = extremes<Element, Code>(x);
+    const GroupScales group = scales_of_blocks<Element, Code>(e.extremes);
     e.scales = group.scale;
-    if constexpr (kHasPackedArithmetic<Number>) {
+    if constexpr (kHasPackedArithmetic<Element>) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        e.codes.pair[i] = Code::encode_pair(multiply_pair<Number>(x.word[i], group.inverse));
+        e.codes.pair[i] = Code::encode_pair(multiply_pair<Element>(x.word[i], group.inverse));
       }
-      if constexpr (Number::kDType == DType::bf16) {
+      if constexpr (Element::kDType == DType::bf16) {
         if (is_non_finite(group.inverse)) encode_singly(x, group.inverse, e.codes);
       }
     } else {
@@ -354,9 +354,10 @@ struct QuickReduce {
   ARLAB_DEVICE bool is_non_finite(const Encoded& e) const { return is_non_finite(e.extremes); }
   /// Such a block gets the canonical NaN as scale, and codes 0.
   ARLAB_DEVICE void mark_non_finite(Encoded& e) const {
-    const std::uint32_t keep = ((e.extremes & 0x7FFF) >= Number::kInfinity ? 0 : 0xFFFFu) |
-                               ((e.extremes >> 16 & 0x7FFF) >= Number::kInfinity ? 0 : 0xFFFF0000u);
-    e.scales = select_bits(keep, e.scales, both(Number::kNaN));
+    const std::uint32_t keep =
+        ((e.extremes & 0x7FFF) >= Element::kInfinity ? 0 : 0xFFFFu) |
+        ((e.extremes >> 16 & 0x7FFF) >= Element::kInfinity ? 0 : 0xFFFF0000u);
+    e.scales = select_bits(keep, e.scales, both(Element::kNaN));
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       e.codes.pair[i] = select_bits(keep, e.codes.pair[i], both(Code::kOffset));
@@ -382,12 +383,12 @@ struct QuickReduce {
   }
 
   /// Right unless an element of the result is an infinity or a NaN.
-  ARLAB_DEVICE Eight<Number> decode_unchecked(const Encoded& e) const requires
-      kHasPackedArithmetic<Number> {
-    Eight<Number> values;
+  ARLAB_DEVICE Pack8<Element> decode_unchecked(const Encoded& e) const requires
+      kHasPackedArithmetic<Element> {
+    Pack8<Element> values;
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      values.word[i] = multiply_pair<Number>(Code::decode_pair(e.codes.pair[i]), e.scales);
+      values.word[i] = multiply_pair<Element>(Code::decode_pair(e.codes.pair[i]), e.scales);
     }
     return values;
   }
@@ -397,35 +398,35 @@ struct QuickReduce {
     if constexpr (requires { Code::has_nan(e.codes); }) {
       if (Code::has_nan(e.codes)) return true;
     }
-    if constexpr (Number::kDType != DType::fp16) return is_non_finite(e.scales);
+    if constexpr (Element::kDType != DType::fp16) return is_non_finite(e.scales);
     // With scales up to this nothing overflows, and needs no clamp.
     constexpr std::uint32_t kLargest =
         both(Fp16Arithmetic::from_float_clamped(65504.0f / Code::kBound));
     return max_u16x2(e.scales & both(0x7FFF), kLargest) != kLargest;
   }
 
-  ARLAB_DEVICE Eight<Number> decode(const Encoded& e, Position) const {
-    if constexpr (kHasPackedArithmetic<Number>) {
-      const Eight<Number> values = decode_unchecked(e);
+  ARLAB_DEVICE Pack8<Element> decode(const Encoded& e, Position) const {
+    if constexpr (kHasPackedArithmetic<Element>) {
+      const Pack8<Element> values = decode_unchecked(e);
       if (!may_be_non_finite(e)) return values;
     }
-    const float even = Number::to_float(e.scales & 0xFFFF);
-    const float odd = Number::to_float(e.scales >> 16);
-    Floats8 values;
+    const float even = Element::to_float(e.scales & 0xFFFF);
+    const float odd = Element::to_float(e.scales >> 16);
+    Float8 values;
 #pragma unroll
     for (std::size_t i = 0; i < 4; ++i) {
       values.value[2 * i] = Code::decode(e.codes.pair[i] & 0xFFFF) * even;
       values.value[2 * i + 1] = Code::decode(e.codes.pair[i] >> 16) * odd;
     }
-    return from_floats<Number, true>(values);
+    return from_floats<Element, true>(values);
   }
 
  private:
-  ARLAB_DEVICE static void encode_singly(const Eight<Number>& x, std::uint32_t inverses,
+  ARLAB_DEVICE static void encode_singly(const Pack8<Element>& x, std::uint32_t inverses,
                                          Pairs& codes) {
     const auto code = [](std::uint32_t element, std::uint32_t inverse) {
-      const float product = Number::to_float(element) * Number::to_float(inverse);
-      return Code::encode(Number::to_float(Number::from_float_clamped(product)));
+      const float product = Element::to_float(element) * Element::to_float(inverse);
+      return Code::encode(Element::to_float(Element::from_float_clamped(product)));
     };
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
@@ -435,7 +436,7 @@ struct QuickReduce {
   }
   /// Of either element of a pair.
   ARLAB_DEVICE static bool is_non_finite(std::uint32_t pair) {
-    constexpr std::uint32_t kLargest = both(Number::kInfinity - 1u);
+    constexpr std::uint32_t kLargest = both(Element::kInfinity - 1u);
     return max_u16x2(pair & both(0x7FFF), kLargest) != kLargest;
   }
 };

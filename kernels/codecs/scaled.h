@@ -19,8 +19,7 @@ struct ScaledCodes {
 /// Of eight elements, the first `count` of which are in the message.
 template <class Format>
 ARLAB_DEVICE ScaledCodes<typename Format::Scale> encode_scaled(const Format& format,
-                                                               const Floats8& x,
-                                                               std::size_t count) {
+                                                               const Float8& x, std::size_t count) {
   // Of the bits, which order as magnitudes do, with infinities and NaNs above all numbers.
   std::uint32_t largest_bits = 0;
 #pragma unroll
@@ -46,9 +45,9 @@ ARLAB_DEVICE ScaledCodes<typename Format::Scale> encode_scaled(const Format& for
   return e;
 }
 template <class Format>
-ARLAB_DEVICE Floats8 decode_scaled(const Format& format,
-                                   const ScaledCodes<typename Format::Scale>& e) {
-  Floats8 x;
+ARLAB_DEVICE Float8 decode_scaled(const Format& format,
+                                  const ScaledCodes<typename Format::Scale>& e) {
+  Float8 x;
 #pragma unroll
   for (std::size_t i = 0; i < kPerThread; ++i) {
     x.value[i] = format.dequantize(e.codes[i], e.scale);
@@ -56,7 +55,7 @@ ARLAB_DEVICE Floats8 decode_scaled(const Format& format,
   return x;
 }
 
-template <class Format, class Number>
+template <class Format, class Element>
 struct Scaled : Format {
   using Scale = typename Format::Scale;
   static constexpr Tuning kTuning = {};
@@ -77,11 +76,11 @@ struct Scaled : Format {
            (rest == 0 ? 0 : chunk_bytes(rest));
   }
 
-  ARLAB_DEVICE Encoded encode(const Eight<Number>& payload, Position at) const {
+  ARLAB_DEVICE Encoded encode(const Pack8<Element>& payload, Position at) const {
     return encode_scaled<Format>(*this, to_floats(payload), at.count());
   }
-  ARLAB_DEVICE Eight<Number> decode(const Encoded& e, Position) const {
-    return from_floats<Number>(decode_scaled<Format>(*this, e));
+  ARLAB_DEVICE Pack8<Element> decode(const Encoded& e, Position) const {
+    return from_floats<Element>(decode_scaled<Format>(*this, e));
   }
 
   ARLAB_DEVICE void store(const Encoded& e, std::uint8_t* wire, Position at) const {

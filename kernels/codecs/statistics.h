@@ -62,18 +62,18 @@ ARLAB_DEVICE Statistics merge(const Statistics& a, const Statistics& b) {
 
 ARLAB_DEVICE Statistics load_statistics(const Statistics* from) {
   struct Halves {
-    Words4 words[2];
+    Uint4 words[2];
   };
-  const Halves halves{{load_128(from), load_128(reinterpret_cast<const Words4*>(from) + 1)}};
+  const Halves halves{{load_128(from), load_128(reinterpret_cast<const Uint4*>(from) + 1)}};
   return __builtin_bit_cast(Statistics, halves);
 }
 ARLAB_DEVICE void store_statistics(Statistics* to, const Statistics& statistics) {
   struct Halves {
-    Words4 words[2];
+    Uint4 words[2];
   };
   const auto halves = __builtin_bit_cast(Halves, statistics);
   store_128(to, halves.words[0]);
-  store_128(reinterpret_cast<Words4*>(to) + 1, halves.words[1]);
+  store_128(reinterpret_cast<Uint4*>(to) + 1, halves.words[1]);
 }
 
 /// Merges those of all threads of the block, for thread 0. `shared`: one per thread.

@@ -48,9 +48,9 @@ struct TwoPassAnyBitParameters {
   float given_zero = 0;
 };
 
-template <class Number>
-struct TwoPassAnyBit : private AnyBit<Number> {
-  using Base = AnyBit<Number>;
+template <class Element>
+struct TwoPassAnyBit : private AnyBit<Element> {
+  using Base = AnyBit<Element>;
   using Encoded = typename Base::Encoded;
   static constexpr bool kClampsFp16Sums = false;
   static constexpr bool kTransforms = false;
@@ -81,7 +81,7 @@ struct TwoPassAnyBit : private AnyBit<Number> {
     return Base::spikes == Spikes::none ? scales : scales + 2 * Base::kElementBytes + 2 * word;
   }
 
-  ARLAB_DEVICE void include(Statistics& s, const Floats8& x, const GroupPosition& at) const {
+  ARLAB_DEVICE void include(Statistics& s, const Float8& x, const GroupPosition& at) const {
 #pragma unroll
     for (std::size_t i = 0; i < kPerThread; ++i) {
       if (i >= at.count) continue;
@@ -92,15 +92,15 @@ struct TwoPassAnyBit : private AnyBit<Number> {
     }
   }
 
-  ARLAB_DEVICE Encoded encode(const Floats8& elements, const Statistics& s,
+  ARLAB_DEVICE Encoded encode(const Float8& elements, const Statistics& s,
                               const GroupPosition& at) const {
-    Floats8 x = elements;
+    Float8 x = elements;
     Encoded e;
     float mn = s.low;
     float mx = s.high;
     if (Base::spikes != Spikes::none) {
-      e.minimum = Number::from_float(s.low);
-      e.maximum = Number::from_float(s.high);
+      e.minimum = Element::from_float(s.low);
+      e.maximum = Element::from_float(s.high);
       e.minimum_index = s.low_index;
       e.maximum_index = s.high_index;
       const auto mine = static_cast<std::uint32_t>(at.index);
@@ -126,7 +126,7 @@ struct TwoPassAnyBit : private AnyBit<Number> {
     return e;
   }
 
-  ARLAB_DEVICE Floats8 decode(const Encoded& e, std::size_t index) const {
+  ARLAB_DEVICE Float8 decode(const Encoded& e, std::size_t index) const {
     return Base::dequantize(e, scale_of(e), index);
   }
   ARLAB_DEVICE float limit(const Encoded& e) const { return Base::limit_of(e, scale_of(e)); }
@@ -164,13 +164,13 @@ struct TwoPassHadamardParameters {
 };
 
 /// The same behind a transform of a block. A kernel of its own: the transform takes registers.
-template <class Number>
-struct TwoPassHadamard : TwoPassAnyBit<Number> {
+template <class Element>
+struct TwoPassHadamard : TwoPassAnyBit<Element> {
   static constexpr bool kTransforms = true;
   float transform_scale;
 
   ARLAB_HOST_DEVICE explicit TwoPassHadamard(const TwoPassHadamardParameters& p)
-      : TwoPassAnyBit<Number>(p.integers), transform_scale(p.scale) {}
+      : TwoPassAnyBit<Element>(p.integers), transform_scale(p.scale) {}
 
   ARLAB_HOST_DEVICE std::size_t transform() const { return this->block_elements; }
 };
@@ -182,9 +182,9 @@ struct TwoPassLogFmtParameters {
   std::size_t block = 0;
 };
 
-template <class Number>
-struct TwoPassLogFmt : private LogFmt<Number> {
-  using Base = LogFmt<Number>;
+template <class Element>
+struct TwoPassLogFmt : private LogFmt<Element> {
+  using Base = LogFmt<Element>;
   using Encoded = typename Base::Encoded;
   static constexpr bool kClampsFp16Sums = false;
   static constexpr bool kTransforms = false;
@@ -202,7 +202,7 @@ struct TwoPassLogFmt : private LogFmt<Number> {
   ARLAB_HOST_DEVICE std::size_t metadata_bytes() const { return 4; }
 
   /// Of magnitudes; the smallest is that of the elements that are not zero.
-  ARLAB_DEVICE void include(Statistics& s, const Floats8& x, const GroupPosition& at) const {
+  ARLAB_DEVICE void include(Statistics& s, const Float8& x, const GroupPosition& at) const {
 #pragma unroll
     for (std::size_t i = 0; i < kPerThread; ++i) {
       if (i >= at.count) continue;
@@ -212,10 +212,10 @@ struct TwoPassLogFmt : private LogFmt<Number> {
       if (!is_finite(magnitude)) s.non_finite = 1;
     }
   }
-  ARLAB_DEVICE Encoded encode(const Floats8& x, const Statistics& s, const GroupPosition&) const {
+  ARLAB_DEVICE Encoded encode(const Float8& x, const Statistics& s, const GroupPosition&) const {
     return Base::encode_range(x, s.non_finite == 0, s.low, s.high);
   }
-  ARLAB_DEVICE Floats8 decode(const Encoded& e, std::size_t) const { return Base::values_of(e); }
+  ARLAB_DEVICE Float8 decode(const Encoded& e, std::size_t) const { return Base::values_of(e); }
   // `decode` sees to these.
   ARLAB_DEVICE float limit(const Encoded&) const { return kInfinity32; }
   ARLAB_DEVICE bool is_nan(const Encoded&) const { return false; }
@@ -229,7 +229,7 @@ struct TwoPassLogFmt : private LogFmt<Number> {
 
 /// nvfp4 and nvfp4-vllm, without the tensor scale: the largest magnitude of the message is measured,
 /// which makes it. Then blocks are those of NvFp4Blocks: two lanes.
-template <class Number>
+template <class Element>
 struct NvFp4 {
   static constexpr bool kClampsFp16Sums = false;
   static constexpr bool kTransforms = false;
@@ -253,20 +253,19 @@ struct NvFp4 {
   ARLAB_HOST_DEVICE std::size_t transform() const { return 0; }
   ARLAB_HOST_DEVICE std::size_t metadata_bytes() const { return 1; }
 
-  ARLAB_DEVICE void include(Statistics& s, const Floats8& x, const GroupPosition& at) const {
+  ARLAB_DEVICE void include(Statistics& s, const Float8& x, const GroupPosition& at) const {
 #pragma unroll
     for (std::size_t i = 0; i < kPerThread; ++i) {
       if (i < at.count && is_finite(x.value[i])) s.high = max_of(s.high, magnitude_of(x.value[i]));
     }
   }
 
-  ARLAB_DEVICE Encoded encode(const Floats8& x, const Statistics& s,
-                              const GroupPosition& at) const {
+  ARLAB_DEVICE Encoded encode(const Float8& x, const Statistics& s, const GroupPosition& at) const {
     const float tensor_scale = NvFp4Blocks::tensor_scale_of(s.high);
     const auto blocks = encode_scaled(NvFp4Blocks{tensor_scale, vllm}, x, at.count);
     return {blocks.codes, blocks.scale, tensor_scale};
   }
-  ARLAB_DEVICE Floats8 decode(const Encoded& e, std::size_t) const {
+  ARLAB_DEVICE Float8 decode(const Encoded& e, std::size_t) const {
     return decode_scaled(NvFp4Blocks{e.tensor_scale, vllm}, {e.codes, e.scale});
   }
   ARLAB_DEVICE float limit(const Encoded&) const { return kInfinity32; }

@@ -36,7 +36,7 @@ dim3 blocks_for(std::size_t codes) {
 }  // namespace
 
 /// lanes = 1: a thread per group. lanes = kThreads: a block per part of a group.
-template <class Codec, class Number>
+template <class Codec, class Element>
 __global__ void __launch_bounds__(kThreads)
     statistics_kernel(ARLAB_KERNEL_PARAMETER Codec codec, ARLAB_KERNEL_PARAMETER StatisticsPass m,
                       Statistics* results, std::size_t parts, std::size_t part_elements,
@@ -44,8 +44,9 @@ __global__ void __launch_bounds__(kThreads)
   ARLAB_SHARED_ARRAY(Statistics, shared, kThreads);
   const ElementRange range = m.message[blockIdx.y];
   if (range.size() == 0) return;
-  const MessageElements<Codec, Number> message{
-      global_pointer(static_cast<const typename Number::Bits*>(m.tensor[blockIdx.y])) + range.begin,
+  const MessageElements<Codec, Element> message{
+      global_pointer(static_cast<const typename Element::Bits*>(m.tensor[blockIdx.y])) +
+          range.begin,
       range.size()};
   const std::size_t codes = codes_of(codec, message.elements);
   const std::size_t size = codec.group(message.elements);
@@ -63,7 +64,7 @@ __global__ void __launch_bounds__(kThreads)
   const std::size_t lane = lanes == 1 ? 0 : threadIdx.x;
   if constexpr (Codec::kTransforms) {
     // The same memory: its use for the transform is over before statistics are merged.
-    const Floats8 x = message.values(codec, part_begin, reinterpret_cast<float*>(shared));
+    const Float8 x = message.values(codec, part_begin, reinterpret_cast<float*>(shared));
     __syncthreads();
     const std::size_t first = part_begin + lane * kPerThread;
     if (first < part_end) codec.include(mine, x, {first - group_begin, size, kPerThread});
@@ -97,33 +98,34 @@ __global__ void __launch_bounds__(kThreads)
   if (threadIdx.x == 0) store_statistics(global_pointer(m.statistics) + index, mine);
 }
 
-template <class Codec, class Number>
+template <class Codec, class Element>
 __global__ void __launch_bounds__(kThreads)
-    encode_two_pass_kernel(ARLAB_KERNEL_PARAMETER Codec codec, const typename Number::Bits* payload,
-                           std::size_t elements, const Statistics* statistics, std::uint8_t* wire) {
+    encode_two_pass_kernel(ARLAB_KERNEL_PARAMETER Codec codec,
+                           const typename Element::Bits* payload, std::size_t elements,
+                           const Statistics* statistics, std::uint8_t* wire) {
   ARLAB_SHARED_ARRAY(float, shared, kTile);
   const std::size_t begin = blockIdx.x * kTile;
-  const MessageElements<Codec, Number> message{payload, elements};
+  const MessageElements<Codec, Element> message{payload, elements};
   const auto e = encode_tile(codec, message, statistics, begin, shared);
   store_encoded(codec, e, MessageWire<Codec>{codec, wire, elements},
                 begin + threadIdx.x * kPerThread);
 }
 
-template <class Codec, class Number, bool Add>
+template <class Codec, class Element, bool Add>
 __global__ void __launch_bounds__(kThreads)
     decode_two_pass_kernel(ARLAB_KERNEL_PARAMETER Codec codec, const std::uint8_t* wire,
-                           std::size_t elements, typename Number::Bits* payload) {
+                           std::size_t elements, typename Element::Bits* payload) {
   ARLAB_SHARED_ARRAY(float, shared, kTile);
   const std::size_t begin = blockIdx.x * kTile;
-  Eight<Number> x = decode_tile<Number>(codec, elements, begin, shared, [&](std::size_t) {
+  Pack8<Element> x = decode_tile<Element>(codec, elements, begin, shared, [&](std::size_t) {
     return MessageWire<Codec>{codec, const_cast<std::uint8_t*>(wire), elements};
   });
   const Position at{elements, begin + threadIdx.x * kPerThread};
   if constexpr (Add) {
-    const Eight<Number> before = load_elements<Number>(payload + at.first, at.count());
-    x = add<Number, Codec::kClampsFp16Sums>(before, x);
+    const Pack8<Element> before = load_elements<Element>(payload + at.first, at.count());
+    x = add<Element, Codec::kClampsFp16Sums>(before, x);
   }
-  store_elements<Number>(payload + at.first, x, at.count());
+  store_elements<Element>(payload + at.first, x, at.count());
 }
 
 std::size_t groups_of_message(const TwoPassChoice& codec, std::size_t elements) {
@@ -153,13 +155,13 @@ hipError_t launch_statistics(const StatisticsPass& m, const TwoPassChoice& codec
   for (int i = 0; i < m.messages; ++i) elements = std::max(elements, m.message[i].size());
   if (elements == 0) return hipSuccess;
   const auto messages = static_cast<unsigned>(m.messages);
-  with_two_pass(codec, dtype, [&]<class Codec, class Number>(const Codec& c, Number) {
+  with_two_pass(codec, dtype, [&]<class Codec, class Element>(const Codec& c, Element) {
     const Parts parts = parts_of(c, elements);
     const bool by_thread = c.transform() == 0 && c.group(elements) <= kMostOfAThread;
     const std::size_t units = m.groups * parts.count;
     const std::size_t blocks = by_thread ? (units + kThreads - 1) / kThreads : units;
     Statistics* results = parts.count == 1 ? m.statistics : m.statistics + m.groups * messages;
-    hipLaunchKernelGGL(HIP_KERNEL_NAME(statistics_kernel<Codec, Number>),
+    hipLaunchKernelGGL(HIP_KERNEL_NAME(statistics_kernel<Codec, Element>),
                        dim3(static_cast<unsigned>(blocks), messages), dim3(kThreads), 0, stream, c,
                        m, results, parts.count, parts.elements,
                        by_thread ? 1U : static_cast<unsigned>(kThreads));
@@ -182,10 +184,10 @@ hipError_t launch_encode(const TwoPassChoice& codec, DType dtype, const void* pa
   m.groups = groups_of_message(codec, elements);
   const hipError_t error = launch_statistics(m, codec, dtype, stream);
   if (error != hipSuccess) return error;
-  with_two_pass(codec, dtype, [&]<class Codec, class Number>(const Codec& c, Number) {
-    hipLaunchKernelGGL(HIP_KERNEL_NAME(encode_two_pass_kernel<Codec, Number>),
+  with_two_pass(codec, dtype, [&]<class Codec, class Element>(const Codec& c, Element) {
+    hipLaunchKernelGGL(HIP_KERNEL_NAME(encode_two_pass_kernel<Codec, Element>),
                        blocks_for(codes_of(c, elements)), dim3(kThreads), 0, stream, c,
-                       static_cast<const typename Number::Bits*>(payload), elements,
+                       static_cast<const typename Element::Bits*>(payload), elements,
                        static_cast<const Statistics*>(statistics), wire);
   });
   return hipGetLastError();
@@ -194,10 +196,10 @@ hipError_t launch_encode(const TwoPassChoice& codec, DType dtype, const void* pa
 hipError_t launch_decode(const TwoPassChoice& codec, DType dtype, const std::uint8_t* wire,
                          std::size_t elements, void* payload, hipStream_t stream) {
   if (elements == 0) return hipSuccess;
-  with_two_pass(codec, dtype, [&]<class Codec, class Number>(const Codec& c, Number) {
-    hipLaunchKernelGGL(HIP_KERNEL_NAME(decode_two_pass_kernel<Codec, Number, false>),
+  with_two_pass(codec, dtype, [&]<class Codec, class Element>(const Codec& c, Element) {
+    hipLaunchKernelGGL(HIP_KERNEL_NAME(decode_two_pass_kernel<Codec, Element, false>),
                        blocks_for(codes_of(c, elements)), dim3(kThreads), 0, stream, c, wire,
-                       elements, static_cast<typename Number::Bits*>(payload));
+                       elements, static_cast<typename Element::Bits*>(payload));
   });
   return hipGetLastError();
 }
@@ -205,10 +207,10 @@ hipError_t launch_decode(const TwoPassChoice& codec, DType dtype, const std::uin
 hipError_t launch_decode_add(const TwoPassChoice& codec, DType dtype, const std::uint8_t* wire,
                              std::size_t elements, void* sum, hipStream_t stream) {
   if (elements == 0) return hipSuccess;
-  with_two_pass(codec, dtype, [&]<class Codec, class Number>(const Codec& c, Number) {
-    hipLaunchKernelGGL(HIP_KERNEL_NAME(decode_two_pass_kernel<Codec, Number, true>),
+  with_two_pass(codec, dtype, [&]<class Codec, class Element>(const Codec& c, Element) {
+    hipLaunchKernelGGL(HIP_KERNEL_NAME(decode_two_pass_kernel<Codec, Element, true>),
                        blocks_for(codes_of(c, elements)), dim3(kThreads), 0, stream, c, wire,
-                       elements, static_cast<typename Number::Bits*>(sum));
+                       elements, static_cast<typename Element::Bits*>(sum));
   });
   return hipGetLastError();
 }

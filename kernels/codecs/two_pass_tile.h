@@ -95,16 +95,17 @@ struct TileWire {
 // ---------------------------------------------------------------- a thread's eight elements
 
 /// A message in memory, and this block's tile of it.
-template <class Codec, class Number>
+template <class Codec, class Element>
 struct MessageElements {
-  const typename Number::Bits* elements_at;
+  const typename Element::Bits* elements_at;
   std::size_t elements;
 
-  ARLAB_DEVICE Floats8 load(std::size_t first) const {
-    return to_floats(load_elements<Number>(elements_at + first, Position{elements, first}.count()));
+  ARLAB_DEVICE Float8 load(std::size_t first) const {
+    return to_floats(
+        load_elements<Element>(elements_at + first, Position{elements, first}.count()));
   }
   /// Of the tile that begins at `begin`, the thread's eight values as they are quantized.
-  ARLAB_DEVICE Floats8 values(const Codec& codec, std::size_t begin, float* shared) const {
+  ARLAB_DEVICE Float8 values(const Codec& codec, std::size_t begin, float* shared) const {
     const std::size_t mine = threadIdx.x * kPerThread;
     if constexpr (Codec::kTransforms) {
       const std::size_t size = codec.transform();
@@ -132,15 +133,15 @@ ARLAB_DEVICE GroupPosition group_position(const Codec& codec, std::size_t elemen
 }
 
 /// Encodes the thread's eight of the tile that begins at `begin`. All threads of the block.
-template <class Codec, class Number>
+template <class Codec, class Element>
 ARLAB_DEVICE typename Codec::Encoded encode_tile(const Codec& codec,
-                                                 const MessageElements<Codec, Number>& message,
+                                                 const MessageElements<Codec, Element>& message,
                                                  const Statistics* statistics, std::size_t begin,
                                                  float* shared) {
   std::size_t group = 0;
   const GroupPosition at =
       group_position(codec, message.elements, begin + threadIdx.x * kPerThread, group);
-  const Floats8 x = message.values(codec, begin, shared);
+  const Float8 x = message.values(codec, begin, shared);
   return codec.encode(x, load_statistics(statistics + group), at);
 }
 
@@ -165,9 +166,9 @@ ARLAB_DEVICE typename Codec::Encoded load_encoded(const Codec& codec, const Wire
 
 /// Decodes the thread's eight of the tile that begins at `begin`; `wire_of(b)` is the wire that
 /// holds the tile that begins at b. All threads of the block.
-template <class Number, class Codec, class WireOf>
-ARLAB_DEVICE Eight<Number> decode_tile(const Codec& codec, std::size_t elements, std::size_t begin,
-                                       float* shared, WireOf wire_of) {
+template <class Element, class Codec, class WireOf>
+ARLAB_DEVICE Pack8<Element> decode_tile(const Codec& codec, std::size_t elements, std::size_t begin,
+                                        float* shared, WireOf wire_of) {
   const std::size_t mine = threadIdx.x * kPerThread;
   bool nan = false;
   float limit = kInfinity32;
@@ -178,7 +179,7 @@ ARLAB_DEVICE Eight<Number> decode_tile(const Codec& codec, std::size_t elements,
     limit = codec.limit(e);
     return codec.decode(e, first % codec.block(elements));
   };
-  Floats8 x;
+  Float8 x;
   if constexpr (Codec::kTransforms) {
     const std::size_t size = codec.transform();
     const std::size_t group_begin = size < kTile ? begin : begin / size * size;
@@ -191,7 +192,7 @@ ARLAB_DEVICE Eight<Number> decode_tile(const Codec& codec, std::size_t elements,
   for (std::size_t i = 0; i < kPerThread; ++i) {
     x.value[i] = nan ? float_of(kNanBits) : limited(x.value[i], limit);
   }
-  return from_floats<Number>(x);
+  return from_floats<Element>(x);
 }
 
 }  // namespace ARLAB_PLATFORM

@@ -9,7 +9,7 @@
 namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {
 
-template <class Codec, class Number>
+template <class Codec, class Element>
 __global__ void __launch_bounds__(kThreads, Codec::kTuning.resident_blocks)
     all_to_all_kernel(ARLAB_KERNEL_PARAMETER Call call, ARLAB_KERNEL_PARAMETER Codec codec) {
   wait_for_kernel_before();
@@ -23,14 +23,14 @@ __global__ void __launch_bounds__(kThreads, Codec::kTuning.resident_blocks)
     for (int i = 0; i < ranks; ++i) {  // 1
       const int to = (call.team.rank + i) % ranks;
       for_each_tile(call, call.chunk[to], round, [&](const Tile& tile) {
-        send(codec, tile, tile.load<Number>(call.input), exchange.outgoing(to));
+        send(codec, tile, tile.load<Element>(call.input), exchange.outgoing(to));
       });
     }
     if (!exchange.run()) return;
 #pragma unroll 1
     for (int from = 0; from < ranks; ++from) {  // 2
       for_each_tile(call, call.chunk[from], round, [&](const Tile& tile) {
-        tile.store(call.output, receive<Number>(codec, tile, exchange.incoming(from)));
+        tile.store(call.output, receive<Element>(codec, tile, exchange.incoming(from)));
       });
     }
   }
@@ -40,8 +40,8 @@ __global__ void __launch_bounds__(kThreads, Codec::kTuning.resident_blocks)
 hipError_t launch_all_to_all(const Call& call, const CodecChoice& codec, DType dtype,
                              hipStream_t stream) {
   return with_codec(codec, dtype,
-                    [&]<class Codec, class Number>(const Codec& device_codec, Number) {
-                      launch_behind(all_to_all_kernel<Codec, Number>,
+                    [&]<class Codec, class Element>(const Codec& device_codec, Element) {
+                      launch_behind(all_to_all_kernel<Codec, Element>,
                                     static_cast<unsigned>(call.blocks), stream, call, device_codec);
                     });
 }

@@ -15,18 +15,18 @@ struct Batch {
 
   ARLAB_DEVICE static Position at() { return {kTile, thread_index() * kPerThread}; }
 
-  template <class Number>
-  ARLAB_DEVICE const typename Number::Bits* address(const void* tensor, int tile) const {
-    return global_pointer(static_cast<const typename Number::Bits*>(tensor)) + element(tile);
+  template <class Element>
+  ARLAB_DEVICE const typename Element::Bits* address(const void* tensor, int tile) const {
+    return global_pointer(static_cast<const typename Element::Bits*>(tensor)) + element(tile);
   }
-  template <class Number>
-  ARLAB_DEVICE Eight<Number> load(const void* tensor, int tile) const {
-    return load_whole<Number>(address<Number>(tensor, tile));
+  template <class Element>
+  ARLAB_DEVICE Pack8<Element> load(const void* tensor, int tile) const {
+    return load_whole<Element>(address<Element>(tensor, tile));
   }
-  template <class Number>
-  ARLAB_DEVICE void store(void* tensor, int tile, const Eight<Number>& x) const {
-    store_whole<Number>(global_pointer(static_cast<typename Number::Bits*>(tensor)) + element(tile),
-                        x);
+  template <class Element>
+  ARLAB_DEVICE void store(void* tensor, int tile, const Pack8<Element>& x) const {
+    store_whole<Element>(
+        global_pointer(static_cast<typename Element::Bits*>(tensor)) + element(tile), x);
   }
 
  private:
@@ -87,27 +87,27 @@ ARLAB_DEVICE unsigned tile_bytes_of(const AnyCall& call) {
 
 /// Packed sums may be made without looking at overflow on the way, and made again where an infinity or
 /// a NaN shows in the end: by single threads, so decoding must need no other lanes.
-template <class Codec, class Number>
-inline constexpr bool kSumsUnchecked = kHasPackedArithmetic<Number>&& requires(
+template <class Codec, class Element>
+inline constexpr bool kSumsUnchecked = kHasPackedArithmetic<Element>&& requires(
     const Codec& codec, const typename Codec::Encoded& encoded) {
   codec.decode_unchecked(encoded);
 };
 
-template <class Number, class Codec>
-ARLAB_DEVICE Eight<Number> decode_for_sum(const Codec& codec,
-                                          const typename Codec::Encoded& encoded) {
-  if constexpr (kSumsUnchecked<Codec, Number>) {
+template <class Element, class Codec>
+ARLAB_DEVICE Pack8<Element> decode_for_sum(const Codec& codec,
+                                           const typename Codec::Encoded& encoded) {
+  if constexpr (kSumsUnchecked<Codec, Element>) {
     return codec.decode_unchecked(encoded);
   } else {
     return codec.decode(encoded, Batch::at());
   }
 }
-template <class Number, class Codec>
-ARLAB_DEVICE Eight<Number> add_for_sum(const Eight<Number>& sum, const Eight<Number>& x) {
-  if constexpr (kSumsUnchecked<Codec, Number>) {
+template <class Element, class Codec>
+ARLAB_DEVICE Pack8<Element> add_for_sum(const Pack8<Element>& sum, const Pack8<Element>& x) {
+  if constexpr (kSumsUnchecked<Codec, Element>) {
     return add_unchecked(sum, x);
   } else {
-    return add<Number, Codec::kClampsFp16Sums>(sum, x);
+    return add<Element, Codec::kClampsFp16Sums>(sum, x);
   }
 }
 
@@ -115,8 +115,8 @@ ARLAB_DEVICE Eight<Number> add_for_sum(const Eight<Number>& sum, const Eight<Num
 // Infinities and NaNs are rare and need care. Where a codec can do without, a batch is first worked
 // on as if there were none, and checked once.
 
-template <class Number, class Codec, int kBatch>
-ARLAB_DEVICE void encode_batch(const Codec& codec, const Eight<Number> (&x)[kBatch], int count,
+template <class Element, class Codec, int kBatch>
+ARLAB_DEVICE void encode_batch(const Codec& codec, const Pack8<Element> (&x)[kBatch], int count,
                                typename Codec::Encoded (&encoded)[kBatch]) {
   if constexpr (requires { codec.encode_unchecked(x[0]); }) {
     bool non_finite = false;
@@ -139,9 +139,9 @@ ARLAB_DEVICE void encode_batch(const Codec& codec, const Eight<Number> (&x)[kBat
   }
 }
 
-template <class Number, class Codec, int kBatch>
+template <class Element, class Codec, int kBatch>
 ARLAB_DEVICE void decode_batch(const Codec& codec, const typename Codec::Encoded (&encoded)[kBatch],
-                               int count, Eight<Number> (&x)[kBatch]) {
+                               int count, Pack8<Element> (&x)[kBatch]) {
   if constexpr (requires { codec.decode_unchecked(encoded[0]); }) {
     bool non_finite = false;
 #pragma unroll
@@ -171,19 +171,19 @@ ARLAB_DEVICE void load_batch(const Codec& codec, const AnyCall& call, const std:
 }
 
 /// sum[i] += what encoded[i] holds; in the end is_to_be_made_again() says whether that was right.
-template <class Number, class Codec, int kBatch>
+template <class Element, class Codec, int kBatch>
 ARLAB_DEVICE void add_batch(const Codec& codec, const typename Codec::Encoded (&encoded)[kBatch],
-                            int count, Eight<Number> (&sum)[kBatch]) {
+                            int count, Pack8<Element> (&sum)[kBatch]) {
 #pragma unroll
   for (int i = 0; i < kBatch; ++i) {
     if (i < count)
-      sum[i] = add_for_sum<Number, Codec>(sum[i], decode_for_sum<Number>(codec, encoded[i]));
+      sum[i] = add_for_sum<Element, Codec>(sum[i], decode_for_sum<Element>(codec, encoded[i]));
   }
 }
-template <class Codec, class Number, int kBatch>
-ARLAB_DEVICE bool is_to_be_made_again(const Eight<Number> (&sum)[kBatch], int count) {
+template <class Codec, class Element, int kBatch>
+ARLAB_DEVICE bool is_to_be_made_again(const Pack8<Element> (&sum)[kBatch], int count) {
   bool non_finite = false;
-  if constexpr (kSumsUnchecked<Codec, Number>) {
+  if constexpr (kSumsUnchecked<Codec, Element>) {
 #pragma unroll
     for (int i = 0; i < kBatch; ++i) {
       if (i < count) non_finite = non_finite || any_non_finite(sum[i]);
@@ -199,10 +199,10 @@ ARLAB_DEVICE bool is_to_be_made_again(const Eight<Number> (&sum)[kBatch], int co
 enum class SumFrom { zero, first };
 
 /// Of one tile, `offset` bytes behind the first.
-template <SumFrom kFrom, class Number, class Codec, class Wires>
-ARLAB_DEVICE Eight<Number> sum_tile(const Codec& codec, const Call& call, Wires wires,
-                                    unsigned offset, Position at) {
-  Eight<Number> sum;
+template <SumFrom kFrom, class Element, class Codec, class Wires>
+ARLAB_DEVICE Pack8<Element> sum_tile(const Codec& codec, const Call& call, Wires wires,
+                                     unsigned offset, Position at) {
+  Pack8<Element> sum;
   int from = 0;
   if constexpr (kFrom == SumFrom::first) {
     sum = codec.decode(codec.load(wires(from++) + offset, at), at);
@@ -210,21 +210,21 @@ ARLAB_DEVICE Eight<Number> sum_tile(const Codec& codec, const Call& call, Wires 
 #pragma unroll 1
   for (; from < call.team.layout.ranks; ++from) {
     const auto x = codec.decode(codec.load(wires(from) + offset, at), at);
-    sum = add<Number, Codec::kClampsFp16Sums>(sum, x);
+    sum = add<Element, Codec::kClampsFp16Sums>(sum, x);
   }
   return sum;
 }
 
-template <SumFrom kFrom, class Number, class Codec, class Wires, int kBatch>
+template <SumFrom kFrom, class Element, class Codec, class Wires, int kBatch>
 ARLAB_DEVICE void sum_batch(const Codec& codec, const Call& call, Wires wires, int count,
-                            Eight<Number> (&sum)[kBatch]) {
+                            Pack8<Element> (&sum)[kBatch]) {
   typename Codec::Encoded encoded[kBatch];
   int from = 0;
   if constexpr (kFrom == SumFrom::first) {
     load_batch(codec, call, wires(from++), count, encoded);
 #pragma unroll
     for (int i = 0; i < kBatch; ++i) {
-      if (i < count) sum[i] = decode_for_sum<Number>(codec, encoded[i]);
+      if (i < count) sum[i] = decode_for_sum<Element>(codec, encoded[i]);
     }
   } else {
 #pragma unroll
@@ -239,7 +239,7 @@ ARLAB_DEVICE void sum_batch(const Codec& codec, const Call& call, Wires wires, i
 #pragma unroll
     for (int i = 0; i < kBatch; ++i) {
       if (i < count) {
-        sum[i] = sum_tile<kFrom, Number>(
+        sum[i] = sum_tile<kFrom, Element>(
             codec, call, wires, static_cast<unsigned>(i) * tile_bytes_of<Codec>(call), Batch::at());
       }
     }

@@ -37,20 +37,20 @@ struct Tile {
   /// Of this thread, in the tile's own message.
   ARLAB_DEVICE Position at() const { return {elements, thread_index() * kPerThread}; }
 
-  template <class Number>
-  ARLAB_DEVICE Eight<Number> load(const void* tensor) const {
-    const auto* from = global_pointer(static_cast<const typename Number::Bits*>(tensor)) + begin +
+  template <class Element>
+  ARLAB_DEVICE Pack8<Element> load(const void* tensor) const {
+    const auto* from = global_pointer(static_cast<const typename Element::Bits*>(tensor)) + begin +
                        thread_index() * kPerThread;
-    return whole ? load_whole<Number>(from) : load_elements<Number>(from, at().count());
+    return whole ? load_whole<Element>(from) : load_elements<Element>(from, at().count());
   }
-  template <class Number>
-  ARLAB_DEVICE void store(void* tensor, const Eight<Number>& x) const {
-    auto* to = global_pointer(static_cast<typename Number::Bits*>(tensor)) + begin +
+  template <class Element>
+  ARLAB_DEVICE void store(void* tensor, const Pack8<Element>& x) const {
+    auto* to = global_pointer(static_cast<typename Element::Bits*>(tensor)) + begin +
                thread_index() * kPerThread;
     if (whole) {
-      store_whole<Number>(to, x);
+      store_whole<Element>(to, x);
     } else {
-      store_elements<Number>(to, x, at().count());
+      store_elements<Element>(to, x, at().count());
     }
   }
 };
@@ -92,13 +92,14 @@ ARLAB_DEVICE void copy_wire(const std::uint8_t* from, std::uint8_t* to, unsigned
 
 // Short forms of what algorithms do with a tile.
 
-template <class Number, class Codec>
-ARLAB_DEVICE void send(const Codec& codec, const Tile& tile, const Eight<Number>& x,
+template <class Element, class Codec>
+ARLAB_DEVICE void send(const Codec& codec, const Tile& tile, const Pack8<Element>& x,
                        std::uint8_t* slot) {
   codec.store(codec.encode(x, tile.at()), slot + tile.slot_offset, tile.at());
 }
-template <class Number, class Codec>
-ARLAB_DEVICE Eight<Number> receive(const Codec& codec, const Tile& tile, const std::uint8_t* slot) {
+template <class Element, class Codec>
+ARLAB_DEVICE Pack8<Element> receive(const Codec& codec, const Tile& tile,
+                                    const std::uint8_t* slot) {
   return codec.decode(codec.load(slot + tile.slot_offset, tile.at()), tile.at());
 }
 }  // namespace ARLAB_PLATFORM

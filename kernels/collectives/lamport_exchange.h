@@ -15,7 +15,7 @@ struct LamportMemory {
   static constexpr unsigned kWords = static_cast<unsigned>(Codec::kTileBytes / 16);
 
   std::uint32_t failed;
-  Words4 wire[kMaxRanks][kWords];
+  Uint4 wire[kMaxRanks][kWords];
 };
 
 /// A bit for every rank.
@@ -48,17 +48,17 @@ class LamportExchange {
 
   /// Sends what is in shared memory: to every other rank of the set its wire, or to all of them
   /// `same`.
-  ARLAB_DEVICE void send(unsigned stage, RankSet to, const Words4* same) const {
+  ARLAB_DEVICE void send(unsigned stage, RankSet to, const Uint4* same) const {
     __syncthreads();
     const std::size_t index = index_of(team_, call_, stage, team_.rank);
     for_each_group(team_, to, [&](const Pieces& pieces) ARLAB_INLINED_LAMBDA {
 #pragma unroll
       for (const Piece& piece : pieces.piece) {
         if (piece.rank < 0) continue;
-        const Words4 words =
+        const Uint4 words =
             load_128(same != nullptr ? same + piece.words : &memory_.wire[piece.rank][piece.words]);
         std::uint8_t* const buffer = buffer_of(team_, piece.rank);
-        store_words(buffer + team_.lamport.slot(index) + piece.words * 16, words);
+        store_relaxed_v4(buffer + team_.lamport.slot(index) + piece.words * 16, words);
         if (any_empty(words)) {
           store_release(buffer + team_.lamport.valid_flag(index, piece.words), 1);
         }
@@ -79,7 +79,7 @@ class LamportExchange {
   ARLAB_DEVICE bool receive(unsigned stage, RankSet from) const {
     bool looks_for_flag = stage == 0 && meets();
     for_each_group(team_, from, [&](const Pieces& pieces) ARLAB_INLINED_LAMBDA {
-      Words4 words[kAtOnce];
+      Uint4 words[kAtOnce];
       bool missing = true;
 #pragma unroll 1
       for (int polls = 0; polls < kPollsInARow && missing; ++polls) {
@@ -89,7 +89,7 @@ class LamportExchange {
 #pragma unroll
         for (unsigned i = 0; i < kAtOnce; ++i) {
           if (pieces.piece[i].rank >= 0)
-            words[i] = load_words(slot(team_, call_, stage, pieces.piece[i]));
+            words[i] = load_relaxed_v4(slot(team_, call_, stage, pieces.piece[i]));
         }
         if (looks_for_flag) {
           const bool is_there = flag == flag_of(team_, epoch_) || ahead_by(flag, epoch_) > 0;
@@ -171,9 +171,9 @@ class LamportExchange {
   }
 
   ARLAB_DEVICE static void take(const Team& team, LamportMemory<Codec>& memory, std::uint32_t call,
-                                unsigned stage, const Piece& piece, const Words4& words) {
+                                unsigned stage, const Piece& piece, const Uint4& words) {
     store_128(&memory.wire[piece.rank][piece.words], words);
-    store_words(slot(team, call, stage, piece), {{kEmpty, kEmpty, kEmpty, kEmpty}});
+    store_relaxed_v4(slot(team, call, stage, piece), {{kEmpty, kEmpty, kEmpty, kEmpty}});
   }
   /// What is late, or has words like kEmpty. Not a member: who takes the address of what a kernel
   /// has in registers makes it read that from memory again and again.
@@ -182,21 +182,20 @@ class LamportExchange {
 #pragma unroll
     for (const Piece& piece : pieces.piece) {
       if (piece.rank < 0) continue;
-      Words4 words = load_words(slot(team, call, stage, piece));
+      Uint4 words = load_relaxed_v4(slot(team, call, stage, piece));
       if (any_empty(words)) words = wait_for_words(team, memory, call, stage, piece);
       take(team, memory, call, stage, piece, words);
     }
   }
-  ARLAB_DEVICE static Words4 wait_for_words(const Team& team, LamportMemory<Codec>& memory,
-                                            std::uint32_t call, unsigned stage,
-                                            const Piece& piece) {
+  ARLAB_DEVICE static Uint4 wait_for_words(const Team& team, LamportMemory<Codec>& memory,
+                                           std::uint32_t call, unsigned stage, const Piece& piece) {
     std::uint8_t* const valid_here =
         buffer_of(team, team.rank) +
         team.lamport.valid_flag(index_of(team, call, stage, piece.rank), piece.words);
     Patience patience(team, piece.rank);
     for (;;) {
       const bool is_valid = load_acquire(valid_here) != 0;
-      const Words4 words = load_words(slot(team, call, stage, piece));
+      const Uint4 words = load_relaxed_v4(slot(team, call, stage, piece));
       if (!any_empty(words)) return words;
       if (is_valid) {
         store_relaxed(valid_here, 0);

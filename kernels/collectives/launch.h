@@ -11,9 +11,9 @@ namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {
 
 /// Codecs whose tiles fit Lamport slots.
-template <class Codec, class Number>
+template <class Codec, class Element>
 inline constexpr bool kWorksInLamportSlots =
-    sizeof(typename Number::Bits) == 2 && Codec::kTuning.tuned;
+    sizeof(typename Element::Bits) == 2 && Codec::kTuning.tuned;
 /// Blocks of kernels with Lamport slots on a multiprocessor: they hold a wire of every rank, and one
 /// of sums, in shared memory.
 template <class Codec>
@@ -21,15 +21,15 @@ inline constexpr int kLamportBlocks =
     std::min(Codec::kTuning.resident_blocks,
              static_cast<int>(kSharedBytes / ((kMaxRanks + 1) * Codec::kTileBytes + 512)));
 /// Codecs whose wires fit the sentinel slots of one_shot.
-template <class Codec, class Number>
+template <class Codec, class Element>
 inline constexpr bool kOneShotWorksWithSentinels =
-    kWorksInLamportSlots<Codec, Number>&& kHasSentinels;
+    kWorksInLamportSlots<Codec, Element>&& kHasSentinels;
 /// Codecs whose wires fit the sentinel slots of two_shot.
-template <class Codec, class Number>
+template <class Codec, class Element>
 inline constexpr bool kTwoShotWorksWithSentinels = false;
-template <class Codec, class Number>
-requires kOneShotWorksWithSentinels<Codec, Number>
-inline constexpr bool kTwoShotWorksWithSentinels<Codec, Number> =
+template <class Codec, class Element>
+requires kOneShotWorksWithSentinels<Codec, Element>
+inline constexpr bool kTwoShotWorksWithSentinels<Codec, Element> =
     Codec::kTileBytes <= kTwoShotWireBytes;
 
 using LaunchCollective = hipError_t (*)(const Call& call, const CodecChoice& codec, DType dtype,

@@ -9,7 +9,7 @@
 namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {
 
-template <class Codec, class Number>
+template <class Codec, class Element>
 class OneShot {
  public:
   ARLAB_DEVICE OneShot(const Call& call, const Codec& codec, std::uint32_t& failed,
@@ -42,11 +42,11 @@ class OneShot {
     for_each_batch<Codec>(
         call_, call_.chunk[0], round,
         [&](const Batch& batch) ARLAB_INLINED_LAMBDA {
-          Eight<Number> x[kBatch];
+          Pack8<Element> x[kBatch];
           Encoded encoded[kBatch];
 #pragma unroll
           for (int i = 0; i < kBatch; ++i) {
-            if (i < batch.count) x[i] = batch.load<Number>(call_.input, i);
+            if (i < batch.count) x[i] = batch.load<Element>(call_.input, i);
           }
           encode_batch(codec_, x, batch.count, encoded);
           outbox_.put(encoded, batch.count);
@@ -57,7 +57,7 @@ class OneShot {
           outbox_.next();
         },
         [&](const Tile& tile) ARLAB_INLINED_LAMBDA {
-          const Encoded encoded = codec_.encode(tile.load<Number>(call_.input), tile.at());
+          const Encoded encoded = codec_.encode(tile.load<Element>(call_.input), tile.at());
           outbox_.put(0, encoded, tile.at());
           outbox_.fill();
           for_each_rank([&](int to) ARLAB_INLINED_LAMBDA {
@@ -72,16 +72,16 @@ class OneShot {
     for_each_batch<Codec>(
         call_, call_.chunk[0], round,
         [&](const Batch& batch) ARLAB_INLINED_LAMBDA {
-          Eight<Number> sum[kBatch];
+          Pack8<Element> sum[kBatch];
           sum_batch<SumFrom::first>(codec_, call_, wires, batch.count, sum);
 #pragma unroll
           for (int i = 0; i < kBatch; ++i) {
-            if (i < batch.count) batch.store<Number>(call_.output, i, sum[i]);
+            if (i < batch.count) batch.store<Element>(call_.output, i, sum[i]);
           }
         },
         [&](const Tile& tile) ARLAB_INLINED_LAMBDA {
-          tile.store(call_.output, sum_tile<SumFrom::first, Number>(codec_, call_, wires,
-                                                                    tile.slot_offset, tile.at()));
+          tile.store(call_.output, sum_tile<SumFrom::first, Element>(codec_, call_, wires,
+                                                                     tile.slot_offset, tile.at()));
         });
   }
 
@@ -104,20 +104,20 @@ class OneShot {
   Outbox<Codec> outbox_;
 };
 
-template <class Codec, class Number>
+template <class Codec, class Element>
 __global__ void __launch_bounds__(kThreads, Codec::kTuning.resident_blocks)
     one_shot_kernel(ARLAB_KERNEL_PARAMETER Call call, ARLAB_KERNEL_PARAMETER Codec codec) {
   wait_for_kernel_before();
   ARLAB_SHARED_ARRAY(std::uint32_t, failed, 1);
   ARLAB_SHARED_ARRAY(OutboxMemory, memory, 1);
-  OneShot<Codec, Number>(call, codec, failed[0], memory[0]).run();
+  OneShot<Codec, Element>(call, codec, failed[0], memory[0]).run();
 }
 
 hipError_t launch_one_shot(const Call& call, const CodecChoice& codec, DType dtype,
                            hipStream_t stream) {
   return with_codec(codec, dtype,
-                    [&]<class Codec, class Number>(const Codec& device_codec, Number) {
-                      launch_behind(one_shot_kernel<Codec, Number>,
+                    [&]<class Codec, class Element>(const Codec& device_codec, Element) {
+                      launch_behind(one_shot_kernel<Codec, Element>,
                                     static_cast<unsigned>(call.blocks), stream, call, device_codec);
                     });
 }

@@ -6,7 +6,7 @@ namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {
 namespace {
 
-template <class Codec, class Number>
+template <class Codec, class Element>
 __global__ void __launch_bounds__(kThreads, kLamportBlocks<Codec>)
     one_shot_lamport_kernel(ARLAB_KERNEL_PARAMETER Call call, ARLAB_KERNEL_PARAMETER Codec codec) {
   ARLAB_SHARED_ARRAY(LamportMemory<Codec>, memory, 1);
@@ -16,7 +16,7 @@ __global__ void __launch_bounds__(kThreads, kLamportBlocks<Codec>)
   Tile tile;
   if (!tile_at(call, call.chunk[0], 0, 0, tile)) return;  // nor has this block on other ranks
   wait_for_kernel_before();
-  const Eight<Number> x = tile.load<Number>(call.input);
+  const Pack8<Element> x = tile.load<Element>(call.input);
   exchange.begin();
   const auto encoded = codec.encode(x, Batch::at());
   codec.store(encoded, exchange.wire(rank), Batch::at());
@@ -24,7 +24,7 @@ __global__ void __launch_bounds__(kThreads, kLamportBlocks<Codec>)
   exchange.signal();
   if (!exchange.receive(0, kAllRanks)) return;
   let_next_kernel_start();
-  Eight<Number> sum[1];
+  Pack8<Element> sum[1];
   sum_batch<SumFrom::first>(
       codec, call, [&](int from) ARLAB_INLINED_LAMBDA { return exchange.wire(from); }, 1, sum);
   tile.store(call.output, sum[0]);
@@ -37,9 +37,9 @@ hipError_t launch_one_shot_lamport(const Call& call, const CodecChoice& codec, D
                                    hipStream_t stream) {
   return with_codec(
       codec, dtype,
-      [&]<class Codec, class Number>([[maybe_unused]] const Codec& device_codec, Number) {
-        if constexpr (kWorksInLamportSlots<Codec, Number>) {
-          launch_behind(one_shot_lamport_kernel<Codec, Number>, static_cast<unsigned>(call.blocks),
+      [&]<class Codec, class Element>([[maybe_unused]] const Codec& device_codec, Element) {
+        if constexpr (kWorksInLamportSlots<Codec, Element>) {
+          launch_behind(one_shot_lamport_kernel<Codec, Element>, static_cast<unsigned>(call.blocks),
                         stream, call, device_codec);
         }
       });

@@ -23,12 +23,12 @@ struct OneShotMemory : SentinelMemory {
   static constexpr std::size_t kWords = kItemTiles<Codec> * Codec::kTileBytes / 16;
   static_assert(kWords * 16 <= kOneShotWireBytes);
 
-  Words4 input[kItemTiles<Codec>][kThreads];
-  Words4 sent[kSent][kWords];
-  Words4 received[kWords];
+  Uint4 input[kItemTiles<Codec>][kThreads];
+  Uint4 sent[kSent][kWords];
+  Uint4 received[kWords];
 };
 
-template <class Codec, class Number>
+template <class Codec, class Element>
 class OneShotSentinel {
  public:
   ARLAB_DEVICE OneShotSentinel(const Call& call, const Codec& codec, OneShotMemory<Codec>& memory)
@@ -83,7 +83,7 @@ class OneShotSentinel {
 
  private:
   using Encoded = typename Codec::Encoded;
-  using Bits = typename Number::Bits;
+  using Bits = typename Element::Bits;
   static constexpr int kTiles = static_cast<int>(kItemTiles<Codec>);
   static constexpr std::size_t kItemElements = kItemTiles<Codec> * kTile;
   static constexpr unsigned kTileBytes = static_cast<unsigned>(Codec::kTileBytes);
@@ -134,7 +134,7 @@ class OneShotSentinel {
     const Batch batch = batch_of(number);
 #pragma unroll
     for (int i = 0; i < kTiles; ++i) {
-      fetch_128(&memory_.input[i][thread_index()], batch.address<Number>(call_.input, i));
+      fetch_128(&memory_.input[i][thread_index()], batch.address<Element>(call_.input, i));
     }
     commit_fetches();
   }
@@ -143,11 +143,11 @@ class OneShotSentinel {
     std::uint8_t* wire = sent(turn);
     if (is_whole(number)) {
       wait_for_fetches<0>();
-      Eight<Number> x[kTiles];
+      Pack8<Element> x[kTiles];
       Encoded encoded[kTiles];
 #pragma unroll
       for (int i = 0; i < kTiles; ++i) {
-        const Words4 words = load_128(&memory_.input[i][thread_index()]);
+        const Uint4 words = load_128(&memory_.input[i][thread_index()]);
 #pragma unroll
         for (int j = 0; j < 4; ++j) x[i].word[j] = words.word[j];
       }
@@ -158,7 +158,7 @@ class OneShotSentinel {
       }
     } else {
       for_each_tile_of(number, [&](const Tile& tile) ARLAB_INLINED_LAMBDA {
-        arlab::kernels::send(codec_, tile, tile.load<Number>(call_.input), wire);
+        arlab::kernels::send(codec_, tile, tile.load<Element>(call_.input), wire);
       });
     }
   }
@@ -178,11 +178,11 @@ class OneShotSentinel {
     constexpr unsigned kAtOnce = (OneShotMemory<Codec>::kWords + kThreads - 1) / kThreads;
     const unsigned words = wire_words(number);
     std::uint8_t* slot = exchange_.wire(rank(), 0) + exchange_.slot_of(number);
-    Words4 wire[kAtOnce];
+    Uint4 wire[kAtOnce];
 #pragma unroll
     for (unsigned i = 0; i < kAtOnce; ++i) {
       const unsigned at = thread_index() + i * kThreads;
-      if (at < words) wire[i] = load_words(slot + at * 16);
+      if (at < words) wire[i] = load_relaxed_v4(slot + at * 16);
     }
 #pragma unroll
     for (unsigned i = 0; i < kAtOnce; ++i) {
@@ -198,14 +198,14 @@ class OneShotSentinel {
                            ARLAB_INLINED_LAMBDA { return from == rank() ? sent(turn) : received; };
     if (is_whole(number)) {
       const Batch batch = batch_of(number);
-      Eight<Number> sum[kTiles];
+      Pack8<Element> sum[kTiles];
       sum_batch<SumFrom::first>(codec_, call_, wires, kTiles, sum);
 #pragma unroll
-      for (int i = 0; i < kTiles; ++i) batch.store<Number>(call_.output, i, sum[i]);
+      for (int i = 0; i < kTiles; ++i) batch.store<Element>(call_.output, i, sum[i]);
     } else {
       for_each_tile_of(number, [&](const Tile& tile) ARLAB_INLINED_LAMBDA {
-        tile.store(call_.output, sum_tile<SumFrom::first, Number>(codec_, call_, wires,
-                                                                  tile.slot_offset, tile.at()));
+        tile.store(call_.output, sum_tile<SumFrom::first, Element>(codec_, call_, wires,
+                                                                   tile.slot_offset, tile.at()));
       });
     }
   }
@@ -216,12 +216,12 @@ class OneShotSentinel {
   SentinelExchange exchange_;
 };
 
-template <class Codec, class Number>
+template <class Codec, class Element>
 __global__ void __launch_bounds__(kThreads, Codec::kTuning.resident_blocks)
     one_shot_sentinel_kernel(ARLAB_KERNEL_PARAMETER Call call, ARLAB_KERNEL_PARAMETER Codec codec) {
   wait_for_kernel_before();
   ARLAB_SHARED_ARRAY(OneShotMemory<Codec>, memory, 1);
-  OneShotSentinel<Codec, Number>(call, codec, memory[0]).run();
+  OneShotSentinel<Codec, Element>(call, codec, memory[0]).run();
 }
 
 }  // namespace
@@ -230,10 +230,10 @@ hipError_t launch_one_shot_sentinel(const Call& call, const CodecChoice& codec, 
                                     hipStream_t stream) {
   return with_codec(
       codec, dtype,
-      [&]<class Codec, class Number>([[maybe_unused]] const Codec& device_codec, Number) {
-        if constexpr (kOneShotWorksWithSentinels<Codec, Number>) {
-          launch_behind(one_shot_sentinel_kernel<Codec, Number>, static_cast<unsigned>(call.blocks),
-                        stream, call, device_codec);
+      [&]<class Codec, class Element>([[maybe_unused]] const Codec& device_codec, Element) {
+        if constexpr (kOneShotWorksWithSentinels<Codec, Element>) {
+          launch_behind(one_shot_sentinel_kernel<Codec, Element>,
+                        static_cast<unsigned>(call.blocks), stream, call, device_codec);
         }
       });
 }

@@ -9,7 +9,7 @@
 namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {
 
-template <class Codec, class Number>
+template <class Codec, class Element>
 __global__ void __launch_bounds__(kThreads, Codec::kTuning.resident_blocks)
     one_shot_small_kernel(ARLAB_KERNEL_PARAMETER Call call, ARLAB_KERNEL_PARAMETER Codec codec) {
   wait_for_kernel_before();
@@ -20,14 +20,14 @@ __global__ void __launch_bounds__(kThreads, Codec::kTuning.resident_blocks)
 
   Tile tile;
   if (!tile_at(call, call.chunk[0], 0, 0, tile)) return;  // nor has this block on other ranks
-  const auto encoded = codec.encode(tile.load<Number>(call.input), Batch::at());
+  const auto encoded = codec.encode(tile.load<Element>(call.input), Batch::at());
   outbox.put(0, encoded, Batch::at());
   outbox.fill();
   for_each_peer(call.team, [&](int to) ARLAB_INLINED_LAMBDA {
     outbox.send_tile(0, encoded, exchange.outgoing(to));
   });
   exchange.signal();
-  const Eight<Number> own = codec.decode(encoded, Batch::at());
+  const Pack8<Element> own = codec.decode(encoded, Batch::at());
   if (!exchange.wait()) return;
   let_next_kernel_start();
   tile.store(call.output, small_sum<SumFrom::first>(codec, exchange, call.team.layout.ranks,
@@ -38,8 +38,8 @@ __global__ void __launch_bounds__(kThreads, Codec::kTuning.resident_blocks)
 hipError_t launch_one_shot_small(const Call& call, const CodecChoice& codec, DType dtype,
                                  hipStream_t stream) {
   return with_small_codec(
-      codec, dtype, [&]<class Codec, class Number>(const Codec& device_codec, Number) {
-        launch_behind(one_shot_small_kernel<Codec, Number>, static_cast<unsigned>(call.blocks),
+      codec, dtype, [&]<class Codec, class Element>(const Codec& device_codec, Element) {
+        launch_behind(one_shot_small_kernel<Codec, Element>, static_cast<unsigned>(call.blocks),
                       stream, call, device_codec);
       });
 }

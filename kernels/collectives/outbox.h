@@ -14,7 +14,7 @@ inline namespace ARLAB_PLATFORM {
 /// Shared memory of an Outbox. Two buffers: while one is copied, the other is filled.
 inline constexpr std::size_t kOutboxBytes = 8704;
 struct OutboxMemory {
-  Words4 words[2][kOutboxBytes / 16];
+  Uint4 words[2][kOutboxBytes / 16];
 };
 
 /// All threads of a block use it together: put() tiles at places from 0 on, fill() once, send()

@@ -14,7 +14,7 @@
 namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {
 
-template <class Codec, class Number>
+template <class Codec, class Element>
 __global__ void __launch_bounds__(kThreads, Codec::kTuning.resident_blocks)
     ring_kernel(ARLAB_KERNEL_PARAMETER Call call, ARLAB_KERNEL_PARAMETER Codec codec) {
   wait_for_kernel_before();
@@ -28,16 +28,16 @@ __global__ void __launch_bounds__(kThreads, Codec::kTuning.resident_blocks)
 #pragma unroll 1
   for (int round = 0; round < call.rounds; ++round) {
     for_each_tile(call, call.chunk[previous], round, [&](const Tile& tile) {
-      send(codec, tile, tile.load<Number>(call.input), exchange.outgoing(next));
+      send(codec, tile, tile.load<Element>(call.input), exchange.outgoing(next));
     });
 #pragma unroll 1
     for (int hop = 1; hop < ranks; ++hop) {
       if (!exchange.run()) return;
       const int chunk = (rank + 2 * ranks - 1 - hop) % ranks;
       for_each_tile(call, call.chunk[chunk], round, [&](const Tile& tile) {
-        const auto own = tile.load<Number>(call.input);
-        const auto sum = add<Number, Codec::kClampsFp16Sums>(
-            own, receive<Number>(codec, tile, exchange.incoming(previous)));
+        const auto own = tile.load<Element>(call.input);
+        const auto sum = add<Element, Codec::kClampsFp16Sums>(
+            own, receive<Element>(codec, tile, exchange.incoming(previous)));
         const auto encoded = codec.encode(sum, tile.at());
         codec.store(encoded, exchange.outgoing(next) + tile.slot_offset, tile.at());
         if (chunk == rank) tile.store(call.output, codec.decode(encoded, tile.at()));
@@ -49,7 +49,7 @@ __global__ void __launch_bounds__(kThreads, Codec::kTuning.resident_blocks)
       const int chunk = (rank + ranks - hop) % ranks;
       const bool passes_on = hop + 1 < ranks;
       for_each_tile(call, call.chunk[chunk], round, [&](const Tile& tile) {
-        tile.store(call.output, receive<Number>(codec, tile, exchange.incoming(previous)));
+        tile.store(call.output, receive<Element>(codec, tile, exchange.incoming(previous)));
         if (passes_on) {
           copy_wire(exchange.incoming(previous) + tile.slot_offset,
                     exchange.outgoing(next) + tile.slot_offset,
@@ -64,8 +64,8 @@ __global__ void __launch_bounds__(kThreads, Codec::kTuning.resident_blocks)
 hipError_t launch_ring(const Call& call, const CodecChoice& codec, DType dtype,
                        hipStream_t stream) {
   return with_codec(codec, dtype,
-                    [&]<class Codec, class Number>(const Codec& device_codec, Number) {
-                      launch_behind(ring_kernel<Codec, Number>, static_cast<unsigned>(call.blocks),
+                    [&]<class Codec, class Element>(const Codec& device_codec, Element) {
+                      launch_behind(ring_kernel<Codec, Element>, static_cast<unsigned>(call.blocks),
                                     stream, call, device_codec);
                     });
 }

@@ -27,7 +27,7 @@ struct SentinelMemory {
   std::uint32_t slot_failed;  // not `failed`, which slow threads may be about to read
 };
 
-ARLAB_DEVICE bool any_empty(const Words4& words) {
+ARLAB_DEVICE bool any_empty(const Uint4& words) {
   return words.word[0] == kEmpty || words.word[1] == kEmpty || words.word[2] == kEmpty ||
          words.word[3] == kEmpty;
 }
@@ -151,19 +151,19 @@ class SentinelExchange {
     return slots_.slot(item(number));
   }
   /// Sends words to `to`, in their slot at rank `at`.
-  ARLAB_DEVICE void send_words(std::uint8_t* to, const Words4& words, int at,
+  ARLAB_DEVICE void send_words(std::uint8_t* to, const Uint4& words, int at,
                                const WordsOfWire& which) const {
-    store_words(to, words);
+    store_relaxed_v4(to, words);
     if (any_empty(words)) store_release(valid_flag(at, which), 1);
   }
   /// Takes words from their slot, which were read as `words`: waits for them where some are
   /// empty, and leaves the slot empty. When rank `from` has not sent them in time, this one gives
   /// up, and so will the block: `failed`.
-  ARLAB_DEVICE void take_words(std::uint8_t* at, Words4 words, int from, const WordsOfWire& which,
-                               Words4& to) const {
+  ARLAB_DEVICE void take_words(std::uint8_t* at, Uint4 words, int from, const WordsOfWire& which,
+                               Uint4& to) const {
     if (any_empty(words)) words = wait_for_words(at, from, which);
     store_128(&to, words);
-    store_words(at, {{kEmpty, kEmpty, kEmpty, kEmpty}});
+    store_relaxed_v4(at, {{kEmpty, kEmpty, kEmpty, kEmpty}});
   }
 
  private:
@@ -187,13 +187,13 @@ class SentinelExchange {
   ARLAB_DEVICE std::uint8_t* valid_flag(int at, const WordsOfWire& which) const {
     return buffer_of(team_, at) + slots_.valid_flag(item(which.number), which.wire, which.words);
   }
-  ARLAB_DEVICE Words4 wait_for_words(const std::uint8_t* at, int from,
-                                     const WordsOfWire& which) const {
+  ARLAB_DEVICE Uint4 wait_for_words(const std::uint8_t* at, int from,
+                                    const WordsOfWire& which) const {
     std::uint8_t* const valid_here = valid_flag(team_.rank, which);
     Patience patience(team_, from);
     for (;;) {
       const bool is_valid = load_acquire(valid_here) != 0;
-      const Words4 words = load_words(at);
+      const Uint4 words = load_relaxed_v4(at);
       if (!any_empty(words)) return words;
       if (is_valid) {
         store_relaxed(valid_here, 0);

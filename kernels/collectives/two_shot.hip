@@ -18,7 +18,7 @@
 namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {
 
-template <class Codec, class Number>
+template <class Codec, class Element>
 class TwoShot {
  public:
   ARLAB_DEVICE TwoShot(const Call& call, const Codec& codec, std::uint32_t& failed,
@@ -67,11 +67,11 @@ class TwoShot {
       for_each_batch<Codec>(
           call_, call_.chunk[owner], round,
           [&](const Batch& batch) ARLAB_INLINED_LAMBDA {
-            Eight<Number> x[kBatch];
+            Pack8<Element> x[kBatch];
             Encoded encoded[kBatch];
 #pragma unroll
             for (int i = 0; i < kBatch; ++i) {
-              if (i < batch.count) x[i] = batch.load<Number>(call_.input, i);
+              if (i < batch.count) x[i] = batch.load<Element>(call_.input, i);
             }
             encode_batch(codec_, x, batch.count, encoded);
             outbox_.put(encoded, batch.count);
@@ -80,7 +80,7 @@ class TwoShot {
             outbox_.next();
           },
           [&](const Tile& tile) ARLAB_INLINED_LAMBDA {
-            const Encoded encoded = codec_.encode(tile.load<Number>(call_.input), tile.at());
+            const Encoded encoded = codec_.encode(tile.load<Element>(call_.input), tile.at());
             outbox_.put(0, encoded, tile.at());
             outbox_.fill();
             outbox_.send(encoded, tile, slot);
@@ -91,7 +91,7 @@ class TwoShot {
 
   /// What the own contributions decode to, of the round's whole tiles.
   struct OwnTiles {
-    Eight<Number> x[kBatch];
+    Pack8<Element> x[kBatch];
   };
   ARLAB_DEVICE OwnTiles own_tiles(int round) const {
     OwnTiles own;
@@ -101,7 +101,7 @@ class TwoShot {
           Encoded encoded[kBatch];
 #pragma unroll
           for (int i = 0; i < kBatch; ++i) {
-            if (i < batch.count) own.x[i] = batch.load<Number>(call_.input, i);
+            if (i < batch.count) own.x[i] = batch.load<Element>(call_.input, i);
           }
           encode_batch(codec_, own.x, batch.count, encoded);
           decode_batch(codec_, encoded, batch.count, own.x);
@@ -113,18 +113,18 @@ class TwoShot {
   ARLAB_DEVICE void reduce(int round, const OwnTiles& own_tiles) {
     const int ranks = call_.team.layout.ranks;
     const int rank = call_.team.rank;
-    const Eight<Number>(&own)[kBatch] = own_tiles.x;
+    const Pack8<Element>(&own)[kBatch] = own_tiles.x;
     for_each_batch<Codec>(
         call_, call_.chunk[rank], round,
         [&](const Batch& batch) ARLAB_INLINED_LAMBDA {
-          Eight<Number> sum[kBatch];
+          Pack8<Element> sum[kBatch];
           Encoded encoded[kBatch];
 #pragma unroll 1
           for (int from = 0; from < ranks; ++from) {
             if (from == rank) {
 #pragma unroll
               for (int i = 0; i < kBatch; ++i) {
-                sum[i] = add_for_sum<Number, Codec>(sum[i], own[i]);
+                sum[i] = add_for_sum<Element, Codec>(sum[i], own[i]);
               }
             } else {
               load_batch(codec_, call_, exchange_.incoming(from), batch.count, encoded);
@@ -144,7 +144,7 @@ class TwoShot {
           decode_batch(codec_, encoded, batch.count, sum);
 #pragma unroll
           for (int i = 0; i < kBatch; ++i) {
-            if (i < batch.count) batch.store<Number>(call_.output, i, sum[i]);
+            if (i < batch.count) batch.store<Element>(call_.output, i, sum[i]);
           }
           outbox_.fill();
           for_each_peer(call_.team, [&](int to) ARLAB_INLINED_LAMBDA {
@@ -153,8 +153,8 @@ class TwoShot {
           outbox_.next();
         },
         [&](const Tile& tile) ARLAB_INLINED_LAMBDA {
-          const Eight<Number> own =
-              codec_.decode(codec_.encode(tile.load<Number>(call_.input), tile.at()), tile.at());
+          const Pack8<Element> own =
+              codec_.decode(codec_.encode(tile.load<Element>(call_.input), tile.at()), tile.at());
           const Encoded encoded =
               codec_.encode(sum_of(own, tile.at(), tile.slot_offset), tile.at());
           tile.store(call_.output, codec_.decode(encoded, tile.at()));
@@ -174,30 +174,31 @@ class TwoShot {
           call_, call_.chunk[owner], round,
           [&](const Batch& batch) ARLAB_INLINED_LAMBDA {
             Encoded encoded[kBatch];
-            Eight<Number> x[kBatch];
+            Pack8<Element> x[kBatch];
             load_batch(codec_, call_, slot, batch.count, encoded);
             decode_batch(codec_, encoded, batch.count, x);
 #pragma unroll
             for (int i = 0; i < kBatch; ++i) {
-              if (i < batch.count) batch.store<Number>(call_.output, i, x[i]);
+              if (i < batch.count) batch.store<Element>(call_.output, i, x[i]);
             }
           },
           [&](const Tile& tile) ARLAB_INLINED_LAMBDA {
-            tile.store(call_.output, receive<Number>(codec_, tile, slot));
+            tile.store(call_.output, receive<Element>(codec_, tile, slot));
           });
     });
   }
 
   /// The contributions to a tile of the own chunk, whose wires are at `offset` in the slots.
-  ARLAB_DEVICE Eight<Number> sum_of(const Eight<Number>& own, Position at, unsigned offset) const {
-    Eight<Number> sum;
+  ARLAB_DEVICE Pack8<Element> sum_of(const Pack8<Element>& own, Position at,
+                                     unsigned offset) const {
+    Pack8<Element> sum;
 #pragma unroll 1
     for (int from = 0; from < call_.team.layout.ranks; ++from) {
-      const Eight<Number> x =
+      const Pack8<Element> x =
           from == call_.team.rank
               ? own
               : codec_.decode(codec_.load(exchange_.incoming(from) + offset, at), at);
-      sum = add<Number, Codec::kClampsFp16Sums>(sum, x);
+      sum = add<Element, Codec::kClampsFp16Sums>(sum, x);
     }
     return sum;
   }
@@ -213,20 +214,20 @@ class TwoShot {
   const unsigned sums_at_;  // in a slot
 };
 
-template <class Codec, class Number>
+template <class Codec, class Element>
 __global__ void __launch_bounds__(kThreads, Codec::kTuning.resident_blocks)
     two_shot_kernel(ARLAB_KERNEL_PARAMETER Call call, ARLAB_KERNEL_PARAMETER Codec codec) {
   wait_for_kernel_before();
   ARLAB_SHARED_ARRAY(std::uint32_t, failed, 1);
   ARLAB_SHARED_ARRAY(OutboxMemory, memory, 1);
-  TwoShot<Codec, Number>(call, codec, failed[0], memory[0]).run();
+  TwoShot<Codec, Element>(call, codec, failed[0], memory[0]).run();
 }
 
 hipError_t launch_two_shot(const Call& call, const CodecChoice& codec, DType dtype,
                            hipStream_t stream) {
   return with_codec(codec, dtype,
-                    [&]<class Codec, class Number>(const Codec& device_codec, Number) {
-                      launch_behind(two_shot_kernel<Codec, Number>,
+                    [&]<class Codec, class Element>(const Codec& device_codec, Element) {
+                      launch_behind(two_shot_kernel<Codec, Element>,
                                     static_cast<unsigned>(call.blocks), stream, call, device_codec);
                     });
 }

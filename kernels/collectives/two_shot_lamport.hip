@@ -8,10 +8,10 @@ namespace {
 
 template <class Codec>
 struct TwoShotLamportMemory : LamportMemory<Codec> {
-  Words4 sum[LamportMemory<Codec>::kWords];  // of the own chunk, encoded
+  Uint4 sum[LamportMemory<Codec>::kWords];  // of the own chunk, encoded
 };
 
-template <class Codec, class Number>
+template <class Codec, class Element>
 class TwoShotLamport {
  public:
   ARLAB_DEVICE TwoShotLamport(const Call& call, const Codec& codec,
@@ -35,9 +35,9 @@ class TwoShotLamport {
     exchange_.send(0, owners, nullptr);
     exchange_.signal();
     if (!exchange_.receive(0, if_own)) return;
-    Eight<Number> mine;
+    Pack8<Element> mine;
     if (has_own) {
-      Eight<Number> sum[1];
+      Pack8<Element> sum[1];
       const auto wires = [&](int from) ARLAB_INLINED_LAMBDA { return exchange_.wire(from); };
       sum_batch<SumFrom::zero>(codec_, call_, wires, 1, sum);
       const Encoded encoded = codec_.encode(sum[0], Batch::at());
@@ -77,12 +77,12 @@ class TwoShotLamport {
 #pragma unroll 1
     for (int first = 0; first < call_.team.layout.ranks; first += kAtOnce) {
       const Tiles tiles = tiles_from(first);
-      Eight<Number> x[kAtOnce];
+      Pack8<Element> x[kAtOnce];
       Encoded encoded[kAtOnce];
 #pragma unroll
       for (int i = 0; i < kAtOnce; ++i) {
         x[i] = {};
-        if (tiles.used[i]) x[i] = tiles.tile[i].template load<Number>(call_.input);
+        if (tiles.used[i]) x[i] = tiles.tile[i].template load<Element>(call_.input);
       }
       encode_batch(codec_, x, kAtOnce, encoded);
 #pragma unroll
@@ -97,7 +97,7 @@ class TwoShotLamport {
     for (int first = 0; first < call_.team.layout.ranks; first += kAtOnce) {
       Tiles tiles = tiles_from(first);
       Encoded encoded[kAtOnce];
-      Eight<Number> x[kAtOnce];
+      Pack8<Element> x[kAtOnce];
 #pragma unroll
       for (int i = 0; i < kAtOnce; ++i) {
         tiles.used[i] = tiles.used[i] && first + i != call_.team.rank;
@@ -120,12 +120,12 @@ class TwoShotLamport {
   LamportExchange<Codec> exchange_;
 };
 
-template <class Codec, class Number>
+template <class Codec, class Element>
 __global__ void __launch_bounds__(kThreads, kLamportBlocks<Codec>)
     two_shot_lamport_kernel(ARLAB_KERNEL_PARAMETER Call call, ARLAB_KERNEL_PARAMETER Codec codec) {
   touch_parameter(call);
   ARLAB_SHARED_ARRAY(TwoShotLamportMemory<Codec>, memory, 1);
-  TwoShotLamport<Codec, Number>(call, codec, memory[0]).run();
+  TwoShotLamport<Codec, Element>(call, codec, memory[0]).run();
 }
 
 }  // namespace
@@ -134,9 +134,9 @@ hipError_t launch_two_shot_lamport(const Call& call, const CodecChoice& codec, D
                                    hipStream_t stream) {
   return with_codec(
       codec, dtype,
-      [&]<class Codec, class Number>([[maybe_unused]] const Codec& device_codec, Number) {
-        if constexpr (kWorksInLamportSlots<Codec, Number>) {
-          launch_behind(two_shot_lamport_kernel<Codec, Number>, static_cast<unsigned>(call.blocks),
+      [&]<class Codec, class Element>([[maybe_unused]] const Codec& device_codec, Element) {
+        if constexpr (kWorksInLamportSlots<Codec, Element>) {
+          launch_behind(two_shot_lamport_kernel<Codec, Element>, static_cast<unsigned>(call.blocks),
                         stream, call, device_codec);
         }
       });

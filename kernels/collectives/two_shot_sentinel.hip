@@ -55,11 +55,11 @@ struct TwoShotMemory : SentinelMemory {
   static constexpr unsigned kWireWords = static_cast<unsigned>(Codec::kTileBytes) / 16;
   static_assert(kWireWords * 16 == Codec::kTileBytes && Codec::kTileBytes <= kTwoShotWireBytes);
 
-  Words4 input[kParcels + kTiles][kThreads];
-  Words4 wire[kWires][kWireWords];
+  Uint4 input[kParcels + kTiles][kThreads];
+  Uint4 wire[kWires][kWireWords];
 };
 
-template <class Codec, class Number, unsigned kRanks>
+template <class Codec, class Element, unsigned kRanks>
 class TwoShotSentinel {
  public:
   ARLAB_DEVICE TwoShotSentinel(const Call& call, const Codec& codec,
@@ -140,7 +140,7 @@ class TwoShotSentinel {
 
  private:
   using Encoded = typename Codec::Encoded;
-  using Bits = typename Number::Bits;
+  using Bits = typename Element::Bits;
   static constexpr unsigned kTiles = TwoShotMemory<Codec, kRanks>::kTiles;
   static constexpr unsigned kParcels = TwoShotMemory<Codec, kRanks>::kParcels;
   static constexpr unsigned kParts = kParcels + kTiles;
@@ -192,7 +192,7 @@ class TwoShotSentinel {
     return number < whole_items_ || begin_of(number, part) < call_.chunk[owner(part)].end;
   }
 
-  ARLAB_DEVICE Words4* wire(unsigned number) const { return memory_.wire[number]; }
+  ARLAB_DEVICE Uint4* wire(unsigned number) const { return memory_.wire[number]; }
   ARLAB_DEVICE std::uint8_t* bytes(unsigned number) const {
     return reinterpret_cast<std::uint8_t*>(memory_.wire[number]);
   }
@@ -206,10 +206,10 @@ class TwoShotSentinel {
     return global_pointer(static_cast<const Bits*>(call_.input)) + begin_of(number, part) +
            thread_index() * kPerThread;
   }
-  ARLAB_DEVICE void store(std::uint32_t number, unsigned part, const Eight<Number>& x) const {
-    store_whole<Number>(global_pointer(static_cast<Bits*>(call_.output)) + begin_of(number, part) +
-                            thread_index() * kPerThread,
-                        x);
+  ARLAB_DEVICE void store(std::uint32_t number, unsigned part, const Pack8<Element>& x) const {
+    store_whole<Element>(global_pointer(static_cast<Bits*>(call_.output)) + begin_of(number, part) +
+                             thread_index() * kPerThread,
+                         x);
   }
 
   // ---- what a turn does
@@ -234,12 +234,12 @@ class TwoShotSentinel {
 #pragma unroll 1
       for (unsigned first = 0; first < kParts; first += kAtOnce) {
         const int count = kParts - first == 1 ? 1 : kAtOnce;
-        Eight<Number> x[kAtOnce];
+        Pack8<Element> x[kAtOnce];
         Encoded encoded[kAtOnce];
 #pragma unroll
         for (int i = 0; i < kAtOnce; ++i) {
           if (i >= count) continue;
-          const Words4 words =
+          const Uint4 words =
               load_128(&memory_.input[first + static_cast<unsigned>(i)][thread_index()]);
 #pragma unroll
           for (int j = 0; j < 4; ++j) x[i].word[j] = words.word[j];
@@ -256,13 +256,13 @@ class TwoShotSentinel {
       for (unsigned part = 0; part < kParts; ++part) {
         const Tile tile = tile_of(number, part);
         if (tile.elements == 0) continue;
-        arlab::kernels::send(codec_, tile, tile.load<Number>(call_.input), wire_of_part(part));
+        arlab::kernels::send(codec_, tile, tile.load<Element>(call_.input), wire_of_part(part));
       }
     }
   }
 
   static constexpr unsigned kWordsOfThread = (kParcels * kWireWords + kThreads - 1) / kThreads;
-  using Read = Words4[kWordsOfThread];
+  using Read = Uint4[kWordsOfThread];
 
   /// Where the words of 16 bytes are that this thread sends and reads: of the parcels to, and from,
   /// each of the other ranks.
@@ -307,7 +307,7 @@ class TwoShotSentinel {
   ARLAB_DEVICE void begin_to_read(std::uint32_t number, unsigned wires, Read& read) const {
     const std::uint32_t slot = slot_at(number, wires);
     for_each_word([&](unsigned i, unsigned, unsigned)
-                      ARLAB_INLINED_LAMBDA { read[i] = load_words(from_[i] + slot); });
+                      ARLAB_INLINED_LAMBDA { read[i] = load_relaxed_v4(from_[i] + slot); });
   }
   /// own_parts: what is read are contributions, to them.
   ARLAB_DEVICE void read(std::uint32_t number, unsigned wires, bool own_parts, unsigned to,
@@ -339,7 +339,7 @@ class TwoShotSentinel {
     };
     if (number < whole_items_) {
       const auto count = static_cast<int>(kTiles);
-      Eight<Number> sum[kAtOnce];
+      Pack8<Element> sum[kAtOnce];
       Encoded encoded[kAtOnce];
       sum_batch<SumFrom::zero>(codec_, call_, wires, count, sum);
       encode_batch(codec_, sum, count, encoded);
@@ -360,7 +360,7 @@ class TwoShotSentinel {
         const Tile tile = tile_of(number, part);
         if (tile.elements == 0) continue;
         const Encoded encoded = codec_.encode(
-            sum_tile<SumFrom::zero, Number>(
+            sum_tile<SumFrom::zero, Element>(
                 codec_, call_, wires, part * static_cast<unsigned>(Codec::kTileBytes), tile.at()),
             tile.at());
         codec_.store(encoded, bytes(own_sums() + part), tile.at());
@@ -375,7 +375,7 @@ class TwoShotSentinel {
       for (unsigned first = 0; first < kParcels; first += kAtOnce) {
         const int count = kParcels - first == 1 ? 1 : kAtOnce;
         Encoded encoded[kAtOnce];
-        Eight<Number> x[kAtOnce];
+        Pack8<Element> x[kAtOnce];
         load_batch(codec_, call_, bytes(sums() + first), count, encoded);
         decode_batch(codec_, encoded, count, x);
 #pragma unroll
@@ -389,7 +389,7 @@ class TwoShotSentinel {
         const Tile tile = tile_of(number, kTiles + parcel);
         if (tile.elements == 0) continue;
         tile.store(call_.output,
-                   arlab::kernels::receive<Number>(codec_, tile, bytes(sums() + parcel)));
+                   arlab::kernels::receive<Element>(codec_, tile, bytes(sums() + parcel)));
       }
     }
   }
@@ -406,13 +406,13 @@ class TwoShotSentinel {
   std::uint8_t* from_[kWordsOfThread];
 };
 
-template <class Codec, class Number, unsigned kRanks>
+template <class Codec, class Element, unsigned kRanks>
 __global__ void __launch_bounds__(kThreads, Codec::kTuning.resident_blocks)
     two_shot_sentinel_kernel(ARLAB_KERNEL_PARAMETER Call call, ARLAB_KERNEL_PARAMETER Codec codec) {
   wait_for_kernel_before();
   using Memory = TwoShotMemory<Codec, kRanks>;
   ARLAB_SHARED_ARRAY(Memory, memory, 1);
-  TwoShotSentinel<Codec, Number, kRanks>(call, codec, memory[0]).run();
+  TwoShotSentinel<Codec, Element, kRanks>(call, codec, memory[0]).run();
 }
 
 }  // namespace
@@ -421,19 +421,19 @@ hipError_t launch_two_shot_sentinel(const Call& call, const CodecChoice& codec, 
                                     hipStream_t stream) {
   return with_codec(
       codec, dtype,
-      [&]<class Codec, class Number>([[maybe_unused]] const Codec& device_codec, Number) {
-        if constexpr (kTwoShotWorksWithSentinels<Codec, Number>) {
+      [&]<class Codec, class Element>([[maybe_unused]] const Codec& device_codec, Element) {
+        if constexpr (kTwoShotWorksWithSentinels<Codec, Element>) {
           const auto launch = [&](auto* kernel) {
             launch_behind(kernel, static_cast<unsigned>(call.blocks), stream, call, device_codec);
           };
           static_assert(kMostSentinelRanks == 4);
           switch (call.team.layout.ranks) {
             case 2:
-              return launch(two_shot_sentinel_kernel<Codec, Number, 2>);
+              return launch(two_shot_sentinel_kernel<Codec, Element, 2>);
             case 3:
-              return launch(two_shot_sentinel_kernel<Codec, Number, 3>);
+              return launch(two_shot_sentinel_kernel<Codec, Element, 3>);
             default:
-              return launch(two_shot_sentinel_kernel<Codec, Number, 4>);
+              return launch(two_shot_sentinel_kernel<Codec, Element, 4>);
           }
         }
       });

@@ -9,7 +9,7 @@
 namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {
 
-template <class Codec, class Number>
+template <class Codec, class Element>
 class TwoShotSmall {
  public:
   ARLAB_DEVICE TwoShotSmall(const Call& call, const Codec& codec, std::uint32_t& failed,
@@ -24,10 +24,10 @@ class TwoShotSmall {
     contribute();
     exchange_.signal();
     Tile tile{};
-    Eight<Number> own;
+    Pack8<Element> own;
     const bool has_own = tile_at(call_, call_.chunk[call_.team.rank], 0, 0, tile);
     if (has_own) {  // while the signal is under way
-      const Encoded encoded = codec_.encode(tile.load<Number>(call_.input), Batch::at());
+      const Encoded encoded = codec_.encode(tile.load<Element>(call_.input), Batch::at());
       own = codec_.decode(encoded, Batch::at());
     }
     if (!exchange_.wait()) return;
@@ -60,11 +60,11 @@ class TwoShotSmall {
   ARLAB_DEVICE void contribute() {
     const auto of_owners = [&](const Peers<kBatch>& owners) ARLAB_INLINED_LAMBDA {
       const OwnersTiles tiles = tiles_of(owners);
-      Eight<Number> x[kBatch];
+      Pack8<Element> x[kBatch];
       Encoded encoded[kBatch];
 #pragma unroll
       for (int i = 0; i < kBatch; ++i) {
-        if (tiles.used[i]) x[i] = tiles.tile[i].template load<Number>(call_.input);
+        if (tiles.used[i]) x[i] = tiles.tile[i].template load<Element>(call_.input);
       }
       encode_batch(codec_, x, owners.count, encoded);
       outbox_.put(encoded, owners.count);
@@ -80,8 +80,8 @@ class TwoShotSmall {
     for_each_peers<kBatch>(call_.team, kBatch, of_owners);
   }
 
-  ARLAB_DEVICE void reduce(const Tile& tile, const Eight<Number>& own) {
-    const Eight<Number> sum =
+  ARLAB_DEVICE void reduce(const Tile& tile, const Pack8<Element>& own) {
+    const Pack8<Element> sum =
         small_sum<SumFrom::zero>(codec_, exchange_, call_.team.layout.ranks, call_.team.rank, own);
     const Encoded encoded = codec_.encode(sum, Batch::at());
     outbox_.put(0, encoded, Batch::at());
@@ -97,7 +97,7 @@ class TwoShotSmall {
     const auto of_owners = [&](const Peers<kBatch>& owners) ARLAB_INLINED_LAMBDA {
       const OwnersTiles tiles = tiles_of(owners);
       Encoded encoded[kBatch];
-      Eight<Number> x[kBatch];
+      Pack8<Element> x[kBatch];
 #pragma unroll
       for (int i = 0; i < kBatch; ++i) {
         if (i < owners.count) {
@@ -120,20 +120,20 @@ class TwoShotSmall {
   const unsigned sums_at_;  // in a slot
 };
 
-template <class Codec, class Number>
+template <class Codec, class Element>
 __global__ void __launch_bounds__(kThreads, Codec::kTuning.resident_blocks)
     two_shot_small_kernel(ARLAB_KERNEL_PARAMETER Call call, ARLAB_KERNEL_PARAMETER Codec codec) {
   wait_for_kernel_before();
   ARLAB_SHARED_ARRAY(std::uint32_t, failed, 1);
   ARLAB_SHARED_ARRAY(OutboxMemory, memory, 1);
-  TwoShotSmall<Codec, Number>(call, codec, failed[0], memory[0]).run();
+  TwoShotSmall<Codec, Element>(call, codec, failed[0], memory[0]).run();
 }
 
 hipError_t launch_two_shot_small(const Call& call, const CodecChoice& codec, DType dtype,
                                  hipStream_t stream) {
   return with_small_codec(
-      codec, dtype, [&]<class Codec, class Number>(const Codec& device_codec, Number) {
-        launch_behind(two_shot_small_kernel<Codec, Number>, static_cast<unsigned>(call.blocks),
+      codec, dtype, [&]<class Codec, class Element>(const Codec& device_codec, Element) {
+        launch_behind(two_shot_small_kernel<Codec, Element>, static_cast<unsigned>(call.blocks),
                       stream, call, device_codec);
       });
 }

@@ -47,34 +47,34 @@ ARLAB_DEVICE Extremes combined_in_block(const Extremes& own, ExtremesMemory& mem
                         [](float a, float b) { return a > b ? a : b; })};
 }
 
-template <class Number>
-ARLAB_DEVICE float value_at(const typename Number::Bits* values, std::size_t i) {
+template <class Element>
+ARLAB_DEVICE float value_at(const typename Element::Bits* values, std::size_t i) {
   if constexpr (sizeof(values[0]) == 4) {
     return values[i];
   } else {
-    return Number::to_float(values[i]);
+    return Element::to_float(values[i]);
   }
 }
 
 /// A block for each row.
-template <class Number>
+template <class Element>
 __global__ void __launch_bounds__(kThreads)
-    extremes_kernel(const typename Number::Bits* values, std::size_t columns, Extremes* extremes) {
+    extremes_kernel(const typename Element::Bits* values, std::size_t columns, Extremes* extremes) {
   ARLAB_SHARED_ARRAY(ExtremesMemory, memory, 1);
-  const typename Number::Bits* const row = values + blockIdx.x * columns;
+  const typename Element::Bits* const row = values + blockIdx.x * columns;
   Extremes own;
 #pragma unroll 1
   for (std::size_t i = thread_index(); i < columns; i += kThreads) {
-    own.add(value_at<Number>(row, i));
+    own.add(value_at<Element>(row, i));
   }
   const Extremes all = combined_in_block(own, memory[0]);
   if (thread_index() == 0) extremes[blockIdx.x] = all;
 }
 
 /// Likewise.
-template <class Number>
+template <class Element>
 __global__ void __launch_bounds__(kThreads)
-    quantize_kernel(const typename Number::Bits* values, std::size_t rows, std::size_t columns,
+    quantize_kernel(const typename Element::Bits* values, std::size_t rows, std::size_t columns,
                     Int8Rule rule, const Extremes* extremes, std::int8_t* codes, Int8Scale* scales,
                     std::int32_t* sums) {
   ARLAB_SHARED_ARRAY(ExtremesMemory, memory, 1);
@@ -94,7 +94,7 @@ __global__ void __launch_bounds__(kThreads)
   for (std::size_t i = thread_index(); i < row_bytes; i += kThreads) {
     std::int8_t code = 0;
     if (i < columns) {
-      code = int8_code(value_at<Number>(values, row * columns + i), scale, rule.asymmetric);
+      code = int8_code(value_at<Element>(values, row * columns + i), scale, rule.asymmetric);
     }
     codes[row * row_bytes + i] = code;
     own_sum += code;
@@ -125,18 +125,18 @@ ARLAB_DEVICE void load_tile(const std::int8_t* codes, std::size_t first, std::si
                             std::uint32_t (&tile)[kSide][kWords + 1]) {
   const unsigned row = thread_index() / 4;
   const unsigned word = thread_index() % 4 * 4;
-  Words4 words = {};
+  Uint4 words = {};
   if (first + row < rows) words = load_128(codes + (first + row) * row_bytes + at + word * 4);
 #pragma unroll
   for (unsigned i = 0; i < 4; ++i) tile[row][word + i] = words.word[i];
 }
 
-template <class Number>
+template <class Element>
 __global__ void __launch_bounds__(kThreads)
     linear_int8_kernel(const std::int8_t* x, const Int8Scale* x_scales, const std::int32_t* x_sums,
                        std::size_t tokens, const std::int8_t* w, const Int8Scale* w_scales,
                        const std::int32_t* w_sums, std::size_t outputs, std::size_t inputs,
-                       typename Number::Bits* y) {
+                       typename Element::Bits* y) {
   ARLAB_SHARED_ARRAY(TileMemory, memory, 1);
   const std::size_t first_token = std::size_t{blockIdx.x} * kSide;
   const std::size_t first_output = std::size_t{blockIdx.y} * kSide;
@@ -182,7 +182,8 @@ __global__ void __launch_bounds__(kThreads)
       if constexpr (sizeof(y[0]) == 4) {
         y[token * outputs + output] = value;
       } else {
-        y[token * outputs + output] = static_cast<typename Number::Bits>(Number::from_float(value));
+        y[token * outputs + output] =
+            static_cast<typename Element::Bits>(Element::from_float(value));
       }
     }
   }
@@ -207,11 +208,11 @@ hipError_t launch_quantize_int8(DType dtype, const void* values, std::size_t row
                                 std::size_t columns, const Int8Rule& rule, Extremes* extremes,
                                 const DeviceInt8& to, hipStream_t stream) {
   const dim3 blocks(static_cast<unsigned>(rows));
-  return with_number(dtype, [&]<class Number>(Number) {
-    const auto* const of_number = static_cast<const typename Number::Bits*>(values);
-    hipLaunchKernelGGL(extremes_kernel<Number>, blocks, dim3(kThreads), 0, stream, of_number,
+  return with_number(dtype, [&]<class Element>(Element) {
+    const auto* const of_number = static_cast<const typename Element::Bits*>(values);
+    hipLaunchKernelGGL(extremes_kernel<Element>, blocks, dim3(kThreads), 0, stream, of_number,
                        columns, extremes);
-    hipLaunchKernelGGL(quantize_kernel<Number>, blocks, dim3(kThreads), 0, stream, of_number, rows,
+    hipLaunchKernelGGL(quantize_kernel<Element>, blocks, dim3(kThreads), 0, stream, of_number, rows,
                        columns, rule, extremes, to.codes, to.scales, to.sums);
   });
 }
@@ -221,10 +222,10 @@ hipError_t launch_linear_int8(const DeviceInt8& x, std::size_t tokens, const Dev
                               hipStream_t stream) {
   const dim3 blocks(static_cast<unsigned>((tokens + kSide - 1) / kSide),
                     static_cast<unsigned>((outputs + kSide - 1) / kSide));
-  return with_number(dtype, [&]<class Number>(Number) {
-    hipLaunchKernelGGL(linear_int8_kernel<Number>, blocks, dim3(kThreads), 0, stream, x.codes,
+  return with_number(dtype, [&]<class Element>(Element) {
+    hipLaunchKernelGGL(linear_int8_kernel<Element>, blocks, dim3(kThreads), 0, stream, x.codes,
                        x.scales, x.sums, tokens, w.codes, w.scales, w.sums, outputs, inputs,
-                       static_cast<typename Number::Bits*>(y));
+                       static_cast<typename Element::Bits*>(y));
   });
 }
 

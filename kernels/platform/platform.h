@@ -163,7 +163,7 @@ ARLAB_DEVICE T* global_pointer(T* pointer) {
 #endif
 }
 
-struct alignas(16) Words4 {
+struct alignas(16) Uint4 {
   std::uint32_t word[4];
 };
 
@@ -172,39 +172,39 @@ using NativeWords4 = std::uint32_t __attribute__((ext_vector_type(4)));
 #endif
 
 /// `address` must be a multiple of 16.
-ARLAB_DEVICE Words4 load_128(const void* address) {
+ARLAB_DEVICE Uint4 load_128(const void* address) {
 #if defined(__HIP_PLATFORM_AMD__)
-  return __builtin_bit_cast(Words4, *static_cast<const NativeWords4*>(address));
+  return __builtin_bit_cast(Uint4, *static_cast<const NativeWords4*>(address));
 #else
 #if defined(__HIP_PLATFORM_HOST__)
   emulator::require_aligned(address, 16);
 #endif
-  return *static_cast<const Words4*>(address);
+  return *static_cast<const Uint4*>(address);
 #endif
 }
-ARLAB_DEVICE void store_128(void* address, Words4 words) {
+ARLAB_DEVICE void store_128(void* address, Uint4 words) {
 #if defined(__HIP_PLATFORM_AMD__)
   *static_cast<NativeWords4*>(address) = __builtin_bit_cast(NativeWords4, words);
 #else
 #if defined(__HIP_PLATFORM_HOST__)
   emulator::require_aligned(address, 16);
 #endif
-  *static_cast<Words4*>(address) = words;
+  *static_cast<Uint4*>(address) = words;
 #endif
 }
 
 /// As above, of data that is used once: it takes less room in caches.
-ARLAB_DEVICE Words4 load_128_once(const void* address) {
+ARLAB_DEVICE Uint4 load_128_once(const void* address) {
 #if defined(__HIP_PLATFORM_AMD__)
-  return __builtin_bit_cast(Words4,
+  return __builtin_bit_cast(Uint4,
                             __builtin_nontemporal_load(static_cast<const NativeWords4*>(address)));
 #elif defined(__HIP_PLATFORM_NVIDIA__)
-  return __builtin_bit_cast(Words4, __ldcs(static_cast<const uint4*>(address)));
+  return __builtin_bit_cast(Uint4, __ldcs(static_cast<const uint4*>(address)));
 #else
   return load_128(address);
 #endif
 }
-ARLAB_DEVICE void store_128_once(void* address, Words4 words) {
+ARLAB_DEVICE void store_128_once(void* address, Uint4 words) {
 #if defined(__HIP_PLATFORM_AMD__)
   __builtin_nontemporal_store(__builtin_bit_cast(NativeWords4, words),
                               static_cast<NativeWords4*>(address));
@@ -217,8 +217,8 @@ ARLAB_DEVICE void store_128_once(void* address, Words4 words) {
 
 /// Words that another GPU may store or look at meanwhile: each is seen whole, old or new, in any
 /// order. `address` must be a multiple of 16.
-ARLAB_DEVICE Words4 load_words(const void* address) {
-  Words4 words;
+ARLAB_DEVICE Uint4 load_relaxed_v4(const void* address) {
+  Uint4 words;
 #if defined(__CUDA_ARCH__)
   asm volatile("ld.relaxed.sys.global.v4.u32 {%0, %1, %2, %3}, [%4];"
                : "=r"(words.word[0]), "=r"(words.word[1]), "=r"(words.word[2]), "=r"(words.word[3])
@@ -232,7 +232,7 @@ ARLAB_DEVICE Words4 load_words(const void* address) {
 #endif
   return words;
 }
-ARLAB_DEVICE void store_words(void* address, Words4 words) {
+ARLAB_DEVICE void store_relaxed_v4(void* address, Uint4 words) {
 #if defined(__CUDA_ARCH__)
   asm volatile("st.relaxed.sys.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(address),
                "r"(words.word[0]), "r"(words.word[1]), "r"(words.word[2]), "r"(words.word[3])
@@ -256,7 +256,7 @@ ARLAB_DEVICE void store_words(void* address, Words4 words) {
 
 /// Starts a copy of 16 bytes from global to shared memory, for this thread only, of the group that
 /// its next commit_fetches() ends.
-ARLAB_DEVICE void fetch_128([[maybe_unused]] Words4* shared, [[maybe_unused]] const void* global) {
+ARLAB_DEVICE void fetch_128([[maybe_unused]] Uint4* shared, [[maybe_unused]] const void* global) {
 #if defined(__CUDA_ARCH__)
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(
                    static_cast<unsigned>(__cvta_generic_to_shared(shared))),

@@ -74,13 +74,13 @@ CodecTraits traits_of(const CodecChoice& codec, DType dtype) {
   if (const FormatKernels* format = format_kernels(codec)) {
     return {.tuning = format->tuning(), .programs_only = true};
   }
-  (void)with_codec(codec, dtype, [&]<class Codec, class Number>(const Codec&, Number) {
-    static_assert(DeviceCodec<Codec, Number>);
+  (void)with_codec(codec, dtype, [&]<class Codec, class Element>(const Codec&, Element) {
+    static_assert(DeviceCodec<Codec, Element>);
     traits.tuning = Codec::kTuning;
-    if constexpr (kWorksInLamportSlots<Codec, Number>)
+    if constexpr (kWorksInLamportSlots<Codec, Element>)
       traits.lamport_blocks = kLamportBlocks<Codec>;
-    traits.one_shot_sentinel = kOneShotWorksWithSentinels<Codec, Number>;
-    traits.two_shot_sentinel = kTwoShotWorksWithSentinels<Codec, Number>;
+    traits.one_shot_sentinel = kOneShotWorksWithSentinels<Codec, Element>;
+    traits.two_shot_sentinel = kTwoShotWorksWithSentinels<Codec, Element>;
   });
   return traits;
 }

@@ -11,7 +11,7 @@ inline namespace ARLAB_PLATFORM {
 
 /// What a block does with the tiles that it has of a step's chunk: with whole ones several at a
 /// time, where the codec has batches, and with the others one by one.
-template <class Codec, class Number>
+template <class Codec, class Element>
 class StepRunner {
  public:
   ARLAB_DEVICE StepRunner(const ProgramCall& call, const Codec& codec, const ProgramRunner& runner,
@@ -55,9 +55,9 @@ class StepRunner {
     return there;
   }
   /// What this kernel has written is not for loads that may go past what it has written.
-  ARLAB_DEVICE Eight<Number> load_sum(std::size_t begin, std::size_t count) const {
-    const auto* output = global_pointer(static_cast<const typename Number::Bits*>(call_.output));
-    return load_elements<Number>(output + begin + thread_index() * kPerThread, count);
+  ARLAB_DEVICE Pack8<Element> load_sum(std::size_t begin, std::size_t count) const {
+    const auto* output = global_pointer(static_cast<const typename Element::Bits*>(call_.output));
+    return load_elements<Element>(output + begin + thread_index() * kPerThread, count);
   }
 
   ARLAB_DEVICE void pass_on(const Step& step, unsigned offset, unsigned bytes) const {
@@ -68,7 +68,7 @@ class StepRunner {
   }
 
   ARLAB_DEVICE void load(const Step& step, Operand from, const Batch& batch,
-                         Eight<Number> (&x)[kBatch]) const {
+                         Pack8<Element> (&x)[kBatch]) const {
     if (from.source() == Operand::wire) {
       Encoded encoded[kBatch];
       load_batch(codec_, call_, runner_.incoming(from), batch.count, encoded);
@@ -80,31 +80,31 @@ class StepRunner {
 #pragma unroll
     for (int i = 0; i < kBatch; ++i) {
       if (i >= batch.count) continue;
-      x[i] = is_input ? batch.load<Number>(call_.input, i)
+      x[i] = is_input ? batch.load<Element>(call_.input, i)
                       : load_sum(there.begin + static_cast<unsigned>(i) * there.stride, kPerThread);
     }
   }
   ARLAB_DEVICE void work_on(const Step& step, const Batch& batch) {
-    Eight<Number> sum[kBatch];
+    Pack8<Element> sum[kBatch];
     int number = 0;
     bool begins = !step.from_zero;
     if (begins && operand(step, 0).source() == Operand::input) {
       // Nothing waits for it before the other operands are on their way, too.
 #pragma unroll
       for (int i = 0; i < kBatch; ++i) {
-        if (i < batch.count) sum[i] = batch.load<Number>(call_.input, i);
+        if (i < batch.count) sum[i] = batch.load<Element>(call_.input, i);
       }
       begins = false;
       ++number;
     }
 #pragma unroll 1
     for (; number < step.operands; ++number) {
-      Eight<Number> x[kBatch];
+      Pack8<Element> x[kBatch];
       load(step, operand(step, number), batch, x);
 #pragma unroll
       for (int i = 0; i < kBatch; ++i) {
         if (i >= batch.count) continue;
-        sum[i] = begins ? x[i] : add<Number, Codec::kClampsFp16Sums>(sum[i], x[i]);
+        sum[i] = begins ? x[i] : add<Element, Codec::kClampsFp16Sums>(sum[i], x[i]);
       }
       begins = false;
     }
@@ -122,37 +122,37 @@ class StepRunner {
     decode_batch(codec_, encoded, batch.count, sum);
     store(there, sum);
   }
-  ARLAB_DEVICE void store(const Batch& batch, const Eight<Number> (&x)[kBatch]) const {
+  ARLAB_DEVICE void store(const Batch& batch, const Pack8<Element> (&x)[kBatch]) const {
 #pragma unroll
     for (int i = 0; i < kBatch; ++i) {
       if (i < batch.count) batch.store(call_.output, i, x[i]);
     }
   }
 
-  ARLAB_DEVICE Eight<Number> load(const Step& step, Operand from, const Tile& tile) const {
+  ARLAB_DEVICE Pack8<Element> load(const Step& step, Operand from, const Tile& tile) const {
     if (from.source() == Operand::wire) {
-      return receive<Number>(codec_, tile, runner_.incoming(from));
+      return receive<Element>(codec_, tile, runner_.incoming(from));
     }
-    if (from.source() == Operand::input) return tile.load<Number>(call_.input);
+    if (from.source() == Operand::input) return tile.load<Element>(call_.input);
     return load_sum(in_chunk(step, from.index(), tile).begin, tile.at().count());
   }
   ARLAB_DEVICE void work_on(const Step& step, const Tile& tile) {
-    Eight<Number> sum;
+    Pack8<Element> sum;
     int number = 0;
     if (!step.from_zero) sum = load(step, operand(step, number++), tile);
 #pragma unroll 1
     for (; number < step.operands; ++number) {
-      sum = add<Number, Codec::kClampsFp16Sums>(sum, load(step, operand(step, number), tile));
+      sum = add<Element, Codec::kClampsFp16Sums>(sum, load(step, operand(step, number), tile));
     }
     const Tile there = in_chunk(step, step.place, tile);
-    if (step.stores_sum) there.store<Number>(call_.output, sum);
+    if (step.stores_sum) there.store<Element>(call_.output, sum);
     if (!step.encodes) return;
     const Encoded encoded = codec_.encode(sum, tile.at());
     runner_.for_each_receiver(step, [&](std::uint8_t* slot) ARLAB_INLINED_LAMBDA {
       codec_.store(encoded, slot + tile.slot_offset, tile.at());
     });
     if (step.stores_decoded) {
-      there.store<Number>(call_.output, codec_.decode(encoded, tile.at()));
+      there.store<Element>(call_.output, codec_.decode(encoded, tile.at()));
     }
   }
 
@@ -162,21 +162,21 @@ class StepRunner {
   Outbox<Codec, ProgramCall> outbox_;
 };
 
-template <class Codec, class Number>
+template <class Codec, class Element>
 __global__ void __launch_bounds__(kThreads, Codec::kTuning.resident_blocks)
     program_kernel(ARLAB_KERNEL_PARAMETER ProgramCall call, ARLAB_KERNEL_PARAMETER Codec codec) {
   wait_for_kernel_before();
   ARLAB_SHARED_ARRAY(std::uint32_t, failed, 1);
   ARLAB_SHARED_ARRAY(OutboxMemory, memory, 1);
   ProgramRunner runner(call, failed[0]);
-  StepRunner<Codec, Number> steps(call, codec, runner, memory[0]);
+  StepRunner<Codec, Element> steps(call, codec, runner, memory[0]);
   runner.run([&](int number, int round)
                  ARLAB_INLINED_LAMBDA { steps.run(call.program.step[number], round); });
 }
 
-template <class Codec, class Number>
-void launch_program_of(const Codec& codec, Number, const ProgramCall& call, hipStream_t stream) {
-  launch_behind(program_kernel<Codec, Number>, static_cast<unsigned>(call.blocks), stream, call,
+template <class Codec, class Element>
+void launch_program_of(const Codec& codec, Element, const ProgramCall& call, hipStream_t stream) {
+  launch_behind(program_kernel<Codec, Element>, static_cast<unsigned>(call.blocks), stream, call,
                 codec);
 }
 

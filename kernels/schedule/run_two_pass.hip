@@ -45,11 +45,11 @@ ARLAB_DEVICE void for_each_message_tile(const ProgramCall& call, const Codec& co
 
 }  // namespace
 
-template <class Codec, class Number>
+template <class Codec, class Element>
 __global__ void __launch_bounds__(kThreads)
     two_pass_program_kernel(ARLAB_KERNEL_PARAMETER ProgramCall call,
                             ARLAB_KERNEL_PARAMETER Codec codec) {
-  using Bits = typename Number::Bits;
+  using Bits = typename Element::Bits;
   ARLAB_SHARED_ARRAY(std::uint32_t, failed, 1);
   ARLAB_SHARED_ARRAY(float, shared, kTile);
   ProgramRunner runner(call, failed[0]);
@@ -79,7 +79,7 @@ __global__ void __launch_bounds__(kThreads)
         return;
       }
       if (step.encodes) {
-        const MessageElements<Codec, Number> message{elements_of(operands[0]), chunk.size()};
+        const MessageElements<Codec, Element> message{elements_of(operands[0]), chunk.size()};
         const auto encoded = encode_tile(codec, message, statistics, tile.begin, shared);
         runner.for_each_receiver(step, [&](std::uint8_t* slot) {
           std::uint8_t* wire = slot + tile.offset(call, tile.begin);
@@ -89,30 +89,30 @@ __global__ void __launch_bounds__(kThreads)
         return;
       }
       const Position at{chunk.size(), tile.begin + mine};
-      Eight<Number> sum;
+      Pack8<Element> sum;
 #pragma unroll 1
       for (int i = 0; i < step.operands; ++i) {
-        Eight<Number> x;
+        Pack8<Element> x;
         if (operands[i].source() == Operand::wire) {
           auto* slot = const_cast<std::uint8_t*>(runner.incoming(operands[i]));
-          x = decode_tile<Number>(codec, chunk.size(), tile.begin, shared, [&](std::size_t begin) {
+          x = decode_tile<Element>(codec, chunk.size(), tile.begin, shared, [&](std::size_t begin) {
             return TileWire<Codec>{codec, slot + tile.offset(call, begin), chunk.size(), begin};
           });
         } else {
-          x = load_elements<Number>(elements_of(operands[i]) + at.first, at.count());
+          x = load_elements<Element>(elements_of(operands[i]) + at.first, at.count());
         }
-        sum = i == 0 && !step.from_zero ? x : add<Number, Codec::kClampsFp16Sums>(sum, x);
+        sum = i == 0 && !step.from_zero ? x : add<Element, Codec::kClampsFp16Sums>(sum, x);
       }
       auto* output = global_pointer(static_cast<Bits*>(call.output)) + call.chunk[step.place].begin;
-      store_elements<Number>(output + at.first, sum, at.count());
+      store_elements<Element>(output + at.first, sum, at.count());
     });
   });
 }
 
 hipError_t launch_program(const ProgramCall& call, const TwoPassChoice& codec, DType dtype,
                           hipStream_t stream) {
-  with_two_pass(codec, dtype, [&]<class Codec, class Number>(const Codec& c, Number) {
-    hipLaunchKernelGGL(HIP_KERNEL_NAME(two_pass_program_kernel<Codec, Number>),
+  with_two_pass(codec, dtype, [&]<class Codec, class Element>(const Codec& c, Element) {
+    hipLaunchKernelGGL(HIP_KERNEL_NAME(two_pass_program_kernel<Codec, Element>),
                        dim3(static_cast<unsigned>(call.blocks)), dim3(kThreads), 0, stream, call,
                        c);
   });
@@ -121,7 +121,7 @@ hipError_t launch_program(const ProgramCall& call, const TwoPassChoice& codec, D
 
 MessageTiles message_tiles(const TwoPassChoice& codec, DType dtype, std::size_t elements) {
   MessageTiles result{};
-  with_two_pass(codec, dtype, [&]<class Codec, class Number>(const Codec& c, Number) {
+  with_two_pass(codec, dtype, [&]<class Codec, class Element>(const Codec& c, Element) {
     const std::size_t codes = codes_of(c, elements);
     result.per_unit = static_cast<int>(std::max<std::size_t>(c.transform() / kTile, 1));
     result.bytes = TileWire<Codec>::bytes(c, elements);

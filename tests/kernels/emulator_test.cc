@@ -128,8 +128,8 @@ __global__ void number_kernel(std::uint32_t* out) {
   if (threadIdx.x == 0) atomic_add(out, 1);
 }
 
-__global__ void fetch_kernel(Words4* from, std::uint32_t* out) {
-  ARLAB_SHARED_ARRAY(Words4, to, 2);
+__global__ void fetch_kernel(Uint4* from, std::uint32_t* out) {
+  ARLAB_SHARED_ARRAY(Uint4, to, 2);
   to[0].word[0] = to[1].word[0] = 1;
   for (int i = 0; i < 2; ++i) {
     fetch_128(&to[i], &from[i]);
@@ -145,7 +145,7 @@ __global__ void fetch_kernel(Words4* from, std::uint32_t* out) {
 }
 
 TEST_F(Emulator, FetchesEndWhenTheyAreWaitedFor) {
-  Words4 from[2] = {{{2}}, {{3}}};
+  Uint4 from[2] = {{{2}}, {{3}}};
   std::vector<std::uint32_t> out(4);
   hipLaunchKernelGGL(fetch_kernel, dim3(1), dim3(1), 0, nullptr, from, out.data());
   ASSERT_EQ(hipDeviceSynchronize(), hipSuccess);
@@ -246,7 +246,7 @@ TEST_F(Emulator, ReportsAShuffleWithALaneThatHasEnded) {
   expect_failure("a shuffle reads a lane that has ended");
 }
 
-__global__ void misaligned_kernel(std::uint8_t* at) { store_128(at + 4, Words4{}); }
+__global__ void misaligned_kernel(std::uint8_t* at) { store_128(at + 4, Uint4{}); }
 
 TEST_F(Emulator, ReportsAMisalignedAccess) {
   alignas(16) std::uint8_t memory[32] = {};

@@ -15,12 +15,12 @@ namespace {
 
 /// A matrix where kernels have it, in memory that the emulated device shares.
 struct OnDevice {
-  std::vector<Words4> codes;  // for their alignment
+  std::vector<Uint4> codes;  // for their alignment
   std::vector<Int8Scale> scales;
   std::vector<std::int32_t> sums;
 
   explicit OnDevice(std::size_t rows, std::size_t columns)
-      : codes(rows * int8_row_bytes(columns) / sizeof(Words4)), scales(rows), sums(rows) {}
+      : codes(rows * int8_row_bytes(columns) / sizeof(Uint4)), scales(rows), sums(rows) {}
   DeviceInt8 memory() {
     return {reinterpret_cast<std::int8_t*>(codes.data()), scales.data(), sums.data()};
   }

@@ -246,7 +246,7 @@ struct AnyBit : Format {
     const auto pair = [&](std::size_t i) ARLAB_INLINED_LAMBDA {
       std::uint32_t codes = low_halves(code[i], code[i + 4]);
       if constexpr (!kSaturates) codes = max_s16x2(codes, 0);
-      return min_s16x2(codes, both((1u << bits) - 1));
+      return min_s16x2(codes, splat((1u << bits) - 1));
     };
     e.codes.even = pair(0) | pair(2) << 8;
     e.codes.odd = pair(1) | pair(3) << 8;
@@ -449,15 +449,15 @@ struct AnyBit : Format {
     const auto first =
         static_cast<std::uint32_t>(group_size().index_in_group(thread_index() * kPerThread));
     // Keys: twice the index, and the sign, which zeros may have; the least is the first.
-    constexpr std::uint32_t kNone = both(0x4000);
+    constexpr std::uint32_t kNone = splat(0x4000);
     const std::uint32_t least = low_halves(range, range);
-    const std::uint32_t greatest = high_halves(range, range) ^ both(0x8000);
+    const std::uint32_t greatest = high_halves(range, range) ^ splat(0x8000);
     std::uint32_t low = 0;
     std::uint32_t high = 0;
 #pragma unroll
     for (std::size_t i = 0; i < 4; ++i) {
       const auto element = static_cast<std::uint32_t>(2 * i);
-      const std::uint32_t key = (x.word[i] >> 15 & both(1)) | 2 * (element | (element + 1) << 16);
+      const std::uint32_t key = (x.word[i] >> 15 & splat(1)) | 2 * (element | (element + 1) << 16);
       const std::uint32_t of_least = select_bits(equal_pair<Element>(x.word[i], least), key, kNone);
       const std::uint32_t of_greatest =
           select_bits(equal_pair<Element>(x.word[i], greatest), key, kNone);
@@ -465,11 +465,11 @@ struct AnyBit : Format {
       high = i == 0 ? of_greatest : min_s16x2(high, of_greatest);
     }
     std::uint32_t keys = min_s16x2(low_halves(low, high), high_halves(low, high));
-    keys = smallest_of_lanes<kLog2Lanes>(keys + both(2 * first), group_size().log2 - 3,
+    keys = smallest_of_lanes<kLog2Lanes>(keys + splat(2 * first), group_size().log2 - 3,
                                          [](std::uint32_t a, std::uint32_t b)
                                              ARLAB_INLINED_LAMBDA { return min_s16x2(a, b); });
-    values = select_bits(both(0x7FFF), range, keys << 15);
-    indices = keys >> 1 & both(0x7FFF);
+    values = select_bits(splat(0x7FFF), range, keys << 15);
+    indices = keys >> 1 & splat(0x7FFF);
 #pragma unroll
     for (std::size_t i = 0; i < 4; ++i) {
       x.word[i] &= ~(is_at(indices & 0xFFFF, first, i) | is_at(indices >> 16, first, i));
@@ -498,7 +498,7 @@ struct AnyBit : Format {
       const bool upper = (static_cast<int>(threadIdx.x) & mask) != 0;
 #pragma unroll
       for (std::size_t i = 0; i < kPerThread; ++i) {
-        const float other = exchange_xor(x.value[i], mask, 32);
+        const float other = shuffle_xor(x.value[i], mask, 32);
         x.value[i] = upper ? other - x.value[i] : x.value[i] + other;
       }
     }
@@ -527,7 +527,7 @@ struct AnyBit : Format {
     }
 #pragma unroll 1
     for (int mask = 1; mask < lanes(); mask *= 2) {
-      const Spike other{exchange_xor(best.value, mask, 32), exchange_xor(best.index, mask, 32)};
+      const Spike other{shuffle_xor(best.value, mask, 32), shuffle_xor(best.index, mask, 32)};
       const bool equal = !before(other.value, best.value) && !before(best.value, other.value);
       if (before(other.value, best.value) || (equal && other.index < best.index)) best = other;
     }
@@ -559,8 +559,8 @@ struct AnyBit : Format {
       mn = min_of(mn, x.value[i]);
       mx = max_of(mx, x.value[i]);
     }
-    mn = combine_lanes(mn, lanes(), [](float a, float b) { return min_of(a, b); });
-    mx = combine_lanes(mx, lanes(), [](float a, float b) { return max_of(a, b); });
+    mn = group_reduce(mn, lanes(), [](float a, float b) { return min_of(a, b); });
+    mx = group_reduce(mx, lanes(), [](float a, float b) { return max_of(a, b); });
     return arithmetic().scale_of(mn, mx);
   }
 

@@ -13,9 +13,9 @@ inline constexpr float kInfinity32 = __builtin_huge_valf();
 /// Combines the values of an aligned group of `lanes` lanes (a power of two, up to 32), all of
 /// which get the result. Every lane of the wave must take part, with the same `lanes`.
 template <class T, class Combine>
-ARLAB_DEVICE T combine_lanes(T value, int lanes, Combine combine) {
+ARLAB_DEVICE T group_reduce(T value, int lanes, Combine combine) {
 #pragma unroll 1
-  for (int mask = 1; mask < lanes; mask *= 2) value = combine(value, exchange_xor(value, mask, 32));
+  for (int mask = 1; mask < lanes; mask *= 2) value = combine(value, shuffle_xor(value, mask, 32));
   return value;
 }
 
@@ -29,7 +29,7 @@ ARLAB_DEVICE bool group_is_finite(const Float8& x, std::size_t count, int lanes)
   for (std::size_t i = 0; i < kPerThread; ++i) {
     if (i < count && !is_finite(x.value[i])) non_finite = 1;
   }
-  return combine_lanes(non_finite, lanes, [](std::uint32_t a, std::uint32_t b) { return a | b; }) ==
+  return group_reduce(non_finite, lanes, [](std::uint32_t a, std::uint32_t b) { return a | b; }) ==
          0;
 }
 

@@ -50,8 +50,8 @@ struct LogFmt : LogFmtParameters {
       largest = max_of(largest, magnitude);
       if (magnitude != 0) smallest = min_of(smallest, magnitude);
     }
-    largest = combine_lanes(largest, lanes, [](float a, float b) { return max_of(a, b); });
-    smallest = combine_lanes(smallest, lanes, [](float a, float b) { return min_of(a, b); });
+    largest = group_reduce(largest, lanes, [](float a, float b) { return max_of(a, b); });
+    smallest = group_reduce(smallest, lanes, [](float a, float b) { return min_of(a, b); });
     return encode_range(x, finite, smallest, largest);
   }
 

@@ -9,7 +9,7 @@ namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {
 
 /// The same 16 bits in both halves.
-ARLAB_DEVICE constexpr std::uint32_t both(std::uint32_t bits16) { return bits16 | bits16 << 16; }
+ARLAB_DEVICE constexpr std::uint32_t splat(std::uint32_t bits16) { return bits16 | bits16 << 16; }
 
 /// With what is loaded, elements are pairs.
 template <class Element>
@@ -64,15 +64,15 @@ template <int kLog2Lanes, class Smaller>
 ARLAB_DEVICE std::uint32_t smallest_of_lanes(std::uint32_t v, unsigned log2_lanes,
                                              Smaller smaller) {
   if constexpr (kLog2Lanes >= 0) {
-    if constexpr (kLog2Lanes > 0) v = smaller(v, exchange_xor<1, 32>(v));
-    if constexpr (kLog2Lanes > 1) v = smaller(v, exchange_xor<2, 32>(v));
-    if constexpr (kLog2Lanes > 2) v = smaller(v, exchange_xor<7, 32>(v));
-    if constexpr (kLog2Lanes > 3) v = smaller(v, exchange_xor<8, 32>(v));
-    if constexpr (kLog2Lanes > 4) v = smaller(v, exchange_xor<16, 32>(v));
+    if constexpr (kLog2Lanes > 0) v = smaller(v, shuffle_xor<1, 32>(v));
+    if constexpr (kLog2Lanes > 1) v = smaller(v, shuffle_xor<2, 32>(v));
+    if constexpr (kLog2Lanes > 2) v = smaller(v, shuffle_xor<7, 32>(v));
+    if constexpr (kLog2Lanes > 3) v = smaller(v, shuffle_xor<8, 32>(v));
+    if constexpr (kLog2Lanes > 4) v = smaller(v, shuffle_xor<16, 32>(v));
   } else {
 #pragma unroll
     for (unsigned step = 0; step < 5; ++step) {
-      v = smaller(v, exchange_xor(v, step < log2_lanes ? 1 << step : 0, 32));
+      v = smaller(v, shuffle_xor(v, step < log2_lanes ? 1 << step : 0, 32));
     }
   }
   return v;
@@ -87,7 +87,7 @@ ARLAB_DEVICE std::uint32_t range_of_group(const Pack8<Element>& x, unsigned log2
   const std::uint32_t least = smaller(smaller(x.word[0], x.word[1]), smaller(x.word[2], x.word[3]));
   const std::uint32_t greatest = max_pair<Element>(max_pair<Element>(x.word[0], x.word[1]),
                                                    max_pair<Element>(x.word[2], x.word[3]));
-  const std::uint32_t negated = greatest ^ both(0x8000);
+  const std::uint32_t negated = greatest ^ splat(0x8000);
   std::uint32_t range = smaller(low_halves(least, negated), high_halves(least, negated));
   if constexpr (!kMinimumsKeepNans) {
     bool non_finite = false;
@@ -96,7 +96,7 @@ ARLAB_DEVICE std::uint32_t range_of_group(const Pack8<Element>& x, unsigned log2
       non_finite = non_finite || !half_is_finite<Element>(x.word[i] & 0xFFFF) ||
                    !half_is_finite<Element>(x.word[i] >> 16);
     }
-    if (non_finite) range = both(Element::kInfinity | 0x8000u);
+    if (non_finite) range = splat(Element::kInfinity | 0x8000u);
   }
   return smallest_of_lanes<kLog2Lanes>(range, log2_lanes, smaller);
 }
@@ -109,7 +109,7 @@ ARLAB_DEVICE std::uint32_t keep_non_finite(std::uint32_t other, std::uint32_t ra
   } else {
     const bool finite =
         half_is_finite<Element>(other & 0xFFFF) && half_is_finite<Element>(other >> 16);
-    return finite ? range : both(Element::kNaN);
+    return finite ? range : splat(Element::kNaN);
   }
 }
 

@@ -38,10 +38,10 @@ struct IntegerCode : QuickReduceIntegers<L> {
   /// is moved to the nearest; in fp16 nothing is below them up to L = 32, because |w| is at most
   /// L + L / 256 and rounding (a test tries all).
   ARLAB_DEVICE static std::uint32_t encode_pair(std::uint32_t w) {
-    std::uint32_t sum = kInBf16 ? add_bfloat2(w, both(kOffset + L))
-                                : add_half2(kIsBf16 ? half2_of_bfloat2(w) : w, both(kOffset + L));
-    if constexpr (L > 32 || kIsBf16) sum = max_s16x2(sum, both(kOffset));
-    return min_s16x2(sum, both(kOffset + 2 * L - 1));
+    std::uint32_t sum = kInBf16 ? add_bfloat2(w, splat(kOffset + L))
+                                : add_half2(kIsBf16 ? half2_of_bfloat2(w) : w, splat(kOffset + L));
+    if constexpr (L > 32 || kIsBf16) sum = max_s16x2(sum, splat(kOffset));
+    return min_s16x2(sum, splat(kOffset + 2 * L - 1));
   }
   ARLAB_DEVICE static std::uint32_t encode(float w) {
     return kOffset + QuickReduceIntegers<L>::encode(w).bits;
@@ -49,11 +49,11 @@ struct IntegerCode : QuickReduceIntegers<L> {
 
   /// Pairs of the values; exact.
   ARLAB_DEVICE static std::uint32_t decode_pair(std::uint32_t pair) {
-    if constexpr (!kIsBf16) return add_half2(pair, both(0x8000 + kOffset + L));
-    if constexpr (kInBf16) return add_bfloat2(pair, both(0x8000 + kOffset + L));
+    if constexpr (!kIsBf16) return add_half2(pair, splat(0x8000 + kOffset + L));
+    if constexpr (kInBf16) return add_bfloat2(pair, splat(0x8000 + kOffset + L));
     // The low seven bits behind 128; less 256, or 128 where the eighth bit is set.
     static_assert(!kIsBf16 || kInBf16 || L == 128);
-    return add_bfloat2((pair & both(0x7F)) | both(0x4300), (pair & both(0x80)) ^ both(0xC380));
+    return add_bfloat2((pair & splat(0x7F)) | splat(0x4300), (pair & splat(0x80)) ^ splat(0xC380));
   }
   ARLAB_DEVICE static float decode(std::uint32_t code) {
     return QuickReduceIntegers<L>::decode(code - kOffset);
@@ -74,8 +74,8 @@ struct Fp8Code : QuickReduceFp8 {
     constexpr std::uint32_t k232 = kIsBf16 ? 0x4368 : 0x5B40;
     const std::uint32_t twice = add_pair<Element>(w, w);
     const std::uint32_t codes = kIsBf16 ? e4m3fn_of_bfloat2(twice) : e4m3fn_of_half2(twice);
-    const std::uint32_t above = (w & both(0x7FFF)) + both(0x7FFF - k232);
-    const std::uint32_t saturated = codes + (above >> 15 & both(1));
+    const std::uint32_t above = (w & splat(0x7FFF)) + splat(0x7FFF - k232);
+    const std::uint32_t saturated = codes + (above >> 15 & splat(1));
     return saturated & (is_not(0x80, saturated) * 0xFF);
 #else
     return encode(Element::to_float(w & 0xFFFF)) | encode(Element::to_float(w >> 16)) << 16;
@@ -85,22 +85,22 @@ struct Fp8Code : QuickReduceFp8 {
   /// Not of the NaN.
   ARLAB_DEVICE static std::uint32_t decode_pair(std::uint32_t pair) {
     constexpr bool kIsBf16 = Element::kDType == DType::bf16;
-    const std::uint32_t magnitudes = (pair & both(0x7F)) << (kIsBf16 ? 4 : 7);
-    const std::uint32_t signs = (pair & both(0x80)) << 8;
-    return multiply_pair<Element>(magnitudes | signs, both(kIsBf16 ? 0x7B00 : 0x5800));
+    const std::uint32_t magnitudes = (pair & splat(0x7F)) << (kIsBf16 ? 4 : 7);
+    const std::uint32_t signs = (pair & splat(0x80)) << 8;
+    return multiply_pair<Element>(magnitudes | signs, splat(kIsBf16 ? 0x7B00 : 0x5800));
   }
   /// No encoder here writes one.
   ARLAB_DEVICE static bool has_nan(const Pairs& codes) {
-    std::uint32_t none = both(1);
+    std::uint32_t none = splat(1);
 #pragma unroll
     for (int i = 0; i < 4; ++i) none &= is_not(0x80, codes.pair[i]);
-    return none != both(1);
+    return none != splat(1);
   }
 
  private:
   /// 1 in each half that is not `code`, 0 in others; for codes of up to 8 bits.
   ARLAB_DEVICE static std::uint32_t is_not(std::uint32_t code, std::uint32_t pair) {
-    return ((pair ^ both(code)) + both(0x7FFF)) >> 15 & both(1);
+    return ((pair ^ splat(code)) + splat(0x7FFF)) >> 15 & splat(1);
   }
 };
 
@@ -116,9 +116,9 @@ struct Fp4Code : QuickReduceFp4 {
   /// As Fp8Code; the value times 2^-14, or 2^-126.
   ARLAB_DEVICE static std::uint32_t decode_pair(std::uint32_t pair) {
     constexpr bool kIsBf16 = Element::kDType == DType::bf16;
-    const std::uint32_t magnitudes = (pair & both(0x7)) << (kIsBf16 ? 6 : 9);
-    const std::uint32_t signs = (pair & both(0x8)) << 12;
-    return multiply_pair<Element>(magnitudes | signs, both(kIsBf16 ? 0x7E80 : 0x7400));
+    const std::uint32_t magnitudes = (pair & splat(0x7)) << (kIsBf16 ? 6 : 9);
+    const std::uint32_t signs = (pair & splat(0x8)) << 12;
+    return multiply_pair<Element>(magnitudes | signs, splat(kIsBf16 ? 0x7E80 : 0x7400));
   }
 };
 
@@ -134,10 +134,10 @@ struct NibblePairs {
     std::uint32_t word = 0;
     if constexpr (Bits > 4) {
 #pragma unroll
-      for (int i = 0; i < 4; ++i) word |= (p.pair[i] & both(0xF)) << (4 * i);
+      for (int i = 0; i < 4; ++i) word |= (p.pair[i] & splat(0xF)) << (4 * i);
     } else {
       // Instead of a mask for each, one subtraction of what is not code.
-      constexpr std::uint32_t kOffsets = both(kOffset) * 0x1111u;
+      constexpr std::uint32_t kOffsets = splat(kOffset) * 0x1111u;
 #pragma unroll
       for (int i = 0; i < 4; ++i) word += p.pair[i] << (4 * i);
       word -= kOffsets;
@@ -147,7 +147,7 @@ struct NibblePairs {
   ARLAB_DEVICE static void load(Pairs& p, const std::uint8_t* plane, std::size_t t) {
     const std::uint32_t word = reinterpret_cast<const std::uint32_t*>(plane)[t];
 #pragma unroll
-    for (int i = 0; i < 4; ++i) p.pair[i] |= word >> (4 * i) & both(0xF);
+    for (int i = 0; i < 4; ++i) p.pair[i] |= word >> (4 * i) & splat(0xF);
   }
 };
 
@@ -160,7 +160,7 @@ struct InOrder {
     Word word = 0;
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      const std::uint32_t bits = p.pair[i] >> Shift & both(kMask);
+      const std::uint32_t bits = p.pair[i] >> Shift & splat(kMask);
       const std::uint32_t adjacent = (bits | bits >> (16 - Width)) & ((1u << 2 * Width) - 1);
       word = static_cast<Word>(word | static_cast<Word>(adjacent) << (2 * Width * i));
     }
@@ -182,13 +182,13 @@ struct SwappedBytes {
   static constexpr std::size_t kBytes = std::size_t{8} * kThreads;
   ARLAB_DEVICE static void store(const Pairs& p, std::uint8_t* plane, std::size_t t) {
     auto* words = reinterpret_cast<std::uint32_t*>(plane) + 2 * t;
-    words[0] = (p.pair[0] & both(0xFF)) | (p.pair[1] & both(0xFF)) << 8;
-    words[1] = (p.pair[2] & both(0xFF)) | (p.pair[3] & both(0xFF)) << 8;
+    words[0] = (p.pair[0] & splat(0xFF)) | (p.pair[1] & splat(0xFF)) << 8;
+    words[1] = (p.pair[2] & splat(0xFF)) | (p.pair[3] & splat(0xFF)) << 8;
   }
   ARLAB_DEVICE static void load(Pairs& p, const std::uint8_t* plane, std::size_t t) {
     const auto* words = reinterpret_cast<const std::uint32_t*>(plane) + 2 * t;
 #pragma unroll
-    for (int i = 0; i < 4; ++i) p.pair[i] |= words[i / 2] >> (i % 2 * 8) & both(0xFF);
+    for (int i = 0; i < 4; ++i) p.pair[i] |= words[i / 2] >> (i % 2 * 8) & splat(0xFF);
   }
 };
 
@@ -251,12 +251,12 @@ template <class Element, class Code>
 ARLAB_DEVICE GroupScales scales_of_blocks(std::uint32_t m) {
   GroupScales group;
   if constexpr (Element::kDType == DType::fp16) {
-    group.scale = multiply_half2(m, both(Fp16Arithmetic::from_float_clamped(Code::kScale)));
-    group.inverse = reciprocal_half2(add_half2(group.scale, both(kQuickReduceEpsilonFp16)));
+    group.scale = multiply_half2(m, splat(Fp16Arithmetic::from_float_clamped(Code::kScale)));
+    group.inverse = reciprocal_half2(add_half2(group.scale, splat(kQuickReduceEpsilonFp16)));
   } else if constexpr (kHasPackedArithmetic<Element>) {
     // Scales are at most 2^128 / 4, so that no inverse is subnormal.
-    group.scale = multiply_bfloat2(m, both(Bf16Arithmetic::from_float(Code::kScale)));
-    group.inverse = reciprocal_bfloat2(add_bfloat2(group.scale, both(kQuickReduceEpsilonBf16)));
+    group.scale = multiply_bfloat2(m, splat(Bf16Arithmetic::from_float(Code::kScale)));
+    group.inverse = reciprocal_bfloat2(add_bfloat2(group.scale, splat(kQuickReduceEpsilonBf16)));
   } else {
     const auto round = [](float x) { return Element::from_float(x); };
     const float k = Element::to_float(round(Code::kScale));
@@ -278,9 +278,9 @@ ARLAB_DEVICE GroupScales scales_of_blocks(std::uint32_t m) {
 
 /// The largest over the eight lanes of a group.
 ARLAB_DEVICE std::uint32_t group_max(std::uint32_t v) {
-  v = max_u16x2(v, exchange_xor<1, 8>(v));
-  v = max_u16x2(v, exchange_xor<2, 8>(v));
-  return max_u16x2(v, exchange_xor<7, 8>(v));
+  v = max_u16x2(v, shuffle_xor<1, 8>(v));
+  v = max_u16x2(v, shuffle_xor<2, 8>(v));
+  return max_u16x2(v, shuffle_xor<7, 8>(v));
 }
 
 /// Step 1: the elements that set the two scales.
@@ -289,7 +289,7 @@ ARLAB_DEVICE std::uint32_t extremes(const Pack8<Element>& x) {
   std::uint32_t largest = 0;
   if constexpr (!Code::kSignedScale) {
 #pragma unroll
-    for (int i = 0; i < 4; ++i) largest = max_u16x2(largest, x.word[i] & both(0x7FFF));
+    for (int i = 0; i < 4; ++i) largest = max_u16x2(largest, x.word[i] & splat(0x7FFF));
     return group_max(largest);
   } else {
     // Turned left by a bit, the sign below the magnitude, the largest is what is looked for: the
@@ -297,10 +297,10 @@ ARLAB_DEVICE std::uint32_t extremes(const Pack8<Element>& x) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const std::uint32_t w = x.word[i];
-      largest = max_u16x2(largest, select_bits(both(0xFFFE), w << 1, w >> 15));
+      largest = max_u16x2(largest, select_bits(splat(0xFFFE), w << 1, w >> 15));
     }
     largest = group_max(largest);
-    return select_bits(both(0x7FFF), largest >> 1, largest << 15);
+    return select_bits(splat(0x7FFF), largest >> 1, largest << 15);
   }
 }
 
@@ -357,10 +357,10 @@ struct QuickReduce {
     const std::uint32_t keep =
         ((e.extremes & 0x7FFF) >= Element::kInfinity ? 0 : 0xFFFFu) |
         ((e.extremes >> 16 & 0x7FFF) >= Element::kInfinity ? 0 : 0xFFFF0000u);
-    e.scales = select_bits(keep, e.scales, both(Element::kNaN));
+    e.scales = select_bits(keep, e.scales, splat(Element::kNaN));
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      e.codes.pair[i] = select_bits(keep, e.codes.pair[i], both(Code::kOffset));
+      e.codes.pair[i] = select_bits(keep, e.codes.pair[i], splat(Code::kOffset));
     }
   }
 
@@ -374,7 +374,7 @@ struct QuickReduce {
   ARLAB_DEVICE Encoded load(const std::uint8_t* wire, Position at) const {
     const std::uint8_t* atom = wire + at.first / kTile * kAtomBytes;
     const std::size_t t = at.first % kTile / kPerThread;
-    constexpr std::uint32_t kOffset = both(Code::kOffset);
+    constexpr std::uint32_t kOffset = splat(Code::kOffset);
     Encoded e{{{kOffset, kOffset, kOffset, kOffset}},
               reinterpret_cast<const std::uint32_t*>(atom + Planes::kBytes)[t / 8],
               0};
@@ -401,8 +401,8 @@ struct QuickReduce {
     if constexpr (Element::kDType != DType::fp16) return is_non_finite(e.scales);
     // With scales up to this nothing overflows, and needs no clamp.
     constexpr std::uint32_t kLargest =
-        both(Fp16Arithmetic::from_float_clamped(65504.0f / Code::kBound));
-    return max_u16x2(e.scales & both(0x7FFF), kLargest) != kLargest;
+        splat(Fp16Arithmetic::from_float_clamped(65504.0f / Code::kBound));
+    return max_u16x2(e.scales & splat(0x7FFF), kLargest) != kLargest;
   }
 
   ARLAB_DEVICE Pack8<Element> decode(const Encoded& e, Position) const {
@@ -436,8 +436,8 @@ struct QuickReduce {
   }
   /// Of either element of a pair.
   ARLAB_DEVICE static bool is_non_finite(std::uint32_t pair) {
-    constexpr std::uint32_t kLargest = both(Element::kInfinity - 1u);
-    return max_u16x2(pair & both(0x7FFF), kLargest) != kLargest;
+    constexpr std::uint32_t kLargest = splat(Element::kInfinity - 1u);
+    return max_u16x2(pair & splat(0x7FFF), kLargest) != kLargest;
   }
 };
 

@@ -28,7 +28,7 @@ ARLAB_DEVICE ScaledCodes<typename Format::Scale> encode_scaled(const Format& for
     if (i < count && own > largest_bits) largest_bits = own;
   }
   constexpr int kLanes = static_cast<int>(Format::kBlock / kPerThread);
-  const float largest = float_of(combine_lanes(
+  const float largest = float_of(group_reduce(
       largest_bits, kLanes, [](std::uint32_t a, std::uint32_t b) { return a > b ? a : b; }));
   ScaledCodes<typename Format::Scale> e;
   if (!is_finite(largest)) {

@@ -12,7 +12,7 @@ inline namespace ARLAB_PLATFORM {
 template <class Codec, class Element>
 __global__ void __launch_bounds__(kThreads, Codec::kTuning.resident_blocks)
     all_to_all_kernel(ARLAB_KERNEL_PARAMETER Call call, ARLAB_KERNEL_PARAMETER Codec codec) {
-  wait_for_kernel_before();
+  pdl_wait();
   ARLAB_SHARED_ARRAY(std::uint32_t, failed, 1);
   Exchange exchange(call.team, failed[0]);
   const int ranks = call.team.layout.ranks;
@@ -41,8 +41,8 @@ hipError_t launch_all_to_all(const Call& call, const CodecChoice& codec, DType d
                              hipStream_t stream) {
   return with_codec(codec, dtype,
                     [&]<class Codec, class Element>(const Codec& device_codec, Element) {
-                      launch_behind(all_to_all_kernel<Codec, Element>,
-                                    static_cast<unsigned>(call.blocks), stream, call, device_codec);
+                      launch_pdl(all_to_all_kernel<Codec, Element>,
+                                 static_cast<unsigned>(call.blocks), stream, call, device_codec);
                     });
 }
 

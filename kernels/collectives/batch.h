@@ -170,7 +170,7 @@ ARLAB_DEVICE void load_batch(const Codec& codec, const AnyCall& call, const std:
   }
 }
 
-/// sum[i] += what encoded[i] holds; in the end is_to_be_made_again() says whether that was right.
+/// sum[i] += what encoded[i] holds; in the end needs_checked_sum() says whether that was right.
 template <class Element, class Codec, int kBatch>
 ARLAB_DEVICE void add_batch(const Codec& codec, const typename Codec::Encoded (&encoded)[kBatch],
                             int count, Pack8<Element> (&sum)[kBatch]) {
@@ -181,7 +181,7 @@ ARLAB_DEVICE void add_batch(const Codec& codec, const typename Codec::Encoded (&
   }
 }
 template <class Codec, class Element, int kBatch>
-ARLAB_DEVICE bool is_to_be_made_again(const Pack8<Element> (&sum)[kBatch], int count) {
+ARLAB_DEVICE bool needs_checked_sum(const Pack8<Element> (&sum)[kBatch], int count) {
   bool non_finite = false;
   if constexpr (kSumsUnchecked<Codec, Element>) {
 #pragma unroll
@@ -235,7 +235,7 @@ ARLAB_DEVICE void sum_batch(const Codec& codec, const Call& call, Wires wires, i
     load_batch(codec, call, wires(from), count, encoded);
     add_batch(codec, encoded, count, sum);
   }
-  if (is_to_be_made_again<Codec>(sum, count)) {
+  if (needs_checked_sum<Codec>(sum, count)) {
 #pragma unroll
     for (int i = 0; i < kBatch; ++i) {
       if (i < count) {

@@ -30,7 +30,7 @@ class LamportExchange {
   ARLAB_DEVICE LamportExchange(const Team& team, LamportMemory<Codec>& memory)
       : team_(team), memory_(memory) {}
 
-  /// Behind wait_for_kernel_before(). What is loaded before is still on its way.
+  /// Behind pdl_wait(). What is loaded before is still on its way.
   ARLAB_DEVICE void begin() {
     call_ = load_relaxed(global_pointer(team_.lamport_calls) + blockIdx.x);
     if (threadIdx.x == 0) memory_.failed = 0;

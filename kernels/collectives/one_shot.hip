@@ -27,7 +27,7 @@ class OneShot {
       if (round + 1 < rounds) {
         exchange_.signal();
       } else {
-        let_next_kernel_start();
+        pdl_trigger();
       }
       reduce(round);
     }
@@ -107,7 +107,7 @@ class OneShot {
 template <class Codec, class Element>
 __global__ void __launch_bounds__(kThreads, Codec::kTuning.resident_blocks)
     one_shot_kernel(ARLAB_KERNEL_PARAMETER Call call, ARLAB_KERNEL_PARAMETER Codec codec) {
-  wait_for_kernel_before();
+  pdl_wait();
   ARLAB_SHARED_ARRAY(std::uint32_t, failed, 1);
   ARLAB_SHARED_ARRAY(OutboxMemory, memory, 1);
   OneShot<Codec, Element>(call, codec, failed[0], memory[0]).run();
@@ -117,8 +117,8 @@ hipError_t launch_one_shot(const Call& call, const CodecChoice& codec, DType dty
                            hipStream_t stream) {
   return with_codec(codec, dtype,
                     [&]<class Codec, class Element>(const Codec& device_codec, Element) {
-                      launch_behind(one_shot_kernel<Codec, Element>,
-                                    static_cast<unsigned>(call.blocks), stream, call, device_codec);
+                      launch_pdl(one_shot_kernel<Codec, Element>,
+                                 static_cast<unsigned>(call.blocks), stream, call, device_codec);
                     });
 }
 

@@ -15,7 +15,7 @@ __global__ void __launch_bounds__(kThreads, kLamportBlocks<Codec>)
   const int rank = call.team.rank;
   Tile tile;
   if (!tile_at(call, call.chunk[0], 0, 0, tile)) return;  // nor has this block on other ranks
-  wait_for_kernel_before();
+  pdl_wait();
   const Pack8<Element> x = tile.load<Element>(call.input);
   exchange.begin();
   const auto encoded = codec.encode(x, Batch::at());
@@ -23,7 +23,7 @@ __global__ void __launch_bounds__(kThreads, kLamportBlocks<Codec>)
   exchange.send(0, kAllRanks, memory[0].wire[rank]);
   exchange.signal();
   if (!exchange.receive(0, kAllRanks)) return;
-  let_next_kernel_start();
+  pdl_trigger();
   Pack8<Element> sum[1];
   sum_batch<SumFrom::first>(
       codec, call, [&](int from) ARLAB_INLINED_LAMBDA { return exchange.wire(from); }, 1, sum);
@@ -39,8 +39,8 @@ hipError_t launch_one_shot_lamport(const Call& call, const CodecChoice& codec, D
       codec, dtype,
       [&]<class Codec, class Element>([[maybe_unused]] const Codec& device_codec, Element) {
         if constexpr (kWorksInLamportSlots<Codec, Element>) {
-          launch_behind(one_shot_lamport_kernel<Codec, Element>, static_cast<unsigned>(call.blocks),
-                        stream, call, device_codec);
+          launch_pdl(one_shot_lamport_kernel<Codec, Element>, static_cast<unsigned>(call.blocks),
+                     stream, call, device_codec);
         }
       });
 }

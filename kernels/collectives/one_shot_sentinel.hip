@@ -68,7 +68,7 @@ class OneShotSentinel {
       __syncthreads();
       if (memory_.failed != 0) return;
       if (before != kNoItem && threadIdx.x == 0) exchange_.return_credit(before, now);
-      if (now == kNoItem) let_next_kernel_start();
+      if (now == kNoItem) pdl_trigger();
       if (before != kNoItem) reduce(before, turn - 1);
       if (now != kNoItem && !sends) {
         exchange_.wait_for_slot(now);
@@ -134,15 +134,15 @@ class OneShotSentinel {
     const Batch batch = batch_of(number);
 #pragma unroll
     for (int i = 0; i < kTiles; ++i) {
-      fetch_128(&memory_.input[i][thread_index()], batch.address<Element>(call_.input, i));
+      cp_async_128(&memory_.input[i][thread_index()], batch.address<Element>(call_.input, i));
     }
-    commit_fetches();
+    cp_async_commit();
   }
 
   ARLAB_DEVICE void contribute(std::uint32_t number, unsigned turn) const {
     std::uint8_t* wire = sent(turn);
     if (is_whole(number)) {
-      wait_for_fetches<0>();
+      cp_async_wait<0>();
       Pack8<Element> x[kTiles];
       Encoded encoded[kTiles];
 #pragma unroll
@@ -219,7 +219,7 @@ class OneShotSentinel {
 template <class Codec, class Element>
 __global__ void __launch_bounds__(kThreads, Codec::kTuning.resident_blocks)
     one_shot_sentinel_kernel(ARLAB_KERNEL_PARAMETER Call call, ARLAB_KERNEL_PARAMETER Codec codec) {
-  wait_for_kernel_before();
+  pdl_wait();
   ARLAB_SHARED_ARRAY(OneShotMemory<Codec>, memory, 1);
   OneShotSentinel<Codec, Element>(call, codec, memory[0]).run();
 }
@@ -232,8 +232,8 @@ hipError_t launch_one_shot_sentinel(const Call& call, const CodecChoice& codec, 
       codec, dtype,
       [&]<class Codec, class Element>([[maybe_unused]] const Codec& device_codec, Element) {
         if constexpr (kOneShotWorksWithSentinels<Codec, Element>) {
-          launch_behind(one_shot_sentinel_kernel<Codec, Element>,
-                        static_cast<unsigned>(call.blocks), stream, call, device_codec);
+          launch_pdl(one_shot_sentinel_kernel<Codec, Element>, static_cast<unsigned>(call.blocks),
+                     stream, call, device_codec);
         }
       });
 }

@@ -12,7 +12,7 @@ inline namespace ARLAB_PLATFORM {
 template <class Codec, class Element>
 __global__ void __launch_bounds__(kThreads, Codec::kTuning.resident_blocks)
     one_shot_small_kernel(ARLAB_KERNEL_PARAMETER Call call, ARLAB_KERNEL_PARAMETER Codec codec) {
-  wait_for_kernel_before();
+  pdl_wait();
   ARLAB_SHARED_ARRAY(std::uint32_t, failed, 1);
   ARLAB_SHARED_ARRAY(OutboxMemory, memory, 1);
   Exchange exchange(call.team, failed[0]);
@@ -29,7 +29,7 @@ __global__ void __launch_bounds__(kThreads, Codec::kTuning.resident_blocks)
   exchange.signal();
   const Pack8<Element> own = codec.decode(encoded, Batch::at());
   if (!exchange.wait()) return;
-  let_next_kernel_start();
+  pdl_trigger();
   tile.store(call.output, small_sum<SumFrom::first>(codec, exchange, call.team.layout.ranks,
                                                     call.team.rank, own));
   exchange.end();
@@ -39,8 +39,8 @@ hipError_t launch_one_shot_small(const Call& call, const CodecChoice& codec, DTy
                                  hipStream_t stream) {
   return with_small_codec(
       codec, dtype, [&]<class Codec, class Element>(const Codec& device_codec, Element) {
-        launch_behind(one_shot_small_kernel<Codec, Element>, static_cast<unsigned>(call.blocks),
-                      stream, call, device_codec);
+        launch_pdl(one_shot_small_kernel<Codec, Element>, static_cast<unsigned>(call.blocks),
+                   stream, call, device_codec);
       });
 }
 

@@ -17,7 +17,7 @@ inline namespace ARLAB_PLATFORM {
 template <class Codec, class Element>
 __global__ void __launch_bounds__(kThreads, Codec::kTuning.resident_blocks)
     ring_kernel(ARLAB_KERNEL_PARAMETER Call call, ARLAB_KERNEL_PARAMETER Codec codec) {
-  wait_for_kernel_before();
+  pdl_wait();
   ARLAB_SHARED_ARRAY(std::uint32_t, failed, 1);
   Exchange exchange(call.team, failed[0]);
   const int ranks = call.team.layout.ranks;
@@ -65,8 +65,8 @@ hipError_t launch_ring(const Call& call, const CodecChoice& codec, DType dtype,
                        hipStream_t stream) {
   return with_codec(codec, dtype,
                     [&]<class Codec, class Element>(const Codec& device_codec, Element) {
-                      launch_behind(ring_kernel<Codec, Element>, static_cast<unsigned>(call.blocks),
-                                    stream, call, device_codec);
+                      launch_pdl(ring_kernel<Codec, Element>, static_cast<unsigned>(call.blocks),
+                                 stream, call, device_codec);
                     });
 }
 

@@ -41,7 +41,7 @@ ARLAB_DEVICE Pack8<Element> small_sum(const Codec& codec, const Exchange& exchan
       sum[0] = begins ? x : add_for_sum<Element, Codec>(sum[0], x);
     }
   }
-  if (!is_to_be_made_again<Codec>(sum, 1)) return sum[0];
+  if (!needs_checked_sum<Codec>(sum, 1)) return sum[0];
   sum[0] = Pack8<Element>();
 #pragma unroll 1
   for (int from = 0; from < ranks; ++from) {

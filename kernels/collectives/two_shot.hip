@@ -52,7 +52,7 @@ class TwoShot {
       }
       exchange_.signal();
     }
-    let_next_kernel_start();
+    pdl_trigger();
     gather(rounds - 1);
     exchange_.end();
   }
@@ -131,7 +131,7 @@ class TwoShot {
               add_batch(codec_, encoded, batch.count, sum);
             }
           }
-          if (is_to_be_made_again<Codec>(sum, batch.count)) {
+          if (needs_checked_sum<Codec>(sum, batch.count)) {
 #pragma unroll
             for (int i = 0; i < kBatch; ++i) {
               if (i < batch.count) {
@@ -217,7 +217,7 @@ class TwoShot {
 template <class Codec, class Element>
 __global__ void __launch_bounds__(kThreads, Codec::kTuning.resident_blocks)
     two_shot_kernel(ARLAB_KERNEL_PARAMETER Call call, ARLAB_KERNEL_PARAMETER Codec codec) {
-  wait_for_kernel_before();
+  pdl_wait();
   ARLAB_SHARED_ARRAY(std::uint32_t, failed, 1);
   ARLAB_SHARED_ARRAY(OutboxMemory, memory, 1);
   TwoShot<Codec, Element>(call, codec, failed[0], memory[0]).run();
@@ -227,8 +227,8 @@ hipError_t launch_two_shot(const Call& call, const CodecChoice& codec, DType dty
                            hipStream_t stream) {
   return with_codec(codec, dtype,
                     [&]<class Codec, class Element>(const Codec& device_codec, Element) {
-                      launch_behind(two_shot_kernel<Codec, Element>,
-                                    static_cast<unsigned>(call.blocks), stream, call, device_codec);
+                      launch_pdl(two_shot_kernel<Codec, Element>,
+                                 static_cast<unsigned>(call.blocks), stream, call, device_codec);
                     });
 }
 

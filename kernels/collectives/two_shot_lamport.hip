@@ -28,7 +28,7 @@ class TwoShotLamport {
       if (tile_of(rank, tile)) owners |= RankSet{1} << rank;
     }
     const RankSet if_own = has_own ? kAllRanks : 0;
-    wait_for_kernel_before();
+    pdl_wait();
     exchange_.begin();
 
     contribute();
@@ -47,7 +47,7 @@ class TwoShotLamport {
     exchange_.send(1, if_own, memory_.sum);
     if (has_own) own.store(call_.output, mine);
     if (!exchange_.receive(1, owners)) return;
-    let_next_kernel_start();
+    pdl_trigger();
     gather();
     exchange_.end();
   }
@@ -136,8 +136,8 @@ hipError_t launch_two_shot_lamport(const Call& call, const CodecChoice& codec, D
       codec, dtype,
       [&]<class Codec, class Element>([[maybe_unused]] const Codec& device_codec, Element) {
         if constexpr (kWorksInLamportSlots<Codec, Element>) {
-          launch_behind(two_shot_lamport_kernel<Codec, Element>, static_cast<unsigned>(call.blocks),
-                        stream, call, device_codec);
+          launch_pdl(two_shot_lamport_kernel<Codec, Element>, static_cast<unsigned>(call.blocks),
+                     stream, call, device_codec);
         }
       });
 }

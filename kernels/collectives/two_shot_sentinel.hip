@@ -120,7 +120,7 @@ class TwoShotSentinel {
       stage.shift(sends);
       if (!stage.only_sends_or_stores()) continue;
       if (stage.send == kNoItem) {
-        let_next_kernel_start();
+        pdl_trigger();
       } else {
         if (stage.store != kNoItem) {
           if (threadIdx.x == 0) exchange_.return_credit(stage.store, stage.send);
@@ -218,9 +218,9 @@ class TwoShotSentinel {
     if (number >= whole_items_) return;
 #pragma unroll
     for (unsigned part = 0; part < kParts; ++part) {
-      fetch_128(&memory_.input[part][thread_index()], input(number, part));
+      cp_async_128(&memory_.input[part][thread_index()], input(number, part));
     }
-    commit_fetches();
+    cp_async_commit();
   }
 
   /// Where a part's wire is put together.
@@ -230,7 +230,7 @@ class TwoShotSentinel {
   ARLAB_DEVICE void contribute(std::uint32_t number) {
     contributed_ = contributed_ + 1 == kOwn ? 0 : contributed_ + 1;
     if (number < whole_items_) {
-      wait_for_fetches<0>();
+      cp_async_wait<0>();
 #pragma unroll 1
       for (unsigned first = 0; first < kParts; first += kAtOnce) {
         const int count = kParts - first == 1 ? 1 : kAtOnce;
@@ -409,7 +409,7 @@ class TwoShotSentinel {
 template <class Codec, class Element, unsigned kRanks>
 __global__ void __launch_bounds__(kThreads, Codec::kTuning.resident_blocks)
     two_shot_sentinel_kernel(ARLAB_KERNEL_PARAMETER Call call, ARLAB_KERNEL_PARAMETER Codec codec) {
-  wait_for_kernel_before();
+  pdl_wait();
   using Memory = TwoShotMemory<Codec, kRanks>;
   ARLAB_SHARED_ARRAY(Memory, memory, 1);
   TwoShotSentinel<Codec, Element, kRanks>(call, codec, memory[0]).run();
@@ -424,7 +424,7 @@ hipError_t launch_two_shot_sentinel(const Call& call, const CodecChoice& codec, 
       [&]<class Codec, class Element>([[maybe_unused]] const Codec& device_codec, Element) {
         if constexpr (kTwoShotWorksWithSentinels<Codec, Element>) {
           const auto launch = [&](auto* kernel) {
-            launch_behind(kernel, static_cast<unsigned>(call.blocks), stream, call, device_codec);
+            launch_pdl(kernel, static_cast<unsigned>(call.blocks), stream, call, device_codec);
           };
           static_assert(kMostSentinelRanks == 4);
           switch (call.team.layout.ranks) {

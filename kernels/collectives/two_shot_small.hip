@@ -33,7 +33,7 @@ class TwoShotSmall {
     if (!exchange_.wait()) return;
     if (has_own) reduce(tile, own);
     if (!exchange_.run()) return;
-    let_next_kernel_start();
+    pdl_trigger();
     gather();
     exchange_.end();
   }
@@ -123,7 +123,7 @@ class TwoShotSmall {
 template <class Codec, class Element>
 __global__ void __launch_bounds__(kThreads, Codec::kTuning.resident_blocks)
     two_shot_small_kernel(ARLAB_KERNEL_PARAMETER Call call, ARLAB_KERNEL_PARAMETER Codec codec) {
-  wait_for_kernel_before();
+  pdl_wait();
   ARLAB_SHARED_ARRAY(std::uint32_t, failed, 1);
   ARLAB_SHARED_ARRAY(OutboxMemory, memory, 1);
   TwoShotSmall<Codec, Element>(call, codec, failed[0], memory[0]).run();
@@ -133,8 +133,8 @@ hipError_t launch_two_shot_small(const Call& call, const CodecChoice& codec, DTy
                                  hipStream_t stream) {
   return with_small_codec(
       codec, dtype, [&]<class Codec, class Element>(const Codec& device_codec, Element) {
-        launch_behind(two_shot_small_kernel<Codec, Element>, static_cast<unsigned>(call.blocks),
-                      stream, call, device_codec);
+        launch_pdl(two_shot_small_kernel<Codec, Element>, static_cast<unsigned>(call.blocks),
+                   stream, call, device_codec);
       });
 }
 

@@ -95,11 +95,11 @@ inline constexpr int kPollsInARow = 1;  // others run when this one gives way
 inline constexpr int kPollsInARow = 32;
 #endif
 
-/// Starts a kernel whose first act is wait_for_kernel_before(). On CUDA it may be started, and wait
-/// there, while the one before it on the stream still runs, from let_next_kernel_start() on.
+/// Starts a kernel whose first act is pdl_wait(). On CUDA it may be started, and wait
+/// there, while the one before it on the stream still runs, from pdl_trigger() on.
 template <class... Parameters>
-void launch_behind(void (*kernel)(Parameters...), unsigned blocks, hipStream_t stream,
-                   const Parameters&... parameters) {
+void launch_pdl(void (*kernel)(Parameters...), unsigned blocks, hipStream_t stream,
+                const Parameters&... parameters) {
 #if defined(__HIP_PLATFORM_NVIDIA__)
   cudaLaunchAttribute overlap{};
   overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
@@ -115,21 +115,21 @@ void launch_behind(void (*kernel)(Parameters...), unsigned blocks, hipStream_t s
   hipLaunchKernelGGL(kernel, dim3(blocks), dim3(kThreads), 0, stream, parameters...);
 #endif
 }
-ARLAB_DEVICE void wait_for_kernel_before() {
+ARLAB_DEVICE void pdl_wait() {
 #if defined(__CUDA_ARCH__)
   asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 }
 /// To be called once the kernel waits for no other rank any more: the next one may take the place
 /// of what another rank needs.
-ARLAB_DEVICE void let_next_kernel_start() {
+ARLAB_DEVICE void pdl_trigger() {
 #if defined(__CUDA_ARCH__)
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 #endif
 }
 
 /// Reads a kernel's parameter, a word of every 64 bytes, so that it is in the multiprocessor's cache
-/// where it is needed. Of use ahead of wait_for_kernel_before(): parameters of a launch are in no
+/// where it is needed. Of use ahead of pdl_wait(): parameters of a launch are in no
 /// cache at first.
 template <class Parameter>
 ARLAB_DEVICE void touch_parameter([[maybe_unused]] const Parameter& parameter) {
@@ -255,8 +255,9 @@ ARLAB_DEVICE void store_relaxed_v4(void* address, Uint4 words) {
 // For kernels of platforms with kHasSentinels only.
 
 /// Starts a copy of 16 bytes from global to shared memory, for this thread only, of the group that
-/// its next commit_fetches() ends.
-ARLAB_DEVICE void fetch_128([[maybe_unused]] Uint4* shared, [[maybe_unused]] const void* global) {
+/// its next cp_async_commit() ends.
+ARLAB_DEVICE void cp_async_128([[maybe_unused]] Uint4* shared,
+                               [[maybe_unused]] const void* global) {
 #if defined(__CUDA_ARCH__)
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(
                    static_cast<unsigned>(__cvta_generic_to_shared(shared))),
@@ -267,16 +268,16 @@ ARLAB_DEVICE void fetch_128([[maybe_unused]] Uint4* shared, [[maybe_unused]] con
   emulator::start_fetch({shared, global});
 #endif
 }
-ARLAB_DEVICE void commit_fetches() {
+ARLAB_DEVICE void cp_async_commit() {
 #if defined(__CUDA_ARCH__)
   asm volatile("cp.async.commit_group;" ::: "memory");
 #elif defined(__HIP_PLATFORM_HOST__)
-  emulator::commit_fetches();
+  emulator::cp_async_commit();
 #endif
 }
 /// Until only the last kGroups groups of this thread may be under way.
 template <int kGroups>
-ARLAB_DEVICE void wait_for_fetches() {
+ARLAB_DEVICE void cp_async_wait() {
 #if defined(__CUDA_ARCH__)
   asm volatile("cp.async.wait_group %0;" ::"n"(kGroups) : "memory");
 #elif defined(__HIP_PLATFORM_HOST__)
@@ -720,7 +721,7 @@ ARLAB_DEVICE bool any_non_finite_halves(const std::uint32_t (&word)[4]) {
 /// The value of the lane whose number differs by `mask`, inside aligned groups of `width` lanes.
 /// An exchange inside 4 lanes, or the mirror image of 8 (mask 7), costs one instruction on AMD.
 template <int Mask, int Width>
-ARLAB_DEVICE std::uint32_t exchange_xor(std::uint32_t value) {
+ARLAB_DEVICE std::uint32_t shuffle_xor(std::uint32_t value) {
   static_assert(Width >= 2 && Width <= 32 && Mask < Width);
 #if defined(__HIP_PLATFORM_AMD__)
   constexpr int kControl = Mask == 1   ? 0xB1   // quad_perm 1 0 3 2
@@ -735,10 +736,10 @@ ARLAB_DEVICE std::uint32_t exchange_xor(std::uint32_t value) {
 #endif
   return static_cast<std::uint32_t>(__shfl_xor(static_cast<int>(value), Mask, Width));
 }
-ARLAB_DEVICE std::uint32_t exchange_xor(std::uint32_t value, int mask, int width) {
+ARLAB_DEVICE std::uint32_t shuffle_xor(std::uint32_t value, int mask, int width) {
   return static_cast<std::uint32_t>(__shfl_xor(static_cast<int>(value), mask, width));
 }
-ARLAB_DEVICE float exchange_xor(float value, int mask, int width) {
+ARLAB_DEVICE float shuffle_xor(float value, int mask, int width) {
   return __shfl_xor(value, mask, width);
 }
 
@@ -751,7 +752,7 @@ ARLAB_DEVICE bool any_of_wave(bool value) {
 #elif defined(__HIP_PLATFORM_HOST__)
   std::uint32_t any = value ? 1 : 0;
   for (int mask = 1; mask < emulator::wave_size(); mask *= 2) {
-    any |= exchange_xor(any, mask, emulator::wave_size());
+    any |= shuffle_xor(any, mask, emulator::wave_size());
   }
   return any != 0;
 #else

@@ -165,7 +165,7 @@ class StepRunner {
 template <class Codec, class Element>
 __global__ void __launch_bounds__(kThreads, Codec::kTuning.resident_blocks)
     program_kernel(ARLAB_KERNEL_PARAMETER ProgramCall call, ARLAB_KERNEL_PARAMETER Codec codec) {
-  wait_for_kernel_before();
+  pdl_wait();
   ARLAB_SHARED_ARRAY(std::uint32_t, failed, 1);
   ARLAB_SHARED_ARRAY(OutboxMemory, memory, 1);
   ProgramRunner runner(call, failed[0]);
@@ -176,8 +176,8 @@ __global__ void __launch_bounds__(kThreads, Codec::kTuning.resident_blocks)
 
 template <class Codec, class Element>
 void launch_program_of(const Codec& codec, Element, const ProgramCall& call, hipStream_t stream) {
-  launch_behind(program_kernel<Codec, Element>, static_cast<unsigned>(call.blocks), stream, call,
-                codec);
+  launch_pdl(program_kernel<Codec, Element>, static_cast<unsigned>(call.blocks), stream, call,
+             codec);
 }
 
 }  // namespace ARLAB_PLATFORM

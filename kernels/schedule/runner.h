@@ -36,7 +36,7 @@ class ProgramRunner {
         if (phase == call_.last_phase) break;
         exchange_.signal();
         if (!exchange_.wait()) return;
-        if (round + 1 == call_.rounds && phase + 1 == call_.last_phase) let_next_kernel_start();
+        if (round + 1 == call_.rounds && phase + 1 == call_.last_phase) pdl_trigger();
       }
     }
     exchange_.end();

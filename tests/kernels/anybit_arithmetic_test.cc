@@ -50,7 +50,7 @@ TEST(AnyBitArithmetic, ReciprocalsOfBf16AreExactFromAnyEstimateWithinOneUlp) {
 TEST(AnyBitArithmetic, SmallNumbersAreEqualToThemselvesOnly) {
   for (std::uint32_t a = 0; a <= kPerThread; ++a) {
     for (std::uint32_t b = 0; b <= kPerThread; ++b) {
-      EXPECT_EQ(equal_small(both(a), b | a << 16), 0xFFFF0000u | (a == b ? 0xFFFFu : 0)) << a << b;
+      EXPECT_EQ(equal_small(splat(a), b | a << 16), 0xFFFF0000u | (a == b ? 0xFFFFu : 0)) << a << b;
     }
   }
 }

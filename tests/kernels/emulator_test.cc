@@ -71,9 +71,9 @@ TEST_F(Emulator, BlocksShareMemoryAndBarriers) {
 
 __global__ void shuffle_kernel(std::uint32_t* out) {
   std::uint32_t value = threadIdx.x;
-  value += exchange_xor<1, 8>(value);
-  value += exchange_xor<2, 8>(value);
-  value += exchange_xor<7, 8>(value);
+  value += shuffle_xor<1, 8>(value);
+  value += shuffle_xor<2, 8>(value);
+  value += shuffle_xor<7, 8>(value);
   out[threadIdx.x] = value;
 }
 
@@ -132,15 +132,15 @@ __global__ void fetch_kernel(Uint4* from, std::uint32_t* out) {
   ARLAB_SHARED_ARRAY(Uint4, to, 2);
   to[0].word[0] = to[1].word[0] = 1;
   for (int i = 0; i < 2; ++i) {
-    fetch_128(&to[i], &from[i]);
-    commit_fetches();
+    cp_async_128(&to[i], &from[i]);
+    cp_async_commit();
   }
   out[0] = to[0].word[0];
-  wait_for_fetches<1>();
+  cp_async_wait<1>();
   out[1] = to[0].word[0];
   out[2] = to[1].word[0];
   from[1].word[0] = 4;
-  wait_for_fetches<0>();
+  cp_async_wait<0>();
   out[3] = to[1].word[0];
 }
 
@@ -237,7 +237,7 @@ TEST_F(Emulator, ReportsADivergentBarrier) {
 
 __global__ void ended_lane_kernel(std::uint32_t* out) {
   if (threadIdx.x % 2 == 1) return;
-  out[threadIdx.x] = exchange_xor<1, 8>(threadIdx.x);
+  out[threadIdx.x] = shuffle_xor<1, 8>(threadIdx.x);
 }
 
 TEST_F(Emulator, ReportsAShuffleWithALaneThatHasEnded) {

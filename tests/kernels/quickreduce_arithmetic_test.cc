@@ -27,7 +27,7 @@ TEST(QuickReduceArithmetic, ReciprocalsAreClamped) {
     const float x = Fp16::to_float(bits);
     const std::uint32_t expected =
         x == 0 ? 0x7BFF | (bits & 0x8000) : Fp16::from_float_clamped(1.0f / x);
-    EXPECT_EQ(reciprocal_half2(both(bits)), both(expected)) << bits;
+    EXPECT_EQ(reciprocal_half2(splat(bits)), splat(expected)) << bits;
   }
 }
 
@@ -38,10 +38,10 @@ int lowest_code() {
   std::uint32_t lowest = 0xFFFF;
   for (std::uint32_t m = 0; m < 65536; ++m) {
     if (!is_finite_half(m)) continue;
-    const GroupScales group = scales_of_blocks<Fp16, IntegerCode<L, Fp16>>(both(m));
+    const GroupScales group = scales_of_blocks<Fp16, IntegerCode<L, Fp16>>(splat(m));
     for (const std::uint32_t x : {m, m ^ 0x8000}) {
-      const std::uint32_t w = multiply_half2(both(x), group.inverse);
-      const std::uint32_t sum = add_half2(w, both(IntegerCode<L, Fp16>::kOffset + L));
+      const std::uint32_t w = multiply_half2(splat(x), group.inverse);
+      const std::uint32_t sum = add_half2(w, splat(IntegerCode<L, Fp16>::kOffset + L));
       lowest = std::min(lowest, sum & 0xFFFF);
     }
   }
@@ -58,7 +58,7 @@ TEST(QuickReduceArithmetic, NothingIsBelowTheCodesUpTo32) {
 TEST(QuickReduceArithmetic, ClampFiniteLeavesFiniteNumbersAlone) {
   for (std::uint32_t bits = 0; bits < 65536; ++bits) {
     if (!is_finite_half(bits)) continue;
-    EXPECT_EQ(clamp_finite_half2(both(bits)), both(bits));
+    EXPECT_EQ(clamp_finite_half2(splat(bits)), splat(bits));
   }
   EXPECT_EQ(clamp_finite_half2(0xFC007C00), 0xFBFF7BFFu);
 }
@@ -96,7 +96,7 @@ TEST(QuickReduceArithmetic, AnyReciprocalWithinOneUlpRoundsToTheSameBfloat) {
     const std::uint32_t expected = Bf16::from_float(exact);
     EXPECT_EQ(Bf16::from_float(std::nextafter(exact, INFINITY)), expected) << bits;
     EXPECT_EQ(Bf16::from_float(std::nextafter(exact, -INFINITY)), expected) << bits;
-    EXPECT_EQ(reciprocal_bfloat2(both(bits)), both(expected)) << bits;
+    EXPECT_EQ(reciprocal_bfloat2(splat(bits)), splat(expected)) << bits;
   }
   EXPECT_EQ(reciprocal_bfloat2(0x80000000), 0xFF807F80);
 }
@@ -106,7 +106,7 @@ template <class Code>
 void expect_normal_inverses() {
   for (std::uint32_t m = 0; m < 65536; ++m) {
     if (!is_finite_bfloat(m)) continue;
-    const std::uint32_t inverse = scales_of_blocks<Bf16, Code>(both(m)).inverse & 0x7FFF;
+    const std::uint32_t inverse = scales_of_blocks<Bf16, Code>(splat(m)).inverse & 0x7FFF;
     EXPECT_TRUE(inverse >= 0x0080 && inverse <= 0x7F80) << m;
   }
 }
@@ -125,13 +125,13 @@ template <class Code>
 void expect_pairs_as_singles(std::uint32_t codes) {
   for (std::uint32_t w = 0; w < 65536; ++w) {
     if ((w & 0x7FFF) > 0x7F80) continue;  // a NaN takes the scalar way
-    ASSERT_EQ(Code::encode_pair(both(w)), both(Code::encode(Bf16::to_float(w)))) << w;
+    ASSERT_EQ(Code::encode_pair(splat(w)), splat(Code::encode(Bf16::to_float(w)))) << w;
   }
   for (std::uint32_t code = 0; code < codes; ++code) {
     const std::uint32_t stored = Code::kOffset + code;
     const float value = Code::decode(stored);
     if (value != value) continue;
-    ASSERT_EQ(Code::decode_pair(both(stored)), both(Bf16::from_float(value))) << code;
+    ASSERT_EQ(Code::decode_pair(splat(stored)), splat(Bf16::from_float(value))) << code;
   }
 }
 

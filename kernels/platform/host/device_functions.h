@@ -46,7 +46,7 @@ struct Fetch {
   const void* from;
 };
 void start_fetch(Fetch fetch);
-void commit_fetches();
+void cp_async_commit();
 /// The next copy that has to end for no more than the last `groups` groups to be under way.
 bool next_fetch_to_end(int groups, Fetch& fetch);
 

@@ -766,7 +766,7 @@ void start_fetch(Fetch fetch) {
   const IgnoredByTsan bookkeeping;
   running->fetches.emplace_back(running->fetch_group, fetch);
 }
-void commit_fetches() { ++running->fetch_group; }
+void cp_async_commit() { ++running->fetch_group; }
 bool next_fetch_to_end(int groups, Fetch& fetch) {
   const IgnoredByTsan bookkeeping;
   Lane& lane = *running;

@@ -63,9 +63,9 @@ ARLAB_DEVICE_RARE void give_up(const Team& team, std::uint32_t reason, std::uint
 /// Of a thread that looks for what rank `from` stores. The own rank is waited for without an end:
 /// what keeps it waiting ends that. A rank that waits itself is not to blame, so it gets as long
 /// again, for whoever waits for the right one to say so.
-class Patience {
+class Watchdog {
  public:
-  ARLAB_DEVICE Patience(const Team& team, int from) : team_(team), from_(from) {}
+  ARLAB_DEVICE Watchdog(const Team& team, int from) : team_(team), from_(from) {}
 
   /// After looking in vain: 0, or why to give up, since that rank has not stored it in time, or
   /// another rank has given up.
@@ -107,13 +107,13 @@ class Patience {
 };
 
 /// Waits until a word of this rank's buffer, which rank `from` stores to, is not behind `count`, or
-/// patience ends.
+/// watchdog ends.
 ARLAB_DEVICE void wait_for_count(const Team& team, const std::uint32_t* word, int from,
                                  std::uint32_t count, std::uint32_t& failed) {
-  Patience patience(team, from);
+  Watchdog watchdog(team, from);
   // It is far from 2^31: the signed difference is right across the wrap.
   while (static_cast<std::int32_t>(load_polled(word) - count) < 0) {
-    const std::uint32_t reason = patience.ends();
+    const std::uint32_t reason = watchdog.expired();
     if (reason != 0) return give_up(team, reason, failed);
   }
   after_polling(word);
@@ -133,17 +133,17 @@ ARLAB_DEVICE std::int32_t ahead_by(std::uint32_t flag, std::uint32_t epoch) {
 }
 
 /// Waits until the flag of a block of rank `from` is not behind the epoch, or there is a `reason`
-/// to give up: one that is known already, the end of patience, or that the rank is in another call.
+/// to give up: one that is known already, the end of watchdog, or that the rank is in another call.
 /// Of two ranks, one at least sees the other's flag with the epoch that it waits for itself, so
 /// that calls which differ do not pass: a flag is further only if that rank has seen this one's,
 /// and so has compared.
 ARLAB_DEVICE void wait_for_flag(const Team& team, int block, int from, std::uint32_t epoch,
                                 std::uint32_t& failed, std::uint32_t reason = 0) {
   const std::uint32_t* flag = flag_at(team, team.rank, block, from);
-  Patience patience(team, from);
+  Watchdog watchdog(team, from);
   std::uint32_t seen = load_polled(flag);
   while (reason == 0 && ahead_by(seen, epoch) < 0) {
-    reason = patience.ends();
+    reason = watchdog.expired();
     seen = load_polled(flag);
   }
   after_polling(flag);

@@ -192,7 +192,7 @@ class LamportExchange {
     std::uint8_t* const valid_here =
         buffer_of(team, team.rank) +
         team.lamport.valid_flag(index_of(team, call, stage, piece.rank), piece.words);
-    Patience patience(team, piece.rank);
+    Watchdog watchdog(team, piece.rank);
     for (;;) {
       const bool is_valid = load_acquire(valid_here) != 0;
       const Uint4 words = load_relaxed_v4(slot(team, call, stage, piece));
@@ -201,7 +201,7 @@ class LamportExchange {
         store_relaxed(valid_here, 0);
         return words;
       }
-      const std::uint32_t reason = patience.ends();
+      const std::uint32_t reason = watchdog.expired();
       if (reason != 0) {
         give_up(team, reason, memory.failed);
         return words;

@@ -4,7 +4,7 @@
 //   -   exchange
 //   2   add all contributions in ascending rank order, from the first; write the output
 #include "kernels/collectives/launch.h"
-#include "kernels/collectives/outbox.h"
+#include "kernels/collectives/staging_buffer.h"
 
 namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {
@@ -13,8 +13,8 @@ template <class Codec, class Element>
 class OneShot {
  public:
   ARLAB_DEVICE OneShot(const Call& call, const Codec& codec, std::uint32_t& failed,
-                       OutboxMemory& memory)
-      : call_(call), codec_(codec), exchange_(call.team, failed), outbox_(codec, call, memory) {}
+                       StagingMemory& memory)
+      : call_(call), codec_(codec), exchange_(call.team, failed), staging_(codec, call, memory) {}
 
   ARLAB_DEVICE void run() {
     const int rounds = call_.rounds;
@@ -49,21 +49,21 @@ class OneShot {
             if (i < batch.count) x[i] = batch.load<Element>(call_.input, i);
           }
           encode_batch(codec_, x, batch.count, encoded);
-          outbox_.put(encoded, batch.count);
-          outbox_.fill();
+          staging_.put(encoded, batch.count);
+          staging_.fill();
           for_each_rank([&](int to) ARLAB_INLINED_LAMBDA {
-            outbox_.send(encoded, batch, exchange_.outgoing(to));
+            staging_.send(encoded, batch, exchange_.outgoing(to));
           });
-          outbox_.next();
+          staging_.next();
         },
         [&](const Tile& tile) ARLAB_INLINED_LAMBDA {
           const Encoded encoded = codec_.encode(tile.load<Element>(call_.input), tile.at());
-          outbox_.put(0, encoded, tile.at());
-          outbox_.fill();
+          staging_.put(0, encoded, tile.at());
+          staging_.fill();
           for_each_rank([&](int to) ARLAB_INLINED_LAMBDA {
-            outbox_.send(encoded, tile, exchange_.outgoing(to));
+            staging_.send(encoded, tile, exchange_.outgoing(to));
           });
-          outbox_.next();
+          staging_.next();
         });
   }
 
@@ -101,7 +101,7 @@ class OneShot {
   const Call& call_;
   const Codec& codec_;
   Exchange exchange_;
-  Outbox<Codec> outbox_;
+  StagingBuffer<Codec> staging_;
 };
 
 template <class Codec, class Element>
@@ -109,7 +109,7 @@ __global__ void __launch_bounds__(kThreads, Codec::kTuning.resident_blocks)
     one_shot_kernel(ARLAB_KERNEL_PARAMETER Call call, ARLAB_KERNEL_PARAMETER Codec codec) {
   pdl_wait();
   ARLAB_SHARED_ARRAY(std::uint32_t, failed, 1);
-  ARLAB_SHARED_ARRAY(OutboxMemory, memory, 1);
+  ARLAB_SHARED_ARRAY(StagingMemory, memory, 1);
   OneShot<Codec, Element>(call, codec, failed[0], memory[0]).run();
 }
 

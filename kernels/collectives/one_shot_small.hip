@@ -2,9 +2,9 @@
 // memory. The work is that of one_shot.hip, in one round; but the contributions of several ranks
 // are loaded together.
 #include "kernels/collectives/launch.h"
-#include "kernels/collectives/outbox.h"
 #include "kernels/collectives/peers.h"
 #include "kernels/collectives/small.h"
+#include "kernels/collectives/staging_buffer.h"
 
 namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {
@@ -14,17 +14,17 @@ __global__ void __launch_bounds__(kThreads, Codec::kTuning.resident_blocks)
     one_shot_small_kernel(ARLAB_KERNEL_PARAMETER Call call, ARLAB_KERNEL_PARAMETER Codec codec) {
   pdl_wait();
   ARLAB_SHARED_ARRAY(std::uint32_t, failed, 1);
-  ARLAB_SHARED_ARRAY(OutboxMemory, memory, 1);
+  ARLAB_SHARED_ARRAY(StagingMemory, memory, 1);
   Exchange exchange(call.team, failed[0]);
-  Outbox<Codec> outbox(codec, call, memory[0]);
+  StagingBuffer<Codec> staging(codec, call, memory[0]);
 
   Tile tile;
   if (!tile_at(call, call.chunk[0], 0, 0, tile)) return;  // nor has this block on other ranks
   const auto encoded = codec.encode(tile.load<Element>(call.input), Batch::at());
-  outbox.put(0, encoded, Batch::at());
-  outbox.fill();
+  staging.put(0, encoded, Batch::at());
+  staging.fill();
   for_each_peer(call.team, [&](int to) ARLAB_INLINED_LAMBDA {
-    outbox.send_tile(0, encoded, exchange.outgoing(to));
+    staging.send_tile(0, encoded, exchange.outgoing(to));
   });
   exchange.signal();
   const Pack8<Element> own = codec.decode(encoded, Batch::at());

@@ -190,7 +190,7 @@ class SentinelExchange {
   ARLAB_DEVICE Uint4 wait_for_words(const std::uint8_t* at, int from,
                                     const WordsOfWire& which) const {
     std::uint8_t* const valid_here = valid_flag(team_.rank, which);
-    Patience patience(team_, from);
+    Watchdog watchdog(team_, from);
     for (;;) {
       const bool is_valid = load_acquire(valid_here) != 0;
       const Uint4 words = load_relaxed_v4(at);
@@ -199,7 +199,7 @@ class SentinelExchange {
         store_relaxed(valid_here, 0);
         return words;
       }
-      const std::uint32_t reason = patience.ends();
+      const std::uint32_t reason = watchdog.expired();
       if (reason != 0) {
         give_up(team_, reason, memory_.failed);
         return words;

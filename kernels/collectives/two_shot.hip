@@ -12,8 +12,8 @@
 // slots, in one exchange; and between a signal and the wait for it, the round after it contributes
 // and the round before it gathers. Blocks start with different peers, to keep all links busy.
 #include "kernels/collectives/launch.h"
-#include "kernels/collectives/outbox.h"
 #include "kernels/collectives/peers.h"
+#include "kernels/collectives/staging_buffer.h"
 
 namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {
@@ -22,11 +22,11 @@ template <class Codec, class Element>
 class TwoShot {
  public:
   ARLAB_DEVICE TwoShot(const Call& call, const Codec& codec, std::uint32_t& failed,
-                       OutboxMemory& memory)
+                       StagingMemory& memory)
       : call_(call),
         codec_(codec),
         exchange_(call.team, failed),
-        outbox_(codec, call, memory),
+        staging_(codec, call, memory),
         sums_at_(static_cast<unsigned>(call.tiles_per_slot) * call.tile_bytes) {}
 
   ARLAB_DEVICE void run() {
@@ -74,17 +74,17 @@ class TwoShot {
               if (i < batch.count) x[i] = batch.load<Element>(call_.input, i);
             }
             encode_batch(codec_, x, batch.count, encoded);
-            outbox_.put(encoded, batch.count);
-            outbox_.fill();
-            outbox_.send(encoded, batch, slot);
-            outbox_.next();
+            staging_.put(encoded, batch.count);
+            staging_.fill();
+            staging_.send(encoded, batch, slot);
+            staging_.next();
           },
           [&](const Tile& tile) ARLAB_INLINED_LAMBDA {
             const Encoded encoded = codec_.encode(tile.load<Element>(call_.input), tile.at());
-            outbox_.put(0, encoded, tile.at());
-            outbox_.fill();
-            outbox_.send(encoded, tile, slot);
-            outbox_.next();
+            staging_.put(0, encoded, tile.at());
+            staging_.fill();
+            staging_.send(encoded, tile, slot);
+            staging_.next();
           });
     });
   }
@@ -140,17 +140,17 @@ class TwoShot {
             }
           }
           encode_batch(codec_, sum, batch.count, encoded);
-          outbox_.put(encoded, batch.count);
+          staging_.put(encoded, batch.count);
           decode_batch(codec_, encoded, batch.count, sum);
 #pragma unroll
           for (int i = 0; i < kBatch; ++i) {
             if (i < batch.count) batch.store<Element>(call_.output, i, sum[i]);
           }
-          outbox_.fill();
+          staging_.fill();
           for_each_peer(call_.team, [&](int to) ARLAB_INLINED_LAMBDA {
-            outbox_.send(encoded, batch, exchange_.outgoing(to) + sums_at_);
+            staging_.send(encoded, batch, exchange_.outgoing(to) + sums_at_);
           });
-          outbox_.next();
+          staging_.next();
         },
         [&](const Tile& tile) ARLAB_INLINED_LAMBDA {
           const Pack8<Element> own =
@@ -158,12 +158,12 @@ class TwoShot {
           const Encoded encoded =
               codec_.encode(sum_of(own, tile.at(), tile.slot_offset), tile.at());
           tile.store(call_.output, codec_.decode(encoded, tile.at()));
-          outbox_.put(0, encoded, tile.at());
-          outbox_.fill();
+          staging_.put(0, encoded, tile.at());
+          staging_.fill();
           for_each_peer(call_.team, [&](int to) ARLAB_INLINED_LAMBDA {
-            outbox_.send(encoded, tile, exchange_.outgoing(to) + sums_at_);
+            staging_.send(encoded, tile, exchange_.outgoing(to) + sums_at_);
           });
-          outbox_.next();
+          staging_.next();
         });
   }
 
@@ -210,7 +210,7 @@ class TwoShot {
   const Call& call_;
   const Codec& codec_;
   Exchange exchange_;
-  Outbox<Codec> outbox_;
+  StagingBuffer<Codec> staging_;
   const unsigned sums_at_;  // in a slot
 };
 
@@ -219,7 +219,7 @@ __global__ void __launch_bounds__(kThreads, Codec::kTuning.resident_blocks)
     two_shot_kernel(ARLAB_KERNEL_PARAMETER Call call, ARLAB_KERNEL_PARAMETER Codec codec) {
   pdl_wait();
   ARLAB_SHARED_ARRAY(std::uint32_t, failed, 1);
-  ARLAB_SHARED_ARRAY(OutboxMemory, memory, 1);
+  ARLAB_SHARED_ARRAY(StagingMemory, memory, 1);
   TwoShot<Codec, Element>(call, codec, failed[0], memory[0]).run();
 }
 

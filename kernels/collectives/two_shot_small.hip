@@ -2,9 +2,9 @@
 // for memory. The work is that of two_shot.hip, in one round; but loads of several ranks' tiles are
 // under way together.
 #include "kernels/collectives/launch.h"
-#include "kernels/collectives/outbox.h"
 #include "kernels/collectives/peers.h"
 #include "kernels/collectives/small.h"
+#include "kernels/collectives/staging_buffer.h"
 
 namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {
@@ -13,11 +13,11 @@ template <class Codec, class Element>
 class TwoShotSmall {
  public:
   ARLAB_DEVICE TwoShotSmall(const Call& call, const Codec& codec, std::uint32_t& failed,
-                            OutboxMemory& memory)
+                            StagingMemory& memory)
       : call_(call),
         codec_(codec),
         exchange_(call.team, failed),
-        outbox_(codec, call, memory),
+        staging_(codec, call, memory),
         sums_at_(call.tile_bytes) {}
 
   ARLAB_DEVICE void run() {
@@ -67,15 +67,15 @@ class TwoShotSmall {
         if (tiles.used[i]) x[i] = tiles.tile[i].template load<Element>(call_.input);
       }
       encode_batch(codec_, x, owners.count, encoded);
-      outbox_.put(encoded, owners.count);
-      outbox_.fill();
+      staging_.put(encoded, owners.count);
+      staging_.fill();
 #pragma unroll
       for (int i = 0; i < kBatch; ++i) {
         if (tiles.used[i]) {
-          outbox_.send_tile(i, encoded[i], exchange_.outgoing(owners.rank[i]));
+          staging_.send_tile(i, encoded[i], exchange_.outgoing(owners.rank[i]));
         }
       }
-      outbox_.next();
+      staging_.next();
     };
     for_each_peers<kBatch>(call_.team, kBatch, of_owners);
   }
@@ -84,12 +84,12 @@ class TwoShotSmall {
     const Pack8<Element> sum =
         small_sum<SumFrom::zero>(codec_, exchange_, call_.team.layout.ranks, call_.team.rank, own);
     const Encoded encoded = codec_.encode(sum, Batch::at());
-    outbox_.put(0, encoded, Batch::at());
-    outbox_.fill();
+    staging_.put(0, encoded, Batch::at());
+    staging_.fill();
     for_each_peer(call_.team, [&](int to) ARLAB_INLINED_LAMBDA {
-      outbox_.send_tile(0, encoded, exchange_.outgoing(to) + sums_at_);
+      staging_.send_tile(0, encoded, exchange_.outgoing(to) + sums_at_);
     });
-    outbox_.next();
+    staging_.next();
     tile.store(call_.output, codec_.decode(encoded, Batch::at()));
   }
 
@@ -116,7 +116,7 @@ class TwoShotSmall {
   const Call& call_;
   const Codec& codec_;
   Exchange exchange_;
-  Outbox<Codec> outbox_;
+  StagingBuffer<Codec> staging_;
   const unsigned sums_at_;  // in a slot
 };
 
@@ -125,7 +125,7 @@ __global__ void __launch_bounds__(kThreads, Codec::kTuning.resident_blocks)
     two_shot_small_kernel(ARLAB_KERNEL_PARAMETER Call call, ARLAB_KERNEL_PARAMETER Codec codec) {
   pdl_wait();
   ARLAB_SHARED_ARRAY(std::uint32_t, failed, 1);
-  ARLAB_SHARED_ARRAY(OutboxMemory, memory, 1);
+  ARLAB_SHARED_ARRAY(StagingMemory, memory, 1);
   TwoShotSmall<Codec, Element>(call, codec, failed[0], memory[0]).run();
 }
 

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "kernels/collectives/launch.h"
-#include "kernels/collectives/outbox.h"
+#include "kernels/collectives/staging_buffer.h"
 #include "kernels/schedule/runner.h"
 
 namespace arlab::kernels {
@@ -15,8 +15,8 @@ template <class Codec, class Element>
 class StepRunner {
  public:
   ARLAB_DEVICE StepRunner(const ProgramCall& call, const Codec& codec, const ProgramRunner& runner,
-                          OutboxMemory& memory)
-      : call_(call), codec_(codec), runner_(runner), outbox_(codec, call, memory) {}
+                          StagingMemory& memory)
+      : call_(call), codec_(codec), runner_(runner), staging_(codec, call, memory) {}
 
   ARLAB_DEVICE void run(const Step& step, int round) {
     for_each_batch<Codec, kLeastBatch>(
@@ -113,11 +113,12 @@ class StepRunner {
     if (!step.encodes) return;
     Encoded encoded[kBatch];
     encode_batch(codec_, sum, batch.count, encoded);
-    outbox_.put(encoded, batch.count);
-    outbox_.fill();
-    runner_.for_each_receiver(
-        step, [&](std::uint8_t* slot) ARLAB_INLINED_LAMBDA { outbox_.send(encoded, batch, slot); });
-    outbox_.next();
+    staging_.put(encoded, batch.count);
+    staging_.fill();
+    runner_.for_each_receiver(step, [&](std::uint8_t* slot) ARLAB_INLINED_LAMBDA {
+      staging_.send(encoded, batch, slot);
+    });
+    staging_.next();
     if (!step.stores_decoded) return;
     decode_batch(codec_, encoded, batch.count, sum);
     store(there, sum);
@@ -159,7 +160,7 @@ class StepRunner {
   const ProgramCall& call_;
   const Codec& codec_;
   const ProgramRunner& runner_;
-  Outbox<Codec, ProgramCall> outbox_;
+  StagingBuffer<Codec, ProgramCall> staging_;
 };
 
 template <class Codec, class Element>
@@ -167,7 +168,7 @@ __global__ void __launch_bounds__(kThreads, Codec::kTuning.resident_blocks)
     program_kernel(ARLAB_KERNEL_PARAMETER ProgramCall call, ARLAB_KERNEL_PARAMETER Codec codec) {
   pdl_wait();
   ARLAB_SHARED_ARRAY(std::uint32_t, failed, 1);
-  ARLAB_SHARED_ARRAY(OutboxMemory, memory, 1);
+  ARLAB_SHARED_ARRAY(StagingMemory, memory, 1);
   ProgramRunner runner(call, failed[0]);
   StepRunner<Codec, Element> steps(call, codec, runner, memory[0]);
   runner.run([&](int number, int round)

@@ -11,29 +11,28 @@
 namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {
 
-/// Shared memory of an Outbox. Two buffers: while one is copied, the other is filled.
-inline constexpr std::size_t kOutboxBytes = 8704;
-struct OutboxMemory {
-  Uint4 words[2][kOutboxBytes / 16];
+/// Shared memory of an StagingBuffer. Two buffers: while one is copied, the other is filled.
+inline constexpr std::size_t kStagingBytes = 8704;
+struct StagingMemory {
+  Uint4 words[2][kStagingBytes / 16];
 };
 
 /// All threads of a block use it together: put() tiles at places from 0 on, fill() once, send()
 /// them to as many slots as they are for, and start again with next().
 template <class Codec, class AnyCall = Call>
-class Outbox {
+class StagingBuffer {
  public:
   using Encoded = typename Codec::Encoded;
 
   static_assert(Codec::kTuning.stores_directly ||
-                !requires { requires Codec::kTuning.batch* Codec::kTileBytes > kOutboxBytes; });
+                !requires { requires Codec::kTuning.batch* Codec::kTileBytes > kStagingBytes; });
 
-  ARLAB_DEVICE Outbox(const Codec& codec, const AnyCall& call, OutboxMemory& memory)
+  ARLAB_DEVICE StagingBuffer(const Codec& codec, const AnyCall& call, StagingMemory& memory)
       : codec_(codec), call_(call), memory_(memory) {}
 
-  ARLAB_DEVICE void put(int place, const Encoded& encoded, Position at) const {
+  ARLAB_DEVICE void put(int tile, const Encoded& encoded, Position at) const {
     if constexpr (!Codec::kTuning.stores_directly) {
-      codec_.store(encoded, wire() + static_cast<unsigned>(place) * tile_bytes_of<Codec>(call_),
-                   at);
+      codec_.store(encoded, wire() + static_cast<unsigned>(tile) * tile_bytes_of<Codec>(call_), at);
     }
   }
   ARLAB_DEVICE void fill() const {
@@ -61,12 +60,12 @@ class Outbox {
     }
   }
   /// The whole tile that was put at `place`, to the start of a slot.
-  ARLAB_DEVICE void send_tile(int place, const Encoded& encoded, std::uint8_t* to) const {
+  ARLAB_DEVICE void send_tile(int tile, const Encoded& encoded, std::uint8_t* to) const {
     if constexpr (Codec::kTuning.stores_directly) {
       codec_.store(encoded, to, Batch::at());
     } else {
       const unsigned bytes = tile_bytes_of<Codec>(call_);
-      copy(to, static_cast<unsigned>(place) * bytes, bytes);
+      copy(to, static_cast<unsigned>(tile) * bytes, bytes);
     }
   }
   /// A tile that was put at place 0.
@@ -92,7 +91,7 @@ class Outbox {
 
   const Codec& codec_;
   const AnyCall& call_;
-  OutboxMemory& memory_;
+  StagingMemory& memory_;
   unsigned turn_ = 0;
 };
 

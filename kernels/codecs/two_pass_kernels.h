@@ -26,7 +26,7 @@ std::size_t two_pass_block(const TwoPassChoice& codec);
 /// Groups of a message.
 std::size_t groups_of_message(const TwoPassChoice& codec, std::size_t elements);
 
-hipError_t launch_statistics(const StatisticsPass& measurement, const TwoPassChoice& codec,
+hipError_t launch_statistics(const StatisticsPass& pass, const TwoPassChoice& codec,
                              DType dtype, hipStream_t stream);
 
 /// As codec_kernels.h. `statistics`: statistics_of(codec, elements, groups_of_message(...)).

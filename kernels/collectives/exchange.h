@@ -69,7 +69,7 @@ class Watchdog {
 
   /// After looking in vain: 0, or why to give up, since that rank has not stored it in time, or
   /// another rank has given up.
-  ARLAB_DEVICE std::uint32_t ends() {
+  ARLAB_DEVICE std::uint32_t expired() {
     constexpr std::uint32_t kPollsPerClock = 16;
     if (++polls_ % kPollsPerClock == 0) {
       const std::uint32_t reason = load_relaxed(abort_word(buffer_of(team_, team_.rank)));

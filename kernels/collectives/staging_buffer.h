@@ -17,7 +17,7 @@ struct StagingMemory {
   Uint4 words[2][kStagingBytes / 16];
 };
 
-/// All threads of a block use it together: put() tiles at places from 0 on, fill() once, send()
+/// All threads of a block use it together: put() tiles with numbers from 0 on, fill() once, send()
 /// them to as many slots as they are for, and start again with next().
 template <class Codec, class AnyCall = Call>
 class StagingBuffer {
@@ -44,7 +44,7 @@ class StagingBuffer {
       if (i < count) put(i, encoded[i], Batch::at());
     }
   }
-  /// A batch whose tiles were put at places 0, 1, ...
+  /// A batch whose tiles were put as numbers 0, 1, ...
   ARLAB_DEVICE void send(const Encoded (&encoded)[Codec::kTuning.batch], const Batch& batch,
                          std::uint8_t* to) const {
     if constexpr (Codec::kTuning.stores_directly) {
@@ -59,7 +59,7 @@ class StagingBuffer {
       copy(to, 0, static_cast<unsigned>(batch.count) * tile_bytes_of<Codec>(call_));
     }
   }
-  /// The whole tile that was put at `place`, to the start of a slot.
+  /// The whole tile that was put as `tile`, to the start of a slot.
   ARLAB_DEVICE void send_tile(int tile, const Encoded& encoded, std::uint8_t* to) const {
     if constexpr (Codec::kTuning.stores_directly) {
       codec_.store(encoded, to, Batch::at());
@@ -68,7 +68,7 @@ class StagingBuffer {
       copy(to, static_cast<unsigned>(tile) * bytes, bytes);
     }
   }
-  /// A tile that was put at place 0.
+  /// A tile that was put as number 0.
   ARLAB_DEVICE void send(const Encoded& encoded, const Tile& tile, std::uint8_t* slot) const {
     std::uint8_t* to = slot + tile.slot_offset;
     if constexpr (Codec::kTuning.stores_directly) {

@@ -1,5 +1,5 @@
-// The ranks that work together, and the memory through which they do; kernels/README.md has the
-// protocol.
+// The ranks that work together, and the memory through which they do; kernels/PROTOCOL.md has
+// the protocol.
 #pragma once
 
 #include <cstddef>

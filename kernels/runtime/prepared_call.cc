@@ -542,7 +542,7 @@ Status PreparedCall::launch(const void* input, void* output, hipStream_t stream)
           for (std::size_t i = 0; i < kernel.of_input.size(); ++i) {
             statistics_pass.tensor[i] = kernel.of_input[i] ? input : output;
           }
-          status = started(launch_statistics(measurement, choice, dtype_, stream));
+          status = started(launch_statistics(statistics_pass, choice, dtype_, stream));
           if (status.ok()) status = started(launch_program(call, choice, dtype_, stream));
         }
         if (!status.ok()) return status;

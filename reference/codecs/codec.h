@@ -24,7 +24,7 @@ struct CodecCost {
   /// Whether it calculates in 16 bits, so that an instruction may work on two elements at once.
   bool packed = false;
   /// Whether scales come from more than a tile, so that a pass over all that is encoded must measure
-  /// it before any of it is (kernels/README.md, "Codecs that measure first").
+  /// it before any of it is (kernels/PROTOCOL.md, "Two-pass codecs").
   bool measures = false;
 };
 

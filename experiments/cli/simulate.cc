@@ -629,7 +629,7 @@ void add_simulate(CLI::App& app) {
       ->excludes(ranks);
   sub->add_option(
       "--workload", command->workload,
-      "Collectives of groups at once, in place of one: a .toml file (see sim/README.md)");
+      "Collectives of groups at once, in place of one: a .toml file (see sim/workload/README.md)");
   sub->add_option("--skew", command->skew,
                   "all_to_all: rank r receives in proportion to (r + 1)^-SKEW [0: equal slots]");
   add_integer(*sub, "--runs", command->runs, 1, 1000000,

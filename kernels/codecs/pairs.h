@@ -1,6 +1,6 @@
 // Two elements of 16 bits at a time: what the any-bit codecs do with whole tiles.
 //
-// A Element's own packed instructions, one set for fp16 and one for bf16.
+// An element type's own packed instructions, one set for fp16 and one for bf16.
 #pragma once
 
 #include "kernels/codecs/groups.h"

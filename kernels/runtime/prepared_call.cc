@@ -367,7 +367,8 @@ Result<PreparedCall::TwoPass> PreparedCall::two_pass(const CollectiveRequest& re
                       schedule.algorithm, codecs.outer().name(), codecs.inner().name()));
     }
     if (!lowered.kernels_are_whole && call.rounds > 1) {
-      const auto fitting = static_cast<std::size_t>(call.blocks * call.tiles_per_slot);
+      const auto fitting =
+          static_cast<std::size_t>(call.blocks) * static_cast<std::size_t>(call.tiles_per_slot);
       return Status::error(
           fmt::format("schedule {} passes wires on beside sums that are measured: with codec {}, "
                       "chunks of up to {} elements can, not of {}",

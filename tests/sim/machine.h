@@ -31,7 +31,7 @@ inline Device round_device() {
           .stores = {},
           .blocks = {},
           .small = {},
-          .places = {},
+          .sentinels = {},
           .library = {},
           .nccl = {},
           .compute = {}};

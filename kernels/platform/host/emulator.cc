@@ -638,7 +638,7 @@ void drive(const std::function<bool()>& finished) {
       // What is polled may be written by another process, which wants the CPU.
       std::this_thread::sleep_for(std::chrono::microseconds(20));
     } else {
-      const auto speed = static_cast<std::uint64_t>(1 + idle_rounds / kRoundsToDoubleSpeed);
+      const auto speed = 1 + static_cast<std::uint64_t>(idle_rounds) / kRoundsToDoubleSpeed;
       m.nanoseconds += speed * kNanosecondsPerIdleRound;
     }
     const int most_rounds = random_order() ? 20 * kStuckRounds : kStuckRounds;

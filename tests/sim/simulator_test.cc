@@ -152,14 +152,14 @@ Topology with_blocks(Topology t) {
 }
 
 /// Items of two tiles of 1000 elements; turns beyond the first fill half of the pipeline with 1.5.
-Topology with_places(Topology t) {
+Topology with_sentinels(Topology t) {
   t = with_blocks(std::move(t));
-  t.device.sentinels = Places{.launch_us = assumed(6),
-                              .step_us = assumed(2),
-                              .access_us = assumed(0.5),
-                              .tile_us_per_op = assumed(0.1),
-                              .fill_us = assumed(3),
-                              .fill_turns = assumed(1.5 / std::log(2.0))};
+  t.device.sentinels = Sentinels{.launch_us = assumed(6),
+                                 .step_us = assumed(2),
+                                 .access_us = assumed(0.5),
+                                 .tile_us_per_op = assumed(0.1),
+                                 .fill_us = assumed(3),
+                                 .fill_turns = assumed(1.5 / std::log(2.0))};
   return t;
 }
 
@@ -287,11 +287,11 @@ std::vector<HandCase> hand_cases() {
   add({"places, codec longer",
        two_shot,
        packed,
-       with_places(machine(full_mesh, 2)),
+       with_sentinels(machine(full_mesh, 2)),
        6 + 2 * 2 + 2 * 1.5 + 5.8 + 15.5 + 2,
        {6, 9, 0, 0, 21.3, 0}});
 
-  Topology narrow_places = with_places(machine(full_mesh, 2));
+  Topology narrow_places = with_sentinels(machine(full_mesh, 2));
   narrow_places.link_type("link").bandwidth_gb_per_s.value = 0.5;
   add({"places, wire longer",
        two_shot,
@@ -328,7 +328,7 @@ std::vector<HandCase> hand_cases() {
   add({"places, no codec",
        make_schedule("one_shot", {.world_size = 2, .elements = kElements}),
        fp16,
-       with_places(machine(full_mesh, 2)),
+       with_sentinels(machine(full_mesh, 2)),
        6 + 2 + 3 * (1 - std::exp2(-4 / 1.5)) + 8 + 1,
        {6, 3 + filled_us, 8, 0, 0, 0}});
 

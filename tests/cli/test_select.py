@@ -133,7 +133,7 @@ def test_no_candidate_is_passed_over(tmp_path):
     "options",
     [
         "--topology l40-8 --bytes 16M --synthetic gaussian --codecs fp16,int8-g32,int4-g32,int4-g32-sr,qr-q4",
-        "--topology h200-2 --bytes 1M --synthetic gaussian --codecs int4-g32,qr-q4,nvfp4,mxfp6-e2m3,mxfp4,int5-g32,int6-g32",
+        "--topology h200-2 --bytes 1M --synthetic gaussian --min-sqnr 20 --codecs int4-g32,qr-q4,nvfp4,mxfp6-e2m3,mxfp4,int5-g32,int6-g32",
         "--topology h200-8 --bytes 1M --synthetic gaussian --codecs int4-g32,qr-q4,int5-g32 --algorithms one_shot,two_shot",
         "--topology fat_tree:32 --bytes 64M --synthetic gaussian --codecs fp16,qr-q4 --algorithms tree,ring,hierarchical",
         "--topology torus:4x4 --bytes 256M --synthetic gaussian --codecs fp16,int4-g32,qr-fp8",

@@ -299,13 +299,15 @@ class Clock {
 /// Where nothing was measured, wire bits stand for the error.
 double quality_of(const Candidate& c) { return c.quality_db.value_or(c.wire_bits); }
 
-/// Simulates all that may be on the Pareto front: what is not surely slower than another one with no
-/// more error.
-void find_front(const std::vector<Candidate>& all, std::uint64_t bytes, Clock& clock) {
+/// Simulates all candidates, or those that may be on the Pareto front: which are not surely slower
+/// than another one with no more error.
+void find_out(const std::vector<Candidate>& all, std::uint64_t bytes, bool everything,
+              Clock& clock) {
   std::vector<const Candidate*> open;
   for (const Candidate& c : all) {
-    if (quality_of(c) > -kInfinity) open.push_back(&c);
+    if (everything || quality_of(c) > -kInfinity) open.push_back(&c);
   }
+  if (everything) return clock.find_out(open, bytes);
   // Small ones first: by them the clock knows what the others' bytes take.
   std::stable_sort(open.begin(), open.end(), [](const Candidate* a, const Candidate* b) {
     return a->wire_bits < b->wire_bits;
@@ -488,14 +490,7 @@ struct SelectCommand {
     }
     std::vector<const Candidate*> allowed = within_budget(all, least_sqnr, most_bits, measured_on);
     Clock clock(t, world_size, type, !exhaustive);
-    if (exhaustive || !plot.empty()) {
-      std::vector<const Candidate*> everybody;
-      everybody.reserve(all.size());
-      for (const Candidate& c : all) everybody.push_back(&c);
-      clock.find_out(everybody, payload);
-    } else {
-      find_front(all, payload, clock);
-    }
+    find_out(all, payload, exhaustive || !plot.empty(), clock);
     Selector selector(allowed, clock);
     const std::vector<Range> ranges = selector.ranges();
     Report figures = report(t, world_size, type, payload, least_sqnr, most_bits, measured_on,

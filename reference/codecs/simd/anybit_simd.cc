@@ -270,11 +270,11 @@ HWY_INLINE Uint32Vector joined_nibbles(const NarrowCodes& codes) {
     const auto words = hn::BitCast(U64(), hn::Min(narrow, hn::Set(U8(), 15)));
     return hn::Or(words, hn::ShiftRight<28>(words));  // two codes of a block are four bytes apart
   };
-  alignas(16) static constexpr std::uint8_t kByBlock[16] = {0, 4, 8,  12, 1, 5, 9,  13,
-                                                            2, 6, 10, 14, 3, 7, 11, 15};
-  const __m256 joined = _mm256_shuffle_ps(hn::BitCast(F32(), pairs(codes.first)).raw,
-                                          hn::BitCast(F32(), pairs(codes.second)).raw, 0x88);
-  const ByteVector bytes = hn::BitCast(U8(), FloatVector{joined});
+  alignas(16) static constexpr std::uint8_t kByBlock[16] = {0, 8,  4, 12, 1, 9,  5, 13,
+                                                            2, 10, 6, 14, 3, 11, 7, 15};
+  const auto odd = hn::BitCast(U32(), hn::ShiftLeft<32>(pairs(codes.second)));
+  const ByteVector bytes =
+      hn::BitCast(U8(), hn::OddEven(odd, hn::BitCast(U32(), pairs(codes.first))));
   return hn::BitCast(U32(), hn::TableLookupBytes(bytes, hn::LoadDup128(U8(), kByBlock)));
 }
 
@@ -326,13 +326,11 @@ bool encode_side_by_side(const AnyBitFormat& f, const typename Elements::Element
         high = hn::BitCast(I32(), sign);
         own += kSide * kSideBlock;
       });
-  if (!measure_float_magnitudes(f, extremes, count, blocks)) {
-    if (!to_keys<FloatElements>(count, extremes)) return false;
-    measure<FloatElements>(f, extremes, count, blocks);
-  }
+  if (!to_keys<FloatElements>(count, extremes)) return false;
+  measure<FloatElements>(f, extremes, count, blocks);
   // A block that is not finite has a multiplier of 0, and a NaN becomes the smallest integer: its
   // codes are 0.
-  // Codes are joined after the next are under way, as in quantize_nibbles.
+  // Codes are joined after the next are under way, as in quantize_crumbs.
   const auto codes_of = [&](std::size_t part) HWY_ATTR {  // a fourth of eight blocks
     const std::size_t first = part / 4 * kSide;
     const FloatVector zero = hn::Load(F32(), blocks.zero + first);
@@ -631,59 +629,6 @@ void decode_transformed(const std::uint8_t* codes, std::size_t count, const Bloc
       });
 }
 
-#if ARLAB_AVX2
-/// The same for blocks of 32 with codes of four bits, eight blocks at a time, straight from the
-/// plane: the codes at the same place of every block's words are one vector's.
-template <class Elements, Decoding kDecoding>
-void decode_side_by_side(const std::uint8_t* plane, std::size_t count, const Blocks& blocks,
-                         std::uint16_t* out) {
-  const hn::Half<U8> half;
-  const Uint32Vector mask = hn::Set(U32(), 15);
-  alignas(32) std::uint16_t decoded[kTile];  // elements 16 * i + j and 16 * i + j + 8 of all blocks
-  alignas(32) float between[2][kSideBlock * kSide];
-  Uint32Vector words[4];
-  FloatVector zero;
-  FloatVector scale;
-  std::uint16_t* to = decoded;
-  transform_side_by_side(
-      count / kSide,
-      [&](std::size_t group) HWY_ATTR {
-        const std::size_t first = group * kSide;
-        for (std::size_t b = 0; b < 4; ++b) {
-          const std::uint8_t* const from = plane + (first + b) * kSideBlock / 2;
-          words[b] = hn::BitCast(
-              U32(), hn::Combine(U8(), hn::LoadU(half, from + kSide / 2 * kSideBlock / 2),
-                                 hn::LoadU(half, from)));
-        }
-        transpose_quads(words);
-        zero = hn::Load(F32(), blocks.zero + first);
-        scale = hn::Load(F32(), blocks.multiplier + first);
-      },
-      [&](std::size_t group) { return between[group % 2]; },
-      [&](std::size_t row, std::size_t i) HWY_ATTR {
-        const Uint32Vector code =
-            hn::And(hn::ShiftRightSame(words[row], static_cast<int>(4 * i)), mask);
-        return value_of<kDecoding>(hn::ConvertTo(F32(), hn::BitCast(I32(), code)), zero, scale);
-      },
-      [&](std::size_t row, std::size_t i, FloatVector v)
-          HWY_ATTR { hn::Store(Elements::from_float(v), HalfU16(), to + place_of_words(row, i)); },
-      [&](std::size_t) { to += kSide * kSideBlock; });
-  // A pass of its own: a load of two stores' bytes waits until they are in the cache.
-  for (std::size_t first = 0; first < count; first += kSide) {
-    for (std::size_t i = 0; i < 2; ++i) {
-      Uint16Vector columns[8];
-      transpose_words(
-          [&](std::size_t j)
-              HWY_ATTR { return hn::Load(U16(), decoded + first * kSideBlock + (8 * i + j) * 16); },
-          columns);
-      for (std::size_t b = 0; b < kSide; ++b) {
-        hn::StoreU(columns[b], U16(), out + (first + b) * kSideBlock + 16 * i);
-      }
-    }
-  }
-}
-#endif
-
 /// The same for blocks of `group` elements. False if they do not fit into registers; then there are
 /// only their codes.
 template <class Elements>
@@ -691,16 +636,6 @@ bool decode_in_registers(const AnyBitFormat& f, const PlanePointers<const std::b
                          std::uint8_t* codes, std::size_t count, std::size_t group,
                          const Blocks& blocks, bool in_range, typename Elements::Element* out) {
   const bool affine = decoding_of(f) == Decoding::affine;
-#if ARLAB_AVX2
-  if constexpr (sizeof(*out) == 2) {
-    if (f.bits == 4 && group == kSideBlock && count % kSide == 0 && in_range) {
-      const auto* const plane = reinterpret_cast<const std::uint8_t*>(planes.at[0]);
-      affine ? decode_side_by_side<Elements, Decoding::affine>(plane, count, blocks, out)
-             : decode_side_by_side<Elements, Decoding::offset>(plane, count, blocks, out);
-      return true;
-    }
-  }
-#endif
   unpack_tile(planes, count * group, f.bits, codes);
   return with_registers(group, [&]<std::size_t kVectors>() HWY_ATTR {
     const auto run = [&]<Decoding kDecoding>() HWY_ATTR {

@@ -19,6 +19,7 @@
 
 #include "reference/codecs/bit_planes.h"
 #include "reference/codecs/simd/lanes-inl.h"
+#include "reference/codecs/simd/stream_ahead-inl.h"
 
 #if ARLAB_HAS_LANES
 
@@ -65,14 +66,16 @@ HWY_INLINE ByteVector shifted_bits(ByteVector codes, unsigned shift, ByteVector 
 }
 
 /// Codes of as many elements as fill vectors; returns how many those were.
-HWY_INLINE std::size_t pack_nibbles(const std::uint8_t* codes, std::size_t count,
-                                    std::uint8_t* out) {
+HWY_INLINE std::size_t pack_nibbles(const std::uint8_t* codes, std::size_t count, std::uint8_t* out,
+                                    Storing storing = Storing::usual) {
   const ByteVector mask = hn::Set(U8(), 0x0F);
   std::size_t i = 0;
   for (; i + 2 * kBytes <= count; i += 2 * kBytes) {
     const Int16Vector first = joined_pairs<16>(hn::And(load_codes(codes + i), mask));
     const Int16Vector second = joined_pairs<16>(hn::And(load_codes(codes + i + kBytes), mask));
-    hn::StoreU(ordered_halves(narrow_blocks(first, second)), U8(), out + i / 2);
+    const ByteVector nibbles = ordered_halves(narrow_blocks(first, second));
+    storing == Storing::streamed ? stream_vector(nibbles, out + i / 2)
+                                 : hn::StoreU(nibbles, U8(), out + i / 2);
   }
   return i;
 }
@@ -132,19 +135,26 @@ HWY_INLINE ByteVector spread_bits(const std::uint8_t* from, ByteVector value) {
 
 // ---------------------------------------------------------------- all planes of a tile
 
-/// Writes the planes of so many codes: as pack_planes, each plane at its own place.
+/// Writes the planes of so many codes: as pack_planes, each plane at its own place. Planes of 8 and
+/// 4 bits can be streamed.
 HWY_INLINE void pack_tile(const std::uint8_t* codes, std::size_t count, unsigned bits,
-                          const PlanePointers<std::byte>& planes) {
+                          const PlanePointers<std::byte>& planes,
+                          Storing storing = Storing::usual) {
   std::size_t plane = 0;
   for_each_plane(bits, [&](unsigned width, unsigned shift) HWY_ATTR {
     auto* const out = reinterpret_cast<std::uint8_t*>(planes.at[plane++]);
     std::size_t done = 0;
     switch (width) {
       case 8:
-        std::memcpy(out, codes, count);
+        if (storing == Storing::streamed) {
+          for (; done + kBytes <= count; done += kBytes) {
+            stream_vector(load_codes(codes + done), out + done);
+          }
+        }
+        std::memcpy(out + done, codes + done, count - done);
         return;
       case 4:
-        done = pack_nibbles(codes, count, out);  // always the lowest
+        done = pack_nibbles(codes, count, out, storing);  // always the lowest
         break;
       case 2:
         done = pack_crumbs(codes, count, shift, out);

@@ -350,6 +350,14 @@ struct ExtremeIndices {
 };
 
 #if ARLAB_AVX2
+/// Words of 0 or all ones to bits, in the order of narrow_blocks.
+HWY_INLINE std::uint32_t bits_of_words(Int16Vector low, Int16Vector high) {
+  std::uint32_t bits = 0;
+  const auto set = hn::MaskFromVec(hn::BitCast(U8(), narrow_signed(low, high)));
+  hn::StoreMaskBits(U8(), set, reinterpret_cast<std::uint8_t*>(&bits));
+  return bits;
+}
+
 /// For 16-bit elements in blocks of 32: all of them compared give the bits of one integer.
 template <class Elements>
 void find_indices_of_32(const std::uint16_t* x, std::size_t blocks,
@@ -365,18 +373,16 @@ void find_indices_of_32(const std::uint16_t* x, std::size_t blocks,
     const Int16Vector second = keys_at(8);
     const auto index_of = [&](std::int16_t key) HWY_ATTR {
       const Int16Vector wanted = hn::Set(I16(), key);
-      const __m256i equal = _mm256_packs_epi16(hn::VecFromMask(I16(), hn::Eq(first, wanted)).raw,
-                                               hn::VecFromMask(I16(), hn::Eq(second, wanted)).raw);
-      const auto bits = static_cast<std::uint32_t>(_mm256_movemask_epi8(equal));
-      return static_cast<std::uint16_t>(std::countr_zero(bits));
+      const auto equal = [wanted](Int16Vector v)
+                             HWY_ATTR { return hn::VecFromMask(I16(), hn::Eq(v, wanted)); };
+      return static_cast<std::uint16_t>(
+          std::countr_zero(bits_of_words(equal(first), equal(second))));
     };
     indices.low[b] = index_of(extremes.low(b));
     indices.high[b] = index_of(extremes.high[b]);
   }
 }
-#endif
 
-#if ARLAB_AVX2
 /// Extremes of blocks of 32 that are no zeros, with their indices, and the blocks with +0 in their
 /// places. False, and all is to be written again, if it cannot be done.
 template <class Elements>
@@ -408,8 +414,7 @@ bool take_extremes_of_32(const std::uint16_t* x, std::size_t blocks, ExtremeIndi
     const auto equal = [](Uint16Vector v, Uint16Vector wanted)
                            HWY_ATTR { return hn::VecFromMask(U16(), hn::Eq(v, wanted)); };
     const auto mask_of = [](Uint16Vector low, Uint16Vector high) HWY_ATTR {
-      return static_cast<std::uint32_t>(
-          _mm256_movemask_epi8(_mm256_packs_epi16(low.raw, high.raw)));
+      return bits_of_words(hn::BitCast(I16(), low), hn::BitCast(I16(), high));
     };
     const Uint16Vector smallest = hn::Set(U16(), indices.minimum[b]);
     const Uint16Vector largest = hn::Set(U16(), indices.maximum[b]);

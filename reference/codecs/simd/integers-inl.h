@@ -217,60 +217,6 @@ void measure_as(const AnyBitFormat& f, const Extremes<Elements>& extremes, std::
   }
 }
 
-/// Asymmetric scales of a vector of blocks, those from b on, whose smallest element is -low and
-/// whose largest is `high`. Returns where scale and zero are finite.
-HWY_INLINE auto measure_asymmetric(FloatVector low, FloatVector high, FloatVector top,
-                                   Blocks& result, std::size_t b) {
-  const FloatVector infinity = hn::Inf(F32());
-  const FloatVector scale = bf16_number(hn::Div(hn::Add(high, low), top));
-  const FloatVector zero = hn::Sub(hn::Zero(F32()), bf16_number(low));  // never -0
-  const FloatVector inverse = hn::Div(hn::Set(F32(), 1.0f), scale);
-  hn::Store(hn::IfThenElseZero(hn::Lt(inverse, infinity), inverse), F32(), result.multiplier + b);
-  hn::Store(zero, F32(), result.zero + b);
-  hn::StoreU(upper_halves(scale), HalfU16(), result.scale_bits + b);
-  hn::StoreU(upper_halves(zero), HalfU16(), result.zero_bits + b);
-  return hn::Lt(hn::Max(scale, hn::Abs(zero)), infinity);
-}
-
-/// Step 1 from elements to asymmetric scales, for blocks that find_magnitudes can do and whose
-/// scales are finite. Else false.
-template <class Elements, std::size_t kGroup>
-HWY_INLINE bool measure_magnitudes(const AnyBitFormat& f, const std::uint16_t* x,
-                                   std::size_t blocks, std::size_t group, Blocks& result) {
-  alignas(32) std::uint16_t magnitudes[2 * kBlockSlots];
-  if (!find_magnitudes<Elements, kGroup>(x, blocks, group, magnitudes)) return false;
-  std::fill_n(result.bias, blocks, std::int16_t{0});
-  const FloatVector top = hn::Set(F32(), static_cast<float>((1U << f.bits) - 1));
-  auto finite = hn::Eq(top, top);
-  for (std::size_t b = 0; b < blocks; b += kFloats) {
-    const FloatVector low = Elements::load(magnitudes + 2 * b);
-    const FloatVector high = Elements::load(magnitudes + 2 * b + kFloats);
-    finite = hn::And(finite, measure_asymmetric(low, high, top, result, b));
-  }
-  return hn::AllTrue(F32(), finite);
-}
-
-/// The same from extremes of whole vectors of blocks as extremes_of_signed_block leaves them.
-inline bool measure_float_magnitudes(const AnyBitFormat& f, const Extremes<FloatElements>& extremes,
-                                     std::size_t blocks, Blocks& result) {
-  const FloatVector top = hn::Set(F32(), static_cast<float>((1U << f.bits) - 1));
-  Int32Vector largest = hn::Zero(I32());
-  Int32Vector all = largest;
-  auto finite = hn::Eq(top, top);
-  for (std::size_t b = 0; b < blocks; b += kFloats) {
-    const Int32Vector low = hn::Load(I32(), extremes.complement_of_low + b);
-    const Int32Vector high = hn::Load(I32(), extremes.high + b);
-    all = hn::Or(all, hn::Or(low, high));
-    largest = hn::Max(largest, hn::Max(low, high));
-    finite = hn::And(finite, measure_asymmetric(hn::BitCast(F32(), low), hn::BitCast(F32(), high),
-                                                top, result, b));
-  }
-  std::fill_n(result.bias, blocks, std::int16_t{0});
-  const auto ordinary = hn::And(hn::Gt(all, hn::Set(I32(), -1)),
-                                hn::Lt(largest, hn::Set(I32(), FloatElements::kInfinityKey)));
-  return hn::AllTrue(I32(), ordinary) && hn::AllTrue(F32(), finite);
-}
-
 template <class Elements>
 void measure(const AnyBitFormat& f, const Extremes<Elements>& extremes, std::size_t blocks,
              Blocks& result) {
@@ -290,14 +236,6 @@ void measure(const AnyBitFormat& f, const Extremes<Elements>& extremes, std::siz
 template <class Elements>
 void measure_blocks(const AnyBitFormat& f, const typename Elements::Element* x, std::size_t blocks,
                     std::size_t group, Extremes<Elements>& extremes, Blocks& result) {
-  if constexpr (sizeof(*x) == 2) {
-    if (measure_of(f) == Measure::asymmetric && !result.any_bad && blocks % kFloats == 0 &&
-        (group == 32   ? measure_magnitudes<Elements, 32>(f, x, blocks, group, result)
-         : group == 64 ? measure_magnitudes<Elements, 64>(f, x, blocks, group, result)
-                       : measure_magnitudes<Elements, 0>(f, x, blocks, group, result))) {
-      return;
-    }
-  }
   find_extremes<Elements>(x, blocks, group, extremes);
   measure<Elements>(f, extremes, blocks, result);
 }
@@ -385,155 +323,7 @@ HWY_INLINE std::uint64_t quantize_block(const typename Elements::Element* x, std
   return clamped;
 }
 
-/// The codes of so many byte vectors of a block, saturated to 0 .. 255, as narrow_blocks leaves
-/// them.
-template <class Elements, bool kBiased, std::size_t kVectors>
-HWY_INLINE void narrow_codes(const typename Elements::Element* x, FloatVector zero,
-                             FloatVector multiplier, Int16Vector bias,
-                             ByteVector (&codes)[kVectors]) {
-  for (std::size_t i = 0; i < kVectors; ++i) {
-    const auto* const from = x + i * kBytes;
-    hwy::Prefetch(from + kTile);
-    const auto words = [&](std::size_t at) HWY_ATTR {
-      const Int16Vector q = narrow_blocks(
-          integers<Elements, Scaling::multiplied>(from + at, zero, multiplier),
-          integers<Elements, Scaling::multiplied>(from + at + kFloats, zero, multiplier));
-      return kBiased ? hn::SaturatedAdd(q, bias) : q;
-    };
-    codes[i] = narrow_blocks(words(0), words(2 * kFloats));
-  }
-}
-
-/// With kStreamed past the caches, to an address that 16 divides.
-template <bool kStreamed>
-HWY_INLINE void store_codes(ByteVector codes, std::uint8_t* to) {
-  kStreamed ? stream_vector(codes, to) : hn::StoreU(codes, U8(), to);
-}
-
-/// Blocks of a multiple of kVectors byte vectors straight to the plane of eight bits, for measured
-/// scales.
-template <class Elements, bool kBiased, bool kStreamed, std::size_t kVectors>
-void quantize_bytes(const typename Elements::Element* x, std::size_t count, std::size_t group,
-                    const Blocks& blocks, std::uint8_t* plane) {
-  for (std::size_t b = 0; b < count; ++b) {
-    const FloatVector zero = hn::Set(F32(), blocks.zero[b]);
-    const FloatVector multiplier = hn::Set(F32(), blocks.multiplier[b]);
-    const Int16Vector bias = hn::Set(I16(), blocks.bias[b]);
-    for (std::size_t i = b * group; i < (b + 1) * group; i += kVectors * kBytes) {
-      ByteVector codes[kVectors];
-      narrow_codes<Elements, kBiased>(x + i, zero, multiplier, bias, codes);
-      for (std::size_t j = 0; j < kVectors; ++j) {
-        store_codes<kStreamed>(ordered_bytes(codes[j]), plane + i + j * kBytes);
-      }
-    }
-  }
-}
-
-/// Whether quantize_bytes can do it.
-inline bool takes_bytes(const AnyBitFormat& f, std::size_t group, const Blocks& blocks) {
-  const Measure measure = measure_of(f);
-  return f.bits == 8 && (measure == Measure::asymmetric || measure == Measure::symmetric) &&
-         !blocks.any_bad && group % kBytes == 0;
-}
-
-template <class Elements>
-void quantize_bytes(const AnyBitFormat& f, const typename Elements::Element* x, std::size_t count,
-                    std::size_t group, const Blocks& blocks, Storing storing, std::uint8_t* plane) {
-  const auto run = [&]<bool kBiased, bool kStreamed>() HWY_ATTR {
-    group % (2 * kBytes) == 0
-        ? quantize_bytes<Elements, kBiased, kStreamed, 2>(x, count, group, blocks, plane)
-        : quantize_bytes<Elements, kBiased, kStreamed, 1>(x, count, group, blocks, plane);
-  };
-  const auto run_stored = [&]<bool kBiased>() HWY_ATTR {
-    storing == Storing::streamed ? run.template operator()<kBiased, true>()
-                                 : run.template operator()<kBiased, false>();
-  };
-  f.symmetric ? run_stored.template operator()<true>() : run_stored.template operator()<false>();
-}
-
 #if ARLAB_AVX2
-/// Blocks of a multiple of two byte vectors straight to the planes of four bits and one, for
-/// measured scales.
-template <class Elements, bool kStreamed>
-void quantize_fives(const typename Elements::Element* x, std::size_t count, std::size_t group,
-                    const Blocks& blocks, std::uint8_t* nibbles, std::uint8_t* bits) {
-  const ByteVector largest = hn::Set(U8(), 31);
-  const ByteVector low_bits = hn::Set(U8(), 15);
-  for (std::size_t b = 0; b < count; ++b) {
-    const FloatVector zero = hn::Set(F32(), blocks.zero[b]);
-    const FloatVector multiplier = hn::Set(F32(), blocks.multiplier[b]);
-    for (std::size_t i = b * group; i < (b + 1) * group; i += 2 * kBytes) {
-      ByteVector codes[2];
-      narrow_codes<Elements, false>(x + i, zero, multiplier, hn::Zero(I16()), codes);
-      Int16Vector pairs[2];
-      for (std::size_t j = 0; j < 2; ++j) {
-        const ByteVector code = ordered_bytes(hn::Min(codes[j], largest));
-        pairs[j] = joined_pairs<16>(hn::And(code, low_bits));
-        const auto fifth = hn::ShiftLeft<3>(hn::BitCast(U16(), code));  // a byte's highest bit
-        const auto mask = static_cast<std::uint32_t>(_mm256_movemask_epi8(fifth.raw));
-        std::memcpy(bits + (i + j * kBytes) / 8, &mask, sizeof(mask));
-      }
-      store_codes<kStreamed>(ordered_halves(narrow_blocks(pairs[0], pairs[1])), nibbles + i / 2);
-    }
-  }
-}
-
-/// Whether quantize_fives can do it.
-inline bool takes_fives(const AnyBitFormat& f, std::size_t group, const Blocks& blocks) {
-  return f.bits == 5 && measure_of(f) == Measure::asymmetric && !blocks.any_bad &&
-         group % (2 * kBytes) == 0;
-}
-
-/// Blocks of whole byte vectors straight to the plane of four bits, for measured scales. The codes
-/// never need their order: pairs of neighbours are joined in the order of narrow_blocks, and the
-/// bytes of two vectors put in order at the end.
-template <class Elements, bool kStreamed>
-HWY_INLINE void quantize_nibbles(const typename Elements::Element* x, std::size_t count,
-                                 std::size_t group, const Blocks& blocks, std::uint8_t* plane) {
-  alignas(16) static constexpr std::uint8_t kOrder[16] = {0, 1, 8,  9,  2, 3, 10, 11,
-                                                          4, 5, 12, 13, 6, 7, 14, 15};
-  const ByteVector order = hn::LoadDup128(U8(), kOrder);
-  const ByteVector largest = hn::Set(U8(), 15);
-  const auto codes_of = [&](std::size_t i, FloatVector zero, FloatVector multiplier) HWY_ATTR {
-    hwy::Prefetch(x + i + kTile);
-    const auto codes_at = [&](std::size_t at) HWY_ATTR {
-      return narrow_blocks(
-          integers<Elements, Scaling::multiplied>(x + at, zero, multiplier),
-          integers<Elements, Scaling::multiplied>(x + at + kFloats, zero, multiplier));
-    };
-    return narrow_blocks(codes_at(i), codes_at(i + 2 * kFloats));
-  };
-  const auto pack = [&](ByteVector low, ByteVector high, std::uint8_t* to) HWY_ATTR {
-    const ByteVector halves = ordered_halves(narrow_blocks(
-        joined_pairs<16>(hn::Min(low, largest)), joined_pairs<16>(hn::Min(high, largest))));
-    store_codes<kStreamed>(hn::TableLookupBytes(halves, order), to);
-  };
-  // Units of two vectors: within a block, or two blocks of one vector each. A unit is packed after
-  // the codes of the next are under way: what waits for results takes the place of what could run.
-  const bool pairs = group == kBytes;
-  const std::size_t step = pairs ? 2 * kBytes : group;
-  const std::size_t second = pairs ? 1 : 0;
-  ByteVector low = hn::Zero(U8());
-  ByteVector high = low;
-  std::uint8_t* to = nullptr;
-  for (std::size_t b = 0; b < count; b += 1 + second) {
-    const FloatVector zero = hn::Set(F32(), blocks.zero[b]);
-    const FloatVector multiplier = hn::Set(F32(), blocks.multiplier[b]);
-    const FloatVector next_zero = hn::Set(F32(), blocks.zero[b + second]);
-    const FloatVector next_multiplier = hn::Set(F32(), blocks.multiplier[b + second]);
-    const std::size_t first = b * group;
-    for (std::size_t i = first; i < first + step; i += 2 * kBytes) {
-      const ByteVector next_low = codes_of(i, zero, multiplier);
-      const ByteVector next_high = codes_of(i + kBytes, next_zero, next_multiplier);
-      if (to != nullptr) pack(low, high, to);
-      low = next_low;
-      high = next_high;
-      to = plane + i / 2;
-    }
-  }
-  if (to != nullptr) pack(low, high, to);
-}
-
 /// Blocks of one byte vector straight to the plane of two bits, for measured scales. Four codes
 /// that are neighbours become a byte in a 32-bit lane.
 template <class Elements>
@@ -569,7 +359,8 @@ HWY_INLINE void quantize_crumbs(const typename Elements::Element* x, std::size_t
     hn::StoreU(hn::InterleaveLower(half, lower, upper), half, to);
     hn::StoreU(hn::InterleaveUpper(half, lower, upper), half, to + kBytes / 2);
   };
-  // As in quantize_nibbles, codes are packed after the next are under way.
+  // Codes are packed after the next are under way: what waits for results takes the place of what
+  // could run.
   Codes codes = {{codes_of(0), codes_of(1), codes_of(2), codes_of(3)}};
   for (std::size_t b = kTogether; b < count; b += kTogether) {
     const Codes next = {{codes_of(b), codes_of(b + 1), codes_of(b + 2), codes_of(b + 3)}};
@@ -584,13 +375,6 @@ inline bool takes_crumbs(const AnyBitFormat& f, std::size_t count, std::size_t g
                          const Blocks& blocks) {
   return f.bits == 2 && measure_of(f) == Measure::asymmetric && !blocks.any_bad &&
          group == kBytes && count % 4 == 0;
-}
-
-/// Whether quantize_nibbles can do it.
-inline bool takes_nibbles(const AnyBitFormat& f, std::size_t count, std::size_t group,
-                          const Blocks& blocks) {
-  return f.bits == 4 && measure_of(f) == Measure::asymmetric && !blocks.any_bad &&
-         (group % (2 * kBytes) == 0 || (group == kBytes && count % 2 == 0));
 }
 #endif
 
@@ -633,34 +417,15 @@ template <class Elements, bool kCount>
 std::uint64_t quantize_to_planes(const AnyBitFormat& f, const typename Elements::Element* x,
                                  std::size_t count, std::size_t group, const Blocks& blocks,
                                  Storing storing, const PlanePointers<std::byte>& planes) {
-  if constexpr (!kCount) {
-    auto* const plane = reinterpret_cast<std::uint8_t*>(planes.at[0]);
-    if (takes_bytes(f, group, blocks)) {
-      quantize_bytes<Elements>(f, x, count, group, blocks, storing, plane);
-      return 0;
-    }
 #if ARLAB_AVX2
-    const bool streamed = storing == Storing::streamed;
-    if (takes_nibbles(f, count, group, blocks)) {
-      streamed ? quantize_nibbles<Elements, true>(x, count, group, blocks, plane)
-               : quantize_nibbles<Elements, false>(x, count, group, blocks, plane);
-      return 0;
-    }
-    if (takes_fives(f, group, blocks)) {
-      auto* const bits = reinterpret_cast<std::uint8_t*>(planes.at[1]);
-      streamed ? quantize_fives<Elements, true>(x, count, group, blocks, plane, bits)
-               : quantize_fives<Elements, false>(x, count, group, blocks, plane, bits);
-      return 0;
-    }
-    if (takes_crumbs(f, count, group, blocks)) {
-      quantize_crumbs<Elements>(x, count, blocks, plane);
-      return 0;
-    }
-#endif
+  if (!kCount && takes_crumbs(f, count, group, blocks)) {
+    quantize_crumbs<Elements>(x, count, blocks, reinterpret_cast<std::uint8_t*>(planes.at[0]));
+    return 0;
   }
+#endif
   alignas(32) std::uint8_t codes[kCodeSlots];
   const std::uint64_t clamped = quantize<Elements, kCount>(f, x, count, group, blocks, codes);
-  pack_tile(codes, count * group, f.bits, planes);
+  pack_tile(codes, count * group, f.bits, planes, storing);
   return clamped;
 }
 

@@ -105,7 +105,9 @@ Reduction run_reduction(const Schedule& schedule, const Codecs& codecs, const Ra
 
   // The uncompressed run first, so that its outputs can make room for the real ones.
   const CodecPtr plain = find_codec(name_of(inputs.dtype));
-  execute(schedule, *plain, inputs, reduction.outputs, options);
+  ExecuteOptions uncounted = options;
+  uncounted.count = false;
+  execute(schedule, *plain, inputs, reduction.outputs, uncounted);
   std::vector<std::byte> room;
   const std::vector<double> uncompressed =
       to_double(inputs.dtype, compared(schedule.collective, reduction.outputs, ranks, room));

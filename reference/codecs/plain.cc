@@ -6,6 +6,7 @@
 #include <bit>
 #include <cstring>
 
+#include "reference/codecs/native_sum.h"
 #include "reference/codecs/registry.h"
 
 namespace arlab {
@@ -34,6 +35,12 @@ class PlainCodec final : public Codec {
   void do_decode(DType, std::span<const std::byte> wire,
                  std::span<std::byte> payload) const override {
     std::memcpy(payload.data(), wire.data(), wire.size());
+  }
+  void do_decode_add(DType dtype, std::span<const std::byte> wire,
+                     std::span<std::byte> sum) const override {
+    // Straight from the wire, which may lie at any address.
+    const bool aligned = reinterpret_cast<std::uintptr_t>(wire.data()) % size_of(dtype) == 0;
+    aligned ? add_native(dtype, false, sum, wire) : Codec::do_decode_add(dtype, wire, sum);
   }
 };
 

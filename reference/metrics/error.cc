@@ -88,9 +88,14 @@ struct PartSums {
 
 PartSums compare_part(std::span<const double> target, DType dtype, const std::byte* result) {
   PartSums sums;
+  double results[kBlock];
   for (std::size_t i = 0; i < target.size(); ++i) {
+    if (i % kBlock == 0) {
+      const std::size_t count = std::min(kBlock, target.size() - i);
+      to_doubles(dtype, result + i * size_of(dtype), count, results);
+    }
     const double t = target[i];
-    const double r = element(dtype, result + i * size_of(dtype));
+    const double r = results[i % kBlock];
     if (!std::isfinite(r)) ++sums.non_finite_result;
     if (!std::isfinite(t)) {
       ++sums.non_finite_target;
@@ -290,9 +295,7 @@ std::optional<RankDifference> first_rank_difference(DType dtype, std::size_t ran
 
 std::vector<double> to_double(DType dtype, std::span<const std::byte> elements) {
   std::vector<double> values(elements.size() / size_of(dtype));
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    values[i] = element(dtype, elements.data() + i * size_of(dtype));
-  }
+  to_doubles(dtype, elements.data(), values.size(), values.data());
   return values;
 }
 

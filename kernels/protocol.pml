@@ -1,8 +1,8 @@
-/* The protocol of README.md for one block of each rank, for Spin.
+/* The protocol of PROTOCOL.md for one block of each rank, for Spin.
  *
  *   spin -a protocol.pml && cc -DSAFETY -O2 -o pan pan.c && ./pan
  *
- * Every rank runs EXCHANGES exchanges with a epoch modulo 4, so that it wraps. A slot holds the
+ * Every rank runs EXCHANGES exchanges with an epoch modulo 4, so that it wraps. A slot holds the
  * number of the exchange that it was written for. It is written as early as kernels may: before
  * the wait for the exchange before; and read twice: after the wait, and as late as kernels may:
  * before the wait for the exchange after. A rank asserts that it reads what was written for its

@@ -1,4 +1,4 @@
-// One block's side of the protocol (kernels/README.md): it fills slots of other ranks, runs an
+// One block's side of the protocol (kernels/PROTOCOL.md): it fills slots of other ranks, runs an
 // exchange, and reads its own slots.
 #pragma once
 
@@ -107,7 +107,7 @@ class Watchdog {
 };
 
 /// Waits until a word of this rank's buffer, which rank `from` stores to, is not behind `count`, or
-/// watchdog ends.
+/// the watchdog expires.
 ARLAB_DEVICE void wait_for_count(const Team& team, const std::uint32_t* word, int from,
                                  std::uint32_t count, std::uint32_t& failed) {
   Watchdog watchdog(team, from);
@@ -133,7 +133,7 @@ ARLAB_DEVICE std::int32_t ahead_by(std::uint32_t flag, std::uint32_t epoch) {
 }
 
 /// Waits until the flag of a block of rank `from` is not behind the epoch, or there is a `reason`
-/// to give up: one that is known already, the end of watchdog, or that the rank is in another call.
+/// to give up: one that is known already, the watchdog's, or that the rank is in another call.
 /// Of two ranks, one at least sees the other's flag with the epoch that it waits for itself, so
 /// that calls which differ do not pass: a flag is further only if that rank has seen this one's,
 /// and so has compared.

@@ -11,7 +11,7 @@
 namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {
 
-/// Shared memory of an StagingBuffer. Two buffers: while one is copied, the other is filled.
+/// Shared memory of a StagingBuffer. Two buffers: while one is copied, the other is filled.
 inline constexpr std::size_t kStagingBytes = 8704;
 struct StagingMemory {
   Uint4 words[2][kStagingBytes / 16];

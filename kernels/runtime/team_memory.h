@@ -159,9 +159,9 @@ struct RankMemory {
   Statistics* statistics;  ///< options.two_pass_groups of them
 };
 
-/// Makes a rank's memory: a buffer, statistics, and words of its own: a epoch per block,
-/// the work_counter, the status, and those of sentinel slots and Lamport slots. Fills in everything of its Team but where buffers
-/// are.
+/// Makes a rank's memory: a buffer, statistics, and words of its own: an epoch per
+/// block, the work counter, the status, and those of sentinel slots and Lamport slots. Fills in
+/// everything of its Team but where buffers are.
 inline Result<RankMemory> make_rank(TeamMemory& memory, int rank, int device,
                                     const BufferLayout& layout, const CommunicatorOptions& options,
                                     Team& team) {

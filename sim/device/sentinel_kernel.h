@@ -10,7 +10,7 @@
 //              items / resident blocks. What it takes to fill and to empty the pipeline.
 //   message    latency + max(wire, work) + fill, and the latency of links S times
 //
-// The form was found with 2 and 4 H200 in view (../README.md has its errors).
+// The form was found with 2 and 4 H200 in view (sim/MODEL.md has its errors).
 #pragma once
 
 #include <vector>

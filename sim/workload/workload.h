@@ -2,7 +2,7 @@
 // server, experts across servers and gradients of everybody, say, each with its ranks, algorithm,
 // codec and begin; and what each of them loses to the others.
 //
-// Workloads are TOML files; README.md of this folder's parent documents the schema.
+// Workloads are TOML files; README.md of this folder documents the schema.
 #pragma once
 
 #include <cstdint>

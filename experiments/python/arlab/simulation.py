@@ -172,7 +172,7 @@ def simulate(
         placement: ranks of the topology that run it, in its order; by default the first ones.
         skew: all_to_all: rank r receives in proportion to (r + 1)^-skew; 0 are equal slots.
         workload: the path of a .toml with several collectives, in place of algorithm, codec and bytes;
-            figures of each are in the result's "collectives" (sim/README.md has the form).
+            figures of each are in the result's "collectives" (sim/workload/README.md has the form).
         runs: with jitter: figures have the spread of so many runs, p50_us and p99_us among others.
         seed: of the first run.
         jitter_launch, jitter_message: mean times, us, by which ranks and messages come late (exponential).

@@ -17,6 +17,7 @@ import functools
 import json
 import math
 import re
+import statistics
 import sys
 from typing import Any
 
@@ -192,6 +193,40 @@ def code_objects() -> str:
             row = next(row for row in rows(CODE_OBJECTS) if row["kernel"] == f"{kernel}_kernel<{name}, Bf16>")
             lines.append(f"| `{kernel}` | `{codec}` | {' | '.join(row[column] for column in columns)} |")
     return "\n".join(lines) + "\n"
+
+
+TUNED = ("qr-q8", "qr-q6", "qr-q4", "qr-fp8", "int8-g128", "int5-g128", "int4-g32", "int2-g32-sr")
+# Compute units, and GHz at most: datasheets. A vector instruction of a wave, 64 lanes, takes one of a unit's four SIMDs for four cycles.
+AMD_GPUS = {"MI300X": (304, 2.1), "MI355X": (256, 2.4)}
+
+
+def _vector_rate(gpu: str) -> float:
+    """Vector instructions of a lane that a GPU begins in a second at most, times 10^9."""
+    units, ghz = AMD_GPUS[gpu]
+    return units * 64 * ghz
+
+
+def estimated_rates() -> str:
+    """What vector instructions allow on AMD GPUs, 10^9 elements per second, fp16 / bf16."""
+    lines = [f"| GPU | work | {' | '.join(f'`{codec}`' for codec in TUNED)} |", "| --- " * (2 + len(TUNED)) + "|"]
+    for gpu in AMD_GPUS:
+        for work, name in (("encode", "encode"), ("decode_add", "decode and add")):
+            cells = []
+            for codec in TUNED:
+                taken = [float(_instructions("gfx942", codec, dtype, work)["vector"]) / 8 for dtype in ("fp16", "bf16")]
+                cells.append(" / ".join(f"{_vector_rate(gpu) / one:,.0f}" for one in taken))
+            lines.append(f"| {gpu} | {name} | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def estimated_gops(gpu: str) -> str:
+    """codec_gops_per_s of a machine file: the counted operations that these kernels do in fp16, the geometric mean of the codecs; three digits."""
+    counted = {row["name"]: row for row in csv.DictReader(arlab("list", "codecs", "--format", "csv").decode().splitlines())}
+    shares = []
+    for codec in TUNED:
+        for work, operations in (("encode", "encode_ops_per_element"), ("decode_add", "decode_ops_per_element")):
+            shares.append(float(counted[codec][operations]) * 8 / float(_instructions("gfx942", codec, "fp16", work)["vector"]))
+    return f"{float(f'{_vector_rate(gpu) * statistics.geometric_mean(shares):.3g}'):.0f}"
 
 
 def codecs_compared() -> str:

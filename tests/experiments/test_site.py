@@ -150,6 +150,12 @@ def test_figures_are_those_of_the_files():
         assert quoted.difference(page, quoted.quoted(page)) == [], "experiments/site/quoted.py --write"
 
 
+@pytest.mark.parametrize("gpu, machine", [("MI300X", f"mi300x-{ranks}") for ranks in (2, 4, 8)] + [("MI355X", "mi355x-8")])
+def test_codecs_of_amd_machines_are_as_fast_as_their_instructions_allow(gpu, machine):
+    file = tomllib.loads((REPOSITORY / f"sim/topology/machines/{machine}.toml").read_text())
+    assert file["device"]["codec_gops_per_s"]["value"] == float(quoted.estimated_gops(gpu))
+
+
 def test_a_wrong_figure_is_seen():
     page = quoted.PAGES[0].read_text()
     assert quoted.quoted("1,000<!-- compared() --> and 3.4<!-- mismatches() -->") == f"{quoted.compared()}<!-- compared() --> and 0<!-- mismatches() -->"

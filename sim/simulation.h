@@ -105,7 +105,7 @@ class SimulationTrace {
 /// What a simulation may cost before it is refused: so much takes about ten seconds and two
 /// gigabytes.
 inline constexpr std::uint64_t kMostCrossings = std::uint64_t{1} << 26;
-/// 15 seconds to a minute.
+/// 15 seconds to two minutes.
 inline constexpr std::uint64_t kMostSolved = std::uint64_t{1} << 30;
 
 struct SimulateOptions {

@@ -49,6 +49,7 @@ class LamportExchange {
   /// Sends what is in shared memory: to every other rank of the set its wire, or to all of them
   /// `same`.
   ARLAB_DEVICE void send(unsigned stage, RankSet to, const Uint4* same) const {
+    // mutant: lamport_sent_before_encoded
     __syncthreads();
     const std::size_t index = index_of(team_, call_, stage, team_.rank);
     for_each_group(team_, to, [&](const Pieces& pieces) ARLAB_INLINED_LAMBDA {
@@ -59,6 +60,7 @@ class LamportExchange {
             load_128(same != nullptr ? same + piece.words : &memory_.wire[piece.rank][piece.words]);
         std::uint8_t* const buffer = buffer_of(team_, piece.rank);
         store_relaxed_v4(buffer + team_.lamport.slot(index) + piece.words * 16, words);
+        // mutant: lamport_valid_not_said
         if (any_empty(words)) {
           store_release(buffer + team_.lamport.valid_flag(index, piece.words), 1);
         }
@@ -92,6 +94,7 @@ class LamportExchange {
             words[i] = load_relaxed_v4(slot(team_, call_, stage, pieces.piece[i]));
         }
         if (looks_for_flag) {
+          // mutant: lamport_call_not_compared
           const bool is_there = flag == flag_of(team_, epoch_) || ahead_by(flag, epoch_) > 0;
           looks_for_flag = !is_there || aborted_ != 0;
         }
@@ -173,6 +176,7 @@ class LamportExchange {
   ARLAB_DEVICE static void take(const Team& team, LamportMemory<Codec>& memory, std::uint32_t call,
                                 unsigned stage, const Piece& piece, const Uint4& words) {
     store_128(&memory.wire[piece.rank][piece.words], words);
+    // mutant: lamport_slot_not_emptied
     store_relaxed_v4(slot(team, call, stage, piece), {{kEmpty, kEmpty, kEmpty, kEmpty}});
   }
   /// What is late, or has words like kEmpty. Not a member: who takes the address of what a kernel
@@ -198,6 +202,7 @@ class LamportExchange {
       const Uint4 words = load_relaxed_v4(slot(team, call, stage, piece));
       if (!any_empty(words)) return words;
       if (is_valid) {
+        // mutant: lamport_valid_kept
         store_relaxed(valid_here, 0);
         return words;
       }
@@ -211,6 +216,7 @@ class LamportExchange {
 
   /// Of block 0, threads that have the fewest words.
   ARLAB_DEVICE bool meets() const {
+    // mutant: lamport_ranks_do_not_meet
     return blockIdx.x == 0 && thread_index() - kIdle < static_cast<unsigned>(team_.layout.ranks);
   }
   ARLAB_DEVICE static int meets_rank() { return static_cast<int>(thread_index() - kIdle); }

@@ -44,6 +44,7 @@ class TwoShotLamport {
       codec_.store(encoded, reinterpret_cast<std::uint8_t*>(memory_.sum), Batch::at());
       mine = codec_.decode(encoded, Batch::at());
     }
+    // mutant: lamport_contribution_sent_again
     exchange_.send(1, if_own, memory_.sum);
     if (has_own) own.store(call_.output, mine);
     if (!exchange_.receive(1, owners)) return;

@@ -112,9 +112,11 @@ class TwoShotSentinel {
       if (!signalled) exchange_.signal(thread_index());
       signalled = true;
       if (stage.receive != kNoItem && stage.reduce == kNoItem && stage.receive_sums == kNoItem) {
+        // mutant: ranks_do_not_meet_in_two_shot
         exchange_.meet(thread_index(), memory_.failed);
       }
       receive(stage.receive, stage.receive_sums);
+      // mutant: sums_not_waited_for
       __syncthreads();
       if (memory_.failed != 0) return;
       stage.shift(sends);
@@ -228,8 +230,10 @@ class TwoShotSentinel {
     return part < kTiles ? bytes(own(contributed_) + part) : bytes(outgoing() + part - kTiles);
   }
   ARLAB_DEVICE void contribute(std::uint32_t number) {
+    // mutant: two_own_contributions_in_turn
     contributed_ = contributed_ + 1 == kOwn ? 0 : contributed_ + 1;
     if (number < whole_items_) {
+      // mutant: fetch_not_waited_for
       cp_async_wait<0>();
 #pragma unroll 1
       for (unsigned first = 0; first < kParts; first += kAtOnce) {
@@ -330,6 +334,7 @@ class TwoShotSentinel {
   }
 
   ARLAB_DEVICE void reduce(std::uint32_t number) {
+    // mutant: two_own_contributions_in_turn
     reduced_ = reduced_ + 1 == kOwn ? 0 : reduced_ + 1;
     const auto wires = [&](int from) ARLAB_INLINED_LAMBDA {
       if (from == rank()) return bytes(own(reduced_));
@@ -376,6 +381,7 @@ class TwoShotSentinel {
         const int count = kParcels - first == 1 ? 1 : kAtOnce;
         Encoded encoded[kAtOnce];
         Pack8<Element> x[kAtOnce];
+        // mutant: stores_contributions
         load_batch(codec_, call_, bytes(sums() + first), count, encoded);
         decode_batch(codec_, encoded, count, x);
 #pragma unroll

@@ -224,6 +224,7 @@ class Lowering {
   void number_wires() {
     std::map<std::tuple<int, Rank, Rank>, std::uint32_t> counts;
     const auto number = [&](ValueId value, int exchange, Rank from, Rank to) {
+      // mutant: wires_not_numbered
       const std::uint32_t wire = counts[{exchange, from, to}]++;
       wires_[{value, exchange}] = wire;
       lowered_.wires = std::max(lowered_.wires, static_cast<int>(wire) + 1);
@@ -572,6 +573,7 @@ class Lowering {
       if (!encodes) continue;
       lowered_.encoding_phases.push_back(phase);
       const auto codec = codec_of_phase_[static_cast<std::size_t>(phase)];
+      // mutant: kernels_of_the_outer_codec
       lowered_.codecs.push_back(codec.value_or(CodecRole::outer));
     }
     if (passes_ == Passes::two && mixes_codecs_) lowered_.kernels_are_whole = false;

@@ -43,6 +43,7 @@ class ProgramRunner {
   }
 
   ARLAB_DEVICE const std::uint8_t* incoming(Operand wire) const {
+    // mutant: older_wire_not_read
     return exchange_.incoming(static_cast<int>(wire.rank()), wire.age()) + offset(wire.index());
   }
 
@@ -61,6 +62,7 @@ class ProgramRunner {
  private:
   /// Of a wire in a slot.
   ARLAB_DEVICE std::size_t offset(unsigned number) const {
+    // mutant: wires_on_each_other
     return std::size_t{number} * static_cast<unsigned>(call_.tiles_per_slot) * call_.tile_bytes;
   }
 

@@ -253,7 +253,7 @@ TEST(Conformance, LargeTensorsWithSentinels) {
          .algorithms = {"two_shot"},
          .ranks = random ? std::vector<int>{2, 3, 4} : std::vector<int>{3},
          // As many for each block; the second in place.
-         .lengths = {kTile * 156 * blocks - 1048, kTile * 180 * blocks},
+         .lengths = {kTile * 108 * blocks - 1048, kTile * 120 * blocks},
          .seed = seed,
          .group = {.blocks = blocks}});
   }

@@ -2,12 +2,12 @@
 """mutants.py LIST SOURCES OUT: copies of sources with all mistakes of a list, of which one is chosen when the program starts.
 
 LIST       TOML. A table is a group of mutants that the same tests must see: `name = "what stands there instead"`. In it, @ is what
-           stands there. Tables in [alone] hold those of constants, which cannot be chosen when a program runs: a copy each.
+           stands there.
 SOURCES    a folder. In its files // mutant: NAME on the line above a statement marks its condition (if, while), what it returns, what
            it assigns, or, of any other, all of it; /* mutant: NAME */ marks the expression behind it. A name may stand in
            several places, and several names, with commas between them, in one.
-OUT        gets a file for every file with a mutant, under its path from the folder above SOURCES; alone/NAME/ gets those of one
-           mistake, and mutants.cc reads ARLAB_MUTANT, the name of the mistake, from the environment.
+OUT        gets a file for every file with a mutant, under its path from the folder above SOURCES, and mutants.cc, which reads
+           ARLAB_MUTANT, the name of a mistake, from the environment.
 
 Prints a line `GROUP NAME FILE` for every mutant and file. A name without an anchor, and an anchor without a name, are errors.
 """
@@ -20,7 +20,6 @@ from pathlib import Path
 ANCHOR = re.compile(r"/\* mutant: ([\w, ]+?) \*/|// mutant: ([\w, ]+)\n")
 SKIPPED = re.compile(r'"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])\'|//[^\n]*|/\*.*?\*/', re.DOTALL)
 CONDITION = re.compile(r"(?:else )?(?:if|while)(?: constexpr)? \(")
-PRELUDE = "extern const int arlab_mutant;\n"
 
 
 def end_of(text, at, stops):
@@ -56,39 +55,29 @@ def marked(text, anchor):
         return begin, end_of(text, begin, ",;"), None
     if condition := CONDITION.match(text, begin):
         return condition.end(), end_of(text, condition.end(), ""), None
-    end = end_of(text, begin, ",;")
+    end = end_of(text, begin, "," if text[begin] == "." else ";")  # .name = value, and any statement
     if text.startswith("return ", begin):
         return begin, end, "return "
     assigned = assigned_from(text[begin:end])
     return (begin, end, "") if assigned is None else (begin + assigned, end, None)
 
 
-def changed(text, anchor, cases):
-    """The text with what the anchor marks changed: cases are (condition or None for always, what stands there instead)."""
+def changed(text, anchor, wrong_of, numbers):
+    """The text with a choice where the anchor is, between what it marks and what stands there instead."""
     begin, end, words = marked(text, anchor)
     right = text[begin:end].strip()
     once = " ".join(SKIPPED.sub(lambda match: "" if match[0].startswith("/") else match[0], right).split())
-    for condition, wrong in cases:
+    for name in names_of(anchor):
+        chosen = f"arlab_mutant == {numbers[name]}"
         if words is None:
-            wrong = wrong.replace("@", f"({once})")
-            right = f"({condition} ? ({wrong}) : ({right}))" if condition else wrong
+            right = f"({chosen} ? ({wrong_of[name].replace('@', f'({once})')}) : ({right}))"
         else:
-            wrong = words + wrong.replace("@", once.removeprefix(words))
-            right = f"if ({condition}) {{ {wrong}; }} else {{ {right}; }}" if condition else wrong
+            right = f"if ({chosen}) {{ {words}{wrong_of[name].replace('@', once.removeprefix(words))}; }} else {{ {right}; }}"
     return text[:begin] + right + text[end:]
 
 
 def names_of(anchor):
     return [name.strip() for name in (anchor[1] or anchor[2]).split(",")]
-
-
-def copy_of(text, change):
-    """change(name): a case, or None. From the last anchor to the first: one may stand inside what another marks."""
-    for anchor in reversed(list(ANCHOR.finditer(text))):
-        cases = [case for case in map(change, names_of(anchor)) if case]
-        if cases:
-            text = changed(text, ANCHOR.match(text, anchor.start()), cases)
-    return text
 
 
 def write(path, text):
@@ -99,44 +88,44 @@ def write(path, text):
 
 
 def main(list_file, sources, out):
-    listed = tomllib.loads(Path(list_file).read_text())
-    alone = listed.pop("alone", {})
-    numbers = {name: number for number, name in enumerate((name for group in listed.values() for name in group), 1)}
-    group_of = {name: group for groups in (listed, alone) for group, mutants in groups.items() for name in mutants}
-    wrong_of = {name: wrong for groups in (listed, alone) for mutants in groups.values() for name, wrong in mutants.items()}
-    if len(wrong_of) != sum(len(mutants) for groups in (listed, alone) for mutants in groups.values()):
+    groups = tomllib.loads(Path(list_file).read_text())
+    group_of = {name: group for group, mutants in groups.items() for name in mutants}
+    wrong_of = {name: wrong for mutants in groups.values() for name, wrong in mutants.items()}
+    if len(wrong_of) != sum(map(len, groups.values())):
         raise SystemExit(f"error: {list_file}: a name stands twice")
+    numbers = {name: number for number, name in enumerate(wrong_of, 1)}
     sources, out = Path(sources), Path(out)
     found = set()
+    written = {out / "mutants.cc"}
     for file in sorted(path for path in sources.rglob("*") if path.suffix in {".h", ".cc", ".hip"}):
         text = file.read_text()
-        names = [name for anchor in ANCHOR.finditer(text) for name in names_of(anchor)]
-        for name in names:
-            if name not in wrong_of:
-                raise SystemExit(f"error: {file}: the mutant {name} is not in {list_file}")
+        anchors = list(ANCHOR.finditer(text))
+        names = {name for anchor in anchors for name in names_of(anchor)}
+        if unknown := names - wrong_of.keys():
+            raise SystemExit(f"error: {file}: no mutant in {list_file} has the name {', '.join(sorted(unknown))}")
         if not names:
             continue
-        found.update(names)
+        found |= names
+        for anchor in reversed(anchors):  # one may stand inside what another one before it marks
+            text = changed(text, ANCHOR.match(text, anchor.start()), wrong_of, numbers)
         path = file.relative_to(sources.parent)
-        line = f'#line 1 "{file}"\n'
-        if any(name in numbers for name in names):
-            chosen = copy_of(text, lambda name: (f"arlab_mutant == {numbers[name]}", wrong_of[name]) if name in numbers else None)
-            write(out / path, PRELUDE + line + chosen)
-        for name in dict.fromkeys(names):
-            if name not in numbers:
-                only = copy_of(text, lambda other: (None, wrong_of[other]) if other == name else None)
-                write(out / "alone" / name / path, line + only)
+        write(out / path, f'extern const int arlab_mutant;\n#line 1 "{file}"\n{text}')
+        written.add(out / path)
+        for name in sorted(names):
             print(group_of[name], name, path)
     if missing := wrong_of.keys() - found:
         raise SystemExit(f"error: {list_file}: no anchor below {sources} has the name {', '.join(sorted(missing))}")
     write(
         out / "mutants.cc",
         "#include <cstdio>\n#include <cstdlib>\n#include <cstring>\n\nextern const int arlab_mutant;\nnamespace {\n"
-        "int chosen() {\n  const char* name = std::getenv(\"ARLAB_MUTANT\");\n  if (name == nullptr) return 0;\n"
+        'int chosen() {\n  const char* name = std::getenv("ARLAB_MUTANT");\n  if (name == nullptr) return 0;\n'
         + "".join(f'  if (std::strcmp(name, "{name}") == 0) return {number};\n' for name, number in numbers.items())
         + '  std::fprintf(stderr, "there is no mutant %s\\n", name);\n  std::exit(2);\n}\n}  // namespace\n'
         "const int arlab_mutant = chosen();\n",
     )
+    for old in out.rglob("*.*"):  # a copy that nobody makes any more would hide the source
+        if old.is_file() and old not in written:
+            old.unlink()
 
 
 if __name__ == "__main__":

@@ -46,7 +46,7 @@ bool conforms(const Subject& subject, const AlgorithmOptions& options, std::uint
   emulator::configure({.wave_size = seed % 2 == 0 ? 64 : 32,
                        .seed = seed,
                        .most_rounds_still = subject.most_rounds_still});
-  const std::array<int, 5> devices = {0, 1, 2, 3, 4};
+  const std::array<int, 8> devices = {0, 1, 2, 3, 4, 5, 6, 7};
   auto team = Communicator::in_process(std::span(devices).first(ranks), subject.options);
   if (!team.ok()) return false;
   const CodecPtr codec = find_codec(subject.codec);
@@ -98,19 +98,20 @@ bool conforms(const Subject& subject, const AlgorithmOptions& options, std::uint
   return true;
 }
 
-/// The last of the ranks reduces one element less.
+/// The last of the ranks reduces an element less, or one of each slot.
 bool notices_differing_calls(const Subject& subject, const AlgorithmOptions& options,
                              std::uint64_t seed, std::size_t ranks, std::size_t elements) {
   emulator::configure({.wave_size = seed % 2 == 0 ? 64 : 32,
                        .seed = seed,
                        .most_rounds_still = subject.most_rounds_still});
-  const std::array<int, 5> devices = {0, 1, 2, 3, 4};
+  const std::array<int, 8> devices = {0, 1, 2, 3, 4, 5, 6, 7};
   auto team = Communicator::in_process(std::span(devices).first(ranks), subject.options);
   if (!team.ok()) return false;
   const CollectiveRequest call{subject.algorithm, subject.codec, DType::fp16, elements, options};
-  const CollectiveRequest shorter{subject.algorithm, subject.codec, DType::fp16, elements - 1,
+  const std::size_t less = has_slots(find_algorithm(subject.algorithm).collective) ? ranks : 1;
+  const CollectiveRequest shorter{subject.algorithm, subject.codec, DType::fp16, elements - less,
                                   options};
-  const CollectiveRequest later{subject.algorithm, subject.codec, DType::fp16, elements - 2,
+  const CollectiveRequest later{subject.algorithm, subject.codec, DType::fp16, elements - 2 * less,
                                 options};
   std::vector<std::byte> memory(ranks * elements * 2);
   for (std::size_t rank = 0; rank < ranks; ++rank) {

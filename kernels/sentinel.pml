@@ -20,17 +20,17 @@
  * Sizes: -DRANKS (of two_shot), -DBLOCKS, -DBLOCKS_OF_LAST (rank), -DWINDOW (two of them are the slots),
  * -DITEMS (of a call), -DCALLS. -DLIKE_EMPTY: every item but the first looks as if it were empty.
  * Variants that must be rejected:
- *   -DNO_WAIT_FOR_SLOT     items are sent whether or not their slot is free
+ *   -DNO_WAIT_FOR_SLOT      items are sent whether or not their slot is free
  *   -DOWN_NOT_WAITED_FOR    only the other rank must have read what was at an item's slot (one_shot)
  *   -DONE_WINDOW_ASKED      items are sent when their own slot is free, though one of an item before is not:
  *                           a deadlock (two_shot)
  *   -DNOT_EMPTIED           a slot that was read is not made empty
- *   -DCREDIT_BEFORE_READ   a window is said to be free before its last items are read
+ *   -DCREDIT_BEFORE_READ    a window is said to be free before its last items are read
  *   -DWAIT_BEFORE_READING   a block waits for a slot before it reads the items before: a deadlock
- *   -DCREDIT_KEPT            a block says what it has counted when it ends only: a deadlock
+ *   -DCREDIT_KEPT           a block says what it has counted when it ends only: a deadlock
  *   -DNOT_SAID_AT_START     a call does not say what the calls before have read: a deadlock (three calls)
  *   -DVALID_KEPT            `valid` stays when the item is read (with -DLIKE_EMPTY)
- *   -DVALID_SAID_LATE    a block says so at the end of its turn only: a deadlock (two_shot, with
+ *   -DVALID_SAID_LATE       a block says so at the end of its turn only: a deadlock (two_shot, with
  *                           -DLIKE_EMPTY)
  */
 #ifndef RANKS

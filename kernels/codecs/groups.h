@@ -48,7 +48,7 @@ ARLAB_DEVICE void transform_thread(Float8& x) {
   }
 }
 
-/// Pack8 codes of up to 8 bits: element 2i in byte i of `even`, element 2i + 1 in byte i of `odd`.
+/// Eight codes of up to 8 bits: element 2i in byte i of `even`, element 2i + 1 in byte i of `odd`.
 struct Codes8 {
   std::uint32_t even = 0;
   std::uint32_t odd = 0;

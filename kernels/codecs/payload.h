@@ -1,4 +1,4 @@
-// Pack8 consecutive elements of a payload: what one thread holds.
+// Eight consecutive elements of a payload (Pack8): what one thread holds.
 //
 // A tile is what one block of 256 threads works on: 2048 consecutive elements, thread t has
 // elements 8t .. 8t + 7. A codec's group of G elements is G / 8 consecutive lanes.

@@ -1,6 +1,6 @@
 // The QuickReduce line codecs: reference/codecs/SPEC.md, "QuickReduce (qr-*)".
 //
-// A tile is an atom: 256 threads of 8 elements. Pack8 lanes hold 64 consecutive elements: two
+// A tile is an atom: 256 threads of 8 elements. Eight lanes hold 64 consecutive elements: two
 // interleaved blocks of 32, the even elements and the odd ones. Two elements make a word, so the
 // low halves of all words are one block and the high halves the other, and packed instructions work
 // on both blocks at once. Codes are kept the same way, as "pairs": the code of an even element in
@@ -178,7 +178,7 @@ struct InOrder {
   }
 };
 
-/// Pack8 bits per element; the bytes of a thread hold its elements in the order 0 2 1 3 4 6 5 7.
+/// Eight bits per element; the bytes of a thread hold its elements in the order 0 2 1 3 4 6 5 7.
 struct SwappedBytes {
   static constexpr std::size_t kBytes = std::size_t{8} * kThreads;
   ARLAB_DEVICE static void store(const Pairs& p, std::uint8_t* plane, std::size_t t) {

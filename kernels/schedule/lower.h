@@ -38,8 +38,8 @@ enum class Passes {
 /// Lowers a schedule that the checker has proved. With two passes, chunks that begin in different
 /// steps (micro-chunks) are lowered by themselves, to be run one after the other: what overlaps
 /// their stages saves nothing where a kernel ends after each, and a kernel knows one codec. So are
-/// parts of a schedule of too many
-/// steps, or whose ranks send each other more than `most_wires` at once.
+/// parts of a schedule that has too many steps, or whose ranks send each other more than
+/// `most_wires` at once.
 ///
 /// The error says what does not fit.
 Result<std::vector<Lowered>> lower(const Schedule& schedule, Passes passes,

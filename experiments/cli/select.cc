@@ -353,45 +353,37 @@ bool outruns(const Candidate& a, const Candidate& b) {
 
 class Selector {
  public:
-  Selector(const std::vector<const Candidate*>& allowed, Clock& clock) : clock_(clock) {
+  Selector(const std::vector<const Candidate*>& allowed, Clock& clock)
+      : clock_(clock), allowed_(allowed) {
+    if (!clock.has_bounds() || clock.has_kernels_by_size()) return;
+    const auto outrunner_of = [&](const Candidate& c) -> const Candidate* {
+      for (const Candidate* other : allowed) {
+        if (outruns(*other, c)) return other;
+      }
+      return nullptr;
+    };
     for (const Candidate* c : allowed) {
-      const bool is_outrun =
-          clock.has_bounds() && !clock.has_kernels_by_size() &&
-          std::any_of(allowed.begin(), allowed.end(),
-                      [c](const Candidate* other) { return outruns(*other, *c); });
-      if (!is_outrun) allowed_.push_back(c);
+      const Candidate* first = outrunner_of(*c);
+      if (first == nullptr) continue;
+      while (const Candidate* next = outrunner_of(*first)) first = next;
+      outrun_by_[c] = first;
     }
   }
 
   /// Of equally fast ones the one with the least error, then the first. Those that were slower for
-  /// fewer bytes already are not simulated.
+  /// fewer bytes already are not simulated, and of those that another one outruns only what may be
+  /// as fast.
   const Candidate* best_at(std::uint64_t bytes) {
-    std::vector<const Candidate*> order = allowed_;
-    std::stable_sort(order.begin(), order.end(), [&](const Candidate* a, const Candidate* b) {
-      return clock_.least_us(*a, bytes) < clock_.least_us(*b, bytes);
-    });
-    double fastest_us = kInfinity;
-    std::vector<const Candidate*> tried;
-    // One after the other would leave cores idle; all at once would be for nothing.
-    const std::size_t batch = std::size_t{2} * hardware_threads();
-    for (std::size_t begin = 0; begin < order.size();) {
-      std::size_t end = begin;
-      while (end < order.size() && end - begin < batch &&
-             clock_.least_us(*order[end], bytes) <= fastest_us) {
-        ++end;
-      }
-      if (end == begin) break;
-      const std::span<const Candidate* const> next(order.data() + begin, end - begin);
-      clock_.find_out(next, bytes);
-      for (const Candidate* c : next) {
-        fastest_us = std::min(fastest_us, clock_.latency_us(*c, bytes));
-        tried.push_back(c);
-      }
-      begin = end;
-    }
+    std::vector<const Candidate*> order;
+    std::vector<const Candidate*> outrun;
+    for (const Candidate* c : allowed_) (outrun_by_.contains(c) ? outrun : order).push_back(c);
+    fastest_us_ = kInfinity;
+    tried_.clear();
+    try_in_order(order, bytes);
+    try_in_order(outrun, bytes);
     const Candidate* best = nullptr;
     for (const Candidate* c : allowed_) {
-      if (std::find(tried.begin(), tried.end(), c) == tried.end()) continue;
+      if (!tried_.contains(c)) continue;
       if (best == nullptr || is_better(*c, *best, bytes)) best = c;
     }
     return best;
@@ -411,6 +403,35 @@ class Selector {
   }
 
  private:
+  double least_us(const Candidate& c, std::uint64_t bytes) const {
+    const auto outrunner = outrun_by_.find(&c);
+    const double least = clock_.least_us(c, bytes);
+    return outrunner == outrun_by_.end()
+               ? least
+               : std::max(least, clock_.least_us(*outrunner->second, bytes));
+  }
+  /// Simulates those that may be as fast as what is known to be the fastest.
+  void try_in_order(std::vector<const Candidate*>& order, std::uint64_t bytes) {
+    std::stable_sort(order.begin(), order.end(), [&](const Candidate* a, const Candidate* b) {
+      return least_us(*a, bytes) < least_us(*b, bytes);
+    });
+    // One after the other would leave cores idle; all at once would be for nothing.
+    const std::size_t batch = std::size_t{2} * hardware_threads();
+    for (std::size_t begin = 0; begin < order.size();) {
+      std::size_t end = begin;
+      while (end < order.size() && end - begin < batch &&
+             least_us(*order[end], bytes) <= fastest_us_) {
+        ++end;
+      }
+      if (end == begin) break;
+      const std::span<const Candidate* const> next(order.data() + begin, end - begin);
+      clock_.find_out(next, bytes);
+      for (const Candidate* c : next)
+        fastest_us_ = std::min(fastest_us_, clock_.latency_us(*c, bytes));
+      tried_.insert(next.begin(), next.end());
+      begin = end;
+    }
+  }
   bool is_better(const Candidate& a, const Candidate& b, std::uint64_t bytes) {
     const double of_a = clock_.latency_us(a, bytes);
     const double of_b = clock_.latency_us(b, bytes);
@@ -432,8 +453,12 @@ class Selector {
     ranges.push_back({high, 0, best});
   }
 
-  std::vector<const Candidate*> allowed_;
   Clock& clock_;
+  std::vector<const Candidate*> allowed_;
+  std::map<const Candidate*, const Candidate*> outrun_by_;  ///< one that none outruns
+  // Of the size that is looked at.
+  double fastest_us_ = kInfinity;
+  std::set<const Candidate*> tried_;
 };
 
 // ---------------------------------------------------------------- the command

@@ -124,6 +124,7 @@ class Lowering {
     // Whether a value was there an interval before this one.
     const auto is_there_before = [&](ValueId v, std::size_t interval) {
       if (v == kOwnInput) return true;
+      // mutant: encoded_too_early
       return since_sends(v) + (op(v).kind == OpKind::send ? 1 : 0) < interval;
     };
     std::vector<int> more(s_.ops.size(), 0);  // exchanges since the sends before
@@ -211,7 +212,8 @@ class Lowering {
       }
       std::sort(phases.begin(), phases.end());
       for (const int phase : phases) {
-        while (phase - fact.origins.back().phase() >= kPhasesOfAWire) {
+        while (phase - fact.origins.back().phase() >=
+               /* mutant: wire_kept_for_too_long */ kPhasesOfAWire) {
           const int again = fact.origins.back().phase() + kPhasesOfAWire - 1;
           fact.origins.push_back({rank_of(v), again});
         }
@@ -338,7 +340,7 @@ class Lowering {
   Operand wire_operand(ValueId value, int phase) const {
     for (const Origin& origin : facts_[value].origins) {
       const int age = phase - origin.phase();
-      if (age < 0 || age >= kPhasesOfAWire) continue;
+      if (age < 0 || age >= /* mutant: wire_kept_for_too_long */ kPhasesOfAWire) continue;
       return Operand::in_slot(static_cast<unsigned>(age), origin.from,
                               wires_.at({value, origin.exchange}));
     }

@@ -5,4 +5,4 @@ if report=$(timeout 300 "$@" 2>&1); then
   echo "the mutant survives"
   exit 1
 fi
-grep -E 'differ from the reference|do not name calls that differ|ThreadSanitizer: data race|emulator: ' <<<"$report"
+grep -E 'differ from the reference|do not name calls that differ|ThreadSanitizer: data race|emulator: |  FAILED  ' <<<"$report"

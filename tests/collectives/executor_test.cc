@@ -10,26 +10,12 @@
 #include "reference/collectives/check.h"
 #include "reference/metrics/error.h"
 #include "reference/tensors/synthetic.h"
+#include "tests/collectives/run.h"
 #include "tests/collectives/toy_codecs.h"
 #include "tests/collectives/variants.h"
 
 namespace arlab::testing {
 namespace {
-
-Tensor run(const Schedule& schedule, const Codec& codec, const Tensor& inputs,
-           const ExecuteOptions& options = {}) {
-  Tensor outputs = make_tensor(inputs.dtype, inputs.shape);
-  std::ranges::fill(outputs.bytes(), std::byte{0xA5});
-  execute(schedule, codec, inputs.dtype, inputs.bytes(), outputs.bytes(), options);
-  return outputs;
-}
-
-Tensor run(const Variant& variant, const Codec& codec, const Tensor& inputs,
-           const ExecuteOptions& options = {}) {
-  const Schedule schedule = schedule_of(variant, static_cast<Rank>(inputs.ranks()),
-                                        inputs.elements_per_rank(), codec.info().alignment);
-  return run(schedule, codec, inputs, options);
-}
 
 bool ranks_differ(const Tensor& outputs) {
   return first_rank_difference(outputs.dtype, outputs.ranks(), outputs.bytes()).has_value();

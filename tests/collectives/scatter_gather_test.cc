@@ -11,18 +11,12 @@
 #include "reference/collectives/schedule_builder.h"
 #include "reference/tensors/synthetic.h"
 #include "tests/collectives/oracle.h"
+#include "tests/collectives/run.h"
 #include "tests/collectives/toy_codecs.h"
 #include "tests/collectives/variants.h"
 
 namespace arlab::testing {
 namespace {
-
-std::vector<Rank> world_sizes() {
-  std::vector<Rank> sizes;
-  for (Rank n = 1; n <= 17; ++n) sizes.push_back(n);
-  sizes.push_back(64);
-  return sizes;
-}
 
 std::vector<Variant> variants(Rank world_size) {
   return variants_of({Collective::reduce_scatter, Collective::all_gather, Collective::broadcast},
@@ -37,21 +31,6 @@ bool own_exact(const Variant& variant) { return variant.options.own == OwnContri
 /// So many elements per rank, or slots of so many.
 std::uint64_t elements_of(const Variant& variant, Rank n, std::uint64_t size) {
   return has_slots(collective_of(variant)) ? n * size : size;
-}
-
-Tensor run(const Schedule& schedule, const Codec& codec, const Tensor& inputs,
-           const ExecuteOptions& options = {}) {
-  Tensor outputs = make_tensor(inputs.dtype, inputs.shape);
-  std::ranges::fill(outputs.bytes(), std::byte{0xA5});
-  execute(schedule, codec, inputs.dtype, inputs.bytes(), outputs.bytes(), options);
-  return outputs;
-}
-
-Tensor run(const Variant& variant, const Codec& codec, const Tensor& inputs,
-           const ExecuteOptions& options = {}) {
-  return run(schedule_of(variant, static_cast<Rank>(inputs.ranks()), inputs.elements_per_rank(),
-                         codec.info().alignment),
-             codec, inputs, options);
 }
 
 // ---------------------------------------------------------------- schedules

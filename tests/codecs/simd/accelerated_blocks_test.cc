@@ -13,6 +13,7 @@
 #include "reference/codecs/simd/accelerated.h"
 #include "reference/tensors/counter_random.h"
 #include "tests/codecs/conformance.h"
+#include "tests/codecs/mistaken_codec.h"
 #include "tests/codecs/round_trip.h"
 #include "tests/codecs/simd/on_target.h"
 #include "tests/codecs/simd/results.h"
@@ -441,39 +442,21 @@ struct Mistake {
   bool counts_wrongly = false;
 };
 
-class Mistaken final : public Codec {
- public:
-  Mistaken(CodecPtr right, const Mistake& mistake)
-      : Codec(right->info()), right_(std::move(right)), mistake_(mistake) {}
-
- private:
-  std::size_t do_wire_bytes(DType dtype, std::size_t elements) const override {
-    return right_->wire_bytes(dtype, elements);
-  }
-  void do_encode(DType dtype, std::span<const std::byte> payload, std::span<std::byte> wire,
-                 EncodeCounts& counts) const override {
+MistakenCodec mistaken(const CodecPtr& right, const Mistake& mistake) {
+  MistakenCodec::Mistakes made;
+  made.encode = [&mistake](const Codec& codec, DType dtype, std::span<const std::byte> payload,
+                           std::span<std::byte> wire, EncodeCounts& counts) {
     const std::uint64_t before = counts.clamped;
-    right_->encode(dtype, payload, wire, &counts);
-    if (mistake_.counts_wrongly && counts.clamped != before) counts.clamped -= 1;
-    if (mistake_.encoded) mistake_.encoded(payload, wire);
-  }
-  void do_decode(DType dtype, std::span<const std::byte> wire,
-                 std::span<std::byte> payload) const override {
-    right_->decode(dtype, wire, payload);
-    if (mistake_.decoded) mistake_.decoded(wire, payload);
-  }
-
-  CodecPtr right_;
-  const Mistake& mistake_;
-};
-
-std::uint16_t pattern_at(std::span<const std::byte> bytes, std::size_t i) {
-  std::uint16_t bits = 0;
-  std::memcpy(&bits, &bytes[2 * i], 2);
-  return bits;
-}
-void set_pattern(std::span<std::byte> bytes, std::size_t i, std::uint16_t bits) {
-  std::memcpy(&bytes[2 * i], &bits, 2);
+    codec.encode(dtype, payload, wire, &counts);
+    if (mistake.counts_wrongly && counts.clamped != before) counts.clamped -= 1;
+    if (mistake.encoded) mistake.encoded(payload, wire);
+  };
+  made.decode = [&mistake](const Codec& codec, DType dtype, std::span<const std::byte> wire,
+                           std::span<std::byte> payload) {
+    codec.decode(dtype, wire, payload);
+    if (mistake.decoded) mistake.decoded(wire, payload);
+  };
+  return {right, made};
 }
 
 /// Calls f(element's pattern, largest pattern of its block, element's code in a byte of its own)
@@ -568,7 +551,7 @@ TEST(Mistakes, NoneIsReportedWhereThereIsNone) {
   for (const char* name : {"mxfp8-e4m3", "nvfp4", "logfmt4-g32"}) {
     const CodecPtr codec = find_codec(name);
     const Mistake none{"None", name, nullptr, nullptr, nullptr};
-    const Mistaken same(accelerated(codec), none);
+    const MistakenCodec same = mistaken(accelerated(codec), none);
     for (const Check check : {check_lengths, check_alignments, check_patterns, check_amplitudes,
                               check_ties, check_wires, check_conformance}) {
       EXPECT_EQ(check(same, *codec, DType::fp16), std::nullopt) << name;
@@ -579,7 +562,7 @@ TEST(Mistakes, NoneIsReportedWhereThereIsNone) {
 TEST(Mistakes, AreReported) {
   for (const Mistake& mistake : mistakes()) {
     const CodecPtr codec = find_codec(mistake.codec);
-    const Mistaken mutant(accelerated(codec), mistake);
+    const MistakenCodec mutant = mistaken(accelerated(codec), mistake);
     EXPECT_NE(mistake.seen_by(mutant, *codec, DType::fp16), std::nullopt) << mistake.name;
   }
 }

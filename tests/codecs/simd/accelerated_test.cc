@@ -11,6 +11,7 @@
 #include "reference/collectives/executor.h"
 #include "reference/tensors/counter_random.h"
 #include "tests/codecs/conformance.h"
+#include "tests/codecs/mistaken_codec.h"
 #include "tests/codecs/round_trip.h"
 #include "tests/codecs/simd/on_target.h"
 #include "tests/codecs/simd/results.h"
@@ -272,49 +273,32 @@ struct Mistake {
   bool counts_wrongly = false;
 };
 
-class Mistaken final : public Codec {
- public:
-  Mistaken(CodecPtr right, const Mistake& mistake)
-      : Codec(right->info()), right_(std::move(right)), mistake_(mistake) {}
-
- private:
-  std::size_t do_wire_bytes(DType dtype, std::size_t elements) const override {
-    return right_->wire_bytes(dtype, elements);
-  }
-  void do_encode(DType dtype, std::span<const std::byte> payload, std::span<std::byte> wire,
-                 EncodeCounts& counts) const override {
-    right_->encode(dtype, payload, wire, &counts);
-    if (mistake_.counts_wrongly && payload.size() > 4096) counts.clamped += 1;
-    if (mistake_.encoded && !mistake_.wrong_only_uncounted) mistake_.encoded(dtype, payload, wire);
-  }
-  void do_encode_uncounted(DType dtype, std::span<const std::byte> payload,
-                           std::span<std::byte> wire) const override {
-    right_->encode(dtype, payload, wire);
-    if (mistake_.encoded) mistake_.encoded(dtype, payload, wire);
-  }
-  void do_decode(DType dtype, std::span<const std::byte> wire,
-                 std::span<std::byte> payload) const override {
-    right_->decode(dtype, wire, payload);
-    if (mistake_.decoded) mistake_.decoded(dtype, wire, payload);
-  }
-  void do_decode_add(DType dtype, std::span<const std::byte> wire,
-                     std::span<std::byte> sum) const override {
+MistakenCodec mistaken(const CodecPtr& right, const Mistake& mistake) {
+  MistakenCodec::Mistakes made;
+  made.encode = [&mistake](const Codec& codec, DType dtype, std::span<const std::byte> payload,
+                           std::span<std::byte> wire, EncodeCounts& counts) {
+    codec.encode(dtype, payload, wire, &counts);
+    if (mistake.counts_wrongly && payload.size() > 4096) counts.clamped += 1;
+    if (mistake.encoded && !mistake.wrong_only_uncounted) mistake.encoded(dtype, payload, wire);
+  };
+  made.encode_uncounted = [&mistake](const Codec& codec, DType dtype,
+                                     std::span<const std::byte> payload,
+                                     std::span<std::byte> wire) {
+    codec.encode(dtype, payload, wire);
+    if (mistake.encoded) mistake.encoded(dtype, payload, wire);
+  };
+  made.decode = [&mistake](const Codec& codec, DType dtype, std::span<const std::byte> wire,
+                           std::span<std::byte> payload) {
+    codec.decode(dtype, wire, payload);
+    if (mistake.decoded) mistake.decoded(dtype, wire, payload);
+  };
+  made.decode_add = [&mistake](const Codec& codec, DType dtype, std::span<const std::byte> wire,
+                               std::span<std::byte> sum) {
     const Bytes before(sum.begin(), sum.end());
-    right_->decode_add(dtype, wire, sum);
-    if (mistake_.added) mistake_.added(dtype, before, sum);
-  }
-
-  CodecPtr right_;
-  const Mistake& mistake_;
-};
-
-std::uint16_t pattern_at(std::span<const std::byte> bytes, std::size_t i) {
-  std::uint16_t bits = 0;
-  std::memcpy(&bits, &bytes[2 * i], 2);
-  return bits;
-}
-void set_pattern(std::span<std::byte> bytes, std::size_t i, std::uint16_t bits) {
-  std::memcpy(&bytes[2 * i], &bits, 2);
+    codec.decode_add(dtype, wire, sum);
+    if (mistake.added) mistake.added(dtype, before, sum);
+  };
+  return {right, made};
 }
 
 const std::vector<Mistake>& mistakes() {
@@ -391,7 +375,7 @@ const std::vector<Mistake>& mistakes() {
 TEST(Mistakes, NoneIsReportedWhereThereIsNone) {
   const CodecPtr codec = find_codec("qr-q4");
   const Mistake none{"None", nullptr, nullptr, nullptr, nullptr};
-  const Mistaken same(accelerated(codec), none);
+  const MistakenCodec same = mistaken(accelerated(codec), none);
   for (const Check check : {check_lengths, check_alignments, check_patterns, check_amplitudes,
                             check_wires, check_conformance}) {
     EXPECT_EQ(check(same, *codec, DType::fp16), std::nullopt);
@@ -401,7 +385,7 @@ TEST(Mistakes, NoneIsReportedWhereThereIsNone) {
 TEST(Mistakes, AreReported) {
   const CodecPtr codec = find_codec("qr-q4");
   for (const Mistake& mistake : mistakes()) {
-    const Mistaken mutant(accelerated(codec), mistake);
+    const MistakenCodec mutant = mistaken(accelerated(codec), mistake);
     EXPECT_NE(mistake.seen_by(mutant, *codec, DType::fp16), std::nullopt) << mistake.name;
   }
 }

@@ -2,6 +2,9 @@
 #pragma once
 
 #include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <span>
 #include <vector>
 
 #include "reference/codecs/codec.h"
@@ -49,6 +52,16 @@ inline Results results(const Codec& codec, DType dtype, std::span<const std::byt
   codec.decode(dtype, wire.span, x.span);
   r.decoded.assign(x.span.begin(), x.span.end());
   return r;
+}
+
+/// The bits of element i of 16 bits.
+inline std::uint16_t pattern_at(std::span<const std::byte> bytes, std::size_t i) {
+  std::uint16_t bits = 0;
+  std::memcpy(&bits, &bytes[2 * i], 2);
+  return bits;
+}
+inline void set_pattern(std::span<std::byte> bytes, std::size_t i, std::uint16_t bits) {
+  std::memcpy(&bytes[2 * i], &bits, 2);
 }
 
 }  // namespace arlab::testing

@@ -55,10 +55,10 @@ def number(text: str) -> int:
 # ---------------------------------------------------------------- measured: kernels on H200
 
 
-def _microseconds(ranks: int, codec: str, size: str, library: str = "arlab") -> float:
+def _microseconds(ranks: int, codec: str, size: str, library: str = "arlab", file: str = SPEEDS) -> float:
     times = [
         float(row["time_us"])
-        for row in rows(SPEEDS)
+        for row in rows(file)
         if row["library"] == library and (row["ranks"], row["codec"], row["bytes"]) == (str(ranks), codec, str(number(size)))
     ]
     return min(times)  # the better of one_shot and two_shot
@@ -70,14 +70,15 @@ def shown(time: float) -> str:
 
 def speeds() -> str:
     """Microseconds, and in brackets NCCL's time over them."""
-    codecs = ("fp16", "qr-q8", "int5-g128", "qr-q4")
-    lines = [f"| GPUs | size | NCCL | {' | '.join(f'`{codec}`' for codec in codecs)} |", "| --- " * 7 + "|"]
-    for ranks in (2, 4):
-        for size in ("64K", "1M", "16M", "256M"):
-            nccl = _microseconds(ranks, "fp16", size, "nccl")
-            ours = [_microseconds(ranks, codec, size) for codec in codecs]
+    codecs = ("", "qr-q8", "int5-g128", "qr-q4")
+    titles = " | ".join(f"`{codec}`" if codec else "uncompressed" for codec in codecs)
+    lines = [f"| GPUs | dtype | size | NCCL | {titles} |", "| --- " * 8 + "|"]
+    for ranks, dtype, file in ((2, "bf16", SPEEDS_BF16), (2, "fp16", SPEEDS), (4, "fp16", SPEEDS)):
+        for size in ("128K", "1M", "16M", "256M"):
+            nccl = _microseconds(ranks, dtype, size, "nccl", file)
+            ours = [_microseconds(ranks, codec or dtype, size, file=file) for codec in codecs]
             cells = " | ".join(f"{shown(time)} ({nccl / time:.1f})" for time in ours)
-            lines.append(f"| {ranks} | {size[:-1]} {size[-1]}iB | {shown(nccl)} | {cells} |")
+            lines.append(f"| {ranks} | {dtype} | {size[:-1]} {size[-1]}iB | {shown(nccl)} | {cells} |")
     return "\n".join(lines) + "\n"
 
 

@@ -29,13 +29,13 @@ struct ValuePlan {
   std::uint32_t uses = 0;  // of a root: how often its bits are read
 };
 
-struct Plan {
+struct ExecutionPlan {
   std::vector<ChunkPlan> chunks;
   std::vector<ValuePlan> values;  // by ValueId
 };
 
-Plan make_plan(const Schedule& s) {
-  Plan plan;
+ExecutionPlan make_execution_plan(const Schedule& s) {
+  ExecutionPlan plan;
   plan.values.resize(s.ops.size());
   for (const Chunk& chunk : s.chunks) plan.chunks.push_back({chunk, {}, {}});
   for (ValueId id = 0; id < s.ops.size(); ++id) {
@@ -96,7 +96,7 @@ ARLAB_WIDE std::uint64_t count_flushed(DType dtype, std::span<const std::byte> b
 /// Executes tiles on one thread; owns the scratch memory of that thread.
 class TileExecutor {
  public:
-  TileExecutor(const Schedule& schedule, const Plan& plan, const Codecs& codecs,
+  TileExecutor(const Schedule& schedule, const ExecutionPlan& plan, const Codecs& codecs,
                const Inputs& inputs, std::span<std::byte> outputs, const ExecuteOptions& options)
       : schedule_(schedule),
         plan_(plan),
@@ -265,7 +265,7 @@ class TileExecutor {
   }
 
   const Schedule& schedule_;
-  const Plan& plan_;
+  const ExecutionPlan& plan_;
   const Codecs codecs_;
   const DType dtype_;
   const Inputs inputs_;
@@ -339,7 +339,7 @@ std::vector<Tile> make_tiles(const Schedule& schedule, const Codecs& codecs, std
 
 ExecuteCounts run_tiles(const Schedule& schedule, const Codecs& codecs, const Inputs& inputs,
                         std::span<std::byte> outputs, const ExecuteOptions& options) {
-  const Plan plan = make_plan(schedule);
+  const ExecutionPlan plan = make_execution_plan(schedule);
   const std::vector<Tile> tiles =
       make_tiles(schedule, codecs,
                  std::max({options.tile_elements, codecs.outer().info().least_call_elements,

@@ -94,10 +94,10 @@ void Run::start_ranks() {
   for (const Straggler& straggler : topology_.stragglers) {
     if (straggler.rank < delay_us.size()) delay_us[straggler.rank] = straggler.delay_us.value;
   }
-  places_.resize(std::size_t{copies_.ranks()} * plan_.channels);
+  workers_.resize(std::size_t{copies_.ranks()} * plan_.channels);
   for (std::uint32_t job = 0; job < jobs_.size(); ++job) launch(job, delay_us);
   for (StageId id = 0; id < arrivals_.stages(); ++id) {
-    if (arrivals_.awaits_nothing(id)) begin_at(id, places_[place_of(id)].ready);
+    if (arrivals_.awaits_nothing(id)) begin_at(id, workers_[worker_of(id)].ready);
   }
 }
 
@@ -116,8 +116,8 @@ void Run::launch(std::uint32_t j, const std::vector<double>& delay_us) {
           later_by(called, jobs_.kernel_of(job, rank).launch_us() + delay_us[rank] + late_us);
       // mutant: blames_rank_0
       const CauseId ready = causes_.add(j, at, call, Span::launch, rank);
-      places_[std::size_t{job.first_channel + channel} * copies_.ranks() + rank] = {.ready = ready,
-                                                                                    .free = ready};
+      workers_[std::size_t{job.first_channel + channel} * copies_.ranks() + rank] = {.ready = ready,
+                                                                                     .free = ready};
       if (timeline_) timeline_->launched(rank, at);
     }
   }
@@ -147,7 +147,7 @@ void Run::on_timer(std::uint64_t tag) {
 }
 
 void Run::begin_at(StageId id, CauseId arrived) {
-  const CauseId ready = places_[place_of(id)].ready;
+  const CauseId ready = workers_[worker_of(id)].ready;
   const CauseId begun_by = causes_.time_of(arrived) >= causes_.time_of(ready) ? arrived : ready;
   begun_by_[id] = begun_by;
   engine_->call_at(std::max(causes_.time_of(begun_by), engine_->now()),
@@ -155,31 +155,31 @@ void Run::begin_at(StageId id, CauseId arrived) {
 }
 
 void Run::begin_or_wait(StageId id) {
-  const std::uint32_t place = place_of(id);
-  places_[place].waiting.emplace(engine_->now(), id);
-  call_when_free(place);
+  const std::uint32_t worker = worker_of(id);
+  workers_[worker].waiting.emplace(engine_->now(), id);
+  call_when_free(worker);
 }
 
 /// Now or later, after what else happens at that instant.
 void Run::call_when_free(std::uint32_t index) {
-  Place& place = places_[index];
-  if (place.is_called) return;
-  place.is_called = true;
-  engine_->call_at(std::max(causes_.time_of(place.free), engine_->now()),
+  Worker& worker = workers_[index];
+  if (worker.is_called) return;
+  worker.is_called = true;
+  engine_->call_at(std::max(causes_.time_of(worker.free), engine_->now()),
                    timer_tag(index, RunTimer::free));
 }
 
 void Run::begin_waiting(std::uint32_t index) {
-  Place& place = places_[index];
-  place.is_called = false;
+  Worker& worker = workers_[index];
+  worker.is_called = false;
   // mutant: ignores_busy_ranks
-  while (!place.waiting.empty() && !is_busy(place)) {
-    const auto [since, id] = *place.waiting.begin();
-    place.waiting.erase(place.waiting.begin());
-    if (since < engine_->now()) begun_by_[id] = place.free;
+  while (!worker.waiting.empty() && !is_busy(worker)) {
+    const auto [since, id] = *worker.waiting.begin();
+    worker.waiting.erase(worker.waiting.begin());
+    if (since < engine_->now()) begun_by_[id] = worker.free;
     begin(id);
   }
-  if (!place.waiting.empty()) call_when_free(index);
+  if (!worker.waiting.empty()) call_when_free(index);
 }
 
 void Run::begin(StageId id) {
@@ -193,8 +193,8 @@ void Run::begin(StageId id) {
   const CauseId done = causes_.add(job, later_by(start, kernel.stage_time(cost).total_us()),
                                    begun_by, Span::stage, id);
   if (const double work_us = cost.measure_us + cost.work_us; work_us > 0) {
-    places_[place_of(id)].free = causes_.add(job, later_by(start, work_us), begun_by, Span::work,
-                                             rank, 0, kernel.is_memory_bound(stage) ? 1 : 0);
+    workers_[worker_of(id)].free = causes_.add(job, later_by(start, work_us), begun_by, Span::work,
+                                               rank, 0, kernel.is_memory_bound(stage) ? 1 : 0);
   }
   if (timeline_) timeline_->stage(id, cost.flags_us, start, causes_.time_of(done));
   // mutant: caps_nothing
@@ -268,15 +268,15 @@ void Run::decode_while_arriving(const PlannedMessage& message, std::span<const L
     const KernelModel& kernel = jobs_.kernel_of(stage, to);
     const double work_us = kernel.output_us(decoded.decoded, decoded.inner.decoded);
     if (work_us <= 0) return;
-    Place& place = places_[stage.channel * copies_.ranks() + to];
-    CauseId start = place.free;
+    Worker& worker = workers_[stage.channel * copies_.ranks() + to];
+    CauseId start = worker.free;
     if (first_byte > causes_.time_of(start)) {
       start = causes_.add(job, first_byte, begun_by_[message.stage], Span::latency);
     }
-    place.free = causes_.add(job, later_by(causes_.time_of(start), work_us), start, Span::work, to,
-                             0, kernel.is_memory_bound(decoded));
+    worker.free = causes_.add(job, later_by(causes_.time_of(start), work_us), start, Span::work, to,
+                              0, kernel.is_memory_bound(decoded));
     if (timeline_) {
-      timeline_->decoding(to, stage.step, causes_.time_of(start), causes_.time_of(place.free));
+      timeline_->decoding(to, stage.step, causes_.time_of(start), causes_.time_of(worker.free));
     }
   });
 }

@@ -45,7 +45,7 @@ class Run final : public NetworkClient {
 
  private:
   /// Of a rank in a channel.
-  struct Place {
+  struct Worker {
     CauseId ready = 0;  ///< launched
     CauseId free = 0;   ///< done with the codec work so far
     /// Stages that could begin, by since when; of those that could at the same time the first one
@@ -63,14 +63,14 @@ class Run final : public NetworkClient {
   void launch(std::uint32_t job, const std::vector<double>& delay_us);
   SimulationResult result_of(std::uint32_t job) const;
 
-  std::uint32_t place_of(StageId id) const {
+  std::uint32_t worker_of(StageId id) const {
     return copies_.stage(id).channel * copies_.ranks() + copies_.rank_of(id);
   }
-  bool is_busy(const Place& place) const { return causes_.time_of(place.free) > engine_->now(); }
+  bool is_busy(const Worker& worker) const { return causes_.time_of(worker.free) > engine_->now(); }
   void begin_at(StageId id, CauseId arrived);
   void begin_or_wait(StageId id);
-  void call_when_free(std::uint32_t place);
-  void begin_waiting(std::uint32_t place);
+  void call_when_free(std::uint32_t worker);
+  void begin_waiting(std::uint32_t worker);
   void begin(StageId id);
   void finish(StageId id);
   void on_timer(std::uint64_t tag) override;
@@ -107,7 +107,7 @@ class Run final : public NetworkClient {
   Causes causes_;
   Arrivals arrivals_;
   LinkUse link_use_;
-  std::vector<Place> places_;               ///< by channel, then rank
+  std::vector<Worker> workers_;             ///< by channel, then rank
   std::vector<CauseId> begun_by_;           ///< by stage: why it began; once begun, when it is done
   std::vector<LastMessage> last_messages_;  ///< by job
   std::unordered_map<MessageId, Delivery> halves_;            ///< that wait for the other

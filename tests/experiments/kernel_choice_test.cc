@@ -37,9 +37,9 @@ OwnKernel by_table(const std::string& algorithm, const std::string& codec, DType
   for (const kernels::KernelRule& rule : kernels::kernel_rules()) {
     if (algorithm != rule.algorithm || !rule.is_for(facts)) continue;
     const std::string kernel = rule.kernel;
-    return kernel.ends_with("_places")  ? OwnKernel::sentinels
-           : kernel.ends_with("_small") ? OwnKernel::small
-                                        : OwnKernel::rounds;
+    return kernel.ends_with("_sentinel") ? OwnKernel::sentinels
+           : kernel.ends_with("_small")  ? OwnKernel::small
+                                         : OwnKernel::rounds;
   }
   return OwnKernel::rounds;
 }

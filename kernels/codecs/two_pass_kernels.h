@@ -26,8 +26,8 @@ std::size_t two_pass_block(const TwoPassChoice& codec);
 /// Groups of a message.
 std::size_t groups_of_message(const TwoPassChoice& codec, std::size_t elements);
 
-hipError_t launch_statistics(const StatisticsPass& pass, const TwoPassChoice& codec,
-                             DType dtype, hipStream_t stream);
+hipError_t launch_statistics(const StatisticsPass& pass, const TwoPassChoice& codec, DType dtype,
+                             hipStream_t stream);
 
 /// As codec_kernels.h. `statistics`: statistics_of(codec, elements, groups_of_message(...)).
 hipError_t launch_encode(const TwoPassChoice& codec, DType dtype, const void* payload,

@@ -674,7 +674,7 @@ std::optional<Refusal> lower_sets(const Schedule& schedule, Passes passes, std::
   }
   std::sort(chunks.begin(), chunks.end());
   Lowering lowering(schedule, chunks, passes, most_wires);
-  const std::optional<Refusal> refusal = lowering.run();
+  std::optional<Refusal> refusal = lowering.run();
   const bool fits =
       refusal ? !refusal->size : passes == Passes::one || lowering.lowered().kernels_are_whole;
   if (fits || sets.size() == 1) {

@@ -19,6 +19,7 @@ import math
 import re
 import statistics
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 from repository import REPOSITORY, SITE, arlab
@@ -38,6 +39,7 @@ SMALL = "measured/h200_lamport_2026-11-23.csv"
 LAYERS = "measured/h200_layers_2026-11-23.csv"
 CONFORMANCE = "measured/h200_conformance_2026-11-23.csv"
 ACCURACY = "studies/accuracy/accuracy.csv"
+TUNED = ("qr-q8", "qr-q6", "qr-q4", "qr-fp8", "int8-g128", "int5-g128", "int4-g32", "int2-g32-sr")
 
 
 @functools.cache
@@ -68,11 +70,15 @@ def shown(time: float) -> str:
     return f"{time:.3g}" if time < 100 else f"{time:.0f}"
 
 
+def _codec_titles(codecs: Sequence[str]) -> str:
+    """Of columns; "" is no codec."""
+    return " | ".join(f"`{codec}`" if codec else "uncompressed" for codec in codecs)
+
+
 def speeds() -> str:
     """Microseconds, and in brackets NCCL's time over them."""
     codecs = ("", "qr-q8", "int5-g128", "qr-q4")
-    titles = " | ".join(f"`{codec}`" if codec else "uncompressed" for codec in codecs)
-    lines = [f"| GPUs | dtype | size | NCCL | {titles} |", "| --- " * 8 + "|"]
+    lines = [f"| GPUs | dtype | size | NCCL | {_codec_titles(codecs)} |", "| --- " * 8 + "|"]
     for ranks, dtype, file in ((2, "bf16", SPEEDS_BF16), (2, "fp16", SPEEDS), (4, "fp16", SPEEDS)):
         for size in ("128K", "1M", "16M", "256M"):
             nccl = _microseconds(ranks, dtype, size, "nccl", file)
@@ -128,9 +134,8 @@ def _instructions(architecture: str, codec: str, dtype: str, work: str) -> dict[
 
 def instructions() -> str:
     """Of a thread, for eight elements; in brackets those of AMD's vector units."""
-    codecs = ("", "qr-q8", "qr-q6", "qr-q4", "qr-fp8", "int8-g128", "int5-g128", "int4-g32", "int2-g32-sr")
-    titles = " | ".join(f"`{codec}`" if codec else "uncompressed" for codec in codecs)
-    lines = [f"| | {titles} |", "| --- " * (1 + len(codecs)) + "|"]
+    codecs = ("", *TUNED)
+    lines = [f"| | {_codec_titles(codecs)} |", "| --- " * (1 + len(codecs)) + "|"]
     for architecture in ("sm_90", "gfx942"):
         for dtype in ("fp16", "bf16"):
             for work, name in (("encode", "encode"), ("decode_add", "decode and add")):
@@ -196,7 +201,6 @@ def code_objects() -> str:
     return "\n".join(lines) + "\n"
 
 
-TUNED = ("qr-q8", "qr-q6", "qr-q4", "qr-fp8", "int8-g128", "int5-g128", "int4-g32", "int2-g32-sr")
 # Compute units, and GHz at most: datasheets. A vector instruction of a wave, 64 lanes, takes one of a unit's four SIMDs for four cycles.
 AMD_GPUS = {"MI300X": (304, 2.1), "MI355X": (256, 2.4)}
 
@@ -209,7 +213,7 @@ def _vector_rate(gpu: str) -> float:
 
 def estimated_rates() -> str:
     """What vector instructions allow on AMD GPUs, 10^9 elements per second, fp16 / bf16."""
-    lines = [f"| GPU | work | {' | '.join(f'`{codec}`' for codec in TUNED)} |", "| --- " * (2 + len(TUNED)) + "|"]
+    lines = [f"| GPU | work | {_codec_titles(TUNED)} |", "| --- " * (2 + len(TUNED)) + "|"]
     for gpu in AMD_GPUS:
         for work, name in (("encode", "encode"), ("decode_add", "decode and add")):
             cells = []

@@ -277,8 +277,16 @@ TEST(Lower, RandomSchedulesWithTwoCodecsGiveTheReferencesBitsOrAreRefused) {
   EXPECT_GT(refused, 100);
 }
 
-TEST(Lower, AWireThatIsReadLateIsKept) {
+/// Of a schedule that the checker proves: with one pass and with two.
+void expect_lowered(const Schedule& schedule, const std::string& what) {
   const testing::FadingCodec codec;
+  ASSERT_TRUE(check(schedule).correct) << check(schedule).violation;
+  for (const Passes passes : {Passes::one, Passes::two}) {
+    EXPECT_TRUE(expect_bits(schedule, codec, DType::fp32, passes, what));
+  }
+}
+
+TEST(Lower, AWireThatIsReadLateIsKept) {
   for (std::uint32_t late = 2; late <= 10; ++late) {
     ScheduleBuilder s("late", {.world_size = 2, .elements = 64});
     const ChunkId waiting = s.add_chunk({0, 32});
@@ -300,16 +308,11 @@ TEST(Lower, AWireThatIsReadLateIsKept) {
         s.encode(s.reduce(std::array{s.input(0, waiting), contribution}, Start::first));
     s.output(total);
     s.output(s.send(total, 1));
-    const Schedule schedule = s.finish();
-    ASSERT_TRUE(check(schedule).correct) << check(schedule).violation;
-    for (const Passes passes : {Passes::one, Passes::two}) {
-      EXPECT_TRUE(expect_bits(schedule, codec, DType::fp32, passes, fmt::format("step {}", late)));
-    }
+    expect_lowered(s.finish(), fmt::format("step {}", late));
   }
 }
 
 TEST(Lower, NothingIsEncodedBeforeItIsThere) {
-  const testing::FadingCodec codec;
   ScheduleBuilder s("twice", {.world_size = 3, .elements = 32});
   const ChunkId chunk = s.add_chunk({0, 32});
   s.at_step(0);
@@ -319,11 +322,7 @@ TEST(Lower, NothingIsEncodedBeforeItIsThere) {
   const Value part = s.encode(s.reduce(std::array{s.input(0, chunk), first}, Start::first));
   const Value total = s.encode(s.reduce(std::array{part, second}, Start::first));
   for (Rank rank = 0; rank < 3; ++rank) s.output(s.send(total, rank));
-  const Schedule schedule = s.finish();
-  ASSERT_TRUE(check(schedule).correct) << check(schedule).violation;
-  for (const Passes passes : {Passes::one, Passes::two}) {
-    EXPECT_TRUE(expect_bits(schedule, codec, DType::fp32, passes, "a sum of a sum"));
-  }
+  expect_lowered(s.finish(), "a sum of a sum");
 }
 
 TEST(Lower, WhatARankLeavesAsItWasIsCopiedLastAndOnlyToAnotherTensor) {

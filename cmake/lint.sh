@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# clang-format and clang-tidy, version 14 (Debian 12's; Ubuntu has it too), over our C++.
+# clang-format and clang-tidy, version 19 (Debian 12 and 13 and Ubuntu 24.04 have it), over our C++.
 #
 #   cmake/lint.sh          check
 #   cmake/lint.sh fix      reformat
@@ -8,10 +8,10 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 mapfile -t files < <(git ls-files '*.h' '*.cc' '*.hip')
 if [[ ${1:-} == fix ]]; then
-  clang-format-14 -i "${files[@]}"
+  clang-format-19 -i "${files[@]}"
   exit
 fi
-clang-format-14 --dry-run -Werror "${files[@]}"
+clang-format-19 --dry-run -Werror "${files[@]}"
 
 # Every source that is compiled as C++ for this machine. Tests and benchmarks are left out: the macros of their
 # libraries are not ours to tidy. So are .hip files: HIP's names are reserved identifiers.
@@ -28,4 +28,4 @@ for i in "${!sources[@]}"; do
     unset "sources[i]"
   fi
 done
-printf '%s\n' "${sources[@]}" | xargs -P "$(nproc)" -n 1 clang-tidy-14 -p build-lint --quiet 2>/dev/null
+printf '%s\n' "${sources[@]}" | xargs -P "$(nproc)" -n 1 clang-tidy-19 -p build-lint --quiet 2>/dev/null

@@ -285,7 +285,8 @@ class SweepRun final : public Run {
     for (const std::uint64_t size : sizes) {
       if (options_.library && (machine.device.library || machine.device.nccl)) {
         const ScheduleRequest request{.world_size = count, .elements = size / size_of(type_)};
-        const Algorithm& chosen = library_algorithm(request, {*plain, *plain}, type_, machine);
+        const Codecs codecs{*plain, *plain};
+        const Algorithm& chosen = library_algorithm(request, codecs, type_, machine);
         points.push_back({&machine, count, group, chosen.name, plain, nullptr, size, true});
       }
       for (const std::string& algorithm : options_.algorithms) {

@@ -129,7 +129,8 @@ void allow(const Input& object, const std::string& where,
   }
 }
 
-const Input& member(const Input& object, const std::string& where, const char* key) {
+// `where` is a view: from a std::string that is made for the call, GCC 13 and 14 fear that the result refers to it.
+const Input& member(const Input& object, std::string_view where, const char* key) {
   const auto found = object.find(key);
   if (found == object.end())
     fail("schedule: {}{}{} is missing", where, where.empty() ? "" : ".", key);
@@ -170,7 +171,7 @@ std::string one_of(const Input& object, const std::string& where, const char* ke
        fmt::join(allowed, ", "));
 }
 
-const Input& array(const Input& object, const std::string& where, const char* key) {
+const Input& array(const Input& object, std::string_view where, const char* key) {
   const Input& json = member(object, where, key);
   if (!json.is_array())
     fail("schedule: {}{}{} is {}, not an array", where, where.empty() ? "" : ".", key, shown(json));

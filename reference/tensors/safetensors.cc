@@ -135,7 +135,7 @@ std::string names_of(const std::vector<SafetensorsEntry>& entries) {
 }
 
 const SafetensorsEntry& find_entry(const std::vector<SafetensorsEntry>& entries,
-                                   std::string_view name, const std::string& file) {
+                                   std::string_view name, std::string_view file) {
   if (name.empty()) {
     if (entries.size() == 1) return entries.front();
     fail("{}: name one of its {} tensors: {}", file, entries.size(), names_of(entries));

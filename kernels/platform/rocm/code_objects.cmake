@@ -44,7 +44,7 @@ function(arlab_code_object output source architecture)
   add_custom_command(OUTPUT ${output}
     COMMAND ${ARLAB_HIP_CLANG} -x hip --offload-arch=${architecture} --cuda-device-only
       --no-gpu-bundle-output -fno-gpu-rdc -fuse-cuid=none --rocm-path=/usr
-      --rocm-device-lib-path=${ARLAB_ROCM_DEVICE_LIBRARIES} -std=c++20 -O3 -ffp-contract=off -Wall -Wextra -Werror
+      --rocm-device-lib-path=${ARLAB_ROCM_DEVICE_LIBRARIES} -std=c++20 -O3 -ffp-contract=off -Wall -Wextra ${ARLAB_WARNING_AS_ERROR}
       -DARLAB_PLATFORM=rocm -I${PROJECT_SOURCE_DIR} -MD -MT ${output} -MF ${output}.d
       -c ${source} -o ${output}
     DEPENDS ${source} DEPFILE ${output}.d VERBATIM

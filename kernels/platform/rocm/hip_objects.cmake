@@ -37,7 +37,7 @@ elseif(ARLAB_ROCM_TOOLS)  # of code_objects.cmake
   set(ARLAB_HIP_COMPILER_NAME ${ARLAB_HIP_CLANG})
   # Found by name, which has no suffix only there.
   set(ARLAB_HIP_COMPILE ${CMAKE_COMMAND} -E env "PATH=${ARLAB_ROCM_TOOLS}:$ENV{PATH}" ${ARLAB_HIP_CLANG})
-  list(APPEND ARLAB_HIP_FLAGS --rocm-path=/usr --rocm-device-lib-path=${ARLAB_ROCM_DEVICE_LIBRARIES} -Werror)
+  list(APPEND ARLAB_HIP_FLAGS --rocm-path=/usr --rocm-device-lib-path=${ARLAB_ROCM_DEVICE_LIBRARIES} ${ARLAB_WARNING_AS_ERROR})
 else()
   message(FATAL_ERROR "ARLAB_ROCM: neither ROCm (set ROCM_PATH) nor clang 19 for AMD GPUs was found")
 endif()

@@ -54,9 +54,7 @@ struct FixedAnyBit {
 };
 
 template <class Format>
-inline constexpr bool kIsFixed = requires {
-  Format::kLog2Group;
-};
+inline constexpr bool kIsFixed = requires { Format::kLog2Group; };
 
 template <class Element, class Format = AnyBitParameters>
 struct AnyBit : Format {
@@ -70,9 +68,12 @@ struct AnyBit : Format {
   using Format::spikes;
   using Format::symmetric;
 
-  ARLAB_HOST_DEVICE explicit AnyBit(const AnyBitParameters& parameters) requires(!kIsFixed<Format>)
+  ARLAB_HOST_DEVICE explicit AnyBit(const AnyBitParameters& parameters)
+    requires(!kIsFixed<Format>)
       : Format(parameters) {}
-  AnyBit() requires(kIsFixed<Format>) = default;
+  AnyBit()
+    requires(kIsFixed<Format>)
+  = default;
 
   /// Codes, and the metadata of the thread's group as it stands on the wire.
   struct Encoded {
@@ -292,7 +293,8 @@ struct AnyBit : Format {
 
   /// For sums of whole tiles, which are checked in the end.
   ARLAB_DEVICE Pack8<Element> decode_unchecked(const Encoded& e) const
-      requires(kIsFixed<Format>&& Element::kDType == DType::fp16) {
+    requires(kIsFixed<Format> && Element::kDType == DType::fp16)
+  {
     return decode_packed(e, {kTile, thread_index() * kPerThread});
   }
 

@@ -150,9 +150,8 @@ ARLAB_DEVICE Pack8<Element> from_floats(const Float8& x) {
 
 /// There are packed sums and products, of two elements at a time.
 template <class Element>
-inline constexpr bool kHasPackedArithmetic = Element::kDType == DType::fp16 ||
-                                             (Element::kDType == DType::bf16 &&
-                                              kHasBfloat2Arithmetic);
+inline constexpr bool kHasPackedArithmetic =
+    Element::kDType == DType::fp16 || (Element::kDType == DType::bf16 && kHasBfloat2Arithmetic);
 
 /// Of pairs, one rounding each. Any NaN for a NaN; of bf16 only where there is packed arithmetic.
 template <class Element>
@@ -167,7 +166,9 @@ ARLAB_DEVICE std::uint32_t multiply_pair(std::uint32_t a, std::uint32_t b) {
 }
 
 template <class Element>
-ARLAB_DEVICE bool any_non_finite(const Pack8<Element>& x) requires kHasPackedArithmetic<Element> {
+ARLAB_DEVICE bool any_non_finite(const Pack8<Element>& x)
+  requires kHasPackedArithmetic<Element>
+{
   if constexpr (Element::kDType == DType::fp16) return any_non_finite_halves(x.word);
   return any_non_finite_bfloats(x.word);
 }

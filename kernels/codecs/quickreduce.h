@@ -385,8 +385,9 @@ struct QuickReduce {
   }
 
   /// Right unless an element of the result is an infinity or a NaN.
-  ARLAB_DEVICE Pack8<Element> decode_unchecked(const Encoded& e) const requires
-      kHasPackedArithmetic<Element> {
+  ARLAB_DEVICE Pack8<Element> decode_unchecked(const Encoded& e) const
+    requires kHasPackedArithmetic<Element>
+  {
     Pack8<Element> values;
 #pragma unroll
     for (int i = 0; i < 4; ++i) {

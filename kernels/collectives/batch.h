@@ -88,10 +88,11 @@ ARLAB_DEVICE unsigned tile_bytes_of(const AnyCall& call) {
 /// Packed sums may be made without looking at overflow on the way, and made again where an infinity or
 /// a NaN shows in the end: by single threads, so decoding must need no other lanes.
 template <class Codec, class Element>
-inline constexpr bool kSumsUnchecked = kHasPackedArithmetic<Element>&& requires(
-    const Codec& codec, const typename Codec::Encoded& encoded) {
-  codec.decode_unchecked(encoded);
-};
+inline constexpr bool kSumsUnchecked =
+    kHasPackedArithmetic<Element> &&
+    requires(const Codec& codec, const typename Codec::Encoded& encoded) {
+      codec.decode_unchecked(encoded);
+    };
 
 template <class Element, class Codec>
 ARLAB_DEVICE Pack8<Element> decode_for_sum(const Codec& codec,

@@ -23,12 +23,12 @@ inline constexpr int kLamportBlocks =
 /// Codecs whose wires fit the sentinel slots of one_shot.
 template <class Codec, class Element>
 inline constexpr bool kOneShotWorksWithSentinels =
-    kWorksInLamportSlots<Codec, Element>&& kHasSentinels;
+    kWorksInLamportSlots<Codec, Element> && kHasSentinels;
 /// Codecs whose wires fit the sentinel slots of two_shot.
 template <class Codec, class Element>
 inline constexpr bool kTwoShotWorksWithSentinels = false;
 template <class Codec, class Element>
-requires kOneShotWorksWithSentinels<Codec, Element>
+  requires kOneShotWorksWithSentinels<Codec, Element>
 inline constexpr bool kTwoShotWorksWithSentinels<Codec, Element> =
     Codec::kTileBytes <= kTwoShotWireBytes;
 

@@ -70,18 +70,17 @@ template <class Format>
 concept ScaledFormat =
     std::has_single_bit(Format::kBlock) && Format::kBlock >= 8 && Format::kBlock <= 256 &&
     (std::same_as<typename Format::Scale, float> ||
-     std::same_as<typename Format::Scale, std::uint8_t>)&&requires(const Format& format, float x,
-                                                                   std::uint32_t code,
-                                                                   typename Format::Scale scale) {
-  { format.bits() } -> std::same_as<unsigned>;
-  { format.scale_of(x) } -> std::same_as<ScaledBlock<typename Format::Scale>>;
-  { format.nan_scale() } -> std::same_as<typename Format::Scale>;
-  { format.quantize(x, x) } -> std::same_as<ScaledCode>;
-  { format.dequantize(code, scale) } -> std::same_as<float>;
-  { Format::info(std::string()) } -> std::same_as<CodecInfo>;
-  { Format::listed() } -> std::same_as<std::vector<std::string>>;
-  { Format::parse(std::string_view()) } -> std::same_as<std::optional<Format>>;
-};
+     std::same_as<typename Format::Scale, std::uint8_t>) &&
+    requires(const Format& format, float x, std::uint32_t code, typename Format::Scale scale) {
+      { format.bits() } -> std::same_as<unsigned>;
+      { format.scale_of(x) } -> std::same_as<ScaledBlock<typename Format::Scale>>;
+      { format.nan_scale() } -> std::same_as<typename Format::Scale>;
+      { format.quantize(x, x) } -> std::same_as<ScaledCode>;
+      { format.dequantize(code, scale) } -> std::same_as<float>;
+      { Format::info(std::string()) } -> std::same_as<CodecInfo>;
+      { Format::listed() } -> std::same_as<std::vector<std::string>>;
+      { Format::parse(std::string_view()) } -> std::same_as<std::optional<Format>>;
+    };
 
 // ---------------------------------------------------------------- the scalar reference
 

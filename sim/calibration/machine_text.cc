@@ -70,8 +70,7 @@ std::string with_quantity(std::string_view text, std::string_view origin, std::s
 std::string with_quantity(std::string_view text, std::string_view origin, std::string_view key,
                           const Quantity& quantity) {
   std::string note = printable(quantity.note);
-  std::replace_if(
-      note.begin(), note.end(), [](char c) { return c == '"' || c == '\\'; }, '\'');
+  std::replace_if(note.begin(), note.end(), [](char c) { return c == '"' || c == '\\'; }, '\'');
   return with_line(text, origin, key, [&](const std::string& line) {
     return fmt::format("{}{{ value = {}, source = \"{}\", note = \"{}\" }}\n",
                        line.substr(0, line.find('{')), written(quantity.value),

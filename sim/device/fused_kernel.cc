@@ -74,7 +74,7 @@ bool FusedKernel::uses_codec(const PlannedMessage& message) const {
 double FusedKernel::first_tile_operations(const Stage& stage) const {
   const CodecWork outer = stage.outer();
   const CodecWork& inner = stage.inner;
-  const auto slower = [&](double CodecCost::*ops, bool with_outer, bool with_inner) {
+  const auto slower = [&](double CodecCost::* ops, bool with_outer, bool with_inner) {
     // mutant: first_tile_of_the_outer_codec
     return std::max(with_outer ? plan_.cost.*ops : 0, with_inner ? plan_.inner_cost.*ops : 0);
   };

@@ -269,9 +269,7 @@ TEST(Registry, AFamilyListsANameOnce) {
 
 TEST(Registry, AListedNameFindsTheCodecOfThatName) {
   const auto other = [](std::string_view) { return std::make_shared<Echo>("echo-other"); };
-  EXPECT_EQ(refusal([&] {
-              register_codec_family({"alias", {"echo-alias"}, other});
-            }),
+  EXPECT_EQ(refusal([&] { register_codec_family({"alias", {"echo-alias"}, other}); }),
             "codec family 'alias' finds 'echo-other' under the name 'echo-alias'");
   EXPECT_NE(refusal([] { (void)find_codec("echo-alias"); }), "");
 }
@@ -279,9 +277,7 @@ TEST(Registry, AListedNameFindsTheCodecOfThatName) {
 TEST(Registry, AFamilyHoldsNoNullPointer) {
   EXPECT_EQ(refusal([] { (void)family_of({nullptr}); }),
             "a codec family cannot hold a null pointer");
-  EXPECT_EQ(refusal([] {
-              (void)family_of({std::make_shared<Echo>("echo-beside"), nullptr});
-            }),
+  EXPECT_EQ(refusal([] { (void)family_of({std::make_shared<Echo>("echo-beside"), nullptr}); }),
             "a codec family cannot hold a null pointer");
 }
 

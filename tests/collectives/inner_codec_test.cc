@@ -340,9 +340,7 @@ TEST(InnerCodec, ChunksSuitBothCodecs) {
 
   const Schedule schedule = marked({"hierarchical", {.group_size = 2}}, 4, 48, 6);
   EXPECT_EQ(refusal([&] { require_whole_blocks(schedule, six); }), "accepted");
-  EXPECT_EQ(refusal([&] {
-              require_whole_blocks(schedule, {six, FadingCodec(5)});
-            }),
+  EXPECT_EQ(refusal([&] { require_whole_blocks(schedule, {six, FadingCodec(5)}); }),
             "schedule 'hierarchical': chunk 0, elements [0, 24), cuts a block of codec fading: "
             "boundaries must be multiples of 5");
 }
@@ -418,9 +416,7 @@ TEST(InnerCodec, MustTakeTheDtype) {
   const CodecPtr inner = find_codec("bf16");
   const Tensor inputs = make_synthetic("gaussian:sigma=1,seed=2", DType::fp16, 4, 64);
   const Schedule schedule = marked({"hierarchical", {.group_size = 2}}, 4, 64, 32);
-  EXPECT_NE(refusal([&] {
-              run(schedule, {*outer, *inner}, inputs);
-            }).find("bf16"),
+  EXPECT_NE(refusal([&] { run(schedule, {*outer, *inner}, inputs); }).find("bf16"),
             std::string::npos);
 }
 

@@ -55,7 +55,7 @@ inline std::vector<Rank> divisors(Rank number) {
 /// The variants, each once for every value of one more option.
 template <class Value>
 std::vector<Variant> times(const std::vector<Variant>& variants,
-                           std::optional<Value> AlgorithmOptions::*option,
+                           std::optional<Value> AlgorithmOptions::* option,
                            const std::vector<Value>& values) {
   std::vector<Variant> product;
   for (Variant variant : variants) {

@@ -450,7 +450,9 @@ TEST(BootstrapStrangers, OfOtherUsersDoNotGetIn) {
   if (geteuid() != 0) GTEST_SKIP() << "only root can act as another user";
   const std::string hello = bytes_of(Hello{kMagic, 1, 1, 2});
   expect_they_meet([&](const Meeting& meeting) -> std::string {
-    { const Stranger wait_for_rank_0(meeting); }
+    {
+      const Stranger wait_for_rank_0(meeting);
+    }
     const std::string outside = as_nobody(
         [&] { return std::string(Stranger(meeting).connected() ? "gets in" : "stays out"); });
     if (outside != "stays out") return outside;

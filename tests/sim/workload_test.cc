@@ -287,20 +287,14 @@ TEST(LinkEvents, WhatHasNotLeftGoesAnotherWay) {
 TEST(LinkEvents, WithoutAnotherWayAreRefused) {
   Topology t = machine(TopologyKind::full_mesh, 2);
   t.link_events.push_back({{false, 0}, {false, 1}, 10, 0, "test"});
-  expect_contains(message_of([&] {
-                    alone(collective({0, 1}, "all_gather", 200'000), t);
-                  }),
+  expect_contains(message_of([&] { alone(collective({0, 1}, "all_gather", 200'000), t); }),
                   "there is no way from rank 0 to rank 1, since links have failed");
   t.link_events[0].to = {true, 0};
-  expect_contains(message_of([&] {
-                    alone(collective({0, 1}), t);
-                  }),
+  expect_contains(message_of([&] { alone(collective({0, 1}), t); }),
                   "key 'link_events' 0: there is no switch0");
   t = machine(TopologyKind::ring, 4);
   t.link_events.push_back({{false, 0}, {false, 2}, 10, 0, "test"});
-  expect_contains(message_of([&] {
-                    alone(collective({0, 1}), t);
-                  }),
+  expect_contains(message_of([&] { alone(collective({0, 1}), t); }),
                   "key 'link_events' 0: there is no link from rank0 to rank2");
 }
 

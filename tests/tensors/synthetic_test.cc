@@ -256,10 +256,13 @@ TEST(Synthetic, AdversarialHoldsTiesOfIntegerCodecs) {
     for (std::size_t block = 0; block < kBlocks; ++block) {
       const std::span<const float> elements = std::span(values).subspan(64 * block, 64);
       const auto all_ties = [&](float levels) {
-        return elements[0] < 0 && std::ranges::all_of(elements.subspan(2), [&](float value) {
-                 const float quotient = value / (-elements[0] / levels);
-                 return std::abs(quotient) < levels && quotient - std::floor(quotient) == 0.5f;
-               });
+        return elements[0] < 0 && std::ranges::all_of(
+                                      elements.subspan(2),
+                                      [&](float value) {
+                                        const float quotient = value / (-elements[0] / levels);
+                                        return std::abs(quotient) < levels &&
+                                               quotient - std::floor(quotient) == 0.5f;
+                                      });
       };
       if (all_ties(4) || all_ties(8) || all_ties(32) || all_ties(128)) ++blocks_of_ties;
     }

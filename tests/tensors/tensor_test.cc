@@ -77,13 +77,9 @@ TEST(Tensor, ImpossibleSizesAreRefused) {
   EXPECT_EQ(byte_count(DType::fp16, std::vector<std::size_t>{kHalf}), std::nullopt);
   EXPECT_EQ(byte_count(DType::fp16, std::vector<std::size_t>{0, kHalf, kHalf}), std::nullopt);
   EXPECT_EQ(byte_count(DType::fp32, std::vector<std::size_t>{0, kHalf / 4}), 0u);
-  EXPECT_EQ(message_of([&] {
-              make_tensor(DType::fp16, {kHalf, 4});
-            }),
+  EXPECT_EQ(message_of([&] { make_tensor(DType::fp16, {kHalf, 4}); }),
             "a tensor of shape (4611686018427387904, 4) is too large to address");
-  EXPECT_EQ(message_of([&] {
-              tensor_from_floats(DType::fp16, {3}, std::vector<float>{1, 2});
-            }),
+  EXPECT_EQ(message_of([&] { tensor_from_floats(DType::fp16, {3}, std::vector<float>{1, 2}); }),
             "2 values do not fill the shape (3,)");
 }
 

@@ -115,9 +115,8 @@ void define_distributed(nb::module_& module) {
   module.def(
       "study_run",
       [](const std::string& file, const std::string& out, bool resume, const nb::object& progress) {
-        return std::make_unique<PythonRun>(progress, [&] {
-          return cli::make_study_run({file, out, resume});
-        });
+        return std::make_unique<PythonRun>(
+            progress, [&] { return cli::make_study_run({file, out, resume}); });
       },
       nb::arg("file"), nb::arg("out"), nb::arg("resume"), nb::arg("progress").none());
   module.def(

@@ -330,10 +330,7 @@ void find_extremes_of_one(const typename Elements::Element* x, std::size_t count
     high = hn::Max(high, key);
   }
   reduce_rows(
-      Keys(), 1,
-      [&](std::size_t) HWY_ATTR {
-        return RowPair<hn::Vec<Keys>>{hn::Not(low), high};
-      },
+      Keys(), 1, [&](std::size_t) HWY_ATTR { return RowPair<hn::Vec<Keys>>{hn::Not(low), high}; },
       extremes.complement_of_low, extremes.high);
 }
 

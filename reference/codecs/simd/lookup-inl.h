@@ -142,7 +142,7 @@ struct SplitTable {
 /// bytes before high ones; else block by block, eight elements of even codes before those of odd
 /// ones.
 template <unsigned kBits>
-inline constexpr std::size_t kTableBytes = 2 * kTables<kBits>* kBytes;
+inline constexpr std::size_t kTableBytes = 2 * kTables<kBits> * kBytes;
 template <unsigned kBits>
 inline constexpr bool kSplitLate = kBits >= 4;
 

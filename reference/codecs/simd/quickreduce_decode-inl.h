@@ -193,7 +193,7 @@ HWY_INLINE bool is_extraordinary(const std::byte* wire) {
 /// What a reader's values have to be multiplied with.
 template <QuickReduceFormat kFormat, class Lanes>
 inline constexpr float kReadFactor =
-    kFormat == QuickReduceFormat::q8&& std::is_same_v<Lanes, Fp16> ? 0x1p-24f : 1.0f;
+    kFormat == QuickReduceFormat::q8 && std::is_same_v<Lanes, Fp16> ? 0x1p-24f : 1.0f;
 
 /// The scales of an atom as floats, in the order of the wire, times the reader's factor.
 template <QuickReduceFormat kFormat, class Lanes>
@@ -379,9 +379,9 @@ struct GroupByTable {
 
 /// Which way is faster was measured.
 template <QuickReduceFormat kFormat, class Lanes>
-inline constexpr bool kByTable = kFormat == QuickReduceFormat::q3 ||
-                                 kFormat == QuickReduceFormat::fp4 ||
-                                 (kFormat == QuickReduceFormat::q4 && std::is_same_v<Lanes, Bf16>);
+inline constexpr bool kByTable =
+    kFormat == QuickReduceFormat::q3 || kFormat == QuickReduceFormat::fp4 ||
+    (kFormat == QuickReduceFormat::q4 && std::is_same_v<Lanes, Bf16>);
 
 template <QuickReduceFormat kFormat, class Lanes, bool kExact>
 using Group = std::conditional_t<kByTable<kFormat, Lanes>, GroupByTable<kFormat, Lanes, kExact>,

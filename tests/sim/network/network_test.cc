@@ -88,44 +88,26 @@ TEST(Network, FullMeshesAreLinksLikeOthers) {
 TEST(Network, SaysWhatIsWrong) {
   Network network;
   network.add_devices(3);
-  EXPECT_EQ(message_of([&] {
-              network.add_link(0, 9, {50, 1});
-            }),
+  EXPECT_EQ(message_of([&] { network.add_link(0, 9, {50, 1}); }),
             "link 0->9: there is no node 9; the network has 3 nodes");
-  EXPECT_EQ(message_of([&] {
-              network.add_link(1, 1, {50, 1});
-            }),
+  EXPECT_EQ(message_of([&] { network.add_link(1, 1, {50, 1}); }),
             "link 1->1: a link connects two different nodes");
-  EXPECT_EQ(message_of([&] {
-              network.add_link(0, 1, {0, 1});
-            }),
+  EXPECT_EQ(message_of([&] { network.add_link(0, 1, {0, 1}); }),
             "link 0->1: bandwidth 0 GB/s is out of range; allowed is 1e-06 to 1000000000");
-  EXPECT_EQ(message_of([&] {
-              network.add_link(0, 1, {std::nan(""), 1});
-            }),
+  EXPECT_EQ(message_of([&] { network.add_link(0, 1, {std::nan(""), 1}); }),
             "link 0->1: bandwidth nan GB/s is out of range; allowed is 1e-06 to 1000000000");
-  EXPECT_EQ(message_of([&] {
-              network.add_link(0, 1, {50, -1});
-            }),
+  EXPECT_EQ(message_of([&] { network.add_link(0, 1, {50, -1}); }),
             "link 0->1: latency -1 us is out of range; allowed is 0 to 1000000000");
-  EXPECT_EQ(message_of([&] {
-              network.add_link(0, 1, {50, 1, 4});
-            }),
+  EXPECT_EQ(message_of([&] { network.add_link(0, 1, {50, 1, 4}); }),
             "link 0->1: there is no sharing domain 4; the network has 0");
   EXPECT_EQ(message_of([&] { network.add_domain(-3); }),
             "domain 0: bandwidth -3 GB/s is out of range; allowed is 1e-06 to 1000000000");
-  EXPECT_EQ(message_of([&] {
-              network.add_full_mesh(1, 3, {50, 1});
-            }),
+  EXPECT_EQ(message_of([&] { network.add_full_mesh(1, 3, {50, 1}); }),
             "full mesh: nodes 1 to 3 do not exist; the network has 3 nodes");
-  EXPECT_EQ(message_of([&] {
-              network.add_full_mesh(1, 1, {50, 1});
-            }),
+  EXPECT_EQ(message_of([&] { network.add_full_mesh(1, 1, {50, 1}); }),
             "full mesh: 1 nodes have no links; allowed are 2 and more");
   network.add_devices(100'000);
-  EXPECT_EQ(message_of([&] {
-              network.add_full_mesh(0, 100'000, {50, 1});
-            }),
+  EXPECT_EQ(message_of([&] { network.add_full_mesh(0, 100'000, {50, 1}); }),
             "network: 9999900000 links are too many; allowed are at most 1073741824");
   EXPECT_EQ(network.links(), 0u);
 }
@@ -140,9 +122,7 @@ TEST(Network, EnginesSayWhatIsWrongWithAMessage) {
               "route: it has no links; a message needs at least one");
     EXPECT_EQ(message_of([&] { rig.send(7, {5}, 1); }),
               "route: there is no link 5; the network has 2");
-    EXPECT_EQ(message_of([&] {
-                rig.send(7, {0, 1}, 1);
-              }),
+    EXPECT_EQ(message_of([&] { rig.send(7, {0, 1}, 1); }),
               "route: link 2->3 does not begin where link 0->1 ends");
     EXPECT_EQ(message_of([&] { rig.send(7, {0}, 1, 0); }),
               "message 7: a rate cap of 0 GB/s is not allowed; it must be above 0");
@@ -251,9 +231,7 @@ TEST(Router, TakesRoutesThatAreSet) {
   router.set_route(std::vector<LinkId>{1, 7});
   EXPECT_EQ(route(router, 0, 1), (std::vector<LinkId>{1, 7}));
   EXPECT_EQ(route(router, 0, 2), (std::vector<LinkId>{1}));
-  EXPECT_EQ(message_of([&] {
-              router.set_route(std::vector<LinkId>{1, 0});
-            }),
+  EXPECT_EQ(message_of([&] { router.set_route(std::vector<LinkId>{1, 0}); }),
             "route: link 0->1 does not begin where link 0->2 ends");
   EXPECT_EQ(message_of([&] { router.set_route(std::vector<LinkId>{}); }),
             "route: it has no links; a message needs at least one");

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Installs what arlab needs on Debian 12 or Ubuntu 24.04 and later: packages of the distribution for C++,
+# Installs what arlab needs on Debian 12, Debian 13 or Ubuntu 24.04: packages of the distribution for C++,
 # and Python packages in .venv inside the project. Does nothing that is done already.
 #
-#   cmake/install_dependencies.sh [test]     with "test": also what only the tests need
+#   cmake/install_dependencies.sh [test] [lint]     with "test" or "lint": also what only the tests, or only the linters, need
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -12,16 +12,23 @@ packages=(
   libpugixml-dev libyaml-cpp-dev
   python3 python3-dev python3-venv
 )
-if [[ ${1:-} == test ]]; then
-  packages+=(libgtest-dev libbenchmark-dev libopenmpi-dev openmpi-bin clang-14 clang-tidy-14 clang-format-14)
-fi
-
-# Only for kernels and for the codecs of another processor: without them, that part is left out, and CMake or the test says
-# so. Their names are those of Debian 12 and Ubuntu 24.04; what a distribution does not have is passed over.
 optional=()
-if [[ ${1:-} == test ]]; then
-  optional+=(g++-aarch64-linux-gnu qemu-user spin clang-19 clang-tools-19 lld-19 llvm-19 libamdhip64-dev rocm-device-libs)
-fi
+for use in "$@"; do
+  case $use in
+    test)
+      packages+=(git libgtest-dev libbenchmark-dev libopenmpi-dev openmpi-bin)
+      # Only for kernels and for the codecs of another processor: without them, that part of the tests is left out, and the
+      # last line of ./test.sh says so. A|B is one package by the names that different distributions give it.
+      optional+=(g++-aarch64-linux-gnu qemu-user spin clang-19 clang-tools-19 lld-19 llvm-19 libamdhip64-dev
+        'rocm-device-libs|rocm-device-libs-17')
+      ;;
+    lint) packages+=(clang-19 clang-tidy-19 clang-format-19) ;;
+    *)
+      printf 'error: %s: allowed are test, lint\n' "$use" >&2
+      exit 2
+      ;;
+  esac
+done
 
 say() { printf '== %s\n' "$*" >&2; }
 die() { printf 'error: %s\n' "$*" >&2; exit 1; }
@@ -46,17 +53,29 @@ if ((${#missing[@]})); then
     die "apt-get install failed; see above"
 fi
 
+is_any_installed() {
+  local name
+  for name in ${1//|/ }; do
+    if is_installed "$name"; then return 0; fi
+  done
+  return 1
+}
+
 wanted=()
 for package in "${optional[@]}"; do
-  is_installed "$package" || wanted+=("$package")
+  is_any_installed "$package" || wanted+=("$package")
 done
 if ((${#wanted[@]})) && command -v apt-get >/dev/null; then
   sudo=()
   [[ $(id -u) == 0 ]] || sudo=(sudo -n)
   "${sudo[@]}" apt-get update -qq || true
   for package in "${wanted[@]}"; do
-    "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$package" \
-      >/dev/null 2>&1 || say "$package is not to be had here: what needs it is left out"
+    for name in ${package//|/ }; do
+      "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$name" \
+        >/dev/null 2>&1 || continue
+      continue 2
+    done
+    say "$package is not to be had here: what needs it is left out"
   done
 fi
 

@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
 # Installs, builds and runs all tests. Can be run again at any time.
 #
+# The last line says what was left out, if anything was. In CI, or with ARLAB_WARNINGS=error, a warning ends the build.
+#
 #   ./test.sh                                     the whole suite, release build
 #   ./test.sh lint release asan-ubsan tsan        and static analysis, and the same suite under
 #                                                 AddressSanitizer + UBSan and under ThreadSanitizer
@@ -36,7 +38,7 @@ test_changed() {
   mapfile -t rooms < <(for file in "${files[@]}"; do tests_of "$file"; done | sort -u)
   say "changed: ${#files[@]} files; tests: ${rooms[*]:-none}"
   ((${#rooms[@]})) || return 0
-  cmake --preset release -DARLAB_BUILD_TESTS=ON >/dev/null
+  configure release
   mapfile -t targets < <(printf '%s/all\n' "${rooms[@]%%:*}" | sort -u)
   cmake --build --preset release --target arlab "${targets[@]}"
   for room in "${rooms[@]}"; do
@@ -48,6 +50,12 @@ test_changed() {
 }
 
 say() { printf '== %s\n' "$*" >&2; }
+
+configure() {  # PRESET
+  local as_error=()
+  [[ -z ${CI-} && ${ARLAB_WARNINGS-} != error ]] || as_error=(-DCMAKE_COMPILE_WARNING_AS_ERROR=ON)
+  cmake --preset "$1" -DARLAB_BUILD_TESTS=ON "${as_error[@]}" >/dev/null
+}
 
 if [[ ${1-} == --changed ]]; then
   test_changed "${2-HEAD}"
@@ -66,7 +74,10 @@ for configuration in "${configurations[@]}"; do
   esac
 done
 
-cmake/install_dependencies.sh test
+uses=(test)
+[[ " ${configurations[*]} " != *" lint "* ]] || uses+=(lint)
+cmake/install_dependencies.sh "${uses[@]}"
+left_out=
 for configuration in "${configurations[@]}"; do
   if [[ $configuration == lint ]]; then
     say "lint: formatting and static analysis"
@@ -74,9 +85,13 @@ for configuration in "${configurations[@]}"; do
     continue
   fi
   say "$configuration: building"
-  cmake --preset "$configuration" -DARLAB_BUILD_TESTS=ON >/dev/null
+  configure "$configuration"
   cmake --build --preset "$configuration"
   say "$configuration: testing"
   ctest --preset "$configuration" -j "$(nproc)"
+  folder=build
+  [[ $configuration == release ]] || folder+=-$configuration
+  of_this=$(python3 tests/left_out.py "$folder")
+  left_out+=${of_this:+"; left out of $configuration: $of_this"}
 done
-say "all passed: ${configurations[*]}"
+say "all passed: ${configurations[*]}$left_out"

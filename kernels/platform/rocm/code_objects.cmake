@@ -13,8 +13,7 @@ find_path(ARLAB_ROCM_BITCODE ockl.bc PATHS /usr/lib/x86_64-linux-gnu/amdgcn/bitc
   /usr/lib/amdgcn/bitcode /opt/rocm/amdgcn/bitcode)
 foreach(needed ARLAB_HIP_CLANG ARLAB_LLVM_READELF ARLAB_LLD ARLAB_HIP_HEADERS ARLAB_ROCM_BITCODE)
   if(NOT ${needed})
-    message(STATUS "kernels for AMD GPUs are not built: ${needed} was not found "
-      "(packages clang-19 lld-19 llvm-19 libamdhip64-dev rocm-device-libs)")
+    arlab_left_out("kernels for AMD GPUs (${needed} was not found; packages clang-19 lld-19 llvm-19 libamdhip64-dev rocm-device-libs)")
     return()
   endif()
 endforeach()

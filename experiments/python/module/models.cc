@@ -60,13 +60,16 @@ nb::ndarray<nb::numpy, std::uint8_t, nb::ndim<1>> linear(const FloatArray& x, co
   if (zero < -128 || zero > 127) fail("zero {}: allowed are -128 to 127", zero);
   std::optional<Int8Scale> given;
   if (scale) given = Int8Scale{*scale, x_format.asymmetric ? zero : 0};
-  const nb::gil_scoped_release others_may_run;
-  require_memory(of_x.rows * of_w.rows * sizeof(float), "the layer's outputs");
-  if (!multiplies_codes(x_format, w_format) || x_format.kind != OperandFormat::Kind::int8) {
-    return array_of(bytes_of_floats(linear_scalar(of_x, x_format, of_w, w_format, given)));
+  std::vector<float> outputs;
+  {
+    const nb::gil_scoped_release others_may_run;
+    require_memory(of_x.rows * of_w.rows * sizeof(float), "the layer's outputs");
+    outputs = multiplies_codes(x_format, w_format) && x_format.kind == OperandFormat::Kind::int8
+                  ? linear_int8(quantize_int8(of_x, x_format, given, 0),
+                                quantize_int8(of_w, w_format, std::nullopt, 0))
+                  : linear_scalar(of_x, x_format, of_w, w_format, given);
   }
-  return array_of(bytes_of_floats(linear_int8(quantize_int8(of_x, x_format, given, 0),
-                                              quantize_int8(of_w, w_format, std::nullopt, 0))));
+  return array_of(bytes_of_floats(outputs));
 }
 
 /// Bytes of the outputs of all ranks: a row-parallel layer with the collective behind it.
@@ -90,20 +93,23 @@ nb::ndarray<nb::numpy, std::uint8_t, nb::ndim<1>> row_parallel(
   const std::string& inner = schedule_of.inner_codec;
   const CodecPtr inner_codec = inner.empty() ? outer : find_codec(inner);
   const Codecs codecs(*outer, *inner_codec);
-  const nb::gil_scoped_release others_may_run;
-  const std::size_t elements = of_x.rows * of_w.rows;
-  require_memory(ranks * elements * size_of(type), "the outputs of all ranks");
-  const Schedule schedule = schedule_of.make(ranks, elements, codecs.alignment());
-  const Int8Matrix all = quantize_int8(of_w, w_format, std::nullopt, threads);
-  std::vector<RowParallelPart> parts;
-  const std::size_t part = of_x.columns / ranks;
-  for (std::size_t rank = 0; rank < ranks; ++rank) {
-    const FloatRows own = {of_x.data + rank * part, of_x.rows, part, of_x.stride};
-    parts.push_back({quantize_int8(own, x_format, std::nullopt, threads),
-                     all.part(rank * part, (rank + 1) * part)});
+  std::vector<std::byte> outputs;
+  {
+    const nb::gil_scoped_release others_may_run;
+    const std::size_t elements = of_x.rows * of_w.rows;
+    require_memory(ranks * elements * size_of(type), "the outputs of all ranks");
+    const Schedule schedule = schedule_of.make(ranks, elements, codecs.alignment());
+    const Int8Matrix all = quantize_int8(of_w, w_format, std::nullopt, threads);
+    std::vector<RowParallelPart> parts;
+    const std::size_t part = of_x.columns / ranks;
+    for (std::size_t rank = 0; rank < ranks; ++rank) {
+      const FloatRows own = {of_x.data + rank * part, of_x.rows, part, of_x.stride};
+      parts.push_back({quantize_int8(own, x_format, std::nullopt, threads),
+                       all.part(rank * part, (rank + 1) * part)});
+    }
+    outputs.resize(ranks * elements * size_of(type));
+    execute_row_parallel(schedule, codecs, type, parts, outputs, {.threads = threads});
   }
-  std::vector<std::byte> outputs(ranks * elements * size_of(type));
-  execute_row_parallel(schedule, codecs, type, parts, outputs, {.threads = threads});
   return array_of(std::move(outputs));
 }
 

@@ -1,5 +1,5 @@
 # Code objects for AMD GPUs, where no ROCm is installed: clang 19, and headers and device libraries of
-# the distribution (Debian 12: libamdhip64-dev, rocm-device-libs).
+# the distribution (libamdhip64-dev, rocm-device-libs; in Debian 13 rocm-device-libs-17).
 #
 # Sets ARLAB_ROCM_TOOLS to the folder of LLVM's tools when they can be built, and defines
 #   arlab_code_object(OUTPUT SOURCE ARCHITECTURE)
@@ -10,7 +10,7 @@ find_program(ARLAB_LLVM_READELF llvm-readelf-19)
 find_program(ARLAB_LLD ld.lld-19)
 find_path(ARLAB_HIP_HEADERS hip/hip_runtime.h)
 find_path(ARLAB_ROCM_BITCODE ockl.bc PATHS /usr/lib/x86_64-linux-gnu/amdgcn/bitcode
-  /usr/lib/amdgcn/bitcode /opt/rocm/amdgcn/bitcode)
+  /usr/lib/amdgcn/bitcode /usr/lib/llvm-17/lib/clang/17/amdgcn/bitcode /opt/rocm/amdgcn/bitcode)
 foreach(needed ARLAB_HIP_CLANG ARLAB_LLVM_READELF ARLAB_LLD ARLAB_HIP_HEADERS ARLAB_ROCM_BITCODE)
   if(NOT ${needed})
     arlab_left_out("kernels for AMD GPUs (${needed} was not found; packages clang-19 lld-19 llvm-19 libamdhip64-dev rocm-device-libs)")

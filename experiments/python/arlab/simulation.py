@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import functools
 import json
-import tempfile
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Callable, Iterable, Sequence
 
 from arlab._arlab import study_run, sweep_run
+from arlab._files import temporary_folder, unguarded
 from arlab._tables import Figures, Names, command, frame, pandas, rows_of
 from arlab.schedules import Schedule
 
@@ -45,7 +45,7 @@ class Topology(Figures):
         """What hangs on what; up to 64 devices. `look`: as for arlab.figures.topology()."""
         from arlab import figures
 
-        with tempfile.TemporaryDirectory(prefix="arlab-") as folder:
+        with temporary_folder() as folder:
             path = Path(folder) / "machine.toml"
             path.write_text(self.toml)
             drawing = command(["topology", "show", str(path)], {"out": "drawing.png"})[2]
@@ -126,7 +126,7 @@ class Simulation(Figures):
         """The timeline: what every rank and the fullest links do, and when. `look`: as for arlab.figures.timeline()."""
         from arlab import figures
 
-        with tempfile.TemporaryDirectory(prefix="arlab-") as folder:
+        with temporary_folder() as folder:
             path = Path(folder) / "trace.json"
             self._again(str(path))
             return figures.timeline(figures.read_trace(path), **look)
@@ -378,7 +378,7 @@ class Study(Figures):
         return {name: getattr(figures, name)(frame, **look) for name in names}
 
     def _read(self, name: str) -> DataFrame:
-        return pandas().read_csv(self.folder / name, comment="#")
+        return pandas().read_csv(self.folder / name, comment="#").map(unguarded)
 
 
 def study(

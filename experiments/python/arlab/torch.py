@@ -22,6 +22,8 @@ from typing import TYPE_CHECKING, Any, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from arlab._files import write_whole
+
 if TYPE_CHECKING:
     import torch
 
@@ -157,9 +159,7 @@ class Capture:
             "bias": "none: it is added once, after the all-reduce",
             "arithmetic": f"each partial sum in float64, rounded to float32, then to {self._dtype}, to nearest even",
         }
-        part = self.path.with_name(self.path.name + ".part")
-        part.write_bytes(_safetensors(tensors, self._dtype, metadata))
-        os.replace(part, self.path)
+        write_whole(self.path, _safetensors(tensors, self._dtype, metadata))
 
     def _gathered(self) -> dict[str, NDArray[np.uint16]] | None:
         """All ranks' tensors on the first rank of the group, None on others. One that fails lets none wait."""

@@ -10,7 +10,6 @@ import contextlib
 import functools
 import io
 import math
-import os
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -29,6 +28,7 @@ from matplotlib.text import Text
 from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 from matplotlib.transforms import Bbox
 
+from arlab import _files
 from arlab.figures.tables import InputError
 
 INK, GREY, PALE, GRID, BAND = "#222222", "#666666", "#BBBBBB", "#DDDDDD", "#F4F4F4"
@@ -504,16 +504,11 @@ def encoded(figure: Figure, kind: str) -> bytes:
 
 
 def write_whole(path: Path, data: bytes) -> None:
-    """Writes a file beside its place and moves it there; nothing else stays, even when interrupted."""
-    beside = path.with_name(f".arlab-{os.getpid()}.part")  # the name of `path` may be as long as can be
+    """Writes a file, all of it or none."""
     try:
-        beside.write_bytes(data)
-        beside.replace(path)
+        _files.write_whole(path, data)
     except OSError as error:
         raise InputError(f"cannot write {path}: {error.strerror}") from error
-    finally:
-        with contextlib.suppress(OSError):
-            beside.unlink()
 
 
 def save(figure: Figure, path: Path | str) -> None:

@@ -1,0 +1,121 @@
+"""Temporary folders, files that are there whole or not at all, and cells of CSV.
+
+Folders and files are locked for as long as their process lives. So what a killed process has left can be told, and goes with the
+next one.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import itertools
+import os
+import re
+import shutil
+import stat
+import tempfile
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, Iterator
+
+__all__ = ["guarded", "temporary_folder", "unguarded", "write_whole"]
+
+_numbers = itertools.count()
+
+
+@contextmanager
+def temporary_folder() -> Iterator[str]:
+    """A folder in the temporary folder that only this user can enter, and that is gone at the end."""
+    _remove_left_behind(tempfile.gettempdir(), r"\.arlab-[a-z0-9_]{8}\.tmp")
+    while True:
+        folder = tempfile.mkdtemp(prefix=".arlab-", suffix=".tmp")
+        with suppress(FileNotFoundError):
+            lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+            if _is_ours(lock):
+                break
+            os.close(lock)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        os.close(lock)
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Writes a file beside its place and moves it there; nothing else stays, even when interrupted. Raises OSError."""
+    _remove_left_behind(str(path.parent), r"\.arlab-[0-9]+-[0-9]+\.part")
+    while True:
+        beside = path.with_name(f".arlab-{os.getpid()}-{next(_numbers)}.part")  # the name of `path` may be as long as can be
+        with suppress(FileExistsError), beside.open("xb") as file:
+            try:
+                if _is_ours(file.fileno()):
+                    file.write(data)
+                    file.flush()
+                    beside.replace(path)
+                    return
+            finally:
+                with suppress(OSError):
+                    beside.unlink()
+
+
+def _is_ours(file: int) -> bool:
+    """Locks what was just made; False where another process has taken it for one that was left behind."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:  # not every file system has locks; there nothing is taken for left behind
+        return True
+    return os.fstat(file).st_nlink > 0
+
+
+def _locked(path: str) -> int | None:
+    """A descriptor that locks a folder or file of this user's while it is open; None if another process has it, or it is gone."""
+    try:
+        lock = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return None
+    with suppress(OSError):
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        mine = os.fstat(lock)
+        if os.path.samestat(mine, os.lstat(path)) and mine.st_uid == os.geteuid():
+            return lock
+    os.close(lock)
+    return None
+
+
+def _remove_left_behind(folder: str, pattern: str) -> None:
+    """Removes what has such a name and belongs to no process any more."""
+    try:
+        names = os.listdir(folder)
+    except OSError:
+        return
+    for name in names:
+        path = os.path.join(folder, name)
+        if not re.fullmatch(pattern, name) or (lock := _locked(path)) is None:
+            continue
+        with suppress(OSError):
+            if stat.S_ISDIR(os.fstat(lock).st_mode):
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                os.unlink(path)
+        os.close(lock)
+
+
+#: What spreadsheets run, and what would become that without its first apostrophe.
+_FORMULA = re.compile("'*[=+\\-@\t\r].", re.DOTALL)
+
+
+def guarded(cell: str) -> str:
+    """A cell of CSV that spreadsheets take for text: an apostrophe before what they would run, unless that is a number.
+
+    As the program writes it (guarded_cell in reference/csv.h).
+    """
+    with suppress(ValueError):
+        float(cell)
+        return cell
+    return f"'{cell}" if _FORMULA.match(cell) else cell
+
+
+def unguarded(cell: Any) -> Any:
+    """The text that a guarded cell stands for; what is no text stays as it is."""
+    return cell[1:] if isinstance(cell, str) and cell.startswith("'") and _FORMULA.match(cell) else cell

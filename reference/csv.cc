@@ -9,6 +9,22 @@
 #include "sim/topology/toml_section.h"
 
 namespace arlab {
+namespace {
+
+/// Whether spreadsheets run it, or would without apostrophes before it.
+bool is_formula(std::string_view text) {
+  const std::size_t at = text.find_first_not_of('\'');
+  return at != std::string_view::npos && at + 1 < text.size() &&
+         std::string_view("=+-@\t\r").find(text[at]) != std::string_view::npos;
+}
+
+bool is_number(std::string_view text) {
+  double value = 0;
+  const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  return error == std::errc() && stop == text.data() + text.size();
+}
+
+}  // namespace
 
 CsvTable read_csv(const std::filesystem::path& path) {
   std::istringstream text(read_text_file(path, "table"));
@@ -57,9 +73,15 @@ std::vector<std::string> cut_csv_line(std::string_view line) {
       cell = line.substr(at, end - at);
       at = end;
     }
+    if (cell.starts_with('\'') && is_formula(cell)) cell.erase(0, 1);
     if (at == line.size()) return cells;
     ++at;  // the comma
   }
+}
+
+std::string guarded_cell(std::string text) {
+  if (is_formula(text) && !is_number(text)) text.insert(0, 1, '\'');
+  return text;
 }
 
 double number_of(const std::string& text) {

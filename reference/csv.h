@@ -19,6 +19,10 @@ struct CsvTable {
 /// is nothing below that.
 CsvTable read_csv(const std::filesystem::path& path);
 
+/// Text as a cell that spreadsheets do not run: an apostrophe before what begins with = + - or @ and
+/// is no number. cut_csv_line takes it away again.
+std::string guarded_cell(std::string text);
+
 /// The cells of a line; those in quotes may hold commas, and quotes as "". Throws InvalidInput when
 /// a quote is not closed, or text stands outside of it.
 std::vector<std::string> cut_csv_line(std::string_view line);

@@ -1,5 +1,6 @@
 """arlab study: sweeps, and sweeps that were interrupted."""
 
+import json
 import csv
 import fcntl
 import math
@@ -779,3 +780,35 @@ def test_a_title_cannot_break_the_file(folder):
             assert len(table_of(folder / "out/results.csv")) == POINTS
         else:
             assert error_line(result.stderr)
+
+
+def test_names_that_spreadsheets_would_run_are_text(tmp_path):
+    """They stand behind an apostrophe in the files, and nowhere else; numbers stay numbers."""
+    study = """
+title = "t"
+ranks = [2]
+algorithms = ["ring"]
+codecs = ["fp16", "qr-q4"]
+"""
+    names = ["=cmd|' /C calc'!A0", "@x", "+1+1", "-2+3", "'=1", "plain", "-2.5"]
+    for name in names:
+        study += f'[[input]]\nname = {json.dumps(name)}\nsynthetic = "gaussian"\nelements = 4096\n'
+    (tmp_path / "s.toml").write_text(study)
+    assert run("study s.toml --out out --no-plots", tmp_path).code == 0
+    for file in ("results.csv", "summary.csv"):
+        lines = [line for line in (tmp_path / "out" / file).read_text().splitlines() if not line.startswith("#")]
+        first = [next(csv.reader([line])) for line in lines][1:]
+        cells = {cell for row in first for cell in row}
+        assert {"'" + name for name in names[:5]} | {"plain", "-2.5"} <= cells
+        assert not any(cell[0] in "=+-@" for row in first for cell in row if cell and not is_number(cell))
+    before = (tmp_path / "out/results.csv").read_bytes()
+    assert run("study s.toml --out out --no-plots --resume", tmp_path).code == 0
+    assert (tmp_path / "out/results.csv").read_bytes() == before
+
+
+def is_number(cell):
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True

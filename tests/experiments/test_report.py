@@ -162,6 +162,53 @@ def test_what_cannot_be_reported_is_one_line(tmp_path):
     assert not (tmp_path / "out").exists() and len(list(folder.iterdir())) == 1
 
 
+def test_links_out_of_the_folder_are_not_followed(tmp_path):
+    """Else whoever hands over a folder of results has files of its reader published."""
+    secret = tmp_path / "secret"
+    secret.write_text("codec,ranks\nsecret,2\n")
+    for name in ("notes.txt", "fig.png", "fig.svg", "more.csv"):
+        folder = write(tmp_path / f"with {name}")
+        (folder / name).symlink_to(os.path.relpath(secret, folder))
+        done = report(folder)
+        assert done.returncode == 2 and done.stderr.count("\n") == 1 and "link to a file outside of the folder" in done.stderr
+        assert {path.name for path in folder.iterdir()} == {"results.csv", name}
+    inside = write(tmp_path / "inside")
+    (inside / "dot.png").write_bytes(DOT)
+    (inside / "same.png").symlink_to("dot.png")
+    (tmp_path / "link").symlink_to(inside)
+    assert report(tmp_path / "link").returncode == 0 and (inside / "report.html").exists()
+
+
+def test_a_figure_that_no_page_can_hold_is_one_line(tmp_path):
+    folder = write(tmp_path / "results")
+    with (folder / "fig.png").open("wb") as file:
+        file.truncate(3 << 30)  # a file of zeros that takes no room
+    done = report(folder)
+    assert done.returncode == 2 and done.stderr.count("\n") == 1 and "fig.png has 3221225472 bytes" in done.stderr
+    (folder / "fig.png").unlink()
+    with (folder / "more.txt").open("wb") as file:
+        file.truncate(3 << 30)
+    limited = f"ulimit -v {2 << 20}; exec '{BIN / 'arlab'}' report '{folder}'"
+    environment = {**os.environ, "ARLAB_PYTHON": sys.executable}
+    done = subprocess.run(["bash", "-c", limited], capture_output=True, text=True, check=False, env=environment)
+    assert done.returncode == 2 and done.stderr.count("\n") == 1 and "not enough memory" in done.stderr, done.stderr
+
+
+def test_names_of_files_are_no_html(tmp_path):
+    folder = write(tmp_path / "results")
+    (folder / "<b id=x>&amp;.png").write_bytes(DOT)
+    (folder / "<i>.txt").write_text("text")
+    text = arlab.report(folder).read_text()
+    assert "<b id=x>" not in text and "<i>" not in text.replace("A <i>study</i>", "")
+    assert "<figcaption>&lt;b id=x&gt;&amp;amp;</figcaption>" in text
+
+
+def test_cells_that_spreadsheets_would_run_are_shown_as_they_were(tmp_path):
+    page = arlab.report(write(tmp_path / "results", [("'=1+1", 2, "-3.5"), ("''=1", 2, "1"), ("'plain", 2, "1")]))
+    for shown in ("<td>=1+1</td>", "<td>&#x27;=1</td>", "<td>&#x27;plain</td>", "<td class=n>-3.5</td>"):
+        assert shown in page.read_text()
+
+
 def test_the_program_writes_what_python_writes(tmp_path):
     folder = write(tmp_path / "-results")
     done = report("--title", "-- Mine", "--out", tmp_path / "out", folder)

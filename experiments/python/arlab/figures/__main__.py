@@ -154,6 +154,9 @@ def main(words: Sequence[str] | None = None) -> int:
     except InputError as error:
         print("error:", " ".join(str(error).split("\n")), file=sys.stderr)
         return 2
+    except MemoryError:
+        print("error: not enough memory for what is to be drawn", file=sys.stderr)
+        return 2
     return 0
 
 

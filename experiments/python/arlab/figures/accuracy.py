@@ -27,6 +27,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
+from arlab._files import guarded
 from arlab.figures import style
 from arlab.figures.study import Study, front, kinds_of
 from arlab.figures.style import GREY, INK, decibels, handle
@@ -442,7 +443,7 @@ def accuracy_csv(accuracy: Accuracy, command: str) -> str:
     return (
         f"# arlab.study.accuracy/1: {about.get('title', '')}\n# command: {command}\n"
         f"# provenance: {about.get('exact_provenance', '')}; from {about.get('file', '')}\n"
-        + table.reset_index().to_csv(index=False, float_format="%.2f", lineterminator="\n")
+        + table.reset_index().map(lambda cell: guarded(cell) if isinstance(cell, str) else cell).to_csv(index=False, float_format="%.2f", lineterminator="\n")
     )
 
 

@@ -28,6 +28,7 @@ FIGURES = {".svg": "image/svg+xml", ".png": "image/png"}  # of one figure in bot
 FIRST = ("summary.csv", "accuracy.csv", "sweep.csv")  # the tables to begin with; the others by name
 HEADINGS = ("command", "provenance", "device", "date", "library")  # of comments; others are notes
 MACHINE_ONLY = ("definition", "check")  # comments that only `arlab study --resume` reads
+MOST_BYTES = 64 << 20  # of a file that lies in the page or is copied
 LONG, MOST_IN_MARKDOWN = 100, 60  # rows: of a table that begins closed, and of one that Markdown shows whole
 TEMPLATE = Path(__file__).with_name("templates")
 
@@ -60,9 +61,14 @@ def named(stem: str) -> str:
 def read_folder(path: Path) -> Folder:
     """Reads tables (.csv), figures (.png, .svg) and texts (.txt); raises InputError where there are none."""
     try:
-        files = sorted(each for each in path.iterdir() if each.is_file() and not each.name.startswith("."))
+        kinds = (".csv", ".txt", *FIGURES)
+        files = sorted(f for f in path.iterdir() if f.suffix in kinds and f.is_file() and not f.name.startswith("."))
+        # Whoever has made the folder must not get the reader of the page to publish files of his own.
+        outside = [f for f in files if not f.resolve().is_relative_to(path.resolve())]
     except OSError as error:
         raise InputError(f"cannot read the folder {path}: {error.strerror}") from error
+    if outside:
+        raise InputError(f"{outside[0]} is a link to a file outside of the folder: copy that file to there, or remove the link")
     by_stem = {f.stem: f for kind in reversed(FIGURES) for f in files if f.suffix == kind}
     tables = {f.name: read_table(f) for f in files if f.suffix == ".csv"}
     texts = {f.name: read_text(f)[0] for f in files if f.suffix == ".txt"}
@@ -161,6 +167,8 @@ def html_figure(key: str, path: Path, of: str) -> str:
 def read_bytes(path: Path) -> bytes:
     """The bytes of a file."""
     try:
+        if (size := path.stat().st_size) > MOST_BYTES:
+            raise InputError(f"{path} has {size} bytes: allowed for a figure or a table are {MOST_BYTES}")
         return path.read_bytes()
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror}") from error

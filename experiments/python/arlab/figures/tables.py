@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from arlab._files import unguarded
+
 POINT = ["input", "tensor", "dtype", "ranks", "algorithm", "codec"]  # what names a row of a study
 NEEDED = ("input", "tensor", "ranks", "algorithm", "codec", "wire_bits_per_element", "sqnr_db")
 TOKENS = "token_sqnr_db"
@@ -57,7 +59,7 @@ def read_table(path: Path, needed: tuple[str, ...] = ()) -> pd.DataFrame:
             head.append(line[1:].strip())
         elif line.strip():
             try:
-                lines[number] = next(csv.reader([line]))
+                lines[number] = [unguarded(cell) for cell in next(csv.reader([line]))]
             except csv.Error as error:
                 raise InputError(f"{path}: line {number}: {error}") from error
     if not lines:

@@ -1,18 +1,26 @@
 // arlab model perplexity: how well a network predicts a text when its all-reduces are compressed, and
 // how far it is from itself uncompressed.
 
+#include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <filesystem>
+#include <iterator>
+#include <stdexcept>
+#include <system_error>
 
 #include "experiments/cli/hashes.h"
 #include "experiments/cli/model.h"
 #include "experiments/cli/model_run.h"
 #include "experiments/cli/progress.h"
+#include "experiments/cli/results_file.h"
+#include "reference/csv.h"
 #include "reference/tensors/file.h"
 
 namespace arlab::cli {
 namespace {
 
+namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
 /// One combination of what may be named several times.
@@ -36,6 +44,7 @@ struct PerplexityCommand {
   std::vector<std::string> layer_codecs;
   std::string cache;
   Format format = Format::table;
+  const CLI::App* command = nullptr;
 
   std::vector<PerplexityPoint> points() const {
     std::vector<PerplexityPoint> all;
@@ -113,41 +122,110 @@ struct PerplexityCommand {
     return fields;
   }
 
-  /// What the result of a point depends on: also this program.
-  std::string key_of(const PerplexityPoint& point, const std::string& inputs) const {
-    const ScheduleOptions& s = collective.schedule;
-    std::string all = fmt::format(
-        "{} {} {} {} {} {} file={} own={} forward={} combine={} group={} micro={} inner={} "
-        "accumulate={} platform={} layers={} weights={} activations={} calibration={}",
-        quick_hash_of_file(program_file()), inputs, point.algorithm, point.codec, point.dtype,
-        point.ranks, s.file.empty() ? "" : quick_hash_of_file(s.file), s.own, s.forward, s.combine,
-        s.group_size.value_or(0), s.micro_chunks.value_or(0), s.inner_codec,
-        collective.execution.accumulate, collective.platform, layers, point.formats.weights.name(),
-        point.formats.activations.name(), point.formats.activations.given ? formats.hash() : "");
-    if (is_schedule_file(point.algorithm)) all += " " + quick_hash_of_file(point.algorithm);
-    for (const std::string& entry : layer_codecs) all += " " + entry;
-    return fmt::format("{:016x}", quick_hash(all));
+  /// All that the result of a point depends on: the options as they were given, but where they
+  /// name several the point's; the bytes of the files that they name; this program.
+  Json request_of(const PerplexityPoint& point, const Json& common) const {
+    Json request = common;
+    Json& options = request["options"];
+    options["--ranks"] = point.ranks;
+    options["--algorithm"] = point.algorithm;
+    options["--codec"] = point.codec;
+    options["--dtype"] = point.dtype;
+    options["--weights"] = point.formats.weights.name();
+    options["--activations"] = point.formats.activations.name();
+    if (is_schedule_file(point.algorithm)) {
+      request["files"]["--algorithm"] = quick_hash_of_file(point.algorithm);
+    }
+    return request;
   }
 
-  /// Results that are there, by a hash of all that they depend on.
-  std::optional<std::vector<Field>> read_cached(const std::filesystem::path& path) const {
-    if (!std::filesystem::exists(path)) return std::nullopt;
-    InputFile file(path);
-    const Json json = Json::parse(file.read_rest(), nullptr, /*allow_exceptions=*/false);
-    if (!json.is_object()) fail("{}: not a result that was kept here; remove it", path.string());
+  /// What is the same for all points.
+  Json common_request() const {
+    // They name one of many, or change nothing in any result.
+    constexpr std::string_view kNotHere[] = {"--cache", "--format", "--threads"};
+    Json options = Json::object();
+    for (const CLI::Option* option : command->get_options()) {
+      const std::string name = option->get_name();
+      const bool counts =
+          std::find(std::begin(kNotHere), std::end(kNotHere), name) == std::end(kNotHere);
+      if (counts && option->count() > 0) options[name] = option->results();
+    }
+    Json files = {{"--model", text.hash_of_model()}, {"--text", text.hash_of_text()}};
+    if (!collective.schedule.file.empty()) {
+      files["--schedule"] = quick_hash_of_file(collective.schedule.file);
+    }
+    if (!formats.calibration.empty()) {
+      files["--calibration"] = quick_hash_of_file(formats.calibration);
+    }
+    return {{"program", quick_hash_of_file(program_file())},
+            {"options", std::move(options)},
+            {"files", std::move(files)}};
+  }
+
+  /// A result that is kept here, with the request that it is of and a check of both; believed only if
+  /// it is of this request. Numbers that JSON does not have are texts in it.
+  static std::optional<std::vector<Field>> read_cached(const fs::path& path, const Json& request) {
+    std::error_code error;
+    if (fs::status(path, error).type() == fs::file_type::not_found) return std::nullopt;
+    const Json json = Json::parse(InputFile(path).read_rest(), nullptr, /*allow_exceptions=*/false);
     std::vector<Field> fields;
-    for (const auto& [name, value] : json.items()) fields.push_back({name, value});
+    std::string differing;
+    try {
+      if (json != kept(json.at("request"), json.at("result"))) throw std::invalid_argument("check");
+      if (json.at("request") != request) differing = differences_of(json.at("request"), request);
+      for (const Json& field : json.at("result")) {
+        fields.push_back({field.at(0), field.at(1), field.at(2)});
+        Json& value = fields.back().value;
+        if (field.at(3)) value = number_of(value.get<std::string>());
+      }
+    } catch (const std::exception&) {  // JSON's, for what is not there or of another kind
+      fail("{}: not a result as it was kept here; remove it", path.string());
+    }
+    if (!differing.empty()) {
+      fail("{}: the result of another request (it differs in: {}); remove it", path.string(),
+           differing);
+    }
     return fields;
   }
 
+  static std::string differences_of(const Json& theirs, const Json& ours) {
+    Json flat[2];
+    for (int i = 0; i < 2; ++i) {
+      const Json& request = i == 0 ? theirs : ours;
+      flat[i]["program"] = request.at("program");
+      flat[i].update(request.at("options"));
+      for (const auto& [name, hash] : request.at("files").items())
+        flat[i]["file of " + name] = hash;
+    }
+    return differences(json_line(flat[0]), json_line(flat[1]));
+  }
+
+  static void keep(const fs::path& path, const Json& request, const std::vector<Field>& fields) {
+    Json result = Json::array();
+    for (const Field& field : fields) {
+      const bool as_text =
+          field.value.is_number_float() && !std::isfinite(field.value.get<double>());
+      const Json value = as_text ? Json(fmt::format("{}", field.value.get<double>())) : field.value;
+      result.push_back({field.name, value, field.note, as_text});
+    }
+    const std::string line = json_line(kept(request, result)) + "\n";
+    write_file(path, {std::as_bytes(std::span(line))});
+  }
+
+  static Json kept(const Json& request, const Json& result) {
+    const std::uint64_t check = quick_hash(json_line(Json::array({request, result})));
+    return {{"request", request}, {"result", result}, {"check", fmt::format("{:016x}", check)}};
+  }
+
   void run() {
-    if (!cache.empty() && !std::filesystem::is_directory(cache)) {
-      fail("--cache {}: there is no such folder", cache);
+    std::error_code error;
+    if (!cache.empty() && !fs::is_directory(cache, error)) {
+      fail("--cache {}: {}", cache, error ? error.message() : "it is not a folder");
     }
     const std::vector<PerplexityPoint> all = points();
     text.load();
     for (const PerplexityPoint& point : all) wires_of(point);  // what cannot be is said at once
-    const std::string inputs = cache.empty() ? "" : text.hash();
+    const Json common = cache.empty() ? Json() : common_request();
 
     std::optional<std::vector<std::vector<float>>> baseline;
     // Of the last point; those with the same formats follow each other.
@@ -156,9 +234,14 @@ struct PerplexityCommand {
     std::vector<std::vector<Field>> results;
     Progress progress(all.size());
     for (const PerplexityPoint& point : all) {
-      const auto path = std::filesystem::path(cache) / (key_of(point, inputs) + ".json");
+      fs::path path;
+      Json request;
       std::optional<std::vector<Field>> found;
-      if (!cache.empty()) found = read_cached(path);
+      if (!cache.empty()) {
+        request = request_of(point, common);
+        path = fs::path(cache) / fmt::format("{:016x}.json", quick_hash(json_line(request)));
+        found = read_cached(path, request);
+      }
       if (!found) {
         if (!baseline) baseline = baseline_of(text, collective.threads());
         const std::string formats_are =
@@ -169,12 +252,7 @@ struct PerplexityCommand {
           linears_are = formats_are;
         }
         found = run_point(point, *baseline, linears.get());
-        if (!cache.empty()) {
-          Json json;
-          for (const Field& field : *found) json[field.name] = field.value;
-          const std::string line = json_line(json) + "\n";
-          write_file(path, {std::as_bytes(std::span(line))});
-        }
+        if (!cache.empty()) keep(path, request, *found);
       }
       results.push_back(std::move(*found));
       if (all.size() > 1) progress.show(results.size());
@@ -188,11 +266,7 @@ struct PerplexityCommand {
       report.fields.insert(report.fields.end(), results[0].begin(), results[0].end());
     } else {
       report.rows_name = "runs";
-      for (const Field& field : results[0]) report.rows.columns.push_back(field.name);
-      for (const auto& result : results) {
-        report.rows.rows.emplace_back();
-        for (const Field& field : result) report.rows.rows.back().push_back(field.value);
-      }
+      report.rows = table_of(results);
       report.shown = {"ranks",        "algorithm", "codec",  "dtype",
                       "perplexity",   "mean_kl",   "p99_kl", "top1_agreement_percent",
                       "token_sqnr_db"};
@@ -211,6 +285,7 @@ void add_model_perplexity(CLI::App& model) {
   auto command = std::make_shared<PerplexityCommand>();
   CLI::App* sub = model.add_subcommand(
       "perplexity", "Perplexity of a text, and KL divergence from the uncompressed network");
+  command->command = sub;
   command->text.add_to(*sub);
   command->collective.add_to(*sub);
   sub->remove_option(sub->get_option("--algorithm"));

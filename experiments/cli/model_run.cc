@@ -71,6 +71,10 @@ void ModelText::load() {
   loaded_ = models::load_model(model);
   if (!loaded_->tokenizer) fail("{}: it has no tokenizer.json", loaded_->weights.string());
   const std::size_t most = network().shape.context;
+  if (most < 2) {
+    fail("{}: it was made for a context of {} token: needed are 2, to predict one from another",
+         model, most);
+  }
   if (context_tokens() > most) {
     fail("--context {}: {} was made for at most {} tokens", context_tokens(), model, most);
   }
@@ -104,21 +108,29 @@ std::size_t ModelText::tokens() const {
   return count;
 }
 
-std::string ModelText::hash() const {
+std::string ModelText::hash_of_model() const {
   namespace fs = std::filesystem;
-  std::string all = fmt::format("{} {:016x} {} {}", context_tokens(), quick_hash(text_bytes_),
-                                tokens(), loaded_->name);
   const fs::path& weights = loaded_->weights;
+  std::error_code error;
   std::vector<fs::path> files = {weights};
-  if (fs::is_directory(weights)) {
+  if (fs::is_directory(weights, error)) {
     files.clear();
-    for (const auto& entry : fs::directory_iterator(weights)) {
-      if (entry.is_regular_file()) files.push_back(entry.path());
+    for (fs::directory_iterator at(weights, error); !error && at != fs::directory_iterator();
+         at.increment(error)) {
+      if (at->is_regular_file(error)) files.push_back(at->path());
     }
     std::sort(files.begin(), files.end());
   }
-  for (const fs::path& file : files) all += " " + quick_hash_of_file(file);
+  if (error) fail("cannot read {}: {}", weights.string(), error.message());
+  std::string all = loaded_->name;
+  for (const fs::path& file : files) {
+    all += fmt::format(" {} {}", file.filename().string(), quick_hash_of_file(file));
+  }
   return fmt::format("{:016x}", quick_hash(all));
+}
+
+std::string ModelText::hash_of_text() const {
+  return fmt::format("{:016x}", quick_hash(text_bytes_));
 }
 
 std::vector<Field> ModelText::fields() const {
@@ -233,10 +245,6 @@ std::unique_ptr<models::QuantizedLayers> ModelFormats::layers(const Pair& pair,
   }
   return std::make_unique<models::QuantizedLayers>(text.network(), pair.weights, pair.activations,
                                                    extremes, threads);
-}
-
-std::string ModelFormats::hash() const {
-  return calibration.empty() ? "" : quick_hash_of_file(calibration);
 }
 
 Rank parse_ranks(const std::string& text) {

@@ -35,8 +35,9 @@ struct ModelText {
   const std::vector<std::vector<models::TokenId>>& chunks() const { return chunks_; }
   std::size_t tokens() const;
   std::size_t context_tokens() const;
-  /// What everything that is computed of them depends on: the model's file, the text, the chunks.
-  std::string hash() const;
+  /// Of the bytes that were read: the model's files, and the text.
+  std::string hash_of_model() const;
+  std::string hash_of_text() const;
   std::vector<Field> fields() const;
 
  private:
@@ -91,8 +92,6 @@ struct ModelFormats {
   /// null where both are as they come. Reads the --calibration text where scales are static.
   std::unique_ptr<models::QuantizedLayers> layers(const Pair& pair, const ModelText& text,
                                                   unsigned threads) const;
-  /// Of what a result depends on.
-  std::string hash() const;
 };
 
 /// --ranks: 2 or more. Throws InvalidInput.

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "reference/csv.h"
+
 namespace arlab::cli {
 
 using Json = nlohmann::ordered_json;
@@ -35,7 +37,8 @@ Table only(const std::vector<std::string>& kept, const Table& table) {
     std::vector<nlohmann::ordered_json>& cells = result.rows.emplace_back();
     for (const std::string& column : kept) {
       const auto at = std::find(table.columns.begin(), table.columns.end(), column);
-      cells.push_back(row[static_cast<std::size_t>(at - table.columns.begin())]);
+      const auto index = static_cast<std::size_t>(at - table.columns.begin());
+      cells.push_back(index < row.size() ? row[index] : nullptr);
     }
   }
   return result;
@@ -57,6 +60,27 @@ std::vector<std::string> lines_of(std::string_view text, std::size_t width) {
 }
 
 }  // namespace
+
+Table table_of(const std::vector<std::vector<Field>>& rows) {
+  Table table;
+  for (const auto& row : rows) {
+    for (const Field& field : row) {
+      const auto& known = table.columns;
+      if (std::find(known.begin(), known.end(), field.name) == known.end()) {
+        table.columns.push_back(field.name);
+      }
+    }
+  }
+  for (const auto& row : rows) {
+    std::vector<Json>& cells = table.rows.emplace_back();
+    for (const std::string& column : table.columns) {
+      const auto found = std::find_if(row.begin(), row.end(),
+                                      [&](const Field& field) { return field.name == column; });
+      cells.push_back(found == row.end() ? Json(nullptr) : found->value);
+    }
+  }
+  return table;
+}
 
 Table wrapped(const Table& table) {
   const std::size_t columns = table.columns.size();
@@ -133,7 +157,8 @@ std::string csv_line(const std::vector<Json>& cells) {
   for (std::size_t c = 0; c < cells.size(); ++c) {
     if (c > 0) line += ',';
     if (cells[c].is_null()) continue;
-    std::string cell = cells[c].is_string() ? cells[c].get<std::string>() : json_line(cells[c]);
+    std::string cell =
+        cells[c].is_string() ? guarded_cell(cells[c].get<std::string>()) : json_line(cells[c]);
     // A line that begins with # is a comment to readers of our files.
     if (cell.find_first_of(",\"\n\r") != std::string::npos || cell.starts_with('#')) {
       std::string quoted = "\"";

@@ -29,6 +29,9 @@ struct Table {
   std::vector<std::vector<nlohmann::ordered_json>> rows;
 };
 
+/// A row for each list of figures, a column for each name in any of them; null where a row has none.
+Table table_of(const std::vector<std::vector<Field>>& rows);
+
 /// A result: figures, or rows, or both.
 struct Report {
   std::string schema;  ///< for example arlab.reduce/1

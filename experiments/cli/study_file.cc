@@ -10,6 +10,7 @@
 #include "reference/codecs/registry.h"
 #include "reference/collectives/algorithm.h"
 #include "reference/tensors/file.h"
+#include "sim/topology/toml_section.h"
 #include "sim/topology/topology.h"
 
 namespace arlab::cli {
@@ -215,13 +216,7 @@ Study read_tables(const toml::table& file, const std::string& path) {
 }  // namespace
 
 Study read_study(const std::filesystem::path& path) {
-  toml::table file;
-  const std::string text = InputFile(path).read_rest();
-  try {
-    file = toml::parse(text, path.string());
-  } catch (const toml::parse_error& error) {
-    fail("{}: line {}: {}", path.string(), error.source().begin.line, error.description());
-  }
+  const toml::table file = parse_toml(InputFile(path).read_rest(), path.string());
   Study study = read_tables(file, path.string());
   study.path = path;
   return study;

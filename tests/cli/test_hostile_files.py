@@ -246,6 +246,29 @@ def test_a_wrong_machine_is_explained(tmp_path, before, after, fragments):
     refused(f"{SIMULATE} own.toml", tmp_path, "own.toml", *fragments)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        ".".join(["a"] * 50000) + " = 1", "[" + " . ".join(["'a'"] * 50000) + "]",
+        'b = [{a="""x"""", ' + "a." * 50000 + "a = 1}]",
+    ],
+)  # fmt: skip
+def test_keys_of_thousands_of_parts(tmp_path, text):
+    (tmp_path / "k.toml").write_text(text)
+    (tmp_path / "own.toml").write_text(MACHINE)
+    for command in ("topology show k.toml", "study k.toml --out out", "validate --plan k.toml", SIMULATE + " k.toml"):
+        result = run(command, tmp_path)
+        assert result.code == 2 and result.stderr.count("\n") == 1, (command, result)
+    refused("topology show k.toml", tmp_path, "k.toml: line", "a key of too many parts: allowed are 17")
+
+
+def test_dots_in_texts_and_numbers_are_no_keys(tmp_path):
+    dots = "." * 100
+    comment = f"# {dots}\nown = [{'1.5, ' * 100}]\ntext = '{dots}'\n"
+    (tmp_path / "own.toml").write_text(comment + MACHINE)
+    refused("topology show own.toml", tmp_path, "own.toml", "own")  # parsed, and the unknown keys named
+
+
 def test_damaged_machines(tmp_path):
     generator = random.Random(22)
     text = MACHINE.encode()

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <random>
 
@@ -282,6 +283,22 @@ TEST(Perplexity, ItsErrorIsThatOfTheMeanLoss) {
   EXPECT_DOUBLE_EQ(s.agreement_percent, 75);
   figures.non_finite = 1;
   EXPECT_FALSE(summary_of(figures).perplexity);
+}
+
+TEST(Perplexity, Of100TokensThe99thIsTheOneThat1PercentExceed) {
+  for (const std::size_t count : {1U, 99U, 100U, 101U, 200U}) {
+    TokenFigures figures;
+    figures.loss.assign(count, 1);
+    figures.baseline_loss.assign(count, 1);
+    for (std::size_t i = 0; i < count; ++i) figures.divergence.push_back(static_cast<double>(i));
+    const double least = *summary_of(figures).p99_divergence;
+    const auto above = [&](double limit) {
+      return std::count_if(figures.divergence.begin(), figures.divergence.end(),
+                           [&](double each) { return each > limit; });
+    };
+    EXPECT_LE(100 * above(least), static_cast<std::ptrdiff_t>(count));
+    EXPECT_GT(100 * above(least - 1), static_cast<std::ptrdiff_t>(count)) << count;
+  }
 }
 
 TEST(GreedyAssignments, TakesTheLeastDivergencePerBitFirst) {

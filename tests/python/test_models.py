@@ -6,6 +6,7 @@ SmolLM2 itself is looked at where it is in the cache (python -m arlab.fetch smol
 import json
 import os
 import re
+import shutil
 import struct
 import subprocess
 import sys
@@ -57,7 +58,10 @@ def random_weights(seed=3):
     return weights
 
 
-def numpy_logits(weights, ids, ranks=1, reduce=None, product=None):
+PLAIN = BASE ** (-np.arange(0, SIZE, 2) / SIZE)  # radians per token by which each pair of numbers turns
+
+
+def numpy_logits(weights, ids, ranks=1, reduce=None, product=None, frequencies=PLAIN):
     """The network in float64; `reduce` makes a sum of the ranks' partial sums, [ranks, tokens, HIDDEN]; `product` is a layer's,
     of a part of the inputs."""
     w = {name: value.astype(np.float64) for name, value in weights.items()}
@@ -69,7 +73,7 @@ def numpy_logits(weights, ids, ranks=1, reduce=None, product=None):
 
     def turned(x):
         """The first half of each head with the second, as Hugging Face has it."""
-        angle = np.arange(len(ids))[:, None] * BASE ** (-np.arange(0, SIZE, 2) / SIZE)
+        angle = np.arange(len(ids))[:, None] * frequencies
         cos, sin = np.cos(angle)[:, None], np.sin(angle)[:, None]
         first, second = x[..., : SIZE // 2], x[..., SIZE // 2 :]
         return np.concatenate([first * cos - second * sin, second * cos + first * sin], -1)
@@ -218,6 +222,33 @@ def test_logits_are_those_of_numpy(model, files):
     wrong = random_weights()
     wrong["model.layers.1.self_attn.q_proj.weight"][0] = 0
     assert np.abs(numpy_logits(wrong, IDS) - found).max() > 1e-3, "negative control"
+
+
+def test_slower_rotations_are_those_of_llama_3(files, tmp_path):
+    """As its inventors' code has it: https://github.com/meta-llama/llama-models, apply_scaling()."""
+    factor, low, high, length = 8.0, 1.0, 4.0, 200
+    scaled, gradual = [], 0
+    for frequency in PLAIN:
+        wavelength = 2 * np.pi / frequency
+        if wavelength < length / high:
+            scaled.append(frequency)
+        elif wavelength > length / low:
+            scaled.append(frequency / factor)
+        else:
+            smooth = (length / wavelength - low) / (high - low)
+            scaled.append((1 - smooth) * frequency / factor + smooth * frequency)
+            gradual += 0.1 < smooth < 0.9
+    assert gradual and scaled[0] == PLAIN[0] and scaled[-1] == PLAIN[-1] / factor
+    shutil.copytree(files / "tiny", tmp_path / "tiny")
+    config = json.loads((tmp_path / "tiny/config.json").read_text())
+    config["rope_scaling"] = {
+        "rope_type": "llama3", "factor": factor, "low_freq_factor": low, "high_freq_factor": high,
+        "original_max_position_embeddings": length,
+    }  # fmt: skip
+    (tmp_path / "tiny/config.json").write_text(json.dumps(config))
+    found = models.Model(tmp_path / "tiny").logits(IDS)
+    expected = numpy_logits(random_weights(), IDS, frequencies=np.array(scaled))
+    assert np.abs(found - expected).max() < 1e-4 < np.abs(numpy_logits(random_weights(), IDS) - expected).max()
 
 
 @pytest.mark.parametrize("ranks", [2, 3, 4, 6, 8])
@@ -447,13 +478,94 @@ def test_many_at_once_are_the_same_as_one_by_one(files, tmp_path):
     for row in rows[::3]:
         one = perplexity_json(files, ranks=str(row["ranks"]), codec=row["codec"], algorithm=row["algorithm"])
         assert row.items() <= one.items()
-    kept = {path: path.read_bytes() for path in tmp_path.iterdir()}
-    path, bytes_ = next(iter(kept.items()))
-    path.write_text(json.dumps({**json.loads(bytes_), "mean_kl": 123.0}))
-    assert 123.0 in [row["mean_kl"] for row in perplexity_json(files, *cache, **more)["runs"]], "it was not taken from there"
-    path.write_bytes(b"{")
-    assert perplexity(files, *cache, **more)[0] == 2
+    kept = {path: path.stat().st_ino for path in tmp_path.iterdir()}
+    assert perplexity_json(files, *cache, **more)["runs"] == rows
+    assert {path: path.stat().st_ino for path in tmp_path.iterdir()} == kept, "it was not taken from there"
     assert perplexity_json(files, *cache, "--context", "128", **more)["runs"] != rows
+    assert len(list(tmp_path.iterdir())) == 16
+
+
+def test_a_cache_is_believed_only_where_it_is_what_was_asked_for(files, tmp_path):
+    words = ["--cache", str(tmp_path)]
+    several = {"codec": "qr-q4,qr-q8", "ranks": "2"}
+    rows = perplexity_json(files, *words, **several)["runs"]
+    entries = {json.loads(path.read_text())["request"]["options"]["--codec"]: path for path in tmp_path.iterdir()}
+    q4, q8 = entries["qr-q4"].read_bytes(), entries["qr-q8"].read_bytes()
+
+    entries["qr-q8"].write_bytes(q4)
+    code, out, error = perplexity(files, *words, **several)
+    assert code == 2 and out == "" and "the result of another request (it differs in: --codec)" in error
+    random = np.random.default_rng(6)
+    damaged = [b"{}", b"{", b"[]", b"", b'{"request": {}, "result": [], "check": ""}', q8[: len(q8) // 2]]
+    for _ in range(30):
+        text = bytearray(q8)
+        text[random.integers(len(text) - 1)] ^= 1 << int(random.integers(7))
+        damaged.append(bytes(text))
+    for text in damaged:
+        entries["qr-q8"].write_bytes(text)
+        code, out, error = perplexity(files, *words, **several)
+        assert code == 2 and out == "" and "remove it" in error.splitlines()[-1] and "internal" not in error, text
+    entries["qr-q8"].unlink()
+    assert perplexity_json(files, *words, **several)["runs"] == rows
+
+
+def test_a_cached_result_is_of_these_options_files_and_program(files, tmp_path):
+    """Whatever makes another result has an entry of its own."""
+    folder, cache = tmp_path / "work", tmp_path / "cache"
+    shutil.copytree(files, folder)
+    cache.mkdir()
+    common = {"codec": "qr-q4", "ranks": "4", "algorithm": "hierarchical"}
+    asked = [
+        [], ["--layer-codec", "1=qr-q8"], ["--layer-codec", "0=qr-q8"], ["--inner-codec", "qr-q8"], ["--inner-codec", "qr-q6"],
+        ["--layers", "1"], ["--group-size", "2", "--inner-codec", "qr-q8"], ["--accumulate", "fp32"], ["--tokens", "200"],
+        ["--weights", "int8"], ["--dtype", "bf16", "--layer-codec", "1=int4-g32"],
+    ]  # fmt: skip
+    for count, words in enumerate(asked, 1):
+        perplexity_json(folder, "--cache", str(cache), *words, **common)
+        assert len(list(cache.iterdir())) == count, words
+    perplexity_json(folder, "--cache", str(cache), "--threads", "1", **common)
+    assert len(list(cache.iterdir())) == len(asked)
+    text = (folder / "text.txt").read_text()
+    (folder / "text.txt").write_text(text.replace("100", "2006"))
+    perplexity_json(folder, "--cache", str(cache), **common)
+    assert len(list(cache.iterdir())) == len(asked) + 1
+    # Another program is another file with the same code: an executable may have bytes after its end.
+    other = tmp_path / "arlab"
+    other.write_bytes(PROGRAM.read_bytes() + b"another")
+    other.chmod(0o755)
+    command = [other, "model", "perplexity", "--model", "tiny.gguf", "--text", "text.txt", "--cache", str(cache)]
+    command += [word for name, value in common.items() for word in (f"--{name}", value)]
+    subprocess.run(command, cwd=folder, check=True, capture_output=True, timeout=120)
+    assert len(list(cache.iterdir())) == len(asked) + 2
+
+
+def test_a_folder_of_results_that_cannot_be_is_said_in_one_line(files, tmp_path):
+    loop = tmp_path / "loop"
+    loop.symlink_to(loop)
+    for folder in ("a" * 300, str(loop), "text.txt"):
+        code, out, error = perplexity(files, "--cache", folder)
+        assert code == 2 and out == "" and error.startswith("arlab: --cache ") and error.count("\n") == 1, error
+        assert "filesystem error" not in error
+
+
+@pytest.mark.parametrize("kind", ["gguf", "folder"])
+def test_a_model_whose_context_is_one_token_is_refused(files, tmp_path, kind):
+    if kind == "gguf":
+        name, data = "one.gguf", (files / "tiny.gguf").read_bytes()
+        at = data.index(b"llama.context_length") + len("llama.context_length") + 4  # the type of the value, then the value
+        (tmp_path / name).write_bytes(data[:at] + (1).to_bytes(4, "little") + data[at + 4 :])
+    else:
+        name = "one"
+        shutil.copytree(files / "tiny", tmp_path / name)
+        config = json.loads((tmp_path / name / "config.json").read_text())
+        (tmp_path / name / "config.json").write_text(json.dumps({**config, "max_position_embeddings": 1}))
+    shutil.copy(files / "text.txt", tmp_path)
+    common = ["--model", name, "--text", "text.txt", "--ranks", "2", "--algorithm", "ring"]
+    for words in (["perplexity", "--codec", "qr-q4"], ["layers", "--codec", "qr-q4"], ["assign", "--codec", "qr-q4,qr-q8", "--max-kl", "1"]):
+        code, out, error = run([*words, *common], tmp_path)
+        assert code == 2 and out == "" and error.count("\n") == 1 and "context of 1 token" in error, error
+    with pytest.raises(arlab.ArgumentError, match="context of 1 token"):
+        models.perplexity(model=tmp_path / name, text=tmp_path / "text.txt", ranks=2, codec="qr-q4", algorithm="ring")
 
 
 def test_layers_of_ones_choice(files):

@@ -101,6 +101,9 @@ TEST(Nccl, SaysRatesToo) {
   EXPECT_EQ(servers.nics.value, 4u);
   EXPECT_DOUBLE_EQ(servers.link_type("nic").bandwidth_gb_per_s.value, 50);
   EXPECT_DOUBLE_EQ(servers.link_type("pcie").bandwidth_gb_per_s.value, 48);
+  EXPECT_DOUBLE_EQ(servers.link_type("uplink").bandwidth_gb_per_s.value,
+                   2.0 * server_of(servers).cards_per_rail * 50)
+      << "what the cards of both servers bring to a leaf";
 }
 
 TEST(AstraSim, OfOneDimensionOrOfRingsIsAKindOfOurs) {

@@ -48,6 +48,11 @@ void require_plain_name(std::string_view what, std::string_view name) {
     fail("{} {}: allowed in a name are a to z, 0 to 9, and _ - . (1 to 60 of them)", what,
          quote(name));
   }
+  if (name == "all") fail("{} 'all': 'all' stands for all of them; allowed is another name", what);
+  if (name.front() == '-') {
+    fail("{} {}: a name that begins with a hyphen is an option to a command line", what,
+         quote(name));
+  }
 }
 
 }  // namespace arlab

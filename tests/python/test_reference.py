@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 import threading
+import traceback
 from pathlib import Path
 
 import ml_dtypes
@@ -498,6 +499,7 @@ def test_a_wrong_codec_is_refused_when_it_is_defined(own, message):
     [
         (Wrong(encode=later(Wrong().encode, lambda b: 1 / 0)), "encode of 80 blocks of fp16 raised ZeroDivisionError: division"),
         (Wrong(encode=later(Wrong().encode, lambda b: b[:-1].astype(np.uint8))), r"gave uint8 of shape \(79, 8\): needed is"),
+        (Wrong(encode=later(Wrong().encode, lambda b: np.zeros(b.shape, np.int8))), r"gave int8 of shape \(80, 8\): needed is"),
         (Wrong(decode=later(Wrong().decode, lambda w: w[0] * 1.0)), r"decode of 80 blocks of fp16 gave float64 of shape \(8,\)"),
     ],
 )
@@ -510,6 +512,129 @@ def test_a_codec_that_goes_wrong_says_where(own, message):
         with pytest.raises(arlab.ArgumentError, match="codec goes-wrong: .*" + message) as caught:
             call()
         assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit, ZeroDivisionError])
+def test_what_callbacks_raise_arrives(kind, tmp_path):
+    """Interrupts as they are; errors as the cause of ours, with file and line."""
+    raised = []
+
+    def raises(*_):
+        raised.append(kind("as it was told"))
+        raise raised[-1]
+
+    arlab.codec("raises", block=8, dtypes=("fp16",))(Wrong(encode=later(Wrong().encode, raises)))
+    arlab.codec("raises-later", block=8, dtypes=("fp16",))(Wrong(decode=later(Wrong().decode, raises)))
+    arlab.algorithm("raises")(raises)
+    x = values((2, 64000))
+    for call in (
+        lambda: arlab.encode(x[0], "raises"),
+        lambda: arlab.decode(arlab.encode(x[0], "raises-later"), "raises-later", "fp16"),
+        lambda: arlab.all_reduce(x, codec="raises"),
+        lambda: arlab.all_reduce(x, codec="raises-later", threads=4),
+        lambda: arlab.all_reduce(x, algorithm="raises"),
+        lambda: arlab.schedule("raises", 3, 96),
+        lambda: arlab.check_codec("raises"),
+        lambda: arlab.conformance.check(raises, world_size=2, dtype="fp16", lengths=[100]),
+    ):
+        raised.clear()
+        if kind is ZeroDivisionError:
+            try:
+                result = call()
+            except arlab.Error as error:
+                caught = error
+            except arlab.conformance.CheckError as error:
+                caught = error
+            else:
+                assert result.violation is not None  # of check_codec, whose answer it is
+                continue
+            assert "as it was told" in str(caught) and "\n" not in str(caught)
+            caught = caught.__cause__
+        else:
+            with pytest.raises(kind) as passed:
+                call()
+            caught = passed.value
+        assert caught in raised
+        frames = traceback.extract_tb(caught.__traceback__)
+        assert (frames[-1].filename, frames[-1].name) == (__file__, "raises")
+
+
+def test_what_a_gather_raises_arrives():
+    if "host" not in arlab.platforms():
+        pytest.skip("needs the emulated GPUs")
+    for kind in (KeyboardInterrupt, OSError):
+
+        def raises(_, kind=kind):
+            raise kind("as it was told")
+
+        with pytest.raises(KeyboardInterrupt if kind is KeyboardInterrupt else arlab.Error) as caught:
+            arlab.Communicator.from_gather(raises, rank=0, world_size=2, device=0)
+        error = caught.value if kind is KeyboardInterrupt else caught.value.__cause__
+        assert type(error) is kind and traceback.extract_tb(error.__traceback__)[-1].name == "raises"
+
+
+class Unsayable(Exception):
+    def __str__(self):
+        raise RuntimeError("no")
+
+
+@pytest.mark.parametrize("error, said", [(Unsayable(), "Unsayable"), (ValueError("x" * 10**6), "xxx..."), (ValueError("\udc80"), "ValueError")])
+def test_whatever_a_codec_raises_its_name_is_said(error, said):
+    def raises(_):
+        raise error
+
+    arlab.codec("raises", block=8, dtypes=("fp16",))(Wrong(encode=later(Wrong().encode, raises)))
+    with pytest.raises(arlab.ArgumentError) as caught:
+        arlab.encode(values(640), "raises")
+    assert "codec raises: encode of 80 blocks of fp16" in str(caught.value) and said in str(caught.value)
+    assert len(str(caught.value)) < 900 and caught.value.__cause__ is error
+
+
+def test_a_codec_that_calls_itself_says_so_in_one_line():
+    def again(_):
+        return arlab.encode(values(640), "itself")
+
+    arlab.codec("itself", block=8, dtypes=("fp16",))(Wrong(encode=later(Wrong().encode, again)))
+    with pytest.raises(arlab.ArgumentError, match="codec itself") as caught:
+        arlab.encode(values(640), "itself")
+    assert len(str(caught.value)) < 900
+
+
+def test_a_codec_may_change_and_keep_what_it_is_given():
+    kept = []
+
+    def decode(wire):
+        decoded = wire.astype(np.float32)
+        kept.append(wire)
+        wire[...] = 255
+        return decoded
+
+    arlab.codec("changes", block=8, dtypes=("fp16",))(Wrong(encode=lambda b: b.astype(np.uint8), decode=decode))
+    wire = np.arange(80, dtype=np.uint8)
+    for _ in range(2):
+        assert (arlab.decode(wire, "changes", "fp16") == np.arange(80)).all()
+    assert (wire == np.arange(80)).all() and all((each == 255).all() for each in kept)
+
+
+@pytest.mark.parametrize(
+    "name, options, message",
+    [
+        ("", {}, "a codec needs a name"),
+        (5, {}, "a codec's name is 5: allowed is a text"),
+        (None, {}, "a codec's name is None"),
+        ("\udc80", {}, "a codec's name is"),
+        ("all", {}, "'all' stands for all of them"),
+        ("-x", {}, "begins with a hyphen"),
+        ("mine", {"encode_ops": "x"}, "codec mine: encode_ops is 'x': allowed is a number from 0 on"),
+        ("mine", {"encode_ops": float("nan")}, "codec mine: encode_ops is nan"),
+        ("mine", {"decode_ops": -1}, "codec mine: decode_ops is -1"),
+        ("mine", {"decode_ops": float("inf")}, "codec mine: decode_ops is inf"),
+    ],
+)
+def test_arguments_of_codecs(name, options, message):
+    with pytest.raises(arlab.ArgumentError, match=message) as caught:
+        arlab.codec(name, block=8, **options)(Wrong())
+    assert "\n" not in str(caught.value)
 
 
 def test_a_codec_may_be_an_object_and_is_held_to_its_promises():

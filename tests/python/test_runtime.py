@@ -345,22 +345,21 @@ def test_interrupts_come_when_a_call_has_ended():
 import _thread, threading, time
 import numpy as np, arlab
 group = arlab.Group([0, 1])
-calls = interrupts = 0
-stop = threading.Event()
-def interrupt():
-    while not stop.wait(0.01):
+interrupts = 0
+ready = threading.Event()
+def interrupt():  # one at a time, so that none comes while another is being caught
+    while ready.wait():
+        ready.clear()
+        time.sleep(0.01)
         _thread.interrupt_main()
 threading.Thread(target=interrupt, daemon=True).start()
-while True:
+while interrupts < 10:
     try:
-        while interrupts < 10:
+        ready.set()
+        while True:
             tensors = [np.ones(20000, np.float16) for _ in range(2)]
             group.all_reduce(tensors)
             assert all((tensor == 2).all() for tensor in tensors)
-            calls += 1
-        stop.set()
-        time.sleep(0.1)
-        break
     except KeyboardInterrupt:
         interrupts += 1
 tensors = [np.ones(20000, np.float16) for _ in range(2)]

@@ -153,7 +153,7 @@ def codec(
     def define(own: Class) -> Class:
         adapter = _Adapter(name, own() if isinstance(own, type) else own, block, [str(d) for d in dtypes])
         _arlab.register_codec(
-            name, summary or (own.__doc__ or name).strip().splitlines()[0], source, block,
+            name, summary or ((own.__doc__ or "").strip() or name or "?").splitlines()[0], source, block,
             list(adapter.wire_bytes.items()), [dtype_name(dtype, f"codec {name}: saturating") for dtype in saturating],
             encode_ops, decode_ops, adapter.encode, adapter.decode,
         )  # fmt: skip
@@ -163,6 +163,11 @@ def codec(
         }  # fmt: skip
         return own
 
+    if not isinstance(name, str) or not name.isascii():
+        raise ArgumentError(f"a codec's name is {ascii(name)}: allowed is a text of letters, digits and _ - . + :")
+    for what, ops in (("encode_ops", encode_ops), ("decode_ops", decode_ops)):
+        if not isinstance(ops, (int, float, np.number)) or not 0 <= ops < np.inf:
+            raise ArgumentError(f"codec {name}: {what} is {ops!r}: allowed is a number from 0 on")
     if not isinstance(block, int) or block < 1:
         raise ArgumentError(f"codec {name}: block is {block!r}: allowed is an integer from 1 on")
     return define

@@ -114,9 +114,13 @@ class Figures:
         return f"<table><caption>{type(self).__name__}</caption>{rows}</table>"
 
 
-def first_line(error: BaseException) -> str:
+def first_line(error: BaseException, most: int = 300) -> str:
     """What an exception says, as it may stand in a message of one line."""
-    return (str(error).splitlines() or [""])[0]
+    try:
+        line = (str(error).splitlines() or [""])[0]
+    except Exception:  # its own text is an error, too
+        return "(it has no text)"
+    return line if len(line) <= most else line[: most - 3] + "..."
 
 
 def _text(value: Any) -> str:

@@ -26,12 +26,13 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Callable, Protocol, Sequence
 
 import numpy as np
+
+from arlab._files import temporary_folder
 
 __all__ = ["CheckError", "CodecReport", "NumpyTensors", "Report", "Tensors", "TorchTensors", "check", "check_codec"]
 
@@ -249,6 +250,7 @@ class _Session:
     def __init__(self, all_reduce, dtype, mode, rank, gather, tensors):
         self.all_reduce, self.dtype, self.mode = all_reduce, dtype, mode
         self.rank, self.gather, self.tensors = rank, gather, tensors
+        self.raised: Exception | None = None  #: by a call
 
     def answer(self, call: dict[str, int], regions: np.ndarray) -> None:
         """`regions` holds a row of bytes per rank; what came out of the all-reduce replaces it."""
@@ -260,6 +262,7 @@ class _Session:
         try:
             mine = b"\0" + self._run(call, [(self.rank, regions[self.rank])])[0].tobytes()
         except Exception as error:  # noqa: BLE001
+            self.raised = error
             mine = b"\1" + f"rank {self.rank}: {_line(error)}".encode()
         parts = list(self.gather(mine))
         if len(parts) != len(regions):
@@ -291,7 +294,10 @@ class _Session:
 
 def _line(error: Exception) -> str:
     """An exception on one line."""
-    text = " ".join(str(error).split())
+    try:
+        text = " ".join(str(error).split())
+    except Exception:  # noqa: BLE001  (its own text is an error, too)
+        text = "(it has no text)"
     return text[:500] if isinstance(error, CheckError) else f"{type(error).__name__}: {text}"[:500]
 
 
@@ -306,7 +312,7 @@ def _with_library(session: _Session, request: dict[str, Any]) -> dict[str, Any]:
     try:
         return json.loads(_arlab.check_all_reduce(lambda call, regions: _answer(session, call, regions), **request))
     except _arlab.Error as error:
-        raise CheckError(str(error)) from None
+        raise CheckError(str(error)) from session.raised
 
 
 def _answer(session: _Session, call: dict[str, int], regions: np.ndarray) -> str:
@@ -314,6 +320,7 @@ def _answer(session: _Session, call: dict[str, int], regions: np.ndarray) -> str
     try:
         session.answer(call, regions)
     except Exception as error:  # noqa: BLE001
+        session.raised = session.raised or error
         return _line(error)
     return ""
 
@@ -350,7 +357,7 @@ def _with_program(program: str | os.PathLike[str], session: _Session, request: d
                 stdout, stderr = process.communicate()
     if process.returncode not in (0, 1) or not stdout:
         message = stderr.decode(errors="replace").strip().removeprefix("arlab: ")
-        raise CheckError(message or f"arlab's program ended with {process.returncode}")
+        raise CheckError(message or f"arlab's program ended with {process.returncode}") from session.raised
     return json.loads(stdout)
 
 
@@ -431,7 +438,7 @@ def check_codec(
         return _compare_codec(_Functions(encode, decode, block, device), folder, wanted)
     from arlab import simulation
 
-    with tempfile.TemporaryDirectory(prefix="arlab-") as made:
+    with temporary_folder() as made:
         into = Path(made) / "vectors"
         # One dtype is a matter of a third of the time.
         simulation.vectors(str(codec), into, dtype=wanted[0] if wanted and len(wanted) == 1 else None)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-import tempfile
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Callable, Iterator, NamedTuple, TypeVar
 
 from arlab import _arlab
 from arlab._arlab import ArgumentError, ScheduleBuilder
+from arlab._files import temporary_folder
 from arlab._tables import Names, first_line, frame, rows_of
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ class Schedule:
 
     @contextmanager
     def _as_file(self) -> Iterator[str]:
-        with tempfile.TemporaryDirectory(prefix="arlab-") as folder:
+        with temporary_folder() as folder:
             path = Path(folder) / (re.sub("[^A-Za-z0-9_.-]", "_", self.algorithm) + ".json")
             self.to_json(path)
             yield str(path)
@@ -207,7 +207,7 @@ def algorithm(
             try:
                 write(builder)
             except ArgumentError as error:
-                raise ArgumentError(f"algorithm {name}: {error}") from error
+                raise ArgumentError(f"algorithm {name}: {first_line(error)}") from error
             except Exception as error:
                 what = f"algorithm {name} for {builder.ranks} ranks and {builder.elements} elements"
                 raise ArgumentError(f"{what} raised {type(error).__name__}: {first_line(error)}") from error

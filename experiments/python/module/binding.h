@@ -12,8 +12,10 @@
 #include <nanobind/stl/vector.h>
 
 #include <cstddef>
+#include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "reference/dtype.h"
@@ -68,16 +70,42 @@ class KeptFunction {
   PyObject* function_;
 };
 
+/// What Python has raised, as text for a message, whatever its own functions for that do.
+inline std::string said_by(const nb::python_error& error) {
+  const nb::object text = nb::steal(PyObject_Str(error.value().ptr()));
+  const nb::object bytes =
+      nb::steal(text.is_valid() ? PyUnicode_AsEncodedString(text.ptr(), "utf-8", "backslashreplace")
+                                : nullptr);
+  if (bytes.is_valid()) return PyBytes_AsString(bytes.ptr());
+  PyErr_Clear();
+  return "an exception without a text";
+}
+
+/// Wrong input that Python has found: where it gets back to Python, it is the very exception that was
+/// raised, with its traceback and its cause.
+class RaisedInPython : public InvalidInput {
+ public:
+  explicit RaisedInPython(nb::python_error&& error)
+      : InvalidInput(said_by(error)),
+        raised_(std::make_shared<nb::python_error>(std::move(error))) {}
+
+  void restore() const { raised_->restore(); }
+
+ private:
+  std::shared_ptr<nb::python_error> raised_;
+};
+
 /// Calls a function of Python, from a thread that does not hold its lock; `call` makes the call. The
 /// functions are those of arlab/*.py: what they raise says in one line what went wrong, and is thrown
-/// as InvalidInput.
+/// as InvalidInput. What is no error (KeyboardInterrupt, SystemExit) nobody on the way is to catch.
 template <class Call>
 void call_python(const KeptFunction& function, Call call) {
   const nb::gil_scoped_acquire python;
   try {
     call(function.get());
-  } catch (const nb::python_error& error) {
-    throw InvalidInput(nb::cast<std::string>(nb::str(error.value())));
+  } catch (nb::python_error& error) {
+    if (!error.matches(PyExc_Exception)) throw;
+    throw RaisedInPython(std::move(error));
   }
 }
 

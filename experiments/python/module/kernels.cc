@@ -2,6 +2,9 @@
 
 #include <cmath>
 #include <cstring>
+#include <memory>
+#include <optional>
+#include <utility>
 
 #include "experiments/python/module/binding.h"
 #include "kernels/conformance/all_reduce_check.h"
@@ -173,16 +176,11 @@ std::vector<std::unique_ptr<RankCommunicator>> in_process(const std::string& pla
   return value_of(found->make_communicators(devices, options));
 }
 
-/// What Python prints of it, as ASCII.
-std::string text_of(nb::handle value) {
-  const nb::object ascii = nb::steal(PyObject_ASCII(nb::str(value).ptr()));
-  if (!ascii.is_valid()) throw nb::python_error();
-  return nb::cast<std::string>(ascii);
-}
-
-/// The all-gather of PyTorch or of another library: bytes in, a list of bytes out.
-GatherFunction python_gather(const nb::callable& gather) {
-  return [gather](std::string_view mine) -> Result<std::vector<std::string>> {
+/// The all-gather of PyTorch or of another library: bytes in, a list of bytes out. What it raises is
+/// kept in `raised`.
+GatherFunction python_gather(const nb::callable& gather,
+                             const std::shared_ptr<std::optional<nb::python_error>>& raised) {
+  return [gather, raised](std::string_view mine) -> Result<std::vector<std::string>> {
     const nb::gil_scoped_acquire python;
     try {
       std::vector<std::string> parts;
@@ -191,8 +189,10 @@ GatherFunction python_gather(const nb::callable& gather) {
         parts.emplace_back(bytes.c_str(), bytes.size());
       }
       return parts;
-    } catch (const nb::python_error& error) {
-      return Status::error(fmt::format("gather failed: {}", readable(text_of(error.value()))));
+    } catch (nb::python_error& error) {
+      const std::string said = said_by(error);
+      raised->emplace(std::move(error));
+      return Status::error(fmt::format("gather failed: {}", readable(said)));
     } catch (const nb::cast_error&) {
       return Status::error("gather failed: it must return bytes of every rank");
     }
@@ -273,12 +273,21 @@ void define_communicator(nb::module_& module) {
         const nb::gil_scoped_release others_may_run;
         return join(platform, device, bootstrap_from_environment(milliseconds), options);
       });
-  module.def("from_gather",
-             [](const std::string& platform, int device, int blocks, std::size_t slot_bytes,
-                double timeout_s, int rank, int ranks, const nb::callable& gather) {
-               return join(platform, device, function_bootstrap(rank, ranks, python_gather(gather)),
-                           options_of(blocks, slot_bytes, timeout_s));
-             });
+  module.def("from_gather", [](const std::string& platform, int device, int blocks,
+                               std::size_t slot_bytes, double timeout_s, int rank, int ranks,
+                               const nb::callable& gather) {
+    const auto raised = std::make_shared<std::optional<nb::python_error>>();
+    try {
+      return join(platform, device, function_bootstrap(rank, ranks, python_gather(gather, raised)),
+                  options_of(blocks, slot_bytes, timeout_s));
+    } catch (const CallFailed& failed) {
+      if (!*raised) throw;
+      if (!(*raised)->matches(PyExc_Exception)) throw nb::python_error(std::move(**raised));
+      nb::raise_from(**raised, nb::module_::import_("arlab._arlab").attr("Error").ptr(), "%s",
+                     failed.what());
+      throw nb::python_error();
+    }
+  });
 }
 
 }  // namespace

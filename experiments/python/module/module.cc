@@ -14,6 +14,8 @@ PyObject* argument_error_class = nullptr;
 void translate(const std::exception_ptr& thrown, void* /*unused*/) {
   try {
     std::rethrow_exception(thrown);
+  } catch (const arlab::python::RaisedInPython& error) {
+    error.restore();
   } catch (const arlab::InvalidInput& error) {
     PyErr_SetString(argument_error_class, error.what());
   } catch (const arlab::python::CallFailed& error) {

@@ -72,6 +72,28 @@ void fill_standard_descriptors() {
   }
 }
 
+/// Takes a number of threads that is none (OMP_NUM_THREADS=0) out of the environment. OpenMP's library,
+/// which the solver of `validate` brings along, would say so on stderr when it is loaded, in every
+/// command, and then do the same.
+void leave_out_wrong_threads(int /*argc*/, char** /*argv*/, char** environment) {
+  constexpr std::string_view kName = "OMP_NUM_THREADS=";
+  for (char** each = environment; *each != nullptr;) {
+    const std::string_view variable = *each;
+    const std::string_view value = variable.substr(std::min(kName.size(), variable.size()));
+    const bool is_list = value.find_first_not_of("0123456789, \t") == std::string_view::npos &&
+                         value.find_first_of("123456789") == value.find_first_of("0123456789,") &&
+                         !value.empty();
+    if (!variable.starts_with(kName) || is_list) {
+      ++each;
+      continue;
+    }
+    for (char** next = each; *next != nullptr; ++next) *next = next[1];
+  }
+}
+/// Called before the libraries begin, which main() is too late for.
+[[gnu::section(".preinit_array"),
+  gnu::used]] void (*const before_libraries)(int, char**, char**) = leave_out_wrong_threads;
+
 /// Throws InvalidInput when stdout has not taken all that was written to it.
 void require_stdout() {
   const bool flushed = std::fflush(stdout) == 0;

@@ -1,11 +1,14 @@
 // arlab new codec: a codec in C++ to begin with, its test, and their lines in the source tree. What
 // it writes is the worked example of CONTRIBUTING.md, under another name.
 
+#include <fcntl.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <bit>
 #include <cctype>
+#include <cerrno>
 #include <filesystem>
 #include <utility>
 
@@ -46,6 +49,24 @@ std::string example_of(const fs::path& page, const std::string& name) {
   if (end == std::string::npos) fail("{} has no example {}", page.string(), name);
   return text.substr(begin, end - begin) + '\n';
 }
+
+/// Only one at a time adds its lines to files of the tree; others wait, for a moment.
+class TreeLock {
+ public:
+  explicit TreeLock(const fs::path& tree)
+      : descriptor_(::open(tree.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
+    while (::flock(descriptor_, LOCK_EX) != 0 && errno == EINTR) {
+    }
+  }
+  ~TreeLock() {
+    if (descriptor_ >= 0) ::close(descriptor_);
+  }
+  TreeLock(const TreeLock&) = delete;
+  TreeLock& operator=(const TreeLock&) = delete;
+
+ private:
+  int descriptor_;
+};
 
 /// Files that are there together or not at all.
 class NewTexts {
@@ -98,6 +119,7 @@ struct NewCommand {
       fail("--tree {}: there is no {}; allowed is a folder of arlab's sources", quote(tree),
            needed);
     }
+    const TreeLock lock(root);
     const fs::path header = fs::path("reference/codecs/formats") / (file_name() + ".h");
     const fs::path test = fs::path("tests/codecs") / (file_name() + "_test.cc");
     for (const fs::path& each : {header, test}) {

@@ -1,6 +1,7 @@
 // arlab vectors: golden vectors for somebody else's kernel. For every input a payload, the wire
 // bytes that the reference encodes it to, and the payload that these decode to.
 
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -66,11 +67,21 @@ class PartialFolder final : CleanedUpAtLast {
  public:
   explicit PartialFolder(const fs::path& target)
       : target_(target.string()), path_((target.parent_path() / ".arlab-vectors-XXXXXX").string()) {
-    if (::mkdtemp(path_.data()) == nullptr) {
-      fail("cannot make a folder beside {}: {}", target_, reason(errno));
-    }
+    remove_left_behind(target.parent_path(), ".arlab-vectors-XXXXXX");
+    const std::string pattern = path_;
+    do {
+      path_ = pattern;
+      if (::mkdtemp(path_.data()) == nullptr) {
+        fail("cannot make a folder beside {}: {}", target_, reason(errno));
+      }
+      if (lock_ >= 0) ::close(lock_);
+      lock_ = ::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    } while (lock_ >= 0 ? !lock_temporary(lock_) : errno == ENOENT);
   }
-  ~PartialFolder() override { clean_up(); }
+  ~PartialFolder() override {
+    clean_up();
+    if (lock_ >= 0) ::close(lock_);
+  }
   PartialFolder(const PartialFolder&) = delete;
   PartialFolder& operator=(const PartialFolder&) = delete;
 
@@ -116,6 +127,7 @@ class PartialFolder final : CleanedUpAtLast {
   std::string target_;
   std::string path_;
   std::vector<File> files_;
+  int lock_ = -1;
 };
 
 struct VectorsCommand {

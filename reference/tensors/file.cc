@@ -1,13 +1,16 @@
 #include "reference/tensors/file.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <mutex>
 #include <new>
+#include <set>
 #include <system_error>
 #include <utility>
 
@@ -39,16 +42,43 @@ fs::path target_of(fs::path path) {
   return path;
 }
 
-/// A new file, open for writing; the path becomes its name. Returns -1 and sets errno.
+/// A new file, open for writing and locked; the path becomes its name. Returns -1 and sets errno.
 int create_beside(const fs::path& target, fs::path& path) {
-  constexpr int kMostTries = 100;  // what a killed process with the same number has left
-  int descriptor = -1;
-  for (int tries = 0; descriptor < 0 && tries < kMostTries; ++tries) {
+  constexpr int kMostTries = 100;  // where a killed process with the same number has left some
+  for (int tries = 0; tries < kMostTries; ++tries) {
     path = temporary_beside(target);
-    descriptor = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    if (descriptor < 0 && errno != EEXIST) break;
+    const int descriptor = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (descriptor >= 0 && lock_temporary(descriptor)) return descriptor;
+    if (descriptor >= 0) ::close(descriptor);
+    if (descriptor < 0 && errno != EEXIST) return -1;
   }
-  return descriptor;
+  errno = EEXIST;
+  return -1;
+}
+
+/// Removes temporary files that killed processes have left beside a target; once per folder.
+void remove_left_beside(const fs::path& target) {
+  static std::mutex mutex;
+  static std::set<fs::path> known;
+  const std::scoped_lock lock(mutex);
+  const fs::path folder = target.has_parent_path() ? target.parent_path() : fs::path(".");
+  if (known.insert(folder).second) remove_left_behind(folder, ".arlab-#-#.part");
+}
+
+/// Whether a name is one of those that the pattern of remove_left_behind() means.
+bool is_one_of(std::string_view name, std::string_view pattern) {
+  const auto is_digit = [](char c) { return c >= '0' && c <= '9'; };
+  for (const char c : pattern) {
+    if (name.empty()) return false;
+    const bool letter = (name[0] | 0x20) >= 'a' && (name[0] | 0x20) <= 'z';
+    if (c == '#' ? !is_digit(name[0]) : c == 'X' ? !is_digit(name[0]) && !letter : name[0] != c) {
+      return false;
+    }
+    do {
+      name.remove_prefix(1);
+    } while (c == '#' && !name.empty() && is_digit(name[0]));
+  }
+  return name.empty();
 }
 
 /// Writes all of a piece. Returns 0 or the errno; EINTR when a signal waits for the end of it.
@@ -127,6 +157,35 @@ void InputFile::skip(std::size_t bytes) {
   remaining_ -= bytes;
 }
 
+bool lock_temporary(int descriptor) {
+  // Not every file system has locks; there nothing is taken for left behind.
+  if (::flock(descriptor, LOCK_EX | LOCK_NB) != 0) return errno != EWOULDBLOCK;
+  struct ::stat status = {};
+  return ::fstat(descriptor, &status) == 0 && status.st_nlink > 0;
+}
+
+void remove_left_behind(const fs::path& folder, std::string_view names) {
+  std::error_code error;
+  for (fs::directory_iterator at(folder, error); !error && at != fs::directory_iterator();
+       at.increment(error)) {
+    if (!is_one_of(at->path().filename().string(), names)) continue;
+    const fs::path& path = at->path();
+    const int descriptor =
+        ::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+    if (descriptor < 0) continue;
+    struct ::stat ours = {};
+    struct ::stat there = {};
+    const bool left = ::flock(descriptor, LOCK_EX | LOCK_NB) == 0 &&
+                      ::fstat(descriptor, &ours) == 0 && ::lstat(path.c_str(), &there) == 0 &&
+                      ours.st_ino == there.st_ino && ours.st_dev == there.st_dev &&
+                      ours.st_uid == ::geteuid() &&
+                      (S_ISREG(ours.st_mode) || S_ISDIR(ours.st_mode));
+    std::error_code ignored;  // what cannot be removed stays
+    if (left) fs::remove_all(path, ignored);
+    ::close(descriptor);
+  }
+}
+
 void require_replaceable(const fs::path& path) {
   std::error_code error;
   const fs::file_status status = fs::status(path, error);
@@ -141,6 +200,7 @@ void write_file(const fs::path& path, std::initializer_list<std::span<const std:
   require_replaceable(path);
   const fs::path target = target_of(path);
   const SignalsWait wait;
+  remove_left_beside(target);
   fs::path temporary;
   const int descriptor = create_beside(target, temporary);
   if (descriptor < 0) fail("cannot write {}: {}", path.string(), reason(errno));

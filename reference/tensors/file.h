@@ -57,6 +57,15 @@ void write_file(const std::filesystem::path& path,
                 std::initializer_list<std::span<const std::byte>> pieces,
                 Durable durable = Durable::no);
 
+/// Locks a new temporary file or folder until the descriptor is closed, as it is when its process is
+/// killed. False where another process has just taken it for one that was left behind.
+bool lock_temporary(int descriptor);
+
+/// Removes what killed processes of this user have left in a folder: files and folders with such
+/// names that nobody has locked. In the names, `X` stands for a letter or digit each, `#` for a
+/// number.
+void remove_left_behind(const std::filesystem::path& folder, std::string_view names);
+
 /// Throws InvalidInput when something that is not a regular file has the name that is to be
 /// written, so that long work is not done in vain.
 void require_replaceable(const std::filesystem::path& path);

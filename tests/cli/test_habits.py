@@ -1,6 +1,7 @@
 """What people of the field are used to: nccl-tests' columns and sizes, completion in a shell, a doctor."""
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -209,6 +210,16 @@ def test_new_codec_is_a_file_a_test_and_two_lines(tree):
     refused("new codec zebra5-g16 --tree .", tree, "is there already")
 
 
+def test_new_codecs_at_once_all_have_their_lines(tree):
+    words = [PROGRAM, "new", "codec"]
+    started = [subprocess.Popen([*words, f"z{i}-g16", "--tree", "."], cwd=tree, stdout=subprocess.DEVNULL) for i in range(8)]
+    assert [process.wait(60) for process in started] == [0] * 8
+    tests = (tree / "tests/codecs/CMakeLists.txt").read_text()
+    formats = (tree / "reference/codecs/formats/formats.h").read_text()
+    for i in range(8):
+        assert f"z{i}_g16_test.cc" in tests and f"Z{i}G16" in formats and f"z{i}_g16.h" in formats
+
+
 @pytest.mark.parametrize(
     ("arguments", "fragment"),
     [
@@ -236,3 +247,10 @@ def test_new_leaves_nothing_half_written(tree):
     before = contents(tree)
     result = run("new codec my-codec --tree .", tree, preexec_fn=without_privileges)
     assert result.code == 2 and contents(tree) == before
+
+
+@pytest.mark.parametrize("threads", ["0", "-1", "x", ""])
+def test_a_number_of_threads_that_is_none_is_not_talked_about(tmp_path, threads):
+    """The solver of `validate` brings OpenMP's library along, which complains to every command."""
+    result = run("list codecs", tmp_path, env={**os.environ, "OMP_NUM_THREADS": threads})
+    assert (result.code, result.stderr) == (0, "")

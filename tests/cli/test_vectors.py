@@ -1,7 +1,9 @@
 """arlab vectors: what a stranger's kernel is tested with."""
 
 import hashlib
+import fcntl
 import json
+import os
 import signal
 import subprocess
 import time
@@ -118,6 +120,30 @@ def test_a_neighbour_survives(tmp_path):
     ok("vectors --codec fp32 golden", tmp_path)
     for name in ["golden.partial", "golden.part", "golden.tmp", ".golden"]:
         assert (tmp_path / name / "thesis.txt").is_file(), name
+
+
+def test_what_a_killed_run_has_left_goes_with_the_next(tmp_path):
+    """And nothing else: not what belongs to a process that lives, nor what only has such a name."""
+    (tmp_path / ".arlab-vectors-abcdef").mkdir()
+    (tmp_path / ".arlab-vectors-abcdef/fp32_sweep.wire.bin").write_text("half")
+    (tmp_path / "others").mkdir()
+    stay = {".arlab-vectors-locked", ".arlab-vectors-links0", ".arlab-vectors-toolong", ".arlab-1-x.part", "others"}
+    (tmp_path / ".arlab-vectors-locked").mkdir()
+    (tmp_path / ".arlab-vectors-links0").symlink_to("others")
+    (tmp_path / ".arlab-vectors-toolong").mkdir()
+    (tmp_path / ".arlab-1-x.part").touch()
+    locked = os.open(tmp_path / ".arlab-vectors-locked", os.O_RDONLY)
+    fcntl.flock(locked, fcntl.LOCK_EX)
+    ok("vectors --codec fp32 golden", tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {"golden", *stay}
+
+    (tmp_path / ".arlab-4711-0.part").write_text("half")
+    (tmp_path / ".arlab-4711-1.part").write_text("being written")
+    with (tmp_path / ".arlab-4711-1.part").open() as written:
+        fcntl.flock(written, fcntl.LOCK_EX)
+        ok("encode --codec fp32 golden/fp32_tail_31.payload.npy wire.bin", tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {"golden", "wire.bin", ".arlab-4711-1.part", *stay}
+    os.close(locked)
 
 
 def test_what_is_in_the_way_is_refused(tmp_path):

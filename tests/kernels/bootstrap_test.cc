@@ -557,6 +557,7 @@ TEST(BootstrapStrangers, WhatAFalseRankZeroSaysDoesNoHarm) {
   const std::string welcome = bytes_of(Header{kMagic, kWelcome, 0});
   const std::string false_error = bytes_of(Header{kMagic, kError, 5}) + "no\xff\n!";
   const std::string language = "rank 0 does not speak the same language";
+  const std::string part = bytes_of(std::uint32_t{1}) + "x";
   struct Case {
     std::string said;
     std::string message;
@@ -574,6 +575,9 @@ TEST(BootstrapStrangers, WhatAFalseRankZeroSaysDoesNoHarm) {
            Case{welcome + bytes_of(Header{kMagic, kParts, 64U << 20}), "rank 0 has ended"},
            Case{welcome + bytes_of(Header{kMagic, kParts, 3}) + "abc", language},
            Case{welcome + bytes_of(Header{kMagic, kParts, 4}) + "\xff\xff\xff\xff", language},
+           // Parts of one rank, and of three.
+           Case{welcome + bytes_of(Header{kMagic, kParts, 5}) + part, language},
+           Case{welcome + bytes_of(Header{kMagic, kParts, 15}) + part + part + part, language},
        }) {
     const Meeting meeting;
     const FalseRankZero zero(meeting, 5);

@@ -52,7 +52,8 @@ std::string did_you_mean(std::string_view word, const std::vector<std::string>& 
   for (const std::string& name : known) {
     const std::string meant = spoken(name);
     // What goes on after the word may be what was left out: int4 of int4-g32.
-    const std::size_t edits = meant.starts_with(said) ? 1 : edits_between(said, meant);
+    const bool begun = said.size() > 2 && meant.starts_with(said);
+    const std::size_t edits = begun ? 0 : edits_between(said, meant);
     if (edits > least) continue;
     if (edits < least) nearest.clear();
     least = edits;

@@ -138,7 +138,7 @@ struct NewCommand {
 
   /// The sources that one works in: the program may have been built from others.
   static fs::path tree_around_here() {
-    const fs::path here = located_path(".");
+    const fs::path here = fs::current_path();
     for (fs::path folder = here;; folder = folder.parent_path()) {
       if (lacking(folder) == nullptr) return folder;
       if (folder == folder.parent_path()) break;

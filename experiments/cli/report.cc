@@ -210,10 +210,10 @@ std::string render_fields(const std::vector<Field>& fields, const Page& page) {
 std::string left_out_text(const std::vector<std::string>& names, const Page& page) {
   constexpr std::size_t kMostNames = 6;
   if (names.empty()) return {};
-  const std::string what = names.size() > kMostNames ? fmt::format("{} more figures", names.size())
+  const std::string what = names.size() > kMostNames ? fmt::format("{} figures", names.size())
                                                      : fmt::format("{}", fmt::join(names, ", "));
   std::string text;
-  for (const std::string& line : lines_of(fmt::format("(--all: also {})", what), page.width)) {
+  for (const std::string& line : lines_of(fmt::format("(--all adds {})", what), page.width)) {
     text += line + '\n';
   }
   return '\n' + text;

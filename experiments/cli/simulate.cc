@@ -407,6 +407,8 @@ struct SimulateCommand {
       // The model does not tell an output that is the input from another one.
       run.lines.push_back({r.payload_bytes, 1, {r.latency_us}, NcclTime{r.latency_us}});
       if (payload != payloads.back()) continue;
+      const std::string provenance =
+          fmt::format("simulated: model {}, topology {}", r.model, r.topology);
       rows.fields = {
           {"topology", r.topology},
           {"algorithm", r.algorithm,
@@ -415,11 +417,16 @@ struct SimulateCommand {
           {"ranks", r.world_size},
           {"dtype", std::string(name_of(r.dtype))},
           {"model", r.model, "sim/README.md says how far it is from measured times"},
-          {"provenance", fmt::format("simulated: model {}, topology {}", r.model, r.topology)}};
+          {"provenance", provenance}};
+      if (!high.is_null()) {
+        rows.fields.push_back({"interval_percent", kIntervalPercent,
+                               "of 100 measured times, so many should lie between latency_us_low "
+                               "and latency_us_high"});
+      }
       nccl.ranks = r.world_size;
       nccl.dtype = r.dtype;
       nccl.device = t.device.name;
-      nccl.provenance = rows.fields.back().value;
+      nccl.provenance = provenance;
       run.experiment = fmt::format("{} {} on {}", r.algorithm, r.codec, r.topology);
       run.collective = r.collective;
     }

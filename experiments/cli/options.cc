@@ -226,18 +226,13 @@ std::string name_of(Format format) {
 
 Page page() {
   Page page{.all = wants_all};
-  if (output_of_thread != nullptr) return page;
-  // Python's and many shells' way: the variable says more than the terminal.
-  if (const char* columns = std::getenv("COLUMNS")) {
-    const std::uint64_t width = parse_size(columns).value_or(0);
-    if (width > 0) page.width = width;
-    if (width > 0) return page;
-  }
+  if (output_of_thread != nullptr || ::isatty(STDOUT_FILENO) != 1) return page;
+  // As programs of the shell have it, the variable comes before what the terminal says.
+  const char* const columns = std::getenv("COLUMNS");
   winsize terminal = {};
-  if (::isatty(STDOUT_FILENO) == 1 && ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &terminal) == 0 &&
-      terminal.ws_col > 0) {
-    page.width = terminal.ws_col;
-  }
+  std::uint64_t width = columns != nullptr ? parse_size(columns).value_or(0) : 0;
+  if (width == 0 && ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &terminal) == 0) width = terminal.ws_col;
+  if (width > 0) page.width = width;
   return page;
 }
 

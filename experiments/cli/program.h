@@ -35,8 +35,8 @@ void run_command_line(int argc, const char* const* argv, std::span<const AddComm
 /// Where data_path() (options.h) looks first; before any command.
 void set_data_folder(const std::filesystem::path& folder);
 
-/// What the reader of stdout sees: COLUMNS, else the width of the terminal, else (in a pipe, a file,
-/// Python) lines of any length.
+/// What the reader of stdout sees: in a terminal, as many columns as COLUMNS or the terminal says;
+/// in a pipe, a file or Python lines of any length.
 Page page();
 
 /// Who takes what this thread's commands print, in place of stdout and stderr.

@@ -258,7 +258,7 @@ def topology(data: dict[str, Any]) -> Figure:
     figure = style.new_page(
         f"{data['topology']}: {data['summary']}",
         f"{data['ranks']} devices, {data['switches']} switches; bisection {at_most}{data['bisection_gb_per_s']:g} GB/s",
-        legends=[[entry] for entry in legend_of(data, draw_links(scratch, data, points))],
+        legends=[legend_of(data, draw_links(scratch, data, points))],
         body_in=min(1.0, (high - low)[1] / (high - low)[0]) * min(width, 8.0),
     )
     axes = figure.subplots()

@@ -597,7 +597,7 @@ def pareto_title(
         return f"{at}: {len(best)} of {len(choices)} {kind} are on the Pareto front, {ends}"
     counts = best["algorithm"].value_counts()
     if len(counts) == 1:
-        return f"{at}: {counts.index[0]} makes all {len(best)} of the best trade-offs, {ends}"
+        return f"{at}: {counts.index[0]} makes all of the {len(best)} best trade-offs, {ends}"
     return f"{at}: {counts.index[0]} makes {counts.iloc[0]} of the {len(best)} best trade-offs, {ends}"
 
 

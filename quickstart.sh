@@ -10,7 +10,7 @@ cmake --build --preset release --target arlab arlab_python
 printf '== running the main study\n' >&2
 # Of the table of 1300 rows, two_shot on 8 ranks with real activations is enough here.
 build/bin/arlab study experiments/studies/main/study.toml --out results/main | \
-  awk '/^input /{table = 1} table && /^[^-r]/ && !/^input / && !/^MiniLM activations +8 +two_shot /{next} {print}'
+  awk '/^input /{table = 1} table && /^[^-r(]/ && !/^input / && !/^MiniLM activations +8 +two_shot /{next} {print}'
 cat <<'END'
 
 What you have now

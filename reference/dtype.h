@@ -31,6 +31,10 @@ inline DType parse_dtype(std::string_view name) {
   for (const DType dtype : {DType::fp16, DType::bf16, DType::fp32}) {
     if (name == name_of(dtype)) return dtype;
   }
+  // As NumPy and PyTorch call them.
+  if (name == "float16") return DType::fp16;
+  if (name == "bfloat16") return DType::bf16;
+  if (name == "float32") return DType::fp32;
   fail("unknown dtype '{}': allowed are fp16, bf16, fp32", name);
 }
 

@@ -1,12 +1,14 @@
 // arlab list: what there is.
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
-#include <map>
 
 #include "experiments/cli/commands.h"
 #include "experiments/cli/options.h"
 #include "reference/codecs/registry.h"
 #include "reference/tensors/synthetic.h"
+#include "reference/words.h"
 #include "sim/topology/topology.h"
 
 namespace arlab::cli {
@@ -27,7 +29,7 @@ std::string join(const Items& items, TextOf text_of) {
 // ---------------------------------------------------------------- what there is
 
 Report list_codecs() {
-  Report report{"arlab.list.codecs/1", {}, "codecs"};
+  Report report{"arlab.list.codecs/1", {{"families", codec_patterns()}}, "codecs"};
   report.shown = {"name", "wire_bits_per_element", "dtypes", "summary"};
   report.rows.columns = {"name",
                          "wire_bits_per_element",
@@ -57,6 +59,7 @@ Report list_codecs() {
 Report list_algorithms() {
   Report report{"arlab.list.algorithms/1", {}, "algorithms"};
   report.rows.columns = {"name", "collective", "summary", "options_and_defaults", "source"};
+  report.shown = {"name", "collective", "summary", "options_and_defaults"};
   for (const Algorithm& algorithm : all_algorithms()) {
     report.rows.rows.push_back({algorithm.name, std::string(name_of(algorithm.collective)),
                                 algorithm.summary,
@@ -114,19 +117,20 @@ void add_list(CLI::App& app) {
   auto command = std::make_shared<ListCommand>();
   CLI::App* sub =
       app.add_subcommand("list", "What there is: codecs, algorithms, topologies or inputs");
-  sub->footer(
-      "The table of codecs has the columns that fit a terminal; --format json and csv have all.");
   sub->add_option("WHAT", command->what, "codecs, algorithms, topologies or inputs")->required();
   add_format(*sub, command->format);
   sub->callback([command] {
-    const std::map<std::string, Report (*)()> all = {{"codecs", list_codecs},
-                                                     {"algorithms", list_algorithms},
-                                                     {"topologies", list_topologies},
-                                                     {"inputs", list_inputs}};
-    if (const auto found = all.find(command->what); found != all.end()) {
-      return print(found->second(), command->format);
+    const std::pair<std::string, Report (*)()> all[] = {{"codecs", list_codecs},
+                                                        {"algorithms", list_algorithms},
+                                                        {"topologies", list_topologies},
+                                                        {"inputs", list_inputs}};
+    std::vector<std::string> names;
+    for (const auto& [name, report] : all) {
+      if (name == command->what) return print(report(), command->format);
+      names.push_back(name);
     }
-    fail("cannot list '{}': allowed are codecs, algorithms, topologies, inputs", command->what);
+    fail("cannot list '{}': allowed are {}{}", command->what, fmt::join(names, ", "),
+         did_you_mean(command->what, names));
   });
 }
 

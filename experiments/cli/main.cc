@@ -2,44 +2,22 @@
 
 #include <fcntl.h>
 
-#include <algorithm>
-#include <array>
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
 #include <new>
-#include <string_view>
-#include <system_error>
 
 #include "experiments/cli/commands.h"
 #include "experiments/cli/program.h"
-#include "reference/error.h"
 #include "reference/signals.h"
 
 namespace {
 
-constexpr int kCheckFailed = 1;
-constexpr int kBadInput = 2;
-constexpr const char* kNoMemory = "not enough memory for this request";
-
-/// One line of bounded length without control characters, whatever the message holds. Takes no
-/// memory: there may be none.
-int report_error(std::string_view message, int exit_code) noexcept {
-  constexpr std::size_t kMost = arlab::InvalidInput::kMostCharacters;
-  std::array<char, kMost> line = {};
-  std::size_t length = std::min(message.size(), kMost);
-  std::copy_n(message.begin(), length, line.begin());
-  for (char& c : line) {
-    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = ' ';
-  }
-  while (length > 0 && line[length - 1] == ' ') --length;
-  std::fputs("arlab: ", stderr);
-  std::fwrite(line.data(), 1, length, stderr);
-  std::fputs(message.size() > kMost ? "...\n" : "\n", stderr);
-  return exit_code;
-}
+using arlab::cli::kBadInput;
+using arlab::cli::kNoMemory;
+using arlab::cli::report_error;
 
 /// For what is thrown where nothing may be: destructors of the libraries that we use want memory,
 /// and there may be none. That is a line and an exit code, as anywhere, and not an abort.
@@ -94,12 +72,6 @@ void leave_out_wrong_threads(int /*argc*/, char** /*argv*/, char** environment) 
 [[gnu::section(".preinit_array"),
   gnu::used]] void (*const before_libraries)(int, char**, char**) = leave_out_wrong_threads;
 
-/// Throws InvalidInput when stdout has not taken all that was written to it.
-void require_stdout() {
-  const bool flushed = std::fflush(stdout) == 0;
-  if (!flushed || std::ferror(stdout) != 0) arlab::fail("standard output cannot be written");
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -107,23 +79,7 @@ int main(int argc, char** argv) {
   fill_standard_descriptors();
   std::signal(SIGXFSZ, SIG_IGN);  // a file that is too large is an error of write()
   arlab::let_signals_wait();
-  try {
-    // They need a solver, which nothing else does.
-    constexpr arlab::cli::AddCommand kFits[] = {arlab::cli::add_validate,
-                                                arlab::cli::add_calibrate};
-    arlab::cli::run_command_line(argc, argv, kFits);
-    require_stdout();
-    return 0;
-  } catch (const arlab::cli::CheckFailed& error) {
-    return report_error(error.what(), kCheckFailed);
-  } catch (const arlab::InvalidInput& error) {
-    return report_error(error.what(), kBadInput);
-  } catch (const std::bad_alloc&) {
-    return report_error(kNoMemory, kBadInput);
-  } catch (const std::system_error& error) {
-    return report_error(error.what(), kBadInput);
-  } catch (const std::exception& error) {
-    std::fputs("arlab: internal error, please report it\n", stderr);
-    return report_error(error.what(), kBadInput);
-  }
+  // They need a solver, which nothing else does.
+  constexpr arlab::cli::AddCommand kFits[] = {arlab::cli::add_validate, arlab::cli::add_calibrate};
+  return arlab::cli::program_main(argc, argv, kFits);
 }

@@ -78,6 +78,8 @@ struct LayersCommand {
                            "alone_p99_kl",
                            "alone_perplexity",
                            "alone_top1_agreement_percent"};
+    report.shown = {"layer", "attention_output_token_sqnr_db", "ffn_down_token_sqnr_db",
+                    "state_token_sqnr_db", "alone_mean_kl"};
     for (std::size_t layer = 0; layer < layers; ++layer) {
       const auto summary = models::summary_of(alone[layer]);
       const auto sqnr = [&](models::Projection projection) {

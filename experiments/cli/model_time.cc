@@ -139,7 +139,7 @@ struct ModelTimeCommand {
            sent ? Json(op.elements) : Json(nullptr), each.us, each.count * each.us,
            each.count * each.us / time.total_us, each.bound});
     }
-    report.shown = {"operation", "count", "flop", "bytes", "elements", "us", "share", "bound"};
+    report.shown = {"operation", "count", "us", "share", "bound"};
     return report;
   }
 };

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "experiments/cli/commands.h"
+#include "experiments/cli/distributed.h"
 #include "experiments/cli/options.h"
 #include "reference/codecs/registry.h"
 #include "reference/tensors/file.h"
@@ -100,25 +101,17 @@ class NewTexts {
 };
 
 struct NewCommand {
-  std::string what;
   std::string name;
-  std::string tree = ARLAB_SOURCE_DIR;
+  std::string tree;
   std::optional<std::uint32_t> block;
   Format format = Format::table;
 
   void run() const {
-    if (what != "codec") fail("cannot make a new {}: allowed is codec", quote(what));
     require_name();
     if (block && (!std::has_single_bit(*block) || *block < 8 || *block > 256)) {
       fail("--block {}: allowed are 8, 16, 32, 64, 128 and 256", *block);
     }
-    const fs::path root(tree);
-    for (const char* needed : {kPage, kTest, kFormats, kTests}) {
-      std::error_code error;
-      if (fs::exists(root / needed, error)) continue;
-      fail("--tree {}: there is no {}; allowed is a folder of arlab's sources", quote(tree),
-           needed);
-    }
+    const fs::path root = tree.empty() ? tree_around_here() : absolute_tree();
     const TreeLock lock(root);
     const fs::path header = fs::path("reference/codecs/formats") / (file_name() + ".h");
     const fs::path test = fs::path("tests/codecs") / (file_name() + "_test.cc");
@@ -136,9 +129,10 @@ struct NewCommand {
     Report report{"arlab.new/1"};
     report.fields = {
         {"codec", name},
-        {"header", header.string(), "what the codec is: change scale, quantize, dequantize"},
-        {"test", test.string(), "reference, kernels, every algorithm and property"},
-        {"lines_in", fmt::format("{}, {}", kFormats, kTests)},
+        {"header", (root / header).string(),
+         "what the codec is: change scale, quantize, dequantize"},
+        {"test", (root / test).string(), "reference, kernels, every algorithm and property"},
+        {"lines_in", fmt::format("{}, {}", (root / kFormats).string(), (root / kTests).string())},
         {"build",
          "cmake --preset release -DARLAB_BUILD_TESTS=ON && cmake --build --preset release"},
         {"then",
@@ -147,6 +141,34 @@ struct NewCommand {
   }
 
  private:
+  /// The first file of the sources that a folder lacks, or null.
+  static const char* lacking(const fs::path& root) {
+    for (const char* needed : {kPage, kTest, kFormats, kTests}) {
+      std::error_code error;
+      if (!fs::exists(root / needed, error)) return needed;
+    }
+    return nullptr;
+  }
+
+  fs::path absolute_tree() const {
+    if (const char* needed = lacking(tree)) {
+      fail("--tree {}: there is no {}; allowed is a folder of arlab's sources", quote(tree),
+           needed);
+    }
+    return fs::path(located_path(tree));
+  }
+
+  /// The sources that one works in: the program may have been built from others.
+  static fs::path tree_around_here() {
+    const fs::path here = fs::current_path();
+    for (fs::path folder = here;; folder = folder.parent_path()) {
+      if (lacking(folder) == nullptr) return folder;
+      if (folder == folder.parent_path()) break;
+    }
+    fail("the current folder {} is not in a tree of arlab's sources; name one with --tree",
+         quote(here.string()));
+  }
+
   void require_name() const {
     const auto fits = [](char c) {
       return std::islower(static_cast<unsigned char>(c)) != 0 ||
@@ -190,6 +212,12 @@ struct NewCommand {
   }
 
   std::string renamed(std::string text) const {
+    // What the example says of itself is not true of a codec that is still to be written.
+    replace_all(
+        text, fmt::format("// {}: ", kExample),
+        fmt::format("// {}: say here what it is. It begins as a copy of the example in {}:\n// ",
+                    name, kPage));
+    replace_all(text, "\"8-bit symmetric integers, fp32 scale\"", "\"what it is, in one line\"");
     replace_all(text, kExample, name);
     replace_all(text, kExampleFile, file_name());
     replace_all(text, kExampleClass, class_name());
@@ -230,13 +258,15 @@ struct NewCommand {
 
 void add_new(CLI::App& app) {
   auto command = std::make_shared<NewCommand>();
-  CLI::App* sub = app.add_subcommand(
-      "new", "Begin a codec in C++: its file, its test, their lines in the tree");
-  sub->add_option("WHAT", command->what, "codec")->required();
+  CLI::App* all = app.add_subcommand("new", "Begin something of your own in the tree of sources");
+  all->require_subcommand(1);
+  CLI::App* sub =
+      all->add_subcommand("codec", "A codec in C++: its file, its test, their lines in the tree");
   sub->add_option("NAME", command->name, "What the codec is called, such as absmax6-g32")
       ->required();
   add_integer(*sub, "--block", command->block, 1, 65536, "Elements that share a scale [64]");
-  sub->add_option("--tree", command->tree, "Folder of arlab's sources [those it was built from]");
+  sub->add_option("--tree", command->tree,
+                  "Folder of arlab's sources [the one that the current folder is in]");
   add_format(*sub, command->format);
   sub->callback([command] { command->run(); });
 }

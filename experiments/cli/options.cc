@@ -1,11 +1,13 @@
 #include "experiments/cli/options.h"
 
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cctype>
 #include <charconv>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 
 #include "experiments/cli/program.h"
@@ -14,35 +16,20 @@
 #include "reference/collectives/codecs.h"
 #include "reference/collectives/schedule_json.h"
 #include "reference/tensors/file.h"
+#include "reference/words.h"
 
 namespace arlab::cli {
 
 std::uint64_t parse_count(const std::string& text, const std::string& what) {
-  std::uint64_t value = 0;
-  const char* end = text.data() + text.size();
-  const auto [rest, error] = std::from_chars(text.data(), end, value);
-  int shift = -1;
-  if (error == std::errc() && rest == end) shift = 0;
-  if (error == std::errc() && rest + 1 == end) {
-    switch (std::toupper(static_cast<unsigned char>(*rest))) {
-      case 'K':
-        shift = 10;
-        break;
-      case 'M':
-        shift = 20;
-        break;
-      case 'G':
-        shift = 30;
-        break;
-      default:
-        break;
-    }
+  const std::uint64_t value = parse_size(text).value_or(0);
+  if (value == 0) {
+    fail(
+        "{} is {}: allowed is a positive integer, with K, M or G (or KiB, MiB, GiB) for 2^10, "
+        "2^20, "
+        "2^30",
+        what, quote(text));
   }
-  if (shift < 0 || value == 0 || value > (UINT64_MAX >> shift)) {
-    fail("{} is {}: allowed is a positive integer, with K, M or G for 2^10, 2^20, 2^30", what,
-         quote(text));
-  }
-  return value << shift;
+  return value;
 }
 
 void SizeOptions::add_to(CLI::App& command, const std::string& what, const std::string& otherwise) {
@@ -113,12 +100,14 @@ CLI::Option* add_integer(CLI::App& command, const std::string& name,
 
 namespace {
 thread_local std::string called_as = "arlab";
+thread_local bool wants_all = false;
 thread_local const Output* output_of_thread = nullptr;
 }  // namespace
 
 void set_command_line(int argc, const char* const* argv) {
   called_as = "arlab";
   for (int i = 1; i < argc; ++i) called_as += " " + shell_quote(argv[i]);
+  wants_all = false;
 }
 const std::string& command_line() { return called_as; }
 
@@ -225,13 +214,29 @@ void add_format(CLI::App& command, Format& format, Format default_format,
           fmt::format("Output: table, json or csv [{}]{}",
                       names[static_cast<std::size_t>(default_format)].first, words))
       ->type_name("FORMAT");
+  command.add_flag_callback(
+      "--all", [] { wants_all = true; },
+      "Table: every figure and column, in lines of any length [what is asked for most, in lines as "
+      "long as the terminal's]; json and csv always have all");
 }
 
 std::string name_of(Format format) {
   return format == Format::json ? "json" : format == Format::csv ? "csv" : "table";
 }
 
-void print(const Report& report, Format format) { write_stdout(render(report, format)); }
+Page page() {
+  Page page{.all = wants_all};
+  if (output_of_thread != nullptr || ::isatty(STDOUT_FILENO) != 1) return page;
+  // As programs of the shell have it, the variable comes before what the terminal says.
+  const char* const columns = std::getenv("COLUMNS");
+  winsize terminal = {};
+  std::uint64_t width = columns != nullptr ? parse_size(columns).value_or(0) : 0;
+  if (width == 0 && ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &terminal) == 0) width = terminal.ws_col;
+  if (width > 0) page.width = width;
+  return page;
+}
+
+void print(const Report& report, Format format) { write_stdout(render(report, format, page())); }
 
 void ScheduleOptions::add_to(CLI::App& command) {
   auto* by_name =

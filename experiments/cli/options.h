@@ -16,7 +16,7 @@
 
 namespace arlab::cli {
 
-/// A count with an optional binary suffix: 4096, 64K, 1M, 2G. Throws InvalidInput naming `what`.
+/// A count with an optional binary suffix: 4096, 64K, 1MiB, 2G. Throws InvalidInput naming `what`.
 std::uint64_t parse_count(const std::string& text, const std::string& what);
 
 /// Sizes of tensors: --bytes, or as nccl-tests have them -b, -e and -f.
@@ -65,7 +65,7 @@ bool has_listener();
 /// Hands the data of a picture to who takes this thread's output; false where nobody does.
 bool hand_over_drawing(const std::string& json);
 
-/// --format table|json|csv, for every command; of some also others.
+/// --format table|json|csv and --all, for every command; of some also other formats.
 void add_format(CLI::App& command, Format& format, Format default_format = Format::table,
                 std::initializer_list<Format> more = {});
 

@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
+#include <exception>
 #include <filesystem>
 #include <string_view>
 #include <system_error>
@@ -27,6 +28,11 @@ namespace fs = std::filesystem;
 
 /// The folder that holds the package arlab: the project's, else where it is installed.
 std::string package_folder() {
+  // In Python, the package whose compiled part this is.
+  if (const fs::path file = program_file(); file.extension() == ".so") {
+    std::error_code error;
+    return fs::absolute(file, error).parent_path().parent_path().string();
+  }
   const fs::path of_project = fs::path(ARLAB_SOURCE_DIR) / "experiments/python";
   std::error_code error;
   if (fs::exists(of_project / "arlab/figures", error)) return of_project.string();
@@ -218,6 +224,17 @@ sys.exit(main(sys.argv[2]))
   ::execvpe(argv[0], argv.data(), envp.data());
   fail("{}: cannot run {}: {}; ARLAB_PYTHON names another Python", purpose, words[0],
        std::generic_category().message(errno));
+}
+
+void print_last(const std::function<void()>& draw, const std::function<void()>& print) {
+  std::exception_ptr failed;
+  try {
+    draw();
+  } catch (...) {
+    failed = std::current_exception();
+  }
+  print();
+  if (failed) std::rethrow_exception(failed);
 }
 
 void require_picture_name(const std::string& option, const std::string& path,

@@ -1,6 +1,7 @@
 // What the Python package does for the program: pictures, by arlab.figures as a child process, and whole commands.
 #pragma once
 
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -26,6 +27,10 @@ void draw(const std::string& kind, const nlohmann::ordered_json& data, const std
 /// what `purpose` needs, and what installs it. Throws InvalidInput when Python cannot be started, and in Python.
 [[noreturn]] void become_python(const std::string& module, const std::string& argument,
                                 const std::string& purpose);
+
+/// Prints a result after its pictures are there, so that they are written even if nobody reads all of it;
+/// and prints it, too, where they fail.
+void print_last(const std::function<void()>& draw, const std::function<void()>& print);
 
 /// Throws InvalidInput unless the name of the picture ends in one of these and can be one of a file
 /// in a folder that exists.

@@ -1,12 +1,17 @@
 #include "experiments/cli/program.h"
 
+#include <fmt/ranges.h>
+
 #include <CLI/CLI.hpp>
+#include <array>
+#include <cstdio>
 #include <span>
 #include <string_view>
 
 #include "experiments/cli/commands.h"
 #include "experiments/cli/options.h"
 #include "reference/error.h"
+#include "reference/words.h"
 
 namespace arlab::cli {
 namespace {
@@ -21,27 +26,57 @@ std::string help_hint(const CLI::App& app) {
   return words + " --help";
 }
 
+/// CLI11 speaks of an option that is missing before one that is misspelt, which is why it is missing.
+/// `words` follow those that named the command, `called`.
+void check_options(const CLI::App& command, const std::string& called,
+                   std::span<const char* const> words) {
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    const std::string_view word = words[i];
+    if (word == "--" || word == "--help" || word == "-h") return;
+    // Of one hyphen, CLI11 reads more than one letter as letters, or as a letter and its value.
+    if (!word.starts_with("--")) {
+      const CLI::Option* of_letter = word.size() == 2 && word.front() == '-'
+                                         ? command.get_option_no_throw(std::string(word))
+                                         : nullptr;
+      if (of_letter != nullptr && of_letter->get_expected_min() > 0) ++i;
+      continue;
+    }
+    const std::size_t equals = word.find('=');
+    const std::string name(word.substr(0, equals));
+    if (const CLI::Option* option = command.get_option_no_throw(name)) {
+      if (equals == word.npos && option->get_expected_min() > 0) ++i;  // what follows is its value
+      continue;
+    }
+    std::vector<std::string> known;
+    for (const CLI::Option* option : command.get_options()) {
+      for (const std::string& one : option->get_lnames()) known.push_back("--" + one);
+    }
+    fail("{} is not an option of {} (see {} --help){}", quote(name), called, called,
+         did_you_mean(name, known));
+  }
+}
+
 /// CLI11 calls a misspelt command an argument that was not expected; say what the commands are.
 /// `words` follow those that named `app`, `called`.
 void check_command(const CLI::App& app, const std::string& called,
                    std::span<const char* const> words) {
   const auto commands = app.get_subcommands([](const CLI::App*) { return true; });
-  if (commands.empty()) return;
-  std::string known;
+  if (commands.empty()) return check_options(app, called, words);
+  std::vector<std::string> names;
   const std::string_view first = words.empty() ? "" : words[0];
   for (const CLI::App* command : commands) {
     if (command->get_name() == first) {
       return check_command(*command, called + " " + command->get_name(), words.subspan(1));
     }
-    if (!known.empty()) known += ", ";
-    known += command->get_name();
+    names.push_back(command->get_name());
   }
+  const std::string known = fmt::format("{}", fmt::join(names, ", "));
   if (first == "--help" || first == "-h" || first == "--version") return;
   if (words.empty()) fail("name a command: {} (see {} --help)", known, called);
   if (first.starts_with('-')) {
     fail("{} before the command is not an option; name a command first: {}", quote(first), known);
   }
-  fail("unknown command {}: known are {}", quote(first), known);
+  fail("unknown command {}: known are {}{}", quote(first), known, did_you_mean(first, names));
 }
 
 /// An empty value is a mistake (an unset shell variable), never a wish for the default.
@@ -59,6 +94,41 @@ void refuse_empty_values(CLI::App& app) {
 }
 
 }  // namespace
+
+int report_error(std::string_view message, int exit_code) noexcept {
+  constexpr std::size_t kMost = InvalidInput::kMostCharacters;
+  std::array<char, kMost> line = {};
+  std::size_t length = std::min(message.size(), kMost);
+  std::copy_n(message.begin(), length, line.begin());
+  for (char& c : line) {
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = ' ';
+  }
+  while (length > 0 && line[length - 1] == ' ') --length;
+  std::fputs("arlab: ", stderr);
+  std::fwrite(line.data(), 1, length, stderr);
+  std::fputs(message.size() > kMost ? "...\n" : "\n", stderr);
+  return exit_code;
+}
+
+int program_main(int argc, const char* const* argv, std::span<const AddCommand> more) {
+  try {
+    run_command_line(argc, argv, more);
+    const bool flushed = std::fflush(stdout) == 0;
+    if (!flushed || std::ferror(stdout) != 0) fail("standard output cannot be written");
+    return 0;
+  } catch (const CheckFailed& error) {
+    return report_error(error.what(), kCheckFailed);
+  } catch (const InvalidInput& error) {
+    return report_error(error.what(), kBadInput);
+  } catch (const std::bad_alloc&) {
+    return report_error(kNoMemory, kBadInput);
+  } catch (const std::system_error& error) {
+    return report_error(error.what(), kBadInput);
+  } catch (const std::exception& error) {
+    std::fputs("arlab: internal error, please report it\n", stderr);
+    return report_error(error.what(), kBadInput);
+  }
+}
 
 void run_command_line(int argc, const char* const* argv, std::span<const AddCommand> more) {
   CLI::App app{"arlab: compressed collectives. Which bits, how long, and do GPU kernels agree?",

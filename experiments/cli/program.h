@@ -6,6 +6,8 @@
 #include <span>
 #include <string_view>
 
+#include "experiments/cli/report.h"
+
 namespace CLI {
 class App;
 }
@@ -14,12 +16,28 @@ namespace arlab::cli {
 
 using AddCommand = void (*)(CLI::App&);
 
+// Exit codes of the program, besides 0.
+inline constexpr int kCheckFailed = 1;
+inline constexpr int kBadInput = 2;
+inline constexpr const char* kNoMemory = "not enough memory for this request";
+
+/// One line of bounded length without control characters on stderr, whatever the message holds;
+/// returns the exit code. Takes no memory: there may be none.
+int report_error(std::string_view message, int exit_code) noexcept;
+
+/// Runs a command as the program does: what is wrong becomes a line on stderr and an exit code.
+int program_main(int argc, const char* const* argv, std::span<const AddCommand> more = {});
+
 /// Runs a command; argv[0] is the program, `more` are commands that only a program has. Throws InvalidInput for bad usage and input, CheckFailed
 /// (commands.h) for a verdict "no", and what the libraries throw.
 void run_command_line(int argc, const char* const* argv, std::span<const AddCommand> more = {});
 
 /// Where data_path() (options.h) looks first; before any command.
 void set_data_folder(const std::filesystem::path& folder);
+
+/// What the reader of stdout sees: in a terminal, as many columns as COLUMNS or the terminal says;
+/// in a pipe, a file or Python lines of any length.
+Page page();
 
 /// Who takes what this thread's commands print, in place of stdout and stderr.
 struct Output {

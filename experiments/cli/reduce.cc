@@ -66,11 +66,14 @@ struct ReduceCommand {
     if (!schedule.inner_codec.empty()) {
       report.fields.insert(report.fields.begin() + 2, {"inner_codec", inner->name()});
     }
+    report.shown_fields = {"algorithm", "codec", "inner_codec", "provenance"};
     const std::vector<Field> figures = reduction_fields(reduction, exact);
+    for (const std::string& figure : main_figures(reduction)) report.shown_fields.push_back(figure);
     report.fields.insert(report.fields.end(), figures.begin(), figures.end());
     if (reduction.difference && s.collective == Collective::all_reduce) {
       report.fields.push_back(
           {"error_figures_of_rank", 0, "ranks differ; the figures are those of rank 0"});
+      report.shown_fields.emplace_back("error_figures_of_rank");
     }
     report.fields.push_back({"volume_total", volume.total, "payloads of one rank, all links"});
     report.fields.push_back(

@@ -174,4 +174,13 @@ std::vector<Field> reduction_fields(const Reduction& r, const ExactResult& exact
   };
 }
 
+std::vector<std::string> main_figures(const Reduction& r) {
+  std::vector<std::string> names = {"sqnr_db", "max_abs_error", "ranks_identical",
+                                    "wire_bits_per_element"};
+  if (r.tokens.median_row_db) names.emplace_back("token_sqnr_db");
+  if (r.counts.clamped > 0) names.emplace_back("clamped");
+  if (r.error.non_finite_result > 0) names.emplace_back("non_finite");
+  return names;
+}
+
 }  // namespace arlab::cli

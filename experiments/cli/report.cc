@@ -1,9 +1,11 @@
 #include "experiments/cli/report.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cstdint>
+#include <utility>
 
 #include "reference/csv.h"
 
@@ -44,110 +46,106 @@ Table only(const std::vector<std::string>& kept, const Table& table) {
   return result;
 }
 
-constexpr std::size_t kTerminal = 120;  // characters in a line
-
-/// The text in lines of at most `width` characters, broken at spaces where there are any.
+/// The text in lines of at most `width` characters, broken at spaces; a longer word has a line of
+/// its own.
 std::vector<std::string> lines_of(std::string_view text, std::size_t width) {
   std::vector<std::string> lines;
   while (text.size() > width) {
-    const std::size_t space = text.rfind(' ', width);
-    const bool broken = space != std::string_view::npos && space > 0;
-    lines.emplace_back(text.substr(0, broken ? space : width));
-    text.remove_prefix(broken ? space + 1 : width);
+    std::size_t space = text.rfind(' ', width);
+    if (space == 0 || space == std::string_view::npos) space = text.find(' ', 1);
+    if (space == std::string_view::npos) break;
+    lines.emplace_back(text.substr(0, space));
+    text.remove_prefix(space + 1);
   }
   lines.emplace_back(text);
   return lines;
 }
 
+/// A column of a table that is to fit.
+struct Column {
+  std::size_t width = 0;
+  std::size_t least = 0;  ///< narrower only for sentences, and not below their longest word
+  bool numeric = true;
+};
+
+Column column_of(const Table& table, std::size_t c) {
+  constexpr std::size_t kNarrow = 20;  // sentences in narrower columns are hard to read
+  Column column;
+  column.width = table.columns[c].size();
+  std::size_t longest_word = column.width;
+  for (const auto& row : table.rows) {
+    const std::string text = cell_text(row[c]);
+    column.width = std::max(column.width, text.size());
+    column.numeric = column.numeric && (row[c].is_number() || row[c].is_null() || row[c] == "");
+    for (const std::string& word : lines_of(text, 1)) {
+      longest_word = std::max(longest_word, word.size());
+    }
+  }
+  // The first column names the row.
+  column.least = c == 0 ? column.width : std::min(column.width, std::max(longest_word, kNarrow));
+  return column;
+}
+
+std::size_t total_width(const std::vector<Column>& columns) {
+  std::size_t total = columns.empty() ? 0 : 2 * (columns.size() - 1);
+  for (const Column& column : columns) total += column.width;
+  return total;
+}
+
+/// Columns as narrow as the page needs them; those that do not fit are left out.
+std::vector<Column> fitted(const Table& table, const Page& page) {
+  std::vector<Column> columns;
+  for (std::size_t c = 0; c < table.columns.size(); ++c) columns.push_back(column_of(table, c));
+  const auto least_total = [&] {
+    std::vector<Column> narrow = columns;
+    for (Column& column : narrow) column.width = column.least;
+    return total_width(narrow);
+  };
+  while (!page.all && columns.size() > 1 && least_total() > page.width) columns.pop_back();
+  while (total_width(columns) > page.width) {
+    Column* widest = nullptr;
+    for (Column& column : columns) {
+      if (column.width > column.least && (widest == nullptr || column.width > widest->width)) {
+        widest = &column;
+      }
+    }
+    if (widest == nullptr) break;
+    --widest->width;
+  }
+  return columns;
+}
+
 }  // namespace
 
-Table table_of(const std::vector<std::vector<Field>>& rows) {
-  Table table;
-  for (const auto& row : rows) {
-    for (const Field& field : row) {
-      const auto& known = table.columns;
-      if (std::find(known.begin(), known.end(), field.name) == known.end()) {
-        table.columns.push_back(field.name);
-      }
-    }
-  }
-  for (const auto& row : rows) {
-    std::vector<Json>& cells = table.rows.emplace_back();
-    for (const std::string& column : table.columns) {
-      const auto found = std::find_if(row.begin(), row.end(),
-                                      [&](const Field& field) { return field.name == column; });
-      cells.push_back(found == row.end() ? Json(nullptr) : found->value);
-    }
-  }
-  return table;
-}
-
-Table wrapped(const Table& table) {
-  const std::size_t columns = table.columns.size();
-  std::vector<std::size_t> width(columns);
-  std::vector<std::size_t> least(columns);
-  std::size_t total = 2 * (columns - 1);
-  for (std::size_t c = 0; c < columns; ++c) {
-    width[c] = table.columns[c].size();
-    bool text = c > 0;
-    for (const auto& row : table.rows) {
-      width[c] = std::max(width[c], cell_text(row[c]).size());
-      text = text && !row[c].is_number();
-    }
-    least[c] = text ? table.columns[c].size() : width[c];
-    total += width[c];
-  }
-  while (total > kTerminal) {
-    std::size_t widest = columns;
-    for (std::size_t c = 0; c < columns; ++c) {
-      if (width[c] > least[c] && (widest == columns || width[c] > width[widest])) widest = c;
-    }
-    if (widest == columns) break;
-    --width[widest];
-    --total;
-  }
-  Table result{table.columns, {}};
-  for (const auto& row : table.rows) {
-    const std::size_t first = result.rows.size();
-    for (std::size_t c = 0; c < columns; ++c) {
-      const std::vector<std::string> lines = lines_of(cell_text(row[c]), width[c]);
-      while (result.rows.size() < first + lines.size()) {
-        result.rows.emplace_back(columns, nlohmann::ordered_json(""));
-      }
-      for (std::size_t l = 0; l < lines.size(); ++l) {
-        result.rows[first + l][c] = lines.size() == 1 ? row[c] : nlohmann::ordered_json(lines[l]);
-      }
-    }
-  }
-  return result;
-}
-
-std::string render_text(const Table& table) {
-  const std::size_t columns = table.columns.size();
-  std::vector<std::size_t> width(columns, 0);
-  std::vector<bool> numeric(columns, true);
-  for (std::size_t c = 0; c < columns; ++c) {
-    width[c] = table.columns[c].size();
-    for (const auto& row : table.rows) {
-      width[c] = std::max(width[c], cell_text(row[c]).size());
-      numeric[c] = numeric[c] && (row[c].is_number() || row[c].is_null() || row[c] == "");
-    }
+std::string render_text(const Table& table, const Page& page, std::vector<std::string>* left_out) {
+  const std::vector<Column> columns = fitted(table, page);
+  if (left_out != nullptr) {
+    left_out->insert(left_out->end(), table.columns.begin() + std::ssize(columns),
+                     table.columns.end());
   }
   std::string text;
   const auto line = [&](const auto& cell_of) {
     std::string out;
-    for (std::size_t c = 0; c < columns; ++c) {
+    for (std::size_t c = 0; c < columns.size(); ++c) {
       if (c > 0) out += "  ";
-      out += numeric[c] ? fmt::format("{:>{}}", cell_of(c), width[c])
-                        : fmt::format("{:<{}}", cell_of(c), width[c]);
+      out += columns[c].numeric ? fmt::format("{:>{}}", cell_of(c), columns[c].width)
+                                : fmt::format("{:<{}}", cell_of(c), columns[c].width);
     }
     out.erase(out.find_last_not_of(' ') + 1);
     text += out + '\n';
   };
   line([&](std::size_t c) { return table.columns[c]; });
-  line([&](std::size_t c) { return std::string(width[c], '-'); });
+  line([&](std::size_t c) { return std::string(columns[c].width, '-'); });
   for (const auto& row : table.rows) {
-    line([&](std::size_t c) { return cell_text(row[c]); });
+    std::vector<std::vector<std::string>> cells;
+    std::size_t height = 1;
+    for (std::size_t c = 0; c < columns.size(); ++c) {
+      cells.push_back(lines_of(cell_text(row[c]), columns[c].width));
+      height = std::max(height, cells.back().size());
+    }
+    for (std::size_t l = 0; l < height; ++l) {
+      line([&](std::size_t c) { return l < cells[c].size() ? cells[c][l] : std::string(); });
+    }
   }
   return text;
 }
@@ -176,23 +174,74 @@ std::string render_csv(const Table& table) {
   return text;
 }
 
+Table table_of(const std::vector<std::vector<Field>>& rows) {
+  Table table;
+  for (const auto& row : rows) {
+    for (const Field& field : row) {
+      const auto& known = table.columns;
+      if (std::find(known.begin(), known.end(), field.name) == known.end()) {
+        table.columns.push_back(field.name);
+      }
+    }
+  }
+  for (const auto& row : rows) {
+    std::vector<Json>& cells = table.rows.emplace_back();
+    for (const std::string& column : table.columns) {
+      const auto found = std::find_if(row.begin(), row.end(),
+                                      [&](const Field& field) { return field.name == column; });
+      cells.push_back(found == row.end() ? Json(nullptr) : found->value);
+    }
+  }
+  return table;
+}
+
 namespace {
 
-std::string render_fields(const std::vector<Field>& fields) {
+/// Notes that do not fit go on in the lines below.
+std::string render_fields(const std::vector<Field>& fields, const Page& page) {
+  constexpr std::size_t kNarrow = 20;
   std::size_t name_width = 0;
   std::size_t value_width = 0;
   for (const Field& field : fields) {
     name_width = std::max(name_width, field.name.size());
     if (!field.note.empty()) value_width = std::max(value_width, cell_text(field.value).size());
   }
+  const std::size_t before = name_width + value_width + 4;
+  const std::size_t room = page.width == std::string::npos
+                               ? page.width
+                               : std::max(page.width, before + kNarrow) - before;
   std::string text;
   for (const Field& field : fields) {
-    std::string line = fmt::format("{:<{}}  {:<{}}  {}", field.name, name_width,
-                                   cell_text(field.value), value_width, field.note);
-    line.erase(line.find_last_not_of(' ') + 1);
-    text += line + '\n';
+    if (field.value.is_array()) {  // one a line
+      std::string name = field.name;
+      for (const Json& each : field.value) {
+        text += fmt::format("{:<{}}  {}\n", std::exchange(name, ""), name_width, cell_text(each));
+      }
+      continue;
+    }
+    std::string start = fmt::format("{:<{}}  {:<{}}  ", field.name, name_width,
+                                    cell_text(field.value), value_width);
+    for (const std::string& note : lines_of(field.note, room)) {
+      std::string line = start + note;
+      line.erase(line.find_last_not_of(' ') + 1);
+      text += line + '\n';
+      start = std::string(before, ' ');
+    }
   }
   return text;
+}
+
+/// What a page does not show, by name where that is short.
+std::string left_out_text(const std::vector<std::string>& names, const Page& page) {
+  constexpr std::size_t kMostNames = 6;
+  if (names.empty()) return {};
+  const std::string what = names.size() > kMostNames ? fmt::format("{} figures", names.size())
+                                                     : fmt::format("{}", fmt::join(names, ", "));
+  std::string text;
+  for (const std::string& line : lines_of(fmt::format("(--all adds {})", what), page.width)) {
+    text += line + '\n';
+  }
+  return '\n' + text;
 }
 
 Json to_json(const Report& report) {
@@ -212,7 +261,7 @@ Json to_json(const Report& report) {
 
 }  // namespace
 
-std::string render(const Report& report, Format format) {
+std::string render(const Report& report, Format format, const Page& page) {
   const bool has_rows = !report.rows_name.empty();
   if (format == Format::json)
     return to_json(report).dump(2, ' ', false, Json::error_handler_t::replace) + '\n';
@@ -226,13 +275,27 @@ std::string render(const Report& report, Format format) {
     }
     return render_csv(table);
   }
-  std::string text = render_fields(report.fields);
-  if (has_rows) {
-    if (!text.empty()) text += '\n';
-    text +=
-        render_text(wrapped(report.shown.empty() ? report.rows : only(report.shown, report.rows)));
+  std::vector<std::string> left_out;
+  const auto is_shown = [&](const std::vector<std::string>& shown, const std::string& name) {
+    const bool is =
+        page.all || shown.empty() || std::find(shown.begin(), shown.end(), name) != shown.end();
+    if (!is) left_out.push_back(name);
+    return is;
+  };
+  std::vector<Field> fields;
+  for (const Field& field : report.fields) {
+    if (is_shown(report.shown_fields, field.name)) fields.push_back(field);
   }
-  return text;
+  std::string text = render_fields(fields, page);
+  if (has_rows) {
+    std::vector<std::string> columns;
+    for (const std::string& column : report.rows.columns) {
+      if (is_shown(report.shown, column)) columns.push_back(column);
+    }
+    if (!text.empty()) text += '\n';
+    text += render_text(only(columns, report.rows), page, &left_out);
+  }
+  return text + left_out_text(left_out, page);
 }
 
 }  // namespace arlab::cli

@@ -38,17 +38,26 @@ struct Report {
   std::vector<Field> fields = {};
   std::string rows_name = {};  ///< key of the rows in JSON
   Table rows = {};
-  std::vector<std::string> shown = {};  ///< columns of the table for people; empty: all
+  // What people are shown who do not ask for all; empty: everything.
+  std::vector<std::string> shown = {};         ///< columns of the rows
+  std::vector<std::string> shown_fields = {};  ///< figures
+};
+
+/// What text for people may be like.
+struct Page {
+  std::size_t width = std::string::npos;  ///< characters in a line
+  bool all = false;                       ///< every figure and column, however long the lines
 };
 
 /// table: aligned text, figures first. json: one object. csv: the rows, or the figures as one row.
-std::string render(const Report& report, Format format);
+/// Only a table has a page; what it leaves out, its last line says.
+std::string render(const Report& report, Format format, const Page& page = {});
 
-/// Aligned text; numbers stand to the right.
-std::string render_text(const Table& table);
-
-/// The same table in lines that fit into a terminal: cells of text go on in the rows below.
-Table wrapped(const Table& table);
+/// Aligned text; numbers stand to the right. Sentences go on in the rows below, broken at spaces.
+/// What is still too wide loses columns from the right, never a part of a name; they are added to
+/// `left_out`.
+std::string render_text(const Table& table, const Page& page = {},
+                        std::vector<std::string>* left_out = nullptr);
 
 /// Comma-separated values as in RFC 4180, with a header line; null is an empty cell.
 std::string render_csv(const Table& table);

@@ -14,6 +14,7 @@
 #include "experiments/cli/commands.h"
 #include "experiments/cli/options.h"
 #include "experiments/cli/plots.h"
+#include "experiments/cli/program.h"
 #include "experiments/cli/reduction.h"
 #include "experiments/cli/tensor_source.h"
 #include "reference/codecs/abstract.h"
@@ -523,27 +524,43 @@ struct SelectCommand {
     figures.fields.insert(figures.fields.begin() + 4,
                           {"metric", budget_about.empty() ? Json(nullptr) : Json(budget_about),
                            "what the budget and the Pareto front are about"});
-    const Table front = pareto(all, payload, clock);
+    figures.shown_fields = {
+        "topology", "ranks",         "dtype",      "within_budget",    "metric",
+        "bytes",    "algorithm",     "codec",      "implementation",   "latency_us",
+        "sqnr_db",  "token_sqnr_db", "provenance", "error_measured_on"};
+    if (least_sqnr) figures.shown_fields.emplace_back("min_sqnr_db");
+    if (most_bits) figures.shown_fields.emplace_back("max_wire_bits");
+    figures.shown = {"from_bytes", "to_bytes",        "algorithm",
+                     "codec",      "latency_us_from", "latency_us_to"};
+    Report front{"", {}, "pareto", pareto(all, payload, clock)};
+    front.shown = {"algorithm", "codec", "implementation", "latency_us", "wire_bits_per_element"};
+    // Of the two errors, the one that ranges and front are about.
+    for (Report* each : {&figures, &front}) {
+      each->shown.push_back(budget_about.empty() ? "wire_bits_per_element" : budget_about);
+    }
     Json json = Json::parse(render(figures, Format::json));
-    json["pareto"] = json_rows(front);
+    json["pareto"] = json_rows(front.rows);
     if (!out.empty()) {
       const std::string text = json.dump(2, ' ', false, Json::error_handler_t::replace) + '\n';
       write_file(out, {std::as_bytes(std::span(text))});
     }
-    if (format == Format::json) {
-      write_stdout(json.dump(2, ' ', false, Json::error_handler_t::replace) + '\n');
-    } else {
-      print(figures, format);
-      if (format == Format::table) {
-        write_stdout(
-            fmt::format("\nPareto front at {} bytes: nothing is faster with less error\n\n{}",
-                        payload, render_text(front)));
-      }
-    }
-    if (!plot.empty()) {
-      json["candidates"] = json_rows(everything(all, payload, clock));
-      draw("select", json, plot, "the selection is as printed");
-    }
+    print_last(
+        [&] {
+          if (plot.empty()) return;
+          Json data = json;
+          data["candidates"] = json_rows(everything(all, payload, clock));
+          draw("select", data, plot, "the selection is as printed");
+        },
+        [&] {
+          if (format == Format::json) {
+            return write_stdout(json.dump(2, ' ', false, Json::error_handler_t::replace) + '\n');
+          }
+          print(figures, format);
+          if (format != Format::table) return;
+          write_stdout(
+              fmt::format("\nPareto front at {} bytes: nothing is faster with less error\n\n{}",
+                          payload, render(front, format, page())));
+        });
   }
 
   /// Every pair of an algorithm and a codec that takes the dtype, and the vendor's library.

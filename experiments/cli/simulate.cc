@@ -114,11 +114,18 @@ struct SimulateCommand {
     // One row of figures, not the links; or the rows that were asked for.
     if (format == Format::csv && !sensitivity) figures.rows_name.clear();
     if (format == Format::csv && sensitivity) figures.fields.clear();
-    print(figures, format);
-    if (timeline && !no_plots) {
-      draw("timeline", {trace, picture()},
-           fmt::format("the trace is in {} (--no-plots leaves out the picture)", trace));
-    }
+    figures.shown_fields = {
+        "topology",   "algorithm",      "codec",          "inner_codec",     "ranks",
+        "bytes",      "latency_us",     "latency_us_low", "latency_us_high", "busbw_gb_per_s",
+        "bottleneck", "implementation", "runs",           "p50_us",          "p99_us",
+        "max_us",     "trace",          "timeline",       "provenance"};
+    print_last(
+        [&] {
+          if (!timeline || no_plots) return;
+          draw("timeline", {trace, picture()},
+               fmt::format("the trace is in {} (--no-plots leaves out the picture)", trace));
+        },
+        [&] { print(figures, format); });
   }
 
   // ---- how uncertain a latency is, and what it depends on
@@ -164,16 +171,26 @@ struct SimulateCommand {
     return {interval->low_us, interval->high_us};
   }
 
+  static std::string interval_words(const char* low) {
+    return fmt::format("us, high: {:.0f} of 100 measured times should lie between it and {}",
+                       kIntervalPercent, low);
+  }
+
   void add_interval(Report& figures, const std::optional<LatencyInterval>& interval,
                     const SimulationResult& result, const Topology& t) const {
     const auto after = std::find_if(figures.fields.begin(), figures.fields.end(),
                                     [](const Field& f) { return f.name == "algbw_gb_per_s"; });
-    const std::string about = interval
-                                  ? fmt::format("us: with that, {:.0f} % of times like those of {}",
-                                                kIntervalPercent, t.uncertainty->note)
-                                  : no_interval(result, t);
     const auto [low, high] = ends_of(interval);
-    figures.fields.insert(after, {{"latency_us_low", low, about}, {"latency_us_high", high}});
+    if (!interval) {
+      figures.fields.insert(after, {{"latency_us_low", low, no_interval(result, t)},
+                                    {"latency_us_high", high, "none, as latency_us_low"}});
+      return;
+    }
+    figures.fields.insert(
+        after,
+        {{"latency_us_low", low, fmt::format("us, {:.0f} % interval: low", kIntervalPercent)},
+         {"latency_us_high", high, interval_words("latency_us_low")},
+         {"interval_from", t.uncertainty->note, "what the constants were fitted to"}});
   }
 
   /// In place of the links: what the latency depends on, most first.
@@ -289,9 +306,8 @@ struct SimulateCommand {
         return us;
       });
     }
-    // Sentences make a table's rows many lines long.
-    const bool has_bottleneck = format != Format::table;
-    if (!has_bottleneck) std::erase(report.rows.columns, "bottleneck");
+    report.shown = {"name",       "algorithm", "codec",    "ranks",  "bytes",  "start_us",
+                    "latency_us", "slowdown",  "alone_us", "p50_us", "p99_us", "max_us"};
     double end_us = 0;
     for (std::size_t i = 0; i < times.size(); ++i) {
       const GroupTime& time = times[i];
@@ -308,8 +324,8 @@ struct SimulateCommand {
                                r.latency_us,
                                time.alone_us,
                                time.slowdown,
-                               r.busbw_gb_per_s};
-      if (has_bottleneck) row.emplace_back(r.bottleneck);
+                               r.busbw_gb_per_s,
+                               r.bottleneck};
       if (runs) {
         const std::vector<double>& us = of_runs[i];
         row.insert(row.end(), {quantile(us, 0.5), quantile(us, 0.99), us.back()});
@@ -376,6 +392,8 @@ struct SimulateCommand {
     rows.rows.columns = {"bytes",          "latency_us",     "latency_us_low", "latency_us_high",
                          "algbw_gb_per_s", "busbw_gb_per_s", "wire_bytes",     "bottleneck"};
     if (library_chooses()) rows.rows.columns.emplace_back("algorithm");
+    rows.shown = {"bytes",          "latency_us",     "latency_us_low", "latency_us_high",
+                  "algbw_gb_per_s", "busbw_gb_per_s", "algorithm"};
     NcclReport nccl;
     NcclRun run;
     for (const std::uint64_t payload : payloads) {
@@ -389,6 +407,8 @@ struct SimulateCommand {
       // The model does not tell an output that is the input from another one.
       run.lines.push_back({r.payload_bytes, 1, {r.latency_us}, NcclTime{r.latency_us}});
       if (payload != payloads.back()) continue;
+      const std::string provenance =
+          fmt::format("simulated: model {}, topology {}", r.model, r.topology);
       rows.fields = {
           {"topology", r.topology},
           {"algorithm", r.algorithm,
@@ -397,11 +417,16 @@ struct SimulateCommand {
           {"ranks", r.world_size},
           {"dtype", std::string(name_of(r.dtype))},
           {"model", r.model, "sim/README.md says how far it is from measured times"},
-          {"provenance", fmt::format("simulated: model {}, topology {}", r.model, r.topology)}};
+          {"provenance", provenance}};
+      if (!high.is_null()) {
+        rows.fields.push_back({"interval_percent", kIntervalPercent,
+                               "of 100 measured times, so many should lie between latency_us_low "
+                               "and latency_us_high"});
+      }
       nccl.ranks = r.world_size;
       nccl.dtype = r.dtype;
       nccl.device = t.device.name;
-      nccl.provenance = rows.fields.back().value;
+      nccl.provenance = provenance;
       run.experiment = fmt::format("{} {} on {}", r.algorithm, r.codec, r.topology);
       run.collective = r.collective;
     }

@@ -12,6 +12,7 @@
 #include "experiments/cli/hashes.h"
 #include "experiments/cli/options.h"
 #include "experiments/cli/plots.h"
+#include "experiments/cli/program.h"
 #include "experiments/cli/progress.h"
 #include "experiments/cli/reduction.h"
 #include "experiments/cli/results_file.h"
@@ -579,7 +580,9 @@ class StudyRun final : public Run {
                                         study_.simulate->topology, study_.simulate->bytes)
                           : "not simulated"}},
         "summary_rows",
-        summarise(rows)};
+        summarise(rows),
+        {"input", "ranks", "algorithm", "codec", "wire_bits", "median_token_sqnr_db",
+         "worst_sqnr_db", "simulated_latency_us"}};
     const std::string summary = render_csv(report.rows);
     write_file(folder_ / "summary.csv", {std::as_bytes(std::span(summary))});
     return report;
@@ -652,12 +655,17 @@ struct StudyCommand {
                                   {"resume", options.resume},
                                   {"figures", no_plots ? Json(nullptr) : Json(figures)},
                                   {"kept", kept},
-                                  {"format", name_of(format)}});
+                                  {"format", name_of(format)},
+                                  {"all", page().all}});
     }
     StudyRun run(options);
     run.compute();
-    print(run.finish(), format);
-    if (!no_plots) draw("study", {folder}, kept);
+    const Report report = run.finish();
+    print_last(
+        [&] {
+          if (!no_plots) draw("study", {folder}, kept);
+        },
+        [&] { print(report, format); });
   }
 };
 

@@ -8,6 +8,7 @@
 #include "experiments/cli/distributed.h"
 #include "experiments/cli/options.h"
 #include "experiments/cli/plots.h"
+#include "experiments/cli/program.h"
 #include "experiments/cli/progress.h"
 #include "experiments/cli/tensor_source.h"
 #include "reference/codecs/abstract.h"
@@ -241,8 +242,11 @@ class SweepRun final : public Run {
                      {"provenance", fmt::format("simulated: model {}", kSimulatorModel)}};
     report.rows_name = "times";
     report.rows = table;
-    report.shown = {"topology",   "ranks", "algorithm",      "codec",      "inner_codec",
-                    "group_size", "bytes", "implementation", "latency_us", "busbw_gb_per_s"};
+    report.shown = {"topology", "ranks",      "algorithm",     "codec",
+                    "bytes",    "latency_us", "busbw_gb_per_s"};
+    if (!options_.inner_codec.empty()) report.shown.emplace_back("inner_codec");
+    if (!options_.group_sizes.empty()) report.shown.emplace_back("group_size");
+    if (options_.library) report.shown.emplace_back("implementation");
     if (!options_.out.empty()) {
       const std::string text = fmt::format("# {}\n# provenance: simulated: model {}\n",
                                            options_.command, kSimulatorModel) +
@@ -356,12 +360,17 @@ struct SweepCommand {
       distributed.go_on("sweep", {{"sweep", called.to_json()},
                                   {"figures", plots ? Json(kind_and_figures) : Json(nullptr)},
                                   {"kept", kept},
-                                  {"format", name_of(format)}});
+                                  {"format", name_of(format)},
+                                  {"all", page().all}});
     }
     SweepRun run(called);
     run.compute();
-    print(run.finish(), format);
-    if (plots) draw("sweep", figures, kept);
+    const Report report = run.finish();
+    print_last(
+        [&] {
+          if (plots) draw("sweep", figures, kept);
+        },
+        [&] { print(report, format); });
   }
 };
 

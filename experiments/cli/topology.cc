@@ -12,6 +12,7 @@
 #include "experiments/cli/commands.h"
 #include "experiments/cli/options.h"
 #include "experiments/cli/plots.h"
+#include "experiments/cli/program.h"
 #include "reference/codecs/registry.h"
 #include "reference/collectives/algorithm.h"
 #include "reference/tensors/file.h"
@@ -347,7 +348,6 @@ Report comparison(const Topology& a, const Topology& b, const Json& of_a, const 
 }
 
 struct TopologyCommand {
-  std::string action;
   std::string name;
   std::string other;
   std::string out;
@@ -356,23 +356,13 @@ struct TopologyCommand {
   std::optional<std::uint32_t> servers;
   Format format = Format::table;
 
-  void run() const {
-    if (action == "import") return import_file();
-    if (!from.empty() || !base.empty() || servers) {
-      fail("--from, --base and --servers belong to arlab topology import");
-    }
-    if (action == "compare") return compare();
-    if (action != "show") {
-      fail("cannot {} a topology: allowed are show, compare, import", quote(action));
-    }
-    if (!other.empty()) fail("show takes one topology, but there is {} too", quote(other));
+  void show_named() const {
     if (!out.empty()) require_picture_name("--out", out, {".png", ".svg"});
     show(find_topology(name));
   }
 
   /// What another tool says of a machine, as a machine file.
   void import_file() const {
-    if (!other.empty()) fail("import takes one file, but there is {} too", quote(other));
     if (!out.empty()) require_picture_name("--out", out, {".toml"});
     const std::filesystem::path path(name);
     ImportOptions options{.servers = servers};
@@ -412,22 +402,25 @@ struct TopologyCommand {
     const Pairs pairs = pairs_of(t, fabric);
     const Report figures = report(t, fabric, pairs);
     const Json json = to_json(figures, t, pairs);
+    print_last(
+        [&] {
+          if (out.empty()) return;
+          draw("topology", drawing(json, t, fabric), out,
+               fmt::format("topology '{}' is as printed", t.name));
+        },
+        [&] { print_all(t, readable(figures), json); });
+  }
+
+  void print_all(const Topology& t, const Report& figures, const Json& json) const {
     if (format == Format::json) {
       write_stdout(json.dump(2, ' ', false, Json::error_handler_t::replace) + '\n');
     } else {
-      print(readable(figures), format);
+      print(figures, format);
       if (format == Format::table) print_sections(t, json);
-    }
-    if (!out.empty()) {
-      draw("topology", drawing(json, t, fabric), out,
-           fmt::format("topology '{}' is as printed", t.name));
     }
   }
 
   void compare() const {
-    if (other.empty()) fail("compare takes two topologies, but there is only {}", quote(name));
-    if (!out.empty()) fail("--out draws one topology: arlab topology show");
-    if (format == Format::toml) fail("--format toml writes one topology: arlab topology show");
     const Topology a = find_topology(name);
     const Topology b = find_topology(other);
     Report report = comparison(a, b, figures_of(a), figures_of(b));
@@ -518,13 +511,13 @@ struct TopologyCommand {
     }
     if (!t.faults.empty()) {
       text += section_text("faults: links with a share of their bandwidth",
-                           render_text(wrapped(faults(t))));
+                           render_text(faults(t), page()));
     }
     if (!t.stragglers.empty()) {
-      text += section_text("stragglers: ranks that are late", render_text(wrapped(stragglers(t))));
+      text += section_text("stragglers: ranks that are late", render_text(stragglers(t), page()));
     }
     write_stdout(text + section_text("all quantities, and where they come from:",
-                                     render_text(wrapped(quantities(t)))));
+                                     render_text(quantities(t), page())));
   }
 
   /// What the script needs beyond the JSON of the command.
@@ -558,27 +551,37 @@ struct TopologyCommand {
 
 void add_topology(CLI::App& app) {
   auto command = std::make_shared<TopologyCommand>();
-  CLI::App* sub = app.add_subcommand(
-      "topology",
-      "Show a topology: links, bandwidths, provenance of every number, a picture; or compare two; "
-      "or import one");
-  sub->add_option("ACTION", command->action, "show, compare or import")->required();
-  sub->add_option("TOPOLOGY", command->name,
-                  "Name (see arlab list topologies) or a .toml file; of import: the file to read")
-      ->required();
-  sub->add_option("OTHER", command->other, "Of compare: the second topology");
-  sub->add_option("--out", command->out,
-                  "Draw it into this .png or .svg, up to 64 devices; of import: write this .toml "
-                  "[standard output]");
-  sub->add_option("--from", command->from,
-                  "Of import: what has written the file, nvidia-smi (topo -m), nccl-xml "
-                  "(NCCL_TOPO_DUMP_FILE) or astra-sim (network file) [as the file looks]");
-  sub->add_option("--base", command->base,
-                  "Of import: the topology whose device and software it has [round numbers]");
-  add_integer(*sub, "--servers", command->servers, 1, kMaxTopologyRanks,
-              "Of import: so many of these servers behind their network cards [one]");
-  add_format(*sub, command->format, Format::table, {Format::toml});
-  sub->callback([command] { command->run(); });
+  CLI::App* all = app.add_subcommand(
+      "topology", "Show a machine, compare two, or import what another tool says");
+  all->require_subcommand(1);
+  const char* const which = "Name (see arlab list topologies) or a .toml file";
+
+  CLI::App* show = all->add_subcommand(
+      "show", "A topology: links, bandwidths, where every number is from, a picture");
+  show->add_option("TOPOLOGY", command->name, which)->required();
+  show->add_option("--out", command->out, "Draw it into this .png or .svg, up to 64 devices");
+  add_format(*show, command->format, Format::table, {Format::toml});
+  show->callback([command] { command->show_named(); });
+
+  CLI::App* compare =
+      all->add_subcommand("compare", "What differs between two topologies, and times on both");
+  compare->add_option("TOPOLOGY", command->name, which)->required();
+  compare->add_option("OTHER", command->other, "The second one")->required();
+  add_format(*compare, command->format);
+  compare->callback([command] { command->compare(); });
+
+  CLI::App* import = all->add_subcommand("import", "Another tool's file as a machine file");
+  import->add_option("FILE", command->name, "The file to read")->required();
+  import->add_option("--out", command->out, "Write this .toml [standard output]");
+  import->add_option("--from", command->from,
+                     "What has written the file, nvidia-smi (topo -m), nccl-xml "
+                     "(NCCL_TOPO_DUMP_FILE) or astra-sim (network file) [as the file looks]");
+  import->add_option("--base", command->base,
+                     "The topology whose device and software it has [round numbers]");
+  add_integer(*import, "--servers", command->servers, 1, kMaxTopologyRanks,
+              "So many of these servers behind their network cards [one]");
+  add_format(*import, command->format, Format::table, {Format::toml});
+  import->callback([command] { command->import_file(); });
 }
 
 }  // namespace arlab::cli

@@ -267,12 +267,16 @@ struct ValidateCommand {
           {"left_out", left_out,
            "rows of emulated GPUs or of torch_symm_mem, which nothing here simulates"});
     }
-    print(report, format);
-    if (plot.empty()) return;
-    Json data{{"schema", report.schema}, {"measurements", cells_json(measurements, simulated, "")}};
-    for (const Field& field : report.fields) data[field.name] = field.value;
-    data["predictions"] = predictions(measurements, held_out);
-    draw("validation", data, plot, "the errors are printed");
+    print_last(
+        [&] {
+          if (plot.empty()) return;
+          Json data{{"schema", report.schema},
+                    {"measurements", cells_json(measurements, simulated, "")}};
+          for (const Field& field : report.fields) data[field.name] = field.value;
+          data["predictions"] = predictions(measurements, held_out);
+          draw("validation", data, plot, "the errors are printed");
+        },
+        [&] { print(report, format); });
   }
 
   /// Cells of hold-outs, each with the name of its own.
@@ -324,14 +328,8 @@ struct ValidateCommand {
       unseen.insert(unseen.end(), one.cells.begin(), one.cells.end());
       in_interval += one.in_interval;
     }
-    if (format == Format::table) {  // source and worst cell make its rows many lines long
-      const auto drop = [](auto& row) {
-        row.pop_back();
-        row.erase(row.begin() + 1);
-      };
-      drop(report.rows.columns);
-      for (std::vector<Json>& row : report.rows.rows) drop(row);
-    }
+    report.shown = {"name",     "cells",     "mape_percent",        "max_ape_percent",
+                    "held_out", "constants", "in_interval_percent", "best_codec_ok"};
     std::size_t constants = 0;
     for (const FitDefinition& fit : measurements.fits) {
       constants += constants_of(measurements, fit);

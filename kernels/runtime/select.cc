@@ -38,7 +38,7 @@ constexpr std::array<KernelRule, 10> kRules = {{
     {"one_shot", "one_shot_small", launch_one_shot_small, 1, is_one_tile_per_block,
      "a tuned codec, one tile per block at most", "h200_versions_2026-11-21.csv"},
     {"one_shot", "one_shot", launch_one_shot, 1, has_tuned_kernels, "every other codec of choice.h",
-     "h200_allreduce_2026-11-21.csv"},
+     "h200_places_2026-11-22.csv"},
     {"two_shot", "two_shot_sentinel", launch_two_shot_sentinel, 2,
      [](const CallFacts& call) {
        return call.has_sentinels && call.codec.two_shot_sentinel &&
@@ -51,7 +51,7 @@ constexpr std::array<KernelRule, 10> kRules = {{
     {"two_shot", "two_shot_small", launch_two_shot_small, 2, is_one_tile_per_block,
      "a tuned codec, one tile per block at most", "h200_versions_2026-11-21.csv"},
     {"two_shot", "two_shot", launch_two_shot, 2, has_tuned_kernels, "every other codec of choice.h",
-     "h200_allreduce_2026-11-21.csv"},
+     "h200_places_2026-11-22.csv"},
     {"ring", "ring", launch_ring, 1, has_tuned_kernels, "every codec of choice.h",
      "h200_batches_2026-11-22.csv"},
     {"all_to_all", "all_to_all", launch_all_to_all, 1,

@@ -455,7 +455,7 @@ std::string with_row_length(std::string_view name, std::size_t row_elements) {
 }
 
 CodecFamily anybit_codecs() {
-  return {.pattern = "[had-]int<b>-g<G|tensor|row>[-sym][-sr[-is]]",
+  return {.pattern = "[had-]int<b>-g<G|tensor|row>[-sym][-sr[-is]] (b: 2 to 8, G: multiples of 8)",
           .listed = {"int8-g128", "int6-g128", "int5-g128", "int4-g32", "int3-g32", "int2-g32",
                      "int4-g32-sr", "int3-g32-sr", "int2-g32-sr", "int2-g32-sr-is", "had-int4-g32",
                      "had-int3-g32", "had-int2-g32", "int8-gtensor", "int8-gtensor-sym"},

@@ -149,7 +149,7 @@ CodecPtr find_logfmt(std::string_view name) {
 }  // namespace
 
 CodecFamily logfmt_codecs() {
-  return {.pattern = "logfmt<n>-g<G>",
+  return {.pattern = "logfmt<n>-g<G> (n: 2 to 8, G: multiples of 8)",
           .listed = {"logfmt4-g32", "logfmt3-g32", "logfmt2-g32"},
           .find = find_logfmt};
 }

@@ -75,6 +75,12 @@ class Check {
     for (const std::size_t elements : lengths()) {
       const Bytes x = payload(elements);
       const Bytes wire = encoded_over(x, kOneFilling);
+      if (const Bytes again = encoded_over(x, kOneFilling); again != wire) {
+        violated(
+            "{} elements: the codec is not deterministic: wire byte {} is another when the same "
+            "values are encoded again",
+            elements, first_difference(wire, again));
+      }
       const Bytes other_wire = encoded_over(x, kOtherFilling);
       if (wire != other_wire) {
         violated("{} elements: wire byte {} is another when encoded again over other memory",

@@ -6,6 +6,7 @@
 
 #include "reference/codecs/abstract.h"
 #include "reference/codecs/formats/formats.h"
+#include "reference/words.h"
 
 // The families that are built in, but for those of formats/formats.h: one line each. FAMILY is a
 // function in the file of that codec, `CodecFamily FAMILY()`, in namespace arlab.
@@ -75,7 +76,8 @@ CodecPtr find_codec(std::string_view name) {
   const std::vector<CodecFamily> families = families_now();
   if (CodecPtr codec = find_in(families, name)) return codec;
   if (CodecPtr codec = find_abstract_codec(name)) return codec;
-  fail("unknown codec {}: known are {}", quote(name), patterns_of(families));
+  fail("unknown codec {}: known are {}{}", quote(name), patterns_of(families),
+       did_you_mean(name, listed_codecs()));
 }
 
 std::vector<std::string> listed_codecs() {
@@ -84,6 +86,15 @@ std::vector<std::string> listed_codecs() {
     names.insert(names.end(), family.listed.begin(), family.listed.end());
   }
   return names;
+}
+
+std::vector<std::string> codec_patterns() {
+  std::vector<std::string> patterns;
+  for (const CodecFamily& family : families_now()) {
+    if (family.pattern.find_first_of("<[(") != std::string::npos)
+      patterns.push_back(family.pattern);
+  }
+  return patterns;
 }
 
 void register_codec_family(CodecFamily family) {

@@ -33,6 +33,9 @@ CodecPtr find_codec(std::string_view name);
 /// Names that "all codecs" stands for, family by family.
 std::vector<std::string> listed_codecs();
 
+/// How names look of families that have more codecs than they list: `logfmt<n>-g<G>`, with the ranges.
+std::vector<std::string> codec_patterns();
+
 /// Makes a family known at run time (a codec under test, one written in another language). Throws
 /// InvalidInput when a listed name is taken, stands twice, or does not find a codec of that very
 /// name. Thread-safe.

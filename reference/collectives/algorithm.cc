@@ -1,5 +1,7 @@
 #include "reference/collectives/algorithm.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <deque>
 #include <filesystem>
@@ -9,6 +11,7 @@
 
 #include "reference/collectives/check.h"
 #include "reference/collectives/schedule_json.h"
+#include "reference/words.h"
 
 // The algorithms: one line each. A function `Algorithm NAME_algorithm()` in the file NAME.cc.
 #define ARLAB_ALGORITHMS(X) \
@@ -163,21 +166,21 @@ void register_algorithm(Algorithm algorithm) {
 
 const Algorithm& find_algorithm(std::string_view name) {
   if (is_schedule_file(name)) return algorithm_of_file(std::string(name));
-  std::string known;
+  std::vector<std::string> known;
   for (const Algorithm& algorithm : built_in()) {
     if (algorithm.name == name) return algorithm;
-    if (!known.empty()) known += ", ";
-    known += algorithm.name;
+    known.push_back(algorithm.name);
   }
   {
     Registered& r = registered();
     const std::scoped_lock lock(r.mutex);
     for (const Algorithm* algorithm : r.known) {
       if (algorithm->name == name) return *algorithm;
-      known += ", " + algorithm->name;
+      known.push_back(algorithm->name);
     }
   }
-  fail("unknown algorithm '{}': known are {}; or a schedule, FILE.json or FILE.xml", name, known);
+  fail("unknown algorithm '{}': known are {}; or a schedule, FILE.json or FILE.xml{}", name,
+       fmt::join(known, ", "), did_you_mean(name, known));
 }
 
 namespace {

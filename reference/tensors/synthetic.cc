@@ -16,6 +16,7 @@
 #include "reference/parallel.h"
 #include "reference/tensors/distributions.h"
 #include "reference/wide.h"
+#include "reference/words.h"
 
 namespace arlab {
 
@@ -47,12 +48,13 @@ std::string defaults_of(const SyntheticDistribution& about) {
 }
 
 const Distribution& find_distribution(std::string_view name) {
-  std::vector<std::string_view> names;
+  std::vector<std::string> names;
   for (const Distribution& distribution : distributions()) {
     if (distribution.about.name == name) return distribution;
-    names.push_back(distribution.about.name);
+    names.emplace_back(distribution.about.name);
   }
-  fail("unknown synthetic input '{}': allowed are {}", name, fmt::join(names, ", "));
+  fail("unknown synthetic input '{}': allowed are {}{}", name, fmt::join(names, ", "),
+       did_you_mean(name, names));
 }
 
 const SyntheticParameter& find_parameter(const SyntheticDistribution& about,

@@ -65,17 +65,12 @@ double number(const std::string& text, const std::filesystem::path& path, const 
 
 /// 64M, 4096.
 std::uint64_t size_in_bytes(const std::string& text, const std::string& where) {
-  std::uint64_t value = 0;
-  const char* end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data(), end, value);
-  unsigned shift = 0;
-  if (stop + 1 == end) shift = *stop == 'K' ? 10 : *stop == 'M' ? 20 : *stop == 'G' ? 30 : 0;
-  const bool whole = stop == end || shift > 0;
-  if (error != std::errc() || !whole || value == 0 || value > (kMaxElements >> shift)) {
+  const std::uint64_t value = parse_size(text).value_or(0);
+  if (value == 0 || value > kMaxElements) {
     fail("{}: '{}' is not a size; allowed are numbers like 4096, 64K, 1M, 1G", where,
          printable(text));
   }
-  return value << shift;
+  return value;
 }
 
 class TableReader {

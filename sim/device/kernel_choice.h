@@ -1,6 +1,7 @@
-// Which of its own kernels arlab runs a plan with, where a machine's file describes them. It is
-// what kernels/runtime/select.cc says, of a communicator as it is by default on CUDA; sim knows
-// nothing of kernels, so tests/experiments/kernel_choice_test.cc compares the two.
+// Which of its own kernels arlab runs a plan with, where a machine's file describes them: what
+// kernels/runtime/select.cc says of a communicator without Lamport slots. With them, which is the
+// default on CUDA, small tensors of 16-bit elements take kernels that this model does not know. sim
+// knows nothing of kernels, so tests/experiments/kernel_choice_test.cc compares the two.
 #pragma once
 
 #include <cstdint>

@@ -1,8 +1,6 @@
 #include "sim/topology/toml_section.h"
 
 #include <algorithm>
-#include <numeric>
-#include <utility>
 
 #include "reference/tensors/file.h"
 
@@ -41,23 +39,6 @@ std::string printable(std::string text) {
       text.begin(), text.end(),
       [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; }, ' ');
   return text;
-}
-
-bool looks_like(std::string_view a, std::string_view b) {
-  constexpr std::size_t kMost = 2;
-  if (a.size() <= kMost || b.size() <= kMost) return a == b;
-  // Levenshtein's distance, row by row.
-  std::vector<std::size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), std::size_t{0});
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    std::size_t diagonal = std::exchange(row[0], i + 1);
-    for (std::size_t j = 0; j < b.size(); ++j) {
-      const std::size_t replaced = diagonal + (a[i] == b[j] ? 0 : 1);
-      diagonal = row[j + 1];
-      row[j + 1] = std::min({replaced, row[j] + 1, row[j + 1] + 1});
-    }
-  }
-  return row.back() <= kMost;
 }
 
 namespace {

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "reference/words.h"
 #include "sim/topology/topology.h"
 
 namespace arlab {
@@ -27,9 +28,6 @@ std::string join(const std::vector<std::string>& names);
 
 /// Text of the file as it may stand in a one-line message.
 std::string printable(std::string text);
-
-/// Whether one becomes the other by at most two letters left out, put in or replaced.
-bool looks_like(std::string_view a, std::string_view b);
 
 /// Throws InvalidInput with line and column. `origin` names the text in messages.
 toml::table parse_toml(std::string_view text, std::string_view origin);
@@ -155,14 +153,7 @@ class Section {
     if (const auto integer = node.value_exact<std::int64_t>(); integer && *integer > 0) {
       bytes = static_cast<std::uint64_t>(*integer);
     } else if (const auto text = node.value_exact<std::string>()) {
-      const char* end = text->data() + text->size();
-      const auto [stop, error] = std::from_chars(text->data(), end, bytes);
-      const std::string_view suffix(stop, static_cast<std::size_t>(end - stop));
-      const std::string_view units = "KMG";
-      const std::size_t unit = suffix.size() == 1 ? units.find(suffix[0]) : units.npos;
-      const bool known = suffix.empty() || unit != units.npos;
-      if (error != std::errc() || !known || bytes >= std::uint64_t{1} << 32) bytes = 0;
-      if (unit != units.npos) bytes <<= 10 * (unit + 1);
+      bytes = parse_size(*text).value_or(0);
     }
     if (bytes == 0) refuse(key, "it must be a number of bytes: 67108864, or \"64M\" (K, M, G)");
     return bytes;
@@ -232,8 +223,9 @@ class Section {
     for (const auto& [key, node] : table_) {
       const std::string name(key.str());
       if (std::find(asked_.begin(), asked_.end(), name) != asked_.end()) continue;
-      fail("{}: unknown key '{}'; allowed {}are {}", origin_, at(name),
-           path_.empty() ? "" : fmt::format("in '{}' ", path_), join(asked_));
+      fail("{}: unknown key '{}'; allowed {}are {}{}", origin_, at(name),
+           path_.empty() ? "" : fmt::format("in '{}' ", path_), join(asked_),
+           did_you_mean(name, asked_));
     }
   }
 
@@ -280,7 +272,9 @@ class Section {
   std::string misspelt(const std::string& key) const {
     for (const auto& [other, node] : table_) {
       const bool known = std::find(asked_.begin(), asked_.end(), other.str()) != asked_.end();
-      if (known || !looks_like(other.str(), key)) continue;
+      constexpr std::size_t kMostEdits = 2;
+      const bool is_long = std::min(other.str().size(), key.size()) > kMostEdits;
+      if (known || !is_long || edits_between(other.str(), key) > kMostEdits) continue;
       return fmt::format("; is '{}' meant to be it?", at(std::string(other.str())));
     }
     return {};

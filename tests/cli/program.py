@@ -1,13 +1,18 @@
 """arlab, run as a shell would run it, and its three output formats, read as by a script."""
 
+import contextlib
 import csv
 import ctypes
+import fcntl
 import io
 import json
 import os
+import pty
 import re
 import shlex
+import struct
 import subprocess
+import termios
 from pathlib import Path
 from typing import NamedTuple
 
@@ -51,6 +56,24 @@ def ok(command, folder, **options):
     result = run(command, folder, **options)
     assert result.code == 0 and result.stderr == "", f"arlab {command}: {result!s}"
     return result.stdout
+
+
+def on_terminal(command, folder, width):
+    """What a terminal of this many columns shows."""
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, width, 0, 0))
+    environment = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
+    shown = b""
+    with subprocess.Popen(
+        [PROGRAM, *shlex.split(command)], cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=theirs
+    ) as process:
+        os.close(theirs)
+        with contextlib.suppress(OSError):  # the end
+            while part := os.read(ours, 65536):
+                shown += part
+    os.close(ours)
+    assert process.returncode == 0
+    return shown.decode().replace("\r\n", "\n")
 
 
 def ok_json(command, folder, **options):
@@ -139,7 +162,8 @@ def same(row, values):
 
 
 def parse_table(text):
-    """(figures by name, columns, rows) of an aligned table; fails where it is not aligned."""
+    """(figures by name, columns, rows) of an aligned table; fails where it is not aligned. Its last line may say what --all adds."""
+    text, _, _ = text.partition("\n\n(--all adds ")
     lines = text.splitlines()
     assert lines and all(line == line.rstrip() for line in lines), "spaces at the end of a line"
     dashes = next((i for i, line in enumerate(lines) if re.fullmatch(r"-+(  +-+)*", line)), None)

@@ -115,7 +115,7 @@ COMMAND_LINES = [
         ["--codec FP16 good.npy out.bin", "FP16", "fp16"],
         ["--codec '' good.npy out.bin", "--codec", "empty", "arlab list codecs"],
         ["--codec fp16 --codec bf16 good.npy out.bin", "--codec"],
-        ["--codec fp16 --dtype float16 good.npy out.bin", "float16", "fp16, bf16, fp32"],
+        ["--codec fp16 --dtype float8 good.npy out.bin", "float8", "fp16, bf16, fp32"],
         ["--codec fp16 --dtype '' good.npy out.bin", "--dtype", "empty", "fp16, bf16 or fp32"],
         ["--codec fp16 --dtype bf16 bits.npy out.bin", "fp16", "bf16"],
         ["--codec fp32 good.npy out.bin", "fp32", "fp16"],

@@ -7,7 +7,7 @@ import shutil
 import subprocess
 
 import pytest
-from program import PROGRAM, REPOSITORY, contents, ok, ok_csv, ok_json, refused, run, without_privileges
+from program import PROGRAM, REPOSITORY, contents, ok, ok_csv, ok_json, on_terminal, refused, run, without_privileges
 
 SIMULATE = "simulate --topology h200-8 --algorithm two_shot --codec qr-q4"
 BENCH = "bench --platform host --dtype fp16 --ranks 3 --calls 2 --replays 2 --algorithm two_shot --codec qr-q4,fp16"
@@ -45,7 +45,7 @@ def test_sizes_as_nccl_tests_has_them(tmp_path):
         ("--bytes 4K..1K", "the last size is less than the first"),
         ("-b 1K -e 2K --trace t.json", "one size"),
         ("-b 1K --format nccl --trace t.json", "one size"),
-        ("-b 1K --format nccl --format2 x", "not expected"),
+        ("-b 1K --format nccl --format2 x", "'--format2' is not an option"),
         ("", "--bytes"),
     ],
 )
@@ -165,7 +165,8 @@ def test_doctor_says_what_is_here_and_how_to_get_the_rest(tmp_path):
         assert each["detail"]
         if each["state"] in ("missing", "not built", "not installed") and each["what"] != "AVX2":
             assert each["how_to_get_it"], each
-    assert max(map(len, ok("doctor", tmp_path).splitlines())) <= 120
+    narrow = on_terminal("doctor", tmp_path, 120)
+    assert max(len(line) for line in narrow.splitlines() if "/" not in line) <= 120
 
 
 def test_doctor_where_nothing_is(tmp_path):
@@ -197,7 +198,8 @@ def tree(tmp_path):
 def test_new_codec_is_a_file_a_test_and_two_lines(tree):
     report = ok_json("new codec zebra5-g16 --block 16 --tree .", tree)
     header = (tree / report["header"]).read_text()
-    assert report["header"] == "reference/codecs/formats/zebra5_g16.h"
+    assert report["header"] == str(tree / "reference/codecs/formats/zebra5_g16.h")
+    assert "8-bit symmetric" not in header.partition("\n// ")[2].partition("\n")[2]
     assert "struct Zebra5G16 {" in header and "kBlock = 16;" in header and "absmax" not in header.lower()
     assert "TEST(Zebra5G16, HasEveryProperty)" in (tree / report["test"]).read_text()
     before = (REPOSITORY / READ[2]).read_text().splitlines()
@@ -230,7 +232,7 @@ def test_new_codecs_at_once_all_have_their_lines(tree):
         ("codec a--b", "lower-case"),
         ("codec my-codec --block 0", "from 1 to 65536"),
         ("codec my-codec --block 24", "8, 16, 32, 64, 128 and 256"),
-        ("algorithm mine", "allowed is codec"),
+        ("algorithm mine", "known are codec"),
     ],
 )
 def test_new_codecs_that_cannot_be(tree, arguments, fragment):
@@ -239,6 +241,14 @@ def test_new_codecs_that_cannot_be(tree, arguments, fragment):
 
 def test_new_wants_sources(tmp_path):
     refused("new codec my-codec --tree .", tmp_path, "CONTRIBUTING.md", "arlab's sources")
+    refused("new codec my-codec", tmp_path, str(tmp_path), "not in a tree of arlab's sources", "--tree")
+
+
+def test_new_writes_into_the_tree_that_one_stands_in(tree):
+    """Not into the one that the program was built from."""
+    inside = tree / "reference" / "codecs"
+    assert ok_json("new codec zebra5-g16", inside)["test"] == str(tree / "tests/codecs/zebra5_g16_test.cc")
+    assert (tree / "tests/codecs/zebra5_g16_test.cc").exists()
 
 
 def test_new_leaves_nothing_half_written(tree):

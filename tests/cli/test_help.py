@@ -21,7 +21,9 @@ COMMANDS = {
         "--topology", "--algorithm", "--schedule", "--codec", "--inner-codec", "--bytes", "--ranks", "--library",
         "--sharing", "--trace", "--no-plots",
     ],
-    "topology": ["--out", "--from", "--base", "--servers"],
+    "topology show": ["--out"],
+    "topology compare": [],
+    "topology import": ["--out", "--from", "--base", "--servers"],
     "select": [
         "--topology", "--bytes", "--min-sqnr", "--max-wire-bits", "--input", "--synthetic",
         "--dtype", "--algorithms", "--codecs", "--out", "--plot",
@@ -39,7 +41,7 @@ COMMANDS = {
     "vectors": ["--codec", "--dtype"],
     "study": ["--out", "--resume", "--no-plots"],
     "sweep": ["--topology", "--algorithm", "--codec", "--bytes", "--ranks", "--out", "--highlight"],
-    "new": ["--block", "--tree"],
+    "new codec": ["--block", "--tree"],
     "doctor": [],
 }  # fmt: skip
 
@@ -55,7 +57,7 @@ def test_version(tmp_path):
 @pytest.mark.parametrize("option", ["--help", "-h"])
 def test_help_names_every_command(tmp_path, option):
     text = ok(option, tmp_path)
-    for command in COMMANDS:
+    for command in {command.split()[0] for command in COMMANDS}:
         assert re.search(rf"^  {command}  +\S", text, re.MULTILINE), command
 
 
@@ -63,7 +65,7 @@ def test_help_names_every_command(tmp_path, option):
 def test_help_of_a_command_explains_every_option(tmp_path, command):
     text = ok(f"{command} --help", tmp_path)
     assert f"arlab {command}" in text
-    for option in [*COMMANDS[command], "--format"]:
+    for option in [*COMMANDS[command], "--format", "--all"]:
         assert re.search(rf"^  {option}\b.*\s\S", text, re.MULTILINE), option
     assert "table, json or csv" in text
 
@@ -80,6 +82,36 @@ def test_no_arguments(tmp_path):
 @pytest.mark.parametrize("command", sorted(set(COMMANDS) - {"doctor"}))
 def test_a_command_without_arguments_says_what_is_missing(tmp_path, command):
     refused(command, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("command", "hint"),
+    [
+        ("reduc", "'reduce'"),
+        ("topology shw l40-8", "'show'"),
+        ("list codec", "'codecs'"),
+        ("reduce --codecs qr-q4", "'--codecs' is not an option of arlab reduce (see arlab reduce --help); did you mean '--codec'?"),
+        ("simulate --algorthm=ring --topology h200-8", "'--algorithm'"),
+        ("reduce --algorithm twoshot --codec qr-q4 --ranks 2 --synthetic gaussian --elements 8", "'two_shot'"),
+        ("reduce --algorithm ring --codec int4 --ranks 2 --synthetic gaussian --elements 8", "'int4-g32' or 'int4-g32-sr'"),
+        ("reduce --algorithm ring --codec QR-Q4 --ranks 2 --synthetic gaussian --elements 8", "'qr-q4'"),
+        ("reduce --algorithm ring --codec qr-q4 --ranks 2 --synthetic gausian --elements 8", "'gaussian'"),
+        ("topology show h200", "'h200-2' or 'h200-4' or 'h200-8'"),
+        ("model time --model llama3-8b --topology h200-8", "'llama-3-8b'"),
+    ],
+)  # fmt: skip
+def test_what_was_meant(tmp_path, command, hint):
+    refused(command, tmp_path, "did you mean", hint)
+
+
+def test_no_hint_where_nothing_is_near(tmp_path):
+    line = error_line(run("topology show nothing-like-it", tmp_path).stderr)
+    assert "known are" in line and "did you mean" not in line
+
+
+def test_an_option_may_have_the_value_of_another_name(tmp_path):
+    """What follows an option is its value, whatever it looks like."""
+    refused("reduce --algorithm ring --codec --dtype", tmp_path, "--dtype")
 
 
 def test_the_slots_of_bench_are_those_of_the_communicator(tmp_path):

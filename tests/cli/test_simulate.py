@@ -306,13 +306,21 @@ def test_a_schedule_that_cuts_blocks_is_refused(tmp_path):
     )
 
 
+def test_sizes_and_dtypes_as_others_write_them(tmp_path):
+    command = "simulate --topology h200-8 --algorithm two_shot --codec bf16"
+    expected = ok_json(f"{command} --bytes 64M --dtype bf16", tmp_path)
+    for size, dtype in (("64MiB", "bfloat16"), ("64mib", "bf16"), ("65536KiB", "bf16")):
+        assert ok_json(f"{command} --bytes {size} --dtype {dtype}", tmp_path) == expected
+    refused(f"{command} --bytes 64MB", tmp_path, "'64MB'", "MiB")
+
+
 def test_formats_agree(tmp_path):
     command = "simulate --topology l40-8 --algorithm two_shot --codec qr-q4 --bytes 1M"
     report = ok_json(command, tmp_path)
     assert report["schema"] == "arlab.simulate/2"
     for name in ["latency_us", "algbw_gb_per_s", "busbw_gb_per_s"]:
         assert type(report[name]) is float, name
-    figures, columns, rows = parse_table(ok(command, tmp_path))
+    figures, columns, rows = parse_table(ok(command + " --all", tmp_path))
     scalars = {key: value for key, value in report.items() if key not in ("schema", "links")}
     assert list(figures) == list(scalars)
     assert float(figures["latency_us"].split()[0]) == pytest.approx(report["latency_us"], rel=1e-5)

@@ -121,8 +121,10 @@ def test_formats_agree(folder):
     rows = parse_csv(summary)
     assert len(rows) == len(report["summary_rows"]) == POINTS  # no two points share a line here
     assert all(same(row, line) for row, line in zip(rows, report["summary_rows"]))
-    figures, columns, cells = parse_table(study("tiny.toml --out c", folder))
+    figures, columns, cells = parse_table(study("tiny.toml --out c --all", folder))
     assert figures["points"] == str(POINTS) and columns == list(rows[0])
+    few = parse_table(study("tiny.toml --out d", folder))[1]
+    assert set(few) < set(columns) and few[:5] == columns[:5]
     assert [row[:4] for row in cells] == [list(row.values())[:4] for row in rows]
 
 

@@ -11,13 +11,13 @@ name = "tp"
 ranks = [0, 2, 4, 6]
 algorithm = "two_shot"
 codec = "qr-q4"
-bytes = "4M"
+bytes = "4MiB"
 [[collectives]]
 name = "ep"
 ranks = [0, 1, 2, 3, 4, 5, 6, 7]
 algorithm = "all_to_all"
 codec = "fp16"
-bytes = "4M"
+bytes = "4MiB"
 start_us = 5.0
 """
 

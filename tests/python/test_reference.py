@@ -730,6 +730,41 @@ def test_the_stub_has_every_name():
             assert names(node) - {"__init__"} == members, node.name
 
 
+def run_python(*words):
+    return subprocess.run([sys.executable, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def test_the_module_is_the_program(tmp_path):
+    """As the command `arlab` of the installed package, which is the same function."""
+    command = ["reduce", "--algorithm", "two_shot", "--codec", "qr-q4", "--ranks", "2", "--synthetic", "gaussian", "--elements", "4KiB"]
+    program_says = subprocess.run([PROGRAM, *command], stdout=subprocess.PIPE, text=True)
+    done = run_python("-m", "arlab", *command)
+    assert (done.returncode, done.stdout, done.stderr) == (0, program_says.stdout, "")
+    wrong = run_python("-m", "arlab", "reduce", "--codecs", "x")
+    assert wrong.returncode == 2 and wrong.stdout == "" and "did you mean '--codec'?" in wrong.stderr
+    picture = run_python("-m", "arlab", "topology", "show", "l40-8", "--out", str(tmp_path / "it.png"))
+    assert picture.returncode == 0 and (tmp_path / "it.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_package_says_its_version_and_names():
+    assert f"arlab {arlab.__version__}" == subprocess.run([PROGRAM, "--version"], stdout=subprocess.PIPE, text=True).stdout.strip()
+    public = {name for name in dir(arlab) if not name.startswith("_")}
+    assert public == {*arlab.__all__, "fetch", "figures", "models", "statistics", "torch"}
+    assert arlab.models.perplexity and arlab.ScheduleBuilder.__doc__
+
+
+def test_fetch_has_help():
+    done = run_python("-m", "arlab.fetch", "--help")
+    assert done.returncode == 0 and "smollm2" in done.stdout and done.stderr == ""
+    assert "usage" in run_python("-m", "arlab.fetch", "--nothing").stderr
+
+
+def test_dtypes_have_the_names_of_numpy():
+    for name, short in (("float16", "fp16"), ("bfloat16", "bf16"), ("float32", "fp32")):
+        assert arlab.wire_bytes("int8-g128", name, 640) == arlab.wire_bytes("int8-g128", short, 640)
+    assert arlab.simulate(topology="full:2", algorithm="ring", codec="fp16", bytes="64MiB", dtype="float16").latency_us > 0
+
+
 def test_readme():
     readme = (Path(__file__).resolve().parents[2] / "README.md").read_text()
     (example,) = re.findall(r"^```python\n(.*?)^```$", readme, re.MULTILINE | re.DOTALL)

@@ -14,12 +14,13 @@
     arlab.statistics.summarize(results, "codec", "sqnr_db")           medians, quartiles and bootstrap intervals
 
 Tensors are arrays of NumPy (bf16: ml_dtypes.bfloat16) or whatever speaks DLPack (PyTorch, CuPy, JAX). What cannot be done is
-an arlab.Error, an argument that is wrong an arlab.ArgumentError, which is a ValueError, too.
+an arlab.Error, an argument that is wrong an arlab.ArgumentError, which is a ValueError, too. What works
+without the compiled part (arlab.conformance, arlab.statistics, arlab.torch) raises ValueErrors, and conformance.CheckError.
 """
 
 from __future__ import annotations
 
-import importlib
+import importlib as _importlib
 from typing import TYPE_CHECKING, Any
 
 from arlab import conformance
@@ -53,13 +54,18 @@ _WHERE = {
 _MODULE_OF = {name: module for module, names in _WHERE.items() for name in names}
 
 
+_SUBMODULES = ("fetch", "figures", "models", "statistics", "torch")
+
+
 def __getattr__(name: str) -> Any:
     if name in _MODULE_OF:
-        return getattr(importlib.import_module(f"arlab.{_MODULE_OF[name]}"), name)
-    if name in ("figures", "models", "statistics", "torch"):
-        return importlib.import_module(f"arlab.{name}")
+        return getattr(_importlib.import_module(f"arlab.{_MODULE_OF[name]}"), name)
+    if name in _SUBMODULES:
+        return _importlib.import_module(f"arlab.{name}")
+    if name == "__version__":
+        return getattr(_importlib.import_module("arlab._arlab"), name)
     raise AttributeError(f"module 'arlab' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_MODULE_OF})
+    return sorted({*__all__, *_SUBMODULES, "__version__", *(name for name in globals() if name.startswith("__"))})

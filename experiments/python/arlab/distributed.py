@@ -285,8 +285,11 @@ def main(job: str) -> int:
     """Does what the program asks for, in its place; returns the exit code."""
     asked = json.loads(job)
     try:
-        _command(asked, asked["options"])
-        return _draw(asked["options"]["figures"], asked["options"]["kept"])
+        text = _command(asked, asked["options"])
+        # Pictures first: whoever reads only the first lines gets them, too.
+        code = _draw(asked["options"]["figures"], asked["options"]["kept"])
+        print(text, end="", flush=True)
+        return code
     except (Error, MemoryError) as error:
         print("arlab:", first_line(error) or "not enough memory", file=sys.stderr)
         return 2
@@ -296,7 +299,7 @@ def main(job: str) -> int:
     return 2
 
 
-def _command(asked: dict[str, Any], options: dict[str, Any]) -> None:
+def _command(asked: dict[str, Any], options: dict[str, Any]) -> str:
     if asked["setup"]:
         _set_up(asked["setup"])
     if asked["command"] == "study":
@@ -309,7 +312,7 @@ def _command(asked: dict[str, Any], options: dict[str, Any]) -> None:
         with connected(None, asked["workers"], asked["dask"]) as client:
             run.open()
             compute(run, client, _say)
-        print(run.finish(options["format"]), end="", flush=True)
+        return run.finish(options["format"], options["all"])
     finally:
         run.close()
 

@@ -119,8 +119,12 @@ def fetch(name: str = "smollm2", folder: str | Path | None = None) -> Path:
 def main(arguments: list[str] | None = None) -> int:
     """python -m arlab.fetch NAME [FOLDER]"""
     words = sys.argv[1:] if arguments is None else arguments
-    if not 1 <= len(words) <= 2:
-        print(f"arlab.fetch: usage: python -m arlab.fetch {'|'.join(KNOWN)} [FOLDER]", file=sys.stderr)
+    usage = f"python -m arlab.fetch {'|'.join(KNOWN)} [FOLDER]"
+    if words in (["--help"], ["-h"]):
+        print(f"usage: {usage}\n\n{__doc__}\nFOLDER is {cache_folder() / 'models'}/NAME where it is not named.")
+        return 0
+    if not 1 <= len(words) <= 2 or words[0].startswith("-"):
+        print(f"arlab.fetch: usage: {usage}", file=sys.stderr)
         return 2
     try:
         print(fetch(*words))

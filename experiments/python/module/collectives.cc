@@ -10,6 +10,7 @@
 #include "experiments/python/module/schedule_options.h"
 #include "reference/codecs/registry.h"
 #include "reference/memory.h"
+#include "reference/signals.h"
 
 namespace arlab::python {
 namespace {
@@ -105,6 +106,15 @@ nb::tuple command(const std::vector<std::string>& arguments, const nb::object& p
   return nb::make_tuple(results, verdict, drawing);
 }
 
+/// The program, with this process's stdout, stderr and signals; returns its exit code.
+int program(const std::vector<std::string>& arguments) {
+  std::vector<const char*> argv = {"arlab"};
+  for (const std::string& argument : arguments) argv.push_back(argument.c_str());
+  const nb::gil_scoped_release others_may_run;
+  let_signals_wait();
+  return cli::program_main(static_cast<int>(argv.size()), argv.data());
+}
+
 }  // namespace
 
 void define_collectives(nb::module_& module) {
@@ -112,6 +122,7 @@ void define_collectives(nb::module_& module) {
              nb::arg("inner_codec").none(), nb::arg("options"), nb::arg("dtype"),
              nb::arg("elements"), nb::arg("inputs"), nb::arg("channels"), nb::arg("accumulate"),
              nb::arg("threads"), nb::arg("count"));
+  module.def("program", program, nb::arg("arguments"));
   module.def("command", command, nb::arg("arguments"), nb::arg("progress").none());
   module.def("set_data_folder", [](const std::string& folder) { cli::set_data_folder(folder); });
 }

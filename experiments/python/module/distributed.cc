@@ -56,8 +56,10 @@ class PythonRun {
   }
 
   /// Throws CallFailed, when the others are in order, where points were lost.
-  std::string finish(const std::string& format) {
+  std::string finish(const std::string& format, bool all) {
     std::string text;
+    cli::Page page = cli::page();
+    page.all = all;
     heard([&] {
       if (const std::string losses = run_->losses(); !losses.empty()) {
         run_->finish_others();
@@ -66,7 +68,7 @@ class PythonRun {
       const auto shown = format == "json"  ? cli::Format::json
                          : format == "csv" ? cli::Format::csv
                                            : cli::Format::table;
-      text = cli::render(run_->finish(), shown);
+      text = cli::render(run_->finish(), shown, page);
     });
     return text;
   }
@@ -111,7 +113,7 @@ void define_distributed(nb::module_& module) {
       .def("task", &PythonRun::task)
       .def("append", &PythonRun::append)
       .def("lose", &PythonRun::lose)
-      .def("finish", &PythonRun::finish);
+      .def("finish", &PythonRun::finish, nb::arg("format"), nb::arg("all") = false);
   module.def(
       "study_run",
       [](const std::string& file, const std::string& out, bool resume, const nb::object& progress) {

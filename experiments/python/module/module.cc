@@ -40,6 +40,7 @@ NB_MODULE(_arlab, module) {
   module.attr("Error") = nb::handle(error_class);
   module.attr("ArgumentError") = nb::handle(argument_error_class);
   nb::register_exception_translator(translate);
+  module.attr("__version__") = ARLAB_VERSION;
 
   arlab::python::define_codecs(module);
   arlab::python::define_collectives(module);

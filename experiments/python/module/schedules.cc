@@ -168,7 +168,12 @@ void define_builder(nb::module_& module) {
       .def_ro("rank", &Value::rank)
       .def_ro("chunk", &Value::chunk)
       .def_ro("encoded", &Value::encoded);
-  nb::class_<Builder>(module, "ScheduleBuilder")
+  nb::class_<Builder>(
+      module, "ScheduleBuilder",
+      "Writes a schedule, op by op: what a function under @arlab.algorithm gets. chunk() and "
+      "split() "
+      "name parts of the tensor, input(), encode(), send() and reduce() make values of them, "
+      "output() says what a rank ends with; every mistake is an ArgumentError at once.")
       .def("__init__",
            [](Builder* self, const std::string& name, std::uint32_t ranks, std::uint64_t elements,
               std::uint64_t alignment, const std::string& collective) {

@@ -51,16 +51,16 @@ def selection(data: dict[str, Any]) -> Figure:
     for name, kind in dict.fromkeys(zip(shown["algorithm"], shown["implementation"])):
         look = look_of(name, kind, algorithms)
         legend.append(style.handle(f"{name}, library" if kind == "library" else name, **look))
-    legend.append(style.handle("Pareto front", color=INK, linestyle="-"))
+    legend.append(style.handle("Pareto front", color=style.PALE, linewidth=2.5, linestyle="-"))
     ring = {"marker": "o", "markerfacecolor": "none", "markeredgecolor": INK, "markeredgewidth": 1.4}
     best = shown[(shown[METHOD] == [data[name] for name in METHOD]).all(axis=1)].head(1)
-    legend += [style.handle("fastest within the budget", markersize=13, **ring)] if len(best) else []
+    bounded = least is not None or most_bits is not None
+    legend += [style.handle("fastest" + " within the budget" * bounded, markersize=13, **ring)] if len(best) else []
     legend += [style.handle(f"budget: {least:g} dB", color=GREY, linestyle="--")] if least is not None else []
-    if least is not None or most_bits is not None:
+    if bounded:
         legend.append(style.handle("outside of the budget", color=EXCLUDED, marker="o"))
     figure = style.new_page(
-        f"{data['topology']}, {size}: {data['algorithm']} with {data['codec']} takes "
-        f"{style.microseconds(data['latency_us'])}, simulated",
+        title(data, every, size),
         f"Error: {data['error_measured_on']}", [], data.get("provenance", ""), [legend], 4.4,
     )  # fmt: skip
     axes = figure.subplots()
@@ -69,16 +69,17 @@ def selection(data: dict[str, Any]) -> Figure:
         look = look_of(name, kind, algorithms) | ({} if inside else {"color": EXCLUDED})
         axes.plot(dots["latency_us"], dots[quality], linestyle="", zorder=4 if inside else 2, **look)
     front = pd.DataFrame(data["pareto"]).dropna(subset=[quality])
-    axes.plot(front["latency_us"], front[quality], color=INK, linewidth=1, zorder=3)
     axes.plot(best["latency_us"], best[quality], linestyle="", markersize=15, zorder=5, **ring)
     if least is not None:
         axes.axhline(least, color=GREY, linewidth=1, linestyle="--")
-    both = shown["algorithm"].nunique() > 1
-    names = [f"{row.codec}, {row.algorithm}" if both else row.codec for row in front.itertuples()]
-    names = [name + ", library" * (kind == "library") for name, kind in zip(names, front["implementation"])]
+    names = list(front["codec"])
     style.log_axis(axes.xaxis, shown["latency_us"])
     style.room_for_names(axes, shown["latency_us"], names[:4], 1.0)
     axes.margins(y=0.08)
+    if len(front):
+        low, high = axes.get_ylim()[0], axes.get_xlim()[1]
+        style.draw_front(axes, list(front["latency_us"]), list(front[quality].astype(float)), low, high)
+        axes.set(ylim=(low, None), xlim=(None, high))
     axes.set_xlabel(f"latency at {size}, µs (simulated)")
     of_tokens = "SQNR of the median token, worst tensor, dB (exact)"
     of_tensors = "SQNR of the worst tensor, dB (exact)"
@@ -87,6 +88,23 @@ def selection(data: dict[str, Any]) -> Figure:
     places = zip(front["latency_us"], front[quality].astype(float), names)
     style.label_points(axes, [(x, y, name, INK, "left") for x, y, name in places])
     return figure
+
+
+def title(data: dict[str, Any], candidates: pd.DataFrame, size: str) -> str:
+    """What is the fastest, within which budget, and how much it gains over the fastest that is not compressed."""
+    least, most_bits = data["min_sqnr_db"], data["max_wire_bits"]
+    bounds = [f"{least:g} dB and more" if least is not None else "", f"up to {most_bits:g} bits" if most_bits is not None else ""]
+    within = " and ".join(bound for bound in bounds if bound)
+    plain = candidates[candidates["codec"].isin(style.UNCOMPRESSED)]
+    gain = ""
+    if len(plain) and data["codec"] not in style.UNCOMPRESSED:
+        fastest = plain.loc[plain["latency_us"].astype(float).idxmin()]
+        times = float(fastest["latency_us"]) / data["latency_us"]
+        gain = f", {times:.2g} times as fast as {fastest['codec']} with {fastest['algorithm']}"
+    return (
+        f"{data['topology']}, {size}, simulated: {data['algorithm']} with {data['codec']} is the fastest"
+        f"{f' of {within}' if within else ''}, {style.microseconds(data['latency_us'])}{gain}"
+    )
 
 
 def look_of(algorithm: str, implementation: str, among: list[str]) -> dict[str, Any]:

@@ -484,12 +484,15 @@ def pareto(frame: pd.DataFrame, highlight: Sequence[str] = ()) -> Figure:
     notes = [
         f"SQNR: {'that of the median token, ' * study.by_token}median over {plural(len(tensors), 'tensor')}"
         f" ({listing(tensors)})." if len(tensors) > 1 else "SQNR: that of the median token." * study.by_token,
-        "Grey line: Pareto front; what is on it has a name.",
+        "Grey line: Pareto front; what is on it has the name of its codec.",
         f"Highlighted: {', '.join(highlight)}." if highlight else "",
         "Wire bits are those of one transfer; how often an algorithm transfers and encodes shows in its latency."
         if by_latency["algorithm"].nunique() > 1 else "",
     ]  # fmt: skip
     shown = [each for each in study.algorithms if each == algorithm or each in set(by_latency["algorithm"])]
+    left_out = [each for each in study.algorithms if each not in shown]
+    why = "they have no simulated latency" if simulated else "errors beside wire bits are of one algorithm"
+    notes.append(f"Not drawn: {', '.join(left_out)}: {why}." if left_out else "")
     legend = [style.handle(each, **study.look(each, highlight)) for each in shown]
     figure = style.new_page(
         pareto_title(by_bits, by_latency, ranks, algorithm, highlight),
@@ -505,7 +508,7 @@ def pareto(frame: pd.DataFrame, highlight: Sequence[str] = ()) -> Figure:
     for axes in right:
         which = "all algorithms" if by_latency["algorithm"].nunique() > 1 else by_latency["algorithm"].iloc[0]
         payload = re.search(r"([1-9]\d*) bytes per rank", study.about.get("simulated_provenance", ""))
-        of = f" of {style.size_text(int(payload[1]))} per rank" if payload else ""
+        of = f" of {style.size_text(int(payload[1]))}" if payload else ""
         style.head(axes, f"{which}: {error}, simulated latency{of}", share)
         axes.set_xlabel("Simulated latency (µs, log scale), lower is better")
         if style.is_column():
@@ -528,30 +531,23 @@ def frame_choices(axes: Axes, choices: pd.DataFrame, scale: DecibelScale, share:
         return
     best = front(choices)
     style.log_axis(axes.xaxis, choices["cost"], most=9 if share == 1 else 6)
-    style.room_for_names(axes, choices["cost"], names_of(best.head(4), choices), share)
+    style.room_for_names(axes, choices["cost"], list(best["codec"].head(4)), share)
     high = axes.get_xlim()[1]
     xs, ys = list(best["cost"]), list(scale.at(best["sqnr_db"]))
-    axes.step([xs[0], *xs, high], [scale.low, *ys, ys[-1]], where="post", color=style.PALE, linewidth=2.5, zorder=2)
-
-
-def names_of(some: pd.DataFrame, choices: pd.DataFrame) -> list[str]:
-    """Names of some of these choices: the codec, and the algorithm where it varies too."""
-    both = choices["algorithm"].nunique() > 1
-    return [f"{codec}, {algorithm}" if both else codec for codec, algorithm in zip(some["codec"], some["algorithm"])]
+    style.draw_front(axes, xs, ys, scale.low, high)
 
 
 def draw_choices(
     axes: Axes, study: Study, choices: pd.DataFrame, scale: DecibelScale, highlight: Sequence[str]
 ) -> None:
-    """The markers, with the names (codec and algorithm where both vary) of the front and of the fastest highlighted."""
+    """The markers, which say the algorithm, with the codecs of the front and of the fastest highlighted."""
     on_front = set(front(choices).index)
-    names = names_of(choices, choices)
     size, line = (style.matplotlib.rcParams[f"lines.{name}"] for name in ("markersize", "linewidth"))
     mine = {name: choices[(choices["codec"] == name) | (choices["algorithm"] == name)] for name in highlight}
     strong = {index for each in mine.values() for index in each.index}
     named = on_front | {each["cost"].idxmin() for each in mine.values() if len(each)}
     labels = []
-    for name, (index, choice) in zip(names, choices.iterrows()):
+    for index, choice in choices.iterrows():
         y = float(scale.at(choice["sqnr_db"]))
         look = study.look(choice["algorithm"], highlight) | ({"color": HIGHLIGHT} if index in strong else {})
         faint = {} if index in strong | on_front else {"alpha": 0.45, "markersize": 0.75 * size}
@@ -559,7 +555,7 @@ def draw_choices(
         axes.plot(choice["cost"], y, linestyle="", zorder=4 if index in strong | on_front else 3, **look | faint | edge)
         if index in named:
             colour, side = HIGHLIGHT if index in strong else INK, "left" if index in on_front else "right"
-            labels.append((choice["cost"], y, name, colour, side))
+            labels.append((choice["cost"], y, choice["codec"], colour, side))
     style.label_points(axes, labels)
 
 
@@ -582,15 +578,27 @@ def pareto_title(
         ours = f"{fastest['codec']} with {fastest['algorithm']} has {cost(fastest['cost'])}, {decibels(fastest['sqnr_db'])}"
         if fastest.name in best.index:
             return f"{at}: {ours}; nothing is better in both"
-        return f"{at}: {ours}; {said[best.index.get_loc(better['cost'].idxmin())]} is better in both"
+        place = better["cost"].idxmin()
+        other = best.loc[place]
+        cheaper = cost(other["cost"]) != cost(fastest["cost"])
+        clearer = decibels(other["sqnr_db"]) != decibels(fastest["sqnr_db"])
+        verdicts = {(True, True): "is better in both", (True, False): "takes less for the same SQNR",
+                    (False, True): "has more SQNR for the same", (False, False): "is as good"}  # fmt: skip
+        return f"{at}: {ours}; {said[best.index.get_loc(place)]} {verdicts[cheaper, clearer]}"
     if len(choices) == 1:
         only = choices.iloc[0]
         method = f"{only['codec']}, {only['algorithm']}, {plural(ranks, 'rank')}"
         return f"{method}: {decibels(only['sqnr_db'])} at {cost(only['cost'])}"
-    several = choices["algorithm"].nunique() > 1
-    kind = "pairs of codec and algorithm" if several else f"codecs with {choices['algorithm'].iloc[0]}"
-    ends = f"from {said[0]} to {said[-1]}" if len(said) > 1 else f"{said[0]}"
-    return f"{at}: {len(best)} of {len(choices)} {kind} are on the Pareto front, {ends}"
+    if len(best) == 1:
+        return f"{at}: nothing is better than {said[0]} in anything"
+    ends = f"from {said[0]} to {said[-1]}"
+    if choices["algorithm"].nunique() == 1:
+        kind = f"codecs with {choices['algorithm'].iloc[0]}"
+        return f"{at}: {len(best)} of {len(choices)} {kind} are on the Pareto front, {ends}"
+    counts = best["algorithm"].value_counts()
+    if len(counts) == 1:
+        return f"{at}: {counts.index[0]} makes all of the {len(best)} best trade-offs, {ends}"
+    return f"{at}: {counts.index[0]} makes {counts.iloc[0]} of the {len(best)} best trade-offs, {ends}"
 
 
 FIGURES = {draw.__name__: draw for draw in (error_by_codec, error_by_ranks, pareto, error_by_tensor)}

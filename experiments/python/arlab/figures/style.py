@@ -48,6 +48,9 @@ ALGORITHMS = {
     "halving_doubling": (SKY, "P"),
     "tree": (INDIGO, "<"),
     "all_to_all": (BLUE, "X"),
+    "reduce_scatter": (ORANGE, "p"),
+    "all_gather": (GREEN, "h"),
+    "broadcast": (WINE, "*"),
 }
 UNCOMPRESSED = ("fp16", "bf16", "fp32")
 NO_BREAK = "\u00a0"
@@ -284,7 +287,12 @@ def panels(figure: Figure, count: int, **keywords: Any) -> list[Axes]:
 def head(axes: Axes, text: str, share: float) -> None:
     """A title above axes that have this share of the page, in as many lines as it needs."""
     room = 0.9 * share * matplotlib.rcParams["figure.figsize"][0]
-    axes.set_title("\n".join(wrapped(text, matplotlib.rcParams["font.size"], room)))
+    axes.set_title("\n".join(wrapped(text, matplotlib.rcParams["font.size"], room, balanced=True)))
+
+
+def draw_front(axes: Axes, xs: Sequence[float], ys: Sequence[float], low: float, high: float) -> None:
+    """A Pareto front of costs that rise (xs) and qualities that rise (ys), from `low`, as a staircase to the cost `high`."""
+    axes.step([xs[0], *xs, high], [low, *ys, ys[-1]], where="post", color=PALE, linewidth=2.5, zorder=2)
 
 
 def settle(figure: Figure) -> None:
@@ -378,7 +386,8 @@ def label_points(
     """Names beside points: (x, y, name, colour, side), side is left or right; settles the figure first.
 
     Names keep off `others`, further points (x, y), and a line leads to a name that is far from its point. Left of a front
-    that rises to the right, and above it, there is room: there a name begins above the one before it.
+    that rises to the right, and above it, there is room: there a name begins above the one before it. Lines begin at the end
+    of a name that is nearer to its point: right of a name on the left there are only names of points further right.
     """
     settle(axes.figure)
     pixels, back = axes.transData.transform, axes.transData.inverted().transform
@@ -393,13 +402,18 @@ def label_points(
         if side == "left":
             across = max(across - gap, axes.bbox.x0 + box.width)
             up = max([up, *(top + 0.6 * box.height for left, top in tops if across > left)])
-            tops.append((across - box.width, up + 0.6 * box.height))
+            # Neither that name nor its point is for the next to stand on.
+            tops += [(across - box.width, up + 0.6 * box.height), (pixels((x, y))[0] - gap, pixels((x, y))[1] + 0.8 * box.height)]
             text.set(ha="right", position=back((across, up)))
         texts.append(text)
     xs, ys = [label[0] for label in labels], [label[1] for label in labels]
     avoid = dict(zip(("x", "y"), zip(*others)))
-    arrow = {"arrowstyle": "-", "color": GREY, "linewidth": 0.6}
-    adjust(texts, axes, force_pull=(0, 0), target_x=xs, target_y=ys, arrowprops=arrow, min_arrow_len=12, **avoid)
+    adjust(texts, axes, force_pull=(0, 0), target_x=xs, target_y=ys, **avoid)
+    for text, (x, y, _, _, side) in zip(texts, labels):
+        box, (across, up) = text.get_window_extent(), pixels((x, y))
+        end, middle = box.x1 + 0.2 * gap if side == "left" else box.x0 - 0.2 * gap, (box.y0 + box.y1) / 2
+        if abs(middle - up) > box.height / 2:
+            axes.plot(*zip(back((end, middle)), (x, y)), color=GREY, linewidth=0.6, marker="", zorder=2.5)
 
 
 def end_label(axes: Axes, y: float, text: str, colour: str) -> Text:

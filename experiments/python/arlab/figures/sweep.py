@@ -95,11 +95,11 @@ def size_axis(axes: Axes, sizes: Sequence[float]) -> None:
 
 
 def draw_sizes(
-    sweep: Sweep, title: str, what: str, notes: Sequence[str], value: Callable[..., Any], log: bool = True
+    sweep: Sweep, title: str, what: str, notes: Sequence[str], value: Callable[..., Any], log: bool = True, missing: str = "no data"
 ) -> Figure:
     """A panel per machine; a line per series through value(machine, its fastest runs), markers say the algorithm.
 
-    On a log axis all panels have the same limits; else each has its own, from 0.
+    On a log axis all panels have the same limits; else each has its own, from 0. A panel without values says what is `missing`.
     """
     across = 1 if style.is_column() else min(len(sweep.machines), 2 if len(sweep.machines) in (2, 4) else 3)
     down = math.ceil(len(sweep.machines) / across)
@@ -117,6 +117,8 @@ def draw_sizes(
             for algorithm, size, height in zip(runs["algorithm"], runs["bytes"], heights):
                 marker = style.algorithm_look(algorithm, sweep.algorithms)["marker"]
                 axes.plot(size, height, marker=marker, color=look["color"], zorder=5 if strong else 3)
+        if not any(np.isfinite(line.get_ydata()).any() for line in axes.lines):
+            axes.text(0.5, 0.5, missing, transform=axes.transAxes, color=GREY, ha="center", va="center")
         size_axis(axes, sweep.sizes)
     for axes in grid.flat[len(sweep.machines) :]:
         axes.set_axis_off()
@@ -187,7 +189,8 @@ def speedup_over_library(frame: pd.DataFrame, highlight: Sequence[str] = ()) -> 
     def value(machine: str, runs: pd.DataFrame) -> Any:
         return library.reindex([(machine, size) for size in runs["bytes"]]).to_numpy() / runs["latency_us"]
 
-    return draw_sizes(sweep, title, "times as fast as the library", ["Above 1: faster than the library."], value)
+    return draw_sizes(sweep, title, "times as fast as the library", ["Above 1: faster than the library."], value,
+                      missing="no library is modelled on this machine")
 
 
 @style.drawn
@@ -216,7 +219,7 @@ def best_method_by_size(
         handle(n, color=look["color"], marker="s") for n, look in sweep.looks.items() if n in set(best["series"])
     ]
     figure = sweep.page(
-        title, "Fastest method by size of the payload", [*notes, limit], 0.55 * len(sweep.machines) + 0.6, [winners]
+        title, f"Fastest method by size of the payload. {limit[:-1]}", notes, 0.55 * len(sweep.machines) + 0.6, [winners]
     )
     axes = figure.subplots()
     axes.set(xlim=(-0.5, len(sweep.sizes) - 0.5), ylim=(len(sweep.machines) - 0.5, -0.5))

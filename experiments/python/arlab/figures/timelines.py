@@ -1,8 +1,7 @@
 """A timeline of `arlab simulate --trace`.
 
 A lane per rank, coloured by what the rank does, and a lane per link, filled as high as its bandwidth is in use; behind
-it a box for every step of the schedule that has messages on the link. What is not filled is a bubble: bandwidth that
-nobody uses. Of many ranks some are shown, evenly spread; of many links those of every class that carry most.
+it a box for every step of the schedule that has messages on the link. What is not filled is bandwidth that nobody uses. Of many ranks some are shown, evenly spread; of many links those of every class that carry most.
 """
 
 from __future__ import annotations
@@ -126,8 +125,8 @@ def timeline(trace: dict[str, Any]) -> Figure:
     legends = [[patch(*look, idle=name == "wait") for name, look in WORK.items() if name in work]]
     legends += [[
         patch(LOAD, "bandwidth of the link in use"),
-        patch(ON_THE_WAY, "not used: messages of the step (number) wait elsewhere"),
-        patch(BAND, "not used: no messages, a bubble"),
+        patch(ON_THE_WAY, "idle: messages of this step (its number) are on their way, held up at another link"),
+        patch(BAND, "idle: there are no messages for it"),
     ]] if links else []  # fmt: skip
     notes = [f"{len(ranks)} of {len(all_ranks)} ranks shown." if len(ranks) < len(all_ranks) else ""]
     notes += [f"Links: the fullest {len(links)} of {len(all_links)}." if len(links) < len(all_links) else ""]

@@ -8,6 +8,7 @@ grids, NUMA groups and dragonfly groups side by side, fat trees in layers, and g
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -215,6 +216,14 @@ def draw_nodes(axes: Axes, data: dict[str, Any], points: Points, radius: float) 
             note.set(color=style.readable(STRAGGLER), path_effects=style.HALO)
 
 
+def switch_words(data: dict[str, Any]) -> list[str]:
+    """What the numbers of switches mean, by sort: `switch 0 to 7: inside the servers`."""
+    if not data["switches"]:
+        return []
+    sorts = re.findall(r"switch(\d+)(?: to switch(\d+))?(?: \(([^)]*)\))?", data.get("nodes", ""))
+    return [f"switch {first}{f' to {last}' if last else ''}{f': {what}' if what else ''}" for first, last, what in sorts] or ["switch"]
+
+
 def legend_of(data: dict[str, Any], colours: dict[str, str]) -> list[Any]:
     """Classes of links with their figures, then what nodes and marks mean."""
     figures = {each["link_class"]: each for each in data["link_classes"]}
@@ -228,7 +237,7 @@ def legend_of(data: dict[str, Any], colours: dict[str, str]) -> list[Any]:
             handle("the same, goes on at the other side", color=LINK_COLOURS[0], linestyle=DASHED, linewidth=2.5)
         )
     entries.append(handle(f"device: {data['device']}", color=DEVICE, marker="o"))
-    entries += [handle("switch", color="white", marker="s", markeredgecolor=INK)] if data["switches"] else []
+    entries += [handle(words, color="white", marker="s", markeredgecolor=INK) for words in switch_words(data)]
     entries += [handle("straggler", color=STRAGGLER, marker="o")] if data["stragglers"] else []
     return entries + ([handle("fault", color=FAULT, linestyle=(0, (3, 2)), linewidth=2)] if data["faults"] else [])
 
@@ -249,7 +258,7 @@ def topology(data: dict[str, Any]) -> Figure:
     figure = style.new_page(
         f"{data['topology']}: {data['summary']}",
         f"{data['ranks']} devices, {data['switches']} switches; bisection {at_most}{data['bisection_gb_per_s']:g} GB/s",
-        legends=[[entry] for entry in legend_of(data, draw_links(scratch, data, points))],
+        legends=[legend_of(data, draw_links(scratch, data, points))],
         body_in=min(1.0, (high - low)[1] / (high - low)[0]) * min(width, 8.0),
     )
     axes = figure.subplots()

@@ -1,0 +1,87 @@
+#include "reference/words.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cctype>
+#include <charconv>
+#include <numeric>
+#include <utility>
+
+#include "reference/error.h"
+
+namespace arlab {
+namespace {
+
+char lower(char c) { return static_cast<char>(std::tolower(static_cast<unsigned char>(c))); }
+
+/// Letters and digits in lower case: whether somebody writes two_shot or TwoShot says nothing.
+std::string spoken(std::string_view name) {
+  std::string letters;
+  for (const char c : name) {
+    if (std::isalnum(static_cast<unsigned char>(c)) != 0) letters += lower(c);
+  }
+  return letters;
+}
+
+}  // namespace
+
+std::size_t edits_between(std::string_view a, std::string_view b) {
+  // Levenshtein's distance, row by row.
+  std::vector<std::size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), std::size_t{0});
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    std::size_t diagonal = std::exchange(row[0], i + 1);
+    for (std::size_t j = 0; j < b.size(); ++j) {
+      const std::size_t replaced = diagonal + (a[i] == b[j] ? 0 : 1);
+      diagonal = row[j + 1];
+      row[j + 1] = std::min({replaced, row[j] + 1, row[j + 1] + 1});
+    }
+  }
+  return row.back();
+}
+
+std::string did_you_mean(std::string_view word, const std::vector<std::string>& known) {
+  constexpr std::size_t kMostNames = 3;
+  constexpr std::size_t kLongest = 100;  // of a name; the distance takes time by the square
+  const std::string said = spoken(word);
+  if (said.empty() || word.size() > kLongest) return {};
+  std::vector<std::string> nearest;
+  std::size_t least = std::min<std::size_t>(2, said.size() / 3);  // so far it is a misspelling
+  for (const std::string& name : known) {
+    const std::string meant = spoken(name);
+    // What goes on after the word may be what was left out: int4 of int4-g32.
+    const bool begun = said.size() > 2 && meant.starts_with(said);
+    const std::size_t edits = begun ? 0 : edits_between(said, meant);
+    if (edits > least) continue;
+    if (edits < least) nearest.clear();
+    least = edits;
+    if (nearest.size() < kMostNames) nearest.push_back(quote(name));
+  }
+  if (nearest.empty()) return {};
+  return fmt::format("; did you mean {}?", fmt::join(nearest, " or "));
+}
+
+std::optional<std::uint64_t> parse_size(std::string_view text) {
+  std::uint64_t value = 0;
+  const char* end = text.data() + text.size();
+  const auto [rest, error] = std::from_chars(text.data(), end, value);
+  if (error != std::errc()) return std::nullopt;
+  std::string suffix;
+  for (const char* at = rest; at != end; ++at) suffix += lower(*at);
+  unsigned shift = 0;
+  if (suffix == "k" || suffix == "kib") {
+    shift = 10;
+  } else if (suffix == "m" || suffix == "mib") {
+    shift = 20;
+  } else if (suffix == "g" || suffix == "gib") {
+    shift = 30;
+  } else if (!suffix.empty()) {
+    return std::nullopt;
+  }
+  if (value > (UINT64_MAX >> shift)) return std::nullopt;
+  return value << shift;
+}
+
+}  // namespace arlab

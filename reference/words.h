@@ -1,0 +1,24 @@
+// What people type: names that are nearly right, and sizes.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace arlab {
+
+/// How many letters have to be left out, put in or replaced to make the one out of the other.
+std::size_t edits_between(std::string_view a, std::string_view b);
+
+/// "; did you mean 'two_shot'?": the known names that a misspelt word is nearest to, for the end of a
+/// message; nothing where none is near.
+std::string did_you_mean(std::string_view word, const std::vector<std::string>& known);
+
+/// A whole number, also with K, M or G, or KiB, MiB or GiB, for 2^10, 2^20 and 2^30, in capitals or
+/// not. Nothing for other text, and for what 64 bits do not hold.
+std::optional<std::uint64_t> parse_size(std::string_view text);
+
+}  // namespace arlab

@@ -29,8 +29,11 @@ PAGES = SITE.relative_to(REPOSITORY).as_posix() + "/pages/"
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
     config.nav = json.loads(json.dumps(config.nav).replace(".ipynb", ".ipynb.md"))
     behind = next(entry["Behind the results"] for entry in config.nav if "Behind the results" in entry)
+    own, sources = [], []  # of the claims of others there are many, which stand together
     for page, title in studies().items():
-        behind.append({f"Study: {title.partition(':')[0]}": page.relative_to(REPOSITORY).as_posix()})
+        of_source = page.parent.parent.name == "sources"
+        (sources if of_source else own).append({title.partition(":")[0]: page.relative_to(REPOSITORY).as_posix()})
+    behind.append({"Studies": [*own, {"Claims of the sources": sources}]})
     return config
 
 

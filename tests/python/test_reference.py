@@ -714,6 +714,20 @@ print(arlab.encode(np.ones(9, np.float16), "mine").size)
     assert done.stdout == "16\n"
 
 
+def test_a_codec_of_chance_is_called_so():
+    @arlab.codec("coin-b8", block=8)
+    class Coin:
+        chance = np.random.default_rng(1)
+
+        def encode(self, blocks):
+            return self.chance.integers(0, 256, blocks.shape, np.uint8)
+
+        def decode(self, wire):
+            return wire.astype(np.float32)
+
+    assert "the codec is not deterministic: wire byte" in arlab.check_codec("coin-b8").violation
+
+
 def test_the_stub_has_every_name():
     import ast
 

@@ -106,7 +106,8 @@ std::string render_text(const Table& table) {
     width[c] = table.columns[c].size();
     for (const auto& row : table.rows) {
       width[c] = std::max(width[c], cell_text(row[c]).size());
-      numeric[c] = numeric[c] && (row[c].is_number() || row[c].is_null() || row[c] == "");
+      numeric[c] = numeric[c] && (row[c].is_number() || row[c].is_null() || row[c] == "" ||
+                                  row[c] == "inf" || row[c] == "-inf");
     }
   }
   std::string text;

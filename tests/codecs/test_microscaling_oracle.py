@@ -198,7 +198,7 @@ def test_rceil_in_exact_arithmetic(element):
     """The least power of two from 2^-127 on that is not below the rounded quotient."""
     x = np.random.default_rng(6).integers(1, 0x7F800000, 300).astype(np.uint32)
     # Quotients at and beside 2^-127 and 2^-126, too, and all that are smaller.
-    edges = [np.float32(element.largest * 2.0**power).view(np.uint32) for power in (-128, -127, -126)]
+    edges = [int(np.float32(element.largest * 2.0**power).view(np.uint32)) for power in (-128, -127, -126)]
     tiny = [edge + step for edge in edges for step in range(-4, 5)] + list(range(1, 40))
     x = np.concatenate([x, tiny, np.arange(1, 255) << 23, (np.arange(1, 255) << 23) + 0x400000]).astype(np.uint32)
     actual = microscaling_oracle.scale_exponent(x.view(np.float32), "rceil", element)

@@ -726,7 +726,8 @@ def test_smollm2_is_the_network_of_the_capture():
     theirs = capture_smollm2.read_gguf(SMOLLM2 / capture_smollm2.MODEL_FILE)
     hidden = capture_smollm2.forward(theirs, ids).hidden
     expected = hidden.astype(np.float64) @ theirs.weights["token_embd.weight"].T.astype(np.float64)
-    assert np.abs(smollm2.logits(ids) - expected).max() < 1e-4
+    # Both are fp32 with sums in another order; how far that takes NumPy's depends on the machine's BLAS.
+    assert np.abs(smollm2.logits(ids) - expected).max() < 1e-5 * np.ptp(expected)
 
 
 @here

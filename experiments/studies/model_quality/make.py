@@ -194,7 +194,7 @@ CODECS = tuple(COMMON.split(","))
 def percent(value: Value) -> str:
     """Of a logarithm: `+1.6 ± 0.4 %`."""
     more = math.exp(value.value)
-    return f"{100 * (more - 1):+.1f} ± {100 * more * value.error:.1f} %"
+    return f"{round(100 * (more - 1), 1) + 0.0:+.1f} ± {100 * more * value.error:.1f} %"
 
 
 def log_text(value: Value) -> str:

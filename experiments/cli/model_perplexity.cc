@@ -266,9 +266,19 @@ struct PerplexityCommand {
       report.fields.insert(report.fields.end(), results[0].begin(), results[0].end());
     } else {
       report.rows_name = "runs";
+      for (const Field& field : results[0]) {
+        if (field.name == "baseline_perplexity") report.fields.push_back(field);
+      }
       report.rows = table_of(results);
-      report.shown = {"ranks",        "algorithm", "codec",  "dtype",
-                      "perplexity",   "mean_kl",   "p99_kl", "top1_agreement_percent",
+      report.shown = {"ranks",
+                      "algorithm",
+                      "codec",
+                      "dtype",
+                      "perplexity",
+                      "perplexity_ratio",
+                      "perplexity_ratio_standard_error",
+                      "mean_kl",
+                      "top1_agreement_percent",
                       "token_sqnr_db"};
       if (!formats.weights.empty() || !formats.activations.empty()) {
         report.shown.insert(report.shown.begin(), {"weights", "activations"});

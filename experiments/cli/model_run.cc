@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <filesystem>
 #include <map>
 
 #include "experiments/cli/hashes.h"
+#include "experiments/cli/reduction.h"
 #include "experiments/cli/tensor_source.h"
 #include "kernels/runtime/platforms.h"
 #include "reference/codecs/anybit.h"
@@ -305,17 +307,27 @@ models::PerplexitySummary run_text(const ModelText& text,
 
 std::vector<Field> run_fields(const models::PerplexitySummary& s,
                               const models::CompressedAllReduce& split, double wire_bits) {
+  std::optional<double> ratio;
+  std::optional<double> ratio_error;
+  if (s.log_ratio) ratio = std::exp(*s.log_ratio);
+  if (s.log_ratio_standard_error) ratio_error = *ratio * *s.log_ratio_standard_error;
+  const std::string by_blocks = fmt::format("by blocks of {} tokens", models::kErrorBlock);
   return {
       {"perplexity", json_or_null(s.perplexity),
        s.perplexity ? "" : "none: what the network computes has become non-finite"},
-      {"perplexity_standard_error", json_or_null(s.perplexity_standard_error)},
+      {"perplexity_standard_error", json_or_null(s.perplexity_standard_error), by_blocks},
       {"baseline_perplexity", s.baseline_perplexity, "of the network in fp32, not split"},
+      {"perplexity_ratio", json_or_null(ratio), "perplexity / baseline, token by token"},
+      {"perplexity_ratio_standard_error", json_or_null(ratio_error),
+       "of the ratio, whose parts share the text; " + by_blocks},
+      {"ln_ratio", json_or_null(s.log_ratio), "ln(perplexity / baseline)"},
+      {"ln_ratio_standard_error", json_or_null(s.log_ratio_standard_error), by_blocks},
       {"mean_kl", json_or_null(s.mean_divergence),
        "nats; KL divergence of the next token's probabilities from those uncompressed"},
-      {"mean_kl_standard_error", json_or_null(s.divergence_standard_error)},
+      {"mean_kl_standard_error", json_or_null(s.divergence_standard_error), by_blocks},
       {"p99_kl", json_or_null(s.p99_divergence), "1 % of the tokens have more"},
       {"top1_agreement_percent", s.agreement_percent, "the likeliest next token is the same"},
-      {"token_sqnr_db", json_or_null(split.median_token_sqnr_db()),
+      {"token_sqnr_db", decibels(split.median_token_sqnr_db()),
        "dB, of the median token of all sums, against their exact sum"},
       {"wire_bits_per_element", wire_bits, "average over all sends"},
       {"ranks_identical", split.ranks_identical(), "the network goes on with what rank 0 holds"},

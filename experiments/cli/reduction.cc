@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <utility>
 
 #include "reference/codecs/registry.h"
@@ -11,7 +12,16 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
 Json json_of(const std::optional<double>& value) { return value ? Json(*value) : Json(nullptr); }
+
+/// Of a whole tensor, where ErrorMetrics has none: infinite without error; as low as can be when
+/// finite values were lost, or when there is an error and nothing that it is relative to.
+Json sqnr_of(const ErrorMetrics& error) {
+  if (error.sqnr_db || error.elements == 0) return decibels(error.sqnr_db);
+  return decibels(error.exact ? kInfinity : -kInfinity);
+}
 
 /// Slot i of rank i, for all i.
 std::vector<std::byte> gathered(std::span<const std::byte> tensors, std::size_t ranks) {
@@ -58,7 +68,9 @@ std::vector<double> exchanged(const std::vector<double>& inputs, std::size_t ran
 }  // namespace
 
 Json decibels(const std::optional<double>& value) {
-  return value && std::isfinite(*value) ? Json(*value) : Json(nullptr);
+  if (!value || std::isnan(*value)) return nullptr;
+  if (std::isinf(*value)) return *value > 0 ? "inf" : "-inf";
+  return *value;
 }
 
 std::uint64_t reduction_bytes(DType dtype, std::uint64_t ranks, std::uint64_t elements_per_rank,
@@ -134,9 +146,9 @@ std::vector<Field> reduction_fields(const Reduction& r, const ExactResult& exact
   const bool alike = ends_alike(exact.collective);
   const std::string target = sums ? "the exact sum" : "the exact result of all ranks";
   return {
-      {"sqnr_db", json_of(r.error.sqnr_db),
+      {"sqnr_db", sqnr_of(r.error),
        r.error.exact ? "dB; no error at all: every element equals " + target
-       : lost        ? "dB; none: finite values became non-finite"
+       : lost        ? "dB; finite values became non-finite"
                      : "dB, against " + target},
       {"finite_sqnr_db", json_of(r.error.finite_sqnr_db), "dB, finite elements only"},
       {"token_sqnr_db", decibels(r.tokens.median_row_db),
@@ -149,7 +161,7 @@ std::vector<Field> reduction_fields(const Reduction& r, const ExactResult& exact
       {"rmse", json_of(r.error.rmse), "against " + target},
       {"cosine", json_of(r.error.cosine), "with " + target},
       {"exact", r.error.exact, "every element equals " + target},
-      {"sqnr_vs_uncompressed_db", json_of(r.versus_uncompressed.sqnr_db),
+      {"sqnr_vs_uncompressed_db", sqnr_of(r.versus_uncompressed),
        r.versus_uncompressed.exact ? "dB; no difference"
                                    : "dB, against the same algorithm uncompressed"},
       {"max_abs_error_vs_uncompressed", json_of(r.versus_uncompressed.max_abs_error), ""},
@@ -165,6 +177,7 @@ std::vector<Field> reduction_fields(const Reduction& r, const ExactResult& exact
       {"clamped", r.counts.clamped, "of these, beyond the code range"},
       {"flushed", r.counts.flushed, "of these, not zero before and zero after"},
       {"non_finite", r.error.non_finite_result, "elements of the result that are NaN or infinite"},
+      {"lost", r.error.lost, "of these, finite in " + target},
       {"non_finite_exact", r.error.non_finite_target, "elements of " + target + " that are"},
       {"float64_sum_exact", exact.inexact == 0,
        !sums ? "nothing is summed"

@@ -15,7 +15,8 @@
 
 namespace arlab::cli {
 
-/// An SQNR in JSON: null without any error, and with a result that is not finite.
+/// An SQNR in JSON, which has no infinities: "inf" without any error, "-inf" where finite values were
+/// lost, null where there is nothing to compare.
 nlohmann::ordered_json decibels(const std::optional<double>& value);
 
 /// What a collective should give, in float64.

@@ -76,7 +76,8 @@ Column column_of(const Table& table, std::size_t c) {
   for (const auto& row : table.rows) {
     const std::string text = cell_text(row[c]);
     column.width = std::max(column.width, text.size());
-    column.numeric = column.numeric && (row[c].is_number() || row[c].is_null() || row[c] == "");
+    column.numeric = column.numeric && (row[c].is_number() || row[c].is_null() || row[c] == "" ||
+                                        row[c] == "inf" || row[c] == "-inf");
     for (const std::string& word : lines_of(text, 1)) {
       longest_word = std::max(longest_word, word.size());
     }

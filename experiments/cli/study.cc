@@ -378,7 +378,7 @@ Json median(std::vector<double> values) {
 
 /// To so many steps per unit: 100 leaves two decimals.
 Json rounded(const Json& value, double steps) {
-  return value.is_number() ? Json(std::round(value.get<double>() * steps) / steps) : value;
+  return value.is_number() ? decibels(std::round(value.get<double>() * steps) / steps) : value;
 }
 
 /// One line per (input, ranks, algorithm, codec): the median over tensors, and the worst.

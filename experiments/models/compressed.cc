@@ -130,7 +130,7 @@ std::optional<double> CompressedAllReduce::median_token_sqnr_db() const {
   if (all.empty()) return std::nullopt;
   const auto middle = all.begin() + static_cast<std::ptrdiff_t>((all.size() - 1) / 2);
   std::nth_element(all.begin(), middle, all.end());
-  return finite(double{*middle});
+  return double{*middle};
 }
 
 bool CompressedAllReduce::ranks_identical() const {

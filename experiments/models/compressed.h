@@ -53,7 +53,7 @@ class CompressedAllReduce : public TensorParallel {
     return figures_.at(2 * layer + static_cast<std::size_t>(projection));
   }
   std::size_t layers() const { return of_layer_.size(); }
-  /// Of all tokens of all sums, in dB; nothing where there was no error or no sum.
+  /// Of all tokens of all sums, in dB, +infinity without error; nothing where there was no sum.
   std::optional<double> median_token_sqnr_db() const;
   bool ranks_identical() const;
 

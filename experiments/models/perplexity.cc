@@ -14,16 +14,25 @@ constexpr std::size_t kTile = 48;
 
 struct Moments {
   double mean = 0;
-  double standard_error = 0;  ///< of the mean
+  std::optional<double> standard_error;  ///< of the mean
 };
+/// By batch means: how far the sums of blocks are from what the mean makes of them. The last block may
+/// be shorter, and then weighs less.
 Moments moments_of(std::span<const double> values) {
   Moments m;
   const double count = static_cast<double>(values.size());
   for (const double value : values) m.mean += value;
   m.mean /= count;
   double squares = 0;
-  for (const double value : values) squares += (value - m.mean) * (value - m.mean);
-  if (values.size() > 1) m.standard_error = std::sqrt(squares / (count - 1) / count);
+  double blocks = 0;
+  for (std::size_t at = 0; at < values.size(); at += kErrorBlock, ++blocks) {
+    double off = 0;
+    for (const double value : values.subspan(at, std::min(kErrorBlock, values.size() - at))) {
+      off += value - m.mean;
+    }
+    squares += off * off;
+  }
+  if (blocks > 1) m.standard_error = std::sqrt(squares * blocks / (blocks - 1)) / count;
   return m;
 }
 
@@ -98,7 +107,12 @@ PerplexitySummary summary_of(const TokenFigures& figures) {
   const Moments loss = moments_of(figures.loss);
   s.perplexity = std::exp(loss.mean);
   // Of e^x, where x is off by its standard error.
-  s.perplexity_standard_error = *s.perplexity * loss.standard_error;
+  if (loss.standard_error) s.perplexity_standard_error = *s.perplexity * *loss.standard_error;
+  std::vector<double> change = figures.loss;
+  for (std::size_t i = 0; i < change.size(); ++i) change[i] -= figures.baseline_loss[i];
+  const Moments ratio = moments_of(change);
+  s.log_ratio = ratio.mean;
+  s.log_ratio_standard_error = ratio.standard_error;
   const Moments divergence = moments_of(figures.divergence);
   s.mean_divergence = divergence.mean;
   s.divergence_standard_error = divergence.standard_error;

@@ -30,12 +30,21 @@ struct TokenFigures {
 void add_chunk(const Llama& network, std::span<const TokenId> ids, std::span<const float> baseline,
                std::span<const float> hidden, unsigned threads, TokenFigures& figures);
 
-/// Figures do not exist where anything was not finite.
+/// Losses of tokens that follow each other depend on each other, so standard errors take blocks of so
+/// many tokens as what is independent.
+inline constexpr std::size_t kErrorBlock = 64;
+
+/// Figures do not exist where anything was not finite, standard errors also where there is only one
+/// block.
 struct PerplexitySummary {
   std::size_t scored = 0;  ///< tokens that were predicted
   std::optional<double> perplexity;
   std::optional<double> perplexity_standard_error;
   double baseline_perplexity = 0;
+  /// ln(perplexity / baseline): the mean of what each token's loss has changed by. What is difficult
+  /// in the text is in both, so its error is far smaller than that of either.
+  std::optional<double> log_ratio;
+  std::optional<double> log_ratio_standard_error;
   std::optional<double> mean_divergence;
   std::optional<double> divergence_standard_error;
   std::optional<double> p99_divergence;  ///< 1 % of the tokens have more

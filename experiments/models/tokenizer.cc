@@ -158,11 +158,12 @@ std::vector<TokenId> Tokenizer::encode(std::string_view text, std::string_view n
     pieces = std::move(smaller);
   }
   std::vector<TokenId> ids;
-  for (const std::string_view piece : pieces) add_piece(piece, ids);
+  for (const std::string_view piece : pieces) add_piece(piece, ids, text, name);
   return ids;
 }
 
-void Tokenizer::add_piece(std::string_view piece, std::vector<TokenId>& ids) const {
+void Tokenizer::add_piece(std::string_view piece, std::vector<TokenId>& ids, std::string_view text,
+                          std::string_view name) const {
   if (description_.whole_pieces_first) {
     std::string written;
     for (const char byte : piece)
@@ -184,7 +185,8 @@ void Tokenizer::add_piece(std::string_view piece, std::vector<TokenId>& ids) con
   for (std::size_t i = 0; i < piece.size(); ++i) {
     const auto byte = static_cast<unsigned char>(piece[i]);
     if (bytes_[byte] == kNone) {
-      fail("{}: its tokenizer has no token for the byte 0x{:02x}", description_.source, byte);
+      fail("{}: byte {} is 0x{:02x}, for which the tokenizer of {} has no token", name,
+           piece.data() + i - text.data(), byte, description_.source);
     }
     parts.push_back({bytes_[byte], i - 1, i + 1});
   }

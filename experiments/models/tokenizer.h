@@ -40,7 +40,7 @@ class Tokenizer {
   /// Throws InvalidInput where merges and tokens do not fit each other.
   explicit Tokenizer(TokenizerDescription description);
 
-  /// Throws InvalidInput for text that is not UTF-8. `name`: whose text it is.
+  /// Throws InvalidInput for text that is not UTF-8 or has a byte without a token. `name`: whose text it is.
   std::vector<TokenId> encode(std::string_view text, std::string_view name) const;
 
   /// Throws InvalidInput for ids that are not there.
@@ -55,7 +55,9 @@ class Tokenizer {
   };
   class Expression;
 
-  void add_piece(std::string_view piece, std::vector<TokenId>& ids) const;
+  /// Of a piece of `text`, which is `name`'s.
+  void add_piece(std::string_view piece, std::vector<TokenId>& ids, std::string_view text,
+                 std::string_view name) const;
 
   TokenizerDescription description_;
   std::unordered_map<std::string, TokenId> ids_;

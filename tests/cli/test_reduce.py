@@ -275,7 +275,7 @@ def test_exact_sum_has_no_sqnr(tmp_path):
     inputs = np.arange(4 * 100, dtype=np.float16).reshape(4, 100)
     report, _ = reduce("--algorithm two_shot --codec fp16", inputs, tmp_path)
     assert report["exact"] is True
-    assert report["sqnr_db"] is None
+    assert report["sqnr_db"] == "inf"
     assert report["max_abs_error"] == report["rmse"] == 0
 
 
@@ -312,14 +312,16 @@ def test_nan_and_infinity_are_seen(tmp_path, dtype, codec):
     assert report["non_finite"] == (~np.isfinite(wide[0])).sum() == (2 if codec == dtype else 64)
     assert report["non_finite_exact"] == 2
     if codec != dtype:  # the blocks' other elements were finite
-        assert report["sqnr_db"] is report["max_abs_error"] is report["rmse"] is None
+        assert report["sqnr_db"] == "-inf" and report["max_abs_error"] is report["rmse"] is None
+        assert report["lost"] == 62
 
 
 def test_overflow_of_the_sum(tmp_path):
     inputs = np.full((2, 4096), 40_000, np.float16)
     plain, outputs = reduce("--algorithm two_shot --codec fp16", inputs, tmp_path)
     assert np.isposinf(outputs).all() and plain["non_finite"] == 4096
-    assert plain["sqnr_db"] is plain["max_abs_error"] is plain["rmse"] is None
+    assert plain["sqnr_db"] == "-inf" and plain["max_abs_error"] is plain["rmse"] is None
+    assert plain["lost"] == 4096
     clamped, outputs = reduce("--algorithm two_shot --codec qr-q8", inputs, tmp_path)
     assert np.isfinite(outputs).all() and clamped["non_finite"] == 0
     assert clamped["max_abs_error"] >= 80_000 - 65_504
@@ -391,9 +393,24 @@ def test_null_is_null_in_json_empty_in_csv_and_a_dash_in_a_table(tmp_path):
     command = (
         "reduce --algorithm two_shot --codec fp16 --ranks 2 --synthetic constant --elements 10"
     )
-    assert ok_json(command, tmp_path)["sqnr_db"] is None
-    assert ok_csv(command, tmp_path)[0]["sqnr_db"] == ""
-    assert parse_table(ok(command, tmp_path))[0]["sqnr_db"].split()[0] == "-"
+    assert ok_json(command, tmp_path)["token_sqnr_db"] is None
+    assert ok_csv(command, tmp_path)[0]["token_sqnr_db"] == ""
+    assert parse_table(ok(command, tmp_path))[0]["token_sqnr_db"].split()[0] == "-"
+
+
+def test_infinite_figures_are_told_apart(tmp_path):
+    """Without error, with what was lost, and with nothing to compare."""
+    ramp = np.arange(4 * 8 * 100, dtype=np.float16).reshape(4, 8, 100) % 64
+    tokens = ["token_sqnr_db", "token_sqnr_p1_db", "channel_sqnr_db", "channel_sqnr_p1_db"]
+    for inputs, wanted, whole in (
+        (ramp, ["inf"] * 4, "inf"),
+        (np.full_like(ramp, 40_000), ["-inf"] * 4, "-inf"),
+        (np.full_like(ramp, np.nan), [None] * 4, None),
+        (np.where(np.arange(8)[:, None] < 2, np.float16(40_000), ramp), ["inf", "-inf", "-inf", "-inf"], "-inf"),
+    ):
+        report, _ = reduce("--algorithm two_shot --codec fp16", inputs, tmp_path)
+        assert [report[name] for name in tokens] == wanted and report["sqnr_db"] == whole
+
 
 
 @pytest.mark.parametrize("name", ["with, comma.npy", 'with "quotes".npy', "ünï 数.npy", "a b.npy"])

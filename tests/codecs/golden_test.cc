@@ -88,6 +88,8 @@ TEST(GoldenFiles, CoverEveryFamily) {
                                  "mxfp4-rceil",
                                  "mxint8",
                                  "fp8-e4m3-g128",
+                                 "fp8-e4m3-g64-torch",
+                                 "fp8-e4m3-g256",
                                  "nvfp4",
                                  "nvfp4-vllm",
                                  "nvfp4-ts0.75",

@@ -1,4 +1,4 @@
-"""The codecs mxfp*, mxint8, fp8-e4m3-g128 and nvfp4 in NumPy, from reference/codecs/SPEC.md alone: the C++ reference's oracle.
+"""The codecs mxfp*, mxint8, fp8-e4m3-g<G> and nvfp4 in NumPy, from reference/codecs/SPEC.md alone: the C++ reference's oracle.
 
 Element formats are ml_dtypes' (RN, ties to even), which have NaNs or infinities where SPEC.md saturates:
 values are brought into range before they are rounded.
@@ -16,7 +16,7 @@ from wire_oracle import CHUNK, PAYLOADS, Layout, in_blocks
 F = np.float32
 E4M3 = ml_dtypes.float8_e4m3fn
 NAN_E8M0, NAN_E4M3 = 0xFF, 0x7F
-MX_BLOCK, NV_BLOCK, FP8_BLOCK = 32, 16, 128
+MX_BLOCK, NV_BLOCK = 32, 16
 
 
 class Element(NamedTuple):
@@ -61,9 +61,9 @@ def scale_exponent(largest, rule, element):
     """[blocks] float32 > 0 and finite: the exponents of the scales, -127..127."""
     exponent = floor_log2(largest)
     if rule == "rceil":
-        quotient = (largest / F(element.largest)).view(np.uint32)
-        code = (quotient >> np.uint32(23)) + ((quotient & np.uint32(0x7FFFFF)) != 0)
-        return np.minimum(code, 254).astype(np.int32) - 127
+        fraction, exponent = np.frexp(largest / F(element.largest))  # the fraction is from 0.5, or 0
+        ceiling = np.where(fraction > F(0.5), exponent, exponent - 1)
+        return np.clip(np.where(fraction == 0, -127, ceiling), -127, 127)
     if rule == "ceil":
         exponent = exponent + (np.frexp(largest)[0] != F(0.5))
     elif rule == "even":
@@ -168,13 +168,17 @@ class MXINT8(PowersOfTwo):
 @dataclass(frozen=True)
 class FP8Blocks(Blocks):
     name: str
-    bits, block, width = 8, FP8_BLOCK, 4
+    block: int
+    torch: bool  # rounded as torch does
+    bits, width = 8, 4
 
     def quantize(self, x, finite, largest):
         a = np.maximum(np.where(finite, largest, F(1)), F(1e-4))
-        scaled = np.clip(x * (F(448) / a)[:, None], F(-448), F(448))
+        factor = F(1) / a * F(448) if self.torch else F(448) / a
+        scale = a / F(448) if self.torch else a * (F(1) / F(448))
+        scaled = np.clip(x * factor[:, None], F(-448), F(448))
         codes = np.where(finite[:, None], scaled.astype(E4M3).view(np.uint8), np.uint8(0))
-        scales = np.where(finite, (a / F(448)).astype("<f4").view("<u4"), np.uint32(0x7FC00000))
+        scales = np.where(finite, scale.astype("<f4").view("<u4"), np.uint32(0x7FC00000))
         return codes, np.zeros(codes.shape, bool), scales.astype("<u4").view(np.uint8).reshape(-1, 4)
 
     def scales(self, metadata):
@@ -245,8 +249,9 @@ def find(name):
         return NVFP4(name, part[1] is not None, None if part[2] is None else F(part[2]))
     if name == "mxint8":
         return MXINT8(name)
-    if name == "fp8-e4m3-g128":
-        return FP8Blocks(name)
+    part = re.fullmatch(r"fp8-e4m3-g(64|128|256)(-torch)?", name)
+    if part:
+        return FP8Blocks(name, int(part[1]), part[2] is not None)
     part = re.fullmatch(r"(mxfp\d(?:-e\dm\d)?)(?:-(floor|ceil|even|rceil))?", name)
     assert part, name
     return MX(name, ELEMENTS[part[1]], part[2] or "floor")

@@ -16,11 +16,12 @@ NAMES = [name + rule for name in ELEMENTS for rule in ("", "-ceil", "-even", "-r
     "mxfp4-floor",
     "mxfp8-e5m2-floor",
     "mxint8",
-    "fp8-e4m3-g128",
 ]
+FP8_NAMES = [f"fp8-e4m3-g{block}{rule}" for block in (64, 128, 256) for rule in ("", "-torch")]
+NAMES += FP8_NAMES
 NV_NAMES = ["nvfp4", "nvfp4-vllm", "nvfp4-ts448", "nvfp4-vllm-ts0.3", "nvfp4-ts1e-35", "nvfp4-vllm-ts3e+35"]
 SHORT = ["mxfp8-e4m3", "mxfp6-e2m3", "mxfp6-e3m2-even", "mxfp4", "mxfp4-ceil", "mxfp4-rceil"]
-SHORT += ["mxint8", "fp8-e4m3-g128", "nvfp4", "nvfp4-vllm", "nvfp4-ts0.3"]
+SHORT += ["mxint8", *FP8_NAMES, "nvfp4", "nvfp4-vllm", "nvfp4-ts0.3"]
 
 each_dtype = pytest.mark.parametrize("dtype", PAYLOADS)
 
@@ -112,7 +113,7 @@ def test_every_length(name):
 
 
 @each_dtype
-@pytest.mark.parametrize("name", [*ELEMENTS, "mxint8", "fp8-e4m3-g128", *NV_NAMES])
+@pytest.mark.parametrize("name", [*ELEMENTS, "mxint8", *FP8_NAMES, *NV_NAMES])
 def test_any_wire_decodes(name, dtype):
     """Bytes that no encoder writes: elements that are NaN or infinite, extreme and negative scales."""
     codec = microscaling_oracle.find(name)
@@ -194,19 +195,31 @@ def test_elements_round_to_nearest_even_and_saturate(element):
 
 @pytest.mark.parametrize("element", ELEMENTS.values(), ids=list(ELEMENTS))
 def test_rceil_in_exact_arithmetic(element):
-    """The least power of two that is not below the rounded quotient, as long as fp32 has that as a normal number."""
+    """The least power of two from 2^-127 on that is not below the rounded quotient."""
     x = np.random.default_rng(6).integers(1, 0x7F800000, 300).astype(np.uint32)
-    x = np.concatenate([x, np.arange(1, 255) << 23, (np.arange(1, 255) << 23) + 0x400000]).astype(np.uint32)
-    exact = [Fraction(float(value)) / Fraction(element.largest) for value in x.view(np.float32)]
+    # Quotients at and beside 2^-127 and 2^-126, too, and all that are smaller.
+    edges = [int(np.float32(element.largest * 2.0**power).view(np.uint32)) for power in (-128, -127, -126)]
+    tiny = [edge + step for edge in edges for step in range(-4, 5)] + list(range(1, 40))
+    x = np.concatenate([x, tiny, np.arange(1, 255) << 23, (np.arange(1, 255) << 23) + 0x400000]).astype(np.uint32)
     actual = microscaling_oracle.scale_exponent(x.view(np.float32), "rceil", element)
-    compared = 0
-    for quotient, exponent in zip(exact, actual):
-        if quotient < Fraction(2) ** -120:
-            continue
-        rounded = Fraction(float(np.float32(float(quotient))))  # twice, and still right: no quotient is near a middle
-        assert Fraction(2) ** (int(exponent) - 1) < rounded <= Fraction(2) ** int(exponent)
-        compared += 1
-    assert compared > 500
+    for value, exponent in zip(x.view(np.float32), actual):
+        quotient = fp32_of(Fraction(float(value)) / Fraction(element.largest))
+        wanted = next(power for power in range(-127, 128) if quotient <= Fraction(2) ** power)
+        assert exponent == wanted, (value, quotient)
+    assert set(actual[300 : 300 + len(tiny)]) == {-127, -126, -125}
+
+
+def test_rceil_of_tiny_blocks():
+    """bf16 1.11e-38: its quotient is below 2^-127, so the scale is the smallest there is."""
+    for pattern, scale in ((0x00F2, 0), (0x04B2, 1)):
+        wire = microscaling_oracle.encode("mxfp8-e4m3-rceil", "bf16", np.full(32, pattern, np.uint16))
+        assert wire[32:].tolist() == [scale]
+
+
+def fp32_of(exact):
+    """RN of a fraction >= 0 to fp32, subnormals too, as a fraction."""
+    unit = Fraction(2) ** max(floor_log2(exact) - 23, -149)
+    return round(exact / unit) * unit
 
 
 @pytest.mark.parametrize("rule", ["floor", "ceil", "even"])
@@ -285,13 +298,42 @@ def test_nvfp4_tensor_scale_is_bounded():
 
 
 def fp32(exact):
-    """RN of a fraction of fp32's normal range, in integers."""
-    exponent = floor_log2(abs(exact)) - 23
-    return F(float(round(exact / Fraction(2) ** exponent) * Fraction(2) ** exponent))
+    return F(float(fp32_of(exact)))
 
 
 def fraction(value):
     return Fraction(float(value))
+
+
+def test_fp8_blocks_round_where_deepep_and_torch_do():
+    """Scale and factor as fractions, rounded by hand, and that they differ."""
+    others = np.zeros(2, int)
+    for a in np.random.default_rng(8).uniform(0.001, 8, 200).astype(np.float32):
+        exact = fraction(a)
+        kernel = (fp32(exact * fraction(fp32(Fraction(1, 448)))), fp32(448 / exact))
+        torch = (fp32(exact / 448), fp32(fraction(fp32(1 / exact)) * 448))
+        x = np.resize(np.float32([a, -a / 3, a / 7, a / 1000]), 64)
+        for name, (scale, factor) in (("fp8-e4m3-g64", kernel), ("fp8-e4m3-g64-torch", torch)):
+            wire = microscaling_oracle.encode(name, "fp32", x.view(np.uint32))
+            products = np.float32([fp32_signed(fraction(v) * fraction(factor)) for v in x])
+            assert wire[64:].view("<f4")[0] == scale
+            assert wire[:64].tolist() == np.minimum(products, F(448)).astype(E4M3).view(np.uint8).tolist()
+        others += [kernel[0] != torch[0], kernel[1] != torch[1]]
+    assert (others > 50).all()
+
+
+def fp32_signed(exact):
+    return -fp32(-exact) if exact < 0 else fp32(exact)
+
+
+def test_fp8_blocks_by_hand():
+    """3.0: DeepEP's kernel sends 3BDB6DB8, torch on a CPU 3BDB6DB7. Below 1e-4 the scale is that of 1e-4."""
+    x = patterns("fp16", [3.0] * 128)
+    assert microscaling_oracle.encode("fp8-e4m3-g128", "fp16", x)[128:].tolist() == [0xB8, 0x6D, 0xDB, 0x3B]
+    assert microscaling_oracle.encode("fp8-e4m3-g128-torch", "fp16", x)[128:].tolist() == [0xB7, 0x6D, 0xDB, 0x3B]
+    for name in FP8_NAMES:
+        small = [microscaling_oracle.encode(name, "fp32", patterns("fp32", [v])) for v in (0, 1e-6, 1e-4)]
+        assert len({wire[1:].tobytes() for wire in small}) == 1 and small[0][0] == 0
 
 
 def test_vllm_rounds_where_its_kernel_does():

@@ -76,6 +76,27 @@ def test_judgements_follow_the_figures(make):
     assert spikes.startswith("Spike reserving is the best")
     changed = judged_with(lambda f: (f.codec == "int5-g128") & (f.ranks == 4) & (f.algorithm == "two_shot"), "perplexity", 36.0)
     assert any(claim.startswith("5 bits cost at most") for claim in changed)
+    (eight,) = judged_with(lambda f: (f.codec == "int8-g128") & (f.ranks == 4) & (f.algorithm == "two_shot"), "ln_ratio_standard_error", 0.005)
+    assert eight == "8 bits cost below 1 %"
+
+
+def test_a_finding_is_one_by_two_standard_errors(make):
+    def judged(*values):
+        return make.below(*(make.Value(*value) for value in values))
+
+    assert judged((-0.3, 0.1)) == make.HOLDS and judged((-0.1, 0.1)) == judged((0.1, 0.1)) == make.OPEN
+    assert judged((0.3, 0.1)) == judged((-0.3, 0.1), (0.3, 0.1), (-0.1, 0.1)) == make.FAILS
+    assert judged((-0.1, float("nan"))) == make.HOLDS and judged((0.1, float("nan"))) == make.FAILS
+    apart = make.Value(1, 0.3) - make.Value(3, 0.4)
+    assert apart == (-2, 0.5)
+
+
+def test_errors_are_those_of_the_comparison(make):
+    frame = make.committed()
+    main = frame[(frame.ranks == 4) & (frame.algorithm == "two_shot") & (frame.dtype == "fp16")]
+    assert main.ln_ratio_standard_error.notna().all() and main.mean_kl_standard_error.notna().all()
+    small = main[main.ln_ratio < 0.1]
+    assert len(small) > 10 and (small.ln_ratio_standard_error < small.perplexity_standard_error / small.perplexity / 5).all()
 
 
 def test_the_figure_needs_its_columns():

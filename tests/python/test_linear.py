@@ -9,7 +9,7 @@ import pytest
 import arlab
 from arlab import models
 from arlab._arrays import numpy_dtype
-from linear_oracle import decoded, f32, int8, layer
+from linear_oracle import f32, int8, layer
 
 PAGE = Path(__file__).resolve().parents[2] / "reference/layers/SPEC.md"
 
@@ -21,6 +21,22 @@ STATIC = ["int8-tensor-static", "int8-tensor-asym-static", "fp8-tensor-static"]
 WEIGHTS = ["none", "int8", "int8-asym", "int8-tensor", "int8-tensor-asym", "fp8", "fp8-tensor", "int4-g32", "int4-g16-asym"]
 
 
+def bits(y):
+    """A NaN of a chain of floats has the bits that the processor gives it; of int8, it is the canonical one."""
+    return np.where(np.isnan(y), f32(np.nan), y).view(np.uint32)
+
+
+def compared(x, w, activations, weights):
+    given = (f32(0.02), 17 if "asym" in activations else 0) if activations in STATIC else None
+    static = {} if given is None else {"scale": float(given[0]), "zero": given[1]}
+    found = models.linear(x, w, activations=activations, weights=weights, **static)
+    expected = layer(x, w, activations, weights, given)
+    assert expected.dtype == found.dtype == f32
+    codes = activations.startswith("int8") and weights.startswith("int8")
+    assert np.array_equal(found.view(np.uint32) if codes else bits(found), bits(expected)), weights
+    return found
+
+
 @pytest.mark.parametrize("activations", ACTIVATIONS + STATIC)
 def test_layers_are_those_of_numpy(activations):
     generator = np.random.default_rng(7)
@@ -28,15 +44,45 @@ def test_layers_are_those_of_numpy(activations):
         for tokens, outputs, inputs in ((1, 1, 1), (5, 33, 48), (9, 20, 301)):
             x = (generator.standard_normal((tokens, inputs)) * generator.lognormal(size=(tokens, 1)) + 0.3).astype(f32)
             w = (generator.standard_normal((outputs, inputs)) - 0.2).astype(f32)
-            given = (f32(0.02), 17 if "asym" in activations else 0) if activations in STATIC else None
-            static = {} if given is None else {"scale": float(given[0]), "zero": given[1]}
-            found = models.linear(x, w, activations=activations, weights=weights, **static)
-            expected = layer(x, w, activations, weights, given)
-            if expected.dtype == f32:  # products of codes
-                assert np.array_equal(found, expected), weights
-            else:
-                bound = 1e-5 * np.abs(decoded(x, activations, given)).sum(1, keepdims=True)
-                assert (np.abs(found - expected) <= bound).all(), weights
+            compared(x, w, activations, weights)
+
+
+def special_rows(generator, inputs):
+    """Zeros, constants, one value among zeros, near the smallest and the largest numbers, and scales that saturate."""
+    ramp = generator.standard_normal((8, inputs)).astype(f32)
+    ramp[0], ramp[1], ramp[2], ramp[3] = 0, 0.75, -3, 0
+    ramp[3, inputs // 2] = -2
+    ramp[4] *= f32(1e-44)
+    ramp[5] *= f32(1e37)
+    ramp[6] *= f32(1e7)  # int4: beyond 65504 times 15
+    return ramp
+
+
+@pytest.mark.parametrize("activations", ACTIVATIONS + STATIC)
+def test_special_values_are_those_of_numpy(activations):
+    generator = np.random.default_rng(17)
+    for weights in WEIGHTS:
+        x, w = special_rows(generator, 70), special_rows(generator, 70)
+        compared(x[:4], w[:4], activations, weights)
+        assert compared(x, w, activations, weights).any()
+        for lost in (np.nan, np.inf, -np.inf):
+            for spoilt in (x, w):
+                y, z = x.copy(), w.copy()
+                (y if spoilt is x else z)[2, 33] = lost
+                found = compared(y, z, activations, weights)
+                whole = np.isfinite(found[[0, 1, 3]][:, [0, 1, 3]])
+                tensor = "tensor" in (activations if spoilt is x else weights) and "static" not in (activations if spoilt is x else "")
+                assert whole.all() != tensor, "a row that is not finite is seen, and only by what shares its scale"
+
+
+def test_a_chain_that_is_not_fused_is_found():
+    """The control: with a rounding of each product, bits differ."""
+    generator = np.random.default_rng(3)
+    x, w = generator.standard_normal((9, 301)).astype(f32), generator.standard_normal((20, 301)).astype(f32)
+    twice = np.zeros((9, 20), f32)
+    for i in range(301):
+        twice += x[:, i : i + 1] * w[:, i]
+    assert (twice != models.linear(x, w)).mean() > 0.5
 
 
 @pytest.mark.parametrize("algorithm, codec, dtype", [("reduce_scatter", "qr-q4", "fp16"), ("two_shot", "int4-g32", "bf16")])

@@ -92,6 +92,18 @@ def test_the_figures_are_those_that_numpy_finds():
     assert result.rmse == pytest.approx(np.sqrt(error2.mean()), rel=1e-12)
 
 
+def test_infinite_figures_are_told_apart():
+    ramp = np.arange(4 * 8 * 100, dtype=np.float16).reshape(4, 8, 100) % 64
+    names = ("sqnr_db", "token_sqnr_db", "token_sqnr_p1_db", "channel_sqnr_db", "channel_sqnr_p1_db")
+    for inputs, wanted, lost in (
+        (ramp, np.inf, 0),
+        (np.full_like(ramp, 40_000), -np.inf, 800),
+        (np.full_like(ramp, np.nan), None, 0),
+    ):
+        result = arlab.all_reduce(inputs)
+        assert [getattr(result, name) for name in names] == [wanted] * 5 and result.lost == lost
+
+
 def test_tokens_need_an_axis():
     result = arlab.all_reduce(values((2, 640)), codec="qr-q4")
     assert result.token_sqnr_db is None and result.channel_sqnr_db is None and result.sqnr_db > 10

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 if (_DATA := Path(__file__).parent / "data").is_dir():
     _arlab.set_data_folder(str(_DATA))
 
-__all__ = ["Figures", "Names", "command", "first_line", "frame", "pandas", "rows_of"]
+__all__ = ["Figures", "Names", "command", "first_line", "frame", "pandas", "parsed", "rows_of"]
 
 
 def command(
@@ -41,7 +41,18 @@ def command(
         if "\0" in argument:
             raise ArgumentError(f"{argument!r} has a character NUL, which no argument can have")
     text, verdict, drawing = _arlab.command([*arguments, "--format", "json"], progress)
-    return (json.loads(text) if text else {}), verdict, drawing and json.loads(drawing)
+    return (parsed(text) if text else {}), verdict, drawing and parsed(drawing)
+
+
+def parsed(text: str) -> Any:
+    """JSON of the program; an SQNR that it writes as "inf" or "-inf" is a float."""
+    return json.loads(text, object_hook=_with_infinities)
+
+
+def _with_infinities(figures: dict[str, Any]) -> dict[str, Any]:
+    return {
+        name: float(value) if name.endswith("_db") and value in ("inf", "-inf") else value for name, value in figures.items()
+    }
 
 
 def pandas() -> Any:

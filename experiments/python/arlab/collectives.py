@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any, Sequence
 
 from arlab import _arlab
 from arlab._arlab import ArgumentError
 from arlab._arrays import as_given, tensors_of_ranks
-from arlab._tables import Figures
+from arlab._tables import Figures, parsed
 from arlab.schedules import Schedule
 
 __all__ = ["Reduction", "all_gather", "all_reduce", "all_to_all", "broadcast", "reduce_scatter"]
@@ -18,8 +17,8 @@ class Reduction(Figures):
     """What a collective gave. Figures in dB and in units of the values, against the exact (float64) result.
 
     outputs                   the output of every rank, stacked: [ranks, ...], of the inputs' kind and dtype
-    sqnr_db                   10 log10(signal / error) of the whole tensor; None without error, or with a result that is not
-                              finite
+    sqnr_db                   10 log10(signal / error) of the whole tensor; inf without error, -inf where finite values became
+                              NaN or infinite (`lost` of them); None where there is nothing to compare. So are those below
     token_sqnr_db             the median over tokens (rows of the last axis), and token_sqnr_p1_db, that 1 % of the tokens are
                               below: what counts for models. None for tensors of one axis
     channel_sqnr_db           likewise over channels (columns of the last axis), channel_sqnr_p1_db
@@ -86,7 +85,7 @@ def _run(
         count=count,
     )
     like = tensors[0] if isinstance(tensors, Sequence) else tensors
-    return Reduction(json.loads(figures), as_given(data, first.dtype, (len(ranks), *first.shape), like))
+    return Reduction(parsed(figures), as_given(data, first.dtype, (len(ranks), *first.shape), like))
 
 
 def all_reduce(

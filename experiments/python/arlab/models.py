@@ -53,8 +53,11 @@ class _Rows(Figures):
 class Perplexity(_Rows):
     """How well a model predicts a text with compressed all-reduces. `table` has a row for each run.
 
-    perplexity                 e to the mean loss of all tokens but each chunk's first; perplexity_standard_error
+    perplexity                 e to the mean loss of all tokens but each chunk's first; perplexity_standard_error, as all errors
+                               here by blocks of 64 tokens
     baseline_perplexity        of the model in fp32, neither split nor quantized
+    perplexity_ratio           of the two, and ln_ratio, its logarithm: the same tokens are in both, so their
+                               ..._standard_error are far smaller. For comparing runs
     mean_kl, p99_kl            KL divergence (nats) of the next token's probabilities from the uncompressed model's: the mean,
                                with mean_kl_standard_error, and what 1 % of the tokens are above
     top1_agreement_percent     of tokens after which the same next token is the likeliest
@@ -67,7 +70,7 @@ class Perplexity(_Rows):
     ROWS = "runs"
     SHOWN = (
         "model", "text", "context", "tokens", "ranks", "algorithm", "codec", "dtype", "weights", "activations", "perplexity",
-        "perplexity_standard_error", "baseline_perplexity", "mean_kl", "p99_kl", "top1_agreement_percent", "token_sqnr_db", "wire_bits_per_element",
+        "perplexity_standard_error", "baseline_perplexity", "perplexity_ratio", "perplexity_ratio_standard_error", "mean_kl", "p99_kl", "top1_agreement_percent", "token_sqnr_db", "wire_bits_per_element",
     )  # fmt: skip
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Callable, Iterable, Sequence
 
 from arlab._arlab import study_run, sweep_run
 from arlab._files import temporary_folder, unguarded
-from arlab._tables import Figures, Names, command, frame, pandas, rows_of
+from arlab._tables import Figures, Names, command, frame, pandas, parsed, rows_of
 from arlab.schedules import Schedule
 
 if TYPE_CHECKING:
@@ -252,7 +252,7 @@ def sweep(
     given = {name: _texts(value) if isinstance(value, (list, tuple)) else value for name, value in options.items()}
     given["bytes"] = _texts([bytes] if isinstance(bytes, str) else bytes)
     asked = {name: value for name, value in given.items() if value is not None}
-    return Sweep(json.loads(_shared(lambda: sweep_run(json.dumps(asked), progress), client, workers, progress)))
+    return Sweep(parsed(_shared(lambda: sweep_run(json.dumps(asked), progress), client, workers, progress)))
 
 
 def _texts(values: Iterable[Any]) -> list[str]:
@@ -405,7 +405,7 @@ def study(
     """
     if client is not None or workers is not None:
         text = _shared(lambda: study_run(str(file), str(out), resume, progress), client, workers, progress)
-        return Study({"folder": str(out), **json.loads(text)})
+        return Study({"folder": str(out), **parsed(text)})
     report = command(["study", str(file)], {"out": out, "resume": resume, "no_plots": True}, progress)[0]
     return Study({"folder": str(out), **report})
 

@@ -15,11 +15,12 @@ from __future__ import annotations
 import argparse
 import csv
 import io
+import math
 import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 HERE = Path(__file__).resolve().parent
 REPOSITORY = HERE.parents[2]
@@ -123,6 +124,29 @@ def committed(name: str = "results") -> pd.DataFrame:
     return frame
 
 
+class Value(NamedTuple):
+    """With its standard error; NaN where there is none, and then judged as it is."""
+
+    value: float
+    error: float = 0.0
+
+    def __sub__(self, other: Value) -> Value:
+        """What the two share (they are of the same tokens) is not taken out of the error, which is an upper bound."""
+        return Value(self.value - other.value, math.hypot(self.error, other.error))
+
+
+HOLDS, FAILS, OPEN = "*holds*", "*does not hold*", "*within the error*"
+SURE = 2  # standard errors
+
+
+def below(*differences: Value) -> str:
+    """Whether all are below 0: yes where they are by two standard errors, no where one is above by as many."""
+    margins = [(each.value, 0.0 if math.isnan(each.error) else SURE * each.error) for each in differences]
+    if all(value + margin < 0 for value, margin in margins):
+        return HOLDS
+    return FAILS if any(value - margin >= 0 for value, margin in margins) else OPEN
+
+
 class Results:
     def __init__(self, frame: pd.DataFrame):
         self.frame = frame
@@ -142,6 +166,15 @@ class Results:
     def perplexity(self, codec: str, **where: Any) -> float:
         return float(self(codec, **where).perplexity)
 
+    def ln(self, codec: str) -> Value:
+        """ln(perplexity / uncompressed), two_shot on 4 ranks, fp16."""
+        row = self(codec)
+        return Value(math.log(row.perplexity / row.baseline_perplexity), row.ln_ratio_standard_error)
+
+    def divergence(self, codec: str, **where: Any) -> Value:
+        row = self(codec, **where)
+        return Value(row.mean_kl, row.mean_kl_standard_error)
+
 
 def shown(value: float) -> str:
     """Three or four digits; large ones as powers of ten."""
@@ -158,32 +191,46 @@ WIDTHS = (4, 3, 2)
 CODECS = tuple(COMMON.split(","))
 
 
-def findings(r: Results) -> Iterator[tuple[str, str, bool, str]]:
+def percent(value: Value) -> str:
+    """Of a logarithm: `+1.6 ± 0.4 %`."""
+    more = math.exp(value.value)
+    return f"{round(100 * (more - 1), 1) + 0.0:+.1f} ± {100 * more * value.error:.1f} %"
+
+
+def log_text(value: Value) -> str:
+    return f"{value.value:+.2f} ± {value.error:.2f}"
+
+
+def said(holds: bool) -> str:
+    return HOLDS if holds else FAILS
+
+
+def findings(r: Results) -> Iterator[tuple[str, str, str, str]]:
     """(claim, where it is from, whether it holds here, figures)."""
     plain = r.perplexity("fp16")
     paper = "Flash Communication V2"
 
     wide = {bits: r.perplexity(f"int{bits}-g128") for bits in BITS}
-    rise = {bits: 100 * (value / plain - 1) for bits, value in wide.items()}
+    ln = {bits: r.ln(f"int{bits}-g128") for bits in BITS}
     figures = ", ".join(f"int{bits} {shown(value)}" for bits, value in wide.items())
-    steps = list(wide.values())
+    steps = list(ln.values())
     yield (
         "Rounding to nearest, groups of 128: every bit less costs perplexity", f"{paper}, table 1",
-        all(a < b for a, b in zip(steps, steps[1:])), f"fp16 {shown(plain)}; {figures}",
+        below(*(a - b for a, b in zip(steps, steps[1:]))), f"fp16 {shown(plain)}; {figures}",
     )  # fmt: skip
     yield (
-        "8 bits cost below 1 %", f"{paper}, table 1", rise[8] < 1, f"{rise[8]:+.1f} %",
+        "8 bits cost below 1 %", f"{paper}, table 1", below(ln[8] - Value(math.log(1.01))), percent(ln[8]),
     )  # fmt: skip
     yield (
-        "5 bits cost at most 3 % more than 8 (2.0 % for Llama 3 8B)", f"{paper}, table 1", wide[5] / wide[8] <= 1.03,
-        f"{100 * (wide[5] / wide[8] - 1):+.0f} %",
+        "5 bits cost at most 3 % more than 8 (2.0 % for Llama 3 8B)", f"{paper}, table 1",
+        below(ln[5] - ln[8] - Value(math.log(1.03))), percent(ln[5] - ln[8]),
     )  # fmt: skip
-    yield ("2 bits are of no use (perplexity more than ten times)", f"{paper}, table 1", wide[2] > 10 * plain, shown(wide[2]))
+    yield ("2 bits are of no use (perplexity more than ten times)", f"{paper}, table 1", below(Value(math.log(10)) - ln[2]), shown(wide[2]))
 
     fine = {bits: r.perplexity(f"int{bits}-g32") for bits in BITS}
     yield (
         "Groups of 32 are better than groups of 128 at the same width", f"{paper}, tables 1 and 3",
-        all(r.kl(f"int{bits}-g32") < r.kl(f"int{bits}-g128") for bits in BITS),
+        below(*(r.divergence(f"int{bits}-g32") - r.divergence(f"int{bits}-g128") for bits in BITS)),
         ", ".join(f"int{bits} {shown(wide[bits])} to {shown(fine[bits])}" for bits in (5, 4, 3)),
     )  # fmt: skip
 
@@ -193,58 +240,65 @@ def findings(r: Results) -> Iterator[tuple[str, str, bool, str]]:
     table = {bits: {name: r.perplexity(form.format(bits)) for name, form in methods.items()} for bits in WIDTHS}
     yield (
         "Spike reserving is the best of four methods at 4, 3 and 2 bits", f"{paper}, table 3",
-        all(min(table[bits], key=lambda name: table[bits][name]) == "spike reserving" for bits in WIDTHS),
+        below(*(r.ln(methods["spike reserving"].format(bits)) - r.ln(form.format(bits)) for bits in WIDTHS
+                for name, form in methods.items() if name != "spike reserving")),
         "; ".join(f"{bits} bits: {shown(table[bits]['spike reserving'])}, not {shown(table[bits]['rounding to nearest'])}" for bits in WIDTHS),
     )  # fmt: skip
     yield (
-        "LogFMT is the worst of them at 2 bits", f"{paper}, table 3", max(table[2], key=lambda name: table[2][name]) == "LogFMT",
-        ", ".join(f"{name} {shown(value)}" for name, value in table[2].items()),
+        "LogFMT is the worst of them at 2 bits", f"{paper}, table 3",
+        below(*(r.ln(form.format(2)) - r.ln("logfmt2-g32") for name, form in methods.items() if name != "LogFMT")),
+        ", ".join(f"{name} {shown(value)}" for name, value in table[2].items())
+        + f"; ln of rounding to nearest over LogFMT {log_text(r.ln('int2-g32') - r.ln('logfmt2-g32'))}",
     )  # fmt: skip
     yield (
         "Hadamard transforms make 2 bits worse than rounding to nearest", f"{paper}, table 3 (all four models)",
-        table[2]["Hadamard"] > table[2]["rounding to nearest"],
+        below(r.ln("int2-g32") - r.ln("had-int2-g32")),
         f"{shown(table[2]['Hadamard'])}, not {shown(table[2]['rounding to nearest'])}",
     )  # fmt: skip
 
     runs = {(codec, ranks): r.by_algorithm(codec, ranks) for codec in CODECS for ranks in (2, 4, 8)}
+
+    def divergence(codec: str, ranks: int, algorithm: str) -> Value:
+        return r.divergence(codec, ranks=ranks, algorithm=algorithm)
+
     yield (
         "A ring accumulates the error of every hop: worse than two_shot with 4 and 8 ranks", "QuickReduce",
-        all(runs[codec, ranks]["ring"] > runs[codec, ranks]["two_shot"] for codec in CODECS for ranks in (4, 8)),
+        below(*(divergence(codec, ranks, "two_shot") - divergence(codec, ranks, "ring") for codec in CODECS for ranks in (4, 8))),
         "KL on 8 ranks: " + ", ".join(f"{codec} {shown(runs[codec, 8]['ring'])}, not {shown(runs[codec, 8]['two_shot'])}" for codec in CODECS),
     )  # fmt: skip
     yield (
         "... and more so with more ranks", "QuickReduce",
-        all(runs[c, 8]["ring"] / runs[c, 8]["two_shot"] > runs[c, 4]["ring"] / runs[c, 4]["two_shot"] for c in CODECS),
+        said(all(runs[c, 8]["ring"] / runs[c, 8]["two_shot"] > runs[c, 4]["ring"] / runs[c, 4]["two_shot"] for c in CODECS)),
         "KL of the ring over that of two_shot, 4 and 8 ranks: "
         + ", ".join(f"{c} {runs[c, 4]['ring'] / runs[c, 4]['two_shot']:.2f}, {runs[c, 8]['ring'] / runs[c, 8]['two_shot']:.2f}" for c in CODECS),
     )  # fmt: skip
     yield (
         "Encoding once (one_shot) is better than twice (two_shot)", "ours",
-        all(run["one_shot"] < run["two_shot"] for run in runs.values() if "one_shot" in run),
+        below(*(divergence(*at, "one_shot") - divergence(*at, "two_shot") for at, run in runs.items() if "one_shot" in run)),
         "KL on 4 ranks: " + ", ".join(f"{c} {shown(runs[c, 4]['one_shot'])}, not {shown(runs[c, 4]['two_shot'])}" for c in CODECS),
     )  # fmt: skip
     yield (
         "Encoding three times (hierarchical) is worse than twice", "ours",
-        all(run["hierarchical"] > run["two_shot"] for run in runs.values() if "hierarchical" in run),
+        below(*(divergence(*at, "two_shot") - divergence(*at, "hierarchical") for at, run in runs.items() if "hierarchical" in run)),
         "KL on 4 ranks: " + ", ".join(f"{c} {shown(runs[c, 4]['hierarchical'])}, not {shown(runs[c, 4]['two_shot'])}" for c in CODECS),
     )  # fmt: skip
 
     both = [(r.kl(codec), r.kl(codec, dtype="bf16")) for codec in ("qr-q8", "qr-q4", "int4-g32", "nvfp4")]
     yield (
         "With codecs of 4 bits it makes no difference of more than 15 % whether payloads are fp16 or bf16", "ours",
-        all(abs(b / a - 1) < 0.15 for a, b in both[1:]),
+        said(all(abs(b / a - 1) < 0.15 for a, b in both[1:])),
         f"KL: qr-q4 {shown(both[1][0])} and {shown(both[1][1])}, int4-g32 {shown(both[2][0])} and {shown(both[2][1])}; "
         f"qr-q8 {shown(both[0][0])} and {shown(both[0][1])}; uncompressed {shown(r.kl('fp16'))} and {shown(r.kl('bf16', dtype='bf16'))}",
     )  # fmt: skip
 
     residuals, correlation = relation(r.frame)
     yield (
-        "SQNR predicts KL: rank correlation over all runs below -0.9", "ours", correlation < -0.9, f"{correlation:.3f}"
+        "SQNR predicts KL: rank correlation over all runs below -0.9", "ours", said(correlation < -0.9), f"{correlation:.3f}"
     )  # fmt: skip
     worst = residuals[residuals.abs() > 1]
     told = ", ".join(f"{codec} {factor_text(factor)}" for codec, factor in worst.sort_values(key=abs, ascending=False).items())
     yield (
-        "No codec is off that relation by more than a factor of 2", "ours", worst.empty, told or "none is",
+        "No codec is off that relation by more than a factor of 2", "ours", said(worst.empty), told or "none is",
     )  # fmt: skip
 
 
@@ -266,16 +320,19 @@ def factor_text(log2: float) -> str:
 
 def findings_table(r: Results) -> str:
     lines = ["| finding | from | here | figures |", "| --- | --- | --- | --- |"]
-    for claim, source, holds, figures in findings(r):
-        lines.append(f"| {claim} | {source} | {'*holds*' if holds else '*does not hold*'} | {figures} |")
+    for claim, source, verdict, figures in findings(r):
+        lines.append(f"| {claim} | {source} | {verdict} | {figures} |")
     return "\n".join(lines)
 
 
 def codecs_table(r: Results) -> str:
-    lines = ["| codec | wire bits | perplexity | mean KL | p99 KL | top-1 | SQNR |", "| --- " + "| ---: " * 6 + "|"]
+    heads = "| codec | wire bits | perplexity | over uncompressed | mean KL | p99 KL | top-1 | SQNR |"
+    lines = [heads, "| --- " + "| ---: " * 7 + "|"]
     f = r.frame
     for row in f[(f.ranks == 4) & (f.algorithm == "two_shot") & (f.dtype == "fp16")].sort_values("mean_kl").itertuples():
-        perplexity = f"{shown(row.perplexity)} ± {shown(row.perplexity_standard_error)}"
+        change = r.ln(row.codec)
+        over = percent(change) if change.value < math.log(10) else f"{shown(math.exp(change.value))} times"
+        perplexity = f"{shown(row.perplexity)} ± {shown(row.perplexity_standard_error)} | {over}"
         figures = f"{shown(row.mean_kl)} | {shown(row.p99_kl)} | {row.top1_agreement_percent:.1f} % | {row.token_sqnr_db:.1f} dB"
         lines.append(f"| `{row.codec}` | {row.wire_bits_per_element:.4g} | {perplexity} | {figures} |")
     return "\n".join(lines)

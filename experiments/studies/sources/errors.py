@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
+import re
+import sys
 from functools import partial
 from typing import Any
 
@@ -9,7 +12,7 @@ import numpy as np
 import pandas as pd
 from arlab.figures import style
 from common import (
-    ACTIVATIONS, EXACT, ROOT, Plan, Report, Study, Tables, cases, count, made, markdown, ordered, published_table, spearman, tensors,
+    ACTIVATIONS, EXACT, ROOT, Found, Plan, Report, Study, Tables, cases, count, made, markdown, ordered, published_table, spearman, tensors,
 )  # fmt: skip
 from matplotlib.figure import Figure
 
@@ -144,12 +147,29 @@ def draw_order(found: pd.DataFrame) -> Figure:
     return figure
 
 
+def on_a_small_model(number: int) -> Found:
+    """The findings of a table of the paper, as the study of SmolLM2 judges them."""
+    study = ROOT / "experiments/studies/model_quality/make.py"
+    spec = importlib.util.spec_from_file_location("make_model_quality", study)
+    assert spec and spec.loader
+    quality = importlib.util.module_from_spec(spec)
+    before = list(sys.path)
+    spec.loader.exec_module(quality)
+    sys.path[:] = before
+    found = quality.findings(quality.Results(quality.committed()))
+    judged = {claim: verdict for claim, source, verdict, _ in found if re.search(rf"\btables? (\d and )?{number}\b", source)}
+    others = [f"{claim} ({verdict.strip('*')})" for claim, verdict in judged.items() if verdict != quality.HOLDS]
+    text = "{} findings hold" + ("; others: " + "; ".join(others) if others else "")
+    return cases([verdict == quality.HOLDS for verdict in judged.values()], text)
+
+
 def report_order(tables: Tables, plan: Plan) -> Report:
     found, claims = correlations(tables["order"]), {}
     for number, each in found.groupby("table"):
         rank = each["rank correlation"]
-        text = f"rank correlation {rank.median():.2f} (least {rank.min():.2f}; {each['codecs'].iloc[0]} codecs, {len(each)} models)"
+        text = f"rank correlation {rank.median():.2f} (median of {len(each)} models, least {rank.min():.2f}; {each['codecs'].iloc[0]} codecs)"
         claims[f"table_{number}"] = ordered(rank.median(), text)
+    claims |= {f"table_{number}_model": on_a_small_model(number) for number in (1, 3)}
     missing = sorted(tables["order"].loc[tables["order"]["our_sqnr_db"].isna(), "codec"].unique())
     return Report(claims, {"order": partial(draw_order, found)}, {"found": markdown(found), "missing": ", ".join(missing) or "none"})
 

@@ -95,10 +95,16 @@ def page(name: str, folder: Path, out: Path, pictures: bool) -> pd.DataFrame:
 def summary(claims: dict[str, pd.DataFrame], out: Path) -> None:
     """Writes the page with a row per claim."""
     table = pd.concat([each.assign(study=f"[{name}]({name}/README.md)") for name, each in claims.items()])
-    verdicts = table["verdict"].str.strip("*").value_counts()
-    counts = "{} agree, {} partly, {} do not, {} not yet".format(*(verdicts.get(each, 0) for each in ("agrees", "partly", "not", LATER)))
+    seen = table["ours is"].str.contains("which saw")
+    words = {"claims": markdown(table), "number": len(table), "command": COMMAND, "number_seen": int(seen.sum())}
     template = (HERE / "page.md.in").read_text(encoding="utf-8")
-    write(out / "README.md", MADE + template.format(claims=markdown(table), number=len(table), counts=counts, command=COMMAND))
+    write(out / "README.md", MADE + template.format(**words, counts=counts_of(table[~seen]), counts_seen=counts_of(table[seen])))
+
+
+def counts_of(claims: pd.DataFrame) -> str:
+    verdicts = claims["verdict"].str.strip("*").value_counts()
+    words = {"agrees": "agree", "partly": "partly", "not": "do not", LATER: LATER}
+    return ", ".join(f"{verdicts[each]} {said}" for each, said in words.items() if each in verdicts)
 
 
 def differences(out: Path, names: list[str]) -> list[str]:

@@ -9,7 +9,8 @@
 
 namespace arlab {
 
-using ScaledFormats = std::tuple<MxInt8, Fp8Blocks, NvFp4Blocks>;
+using ScaledFormats =
+    std::tuple<MxInt8, Fp8Blocks<64>, Fp8Blocks<128>, Fp8Blocks<256>, NvFp4Blocks>;
 
 /// Calls f.operator()<Format>() for each.
 template <class F>

@@ -1,5 +1,5 @@
-// fp8-e4m3-g128: e4m3fn with an fp32 scale per 128 elements, as DeepEP dispatches and vLLM
-// quantizes blocks. SPEC.md, "Scaled FP8 blocks (fp8-e4m3-g128)".
+// fp8-e4m3-g<G>[-torch]: e4m3fn with an fp32 scale per G elements, rounded as DeepEP's kernels do,
+// or as torch does. SPEC.md, "Scaled FP8 blocks (fp8-e4m3-g)".
 #pragma once
 
 #include "reference/codecs/scaled_format.h"
@@ -7,9 +7,12 @@
 
 namespace arlab {
 
+template <std::size_t kElements>
 struct Fp8Blocks {
-  static constexpr std::size_t kBlock = 128;
+  static constexpr std::size_t kBlock = kElements;
   using Scale = float;
+
+  bool torch = false;
 
   constexpr unsigned bits() const { return 8; }
   // A value of its own: nvcc has no addresses of constants in device code.
@@ -17,7 +20,8 @@ struct Fp8Blocks {
 
   constexpr ScaledBlock<Scale> scale_of(float largest) const {
     const float bounded = largest > 1e-4f ? largest : 1e-4f;
-    return {bounded / 448.0f, 448.0f / bounded};
+    if (torch) return {bounded / 448.0f, 1.0f / bounded * 448.0f};
+    return {bounded * (1.0f / 448.0f), 448.0f / bounded};
   }
   constexpr Scale nan_scale() const { return std::bit_cast<float>(0x7FC00000u); }
 
@@ -32,16 +36,27 @@ struct Fp8Blocks {
   }
 
   static CodecInfo info(const std::string& name) {
+    const bool as_torch = parse(name)->torch;
     return {.name = name,
-            .summary = "e4m3 elements, fp32 scale per 128",
-            .source = "DeepEP, vLLM",
+            .summary = fmt::format("e4m3 elements, fp32 scale per {}{}", kElements,
+                                   as_torch ? ", rounded as in torch" : ""),
+            .source = as_torch ? "DeepGEMM, torch" : "DeepEP",
             .dtypes = {},
             .cost = {.encode_ops_per_element = 7, .decode_ops_per_element = 5}};
   }
-  static std::vector<std::string> listed() { return {"fp8-e4m3-g128"}; }
-  static std::optional<Fp8Blocks> parse(std::string_view name) {
-    return name == "fp8-e4m3-g128" ? std::optional(Fp8Blocks()) : std::nullopt;
+  static std::string pattern() { return own_name() + "[-torch]"; }
+  static std::vector<std::string> listed() {
+    if (kElements != 128) return {};
+    return {own_name()};
   }
+  static std::optional<Fp8Blocks> parse(std::string_view name) {
+    if (name == own_name()) return Fp8Blocks{};
+    if (name == own_name() + "-torch") return Fp8Blocks{.torch = true};
+    return std::nullopt;
+  }
+
+ private:
+  static std::string own_name() { return fmt::format("fp8-e4m3-g{}", kElements); }
 };
 
 }  // namespace arlab

@@ -77,10 +77,13 @@ struct Mx {
   constexpr float largest_element() const {
     return minifloat_to_float(element, element.max_finite());
   }
-  /// The exponent field of q >= 0, and one more where any bit of the mantissa is set: the least
-  /// power of two that is not below q, if q is normal.
+  /// The least power of two that is not below q >= 0 and that E8M0 has: the exponent field of q, and
+  /// one more where any bit of the mantissa is set. Of subnormals that is the smallest normal number,
+  /// but up to 2^-127 there is the scale below it.
   static constexpr Scale exponent_above(float q) {
-    const std::uint32_t code = (std::bit_cast<std::uint32_t>(q) + 0x7FFFFFu) >> 23;
+    const std::uint32_t bits = std::bit_cast<std::uint32_t>(q);
+    if (bits <= 0x00400000u) return 0;
+    const std::uint32_t code = (bits + 0x7FFFFFu) >> 23;
     return static_cast<Scale>(code < 254 ? code : 254);
   }
   constexpr int shared_exponent(float largest) const {

@@ -65,7 +65,8 @@ struct Microscaling {
                                      Scales& scales) {
     constexpr std::int32_t kHalf = 1 << (23 - Format::kMantissa - 1);
     // What carries into the exponent of a magnitude that is to count as the next power of two.
-    // Subnormal magnitudes are so small that they get the smallest exponent by every rule.
+    // Subnormal magnitudes are so small that they get the smallest exponent by every rule; a quotient
+    // does up to 2^-127, which is the smallest scale.
     static_assert(Format::kEmax >= 2);
     const std::int32_t carry = rule == ExponentRule::floor  ? 0
                                : rule == ExponentRule::even ? kHalf
@@ -80,8 +81,10 @@ struct Microscaling {
       const Int32Vector rounded =
           divides ? hn::BitCast(I32(), hn::Div(x, hn::Set(F32(), Format::kLargest))) : bits;
       const Int32Vector field = hn::ShiftRight<23>(hn::Add(rounded, hn::Set(I32(), carry)));
-      const Int32Vector code = hn::Min(
+      const Int32Vector above = hn::Min(
           hn::Max(hn::Sub(field, hn::Set(I32(), emax)), hn::Zero(I32())), hn::Set(I32(), 254));
+      const Int32Vector code =
+          hn::IfThenZeroElse(hn::Lt(rounded, hn::Set(I32(), 0x00400001)), above);
       const auto is_zero = hn::Eq(bits, hn::Zero(I32()));
       const auto is_finite = hn::Lt(bits, hn::Set(I32(), 0x7F800000));
       const auto is_coded = hn::AndNot(is_zero, is_finite);

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
@@ -13,6 +14,7 @@ from arlab.figures.style import GREY, INK
 from arlab.figures.tables import InputError, read_report
 
 EXCLUDED = "#C8C8C8"
+INFINITE = [np.inf, -np.inf, "inf", "-inf"]  # which have no place on an axis; JSON has them as text
 METHOD = ["algorithm", "codec", "implementation"]
 
 
@@ -34,7 +36,7 @@ def selection(data: dict[str, Any]) -> Figure:
     `data` is the JSON object of `arlab select` with `candidates`. The front is a line, what is on it has a name; the
     budget is a line, what it excludes is grey, what it leaves as the fastest has a ring.
     """
-    every = pd.DataFrame(data["candidates"])
+    every = pd.DataFrame(data["candidates"]).replace(INFINITE, np.nan)
     metric = data.get("metric") or "sqnr_db"
     measured = bool(every[metric].notna().any())
     quality = metric if measured else "wire_bits_per_element"
@@ -68,7 +70,7 @@ def selection(data: dict[str, Any]) -> Figure:
     for (name, kind, inside), dots in shown.groupby(["algorithm", "implementation", fits], sort=False):
         look = look_of(name, kind, algorithms) | ({} if inside else {"color": EXCLUDED})
         axes.plot(dots["latency_us"], dots[quality], linestyle="", zorder=4 if inside else 2, **look)
-    front = pd.DataFrame(data["pareto"]).dropna(subset=[quality])
+    front = pd.DataFrame(data["pareto"]).replace(INFINITE, np.nan).dropna(subset=[quality])
     axes.plot(best["latency_us"], best[quality], linestyle="", markersize=15, zorder=5, **ring)
     if least is not None:
         axes.axhline(least, color=GREY, linewidth=1, linestyle="--")

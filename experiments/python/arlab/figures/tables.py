@@ -124,7 +124,7 @@ def read_results(path: Path, metric: str = "token") -> pd.DataFrame:
     table["wire_bits_per_element"] = numbers_of(path, table, "wire_bits_per_element", positive, "above 0")
     table[LATENCY] = numbers_of(path, table, LATENCY, positive, "above 0")
     table["sqnr_db"] = numbers_of(path, table, "sqnr_db", lambda v: v == v, "")
-    table[TOKENS] = numbers_of(path, table, TOKENS, lambda v: v == v, "")
+    table[TOKENS] = numbers_of(path, table, TOKENS, lambda v: v == v, "").replace(-np.inf, np.nan)
     frame = as_results(table)
     by_token = metric == "token" and bool(frame[TOKENS].notna().any())
     if by_token:

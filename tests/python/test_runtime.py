@@ -554,7 +554,7 @@ def test_gather_errors():
     def unreadable(mine):
         raise OSError("no \udcff route\n")
 
-    with pytest.raises(arlab.Error, match=r"gather failed: 'no \\udcff route\\n'"):
+    with pytest.raises(arlab.Error, match=r"gather failed: 'no \\udcff route\\x0a'"):
         arlab.Communicator.from_gather(unreadable, 0, 2, 0)
     with pytest.raises(arlab.Error, match=r"^rank 1: 'no\\xff'$"):
         arlab.Communicator.from_gather(lambda mine: [mine, b"no\xff" + mine[3:]], 0, 2, 0)

@@ -6,7 +6,8 @@
 #include <sstream>
 #include <system_error>
 
-#include "sim/topology/toml_section.h"
+#include "reference/error.h"
+#include "reference/tensors/file.h"
 
 namespace arlab {
 namespace {

@@ -237,7 +237,7 @@ struct NewCommand {
            text.compare(at, include.size(), include) < 0) {
       at = text.find('\n', at) + 1;
     }
-    const std::size_t list = text.find("using ScaledFormats = std::tuple<");
+    const std::size_t list = text.find("using ScaledFormats =");
     if (at == std::string::npos || list == std::string::npos) {
       fail("{}/{}: there is no list ScaledFormats", tree, kFormats);
     }

@@ -157,6 +157,24 @@ void InputFile::skip(std::size_t bytes) {
   remaining_ -= bytes;
 }
 
+std::string printable(std::string text) {
+  std::replace_if(
+      text.begin(), text.end(),
+      [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; }, ' ');
+  return text;
+}
+
+std::string read_text_file(const fs::path& path, const char* what) {
+  try {
+    return InputFile(path).read_rest();
+  } catch (const InvalidInput& error) {
+    std::string_view why = error.what();
+    const std::string first_words = "cannot read " + path.string() + ": ";
+    if (why.starts_with(first_words)) why.remove_prefix(first_words.size());
+    fail("{} '{}' cannot be read: {}", what, printable(path.string()), why);
+  }
+}
+
 bool lock_temporary(int descriptor) {
   // Not every file system has locks; there nothing is taken for left behind.
   if (::flock(descriptor, LOCK_EX | LOCK_NB) != 0) return errno != EWOULDBLOCK;

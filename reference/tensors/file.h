@@ -46,6 +46,13 @@ class InputFile {
   std::size_t remaining_ = 0;
 };
 
+/// Text of a file as it may stand in a one-line message.
+std::string printable(std::string text);
+
+/// The whole of a regular file. Throws InvalidInput when it cannot be read; `what` says what it
+/// should be.
+std::string read_text_file(const std::filesystem::path& path, const char* what);
+
 /// Whether what was written is on the disk, or in the system's memory, when write_file returns.
 enum class Durable { no, yes };
 

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "reference/tensors/file.h"
-
 namespace arlab {
 
 std::string_view type_name(const toml::node& node) {
@@ -31,13 +29,6 @@ std::string join(const std::vector<std::string>& names) {
     if (!text.empty()) text += ", ";
     text += name;
   }
-  return text;
-}
-
-std::string printable(std::string text) {
-  std::replace_if(
-      text.begin(), text.end(),
-      [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; }, ' ');
   return text;
 }
 
@@ -93,17 +84,6 @@ toml::table parse_toml(std::string_view text, std::string_view origin) {
   } catch (const toml::parse_error& error) {
     fail("{}: line {}, column {}: {}", origin, error.source().begin.line,
          error.source().begin.column, printable(std::string(error.description())));
-  }
-}
-
-std::string read_text_file(const std::filesystem::path& path, const char* what) {
-  try {
-    return InputFile(path).read_rest();
-  } catch (const InvalidInput& error) {
-    std::string_view why = error.what();
-    const std::string first_words = "cannot read " + path.string() + ": ";
-    if (why.starts_with(first_words)) why.remove_prefix(first_words.size());
-    fail("{} '{}' cannot be read: {}", what, printable(path.string()), why);
   }
 }
 

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <filesystem>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -13,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "reference/tensors/file.h"
 #include "reference/words.h"
 #include "sim/topology/topology.h"
 
@@ -26,15 +26,8 @@ std::string_view type_name(const toml::node& node);
 /// a, b, c
 std::string join(const std::vector<std::string>& names);
 
-/// Text of the file as it may stand in a one-line message.
-std::string printable(std::string text);
-
 /// Throws InvalidInput with line and column. `origin` names the text in messages.
 toml::table parse_toml(std::string_view text, std::string_view origin);
-
-/// The whole of a regular file. Throws InvalidInput when it cannot be read; `what` says what it
-/// should be.
-std::string read_text_file(const std::filesystem::path& path, const char* what);
 
 /// One table of the file. It remembers what was asked for; reject_other_keys() refuses the rest.
 class Section {

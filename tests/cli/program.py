@@ -145,6 +145,8 @@ def parse_csv(text):
     assert len(set(header)) == len(header) and all(re.fullmatch(r"\w+", name) for name in header)
     for row in rows:
         assert len(row) == len(header), row
+    # An apostrophe stands before text that a spreadsheet would run.
+    rows = [[re.sub(r"^'('*[=+@\t\r-].)", r"\1", cell, flags=re.DOTALL) for cell in row] for row in rows]
     return [dict(zip(header, row)) for row in rows]
 
 

@@ -395,6 +395,27 @@ TEST_P(AnySchedule, RanksInDifferentCallsAreNamedInLargerTeams) {
   }
 }
 
+TEST_P(AnySchedule, RanksWhoseSchedulesDifferInCodecsOfOpsAreNamed) {
+  // The same messages between the same ranks, with one codec and then the other, or the other way
+  // round.
+  CollectiveRequest requests[] = {
+      {"two_shot", "qr-q4", DType::fp16, 5000, {.inner_codec = "qr-q8"}},
+      {"two_shot", "qr-q4", DType::fp16, 5000, {.inner_codec = "qr-q8"}}};
+  const CodecPtr outer = find_codec("qr-q4");
+  const CodecPtr inner = find_codec("qr-q8");
+  for (const std::uint32_t steps_of_inner : {0U, 1U}) {
+    Schedule schedule = make_schedule(
+        "two_shot",
+        {.world_size = 2, .elements = 5000, .alignment = Codecs(*outer, *inner).alignment()});
+    for (Op& op : schedule.ops) {
+      if (op.kind != OpKind::reduce && op.step % 2 == steps_of_inner) op.codec = CodecRole::inner;
+    }
+    requests[steps_of_inner].schedule = std::make_shared<const Schedule>(schedule);
+  }
+  ASSERT_NE(*requests[0].schedule, *requests[1].schedule);
+  expect_difference_is_named(2, 1, requests[0], requests[1]);
+}
+
 TEST_P(AnySchedule, RanksThatWaitForEachOthersSlotsInDifferentCallsAreNamed) {
   const int blocks = blocks_for_large();
   // Slots of both kinds are full of what the calls before have sent.

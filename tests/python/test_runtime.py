@@ -235,6 +235,14 @@ def test_bad_calls():
         arlab.Group([0])
     with pytest.raises(arlab.Error, match="a timeout of 0 s"):
         arlab.Group([0, 1], timeout_s=0)
+    small = "slots of 16368 bytes: allowed are multiples of 16 from 16384 on"
+    with pytest.raises(arlab.ArgumentError, match=small):
+        arlab.Group([0, 1], slot_bytes=16368)
+    with pytest.raises(arlab.ArgumentError, match=small):
+        arlab.Communicator.from_gather(lambda mine: [mine, mine], 0, 2, 0, slot_bytes=16368)
+    pair = [gaussian(8, np.float32), gaussian(8, np.float32)]
+    arlab.Group([0, 1], slot_bytes=16384).all_reduce(pair, algorithm="two_shot", codec="fp32")
+    assert same_bits(pair[0], pair[1])
     # Nothing of that did harm.
     tensors = [good.copy(), good.copy()]
     group.all_reduce(tensors)
@@ -546,7 +554,7 @@ def test_gather_errors():
     def unreadable(mine):
         raise OSError("no \udcff route\n")
 
-    with pytest.raises(arlab.Error, match=r"gather failed: 'no \\udcff route\\n'"):
+    with pytest.raises(arlab.Error, match=r"gather failed: 'no \\udcff route\\x0a'"):
         arlab.Communicator.from_gather(unreadable, 0, 2, 0)
     with pytest.raises(arlab.Error, match=r"^rank 1: 'no\\xff'$"):
         arlab.Communicator.from_gather(lambda mine: [mine, b"no\xff" + mine[3:]], 0, 2, 0)

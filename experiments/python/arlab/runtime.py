@@ -81,7 +81,7 @@ def _run(
 
 
 class Communicator:
-    """This process's rank of a team with one process per rank, all on one machine.
+    """This process's rank of a team of 2 to 8 with one process per rank, all on one machine.
 
     Of one team, all ranks make the same calls in the same order. On GPUs calls are enqueued, on PyTorch's current stream
     for its tensors; on platform "host" they have ended when they return.
@@ -207,7 +207,7 @@ class Communicator:
 
 
 class Group:
-    """A team of ranks in this process: rank r on devices[r]. Several ranks may share a device.
+    """A team of 2 to 8 ranks in this process: rank r on devices[r]. Several ranks may share a device.
 
     Threads may use groups at the same time, each its own.
     """

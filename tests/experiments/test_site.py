@@ -246,7 +246,7 @@ def known_keys(file, path, folder):
     table["none"] = 1
     (folder / "x.toml").write_text("".join(f"{key} = {toml(one)}\n" for key, one in changed.items()))
     line = arlab("topology", "show", str(folder / "x.toml"), code=2).strip()
-    return set(re.search(r"unknown key '[\w.\[\]]*none'; allowed (?:in '\S+' )?are (.*)$", line)[1].split(", "))
+    return set(re.search(r"unknown key '[\w.\[\]]*none'; allowed (?:in '\S+' )?are ([^;]*)", line)[1].split(", "))
 
 
 @pytest.fixture(scope="module")

@@ -244,7 +244,8 @@ class Check {
       Bytes wire(codec_.wire_bytes(dtype_, elements));
       for (const int filling : {0x00, 0xFF, -1}) {
         for (std::size_t i = 0; i < wire.size(); ++i) {
-          wire[i] = static_cast<std::byte>(filling < 0 ? random.word(i) : filling);
+          wire[i] = filling < 0 ? static_cast<std::byte>(random.word(i))
+                                : static_cast<std::byte>(filling);
         }
         const std::string of =
             filling < 0 ? " of random bytes" : fmt::format(" of bytes 0x{:02x}", filling);

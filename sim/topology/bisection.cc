@@ -28,7 +28,7 @@ class FlowGraph {
     double flow = 0;
     while (find_levels(source, sink)) {
       next_ = first_;
-      while (const double pushed = push_path(source, sink)) flow += pushed;
+      for (double pushed = 1; pushed != 0; flow += pushed) pushed = push_path(source, sink);
     }
     return flow;
   }

@@ -91,7 +91,7 @@ class Fiber {
   const void* stack_bottom_ = nullptr;
   std::size_t stack_bytes_ = 0;
   void* thread_of_tsan_ = nullptr;
-  void* fake_stack_of_asan_ = nullptr;
+  [[maybe_unused]] void* fake_stack_of_asan_ = nullptr;
 };
 
 }  // namespace arlab::emulator

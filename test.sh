@@ -2,7 +2,7 @@
 # Installs, builds and runs all tests. Can be run again at any time.
 #
 # The last line says what was left out, if anything was. In CI, or with ARLAB_WARNINGS=error, a warning ends the build; with
-# ARLAB_REQUIRE_MODELS=1 a language model is fetched (100 MB), and the tests that need it are not skipped.
+# ARLAB_REQUIRE_MODELS=1 two language models are fetched (200 MB), and the tests that need them are not skipped.
 #
 #   ./test.sh                                     the whole suite, release build
 #   ./test.sh lint release asan-ubsan tsan        and static analysis, and the same suite under
@@ -79,7 +79,9 @@ uses=(test)
 [[ " ${configurations[*]} " != *" lint "* ]] || uses+=(lint)
 cmake/install_dependencies.sh "${uses[@]}"
 if [[ -n ${ARLAB_REQUIRE_MODELS-} ]]; then
-  say "the language model SmolLM2 is here: $(PYTHONPATH=experiments/python .venv/bin/python -m arlab.fetch smollm2)"
+  for model in smollm2 minilm; do
+    say "the language model $model is here: $(PYTHONPATH=experiments/python .venv/bin/python -m arlab.fetch "$model")"
+  done
 fi
 left_out=
 for configuration in "${configurations[@]}"; do

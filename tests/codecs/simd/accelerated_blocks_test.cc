@@ -406,7 +406,7 @@ TEST_P(OneHash, OfEverythingThatTheCodecsMake) {
   const std::uint64_t hash = hash_of({names.begin(), later});
   EXPECT_EQ(hash, 0x7841ED32F75BE3E4u) << fmt::format("0x{:016X}", hash);
   const std::uint64_t hash_of_later = hash_of({later, names.end()});
-  EXPECT_EQ(hash_of_later, 0x9EADC7E86E27F1D8u) << fmt::format("0x{:016X}", hash_of_later);
+  EXPECT_EQ(hash_of_later, 0x8F21C32394911CF2u) << fmt::format("0x{:016X}", hash_of_later);
 }
 
 INSTANTIATE_TEST_SUITE_P(Targets, OneHash, ::testing::ValuesIn(supported_targets()),

@@ -19,7 +19,7 @@ inline namespace ARLAB_PLATFORM {
 enum class Spikes { none, exact, integer_scale };
 
 struct AnyBitParameters {
-  static constexpr Tuning kTuning = {};
+  static constexpr Tuning kTuning = {.resident_blocks = 3, .batch = 2};
 
   unsigned bits = 0;
   LaneGroup group = {};
@@ -32,11 +32,6 @@ struct AnyBitParameters {
 /// Constants in place of parameters: int<Bits>-g<2^Log2Group>, and -sr. For dtypes of 16 bits.
 template <unsigned Bits, unsigned Log2Group, Spikes kSpikes = Spikes::none>
 struct FixedAnyBit {
-  /// Spikes take registers.
-  static constexpr Tuning kTuning = {
-      .resident_blocks = kFastBlocks,
-      .tuned = true,
-      .batch = kSpikes == Spikes::none ? kFastBatch : (kFastBatch + 1) / 2};
   static constexpr unsigned bits = Bits;
   static constexpr unsigned kLog2Group = Log2Group;
   static constexpr bool symmetric = false;
@@ -46,6 +41,11 @@ struct FixedAnyBit {
   /// Of a whole tile's wire.
   static constexpr std::size_t kTileBytes =
       kTile / 8 * bits + (kTile >> Log2Group) * (kSpikes == Spikes::none ? 4 : 12);
+  /// Spikes take registers; of wires above 8.5 bits, fewer fit the staging buffer.
+  static constexpr Tuning kTuning = {
+      .resident_blocks = kFastBlocks,
+      .tuned = true,
+      .batch = kSpikes == Spikes::none && kTileBytes <= 2176 ? kFastBatch : (kFastBatch + 1) / 2};
 
   static bool is(const AnyBitParameters& p) {
     return p.bits == bits && p.group.log2 == kLog2Group && !p.symmetric && !p.hadamard &&

@@ -13,7 +13,9 @@
 #include "kernels/codecs/quickreduce.h"
 #include "kernels/codecs/scaled.h"
 #include "kernels/runtime/status.h"
+#include "reference/codecs/formats/fp8_blocks.h"
 #include "reference/codecs/formats/mx.h"
+#include "reference/codecs/formats/mxint8.h"
 
 namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {
@@ -22,8 +24,8 @@ struct PlainChoice {};
 enum class QuickReduceChoice { fp8, q8, q6, q4, q3, fp4 };
 
 /// A codec that there is device code for, with its parameters.
-using CodecChoice = std::variant<PlainChoice, QuickReduceChoice, AnyBitParameters, Mx,
-                                 LogFmtParameters, FormatChoice>;
+using CodecChoice = std::variant<PlainChoice, QuickReduceChoice, AnyBitParameters, Mx, MxInt8,
+                                 Fp8Blocks<128>, LogFmtParameters, FormatChoice>;
 
 /// Where a codec has these, they are all that there is: programs, and no tuned collectives.
 inline const FormatKernels* format_kernels(const CodecChoice& choice) {
@@ -65,10 +67,17 @@ void with_choice(QuickReduceChoice choice, DType dtype, F&& f) {
   }
 }
 
-/// Any-bit formats with kernels of their own: int8-g128, int5-g128, int4-g32, int2-g32-sr. All
-/// others share one. Each costs seconds of compiling per collective, dtype and platform.
-using FixedAnyBits = std::tuple<FixedAnyBit<8, 7>, FixedAnyBit<5, 7>, FixedAnyBit<4, 5>,
-                                FixedAnyBit<2, 5, Spikes::exact>>;
+/// Any-bit formats with kernels of their own; all others share one. Each costs seconds of compiling per
+/// collective, dtype and platform, so that all widths have theirs only where they are measured (kMeasured); the
+/// others have those that differ in what they do.
+using SomeAnyBits = std::tuple<FixedAnyBit<8, 7>, FixedAnyBit<5, 7>, FixedAnyBit<4, 5>,
+                               FixedAnyBit<2, 5, Spikes::exact>>;
+using AllAnyBits =
+    std::tuple<FixedAnyBit<2, 5>, FixedAnyBit<3, 5>, FixedAnyBit<4, 5>, FixedAnyBit<5, 5>,
+               FixedAnyBit<6, 5>, FixedAnyBit<7, 5>, FixedAnyBit<8, 5>, FixedAnyBit<2, 7>,
+               FixedAnyBit<3, 7>, FixedAnyBit<4, 7>, FixedAnyBit<5, 7>, FixedAnyBit<6, 7>,
+               FixedAnyBit<7, 7>, FixedAnyBit<8, 7>, FixedAnyBit<2, 5, Spikes::exact>>;
+using FixedAnyBits = std::conditional_t<kMeasured, AllAnyBits, SomeAnyBits>;
 
 /// Calls f with the format's kernel if it has parameters like these.
 template <class Format, class F>
@@ -88,11 +97,35 @@ void with_choice(const AnyBitParameters& parameters, DType dtype, F&& f) {
   if (dtype == DType::bf16) f(AnyBit<Bf16>(parameters), Bf16());
   if (dtype == DType::fp32) f(AnyBit<Fp32>(parameters), Fp32());
 }
+/// Whole formats, whose parameters are constants.
+template <ScaledFormat Format, class F>
+void with_choice(const Format& format, DType dtype, F&& f) {
+  if (dtype == DType::fp16) f(Scaled<Format, Fp16>(format), Fp16());
+  if (dtype == DType::bf16) f(Scaled<Format, Bf16>(format), Bf16());
+  if (dtype == DType::fp32) f(Scaled<Format, Fp32>(format), Fp32());
+}
+
 template <class Element>
 using ScaledMx = Scaled<Mx, Element>;
+
+/// Microscaling of 16-bit elements, where it is measured: a kernel per element format. Others share one.
+using FixedMinifloats = std::tuple<FixedMinifloat<4, 3>, FixedMinifloat<5, 2>, FixedMinifloat<2, 3>,
+                                   FixedMinifloat<3, 2>, FixedMinifloat<2, 1>>;
+template <class Fixed, class F>
+void with_fixed_mx(const Mx& format, DType dtype, F&& f) {
+  if (format.element().exponent_bits != Fixed::element().exponent_bits ||
+      format.element().mantissa_bits != Fixed::element().mantissa_bits)
+    return;
+  const MxOf<Fixed> fixed = {{}, format.rule};
+  if (dtype == DType::fp16) f(Scaled<MxOf<Fixed>, Fp16>(fixed), Fp16());
+  if (dtype == DType::bf16) f(Scaled<MxOf<Fixed>, Bf16>(fixed), Bf16());
+}
 template <class F>
 void with_choice(const Mx& format, DType dtype, F&& f) {
-  with_parameters<ScaledMx>(format, dtype, f);
+  if (!kMeasured || dtype == DType::fp32) return with_parameters<ScaledMx>(format, dtype, f);
+  [&]<class... Fixed>(std::type_identity<std::tuple<Fixed...>>) {
+    (with_fixed_mx<Fixed>(format, dtype, f), ...);
+  }(std::type_identity<FixedMinifloats>());
 }
 template <class F>
 void with_choice(const LogFmtParameters& parameters, DType dtype, F&& f) {

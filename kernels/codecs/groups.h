@@ -19,7 +19,10 @@ ARLAB_DEVICE T group_reduce(T value, int lanes, Combine combine) {
   return value;
 }
 
-ARLAB_DEVICE float max_of(float a, float b) { return a > b ? a : b; }
+template <class T>
+ARLAB_DEVICE T max_of(T a, T b) {
+  return a > b ? a : b;
+}
 ARLAB_DEVICE float min_of(float a, float b) { return a < b ? a : b; }
 
 /// True when all elements of the group that are in the message are finite.

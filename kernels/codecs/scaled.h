@@ -3,7 +3,7 @@
 // A block is kBlock / 8 lanes, which find its largest magnitude among themselves.
 #pragma once
 
-#include "kernels/codecs/groups.h"
+#include "kernels/codecs/minifloats.h"
 #include "reference/codecs/scaled_format.h"
 
 namespace arlab::kernels {
@@ -55,10 +55,26 @@ ARLAB_DEVICE Float8 decode_scaled(const Format& format,
   return x;
 }
 
-template <class Format, class Element>
-struct Scaled : Format {
+/// Formats whose bits are a constant, kBits, are tuned: that takes no more than constants, and compile time. A member that
+/// says so, not a call of bits() in a concept, of which nvcc and the compiler of the host may think differently.
+template <class Format>
+concept FixedFormat = requires { Format::kBits; };
+
+template <class Format, bool kIsTuned>
+struct ScaledTuning {
+  static constexpr Tuning kTuning = {.resident_blocks = 3, .batch = 2};
+};
+template <FixedFormat Format>
+struct ScaledTuning<Format, true> {
+  static constexpr Tuning kTuning = {
+      .resident_blocks = kFastBlocks, .tuned = true, .batch = kFastBatch};
+  static constexpr std::size_t kTileBytes =
+      kTile / 8 * Format::kBits + kTile / Format::kBlock * sizeof(typename Format::Scale);
+};
+
+template <class Format, class Element, bool kIsTuned = kHasPairs<Element>>
+struct Scaled : Format, ScaledTuning<Format, kIsTuned> {
   using Scale = typename Format::Scale;
-  static constexpr Tuning kTuning = {};
   static constexpr bool kClampsFp16Sums = false;
   static constexpr std::size_t kBlock = Format::kBlock;
 
@@ -77,13 +93,22 @@ struct Scaled : Format {
   }
 
   ARLAB_DEVICE Encoded encode(const Pack8<Element>& payload, Position at) const {
+    if constexpr (kHasPairs<Element>) {
+      if (is_in_whole_tile(at)) return encode_whole(payload);
+    }
     return encode_scaled<Format>(*this, to_floats(payload), at.count());
   }
   ARLAB_DEVICE Pack8<Element> decode(const Encoded& e, Position) const {
-    return from_floats<Element>(decode_scaled<Format>(*this, e));
+    const Float8 x = values(e);
+    if constexpr (kHasPackedArithmetic<Element>) {
+      const Pack8<Element> pairs = pairs_of_floats<Element>(x);
+      if (!any_non_finite(pairs)) return pairs;
+    }
+    return from_floats<Element>(x);
   }
 
   ARLAB_DEVICE void store(const Encoded& e, std::uint8_t* wire, Position at) const {
+    if (at.elements == kTile) return store_tile(e, wire, at);
     if (at.count() == 0) return;
     const WireChunk chunk = chunk_of(wire, at, chunk_bytes(WireChunk::kElements));
     store_planes(e.codes, this->bits(), chunk.planes, chunk.elements, chunk.first, at.count());
@@ -92,6 +117,7 @@ struct Scaled : Format {
 
   ARLAB_DEVICE Encoded load(const std::uint8_t* wire, Position at) const {
     Encoded e;
+    if (at.elements == kTile) return load_tile(wire, at);
     if (at.count() == 0) return e;
     const WireChunk chunk =
         chunk_of(const_cast<std::uint8_t*>(wire), at, chunk_bytes(WireChunk::kElements));
@@ -105,6 +131,70 @@ struct Scaled : Format {
   }
 
  private:
+  static constexpr int kLog2Lanes = std::countr_zero(kBlock) - 3;
+
+  /// The same for all threads of a block.
+  ARLAB_DEVICE static bool is_in_whole_tile(Position at) {
+    return (at.first | (kTile - 1)) < at.elements;
+  }
+
+  /// As encode_scaled(), where all elements of the tile are in the message.
+  ARLAB_DEVICE Encoded encode_whole(const Pack8<Element>& payload) const {
+    // Bits without their sign order as magnitudes do, with infinities and NaNs above all numbers.
+    std::uint32_t pairs = 0;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) pairs = max_u16x2(pairs, payload.word[i] & splat(0x7FFF));
+    const std::uint32_t largest = smallest_of_lanes<kLog2Lanes>(
+        max_of(pairs & 0xFFFF, pairs >> 16), 0,
+        [](std::uint32_t a, std::uint32_t b) ARLAB_INLINED_LAMBDA { return max_of(a, b); });
+    Encoded e;
+    if (largest >= Element::kInfinity) {
+      e.scale = this->nan_scale();
+      return e;
+    }
+    const auto block = this->scale_of(Element::to_float(largest));
+    e.scale = block.scale;
+    if (block.factor == 0) return e;
+    Float8 x = to_floats(payload);
+    if constexpr (MinifloatFormat<Format> && kConvertsMinifloats) {
+#pragma unroll
+      for (std::size_t i = 0; i < kPerThread; ++i) x.value[i] *= block.factor;
+      e.codes = minifloat_codes(this->element(), x);
+    } else {
+#pragma unroll
+      for (std::size_t i = 0; i < kPerThread; ++i) {
+        e.codes.set(i, this->quantize(x.value[i], block.factor).bits);
+      }
+    }
+    return e;
+  }
+  ARLAB_DEVICE Float8 values(const Encoded& e) const {
+    if constexpr (MinifloatFormat<Format> && kConvertsMinifloats) {
+      Float8 x = minifloat_values(this->element(), e.codes);
+      const float scale = this->value_of(e.scale);
+#pragma unroll
+      for (std::size_t i = 0; i < kPerThread; ++i) x.value[i] *= scale;
+      return x;
+    } else {
+      return decode_scaled<Format>(*this, e);
+    }
+  }
+
+  // Of a message that is one whole tile.
+  ARLAB_DEVICE void store_tile(const Encoded& e, std::uint8_t* wire, Position at) const {
+    store_planes<true>(e.codes, this->bits(), wire, kTile, at.first, kPerThread);
+    if (at.first % kBlock == 0) {
+      reinterpret_cast<Scale*>(wire + kTile / 8 * this->bits())[at.first / kBlock] = e.scale;
+    }
+  }
+  ARLAB_DEVICE Encoded load_tile(const std::uint8_t* wire, Position at) const {
+    const auto* scales = reinterpret_cast<const Scale*>(wire + kTile / 8 * this->bits());
+    Encoded e;
+    e.codes = load_planes<true>(this->bits(), wire, kTile, at.first, kPerThread);
+    e.scale = scales[at.first / kBlock];
+    return e;
+  }
+
   ARLAB_DEVICE std::uint8_t* scale_in(const WireChunk& chunk) const {
     return chunk.planes + bytes_of_planes(chunk.elements, this->bits()) +
            chunk.first / kBlock * sizeof(Scale);

@@ -89,6 +89,13 @@ inline constexpr bool kHasSentinels = true;
 inline constexpr std::size_t kSharedBytes = 227 << 10;  // of a multiprocessor of sm_90
 #endif
 
+/// Speeds of codecs are measured here, so that many have kernels of their own.
+#if defined(__HIP_PLATFORM_NVIDIA__)
+inline constexpr bool kMeasured = true;
+#else
+inline constexpr bool kMeasured = false;
+#endif
+
 /// How often a word is looked at before whatever else ends a wait is.
 #if defined(__HIP_PLATFORM_HOST__)
 inline constexpr int kPollsInARow = 1;  // others run when this one gives way
@@ -491,6 +498,28 @@ ARLAB_DEVICE std::uint32_t e4m3fn_of_bfloat2(std::uint32_t pair) {
       : "=h"(codes)
       : "f"(__uint_as_float(pair & 0xFFFF0000u)), "f"(__uint_as_float(pair << 16)));
   return __byte_perm(codes, 0, 0x4140);
+}
+
+// Two codes of fp8 in the low half of a word: the nearest, ties to even, saturating; and their values, which are exact.
+ARLAB_DEVICE std::uint32_t e4m3fn_of_floats(float low, float high) {
+  std::uint16_t codes;
+  asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(codes) : "f"(high), "f"(low));
+  return codes;
+}
+ARLAB_DEVICE std::uint32_t e5m2_of_floats(float low, float high) {
+  std::uint16_t codes;
+  asm("cvt.rn.satfinite.e5m2x2.f32 %0, %1, %2;" : "=h"(codes) : "f"(high), "f"(low));
+  return codes;
+}
+ARLAB_DEVICE std::uint32_t half2_of_e4m3fn(std::uint32_t codes) {
+  std::uint32_t pair;
+  asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(pair) : "h"(static_cast<std::uint16_t>(codes)));
+  return pair;
+}
+ARLAB_DEVICE std::uint32_t half2_of_e5m2(std::uint32_t codes) {
+  std::uint32_t pair;
+  asm("cvt.rn.f16x2.e5m2x2 %0, %1;" : "=r"(pair) : "h"(static_cast<std::uint16_t>(codes)));
+  return pair;
 }
 #endif
 

@@ -290,8 +290,8 @@ class SweepRun final : public Run {
       if (options_.library && (machine.device.library || machine.device.nccl)) {
         const ScheduleRequest request{.world_size = count, .elements = size / size_of(type_)};
         const Codecs codecs{*plain, *plain};
-        const Algorithm& chosen = library_algorithm(request, codecs, type_, machine);
-        points.push_back({&machine, count, group, chosen.name, plain, nullptr, size, true});
+        const std::string chosen = library_algorithm(request, codecs, type_, machine).name;
+        points.push_back({&machine, count, group, chosen, plain, nullptr, size, true});
       }
       for (const std::string& algorithm : options_.algorithms) {
         const auto& options = find_algorithm(algorithm).options;

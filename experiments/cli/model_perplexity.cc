@@ -142,7 +142,7 @@ struct PerplexityCommand {
   /// What is the same for all points.
   Json common_request() const {
     // They name one of many, or change nothing in any result.
-    constexpr std::string_view kNotHere[] = {"--cache", "--format", "--threads"};
+    constexpr std::string_view kNotHere[] = {"--all", "--cache", "--format", "--threads"};
     Json options = Json::object();
     for (const CLI::Option* option : command->get_options()) {
       const std::string name = option->get_name();

@@ -18,8 +18,11 @@ inline namespace ARLAB_PLATFORM {
 
 enum class Spikes { none, exact, integer_scale };
 
+/// Whatever an any-bit format may be.
 struct AnyBitParameters {
   static constexpr Tuning kTuning = {};
+  static constexpr bool kMayReserve = true;
+  static constexpr bool kMayTransform = true;
 
   unsigned bits = 0;
   LaneGroup group = {};
@@ -27,34 +30,117 @@ struct AnyBitParameters {
   bool hadamard = false;
   Spikes spikes = Spikes::none;
   float hadamard_scale = 0;  ///< RN(1 / sqrt(group), fp32)
+
+  ARLAB_HOST_DEVICE bool has_spikes() const { return spikes != Spikes::none; }
+  ARLAB_HOST_DEVICE bool has_integer_scales() const { return spikes == Spikes::integer_scale; }
+};
+
+/// What a kernel does with a group.
+enum class AnyBitKind { plain, symmetric, spiked, hadamard };
+inline AnyBitKind kind_of(const AnyBitParameters& p) {
+  return p.hadamard       ? AnyBitKind::hadamard
+         : p.has_spikes() ? AnyBitKind::spiked
+         : p.symmetric    ? AnyBitKind::symmetric
+                          : AnyBitKind::plain;
+}
+
+/// A width that is known when kernels are compiled; 0: when they run.
+template <unsigned Bits>
+struct AnyBitWidth {
+  static constexpr unsigned bits = Bits;
+  ARLAB_HOST_DEVICE explicit AnyBitWidth(unsigned) {}
+};
+template <>
+struct AnyBitWidth<0> {
+  unsigned bits;
+  ARLAB_HOST_DEVICE explicit AnyBitWidth(unsigned width) : bits(width) {}
+};
+
+/// Whether codes are symmetric, where the kind does not say it.
+template <AnyBitKind kKind>
+struct AnyBitSymmetry {
+  bool symmetric;
+  ARLAB_HOST_DEVICE explicit AnyBitSymmetry(bool is) : symmetric(is) {}
+};
+template <AnyBitKind kKind>
+  requires(kKind == AnyBitKind::plain || kKind == AnyBitKind::symmetric)
+struct AnyBitSymmetry<kKind> {
+  static constexpr bool symmetric = kKind == AnyBitKind::symmetric;
+  ARLAB_HOST_DEVICE explicit AnyBitSymmetry(bool) {}
+};
+
+/// The formats of a kind, and of a width if it is not 0, for dtypes of 16 bits: sizes of groups and the
+/// kind of spikes' scales are arguments.
+template <AnyBitKind kKind, unsigned Bits = 0>
+struct AnyBitOf : AnyBitWidth<Bits>, AnyBitSymmetry<kKind> {
+  static constexpr bool kMayReserve = kKind == AnyBitKind::spiked;
+  static constexpr bool kMayTransform = kKind == AnyBitKind::hadamard;
+  /// Spikes and transforms take registers.
+  static constexpr bool kIsPlain = kKind == AnyBitKind::plain || kKind == AnyBitKind::symmetric;
+  static constexpr Tuning kTuning = {.resident_blocks = kIsPlain ? kFastBlocks : 3,
+                                     .tuned = true,
+                                     .batch = kIsPlain ? kFastBatch : (kFastBatch + 1) / 2};
+  /// Of a whole tile's wire, with groups of 32 elements or more.
+  static constexpr std::size_t kMostTileBytes =
+      kTile / 8 * (Bits == 0 ? 8 : Bits) + kTile / 32 * (kKind == AnyBitKind::spiked ? 12 : 4);
+  static constexpr bool hadamard = kMayTransform;
+  static constexpr unsigned kMostBits = Bits == 0 ? 8 : Bits;
+
+  LaneGroup group;
+  bool integer_scales;
+  float hadamard_scale;
+  /// What a range is divided by, and RN(1 / divisor).
+  float divisor;
+  float reciprocal;
+
+  ARLAB_HOST_DEVICE explicit AnyBitOf(const AnyBitParameters& p)
+      : AnyBitWidth<Bits>(p.bits),
+        AnyBitSymmetry<kKind>(p.symmetric),
+        group(p.group),
+        integer_scales(p.spikes == Spikes::integer_scale),
+        hadamard_scale(p.hadamard_scale),
+        divisor(static_cast<float>((1u << (p.symmetric ? p.bits - 1 : p.bits)) - 1)),
+        reciprocal(1.0f / divisor) {}
+
+  ARLAB_HOST_DEVICE static bool has_spikes() { return kMayReserve; }
+  ARLAB_HOST_DEVICE bool has_integer_scales() const { return kMayReserve && integer_scales; }
 };
 
 /// Constants in place of parameters: int<Bits>-g<2^Log2Group>, and -sr. For dtypes of 16 bits.
 template <unsigned Bits, unsigned Log2Group, Spikes kSpikes = Spikes::none>
 struct FixedAnyBit {
+  static constexpr bool kMayReserve = kSpikes != Spikes::none;
+  static constexpr bool kMayTransform = false;
   /// Spikes take registers.
   static constexpr Tuning kTuning = {
       .resident_blocks = kFastBlocks,
       .tuned = true,
       .batch = kSpikes == Spikes::none ? kFastBatch : (kFastBatch + 1) / 2};
   static constexpr unsigned bits = Bits;
+  static constexpr unsigned kMostBits = Bits;
   static constexpr unsigned kLog2Group = Log2Group;
   static constexpr bool symmetric = false;
   static constexpr bool hadamard = false;
-  static constexpr Spikes spikes = kSpikes;
   static constexpr float hadamard_scale = 0;
+  static constexpr float divisor = static_cast<float>((1u << Bits) - 1);
+  static constexpr float reciprocal = 1.0f / divisor;
   /// Of a whole tile's wire.
   static constexpr std::size_t kTileBytes =
       kTile / 8 * bits + (kTile >> Log2Group) * (kSpikes == Spikes::none ? 4 : 12);
 
   static bool is(const AnyBitParameters& p) {
     return p.bits == bits && p.group.log2 == kLog2Group && !p.symmetric && !p.hadamard &&
-           p.spikes == spikes;
+           p.spikes == kSpikes;
   }
+  ARLAB_HOST_DEVICE static bool has_spikes() { return kMayReserve; }
+  ARLAB_HOST_DEVICE static bool has_integer_scales() { return false; }
 };
 
 template <class Format>
 inline constexpr bool kIsFixed = requires { Format::kLog2Group; };
+/// Whole tiles have a way of their own.
+template <class Format, class Element>
+inline constexpr bool kHasWholeTiles = Format::kTuning.tuned && kHasPairs<Element>;
 
 template <class Element, class Format = AnyBitParameters>
 struct AnyBit : Format {
@@ -65,8 +151,12 @@ struct AnyBit : Format {
   using Format::bits;
   using Format::hadamard;
   using Format::hadamard_scale;
-  using Format::spikes;
+  using Format::has_integer_scales;
+  using Format::has_spikes;
   using Format::symmetric;
+  static constexpr bool kMayReserve = Format::kMayReserve;
+  static constexpr bool kMayTransform = Format::kMayTransform;
+  static constexpr bool kWholeTiles = kHasWholeTiles<Format, Element>;
 
   ARLAB_HOST_DEVICE explicit AnyBit(const AnyBitParameters& parameters)
     requires(!kIsFixed<Format>)
@@ -96,9 +186,7 @@ struct AnyBit : Format {
     }
   }
   ARLAB_HOST_DEVICE int lanes() const { return group_size().lanes(); }
-  ARLAB_DEVICE AnyBitCodes arithmetic() const {
-    return {bits, symmetric, spikes == Spikes::integer_scale};
-  }
+  ARLAB_DEVICE AnyBitCodes arithmetic() const { return {bits, symmetric, has_integer_scales()}; }
   ARLAB_DEVICE float top() const { return arithmetic().top(); }
 
   // ---------------------------------------------------------------- sizes
@@ -111,12 +199,10 @@ struct AnyBit : Format {
     return hadamard ? groups_of(elements) * group_size().size() : elements;
   }
   /// Bytes of one group's scale, zero or index.
-  ARLAB_HOST_DEVICE std::size_t word_bytes() const {
-    return spikes == Spikes::integer_scale ? 1 : 2;
-  }
+  ARLAB_HOST_DEVICE std::size_t word_bytes() const { return has_integer_scales() ? 1 : 2; }
   ARLAB_HOST_DEVICE std::size_t chunk_bytes(std::size_t elements) const {
     std::size_t per_group = word_bytes() * (symmetric ? 1 : 2);
-    if (spikes != Spikes::none) per_group += 2 * kElementBytes + 2 * word_bytes();
+    if (has_spikes()) per_group += 2 * kElementBytes + 2 * word_bytes();
     return bytes_of_planes(codes_of(elements), bits) + groups_of(elements) * per_group;
   }
   ARLAB_HOST_DEVICE std::size_t wire_bytes(std::size_t elements) const {
@@ -133,10 +219,10 @@ struct AnyBit : Format {
   // ---------------------------------------------------------------- encode
 
   ARLAB_DEVICE Encoded encode(const Pack8<Element>& payload, Position at) const {
-    if constexpr (kHasPairs<Element>) {
-      if (is_packed() && is_in_whole_tile(at)) return encode_packed(payload);
+    if constexpr (kWholeTiles) {
+      if (is_in_whole_tile(at)) return encode_whole(payload, at);
+      return encode_rare(payload, at);
     }
-    if constexpr (kIsFixed<Format>) return encode_rare(payload, at);
     return encode_one_by_one(payload, at);
   }
   ARLAB_DEVICE Encoded encode_one_by_one(const Pack8<Element>& payload, Position at) const {
@@ -152,7 +238,7 @@ struct AnyBit : Format {
     const std::size_t count = hadamard ? kPerThread : at.count();
     bool finite = group_is_finite(x, count, lanes());
     Encoded e;
-    if (spikes != Spikes::none) reserve_spikes(x, count, e);
+    if (has_spikes()) reserve_spikes(x, count, e);
     const AnyBitScale scale = measure(x, count);
     // Only now: lanes of other groups exchange values in there, too.
     finite = finite && is_finite(scale.value) && is_finite(scale.zero);
@@ -167,10 +253,13 @@ struct AnyBit : Format {
   // ---------------------------------------------------------------- decode
 
   ARLAB_DEVICE Pack8<Element> decode(const Encoded& e, Position at) const {
-    if constexpr (kHasPairs<Element>) {
-      if (is_packed() && !may_be_non_finite(e)) return decode_packed(e, at);
+    if constexpr (kWholeTiles) {
+      bool is_rare = may_be_non_finite(e);
+      // Lanes exchange values.
+      if constexpr (kMayTransform) is_rare = any_of_wave(is_rare);
+      if (!is_rare) return decode_whole(e, at);
+      return decode_rare(e, at);
     }
-    if constexpr (kIsFixed<Format>) return decode_rare(e, at);
     return decode_one_by_one(e, at);
   }
   ARLAB_DEVICE Pack8<Element> decode_one_by_one(const Encoded& e, Position at) const {
@@ -185,7 +274,7 @@ struct AnyBit : Format {
     return from_floats<Element>(x);
   }
 
-  // Of formats that are packed, what is not.
+  // Of formats that are fast with whole tiles, everything else.
   ARLAB_DEVICE_RARE Encoded encode_rare(Pack8<Element> payload, Position at) const {
     return encode_one_by_one(payload, at);
   }
@@ -193,11 +282,8 @@ struct AnyBit : Format {
     return decode_one_by_one(e, at);
   }
 
-  // ---------------------------------------------------------------- whole tiles, packed
+  // ---------------------------------------------------------------- whole tiles
 
-  ARLAB_DEVICE bool is_packed() const {
-    return !hadamard && !symmetric && spikes != Spikes::integer_scale;
-  }
   /// The same for all threads of a block.
   ARLAB_DEVICE static bool is_in_whole_tile(Position at) {
     return (at.first | (kTile - 1)) < at.elements;
@@ -213,23 +299,41 @@ struct AnyBit : Format {
 
   /// As encode(). A group with a NaN or an infinity needs nothing of its own: its scale becomes a
   /// NaN, and so do the products whose low bits are the codes, which are then 0.
-  ARLAB_DEVICE Encoded encode_packed(Pack8<Element> x) const {
+  ARLAB_DEVICE Encoded encode_whole(Pack8<Element> x, Position at) const {
     const unsigned log2_lanes = group_size().log2 - 3;
     Encoded e;
-    std::uint32_t range = range_of_group<Element, kLog2Lanes>(x, log2_lanes);
+    float mn;
+    float mx;
+    Float8 v;
     std::uint32_t spike_values = 0;
     std::uint32_t spike_indices = 0;
-    if (spikes == Spikes::exact) {
-      reserve_spikes_packed(x, range, spike_values, spike_indices);
-      range = keep_non_finite<Element>(range, range_of_group<Element, kLog2Lanes>(x, log2_lanes));
+    if constexpr (kMayTransform) {
+      v = to_floats(x);
+      transform(v);
+      range_of_floats(v, mn, mx);
+    } else {
+      std::uint32_t range = range_of_group<Element, kLog2Lanes>(x, log2_lanes);
+      if constexpr (kMayReserve) {
+        if (has_integer_scales()) {
+          // Far from where scales end and products are large. All lanes: others may need theirs.
+          const float largest = max_of(magnitude_of(Element::to_float(range & 0xFFFF)),
+                                       magnitude_of(Element::to_float(range >> 16)));
+          const bool is_rare = !(largest < kMostOfIntegerScales * top());
+          if (any_of_wave(is_rare || largest != largest)) return encode_rare(x, at);
+        }
+        reserve_spikes_packed(x, range, spike_values, spike_indices);
+        range = keep_non_finite<Element>(range, range_of_group<Element, kLog2Lanes>(x, log2_lanes));
+      }
+      mn = Element::to_float(range & 0xFFFF);
+      mx = -Element::to_float(range >> 16);
+      v = to_floats(x);
     }
     // Additions of +0: a -0 is written as +0.
-    const float mn = Element::to_float(range & 0xFFFF) + 0.0f;
-    const float mx = -Element::to_float(range >> 16);
-    const float quotient = divide_by_top((mx - mn) + 0.0f);
+    mn = mn + 0.0f;
+    const float range = symmetric ? max_of(magnitude_of(mn), magnitude_of(mx)) : (mx - mn) + 0.0f;
+    const float quotient = divide_range(range);
     const bool is_nan = quotient != quotient;
-    e.scales = is_nan ? Bf16::kNaN : bfloat2_of_floats(quotient, mn);
-    if (spikes == Spikes::exact) {
+    if constexpr (kMayReserve) {
       if (is_nan) spike_values = 0;
       if (is_nan) spike_indices = 0;
       e.minimum = spike_values & 0xFFFF;
@@ -238,54 +342,116 @@ struct AnyBit : Format {
       e.maximum_index = spike_indices >> 16;
     }
 
-    const float zero = Bf16::to_float(e.zero());
-    const float inverse = inverse_of(Bf16::to_float(e.scale()));
     std::uint32_t code[kPerThread];
+    if (has_integer_scales()) {
+      const int scale_code =
+          integer_scale_of(Bf16::to_float(bfloat2_of_floats(quotient, 0) & 0xFFFF));
+      const float inverse = 1.0f / scale_of(static_cast<std::int8_t>(scale_code));
+      // Elements have too few bits for products with the inverse to round to another integer than quotients
+      // do (a test tries all).
+      const auto rounded = [&](float value) ARLAB_INLINED_LAMBDA {
+        return float_bits(value * inverse + 0x1.8p23f);
+      };
+      const std::uint32_t above = rounded(-mn) - float_bits(0x1.8p23f);
+      const std::uint32_t zero = above < 127 ? above : 127;
+      e.scales = (static_cast<std::uint32_t>(scale_code) & 0xFF) | zero << 16;
 #pragma unroll
-    for (std::size_t i = 0; i < kPerThread; ++i) {
-      code[i] = code_of((Element::to_float(element_bits(x, i)) - zero), inverse);
+      for (std::size_t i = 0; i < kPerThread; ++i) code[i] = rounded(v.value[i]) + zero;
+    } else {
+      e.scales = is_nan ? Bf16::kNaN : bfloat2_of_floats(quotient, symmetric ? 0.0f : mn);
+      const float zero = Bf16::to_float(e.zero());
+      const float inverse = inverse_of(Bf16::to_float(e.scale()));
+#pragma unroll
+      for (std::size_t i = 0; i < kPerThread; ++i) code[i] = code_of(v.value[i] - zero, inverse);
     }
+    e.codes = clamped_codes(code, is_nan);
+    return e;
+  }
+  /// Of sums whose low halves are integers. Which bits a NaN has is the platform's: its codes are 0.
+  ARLAB_DEVICE Codes8 clamped_codes(const std::uint32_t (&code)[kPerThread], bool is_nan) const {
+    const std::uint32_t top_code = !kSaturates && is_nan ? 0 : (1u << bits) - 1;
     const auto pair = [&](std::size_t i) ARLAB_INLINED_LAMBDA {
       std::uint32_t codes = low_halves(code[i], code[i + 4]);
       if constexpr (!kSaturates) codes = max_s16x2(codes, 0);
       // mutant: codes_not_clamped
-      return min_s16x2(codes, splat((1u << bits) - 1));
+      return min_s16x2(codes, splat(top_code));
     };
-    e.codes.even = pair(0) | pair(2) << 8;
-    e.codes.odd = pair(1) | pair(3) << 8;
-    return e;
+    return {pair(0) | pair(2) << 8, pair(1) | pair(3) << 8};
   }
 
   /// As decode(), but for infinities and NaNs.
-  ARLAB_DEVICE Pack8<Element> decode_packed(const Encoded& e, Position at) const {
-    const float scale = Bf16::to_float(e.scale());
-    const float zero = Bf16::to_float(e.zero());
+  ARLAB_DEVICE Pack8<Element> decode_whole(const Encoded& e, Position at) const {
     Float8 x;
+    if (has_integer_scales()) {
+      const float scale = scale_of(static_cast<std::int8_t>(e.scale()));
+      const float zero = static_cast<float>(static_cast<std::int8_t>(e.zero()));
 #pragma unroll
-    for (std::size_t i = 0; i < 4; ++i) {
-      const std::uint32_t word = i % 2 == 0 ? e.codes.even : e.codes.odd;
-      const std::uint32_t pair = even_bytes(word >> (i / 2 * 8));
-      // Codes are subnormal fp16 numbers: times 2^-24. The product with a scale is exact.
-      if constexpr (Element::kDType == DType::fp16) {
-        const float scaled = scale * 0x1p24f;
-        x.value[i] = fused_multiply_add(Fp16::to_float(pair & 0xFFFF), scaled, zero);
-        x.value[i + 4] = fused_multiply_add(Fp16::to_float(pair >> 16), scaled, zero);
+      for (std::size_t i = 0; i < kPerThread; ++i) {
+        x.value[i] = (float_of_code(e.codes[i]) - zero) * scale;
+      }
+    } else {
+      const float scale = Bf16::to_float(e.scale());
+      // The product is exact, and so is its sum with that of a code.
+      const float zero = symmetric ? -(arithmetic().bias() * scale) : Bf16::to_float(e.zero());
+      if constexpr (kInBf16) {
+        const std::uint32_t scales = low_halves(e.scales, e.scales);
+        const std::uint32_t zeros = splat(symmetric ? float_bits(zero) >> 16 : e.zero());
+        Pack8<Element> result;
+#pragma unroll
+        for (unsigned i = 0; i < 2; ++i) {
+          std::uint32_t pair[2];
+          bfloat2_of_codes(e.codes, i, pair);
+          result.word[2 * i] = fused_multiply_add_bfloat2(pair[0], scales, zeros);
+          result.word[2 * i + 1] = fused_multiply_add_bfloat2(pair[1], scales, zeros);
+        }
+        if constexpr (kMayReserve)
+          put_back_spikes(e, group_size().index_in_group(at.first), result);
+        return result;
       } else {
-        x.value[i] = fused_multiply_add(float_of_code(pair & 0xFFFF), scale, zero);
-        x.value[i + 4] = fused_multiply_add(float_of_code(pair >> 16), scale, zero);
+#pragma unroll
+        for (std::size_t i = 0; i < 4; ++i) {
+          const std::uint32_t word = i % 2 == 0 ? e.codes.even : e.codes.odd;
+          const std::uint32_t pair = even_bytes(word >> (i / 2 * 8));
+          // Codes are subnormal fp16 numbers: times 2^-24. The product with a scale is exact.
+          if constexpr (Element::kDType == DType::fp16) {
+            const float scaled = scale * 0x1p24f;
+            x.value[i] = fused_multiply_add(Fp16::to_float(pair & 0xFFFF), scaled, zero);
+            x.value[i + 4] = fused_multiply_add(Fp16::to_float(pair >> 16), scaled, zero);
+          } else {
+            x.value[i] = fused_multiply_add(float_of_code(pair & 0xFFFF), scale, zero);
+            x.value[i + 4] = fused_multiply_add(float_of_code(pair >> 16), scale, zero);
+          }
+        }
       }
     }
+    if constexpr (kMayTransform) transform(x);
     Pack8<Element> result = pairs_of_floats<Element>(x);
-    if (spikes == Spikes::exact) put_back_spikes(e, group_size().index_in_group(at.first), result);
+    if constexpr (kMayReserve) put_back_spikes(e, group_size().index_in_group(at.first), result);
     return result;
   }
 
   /// That a value may have to be limited, or is a NaN.
   ARLAB_DEVICE bool may_be_non_finite(const Encoded& e) const {
-    const float largest = fused_multiply_add(magnitude_of(Bf16::to_float(e.scale())), top(),
-                                             magnitude_of(Bf16::to_float(e.zero())));
-    bool may_be = !(largest < Element::to_float(Element::kInfinity - 1u));
-    if (spikes == Spikes::exact) {
+    constexpr float kLargest = largest_finite<Element>();
+    bool may_be = false;
+    if (has_integer_scales()) {
+      // Codes of up to 255 less zeros of at least -128. The marker of a NaN is a spike.
+      may_be = !(scale_of(static_cast<std::int8_t>(e.scale())) * 384 < kLargest);
+    } else {
+      const float scale = magnitude_of(Bf16::to_float(e.scale()));
+      float largest = fused_multiply_add(scale, top(), magnitude_of(Bf16::to_float(e.zero())));
+      // Sums of so many, and the largest is never less than their scaled sum.
+      if constexpr (kMayTransform) largest *= static_cast<float>(group_size().size());
+      may_be = !(largest < kLargest);
+      // Symmetric codes have zeros of their own sign where a scale is no positive number.
+      if (symmetric) may_be = may_be || e.scale() - 1 >= 0x7FFF;
+      // In bf16, a zero that an fp32 sum would lose might decide a tie.
+      if constexpr (kInBf16) {
+        const float zero = magnitude_of(Bf16::to_float(e.zero()));
+        may_be = may_be || (zero < scale * 0x1p-16f && zero != 0);
+      }
+    }
+    if constexpr (kMayReserve) {
       may_be = may_be || !half_is_finite<Element>(e.minimum) || !half_is_finite<Element>(e.maximum);
     }
     return may_be;
@@ -295,44 +461,83 @@ struct AnyBit : Format {
   ARLAB_DEVICE Pack8<Element> decode_unchecked(const Encoded& e) const
     requires(kIsFixed<Format> && Element::kDType == DType::fp16)
   {
-    return decode_packed(e, {kTile, thread_index() * kPerThread});
+    return decode_whole(e, {kTile, thread_index() * kPerThread});
   }
 
   // ---------------------------------------------------------------- wire
 
   ARLAB_DEVICE void store(const Encoded& e, std::uint8_t* wire, Position at) const {
-    if (!hadamard && at.elements == kTile) return store_tile(e, wire, at);
+    if constexpr (kWholeTiles) {
+      if (at.elements == kTile) return store_tile(e, wire);
+    }
+    store_part(e, wire, at);
+  }
+  ARLAB_DEVICE Encoded load(const std::uint8_t* wire, Position at) const {
+    if constexpr (kWholeTiles) {
+      if (at.elements == kTile) return load_tile(wire);
+    }
+    return load_part(wire, at);
+  }
+
+ protected:
+  ARLAB_DEVICE void store_part(const Encoded& e, std::uint8_t* wire, Position at) const {
     const std::size_t count = code_count(at);
     if (count != 0) store_piece(e, piece_of(wire, at, count));
   }
-  ARLAB_DEVICE Encoded load(const std::uint8_t* wire, Position at) const {
-    if (!hadamard && at.elements == kTile) return load_tile(wire, at);
+  ARLAB_DEVICE Encoded load_part(const std::uint8_t* wire, Position at) const {
     const std::size_t count = code_count(at);
     if (count == 0) return {};
     return load_piece(piece_of(const_cast<std::uint8_t*>(wire), at, count));
   }
 
- protected:
-  // Of a message that is one whole tile.
-  ARLAB_DEVICE void store_tile(const Encoded& e, std::uint8_t* wire, Position at) const {
-    store_planes<true>(e.codes, bits, wire, kTile, at.first, kPerThread);
-    if (group_size().index_in_group(at.first) == 0)
-      store_all_metadata<true>(e, tile_piece(wire, at));
+  // Of a message that is one whole tile: as store_piece(), with offsets of 32 bits.
+  ARLAB_DEVICE void store_tile(const Encoded& e, std::uint8_t* wire) const {
+    const unsigned first = thread_index() * static_cast<unsigned>(kPerThread);
+    store_planes<true>(e.codes, bits, wire, kTile, first, kPerThread);
+    if ((first & ((1u << group_size().log2) - 1)) != 0) return;
+    TileMetadata at = metadata_of_tile();
+    const auto bytes = static_cast<unsigned>(word_bytes());
+    store_metadata<true>(wire + at.next(bytes), e.scale(), bytes);
+    if (!symmetric) store_metadata<true>(wire + at.next(bytes), e.zero(), bytes);
+    if constexpr (kMayReserve) {
+      if (!has_spikes()) return;
+      store_metadata<true>(wire + at.next(kElementBytes), e.minimum, kElementBytes);
+      store_metadata<true>(wire + at.next(kElementBytes), e.maximum, kElementBytes);
+      store_metadata<true>(wire + at.next(bytes), e.minimum_index, bytes);
+      store_metadata<true>(wire + at.next(bytes), e.maximum_index, bytes);
+    }
   }
-  ARLAB_DEVICE Encoded load_tile(const std::uint8_t* wire, Position at) const {
+  ARLAB_DEVICE Encoded load_tile(const std::uint8_t* wire) const {
     Encoded e;
-    e.codes = load_planes<true>(bits, wire, kTile, at.first, kPerThread);
-    load_all_metadata<true>(e, tile_piece(const_cast<std::uint8_t*>(wire), at));
+    e.codes = load_planes<true>(bits, wire, kTile, thread_index() * kPerThread, kPerThread);
+    TileMetadata at = metadata_of_tile();
+    const auto bytes = static_cast<unsigned>(word_bytes());
+    e.scales = load_metadata<true>(wire + at.next(bytes), bytes);
+    if (!symmetric) e.scales |= load_metadata<true>(wire + at.next(bytes), bytes) << 16;
+    if constexpr (kMayReserve) {
+      if (!has_spikes()) return e;
+      e.minimum = load_metadata<true>(wire + at.next(kElementBytes), kElementBytes);
+      e.maximum = load_metadata<true>(wire + at.next(kElementBytes), kElementBytes);
+      e.minimum_index = load_metadata<true>(wire + at.next(bytes), bytes);
+      e.maximum_index = load_metadata<true>(wire + at.next(bytes), bytes);
+    }
     return e;
   }
-  ARLAB_DEVICE WirePiece tile_piece(std::uint8_t* wire, Position at) const {
-    return {wire,
-            kTile,
-            at.first,
-            kPerThread,
-            kTile >> group_size().log2,
-            group_size().group_of(at.first),
-            group_size().index_in_group(at.first) == 0};
+  /// Goes through the arrays of metadata of a tile: offsets of this thread's group.
+  struct TileMetadata {
+    unsigned array;
+    unsigned groups;
+    unsigned group;
+    ARLAB_DEVICE unsigned next(unsigned entry_bytes) {
+      const unsigned at = array + group * entry_bytes;
+      array += groups * entry_bytes;
+      return at;
+    }
+  };
+  ARLAB_DEVICE TileMetadata metadata_of_tile() const {
+    const unsigned log2 = group_size().log2;
+    return {static_cast<unsigned>(kTile / 8) * bits, static_cast<unsigned>(kTile) >> log2,
+            thread_index() * static_cast<unsigned>(kPerThread) >> log2};
   }
 
   /// Of a wire of full-sized wire chunks.
@@ -349,36 +554,34 @@ struct AnyBit : Format {
 
   ARLAB_DEVICE void store_piece(const Encoded& e, const WirePiece& piece) const {
     store_planes(e.codes, bits, piece.planes, piece.codes, piece.first, piece.count);
-    if (piece.is_first_of_group) store_all_metadata<false>(e, piece);
+    if (piece.is_first_of_group) store_all_metadata(e, piece);
   }
-  template <bool kWhole>
   ARLAB_DEVICE void store_all_metadata(const Encoded& e, const WirePiece& piece) const {
     MetadataArrays array(piece, bits);
-    store_metadata<kWhole>(array.next(word_bytes()), e.scale(), word_bytes());
-    if (!symmetric) store_metadata<kWhole>(array.next(word_bytes()), e.zero(), word_bytes());
-    if (spikes == Spikes::none) return;
-    store_metadata<kWhole>(array.next(kElementBytes), e.minimum, kElementBytes);
-    store_metadata<kWhole>(array.next(kElementBytes), e.maximum, kElementBytes);
-    store_metadata<kWhole>(array.next(word_bytes()), e.minimum_index, word_bytes());
-    store_metadata<kWhole>(array.next(word_bytes()), e.maximum_index, word_bytes());
+    store_metadata<false>(array.next(word_bytes()), e.scale(), word_bytes());
+    if (!symmetric) store_metadata<false>(array.next(word_bytes()), e.zero(), word_bytes());
+    if (!has_spikes()) return;
+    store_metadata<false>(array.next(kElementBytes), e.minimum, kElementBytes);
+    store_metadata<false>(array.next(kElementBytes), e.maximum, kElementBytes);
+    store_metadata<false>(array.next(word_bytes()), e.minimum_index, word_bytes());
+    store_metadata<false>(array.next(word_bytes()), e.maximum_index, word_bytes());
   }
 
   ARLAB_DEVICE Encoded load_piece(const WirePiece& piece) const {
     Encoded e;
     e.codes = load_planes(bits, piece.planes, piece.codes, piece.first, piece.count);
-    load_all_metadata<false>(e, piece);
+    load_all_metadata(e, piece);
     return e;
   }
-  template <bool kWhole>
   ARLAB_DEVICE void load_all_metadata(Encoded& e, const WirePiece& piece) const {
     MetadataArrays array(piece, bits);
-    e.scales = load_metadata<kWhole>(array.next(word_bytes()), word_bytes());
-    if (!symmetric) e.scales |= load_metadata<kWhole>(array.next(word_bytes()), word_bytes()) << 16;
-    if (spikes == Spikes::none) return;
-    e.minimum = load_metadata<kWhole>(array.next(kElementBytes), kElementBytes);
-    e.maximum = load_metadata<kWhole>(array.next(kElementBytes), kElementBytes);
-    e.minimum_index = load_metadata<kWhole>(array.next(word_bytes()), word_bytes());
-    e.maximum_index = load_metadata<kWhole>(array.next(word_bytes()), word_bytes());
+    e.scales = load_metadata<false>(array.next(word_bytes()), word_bytes());
+    if (!symmetric) e.scales |= load_metadata<false>(array.next(word_bytes()), word_bytes()) << 16;
+    if (!has_spikes()) return;
+    e.minimum = load_metadata<false>(array.next(kElementBytes), kElementBytes);
+    e.maximum = load_metadata<false>(array.next(kElementBytes), kElementBytes);
+    e.minimum_index = load_metadata<false>(array.next(word_bytes()), word_bytes());
+    e.maximum_index = load_metadata<false>(array.next(word_bytes()), word_bytes());
   }
 
   template <bool kWhole>
@@ -397,29 +600,75 @@ struct AnyBit : Format {
   // ---- packed
 
   /// fp16 has the range for this: 1 / scale is far from subnormal, and codes come out of an
-  /// addition of 2^-b of them.
-  static constexpr bool kSaturates = Element::kDType == DType::fp16;
+  /// addition of 2^-b of them. Codes of symmetric formats may be negative.
+  /// Codes, scales and zeros are bf16 numbers, and so is what they decode to: one rounding gives the bits of
+  /// two, but for what may_be_non_finite() says.
+  static constexpr bool kInBf16 =
+      Element::kDType == DType::bf16 && kHasBfloat2Arithmetic && !kMayTransform;
 
-  /// (mx - mn) / (2^b - 1).
-  ARLAB_DEVICE float divide_by_top(float range) const {
-    if constexpr (kIsFixed<Format>) {
-      constexpr float kTop = static_cast<float>((1u << bits) - 1);
-      if constexpr (Element::kDType != DType::fp16) {
-        if (range != 0 && range < 0x1p-100f) return range / kTop;
-      }
-      return divide_with_reciprocal(range, kTop, 1.0f / kTop);
+  /// Codes of elements 4i to 4i + 3, as two pairs.
+  ARLAB_DEVICE static void bfloat2_of_codes(const Codes8& codes, unsigned i,
+                                            std::uint32_t (&pair)[2]) {
+    const std::uint32_t word = codes.in_order(i);
+    // The low seven bits behind 128; less 128, or less 0 where the eighth bit is set.
+    if constexpr (Format::kMostBits <= 7) {
+      pair[0] = add_bfloat2(permute_bytes(word, in_each_byte(0x43), 0x4140), splat(0xC300));
+      pair[1] = add_bfloat2(permute_bytes(word, in_each_byte(0x43), 0x4342), splat(0xC300));
     } else {
-      const float quotient = range / top();
-      return is_finite(quotient) ? quotient : float_of(kNanBits);
+      const std::uint32_t low = word & in_each_byte(0x7F);
+      const std::uint32_t less = (~word >> 7 & in_each_byte(1)) * 0xC3;
+      pair[0] = add_bfloat2(permute_bytes(low, in_each_byte(0x43), 0x4140),
+                            permute_bytes(less, 0, 0x1404));
+      pair[1] = add_bfloat2(permute_bytes(low, in_each_byte(0x43), 0x4342),
+                            permute_bytes(less, 0, 0x3424));
     }
   }
+  static constexpr bool kSaturates = kIsFixed<Format> && Element::kDType == DType::fp16;
 
-  /// RN(1 / scale). fp16: any NaN for 0.
+  /// range / divisor. A NaN, and any infinity, for what is no number.
+  ARLAB_DEVICE float divide_range(float range) const {
+    if constexpr (Element::kDType != DType::fp16 || kMayTransform) {
+      if (range != 0 && range < 0x1p-100f) return range / this->divisor;
+    }
+    return divide_with_reciprocal(range, this->divisor, this->reciprocal);
+  }
+
+  /// RN(1 / scale); 0 for an infinity, so that codes are those of 0. fp16 that saturates: any NaN
+  /// for 0.
   ARLAB_DEVICE static float inverse_of(float scale) {
-    if constexpr (Element::kDType != DType::fp16) {
-      if (!(scale >= 0x1p-100f && scale <= 0x1p100f)) return 1.0f / scale;
+    if constexpr (!kSaturates) {
+      if (!(scale >= 0x1p-100f && scale <= 0x1p100f)) {
+        const float inverse = 1.0f / scale;
+        return inverse > 0x1.FFFFFEp127f ? 0.0f : inverse;
+      }
     }
     return reciprocal_of_bfloat(scale);
+  }
+
+  /// Scales as integers: elements below this times the largest code keep away from where they end.
+  static constexpr float kMostOfIntegerScales = 3000;
+  /// integer_scale(scale) of a bf16 value below 2 * kMostOfIntegerScales. No such value's logarithm comes
+  /// nearer to the next tenth than 0.0009 of one (a test tries all).
+  ARLAB_DEVICE static int integer_scale_of(float scale) {
+    const float tenths = approximate_log2(scale) * 10 + 128.0004f;
+    return static_cast<int>(tenths > 0 ? tenths : 0.0f) - 128;
+  }
+
+  /// As range_of_group(), of values that were transformed: with an infinity or a NaN among them one of
+  /// the two is no number.
+  ARLAB_DEVICE void range_of_floats(const Float8& x, float& mn, float& mx) const {
+    mn = x.value[0];
+    mx = x.value[0];
+#pragma unroll
+    for (std::size_t i = 1; i < kPerThread; ++i) {
+      mn = min_or_nan(mn, x.value[i]);
+      mx = max_or_nan(mx, x.value[i]);
+    }
+#pragma unroll 1
+    for (int mask = 1; mask < lanes(); mask *= 2) {
+      mn = min_or_nan(mn, shuffle_xor(mn, mask, 32));
+      mx = max_or_nan(mx, shuffle_xor(mx, mask, 32));
+    }
   }
 
   /// In the low half: rint(above * inverse), saturated at 0 and 2^b, or any number from -2^15 to
@@ -429,7 +678,7 @@ struct AnyBit : Format {
       const float unit = float_of((127u - bits) << 23);  // 2^-b
       return float_bits(multiply_saturated(above, inverse * unit) + 0x1.8p23f * unit);
     } else {
-      return float_bits(above * inverse + 0x1.8p23f);
+      return float_bits(above * inverse + (0x1.8p23f + arithmetic().bias()));
     }
   }
 
@@ -501,11 +750,11 @@ struct AnyBit : Format {
     transform_thread(x);
 #pragma unroll 1
     for (int mask = 1; mask < lanes(); mask *= 2) {
-      const bool upper = (static_cast<int>(threadIdx.x) & mask) != 0;
+      // The product is exact.
+      const float sign = (static_cast<int>(threadIdx.x) & mask) != 0 ? -1.0f : 1.0f;
 #pragma unroll
       for (std::size_t i = 0; i < kPerThread; ++i) {
-        const float other = shuffle_xor(x.value[i], mask, 32);
-        x.value[i] = upper ? other - x.value[i] : x.value[i] + other;
+        x.value[i] = fused_multiply_add(x.value[i], sign, shuffle_xor(x.value[i], mask, 32));
       }
     }
 #pragma unroll
@@ -577,7 +826,7 @@ struct AnyBit : Format {
     for (std::size_t i = 0; i < kPerThread; ++i) {
       e.codes.set(i, arithmetic().quantize(x.value[i], scale, factor).bits);
     }
-    const bool integer = spikes == Spikes::integer_scale;
+    const bool integer = has_integer_scales();
     e.scales =
         integer ? static_cast<std::uint32_t>(scale.code) & 0xFF : Bf16::from_float(scale.value);
     if (!symmetric) {
@@ -587,30 +836,41 @@ struct AnyBit : Format {
     }
   }
 
+  /// As quantize(), of a finite group whose scale was measured, so that no code is far from those that there are.
+  ARLAB_DEVICE void quantize_measured(const Float8& x, const AnyBitScale& scale, Encoded& e) const {
+    const float factor = arithmetic().factor_of(scale);
+    const float inverse = factor > 0x1.FFFFFEp127f ? 0.0f : factor;
+    std::uint32_t code[kPerThread];
+#pragma unroll
+    for (std::size_t i = 0; i < kPerThread; ++i)
+      code[i] = code_of(x.value[i] - scale.zero, inverse);
+    e.codes = clamped_codes(code, false);
+    e.scales = Bf16::from_float(scale.value) | (symmetric ? 0 : Bf16::from_float(scale.zero) << 16);
+  }
+
   /// What stands for a group with a NaN or an infinity.
   ARLAB_DEVICE Encoded non_finite() const {
     Encoded e;
-    e.scales = spikes == Spikes::integer_scale ? 0 : Bf16::kNaN;
-    if (spikes == Spikes::integer_scale) e.minimum = Element::from_float(float_of(kNanBits));
+    e.scales = has_integer_scales() ? 0 : Bf16::kNaN;
+    if (has_integer_scales()) e.minimum = Element::from_float(float_of(kNanBits));
     return e;
   }
 
   ARLAB_DEVICE AnyBitScale scale_of_wire(const Encoded& e) const {
-    if (spikes == Spikes::integer_scale) {
+    if (has_integer_scales()) {
       return {scale_of(static_cast<std::int8_t>(e.scale())),
               static_cast<float>(static_cast<std::int8_t>(e.zero()))};
     }
     return {Bf16::to_float(e.scale()), Bf16::to_float(e.zero())};
   }
   ARLAB_DEVICE bool is_non_finite(const Encoded& e, const AnyBitScale& scale) const {
-    const float marker =
-        spikes == Spikes::integer_scale ? Element::to_float(e.minimum) : scale.value;
+    const float marker = has_integer_scales() ? Element::to_float(e.minimum) : scale.value;
     return marker != marker;
   }
   /// The last rounding saturates where all metadata is finite (SPEC.md, "Saturation").
   ARLAB_DEVICE float limit_of(const Encoded& e, const AnyBitScale& scale) const {
     bool finite = is_finite(scale.value) && is_finite(scale.zero);
-    if (spikes != Spikes::none) {
+    if (has_spikes()) {
       finite = finite && is_finite(Element::to_float(e.minimum)) &&
                is_finite(Element::to_float(e.maximum));
     }
@@ -631,7 +891,7 @@ struct AnyBit : Format {
     for (std::size_t i = 0; i < kPerThread; ++i) {
       x.value[i] = arithmetic().dequantize(e.codes[i], scale);
     }
-    if (spikes == Spikes::none) return x;
+    if (!has_spikes()) return x;
     // An index behind the end of a short group stands for no element.
     const auto mine = static_cast<std::uint32_t>(first);
 #pragma unroll

@@ -46,6 +46,8 @@ std::optional<CodecChoice> choose(const Codec& codec) {
   }
   if (const auto format = parse_anybit(name)) return choose_anybit(*format);
   if (const auto format = Mx::parse(name)) return *format;
+  if (const auto format = MxInt8::parse(name)) return *format;
+  if (const auto format = Fp8Blocks<128>::parse(name)) return *format;
   if (FormatChoice kernels = find_format_kernels(name)) return kernels;
   if (name.starts_with("logfmt")) {  // logfmt<n>-g<G>, one digit
     const auto group = codec.info().block;

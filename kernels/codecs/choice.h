@@ -13,7 +13,9 @@
 #include "kernels/codecs/quickreduce.h"
 #include "kernels/codecs/scaled.h"
 #include "kernels/runtime/status.h"
+#include "reference/codecs/formats/fp8_blocks.h"
 #include "reference/codecs/formats/mx.h"
+#include "reference/codecs/formats/mxint8.h"
 
 namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {
@@ -22,8 +24,8 @@ struct PlainChoice {};
 enum class QuickReduceChoice { fp8, q8, q6, q4, q3, fp4 };
 
 /// A codec that there is device code for, with its parameters.
-using CodecChoice = std::variant<PlainChoice, QuickReduceChoice, AnyBitParameters, Mx,
-                                 LogFmtParameters, FormatChoice>;
+using CodecChoice = std::variant<PlainChoice, QuickReduceChoice, AnyBitParameters, Mx, MxInt8,
+                                 Fp8Blocks<128>, LogFmtParameters, FormatChoice>;
 
 /// Where a codec has these, they are all that there is: programs, and no tuned collectives.
 inline const FormatKernels* format_kernels(const CodecChoice& choice) {
@@ -65,34 +67,92 @@ void with_choice(QuickReduceChoice choice, DType dtype, F&& f) {
   }
 }
 
-/// Any-bit formats with kernels of their own: int8-g128, int5-g128, int4-g32, int2-g32-sr. All
-/// others share one. Each costs seconds of compiling per collective, dtype and platform.
+/// Any-bit formats whose kernels know everything about them. Each costs seconds of compiling per collective,
+/// dtype and platform; of other formats, kernels know the kind, and of the plain ones the width.
 using FixedAnyBits = std::tuple<FixedAnyBit<8, 7>, FixedAnyBit<5, 7>, FixedAnyBit<4, 5>,
                                 FixedAnyBit<2, 5, Spikes::exact>>;
 
 /// Calls f with the format's kernel if it has parameters like these.
 template <class Format, class F>
 bool with_fixed_anybit(const AnyBitParameters& parameters, DType dtype, F&& f) {
-  if (!Format::is(parameters) || dtype == DType::fp32) return false;
+  if (!Format::is(parameters)) return false;
   if (dtype == DType::fp16) f(AnyBit<Fp16, Format>(), Fp16());
   if (dtype == DType::bf16) f(AnyBit<Bf16, Format>(), Bf16());
   return true;
 }
+template <AnyBitKind kKind, unsigned kBits, class F>
+void with_anybit_of(const AnyBitParameters& parameters, DType dtype, F&& f) {
+  using Format = AnyBitOf<kKind, kBits>;
+  if (dtype == DType::fp16) f(AnyBit<Fp16, Format>(parameters), Fp16());
+  if (dtype == DType::bf16) f(AnyBit<Bf16, Format>(parameters), Bf16());
+}
+/// With the width of the parameters as a constant, if it is one of kBits; else with kElse.
+template <AnyBitKind kKind, unsigned kElse, unsigned... kBits, class F>
+void with_width(const AnyBitParameters& parameters, DType dtype, F&& f) {
+  const bool is_one =
+      ((parameters.bits == kBits && (with_anybit_of<kKind, kBits>(parameters, dtype, f), true)) ||
+       ...);
+  if (!is_one) with_anybit_of<kKind, kElse>(parameters, dtype, f);
+}
 template <class F>
 void with_choice(const AnyBitParameters& parameters, DType dtype, F&& f) {
+  if (dtype == DType::fp32) return f(AnyBit<Fp32>(parameters), Fp32());
   const bool is_fixed = [&]<class... Formats>(std::type_identity<std::tuple<Formats...>>) {
     return (with_fixed_anybit<Formats>(parameters, dtype, f) || ...);
   }(std::type_identity<FixedAnyBits>());
   if (is_fixed) return;
-  if (dtype == DType::fp16) f(AnyBit<Fp16>(parameters), Fp16());
-  if (dtype == DType::bf16) f(AnyBit<Bf16>(parameters), Bf16());
-  if (dtype == DType::fp32) f(AnyBit<Fp32>(parameters), Fp32());
+  switch (kind_of(parameters)) {
+    case AnyBitKind::plain:
+      if constexpr (kFixesWidths) {
+        return with_width<AnyBitKind::plain, 8, 2, 3, 4, 5, 6, 7>(parameters, dtype, f);
+      } else {
+        return with_anybit_of<AnyBitKind::plain, 0>(parameters, dtype, f);
+      }
+    case AnyBitKind::symmetric:
+      if constexpr (kFixesWidths) {
+        return with_width<AnyBitKind::symmetric, 0, 4, 8>(parameters, dtype, f);
+      } else {
+        return with_anybit_of<AnyBitKind::symmetric, 0>(parameters, dtype, f);
+      }
+    case AnyBitKind::spiked:
+      return with_anybit_of<AnyBitKind::spiked, 0>(parameters, dtype, f);
+    case AnyBitKind::hadamard:
+      return with_anybit_of<AnyBitKind::hadamard, 0>(parameters, dtype, f);
+  }
 }
+/// Whole formats, whose parameters are constants.
+template <ScaledFormat Format, class F>
+void with_choice(const Format& format, DType dtype, F&& f) {
+  if (dtype == DType::fp16) f(Scaled<Format, Fp16>(format), Fp16());
+  if (dtype == DType::bf16) f(Scaled<Format, Bf16>(format), Bf16());
+  if (dtype == DType::fp32) f(Scaled<Format, Fp32>(format), Fp32());
+}
+
 template <class Element>
 using ScaledMx = Scaled<Mx, Element>;
+
+/// Microscaling of 16-bit elements: a kernel per element format, but on AMD, where nothing is measured.
+using FixedMinifloats = std::tuple<FixedMinifloat<4, 3>, FixedMinifloat<5, 2>, FixedMinifloat<2, 3>,
+                                   FixedMinifloat<3, 2>, FixedMinifloat<2, 1>>;
+template <class Fixed, class F>
+void with_fixed_mx(const Mx& format, DType dtype, F&& f) {
+  if (format.element().exponent_bits != Fixed::element().exponent_bits ||
+      format.element().mantissa_bits != Fixed::element().mantissa_bits)
+    return;
+  const MxOf<Fixed> fixed = {{}, format.rule};
+  if (dtype == DType::fp16) f(Scaled<MxOf<Fixed>, Fp16>(fixed), Fp16());
+  if (dtype == DType::bf16) f(Scaled<MxOf<Fixed>, Bf16>(fixed), Bf16());
+}
 template <class F>
 void with_choice(const Mx& format, DType dtype, F&& f) {
-  with_parameters<ScaledMx>(format, dtype, f);
+  if constexpr (kFixesFormats) {
+    if (dtype == DType::fp32) return f(ScaledMx<Fp32>(format), Fp32());
+    [&]<class... Fixed>(std::type_identity<std::tuple<Fixed...>>) {
+      (with_fixed_mx<Fixed>(format, dtype, f), ...);
+    }(std::type_identity<FixedMinifloats>());
+  } else {
+    with_parameters<ScaledMx>(format, dtype, f);
+  }
 }
 template <class F>
 void with_choice(const LogFmtParameters& parameters, DType dtype, F&& f) {

@@ -25,7 +25,10 @@ Registry& registry() {
 FormatChoice find_format_kernels(std::string_view name) {
   FormatChoice found;
   for_each_scaled_format([&]<class Format>() {
-    if (found == nullptr) found = kernels_of_format<Format>(name);
+    // What choice.h has is found there.
+    if constexpr (!std::same_as<Format, MxInt8> && !std::same_as<Format, Fp8Blocks<128>>) {
+      if (found == nullptr) found = kernels_of_format<Format>(name);
+    }
   });
   Registry& known = registry();
   const std::scoped_lock lock(known.mutex);

@@ -19,7 +19,10 @@ ARLAB_DEVICE T group_reduce(T value, int lanes, Combine combine) {
   return value;
 }
 
-ARLAB_DEVICE float max_of(float a, float b) { return a > b ? a : b; }
+template <class T>
+ARLAB_DEVICE T max_of(T a, T b) {
+  return a > b ? a : b;
+}
 ARLAB_DEVICE float min_of(float a, float b) { return a < b ? a : b; }
 
 /// True when all elements of the group that are in the message are finite.
@@ -62,6 +65,13 @@ struct Codes8 {
     even |= i % 2 == 0 ? bits : 0;
     odd |= i % 2 == 0 ? 0 : bits;
   }
+  /// Those of elements 4i to 4i + 3, a byte each; and back.
+  ARLAB_DEVICE std::uint32_t in_order(unsigned i) const {
+    return permute_bytes(even, odd, i == 0 ? 0x5140 : 0x7362);
+  }
+  ARLAB_DEVICE static Codes8 from_order(std::uint32_t first, std::uint32_t second) {
+    return {permute_bytes(first, second, 0x6420), permute_bytes(first, second, 0x7531)};
+  }
 };
 
 ARLAB_DEVICE constexpr std::uint32_t in_each_byte(std::uint32_t bits8) {
@@ -71,11 +81,7 @@ ARLAB_DEVICE constexpr std::uint32_t in_each_byte(std::uint32_t bits8) {
 /// The plane of these codes' bits from `shift` on: `width` bits per element, in element order.
 ARLAB_DEVICE std::uint64_t plane_of(const Codes8& codes, unsigned width, unsigned shift) {
   if (width == 8) {
-    const std::uint32_t first = (codes.even & 0xFF) | (codes.even & 0xFF00) << 8 |
-                                (codes.odd & 0xFF) << 8 | (codes.odd & 0xFF00) << 16;
-    const std::uint32_t second = (codes.even >> 16 & 0xFF) | (codes.even >> 24) << 16 |
-                                 (codes.odd >> 16 & 0xFF) << 8 | (codes.odd >> 24) << 24;
-    return first | static_cast<std::uint64_t>(second) << 32;
+    return codes.in_order(0) | static_cast<std::uint64_t>(codes.in_order(1)) << 32;
   }
   const std::uint32_t mask = in_each_byte((1u << width) - 1);
   // Byte i: the bits of elements 2i and 2i + 1.
@@ -89,11 +95,7 @@ ARLAB_DEVICE std::uint64_t plane_of(const Codes8& codes, unsigned width, unsigne
 ARLAB_DEVICE void add_plane(Codes8& codes, std::uint64_t plane, unsigned width, unsigned shift) {
   auto bits = static_cast<std::uint32_t>(plane);
   if (width == 8) {
-    const auto second = static_cast<std::uint32_t>(plane >> 32);
-    codes.even =
-        (bits & 0xFF) | (bits >> 8 & 0xFF00) | (second & 0xFF) << 16 | (second << 8 & 0xFF000000u);
-    codes.odd = (bits >> 8 & 0xFF) | (bits >> 16 & 0xFF00) | (second << 8 & 0xFF0000) |
-                (second & 0xFF000000u);
+    codes = Codes8::from_order(bits, static_cast<std::uint32_t>(plane >> 32));
     return;
   }
   if (width == 1) bits = (bits | bits << 12) & 0x000F000F;

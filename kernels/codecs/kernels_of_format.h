@@ -14,7 +14,7 @@ class KernelsOfFormat final : public FormatKernels {
  public:
   explicit KernelsOfFormat(const Format& format) : format_(format) {}
 
-  Tuning tuning() const override { return Scaled<Format, Fp16>::kTuning; }
+  Tuning tuning() const override { return Device<Fp16>::kTuning; }
 
   hipError_t encode(DType dtype, const void* payload, std::size_t elements, std::uint8_t* wire,
                     hipStream_t stream) const override {
@@ -42,7 +42,7 @@ class KernelsOfFormat final : public FormatKernels {
 
  private:
   template <class Element>
-  using Device = Scaled<Format, Element>;
+  using Device = Scaled<Format, Element, false>;  // programs are all that there is
   template <class F>
   hipError_t with_dtype(DType dtype, F f) const {
     with_parameters<Device>(format_, dtype, f);

@@ -58,8 +58,7 @@ ARLAB_DEVICE bool half_is_finite(std::uint32_t bits16) {
 }
 
 /// Of an aligned group of lanes: the smaller halves, by `smaller`. The size of the group is a
-/// constant, kLog2Lanes, or else `log2_lanes`: then there are always five steps, none of which
-/// branches, and superfluous ones compare a lane with itself.
+/// constant, kLog2Lanes, or else `log2_lanes`, the same in all lanes.
 template <int kLog2Lanes, class Smaller>
 ARLAB_DEVICE std::uint32_t smallest_of_lanes(std::uint32_t v, unsigned log2_lanes,
                                              Smaller smaller) {
@@ -73,7 +72,7 @@ ARLAB_DEVICE std::uint32_t smallest_of_lanes(std::uint32_t v, unsigned log2_lane
   } else {
 #pragma unroll
     for (unsigned step = 0; step < 5; ++step) {
-      v = smaller(v, shuffle_xor(v, step < log2_lanes ? 1 << step : 0, 32));
+      if (step < log2_lanes) v = smaller(v, shuffle_xor(v, 1 << step, 32));
     }
   }
   return v;

@@ -11,7 +11,7 @@
 // infinity. Without packed bf16 (AMD): fp32 operations, each rounded to bf16.
 #pragma once
 
-#include "kernels/codecs/pairs.h"
+#include "kernels/codecs/minifloats.h"
 #include "reference/codecs/formats/quickreduce.h"
 
 namespace arlab::kernels {
@@ -92,13 +92,17 @@ struct Fp8Code : QuickReduceFp8 {
   }
   /// No encoder here writes one.
   ARLAB_DEVICE static bool has_nan(const Pairs& codes) {
-    std::uint32_t none = splat(1);
-#pragma unroll
-    for (int i = 0; i < 4; ++i) none &= is_not(0x80, codes.pair[i]);
-    return none != splat(1);
+    const std::uint32_t first = codes.pair[0] | codes.pair[1] << 8;
+    const std::uint32_t second = codes.pair[2] | codes.pair[3] << 8;
+    return (has_nan_byte(first) | has_nan_byte(second)) != 0;
   }
 
  private:
+  /// Not 0 if a byte is 0x80.
+  ARLAB_DEVICE static std::uint32_t has_nan_byte(std::uint32_t bytes) {
+    const std::uint32_t zero_where = bytes ^ in_each_byte(0x80);
+    return (zero_where - in_each_byte(1)) & bytes & in_each_byte(0x80);
+  }
   /// 1 in each half that is not `code`, 0 in others; for codes of up to 8 bits.
   ARLAB_DEVICE static std::uint32_t is_not(std::uint32_t code, std::uint32_t pair) {
     return ((pair ^ splat(code)) + splat(0x7FFF)) >> 15 & splat(1);
@@ -112,7 +116,7 @@ struct Fp4Code : QuickReduceFp4 {
 
   ARLAB_DEVICE static std::uint32_t encode(float w) { return QuickReduceFp4::encode(w).bits; }
   ARLAB_DEVICE static std::uint32_t encode_pair(std::uint32_t w) {
-    return encode(Element::to_float(w & 0xFFFF)) | encode(Element::to_float(w >> 16)) << 16;
+    return e2m1_of_pair<Element>(w);
   }
   /// As Fp8Code; the value times 2^-14, or 2^-126.
   ARLAB_DEVICE static std::uint32_t decode_pair(std::uint32_t pair) {

@@ -78,10 +78,20 @@ struct TwoPassAnyBit : private AnyBit<Element> {
     if (given) return 1;
     const std::size_t word = Base::word_bytes();
     const std::size_t scales = Base::symmetric ? word : 2 * word;
-    return Base::spikes == Spikes::none ? scales : scales + 2 * Base::kElementBytes + 2 * word;
+    return !Base::has_spikes() ? scales : scales + 2 * Base::kElementBytes + 2 * word;
   }
 
   ARLAB_DEVICE void include(Statistics& s, const Float8& x, const GroupPosition& at) const {
+    if (!Base::has_spikes()) {  // nothing needs to know where the extremes are
+#pragma unroll
+      for (std::size_t i = 0; i < kPerThread; ++i) {
+        if (i >= at.count) continue;
+        s.low = min_of(s.low, x.value[i]);
+        s.high = max_of(s.high, x.value[i]);
+        if (!is_finite(x.value[i])) s.non_finite = 1;
+      }
+      return;
+    }
 #pragma unroll
     for (std::size_t i = 0; i < kPerThread; ++i) {
       if (i >= at.count) continue;
@@ -98,7 +108,7 @@ struct TwoPassAnyBit : private AnyBit<Element> {
     Encoded e;
     float mn = s.low;
     float mx = s.high;
-    if (Base::spikes != Spikes::none) {
+    if (Base::has_spikes()) {
       e.minimum = Element::from_float(s.low);
       e.maximum = Element::from_float(s.high);
       e.minimum_index = s.low_index;
@@ -117,8 +127,12 @@ struct TwoPassAnyBit : private AnyBit<Element> {
     const AnyBitScale scale =
         given ? AnyBitScale{given_scale, given_zero} : Base::arithmetic().scale_of(mn, mx);
     if (s.non_finite == 0 && is_finite(scale.value) && is_finite(scale.zero)) {
-      Base::quantize(x, scale, e);
-      if (given) e.scales = 0;
+      if (given || Base::has_integer_scales()) {
+        Base::quantize(x, scale, e);
+        if (given) e.scales = 0;
+      } else {
+        Base::quantize_measured(x, scale, e);
+      }
     } else {
       e = Base::non_finite();
       if (given) e.scales = kGivenNonFinite;
@@ -243,6 +257,14 @@ struct NvFp4 {
 
   bool vllm;
 
+  /// Quantized by fewer operations, with the same codes.
+  struct Blocks : NvFp4Blocks {
+    ARLAB_DEVICE ScaledCode quantize(float x, float factor) const {
+      return {e2m1_of_float(x * factor), false};
+    }
+  };
+  static constexpr std::uint32_t kCodeOfOne = 2;
+
   ARLAB_HOST_DEVICE explicit NvFp4(const NvFp4Blocks& blocks) : vllm(blocks.vllm) {}
 
   ARLAB_HOST_DEVICE std::size_t header_bytes() const { return 4; }
@@ -262,11 +284,15 @@ struct NvFp4 {
 
   ARLAB_DEVICE Encoded encode(const Float8& x, const Statistics& s, const GroupPosition& at) const {
     const float tensor_scale = NvFp4Blocks::tensor_scale_of(s.high);
-    const auto blocks = encode_scaled(NvFp4Blocks{tensor_scale, vllm}, x, at.count);
+    const auto blocks = encode_scaled(Blocks{{tensor_scale, vllm}}, x, at.count);
     return {blocks.codes, blocks.scale, tensor_scale};
   }
   ARLAB_DEVICE Float8 decode(const Encoded& e, std::size_t) const {
-    return decode_scaled(NvFp4Blocks{e.tensor_scale, vllm}, {e.codes, e.scale});
+    const float scale = NvFp4Blocks{e.tensor_scale, vllm}.dequantize(kCodeOfOne, e.scale);
+    Float8 x;
+#pragma unroll
+    for (std::size_t i = 0; i < kPerThread; ++i) x.value[i] = float_of_e2m1(e.codes[i]) * scale;
+    return x;
   }
   ARLAB_DEVICE float limit(const Encoded&) const { return kInfinity32; }
   ARLAB_DEVICE bool is_nan(const Encoded&) const { return false; }

@@ -22,6 +22,9 @@ template <class Codec>
 ARLAB_DEVICE WirePiece piece_between(const Codec& codec, std::uint8_t* planes, std::size_t elements,
                                      std::size_t begin, std::size_t end, std::size_t first) {
   const std::size_t block = codec.block(elements);
+  if (block >= elements) {  // without divisions of 64 bits, which take a hundred instructions
+    return {planes, end - begin, first - begin, Position{end, first}.count(), 1, 0, first == begin};
+  }
   const std::size_t first_block = begin / block;
   return {planes,
           end - begin,
@@ -125,6 +128,8 @@ ARLAB_DEVICE GroupPosition group_position(const Codec& codec, std::size_t elemen
                                           std::size_t first, std::size_t& group) {
   const std::size_t codes = codes_of(codec, elements);
   const std::size_t size = codec.group(elements);
+  group = 0;
+  if (size >= codes) return {first, codes, Position{codes, first}.count()};
   const std::size_t last = (codes - 1) / size;
   group = first / size < last ? first / size : last;
   const std::size_t begin = group * size;
@@ -178,7 +183,8 @@ ARLAB_DEVICE Pack8<Element> decode_tile(const Codec& codec, std::size_t elements
     nan = codec.is_nan(e);
     // mutant: values_of_a_message_not_limited
     limit = codec.limit(e);
-    return codec.decode(e, first % codec.block(elements));
+    const std::size_t block = codec.block(elements);
+    return codec.decode(e, block >= elements ? first : first % block);
   };
   Float8 x;
   if constexpr (Codec::kTransforms) {
@@ -188,6 +194,10 @@ ARLAB_DEVICE Pack8<Element> decode_tile(const Codec& codec, std::size_t elements
                         [&](std::size_t k) { return decode(group_begin + k * kTile); });
   } else {
     x = decode(begin);
+  }
+  if constexpr (kHasPackedArithmetic<Element>) {
+    const Pack8<Element> pairs = pairs_of_floats<Element>(x);
+    if (!nan && !any_non_finite(pairs)) return pairs;
   }
 #pragma unroll
   for (std::size_t i = 0; i < kPerThread; ++i) {

@@ -74,6 +74,16 @@ ARLAB_DEVICE void for_each_batch(const AnyCall& call, const ElementRange& chunk,
   }
 }
 
+/// Of a tile's wire in kernels that are tuned, at most: what they have room for.
+template <class Codec>
+inline constexpr std::size_t kMostTileBytes = [] {
+  if constexpr (requires { Codec::kTileBytes; }) {
+    return Codec::kTileBytes;
+  } else {
+    return Codec::kMostTileBytes;
+  }
+}();
+
 /// Bytes from a tile's wire to the next one's in a slot; a constant where the codec has one.
 template <class Codec, class AnyCall>
 ARLAB_DEVICE unsigned tile_bytes_of(const AnyCall& call) {

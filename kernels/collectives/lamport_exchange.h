@@ -12,7 +12,7 @@ inline namespace ARLAB_PLATFORM {
 /// rank what it contributes itself.
 template <class Codec>
 struct LamportMemory {
-  static constexpr unsigned kWords = static_cast<unsigned>(Codec::kTileBytes / 16);
+  static constexpr unsigned kWords = static_cast<unsigned>(kMostTileBytes<Codec> / 16);
 
   std::uint32_t failed;
   Uint4 wire[kMaxRanks][kWords];
@@ -27,8 +27,8 @@ template <class Codec>
 class LamportExchange {
  public:
   /// Looks at nothing that another kernel may write.
-  ARLAB_DEVICE LamportExchange(const Team& team, LamportMemory<Codec>& memory)
-      : team_(team), memory_(memory) {}
+  ARLAB_DEVICE LamportExchange(const Call& call, LamportMemory<Codec>& memory)
+      : team_(call.team), words_(tile_bytes_of<Codec>(call) / 16), memory_(memory) {}
 
   /// Behind pdl_wait(). What is loaded before is still on its way.
   ARLAB_DEVICE void begin() {
@@ -52,7 +52,7 @@ class LamportExchange {
     // mutant: lamport_sent_before_encoded
     __syncthreads();
     const std::size_t index = index_of(team_, call_, stage, team_.rank);
-    for_each_group(team_, to, [&](const Pieces& pieces) ARLAB_INLINED_LAMBDA {
+    for_each_group(to, [&](const Pieces& pieces) ARLAB_INLINED_LAMBDA {
 #pragma unroll
       for (const Piece& piece : pieces.piece) {
         if (piece.rank < 0) continue;
@@ -80,7 +80,7 @@ class LamportExchange {
   /// they are in different calls.
   ARLAB_DEVICE bool receive(unsigned stage, RankSet from) const {
     bool looks_for_flag = stage == 0 && meets();
-    for_each_group(team_, from, [&](const Pieces& pieces) ARLAB_INLINED_LAMBDA {
+    for_each_group(from, [&](const Pieces& pieces) ARLAB_INLINED_LAMBDA {
       Uint4 words[kAtOnce];
       bool missing = true;
 #pragma unroll 1
@@ -142,22 +142,23 @@ class LamportExchange {
   /// f of this thread's pieces, some at a time; at least once. Blocks begin with different ranks,
   /// so that all links are used.
   template <class F>
-  ARLAB_DEVICE static void for_each_group(const Team& team, RankSet ranks, F f) {
-    const auto others = static_cast<unsigned>(team.layout.ranks - 1);
-    const unsigned first = static_cast<unsigned>(team.rank) + 1 + blockIdx.x % others;
+  ARLAB_DEVICE void for_each_group(RankSet ranks, F f) const {
+    const auto own = static_cast<unsigned>(team_.rank);
+    const auto others = static_cast<unsigned>(team_.layout.ranks - 1);
+    const unsigned first = own + 1 + blockIdx.x % others;
 #pragma unroll 1
-    for (unsigned begin = 0; begin < others * kWords; begin += kAtOnce * kThreads) {
+    for (unsigned begin = 0; begin < others * words_; begin += kAtOnce * kThreads) {
       Pieces pieces;
 #pragma unroll
       for (unsigned i = 0; i < kAtOnce; ++i) {
         const unsigned number = begin + thread_index() + i * kThreads;
-        const unsigned distance = number / kWords;
+        const unsigned distance = number / words_;
         unsigned rank = first + distance;
         // Once round all other ranks, which leaves out the own one, then round all of them.
-        if (rank > static_cast<unsigned>(team.rank) + others) rank -= others;
+        if (rank > own + others) rank -= others;
         if (rank > others) rank -= others + 1;
         const bool is_one = distance < others && (ranks >> rank & 1) != 0;
-        pieces.piece[i] = {is_one ? static_cast<int>(rank) : -1, number % kWords};
+        pieces.piece[i] = {is_one ? static_cast<int>(rank) : -1, number % words_};
       }
       f(pieces);
     }
@@ -222,6 +223,7 @@ class LamportExchange {
   ARLAB_DEVICE static int meets_rank() { return static_cast<int>(thread_index() - kIdle); }
 
   const Team& team_;
+  const unsigned words_;  // of a wire; a constant where the codec has one
   LamportMemory<Codec>& memory_;
   std::uint32_t call_ = 0;     // of this block, through Lamport slots
   std::uint32_t epoch_ = 0;    // of threads that meet

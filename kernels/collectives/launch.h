@@ -5,7 +5,8 @@
 #include <algorithm>
 
 #include "kernels/codecs/choice.h"
-#include "kernels/collectives/call.h"
+#include "kernels/collectives/batch.h"
+#include "kernels/collectives/sentinel_slots.h"
 
 namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {
@@ -19,7 +20,13 @@ inline constexpr bool kWorksInLamportSlots =
 template <class Codec>
 inline constexpr int kLamportBlocks =
     std::min(Codec::kTuning.resident_blocks,
-             static_cast<int>(kSharedBytes / ((kMaxRanks + 1) * Codec::kTileBytes + 512)));
+             static_cast<int>(kSharedBytes / ((kMaxRanks + 1) * kMostTileBytes<Codec> + 512)));
+/// What kernels with sentinel slots have room for, of a tile's wire: of codecs whose widths are arguments, at
+/// most what both algorithms' slots hold.
+template <class Codec>
+inline constexpr std::size_t kSentinelTileBytes = requires {
+  Codec::kTileBytes;
+} ? kMostTileBytes<Codec> : std::min<std::size_t>(kMostTileBytes<Codec>, kTwoShotWireBytes);
 /// Codecs whose wires fit the sentinel slots of one_shot.
 template <class Codec, class Element>
 inline constexpr bool kOneShotWorksWithSentinels =
@@ -30,7 +37,7 @@ inline constexpr bool kTwoShotWorksWithSentinels = false;
 template <class Codec, class Element>
   requires kOneShotWorksWithSentinels<Codec, Element>
 inline constexpr bool kTwoShotWorksWithSentinels<Codec, Element> =
-    Codec::kTileBytes <= kTwoShotWireBytes;
+    kSentinelTileBytes<Codec> <= kTwoShotWireBytes;
 
 using LaunchCollective = hipError_t (*)(const Call& call, const CodecChoice& codec, DType dtype,
                                         hipStream_t stream);

@@ -11,7 +11,7 @@ __global__ void __launch_bounds__(kThreads, kLamportBlocks<Codec>)
     one_shot_lamport_kernel(ARLAB_KERNEL_PARAMETER Call call, ARLAB_KERNEL_PARAMETER Codec codec) {
   ARLAB_SHARED_ARRAY(LamportMemory<Codec>, memory, 1);
   touch_parameter(call);
-  LamportExchange<Codec> exchange(call.team, memory[0]);
+  LamportExchange<Codec> exchange(call, memory[0]);
   const int rank = call.team.rank;
   Tile tile;
   if (!tile_at(call, call.chunk[0], 0, 0, tile)) return;  // nor has this block on other ranks

@@ -16,11 +16,12 @@ constexpr unsigned kSent = 3;  // wires: one to send, one to add, and one that s
 
 /// An item has as many tiles as its slot holds, two at most: more take registers.
 template <class Codec>
-inline constexpr std::size_t kItemTiles = 2 * Codec::kTileBytes <= kOneShotWireBytes ? 2 : 1;
+inline constexpr std::size_t kItemTiles =
+    2 * kSentinelTileBytes<Codec> <= kOneShotWireBytes ? 2 : 1;
 
 template <class Codec>
 struct OneShotMemory : SentinelMemory {
-  static constexpr std::size_t kWords = kItemTiles<Codec> * Codec::kTileBytes / 16;
+  static constexpr std::size_t kWords = kItemTiles<Codec> * kSentinelTileBytes<Codec> / 16;
   static_assert(kWords * 16 <= kOneShotWireBytes);
 
   Uint4 input[kItemTiles<Codec>][kThreads];
@@ -88,7 +89,6 @@ class OneShotSentinel {
   using Bits = typename Element::Bits;
   static constexpr int kTiles = static_cast<int>(kItemTiles<Codec>);
   static constexpr std::size_t kItemElements = kItemTiles<Codec> * kTile;
-  static constexpr unsigned kTileBytes = static_cast<unsigned>(Codec::kTileBytes);
 
   ARLAB_DEVICE int rank() const { return call_.team.rank; }
   ARLAB_DEVICE int peer() const { return 1 - call_.team.rank; }
@@ -114,7 +114,7 @@ class OneShotSentinel {
       if (tile.begin >= call_.chunk[0].end) return;
       const std::size_t rest = call_.chunk[0].end - tile.begin;
       tile.elements = static_cast<unsigned>(rest < kTile ? rest : kTile);
-      tile.slot_offset = i * kTileBytes;
+      tile.slot_offset = i * tile_bytes_of<Codec>(call_);
       tile.whole = call_.aligned && tile.elements == kTile;
       f(tile);
     }
@@ -122,8 +122,9 @@ class OneShotSentinel {
   /// Words of 16 bytes of its wires.
   ARLAB_DEVICE unsigned wire_words(std::uint32_t number) const {
     const std::size_t rest = call_.chunk[0].end - number * kItemElements;
-    return rest > kItemElements - kTile ? OneShotMemory<Codec>::kWords
-                                        : OneShotMemory<Codec>::kWords / kItemTiles<Codec>;
+    const unsigned of_tile = tile_bytes_of<Codec>(call_) / 16;
+    return rest > kItemElements - kTile ? static_cast<unsigned>(kItemTiles<Codec>) * of_tile
+                                        : of_tile;
   }
   ARLAB_DEVICE std::uint8_t* sent(unsigned turn) const {
     return reinterpret_cast<std::uint8_t*>(
@@ -157,7 +158,8 @@ class OneShotSentinel {
       encode_batch(codec_, x, kTiles, encoded);
 #pragma unroll
       for (int i = 0; i < kTiles; ++i) {
-        codec_.store(encoded[i], wire + static_cast<unsigned>(i) * kTileBytes, Batch::at());
+        codec_.store(encoded[i], wire + static_cast<unsigned>(i) * tile_bytes_of<Codec>(call_),
+                     Batch::at());
       }
     } else {
       for_each_tile_of(number, [&](const Tile& tile) ARLAB_INLINED_LAMBDA {

@@ -16,7 +16,7 @@ class TwoShotLamport {
  public:
   ARLAB_DEVICE TwoShotLamport(const Call& call, const Codec& codec,
                               TwoShotLamportMemory<Codec>& memory)
-      : call_(call), codec_(codec), memory_(memory), exchange_(call.team, memory) {}
+      : call_(call), codec_(codec), memory_(memory), exchange_(call, memory) {}
 
   ARLAB_DEVICE void run() {
     Tile own{};

@@ -52,11 +52,12 @@ struct TwoShotMemory : SentinelMemory {
   static constexpr unsigned kTiles = two_shot_tiles(kRanks);   // of a chunk in an item
   static constexpr unsigned kParcels = (kRanks - 1) * kTiles;  // tiles of other ranks' chunks
   static constexpr unsigned kWires = 3 * kParcels + (1 + kOwn) * kTiles;
-  static constexpr unsigned kWireWords = static_cast<unsigned>(Codec::kTileBytes) / 16;
-  static_assert(kWireWords * 16 == Codec::kTileBytes && Codec::kTileBytes <= kTwoShotWireBytes);
+  static constexpr unsigned kMostWords = static_cast<unsigned>(kSentinelTileBytes<Codec>) / 16;
+  static_assert(kMostWords * 16 == kSentinelTileBytes<Codec> &&
+                kMostWords * 16 <= kTwoShotWireBytes);
 
   Uint4 input[kParcels + kTiles][kThreads];
-  Uint4 wire[kWires][kWireWords];
+  Uint4 words[kWires * kMostWords];  // wires behind each other
 };
 
 template <class Codec, class Element, unsigned kRanks>
@@ -67,6 +68,7 @@ class TwoShotSentinel {
       : call_(call),
         codec_(codec),
         memory_(memory),
+        wire_words_(tile_bytes_of<Codec>(call) / 16),
         items_((call.chunk_tiles + kTiles - 1) / kTiles),
         whole_items_(whole_items()),
         exchange_(call.team, call.team.two_shot_sentinel, call.team.two_shot_words, items_,
@@ -146,7 +148,7 @@ class TwoShotSentinel {
   static constexpr unsigned kTiles = TwoShotMemory<Codec, kRanks>::kTiles;
   static constexpr unsigned kParcels = TwoShotMemory<Codec, kRanks>::kParcels;
   static constexpr unsigned kParts = kParcels + kTiles;
-  static constexpr unsigned kWireWords = TwoShotMemory<Codec, kRanks>::kWireWords;
+  static constexpr unsigned kMostWords = TwoShotMemory<Codec, kRanks>::kMostWords;
 
   ARLAB_DEVICE int rank() const { return call_.team.rank; }
 
@@ -194,9 +196,9 @@ class TwoShotSentinel {
     return number < whole_items_ || begin_of(number, part) < call_.chunk[owner(part)].end;
   }
 
-  ARLAB_DEVICE Uint4* wire(unsigned number) const { return memory_.wire[number]; }
+  ARLAB_DEVICE Uint4* wire(unsigned number) const { return memory_.words + number * wire_words_; }
   ARLAB_DEVICE std::uint8_t* bytes(unsigned number) const {
-    return reinterpret_cast<std::uint8_t*>(memory_.wire[number]);
+    return reinterpret_cast<std::uint8_t*>(wire(number));
   }
   ARLAB_DEVICE unsigned outgoing() const { return 0; }
   ARLAB_DEVICE unsigned contributions() const { return kParcels; }
@@ -265,7 +267,7 @@ class TwoShotSentinel {
     }
   }
 
-  static constexpr unsigned kWordsOfThread = (kParcels * kWireWords + kThreads - 1) / kThreads;
+  static constexpr unsigned kWordsOfThread = (kParcels * kMostWords + kThreads - 1) / kThreads;
   using Read = Uint4[kWordsOfThread];
 
   /// Where the words of 16 bytes are that this thread sends and reads: of the parcels to, and from,
@@ -287,7 +289,7 @@ class TwoShotSentinel {
 #pragma unroll
     for (unsigned i = 0; i < kWordsOfThread; ++i) {
       const unsigned at = i * kThreads + (thread_index() + kThreads - kCounting) % kThreads;
-      if (at < kParcels * kWireWords) f(i, at / kWireWords, at % kWireWords);
+      if (at < kParcels * wire_words_) f(i, at / wire_words_, at % wire_words_);
     }
   }
   ARLAB_DEVICE void send_contributions(std::uint32_t number) const {
@@ -364,10 +366,10 @@ class TwoShotSentinel {
       for (unsigned part = 0; part < kTiles; ++part) {
         const Tile tile = tile_of(number, part);
         if (tile.elements == 0) continue;
-        const Encoded encoded = codec_.encode(
-            sum_tile<SumFrom::zero, Element>(
-                codec_, call_, wires, part * static_cast<unsigned>(Codec::kTileBytes), tile.at()),
-            tile.at());
+        const Encoded encoded =
+            codec_.encode(sum_tile<SumFrom::zero, Element>(
+                              codec_, call_, wires, part * tile_bytes_of<Codec>(call_), tile.at()),
+                          tile.at());
         codec_.store(encoded, bytes(own_sums() + part), tile.at());
         tile.store(call_.output, codec_.decode(encoded, tile.at()));
       }
@@ -403,6 +405,7 @@ class TwoShotSentinel {
   const Call& call_;
   const Codec& codec_;
   TwoShotMemory<Codec, kRanks>& memory_;
+  const unsigned wire_words_;  // a constant where the codec has one
   const std::uint32_t items_;
   const std::uint32_t whole_items_;
   SentinelExchange exchange_;

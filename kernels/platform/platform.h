@@ -21,6 +21,7 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #elif defined(__HIP_PLATFORM_HOST__)
+#include "reference/formats/fp8.h"
 #include "reference/formats/half.h"
 #endif
 
@@ -87,6 +88,19 @@ inline constexpr int kFastBlocks = 4;
 inline constexpr int kFastBatch = 4;
 inline constexpr bool kHasSentinels = true;
 inline constexpr std::size_t kSharedBytes = 227 << 10;  // of a multiprocessor of sm_90
+#endif
+
+/// Whether kernels know widths of any-bit formats, and formats of microscaling, as constants: where that is measured to
+/// be faster, and formats also where these kernels are tested.
+#if defined(__HIP_PLATFORM_AMD__)
+inline constexpr bool kFixesFormats = false;
+#else
+inline constexpr bool kFixesFormats = true;
+#endif
+#if defined(__HIP_PLATFORM_NVIDIA__)
+inline constexpr bool kFixesWidths = true;
+#else
+inline constexpr bool kFixesWidths = false;
 #endif
 
 /// How often a word is looked at before whatever else ends a wait is.
@@ -430,6 +444,26 @@ ARLAB_DEVICE std::uint32_t even_bytes_adjacent(std::uint32_t word) {
 #endif
 }
 
+/// Four bytes of two words: digit i of the selector, from 0 (the lowest byte of a) to 7 (the highest of b), says
+/// which is byte i.
+ARLAB_DEVICE std::uint32_t permute_bytes(std::uint32_t a, std::uint32_t b, std::uint32_t selector) {
+#if defined(__CUDA_ARCH__)
+  return __byte_perm(a, b, selector);
+#elif defined(__HIP_PLATFORM_AMD__)
+  return __builtin_amdgcn_perm(b, a,
+                               (selector & 0xF) | (selector & 0xF0) << 4 | (selector & 0xF00) << 8 |
+                                   (selector & 0xF000) << 12);
+#else
+  const std::uint64_t bytes = a | static_cast<std::uint64_t>(b) << 32;
+  std::uint32_t result = 0;
+  for (int i = 0; i < 4; ++i) {
+    result |= static_cast<std::uint32_t>(bytes >> (8 * (selector >> (4 * i) & 7)) & 0xFF)
+              << (8 * i);
+  }
+  return result;
+#endif
+}
+
 /// x inside -65504 .. 65504, which leaves out infinities only. Any result for a NaN.
 ARLAB_DEVICE std::uint32_t clamp_finite_half2(std::uint32_t x) {
 #if defined(__HIP_PLATFORM_AMD__)
@@ -492,6 +526,48 @@ ARLAB_DEVICE std::uint32_t e4m3fn_of_bfloat2(std::uint32_t pair) {
       : "f"(__uint_as_float(pair & 0xFFFF0000u)), "f"(__uint_as_float(pair << 16)));
   return __byte_perm(codes, 0, 0x4140);
 }
+
+#define ARLAB_HAS_FP8_CONVERSIONS 1
+// Two codes of fp8 in the low half of a word: the nearest, ties to even, saturating; and their values, which are exact.
+ARLAB_DEVICE std::uint32_t e4m3fn_of_floats(float low, float high) {
+  std::uint16_t codes;
+  asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(codes) : "f"(high), "f"(low));
+  return codes;
+}
+ARLAB_DEVICE std::uint32_t e5m2_of_floats(float low, float high) {
+  std::uint16_t codes;
+  asm("cvt.rn.satfinite.e5m2x2.f32 %0, %1, %2;" : "=h"(codes) : "f"(high), "f"(low));
+  return codes;
+}
+ARLAB_DEVICE std::uint32_t half2_of_e4m3fn(std::uint32_t codes) {
+  std::uint32_t pair;
+  asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(pair) : "h"(static_cast<std::uint16_t>(codes)));
+  return pair;
+}
+ARLAB_DEVICE std::uint32_t half2_of_e5m2(std::uint32_t codes) {
+  std::uint32_t pair;
+  asm("cvt.rn.f16x2.e5m2x2 %0, %1;" : "=r"(pair) : "h"(static_cast<std::uint16_t>(codes)));
+  return pair;
+}
+#elif defined(__HIP_PLATFORM_HOST__)
+#define ARLAB_HAS_FP8_CONVERSIONS 1
+inline std::uint32_t fp8_of_floats(const Minifloat& format, float low, float high) {
+  return minifloat_from_float(format, low, Overflow::saturate) |
+         minifloat_from_float(format, high, Overflow::saturate) << 8;
+}
+inline std::uint32_t half2_of_fp8(const Minifloat& format, std::uint32_t codes) {
+  return half_from_float(minifloat_to_float(format, codes & 0xFF)) |
+         static_cast<std::uint32_t>(half_from_float(minifloat_to_float(format, codes >> 8 & 0xFF)))
+             << 16;
+}
+inline std::uint32_t e4m3fn_of_floats(float low, float high) {
+  return fp8_of_floats(kE4m3fn, low, high);
+}
+inline std::uint32_t e5m2_of_floats(float low, float high) {
+  return fp8_of_floats(kE5m2, low, high);
+}
+inline std::uint32_t half2_of_e4m3fn(std::uint32_t codes) { return half2_of_fp8(kE4m3fn, codes); }
+inline std::uint32_t half2_of_e5m2(std::uint32_t codes) { return half2_of_fp8(kE5m2, codes); }
 #endif
 
 /// a * b + c of fp32, rounded once.
@@ -513,6 +589,39 @@ ARLAB_DEVICE float approximate_reciprocal(float x) {
   return result;
 #else
   return 1.0f / x;
+#endif
+}
+
+/// log2(x) of a positive normal number to 2^-20 of it or of 1; below every number for 0 and subnormal ones.
+ARLAB_DEVICE float approximate_log2(float x) {
+#if defined(__HIP_PLATFORM_AMD__)
+  return __builtin_amdgcn_logf(x);
+#elif defined(__CUDA_ARCH__)
+  float result;
+  asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
+  return result;
+#else
+  return __builtin_log2f(x);
+#endif
+}
+
+/// The smaller, or larger; a NaN where one of them is.
+ARLAB_DEVICE float min_or_nan(float a, float b) {
+#if defined(__CUDA_ARCH__)
+  float result;
+  asm("min.NaN.f32 %0, %1, %2;" : "=f"(result) : "f"(a), "f"(b));
+  return result;
+#else
+  return a != a || a < b ? a : b;
+#endif
+}
+ARLAB_DEVICE float max_or_nan(float a, float b) {
+#if defined(__CUDA_ARCH__)
+  float result;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(result) : "f"(a), "f"(b));
+  return result;
+#else
+  return a != a || a > b ? a : b;
 #endif
 }
 
@@ -627,6 +736,11 @@ ARLAB_DEVICE std::uint32_t add_bfloat2(std::uint32_t a, std::uint32_t b) {
 ARLAB_DEVICE std::uint32_t multiply_bfloat2(std::uint32_t a, std::uint32_t b) {
   return bits_of(__hmul2_rn(bfloat2_of(a), bfloat2_of(b)));
 }
+/// a * b + c, rounded once.
+ARLAB_DEVICE std::uint32_t fused_multiply_add_bfloat2(std::uint32_t a, std::uint32_t b,
+                                                      std::uint32_t c) {
+  return bits_of(__hfma2(bfloat2_of(a), bfloat2_of(b), bfloat2_of(c)));
+}
 #else
 /// operation(x, y) of the values of both halves: 16 bits.
 template <class Operation>
@@ -664,6 +778,26 @@ ARLAB_DEVICE std::uint32_t add_bfloat2(std::uint32_t a, std::uint32_t b) {
 ARLAB_DEVICE std::uint32_t multiply_bfloat2(std::uint32_t a, std::uint32_t b) {
   return for_both_bfloats(
       a, b, [](float x, float y) ARLAB_INLINED_LAMBDA { return bfloat2_of_floats(x * y, 0); });
+}
+/// a * b + c, rounded once: to fp32 first, to odd where that is not exact, so that the second rounding
+/// sees on which side of a tie it is.
+ARLAB_DEVICE std::uint32_t fused_multiply_add_bfloat2(std::uint32_t a, std::uint32_t b,
+                                                      std::uint32_t c) {
+  const auto of = [](std::uint32_t x, std::uint32_t y, std::uint32_t z) ARLAB_INLINED_LAMBDA {
+    const double product =
+        static_cast<double>(__builtin_bit_cast(float, x)) * __builtin_bit_cast(float, y);
+    const double term = __builtin_bit_cast(float, z);
+    const double sum = product + term;
+    const double part = sum - product;
+    const double lost = (product - (sum - part)) + (term - part);
+    const auto rounded = static_cast<float>(sum);
+    const double rest = (sum - rounded) + lost;
+    auto bits = __builtin_bit_cast(std::uint32_t, rounded);
+    if ((rest > 0 || rest < 0) && (bits & 1) == 0) bits += (rest > 0) == (rounded > 0) ? 1 : -1;
+    return __builtin_bit_cast(float, bits);
+  };
+  return bfloat2_of_floats(of(a << 16, b << 16, c << 16),
+                           of(a & 0xFFFF0000u, b & 0xFFFF0000u, c & 0xFFFF0000u));
 }
 #endif
 

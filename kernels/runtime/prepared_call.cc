@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "kernels/collectives/staging_buffer.h"
 #include "kernels/runtime/hip_status.h"
 #include "reference/codecs/registry.h"
 #include "reference/collectives/algorithm.h"
@@ -77,11 +78,15 @@ struct Cut {
 
 /// `per_slot`: tiles that fit a slot, at least one. No more are taken in a round than there are, nor
 /// than a block works on at once, so that their sums follow them closely.
-Cut cut(std::size_t tiles, std::size_t per_slot, std::size_t most_blocks, const Tuning& tuning) {
+Cut cut(std::size_t tiles, std::size_t per_slot, std::size_t most_blocks, const Tuning& tuning,
+        std::size_t tile_bytes) {
   const std::size_t blocks = std::min(most_blocks, tiles);
   per_slot = std::min(per_slot, ceil_divide(tiles, blocks));
   if (tuning.batch != 1) {
-    per_slot = std::min(per_slot, static_cast<std::size_t>(tuning.batch));
+    // As many as there is room for where they are put together, too.
+    const std::size_t staged =
+        tuning.stores_directly ? per_slot : std::max<std::size_t>(kStagingBytes / tile_bytes, 1);
+    per_slot = std::min({per_slot, staged, static_cast<std::size_t>(tuning.batch)});
   }
   return {static_cast<int>(blocks), static_cast<int>(per_slot),
           static_cast<int>(ceil_divide(tiles, blocks * per_slot))};
@@ -207,7 +212,8 @@ Result<PreparedCall::Tuned> PreparedCall::tuned(const CollectiveRequest& request
       *codec, resources, facts.tile_bytes * static_cast<unsigned>(rule.tiles_of_each),
       rule.tiles_of_each == 1 ? "a tile" : "two tiles");
   if (!per_slot.ok()) return per_slot.status();
-  const Cut work = cut(facts.tiles, per_slot.value(), facts.blocks, facts.codec.tuning);
+  const Cut work =
+      cut(facts.tiles, per_slot.value(), facts.blocks, facts.codec.tuning, facts.tile_bytes);
   call.tiles_per_slot = work.tiles_per_slot;
   call.blocks = work.blocks;
   call.rounds = work.rounds;
@@ -231,7 +237,7 @@ Result<PreparedCall::OnePass> PreparedCall::one_pass(const CollectiveRequest& re
     call.tile_bytes = tile_bytes;
     const Cut work = cut(ceil_divide(longest_chunk(lowered.chunks), kTile),
                          wires.value() / static_cast<std::size_t>(lowered.wires),
-                         most_blocks_of(resources, tuning.resident_blocks), tuning);
+                         most_blocks_of(resources, tuning.resident_blocks), tuning, tile_bytes);
     call.blocks = work.blocks;
     call.tiles_per_slot = work.tiles_per_slot;
     call.rounds = work.rounds;
@@ -250,7 +256,7 @@ struct WaysOfACodec {
   std::size_t units = 0;       ///< of the longest chunk
   std::size_t most_units = 0;  ///< that a slot holds
   std::size_t most_blocks = 0;
-  Tuning tuning = {.resident_blocks = 1};  ///< one pass
+  Tuning tuning = {.resident_blocks = kTwoPassBlocks};  ///< one pass
   bool measures = false;
   std::size_t groups = 0;  ///< measured, of the longest chunk
 
@@ -262,7 +268,7 @@ struct WaysOfACodec {
       work = {static_cast<int>(blocks), static_cast<int>(fitting * per_unit),
               static_cast<int>(ceil_divide(units, blocks * fitting))};
     } else {
-      work = cut(units, fitting, most_blocks, tuning);
+      work = cut(units, fitting, most_blocks, tuning, tile_bytes);
     }
     call.tile_bytes = tile_bytes;
     call.tiles_per_unit = static_cast<int>(per_unit);

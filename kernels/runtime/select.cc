@@ -11,8 +11,16 @@ bool is_large(const CallFacts& call) { return 8 * call.tiles > call.blocks; }
 
 bool has_tuned_kernels(const CallFacts& call) { return !call.codec.programs_only; }
 
+bool is_tuned(const CallFacts& call) {
+  return call.codec.tuning.tuned && call.tile_bytes <= call.codec.most_tile_bytes;
+}
+
+bool fits_sentinels(const CallFacts& call) {
+  return call.has_sentinels && call.tile_bytes <= call.codec.most_sentinel_tile_bytes;
+}
+
 bool is_one_tile_per_block(const CallFacts& call) {
-  return call.tiles <= call.blocks && call.codec.tuning.tuned &&
+  return call.tiles <= call.blocks && is_tuned(call) &&
          (call.codec.tuning.pads_tiles || call.all_tiles_whole);
 }
 
@@ -31,7 +39,7 @@ constexpr std::array<KernelRule, 10> kRules = {{
      "h200_lamport_2026-11-23.csv"},
     {"one_shot", "one_shot_sentinel", launch_one_shot_sentinel, 1,
      [](const CallFacts& call) {
-       return call.has_sentinels && call.codec.one_shot_sentinel && is_large(call);
+       return fits_sentinels(call) && call.codec.one_shot_sentinel && is_large(call);
      },
      "2 ranks, a tuned codec, 16-bit elements, more tiles than 1/8 of the blocks",
      "h200_pair_2026-11-22.csv"},
@@ -41,7 +49,7 @@ constexpr std::array<KernelRule, 10> kRules = {{
      "h200_places_2026-11-22.csv"},
     {"two_shot", "two_shot_sentinel", launch_two_shot_sentinel, 2,
      [](const CallFacts& call) {
-       return call.has_sentinels && call.codec.two_shot_sentinel &&
+       return fits_sentinels(call) && call.codec.two_shot_sentinel &&
               (is_large(call) || call.tile_bytes <= kShortWire);
      },
      "2 to 4 ranks, a tuned codec of up to 8.5 bits, 16-bit elements; wires of more than 1408 "
@@ -55,7 +63,7 @@ constexpr std::array<KernelRule, 10> kRules = {{
     {"ring", "ring", launch_ring, 1, has_tuned_kernels, "every codec of choice.h",
      "h200_batches_2026-11-22.csv"},
     {"all_to_all", "all_to_all", launch_all_to_all, 1,
-     [](const CallFacts& call) { return call.codec.tuning.tuned && call.tiles <= 2 * call.blocks; },
+     [](const CallFacts& call) { return is_tuned(call) && call.tiles <= 2 * call.blocks; },
      "a tuned codec, up to two tiles per block", "h200_batches_2026-11-22.csv"},
 }};
 
@@ -77,8 +85,11 @@ CodecTraits traits_of(const CodecChoice& codec, DType dtype) {
   (void)with_codec(codec, dtype, [&]<class Codec, class Element>(const Codec&, Element) {
     static_assert(DeviceCodec<Codec, Element>);
     traits.tuning = Codec::kTuning;
-    if constexpr (kWorksInLamportSlots<Codec, Element>)
+    if constexpr (kWorksInLamportSlots<Codec, Element>) {
       traits.lamport_blocks = kLamportBlocks<Codec>;
+      traits.most_sentinel_tile_bytes = kSentinelTileBytes<Codec>;
+    }
+    if constexpr (Codec::kTuning.tuned) traits.most_tile_bytes = kMostTileBytes<Codec>;
     traits.one_shot_sentinel = kOneShotWorksWithSentinels<Codec, Element>;
     traits.two_shot_sentinel = kTwoShotWorksWithSentinels<Codec, Element>;
   });

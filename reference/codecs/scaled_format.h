@@ -24,6 +24,10 @@
 //     static std::string pattern();  // of names, if they are not those that are listed
 //   };
 //
+// A format whose codes are those of a Minifloat says so by element() and value_of(), and GPUs convert with the
+// instructions that they have: quantize(x, factor) is then minifloat_code(element(), x * factor), and dequantize(code,
+// scale) is minifloat_to_float(element(), code) * value_of(scale).
+//
 // Each operation in these functions is in fp32 and rounded once. The value that dequantize() gives
 // is rounded once more, to the payload's dtype.
 //
@@ -46,6 +50,7 @@
 #include "reference/codecs/payload_values.h"
 #include "reference/codecs/registry.h"
 #include "reference/codecs/wire_chunks.h"
+#include "reference/formats/minifloat.h"
 
 namespace arlab {
 
@@ -66,6 +71,14 @@ constexpr float round_to_even(float x) {
   return x > -0x1p22f && x < 0x1p22f ? (x + kMagic) - kMagic : x;
 }
 
+/// The nearest code of a small floating-point format; beyond its end, the largest finite one.
+constexpr ScaledCode minifloat_code(const Minifloat& format, float value) {
+  const std::uint32_t magnitude = minifloat_magnitude(format, value);
+  const bool clamped = magnitude > format.max_finite();
+  const std::uint32_t sign = std::bit_cast<std::uint32_t>(value) >> 31 != 0 ? format.sign_bit() : 0;
+  return {sign | (clamped ? format.max_finite() : magnitude), clamped};
+}
+
 template <class Format>
 concept ScaledFormat =
     std::has_single_bit(Format::kBlock) && Format::kBlock >= 8 && Format::kBlock <= 256 &&
@@ -81,6 +94,12 @@ concept ScaledFormat =
       { Format::listed() } -> std::same_as<std::vector<std::string>>;
       { Format::parse(std::string_view()) } -> std::same_as<std::optional<Format>>;
     };
+
+template <class Format>
+concept MinifloatFormat = requires(const Format& format, typename Format::Scale scale) {
+  { format.element() } -> std::same_as<Minifloat>;
+  { format.value_of(scale) } -> std::same_as<float>;
+};
 
 // ---------------------------------------------------------------- the scalar reference
 

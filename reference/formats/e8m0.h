@@ -16,6 +16,11 @@ constexpr float e8m0_to_float(std::uint8_t code) {
   return std::bit_cast<float>(code == kE8m0Nan ? 0x7FC00000u : power);
 }
 
+/// 1 / e8m0_to_float(code), exactly; `code` is not NaN's.
+constexpr float e8m0_reciprocal(std::uint8_t code) {
+  return e8m0_to_float(static_cast<std::uint8_t>(254 - code));
+}
+
 /// floor(log2(value)) of a positive finite value, subnormals included: exact, unlike std::log2.
 constexpr int floor_log2(float value) {
   const std::uint32_t bits = std::bit_cast<std::uint32_t>(value);

@@ -14,7 +14,8 @@ struct Fp8Blocks {
 
   bool torch = false;
 
-  constexpr unsigned bits() const { return 8; }
+  static constexpr unsigned kBits = 8;
+  constexpr unsigned bits() const { return kBits; }
   // A value of its own: nvcc has no addresses of constants in device code.
   static constexpr Minifloat element() { return kE4m3fn; }
 
@@ -26,11 +27,9 @@ struct Fp8Blocks {
   constexpr Scale nan_scale() const { return std::bit_cast<float>(0x7FC00000u); }
 
   constexpr ScaledCode quantize(float x, float factor) const {
-    const std::uint32_t magnitude = minifloat_magnitude(element(), x * factor);
-    const bool clamped = magnitude > element().max_finite();
-    const std::uint32_t sign = std::bit_cast<std::uint32_t>(x) >> 31 << 7;
-    return {sign | (clamped ? element().max_finite() : magnitude), clamped};
+    return minifloat_code(element(), x * factor);
   }
+  constexpr float value_of(Scale scale) const { return scale; }
   constexpr float dequantize(std::uint32_t code, Scale scale) const {
     return minifloat_to_float(element(), code) * scale;
   }

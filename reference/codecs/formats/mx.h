@@ -11,36 +11,53 @@
 
 namespace arlab {
 
-/// The element format is a value, not a type: one kernel serves all.
-struct Mx {
+/// An element format that is known when the program runs.
+struct AnyMinifloat {
+  Minifloat format = {};
+  constexpr Minifloat element() const { return format; }
+};
+
+/// One of the five that is a constant.
+template <int kExponentBits, int kMantissaBits>
+struct FixedMinifloat {
+  static constexpr unsigned kBits = 1 + kExponentBits + kMantissaBits;
+  static constexpr Minifloat element() {
+    if (kExponentBits == 4) return kE4m3fn;
+    if (kExponentBits == 5) return kE5m2;
+    if (kExponentBits == 3) return kE3m2;
+    return kMantissaBits == 3 ? kE2m3 : kE2m1;
+  }
+};
+
+/// `Element` says the element format, by element().
+template <class Element>
+struct MxOf : Element {
   static constexpr std::size_t kBlock = 32;
   using Scale = std::uint8_t;
+  using Element::element;
 
-  Minifloat element = {};
   ExponentRule rule = ExponentRule::floor;
 
   constexpr unsigned bits() const {
-    return static_cast<unsigned>(1 + element.exponent_bits + element.mantissa_bits);
+    return static_cast<unsigned>(1 + element().exponent_bits + element().mantissa_bits);
   }
 
   constexpr ScaledBlock<Scale> scale_of(float largest) const {
     if (largest == 0) return {};
     const Scale scale = rule == ExponentRule::rceil ? exponent_above(largest / largest_element())
                                                     : e8m0_from_exponent(shared_exponent(largest));
-    return {scale, e8m0_to_float(scale)};
+    return {scale, e8m0_reciprocal(scale)};
   }
   constexpr Scale nan_scale() const { return kE8m0Nan; }
 
   constexpr ScaledCode quantize(float x, float factor) const {
-    // Exact but for what underflows far below every code.
-    const std::uint32_t magnitude = minifloat_magnitude(element, x / factor);
-    const bool clamped = magnitude > element.max_finite();
-    const std::uint32_t sign = std::bit_cast<std::uint32_t>(x) >> 31 != 0 ? element.sign_bit() : 0;
-    return {sign | (clamped ? element.max_finite() : magnitude), clamped};
+    // The product is exact but for what underflows far below every code.
+    return minifloat_code(element(), x * factor);
   }
   constexpr float dequantize(std::uint32_t code, Scale scale) const {
-    return minifloat_to_float(element, code) * e8m0_to_float(scale);
+    return minifloat_to_float(element(), code) * value_of(scale);
   }
+  constexpr float value_of(Scale scale) const { return e8m0_to_float(scale); }
 
   static CodecInfo info(const std::string& name) {
     return {.name = name,
@@ -53,20 +70,22 @@ struct Mx {
   static std::vector<std::string> listed() {
     return {"mxfp8-e4m3", "mxfp8-e5m2", "mxfp6-e2m3", "mxfp6-e3m2", "mxfp4"};
   }
-  static std::optional<Mx> parse(std::string_view name) {
+  static std::optional<MxOf> parse(std::string_view name)
+    requires std::same_as<Element, AnyMinifloat>
+  {
     const std::optional<MicroscalingKind> kind = parse_microscaling(name);
     if (!kind) return std::nullopt;
     switch (kind->format) {
       case BlockFormat::mx_e4m3:
-        return Mx{kE4m3fn, kind->rule};
+        return MxOf{{kE4m3fn}, kind->rule};
       case BlockFormat::mx_e5m2:
-        return Mx{kE5m2, kind->rule};
+        return MxOf{{kE5m2}, kind->rule};
       case BlockFormat::mx_e2m3:
-        return Mx{kE2m3, kind->rule};
+        return MxOf{{kE2m3}, kind->rule};
       case BlockFormat::mx_e3m2:
-        return Mx{kE3m2, kind->rule};
+        return MxOf{{kE3m2}, kind->rule};
       case BlockFormat::mx_e2m1:
-        return Mx{kE2m1, kind->rule};
+        return MxOf{{kE2m1}, kind->rule};
       case BlockFormat::nvfp4:
         break;
     }
@@ -75,7 +94,7 @@ struct Mx {
 
  private:
   constexpr float largest_element() const {
-    return minifloat_to_float(element, element.max_finite());
+    return minifloat_to_float(element(), element().max_finite());
   }
   /// The least power of two that is not below q >= 0 and that E8M0 has: the exponent field of q, and
   /// one more where any bit of the mantissa is set. Of subnormals that is the smallest normal number,
@@ -99,11 +118,14 @@ struct Mx {
       // Adding half a unit of the last kept mantissa bit carries into the exponent when the
       // magnitude rounds up to the next power of two; an exponent field beyond fp32's is still
       // right as a number.
-      const std::uint32_t half = 1u << (23 - element.mantissa_bits - 1);
+      const std::uint32_t half = 1u << (23 - element().mantissa_bits - 1);
       return static_cast<int>((bits + half) >> 23) - 127 - largest_exponent;
     }
     return floor_log2(largest) - largest_exponent;
   }
 };
+
+/// The formats of all names.
+using Mx = MxOf<AnyMinifloat>;
 
 }  // namespace arlab

@@ -11,18 +11,21 @@ struct MxInt8 {
   static constexpr std::size_t kBlock = 32;
   using Scale = std::uint8_t;
 
-  constexpr unsigned bits() const { return 8; }
+  static constexpr unsigned kBits = 8;
+  static constexpr int kLargestInteger = 127;
+  static constexpr float kIntegersPerUnit = 64;
+  constexpr unsigned bits() const { return kBits; }
 
   constexpr ScaledBlock<Scale> scale_of(float largest) const {
     if (largest == 0) return {};
     const Scale scale = e8m0_from_exponent(floor_log2(largest));
-    return {scale, e8m0_to_float(scale)};
+    return {scale, e8m0_reciprocal(scale)};
   }
   constexpr Scale nan_scale() const { return kE8m0Nan; }
 
   /// The code -128 is not used: it has no counterpart.
   constexpr ScaledCode quantize(float x, float factor) const {
-    const float q = round_to_even(x / factor * 64);
+    const float q = round_to_even(x * factor * 64);
     const float code = q > 127 ? 127 : q < -127 ? -127 : q;
     return {static_cast<std::uint32_t>(static_cast<int>(code)) & 0xFF, code != q};
   }

@@ -183,8 +183,13 @@ ARLAB_DEVICE Pack8<Element> add_unchecked(const Pack8<Element>& a, const Pack8<E
   return sum;
 }
 
+/// a + b, one rounding to the dtype per element: reference/codecs/SPEC.md, "Accumulation".
 template <class Element, bool Clamp>
-ARLAB_DEVICE Pack8<Element> add_singly(const Pack8<Element>& a, const Pack8<Element>& b) {
+ARLAB_DEVICE Pack8<Element> add(const Pack8<Element>& a, const Pack8<Element>& b) {
+  if constexpr (kHasPackedArithmetic<Element>) {
+    const Pack8<Element> sum = add_unchecked(a, b);
+    if (!any_non_finite(sum)) return sum;
+  }
   const Float8 x = to_floats(a);
   const Float8 y = to_floats(b);
   Float8 sum;
@@ -192,22 +197,6 @@ ARLAB_DEVICE Pack8<Element> add_singly(const Pack8<Element>& a, const Pack8<Elem
   for (std::size_t i = 0; i < kPerThread; ++i) sum.value[i] = x.value[i] + y.value[i];
   // mutant: sum_not_clamped
   return from_floats<Element, Clamp>(sum);
-}
-template <class Element, bool Clamp>
-ARLAB_DEVICE_RARE Pack8<Element> add_rare(Pack8<Element> a, Pack8<Element> b) {
-  return add_singly<Element, Clamp>(a, b);
-}
-
-/// a + b, one rounding to the dtype per element: reference/codecs/SPEC.md, "Accumulation".
-template <class Element, bool Clamp>
-ARLAB_DEVICE Pack8<Element> add(const Pack8<Element>& a, const Pack8<Element>& b) {
-  if constexpr (kHasPackedArithmetic<Element>) {
-    const Pack8<Element> sum = add_unchecked(a, b);
-    if (!any_non_finite(sum)) return sum;
-    return add_rare<Element, Clamp>(a, b);
-  } else {
-    return add_singly<Element, Clamp>(a, b);
-  }
 }
 
 // ---------------------------------------------------------------- memory

@@ -256,7 +256,7 @@ struct WaysOfACodec {
   std::size_t units = 0;       ///< of the longest chunk
   std::size_t most_units = 0;  ///< that a slot holds
   std::size_t most_blocks = 0;
-  Tuning tuning = {.resident_blocks = kTwoPassBlocks};  ///< one pass
+  Tuning tuning = {.resident_blocks = 1};  ///< one pass
   bool measures = false;
   std::size_t groups = 0;  ///< measured, of the longest chunk
 

@@ -35,8 +35,6 @@ static_assert(sizeof(ProgramCall) < 4096 - 256, "a kernel's parameters have 4 Ki
 /// Of codecs that encode a tile as soon as it is there.
 hipError_t launch_program(const ProgramCall& call, const CodecChoice& codec, DType dtype,
                           hipStream_t stream);
-/// Blocks of that kernel on a multiprocessor.
-inline constexpr int kTwoPassBlocks = 3;
 /// Of codecs whose groups have been measured, for the steps of first_phase that encode.
 hipError_t launch_program(const ProgramCall& call, const TwoPassChoice& codec, DType dtype,
                           hipStream_t stream);

@@ -46,7 +46,7 @@ ARLAB_DEVICE void for_each_message_tile(const ProgramCall& call, const Codec& co
 }  // namespace
 
 template <class Codec, class Element>
-__global__ void __launch_bounds__(kThreads, kTwoPassBlocks)
+__global__ void __launch_bounds__(kThreads)
     two_pass_program_kernel(ARLAB_KERNEL_PARAMETER ProgramCall call,
                             ARLAB_KERNEL_PARAMETER Codec codec) {
   using Bits = typename Element::Bits;

@@ -69,9 +69,10 @@ inline Status check_options(std::size_t ranks, const CommunicatorOptions& option
     return Status::error(
         fmt::format("{} blocks: allowed are 0 to {}", options.blocks, kMostBlocks));
   }
-  if (options.slot_bytes == 0 || options.slot_bytes % 16 != 0) {
-    return Status::error(
-        fmt::format("slots of {} bytes: allowed are multiples of 16", options.slot_bytes));
+  const std::size_t least = options.any_slot_bytes ? 16 : kLeastSlotBytes;
+  if (options.slot_bytes < least || options.slot_bytes % 16 != 0) {
+    return Status::error(fmt::format("slots of {} bytes: allowed are multiples of 16 from {} on",
+                                     options.slot_bytes, least));
   }
   if (options.two_pass_groups == 0) return Status::error("0 two-pass groups: at least 1 is needed");
   return {};

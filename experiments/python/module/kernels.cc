@@ -158,15 +158,9 @@ void check_timeout(const char* name, double seconds) {
 }
 
 CommunicatorOptions options_of(int blocks, std::size_t slot_bytes, double timeout_s) {
-  // Two tiles of 2048 values in fp32: calls take no more, but for codecs whose groups are longer,
-  // which are refused when they are called.
-  constexpr std::size_t kLeastSlot = std::size_t{2} * 2048 * 4;
   CommunicatorOptions options;
   options.blocks = blocks;
   if (slot_bytes != 0) options.slot_bytes = slot_bytes;
-  if (options.slot_bytes < kLeastSlot) {
-    fail("slots of {} bytes: allowed are multiples of 16 from {} on", slot_bytes, kLeastSlot);
-  }
   check_timeout("a timeout", timeout_s);
   options.timeout_nanoseconds = static_cast<std::uint64_t>(timeout_s * 1e9);
   return options;

@@ -102,8 +102,8 @@ std::string check(const nb::callable& function, int ranks, const std::string& dt
 /// Of what a codec reads and writes: ours, the device's, and Python's.
 constexpr std::size_t kCopiesOfACall = 3;
 
-nb::bytes encode(const std::string& platform, const std::string& codec, const std::string& dtype,
-                 const nb::bytes& payload) {
+nb::bytes kernel_encode(const std::string& platform, const std::string& codec,
+                        const std::string& dtype, const nb::bytes& payload) {
   const CodecPtr found = find_codec(codec);
   const DType type = parse_dtype(dtype);
   const std::size_t elements = payload.size() / size_of(type);
@@ -117,8 +117,8 @@ nb::bytes encode(const std::string& platform, const std::string& codec, const st
   return bytes_of(wire);
 }
 
-nb::bytes decode(const std::string& platform, const std::string& codec, const std::string& dtype,
-                 const nb::bytes& wire, std::size_t elements) {
+nb::bytes kernel_decode(const std::string& platform, const std::string& codec,
+                        const std::string& dtype, const nb::bytes& wire, std::size_t elements) {
   const CodecPtr found = find_codec(codec);
   const DType type = parse_dtype(dtype);
   const std::size_t expected = found->wire_bytes(type, elements);
@@ -298,8 +298,8 @@ void define_kernels(nb::module_& module) {
              nb::arg("codec"), nb::arg("claim"));
   module.def("platforms", platforms);
   module.def("kernel_codecs", codecs);
-  module.def("kernel_encode", encode);
-  module.def("kernel_decode", decode);
+  module.def("kernel_encode", kernel_encode);
+  module.def("kernel_decode", kernel_decode);
   module.def("devices", [](const std::string& platform) {
     return value_of(value_of(find_platform(platform))->devices());
   });

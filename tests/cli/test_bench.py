@@ -144,6 +144,7 @@ def test_outputs_are_regular_files(tmp_path):
         (FAST + " --vendor", "emulated GPUs have no vendor's library"),
         (FAST + " --blocks 2000", "allowed is an integer from 1 to 1024"),
         (FAST + " --slot-bytes 24 --bytes 4K", "slots of 24 bytes: allowed are multiples of 16"),
+        (FAST + " --slot-bytes 9223372036854775808 --bytes 4K", "allowed are multiples of 16 up to 2^40"),
         (FAST + " --slot-bytes 64 --bytes 4K --codec qr-q4", "slots of 64 bytes cannot hold a tile of codec qr-q4"),
         (FAST + " --out nowhere/times.csv", "nowhere"),
         (FAST + " --machine 'two\nlines'", "--machine 'two\\x0alines': allowed is a name of one line"),

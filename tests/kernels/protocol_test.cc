@@ -568,6 +568,12 @@ TEST(Errors, OfATeam) {
                "-1 blocks: allowed are 0 to 1024");
   expect_error(Communicator::in_process(std::span(devices).first(2), {.slot_bytes = 100}).status(),
                "multiples of 16");
+  // Sizes of teams, which are multiples of it, would start again at 0.
+  for (const std::size_t bytes : {std::size_t{1} << 58, std::size_t{1} << 63}) {
+    expect_error(
+        Communicator::in_process(std::span(devices).first(2), {.slot_bytes = bytes}).status(),
+        "allowed are multiples of 16 up to 2^40");
+  }
   const std::vector<int> missing = {0, 99};
   EXPECT_FALSE(Communicator::in_process(missing).ok());
 }

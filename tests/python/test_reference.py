@@ -545,6 +545,7 @@ def test_what_callbacks_raise_arrives(kind, tmp_path):
         lambda: arlab.all_reduce(x, codec="raises"),
         lambda: arlab.all_reduce(x, codec="raises-later", threads=4),
         lambda: arlab.all_reduce(x, algorithm="raises"),
+        lambda: arlab.Group([0, 1]).all_reduce(list(x), algorithm="raises"),
         lambda: arlab.schedule("raises", 3, 96),
         lambda: arlab.check_codec("raises"),
         lambda: arlab.conformance.check(raises, world_size=2, dtype="fp16", lengths=[100]),

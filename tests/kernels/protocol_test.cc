@@ -566,10 +566,13 @@ TEST(Errors, OfATeam) {
   expect_error(Communicator::in_process(devices).status(), "9 ranks: allowed are 2 to 8");
   expect_error(Communicator::in_process(std::span(devices).first(2), {.blocks = -1}).status(),
                "-1 blocks: allowed are 0 to 1024");
-  for (const std::size_t bytes : {0u, 16368u, 16392u}) {
+  // Sizes of teams, which are multiples of it, would start again at 0 for the largest.
+  for (const std::size_t bytes : {std::size_t{0}, std::size_t{16368}, std::size_t{16392},
+                                  std::size_t{1} << 58, std::size_t{1} << 63}) {
     expect_error(
         Communicator::in_process(std::span(devices).first(2), {.slot_bytes = bytes}).status(),
-        fmt::format("slots of {} bytes: allowed are multiples of 16 from 16384 on", bytes).c_str());
+        fmt::format("slots of {} bytes: allowed are multiples of 16 from 16384 to 2^40", bytes)
+            .c_str());
   }
   const std::vector<int> missing = {0, 99};
   EXPECT_FALSE(Communicator::in_process(missing).ok());

@@ -644,6 +644,47 @@ def test_a_cached_result_is_of_these_options_files_and_program(files, tmp_path):
     assert len(list(cache.iterdir())) == len(asked) + 2
 
 
+def test_a_cached_result_is_of_every_option_and_file_that_counts(files, tmp_path):
+    """Options of several values, those that few algorithms have, and each file that a request names."""
+    folder, cache = tmp_path / "work", tmp_path / "cache"
+    shutil.copytree(files, folder)
+    cache.mkdir()
+    common = ["--cache", str(cache), "--tokens", "64"]
+    several = ["--dtype", "fp16,bf16", "--weights", "none,int8", "--activations", "none,int8-tensor-static", "--calibration", "text.txt"]
+    rows = perplexity_json(folder, *common, *several)["runs"]
+    assert len(rows) == 8 == len({row["mean_kl"] for row in rows}) == len(list(cache.iterdir()))
+
+    def made(*words, **more):
+        before = set(cache.iterdir())
+        perplexity_json(folder, *common, *words, **more)
+        return len(set(cache.iterdir()) - before)
+
+    ring = {"algorithm": "ring"}
+    pipelined = {"algorithm": "hierarchical_pipelined"}
+    assert [made(*words, **ring) for words in ([], ["--own", "encoded"], ["--forward", "reencoded"], [])] == [1, 1, 1, 0]
+    assert [made("--micro-chunks", count, **pipelined) for count in "242"] == [1, 1, 0]
+
+    # Bytes that change no figure tell, too.
+    schedule = [PROGRAM, "schedule", "--algorithm", "ring", "--ranks", "4", "--elements", "96", "--fractions"]
+    (folder / "own.json").write_bytes(subprocess.run(schedule, check=True, capture_output=True, timeout=120).stdout)
+    static = ["--weights", "int8", "--activations", "int8-tensor-static", "--calibration", "other.txt"]
+    shutil.copy(folder / "text.txt", folder / "other.txt")
+    shutil.copy(folder / "tiny.gguf", folder / "own.gguf")
+    asked = {"own.json": ([], {"algorithm": "own.json"}), "other.txt": (static, {}), "own.gguf": ([], {"model": "own.gguf"})}
+    for name, (words, more) in asked.items():
+        assert made(*words, **more) == 1 and made(*words, **more) == 0, name
+        with open(folder / name, "ab") as file:
+            file.write(b" ")
+        assert made(*words, **more) == 1, name
+    by_schedule = ["perplexity", "--model", "tiny.gguf", "--text", "text.txt", "--ranks", "4", "--codec", "qr-q4"]
+    for expected in (1, 0, 1):
+        before = set(cache.iterdir())
+        assert run([*by_schedule, *common, "--schedule", "own.json"], folder)[0] == 0
+        assert len(set(cache.iterdir()) - before) == expected
+        if not expected:
+            (folder / "own.json").write_bytes((folder / "own.json").read_bytes() + b" ")
+
+
 def test_a_folder_of_results_that_cannot_be_is_said_in_one_line(files, tmp_path):
     loop = tmp_path / "loop"
     loop.symlink_to(loop)

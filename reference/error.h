@@ -21,6 +21,13 @@ class InvalidInput : public std::runtime_error {
   static constexpr std::size_t kMostCharacters = 900;
 };
 
+/// Wrong input that a function of the caller's has found: more than its text is the caller's to have,
+/// so who makes values of errors lets it pass.
+class RaisedByCaller : public InvalidInput {
+ public:
+  using InvalidInput::InvalidInput;
+};
+
 /// Throws InvalidInput with a formatted one-line message.
 template <typename... Args>
 [[noreturn]] void fail(fmt::format_string<Args...> format, Args&&... args) {

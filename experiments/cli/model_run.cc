@@ -117,11 +117,9 @@ std::string ModelText::hash_of_model() const {
   std::vector<fs::path> files = {weights};
   if (fs::is_directory(weights, error)) {
     files.clear();
-    for (fs::directory_iterator at(weights, error); !error && at != fs::directory_iterator();
-         at.increment(error)) {
-      if (at->is_regular_file(error)) files.push_back(at->path());
+    for (const fs::path& path : paths_in(weights, error)) {
+      if (fs::is_regular_file(path, error)) files.push_back(path);
     }
-    std::sort(files.begin(), files.end());
   }
   if (error) fail("cannot read {}: {}", weights.string(), error.message());
   std::string all = loaded_->name;

@@ -55,24 +55,24 @@ struct ModelTimeCommand {
     if (!trace.empty()) require_output_file(trace);
     const Topology t = find_topology(topology);
     const ModelShape shape = find_model(model);
-    const Workload workload = make_workload(t);
+    const InferenceStep step = make_step(t);
     const Overlap overlaps = one_of("--overlap", overlap, kOverlaps);
     Communication communication{.algorithm = algorithm, .library = library};
-    communication.codec = find_codec(codec.empty() ? std::string(name_of(workload.dtype)) : codec);
-    communication.codec->wire_bytes(workload.dtype, 1);  // throws when it does not take the dtype
-    const ModelTime time = model_time(shape, workload, communication, t, overlaps);
+    communication.codec = find_codec(codec.empty() ? std::string(name_of(step.dtype)) : codec);
+    communication.codec->wire_bytes(step.dtype, 1);  // throws when it does not take the dtype
+    const ModelTime time = model_time(shape, step, communication, t, overlaps);
     if (!trace.empty()) {
-      const std::string text = layer_trace(
-          time, fmt::format("{} {} on {} x {}, {} {}", shape.name, phase, workload.ranks,
-                            t.device.name, algorithm, communication.codec->name()));
+      const std::string text =
+          layer_trace(time, fmt::format("{} {} on {} x {}, {} {}", shape.name, phase, step.ranks,
+                                        t.device.name, algorithm, communication.codec->name()));
       write_file(trace, {std::as_bytes(std::span(text))});
     }
-    Report figures = report(shape, workload, communication, t, overlaps, time);
+    Report figures = report(shape, step, communication, t, overlaps, time);
     if (format == Format::csv) figures.rows_name.clear();  // one row of figures, as of simulate
     print(figures, format);
   }
 
-  Workload make_workload(const Topology& t) const {
+  InferenceStep make_step(const Topology& t) const {
     if (combine != "none" && combine != "quantized") {
       fail("--combine is {}: allowed are none, quantized", quote(combine));
     }
@@ -87,28 +87,28 @@ struct ModelTimeCommand {
   }
 
   /// The same with the vendor's library, uncompressed; null where the topology does not know it.
-  static Json library_us(const ModelShape& shape, const Workload& workload, const Topology& t,
+  static Json library_us(const ModelShape& shape, const InferenceStep& step, const Topology& t,
                          Overlap overlaps) {
-    if ((!t.device.library && !t.device.nccl) || workload.ranks == 1) return nullptr;
+    if ((!t.device.library && !t.device.nccl) || step.ranks == 1) return nullptr;
     const Communication plain{
-        .algorithm = "ring", .codec = find_codec(name_of(workload.dtype)), .library = true};
-    return model_time(shape, workload, plain, t, overlaps).total_us;
+        .algorithm = "ring", .codec = find_codec(name_of(step.dtype)), .library = true};
+    return model_time(shape, step, plain, t, overlaps).total_us;
   }
 
-  Report report(const ModelShape& shape, const Workload& workload,
+  Report report(const ModelShape& shape, const InferenceStep& step,
                 const Communication& communication, const Topology& t, Overlap overlaps,
                 const ModelTime& time) const {
-    const bool prefill = workload.phase == Phase::prefill;
-    const Json plain = library_us(shape, workload, t, overlaps);
+    const bool prefill = step.phase == Phase::prefill;
+    const Json plain = library_us(shape, step, t, overlaps);
     Report report{
         "arlab.model.time/1",
         {{"model", shape.name},
          {"parameters", shape.parameters(), "weights of the shapes that are modelled"},
          {"topology", t.name},
-         {"ranks", workload.ranks, "tensor-parallel"},
+         {"ranks", step.ranks, "tensor-parallel"},
          {"phase", phase},
-         {"batch", workload.batch, "sequences"},
-         {"tokens", workload.tokens,
+         {"batch", step.batch, "sequences"},
+         {"tokens", step.tokens,
           prefill ? "of each prompt" : "of each sequence that are there already"},
          {"dtype", dtype},
          {"algorithm", library ? algorithm + ", library" : algorithm, "of all-reduces"},

@@ -91,26 +91,25 @@ class EndToEndTables {
 
   void read_speedups(Section& section, const CsvTable& csv) {
     const std::size_t column = column_of(csv, section.text("column"));
-    Workload workload{.batch = section.integer("batch", 1, 1 << 16),
-                      .tokens = section.integer("tokens", 1, 1 << 24),
-                      .dtype = parse_dtype(section.text("dtype"))};
+    InferenceStep step{.batch = section.integer("batch", 1, 1 << 16),
+                       .tokens = section.integer("tokens", 1, 1 << 24),
+                       .dtype = parse_dtype(section.text("dtype"))};
     Section rows = section.section("rows", "a table of what the rows stand for");
     for (std::size_t r = 1; r < csv.rows.size(); ++r) {
       const std::string& label = csv.rows[r].front();
       Section row = rows.section(label, "a table { model, topology, ranks, algorithm, codecs }");
       const ModelShape shape = find_model(row.text("model"));
       const Topology topology = find_topology(row.text("topology"));
-      workload.ranks = row.integer("ranks", 1, kMaxWorldSize);
+      step.ranks = row.integer("ranks", 1, kMaxWorldSize);
       Communication communication{.algorithm = row.text("algorithm")};
       double best = 0;
       for (const std::string& codec : row.texts("codecs")) {
         communication.codec = find_codec(codec);
-        const double us = model_time(shape, workload, communication, topology).total_us;
+        const double us = model_time(shape, step, communication, topology).total_us;
         if (best == 0 || us < best) best = us;
       }
       row.reject_other_keys();
-      const double plain =
-          model_time(shape, workload, vendor_library(workload.dtype), topology).total_us;
+      const double plain = model_time(shape, step, vendor_library(step.dtype), topology).total_us;
       add(label, "speedup", false, value_of(csv, r, column), plain / best);
     }
     rows.reject_other_keys();
@@ -139,20 +138,20 @@ class EndToEndTables {
         continue;
       }
       const auto world = static_cast<Rank>(value_of(csv, r, ranks));
-      const Workload workload{.tokens = static_cast<std::uint64_t>(value_of(csv, r, tokens)),
-                              .ranks = world,
-                              .dtype = parse_dtype(row[dtype]),
-                              .kernels = Kernels::separate,
-                              .attention = false};
+      const InferenceStep step{.tokens = static_cast<std::uint64_t>(value_of(csv, r, tokens)),
+                               .ranks = world,
+                               .dtype = parse_dtype(row[dtype]),
+                               .kernels = Kernels::separate,
+                               .attention = false};
       const std::string run_of_row =
           run == names.end() ? "1" : row[static_cast<std::size_t>(run - names.begin())];
-      const std::string set_up = fmt::format("{} GPUs, {}, run {}, {} tokens", world, row[dtype],
-                                             run_of_row, workload.tokens);
+      const std::string set_up =
+          fmt::format("{} GPUs, {}, run {}, {} tokens", world, row[dtype], run_of_row, step.tokens);
       const double value = value_of(csv, r, layer_us);
       const double ours =
-          layer_time_us(shape, workload, how, find_topology(fmt::format("{}-{}", machine, world)));
+          layer_time_us(shape, step, how, find_topology(fmt::format("{}-{}", machine, world)));
       const bool seen = how == "none" && run_of_row == "1" && row[dtype] == "bf16" &&
-                        std::count(fitted.begin(), fitted.end(), workload.tokens) > 0;
+                        std::count(fitted.begin(), fitted.end(), step.tokens) > 0;
       const std::string label = fmt::format("{}, {}", set_up, how);
       add(label, "layer_us", seen, value, ours);
       if (how == "nccl") of_nccl[set_up] = {value, ours};
@@ -162,9 +161,9 @@ class EndToEndTables {
     }
   }
 
-  static double layer_time_us(const ModelShape& model, const Workload& workload,
+  static double layer_time_us(const ModelShape& model, const InferenceStep& step,
                               const std::string& how, const Topology& topology) {
-    Communication communication = vendor_library(workload.dtype);
+    Communication communication = vendor_library(step.dtype);
     if (how.starts_with("arlab ")) {
       const std::size_t algorithm = std::string_view("arlab ").size();
       const std::size_t codec = how.find(' ', algorithm) + 1;
@@ -172,8 +171,7 @@ class EndToEndTables {
                        .codec = find_codec(how.substr(codec))};
     }
     double us = 0;
-    for (const TimedOperation& each :
-         model_time(model, workload, communication, topology).operations) {
+    for (const TimedOperation& each : model_time(model, step, communication, topology).operations) {
       const bool sent = each.operation.kind == OperationKind::communication;
       if (each.of_layer && !(sent && how == "none")) us += each.us;
     }

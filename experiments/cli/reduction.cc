@@ -12,15 +12,14 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
-
 Json json_of(const std::optional<double>& value) { return value ? Json(*value) : Json(nullptr); }
 
 /// Of a whole tensor, where ErrorMetrics has none: infinite without error; as low as can be when
 /// finite values were lost, or when there is an error and nothing that it is relative to.
 Json sqnr_of(const ErrorMetrics& error) {
   if (error.sqnr_db || error.elements == 0) return decibels(error.sqnr_db);
-  return decibels(error.exact ? kInfinity : -kInfinity);
+  constexpr double infinity = std::numeric_limits<double>::infinity();
+  return decibels(error.exact ? infinity : -infinity);
 }
 
 /// Slot i of rank i, for all i.

@@ -61,6 +61,8 @@ std::vector<std::string> lines_of(std::string_view text, std::size_t width) {
   return lines;
 }
 
+constexpr std::size_t kNarrow = 20;  // sentences in narrower columns are hard to read
+
 /// A column of a table that is to fit.
 struct Column {
   std::size_t width = 0;
@@ -69,7 +71,6 @@ struct Column {
 };
 
 Column column_of(const Table& table, std::size_t c) {
-  constexpr std::size_t kNarrow = 20;  // sentences in narrower columns are hard to read
   Column column;
   column.width = table.columns[c].size();
   std::size_t longest_word = column.width;
@@ -200,7 +201,6 @@ namespace {
 
 /// Notes that do not fit go on in the lines below.
 std::string render_fields(const std::vector<Field>& fields, const Page& page) {
-  constexpr std::size_t kNarrow = 20;
   std::size_t name_width = 0;
   std::size_t value_width = 0;
   for (const Field& field : fields) {

@@ -55,21 +55,17 @@ std::vector<fs::path> bench_files(const std::vector<std::string>& named) {
     found.push_back(file);
   }
   if (!named.empty()) return found;
-  for (fs::directory_iterator entry(data_path("measured"), error);
-       !error && entry != fs::directory_iterator(); entry.increment(error)) {
-    const std::string name = entry->path().filename().string();
+  for (const fs::path& path : paths_in(data_path("measured"), error)) {
+    const std::string name = path.filename().string();
     const bool is_bench =
         name.find("_allreduce_") != std::string::npos || name.find("_places_") != std::string::npos;
-    if (name.ends_with(".csv") && is_bench && !is_superseded(entry->path())) {
-      found.push_back(entry->path());
-    }
+    if (name.ends_with(".csv") && is_bench && !is_superseded(path)) found.push_back(path);
   }
   if (found.empty()) {
     fail(
         "there are no measured times: experiments/measured has no *_allreduce_*.csv that is not "
         "superseded, which arlab bench writes; --file names one");
   }
-  std::sort(found.begin(), found.end());
   return found;
 }
 

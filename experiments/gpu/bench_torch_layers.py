@@ -7,12 +7,20 @@
 Layers have the shapes of Llama 3 70B: hidden size 8192, 64 heads of 128 with 8 for keys and values, FFN 28672, split over
 the ranks as Megatron splits them. A layer is RMSNorm, QKV, O, all-reduce, residual, RMSNorm, gate and up, SiLU, down,
 all-reduce, residual; attention itself is left out, since it costs the same with every all-reduce. --layers of them are
-one CUDA graph. The all-reduces take turns, a replay each, so that all meet the same clocks; all ranks start a replay
-together. The time of a layer is that of a replay over the layers, on the slowest rank; the figure is the median of
-replays. What an all-reduce adds is half of what a layer takes more than without any.
+one CUDA graph, and all ranks start a replay together. The time of a layer is that of a replay over the layers, on the
+slowest rank; the figure is the median of replays.
+
+The all-reduces take turns, and each replay has one with NCCL beside it, before it or, in every other turn, behind it:
+matrix products throttle a GPU's clock, communication lets it recover, so only neighbours meet the same clocks. The
+figure to compare by is a layer's time over that of its neighbour with NCCL: the median of replays, and an interval that
+holds the true median in 95 of 100 measurements. NCCL's own row, a replay beside another of the same, shows the noise.
+What an all-reduce adds, half of what a layer takes more than without any, is said of up to 8 MiB only: of more, the
+difference of two layers at different clocks depends on their order.
 """
 
 import argparse
+import math
+import statistics
 import sys
 from pathlib import Path
 
@@ -24,7 +32,11 @@ from bench_torch_allreduce import capture, try_on_all, write_measurements  # noq
 HIDDEN, HEADS, KV_HEADS, HEAD, FFN = 8192, 64, 8, 128, 28672
 TOKENS = "1,8,32,128,512,2048,8192"
 CODECS = "plain,qr-q8,qr-q4,int5-g128,int4-g32"
-COLUMNS = ("platform", "machine", "ranks", "dtype", "tokens", "bytes", "all_reduce", "layer_us", "added_us")
+COLUMNS = (
+    "platform", "machine", "ranks", "dtype", "tokens", "bytes", "all_reduce",
+    "layer_us", "over_nccl", "over_nccl_low", "over_nccl_high", "sm_mhz", "added_us",
+)  # fmt: skip
+MOST_ADDED = 8 << 20  # bytes
 
 
 def parse_arguments(arguments=None):
@@ -108,22 +120,57 @@ def all_reduces(ranks, options):
             yield f"arlab {algorithm} {name}", lambda tensor, a=algorithm, c=name: communicator.all_reduce(tensor, algorithm=a, codec=c)
 
 
+def clock_of(torch):
+    """MHz of this rank's multiprocessors at the moment; NaN where the driver does not tell."""
+    try:
+        return float(torch.cuda.clock_rate())
+    except (AttributeError, ImportError, ModuleNotFoundError, RuntimeError):
+        return math.nan
+
+
 def turns(ranks, graphs, layers, replays):
-    """Microseconds of a layer by name; the graphs take turns."""
+    """By name, of every replay on the slowest rank: microseconds of a layer, those of its neighbour with NCCL (NaN where
+    that cannot be run), and the clock behind it."""
     torch = ranks.torch
     start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-    times = {name: [] for name in graphs}
+
+    def replay(graph):
+        ranks.barrier()
+        start.record()
+        graph.replay()
+        end.record()
+        torch.cuda.synchronize()
+        return start.elapsed_time(end) * 1000 / layers, clock_of(torch)
+
+    measured = {name: [] for name in graphs}
     for turn in range(3 + replays):
         for name, graph in graphs.items():
-            ranks.barrier()
-            start.record()
-            graph.replay()
-            end.record()
-            torch.cuda.synchronize()
+            neighbour = math.nan
+            if "nccl" in graphs and turn % 2 == 0:
+                neighbour, _ = replay(graphs["nccl"])
+            layer_us, clock = replay(graph)
+            if "nccl" in graphs and turn % 2 == 1:
+                neighbour, _ = replay(graphs["nccl"])
             if turn >= 3:
-                times[name].append(start.elapsed_time(end) * 1000 / layers)
-    by_rank = ranks.gather(times)
-    return {name: measurement.time_of([each[name] for each in by_rank]) for name in graphs}
+                measured[name].append((layer_us, neighbour, clock))
+    by_rank = ranks.gather(measured)
+
+    def slowest(name, what, of_ranks=max):
+        return [of_ranks(each[name][i][what] for each in by_rank) for i in range(replays)]
+
+    return {name: (slowest(name, 0), slowest(name, 1), slowest(name, 2, min)) for name in graphs}
+
+
+def figures_of(layer_us, neighbours, clocks):
+    """The columns of a row that are measured, but for added_us."""
+    low, middle, high = measurement.median_interval([own / nccl for own, nccl in zip(layer_us, neighbours, strict=True)])
+    return {
+        "layer_us": f"{statistics.median(layer_us):.1f}",
+        "over_nccl": measurement.shown(middle, ".4f"),
+        "over_nccl_low": measurement.shown(low, ".4f"),
+        "over_nccl_high": measurement.shown(high, ".4f"),
+        "sm_mhz": measurement.shown(statistics.median(clocks), ".0f"),
+    }
 
 
 def rows_of(ranks, options, about):
@@ -149,15 +196,16 @@ def rows_of(ranks, options, about):
                 yield f"not measured: {name} of {tokens} tokens: {failure}"
             else:
                 graphs[name] = graph
-        times = turns(ranks, graphs, options.layers, options.replays)
-        for name, layer_us in times.items():
+        measured = turns(ranks, graphs, options.layers, options.replays)
+        for name, (layer_us, neighbours, clocks) in measured.items():
+            more = statistics.median(layer_us) - statistics.median(measured["none"][0])
             yield {
                 **about,
                 "tokens": tokens,
                 "bytes": size,
                 "all_reduce": name,
-                "layer_us": f"{layer_us:.1f}",
-                "added_us": f"{(layer_us - times['none']) / 2:.2f}",
+                **figures_of(layer_us, neighbours, clocks),
+                "added_us": f"{more / 2:.2f}" if size <= MOST_ADDED else "",
             }
         del layers, graphs
         ranks.torch.cuda.empty_cache()
@@ -167,7 +215,9 @@ def main():
     options = parse_arguments()
     what = (
         f"Layers of Llama 3 70B's shapes without attention in PyTorch, {options.layers} in a CUDA graph, median of"
-        f" {options.replays} replays in turns, time of a layer on the slowest rank. added_us: (layer - layer of none) / 2."
+        f" {options.replays} replays in turns, time of a layer on the slowest rank. over_nccl: median of a replay's time over"
+        " that of a neighbouring one with NCCL, low and high an interval of 95 %. sm_mhz: clock behind a replay, of the slowest"
+        " rank. added_us: (layer - layer of none) / 2, of up to 8 MiB."
     )
     write_measurements(options, rows_of, what, COLUMNS, dtype=options.dtype)
 

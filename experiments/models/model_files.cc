@@ -67,8 +67,8 @@ class SafetensorsWeights : public Weights {
  public:
   explicit SafetensorsWeights(const fs::path& folder) : folder_(folder) {
     std::error_code error;
-    for (const auto& entry : fs::directory_iterator(folder, error)) {
-      if (entry.path().extension() == ".safetensors") add(entry.path());
+    for (const fs::path& path : paths_in(folder, error)) {
+      if (path.extension() == ".safetensors") add(path);
     }
     if (where_.empty()) fail("{}: there are no .safetensors in it", folder.string());
   }

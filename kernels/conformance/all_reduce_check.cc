@@ -26,15 +26,6 @@ using Bytes = std::vector<std::byte>;
 constexpr std::size_t kGuardBytes = 256;
 constexpr int kMostRanks = 64;
 
-struct InputKind {
-  const char* name;
-  const char* spec;
-};
-constexpr InputKind kInputs[] = {
-    {"gaussian", "gaussian:sigma=1,seed={}"},
-    {"adversarial", "adversarial:non_finite=0,seed={}"},
-    {"adversarial with NaN and infinities", "adversarial:non_finite=0.1,seed={}"}};
-
 // ---------------------------------------------------------------- elements as bits
 
 bool is_nan(DType dtype, std::uint32_t bits) {

@@ -20,16 +20,6 @@ namespace {
 
 using Bytes = std::vector<std::byte>;
 
-/// What a case runs on.
-struct InputKind {
-  const char* name;
-  const char* spec;
-};
-constexpr InputKind kInputs[] = {
-    {"gaussian", "gaussian:sigma=1,seed={}"},
-    {"adversarial", "adversarial:non_finite=0,seed={}"},
-    {"adversarial with NaN and infinities", "adversarial:non_finite=0.1,seed={}"}};
-
 Tensor make_inputs(const InputKind& kind, std::uint64_t seed, DType dtype, std::size_t ranks,
                    std::size_t elements) {
   return make_synthetic(fmt::format(fmt::runtime(kind.spec), seed), dtype, ranks, elements);

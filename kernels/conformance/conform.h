@@ -14,6 +14,16 @@
 
 namespace arlab::kernels {
 
+/// What a case runs on.
+struct InputKind {
+  const char* name;
+  const char* spec;
+};
+inline constexpr InputKind kInputs[] = {
+    {"gaussian", "gaussian:sigma=1,seed={}"},
+    {"adversarial", "adversarial:non_finite=0,seed={}"},
+    {"adversarial with NaN and infinities", "adversarial:non_finite=0.1,seed={}"}};
+
 struct ConformanceRequest {
   std::vector<std::string> codecs = {};
   std::vector<std::string> algorithms = {};

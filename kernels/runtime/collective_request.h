@@ -15,13 +15,17 @@ namespace arlab::kernels {
 /// words that are there until something else is (collectives/sentinel_slots.h, lamport.h).
 enum class Protocol : std::uint8_t { automatic, flags, sentinels };
 
+/// Two tiles in fp32: calls take no more, but for codecs whose groups are longer, which are refused
+/// when they are called.
+inline constexpr std::size_t kLeastSlotBytes = std::size_t{2} * 2048 * 4;
+
 /// Every rank of a team must be given the same.
 struct CommunicatorOptions {
   /// Most blocks of a kernel, up to 1024; no more are started than fit on a device at once. 0: as
   /// many as fit at best.
   int blocks = 0;
-  /// What a block of a rank may send to a rank in one exchange; a multiple of 16. A communication
-  /// buffer has 4 * blocks * ranks slots.
+  /// What a block of a rank may send to a rank in one exchange; a multiple of 16, and no less than
+  /// kLeastSlotBytes. A communication buffer has 4 * blocks * ranks slots.
   std::size_t slot_bytes = std::size_t{32} * 1024;
   /// How long a rank waits for another inside a kernel before the team is given up.
   std::uint64_t timeout_nanoseconds = 10'000'000'000;
@@ -32,6 +36,7 @@ struct CommunicatorOptions {
   /// GPUs only once they have passed there (conformance_record.h).
   Protocol protocol = Protocol::automatic;
   std::uint32_t first_epoch = 0;  ///< where the count of exchanges starts; for tests
+  bool any_slot_bytes = false;    ///< so small that short tensors take several rounds; for tests
 };
 
 /// One collective. Of the same team, all ranks make the same calls in the same order.

@@ -456,6 +456,8 @@ Result<std::shared_ptr<const PreparedCall>> PreparedCall::prepare(const Collecti
       return keep(tuned(request, schedule, *rule, facts, *choice, resources));
     }
     return keep(one_pass(request, schedule, *choice, resources));
+  } catch (const RaisedByCaller&) {
+    throw;
   } catch (const InvalidInput& error) {
     return Status::error(error.what());
   }

@@ -61,6 +61,9 @@ inline constexpr int kMostBlocks = 1024;
 /// No kernel has more on a multiprocessor at once.
 inline constexpr int kMostResidentBlocks = 4;
 
+/// With all blocks and ranks, the memory of a team is still a number of 64 bits.
+inline constexpr std::size_t kMostSlotBytes = std::size_t{1} << 40;
+
 inline Status check_options(std::size_t ranks, const CommunicatorOptions& options) {
   if (ranks < 2 || ranks > static_cast<std::size_t>(kMaxRanks)) {
     return Status::error(fmt::format("{} ranks: allowed are 2 to {}", ranks, kMaxRanks));
@@ -69,9 +72,12 @@ inline Status check_options(std::size_t ranks, const CommunicatorOptions& option
     return Status::error(
         fmt::format("{} blocks: allowed are 0 to {}", options.blocks, kMostBlocks));
   }
-  if (options.slot_bytes == 0 || options.slot_bytes % 16 != 0) {
+  const std::size_t least = options.any_slot_bytes ? 16 : kLeastSlotBytes;
+  if (options.slot_bytes < least || options.slot_bytes > kMostSlotBytes ||
+      options.slot_bytes % 16 != 0) {
     return Status::error(
-        fmt::format("slots of {} bytes: allowed are multiples of 16", options.slot_bytes));
+        fmt::format("slots of {} bytes: allowed are multiples of 16 from {} to 2^40",
+                    options.slot_bytes, least));
   }
   if (options.two_pass_groups == 0) return Status::error("0 two-pass groups: at least 1 is needed");
   return {};

@@ -13,13 +13,13 @@
 #include <cmath>
 #include <limits>
 #include <optional>
-#include <regex>
 #include <vector>
 
 #include "reference/codecs/anybit_layout.h"
 #include "reference/codecs/bit_planes.h"
 #include "reference/codecs/formats/anybit.h"
 #include "reference/codecs/hadamard.h"
+#include "reference/codecs/name_parts.h"
 #include "reference/codecs/payload_values.h"
 #include "reference/codecs/registry.h"
 
@@ -346,8 +346,9 @@ class AnyBitCodec final : public Codec {
 
 // ---------------------------------------------------------------- names
 
-std::size_t parse_group(std::string_view name, const std::string& digits, std::size_t most) {
-  const std::size_t group = digits.size() > 8 ? 0 : std::stoul(digits);
+std::size_t parse_group(std::string_view name, std::string_view digits, std::size_t most) {
+  std::size_t group = 0;  // also of so many digits that they are no std::size_t
+  std::from_chars(digits.data(), digits.data() + digits.size(), group);
   if (group < 8 || group % 8 != 0 || group > most || digits.front() == '0') {
     fail("codec '{}': group of {}; allowed is a multiple of 8 from 8 to {}, or tensor, or row",
          name, digits, most);
@@ -382,10 +383,35 @@ AnyBitFormat::Static parse_static(std::string_view name, std::string_view text, 
   return given;
 }
 
-const std::regex& grammar() {
-  static const std::regex pattern(
-      "(had-)?int([0-9]+)-g([0-9]+|tensor|row)(-sym)?(-sr)?(-is)?(-static(.*))?");
-  return pattern;
+/// What a name says, whether or not it may: [had-]int<bits>-g<group>[-sym][-sr][-is][-static<numbers>].
+struct NameParts {
+  bool hadamard = false;
+  std::string_view bits;
+  std::string_view group;
+  bool symmetric = false;
+  bool spikes = false;
+  bool integer = false;
+  std::optional<std::string_view> given;
+};
+
+std::optional<NameParts> parts_of(std::string_view name) {
+  NameParts parts;
+  parts.hadamard = take(name, "had-");
+  if (!take(name, "int")) return std::nullopt;
+  parts.bits = take_digits(name);
+  if (parts.bits.empty() || !take(name, "-g")) return std::nullopt;
+  parts.group = name;
+  if (take_digits(name).empty() && !take(name, "tensor") && !take(name, "row")) return std::nullopt;
+  parts.group.remove_suffix(name.size());
+  parts.symmetric = take(name, "-sym");
+  parts.spikes = take(name, "-sr");
+  parts.integer = take(name, "-is");
+  if (take(name, "-static")) {
+    parts.given = name;
+  } else if (!name.empty()) {
+    return std::nullopt;
+  }
+  return parts;
 }
 
 CodecPtr find_anybit(std::string_view name) {
@@ -397,19 +423,16 @@ CodecPtr find_anybit(std::string_view name) {
 }  // namespace
 
 std::optional<AnyBitFormat> parse_anybit(std::string_view name) {
-  std::cmatch part;
-  if (!std::regex_match(name.data(), name.data() + name.size(), part, grammar()))
-    return std::nullopt;
+  const std::optional<NameParts> parts = parts_of(name);
+  if (!parts) return std::nullopt;
+  const auto& [hadamard, bits, group, symmetric, spikes, integer, given] = *parts;
   AnyBitFormat f;
-  f.hadamard = part[1].matched;
-  f.symmetric = part[4].matched;
-  const bool spikes = part[5].matched;
-  const bool integer = part[6].matched;
-  const bool given = part[7].matched;
-  if (part[2].length() != 1 || part[2].str() < "2" || part[2].str() > "8") {
-    fail("codec '{}': {} bits; allowed is 2 to 8", name, part[2].str());
+  f.hadamard = hadamard;
+  f.symmetric = symmetric;
+  if (bits.size() != 1 || bits < "2" || bits > "8") {
+    fail("codec '{}': {} bits; allowed is 2 to 8", name, bits);
   }
-  f.bits = static_cast<unsigned>(part[2].str().front() - '0');
+  f.bits = static_cast<unsigned>(bits.front() - '0');
   if (integer && !spikes) fail("codec '{}': -is goes with -sr: write -sr-is", name);
   if (integer && f.symmetric)
     fail("codec '{}': -is has a zero point; it does not go with -sym", name);
@@ -418,7 +441,6 @@ std::optional<AnyBitFormat> parse_anybit(std::string_view name) {
   if (given && spikes) fail("codec '{}': -static does not go with -sr", name);
   if (spikes) f.metadata = integer ? Metadata::integer_spikes : Metadata::spikes;
 
-  const std::string group = part[3].str();
   if (group == "row") {
     fail("codec '{}': how long is a row? Write int<b>-g<row length>, or give a tensor with rows",
          name);
@@ -437,19 +459,16 @@ std::optional<AnyBitFormat> parse_anybit(std::string_view name) {
       fail("codec '{}': group of {}; a Hadamard transform needs a power of two", name, group);
     }
   }
-  if (given) f.given = parse_static(name, {part[8].first, part[8].second}, f.symmetric);
+  if (given) f.given = parse_static(name, *given, f.symmetric);
   return f;
 }
 
 std::string with_row_length(std::string_view name, std::size_t row_elements) {
-  std::cmatch part;
-  if (!std::regex_match(name.data(), name.data() + name.size(), part, grammar()) ||
-      part[3].str() != "row") {
-    return std::string(name);
-  }
-  const std::string before(name.data(), part[3].first);
-  const std::string after(part[3].second, name.data() + name.size());
-  std::string resolved = before + std::to_string(row_elements) + after;
+  std::string resolved(name);
+  const std::optional<NameParts> parts = parts_of(name);
+  if (!parts || parts->group != "row") return resolved;
+  resolved.replace(static_cast<std::size_t>(parts->group.data() - name.data()), parts->group.size(),
+                   std::to_string(row_elements));
   parse_anybit(resolved);  // throws for a row that is no group
   return resolved;
 }

@@ -8,12 +8,13 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <cmath>
 #include <limits>
-#include <regex>
 #include <vector>
 
 #include "reference/codecs/bit_planes.h"
+#include "reference/codecs/name_parts.h"
 #include "reference/codecs/payload_values.h"
 #include "reference/codecs/registry.h"
 #include "reference/codecs/wire_chunks.h"
@@ -131,19 +132,23 @@ class LogFmtCodec final : public Codec {
 };
 
 CodecPtr find_logfmt(std::string_view name) {
-  static const std::regex pattern("logfmt([0-9]+)-g([0-9]+)");
-  std::cmatch part;
-  if (!std::regex_match(name.begin(), name.end(), part, pattern)) return nullptr;
-  if (part[1].length() > 1 || part[1].str() < "2" || part[1].str() > "8") {
-    fail("codec '{}': {} bits; allowed is 2 to {}", name, part[1].str(), kMaxBits);
+  std::string_view rest = name;
+  if (!take(rest, "logfmt")) return nullptr;
+  const std::string_view bits = take_digits(rest);
+  if (bits.empty() || !take(rest, "-g")) return nullptr;
+  const std::string_view digits = take_digits(rest);
+  if (digits.empty() || !rest.empty()) return nullptr;
+  if (bits.size() > 1 || bits < "2" || bits > "8") {
+    fail("codec '{}': {} bits; allowed is 2 to {}", name, bits, kMaxBits);
   }
-  const std::size_t group = part[2].length() > 6 ? 0 : std::stoul(part[2].str());
-  if (group < 8 || group % 8 != 0 || group > kLargestGroup || part[2].str().front() == '0') {
-    fail("codec '{}': group of {}; allowed is a multiple of 8 from 8 to {}", name, part[2].str(),
+  std::size_t group = 0;  // also of so many digits that they are no std::size_t
+  std::from_chars(digits.data(), digits.data() + digits.size(), group);
+  if (group < 8 || group % 8 != 0 || group > kLargestGroup || digits.front() == '0') {
+    fail("codec '{}': group of {}; allowed is a multiple of 8 from 8 to {}", name, digits,
          kLargestGroup);
   }
-  return std::make_shared<LogFmtCodec>(std::string(name),
-                                       static_cast<unsigned>(std::stoul(part[1].str())), group);
+  return std::make_shared<LogFmtCodec>(std::string(name), static_cast<unsigned>(bits.front() - '0'),
+                                       group);
 }
 
 }  // namespace

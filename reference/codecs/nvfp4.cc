@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "reference/codecs/formats/nvfp4.h"
+#include "reference/codecs/name_parts.h"
 #include "reference/codecs/payload_values.h"
 #include "reference/codecs/registry.h"
 
@@ -97,15 +98,10 @@ CodecPtr find_nvfp4(std::string_view name) {
 
 std::optional<NvFp4Format> parse_nvfp4(std::string_view name) {
   std::string_view rest = name;
-  const auto take_prefix = [&rest](std::string_view prefix) {
-    const bool found = rest.starts_with(prefix);
-    if (found) rest.remove_prefix(prefix.size());
-    return found;
-  };
-  if (!take_prefix("nvfp4")) return std::nullopt;
+  if (!take(rest, "nvfp4")) return std::nullopt;
   NvFp4Format format;
-  format.vllm = take_prefix("-vllm");
-  if (take_prefix("-ts")) {
+  format.vllm = take(rest, "-vllm");
+  if (take(rest, "-ts")) {
     format.tensor_scale = parse_tensor_scale(name, rest);
   } else if (!rest.empty()) {
     return std::nullopt;

@@ -2,19 +2,13 @@
 
 #include <charconv>
 
+#include "reference/codecs/name_parts.h"
 #include "reference/error.h"
 
 namespace arlab {
 namespace {
 
 constexpr const char* kNames[] = {"none", "fp16", "bf16", "int8", "fp8", "int4"};
-
-/// Takes the text off the front if it is there.
-bool take(std::string_view& from, std::string_view text) {
-  if (!from.starts_with(text)) return false;
-  from.remove_prefix(text.size());
-  return true;
-}
 
 /// What the name says, whether or not that operand may have it.
 bool read(std::string_view name, OperandFormat& format) {

@@ -1,5 +1,6 @@
 #include "reference/tensors/file.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -8,6 +9,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <memory>
 #include <mutex>
 #include <new>
 #include <set>
@@ -182,12 +184,30 @@ bool lock_temporary(int descriptor) {
   return ::fstat(descriptor, &status) == 0 && status.st_nlink > 0;
 }
 
+std::vector<fs::path> paths_in(const fs::path& folder, std::error_code& error) {
+  std::vector<fs::path> paths;
+  error.clear();
+  const std::unique_ptr<DIR, int (*)(DIR*)> stream(::opendir(folder.c_str()), ::closedir);
+  if (stream == nullptr) {
+    error = std::error_code(errno, std::generic_category());
+    return paths;
+  }
+  for (;;) {
+    errno = 0;
+    const dirent* entry = ::readdir(stream.get());
+    if (entry == nullptr) break;
+    const std::string_view name = entry->d_name;
+    if (name != "." && name != "..") paths.push_back(folder / name);
+  }
+  if (errno != 0) error = std::error_code(errno, std::generic_category());
+  std::sort(paths.begin(), paths.end());
+  return paths;
+}
+
 void remove_left_behind(const fs::path& folder, std::string_view names) {
   std::error_code error;
-  for (fs::directory_iterator at(folder, error); !error && at != fs::directory_iterator();
-       at.increment(error)) {
-    if (!is_one_of(at->path().filename().string(), names)) continue;
-    const fs::path& path = at->path();
+  for (const fs::path& path : paths_in(folder, error)) {
+    if (!is_one_of(path.filename().string(), names)) continue;
     const int descriptor =
         ::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
     if (descriptor < 0) continue;

@@ -9,6 +9,8 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <system_error>
+#include <vector>
 
 namespace arlab {
 
@@ -67,6 +69,11 @@ void write_file(const std::filesystem::path& path,
 /// Locks a new temporary file or folder until the descriptor is closed, as it is when its process is
 /// killed. False where another process has just taken it for one that was left behind.
 bool lock_temporary(int descriptor);
+
+/// What is in a folder, by name; nothing, and the reason, where it cannot be read. In place of
+/// std::filesystem::directory_iterator, which ends the program where it gets no memory.
+std::vector<std::filesystem::path> paths_in(const std::filesystem::path& folder,
+                                            std::error_code& error);
 
 /// Removes what killed processes of this user have left in a folder: files and folders with such
 /// names that nobody has locked. In the names, `X` stands for a letter or digit each, `#` for a

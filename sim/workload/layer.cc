@@ -10,12 +10,12 @@ namespace {
 /// Writes the operations of one layer down; widths are of one rank.
 class LayerWriter {
  public:
-  LayerWriter(const ModelShape& model, const Workload& workload)
+  LayerWriter(const ModelShape& model, const InferenceStep& step)
       : model_(model),
-        w_(workload),
-        element_bytes_(static_cast<double>(size_of(workload.dtype))),
-        ranks_(workload.ranks),
-        rows_(static_cast<double>(workload.rows())) {}
+        step_(step),
+        element_bytes_(static_cast<double>(size_of(step.dtype))),
+        ranks_(step.ranks),
+        rows_(static_cast<double>(step.rows())) {}
 
   std::vector<Operation> take() { return std::move(operations_); }
 
@@ -26,7 +26,7 @@ class LayerWriter {
         std::max(static_cast<double>(model_.kv_width()) / ranks_, double(model_.head_size));
     norm("attention norm");
     gemm("qkv", rows_, model_.hidden, q + 2 * kv);
-    if (w_.attention) {
+    if (step_.attention) {
       elementwise("rope", 2 * rows_ * (q + 2 * kv));
       attention(q, kv);
     } else {
@@ -63,7 +63,7 @@ class LayerWriter {
     gemm("experts: gate and up", routed, model_.hidden, 2.0 * model_.ffn, active);
     activation("experts: silu", routed, model_.ffn);
     gemm("experts: down", routed, model_.ffn, model_.hidden, active);
-    communication("combine", Collective::all_to_all, slots, w_.quantized_combine);
+    communication("combine", Collective::all_to_all, slots, step_.quantized_combine);
     elementwise("weighted sum", own * model_.hidden * (model_.experts_per_token + 1.0));
     if (model_.shared_ffn > 0) {
       gemm("shared: gate and up", own, model_.hidden, 2.0 * model_.shared_ffn);
@@ -77,7 +77,7 @@ class LayerWriter {
   /// Logits of the last token of every sequence.
   void head() {
     norm("final norm");
-    gemm("logits", static_cast<double>(w_.batch), model_.hidden,
+    gemm("logits", static_cast<double>(step_.batch), model_.hidden,
          static_cast<double>(model_.vocabulary) / ranks_);
   }
 
@@ -105,23 +105,23 @@ class LayerWriter {
     const double tensor = rows_ * model_.hidden;
     // Fused with the residual: what the layer adds and what it adds to are read, both results are
     // written.
-    elementwise(name, (w_.kernels == Kernels::fused ? 4 : 2) * tensor);
+    elementwise(name, (step_.kernels == Kernels::fused ? 4 : 2) * tensor);
   }
 
   void residual(const char* name) {
-    if (w_.kernels == Kernels::separate) elementwise(name, 3 * rows_ * model_.hidden);
+    if (step_.kernels == Kernels::separate) elementwise(name, 3 * rows_ * model_.hidden);
   }
 
   void activation(const char* name, double rows, double width) {
-    const bool fused = w_.kernels == Kernels::fused;
+    const bool fused = step_.kernels == Kernels::fused;
     elementwise(name, (fused ? 3 : 5) * rows * width, fused ? 1 : 2);
   }
 
   void attention(double q, double kv) {
     Operation& op = add("attention", OperationKind::attention);
-    const auto batch = static_cast<double>(w_.batch);
-    const auto tokens = static_cast<double>(w_.tokens);
-    const bool prefill = w_.phase == Phase::prefill;
+    const auto batch = static_cast<double>(step_.batch);
+    const auto tokens = static_cast<double>(step_.tokens);
+    const bool prefill = step_.phase == Phase::prefill;
     // A token of a prompt looks at itself and at those before it; a new one at all and at itself.
     // mutant: looks_at_later_tokens
     const double pairs = batch * (prefill ? tokens * (tokens + 1) / 2 : tokens + 1);
@@ -133,7 +133,7 @@ class LayerWriter {
   /// Counts below the limit are exact as doubles.
   void communication(const char* name, Collective collective, double elements,
                      bool encoded = true) {
-    if (w_.ranks == 1) return;
+    if (step_.ranks == 1) return;
     if (elements > static_cast<double>(kMaxElements)) {
       fail("model {}: {} of {:.3g} elements: allowed are at most {}", quote(model_.name), name,
            elements, kMaxElements);
@@ -145,7 +145,7 @@ class LayerWriter {
   }
 
   const ModelShape& model_;
-  const Workload& w_;
+  const InferenceStep& step_;
   double element_bytes_;
   double ranks_;
   double rows_;
@@ -180,14 +180,14 @@ std::string_view name_of(OperationKind kind) {
   return "";
 }
 
-std::vector<Operation> operations_of_layer(const ModelShape& model, const Workload& workload) {
-  require_divides(model, workload.ranks, model.attention_width(), "elements of all heads");
+std::vector<Operation> operations_of_layer(const ModelShape& model, const InferenceStep& step) {
+  require_divides(model, step.ranks, model.attention_width(), "elements of all heads");
   if (model.experts > 0) {
-    require_divides(model, workload.ranks, model.experts, "experts");
+    require_divides(model, step.ranks, model.experts, "experts");
   } else {
-    require_divides(model, workload.ranks, model.ffn, "elements of the feed-forward part");
+    require_divides(model, step.ranks, model.ffn, "elements of the feed-forward part");
   }
-  LayerWriter layer(model, workload);
+  LayerWriter layer(model, step);
   layer.attention_part();
   if (model.experts > 0) {
     layer.experts_part();
@@ -197,8 +197,8 @@ std::vector<Operation> operations_of_layer(const ModelShape& model, const Worklo
   return layer.take();
 }
 
-std::vector<Operation> operations_of_head(const ModelShape& model, const Workload& workload) {
-  LayerWriter head(model, workload);
+std::vector<Operation> operations_of_head(const ModelShape& model, const InferenceStep& step) {
+  LayerWriter head(model, step);
   head.head();
   return head.take();
 }

@@ -23,7 +23,8 @@ enum class Kernels : std::uint8_t { fused, separate };
 inline constexpr Kernels kKernels[] = {Kernels::fused, Kernels::separate};
 std::string_view name_of(Kernels kernels);
 
-struct Workload {
+/// What the ranks are to do together: a prefill of prompts, or one decode step.
+struct InferenceStep {
   Phase phase = Phase::prefill;
   std::uint64_t batch = 1;   ///< sequences
   std::uint64_t tokens = 1;  ///< of each prompt; in decode those that are there already
@@ -57,9 +58,9 @@ struct Operation {
 /// The operations of a layer, in order. With one rank nothing is communicated. Experts are spread
 /// over the ranks; each rank sends its share of the tokens to them and back, and all gather the
 /// sums. Tokens choose experts evenly. Throws InvalidInput when the ranks do not divide a width.
-std::vector<Operation> operations_of_layer(const ModelShape& model, const Workload& workload);
+std::vector<Operation> operations_of_layer(const ModelShape& model, const InferenceStep& step);
 
 /// What follows the last layer: the norm and the logits of one token per sequence.
-std::vector<Operation> operations_of_head(const ModelShape& model, const Workload& workload);
+std::vector<Operation> operations_of_head(const ModelShape& model, const InferenceStep& step);
 
 }  // namespace arlab

@@ -32,11 +32,11 @@ double compute_us(double flop, double efficiency, const Device& device) {
 /// Simulates the collectives of a model, each once.
 class Collectives {
  public:
-  Collectives(const Communication& communication, const Workload& workload,
+  Collectives(const Communication& communication, const InferenceStep& step,
               const Topology& topology)
       : communication_(communication),
-        plain_(find_codec(name_of(workload.dtype))),
-        workload_(workload),
+        plain_(find_codec(name_of(step.dtype))),
+        step_(step),
         topology_(topology) {}
 
   double us(const Operation& operation) {
@@ -57,14 +57,14 @@ class Collectives {
       fail("algorithm {} does no all-reduce", quote(name));
     }
     const ScheduleRequest request{
-        .world_size = workload_.ranks,
+        .world_size = step_.ranks,
         .elements = operation.elements,
         .alignment = codec.info().alignment,
-        .options = {.group_size = default_group_size(topology_, workload_.ranks)}};
+        .options = {.group_size = default_group_size(topology_, step_.ranks)}};
     return simulate({algorithm,
                      request,
                      codec,
-                     workload_.dtype,
+                     step_.dtype,
                      topology_,
                      {.library = communication_.library}})
         .latency_us;
@@ -72,35 +72,35 @@ class Collectives {
 
   const Communication& communication_;
   CodecPtr plain_;
-  const Workload& workload_;
+  const InferenceStep& step_;
   const Topology& topology_;
   std::map<std::tuple<Collective, std::uint64_t, bool>, double> known_;
 };
 
-void require_possible(const Workload& workload, const Topology& topology, Overlap overlap) {
+void require_possible(const InferenceStep& step, const Topology& topology, Overlap overlap) {
   if (!topology.device.compute) {
     fail("topology {} has no section [compute], which says how fast its devices calculate",
          quote(topology.name));
   }
-  if (size_of(workload.dtype) != 2) {
+  if (size_of(step.dtype) != 2) {
     fail("dtype {}: the rates of [compute] are of 16-bit values; allowed are fp16, bf16",
-         name_of(workload.dtype));
+         name_of(step.dtype));
   }
-  if (workload.ranks > topology.ranks.value) {
-    fail("{} ranks are more than the {} of topology {}", workload.ranks, topology.ranks.value,
+  if (step.ranks > topology.ranks.value) {
+    fail("{} ranks are more than the {} of topology {}", step.ranks, topology.ranks.value,
          quote(topology.name));
   }
-  if (overlap == Overlap::batches && workload.batch < 2) {
+  if (overlap == Overlap::batches && step.batch < 2) {
     fail("one sequence is not enough to overlap two batches: allowed is a batch of at least 2");
   }
 }
 
 /// The halves that take turns, or all of it.
-std::vector<Workload> parts_of(const Workload& workload, Overlap overlap) {
-  if (overlap == Overlap::none) return {workload};
-  std::vector<Workload> halves(2, workload);
-  halves[0].batch = (workload.batch + 1) / 2;
-  halves[1].batch = workload.batch / 2;
+std::vector<InferenceStep> parts_of(const InferenceStep& step, Overlap overlap) {
+  if (overlap == Overlap::none) return {step};
+  std::vector<InferenceStep> halves(2, step);
+  halves[0].batch = (step.batch + 1) / 2;
+  halves[1].batch = step.batch / 2;
   return halves;
 }
 
@@ -181,11 +181,11 @@ TimedOperation roofline(const Operation& operation, const Device& device) {
   return timed;
 }
 
-ModelTime model_time(const ModelShape& model, const Workload& workload,
+ModelTime model_time(const ModelShape& model, const InferenceStep& step,
                      const Communication& communication, const Topology& topology,
                      Overlap overlap) {
-  require_possible(workload, topology, overlap);
-  Collectives collectives(communication, workload, topology);
+  require_possible(step, topology, overlap);
+  Collectives collectives(communication, step, topology);
   ModelTime time;
   double communicated = 0;
   const auto add = [&](const Operation& operation, std::uint32_t batch, bool of_layer) {
@@ -201,7 +201,7 @@ ModelTime model_time(const ModelShape& model, const Workload& workload,
     time.operations.push_back(std::move(timed));
   };
   std::vector<Queue> queues;
-  const std::vector<Workload> parts = parts_of(workload, overlap);
+  const std::vector<InferenceStep> parts = parts_of(step, overlap);
   for (std::uint32_t batch = 0; batch < parts.size(); ++batch) {
     for (const Operation& each : operations_of_layer(model, parts[batch])) add(each, batch, true);
     for (const Operation& each : operations_of_head(model, parts[batch])) add(each, batch, false);

@@ -63,7 +63,7 @@ struct ModelTime {
 
 /// Throws InvalidInput when the topology has no [compute] or too few ranks, the dtype has not 16
 /// bits, or there is nothing to overlap; and as simulate() does.
-ModelTime model_time(const ModelShape& model, const Workload& workload,
+ModelTime model_time(const ModelShape& model, const InferenceStep& step,
                      const Communication& communication, const Topology& topology,
                      Overlap overlap = Overlap::none);
 

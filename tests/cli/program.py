@@ -9,6 +9,7 @@ import json
 import os
 import pty
 import re
+import resource
 import shlex
 import struct
 import subprocess
@@ -20,7 +21,8 @@ PROGRAM = Path(os.environ["ARLAB_BIN"]) / "arlab"
 WITH_MISTAKES = PROGRAM.with_name("arlab_with_mistakes")  # with_mistakes.cc
 REPOSITORY = Path(__file__).resolve().parents[2]
 ACTIVATIONS = REPOSITORY / "experiments" / "activations"
-MOST_SECONDS = 10  # of any one call
+MOST_SECONDS = 10  # of a processor, for any one call and what it starts: what else runs on the machine takes nothing of it
+HANGS_AFTER = 60  # seconds of a clock
 MOST_CHARACTERS = 1000  # of an error message
 
 
@@ -33,8 +35,15 @@ class Result(NamedTuple):
         return f"exit code {self.code}, stdout {self.stdout[:300]!r}, stderr {self.stderr[:1000]!r}"
 
 
+def processor_seconds():
+    """Of all processes that we started and that ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
 def run(command, folder, program=PROGRAM, **options):
     """Runs `arlab COMMAND` in the folder; the command is written as for a shell."""
+    before = processor_seconds()
     done = subprocess.run(
         [program, *shlex.split(command)],
         cwd=folder,
@@ -44,10 +53,12 @@ def run(command, folder, program=PROGRAM, **options):
             "stdin": subprocess.DEVNULL,
             "stdout": subprocess.PIPE,
             "stderr": subprocess.PIPE,
-            "timeout": MOST_SECONDS,
+            "timeout": HANGS_AFTER,
             **options,
         },
     )
+    used = processor_seconds() - before
+    assert used < max(MOST_SECONDS, options.get("timeout", 0)), f"arlab {command}: {used:.1f} s of a processor"
     return Result(done.returncode, done.stdout, done.stderr)
 
 

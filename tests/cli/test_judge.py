@@ -7,7 +7,7 @@ import subprocess
 import threading
 
 import pytest
-from program import MOST_SECONDS, PROGRAM, error_line, ok, parse_csv, parse_json, refused, run
+from program import HANGS_AFTER, PROGRAM, error_line, ok, parse_csv, parse_json, refused, run
 
 import numpy as np
 
@@ -23,7 +23,7 @@ def judge(folder, options, answer):
         stderr=subprocess.PIPE,
         encoding="utf-8",
     )
-    timer = threading.Timer(MOST_SECONDS, process.kill)
+    timer = threading.Timer(HANGS_AFTER, process.kill)
     timer.start()
     with open(folder / "calls", "rb") as calls, open(folder / "answers", "wb") as answers:
         while line := calls.readline():
@@ -163,7 +163,7 @@ def test_the_other_may_open_its_pipes_in_any_order(pipes):
             call = json.loads(calls.readline())
             calls.read(call["ranks"] * call["region_bytes"])
             answers.write(b"error enough\n")
-        assert b"enough" in process.communicate(timeout=MOST_SECONDS)[1]
+        assert b"enough" in process.communicate(timeout=HANGS_AFTER)[1]
     assert process.returncode == 2
 
 

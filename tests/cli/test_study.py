@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 from program import (
-    ACTIVATIONS, MOST_SECONDS, PROGRAM, REPOSITORY, contents, error_line, ok_json, parse_csv, parse_json,
+    ACTIVATIONS, HANGS_AFTER, PROGRAM, REPOSITORY, contents, error_line, ok_json, parse_csv, parse_json,
     parse_table, refused, run, same,
 )  # fmt: skip
 
@@ -533,7 +533,7 @@ def test_two_studies_at_once(folder):
             )
             for option in options
         ]  # fmt: skip
-        said = [process.communicate(timeout=MOST_SECONDS)[1] for process in both]
+        said = [process.communicate(timeout=HANGS_AFTER)[1] for process in both]
         for process, text in zip(both, said):
             assert process.returncode == 0 or process.returncode == 2 and "another study" in error_line(text)
         assert 0 in [process.returncode for process in both]
@@ -577,7 +577,7 @@ def test_closed_descriptors_are_not_taken_for_files(small, descriptors):
         cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         preexec_fn=closed(*descriptors),
     )  # fmt: skip
-    assert process.wait(MOST_SECONDS) == (2 if 1 in descriptors else 0)
+    assert process.wait(HANGS_AFTER) == (2 if 1 in descriptors else 0)
     data = (folder / "closed/results.csv").read_bytes()
     assert data.splitlines(True)[-SMALL_POINTS:] == whole[-SMALL_POINTS:]
     assert len(data.splitlines()) == len(whole) and b"% of" not in data
@@ -597,7 +597,7 @@ def test_nobody_hears_of_the_progress(small):
             cwd=folder, stdout=subprocess.DEVNULL, stderr=stderr,
         )  # fmt: skip
         os.close(stderr)
-        assert process.wait(MOST_SECONDS) == 0
+        assert process.wait(HANGS_AFTER) == 0
         assert (folder / kind / "results.csv").read_bytes().splitlines(True)[-SMALL_POINTS:] == whole[-SMALL_POINTS:]
 
 

@@ -185,7 +185,7 @@ INSTANTIATE_TEST_SUITE_P(Protocol, AnySchedule,
 
 TEST_P(AnySchedule, CallsThatFollowEachOtherMayDifferInEverything) {
   // Slots for two tiles, so that the larger tensors take several rounds.
-  Team team(3, {.blocks = 3, .slot_bytes = 2 * 4096});
+  Team team(3, {.blocks = 3, .slot_bytes = 2 * 4096, .any_slot_bytes = true});
   team.expect_results(changing_requests());
 }
 
@@ -566,14 +566,20 @@ TEST(Errors, OfATeam) {
   expect_error(Communicator::in_process(devices).status(), "9 ranks: allowed are 2 to 8");
   expect_error(Communicator::in_process(std::span(devices).first(2), {.blocks = -1}).status(),
                "-1 blocks: allowed are 0 to 1024");
-  expect_error(Communicator::in_process(std::span(devices).first(2), {.slot_bytes = 100}).status(),
-               "multiples of 16");
+  // Sizes of teams, which are multiples of it, would start again at 0 for the largest.
+  for (const std::size_t bytes : {std::size_t{0}, std::size_t{16368}, std::size_t{16392},
+                                  std::size_t{1} << 58, std::size_t{1} << 63}) {
+    expect_error(
+        Communicator::in_process(std::span(devices).first(2), {.slot_bytes = bytes}).status(),
+        fmt::format("slots of {} bytes: allowed are multiples of 16 from 16384 to 2^40", bytes)
+            .c_str());
+  }
   const std::vector<int> missing = {0, 99};
   EXPECT_FALSE(Communicator::in_process(missing).ok());
 }
 
 TEST(Errors, OfACall) {
-  Team team(2, {.slot_bytes = 1024});
+  Team team(2, {.slot_bytes = 1024, .any_slot_bytes = true});
   const auto error_of = [&](const char* algorithm, const char* codec, std::size_t elements) {
     return team.rank(0).run(request_of(algorithm, codec, elements), nullptr, nullptr,
                             team.stream(0));

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import math
 import os
 import re
 import sys
@@ -262,7 +263,7 @@ def test_bad_options(module, capsys):
 
 
 def test_rows_of_layers(monkeypatch):
-    """What an all-reduce adds is half of what the layer takes more; one_shot is left out where nobody would take it."""
+    """A layer's time over its neighbour's with NCCL; what an all-reduce adds, up to 8 MiB; one_shot where somebody would take it."""
 
     class Kind:
         itemsize = 2
@@ -275,14 +276,76 @@ def test_rows_of_layers(monkeypatch):
     monkeypatch.setattr(layers_script, "Layers", lambda *arguments: None)
     monkeypatch.setattr(layers_script, "try_on_all", lambda ranks, make: ("graph", ""))
     monkeypatch.setattr(layers_script, "all_reduces", lambda *arguments: [(name, None) for name in ("none", "nccl", "arlab one_shot qr-q4")])
-    monkeypatch.setattr(layers_script, "turns", lambda ranks, graphs, layers, replays: {name: 100.0 + 8 * i for i, name in enumerate(graphs)})
+    monkeypatch.setattr(layers_script, "turns", lambda ranks, graphs, layers, replays: {
+        name: ([100.0 + 8 * i] * 7, [108.0, 100.0, 120.0, 108.0, 110.0, 108.0, 108.0], [1755.0] * 7) for i, name in enumerate(graphs)
+    })
     options = layers_script.parse_arguments(["--tokens", "1,8K", "--out", "x.csv"])
     rows = list(layers_script.rows_of(ranks, options, {"platform": "cuda", "machine": "m", "ranks": 1, "dtype": "bf16"}))
     assert [(row["tokens"], row["bytes"], row["all_reduce"], row["added_us"]) for row in rows] == [
         (1, 16384, "none", "0.00"), (1, 16384, "nccl", "4.00"), (1, 16384, "arlab one_shot qr-q4", "8.00"),
-        (8192, 134217728, "none", "0.00"), (8192, 134217728, "nccl", "4.00"),
+        (8192, 134217728, "none", ""), (8192, 134217728, "nccl", ""),
+    ]  # fmt: skip
+    assert [rows[1][name] for name in ("layer_us", "over_nccl", "over_nccl_low", "over_nccl_high", "sm_mhz")] == [
+        "108.0", "1.0000", "0.9000", "1.0800", "1755",
     ]  # fmt: skip
     assert all(tuple(row) == layers_script.COLUMNS for row in rows)
+
+
+def test_a_layers_neighbours(monkeypatch):
+    """Each replay has one with NCCL beside it, before and behind it in turns; of ranks, the slowest counts."""
+    clock = iter(range(10**6))
+    played = []
+
+    class Event:
+        def __init__(self, **kind):
+            self.at = 0
+
+        def record(self):
+            self.at = next(clock)
+
+        def elapsed_time(self, end):
+            return end.at - self.at
+
+    class Graph:
+        def __init__(self, name, ticks):
+            self.name, self.ticks = name, ticks
+
+        def replay(self):
+            played.append(self.name)
+            for _ in range(self.ticks):
+                next(clock)
+
+    class Cuda:
+        Event = staticmethod(lambda enable_timing: Event())
+        synchronize = staticmethod(lambda: None)
+
+    class OneRank:
+        torch = type("Torch", (), {"cuda": Cuda})
+        barrier = staticmethod(lambda: None)
+        # Of a second rank that takes twice as long.
+        gather = staticmethod(lambda mine: [mine, {name: [(2 * a, 2 * b, c) for a, b, c in each] for name, each in mine.items()}])
+
+    graphs = {"none": Graph("none", 1), "nccl": Graph("nccl", 3)}
+    measured = layers_script.turns(OneRank, graphs, layers=4, replays=2)
+    assert played == ["nccl", "none", "nccl", "nccl", "none", "nccl", "nccl", "nccl"] * 2 + ["nccl", "none", "nccl", "nccl"]
+    layer_us, neighbours, clocks = measured["none"]
+    assert layer_us == [2 * 2 * 250, 2 * 2 * 250] and neighbours == [2 * 4 * 250, 2 * 4 * 250] and np.isnan(clocks).all()
+    # Without NCCL there is nothing to compare with.
+    row = layers_script.figures_of(*layers_script.turns(OneRank, {"none": graphs["none"]}, layers=4, replays=2)["none"])
+    assert row["layer_us"] == "1000.0" and row["over_nccl"] == row["over_nccl_high"] == row["sm_mhz"] == ""
+
+
+@pytest.mark.parametrize("count", [1, 5, 6, 15, 20])
+def test_interval_of_a_median(count):
+    """At least 95 % of samples, or the extremes: by the binomial distribution, which has nothing of the values."""
+    values = [float(i) for i in range(count)]
+    low, middle, high = measurement.median_interval(values[::-1])
+    assert middle == (count - 1) / 2 and low + high == count - 1
+    misses = sum(math.comb(count, i) for i in range(int(low) + 1)) / 2**count
+    assert misses <= 0.025 or low == 0
+    wider = sum(math.comb(count, i) for i in range(int(low) + 2)) / 2**count
+    assert wider > 0.025  # no narrower interval would do
+    assert np.isnan(measurement.median_interval([1.0, math.nan])).all()
 
 
 @pytest.mark.parametrize("arguments", ["--layers 0 --out x", "--replays 0 --out x", "--dtype fp32 --out x", "--tokens 1"])

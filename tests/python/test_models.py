@@ -68,8 +68,10 @@ PLAIN = BASE ** (-np.arange(0, SIZE, 2) / SIZE)  # radians per token by which ea
 
 def numpy_logits(weights, ids, ranks=1, reduce=None, product=None, frequencies=PLAIN):
     """The network in float64; `reduce` makes a sum of the ranks' partial sums, [ranks, tokens, HIDDEN]; `product` is a layer's,
-    of a part of the inputs."""
-    w = {name: value.astype(np.float64) for name, value in weights.items()}
+    of a part of the inputs. How many layers and heads there are, the weights say."""
+    w = {name: value.astype(np.float64, copy=False) for name, value in weights.items()}
+    size = 2 * len(frequencies)
+    repeats = len(w["model.layers.0.self_attn.q_proj.weight"]) // len(w["model.layers.0.self_attn.k_proj.weight"])
     reduce = reduce or (lambda partial: partial.sum(0))
     product = product or (lambda x, weight, part: x @ weight[:, part].T)
 
@@ -80,7 +82,7 @@ def numpy_logits(weights, ids, ranks=1, reduce=None, product=None, frequencies=P
         """The first half of each head with the second, as Hugging Face has it."""
         angle = np.arange(len(ids))[:, None] * frequencies
         cos, sin = np.cos(angle)[:, None], np.sin(angle)[:, None]
-        first, second = x[..., : SIZE // 2], x[..., SIZE // 2 :]
+        first, second = x[..., : size // 2], x[..., size // 2 :]
         return np.concatenate([first * cos - second * sin, second * cos + first * sin], -1)
 
     def split(x, weight):
@@ -88,13 +90,12 @@ def numpy_logits(weights, ids, ranks=1, reduce=None, product=None, frequencies=P
         return reduce(np.stack([product(x[:, part], weight, part) for part in parts]))
 
     x = w["model.embed_tokens.weight"][ids]
-    for i in range(LAYERS):
+    for i in range(sum(name.endswith("q_proj.weight") for name in w)):
         at = f"model.layers.{i}."
         y = norm(x, w[at + "input_layernorm.weight"])
-        heads = {n: product(y, w[f"{at}self_attn.{n}_proj.weight"], slice(None)).reshape(len(ids), -1, SIZE) for n in "qkv"}
-        q, k = turned(heads["q"]), np.repeat(turned(heads["k"]), HEADS // NARROW_HEADS, 1)
-        v = np.repeat(heads["v"], HEADS // NARROW_HEADS, 1)
-        scores = np.einsum("ihd,jhd->hij", q, k) / np.sqrt(SIZE)
+        heads = {n: product(y, w[f"{at}self_attn.{n}_proj.weight"], slice(None)).reshape(len(ids), -1, size) for n in "qkv"}
+        q, k, v = turned(heads["q"]), np.repeat(turned(heads["k"]), repeats, 1), np.repeat(heads["v"], repeats, 1)
+        scores = np.einsum("ihd,jhd->hij", q, k) / np.sqrt(size)
         scores = np.where(np.tril(np.ones((len(ids), len(ids)), bool)), scores, -np.inf)
         share = np.exp(scores - scores.max(-1, keepdims=True))
         share /= share.sum(-1, keepdims=True)
@@ -643,6 +644,47 @@ def test_a_cached_result_is_of_these_options_files_and_program(files, tmp_path):
     assert len(list(cache.iterdir())) == len(asked) + 2
 
 
+def test_a_cached_result_is_of_every_option_and_file_that_counts(files, tmp_path):
+    """Options of several values, those that few algorithms have, and each file that a request names."""
+    folder, cache = tmp_path / "work", tmp_path / "cache"
+    shutil.copytree(files, folder)
+    cache.mkdir()
+    common = ["--cache", str(cache), "--tokens", "64"]
+    several = ["--dtype", "fp16,bf16", "--weights", "none,int8", "--activations", "none,int8-tensor-static", "--calibration", "text.txt"]
+    rows = perplexity_json(folder, *common, *several)["runs"]
+    assert len(rows) == 8 == len({row["mean_kl"] for row in rows}) == len(list(cache.iterdir()))
+
+    def made(*words, **more):
+        before = set(cache.iterdir())
+        perplexity_json(folder, *common, *words, **more)
+        return len(set(cache.iterdir()) - before)
+
+    ring = {"algorithm": "ring"}
+    pipelined = {"algorithm": "hierarchical_pipelined"}
+    assert [made(*words, **ring) for words in ([], ["--own", "encoded"], ["--forward", "reencoded"], [])] == [1, 1, 1, 0]
+    assert [made("--micro-chunks", count, **pipelined) for count in "242"] == [1, 1, 0]
+
+    # Bytes that change no figure tell, too.
+    schedule = [PROGRAM, "schedule", "--algorithm", "ring", "--ranks", "4", "--elements", "96", "--fractions"]
+    (folder / "own.json").write_bytes(subprocess.run(schedule, check=True, capture_output=True, timeout=120).stdout)
+    static = ["--weights", "int8", "--activations", "int8-tensor-static", "--calibration", "other.txt"]
+    shutil.copy(folder / "text.txt", folder / "other.txt")
+    shutil.copy(folder / "tiny.gguf", folder / "own.gguf")
+    asked = {"own.json": ([], {"algorithm": "own.json"}), "other.txt": (static, {}), "own.gguf": ([], {"model": "own.gguf"})}
+    for name, (words, more) in asked.items():
+        assert made(*words, **more) == 1 and made(*words, **more) == 0, name
+        with open(folder / name, "ab") as file:
+            file.write(b" ")
+        assert made(*words, **more) == 1, name
+    by_schedule = ["perplexity", "--model", "tiny.gguf", "--text", "text.txt", "--ranks", "4", "--codec", "qr-q4"]
+    for expected in (1, 0, 1):
+        before = set(cache.iterdir())
+        assert run([*by_schedule, *common, "--schedule", "own.json"], folder)[0] == 0
+        assert len(set(cache.iterdir()) - before) == expected
+        if not expected:
+            (folder / "own.json").write_bytes((folder / "own.json").read_bytes() + b" ")
+
+
 def test_a_folder_of_results_that_cannot_be_is_said_in_one_line(files, tmp_path):
     loop = tmp_path / "loop"
     loop.symlink_to(loop)
@@ -830,16 +872,38 @@ here = pytest.mark.skipif(
 )
 
 
+def of_gguf(weights, size):
+    """Under the names of Hugging Face, and heads of so many numbers as it has them: what gguf_file() undoes."""
+    names = {theirs: ours for ours, theirs in NAMES.items()}
+    result = {"model.embed_tokens.weight": weights["token_embd.weight"], "model.norm.weight": weights["output_norm.weight"]}
+    for name, array in weights.items():
+        if found := re.match(r"blk\.(\d+)\.(.*)\.weight$", name):
+            if found[2] in ("attn_q", "attn_k"):
+                array = array.reshape(-1, size // 2, 2, array.shape[1]).swapaxes(1, 2).reshape(array.shape)
+            result[f"model.layers.{found[1]}.{names[found[2]]}.weight"] = array
+    return result
+
+
 @here
 def test_smollm2_is_the_network_of_the_capture():
-    """The NumPy network that captured the activations, whose tokens and logits Hugging Face's agree with."""
+    """Ours, and the NumPy network that captured the activations, whose tokens and logits Hugging Face's agree with, are as far
+    from the network in float64 as rounding takes them."""
     smollm2 = models.Model("smollm2")
     ids = smollm2.tokens((TEXTS / "prose.txt").read_text("utf-8"))[:64]
     theirs = capture_smollm2.read_gguf(SMOLLM2 / capture_smollm2.MODEL_FILE)
-    hidden = capture_smollm2.forward(theirs, ids).hidden
-    expected = hidden.astype(np.float64) @ theirs.weights["token_embd.weight"].T.astype(np.float64)
-    # Both are fp32 with sums in another order; how far that takes NumPy's depends on the machine's BLAS.
-    assert np.abs(smollm2.logits(ids) - expected).max() < 1e-5 * np.ptp(expected)
+    size = capture_smollm2.HEAD_SIZE
+    frequencies = capture_smollm2.ROPE_BASE ** (-np.arange(0, size, 2) / size)
+    weights = of_gguf(theirs.weights, size)
+    exact = numpy_logits(weights, ids, frequencies=frequencies)
+    # An fp32 sum of n products is the exact one of products that are off by n roundings of 2^-24 at most, and by sqrt(n) where
+    # these are independent: so far the logits go when every weight is off by as much.
+    random = np.random.default_rng(0).standard_normal
+    off = {name: w * (1 + 2.0**-24 * np.sqrt(w.shape[-1]) * random(w.shape)) for name, w in weights.items()}
+    bound = np.abs(numpy_logits(off, ids, frequencies=frequencies) - exact).max()
+    assert np.abs(smollm2.logits(ids) - exact).max() < bound
+    # The captured network sums in float64. Of sqrt(n) = 24 or more roundings four are left: norm, product, rotation or gate, sum.
+    captured = capture_smollm2.forward(theirs, ids).hidden.astype(np.float64) @ theirs.weights["token_embd.weight"].T
+    assert np.abs(captured - exact).max() < 4 / 24 * bound
 
 
 @here

@@ -545,6 +545,7 @@ def test_what_callbacks_raise_arrives(kind, tmp_path):
         lambda: arlab.all_reduce(x, codec="raises"),
         lambda: arlab.all_reduce(x, codec="raises-later", threads=4),
         lambda: arlab.all_reduce(x, algorithm="raises"),
+        lambda: arlab.Group([0, 1]).all_reduce(list(x), algorithm="raises"),
         lambda: arlab.schedule("raises", 3, 96),
         lambda: arlab.check_codec("raises"),
         lambda: arlab.conformance.check(raises, world_size=2, dtype="fp16", lengths=[100]),
@@ -641,11 +642,35 @@ def test_a_codec_may_change_and_keep_what_it_is_given():
         ("mine", {"encode_ops": float("nan")}, "codec mine: encode_ops is nan"),
         ("mine", {"decode_ops": -1}, "codec mine: decode_ops is -1"),
         ("mine", {"decode_ops": float("inf")}, "codec mine: decode_ops is inf"),
+        ("mine", {"encode_ops": 10**400}, "codec mine: encode_ops is 1000"),
+        ("mine", {"block": True}, "codec mine: block is True: allowed is an integer from 1 on"),
+        ("mine", {"block": 1 << 63}, "codec mine: block is 9223372036854775808: not enough memory for 1 of them"),
+        ("mine", {"dtypes": None}, "codec mine: dtypes is None: allowed is a list of dtypes"),
+        ("mine", {"dtypes": "fp16"}, "codec mine: dtypes is 'fp16': allowed is a list of dtypes"),
+        ("mine", {"dtypes": ["\udc80"]}, r"codec mine: dtype '\\udc80': allowed are fp16"),
+        ("mine", {"saturating": 5}, "codec mine: saturating is 5: allowed is a list of dtypes"),
     ],
 )
 def test_arguments_of_codecs(name, options, message):
     with pytest.raises(arlab.ArgumentError, match=message) as caught:
-        arlab.codec(name, block=8, **options)(Wrong())
+        arlab.codec(name, **{"block": 8, **options})(Wrong())
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "name, message",
+    [
+        ("", "allowed in a name are|an algorithm needs a name"),
+        (5, "an algorithm's name is 5: allowed is a text"),
+        (None, "an algorithm's name is None"),
+        ("\udc80", r"an algorithm's name is '\\udc80'"),
+        ("all", "'all' stands for all of them"),
+        ("-x", "begins with a hyphen"),
+    ],
+)
+def test_names_of_algorithms(name, message):
+    with pytest.raises(arlab.ArgumentError, match=message) as caught:
+        arlab.algorithm(name)(lambda s: None)
     assert "\n" not in str(caught.value)
 
 

@@ -28,7 +28,7 @@ ModelShape small_model() {
 }
 
 /// Two prompts of three tokens on two ranks.
-Workload small_work() { return {.batch = 2, .tokens = 3, .ranks = 2}; }
+InferenceStep small_step() { return {.batch = 2, .tokens = 3, .ranks = 2}; }
 
 const Operation& operation(const std::vector<Operation>& all, const std::string& name) {
   for (const Operation& each : all) {
@@ -46,7 +46,7 @@ void expect_counts(const Operation& operation, double flop, double bytes) {
 
 // 6 rows; of a rank: 4 elements of q, 2 of k and of v, 8 of the feed-forward part. bf16: 2 bytes.
 TEST(Layer, CountsOfAPromptAreThoseByHand) {
-  const auto layer = operations_of_layer(small_model(), small_work());
+  const auto layer = operations_of_layer(small_model(), small_step());
   ASSERT_EQ(layer.size(), 11u);
   expect_counts(operation(layer, "attention norm"), 0, 2 * 4 * 6 * 8);
   expect_counts(operation(layer, "qkv"), 2 * 6 * 8 * 8, 2 * (8 * 8 + 6 * 8 + 6 * 8));
@@ -66,9 +66,9 @@ TEST(Layer, CountsOfAPromptAreThoseByHand) {
 }
 
 TEST(Layer, CountsOfATokenAreThoseByHand) {
-  Workload work = small_work();
-  work.phase = Phase::decode;
-  const auto layer = operations_of_layer(small_model(), work);
+  InferenceStep step = small_step();
+  step.phase = Phase::decode;
+  const auto layer = operations_of_layer(small_model(), step);
   expect_counts(operation(layer, "qkv"), 2 * 2 * 8 * 8, 2 * (8 * 8 + 2 * 8 + 2 * 8));
   // The new token looks at 4, itself among them; all their keys and values are read.
   expect_counts(operation(layer, "attention"), 4 * 8 * 4, 2 * (2 * 2 * 4 + 2 * 8 * 2));
@@ -76,10 +76,10 @@ TEST(Layer, CountsOfATokenAreThoseByHand) {
 }
 
 TEST(Layer, OneRankDoesAllAndSendsNothing) {
-  Workload work = small_work();
-  work.ranks = 1;
-  const auto alone = operations_of_layer(small_model(), work);
-  const auto shared = operations_of_layer(small_model(), small_work());
+  InferenceStep step = small_step();
+  step.ranks = 1;
+  const auto alone = operations_of_layer(small_model(), step);
+  const auto shared = operations_of_layer(small_model(), small_step());
   EXPECT_EQ(alone.size() + 2, shared.size());
   for (const char* name : {"qkv", "attention", "attention out", "gate and up", "down"}) {
     EXPECT_EQ(operation(alone, name).flop, 2 * operation(shared, name).flop) << name;
@@ -87,10 +87,10 @@ TEST(Layer, OneRankDoesAllAndSendsNothing) {
 }
 
 TEST(Layer, SeparateKernelsMoveMore) {
-  Workload work = small_work();
-  work.kernels = Kernels::separate;
-  work.attention = false;
-  const auto layer = operations_of_layer(small_model(), work);
+  InferenceStep step = small_step();
+  step.kernels = Kernels::separate;
+  step.attention = false;
+  const auto layer = operations_of_layer(small_model(), step);
   ASSERT_EQ(layer.size(), 12u);
   expect_counts(operation(layer, "attention norm"), 0, 2 * 2 * 6 * 8);
   expect_counts(operation(layer, "copy of q"), 0, 2 * 2 * 6 * 4);
@@ -104,7 +104,7 @@ TEST(Layer, CountsOfExpertsAreThoseByHand) {
   ModelShape model = small_model();
   model.experts = 4;
   model.experts_per_token = 2;
-  const auto layer = operations_of_layer(model, small_work());
+  const auto layer = operations_of_layer(model, small_step());
   expect_counts(operation(layer, "router"), 2 * 3 * 8 * 4, 2 * (8 * 4 + 3 * 8 + 3 * 4));
   EXPECT_EQ(operation(layer, "dispatch").collective, Collective::all_to_all);
   EXPECT_EQ(operation(layer, "dispatch").elements, 3u * 2 * 8);
@@ -150,9 +150,9 @@ Topology round_machine(double gb_per_s = 100) {
 
 Communication by_codec(const std::string& name) { return {.codec = find_codec(name)}; }
 
-ModelTime time_of(const Workload& work, const Topology& t, const std::string& codec = "bf16",
+ModelTime time_of(const InferenceStep& step, const Topology& t, const std::string& codec = "bf16",
                   Overlap overlap = Overlap::none, const char* model = "llama-3-8b") {
-  return model_time(find_model(model), work, by_codec(codec), t, overlap);
+  return model_time(find_model(model), step, by_codec(codec), t, overlap);
 }
 
 TEST(Roofline, TimesAreThoseByHand) {
@@ -175,8 +175,8 @@ TEST(ModelTime, IsTheSumOfItsParts) {
   for (const Phase phase : kPhases) {
     for (const Overlap overlap : kOverlaps) {
       for (const char* model : {"llama-3-8b", "mixtral-8x7b"}) {
-        const Workload work{.phase = phase, .batch = 3, .tokens = 100, .ranks = 8};
-        const ModelTime time = time_of(work, round_machine(), "qr-q8", overlap, model);
+        const InferenceStep step{.phase = phase, .batch = 3, .tokens = 100, .ranks = 8};
+        const ModelTime time = time_of(step, round_machine(), "qr-q8", overlap, model);
         double compute = 0;
         double communication = 0;
         for (const TimedOperation& each : time.operations) {
@@ -209,25 +209,25 @@ TEST(ModelTime, CommunicationIsThatOfTheSimulator) {
 
 TEST(ModelTime, FasterMachinesAndFewerTokensAreNeverSlower) {
   for (const Phase phase : kPhases) {
-    const Workload work{.phase = phase, .batch = 2, .tokens = 512, .ranks = 8};
-    const double base = time_of(work, round_machine()).total_us;
-    EXPECT_LT(time_of(work, round_machine(200)).total_us, base);
+    const InferenceStep step{.phase = phase, .batch = 2, .tokens = 512, .ranks = 8};
+    const double base = time_of(step, round_machine()).total_us;
+    EXPECT_LT(time_of(step, round_machine(200)).total_us, base);
     Topology faster = round_machine();
     faster.device.compute->bf16_tflops.value *= 2;
-    EXPECT_LE(time_of(work, faster).total_us, base);
+    EXPECT_LE(time_of(step, faster).total_us, base);
     faster = round_machine();
     faster.device.hbm_gb_per_s.value *= 2;
-    EXPECT_LT(time_of(work, faster).total_us, base);
+    EXPECT_LT(time_of(step, faster).total_us, base);
     for (const std::uint64_t tokens : {1, 100, 511}) {
-      Workload less = work;
+      InferenceStep less = step;
       less.tokens = tokens;
       EXPECT_LE(time_of(less, round_machine()).total_us, base) << tokens;
     }
-    Workload alone = work;
+    InferenceStep alone = step;
     alone.batch = 1;
     EXPECT_LT(time_of(alone, round_machine()).total_us, base);
-    const double overlapped = time_of(work, round_machine(), "bf16", Overlap::batches).total_us;
-    EXPECT_GT(overlapped, time_of(work, round_machine(), "bf16", Overlap::batches).compute_us);
+    const double overlapped = time_of(step, round_machine(), "bf16", Overlap::batches).total_us;
+    EXPECT_GT(overlapped, time_of(step, round_machine(), "bf16", Overlap::batches).compute_us);
   }
 }
 
@@ -247,23 +247,23 @@ TEST(ModelTime, TheTraceHasOneLayerWithoutGaps) {
 }
 
 TEST(ModelTime, WhatCannotBeIsRefused) {
-  const Workload work{.tokens = 8, .ranks = 8};
+  const InferenceStep step{.tokens = 8, .ranks = 8};
   Topology t = round_machine();
-  Workload wrong = work;
+  InferenceStep wrong = step;
   wrong.dtype = DType::fp32;
   expect_contains(message_of([&] { time_of(wrong, t, "fp32"); }), "allowed are fp16, bf16");
-  wrong = work;
+  wrong = step;
   wrong.ranks = 16;
   expect_contains(message_of([&] { time_of(wrong, t); }), "16 ranks are more than the 8");
   wrong.ranks = 7;
   expect_contains(message_of([&] { time_of(wrong, t); }), "7 ranks do not divide its 4096");
-  expect_contains(message_of([&] { time_of(work, t, "bf16", Overlap::batches); }), "at least 2");
+  expect_contains(message_of([&] { time_of(step, t, "bf16", Overlap::batches); }), "at least 2");
   Communication broadcast = by_codec("bf16");
   broadcast.algorithm = "broadcast";
-  expect_contains(message_of([&] { model_time(find_model("llama-3-8b"), work, broadcast, t); }),
+  expect_contains(message_of([&] { model_time(find_model("llama-3-8b"), step, broadcast, t); }),
                   "algorithm 'broadcast' does no all-reduce");
   t.device.compute.reset();
-  expect_contains(message_of([&] { time_of(work, t); }), "has no section [compute]");
+  expect_contains(message_of([&] { time_of(step, t); }), "has no section [compute]");
 }
 
 // ---------------------------------------------------------------- model files

@@ -60,7 +60,7 @@ def dtype_name(dtype: Any, what: str) -> str:
         raise ArgumentError(f"{what} {dtype}: allowed are float16, bfloat16 and float32")
     try:
         kind = np.dtype(dtype)
-    except TypeError:
+    except (TypeError, ValueError):  # the latter of text that is not Unicode's
         raise ArgumentError(
             f"{what} {dtype!r}: allowed are fp16, bf16, fp32, and what NumPy and PyTorch call float16, bfloat16 and float32"
         ) from None

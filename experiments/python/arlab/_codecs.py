@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Protocol, Sequence, TypeVar
+import sys
+from typing import Any, Callable, Iterable, Protocol, Sequence, TypeVar
 
 import numpy as np
 
 from arlab import _arlab
 from arlab._arlab import ArgumentError
 from arlab._arrays import SIZES, as_given, dtype_name, host_memory_of, numpy_dtype
-from arlab._tables import Names, first_line, rows_of
+from arlab._tables import Names, first_line, name_of_own, rows_of
 
 __all__ = ["codec", "codec_info", "codecs", "decode", "encode", "wire_bytes"]
 
@@ -163,13 +164,15 @@ def codec(
         }  # fmt: skip
         return own
 
-    if not isinstance(name, str) or not name.isascii():
-        raise ArgumentError(f"a codec's name is {ascii(name)}: allowed is a text of letters, digits and _ - . + :")
+    name_of_own(name, "a codec")
     for what, ops in (("encode_ops", encode_ops), ("decode_ops", decode_ops)):
-        if not isinstance(ops, (int, float, np.number)) or not 0 <= ops < np.inf:
-            raise ArgumentError(f"codec {name}: {what} is {ops!r}: allowed is a number from 0 on")
-    if not isinstance(block, int) or block < 1:
-        raise ArgumentError(f"codec {name}: block is {block!r}: allowed is an integer from 1 on")
+        if not isinstance(ops, (int, float, np.integer, np.floating)) or not 0 <= ops <= sys.float_info.max:
+            raise ArgumentError(f"codec {name}: {what} is {ascii(ops)}: allowed is a number from 0 on")
+    if not isinstance(block, int) or isinstance(block, bool) or block < 1:
+        raise ArgumentError(f"codec {name}: block is {ascii(block)}: allowed is an integer from 1 on")
+    for what, named in (("dtypes", dtypes), ("saturating", saturating)):
+        if isinstance(named, str) or not isinstance(named, Iterable):
+            raise ArgumentError(f"codec {name}: {what} is {ascii(named)}: allowed is a list of dtypes")
     return define
 
 
@@ -185,7 +188,7 @@ class _Adapter:
         for dtype, kind in self.types.items():
             # Two sizes, so that a function that only works for one block is found here.
             for blocks in (1, 3):
-                wire = self._called("encode", np.zeros((blocks, block), kind), dtype)
+                wire = self._called("encode", self._zeros(blocks, kind), dtype)
                 if wire.dtype != np.uint8 or wire.ndim != 2 or len(wire) != blocks or wire.shape[1] == 0:
                     raise ArgumentError(
                         f"codec {name}: encode of {blocks} x {block} {dtype} gave {_kind(wire)}: needed is uint8 of shape"
@@ -197,6 +200,12 @@ class _Adapter:
                         " for another: needed is the same number always"
                     )
                 self._decoded(wire, dtype)
+
+    def _zeros(self, blocks: int, kind: np.dtype) -> np.ndarray:
+        try:
+            return np.zeros((blocks, self.block), kind)
+        except (MemoryError, ValueError):  # the latter where they cannot be addressed
+            raise ArgumentError(f"codec {self.name}: block is {self.block}: not enough memory for {blocks} of them") from None
 
     def _called(self, function: str, argument: np.ndarray, dtype: str) -> np.ndarray:
         try:

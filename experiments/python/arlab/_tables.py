@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 if (_DATA := Path(__file__).parent / "data").is_dir():
     _arlab.set_data_folder(str(_DATA))
 
-__all__ = ["Figures", "Names", "command", "first_line", "frame", "pandas", "parsed", "rows_of"]
+__all__ = ["Figures", "Names", "command", "first_line", "frame", "name_of_own", "pandas", "parsed", "rows_of"]
 
 
 def command(
@@ -123,6 +123,13 @@ class Figures:
     def _repr_html_(self) -> str:
         rows = "".join(f"<tr><th>{html.escape(n)}</th><td>{html.escape(v)}</td></tr>" for n, v in self._lines())
         return f"<table><caption>{type(self).__name__}</caption>{rows}</table>"
+
+
+def name_of_own(name: Any, what: str) -> str:
+    """The name of a codec or an algorithm of one's own, if C++ can be given it: it says what else is wrong with it."""
+    if not isinstance(name, str) or not name.isascii():
+        raise ArgumentError(f"{what}'s name is {ascii(name)}: allowed is a text of a to z, 0 to 9, and _ - .")
+    return name
 
 
 def first_line(error: BaseException, most: int = 300) -> str:

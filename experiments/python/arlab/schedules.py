@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Callable, Iterator, NamedTuple, TypeVar
 from arlab import _arlab
 from arlab._arlab import ArgumentError, ScheduleBuilder
 from arlab._files import temporary_folder
-from arlab._tables import Names, first_line, frame, rows_of
+from arlab._tables import Names, first_line, frame, name_of_own, rows_of
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -212,9 +212,10 @@ def algorithm(
                 what = f"algorithm {name} for {builder.ranks} ranks and {builder.elements} elements"
                 raise ArgumentError(f"{what} raised {type(error).__name__}: {first_line(error)}") from error
 
-        text = summary or (write.__doc__ or name).strip().splitlines()[0]
+        text = summary or ((write.__doc__ or "").strip() or name or "?").splitlines()[0]
         _arlab.register_algorithm(name, text, source, collective, inner_codec, called)
         OWN[name] = write, {"collective": collective, "inner_codec": inner_codec, "summary": summary, "source": source}
         return write
 
+    name_of_own(name, "an algorithm")
     return define

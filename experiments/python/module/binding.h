@@ -83,10 +83,10 @@ inline std::string said_by(const nb::python_error& error) {
 
 /// Wrong input that Python has found: where it gets back to Python, it is the very exception that was
 /// raised, with its traceback and its cause.
-class RaisedInPython : public InvalidInput {
+class RaisedInPython : public RaisedByCaller {
  public:
   explicit RaisedInPython(nb::python_error&& error)
-      : InvalidInput(said_by(error)),
+      : RaisedByCaller(said_by(error)),
         raised_(std::make_shared<nb::python_error>(std::move(error))) {}
 
   void restore() const { raised_->restore(); }

@@ -102,8 +102,8 @@ std::string check(const nb::callable& function, int ranks, const std::string& dt
 /// Of what a codec reads and writes: ours, the device's, and Python's.
 constexpr std::size_t kCopiesOfACall = 3;
 
-nb::bytes encode(const std::string& platform, const std::string& codec, const std::string& dtype,
-                 const nb::bytes& payload) {
+nb::bytes kernel_encode(const std::string& platform, const std::string& codec,
+                        const std::string& dtype, const nb::bytes& payload) {
   const CodecPtr found = find_codec(codec);
   const DType type = parse_dtype(dtype);
   const std::size_t elements = payload.size() / size_of(type);
@@ -117,8 +117,8 @@ nb::bytes encode(const std::string& platform, const std::string& codec, const st
   return bytes_of(wire);
 }
 
-nb::bytes decode(const std::string& platform, const std::string& codec, const std::string& dtype,
-                 const nb::bytes& wire, std::size_t elements) {
+nb::bytes kernel_decode(const std::string& platform, const std::string& codec,
+                        const std::string& dtype, const nb::bytes& wire, std::size_t elements) {
   const CodecPtr found = find_codec(codec);
   const DType type = parse_dtype(dtype);
   const std::size_t expected = found->wire_bytes(type, elements);
@@ -158,15 +158,9 @@ void check_timeout(const char* name, double seconds) {
 }
 
 CommunicatorOptions options_of(int blocks, std::size_t slot_bytes, double timeout_s) {
-  // Two tiles of 2048 values in fp32: calls take no more, but for codecs whose groups are longer,
-  // which are refused when they are called.
-  constexpr std::size_t kLeastSlot = std::size_t{2} * 2048 * 4;
   CommunicatorOptions options;
   options.blocks = blocks;
   if (slot_bytes != 0) options.slot_bytes = slot_bytes;
-  if (options.slot_bytes < kLeastSlot) {
-    fail("slots of {} bytes: allowed are multiples of 16 from {} on", slot_bytes, kLeastSlot);
-  }
   check_timeout("a timeout", timeout_s);
   options.timeout_nanoseconds = static_cast<std::uint64_t>(timeout_s * 1e9);
   return options;
@@ -304,8 +298,8 @@ void define_kernels(nb::module_& module) {
              nb::arg("codec"), nb::arg("claim"));
   module.def("platforms", platforms);
   module.def("kernel_codecs", codecs);
-  module.def("kernel_encode", encode);
-  module.def("kernel_decode", decode);
+  module.def("kernel_encode", kernel_encode);
+  module.def("kernel_decode", kernel_decode);
   module.def("devices", [](const std::string& platform) {
     return value_of(value_of(find_platform(platform))->devices());
   });

@@ -135,7 +135,7 @@ std::unique_ptr<models::QuantizedLayers> layers_of(const LoadedModel& model,
 
 /// float32: "logits" [tokens, vocabulary], or "states" [layers + 1, tokens, hidden], what each layer
 /// reads and behind them what the last one makes.
-nb::ndarray<nb::numpy, std::uint8_t, nb::ndim<1>> run(
+nb::ndarray<nb::numpy, std::uint8_t, nb::ndim<1>> run_model(
     const LoadedModel& model, const std::vector<models::TokenId>& ids, const std::string& what,
     const std::optional<std::string>& algorithm, const std::string& codec, const std::string& dtype,
     std::uint32_t ranks, const nb::dict& options, const std::string& accumulate,
@@ -215,7 +215,7 @@ void define_models(nb::module_& module) {
              const std::string text = tokenizer_of(model).decode(ids);
              return nb::bytes(text.data(), text.size());
            })
-      .def("run", run, nb::arg("ids"), nb::arg("what"), nb::arg("algorithm").none(),
+      .def("run", run_model, nb::arg("ids"), nb::arg("what"), nb::arg("algorithm").none(),
            nb::arg("codec"), nb::arg("dtype"), nb::arg("ranks"), nb::arg("options"),
            nb::arg("accumulate"), nb::arg("platform"), nb::arg("threads"), nb::arg("weights"),
            nb::arg("activations"), nb::arg("calibration"));

@@ -28,7 +28,7 @@ namespace {
 struct Subject {
   const char* codec;
   std::string algorithm;
-  CommunicatorOptions options = {.blocks = 2, .slot_bytes = 4608};
+  CommunicatorOptions options = {.blocks = 2, .slot_bytes = 4608, .any_slot_bytes = true};
   int most_rounds_still = 0;
 
   Subject(const char* codec_name, std::string text) : codec(codec_name), algorithm(text) {

@@ -77,10 +77,12 @@ struct AnyBitOf : AnyBitWidth<Bits>, AnyBitSymmetry<kKind> {
   static constexpr bool kMayTransform = kKind == AnyBitKind::hadamard;
   /// Spikes and transforms take registers.
   static constexpr bool kIsPlain = kKind == AnyBitKind::plain || kKind == AnyBitKind::symmetric;
-  static constexpr Tuning kTuning = {.resident_blocks = kIsPlain ? kFastBlocks : 3,
+  static constexpr Tuning kTuning = {.resident_blocks = kFastBlocks,
                                      .tuned = true,
                                      .batch = kIsPlain ? kFastBatch : (kFastBatch + 1) / 2};
-  /// Of a whole tile's wire, with groups of 32 elements or more.
+  /// Of 32 elements or more: what kernels have room for.
+  ARLAB_HOST_DEVICE bool has_long_groups() const { return group.log2 >= 5; }
+  /// Of a whole tile's wire, with long groups.
   static constexpr std::size_t kMostTileBytes =
       kTile / 8 * (Bits == 0 ? 8 : Bits) + kTile / 32 * (kKind == AnyBitKind::spiked ? 12 : 4);
   static constexpr bool hadamard = kMayTransform;

@@ -11,16 +11,12 @@ bool is_large(const CallFacts& call) { return 8 * call.tiles > call.blocks; }
 
 bool has_tuned_kernels(const CallFacts& call) { return !call.codec.programs_only; }
 
-bool is_tuned(const CallFacts& call) {
-  return call.codec.tuning.tuned && call.tile_bytes <= call.codec.most_tile_bytes;
-}
-
 bool fits_sentinels(const CallFacts& call) {
   return call.has_sentinels && call.tile_bytes <= call.codec.most_sentinel_tile_bytes;
 }
 
 bool is_one_tile_per_block(const CallFacts& call) {
-  return call.tiles <= call.blocks && is_tuned(call) &&
+  return call.tiles <= call.blocks && call.codec.tuning.tuned &&
          (call.codec.tuning.pads_tiles || call.all_tiles_whole);
 }
 
@@ -63,7 +59,7 @@ constexpr std::array<KernelRule, 10> kRules = {{
     {"ring", "ring", launch_ring, 1, has_tuned_kernels, "every codec of choice.h",
      "h200_batches_2026-11-22.csv"},
     {"all_to_all", "all_to_all", launch_all_to_all, 1,
-     [](const CallFacts& call) { return is_tuned(call) && call.tiles <= 2 * call.blocks; },
+     [](const CallFacts& call) { return call.codec.tuning.tuned && call.tiles <= 2 * call.blocks; },
      "a tuned codec, up to two tiles per block", "h200_batches_2026-11-22.csv"},
 }};
 
@@ -82,17 +78,22 @@ CodecTraits traits_of(const CodecChoice& codec, DType dtype) {
   if (const FormatKernels* format = format_kernels(codec)) {
     return {.tuning = format->tuning(), .programs_only = true};
   }
-  (void)with_codec(codec, dtype, [&]<class Codec, class Element>(const Codec&, Element) {
-    static_assert(DeviceCodec<Codec, Element>);
-    traits.tuning = Codec::kTuning;
-    if constexpr (kWorksInLamportSlots<Codec, Element>) {
-      traits.lamport_blocks = kLamportBlocks<Codec>;
-      traits.most_sentinel_tile_bytes = kSentinelTileBytes<Codec>;
-    }
-    if constexpr (Codec::kTuning.tuned) traits.most_tile_bytes = kMostTileBytes<Codec>;
-    traits.one_shot_sentinel = kOneShotWorksWithSentinels<Codec, Element>;
-    traits.two_shot_sentinel = kTwoShotWorksWithSentinels<Codec, Element>;
-  });
+  (void)with_codec(
+      codec, dtype,
+      [&]<class Codec, class Element>([[maybe_unused]] const Codec& codec_of, Element) {
+        static_assert(DeviceCodec<Codec, Element>);
+        traits.tuning = Codec::kTuning;
+        if constexpr (kWorksInLamportSlots<Codec, Element>) {
+          traits.lamport_blocks = kLamportBlocks<Codec>;
+          traits.most_sentinel_tile_bytes = kSentinelTileBytes<Codec>;
+        }
+        // Where widths and groups are arguments, tuned kernels have room for groups from a certain size on.
+        if constexpr (requires { codec_of.has_long_groups(); }) {
+          traits.tuning.tuned = codec_of.has_long_groups();
+        }
+        traits.one_shot_sentinel = kOneShotWorksWithSentinels<Codec, Element>;
+        traits.two_shot_sentinel = kTwoShotWorksWithSentinels<Codec, Element>;
+      });
   return traits;
 }
 

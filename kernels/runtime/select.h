@@ -20,8 +20,7 @@ Result<AnyChoice> choose(const std::string& codec);
 /// What kernels need to know of a codec, read off its device code.
 struct CodecTraits {
   Tuning tuning = {};
-  int lamport_blocks = 0;           ///< of its kernels with Lamport slots, on a multiprocessor
-  std::size_t most_tile_bytes = 0;  ///< on the wire, that tuned kernels have room for
+  int lamport_blocks = 0;  ///< of its kernels with Lamport slots, on a multiprocessor
   std::size_t most_sentinel_tile_bytes = 0;  ///< likewise, with sentinel slots
   bool one_shot_sentinel = false;            ///< one_shot_sentinel.hip has the codec
   bool two_shot_sentinel = false;            ///< two_shot_sentinel.hip has it

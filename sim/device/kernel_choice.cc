@@ -1,18 +1,30 @@
 #include "sim/device/kernel_choice.h"
 
 #include <algorithm>
+#include <bit>
 
+#include "reference/codecs/anybit.h"
+#include "reference/codecs/formats/fp8_blocks.h"
+#include "reference/codecs/formats/mx.h"
+#include "reference/codecs/formats/mxint8.h"
 #include "reference/codecs/registry.h"
 
 namespace arlab {
 namespace {
 
-constexpr std::string_view kTunedAnyBits[] = {"int8-g128", "int5-g128", "int4-g32", "int2-g32-sr"};
-
 /// In sentinel slots, wires of more than this begin two accesses of each thread.
 constexpr std::uint64_t kShortWire = 1408;
 constexpr std::uint64_t kLongestWire = 2176;
 constexpr Rank kMostSentinelRanks = 4;
+
+/// Any-bit formats whose groups are 4 to 32 lanes of a wave, microscaling, and fp8 in blocks of 128.
+bool is_block_format_in_kernels(std::string_view codec) {
+  if (const auto format = parse_anybit(codec)) {
+    return !format->given && std::has_single_bit(format->group) && format->group >= 32 &&
+           format->group <= 256;
+  }
+  return Mx::parse(codec) || MxInt8::parse(codec) || Fp8Blocks<128>::parse(codec);
+}
 
 /// one_shot or two_shot as they are by default, and no schedule of the same name.
 bool is_default(const Plan& plan, std::uint32_t steps) {
@@ -35,9 +47,7 @@ CodecInKernels codec_in_kernels(std::string_view codec, DType dtype) {
     return {.is_tuned = true, .pads_tiles = true, .converts_fp8 = codec == "qr-fp8"};
   }
   const bool is_abstract = codec.find('=') != std::string_view::npos;
-  const bool is_listed = std::find(std::begin(kTunedAnyBits), std::end(kTunedAnyBits), codec) !=
-                         std::end(kTunedAnyBits);
-  return {.is_tuned = is_abstract || is_listed,
+  return {.is_tuned = is_abstract || is_block_format_in_kernels(codec),
           .pads_tiles = is_abstract,
           .has_spikes = codec.find("-sr") != std::string_view::npos};
 }
@@ -64,9 +74,10 @@ OwnKernel own_kernel_of(const Device& device, const Plan& plan) {
   }
   const bool is_large = 8 * tiles > blocks;
   if (device.sentinels && size_of(plan.dtype) == 2) {
-    if (!is_two_shot && plan.world_size == 2 && is_large) return OwnKernel::sentinels;
+    const std::uint64_t bytes = tile_bytes_of(plan, tile);
+    const bool has_room = bytes <= kLongestWire || codec.pads_tiles;
+    if (!is_two_shot && plan.world_size == 2 && is_large && has_room) return OwnKernel::sentinels;
     if (is_two_shot && plan.world_size <= kMostSentinelRanks) {
-      const std::uint64_t bytes = tile_bytes_of(plan, tile);
       if (bytes <= kLongestWire && (is_large || bytes <= kShortWire)) return OwnKernel::sentinels;
     }
   }

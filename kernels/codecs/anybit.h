@@ -1,12 +1,12 @@
 // Any-bit integers with bit splitting, int<b>-g<G>[-sym][-sr[-is]], had-int<b>-g<G>[-sym]:
 // reference/codecs/SPEC.md, "Any-bit integers (int*)" and "Hadamard (had-*)".
 //
-// G = 8, 16, 32, 64, 128 or 256: a group of 1 to 32 lanes. A format's parameters are values, so
-// that one kernel serves all of the family, or, for formats that are to be fast, constants.
+// G = 8, 16, 32, 64, 128 or 256: a group of 1 to 32 lanes. Of a format, kernels know everything as
+// constants (FixedAnyBit), or its kind and maybe its width (AnyBitOf), or nothing (AnyBitParameters):
+// choice.h says which formats have which.
 //
 // Two ways to encode and to decode, with the same bits: one element at a time, for everything; and
-// in packed arithmetic, for whole tiles of formats with nothing but a scale and a zero, or spikes
-// beside.
+// pairs of elements at a time, for whole tiles of 16-bit elements.
 #pragma once
 
 #include "kernels/codecs/pairs.h"
@@ -34,6 +34,20 @@ struct AnyBitParameters {
   ARLAB_HOST_DEVICE bool has_spikes() const { return spikes != Spikes::none; }
   ARLAB_HOST_DEVICE bool has_integer_scales() const { return spikes == Spikes::integer_scale; }
 };
+
+/// Integer scales are fast of elements below this times the largest code: far from where scales end.
+inline constexpr float kMostOfIntegerScales = 3000;
+/// integer_scale(scale) of a bf16 value that may come of such elements. No such value's logarithm comes nearer
+/// to the next tenth than 0.0004 (a test tries all).
+ARLAB_DEVICE int integer_scale_of_bfloat(float scale) {
+  const float tenths = approximate_log2(scale) * 10 + 128.0004f;
+  return static_cast<int>(tenths > 0 ? tenths : 0.0f) - 128;
+}
+/// In the low half: rint(x / scale), where inverse is RN(1 / scale) of an integer scale. fp16 and bf16 have too few
+/// bits for a quotient to be as near to a half as the product with the inverse is off (a test tries all).
+ARLAB_DEVICE std::uint32_t rounded_quotient(float x, float inverse) {
+  return float_bits(x * inverse + 0x1.8p23f);
+}
 
 /// What a kernel does with a group.
 enum class AnyBitKind { plain, symmetric, spiked, hadamard };
@@ -317,11 +331,11 @@ struct AnyBit : Format {
       std::uint32_t range = range_of_group<Element, kLog2Lanes>(x, log2_lanes);
       if constexpr (kMayReserve) {
         if (has_integer_scales()) {
-          // Far from where scales end and products are large. All lanes: others may need theirs.
+          // Where integer scales end, and where a value is no number: one by one, in all lanes of the wave,
+          // since they exchange values.
           const float largest = max_of(magnitude_of(Element::to_float(range & 0xFFFF)),
                                        magnitude_of(Element::to_float(range >> 16)));
-          const bool is_rare = !(largest < kMostOfIntegerScales * top());
-          if (any_of_wave(is_rare || largest != largest)) return encode_rare(x, at);
+          if (any_of_wave(!(largest < kMostOfIntegerScales * top()))) return encode_rare(x, at);
         }
         reserve_spikes_packed(x, range, spike_values, spike_indices);
         range = keep_non_finite<Element>(range, range_of_group<Element, kLog2Lanes>(x, log2_lanes));
@@ -347,18 +361,14 @@ struct AnyBit : Format {
     std::uint32_t code[kPerThread];
     if (has_integer_scales()) {
       const int scale_code =
-          integer_scale_of(Bf16::to_float(bfloat2_of_floats(quotient, 0) & 0xFFFF));
+          integer_scale_of_bfloat(Bf16::to_float(bfloat2_of_floats(quotient, 0) & 0xFFFF));
       const float inverse = 1.0f / scale_of(static_cast<std::int8_t>(scale_code));
-      // Elements have too few bits for products with the inverse to round to another integer than quotients
-      // do (a test tries all).
-      const auto rounded = [&](float value) ARLAB_INLINED_LAMBDA {
-        return float_bits(value * inverse + 0x1.8p23f);
-      };
-      const std::uint32_t above = rounded(-mn) - float_bits(0x1.8p23f);
+      const std::uint32_t above = rounded_quotient(-mn, inverse) - float_bits(0x1.8p23f);
       const std::uint32_t zero = above < 127 ? above : 127;
       e.scales = (static_cast<std::uint32_t>(scale_code) & 0xFF) | zero << 16;
 #pragma unroll
-      for (std::size_t i = 0; i < kPerThread; ++i) code[i] = rounded(v.value[i]) + zero;
+      for (std::size_t i = 0; i < kPerThread; ++i)
+        code[i] = rounded_quotient(v.value[i], inverse) + zero;
     } else {
       e.scales = is_nan ? Bf16::kNaN : bfloat2_of_floats(quotient, symmetric ? 0.0f : mn);
       const float zero = Bf16::to_float(e.zero());
@@ -645,15 +655,6 @@ struct AnyBit : Format {
       }
     }
     return reciprocal_of_bfloat(scale);
-  }
-
-  /// Scales as integers: elements below this times the largest code keep away from where they end.
-  static constexpr float kMostOfIntegerScales = 3000;
-  /// integer_scale(scale) of a bf16 value below 2 * kMostOfIntegerScales. No such value's logarithm comes
-  /// nearer to the next tenth than 0.0009 of one (a test tries all).
-  ARLAB_DEVICE static int integer_scale_of(float scale) {
-    const float tenths = approximate_log2(scale) * 10 + 128.0004f;
-    return static_cast<int>(tenths > 0 ? tenths : 0.0f) - 128;
   }
 
   /// As range_of_group(), of values that were transformed: with an infinity or a NaN among them one of

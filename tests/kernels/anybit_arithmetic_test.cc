@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <random>
 
 #include "kernels/codecs/anybit.h"
 
@@ -11,7 +13,7 @@ namespace {
 
 TEST(AnyBitArithmetic, QuotientsByTheLargestCodeAreExact) {
   // All mantissas of one binade, and the ends of the range.
-  for (unsigned bits = 2; bits <= 8; ++bits) {
+  for (unsigned bits = 1; bits <= 8; ++bits) {  // of symmetric formats, one bit less
     const auto top = static_cast<float>((1u << bits) - 1);
     for (std::uint32_t i = 0; i < 1u << 23; ++i) {
       const float x = float_of(0x3F800000u + i);
@@ -45,6 +47,82 @@ TEST(AnyBitArithmetic, ReciprocalsOfBf16AreExactFromAnyEstimateWithinOneUlp) {
   }
   EXPECT_TRUE(std::isnan(reciprocal_of_bfloat(0)));
   EXPECT_TRUE(std::isnan(reciprocal_of_bfloat(NAN)));
+}
+
+TEST(AnyBitArithmetic, IntegerScalesOfBf16AreThoseOfTheReference) {
+  // Elements of both signs are less than twice the largest magnitude apart.
+  for (std::uint32_t bits = 0; Bf16::to_float(bits) <= 2 * kMostOfIntegerScales; ++bits) {
+    const float scale = Bf16::to_float(bits);
+    EXPECT_EQ(integer_scale_of_bfloat(scale), integer_scale(scale)) << scale;
+    if (bits < 0x80 || scale < 0x1p-13f) continue;  // subnormal, or below all scales
+    // As far off as an instruction for logarithms may be.
+    for (const float off : {-1e-5f, 1e-5f}) {
+      const float tenths = (std::log2(scale) + off) * 10 + 128.0004f;
+      EXPECT_EQ(std::max(static_cast<int>(tenths), 0) - 128, integer_scale(scale)) << scale;
+    }
+  }
+}
+
+TEST(AnyBitArithmetic, ProductsWithInversesOfIntegerScalesRoundAsQuotientsDo) {
+  for (int code = -128; code <= 127; ++code) {
+    const float scale = scale_of(static_cast<std::int8_t>(code));
+    const float inverse = 1.0f / scale;
+    for (std::uint32_t bits = 0; bits < 0x7F80; ++bits) {
+      for (const float x : {Fp16::to_float(bits % 0x7C00), Bf16::to_float(bits)}) {
+        const float quotient = x / scale;
+        if (quotient > 512) continue;  // codes and zeros end long before
+        ASSERT_EQ(rounded_quotient(x, inverse), float_bits(std::rint(quotient) + 0x1.8p23f))
+            << x << " " << scale;
+      }
+    }
+  }
+}
+
+/// Of bf16 numbers: their product and sum, rounded once. The sum has to fit a long double.
+std::uint32_t fused(float a, float b, float c) {
+  const long double exact = static_cast<long double>(a) * b + c;
+  const auto near = static_cast<float>(exact);
+  std::uint32_t best = 0;
+  long double least = INFINITY;
+  // Of the neighbours, the nearest; of two as near, the even one.
+  for (int step = -1; step <= 1; ++step) {
+    const std::uint32_t bits = (float_bits(near) >> 16) + static_cast<std::uint32_t>(step);
+    const long double off =
+        std::abs(exact - static_cast<long double>(Bf16::to_float(bits & 0xFFFF)));
+    if (off < least || (off == least && bits % 2 == 0)) {
+      least = off;
+      best = bits & 0xFFFF;
+    }
+  }
+  return best;
+}
+
+TEST(AnyBitArithmetic, OneRoundingDecodesAsTwoDoUnlessZerosAreTiny) {
+  std::mt19937 random(1);
+  const auto next = [&](std::uint32_t most) { return static_cast<std::uint32_t>(random() % most); };
+  int ties = 0;
+  for (int i = 0; i < 3'000'000; ++i) {
+    const float scale = Bf16::to_float(0x3F80 + next(128));
+    const auto code = static_cast<float>(next(256));
+    const float magnitude = Bf16::to_float(((127 - 16 + next(40)) << 7) + next(128));
+    const float zero = next(16) == 0 ? 0.0f : next(2) == 0 ? magnitude : -magnitude;
+    const float sum = zero + code * scale;
+    const std::uint32_t twice = Bf16::from_float(sum);
+    ties += (float_bits(sum) & 0xFFFF) == 0x8000 ? 1 : 0;
+    const std::uint32_t once = fused_multiply_add_bfloat2(
+        float_bits(code) >> 16, float_bits(scale) >> 16, float_bits(zero) >> 16);
+    if (sum != 0) {
+      ASSERT_EQ(once & 0xFFFF, fused(code, scale, zero)) << code << " " << scale << " " << zero;
+    }
+    if (zero == 0 || magnitude >= scale * 0x1p-16f) {
+      ASSERT_EQ(once & 0xFFFF, twice) << code << " " << scale << " " << zero;
+    }
+  }
+  EXPECT_GT(ties, 1000);
+  // A zero that fp32 loses beside a tie decides it: 129 * 1.5 = 193.5.
+  EXPECT_EQ(Bf16::from_float(-0x1p-30f + 193.5f), 0x4342u);
+  EXPECT_EQ(fused_multiply_add_bfloat2(0x4301, 0x3FC0, float_bits(-0x1p-30f) >> 16) & 0xFFFF,
+            0x4341u);
 }
 
 TEST(AnyBitArithmetic, SmallNumbersAreEqualToThemselvesOnly) {

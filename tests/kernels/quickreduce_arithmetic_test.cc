@@ -21,6 +21,42 @@ TEST(QuickReduceArithmetic, AnyReciprocalWithinOneUlpRoundsToTheSameHalf) {
   }
 }
 
+template <class Element>
+void expect_codes_of_e2m1() {
+  for (std::uint32_t bits = 0; bits < 65536; ++bits) {
+    if ((bits & 0x7FFF) >= Element::kInfinity) continue;
+    const std::uint32_t expected = e2m1_from_float(Element::to_float(bits));
+    ASSERT_EQ(e2m1_of_pair<Element>(bits), expected) << bits;
+    ASSERT_EQ(e2m1_of_pair<Element>(bits << 16), expected << 16) << bits;
+    ASSERT_EQ(e2m1_of_float(Element::to_float(bits)), expected) << bits;
+  }
+}
+
+TEST(QuickReduceArithmetic, CodesOfE2m1) {
+  expect_codes_of_e2m1<Fp16>();
+  expect_codes_of_e2m1<Bf16>();
+  // fp32 numbers beside every tie.
+  for (const float tie : {0.25f, 0.75f, 1.25f, 1.75f, 2.5f, 3.5f, 5.0f, 6.0f, 7.0f}) {
+    for (const float x : {tie, std::nextafter(tie, 0.0f), std::nextafter(tie, INFINITY)}) {
+      EXPECT_EQ(e2m1_of_float(x), e2m1_from_float(x)) << x;
+      EXPECT_EQ(e2m1_of_float(-x), e2m1_from_float(-x)) << x;
+    }
+  }
+  EXPECT_EQ(e2m1_of_float(INFINITY), 7u);
+}
+
+TEST(QuickReduceArithmetic, ValuesOfE2m1) {
+  for (std::uint32_t code = 0; code < 16; ++code) {
+    const float value = e2m1_to_float(static_cast<std::uint8_t>(code));
+    EXPECT_EQ(float_bits(float_of_e2m1(code)), float_bits(value));
+    for (std::size_t i = 0; i < kPerThread; ++i) {
+      const Pack8<Bf16> x = bfloats_of_e2m1(code << (4 * i) | 0x5u << (4 * ((i + 3) % kPerThread)));
+      EXPECT_EQ(element_bits(x, i), float_bits(value) >> 16) << i;
+      EXPECT_EQ(element_bits(x, (i + 3) % kPerThread), 0x4040u) << i;
+    }
+  }
+}
+
 TEST(QuickReduceArithmetic, ReciprocalsAreClamped) {
   for (std::uint32_t bits = 0; bits < 65536; ++bits) {
     if (!is_finite_half(bits)) continue;

@@ -5,8 +5,8 @@
 
 A row per architecture, codec, dtype and work: the instructions that a thread takes for the eight elements that it has of one more tile. `encode`: input
 loaded, encoded, wire stored. `decode_add`: wire loaded, decoded, added to a sum. `vector` are those of AMD's vector units (others are taken beside
-them), `packed` those of two 16-bit values. Counted along the shortest way from a kernel's begin to its end: what is rare (an infinity, a NaN) is left
-out, so it is the least that can be.
+them), `packed` those of two 16-bit values. Counted along the shortest way from a kernel's begin to its end that calls nothing: what is rare (an infinity,
+a NaN) is left out, in the kernel and in functions that it calls, so it is the least that can be.
 """
 
 import csv
@@ -32,6 +32,8 @@ class Kernel:
         text, target = self.instructions[at]
         if re.match(r"EXIT|s_endpgm", text):
             return None
+        if text.startswith("CALL"):
+            return []
         ones = [] if re.match(r"BRA|s_branch", text) else [at + 1]
         return ones + ([self.places[target]] if target is not None else [])
 

@@ -31,7 +31,7 @@ TABLE = re.compile(r"<!-- (\w+\([^\n]*?\)) -->\n\n\|.*?\n(?=\n|\Z)", re.DOTALL)
 SPEEDS = "measured/h200_places_2026-11-22.csv"
 SPEEDS_BF16 = "measured/h200_allreduce_bf16_2026-11-23.csv"
 BOUNDS = "measured/h200_link_and_memory_bound_2026-11-21.csv"
-INSTRUCTIONS = "measured/codec_instructions_2026-11-23.csv"
+INSTRUCTIONS = "measured/codec_instructions_2026-11-24.csv"
 BLOCKS = "measured/h200_blocks_2026-11-23.csv"
 CODE_OBJECTS = "measured/gfx942_kernels_2026-11-23.csv"
 H200_ISSUES_PER_US = 132 * 4 * 1980  # an instruction of a warp per cycle on each scheduler of its multiprocessors, at their highest clock

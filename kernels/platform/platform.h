@@ -793,7 +793,7 @@ ARLAB_DEVICE std::uint32_t fused_multiply_add_bfloat2(std::uint32_t a, std::uint
     const auto rounded = static_cast<float>(sum);
     const double rest = (sum - rounded) + lost;
     auto bits = __builtin_bit_cast(std::uint32_t, rounded);
-    if ((rest > 0 || rest < 0) && (bits & 1) == 0) bits += (rest > 0) == (rounded > 0) ? 1 : -1;
+    if ((rest > 0 || rest < 0) && (bits & 1) == 0) bits += (rest > 0) == (rounded > 0) ? 1u : ~0u;
     return __builtin_bit_cast(float, bits);
   };
   return bfloat2_of_floats(of(a << 16, b << 16, c << 16),

@@ -91,7 +91,7 @@ struct AnyBitOf : AnyBitWidth<Bits>, AnyBitSymmetry<kKind> {
   static constexpr bool kMayTransform = kKind == AnyBitKind::hadamard;
   /// Spikes and transforms take registers.
   static constexpr bool kIsPlain = kKind == AnyBitKind::plain || kKind == AnyBitKind::symmetric;
-  static constexpr Tuning kTuning = {.resident_blocks = kFastBlocks,
+  static constexpr Tuning kTuning = {.resident_blocks = kMayReserve ? kSpikedBlocks : kFastBlocks,
                                      .tuned = true,
                                      .batch = kIsPlain ? kFastBatch : (kFastBatch + 1) / 2};
   /// Of 32 elements or more: what kernels have room for.

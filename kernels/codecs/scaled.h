@@ -67,7 +67,8 @@ concept IntegerFormat = requires { Format::kLargestInteger; };
 
 template <class Format, bool kIsTuned>
 struct ScaledTuning {
-  static constexpr Tuning kTuning = {.resident_blocks = 3, .batch = 2};
+  static constexpr Tuning kTuning = {.resident_blocks = kFastBlocks - 1,
+                                     .batch = (kFastBatch + 1) / 2};
 };
 template <FixedFormat Format>
 struct ScaledTuning<Format, true> {
@@ -98,13 +99,13 @@ struct Scaled : Format, ScaledTuning<Format, kIsTuned> {
   }
 
   ARLAB_DEVICE Encoded encode(const Pack8<Element>& payload, Position at) const {
-    if constexpr (kHasPairs<Element>) {
+    if constexpr (kHasPairs<Element> && FixedFormat<Format>) {
       if (is_in_whole_tile(at)) return encode_whole(payload);
     }
     return encode_scaled<Format>(*this, to_floats(payload), at.count());
   }
   ARLAB_DEVICE Pack8<Element> decode(const Encoded& e, Position) const {
-    if constexpr (kHasPackedArithmetic<Element>) {
+    if constexpr (kHasPackedArithmetic<Element> && FixedFormat<Format>) {
       const Pack8<Element> x = pairs(e);
       if (!any_non_finite(x)) return x;
     }
@@ -112,12 +113,12 @@ struct Scaled : Format, ScaledTuning<Format, kIsTuned> {
   }
   /// For sums, which are checked in the end.
   ARLAB_DEVICE Pack8<Element> decode_unchecked(const Encoded& e) const
-    requires kHasPackedArithmetic<Element>
+    requires(kHasPackedArithmetic<Element> && FixedFormat<Format>)
   {
     return pairs(e);
   }
   ARLAB_DEVICE bool may_be_non_finite(const Encoded& e) const
-    requires kHasPackedArithmetic<Element>
+    requires(kHasPackedArithmetic<Element> && FixedFormat<Format>)
   {
     return any_non_finite(pairs(e));
   }

@@ -79,12 +79,14 @@ inline constexpr int kThreads = 256;
 /// not stay in registers there.
 #if defined(__HIP_PLATFORM_AMD__)
 inline constexpr int kFastBlocks = 3;
+inline constexpr int kSpikedBlocks = 2;  // of codecs that reserve spikes
 inline constexpr int kFastBatch = 1;
 inline constexpr bool kHasSentinels =
     false;  // with that little shared memory, a block or two of them would fit
 inline constexpr std::size_t kSharedBytes = 64 << 10;  // of a compute unit of CDNA 2 and 3
 #else
 inline constexpr int kFastBlocks = 4;
+inline constexpr int kSpikedBlocks = 4;
 inline constexpr int kFastBatch = 4;
 inline constexpr bool kHasSentinels = true;
 inline constexpr std::size_t kSharedBytes = 227 << 10;  // of a multiprocessor of sm_90

@@ -333,8 +333,8 @@ struct AnyBit : Format {
         if (has_integer_scales()) {
           // Where integer scales end, and where a value is no number: one by one, in all lanes of the wave,
           // since they exchange values.
-          const float largest = max_of(magnitude_of(Element::to_float(range & 0xFFFF)),
-                                       magnitude_of(Element::to_float(range >> 16)));
+          const float largest = max_or_nan(magnitude_of(Element::to_float(range & 0xFFFF)),
+                                           magnitude_of(Element::to_float(range >> 16)));
           if (any_of_wave(!(largest < kMostOfIntegerScales * top()))) return encode_rare(x, at);
         }
         reserve_spikes_packed(x, range, spike_values, spike_indices);
@@ -346,7 +346,8 @@ struct AnyBit : Format {
     }
     // Additions of +0: a -0 is written as +0.
     mn = mn + 0.0f;
-    const float range = symmetric ? max_of(magnitude_of(mn), magnitude_of(mx)) : (mx - mn) + 0.0f;
+    const float range =
+        symmetric ? max_or_nan(magnitude_of(mn), magnitude_of(mx)) : (mx - mn) + 0.0f;
     const float quotient = divide_range(range);
     const bool is_nan = quotient != quotient;
     if constexpr (kMayReserve) {

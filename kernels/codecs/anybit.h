@@ -682,7 +682,10 @@ struct AnyBit : Format {
       const float unit = float_of((127u - bits) << 23);  // 2^-b
       return float_bits(multiply_saturated(above, inverse * unit) + 0x1.8p23f * unit);
     } else {
-      return float_bits(above * inverse + (0x1.8p23f + arithmetic().bias()));
+      // Of fp32 numbers that hardly differ, a zero in bf16 can be far from all.
+      float product = above * inverse;
+      if constexpr (kMayTransform) product = limited(product, 0x1p14f);
+      return float_bits(product + (0x1.8p23f + arithmetic().bias()));
     }
   }
 
@@ -840,7 +843,7 @@ struct AnyBit : Format {
     }
   }
 
-  /// As quantize(), of a finite group whose scale was measured, so that no code is far from those that there are.
+  /// As quantize(), of a finite group whose scale was measured.
   ARLAB_DEVICE void quantize_measured(const Float8& x, const AnyBitScale& scale, Encoded& e) const {
     const float factor = arithmetic().factor_of(scale);
     const float inverse = factor > 0x1.FFFFFEp127f ? 0.0f : factor;

@@ -9,6 +9,8 @@
 // pairs of elements at a time, for whole tiles of 16-bit elements.
 #pragma once
 
+#include <bit>
+
 #include "kernels/codecs/pairs.h"
 #include "kernels/codecs/wire_piece.h"
 #include "reference/codecs/formats/anybit.h"
@@ -122,6 +124,16 @@ struct AnyBitOf : AnyBitWidth<Bits>, AnyBitSymmetry<kKind> {
   ARLAB_HOST_DEVICE bool has_integer_scales() const { return kMayReserve && integer_scales; }
 };
 
+/// The same with one group in a message, whose range is found ahead (message_scale.h). On the wire a tile is a group.
+template <AnyBitKind kKind>
+struct MeasuredAnyBit : AnyBitOf<kKind> {
+  std::uint32_t range = 0;  ///< as range_of_group() has it
+
+  ARLAB_HOST_DEVICE explicit MeasuredAnyBit(const AnyBitParameters& p) : AnyBitOf<kKind>(p) {
+    this->group = {static_cast<unsigned>(std::countr_zero(kTile))};
+  }
+};
+
 /// Constants in place of parameters: int<Bits>-g<2^Log2Group>, and -sr. For dtypes of 16 bits.
 template <unsigned Bits, unsigned Log2Group, Spikes kSpikes = Spikes::none>
 struct FixedAnyBit {
@@ -154,6 +166,8 @@ struct FixedAnyBit {
 
 template <class Format>
 inline constexpr bool kIsFixed = requires { Format::kLog2Group; };
+template <class Format>
+inline constexpr bool kIsMeasured = requires { &Format::range; };
 /// Whole tiles have a way of their own.
 template <class Format, class Element>
 inline constexpr bool kHasWholeTiles = Format::kTuning.tuned && kHasPairs<Element>;
@@ -235,8 +249,10 @@ struct AnyBit : Format {
   // ---------------------------------------------------------------- encode
 
   ARLAB_DEVICE Encoded encode(const Pack8<Element>& payload, Position at) const {
-    if constexpr (kWholeTiles) {
-      if (is_in_whole_tile(at)) return encode_whole(payload, at);
+    if constexpr (kIsMeasured<Format>) {
+      return encode_whole(payload, at);
+    } else if constexpr (kWholeTiles) {
+      if (at.is_in_whole_tile()) return encode_whole(payload, at);
       return encode_rare(payload, at);
     }
     return encode_one_by_one(payload, at);
@@ -300,11 +316,6 @@ struct AnyBit : Format {
 
   // ---------------------------------------------------------------- whole tiles
 
-  /// The same for all threads of a block.
-  ARLAB_DEVICE static bool is_in_whole_tile(Position at) {
-    return (at.first | (kTile - 1)) < at.elements;
-  }
-
   static constexpr int kLog2Lanes = [] {
     if constexpr (kIsFixed<Format>) {
       return static_cast<int>(Format::kLog2Group) - 3;
@@ -328,7 +339,12 @@ struct AnyBit : Format {
       transform(v);
       range_of_floats(v, mn, mx);
     } else {
-      std::uint32_t range = range_of_group<Element, kLog2Lanes>(x, log2_lanes);
+      std::uint32_t range = 0;
+      if constexpr (kIsMeasured<Format>) {
+        range = Format::range;
+      } else {
+        range = range_of_group<Element, kLog2Lanes>(x, log2_lanes);
+      }
       if constexpr (kMayReserve) {
         if (has_integer_scales()) {
           // Where integer scales end, and where a value is no number: one by one, in all lanes of the wave,

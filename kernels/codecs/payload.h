@@ -319,6 +319,8 @@ struct Position {
     if (first >= elements) return 0;
     return elements - first < kPerThread ? elements - first : kPerThread;
   }
+  /// Whether all of the tile is. The same for all threads of a block.
+  ARLAB_DEVICE bool is_in_whole_tile() const { return (first | (kTile - 1)) < elements; }
 };
 
 }  // namespace ARLAB_PLATFORM

@@ -100,7 +100,7 @@ struct Scaled : Format, ScaledTuning<Format, kIsTuned> {
 
   ARLAB_DEVICE Encoded encode(const Pack8<Element>& payload, Position at) const {
     if constexpr (kHasPairs<Element> && FixedFormat<Format>) {
-      if (is_in_whole_tile(at)) return encode_whole(payload);
+      if (at.is_in_whole_tile()) return encode_whole(payload);
     }
     return encode_scaled<Format>(*this, to_floats(payload), at.count());
   }
@@ -148,11 +148,6 @@ struct Scaled : Format, ScaledTuning<Format, kIsTuned> {
 
  private:
   static constexpr int kLog2Lanes = std::countr_zero(kBlock) - 3;
-
-  /// The same for all threads of a block.
-  ARLAB_DEVICE static bool is_in_whole_tile(Position at) {
-    return (at.first | (kTile - 1)) < at.elements;
-  }
 
   /// As encode_scaled(), where all elements of the tile are in the message.
   ARLAB_DEVICE Encoded encode_whole(const Pack8<Element>& payload) const {

@@ -4,6 +4,7 @@
 #include <string>
 #include <variant>
 
+#include "kernels/codecs/message_scale.h"
 #include "kernels/codecs/two_pass.h"
 #include "kernels/runtime/status.h"
 
@@ -37,6 +38,31 @@ void with_two_pass_choice(const NvFp4Blocks& parameters, DType dtype, F&& f) {
 template <class F>
 void with_two_pass(const TwoPassChoice& choice, DType dtype, F&& f) {
   std::visit([&](const auto& parameters) { with_two_pass_choice(parameters, dtype, f); }, choice);
+}
+
+/// With the device code of message_scale.h, if there is some for the codec and the dtype; whether there is.
+template <class F>
+bool with_message_scale(const TwoPassChoice& choice, DType dtype, F&& f) {
+  const auto of_dtype = [&](auto of) {
+    if (dtype == DType::fp16) f(of(Fp16()), Fp16());
+    if (dtype == DType::bf16) f(of(Bf16()), Bf16());
+    return dtype != DType::fp32;
+  };
+  if (const auto* blocks = std::get_if<NvFp4Blocks>(&choice)) {
+    return of_dtype([&]<class Element>(Element) { return NvFp4OfMessage<Element>(*blocks); });
+  }
+  const auto* integers = std::get_if<TwoPassAnyBitParameters>(&choice);
+  if (integers == nullptr || integers->block != kWholeMessage || integers->given) {
+    return false;
+  }
+  if (integers->format.symmetric) {
+    return of_dtype([&]<class Element>(Element) {
+      return AnyBitOfMessage<Element, AnyBitKind::symmetric>(integers->format);
+    });
+  }
+  return of_dtype([&]<class Element>(Element) {
+    return AnyBitOfMessage<Element, AnyBitKind::plain>(integers->format);
+  });
 }
 
 }  // namespace ARLAB_PLATFORM

@@ -2,11 +2,10 @@
 #pragma once
 
 #include "kernels/codecs/two_pass_choice.h"
+#include "kernels/collectives/team.h"
 
 namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {
-
-inline constexpr int kMaxMessages = 8;
 
 /// Messages whose groups are to be measured.
 struct StatisticsPass {

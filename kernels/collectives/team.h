@@ -92,6 +92,28 @@ struct GiveUpReason {
   ARLAB_HOST_DEVICE static int other(std::uint32_t reason) { return rank(reason >> 8); }
 };
 
+/// Messages that a program encodes in one phase, at most, where their scales are measured.
+inline constexpr int kMaxMessages = 8;
+
+/// Of messages that the blocks of a rank measure together: the word of each block, the range of what it has in the low
+/// half, and in the high one a number that says which measurement it is of.
+struct MeasuredWords {
+  std::uint32_t measurements;  ///< so far
+  std::uint32_t unused;
+
+  ARLAB_HOST_DEVICE static std::size_t bytes(int blocks) {
+    return sizeof(MeasuredWords) +
+           std::size_t{2 * kMaxMessages} * static_cast<unsigned>(blocks) * 8;
+  }
+  /// [measurement modulo 2][message][block]. A block begins a measurement when all have begun the one before, so the
+  /// words of that one are read no more than one later.
+  ARLAB_DEVICE std::uint64_t* of(std::uint32_t measurement, int message, int blocks) {
+    auto* words = reinterpret_cast<std::uint64_t*>(this + 1);
+    const unsigned row = measurement % 2 * kMaxMessages + static_cast<unsigned>(message);
+    return words + row * static_cast<unsigned>(blocks);
+  }
+};
+
 /// What a rank's kernels know of the team, and of the call that they are part of.
 struct Team {
   int rank;
@@ -105,6 +127,7 @@ struct Team {
   SentinelWords* one_shot_words;    ///< of its sentinel slots; this rank's own
   SentinelWords* two_shot_words;    ///< likewise
   std::uint32_t* lamport_calls;     ///< [block]: through Lamport slots; this rank's own
+  MeasuredWords* measured;          ///< what blocks have found of messages; this rank's own
   std::uint32_t* status;            ///< 0, or why this rank has given up; this rank's own
   std::uint64_t timeout_nanoseconds;
   CallDescription call;

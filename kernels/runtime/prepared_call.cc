@@ -181,6 +181,21 @@ ProgramCall program_call(const Lowered& lowered, const TeamResources& resources)
   return call;
 }
 
+/// Messages that a rank encodes in a phase, at most: the same on all ranks, which choose their kernels by it.
+int most_messages(const std::vector<Program>& programs) {
+  int most = 0;
+  for (const Program& program : programs) {
+    for (int phase = 0; phase < program.phases; ++phase) {
+      int messages = 0;
+      for (int step = program.first_send[phase]; step < program.first_step[phase + 1]; ++step) {
+        messages += program.step[step].encodes ? 1 : 0;
+      }
+      most = std::max(most, messages);
+    }
+  }
+  return most;
+}
+
 std::size_t longest_chunk(const std::vector<Chunk>& chunks) {
   std::size_t longest = 0;
   for (const Chunk& chunk : chunks) {
@@ -222,14 +237,15 @@ Result<PreparedCall::Tuned> PreparedCall::tuned(const CollectiveRequest& request
 
 Result<PreparedCall::OnePass> PreparedCall::one_pass(const CollectiveRequest& request,
                                                      const Schedule& schedule,
-                                                     const CodecChoice& choice,
+                                                     const AnyChoice& choice, const Tuning& tuning,
                                                      const TeamResources& resources) {
   const CodecPtr codec = find_codec(request.codec);
-  const Tuning tuning = traits_of(choice, request.dtype).tuning;
+  const bool measures = std::holds_alternative<TwoPassChoice>(choice);
   const unsigned tile_bytes = tile_bytes_of(*codec, request.dtype);
   const Result<std::size_t> wires = wires_in_a_slot(*codec, resources, tile_bytes, "a tile");
   if (!wires.ok()) return wires.status();
-  const Result<std::vector<Lowered>> programs = lower(schedule, Passes::one, wires.value());
+  const Result<std::vector<Lowered>> programs =
+      lower(schedule, measures ? Passes::two : Passes::one, wires.value());
   if (!programs.ok()) return programs.status();
   OnePass result{choice, {}};
   for (const Lowered& lowered : programs.value()) {
@@ -241,6 +257,12 @@ Result<PreparedCall::OnePass> PreparedCall::one_pass(const CollectiveRequest& re
     call.blocks = work.blocks;
     call.tiles_per_slot = work.tiles_per_slot;
     call.rounds = work.rounds;
+    for (const int phase : lowered.encoding_phases)
+      call.encoding_phases |= std::uint64_t{1} << phase;
+    if (measures && (most_messages(lowered.programs) > kMaxMessages ||
+                     (!lowered.kernels_are_whole && call.rounds > 1))) {
+      return OnePass{choice, {}};
+    }
     result.calls.push_back(call);
     result.in_place = result.in_place && lowered.in_place;
   }
@@ -447,6 +469,14 @@ Result<std::shared_ptr<const PreparedCall>> PreparedCall::prepare(const Collecti
       choices.push_back(choice.value());
     }
     const auto* choice = std::get_if<CodecChoice>(&choices.front());
+    // All blocks of such a kernel must be on the device at once, as with sentinels.
+    if (choice == nullptr && !codecs.differ() && resources.team.layout.sentinels) {
+      const auto& measured = std::get<TwoPassChoice>(choices.front());
+      if (const auto tuning = measured_tuning(measured, request.dtype)) {
+        Result<OnePass> programs = one_pass(request, schedule, measured, *tuning, resources);
+        if (!programs.ok() || !programs.value().calls.empty()) return keep(std::move(programs));
+      }
+    }
     if (choice == nullptr || codecs.differ()) {
       return keep(two_pass(request, schedule, codecs, std::move(choices), resources));
     }
@@ -455,7 +485,7 @@ Result<std::shared_ptr<const PreparedCall>> PreparedCall::prepare(const Collecti
     if (const KernelRule* rule = find_rule(schedule, facts)) {
       return keep(tuned(request, schedule, *rule, facts, *choice, resources));
     }
-    return keep(one_pass(request, schedule, *choice, resources));
+    return keep(one_pass(request, schedule, *choice, facts.codec.tuning, resources));
   } catch (const RaisedByCaller&) {
     throw;
   } catch (const InvalidInput& error) {
@@ -469,7 +499,10 @@ std::string PreparedCall::explanation() const {
                        tuned->rule->measured_in);
   }
   if (const auto* programs = std::get_if<OnePass>(&kernels_)) {
-    return fmt::format("program: no kernel of its own; {} phases, {} steps on this rank",
+    return fmt::format("program: {}; {} phases, {} steps on this rank",
+                       std::holds_alternative<TwoPassChoice>(programs->codec)
+                           ? "its kernel measures what it encodes"
+                           : "no kernel of its own",
                        programs->calls.front().program.phases,
                        programs->calls.front().program.steps());
   }
@@ -523,7 +556,11 @@ Status PreparedCall::launch(const void* input, void* output, hipStream_t stream)
       call.input = input;
       call.output = output;
       call.aligned = call.aligned && is_aligned(input, output);
-      Status status = started(launch_program(call, programs->codec, dtype_, stream));
+      const auto* measured = std::get_if<TwoPassChoice>(&programs->codec);
+      Status status =
+          started(measured != nullptr ? launch_measured_program(call, *measured, dtype_, stream)
+                                      : launch_program(call, std::get<CodecChoice>(programs->codec),
+                                                       dtype_, stream));
       if (!status.ok()) return status;
     }
     return {};

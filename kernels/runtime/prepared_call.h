@@ -43,9 +43,9 @@ class PreparedCall {
     CodecChoice codec;
     Call call;
   };
-  /// Programs that one kernel runs each.
+  /// Programs that one kernel runs each: of a codec that encodes tile by tile, or whose messages the kernel measures.
   struct OnePass {
-    CodecChoice codec;
+    AnyChoice codec;
     std::vector<ProgramCall> calls;
     bool in_place = true;  ///< the output may be the input
   };
@@ -72,8 +72,9 @@ class PreparedCall {
 
   static Result<Tuned> tuned(const CollectiveRequest&, const Schedule&, const KernelRule&,
                              const CallFacts&, const CodecChoice&, const TeamResources&);
-  static Result<OnePass> one_pass(const CollectiveRequest&, const Schedule&, const CodecChoice&,
-                                  const TeamResources&);
+  /// Without calls: these kernels cannot measure what the schedule encodes.
+  static Result<OnePass> one_pass(const CollectiveRequest&, const Schedule&, const AnyChoice&,
+                                  const Tuning&, const TeamResources&);
   static Result<TwoPass> two_pass(const CollectiveRequest&, const Schedule&, const Codecs&,
                                   std::vector<AnyChoice>, const TeamResources&);
 

@@ -178,7 +178,9 @@ inline Result<RankMemory> make_rank(TeamMemory& memory, int rank, int device,
   if (!buffer.ok()) return buffer.status();
   const std::size_t sentinel_words_at = (blocks + kWorkCounterWords + 1) * 4;
   const std::size_t lamport_calls_at = sentinel_words_at + 2 * sizeof(SentinelWords);
-  const Result<std::uint8_t*> own = memory.allocate(device, lamport_calls_at + blocks * 4);
+  const std::size_t measured_at = (lamport_calls_at + blocks * 4 + 7) / 8 * 8;
+  const Result<std::uint8_t*> own =
+      memory.allocate(device, measured_at + MeasuredWords::bytes(layout.blocks));
   if (!own.ok()) return own.status();
   const Result<std::uint8_t*> statistics =
       memory.allocate(device, options.two_pass_groups * sizeof(Statistics));
@@ -217,6 +219,7 @@ inline Result<RankMemory> make_rank(TeamMemory& memory, int rank, int device,
   team.two_shot_words = team.one_shot_words + 1;
   team.lamport = lamport;
   team.lamport_calls = reinterpret_cast<std::uint32_t*>(own.value() + lamport_calls_at);
+  team.measured = reinterpret_cast<MeasuredWords*>(own.value() + measured_at);
   team.timeout_nanoseconds = options.timeout_nanoseconds;
   team.call = {};
   return RankMemory{buffer.value(), reinterpret_cast<Statistics*>(statistics.value())};

@@ -1,6 +1,8 @@
 // Programs on GPUs: what the kernel that runs any program is told, and its launch.
 #pragma once
 
+#include <optional>
+
 #include "kernels/codecs/choice.h"
 #include "kernels/codecs/two_pass_kernels.h"
 #include "kernels/collectives/call.h"
@@ -26,7 +28,9 @@ struct ProgramCall {
   unsigned tile_bytes;  ///< between tiles of a wire, a multiple of 16
   bool aligned;        ///< input, output, and where chunks begin in them, are multiples of 16 bytes
   int tiles_per_unit;  ///< two passes: tiles that one block works on together, of a transform
-  std::size_t groups;  ///< two passes: entries of statistics from step to step
+  std::uint64_t
+      encoding_phases;  ///< measured on the way: bit i of phase i, if some rank encodes there
+  std::size_t groups;   ///< two passes: entries of statistics from step to step
   const Statistics* statistics;  ///< [step from the first one that sends][group]
   Program program;
 };
@@ -38,6 +42,12 @@ hipError_t launch_program(const ProgramCall& call, const CodecChoice& codec, DTy
 /// Of codecs whose groups have been measured, for the steps of first_phase that encode.
 hipError_t launch_program(const ProgramCall& call, const TwoPassChoice& codec, DType dtype,
                           hipStream_t stream);
+
+/// Of codecs with a scale of the message (codecs/message_scale.h), which the same kernel measures.
+hipError_t launch_measured_program(const ProgramCall& call, const TwoPassChoice& codec, DType dtype,
+                                   hipStream_t stream);
+/// How that kernel works best, if there is one.
+std::optional<Tuning> measured_tuning(const TwoPassChoice& codec, DType dtype);
 
 /// How messages of at most so many elements are cut.
 struct MessageTiles {

@@ -13,19 +13,31 @@ class ProgramRunner {
   ARLAB_DEVICE ProgramRunner(const ProgramCall& call, std::uint32_t& failed)
       : call_(call), exchange_(call.team, failed) {}
 
-  /// Calls run_step(number, round) for every step of the phases, in order, and the exchanges in
+  /// Calls run_step(number, round) for every step of the call's phases, in order, and the exchanges in
   /// between.
   template <class RunStep>
   ARLAB_DEVICE void run(RunStep run_step) {
+    if (run_phases({call_.first_phase, call_.last_phase, call_.begins_with_sends}, run_step)) end();
+  }
+
+  /// Phases that all rounds go through before anything else.
+  struct Phases {
+    int first;
+    int last;
+    bool begin_with_sends;  ///< what arrived in the first has been stored
+  };
+  /// False when the team has given up; else end() is to follow in the end.
+  template <class RunStep>
+  ARLAB_DEVICE bool run_phases(Phases phases, RunStep run_step) {
     const Program& program = call_.program;
     const int last_of_all = program.phases - 1;
 #pragma unroll 1
     for (int round = 0; round < call_.rounds; ++round) {
 #pragma unroll 1
-      for (int phase = call_.first_phase; phase <= call_.last_phase; ++phase) {
-        const bool sends_only = phase == call_.first_phase && call_.begins_with_sends;
-        // The sends of the last phase are another kernel's.
-        const bool stores_only = phase == call_.last_phase && phase != last_of_all;
+      for (int phase = phases.first; phase <= phases.last; ++phase) {
+        const bool sends_only = phase == phases.first && phases.begin_with_sends;
+        // The sends of the last phase come later, or are another kernel's.
+        const bool stores_only = phase == phases.last && phase != last_of_all;
         const int end = stores_only ? program.first_send[phase] : program.first_step[phase + 1];
 #pragma unroll 1
         for (int step = sends_only ? program.first_send[phase] : program.first_step[phase];
@@ -33,14 +45,15 @@ class ProgramRunner {
           if (program.step[step].copies_input && call_.input == call_.output) continue;
           run_step(step, round);
         }
-        if (phase == call_.last_phase) break;
+        if (phase == phases.last) break;
         exchange_.signal();
-        if (!exchange_.wait()) return;
+        if (!exchange_.wait()) return false;
         if (round + 1 == call_.rounds && phase + 1 == call_.last_phase) pdl_trigger();
       }
     }
-    exchange_.end();
+    return true;
   }
+  ARLAB_DEVICE void end() { exchange_.end(); }
 
   ARLAB_DEVICE const std::uint8_t* incoming(Operand wire) const {
     // mutant: older_wire_not_read

@@ -1,6 +1,8 @@
 // Do a GPU's instructions for pairs of bf16 give the bits of the definition, an fp32 operation that is
 // rounded to bf16? All 2^32 pairs of operands for sums and products, subnormal numbers, infinities
 // and NaNs among them, and all 2^16 numbers for what takes one. Any NaN is as good as another.
+// And are its logarithm and its power of two as near those of the specification as kernels/codecs/logfmt.h
+// takes them to be, and by half of that? All fp32 numbers for which it asks.
 //
 //   nvcc -x cu -O3 -std=c++20 -arch=sm_90 -fmad=false --expt-relaxed-constexpr -diag-suppress 2810 \
 //       -DARLAB_PLATFORM=cuda -DFMT_CONSTEVAL= -DFMT_USE_CONSTEXPR=1 -DFMT_HEADER_ONLY -I. \
@@ -14,6 +16,7 @@
 #include <cstdlib>
 
 #include "kernels/codecs/payload.h"
+#include "reference/formats/portable_log.h"
 
 namespace {
 
@@ -22,7 +25,7 @@ using namespace arlab::kernels;
 constexpr unsigned kNumbers = 65536;
 constexpr unsigned kBlockThreads = 256;
 
-enum class Operation { add, multiply, reciprocal, to_half };
+enum class Operation { add, multiply, reciprocal, to_half, log2, exp2 };
 
 struct Differences {
   unsigned long long count;
@@ -34,12 +37,30 @@ ARLAB_DEVICE bool same(std::uint32_t a, std::uint32_t b) {
   return a == b || (is_nan(a) && is_nan(b));
 }
 
+/// Of an fp32 number.
+ARLAB_DEVICE bool is_near(Operation operation, float x) {
+  if (operation == Operation::log2) {
+    if (!(x >= 0x1p-126f && is_finite(x))) return true;
+    const float expected = arlab::log2_fp32(x);
+    return magnitude_of(approximate_log2(x) - expected) <= (magnitude_of(expected) + 4) * 0x1p-22f;
+  }
+  if (!(x > -121 && x < 127)) return true;
+  const float expected = arlab::exp2_fp32(x);
+  return magnitude_of(approximate_exp2(x) - expected) <= expected * 0x1p-21f;
+}
+
 /// The first operand in both halves of a pair, so that the two instructions' lanes are both tried.
 __global__ void __launch_bounds__(kBlockThreads)
     try_pairs(Operation operation, Differences* differences) {
   const std::uint32_t a = blockIdx.x;
   for (std::uint32_t b = threadIdx.x; b < kNumbers; b += kBlockThreads) {
     const std::uint32_t x = a | b << 16;
+    if (operation == Operation::log2 || operation == Operation::exp2) {
+      if (is_near(operation, float_of(x))) continue;
+      atomicAdd(&differences->count, 1ULL);
+      differences->operands = x;
+      continue;
+    }
     const std::uint32_t y = b | a << 16;
     const float f = Bf16::to_float(a);
     const float g = Bf16::to_float(b);
@@ -93,7 +114,9 @@ int main() {
   constexpr Row kRows[] = {{"add", Operation::add, true},
                            {"multiply", Operation::multiply, true},
                            {"reciprocal", Operation::reciprocal, false},
-                           {"to_half", Operation::to_half, false}};
+                           {"to_half", Operation::to_half, false},
+                           {"log2", Operation::log2, true},
+                           {"exp2", Operation::exp2, true}};
   Differences* differences = nullptr;
   check(hipMalloc(reinterpret_cast<void**>(&differences), sizeof(Differences)), "hipMalloc");
   std::printf("operation,compared,differ,operands\n");

@@ -37,6 +37,21 @@ struct AnyBitParameters {
   ARLAB_HOST_DEVICE bool has_integer_scales() const { return spikes == Spikes::integer_scale; }
 };
 
+/// Integer scales, scale_of(), and what they divide by, of all codes: by the code's bits.
+struct IntegerScales {
+  float value[256] = {};
+  float inverse[256] = {};
+};
+constexpr IntegerScales all_integer_scales() {
+  IntegerScales scales;
+  for (unsigned bits = 0; bits < 256; ++bits) {
+    scales.value[bits] = scale_of(static_cast<std::int8_t>(bits));
+    scales.inverse[bits] = 1.0f / scales.value[bits];
+  }
+  return scales;
+}
+static __device__ constexpr IntegerScales kIntegerScales = all_integer_scales();
+
 /// Integer scales are fast of elements below this times the largest code: far from where scales end.
 inline constexpr float kMostOfIntegerScales = 3000;
 /// integer_scale(scale) of a bf16 value that may come of such elements. No such value's logarithm comes nearer
@@ -125,11 +140,11 @@ struct AnyBitOf : AnyBitWidth<Bits>, AnyBitSymmetry<kKind> {
 };
 
 /// The same with one group in a message, whose range is found ahead (message_scale.h). On the wire a tile is a group.
-template <AnyBitKind kKind>
-struct MeasuredAnyBit : AnyBitOf<kKind> {
+template <AnyBitKind kKind, unsigned Bits>
+struct MeasuredAnyBit : AnyBitOf<kKind, Bits> {
   std::uint32_t range = 0;  ///< as range_of_group() has it
 
-  ARLAB_HOST_DEVICE explicit MeasuredAnyBit(const AnyBitParameters& p) : AnyBitOf<kKind>(p) {
+  ARLAB_HOST_DEVICE explicit MeasuredAnyBit(const AnyBitParameters& p) : AnyBitOf<kKind, Bits>(p) {
     this->group = {static_cast<unsigned>(std::countr_zero(kTile))};
   }
 };
@@ -379,7 +394,7 @@ struct AnyBit : Format {
     if (has_integer_scales()) {
       const int scale_code =
           integer_scale_of_bfloat(Bf16::to_float(bfloat2_of_floats(quotient, 0) & 0xFFFF));
-      const float inverse = 1.0f / scale_of(static_cast<std::int8_t>(scale_code));
+      const float inverse = kIntegerScales.inverse[scale_code & 0xFF];
       const std::uint32_t above = rounded_quotient(-mn, inverse) - float_bits(0x1.8p23f);
       const std::uint32_t zero = above < 127 ? above : 127;
       e.scales = (static_cast<std::uint32_t>(scale_code) & 0xFF) | zero << 16;
@@ -391,10 +406,22 @@ struct AnyBit : Format {
       const float zero = Bf16::to_float(e.zero());
       const float inverse = inverse_of(Bf16::to_float(e.scale()));
 #pragma unroll
-      for (std::size_t i = 0; i < kPerThread; ++i) code[i] = code_of(v.value[i] - zero, inverse);
+      for (std::size_t i = 0; i < kPerThread; ++i) v.value[i] -= zero;
+      if constexpr (kMayTransform) {
+        const float farthest = max_of(magnitude_of(mn - zero), magnitude_of(mx - zero));
+        if (!(farthest * inverse < kLargestCode)) limit_all(v, kLargestCode / inverse);
+      }
+#pragma unroll
+      for (std::size_t i = 0; i < kPerThread; ++i) code[i] = code_of(v.value[i], inverse);
     }
     e.codes = clamped_codes(code, is_nan);
     return e;
+  }
+  /// What is limited to it, beyond all codes: of fp32 numbers that hardly differ, a zero in bf16 can be far from all.
+  static constexpr float kLargestCode = 0x1p14f;
+  ARLAB_DEVICE static void limit_all(Float8& x, float limit) {
+#pragma unroll
+    for (std::size_t i = 0; i < kPerThread; ++i) x.value[i] = limited(x.value[i], limit);
   }
   /// Of sums whose low halves are integers. Which bits a NaN has is the platform's: its codes are 0.
   ARLAB_DEVICE Codes8 clamped_codes(const std::uint32_t (&code)[kPerThread], bool is_nan) const {
@@ -412,7 +439,7 @@ struct AnyBit : Format {
   ARLAB_DEVICE Pack8<Element> decode_whole(const Encoded& e, Position at) const {
     Float8 x;
     if (has_integer_scales()) {
-      const float scale = scale_of(static_cast<std::int8_t>(e.scale()));
+      const float scale = kIntegerScales.value[e.scale() & 0xFF];
       const float zero = static_cast<float>(static_cast<std::int8_t>(e.zero()));
 #pragma unroll
       for (std::size_t i = 0; i < kPerThread; ++i) {
@@ -465,7 +492,7 @@ struct AnyBit : Format {
     bool may_be = false;
     if (has_integer_scales()) {
       // Codes of up to 255 less zeros of at least -128. The marker of a NaN is a spike.
-      may_be = !(scale_of(static_cast<std::int8_t>(e.scale())) * 384 < kLargest);
+      may_be = !(kIntegerScales.value[e.scale() & 0xFF] * 384 < kLargest);
     } else {
       const float scale = magnitude_of(Bf16::to_float(e.scale()));
       float largest = fused_multiply_add(scale, top(), magnitude_of(Bf16::to_float(e.zero())));
@@ -552,22 +579,7 @@ struct AnyBit : Format {
     }
     return e;
   }
-  /// Goes through the arrays of metadata of a tile: offsets of this thread's group.
-  struct TileMetadata {
-    unsigned array;
-    unsigned groups;
-    unsigned group;
-    ARLAB_DEVICE unsigned next(unsigned entry_bytes) {
-      const unsigned at = array + group * entry_bytes;
-      array += groups * entry_bytes;
-      return at;
-    }
-  };
-  ARLAB_DEVICE TileMetadata metadata_of_tile() const {
-    const unsigned log2 = group_size().log2;
-    return {static_cast<unsigned>(kTile / 8) * bits, static_cast<unsigned>(kTile) >> log2,
-            thread_index() * static_cast<unsigned>(kPerThread) >> log2};
-  }
+  ARLAB_DEVICE TileMetadata metadata_of_tile() const { return {bits, group_size()}; }
 
   /// Of a wire of full-sized wire chunks.
   ARLAB_DEVICE WirePiece piece_of(std::uint8_t* wire, Position at, std::size_t count) const {
@@ -698,10 +710,7 @@ struct AnyBit : Format {
       const float unit = float_of((127u - bits) << 23);  // 2^-b
       return float_bits(multiply_saturated(above, inverse * unit) + 0x1.8p23f * unit);
     } else {
-      // Of fp32 numbers that hardly differ, a zero in bf16 can be far from all.
-      float product = above * inverse;
-      if constexpr (kMayTransform) product = limited(product, 0x1p14f);
-      return float_bits(product + (0x1.8p23f + arithmetic().bias()));
+      return float_bits(above * inverse + (0x1.8p23f + arithmetic().bias()));
     }
   }
 
@@ -864,9 +873,12 @@ struct AnyBit : Format {
     const float factor = arithmetic().factor_of(scale);
     const float inverse = factor > 0x1.FFFFFEp127f ? 0.0f : factor;
     std::uint32_t code[kPerThread];
+    Float8 above;
 #pragma unroll
-    for (std::size_t i = 0; i < kPerThread; ++i)
-      code[i] = code_of(x.value[i] - scale.zero, inverse);
+    for (std::size_t i = 0; i < kPerThread; ++i) above.value[i] = x.value[i] - scale.zero;
+    limit_all(above, kLargestCode / inverse);
+#pragma unroll
+    for (std::size_t i = 0; i < kPerThread; ++i) code[i] = code_of(above.value[i], inverse);
     e.codes = clamped_codes(code, false);
     e.scales = Bf16::from_float(scale.value) | (symmetric ? 0 : Bf16::from_float(scale.zero) << 16);
   }
@@ -881,7 +893,7 @@ struct AnyBit : Format {
 
   ARLAB_DEVICE AnyBitScale scale_of_wire(const Encoded& e) const {
     if (has_integer_scales()) {
-      return {scale_of(static_cast<std::int8_t>(e.scale())),
+      return {kIntegerScales.value[e.scale() & 0xFF],
               static_cast<float>(static_cast<std::int8_t>(e.zero()))};
     }
     return {Bf16::to_float(e.scale()), Bf16::to_float(e.zero())};

@@ -115,9 +115,17 @@ void with_choice(const AnyBitParameters& parameters, DType dtype, F&& f) {
         return with_anybit_of<AnyBitKind::symmetric, 0>(parameters, dtype, f);
       }
     case AnyBitKind::spiked:
-      return with_anybit_of<AnyBitKind::spiked, 0>(parameters, dtype, f);
+      if constexpr (kFixesWidths) {
+        return with_width<AnyBitKind::spiked, 0, 2>(parameters, dtype, f);
+      } else {
+        return with_anybit_of<AnyBitKind::spiked, 0>(parameters, dtype, f);
+      }
     case AnyBitKind::hadamard:
-      return with_anybit_of<AnyBitKind::hadamard, 0>(parameters, dtype, f);
+      if constexpr (kFixesWidths) {
+        return with_width<AnyBitKind::hadamard, 0, 4>(parameters, dtype, f);
+      } else {
+        return with_anybit_of<AnyBitKind::hadamard, 0>(parameters, dtype, f);
+      }
   }
 }
 /// Whole formats, whose parameters are constants.
@@ -156,6 +164,13 @@ void with_choice(const Mx& format, DType dtype, F&& f) {
 }
 template <class F>
 void with_choice(const LogFmtParameters& parameters, DType dtype, F&& f) {
+  if constexpr (kFixesWidths) {
+    if (parameters.bits == 4 && dtype != DType::fp32) {
+      if (dtype == DType::fp16) f(LogFmtOf<Fp16, 4>(parameters), Fp16());
+      if (dtype == DType::bf16) f(LogFmtOf<Bf16, 4>(parameters), Bf16());
+      return;
+    }
+  }
   with_parameters<LogFmt>(parameters, dtype, f);
 }
 

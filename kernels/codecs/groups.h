@@ -74,6 +74,13 @@ struct Codes8 {
   }
 };
 
+/// Codes of elements 2i and 2i + 1 are in the halves of pair[i].
+ARLAB_DEVICE Codes8 codes_of_pairs(const std::uint32_t (&pair)[4]) {
+  const std::uint32_t first = pair[0] | pair[1] << 8;
+  const std::uint32_t second = pair[2] | pair[3] << 8;
+  return {low_halves(first, second), high_halves(first, second)};
+}
+
 ARLAB_DEVICE constexpr std::uint32_t in_each_byte(std::uint32_t bits8) {
   return bits8 * 0x01010101u;
 }
@@ -106,6 +113,18 @@ ARLAB_DEVICE void add_plane(Codes8& codes, std::uint64_t plane, unsigned width, 
   codes.odd |= (bits >> width & mask) << shift;
 }
 
+/// Where the bits of a thread's codes begin: in their plane or, of codes that are whole bytes in every plane, behind the
+/// begin of the first. Those need no more than 32 bits.
+template <bool kWhole>
+ARLAB_DEVICE auto place_in_plane(std::size_t codes, std::size_t first, unsigned width,
+                                 unsigned shift) {
+  if constexpr (kWhole) {
+    return static_cast<unsigned>(codes / 8) * shift + static_cast<unsigned>(first / 8) * width;
+  } else {
+    return first / 8 * width;
+  }
+}
+
 /// Writes or reads the planes of bit_planes.h at `planes`, which hold `codes` codes; these eight
 /// are `first` and following, of which `count` exist. A plane of width w has w bytes of each
 /// thread; with kWhole, all planes begin at multiples of 8.
@@ -117,7 +136,7 @@ ARLAB_DEVICE void store_planes(const Codes8& codes8, unsigned bits, std::uint8_t
   for (unsigned width = 8; width != 0; width /= 2) {
     if (bits - shift < width) continue;
     std::uint64_t packed = plane_of(codes8, width, shift);
-    std::uint8_t* at = planes + first / 8 * width;
+    std::uint8_t* at = planes + place_in_plane<kWhole>(codes, first, width, shift);
     if (count == kPerThread) {
       if (width == 8) store_word<kWhole>(at, packed);
       if (width == 4) store_word<kWhole>(at, static_cast<std::uint32_t>(packed));
@@ -129,7 +148,7 @@ ARLAB_DEVICE void store_planes(const Codes8& codes8, unsigned bits, std::uint8_t
         at[byte] = static_cast<std::uint8_t>(packed >> (8 * byte));
       }
     }
-    planes += (codes * width + 7) / 8;
+    if constexpr (!kWhole) planes += (codes * width + 7) / 8;
     shift += width;
   }
 }
@@ -142,7 +161,7 @@ ARLAB_DEVICE Codes8 load_planes(unsigned bits, const std::uint8_t* planes, std::
 #pragma unroll
   for (unsigned width = 8; width != 0; width /= 2) {
     if (bits - shift < width) continue;
-    const std::uint8_t* at = planes + first / 8 * width;
+    const std::uint8_t* at = planes + place_in_plane<kWhole>(codes, first, width, shift);
     std::uint64_t packed = 0;
     if (count == kPerThread) {
       if (width == 8) packed = load_word<std::uint64_t, kWhole>(at);
@@ -156,7 +175,7 @@ ARLAB_DEVICE Codes8 load_planes(unsigned bits, const std::uint8_t* planes, std::
       packed &= (std::uint64_t{1} << (count * width)) - 1;
     }
     add_plane(codes8, packed, width, shift);
-    planes += (codes * width + 7) / 8;
+    if constexpr (!kWhole) planes += (codes * width + 7) / 8;
     shift += width;
   }
   return codes8;

@@ -21,9 +21,9 @@ inline constexpr Tuning kTuningOfMessages = {
     .resident_blocks = kFastBlocks / 2, .tuned = true, .batch = kFastBatch};
 
 /// int<b>-gtensor[-sym]. A tile is a group as far as its wire goes.
-template <class Element, AnyBitKind kKind>
-struct AnyBitOfMessage : AnyBit<Element, MeasuredAnyBit<kKind>> {
-  using Base = AnyBit<Element, MeasuredAnyBit<kKind>>;
+template <class Element, AnyBitKind kKind, unsigned Bits>
+struct AnyBitOfMessage : AnyBit<Element, MeasuredAnyBit<kKind, Bits>> {
+  using Base = AnyBit<Element, MeasuredAnyBit<kKind, Bits>>;
   static constexpr Tuning kTuning = kTuningOfMessages;
 
   ARLAB_HOST_DEVICE explicit AnyBitOfMessage(const AnyBitParameters& p) : Base(p) {}
@@ -38,19 +38,21 @@ struct AnyBitOfMessage : AnyBit<Element, MeasuredAnyBit<kKind>> {
   ARLAB_DEVICE void set_range(std::uint32_t range) { this->range = range; }
 };
 
-/// Blocks of NVFP4 as GPUs work with them, whose codes are converted by fewer operations.
+/// Blocks of NVFP4 with the conversions that GPUs have.
 struct FastNvFp4Blocks : NvFp4Blocks {
   static constexpr unsigned kBits = 4;
 
   ARLAB_DEVICE ScaledCode quantize(float x, float factor) const {
     return {e2m1_of_float(x * factor), false};
   }
-  ARLAB_DEVICE float dequantize(std::uint32_t code, Scale scale) const {
-    return float_of_e2m1(code) * NvFp4Blocks::dequantize(kCodeOfOne, scale);
+  ARLAB_DEVICE static float value_of_scale(Scale scale) {
+#if defined(ARLAB_HAS_FP8_CONVERSIONS)
+    return Fp16::to_float(half2_of_e4m3fn(scale) & 0xFFFF);
+#else
+    constexpr std::uint32_t kCodeOfOne = 2;
+    return NvFp4Blocks{}.dequantize(kCodeOfOne, scale);
+#endif
   }
-
- private:
-  static constexpr std::uint32_t kCodeOfOne = 2;
 };
 
 /// nvfp4 and nvfp4-vllm: behind a tile's codes and scales is the tensor scale. The range is the largest finite magnitude.
@@ -96,10 +98,16 @@ struct NvFp4OfMessage : Scaled<FastNvFp4Blocks, Element> {
   ARLAB_DEVICE Encoded encode(const Pack8<Element>& x, Position at) const {
     return {Base::encode(x, at), this->tensor_scale};
   }
-  ARLAB_DEVICE Pack8<Element> decode(const Encoded& e, Position at) const {
-    Base of_sender = *this;
-    of_sender.tensor_scale = e.tensor_scale;
-    return of_sender.decode(e.blocks, at);
+  ARLAB_DEVICE Pack8<Element> decode(const Encoded& e, Position) const {
+    const float scale = Base::value_of_scale(e.blocks.scale) / e.tensor_scale;
+    Float8 x = to_floats(bfloats_of_e2m1(e.blocks.codes.even | e.blocks.codes.odd << 4));
+#pragma unroll
+    for (std::size_t i = 0; i < kPerThread; ++i) x.value[i] *= scale;
+    if constexpr (kHasPackedArithmetic<Element>) {
+      const Pack8<Element> pairs = pairs_of_floats<Element>(x);
+      if (!any_non_finite(pairs)) return pairs;
+    }
+    return from_floats<Element>(x);
   }
   ARLAB_DEVICE void store(const Encoded& e, std::uint8_t* wire, Position at) const {
     Base::store(e.blocks, wire, at);

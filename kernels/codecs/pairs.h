@@ -38,16 +38,16 @@ ARLAB_DEVICE std::uint32_t equal_small(std::uint32_t a, std::uint32_t b) {
 
 /// Each rounded to the dtype; any NaN for a NaN.
 template <class Element>
+ARLAB_DEVICE std::uint32_t pair_of_floats(float low, float high) {
+  if constexpr (Element::kDType == DType::fp16) return half2_of_floats(low, high);
+  return bfloat2_of_floats(low, high);
+}
+template <class Element>
 ARLAB_DEVICE Pack8<Element> pairs_of_floats(const Float8& x) {
   Pack8<Element> result;
 #pragma unroll
-  for (std::size_t i = 0; i < 4; ++i) {
-    if constexpr (Element::kDType == DType::fp16) {
-      result.word[i] = half2_of_floats(x.value[2 * i], x.value[2 * i + 1]);
-    } else {
-      result.word[i] = bfloat2_of_floats(x.value[2 * i], x.value[2 * i + 1]);
-    }
-  }
+  for (std::size_t i = 0; i < 4; ++i)
+    result.word[i] = pair_of_floats<Element>(x.value[2 * i], x.value[2 * i + 1]);
   return result;
 }
 

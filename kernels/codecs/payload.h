@@ -24,7 +24,7 @@ ARLAB_DEVICE float float_of(std::uint32_t bits) { return __builtin_bit_cast(floa
 ARLAB_DEVICE bool is_finite(float value) {
   return (float_bits(value) & 0x7F800000u) != 0x7F800000u;
 }
-ARLAB_DEVICE float magnitude_of(float value) { return float_of(float_bits(value) & 0x7FFFFFFFu); }
+ARLAB_DEVICE float magnitude_of(float value) { return __builtin_fabsf(value); }
 
 // ---------------------------------------------------------------- dtypes
 // As in reference/formats/payload_arithmetic.h, with the processor's conversions where they are

@@ -220,13 +220,6 @@ struct Scaled : Format, ScaledTuning<Format, kIsTuned> {
     for (unsigned i = 0; i < 4; ++i) result.word[i] = multiply_bfloat2(x.word[i], splat(factor));
     return result;
   }
-  /// Codes of elements 2i and 2i + 1 are in the halves of pair[i].
-  ARLAB_DEVICE static Codes8 codes_of_pairs(const std::uint32_t (&pair)[4]) {
-    const std::uint32_t first = pair[0] | pair[1] << 8;
-    const std::uint32_t second = pair[2] | pair[3] << 8;
-    return {low_halves(first, second), high_halves(first, second)};
-  }
-
   /// As decode(), but any NaN for a NaN, and maybe an infinity or a NaN for a value that overflows.
   ARLAB_DEVICE Pack8<Element> pairs(const Encoded& e) const {
     if constexpr (kInBf16 && IntegerFormat<Format>) {

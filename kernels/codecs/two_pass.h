@@ -229,7 +229,9 @@ struct TwoPassLogFmt : private LogFmt<Element> {
   ARLAB_DEVICE Encoded encode(const Float8& x, const Statistics& s, const GroupPosition&) const {
     return Base::encode_range(x, s.non_finite == 0, s.low, s.high);
   }
-  ARLAB_DEVICE Float8 decode(const Encoded& e, std::size_t) const { return Base::values_of(e); }
+  ARLAB_DEVICE Float8 decode(const Encoded& e, std::size_t) const {
+    return Base::values_of({Base::bits}, e);
+  }
   // `decode` sees to these.
   ARLAB_DEVICE float limit(const Encoded&) const { return kInfinity32; }
   ARLAB_DEVICE bool is_nan(const Encoded&) const { return false; }

@@ -55,14 +55,19 @@ bool with_message_scale(const TwoPassChoice& choice, DType dtype, F&& f) {
   if (integers == nullptr || integers->block != kWholeMessage || integers->given) {
     return false;
   }
-  if (integers->format.symmetric) {
+  const auto of_kind = [&]<AnyBitKind kKind>(std::integral_constant<AnyBitKind, kKind>) {
+    if (kFixesWidths && integers->format.bits == 8) {
+      return of_dtype([&]<class Element>(Element) {
+        return AnyBitOfMessage<Element, kKind, kFixesWidths ? 8 : 0>(integers->format);
+      });
+    }
     return of_dtype([&]<class Element>(Element) {
-      return AnyBitOfMessage<Element, AnyBitKind::symmetric>(integers->format);
+      return AnyBitOfMessage<Element, kKind, 0>(integers->format);
     });
-  }
-  return of_dtype([&]<class Element>(Element) {
-    return AnyBitOfMessage<Element, AnyBitKind::plain>(integers->format);
-  });
+  };
+  if (integers->format.symmetric)
+    return of_kind(std::integral_constant<AnyBitKind, AnyBitKind::symmetric>());
+  return of_kind(std::integral_constant<AnyBitKind, AnyBitKind::plain>());
 }
 
 }  // namespace ARLAB_PLATFORM

@@ -52,5 +52,23 @@ struct MetadataArrays {
   }
 };
 
+/// The same behind a message that is one whole tile, with offsets of 32 bits.
+struct TileMetadata {
+  unsigned array;
+  unsigned groups;
+  unsigned group;  ///< this thread's
+
+  ARLAB_DEVICE TileMetadata(unsigned bits, LaneGroup size)
+      : array(static_cast<unsigned>(kTile / 8) * bits),
+        groups(static_cast<unsigned>(kTile) >> size.log2),
+        group(thread_index() * static_cast<unsigned>(kPerThread) >> size.log2) {}
+
+  ARLAB_DEVICE unsigned next(unsigned entry_bytes) {
+    const unsigned at = array + group * entry_bytes;
+    array += groups * entry_bytes;
+    return at;
+  }
+};
+
 }  // namespace ARLAB_PLATFORM
 }  // namespace arlab::kernels

@@ -11,6 +11,10 @@
 namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {
 
+/// Codecs that have kernels with flags for small tensors.
+template <class Codec, class Element>
+inline constexpr bool kHasSmallKernels =
+    Codec::kTuning.tuned && (kHasSmallKernelsOf16Bits || sizeof(typename Element::Bits) != 2);
 /// Codecs whose tiles fit Lamport slots.
 template <class Codec, class Element>
 inline constexpr bool kWorksInLamportSlots =

@@ -12,7 +12,7 @@ template <class F>
 hipError_t with_small_codec(const CodecChoice& choice, DType dtype, F&& f) {
   return with_codec(choice, dtype,
                     [&]<class Codec, class Element>(const Codec& codec, Element number) {
-                      if constexpr (Codec::kTuning.tuned) f(codec, number);
+                      if constexpr (kHasSmallKernels<Codec, Element>) f(codec, number);
                     });
 }
 

@@ -105,6 +105,13 @@ inline constexpr bool kFixesWidths = true;
 inline constexpr bool kFixesWidths = false;
 #endif
 
+/// Whether small tensors of 16-bit elements have kernels with flags: not where Lamport slots are always there, and faster.
+#if defined(__HIP_PLATFORM_NVIDIA__)
+inline constexpr bool kHasSmallKernelsOf16Bits = false;
+#else
+inline constexpr bool kHasSmallKernelsOf16Bits = true;
+#endif
+
 /// How often a word is looked at before whatever else ends a wait is.
 #if defined(__HIP_PLATFORM_HOST__)
 inline constexpr int kPollsInARow = 1;  // others run when this one gives way
@@ -604,6 +611,19 @@ ARLAB_DEVICE float approximate_log2(float x) {
   return result;
 #else
   return __builtin_log2f(x);
+#endif
+}
+
+/// 2^x, where that is a normal number, to 2^-22 of it.
+ARLAB_DEVICE float approximate_exp2(float x) {
+#if defined(__HIP_PLATFORM_AMD__)
+  return __builtin_amdgcn_exp2f(x);
+#elif defined(__CUDA_ARCH__)
+  float result;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
+  return result;
+#else
+  return __builtin_exp2f(x);
 #endif
 }
 

@@ -22,6 +22,7 @@ struct CodecTraits {
   Tuning tuning = {};
   int lamport_blocks = 0;  ///< of its kernels with Lamport slots, on a multiprocessor
   std::size_t most_sentinel_tile_bytes = 0;  ///< likewise, with sentinel slots
+  bool small = false;                        ///< one_shot_small.hip and two_shot_small.hip have it
   bool one_shot_sentinel = false;            ///< one_shot_sentinel.hip has the codec
   bool two_shot_sentinel = false;            ///< two_shot_sentinel.hip has it
   bool programs_only = false;                ///< no kernel of an algorithm has it

@@ -17,12 +17,17 @@ constexpr std::uint64_t kShortWire = 1408;
 constexpr std::uint64_t kLongestWire = 2176;
 constexpr Rank kMostSentinelRanks = 4;
 
-/// Any-bit formats whose groups are 4 to 32 lanes of a wave, microscaling, and fp8 in blocks of 128.
+/// Of 4 to 32 lanes of a wave.
+bool is_group_in_kernels(std::size_t elements) {
+  return std::has_single_bit(elements) && elements >= 32 && elements <= 256;
+}
+
+/// Any-bit and logarithmic formats with groups of lanes, microscaling, and fp8 in blocks of 128.
 bool is_block_format_in_kernels(std::string_view codec) {
   if (const auto format = parse_anybit(codec)) {
-    return !format->given && std::has_single_bit(format->group) && format->group >= 32 &&
-           format->group <= 256;
+    return !format->given && is_group_in_kernels(format->group);
   }
+  if (codec.starts_with("logfmt")) return is_group_in_kernels(find_codec(codec)->info().block);
   return Mx::parse(codec) || MxInt8::parse(codec) || Fp8Blocks<128>::parse(codec);
 }
 

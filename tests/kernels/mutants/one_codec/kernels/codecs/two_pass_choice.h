@@ -30,7 +30,7 @@ bool with_message_scale(const TwoPassChoice& choice, DType, F&& f) {
   if (!choice.of_message) return false;
   AnyBitParameters p;
   p.bits = 8;
-  f(AnyBitOfMessage<Fp16, AnyBitKind::plain>(p), Fp16());
+  f(AnyBitOfMessage<Fp16, AnyBitKind::plain, 0>(p), Fp16());
   return true;
 }
 

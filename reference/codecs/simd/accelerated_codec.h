@@ -2,6 +2,7 @@
 // family.
 #pragma once
 
+#include <type_traits>
 #include <utility>
 
 #include "reference/codecs/codec.h"
@@ -67,5 +68,11 @@ class AcceleratedCodec final : public Codec {
   Format format_;
   CodecFunctions<Format> (*functions_)();  // asked at each call: tests change the target
 };
+
+template <class Format>
+CodecPtr accelerated_as(const CodecPtr& scalar, const Format& format,
+                        std::type_identity_t<CodecFunctions<Format> (*)()> functions) {
+  return std::make_shared<AcceleratedCodec<Format>>(scalar, format, functions);
+}
 
 }  // namespace arlab

@@ -10,12 +10,14 @@
 #endif
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <span>
 
 #include "hwy/cache_control.h"
+#include "reference/codecs/native_sum.h"
 #include "reference/codecs/simd/bit_planes-inl.h"
 #include "reference/codecs/simd/lanes-inl.h"
 #include "reference/formats/payload_arithmetic.h"
@@ -56,6 +58,8 @@ struct WordPayload : Lanes {
   static constexpr bool kIsWord = true;
   static constexpr Element kLargestFinite = Lanes::kInfinity - 1;
 
+  static bool is_finite(Element bits) { return (bits & 0x7FFF) < Lanes::kInfinity; }
+
   static HWY_INLINE FloatVector load(const Element* from) { return load_elements<Lanes>(from); }
   /// RN, but not of a NaN.
   template <bool kStream>
@@ -95,6 +99,7 @@ struct FloatPayload {
   static constexpr float kLargest = std::numeric_limits<float>::max();
   static constexpr float kLargestPower = 127.99f;
 
+  static bool is_finite(Element x) { return std::isfinite(x); }
   static HWY_INLINE FloatVector load(const Element* from) { return hn::LoadU(F32(), from); }
   template <bool kStream>
   static HWY_INLINE void store(FloatVector x, Element* to) {
@@ -119,18 +124,23 @@ void with_payload(DType dtype, std::span<Byte> payload, const F& f) {
   }
 }
 
-/// sum += addend: one addition and one rounding per element.
-template <class Payload>
+/// sum += addend: one addition and one rounding per element. With kClamps, a finite fp16 sum that
+/// overflows becomes +-65504.
+template <class Payload, bool kClamps = false>
 HWY_INLINE void add_elements(const typename Payload::Element* addend, std::size_t count,
                              typename Payload::Element* sum) {
   std::size_t i = 0;
   for (; i + kFloats <= count; i += kFloats) {
-    Payload::store_any(hn::Add(Payload::load(sum + i), Payload::load(addend + i)), sum + i);
+    const FloatVector v = hn::Add(Payload::load(sum + i), Payload::load(addend + i));
+    if constexpr (kClamps) {
+      hn::StoreU(Payload::round(v), HalfU16(), sum + i);
+    } else {
+      Payload::store_any(v, sum + i);
+    }
   }
-  using Arithmetic = typename Payload::Arithmetic;
-  for (; i < count; ++i) {
-    sum[i] = Arithmetic::from_float(Arithmetic::to_float(sum[i]) + Arithmetic::to_float(addend[i]));
-  }
+  add_native(Payload::Arithmetic::kDType, kClamps,
+             std::as_writable_bytes(std::span(sum + i, count - i)),
+             std::as_bytes(std::span(addend + i, count - i)));
 }
 
 /// From this payload size on, decoded elements go past the caches: a tensor that large would only

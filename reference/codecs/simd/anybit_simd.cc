@@ -53,9 +53,6 @@ struct Blocks {
 HWY_INLINE FloatVector bf16_metadata(FloatVector x) {
   return hn::Add(BfloatLanes::to_float(BfloatLanes::from_float(x)), hn::Zero(F32()));
 }
-HWY_INLINE HalfUint16Vector bf16_bits(FloatVector x) {
-  return hn::TruncateTo(HalfU16(), hn::ShiftRight<16>(bits_of(x)));
-}
 HWY_INLINE auto is_finite(FloatVector x) { return hn::Lt(hn::Abs(x), hn::Inf(F32())); }
 
 inline constexpr std::array<float, 256> kIntegerScales = [] {
@@ -194,8 +191,8 @@ struct AnyBit : ByScalarCodec {
         hn::StoreU(hn::DemoteTo(bytes, bias), bytes, zero_codes(blocks) + b);
         hn::Store(scale, F32(), blocks.factor + b);
       } else {
-        hn::StoreU(bf16_bits(scale), HalfU16(), blocks.scale_bits + b);
-        hn::StoreU(bf16_bits(zero), HalfU16(), blocks.zero_bits + b);
+        hn::StoreU(BfloatLanes::upper_words(bits_of(scale)), HalfU16(), blocks.scale_bits + b);
+        hn::StoreU(BfloatLanes::upper_words(bits_of(zero)), HalfU16(), blocks.zero_bits + b);
         const FloatVector factor = hn::Div(hn::Set(F32(), 1.0f), scale);
         hn::Store(hn::IfThenElseZero(is_finite(factor), factor), F32(), blocks.factor + b);
       }
@@ -445,9 +442,19 @@ struct AnyBit : ByScalarCodec {
 
   /// Codes of blocks of `size` to elements, or to fp32 numbers.
   template <class Payload, bool kAffine, bool kLimits>
-  static void dequantize(const std::uint8_t* codes, std::size_t elements, std::size_t size,
-                         const Blocks& blocks, typename Payload::Element* out) {
+  void dequantize(const std::uint8_t* codes, std::size_t elements, std::size_t size,
+                  const Blocks& blocks, typename Payload::Element* out) const {
     const FloatVector limit = hn::Set(F32(), Payload::kLargest);
+    if constexpr (Payload::kIsWord && !kLimits) {
+      if (f.bits <= 3 && size % kBytes == 0) {
+        const auto values = [&](std::size_t b, std::size_t k) HWY_ATTR {
+          return value_of<kAffine>(hn::Iota(F32(), static_cast<float>(k)),
+                                   hn::Set(F32(), blocks.zero[b]),
+                                   hn::Set(F32(), blocks.factor[b]));
+        };
+        return decode_by_tables<Payload>(codes, elements, size, values, out);
+      }
+    }
     for (std::size_t first = 0, b = 0; first < elements; first += size, ++b) {
       const FloatVector zero = hn::Set(F32(), blocks.zero[b]);
       const FloatVector scale = hn::Set(F32(), blocks.factor[b]);

@@ -18,8 +18,8 @@
 
 #include "hwy/cache_control.h"
 #include "reference/codecs/native_sum.h"
-#include "reference/codecs/simd/bit_planes-inl.h"
 #include "reference/codecs/simd/lanes-inl.h"
+#include "reference/codecs/simd/planes-inl.h"
 #include "reference/formats/payload_arithmetic.h"
 
 #if ARLAB_HAS_LANES

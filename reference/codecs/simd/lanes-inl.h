@@ -276,19 +276,23 @@ struct BfloatLanes {
     return float_of(hn::ShiftLeft<16>(hn::PromoteTo(U32(), bits)));
   }
 
-  static HWY_INLINE HalfUint16Vector from_float(FloatVector x) {
-    return hn::TruncateTo(HalfU16(), hn::ShiftRight<16>(carried(x)));
-  }
+  static HWY_INLINE HalfUint16Vector from_float(FloatVector x) { return upper_words(carried(x)); }
 
   static HWY_INLINE HalfUint16Vector round(FloatVector x) {
     const Uint32Vector nan = hn::Set(U32(), std::uint32_t{kNaN} << 16);
     const auto is_number = hn::RebindMask(U32(), hn::Eq(x, x));
     const Uint32Vector result = hn::IfThenElse(is_number, carried(x), nan);
-    return hn::TruncateTo(HalfU16(), hn::ShiftRight<16>(result));
+    return upper_words(result);
   }
 
   static HWY_INLINE HalfUint16Vector reciprocal(FloatVector x) {
     return from_float(hn::Div(hn::Set(F32(), 1.0f), x));
+  }
+
+  /// The upper 16 bits of every lane.
+  static HWY_INLINE HalfUint16Vector upper_words(Uint32Vector bits) {
+    // Nothing saturates; a truncation would take more instructions.
+    return hn::DemoteTo(HalfU16(), hn::BitCast(I32(), hn::ShiftRight<16>(bits)));
   }
 
  private:

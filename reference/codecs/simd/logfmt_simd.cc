@@ -37,7 +37,7 @@
 
 #if ARLAB_HAS_LANES
 
-#include "reference/codecs/simd/bit_planes-inl.h"
+#include "reference/codecs/simd/planes-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace arlab {

@@ -1,8 +1,8 @@
-// Codes of a few bits, packed into bytes and unpacked: eight consecutive elements ("a thread") fill
-// one word of a plane.
+// Bit splitting (../bit_planes.h) with vectors: codes of 2 to 8 bits, one per byte, to planes and
+// back.
 //
-// Functions work on a unit of two byte vectors, one code per byte in element order: 64 or 32
-// elements. `unit` counts units from the start of the plane.
+// Every plane is a pass of its own over the codes, which lie in the first-level cache. So the code
+// knows planes of 4, 2 and 1 bits, and not the seven numbers of bits.
 
 // Per-target include guard, as in every -inl.h of Highway.
 #if defined(ARLAB_CODECS_SIMD_PLANES_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -12,10 +12,12 @@
 #define ARLAB_CODECS_SIMD_PLANES_INL_H_
 #endif
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 
+#include "reference/codecs/bit_planes.h"
 #include "reference/codecs/simd/lanes-inl.h"
 
 #if ARLAB_HAS_LANES
@@ -24,226 +26,185 @@ HWY_BEFORE_NAMESPACE();
 namespace arlab {
 namespace HWY_NAMESPACE {
 
-inline constexpr std::size_t kUnit = 2 * kBytes;  // elements
-
-struct Codes {
-  ByteVector first;
-  ByteVector second;
+/// Where each plane of a chunk begins, in wire order.
+template <class Byte>
+struct PlanePointers {
+  std::array<Byte*, 3> at = {};
 };
 
-HWY_INLINE Codes ordered(Codes blocks) {
-  return {ordered_bytes(blocks.first), ordered_bytes(blocks.second)};
+template <class Byte>
+PlanePointers<Byte> planes_at(Byte* wire, std::size_t codes, unsigned bits) {
+  PlanePointers<Byte> result;
+  std::size_t plane = 0;
+  for_each_plane(bits, [&](unsigned width, unsigned) {
+    result.at[plane++] = wire;
+    wire += plane_bytes(codes, width);
+  });
+  return result;
 }
 
-HWY_INLINE std::uint8_t* byte_pointer(std::byte* at) { return reinterpret_cast<std::uint8_t*>(at); }
-HWY_INLINE const std::uint8_t* byte_pointer(const std::byte* at) {
-  return reinterpret_cast<const std::uint8_t*>(at);
+/// The planes from element `first` on, a multiple of 8.
+template <class Byte>
+PlanePointers<Byte> advanced(PlanePointers<Byte> planes, std::size_t first, unsigned bits) {
+  std::size_t plane = 0;
+  for_each_plane(bits, [&](unsigned width, unsigned) { planes.at[plane++] += first * width / 8; });
+  return planes;
 }
 
-/// The same 16 byte indices for every 128-bit block.
-HWY_INLINE ByteVector block_indices(const std::uint8_t (&indices)[16]) {
-  return hn::LoadDup128(U8(), indices);
+// ---------------------------------------------------------------- one plane, vectors of codes
+
+HWY_INLINE ByteVector load_codes(const std::uint8_t* codes) { return hn::LoadU(U8(), codes); }
+
+/// `shift` is 0 .. 7; what it moves into a byte from its neighbour is above `mask`.
+HWY_INLINE ByteVector shifted_bits(ByteVector codes, unsigned shift, ByteVector mask) {
+  const auto moved = hn::ShiftRightSame(hn::BitCast(U16(), codes), static_cast<int>(shift));
+  return hn::And(hn::BitCast(U8(), moved), mask);
 }
 
-HWY_INLINE ByteVector bytes_set(std::uint8_t value) { return hn::Set(U8(), value); }
-
-/// Shifts within lanes of 16 or 32 bits.
-template <int kBits>
-HWY_INLINE ByteVector shift_right_16(ByteVector v) {
-  return hn::BitCast(U8(), hn::ShiftRight<kBits>(hn::BitCast(U16(), v)));
-}
-template <int kBits>
-HWY_INLINE ByteVector shift_right_32(ByteVector v) {
-  return hn::BitCast(U8(), hn::ShiftRight<kBits>(hn::BitCast(U32(), v)));
-}
-template <int kBits>
-HWY_INLINE ByteVector shift_left_32(ByteVector v) {
-  return hn::BitCast(U8(), hn::ShiftLeft<kBits>(hn::BitCast(U32(), v)));
+/// Codes of as many elements as fill vectors; returns how many those were.
+HWY_INLINE std::size_t pack_nibbles(const std::uint8_t* codes, std::size_t count,
+                                    std::uint8_t* out) {
+  const ByteVector mask = hn::Set(U8(), 0x0F);
+  std::size_t i = 0;
+  for (; i + 2 * kBytes <= count; i += 2 * kBytes) {
+    const Int16Vector first = joined_pairs<16>(hn::And(load_codes(codes + i), mask));
+    const Int16Vector second = joined_pairs<16>(hn::And(load_codes(codes + i + kBytes), mask));
+    hn::StoreU(ordered_halves(narrow_blocks(first, second)), U8(), out + i / 2);
+  }
+  return i;
 }
 
-/// A table of 16 codes, looked up per byte; bytes must be below 16.
-HWY_INLINE ByteVector look_up(const std::uint8_t (&table)[16], ByteVector v) {
-  return hn::TableLookupBytes(block_indices(table), v);
+HWY_INLINE std::size_t pack_crumbs(const std::uint8_t* codes, std::size_t count, unsigned shift,
+                                   std::uint8_t* out) {
+  const ByteVector mask = hn::Set(U8(), 0x03);
+  const auto fours = [&](const std::uint8_t* from) HWY_ATTR {
+    return weighted_pairs<1, 16>(joined_pairs<4>(shifted_bits(load_codes(from), shift, mask)));
+  };
+  std::size_t i = 0;
+  for (; i + 4 * kBytes <= count; i += 4 * kBytes) {
+    const std::uint8_t* const from = codes + i;
+    const Int16Vector low = narrow_blocks(fours(from), fours(from + kBytes));
+    const Int16Vector high = narrow_blocks(fours(from + 2 * kBytes), fours(from + 3 * kBytes));
+    hn::StoreU(ordered_bytes(narrow_blocks(low, high)), U8(), out + i / 4);
+  }
+  return i;
 }
 
-// ---------------------------------------------------------------- one byte per element
-
-/// kStream: past the caches, to an address that 16 divides.
-template <bool kStream>
-HWY_INLINE void store_packed(ByteVector v, std::uint8_t* to) {
-  kStream ? stream_vector(v, to) : hn::StoreU(v, U8(), to);
+HWY_INLINE std::size_t pack_bits(const std::uint8_t* codes, std::size_t count, unsigned shift,
+                                 std::uint8_t* out) {
+  const ByteVector bit = hn::Set(U8(), static_cast<std::uint8_t>(1U << shift));
+  std::size_t i = 0;
+  for (; i + kBytes <= count; i += kBytes) {
+    hn::StoreMaskBits(U8(), hn::TestBit(load_codes(codes + i), bit), out + i / 8);
+  }
+  return i;
 }
 
-struct PlainBytes {
-  template <bool kStream = false>
-  static HWY_INLINE void pack(Codes codes, std::byte* plane, std::size_t unit) {
-    std::uint8_t* const out = byte_pointer(plane) + unit * kUnit;
-    store_packed<kStream>(codes.first, out);
-    store_packed<kStream>(codes.second, out + kBytes);
-  }
-  static HWY_INLINE Codes unpack(const std::byte* plane, std::size_t unit) {
-    const std::uint8_t* const in = byte_pointer(plane) + unit * kUnit;
-    return {hn::LoadU(U8(), in), hn::LoadU(U8(), in + kBytes)};
-  }
-};
-
-/// The bytes of a thread hold its elements in the order 0 2 1 3 4 6 5 7.
-struct SwappedBytes {
-  static HWY_INLINE ByteVector swapped(ByteVector v) {
-    alignas(16) static constexpr std::uint8_t kSwap[16] = {0, 2,  1, 3,  4,  6,  5,  7,
-                                                           8, 10, 9, 11, 12, 14, 13, 15};
-    return hn::TableLookupBytes(v, block_indices(kSwap));
-  }
-  template <bool kStream = false>
-  static HWY_INLINE void pack(Codes codes, std::byte* plane, std::size_t unit) {
-    PlainBytes::pack<kStream>({swapped(codes.first), swapped(codes.second)}, plane, unit);
-  }
-  static HWY_INLINE Codes unpack(const std::byte* plane, std::size_t unit) {
-    const Codes codes = PlainBytes::unpack(plane, unit);
-    return {swapped(codes.first), swapped(codes.second)};
-  }
-};
-
-// ---------------------------------------------------------------- four bits per element
-
-/// The low 8 bytes of every 128-bit block of both vectors, in element order.
-HWY_INLINE ByteVector joined_half_blocks(ByteVector first, ByteVector second) {
-  return hn::BitCast(U8(),
-                     hn::ConcatEven(U64(), hn::BitCast(U64(), second), hn::BitCast(U64(), first)));
+HWY_INLINE ByteVector spread_nibbles(const std::uint8_t* from) {
+  const hn::Rebind<std::uint8_t, U16> half;
+  const Uint16Vector v = hn::PromoteTo(U16(), hn::LoadU(half, from));
+  const Uint16Vector spread = hn::Or(v, hn::ShiftLeft<4>(v));
+  return hn::BitCast(U8(), hn::And(spread, hn::Set(U16(), 0x0F0F)));
 }
 
-/// The inverse: each 8 bytes twice, in both halves of a 128-bit block.
-HWY_INLINE Codes doubled_half_blocks(ByteVector v) {
-  const hn::Vec<U64> words = hn::BitCast(U64(), v);
-  if constexpr (kFloats == 8) {
-    alignas(32) static constexpr std::int32_t kFirst[8] = {0, 1, 0, 1, 2, 3, 2, 3};
-    alignas(32) static constexpr std::int32_t kSecond[8] = {4, 5, 4, 5, 6, 7, 6, 7};
-    const Uint32Vector lanes = hn::BitCast(U32(), v);
-    return {hn::BitCast(U8(), hn::TableLookupLanes(lanes, hn::SetTableIndices(U32(), kFirst))),
-            hn::BitCast(U8(), hn::TableLookupLanes(lanes, hn::SetTableIndices(U32(), kSecond)))};
-  } else {
-    return {hn::BitCast(U8(), hn::InterleaveLower(U64(), words, words)),
-            hn::BitCast(U8(), hn::InterleaveUpper(U64(), words, words))};
+HWY_INLINE ByteVector spread_crumbs(const std::uint8_t* from) {
+  Uint32Vector v = hn::PromoteTo(U32(), hn::LoadU(QuarterU8(), from));
+  v = hn::And(hn::Or(v, hn::ShiftLeft<12>(v)), hn::Set(U32(), 0x000F000F));
+  v = hn::And(hn::Or(v, hn::ShiftLeft<6>(v)), hn::Set(U32(), 0x03030303));
+  return hn::BitCast(U8(), v);
+}
+
+/// Bytes of 0 or `value`.
+HWY_INLINE ByteVector spread_bits(const std::uint8_t* from, ByteVector value) {
+  std::uint32_t word = 0;
+  std::memcpy(&word, from, kBytes / 8);
+  alignas(32) static constexpr std::uint8_t kByte[32] = {0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1,
+                                                         1, 1, 1, 1, 1, 2, 2, 2, 2, 2, 2,
+                                                         2, 2, 3, 3, 3, 3, 3, 3, 3, 3};
+  const ByteVector bytes =
+      hn::TableLookupBytes(hn::BitCast(U8(), hn::Set(U32(), word)), hn::Load(U8(), kByte));
+  const ByteVector bit = hn::BitCast(U8(), hn::Set(U64(), 0x8040201008040201));
+  return hn::And(hn::VecFromMask(U8(), hn::Eq(hn::And(bytes, bit), bit)), value);
+}
+
+/// Writes one plane of so many codes.
+HWY_INLINE void pack_plane(const std::uint8_t* codes, std::size_t count, unsigned width,
+                           unsigned shift, std::uint8_t* out) {
+  if (width == 8) {
+    std::memcpy(out, codes, count);
+    return;
+  }
+  std::size_t done = width == 4   ? pack_nibbles(codes, count, out)  // always the lowest
+                     : width == 2 ? pack_crumbs(codes, count, shift, out)
+                                  : pack_bits(codes, count, shift, out);
+  const std::size_t per_byte = 8 / width;
+  const unsigned mask = (1U << width) - 1;
+  for (; done < count; done += per_byte) {
+    unsigned byte = 0;
+    for (std::size_t j = 0; j < per_byte && done + j < count; ++j) {
+      byte |= ((codes[done + j] >> shift) & mask) << (j * width);
+    }
+    out[done / per_byte] = static_cast<std::uint8_t>(byte);
   }
 }
 
-/// The even elements of a thread in the low half word, the odd ones in the high: QuickReduce.
-struct NibblePairs {
-  /// From codes in the order in which narrow_blocks leaves them.
-  template <bool kStream = false>
-  static HWY_INLINE void pack_blocks(Codes codes, std::byte* plane, std::size_t unit) {
-    // A 32-bit lane's upper half, times 16, is added to its lower half. Of 256 bits, one 128-bit
-    // block has elements 0 .. 3 of four threads, the other elements 4 .. 7.
-    alignas(16) static constexpr std::uint8_t kZip[2][16] = {
-        {0, 2, 1, 3, 4, 6, 5, 7, 8, 10, 9, 11, 12, 14, 13, 15},
-        {0, 8, 1, 9, 2, 10, 3, 11, 4, 12, 5, 13, 6, 14, 7, 15}};
-    const auto pairs = [](ByteVector v)
-                           HWY_ATTR { return weighted_pairs<1, 16>(hn::BitCast(I16(), v)); };
-    const auto words = narrow_words(pairs(codes.first), pairs(codes.second));
-    const ByteVector ordered = ordered_halves(hn::BitCast(U8(), words));
-    store_packed<kStream>(hn::TableLookupBytes(ordered, block_indices(kZip[kFloats == 8])),
-                          byte_pointer(plane) + unit * kBytes);
+/// Reads one plane of so many codes. The lowest comes first; others add to what is there.
+HWY_INLINE void unpack_plane(const std::uint8_t* in, std::size_t count, unsigned width,
+                             unsigned shift, std::uint8_t* codes) {
+  if (width == 8) {
+    std::memcpy(codes, in, count);
+    return;
   }
+  const std::size_t per_byte = 8 / width;
+  const ByteVector bit = hn::Set(U8(), static_cast<std::uint8_t>(1U << shift));
+  const auto merge = [&](const auto& part) HWY_ATTR {
+    const std::uint8_t* from = in;
+    std::size_t i = 0;
+    for (; i + kBytes <= count; i += kBytes, from += kBytes * width / 8) {
+      const ByteVector own = part(from);
+      hn::StoreU(shift == 0 ? own : hn::Or(own, load_codes(codes + i)), U8(), codes + i);
+    }
+    return i;
+  };
+  std::size_t i = 0;
+  if (width == 4) {
+    i = merge([](const std::uint8_t* from) HWY_ATTR { return spread_nibbles(from); });
+  } else if (width == 1) {
+    i = merge([&](const std::uint8_t* from) HWY_ATTR { return spread_bits(from, bit); });
+  } else if (shift == 0) {
+    i = merge([](const std::uint8_t* from) HWY_ATTR { return spread_crumbs(from); });
+  } else {  // above four bits
+    i = merge([](const std::uint8_t* from) HWY_ATTR {
+      return hn::BitCast(U8(), hn::ShiftLeft<4>(hn::BitCast(U16(), spread_crumbs(from))));
+    });
+  }
+  const unsigned mask = (1U << width) - 1;
+  for (; i < count; ++i) {
+    const unsigned part = (in[i / per_byte] >> (i % per_byte * width)) & mask;
+    codes[i] = static_cast<std::uint8_t>((shift == 0 ? 0U : codes[i]) | (part << shift));
+  }
+}
 
-  static HWY_INLINE ByteVector spread(ByteVector v) {
-    // Byte e of the wire has element e in its low bits, and the one two further in its high bits.
-    alignas(16) static constexpr std::uint8_t kPick[16] = {0, 2, 0, 2, 1, 3, 1, 3,
-                                                           4, 6, 4, 6, 5, 7, 5, 7};
-    const ByteVector twice = hn::TableLookupBytes(v, block_indices(kPick));
-    const ByteVector low = hn::And(twice, hn::BitCast(U8(), hn::Set(U32(), 0x00000F0F)));
-    const ByteVector high =
-        hn::And(shift_right_32<4>(twice), hn::BitCast(U8(), hn::Set(U32(), 0x0F0F0000)));
-    return hn::Or(low, high);
-  }
-  static HWY_INLINE Codes unpack(const std::byte* plane, std::size_t unit) {
-    const ByteVector v = hn::LoadU(U8(), byte_pointer(plane) + unit * kBytes);
-    const Codes twice = doubled_half_blocks(v);
-    return {spread(twice.first), spread(twice.second)};
-  }
-};
+// ---------------------------------------------------------------- all planes of a tile
 
-/// Element i in bits 4 * (i mod 2) of byte i / 2.
-struct NibblesInOrder {
-  static HWY_INLINE ByteVector gathered(ByteVector v) {
-    alignas(16) static constexpr std::uint8_t kPick[16] = {0, 2, 4, 6, 8, 10, 12, 14,
-                                                           0, 2, 4, 6, 8, 10, 12, 14};
-    return hn::TableLookupBytes(hn::Or(v, shift_right_16<4>(v)), block_indices(kPick));
-  }
-  static HWY_INLINE void pack(Codes codes, std::byte* plane, std::size_t unit) {
-    hn::StoreU(joined_half_blocks(gathered(codes.first), gathered(codes.second)), U8(),
-               byte_pointer(plane) + unit * kBytes);
-  }
+/// As pack_planes, each plane at its own place.
+HWY_INLINE void pack_tile(const std::uint8_t* codes, std::size_t count, unsigned bits,
+                          const PlanePointers<std::byte>& planes) {
+  std::size_t plane = 0;
+  for_each_plane(bits, [&](unsigned width, unsigned shift) HWY_ATTR {
+    pack_plane(codes, count, width, shift, reinterpret_cast<std::uint8_t*>(planes.at[plane++]));
+  });
+}
 
-  static HWY_INLINE ByteVector spread(ByteVector v) {
-    alignas(16) static constexpr std::uint8_t kPick[16] = {0, 0, 1, 1, 2, 2, 3, 3,
-                                                           4, 4, 5, 5, 6, 6, 7, 7};
-    const ByteVector twice = hn::TableLookupBytes(v, block_indices(kPick));
-    const ByteVector low = hn::And(twice, hn::BitCast(U8(), hn::Set(U16(), 0x000F)));
-    const ByteVector high =
-        hn::And(shift_right_16<4>(twice), hn::BitCast(U8(), hn::Set(U16(), 0x0F00)));
-    return hn::Or(low, high);
-  }
-  static HWY_INLINE Codes unpack(const std::byte* plane, std::size_t unit) {
-    const ByteVector v = hn::LoadU(U8(), byte_pointer(plane) + unit * kBytes);
-    const Codes twice = doubled_half_blocks(v);
-    return {spread(twice.first), spread(twice.second)};
-  }
-};
-
-// ---------------------------------------------------------------- two bits and one bit
-
-/// Element i in bits 2 * (i mod 4) of byte i / 4.
-struct CrumbsInOrder {
-  /// Bits above the lowest two of a byte are ignored.
-  static HWY_INLINE void pack(Codes codes, std::byte* plane, std::size_t unit) {
-    using FewBytes = hn::Rebind<std::uint8_t, U32>;
-    std::uint8_t* const out = byte_pointer(plane) + unit * (kUnit / 4);
-    const auto store = [](ByteVector v, std::uint8_t* to) HWY_ATTR {
-      const ByteVector own = hn::And(v, bytes_set(0x03));
-      const ByteVector pairs = hn::Or(own, shift_right_16<6>(own));
-      const ByteVector fours = hn::Or(pairs, shift_right_32<12>(pairs));
-      const Uint32Vector words = hn::And(hn::BitCast(U32(), fours), hn::Set(U32(), 0xFF));
-      hn::StoreU(hn::TruncateTo(FewBytes(), words), FewBytes(), to);
-    };
-    store(codes.first, out);
-    store(codes.second, out + kFloats);
-  }
-
-  static HWY_INLINE Codes unpack(const std::byte* plane, std::size_t unit) {
-    const std::uint8_t* const in = byte_pointer(plane) + unit * (kUnit / 4);
-    const auto load = [](const std::uint8_t* from) HWY_ATTR {
-      const hn::Rebind<std::uint8_t, U32> few;
-      Uint32Vector v = hn::PromoteTo(U32(), hn::LoadU(few, from));
-      v = hn::And(hn::Or(v, hn::ShiftLeft<12>(v)), hn::Set(U32(), 0x000F000F));
-      v = hn::And(hn::Or(v, hn::ShiftLeft<6>(v)), hn::Set(U32(), 0x03030303));
-      return hn::BitCast(U8(), v);
-    };
-    return {load(in), load(in + kFloats)};
-  }
-};
-
-/// Element i in bit i mod 8 of byte i / 8.
-struct BitsInOrder {
-  /// Packs bit `kBit` of every byte.
-  template <std::uint8_t kBit>
-  static HWY_INLINE void pack(Codes codes, std::byte* plane, std::size_t unit) {
-    std::uint8_t* const out = byte_pointer(plane) + unit * (kUnit / 8);
-    const ByteVector bit = bytes_set(1u << kBit);
-    hn::StoreMaskBits(U8(), hn::TestBit(codes.first, bit), out);
-    hn::StoreMaskBits(U8(), hn::TestBit(codes.second, bit), out + kBytes / 8);
-  }
-
-  /// Bytes of 0 or `value`.
-  static HWY_INLINE Codes unpack(const std::byte* plane, std::size_t unit, std::uint8_t value) {
-    const auto load = [value](const std::uint8_t* from) HWY_ATTR {
-      std::uint8_t bits[8] = {};  // LoadMaskBits may read 8 bytes
-      std::memcpy(bits, from, kBytes / 8);
-      return hn::IfThenElseZero(hn::LoadMaskBits(U8(), bits), bytes_set(value));
-    };
-    const std::uint8_t* const in = byte_pointer(plane) + unit * (kUnit / 8);
-    return {load(in), load(in + kBytes / 8)};
-  }
-};
+/// As unpack_planes.
+HWY_INLINE void unpack_tile(const PlanePointers<const std::byte>& planes, std::size_t count,
+                            unsigned bits, std::uint8_t* codes) {
+  std::size_t plane = 0;
+  for_each_plane(bits, [&](unsigned width, unsigned shift) HWY_ATTR {
+    const auto* const in = reinterpret_cast<const std::uint8_t*>(planes.at[plane++]);
+    unpack_plane(in, count, width, shift, codes);
+  });
+}
 
 }  // namespace HWY_NAMESPACE
 }  // namespace arlab

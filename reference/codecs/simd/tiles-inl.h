@@ -23,9 +23,9 @@
 #include "hwy/cache_control.h"
 #include "reference/codecs/codec.h"
 #include "reference/codecs/simd/accelerated_codec.h"
-#include "reference/codecs/simd/bit_planes-inl.h"
 #include "reference/codecs/simd/blocks-inl.h"
 #include "reference/codecs/simd/lanes-inl.h"
+#include "reference/codecs/simd/planes-inl.h"
 #include "reference/codecs/wire_chunks.h"
 
 #if ARLAB_HAS_LANES
@@ -97,6 +97,16 @@ struct Larger {
   static HWY_INLINE FloatVector of(FloatVector a, FloatVector b) { return hn::Max(a, b); }
 };
 
+/// The smaller or larger of each lane of the 128-bit parts.
+template <class Op>
+HWY_INLINE auto folded_parts(FloatVector v) {
+  if constexpr (kFloats == 8) {
+    return hn::LowerHalf(Op::of(v, hn::ConcatUpperUpper(F32(), v, v)));
+  } else {
+    return v;
+  }
+}
+
 /// The smaller or larger lane of each of four blocks, which are transposed on the way.
 template <class Op>
 HWY_INLINE auto folded(FloatVector a, FloatVector b, FloatVector c, FloatVector d) {
@@ -109,11 +119,17 @@ HWY_INLINE auto folded(FloatVector a, FloatVector b, FloatVector c, FloatVector 
   const auto second = pair(c, d);
   const FloatVector four = Op::of(hn::BitCast(F32(), hn::InterleaveLower(U64(), first, second)),
                                   hn::BitCast(F32(), hn::InterleaveUpper(U64(), first, second)));
-  if constexpr (kFloats == 8) {
-    return hn::LowerHalf(Op::of(four, hn::ConcatUpperUpper(F32(), four, four)));
-  } else {
-    return four;
-  }
+  return folded_parts<Op>(four);
+}
+
+/// The same of the even and of the odd lanes of two vectors.
+template <class Op>
+HWY_INLINE auto folded_pairs(FloatVector a, FloatVector b) {
+  const auto x = hn::BitCast(U64(), a);
+  const auto y = hn::BitCast(U64(), b);
+  const FloatVector four = Op::of(hn::BitCast(F32(), hn::InterleaveLower(U64(), x, y)),
+                                  hn::BitCast(F32(), hn::InterleaveUpper(U64(), x, y)));
+  return folded_parts<Op>(four);
 }
 
 /// row(b) makes the extremes of block b lane by lane; low[b] and high[b] become those of all lanes.
@@ -161,6 +177,26 @@ HWY_INLINE void find_extremes_of(const float* x, std::size_t blocks, std::size_t
     find_extremes<Smaller, Larger>(blocks, row, low, high);
   };
   group == 32 ? find.template operator()<32>() : find.template operator()<0>();
+}
+
+// ---------------------------------------------------------------- few codes
+
+/// 16-bit elements of codes of at most four bits, whose highest is a sign: values(b, k) makes those
+/// of the codes from k on in block b. Blocks are of half a vector of bytes, or of whole ones.
+template <class Payload, class Values>
+HWY_INLINE void decode_by_tables(const std::uint8_t* codes, std::size_t elements, std::size_t group,
+                                 const Values& values, std::uint16_t* out) {
+  const auto words = [&](std::size_t b) HWY_ATTR {
+    return eight_words([&](std::size_t k) HWY_ATTR { return Payload::from_float(values(b, k)); });
+  };
+  for (std::size_t first = 0, b = 0; first < elements; first += std::max(group, kBytes)) {
+    const auto lower = words(b++);
+    const auto upper = group < kBytes ? words(b++) : lower;
+    const ValueTable table = signed_table(joined_blocks(lower, upper));
+    for (std::size_t i = first; i < std::min(first + group, elements); i += kBytes) {
+      store_values<false>(table, hn::Load(U8(), codes + i), out + i);
+    }
+  }
 }
 
 // ---------------------------------------------------------------- messages

@@ -26,7 +26,6 @@
 #include "reference/codecs/integer_scale.h"
 #include "reference/codecs/payload_values.h"
 #include "reference/codecs/simd/accelerated_codec.h"
-#include "reference/codecs/simd/hadamard-inl.h"
 #include "reference/codecs/simd/tiles-inl.h"
 
 #if ARLAB_HAS_LANES
@@ -130,6 +129,90 @@ HWY_INLINE std::uint64_t quantize_block(const float* x, std::size_t size, const 
     hn::StoreU(bytes, QuarterU8(), codes + i);
   }
   return clamped;
+}
+
+// ---------------------------------------------------------------- ../hadamard.h
+
+/// Butterflies of a stride below the number of lanes: a + b in the lane of a, a - b = a + (-b) in
+/// the lane of b, which is the same number.
+template <std::size_t kStride>
+HWY_INLINE FloatVector butterflies_within(FloatVector x) {
+  constexpr std::uint32_t kSign = 0x80000000;
+  alignas(32) static constexpr std::uint32_t kSigns[8] = {0,
+                                                          kStride == 1 ? kSign : 0,
+                                                          kStride == 2 ? kSign : 0,
+                                                          kStride <= 2 ? kSign : 0,
+                                                          kStride == 4 ? kSign : 0,
+                                                          kStride != 2 ? kSign : 0,
+                                                          kStride != 1 ? kSign : 0,
+                                                          kSign};
+  const FloatVector negated = float_of(hn::Xor(bits_of(x), hn::Load(U32(), kSigns)));
+  if constexpr (kStride == 1) {
+    return hn::Add(hn::Shuffle2301(x), negated);
+  } else if constexpr (kStride == 2) {
+    return hn::Add(hn::Shuffle1032(x), negated);
+  } else {
+    return hn::Add(hn::ConcatLowerUpper(F32(), x, x), negated);
+  }
+}
+
+/// Butterflies of strides below kVectors vectors, all of which stay in registers. Stage by stage: one
+/// vector's stages wait for each other, so all vectors go through one before the next.
+template <std::size_t kVectors>
+HWY_INLINE void butterflies_in_registers(float* x, FloatVector factor) {
+  FloatVector v[kVectors];
+  for (std::size_t i = 0; i < kVectors; ++i) v[i] = hn::Load(F32(), x + i * kFloats);
+  for (FloatVector& part : v) part = butterflies_within<1>(part);
+  for (FloatVector& part : v) part = butterflies_within<2>(part);
+  if constexpr (kFloats == 8) {
+    for (FloatVector& part : v) part = butterflies_within<4>(part);
+  }
+  for (std::size_t stride = 1; stride < kVectors; stride *= 2) {
+    for (std::size_t i = 0; i < kVectors; ++i) {
+      if ((i & stride) != 0) continue;
+      const FloatVector a = v[i];
+      const FloatVector b = v[i + stride];
+      v[i] = hn::Add(a, b);
+      v[i + stride] = hn::Sub(a, b);
+    }
+  }
+  for (std::size_t i = 0; i < kVectors; ++i) {
+    hn::Store(hn::Mul(v[i], factor), F32(), x + i * kFloats);
+  }
+}
+
+/// As hadamard(), of all blocks of `group` numbers, a power of two from 8 on.
+void transform(float* x, std::size_t count, std::size_t group) {
+  const FloatVector factor =
+      hn::Set(F32(), static_cast<float>(1.0 / std::sqrt(static_cast<double>(group))));
+  const auto in_registers = [&]<std::size_t kVectors>(FloatVector by) HWY_ATTR {
+    for (std::size_t i = 0; i < count; i += kVectors * kFloats) {
+      butterflies_in_registers<kVectors>(x + i, by);
+    }
+  };
+  constexpr std::size_t kMost = 8;  // vectors in registers
+  switch (group / kFloats) {
+    case 1:
+      return in_registers.template operator()<1>(factor);
+    case 2:
+      return in_registers.template operator()<2>(factor);
+    case 4:
+      return in_registers.template operator()<4>(factor);
+    case kMost:
+      return in_registers.template operator()<kMost>(factor);
+    default:
+      in_registers.template operator()<kMost>(hn::Set(F32(), 1.0f));
+  }
+  for (std::size_t stride = kMost * kFloats; stride < group; stride *= 2) {
+    const FloatVector by = 2 * stride == group ? factor : hn::Set(F32(), 1.0f);
+    for (std::size_t i = 0; i < count; i += kFloats) {
+      if ((i & stride) != 0) continue;
+      const FloatVector a = hn::Load(F32(), x + i);
+      const FloatVector b = hn::Load(F32(), x + i + stride);
+      hn::Store(hn::Mul(hn::Add(a, b), by), F32(), x + i);
+      hn::Store(hn::Mul(hn::Sub(a, b), by), F32(), x + i + stride);
+    }
+  }
 }
 
 // ---------------------------------------------------------------- the family
@@ -266,36 +349,58 @@ struct AnyBit : ByScalarCodec {
   bool encode(Tile& tile, std::span<const typename Payload::Element> x, std::byte* wire,
               std::uint64_t* clamped) const {
     using Element = typename Payload::Element;
-    if (group() > kTile || group() % 8 != 0)
-      return encode_one_block<Payload>(tile, x, wire, clamped);
+    const std::size_t size = std::min(rounded_up(group(), 8), kTile);
     const std::size_t count = blocks_of(x.size(), group());
-    const std::size_t padded = count * group();
-    if (padded != x.size() && (has_spikes() || f.hadamard)) return false;
-    const std::int32_t largest = load_tile<Payload>(x.data(), x.size(), padded, tile.x);
-    // Below 2^100, no sum of a transform overflows.
-    if (largest >= (f.hadamard ? (127 + 100) << 23 : kInfinityBits)) return false;
-    std::fill(tile.x + x.size(), tile.x + padded, tile.x[padded - group()]);  // changes no extreme
-    if (f.hadamard) transform(tile.x, padded, group());
-
+    const std::size_t codes = anybit_codes(f, x.size());
+    const bool is_padded = x.size() != count * group();
+    if (is_padded && (has_spikes() || f.hadamard)) return false;
+    const auto planes = planes_at(wire, codes, f.bits);
     alignas(32) float low[kBlockSlots];
     alignas(32) float high[kBlockSlots];
     alignas(32) std::uint16_t low_index[kBlockSlots];
     alignas(32) std::uint16_t high_index[kBlockSlots];
-    if (!f.given) find_extremes_of_tile(tile.x, count, group(), low, high);
-    if (has_spikes()) {
-      find_spikes(tile.x, count, low, high, low_index, high_index);
-      for (std::size_t b = 0; b < count; ++b) {
-        tile.x[b * group() + low_index[b]] = 0;
-        tile.x[b * group() + high_index[b]] = 0;
-      }
-      find_extremes_of_tile(tile.x, count, group(), low, high);
-    }
     Blocks blocks;
-    if (!measure(low, high, count, blocks)) return false;
-    quantize(tile.x, count, group(), blocks, tile.codes, clamped);
-    uncount(tile.x[padded - group()], padded - x.size(), blocks, count - 1, clamped);
-    const std::size_t codes = f.hadamard ? padded : x.size();
-    pack_tile(tile.codes, codes, f.bits, planes_at(wire, codes, f.bits));
+    // Copies of a block's first number fill it up, which change no extreme.
+    const auto pad = [&](std::size_t elements, std::size_t some) {
+      std::fill(tile.x + elements, tile.x + some * size, tile.x[(some - 1) * size]);
+    };
+    const auto code_tile = [&](std::size_t first, std::size_t elements, std::size_t some) HWY_ATTR {
+      pad(elements, some);
+      quantize(tile.x, some, size, blocks, tile.codes, clamped);
+      uncount(tile.x[(some - 1) * size], some * size - elements, blocks, some - 1, clamped);
+      pack_tile(tile.codes, elements, f.bits, advanced(planes, first, f.bits));
+    };
+    bool fits = true;
+    float smallest = kInfinity;
+    float largest = -kInfinity;
+    const auto measure_tile = [&](std::size_t first, std::size_t elements, std::size_t some)
+                                  HWY_ATTR {
+                                    pad(elements, some);
+                                    if (f.hadamard) transform(tile.x, elements, size);
+                                    if (!f.given)
+                                      find_extremes_of_tile(tile.x, some, size, low, high);
+                                    if (has_spikes()) {
+                                      find_spikes(tile.x, some, low, high, low_index, high_index);
+                                      for (std::size_t b = 0; b < some; ++b) {
+                                        tile.x[b * size + low_index[b]] = 0;
+                                        tile.x[b * size + high_index[b]] = 0;
+                                      }
+                                      find_extremes_of_tile(tile.x, some, size, low, high);
+                                    }
+                                    smallest = std::min(smallest, low[0]);
+                                    largest = std::max(largest, high[0]);
+                                    if (group() > kTile) return;
+                                    fits = measure(low, high, some, blocks);
+                                    if (fits) code_tile(first, elements, some);
+                                  };
+    const float below = f.hadamard ? 0x1p100f : kInfinity;  // no sum of a transform overflows
+    if (!for_each_tile<Payload>(x, size, below, tile.x, measure_tile) || !fits) return false;
+    if (group() > kTile) {
+      std::fill_n(low, kFloats, smallest);
+      std::fill_n(high, kFloats, largest);
+      if (!measure(low, high, 1, blocks)) return false;
+      for_each_tile<Payload>(x, size, kInfinity, tile.x, code_tile);
+    }
 
     std::byte* out = write_scales(blocks, count, wire + planes_bytes(codes, f.bits));
     if (!has_spikes()) return true;
@@ -329,46 +434,6 @@ struct AnyBit : ByScalarCodec {
     if (f.symmetric) return out + bytes;
     std::memcpy(out + bytes, blocks.zero_bits, bytes);
     return out + 2 * bytes;
-  }
-
-  /// A chunk that is one block of any length.
-  template <class Payload>
-  bool encode_one_block(Tile& tile, std::span<const typename Payload::Element> x, std::byte* wire,
-                        std::uint64_t* clamped) const {
-    alignas(32) float low[8];
-    alignas(32) float high[8];
-    Blocks blocks;
-    float smallest = std::numeric_limits<float>::infinity();
-    float largest = -smallest;
-    // Calls f(first, elements, elements with padding) with a tile of numbers.
-    const auto for_each_tile = [&](const auto& f_of_tile) HWY_ATTR {
-      for (std::size_t first = 0; first < x.size(); first += kTile) {
-        const std::size_t size = std::min(kTile, x.size() - first);
-        const std::size_t padded = rounded_up(size, 8);
-        if (load_tile<Payload>(x.data() + first, size, padded, tile.x) >= kInfinityBits)
-          return false;
-        std::fill(tile.x + size, tile.x + padded, tile.x[0]);
-        f_of_tile(first, size, padded);
-      }
-      return true;
-    };
-    const auto measure_tile = [&](std::size_t, std::size_t, std::size_t padded) HWY_ATTR {
-      find_extremes_of_tile(tile.x, 1, padded, low, high);
-      smallest = std::min(smallest, low[0]);
-      largest = std::max(largest, high[0]);
-    };
-    if (!for_each_tile(measure_tile)) return false;
-    std::fill_n(low, 8, smallest);
-    std::fill_n(high, 8, largest);
-    if (!measure(low, high, 1, blocks)) return false;
-    const auto planes = planes_at(wire, x.size(), f.bits);
-    for_each_tile([&](std::size_t first, std::size_t size, std::size_t padded) HWY_ATTR {
-      quantize(tile.x, 1, padded, blocks, tile.codes, clamped);
-      uncount(tile.x[0], padded - size, blocks, 0, clamped);
-      pack_tile(tile.codes, size, f.bits, advanced(planes, first, f.bits));
-    });
-    write_scales(blocks, 1, wire + planes_bytes(x.size(), f.bits));
-    return true;
   }
 
   // ---- decode
@@ -464,7 +529,7 @@ struct AnyBit : ByScalarCodec {
         if constexpr (kLimits) {
           store_limited<Payload>(value, limit, out + i);
         } else {
-          Payload::template store<false>(value, out + i);
+          Payload::store(value, out + i);
         }
       }
     }
@@ -505,7 +570,7 @@ struct AnyBit : ByScalarCodec {
     unpack_tile(advanced(planes_at(wire, anybit_codes(f, elements), f.bits), first, f.bits), codes,
                 f.bits, tile.codes);
     if (f.hadamard) {
-      dequantize<FloatPayload, kAffine, false>(tile.codes, codes, group(), blocks, tile.x);
+      dequantize<FloatLanes, kAffine, false>(tile.codes, codes, group(), blocks, tile.x);
       transform(tile.x, codes, group());
       const FloatVector limit = hn::Set(F32(), Payload::kLargest);
       for (std::size_t i = 0; i < count; i += kFloats) {

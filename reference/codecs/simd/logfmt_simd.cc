@@ -272,27 +272,15 @@ struct LogFmt : ByScalarCodec {
     const auto planes = planes_at(wire, x.size(), bits);
     const std::size_t count = blocks_of(x.size(), group);
     const std::size_t size = std::min(group, kTile);
-    // Loads a tile and calls f(first element, elements, blocks, elements of each). Zeros fill it up
-    // to whole blocks, which change no magnitude.
-    const auto for_each_tile = [&](const auto& f) HWY_ATTR {
-      for (std::size_t first = 0; first < x.size(); first += kTile) {
-        const std::size_t elements = std::min(kTile, x.size() - first);
-        const std::size_t some = blocks_of(elements, size);
-        if (load_tile<Payload>(&x[first], elements, some * size, tile.x) >= kInfinityBits) {
-          return false;
-        }
-        f(first, elements, some);
-      }
-      return true;
-    };
     const auto code_tile = [&](std::size_t first, std::size_t elements, std::size_t some) HWY_ATTR {
       quantize(tile.x, some, size, blocks, tile.codes);
       pack_tile(tile.codes, elements, bits, advanced(planes, first, bits));
     };
-    float least = std::numeric_limits<float>::infinity();
+    float least = kInfinity;
     float most = 0;
-    const bool finite =
-        for_each_tile([&](std::size_t first, std::size_t elements, std::size_t some) HWY_ATTR {
+    const bool finite = for_each_tile<Payload>(
+        x, size, kInfinity, tile.x,
+        [&](std::size_t first, std::size_t elements, std::size_t some) HWY_ATTR {
           find_magnitudes(tile.x, some, size, smallest, largest);
           least = std::min(least, smallest[0]);
           most = std::max(most, largest[0]);
@@ -305,7 +293,7 @@ struct LogFmt : ByScalarCodec {
       std::fill_n(smallest, kFloats, least);
       std::fill_n(largest, kFloats, most);
       measure(smallest, largest, 1, blocks);
-      for_each_tile(code_tile);
+      for_each_tile<Payload>(x, size, kInfinity, tile.x, code_tile);
     }
     std::byte* const out = wire + planes_bytes(x.size(), bits);
     std::memcpy(out, blocks.lo_bits, 2 * count);
@@ -361,7 +349,7 @@ struct LogFmt : ByScalarCodec {
     }
     for (std::size_t i = 0; i < count; i += kFloats) {
       const Uint32Vector code = hn::PromoteTo(U32(), hn::LoadU(QuarterU8(), tile.codes + i));
-      Payload::template store<false>(values(i / group, code_lanes(code, bits)), out + i);
+      Payload::store(values(i / group, code_lanes(code, bits)), out + i);
     }
     return true;
   }

@@ -154,13 +154,18 @@ struct NvFp4 {
   bool find_scales(const float* largest, std::size_t count, std::uint8_t* scales,
                    float* multipliers) const {
     const FloatVector given = hn::Set(F32(), tensor_scale);
+    for (std::size_t b = 0; b < count; b += kBytes) {
+      FloatVector wanted[4];
+      for (std::size_t i = 0; i < 4; ++i) {
+        const FloatVector product = hn::Mul(given, hn::Load(F32(), largest + b + i * kFloats));
+        wanted[i] = hn::Div(product, hn::Set(F32(), 6.0f));
+      }
+      std::uint64_t ignored = 0;
+      hn::StoreU(ordered_bytes(float_codes<E4M3, false>(wanted, ignored)), U8(), scales + b);
+    }
     auto any_zero = hn::Ne(hn::Zero(U32()), hn::Zero(U32()));
     for (std::size_t b = 0; b < count; b += kFloats) {
-      const FloatVector wanted =
-          hn::Div(hn::Mul(given, hn::Load(F32(), largest + b)), hn::Set(F32(), 6.0f));
-      const Uint32Vector code =
-          hn::Min(magnitude_codes<E4M3>(wanted), hn::Set(U32(), std::uint32_t{E4M3::kTop}));
-      hn::StoreU(hn::TruncateTo(QuarterU8(), code), QuarterU8(), scales + b);
+      const Uint32Vector code = hn::PromoteTo(U32(), hn::LoadU(QuarterU8(), scales + b));
       const auto is_zero = hn::Eq(code, hn::Zero(U32()));
       const FloatVector multiplier = hn::Div(given, scales_of(code));
       hn::Store(hn::IfThenZeroElse(hn::RebindMask(F32(), is_zero), multiplier), F32(),
@@ -223,7 +228,7 @@ struct BlockScaled : Standard {
     ScaleBytes scales;
     const std::size_t count = blocks_of(x.size(), kBlock);
     const std::size_t padded = count * kBlock;  // zeros change no scale and are never clamped
-    if (load_tile<Payload>(x.data(), x.size(), padded, tile.x) >= kInfinityBits) return false;
+    if (!load_tile<Payload>(x.data(), x.size(), padded, kInfinity, tile.x)) return false;
     const auto magnitude = [](FloatVector v) HWY_ATTR { return Extremes{v, hn::Abs(v)}; };
     find_extremes_of(tile.x, count, kBlock, magnitude, nullptr, largest);
     const bool all_coded = this->find_scales(largest, count, scales, multipliers);
@@ -272,7 +277,7 @@ struct BlockScaled : Standard {
     for (std::size_t i = 0; i < elements; i += kBytes) {
       const auto store = [&](std::size_t at, HalfUint16Vector half) HWY_ATTR {
         const FloatVector by = hn::Set(F32(), multipliers[(i + at) / kBlock]);
-        Payload::template store<false>(hn::Mul(HalfLanes::to_float(half), by), out + i + at);
+        Payload::store(hn::Mul(HalfLanes::to_float(half), by), out + i + at);
       };
       for_each_half<Format>(hn::Load(U8(), tile.codes + i), store);
     }

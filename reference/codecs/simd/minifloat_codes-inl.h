@@ -12,8 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "reference/codecs/simd/blocks-inl.h"
-#include "reference/codecs/simd/lanes-inl.h"
+#include "reference/codecs/simd/tiles-inl.h"
 #include "reference/formats/fp4.h"
 #include "reference/formats/fp6.h"
 #include "reference/formats/fp8.h"
@@ -47,24 +46,6 @@ using E5M2 = ElementFormat<kE5m2, 8, 15>;
 using E2M3 = ElementFormat<kE2m3, 6, 2>;
 using E3M2 = ElementFormat<kE3m2, 6, 4>;
 using E2M1 = ElementFormat<kE2m1, 4, 2>;
-
-/// fp32 magnitudes rounded to a format, saturated only by what `top` says: the codes without signs.
-template <class Format>
-HWY_INLINE Uint32Vector magnitude_codes(FloatVector x) {
-  // See float_codes.
-  constexpr std::uint32_t kSmallestNormal = static_cast<std::uint32_t>(127 + Format::kMinExponent)
-                                            << 23;
-  constexpr int kShift = 23 - Format::kMantissa;
-  const Uint32Vector exponent = hn::And(bits_of(x), hn::Set(U32(), 0x7F800000));
-  const Int32Vector binade =
-      hn::Max(hn::BitCast(I32(), exponent), hn::Set(I32(), std::int32_t{kSmallestNormal}));
-  const Uint32Vector rounder =
-      hn::Add(hn::BitCast(U32(), binade), hn::Set(U32(), std::uint32_t{kShift} << 23));
-  const Uint32Vector sum = bits_of(hn::Add(hn::Abs(x), float_of(rounder)));
-  const Uint32Vector start =
-      hn::ShiftRight<kShift>(hn::Sub(hn::BitCast(U32(), binade), hn::Set(U32(), kSmallestNormal)));
-  return hn::Add(start, hn::Sub(sum, rounder));
-}
 
 // ---------------------------------------------------------------- elements to codes
 
@@ -108,44 +89,23 @@ HWY_INLINE ByteVector float_codes(const FloatVector (&x)[4], std::uint64_t& clam
   return hn::Or(magnitude, hn::And(sign, hn::Set(U8(), 1 << (Format::kBits - 1))));
 }
 
-/// Codes as fp16 patterns of what they stand for, but for a power of two; `first` has the lower
-/// eight of every 16 codes.
-template <class Format>
-HWY_INLINE void half_patterns(ByteVector codes, Uint16Vector& first, Uint16Vector& second) {
-  ByteVector low = hn::Zero(U8());
-  ByteVector high = codes;
+/// Calls f(first, fp16 patterns) for half a vector of words of codes at a time. They lack 2^kFold.
+template <class Format, class F>
+HWY_INLINE void for_each_half(ByteVector codes, const F& f) {
   if constexpr (Format::kBits == 4) {  // all that is not 0 is in the high bytes
     alignas(16) static constexpr std::uint8_t kHigh[16] = {0x00, 0x38, 0x3C, 0x3E, 0x40, 0x42,
                                                            0x44, 0x46, 0x80, 0xB8, 0xBC, 0xBE,
                                                            0xC0, 0xC2, 0xC4, 0xC6};
-    high = hn::TableLookupBytes(hn::LoadDup128(U8(), kHigh), codes);
+    const ByteVector high = hn::TableLookupBytes(hn::LoadDup128(U8(), kHigh), codes);
+    for_each_half_of(hn::Zero(U8()), high, f);
+    return;
   }
-  first = hn::BitCast(U16(), hn::InterleaveLower(U8(), low, high));
-  second = hn::BitCast(U16(), hn::InterleaveUpper(U8(), low, high));
-  if constexpr (Format::kBits != 4) {
-    constexpr int kUp = 8 - Format::kBits;  // of the sign
-    const auto placed = [](Uint16Vector v) HWY_ATTR {
-      const Uint16Vector magnitude = hn::And(v, hn::Set(U16(), 0x7FFF >> kUp));
-      return hn::Or(hn::ShiftRight<Format::kMantissa - 2>(magnitude),
-                    hn::ShiftLeft<kUp>(hn::Xor(v, magnitude)));
-    };
-    first = placed(first);
-    second = placed(second);
-  }
-}
-
-/// Calls f(first, patterns) for as many of these codes as are in half a vector of words.
-template <class Format, class F>
-HWY_INLINE void for_each_half(ByteVector codes, const F& f) {
-  Uint16Vector first;
-  Uint16Vector second;
-  half_patterns<Format>(codes, first, second);
-  // The halves of interleaved bytes lie apart, if there are several 128-bit blocks.
-  constexpr std::size_t kNext = kFloats == 8 ? 16 : 4;
-  f(0, hn::LowerHalf(HalfU16(), first));
-  f(kNext, hn::UpperHalf(HalfU16(), first));
-  f(8, hn::LowerHalf(HalfU16(), second));
-  f(8 + kNext, hn::UpperHalf(HalfU16(), second));
+  constexpr int kUp = 8 - Format::kBits;  // of the sign
+  constexpr int kDown = Format::kMantissa < 2 ? 0 : Format::kMantissa - 2;
+  for_each_half_of(hn::Zero(U8()), codes, [&](std::size_t at, HalfUint16Vector v) HWY_ATTR {
+    const HalfUint16Vector magnitude = hn::And(v, hn::Set(HalfU16(), 0x7FFF >> kUp));
+    f(at, hn::Or(hn::ShiftRight<kDown>(magnitude), hn::ShiftLeft<kUp>(hn::Xor(v, magnitude))));
+  });
 }
 
 }  // namespace HWY_NAMESPACE

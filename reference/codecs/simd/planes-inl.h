@@ -55,49 +55,25 @@ PlanePointers<Byte> advanced(PlanePointers<Byte> planes, std::size_t first, unsi
 
 HWY_INLINE ByteVector load_codes(const std::uint8_t* codes) { return hn::LoadU(U8(), codes); }
 
-/// `shift` is 0 .. 7; what it moves into a byte from its neighbour is above `mask`.
-HWY_INLINE ByteVector shifted_bits(ByteVector codes, unsigned shift, ByteVector mask) {
-  const auto moved = hn::ShiftRightSame(hn::BitCast(U16(), codes), static_cast<int>(shift));
-  return hn::And(hn::BitCast(U8(), moved), mask);
-}
-
-/// Codes of as many elements as fill vectors; returns how many those were.
-HWY_INLINE std::size_t pack_nibbles(const std::uint8_t* codes, std::size_t count,
-                                    std::uint8_t* out) {
-  const ByteVector mask = hn::Set(U8(), 0x0F);
-  std::size_t i = 0;
-  for (; i + 2 * kBytes <= count; i += 2 * kBytes) {
-    const Int16Vector first = joined_pairs<16>(hn::And(load_codes(codes + i), mask));
-    const Int16Vector second = joined_pairs<16>(hn::And(load_codes(codes + i + kBytes), mask));
-    hn::StoreU(ordered_halves(narrow_blocks(first, second)), U8(), out + i / 2);
+/// A vector of codes to the bytes of a plane of `width` bits; `shift` is 0 .. 7.
+template <unsigned kWidth>
+HWY_INLINE void pack_vector(const std::uint8_t* codes, unsigned shift, std::uint8_t* out) {
+  if constexpr (kWidth == 1) {
+    const ByteVector bit = hn::Set(U8(), static_cast<std::uint8_t>(1U << shift));
+    hn::StoreMaskBits(U8(), hn::TestBit(load_codes(codes), bit), out);
+  } else {
+    // What moves into a byte from its neighbour is above the mask.
+    const auto moved =
+        hn::ShiftRightSame(hn::BitCast(U16(), load_codes(codes)), static_cast<int>(shift));
+    const ByteVector own = hn::And(hn::BitCast(U8(), moved), hn::Set(U8(), (1 << kWidth) - 1));
+    const Int16Vector pairs = joined_pairs<1 << kWidth>(own);
+    if constexpr (kWidth == 4) {
+      const hn::Rebind<std::uint8_t, I16> half;
+      hn::StoreU(hn::DemoteTo(half, pairs), half, out);
+    } else {
+      hn::StoreU(hn::DemoteTo(QuarterU8(), weighted_pairs<1, 16>(pairs)), QuarterU8(), out);
+    }
   }
-  return i;
-}
-
-HWY_INLINE std::size_t pack_crumbs(const std::uint8_t* codes, std::size_t count, unsigned shift,
-                                   std::uint8_t* out) {
-  const ByteVector mask = hn::Set(U8(), 0x03);
-  const auto fours = [&](const std::uint8_t* from) HWY_ATTR {
-    return weighted_pairs<1, 16>(joined_pairs<4>(shifted_bits(load_codes(from), shift, mask)));
-  };
-  std::size_t i = 0;
-  for (; i + 4 * kBytes <= count; i += 4 * kBytes) {
-    const std::uint8_t* const from = codes + i;
-    const Int16Vector low = narrow_blocks(fours(from), fours(from + kBytes));
-    const Int16Vector high = narrow_blocks(fours(from + 2 * kBytes), fours(from + 3 * kBytes));
-    hn::StoreU(ordered_bytes(narrow_blocks(low, high)), U8(), out + i / 4);
-  }
-  return i;
-}
-
-HWY_INLINE std::size_t pack_bits(const std::uint8_t* codes, std::size_t count, unsigned shift,
-                                 std::uint8_t* out) {
-  const ByteVector bit = hn::Set(U8(), static_cast<std::uint8_t>(1U << shift));
-  std::size_t i = 0;
-  for (; i + kBytes <= count; i += kBytes) {
-    hn::StoreMaskBits(U8(), hn::TestBit(load_codes(codes + i), bit), out + i / 8);
-  }
-  return i;
 }
 
 HWY_INLINE ByteVector spread_nibbles(const std::uint8_t* from) {
@@ -134,10 +110,16 @@ HWY_INLINE void pack_plane(const std::uint8_t* codes, std::size_t count, unsigne
     std::memcpy(out, codes, count);
     return;
   }
-  std::size_t done = width == 4   ? pack_nibbles(codes, count, out)  // always the lowest
-                     : width == 2 ? pack_crumbs(codes, count, shift, out)
-                                  : pack_bits(codes, count, shift, out);
   const std::size_t per_byte = 8 / width;
+  std::size_t done = 0;
+  const auto pack = [&]<unsigned kWidth>() HWY_ATTR {
+    for (; done + kBytes <= count; done += kBytes) {
+      pack_vector<kWidth>(codes + done, shift, out + done * kWidth / 8);
+    }
+  };
+  width == 4   ? pack.template operator()<4>()
+  : width == 2 ? pack.template operator()<2>()
+               : pack.template operator()<1>();
   const unsigned mask = (1U << width) - 1;
   for (; done < count; done += per_byte) {
     unsigned byte = 0;

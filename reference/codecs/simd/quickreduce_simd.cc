@@ -210,7 +210,7 @@ struct QuickReduce : ByScalarCodec {
   /// for that.
   template <class Payload>
   static bool find_scales(const float* extremes, std::byte* wire, float* multipliers) {
-    constexpr bool kIsHalf = std::is_same_v<Payload, HalfPayload>;
+    constexpr bool kIsHalf = std::is_same_v<Payload, HalfLanes>;
     constexpr std::uint16_t kEpsilon = kIsHalf ? kQuickReduceEpsilonFp16 : kQuickReduceEpsilonBf16;
     const FloatVector k = Payload::to_float(Payload::round(hn::Set(F32(), Code::kScale)));
     const FloatVector epsilon = Payload::to_float(hn::Set(HalfU16(), kEpsilon));
@@ -261,7 +261,7 @@ struct QuickReduce : ByScalarCodec {
     alignas(32) float extremes[2 * kBlocks];
     alignas(32) float multipliers[kBlocks];
     // What lies behind the end counts as +0, which is never clamped.
-    if (load_tile<Payload>(x.data(), x.size(), kAtom, tile.x) >= kInfinityBits) return false;
+    if (!load_tile<Payload>(x.data(), x.size(), kAtom, kInfinity, tile.x)) return false;
     find_extremes(tile.x, extremes);
     if (!find_scales<Payload>(extremes, wire + kCodeBytes, multipliers)) return false;
     clamped == nullptr ? quantize<false, Payload>(tile.x, multipliers, tile.codes, clamped)
@@ -278,13 +278,10 @@ struct QuickReduce : ByScalarCodec {
     return true;
   }
 
-  /// The largest scale that cannot overflow when multiplied by any code.
+  /// What no scale exceeds whose products need no clamping.
   template <class Payload>
-  static constexpr std::int16_t largest_plain_scale() {
-    if constexpr (!std::is_same_v<Payload, HalfPayload>) return Payload::kInfinity - 1;
-    const auto bits = std::bit_cast<std::uint32_t>(65504.0f / Code::kLargest);
-    return static_cast<std::int16_t>((bits - (112u << 23)) >> 13);
-  }
+  static constexpr float kMostScale =
+      std::is_same_v<Payload, HalfLanes> ? 65504.0f / Code::kLargest : BfloatLanes::kLargest;
 
   template <class Payload>
   bool decode(Tile& tile, const std::byte* wire, std::size_t, std::size_t, std::size_t elements,
@@ -292,15 +289,13 @@ struct QuickReduce : ByScalarCodec {
     alignas(32) std::uint16_t bits[kBlocks];
     alignas(32) float scales[kBlocks];
     std::memcpy(bits, wire + kCodeBytes, 2 * kBlocks);
-    auto too_large = hn::Ne(hn::Zero(I16()), hn::Zero(I16()));
-    for (std::size_t b = 0; b < kBlocks; b += kWords) {
-      const Int16Vector most = hn::Set(I16(), largest_plain_scale<Payload>());
-      too_large = hn::Or(too_large, hn::Gt(magnitudes(bits + b), most));
-    }
-    if (!hn::AllFalse(I16(), too_large)) return false;
+    auto fits = hn::Eq(hn::Zero(F32()), hn::Zero(F32()));
     for (std::size_t b = 0; b < kBlocks; b += kFloats) {
-      hn::Store(load_elements<Payload>(bits + b), F32(), scales + b);
+      const FloatVector d = load_elements<Payload>(bits + b);
+      hn::Store(d, F32(), scales + b);
+      fits = hn::And(fits, hn::Le(hn::Abs(d), hn::Set(F32(), kMostScale<Payload>)));
     }
+    if (!hn::AllTrue(F32(), fits)) return false;
     if constexpr (Code::kBits == 6) {
       const auto* const at = reinterpret_cast<const std::uint8_t*>(wire);
       unpack_plane(at, kAtom, 4, 0, tile.codes);
@@ -315,7 +310,7 @@ struct QuickReduce : ByScalarCodec {
       const FloatVector pair = load_pair(scales + first / kGroup * 2);
       const std::size_t count = std::min(kGroup, rounded_up(elements - first, kBytes));
       Code::decode(tile.codes + first, count, [&](std::size_t i, FloatVector value) HWY_ATTR {
-        Payload::template store<false>(hn::Mul(value, pair), out + first + i);
+        Payload::store(hn::Mul(value, pair), out + first + i);
       });
     }
     return true;

@@ -15,15 +15,17 @@
 #endif
 
 #include <algorithm>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <limits>
 #include <span>
 
 #include "hwy/cache_control.h"
 #include "reference/codecs/codec.h"
+#include "reference/codecs/native_sum.h"
 #include "reference/codecs/simd/accelerated_codec.h"
-#include "reference/codecs/simd/blocks-inl.h"
 #include "reference/codecs/simd/lanes-inl.h"
 #include "reference/codecs/simd/planes-inl.h"
 #include "reference/codecs/wire_chunks.h"
@@ -34,7 +36,8 @@ HWY_BEFORE_NAMESPACE();
 namespace arlab {
 namespace HWY_NAMESPACE {
 
-inline constexpr std::size_t kTile = kWireChunk;  // elements
+inline constexpr std::size_t kWords = 2 * kFloats;  // of a vector
+inline constexpr std::size_t kTile = kWireChunk;    // elements
 /// Blocks of 8 elements in a tile; vectors of them may run over the end.
 inline constexpr std::size_t kBlockSlots = kTile / 8 + 8;
 
@@ -50,13 +53,14 @@ constexpr std::size_t rounded_up(std::size_t count, std::size_t multiple) {
 
 // ---------------------------------------------------------------- elements
 
-/// Elements as fp32 numbers, and zeros up to `padded` and to the end of a vector of bytes. Returns
-/// the bits of the largest magnitude, which order as numbers do: infinity or more if not all
-/// elements are finite.
+inline constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+/// Elements as fp32 numbers, and zeros up to `padded` and to the end of a vector of bytes. Whether all
+/// magnitudes are below a number; a NaN is not.
 template <class Payload>
-HWY_INLINE std::int32_t load_tile(const typename Payload::Element* x, std::size_t count,
-                                  std::size_t padded, float* values) {
-  Int32Vector largest = hn::Zero(I32());
+HWY_INLINE bool load_tile(const typename Payload::Element* x, std::size_t count, std::size_t padded,
+                          float below, float* values) {
+  Int32Vector largest = hn::Zero(I32());  // of the bits of magnitudes, which order as numbers do
   const auto take = [&](const typename Payload::Element* from, std::size_t i) HWY_ATTR {
     const FloatVector v = Payload::load(from);
     hn::Store(v, F32(), values + i);
@@ -72,14 +76,59 @@ HWY_INLINE std::int32_t load_tile(const typename Payload::Element* x, std::size_
   }
   for (; i < rounded_up(padded, kBytes); i += kFloats)
     hn::Store(hn::Zero(F32()), F32(), values + i);
-  return hn::GetLane(hn::MaxOfLanes(I32(), largest));
+  return hn::GetLane(hn::MaxOfLanes(I32(), largest)) < std::bit_cast<std::int32_t>(below);
 }
-inline constexpr std::int32_t kInfinityBits = 0x7F800000;
 
 /// Up to a vector may be stored behind the end.
 template <class Payload>
 HWY_INLINE void store_limited(FloatVector v, FloatVector limit, typename Payload::Element* to) {
-  Payload::template store<false>(hn::Min(hn::Max(v, hn::Neg(limit)), limit), to);
+  Payload::store(hn::Min(hn::Max(v, hn::Neg(limit)), limit), to);
+}
+
+/// sum += addend: one addition and one rounding per element. With kClamps, a finite fp16 sum that
+/// overflows becomes +-65504.
+template <class Payload, bool kClamps>
+HWY_INLINE void add_elements(std::span<const typename Payload::Element> addend,
+                             typename Payload::Element* sum) {
+  std::size_t i = 0;
+  for (; i + kFloats <= addend.size(); i += kFloats) {
+    const FloatVector v = hn::Add(Payload::load(sum + i), Payload::load(&addend[i]));
+    if constexpr (kClamps) {
+      hn::StoreU(Payload::round(v), HalfU16(), sum + i);
+    } else {
+      Payload::store(canonical(v), sum + i);
+    }
+  }
+  const auto rest = addend.subspan(i);
+  add_native(Payload::Arithmetic::kDType, kClamps,
+             std::as_writable_bytes(std::span(sum + i, rest.size())), std::as_bytes(rest));
+}
+
+/// Calls f<Payload>(elements of the payload).
+template <class Byte, class F>
+void with_payload(DType dtype, std::span<Byte> payload, const F& f) {
+  switch (dtype) {
+    case DType::fp16:
+      return f.template operator()<HalfLanes>(as_u16(payload));
+    case DType::bf16:
+      return f.template operator()<BfloatLanes>(as_u16(payload));
+    case DType::fp32:
+      return f.template operator()<FloatLanes>(as_f32(payload));
+  }
+}
+
+/// Loads the elements of a chunk as tiles of numbers, filled up with zeros to blocks of `size`, and
+/// calls f(first element, elements, blocks). False when a magnitude is not below a number.
+template <class Payload, class F>
+HWY_INLINE bool for_each_tile(std::span<const typename Payload::Element> x, std::size_t size,
+                              float below, float* values, const F& f) {
+  for (std::size_t first = 0; first < x.size(); first += kTile) {
+    const std::size_t elements = std::min(kTile, x.size() - first);
+    const std::size_t blocks = blocks_of(elements, size);
+    if (!load_tile<Payload>(&x[first], elements, blocks * size, below, values)) return false;
+    f(first, elements, blocks);
+  }
+  return true;
 }
 
 // ---------------------------------------------------------------- extremes of blocks
@@ -181,20 +230,51 @@ HWY_INLINE void find_extremes_of(const float* x, std::size_t blocks, std::size_t
 
 // ---------------------------------------------------------------- few codes
 
+/// Calls f(first, words) for the words of low and high bytes, half a vector at a time. The halves of
+/// interleaved bytes lie apart, if there are several 128-bit blocks.
+template <class F>
+HWY_INLINE void for_each_half_of(ByteVector low, ByteVector high, const F& f) {
+  constexpr std::size_t kNext = kFloats == 8 ? 16 : 4;
+  const Uint16Vector first = hn::BitCast(U16(), hn::InterleaveLower(U8(), low, high));
+  const Uint16Vector second = hn::BitCast(U16(), hn::InterleaveUpper(U8(), low, high));
+  f(std::size_t{0}, hn::LowerHalf(HalfU16(), first));
+  f(kNext, hn::UpperHalf(HalfU16(), first));
+  f(std::size_t{8}, hn::LowerHalf(HalfU16(), second));
+  f(8 + kNext, hn::UpperHalf(HalfU16(), second));
+}
+
 /// 16-bit elements of codes of at most four bits, whose highest is a sign: values(b, k) makes those
 /// of the codes from k on in block b. Blocks are of half a vector of bytes, or of whole ones.
 template <class Payload, class Values>
 HWY_INLINE void decode_by_tables(const std::uint8_t* codes, std::size_t elements, std::size_t group,
                                  const Values& values, std::uint16_t* out) {
+  // Low and high bytes of the values of eight codes, and of eight with the other sign.
+  alignas(16) static constexpr std::uint8_t kLow[16] = {0, 2, 4, 6, 8, 10, 12, 14,
+                                                        0, 2, 4, 6, 8, 10, 12, 14};
+  alignas(16) static constexpr std::uint8_t kHigh[16] = {1, 3, 5, 7, 9, 11, 13, 15,
+                                                         1, 3, 5, 7, 9, 11, 13, 15};
+  alignas(16) static constexpr std::uint8_t kSigns[16] = {
+      0, 0, 0, 0, 0, 0, 0, 0, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80};
   const auto words = [&](std::size_t b) HWY_ATTR {
     return eight_words([&](std::size_t k) HWY_ATTR { return Payload::from_float(values(b, k)); });
   };
   for (std::size_t first = 0, b = 0; first < elements; first += std::max(group, kBytes)) {
     const auto lower = words(b++);
     const auto upper = group < kBytes ? words(b++) : lower;
-    const ValueTable table = signed_table(joined_blocks(lower, upper));
+    ByteVector bytes;
+    if constexpr (kFloats == 8) {
+      bytes = hn::BitCast(U8(), hn::Combine(U16(), upper, lower));
+    } else {
+      bytes = hn::BitCast(U8(), lower);
+    }
+    const ByteVector low = hn::TableLookupBytes(bytes, hn::LoadDup128(U8(), kLow));
+    const ByteVector high = hn::Xor(hn::TableLookupBytes(bytes, hn::LoadDup128(U8(), kHigh)),
+                                    hn::LoadDup128(U8(), kSigns));
     for (std::size_t i = first; i < std::min(first + group, elements); i += kBytes) {
-      store_values<false>(table, hn::Load(U8(), codes + i), out + i);
+      const ByteVector code = hn::Load(U8(), codes + i);
+      const auto store = [&](std::size_t at, HalfUint16Vector v)
+                             HWY_ATTR { hn::StoreU(v, HalfU16(), out + i + at); };
+      for_each_half_of(hn::TableLookupBytes(low, code), hn::TableLookupBytes(high, code), store);
     }
   }
 }
@@ -294,7 +374,7 @@ void decode_message(const Family& family, const std::byte* wire,
         break;  // the whole chunk
       }
       if constexpr (kAdds) {
-        add_elements<Payload, Family::kClampsSums>(to, part.size(), part.data());
+        add_elements<Payload, Family::kClampsSums>({to, part.size()}, part.data());
       } else if (streamed) {
         stream_bytes(to, part.size_bytes(), part.data());
       } else if (!direct) {

@@ -28,11 +28,10 @@
 #include "reference/codecs/simd/accelerated_codec.h"
 #include "reference/codecs/simd/tiles-inl.h"
 
-#if ARLAB_HAS_LANES
-
 HWY_BEFORE_NAMESPACE();
 namespace arlab {
 namespace HWY_NAMESPACE {
+#if ARLAB_HAS_LANES
 
 using Metadata = AnyBitFormat::Metadata;
 
@@ -566,7 +565,6 @@ struct AnyBit : ByScalarCodec {
     }
 
     const std::size_t codes = f.hadamard ? block_count * group() : count;
-    std::memset(tile.codes + codes, 0, kBytes);
     unpack_tile(advanced(planes_at(wire, anybit_codes(f, elements), f.bits), first, f.bits), codes,
                 f.bits, tile.codes);
     if (f.hadamard) {
@@ -608,15 +606,8 @@ struct AnyBit : ByScalarCodec {
   }
 };
 
-}  // namespace HWY_NAMESPACE
-}  // namespace arlab
-HWY_AFTER_NAMESPACE();
-
 #endif  // ARLAB_HAS_LANES
 
-HWY_BEFORE_NAMESPACE();
-namespace arlab {
-namespace HWY_NAMESPACE {
 CodecFunctions<AnyBitFormat> anybit_functions() {
   return ARLAB_VECTOR_FUNCTIONS(OneFamily<AnyBit>, AnyBitFormat);
 }

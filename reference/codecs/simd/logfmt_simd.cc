@@ -29,11 +29,10 @@
 #include "reference/codecs/simd/accelerated_codec.h"
 #include "reference/codecs/simd/tiles-inl.h"
 
-#if ARLAB_HAS_LANES
-
 HWY_BEFORE_NAMESPACE();
 namespace arlab {
 namespace HWY_NAMESPACE {
+#if ARLAB_HAS_LANES
 
 // ---------------------------------------------------------------- ../../formats/portable_log.h
 
@@ -331,7 +330,6 @@ struct LogFmt : ByScalarCodec {
     }
     if (!hn::AllTrue(F32(), plain)) return false;
 
-    std::memset(tile.codes + count, 0, kBytes);
     unpack_tile(advanced(planes_at(wire, elements, bits), first, bits), count, bits, tile.codes);
     const auto values = [&](std::size_t b, const CodeLanes& codes) HWY_ATTR {
       const FloatVector y =
@@ -355,15 +353,8 @@ struct LogFmt : ByScalarCodec {
   }
 };
 
-}  // namespace HWY_NAMESPACE
-}  // namespace arlab
-HWY_AFTER_NAMESPACE();
-
 #endif  // ARLAB_HAS_LANES
 
-HWY_BEFORE_NAMESPACE();
-namespace arlab {
-namespace HWY_NAMESPACE {
 CodecFunctions<unsigned> logfmt_functions() {
   return ARLAB_VECTOR_FUNCTIONS(OneFamily<LogFmt>, unsigned);
 }

@@ -21,15 +21,13 @@
 #include "reference/codecs/microscaling.h"
 #include "reference/codecs/native_sum.h"
 #include "reference/codecs/simd/accelerated_codec.h"
-#include "reference/codecs/simd/minifloat_codes-inl.h"
 #include "reference/codecs/simd/tiles-inl.h"
 #include "reference/formats/e8m0.h"
-
-#if ARLAB_HAS_LANES
 
 HWY_BEFORE_NAMESPACE();
 namespace arlab {
 namespace HWY_NAMESPACE {
+#if ARLAB_HAS_LANES
 
 /// Of the blocks of a tile, as they travel. Vectors of them may run over the end.
 using ScaleBytes = std::uint8_t[kBlockSlots];
@@ -182,7 +180,8 @@ struct NvFp4 {
       const Uint32Vector code = hn::PromoteTo(U32(), hn::LoadU(QuarterU8(), scales + b));
       const Uint32Vector magnitude = hn::And(code, hn::Set(U32(), 0x7F));
       const FloatVector sign = float_of(hn::ShiftLeft<24>(hn::Xor(code, magnitude)));
-      const FloatVector multiplier = hn::Div(hn::Or(scales_of(magnitude), sign), given);
+      const FloatVector exact = hn::Div(hn::Or(scales_of(magnitude), sign), given);
+      const FloatVector multiplier = hn::Mul(exact, hn::Set(F32(), 1 << Format::kFold));
       hn::Store(multiplier, F32(), multipliers + b);
       const auto is_nan = hn::RebindMask(F32(), hn::Eq(magnitude, hn::Set(U32(), 0x7F)));
       all = hn::And(all, hn::AndNot(is_nan, hn::Lt(hn::Abs(multiplier), hn::Inf(F32()))));
@@ -260,14 +259,14 @@ struct BlockScaled : Standard {
     std::memset(scales + count / 8 * 8, 0, 16);
     std::memcpy(scales, wire + planes_bytes(elements, Format::kBits), count);
     if (!this->find_multipliers(scales, count, multipliers)) return false;
-    std::memset(tile.codes + elements, 0, kBytes);
     unpack_tile(planes_at(wire, elements, Format::kBits), elements, Format::kBits, tile.codes);
     if constexpr (Format::kBits == 8) {
       if (has_nan(tile.codes, elements)) return false;
     }
     if constexpr (Format::kBits == 4 && Payload::kIsWord) {
-      alignas(32) static constexpr float kMagnitudes[8] = {0.0f, 0.5f, 1.0f, 1.5f,
-                                                           2.0f, 3.0f, 4.0f, 6.0f};
+      // Without 2^kFold, as the patterns.
+      alignas(32) static constexpr float kMagnitudes[8] = {
+          0, 0x1p-15f, 0x1p-14f, 0x1.8p-14f, 0x1p-13f, 0x1.8p-13f, 0x1p-12f, 0x1.8p-12f};
       const auto products = [&](std::size_t b, std::size_t k) HWY_ATTR {
         return hn::Mul(hn::Load(F32(), kMagnitudes + k), hn::Set(F32(), multipliers[b]));
       };
@@ -305,15 +304,8 @@ struct BlockScaledFamilies {
   }
 };
 
-}  // namespace HWY_NAMESPACE
-}  // namespace arlab
-HWY_AFTER_NAMESPACE();
-
 #endif  // ARLAB_HAS_LANES
 
-HWY_BEFORE_NAMESPACE();
-namespace arlab {
-namespace HWY_NAMESPACE {
 CodecFunctions<MicroscalingKind> microscaling_functions() {
   return ARLAB_VECTOR_FUNCTIONS(BlockScaledFamilies, MicroscalingKind);
 }

@@ -22,7 +22,6 @@
 #include "reference/codecs/codec.h"
 #include "reference/codecs/formats/quickreduce.h"
 #include "reference/codecs/simd/accelerated_codec.h"
-#include "reference/codecs/simd/minifloat_codes-inl.h"
 #include "reference/codecs/simd/tiles-inl.h"
 
 // Once for all targets.
@@ -33,11 +32,10 @@ enum class QuickReduceFormat { q3, q4, q6, q8, fp4, fp8 };
 }  // namespace arlab
 #endif
 
-#if ARLAB_HAS_LANES
-
 HWY_BEFORE_NAMESPACE();
 namespace arlab {
 namespace HWY_NAMESPACE {
+#if ARLAB_HAS_LANES
 
 constexpr std::size_t kAtom = 2048;  // elements
 constexpr std::size_t kGroup = 64;   // elements: two interleaved blocks
@@ -337,15 +335,8 @@ struct QuickReduceFamilies {
   }
 };
 
-}  // namespace HWY_NAMESPACE
-}  // namespace arlab
-HWY_AFTER_NAMESPACE();
-
 #endif  // ARLAB_HAS_LANES
 
-HWY_BEFORE_NAMESPACE();
-namespace arlab {
-namespace HWY_NAMESPACE {
 CodecFunctions<QuickReduceFormat> quickreduce_functions() {
   return ARLAB_VECTOR_FUNCTIONS(QuickReduceFamilies, QuickReduceFormat);
 }

@@ -26,8 +26,8 @@
 #include "reference/codecs/codec.h"
 #include "reference/codecs/native_sum.h"
 #include "reference/codecs/simd/accelerated_codec.h"
+#include "reference/codecs/simd/codes-inl.h"
 #include "reference/codecs/simd/lanes-inl.h"
-#include "reference/codecs/simd/planes-inl.h"
 #include "reference/codecs/wire_chunks.h"
 
 #if ARLAB_HAS_LANES
@@ -230,19 +230,6 @@ HWY_INLINE void find_extremes_of(const float* x, std::size_t blocks, std::size_t
 
 // ---------------------------------------------------------------- few codes
 
-/// Calls f(first, words) for the words of low and high bytes, half a vector at a time. The halves of
-/// interleaved bytes lie apart, if there are several 128-bit blocks.
-template <class F>
-HWY_INLINE void for_each_half_of(ByteVector low, ByteVector high, const F& f) {
-  constexpr std::size_t kNext = kFloats == 8 ? 16 : 4;
-  const Uint16Vector first = hn::BitCast(U16(), hn::InterleaveLower(U8(), low, high));
-  const Uint16Vector second = hn::BitCast(U16(), hn::InterleaveUpper(U8(), low, high));
-  f(std::size_t{0}, hn::LowerHalf(HalfU16(), first));
-  f(kNext, hn::UpperHalf(HalfU16(), first));
-  f(std::size_t{8}, hn::LowerHalf(HalfU16(), second));
-  f(8 + kNext, hn::UpperHalf(HalfU16(), second));
-}
-
 /// 16-bit elements of codes of at most four bits, whose highest is a sign: values(b, k) makes those
 /// of the codes from k on in block b. Blocks are of half a vector of bytes, or of whole ones.
 template <class Payload, class Values>
@@ -413,32 +400,24 @@ void with_family(const Format& format, const Codec& scalar, DType dtype, std::sp
 }
 
 template <class Families, class Format>
-CodecFunctions<Format> vector_functions() {
-  return {[](const Format& format, const Codec& scalar, DType dtype,
-             std::span<const std::byte> payload, std::span<std::byte> wire, EncodeCounts* counts) {
-            with_family<Families>(format, scalar, dtype, payload, wire.data(),
-                                  [&]<class Payload, class Family>(auto x, const auto& family) {
-                                    Family::template write_header<Payload>(x, wire.data());
-                                    encode_message<Payload>(
-                                        family(), x, wire.data() + Family::kHeaderBytes, counts);
-                                  });
-          },
-          [](const Format& format, const Codec& scalar, DType dtype,
-             std::span<const std::byte> wire, std::span<std::byte> payload) {
-            with_family<Families>(format, scalar, dtype, payload, wire.data(),
-                                  [&]<class Payload, class Family>(auto x, const auto& family) {
-                                    decode_message<false, Payload>(
-                                        family(), wire.data() + Family::kHeaderBytes, x);
-                                  });
-          },
-          [](const Format& format, const Codec& scalar, DType dtype,
-             std::span<const std::byte> wire, std::span<std::byte> sum) {
-            with_family<Families>(format, scalar, dtype, sum, wire.data(),
-                                  [&]<class Payload, class Family>(auto x, const auto& family) {
-                                    decode_message<true, Payload>(
-                                        family(), wire.data() + Family::kHeaderBytes, x);
-                                  });
-          }};
+void encode_format(const Format& format, const Codec& scalar, DType dtype,
+                   std::span<const std::byte> payload, std::span<std::byte> wire,
+                   EncodeCounts* counts) {
+  with_family<Families>(format, scalar, dtype, payload, wire.data(),
+                        [&]<class Payload, class Family>(auto x, const auto& family) {
+                          Family::template write_header<Payload>(x, wire.data());
+                          encode_message<Payload>(family(), x, wire.data() + Family::kHeaderBytes,
+                                                  counts);
+                        });
+}
+template <class Families, class Format, bool kAdds>
+void decode_format(const Format& format, const Codec& scalar, DType dtype,
+                   std::span<const std::byte> wire, std::span<std::byte> payload) {
+  with_family<Families>(format, scalar, dtype, payload, wire.data(),
+                        [&]<class Payload, class Family>(auto x, const auto& family) {
+                          decode_message<kAdds, Payload>(family(),
+                                                         wire.data() + Family::kHeaderBytes, x);
+                        });
 }
 
 }  // namespace HWY_NAMESPACE
@@ -447,11 +426,15 @@ HWY_AFTER_NAMESPACE();
 
 #endif  // ARLAB_HAS_LANES
 
-/// The functions of a format for this target.
+/// The functions of a format for this target: none where it has no vectors.
 #undef ARLAB_VECTOR_FUNCTIONS
 #if ARLAB_HAS_LANES
-#define ARLAB_VECTOR_FUNCTIONS(Families, Format) vector_functions<Families, Format>()
+#define ARLAB_VECTOR_FUNCTIONS(Families, Format)                            \
+  {encode_format<Families, Format>, decode_format<Families, Format, false>, \
+   decode_format<Families, Format, true>}
 #else
-#define ARLAB_VECTOR_FUNCTIONS(Families, Format) scalar_functions<Format>()
+#define ARLAB_VECTOR_FUNCTIONS(Families, Format) \
+  {                                              \
+  }
 #endif
 #endif  // per-target include guard

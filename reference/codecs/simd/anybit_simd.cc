@@ -77,7 +77,7 @@ HWY_INLINE Int32Vector integer_scales(FloatVector scale) {
 
 // ---------------------------------------------------------------- codes
 
-/// The integers of elements, saturated where they are far outside every code range.
+/// Elements in steps of the scale, to be rounded.
 ///
 /// With a measured scale, |q| < 2^26: elements are at most the block's range and the rounding of
 /// the zero away from it. Elements that differ are at least 2^-24 of the zero apart, so the
@@ -85,49 +85,10 @@ HWY_INLINE Int32Vector integer_scales(FloatVector scale) {
 /// least 2^-9 of the range. Given scales may be any, and where the zero is rounded down, x - zero
 /// may be an infinity; the conversion makes -2^31 of what is too large, so that has to be less.
 template <bool kDivides>
-HWY_INLINE Int32Vector integers(const float* from, FloatVector zero, FloatVector factor) {
+HWY_INLINE FloatVector scaled(const float* from, FloatVector zero, FloatVector factor) {
   const FloatVector x = hn::LoadU(F32(), from);
   const FloatVector q = kDivides ? hn::Div(x, factor) : hn::Mul(hn::Sub(x, zero), factor);
-  return nearest_int(hn::Min(q, hn::Set(F32(), 0x1p30f)));
-}
-
-/// The codes of a block of a multiple of 8 numbers. Returns how many were clamped.
-template <bool kDivides, bool kCounts>
-HWY_INLINE std::uint64_t quantize_block(const float* x, std::size_t size, const Blocks& blocks,
-                                        std::size_t b, std::uint8_t top, std::uint8_t* codes) {
-  const FloatVector zero = hn::Set(F32(), blocks.zero[b]);
-  const FloatVector factor = hn::Set(F32(), blocks.factor[b]);
-  const auto bias = static_cast<std::int16_t>(blocks.bias[b]);
-  const auto words = [&](std::size_t i) HWY_ATTR {
-    return hn::SaturatedAdd(narrow_blocks(integers<kDivides>(x + i, zero, factor),
-                                          integers<kDivides>(x + i + kFloats, zero, factor)),
-                            hn::Set(I16(), bias));
-  };
-  std::uint64_t clamped = 0;
-  std::size_t i = 0;
-  for (; i + kBytes <= size; i += kBytes) {
-    const Int16Vector low = words(i);
-    const Int16Vector high = words(i + 2 * kFloats);
-    if constexpr (kCounts) {
-      const Uint16Vector most = hn::Set(U16(), top);  // negative codes lie above it, too
-      clamped += hn::CountTrue(U16(), hn::Gt(hn::BitCast(U16(), low), most));
-      clamped += hn::CountTrue(U16(), hn::Gt(hn::BitCast(U16(), high), most));
-    }
-    const ByteVector all = hn::Min(narrow_blocks(low, high), hn::Set(U8(), top));
-    hn::StoreU(ordered_bytes(all), U8(), codes + i);
-  }
-  const hn::Rebind<std::int16_t, F32> half;
-  for (; i < size; i += kFloats) {
-    const auto q = hn::DemoteTo(half, integers<kDivides>(x + i, zero, factor));
-    const auto code = hn::SaturatedAdd(q, hn::Set(half, bias));
-    if constexpr (kCounts) {
-      clamped +=
-          hn::CountTrue(HalfU16(), hn::Gt(hn::BitCast(HalfU16(), code), hn::Set(HalfU16(), top)));
-    }
-    const auto bytes = hn::Min(hn::DemoteTo(QuarterU8(), code), hn::Set(QuarterU8(), top));
-    hn::StoreU(bytes, QuarterU8(), codes + i);
-  }
-  return clamped;
+  return hn::Min(q, hn::Set(F32(), 0x1p30f));
 }
 
 // ---------------------------------------------------------------- ../hadamard.h
@@ -290,25 +251,36 @@ struct AnyBit : ByScalarCodec {
     return reinterpret_cast<std::int8_t*>(blocks.zero_bits);
   }
 
-  /// The codes of blocks of `size` numbers.
-  void quantize(const float* x, std::size_t count, std::size_t size, const Blocks& blocks,
-                std::uint8_t* codes, std::uint64_t* clamped) const {
-    const auto run = [&]<bool kDivides, bool kCounts, std::size_t kSize = 0>() HWY_ATTR {
-      std::uint64_t sum = 0;
-      const std::size_t n = kSize == 0 ? size : kSize;
-      for (std::size_t b = 0; b < count; ++b) {
-        sum += quantize_block<kDivides, kCounts>(x + b * n, n, blocks, b, top(), codes + b * n);
-      }
-      if constexpr (kCounts) *clamped += sum;
-    };
-    if (is_integer()) {
-      clamped ? run.template operator()<true, true>() : run.template operator()<true, false>();
-    } else if (clamped) {
-      run.template operator()<false, true>();
-    } else {
-      size == 32 ? run.template operator()<false, false, 32>()
-                 : run.template operator()<false, false>();
+  /// The codes of blocks of `size` numbers, a multiple of 8. Returns how many were clamped.
+  template <bool kDivides, bool kCounts, std::size_t kSize>
+  std::uint64_t quantize_as(const float* x, std::size_t count, std::size_t any_size,
+                            const Blocks& blocks, std::uint8_t* codes) const {
+    const std::size_t size = kSize == 0 ? any_size : kSize;
+    std::uint64_t clamped = 0;
+    for (std::size_t b = 0; b < count; ++b) {
+      const FloatVector zero = hn::Set(F32(), blocks.zero[b]);
+      const FloatVector factor = hn::Set(F32(), blocks.factor[b]);
+      const Int16Vector bias = hn::Set(I16(), static_cast<std::int16_t>(blocks.bias[b]));
+      const FloatVector code_0 = hn::Set(F32(), static_cast<float>(-blocks.bias[b]));
+      // What runs over the end of a block is never clamped, and the next block writes over it.
+      const std::size_t end = (b + 1) * size;
+      encode_numbers(
+          b * size, end,
+          [&](std::size_t i) HWY_ATTR {
+            return kSize != 0 || i < end ? scaled<kDivides>(x + i, zero, factor) : code_0;
+          },
+          [&](const FloatVector(&four)[4])
+              HWY_ATTR { return integer_codes<kCounts>(four, bias, top(), clamped); },
+          codes);
     }
+    return clamped;
+  }
+  template <bool kCounts>
+  std::uint64_t quantize(const float* x, std::size_t count, std::size_t size, const Blocks& blocks,
+                         std::uint8_t* codes) const {
+    if (is_integer()) return quantize_as<true, kCounts, 0>(x, count, size, blocks, codes);
+    return size == 32 ? quantize_as<false, kCounts, 32>(x, count, size, blocks, codes)
+                      : quantize_as<false, kCounts, 0>(x, count, size, blocks, codes);
   }
 
   static void find_extremes_of_tile(const float* x, std::size_t count, std::size_t size, float* low,
@@ -344,9 +316,9 @@ struct AnyBit : ByScalarCodec {
     }
   }
 
-  template <class Payload>
+  template <class Payload, bool kCounts>
   bool encode(Tile& tile, std::span<const typename Payload::Element> x, std::byte* wire,
-              std::uint64_t* clamped) const {
+              std::uint64_t& clamped) const {
     using Element = typename Payload::Element;
     const std::size_t size = std::min(rounded_up(group(), 8), kTile);
     const std::size_t count = blocks_of(x.size(), group());
@@ -359,39 +331,37 @@ struct AnyBit : ByScalarCodec {
     alignas(32) std::uint16_t low_index[kBlockSlots];
     alignas(32) std::uint16_t high_index[kBlockSlots];
     Blocks blocks;
-    // Copies of a block's first number fill it up, which change no extreme.
-    const auto pad = [&](std::size_t elements, std::size_t some) {
-      std::fill(tile.x + elements, tile.x + some * size, tile.x[(some - 1) * size]);
+    // Fills up the last block of a tile.
+    const auto pad = [&](std::size_t elements, std::size_t some, float with) {
+      std::fill(tile.x + elements, tile.x + some * size, with);
     };
-    const auto code_tile = [&](std::size_t first, std::size_t elements, std::size_t some) HWY_ATTR {
-      pad(elements, some);
-      quantize(tile.x, some, size, blocks, tile.codes, clamped);
-      uncount(tile.x[(some - 1) * size], some * size - elements, blocks, some - 1, clamped);
+    using Size = std::size_t;
+    const auto code_tile = [&](Size first, Size elements, Size some) HWY_ATTR {
+      pad(elements, some, blocks.zero[some - 1]);  // is never clamped
+      clamped += quantize<kCounts>(tile.x, some, size, blocks, tile.codes);
       pack_tile(tile.codes, elements, f.bits, advanced(planes, first, f.bits));
     };
     bool fits = true;
     float smallest = kInfinity;
     float largest = -kInfinity;
-    const auto measure_tile = [&](std::size_t first, std::size_t elements, std::size_t some)
-                                  HWY_ATTR {
-                                    pad(elements, some);
-                                    if (f.hadamard) transform(tile.x, elements, size);
-                                    if (!f.given)
-                                      find_extremes_of_tile(tile.x, some, size, low, high);
-                                    if (has_spikes()) {
-                                      find_spikes(tile.x, some, low, high, low_index, high_index);
-                                      for (std::size_t b = 0; b < some; ++b) {
-                                        tile.x[b * size + low_index[b]] = 0;
-                                        tile.x[b * size + high_index[b]] = 0;
-                                      }
-                                      find_extremes_of_tile(tile.x, some, size, low, high);
-                                    }
-                                    smallest = std::min(smallest, low[0]);
-                                    largest = std::max(largest, high[0]);
-                                    if (group() > kTile) return;
-                                    fits = measure(low, high, some, blocks);
-                                    if (fits) code_tile(first, elements, some);
-                                  };
+    const auto measure_tile = [&](Size first, Size elements, Size some) HWY_ATTR {
+      pad(elements, some, tile.x[(some - 1) * size]);  // changes no extreme
+      if (f.hadamard) transform(tile.x, elements, size);
+      find_extremes_of_tile(tile.x, some, size, low, high);
+      if (has_spikes()) {
+        find_spikes(tile.x, some, low, high, low_index, high_index);
+        for (Size b = 0; b < some; ++b) {
+          tile.x[b * size + low_index[b]] = 0;
+          tile.x[b * size + high_index[b]] = 0;
+        }
+        find_extremes_of_tile(tile.x, some, size, low, high);
+      }
+      smallest = std::min(smallest, low[0]);
+      largest = std::max(largest, high[0]);
+      if (group() > kTile) return;
+      fits = measure(low, high, some, blocks);
+      if (fits) code_tile(first, elements, some);
+    };
     const float below = f.hadamard ? 0x1p100f : kInfinity;  // no sum of a transform overflows
     if (!for_each_tile<Payload>(x, size, below, tile.x, measure_tile) || !fits) return false;
     if (group() > kTile) {
@@ -412,15 +382,6 @@ struct AnyBit : ByScalarCodec {
       }
     }
     return true;
-  }
-
-  /// Takes out of the count what padding with copies of x has put in.
-  void uncount(float x, std::size_t pads, const Blocks& blocks, std::size_t b,
-               std::uint64_t* clamped) const {
-    if (clamped == nullptr || pads == 0) return;
-    const float scale = f.given ? f.given->scale : bfloat16_to_float(blocks.scale_bits[b]);
-    const AnyBitScale of_block{scale, blocks.zero[b]};
-    if (numbers.quantize(x, of_block, numbers.factor_of(of_block)).clamped) *clamped -= pads;
   }
 
   std::byte* write_scales(const Blocks& blocks, std::size_t count, std::byte* out) const {
@@ -504,12 +465,12 @@ struct AnyBit : ByScalarCodec {
     return hn::AllTrue(F32(), within);
   }
 
-  /// Codes of blocks of `size` to elements, or to fp32 numbers.
-  template <class Payload, bool kAffine, bool kLimits>
-  void dequantize(const std::uint8_t* codes, std::size_t elements, std::size_t size,
-                  const Blocks& blocks, typename Payload::Element* out) const {
-    const FloatVector limit = hn::Set(F32(), Payload::kLargest);
-    if constexpr (Payload::kIsWord && !kLimits) {
+  /// Codes of blocks to elements, or to fp32 numbers.
+  template <class Payload, bool kAffine>
+  void dequantize(const std::uint8_t* codes, std::size_t elements, const Blocks& blocks,
+                  typename Payload::Element* out) const {
+    const std::size_t size = group();
+    if constexpr (Payload::kIsWord) {
       if (f.bits <= 3 && size % kBytes == 0) {
         const auto values = [&](std::size_t b, std::size_t k) HWY_ATTR {
           return value_of<kAffine>(hn::Iota(F32(), static_cast<float>(k)),
@@ -524,12 +485,7 @@ struct AnyBit : ByScalarCodec {
       const FloatVector scale = hn::Set(F32(), blocks.factor[b]);
       for (std::size_t i = first; i < std::min(first + size, elements); i += kFloats) {
         const auto code = hn::PromoteTo(I32(), hn::LoadU(QuarterU8(), codes + i));
-        const FloatVector value = value_of<kAffine>(hn::ConvertTo(F32(), code), zero, scale);
-        if constexpr (kLimits) {
-          store_limited<Payload>(value, limit, out + i);
-        } else {
-          Payload::store(value, out + i);
-        }
+        Payload::store(value_of<kAffine>(hn::ConvertTo(F32(), code), zero, scale), out + i);
       }
     }
   }
@@ -545,39 +501,32 @@ struct AnyBit : ByScalarCodec {
   bool decode_as(Tile& tile, const std::byte* wire, std::size_t elements, std::size_t first,
                  std::size_t count, typename Payload::Element* out) const {
     using Element = typename Payload::Element;
-    // Sums of a transform are at most 2^16 values.
-    constexpr float kMostTransformed = 0x1p90f;
     const std::size_t block_count = blocks_of(elements, group());
     Blocks blocks;
     const std::byte* in = wire + planes_bytes(anybit_codes(f, elements), f.bits);
     if (!read_scales(in, block_count, blocks)) return false;
-    if (f.hadamard && !all_within<kAffine>(kMostTransformed, blocks, block_count)) return false;
+    // Sums of a transform are of at most 2^16 values, and limited afterwards; other values that are
+    // to be limited are rare.
+    const float most = f.hadamard ? 0x1p90f : Payload::kLargest;
+    if (!all_within<kAffine>(most, blocks, block_count)) return false;
     const std::byte* const minima = in;
     const std::byte* const maxima = minima + block_count * sizeof(Element);
-    if (has_spikes()) {
-      const auto is_number = [&](std::size_t b) {
-        return Payload::is_finite(entry<Element>(minima, b)) &&
-               Payload::is_finite(entry<Element>(maxima, b));
-      };
-      for (std::size_t b = 0; b < block_count; ++b) {
-        if (!is_number(b)) return false;
-      }
+    for (std::size_t i = 0; has_spikes() && i < 2 * block_count; ++i) {
+      if (!Payload::is_finite(entry<Element>(minima, i))) return false;
     }
-
     const std::size_t codes = f.hadamard ? block_count * group() : count;
     unpack_tile(advanced(planes_at(wire, anybit_codes(f, elements), f.bits), first, f.bits), codes,
                 f.bits, tile.codes);
     if (f.hadamard) {
-      dequantize<FloatLanes, kAffine, false>(tile.codes, codes, group(), blocks, tile.x);
+      dequantize<FloatLanes, kAffine>(tile.codes, codes, blocks, tile.x);
       transform(tile.x, codes, group());
       const FloatVector limit = hn::Set(F32(), Payload::kLargest);
       for (std::size_t i = 0; i < count; i += kFloats) {
-        store_limited<Payload>(hn::Load(F32(), tile.x + i), limit, out + i);
+        const FloatVector v = hn::Load(F32(), tile.x + i);
+        Payload::store(hn::Min(hn::Max(v, hn::Neg(limit)), limit), out + i);
       }
-    } else if (all_within<kAffine>(Payload::kLargest, blocks, block_count)) {
-      dequantize<Payload, kAffine, false>(tile.codes, count, group(), blocks, out);
     } else {
-      dequantize<Payload, kAffine, true>(tile.codes, count, group(), blocks, out);
+      dequantize<Payload, kAffine>(tile.codes, count, blocks, out);
     }
     if (!has_spikes()) return true;
 

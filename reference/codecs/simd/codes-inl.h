@@ -184,6 +184,36 @@ HWY_INLINE void unpack_tile(const PlanePointers<const std::byte>& planes, std::s
   });
 }
 
+// ---------------------------------------------------------------- numbers to codes
+
+/// Codes of numbers first .. last - 1, a vector of bytes at a time: scaled(i) makes a vector of
+/// numbers, encode(four of them) their codes in the order of narrow_blocks.
+template <class Scaled, class Encode>
+HWY_INLINE void encode_numbers(std::size_t first, std::size_t last, const Scaled& scaled,
+                               const Encode& encode, std::uint8_t* codes) {
+  for (std::size_t i = first; i < last; i += kBytes) {
+    const FloatVector four[4] = {scaled(i), scaled(i + kFloats), scaled(i + 2 * kFloats),
+                                 scaled(i + 3 * kFloats)};
+    hn::StoreU(ordered_bytes(encode(four)), U8(), codes + i);
+  }
+}
+
+/// The nearest integers plus a bias, at most `top` and at least 0. Every |x| < 2^31, or far below 0.
+template <bool kCounts>
+HWY_INLINE ByteVector integer_codes(const FloatVector (&x)[4], Int16Vector bias, std::uint8_t top,
+                                    std::uint64_t& clamped) {
+  const Int16Vector low =
+      hn::SaturatedAdd(narrow_blocks(nearest_int(x[0]), nearest_int(x[1])), bias);
+  const Int16Vector high =
+      hn::SaturatedAdd(narrow_blocks(nearest_int(x[2]), nearest_int(x[3])), bias);
+  if constexpr (kCounts) {
+    const Uint16Vector most = hn::Set(U16(), top);  // negative codes lie above it, too
+    clamped += hn::CountTrue(U16(), hn::Gt(hn::BitCast(U16(), low), most));
+    clamped += hn::CountTrue(U16(), hn::Gt(hn::BitCast(U16(), high), most));
+  }
+  return hn::Min(narrow_blocks(low, high), hn::Set(U8(), top));
+}
+
 // ---------------------------------------------------------------- small floats
 
 /// `kTop` is the code of the largest value, 2^kMinExponent the smallest normal number.
@@ -206,6 +236,14 @@ using E5M2 = ElementFormat<kE5m2, 8, 15>;
 using E2M3 = ElementFormat<kE2m3, 6, 2>;
 using E3M2 = ElementFormat<kE3m2, 6, 4>;
 using E2M1 = ElementFormat<kE2m1, 4, 2>;
+
+/// The highest bits are the signs of four vectors of numbers.
+HWY_INLINE SignedByteVector sign_bytes(const FloatVector (&x)[4]) {
+  const auto narrowed = [&](std::size_t i) HWY_ATTR {
+    return narrow_blocks(hn::BitCast(I32(), x[i]), hn::BitCast(I32(), x[i + 1]));
+  };
+  return narrow_signed(narrowed(0), narrowed(2));
+}
 
 /// Four vectors of scaled elements. Adding 2^k whose last place is the spacing of the format around
 /// |x| rounds |x| to it, and leaves the number of spacings in the low bits; below the smallest
@@ -237,10 +275,7 @@ HWY_INLINE ByteVector float_codes(const FloatVector (&x)[4], std::uint64_t& clam
   };
   const ByteVector magnitude =
       hn::Min(narrow_blocks(codes(x[0], x[1]), codes(x[2], x[3])), hn::Set(U8(), Format::kTop));
-  const auto narrowed = [](FloatVector first, FloatVector second) HWY_ATTR {
-    return narrow_blocks(hn::BitCast(I32(), first), hn::BitCast(I32(), second));
-  };
-  ByteVector sign = hn::BitCast(U8(), narrow_signed(narrowed(x[0], x[1]), narrowed(x[2], x[3])));
+  ByteVector sign = hn::BitCast(U8(), sign_bytes(x));
   if constexpr (Format::kBits < 8) {
     sign = hn::BitCast(U8(), hn::ShiftRight<8 - Format::kBits>(hn::BitCast(U16(), sign)));
   }

@@ -131,29 +131,23 @@ HWY_INLINE void quantize_block(const float* x, std::size_t count, const std::int
                                std::size_t levels_given, std::uint8_t* codes) {
   const std::size_t levels = kLevels == 0 ? levels_given : kLevels;
   const ByteVector sign_bit = hn::Set(U8(), static_cast<std::uint8_t>(levels));
-  for (std::size_t i = 0; i < count; i += kBytes) {
-    Int32Vector bits[4];
-    Int32Vector code[4];
-    for (std::size_t j = 0; j < 4; ++j) {
-      bits[j] = hn::BitCast(I32(), hn::LoadU(F32(), x + i + j * kFloats));
-      code[j] = hn::Zero(I32());
-    }
+  const auto encode = [&](const FloatVector(&four)[4]) HWY_ATTR {
+    Int32Vector code[4] = {hn::Zero(I32()), hn::Zero(I32()), hn::Zero(I32()), hn::Zero(I32())};
     for (std::size_t k = 0; k + 1 < levels; ++k) {
       const Int32Vector compared = hn::Set(I32(), thresholds[k * kSlots]);
       for (std::size_t j = 0; j < 4; ++j) {
-        const Int32Vector magnitude = hn::And(bits[j], hn::Set(I32(), 0x7FFFFFFF));
-        code[j] = hn::Sub(code[j], hn::VecFromMask(I32(), hn::Gt(magnitude, compared)));
+        const auto is_more = hn::Gt(hn::BitCast(I32(), hn::Abs(four[j])), compared);
+        code[j] = hn::Sub(code[j], hn::VecFromMask(I32(), is_more));
       }
     }
     const ByteVector all =
         narrow_blocks(narrow_blocks(code[0], code[1]), narrow_blocks(code[2], code[3]));
-    const SignedByteVector sign = hn::BroadcastSignBit(
-        narrow_signed(narrow_blocks(bits[0], bits[1]), narrow_blocks(bits[2], bits[3])));
     const auto is_zero = hn::Eq(all, hn::Zero(U8()));
-    const ByteVector sign_code =
-        hn::IfThenZeroElse(is_zero, hn::And(hn::BitCast(U8(), sign), sign_bit));
-    hn::StoreU(ordered_bytes(hn::Or(all, sign_code)), U8(), codes + i);
-  }
+    const auto sign = hn::BitCast(U8(), hn::BroadcastSignBit(sign_bytes(four)));
+    return hn::Or(all, hn::IfThenZeroElse(is_zero, hn::And(sign, sign_bit)));
+  };
+  encode_numbers(
+      0, count, [x](std::size_t i) HWY_ATTR { return hn::LoadU(F32(), x + i); }, encode, codes);
 }
 
 /// Magnitudes' codes less 1 as floats, all bits set but for code 0, and signs.
@@ -262,9 +256,9 @@ struct LogFmt : ByScalarCodec {
     }
   }
 
-  template <class Payload>
+  template <class Payload, bool>
   bool encode(Tile& tile, std::span<const typename Payload::Element> x, std::byte* wire,
-              std::uint64_t*) const {  // nothing is ever clamped
+              std::uint64_t&) const {  // nothing is ever clamped
     alignas(32) float smallest[kSlots];
     alignas(32) float largest[kSlots];
     Blocks blocks;

@@ -152,15 +152,15 @@ struct NvFp4 {
   bool find_scales(const float* largest, std::size_t count, std::uint8_t* scales,
                    float* multipliers) const {
     const FloatVector given = hn::Set(F32(), tensor_scale);
-    for (std::size_t b = 0; b < count; b += kBytes) {
-      FloatVector wanted[4];
-      for (std::size_t i = 0; i < 4; ++i) {
-        const FloatVector product = hn::Mul(given, hn::Load(F32(), largest + b + i * kFloats));
-        wanted[i] = hn::Div(product, hn::Set(F32(), 6.0f));
-      }
-      std::uint64_t ignored = 0;
-      hn::StoreU(ordered_bytes(float_codes<E4M3, false>(wanted, ignored)), U8(), scales + b);
-    }
+    std::uint64_t ignored = 0;
+    encode_numbers(
+        0, count,
+        [&](std::size_t b) HWY_ATTR {
+          return hn::Div(hn::Mul(given, hn::Load(F32(), largest + b)), hn::Set(F32(), 6.0f));
+        },
+        [&](const FloatVector(&four)[4])
+            HWY_ATTR { return float_codes<E4M3, false>(four, ignored); },
+        scales);
     auto any_zero = hn::Ne(hn::Zero(U32()), hn::Zero(U32()));
     for (std::size_t b = 0; b < count; b += kFloats) {
       const Uint32Vector code = hn::PromoteTo(U32(), hn::LoadU(QuarterU8(), scales + b));
@@ -203,25 +203,9 @@ struct BlockScaled : Standard {
     return planes_bytes(elements, Format::kBits) + blocks_of(elements, kBlock);
   }
 
-  template <bool kCounts>
-  static void quantize(const float* x, std::size_t padded, const float* multipliers,
-                       std::uint8_t* codes, std::uint64_t* clamped) {
-    std::uint64_t count = 0;
-    for (std::size_t i = 0; i < padded; i += kBytes) {
-      const auto scaled = [&](std::size_t at) HWY_ATTR {
-        return hn::Mul(hn::Load(F32(), x + at), hn::Set(F32(), multipliers[at / kBlock]));
-      };
-      const FloatVector four[4] = {scaled(i), scaled(i + kFloats), scaled(i + 2 * kFloats),
-                                   scaled(i + 3 * kFloats)};
-      const ByteVector bytes = float_codes<Format, kCounts>(four, count);
-      hn::Store(ordered_bytes(bytes), U8(), codes + i);
-    }
-    if constexpr (kCounts) *clamped += count;
-  }
-
-  template <class Payload>
+  template <class Payload, bool kCounts>
   bool encode(Tile& tile, std::span<const typename Payload::Element> x, std::byte* wire,
-              std::uint64_t* clamped) const {
+              std::uint64_t& clamped) const {
     alignas(32) float largest[kBlockSlots];
     alignas(32) float multipliers[kBlockSlots];
     ScaleBytes scales;
@@ -231,8 +215,18 @@ struct BlockScaled : Standard {
     const auto magnitude = [](FloatVector v) HWY_ATTR { return Extremes{v, hn::Abs(v)}; };
     find_extremes_of(tile.x, count, kBlock, magnitude, nullptr, largest);
     const bool all_coded = this->find_scales(largest, count, scales, multipliers);
-    clamped == nullptr ? quantize<false>(tile.x, padded, multipliers, tile.codes, clamped)
-                       : quantize<true>(tile.x, padded, multipliers, tile.codes, clamped);
+    for (std::size_t first = 0; first < padded; first += std::max(kBlock, kBytes)) {
+      const FloatVector by = hn::Set(F32(), multipliers[first / kBlock]);
+      const FloatVector next = hn::Set(F32(), multipliers[first / kBlock + 1]);
+      encode_numbers(
+          first, first + std::max(kBlock, kBytes),
+          [&](std::size_t i) HWY_ATTR {
+            return hn::Mul(hn::Load(F32(), tile.x + i), i < first + kBlock ? by : next);
+          },
+          [&](const FloatVector(&four)[4])
+              HWY_ATTR { return float_codes<Format, kCounts>(four, clamped); },
+          tile.codes);
+    }
     for (std::size_t b = 0; !all_coded && b < count; ++b) {  // without the signs of zeros
       if (multipliers[b] == 0) std::memset(tile.codes + b * kBlock, 0, kBlock);
     }

@@ -50,21 +50,10 @@ struct Integers : QuickReduceIntegers<L> {
   static constexpr float kLargest = L;
   static constexpr bool kHasMinusZero = false;
 
-  /// Four vectors of scaled elements to codes in the order of narrow_blocks. |w| < 2^15, so that 16
-  /// bits hold every integer, and the bias saturates where it does not fit.
+  /// |w| < 2^15, so that 16 bits hold every integer, and the bias saturates where it does not fit.
   template <bool kCounts>
   static HWY_INLINE ByteVector encode(const FloatVector (&w)[4], std::uint64_t& clamped) {
-    const Int16Vector bias = hn::Set(I16(), L);
-    const Int16Vector low =
-        hn::SaturatedAdd(narrow_blocks(nearest_int(w[0]), nearest_int(w[1])), bias);
-    const Int16Vector high =
-        hn::SaturatedAdd(narrow_blocks(nearest_int(w[2]), nearest_int(w[3])), bias);
-    if constexpr (kCounts) {
-      const Uint16Vector top = hn::Set(U16(), 2 * L - 1);  // negative codes lie above it, too
-      clamped += hn::CountTrue(U16(), hn::Gt(hn::BitCast(U16(), low), top));
-      clamped += hn::CountTrue(U16(), hn::Gt(hn::BitCast(U16(), high), top));
-    }
-    return hn::Min(narrow_blocks(low, high), hn::Set(U8(), 2 * L - 1));
+    return integer_codes<kCounts>(w, hn::Set(I16(), L), 2 * L - 1, clamped);
   }
   static bool has_nan(const std::uint8_t*, std::size_t) { return false; }
 
@@ -233,37 +222,29 @@ struct QuickReduce : ByScalarCodec {
     return kIsHalf || hn::AllTrue(F32(), fits);
   }
 
-  template <bool kCounts, class Payload>
-  static void quantize(const float* x, const float* multipliers, std::uint8_t* codes,
-                       std::uint64_t* clamped) {
-    std::uint64_t count = 0;
-    for (std::size_t i = 0; i < kAtom; i += kBytes) {
-      const FloatVector e = load_pair(multipliers + i / kGroup * 2);
-      const auto scaled = [&](std::size_t at) HWY_ATTR {
-        const FloatVector v = hn::Load(F32(), x + at);
-        const FloatVector w = rounded_significand<Payload::kLostBits>(hn::Mul(v, e));
-        if constexpr (!Code::kHasMinusZero) return w;
-        // A rounded -0 is +0.
-        return hn::Or(w, hn::And(hn::Xor(v, e), hn::SignBit(F32())));
-      };
-      const FloatVector w[4] = {scaled(i), scaled(i + kFloats), scaled(i + 2 * kFloats),
-                                scaled(i + 3 * kFloats)};
-      hn::Store(ordered_bytes(Code::template encode<kCounts>(w, count)), U8(), codes + i);
-    }
-    if constexpr (kCounts) *clamped += count;
-  }
-
-  template <class Payload>
+  template <class Payload, bool kCounts>
   bool encode(Tile& tile, std::span<const typename Payload::Element> x, std::byte* wire,
-              std::uint64_t* clamped) const {
+              std::uint64_t& clamped) const {
     alignas(32) float extremes[2 * kBlocks];
     alignas(32) float multipliers[kBlocks];
     // What lies behind the end counts as +0, which is never clamped.
     if (!load_tile<Payload>(x.data(), x.size(), kAtom, kInfinity, tile.x)) return false;
     find_extremes(tile.x, extremes);
     if (!find_scales<Payload>(extremes, wire + kCodeBytes, multipliers)) return false;
-    clamped == nullptr ? quantize<false, Payload>(tile.x, multipliers, tile.codes, clamped)
-                       : quantize<true, Payload>(tile.x, multipliers, tile.codes, clamped);
+    for (std::size_t group = 0; group < kAtom; group += kGroup) {
+      const FloatVector e = load_pair(multipliers + group / kGroup * 2);
+      encode_numbers(
+          group, group + kGroup,
+          [&](std::size_t i) HWY_ATTR {
+            const FloatVector v = hn::Load(F32(), tile.x + i);
+            const FloatVector w = rounded_significand<Payload::kLostBits>(hn::Mul(v, e));
+            if constexpr (!Code::kHasMinusZero) return w;
+            return hn::Or(w, hn::And(hn::Xor(v, e), hn::SignBit(F32())));  // a rounded -0 is +0
+          },
+          [&](const FloatVector(&four)[4])
+              HWY_ATTR { return Code::template encode<kCounts>(four, clamped); },
+          tile.codes);
+    }
     auto* const out = reinterpret_cast<std::uint8_t*>(wire);
     // The lowest plane last, since reordering for it is for no other.
     if constexpr (Code::kBits == 6) pack_plane(tile.codes, kAtom, 2, 4, out + kAtom / 2);

@@ -79,12 +79,6 @@ HWY_INLINE bool load_tile(const typename Payload::Element* x, std::size_t count,
   return hn::GetLane(hn::MaxOfLanes(I32(), largest)) < std::bit_cast<std::int32_t>(below);
 }
 
-/// Up to a vector may be stored behind the end.
-template <class Payload>
-HWY_INLINE void store_limited(FloatVector v, FloatVector limit, typename Payload::Element* to) {
-  Payload::store(hn::Min(hn::Max(v, hn::Neg(limit)), limit), to);
-}
-
 /// sum += addend: one addition and one rounding per element. With kClamps, a finite fp16 sum that
 /// overflows becomes +-65504.
 template <class Payload, bool kClamps>
@@ -286,8 +280,9 @@ HWY_INLINE void stream_bytes(const void* from, std::size_t bytes, void* to) {
 /// What a family is for the driver:
 ///   chunk()                                elements of a chunk of the wire
 ///   chunk_bytes(elements)                  of its wire
-///   encode<Payload>(tile, x, wire, count)  a chunk, or false: it is for the scalar codec. Adds the
-///                                          clamped elements to *count unless that is null
+///   encode<Payload, kCounts>(tile, x, wire, clamped)
+///                                          a chunk, or false: it is for the scalar codec. With
+///                                          kCounts, adds the elements that were clamped
 ///   decode<Payload>(tile, wire, elements, first, count, out)
 ///                                          elements first .. first + count - 1 of a chunk of so
 ///                                          many, at most a tile; or false. May write up to the end
@@ -329,7 +324,10 @@ void encode_message(const Family& family, std::span<const typename Payload::Elem
     const std::size_t bytes = family.chunk_bytes(part.size());
     std::byte* const to = streamed ? wire_of_tile : wire;
     std::uint64_t clamped = 0;
-    if (family.template encode<Payload>(tile, part, to, counts == nullptr ? nullptr : &clamped)) {
+    const bool done = counts == nullptr
+                          ? family.template encode<Payload, false>(tile, part, to, clamped)
+                          : family.template encode<Payload, true>(tile, part, to, clamped);
+    if (done) {
       if (counts != nullptr) counts->clamped += clamped;
       if (streamed) stream_bytes(to, bytes, wire);
     } else {

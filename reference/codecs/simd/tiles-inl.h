@@ -22,7 +22,6 @@
 #include <limits>
 #include <span>
 
-#include "hwy/cache_control.h"
 #include "reference/codecs/codec.h"
 #include "reference/codecs/native_sum.h"
 #include "reference/codecs/simd/accelerated_codec.h"
@@ -262,21 +261,6 @@ HWY_INLINE void decode_by_tables(const std::uint8_t* codes, std::size_t elements
 
 // ---------------------------------------------------------------- messages
 
-/// From this payload size on, elements and wires go past the caches: a tensor that large would only
-/// push out what is still needed, and stores that do not read first save a third of the traffic.
-inline constexpr std::size_t kStreamedBytes = std::size_t{16} << 20;
-
-/// Copies past the caches. The source is aligned as a vector is.
-HWY_INLINE void stream_bytes(const void* from, std::size_t bytes, void* to) {
-  const auto* const in = static_cast<const std::uint8_t*>(from);
-  auto* const out = static_cast<std::uint8_t*>(to);
-  const hn::FixedTag<std::uint8_t, 16> d;
-  std::size_t i = std::min(bytes, (16 - reinterpret_cast<std::uintptr_t>(out) % 16) % 16);
-  std::memcpy(out, in, i);
-  for (; i + 16 <= bytes; i += 16) hn::Stream(hn::LoadU(d, in + i), d, out + i);
-  std::memcpy(out + i, in + i, bytes - i);
-}
-
 /// What a family is for the driver:
 ///   chunk()                                elements of a chunk of the wire
 ///   chunk_bytes(elements)                  of its wire
@@ -316,33 +300,27 @@ struct ByScalarCodec {
 template <class Payload, class Family>
 void encode_message(const Family& family, std::span<const typename Payload::Element> x,
                     std::byte* wire, EncodeCounts* counts) {
-  const bool streamed = x.size_bytes() >= kStreamedBytes && family.chunk() <= kTile;
   Tile tile;
-  alignas(32) std::byte wire_of_tile[4 * kTile];  // longer than that of any format
   for (std::size_t begin = 0; begin < x.size(); begin += family.chunk()) {
     const auto part = x.subspan(begin, std::min(family.chunk(), x.size() - begin));
     const std::size_t bytes = family.chunk_bytes(part.size());
-    std::byte* const to = streamed ? wire_of_tile : wire;
     std::uint64_t clamped = 0;
     const bool done = counts == nullptr
-                          ? family.template encode<Payload, false>(tile, part, to, clamped)
-                          : family.template encode<Payload, true>(tile, part, to, clamped);
+                          ? family.template encode<Payload, false>(tile, part, wire, clamped)
+                          : family.template encode<Payload, true>(tile, part, wire, clamped);
     if (done) {
       if (counts != nullptr) counts->clamped += clamped;
-      if (streamed) stream_bytes(to, bytes, wire);
     } else {
       family.encode_exactly(std::as_bytes(part), {wire, bytes}, counts);
     }
     wire += bytes;
   }
-  if (streamed) hwy::FlushStream();
 }
 
 template <bool kAdds, class Payload, class Family>
 void decode_message(const Family& family, const std::byte* wire,
                     std::span<typename Payload::Element> x) {
   using Element = typename Payload::Element;
-  const bool streamed = !kAdds && x.size_bytes() >= kStreamedBytes;
   Tile tile;
   alignas(32) Element decoded[kTile + kBytes];
   for (std::size_t begin = 0; begin < x.size(); begin += family.chunk()) {
@@ -350,7 +328,7 @@ void decode_message(const Family& family, const std::byte* wire,
     const std::size_t bytes = family.chunk_bytes(chunk.size());
     for (std::size_t first = 0; first < chunk.size(); first += kTile) {
       const auto part = chunk.subspan(first, std::min(kTile, chunk.size() - first));
-      const bool direct = !kAdds && !streamed && part.size() % kBytes == 0;
+      const bool direct = !kAdds && part.size() % kBytes == 0;
       Element* const to = direct ? part.data() : decoded;
       if (!family.template decode<Payload>(tile, wire, chunk.size(), first, part.size(), to)) {
         const std::span<const std::byte> own(wire, bytes);
@@ -360,15 +338,12 @@ void decode_message(const Family& family, const std::byte* wire,
       }
       if constexpr (kAdds) {
         add_elements<Payload, Family::kClampsSums>({to, part.size()}, part.data());
-      } else if (streamed) {
-        stream_bytes(to, part.size_bytes(), part.data());
       } else if (!direct) {
         std::copy_n(to, part.size(), part.data());
       }
     }
     wire += bytes;
   }
-  if (streamed) hwy::FlushStream();
 }
 
 // ---------------------------------------------------------------- what the dispatch tables hold

@@ -21,6 +21,7 @@
 #include <cstring>
 #include <limits>
 #include <span>
+#include <type_traits>
 
 #include "reference/codecs/codec.h"
 #include "reference/codecs/native_sum.h"
@@ -175,13 +176,14 @@ HWY_INLINE auto folded_pairs(FloatVector a, FloatVector b) {
 }
 
 /// row(b) makes the extremes of block b lane by lane; low[b] and high[b] become those of all lanes.
-/// Up to a multiple of 8 blocks and further the last one's are repeated. `low` may be null.
-template <class LowOp, class HighOp, class Row>
-HWY_INLINE void find_extremes(std::size_t blocks, const Row& row, float* low, float* high) {
+/// Up to a multiple of 8 blocks and further the last one's are repeated. `low` may be nullptr itself.
+template <class LowOp, class HighOp, class Row, class Low>
+HWY_INLINE void find_extremes(std::size_t blocks, const Row& row, Low low, float* high) {
+  constexpr bool kHasLow = std::is_pointer_v<Low>;
   const hn::FixedTag<float, 4> four;
   const auto fold = [&](std::size_t b, Extremes r0, Extremes r1, Extremes r2,
                         Extremes r3) HWY_ATTR {
-    if (low != nullptr) {
+    if constexpr (kHasLow) {
       hn::StoreU(folded<LowOp>(r0.low, r1.low, r2.low, r3.low), four, low + b);
     }
     hn::StoreU(folded<HighOp>(r0.high, r1.high, r2.high, r3.high), four, high + b);
@@ -193,7 +195,7 @@ HWY_INLINE void find_extremes(std::size_t blocks, const Row& row, float* low, fl
     fold(b, one, one, one, one);
   }
   const std::size_t rest = rounded_up(blocks, 8) - blocks;
-  if (low != nullptr) std::fill_n(low + blocks, rest, low[blocks - 1]);
+  if constexpr (kHasLow) std::fill_n(low + blocks, rest, low[blocks - 1]);
   std::fill_n(high + blocks, rest, high[blocks - 1]);
 }
 
@@ -210,9 +212,9 @@ HWY_INLINE Extremes extremes_of_block(const float* x, std::size_t group, const F
 }
 
 /// The same of many blocks that follow each other.
-template <class F>
+template <class F, class Low>
 HWY_INLINE void find_extremes_of(const float* x, std::size_t blocks, std::size_t group, const F& f,
-                                 float* low, float* high) {
+                                 Low low, float* high) {
   const auto find = [&]<std::size_t kGroup>() HWY_ATTR {
     const auto row = [&](std::size_t b)
                          HWY_ATTR { return extremes_of_block<kGroup>(x + b * group, group, f); };

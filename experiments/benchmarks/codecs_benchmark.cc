@@ -8,7 +8,7 @@
 // of each. 256 KiB stay in the caches; 256 MiB come from memory and go there. All buffers begin on
 // a page: memcpy of 256 KiB varies by a third with its addresses.
 //
-// two_cores/...: the two halves of the payload on a core each. bound/...: see codec_kernels.h.
+// two_cores/...: the two halves of the payload on a core each.
 #include <benchmark/benchmark.h>
 
 #include <atomic>
@@ -19,7 +19,6 @@
 #include <string>
 #include <thread>
 
-#include "experiments/benchmarks/codec_kernels.h"
 #include "experiments/benchmarks/codec_workloads.h"
 #include "reference/codecs/registry.h"
 #include "reference/codecs/simd/accelerated.h"
@@ -37,19 +36,6 @@ void copy(benchmark::State& state, std::size_t bytes) {
   for ([[maybe_unused]] auto iteration : state) {
     std::memcpy(to.data(), from.data(), bytes);
     benchmark::DoNotOptimize(to.data());
-    benchmark::ClobberMemory();
-  }
-  finish(state, bytes);
-}
-
-void run_kernel(benchmark::State& state, const CodecKernel& kernel) {
-  const std::size_t bytes = kernel.in_memory ? kInMemory : kInCache;
-  const std::size_t elements = bytes / 2;  // of fp16
-  const Buffer in = gaussian_payload(DType::fp32, (kernel.in_memory ? 2 : 4) * elements);
-  const Buffer out((kernel.in_memory ? 2 : 4) * elements);
-  const auto* const from = reinterpret_cast<const std::uint8_t*>(in.data());
-  for ([[maybe_unused]] auto iteration : state) {
-    kernel.run(from, reinterpret_cast<std::uint8_t*>(out.data()), elements);
     benchmark::ClobberMemory();
   }
   finish(state, bytes);
@@ -156,11 +142,6 @@ void register_all() {
         }
       }
     }
-  }
-  for (const CodecKernel& kernel : codec_kernels()) {
-    const char* const size = kernel.in_memory ? "memory" : "cache";
-    benchmark::RegisterBenchmark(fmt::format("{}/{}", kernel.name, size).c_str(),
-                                 [kernel](benchmark::State& state) { run_kernel(state, kernel); });
   }
 }
 

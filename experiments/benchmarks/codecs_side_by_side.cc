@@ -30,7 +30,6 @@
 #include <thread>
 #include <vector>
 
-#include "experiments/benchmarks/codec_kernels.h"
 #include "experiments/benchmarks/codec_workloads.h"
 #include "reference/codecs/registry.h"
 #include "reference/codecs/simd/accelerated.h"
@@ -70,26 +69,6 @@ Case codec_case(const CodecPtr& codec, const char* text, CodecWork work, bool in
           }};
 }
 
-/// The kernel's elements are those of the payload, whatever it reads.
-Case kernel_case(const CodecKernel& kernel) {
-  const auto name = fmt::format("{}/{}", kernel.name, kernel.in_memory ? "memory" : "cache");
-  return {name, kernel.in_memory, [kernel](std::span<std::byte> x) {
-            const std::size_t elements = x.size() / 2;  // of fp16
-            const std::size_t factor = kernel.in_memory ? 2 : 4;
-            const auto in =
-                std::make_shared<Buffer>(gaussian_payload(DType::fp32, factor * elements));
-            const auto out = std::make_shared<Buffer>(factor * elements);
-            const auto part = [=](std::size_t first, std::size_t count) -> Task {
-              return [=] {
-                kernel.run(reinterpret_cast<const std::uint8_t*>(in->data()) + factor * first,
-                           reinterpret_cast<std::uint8_t*>(out->data()) + factor * first, count);
-              };
-            };
-            const std::size_t half = elements / 2;
-            return Tasks{part(0, elements), {part(0, half), part(half, half)}};
-          }};
-}
-
 Tasks copies(std::span<std::byte> x) {
   const auto to = std::make_shared<Buffer>(x.size());
   const auto part = [&](std::size_t first, std::size_t bytes) -> Task {
@@ -111,9 +90,6 @@ std::vector<Case> cases(const std::regex& filter) {
       if (codec == scalar) continue;
       add(codec_case(codec, "encode", CodecWork::encode, in_memory));
       add(codec_case(codec, "decode", CodecWork::decode, in_memory));
-    }
-    for (const CodecKernel& kernel : codec_kernels()) {
-      if (kernel.in_memory == in_memory) add(kernel_case(kernel));
     }
   }
   return all;

@@ -14,7 +14,10 @@ namespace arlab {
 std::string machine_text(const std::string& name_or_path) {
   if (name_or_path.ends_with(".toml")) return read_text_file(name_or_path, "topology file");
   for (const MachineFile& machine : machine_files()) {
-    if (machine.name == name_or_path) return std::string(machine.toml);
+    if (machine.name != name_or_path) continue;
+    // A line that is only in its base could not be replaced here.
+    const bool has_base = machine.toml.find("\nbase = ") != std::string_view::npos;
+    return has_base ? to_toml(find_topology(name_or_path)) : std::string(machine.toml);
   }
   fail("'{}' is no machine with a file of its own", name_or_path);
 }

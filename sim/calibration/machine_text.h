@@ -9,8 +9,8 @@
 
 namespace arlab {
 
-/// The text of a machine that the library carries, or of a file that ends in .toml. Throws
-/// InvalidInput when there is none.
+/// The text of a machine that the library carries, written out if it builds on another, or of a file
+/// that ends in .toml. Throws InvalidInput when there is none.
 std::string machine_text(const std::string& name_or_path);
 
 /// The text with one quantity replaced: key link.bandwidth_gb_per_s is the line that begins with

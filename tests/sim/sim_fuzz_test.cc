@@ -180,7 +180,7 @@ void simulate_on(const Topology& t) {
 
 TEST(Fuzz, TopologyFiles) {
   std::vector<std::string> machines = {kGraph};
-  for (const char* file : {"mi300x-4", "l40-8"}) {
+  for (const char* file : {"mi300x-8", "l40-8"}) {
     const std::string folder = ARLAB_MACHINES_DIRECTORY;
     std::FILE* in = std::fopen(fmt::format("{}/{}.toml", folder, file).c_str(), "rb");
     ASSERT_NE(in, nullptr);

@@ -4,20 +4,14 @@
 
 #include "reference/codecs/registry.h"
 
-// The families that have vector code: one line each. FAMILY is a function in the file of that
-// family, `CodecPtr FAMILY(const CodecPtr& scalar)`, in namespace arlab: the accelerated codec of
-// that name, or null when the name is not of this family.
-#define ARLAB_ACCELERATED_FAMILIES(X) \
-  X(accelerated_quickreduce)          \
-  X(accelerated_anybit)               \
-  X(accelerated_microscaling)         \
-  X(accelerated_logfmt)
-
 namespace arlab {
 
-#define ARLAB_DECLARE(family) CodecPtr family(const CodecPtr& scalar);
-ARLAB_ACCELERATED_FAMILIES(ARLAB_DECLARE)
-#undef ARLAB_DECLARE
+// Each family in its own file: the accelerated codec of that name, or null when the name is not of
+// this family.
+CodecPtr accelerated_quickreduce(const CodecPtr& scalar);
+CodecPtr accelerated_anybit(const CodecPtr& scalar);
+CodecPtr accelerated_microscaling(const CodecPtr& scalar);
+CodecPtr accelerated_logfmt(const CodecPtr& scalar);
 
 namespace {
 
@@ -36,12 +30,12 @@ bool is_from_registry(const Codec& codec) {
 }  // namespace
 
 CodecPtr accelerated(CodecPtr scalar) {
-  CodecPtr result;
-#define ARLAB_TRY(family) \
-  if (!result) result = family(scalar);
-  ARLAB_ACCELERATED_FAMILIES(ARLAB_TRY)
-#undef ARLAB_TRY
-  return result && is_from_registry(*scalar) ? result : scalar;
+  for (const auto family : {accelerated_quickreduce, accelerated_anybit, accelerated_microscaling,
+                            accelerated_logfmt}) {
+    const CodecPtr result = family(scalar);
+    if (result) return is_from_registry(*scalar) ? result : scalar;
+  }
+  return scalar;
 }
 
 }  // namespace arlab

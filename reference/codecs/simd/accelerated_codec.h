@@ -2,35 +2,25 @@
 // family.
 #pragma once
 
+#include <type_traits>
 #include <utility>
 
 #include "reference/codecs/codec.h"
 
 namespace arlab {
 
-/// A family's code for one target. `Format` is what a family knows of one of its codecs; what is
-/// rare is left to `scalar`. Without `counts` nothing is counted.
+/// A family's code for one target; null where that has no vectors. `Format` is what a family knows of
+/// one of its codecs; what is rare is left to `scalar`. Without `counts` nothing is counted.
 template <class Format>
 struct CodecFunctions {
-  void (*encode)(const Format&, const Codec& scalar, DType, std::span<const std::byte> payload,
-                 std::span<std::byte> wire, EncodeCounts* counts);
-  void (*decode)(const Format&, const Codec& scalar, DType, std::span<const std::byte> wire,
-                 std::span<std::byte> payload);
-  void (*decode_add)(const Format&, const Codec& scalar, DType, std::span<const std::byte> wire,
-                     std::span<std::byte> sum);
-};
+  using Decode = void (*)(const Format&, const Codec& scalar, DType,
+                          std::span<const std::byte> wire, std::span<std::byte> payload);
 
-/// For a target without vectors.
-template <class Format>
-CodecFunctions<Format> scalar_functions() {
-  return {[](const Format&, const Codec& scalar, DType dtype, std::span<const std::byte> payload,
-             std::span<std::byte> wire,
-             EncodeCounts* counts) { scalar.encode(dtype, payload, wire, counts); },
-          [](const Format&, const Codec& scalar, DType dtype, std::span<const std::byte> wire,
-             std::span<std::byte> payload) { scalar.decode(dtype, wire, payload); },
-          [](const Format&, const Codec& scalar, DType dtype, std::span<const std::byte> wire,
-             std::span<std::byte> sum) { scalar.decode_add(dtype, wire, sum); }};
-}
+  void (*encode)(const Format&, const Codec& scalar, DType, std::span<const std::byte> payload,
+                 std::span<std::byte> wire, EncodeCounts* counts) = nullptr;
+  Decode decode = nullptr;
+  Decode decode_add = nullptr;
+};
 
 /// A codec that runs what `functions` gives: the family's code for the processor it runs on.
 template <class Format>
@@ -46,26 +36,42 @@ class AcceleratedCodec final : public Codec {
   std::size_t do_wire_bytes(DType dtype, std::size_t elements) const override {
     return scalar_->wire_bytes(dtype, elements);
   }
+  void encode_any(DType dtype, std::span<const std::byte> payload, std::span<std::byte> wire,
+                  EncodeCounts* counts) const {
+    const auto function = functions_().encode;
+    function == nullptr ? scalar_->encode(dtype, payload, wire, counts)
+                        : function(format_, *scalar_, dtype, payload, wire, counts);
+  }
   void do_encode(DType dtype, std::span<const std::byte> payload, std::span<std::byte> wire,
                  EncodeCounts& counts) const override {
-    functions_().encode(format_, *scalar_, dtype, payload, wire, &counts);
+    encode_any(dtype, payload, wire, &counts);
   }
   void do_encode_uncounted(DType dtype, std::span<const std::byte> payload,
                            std::span<std::byte> wire) const override {
-    functions_().encode(format_, *scalar_, dtype, payload, wire, nullptr);
+    encode_any(dtype, payload, wire, nullptr);
   }
   void do_decode(DType dtype, std::span<const std::byte> wire,
                  std::span<std::byte> payload) const override {
-    functions_().decode(format_, *scalar_, dtype, wire, payload);
+    const auto function = functions_().decode;
+    function == nullptr ? scalar_->decode(dtype, wire, payload)
+                        : function(format_, *scalar_, dtype, wire, payload);
   }
   void do_decode_add(DType dtype, std::span<const std::byte> wire,
                      std::span<std::byte> sum) const override {
-    functions_().decode_add(format_, *scalar_, dtype, wire, sum);
+    const auto function = functions_().decode_add;
+    function == nullptr ? scalar_->decode_add(dtype, wire, sum)
+                        : function(format_, *scalar_, dtype, wire, sum);
   }
 
   CodecPtr scalar_;
   Format format_;
   CodecFunctions<Format> (*functions_)();  // asked at each call: tests change the target
 };
+
+template <class Format>
+CodecPtr accelerated_as(const CodecPtr& scalar, const Format& format,
+                        std::type_identity_t<CodecFunctions<Format> (*)()> functions) {
+  return std::make_shared<AcceleratedCodec<Format>>(scalar, format, functions);
+}
 
 }  // namespace arlab

@@ -13,11 +13,13 @@
 #define ARLAB_CODECS_SIMD_LANES_INL_H_
 #endif
 
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 
-#include "hwy/cache_control.h"
 #include "hwy/highway.h"
+#include "reference/formats/payload_arithmetic.h"
 
 #undef ARLAB_HAS_LANES
 #undef ARLAB_AVX2
@@ -76,15 +78,6 @@ HWY_INLINE Int16Vector narrow_blocks(Int32Vector low, Int32Vector high) {
   return hn::ReorderDemote2To(I16(), low, high);
 }
 
-/// The lower 16 bits of both vectors' lanes, which have no others, block by block.
-HWY_INLINE Uint16Vector narrow_words(Int32Vector low, Int32Vector high) {
-#if ARLAB_AVX2
-  return Uint16Vector{_mm256_packus_epi32(low.raw, high.raw)};
-#else
-  return hn::ConcatEven(U16(), hn::BitCast(U16(), high), hn::BitCast(U16(), low));
-#endif
-}
-
 /// Both vectors saturated to 0 .. 255, block by block.
 HWY_INLINE ByteVector narrow_blocks(Int16Vector low, Int16Vector high) {
 #if ARLAB_AVX2
@@ -130,70 +123,12 @@ HWY_INLINE Int16Vector joined_pairs(ByteVector x) {
 #endif
 }
 
-/// The magnitude, with the sign of `of`; 0 where that is 0.
-HWY_INLINE Int16Vector with_sign(Int16Vector magnitude, Int16Vector of) {
-#if ARLAB_AVX2
-  return Int16Vector{_mm256_sign_epi16(magnitude.raw, of.raw)};
-#else
-  return hn::IfThenElse(hn::Lt(of, hn::Zero(I16())), hn::Neg(magnitude), magnitude);
-#endif
-}
-HWY_INLINE Int32Vector with_sign(Int32Vector magnitude, Int32Vector of) {
-#if ARLAB_AVX2
-  return Int32Vector{_mm256_sign_epi32(magnitude.raw, of.raw)};
-#else
-  return hn::IfThenElse(hn::Lt(of, hn::Zero(I32())), hn::Neg(magnitude), magnitude);
-#endif
-}
-
-/// Puts bytes in order that went through narrow_blocks once.
-HWY_INLINE ByteVector ordered_halves(ByteVector blocks) {
-  if constexpr (kFloats == 8) {
-    alignas(32) static constexpr std::int32_t kOrder[8] = {0, 1, 4, 5, 2, 3, 6, 7};
-    const auto order = hn::SetTableIndices(U32(), kOrder);
-    return hn::BitCast(U8(), hn::TableLookupLanes(hn::BitCast(U32(), blocks), order));
-  } else {
-    return blocks;
-  }
-}
-
 /// Puts bytes in order that went through narrow_blocks twice.
 HWY_INLINE ByteVector ordered_bytes(ByteVector blocks) {
-  if constexpr (kFloats == 8) {
-    alignas(32) static constexpr std::int32_t kOrder[8] = {0, 4, 1, 5, 2, 6, 3, 7};
-    const auto order = hn::SetTableIndices(U32(), kOrder);
-    return hn::BitCast(U8(), hn::TableLookupLanes(hn::BitCast(U32(), blocks), order));
-  } else {
-    return blocks;
-  }
-}
-
-/// The first 128-bit block of a vector, and the last, which may be the same.
-template <class V>
-HWY_INLINE auto first_block(V v) {
-  if constexpr (sizeof(V) == 32) {
-    return hn::LowerHalf(v);
-  } else {
-    return v;
-  }
-}
-template <class V>
-HWY_INLINE auto last_block(V v) {
-  if constexpr (sizeof(V) == 32) {
-    return hn::UpperHalf(hn::Half<hn::DFromV<V>>(), v);
-  } else {
-    return v;
-  }
-}
-
-/// A vector of these blocks, or of the first, where that is a vector.
-template <class Block>
-HWY_INLINE auto joined_blocks(Block first, Block second) {
-  if constexpr (sizeof(Block) < kBytes) {
-    return hn::Combine(hn::Twice<hn::DFromV<Block>>(), second, first);
-  } else {
-    return first;
-  }
+  if constexpr (kFloats != 8) return blocks;
+  alignas(32) static constexpr std::int32_t kOrder[8] = {0, 4, 1, 5, 2, 6, 3, 7};
+  const auto order = hn::SetTableIndices(U32(), kOrder);
+  return hn::BitCast(U8(), hn::TableLookupLanes(hn::BitCast(U32(), blocks), order));
 }
 
 /// A block of eight words: some(0), or that and some(4), of as many words as a vector has floats.
@@ -209,10 +144,15 @@ HWY_INLINE hn::Vec<hn::FixedTag<std::uint16_t, 8>> eight_words(const Some& some)
 HWY_INLINE Uint32Vector bits_of(FloatVector x) { return hn::BitCast(U32(), x); }
 HWY_INLINE FloatVector float_of(Uint32Vector bits) { return hn::BitCast(F32(), bits); }
 
-// ---------------------------------------------------------------- fp16 and bf16
-// Each dtype has the same members:
+/// Any NaN becomes the canonical one.
+HWY_INLINE FloatVector canonical(FloatVector x) {
+  return hn::IfThenElse(hn::Eq(x, x), x, float_of(hn::Set(U32(), 0x7FC00000)));
+}
+
+// ---------------------------------------------------------------- dtypes
+// Each has load() and store() of consecutive elements, and those of 16 bits:
 //   to_float    the exact value; a NaN is made quiet (fp16) or left as it is (bf16)
-//   from_float  RN; overflow to infinity; a NaN stays some NaN
+//   from_float  RN; overflow to infinity; a NaN stays some NaN, the canonical one that
 //   round       as the `round` of the scalar QuickReduce arithmetic: canonical NaN, fp16 clamped
 
 /// RN of a float to 24 - k significant bits, with an exponent without limits: k = 13 gives those of
@@ -231,15 +171,33 @@ HWY_INLINE FloatVector rounded_significand(FloatVector x) {
   return hn::Sub(hn::Add(x, shifted), shifted);
 }
 
-struct HalfLanes {
-  static constexpr std::uint16_t kInfinity = 0x7C00;
-  static constexpr std::uint16_t kNaN = 0x7E00;
+/// Consecutive 16-bit elements.
+template <class Lanes>
+HWY_INLINE FloatVector load_elements(const std::uint16_t* from) {
+  return Lanes::to_float(hn::LoadU(HalfU16(), from));
+}
+template <class Lanes>
+struct WordLanes {
+  using Element = std::uint16_t;
+  static constexpr bool kIsWord = true;
+
+  static bool is_finite(Element bits) { return (bits & 0x7FFF) < Lanes::kInfinity; }
+  static HWY_INLINE FloatVector load(const Element* from) { return load_elements<Lanes>(from); }
+  static HWY_INLINE void store(FloatVector x, Element* to) {
+    hn::StoreU(Lanes::from_float(x), HalfU16(), to);
+  }
+};
+
+struct HalfLanes : WordLanes<HalfLanes> {
+  using Arithmetic = Fp16Arithmetic;
+  static constexpr std::uint16_t kInfinity = Arithmetic::kInfinity;
   static constexpr int kLostBits = 13;  // of the 24 of an fp32 significand
+  static constexpr float kLargest = 65504.0f;
+  static constexpr float kLargestPower = 15.99f;  // 2 to it is below kLargest
 
   static HWY_INLINE FloatVector to_float(HalfUint16Vector bits) {
     return hn::PromoteTo(F32(), hn::BitCast(hn::Rebind<hwy::float16_t, F32>(), bits));
   }
-
   static HWY_INLINE HalfUint16Vector from_float(FloatVector x) {
     auto bits = hn::DemoteTo(hn::Rebind<hwy::float16_t, F32>(), x);
 #if ARLAB_AVX2 && HWY_COMPILER_GCC
@@ -249,89 +207,61 @@ struct HalfLanes {
 #endif
     return hn::BitCast(HalfU16(), bits);
   }
-
   static HWY_INLINE HalfUint16Vector round(FloatVector x) {
-    const FloatVector largest = hn::Set(F32(), 65504.0f);
-    const FloatVector clamped = hn::Min(hn::Max(x, hn::Neg(largest)), largest);
     const auto is_infinite = hn::Eq(hn::Abs(x), hn::Inf(F32()));
-    const FloatVector kept = hn::IfThenElse(is_infinite, x, clamped);
-    const FloatVector nan = float_of(hn::Set(U32(), 0x7FC00000));
-    return from_float(hn::IfThenElse(hn::Eq(x, x), kept, nan));
+    const FloatVector kept = hn::IfThenElse(is_infinite, x, clamped(x));
+    return from_float(hn::IfThenElse(hn::Eq(x, x), kept, canonical(x)));
   }
-
   /// 1 / x as the encoder takes it: everything that overflows, 1 / 0 too, becomes +-65504.
   static HWY_INLINE HalfUint16Vector reciprocal(FloatVector x) {
-    const FloatVector largest = hn::Set(F32(), 65504.0f);
-    const FloatVector quotient = hn::Div(hn::Set(F32(), 1.0f), x);
-    return from_float(hn::Min(hn::Max(quotient, hn::Neg(largest)), largest));
+    return from_float(clamped(hn::Div(hn::Set(F32(), 1.0f), x)));
+  }
+
+ private:
+  static HWY_INLINE FloatVector clamped(FloatVector x) {
+    const FloatVector largest = hn::Set(F32(), kLargest);
+    return hn::Min(hn::Max(x, hn::Neg(largest)), largest);
   }
 };
 
-struct BfloatLanes {
-  static constexpr std::uint16_t kInfinity = 0x7F80;
-  static constexpr std::uint16_t kNaN = 0x7FC0;
+struct BfloatLanes : WordLanes<BfloatLanes> {
+  using Arithmetic = Bf16Arithmetic;
+  static constexpr std::uint16_t kInfinity = Arithmetic::kInfinity;
   static constexpr int kLostBits = 16;
+  static constexpr float kLargest = 0x1.FEp127f;
+  static constexpr float kLargestPower = 127.99f;
 
   static HWY_INLINE FloatVector to_float(HalfUint16Vector bits) {
     return float_of(hn::ShiftLeft<16>(hn::PromoteTo(U32(), bits)));
   }
-
+  /// The upper 16 bits are the rounded value: what is above a half carries into them, and so does a
+  /// half if they are odd.
   static HWY_INLINE HalfUint16Vector from_float(FloatVector x) {
-    return hn::TruncateTo(HalfU16(), hn::ShiftRight<16>(carried(x)));
+    const Uint32Vector bits = bits_of(x);
+    const Uint32Vector is_odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(U32(), 1));
+    return upper_words(hn::Add(bits, hn::Add(is_odd, hn::Set(U32(), 0x7FFF))));
   }
-
-  static HWY_INLINE HalfUint16Vector round(FloatVector x) {
-    const Uint32Vector nan = hn::Set(U32(), std::uint32_t{kNaN} << 16);
-    const auto is_number = hn::RebindMask(U32(), hn::Eq(x, x));
-    const Uint32Vector result = hn::IfThenElse(is_number, carried(x), nan);
-    return hn::TruncateTo(HalfU16(), hn::ShiftRight<16>(result));
-  }
-
+  static HWY_INLINE HalfUint16Vector round(FloatVector x) { return from_float(canonical(x)); }
   static HWY_INLINE HalfUint16Vector reciprocal(FloatVector x) {
     return from_float(hn::Div(hn::Set(F32(), 1.0f), x));
   }
-
- private:
-  /// The upper 16 bits are the rounded value: what is above a half carries into them, and so does a
-  /// half if they are odd. A NaN may turn into anything.
-  static HWY_INLINE Uint32Vector carried(FloatVector x) {
-    const Uint32Vector bits = bits_of(x);
-    const Uint32Vector is_odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(U32(), 1));
-    return hn::Add(bits, hn::Add(is_odd, hn::Set(U32(), 0x7FFF)));
+  /// The upper 16 bits of every lane. Nothing saturates; a truncation would take more instructions.
+  static HWY_INLINE HalfUint16Vector upper_words(Uint32Vector bits) {
+    return hn::DemoteTo(HalfU16(), hn::BitCast(I32(), hn::ShiftRight<16>(bits)));
   }
 };
 
-/// Fetches memory that will be read soon. A loop that computes on one part of a tensor would else
-/// begin to wait where the next part begins.
-HWY_INLINE void fetch_ahead(const void* from, std::size_t bytes) {
-  for (std::size_t i = 0; i < bytes; i += 64) {
-    hwy::Prefetch(static_cast<const std::uint8_t*>(from) + i);
-  }
-}
+struct FloatLanes {
+  using Element = float;
+  using Arithmetic = Fp32Arithmetic;
+  static constexpr bool kIsWord = false;
+  static constexpr float kLargest = std::numeric_limits<float>::max();
+  static constexpr float kLargestPower = 127.99f;
 
-/// Stores a vector past the caches, to an address that 16 divides. Large arrays are seldom aligned
-/// to more; but where they are, whole vectors take half the time.
-template <class V, class T>
-HWY_INLINE void stream_vector(V v, T* to) {
-  const hn::DFromV<V> d;
-  if constexpr (sizeof(V) <= 16) {
-    hn::Stream(v, d, to);
-  } else {
-    if (HWY_LIKELY(reinterpret_cast<std::uintptr_t>(to) % sizeof(V) == 0)) {
-      hn::Stream(v, d, to);
-      return;
-    }
-    const hn::Half<decltype(d)> half;
-    hn::Stream(hn::LowerHalf(half, v), half, to);
-    hn::Stream(hn::UpperHalf(half, v), half, to + 16 / sizeof(T));
-  }
-}
-
-/// Consecutive payload elements.
-template <class Lanes>
-HWY_INLINE FloatVector load_elements(const std::uint16_t* from) {
-  return Lanes::to_float(hn::LoadU(HalfU16(), from));
-}
+  static bool is_finite(Element x) { return std::isfinite(x); }
+  static HWY_INLINE FloatVector load(const Element* from) { return hn::LoadU(F32(), from); }
+  static HWY_INLINE void store(FloatVector x, Element* to) { hn::StoreU(x, F32(), to); }
+};
 
 }  // namespace HWY_NAMESPACE
 }  // namespace arlab

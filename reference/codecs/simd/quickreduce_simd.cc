@@ -1,10 +1,9 @@
-// The QuickReduce codecs with vectors. ../SPEC.md, "QuickReduce (qr-*)", says what is computed;
-// here is how, and why the bits are the same.
+// The QuickReduce codecs with vectors. ../SPEC.md, "QuickReduce (qr-*)", says what is computed, and
+// ../formats/quickreduce.h in numbers; here it is in vectors of numbers, rounded to the dtype where
+// that says so.
 //
-// Encoding an atom takes two passes over it, the second from cache. The first finds the extremes of
-// its 64 blocks, as integer keys. All scales follow at once. The second scales, rounds and packs.
-// Atoms with anything out of the ordinary are left to the scalar codec: a NaN or an infinity, and
-// blocks whose eps nearly cancels d, so that scaled elements would not fit into 16 bits.
+// Left to the scalar codec: atoms with something that is not finite, blocks whose eps nearly cancels
+// d, so that scaled elements would not fit into 16 bits, and scales whose products may overflow.
 
 #include "reference/codecs/simd/targets.h"
 
@@ -18,377 +17,318 @@
 #include <type_traits>
 #include <utility>
 
-#include "hwy/cache_control.h"
 #include "hwy/foreach_target.h"  // must come before highway.h
 #include "hwy/highway.h"
 #include "reference/codecs/codec.h"
+#include "reference/codecs/formats/quickreduce.h"
 #include "reference/codecs/simd/accelerated_codec.h"
-#include "reference/codecs/simd/lanes-inl.h"
-#include "reference/codecs/simd/planes-inl.h"
-#include "reference/codecs/simd/quickreduce_codes-inl.h"
-#include "reference/codecs/simd/quickreduce_decode-inl.h"
-#include "reference/codecs/simd/quickreduce_simd.h"
-#include "reference/codecs/simd/stream_ahead-inl.h"
+#include "reference/codecs/simd/tiles-inl.h"
 
-#if ARLAB_HAS_LANES
+// Once for all targets.
+#ifndef ARLAB_QUICKREDUCE_FORMAT
+#define ARLAB_QUICKREDUCE_FORMAT
+namespace arlab {
+enum class QuickReduceFormat { q3, q4, q6, q8, fp4, fp8 };
+}  // namespace arlab
+#endif
 
 HWY_BEFORE_NAMESPACE();
 namespace arlab {
 namespace HWY_NAMESPACE {
+#if ARLAB_HAS_LANES
 
-constexpr std::size_t kTogether = 2;  // atoms that are encoded together
+constexpr std::size_t kAtom = 2048;  // elements
+constexpr std::size_t kGroup = 64;   // elements: two interleaved blocks
+constexpr std::size_t kBlocks = kAtom / kGroup * 2;
 
-/// Whose codes may go past the caches.
-template <QuickReduceFormat kFormat>
-inline constexpr bool kMayStream =
-    kFormat == QuickReduceFormat::q4 || kFormat == QuickReduceFormat::q8;
+// ---------------------------------------------------------------- codes
 
-// ---------------------------------------------------------------- encode
+/// Integers -L .. L-1, stored with a bias of L.
+template <int L>
+struct Integers : QuickReduceIntegers<L> {
+  static constexpr unsigned kBits = std::bit_width(2U * L - 1);
+  static constexpr float kLargest = L;
+  static constexpr bool kHasMinusZero = false;
 
-template <class V>
-HWY_INLINE V larger_signed(V a, V b) {
-  const hn::DFromV<V> d;
-  const hn::RebindToSigned<decltype(d)> as_signed;
-  return hn::BitCast(d, hn::Max(hn::BitCast(as_signed, a), hn::BitCast(as_signed, b)));
-}
+  /// |w| < 2^15, so that 16 bits hold every integer, and the bias saturates where it does not fit.
+  template <bool kCounts>
+  static HWY_INLINE ByteVector encode(const FloatVector (&w)[4], std::uint64_t& clamped) {
+    return integer_codes<kCounts>(w, hn::Set(I16(), L), 2 * L - 1, clamped);
+  }
+  static bool has_nan(const std::uint8_t*, std::size_t) { return false; }
 
-/// Two elements of a block, of which one has its largest magnitude. As signed integers, all
-/// patterns of positive numbers are above those of negative ones; as unsigned integers it is the
-/// other way around; and in both, numbers of one sign order as their magnitudes.
-struct Extremes {
-  Uint16Vector as_signed;
-  Uint16Vector as_unsigned;
+  /// Calls f(first, values) for the codes in order.
+  template <class F>
+  static HWY_INLINE void decode(const std::uint8_t* codes, std::size_t count, const F& f) {
+    for (std::size_t i = 0; i < count; i += kFloats) {
+      const Int32Vector code = hn::PromoteTo(I32(), hn::LoadU(QuarterU8(), codes + i));
+      f(i, hn::ConvertTo(F32(), hn::Sub(code, hn::Set(I32(), L))));
+    }
+  }
 };
 
-/// Of each two candidates, which `lower` and `upper` take from both, the larger.
-template <bool kSigned, class Lower, class Upper>
-HWY_INLINE Extremes larger(const Lower& lower, const Upper& upper, const Extremes& a,
-                           const Extremes& b) {
-  const Uint16Vector v =
-      hn::Max(lower(a.as_unsigned, b.as_unsigned), upper(a.as_unsigned, b.as_unsigned));
-  if constexpr (!kSigned) return {v, v};
-  return {larger_signed(lower(a.as_signed, b.as_signed), upper(a.as_signed, b.as_signed)), v};
-}
+template <class Code, Minifloat kFormat>
+struct Floats : Code {
+  using Format = ElementFormat<kFormat, 1 + kFormat.exponent_bits + kFormat.mantissa_bits, 0>;
+  static constexpr unsigned kBits = Format::kBits;
+  static constexpr float kLargest = Format::kLargest;
+  static constexpr bool kHasMinusZero = kFormat.special != SpecialCodes::minus_zero_is_nan;
+  static constexpr std::uint8_t kSignBit = 1 << (kBits - 1);
 
-template <bool kSigned>
-HWY_INLINE Extremes group_extremes(const std::uint16_t* x) {
-  constexpr std::size_t kLanes = 2 * kFloats;
-  Uint16Vector v = hn::LoadU(U16(), x);
-  if constexpr (kSigned) {
-    Uint16Vector s = v;
-    for (std::size_t i = kLanes; i < kGroup; i += kLanes) {
-      const Uint16Vector next = hn::LoadU(U16(), x + i);
-      s = larger_signed(s, next);
-      v = hn::Max(v, next);
+  template <bool kCounts>
+  static HWY_INLINE ByteVector encode(const FloatVector (&w)[4], std::uint64_t& clamped) {
+    const ByteVector codes = float_codes<Format, kCounts>(w, clamped);
+    if constexpr (kHasMinusZero) return codes;
+    return hn::IfThenZeroElse(hn::Eq(codes, hn::Set(U8(), kSignBit)), codes);
+  }
+  static bool has_nan(const std::uint8_t* codes, std::size_t count) {
+    auto any = hn::Ne(hn::Zero(U8()), hn::Zero(U8()));
+    for (std::size_t i = 0; i < count && !kHasMinusZero; i += kBytes) {
+      any = hn::Or(any, hn::Eq(hn::Load(U8(), codes + i), hn::Set(U8(), kSignBit)));
     }
-    return {s, v};
-  } else {
-    // Without the sign, shifted out, one order is enough.
-    v = hn::Add(v, v);
-    for (std::size_t i = kLanes; i < kGroup; i += kLanes) {
-      const Uint16Vector next = hn::LoadU(U16(), x + i);
-      v = hn::Max(v, hn::Add(next, next));
+    return !hn::AllFalse(U8(), any);
+  }
+  template <class F>
+  static HWY_INLINE void decode(const std::uint8_t* codes, std::size_t count, const F& f) {
+    for (std::size_t i = 0; i < count; i += kBytes) {
+      for_each_half<Format>(hn::LoadU(U8(), codes + i),
+                            [&](std::size_t at, HalfUint16Vector bits) HWY_ATTR {
+                              constexpr float kFold = 1 << Format::kFold;
+                              f(i + at, hn::Mul(HalfLanes::to_float(bits), hn::Set(F32(), kFold)));
+                            });
     }
-    return {v, v};
+  }
+};
+
+// ---------------------------------------------------------------- places of codes
+
+/// Codes of threads, of eight elements each, in another order. `kOrder` has two threads.
+template <bool kBack>
+void reorder(const std::uint8_t (&order)[16], std::uint8_t* codes) {
+  alignas(16) std::uint8_t own[16];
+  for (std::uint8_t i = 0; i < 16; ++i) own[kBack ? order[i] : i] = kBack ? i : order[i];
+  const ByteVector picked = hn::LoadDup128(U8(), own);
+  for (std::size_t i = 0; i < kAtom; i += kBytes) {
+    hn::Store(hn::TableLookupBytes(hn::Load(U8(), codes + i), picked), U8(), codes + i);
   }
 }
 
-constexpr std::size_t kJoined = 4;  // groups that share a 128-bit part
-constexpr std::size_t kGroupsAtOnce = kJoined * kBytes / 16;
+/// How a thread's elements lie on the wire, in planes of their bits (../bit_planes.h).
+struct InOrder {
+  static constexpr bool kReordersLowest = false;
+  static constexpr std::uint8_t kOrder[16] = {};
+};
+/// The even elements in the low half of a word of nibbles, the odd ones in the high.
+struct NibblePairs {
+  static constexpr bool kReordersLowest = true;
+  static constexpr std::uint8_t kOrder[16] = {0, 2, 4, 6, 1, 3, 5, 7, 8, 10, 12, 14, 9, 11, 13, 15};
+};
+struct SwappedBytes {
+  static constexpr bool kReordersLowest = true;
+  static constexpr std::uint8_t kOrder[16] = {0, 2, 1, 3, 4, 6, 5, 7, 8, 10, 9, 11, 12, 14, 13, 15};
+};
 
-/// Of a group, or one in each 128-bit part.
-template <bool kSigned>
-HWY_INLINE Extremes part_extremes(const std::uint16_t* x) {
-  if constexpr (kFloats != 8) return group_extremes<kSigned>(x);
-  return larger<kSigned>(
-      [](Uint16Vector a, Uint16Vector b) HWY_ATTR { return hn::ConcatLowerLower(U16(), b, a); },
-      [](Uint16Vector a, Uint16Vector b) HWY_ATTR { return hn::ConcatUpperUpper(U16(), b, a); },
-      group_extremes<kSigned>(x), group_extremes<kSigned>(x + kJoined * kGroup));
-}
+// ---------------------------------------------------------------- the family
 
-/// Transposes two groups (D: 32-bit lanes) or pairs of them (64-bit lanes), taking maxima.
-template <bool kSigned, class D>
-HWY_INLINE Extremes joined(D tag, const Extremes& a, const Extremes& b) {
-  return larger<kSigned>(
-      [tag](Uint16Vector x, Uint16Vector y) HWY_ATTR {
-        return hn::BitCast(U16(),
-                           hn::InterleaveLower(tag, hn::BitCast(tag, x), hn::BitCast(tag, y)));
-      },
-      [tag](Uint16Vector x, Uint16Vector y) HWY_ATTR {
-        return hn::BitCast(U16(),
-                           hn::InterleaveUpper(tag, hn::BitCast(tag, x), hn::BitCast(tag, y)));
-      },
-      a, b);
-}
-
-/// Keys order as the element that sets the scale is sought: by magnitude, and on a tie the negative
-/// one is larger.
-HWY_INLINE Uint16Vector key_of(Uint16Vector bits) {
-  return hn::Or(hn::Add(bits, bits), hn::ShiftRight<15>(bits));
-}
-template <class Code>
-HWY_INLINE HalfUint16Vector bits_of_key(HalfUint16Vector key) {
-  const HalfUint16Vector magnitude = hn::ShiftRight<1>(key);
-  return Code::kSignedScale ? hn::Or(magnitude, hn::ShiftLeft<15>(key)) : magnitude;
-}
-
-/// The keys of all blocks: of group g at [2 * g] (even elements) and [2 * g + 1] (odd). Returns the
-/// largest ones.
-template <bool kSigned>
-HWY_NOINLINE Uint16Vector find_keys(const std::uint16_t* x, std::uint16_t* keys) {
-  Uint16Vector largest = hn::Zero(U16());
-  for (std::size_t g = 0; g < kGroups; g += kGroupsAtOnce, x += kGroupsAtOnce * kGroup) {
-    const Extremes first =
-        joined<kSigned>(U32(), part_extremes<kSigned>(x), part_extremes<kSigned>(x + kGroup));
-    const Extremes second = joined<kSigned>(U32(), part_extremes<kSigned>(x + 2 * kGroup),
-                                            part_extremes<kSigned>(x + 3 * kGroup));
-    const Extremes four = joined<kSigned>(U64(), first, second);
-    const Uint16Vector key =
-        kSigned ? hn::Max(key_of(four.as_signed), key_of(four.as_unsigned)) : four.as_unsigned;
-    largest = hn::Max(largest, key);
-    hn::StoreU(key, U16(), keys + 2 * g);
+/// Extremes as integers: all bits of positive numbers are above those of negative ones as signed
+/// numbers, below them as unsigned ones; and in both, numbers of one sign order as magnitudes.
+struct LargerSigned {
+  static HWY_INLINE FloatVector of(FloatVector a, FloatVector b) {
+    return hn::BitCast(F32(), hn::Max(hn::BitCast(I32(), a), hn::BitCast(I32(), b)));
   }
-  return largest;
+};
+struct LargerUnsigned {
+  static HWY_INLINE FloatVector of(FloatVector a, FloatVector b) {
+    return float_of(hn::Max(bits_of(a), bits_of(b)));
+  }
+};
+
+/// Numbers as integers that order as what sets a scale is sought: by magnitude, and on a tie the
+/// negative one is larger.
+HWY_INLINE Uint32Vector key_of(FloatVector x) {
+  return hn::Or(hn::Add(bits_of(x), bits_of(x)), hn::ShiftRight<31>(bits_of(x)));
+}
+HWY_INLINE FloatVector of_key(Uint32Vector key) {
+  return float_of(hn::Or(hn::ShiftRight<1>(key), hn::ShiftLeft<31>(key)));
 }
 
-/// Steps 2 and 3 for all blocks of the atom: d to the wire, e for the next step. False when a
-/// scaled element may be too large for the next step.
-template <class Lanes, class Code>
-HWY_NOINLINE bool find_scales(const std::uint16_t* keys, std::byte* wire_scales,
-                              float* multipliers) {
-  const hn::Repartition<std::uint8_t, HalfU16> bytes;
-  const FloatVector k = Lanes::to_float(Lanes::round(hn::Set(F32(), Code::kScale)));
-  const FloatVector epsilon = Lanes::to_float(hn::Set(HalfU16(), Lanes::kEpsilon));
-  const FloatVector limit = hn::Set(F32(), 32000.0f);
-  auto fits = hn::Eq(limit, limit);
-  for (std::size_t b = 0; b < kBlocks; b += kFloats) {
-    const FloatVector m = Lanes::to_float(bits_of_key<Code>(hn::LoadU(HalfU16(), keys + b)));
-    const HalfUint16Vector d = Lanes::from_float(hn::Mul(m, k));
-    hn::StoreU(hn::BitCast(bytes, d), bytes, byte_pointer(wire_scales) + 2 * b);
-    const FloatVector shifted =
-        Lanes::to_float(Lanes::from_float(hn::Add(Lanes::to_float(d), epsilon)));
-    const FloatVector e = Lanes::to_float(Lanes::reciprocal(shifted));
-    hn::StoreU(e, F32(), multipliers + b);
-    if constexpr (!Lanes::kScaledElementsFit) {
+/// The two numbers of a group in the lanes of even and odd elements.
+HWY_INLINE FloatVector load_pair(const float* pair) {
+  std::uint64_t both;
+  std::memcpy(&both, pair, sizeof(both));
+  return hn::BitCast(F32(), hn::Set(U64(), both));
+}
+
+template <class Code, class Order>
+struct QuickReduce : ByScalarCodec {
+  static constexpr bool kClampsSums = true;
+  static constexpr bool kTakesFp32 = false;
+  static constexpr std::size_t kCodeBytes = kAtom * Code::kBits / 8;
+
+  QuickReduce(QuickReduceFormat, const Codec& codec, DType type, std::size_t, const std::byte*)
+      : ByScalarCodec{codec, type} {}
+
+  static constexpr std::size_t chunk() { return kAtom; }
+  static constexpr std::size_t chunk_bytes(std::size_t) { return kCodeBytes + 2 * kBlocks; }
+
+  /// Step 1, of the two blocks of every group.
+  static void find_extremes(const float* x, float* extremes) {
+    const auto lanes = [&](std::size_t group) HWY_ATTR {
+      Extremes e = {hn::Zero(F32()), hn::Load(F32(), x + group * kGroup)};
+      e.low = e.high;
+      for (std::size_t i = kFloats; i < kGroup; i += kFloats) {
+        const FloatVector v = hn::Load(F32(), x + group * kGroup + i);
+        e = {LargerUnsigned::of(e.low, v), LargerSigned::of(e.high, v)};
+      }
+      return e;
+    };
+    for (std::size_t b = 0; b < kBlocks; b += 4) {
+      const Extremes first = lanes(b / 2);
+      const Extremes second = lanes(b / 2 + 1);
+      const auto low = folded_pairs<LargerUnsigned>(first.low, second.low);
+      const auto high = folded_pairs<LargerSigned>(first.high, second.high);
+      const hn::FixedTag<float, 4> four;
+      hn::StoreU(low, four, extremes + b);
+      hn::StoreU(high, four, extremes + kBlocks + b);
+    }
+  }
+
+  /// Steps 2 and 3: d to the wire, e for the next step. False when a scaled element may be too large
+  /// for that.
+  template <class Payload>
+  static bool find_scales(const float* extremes, std::byte* wire, float* multipliers) {
+    constexpr bool kIsHalf = std::is_same_v<Payload, HalfLanes>;
+    constexpr std::uint16_t kEpsilon = kIsHalf ? kQuickReduceEpsilonFp16 : kQuickReduceEpsilonBf16;
+    const FloatVector k = Payload::to_float(Payload::round(hn::Set(F32(), Code::kScale)));
+    const FloatVector epsilon = Payload::to_float(hn::Set(HalfU16(), kEpsilon));
+    const FloatVector limit = hn::Set(F32(), 32000.0f);
+    auto fits = hn::Eq(limit, limit);
+    alignas(32) std::uint16_t scales[kBlocks];
+    for (std::size_t b = 0; b < kBlocks; b += kFloats) {
+      const Uint32Vector key = hn::Max(key_of(hn::Load(F32(), extremes + b)),
+                                       key_of(hn::Load(F32(), extremes + kBlocks + b)));
+      const FloatVector m = Code::kSignedScale ? of_key(key) : hn::Abs(of_key(key));
+      const HalfUint16Vector d = Payload::from_float(hn::Mul(m, k));
+      hn::Store(d, HalfU16(), scales + b);
+      const FloatVector shifted =
+          Payload::to_float(Payload::from_float(hn::Add(Payload::to_float(d), epsilon)));
+      const FloatVector e = Payload::to_float(Payload::reciprocal(shifted));
+      hn::Store(e, F32(), multipliers + b);
+      // In fp16 they always fit: eps is the spacing of the smallest d, so m / d is at most 1.5 L and
+      // d / (d + eps) at most 2, but not both; and if d or d + eps is 0, x * 65504 is small.
       fits = hn::And(fits, hn::Lt(hn::Abs(hn::Mul(m, e)), limit));
     }
+    std::memcpy(wire, scales, 2 * kBlocks);
+    return kIsHalf || hn::AllTrue(F32(), fits);
   }
-  return Lanes::kScaledElementsFit || hn::AllTrue(F32(), fits);
-}
 
-/// At most kTogether consecutive atoms. False, and the wire is unfinished, when one of them is for
-/// the scalar codec.
-///
-/// Several at a time, because the chain of operations from the extremes to the multipliers is long,
-/// and the processor cannot look far enough ahead to do something else meanwhile. `next` is where
-/// as many elements will be read afterwards: they are fetched while there is time. kStream: codes
-/// go past the caches, to addresses that 16 divides.
-template <QuickReduceFormat kFormat, class Lanes, bool kCount, bool kStream = false>
-bool encode_together(const std::uint16_t* x, std::size_t atoms, const std::uint16_t* next,
-                     std::byte* wire, std::uint64_t& clamped) {
-  using Code = typename Traits<kFormat>::Code;
-  using Packing = typename Traits<kFormat>::Packing;
-  constexpr std::size_t kWireBytes = quickreduce_code_bytes(kFormat) + kScaleBytes;
-  std::uint16_t keys[kTogether * kBlocks];
-  float multipliers[kTogether * kBlocks];
-  Uint16Vector largest = hn::Zero(U16());
-  for (std::size_t atom = 0; atom < atoms; ++atom) {
-    largest =
-        hn::Max(largest, find_keys<Code::kSignedScale>(x + atom * kAtom, keys + atom * kBlocks));
+  template <class Payload, bool kCounts>
+  bool encode(Tile& tile, std::span<const typename Payload::Element> x, std::byte* wire,
+              std::uint64_t& clamped) const {
+    alignas(32) float extremes[2 * kBlocks];
+    alignas(32) float multipliers[kBlocks];
+    // What lies behind the end counts as +0, which is never clamped.
+    if (!load_tile<Payload>(x.data(), x.size(), kAtom, kInfinity, tile.x)) return false;
+    find_extremes(tile.x, extremes);
+    if (!find_scales<Payload>(extremes, wire + kCodeBytes, multipliers)) return false;
+    for (std::size_t group = 0; group < kAtom; group += kGroup) {
+      const FloatVector e = load_pair(multipliers + group / kGroup * 2);
+      encode_numbers(
+          group, group + kGroup,
+          [&](std::size_t i) HWY_ATTR {
+            const FloatVector v = hn::Load(F32(), tile.x + i);
+            const FloatVector w = rounded_significand<Payload::kLostBits>(hn::Mul(v, e));
+            if constexpr (!Code::kHasMinusZero) return w;
+            return hn::Or(w, hn::And(hn::Xor(v, e), hn::SignBit(F32())));  // a rounded -0 is +0
+          },
+          [&](const FloatVector(&four)[4])
+              HWY_ATTR { return Code::template encode<kCounts>(four, clamped); },
+          tile.codes);
+    }
+    auto* const out = reinterpret_cast<std::uint8_t*>(wire);
+    // The lowest plane last, since reordering for it is for no other.
+    if constexpr (Code::kBits == 6) pack_plane(tile.codes, kAtom, 2, 4, out + kAtom / 2);
+    if constexpr (Order::kReordersLowest) reorder<false>(Order::kOrder, tile.codes);
+    if constexpr (Code::kBits == 6) {
+      pack_plane(tile.codes, kAtom, 4, 0, out);
+    } else {
+      pack_tile(tile.codes, kAtom, Code::kBits, planes_at(wire, kAtom, Code::kBits));
+    }
+    return true;
   }
-  const Uint16Vector infinity = hn::Set(U16(), 2 * Lanes::kInfinity);
-  if (!hn::AllTrue(U16(), hn::Lt(largest, infinity))) return false;
-  for (std::size_t atom = 0; atom < atoms; ++atom) {
-    std::byte* const scales = wire + atom * kWireBytes + quickreduce_code_bytes(kFormat);
-    if (!find_scales<Lanes, Code>(keys + atom * kBlocks, scales, multipliers + atom * kBlocks)) {
-      return false;
+
+  /// What no scale exceeds whose products need no clamping.
+  template <class Payload>
+  static constexpr float kMostScale =
+      std::is_same_v<Payload, HalfLanes> ? 65504.0f / Code::kLargest : BfloatLanes::kLargest;
+
+  template <class Payload>
+  bool decode(Tile& tile, const std::byte* wire, std::size_t, std::size_t, std::size_t elements,
+              std::uint16_t* out) const {
+    alignas(32) std::uint16_t bits[kBlocks];
+    alignas(32) float scales[kBlocks];
+    std::memcpy(bits, wire + kCodeBytes, 2 * kBlocks);
+    auto fits = hn::Eq(hn::Zero(F32()), hn::Zero(F32()));
+    for (std::size_t b = 0; b < kBlocks; b += kFloats) {
+      const FloatVector d = load_elements<Payload>(bits + b);
+      hn::Store(d, F32(), scales + b);
+      fits = hn::And(fits, hn::Le(hn::Abs(d), hn::Set(F32(), kMostScale<Payload>)));
+    }
+    if (!hn::AllTrue(F32(), fits)) return false;
+    if constexpr (Code::kBits == 6) {
+      const auto* const at = reinterpret_cast<const std::uint8_t*>(wire);
+      unpack_plane(at, kAtom, 4, 0, tile.codes);
+      reorder<true>(Order::kOrder, tile.codes);
+      unpack_plane(at + kAtom / 2, kAtom, 2, 4, tile.codes);
+    } else {
+      unpack_tile(planes_at(wire, kAtom, Code::kBits), kAtom, Code::kBits, tile.codes);
+      if constexpr (Order::kReordersLowest) reorder<true>(Order::kOrder, tile.codes);
+    }
+    if (Code::has_nan(tile.codes, kAtom)) return false;
+    for (std::size_t first = 0; first < elements; first += kGroup) {
+      const FloatVector pair = load_pair(scales + first / kGroup * 2);
+      const std::size_t count = std::min(kGroup, rounded_up(elements - first, kBytes));
+      Code::decode(tile.codes + first, count, [&](std::size_t i, FloatVector value) HWY_ATTR {
+        Payload::store(hn::Mul(value, pair), out + first + i);
+      });
+    }
+    return true;
+  }
+};
+
+struct QuickReduceFamilies {
+  template <class F>
+  static void choose(QuickReduceFormat format, const F& f) {
+    switch (format) {
+      case QuickReduceFormat::q3:
+        return f.template operator()<QuickReduce<Integers<4>, InOrder>>();
+      case QuickReduceFormat::q4:
+        return f.template operator()<QuickReduce<Integers<8>, NibblePairs>>();
+      case QuickReduceFormat::q6:
+        return f.template operator()<QuickReduce<Integers<32>, NibblePairs>>();
+      case QuickReduceFormat::q8:
+        return f.template operator()<QuickReduce<Integers<128>, SwappedBytes>>();
+      case QuickReduceFormat::fp4:
+        return f.template operator()<QuickReduce<Floats<QuickReduceFp4, kE2m1>, InOrder>>();
+      case QuickReduceFormat::fp8:
+        return f.template operator()<QuickReduce<Floats<QuickReduceFp8, kE4m3fnuz>, InOrder>>();
     }
   }
-
-  const auto encode_vector = [&](const std::uint16_t* from, FloatVector e) HWY_ATTR {
-    FloatVector w[4];
-    for (std::size_t i = 0; i < 4; ++i) {
-      const FloatVector value = load_elements<Lanes>(from + i * kFloats);
-      w[i] = rounded_significand<Lanes::kLostBits>(hn::Mul(value, e));
-      // A rounded -0 is +0.
-      if constexpr (Code::kHasMinusZero) {
-        w[i] = hn::Or(w[i], hn::And(hn::Xor(value, e), hn::SignBit(F32())));
-      }
-    }
-    return Code::template encode<Lanes, kCount>(w, clamped);
-  };
-  for (std::size_t atom = 0; atom < atoms; ++atom) {
-    const auto encode_unit = [&](std::size_t unit) HWY_ATTR -> Codes {
-      const FloatVector e = load_pair(multipliers + atom * kBlocks + unit * kUnit / kGroup * 2);
-      const std::size_t at = atom * kAtom + unit * kUnit;
-      const std::uint16_t* const from = x + at;
-      for (std::size_t line = 0; line < kUnit; line += 32) hwy::Prefetch(next + at + line);
-      return {encode_vector(from, e), encode_vector(from + kBytes, e)};
-    };
-    const auto pack = [&](const Codes& codes, std::size_t unit) HWY_ATTR {
-      if constexpr (kStream) {
-        Packing::template pack_blocks<true>(codes, wire + atom * kWireBytes, unit);
-      } else {
-        Packing::pack_blocks(codes, wire + atom * kWireBytes, unit);
-      }
-    };
-    // A unit is packed after the codes of the next are under way: what waits for results takes the
-    // place of what could run.
-    Codes codes = encode_unit(0);
-    for (std::size_t unit = 1; unit < kAtom / kUnit; ++unit) {
-      const Codes next_codes = encode_unit(unit);
-      pack(codes, unit - 1);
-      codes = next_codes;
-    }
-    pack(codes, kAtom / kUnit - 1);
-  }
-  return true;
-}
-
-/// A whole atom, or the last one of a message, which is padded with zeros.
-template <QuickReduceFormat kFormat, class Lanes, bool kCount>
-void encode_atom(const Codec& scalar, DType dtype, std::span<const std::uint16_t> x,
-                 std::span<std::byte> wire, EncodeCounts& counts) {
-  std::uint64_t clamped = 0;
-  bool done = false;
-  if (x.size() == kAtom) {
-    done = encode_together<kFormat, Lanes, kCount>(x.data(), 1, x.data(), wire.data(), clamped);
-  } else if (!kCount) {  // padding must not be counted
-    std::uint16_t padded[kAtom] = {};
-    std::ranges::copy(x, padded);
-    done = encode_together<kFormat, Lanes, false>(padded, 1, padded, wire.data(), clamped);
-  }
-  if (done) {
-    counts.clamped += clamped;
-  } else {
-    scalar.encode(dtype, std::as_bytes(x), wire, kCount ? &counts : nullptr);
-  }
-}
-
-template <QuickReduceFormat kFormat, class Lanes, bool kCount>
-void encode_atoms(const Codec& scalar, DType dtype, std::span<const std::uint16_t> x,
-                  std::byte* wire, EncodeCounts& counts) {
-  constexpr std::size_t kWireBytes = quickreduce_code_bytes(kFormat) + kScaleBytes;
-  // Little of a large payload's wire would stay in the caches, and what goes past them is not read
-  // first.
-  const bool streamed = kMayStream<kFormat> && !kCount && x.size_bytes() >= kStreamedBytes &&
-                        reinterpret_cast<std::uintptr_t>(wire) % 16 == 0;
-  const auto together = [&](const std::uint16_t* from, const std::uint16_t* next,
-                            std::uint64_t& clamped) HWY_ATTR {
-    if constexpr (kMayStream<kFormat> && !kCount) {
-      if (streamed) {
-        return encode_together<kFormat, Lanes, false, true>(from, kTogether, next, wire, clamped);
-      }
-    }
-    return encode_together<kFormat, Lanes, kCount>(from, kTogether, next, wire, clamped);
-  };
-  std::size_t begin = 0;
-  while (begin < x.size()) {
-    const auto rest = x.subspan(begin);
-    std::uint64_t clamped = 0;
-    const bool more = rest.size() >= 2 * kTogether * kAtom;
-    const std::uint16_t* const next = rest.data() + (more ? kTogether * kAtom : 0);
-    if (streamed && more) find_pages_ahead(wire + kTogether * kWireBytes, kTogether * kWireBytes);
-    if (rest.size() >= kTogether * kAtom && together(rest.data(), next, clamped)) {
-      counts.clamped += clamped;
-      begin += kTogether * kAtom;
-      wire += kTogether * kWireBytes;
-      continue;
-    }
-    // One by one: the last ones, or those beside an extraordinary one.
-    const std::size_t atoms = std::min(kTogether, (rest.size() + kAtom - 1) / kAtom);
-    for (std::size_t i = 0; i < atoms; ++i, begin += kAtom, wire += kWireBytes) {
-      const auto part = x.subspan(begin, std::min(kAtom, x.size() - begin));
-      encode_atom<kFormat, Lanes, kCount>(scalar, dtype, part, {wire, kWireBytes}, counts);
-    }
-  }
-  if (streamed) hwy::FlushStream();
-}
-
-// ---------------------------------------------------------------- what the dispatch table holds
-
-/// Calls f<kFormat, Lanes>.
-template <class F>
-void with_format(QuickReduceFormat format, DType dtype, const F& f) {
-  const auto with_dtype = [&]<QuickReduceFormat kFormat>() {
-    dtype == DType::fp16 ? f.template operator()<kFormat, Fp16>()
-                         : f.template operator()<kFormat, Bf16>();
-  };
-  switch (format) {
-    case QuickReduceFormat::q3:
-      return with_dtype.template operator()<QuickReduceFormat::q3>();
-    case QuickReduceFormat::q4:
-      return with_dtype.template operator()<QuickReduceFormat::q4>();
-    case QuickReduceFormat::q6:
-      return with_dtype.template operator()<QuickReduceFormat::q6>();
-    case QuickReduceFormat::q8:
-      return with_dtype.template operator()<QuickReduceFormat::q8>();
-    case QuickReduceFormat::fp4:
-      return with_dtype.template operator()<QuickReduceFormat::fp4>();
-    case QuickReduceFormat::fp8:
-      return with_dtype.template operator()<QuickReduceFormat::fp8>();
-  }
-}
-
-void quickreduce_encode(const QuickReduceFormat& format, const Codec& scalar, DType dtype,
-                        std::span<const std::byte> payload, std::span<std::byte> wire,
-                        EncodeCounts* counts) {
-  with_format(format, dtype, [&]<QuickReduceFormat kFormat, class Lanes>() {
-    EncodeCounts ignored;
-    counts != nullptr
-        ? encode_atoms<kFormat, Lanes, true>(scalar, dtype, as_u16(payload), wire.data(), *counts)
-        : encode_atoms<kFormat, Lanes, false>(scalar, dtype, as_u16(payload), wire.data(), ignored);
-  });
-}
-
-void quickreduce_decode(const QuickReduceFormat& format, const Codec&, DType dtype,
-                        std::span<const std::byte> wire, std::span<std::byte> payload) {
-  with_format(format, dtype, [&]<QuickReduceFormat kFormat, class Lanes>() {
-    decode_atoms<kFormat, Lanes>(wire.data(), as_u16(payload));
-  });
-}
-
-void quickreduce_decode_add(const QuickReduceFormat& format, const Codec&, DType dtype,
-                            std::span<const std::byte> wire, std::span<std::byte> sum) {
-  with_format(format, dtype, [&]<QuickReduceFormat kFormat, class Lanes>() {
-    add_atoms<kFormat, Lanes>(wire.data(), as_u16(sum));
-  });
-}
-
-}  // namespace HWY_NAMESPACE
-}  // namespace arlab
-HWY_AFTER_NAMESPACE();
+};
 
 #endif  // ARLAB_HAS_LANES
 
-HWY_BEFORE_NAMESPACE();
-namespace arlab {
-namespace HWY_NAMESPACE {
-
 CodecFunctions<QuickReduceFormat> quickreduce_functions() {
-#if ARLAB_HAS_LANES
-  return {quickreduce_encode, quickreduce_decode, quickreduce_decode_add};
-#else
-  return scalar_functions<QuickReduceFormat>();
-#endif
+  return ARLAB_VECTOR_FUNCTIONS(QuickReduceFamilies, QuickReduceFormat);
 }
-
 }  // namespace HWY_NAMESPACE
 }  // namespace arlab
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-
 namespace arlab {
-namespace {
 
 HWY_EXPORT(quickreduce_functions);
-
-CodecFunctions<QuickReduceFormat> functions_of_this_processor() {
-  return HWY_DYNAMIC_DISPATCH(quickreduce_functions)();
-}
-
-}  // namespace
 
 CodecPtr accelerated_quickreduce(const CodecPtr& scalar) {
   constexpr std::pair<std::string_view, QuickReduceFormat> kFormats[] = {
@@ -396,13 +336,12 @@ CodecPtr accelerated_quickreduce(const CodecPtr& scalar) {
       {"qr-q6", QuickReduceFormat::q6},   {"qr-q8", QuickReduceFormat::q8},
       {"qr-fp4", QuickReduceFormat::fp4}, {"qr-fp8", QuickReduceFormat::fp8}};
   for (const auto& [name, format] : kFormats) {
-    if (scalar->name() == name)
-      return std::make_shared<AcceleratedCodec<QuickReduceFormat>>(scalar, format,
-                                                                   functions_of_this_processor);
+    if (scalar->name() != name) continue;
+    return accelerated_as(scalar, format,
+                          [] { return HWY_DYNAMIC_DISPATCH(quickreduce_functions)(); });
   }
   return nullptr;
 }
 
 }  // namespace arlab
-
 #endif  // HWY_ONCE

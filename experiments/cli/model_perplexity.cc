@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <iterator>
+#include <nlohmann/json.hpp>
 #include <stdexcept>
 #include <system_error>
 
@@ -91,9 +92,9 @@ struct PerplexityCommand {
     return wires;
   }
 
-  std::vector<Field> run_point(const PerplexityPoint& point,
-                               const std::vector<std::vector<float>>& baseline,
-                               models::LinearLayers* linears) const {
+  std::vector<Figure> run_point(const PerplexityPoint& point,
+                                const std::vector<std::vector<float>>& baseline,
+                                models::LinearLayers* linears) const {
     const auto wires = wires_of(point);
     std::vector<std::shared_ptr<const models::RunCollective>> of_layer;
     double bits = 0;
@@ -107,15 +108,16 @@ struct PerplexityCommand {
     models::CompressedAllReduce split(point.ranks, text.network().shape.hidden, wires[0].dtype,
                                       of_layer, collective.threads());
     const auto summary = run_text(text, baseline, split, collective.threads(), linears);
-    std::vector<Field> fields = {
+    std::vector<Figure> fields = {
         {"ranks", point.ranks},
-        {"algorithm", point.algorithm.empty() ? collective.schedule.file : point.algorithm},
+        {"algorithm",
+         point.algorithm.empty() ? collective.schedule.schedule_file : point.algorithm},
         {"codec", point.codec},
         {"dtype", std::string(name_of(wires[0].dtype))},
         {"weights", point.formats.weights.name()},
         {"activations", point.formats.activations.name()}};
-    if (!collective.schedule.inner_codec.empty()) {
-      fields.push_back({"inner_codec", collective.schedule.inner_codec});
+    if (!collective.schedule.inner_codec().empty()) {
+      fields.push_back({"inner_codec", collective.schedule.inner_codec()});
     }
     const auto figures = run_fields(summary, split, bits / split_layers);
     fields.insert(fields.end(), figures.begin(), figures.end());
@@ -151,8 +153,8 @@ struct PerplexityCommand {
       if (counts && option->count() > 0) options[name] = option->results();
     }
     Json files = {{"--model", text.hash_of_model()}, {"--text", text.hash_of_text()}};
-    if (!collective.schedule.file.empty()) {
-      files["--schedule"] = quick_hash_of_file(collective.schedule.file);
+    if (!collective.schedule.schedule_file.empty()) {
+      files["--schedule"] = quick_hash_of_file(collective.schedule.schedule_file);
     }
     if (!formats.calibration.empty()) {
       files["--calibration"] = quick_hash_of_file(formats.calibration);
@@ -164,19 +166,20 @@ struct PerplexityCommand {
 
   /// A result that is kept here, with the request that it is of and a check of both; believed only if
   /// it is of this request. Numbers that JSON does not have are texts in it.
-  static std::optional<std::vector<Field>> read_cached(const fs::path& path, const Json& request) {
+  static std::optional<std::vector<Figure>> read_cached(const fs::path& path, const Json& request) {
     std::error_code error;
     if (fs::status(path, error).type() == fs::file_type::not_found) return std::nullopt;
     const Json json = Json::parse(InputFile(path).read_rest(), nullptr, /*allow_exceptions=*/false);
-    std::vector<Field> fields;
+    std::vector<Figure> fields;
     std::string differing;
     try {
       if (json != kept(json.at("request"), json.at("result"))) throw std::invalid_argument("check");
       if (json.at("request") != request) differing = differences_of(json.at("request"), request);
       for (const Json& field : json.at("result")) {
-        fields.push_back({field.at(0), field.at(1), field.at(2)});
-        Json& value = fields.back().value;
-        if (field.at(3)) value = number_of(value.get<std::string>());
+        const Json& value = field.at(1);
+        fields.push_back({field.at(0),
+                          field.at(3) ? Cell(number_of(value.get<std::string>())) : Cell(value),
+                          field.at(2)});
       }
     } catch (const std::exception&) {  // JSON's, for what is not there or of another kind
       fail("{}: not a result as it was kept here; remove it", path.string());
@@ -200,12 +203,12 @@ struct PerplexityCommand {
     return differences(json_line(flat[0]), json_line(flat[1]));
   }
 
-  static void keep(const fs::path& path, const Json& request, const std::vector<Field>& fields) {
+  static void keep(const fs::path& path, const Json& request, const std::vector<Figure>& fields) {
     Json result = Json::array();
-    for (const Field& field : fields) {
-      const bool as_text =
-          field.value.is_number_float() && !std::isfinite(field.value.get<double>());
-      const Json value = as_text ? Json(fmt::format("{}", field.value.get<double>())) : field.value;
+    for (const Figure& field : fields) {
+      const Json& given = field.value;
+      const bool as_text = given.is_number_float() && !std::isfinite(given.get<double>());
+      const Json value = as_text ? Json(fmt::format("{}", given.get<double>())) : given;
       result.push_back({field.name, value, field.note, as_text});
     }
     const std::string line = json_line(kept(request, result)) + "\n";
@@ -231,12 +234,12 @@ struct PerplexityCommand {
     // Of the last point; those with the same formats follow each other.
     std::unique_ptr<models::QuantizedLayers> linears;
     std::string linears_are;
-    std::vector<std::vector<Field>> results;
+    std::vector<std::vector<Figure>> results;
     Progress progress(all.size());
     for (const PerplexityPoint& point : all) {
       fs::path path;
       Json request;
-      std::optional<std::vector<Field>> found;
+      std::optional<std::vector<Figure>> found;
       if (!cache.empty()) {
         request = request_of(point, common);
         path = fs::path(cache) / fmt::format("{:016x}.json", quick_hash(json_line(request)));
@@ -258,16 +261,16 @@ struct PerplexityCommand {
       if (all.size() > 1) progress.show(results.size());
     }
 
-    Report report{"arlab.model.perplexity/1"};
-    report.fields = text.fields();
-    if (!layers.empty()) report.fields.push_back({"layers", layers, "that are compressed"});
-    if (!collective.platform.empty()) report.fields.push_back({"platform", collective.platform});
+    Result report{"arlab.model.perplexity/1"};
+    report.figures = text.fields();
+    if (!layers.empty()) report.figures.push_back({"layers", layers, "that are compressed"});
+    if (!collective.platform.empty()) report.figures.push_back({"platform", collective.platform});
     if (results.size() == 1) {
-      report.fields.insert(report.fields.end(), results[0].begin(), results[0].end());
+      report.figures.insert(report.figures.end(), results[0].begin(), results[0].end());
     } else {
       report.rows_name = "runs";
-      for (const Field& field : results[0]) {
-        if (field.name == "baseline_perplexity") report.fields.push_back(field);
+      for (const Figure& field : results[0]) {
+        if (field.name == "baseline_perplexity") report.figures.push_back(field);
       }
       report.rows = table_of(results);
       report.shown = {"ranks",
@@ -284,7 +287,7 @@ struct PerplexityCommand {
         report.shown.insert(report.shown.begin(), {"weights", "activations"});
       }
     }
-    report.fields.push_back({"provenance", "exact", "computed by this network from this text"});
+    report.figures.push_back({"provenance", "exact", "computed by this network from this text"});
     print(report, format);
   }
 };

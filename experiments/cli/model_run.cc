@@ -5,6 +5,7 @@
 #include <cmath>
 #include <filesystem>
 #include <map>
+#include <nlohmann/json.hpp>
 
 #include "experiments/cli/hashes.h"
 #include "experiments/cli/reduction.h"
@@ -19,7 +20,7 @@ namespace {
 
 /// A platform's kernels; its group and the calls it is given.
 models::RunCollective on_platform(const std::string& name, const std::string& codec, DType dtype,
-                                  const ScheduleOptions& schedule, Rank ranks,
+                                  const lab::CollectiveSpec& schedule, Rank ranks,
                                   models::MakeSchedule make) {
   const auto found = kernels::find_platform(name);
   if (!found.ok()) fail("--platform: {}", found.status().message());
@@ -35,13 +36,14 @@ models::RunCollective on_platform(const std::string& name, const std::string& co
   return [=, make = std::move(make)](std::uint64_t elements, std::span<const std::byte> inputs,
                                      std::span<std::byte> outputs) {
     kernels::CollectiveRequest request{schedule.algorithm, codec, dtype, elements, {}};
-    if (schedule.file.empty()) {
+    if (schedule.schedule_file.empty()) {
       request.options = schedule.request(ranks, elements, 1).options;
     } else {
       auto& kept = (*schedules)[elements];
       if (!kept) kept = std::make_shared<const Schedule>(make(elements));
       request.schedule = kept;
-      if (!schedule.inner_codec.empty()) request.options.inner_codec = schedule.inner_codec;
+      if (!schedule.inner_codec().empty())
+        request.options.set("inner_codec", schedule.inner_codec());
     }
     const auto status = group->run({.collective = request}, inputs, outputs);
     if (!status.ok()) fail("platform {}: {}", name, status.message());
@@ -133,7 +135,7 @@ std::string ModelText::hash_of_text() const {
   return fmt::format("{:016x}", quick_hash(text_bytes_));
 }
 
-std::vector<Field> ModelText::fields() const {
+std::vector<Figure> ModelText::fields() const {
   const models::LlamaShape& s = network().shape;
   return {{"model", model, fmt::format("{} layers, width {}, FFN {}", s.layers, s.hidden, s.ffn)},
           {"text", text},
@@ -143,7 +145,7 @@ std::vector<Field> ModelText::fields() const {
 }
 
 void ModelCollective::add_to(CLI::App& command) {
-  schedule.add_to(command);
+  add_fields(command, fields(schedule));
   command.add_option("--platform", platform,
                      "Kernels in place of the reference: host (emulated GPUs), or cuda or rocm "
                      "where they were built; same bits");
@@ -163,15 +165,15 @@ ModelCollective::Wire ModelCollective::wire(const std::string& codec, const std:
   const models::LlamaShape& shape = network.shape;
   network.require_splits(ranks);
   const CodecPtr outer = find_codec(with_row_length(codec, shape.hidden));
-  const CodecPtr inner = schedule.inner_codec.empty()
+  const CodecPtr inner = schedule.inner_codec().empty()
                              ? outer
-                             : find_codec(with_row_length(schedule.inner_codec, shape.hidden));
+                             : find_codec(with_row_length(schedule.inner_codec(), shape.hidden));
   Wire wire;
   wire.codec = outer->name();
   wire.dtype = dtype.empty() ? default_dtype(*outer) : parse_dtype(dtype);
   require_takes(*outer, wire.dtype, "--dtype");
   require_takes(*inner, wire.dtype, "--dtype");
-  const ScheduleOptions options = schedule;
+  const lab::CollectiveSpec options = schedule;
   const models::MakeSchedule make = [options, outer, inner, ranks](std::uint64_t elements) {
     Schedule made = options.make(ranks, elements, Codecs(*outer, *inner).alignment());
     if (made.collective != Collective::all_reduce) {
@@ -303,8 +305,8 @@ models::PerplexitySummary run_text(const ModelText& text,
   return models::summary_of(figures);
 }
 
-std::vector<Field> run_fields(const models::PerplexitySummary& s,
-                              const models::CompressedAllReduce& split, double wire_bits) {
+std::vector<Figure> run_fields(const models::PerplexitySummary& s,
+                               const models::CompressedAllReduce& split, double wire_bits) {
   std::optional<double> ratio;
   std::optional<double> ratio_error;
   if (s.log_ratio) ratio = std::exp(*s.log_ratio);

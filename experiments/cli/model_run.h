@@ -38,7 +38,7 @@ struct ModelText {
   /// Of the bytes that were read: the model's files, and the text.
   std::string hash_of_model() const;
   std::string hash_of_text() const;
-  std::vector<Field> fields() const;
+  std::vector<Figure> fields() const;
 
  private:
   std::vector<std::vector<models::TokenId>> chunks_in(const std::string& bytes,
@@ -52,7 +52,7 @@ struct ModelText {
 
 /// --algorithm with its options, --ranks, --dtype, --platform, --accumulate, --threads.
 struct ModelCollective {
-  ScheduleOptions schedule;
+  lab::CollectiveSpec schedule;
   ExecutionOptions execution;
   std::string platform;
 
@@ -113,7 +113,7 @@ models::PerplexitySummary run_text(const ModelText& text,
 std::vector<std::vector<float>> baseline_of(const ModelText& text, unsigned threads);
 
 /// The figures of one run, with the names of the command line's contract.
-std::vector<Field> run_fields(const models::PerplexitySummary& summary,
-                              const models::CompressedAllReduce& split, double wire_bits);
+std::vector<Figure> run_fields(const models::PerplexitySummary& summary,
+                               const models::CompressedAllReduce& split, double wire_bits);
 
 }  // namespace arlab::cli

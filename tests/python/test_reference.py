@@ -1,7 +1,11 @@
 """The reference from Python: the bits of the program, figures that NumPy agrees with, codecs and algorithms of one's own."""
 
+import copy
+import inspect
 import json
+import multiprocessing
 import os
+import pickle
 import re
 import subprocess
 import sys
@@ -207,6 +211,71 @@ def test_simulate_is_the_programs(tmp_path):
     assert low < result.latency_us < high
     assert arlab.simulate(topology="full:8", algorithm="two_shot", codec="qr-q4", bytes=64 << 20).interval is None
     assert result.sensitivity["constant"][0] == "link.bandwidth_gb_per_s"
+
+
+def test_algorithms_are_values(tmp_path):
+    """What a class of an algorithm takes is what the algorithm says; it goes wherever an algorithm goes."""
+    assert str(inspect.signature(arlab.Ring)) == "(*, own='exact', forward='unchanged')"
+    for name in arlab.algorithms():
+        assert getattr(arlab, name.title().replace("_", ""))().name == name
+    ring = arlab.Ring(own="encoded")
+    assert repr(ring) == "Ring(own='encoded')" and ring == arlab.Ring(own="encoded") != arlab.Ring() and hash(ring)
+    assert pickle.loads(pickle.dumps(ring)) == copy.deepcopy(ring) == ring and type(copy.copy(ring)) is arlab.Ring
+    for wrong, message in [
+        ({"own": "x"}, "own is 'x': allowed are encoded, exact"),
+        ({"micro_chunks": 2}, "unknown option 'micro_chunks': known are own, forward"),
+        ({"own": 3}, "own: allowed are encoded, exact"),
+    ]:
+        with pytest.raises(arlab.ArgumentError, match=re.escape(message)):
+            arlab.Ring(**wrong)
+    x, options = values((4, 6, 8)), {"group_size": 2, "inner_codec": "fp16"}
+    value = arlab.Hierarchical(**options)
+    by_value, by_name = (
+        arlab.all_reduce(x, algorithm=algorithm, codec="int4-g32", **more)
+        for algorithm, more in ((value, {}), ("hierarchical", options))
+    )
+    assert by_value.to_dict() == by_name.to_dict() and by_value.inner_codec == "fp16"
+    assert arlab.schedule(value, 4, 64).to_json() == arlab.schedule("hierarchical", 4, 64, **options).to_json()
+    what = {"topology": "full:4", "codec": "int4-g32", "bytes": "1M"}
+    assert arlab.simulate(algorithm=value, **what).latency_us == arlab.simulate(algorithm="hierarchical", **options, **what).latency_us
+    group = arlab.Group([0, 1, 2, 3], platform="host")
+    outputs = group.all_reduce([rank.copy() for rank in x], algorithm=value, codec="int4-g32")
+    assert all((output == expected).all() for output, expected in zip(outputs, by_value.outputs))
+    with pytest.raises(arlab.ArgumentError, match="group_size: given twice"):
+        arlab.all_reduce(x, algorithm=value, group_size=4)
+
+
+def simulated(bytes):
+    return arlab.simulate(topology="h200-4", algorithm=arlab.Ring(own="encoded"), codec="qr-q4", bytes=bytes)
+
+
+def test_answers_travel(tmp_path):
+    """Results and schedules pickle and deep-copy, so that processes share the work."""
+    with multiprocessing.get_context("spawn").Pool(2) as pool:
+        times = pool.map(simulated, ["1M", "2M"])
+    assert [time.to_dict() for time in times] == [simulated("1M").to_dict(), simulated("2M").to_dict()]
+    assert times[0].interval == simulated("1M").interval and copy.deepcopy(times[1]).latency_us == times[1].latency_us
+    schedule = arlab.schedule("ring", 4, 64)
+    assert pickle.loads(pickle.dumps(schedule)).to_json() == copy.deepcopy(schedule).to_json() == schedule.to_json()
+    reduction = arlab.all_reduce(values((2, 4, 8)), codec="int4-g32")
+    assert copy.deepcopy(reduction).to_dict() == reduction.to_dict()
+
+
+def test_lists_are_welcome(tmp_path):
+    what = {"topology": "h200-4", "algorithm": "ring", "codec": "qr-q4"}
+    sizes = arlab.simulate(**what, bytes=["1M", 2 << 20])
+    assert list(sizes.frame["latency_us"]) == [arlab.simulate(**what, bytes=bytes).latency_us for bytes in ("1M", "2M")]
+    assert len(arlab.simulate(**what, bytes="1M..4M").frame) == 3
+    with pytest.raises(arlab.ArgumentError, match="one collective of one size"):
+        sizes.plot()
+
+
+def test_one_base_of_all_errors():
+    from arlab import figures
+
+    for error in (arlab.ArgumentError, arlab.conformance.CheckError, figures.InputError):
+        assert issubclass(error, arlab.Error)
+    assert issubclass(arlab.ArgumentError, ValueError)
 
 
 def test_a_trace_and_no_picture(tmp_path):

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, Sequence
 import numpy as np
 
 from arlab import _arlab
-from arlab._arlab import ArgumentError
+from arlab._errors import ArgumentError
 
 SIZES = {"fp16": 2, "bf16": 2, "fp32": 4}
 _DLPACK_PLATFORMS = {1: "host", 2: "cuda", 10: "rocm"}

@@ -22,7 +22,7 @@ from contextlib import contextmanager, redirect_stderr
 from typing import TYPE_CHECKING, Any, Callable, Iterator
 
 from arlab import _arlab, _codecs, _tables, schedules  # noqa: F401  (_tables says where the package's files are)
-from arlab._arlab import ArgumentError, Error
+from arlab._errors import ArgumentError, Error
 from arlab._files import temporary_folder
 from arlab._tables import first_line
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import functools
 import json
-from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Callable, Iterable, Sequence
 
+from arlab import _arlab
 from arlab._arlab import study_run, sweep_run
+from arlab._errors import ArgumentError
 from arlab._files import temporary_folder, unguarded
-from arlab._tables import Figures, Names, command, frame, pandas, parsed, rows_of
-from arlab.schedules import Schedule
+from arlab._tables import Result, Names, command, frame, pandas, parsed, rows_of
+from arlab.schedules import Algorithm, Schedule, asked
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -33,7 +34,7 @@ def topologies() -> Names:
     return Names([row["name"] for row in rows], lambda: rows_of(["list", "topologies"], "topologies"))
 
 
-class Topology(Figures):
+class Topology(Result):
     """A machine: `data` has its links, the bandwidth of every pair, and where each number comes from; `toml` is the text of a
     complete machine file, to change and to save."""
 
@@ -72,7 +73,7 @@ def import_topology(
     return Topology(command(["topology", "import", str(file)], options)[0])
 
 
-class Simulation(Figures):
+class Simulation(Result):
     """How long a collective takes, by the model that `model` names; times in microseconds, bandwidths in 10^9 bytes/s.
 
     latency_us, algbw_gb_per_s, busbw_gb_per_s (as nccl-tests define it), bottleneck (in words), wire_bytes
@@ -90,25 +91,18 @@ class Simulation(Figures):
         "provenance",
     )  # fmt: skip
 
-    latency_us: float
-    algbw_gb_per_s: float
-    busbw_gb_per_s: float
-    wire_bytes: int
-    bottleneck: str
-
     @property
     def breakdown(self) -> dict[str, float]:
         parts = ("launch", "synchronisation", "wire", "contention", "codec", "release")
         return {part: self.data[f"{part}_us"] for part in parts}
 
-    @property
+    @functools.cached_property
     def interval(self) -> tuple[float, float] | None:
-        low = self.data.get("latency_us_low")
-        return None if low is None else (low, self.data["latency_us_high"])
+        return None if self._simulated is None else self._simulated.interval()
 
     @functools.cached_property
     def sensitivity(self) -> DataFrame:
-        return frame(self._again(None, sensitivity=True)["sensitivity"])
+        return frame(self._one().sensitivity())
 
     @property
     def links(self) -> DataFrame:
@@ -118,37 +112,57 @@ class Simulation(Figures):
     def collectives(self) -> DataFrame:
         return frame(self.data["collectives"])
 
-    def __init__(self, data: dict[str, Any], again: Callable[..., Any]):
-        super().__init__(data)
-        self._again = again
+    def __init__(self, algorithm: str | Schedule | None, request: dict[str, Any]):
+        self._asked = algorithm, request
+        what = algorithm._schedule if isinstance(algorithm, Schedule) else algorithm
+        answer = _arlab.simulate(what, request)
+        self._simulated = None if isinstance(answer, dict) else answer
+        if isinstance(answer, dict):
+            self.data = answer
+
+    # Figures are made when the first is asked for, and what the interval takes, when that is.
+    @functools.cached_property
+    def data(self) -> dict[str, Any]:  # type: ignore[override]
+        return self._one().figures(with_interval=False)
+
+    def to_dict(self) -> dict[str, Any]:
+        return dict(self.data) if self._simulated is None else self._simulated.figures(with_interval=True)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        data = self.to_dict() if name.startswith(("latency_us_", "interval_")) else self.data
+        if name in data:
+            return data[name]
+        raise AttributeError(f"{type(self).__name__} has no {name!r}; it has {', '.join(data)}")
+
+    def __reduce__(self) -> Any:
+        return Simulation, self._asked
+
+    def _one(self) -> _arlab.Simulation:
+        if self._simulated is None:
+            raise ArgumentError("a timeline and a sensitivity are of one collective of one size")
+        return self._simulated
 
     def plot(self, **look: Any) -> Figure:
         """The timeline: what every rank and the fullest links do, and when. `look`: as for arlab.figures.timeline()."""
         from arlab import figures
 
-        with temporary_folder() as folder:
-            path = Path(folder) / "trace.json"
-            self._again(str(path))
-            return figures.timeline(figures.read_trace(path), **look)
+        return figures.timeline(json.loads(self._one().timeline()), **look)
 
 
 def simulate(
     *,
-    topology: str,
-    algorithm: str | Schedule | None = None,
+    topology: str | Path,
+    algorithm: str | Algorithm | Schedule | None = None,
     codec: str | None = None,
-    bytes: str | int | None = None,
+    bytes: str | int | Sequence[str | int] | None = None,
     dtype: str | None = None,
     ranks: int | None = None,
     library: bool = False,
-    sharing: str | None = None,
+    multicast: bool = False,
+    sharing: str = "max_min",
     trace: str | Path | None = None,
-    own: str | None = None,
-    forward: str | None = None,
-    combine: str | None = None,
-    group_size: int | None = None,
-    micro_chunks: int | None = None,
-    inner_codec: str | None = None,
     placement: Sequence[int] | None = None,
     skew: float | None = None,
     workload: str | Path | None = None,
@@ -156,17 +170,19 @@ def simulate(
     seed: int | None = None,
     jitter_launch: float | None = None,
     jitter_message: float | None = None,
+    **options: Any,
 ) -> Simulation:
     """How long a collective takes on a topology, or each of several at once.
 
     Args:
         topology: a name (arlab.topologies()), full:8 and the like, or the path of a .toml.
-        algorithm: a name (arlab.algorithms()), the path of a schedule.json or of an algorithm of MSCCL (.xml), or a Schedule;
-            with library, by default what the library takes.
+        algorithm: a value such as arlab.Ring(own="exact"), a name (arlab.algorithms()), the path of a schedule.json or of an
+            algorithm of MSCCL (.xml), or a Schedule; with library, by default what the library takes.
         codec: a name; see arlab.codecs().
-        bytes: payload of one rank: 67108864, or "64M" (2^20 bytes each).
+        bytes: payload of one rank: 67108864, or "64M" (2^20 bytes each); several, or "1M..64M", give a row for each (`frame`).
         ranks: by default all of the topology.
         library: as NCCL or RCCL run it; codecs fp16, bf16 and fp32 only.
+        multicast: what a rank sends alike to all others leaves it once, where the switch spreads it.
         sharing: of links: "max_min", all messages at once, or "fifo", one after the other.
         trace: write the timeline to this .json, for ui.perfetto.dev; to a .chakra.json: as a Chakra execution trace.
         placement: ranks of the topology that run it, in its order; by default the first ones.
@@ -176,27 +192,22 @@ def simulate(
         runs: with jitter: figures have the spread of so many runs, p50_us and p99_us among others.
         seed: of the first run.
         jitter_launch, jitter_message: mean times, us, by which ranks and messages come late (exponential).
-        others: as for all_reduce and all_to_all.
+        options: of an algorithm that is named, as for all_reduce.
     """
-    options = {
+    if isinstance(algorithm, Schedule):
+        asked(algorithm, options)  # refuses options
+        what: Any = algorithm
+    else:
+        what, options = asked(algorithm, options)
+    request = {
         "topology": topology, "codec": codec, "bytes": bytes, "dtype": dtype, "ranks": ranks, "library": library,
-        "sharing": sharing, "own": own, "forward": forward,
-        "combine": combine, "group_size": group_size, "micro_chunks": micro_chunks, "inner_codec": inner_codec,
-        "placement": None if placement is None else ",".join(str(rank) for rank in placement),
-        "skew": skew, "workload": workload, "runs": runs, "seed": seed,
-        "jitter_launch": jitter_launch, "jitter_message": jitter_message,
+        "multicast": multicast, "sharing": sharing, "trace": trace, "placement": placement, "skew": skew, "workload": workload,
+        "runs": runs, "seed": seed, "jitter_launch": jitter_launch, "jitter_message": jitter_message,
     }  # fmt: skip
-
-    def run(to: str | Path | None, sensitivity: bool = False) -> dict[str, Any]:
-        traced = {"trace": to, "no_plots": to is not None, "sensitivity": sensitivity}
-        given = isinstance(algorithm, Schedule)
-        with algorithm._as_file() if isinstance(algorithm, Schedule) else nullcontext(algorithm) as name:
-            return command(["simulate"], {"schedule" if given else "algorithm": name} | options | traced)[0]
-
-    return Simulation(run(trace), run)
+    return Simulation(what, {name: value for name, value in {**request, **options}.items() if value is not None})
 
 
-class Sweep(Figures):
+class Sweep(Result):
     """Simulated times: `table`, a pandas.DataFrame with a row for each, as simulate() has its figures."""
 
     SHOWN = ("points", "provenance")
@@ -275,7 +286,7 @@ def _shared(
         run.close()
 
 
-class Selection(Figures):
+class Selection(Result):
     """The fastest algorithm and codec by size.
 
     algorithm, codec, implementation, latency_us, sqnr_db   of the size asked for
@@ -348,7 +359,7 @@ def select(
     return Selection(data, drawing)
 
 
-class Study(Figures):
+class Study(Result):
     """The results of a study: `table` has every point, `summary` the medians over tensors (pandas.DataFrame); both are in
     `folder`, too."""
 
@@ -410,7 +421,7 @@ def study(
     return Study({"folder": str(out), **report})
 
 
-class CodecCheck(Figures):
+class CodecCheck(Result):
     """What holds of a codec: `properties` is a pandas.DataFrame, `violation` says what does not hold, or is None."""
 
     SHOWN = ("codec", "passed", "violation")

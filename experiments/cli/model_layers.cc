@@ -60,7 +60,7 @@ struct LayersCommand {
         network, text.chunks(), single, collective.threads(), [&] { progress.show(++done); });
 
     Result report{"arlab.model.layers/1"};
-    report.figures = text.fields();
+    report.figures = text.figures();
     const std::vector<Figure> more = {
         {"ranks", world_size},
         {"algorithm", collective.schedule.name()},
@@ -222,7 +222,7 @@ struct AssignCommand {
       return row.summary->mean_divergence.value_or(HUGE_VAL);
     };
     Result report{"arlab.model.assign/1"};
-    report.figures = text.fields();
+    report.figures = text.figures();
     const std::vector<Figure> more = {{"ranks", world_size},
                                       {"algorithm", collective.schedule.name()},
                                       {"dtype", std::string(name_of(type))},
@@ -263,8 +263,8 @@ void add_model_layers(CLI::App& model) {
   auto command = std::make_shared<LayersCommand>();
   CLI::App* sub = model.add_subcommand(
       "layers", "Layer by layer: how the error grows, and what compressing only this layer costs");
-  command->text.add_to(*sub);
-  command->collective.add_to(*sub);
+  add_fields(*sub, fields(command->text));
+  add_fields(*sub, fields(command->collective));
   sub->add_option("--codec", command->codec, "Codec (see arlab list codecs)")->required();
   sub->add_option("--ranks", command->ranks, "World size")->required();
   sub->add_option("--dtype", command->dtype, "fp16, bf16 or fp32, of what is reduced [fp16]");
@@ -277,8 +277,8 @@ void add_model_assign(CLI::App& model) {
   CLI::App* sub = model.add_subcommand(
       "assign",
       "Which codec for which layer: the fewest bits within a budget of KL divergence, greedily");
-  command->text.add_to(*sub);
-  command->collective.add_to(*sub);
+  add_fields(*sub, fields(command->text));
+  add_fields(*sub, fields(command->collective));
   sub->add_option("--codec", command->codecs, "Codecs to choose from, separated by commas")
       ->delimiter(',')
       ->required();

@@ -5,7 +5,6 @@
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
-#include <iterator>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 #include <system_error>
@@ -15,6 +14,7 @@
 #include "experiments/cli/model_run.h"
 #include "experiments/cli/progress.h"
 #include "experiments/cli/results_file.h"
+#include "experiments/lab/request.h"
 #include "reference/csv.h"
 #include "reference/tensors/file.h"
 
@@ -45,7 +45,44 @@ struct PerplexityCommand {
   std::vector<std::string> layer_codecs;
   std::string cache;
   Format format = Format::table;
-  const CLI::App* command = nullptr;
+
+  /// What is asked; not where results are kept, and how they are printed.
+  std::vector<BoundField> request() {
+    std::vector<BoundField> all = fields(text);
+    for (BoundField& each : fields(collective)) {
+      const bool is_algorithm = each.field.name == "algorithm";
+      all.push_back(is_algorithm ? BoundField{{.name = "algorithm",
+                                               .kind = Texts{},
+                                               .help = "Algorithms, separated by commas (see arlab "
+                                                       "list algorithms)"},
+                                              &algorithms}
+                                 : std::move(each));
+    }
+    for (const BoundField& each : fields(formats)) all.push_back(each);
+    all.insert(all.end(),
+               {{{.name = "codec",
+                  .kind = Texts{},
+                  .help = "Codecs, separated by commas (see arlab list codecs)"},
+                 &codecs,
+                 {.required = true}},
+                {{.name = "ranks", .kind = Texts{}, .help = "World sizes, separated by commas"},
+                 &ranks,
+                 {.required = true}},
+                {{.name = "dtype",
+                  .kind = Texts{},
+                  .otherwise_words = "fp16",
+                  .help = "fp16, bf16 or fp32, of what is reduced; separated by commas"},
+                 &dtypes},
+                {{.name = "layers",
+                  .otherwise_words = "all",
+                  .help = "Only these are compressed, as 0,3-5; the others are not split"},
+                 &layers},
+                {{.name = "layer_codec",
+                  .help = "LAYERS=CODEC: another codec for these layers; may be given several "
+                          "times"},
+                 &layer_codecs}});
+    return all;
+  }
 
   std::vector<PerplexityPoint> points() const {
     std::vector<PerplexityPoint> all;
@@ -124,43 +161,34 @@ struct PerplexityCommand {
     return fields;
   }
 
-  /// All that the result of a point depends on: the options as they were given, but where they
-  /// name several the point's; the bytes of the files that they name; this program.
-  Json request_of(const PerplexityPoint& point, const Json& common) const {
+  /// All that the result of a point depends on: the request, where it names several the point's; the bytes
+  /// of the files that it names; this program.
+  static Json request_of(const PerplexityPoint& point, const Json& common) {
     Json request = common;
     Json& options = request["options"];
-    options["--ranks"] = point.ranks;
-    options["--algorithm"] = point.algorithm;
-    options["--codec"] = point.codec;
-    options["--dtype"] = point.dtype;
-    options["--weights"] = point.formats.weights.name();
-    options["--activations"] = point.formats.activations.name();
+    options["ranks"] = point.ranks;
+    options["algorithm"] = point.algorithm;
+    options["codec"] = point.codec;
+    options["dtype"] = point.dtype;
+    options["weights"] = point.formats.weights.name();
+    options["activations"] = point.formats.activations.name();
     if (is_schedule_file(point.algorithm)) {
-      request["files"]["--algorithm"] = quick_hash_of_file(point.algorithm);
+      request["files"]["algorithm"] = quick_hash_of_file(point.algorithm);
     }
     return request;
   }
 
   /// What is the same for all points.
-  Json common_request() const {
-    // They name one of many, or change nothing in any result.
-    constexpr std::string_view kNotHere[] = {"--all", "--cache", "--format", "--threads"};
-    Json options = Json::object();
-    for (const CLI::Option* option : command->get_options()) {
-      const std::string name = option->get_name();
-      const bool counts =
-          std::find(std::begin(kNotHere), std::end(kNotHere), name) == std::end(kNotHere);
-      if (counts && option->count() > 0) options[name] = option->results();
-    }
-    Json files = {{"--model", text.hash_of_model()}, {"--text", text.hash_of_text()}};
-    if (!collective.schedule.schedule_file.empty()) {
-      files["--schedule"] = quick_hash_of_file(collective.schedule.schedule_file);
+  Json common_request() {
+    Json files = {{"model", text.hash_of_model()}, {"text", text.hash_of_text()}};
+    if (const std::string& file = collective.schedule.schedule_file; !file.empty()) {
+      files["schedule"] = quick_hash_of_file(file);
     }
     if (!formats.calibration.empty()) {
-      files["--calibration"] = quick_hash_of_file(formats.calibration);
+      files["calibration"] = quick_hash_of_file(formats.calibration);
     }
     return {{"program", quick_hash_of_file(program_file())},
-            {"options", std::move(options)},
+            {"options", lab::canonical_json(request(), {"threads"})},
             {"files", std::move(files)}};
   }
 
@@ -262,7 +290,7 @@ struct PerplexityCommand {
     }
 
     Result report{"arlab.model.perplexity/1"};
-    report.figures = text.fields();
+    report.figures = text.figures();
     if (!layers.empty()) report.figures.push_back({"layers", layers, "that are compressed"});
     if (!collective.platform.empty()) report.figures.push_back({"platform", collective.platform});
     if (results.size() == 1) {
@@ -298,28 +326,7 @@ void add_model_perplexity(CLI::App& model) {
   auto command = std::make_shared<PerplexityCommand>();
   CLI::App* sub = model.add_subcommand(
       "perplexity", "Perplexity of a text, and KL divergence from the uncompressed network");
-  command->command = sub;
-  command->text.add_to(*sub);
-  command->collective.add_to(*sub);
-  sub->remove_option(sub->get_option("--algorithm"));
-  auto* by_name = sub->add_option("--algorithm", command->algorithms,
-                                  "Algorithms, separated by commas (see arlab list algorithms)")
-                      ->delimiter(',');
-  by_name->excludes(sub->get_option("--schedule"));
-  sub->add_option("--codec", command->codecs, "Codecs, separated by commas (see arlab list codecs)")
-      ->delimiter(',')
-      ->required();
-  sub->add_option("--ranks", command->ranks, "World sizes, separated by commas")
-      ->delimiter(',')
-      ->required();
-  sub->add_option("--dtype", command->dtypes,
-                  "fp16, bf16 or fp32, of what is reduced; separated by commas [fp16]")
-      ->delimiter(',');
-  command->formats.add_to(*sub);
-  sub->add_option("--layers", command->layers,
-                  "Only these are compressed, as 0,3-5; the others are not split [all]");
-  sub->add_option("--layer-codec", command->layer_codecs,
-                  "LAYERS=CODEC: another codec for these layers; may be given several times");
+  add_fields(*sub, command->request());
   sub->add_option(
       "--cache", command->cache,
       "Folder in which results are kept, and from which those that are there are taken");

@@ -198,7 +198,8 @@ void add_fields(CLI::App& command, const std::vector<BoundField>& fields) {
     if (const auto* flag = std::get_if<bool*>(&bound.member)) {
       option = command.add_flag(names, **flag, help);
     } else if (const auto* texts = std::get_if<std::vector<std::string>*>(&bound.member)) {
-      option = command.add_option(names, **texts, help)->delimiter(',');
+      option = command.add_option(names, **texts, help);
+      if (std::holds_alternative<Texts>(field.kind)) option->delimiter(',');
     } else {
       option = command.add_option_function<std::string>(
           names,
@@ -225,20 +226,25 @@ void add_fields(CLI::App& command, const std::vector<BoundField>& fields) {
   }
 }
 
-void ExecutionOptions::add_to(CLI::App& command) {
-  command.add_option("--accumulate", accumulate,
-                     "Sums in the payload's dtype (native) or in fp32, rounded once [native]");
-  add_integer(command, "--threads", threads, 0, 1024,
-              "Threads, 0 for all; the result never depends on it [0]");
+std::vector<BoundField> fields(ExecutionOptions& options) {
+  return {{{.name = "accumulate",
+            .kind = OneOf{{"native", "fp32"}},
+            .otherwise = options.accumulate,
+            .help = "Sums in the payload's dtype, or in fp32, rounded once"},
+           &options.accumulate},
+          {{.name = "threads",
+            .kind = Integer{0, 1024},
+            .otherwise = std::uint64_t{0},
+            .help = "Threads, 0 for all; the result never depends on it"},
+           &options.threads}};
 }
 
 ExecuteOptions ExecutionOptions::make() const {
   ExecuteOptions options;
-  if (accumulate == "fp32") {
-    options.accumulate = Accumulate::fp32;
-  } else if (accumulate != "native") {
-    fail("--accumulate is {}: allowed are native, fp32", quote(accumulate));
+  if (accumulate != "native" && accumulate != "fp32") {
+    fail("accumulate is {}: allowed are native, fp32", quote(accumulate));
   }
+  if (accumulate == "fp32") options.accumulate = Accumulate::fp32;
   options.threads = threads.value_or(0);
   options.count = true;
   return options;

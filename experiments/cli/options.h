@@ -62,16 +62,17 @@ std::string name_of(Format format);
 /// Prints to stdout.
 void print(const Result& report, Format format);
 
-/// The fields of a request as options: --name for each, with help, and what is refused.
+/// The fields of a request as options: --name for each, with help, and what is refused. Several Texts are separated by commas;
+/// a Text whose member holds several is given several times.
 void add_fields(CLI::App& command, const std::vector<BoundField>& fields);
 
-/// --accumulate and --threads.
+/// How the reference is run.
 struct ExecutionOptions {
   std::string accumulate = "native";
   std::optional<std::uint32_t> threads;
 
-  void add_to(CLI::App& command);
   ExecuteOptions make() const;
 };
+std::vector<BoundField> fields(ExecutionOptions& options);
 
 }  // namespace arlab::cli

@@ -100,7 +100,7 @@ void add_reduce(CLI::App& app) {
   add_fields(*sub, fields(command->schedule));
   sub->add_option("--codec", command->codec, "Codec (see arlab list codecs)")->required();
   command->source.add_to(*sub);
-  command->execution.add_to(*sub);
+  add_fields(*sub, fields(command->execution));
   sub->add_option("--out", command->out,
                   "Write the output of every rank, the input's shape, as .npy");
   add_format(*sub, command->format);

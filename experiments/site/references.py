@@ -210,7 +210,7 @@ def python() -> str:
     where = constant(PACKAGE / "__init__.py", "_WHERE")
     public = [path for path in [*PACKAGE.glob("*.py"), *PACKAGE.glob("*/__init__.py")] if path != PACKAGE / "__init__.py"]
     names = {path.stem if path.stem != "__init__" else path.parent.name for path in public}
-    order = ["collectives", "_codecs", "schedules", "simulation", "conformance", "runtime", "figures", "_arlab"]
+    order = ["collectives", "_codecs", "schedules", "simulation", "conformance", "runtime", "figures", "_errors"]
     modules = [name for name in [*order, *sorted(names - {*order})] if name in where or name[0] != "_"]
     sections = []
     for name in modules:
@@ -219,7 +219,7 @@ def python() -> str:
             sections.append(section("Figures", module, []))
             places = constant(PACKAGE / "figures/__init__.py", "_PLACES")
             sections += [section("", f"{module}.{place}", members) for place, members in places.items()]
-        elif name == "_arlab":
+        elif name == "_errors":
             sections.append(section("Errors", module, where[name]))
         else:
             sections.append(section(TITLES.get(name, module), module))

@@ -21,8 +21,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from arlab import _arlab
-from arlab._errors import ArgumentError
 from arlab._arrays import numpy_dtype
+from arlab._deprecated import renamed
+from arlab._errors import ArgumentError
 from arlab._model_time import ModelTime, time
 from arlab._tables import Result, command
 from arlab.schedules import Algorithm, asked
@@ -40,7 +41,7 @@ def _command(
     """`algorithm`: a value, a name, or several names; `more`: options of the algorithm."""
     if isinstance(algorithm, Algorithm):
         algorithm, more = asked(algorithm, more)
-    return command(["model", what, *words], {**options, **more}, progress)[0]
+    return command(["model", what, *words], {**options, "algorithm": algorithm, **more}, progress)[0]
 
 
 class _Rows(Result):
@@ -165,11 +166,12 @@ def layers(
     return Layers(_command("layers", algorithm, options, progress, more))
 
 
+@renamed(codecs="codec")
 def assign(
     *,
     text: str | Path,
     ranks: int,
-    codecs: Sequence[str],
+    codec: Sequence[str],
     max_kl: float,
     algorithm: str | Algorithm = "two_shot",
     dtype: str | None = None,
@@ -184,12 +186,12 @@ def assign(
     """Which codec for which layer: greedily, the fewest bits on the wire within a mean KL divergence (nats).
 
     Args:
-        codecs: to choose from, two or more.
+        codec: to choose from, two or more.
         max_kl: the budget; it is held by what is measured.
         points: assignments on the greedy path that are run for the Pareto front. others: as for perplexity().
     """
     options = {
-        "model": model, "text": text, "ranks": ranks, "codec": list(codecs), "max_kl": max_kl, 
+        "model": model, "text": text, "ranks": ranks, "codec": list(codec), "max_kl": max_kl,
         "dtype": dtype, "context": context, "tokens": tokens, "points": points, "threads": threads,
     }  # fmt: skip
     return Assignment(_command("assign", algorithm, options, progress, more))

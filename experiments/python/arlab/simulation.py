@@ -5,10 +5,11 @@ from __future__ import annotations
 import functools
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Callable, Sequence
 
 from arlab import _arlab
 from arlab._arlab import study_run, sweep_run
+from arlab._deprecated import renamed
 from arlab._errors import ArgumentError
 from arlab._files import temporary_folder, unguarded
 from arlab._tables import Result, Names, command, frame, pandas, parsed, rows_of
@@ -207,6 +208,13 @@ def simulate(
     return Simulation(what, {name: value for name, value in {**request, **options}.items() if value is not None})
 
 
+def one_of(figures: dict[str, Figure], name: str) -> Figure:
+    """Raises ArgumentError for another name."""
+    if name not in figures:
+        raise ArgumentError(f"figure is {name!r}: allowed are {', '.join(figures)}")
+    return figures[name]
+
+
 class Sweep(Result):
     """Simulated times: `table`, a pandas.DataFrame with a row for each, as simulate() has its figures."""
 
@@ -218,9 +226,13 @@ class Sweep(Result):
         table.attrs["provenance"] = self.data["provenance"]
         return table
 
-    def plot(self, **look: Any) -> dict[str, Figure]:
+    def plot(self, figure: str = "latency_over_size", **look: Any) -> Figure:
+        """One of plots(). `look`: as for the function of that name in arlab.figures."""
+        return one_of(self.plots(**look), figure)
+
+    def plots(self, **look: Any) -> dict[str, Figure]:
         """All figures of a sweep by name: latency_over_size, bandwidth_over_size, speedup_over_library,
-        best_method_by_size, machines_heat_map. `look`: as for the functions of these names in arlab.figures."""
+        best_method_by_size, machines_heat_map."""
         from arlab.figures import sweep as figures
 
         table = self.table
@@ -229,14 +241,15 @@ class Sweep(Result):
         return {name: figures.FIGURES[name](table, **look) for name in names}
 
 
+@renamed(topologies="topology", algorithms="algorithm", codecs="codec", group_sizes="group_size")
 def sweep(
     *,
-    topologies: list[str],
-    bytes: list[str | int] | str = "32K..1G",
-    algorithms: list[str] | None = None,
-    codecs: list[str] | None = None,
-    ranks: list[int] | None = None,
-    group_sizes: list[int] | None = None,
+    topology: str | Sequence[str],
+    bytes: str | int | Sequence[str | int] = "32K..1G",
+    algorithm: str | Sequence[str] | None = None,
+    codec: str | Sequence[str] | None = None,
+    ranks: int | Sequence[int] | None = None,
+    group_size: int | Sequence[int] | None = None,
     inner_codec: str | None = None,
     dtype: str | None = None,
     library: bool = False,
@@ -247,27 +260,28 @@ def sweep(
     """How long many collectives take: every combination of the lists. What cannot be simulated is left out.
 
     Args:
-        topologies: names (arlab.topologies()), full:8 and the like, or paths of .toml files.
+        topology: a name (arlab.topologies()), full:8 and the like, or the path of a .toml file; or several, as of all others.
         bytes: payloads of one rank; "32K..1G" is 32 KiB and its doubles.
-        algorithms, codecs: by default one_shot, two_shot and ring; fp16, qr-q8, qr-q6 and qr-q4.
+        algorithm, codec: by default one_shot, two_shot and ring; fp16, qr-q8, qr-q6 and qr-q4.
         library: also as NCCL or RCCL do it, where the topology knows them.
         client, workers, progress: as for study(); by default the threads of this process.
         others: as for simulate().
     """
     options = {
-        "topology": topologies, "bytes": bytes, "algorithm": algorithms, "codec": codecs, "ranks": ranks,
-        "group_size": group_sizes, "inner_codec": inner_codec, "dtype": dtype, "library": library,
+        "topology": topology, "bytes": bytes, "algorithm": algorithm, "codec": codec, "ranks": ranks, "group_size": group_size,
+        "inner_codec": inner_codec, "dtype": dtype, "library": library,
     }  # fmt: skip
     if client is None and workers is None:
         return Sweep(command(["sweep"], options)[0])
-    given = {name: _texts(value) if isinstance(value, (list, tuple)) else value for name, value in options.items()}
-    given["bytes"] = _texts([bytes] if isinstance(bytes, str) else bytes)
+    lists = ("topology", "bytes", "algorithm", "codec", "ranks", "group_size")
+    given = {name: _texts(value) if name in lists and value is not None else value for name, value in options.items()}
     asked = {name: value for name, value in given.items() if value is not None}
     return Sweep(parsed(_shared(lambda: sweep_run(json.dumps(asked), progress), client, workers, progress)))
 
 
-def _texts(values: Iterable[Any]) -> list[str]:
-    return [str(value) for value in values]
+def _texts(values: Any) -> list[str]:
+    """Of one value or of several."""
+    return [str(value) for value in ([values] if isinstance(values, (str, int, Path)) else values)]
 
 
 def _shared(
@@ -327,6 +341,7 @@ class Selection(Result):
         return figures.selection(self._drawing, **look)
 
 
+@renamed(algorithms="algorithm", codecs="codec")
 def select(
     *,
     topology: str,
@@ -339,8 +354,8 @@ def select(
     tensor: str | None = None,
     synthetic: str | None = None,
     dtype: str | None = None,
-    algorithms: list[str] | None = None,
-    codecs: list[str] | None = None,
+    algorithm: str | Sequence[str] | None = None,
+    codec: str | Sequence[str] | None = None,
 ) -> Selection:
     """The fastest algorithm and codec by message size, under an error budget.
 
@@ -349,11 +364,11 @@ def select(
         min_sqnr_db: least SQNR, of the worst tensor. max_wire_bits: most wire bits per element.
         metric: what SQNR: "token", of a tensor's median token (the default where the data have tokens), or "tensor".
         input, tensor, synthetic: what the error is measured on; by default activations that come with arlab.
-        algorithms, codecs: only these; by default all that fit.
+        algorithm, codec: only this one, or these; by default all that fit.
     """
     options = {
         "topology": topology, "bytes": bytes, "ranks": ranks, "min_sqnr": min_sqnr_db, "max_wire_bits": max_wire_bits,
-        "metric": metric, "input": input, "tensor": tensor, "synthetic": synthetic, "dtype": dtype, "algorithms": algorithms, "codecs": codecs,
+        "metric": metric, "input": input, "tensor": tensor, "synthetic": synthetic, "dtype": dtype, "algorithms": algorithm, "codecs": codec,
     }  # fmt: skip
     data, _, drawing = command(["select"], options | {"plot": "drawing.png"})
     return Selection(data, drawing)
@@ -377,7 +392,11 @@ class Study(Result):
     def summary(self) -> DataFrame:
         return self._read("summary.csv")
 
-    def plot(self, metric: str = "token", **look: Any) -> dict[str, Figure]:
+    def plot(self, figure: str = "pareto", metric: str = "token", **look: Any) -> Figure:
+        """One of plots()."""
+        return one_of(self.plots(metric, **look), figure)
+
+    def plots(self, metric: str = "token", **look: Any) -> dict[str, Figure]:
         """All figures of a study by name: pareto, error_by_codec, error_by_ranks, error_by_tensor.
 
         `metric`: SQNR of the median "token", where tensors have tokens, or of the whole "tensor". `look`: as for the functions of these names in arlab.figures, for example highlight=["mine"].

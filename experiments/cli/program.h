@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <functional>
 #include <span>
+#include <string>
 #include <string_view>
 
 #include "experiments/lab/result.h"
@@ -31,6 +32,14 @@ int program_main(int argc, const char* const* argv, std::span<const AddCommand> 
 /// Runs a command; argv[0] is the program, `more` are commands that only a program has. Throws InvalidInput for bad usage and input, CheckFailed
 /// (commands.h) for a verdict "no", and what the libraries throw.
 void run_command_line(int argc, const char* const* argv, std::span<const AddCommand> more = {});
+
+/// Help of the option --setup.
+inline constexpr const char* kSetupHelp =
+    "A Python file that defines codecs and algorithms (@arlab.codec, @arlab.algorithm) for this "
+    "run";
+
+/// Goes on as Python, which runs the file and then the command that this thread runs, without --setup.
+[[noreturn]] void run_behind_setup(const std::string& file);
 
 /// What the reader of stdout sees: in a terminal, as many columns as COLUMNS or the terminal says;
 /// in a pipe, a file or Python lines of any length.

@@ -69,9 +69,15 @@ def sections_of(text: str) -> tuple[str, str, dict[str, list[tuple[str, str]]], 
     return head.strip(), usage, sections, "\n".join(lines).strip("\n")
 
 
+def are_commands(section: str) -> bool:
+    """Those of the program stand in groups, by whom they are for."""
+    return section == "Subcommands" or section.startswith("For ")
+
+
 def commands(*of: str) -> list[tuple[str, ...]]:
     """A command and all commands in it, in their order."""
-    names = [option.split()[0] for option, _ in sections_of(help_of(*of))[2].get("Subcommands", [])]
+    sections = sections_of(help_of(*of))[2]
+    names = [option.split()[0] for name, options in sections.items() if are_commands(name) for option, _ in options]
     return [of, *(command for name in names for command in commands(*of, name))]
 
 
@@ -87,7 +93,7 @@ def cli() -> str:
             for option, meaning in entries:
                 words = option.split(maxsplit=1)
                 shown = f"`{words[0]}`"
-                if name == "Subcommands":
+                if are_commands(name):
                     shown = f"[{shown}](#{'-'.join(('arlab', *command, words[0]))})"
                 rows.append([shown, cell(words[1] if len(words) > 1 else ""), cell(meaning)])
             if any(row[1] for row in rows):

@@ -413,6 +413,39 @@ def test_a_schedule_in_a_file_is_an_algorithm(tmp_path):
     )
 
 
+def test_the_program_takes_what_is_written_in_python(tmp_path):
+    """--setup, of every command that takes a codec or an algorithm."""
+    (tmp_path / "mine.py").write_text(
+        "import arlab\n"
+        "@arlab.algorithm('reduce_broadcast')\n"
+        "def reduce_broadcast(s):\n"
+        "    tensor = s.chunk(0, s.elements)\n"
+        "    s.at_step(0)\n"
+        "    parts = [s.send(s.encode(s.input(rank, tensor)), 0) for rank in range(s.ranks)]\n"
+        "    s.at_step(1)\n"
+        "    total = s.encode(s.reduce(parts))\n"
+        "    for rank in range(s.ranks):\n"
+        "        s.output(s.send(total, rank))\n"
+    )
+
+    def run(command, code=0):
+        environment = {**os.environ, "ARLAB_PYTHON": sys.executable}
+        done = subprocess.run([PROGRAM, *command.split()], cwd=tmp_path, capture_output=True, text=True, env=environment)
+        assert done.returncode == code, done
+        return done.stdout if code == 0 else done.stderr
+
+    own = "--setup mine.py --algorithm reduce_broadcast --codec qr-q4"
+    reduced = json.loads(run(f"reduce {own} --ranks 4 --synthetic gaussian --elements 8K --format json"))
+    assert reduced["algorithm"] == "reduce_broadcast" and reduced["ranks_identical"]
+    assert json.loads(run(f"simulate {own} --topology full:4 --bytes 1M --format json"))["latency_us"] > 0
+    assert "reduce_broadcast" in run("list algorithms --setup=mine.py")
+    assert "has no option own" in run(f"simulate {own} --topology full:4 --bytes 1M --own exact", 2)
+    for wrong, said in [("none.py", "No such file"), ("bad.py", "ZeroDivisionError")]:
+        (tmp_path / "bad.py").write_text("1 / 0")
+        line = run(f"list codecs --setup {wrong}", 2)
+        assert line.startswith(f"arlab: --setup {wrong}: ") and said in line and line.count("\n") == 1
+
+
 def test_an_algorithm_in_python_is_one_everywhere(tmp_path):
     @arlab.algorithm("twin_of_two_shot")
     def two_shot(s):

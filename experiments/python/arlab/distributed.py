@@ -285,6 +285,9 @@ def main(job: str) -> int:
     """Does what the program asks for, in its place; returns the exit code."""
     asked = json.loads(job)
     try:
+        if "words" in asked:  # any command, behind what a file defines
+            _set_up(asked["setup"])
+            return _arlab.program(asked["words"])
         text = _command(asked, asked["options"])
         # Pictures first: whoever reads only the first lines gets them, too.
         code = _draw(asked["options"]["figures"], asked["options"]["kept"])

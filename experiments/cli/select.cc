@@ -42,7 +42,7 @@ constexpr std::uint64_t kLargestBytes = std::uint64_t{1} << 32;
 /// The reference sums over all ranks; more would take minutes per candidate.
 constexpr Rank kMostMeasuredRanks = 64;
 constexpr std::uint64_t kSyntheticElements = 12288;  // as many as the shipped activations have
-/// Group sizes that are looked at, and numbers of micro-chunks; what is the fastest for one of the
+/// Group sizes that are looked at, and values of options that are worth a try; what is the fastest for one of the
 /// probes stays a candidate.
 constexpr std::size_t kMostGroupSizes = 5;
 constexpr std::uint64_t kProbes[] = {std::uint64_t{256} << 10, std::uint64_t{64} << 20};
@@ -792,7 +792,7 @@ struct SelectCommand {
          measured_on, most_exact->name(), most_exact->quality_db.value_or(0));
   }
 
-  /// Of an algorithm and a codec, whatever the group size and micro-chunks.
+  /// Of an algorithm and a codec, whatever the options.
   static std::size_t pairs_of(const auto& candidates) {
     std::set<std::tuple<const Algorithm*, std::string, bool>> pairs;
     for (const auto& each : candidates) {

@@ -279,8 +279,8 @@ class Model:
     def logits(self, ids: Sequence[int], **compressed: Any) -> NDArray[np.float32]:
         """float32 [tokens, vocabulary] of consecutive tokens from position 0 on.
 
-        `compressed`: ranks, codec, and as for perplexity() algorithm, dtype, platform, own, forward, group_size, micro_chunks,
-        inner_codec, accumulate, threads. Without ranks, the model is not split. Likewise weights and activations; with
+        `compressed`: ranks, codec, and as for perplexity() algorithm, dtype, platform, options of the algorithm,
+        accumulate, threads. Without ranks, the model is not split. Likewise weights and activations; with
         -static activations, `calibration` is ids of tokens.
         """
         return self._run(ids, "logits", **compressed).reshape(len(ids), self.shape["vocabulary"])

@@ -19,6 +19,7 @@ tests_of() {
     reference/*/*) printf '%s\n' "tests/${part%%/*}" ;;
     reference/*) printf '%s\n' tests/formats tests/collectives tests/tensors ;;
     sim/* | kernels/*) printf '%s\n' "tests/${1%%/*}" ;;
+    experiments/lab/*) printf '%s\n' tests/cli tests/python ;;
     experiments/cli/*) part=$(basename "${1%.*}") && printf '%s\n' "tests/cli:cli_(${part}|help)_test" ;;
     experiments/models/*) printf '%s\n' tests/models ;;
     experiments/python/arlab/figures/*) printf '%s\n' tests/experiments ;;

@@ -102,11 +102,9 @@ class RankPlanner {
   std::uint64_t share_;  ///< elements of a rank's; of all ranks the largest
 };
 
-constexpr std::uint64_t kPartsOfAKernel = 8;
-
 std::uint64_t nvls_parts(const ScheduleRequest& request, DType dtype, const Device& device,
                          bool library) {
-  if (!library) return request.options.micro_chunks.value_or(kPartsOfAKernel);
+  if (!library) return integer_of(nvls_algorithm().options.front(), request.options);
   const double share = static_cast<double>(request.elements * size_of(dtype)) / request.world_size;
   return static_cast<std::uint64_t>(std::ceil(share / device.nccl->nvls->chunk_bytes.value));
 }
@@ -119,7 +117,10 @@ const Algorithm& nvls_algorithm() {
       .summary = "the switch adds every rank's share and spreads the sum; simulated only",
       .source = "NCCL NVLS (NVLink SHARP)",
       .collective = Collective::all_reduce,
-      .options = {{"micro-chunks", "8; of NCCL as it cuts the tensor"}},
+      .options = {{.name = "micro_chunks",
+                   .kind = Integer{1, 4096},
+                   .otherwise = std::uint64_t{8},
+                   .otherwise_words = "8; of NCCL as it cuts the tensor"}},
       .write = [](const ScheduleRequest&) -> Schedule {
         fail(
             "nvls can be simulated only: a switch adds in no order that is known, so that there "
@@ -150,9 +151,9 @@ namespace {
 
 /// Throws InvalidInput for slots that are not equal, and for options that it does not have.
 void require_possible(const Algorithm& algorithm, const ScheduleRequest& request, bool library) {
-  const AlgorithmOptions& options = request.options;
-  const bool in_parts = options.micro_chunks && (library || algorithm.name != kNvls);
-  if (options.own || options.forward || options.combine || options.inner_codec || in_parts) {
+  for (const auto& [name, value] : request.options) {
+    const bool has = !library && algorithm.name == kNvls && algorithm.option(name) != nullptr;
+    if (has || name == group_size_option().name) continue;
     fail("'{}' has no such option{}", algorithm.name,
          library ? " with --library" : "; allowed is --micro-chunks");
   }

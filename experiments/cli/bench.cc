@@ -51,7 +51,7 @@ struct BenchCommand {
   std::string protocol;
   std::string between;
   bool cold = false;
-  SizeOptions sizes;
+  lab::Sizes sizes;
   std::optional<std::uint32_t> ranks;
   std::optional<std::uint32_t> calls;
   std::optional<std::uint32_t> replays;
@@ -84,7 +84,7 @@ struct BenchCommand {
   kernels::CollectiveRequest collective(const std::string& algorithm, const std::string& codec,
                                         DType type, std::uint64_t payload_bytes) const {
     kernels::CollectiveRequest request{algorithm, codec, type, payload_bytes / size_of(type)};
-    if (!inner_codec.empty()) request.options.inner_codec = inner_codec;
+    if (!inner_codec.empty()) request.options.set("inner_codec", inner_codec);
     return request;
   }
 
@@ -106,10 +106,7 @@ struct BenchCommand {
     if (!on.has_codec(name)) fail("--inner-codec: codec {} has no kernels", name);
     if (!find_codec(name)->takes(type)) fail("codec {} does not take {}", name, dtype);
     for (const std::string& algorithm : algorithms) {
-      const auto& has = find_algorithm(algorithm).options;
-      const bool has_it = std::any_of(has.begin(), has.end(), [](const AlgorithmOption& option) {
-        return option.name == "inner-codec";
-      });
+      const bool has_it = find_algorithm(algorithm).option("inner_codec") != nullptr;
       if (!has_it) fail("--inner-codec: algorithm {} has no option inner-codec", algorithm);
     }
     if (vendor) fail("--inner-codec: --vendor has no codecs; leave one of them out");
@@ -154,9 +151,9 @@ void BenchCommand::run() const {
   }
   for (const std::string& algorithm : algorithms) (void)find_algorithm(algorithm);
   if (!inner_codec.empty()) require_inner_codec(on, type);
-  SizeOptions named = sizes;
+  lab::Sizes named = sizes;
   if (!named.given()) named.bytes = {"32K", "128K", "512K", "1M", "4M", "16M", "64M", "256M"};
-  const std::vector<std::uint64_t> all_sizes = named.sizes(size_of(type));
+  const std::vector<std::uint64_t> all_sizes = named.list(size_of(type));
   const bool as_nccl = format == Format::nccl || format == Format::nccl_json;
   if (check && !as_nccl) fail("--check is for --format nccl and nccl-json; others: arlab conform");
   if (!out.empty()) require_output_file(out);
@@ -199,14 +196,14 @@ void BenchCommand::run() const {
 
   const std::vector<std::byte> pattern = make_pattern(type);
   std::vector<Timing> timings;
-  Report report{"arlab.bench/1"};
-  report.fields = {{"platform", platform},
-                   {"device", on.device_name().value()},
-                   {"ranks", world_size},
-                   {"dtype", dtype, platform == "host" ? "emulated time: not a measurement" : ""}};
-  if (!inner_codec.empty()) report.fields.push_back({"inner_codec", inner_codec});
-  if (!between.empty()) report.fields.push_back({"between", between});
-  if (cold) report.fields.push_back({"cold", true});
+  Result report{"arlab.bench/1"};
+  report.figures = {{"platform", platform},
+                    {"device", on.device_name().value()},
+                    {"ranks", world_size},
+                    {"dtype", dtype, platform == "host" ? "emulated time: not a measurement" : ""}};
+  if (!inner_codec.empty()) report.figures.push_back({"inner_codec", inner_codec});
+  if (!between.empty()) report.figures.push_back({"between", between});
+  if (cold) report.figures.push_back({"cold", true});
   report.rows_name = "times";
   report.rows.columns = {"bytes",   "library",    "algorithm", "codec",
                          "time_us", "fastest_us", "host_us",   "algbw_gb_per_s"};
@@ -214,15 +211,14 @@ void BenchCommand::run() const {
   for (const std::uint64_t size : all_sizes) {
     std::optional<double> vendor_us;
     const auto add = [&](Timing timing) {
-      std::vector<nlohmann::ordered_json> row = {
-          size,
-          timing.library,
-          timing.algorithm,
-          timing.codec,
-          timing.median(),
-          percentile(timing.times.device, 0),
-          percentile(timing.times.host, 0.5),
-          static_cast<double>(size) * 1e-3 / timing.median()};
+      std::vector<Cell> row = {size,
+                               timing.library,
+                               timing.algorithm,
+                               timing.codec,
+                               timing.median(),
+                               percentile(timing.times.device, 0),
+                               percentile(timing.times.host, 0.5),
+                               static_cast<double>(size) * 1e-3 / timing.median()};
       if (vendor) row.push_back(*vendor_us / timing.median());
       report.rows.rows.push_back(std::move(row));
       timings.push_back(std::move(timing));
@@ -245,9 +241,9 @@ void BenchCommand::run() const {
 
 void BenchCommand::print_choices(kernels::Group& group, const std::vector<std::string>& chosen,
                                  DType type, const std::vector<std::uint64_t>& sizes) const {
-  Report report{"arlab.bench.choices/1"};
-  report.fields = {{"platform", platform}, {"dtype", dtype}};
-  if (!inner_codec.empty()) report.fields.push_back({"inner_codec", inner_codec});
+  Result report{"arlab.bench.choices/1"};
+  report.figures = {{"platform", platform}, {"dtype", dtype}};
+  if (!inner_codec.empty()) report.figures.push_back({"inner_codec", inner_codec});
   report.rows_name = "choices";
   report.rows.columns = {"bytes", "algorithm", "codec", "kernel"};
   for (const std::uint64_t size : sizes) {
@@ -374,7 +370,7 @@ void add_bench(CLI::App& app) {
   sub->add_option("--inner-codec", command->inner_codec,
                   "Codec of messages inside a group, for hierarchical algorithms [--codec]");
   sub->add_option("--dtype", command->dtype, "bf16, fp16 or fp32 [bf16]");
-  command->sizes.add_to(*sub, "Sizes of the tensor of a rank", "32K to 256M");
+  add_fields(*sub, fields(command->sizes, "Sizes of the tensor of a rank", "32K to 256M"));
   add_integer(*sub, "--ranks", command->ranks, 2, 8, "World size [all devices]");
   add_integer(*sub, "--calls", command->calls, 1, 10000, "Calls in a graph [5 to 50, by size]");
   add_integer(*sub, "--replays", command->replays, 1, 10000,

@@ -1,6 +1,7 @@
 // arlab check-codec: what holds of every codec, checked on one; then its kernels.
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 
 #include "experiments/cli/commands.h"
 #include "experiments/cli/conform.h"
@@ -42,7 +43,7 @@ struct CheckCodecCommand {
     const CodecPtr codec = find_codec(name);
     const kernels::Platform* on = platform.empty() ? nullptr : &find_kernels(*codec);
 
-    Report report{"arlab.check.codec/1"};
+    Result report{"arlab.check.codec/1"};
     report.rows_name = "checks";
     report.rows.columns = {"property", "dtype", "verdict", "cases", "detail"};
     std::uint64_t violations = 0;
@@ -74,13 +75,13 @@ struct CheckCodecCommand {
       add(fmt::format("{} on {}", row.subject, platform), row.dtype, result);
     }
 
-    report.fields = {
+    report.figures = {
         {"codec", codec->name()},
         {"platform", platform.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(platform),
          "whose kernels are compared with the reference"},
         {"violations", violations}};
     if (format == Format::json) {
-      report.fields.push_back({"first_mismatches", summary.first_mismatches_json()});
+      report.figures.push_back({"first_mismatches", summary.first_mismatches_json()});
     }
     print(report, format);
     if (violations == 0) return;

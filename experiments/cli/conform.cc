@@ -3,6 +3,7 @@
 #include "experiments/cli/conform.h"
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 #include <set>
 #include <utility>
 
@@ -85,7 +86,7 @@ struct ConformCommand {
   std::string codec;
   std::string protocol;
   bool linear = false;
-  ScheduleOptions schedule;
+  lab::CollectiveSpec schedule;
   std::optional<std::uint32_t> ranks;
   std::string elements;
   std::optional<std::uint32_t> seed;
@@ -96,14 +97,14 @@ struct ConformCommand {
     std::vector<std::string> listed = listed_codecs();
     std::erase_if(listed, [&](const std::string& name) { return !on.has_codec(name); });
     if (!codec.empty()) listed = {find_codec(codec)->name()};
-    const std::string& inner = schedule.inner_codec;
-    if (!inner.empty() && schedule.algorithm.empty() && schedule.file.empty()) {
+    const std::string inner = schedule.inner_codec();
+    if (!inner.empty() && schedule.algorithm.empty() && schedule.schedule_file.empty()) {
       fail("--inner-codec {}: name the --algorithm that has inner messages, or a --schedule",
            inner);
     }
     if (!inner.empty()) require_common_dtype(listed, *find_codec(inner));
     std::vector<kernels::ConformanceRequest> all = {request(listed, SIZE_MAX)};
-    if (!schedule.file.empty()) return all;
+    if (!schedule.schedule_file.empty()) return all;
     if (codec.empty()) all.push_back(request(kernels::unusual_codecs(), 20003));
     kernels::ConformanceRequest large = large_request(listed);
     if (platform != "host" && elements.empty() && !large.algorithms.empty()) {
@@ -139,12 +140,13 @@ struct ConformCommand {
     request.group.protocol = parse_protocol(protocol);
     request.ranks = {2, 3, 4, 5, 6, 7, 8};
     if (ranks) request.ranks = {static_cast<int>(*ranks)};
-    if (!schedule.file.empty()) {
+    if (!schedule.schedule_file.empty()) {
       const std::uint64_t length = elements.empty() ? 0 : parse_count(elements, "--elements");
       request.schedule =
           std::make_shared<const Schedule>(schedule.make(ranks.value_or(0), length, 1));
       request.ranks = {static_cast<int>(request.schedule->world_size)};
-      if (!schedule.inner_codec.empty()) request.options.inner_codec = schedule.inner_codec;
+      if (!schedule.inner_codec().empty())
+        request.options.set("inner_codec", schedule.inner_codec());
       return request;  // its length is the only one
     } else if (!schedule.algorithm.empty()) {
       request.algorithms = {find_algorithm(schedule.algorithm).name};
@@ -186,7 +188,7 @@ struct ConformCommand {
   std::string record(const kernels::Platform& on, bool passed) const {
     const auto file = on.record();
     const bool is_about_all =
-        codec.empty() && schedule.file.empty() && (elements.empty() || platform == "host");
+        codec.empty() && schedule.schedule_file.empty() && (elements.empty() || platform == "host");
     if (linear || !file || parse_protocol(protocol) != kernels::Protocol::sentinels) return "";
     if (passed && !is_about_all) return "";
     std::set<std::string> algorithms;
@@ -223,19 +225,19 @@ struct ConformCommand {
         throw;
       }
     }
-    if (codec.empty() && schedule.algorithm.empty() && schedule.file.empty()) {
+    if (codec.empty() && schedule.algorithm.empty() && schedule.schedule_file.empty()) {
       summary.run_layers(*found.value(), seed.value_or(1));
     }
     const std::string recorded = record(*found.value(), summary.mismatches() == 0);
 
-    Report report{"arlab.conform/1"};
-    report.fields = {
+    Result report{"arlab.conform/1"};
+    report.figures = {
         {"platform", platform},
         {"devices", devices.value()},
         {"compared_elements", summary.compared(), "over all rows"},
         {"mismatches", summary.mismatches(), "elements or wire bytes whose bits differ"}};
     if (!recorded.empty()) {
-      report.fields.push_back(
+      report.figures.push_back(
           {"sentinels_recorded_in", recorded, "calls on this machine take them from now on"});
     }
     report.rows_name = "checks";
@@ -246,7 +248,7 @@ struct ConformCommand {
                                   check.ranks, row.compared_elements, row.mismatches});
     }
     if (format == Format::json) {
-      report.fields.push_back({"first_mismatches", summary.first_mismatches_json()});
+      report.figures.push_back({"first_mismatches", summary.first_mismatches_json()});
     }
     print(report, format);
     if (summary.mismatches() == 0) return;
@@ -266,7 +268,7 @@ void add_conform(CLI::App& app) {
                   "host (emulated GPUs), or cuda or rocm where they were built")
       ->required();
   sub->add_option("--codec", command->codec, "Codec [all that have kernels]");
-  command->schedule.add_to(*sub);
+  add_fields(*sub, fields(command->schedule));
   add_integer(*sub, "--ranks", command->ranks, 2, 8, "World size [2 to 8, each]");
   sub->add_option("--elements", command->elements,
                   "Longest tensor, in elements per rank [host: 5003, GPUs: 1M + 1]");

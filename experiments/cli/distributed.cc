@@ -4,11 +4,13 @@
 #include <filesystem>
 #include <map>
 #include <mutex>
+#include <nlohmann/json.hpp>
 #include <system_error>
 
 #include "experiments/cli/hashes.h"
 #include "experiments/cli/options.h"
 #include "experiments/cli/plots.h"
+#include "experiments/cli/program.h"
 #include "experiments/cli/results_file.h"
 #include "reference/error.h"
 
@@ -95,15 +97,13 @@ void DistributedOptions::add_to(CLI::App& command) {
                      "tls://HOST:8786");
   add_integer(command, "--workers", workers, 1, 1024,
               "Compute the points in so many processes of this machine, by Dask");
-  command.add_option("--setup", setup,
-                     "With --dask and --workers: a Python file that defines codecs and algorithms "
-                     "(@arlab.codec, @arlab.algorithm) for this run");
+  command.add_option("--setup", setup, kSetupHelp);
 }
 
 bool DistributedOptions::asked_for() const {
   if (!dask.empty() && workers) fail("--dask and --workers: allowed is one of them");
   const bool asked = !dask.empty() || workers;
-  if (!setup.empty() && !asked) fail("--setup is for --dask and --workers: name one of them");
+  if (!setup.empty() && !asked) run_behind_setup(setup);
   return asked;
 }
 

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "experiments/cli/progress.h"
-#include "experiments/cli/report.h"
+#include "experiments/lab/result.h"
 
 namespace arlab::cli {
 
@@ -60,7 +60,7 @@ class Run {
   virtual std::string name(std::size_t point) const = 0;
 
   /// When no point was lost.
-  virtual Report finish() = 0;
+  virtual lab::Result finish() = 0;
 
   /// When some were: leaves the others in order.
   virtual void finish_others() = 0;

@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdio>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 #include <thread>
 
 #include "experiments/cli/commands.h"
@@ -55,7 +56,7 @@ class Findings {
 
   bool has(const std::string& state) const {
     return std::any_of(table_.rows.begin(), table_.rows.end(),
-                       [&](const auto& row) { return row[1] == state; });
+                       [&](const auto& row) { return row[1].json() == state; });
   }
   const Table& table() const { return table_; }
 
@@ -171,12 +172,12 @@ void add_doctor(CLI::App& app) {
                      "cmake --preset release -DARLAB_ROCM=ON, with ROCm");
     look_at_tools(findings);
     look_at_python(findings);
-    Report report{"arlab.doctor/1"};
-    report.fields = {{"version", ARLAB_VERSION},
-                     {"codecs", listed_codecs().size(), "arlab list codecs"},
-                     {"algorithms", all_algorithms().size(), "arlab list algorithms"},
-                     {"topologies", listed_topologies().size(), "arlab list topologies"},
-                     {"missing", findings.has("missing") || findings.has("broken")}};
+    Result report{"arlab.doctor/1"};
+    report.figures = {{"version", ARLAB_VERSION},
+                      {"codecs", listed_codecs().size(), "arlab list codecs"},
+                      {"algorithms", all_algorithms().size(), "arlab list algorithms"},
+                      {"topologies", listed_topologies().size(), "arlab list topologies"},
+                      {"missing", findings.has("missing") || findings.has("broken")}};
     report.rows_name = "findings";
     report.rows = findings.table();
     print(report, *format);

@@ -1,5 +1,7 @@
 // arlab encode, arlab decode: exact wire bytes of one rank's tensor, and back.
 
+#include <nlohmann/json.hpp>
+
 #include "experiments/cli/commands.h"
 #include "experiments/cli/options.h"
 #include "experiments/cli/tensor_source.h"
@@ -27,7 +29,7 @@ struct CodecFiles {
     add_format(command, format);
   }
 
-  Report report(const char* schema, const Codec& c, DType type, std::size_t elements,
+  Result report(const char* schema, const Codec& c, DType type, std::size_t elements,
                 std::size_t wire_bytes) const {
     nlohmann::ordered_json bits = nullptr;
     if (elements != 0) bits = 8.0 * static_cast<double>(wire_bytes) / static_cast<double>(elements);
@@ -57,8 +59,8 @@ struct EncodeCommand : CodecFiles {
     EncodeCounts counts;
     c->encode(type, input.bytes(), wire, &counts);
     write_file(out, {wire});
-    Report result = report("arlab.encode/1", *c, type, input.element_count(), wire.size());
-    result.fields.push_back({"clamped", counts.clamped, "elements beyond the code range"});
+    Result result = report("arlab.encode/1", *c, type, input.element_count(), wire.size());
+    result.figures.push_back({"clamped", counts.clamped, "elements beyond the code range"});
     print(result, format);
   }
 };

@@ -15,6 +15,7 @@
 #include <chrono>
 #include <csignal>
 #include <cstring>
+#include <nlohmann/json.hpp>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -27,7 +28,6 @@ namespace arlab::cli {
 namespace {
 
 using kernels::AllReduceCall;
-using kernels::Result;
 using kernels::Status;
 
 /// An end of a named pipe. Every wait for the other process has a bound, from the last byte that it
@@ -86,7 +86,7 @@ class Pipe {
     return {};
   }
 
-  Result<std::string> read_line() {
+  kernels::Result<std::string> read_line() {
     constexpr std::size_t kMost = 4096;
     for (std::size_t end = buffer_.find('\n');; end = buffer_.find('\n')) {
       if (end == std::string::npos ? buffer_.size() > kMost : end > kMost) {

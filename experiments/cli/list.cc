@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 
 #include "experiments/cli/commands.h"
 #include "experiments/cli/options.h"
@@ -28,8 +29,8 @@ std::string join(const Items& items, TextOf text_of) {
 
 // ---------------------------------------------------------------- what there is
 
-Report list_codecs() {
-  Report report{"arlab.list.codecs/1", {{"families", codec_patterns()}}, "codecs"};
+Result list_codecs() {
+  Result report{"arlab.list.codecs/1", {{"families", codec_patterns()}}, "codecs"};
   report.shown = {"name", "wire_bits_per_element", "dtypes", "summary"};
   report.rows.columns = {"name",
                          "wire_bits_per_element",
@@ -56,24 +57,22 @@ Report list_codecs() {
   return report;
 }
 
-Report list_algorithms() {
-  Report report{"arlab.list.algorithms/1", {}, "algorithms"};
+Result list_algorithms() {
+  Result report{"arlab.list.algorithms/1", {}, "algorithms"};
   report.rows.columns = {"name", "collective", "summary", "options_and_defaults", "source"};
   report.shown = {"name", "collective", "summary", "options_and_defaults"};
   for (const Algorithm& algorithm : all_algorithms()) {
-    report.rows.rows.push_back({algorithm.name, std::string(name_of(algorithm.collective)),
-                                algorithm.summary,
-                                join(algorithm.options,
-                                     [](const AlgorithmOption& o) {
-                                       return fmt::format("--{} {}", o.name, o.default_value);
-                                     }),
-                                algorithm.source});
+    report.rows.rows.push_back(
+        {algorithm.name, std::string(name_of(algorithm.collective)), algorithm.summary,
+         join(algorithm.options,
+              [](const Field& o) { return fmt::format("--{} {}", o.option(), o.default_words()); }),
+         algorithm.source});
   }
   return report;
 }
 
-Report list_topologies() {
-  Report report{"arlab.list.topologies/1", {}, "topologies"};
+Result list_topologies() {
+  Result report{"arlab.list.topologies/1", {}, "topologies"};
   report.rows.columns = {"name", "ranks", "kind", "summary"};
   for (const std::string& name : listed_topologies()) {
     const Topology topology = find_topology(name);
@@ -89,8 +88,8 @@ Report list_topologies() {
   return report;
 }
 
-Report list_inputs() {
-  Report report{"arlab.list.inputs/1", {}, "inputs"};
+Result list_inputs() {
+  Result report{"arlab.list.inputs/1", {}, "inputs"};
   report.rows.columns = {"name", "parameters_and_defaults", "summary"};
   for (const SyntheticDistribution& distribution : list_synthetic()) {
     report.rows.rows.push_back({std::string(distribution.name),
@@ -120,7 +119,7 @@ void add_list(CLI::App& app) {
   sub->add_option("WHAT", command->what, "codecs, algorithms, topologies or inputs")->required();
   add_format(*sub, command->format);
   sub->callback([command] {
-    const std::pair<std::string, Report (*)()> all[] = {{"codecs", list_codecs},
+    const std::pair<std::string, Result (*)()> all[] = {{"codecs", list_codecs},
                                                         {"algorithms", list_algorithms},
                                                         {"topologies", list_topologies},
                                                         {"inputs", list_inputs}};

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <nlohmann/json.hpp>
 
 #include "experiments/cli/model.h"
 #include "experiments/cli/model_run.h"
@@ -58,16 +59,15 @@ struct LayersCommand {
     const auto alone = models::one_layer_at_a_time(
         network, text.chunks(), single, collective.threads(), [&] { progress.show(++done); });
 
-    Report report{"arlab.model.layers/1"};
-    report.fields = text.fields();
-    const std::vector<Field> more = {
+    Result report{"arlab.model.layers/1"};
+    report.figures = text.figures();
+    const std::vector<Figure> more = {
         {"ranks", world_size},
-        {"algorithm", collective.schedule.algorithm.empty() ? collective.schedule.file
-                                                            : collective.schedule.algorithm},
+        {"algorithm", collective.schedule.name()},
         {"codec", codec},
         {"dtype", std::string(name_of(wire.dtype))},
         {"provenance", "exact", "computed by this network from this text"}};
-    report.fields.insert(report.fields.end(), more.begin(), more.end());
+    report.figures.insert(report.figures.end(), more.begin(), more.end());
     report.rows_name = "layers";
     report.rows.columns = {"layer",
                            "attention_output_token_sqnr_db",
@@ -221,26 +221,24 @@ struct AssignCommand {
     const auto divergence = [](const Row& row) {
       return row.summary->mean_divergence.value_or(HUGE_VAL);
     };
-    Report report{"arlab.model.assign/1"};
-    report.fields = text.fields();
-    const std::vector<Field> more = {
-        {"ranks", world_size},
-        {"algorithm", collective.schedule.algorithm.empty() ? collective.schedule.file
-                                                            : collective.schedule.algorithm},
-        {"dtype", std::string(name_of(type))},
-        {"max_kl", most_divergence, "nats"}};
-    report.fields.insert(report.fields.end(), more.begin(), more.end());
+    Result report{"arlab.model.assign/1"};
+    report.figures = text.figures();
+    const std::vector<Figure> more = {{"ranks", world_size},
+                                      {"algorithm", collective.schedule.name()},
+                                      {"dtype", std::string(name_of(type))},
+                                      {"max_kl", most_divergence, "nats"}};
+    report.figures.insert(report.figures.end(), more.begin(), more.end());
     if (chosen) {
       const auto& codec_of_layer = path[*chosen].codec_of_layer;
-      report.fields.push_back({"assignment", text_of(codec_of_layer),
-                               "the cheapest of the greedy path within the budget, by layers"});
-      report.fields.push_back({"wire_bits_per_element", path[*chosen].wire_bits});
-      report.fields.push_back(
+      report.figures.push_back({"assignment", text_of(codec_of_layer),
+                                "the cheapest of the greedy path within the budget, by layers"});
+      report.figures.push_back({"wire_bits_per_element", path[*chosen].wire_bits});
+      report.figures.push_back(
           {"mean_kl", json_or_null(measured.at(codec_of_layer).mean_divergence), "measured"});
     } else {
-      report.fields.push_back({"assignment", nullptr, "none of these codecs keeps the budget"});
+      report.figures.push_back({"assignment", nullptr, "none of these codecs keeps the budget"});
     }
-    report.fields.push_back({"provenance", "exact", "computed by this network from this text"});
+    report.figures.push_back({"provenance", "exact", "computed by this network from this text"});
     report.rows_name = "assignments";
     report.rows.columns = {
         "wire_bits_per_element",  "mean_kl",   "predicted_kl", "perplexity", "on_front",
@@ -265,8 +263,8 @@ void add_model_layers(CLI::App& model) {
   auto command = std::make_shared<LayersCommand>();
   CLI::App* sub = model.add_subcommand(
       "layers", "Layer by layer: how the error grows, and what compressing only this layer costs");
-  command->text.add_to(*sub);
-  command->collective.add_to(*sub);
+  add_fields(*sub, fields(command->text));
+  add_fields(*sub, fields(command->collective));
   sub->add_option("--codec", command->codec, "Codec (see arlab list codecs)")->required();
   sub->add_option("--ranks", command->ranks, "World size")->required();
   sub->add_option("--dtype", command->dtype, "fp16, bf16 or fp32, of what is reduced [fp16]");
@@ -279,8 +277,8 @@ void add_model_assign(CLI::App& model) {
   CLI::App* sub = model.add_subcommand(
       "assign",
       "Which codec for which layer: the fewest bits within a budget of KL divergence, greedily");
-  command->text.add_to(*sub);
-  command->collective.add_to(*sub);
+  add_fields(*sub, fields(command->text));
+  add_fields(*sub, fields(command->collective));
   sub->add_option("--codec", command->codecs, "Codecs to choose from, separated by commas")
       ->delimiter(',')
       ->required();

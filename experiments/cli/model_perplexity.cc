@@ -5,7 +5,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
-#include <iterator>
+#include <nlohmann/json.hpp>
 #include <stdexcept>
 #include <system_error>
 
@@ -14,6 +14,7 @@
 #include "experiments/cli/model_run.h"
 #include "experiments/cli/progress.h"
 #include "experiments/cli/results_file.h"
+#include "experiments/lab/request.h"
 #include "reference/csv.h"
 #include "reference/tensors/file.h"
 
@@ -44,7 +45,44 @@ struct PerplexityCommand {
   std::vector<std::string> layer_codecs;
   std::string cache;
   Format format = Format::table;
-  const CLI::App* command = nullptr;
+
+  /// What is asked; not where results are kept, and how they are printed.
+  std::vector<BoundField> request() {
+    std::vector<BoundField> all = fields(text);
+    for (BoundField& each : fields(collective)) {
+      const bool is_algorithm = each.field.name == "algorithm";
+      all.push_back(is_algorithm ? BoundField{{.name = "algorithm",
+                                               .kind = Texts{},
+                                               .help = "Algorithms, separated by commas (see arlab "
+                                                       "list algorithms)"},
+                                              &algorithms}
+                                 : std::move(each));
+    }
+    for (const BoundField& each : fields(formats)) all.push_back(each);
+    all.insert(all.end(),
+               {{{.name = "codec",
+                  .kind = Texts{},
+                  .help = "Codecs, separated by commas (see arlab list codecs)"},
+                 &codecs,
+                 {.required = true}},
+                {{.name = "ranks", .kind = Texts{}, .help = "World sizes, separated by commas"},
+                 &ranks,
+                 {.required = true}},
+                {{.name = "dtype",
+                  .kind = Texts{},
+                  .otherwise_words = "fp16",
+                  .help = "fp16, bf16 or fp32, of what is reduced; separated by commas"},
+                 &dtypes},
+                {{.name = "layers",
+                  .otherwise_words = "all",
+                  .help = "Only these are compressed, as 0,3-5; the others are not split"},
+                 &layers},
+                {{.name = "layer_codec",
+                  .help = "LAYERS=CODEC: another codec for these layers; may be given several "
+                          "times"},
+                 &layer_codecs}});
+    return all;
+  }
 
   std::vector<PerplexityPoint> points() const {
     std::vector<PerplexityPoint> all;
@@ -91,9 +129,9 @@ struct PerplexityCommand {
     return wires;
   }
 
-  std::vector<Field> run_point(const PerplexityPoint& point,
-                               const std::vector<std::vector<float>>& baseline,
-                               models::LinearLayers* linears) const {
+  std::vector<Figure> run_point(const PerplexityPoint& point,
+                                const std::vector<std::vector<float>>& baseline,
+                                models::LinearLayers* linears) const {
     const auto wires = wires_of(point);
     std::vector<std::shared_ptr<const models::RunCollective>> of_layer;
     double bits = 0;
@@ -107,76 +145,69 @@ struct PerplexityCommand {
     models::CompressedAllReduce split(point.ranks, text.network().shape.hidden, wires[0].dtype,
                                       of_layer, collective.threads());
     const auto summary = run_text(text, baseline, split, collective.threads(), linears);
-    std::vector<Field> fields = {
+    std::vector<Figure> fields = {
         {"ranks", point.ranks},
-        {"algorithm", point.algorithm.empty() ? collective.schedule.file : point.algorithm},
+        {"algorithm",
+         point.algorithm.empty() ? collective.schedule.schedule_file : point.algorithm},
         {"codec", point.codec},
         {"dtype", std::string(name_of(wires[0].dtype))},
         {"weights", point.formats.weights.name()},
         {"activations", point.formats.activations.name()}};
-    if (!collective.schedule.inner_codec.empty()) {
-      fields.push_back({"inner_codec", collective.schedule.inner_codec});
+    if (!collective.schedule.inner_codec().empty()) {
+      fields.push_back({"inner_codec", collective.schedule.inner_codec()});
     }
     const auto figures = run_fields(summary, split, bits / split_layers);
     fields.insert(fields.end(), figures.begin(), figures.end());
     return fields;
   }
 
-  /// All that the result of a point depends on: the options as they were given, but where they
-  /// name several the point's; the bytes of the files that they name; this program.
-  Json request_of(const PerplexityPoint& point, const Json& common) const {
+  /// All that the result of a point depends on: the request, where it names several the point's; the bytes
+  /// of the files that it names; this program.
+  static Json request_of(const PerplexityPoint& point, const Json& common) {
     Json request = common;
     Json& options = request["options"];
-    options["--ranks"] = point.ranks;
-    options["--algorithm"] = point.algorithm;
-    options["--codec"] = point.codec;
-    options["--dtype"] = point.dtype;
-    options["--weights"] = point.formats.weights.name();
-    options["--activations"] = point.formats.activations.name();
+    options["ranks"] = point.ranks;
+    options["algorithm"] = point.algorithm;
+    options["codec"] = point.codec;
+    options["dtype"] = point.dtype;
+    options["weights"] = point.formats.weights.name();
+    options["activations"] = point.formats.activations.name();
     if (is_schedule_file(point.algorithm)) {
-      request["files"]["--algorithm"] = quick_hash_of_file(point.algorithm);
+      request["files"]["algorithm"] = quick_hash_of_file(point.algorithm);
     }
     return request;
   }
 
   /// What is the same for all points.
-  Json common_request() const {
-    // They name one of many, or change nothing in any result.
-    constexpr std::string_view kNotHere[] = {"--all", "--cache", "--format", "--threads"};
-    Json options = Json::object();
-    for (const CLI::Option* option : command->get_options()) {
-      const std::string name = option->get_name();
-      const bool counts =
-          std::find(std::begin(kNotHere), std::end(kNotHere), name) == std::end(kNotHere);
-      if (counts && option->count() > 0) options[name] = option->results();
-    }
-    Json files = {{"--model", text.hash_of_model()}, {"--text", text.hash_of_text()}};
-    if (!collective.schedule.file.empty()) {
-      files["--schedule"] = quick_hash_of_file(collective.schedule.file);
+  Json common_request() {
+    Json files = {{"model", text.hash_of_model()}, {"text", text.hash_of_text()}};
+    if (const std::string& file = collective.schedule.schedule_file; !file.empty()) {
+      files["schedule"] = quick_hash_of_file(file);
     }
     if (!formats.calibration.empty()) {
-      files["--calibration"] = quick_hash_of_file(formats.calibration);
+      files["calibration"] = quick_hash_of_file(formats.calibration);
     }
     return {{"program", quick_hash_of_file(program_file())},
-            {"options", std::move(options)},
+            {"options", lab::canonical_json(request(), {"threads"})},
             {"files", std::move(files)}};
   }
 
   /// A result that is kept here, with the request that it is of and a check of both; believed only if
   /// it is of this request. Numbers that JSON does not have are texts in it.
-  static std::optional<std::vector<Field>> read_cached(const fs::path& path, const Json& request) {
+  static std::optional<std::vector<Figure>> read_cached(const fs::path& path, const Json& request) {
     std::error_code error;
     if (fs::status(path, error).type() == fs::file_type::not_found) return std::nullopt;
     const Json json = Json::parse(InputFile(path).read_rest(), nullptr, /*allow_exceptions=*/false);
-    std::vector<Field> fields;
+    std::vector<Figure> fields;
     std::string differing;
     try {
       if (json != kept(json.at("request"), json.at("result"))) throw std::invalid_argument("check");
       if (json.at("request") != request) differing = differences_of(json.at("request"), request);
       for (const Json& field : json.at("result")) {
-        fields.push_back({field.at(0), field.at(1), field.at(2)});
-        Json& value = fields.back().value;
-        if (field.at(3)) value = number_of(value.get<std::string>());
+        const Json& value = field.at(1);
+        fields.push_back({field.at(0),
+                          field.at(3) ? Cell(number_of(value.get<std::string>())) : Cell(value),
+                          field.at(2)});
       }
     } catch (const std::exception&) {  // JSON's, for what is not there or of another kind
       fail("{}: not a result as it was kept here; remove it", path.string());
@@ -200,12 +231,12 @@ struct PerplexityCommand {
     return differences(json_line(flat[0]), json_line(flat[1]));
   }
 
-  static void keep(const fs::path& path, const Json& request, const std::vector<Field>& fields) {
+  static void keep(const fs::path& path, const Json& request, const std::vector<Figure>& fields) {
     Json result = Json::array();
-    for (const Field& field : fields) {
-      const bool as_text =
-          field.value.is_number_float() && !std::isfinite(field.value.get<double>());
-      const Json value = as_text ? Json(fmt::format("{}", field.value.get<double>())) : field.value;
+    for (const Figure& field : fields) {
+      const Json& given = field.value;
+      const bool as_text = given.is_number_float() && !std::isfinite(given.get<double>());
+      const Json value = as_text ? Json(fmt::format("{}", given.get<double>())) : given;
       result.push_back({field.name, value, field.note, as_text});
     }
     const std::string line = json_line(kept(request, result)) + "\n";
@@ -231,12 +262,12 @@ struct PerplexityCommand {
     // Of the last point; those with the same formats follow each other.
     std::unique_ptr<models::QuantizedLayers> linears;
     std::string linears_are;
-    std::vector<std::vector<Field>> results;
+    std::vector<std::vector<Figure>> results;
     Progress progress(all.size());
     for (const PerplexityPoint& point : all) {
       fs::path path;
       Json request;
-      std::optional<std::vector<Field>> found;
+      std::optional<std::vector<Figure>> found;
       if (!cache.empty()) {
         request = request_of(point, common);
         path = fs::path(cache) / fmt::format("{:016x}.json", quick_hash(json_line(request)));
@@ -258,16 +289,16 @@ struct PerplexityCommand {
       if (all.size() > 1) progress.show(results.size());
     }
 
-    Report report{"arlab.model.perplexity/1"};
-    report.fields = text.fields();
-    if (!layers.empty()) report.fields.push_back({"layers", layers, "that are compressed"});
-    if (!collective.platform.empty()) report.fields.push_back({"platform", collective.platform});
+    Result report{"arlab.model.perplexity/1"};
+    report.figures = text.figures();
+    if (!layers.empty()) report.figures.push_back({"layers", layers, "that are compressed"});
+    if (!collective.platform.empty()) report.figures.push_back({"platform", collective.platform});
     if (results.size() == 1) {
-      report.fields.insert(report.fields.end(), results[0].begin(), results[0].end());
+      report.figures.insert(report.figures.end(), results[0].begin(), results[0].end());
     } else {
       report.rows_name = "runs";
-      for (const Field& field : results[0]) {
-        if (field.name == "baseline_perplexity") report.fields.push_back(field);
+      for (const Figure& field : results[0]) {
+        if (field.name == "baseline_perplexity") report.figures.push_back(field);
       }
       report.rows = table_of(results);
       report.shown = {"ranks",
@@ -284,7 +315,7 @@ struct PerplexityCommand {
         report.shown.insert(report.shown.begin(), {"weights", "activations"});
       }
     }
-    report.fields.push_back({"provenance", "exact", "computed by this network from this text"});
+    report.figures.push_back({"provenance", "exact", "computed by this network from this text"});
     print(report, format);
   }
 };
@@ -295,28 +326,7 @@ void add_model_perplexity(CLI::App& model) {
   auto command = std::make_shared<PerplexityCommand>();
   CLI::App* sub = model.add_subcommand(
       "perplexity", "Perplexity of a text, and KL divergence from the uncompressed network");
-  command->command = sub;
-  command->text.add_to(*sub);
-  command->collective.add_to(*sub);
-  sub->remove_option(sub->get_option("--algorithm"));
-  auto* by_name = sub->add_option("--algorithm", command->algorithms,
-                                  "Algorithms, separated by commas (see arlab list algorithms)")
-                      ->delimiter(',');
-  by_name->excludes(sub->get_option("--schedule"));
-  sub->add_option("--codec", command->codecs, "Codecs, separated by commas (see arlab list codecs)")
-      ->delimiter(',')
-      ->required();
-  sub->add_option("--ranks", command->ranks, "World sizes, separated by commas")
-      ->delimiter(',')
-      ->required();
-  sub->add_option("--dtype", command->dtypes,
-                  "fp16, bf16 or fp32, of what is reduced; separated by commas [fp16]")
-      ->delimiter(',');
-  command->formats.add_to(*sub);
-  sub->add_option("--layers", command->layers,
-                  "Only these are compressed, as 0,3-5; the others are not split [all]");
-  sub->add_option("--layer-codec", command->layer_codecs,
-                  "LAYERS=CODEC: another codec for these layers; may be given several times");
+  add_fields(*sub, command->request());
   sub->add_option(
       "--cache", command->cache,
       "Folder in which results are kept, and from which those that are there are taken");

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <filesystem>
 #include <map>
+#include <nlohmann/json.hpp>
 
 #include "experiments/cli/hashes.h"
 #include "experiments/cli/reduction.h"
@@ -19,7 +20,7 @@ namespace {
 
 /// A platform's kernels; its group and the calls it is given.
 models::RunCollective on_platform(const std::string& name, const std::string& codec, DType dtype,
-                                  const ScheduleOptions& schedule, Rank ranks,
+                                  const lab::CollectiveSpec& schedule, Rank ranks,
                                   models::MakeSchedule make) {
   const auto found = kernels::find_platform(name);
   if (!found.ok()) fail("--platform: {}", found.status().message());
@@ -35,13 +36,14 @@ models::RunCollective on_platform(const std::string& name, const std::string& co
   return [=, make = std::move(make)](std::uint64_t elements, std::span<const std::byte> inputs,
                                      std::span<std::byte> outputs) {
     kernels::CollectiveRequest request{schedule.algorithm, codec, dtype, elements, {}};
-    if (schedule.file.empty()) {
+    if (schedule.schedule_file.empty()) {
       request.options = schedule.request(ranks, elements, 1).options;
     } else {
       auto& kept = (*schedules)[elements];
       if (!kept) kept = std::make_shared<const Schedule>(make(elements));
       request.schedule = kept;
-      if (!schedule.inner_codec.empty()) request.options.inner_codec = schedule.inner_codec;
+      if (!schedule.inner_codec().empty())
+        request.options.set("inner_codec", schedule.inner_codec());
     }
     const auto status = group->run({.collective = request}, inputs, outputs);
     if (!status.ok()) fail("platform {}: {}", name, status.message());
@@ -54,17 +56,23 @@ nlohmann::ordered_json json_or_null(const std::optional<double>& value) {
   return value ? nlohmann::ordered_json(*value) : nlohmann::ordered_json(nullptr);
 }
 
-void ModelText::add_to(CLI::App& command) {
-  command
-      .add_option("--model", model,
-                  "smollm2, a .gguf file, or a folder with config.json and .safetensors, of the "
-                  "Llama type")
-      ->required();
-  command.add_option("--text", text, "File with text in UTF-8")->required();
-  add_integer(
-      command, "--context", context, 2, 1U << 20,
-      "Tokens of a chunk; the network sees nothing before it [1024, or what it was made for]");
-  add_integer(command, "--tokens", most_tokens, 2, UINT32_MAX, "At most so many, the first [all]");
+std::vector<BoundField> fields(ModelText& text) {
+  return {{{.name = "model",
+            .help = "smollm2, a .gguf file, or a folder with config.json and .safetensors, of the "
+                    "Llama type"},
+           &text.model,
+           {.required = true}},
+          {{.name = "text", .help = "File with text in UTF-8"}, &text.text, {.required = true}},
+          {{.name = "context",
+            .kind = Integer{2, 1U << 20},
+            .otherwise_words = "1024, or what it was made for",
+            .help = "Tokens of a chunk; the network sees nothing before it"},
+           &text.context},
+          {{.name = "tokens",
+            .kind = Integer{2, UINT32_MAX},
+            .otherwise_words = "all",
+            .help = "At most so many, the first"},
+           &text.most_tokens}};
 }
 
 void ModelText::load() {
@@ -133,7 +141,7 @@ std::string ModelText::hash_of_text() const {
   return fmt::format("{:016x}", quick_hash(text_bytes_));
 }
 
-std::vector<Field> ModelText::fields() const {
+std::vector<Figure> ModelText::figures() const {
   const models::LlamaShape& s = network().shape;
   return {{"model", model, fmt::format("{} layers, width {}, FFN {}", s.layers, s.hidden, s.ffn)},
           {"text", text},
@@ -142,12 +150,16 @@ std::vector<Field> ModelText::fields() const {
           {"scored_tokens", tokens() - chunks_.size(), "all but the first of each chunk"}};
 }
 
-void ModelCollective::add_to(CLI::App& command) {
-  schedule.add_to(command);
-  command.add_option("--platform", platform,
-                     "Kernels in place of the reference: host (emulated GPUs), or cuda or rocm "
-                     "where they were built; same bits");
-  execution.add_to(command);
+std::vector<BoundField> fields(ModelCollective& collective) {
+  std::vector<BoundField> all = fields(collective.schedule);
+  all.push_back(
+      {{.name = "platform",
+        .help = "Kernels in place of the reference: host (emulated GPUs), or cuda or rocm "
+                "where they were built; same bits"},
+       &collective.platform});
+  const std::vector<BoundField> execution = fields(collective.execution);
+  all.insert(all.end(), execution.begin(), execution.end());
+  return all;
 }
 
 ModelCollective::Wire ModelCollective::wire(const std::string& codec, const std::string& dtype,
@@ -163,15 +175,15 @@ ModelCollective::Wire ModelCollective::wire(const std::string& codec, const std:
   const models::LlamaShape& shape = network.shape;
   network.require_splits(ranks);
   const CodecPtr outer = find_codec(with_row_length(codec, shape.hidden));
-  const CodecPtr inner = schedule.inner_codec.empty()
+  const CodecPtr inner = schedule.inner_codec().empty()
                              ? outer
-                             : find_codec(with_row_length(schedule.inner_codec, shape.hidden));
+                             : find_codec(with_row_length(schedule.inner_codec(), shape.hidden));
   Wire wire;
   wire.codec = outer->name();
   wire.dtype = dtype.empty() ? default_dtype(*outer) : parse_dtype(dtype);
   require_takes(*outer, wire.dtype, "--dtype");
   require_takes(*inner, wire.dtype, "--dtype");
-  const ScheduleOptions options = schedule;
+  const lab::CollectiveSpec options = schedule;
   const models::MakeSchedule make = [options, outer, inner, ranks](std::uint64_t elements) {
     Schedule made = options.make(ranks, elements, Codecs(*outer, *inner).alignment());
     if (made.collective != Collective::all_reduce) {
@@ -199,20 +211,22 @@ ModelCollective::Wire ModelCollective::wire(const std::string& codec, const std:
   return wire;
 }
 
-void ModelFormats::add_to(CLI::App& command) {
-  command
-      .add_option("--weights", weights,
-                  "Format of the layers' weights: none, int8[-tensor][-asym], fp8[-tensor], "
-                  "int4-g<G>[-asym]; separated by commas [none]")
-      ->delimiter(',');
-  command
-      .add_option(
-          "--activations", activations,
-          "Format of what they are multiplied with: none, fp16, bf16, int8[-asym], "
-          "int8-tensor[-asym][-static], fp8, fp8-tensor[-static]; separated by commas [none]")
-      ->delimiter(',');
-  command.add_option("--calibration", calibration,
-                     "File with text from which -static activations get their scales");
+std::vector<BoundField> fields(ModelFormats& formats) {
+  return {{{.name = "weights",
+            .kind = Texts{},
+            .otherwise_words = "none",
+            .help = "Format of the layers' weights: none, int8[-tensor][-asym], fp8[-tensor], "
+                    "int4-g<G>[-asym]; separated by commas"},
+           &formats.weights},
+          {{.name = "activations",
+            .kind = Texts{},
+            .otherwise_words = "none",
+            .help = "Format of what they are multiplied with: none, fp16, bf16, int8[-asym], "
+                    "int8-tensor[-asym][-static], fp8, fp8-tensor[-static]; separated by commas"},
+           &formats.activations},
+          {{.name = "calibration",
+            .help = "File with text from which -static activations get their scales"},
+           &formats.calibration}};
 }
 
 std::vector<ModelFormats::Pair> ModelFormats::pairs() const {
@@ -303,8 +317,8 @@ models::PerplexitySummary run_text(const ModelText& text,
   return models::summary_of(figures);
 }
 
-std::vector<Field> run_fields(const models::PerplexitySummary& s,
-                              const models::CompressedAllReduce& split, double wire_bits) {
+std::vector<Figure> run_fields(const models::PerplexitySummary& s,
+                               const models::CompressedAllReduce& split, double wire_bits) {
   std::optional<double> ratio;
   std::optional<double> ratio_error;
   if (s.log_ratio) ratio = std::exp(*s.log_ratio);

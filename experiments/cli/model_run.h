@@ -24,8 +24,6 @@ struct ModelText {
   std::optional<std::uint32_t> context;
   std::optional<std::uint32_t> most_tokens;
 
-  void add_to(CLI::App& command);
-
   /// Reads both. Throws InvalidInput for a text that is too short, and a context that is too long.
   void load();
   /// Of another text, for the same network. Throws InvalidInput for one that is too short.
@@ -38,7 +36,7 @@ struct ModelText {
   /// Of the bytes that were read: the model's files, and the text.
   std::string hash_of_model() const;
   std::string hash_of_text() const;
-  std::vector<Field> fields() const;
+  std::vector<Figure> figures() const;
 
  private:
   std::vector<std::vector<models::TokenId>> chunks_in(const std::string& bytes,
@@ -50,13 +48,14 @@ struct ModelText {
   std::vector<std::vector<models::TokenId>> chunks_;
 };
 
+std::vector<BoundField> fields(ModelText& text);
+
 /// --algorithm with its options, --ranks, --dtype, --platform, --accumulate, --threads.
 struct ModelCollective {
-  ScheduleOptions schedule;
+  lab::CollectiveSpec schedule;
   ExecutionOptions execution;
   std::string platform;
 
-  void add_to(CLI::App& command);
   unsigned threads() const { return execution.threads.value_or(0); }
 
   /// How the all-reduces of a network travel with this codec. Throws InvalidInput for what does not
@@ -74,13 +73,13 @@ struct ModelCollective {
             const ModelText& text) const;
 };
 
+std::vector<BoundField> fields(ModelCollective& collective);
+
 /// --weights, --activations, --calibration: how the layers of a network multiply.
 struct ModelFormats {
   std::vector<std::string> weights;
   std::vector<std::string> activations;
   std::string calibration;
-
-  void add_to(CLI::App& command);
 
   struct Pair {
     OperandFormat weights;
@@ -93,6 +92,8 @@ struct ModelFormats {
   std::unique_ptr<models::QuantizedLayers> layers(const Pair& pair, const ModelText& text,
                                                   unsigned threads) const;
 };
+
+std::vector<BoundField> fields(ModelFormats& formats);
 
 /// --ranks: 2 or more. Throws InvalidInput.
 Rank parse_ranks(const std::string& text);
@@ -113,7 +114,7 @@ models::PerplexitySummary run_text(const ModelText& text,
 std::vector<std::vector<float>> baseline_of(const ModelText& text, unsigned threads);
 
 /// The figures of one run, with the names of the command line's contract.
-std::vector<Field> run_fields(const models::PerplexitySummary& summary,
-                              const models::CompressedAllReduce& split, double wire_bits);
+std::vector<Figure> run_fields(const models::PerplexitySummary& summary,
+                               const models::CompressedAllReduce& split, double wire_bits);
 
 }  // namespace arlab::cli

@@ -6,6 +6,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 
 #include "experiments/cli/model.h"
 #include "experiments/cli/options.h"
@@ -67,7 +68,7 @@ struct ModelTimeCommand {
                                         t.device.name, algorithm, communication.codec->name()));
       write_file(trace, {std::as_bytes(std::span(text))});
     }
-    Report figures = report(shape, step, communication, t, overlaps, time);
+    Result figures = report(shape, step, communication, t, overlaps, time);
     if (format == Format::csv) figures.rows_name.clear();  // one row of figures, as of simulate
     print(figures, format);
   }
@@ -95,12 +96,12 @@ struct ModelTimeCommand {
     return model_time(shape, step, plain, t, overlaps).total_us;
   }
 
-  Report report(const ModelShape& shape, const InferenceStep& step,
+  Result report(const ModelShape& shape, const InferenceStep& step,
                 const Communication& communication, const Topology& t, Overlap overlaps,
                 const ModelTime& time) const {
     const bool prefill = step.phase == Phase::prefill;
     const Json plain = library_us(shape, step, t, overlaps);
-    Report report{
+    Result report{
         "arlab.model.time/1",
         {{"model", shape.name},
          {"parameters", shape.parameters(), "weights of the shapes that are modelled"},

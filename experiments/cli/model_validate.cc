@@ -4,6 +4,7 @@
 #include <cmath>
 #include <filesystem>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <set>
 #include <tuple>
 
@@ -198,8 +199,8 @@ struct ModelValidateCommand {
 
   static Json rounded(double value) { return std::round(value * 1000) / 1000; }
 
-  static Report all(const EndToEndTables& compared) {
-    Report report{"arlab.model.validate.cells/1", {}, "cells"};
+  static Result all(const EndToEndTables& compared) {
+    Result report{"arlab.model.validate.cells/1", {}, "cells"};
     report.rows.columns = {"table",  "source", "row",       "quantity",
                            "fitted", "value",  "simulated", "error_percent"};
     for (const EndToEndCell& cell : compared.cells()) {
@@ -209,7 +210,7 @@ struct ModelValidateCommand {
     return report;
   }
 
-  static Report summary(const EndToEndTables& compared) {
+  static Result summary(const EndToEndTables& compared) {
     using Key = std::tuple<std::string, std::string, bool>;
     std::vector<Key> order;
     std::map<Key, std::vector<const EndToEndCell*>> groups;
@@ -223,8 +224,8 @@ struct ModelValidateCommand {
       sum += std::abs(cell.error_percent());
       ++speedups;
     }
-    Report report{"arlab.model.validate/1", {}, "tables"};
-    report.fields = {
+    Result report{"arlab.model.validate/1", {}, "tables"};
+    report.figures = {
         {"cells", compared.cells().size(), "numbers in the tables"},
         {"left_out", compared.left_out(), "rows of all-reduces that are not simulated"},
         {"speedups", speedups, "over NCCL or RCCL; none was fitted to"},

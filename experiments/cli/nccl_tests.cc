@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <ctime>
+#include <nlohmann/json.hpp>
 
 #include "experiments/cli/options.h"
 #include "sim/simulator.h"

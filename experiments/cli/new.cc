@@ -126,8 +126,8 @@ struct NewCommand {
     texts.add(root / kTests, with_test(read_text(root / kTests)));
     texts.write(2);
 
-    Report report{"arlab.new/1"};
-    report.fields = {
+    Result report{"arlab.new/1"};
+    report.figures = {
         {"codec", name},
         {"header", (root / header).string(),
          "what the codec is: change scale, quantize, dequantize"},

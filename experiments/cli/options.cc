@@ -1,5 +1,6 @@
 #include "experiments/cli/options.h"
 
+#include <fmt/ranges.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
@@ -9,72 +10,14 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 
 #include "experiments/cli/program.h"
 #include "reference/codecs/registry.h"
-#include "reference/collectives/check.h"
-#include "reference/collectives/codecs.h"
-#include "reference/collectives/schedule_json.h"
 #include "reference/tensors/file.h"
 #include "reference/words.h"
 
 namespace arlab::cli {
-
-std::uint64_t parse_count(const std::string& text, const std::string& what) {
-  const std::uint64_t value = parse_size(text).value_or(0);
-  if (value == 0) {
-    fail(
-        "{} is {}: allowed is a positive integer, with K, M or G (or KiB, MiB, GiB) for 2^10, "
-        "2^20, "
-        "2^30",
-        what, quote(text));
-  }
-  return value;
-}
-
-void SizeOptions::add_to(CLI::App& command, const std::string& what, const std::string& otherwise) {
-  auto* list = command
-                   .add_option("--bytes", bytes,
-                               fmt::format("{}, separated by commas; FIRST..LAST is FIRST and its "
-                                           "doubles [{}]",
-                                           what, otherwise))
-                   ->delimiter(',');
-  auto* first = command.add_option("-b,--minbytes", least, "The least size, as of nccl-tests");
-  command.add_option("-e,--maxbytes", most, "The largest size [-b]")->needs(first);
-  add_integer(command, "-f,--stepfactor", factor, 2, 1024, "From a size to the next [2]")
-      ->needs(first);
-  first->excludes(list);
-}
-
-std::vector<std::uint64_t> SizeOptions::sizes(std::size_t element_bytes) const {
-  std::vector<std::uint64_t> sizes;
-  const auto add = [&](const std::string& name, std::uint64_t first, std::uint64_t last,
-                       std::uint64_t step) {
-    if (last < first)
-      fail("{}: the last size is less than the first; allowed is FIRST..LAST", name);
-    for (std::uint64_t size = first;; size *= step) {
-      if (size % element_bytes != 0) {
-        fail("{}: {} bytes are not whole elements of {} bytes", name, size, element_bytes);
-      }
-      sizes.push_back(size);
-      if (size > last / step) break;
-    }
-  };
-  if (!least.empty()) {
-    const std::uint64_t first = parse_count(least, "-b");
-    add("-b and -e", first, most.empty() ? first : parse_count(most, "-e"), factor.value_or(2));
-  }
-  for (const std::string& text : bytes) {
-    const auto dots = text.find("..");
-    const std::uint64_t first = parse_count(text.substr(0, dots), "--bytes");
-    const bool range = dots != std::string::npos;
-    add(fmt::format("--bytes {}", text), first,
-        range ? parse_count(text.substr(dots + 2), "--bytes") : first, 2);
-  }
-  std::sort(sizes.begin(), sizes.end());
-  sizes.erase(std::unique(sizes.begin(), sizes.end()), sizes.end());
-  return sizes;
-}
 
 CLI::Option* add_integer(CLI::App& command, const std::string& name,
                          std::optional<std::uint32_t>& value, std::uint32_t low, std::uint32_t high,
@@ -236,166 +179,75 @@ Page page() {
   return page;
 }
 
-void print(const Report& report, Format format) { write_stdout(render(report, format, page())); }
+void print(const Result& report, Format format) { write_stdout(render(report, format, page())); }
 
-void ScheduleOptions::add_to(CLI::App& command) {
-  auto* by_name =
-      command.add_option("--algorithm", algorithm, "Algorithm (see arlab list algorithms)");
-  auto* by_file =
-      command.add_option("--schedule", file, "Schedule as JSON (from arlab schedule, or your own)");
-  by_name->excludes(by_file);
-  command.add_option(
-      "--own", own,
-      "Own contribution of a reducing rank, own data where nothing is reduced: encoded or exact "
-      "[ring, halving_doubling: exact; others: encoded]");
-  command.add_option("--forward", forward,
-                     "ring: all-gather bytes unchanged or reencoded [unchanged]");
-  command.add_option(
-      "--combine", combine,
-      "all_to_all: none, or quantized: slots are encoded again where they arrive and "
-      "sent back [none]");
-  add_integer(
-      command, "--group-size", group_size, 1, kMaxWorldSize,
-      "Ranks per group, for hierarchical algorithms and cross-group volume; divides the world size "
-      "[simulate: as the topology's, if it has groups; else world size / its smallest prime "
-      "factor]");
-  add_integer(command, "--micro-chunks", micro_chunks, 1, 4096,
-              "hierarchical_pipelined: micro-chunks per chunk [4]");
-  command.add_option(
-      "--inner-codec", inner_codec,
-      "Codec of messages inside a group (hierarchical, hierarchical_pipelined), of what all_to_all "
-      "--combine quantized sends back, or of what a --schedule calls inner [--codec]");
-}
-
-Schedule ScheduleOptions::make(Rank world_size, std::uint64_t elements,
-                               std::uint64_t alignment) const {
-  Schedule schedule;
-  if (!file.empty()) {
-    require_no_algorithm_options();
-    const WrittenSchedule written = read_schedule(file);
-    schedule = written.as_written();
-    if (world_size != 0 && schedule.world_size != world_size) {
-      fail("{} is for {} ranks, not {}", file, schedule.world_size, world_size);
+void add_fields(CLI::App& command, const std::vector<BoundField>& fields) {
+  for (const BoundField& bound : fields) {
+    const Field& field = bound.field;
+    const std::string name = "--" + field.option();
+    const std::string names =
+        field.letter.empty() ? name : fmt::format("-{},{}", field.letter, name);
+    std::string help = field.help;
+    if (const auto* kind = std::get_if<OneOf>(&field.kind)) {
+      help += fmt::format(": {}", fmt::join(kind->names, " or "));
     }
-    if (!written.has_size()) {
-      if (elements == 0) fail("{} is for tensors of any size: name the --elements", file);
-      schedule = written.at(elements, alignment);
-    } else if (elements != 0 && schedule.elements != elements) {
-      fail("{} is for {} elements per rank, not {}", file, schedule.elements, elements);
+    if (const std::string words = field.default_words(); !words.empty()) {
+      help += fmt::format(" [{}]", words);
     }
-    if (!inner_codec.empty()) require_inner_codec(schedule);
-  } else {
-    schedule = make_schedule(algorithm, request(world_size, elements, alignment));
+    CLI::Option* option = nullptr;
+    if (const auto* flag = std::get_if<bool*>(&bound.member)) {
+      option = command.add_flag(names, **flag, help);
+    } else if (const auto* texts = std::get_if<std::vector<std::string>*>(&bound.member)) {
+      option = command.add_option(names, **texts, help);
+      if (std::holds_alternative<Texts>(field.kind)) option->delimiter(',');
+    } else {
+      option = command.add_option_function<std::string>(
+          names,
+          [bound, name](const std::string& text) {
+            try {
+              bound.set(parsed(bound.field, text, name), name);
+            } catch (const InvalidInput& error) {
+              throw CLI::ValidationError(error.what());
+            }
+          },
+          help);
+      if (std::holds_alternative<Integer>(field.kind)) option->type_name("INT");
+      if (std::holds_alternative<Number>(field.kind)) option->type_name("FLOAT");
+    }
+    option->required(bound.relations.required);
   }
-  if (const CheckReport report = check(schedule); !report.correct) {
-    fail("{}: not {}: {}", file.empty() ? algorithm : file, words_for(schedule.collective),
-         report.violation);
-  }
-  require_group_size_divides(schedule.world_size);
-  return schedule;
-}
-
-CodecPtr ScheduleOptions::inner(const CodecPtr& outer) const {
-  return inner_codec.empty() ? outer : find_codec(inner_codec);
-}
-
-ScheduleRequest ScheduleOptions::request(Rank world_size, std::uint64_t elements,
-                                         std::uint64_t alignment) const {
-  if (algorithm.empty()) fail("name the --algorithm (see arlab list algorithms) or a --schedule");
-  ScheduleRequest request{.world_size = world_size, .elements = elements, .alignment = alignment};
-  if (own == "encoded") {
-    request.options.own = OwnContribution::encoded;
-  } else if (own == "exact") {
-    request.options.own = OwnContribution::exact;
-  } else if (!own.empty()) {
-    fail("--own is {}: allowed are encoded, exact", quote(own));
-  }
-  if (forward == "unchanged") {
-    request.options.forward = Forward::unchanged;
-  } else if (forward == "reencoded") {
-    request.options.forward = Forward::reencoded;
-  } else if (!forward.empty()) {
-    fail("--forward is {}: allowed are unchanged, reencoded", quote(forward));
-  }
-  if (combine == "none") {
-    request.options.combine = Combine::none;
-  } else if (combine == "quantized") {
-    request.options.combine = Combine::quantized;
-  } else if (!combine.empty()) {
-    fail("--combine is {}: allowed are none, quantized", quote(combine));
-  }
-  require_group_size_divides(world_size);
-  request.options.group_size = group_size;
-  request.options.micro_chunks = micro_chunks;
-  if (!inner_codec.empty()) request.options.inner_codec = inner_codec;
-  return request;
-}
-
-void ScheduleOptions::require_no_algorithm_options() const {
-  if (!own.empty() || !forward.empty() || !combine.empty() || micro_chunks) {
-    fail(
-        "--own, --forward, --combine and --micro-chunks belong to --algorithm; {} is fixed already",
-        file);
+  for (const BoundField& bound : fields) {
+    const auto option_of = [&command](const std::string& name) {
+      return command.get_option("--" + Field{name}.option());
+    };
+    CLI::Option* option = option_of(bound.field.name);
+    if (!bound.relations.needs.empty()) option->needs(option_of(bound.relations.needs));
+    if (!bound.relations.excludes.empty()) option_of(bound.relations.excludes)->excludes(option);
   }
 }
 
-void ScheduleOptions::require_group_size_divides(Rank world_size) const {
-  if (group_size && world_size % *group_size != 0) {
-    fail("--group-size {} does not divide the world size {}", *group_size, world_size);
-  }
-}
-
-Rank ScheduleOptions::volume_group_size(Rank world_size) const {
-  return group_size.value_or(default_group_size(world_size));
-}
-
-void ExecutionOptions::add_to(CLI::App& command) {
-  command.add_option("--accumulate", accumulate,
-                     "Sums in the payload's dtype (native) or in fp32, rounded once [native]");
-  add_integer(command, "--threads", threads, 0, 1024,
-              "Threads, 0 for all; the result never depends on it [0]");
+std::vector<BoundField> fields(ExecutionOptions& options) {
+  return {{{.name = "accumulate",
+            .kind = OneOf{{"native", "fp32"}},
+            .otherwise = options.accumulate,
+            .help = "Sums in the payload's dtype, or in fp32, rounded once"},
+           &options.accumulate},
+          {{.name = "threads",
+            .kind = Integer{0, 1024},
+            .otherwise = std::uint64_t{0},
+            .help = "Threads, 0 for all; the result never depends on it"},
+           &options.threads}};
 }
 
 ExecuteOptions ExecutionOptions::make() const {
   ExecuteOptions options;
-  if (accumulate == "fp32") {
-    options.accumulate = Accumulate::fp32;
-  } else if (accumulate != "native") {
-    fail("--accumulate is {}: allowed are native, fp32", quote(accumulate));
+  if (accumulate != "native" && accumulate != "fp32") {
+    fail("accumulate is {}: allowed are native, fp32", quote(accumulate));
   }
+  if (accumulate == "fp32") options.accumulate = Accumulate::fp32;
   options.threads = threads.value_or(0);
   options.count = true;
   return options;
-}
-
-namespace {
-std::filesystem::path data_folder;
-}
-
-void set_data_folder(const std::filesystem::path& folder) { data_folder = folder; }
-
-std::filesystem::path data_path(const std::filesystem::path& path) {
-  std::error_code error;
-  for (const std::filesystem::path& folder :
-       {data_folder, std::filesystem::path(ARLAB_SOURCE_DIR) / "experiments"}) {
-    if (!folder.empty() && std::filesystem::exists(folder / path, error)) return folder / path;
-  }
-  return std::filesystem::path(ARLAB_DATA_DIR) / path;
-}
-
-void require_folder_of(const std::string& path) {
-  const std::filesystem::path folder = std::filesystem::path(path).parent_path();
-  std::error_code error;
-  if (folder.empty() || std::filesystem::is_directory(folder, error)) return;
-  const bool is_other = !error || error == std::errc::no_such_file_or_directory ||
-                        error == std::errc::not_a_directory;
-  if (is_other) fail("cannot write {}: there is no folder {}", path, folder.string());
-  fail("cannot write {}: {}", path, error.message());
-}
-
-void require_output_file(const std::string& path) {
-  require_folder_of(path);
-  require_replaceable(path);
 }
 
 }  // namespace arlab::cli

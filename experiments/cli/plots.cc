@@ -13,13 +13,14 @@
 #include <cstdlib>
 #include <exception>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 #include <string_view>
 #include <system_error>
 
 #include "experiments/cli/commands.h"
 #include "experiments/cli/hashes.h"
 #include "experiments/cli/options.h"
-#include "experiments/cli/report.h"
+#include "experiments/lab/result.h"
 
 namespace arlab::cli {
 namespace {
@@ -235,18 +236,6 @@ void print_last(const std::function<void()>& draw, const std::function<void()>& 
   }
   print();
   if (failed) std::rethrow_exception(failed);
-}
-
-void require_picture_name(const std::string& option, const std::string& path,
-                          const std::vector<std::string>& endings) {
-  const bool fits = std::any_of(endings.begin(), endings.end(), [&path](const std::string& ending) {
-    return path.size() > ending.size() && path.ends_with(ending);
-  });
-  if (!fits) {
-    fail("{} is {}: allowed is a name that ends in {}", option, quote(path),
-         fmt::join(endings, " or "));
-  }
-  require_output_file(path);
 }
 
 }  // namespace arlab::cli

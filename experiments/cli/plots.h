@@ -32,9 +32,4 @@ void draw(const std::string& kind, const nlohmann::ordered_json& data, const std
 /// and prints it, too, where they fail.
 void print_last(const std::function<void()>& draw, const std::function<void()>& print);
 
-/// Throws InvalidInput unless the name of the picture ends in one of these and can be one of a file
-/// in a folder that exists.
-void require_picture_name(const std::string& option, const std::string& path,
-                          const std::vector<std::string>& endings);
-
 }  // namespace arlab::cli

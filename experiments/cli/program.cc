@@ -3,13 +3,16 @@
 #include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <array>
 #include <cstdio>
+#include <nlohmann/json.hpp>
 #include <span>
 #include <string_view>
 
 #include "experiments/cli/commands.h"
 #include "experiments/cli/options.h"
+#include "experiments/cli/plots.h"
 #include "reference/error.h"
 #include "reference/words.h"
 
@@ -93,7 +96,56 @@ void refuse_empty_values(CLI::App& app) {
   }
 }
 
+thread_local std::vector<std::string> words_of_command;
+
+/// --setup, for every command that takes a codec or an algorithm: those that are written in Python are
+/// there for it.
+void add_setup(CLI::App& app) {
+  const auto takes = [](const CLI::App& command) {
+    constexpr const char* kOptions[] = {"--codec", "--codecs", "--algorithm", "--algorithms"};
+    const std::string& name = command.get_name();
+    return name == "list" || name == "check-codec" ||
+           std::ranges::any_of(kOptions, [&](const char* option) {
+             return command.get_option_no_throw(option) != nullptr;
+           });
+  };
+  for (CLI::App* command : app.get_subcommands([](CLI::App*) { return true; })) {
+    add_setup(*command);
+    if (!takes(*command) || command->get_option_no_throw("--setup") != nullptr) continue;
+    command->add_option_function<std::string>("--setup", run_behind_setup, kSetupHelp);
+  }
+}
+
+/// Which commands are whose.
+void group_commands(CLI::App& app) {
+  constexpr std::string_view kOfAuthors[] = {"vectors", "check-codec", "conform",
+                                             "judge",   "bench",       "new"};
+  constexpr std::string_view kOfMaintainers[] = {"validate", "calibrate", "doctor", "completion"};
+  for (CLI::App* command : app.get_subcommands([](CLI::App*) { return true; })) {
+    const auto is_of = [&](std::span<const std::string_view> names) {
+      return std::ranges::find(names, command->get_name()) != names.end();
+    };
+    command->group(is_of(kOfAuthors)       ? "For authors of codecs and kernels"
+                   : is_of(kOfMaintainers) ? "For maintainers"
+                                           : "For researchers");
+  }
+}
+
 }  // namespace
+
+void run_behind_setup(const std::string& file) {
+  std::vector<std::string> words;
+  for (std::size_t i = 0; i < words_of_command.size(); ++i) {
+    const std::string& word = words_of_command[i];
+    if (word == "--setup") {
+      ++i;
+    } else if (!word.starts_with("--setup=")) {
+      words.push_back(word);
+    }
+  }
+  const nlohmann::ordered_json job = {{"setup", file}, {"words", words}};
+  become_python("arlab.distributed", lab::json_line(job), "--setup");
+}
 
 int report_error(std::string_view message, int exit_code) noexcept {
   constexpr std::size_t kMost = InvalidInput::kMostCharacters;
@@ -157,6 +209,9 @@ void run_command_line(int argc, const char* const* argv, std::span<const AddComm
   add_doctor(app);
   add_completion(app);
   for (const AddCommand add : more) add(app);
+  add_setup(app);
+  group_commands(app);
+  words_of_command.assign(argv + std::min(argc, 1), argv + argc);
   try {
     check_command(app, "arlab",
                   std::span(argv, static_cast<std::size_t>(argc)).subspan(argc > 0 ? 1 : 0));

@@ -4,9 +4,10 @@
 #include <filesystem>
 #include <functional>
 #include <span>
+#include <string>
 #include <string_view>
 
-#include "experiments/cli/report.h"
+#include "experiments/lab/result.h"
 
 namespace CLI {
 class App;
@@ -32,12 +33,17 @@ int program_main(int argc, const char* const* argv, std::span<const AddCommand> 
 /// (commands.h) for a verdict "no", and what the libraries throw.
 void run_command_line(int argc, const char* const* argv, std::span<const AddCommand> more = {});
 
-/// Where data_path() (options.h) looks first; before any command.
-void set_data_folder(const std::filesystem::path& folder);
+/// Help of the option --setup.
+inline constexpr const char* kSetupHelp =
+    "A Python file that defines codecs and algorithms (@arlab.codec, @arlab.algorithm) for this "
+    "run";
+
+/// Goes on as Python, which runs the file and then the command that this thread runs, without --setup.
+[[noreturn]] void run_behind_setup(const std::string& file);
 
 /// What the reader of stdout sees: in a terminal, as many columns as COLUMNS or the terminal says;
 /// in a pipe, a file or Python lines of any length.
-Page page();
+lab::Page page();
 
 /// Who takes what this thread's commands print, in place of stdout and stderr.
 struct Output {

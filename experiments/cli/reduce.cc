@@ -1,6 +1,8 @@
 // arlab reduce: runs the reference on data; output of every rank, error, wire volume, counts. Of
 // other collectives too.
 
+#include <nlohmann/json.hpp>
+
 #include "experiments/cli/commands.h"
 #include "experiments/cli/options.h"
 #include "experiments/cli/reduction.h"
@@ -16,7 +18,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 struct ReduceCommand {
-  ScheduleOptions schedule;
+  lab::CollectiveSpec schedule;
   ExecutionOptions execution;
   TensorSource source;
   std::string codec;
@@ -30,7 +32,7 @@ struct ReduceCommand {
     const Tensor inputs = source.load(otherwise, named_collective());
     const CodecPtr c = codec_for(codec, inputs);
     const CodecPtr inner =
-        schedule.inner_codec.empty() ? c : codec_for(schedule.inner_codec, inputs);
+        schedule.inner_codec().empty() ? c : codec_for(schedule.inner_codec(), inputs);
     require_takes(*c, inputs.dtype, source.name());
     require_takes(*inner, inputs.dtype, source.name());
     const Codecs codecs(*c, *inner);
@@ -52,8 +54,8 @@ struct ReduceCommand {
     }
 
     const Volume volume = volume_of(s, schedule.volume_group_size(world_size));
-    Report report{"arlab.reduce/1"};
-    report.fields = {
+    Result report{"arlab.reduce/1"};
+    report.figures = {
         {"algorithm", s.algorithm},
         {"codec", c->name()},
         {"ranks", world_size},
@@ -63,20 +65,21 @@ struct ReduceCommand {
         {"accumulate", sums ? Json(execution.accumulate) : Json(nullptr),
          sums ? "" : "not applicable: nothing is summed"},
     };
-    if (!schedule.inner_codec.empty()) {
-      report.fields.insert(report.fields.begin() + 2, {"inner_codec", inner->name()});
+    if (!schedule.inner_codec().empty()) {
+      report.figures.insert(report.figures.begin() + 2, {"inner_codec", inner->name()});
     }
-    report.shown_fields = {"algorithm", "codec", "inner_codec", "provenance"};
-    const std::vector<Field> figures = reduction_fields(reduction, exact);
-    for (const std::string& figure : main_figures(reduction)) report.shown_fields.push_back(figure);
-    report.fields.insert(report.fields.end(), figures.begin(), figures.end());
+    report.shown_figures = {"algorithm", "codec", "inner_codec", "provenance"};
+    const std::vector<Figure> figures = reduction_fields(reduction, exact);
+    for (const std::string& figure : main_figures(reduction))
+      report.shown_figures.push_back(figure);
+    report.figures.insert(report.figures.end(), figures.begin(), figures.end());
     if (reduction.difference && s.collective == Collective::all_reduce) {
-      report.fields.push_back(
+      report.figures.push_back(
           {"error_figures_of_rank", 0, "ranks differ; the figures are those of rank 0"});
-      report.shown_fields.emplace_back("error_figures_of_rank");
+      report.shown_figures.emplace_back("error_figures_of_rank");
     }
-    report.fields.push_back({"volume_total", volume.total, "payloads of one rank, all links"});
-    report.fields.push_back(
+    report.figures.push_back({"volume_total", volume.total, "payloads of one rank, all links"});
+    report.figures.push_back(
         {"provenance", "exact", "every figure is computed from the bits, none is a model's"});
     print(report, format);
   }
@@ -94,10 +97,10 @@ void add_reduce(CLI::App& app) {
   auto command = std::make_shared<ReduceCommand>();
   CLI::App* sub = app.add_subcommand(
       "reduce", "Run an all-reduce (or other collective) in the bit-exact reference");
-  command->schedule.add_to(*sub);
+  add_fields(*sub, fields(command->schedule));
   sub->add_option("--codec", command->codec, "Codec (see arlab list codecs)")->required();
   command->source.add_to(*sub);
-  command->execution.add_to(*sub);
+  add_fields(*sub, fields(command->execution));
   sub->add_option("--out", command->out,
                   "Write the output of every rank, the input's shape, as .npy");
   add_format(*sub, command->format);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "reference/codecs/registry.h"
@@ -139,7 +140,7 @@ Reduction run_reduction(const Schedule& schedule, const Codecs& codecs, const Ra
   return reduction;
 }
 
-std::vector<Field> reduction_fields(const Reduction& r, const ExactResult& exact) {
+std::vector<Figure> reduction_fields(const Reduction& r, const ExactResult& exact) {
   const bool lost = r.error.lost > 0;
   const bool sums = adds(exact.collective);
   const bool alike = ends_alike(exact.collective);
@@ -171,7 +172,7 @@ std::vector<Field> reduction_fields(const Reduction& r, const ExactResult& exact
                                     r.difference->rank, r.difference->element)
                       : "all ranks hold the same bits"},
       {"wire_bits_per_element", r.wire.bits_per_element, "average over all sends"},
-      {"wire_bytes", count_json(r.wire.bytes), "all sends of all ranks"},
+      {"wire_bytes", Cell(r.wire.bytes), "all sends of all ranks"},
       {"encoded", r.counts.encoded, "elements encoded, all ranks and steps"},
       {"clamped", r.counts.clamped, "of these, beyond the code range"},
       {"flushed", r.counts.flushed, "of these, not zero before and zero after"},

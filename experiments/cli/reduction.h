@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "experiments/cli/report.h"
+#include "experiments/lab/result.h"
 #include "reference/collectives/codecs.h"
 #include "reference/collectives/executor.h"
 #include "reference/collectives/schedule.h"
@@ -60,7 +60,7 @@ Reduction run_reduction(const Schedule& schedule, const Codecs& codecs, const Ra
                         const ExecuteOptions& options);
 
 /// The figures of a reduction, in the order and with the names of the command line's contract.
-std::vector<Field> reduction_fields(const Reduction& reduction, const ExactResult& exact);
+std::vector<Figure> reduction_fields(const Reduction& reduction, const ExactResult& exact);
 
 /// Names of those that most people ask for, and of those that say that something is wrong.
 std::vector<std::string> main_figures(const Reduction& reduction);

@@ -14,7 +14,7 @@
 
 #include "experiments/cli/hashes.h"
 #include "experiments/cli/options.h"
-#include "experiments/cli/report.h"
+#include "experiments/lab/result.h"
 #include "reference/csv.h"
 #include "reference/error.h"
 #include "reference/tensors/file.h"

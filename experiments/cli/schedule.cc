@@ -103,7 +103,7 @@ const char* proof_of(Collective collective) {
 }
 
 struct ScheduleCommand {
-  ScheduleOptions options;
+  lab::CollectiveSpec options;
   std::optional<std::uint32_t> ranks;
   std::string elements;
   std::string codec;
@@ -112,10 +112,10 @@ struct ScheduleCommand {
   Format format = Format::json;
 
   void run() const {
-    if (options.file.empty() && options.algorithm.empty()) {
+    if (options.schedule_file.empty() && options.algorithm.empty()) {
       fail("name the --algorithm (see arlab list algorithms) or a --schedule file to check");
     }
-    if (options.file.empty()) {
+    if (options.schedule_file.empty()) {
       if (!ranks) fail("--algorithm needs --ranks, from 1 to {}", kMaxWorldSize);
       if (elements.empty()) fail("--algorithm needs --elements, the count per rank");
       const std::uint64_t count = parse_count(elements, "--elements");
@@ -123,26 +123,26 @@ struct ScheduleCommand {
           make_schedule(options.algorithm, options.request(*ranks, count, chosen_alignment())));
     }
     options.require_no_algorithm_options();
-    const WrittenSchedule written = read_schedule(options.file);
+    const WrittenSchedule written = read_schedule(options.schedule_file);
     Schedule s = written.as_written();
     if (written.has_size()) {
       if (ranks || !elements.empty() || !codec.empty() || !alignment.empty() ||
-          !options.inner_codec.empty()) {
+          !options.inner_codec().empty()) {
         fail(
             "--ranks, --elements, --codec, --inner-codec and --alignment belong to --algorithm; {} "
             "says them itself",
-            options.file);
+            options.schedule_file);
       }
     } else {
-      if (ranks) fail("--ranks belongs to --algorithm; {} says it itself", options.file);
+      if (ranks) fail("--ranks belongs to --algorithm; {} says it itself", options.schedule_file);
       if (elements.empty()) {
-        fail("{} is for tensors of any size: name the --elements", options.file);
+        fail("{} is for tensors of any size: name the --elements", options.schedule_file);
       }
       s = written.at(parse_count(elements, "--elements"), chosen_alignment());
     }
     if (const CheckReport result = check(s); !result.correct) {
-      throw CheckFailed(
-          fmt::format("{}: not {}: {}", options.file, words_for(s.collective), result.violation));
+      throw CheckFailed(fmt::format("{}: not {}: {}", options.schedule_file,
+                                    words_for(s.collective), result.violation));
     }
     print_schedule(s);
   }
@@ -184,7 +184,7 @@ struct ScheduleCommand {
       write_csv(s);
       return;
     }
-    Report report{"arlab.schedule/1",
+    Result report{"arlab.schedule/1",
                   {{"algorithm", s.algorithm},
                    {"collective", std::string(name_of(s.collective))},
                    {"ranks", s.world_size},
@@ -215,7 +215,7 @@ void add_schedule(CLI::App& app) {
   auto command = std::make_shared<ScheduleCommand>();
   CLI::App* sub =
       app.add_subcommand("schedule", "Write an algorithm's schedule, or check one from a file");
-  command->options.add_to(*sub);
+  add_fields(*sub, fields(command->options));
   add_integer(*sub, "--ranks", command->ranks, 1, kMaxWorldSize, "World size");
   sub->add_option("--elements", command->elements, "Elements per rank (64K, 1M)");
   auto* by_codec =

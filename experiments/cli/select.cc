@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <limits>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <set>
 #include <span>
 #include <tuple>
@@ -41,10 +42,9 @@ constexpr std::uint64_t kLargestBytes = std::uint64_t{1} << 32;
 /// The reference sums over all ranks; more would take minutes per candidate.
 constexpr Rank kMostMeasuredRanks = 64;
 constexpr std::uint64_t kSyntheticElements = 12288;  // as many as the shipped activations have
-/// Group sizes that are looked at, and numbers of micro-chunks; what is the fastest for one of the
+/// Group sizes that are looked at, and values of options that are worth a try; what is the fastest for one of the
 /// probes stays a candidate.
 constexpr std::size_t kMostGroupSizes = 5;
-constexpr std::uint32_t kMicroChunks[] = {1, 2, 8, 16};
 constexpr std::uint64_t kProbes[] = {std::uint64_t{256} << 10, std::uint64_t{64} << 20};
 constexpr double kClearly = 0.98;  // a gain of less is not worth candidates of its own
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
@@ -85,7 +85,7 @@ struct Candidate {
   CodecPtr codec;
   bool library = false;
   double wire_bits = 0;
-  AlgorithmOptions options = {};  ///< group size and micro-chunks, where the algorithm has them
+  AlgorithmOptions options = {};  ///< of searched_options(), where the algorithm has them
   /// Of the worst tensor; infinite without any error, -infinite when finite values were lost.
   std::optional<double> sqnr_db = {};        ///< of the whole tensor
   std::optional<double> token_sqnr_db = {};  ///< of its median token, where tensors have tokens
@@ -97,9 +97,14 @@ struct Candidate {
   const char* implementation() const { return library ? "library" : "kernel"; }
 };
 
-bool has_option(const Algorithm& algorithm, std::string_view name) {
-  return std::any_of(algorithm.options.begin(), algorithm.options.end(),
-                     [name](const AlgorithmOption& option) { return option.name == name; });
+/// Options in which candidates differ: sizes of groups that the machine suggests, and those of which the
+/// algorithms say what is worth a try.
+std::vector<Field> searched_options() {
+  std::vector<Field> all = all_options();
+  std::erase_if(all, [](const Field& option) {
+    return option.trials.empty() && option.name != "group_size";
+  });
+  return all;
 }
 
 // ---------------------------------------------------------------- error
@@ -245,9 +250,13 @@ class Clock {
   /// Whether chunks of whole blocks are as good as equal: to a third of the margin.
   bool divides_well(const Candidate& c, std::uint64_t bytes) const {
     constexpr std::uint64_t kBlocks = 64;  // of a chunk
-    const std::uint64_t most_micro_chunks =
-        has_option(*c.algorithm, "micro-chunks") ? c.options.micro_chunks.value_or(16) : 1;
-    const std::uint64_t chunk = bytes / size_of(dtype_) / ranks_ / most_micro_chunks;
+    std::uint64_t parts = 1;
+    for (const Field& option : c.algorithm->options) {
+      if (option.trials.empty()) continue;
+      parts *= c.options.has(option.name) ? integer_of(option, c.options)
+                                          : std::ranges::max(option.trials);
+    }
+    const std::uint64_t chunk = bytes / size_of(dtype_) / ranks_ / parts;
     return chunk / kBlocks >= c.codec->info().alignment;
   }
 
@@ -495,8 +504,8 @@ struct SelectCommand {
     if (!metric.empty() && metric != "token" && metric != "tensor") {
       fail("--metric is {}: allowed are token, tensor", quote(metric));
     }
-    if (!out.empty()) require_picture_name("--out", out, {".json"});
-    if (!plot.empty()) require_picture_name("--plot", plot, {".png", ".svg"});
+    if (!out.empty()) lab::require_output_name("--out", out, {".json"});
+    if (!plot.empty()) lab::require_output_name("--plot", plot, {".png", ".svg"});
     const Topology t = find_topology(topology);
     const Rank world_size = ranks.value_or(t.ranks.value);
     if (world_size > t.ranks.value) {
@@ -519,26 +528,26 @@ struct SelectCommand {
     find_out(all, payload, exhaustive || !plot.empty(), clock);
     Selector selector(allowed, clock);
     const std::vector<Range> ranges = selector.ranges();
-    Report figures = report(t, world_size, type, payload, least_sqnr, most_bits, measured_on,
+    Result figures = report(t, world_size, type, payload, least_sqnr, most_bits, measured_on,
                             allowed, all, *selector.best_at(payload), ranges, clock);
-    figures.fields.insert(figures.fields.begin() + 4,
-                          {"metric", budget_about.empty() ? Json(nullptr) : Json(budget_about),
-                           "what the budget and the Pareto front are about"});
-    figures.shown_fields = {
+    figures.figures.insert(figures.figures.begin() + 4,
+                           {"metric", budget_about.empty() ? Json(nullptr) : Json(budget_about),
+                            "what the budget and the Pareto front are about"});
+    figures.shown_figures = {
         "topology", "ranks",         "dtype",      "within_budget",    "metric",
         "bytes",    "algorithm",     "codec",      "implementation",   "latency_us",
         "sqnr_db",  "token_sqnr_db", "provenance", "error_measured_on"};
-    if (least_sqnr) figures.shown_fields.emplace_back("min_sqnr_db");
-    if (most_bits) figures.shown_fields.emplace_back("max_wire_bits");
+    if (least_sqnr) figures.shown_figures.emplace_back("min_sqnr_db");
+    if (most_bits) figures.shown_figures.emplace_back("max_wire_bits");
     figures.shown = {"from_bytes", "to_bytes",        "algorithm",
                      "codec",      "latency_us_from", "latency_us_to"};
-    Report front{"", {}, "pareto", pareto(all, payload, clock)};
+    Result front{"", {}, "pareto", pareto(all, payload, clock)};
     front.shown = {"algorithm", "codec", "implementation", "latency_us", "wire_bits_per_element"};
     // Of the two errors, the one that ranges and front are about.
-    for (Report* each : {&figures, &front}) {
+    for (Result* each : {&figures, &front}) {
       each->shown.push_back(budget_about.empty() ? "wire_bits_per_element" : budget_about);
     }
-    Json json = Json::parse(render(figures, Format::json));
+    Json json = lab::to_json(figures);
     json["pareto"] = json_rows(front.rows);
     if (!out.empty()) {
       const std::string text = json.dump(2, ' ', false, Json::error_handler_t::replace) + '\n';
@@ -622,12 +631,13 @@ struct SelectCommand {
   static std::vector<AlgorithmOptions> variants(const Algorithm& algorithm,
                                                 const std::vector<Candidate>& codecs,
                                                 const Topology& t, DType type, Rank world_size) {
-    const bool has_groups = has_option(algorithm, "group-size");
-    const bool has_micro_chunks = has_option(algorithm, "micro-chunks");
+    const bool has_groups = algorithm.option("group_size") != nullptr;
+    const bool has_trials = std::ranges::any_of(
+        algorithm.options, [](const Field& option) { return !option.trials.empty(); });
     AlgorithmOptions usual;
-    if (has_groups) usual.group_size = default_group_size(t, world_size);
+    if (has_groups) usual.set("group_size", default_group_size(t, world_size));
     std::vector<AlgorithmOptions> kept = {usual};
-    if (world_size < 2 || (!has_groups && !has_micro_chunks)) return kept;
+    if (world_size < 2 || (!has_groups && !has_trials)) return kept;
     const auto by_bits = [](const Candidate& a, const Candidate& b) {
       return a.wire_bits < b.wire_bits;
     };
@@ -654,15 +664,15 @@ struct SelectCommand {
       if (has_groups) {
         for (const Rank size : group_sizes(t, world_size, kMostGroupSizes)) {
           AlgorithmOptions other = usual;
-          other.group_size = size;
-          if (size != usual.group_size) look_at(other);
+          other.set("group_size", size);
+          if (size != usual.group_size()) look_at(other);
         }
       }
-      if (has_micro_chunks) {
+      for (const Field& option : algorithm.options) {
         const AlgorithmOptions best = found[i];
-        for (const std::uint32_t count : kMicroChunks) {
+        for (const std::uint64_t value : option.trials) {
           AlgorithmOptions other = best;
-          other.micro_chunks = count;
+          other.set(option.name, value);
           look_at(other);
         }
       }
@@ -782,7 +792,7 @@ struct SelectCommand {
          measured_on, most_exact->name(), most_exact->quality_db.value_or(0));
   }
 
-  /// Of an algorithm and a codec, whatever the group size and micro-chunks.
+  /// Of an algorithm and a codec, whatever the options.
   static std::size_t pairs_of(const auto& candidates) {
     std::set<std::tuple<const Algorithm*, std::string, bool>> pairs;
     for (const auto& each : candidates) {
@@ -796,77 +806,91 @@ struct SelectCommand {
 
   // ---- tables
 
-  static Json group_size_of(const Candidate& c) {
-    return c.options.group_size ? Json(*c.options.group_size) : Json(nullptr);
+  static std::vector<std::string> with_options(std::vector<std::string> columns) {
+    for (const Field& option : searched_options()) columns.push_back(option.name);
+    return columns;
   }
-  /// What a --micro-chunks of simulate would say; nothing where it is the algorithm's own number.
-  static Json micro_chunks_of(const Candidate& c) {
-    return c.options.micro_chunks ? Json(*c.options.micro_chunks) : Json(nullptr);
+  /// What an option of simulate would say; nothing where it is the algorithm's own choice.
+  static std::vector<Cell> with_options(std::vector<Cell> row, const Candidate& c) {
+    for (const Field& option : searched_options()) {
+      row.push_back(Cell(c.options.get(option.name)));
+    }
+    return row;
   }
 
   static Table range_table(const std::vector<Range>& ranges, DType type, Clock& clock) {
-    Table table{{"from_bytes", "to_bytes", "algorithm", "codec", "implementation",
-                 "latency_us_from", "latency_us_to", "sqnr_db", "token_sqnr_db",
-                 "wire_bits_per_element", "group_size", "micro_chunks"},
+    Table table{with_options({"from_bytes", "to_bytes", "algorithm", "codec", "implementation",
+                              "latency_us_from", "latency_us_to", "sqnr_db", "token_sqnr_db",
+                              "wire_bits_per_element"}),
                 {}};
     for (const Range& r : ranges) {
       const bool endless = r.to == 0;
       // The last size of the range that is a whole number of elements.
       const std::uint64_t last = r.to - std::min<std::uint64_t>(r.to - 1, size_of(type));
-      table.rows.push_back({r.from, endless ? Json(nullptr) : Json(r.to), r.best->algorithm->name,
-                            r.best->codec_name, r.best->implementation(),
-                            clock.latency_us(*r.best, r.from),
-                            endless ? Json(nullptr) : Json(clock.latency_us(*r.best, last)),
-                            decibels(r.best->sqnr_db), decibels(r.best->token_sqnr_db),
-                            r.best->wire_bits, group_size_of(*r.best), micro_chunks_of(*r.best)});
+      table.rows.push_back(with_options(
+          {r.from, endless ? Json(nullptr) : Json(r.to), r.best->algorithm->name,
+           r.best->codec_name, r.best->implementation(), clock.latency_us(*r.best, r.from),
+           endless ? Json(nullptr) : Json(clock.latency_us(*r.best, last)),
+           decibels(r.best->sqnr_db), decibels(r.best->token_sqnr_db), r.best->wire_bits},
+          *r.best));
     }
     return table;
   }
 
-  static Report report(const Topology& t, Rank world_size, DType type, std::uint64_t payload,
+  static Result report(const Topology& t, Rank world_size, DType type, std::uint64_t payload,
                        std::optional<double> least_sqnr, std::optional<double> most_bits,
                        const std::string& measured_on, const std::vector<const Candidate*>& allowed,
                        const std::vector<Candidate>& all, const Candidate& best,
                        const std::vector<Range>& ranges, Clock& clock) {
     const double latency_us = clock.latency_us(best, payload);
-    return {"arlab.select/1",
-            {{"topology", t.name},
-             {"ranks", world_size},
-             {"dtype", std::string(name_of(type))},
-             {"min_sqnr_db", least_sqnr ? Json(*least_sqnr) : Json(nullptr), "dB; the budget"},
-             {"max_wire_bits", most_bits ? Json(*most_bits) : Json(nullptr),
-              "bits per element; the budget"},
-             {"candidate_count", pairs_of(all), "algorithms x codecs, a vendor's library if known"},
-             {"within_budget", pairs_of(allowed)},
-             {"bytes", payload, "payload of one rank, for the next lines and the Pareto front"},
-             {"algorithm", best.algorithm->name, "fastest within the budget"},
-             {"codec", best.codec_name},
-             {"implementation", best.implementation()},
-             {"group_size", best.options.group_size.value_or(default_group_size(t, world_size)),
-              "ranks per group of hierarchical algorithms"},
-             {"micro_chunks", micro_chunks_of(best), "empty: as many as the algorithm takes"},
-             {"latency_us", latency_us, "us"},
-             {"algbw_gb_per_s", static_cast<double>(payload) / (latency_us * 1e3),
-              "10^9 bytes/s: payload / latency"},
-             {"sqnr_db", decibels(best.sqnr_db), "dB, of the worst tensor, against the exact sum"},
-             {"token_sqnr_db", decibels(best.token_sqnr_db),
-              "dB, of the median token of the worst tensor"},
-             {"error_measured_on", measured_on, "exact: the reference on data"},
-             {"provenance",
-              fmt::format("latencies simulated: model {}, topology {}", kSimulatorModel, t.name)}},
-            "ranges",
-            range_table(ranges, type, clock)};
+    Result report{
+        "arlab.select/1",
+        {{"topology", t.name},
+         {"ranks", world_size},
+         {"dtype", std::string(name_of(type))},
+         {"min_sqnr_db", least_sqnr ? Json(*least_sqnr) : Json(nullptr), "dB; the budget"},
+         {"max_wire_bits", most_bits ? Json(*most_bits) : Json(nullptr),
+          "bits per element; the budget"},
+         {"candidate_count", pairs_of(all), "algorithms x codecs, a vendor's library if known"},
+         {"within_budget", pairs_of(allowed)},
+         {"bytes", payload, "payload of one rank, for the next lines and the Pareto front"},
+         {"algorithm", best.algorithm->name, "fastest within the budget"},
+         {"codec", best.codec_name},
+         {"implementation", best.implementation()},
+         {"latency_us", latency_us, "us"},
+         {"algbw_gb_per_s", static_cast<double>(payload) / (latency_us * 1e3),
+          "10^9 bytes/s: payload / latency"},
+         {"sqnr_db", decibels(best.sqnr_db), "dB, of the worst tensor, against the exact sum"},
+         {"token_sqnr_db", decibels(best.token_sqnr_db),
+          "dB, of the median token of the worst tensor"},
+         {"error_measured_on", measured_on, "exact: the reference on data"},
+         {"provenance",
+          fmt::format("latencies simulated: model {}, topology {}", kSimulatorModel, t.name)}},
+        "ranges",
+        range_table(ranges, type, clock)};
+    const auto before = std::ranges::find(report.figures, "latency_us", &Figure::name);
+    std::vector<Figure> options;
+    for (const Field& option : searched_options()) {
+      const bool is_group_size = option.name == "group_size";
+      Json value = Cell(best.options.get(option.name));
+      if (is_group_size && value.is_null()) value = default_group_size(t, world_size);
+      options.push_back({option.name, std::move(value),
+                         is_group_size ? "ranks per group of hierarchical algorithms"
+                                       : "empty: as many as the algorithm takes"});
+    }
+    report.figures.insert(before, options.begin(), options.end());
+    return report;
   }
 
-  static std::vector<Json> row_of(const Candidate& c, double latency_us) {
-    return {c.algorithm->name, c.codec_name,        c.implementation(),
-            latency_us,        decibels(c.sqnr_db), decibels(c.token_sqnr_db),
-            c.wire_bits,       group_size_of(c),    micro_chunks_of(c)};
+  static std::vector<Cell> row_of(const Candidate& c, double latency_us) {
+    return with_options({c.algorithm->name, c.codec_name, c.implementation(), latency_us,
+                         decibels(c.sqnr_db), decibels(c.token_sqnr_db), c.wire_bits},
+                        c);
   }
 
   static Table everything(const std::vector<Candidate>& all, std::uint64_t payload, Clock& clock) {
-    Table table{{"algorithm", "codec", "implementation", "latency_us", "sqnr_db", "token_sqnr_db",
-                 "wire_bits_per_element", "group_size", "micro_chunks"},
+    Table table{with_options({"algorithm", "codec", "implementation", "latency_us", "sqnr_db",
+                              "token_sqnr_db", "wire_bits_per_element"}),
                 {}};
     for (const Candidate& c : all) table.rows.push_back(row_of(c, clock.latency_us(c, payload)));
     return table;

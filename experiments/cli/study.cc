@@ -6,6 +6,7 @@
 #include <csignal>
 #include <functional>
 #include <map>
+#include <nlohmann/json.hpp>
 
 #include "experiments/cli/commands.h"
 #include "experiments/cli/distributed.h"
@@ -192,7 +193,9 @@ void check_samples(const Study& study, Sweep& sweep) {
 }
 
 AlgorithmOptions algorithm_options(const Study& study, Rank group_size) {
-  return {.group_size = group_size, .inner_codec = study.inner_codec};
+  AlgorithmOptions options = {{"group_size", group_size}};
+  if (study.inner_codec) options.set("inner_codec", *study.inner_codec);
+  return options;
 }
 
 /// Simulated latencies by (ranks, algorithm, codec, dtype); they do not depend on the sample.
@@ -250,10 +253,10 @@ std::string values_of_point(const Sample& sample, const Point& point, const Tens
   const Reduction reduction = run_reduction(schedule, codecs, inputs, channels_of(inputs.shape),
                                             exact, {.threads = 1, .count = true});
   std::map<std::string, Json> figures;
-  for (const Field& field : reduction_fields(reduction, exact)) figures[field.name] = field.value;
+  for (const Figure& field : reduction_fields(reduction, exact)) figures[field.name] = field.value;
   figures["elements"] = inputs.elements_per_rank();
   figures["simulated_latency_us"] = std::move(latency_us);
-  std::vector<Json> values;
+  std::vector<Cell> values;
   for (std::size_t c = kKeyColumns; c < kColumns.size(); ++c) {
     values.push_back(figures.at(kColumns[c]));
   }
@@ -531,7 +534,7 @@ class StudyRun final : public Run {
         continue;
       }
       const ResultsFile::Cells key = key_of(points[i]);
-      std::string row = csv_line(std::vector<Json>(key.begin(), key.end()));
+      std::string row = csv_line(std::vector<Cell>(key.begin(), key.end()));
       row.back() = ',';  // was the line feed
       done.push_back(points[i]);
       rows.push_back(row + outcomes[i].values);
@@ -566,9 +569,9 @@ class StudyRun final : public Run {
     }
   }
 
-  Report finish() override {
+  Result finish() override {
     const auto rows = results_.finish();
-    Report report{
+    Result report{
         "arlab.study/1",
         {{"title", study_.title},
          {"points", rows.size()},
@@ -660,7 +663,7 @@ struct StudyCommand {
     }
     StudyRun run(options);
     run.compute();
-    const Report report = run.finish();
+    const Result report = run.finish();
     print_last(
         [&] {
           if (!no_plots) draw("study", {folder}, kept);

@@ -144,8 +144,7 @@ std::string beside(const std::string& study_path, const std::string& path) {
 }
 
 bool has_inner_codec(const Algorithm& algorithm) {
-  return std::any_of(algorithm.options.begin(), algorithm.options.end(),
-                     [](const AlgorithmOption& option) { return option.name == "inner-codec"; });
+  return algorithm.option("inner_codec") != nullptr;
 }
 
 std::string checked_codec(const Section& section, const char* key) {

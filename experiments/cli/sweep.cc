@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <map>
+#include <nlohmann/json.hpp>
 
 #include "experiments/cli/commands.h"
 #include "experiments/cli/distributed.h"
@@ -53,13 +54,13 @@ struct SweepPoint {
   bool library;
 };
 
-std::vector<Json> row_of(const SweepPoint& p, DType type) {
+std::vector<Cell> row_of(const SweepPoint& p, DType type) {
   const Codecs codecs(*p.codec, p.inner ? *p.inner : *p.codec);
   ScheduleRequest request{.world_size = p.ranks,
                           .elements = p.bytes / size_of(type),
                           .alignment = codecs.alignment(),
-                          .options = {.group_size = p.group_size}};
-  if (p.inner) request.options.inner_codec = p.inner->name();
+                          .options = {{"group_size", p.group_size}}};
+  if (p.inner) request.options.set("inner_codec", p.inner->name());
   const SimulationResult r = simulate({find_simulated_algorithm(p.algorithm),
                                        request,
                                        codecs,
@@ -96,7 +97,7 @@ struct SweepOptions {
   std::vector<std::string> topologies;
   std::vector<std::string> algorithms = {"one_shot", "two_shot", "ring"};
   std::vector<std::string> codecs = {"fp16", "qr-q8", "qr-q6", "qr-q4"};
-  SizeOptions sizes;
+  lab::Sizes sizes;
   std::vector<std::string> ranks;
   std::vector<std::string> group_sizes;
   std::string inner_codec;
@@ -109,9 +110,9 @@ struct SweepOptions {
 
   /// Of elements of so many bytes.
   std::vector<std::uint64_t> all_sizes(std::size_t element_bytes) const {
-    SizeOptions chosen = sizes;
+    lab::Sizes chosen = sizes;
     if (!chosen.given()) chosen.bytes = {"32K..1G"};
-    return chosen.sizes(element_bytes);
+    return chosen.list(element_bytes);
   }
 
   Json to_json() const {
@@ -202,7 +203,8 @@ class SweepRun final : public Run {
     for (std::size_t i = 0; i < points.size(); ++i) {
       refused_[points[i]] = outcomes[i].error;  // what cannot be simulated is left out
       if (outcomes[i].error.empty()) {
-        rows_[points[i]] = Json::parse(outcomes[i].values).get<std::vector<Json>>();
+        const Json values = Json::parse(outcomes[i].values);
+        rows_[points[i]].assign(values.begin(), values.end());
       }
     }
     done_ += points.size();
@@ -226,7 +228,7 @@ class SweepRun final : public Run {
     });
   }
 
-  Report finish() override {
+  Result finish() override {
     Table table{kSweepColumns, std::move(rows_)};
     // A group size, say, need not divide all world sizes: the others are compared without it.
     std::erase_if(table.rows, [](const auto& row) { return row.empty(); });
@@ -237,9 +239,9 @@ class SweepRun final : public Run {
       if (!why.empty()) last = why;
     }
 
-    Report report{"arlab.sweep/1"};
-    report.fields = {{"points", table.rows.size()},
-                     {"provenance", fmt::format("simulated: model {}", kSimulatorModel)}};
+    Result report{"arlab.sweep/1"};
+    report.figures = {{"points", table.rows.size()},
+                      {"provenance", fmt::format("simulated: model {}", kSimulatorModel)}};
     report.rows_name = "times";
     report.rows = table;
     report.shown = {"topology", "ranks",      "algorithm",     "codec",
@@ -252,7 +254,7 @@ class SweepRun final : public Run {
                                            options_.command, kSimulatorModel) +
                                render_csv(table);
       write_file(options_.file().string(), {std::as_bytes(std::span(text))});
-      report.fields.push_back({"out", options_.file().string()});
+      report.figures.push_back({"out", options_.file().string()});
     }
     return report;
   }
@@ -294,10 +296,7 @@ class SweepRun final : public Run {
         points.push_back({&machine, count, group, chosen, plain, nullptr, size, true});
       }
       for (const std::string& algorithm : options_.algorithms) {
-        const auto& options = find_algorithm(algorithm).options;
-        const bool has_inner = std::any_of(options.begin(), options.end(), [](const auto& option) {
-          return option.name == "inner-codec";
-        });
+        const bool has_inner = find_algorithm(algorithm).option("inner_codec") != nullptr;
         for (const std::string& name : names) {
           const CodecPtr codec = find_codec(name);
           codec->wire_bytes(type_, 1);  // throws when it does not take the dtype
@@ -329,7 +328,7 @@ class SweepRun final : public Run {
   DType type_;
   std::vector<Topology> machines_;
   std::vector<SweepPoint> points_;
-  std::vector<std::vector<Json>> rows_;       // by point; empty where it is refused
+  std::vector<std::vector<Cell>> rows_;       // by point; empty where it is refused
   std::vector<std::string> refused_;          // by point: why
   std::map<std::string, std::string> files_;  // hashes
   std::size_t done_ = 0;
@@ -365,7 +364,7 @@ struct SweepCommand {
     }
     SweepRun run(called);
     run.compute();
-    const Report report = run.finish();
+    const Result report = run.finish();
     print_last(
         [&] {
           if (plots) draw("sweep", figures, kept);
@@ -422,7 +421,7 @@ void add_sweep(CLI::App& app) {
   list("--codec", command->options.codecs,
        "Codecs, or bits=4.5,encode_ops=9,decode_ops=4 for one that is not there [fp16, qr-q8, "
        "qr-q6, qr-q4]");
-  command->options.sizes.add_to(*sub, "Payloads of one rank", "32K..1G");
+  add_fields(*sub, fields(command->options.sizes, "Payloads of one rank", "32K..1G"));
   list("--ranks", command->options.ranks, "World sizes [all ranks of each topology]");
   list("--group-size", command->options.group_sizes,
        "Ranks per group of hierarchical algorithms [as each topology has it]");

@@ -32,10 +32,6 @@ std::string TensorSource::name() const {
   return tensor.empty() ? file : file + ":" + tensor;
 }
 
-DType default_dtype(const Codec& codec) {
-  return codec.takes(DType::fp16) ? DType::fp16 : codec.info().dtypes.front();
-}
-
 CodecPtr codec_for(const std::string& name, const Tensor& tensor) {
   return find_codec(with_row_length(name, tensor.shape.empty() ? 1 : tensor.shape.back()));
 }

@@ -34,9 +34,6 @@ struct TensorSource {
   Tensor load_file() const;
 };
 
-/// fp16 if the codec takes it, else the first dtype that it takes.
-DType default_dtype(const Codec& codec);
-
 /// The codec of that name; a group of `row` (int8-grow) is as long as the tensor's last dimension.
 CodecPtr codec_for(const std::string& name, const Tensor& tensor);
 

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <filesystem>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <span>
 #include <utility>
 
@@ -268,7 +269,7 @@ std::string range_text(const Json& summary, const char* unit) {
 // ---------------------------------------------------------------- two topologies
 
 /// A row of a comparison; numbers have a ratio.
-std::vector<Json> compared(const std::string& what, const Json& a, const Json& b) {
+std::vector<Cell> compared(const std::string& what, const Json& a, const Json& b) {
   Json ratio = nullptr;
   if (a.is_number() && b.is_number() && a.get<double>() != 0) {
     ratio = b.get<double>() / a.get<double>();
@@ -308,9 +309,9 @@ Table compared_times(const Topology& a, const Topology& b) {
 }
 
 /// What differs, and what the two are called.
-Report comparison(const Topology& a, const Topology& b, const Json& of_a, const Json& of_b) {
-  Report report{"arlab.topology.compare/1"};
-  report.fields = {{"a", a.name, a.summary}, {"b", b.name, b.summary}};
+Result comparison(const Topology& a, const Topology& b, const Json& of_a, const Json& of_b) {
+  Result report{"arlab.topology.compare/1"};
+  report.figures = {{"a", a.name, a.summary}, {"b", b.name, b.summary}};
   report.rows_name = "differences";
   report.rows.columns = {"quantity", "a", "b", "b_over_a"};
   const auto add = [&](const std::string& what, const Json& x, const Json& y) {
@@ -357,13 +358,13 @@ struct TopologyCommand {
   Format format = Format::table;
 
   void show_named() const {
-    if (!out.empty()) require_picture_name("--out", out, {".png", ".svg"});
+    if (!out.empty()) lab::require_output_name("--out", out, {".png", ".svg"});
     show(find_topology(name));
   }
 
   /// What another tool says of a machine, as a machine file.
   void import_file() const {
-    if (!out.empty()) require_picture_name("--out", out, {".toml"});
+    if (!out.empty()) lab::require_output_name("--out", out, {".toml"});
     const std::filesystem::path path(name);
     ImportOptions options{.servers = servers};
     if (!from.empty()) options.format = format_named(from);
@@ -400,7 +401,7 @@ struct TopologyCommand {
     }
     const Fabric fabric(t);
     const Pairs pairs = pairs_of(t, fabric);
-    const Report figures = report(t, fabric, pairs);
+    const Result figures = report(t, fabric, pairs);
     const Json json = to_json(figures, t, pairs);
     print_last(
         [&] {
@@ -411,7 +412,7 @@ struct TopologyCommand {
         [&] { print_all(t, readable(figures), json); });
   }
 
-  void print_all(const Topology& t, const Report& figures, const Json& json) const {
+  void print_all(const Topology& t, const Result& figures, const Json& json) const {
     if (format == Format::json) {
       write_stdout(json.dump(2, ' ', false, Json::error_handler_t::replace) + '\n');
     } else {
@@ -423,11 +424,11 @@ struct TopologyCommand {
   void compare() const {
     const Topology a = find_topology(name);
     const Topology b = find_topology(other);
-    Report report = comparison(a, b, figures_of(a), figures_of(b));
+    Result report = comparison(a, b, figures_of(a), figures_of(b));
     const Table times = compared_times(a, b);
     const std::string provenance = fmt::format("simulated: model {}", kSimulatorModel);
     if (format == Format::json) {
-      Json json = Json::parse(render(report, Format::json));
+      Json json = lab::to_json(report);
       json["times"] = json_rows(times);
       json["times_provenance"] = provenance;
       return write_stdout(json.dump(2, ' ', false, Json::error_handler_t::replace) + '\n');
@@ -447,7 +448,7 @@ struct TopologyCommand {
     return to_json(report(t, fabric, pairs), t, pairs);
   }
 
-  static Report report(const Topology& t, const Fabric& fabric, const Pairs& pairs) {
+  static Result report(const Topology& t, const Fabric& fabric, const Pairs& pairs) {
     const Rank ranks = t.ranks.value;
     const Bisection bisection = bisection_of(fabric, ranks);
     const std::string halves =
@@ -478,8 +479,8 @@ struct TopologyCommand {
   }
 
   /// Ranges in words, which JSON has as objects.
-  static Report readable(Report figures) {
-    for (Field& field : figures.fields) {
+  static Result readable(Result figures) {
+    for (Figure& field : figures.figures) {
       if (field.name == "pair_gb_per_s") field.value = range_text(field.value, "GB/s");
       if (field.name == "pair_hops") field.value = range_text(field.value, "links");
       if (field.name == "pair_latency_us") field.value = range_text(field.value, "us");
@@ -488,8 +489,8 @@ struct TopologyCommand {
   }
 
   /// The report and what does not fit into figures and one table.
-  static Json to_json(const Report& figures, const Topology& t, const Pairs& pairs) {
-    Json json = Json::parse(render(figures, Format::json));
+  static Json to_json(const Result& figures, const Topology& t, const Pairs& pairs) {
+    Json json = lab::to_json(figures);
     const bool small = t.ranks.value <= kMostRanksOfMatrix;
     json["pair_matrix_gb_per_s"] =
         small ? matrix_of(pairs, t.ranks.value, bandwidth_of) : Json(nullptr);

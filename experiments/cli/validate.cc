@@ -9,6 +9,7 @@
 #include <fstream>
 #include <iterator>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <set>
 #include <utility>
 
@@ -138,7 +139,7 @@ Json error_between(const std::vector<SimulatedCell>& cells, std::uint64_t from, 
 constexpr std::uint64_t kMedium = 512 << 10;
 constexpr std::uint64_t kLarge = 16 << 20;
 
-std::vector<Json> table_row(const std::string& name, std::string_view source, bool held_out,
+std::vector<Cell> table_row(const std::string& name, std::string_view source, bool held_out,
                             Json constants, const std::vector<SimulatedCell>& cells,
                             Json in_interval_percent = nullptr) {
   const ErrorSummary error = summarize(cells);
@@ -176,7 +177,7 @@ const std::vector<std::string> kCellColumns = {
     "table", "row",      "column", "topology", "algorithm", "codec",        "library",
     "bytes", "quantity", "source", "value",    "simulated", "error_percent"};
 
-std::vector<Json> cell_row(const Measurements& measurements, const SimulatedCell& cell) {
+std::vector<Cell> cell_row(const Measurements& measurements, const SimulatedCell& cell) {
   const Measurement& m = cell.measurement;
   const MeasurementTable& table = measurements.tables[m.table];
   return {table.name,
@@ -211,7 +212,7 @@ Json cells_json(const Measurements& measurements, const std::vector<SimulatedCel
   Json rows = Json::array();
   for (const SimulatedCell& cell : cells) {
     Json row;
-    const std::vector<Json> values = cell_row(measurements, cell);
+    const std::vector<Cell> values = cell_row(measurements, cell);
     for (std::size_t c = 0; c < kCellColumns.size(); ++c) row[kCellColumns[c]] = values[c];
     if (!table.empty()) row["table"] = table;
     rows.push_back(std::move(row));
@@ -232,7 +233,7 @@ struct ValidateCommand {
     if (against != "published" && against != "measured" && against != "all") {
       fail("--against is {}: allowed are published, measured, all", quote(against));
     }
-    if (!plot.empty()) require_picture_name("--plot", plot, {".png", ".svg", ".pdf"});
+    if (!plot.empty()) lab::require_output_name("--plot", plot, {".png", ".svg", ".pdf"});
     if (!files.empty() && against != "measured") fail("--file needs --against measured");
     Measurements measurements;
     std::size_t left_out = 0;
@@ -249,7 +250,7 @@ struct ValidateCommand {
     const CellSimulator simulator(measurements, measurements.cells);
     const std::vector<SimulatedCell> simulated = simulator.simulate_all(simulator.machines());
     if (cells) {
-      Report report{"arlab.validate.cells/1", {}, "cells", {kCellColumns, {}}};
+      Result report{"arlab.validate.cells/1", {}, "cells", {kCellColumns, {}}};
       for (const SimulatedCell& cell : simulated) {
         report.rows.rows.push_back(cell_row(measurements, cell));
       }
@@ -257,9 +258,9 @@ struct ValidateCommand {
     }
     const std::vector<HeldOut> held_out =
         skip_hold_outs ? std::vector<HeldOut>() : predict_all(measurements);
-    Report report = summary(measurements, simulated, held_out);
+    Result report = summary(measurements, simulated, held_out);
     if (left_out > 0) {
-      report.fields.push_back(
+      report.figures.push_back(
           {"left_out", left_out,
            "rows of emulated GPUs or of torch_symm_mem, which nothing here simulates"});
     }
@@ -268,7 +269,7 @@ struct ValidateCommand {
           if (plot.empty()) return;
           Json data{{"schema", report.schema},
                     {"measurements", cells_json(measurements, simulated, "")}};
-          for (const Field& field : report.fields) data[field.name] = field.value;
+          for (const Figure& field : report.figures) data[field.name] = field.value;
           data["predictions"] = predictions(measurements, held_out);
           draw("validation", data, plot, "the errors are printed");
         },
@@ -300,9 +301,9 @@ struct ValidateCommand {
     return constants;
   }
 
-  Report summary(const Measurements& measurements, const std::vector<SimulatedCell>& simulated,
+  Result summary(const Measurements& measurements, const std::vector<SimulatedCell>& simulated,
                  const std::vector<HeldOut>& held_out) const {
-    Report report{"arlab.validate/1", {}, "tables", {kTableColumns, {}}};
+    Result report{"arlab.validate/1", {}, "tables", {kTableColumns, {}}};
     for (std::size_t t = 0; t < measurements.tables.size(); ++t) {
       std::vector<SimulatedCell> of_table;
       for (const SimulatedCell& cell : simulated) {
@@ -334,7 +335,7 @@ struct ValidateCommand {
     const ErrorSummary predicted = summarize(unseen);
     const Ranking ranking = rank_codecs(simulated);
     const bool any = !held_out.empty();
-    report.fields = {
+    report.figures = {
         {"cells", all.cells, "numbers in the tables"},
         {"constants", constants, "numbers fitted to them, or chosen with them in view"},
         {"mape_percent", percent(all.mape_percent), "mean absolute error of the latency, fitted"},
@@ -356,8 +357,8 @@ struct ValidateCommand {
         {"provenance",
          fmt::format("simulated: model {}; beside {} tables", kSimulatorModel, against)}};
     if (format == Format::json) {
-      report.fields.push_back({"measurements", cells_json(measurements, simulated, "")});
-      report.fields.push_back({"predictions", predictions(measurements, held_out)});
+      report.figures.push_back({"measurements", cells_json(measurements, simulated, "")});
+      report.figures.push_back({"predictions", predictions(measurements, held_out)});
     }
     return report;
   }
@@ -391,8 +392,8 @@ struct CalibrateCommand {
     const ErrorSummary after = summarize(simulated);
     if (!out.empty()) write_machines(fitted);
 
-    Report report{"arlab.calibrate/1", {}, "constants"};
-    report.fields = {
+    Result report{"arlab.calibrate/1", {}, "constants"};
+    report.figures = {
         {"fit", definition.name},
         {"cells", after.cells},
         {"fitted_constants", fitted.constants.size()},
@@ -416,7 +417,7 @@ struct CalibrateCommand {
                              {"column", cell.measurement.column},
                              {"error_percent", percent(cell.error_percent)}});
       }
-      report.fields.push_back({"residuals", std::move(residuals)});
+      report.figures.push_back({"residuals", std::move(residuals)});
     }
     print(report, format);
   }

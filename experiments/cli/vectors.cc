@@ -158,7 +158,7 @@ struct VectorsCommand {
     const SignalsWait wait;
     PartialFolder partial(target);
     try {
-      const Report report = write_all(*c, dtypes, partial);
+      const Result report = write_all(*c, dtypes, partial);
       partial.move_all();
       print(report, format);
     } catch (const InvalidInput& problem) {
@@ -173,8 +173,8 @@ struct VectorsCommand {
     return {{"file", path.filename().string()}, {"sha256", sha256(std::as_bytes(std::span(text)))}};
   }
 
-  Report write_all(const Codec& c, const std::vector<DType>& dtypes, PartialFolder& into) const {
-    Report report{"arlab.vectors/1",
+  Result write_all(const Codec& c, const std::vector<DType>& dtypes, PartialFolder& into) const {
+    Result report{"arlab.vectors/1",
                   {{"codec", c.name()}, {"folder", folder}, {"program", "arlab " ARLAB_VERSION}},
                   "cases",
                   {{"name", "dtype", "input", "elements", "wire_bytes", "clamped"}, {}}};
@@ -209,9 +209,9 @@ struct VectorsCommand {
   }
 
   /// What is printed, but the folder, which may be another tomorrow; and the files of every case.
-  static std::string manifest(Report report, const std::vector<Json>& files) {
-    std::erase_if(report.fields, [](const Field& field) { return field.name == "folder"; });
-    Json json = Json::parse(render(report, Format::json));
+  static std::string manifest(Result report, const std::vector<Json>& files) {
+    std::erase_if(report.figures, [](const Figure& field) { return field.name == "folder"; });
+    Json json = to_json(report);
     for (std::size_t i = 0; i < files.size(); ++i) json["cases"][i]["files"] = files[i];
     return json.dump(2) + '\n';
   }

@@ -69,9 +69,15 @@ def sections_of(text: str) -> tuple[str, str, dict[str, list[tuple[str, str]]], 
     return head.strip(), usage, sections, "\n".join(lines).strip("\n")
 
 
+def are_commands(section: str) -> bool:
+    """Those of the program stand in groups, by whom they are for."""
+    return section == "Subcommands" or section.startswith("For ")
+
+
 def commands(*of: str) -> list[tuple[str, ...]]:
     """A command and all commands in it, in their order."""
-    names = [option.split()[0] for option, _ in sections_of(help_of(*of))[2].get("Subcommands", [])]
+    sections = sections_of(help_of(*of))[2]
+    names = [option.split()[0] for name, options in sections.items() if are_commands(name) for option, _ in options]
     return [of, *(command for name in names for command in commands(*of, name))]
 
 
@@ -87,7 +93,7 @@ def cli() -> str:
             for option, meaning in entries:
                 words = option.split(maxsplit=1)
                 shown = f"`{words[0]}`"
-                if name == "Subcommands":
+                if are_commands(name):
                     shown = f"[{shown}](#{'-'.join(('arlab', *command, words[0]))})"
                 rows.append([shown, cell(words[1] if len(words) > 1 else ""), cell(meaning)])
             if any(row[1] for row in rows):
@@ -210,7 +216,7 @@ def python() -> str:
     where = constant(PACKAGE / "__init__.py", "_WHERE")
     public = [path for path in [*PACKAGE.glob("*.py"), *PACKAGE.glob("*/__init__.py")] if path != PACKAGE / "__init__.py"]
     names = {path.stem if path.stem != "__init__" else path.parent.name for path in public}
-    order = ["collectives", "_codecs", "schedules", "simulation", "conformance", "runtime", "figures", "_arlab"]
+    order = ["collectives", "_codecs", "schedules", "simulation", "conformance", "runtime", "figures", "_errors"]
     modules = [name for name in [*order, *sorted(names - {*order})] if name in where or name[0] != "_"]
     sections = []
     for name in modules:
@@ -219,7 +225,7 @@ def python() -> str:
             sections.append(section("Figures", module, []))
             places = constant(PACKAGE / "figures/__init__.py", "_PLACES")
             sections += [section("", f"{module}.{place}", members) for place, members in places.items()]
-        elif name == "_arlab":
+        elif name == "_errors":
             sections.append(section("Errors", module, where[name]))
         else:
             sections.append(section(TITLES.get(name, module), module))

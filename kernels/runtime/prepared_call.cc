@@ -39,7 +39,7 @@ CallDescription describe(const CollectiveRequest& request, const Schedule& sched
   CallDescription call{};
   request.algorithm.copy(call.algorithm, sizeof(call.algorithm) - 1);
   std::string codecs = request.codec;
-  if (request.options.inner_codec) codecs += "+" + *request.options.inner_codec;
+  if (const auto inner = request.options.inner_codec()) codecs += "+" + *inner;
   codecs.copy(call.codec, sizeof(call.codec) - 1);
   call.dtype = static_cast<std::uint32_t>(request.dtype);
   call.elements = request.elements;
@@ -128,7 +128,7 @@ Schedule schedule_of(const CollectiveRequest& request, const Codecs& codecs, int
   }
   require_correct(schedule);
   require_whole_blocks(schedule, codecs);
-  if (request.options.inner_codec) require_inner_codec(schedule);
+  if (request.options.inner_codec()) require_inner_codec(schedule);
   return schedule;
 }
 

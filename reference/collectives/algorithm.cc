@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <deque>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <system_error>
@@ -34,6 +35,9 @@ ARLAB_ALGORITHMS(ARLAB_DECLARE)
 #undef ARLAB_DECLARE
 
 namespace {
+
+constexpr const char* kGroupSize = "group_size";
+constexpr const char* kInnerCodec = "inner_codec";
 
 const std::vector<Algorithm>& built_in() {
   static const std::vector<Algorithm> algorithms = {
@@ -73,7 +77,7 @@ Algorithm algorithm_of(const std::string& path,
   algorithm.source = path;
   algorithm.collective = written.collective;
   if (std::ranges::any_of(written.ops, [](const Op& op) { return op.codec == CodecRole::inner; })) {
-    algorithm.options.push_back({"inner-codec", "the codec"});
+    algorithm.options.push_back(inner_codec_option());
   }
   algorithm.write = [path, file](const ScheduleRequest& request) {
     const Rank ranks = file->as_written().world_size;
@@ -114,6 +118,82 @@ const Algorithm& algorithm_of_file(const std::string& path) {
 }
 
 }  // namespace
+
+std::optional<Rank> AlgorithmOptions::group_size() const {
+  const FieldValue value = get(kGroupSize);
+  const auto* size = std::get_if<std::uint64_t>(&value);
+  return size != nullptr ? std::optional(static_cast<Rank>(*size)) : std::nullopt;
+}
+
+std::optional<std::string> AlgorithmOptions::inner_codec() const {
+  const FieldValue value = get(kInnerCodec);
+  const auto* codec = std::get_if<std::string>(&value);
+  return codec != nullptr ? std::optional(*codec) : std::nullopt;
+}
+
+const Field* Algorithm::option(std::string_view named) const {
+  const auto found = std::ranges::find(options, named, &Field::name);
+  return found == options.end() ? nullptr : &*found;
+}
+
+Field own_option(std::string_view otherwise) {
+  return {.name = "own",
+          .kind = OneOf{{"encoded", "exact"}},
+          .otherwise = std::string(otherwise),
+          .help = "own contribution of a reducing rank, own data where nothing is reduced"};
+}
+
+Field group_size_option() {
+  return {.name = kGroupSize,
+          .kind = Integer{1, kMaxWorldSize},
+          .otherwise_words = "world size / smallest prime factor",
+          .help =
+              "ranks per group, of cross-group volume, too; divides the world size; simulate "
+              "takes the topology's groups, if it has any"};
+}
+
+Field inner_codec_option() {
+  return {.name = kInnerCodec,
+          .otherwise_words = "the codec",
+          .help =
+              "codec of messages inside a group, of what --combine quantized sends back, or of "
+              "what a --schedule calls inner"};
+}
+
+std::vector<Field> all_options() {
+  const auto algorithms = all_algorithms();
+  std::vector<Field> all;
+  for (const Algorithm& algorithm : algorithms) {
+    for (const Field& option : algorithm.options) {
+      if (std::ranges::find(all, option.name, &Field::name) == all.end()) all.push_back(option);
+    }
+  }
+  for (Field& option : all) {
+    std::map<std::string, std::vector<std::string>> by_default;
+    std::vector<std::string> whose;
+    for (const Algorithm& algorithm : algorithms) {
+      const Field* const has = algorithm.option(option.name);
+      if (has == nullptr || is_schedule_file(algorithm.name)) continue;
+      whose.push_back(algorithm.name);
+      by_default[has->default_words()].push_back(algorithm.name);
+    }
+    if (whose.size() < algorithms.size()) {
+      option.help.insert(0, fmt::format("{}: ", fmt::join(whose, ", ")));
+    } else {
+      option.help.front() = static_cast<char>(std::toupper(option.help.front()));
+    }
+    // Those with the usual default are the others.
+    const auto usual = std::ranges::max_element(
+        by_default, {}, [](const auto& each) { return each.second.size(); });
+    option.otherwise_words.clear();
+    for (const auto& [words, names] : by_default) {
+      if (words == usual->first) continue;
+      option.otherwise_words += fmt::format("{}: {}; ", fmt::join(names, ", "), words);
+    }
+    option.otherwise_words += (option.otherwise_words.empty() ? "" : "others: ") + usual->first;
+  }
+  return all;
+}
 
 bool is_schedule_file(std::string_view algorithm) {
   return algorithm.ends_with(".json") || algorithm.ends_with(".xml");
@@ -183,28 +263,15 @@ const Algorithm& find_algorithm(std::string_view name) {
        fmt::join(known, ", "), did_you_mean(name, known));
 }
 
-namespace {
-
-void check_has_option(const Algorithm& algorithm, bool is_set, std::string_view option) {
-  if (!is_set) return;
-  std::string known;
-  for (const AlgorithmOption& has : algorithm.options) {
-    if (has.name == option) return;
-    if (!known.empty()) known += ", ";
-    known += has.name;
-  }
-  fail("algorithm {} has no option {}: it has {}", algorithm.name, option, known);
-}
-
-}  // namespace
-
 Schedule make_schedule(std::string_view name, const ScheduleRequest& request) {
   const Algorithm& algorithm = find_algorithm(name);
-  check_has_option(algorithm, request.options.own.has_value(), "own");
-  check_has_option(algorithm, request.options.forward.has_value(), "forward");
-  check_has_option(algorithm, request.options.combine.has_value(), "combine");
-  check_has_option(algorithm, request.options.micro_chunks.has_value(), "micro-chunks");
-  check_has_option(algorithm, request.options.inner_codec.has_value(), "inner-codec");
+  for (const auto& [option, value] : request.options) {
+    if (option == kGroupSize || algorithm.option(option) != nullptr) continue;
+    std::vector<std::string> known;
+    for (const Field& has : algorithm.options) known.push_back(has.option());
+    fail("algorithm {} has no option {}: it has {}", algorithm.name, Field{option}.option(),
+         fmt::join(known, ", "));
+  }
   ScheduleRequest sized = request;
   sized.only_size = &sized.expected;
   algorithm.write(sized);
@@ -213,7 +280,7 @@ Schedule make_schedule(std::string_view name, const ScheduleRequest& request) {
 }
 
 CodecRole inner_role(const AlgorithmOptions& options) {
-  return options.inner_codec ? CodecRole::inner : CodecRole::outer;
+  return options.has(kInnerCodec) ? CodecRole::inner : CodecRole::outer;
 }
 
 Rank default_group_size(Rank world_size) {

@@ -10,35 +10,20 @@
 #include <vector>
 
 #include "reference/collectives/schedule.h"
+#include "reference/field.h"
 
 namespace arlab {
 
-/// How a reducing rank adds its own contribution: through encode and decode like everybody else's
-/// (QuickReduce's way), or exactly. With `exact` ranks may reduce differently; see ranks_identical.
-/// In collectives that add nothing: how a rank keeps what it has itself, in `all_to_all` and
-/// `all_gather` a slot, in `broadcast` rank 0's tensor.
-enum class OwnContribution { encoded, exact };
+/// Options of an algorithm that are set, by their names; one that is not takes the algorithm's default.
+/// Which there are, the algorithms say (Algorithm::options), and nobody else needs to know, but for two:
+struct AlgorithmOptions : FieldValues {
+  using FieldValues::FieldValues;
 
-/// What the all-gather of `ring` forwards: the owner's bytes unchanged, or decoded and encoded
-/// again.
-enum class Forward { unchanged, reencoded };
-
-/// Whether `all_to_all` ends where slots arrive, or encodes them again there and sends them back
-/// (Collective::dispatch_combine).
-enum class Combine { none, quantized };
-
-/// An option that is not set takes the algorithm's documented default.
-struct AlgorithmOptions {
-  std::optional<OwnContribution> own = {};
-  std::optional<Forward> forward = {};
-  std::optional<Combine> combine = {};
-  std::optional<Rank> group_size = {};             ///< ranks per group, must divide the world size
-  std::optional<std::uint32_t> micro_chunks = {};  ///< 1 to 4096
+  /// Ranks per group; divides the world size. Machines have groups, too.
+  std::optional<Rank> group_size() const;
   /// Name of the codec of messages that stay inside a group, or of what `all_to_all` sends back;
   /// who runs the schedule looks it up. Not set: the codec of all others, and no op is marked.
-  std::optional<std::string> inner_codec = {};
-
-  bool operator==(const AlgorithmOptions&) const = default;
+  std::optional<std::string> inner_codec() const;
 };
 
 /// A schedule of more than kMaxOps ops was asked for.
@@ -83,23 +68,32 @@ struct RankSymmetry {
   Rank group_size = 1;  ///< grouped
 };
 
-struct AlgorithmOption {
-  /// As on the command line: own, forward, combine, group-size, micro-chunks,
-  /// inner-codec.
-  std::string name;
-  std::string default_value;  ///< in words
-};
-
 struct Algorithm {
   std::string name;
   std::string summary;
   std::string source;
   Collective collective = Collective::all_reduce;  ///< with default options
-  std::vector<AlgorithmOption> options;
+  std::vector<Field> options;  ///< that it reads with integer_of() and text_of()
   std::function<Schedule(const ScheduleRequest&)> write;
   /// Null: none is known. Throws as `write` does.
   std::function<RankSymmetry(const ScheduleRequest&)> symmetry = {};
+
+  /// nullptr: it has none of this name.
+  const Field* option(std::string_view named) const;
 };
+
+// Options of several algorithms.
+
+/// How a reducing rank adds its own contribution: through encode and decode like everybody else's
+/// (QuickReduce's way), or exactly; then ranks may reduce differently, see ranks_identical. In
+/// collectives that add nothing: how a rank keeps what it has itself, in `all_to_all` and
+/// `all_gather` a slot, in `broadcast` rank 0's tensor.
+Field own_option(std::string_view otherwise);
+Field group_size_option();
+Field inner_codec_option();
+
+/// The options of all algorithms, each name once, with help that says whose it is and what the defaults are.
+std::vector<Field> all_options();
 
 /// Whether a name is the path of a schedule: it ends with .json (schedule.schema.json) or with .xml
 /// (of MSCCL, msccl_xml.h).
@@ -121,13 +115,13 @@ std::vector<std::reference_wrapper<const Algorithm>> all_algorithms();
 void register_algorithm(Algorithm algorithm);
 
 /// The schedule of an algorithm, checked. Throws InvalidInput for a request out of range and for an
-/// option that the algorithm does not have (group-size excepted: it also defines volume classes).
+/// option that the algorithm does not have (group_size excepted: it also defines volume classes).
 Schedule make_schedule(std::string_view algorithm, const ScheduleRequest& request);
 
 /// The role of messages that inner_codec is for.
 CodecRole inner_role(const AlgorithmOptions& options);
 
-/// Default of group-size: the fewest groups of equal size, at least two (8 ranks: 2 groups of 4).
+/// Default of group_size: the fewest groups of equal size, at least two (8 ranks: 2 groups of 4).
 Rank default_group_size(Rank world_size);
 
 }  // namespace arlab

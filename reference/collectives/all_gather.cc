@@ -13,9 +13,11 @@
 namespace arlab {
 namespace {
 
+const Field kAllGatherOwn = own_option("encoded");
+
 Schedule all_gather(const ScheduleRequest& request) {
   ScheduleBuilder s("all_gather", request, Collective::all_gather);
-  const bool own_exact = request.options.own == OwnContribution::exact;
+  const bool own_exact = text_of(kAllGatherOwn, request.options) == "exact";
   const std::uint64_t slot_elements = s.slot_elements();
 
   for (Rank owner = 0; owner < s.world_size(); ++owner) {
@@ -40,7 +42,7 @@ Algorithm all_gather_algorithm() {
           .summary = "every rank sends its slot to all, directly",
           .source = "MPI; NCCL; second half of two_shot",
           .collective = Collective::all_gather,
-          .options = {{"own", "encoded"}},
+          .options = {kAllGatherOwn},
           .write = all_gather,
           .symmetry = [](const ScheduleRequest&) { return RankSymmetry{RankSymmetry::any}; }};
 }

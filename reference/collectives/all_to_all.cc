@@ -22,10 +22,18 @@
 namespace arlab {
 namespace {
 
+const Field kAllToAllOwn = own_option("encoded");
+/// Whether it ends where slots arrive, or encodes them again there and sends them back
+/// (Collective::dispatch_combine).
+const Field kCombine = {.name = "combine",
+                        .kind = OneOf{{"none", "quantized"}},
+                        .otherwise = "none",
+                        .help = "whether slots are encoded again where they arrive, and sent back"};
+
 Schedule all_to_all(const ScheduleRequest& request) {
-  const bool own_exact = request.options.own == OwnContribution::exact;
-  const bool combine = request.options.combine == Combine::quantized;
-  if (request.options.inner_codec && !combine) {
+  const bool own_exact = text_of(kAllToAllOwn, request.options) == "exact";
+  const bool combine = text_of(kCombine, request.options) == "quantized";
+  if (request.options.inner_codec() && !combine) {
     fail("algorithm all_to_all: inner-codec is for what combine = quantized sends back");
   }
   ScheduleBuilder s("all_to_all", request,
@@ -57,7 +65,7 @@ Algorithm all_to_all_algorithm() {
           .summary = "a slot from every rank to every rank, directly; with combine also back",
           .source = "MPI; NCCL; Flash Communication V2",
           .collective = Collective::all_to_all,
-          .options = {{"own", "encoded"}, {"combine", "none"}, {"inner-codec", "the codec"}},
+          .options = {kAllToAllOwn, kCombine, inner_codec_option()},
           .write = all_to_all,
           .symmetry = [](const ScheduleRequest&) { return RankSymmetry{RankSymmetry::any}; }};
 }

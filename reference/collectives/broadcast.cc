@@ -14,9 +14,11 @@
 namespace arlab {
 namespace {
 
+const Field kBroadcastOwn = own_option("encoded");
+
 Schedule broadcast(const ScheduleRequest& request) {
   ScheduleBuilder s("broadcast", request, Collective::broadcast);
-  const bool own_exact = request.options.own == OwnContribution::exact;
+  const bool own_exact = text_of(kBroadcastOwn, request.options) == "exact";
   const std::vector<Chunk> ranges = s.split(s.world_size());
 
   for (Rank relay = 0; relay < s.world_size(); ++relay) {
@@ -47,7 +49,7 @@ Algorithm broadcast_algorithm() {
           .summary = "rank 0 scatters its tensor, all ranks gather it",
           .source = "MPI (van de Geijn)",
           .collective = Collective::broadcast,
-          .options = {{"own", "encoded"}},
+          .options = {kBroadcastOwn},
           .write = broadcast};
 }
 

@@ -16,7 +16,8 @@ std::uint64_t Codecs::alignment() const {
 }
 
 CodecPtr find_inner_codec(const AlgorithmOptions& options, const CodecPtr& outer) {
-  return options.inner_codec ? find_codec(*options.inner_codec) : outer;
+  const std::optional<std::string> inner = options.inner_codec();
+  return inner ? find_codec(*inner) : outer;
 }
 
 void require_inner_codec(const Schedule& schedule) {

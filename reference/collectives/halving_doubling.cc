@@ -20,9 +20,11 @@
 namespace arlab {
 namespace {
 
+const Field kHalvingDoublingOwn = own_option("exact");
+
 Schedule halving_doubling(const ScheduleRequest& request) {
   ScheduleBuilder s("halving_doubling", request);
-  const bool own_encoded = request.options.own == OwnContribution::encoded;
+  const bool own_encoded = text_of(kHalvingDoublingOwn, request.options) == "encoded";
   const Rank n = s.world_size();
   const Rank p = std::bit_floor(n);
   const std::uint32_t fold_steps = n > p ? 1 : 0;
@@ -85,7 +87,7 @@ Algorithm halving_doubling_algorithm() {
   return {.name = "halving_doubling",
           .summary = "recursive halving reduce-scatter, recursive doubling all-gather",
           .source = "Rabenseifner; MPICH",
-          .options = {{"own", "exact"}},
+          .options = {kHalvingDoublingOwn},
           .write = halving_doubling};
 }
 

@@ -19,11 +19,17 @@ namespace arlab {
 
 Rank checked_group_size(const ScheduleRequest& request) {
   const Rank group_size =
-      request.options.group_size.value_or(default_group_size(request.world_size));
+      request.options.group_size().value_or(default_group_size(request.world_size));
   if (group_size < 1 || request.world_size % group_size != 0) {
     fail("group size {} does not divide the world size {}", group_size, request.world_size);
   }
   return group_size;
+}
+
+const std::vector<Field>& hierarchical_options() {
+  static const std::vector<Field> options = {own_option("encoded"), group_size_option(),
+                                             inner_codec_option()};
+  return options;
 }
 
 RankSymmetry hierarchical_symmetry(const ScheduleRequest& request) {
@@ -34,7 +40,7 @@ RankSymmetry hierarchical_symmetry(const ScheduleRequest& request) {
 
 void write_hierarchical_chunk(ScheduleBuilder& s, Chunk range, Rank owner, Rank group_size,
                               const AlgorithmOptions& options, std::uint32_t first_step) {
-  const bool own_exact = options.own == OwnContribution::exact;
+  const bool own_exact = text_of(hierarchical_options().front(), options) == "exact";
   const CodecRole inside = inner_role(options);
   const ChunkId chunk = s.add_chunk(range);
   const Rank groups = s.world_size() / group_size;
@@ -102,9 +108,7 @@ Algorithm hierarchical_algorithm() {
   return {.name = "hierarchical",
           .summary = "reduce-scatter in the group, exchange across groups, all-gather in the group",
           .source = "Flash Communication V2, figures 6 and 7",
-          .options = {{"own", "encoded"},
-                      {"group-size", "world size / smallest prime factor"},
-                      {"inner-codec", "the codec"}},
+          .options = hierarchical_options(),
           .write = hierarchical,
           .symmetry = hierarchical_symmetry};
 }

@@ -14,16 +14,16 @@
 namespace arlab {
 namespace {
 
-constexpr std::uint32_t kDefaultMicroChunks = 4;
-constexpr std::uint32_t kMaxMicroChunks = 4096;
+const Field kMicroChunks = {.name = "micro_chunks",
+                            .kind = Integer{1, 4096},
+                            .otherwise = std::uint64_t{4},
+                            .help = "micro-chunks per chunk",
+                            .trials = {1, 2, 8, 16}};
 
 Schedule hierarchical_pipelined(const ScheduleRequest& request) {
   ScheduleBuilder s("hierarchical_pipelined", request);
   const Rank group_size = checked_group_size(request);
-  const std::uint32_t micro_chunks = request.options.micro_chunks.value_or(kDefaultMicroChunks);
-  if (micro_chunks < 1 || micro_chunks > kMaxMicroChunks) {
-    fail("micro-chunks {} is out of range: allowed is 1 to {}", micro_chunks, kMaxMicroChunks);
-  }
+  const auto micro_chunks = static_cast<std::uint32_t>(integer_of(kMicroChunks, request.options));
   const std::vector<Chunk> ranges = s.split(group_size);
   for (Rank owner = 0; owner < group_size; ++owner) {
     const std::vector<Chunk> micro = s.split(ranges[owner], micro_chunks);
@@ -38,15 +38,13 @@ Schedule hierarchical_pipelined(const ScheduleRequest& request) {
 }  // namespace
 
 Algorithm hierarchical_pipelined_algorithm() {
-  return {.name = "hierarchical_pipelined",
-          .summary = "hierarchical in micro-chunks, stages overlapped; the same bits",
-          .source = "Flash Communication V2, figure 8",
-          .options = {{"own", "encoded"},
-                      {"group-size", "world size / smallest prime factor"},
-                      {"micro-chunks", std::to_string(kDefaultMicroChunks)},
-                      {"inner-codec", "the codec"}},
-          .write = hierarchical_pipelined,
-          .symmetry = hierarchical_symmetry};
+  return {
+      .name = "hierarchical_pipelined",
+      .summary = "hierarchical in micro-chunks, stages overlapped; the same bits",
+      .source = "Flash Communication V2, figure 8",
+      .options = {own_option("encoded"), group_size_option(), kMicroChunks, inner_codec_option()},
+      .write = hierarchical_pipelined,
+      .symmetry = hierarchical_symmetry};
 }
 
 }  // namespace arlab

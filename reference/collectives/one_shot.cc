@@ -11,9 +11,11 @@
 namespace arlab {
 namespace {
 
+const Field kOneShotOwn = own_option("encoded");
+
 Schedule one_shot(const ScheduleRequest& request) {
   ScheduleBuilder s("one_shot", request);
-  const bool own_exact = request.options.own == OwnContribution::exact;
+  const bool own_exact = text_of(kOneShotOwn, request.options) == "exact";
   const ChunkId tensor = s.add_chunk({0, request.elements});
 
   s.at_step(0);
@@ -40,7 +42,7 @@ Algorithm one_shot_algorithm() {
   return {.name = "one_shot",
           .summary = "all ranks send everything to all, all ranks reduce",
           .source = "MK1 QuickReduce",
-          .options = {{"own", "encoded"}},
+          .options = {kOneShotOwn},
           .write = one_shot,
           .symmetry = [](const ScheduleRequest&) { return RankSymmetry{RankSymmetry::any}; }};
 }

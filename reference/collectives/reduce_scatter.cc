@@ -15,9 +15,11 @@
 namespace arlab {
 namespace {
 
+const Field kReduceScatterOwn = own_option("encoded");
+
 Schedule reduce_scatter(const ScheduleRequest& request) {
   ScheduleBuilder s("reduce_scatter", request, Collective::reduce_scatter);
-  const bool own_exact = request.options.own == OwnContribution::exact;
+  const bool own_exact = text_of(kReduceScatterOwn, request.options) == "exact";
   const std::uint64_t slot_elements = s.slot_elements();
 
   for (Rank owner = 0; owner < s.world_size(); ++owner) {
@@ -45,7 +47,7 @@ Algorithm reduce_scatter_algorithm() {
           .summary = "every rank reduces its slot of all ranks, directly",
           .source = "MPI; NCCL; first half of two_shot",
           .collective = Collective::reduce_scatter,
-          .options = {{"own", "encoded"}},
+          .options = {kReduceScatterOwn},
           .write = reduce_scatter,
           .symmetry = [](const ScheduleRequest&) { return RankSymmetry{RankSymmetry::any}; }};
 }

@@ -15,10 +15,17 @@
 namespace arlab {
 namespace {
 
+const Field kRingOwn = own_option("exact");
+/// Whether the all-gather passes the owner's bytes on, or decodes them and encodes them again.
+const Field kForward = {.name = "forward",
+                        .kind = OneOf{{"unchanged", "reencoded"}},
+                        .otherwise = "unchanged",
+                        .help = "how the bytes of the all-gather go on"};
+
 Schedule ring(const ScheduleRequest& request) {
   ScheduleBuilder s("ring", request);
-  const bool own_encoded = request.options.own == OwnContribution::encoded;
-  const bool reencode = request.options.forward == Forward::reencoded;
+  const bool own_encoded = text_of(kRingOwn, request.options) == "encoded";
+  const bool reencode = text_of(kForward, request.options) == "reencoded";
   const Rank n = s.world_size();
   const std::vector<Chunk> ranges = s.split(n);
 
@@ -61,7 +68,7 @@ Algorithm ring_algorithm() {
   return {.name = "ring",
           .summary = "ring reduce-scatter, then ring all-gather",
           .source = "NCCL ring",
-          .options = {{"own", "exact"}, {"forward", "unchanged"}},
+          .options = {kRingOwn, kForward},
           .write = ring,
           .symmetry = [](const ScheduleRequest& r) {
             const bool even = splits_evenly(r, r.world_size);

@@ -18,8 +18,12 @@
 namespace arlab {
 namespace {
 
-constexpr std::uint32_t kDefaultMicroChunks = 4;
-constexpr std::uint32_t kMaxMicroChunks = 4096;
+const Field kTreeOwn = own_option("exact");
+const Field kTreeMicroChunks = {.name = "micro_chunks",
+                                .kind = Integer{1, 4096},
+                                .otherwise = std::uint64_t{4},
+                                .help = "micro-chunks per chunk",
+                                .trials = {1, 2, 8, 16}};
 
 std::uint32_t depth_of(Rank position) {
   std::uint32_t depth = 0;
@@ -85,11 +89,9 @@ class Climb {
 
 Schedule tree(const ScheduleRequest& request) {
   ScheduleBuilder s("tree", request);
-  const bool own_encoded = request.options.own == OwnContribution::encoded;
-  const std::uint32_t micro_chunks = request.options.micro_chunks.value_or(kDefaultMicroChunks);
-  if (micro_chunks < 1 || micro_chunks > kMaxMicroChunks) {
-    fail("micro-chunks {} is out of range: allowed is 1 to {}", micro_chunks, kMaxMicroChunks);
-  }
+  const bool own_encoded = text_of(kTreeOwn, request.options) == "encoded";
+  const auto micro_chunks =
+      static_cast<std::uint32_t>(integer_of(kTreeMicroChunks, request.options));
   const std::vector<Chunk> halves = s.split(2);
   for (const std::size_t half : {std::size_t{0}, std::size_t{1}}) {
     if (halves[half].size() == 0) continue;
@@ -108,7 +110,7 @@ Algorithm tree_algorithm() {
   return {.name = "tree",
           .summary = "two binary trees: sums up, result down, in micro-chunks",
           .source = "NCCL double binary tree",
-          .options = {{"own", "exact"}, {"micro-chunks", std::to_string(kDefaultMicroChunks)}},
+          .options = {kTreeOwn, kTreeMicroChunks},
           .write = tree};
 }
 

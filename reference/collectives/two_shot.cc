@@ -13,9 +13,11 @@
 namespace arlab {
 namespace {
 
+const Field kTwoShotOwn = own_option("encoded");
+
 Schedule two_shot(const ScheduleRequest& request) {
   ScheduleBuilder s("two_shot", request);
-  const bool own_exact = request.options.own == OwnContribution::exact;
+  const bool own_exact = text_of(kTwoShotOwn, request.options) == "exact";
   const std::vector<Chunk> ranges = s.split(s.world_size());
 
   for (Rank owner = 0; owner < s.world_size(); ++owner) {
@@ -43,7 +45,7 @@ Algorithm two_shot_algorithm() {
   return {.name = "two_shot",
           .summary = "reduce-scatter to the owner of each chunk, then all-gather",
           .source = "MK1 QuickReduce; Flash Communication",
-          .options = {{"own", "encoded"}},
+          .options = {kTwoShotOwn},
           .write = two_shot,
           .symmetry = [](const ScheduleRequest& r) {
             const bool even = splits_evenly(r, r.world_size);

@@ -78,10 +78,10 @@ BENCHMARK_CAPTURE(simulate_by_name, ring_full_4096, "full:4096", "ring", 64 * kM
                   Ranks::folded)
     ->Unit(benchmark::kMillisecond);
 BENCHMARK_CAPTURE(simulate_by_name, hierarchical_torus_65536, "torus:16x16x16x16", "hierarchical",
-                  64 * kMiB, {.group_size = 256}, Ranks::folded)
+                  64 * kMiB, {{"group_size", 256}}, Ranks::folded)
     ->Unit(benchmark::kMillisecond);
 BENCHMARK_CAPTURE(simulate_by_name, hierarchical_fat_tree_65536, "fat_tree:65536", "hierarchical",
-                  64 * kMiB, {.group_size = 256}, Ranks::folded)
+                  64 * kMiB, {{"group_size", 256}}, Ranks::folded)
     ->Unit(benchmark::kMillisecond);
 
 /// Points of a sweep: every shipped machine, four algorithms, three codecs, sizes from 32 KiB on.

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "reference/field.h"
 #include "reference/tensors/file.h"
 #include "reference/words.h"
 #include "sim/topology/topology.h"
@@ -95,6 +96,17 @@ class Section {
                                                 std::uint32_t most) {
     if (!has(key)) return std::nullopt;
     return integer(key, least, most);
+  }
+  /// What the key with the field's name says: an integer or a text; not set where there is no such key.
+  FieldValue value(const Field& field) {
+    if (!has(field.name)) return {};
+    const auto* kind = std::get_if<Integer>(&field.kind);
+    const FieldValue value =
+        kind == nullptr ? FieldValue(text(field.name))
+                        : std::uint64_t{integer(field.name, static_cast<std::uint32_t>(kind->low),
+                                                static_cast<std::uint32_t>(kind->high))};
+    require_allowed(field, value, fmt::format("{}: key '{}'", origin_, at(field.name)));
+    return value;
   }
   std::optional<bool> optional_flag(const std::string& key) {
     if (!has(key)) return std::nullopt;

@@ -60,7 +60,7 @@ class Collectives {
         .world_size = step_.ranks,
         .elements = operation.elements,
         .alignment = codec.info().alignment,
-        .options = {.group_size = default_group_size(topology_, step_.ranks)}};
+        .options = {{"group_size", default_group_size(topology_, step_.ranks)}}};
     return simulate({algorithm,
                      request,
                      codec,

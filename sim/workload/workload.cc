@@ -7,6 +7,7 @@
 #include <set>
 
 #include "reference/codecs/registry.h"
+#include "reference/collectives/codecs.h"
 #include "sim/topology/toml_section.h"
 
 namespace arlab {
@@ -35,14 +36,11 @@ GroupCollective read_collective(Section& section) {
   read.ranks = section.ranks("ranks");
   read.algorithm = section.text("algorithm");
   read.codec = section.text("codec");
-  if (section.has("inner_codec")) {
-    read.inner_codec = section.text("inner_codec");
-    read.options.inner_codec = read.inner_codec;
+  for (const Field& option : all_options()) {
+    read.options.set(option.name, section.value(option));
   }
   if (section.has("dtype")) read.dtype = section.text("dtype");
   if (section.has("start_us")) read.start_us = section.number("start_us");
-  read.options.group_size = section.optional_integer("group_size", 1, kMaxTopologyRanks);
-  read.options.micro_chunks = section.optional_integer("micro_chunks", 1, 4096);
   read.library = section.optional_flag("library").value_or(false);
   const bool has_pairs = section.has("pair_bytes");
   const bool has_skew = section.has("skew");
@@ -192,8 +190,7 @@ Plan unequal_all_to_all(const PairBytes& elements, const Codecs& codecs, DType d
 PlacedPlan placed_plan(const GroupCollective& collective, const Topology& topology) {
   require_ranks(collective, topology);
   const CodecPtr codec = find_codec(collective.codec);
-  const CodecPtr inner =
-      collective.inner_codec.empty() ? codec : find_codec(collective.inner_codec);
+  const CodecPtr inner = find_inner_codec(collective.options, codec);
   const Codecs codecs(*codec, *inner);
   const DType dtype = dtype_of(collective, *codec);
   for (const Codec* each : {codec.get(), inner.get()}) each->wire_bytes(dtype, 1);
@@ -213,8 +210,8 @@ PlacedPlan placed_plan(const GroupCollective& collective, const Topology& topolo
                           .elements = collective.bytes / size_of(dtype),
                           .alignment = codecs.alignment(),
                           .options = collective.options};
-  if (!request.options.group_size) {
-    request.options.group_size = default_group_size(topology, collective.ranks);
+  if (!request.options.group_size()) {
+    request.options.set("group_size", default_group_size(topology, collective.ranks));
   }
   placed.plan = placeable_plan_of(find_algorithm(collective.algorithm), request, codecs, dtype,
                                   topology, collective.library);

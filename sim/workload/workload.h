@@ -25,9 +25,8 @@ struct GroupCollective {
   std::vector<Rank> ranks;  ///< of the topology, in the order of the collective's own
   std::string algorithm;
   std::string codec;
-  std::string inner_codec = {};  ///< where it is another one; else empty
-  std::string dtype = {};        ///< empty: fp16, if the codec takes it
-  std::uint64_t bytes = 0;       ///< payload of one rank
+  std::string dtype = {};   ///< empty: fp16, if the codec takes it
+  std::uint64_t bytes = 0;  ///< payload of one rank
   double start_us = 0;
   AlgorithmOptions options = {};
   bool library = false;

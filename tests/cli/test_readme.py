@@ -74,5 +74,5 @@ def test_command_runs(checkout, command):
 def test_every_command_of_the_program_is_in_the_readme():
     text = README.read_text()
     listed = subprocess.run([PROGRAM, "--help"], capture_output=True, text=True, check=True).stdout
-    for command in re.findall(r"^  (\w+)  +\S", listed.split("Subcommands:")[1], re.MULTILINE):
+    for command in re.findall(r"^  (\w+)  +\S", listed.split("For researchers:")[1], re.MULTILINE):
         assert re.search(rf"`{command}\b", text), command

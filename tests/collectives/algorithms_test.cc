@@ -46,15 +46,15 @@ std::vector<Shape> shapes(Rank world_size) {
 /// What the files of the algorithms say about the bits of different ranks. The others end with the
 /// same bytes on every rank, encoded once by the owner of a chunk.
 bool ranks_may_differ(const Variant& variant, Rank world_size) {
-  const bool own_exact = variant.options.own == OwnContribution::exact;
+  const bool own_exact = variant.options.is("own", "exact");
   // Every rank reduces, and adds its own contribution exactly.
   if (variant.algorithm == "one_shot") return own_exact && world_size > 1;
   // Every group reduces, and adds its own partial sum exactly.
   if (variant.algorithm.starts_with("hierarchical")) {
-    return own_exact && variant.options.group_size != world_size;
+    return own_exact && variant.options.group_size() != world_size;
   }
   // The second rank after the owner of a chunk is the first to get bytes that were encoded again.
-  return variant.options.forward == Forward::reencoded && world_size > 2;
+  return variant.options.is("forward", "reencoded") && world_size > 2;
 }
 
 TEST(Algorithms, EveryScheduleIsAnAllReduceOfIdenticalRanksWhereDocumented) {
@@ -117,12 +117,12 @@ TEST(Algorithms, DefaultsAreTheDocumentedOnes) {
   const std::vector<std::string> defaults_for_8_ranks = {
       "one_shot own=encoded",
       "two_shot own=encoded",
-      "ring own=exact forward=unchanged",
-      "hierarchical own=encoded group-size=4",
-      "hierarchical_pipelined own=encoded group-size=4 micro-chunks=4",
+      "ring forward=unchanged own=exact",
+      "hierarchical group-size=4 own=encoded",
+      "hierarchical_pipelined group-size=4 micro-chunks=4 own=encoded",
       "halving_doubling own=exact",
-      "tree own=exact micro-chunks=4",
-      "all_to_all own=encoded combine=none",
+      "tree micro-chunks=4 own=exact",
+      "all_to_all combine=none own=encoded",
       "reduce_scatter own=encoded",
       "all_gather own=encoded",
       "broadcast own=encoded"};
@@ -152,7 +152,7 @@ TEST(Algorithms, DefaultGroupsAreTheFewestOfEqualSize) {
 std::uint64_t payloads_sent(const Variant& variant, Rank n) {
   if (variant.algorithm == "one_shot") return std::uint64_t{n} * (n - 1);
   if (variant.algorithm.starts_with("hierarchical")) {
-    const std::uint64_t members = *variant.options.group_size;
+    const std::uint64_t members = *variant.options.group_size();
     const std::uint64_t groups = n / members;
     return 2 * groups * (members - 1) + groups * (groups - 1);
   }
@@ -210,8 +210,8 @@ TEST(Volume, CrossGroupFollowsTheFormulaOfTheAlgorithm) {
     const std::uint64_t elements = 6 * n;
     for (const Variant& variant : all_variants(n, {3})) {
       for (const Rank group_size : divisors(n)) {
-        const bool grouped = variant.options.group_size.has_value();
-        if (grouped && variant.options.group_size != group_size) continue;
+        const bool grouped = variant.options.has("group_size");
+        if (grouped && variant.options.group_size() != group_size) continue;
         if (variant.algorithm == "halving_doubling" && !std::has_single_bit(n)) continue;
         const Volume volume = volume_of(schedule_of(variant, n, elements, 1), group_size);
         const std::uint64_t expected = crossing_elements(variant, n, group_size, elements);
@@ -235,7 +235,8 @@ std::uint64_t messages_sent(const Variant& variant, std::uint64_t n) {
     // Up and down messages of both trees share a step now and then.
     std::set<std::array<std::uint64_t, 3>> messages;  // step, sender, receiver
     const std::uint64_t height = static_cast<std::uint64_t>(std::bit_width(n)) - 1;
-    for (std::uint64_t m = 0; m < *variant.options.micro_chunks; ++m) {
+    for (std::uint64_t m = 0; m < std::get<std::uint64_t>(variant.options.get("micro_chunks"));
+         ++m) {
       for_each_tree_edge(n, [&](std::uint64_t child, std::uint64_t parent, std::uint64_t depth) {
         messages.insert({m + height - depth, child, parent});
         messages.insert({m + height + depth - 1, parent, child});
@@ -244,9 +245,12 @@ std::uint64_t messages_sent(const Variant& variant, std::uint64_t n) {
     return messages.size();
   }
   if (!variant.algorithm.starts_with("hierarchical")) return 2 * n * (n - 1);
-  const std::uint64_t members = *variant.options.group_size;
+  const std::uint64_t members = *variant.options.group_size();
   const std::uint64_t groups = n / members;
-  const std::uint64_t micro_chunks = variant.options.micro_chunks.value_or(1);
+  const std::uint64_t micro_chunks =
+      variant.options.has("micro_chunks")
+          ? std::get<std::uint64_t>(variant.options.get("micro_chunks"))
+          : 1;
   // One group exchanges nothing and is a step shorter. Reduce-scatter and all-gather of different
   // micro-chunks share a message when they fall into one step.
   const std::uint64_t lag = groups == 1 ? 1 : 2;
@@ -327,13 +331,13 @@ TEST(Algorithms, RefuseRequestsOutOfRangeForEveryAlgorithm) {
 }
 
 TEST(Algorithms, RefuseOptionsThatAreNotTheirsOrOutOfRange) {
-  const auto refused = [](const std::string& algorithm, auto option, auto value) {
+  const auto refused = [](const std::string& algorithm, const char* option, auto value) {
     ScheduleRequest request{.world_size = 8, .elements = 100};
-    request.options.*option = value;
+    request.options.set(option, value);
     return refusal(algorithm, request);
   };
-  constexpr auto kGroupSize = &AlgorithmOptions::group_size;
-  constexpr auto kMicroChunks = &AlgorithmOptions::micro_chunks;
+  constexpr const char* kGroupSize = "group_size";
+  constexpr const char* kMicroChunks = "micro_chunks";
   EXPECT_EQ(refused("hierarchical", kGroupSize, 3u),
             "group size 3 does not divide the world size 8");
   EXPECT_EQ(refused("hierarchical_pipelined", kGroupSize, 0u),
@@ -342,7 +346,7 @@ TEST(Algorithms, RefuseOptionsThatAreNotTheirsOrOutOfRange) {
             "micro-chunks 0 is out of range: allowed is 1 to 4096");
   EXPECT_EQ(refused("hierarchical_pipelined", kMicroChunks, 4097u),
             "micro-chunks 4097 is out of range: allowed is 1 to 4096");
-  EXPECT_EQ(refused("two_shot", &AlgorithmOptions::forward, Forward::unchanged),
+  EXPECT_EQ(refused("two_shot", "forward", "unchanged"),
             "algorithm two_shot has no option forward: it has own");
   EXPECT_EQ(refused("ring", kMicroChunks, 2u),
             "algorithm ring has no option micro-chunks: it has own, forward");
@@ -426,7 +430,7 @@ TEST(Algorithms, WriteForOneRankOfManyNoMoreThanThat) {
   EXPECT_EQ(ops_of("one_shot"), 2 + 2u * (kRanks - 1));
   EXPECT_EQ(ops_of("two_shot"), kRanks + 2 + 4u * (kRanks - 1));
   EXPECT_EQ(ops_of("ring"), 1 + 6u * (kRanks - 1));
-  EXPECT_EQ(ops_of("hierarchical", {.group_size = 8}), 8 + 4u * 7 + 4 + 2u * (kRanks / 8 - 1));
+  EXPECT_EQ(ops_of("hierarchical", {{"group_size", 8}}), 8 + 4u * 7 + 4 + 2u * (kRanks / 8 - 1));
   EXPECT_EQ(ops_of("all_to_all"), kRanks + 2u * (kRanks - 1));
 }
 

@@ -16,7 +16,7 @@ constexpr Rank kRanks = 5;
 
 Claim two_shot_of(const char* codec, DType dtype) {
   Variant variant{"two_shot", {}};
-  variant.options.own = OwnContribution::encoded;
+  variant.options.set("own", "encoded");
   const CodecPtr found = find_codec(codec);
   const std::size_t elements = found->info().alignment == 1 ? 1003 : 2 * 2048 + 77;
   return {variant, found, dtype, kRanks, elements};
@@ -188,7 +188,7 @@ AllReduce owner_keeps_its_sum(const Claim& claim) {
 
 AllReduce own_contribution_not_encoded(const Claim& claim) {
   Claim exact = claim;
-  exact.variant.options.own = OwnContribution::exact;
+  exact.variant.options.set("own", "exact");
   return reference(exact);
 }
 

@@ -27,17 +27,14 @@ std::vector<Variant> variants_with_inner(Rank world_size) {
   const std::vector<Variant> moving = moving_variants(world_size);
   variants.insert(variants.end(), moving.begin(), moving.end());
   std::erase_if(variants, [](const Variant& variant) {
-    const auto& has = find_algorithm(variant.algorithm).options;
-    const bool has_it = std::any_of(has.begin(), has.end(), [](const AlgorithmOption& option) {
-      return option.name == "inner-codec";
-    });
-    return !has_it || variant.options.combine == Combine::none;
+    const bool has_it = find_algorithm(variant.algorithm).option("inner_codec") != nullptr;
+    return !has_it || variant.options.is("combine", "none");
   });
   return variants;
 }
 
 Schedule marked(Variant variant, Rank world_size, std::uint64_t elements, std::uint64_t alignment) {
-  variant.options.inner_codec = "another";
+  variant.options.set("inner_codec", "another");
   return schedule_of(variant, world_size, elements, alignment);
 }
 
@@ -84,7 +81,7 @@ TEST(InnerCodec, IsMarkedOnOpsAndChangesNothingElse) {
 TEST(InnerCodec, StaysInsideGroups) {
   for (const char* algorithm : {"hierarchical", "hierarchical_pipelined"}) {
     for (const Rank group_size : {1U, 2U, 3U, 6U}) {
-      const Schedule schedule = marked({algorithm, {.group_size = group_size}}, 6, 6 * 32, 1);
+      const Schedule schedule = marked({algorithm, {{"group_size", group_size}}}, 6, 6 * 32, 1);
       for (const Op& op : schedule.ops) {
         if (op.kind != OpKind::send) continue;
         const bool inside = op.rank / group_size == op.peer / group_size;
@@ -95,7 +92,7 @@ TEST(InnerCodec, StaysInsideGroups) {
 }
 
 TEST(InnerCodec, IsThatOfTheCombine) {
-  const Schedule schedule = marked({"all_to_all", {.combine = Combine::quantized}}, 4, 64, 1);
+  const Schedule schedule = marked({"all_to_all", {{"combine", "quantized"}}}, 4, 64, 1);
   for (const Op& op : schedule.ops) {
     EXPECT_EQ(op.codec, op.step == 0 ? CodecRole::outer : CodecRole::inner);
   }
@@ -104,7 +101,7 @@ TEST(InnerCodec, IsThatOfTheCombine) {
 /// The part of one rank knows what others encode for it.
 TEST(InnerCodec, IsKnownInThePartOfOneRank) {
   const ScheduleRequest request{
-      .world_size = 4, .elements = 64, .options = {.group_size = 2, .inner_codec = "another"}};
+      .world_size = 4, .elements = 64, .options = {{"group_size", 2}, {"inner_codec", "another"}}};
   const Schedule whole = make_schedule("hierarchical", request);
   ScheduleRequest of_one = request;
   of_one.only_rank = 1;
@@ -242,11 +239,11 @@ TEST(InnerCodec, HierarchicalGivesTheBitsOfTheTextbook) {
       for (const char* values : {"gaussian:sigma=1,seed=9", "adversarial:non_finite=0,seed=4"}) {
         const Tensor inputs = make_synthetic(values, pair.dtype, ranks, 5003);
         for (const Rank group_size : divisors(ranks)) {
-          for (const auto own : {OwnContribution::encoded, OwnContribution::exact}) {
+          for (const std::string own : {"encoded", "exact"}) {
             const Schedule schedule =
-                marked({"hierarchical", {.own = own, .group_size = group_size}}, ranks, 5003,
+                marked({"hierarchical", {{"own", own}, {"group_size", group_size}}}, ranks, 5003,
                        codecs.alignment());
-            const bool exact = own == OwnContribution::exact;
+            const bool exact = own == "exact";
             const std::string what =
                 fmt::format("{} in {}, {} ranks in groups of {}, own {}, {}", pair.inner,
                             pair.outer, ranks, group_size, exact ? "exact" : "encoded", values);
@@ -258,7 +255,7 @@ TEST(InnerCodec, HierarchicalGivesTheBitsOfTheTextbook) {
             if (!inner->info().splits_at_alignment || !outer->info().splits_at_alignment) continue;
             const Schedule pipelined =
                 marked({"hierarchical_pipelined",
-                        {.own = own, .group_size = group_size, .micro_chunks = 3}},
+                        {{"own", own}, {"group_size", group_size}, {"micro_chunks", 3}}},
                        ranks, 5003, codecs.alignment());
             ASSERT_EQ(bits, run(pipelined, codecs, inputs)) << what;
           }
@@ -276,7 +273,7 @@ TEST(InnerCodec, DispatchAndCombineGiveTheBitsOfTheTextbook) {
     const Codecs codecs(*outer, *inner);
     const Tensor inputs = make_synthetic("gaussian:sigma=1,seed=5", pair.dtype, 4, 4 * 333);
     const Schedule schedule =
-        marked({"all_to_all", {.combine = Combine::quantized}}, 4, 4 * 333, codecs.alignment());
+        marked({"all_to_all", {{"combine", "quantized"}}}, 4, 4 * 333, codecs.alignment());
     EXPECT_EQ(run(schedule, codecs, inputs), Textbook(inputs, codecs).round_trip());
   }
 }
@@ -288,7 +285,7 @@ TEST(InnerCodec, MoreBitsInsideAServerGiveLessError) {
   const ExactSum exact = exact_sum(inputs.dtype, 8, inputs.bytes());
   const auto sqnr = [&](const Codecs& codecs) {
     const Bytes outputs =
-        run(marked({"hierarchical", {.group_size = 4}}, 8, 1 << 14, 32), codecs, inputs);
+        run(marked({"hierarchical", {{"group_size", 4}}}, 8, 1 << 14, 32), codecs, inputs);
     return *compare(exact.values, inputs.dtype, std::span(outputs).first(outputs.size() / 8))
                 .sqnr_db;
   };
@@ -302,8 +299,8 @@ TEST(InnerCodec, SumsAreClampedAsTheirAddendsAre) {
   const CodecPtr plain = find_codec("fp16");
   const Tensor inputs = tensor_from_floats(DType::fp16, {4, 1}, std::vector<float>(4, 60000));
   const auto result = [&](const Codecs& codecs) {
-    const Bytes outputs =
-        run(marked({"hierarchical", {.group_size = 2}}, 4, 1, codecs.alignment()), codecs, inputs);
+    const Bytes outputs = run(
+        marked({"hierarchical", {{"group_size", 2}}}, 4, 1, codecs.alignment()), codecs, inputs);
     return as_u16(std::span<const std::byte>(outputs))[0];
   };
   EXPECT_EQ(result(*clamping), 0x7BFF);
@@ -317,7 +314,7 @@ TEST(InnerCodec, SumsAreClampedAsTheirAddendsAre) {
 TEST(InnerCodec, WireVolumeCountsEveryMessageByItsCodec) {
   const CodecPtr outer = find_codec("int4-g32");
   const CodecPtr inner = find_codec("fp16");
-  const Schedule schedule = marked({"hierarchical", {.group_size = 2}}, 4, 1 << 12, 32);
+  const Schedule schedule = marked({"hierarchical", {{"group_size", 2}}}, 4, 1 << 12, 32);
   const WireVolume volume = wire_volume(schedule, {*outer, *inner}, DType::fp16);
   // Two steps of 4 messages inside, 4 across, each of half the elements.
   const std::uint64_t half = 1 << 11;
@@ -338,7 +335,7 @@ TEST(InnerCodec, ChunksSuitBothCodecs) {
   EXPECT_EQ(Codecs(six, whole).alignment(), kWholeTensor);
   EXPECT_EQ(Codecs(huge, four).alignment(), kWholeTensor);
 
-  const Schedule schedule = marked({"hierarchical", {.group_size = 2}}, 4, 48, 6);
+  const Schedule schedule = marked({"hierarchical", {{"group_size", 2}}}, 4, 48, 6);
   EXPECT_EQ(refusal([&] { require_whole_blocks(schedule, six); }), "accepted");
   EXPECT_EQ(refusal([&] { require_whole_blocks(schedule, {six, FadingCodec(5)}); }),
             "schedule 'hierarchical': chunk 0, elements [0, 24), cuts a block of codec fading: "
@@ -348,7 +345,7 @@ TEST(InnerCodec, ChunksSuitBothCodecs) {
 // ---------------------------------------------------------------- the checker
 
 TEST(InnerCodec, TheCheckerRefusesSendsOfAnotherCodec) {
-  Schedule schedule = marked({"hierarchical", {.group_size = 2}}, 4, 64, 1);
+  Schedule schedule = marked({"hierarchical", {{"group_size", 2}}}, 4, 64, 1);
   const auto send = std::find_if(schedule.ops.begin(), schedule.ops.end(),
                                  [](const Op& op) { return op.kind == OpKind::send; });
   send->codec = CodecRole::outer;
@@ -397,7 +394,7 @@ TEST(InnerCodec, TheCheckerSeesRanksThatEncodeDifferently) {
 
 TEST(InnerCodec, IsRefusedWhereNothingIsInner) {
   const auto refused = [](const char* algorithm, AlgorithmOptions options) {
-    options.inner_codec = "fp16";
+    options.set("inner_codec", "fp16");
     return refusal(
         [&] { make_schedule(algorithm, {.world_size = 4, .elements = 64, .options = options}); });
   };
@@ -415,7 +412,7 @@ TEST(InnerCodec, MustTakeTheDtype) {
   const CodecPtr outer = find_codec("int4-g32");
   const CodecPtr inner = find_codec("bf16");
   const Tensor inputs = make_synthetic("gaussian:sigma=1,seed=2", DType::fp16, 4, 64);
-  const Schedule schedule = marked({"hierarchical", {.group_size = 2}}, 4, 64, 32);
+  const Schedule schedule = marked({"hierarchical", {{"group_size", 2}}}, 4, 64, 32);
   EXPECT_NE(refusal([&] { run(schedule, {*outer, *inner}, inputs); }).find("bf16"),
             std::string::npos);
 }

@@ -130,8 +130,8 @@ struct Oracle {
   }
 
   /// The contribution of a rank where it is reduced: by itself, or by another rank.
-  Patterns contribution(const Patterns& x, bool is_own, OwnContribution own) const {
-    return is_own && own == OwnContribution::exact ? x : through(x);
+  Patterns contribution(const Patterns& x, bool is_own, std::string_view own) const {
+    return is_own && own == "exact" ? x : through(x);
   }
 };
 
@@ -173,13 +173,13 @@ Payloads chunk_by_chunk(const Payloads& inputs, std::size_t parts, std::size_t a
 // ---------------------------------------------------------------- the algorithms
 
 /// Every rank sums what all sent, in ascending rank order, from the first addend.
-inline Payloads one_shot(const Oracle& oracle, const Payloads& x, OwnContribution own) {
+inline Payloads one_shot(const Oracle& oracle, const Payloads& x, std::string_view own) {
   Payloads arrived;
   for (const Patterns& payload : x) arrived.push_back(oracle.through(payload));
   Payloads outputs;
   for (std::size_t me = 0; me < x.size(); ++me) {
     Payloads addends = arrived;
-    if (own == OwnContribution::exact) addends[me] = x[me];
+    if (own == "exact") addends[me] = x[me];
     outputs.push_back(oracle.sum(addends, Start::first));
   }
   return outputs;
@@ -187,7 +187,7 @@ inline Payloads one_shot(const Oracle& oracle, const Payloads& x, OwnContributio
 
 /// The owner of a chunk sums in ascending rank order from +0; everybody decodes its one message.
 inline Payloads two_shot_chunk(const Oracle& oracle, const Payloads& x, std::size_t owner,
-                               OwnContribution own) {
+                               std::string_view own) {
   Payloads addends;
   for (std::size_t rank = 0; rank < x.size(); ++rank) {
     addends.push_back(oracle.contribution(x[rank], rank == owner, own));
@@ -197,7 +197,7 @@ inline Payloads two_shot_chunk(const Oracle& oracle, const Payloads& x, std::siz
 
 /// Chunk c starts at rank c + 1; every next rank adds what arrives to its own; rank c owns the sum.
 inline Payloads ring_chunk(const Oracle& oracle, const Payloads& x, std::size_t owner,
-                           OwnContribution own, Forward forward) {
+                           std::string_view own, std::string_view forward) {
   const std::size_t n = x.size();
   Patterns partial = x[(owner + 1) % n];
   for (std::size_t hop = 1; hop < n; ++hop) {
@@ -210,14 +210,14 @@ inline Payloads ring_chunk(const Oracle& oracle, const Payloads& x, std::size_t 
   outputs[owner] = result;
   for (std::size_t hop = 1; hop < n; ++hop) {
     // The owner sends what it encoded; whoever passes it on may encode it again.
-    if (forward == Forward::reencoded && hop > 1) result = oracle.through(result);
+    if (forward == "reencoded" && hop > 1) result = oracle.through(result);
     outputs[(owner + hop) % n] = result;
   }
   return outputs;
 }
 
 /// The partial sum of a rank after it has folded and halved down to `distance`.
-inline Patterns halved(const Oracle& oracle, const Payloads& x, OwnContribution own,
+inline Patterns halved(const Oracle& oracle, const Payloads& x, std::string_view own,
                        std::size_t rank, std::size_t distance) {
   const std::size_t p = std::bit_floor(x.size());
   if (distance == p) {
@@ -233,14 +233,14 @@ inline Patterns halved(const Oracle& oracle, const Payloads& x, OwnContribution 
 
 /// All decode what the owner encoded of its sum, which it has when distance 1 is done.
 inline Payloads halving_doubling_chunk(const Oracle& oracle, const Payloads& x, std::size_t owner,
-                                       OwnContribution own) {
+                                       std::string_view own) {
   return Payloads(x.size(), oracle.through(halved(oracle, x, own, owner, 1)));
 }
 
 /// In each group the owner sums the members from +0; the owners of a chunk sum the groups' partial
 /// sums from +0, each for its own group.
 inline Payloads hierarchical_chunk(const Oracle& oracle, const Payloads& x, std::size_t owner,
-                                   std::size_t group_size, OwnContribution own) {
+                                   std::size_t group_size, std::string_view own) {
   const std::size_t groups = x.size() / group_size;
   Payloads partials;
   for (std::size_t group = 0; group < groups; ++group) {
@@ -264,8 +264,8 @@ inline Payloads hierarchical_chunk(const Oracle& oracle, const Payloads& x, std:
 }
 
 /// The sum at a position of the heap-like tree and all below it; the own value comes first.
-inline Patterns climbed(const Oracle& oracle, const Payloads& x, OwnContribution own, bool mirrored,
-                        std::size_t position) {
+inline Patterns climbed(const Oracle& oracle, const Payloads& x, std::string_view own,
+                        bool mirrored, std::size_t position) {
   const std::size_t n = x.size();
   const Patterns& mine = x[mirrored ? n - 1 - position : position];
   if (2 * position + 1 >= n) return mine;
@@ -279,7 +279,7 @@ inline Patterns climbed(const Oracle& oracle, const Payloads& x, OwnContribution
 
 /// All decode what the root encoded; the second half of the tensor climbs the mirrored tree.
 inline Payloads tree_chunk(const Oracle& oracle, const Payloads& x, bool mirrored,
-                           OwnContribution own) {
+                           std::string_view own) {
   return Payloads(x.size(), oracle.through(climbed(oracle, x, own, mirrored, 0)));
 }
 
@@ -288,7 +288,7 @@ inline Payloads tree_chunk(const Oracle& oracle, const Payloads& x, bool mirrore
 inline Payloads all_reduce(const Oracle& oracle, const Variant& variant, std::size_t alignment,
                            const Payloads& inputs) {
   const std::string& name = variant.algorithm;
-  const OwnContribution own = variant.options.own.value();
+  const std::string own = text_of(variant, "own");
   const std::size_t n = inputs.size();
   if (name == "one_shot") return one_shot(oracle, inputs, own);
   if (name == "two_shot") {
@@ -298,7 +298,7 @@ inline Payloads all_reduce(const Oracle& oracle, const Variant& variant, std::si
   }
   if (name == "ring") {
     return chunk_by_chunk(inputs, n, alignment, [&](std::size_t owner, const Payloads& x) {
-      return ring_chunk(oracle, x, owner, own, variant.options.forward.value());
+      return ring_chunk(oracle, x, owner, own, text_of(variant, "forward"));
     });
   }
   if (name == "halving_doubling") {
@@ -313,7 +313,7 @@ inline Payloads all_reduce(const Oracle& oracle, const Variant& variant, std::si
     });
   }
   if (name == "hierarchical" || name == "hierarchical_pipelined") {
-    const std::size_t group_size = variant.options.group_size.value();
+    const std::size_t group_size = variant.options.group_size().value();
     return chunk_by_chunk(inputs, group_size, alignment, [&](std::size_t owner, const Payloads& x) {
       return hierarchical_chunk(oracle, x, owner, group_size, own);
     });

@@ -26,7 +26,7 @@ std::vector<Variant> variants(Rank world_size) {
 Collective collective_of(const Variant& variant) {
   return find_algorithm(variant.algorithm).collective;
 }
-bool own_exact(const Variant& variant) { return variant.options.own == OwnContribution::exact; }
+bool own_exact(const Variant& variant) { return variant.options.is("own", "exact"); }
 
 /// So many elements per rank, or slots of so many.
 std::uint64_t elements_of(const Variant& variant, Rank n, std::uint64_t size) {
@@ -137,7 +137,7 @@ std::vector<std::byte> expected_outputs(const Variant& variant, const Oracle& or
   }
   const Collective collective = collective_of(variant);
   const bool is_broadcast = collective == Collective::broadcast;
-  const OwnContribution own = *variant.options.own;
+  const std::string own = text_of(variant, "own");
   const auto chunk_results = [&](std::size_t owner, const Payloads& chunk) {
     const std::size_t source = is_broadcast ? 0 : owner;
     Payloads results = chunk;
@@ -205,10 +205,10 @@ TEST(ScatterGatherBits, ReduceScatterThenAllGatherIsTwoShot) {
     for (const Rank n : {1, 2, 3, 8}) {
       const Tensor inputs =
           make_synthetic("gaussian:seed=8", DType::fp16, n, std::size_t{n} * 2048 * 2);
-      for (const OwnContribution own : {OwnContribution::encoded, OwnContribution::exact}) {
-        const Tensor scattered = run(Variant{"reduce_scatter", {.own = own}}, *codec, inputs);
+      for (const std::string own : {"encoded", "exact"}) {
+        const Tensor scattered = run(Variant{"reduce_scatter", {{"own", own}}}, *codec, inputs);
         EXPECT_EQ(run(Variant{"all_gather", {}}, *codec, scattered).data,
-                  run(Variant{"two_shot", {.own = own}}, *codec, inputs).data)
+                  run(Variant{"two_shot", {{"own", own}}}, *codec, inputs).data)
             << name << ", " << n << " ranks";
       }
     }
@@ -248,7 +248,7 @@ TEST(ScatterGather, RefuseElementsThatDoNotMakeEqualSlots) {
                           "multiples of 3",
                           name));
     EXPECT_EQ(refusal(name, {.world_size = 3, .elements = 3}), "accepted");
-    EXPECT_EQ(refusal(name, {.world_size = 3, .elements = 3, .options = {.micro_chunks = 2}}),
+    EXPECT_EQ(refusal(name, {.world_size = 3, .elements = 3, .options = {{"micro_chunks", 2}}}),
               fmt::format("algorithm {} has no option micro-chunks: it has own", name));
   }
   EXPECT_EQ(refusal("broadcast", {.world_size = 3, .elements = 100}), "accepted");

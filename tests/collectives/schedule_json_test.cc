@@ -38,8 +38,8 @@ TEST(ScheduleJson, IsReadBackAsItWasWritten) {
 
 /// What encodes by another codec than all others says so, sends of it need not.
 TEST(ScheduleJson, NamesTheInnerCodecOfEncodes) {
-  const AlgorithmOptions inside = {.group_size = 2, .inner_codec = "another"};
-  const AlgorithmOptions back = {.combine = Combine::quantized, .inner_codec = "another"};
+  const AlgorithmOptions inside = {{"group_size", 2}, {"inner_codec", "another"}};
+  const AlgorithmOptions back = {{"combine", "quantized"}, {"inner_codec", "another"}};
   for (const auto& [name, options] :
        {std::pair{"hierarchical", inside}, std::pair{"all_to_all", back}}) {
     const Schedule schedule = schedule_of({name, options}, 4, 4 * 37, 1);

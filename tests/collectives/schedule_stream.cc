@@ -14,7 +14,7 @@
 namespace {
 
 void write() {
-  const arlab::AlgorithmOptions two_codecs = {.group_size = 2, .inner_codec = "another"};
+  const arlab::AlgorithmOptions two_codecs = {{"group_size", 2}, {"inner_codec", "another"}};
   const auto inside = arlab::testing::schedule_of({"hierarchical", two_codecs}, 4, 135, 32);
   std::cout << arlab::schedule_to_json(inside).dump() << '\n';
   for (const arlab::Rank n : {1, 2, 3, 6}) {

@@ -1,7 +1,7 @@
 // Every registered algorithm with every combination of its options, by collective.
 //
-// The list is made from the registry: an algorithm that is added is tested with no more code,
-// unless it brings a new option, which fails here by name.
+// The list is made from the registry, and of what options say of themselves: an algorithm or an option that is added is tested
+// with no more code.
 #pragma once
 
 #include <algorithm>
@@ -22,18 +22,16 @@ struct Variant {
 };
 
 inline std::string label(const Variant& variant) {
-  const AlgorithmOptions& options = variant.options;
   std::string text = variant.algorithm;
-  if (options.own) text += options.own == OwnContribution::exact ? " own=exact" : " own=encoded";
-  if (options.forward) {
-    text += options.forward == Forward::reencoded ? " forward=reencoded" : " forward=unchanged";
+  for (const auto& [name, value] : variant.options) {
+    text += fmt::format(" {}={}", Field{name}.option(), words_of(value));
   }
-  if (options.combine) {
-    text += options.combine == Combine::quantized ? " combine=quantized" : " combine=none";
-  }
-  if (options.group_size) text += fmt::format(" group-size={}", *options.group_size);
-  if (options.micro_chunks) text += fmt::format(" micro-chunks={}", *options.micro_chunks);
   return text;
+}
+
+/// What an option that is set says.
+inline std::string text_of(const Variant& variant, std::string_view option) {
+  return std::get<std::string>(variant.options.get(option));
 }
 
 inline Schedule schedule_of(const Variant& variant, Rank world_size, std::uint64_t elements,
@@ -52,42 +50,37 @@ inline std::vector<Rank> divisors(Rank number) {
   return divisors;
 }
 
-/// The variants, each once for every value of one more option.
-template <class Value>
-std::vector<Variant> times(const std::vector<Variant>& variants,
-                           std::optional<Value> AlgorithmOptions::* option,
-                           const std::vector<Value>& values) {
-  std::vector<Variant> product;
-  for (Variant variant : variants) {
-    for (const Value& value : values) {
-      variant.options.*option = value;
-      product.push_back(variant);
+/// The values of an option to try; `numbers` are those of one that takes integers.
+inline std::vector<FieldValue> values_of(const Field& option, Rank world_size,
+                                         const std::vector<std::uint32_t>& numbers) {
+  std::vector<FieldValue> values;
+  if (const auto* kind = std::get_if<OneOf>(&option.kind)) {
+    values.assign(kind->names.begin(), kind->names.end());
+  } else if (std::holds_alternative<Integer>(option.kind)) {
+    for (const std::uint64_t n : option.name == "group_size" ? divisors(world_size) : numbers) {
+      values.emplace_back(n);
     }
+  } else if (option.name == "inner_codec") {
+    // It says with which codec ops encode, and changes nothing else: inner_codec_test.cc.
+    values.emplace_back();
+  } else {
+    throw std::logic_error("variants.h does not know values of the option " + option.name);
   }
-  return product;
+  return values;
 }
 
 inline std::vector<Variant> variants_of(const Algorithm& algorithm, Rank world_size,
-                                        const std::vector<std::uint32_t>& micro_chunks) {
+                                        const std::vector<std::uint32_t>& numbers) {
   std::vector<Variant> variants = {{algorithm.name, {}}};
-  for (const AlgorithmOption& option : algorithm.options) {
-    if (option.name == "own") {
-      variants = times(variants, &AlgorithmOptions::own,
-                       {OwnContribution::encoded, OwnContribution::exact});
-    } else if (option.name == "forward") {
-      variants =
-          times(variants, &AlgorithmOptions::forward, {Forward::unchanged, Forward::reencoded});
-    } else if (option.name == "combine") {
-      variants = times(variants, &AlgorithmOptions::combine, {Combine::none, Combine::quantized});
-    } else if (option.name == "group-size") {
-      variants = times(variants, &AlgorithmOptions::group_size, divisors(world_size));
-    } else if (option.name == "micro-chunks") {
-      variants = times(variants, &AlgorithmOptions::micro_chunks, micro_chunks);
-    } else if (option.name == "inner-codec") {
-      // It says with which codec ops encode, and changes nothing else: inner_codec_test.cc.
-    } else {
-      throw std::logic_error("variants.h does not know the option " + option.name);
+  for (const Field& option : algorithm.options) {
+    std::vector<Variant> product;
+    for (Variant variant : variants) {
+      for (const FieldValue& value : values_of(option, world_size, numbers)) {
+        variant.options.set(option.name, value);
+        product.push_back(variant);
+      }
     }
+    variants = std::move(product);
   }
   return variants;
 }

@@ -112,13 +112,13 @@ TEST(Conformance, ACodecPerOp) {
   emulator::configure({});
   const std::vector<std::string> codecs = {"fp16", "qr-q4", "int8-gtensor", "int3-g24"};
   std::vector<testing::Variant> variants = {
-      {"hierarchical", {.group_size = 2}},
-      {"hierarchical_pipelined", {.own = OwnContribution::exact, .micro_chunks = 3}},
-      {"all_to_all", {.combine = Combine::quantized}}};
+      {"hierarchical", {{"group_size", 2}}},
+      {"hierarchical_pipelined", {{"own", "exact"}, {"micro_chunks", 3}}},
+      {"all_to_all", {{"combine", "quantized"}}}};
   for (testing::Variant& variant : variants) {
     for (const std::string& inner : codecs) {
       SCOPED_TRACE(label(variant) + " with " + inner);
-      variant.options.inner_codec = inner;
+      variant.options.set("inner_codec", inner);
       expect_conformance({.codecs = codecs,
                           .algorithms = {variant.algorithm},
                           .options = variant.options,
@@ -137,7 +137,7 @@ TEST(Conformance, ACodecPerOpInParts) {
   few.two_pass_groups = 8 * 40;
   expect_conformance({.codecs = {"int3-g24", "int4-g32"},
                       .algorithms = {"hierarchical"},
-                      .options = {.inner_codec = "int5-g40"},
+                      .options = {{"inner_codec", "int5-g40"}},
                       .ranks = {4},
                       .lengths = {9001},
                       .group = few});
@@ -153,7 +153,7 @@ TEST(Conformance, SaysWhichSchedulesOfTwoCodecsHaveNoKernels) {
   const auto refusal = [&](const std::string& inner) {
     return run_conformance(
                host(),
-               {.codecs = {"int4-g32"}, .options = {.inner_codec = inner}, .schedule = schedule},
+               {.codecs = {"int4-g32"}, .options = {{"inner_codec", inner}}, .schedule = schedule},
                [](const ConformanceRow&) {})
         .message();
   };

@@ -23,8 +23,8 @@ inline std::vector<CollectiveRequest> differing_requests() {
           {"ring", "qr-q4", DType::fp16, 5000},
           {"two_shot", "nvfp4", DType::fp16, 5000},
           {"all_to_all", "fp16", DType::fp16, 12},
-          {"hierarchical", "qr-q4", DType::fp16, 5000, {.inner_codec = "fp16"}},
-          {"hierarchical", "qr-q4", DType::fp16, 5000, {.inner_codec = "qr-q8"}}};
+          {"hierarchical", "qr-q4", DType::fp16, 5000, {{"inner_codec", "fp16"}}},
+          {"hierarchical", "qr-q4", DType::fp16, 5000, {{"inner_codec", "qr-q8"}}}};
 }
 
 /// All pairs of them, each way round once or the other.
@@ -46,7 +46,7 @@ inline std::string differing_calls_error(int rank, const CollectiveRequest& call
   const auto text = [](int of, const CollectiveRequest& r) {
     return fmt::format("rank {} called {} of {} {} elements with codec {}", of, r.algorithm,
                        r.elements, name_of(r.dtype),
-                       r.codec + (r.options.inner_codec ? "+" + *r.options.inner_codec : ""));
+                       r.codec + (r.options.inner_codec() ? "+" + *r.options.inner_codec() : ""));
   };
   return "the ranks' calls differ: " + text(rank, call) + ", " + text(other, other_call);
 }

@@ -411,8 +411,8 @@ TEST_P(AnySchedule, RanksWhoseSchedulesDifferInCodecsOfOpsAreNamed) {
   // The same messages between the same ranks, with one codec and then the other, or the other way
   // round.
   CollectiveRequest requests[] = {
-      {"two_shot", "qr-q4", DType::fp16, 5000, {.inner_codec = "qr-q8"}},
-      {"two_shot", "qr-q4", DType::fp16, 5000, {.inner_codec = "qr-q8"}}};
+      {"two_shot", "qr-q4", DType::fp16, 5000, {{"inner_codec", "qr-q8"}}},
+      {"two_shot", "qr-q4", DType::fp16, 5000, {{"inner_codec", "qr-q8"}}}};
   const CodecPtr outer = find_codec("qr-q4");
   const CodecPtr inner = find_codec("qr-q8");
   for (const std::uint32_t steps_of_inner : {0U, 1U}) {

@@ -235,11 +235,11 @@ TEST(Lower, EveryAlgorithmWithTwoCodecsGivesTheReferencesBits) {
   const CodecPtr inner = find_codec("int8-g32");
   for (Rank ranks = 2; ranks <= 8; ++ranks) {
     std::vector<Variant> variants = testing::all_variants(ranks, {1, 3, 4});
-    variants.push_back({"all_to_all", {.combine = Combine::quantized}});
+    variants.push_back({"all_to_all", {{"combine", "quantized"}}});
     for (Variant& variant : variants) {
       if (!variant.algorithm.starts_with("hierarchical") && variant.algorithm != "all_to_all")
         continue;
-      variant.options.inner_codec = inner->name();
+      variant.options.set("inner_codec", inner->name());
       const Schedule schedule =
           testing::schedule_of(variant, ranks, 1033 * ranks, Codecs(*outer, *inner).alignment());
       for (const auto& [a, b] : {std::pair(outer, inner), std::pair(inner, outer)}) {

@@ -244,8 +244,8 @@ def test_another_version_or_other_files_are_refused(folder, client):
 
 
 def test_sweeps(client):
-    what = {"topologies": ["mi300x-8", "full:4"], "codecs": ["fp16", "qr-q4"], "bytes": "64K..1M", "ranks": [3, 4]}
-    what |= {"group_sizes": [2], "algorithms": ["hierarchical", "ring"]}
+    what = {"topology": ["mi300x-8", "full:4"], "codec": ["fp16", "qr-q4"], "bytes": "64K..1M", "ranks": [3, 4]}
+    what |= {"group_size": [2], "algorithm": ["hierarchical", "ring"]}
     left_out = []
     shared = arlab.sweep(**what, client=client, progress=left_out.append)
     assert shared.to_dict() == arlab.sweep(**what).to_dict()
@@ -298,7 +298,6 @@ def test_what_is_wrong_is_one_line(folder):
     study = ["study", "tiny.toml", "--out", "out"]
     for words, env, said in (
         (["--workers", "2", "--dask", "x"], {}, "allowed is one of them"),
-        (["--setup", "setup.py"], {}, "--setup is for --dask and --workers"),
         (["--workers", "0"], {}, "from 1 to"),
         (["--dask", "nowhere"], {}, "no Dask scheduler answers at nowhere"),
         (["--workers", "1", "--setup", "none.py"], {}, "--setup none.py: No such file"),

@@ -594,12 +594,12 @@ def test_a_cache_is_believed_only_where_it_is_what_was_asked_for(files, tmp_path
     words = ["--cache", str(tmp_path)]
     several = {"codec": "qr-q4,qr-q8", "ranks": "2"}
     rows = perplexity_json(files, *words, **several)["runs"]
-    entries = {json.loads(path.read_text())["request"]["options"]["--codec"]: path for path in tmp_path.iterdir()}
+    entries = {json.loads(path.read_text())["request"]["options"]["codec"]: path for path in tmp_path.iterdir()}
     q4, q8 = entries["qr-q4"].read_bytes(), entries["qr-q8"].read_bytes()
 
     entries["qr-q8"].write_bytes(q4)
     code, out, error = perplexity(files, *words, **several)
-    assert code == 2 and out == "" and "the result of another request (it differs in: --codec)" in error
+    assert code == 2 and out == "" and "the result of another request (it differs in: codec)" in error
     random = np.random.default_rng(6)
     damaged = [b"{}", b"{", b"[]", b"", b'{"request": {}, "result": [], "check": ""}', q8[: len(q8) // 2]]
     for _ in range(30):
@@ -745,7 +745,7 @@ def test_an_assignment_keeps_its_budget(files):
     kl = {codec: models.perplexity(codec=codec, **named).mean_kl for codec in codecs}
     assert kl["qr-q8"] < kl["qr-q6"] < kl["qr-q4"]
     budget = (kl["qr-q6"] + kl["qr-q4"]) / 2
-    result = models.assign(codecs=codecs, max_kl=budget, **named)
+    result = models.assign(codec=codecs, max_kl=budget, **named)
     assert result.mean_kl <= budget and result.wire_bits_per_element < 6.5
     layer_codecs = dict(entry.split("=") for entry in result.assignment.split(" "))
     assert models.perplexity(codec="qr-q8", layer_codecs=layer_codecs, **named).mean_kl == result.mean_kl
@@ -754,7 +754,7 @@ def test_an_assignment_keeps_its_budget(files):
     assert [uniform[f"0-1={codec}"] for codec in codecs] == [kl[codec] for codec in codecs]
     front = table[table.on_front].sort_values("wire_bits_per_element")
     assert front["mean_kl"].is_monotonic_decreasing and len(front) >= 3
-    assert models.assign(codecs=codecs, max_kl=1e-9, points=1, **named).assignment is None
+    assert models.assign(codec=codecs, max_kl=1e-9, points=1, **named).assignment is None
 
 
 def test_what_becomes_infinite_is_said(files, tmp_path):

@@ -1,7 +1,11 @@
 """The reference from Python: the bits of the program, figures that NumPy agrees with, codecs and algorithms of one's own."""
 
+import copy
+import inspect
 import json
+import multiprocessing
 import os
+import pickle
 import re
 import subprocess
 import sys
@@ -147,7 +151,6 @@ def test_other_threads_go_on():
         (lambda x: arlab.all_reduce([x[0], x[1, :1]]), r"rank 1's tensor is fp16 of shape \(1, 4\), rank 0's fp16 of shape"),
         (lambda x: arlab.all_reduce([x[0], x[1].astype(np.float32)]), "rank 1's tensor is fp32"),
         (lambda x: arlab.all_reduce(x.astype(np.int8)), "is int8: allowed are"),
-        (lambda x: arlab.all_reduce(x[:, :, ::2]), "not contiguous"),
         (lambda x: arlab.all_reduce(x[:, :0]), "the tensors have no elements"),
         (lambda x: arlab.all_reduce(x, codec="qr-q5"), "unknown codec 'qr-q5'"),
         (lambda x: arlab.all_reduce(x, codec="bf16"), "codec bf16 takes bf16, not fp16"),
@@ -163,7 +166,7 @@ def test_other_threads_go_on():
         (lambda x: arlab.simulate(topology="h200-9", algorithm="ring", codec="fp16", bytes="1M"), "h200-9"),
         (lambda x: arlab.simulate(topology="h200-8", algorithm="ring", codec="fp16", bytes="1X"), "--bytes is '1X'"),
         (lambda x: arlab.simulate(topology="h200-8\0", algorithm="ring", codec="fp16", bytes="1M"), "character NUL"),
-        (lambda x: arlab.select(topology="h200-8", min_sqnr_db=300, codecs=["qr-q4"]), "no candidate reaches it"),
+        (lambda x: arlab.select(topology="h200-8", min_sqnr_db=300, codec=["qr-q4"]), "no candidate reaches it"),
         (lambda x: arlab.study("none.toml", out="nowhere"), "none.toml"),
         (lambda x: arlab.check_codec("qr-q5"), "unknown codec 'qr-q5'"),
         (lambda x: arlab.Schedule.from_json("{}"), "schema"),
@@ -209,6 +212,91 @@ def test_simulate_is_the_programs(tmp_path):
     assert result.sensitivity["constant"][0] == "link.bandwidth_gb_per_s"
 
 
+def test_algorithms_are_values(tmp_path):
+    """What a class of an algorithm takes is what the algorithm says; it goes wherever an algorithm goes."""
+    assert str(inspect.signature(arlab.Ring)) == "(*, own='exact', forward='unchanged')"
+    for name in arlab.algorithms():
+        assert getattr(arlab, name.title().replace("_", ""))().name == name
+    ring = arlab.Ring(own="encoded")
+    assert repr(ring) == "Ring(own='encoded')" and ring == arlab.Ring(own="encoded") != arlab.Ring() and hash(ring)
+    assert pickle.loads(pickle.dumps(ring)) == copy.deepcopy(ring) == ring and type(copy.copy(ring)) is arlab.Ring
+    for wrong, message in [
+        ({"own": "x"}, "own is 'x': allowed are encoded, exact"),
+        ({"micro_chunks": 2}, "unknown option 'micro_chunks': known are own, forward"),
+        ({"own": 3}, "own: allowed are encoded, exact"),
+    ]:
+        with pytest.raises(arlab.ArgumentError, match=re.escape(message)):
+            arlab.Ring(**wrong)
+    x, options = values((4, 6, 8)), {"group_size": 2, "inner_codec": "fp16"}
+    value = arlab.Hierarchical(**options)
+    by_value, by_name = (
+        arlab.all_reduce(x, algorithm=algorithm, codec="int4-g32", **more)
+        for algorithm, more in ((value, {}), ("hierarchical", options))
+    )
+    assert by_value.to_dict() == by_name.to_dict() and by_value.inner_codec == "fp16"
+    assert arlab.schedule(value, 4, 64).to_json() == arlab.schedule("hierarchical", 4, 64, **options).to_json()
+    what = {"topology": "full:4", "codec": "int4-g32", "bytes": "1M"}
+    assert arlab.simulate(algorithm=value, **what).latency_us == arlab.simulate(algorithm="hierarchical", **options, **what).latency_us
+    group = arlab.Group([0, 1, 2, 3], platform="host")
+    outputs = group.all_reduce([rank.copy() for rank in x], algorithm=value, codec="int4-g32")
+    assert all((output == expected).all() for output, expected in zip(outputs, by_value.outputs))
+    with pytest.raises(arlab.ArgumentError, match="group_size: given twice"):
+        arlab.all_reduce(x, algorithm=value, group_size=4)
+
+
+def simulated(bytes):
+    return arlab.simulate(topology="h200-4", algorithm=arlab.Ring(own="encoded"), codec="qr-q4", bytes=bytes)
+
+
+def test_answers_travel(tmp_path):
+    """Results and schedules pickle and deep-copy, so that processes share the work."""
+    with multiprocessing.get_context("spawn").Pool(2) as pool:
+        times = pool.map(simulated, ["1M", "2M"])
+    assert [time.to_dict() for time in times] == [simulated("1M").to_dict(), simulated("2M").to_dict()]
+    assert times[0].interval == simulated("1M").interval and copy.deepcopy(times[1]).latency_us == times[1].latency_us
+    schedule = arlab.schedule("ring", 4, 64)
+    assert pickle.loads(pickle.dumps(schedule)).to_json() == copy.deepcopy(schedule).to_json() == schedule.to_json()
+    reduction = arlab.all_reduce(values((2, 4, 8)), codec="int4-g32")
+    assert copy.deepcopy(reduction).to_dict() == reduction.to_dict()
+
+
+def test_views_are_taken_as_numpy_takes_them():
+    x = values((4, 8, 64))
+    for view in (x[:, :, ::2], x[:, ::-1], x.transpose(0, 2, 1)):
+        expected = arlab.all_reduce(np.ascontiguousarray(view), codec="int4-g32")
+        assert bits(arlab.all_reduce(view, codec="int4-g32").outputs) == bits(expected.outputs)
+        assert bits(arlab.encode(view[0], "int4-g32")) == bits(arlab.encode(np.ascontiguousarray(view[0]), "int4-g32"))
+    aside = np.zeros(17, np.uint8)[1:].view(np.float16)  # not at a multiple of its elements' size
+    assert bits(arlab.encode(aside, "fp16")) == bytes(16)
+
+
+def test_names_of_before_warn_and_work():
+    what = {"topology": "h200-4", "bytes": "1M"}
+    new = arlab.select(**what, codec=["fp16", "qr-q4"], algorithm="ring")
+    with pytest.warns(DeprecationWarning, match="select: codecs= is called codec= now"):
+        old = arlab.select(**what, codecs=["fp16", "qr-q4"], algorithm="ring")
+    assert old.to_dict() == new.to_dict()
+    with pytest.raises(arlab.ArgumentError, match="codec is given twice"):
+        arlab.select(**what, codec="fp16", codecs=["fp16"])
+
+
+def test_lists_are_welcome(tmp_path):
+    what = {"topology": "h200-4", "algorithm": "ring", "codec": "qr-q4"}
+    sizes = arlab.simulate(**what, bytes=["1M", 2 << 20])
+    assert list(sizes.frame["latency_us"]) == [arlab.simulate(**what, bytes=bytes).latency_us for bytes in ("1M", "2M")]
+    assert len(arlab.simulate(**what, bytes="1M..4M").frame) == 3
+    with pytest.raises(arlab.ArgumentError, match="one collective of one size"):
+        sizes.plot()
+
+
+def test_one_base_of_all_errors():
+    from arlab import figures
+
+    for error in (arlab.ArgumentError, arlab.conformance.CheckError, figures.InputError):
+        assert issubclass(error, arlab.Error)
+    assert issubclass(arlab.ArgumentError, ValueError)
+
+
 def test_a_trace_and_no_picture(tmp_path):
     arlab.simulate(topology="h200-4", algorithm="ring", codec="fp16", bytes="1M", trace=tmp_path / "t.json")
     assert json.loads((tmp_path / "t.json").read_text()) and len(list(tmp_path.iterdir())) == 1
@@ -218,7 +306,7 @@ def test_select_is_the_programs(tmp_path):
     options = "--topology h200-4 --bytes 1M --min-sqnr 20 --codecs fp16,qr-q4,qr-q6 --algorithms one_shot,two_shot"
     expected = program(tmp_path, "select " + options)
     result = arlab.select(
-        topology="h200-4", bytes="1M", min_sqnr_db=20, codecs=["fp16", "qr-q4", "qr-q6"], algorithms=["one_shot", "two_shot"]
+        topology="h200-4", bytes="1M", min_sqnr_db=20, codec=["fp16", "qr-q4", "qr-q6"], algorithm=["one_shot", "two_shot"]
     )
     assert result.to_dict() == expected
     assert list(result.ranges["codec"]) == [row["codec"] for row in expected["ranges"]]
@@ -227,7 +315,7 @@ def test_select_is_the_programs(tmp_path):
 def test_figures(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     pytest.importorskip("matplotlib")
-    selection = arlab.select(topology="h200-4", bytes="1M", codecs=["fp16", "qr-q4"], algorithms=["one_shot", "two_shot"])
+    selection = arlab.select(topology="h200-4", bytes="1M", codec=["fp16", "qr-q4"], algorithm=["one_shot", "two_shot"])
     assert len(selection.candidates) >= 4 and selection.plot(width="column").get_axes()
     simulation = arlab.simulate(topology="h200-4", algorithm="ring", codec="qr-q4", bytes="1M")
     assert simulation.plot().get_axes()
@@ -265,7 +353,7 @@ elements = 4096
     study = arlab.study(tmp_path / "s.toml", out=tmp_path / "out", progress=heard.append)
     assert len(study.table) == 8 and set(study.table["codec"]) == {"fp16", "qr-q4"}
     assert "100% of 8 points" in "".join(heard)
-    assert set(study.plot()) == {"pareto", "error_by_codec", "error_by_ranks", "error_by_tensor"}
+    assert study.plot().get_axes() and set(study.plots()) == {"pareto", "error_by_codec", "error_by_ranks", "error_by_tensor"}
     assert arlab.study(tmp_path / "s.toml", out=tmp_path / "out", resume=True).table.equals(study.table)
     with pytest.raises(KeyboardInterrupt):
         arlab.study(tmp_path / "s.toml", out=tmp_path / "other", progress=interrupted)
@@ -278,10 +366,10 @@ def interrupted(_):
 def test_sweep_is_the_programs(tmp_path):
     command = "sweep --topology h200-8,l40-8 --algorithm two_shot,ring --codec fp16,qr-q4 --bytes 64K..256K --library"
     result = arlab.sweep(
-        topologies=["h200-8", "l40-8"], algorithms=["two_shot", "ring"], codecs=["fp16", "qr-q4"], bytes="64K..256K", library=True
+        topology=["h200-8", "l40-8"], algorithm=["two_shot", "ring"], codec=["fp16", "qr-q4"], bytes="64K..256K", library=True
     )
     assert result.to_dict() == program(tmp_path, command)
-    figures = result.plot(highlight=["qr-q4"], width="column")
+    figures = result.plots(highlight=["qr-q4"], width="column")
     assert len(figures) == 5 and figures["latency_over_size"]._repr_png_().startswith(b"\x89PNG")
 
 
@@ -325,6 +413,39 @@ def test_a_schedule_in_a_file_is_an_algorithm(tmp_path):
     )
 
 
+def test_the_program_takes_what_is_written_in_python(tmp_path):
+    """--setup, of every command that takes a codec or an algorithm."""
+    (tmp_path / "mine.py").write_text(
+        "import arlab\n"
+        "@arlab.algorithm('reduce_broadcast')\n"
+        "def reduce_broadcast(s):\n"
+        "    tensor = s.chunk(0, s.elements)\n"
+        "    s.at_step(0)\n"
+        "    parts = [s.send(s.encode(s.input(rank, tensor)), 0) for rank in range(s.ranks)]\n"
+        "    s.at_step(1)\n"
+        "    total = s.encode(s.reduce(parts))\n"
+        "    for rank in range(s.ranks):\n"
+        "        s.output(s.send(total, rank))\n"
+    )
+
+    def run(command, code=0):
+        environment = {**os.environ, "ARLAB_PYTHON": sys.executable}
+        done = subprocess.run([PROGRAM, *command.split()], cwd=tmp_path, capture_output=True, text=True, env=environment)
+        assert done.returncode == code, done
+        return done.stdout if code == 0 else done.stderr
+
+    own = "--setup mine.py --algorithm reduce_broadcast --codec qr-q4"
+    reduced = json.loads(run(f"reduce {own} --ranks 4 --synthetic gaussian --elements 8K --format json"))
+    assert reduced["algorithm"] == "reduce_broadcast" and reduced["ranks_identical"]
+    assert json.loads(run(f"simulate {own} --topology full:4 --bytes 1M --format json"))["latency_us"] > 0
+    assert "reduce_broadcast" in run("list algorithms --setup=mine.py")
+    assert "has no option own" in run(f"simulate {own} --topology full:4 --bytes 1M --own exact", 2)
+    for wrong, said in [("none.py", "No such file"), ("bad.py", "ZeroDivisionError")]:
+        (tmp_path / "bad.py").write_text("1 / 0")
+        line = run(f"list codecs --setup {wrong}", 2)
+        assert line.startswith(f"arlab: --setup {wrong}: ") and said in line and line.count("\n") == 1
+
+
 def test_an_algorithm_in_python_is_one_everywhere(tmp_path):
     @arlab.algorithm("twin_of_two_shot")
     def two_shot(s):
@@ -351,7 +472,7 @@ def test_an_algorithm_in_python_is_one_everywhere(tmp_path):
     ]
     assert times[0] == times[1]
     assert "twin_of_two_shot" in arlab.algorithms()
-    chosen = arlab.select(topology="h200-4", bytes="1M", algorithms=["twin_of_two_shot"], codecs=["qr-q4"], min_sqnr_db=1)
+    chosen = arlab.select(topology="h200-4", bytes="1M", algorithm=["twin_of_two_shot"], codec=["qr-q4"], min_sqnr_db=1)
     assert chosen.algorithm == "twin_of_two_shot"
     if "host" in arlab.platforms():  # kernels run any schedule
         tensors = [np.array(rank) for rank in x]
@@ -448,7 +569,7 @@ def test_a_codec_in_python_is_one_elsewhere(twin, tmp_path):
     assert arlab.check_codec(twin).passed and twin in arlab.codecs()
     own = arlab.simulate(topology="h200-8", algorithm="two_shot", codec=twin, bytes="4M")
     assert own.wire_bits_per_element == 8.25 and own.latency_us > 0
-    chosen = arlab.select(topology="h200-8", bytes="64M", min_sqnr_db=30, codecs=[twin, "fp16"])
+    chosen = arlab.select(topology="h200-8", bytes="64M", min_sqnr_db=30, codec=[twin, "fp16"])
     assert chosen.codec == twin
     (tmp_path / "s.toml").write_text(f"""
 title = "Mine"

@@ -119,7 +119,7 @@ TEST(Plan, KnowsWhatIsLoaded) {
 
 /// Own contribution exact: 100 elements less to encode and decode.
 TEST(Plan, OfTwoShotOwnExact) {
-  const Plan plan = plan_by(written("two_shot", 4, 400, {.own = OwnContribution::exact}));
+  const Plan plan = plan_by(written("two_shot", 4, 400, {{"own", "exact"}}));
   EXPECT_EQ(stages_of(plan, 0),
             (Lines{"0: e300 d0 a0 ->1:100 ->2:100 ->3:100",
                    "1: e100 d700 a400 ->1:100 ->2:100 ->3:100 <0.1 <0.2 <0.3"}));
@@ -138,7 +138,7 @@ TEST(Plan, OfRing) {
 }
 
 TEST(Plan, OfHierarchical) {
-  EXPECT_EQ(stages_of(plan_by(written("hierarchical", 4, 400, {.group_size = 2})), 0),
+  EXPECT_EQ(stages_of(plan_by(written("hierarchical", 4, 400, {{"group_size", 2}})), 0),
             (Lines{"0: e400 d0 a0 ->1:200", "1: e200 d400 a400 ->2:200 <0 <0.1",
                    "2: e200 d800 a400 ->1:200 <1 <1.2"}));
 }
@@ -146,7 +146,7 @@ TEST(Plan, OfHierarchical) {
 /// Two micro-chunks: in step 1 the first goes across while the second is still collected.
 TEST(Plan, OfHierarchicalPipelined) {
   const Plan plan =
-      plan_by(written("hierarchical_pipelined", 4, 400, {.group_size = 2, .micro_chunks = 2}));
+      plan_by(written("hierarchical_pipelined", 4, 400, {{"group_size", 2}, {"micro_chunks", 2}}));
   EXPECT_EQ(
       stages_of(plan, 0),
       (Lines{"0: e200 d0 a0 ->1:100", "1: e200 d0 a0 ->1:100", "1: e100 d200 a200 ->2:100 <0 <0.1",
@@ -170,7 +170,7 @@ TEST(Plan, OfAllToAll) {
   EXPECT_EQ(stages_of(plan_by(written("all_to_all", 3, 300)), 0),
             (Lines{"0: e300 d300 a0 ->1:100 ->2:100"}));
   // Back again: what came from each is decoded, encoded and returned as it comes.
-  EXPECT_EQ(stages_of(plan_by(written("all_to_all", 3, 300, {.combine = Combine::quantized})), 0),
+  EXPECT_EQ(stages_of(plan_by(written("all_to_all", 3, 300, {{"combine", "quantized"}})), 0),
             (Lines{"0: e300 d0 a0 ->1:100 ->2:100", "1: e100 d200 a0 <0",
                    "1: e100 d200 a0 ->1:100 <0.1", "1: e100 d200 a0 ->2:100 <0.2"}));
 }

@@ -275,7 +275,7 @@ struct RandomRun {
   std::string name() const {
     return fmt::format("{} of {}, {}, {} {} groups of {}, {} elements", name_of(topology.kind),
                        request.world_size, topology.device.name, algorithm->name,
-                       codec->info().name, request.options.group_size.value_or(0),
+                       codec->info().name, request.options.group_size().value_or(0),
                        request.elements);
   }
 };
@@ -297,7 +297,8 @@ RandomRun random_run(Dice& dice) {
     for (Rank size = 1; size <= n; ++size) {
       if (n % size == 0) sizes.push_back(size);
     }
-    run.request.options.group_size = sizes[dice.below(static_cast<std::uint32_t>(sizes.size()))];
+    run.request.options.set("group_size",
+                            sizes[dice.below(static_cast<std::uint32_t>(sizes.size()))]);
   }
   return run;
 }
@@ -364,10 +365,10 @@ TEST(SimulatorProperties, MicroChunksCostTheirLatenciesOnly) {
     t.device.message_us.value = 0;
     if (dice.one_in(2)) t.device.codec_gops_per_s.value = kLargestQuantity / 10;
     run.request.elements += 10'000 * run.request.alignment * run.request.world_size;
-    run.request.options.micro_chunks = 1;
+    run.request.options.set("micro_chunks", 1);
     const double whole = run.us();
     for (const std::uint32_t micro_chunks : {2U, 4U, 8U}) {
-      run.request.options.micro_chunks = micro_chunks;
+      run.request.options.set("micro_chunks", micro_chunks);
       const double ratio = run.us() / whole;
       EXPECT_LE(ratio, 1.1);
       rarely += ratio > 1.001 ? 1 : 0;
@@ -589,15 +590,15 @@ TEST(SimulatorProperties, EnginesAgreeWhereNothingIsShared) {
 
 /// The options under which an algorithm may run.
 std::vector<AlgorithmOptions> options_of(const Algorithm& algorithm, Rank ranks) {
-  std::vector<AlgorithmOptions> all = {{}, {.own = OwnContribution::exact}};
-  if (algorithm.name == "all_to_all") all.push_back({.combine = Combine::quantized});
-  if (algorithm.name == "ring") all.push_back({.forward = Forward::reencoded});
+  std::vector<AlgorithmOptions> all = {{}, {{"own", "exact"}}};
+  if (algorithm.name == "all_to_all") all.push_back({{"combine", "quantized"}});
+  if (algorithm.name == "ring") all.push_back({{"forward", "reencoded"}});
   if (algorithm.name.starts_with("hierarchical")) {
     for (Rank size = 1; size <= ranks; ++size) {
-      if (ranks % size == 0) all.push_back({.group_size = size});
+      if (ranks % size == 0) all.push_back({{"group_size", size}});
     }
   }
-  if (algorithm.name == "hierarchical_pipelined") all.push_back({.micro_chunks = 3});
+  if (algorithm.name == "hierarchical_pipelined") all.push_back({{"micro_chunks", 3}});
   return all;
 }
 
@@ -754,11 +755,11 @@ TEST(Folding, IsRefusedWhereRanksDiffer) {
   EXPECT_EQ(simulated_ranks("ring", 8, 8000, machine(numa, 8, 4)), 8u) << "ends of groups differ";
   EXPECT_EQ(simulated_ranks("ring", 8, 8000, torus_machine({2, 4})), 8u) << "rows end";
   EXPECT_EQ(simulated_ranks("ring", 8, 8000, torus_machine({1, 8})), 1u) << "one row";
-  EXPECT_EQ(simulated_ranks("hierarchical", 8, 8000, machine(numa, 8, 4), {.group_size = 4}), 1u);
-  EXPECT_EQ(simulated_ranks("hierarchical", 8, 8000, machine(numa, 8, 4), {.group_size = 2}), 8u);
-  EXPECT_EQ(simulated_ranks("hierarchical", 8, 8000, torus_machine({2, 2, 2}), {.group_size = 4}),
+  EXPECT_EQ(simulated_ranks("hierarchical", 8, 8000, machine(numa, 8, 4), {{"group_size", 4}}), 1u);
+  EXPECT_EQ(simulated_ranks("hierarchical", 8, 8000, machine(numa, 8, 4), {{"group_size", 2}}), 8u);
+  EXPECT_EQ(simulated_ranks("hierarchical", 8, 8000, torus_machine({2, 2, 2}), {{"group_size", 4}}),
             1u);
-  EXPECT_EQ(simulated_ranks("hierarchical", 16, 16000, torus_machine({2, 8}), {.group_size = 4}),
+  EXPECT_EQ(simulated_ranks("hierarchical", 16, 16000, torus_machine({2, 8}), {{"group_size", 4}}),
             16u);
   EXPECT_EQ(simulated_ranks("two_shot", 12, 12000, dragonfly_machine(12, 2, 2)), 12u);
   // Pods of 2 servers of 2: the last pod of 5 servers is not full.
@@ -801,7 +802,7 @@ TEST(Folding, MakesTensOfThousandsOfRanksOne) {
   const CodecPtr codec = find_codec("fp16");
   const Plan plan =
       plan_of(find_algorithm("hierarchical"),
-              {.world_size = 65536, .elements = elements, .options = {.group_size = 256}}, *codec,
+              {.world_size = 65536, .elements = elements, .options = {{"group_size", 256}}}, *codec,
               DType::fp16, torus);
   EXPECT_EQ(plan.ranks_per_rank, 65536u);
   EXPECT_EQ(plan.stages.size(), 3u);

@@ -486,7 +486,7 @@ std::vector<HandCase> hand_cases() {
 
   // ---- two codecs
 
-  const Schedule inside = written("hierarchical", 4, {.inner_codec = "inner"});
+  const Schedule inside = written("hierarchical", 4, {{"inner_codec", "inner"}});
 
   // fp16 inside: 4, 10 and 4 us of wire. Only what crosses costs operations: step 1 encodes 20000 *
   // 3 and adds 40000, step 2 decodes 2 * 20000 * 2 and adds: 2.5 and 3 us, hidden. Of the first
@@ -529,7 +529,7 @@ std::vector<HandCase> hand_cases() {
   Topology one_round_of_60000 = with_blocks(machine(full_mesh, 2));
   one_round_of_60000.device.blocks->slot_bytes.value = 20000;
   add({"blocks, dispatch and combine",
-       written("all_to_all", 2, {.combine = Combine::quantized, .inner_codec = "inner"}),
+       written("all_to_all", 2, {{"combine", "quantized"}, {"inner_codec", "inner"}}),
        one_byte(),
        one_round_of_60000,
        5 + (3.5 + 5 + 6) + 8 + (3.5 + 4.5 + 7 + 1) + 2.5 + 3,
@@ -774,7 +774,7 @@ std::vector<HandCase> hand_cases() {
   // ---- alone
 
   add({"1 rank, all_to_all, own exact",
-       written("all_to_all", 1, {.own = OwnContribution::exact}),
+       written("all_to_all", 1, {{"own", "exact"}}),
        one_byte(),
        machine(full_mesh, 1),
        5,
@@ -880,8 +880,9 @@ TEST(Simulator, MeetsThemWhereThePlanListsOneRank) {
 TEST(Simulator, CountsBytesByCodec) {
   const Topology t = machine(TopologyKind::numa, 4, 2);
   const CodecPtr fp16 = find_codec("fp16");
-  const ScheduleRequest request{
-      .world_size = 4, .elements = kElements, .options = {.group_size = 2, .inner_codec = "fp16"}};
+  const ScheduleRequest request{.world_size = 4,
+                                .elements = kElements,
+                                .options = {{"group_size", 2}, {"inner_codec", "fp16"}}};
   for (const double efficiency : {1.0, 0.5}) {
     const CountedCodec outer(1, 1, {3, 2, efficiency});
     for (const bool folded : {true, false}) {
@@ -906,13 +907,13 @@ TEST(Simulator, CountsBytesByCodec) {
 TEST(Simulator, TheSameCodecTwiceIsOne) {
   for (const char* algorithm : {"hierarchical", "hierarchical_pipelined"}) {
     ScheduleRequest request{
-        .world_size = 8, .elements = 100 * kElements, .options = {.group_size = 4}};
+        .world_size = 8, .elements = 100 * kElements, .options = {{"group_size", 4}}};
     const Topology t = find_topology("mi300x-8");
     const CodecPtr codec = find_codec("qr-q4");
     request.alignment = codec->info().alignment;
     const SimulationResult one =
         simulate({find_algorithm(algorithm), request, *codec, DType::fp16, t});
-    request.options.inner_codec = "qr-q4";
+    request.options.set("inner_codec", "qr-q4");
     const CodecPtr again = find_codec("qr-q4");
     EXPECT_EQ(simulate({find_algorithm(algorithm), request, {*codec, *again}, DType::fp16, t}),
               one);

@@ -1,6 +1,7 @@
 """arlab: compressed collectives. Which bits does every rank end with, how long does it take, and do GPU kernels agree?
 
     arlab.all_reduce(tensors, algorithm="two_shot", codec="qr-q4")    the bit-exact reference, with error figures
+    arlab.Ring(own="exact"), arlab.Hierarchical(group_size=4)         algorithms with options: they go wherever an algorithm goes
     arlab.encode(tensor, "qr-q4"), arlab.decode(...)                  a codec by itself
     @arlab.codec(...), @arlab.algorithm(...)                          codecs and algorithms of your own
     arlab.simulate(topology="mi300x-8", algorithm=..., ...)           how long
@@ -14,8 +15,7 @@
     arlab.statistics.summarize(results, "codec", "sqnr_db")           medians, quartiles and bootstrap intervals
 
 Tensors are arrays of NumPy (bf16: ml_dtypes.bfloat16) or whatever speaks DLPack (PyTorch, CuPy, JAX). What cannot be done is
-an arlab.Error, an argument that is wrong an arlab.ArgumentError, which is a ValueError, too. What works
-without the compiled part (arlab.conformance, arlab.statistics, arlab.torch) raises ValueErrors, and conformance.CheckError.
+an arlab.Error, an argument that is wrong an arlab.ArgumentError, which is a ValueError, too.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from typing import TYPE_CHECKING, Any
 from arlab import conformance
 
 if TYPE_CHECKING:
-    from arlab._arlab import ArgumentError, Error
+    from arlab._errors import ArgumentError, Error
     from arlab._codecs import codec, codec_info, codecs, decode, encode, wire_bytes
     from arlab.collectives import all_gather, all_reduce, all_to_all, broadcast, reduce_scatter
     from arlab.figures.pages import report
     from arlab.runtime import Communicator, Group, devices, platforms
-    from arlab.schedules import Schedule, ScheduleBuilder, algorithm, algorithms, schedule
+    from arlab.schedules import Algorithm, Schedule, ScheduleBuilder, algorithm, algorithms, schedule
     from arlab.simulation import check_codec, import_topology, select, simulate, study, sweep, topologies, topology, vectors
 
 __all__ = [
-    "ArgumentError", "Communicator", "Error", "Group", "Schedule", "ScheduleBuilder", "algorithm", "algorithms", "all_gather",
+    "Algorithm", "ArgumentError", "Communicator", "Error", "Group", "Schedule", "ScheduleBuilder", "algorithm", "algorithms", "all_gather",
     "all_reduce", "all_to_all", "broadcast", "check_codec", "codec", "codec_info", "codecs", "conformance", "decode",
     "devices", "encode", "import_topology", "platforms", "reduce_scatter", "report", "schedule", "select", "simulate", "study", "sweep", "topologies",
     "topology", "vectors", "wire_bytes",
@@ -43,12 +43,12 @@ __all__ = [
 
 # Where a name is. All but report needs the compiled part; arlab.conformance (with the program instead) and arlab.figures do not.
 _WHERE = {
-    "_arlab": ("ArgumentError", "Error"),
+    "_errors": ("ArgumentError", "Error"),
     "_codecs": ("codec", "codec_info", "codecs", "decode", "encode", "wire_bytes"),
     "collectives": ("all_gather", "all_reduce", "all_to_all", "broadcast", "reduce_scatter"),
     "figures.pages": ("report",),
     "runtime": ("Communicator", "Group", "devices", "platforms"),
-    "schedules": ("Schedule", "ScheduleBuilder", "algorithm", "algorithms", "schedule"),
+    "schedules": ("Algorithm", "Schedule", "ScheduleBuilder", "algorithm", "algorithms", "schedule"),
     "simulation": ("check_codec", "import_topology", "select", "simulate", "study", "sweep", "topologies", "topology", "vectors"),
 }
 _MODULE_OF = {name: module for module, names in _WHERE.items() for name in names}
@@ -64,6 +64,11 @@ def __getattr__(name: str) -> Any:
         return _importlib.import_module(f"arlab.{name}")
     if name == "__version__":
         return getattr(_importlib.import_module("arlab._arlab"), name)
+    if name[:1].isupper():
+        from arlab import schedules
+
+        if name in schedules.class_names():
+            return schedules.class_of(name)
     raise AttributeError(f"module 'arlab' has no attribute {name!r}")
 
 

@@ -6,8 +6,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-class Error(RuntimeError): ...
-class ArgumentError(Error, ValueError): ...
 
 class Value:
     """A value while a schedule is written: what it is and where it is."""
@@ -85,7 +83,7 @@ class Communicator:
     @property
     def device(self) -> int: ...
     def run(
-        self, algorithm: str, codec: str, inner_codec: str | None, dtype: str, elements: int, input: int, output: int,
+        self, algorithm: str, codec: str, options: dict[str, Any], dtype: str, elements: int, input: int, output: int,
         stream: int,
     ) -> None: ...  # fmt: skip
     def synchronize(self, stream: int, /) -> None: ...
@@ -122,13 +120,26 @@ def register_codec(
     encode_ops: float, decode_ops: float, encode: Callable[..., None], decode: Callable[..., None], /,
 ) -> None: ...  # fmt: skip
 def run_collective(
-    algorithm: str | Schedule, codec: str, inner_codec: str | None, options: dict[str, Any], dtype: str, elements: int,
-    inputs: list[int], channels: int, accumulate: str, threads: int, count: bool,
-) -> tuple[NDArray[np.uint8], str]: ...  # fmt: skip
+    algorithm: str | Schedule, options: dict[str, Any], codec: str, dtype: str, elements: int, inputs: list[int],
+    channels: int, accumulate: str, threads: int, count: bool,
+) -> tuple[NDArray[np.uint8], dict[str, Any]]: ...  # fmt: skip
 def program(arguments: list[str]) -> int: ...
 def command(
     arguments: list[str], progress: Callable[[str], Any] | None
 ) -> tuple[str, str | None, str | None]: ...
+class Simulation:
+    """One collective that has been simulated; `simulate` makes it."""
+
+    @property
+    def latency_us(self) -> float: ...
+    def figures(self, with_interval: bool) -> dict[str, Any]: ...
+    def interval(self) -> tuple[float, float] | None: ...
+    def sensitivity(self) -> list[dict[str, Any]]: ...
+    def timeline(self) -> str: ...
+
+def simulate(algorithm: str | Schedule | None, asked: dict[str, Any]) -> Simulation | dict[str, Any]:
+    """The answer as a dict where it is not of one collective of one size."""
+
 class Run:
     """A study or a sweep whose points others compute; `values_of` does."""
 
@@ -158,6 +169,8 @@ def make_schedule(
 def schedule_from_json(text: str, elements: int | None, alignment: int) -> Schedule: ...
 def default_group_size(ranks: int, /) -> int: ...
 def algorithms() -> list[tuple[str, str]]: ...
+def algorithm_options(algorithm: str, /) -> list[dict[str, Any]]: ...
+def check_options(algorithm: str, options: dict[str, Any], /) -> None: ...
 def register_algorithm(
     name: str, summary: str, source: str, collective: str, inner_codec: bool, write: Callable[[ScheduleBuilder], None], /
 ) -> None: ...
@@ -175,7 +188,7 @@ def in_process(
     platform: str, devices: list[int], blocks: int, slot_bytes: int, timeout_s: float, /
 ) -> list[Communicator]: ...
 def run_together(
-    ranks: list[Communicator], algorithm: str, codec: str, inner_codec: str | None, dtype: str, elements: int,
+    ranks: list[Communicator], algorithm: str, codec: str, options: dict[str, Any], dtype: str, elements: int,
     inputs: list[int], outputs: list[int], streams: list[int],
 ) -> None: ...  # fmt: skip
 def from_environment(

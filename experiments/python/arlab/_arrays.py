@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, Sequence
 import numpy as np
 
 from arlab import _arlab
-from arlab._arlab import ArgumentError
+from arlab._errors import ArgumentError
 
 SIZES = {"fp16": 2, "bf16": 2, "fp32": 4}
 _DLPACK_PLATFORMS = {1: "host", 2: "cuda", 10: "rocm"}
@@ -105,7 +105,11 @@ def memory_of(tensor: Any, what: str, writable: bool = False) -> Memory:
 
 
 def host_memory_of(tensor: Any, what: str) -> Memory:
-    """Likewise, of a tensor in the memory of this process."""
+    """Likewise, of a tensor in the memory of this process, which is read only: a view with strides is copied first."""
+    if isinstance(tensor, np.ndarray):
+        tensor = np.require(tensor, requirements=("C_CONTIGUOUS", "ALIGNED"))
+    elif type(tensor).__module__.partition(".")[0] == "torch":
+        tensor = tensor.contiguous()
     memory = memory_of(tensor, what)
     if memory.platform != "host":
         raise ArgumentError(f"{what} is on platform {memory.platform}: the reference takes tensors in host memory")

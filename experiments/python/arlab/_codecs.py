@@ -8,7 +8,7 @@ from typing import Any, Callable, Iterable, Protocol, Sequence, TypeVar
 import numpy as np
 
 from arlab import _arlab
-from arlab._arlab import ArgumentError
+from arlab._errors import ArgumentError
 from arlab._arrays import SIZES, as_given, dtype_name, host_memory_of, numpy_dtype
 from arlab._tables import Names, first_line, name_of_own, rows_of
 

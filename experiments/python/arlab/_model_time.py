@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from arlab._tables import Figures, command, frame
+from arlab._tables import Result, command, frame
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 __all__ = ["ModelTime", "time"]
 
 
-class ModelTime(Figures):
+class ModelTime(Result):
     """How long a model takes for a prompt (ttft_us) or one more token per sequence (tpot_us); microseconds.
 
     compute_us, communication_us   they add up to it: the device calculates, or waits for communication

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Callable, Iterable, Sequence
 
 from arlab import _arlab
-from arlab._arlab import ArgumentError
+from arlab._errors import ArgumentError
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 if (_DATA := Path(__file__).parent / "data").is_dir():
     _arlab.set_data_folder(str(_DATA))
 
-__all__ = ["Figures", "Names", "command", "first_line", "frame", "name_of_own", "pandas", "parsed", "rows_of"]
+__all__ = ["Names", "Result", "command", "first_line", "frame", "name_of_own", "pandas", "parsed", "rows_of"]
 
 
 def command(
@@ -90,8 +90,8 @@ class Names(list[str]):
         return str(self.table.to_html(index=False))
 
 
-class Figures:
-    """A result: named figures, which are attributes, too. `to_dict()` has all of them."""
+class Result:
+    """The answer to a question: named figures, which are attributes, too. `to_dict()` has all of them, `frame` the rows."""
 
     #: Of these, a line each is shown.
     SHOWN: tuple[str, ...] = ()
@@ -102,6 +102,12 @@ class Figures:
     def to_dict(self) -> dict[str, Any]:
         """All figures, as `--format json` prints them."""
         return dict(self.data)
+
+    @property
+    def frame(self) -> DataFrame:
+        """A pandas.DataFrame of the rows; where there are none, of the figures as one row."""
+        tables = [value for value in self.data.values() if isinstance(value, list) and value and isinstance(value[0], dict)]
+        return frame(tables[0] if tables else [self.data])
 
     def __getattr__(self, name: str) -> Any:
         data = self.__dict__.get("data", {})

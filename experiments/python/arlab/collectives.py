@@ -5,15 +5,14 @@ from __future__ import annotations
 from typing import Any, Sequence
 
 from arlab import _arlab
-from arlab._arlab import ArgumentError
 from arlab._arrays import as_given, tensors_of_ranks
-from arlab._tables import Figures, parsed
-from arlab.schedules import Schedule
+from arlab._tables import Result
+from arlab.schedules import Algorithm, Schedule, asked
 
 __all__ = ["Reduction", "all_gather", "all_reduce", "all_to_all", "broadcast", "reduce_scatter"]
 
 
-class Reduction(Figures):
+class Reduction(Result):
     """What a collective gave. Figures in dB and in units of the values, against the exact (float64) result.
 
     outputs                   the output of every rank, stacked: [ranks, ...], of the inputs' kind and dtype
@@ -57,25 +56,21 @@ class Reduction(Figures):
 
 def _run(
     tensors: Any,
-    algorithm: str | Schedule,
-    codec: str | None,
-    inner_codec: str | None,
+    algorithm: str | Algorithm | Schedule,
     options: dict[str, Any],
+    codec: str | None,
     accumulate: str = "native",
     threads: int = 0,
     count: bool = True,
 ) -> Reduction:
     ranks = tensors_of_ranks(tensors)
     first = ranks[0]
-    options = {name: value for name, value in options.items() if value is not None}
-    if isinstance(algorithm, Schedule) and options:
-        raise ArgumentError(f"{', '.join(options)}: a schedule has its options already")
+    what, given = asked(algorithm, options)
     channels = first.shape[-1] if len(first.shape) >= 2 else 0
     data, figures = _arlab.run_collective(
-        algorithm=algorithm._schedule if isinstance(algorithm, Schedule) else str(algorithm),
+        algorithm=what,
+        options=given,
         codec=first.dtype if codec is None else codec,
-        inner_codec=inner_codec,
-        options=options,
         dtype=first.dtype,
         elements=first.elements,
         inputs=[memory.address for memory in ranks],
@@ -85,76 +80,58 @@ def _run(
         count=count,
     )
     like = tensors[0] if isinstance(tensors, Sequence) else tensors
-    return Reduction(parsed(figures), as_given(data, first.dtype, (len(ranks), *first.shape), like))
+    return Reduction(figures, as_given(data, first.dtype, (len(ranks), *first.shape), like))
 
 
 def all_reduce(
     tensors: Any,
     *,
-    algorithm: str | Schedule = "two_shot",
+    algorithm: str | Algorithm | Schedule = "two_shot",
     codec: str | None = None,
-    inner_codec: str | None = None,
-    own: str | None = None,
-    forward: str | None = None,
-    group_size: int | None = None,
-    micro_chunks: int | None = None,
     accumulate: str = "native",
     threads: int = 0,
     count: bool = True,
+    **options: Any,
 ) -> Reduction:
     """The sum of all ranks' tensors, as the algorithm and the codec make it, bit for bit.
 
     Args:
         tensors: [ranks, ...], or a sequence of a tensor for each rank, of float16, bfloat16 or float32: NumPy, or in host
             memory and speaking DLPack (PyTorch). They are read where they are.
-        algorithm: a name (arlab.algorithms()), the path of a schedule.json, or a Schedule.
+        algorithm: a value such as arlab.Ring(own="exact"); a name (arlab.algorithms()) or the path of a schedule.json, which
+            `options` may follow; or a Schedule.
         codec: how values travel; by default as they are.
-        inner_codec: of messages inside groups, for hierarchical algorithms; by default `codec`.
-        own: "encoded" or "exact", a rank's own contribution. forward: "unchanged" or "reencoded" (ring).
-        group_size, micro_chunks: of hierarchical algorithms.
         accumulate: sums in the payload's dtype ("native") or in "fp32", rounded once.
         threads: 0 for all; the result never depends on it.
         count: also clamped and flushed elements, which takes one more decode per encode.
+        options: of an algorithm that is named, as the value would have them: group_size=4, inner_codec="fp16".
 
     Raises ArgumentError (a ValueError) for everything that does not fit, before anything is done.
     """
-    options = {"own": own, "forward": forward, "group_size": group_size, "micro_chunks": micro_chunks}
-    return _run(tensors, algorithm, codec, inner_codec, options, accumulate, threads, count)
+    return _run(tensors, algorithm, options, codec, accumulate, threads, count)
 
 
 def reduce_scatter(
-    tensors: Any, *, codec: str | None = None, own: str | None = None, accumulate: str = "native", threads: int = 0
+    tensors: Any, *, codec: str | None = None, accumulate: str = "native", threads: int = 0, **options: Any
 ) -> Reduction:
     """Slot i of rank i becomes the sum of all ranks' slots i; the others stay. A tensor is as many equal slots as ranks.
 
-    Arguments as for all_reduce.
+    Arguments as for all_reduce; `options` are those of arlab.ReduceScatter.
     """
-    return _run(tensors, "reduce_scatter", codec, None, {"own": own}, accumulate, threads)
+    return _run(tensors, "reduce_scatter", options, codec, accumulate, threads)
 
 
-def all_gather(tensors: Any, *, codec: str | None = None, own: str | None = None, threads: int = 0) -> Reduction:
-    """Every rank's slot i becomes slot i of rank i. Slots as for reduce_scatter, arguments as for all_reduce."""
-    return _run(tensors, "all_gather", codec, None, {"own": own}, threads=threads)
+def all_gather(tensors: Any, *, codec: str | None = None, threads: int = 0, **options: Any) -> Reduction:
+    """Every rank's slot i becomes slot i of rank i. Slots as for reduce_scatter; `options` are those of arlab.AllGather."""
+    return _run(tensors, "all_gather", options, codec, threads=threads)
 
 
-def broadcast(tensors: Any, *, codec: str | None = None, own: str | None = None, threads: int = 0) -> Reduction:
-    """Every rank ends with the tensor of rank 0. Arguments as for all_reduce."""
-    return _run(tensors, "broadcast", codec, None, {"own": own}, threads=threads)
+def broadcast(tensors: Any, *, codec: str | None = None, threads: int = 0, **options: Any) -> Reduction:
+    """Every rank ends with the tensor of rank 0. `options` are those of arlab.Broadcast."""
+    return _run(tensors, "broadcast", options, codec, threads=threads)
 
 
-def all_to_all(
-    tensors: Any,
-    *,
-    codec: str | None = None,
-    inner_codec: str | None = None,
-    own: str | None = None,
-    combine: str | None = None,
-    threads: int = 0,
-) -> Reduction:
-    """Slot j of rank i becomes slot i of rank j. Slots as for reduce_scatter, arguments as for all_reduce.
-
-    Args:
-        combine: "quantized": every slot is encoded again where it arrives and sent back, as by a mixture of experts;
-            `inner_codec` is the codec of that way.
-    """
-    return _run(tensors, "all_to_all", codec, inner_codec, {"own": own, "combine": combine}, threads=threads)
+def all_to_all(tensors: Any, *, codec: str | None = None, threads: int = 0, **options: Any) -> Reduction:
+    """Slot j of rank i becomes slot i of rank j. Slots as for reduce_scatter; `options` are those of arlab.AllToAll: with
+    combine="quantized", as in a mixture of experts, slots are encoded again where they arrive and sent back."""
+    return _run(tensors, "all_to_all", options, codec, threads=threads)

@@ -32,6 +32,7 @@ from typing import Any, Callable, Protocol, Sequence
 
 import numpy as np
 
+from arlab._errors import Error
 from arlab._files import temporary_folder
 
 __all__ = ["CheckError", "CodecReport", "NumpyTensors", "Report", "Tensors", "TorchTensors", "check", "check_codec"]
@@ -40,7 +41,7 @@ _MODES = ("returns", "in_place", "out")
 _DTYPES = ("fp16", "bf16", "fp32")
 
 
-class CheckError(RuntimeError):
+class CheckError(Error):
     """The check could not be done: the all-reduce raised an exception, or an argument is wrong."""
 
 
@@ -311,7 +312,7 @@ def _with_library(session: _Session, request: dict[str, Any]) -> dict[str, Any]:
         ) from error
     try:
         return json.loads(_arlab.check_all_reduce(lambda call, regions: _answer(session, call, regions), **request))
-    except _arlab.Error as error:
+    except Error as error:
         raise CheckError(str(error)) from session.raised
 
 

@@ -22,7 +22,7 @@ from contextlib import contextmanager, redirect_stderr
 from typing import TYPE_CHECKING, Any, Callable, Iterator
 
 from arlab import _arlab, _codecs, _tables, schedules  # noqa: F401  (_tables says where the package's files are)
-from arlab._arlab import ArgumentError, Error
+from arlab._errors import ArgumentError, Error
 from arlab._files import temporary_folder
 from arlab._tables import first_line
 
@@ -285,6 +285,9 @@ def main(job: str) -> int:
     """Does what the program asks for, in its place; returns the exit code."""
     asked = json.loads(job)
     try:
+        if "words" in asked:  # any command, behind what a file defines
+            _set_up(asked["setup"])
+            return _arlab.program(asked["words"])
         text = _command(asked, asked["options"])
         # Pictures first: whoever reads only the first lines gets them, too.
         code = _draw(asked["options"]["figures"], asked["options"]["kept"])

@@ -21,10 +21,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from arlab import _arlab
-from arlab._arlab import ArgumentError
 from arlab._arrays import numpy_dtype
+from arlab._deprecated import renamed
+from arlab._errors import ArgumentError
 from arlab._model_time import ModelTime, time
-from arlab._tables import Figures, command, frame
+from arlab._tables import Result, command
+from arlab.schedules import Algorithm, asked
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -33,21 +35,22 @@ __all__ = ["Assignment", "Layers", "Model", "ModelTime", "Perplexity", "assign",
 
 
 def _command(
-    what: str, options: dict[str, Any], progress: Callable[[str], Any] | None, words: Iterable[str] = ()
-) -> dict[str, Any]:
-    return command(["model", what, *words], options, progress)[0]
+    what: str, algorithm: Any, options: dict[str, Any], progress: Callable[[str], Any] | None, more: dict[str, Any],
+    words: Iterable[str] = (),
+) -> dict[str, Any]:  # fmt: skip
+    """`algorithm`: a value, a name, or several names; `more`: options of the algorithm."""
+    if isinstance(algorithm, Algorithm):
+        algorithm, more = asked(algorithm, more)
+    return command(["model", what, *words], {**options, "algorithm": algorithm, **more}, progress)[0]
 
 
-class _Rows(Figures):
+class _Rows(Result):
     """Figures, and rows of them."""
-
-    #: The key of the rows.
-    ROWS = ""
 
     @property
     def table(self) -> DataFrame:
         """A pandas.DataFrame with a row for each; without rows, of the figures."""
-        return frame(self.data.get(self.ROWS, [self.data]))
+        return self.frame
 
 
 class Perplexity(_Rows):
@@ -67,7 +70,6 @@ class Perplexity(_Rows):
     None where the network has become non-finite.
     """
 
-    ROWS = "runs"
     SHOWN = (
         "model", "text", "context", "tokens", "ranks", "algorithm", "codec", "dtype", "weights", "activations", "perplexity",
         "perplexity_standard_error", "baseline_perplexity", "perplexity_ratio", "perplexity_ratio_standard_error", "mean_kl", "p99_kl", "top1_agreement_percent", "token_sqnr_db", "wire_bits_per_element",
@@ -82,7 +84,6 @@ class Layers(_Rows):
     alone_mean_kl, alone_p99_kl, alone_perplexity, alone_top1_agreement_percent    with only this layer compressed
     """
 
-    ROWS = "layers"
     SHOWN = ("model", "text", "tokens", "ranks", "algorithm", "codec", "dtype")
 
 
@@ -90,7 +91,6 @@ class Assignment(_Rows):
     """Which codec for which layer: `assignment` is the one with the fewest bits that was found within the budget. `table` has
     all assignments that were run, with `on_front` where no other is better in bits and divergence."""
 
-    ROWS = "assignments"
     SHOWN = ("model", "text", "tokens", "ranks", "algorithm", "max_kl", "assignment", "wire_bits_per_element", "mean_kl")
 
 
@@ -99,7 +99,7 @@ def perplexity(
     text: str | Path,
     ranks: int | Sequence[int],
     codec: str | Sequence[str],
-    algorithm: str | Sequence[str] = "two_shot",
+    algorithm: str | Algorithm | Sequence[str] = "two_shot",
     dtype: str | Sequence[str] | None = None,
     weights: str | Sequence[str] | None = None,
     activations: str | Sequence[str] | None = None,
@@ -111,14 +111,10 @@ def perplexity(
     layer_codecs: dict[str, str] | None = None,
     cache: str | Path | None = None,
     platform: str | None = None,
-    own: str | None = None,
-    forward: str | None = None,
-    group_size: int | None = None,
-    micro_chunks: int | None = None,
-    inner_codec: str | None = None,
     accumulate: str | None = None,
     threads: int | None = None,
     progress: Callable[[str], Any] | None = None,
+    **more: Any,
 ) -> Perplexity:
     """Runs a text through a model whose all-reduces are compressed, every one through the bit-exact reference.
 
@@ -135,18 +131,17 @@ def perplexity(
         layers: only these are compressed, "0,3-5"; the others are not split. layer_codecs: other codecs, {"0,3-5": "qr-q8"}.
         cache: a folder in which results are kept, and from which those that are there are taken.
         platform: "host", "cuda" or "rocm": kernels in place of the reference; the same bits.
-        progress: is called with text. others: as for arlab.all_reduce.
+        progress: is called with text. more: options of the algorithm, as for arlab.all_reduce.
 
     Raises ArgumentError (a ValueError) for everything that does not fit.
     """
     words = [word for where, name in (layer_codecs or {}).items() for word in ("--layer-codec", f"{where}={name}")]
     options = {
-        "model": model, "text": text, "ranks": ranks, "codec": codec, "algorithm": algorithm, "dtype": dtype, "context": context,
-        "weights": weights, "activations": activations, "calibration": calibration, "tokens": tokens, "layers": layers, "cache": cache, "platform": platform, "own": own, "forward": forward,
-        "group_size": group_size, "micro_chunks": micro_chunks, "inner_codec": inner_codec, "accumulate": accumulate,
+        "model": model, "text": text, "ranks": ranks, "codec": codec, "dtype": dtype, "context": context,
+        "weights": weights, "activations": activations, "calibration": calibration, "tokens": tokens, "layers": layers, "cache": cache, "platform": platform, "accumulate": accumulate,
         "threads": threads,
     }  # fmt: skip
-    return Perplexity(_command("perplexity", options, progress, words))
+    return Perplexity(_command("perplexity", algorithm, options, progress, more, words))
 
 
 def layers(
@@ -154,51 +149,52 @@ def layers(
     text: str | Path,
     ranks: int,
     codec: str,
-    algorithm: str = "two_shot",
+    algorithm: str | Algorithm = "two_shot",
     dtype: str | None = None,
     model: str | Path = "smollm2",
     context: int | None = None,
     tokens: int | None = None,
-    inner_codec: str | None = None,
     threads: int | None = None,
     progress: Callable[[str], Any] | None = None,
+    **more: Any,
 ) -> Layers:
     """How the error grows from layer to layer, and what compressing only one layer costs. Arguments as for perplexity()."""
     options = {
-        "model": model, "text": text, "ranks": ranks, "codec": codec, "algorithm": algorithm, "dtype": dtype, "context": context,
-        "tokens": tokens, "inner_codec": inner_codec, "threads": threads,
+        "model": model, "text": text, "ranks": ranks, "codec": codec, "dtype": dtype, "context": context,
+        "tokens": tokens, "threads": threads,
     }  # fmt: skip
-    return Layers(_command("layers", options, progress))
+    return Layers(_command("layers", algorithm, options, progress, more))
 
 
+@renamed(codecs="codec")
 def assign(
     *,
     text: str | Path,
     ranks: int,
-    codecs: Sequence[str],
+    codec: Sequence[str],
     max_kl: float,
-    algorithm: str = "two_shot",
+    algorithm: str | Algorithm = "two_shot",
     dtype: str | None = None,
     model: str | Path = "smollm2",
     context: int | None = None,
     tokens: int | None = None,
     points: int | None = None,
-    inner_codec: str | None = None,
     threads: int | None = None,
     progress: Callable[[str], Any] | None = None,
+    **more: Any,
 ) -> Assignment:
     """Which codec for which layer: greedily, the fewest bits on the wire within a mean KL divergence (nats).
 
     Args:
-        codecs: to choose from, two or more.
+        codec: to choose from, two or more.
         max_kl: the budget; it is held by what is measured.
         points: assignments on the greedy path that are run for the Pareto front. others: as for perplexity().
     """
     options = {
-        "model": model, "text": text, "ranks": ranks, "codec": list(codecs), "max_kl": max_kl, "algorithm": algorithm,
-        "dtype": dtype, "context": context, "tokens": tokens, "points": points, "inner_codec": inner_codec, "threads": threads,
+        "model": model, "text": text, "ranks": ranks, "codec": list(codec), "max_kl": max_kl,
+        "dtype": dtype, "context": context, "tokens": tokens, "points": points, "threads": threads,
     }  # fmt: skip
-    return Assignment(_command("assign", options, progress))
+    return Assignment(_command("assign", algorithm, options, progress, more))
 
 
 def _matrices(*given: Any) -> list[NDArray[np.float32]]:
@@ -232,7 +228,7 @@ def row_parallel(
     *,
     ranks: int,
     codec: str | None = None,
-    algorithm: str = "reduce_scatter",
+    algorithm: str | Algorithm = "reduce_scatter",
     dtype: str = "fp16",
     activations: str = "int8",
     weights: str = "int8",
@@ -254,8 +250,9 @@ def row_parallel(
     Returns the outputs of all ranks, [ranks, tokens, outputs] of the dtype. Raises ArgumentError (a ValueError).
     """
     matrices = _matrices(x, w)
+    what, given = asked(algorithm, options)
     outputs = _arlab.row_parallel(
-        *matrices, ranks, algorithm, dtype if codec is None else codec, dtype, activations, weights, options, threads
+        *matrices, ranks, what, dtype if codec is None else codec, dtype, activations, weights, given, threads
     )
     return outputs.view(numpy_dtype(dtype)).reshape(ranks, len(matrices[0]), len(matrices[1]))
 
@@ -282,8 +279,8 @@ class Model:
     def logits(self, ids: Sequence[int], **compressed: Any) -> NDArray[np.float32]:
         """float32 [tokens, vocabulary] of consecutive tokens from position 0 on.
 
-        `compressed`: ranks, codec, and as for perplexity() algorithm, dtype, platform, own, forward, group_size, micro_chunks,
-        inner_codec, accumulate, threads. Without ranks, the model is not split. Likewise weights and activations; with
+        `compressed`: ranks, codec, and as for perplexity() algorithm, dtype, platform, options of the algorithm,
+        accumulate, threads. Without ranks, the model is not split. Likewise weights and activations; with
         -static activations, `calibration` is ids of tokens.
         """
         return self._run(ids, "logits", **compressed).reshape(len(ids), self.shape["vocabulary"])
@@ -299,7 +296,7 @@ class Model:
         *,
         ranks: int | None = None,
         codec: str | None = None,
-        algorithm: str = "two_shot",
+        algorithm: str | Algorithm = "two_shot",
         dtype: str = "fp16",
         platform: str = "",
         accumulate: str = "native",
@@ -309,14 +306,15 @@ class Model:
         calibration: Sequence[int] = (),
         **options: Any,
     ) -> Any:
+        what_runs, given = asked(None if ranks is None else algorithm, options)
         data = self._model.run(
             ids=list(map(int, ids)),
             what=what,
-            algorithm=None if ranks is None else algorithm,
+            algorithm=what_runs,
             codec=dtype if codec is None else codec,
             dtype=dtype,
             ranks=ranks or 0,
-            options=options,
+            options=given,
             accumulate=accumulate,
             platform=platform,
             threads=threads,

@@ -8,9 +8,10 @@ import sys
 from typing import Any, Callable, Sequence
 
 from arlab import _arlab
-from arlab._arlab import ArgumentError, Error
+from arlab._errors import ArgumentError, Error
 from arlab._arlab import Communicator as _Rank
 from arlab._arrays import Memory, memory_of
+from arlab.schedules import Algorithm, asked
 
 __all__ = ["Communicator", "Group", "devices", "platforms"]
 
@@ -64,7 +65,7 @@ def _check_overlaps(memories: dict[int, Memory], outputs: dict[int, Memory]) -> 
 
 
 def _run(
-    communicator: _Rank, platform: str, tensor: Any, out: Any, algorithm: str, codec: str | None, inner_codec: str | None,
+    communicator: _Rank, platform: str, tensor: Any, out: Any, algorithm: str | Algorithm, codec: str | None, options: dict[str, Any],
     stream: int,
 ) -> Any:  # fmt: skip
     """Enqueues one rank's part; returns the output."""
@@ -74,9 +75,8 @@ def _run(
     _check_call(communicator, platform, memory, output, communicator.rank)
     _check_overlaps({communicator.rank: memory}, {communicator.rank: output})
     codec = memory.dtype if codec is None else codec
-    communicator.run(
-        algorithm, codec, inner_codec, memory.dtype, memory.elements, memory.address, output.address, stream
-    )
+    what, given = asked(algorithm, options)
+    communicator.run(what, codec, given, memory.dtype, memory.elements, memory.address, output.address, stream)
     return out
 
 
@@ -152,20 +152,19 @@ class Communicator:
         self,
         tensor: Any,
         *,
-        algorithm: str = "two_shot",
+        algorithm: str | Algorithm = "two_shot",
         codec: str | None = None,
-        inner_codec: str | None = None,
         out: Any = None,
         stream: int | None = None,
+        **options: Any,
     ) -> Any:
-        """The sum over ranks into `out` [in place], which is returned. `codec`: how values travel [as they are];
-        `inner_codec`: inside groups of algorithm hierarchical or hierarchical_pipelined [like all others].
+        """The sum over ranks into `out` [in place], which is returned. `codec`: how values travel [as they are].
 
         Memory of `out` is no other rank's tensor or output; it is all of `tensor`, or none of it.
 
-        `algorithm`: as `arlab list algorithms` has them. `stream`: a raw stream, instead of PyTorch's current one.
+        `algorithm` and `options`: as for arlab.all_reduce, such as arlab.Hierarchical(inner_codec="fp16"). `stream`: a raw stream, instead of PyTorch's current one.
         """
-        return self._call(tensor, algorithm, codec, out, stream, inner_codec)
+        return self._call(tensor, algorithm, codec, out, stream, **options)
 
     def all_to_all(
         self, tensor: Any, *, codec: str | None = None, out: Any = None, stream: int | None = None
@@ -192,10 +191,10 @@ class Communicator:
         return self._call(tensor, "broadcast", codec, out, stream)
 
     def _call(
-        self, tensor: Any, algorithm: str, codec: str | None, out: Any, stream: int | None, inner_codec: str | None = None
+        self, tensor: Any, algorithm: str | Algorithm, codec: str | None, out: Any, stream: int | None, **options: Any
     ) -> Any:
         stream = _stream_of(tensor, stream)
-        result = _run(self._rank, self._platform, tensor, out, algorithm, codec, inner_codec, stream)
+        result = _run(self._rank, self._platform, tensor, out, algorithm, codec, options, stream)
         if self._platform == "host":
             self._rank.synchronize(stream)
         return result
@@ -232,13 +231,13 @@ class Group:
         self,
         tensors: Sequence[Any],
         *,
-        algorithm: str = "two_shot",
+        algorithm: str | Algorithm = "two_shot",
         codec: str | None = None,
-        inner_codec: str | None = None,
         out: Sequence[Any] | None = None,
+        **options: Any,
     ) -> list[Any]:
         """As Communicator.all_reduce, for all ranks; has ended when it returns. Raises Error as synchronize() does."""
-        return self._call(tensors, algorithm, codec, out, inner_codec)
+        return self._call(tensors, algorithm, codec, out, **options)
 
     def all_to_all(self, tensors: Sequence[Any], *, codec: str | None = None, out: Sequence[Any] | None = None) -> list[Any]:
         """As Communicator.all_to_all, for all ranks."""
@@ -257,8 +256,7 @@ class Group:
         return self._call(tensors, "broadcast", codec, out)
 
     def _call(
-        self, tensors: Sequence[Any], algorithm: str, codec: str | None, out: Sequence[Any] | None,
-        inner_codec: str | None = None,
+        self, tensors: Sequence[Any], algorithm: str | Algorithm, codec: str | None, out: Sequence[Any] | None, **options: Any,
     ) -> list[Any]:  # fmt: skip
         outputs = list(tensors if out is None else out)
         if len(tensors) != self.world_size or len(outputs) != self.world_size:
@@ -281,5 +279,6 @@ class Group:
         streams = [_stream_of(tensor, None) for tensor in tensors]
         places = [[memory_of(each, "").address for each in ranks] for ranks in (tensors, outputs)]
         codec = first.dtype if codec is None else codec
-        _arlab.run_together(self._ranks, algorithm, codec, inner_codec, first.dtype, first.elements, *places, streams)
+        what, given = asked(algorithm, options)
+        _arlab.run_together(self._ranks, what, codec, given, first.dtype, first.elements, *places, streams)
         return outputs

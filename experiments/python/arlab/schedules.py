@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import json
-import re
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Callable, Iterator, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Callable, ClassVar, NamedTuple, TypeVar
 
 from arlab import _arlab
-from arlab._arlab import ArgumentError, ScheduleBuilder
-from arlab._files import temporary_folder
+from arlab._arlab import ScheduleBuilder
+from arlab._errors import ArgumentError
 from arlab._tables import Names, first_line, frame, name_of_own, rows_of
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-__all__ = ["Check", "Schedule", "ScheduleBuilder", "Volume", "algorithm", "algorithms", "schedule"]
+__all__ = ["Algorithm", "Check", "Schedule", "ScheduleBuilder", "Volume", "algorithm", "algorithms", "schedule"]
 
 
 class Check(NamedTuple):
@@ -126,12 +126,65 @@ class Schedule:
             f" {self.steps} steps, {self.ops} ops>"
         )
 
-    @contextmanager
-    def _as_file(self) -> Iterator[str]:
-        with temporary_folder() as folder:
-            path = Path(folder) / (re.sub("[^A-Za-z0-9_.-]", "_", self.algorithm) + ".json")
-            self.to_json(path)
-            yield str(path)
+    def __reduce__(self) -> Any:
+        return Schedule.from_json, (self.to_json(),)
+
+
+class Algorithm:
+    """An algorithm with its options, which goes wherever an algorithm goes: arlab.Ring(own="exact"),
+    arlab.Hierarchical(group_size=4). There is a class for every algorithm that is built in; its signature has the defaults."""
+
+    #: As strings have it.
+    name: ClassVar[str] = ""
+
+    def __init__(self, **options: Any):
+        """Raises ArgumentError for an option that the algorithm does not have, and for a value that is not allowed."""
+        self.options = {name: value for name, value in options.items() if value is not None}
+        _arlab.check_options(self.name, self.options)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in self.options.items())})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Algorithm) and (self.name, self.options) == (other.name, other.options)
+
+    def __hash__(self) -> int:
+        return hash((self.name, *sorted(self.options.items())))
+
+
+def class_names() -> dict[str, str]:
+    """Of the algorithms that have a class, by the class's name; nvls can be simulated only."""
+    names = [name for name, _ in _arlab.algorithms() if name not in OWN]
+    return {name.title().replace("_", ""): name for name in (*names, "nvls")}
+
+
+@functools.cache
+def class_of(class_name: str) -> type[Algorithm]:
+    """The class of an algorithm that is built in, made of what the algorithm says of its options."""
+    name = class_names()[class_name]
+    options = _arlab.algorithm_options(name)
+    words = "\n".join(f"    {each['name']}: {each['help']} [{each['default_words']}]" for each in options)
+    parameters = [inspect.Parameter(each["name"], inspect.Parameter.KEYWORD_ONLY, default=each["default"]) for each in options]
+    body = {
+        "name": name, "__doc__": f"The algorithm {name} with its options.\n\n{words}\n", "__module__": "arlab",
+        "__signature__": inspect.Signature(parameters),
+    }  # fmt: skip
+    return type(class_name, (Algorithm,), body)
+
+
+def asked(algorithm: Any, options: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """The name of an algorithm or a schedule, and the options of the algorithm, as the compiled part takes both."""
+    given = {name: value for name, value in options.items() if value is not None}
+    if isinstance(algorithm, Algorithm):
+        twice = given.keys() & algorithm.options.keys()
+        if twice:
+            raise ArgumentError(f"{', '.join(twice)}: given twice, in {algorithm!r} and beside it")
+        return algorithm.name, {**algorithm.options, **given}
+    if isinstance(algorithm, Schedule):
+        if given:
+            raise ArgumentError(f"{', '.join(given)}: a schedule has its options already")
+        return algorithm._schedule, {}
+    return (None if algorithm is None else str(algorithm)), given
 
 
 def algorithms() -> Names:
@@ -140,36 +193,20 @@ def algorithms() -> Names:
     return Names(names, lambda: rows_of(["list", "algorithms"], "algorithms"))
 
 
-def schedule(
-    algorithm: str,
-    ranks: int,
-    elements: int,
-    *,
-    codec: str | None = None,
-    own: str | None = None,
-    forward: str | None = None,
-    combine: str | None = None,
-    group_size: int | None = None,
-    micro_chunks: int | None = None,
-    inner_codec: str | None = None,
-) -> Schedule:
+def schedule(algorithm: str | Algorithm, ranks: int, elements: int, *, codec: str | None = None, **options: Any) -> Schedule:
     """The schedule of an algorithm (arlab.algorithms(), or the path of a schedule.json of any size), proved correct.
 
     Args:
         ranks: how many.
         elements: per rank.
         codec: chunks are cut at multiples of its alignment, so that its blocks stay whole.
-        own, forward, combine, group_size, micro_chunks, inner_codec: as for all_reduce and all_to_all.
+        options: as for all_reduce.
     """
-    options = {
-        "own": own, "forward": forward, "combine": combine, "group_size": group_size, "micro_chunks": micro_chunks,
-        "inner_codec": inner_codec,
-    }  # fmt: skip
     alignment = 1 if codec is None else _arlab.codec_info(codec)["alignment"]
     if alignment is None:
         raise ArgumentError(f"codec {codec} cannot be cut: leave it out")
-    given = {name: value for name, value in options.items() if value is not None}
-    return Schedule(_arlab.make_schedule(str(algorithm), ranks, elements, alignment, given))
+    what, given = asked(algorithm, options)
+    return Schedule(_arlab.make_schedule(what, ranks, elements, alignment, given))
 
 
 Function = TypeVar("Function", bound=Callable[[ScheduleBuilder], Any])

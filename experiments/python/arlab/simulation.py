@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import functools
 import json
-from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Callable, Sequence
 
+from arlab import _arlab
 from arlab._arlab import study_run, sweep_run
+from arlab._deprecated import renamed
+from arlab._errors import ArgumentError
 from arlab._files import temporary_folder, unguarded
-from arlab._tables import Figures, Names, command, frame, pandas, parsed, rows_of
-from arlab.schedules import Schedule
+from arlab._tables import Result, Names, command, frame, pandas, parsed, rows_of
+from arlab.schedules import Algorithm, Schedule, asked
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -33,7 +35,7 @@ def topologies() -> Names:
     return Names([row["name"] for row in rows], lambda: rows_of(["list", "topologies"], "topologies"))
 
 
-class Topology(Figures):
+class Topology(Result):
     """A machine: `data` has its links, the bandwidth of every pair, and where each number comes from; `toml` is the text of a
     complete machine file, to change and to save."""
 
@@ -72,7 +74,7 @@ def import_topology(
     return Topology(command(["topology", "import", str(file)], options)[0])
 
 
-class Simulation(Figures):
+class Simulation(Result):
     """How long a collective takes, by the model that `model` names; times in microseconds, bandwidths in 10^9 bytes/s.
 
     latency_us, algbw_gb_per_s, busbw_gb_per_s (as nccl-tests define it), bottleneck (in words), wire_bytes
@@ -90,25 +92,18 @@ class Simulation(Figures):
         "provenance",
     )  # fmt: skip
 
-    latency_us: float
-    algbw_gb_per_s: float
-    busbw_gb_per_s: float
-    wire_bytes: int
-    bottleneck: str
-
     @property
     def breakdown(self) -> dict[str, float]:
         parts = ("launch", "synchronisation", "wire", "contention", "codec", "release")
         return {part: self.data[f"{part}_us"] for part in parts}
 
-    @property
+    @functools.cached_property
     def interval(self) -> tuple[float, float] | None:
-        low = self.data.get("latency_us_low")
-        return None if low is None else (low, self.data["latency_us_high"])
+        return None if self._simulated is None else self._simulated.interval()
 
     @functools.cached_property
     def sensitivity(self) -> DataFrame:
-        return frame(self._again(None, sensitivity=True)["sensitivity"])
+        return frame(self._one().sensitivity())
 
     @property
     def links(self) -> DataFrame:
@@ -118,37 +113,57 @@ class Simulation(Figures):
     def collectives(self) -> DataFrame:
         return frame(self.data["collectives"])
 
-    def __init__(self, data: dict[str, Any], again: Callable[..., Any]):
-        super().__init__(data)
-        self._again = again
+    def __init__(self, algorithm: str | Schedule | None, request: dict[str, Any]):
+        self._asked = algorithm, request
+        what = algorithm._schedule if isinstance(algorithm, Schedule) else algorithm
+        answer = _arlab.simulate(what, request)
+        self._simulated = None if isinstance(answer, dict) else answer
+        if isinstance(answer, dict):
+            self.data = answer
+
+    # Figures are made when the first is asked for, and what the interval takes, when that is.
+    @functools.cached_property
+    def data(self) -> dict[str, Any]:  # type: ignore[override]
+        return self._one().figures(with_interval=False)
+
+    def to_dict(self) -> dict[str, Any]:
+        return dict(self.data) if self._simulated is None else self._simulated.figures(with_interval=True)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        data = self.to_dict() if name.startswith(("latency_us_", "interval_")) else self.data
+        if name in data:
+            return data[name]
+        raise AttributeError(f"{type(self).__name__} has no {name!r}; it has {', '.join(data)}")
+
+    def __reduce__(self) -> Any:
+        return Simulation, self._asked
+
+    def _one(self) -> _arlab.Simulation:
+        if self._simulated is None:
+            raise ArgumentError("a timeline and a sensitivity are of one collective of one size")
+        return self._simulated
 
     def plot(self, **look: Any) -> Figure:
         """The timeline: what every rank and the fullest links do, and when. `look`: as for arlab.figures.timeline()."""
         from arlab import figures
 
-        with temporary_folder() as folder:
-            path = Path(folder) / "trace.json"
-            self._again(str(path))
-            return figures.timeline(figures.read_trace(path), **look)
+        return figures.timeline(json.loads(self._one().timeline()), **look)
 
 
 def simulate(
     *,
-    topology: str,
-    algorithm: str | Schedule | None = None,
+    topology: str | Path,
+    algorithm: str | Algorithm | Schedule | None = None,
     codec: str | None = None,
-    bytes: str | int | None = None,
+    bytes: str | int | Sequence[str | int] | None = None,
     dtype: str | None = None,
     ranks: int | None = None,
     library: bool = False,
-    sharing: str | None = None,
+    multicast: bool = False,
+    sharing: str = "max_min",
     trace: str | Path | None = None,
-    own: str | None = None,
-    forward: str | None = None,
-    combine: str | None = None,
-    group_size: int | None = None,
-    micro_chunks: int | None = None,
-    inner_codec: str | None = None,
     placement: Sequence[int] | None = None,
     skew: float | None = None,
     workload: str | Path | None = None,
@@ -156,17 +171,19 @@ def simulate(
     seed: int | None = None,
     jitter_launch: float | None = None,
     jitter_message: float | None = None,
+    **options: Any,
 ) -> Simulation:
     """How long a collective takes on a topology, or each of several at once.
 
     Args:
         topology: a name (arlab.topologies()), full:8 and the like, or the path of a .toml.
-        algorithm: a name (arlab.algorithms()), the path of a schedule.json or of an algorithm of MSCCL (.xml), or a Schedule;
-            with library, by default what the library takes.
+        algorithm: a value such as arlab.Ring(own="exact"), a name (arlab.algorithms()), the path of a schedule.json or of an
+            algorithm of MSCCL (.xml), or a Schedule; with library, by default what the library takes.
         codec: a name; see arlab.codecs().
-        bytes: payload of one rank: 67108864, or "64M" (2^20 bytes each).
+        bytes: payload of one rank: 67108864, or "64M" (2^20 bytes each); several, or "1M..64M", give a row for each (`frame`).
         ranks: by default all of the topology.
         library: as NCCL or RCCL run it; codecs fp16, bf16 and fp32 only.
+        multicast: what a rank sends alike to all others leaves it once, where the switch spreads it.
         sharing: of links: "max_min", all messages at once, or "fifo", one after the other.
         trace: write the timeline to this .json, for ui.perfetto.dev; to a .chakra.json: as a Chakra execution trace.
         placement: ranks of the topology that run it, in its order; by default the first ones.
@@ -176,27 +193,29 @@ def simulate(
         runs: with jitter: figures have the spread of so many runs, p50_us and p99_us among others.
         seed: of the first run.
         jitter_launch, jitter_message: mean times, us, by which ranks and messages come late (exponential).
-        others: as for all_reduce and all_to_all.
+        options: of an algorithm that is named, as for all_reduce.
     """
-    options = {
+    if isinstance(algorithm, Schedule):
+        asked(algorithm, options)  # refuses options
+        what: Any = algorithm
+    else:
+        what, options = asked(algorithm, options)
+    request = {
         "topology": topology, "codec": codec, "bytes": bytes, "dtype": dtype, "ranks": ranks, "library": library,
-        "sharing": sharing, "own": own, "forward": forward,
-        "combine": combine, "group_size": group_size, "micro_chunks": micro_chunks, "inner_codec": inner_codec,
-        "placement": None if placement is None else ",".join(str(rank) for rank in placement),
-        "skew": skew, "workload": workload, "runs": runs, "seed": seed,
-        "jitter_launch": jitter_launch, "jitter_message": jitter_message,
+        "multicast": multicast, "sharing": sharing, "trace": trace, "placement": placement, "skew": skew, "workload": workload,
+        "runs": runs, "seed": seed, "jitter_launch": jitter_launch, "jitter_message": jitter_message,
     }  # fmt: skip
-
-    def run(to: str | Path | None, sensitivity: bool = False) -> dict[str, Any]:
-        traced = {"trace": to, "no_plots": to is not None, "sensitivity": sensitivity}
-        given = isinstance(algorithm, Schedule)
-        with algorithm._as_file() if isinstance(algorithm, Schedule) else nullcontext(algorithm) as name:
-            return command(["simulate"], {"schedule" if given else "algorithm": name} | options | traced)[0]
-
-    return Simulation(run(trace), run)
+    return Simulation(what, {name: value for name, value in {**request, **options}.items() if value is not None})
 
 
-class Sweep(Figures):
+def one_of(figures: dict[str, Figure], name: str) -> Figure:
+    """Raises ArgumentError for another name."""
+    if name not in figures:
+        raise ArgumentError(f"figure is {name!r}: allowed are {', '.join(figures)}")
+    return figures[name]
+
+
+class Sweep(Result):
     """Simulated times: `table`, a pandas.DataFrame with a row for each, as simulate() has its figures."""
 
     SHOWN = ("points", "provenance")
@@ -207,9 +226,13 @@ class Sweep(Figures):
         table.attrs["provenance"] = self.data["provenance"]
         return table
 
-    def plot(self, **look: Any) -> dict[str, Figure]:
+    def plot(self, figure: str = "latency_over_size", **look: Any) -> Figure:
+        """One of plots(). `look`: as for the function of that name in arlab.figures."""
+        return one_of(self.plots(**look), figure)
+
+    def plots(self, **look: Any) -> dict[str, Figure]:
         """All figures of a sweep by name: latency_over_size, bandwidth_over_size, speedup_over_library,
-        best_method_by_size, machines_heat_map. `look`: as for the functions of these names in arlab.figures."""
+        best_method_by_size, machines_heat_map."""
         from arlab.figures import sweep as figures
 
         table = self.table
@@ -218,14 +241,15 @@ class Sweep(Figures):
         return {name: figures.FIGURES[name](table, **look) for name in names}
 
 
+@renamed(topologies="topology", algorithms="algorithm", codecs="codec", group_sizes="group_size")
 def sweep(
     *,
-    topologies: list[str],
-    bytes: list[str | int] | str = "32K..1G",
-    algorithms: list[str] | None = None,
-    codecs: list[str] | None = None,
-    ranks: list[int] | None = None,
-    group_sizes: list[int] | None = None,
+    topology: str | Sequence[str],
+    bytes: str | int | Sequence[str | int] = "32K..1G",
+    algorithm: str | Sequence[str] | None = None,
+    codec: str | Sequence[str] | None = None,
+    ranks: int | Sequence[int] | None = None,
+    group_size: int | Sequence[int] | None = None,
     inner_codec: str | None = None,
     dtype: str | None = None,
     library: bool = False,
@@ -236,27 +260,28 @@ def sweep(
     """How long many collectives take: every combination of the lists. What cannot be simulated is left out.
 
     Args:
-        topologies: names (arlab.topologies()), full:8 and the like, or paths of .toml files.
+        topology: a name (arlab.topologies()), full:8 and the like, or the path of a .toml file; or several, as of all others.
         bytes: payloads of one rank; "32K..1G" is 32 KiB and its doubles.
-        algorithms, codecs: by default one_shot, two_shot and ring; fp16, qr-q8, qr-q6 and qr-q4.
+        algorithm, codec: by default one_shot, two_shot and ring; fp16, qr-q8, qr-q6 and qr-q4.
         library: also as NCCL or RCCL do it, where the topology knows them.
         client, workers, progress: as for study(); by default the threads of this process.
         others: as for simulate().
     """
     options = {
-        "topology": topologies, "bytes": bytes, "algorithm": algorithms, "codec": codecs, "ranks": ranks,
-        "group_size": group_sizes, "inner_codec": inner_codec, "dtype": dtype, "library": library,
+        "topology": topology, "bytes": bytes, "algorithm": algorithm, "codec": codec, "ranks": ranks, "group_size": group_size,
+        "inner_codec": inner_codec, "dtype": dtype, "library": library,
     }  # fmt: skip
     if client is None and workers is None:
         return Sweep(command(["sweep"], options)[0])
-    given = {name: _texts(value) if isinstance(value, (list, tuple)) else value for name, value in options.items()}
-    given["bytes"] = _texts([bytes] if isinstance(bytes, str) else bytes)
+    lists = ("topology", "bytes", "algorithm", "codec", "ranks", "group_size")
+    given = {name: _texts(value) if name in lists and value is not None else value for name, value in options.items()}
     asked = {name: value for name, value in given.items() if value is not None}
     return Sweep(parsed(_shared(lambda: sweep_run(json.dumps(asked), progress), client, workers, progress)))
 
 
-def _texts(values: Iterable[Any]) -> list[str]:
-    return [str(value) for value in values]
+def _texts(values: Any) -> list[str]:
+    """Of one value or of several."""
+    return [str(value) for value in ([values] if isinstance(values, (str, int, Path)) else values)]
 
 
 def _shared(
@@ -275,7 +300,7 @@ def _shared(
         run.close()
 
 
-class Selection(Figures):
+class Selection(Result):
     """The fastest algorithm and codec by size.
 
     algorithm, codec, implementation, latency_us, sqnr_db   of the size asked for
@@ -316,6 +341,7 @@ class Selection(Figures):
         return figures.selection(self._drawing, **look)
 
 
+@renamed(algorithms="algorithm", codecs="codec")
 def select(
     *,
     topology: str,
@@ -328,8 +354,8 @@ def select(
     tensor: str | None = None,
     synthetic: str | None = None,
     dtype: str | None = None,
-    algorithms: list[str] | None = None,
-    codecs: list[str] | None = None,
+    algorithm: str | Sequence[str] | None = None,
+    codec: str | Sequence[str] | None = None,
 ) -> Selection:
     """The fastest algorithm and codec by message size, under an error budget.
 
@@ -338,17 +364,17 @@ def select(
         min_sqnr_db: least SQNR, of the worst tensor. max_wire_bits: most wire bits per element.
         metric: what SQNR: "token", of a tensor's median token (the default where the data have tokens), or "tensor".
         input, tensor, synthetic: what the error is measured on; by default activations that come with arlab.
-        algorithms, codecs: only these; by default all that fit.
+        algorithm, codec: only this one, or these; by default all that fit.
     """
     options = {
         "topology": topology, "bytes": bytes, "ranks": ranks, "min_sqnr": min_sqnr_db, "max_wire_bits": max_wire_bits,
-        "metric": metric, "input": input, "tensor": tensor, "synthetic": synthetic, "dtype": dtype, "algorithms": algorithms, "codecs": codecs,
+        "metric": metric, "input": input, "tensor": tensor, "synthetic": synthetic, "dtype": dtype, "algorithms": algorithm, "codecs": codec,
     }  # fmt: skip
     data, _, drawing = command(["select"], options | {"plot": "drawing.png"})
     return Selection(data, drawing)
 
 
-class Study(Figures):
+class Study(Result):
     """The results of a study: `table` has every point, `summary` the medians over tensors (pandas.DataFrame); both are in
     `folder`, too."""
 
@@ -366,7 +392,11 @@ class Study(Figures):
     def summary(self) -> DataFrame:
         return self._read("summary.csv")
 
-    def plot(self, metric: str = "token", **look: Any) -> dict[str, Figure]:
+    def plot(self, figure: str = "pareto", metric: str = "token", **look: Any) -> Figure:
+        """One of plots()."""
+        return one_of(self.plots(metric, **look), figure)
+
+    def plots(self, metric: str = "token", **look: Any) -> dict[str, Figure]:
         """All figures of a study by name: pareto, error_by_codec, error_by_ranks, error_by_tensor.
 
         `metric`: SQNR of the median "token", where tensors have tokens, or of the whole "tensor". `look`: as for the functions of these names in arlab.figures, for example highlight=["mine"].
@@ -410,7 +440,7 @@ def study(
     return Study({"folder": str(out), **report})
 
 
-class CodecCheck(Figures):
+class CodecCheck(Result):
     """What holds of a codec: `properties` is a pandas.DataFrame, `violation` says what does not hold, or is None."""
 
     SHOWN = ("codec", "passed", "violation")

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from arlab._errors import ArgumentError
+
 if TYPE_CHECKING:
     from pandas import DataFrame
 
@@ -78,13 +80,13 @@ def summarize(
     of_unit = [] if unit is None else [unit] if isinstance(unit, str) else list(unit)
     missing = [name for name in (*groups, value, *of_unit) if name not in frame]
     if missing:
-        raise ValueError(f"no column {', '.join(missing)}; there are {', '.join(map(str, frame.columns))}")
+        raise ArgumentError(f"no column {', '.join(missing)}; there are {', '.join(map(str, frame.columns))}")
     if not groups:
-        raise ValueError("by is empty; it must name at least one column")
+        raise ArgumentError("by is empty; it must name at least one column")
     if not 0 < confidence < 1:
-        raise ValueError(f"confidence is {confidence}; it must be between 0 and 1")
+        raise ArgumentError(f"confidence is {confidence}; it must be between 0 and 1")
     if resamples < 1:
-        raise ValueError(f"resamples is {resamples}; it must be at least 1")
+        raise ArgumentError(f"resamples is {resamples}; it must be at least 1")
     rows = []
     for names, group in frame[frame[value].notna()].groupby(groups, sort=False, dropna=False):
         values = group[value].to_numpy(np.float64)

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from arlab._errors import ArgumentError
 from arlab._files import write_whole
 
 if TYPE_CHECKING:
@@ -49,10 +50,10 @@ def partial_sums(x: NDArray[Any], weight: NDArray[Any], ranks: int) -> NDArray[n
     Raises ValueError where the inputs do not divide by the ranks, or shapes do not fit.
     """
     if weight.ndim != 2 or x.ndim < 1 or x.shape[-1] != weight.shape[1]:
-        raise ValueError(f"an input of shape {x.shape} does not fit a weight of shape {weight.shape} ([outputs, inputs])")
+        raise ArgumentError(f"an input of shape {x.shape} does not fit a weight of shape {weight.shape} ([outputs, inputs])")
     inputs = weight.shape[1]
     if ranks < 1 or inputs % ranks != 0:
-        raise ValueError(f"{inputs} inputs do not divide by {ranks} ranks")
+        raise ArgumentError(f"{inputs} inputs do not divide by {ranks} ranks")
     parts = [slice(rank * inputs // ranks, (rank + 1) * inputs // ranks) for rank in range(ranks)]
     wide, matrix = x.astype(np.float64), weight.astype(np.float64)
     with np.errstate(over="ignore"):
@@ -84,7 +85,7 @@ def _safetensors(tensors: dict[str, NDArray[np.uint16]], dtype: str, metadata: d
 def _dtype(dtype: Any) -> str:
     name = {"float16": "fp16", "bfloat16": "bf16"}.get(str(dtype).removeprefix("torch."), dtype)
     if name not in _DTYPES:
-        raise ValueError(f"dtype is {dtype!r}; it must be fp16 or bf16, as partial sums travel")
+        raise ArgumentError(f"dtype is {dtype!r}; it must be fp16 or bf16, as partial sums travel")
     return str(name)
 
 
@@ -126,7 +127,7 @@ class Capture:
     def _keep(self, name: str) -> Any:
         def hook(_: Any, arguments: tuple[Any, ...]) -> None:
             if not arguments:
-                raise ValueError(f"{name} was called without a positional argument, which would be its input")
+                raise ArgumentError(f"{name} was called without a positional argument, which would be its input")
             room = None if self._max_tokens is None else self._max_tokens - sum(map(len, self._rows[name]))
             if room is None or room > 0:
                 x = _local(arguments[0])
@@ -139,12 +140,12 @@ class Capture:
         tensors = {}
         for name, module in self._modules.items():
             if not self._rows[name]:
-                raise ValueError(f"{name} was not called inside the context; {self.path} is not written")
+                raise ArgumentError(f"{name} was not called inside the context; {self.path} is not written")
             sums = partial_sums(np.concatenate(self._rows[name]), _local(module.weight), self._ranks or 1)
             tensors[name] = _bits(sums, self._dtype)
             if self._dtype == "fp16" and (large := np.isfinite(sums) & (np.abs(sums) >= 65520)).any():
                 why = f"{large.sum()} partial sums beyond 65504, the largest of fp16"
-                raise ValueError(f'{name} has {why}; dtype="bf16" holds them')
+                raise ArgumentError(f'{name} has {why}; dtype="bf16" holds them')
         return tensors
 
     def _write(self) -> None:
@@ -174,11 +175,11 @@ class Capture:
         distributed.all_gather_object(all_of_them, mine, group=self._group)
         for rank, each in enumerate(all_of_them):
             if isinstance(each, ValueError):
-                raise ValueError(f"rank {rank}: {each}")
+                raise ArgumentError(f"rank {rank}: {each}")
         shapes = [{name: bits.shape for name, bits in each.items()} for each in all_of_them]
         for rank, each in enumerate(shapes):
             if each != shapes[0]:
-                raise ValueError(f"rank {rank} ran other layers, or on other tokens, than rank 0; {self.path} is not written")
+                raise ArgumentError(f"rank {rank} ran other layers, or on other tokens, than rank 0; {self.path} is not written")
         if distributed.get_rank(self._group) != 0:
             return None
         return {name: np.concatenate([each[name] for each in all_of_them]) for name in self.layers}
@@ -226,16 +227,16 @@ def capture(
     if not found:
         linear = [name for name, module in model.named_modules() if isinstance(module, torch.nn.Linear)]
         others = f"; it has {', '.join(linear[:8])}{' ...' if len(linear) > 8 else ''}" if linear else "; it has none at all"
-        raise ValueError(f"no Linear layer of the model is named {' or '.join(patterns)}{others}")
+        raise ArgumentError(f"no Linear layer of the model is named {' or '.join(patterns)}{others}")
     if max_tokens is not None and max_tokens < 1:
-        raise ValueError(f"max_tokens is {max_tokens}; it must be at least 1")
+        raise ArgumentError(f"max_tokens is {max_tokens}; it must be at least 1")
     if ranks is None:
         if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
-            raise ValueError("ranks is missing: it may be left out only where torch.distributed is initialized")
+            raise ArgumentError("ranks is missing: it may be left out only where torch.distributed is initialized")
     elif ranks < 1:
-        raise ValueError(f"ranks is {ranks}; it must be at least 1")
+        raise ArgumentError(f"ranks is {ranks}; it must be at least 1")
     else:
         for name, module in found.items():
             if module.in_features % ranks != 0:
-                raise ValueError(f"{name}: {module.in_features} inputs do not divide by {ranks} ranks")
+                raise ArgumentError(f"{name}: {module.in_features} inputs do not divide by {ranks} ranks")
     return Capture(found, Path(path), name_of_dtype, ranks, group, max_tokens)

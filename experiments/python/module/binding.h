@@ -35,6 +35,7 @@ class CallFailed : public std::runtime_error {
 void define_codecs(nb::module_& module);       // the reference's, and codecs in Python
 void define_collectives(nb::module_& module);  // the reference's executor; commands
 void define_schedules(nb::module_& module);    // schedules, their builder, algorithms in Python
+void define_questions(nb::module_& module);    // of the lab
 void define_distributed(nb::module_& module);  // studies and sweeps, shared by processes
 void define_models(nb::module_& module);       // language models
 void define_kernels(nb::module_& module);      // of platforms; the check of all-reduces

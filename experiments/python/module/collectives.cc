@@ -7,7 +7,7 @@
 #include "experiments/cli/program.h"
 #include "experiments/cli/reduction.h"
 #include "experiments/python/module/binding.h"
-#include "experiments/python/module/schedule_options.h"
+#include "experiments/python/module/request.h"
 #include "reference/codecs/registry.h"
 #include "reference/memory.h"
 #include "reference/signals.h"
@@ -15,14 +15,14 @@
 namespace arlab::python {
 namespace {
 
-/// The outputs of all ranks as bytes, and all figures as JSON.
-nb::tuple run(const nb::object& algorithm, const std::string& codec,
-              const std::optional<std::string>& inner_codec, const nb::dict& options,
+/// The outputs of all ranks as bytes, and all figures.
+nb::tuple run(const nb::object& algorithm, const nb::dict& options, const std::string& codec,
               const std::string& dtype, std::size_t elements,
               const std::vector<std::uintptr_t>& inputs, std::size_t channels,
               const std::string& accumulate, std::uint32_t threads, bool count) {
+  const lab::CollectiveSpec spec = collective_spec(algorithm, options);
   const CodecPtr outer = find_codec(codec);
-  const CodecPtr inner = inner_codec ? find_codec(*inner_codec) : outer;
+  const CodecPtr inner = spec.inner(outer);
   const Codecs codecs(*outer, *inner);
   const DType type = parse_dtype(dtype);
   for (const Codec* each : {outer.get(), inner.get()}) each->wire_bytes(type, 1);
@@ -34,20 +34,13 @@ nb::tuple run(const nb::object& algorithm, const std::string& codec,
   const RankPayloads payloads(type, std::move(ranks));
   if (elements == 0) fail("the tensors have no elements: allowed is 1 or more");
   const auto world_size = static_cast<Rank>(inputs.size());
-  const Schedule* given = nullptr;
-  nb::try_cast(algorithm, given);
-  cli::ScheduleOptions asked;
-  if (given == nullptr) {
-    asked = schedule_options(nb::cast<std::string>(algorithm), options);
-    if (inner_codec) asked.inner_codec = *inner_codec;
-  }
   cli::Reduction reduction;
-  nlohmann::ordered_json figures;
+  std::vector<lab::Figure> figures;
   {
     const nb::gil_scoped_release others_may_run;
     const Schedule schedule =
-        given != nullptr ? *given : asked.make(world_size, elements, codecs.alignment());
-    if (given != nullptr && inner_codec) require_inner_codec(schedule);
+        spec.given ? *spec.given : spec.make(world_size, elements, codecs.alignment());
+    if (spec.given && !spec.inner_codec().empty()) require_inner_codec(schedule);
     if (schedule.world_size != world_size || schedule.elements != elements) {
       fail("the schedule is for {} ranks with {} elements, not {} with {}", schedule.world_size,
            schedule.elements, world_size, elements);
@@ -65,17 +58,17 @@ nb::tuple run(const nb::object& algorithm, const std::string& codec,
     figures = {{"collective", name_of(schedule.collective)},
                {"algorithm", schedule.algorithm},
                {"codec", outer->name()},
-               {"inner_codec", inner_codec ? nlohmann::ordered_json(inner->name()) : nullptr},
+               {"inner_codec", spec.inner_codec().empty() ? lab::Cell() : lab::Cell(inner->name())},
                {"ranks", world_size},
                {"dtype", name_of(type)},
                {"elements", elements},
                {"accumulate", accumulate}};
-    for (const cli::Field& field : cli::reduction_fields(reduction, exact)) {
-      figures[field.name] = field.value;
+    for (lab::Figure& figure : cli::reduction_fields(reduction, exact)) {
+      if (!count && (figure.name == "clamped" || figure.name == "flushed")) figure.value = nullptr;
+      figures.push_back(std::move(figure));
     }
-    if (!count) figures["clamped"] = figures["flushed"] = nullptr;
   }
-  return nb::make_tuple(array_of(std::move(reduction.outputs)), cli::json_line(figures));
+  return nb::make_tuple(array_of(std::move(reduction.outputs)), to_python(figures));
 }
 
 /// What a command prints, what it says when its verdict is "no", and the data of a picture that it was
@@ -118,13 +111,12 @@ int program(const std::vector<std::string>& arguments) {
 }  // namespace
 
 void define_collectives(nb::module_& module) {
-  module.def("run_collective", run, nb::arg("algorithm"), nb::arg("codec"),
-             nb::arg("inner_codec").none(), nb::arg("options"), nb::arg("dtype"),
-             nb::arg("elements"), nb::arg("inputs"), nb::arg("channels"), nb::arg("accumulate"),
-             nb::arg("threads"), nb::arg("count"));
+  module.def("run_collective", run, nb::arg("algorithm"), nb::arg("options"), nb::arg("codec"),
+             nb::arg("dtype"), nb::arg("elements"), nb::arg("inputs"), nb::arg("channels"),
+             nb::arg("accumulate"), nb::arg("threads"), nb::arg("count"));
   module.def("program", program, nb::arg("arguments"));
   module.def("command", command, nb::arg("arguments"), nb::arg("progress").none());
-  module.def("set_data_folder", [](const std::string& folder) { cli::set_data_folder(folder); });
+  module.def("set_data_folder", [](const std::string& folder) { lab::set_data_folder(folder); });
 }
 
 }  // namespace arlab::python

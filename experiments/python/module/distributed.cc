@@ -58,17 +58,17 @@ class PythonRun {
   /// Throws CallFailed, when the others are in order, where points were lost.
   std::string finish(const std::string& format, bool all) {
     std::string text;
-    cli::Page page = cli::page();
+    lab::Page page = cli::page();
     page.all = all;
     heard([&] {
       if (const std::string losses = run_->losses(); !losses.empty()) {
         run_->finish_others();
         throw CallFailed(losses);
       }
-      const auto shown = format == "json"  ? cli::Format::json
-                         : format == "csv" ? cli::Format::csv
-                                           : cli::Format::table;
-      text = cli::render(run_->finish(), shown, page);
+      const auto shown = format == "json"  ? lab::Format::json
+                         : format == "csv" ? lab::Format::csv
+                                           : lab::Format::table;
+      text = lab::render(run_->finish(), shown, page);
     });
     return text;
   }

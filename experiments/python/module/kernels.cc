@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "experiments/python/module/binding.h"
+#include "experiments/python/module/request.h"
 #include "kernels/conformance/all_reduce_check.h"
 #include "kernels/runtime/bootstrap.h"
 #include "kernels/runtime/platforms.h"
@@ -228,17 +229,17 @@ void define_communicator(nb::module_& module) {
       .def(
           "run",
           [](RankCommunicator& self, const std::string& algorithm, const std::string& codec,
-             const std::optional<std::string>& inner_codec, const std::string& dtype,
-             std::size_t elements, std::uintptr_t input, std::uintptr_t output,
-             std::uintptr_t stream) {
+             const nb::dict& options, const std::string& dtype, std::size_t elements,
+             std::uintptr_t input, std::uintptr_t output, std::uintptr_t stream) {
             const CollectiveRequest request{
-                algorithm, codec, parse_dtype(dtype), elements, {.inner_codec = inner_codec}};
+                algorithm, codec, parse_dtype(dtype), elements,
+                collective_spec(nb::str(algorithm.c_str()), options).options};
             run_without_python([&] {
               return self.run(request, address(input), const_cast<void*>(address(output)),
                               const_cast<void*>(address(stream)));
             });
           },
-          nb::arg("algorithm"), nb::arg("codec"), nb::arg("inner_codec").none(), nb::arg("dtype"),
+          nb::arg("algorithm"), nb::arg("codec"), nb::arg("options"), nb::arg("dtype"),
           nb::arg("elements"), nb::arg("input"), nb::arg("output"), nb::arg("stream"))
       .def("synchronize", [](RankCommunicator& self, std::uintptr_t stream) {
         run_without_python([&] { return self.synchronize(const_cast<void*>(address(stream))); });
@@ -248,8 +249,8 @@ void define_communicator(nb::module_& module) {
   module.def(
       "run_together",
       [](const std::vector<RankCommunicator*>& ranks, const std::string& algorithm,
-         const std::string& codec, const std::optional<std::string>& inner_codec,
-         const std::string& dtype, std::size_t elements, const std::vector<std::uintptr_t>& inputs,
+         const std::string& codec, const nb::dict& options, const std::string& dtype,
+         std::size_t elements, const std::vector<std::uintptr_t>& inputs,
          const std::vector<std::uintptr_t>& outputs, const std::vector<std::uintptr_t>& streams) {
         std::vector<RankCall> calls;
         for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
@@ -258,10 +259,11 @@ void define_communicator(nb::module_& module) {
                            const_cast<void*>(address(streams[rank]))});
         }
         const CollectiveRequest request{
-            algorithm, codec, parse_dtype(dtype), elements, {.inner_codec = inner_codec}};
+            algorithm, codec, parse_dtype(dtype), elements,
+            collective_spec(nb::str(algorithm.c_str()), options).options};
         run_without_python([&] { return run_together(request, calls); });
       },
-      nb::arg("ranks"), nb::arg("algorithm"), nb::arg("codec"), nb::arg("inner_codec").none(),
+      nb::arg("ranks"), nb::arg("algorithm"), nb::arg("codec"), nb::arg("options"),
       nb::arg("dtype"), nb::arg("elements"), nb::arg("inputs"), nb::arg("outputs"),
       nb::arg("streams"));
   module.def(
@@ -283,7 +285,7 @@ void define_communicator(nb::module_& module) {
     } catch (const CallFailed& failed) {
       if (!*raised) throw;
       if (!(*raised)->matches(PyExc_Exception)) throw nb::python_error(std::move(**raised));
-      nb::raise_from(**raised, nb::module_::import_("arlab._arlab").attr("Error").ptr(), "%s",
+      nb::raise_from(**raised, nb::module_::import_("arlab._errors").attr("Error").ptr(), "%s",
                      failed.what());
       throw nb::python_error();
     }

@@ -6,7 +6,7 @@
 #include "experiments/models/model_files.h"
 #include "experiments/models/quantized.h"
 #include "experiments/python/module/binding.h"
-#include "experiments/python/module/schedule_options.h"
+#include "experiments/python/module/request.h"
 #include "reference/codecs/registry.h"
 #include "reference/layers/row_parallel.h"
 #include "reference/memory.h"
@@ -18,13 +18,13 @@ using models::LoadedModel;
 
 /// What network to run: all of it as one rank would, or split.
 std::unique_ptr<models::CompressedAllReduce> split_of(
-    const LoadedModel& model, std::size_t tokens, const std::optional<std::string>& algorithm,
+    const LoadedModel& model, std::size_t tokens, const nb::object& algorithm,
     const std::string& codec, const std::string& dtype, std::uint32_t ranks,
     const nb::dict& options, const std::string& accumulate, const std::string& platform,
     unsigned threads) {
-  if (!algorithm) return nullptr;
+  if (algorithm.is_none()) return nullptr;
   cli::ModelCollective collective;
-  collective.schedule = schedule_options(*algorithm, options);
+  collective.schedule = collective_spec(algorithm, options);
   collective.execution.accumulate = accumulate;
   collective.execution.threads = threads;
   collective.platform = platform;
@@ -74,7 +74,7 @@ nb::ndarray<nb::numpy, std::uint8_t, nb::ndim<1>> linear(const FloatArray& x, co
 
 /// Bytes of the outputs of all ranks: a row-parallel layer with the collective behind it.
 nb::ndarray<nb::numpy, std::uint8_t, nb::ndim<1>> row_parallel(
-    const FloatArray& x, const FloatArray& w, std::uint32_t ranks, const std::string& algorithm,
+    const FloatArray& x, const FloatArray& w, std::uint32_t ranks, const nb::object& algorithm,
     const std::string& codec, const std::string& dtype, const std::string& activations,
     const std::string& weights, const nb::dict& options, std::uint32_t threads) {
   const OperandFormat x_format = parse_operand(Operand::activations, activations);
@@ -87,12 +87,11 @@ nb::ndarray<nb::numpy, std::uint8_t, nb::ndim<1>> row_parallel(
   if (ranks < 2 || of_x.columns % ranks != 0 || of_x.columns != of_w.columns) {
     fail("{} ranks cannot hold equal parts of {} and {} inputs", ranks, of_x.columns, of_w.columns);
   }
-  const cli::ScheduleOptions schedule_of = schedule_options(algorithm, options);
+  const lab::CollectiveSpec schedule_of = collective_spec(algorithm, options);
   const DType type = parse_dtype(dtype);
   const CodecPtr outer = find_codec(codec);
-  const std::string& inner = schedule_of.inner_codec;
-  const CodecPtr inner_codec = inner.empty() ? outer : find_codec(inner);
-  const Codecs codecs(*outer, *inner_codec);
+  const CodecPtr inner = schedule_of.inner(outer);
+  const Codecs codecs(*outer, *inner);
   std::vector<std::byte> outputs;
   {
     const nb::gil_scoped_release others_may_run;
@@ -137,7 +136,7 @@ std::unique_ptr<models::QuantizedLayers> layers_of(const LoadedModel& model,
 /// reads and behind them what the last one makes.
 nb::ndarray<nb::numpy, std::uint8_t, nb::ndim<1>> run_model(
     const LoadedModel& model, const std::vector<models::TokenId>& ids, const std::string& what,
-    const std::optional<std::string>& algorithm, const std::string& codec, const std::string& dtype,
+    const nb::object& algorithm, const std::string& codec, const std::string& dtype,
     std::uint32_t ranks, const nb::dict& options, const std::string& accumulate,
     const std::string& platform, std::uint32_t threads, const std::string& weights,
     const std::string& activations, const std::vector<models::TokenId>& calibration) {

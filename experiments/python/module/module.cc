@@ -7,7 +7,7 @@ namespace nb = nanobind;
 
 namespace {
 
-/// arlab.Error, and arlab.ArgumentError, which is one and a ValueError.
+/// arlab.Error, and arlab.ArgumentError, which is one and a ValueError: the package keeps them alive.
 PyObject* error_class = nullptr;
 PyObject* argument_error_class = nullptr;
 
@@ -30,21 +30,16 @@ void translate(const std::exception_ptr& thrown, void* /*unused*/) {
 NB_MODULE(_arlab, module) {
   // A thread may still be in a call when the program ends; what it uses is not lost.
   nb::set_leak_warnings(false);
-  error_class = PyErr_NewExceptionWithDoc("arlab.Error", "What arlab could not do, in one line.",
-                                          PyExc_RuntimeError, nullptr);
-  const nb::tuple bases = nb::make_tuple(nb::handle(error_class), nb::handle(PyExc_ValueError));
-  argument_error_class = PyErr_NewExceptionWithDoc("arlab.ArgumentError",
-                                                   "An argument that is wrong, in one line: what, "
-                                                   "where, what is allowed. Nothing has been done.",
-                                                   bases.ptr(), nullptr);
-  module.attr("Error") = nb::handle(error_class);
-  module.attr("ArgumentError") = nb::handle(argument_error_class);
+  const nb::module_ errors = nb::module_::import_("arlab._errors");
+  error_class = errors.attr("Error").ptr();
+  argument_error_class = errors.attr("ArgumentError").ptr();
   nb::register_exception_translator(translate);
   module.attr("__version__") = ARLAB_VERSION;
 
   arlab::python::define_codecs(module);
   arlab::python::define_collectives(module);
   arlab::python::define_schedules(module);
+  arlab::python::define_questions(module);
   arlab::python::define_distributed(module);
   arlab::python::define_models(module);
   arlab::python::define_kernels(module);

@@ -4,60 +4,21 @@
 #include <optional>
 
 #include "experiments/python/module/binding.h"
-#include "experiments/python/module/schedule_options.h"
+#include "experiments/python/module/request.h"
 #include "reference/codecs/registry.h"
 #include "reference/collectives/check.h"
 #include "reference/collectives/codecs.h"
 #include "reference/collectives/schedule_builder.h"
 #include "reference/collectives/schedule_json.h"
+#include "sim/nccl.h"
 
 namespace arlab::python {
 
-cli::ScheduleOptions schedule_options(const std::string& algorithm, const nb::dict& options) {
-  cli::ScheduleOptions asked;
-  asked.algorithm = algorithm;
-  for (const auto& option : options) {
-    const auto name = nb::cast<std::string>(option.first);
-    const nb::handle value = option.second;
-    const auto text = [&] {
-      std::string given;
-      if (!nb::try_cast(value, given)) fail("{}: allowed is a text", name);
-      return given;
-    };
-    const auto count = [&] {
-      std::uint32_t given = 0;
-      if (!nb::try_cast(value, given) || given == 0) {
-        fail("{}: allowed is an integer from 1 on", name);
-      }
-      return given;
-    };
-    if (name == "own") {
-      asked.own = text();
-    } else if (name == "forward") {
-      asked.forward = text();
-    } else if (name == "combine") {
-      asked.combine = text();
-    } else if (name == "inner_codec") {
-      asked.inner_codec = text();
-    } else if (name == "group_size") {
-      asked.group_size = count();
-    } else if (name == "micro_chunks") {
-      asked.micro_chunks = count();
-    } else {
-      fail(
-          "unknown option {}: known are own, forward, combine, inner_codec, group_size, "
-          "micro_chunks",
-          quote(name));
-    }
-  }
-  return asked;
-}
-
 namespace {
 
-Schedule make(const std::string& algorithm, std::uint32_t ranks, std::uint64_t elements,
+Schedule make(const nb::object& algorithm, std::uint32_t ranks, std::uint64_t elements,
               std::uint64_t alignment, const nb::dict& options) {
-  const cli::ScheduleOptions asked = schedule_options(algorithm, options);
+  const lab::CollectiveSpec asked = collective_spec(algorithm, options);
   const nb::gil_scoped_release others_may_run;
   return asked.make(ranks, elements, alignment);
 }
@@ -150,7 +111,7 @@ void register_python_algorithm(const std::string& name, const std::string& summa
   algorithm.summary = summary;
   algorithm.source = source;
   algorithm.collective = wanted;
-  if (has_inner_codec) algorithm.options.push_back({"inner-codec", "the codec"});
+  if (has_inner_codec) algorithm.options.push_back(inner_codec_option());
   algorithm.write = [name, wanted, function](const ScheduleRequest& request) {
     std::optional<Schedule> schedule;
     call_python(*function, [&](nb::handle python) {
@@ -188,7 +149,7 @@ void define_builder(nb::module_& module) {
                    [](const Builder& self) { return self.builder.slot_elements(); })
       .def_prop_ro("group_size",
                    [](const Builder& self) {
-                     return self.request.options.group_size.value_or(
+                     return self.request.options.group_size().value_or(
                          default_group_size(self.request.world_size));
                    })
       .def(
@@ -277,7 +238,31 @@ void define_schedules(nb::module_& module) {
   module.def("make_schedule", make);
   module.def("schedule_from_json", from_json, nb::arg("text"), nb::arg("elements").none(),
              nb::arg("alignment"));
-  module.def("default_group_size", default_group_size);
+  module.def("default_group_size", [](Rank ranks) { return default_group_size(ranks); });
+  module.def("algorithm_options", [](const std::string& algorithm) {
+    nb::list options;
+    for (const Field& field : find_simulated_algorithm(algorithm).options) {
+      nb::dict option;
+      option["name"] = field.name;
+      const auto* number = std::get_if<std::uint64_t>(&field.otherwise);
+      const auto* text = std::get_if<std::string>(&field.otherwise);
+      option["default"] = number != nullptr ? nb::object(nb::int_(*number))
+                          : text != nullptr ? nb::object(nb::str(text->c_str()))
+                                            : nb::none();
+      option["default_words"] = field.default_words();
+      option["help"] = field.help;
+      options.append(option);
+    }
+    return options;
+  });
+  module.def("check_options", [](const std::string& algorithm, const nb::dict& options) {
+    lab::CollectiveSpec spec;
+    std::vector<BoundField> known;
+    for (const Field& option : find_simulated_algorithm(algorithm).options) {
+      known.push_back({option, &spec.options});
+    }
+    set_fields(known, options);
+  });
   module.def("algorithms", [] {
     std::vector<std::pair<std::string, std::string>> names;
     for (const Algorithm& algorithm : all_algorithms()) {

@@ -143,7 +143,7 @@ std::size_t number(const char* text) { return std::strtoull(text, nullptr, 10); 
 int run(std::span<char*> arguments) {
   const Subject subject(arguments[4], arguments[5]);
   AlgorithmOptions options;
-  if (arguments.size() == 7) options.inner_codec = arguments[6];
+  if (arguments.size() == 7) options.set("inner_codec", arguments[6]);
   for (std::uint64_t seed = 0; seed < number(arguments[0]); ++seed) {
     for (std::size_t ranks = number(arguments[1]); ranks <= number(arguments[2]); ++ranks) {
       const auto said = static_cast<unsigned>(seed);

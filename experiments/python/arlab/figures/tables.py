@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from arlab._errors import ArgumentError
 from arlab._files import unguarded
 
 POINT = ["input", "tensor", "dtype", "ranks", "algorithm", "codec"]  # what names a row of a study
@@ -22,7 +23,7 @@ SWEEP_TEXTS = ("topology", "algorithm", "codec", "implementation")
 SWEEP_NUMBERS = ("ranks", "bytes", "latency_us", "algbw_gb_per_s", "busbw_gb_per_s")
 
 
-class InputError(ValueError):
+class InputError(ArgumentError):
     """The input cannot be drawn; the message is one line for the user."""
 
 

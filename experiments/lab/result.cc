@@ -1,22 +1,40 @@
-#include "experiments/cli/report.h"
+#include "experiments/lab/result.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cstdint>
+#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "reference/csv.h"
 
-namespace arlab::cli {
+namespace arlab::lab {
 
 using Json = nlohmann::ordered_json;
 
-Json count_json(WideCount count) {
-  if (count <= UINT64_MAX) return static_cast<std::uint64_t>(count);
-  return static_cast<double>(count);
-}
+Cell::Cell(const Json& json) : json_(std::make_shared<const Json>(json)) {}
+Cell::Cell(std::nullptr_t) : Cell(Json(nullptr)) {}
+Cell::Cell(bool flag) : Cell(Json(flag)) {}
+Cell::Cell(double number) : Cell(Json(number)) {}
+Cell::Cell(std::string text) : Cell(Json(std::move(text))) {}
+Cell::Cell(OfCount, std::uint64_t count) : Cell(Json(count)) {}
+Cell::Cell(OfInteger, std::int64_t count) : Cell(Json(count)) {}
+Cell::Cell(WideCount count)
+    : Cell(count <= UINT64_MAX ? Json(static_cast<std::uint64_t>(count))
+                               : Json(static_cast<double>(count))) {}
+Cell::Cell(const std::vector<std::string>& texts) : Cell(Json(texts)) {}
+Cell::Cell(const FieldValue& value)
+    : Cell(std::visit(
+          [](const auto& given) -> Json {
+            if constexpr (std::is_same_v<std::decay_t<decltype(given)>, std::monostate>) {
+              return nullptr;
+            } else {
+              return given;
+            }
+          },
+          value)) {}
 
 std::string json_line(const Json& json) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
@@ -36,11 +54,11 @@ namespace {
 Table only(const std::vector<std::string>& kept, const Table& table) {
   Table result{kept, {}};
   for (const auto& row : table.rows) {
-    std::vector<nlohmann::ordered_json>& cells = result.rows.emplace_back();
+    std::vector<Cell>& cells = result.rows.emplace_back();
     for (const std::string& column : kept) {
       const auto at = std::find(table.columns.begin(), table.columns.end(), column);
       const auto index = static_cast<std::size_t>(at - table.columns.begin());
-      cells.push_back(index < row.size() ? row[index] : nullptr);
+      cells.push_back(index < row.size() ? row[index] : Cell());
     }
   }
   return result;
@@ -77,8 +95,9 @@ Column column_of(const Table& table, std::size_t c) {
   for (const auto& row : table.rows) {
     const std::string text = cell_text(row[c]);
     column.width = std::max(column.width, text.size());
-    column.numeric = column.numeric && (row[c].is_number() || row[c].is_null() || row[c] == "" ||
-                                        row[c] == "inf" || row[c] == "-inf");
+    const Json& cell = row[c];
+    column.numeric = column.numeric && (cell.is_number() || cell.is_null() || cell == "" ||
+                                        cell == "inf" || cell == "-inf");
     for (const std::string& word : lines_of(text, 1)) {
       longest_word = std::max(longest_word, word.size());
     }
@@ -152,13 +171,14 @@ std::string render_text(const Table& table, const Page& page, std::vector<std::s
   return text;
 }
 
-std::string csv_line(const std::vector<Json>& cells) {
+std::string csv_line(const std::vector<Cell>& cells) {
   std::string line;
   for (std::size_t c = 0; c < cells.size(); ++c) {
     if (c > 0) line += ',';
-    if (cells[c].is_null()) continue;
+    const Json& value = cells[c];
+    if (value.is_null()) continue;
     std::string cell =
-        cells[c].is_string() ? guarded_cell(cells[c].get<std::string>()) : json_line(cells[c]);
+        value.is_string() ? guarded_cell(value.get<std::string>()) : json_line(value);
     // A line that begins with # is a comment to readers of our files.
     if (cell.find_first_of(",\"\n\r") != std::string::npos || cell.starts_with('#')) {
       std::string quoted = "\"";
@@ -176,10 +196,10 @@ std::string render_csv(const Table& table) {
   return text;
 }
 
-Table table_of(const std::vector<std::vector<Field>>& rows) {
+Table table_of(const std::vector<std::vector<Figure>>& rows) {
   Table table;
   for (const auto& row : rows) {
-    for (const Field& field : row) {
+    for (const Figure& field : row) {
       const auto& known = table.columns;
       if (std::find(known.begin(), known.end(), field.name) == known.end()) {
         table.columns.push_back(field.name);
@@ -187,11 +207,11 @@ Table table_of(const std::vector<std::vector<Field>>& rows) {
     }
   }
   for (const auto& row : rows) {
-    std::vector<Json>& cells = table.rows.emplace_back();
+    std::vector<Cell>& cells = table.rows.emplace_back();
     for (const std::string& column : table.columns) {
       const auto found = std::find_if(row.begin(), row.end(),
-                                      [&](const Field& field) { return field.name == column; });
-      cells.push_back(found == row.end() ? Json(nullptr) : found->value);
+                                      [&](const Figure& field) { return field.name == column; });
+      cells.push_back(found == row.end() ? Cell() : found->value);
     }
   }
   return table;
@@ -200,10 +220,10 @@ Table table_of(const std::vector<std::vector<Field>>& rows) {
 namespace {
 
 /// Notes that do not fit go on in the lines below.
-std::string render_fields(const std::vector<Field>& fields, const Page& page) {
+std::string render_fields(const std::vector<Figure>& fields, const Page& page) {
   std::size_t name_width = 0;
   std::size_t value_width = 0;
-  for (const Field& field : fields) {
+  for (const Figure& field : fields) {
     name_width = std::max(name_width, field.name.size());
     if (!field.note.empty()) value_width = std::max(value_width, cell_text(field.value).size());
   }
@@ -212,10 +232,10 @@ std::string render_fields(const std::vector<Field>& fields, const Page& page) {
                                ? page.width
                                : std::max(page.width, before + kNarrow) - before;
   std::string text;
-  for (const Field& field : fields) {
-    if (field.value.is_array()) {  // one a line
+  for (const Figure& field : fields) {
+    if (field.value.json().is_array()) {  // one a line
       std::string name = field.name;
-      for (const Json& each : field.value) {
+      for (const Json& each : field.value.json()) {
         text += fmt::format("{:<{}}  {}\n", std::exchange(name, ""), name_width, cell_text(each));
       }
       continue;
@@ -245,32 +265,32 @@ std::string left_out_text(const std::vector<std::string>& names, const Page& pag
   return '\n' + text;
 }
 
-Json to_json(const Report& report) {
-  Json json = {{"schema", report.schema}};
-  for (const Field& field : report.fields) json[field.name] = field.value;
-  if (!report.rows_name.empty()) {
+}  // namespace
+
+Json to_json(const Result& result) {
+  Json json = {{"schema", result.schema}};
+  for (const Figure& figure : result.figures) json[figure.name] = figure.value.json();
+  if (!result.rows_name.empty()) {
     Json rows = Json::array();
-    for (const auto& row : report.rows.rows) {
+    for (const auto& row : result.rows.rows) {
       Json object = Json::object();
-      for (std::size_t c = 0; c < row.size(); ++c) object[report.rows.columns[c]] = row[c];
+      for (std::size_t c = 0; c < row.size(); ++c) object[result.rows.columns[c]] = row[c].json();
       rows.push_back(std::move(object));
     }
-    json[report.rows_name] = std::move(rows);
+    json[result.rows_name] = std::move(rows);
   }
   return json;
 }
 
-}  // namespace
-
-std::string render(const Report& report, Format format, const Page& page) {
-  const bool has_rows = !report.rows_name.empty();
+std::string render(const Result& result, Format format, const Page& page) {
+  const bool has_rows = !result.rows_name.empty();
   if (format == Format::json)
-    return to_json(report).dump(2, ' ', false, Json::error_handler_t::replace) + '\n';
+    return to_json(result).dump(2, ' ', false, Json::error_handler_t::replace) + '\n';
   if (format == Format::csv) {
-    if (has_rows) return render_csv(report.rows);
+    if (has_rows) return render_csv(result.rows);
     Table table;
     table.rows.emplace_back();
-    for (const Field& field : report.fields) {
+    for (const Figure& field : result.figures) {
       table.columns.push_back(field.name);
       table.rows.front().push_back(field.value);
     }
@@ -283,20 +303,20 @@ std::string render(const Report& report, Format format, const Page& page) {
     if (!is) left_out.push_back(name);
     return is;
   };
-  std::vector<Field> fields;
-  for (const Field& field : report.fields) {
-    if (is_shown(report.shown_fields, field.name)) fields.push_back(field);
+  std::vector<Figure> fields;
+  for (const Figure& field : result.figures) {
+    if (is_shown(result.shown_figures, field.name)) fields.push_back(field);
   }
   std::string text = render_fields(fields, page);
   if (has_rows) {
     std::vector<std::string> columns;
-    for (const std::string& column : report.rows.columns) {
-      if (is_shown(report.shown, column)) columns.push_back(column);
+    for (const std::string& column : result.rows.columns) {
+      if (is_shown(result.shown, column)) columns.push_back(column);
     }
     if (!text.empty()) text += '\n';
-    text += render_text(only(columns, report.rows), page, &left_out);
+    text += render_text(only(columns, result.rows), page, &left_out);
   }
   return text + left_out_text(left_out, page);
 }
 
-}  // namespace arlab::cli
+}  // namespace arlab::lab

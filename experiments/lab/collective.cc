@@ -1,0 +1,107 @@
+#include "experiments/lab/collective.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "reference/collectives/check.h"
+#include "reference/collectives/codecs.h"
+#include "reference/collectives/schedule_json.h"
+
+namespace arlab::lab {
+
+const std::string& CollectiveSpec::name() const {
+  return given ? given->algorithm : schedule_file.empty() ? algorithm : schedule_file;
+}
+
+Schedule CollectiveSpec::make(Rank world_size, std::uint64_t elements,
+                              std::uint64_t alignment) const {
+  Schedule schedule = has_schedule()
+                          ? as_given(world_size, elements, alignment)
+                          : make_schedule(algorithm, request(world_size, elements, alignment));
+  if (const CheckReport report = check(schedule); !report.correct) {
+    fail("{}: not {}: {}", name(), words_for(schedule.collective), report.violation);
+  }
+  require_group_size_divides(schedule.world_size);
+  return schedule;
+}
+
+Schedule CollectiveSpec::as_given(Rank world_size, std::uint64_t elements,
+                                  std::uint64_t alignment) const {
+  require_no_algorithm_options();
+  Schedule schedule;
+  bool has_size = true;
+  if (given) {
+    schedule = *given;
+  } else {
+    const WrittenSchedule written = read_schedule(schedule_file);
+    has_size = written.has_size();
+    schedule = written.as_written();
+    if (!has_size && elements == 0) {
+      fail("{} is for tensors of any size: name the --elements", schedule_file);
+    }
+    if (!has_size && (world_size == 0 || schedule.world_size == world_size)) {
+      schedule = written.at(elements, alignment);
+    }
+  }
+  if (world_size != 0 && schedule.world_size != world_size) {
+    fail("{} is for {} ranks, not {}", name(), schedule.world_size, world_size);
+  }
+  if (has_size && elements != 0 && schedule.elements != elements) {
+    fail("{} is for {} elements per rank, not {}", name(), schedule.elements, elements);
+  }
+  if (!inner_codec().empty()) require_inner_codec(schedule);
+  return schedule;
+}
+
+CodecPtr CollectiveSpec::inner(const CodecPtr& outer) const {
+  return find_inner_codec(options, outer);
+}
+
+ScheduleRequest CollectiveSpec::request(Rank world_size, std::uint64_t elements,
+                                        std::uint64_t alignment) const {
+  if (algorithm.empty()) fail("name the --algorithm (see arlab list algorithms) or a --schedule");
+  require_group_size_divides(world_size);
+  return {
+      .world_size = world_size, .elements = elements, .alignment = alignment, .options = options};
+}
+
+void CollectiveSpec::require_no_algorithm_options() const {
+  std::vector<std::string> allowed = {group_size_option().name, inner_codec_option().name};
+  std::vector<std::string> others;
+  bool has_others = false;
+  for (const Field& option : all_options()) {
+    if (std::ranges::find(allowed, option.name) != allowed.end()) continue;
+    others.push_back("--" + option.option());
+    has_others = has_others || options.has(option.name);
+  }
+  if (has_others)
+    fail("{} belong to --algorithm; {} is fixed already", fmt::join(others, ", "), name());
+}
+
+void CollectiveSpec::require_group_size_divides(Rank world_size) const {
+  const std::optional<Rank> size = options.group_size();
+  if (size && (*size == 0 || world_size % *size != 0)) {
+    fail("--group-size {} does not divide the world size {}", *size, world_size);
+  }
+}
+
+Rank CollectiveSpec::volume_group_size(Rank world_size) const {
+  return options.group_size().value_or(default_group_size(world_size));
+}
+
+DType default_dtype(const Codec& codec) {
+  return codec.takes(DType::fp16) ? DType::fp16 : codec.info().dtypes.front();
+}
+
+std::vector<BoundField> fields(CollectiveSpec& spec) {
+  std::vector<BoundField> all = {
+      {{.name = "algorithm", .help = "Algorithm (see arlab list algorithms)"}, &spec.algorithm},
+      {{.name = "schedule", .help = "Schedule as JSON (from arlab schedule, or your own)"},
+       &spec.schedule_file,
+       {.excludes = "algorithm"}}};
+  for (Field& option : all_options()) all.push_back({std::move(option), &spec.options});
+  return all;
+}
+
+}  // namespace arlab::lab

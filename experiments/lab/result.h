@@ -1,0 +1,110 @@
+// The answer to a question: figures with names and units, and rows of equal shape; and how a person reads it.
+#pragma once
+
+#include <concepts>
+#include <cstdint>
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "reference/field.h"
+#include "reference/wide_count.h"
+
+namespace arlab::lab {
+
+/// A value as JSON has it; null where a figure does not exist. It is JSON wherever that is asked for.
+class Cell {
+ public:
+  Cell(std::nullptr_t = nullptr);
+  Cell(bool flag);
+  Cell(double number);
+  Cell(std::string text);
+  Cell(const char* text) : Cell(std::string(text)) {}
+  Cell(std::string_view text) : Cell(std::string(text)) {}
+  template <std::unsigned_integral Count>
+  Cell(Count count) : Cell(OfCount{}, count) {}
+  template <std::signed_integral Count>
+  Cell(Count count) : Cell(OfInteger{}, count) {}
+  /// Exact up to 2^64 - 1; above that the nearest float64, as most readers of JSON would make of it.
+  Cell(WideCount count);
+  template <class Value>
+  Cell(const std::optional<Value>& value) : Cell(value ? Cell(*value) : Cell()) {}
+  Cell(const std::vector<std::string>& texts);
+  Cell(const FieldValue& value);
+  Cell(const nlohmann::ordered_json& json);
+
+  const nlohmann::ordered_json& json() const { return *json_; }
+  operator const nlohmann::ordered_json&() const { return *json_; }
+
+ private:
+  struct OfCount {};
+  struct OfInteger {};
+  Cell(OfCount, std::uint64_t count);
+  Cell(OfInteger, std::int64_t count);
+
+  std::shared_ptr<const nlohmann::ordered_json> json_;
+};
+
+/// One named figure of a result.
+struct Figure {
+  std::string name;  ///< snake_case, with its unit; the key in JSON and CSV
+  Cell value;
+  std::string note = {};  ///< for people: unit, provenance, meaning
+};
+
+/// Rows of equal shape.
+struct Table {
+  std::vector<std::string> columns;
+  std::vector<std::vector<Cell>> rows;
+};
+
+/// A row for each list of figures, a column for each name in any of them; null where a row has none.
+Table table_of(const std::vector<std::vector<Figure>>& rows);
+
+/// Figures, or rows, or both.
+struct Result {
+  std::string schema;  ///< for example arlab.reduce/1
+  std::vector<Figure> figures = {};
+  std::string rows_name = {};  ///< key of the rows in JSON
+  Table rows = {};
+  // What people are shown who do not ask for all; empty: everything.
+  std::vector<std::string> shown = {};          ///< columns of the rows
+  std::vector<std::string> shown_figures = {};  ///< figures
+};
+
+/// One object: figures by their names, and the rows as objects.
+nlohmann::ordered_json to_json(const Result& result);
+
+/// The last three are of some commands only.
+enum class Format { table, json, csv, nccl, nccl_json, toml };
+
+/// What text for people may be like.
+struct Page {
+  std::size_t width = std::string::npos;  ///< characters in a line
+  bool all = false;                       ///< every figure and column, however long the lines
+};
+
+/// table: aligned text, figures first. json: one object. csv: the rows, or the figures as one row.
+/// Only a table has a page; what it leaves out, its last line says.
+std::string render(const Result& result, Format format, const Page& page = {});
+
+/// Aligned text; numbers stand to the right. Sentences go on in the rows below, broken at spaces.
+/// What is still too wide loses columns from the right, never a part of a name; they are added to
+/// `left_out`.
+std::string render_text(const Table& table, const Page& page = {},
+                        std::vector<std::string>* left_out = nullptr);
+
+/// Comma-separated values as in RFC 4180, with a header line; null is an empty cell.
+std::string render_csv(const Table& table);
+std::string csv_line(const std::vector<Cell>& cells);
+
+/// JSON text on one line; bytes that are not UTF-8 (a file's name) become U+FFFD.
+std::string json_line(const nlohmann::ordered_json& json);
+
+/// A cell as a person reads it: six significant digits, "-" for null.
+std::string cell_text(const nlohmann::ordered_json& cell);
+
+}  // namespace arlab::lab

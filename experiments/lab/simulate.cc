@@ -1,0 +1,715 @@
+#include "experiments/lab/simulate.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <deque>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <numeric>
+
+#include "experiments/lab/files.h"
+#include "reference/codecs/registry.h"
+#include "reference/collectives/codecs.h"
+#include "reference/parallel.h"
+#include "sim/device/kernel_model.h"
+#include "sim/device/nccl.h"
+#include "sim/library.h"
+#include "sim/nccl.h"
+#include "sim/simulator.h"
+#include "sim/trace/chakra.h"
+#include "sim/trace/perfetto.h"
+#include "sim/workload/workload.h"
+
+namespace arlab::lab {
+namespace {
+
+using TopologyPtr = std::shared_ptr<const Topology>;
+
+/// Machines by name, of which the last ones are kept; a file is read each time.
+TopologyPtr topology_named(const std::string& name) {
+  constexpr std::size_t kMost = 16;
+  static std::mutex mutex;
+  static std::deque<std::pair<std::string, TopologyPtr>> known;
+  const std::scoped_lock lock(mutex);
+  for (const auto& [known_name, topology] : known) {
+    if (known_name == name) return topology;
+  }
+  auto topology = std::make_shared<const Topology>(find_topology(name));
+  if (name.ends_with(".toml")) return topology;
+  if (known.size() == kMost) known.pop_front();
+  known.emplace_back(name, topology);
+  return topology;
+}
+
+/// Simulates what was asked for, each time anew, on machines that differ in quantities only.
+using Simulate = std::function<SimulationResult(const SimulateOptions&, const Topology&)>;
+
+SimulateOptions options_of(const SimulateRequest& r) {
+  if (r.library && r.multicast) {
+    fail("--multicast with --library: NCCL spreads by --algorithm nvls; allowed is one of both");
+  }
+  return {.library = r.library,
+          .multicast = r.multicast,
+          .sharing = r.sharing == "fifo" ? Sharing::fifo : Sharing::max_min,
+          .seed = r.seed.value_or(0)};
+}
+
+/// The machine, with what the request says of its jitter.
+TopologyPtr topology_of(const SimulateRequest& r) {
+  TopologyPtr topology = topology_named(r.topology);
+  if (!r.jitter_launch && !r.jitter_message) return topology;
+  Topology t = *topology;
+  if (r.jitter_launch) t.jitter.launch_us = *r.jitter_launch;
+  if (r.jitter_message) t.jitter.message_us = *r.jitter_message;
+  require_valid(t, "--jitter-launch, --jitter-message");
+  return std::make_shared<const Topology>(std::move(t));
+}
+
+bool is_placed(const SimulateRequest& r) { return !r.placement.empty() || r.skew.has_value(); }
+
+bool library_chooses(const SimulateRequest& r) { return r.library && !r.collective.is_named(); }
+
+bool is_chakra(const SimulateRequest& r) { return r.trace.ends_with(".chakra.json"); }
+
+/// Of the placement; all in their order where there is none.
+std::vector<Rank> placed_ranks(const SimulateRequest& r, const Topology& t) {
+  std::vector<Rank> list;
+  if (r.placement.empty()) {
+    list.resize(r.ranks.value_or(t.ranks.value));
+    std::iota(list.begin(), list.end(), Rank{0});
+    return list;
+  }
+  const char* at = r.placement.data();
+  const char* end = at + r.placement.size();
+  for (bool more = true; more;) {
+    Rank rank = 0;
+    const auto [stop, error] = std::from_chars(at, end, rank);
+    const bool known = error == std::errc() && rank < t.ranks.value &&
+                       std::find(list.begin(), list.end(), rank) == list.end();
+    if (!known || (stop != end && *stop != ',')) {
+      fail(
+          "--placement is {}: allowed are different ranks of topology '{}', 0 to {}, separated "
+          "by commas",
+          quote(r.placement), t.name, t.ranks.value - 1);
+    }
+    list.push_back(rank);
+    more = stop != end;
+    at = stop + (more ? 1 : 0);
+  }
+  return list;
+}
+
+/// 0: as a schedule says.
+Rank world_size_on(const SimulateRequest& r, const Topology& t) {
+  if (is_placed(r)) return static_cast<Rank>(placed_ranks(r, t).size());
+  return r.ranks.value_or(r.collective.has_schedule() ? 0 : t.ranks.value);
+}
+
+Rank group_size(const SimulateRequest& r, const Topology& t, Rank world_size) {
+  if (const auto asked = r.collective.options.group_size()) return *asked;
+  return r.placement.empty() ? default_group_size(t, world_size)
+                             : default_group_size(t, placed_ranks(r, t));
+}
+
+/// The least value that is not below a share of them all, which are sorted.
+double quantile(const std::vector<double>& sorted, double share) {
+  const double place = std::ceil(share * static_cast<double>(sorted.size()));
+  return sorted[static_cast<std::size_t>(std::max(1.0, place)) - 1];
+}
+
+/// Of every latency that `simulated` returns, what it is in each run.
+template <class Simulated>
+std::vector<std::vector<double>> latencies_of_runs(std::uint32_t runs, const Topology& t,
+                                                   const SimulateOptions& options,
+                                                   Simulated simulated) {
+  if (!t.jitter.any()) {
+    fail(
+        "--runs: nothing varies from run to run on topology '{}'; needed is --jitter-launch, "
+        "--jitter-message or a section [jitter] of its file",
+        t.name);
+  }
+  std::vector<std::vector<double>> of_run(runs);
+  parallel_for(runs, 0, [&](unsigned, std::size_t i) {
+    SimulateOptions each = options;
+    each.trace = nullptr;
+    each.seed = options.seed + i;
+    of_run[i] = simulated(each);
+  });
+  std::vector<std::vector<double>> by_latency(of_run.front().size());
+  for (const std::vector<double>& latencies : of_run) {
+    for (std::size_t i = 0; i < latencies.size(); ++i) by_latency[i].push_back(latencies[i]);
+  }
+  for (std::vector<double>& latencies : by_latency) std::sort(latencies.begin(), latencies.end());
+  return by_latency;
+}
+
+const char* bus_factor_words(Collective collective) {
+  if (collective == Collective::broadcast) return "1";
+  const bool twice =
+      collective == Collective::all_reduce || collective == Collective::dispatch_combine;
+  return twice ? "2 (n - 1) / n" : "(n - 1) / n";
+}
+
+Table links_of(const SimulationResult& r) {
+  Table table{{"link_class", "links", "bytes", "utilisation", "busiest"}, {}};
+  for (const LinkClassUse& use : r.links) {
+    table.rows.push_back({use.link_class, use.links, use.bytes, use.utilisation, use.busiest});
+  }
+  return table;
+}
+
+/// An interval takes two simulations for each fitted constant: with more ranks only when asked.
+constexpr Rank kMostRanksOfInterval = 64;
+
+}  // namespace
+
+// ---------------------------------------------------------------- one collective
+
+struct Simulation::State {
+  SimulateRequest request;
+  TopologyPtr topology;
+  CodecPtr codec;
+  CodecPtr inner;
+  DType dtype = DType::fp16;
+  SimulateOptions options;
+  Simulate simulated;
+  SimulationResult times;
+  std::optional<std::optional<LatencyInterval>> interval = {};
+
+  explicit State(const SimulateRequest& asked) : request(asked), options(options_of(asked)) {
+    if (request.codec.empty()) {
+      fail("name the --codec (see arlab list codecs) or a --workload");
+    }
+    if (!request.trace.empty()) require_output_name("--trace", request.trace, {".json"});
+    codec = find_codec(request.codec);
+    dtype = request.dtype.empty() ? default_dtype(*codec) : parse_dtype(request.dtype);
+    inner = request.collective.inner(codec);
+    for (const Codec* each : {codec.get(), inner.get()}) {
+      each->wire_bytes(dtype, 1);  // throws when the codec does not take the dtype
+    }
+    topology = topology_of(request);
+    if (!request.collective.has_schedule() && !request.sizes.given()) {
+      fail("{} needs --bytes, the payload of one rank (64M)",
+           library_chooses(request) ? "--library" : "--algorithm");
+    }
+  }
+
+  /// As a schedule says, where no size is given.
+  std::vector<std::uint64_t> payloads() const {
+    if (!request.sizes.given()) return {0};
+    return request.sizes.list(size_of(dtype));
+  }
+
+  void run(std::uint64_t payload) {
+    std::optional<PerfettoTrace> timeline;
+    std::optional<ChakraTrace> chakra;
+    if (is_chakra(request)) options.trace = &chakra.emplace();
+    if (!request.trace.empty() && !is_chakra(request)) options.trace = &timeline.emplace();
+    simulated = prepared(payload / size_of(dtype), options);
+    times = simulated(options, *topology);
+    options.trace = nullptr;
+    if (timeline) timeline->write(request.trace, times);
+    if (chakra) chakra->write(request.trace, times);
+  }
+
+  double latency_on(const Topology& t) const { return simulated(options, t).latency_us; }
+
+  /// Plans once.
+  Simulate prepared(std::uint64_t elements, const SimulateOptions& how) const {
+    if (is_placed(request)) return prepared_at_places(elements);
+    const Rank world_size = world_size_on(request, *topology);
+    const Codecs codecs(*codec, *inner);
+    if (request.collective.has_schedule()) {
+      return [written = request.collective.make(world_size, elements, codecs.alignment()), codecs,
+              type = dtype](const SimulateOptions& each, const Topology& on) {
+        return arlab::simulate({written, codecs, type, on, each});
+      };
+    }
+    const auto [algorithm, asked] = chosen(world_size, elements, how);
+    if (how.trace != nullptr && algorithm != &nvls_algorithm()) {
+      require_traceable(*algorithm, asked);
+    }
+    Plan plan = plan_of(*algorithm, asked, codecs, dtype, *topology, how);
+    return [plan = std::move(plan)](const SimulateOptions& each, const Topology& on) {
+      return arlab::simulate({plan, on, each});
+    };
+  }
+
+  Simulate prepared_at_places(std::uint64_t elements) const {
+    if (request.multicast) {
+      fail("--multicast with --placement or --skew: allowed is one of both");
+    }
+    const Codecs codecs(*codec, *inner);
+    PlacedPlan placed{
+        .plan = {}, .ranks = placed_ranks(request, *topology), .library = request.library};
+    const auto world_size = static_cast<Rank>(placed.ranks.size());
+    if (request.skew) {
+      if (request.collective.algorithm != "all_to_all") {
+        fail("--skew is of --algorithm all_to_all: receivers that get more than others");
+      }
+      placed.plan = unequal_all_to_all(skewed(world_size, elements, *request.skew), codecs, dtype);
+    } else if (request.collective.has_schedule()) {
+      placed.plan =
+          plan_of(request.collective.make(world_size, elements, codecs.alignment()), codecs, dtype);
+    } else {
+      const auto [algorithm, asked] = chosen(world_size, elements, {.library = request.library});
+      placed.plan = placeable_plan_of(*algorithm, asked, codecs, dtype, *topology, request.library);
+    }
+    return [placed = std::move(placed)](const SimulateOptions& each, const Topology& on) {
+      return simulate_together({&placed, 1}, on, each).front();
+    };
+  }
+
+  /// The algorithm that runs, and what of it.
+  std::pair<const Algorithm*, ScheduleRequest> chosen(Rank world_size, std::uint64_t elements,
+                                                      const SimulateOptions& how) const {
+    const Codecs codecs(*codec, *inner);
+    CollectiveSpec named = request.collective;
+    if (library_chooses(request)) named.algorithm = library_algorithms(*topology).front();
+    ScheduleRequest asked = named.request(world_size, elements, codecs.alignment());
+    asked.options.set("group_size", group_size(request, *topology, world_size));
+    return {library_chooses(request) ? &library_algorithm(asked, codecs, dtype, *topology, how)
+                                     : &find_simulated_algorithm(named.algorithm),
+            asked};
+  }
+
+  /// How it was run: by kernels, or by which protocol of the vendor's library.
+  std::string implementation() const {
+    if (!request.library) return "kernel";
+    const Device& device = topology->device;
+    if (times.runs_nccl) {
+      const auto algorithm = times.algorithm == nvls_algorithm().name
+                                 ? std::optional(NcclAlgorithm::nvls)
+                                 : std::optional(NcclAlgorithm::ring);
+      return describe(
+          nccl_choice(device, times.collective, times.world_size, times.payload_bytes, algorithm));
+    }
+    const Implementation protocol = library_protocol(device, times.payload_bytes, times.world_size);
+    return fmt::format("library, {} protocol, {} channels",
+                       protocol == Implementation::low_latency ? "low-latency" : "simple",
+                       library_channels(device, times.payload_bytes));
+  }
+
+  /// Who has chosen the algorithm, or what is to be said about a choice.
+  std::string library_note() const {
+    if (!request.library) return "";
+    const std::string of = fmt::format("{}", fmt::join(library_algorithms(*topology), ", "));
+    if (library_chooses(request)) return fmt::format("its own choice of algorithm, out of {}", of);
+    if (library_has(*topology, times.algorithm)) return "";
+    return fmt::format("its numbers are of {}, and say little about {}", of, times.algorithm);
+  }
+
+  /// Nothing where the algorithm has no groups, or a schedule says what they are.
+  std::optional<Rank> shown_group_size() const {
+    if (request.collective.has_schedule()) return std::nullopt;
+    const Algorithm& algorithm = find_simulated_algorithm(
+        library_chooses(request) ? times.algorithm : request.collective.algorithm);
+    if (algorithm.option("group_size") == nullptr) return std::nullopt;
+    return group_size(request, *topology, times.world_size);
+  }
+
+  double wire_bits() const {
+    const std::uint64_t elements = times.payload_bytes / size_of(dtype);
+    const bool sends = times.wire_elements > 0;
+    const double bytes = sends ? static_cast<double>(times.wire_bytes)
+                               : static_cast<double>(codec->wire_bytes(dtype, elements));
+    return 8 * bytes / static_cast<double>(sends ? times.wire_elements : WideCount{elements});
+  }
+
+  /// How latencies of runs are spread that jitter makes differ.
+  std::vector<Figure> spread() const {
+    const std::vector<double> sorted =
+        latencies_of_runs(*request.runs, *topology, options, [this](const SimulateOptions& each) {
+          return std::vector<double>{simulated(each, *topology).latency_us};
+        }).front();
+    const double mean =
+        std::accumulate(sorted.begin(), sorted.end(), 0.0) / static_cast<double>(sorted.size());
+    return {{"runs", *request.runs, fmt::format("with seeds {} and up", options.seed)},
+            {"mean_us", mean, "us, of the runs' latencies"},
+            {"min_us", sorted.front()},
+            {"p50_us", quantile(sorted, 0.5)},
+            {"p99_us", quantile(sorted, 0.99)},
+            {"max_us", sorted.back()}};
+  }
+};
+
+Simulation::Simulation(std::shared_ptr<State> state) : state_(std::move(state)) {}
+
+Simulation::Simulation(const SimulateRequest& request) : state_(std::make_shared<State>(request)) {
+  state_->run(state_->payloads().front());
+}
+
+const SimulationResult& Simulation::times() const { return state_->times; }
+const Topology& Simulation::topology() const { return *state_->topology; }
+
+std::string Simulation::why_no_interval() const {
+  const Topology& t = topology();
+  if (!t.uncertainty) {
+    return fmt::format("none: no fit says how uncertain the constants of '{}' are", t.name);
+  }
+  const bool of_nccl = std::ranges::any_of(
+      t.uncertainty->constants, [](const std::string& key) { return key.starts_with("nccl"); });
+  if (of_nccl != times().runs_nccl) {
+    return fmt::format("none: the fit ({}) says nothing of {}", t.uncertainty->note,
+                       times().runs_nccl ? "NCCL" : "these kernels");
+  }
+  if (t.jitter.any()) return "none with jitter: it is of constants; --runs says how runs differ";
+  if (times().world_size > kMostRanksOfInterval && !state_->request.sensitivity) {
+    return fmt::format("none of more than {} ranks, but with --sensitivity", kMostRanksOfInterval);
+  }
+  return "";
+}
+
+std::optional<LatencyInterval> Simulation::interval() const {
+  if (!state_->interval) {
+    state_->interval.emplace();
+    if (why_no_interval().empty()) {
+      *state_->interval =
+          interval_of(topology(), [this](const Topology& t) { return state_->latency_on(t); });
+    }
+  }
+  return *state_->interval;
+}
+
+Table Simulation::sensitivity() const {
+  const Topology& t = topology();
+  std::vector<Elasticity> elasticities =
+      elasticities_of(t, [this](const Topology& changed) { return state_->latency_on(changed); });
+  std::ranges::stable_sort(elasticities, [](const Elasticity& a, const Elasticity& b) {
+    return std::abs(a.percent_per_percent) > std::abs(b.percent_per_percent);
+  });
+  std::map<std::string, double> sigma;
+  for (std::size_t i = 0; t.uncertainty && i < t.uncertainty->constants.size(); ++i) {
+    sigma[t.uncertainty->constants[i]] = t.uncertainty->sigma_percent[i];
+  }
+  std::map<std::string, Source> sources;
+  for (const NamedQuantity& named : quantities_of(t)) sources[named.key] = named.quantity.source;
+  Table table{{"constant", "value", "source", "percent_per_percent", "sigma_percent"}, {}};
+  for (const Elasticity& each : elasticities) {
+    if (each.percent_per_percent == 0) continue;
+    const auto known = sigma.find(each.key);
+    table.rows.push_back({each.key, each.value, name_of(sources[each.key]),
+                          each.percent_per_percent,
+                          known == sigma.end() ? Cell() : Cell(known->second)});
+  }
+  return table;
+}
+
+std::string Simulation::timeline() const {
+  PerfettoTrace trace;
+  SimulateOptions options = state_->options;
+  options.trace = &trace;
+  const SimulationResult times = state_->prepared(
+      state_->times.payload_bytes / size_of(state_->dtype), options)(options, topology());
+  return trace.json(times);
+}
+
+Result Simulation::result(bool with_interval) const {
+  const SimulateRequest& request = state_->request;
+  const SimulationResult& r = times();
+  std::vector<Figure> all = {
+      {"topology", r.topology}, {"algorithm", r.algorithm}, {"codec", r.codec}};
+  const auto add = [&all](std::vector<Figure> more) {
+    all.insert(all.end(), std::make_move_iterator(more.begin()),
+               std::make_move_iterator(more.end()));
+  };
+  if (!request.collective.inner_codec().empty()) add({{"inner_codec", state_->inner->name()}});
+  add({{"ranks", r.world_size},
+       {"dtype", name_of(r.dtype)},
+       {"bytes", r.payload_bytes, "payload of one rank"},
+       {"group_size", state_->shown_group_size(), "ranks per group of hierarchical algorithms"},
+       {"implementation", state_->implementation(), state_->library_note()},
+       {"sharing", request.sharing,
+        request.sharing == "fifo" ? "of links: one message after the other"
+                                  : "of links: all messages at once, max-min fair"},
+       {"latency_us", r.latency_us, "us"}});
+  if (with_interval) {
+    if (const std::optional<LatencyInterval> known = interval()) {
+      add({{"latency_us_low", known->low_us,
+            fmt::format("us, {:.0f} % interval: low", kIntervalPercent)},
+           {"latency_us_high", known->high_us,
+            fmt::format("us, high: {:.0f} of 100 measured times should lie between it and "
+                        "latency_us_low",
+                        kIntervalPercent)},
+           {"interval_from", topology().uncertainty->note, "what the constants were fitted to"}});
+    } else {
+      add({{"latency_us_low", nullptr, why_no_interval()},
+           {"latency_us_high", nullptr, "none, as latency_us_low"}});
+    }
+  }
+  add({{"algbw_gb_per_s", r.algbw_gb_per_s, "10^9 bytes/s: payload / latency"},
+       {"busbw_gb_per_s", r.busbw_gb_per_s,
+        fmt::format("as nccl-tests: algbw x {}", bus_factor_words(r.collective))},
+       {"launch_us", r.breakdown.launch_us, "of the latency: kernel launch, delay of a straggler"},
+       {"synchronisation_us", r.breakdown.synchronisation_us,
+        "of the latency: flags and link latency"},
+       {"wire_us", r.breakdown.wire_us, "of the latency: links at their bandwidth"},
+       {"contention_us", r.breakdown.contention_us,
+        "of the latency: stores that get in each other's way"},
+       {"codec_us", r.breakdown.codec_us,
+        "of the latency: encode, decode and sums that the wire does not hide"},
+       {"release_us", r.breakdown.release_us,
+        "of the latency: releases of tiles that nothing hides"},
+       {"wire_bytes", r.wire_bytes, "all sends of all ranks"},
+       {"wire_bits_per_element", state_->wire_bits(), "average over all sends"},
+       {"bottleneck", r.bottleneck},
+       {"simulated_ranks", r.simulated_ranks,
+        r.simulated_ranks == r.world_size ? "all" : "one stands for all, exactly"},
+       {"model", r.model, "sim/README.md says how far it is from measured times"},
+       {"provenance", fmt::format("simulated: model {}, topology {}", r.model, r.topology)}});
+  if (!request.trace.empty()) {
+    add({{"trace", request.trace,
+          is_chakra(request) ? "Chakra execution trace" : "open it at ui.perfetto.dev"}});
+  }
+  if (request.runs) add(state_->spread());
+  Result result{"arlab.simulate/2", std::move(all), "links", links_of(r)};
+  if (request.sensitivity) {
+    result.rows_name = "sensitivity";
+    result.rows = sensitivity();
+  }
+  result.shown_figures = {
+      "topology",   "algorithm",      "codec",          "inner_codec",     "ranks",
+      "bytes",      "latency_us",     "latency_us_low", "latency_us_high", "busbw_gb_per_s",
+      "bottleneck", "implementation", "runs",           "p50_us",          "p99_us",
+      "max_us",     "trace",          "timeline",       "provenance"};
+  return result;
+}
+
+// ---------------------------------------------------------------- several
+
+bool is_single(const SimulateRequest& request) {
+  const Sizes& sizes = request.sizes;
+  return request.workload.empty() && sizes.least.empty() && sizes.bytes.size() < 2 &&
+         (sizes.bytes.empty() || sizes.bytes.front().find("..") == std::string::npos);
+}
+
+std::vector<Simulation> simulate_sizes(const SimulateRequest& request) {
+  if (!request.trace.empty()) fail("--trace is of one size, in another --format than nccl");
+  if (request.runs) fail("--runs are of one size, in another --format than nccl");
+  if (request.sensitivity) fail("--sensitivity is of one size, in another --format than nccl");
+  const Simulation::State first(request);
+  std::vector<Simulation> all;
+  for (const std::uint64_t payload : first.payloads()) {
+    auto state = std::make_shared<Simulation::State>(first);
+    state->run(payload);
+    all.push_back(Simulation(std::move(state)));
+  }
+  return all;
+}
+
+namespace {
+
+/// A row per size.
+Result result_of_sizes(const SimulateRequest& request) {
+  const std::vector<Simulation> all = simulate_sizes(request);
+  const bool chooses = library_chooses(request);
+  Result result{"arlab.simulate.sizes/1"};
+  result.rows_name = "sizes";
+  result.rows.columns = {"bytes",          "latency_us",     "latency_us_low", "latency_us_high",
+                         "algbw_gb_per_s", "busbw_gb_per_s", "wire_bytes",     "bottleneck"};
+  if (chooses) result.rows.columns.emplace_back("algorithm");
+  result.shown = {"bytes",          "latency_us",     "latency_us_low", "latency_us_high",
+                  "algbw_gb_per_s", "busbw_gb_per_s", "algorithm"};
+  for (const Simulation& each : all) {
+    const SimulationResult& r = each.times();
+    const std::optional<LatencyInterval> interval = each.interval();
+    result.rows.rows.push_back({r.payload_bytes, r.latency_us,
+                                interval ? Cell(interval->low_us) : Cell(),
+                                interval ? Cell(interval->high_us) : Cell(), r.algbw_gb_per_s,
+                                r.busbw_gb_per_s, r.wire_bytes, r.bottleneck});
+    if (chooses) result.rows.rows.back().emplace_back(r.algorithm);
+  }
+  Result last = all.back().result(false);
+  for (Figure& figure : last.figures) {
+    const std::string& name = figure.name;
+    if (name == "algorithm") {
+      const auto by = std::ranges::find(last.figures, "implementation", &Figure::name);
+      figure.note = chooses ? "the library's choice for the largest" : by->note;
+    }
+    if (name == "topology" || name == "algorithm" || name == "codec" || name == "ranks" ||
+        name == "dtype" || name == "model" || name == "provenance") {
+      result.figures.push_back(std::move(figure));
+    }
+  }
+  if (all.back().interval()) {
+    result.figures.push_back({"interval_percent", kIntervalPercent,
+                              "of 100 measured times, so many should lie between latency_us_low "
+                              "and latency_us_high"});
+  }
+  return result;
+}
+
+/// A row for each collective.
+Result result_of_workload(const SimulateRequest& request) {
+  if (!request.codec.empty() || request.sizes.given() || request.collective.is_named() ||
+      !request.placement.empty() || !request.dtype.empty() || request.ranks || request.skew ||
+      request.library || request.multicast || request.sensitivity || !request.trace.empty()) {
+    fail(
+        "--workload says what runs; besides it are allowed --topology, --sharing, --runs, "
+        "--seed, --jitter-launch, --jitter-message and --format");
+  }
+  const SimulateOptions options = options_of(request);
+  const TopologyPtr topology = topology_of(request);
+  const Topology& t = *topology;
+  const Workload w = read_workload(request.workload);
+  const std::vector<GroupTime> times = simulate_workload(w, t, options);
+  Result result{"arlab.simulate.workload/1"};
+  result.rows_name = "collectives";
+  result.rows.columns = {"name",      "algorithm", "codec",          "ranks",
+                         "placement", "bytes",     "start_us",       "latency_us",
+                         "alone_us",  "slowdown",  "busbw_gb_per_s", "bottleneck"};
+  std::vector<std::vector<double>> of_runs;
+  if (request.runs) {
+    for (const char* column : {"p50_us", "p99_us", "max_us"}) {
+      result.rows.columns.emplace_back(column);
+    }
+    std::vector<PlacedPlan> plans;
+    for (const GroupCollective& each : w.collectives) plans.push_back(placed_plan(each, t));
+    of_runs = latencies_of_runs(*request.runs, t, options, [&](const SimulateOptions& each) {
+      std::vector<double> us;
+      for (const SimulationResult& r : simulate_together(plans, t, each)) {
+        us.push_back(r.latency_us);
+      }
+      return us;
+    });
+  }
+  result.shown = {"name",       "algorithm", "codec",    "ranks",  "bytes",  "start_us",
+                  "latency_us", "slowdown",  "alone_us", "p50_us", "p99_us", "max_us"};
+  double end_us = 0;
+  for (std::size_t i = 0; i < times.size(); ++i) {
+    const GroupTime& time = times[i];
+    const SimulationResult& r = time.result;
+    const GroupCollective& c = w.collectives[i];
+    end_us = std::max(end_us, time.start_us + r.latency_us);
+    std::vector<Cell> row = {c.name,
+                             r.algorithm,
+                             r.codec,
+                             r.world_size,
+                             fmt::format("{}", fmt::join(c.ranks, ",")),
+                             r.payload_bytes,
+                             time.start_us,
+                             r.latency_us,
+                             time.alone_us,
+                             time.slowdown,
+                             r.busbw_gb_per_s,
+                             r.bottleneck};
+    if (request.runs) {
+      const std::vector<double>& us = of_runs[i];
+      for (const double each : {quantile(us, 0.5), quantile(us, 0.99), us.back()}) {
+        row.emplace_back(each);
+      }
+    }
+    result.rows.rows.push_back(std::move(row));
+  }
+  result.figures = {
+      {"workload", w.name, w.summary},
+      {"topology", t.name},
+      {"end_us", end_us, "us, when the last collective ends"},
+      {"sharing", request.sharing},
+      {"model", kSimulatorModel, "sim/README.md says how far it is from measured times"},
+      {"provenance", fmt::format("simulated: model {}, topology {}", kSimulatorModel, t.name)}};
+  if (request.runs) {
+    result.figures.push_back(
+        {"runs", *request.runs, fmt::format("with seeds {} and up", options.seed)});
+  }
+  return result;
+}
+
+}  // namespace
+
+Result simulate(const SimulateRequest& request) {
+  if (!request.workload.empty()) return result_of_workload(request);
+  if (!is_single(request)) return result_of_sizes(request);
+  return Simulation(request).result();
+}
+
+std::vector<BoundField> fields(SimulateRequest& r) {
+  std::vector<BoundField> all = {
+      {{.name = "topology", .help = "Topology (see arlab list topologies) or a .toml file"},
+       &r.topology,
+       {.required = true}}};
+  const auto add = [&all](std::vector<BoundField> more) {
+    all.insert(all.end(), more.begin(), more.end());
+  };
+  add(fields(r.collective));
+  add({{{.name = "codec",
+         .help = "Codec (see arlab list codecs), or bits=4.5,encode_ops=9,decode_ops=4 for one "
+                 "that is not there"},
+        &r.codec}});
+  add(fields(r.sizes, "Payload of one rank (32K, 64M)", "as --schedule has it"));
+  add({{{.name = "dtype",
+         .otherwise_words = "fp16 if the codec takes it",
+         .help = "fp16, bf16 or fp32"},
+        &r.dtype},
+       {{.name = "ranks",
+         .kind = Integer{1, kMaxWorldSize},
+         .otherwise_words = "all ranks of the topology",
+         .help = "World size"},
+        &r.ranks},
+       {{.name = "placement",
+         .otherwise_words = "the first --ranks",
+         .help = "Ranks of the topology that run it, in its order: 0,2,4,6"},
+        &r.placement,
+        {.excludes = "ranks"}},
+       {{.name = "workload",
+         .help = "Collectives of groups at once, in place of one: a .toml file (see "
+                 "sim/workload/README.md)"},
+        &r.workload},
+       {{.name = "skew",
+         .kind = Number{},
+         .otherwise_words = "0: equal slots",
+         .help = "all_to_all: rank r receives in proportion to (r + 1)^-SKEW"},
+        &r.skew},
+       {{.name = "runs",
+         .kind = Integer{1, 1000000},
+         .help = "With jitter: how latencies of so many runs are spread (p50, p99)"},
+        &r.runs},
+       {{.name = "seed",
+         .kind = Integer{0, 1000000000},
+         .otherwise_words = "0",
+         .help = "Of the first run's jitter"},
+        &r.seed},
+       {{.name = "jitter_launch",
+         .kind = Number{},
+         .otherwise_words = "as in the topology, else 0",
+         .unit = "us",
+         .help = "Mean by which ranks come late, us; exponential"},
+        &r.jitter_launch},
+       {{.name = "jitter_message",
+         .kind = Number{},
+         .otherwise_words = "as in the topology, else 0",
+         .unit = "us",
+         .help = "Mean by which messages arrive late, us; exponential"},
+        &r.jitter_message},
+       {{.name = "library",
+         .kind = Flag{},
+         .help = "As NCCL or RCCL run the schedule; codecs fp16, bf16 and fp32 only. Without "
+                 "--algorithm, by the fastest of the algorithms that the library has"},
+        &r.library},
+       {{.name = "multicast",
+         .kind = Flag{},
+         .help = "What a rank sends alike to all others leaves it once, where the switch spreads "
+                 "it"},
+        &r.multicast},
+       {{.name = "sharing",
+         .kind = OneOf{{"max_min", "fifo"}},
+         .otherwise = r.sharing,
+         .help = "Messages share links max-min fairly, or take turns"},
+        &r.sharing},
+       {{.name = "trace",
+         .help = "Write the timeline to this .json, for ui.perfetto.dev, and as a .png beside it; "
+                 "to a .chakra.json: as a Chakra execution trace"},
+        &r.trace},
+       {{.name = "sensitivity",
+         .kind = Flag{},
+         .help = "What the latency depends on: per cent that it grows by for each constant that "
+                 "grows by 1 %"},
+        &r.sensitivity}});
+  return all;
+}
+
+}  // namespace arlab::lab

@@ -1,0 +1,79 @@
+// How long does a collective take on a machine, or each of several at once?
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "experiments/lab/collective.h"
+#include "experiments/lab/result.h"
+#include "experiments/lab/sizes.h"
+#include "sim/simulation.h"
+#include "sim/uncertainty.h"
+
+namespace arlab::lab {
+
+struct SimulateRequest {
+  std::string topology;
+  CollectiveSpec collective;
+  std::string codec;
+  Sizes sizes;
+  std::string dtype;
+  std::optional<std::uint32_t> ranks;
+  std::string placement;
+  std::string workload;
+  std::optional<double> skew;
+  std::optional<std::uint32_t> runs;
+  std::optional<std::uint32_t> seed;
+  std::optional<double> jitter_launch;
+  std::optional<double> jitter_message;
+  bool library = false;
+  bool multicast = false;
+  std::string sharing = "max_min";
+  std::string trace;
+  bool sensitivity = false;
+};
+std::vector<BoundField> fields(SimulateRequest& request);
+
+/// One collective of one size that has been simulated, and what else can be asked of it. Copies share all of it.
+class Simulation {
+ public:
+  /// Throws InvalidInput for what does not fit, before anything is simulated.
+  explicit Simulation(const SimulateRequest& request);
+
+  const SimulationResult& times() const;
+  const Topology& topology() const;
+
+  /// How uncertain the latency is: two simulations for each fitted constant, once. Nothing where why_no_interval() says why.
+  std::optional<LatencyInterval> interval() const;
+  std::string why_no_interval() const;
+
+  /// What the latency depends on, most first.
+  Table sensitivity() const;
+
+  /// The timeline, of which a trace is made, as ui.perfetto.dev reads it: simulated again.
+  std::string timeline() const;
+
+  /// Figures as they are printed; without the interval, no time goes into one.
+  Result result(bool with_interval = true) const;
+
+ private:
+  friend std::vector<Simulation> simulate_sizes(const SimulateRequest& request);
+  struct State;
+  explicit Simulation(std::shared_ptr<State> state);
+
+  std::shared_ptr<State> state_;
+};
+
+/// Whether a request is of one collective of one size, which Simulation takes.
+bool is_single(const SimulateRequest& request);
+
+/// One for each size.
+std::vector<Simulation> simulate_sizes(const SimulateRequest& request);
+
+/// The answer to any request: of one collective, a row for each size, or a row for each collective of a workload.
+Result simulate(const SimulateRequest& request);
+
+}  // namespace arlab::lab

@@ -1,0 +1,76 @@
+#include "experiments/lab/sizes.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "reference/error.h"
+#include "reference/words.h"
+
+namespace arlab::lab {
+
+std::uint64_t parse_count(const std::string& text, const std::string& what) {
+  const std::uint64_t value = parse_size(text).value_or(0);
+  if (value == 0) {
+    fail(
+        "{} is {}: allowed is a positive integer, with K, M or G (or KiB, MiB, GiB) for 2^10, "
+        "2^20, "
+        "2^30",
+        what, quote(text));
+  }
+  return value;
+}
+
+std::vector<std::uint64_t> Sizes::list(std::size_t element_bytes) const {
+  std::vector<std::uint64_t> sizes;
+  const auto add = [&](const std::string& name, std::uint64_t first, std::uint64_t last,
+                       std::uint64_t step) {
+    if (last < first)
+      fail("{}: the last size is less than the first; allowed is FIRST..LAST", name);
+    for (std::uint64_t size = first;; size *= step) {
+      if (size % element_bytes != 0) {
+        fail("{}: {} bytes are not whole elements of {} bytes", name, size, element_bytes);
+      }
+      sizes.push_back(size);
+      if (size > last / step) break;
+    }
+  };
+  if (!least.empty()) {
+    const std::uint64_t first = parse_count(least, "-b");
+    add("-b and -e", first, most.empty() ? first : parse_count(most, "-e"), factor.value_or(2));
+  }
+  for (const std::string& text : bytes) {
+    const auto dots = text.find("..");
+    const std::uint64_t first = parse_count(text.substr(0, dots), "--bytes");
+    const bool range = dots != std::string::npos;
+    add(fmt::format("--bytes {}", text), first,
+        range ? parse_count(text.substr(dots + 2), "--bytes") : first, 2);
+  }
+  std::sort(sizes.begin(), sizes.end());
+  sizes.erase(std::unique(sizes.begin(), sizes.end()), sizes.end());
+  return sizes;
+}
+
+std::vector<BoundField> fields(Sizes& sizes, const std::string& what,
+                               const std::string& otherwise) {
+  return {{{.name = "bytes",
+            .kind = Texts{},
+            .otherwise_words = otherwise,
+            .help = what + ", separated by commas; FIRST..LAST is FIRST and its doubles"},
+           &sizes.bytes},
+          {{.name = "minbytes", .letter = "b", .help = "The least size, as of nccl-tests"},
+           &sizes.least,
+           {.excludes = "bytes"}},
+          {{.name = "maxbytes", .letter = "e", .otherwise_words = "-b", .help = "The largest size"},
+           &sizes.most,
+           {.needs = "minbytes"}},
+          {{.name = "stepfactor",
+            .letter = "f",
+            .kind = Integer{2, 1024},
+            .otherwise_words = "2",
+            .help = "From a size to the next"},
+           &sizes.factor,
+           {.needs = "minbytes"}}};
+}
+
+}  // namespace arlab::lab

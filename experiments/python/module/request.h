@@ -1,0 +1,22 @@
+// Requests and answers of the lab as Python has them.
+#pragma once
+
+#include "experiments/lab/collective.h"
+#include "experiments/lab/result.h"
+#include "experiments/python/module/binding.h"
+
+namespace arlab::python {
+
+/// Sets the fields that a dict names; None is not set. Lists of numbers are taken where a text is expected: 0,2,4. Throws
+/// InvalidInput for other names, and for values that are not allowed.
+void set_fields(const std::vector<BoundField>& fields, const nb::dict& values);
+
+/// An algorithm by name or a schedule, with the algorithm's options.
+lab::CollectiveSpec collective_spec(const nb::object& algorithm, const nb::dict& options);
+
+/// Figures by name, rows as a list of dicts; an SQNR that JSON writes as "inf" is a float.
+nb::dict to_python(const lab::Result& result);
+nb::list rows_of(const lab::Table& table);
+nb::dict to_python(const std::vector<lab::Figure>& figures);
+
+}  // namespace arlab::python

@@ -405,14 +405,17 @@ struct AnyBit : Format {
       e.scales = is_nan ? Bf16::kNaN : bfloat2_of_floats(quotient, symmetric ? 0.0f : mn);
       const float zero = Bf16::to_float(e.zero());
       const float inverse = inverse_of(Bf16::to_float(e.scale()));
-#pragma unroll
-      for (std::size_t i = 0; i < kPerThread; ++i) v.value[i] -= zero;
       if constexpr (kMayTransform) {
         const float farthest = max_of(magnitude_of(mn - zero), magnitude_of(mx - zero));
-        if (!(farthest * inverse < kLargestCode)) limit_all(v, kLargestCode / inverse);
-      }
 #pragma unroll
-      for (std::size_t i = 0; i < kPerThread; ++i) code[i] = code_of(v.value[i], inverse);
+        for (std::size_t i = 0; i < kPerThread; ++i) v.value[i] -= zero;
+        if (!(farthest * inverse < kLargestCode)) limit_all(v, kLargestCode / inverse);
+#pragma unroll
+        for (std::size_t i = 0; i < kPerThread; ++i) code[i] = code_of(v.value[i], inverse);
+      } else {
+#pragma unroll
+        for (std::size_t i = 0; i < kPerThread; ++i) code[i] = code_of(v.value[i] - zero, inverse);
+      }
     }
     e.codes = clamped_codes(code, is_nan);
     return e;

@@ -72,15 +72,16 @@ def test_the_protocol_can_be_chosen(protocol, kernel, tmp_path):
 
 
 def test_which_kernel_is_chosen_and_why(tmp_path):
-    command = "bench --platform host --explain --ranks 4 --algorithm one_shot,two_shot,tree --codec qr-q4,mxfp4,nvfp4"
+    command = "bench --platform host --explain --ranks 4 --algorithm one_shot,two_shot,tree --codec qr-q4,mxfp4,nvfp4,int4-g24"
     report = ok_json(f"{command} --bytes 16K,64M", tmp_path)
     assert report["schema"] == "arlab.bench.choices/1"
     chosen = {(row["algorithm"], row["codec"], row["bytes"]): row["kernel"] for row in report["choices"]}
-    assert len(chosen) == 18
+    assert len(chosen) == 24
     assert chosen["two_shot", "qr-q4", 64 << 20].startswith("two_shot_sentinel: ")
     assert chosen["one_shot", "qr-q4", 16 << 10].startswith("one_shot_lamport: ")
     assert chosen["one_shot", "mxfp4", 64 << 20].startswith("one_shot: ")
-    assert chosen["two_shot", "nvfp4", 16 << 10].startswith("program in two passes: ")
+    assert chosen["two_shot", "nvfp4", 16 << 10].startswith("program: its kernel measures what it encodes; ")
+    assert chosen["two_shot", "int4-g24", 16 << 10].startswith("program in two passes: ")
     assert chosen["tree", "qr-q4", 16 << 10].startswith("program: ")
     measured = Path(__file__).parents[2] / "experiments" / "measured"
     for kernel in chosen.values():

@@ -60,7 +60,7 @@ Reduction run_reduction(const Schedule& schedule, const Codecs& codecs, const Ra
                         const ExecuteOptions& options);
 
 /// The figures of a reduction, in the order and with the names of the command line's contract.
-std::vector<Figure> reduction_fields(const Reduction& reduction, const ExactResult& exact);
+std::vector<lab::Figure> reduction_fields(const Reduction& reduction, const ExactResult& exact);
 
 /// Names of those that most people ask for, and of those that say that something is wrong.
 std::vector<std::string> main_figures(const Reduction& reduction);

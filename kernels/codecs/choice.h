@@ -86,13 +86,18 @@ void with_anybit_of(const AnyBitParameters& parameters, DType dtype, F&& f) {
   if (dtype == DType::fp16) f(AnyBit<Fp16, Format>(parameters), Fp16());
   if (dtype == DType::bf16) f(AnyBit<Bf16, Format>(parameters), Bf16());
 }
-/// With the width of the parameters as a constant, if it is one of kBits; else with kElse.
+/// With the width of the parameters as a constant, if it is one of kBits; else with kElse. Where kernels know no widths:
+/// with none.
 template <AnyBitKind kKind, unsigned kElse, unsigned... kBits, class F>
 void with_width(const AnyBitParameters& parameters, DType dtype, F&& f) {
-  const bool is_one =
-      ((parameters.bits == kBits && (with_anybit_of<kKind, kBits>(parameters, dtype, f), true)) ||
-       ...);
-  if (!is_one) with_anybit_of<kKind, kElse>(parameters, dtype, f);
+  if constexpr (kFixesWidths) {
+    const bool is_one =
+        ((parameters.bits == kBits && (with_anybit_of<kKind, kBits>(parameters, dtype, f), true)) ||
+         ...);
+    if (!is_one) with_anybit_of<kKind, kElse>(parameters, dtype, f);
+  } else {
+    with_anybit_of<kKind, 0>(parameters, dtype, f);
+  }
 }
 template <class F>
 void with_choice(const AnyBitParameters& parameters, DType dtype, F&& f) {
@@ -103,29 +108,13 @@ void with_choice(const AnyBitParameters& parameters, DType dtype, F&& f) {
   if (is_fixed) return;
   switch (kind_of(parameters)) {
     case AnyBitKind::plain:
-      if constexpr (kFixesWidths) {
-        return with_width<AnyBitKind::plain, 8, 2, 3, 4, 5, 6, 7>(parameters, dtype, f);
-      } else {
-        return with_anybit_of<AnyBitKind::plain, 0>(parameters, dtype, f);
-      }
+      return with_width<AnyBitKind::plain, 8, 2, 3, 4, 5, 6, 7>(parameters, dtype, f);
     case AnyBitKind::symmetric:
-      if constexpr (kFixesWidths) {
-        return with_width<AnyBitKind::symmetric, 0, 4, 8>(parameters, dtype, f);
-      } else {
-        return with_anybit_of<AnyBitKind::symmetric, 0>(parameters, dtype, f);
-      }
+      return with_width<AnyBitKind::symmetric, 0, 4, 8>(parameters, dtype, f);
     case AnyBitKind::spiked:
-      if constexpr (kFixesWidths) {
-        return with_width<AnyBitKind::spiked, 0, 2>(parameters, dtype, f);
-      } else {
-        return with_anybit_of<AnyBitKind::spiked, 0>(parameters, dtype, f);
-      }
+      return with_width<AnyBitKind::spiked, 0, 2>(parameters, dtype, f);
     case AnyBitKind::hadamard:
-      if constexpr (kFixesWidths) {
-        return with_width<AnyBitKind::hadamard, 0, 4>(parameters, dtype, f);
-      } else {
-        return with_anybit_of<AnyBitKind::hadamard, 0>(parameters, dtype, f);
-      }
+      return with_width<AnyBitKind::hadamard, 0, 4>(parameters, dtype, f);
   }
 }
 /// Whole formats, whose parameters are constants.

@@ -17,7 +17,7 @@
 
 #include "kernels/codecs/anybit.h"
 #include "kernels/codecs/logfmt.h"
-#include "kernels/codecs/scaled.h"
+#include "kernels/codecs/message_scale.h"
 #include "kernels/codecs/statistics.h"
 #include "reference/codecs/formats/nvfp4.h"
 
@@ -259,14 +259,6 @@ struct NvFp4 {
 
   bool vllm;
 
-  /// Quantized by fewer operations, with the same codes.
-  struct Blocks : NvFp4Blocks {
-    ARLAB_DEVICE ScaledCode quantize(float x, float factor) const {
-      return {e2m1_of_float(x * factor), false};
-    }
-  };
-  static constexpr std::uint32_t kCodeOfOne = 2;
-
   ARLAB_HOST_DEVICE explicit NvFp4(const NvFp4Blocks& blocks) : vllm(blocks.vllm) {}
 
   ARLAB_HOST_DEVICE std::size_t header_bytes() const { return 4; }
@@ -286,11 +278,11 @@ struct NvFp4 {
 
   ARLAB_DEVICE Encoded encode(const Float8& x, const Statistics& s, const GroupPosition& at) const {
     const float tensor_scale = NvFp4Blocks::tensor_scale_of(s.high);
-    const auto blocks = encode_scaled(Blocks{{tensor_scale, vllm}}, x, at.count);
+    const auto blocks = encode_scaled(FastNvFp4Blocks{{tensor_scale, vllm}}, x, at.count);
     return {blocks.codes, blocks.scale, tensor_scale};
   }
   ARLAB_DEVICE Float8 decode(const Encoded& e, std::size_t) const {
-    const float scale = NvFp4Blocks{e.tensor_scale, vllm}.dequantize(kCodeOfOne, e.scale);
+    const float scale = FastNvFp4Blocks::value_of_scale(e.scale) / e.tensor_scale;
     Float8 x;
 #pragma unroll
     for (std::size_t i = 0; i < kPerThread; ++i) x.value[i] = float_of_e2m1(e.codes[i]) * scale;

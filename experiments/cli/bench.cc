@@ -56,6 +56,7 @@ struct BenchCommand {
   std::optional<std::uint32_t> calls;
   std::optional<std::uint32_t> replays;
   std::optional<std::uint32_t> blocks;
+  std::optional<std::uint32_t> sms;
   std::string slot_bytes;
   bool vendor = false;
   std::string machine;
@@ -172,6 +173,7 @@ void BenchCommand::run() const {
 
   kernels::CommunicatorOptions options;
   options.blocks = static_cast<int>(blocks.value_or(0));
+  options.multiprocessors = static_cast<int>(sms.value_or(0));
   options.protocol = parse_protocol(protocol);
   if (!slot_bytes.empty()) options.slot_bytes = parse_count(slot_bytes, "--slot-bytes");
   const std::size_t team = on.team_bytes(on.devices_of_group(world_size), options);
@@ -376,6 +378,9 @@ void add_bench(CLI::App& app) {
   add_integer(*sub, "--replays", command->replays, 1, 10000,
               "Launches of the graph; the time is their median [20]");
   add_integer(*sub, "--blocks", command->blocks, 1, 1024, "Most blocks of a kernel [all that fit]");
+  add_integer(*sub, "--sms", command->sms, 1, 1024,
+              "Multiprocessors for kernels, each full of blocks; a matrix product can have the "
+              "others [all]");
   sub->add_option("--slot-bytes", command->slot_bytes,
                   fmt::format("What a block sends to a rank at once [{}K]",
                               kernels::CommunicatorOptions{}.slot_bytes / 1024));

@@ -47,7 +47,7 @@ def parse_arguments(arguments=None):
     parser.add_argument("--codecs", default=CODECS, help="of arlab; plain is the dtype itself [%(default)s]")
     parser.add_argument("--layers", type=int, default=4, help="in a graph [%(default)s]")
     parser.add_argument("--replays", type=int, default=15, help="of every graph, after 3 others [%(default)s]")
-    parser.add_argument("--blocks", type=int, default=0, help="most blocks of arlab's kernels [all that fit]")
+    parser.add_argument("--sms", type=int, default=0, help="multiprocessors of arlab's kernels [all]")
     parser.add_argument("--machine", help="name for the rows [h200-4, from the device and the ranks]")
     parser.add_argument("--out", required=True, help="CSV file")
     options = parser.parse_args(arguments)
@@ -113,7 +113,7 @@ def all_reduces(ranks, options):
     yield "symmetric memory two_shot", in_place(ranks.two_shot)
     from arlab import Communicator
 
-    communicator = Communicator.from_environment(platform=ranks.platform(), blocks=options.blocks)
+    communicator = Communicator.from_environment(platform=ranks.platform(), sms=options.sms)
     for codec in options.codecs:
         name = options.dtype if codec == "plain" else codec
         for algorithm in ("one_shot", "two_shot"):

@@ -23,14 +23,14 @@ using RankSet = std::uint32_t;
 inline constexpr RankSet kAllRanks = ~RankSet{0};
 
 /// All threads of a block use it together.
-template <class Codec>
+template <class Codec, class Memory = LamportMemory<Codec>>
 class LamportExchange {
  public:
   /// Looks at nothing that another kernel may write.
-  ARLAB_DEVICE LamportExchange(const Call& call, LamportMemory<Codec>& memory)
+  ARLAB_DEVICE LamportExchange(const Call& call, Memory& memory)
       : team_(call.team), words_(tile_bytes_of<Codec>(call) / 16), memory_(memory) {}
 
-  /// Behind pdl_wait(). What is loaded before is still on its way.
+  /// Behind pdl_wait(). What is loaded before is still on its way. No barrier: there is one before anything is received.
   ARLAB_DEVICE void begin() {
     call_ = load_relaxed(global_pointer(team_.lamport_calls) + blockIdx.x);
     if (threadIdx.x == 0) memory_.failed = 0;
@@ -38,7 +38,6 @@ class LamportExchange {
       epoch_ = global_pointer(team_.epochs)[0] + 1;
       aborted_ = load_relaxed(abort_word(buffer_of(team_, team_.rank)));
     }
-    __syncthreads();
   }
 
   /// Of a rank, in shared memory.
@@ -119,6 +118,62 @@ class LamportExchange {
     return memory_.failed == 0;
   }
 
+  /// Of a wire that is the tensor itself, with kThreads words: sends this thread's to all other ranks, and takes theirs
+  /// into words[rank], without shared memory. Else as send(), signal() and receive().
+  template <int kMostRanks>
+  ARLAB_DEVICE bool exchange(const Uint4& own, Uint4 (&words)[kMostRanks]) const {
+    const int ranks = team_.layout.ranks;
+    const std::size_t index = index_of(team_, call_, 0, team_.rank);
+#pragma unroll
+    for (int rank = 0; rank < kMostRanks; ++rank) {
+      if (rank >= ranks || rank == team_.rank) continue;
+      std::uint8_t* const buffer = buffer_of(team_, rank);
+      store_relaxed_v4(buffer + team_.lamport.slot(index) + thread_index() * 16, own);
+      // mutant: direct_valid_not_said
+      if (any_empty(own))
+        store_release(buffer + team_.lamport.valid_flag(index, thread_index()), 1);
+    }
+    signal();
+    // mutant: direct_call_counted_too_early
+    __syncthreads();
+    bool looks_for_flag = meets();
+    bool missing = true;
+#pragma unroll 1
+    for (int polls = 0; polls < kPollsInARow && missing; ++polls) {
+      std::uint32_t flag = 0;
+      if (looks_for_flag) flag = load_relaxed(flag_at(team_, team_.rank, 0, meets_rank()));
+#pragma unroll
+      for (int rank = 0; rank < kMostRanks; ++rank) {
+        if (rank < ranks && rank != team_.rank)
+          words[rank] = load_relaxed_v4(slot(team_, call_, 0, {rank, thread_index()}));
+      }
+      if (looks_for_flag) {
+        // mutant: direct_call_not_compared
+        const bool is_there = flag == flag_of(team_, epoch_) || ahead_by(flag, epoch_) > 0;
+        looks_for_flag = !is_there || aborted_ != 0;
+      }
+      missing = looks_for_flag;
+#pragma unroll
+      for (int rank = 0; rank < kMostRanks; ++rank) {
+        missing = missing || (rank < ranks && rank != team_.rank && any_empty(words[rank]));
+      }
+    }
+    if (looks_for_flag) wait_for_flag(team_, 0, meets_rank(), epoch_, memory_.failed, aborted_);
+#pragma unroll
+    for (int rank = 0; rank < kMostRanks; ++rank) {
+      if (rank >= ranks) continue;
+      if (rank == team_.rank) {
+        words[rank] = own;
+        continue;
+      }
+      if (missing) words[rank] = find_slowly(team_, memory_, call_, {rank, thread_index()});
+      // mutant: direct_slot_not_emptied
+      store_relaxed_v4(slot(team_, call_, 0, {rank, thread_index()}),
+                       {{kEmpty, kEmpty, kEmpty, kEmpty}});
+    }
+    return !missing || load_relaxed(&memory_.failed) == 0;
+  }
+
   /// After everything else.
   ARLAB_DEVICE void end() const {
     if (threadIdx.x == 0) global_pointer(team_.lamport_calls)[blockIdx.x] = call_ + 1;
@@ -126,7 +181,7 @@ class LamportExchange {
   }
 
  private:
-  static constexpr unsigned kWords = LamportMemory<Codec>::kWords;
+  static constexpr auto kWords = static_cast<unsigned>(kMostTileBytes<Codec> / 16);
   /// Pieces that a thread looks for at the same time, at most: all that it has of up to 4 ranks.
   static constexpr unsigned kAtOnce = (3 * kWords + kThreads - 1) / kThreads;
 
@@ -174,7 +229,7 @@ class LamportExchange {
            piece.words * 16;
   }
 
-  ARLAB_DEVICE static void take(const Team& team, LamportMemory<Codec>& memory, std::uint32_t call,
+  ARLAB_DEVICE static void take(const Team& team, Memory& memory, std::uint32_t call,
                                 unsigned stage, const Piece& piece, const Uint4& words) {
     store_128(&memory.wire[piece.rank][piece.words], words);
     // mutant: lamport_slot_not_emptied
@@ -182,8 +237,8 @@ class LamportExchange {
   }
   /// What is late, or has words like kEmpty. Not a member: who takes the address of what a kernel
   /// has in registers makes it read that from memory again and again.
-  ARLAB_DEVICE_RARE static void take_slowly(const Team& team, LamportMemory<Codec>& memory,
-                                            std::uint32_t call, unsigned stage, Pieces pieces) {
+  ARLAB_DEVICE_RARE static void take_slowly(const Team& team, Memory& memory, std::uint32_t call,
+                                            unsigned stage, Pieces pieces) {
 #pragma unroll
     for (const Piece& piece : pieces.piece) {
       if (piece.rank < 0) continue;
@@ -192,8 +247,13 @@ class LamportExchange {
       take(team, memory, call, stage, piece, words);
     }
   }
-  ARLAB_DEVICE static Uint4 wait_for_words(const Team& team, LamportMemory<Codec>& memory,
-                                           std::uint32_t call, unsigned stage, const Piece& piece) {
+  ARLAB_DEVICE_RARE static Uint4 find_slowly(const Team& team, Memory& memory, std::uint32_t call,
+                                             Piece piece) {
+    const Uint4 words = load_relaxed_v4(slot(team, call, 0, piece));
+    return any_empty(words) ? wait_for_words(team, memory, call, 0, piece) : words;
+  }
+  ARLAB_DEVICE static Uint4 wait_for_words(const Team& team, Memory& memory, std::uint32_t call,
+                                           unsigned stage, const Piece& piece) {
     std::uint8_t* const valid_here =
         buffer_of(team, team.rank) +
         team.lamport.valid_flag(index_of(team, call, stage, piece.rank), piece.words);
@@ -224,7 +284,7 @@ class LamportExchange {
 
   const Team& team_;
   const unsigned words_;  // of a wire; a constant where the codec has one
-  LamportMemory<Codec>& memory_;
+  Memory& memory_;
   std::uint32_t call_ = 0;     // of this block, through Lamport slots
   std::uint32_t epoch_ = 0;    // of threads that meet
   std::uint32_t aborted_ = 0;  // likewise: the abort word when the kernel started

@@ -31,6 +31,42 @@ __global__ void __launch_bounds__(kThreads, kLamportBlocks<Codec>)
   exchange.end();
 }
 
+template <class Codec>
+constexpr bool kIsPlain = false;
+template <class Element>
+constexpr bool kIsPlain<Plain<Element>> = true;
+
+struct DirectMemory {
+  std::uint32_t failed;
+};
+
+/// Of elements as they are: a thread has what it needs in registers.
+template <class Codec, class Element, int kMostRanks>
+__global__ void __launch_bounds__(kThreads, kLamportBlocks<Codec>)
+    one_shot_direct_kernel(ARLAB_KERNEL_PARAMETER Call call, ARLAB_KERNEL_PARAMETER Codec) {
+  ARLAB_SHARED_ARRAY(DirectMemory, memory, 1);
+  touch_parameter(call);
+  LamportExchange<Codec, DirectMemory> exchange(call, memory[0]);
+  Tile tile;
+  if (!tile_at(call, call.chunk[0], 0, 0, tile)) return;
+  pdl_wait();
+  const Pack8<Element> x = tile.load<Element>(call.input);
+  exchange.begin();
+  Uint4 words[kMostRanks];
+  if (!exchange.exchange(__builtin_bit_cast(Uint4, x), words)) return;
+  pdl_trigger();
+  Pack8<Element> sum = __builtin_bit_cast(Pack8<Element>, words[0]);
+#pragma unroll
+  for (int from = 1; from < kMostRanks; ++from) {
+    if (from < call.team.layout.ranks) {
+      sum = add<Element, Codec::kClampsFp16Sums>(sum,
+                                                 __builtin_bit_cast(Pack8<Element>, words[from]));
+    }
+  }
+  tile.store(call.output, sum);
+  exchange.end();
+}
+
 }  // namespace
 
 hipError_t launch_one_shot_lamport(const Call& call, const CodecChoice& codec, DType dtype,
@@ -38,7 +74,12 @@ hipError_t launch_one_shot_lamport(const Call& call, const CodecChoice& codec, D
   return with_codec(
       codec, dtype,
       [&]<class Codec, class Element>([[maybe_unused]] const Codec& device_codec, Element) {
-        if constexpr (kWorksInLamportSlots<Codec, Element>) {
+        if constexpr (kIsPlain<Codec> && kWorksInLamportSlots<Codec, Element>) {
+          launch_pdl(call.team.layout.ranks == 2
+                         ? one_shot_direct_kernel<Codec, Element, 2>
+                         : one_shot_direct_kernel<Codec, Element, kMaxRanks>,
+                     static_cast<unsigned>(call.blocks), stream, call, device_codec);
+        } else if constexpr (kWorksInLamportSlots<Codec, Element>) {
           launch_pdl(one_shot_lamport_kernel<Codec, Element>, static_cast<unsigned>(call.blocks),
                      stream, call, device_codec);
         }

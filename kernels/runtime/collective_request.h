@@ -24,6 +24,9 @@ struct CommunicatorOptions {
   /// Most blocks of a kernel, up to 1024; no more are started than fit on a device at once. 0: as
   /// many as fit at best.
   int blocks = 0;
+  /// Multiprocessors on which kernels run, each full of blocks; of NVIDIA's an even number. 0: all. Then no two ranks
+  /// share a device.
+  int multiprocessors = 0;
   /// What a block of a rank may send to a rank in one exchange; a multiple of 16, and no less than
   /// kLeastSlotBytes. A communication buffer has 4 * blocks * ranks slots.
   std::size_t slot_bytes = std::size_t{32} * 1024;

@@ -49,7 +49,7 @@ Result<std::vector<Communicator>> Communicator::in_process(std::span<const int> 
   status = enable_peer_access(devices);
   if (!status.ok()) return status;
 
-  const Result<int> multiprocessors = multiprocessors_of_each(devices);
+  const Result<int> multiprocessors = multiprocessors_of_each(devices, options);
   if (!multiprocessors.ok()) return multiprocessors.status();
 
   auto memory = std::make_shared<TeamMemory>();
@@ -69,7 +69,7 @@ Result<std::vector<Communicator>> Communicator::in_process(std::span<const int> 
   for (std::size_t rank = 0; rank < devices.size(); ++rank) {
     communicators.push_back(Communicator(teams[rank], devices[rank], multiprocessors.value(),
                                          options, memory, statistics[rank]));
-    status = communicators.back().make_event();
+    status = communicators.back().make_streams();
     if (!status.ok()) return status;
   }
   return {std::move(communicators)};
@@ -85,10 +85,29 @@ Communicator::Communicator(Team team, int device, int multiprocessors,
       memory_(std::move(memory)),
       statistics_(statistics) {}
 
-Status Communicator::make_event() {
+Status Communicator::make_streams() {
   (void)hipSetDevice(device_);
   Status status = status_of(hipEventCreateWithFlags(&last_call_, hipEventDisableTiming),
                             "an event cannot be made");
+  if (status.ok() && options_.multiprocessors != 0) {
+    std::vector<std::uint32_t> mask(static_cast<std::size_t>(multiprocessors_ + 31) / 32);
+    for (int i = 0; i < multiprocessors_; ++i)
+      mask[static_cast<std::size_t>(i) / 32] |= std::uint32_t{1} << i % 32;
+    status = status_of(
+        hipExtStreamCreateWithCUMask(&limited_, static_cast<std::uint32_t>(mask.size()),
+                                     mask.data()),
+        fmt::format(
+            "kernels cannot be kept to {} multiprocessors (NVIDIA's driver does so with even "
+            "numbers)",
+            multiprocessors_)
+            .c_str());
+    for (hipEvent_t* event : {&before_, &behind_}) {
+      if (status.ok()) {
+        status = status_of(hipEventCreateWithFlags(event, hipEventDisableTiming),
+                           "an event cannot be made");
+      }
+    }
+  }
   if (!status.ok()) return status;
   return status_of(hipDeviceSynchronize(), "a device cannot be used");
 }
@@ -103,13 +122,19 @@ Communicator::Communicator(Communicator&& other) noexcept
       prepared_(std::move(other.prepared_)),
       last_call_(std::exchange(other.last_call_, nullptr)),
       last_stream_(other.last_stream_),
-      called_(other.called_) {}
+      called_(other.called_),
+      limited_(std::exchange(other.limited_, nullptr)),
+      before_(std::exchange(other.before_, nullptr)),
+      behind_(std::exchange(other.behind_, nullptr)) {}
 
 Communicator::~Communicator() {
   if (!memory_) return;
   (void)hipSetDevice(device_);
   (void)hipDeviceSynchronize();
-  if (last_call_ != nullptr) (void)hipEventDestroy(last_call_);
+  for (hipEvent_t event : {last_call_, before_, behind_}) {
+    if (event != nullptr) (void)hipEventDestroy(event);
+  }
+  if (limited_ != nullptr) (void)hipStreamDestroy(limited_);
 }
 
 Status Communicator::order_after_last_call(hipStream_t stream, bool& capturing) {
@@ -141,6 +166,20 @@ Result<std::shared_ptr<const PreparedCall>> Communicator::prepared(
   return call;
 }
 
+Status Communicator::launch(const PreparedCall& call, const void* input, void* output,
+                            hipStream_t stream) {
+  if (limited_ == nullptr) return call.launch(input, output, stream);
+  constexpr const char* kWhat = "streams cannot be ordered";
+  Status status = status_of(hipEventRecord(before_, stream), kWhat);
+  if (status.ok()) status = status_of(hipStreamWaitEvent(limited_, before_, 0), kWhat);
+  if (!status.ok()) return status;
+  const Status launched = call.launch(input, output, limited_);
+  // Whatever happened: a stream that is captured takes its side streams with it to the end.
+  status = status_of(hipEventRecord(behind_, limited_), kWhat);
+  if (status.ok()) status = status_of(hipStreamWaitEvent(stream, behind_, 0), kWhat);
+  return launched.ok() ? status : launched;
+}
+
 Status Communicator::run(const CollectiveRequest& request, const void* input, void* output,
                          hipStream_t stream) {
   const Result<std::shared_ptr<const PreparedCall>> call = prepared(request);
@@ -150,7 +189,7 @@ Status Communicator::run(const CollectiveRequest& request, const void* input, vo
   bool capturing = false;
   status = order_after_last_call(stream, capturing);
   if (!status.ok()) return status;
-  status = call.value()->launch(input, output, stream);
+  status = launch(*call.value(), input, output, stream);
   if (!status.ok() || capturing) return status;
   called_ = true;
   last_stream_ = stream;

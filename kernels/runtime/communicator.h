@@ -69,7 +69,10 @@ class Communicator {
   Communicator(Team team, int device, int multiprocessors, const CommunicatorOptions& options,
                std::shared_ptr<TeamMemory> memory, Statistics* statistics);
   Result<std::shared_ptr<const PreparedCall>> prepared(const CollectiveRequest& request);
-  Status make_event();
+  /// Streams and events of this rank.
+  Status make_streams();
+  /// The kernels of a call, in the order of the stream.
+  Status launch(const PreparedCall& call, const void* input, void* output, hipStream_t stream);
   Status order_after_last_call(hipStream_t stream, bool& capturing);
   Status calls_differ(int rank, int other) const;
 
@@ -89,6 +92,11 @@ class Communicator {
   hipEvent_t last_call_ = nullptr;
   hipStream_t last_stream_ = nullptr;
   bool called_ = false;
+  /// Where the kernels run that have only some of the multiprocessors: they are ordered behind the caller's stream, and
+  /// that behind them.
+  hipStream_t limited_ = nullptr;
+  hipEvent_t before_ = nullptr;
+  hipEvent_t behind_ = nullptr;
 };
 
 }  // namespace ARLAB_PLATFORM

@@ -132,7 +132,7 @@ Status check_hellos(const std::vector<Hello>& hellos) {
     const CommunicatorOptions& b = hello.options;
     if (a.blocks != b.blocks || a.slot_bytes != b.slot_bytes ||
         a.timeout_nanoseconds != b.timeout_nanoseconds || a.first_epoch != b.first_epoch ||
-        a.two_pass_groups != b.two_pass_groups) {
+        a.two_pass_groups != b.two_pass_groups || a.multiprocessors != b.multiprocessors) {
       return Status::error(fmt::format("rank {} has other options than rank 0", rank));
     }
   }
@@ -206,15 +206,17 @@ void close_buffer(void* memory) { (void)hipIpcCloseMemHandle(memory); }
 #endif
 
 /// What each rank has of its device when ranks share devices: the least of all ranks.
-int multiprocessors_of_each(const std::vector<Hello>& hellos) {
+Result<int> multiprocessors_of_each(const std::vector<Hello>& hellos) {
   std::int64_t least = kMostBlocks;
+  bool share = false;
   for (const Hello& hello : hellos) {
     const auto ranks = std::count_if(hellos.begin(), hellos.end(), [&](const Hello& other) {
       return other.device.string() == hello.device.string();
     });
+    share = share || ranks > 1;
     least = std::min<std::int64_t>(least, hello.multiprocessors / ranks);
   }
-  return static_cast<int>(std::max<std::int64_t>(least, 1));
+  return limited_multiprocessors(static_cast<int>(least), share, hellos.front().options);
 }
 
 }  // namespace
@@ -290,8 +292,9 @@ Result<Communicator> Communicator::create(int device, Bootstrap& bootstrap,
   if (!status.ok()) return status;
 
   const auto memory = std::make_shared<IpcTeamMemory>(rank, device, options.timeout_nanoseconds);
-  const int multiprocessors = multiprocessors_of_each(hellos.value());
-  const BufferLayout layout = layout_of(options, ranks, multiprocessors);
+  const Result<int> multiprocessors = multiprocessors_of_each(hellos.value());
+  if (!multiprocessors.ok()) return multiprocessors.status();
+  const BufferLayout layout = layout_of(options, ranks, multiprocessors.value());
   Team team{};
   Offer offer = {};
   const Result<RankMemory> own = make_rank(*memory, rank, device, layout, options, team);
@@ -318,9 +321,9 @@ Result<Communicator> Communicator::create(int device, Bootstrap& bootstrap,
     if (status.ok()) team.buffer[peer] = buffer.value();
   }
   if (status.ok()) {
-    Communicator communicator(team, device, multiprocessors, options, memory,
+    Communicator communicator(team, device, multiprocessors.value(), options, memory,
                               own.value().statistics);
-    status = communicator.make_event();
+    status = communicator.make_streams();
     if (!status.ok()) outcome.error = status.message();
     const auto outcomes = exchange(bootstrap, outcome);
     if (!outcomes.ok()) return outcomes.status();

@@ -73,6 +73,10 @@ inline Status check_options(std::size_t ranks, const CommunicatorOptions& option
         fmt::format("{} blocks: allowed are 0 to {}", options.blocks, kMostBlocks));
   }
   const std::size_t least = options.any_slot_bytes ? 16 : kLeastSlotBytes;
+  if (options.multiprocessors < 0 || options.multiprocessors > kMostBlocks) {
+    return Status::error(fmt::format("{} multiprocessors: allowed are 0 to {}",
+                                     options.multiprocessors, kMostBlocks));
+  }
   if (options.slot_bytes < least || options.slot_bytes > kMostSlotBytes ||
       options.slot_bytes % 16 != 0) {
     return Status::error(
@@ -225,23 +229,42 @@ inline Result<RankMemory> make_rank(TeamMemory& memory, int rank, int device,
   return RankMemory{buffer.value(), reinterpret_cast<Statistics*>(statistics.value())};
 }
 
+/// How many each rank may use: `of_each` is what the device with the fewest has for a rank.
+inline Result<int> limited_multiprocessors(int of_each, bool share,
+                                           const CommunicatorOptions& options) {
+  if (options.multiprocessors == 0) return std::max(of_each, 1);
+  if (share) {
+    return Status::error(fmt::format(
+        "{} multiprocessors for each rank: ranks that share a device cannot be kept apart",
+        options.multiprocessors));
+  }
+  if (options.multiprocessors > of_each) {
+    return Status::error(
+        fmt::format("{} multiprocessors: a device has {}", options.multiprocessors, of_each));
+  }
+  return options.multiprocessors;
+}
+
 /// What each rank has of its device when ranks share devices: the least of all ranks.
-inline Result<int> multiprocessors_of_each(std::span<const int> devices) {
+inline Result<int> multiprocessors_of_each(std::span<const int> devices,
+                                           const CommunicatorOptions& options) {
   int least = kMostBlocks;
+  bool share = false;
   for (const int device : devices) {
     const Result<int> count = multiprocessors_of(device);
     if (!count.ok()) return count.status();
     const auto ranks = std::count(devices.begin(), devices.end(), device);
+    share = share || ranks > 1;
     least = std::min(least, count.value() / static_cast<int>(ranks));
   }
-  return std::max(least, 1);
+  return limited_multiprocessors(least, share, options);
 }
 
 /// Bytes of all ranks that make_rank() takes; 0 where it would fail.
 inline std::size_t memory_of_team(std::span<const int> devices,
                                   const CommunicatorOptions& options) {
   if (!check_options(devices.size(), options).ok()) return 0;
-  const Result<int> multiprocessors = multiprocessors_of_each(devices);
+  const Result<int> multiprocessors = multiprocessors_of_each(devices, options);
   if (!multiprocessors.ok()) return 0;
   const BufferLayout layout =
       layout_of(options, static_cast<int>(devices.size()), multiprocessors.value());

@@ -150,6 +150,10 @@ TEST(Processes, WhatOneRankCannotDoIsTheErrorOfAll) {
             std::vector<std::string>(2, "rank 1 has other options than rank 0"));
   EXPECT_EQ(errors([](int) { return CommunicatorOptions{.blocks = -1}; }, own),
             std::vector<std::string>(2, "rank 0: -1 blocks: allowed are 0 to 1024"));
+  EXPECT_EQ(errors([](int rank) { return CommunicatorOptions{.multiprocessors = rank}; }, own),
+            std::vector<std::string>(2, "rank 1 has other options than rank 0"));
+  EXPECT_EQ(errors([](int) { return CommunicatorOptions{.multiprocessors = 17}; }, own),
+            std::vector<std::string>(2, "17 multiprocessors: a device has 16"));
 }
 
 /// Bytes of some rank's, changed by who gathers them.

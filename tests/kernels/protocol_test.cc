@@ -204,8 +204,10 @@ TEST_P(AnySchedule, CallsThatFollowEachOtherMayDifferInEverything) {
   team.expect_results(changing_requests());
 }
 
-TEST_P(AnySchedule, StreamsMayChangeFromCallToCall) {
-  Team team(2, {.blocks = 2});
+/// Calls in turns on two streams, of kernels that may run anywhere or on so many multiprocessors, which have a stream of
+/// their own.
+void expect_results_on_two_streams(int multiprocessors) {
+  Team team(2, {.blocks = 2, .multiprocessors = multiprocessors});
   std::vector<Team::Pending> calls;
   for (int i = 0; i < 6; ++i) {
     calls.push_back(team.prepare(request_of(i % 3 == 0 ? "one_shot" : "two_shot", "qr-q4", 3000)));
@@ -213,6 +215,10 @@ TEST_P(AnySchedule, StreamsMayChangeFromCallToCall) {
   for (std::size_t i = 0; i < calls.size(); ++i) team.enqueue_all(calls[i], i % 2);
   team.synchronize();
   for (const Team::Pending& call : calls) team.expect_result(call);
+}
+
+TEST_P(AnySchedule, StreamsMayChangeFromCallToCall) {
+  for (const int multiprocessors : {0, 1}) expect_results_on_two_streams(multiprocessors);
 }
 
 TEST_P(AnySchedule, EpochsWrapAround) {
@@ -582,6 +588,14 @@ TEST(Errors, OfATeam) {
   expect_error(Communicator::in_process(devices).status(), "9 ranks: allowed are 2 to 8");
   expect_error(Communicator::in_process(std::span(devices).first(2), {.blocks = -1}).status(),
                "-1 blocks: allowed are 0 to 1024");
+  expect_error(
+      Communicator::in_process(std::span(devices).first(2), {.multiprocessors = -1}).status(),
+      "-1 multiprocessors: allowed are 0 to 1024");
+  expect_error(
+      Communicator::in_process(std::span(devices).first(2), {.multiprocessors = 17}).status(),
+      "17 multiprocessors: a device has 16");
+  expect_error(Communicator::in_process(std::vector<int>{0, 1, 0}, {.multiprocessors = 8}).status(),
+               "8 multiprocessors for each rank: ranks that share a device cannot be kept apart");
   // Sizes of teams, which are multiples of it, would start again at 0 for the largest.
   for (const std::size_t bytes : {std::size_t{0}, std::size_t{16368}, std::size_t{16392},
                                   std::size_t{1} << 58, std::size_t{1} << 63}) {

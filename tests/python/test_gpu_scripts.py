@@ -18,6 +18,7 @@ sys.path.insert(0, str(REPOSITORY / "experiments" / "gpu"))
 
 import bench_torch_allreduce as bench  # noqa: E402
 import bench_torch_layers as layers_script  # noqa: E402
+import bench_torch_overlap as overlap_script  # noqa: E402
 import check_torch_allreduce as check_script  # noqa: E402
 import first_run_rocm as first_run_script  # noqa: E402
 import measurement  # noqa: E402
@@ -289,6 +290,55 @@ def test_rows_of_layers(monkeypatch):
         "108.0", "1.0000", "0.9000", "1.0800", "1755",
     ]  # fmt: skip
     assert all(tuple(row) == layers_script.COLUMNS for row in rows)
+
+
+def test_rows_of_an_overlap(monkeypatch):
+    """Which graphs are made: products alone; all-reduces alone; without a limit behind a product, with one beside it."""
+    made = []
+
+    def capture(ranks, run, calls):
+        made.append(run())
+        return made[-1]
+
+    class Pair:
+        tensor = "alone"
+
+        def __init__(self, ranks, tokens):
+            self.tokens = tokens
+
+        def product(self):
+            return "product"
+
+        def after(self, all_reduce):
+            return f"after {all_reduce('')}"
+
+        def beside(self, all_reduce):
+            return f"beside {all_reduce('')}"
+
+    choices = [("nccl", 0, lambda x: f"nccl {x}"), ("nccl", 8, lambda x: f"nccl-8 {x}"), ("nccl", 16, lambda x: f"nccl-16 {x}"),
+               ("arlab qr-q4", 0, lambda x: f"q4 {x}"), ("arlab qr-q4", 8, lambda x: f"q4-8 {x}")]  # fmt: skip
+    times = {("product",): 100.0, ("nccl", 0, "after"): 150.0, ("nccl", 8, "alone"): 80.0, ("nccl", 8, "beside"): 130.0,
+             ("nccl", 16, "beside"): 120.0, ("arlab qr-q4", 8, "beside"): 110.0}  # fmt: skip
+    monkeypatch.setattr(overlap_script, "Pair", Pair)
+    monkeypatch.setattr(overlap_script, "capture", capture)
+    monkeypatch.setattr(overlap_script, "try_on_all", lambda ranks, make: (make(), ""))
+    monkeypatch.setattr(overlap_script, "all_reduces", lambda *arguments: choices)
+    monkeypatch.setattr(overlap_script, "turns", lambda ranks, graphs, calls, replays: {key: times[key] for key in graphs if key in times})
+    options = overlap_script.parse_arguments(["--tokens", "1K", "--sms", "8,16", "--out", "x.csv"])
+    rows = list(overlap_script.rows_of(Threads(1), options, {"platform": "cuda", "machine": "m", "ranks": 2, "dtype": "bf16"}))
+    assert made == [
+        "product", "nccl alone", "after nccl ", "nccl-8 alone", "beside nccl-8 ", "nccl-16 alone", "beside nccl-16 ",
+        "q4 alone", "after q4 ", "q4-8 alone", "beside q4-8 ",
+    ]  # fmt: skip
+    figures = [tuple(row[name] for name in overlap_script.COLUMNS[4:]) for row in rows if isinstance(row, dict)]
+    assert figures == [
+        (1024, 16777216, "nccl", 8, "100.0", "80.0", "150.0", "130.0"),
+        (1024, 16777216, "nccl", 16, "100.0", "", "150.0", "120.0"),
+        (1024, 16777216, "arlab qr-q4", 8, "100.0", "", "", "110.0"),
+    ]
+    assert [row for row in rows if isinstance(row, str)] == [
+        "1024 tokens, nccl: best with 16 multiprocessors, 120.0 us", "1024 tokens, arlab qr-q4: best with 8 multiprocessors, 110.0 us",
+    ]  # fmt: skip
 
 
 def test_a_layers_neighbours(monkeypatch):

@@ -105,6 +105,19 @@ def test_group_with_another_codec_inside_groups(tmp_path):
         group.all_reduce(tensors, algorithm="hierarchical", codec="qr-q4", inner_codec="int9")
 
 
+def test_a_budget_of_multiprocessors(tmp_path):
+    tensors = [gaussian(30001, np.float16, seed) for seed in range(3)]
+    expected = reference(tensors, "two_shot", "qr-q4", "fp16", tmp_path)
+    group = arlab.Group([0, 1, 2], sms=2)
+    for _ in range(2):
+        results = group.all_reduce(tensors, codec="qr-q4")
+        assert all(same_bits(a, b) for a, b in zip(results, expected))
+    with pytest.raises(arlab.Error, match="17 multiprocessors: a device has 16"):
+        arlab.Group([0, 1], sms=17)
+    with pytest.raises(arlab.Error, match="ranks that share a device cannot be kept apart"):
+        arlab.Group([0, 0], sms=2)
+
+
 @pytest.mark.parametrize("algorithm, codec, dtype", [
     ("two_shot", "qr-q4", "fp16"), ("one_shot", "fp16", "fp16"), ("ring", "int5-g128", "bf16"), ("two_shot", "fp32", "fp32"),
 ])  # fmt: skip

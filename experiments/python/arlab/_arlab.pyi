@@ -185,16 +185,16 @@ def check_all_reduce(
 ) -> str: ...  # fmt: skip
 def describe(tensor: Any, /) -> tuple[int, list[int], int, int, int, int, bool]: ...
 def in_process(
-    platform: str, devices: list[int], blocks: int, slot_bytes: int, timeout_s: float, /
+    platform: str, devices: list[int], blocks: int, sms: int, slot_bytes: int, timeout_s: float, /
 ) -> list[Communicator]: ...
 def run_together(
     ranks: list[Communicator], algorithm: str, codec: str, options: dict[str, Any], dtype: str, elements: int,
     inputs: list[int], outputs: list[int], streams: list[int],
 ) -> None: ...  # fmt: skip
 def from_environment(
-    platform: str, device: int, blocks: int, slot_bytes: int, timeout_s: float, bootstrap_timeout_s: float, /
+    platform: str, device: int, blocks: int, sms: int, slot_bytes: int, timeout_s: float, bootstrap_timeout_s: float, /
 ) -> Communicator: ...
 def from_gather(
-    platform: str, device: int, blocks: int, slot_bytes: int, timeout_s: float, rank: int, ranks: int,
+    platform: str, device: int, blocks: int, sms: int, slot_bytes: int, timeout_s: float, rank: int, ranks: int,
     gather: Callable[[bytes], Sequence[bytes]], /,
 ) -> Communicator: ...  # fmt: skip

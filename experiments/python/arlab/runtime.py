@@ -97,6 +97,7 @@ class Communicator:
         *,
         platform: str = "host",
         blocks: int = 0,
+        sms: int = 0,
         slot_bytes: int = 0,
         timeout_s: float = 10,
         bootstrap_timeout_s: float = 60,
@@ -105,7 +106,9 @@ class Communicator:
         ranks meet. It is in the folder ARLAB_BOOTSTRAP_DIR, of mode 700 [/tmp/arlab-UID]. `device` [LOCAL_RANK, else
         RANK, modulo the number of devices].
 
-        `timeout_s`: how long a rank waits for another inside a collective before the team is given up;
+        `sms`: multiprocessors for kernels, each full of blocks, which leaves the others to matrix products (of NVIDIA's an
+        even number; ranks then share no device) [all]; `blocks`: most blocks of a kernel, for authors of kernels [all that
+        fit]. `timeout_s`: how long a rank waits for another inside a collective before the team is given up;
         `bootstrap_timeout_s`: before there is one.
 
         Raises Error, on all ranks, when one does not come or cannot take part; the message names it.
@@ -116,7 +119,7 @@ class Communicator:
             if not re.fullmatch("[0-9]{1,9}", text):
                 raise Error(f"{name}={text!r}: allowed is an integer from 0 on")
             device = int(text) % max(devices(platform), 1)
-        made = _arlab.from_environment(platform, device, blocks, slot_bytes, timeout_s, bootstrap_timeout_s)
+        made = _arlab.from_environment(platform, device, blocks, sms, slot_bytes, timeout_s, bootstrap_timeout_s)
         return cls(made, platform)
 
     @classmethod
@@ -129,11 +132,12 @@ class Communicator:
         *,
         platform: str = "host",
         blocks: int = 0,
+        sms: int = 0,
         slot_bytes: int = 0,
         timeout_s: float = 10,
     ) -> "Communicator":
         """With an all-gather that is there already: `gather` turns the bytes of this rank into those of all ranks."""
-        made = _arlab.from_gather(platform, device, blocks, slot_bytes, timeout_s, rank, world_size, gather)
+        made = _arlab.from_gather(platform, device, blocks, sms, slot_bytes, timeout_s, rank, world_size, gather)
         return cls(made, platform)
 
     @property
@@ -206,7 +210,8 @@ class Communicator:
 
 
 class Group:
-    """A team of 2 to 8 ranks in this process: rank r on devices[r]. Several ranks may share a device.
+    """A team of 2 to 8 ranks in this process: rank r on devices[r]. Several ranks may share a device, without `sms`. Options
+    are Communicator.from_environment's.
 
     Threads may use groups at the same time, each its own.
     """
@@ -217,10 +222,11 @@ class Group:
         *,
         platform: str = "host",
         blocks: int = 0,
+        sms: int = 0,
         slot_bytes: int = 0,
         timeout_s: float = 10,
     ):
-        self._ranks = _arlab.in_process(platform, list(devices), blocks, slot_bytes, timeout_s)
+        self._ranks = _arlab.in_process(platform, list(devices), blocks, sms, slot_bytes, timeout_s)
         self._platform = platform
 
     @property

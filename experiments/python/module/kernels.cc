@@ -158,9 +158,10 @@ void check_timeout(const char* name, double seconds) {
   }
 }
 
-CommunicatorOptions options_of(int blocks, std::size_t slot_bytes, double timeout_s) {
+CommunicatorOptions options_of(int blocks, int sms, std::size_t slot_bytes, double timeout_s) {
   CommunicatorOptions options;
   options.blocks = blocks;
+  options.multiprocessors = sms;
   if (slot_bytes != 0) options.slot_bytes = slot_bytes;
   check_timeout("a timeout", timeout_s);
   options.timeout_nanoseconds = static_cast<std::uint64_t>(timeout_s * 1e9);
@@ -169,9 +170,10 @@ CommunicatorOptions options_of(int blocks, std::size_t slot_bytes, double timeou
 
 std::vector<std::unique_ptr<RankCommunicator>> in_process(const std::string& platform,
                                                           const std::vector<int>& devices,
-                                                          int blocks, std::size_t slot_bytes,
+                                                          int blocks, int sms,
+                                                          std::size_t slot_bytes,
                                                           double timeout_s) {
-  const CommunicatorOptions options = options_of(blocks, slot_bytes, timeout_s);
+  const CommunicatorOptions options = options_of(blocks, sms, slot_bytes, timeout_s);
   const Platform* const found = value_of(find_platform(platform));
   require_memory(found->team_bytes(devices, options), fmt::format("a team of {}", devices.size()));
   return value_of(found->make_communicators(devices, options));
@@ -267,21 +269,21 @@ void define_communicator(nb::module_& module) {
       nb::arg("dtype"), nb::arg("elements"), nb::arg("inputs"), nb::arg("outputs"),
       nb::arg("streams"));
   module.def(
-      "from_environment", [](const std::string& platform, int device, int blocks,
+      "from_environment", [](const std::string& platform, int device, int blocks, int sms,
                              std::size_t slot_bytes, double timeout_s, double bootstrap_timeout_s) {
-        const CommunicatorOptions options = options_of(blocks, slot_bytes, timeout_s);
+        const CommunicatorOptions options = options_of(blocks, sms, slot_bytes, timeout_s);
         check_timeout("a bootstrap timeout", bootstrap_timeout_s);
         const auto milliseconds = static_cast<std::uint64_t>(std::ceil(bootstrap_timeout_s * 1000));
         const nb::gil_scoped_release others_may_run;
         return join(platform, device, bootstrap_from_environment(milliseconds), options);
       });
-  module.def("from_gather", [](const std::string& platform, int device, int blocks,
+  module.def("from_gather", [](const std::string& platform, int device, int blocks, int sms,
                                std::size_t slot_bytes, double timeout_s, int rank, int ranks,
                                const nb::callable& gather) {
     const auto raised = std::make_shared<std::optional<nb::python_error>>();
     try {
       return join(platform, device, function_bootstrap(rank, ranks, python_gather(gather, raised)),
-                  options_of(blocks, slot_bytes, timeout_s));
+                  options_of(blocks, sms, slot_bytes, timeout_s));
     } catch (const CallFailed& failed) {
       if (!*raised) throw;
       if (!(*raised)->matches(PyExc_Exception)) throw nb::python_error(std::move(**raised));

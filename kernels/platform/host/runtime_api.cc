@@ -30,14 +30,17 @@ struct KernelNode {
 
 struct Stream {
   int device = 0;
-  CompletionPtr last;                // of the launch enqueued last
-  std::vector<CompletionPtr> waits;  // events that the next launch waits for
-  bool capturing = false;
+  std::vector<CompletionPtr>
+      after;  // of the launch enqueued last, and of events: what the next one waits for
+  Stream* capture = nullptr;  // whose capture this stream is part of: its own, or that of another
+  bool behind = true;         // of such another: that one waits for all that this one has captured
   std::vector<KernelNode> captured;
+  std::vector<Stream*> side_streams;  // that are part of this one's capture
 };
 
 struct Event {
-  CompletionPtr completion;
+  std::vector<CompletionPtr> after;
+  Stream* captured_on = nullptr;  // recorded there, while it was captured
 };
 
 struct Graph {
@@ -82,21 +85,22 @@ void enqueue_node(const KernelNode& node, Stream& stream) {
   launch->body = node.body;
   launch->grid = node.grid;
   launch->block = node.block;
-  launch->after = stream.waits;
-  if (stream.last) launch->after.push_back(stream.last);
+  launch->after = stream.after;
   CompletionPtr completion = launch->completion;
   add_launch(stream.device, std::move(launch));
-  stream.waits.clear();
-  stream.last = std::move(completion);
+  stream.after = {std::move(completion)};
 }
 
-/// The host waits for a launch, and sees what it wrote.
-hipError_t wait_for(const CompletionPtr& completion) {
-  if (!completion) return hipSuccess;
-  drive([&completion] { return completion->done; });
-  tsan_acquire(&completion->order);
-  make_known(*completion);
-  return completion->error;
+/// The host waits for launches, and sees what they wrote.
+hipError_t wait_for(const std::vector<CompletionPtr>& launches) {
+  hipError_t error = hipSuccess;
+  for (const CompletionPtr& completion : launches) {
+    drive([&completion] { return completion->done; });
+    tsan_acquire(&completion->order);
+    make_known(*completion);
+    if (error == hipSuccess) error = completion->error;
+  }
+  return error;
 }
 
 /// Waits for all that the device has to do so far.
@@ -139,8 +143,10 @@ hipError_t on_device_of(hipStream_t stream, Call call) {
 void enqueue(std::function<void()> body, dim3 grid, dim3 block, hipStream_t stream) {
   const hipError_t error = on_device_of(stream, [&](Stream& s) {
     KernelNode node{std::move(body), grid, block};
-    if (s.capturing) {
-      s.captured.push_back(std::move(node));
+    if (s.capture != nullptr) {
+      s.capture->captured.push_back(
+          std::move(node));  // one after the other is an order that the graph allows
+      s.behind = false;
     } else {
       enqueue_node(node, s);
     }
@@ -243,7 +249,7 @@ hipError_t hipStreamCreateWithFlags(hipStream_t* stream, unsigned) {
 }
 hipError_t hipStreamDestroy(hipStream_t stream) {
   const HostTurn turn;
-  const hipError_t error = lost_by_fork ? hipErrorNotInitialized : wait_for(stream->last);
+  const hipError_t error = lost_by_fork ? hipErrorNotInitialized : wait_for(stream->after);
   delete stream;
   --live_streams;
   return error;
@@ -251,15 +257,30 @@ hipError_t hipStreamDestroy(hipStream_t stream) {
 hipError_t hipStreamSynchronize(hipStream_t stream) {
   return in_turn([&] {
     Stream& s = stream_or_default(stream);
-    if (s.capturing) return hipErrorStreamCaptureUnsupported;
-    const hipError_t error = wait_for(s.last);
+    if (s.capture != nullptr) return hipErrorStreamCaptureUnsupported;
+    const hipError_t error = wait_for(s.after);
+    // One is enough from now on; else a stream that waits for events only would keep them all.
+    const auto last =
+        std::max_element(s.after.begin(), s.after.end(),
+                         [](const auto& x, const auto& y) { return x->done_at < y->done_at; });
+    if (error == hipSuccess && last != s.after.end()) s.after = {CompletionPtr(*last)};
     return failure_of(s.device) != hipSuccess ? failure_of(s.device) : error;
   });
 }
 hipError_t hipStreamWaitEvent(hipStream_t stream, hipEvent_t event, unsigned) {
   return on_device_of(stream, [&](Stream& s) {
-    if (s.capturing) return hipErrorStreamCaptureUnsupported;
-    if (event->completion) s.waits.push_back(event->completion);
+    Stream* const from = event->captured_on;
+    Stream* const capture = from != nullptr ? from->capture : nullptr;
+    if (from == nullptr && s.capture == nullptr) {
+      s.after.insert(s.after.end(), event->after.begin(), event->after.end());
+      return hipSuccess;
+    }
+    if (capture == nullptr || (s.capture != nullptr && s.capture != capture)) {
+      return hipErrorStreamCaptureUnsupported;
+    }
+    if (s.capture == nullptr) capture->side_streams.push_back(&s);
+    s.capture = capture;
+    if (&s == capture) from->behind = true;
     return hipSuccess;
   });
 }
@@ -272,19 +293,25 @@ hipError_t hipEventCreateWithFlags(hipEvent_t* event, unsigned) {
 }
 hipError_t hipEventRecord(hipEvent_t event, hipStream_t stream) {
   return on_device_of(stream, [&](Stream& s) {
-    event->completion = s.last;
+    event->after.clear();
+    if (s.capture == nullptr) event->after = s.after;
+    event->captured_on = s.capture == nullptr ? nullptr : &s;
     return hipSuccess;
   });
 }
 hipError_t hipEventElapsedTime(float* milliseconds, hipEvent_t start, hipEvent_t stop) {
-  if (!start->completion || !stop->completion) return hipErrorInvalidValue;
+  if (start->after.empty() || stop->after.empty()) return hipErrorInvalidValue;
   return in_turn([&] {
     for (const hipEvent_t event : {start, stop}) {
-      const hipError_t error = wait_for(event->completion);
+      const hipError_t error = wait_for(event->after);
       if (error != hipSuccess) return error;
     }
-    const std::uint64_t nanoseconds = stop->completion->done_at - start->completion->done_at;
-    *milliseconds = static_cast<float>(nanoseconds) * 1e-6f;
+    const auto done_at = [](hipEvent_t event) {
+      std::uint64_t last = 0;
+      for (const CompletionPtr& each : event->after) last = std::max(last, each->done_at);
+      return last;
+    };
+    *milliseconds = static_cast<float>(done_at(stop) - done_at(start)) * 1e-6f;
     return hipSuccess;
   });
 }
@@ -295,23 +322,30 @@ hipError_t hipEventDestroy(hipEvent_t event) {
 
 hipError_t hipStreamIsCapturing(hipStream_t stream, hipStreamCaptureStatus* status) {
   return in_turn([&] {
-    *status = stream_or_default(stream).capturing ? hipStreamCaptureStatusActive
-                                                  : hipStreamCaptureStatusNone;
+    *status = stream_or_default(stream).capture != nullptr ? hipStreamCaptureStatusActive
+                                                           : hipStreamCaptureStatusNone;
     return hipSuccess;
   });
 }
 hipError_t hipStreamBeginCapture(hipStream_t stream, hipStreamCaptureMode) {
   return in_turn([&] {
-    if (stream == nullptr || stream->capturing) return hipErrorInvalidValue;
-    stream->capturing = true;
+    if (stream == nullptr || stream->capture != nullptr) return hipErrorInvalidValue;
+    stream->capture = stream;
     stream->captured.clear();
     return hipSuccess;
   });
 }
 hipError_t hipStreamEndCapture(hipStream_t stream, hipGraph_t* graph) {
   return in_turn([&] {
-    if (stream == nullptr || !stream->capturing) return hipErrorInvalidValue;
-    stream->capturing = false;
+    if (stream == nullptr || stream->capture != stream) return hipErrorInvalidValue;
+    bool all_behind = true;
+    for (Stream* side : stream->side_streams) {
+      all_behind = all_behind && side->behind;
+      side->capture = nullptr;
+    }
+    stream->side_streams.clear();
+    stream->capture = nullptr;
+    if (!all_behind) return hipErrorStreamCaptureUnsupported;
     *graph = new Graph{std::move(stream->captured)};
     return hipSuccess;
   });

@@ -2,9 +2,12 @@
 // headers that HIP itself ships for CUDA do not compile with CUDA 13.)
 #pragma once
 
+#include <cuda.h>
 #include <cuda_runtime.h>
 
+#include <bit>
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <type_traits>
 #include <utility>
@@ -91,6 +94,56 @@ inline const char* hipGetErrorString(hipError_t error) {
 // Memory of NVIDIA GPUs is coherent for accesses at system scope; there is no flag to ask for it.
 inline hipError_t hipExtMallocWithFlags(void** pointer, std::size_t bytes, unsigned) {
   return cudaMalloc(pointer, bytes);
+}
+
+/// As HIP has it, but that only the number of bits counts: the driver picks the multiprocessors, the same ones for the
+/// same number. By a green context, which stays until the process ends, like the primary one that it belongs to.
+inline hipError_t hipExtStreamCreateWithCUMask(hipStream_t* stream, std::uint32_t words,
+                                               const std::uint32_t* mask) {
+  unsigned count = 0;
+  for (std::uint32_t i = 0; i < words; ++i) count += static_cast<unsigned>(std::popcount(mask[i]));
+  int device = 0;
+  hipError_t error = cudaGetDevice(&device);
+  if (error == hipSuccess) error = cudaFree(nullptr);  // makes the primary context
+  const auto find = [&]<class Function>(const char* name, Function*& function) {
+    void* found = nullptr;
+    cudaDriverEntryPointQueryResult result{};
+    if (error == hipSuccess) {
+      error =
+          cudaGetDriverEntryPointByVersion(name, &found, CUDA_VERSION, cudaEnableDefault, &result);
+    }
+    if (error == hipSuccess && result != cudaDriverEntryPointSuccess) error = cudaErrorNotSupported;
+    function = reinterpret_cast<Function*>(found);
+  };
+  decltype(cuDeviceGetDevResource)* get_resource = nullptr;
+  decltype(cuDevSmResourceSplitByCount)* split = nullptr;
+  decltype(cuDevResourceGenerateDesc)* describe = nullptr;
+  decltype(cuGreenCtxCreate)* create = nullptr;
+  decltype(cuGreenCtxStreamCreate)* create_stream = nullptr;
+  find("cuDeviceGetDevResource", get_resource);
+  find("cuDevSmResourceSplitByCount", split);
+  find("cuDevResourceGenerateDesc", describe);
+  find("cuGreenCtxCreate", create);
+  find("cuGreenCtxStreamCreate", create_stream);
+  if (error != hipSuccess) return error;
+  CUdevResource all{};
+  CUdevResource part{};
+  CUdevResource rest{};
+  CUdevResourceDesc description{};
+  CUgreenCtx context{};
+  unsigned parts = 1;
+  if (get_resource(device, &all, CU_DEV_RESOURCE_TYPE_SM) != CUDA_SUCCESS ||
+      split(&part, &parts, &all, &rest, CU_DEV_SM_RESOURCE_SPLIT_IGNORE_SM_COSCHEDULING, count) !=
+          CUDA_SUCCESS ||
+      part.sm.smCount != count) {
+    return cudaErrorInvalidValue;
+  }
+  if (describe(&description, &part, 1) != CUDA_SUCCESS ||
+      create(&context, description, device, CU_GREEN_CTX_DEFAULT_STREAM) != CUDA_SUCCESS ||
+      create_stream(stream, context, CU_STREAM_NON_BLOCKING, 0) != CUDA_SUCCESS) {
+    return cudaErrorNotSupported;
+  }
+  return hipSuccess;
 }
 
 inline hipError_t hipDeviceGetName(char* name, int bytes, int device) {

@@ -87,6 +87,11 @@ hipError_t hipExtMallocWithFlags(void** pointer, std::size_t bytes, unsigned fla
 hipError_t hipMemset(void* pointer, int value, std::size_t bytes);
 hipError_t hipMemcpy(void* to, const void* from, std::size_t bytes, hipMemcpyKind kind);
 hipError_t hipStreamCreateWithFlags(hipStream_t* stream, unsigned flags);
+/// Emulated blocks are on no multiprocessor: as hipStreamCreateWithFlags.
+inline hipError_t hipExtStreamCreateWithCUMask(hipStream_t* stream, std::uint32_t,
+                                               const std::uint32_t*) {
+  return hipStreamCreateWithFlags(stream, hipStreamNonBlocking);
+}
 hipError_t hipStreamDestroy(hipStream_t stream);
 hipError_t hipStreamSynchronize(hipStream_t stream);
 hipError_t hipStreamWaitEvent(hipStream_t stream, hipEvent_t event, unsigned flags);

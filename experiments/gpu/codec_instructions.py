@@ -1,22 +1,28 @@
 #!/usr/bin/env python3
-"""Counts what the tuned codecs take of a GPU's instructions, in disassemblies of codec_instructions.hip, which says how to make them.
+"""Counts what codecs of one pass take of a GPU's instructions: codec_instructions.hip says how to make what is read.
 
     python3 experiments/gpu/codec_instructions.py sm_90=sm_90.txt gfx942=gfx942.txt > codec_instructions.csv
 
 A row per architecture, codec, dtype and work: the instructions that a thread takes for the eight elements that it has of one more tile. `encode`: input
-loaded, encoded, wire stored. `decode_add`: wire loaded, decoded, added to a sum. `vector` are those of AMD's vector units (others are taken beside
-them), `packed` those of two 16-bit values. Counted along the shortest way from a kernel's begin to its end that calls nothing: what is rare (an infinity,
-a NaN) is left out, in the kernel and in functions that it calls, so it is the least that can be.
+loaded, encoded, wire stored. `decode_add`: wire loaded, decoded, added to a sum. Of NVIDIA's GPUs from what ncu has counted while the kernels ran; of
+others in a disassembly, along the shortest way from a kernel's begin to its end that calls nothing: what is rare (an infinity, a NaN) is left out, in
+the kernel and in functions that it calls, so it is the least that can be. `vector` are those of AMD's vector units (others are taken beside them),
+`packed` those of two 16-bit values; both in a disassembly.
 """
 
 import csv
 import heapq
+import math
 import re
 import sys
+from pathlib import Path
 
-KERNEL = re.compile(r"(encode_tiles|add_wires)I.*?(Plain|QuickReduce|FixedAnyBit).*Li([13])EEE")
-QUICK_REDUCE = {"QFp8": "qr-fp8", "Q8": "qr-q8", "Q6": "qr-q6", "Q4": "qr-q4"}
-ANY_BIT = {"8_7": "int8-g128", "5_7": "int5-g128", "4_5": "int4-g32", "2_5": "int2-g32-sr"}
+SOURCE = Path(__file__).with_name("codec_instructions.hip").read_text()
+# Kernels have a codec's number among these.
+CODECS = re.search(r"reads the names here:\n((?:///   .*\n)+)", SOURCE)[1].replace("///", "").split()
+KERNEL = re.compile(r"(encode_tiles|add_wires)ILi(\d+)E.*?\d(Fp16|Bf16)ELi([13])EE")
+# In a disassembly, the shortest way through these is that of a block of zeros.
+RUN_ONLY = ("mx", "fp8-", "logfmt", "int2-g32-sr-is")
 PACKED = re.compile(r"v_pk_|H(ADD|MUL|FMA|MNMX)2|VI?\w+\.[US]16x2")
 COLUMNS = ("architecture", "codec", "dtype", "work", "instructions", "vector", "packed")
 
@@ -77,31 +83,36 @@ def kernels_of(lines):
     return kernels
 
 
-def codec_of(name):
-    """Codec and dtype of a kernel's mangled name."""
-    dtype = "fp16" if "4Fp16" in name else "bf16"
-    if "Plain" in name:
-        return dtype, dtype
-    if match := re.search(r"QuickReduceINS1_\d(\w+?)E", name):
-        return QUICK_REDUCE[match[1]], dtype
-    match = re.search(r"FixedAnyBitILj(\d)ELj(\d)E", name)
-    return ANY_BIT[f"{match[1]}_{match[2]}"], dtype
+def counted_while_running(lines):
+    """From ncu's table, of a thread; vector and packed ones are not told apart."""
+    found = {}
+    for row in csv.DictReader(line for line in lines if line.startswith('"')):
+        match = re.search(r"(encode_tiles|add_wires)<(?:\(int\))?(\d+), .*?(Fp16|Bf16), (?:\(int\))?(\d)>", row["Kernel Name"])
+        warps = math.prod(int(part) for part in re.findall(r"\d+", row["Block Size"])) // 32 if match else 0
+        if match and row["smsp__inst_executed.sum"]:  # the row below the titles has units
+            dtype = match[3].lower()
+            codec = CODECS[int(match[2])].replace("plain", dtype)
+            found[codec, dtype, match[1], int(match[4])] = (float(row["smsp__inst_executed.sum"].replace(",", "")) / warps,)
+    return found
 
 
 def counts_of(architecture, lines):
     """Rows of COLUMNS."""
-    found = {}
+    found = counted_while_running(lines)
     for name, kernel in kernels_of(lines).items():
         if match := KERNEL.search(name):
             way = kernel.shortest()
             is_vector = [text for text in way if text.startswith("v_")]
             packed = [text for text in way if PACKED.match(text)]
-            found[*codec_of(name), match[1], int(match[3])] = (len(way), len(is_vector), len(packed))
+            dtype = match[3].lower()
+            codec = CODECS[int(match[2])].replace("plain", dtype)
+            if not codec.startswith(RUN_ONLY):
+                found[codec, dtype, match[1], int(match[4])] = (len(way), len(is_vector), len(packed))
     rows = []
     for codec, dtype, work, tiles in found:
         if tiles == 3:
             more = [(of_three - of_one) / 2 for of_three, of_one in zip(found[codec, dtype, work, 3], found[codec, dtype, work, 1])]
-            counts = [f"{count:g}" for count in more]
+            counts = [*(f"{count:g}" for count in more), "", ""][:3]
             if not architecture.startswith("gfx"):
                 counts[1] = ""
             rows.append((architecture, codec, dtype, {"encode_tiles": "encode", "add_wires": "decode_add"}[work], *counts))
@@ -116,7 +127,7 @@ def main(arguments):
     for architecture, _, path in named:
         try:
             with open(path) as lines:
-                found = counts_of(architecture, lines)
+                found = counts_of(architecture, lines.readlines())
         except OSError as error:
             sys.exit(f"error: {path} cannot be read: {error.strerror}")
         if not found:

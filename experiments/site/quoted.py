@@ -32,7 +32,8 @@ SPEEDS = "measured/h200_places_2026-11-22.csv"
 SPEEDS_BF16 = "measured/h200_allreduce_bf16_2026-11-23.csv"
 BOUNDS = "measured/h200_link_and_memory_bound_2026-11-21.csv"
 INSTRUCTIONS = "measured/codec_instructions_2026-11-24.csv"
-BLOCKS = "measured/h200_blocks_2026-11-23.csv"
+TWO_GPUS = "measured/h100_two_gpus_2026-11-24.csv"
+TWO_GPUS_ALLOW = "measured/h100_link_and_memory_bound_2026-11-24.csv"
 CODE_OBJECTS = "measured/gfx942_kernels_2026-11-23.csv"
 H200_ISSUES_PER_US = 132 * 4 * 1980  # an instruction of a warp per cycle on each scheduler of its multiprocessors, at their highest clock
 SMALL = "measured/h200_lamport_2026-11-23.csv"
@@ -178,15 +179,53 @@ def bounds() -> str:
     return "\n".join(lines) + "\n"
 
 
-def blocks() -> str:
-    """Microseconds on 2 H200, the better of one_shot and two_shot, with so many blocks at most."""
-    counts = sorted({int(row["blocks"]) for row in rows(BLOCKS)})
-    lines = [f"| size | codec | {' | '.join(map(str, counts))} |", "| --- " * (2 + len(counts)) + "|"]
-    for size in ("512K", "8M", "64M"):
-        for codec in ("bf16", "qr-q8", "qr-q4"):
-            of_call = [row for row in rows(BLOCKS) if (row["bytes"], row["codec"]) == (str(number(size)), codec)]
-            best = [min(float(row["time_us"]) for row in of_call if int(row["blocks"]) == count) for count in counts]
-            lines.append(f"| {size[:-1]} {size[-1]}iB | `{codec}` | {' | '.join(map(shown, best))} |")
+def _two_gpus(codec: str, size: str, sms: str = "", library: str = "arlab") -> dict[str, str]:
+    algorithm = "two_shot" if library == "arlab" else "all_reduce"
+    wanted = (library, algorithm, codec, sms, str(number(size)))
+    return next(
+        row
+        for row in rows(TWO_GPUS)
+        if (row["library"].split()[0], row["algorithm"], row["codec"], row["sms"], row["bytes"]) == wanted
+    )
+
+
+def _of_two_shot(codec: str) -> float:
+    """Instructions of a thread for its eight elements, on two ranks: all are encoded, and the sums of half of them; each is decoded
+    twice."""
+    encode, decode = (float(_instructions("sm_90", codec, "bf16", work)["instructions"]) for work in ("encode", "decode_add"))
+    return 1.5 * encode + 2 * decode
+
+
+def codec_bounds() -> str:
+    """Of every codec of one pass, what 2 H100 allow two_shot of 64 MiB of bf16, and what it takes, microseconds."""
+    allowed = [row for row in rows(TWO_GPUS_ALLOW) if (row["gpus"], row["bytes"]) == ("2", str(number("64M")))]
+    links = sorted((float(row["wire_bits"]), float(row["time_us"])) for row in allowed if row["what"] == "links")
+    memory = min(float(row["time_us"]) for row in allowed if row["what"] == "memory")
+    lines = ["| codec | bits | links | memory | instructions | bound by | measured | over the bound |", "| --- " * 8 + "|"]
+    counted = {row["codec"] for row in rows(INSTRUCTIONS) if row["architecture"] == "sm_90"}
+    found = []
+    for codec in counted - {"fp16"}:
+        row = _two_gpus(codec, "64M")
+        bits, time = float(row["wire_bits"]), float(row["time_us"])
+        (low, low_us), (high, high_us) = next(pair for pair in zip(links, links[1:]) if bits <= pair[1][0])
+        of = {
+            "links": low_us + (bits - low) * (high_us - low_us) / (high - low),
+            "memory": memory,
+            "instructions": _of_two_shot(codec) * number("64M") / 2 / (8 * 32) / H200_ISSUES_PER_US,
+        }
+        what, most = max(of.items(), key=lambda one: one[1])
+        found.append((time / most, f"| `{codec}` | {bits:g} | {' | '.join(map(shown, of.values()))} | {what} | {shown(time)} | {time / most:.2f} |"))
+    return "\n".join([*lines, *(line for _, line in sorted(found))]) + "\n"
+
+
+def budget() -> str:
+    """Microseconds of 64 MiB of bf16 on 2 H100 by N multiprocessors, beside NCCL with N channels; in brackets over NCCL's."""
+    codecs = ("bf16", "qr-q8", "int4-g32", "qr-q4")
+    lines = [f"| N | NCCL | {' | '.join(f'`{codec}`' for codec in codecs)} |", "| --- " * (2 + len(codecs)) + "|"]
+    for sms in ("8", "16", "32", ""):
+        nccl = float(_two_gpus("bf16", "64M", sms, "nccl")["time_us"])
+        times = [float(_two_gpus(codec, "64M", sms)["time_us"]) for codec in codecs]
+        lines.append(f"| {sms or 'all'} | {shown(nccl)} | {' | '.join(f'{shown(time)} ({time / nccl:.2f})' for time in times)} |")
     return "\n".join(lines) + "\n"
 
 

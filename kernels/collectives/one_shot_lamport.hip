@@ -1,4 +1,5 @@
 // one_shot where no block has more than one tile, with Lamport slots: of 2 to 8 ranks.
+#include "kernels/codecs/plain.h"
 #include "kernels/collectives/lamport_exchange.h"
 #include "kernels/collectives/launch.h"
 

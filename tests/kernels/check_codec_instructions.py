@@ -14,7 +14,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "experiments" / "gp
 import codec_instructions  # noqa: E402
 
 # One tile takes three instructions and a branch, three tiles four more; what is jumped over is rare, and so is the call.
-NVIDIA = """.text._ZN12encode_tilesINS1_11QuickReduceINS1_2Q4ENS1_4Bf16EEES5_Li{tiles}EEEvT_PKvPh:
+NVIDIA = """.text._ZN12encode_tilesILi4ENS1_4Bf16ELi{tiles}EEEvPKvPh:
         /*0000*/               @P1 BRA `(.L_x_3) ;
         /*0000*/                   LDG.E.128 R4, desc[UR6][R4.64] ;
         /*0010*/               @P0 BRA `(.L_x_1) ;
@@ -28,7 +28,7 @@ NVIDIA = """.text._ZN12encode_tilesINS1_11QuickReduceINS1_2Q4ENS1_4Bf16EEES5_Li{
 .L_x_2:
         /*0050*/                   BRA `(.L_x_2);
 """
-AMD = """0000000000014300 <_ZN9add_wiresINS1_6AnyBitINS1_4Fp16ENS1_11FixedAnyBitILj4ELj5ELNS1_6SpikesE0EEEEES4_Li{tiles}EEEvT_PKhPv>:
+AMD = """0000000000014300 <_ZN9add_wiresILi9ENS1_4Fp16ELi{tiles}EEEvPKhPv>:
 	v_pk_add_f16 v0, v1, v2                                    // 000000014300: BF880024
 	s_cbranch_execz 2                                          // 000000014308: BF880002 <_ZN9add_wires+0x14>
 	s_nop 0                                                    // 00000001430C: BF800000

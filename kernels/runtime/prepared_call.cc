@@ -138,19 +138,9 @@ bool is_default(const Schedule& schedule) {
                                                         .alignment = schedule.alignment});
 }
 
-/// The rule for the call, if an algorithm of this name has kernels of its own.
-const KernelRule* find_rule(const Schedule& schedule, const CallFacts& facts) {
-  for (const KernelRule& rule : kernel_rules()) {
-    if (schedule.algorithm != rule.algorithm) continue;
-    if (!is_default(schedule)) return nullptr;
-    if (rule.is_for(facts)) return &rule;
-  }
-  return nullptr;
-}
-
-CallFacts facts_of(const Schedule& schedule, const Codec& codec, const CollectiveRequest& request,
-                   const CodecTraits& traits, const TeamResources& resources) {
-  CallFacts facts{.codec = traits, .ranks = resources.team.layout.ranks};
+KernelCall facts_of(const Schedule& schedule, const Codec& codec, const CollectiveRequest& request,
+                    const CodecTraits& traits, const TeamResources& resources) {
+  KernelCall facts{.codec = traits, .ranks = resources.team.layout.ranks};
   const bool is_one_shot = schedule.algorithm == "one_shot";
   const SentinelSlots& slots =
       is_one_shot ? resources.team.one_shot_sentinel : resources.team.two_shot_sentinel;
@@ -213,7 +203,8 @@ bool is_aligned(const void* input, const void* output) {
 
 Result<PreparedCall::Tuned> PreparedCall::tuned(const CollectiveRequest& request,
                                                 const Schedule& schedule, const KernelRule& rule,
-                                                const CallFacts& facts, const CodecChoice& choice,
+                                                const KernelCall& facts, const Tuning& tuning,
+                                                const CodecChoice& choice,
                                                 const TeamResources& resources) {
   const CodecPtr codec = find_codec(request.codec);
   Call call{};
@@ -227,12 +218,11 @@ Result<PreparedCall::Tuned> PreparedCall::tuned(const CollectiveRequest& request
       *codec, resources, facts.tile_bytes * static_cast<unsigned>(rule.tiles_of_each),
       rule.tiles_of_each == 1 ? "a tile" : "two tiles");
   if (!per_slot.ok()) return per_slot.status();
-  const Cut work =
-      cut(facts.tiles, per_slot.value(), facts.blocks, facts.codec.tuning, facts.tile_bytes);
+  const Cut work = cut(facts.tiles, per_slot.value(), facts.blocks, tuning, facts.tile_bytes);
   call.tiles_per_slot = work.tiles_per_slot;
   call.blocks = work.blocks;
   call.rounds = work.rounds;
-  return Tuned{&rule, choice, call};
+  return Tuned{&rule, launch_of(rule), choice, call};
 }
 
 Result<PreparedCall::OnePass> PreparedCall::one_pass(const CollectiveRequest& request,
@@ -480,12 +470,13 @@ Result<std::shared_ptr<const PreparedCall>> PreparedCall::prepare(const Collecti
     if (choice == nullptr || codecs.differ()) {
       return keep(two_pass(request, schedule, codecs, std::move(choices), resources));
     }
-    const CallFacts facts =
-        facts_of(schedule, *codec, request, traits_of(*choice, request.dtype), resources);
-    if (const KernelRule* rule = find_rule(schedule, facts)) {
-      return keep(tuned(request, schedule, *rule, facts, *choice, resources));
+    const CodecTraits traits = traits_of(*choice, request.dtype);
+    const KernelCall facts = facts_of(schedule, *codec, request, traits, resources);
+    const KernelRule* rule = find_kernel_rule(schedule.algorithm, facts);
+    if (rule != nullptr && is_default(schedule)) {
+      return keep(tuned(request, schedule, *rule, facts, traits.tuning, *choice, resources));
     }
-    return keep(one_pass(request, schedule, *choice, facts.codec.tuning, resources));
+    return keep(one_pass(request, schedule, *choice, traits.tuning, resources));
   } catch (const RaisedByCaller&) {
     throw;
   } catch (const InvalidInput& error) {
@@ -549,7 +540,7 @@ Status PreparedCall::launch(const void* input, void* output, hipStream_t stream)
     call.input = input;
     call.output = output;
     call.aligned = is_aligned(input, output);
-    return started(tuned->rule->launch(call, tuned->codec, dtype_, stream));
+    return started(tuned->launch(call, tuned->codec, dtype_, stream));
   }
   if (programs != nullptr) {
     for (ProgramCall call : programs->calls) {

@@ -40,6 +40,7 @@ class PreparedCall {
   /// A kernel that was written for an algorithm.
   struct Tuned {
     const KernelRule* rule;
+    LaunchCollective launch;
     CodecChoice codec;
     Call call;
   };
@@ -71,7 +72,8 @@ class PreparedCall {
   explicit PreparedCall(DType dtype) : dtype_(dtype) {}
 
   static Result<Tuned> tuned(const CollectiveRequest&, const Schedule&, const KernelRule&,
-                             const CallFacts&, const CodecChoice&, const TeamResources&);
+                             const KernelCall&, const Tuning&, const CodecChoice&,
+                             const TeamResources&);
   /// Without calls: these kernels cannot measure what the schedule encodes.
   static Result<OnePass> one_pass(const CollectiveRequest&, const Schedule&, const AnyChoice&,
                                   const Tuning&, const TeamResources&);

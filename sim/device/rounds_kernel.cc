@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "sim/device/kernel_choice.h"
 #include "sim/device/times.h"
 
 namespace arlab {
@@ -22,12 +21,13 @@ OwnKernelModel::OwnKernelModel(const Device& device, const Plan& plan)
 
 double OwnKernelModel::cost_of_an_operation(const std::string& codec, const CodecCost& cost) const {
   const Blocks& blocks = *device_.blocks;
-  const CodecInKernels known = codec_in_kernels(codec, plan_.dtype);
   const double bf16 = plan_.dtype == DType::bf16 ? blocks.bf16_cost.value : 1;
+  const bool is_16_bit = size_of(plan_.dtype) == 2;
+  const bool has_spikes = is_16_bit && codec.find("-sr") != std::string::npos;
+  const double special = (has_spikes ? blocks.spikes_cost.value : 1) *
+                         (is_16_bit && codec == "qr-fp8" ? blocks.fp8_cost.value : 1);
   // mutant: takes_all_for_packed
-  return (cost.packed ? 1 : blocks.unpacked_cost.value * bf16) *
-         (known.has_spikes ? blocks.spikes_cost.value : 1) *
-         (known.converts_fp8 ? blocks.fp8_cost.value : 1);
+  return (cost.packed ? 1 : blocks.unpacked_cost.value * bf16) * special;
 }
 
 double OwnKernelModel::operations(const CodecCost& cost, const CodecWork& work) const {

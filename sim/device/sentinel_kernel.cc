@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "sim/device/kernel_choice.h"
+#include "reference/codecs/kernel_rules.h"
 #include "sim/device/times.h"
 
 namespace arlab {
@@ -24,7 +24,7 @@ SentinelKernel::SentinelKernel(const Device& device, const Plan& plan)
     : OwnKernelModel(device, plan), steps_(plan.algorithm == "two_shot" ? 2 : 1) {
   const Sentinels& sentinels = *device.sentinels;
   const auto tile = static_cast<std::uint64_t>(device.blocks->tile_elements.value);
-  const std::uint64_t tile_bytes = tile_bytes_of(plan, tile);
+  const std::uint64_t tile_bytes = kernel_tile_bytes(plan.codec, plan.dtype, tile);
   const std::uint32_t tiles = tiles_of_item(plan, tile_bytes);
   const double peers = plan.world_size - 1.0;
   const double accesses = std::ceil(peers * tiles * static_cast<double>(tile_bytes) / kAccessBytes);

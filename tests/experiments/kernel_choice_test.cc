@@ -1,5 +1,5 @@
-// The simulator's rule, which of its own kernels arlab runs, beside the table of the kernels: for
-// every codec with kernels, dtype, number of ranks and many sizes, on emulated H200.
+// What the simulator takes kernels for, beside the kernels' own device code: of every codec and dtype what they know, and for many
+// sizes and numbers of ranks, on emulated H200, which they run.
 
 #include "sim/device/kernel_choice.h"
 
@@ -7,6 +7,7 @@
 
 #include "kernels/runtime/select.h"
 #include "kernels/runtime/team_memory.h"
+#include "reference/codecs/kernel_rules.h"
 #include "reference/codecs/registry.h"
 #include "reference/collectives/algorithm.h"
 #include "sim/simulator.h"
@@ -22,26 +23,49 @@ OwnKernel by_table(const std::string& algorithm, const std::string& codec, DType
   const auto choice = kernels::choose_codec(codec);
   if (!choice.ok()) return OwnKernel::rounds;
   const kernels::BufferLayout layout = kernels::layout_of({}, ranks, kMultiprocessors);
-  kernels::CallFacts facts{.codec = kernels::traits_of(choice.value(), dtype), .ranks = ranks};
-  facts.has_sentinels = (algorithm == "one_shot" ? kernels::one_shot_sentinel_of(layout)
-                                                 : kernels::two_shot_sentinel_of(layout))
-                            .count != 0;
-  facts.all_tiles_whole = true;
+  const kernels::CodecTraits traits = kernels::traits_of(choice.value(), dtype);
+  KernelCall call{.codec = traits, .ranks = ranks};
+  call.has_sentinels = (algorithm == "one_shot" ? kernels::one_shot_sentinel_of(layout)
+                                                : kernels::two_shot_sentinel_of(layout))
+                           .count != 0;
+  call.all_tiles_whole = true;
   for (const Chunk& chunk : schedule.chunks) {
-    facts.tiles = std::max<std::size_t>(facts.tiles, (chunk.size() + 2047) / 2048);
-    facts.all_tiles_whole = facts.all_tiles_whole && chunk.size() % 2048 == 0;
+    call.tiles = std::max<std::size_t>(call.tiles, (chunk.size() + 2047) / 2048);
+    call.all_tiles_whole = call.all_tiles_whole && chunk.size() % 2048 == 0;
   }
-  facts.blocks = static_cast<std::size_t>(
-      std::min(layout.blocks, kMultiprocessors * facts.codec.tuning.resident_blocks));
-  facts.tile_bytes = (find_codec(codec)->wire_bytes(dtype, 2048) + 15) / 16 * 16;
-  for (const kernels::KernelRule& rule : kernels::kernel_rules()) {
-    if (algorithm != rule.algorithm || !rule.is_for(facts)) continue;
-    const std::string kernel = rule.kernel;
-    return kernel.ends_with("_sentinel") ? OwnKernel::sentinels
-           : kernel.ends_with("_small")  ? OwnKernel::small
-                                         : OwnKernel::rounds;
+  call.blocks = static_cast<std::size_t>(
+      std::min(layout.blocks, kMultiprocessors * traits.tuning.resident_blocks));
+  call.tile_bytes = (find_codec(codec)->wire_bytes(dtype, 2048) + 15) / 16 * 16;
+  const KernelRule* rule = find_kernel_rule(algorithm, call);
+  if (rule == nullptr) return OwnKernel::rounds;
+  return rule->kernel.ends_with("_sentinel") ? OwnKernel::sentinels
+         : rule->kernel.ends_with("_small")  ? OwnKernel::small
+                                             : OwnKernel::rounds;
+}
+
+/// Room for sentinels and for ends of tiles counts only where there are such kernels.
+TEST(KernelChoice, KnowsOfCodecsWhatTheirDeviceCodeSays) {
+  int tuned = 0;
+  for (const std::string& name : listed_codecs()) {
+    for (const DType dtype : {DType::fp16, DType::bf16, DType::fp32}) {
+      const auto choice = kernels::choose_codec(name);
+      if (!choice.ok() || !find_codec(name)->takes(dtype)) continue;
+      const kernels::CodecTraits code = kernels::traits_of(choice.value(), dtype);
+      const CodecInKernels known = codec_in_kernels(name, dtype);
+      const std::size_t bytes = kernel_tile_bytes(name, dtype);
+      ASSERT_EQ(known.is_tuned, code.is_tuned) << name << " " << name_of(dtype);
+      if (!known.is_tuned) continue;
+      ++tuned;
+      EXPECT_EQ(known.pads_tiles, code.pads_tiles) << name;
+      EXPECT_EQ(known.one_shot_sentinel, code.one_shot_sentinel) << name;
+      const auto fits = [&](const CodecInKernels& codec, bool has) {
+        return has && bytes <= codec.most_sentinel_tile_bytes;
+      };
+      EXPECT_EQ(fits(known, known.one_shot_sentinel), fits(code, code.one_shot_sentinel)) << name;
+      EXPECT_EQ(fits(known, known.two_shot_sentinel), fits(code, code.two_shot_sentinel)) << name;
+    }
   }
-  return OwnKernel::rounds;
+  EXPECT_GT(tuned, 50);
 }
 
 TEST(KernelChoice, IsThatOfTheKernels) {

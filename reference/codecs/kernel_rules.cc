@@ -1,0 +1,120 @@
+#include "reference/codecs/kernel_rules.h"
+
+#include <array>
+#include <bit>
+#include <cstdint>
+
+#include "reference/codecs/anybit.h"
+#include "reference/codecs/formats/fp8_blocks.h"
+#include "reference/codecs/formats/mx.h"
+#include "reference/codecs/formats/mxint8.h"
+#include "reference/codecs/registry.h"
+
+namespace arlab {
+namespace {
+
+/// Of 4 to 32 lanes of a wave.
+bool is_group_in_kernels(std::size_t elements) {
+  return std::has_single_bit(elements) && elements >= 32 && elements <= 256;
+}
+
+/// Any-bit and logarithmic formats with groups of lanes, microscaling, and fp8 in blocks of 128.
+bool is_block_format_in_kernels(std::string_view codec) {
+  if (const auto format = parse_anybit(codec)) {
+    return !format->given && is_group_in_kernels(format->group);
+  }
+  if (codec.starts_with("logfmt")) return is_group_in_kernels(find_codec(codec)->info().block);
+  return Mx::parse(codec) || MxInt8::parse(codec) || Fp8Blocks<128>::parse(codec);
+}
+
+/// Enough for blocks to have work in turn.
+bool is_large(const KernelCall& call) { return 8 * call.tiles > call.blocks; }
+
+bool has_tuned_kernels(const KernelCall& call) { return !call.codec.programs_only; }
+
+bool fits_sentinels(const KernelCall& call) {
+  return call.has_sentinels && call.tile_bytes <= call.codec.most_sentinel_tile_bytes;
+}
+
+bool is_one_tile_per_block(const KernelCall& call) {
+  return call.tiles <= call.blocks && call.codec.is_tuned &&
+         (call.codec.pads_tiles || call.all_tiles_whole);
+}
+
+/// In sentinel slots, wires of more than this begin two accesses of each thread.
+constexpr std::size_t kShortWire = 1408;
+
+bool is_lamport(const KernelCall& call) {
+  return call.has_lamport && call.tiles <= call.lamport_blocks && is_one_tile_per_block(call);
+}
+
+bool is_small(const KernelCall& call) { return call.codec.small && is_one_tile_per_block(call); }
+
+constexpr std::array<KernelRule, 10> kRules = {{
+    {"one_shot", "one_shot_lamport", 1, is_lamport,
+     "a tuned codec, 16-bit elements, one tile per block at most", "h200_lamport_2026-11-23.csv"},
+    {"two_shot", "two_shot_lamport", 2, is_lamport,
+     "a tuned codec, 16-bit elements, one tile of each chunk per block at most",
+     "h200_lamport_2026-11-23.csv"},
+    {"one_shot", "one_shot_sentinel", 1,
+     [](const KernelCall& call) {
+       return fits_sentinels(call) && call.codec.one_shot_sentinel && is_large(call);
+     },
+     "2 ranks, a tuned codec, 16-bit elements, more tiles than 1/8 of the blocks",
+     "h200_pair_2026-11-22.csv"},
+    {"one_shot", "one_shot_small", 1, is_small,
+     "a tuned codec, one tile per block at most, and no Lamport slots",
+     "h200_versions_2026-11-21.csv"},
+    {"one_shot", "one_shot", 1, has_tuned_kernels, "every other codec of choice.h",
+     "h200_places_2026-11-22.csv"},
+    {"two_shot", "two_shot_sentinel", 2,
+     [](const KernelCall& call) {
+       return fits_sentinels(call) && call.codec.two_shot_sentinel &&
+              (is_large(call) || call.tile_bytes <= kShortWire);
+     },
+     "2 to 4 ranks, a tuned codec of up to 8.5 bits, 16-bit elements; wires of more than 1408 "
+     "bytes "
+     "per tile only with more tiles than 1/8 of the blocks",
+     "h200_places_2026-11-22.csv"},
+    {"two_shot", "two_shot_small", 2, is_small,
+     "a tuned codec, one tile per block at most, and no Lamport slots",
+     "h200_versions_2026-11-21.csv"},
+    {"two_shot", "two_shot", 2, has_tuned_kernels, "every other codec of choice.h",
+     "h200_places_2026-11-22.csv"},
+    {"ring", "ring", 1, has_tuned_kernels, "every codec of choice.h",
+     "h200_batches_2026-11-22.csv"},
+    {"all_to_all", "all_to_all", 1,
+     [](const KernelCall& call) { return call.codec.is_tuned && call.tiles <= 2 * call.blocks; },
+     "a tuned codec, up to two tiles per block", "h200_batches_2026-11-22.csv"},
+}};
+
+}  // namespace
+
+CodecInKernels codec_in_kernels(std::string_view codec, DType dtype) {
+  const bool is_plain = codec == name_of(dtype);
+  if (size_of(dtype) != 2) return {.is_tuned = is_plain, .pads_tiles = is_plain};
+  const bool is_abstract = codec.find('=') != std::string_view::npos;
+  CodecInKernels known;
+  known.pads_tiles = is_plain || is_abstract || codec.starts_with("qr-");
+  known.is_tuned = known.pads_tiles || is_block_format_in_kernels(codec);
+  known.one_shot_sentinel = known.is_tuned;
+  known.two_shot_sentinel =
+      known.is_tuned && kernel_tile_bytes(codec, dtype) <= kTwoShotSentinelBytes;
+  known.most_sentinel_tile_bytes = known.pads_tiles ? SIZE_MAX : kTwoShotSentinelBytes;
+  return known;
+}
+
+std::size_t kernel_tile_bytes(std::string_view codec, DType dtype, std::size_t elements) {
+  return (find_codec(codec)->wire_bytes(dtype, elements) + 15) / 16 * 16;
+}
+
+std::span<const KernelRule> kernel_rules() { return kRules; }
+
+const KernelRule* find_kernel_rule(std::string_view algorithm, const KernelCall& call) {
+  for (const KernelRule& rule : kRules) {
+    if (algorithm == rule.algorithm && rule.is_for(call)) return &rule;
+  }
+  return nullptr;
+}
+
+}  // namespace arlab

@@ -1,0 +1,62 @@
+// Which kernel a call takes on GPUs, as plain data without device code: the kernels add their launch functions to the names here
+// (kernels/runtime/select.cc), and the simulator asks the same rules for the machines that it knows.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string_view>
+
+#include "reference/dtype.h"
+
+namespace arlab {
+
+inline constexpr std::size_t kKernelTileElements = 2048;
+/// Of a tile, in the sentinel slots of two_shot, at most.
+inline constexpr std::size_t kTwoShotSentinelBytes = 2176;
+
+/// What kernels can do with a codec and a dtype.
+struct CodecInKernels {
+  bool is_tuned = false;           ///< takes part in kernels that work on several tiles at once
+  bool pads_tiles = false;         ///< the wire of a tile that ends early is that of a whole one
+  bool programs_only = false;      ///< no kernel of an algorithm has it
+  bool small = false;              ///< there are kernels with flags for small tensors
+  bool one_shot_sentinel = false;  ///< there is one_shot with sentinel slots
+  bool two_shot_sentinel = false;  ///< likewise two_shot
+  std::size_t most_sentinel_tile_bytes = 0;  ///< what these have room for
+};
+
+/// By name; an abstract codec is taken as one that kernels were made for. `small` is left to the machine.
+CodecInKernels codec_in_kernels(std::string_view codec, DType dtype);
+
+/// Wire bytes of a tile, a multiple of 16.
+std::size_t kernel_tile_bytes(std::string_view codec, DType dtype,
+                              std::size_t elements = kKernelTileElements);
+
+/// A call of an algorithm with its default options, with a codec that encodes tile by tile.
+struct KernelCall {
+  CodecInKernels codec = {};
+  int ranks = 0;
+  bool has_sentinels = false;      ///< there are some for the algorithm
+  bool has_lamport = false;        ///< there are Lamport slots
+  std::size_t tiles = 0;           ///< of the longest chunk
+  std::size_t blocks = 0;          ///< at most
+  std::size_t lamport_blocks = 0;  ///< likewise, of kernels with Lamport slots
+  std::size_t tile_bytes = 0;      ///< on the wire
+  bool all_tiles_whole = false;    ///< no chunk ends inside a tile
+};
+
+struct KernelRule {
+  std::string_view algorithm;
+  std::string_view kernel;
+  int tiles_of_each;  ///< wires of a chunk's tile that travel in one exchange, in a slot
+  bool (*is_for)(const KernelCall&);
+  std::string_view when;         ///< what is_for() says, in words
+  std::string_view measured_in;  ///< a file of experiments/measured
+};
+std::span<const KernelRule> kernel_rules();
+
+/// Of an algorithm, the first rule that is for the call, or null: such a call, as one of other algorithms and options, is run as
+/// a program (kernels/schedule/run.h).
+const KernelRule* find_kernel_rule(std::string_view algorithm, const KernelCall& call);
+
+}  // namespace arlab

@@ -96,15 +96,16 @@ def pays_from(ranks: int, codec: str) -> str:
     return str(sizes[first] // 1024)
 
 
-def layers() -> str:
-    """Microseconds that an all-reduce adds to a layer, the best of each library and codec. Up to 8 MiB: with more, layers
-    run at clocks that depend on the order in which they were measured, and their difference says little."""
+def layers(of_tokens: Sequence[int] = (), of_choices: Sequence[str] = ()) -> str:
+    """Microseconds that an all-reduce adds to a layer, the best of each library and codec; all, or some of them. Up to 8 MiB:
+    with more, layers run at clocks that depend on the order in which they were measured, and their difference says little."""
     choices = {
         "NCCL": "nccl", "symmetric memory": "symmetric memory ", "arlab `bf16`": " bf16", "`qr-q8`": " qr-q8",
         "`int5-g128`": " int5-g128", "`qr-q4`": " qr-q4",
     }  # fmt: skip
+    choices = {title: choices[title] for title in of_choices or choices}
     lines = [f"| tokens | size | {' | '.join(choices)} |", "| --- " * (2 + len(choices)) + "|"]
-    for tokens in sorted({int(row["tokens"]) for row in rows(LAYERS)}):
+    for tokens in of_tokens or sorted({int(row["tokens"]) for row in rows(LAYERS)}):
         of_size = [row for row in rows(LAYERS) if row["tokens"] == str(tokens)]
         best = [min(float(row["added_us"]) for row in of_size if name in row["all_reduce"]) for name in choices.values()]
         size = int(of_size[0]["bytes"])

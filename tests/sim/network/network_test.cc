@@ -221,19 +221,15 @@ TEST(Router, NamesUnreachablePairs) {
   EXPECT_EQ(route(router, 0, 1), (std::vector<LinkId>{0, 1}));
 }
 
-TEST(Router, TakesRoutesThatAreSet) {
+TEST(Network, APathIsLinksOneBehindTheOther) {
   Network network;
   network.add_devices(4);
   network.add_full_mesh(0, 4, {50, 1});
-  Router router(network);
-  EXPECT_EQ(route(router, 0, 1), (std::vector<LinkId>{0}));
-  // 0->2 is link 1, 2->1 is link 7: around, through a device that does not forward by itself.
-  router.set_route(std::vector<LinkId>{1, 7});
-  EXPECT_EQ(route(router, 0, 1), (std::vector<LinkId>{1, 7}));
-  EXPECT_EQ(route(router, 0, 2), (std::vector<LinkId>{1}));
-  EXPECT_EQ(message_of([&] { router.set_route(std::vector<LinkId>{1, 0}); }),
+  // 0->2 is link 1, 2->1 is link 7: through a device that does not forward by itself.
+  EXPECT_NO_THROW(network.require_path(std::vector<LinkId>{1, 7}));
+  EXPECT_EQ(message_of([&] { network.require_path(std::vector<LinkId>{1, 0}); }),
             "route: link 0->1 does not begin where link 0->2 ends");
-  EXPECT_EQ(message_of([&] { router.set_route(std::vector<LinkId>{}); }),
+  EXPECT_EQ(message_of([&] { network.require_path(std::vector<LinkId>{}); }),
             "route: it has no links; a message needs at least one");
 }
 

@@ -86,7 +86,6 @@ OwnKernel own_kernel_of(const Device& device, const Plan& plan) {
       if (bytes <= kLongestWire && (is_large || bytes <= kShortWire)) return OwnKernel::sentinels;
     }
   }
-  // mutant: has_no_small_kernels
   if (device.small && tiles <= blocks && (codec.pads_tiles || all_whole)) return OwnKernel::small;
   return OwnKernel::rounds;
 }

@@ -8,7 +8,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 packages=(
   build-essential cmake ninja-build ca-certificates
-  libfmt-dev nlohmann-json3-dev libtomlplusplus-dev libcli11-dev libhwy-dev libceres-dev libpcre2-dev
+  libfmt-dev nlohmann-json3-dev libtomlplusplus-dev libcli11-dev libhwy-dev libeigen3-dev libceres-dev libpcre2-dev
   libpugixml-dev libyaml-cpp-dev
   python3 python3-dev python3-venv
 )

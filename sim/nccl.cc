@@ -92,7 +92,6 @@ class RankPlanner {
   /// Of memory: the first is written, the others are read.
   void add_passes(std::uint64_t elements, std::uint32_t passes) {
     plan_.stages.back().written = elements;
-    // mutant: passes_memory_once
     plan_.stages.back().decoded = elements * (passes - 1);
   }
 

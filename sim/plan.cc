@@ -181,7 +181,6 @@ class Planner {
   static bool is_op(ValueId id) { return id != kOwnInput && id != kElsewhere; }
   /// Whether the inner codec encodes or has encoded it, where that is another one.
   bool is_inner(ValueId id) const {
-    // mutant: decodes_all_alike
     return has_inner_ && is_op(id) && s_.ops[id].codec == CodecRole::inner;
   }
 
@@ -267,7 +266,6 @@ class Planner {
   }
 
   bool same_message(std::uint32_t a, std::uint32_t b) const {
-    // mutant: merges_messages_of_a_rank
     return s_.ops[a].rank == s_.ops[b].rank && s_.ops[a].peer == s_.ops[b].peer;
   }
 
@@ -364,7 +362,6 @@ class Planner {
       const std::uint64_t elements = s_.chunks[op.chunk].size();
       if (op.kind == OpKind::send) continue;
       for (const ValueId operand : s_.operands(op)) {
-        // mutant: receives_its_own_sum
         const bool is_own = is_op(operand) && operand >= begin_;  // in registers
         if (!is_own) stage.loaded += elements;
         if (!is_encoded(operand)) continue;
@@ -375,7 +372,6 @@ class Planner {
         if (is_inner(operand)) stage.inner.received += elements;
       }
       if (op.kind == OpKind::encode) stage.encoded += elements;
-      // mutant: encodes_all_alike
       if (op.kind == OpKind::encode && is_inner(i)) stage.inner.encoded += elements;
       if (op.kind == OpKind::reduce) {
         stage.added += elements * (op.addend_count - (op.start == Start::first ? 1 : 0));
@@ -404,9 +400,7 @@ class Planner {
       for (std::size_t i = first; i < sends_.size() && same_message(sends_[first], sends_[i]);
            ++i) {
         const ChunkId chunk = s_.ops[sends_[i]].chunk;
-        // mutant: sends_all_alike
         const bool inner = is_inner(sends_[i]);
-        // mutant: takes_bytes_of_another_chunk
         message.bytes += inner ? inner_wire_bytes_[chunk] : wire_bytes_[chunk];
         if (inner) message.inner_bytes += inner_wire_bytes_[chunk];
         if (message.bytes > kMaxMessageBytes) {
@@ -491,7 +485,6 @@ class Planner {
         writer.loaded += elements;
       } else {
         writer.gathered += elements;
-        // mutant: gathers_all_alike
         writer.inner.gathered += of_inner;
       }
     }
@@ -499,7 +492,6 @@ class Planner {
 
   static void write_output(Stage& stage, std::uint64_t elements, bool encoded,
                            std::uint64_t of_inner) {
-    // mutant: decodes_only_what_it_adds
     if (encoded) stage.decoded += elements;
     stage.inner.decoded += of_inner;
     stage.written += elements;

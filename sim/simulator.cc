@@ -55,7 +55,6 @@ Implementation implementation_of(const Plan& plan, const Topology& topology,
 
 /// The plan without what waits for what: messages' times have it in them (steps_side_by_side()).
 Plan side_by_side(Plan plan) {
-  // mutant: waits_with_sentinels
   for (Stage& stage : plan.stages) stage.awaited = stage.dependents = 0;
   for (PlannedMessage& message : plan.messages) {
     message.consumers = 0;

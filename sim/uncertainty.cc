@@ -1,5 +1,6 @@
 #include "sim/uncertainty.h"
 
+#include <Eigen/Core>
 #include <algorithm>
 #include <cmath>
 
@@ -65,21 +66,21 @@ std::optional<LatencyInterval> interval_of(const Topology& topology, double late
                                            std::span<const Elasticity> elasticities) {
   if (!topology.uncertainty) return std::nullopt;
   const Uncertainty& known = *topology.uncertainty;
-  std::vector<double> percent(known.constants.size(), 0);
-  for (std::size_t i = 0; i < percent.size(); ++i) {
-    for (const Elasticity& each : elasticities) {
-      if (each.key == known.constants[i]) {
-        percent[i] = each.percent_per_percent * known.sigma_percent[i];
-      }
+  const auto constants = static_cast<Eigen::Index>(known.constants.size());
+  Eigen::VectorXd percent = Eigen::VectorXd::Zero(constants);
+  Eigen::MatrixXd correlation = Eigen::MatrixXd::Identity(constants, constants);
+  for (std::size_t i = 0; i < known.constants.size(); ++i) {
+    const auto row = static_cast<Eigen::Index>(i);
+    const auto found = std::ranges::find(elasticities, known.constants[i], &Elasticity::key);
+    if (found != elasticities.end()) {
+      percent[row] = found->percent_per_percent * known.sigma_percent[i];
     }
-  }
-  double variance = known.scatter_percent * known.scatter_percent;
-  for (std::size_t i = 0; i < percent.size(); ++i) {
-    variance += percent[i] * percent[i];
     for (std::size_t j = 0; j < i; ++j) {
-      variance += 2 * known.correlation[i][j] * percent[i] * percent[j];
+      correlation(row, static_cast<Eigen::Index>(j)) = known.correlation[i][j];
     }
   }
+  const double variance = known.scatter_percent * known.scatter_percent +
+                          percent.dot(correlation.selfadjointView<Eigen::Lower>() * percent);
   // Rounded correlations may leave a little less than nothing.
   const double factor = std::exp(kNormal90 * std::sqrt(std::max(0.0, variance)) / 100);
   return LatencyInterval{latency_us / factor, latency_us * factor};

@@ -30,7 +30,6 @@ FIGURE = re.compile(r"([-\w.,?]+)<!-- (\w+\([^\n]*?\)) -->")
 TABLE = re.compile(r"<!-- (\w+\([^\n]*?\)) -->\n\n\|.*?\n(?=\n|\Z)", re.DOTALL)
 SPEEDS = "measured/h200_places_2026-11-22.csv"
 SPEEDS_BF16 = "measured/h200_allreduce_bf16_2026-11-23.csv"
-BOUNDS = "measured/h200_link_and_memory_bound_2026-11-21.csv"
 INSTRUCTIONS = "measured/codec_instructions_2026-11-24.csv"
 TWO_GPUS = "measured/h100_two_gpus_2026-11-24.csv"
 TWO_GPUS_ALLOW = "measured/h100_link_and_memory_bound_2026-11-24.csv"
@@ -97,15 +96,16 @@ def pays_from(ranks: int, codec: str) -> str:
     return str(sizes[first] // 1024)
 
 
-def layers() -> str:
-    """Microseconds that an all-reduce adds to a layer, the best of each library and codec. Up to 8 MiB: with more, layers
-    run at clocks that depend on the order in which they were measured, and their difference says little."""
+def layers(of_tokens: Sequence[int] = (), of_choices: Sequence[str] = ()) -> str:
+    """Microseconds that an all-reduce adds to a layer, the best of each library and codec; all, or some of them. Up to 8 MiB:
+    with more, layers run at clocks that depend on the order in which they were measured, and their difference says little."""
     choices = {
         "NCCL": "nccl", "symmetric memory": "symmetric memory ", "arlab `bf16`": " bf16", "`qr-q8`": " qr-q8",
         "`int5-g128`": " int5-g128", "`qr-q4`": " qr-q4",
     }  # fmt: skip
+    choices = {title: choices[title] for title in of_choices or choices}
     lines = [f"| tokens | size | {' | '.join(choices)} |", "| --- " * (2 + len(choices)) + "|"]
-    for tokens in sorted({int(row["tokens"]) for row in rows(LAYERS)}):
+    for tokens in of_tokens or sorted({int(row["tokens"]) for row in rows(LAYERS)}):
         of_size = [row for row in rows(LAYERS) if row["tokens"] == str(tokens)]
         best = [min(float(row["added_us"]) for row in of_size if name in row["all_reduce"]) for name in choices.values()]
         size = int(of_size[0]["bytes"])
@@ -125,7 +125,7 @@ def small_messages() -> str:
     lines = [f"| size | {' | '.join(titles)} |", "| --- " * (1 + len(columns)) + "|"]
     times = {(row["kernel"], row["codec"], row["bytes"]): row["time_us"] for row in rows(SMALL)
              if row["run"] == "1" and row["algorithm"] != "two_shot"}  # fmt: skip
-    for size in ("4K", "16K", "128K", "512K", "1M", "2M"):
+    for size in ("16K", "128K", "512K", "2M"):
         cells = [times.get((kernel, codec, str(number(size))), "") for kernel, codec in columns]
         lines.append(f"| {size[:-1]} {size[-1]}iB | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
@@ -146,36 +146,6 @@ def instructions() -> str:
                 found = [_instructions(architecture, codec or dtype, dtype, work) for codec in codecs]
                 cells = [row["instructions"] + (f" ({row['vector']})" if row["vector"] else "") for row in found]
                 lines.append(f"| {architecture}, {dtype}, {name} | {' | '.join(cells)} |")
-    return "\n".join(lines) + "\n"
-
-
-def bounds() -> str:
-    """What links, memory and instructions allow on H200, microseconds, beside the better of one_shot and two_shot."""
-    lines = ["| GPUs | dtype | size | codec | links | memory | instructions | bound by | measured | of the bound |", "| --- " * 10 + "|"]
-    for ranks, name in ((2, SPEEDS_BF16), (4, SPEEDS)):
-        dtype = {SPEEDS_BF16: "bf16", SPEEDS: "fp16"}[name]
-        for size in ("16M", "64M", "256M"):
-            for codec, bits in ((dtype, "16"), ("qr-q8", "8.5"), ("int5-g128", "5.25"), ("qr-q4", "4.5")):
-                allowed = {
-                    what: next(
-                        float(row["time_us"])
-                        for row in rows(BOUNDS)
-                        if (row["gpus"], row["wire_bits"], row["bytes"], row["what"]) == (str(ranks), bits, str(number(size)), what)
-                    )
-                    for what in ("links", "memory")
-                }
-                time, algorithm = min(
-                    (float(row["time_us"]), row["algorithm"])
-                    for row in rows(name)
-                    if (row["ranks"], row["codec"], row["bytes"], row["library"]) == (str(ranks), codec, str(number(size)), "arlab")
-                )
-                encodes, decodes = {"one_shot": (1, ranks), "two_shot": (1 + 1 / ranks, 2)}[algorithm]  # of every element
-                taken = [float(_instructions("sm_90", codec, dtype, work)["instructions"]) for work in ("encode", "decode_add")]
-                warps = number(size) / 2 / (8 * 32)
-                allowed["instructions"] = (encodes * taken[0] + decodes * taken[1]) * warps / H200_ISSUES_PER_US
-                what, most = max(allowed.items(), key=lambda one: one[1])
-                cells = [str(ranks), dtype, f"{size[:-1]} MiB", f"`{codec}`", *(shown(one) for one in allowed.values()), what, shown(time), f"{100 * most / time:.0f} %"]
-                lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
 

@@ -1,5 +1,5 @@
 // Starts a tuned kernel of an algorithm on a rank's stream. Each function is in the file of its name;
-// runtime/select.h says which kernel is for which calls.
+// reference/codecs/kernel_rules.h says which kernel is for which calls.
 #pragma once
 
 #include <algorithm>

@@ -303,7 +303,8 @@ void decode_group(const std::uint8_t* codes, std::uint16_t even_scale, std::uint
                   std::uint16_t* out) {
   const float scale[2] = {Arithmetic::to_float(even_scale), Arithmetic::to_float(odd_scale)};
   for (std::size_t i = 0; i < kGroup; ++i) {
-    out[i] = Arithmetic::round(Code::decode(codes[i]) * scale[i % 2]);
+    const float exact = Code::decode(codes[i]) * scale[i % 2];
+    out[i] = Arithmetic::round(exact);
   }
 }
 

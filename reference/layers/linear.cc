@@ -1,8 +1,8 @@
 #include "reference/layers/linear.h"
 
+#include <Eigen/Core>
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 
 #include "reference/error.h"
 #include "reference/formats/fp8.h"
@@ -14,6 +14,29 @@ namespace {
 using Kind = OperandFormat::Kind;
 
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
+
+template <class Number>
+using Rows = Eigen::Matrix<Number, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
+
+/// Codes as integers whose products and sums fit: exact in any order.
+Rows<std::int32_t> integers_of(const Int8Matrix& m) {
+  return Eigen::Map<const Rows<std::int8_t>>(m.codes.data(), static_cast<Eigen::Index>(m.rows),
+                                             static_cast<Eigen::Index>(m.columns))
+      .cast<std::int32_t>();
+}
+
+/// Codes without the zero points of their rows.
+Rows<std::int32_t> centred(const Int8Matrix& m) {
+  Rows<std::int32_t> integers = integers_of(m);
+  Eigen::Index row = 0;
+  for (const Int8Scale& of : m.scales) integers.row(row++).array() -= of.zero;
+  return integers;
+}
+
+void add_sums(Int8Matrix& m) {
+  const Eigen::VectorXi sums = integers_of(m).rowwise().sum();
+  m.sums.assign(sums.begin(), sums.end());
+}
 
 Extremes extremes_of(std::span<const float> values) {
   Extremes e;
@@ -87,11 +110,10 @@ Int8Matrix Int8Matrix::part(std::size_t begin, std::size_t end) const {
   some.scales = scales;
   for (std::size_t r = 0; r < rows; ++r) {
     const auto row = codes.begin() + static_cast<std::ptrdiff_t>(r * columns);
-    const auto from = row + static_cast<std::ptrdiff_t>(begin);
-    const auto to = row + static_cast<std::ptrdiff_t>(end);
-    some.codes.insert(some.codes.end(), from, to);
-    some.sums.push_back(std::accumulate(from, to, 0));
+    some.codes.insert(some.codes.end(), row + static_cast<std::ptrdiff_t>(begin),
+                      row + static_cast<std::ptrdiff_t>(end));
   }
+  add_sums(some);
   return some;
 }
 
@@ -100,32 +122,21 @@ Int8Matrix quantize_int8_scalar(const FloatRows& values, const OperandFormat& fo
   Int8Matrix q{.rows = values.rows, .columns = values.columns, .asymmetric = format.asymmetric};
   q.scales = scales_of(values, format, given);
   for (std::size_t r = 0; r < values.rows; ++r) {
-    std::int32_t sum = 0;
     for (const float x : values.row(r)) {
       q.codes.push_back(int8_code(x, q.scales[r], q.asymmetric));
-      sum += q.codes.back();
     }
-    q.sums.push_back(sum);
   }
+  add_sums(q);
   return q;
 }
 
 std::vector<float> linear_int8_scalar(const Int8Matrix& x, const Int8Matrix& w) {
-  const std::size_t inputs = x.columns;
   require_int8_inputs(x, w);
+  const Rows<std::int32_t> sums = centred(x) * centred(w).transpose();
   std::vector<float> y;
-  for (std::size_t row = 0; row < x.rows; ++row) {
-    for (std::size_t output = 0; output < w.rows; ++output) {
-      std::int32_t products = 0;
-      for (std::size_t i = 0; i < inputs; ++i) {
-        products += x.codes[row * inputs + i] * w.codes[output * inputs + i];
-      }
-      const Int8Scale& of_x = x.scales[row];
-      const Int8Scale& of_w = w.scales[output];
-      const std::int32_t sum =
-          int8_corrected(products, x.sums[row], w.sums[output], of_x.zero, of_w.zero, inputs);
-      y.push_back(int8_output(sum, of_x.scale, of_w.scale));
-    }
+  for (const std::int32_t sum : sums.reshaped<Eigen::RowMajor>()) {
+    const std::size_t at = y.size();
+    y.push_back(int8_output(sum, x.scales[at / w.rows].scale, w.scales[at % w.rows].scale));
   }
   return y;
 }

@@ -2,6 +2,7 @@
 
 #include <ceres/ceres.h>
 
+#include <Eigen/Core>
 #include <algorithm>
 #include <cmath>
 #include <random>
@@ -285,13 +286,14 @@ std::unique_ptr<ceres::Problem> make_problem(const CellSimulator& simulator,
 
 /// What the curvature at the end says of the parameters.
 struct Spread {
-  std::vector<double> covariance;  ///< row by row; NaN where the cells do not determine them
-  double scatter = 0;              ///< of residuals: one standard deviation
+  Eigen::MatrixXd covariance;  ///< NaN where the cells do not determine them
+  double scatter = 0;          ///< of residuals: one standard deviation
 };
 
 Spread spread_of(ceres::Problem& problem, std::vector<double>& parameters, std::size_t cells) {
   const std::size_t n = parameters.size();
-  Spread result{std::vector<double>(n * n, std::nan(""))};
+  const auto size = static_cast<Eigen::Index>(n);
+  Spread result{Eigen::MatrixXd::Constant(size, size, std::nan(""))};
   if (cells <= n) return result;
   double cost = 0;
   problem.Evaluate({}, &cost, nullptr, nullptr, nullptr);
@@ -304,7 +306,7 @@ Spread spread_of(ceres::Problem& problem, std::vector<double>& parameters, std::
   if (!covariance.Compute(blocks, &problem)) return result;
   covariance.GetCovarianceBlock(block, block, result.covariance.data());
   const double variance = 2 * cost / static_cast<double>(cells - n);
-  for (double& element : result.covariance) element *= variance;
+  result.covariance *= variance;
   result.scatter = std::sqrt(variance);
   return result;
 }
@@ -406,19 +408,21 @@ std::optional<Uncertainty> uncertainty_of(const std::vector<Free>& free,
                      .constants = {},
                      .sigma_percent = {},
                      .correlation = {}};
-  std::vector<std::size_t> own;
+  std::vector<Eigen::Index> own;
   for (const std::size_t i : determined) {
     if (!free[i].topology.empty() && free[i].topology != machine) continue;
-    const auto element = [&](std::size_t j) { return spread.covariance[i * free.size() + j]; };
-    const double sigma = std::sqrt(element(i));
+    own.push_back(static_cast<Eigen::Index>(i));
     result.constants.push_back(free[i].key);
-    result.sigma_percent.push_back(100 * std::min(sigma, kMostSigma));
+  }
+  const Eigen::MatrixXd covariance = spread.covariance(own, own);
+  const Eigen::VectorXd sigma = covariance.diagonal().cwiseSqrt();
+  for (Eigen::Index i = 0; i < sigma.size(); ++i) {
+    result.sigma_percent.push_back(100 * std::min(sigma[i], kMostSigma));
     result.correlation.emplace_back();
-    for (const std::size_t j : own) {
-      const double other = std::sqrt(spread.covariance[j * free.size() + j]);
-      result.correlation.back().push_back(std::clamp(element(j) / (sigma * other), -1.0, 1.0));
+    for (Eigen::Index j = 0; j < i; ++j) {
+      const double correlation = covariance(i, j) / (sigma[i] * sigma[j]);
+      result.correlation.back().push_back(std::clamp(correlation, -1.0, 1.0));
     }
-    own.push_back(i);
   }
   return result;
 }
@@ -445,14 +449,14 @@ FitResult fit_constants(const FitDefinition& definition, const CellSimulator& si
   result.converged = best.converged;
   const auto problem = make_problem(simulator, cells, adjustable, free, best.parameters, false);
   const Spread spread = spread_of(*problem, best.parameters, cells.size());
-  const std::size_t n = free.size();
+  const Eigen::VectorXd sigmas = spread.covariance.diagonal().cwiseSqrt();
   std::vector<std::size_t> determined;
   for (std::size_t i = 0; i < free.size(); ++i) {
     const double value = std::clamp(free[i].start * std::exp(best.parameters[i] - kCentre),
                                     free[i].least, free[i].most);
     // Of one at its limit the curvature says nothing.
     const bool is_at_limit = value <= free[i].least || value >= free[i].most;
-    const double sigma = std::sqrt(spread.covariance[i * n + i]);
+    const double sigma = sigmas[static_cast<Eigen::Index>(i)];
     result.constants.push_back({free[i].key, free[i].topology, free[i].start, value,
                                 is_at_limit ? std::nan("") : 100 * sigma});
     if (!is_at_limit && sigma > 0) determined.push_back(i);

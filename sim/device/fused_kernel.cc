@@ -11,16 +11,12 @@ namespace {
 constexpr double kPacketBytes = 64;
 
 /// n (sqrt(1 + 2 x / n) - 1), without the loss of digits where x << n.
-double linear_then_root(double x, double n) {
-  // mutant: releases_linearly
-  return 2 * x / (std::sqrt(1 + 2 * x / n) + 1);
-}
+double linear_then_root(double x, double n) { return 2 * x / (std::sqrt(1 + 2 * x / n) + 1); }
 
 /// 1/2 + 1/3 + ... + 1/n.
 double harmonic_beyond_one(Rank n) {
   constexpr Rank kExact = 4096;
   if (n > kExact) return std::log(n) + 0.57721566490153286 - 1 + 0.5 / n;
-  // mutant: contends_with_one_peer
   double sum = 0;
   for (Rank k = 2; k <= n; ++k) sum += 1.0 / k;
   return sum;
@@ -44,7 +40,6 @@ double FusedKernel::link_efficiency() const {
 
 std::uint64_t FusedKernel::link_bytes(const PlannedMessage& message) const {
   const double packed_better = plan_.cost.store_efficiency / plan_.inner_cost.store_efficiency;
-  // mutant: packs_all_alike
   if (packed_better == 1) return message.bytes;
   const double inner = std::ceil(static_cast<double>(message.inner_bytes) * packed_better);
   return message.bytes - message.inner_bytes + static_cast<std::uint64_t>(inner);
@@ -75,7 +70,6 @@ double FusedKernel::first_tile_operations(const Stage& stage) const {
   const CodecWork outer = stage.outer();
   const CodecWork& inner = stage.inner;
   const auto slower = [&](double CodecCost::* ops, bool with_outer, bool with_inner) {
-    // mutant: first_tile_of_the_outer_codec
     return std::max(with_outer ? plan_.cost.*ops : 0, with_inner ? plan_.inner_cost.*ops : 0);
   };
   // What only encodes, or only decodes, counts with both directions of its codec.
@@ -90,7 +84,6 @@ double FusedKernel::first_tile_operations(const Stage& stage) const {
 StageCost FusedKernel::cost_without_measuring(const Stage& stage) const {
   StageCost cost;
   cost.work_us = work_us(stage);
-  // mutant: counts_no_extra_flags
   const double peers = static_cast<double>(stage.messages) + stage.extra_flags;
   cost.flags_us =
       (stage.messages > 0 ? device_.step_us.value : 0) + device_.message_us.value * peers;
@@ -120,7 +113,6 @@ double FusedKernel::contention_us(const Stage& stage, const PlannedMessage& mess
   const double free = codec ? stores.free_packets_codec.value : stores.free_packets_plain.value;
   const double share = codec ? stores.contention_codec.value : stores.contention_plain.value;
   const double crowded = std::hypot(resident, free) - free;
-  // mutant: knows_no_contention
   const double waiting = share * harmonic_beyond_one(stage.messages) *
                          linear_then_root(crowded, stores.decorrelation_packets.value);
   return time_us(waiting * kPacketBytes, link_gb_per_s);
@@ -135,7 +127,6 @@ TimeParts FusedKernel::time_without_measuring(const Stage& stage, const StageCos
   parts.contention_us = contention_us(stage, message, link_gb_per_s);
   const double wire_us = parts.wire_us + parts.contention_us;
   const double moved_us = overlapped(wire_us, cost.work_us, device_.codec_overlap.value);
-  // mutant: drops_releases
   const double throughput_us = std::max(moved_us, cost.release_us);
   const double total_us = overlapped(cost.latency_us(), throughput_us, latency_overlap());
 
@@ -227,7 +218,6 @@ StageCost LibraryKernel::cost_without_measuring(const Stage& stage) const {
   StageCost cost;
   cost.work_us = work_us(stage);
   if (is_low_latency() || stage.messages == 0) return cost;  // of LL all is in launch_us()
-  // mutant: counts_no_extra_flags
   const double peers = static_cast<double>(stage.messages) + stage.extra_flags;
   cost.flags_us = library_.simple_message_us.value * (peers + 1);
   return cost;

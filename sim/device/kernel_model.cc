@@ -67,12 +67,10 @@ double KernelModel::arithmetic_us(const Stage& stage) const {
 }
 
 double KernelModel::memory_us(const Stage& stage) const {
-  // mutant: takes_no_memory_traffic
   return time_us(memory_bytes(stage), device_.hbm_gb_per_s.value);
 }
 
 bool KernelModel::is_memory_bound(const Stage& stage) const {
-  // mutant: never_blames_memory
   return memory_us(stage) > arithmetic_us(stage);
 }
 

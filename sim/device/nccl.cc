@@ -25,7 +25,6 @@ Guess guess_of(const Nccl& nccl, NcclProtocol protocol) {
     case NcclProtocol::low_latency:
       return {6.6, nvlink ? 0.6 : 1.0, std::min(ring / 2, nccl.low_latency_ring_gb_per_s.value)};
     case NcclProtocol::ll128:
-      // mutant: never_takes_ll128
       return {14.0, nvlink ? 1.9 : kForever, 0.92 * ring};
     case NcclProtocol::simple:
       break;
@@ -38,7 +37,6 @@ double time_us(double bytes, double gb_per_s) { return bytes / (gb_per_s * 1e3);
 
 double nvls_guess_us(const Nccl& nccl, Rank world_size, double bytes) {
   const double n = world_size;
-  // mutant: takes_nvls_for_four
   const double ports = std::min(nccl.ring_gb_per_s.value, n * nccl.nvls->port_gb_per_s.value);
   const double bus = 2 * nccl.nvls->expected_efficiency.value * ports * (n - 1) / n;
   return kNvlsUs + time_us(bytes * 2 * (n - 1) / n, bus);

@@ -18,7 +18,6 @@ NcclKernel::NcclKernel(const Device& device, const Plan& plan)
     if (message.from == 0) sent += static_cast<double>(message.bytes);
   }
   const bool exchanges = choice_.algorithm == NcclAlgorithm::exchange;
-  // mutant: drifts_nowhere
   drift_us_ = (exchanges ? nccl_.exchange_drift_us : nccl_.drift_us).value * std::sqrt(sent / 1e9);
 }
 
@@ -52,7 +51,6 @@ StageCost NcclKernel::cost_without_measuring(const Stage& stage) const {
   if (stage.messages == 0) {
     cost.flags_us = drift_us_;
   } else if (choice_ == NcclChoice{NcclAlgorithm::ring, NcclProtocol::simple}) {
-    // mutant: hops_for_nothing
     cost.flags_us = nccl_.simple_hop_us.value;
   }
   return cost;

@@ -26,7 +26,6 @@ double OwnKernelModel::cost_of_an_operation(const std::string& codec, const Code
   const bool has_spikes = is_16_bit && codec.find("-sr") != std::string::npos;
   const double special = (has_spikes ? blocks.spikes_cost.value : 1) *
                          (is_16_bit && codec == "qr-fp8" ? blocks.fp8_cost.value : 1);
-  // mutant: takes_all_for_packed
   return (cost.packed ? 1 : blocks.unpacked_cost.value * bf16) * special;
 }
 
@@ -65,8 +64,7 @@ Stage before_gathering(Stage stage) {
 // ---------------------------------------------------------------- flags in rounds
 
 RoundsKernel::RoundsKernel(const Device& device, const Plan& plan)
-    : OwnKernelModel(device, plan),
-      blocks_(/* mutant: launches_all_blocks */ std::min(device.blocks->resident.value, tiles_)) {
+    : OwnKernelModel(device, plan), blocks_(std::min(device.blocks->resident.value, tiles_)) {
   const Rank ranks = plan.lists_one_rank() ? 1 : plan.world_size;
   std::vector<double> work_us(ranks, 0);
   std::vector<double> sent(ranks, 0);
@@ -88,7 +86,6 @@ RoundsKernel::RoundsKernel(const Device& device, const Plan& plan)
 }
 
 double RoundsKernel::first_tile_us(const Stage& stage) const {
-  // mutant: loads_for_nothing
   const double loaded = static_cast<double>(stage.loaded + stage.gathered);
   return (device_.blocks->load_us.value * loaded +
           device_.codec_tile_us_per_op.value * operations(stage)) /
@@ -106,7 +103,6 @@ StageCost RoundsKernel::cost_without_measuring(const Stage& stage) const {
   }
   cost.first_tile_us = first_tile_us(before);
   cost.work_us = work_us(before) / rounds;
-  // mutant: hides_no_work
   cost.hidden_us = (1 - 1 / rounds) * work_us_by_byte_[stage.rank] * bytes_sent(stage);
   cost.rounds = rounds;
   return cost;
@@ -115,7 +111,6 @@ StageCost RoundsKernel::cost_without_measuring(const Stage& stage) const {
 double RoundsKernel::gather_us(const Stage& stage) const {
   if (stage.gathered == 0) return 0;
   const Stage gathering = gathering_of(stage);
-  // mutant: gathers_in_rounds_of_one
   return overlapped(first_tile_us(gathering), work_us(gathering) / rounds_[stage.rank],
                     device_.latency_overlap.value);
 }
@@ -172,7 +167,6 @@ StageCost SmallKernel::cost_without_measuring(const Stage& stage) const {
   const double flags = static_cast<double>(stage.messages) + stage.extra_flags;
   if (flags > 0) cost.flags_us = device_.small->message_us.value * (flags - 1);
   if (stage.messages > 0) {
-    // mutant: has_room_for_all
     cost.flags_us += device_.small->step_us.value + crowding_us_ * stage.messages;
   }
   return cost;
@@ -186,7 +180,6 @@ TimeParts SmallKernel::time_without_measuring(const Stage&, const StageCost& cos
                                               const PlannedMessage&, double network_us,
                                               double) const {
   TimeParts parts = stage_time(cost);
-  // mutant: sends_small_ones_freely
   parts.wire_us = device_.small->wire_cost.value * network_us;
   return parts;
 }

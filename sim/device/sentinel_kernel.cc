@@ -29,7 +29,6 @@ SentinelKernel::SentinelKernel(const Device& device, const Plan& plan)
   const double peers = plan.world_size - 1.0;
   const double accesses = std::ceil(peers * tiles * static_cast<double>(tile_bytes) / kAccessBytes);
   const double turns = std::ceil(tiles_ / tiles) / device.blocks->resident.value;
-  // mutant: fills_at_once
   const double filled = -std::expm1(-std::max(0.0, turns - 1) / sentinels.fill_turns.value);
 
   std::vector<Stage> all(plan.lists_one_rank() ? 1 : plan.world_size);
@@ -46,7 +45,6 @@ SentinelKernel::SentinelKernel(const Device& device, const Plan& plan)
     of_rank_.push_back({.flags_us = steps_ * (sentinels.step_us.value +
                                               sentinels.access_us.value * (accesses - 1) +
                                               sentinels.fill_us.value * filled),
-                        // mutant: takes_one_tile_at_a_time
                         .first_tile_us = sentinels.tile_us_per_op.value * tiles * operations(sum) /
                                          largest_message_,
                         .hidden_us = work_us(sum)});
@@ -61,7 +59,6 @@ TimeParts SentinelKernel::time_without_measuring(const Stage&, const StageCost& 
                                                  const PlannedMessage&, double network_us,
                                                  double) const {
   TimeParts parts{.synchronisation_us = cost.flags_us, .codec_us = cost.first_tile_us};
-  // mutant: works_and_then_sends
   book(network_us, cost.hidden_us, std::max(network_us, cost.hidden_us), parts.wire_us,
        parts.codec_us);
   return parts;

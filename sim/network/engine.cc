@@ -66,7 +66,6 @@ TimerId NetworkEngine::call_at(Picoseconds time, std::uint64_t tag) {
 }
 
 std::uint32_t NetworkEngine::batch_for(Picoseconds time) {
-  // mutant: rings_ahead_of_others
   if (time == last_batch_time_ && queue_.pushed() == pushed_with_batch_) return last_batch_;
   last_batch_ = acquire(batches_, free_batches_);
   batches_[last_batch_] = {};
@@ -84,12 +83,10 @@ void NetworkEngine::cancel(TimerId timer) {
 }
 
 void NetworkEngine::ring(std::uint32_t batch) {
-  // mutant: sets_timers_that_have_rung
   if (batch == last_batch_) last_batch_time_ = -1;  // what is set now rings after all of now
   while (batches_[batch].first != kNoTimer) {
     const TimerId timer = batches_[batch].first;
     cancel(timer);
-    // mutant: rings_the_first_only
     client_.on_timer(timers_[timer].tag);
   }
   free_batches_.push_back(batch);

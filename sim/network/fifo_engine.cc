@@ -88,13 +88,11 @@ void FifoEngine::serve(std::uint32_t slot) {
                     transfer_time(static_cast<double>(parcel.bytes), rate), parcel.tag);
 
   Server& server = servers_[resource];
-  // mutant: serves_at_once
   if (server.free_at() <= now()) {
     server.busy_since = now();
     server.work = 0;
   }
   const Picoseconds begin = server.free_at();
-  // mutant: outruns_the_tail
   server.work =
       std::max(server.work + duration, static_cast<double>(parcel.tail - server.busy_since));
   const Picoseconds end = server.free_at();
@@ -111,7 +109,6 @@ void FifoEngine::serve(std::uint32_t slot) {
   const Picoseconds latency = is_link ? network_.properties(resource).latency : 0;
   require_reachable(end, latency, parcel.tag);
   parcel.tail = end + latency;
-  // mutant: takes_the_domain_for_the_link
   if (is_link && parcel.sent == kNever) parcel.sent = end;
   if (++parcel.next == parcel.servers) {
     queue_.push({parcel.tail, kDelivered, slot});

@@ -53,10 +53,8 @@ std::span<const ResourceId> FlowEngine::path_of(std::span<const LinkId> route) {
   for (const LinkId link : route) {
     path_.push_back(link);
     const DomainId domain = network_.properties(link).domain;
-    // mutant: ignores_domains
     if (domain != kNoDomain) path_.push_back(network_.resource_of(domain));
   }
-  // mutant: uses_the_first_link_only
   return path_;
 }
 
@@ -70,20 +68,15 @@ void FlowEngine::start(const Message& message) {
   }
   if (message.is_tree) tree_latencies_[slot] = message.tree_latency;
 
-  // mutant: ignores_rate_caps
   rates_.set_cap(slot, message.rate_cap_gb_per_s);
   const std::span<const ResourceId> path = path_of(message.route);
   const LinkId link = path[0];
-  // mutant: updates_no_lane
   if (lanes_[link].users > 0) update_lane(link);
   if (message.stream != 0 && slot >= streams_.size()) streams_.resize(slot + 1);
-  // mutant: knows_one_stream
   if (slot < streams_.size()) streams_[slot] = message.stream;
   const std::size_t number = queue_of(link, message.stream);
   Lane& queue = lanes_[number];
-  // mutant: stops_nobody
   if (queue.leaving > 0 && message.turn < queue.turn) pause(link, message.stream);
-  // mutant: takes_no_turns
   if (queue.leaving > 0 ? message.turn > queue.turn : queue.any_waiting) {
     wait(slot, path, message.turn, number);
     return;
@@ -96,7 +89,6 @@ void FlowEngine::start(const Message& message) {
 void FlowEngine::begin(FlowSlot slot, std::span<const ResourceId> path) {
   if (path.size() == 1 && enter_lane(slot, path[0], network_.properties(path[0]))) return;
   for (const ResourceId resource : path) {
-    // mutant: leaves_lanes_open
     if (lanes_[resource].users > 0) close_lane(resource);
   }
   share(slot, path);
@@ -124,7 +116,6 @@ void FlowEngine::wait(FlowSlot slot, std::span<const ResourceId> path, std::uint
   for (std::uint32_t i = 0; i < own.resources; ++i) paths_[own.first_resource + i] = path[i];
 
   FlowSlot* place = &lines_.try_emplace(queue, kNobody).first->second;
-  // mutant: lets_the_last_turn_go_first
   while (*place != kNobody && waiting_[*place].turn <= turn) place = &waiting_[*place].next;
   own.next = *place;
   *place = slot;
@@ -296,7 +287,6 @@ bool FlowEngine::enter_lane(FlowSlot slot, LinkId link, const LinkProperties& pr
   }
   Crowd crowd = crowd_of(link);
   const bool any_cap = rates_.cap_of(slot) != kNoRateCap || crowd.cap_gb_per_s != kNoRateCap;
-  // mutant: forgets_caps_in_lanes
   if (any_cap || crowd.size == kMostInLane) return false;
   const double rate = crowd.rate();
   Flow& flow = flows_[slot];
@@ -330,7 +320,6 @@ void FlowEngine::update_lane(LinkId link, bool and_now) {
   const std::uint32_t before = crowd.size;
   while (crowd.size > 0) {
     const Picoseconds end = crowd.first_end();
-    // mutant: updates_lanes_too_soon
     if (!is_over(*crowd.members[0].flow, end)) break;
     crowd.advance([&](const Crowd::Member& member) { leave_lane(member, properties, false); },
                   [&](Flow& flow, Picoseconds at, double rate, double new_rate) {
@@ -344,7 +333,6 @@ void FlowEngine::update_lane(LinkId link, bool and_now) {
 /// Until the trace has been told, or when nothing lies between being sent and being delivered, or
 /// others wait for their turn, the event is that the first is sent.
 bool FlowEngine::waits_for_sent(LinkId link, const LinkProperties& properties) const {
-  // mutant: turns_late
   return properties.latency == 0 || trace_ != nullptr || lanes_[link].is_awaited;
 }
 
@@ -374,7 +362,6 @@ void FlowEngine::expect_first(const Crowd::Member& first, const LinkProperties& 
 void FlowEngine::flow_on(Flow& flow, Picoseconds at, double rate, double new_rate) {
   // What is left follows from the rate and the whole picoseconds since the last change, not from a
   // rounded end: errors do not add up.
-  // mutant: forgets_what_was_sent
   flow.left = std::max(0.0, flow.left - bytes_in(at - flow.since, rate));
   flow.since = at;
   flow.end = at + std::min(transfer_time(flow.left, new_rate), kNever - at);
@@ -451,7 +438,6 @@ void FlowEngine::handle(const Event& event) {
     return;
   }
   if (state_of(flow) == State::in_lane) {
-    // mutant: believes_old_events
     if (flow.end + network_.properties(flow.limit).latency != now()) return;
     update_lane(flow.limit);
   }
@@ -504,7 +490,6 @@ void FlowEngine::mark_sent(FlowSlot slot, Picoseconds latency) {
   flow.left = 0;
   flow.gb_per_s = 0;
   flow.end = now();
-  // mutant: takes_no_latency
   flow.since = now() + latency;
   queue_.push({flow.since, kDelivered, slot});
   if (trace_ != nullptr) trace_->on_sent(flow.tag, now());
@@ -549,7 +534,6 @@ void FlowEngine::deliver_arrived() {
     return (apart & ((kNumberMask + 1) / 2)) != 0;
   };
   if (!std::is_sorted(arrived_.begin(), arrived_.end(), started_before)) {
-    // mutant: delivers_as_solved
     std::sort(arrived_.begin(), arrived_.end(), started_before);
   }
   for (const Arrived& arrived : arrived_) deliver(arrived.slot);
@@ -583,7 +567,6 @@ void FlowEngine::solve_changed() {
     const MaxMinRates::Group group = rates_.changed_group(g);
     FlowSlot first = group.flows[0];
     for (const FlowSlot slot : group.flows) {
-      // mutant: blames_the_first_link
       change_rate(slot, group.gb_per_s, group.limit);
       if (flows_[slot].end < flows_[first].end) first = slot;
     }
@@ -598,7 +581,6 @@ void FlowEngine::change_rate(FlowSlot slot, double gb_per_s, ResourceId limit) {
   Flow& flow = flows_[slot];
   any_rate_set_ = true;
   if (is_background(flow)) return;
-  // mutant: never_speeds_up, never_slows_down
   if (gb_per_s == flow.gb_per_s) return;  // keeps its end, to the bit
   flow_on(flow, now(), flow.gb_per_s, gb_per_s);
   require_reachable(flow.end, 0, flow.tag);
@@ -687,7 +669,6 @@ FlowSlot FlowEngine::start_background(std::span<const LinkId> route, double gb_p
   if (slot < streams_.size()) streams_[slot] = 0;
   const std::span<const ResourceId> path = path_of(route);
   for (const ResourceId resource : path) {
-    // mutant: leaves_lanes_open
     if (lanes_[resource].users > 0) close_lane(resource);
   }
   share(slot, path);
@@ -695,7 +676,6 @@ FlowSlot FlowEngine::start_background(std::span<const LinkId> route, double gb_p
 }
 
 void FlowEngine::stop_background(FlowSlot slot) {
-  // mutant: never_ends_what_others_send
   if (state_of(flows_[slot]) == State::sharing) leave_shared(slot, 0);
   free_.push_back(slot);
 }

@@ -62,7 +62,6 @@ void MaxMinRates::change(FlowSlot slot, double gb_per_s, ResourceId limit) {
 // ---------------------------------------------------------------- what is next to fill
 
 double MaxMinRates::left_for_each(ResourceId id, ExactRate elsewhere, std::uint32_t users) const {
-  // mutant: splits_links_equally
   const ExactRate left = exact(network_.capacity_gb_per_s(id)) - elsewhere;
   return static_cast<double>(left) * 0x1p-90 / users;
 }

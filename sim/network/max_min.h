@@ -131,15 +131,8 @@ class MaxMinRates {
     }
   }
 
-  /// Ask the processor for what remove() will read: one after the other, with time between.
+  /// Asks the processor for what remove() will read.
   void prefetch_flow(FlowSlot flow) const { __builtin_prefetch(&flows_[flow]); }
-  void prefetch_uses(FlowSlot flow) const { __builtin_prefetch(&uses_[flows_[flow].first_use]); }
-  /// Returns the resource.
-  ResourceId prefetch_first_resource(FlowSlot flow) const {
-    const ResourceId resource = uses_[flows_[flow].first_use].resource;
-    __builtin_prefetch(&resources_[resource]);
-    return resource;
-  }
 
  private:
   static constexpr std::uint32_t kNone = 0;  ///< no use

@@ -68,27 +68,13 @@ std::span<const LinkId> Router::route(NodeId from, NodeId to) {
   require_node(to);
   if (from == to) fail("route: {} needs no route to itself", network_.describe_node(from));
   // Neighbours are looked up, not stored: there may be a million pairs of them in a mesh.
-  if (!any_set_) {
-    if (const LinkId* link = direct_link(from, to)) return {link, 1};
-  }
+  if (const LinkId* link = direct_link(from, to)) return {link, 1};
   auto found = routes_.find(pair_key(from, to));
   if (found == routes_.end()) {
-    if (any_set_) {
-      if (const LinkId* link = direct_link(from, to)) return {link, 1};
-    }
     store(from, to, shortest_path(from, to));
     found = routes_.find(pair_key(from, to));
   }
   return {stored_links_.data() + found->second.first, found->second.hops};
-}
-
-void Router::set_route(std::span<const LinkId> links) {
-  network_.require_path(links);
-  const NodeId from = network_.ends(links.front()).from;
-  const NodeId to = network_.ends(links.back()).to;
-  if (from == to) fail("route: {} needs no route to itself", network_.describe_node(from));
-  store(from, to, links);
-  any_set_ = true;
 }
 
 void Router::store(NodeId from, NodeId to, std::span<const LinkId> links) {

@@ -22,9 +22,6 @@ class Router {
   /// names the pair when there is none. The span is valid until the next call of a member.
   std::span<const LinkId> route(NodeId from, NodeId to);
 
-  /// From now on this is the route of the pair that it connects; may pass through any node.
-  void set_route(std::span<const LinkId> links);
-
  private:
   struct Edge {
     LinkId link;
@@ -68,7 +65,6 @@ class Router {
 
   std::unordered_map<std::uint64_t, Stored> routes_;  ///< only looked up, never walked
   std::vector<LinkId> stored_links_;
-  bool any_set_ = false;
   LinkId direct_ = 0;
 
   Search forwards_;

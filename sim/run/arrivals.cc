@@ -9,10 +9,7 @@ Arrivals::Arrivals(const Copies& copies)
   for (StageId id = 0; id < stages(); ++id) awaited_[id] = copies.stage(id).awaited;
 }
 
-bool Arrivals::is_complete(StageId id) const {
-  // mutant: waits_for_the_first_only, waits_for_no_codec
-  return awaited_[id] == 0 && latest_[id] == kNone;
-}
+bool Arrivals::is_complete(StageId id) const { return awaited_[id] == 0 && latest_[id] == kNone; }
 
 bool Arrivals::arrive(StageId id, const Arrival& arrival, NetworkEngine& engine,
                       std::uint64_t timer_tag) {

@@ -3,13 +3,11 @@
 namespace arlab {
 
 StageId Copies::stage_on(StageId listed, Rank rank) const {
-  // mutant: runs_one_copy
   return plan_.is_alike ? listed * copies_ + rank : listed;
 }
 
 void Copies::move_up(PlannedMessage& message, Rank by) const {
   message.from += by;
-  // mutant: forgets_whose_copy_it_is
   message.to += message.to < copies_ - by ? by : by - copies_;
   message.stage = stage_on(message.stage, by);
 }

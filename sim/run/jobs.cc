@@ -10,7 +10,6 @@ Jobs::Jobs(const Topology& topology) : devices_{&topology.device} {
   class_of_.assign(topology.ranks.value, 0);
   for (const DeviceOverride& each : topology.device_overrides) {
     for (const Rank rank : each.ranks)
-      // mutant: has_one_device
       class_of_[rank] = static_cast<std::uint32_t>(devices_.size());
     devices_.push_back(&each.device);
   }

@@ -6,7 +6,6 @@ namespace arlab {
 
 void LinkUse::take(std::span<const LinkId> route, std::uint64_t bytes, std::uint64_t wire_bytes) {
   if (bytes == wire_bytes) return;
-  // mutant: counts_what_is_no_wire_byte
   for (const LinkId link : route) more_bytes_[link] += bytes - wire_bytes;
 }
 

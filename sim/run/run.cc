@@ -79,7 +79,6 @@ SimulationResult Run::result_of(std::uint32_t job) const {
     r.wire_bytes += message.bytes * copies_.times();
     r.wire_elements += message.elements * copies_.times();
   }
-  // mutant: counts_from_the_first_call
   r.latency = causes_.time_of(causes_.last_of(job)) - picoseconds_from_us(jobs_[job].start_us);
   r.latency_us = us_from_picoseconds(r.latency);
   r.algbw_gb_per_s = static_cast<double>(r.payload_bytes) / (r.latency_us * 1e3);
@@ -111,10 +110,8 @@ void Run::launch(std::uint32_t j, const std::vector<double>& delay_us) {
     for (Rank i = 0; i < taking_part; ++i) {
       const Rank rank = job.ranks.empty() ? i : job.ranks[i];
       const double late_us = jitter_.launch_us(j, rank);
-      // mutant: forgets_stragglers
       const Picoseconds at =
           later_by(called, jobs_.kernel_of(job, rank).launch_us() + delay_us[rank] + late_us);
-      // mutant: blames_rank_0
       const CauseId ready = causes_.add(j, at, call, Span::launch, rank);
       workers_[std::size_t{job.first_channel + channel} * copies_.ranks() + rank] = {.ready = ready,
                                                                                      .free = ready};
@@ -172,7 +169,6 @@ void Run::call_when_free(std::uint32_t index) {
 void Run::begin_waiting(std::uint32_t index) {
   Worker& worker = workers_[index];
   worker.is_called = false;
-  // mutant: ignores_busy_ranks
   while (!worker.waiting.empty() && !is_busy(worker)) {
     const auto [since, id] = *worker.waiting.begin();
     worker.waiting.erase(worker.waiting.begin());
@@ -197,11 +193,9 @@ void Run::begin(StageId id) {
                                                rank, 0, kernel.is_memory_bound(stage) ? 1 : 0);
   }
   if (timeline_) timeline_->stage(id, cost.flags_us, start, causes_.time_of(done));
-  // mutant: caps_nothing
   const double cap = stage.messages > 0 ? kernel.rate_cap_gb_per_s(stage) : kNoRateCap;
   const MessageId first = copies_.first_message_of(id);
   for (std::uint32_t i = 0; i < stage.messages; ++i) {
-    // mutant: sends_after_its_work
     send(first + i, copies_.message_on(stage.first_message + i, rank), cap);
   }
   begun_by_[id] = done;
@@ -224,14 +218,11 @@ void Run::finish(StageId id) {
 
 void Run::send(MessageId id, const PlannedMessage& message, double rate_cap_gb_per_s) {
   const std::span<const LinkId> route = ways_.route(message);
-  // mutant: decodes_no_outputs
   if (message.output_elements > 0) decode_while_arriving(message, route);
-  // mutant: adds_at_full_speed
   const std::uint64_t bytes =
       costs_.link_bytes(message, topology_.in_switch.reduction_efficiency.value);
   // Of two ways that are as good each takes half.
   const bool is_split = bytes > 1 && !ways_.other_route(message).empty();
-  // mutant: goes_one_way_at_ties
   const std::uint64_t other = is_split ? bytes / 2 : 0;
   const std::uint64_t other_wire = is_split ? message.bytes / 2 : 0;
   const std::uint64_t halves = is_split ? kHalf : 0;
@@ -251,7 +242,6 @@ void Run::send(const PlannedMessage& message, std::span<const LinkId> route, std
                  .bytes = bytes,
                  .tag = tag,
                  .rate_cap_gb_per_s = rate_cap_gb_per_s,
-                 // mutant: sends_in_no_order
                  .turn = stage.step / jobs_.of(stage).steps,  // one of steps side by side
                  .stream = stage.channel,
                  .is_tree = is_tree,
@@ -288,7 +278,6 @@ void Run::change(std::size_t change) {
     const PlannedMessage message = copies_.message(static_cast<MessageId>(rest.tag));
     const Stage& stage = copies_.stage(message.stage);
     restarted_.try_emplace(rest.tag, rest.started);
-    // mutant: sends_all_of_it_again
     send(message, ways_.route(message), rest.tag, rest.bytes,
          jobs_.kernel_of(stage, message.from).rate_cap_gb_per_s(stage));
   }
@@ -321,7 +310,6 @@ void Run::on_delivered(const Delivery& delivered) {
   const PlannedMessage message = copies_.message(id);
   const Arrival arrival = arrival_of(id, message, delivery);
   const bool is_awaited = message.consumers > 0;
-  // mutant: gathers_for_nothing
   const double gather_us = is_awaited ? 0 : costs_.gather_us(message);
   const Picoseconds gathered = gather_us > 0 ? later_by(arrival.there, gather_us) : arrival.there;
   const std::uint32_t job = jobs_.index_of(copies_.stage(message.stage));
@@ -340,13 +328,10 @@ Arrival Run::arrival_of(MessageId id, const PlannedMessage& message, const Deliv
   const std::uint32_t steps = jobs_.of(copies_.stage(message.stage)).steps;
   const Picoseconds way = fifo_ || steps > 1 ? ways_.latency_of(message, ways_.route(message)) : 0;
   // Of steps side by side, the last wire takes such a way in each.
-  // mutant: goes_one_way_of_two
   Picoseconds latency = delivery.delivered - delivery.sent + (steps - 1) * way;
   if (jitter_.delays_messages()) latency = later_by(latency, jitter_.message_us(id));
-  // mutant: ends_with_the_network
   const Picoseconds gone = std::max(
       delivery.sent, later_by(delivery.started, costs_.message_parts(message, network).total_us()));
-  // mutant: adds_latency_twice
   const Picoseconds there = later_by(gone, us_from_picoseconds(latency));
   // On later links what has left the sender may have waited for others.
   const Picoseconds queued = fifo_ ? there - gone - steps * way : 0;
@@ -354,7 +339,6 @@ Arrival Run::arrival_of(MessageId id, const PlannedMessage& message, const Deliv
 }
 
 void Run::arrive_at_all(StageId consumer, const PlannedMessage& message, const Arrival& arrival) {
-  // mutant: spreads_to_one
   if (message.reach != Reach::multicast || !plan_.lists_one_rank()) {
     arrive(copies_.stage_on(consumer, copies_.receiver_of(message)), arrival);
     return;

@@ -117,7 +117,6 @@ std::span<const LinkId> Ways::ports_of_all(const PlannedMessage& message) {
   tree_.push_back(spreads ? real_route(message.from, other).front()
                           : real_route(other, message.from).back());
   for (Rank rank = 0; rank < world_size_; ++rank) {
-    // mutant: spreads_to_itself
     if (spreads && rank == message.from) continue;
     const Rank to = rank == 0 ? 1 : 0;
     tree_.push_back(spreads ? real_route(message.from, rank).back() : real_route(rank, to).front());

@@ -87,7 +87,6 @@ class Fabric::Builder {
     if (fault != faults_.end()) {
       fault->second.found = true;
       if (fault->second.bandwidth_factor == 0) return;
-      // mutant: ignores_faults
       spec.bandwidth_gb_per_s *= fault->second.bandwidth_factor;
     }
     f_.network_.add_link(from, to, spec);
@@ -95,13 +94,11 @@ class Fabric::Builder {
 
   LinkSpec spec(const char* type) const {
     const LinkType& t = t_.link_type(type);
-    // mutant: ignores_efficiency
     return {t.bandwidth_gb_per_s.value * efficiency_, t.latency_us.value, kNoDomain};
   }
 
   /// A message crosses two ports and pays the latency once.
   static LinkSpec without_latency(LinkSpec spec) {
-    // mutant: counts_latency_per_port
     spec.latency_us = 0;
     return spec;
   }
@@ -453,7 +450,6 @@ bool Fabric::find_route(Rank from, Rank to, std::vector<LinkId>& path) const {
       const Rank there = to / group_size_;
       const Rank here = from / group_size_;
       path.push_back(out);
-      // mutant: forgets_the_bridge
       if (here != there) {
         path.push_back(first_of("bridge") + here * (groups - 1) +
                        (there < here ? there : there - 1));
@@ -539,7 +535,6 @@ void Fabric::find_torus_route(Rank from, Rank to, std::vector<LinkId>& path,
     if (extent == 1) continue;
     const Rank target = to / stride % extent;
     const Rank up = (target + extent - from / stride % extent) % extent;
-    // mutant: goes_round_upwards_only
     const bool upwards = up <= extent - up;
     const bool is_tie = up == extent - up;
     const bool goes_up = is_tie ? ties_upwards : upwards;

@@ -52,7 +52,6 @@ class LayerWriter {
     const double routed = rows_ * model_.experts_per_token / ranks_;
     // How many of its experts a rank reads: those that at least one token has chosen.
     const double chosen = 1.0 - double(model_.experts_per_token) / model_.experts;
-    // mutant: reads_all_experts
     const double active = model_.experts / ranks_ * (1 - std::pow(chosen, rows_));
     const double sent = own * model_.experts_per_token * model_.hidden;
     const double slots = std::ceil(sent / ranks_) * ranks_;
@@ -90,7 +89,6 @@ class LayerWriter {
   /// [rows, inner] by [inner, outer]; `matrices` of that shape share the rows.
   void gemm(const char* name, double rows, double inner, double outer, double matrices = 1) {
     Operation& op = add(name, OperationKind::gemm);
-    // mutant: counts_products_without_sums
     op.flop = 2 * rows * inner * outer;
     op.bytes = element_bytes_ * (matrices * inner * outer + rows * (inner + outer));
   }
@@ -123,7 +121,6 @@ class LayerWriter {
     const auto tokens = static_cast<double>(step_.tokens);
     const bool prefill = step_.phase == Phase::prefill;
     // A token of a prompt looks at itself and at those before it; a new one at all and at itself.
-    // mutant: looks_at_later_tokens
     const double pairs = batch * (prefill ? tokens * (tokens + 1) / 2 : tokens + 1);
     op.flop = 4 * pairs * q;
     const double keys = batch * (prefill ? tokens : tokens + 1);

@@ -141,7 +141,6 @@ void put_in_order(ModelTime& time, std::vector<Queue> queues) {
     for (Queue& queue : queues) {
       if (queue.next == queue.work.size()) continue;
       const bool links = communicates(time.operations[queue.work[queue.next].operation]);
-      // mutant: overlaps_nothing
       const double can_begin = std::max(queue.ready, free[links ? 1 : 0]);
       if (first != nullptr && can_begin >= begin) continue;
       first = &queue;
@@ -175,7 +174,6 @@ TimedOperation roofline(const Operation& operation, const Device& device) {
     arithmetic = compute_us(operation.flop, compute.attention_efficiency.value, device);
   }
   TimedOperation timed{.operation = operation};
-  // mutant: launches_one_kernel
   timed.us = operation.kernels * compute.kernel_us.value + std::max(memory, arithmetic);
   timed.bound = arithmetic > memory ? "compute" : "memory";
   return timed;

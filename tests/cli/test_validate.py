@@ -200,7 +200,7 @@ MEASURED_PERCENT = 3.0
 
 
 def has_sentinels(cell):
-    """two_shot on 4 GPUs, as kernels/runtime/select.cc says it."""
+    """two_shot on 4 GPUs, as reference/codecs/kernel_rules.cc says it."""
     long_wires = cell["codec"] in ("qr-fp8", "qr-q8", "qr-q6", "int8-g128")
     is_large = cell["bytes"] >= 2 << 20
     return cell["algorithm"] == "two_shot" and cell["codec"] != "fp16" and (is_large or not long_wires)

@@ -8,8 +8,6 @@
 #include <cmath>
 #include <limits>
 
-#include "reference/codecs/bit_planes.h"
-#include "reference/codecs/hadamard.h"
 #include "reference/codecs/integer_scale.h"
 #include "tests/codecs/round_trip.h"
 
@@ -83,61 +81,6 @@ TEST(AnyBitNames, ARowIsAGroup) {
 
 // ---- the wire
 
-TEST(AnyBitWire, FootprintsAreThoseOfFlashCommunicationTable4) {
-  // 4096 elements at INT2, blocks of 32: 1024 payload, and the metadata of 128 blocks.
-  EXPECT_EQ(find_codec("int2-g32-sr")->wire_bytes(DType::bf16, 4096), 2560u);
-  EXPECT_EQ(find_codec("int2-g32-sr-is")->wire_bytes(DType::bf16, 4096), 2048u);
-}
-
-TEST(AnyBitWire, PlanesAreWidestFirstLowBitsFirst) {
-  // Codes 0 1 2 3 4 5 6 7 of 3 bits: a plane of the low two bits, then one of the third.
-  const std::vector<std::uint8_t> codes = {0, 1, 2, 3, 4, 5, 6, 7};
-  std::vector<std::byte> packed(planes_bytes(8, 3));
-  EXPECT_EQ(pack_planes(codes, 3, packed.data()), packed.data() + 3);
-  EXPECT_EQ(bytes(packed), (std::vector<int>{0xE4, 0xE4, 0xF0}));
-}
-
-TEST(AnyBitWire, EveryWidthComesBack) {
-  for (unsigned bits = 2; bits <= 8; ++bits) {
-    for (std::size_t count = 1; count <= 41; ++count) {
-      std::vector<std::uint8_t> codes(count);
-      for (std::size_t i = 0; i < count; ++i) {
-        codes[i] = static_cast<std::uint8_t>((i * 89 + 3) & ((1U << bits) - 1));
-      }
-      std::vector<std::byte> packed(planes_bytes(count, bits), std::byte{0xFF});
-      ASSERT_EQ(pack_planes(codes, bits, packed.data()), packed.data() + packed.size());
-      std::vector<std::uint8_t> back(count, 0xFF);
-      ASSERT_EQ(unpack_planes(packed.data(), bits, back), packed.data() + packed.size());
-      ASSERT_EQ(back, codes) << bits << " bits, " << count << " codes";
-    }
-  }
-}
-
-TEST(AnyBitWire, OneBlockByHand) {
-  // mn = -1, mx = 2: scale = 1, zero = -1; codes 0 1 2 3 0 1 2 3 as pairs of 2 bits.
-  const Floats x = {-1, 0, 1, 2, -1, 0, 1, 2};
-  EXPECT_EQ(bytes(wire_of("int2-g8", x)), (std::vector<int>{0xE4, 0xE4, 0x80, 0x3F, 0x80, 0xBF}));
-  EXPECT_EQ(round_trip("int2-g8", x), x);
-}
-
-TEST(AnyBitWire, SpikesByHand) {
-  // Spikes -100 at 1 and 50 at 6 become 0; the rest is 0 .. 3: scale 1, zero 0.
-  const Floats x = {0, -100, 1, 2, 3, 1, 50, 2};
-  const auto wire = wire_of("int2-g8-sr", x);
-  ASSERT_EQ(wire.size(), 2u + 2 + 2 + 4 + 4 + 2 + 2);
-  EXPECT_EQ(std::to_integer<int>(wire[0]), 0 | 0 << 2 | 1 << 4 | 2 << 6);
-  EXPECT_EQ(std::to_integer<int>(wire[14]), 1);
-  EXPECT_EQ(std::to_integer<int>(wire[16]), 6);
-  EXPECT_EQ(round_trip("int2-g8-sr", x), x);
-}
-
-TEST(AnyBitWire, SymmetricByHand) {
-  const Floats x = {-7, 7, 0, 1, -2, 3, -4, 5};  // scale 1; the code is the integer + 8
-  EXPECT_EQ(bytes(wire_of("int4-g8-sym", x)),
-            (std::vector<int>{0xF1, 0x98, 0xB6, 0xD4, 0x80, 0x3F}));
-  EXPECT_EQ(round_trip("int4-g8-sym", x), x);
-}
-
 TEST(AnyBitWire, StaticByHand) {
   const Floats x = {-1, -0.5f, 0, 0.5f, 1, 1.5f, 2, 2.5f};
   EXPECT_EQ(bytes(wire_of("int2-gtensor-static0.5:-1", x)), (std::vector<int>{0xE4, 0xFF, 0}));
@@ -145,32 +88,7 @@ TEST(AnyBitWire, StaticByHand) {
             (Floats{-1, -0.5f, 0, 0.5f, 0.5f, 0.5f, 0.5f, 0.5f}));
 }
 
-TEST(AnyBitWire, OneScaleForTheWholeMessage) {
-  Floats x(10000, 0.25f);
-  x[9999] = 255;
-  x[0] = 0;
-  const Floats y = round_trip("int8-gtensor", x);
-  EXPECT_EQ(y[1], 0.0f);  // scale 1: 0.25 rounds to 0 although it lies thousands of elements away
-  EXPECT_EQ(y[9999], 255.0f);
-}
-
 // ---- what goes wrong
-
-TEST(AnyBitErrors, ANonFiniteElementMakesItsBlockNaNAndNoOther) {
-  for (const char* codec :
-       {"int4-g32", "int2-g32-sr", "int2-g32-sr-is", "had-int4-g32", "int5-g32-sym"}) {
-    for (const float bad :
-         {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity(),
-          -std::numeric_limits<float>::infinity()}) {
-      Floats x(96, 1.0f);
-      x[40] = bad;
-      const Floats y = round_trip(codec, x);
-      for (std::size_t i = 0; i < x.size(); ++i) {
-        ASSERT_EQ(std::isnan(y[i]), i / 32 == 1) << codec << " element " << i;
-      }
-    }
-  }
-}
 
 TEST(AnyBitErrors, AGivenScaleStillShowsANaN) {
   Floats x(5000, 1.0f);
@@ -178,19 +96,6 @@ TEST(AnyBitErrors, AGivenScaleStillShowsANaN) {
   const Floats y = round_trip("int8-gtensor-sym-static0.1", x);
   EXPECT_FALSE(std::isnan(y[4095]));
   EXPECT_TRUE(std::isnan(y[4096]) && std::isnan(y[4999]));
-}
-
-TEST(AnyBitErrors, ARangeThatOverflowsIsNaN) {
-  Floats x(32, 3e38f);
-  x[1] = -3e38f;
-  EXPECT_TRUE(std::isnan(round_trip("int4-g32", x)[0]));
-}
-
-TEST(AnyBitErrors, AnIndexOfAForeignWireBehindTheBlockIsIgnored) {
-  const Floats x = {1, 2, 3, 4, 5, 6, 7, 8};
-  auto wire = wire_of("int4-g8-sr", x);
-  wire[wire.size() - 1] = std::byte{0xFF};
-  EXPECT_EQ(values_of("int4-g8-sr", wire, 8)[0], 1.0f);
 }
 
 // ---- the largest numbers
@@ -283,14 +188,6 @@ TEST(IntegerScale, IsTheLargestThatDoesNotExceed) {
   }
   EXPECT_EQ(integer_scale(0), -128);
   EXPECT_EQ(integer_scale(std::numeric_limits<float>::infinity()), 127);
-}
-
-TEST(Hadamard, IsSylvestersAndItsOwnInverse) {
-  Floats x = {1, 2, 3, 4};
-  hadamard(x);
-  EXPECT_EQ(x, (Floats{5, -1, -2, 0}));
-  hadamard(x);
-  EXPECT_EQ(x, (Floats{1, 2, 3, 4}));
 }
 
 }  // namespace

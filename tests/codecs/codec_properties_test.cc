@@ -117,7 +117,7 @@ struct Mistake {
   const char* property;
   const char* text;
   MistakenCodec::Mistakes mistakes;
-  const char* codec = "int4-g32";
+  const char* codec;
 };
 
 void PrintTo(const Mistake& m, std::ostream* out) { *out << m.text; }
@@ -133,187 +133,160 @@ MistakenCodec::Decode decoding_to(float (*change)(float)) {
   };
 }
 
-/// The wire of `elements` decoded into memory behind which there is some of ours.
-void decode_and_write(const Codec& right, DType dtype, std::span<const std::byte> wire,
-                      std::span<std::byte> x, std::ptrdiff_t where) {
-  right.decode(dtype, wire, x);
-  x.data()[where] = std::byte{1};
+using Wire = std::span<std::byte>;
+using Payload = std::span<const std::byte>;
+
+/// After encoding, the wire changed.
+MistakenCodec::Mistakes of_wire(std::function<void(Payload x, Wire wire)> change) {
+  return {.encode = [change](const Codec& right, DType dtype, Payload x, Wire wire,
+                             EncodeCounts& counts) {
+    right.encode(dtype, x, wire, &counts);
+    change(x, wire);
+  }};
+}
+
+/// Before encoding, a copy of the payload changed.
+MistakenCodec::Mistakes of_payload(std::function<void(DType, Payload x, Bytes& changed)> change) {
+  return {.encode = [change](const Codec& right, DType dtype, Payload x, Wire wire,
+                             EncodeCounts& counts) {
+    Bytes changed(x.begin(), x.end());
+    change(dtype, x, changed);
+    right.encode(dtype, changed, wire, &counts);
+  }};
+}
+
+/// After decoding, the elements changed.
+MistakenCodec::Mistakes of_elements(std::function<void(Payload wire, Wire x)> change) {
+  return {.decode = [change](const Codec& right, DType dtype, Payload wire, Wire x) {
+    right.decode(dtype, wire, x);
+    change(wire, x);
+  }};
+}
+
+/// Of what is decoded, only some is written.
+MistakenCodec::Mistakes of_decoded(std::function<void(DType, const Bytes& all, Wire x)> write) {
+  return {.decode = [write](const Codec& right, DType dtype, Payload wire, Wire x) {
+    Bytes all(x.size());
+    right.decode(dtype, wire, all);
+    write(dtype, all, x);
+  }};
+}
+
+/// Of so many elements, the size of the wire of others.
+MistakenCodec::Mistakes of_size(std::size_t of, std::size_t others) {
+  return {.wire_bytes = [of, others](const Codec& right, DType dtype, std::size_t elements) {
+    return right.wire_bytes(dtype, elements == of ? others : elements);
+  }};
+}
+
+bool is_at(const void* address, std::uintptr_t multiple) {
+  return reinterpret_cast<std::uintptr_t>(address) % multiple == 0;
 }
 
 std::vector<Mistake> mistakes() {
-  using Wire = std::span<std::byte>;
-  using Payload = std::span<const std::byte>;
-  const auto encode = [](auto change) -> MistakenCodec::Encode {
-    return [change](const Codec& right, DType dtype, Payload x, Wire wire, EncodeCounts& counts) {
-      right.encode(dtype, x, wire, &counts);
-      change(dtype, x, wire);
-    };
+  std::vector<Mistake> list;
+  const auto add = [&list](const char* property, const char* text, MistakenCodec::Mistakes made,
+                           const char* codec = "int4-g32") {
+    list.push_back({property, text, std::move(made), codec});
   };
+  add("sizes", "a wire of 33 elements is shorter than that of 32", of_size(33, 16));
+  add("sizes", "a wire of nothing", of_size(1, 0));
+  add("writes-all", "the last byte of the wire is not written",
+      {.encode = [](const Codec& right, DType dtype, Payload x, Wire wire, EncodeCounts& counts) {
+        const std::byte before = wire.back();
+        right.encode(dtype, x, wire, &counts);
+        wire.back() = before;
+      }});
+  add("writes-all", "the last element is not decoded",
+      of_decoded([](DType dtype, const Bytes& all, Wire x) {
+        std::copy_n(all.begin(), all.size() - size_of(dtype), x.begin());
+      }));
   const auto calls = std::make_shared<std::atomic<int>>(0);
+  add("writes-all", "every second call flips a bit", of_wire([calls](Payload, Wire wire) {
+        if (++*calls % 2 == 0) wire[0] ^= std::byte{1};
+      }));
+  add("bounds", "a byte behind the wire",
+      of_wire([](Payload, Wire wire) { wire.data()[wire.size()] = std::byte{1}; }));
+  add("bounds", "a byte in front of the payload",
+      of_elements([](Payload, Wire x) { x.data()[-1] = std::byte{1}; }));
+  add("bounds", "a byte behind the sum",
+      {.decode_add = [](const Codec& right, DType dtype, Payload wire, Wire sum) {
+        right.decode_add(dtype, wire, sum);
+        sum.data()[sum.size()] = std::byte{1};
+      }});
+  add("addresses", "an address that is not even loses its last bit",
+      of_wire([](Payload, Wire wire) {
+        if (!is_at(wire.data(), 2)) wire[0] ^= std::byte{1};
+      }));
+  add("addresses", "a decoder that wants words", of_elements([](Payload wire, Wire x) {
+        if (!is_at(wire.data(), 4)) x[0] ^= std::byte{1};
+      }));
+  add("tails", "the last of an odd number is forgotten",
+      of_payload([](DType dtype, Payload, Bytes& changed) {
+        const std::size_t elements = changed.size() / size_of(dtype);
+        if (elements % 2 == 1) store_value(dtype, 0, changed, elements - 1);
+      }));
+  add("tails", "a short block takes its scale from what lies behind",
+      of_payload([](DType dtype, Payload x, Bytes& changed) {
+        if (x.size() / size_of(dtype) % 32 != 7) return;
+        std::memcpy(changed.data(), x.data() + x.size(), size_of(dtype));
+      }));
+  add("tails", "everything decodes to zero",
+      {.decode = decoding_to([](float v) { return std::isnan(v) ? v : 0.0f; })});
+  add("splits", "whatever is behind 40 elements takes the last scale",
+      of_wire([](Payload x, Wire wire) {
+        if (x.size() > 80) wire[wire.size() - 1] = wire[wire.size() - 3];
+      }));
+  add("non-finite", "NaN is laundered",
+      {.decode = decoding_to([](float v) { return std::isnan(v) ? 0.0f : v; })});
+  add("non-finite", "a lone infinity is taken for the largest number",
+      of_payload([](DType dtype, Payload x, Bytes& changed) {
+        for (std::size_t i = 0; i < x.size() / size_of(dtype); ++i) {
+          const float v = load_value(dtype, x, i);
+          if (std::isinf(v)) store_value(dtype, limited(v, largest_finite(dtype)), changed, i);
+        }
+      }),
+      "fp16");
+  add("saturation", "the largest number becomes an infinity",
+      {.decode = decoding_to(
+           [](float v) { return v >= 65504.0f ? std::numeric_limits<float>::infinity() : v; })});
+  add("foreign-wires", "a scale that is not finite is not written",
+      of_decoded([](DType dtype, const Bytes& all, Wire x) {
+        for (std::size_t i = 0; i < x.size() / size_of(dtype); ++i) {
+          if (std::isnan(load_value(dtype, all, i))) continue;
+          std::memcpy(&x[i * size_of(dtype)], &all[i * size_of(dtype)], size_of(dtype));
+        }
+      }));
+  add("foreign-wires", "a wire of 0xFF is taken for a length",
+      of_elements([](Payload wire, Wire x) {
+        if (wire[0] != std::byte{0xFF} || wire.back() != std::byte{0xFF}) return;
+        x.data()[x.size() + 3] = std::byte{1};
+      }));
+  add("decode-add", "sums are clamped",
+      {.decode_add = [](const Codec& right, DType dtype, Payload wire, Wire sum) {
+        Bytes values(sum.size());
+        right.decode(dtype, wire, values);
+        add_native(dtype, true, sum, values);
+      }});
   const std::thread::id here = std::this_thread::get_id();
-  return {
-      {"sizes",
-       "a wire of 33 elements is shorter than that of 32",
-       {.wire_bytes =
-            [](const Codec& right, DType dtype, std::size_t elements) {
-              return right.wire_bytes(dtype, elements == 33 ? 16 : elements);
-            }}},
-      {"sizes",
-       "a wire of nothing",
-       {.wire_bytes =
-            [](const Codec& right, DType dtype, std::size_t elements) {
-              return elements == 1 ? 0 : right.wire_bytes(dtype, elements);
-            }}},
-      {"writes-all",
-       "the last byte of the wire is not written",
-       {.encode =
-            [](const Codec& right, DType dtype, Payload x, Wire wire, EncodeCounts& counts) {
-              const std::byte before = wire.back();
-              right.encode(dtype, x, wire, &counts);
-              wire.back() = before;
-            }}},
-      {"writes-all",
-       "the last element is not decoded",
-       {.decode =
-            [](const Codec& right, DType dtype, Payload wire, Wire x) {
-              Bytes all(x.size());
-              right.decode(dtype, wire, all);
-              std::copy(all.begin(), all.end() - static_cast<std::ptrdiff_t>(size_of(dtype)),
-                        x.begin());
-            }}},
-      {"writes-all",
-       "every second call flips a bit",
-       {.encode = encode([calls](DType, Payload, Wire wire) {
-          if (++*calls % 2 == 0) wire[0] ^= std::byte{1};
-        })}},
-      {"bounds", "a byte behind the wire", {.encode = encode([](DType, Payload, Wire wire) {
-                                              wire.data()[wire.size()] = std::byte{1};
-                                            })}},
-      {"bounds",
-       "a byte in front of the payload",
-       {.decode = [](const Codec& right, DType dtype, Payload wire,
-                     Wire x) { decode_and_write(right, dtype, wire, x, -1); }}},
-      {"bounds",
-       "a byte behind the sum",
-       {.decode_add =
-            [](const Codec& right, DType dtype, Payload wire, Wire sum) {
-              right.decode_add(dtype, wire, sum);
-              sum.data()[sum.size()] = std::byte{1};
-            }}},
-      {"addresses",
-       "an address that is not even loses its last bit",
-       {.encode = encode([](DType, Payload, Wire wire) {
-          if (reinterpret_cast<std::uintptr_t>(wire.data()) % 2 != 0) wire[0] ^= std::byte{1};
-        })}},
-      {"addresses",
-       "a decoder that wants words",
-       {.decode =
-            [](const Codec& right, DType dtype, Payload wire, Wire x) {
-              right.decode(dtype, wire, x);
-              if (reinterpret_cast<std::uintptr_t>(wire.data()) % 4 != 0) x[0] ^= std::byte{1};
-            }}},
-      {"tails",
-       "the last of an odd number is forgotten",
-       {.encode =
-            [](const Codec& right, DType dtype, Payload x, Wire wire, EncodeCounts& counts) {
-              Bytes changed(x.begin(), x.end());
-              const std::size_t elements = x.size() / size_of(dtype);
-              if (elements % 2 == 1) store_value(dtype, 0, changed, elements - 1);
-              right.encode(dtype, changed, wire, &counts);
-            }}},
-      {"tails",
-       "a short block takes its scale from what lies behind",
-       {.encode =
-            [](const Codec& right, DType dtype, Payload x, Wire wire, EncodeCounts& counts) {
-              Bytes changed(x.begin(), x.end());
-              const std::size_t elements = x.size() / size_of(dtype);
-              if (elements % 32 == 7) {
-                std::memcpy(changed.data(), x.data() + x.size(), size_of(dtype));
-              }
-              right.encode(dtype, changed, wire, &counts);
-            }}},
-      {"tails", "everything decodes to zero", {.decode = decoding_to([](float v) {
-                                                 return std::isnan(v) ? v : 0.0f;
-                                               })}},
-      {"splits",
-       "whatever is behind 40 elements takes the last scale",
-       {.encode = encode([](DType, Payload x, Wire wire) {
-          if (x.size() > 80) wire[wire.size() - 1] = wire[wire.size() - 3];
-        })}},
-      {"non-finite", "NaN is laundered", {.decode = decoding_to([](float v) {
-                                            return std::isnan(v) ? 0.0f : v;
-                                          })}},
-      {"non-finite",
-       "a lone infinity is taken for the largest number",
-       {.encode =
-            [](const Codec& right, DType dtype, Payload x, Wire wire, EncodeCounts& counts) {
-              Bytes changed(x.begin(), x.end());
-              for (std::size_t i = 0; i < x.size() / size_of(dtype); ++i) {
-                const float v = load_value(dtype, x, i);
-                if (std::isinf(v))
-                  store_value(dtype, limited(v, largest_finite(dtype)), changed, i);
-              }
-              right.encode(dtype, changed, wire, &counts);
-            }},
-       "fp16"},
-      {"saturation",
-       "the largest number becomes an infinity",
-       {.decode = decoding_to(
-            [](float v) { return v >= 65504.0f ? std::numeric_limits<float>::infinity() : v; })}},
-      {"foreign-wires",
-       "a scale that is not finite is not written",
-       {.decode =
-            [](const Codec& right, DType dtype, Payload wire, Wire x) {
-              Bytes all(x.size());
-              right.decode(dtype, wire, all);
-              for (std::size_t i = 0; i < x.size() / size_of(dtype); ++i) {
-                if (std::isnan(load_value(dtype, all, i))) continue;
-                std::memcpy(&x[i * size_of(dtype)], &all[i * size_of(dtype)], size_of(dtype));
-              }
-            }}},
-      {"foreign-wires",
-       "a wire of 0xFF is taken for a length",
-       {.decode =
-            [](const Codec& right, DType dtype, Payload wire, Wire x) {
-              right.decode(dtype, wire, x);
-              if (wire[0] == std::byte{0xFF} && wire.back() == std::byte{0xFF}) {
-                decode_and_write(right, dtype, wire, x, static_cast<std::ptrdiff_t>(x.size()) + 3);
-              }
-            }}},
-      {"decode-add",
-       "sums are clamped",
-       {.decode_add =
-            [](const Codec& right, DType dtype, Payload wire, Wire sum) {
-              Bytes values(sum.size());
-              right.decode(dtype, wire, values);
-              add_native(dtype, true, sum, values);
-            }}},
-      {"threads",
-       "other threads than the first get other bits",
-       {.encode = encode([here](DType, Payload, Wire wire) {
-          if (std::this_thread::get_id() != here) wire[0] ^= std::byte{1};
-        })}},
-      {"counts",
-       "the count is set, not added to",
-       {.encode =
-            [](const Codec& right, DType dtype, Payload x, Wire wire, EncodeCounts& counts) {
-              counts = {};
-              right.encode(dtype, x, wire, &counts);
-            }}},
-      {"counts",
-       "with no count another wire",
-       {.encode_uncounted =
-            [](const Codec& right, DType dtype, Payload x, Wire wire) {
-              right.encode(dtype, x, wire);
-              wire[0] ^= std::byte{1};
-            }}},
-      {"cost",
-       "no operations to decode",
-       {.info = [](CodecInfo& info) { info.cost.decode_ops_per_element = 0; }}},
-      {"cost",
-       "more than all of a packet",
-       {.info = [](CodecInfo& info) { info.cost.store_efficiency = 1.25; }}},
-  };
+  add("threads", "other threads than the first get other bits", of_wire([here](Payload, Wire wire) {
+        if (std::this_thread::get_id() != here) wire[0] ^= std::byte{1};
+      }));
+  add("counts", "the count is set, not added to",
+      {.encode = [](const Codec& right, DType dtype, Payload x, Wire wire, EncodeCounts& counts) {
+        counts = {};
+        right.encode(dtype, x, wire, &counts);
+      }});
+  add("counts", "with no count another wire",
+      {.encode_uncounted = [](const Codec& right, DType dtype, Payload x, Wire wire) {
+        right.encode(dtype, x, wire);
+        wire[0] ^= std::byte{1};
+      }});
+  add("cost", "no operations to decode",
+      {.info = [](CodecInfo& info) { info.cost.decode_ops_per_element = 0; }});
+  add("cost", "more than all of a packet",
+      {.info = [](CodecInfo& info) { info.cost.store_efficiency = 1.25; }});
+  return list;
 }
 
 class Mistakes : public ::testing::TestWithParam<Mistake> {};

@@ -115,7 +115,8 @@ class QuickReduce(NamedTuple):
     def atom_bytes(self):
         return self.scales_at + 4 * (ATOM // GROUP)
 
-    def wire_bytes(self, elements):
+    def wire_bytes(self, dtype, elements):
+        del dtype
         return -(-elements // ATOM) * self.atom_bytes
 
     def k(self, element):

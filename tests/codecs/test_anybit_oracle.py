@@ -1,7 +1,6 @@
 """The C++ any-bit codecs against the oracle: every wire byte, decoded bit and count. No tolerance."""
 
 import csv
-import functools
 from decimal import ROUND_HALF_EVEN, Decimal, getcontext
 from fractions import Fraction
 from pathlib import Path
@@ -10,8 +9,7 @@ import numpy as np
 import pytest
 
 import anybit_oracle
-import oracle_testing
-from oracle_testing import LENGTHS, check, check_wire, patterns, random_wire, special_wire
+from oracle_testing import LENGTHS, check, check_wire, patterns, payload, random_wire, special_wire
 from wire_oracle import PAYLOADS
 
 BLOCKS = {
@@ -53,11 +51,6 @@ SHORT = [
 SHORT += ["had-int3-g32", "had-int7-g64-sym", "int6-gtensor", "int5-gtensor-static0.1:-3", "int4-g8192-sr"]
 
 each_dtype = pytest.mark.parametrize("dtype", PAYLOADS)
-
-
-@functools.cache
-def payload(dtype):
-    return oracle_testing.payload(dtype)
 
 
 @each_dtype

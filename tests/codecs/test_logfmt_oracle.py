@@ -1,6 +1,5 @@
 """The C++ logarithmic codecs against the oracle: every wire byte, every decoded bit. No tolerance."""
 
-import functools
 import math
 
 import numpy as np
@@ -8,7 +7,7 @@ import pytest
 
 import logfmt_oracle
 import oracle_testing
-from oracle_testing import LENGTHS, check, check_wire, patterns, random_wire, special_wire
+from oracle_testing import LENGTHS, check, check_wire, patterns, payload, random_wire, special_wire
 from wire_oracle import PAYLOADS
 
 NAMES = [f"logfmt{n}-g{g}" for n, g in zip((2, 3, 4, 5, 6, 7, 8), (32, 32, 64, 128, 40, 64, 128))]
@@ -16,11 +15,6 @@ NAMES += ["logfmt2-g8", "logfmt4-g32", "logfmt3-g1000", "logfmt5-g8192", "logfmt
 SHORT = ["logfmt2-g32", "logfmt3-g32", "logfmt4-g40", "logfmt7-g64", "logfmt8-g8192"]
 
 each_dtype = pytest.mark.parametrize("dtype", PAYLOADS)
-
-
-@functools.cache
-def payload(dtype):
-    return oracle_testing.payload(dtype)
 
 
 @each_dtype

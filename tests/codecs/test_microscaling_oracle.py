@@ -1,6 +1,5 @@
 """The C++ microscaling codecs against the oracle: every wire byte, decoded bit and count. No tolerance."""
 
-import functools
 from fractions import Fraction
 
 import numpy as np
@@ -9,7 +8,7 @@ import pytest
 import microscaling_oracle
 import oracle_testing
 from microscaling_oracle import E2M1, E4M3, ELEMENTS, NVFP4, F
-from oracle_testing import LENGTHS, check, check_wire, patterns, random_wire, special_wire
+from oracle_testing import LENGTHS, check, check_wire, patterns, payload, random_wire, special_wire
 from wire_oracle import PAYLOADS
 
 NAMES = [name + rule for name in ELEMENTS for rule in ("", "-ceil", "-even", "-rceil")] + [
@@ -24,11 +23,6 @@ SHORT = ["mxfp8-e4m3", "mxfp6-e2m3", "mxfp6-e3m2-even", "mxfp4", "mxfp4-ceil", "
 SHORT += ["mxint8", *FP8_NAMES, "nvfp4", "nvfp4-vllm", "nvfp4-ts0.3"]
 
 each_dtype = pytest.mark.parametrize("dtype", PAYLOADS)
-
-
-@functools.cache
-def payload(dtype):
-    return oracle_testing.payload(dtype)
 
 
 @each_dtype

@@ -3,7 +3,6 @@
 
 #include <cmath>
 #include <limits>
-#include <random>
 #include <vector>
 
 #include "reference/formats/e8m0.h"
@@ -121,25 +120,6 @@ TEST(Formats, BitsAboveTheSignOfASmallCodeAreIgnored) {
     EXPECT_EQ(std::bit_cast<std::uint32_t>(e2m1_to_float(byte)),
               std::bit_cast<std::uint32_t>(e2m1_to_float(low_4)));
   }
-}
-
-// From first principles and not from bits: correct for any finite value, but slow.
-TEST(Formats, RandomValuesAgainstScaledRint) {
-  for_each_format([](const Format& format, auto to_float, auto from_float) {
-    SCOPED_TRACE(format.name);
-    std::mt19937 random(7);
-    for (int i = 0; i < 200'000; ++i) {
-      const float value = std::bit_cast<float>(static_cast<std::uint32_t>(random()));
-      if (!std::isfinite(value)) continue;
-      const int exponent = value == 0 ? -200 : std::max(std::ilogb(value), 1 - format.bias);
-      const double spacing = std::ldexp(1.0, exponent - format.mantissa_bits);
-      double expected = std::rint(value / spacing) * spacing;
-      if (std::abs(expected) > format.largest_value) {
-        expected = std::copysign(format.largest_value, expected);
-      }
-      ASSERT_EQ(to_float(from_float(value, Overflow::saturate)), expected) << value;
-    }
-  });
 }
 
 TEST(E8m0, ValuesOfAllCodes) {

@@ -2,14 +2,18 @@
 """mutants.py LIST SOURCES OUT: copies of sources with all mistakes of a list, of which one is chosen when the program starts.
 
 LIST       TOML. A table is a group of mutants that the same tests must see: `name = "what stands there instead"`. In it, @ is what
-           stands there.
-SOURCES    a folder. In its files // mutant: NAME on the line above a statement marks its condition (if, while), what it returns, what
-           it assigns, or, of any other, all of it; /* mutant: NAME */ marks the expression behind it. A name may stand in
-           several places, and several names, with commas between them, in one.
+           stands there. Or `name = ["FILE: TEXT", ..., "what stands there instead"]`, with the places of the mistake: a text that
+           the file has once, at which a statement begins, or behind a ¶ in it; or an expression, behind a « in it.
+SOURCES    a folder. Of a mutant without places, // mutant: NAME on the line above a statement in its files is a place, and
+           /* mutant: NAME */ before an expression. A name may stand in several places, and several names, with commas between
+           them, in one.
+
+A place marks the condition of a statement (if, while), what it returns, what it assigns, or, of any other, all of it; or the expression.
 OUT        gets a file for every file with a mutant, under its path from the folder above SOURCES, and mutants.cc, which reads
            ARLAB_MUTANT, the name of a mistake, from the environment.
 
-Prints a line `GROUP NAME FILE` for every mutant and file. A name without an anchor, and an anchor without a name, are errors.
+Prints a line `GROUP NAME FILE` for every mutant and file. A name without a place, an anchor without a name, and a text that a file has not
+once are errors.
 """
 
 import re
@@ -48,10 +52,9 @@ def assigned_from(statement):
         at += 1
 
 
-def marked(text, anchor):
-    """(begin, end, words) of what an anchor marks; words are `return ` where it is what is returned, and None of an expression."""
-    begin = anchor.end() + re.match(r"\s*", text[anchor.end() :]).end()
-    if anchor[1] is not None:
+def marked(text, begin, is_expression):
+    """(begin, end, words) of what a place marks; words are `return ` where it is what is returned, and None of an expression."""
+    if is_expression:
         return begin, end_of(text, begin, ",;"), None
     if condition := CONDITION.match(text, begin):
         return condition.end(), end_of(text, condition.end(), ""), None
@@ -62,12 +65,12 @@ def marked(text, anchor):
     return (begin, end, "") if assigned is None else (begin + assigned, end, None)
 
 
-def changed(text, anchor, wrong_of, numbers):
-    """The text with a choice where the anchor is, between what it marks and what stands there instead."""
-    begin, end, words = marked(text, anchor)
+def changed(text, begin, is_expression, names, wrong_of, numbers):
+    """The text with a choice at a place, between what it marks and what stands there instead."""
+    begin, end, words = marked(text, begin, is_expression)
     right = text[begin:end].strip()
     once = " ".join(SKIPPED.sub(lambda match: "" if match[0].startswith("/") else match[0], right).split())
-    for name in names_of(anchor):
+    for name in names:
         chosen = f"arlab_mutant == {numbers[name]}"
         if words is None:
             right = f"({chosen} ? ({wrong_of[name].replace('@', f'({once})')}) : ({right}))"
@@ -76,8 +79,19 @@ def changed(text, anchor, wrong_of, numbers):
     return text[:begin] + right + text[end:]
 
 
-def names_of(anchor):
-    return [name.strip() for name in (anchor[1] or anchor[2]).split(",")]
+def places_in(text, file, named):
+    """{begin: (is it an expression, names)} of the anchors in a text, and of the texts that the list names of this file."""
+    places = {}
+    for anchor in ANCHOR.finditer(text):
+        begin = anchor.end() + re.match(r"\s*", text[anchor.end() :]).end()
+        places[begin] = anchor[1] is not None, [name.strip() for name in (anchor[1] or anchor[2]).split(",")]
+    for name, place in named:
+        before, mark, behind = re.match("(?:(.*)([«¶]))?(.*)", place, re.DOTALL).groups("")
+        if text.count(before + behind) != 1:
+            raise SystemExit(f"error: {file}: what the mutant {name} is about stands there {text.count(before + behind)} times: {place}")
+        begin = text.index(before + behind) + len(before)
+        places.setdefault(begin, (mark == "«", []))[1].append(name)
+    return places
 
 
 def write(path, text):
@@ -90,7 +104,11 @@ def write(path, text):
 def main(list_file, sources, out):
     groups = tomllib.loads(Path(list_file).read_text())
     group_of = {name: group for group, mutants in groups.items() for name in mutants}
-    wrong_of = {name: wrong for mutants in groups.values() for name, wrong in mutants.items()}
+    wrong_of = {name: wrong if isinstance(wrong, str) else wrong[-1] for mutants in groups.values() for name, wrong in mutants.items()}
+    named = {}  # by file: (name, text)
+    for name, wrong in ((name, wrong) for mutants in groups.values() for name, wrong in mutants.items() if not isinstance(wrong, str)):
+        for file, place in (one.split(": ", 1) for one in wrong[:-1]):
+            named.setdefault(file, []).append((name, place))
     if len(wrong_of) != sum(map(len, groups.values())):
         raise SystemExit(f"error: {list_file}: a name stands twice")
     numbers = {name: number for number, name in enumerate(wrong_of, 1)}
@@ -99,22 +117,22 @@ def main(list_file, sources, out):
     written = {out / "mutants.cc"}
     for file in sorted(path for path in sources.rglob("*") if path.suffix in {".h", ".cc", ".hip"}):
         text = file.read_text()
-        anchors = list(ANCHOR.finditer(text))
-        names = {name for anchor in anchors for name in names_of(anchor)}
+        places = places_in(text, file, named.get(file.relative_to(sources).as_posix(), []))
+        names = {name for _, some in places.values() for name in some}
         if unknown := names - wrong_of.keys():
             raise SystemExit(f"error: {file}: no mutant in {list_file} has the name {', '.join(sorted(unknown))}")
         if not names:
             continue
         found |= names
-        for anchor in reversed(anchors):  # one may stand inside what another one before it marks
-            text = changed(text, ANCHOR.match(text, anchor.start()), wrong_of, numbers)
+        for begin in sorted(places, reverse=True):  # one may stand inside what another one before it marks
+            text = changed(text, begin, *places[begin], wrong_of, numbers)
         path = file.relative_to(sources.parent)
         write(out / path, f'extern const int arlab_mutant;\n#line 1 "{file}"\n{text}')
         written.add(out / path)
         for name in sorted(names):
             print(group_of[name], name, path)
     if missing := wrong_of.keys() - found:
-        raise SystemExit(f"error: {list_file}: no anchor below {sources} has the name {', '.join(sorted(missing))}")
+        raise SystemExit(f"error: {list_file}: no place below {sources} has the name {', '.join(sorted(missing))}")
     write(
         out / "mutants.cc",
         "#include <cstdio>\n#include <cstdlib>\n#include <cstring>\n\nextern const int arlab_mutant;\nnamespace {\n"

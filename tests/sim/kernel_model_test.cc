@@ -46,6 +46,17 @@ Stores stores() {
           .decorrelation_packets = assumed(100)};
 }
 
+Library library() {
+  return {.channels = assumed(4),
+          .channel_bytes = assumed(1000),
+          .channel_gb_per_s = assumed(3),
+          .low_latency_us = assumed(8),
+          .low_latency_efficiency = assumed(0.5),
+          .low_latency_max_bytes = assumed(1000),
+          .simple_us = assumed(3),
+          .simple_message_us = assumed(2)};
+}
+
 TEST(KernelModel, CostsOfAStage) {
   const Device device = round_device();
   Plan plan = plan_with(3, 10000, {3, 2}, 10000);
@@ -239,14 +250,7 @@ TEST(KernelModel, PartsOfAStageAddUp) {
 TEST(KernelModel, LinksCarryWhatWireBytesArePackedInto) {
   Device device = round_device();
   device.all_to_all_efficiency.value = 0.8;
-  device.library = Library{.channels = assumed(4),
-                           .channel_bytes = assumed(1000),
-                           .channel_gb_per_s = assumed(3),
-                           .low_latency_us = assumed(8),
-                           .low_latency_efficiency = assumed(0.5),
-                           .low_latency_max_bytes = assumed(1000),
-                           .simple_us = assumed(3),
-                           .simple_message_us = assumed(2)};
+  device.library = library();
   Plan plan = plan_with(1, 1000, {3, 2, 0.75}, 1000);
   const auto efficiency = [&](Implementation how) {
     return make_kernel_model(device, plan, how)->link_efficiency();
@@ -270,14 +274,7 @@ TEST(KernelModel, TheLibraryHasTwoProtocols) {
   EXPECT_EQ(message_of([&] { library_protocol(device, 1, 1); }),
             "device 'test device': its topology file has no section [library], which says how NCCL "
             "or RCCL behave on it");
-  device.library = Library{.channels = assumed(4),
-                           .channel_bytes = assumed(1000),
-                           .channel_gb_per_s = assumed(3),
-                           .low_latency_us = assumed(8),
-                           .low_latency_efficiency = assumed(0.5),
-                           .low_latency_max_bytes = assumed(1000),
-                           .simple_us = assumed(3),
-                           .simple_message_us = assumed(2)};
+  device.library = library();
   EXPECT_EQ(library_protocol(device, 4000, 4), Implementation::low_latency);
   EXPECT_EQ(library_protocol(device, 4001, 4), Implementation::simple);
   EXPECT_EQ(library_protocol(device, 4001, 5), Implementation::low_latency);
@@ -337,14 +334,7 @@ TEST(KernelModel, OperationsCostWhatKernelsMakeOfThem) {
 
 TEST(KernelModel, TheLibraryTakesMoreChannelsForMoreBytes) {
   Device device = round_device();
-  device.library = Library{.channels = assumed(4),
-                           .channel_bytes = assumed(1000),
-                           .channel_gb_per_s = assumed(3),
-                           .low_latency_us = assumed(8),
-                           .low_latency_efficiency = assumed(0.5),
-                           .low_latency_max_bytes = assumed(1000),
-                           .simple_us = assumed(3),
-                           .simple_message_us = assumed(2)};
+  device.library = library();
   for (const auto& [bytes, channels] : std::initializer_list<std::pair<std::uint64_t, Rank>>{
            {1, 1}, {1999, 1}, {2000, 2}, {3999, 3}, {4000, 4}, {1 << 30, 4}}) {
     EXPECT_EQ(library_channels(device, bytes), channels) << bytes;

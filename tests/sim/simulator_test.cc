@@ -194,46 +194,36 @@ std::vector<HandCase> hand_cases() {
   using enum TopologyKind;
   const CodecPtr fp16 = find_codec("fp16");
   std::vector<HandCase> cases;
-  const auto add = [&cases](HandCase c) { cases.push_back(std::move(c)); };
+  const auto add = [&cases](std::string name, Schedule schedule, CodecPtr codec, Topology topology,
+                            double latency_us, const LatencyBreakdown& breakdown,
+                            SimulateOptions options = {}, CodecPtr inner = nullptr) {
+    cases.push_back({std::move(name), std::move(schedule), std::move(codec), std::move(topology),
+                     latency_us, breakdown, options, std::move(inner)});
+  };
 
   // ---- messages by themselves: flags 2 + 0.5 * peers, link latency 1
 
-  add({"one message",
-       messages(2, {{0, 1}}),
-       fp16,
-       machine(full_mesh, 2),
-       5 + 2.5 + 8 + 1,
-       {5, 3.5, 8, 0, 0, 0}});
+  add("one message", messages(2, {{0, 1}}), fp16, machine(full_mesh, 2), 5 + 2.5 + 8 + 1,
+      {5, 3.5, 8, 0, 0, 0});
 
   // Half the bytes: 4 us of wire hide 40000 * 3 operations, 3 us. The other rank decodes 40000 * 2
   // operations, 2 us, while they arrive. First tile 3 us.
-  add({"one message, codec",
-       messages(2, {{0, 1}}),
-       one_byte(),
-       machine(full_mesh, 2),
-       5 + 2.5 + kTile + 4 + 1,
-       {5, 3.5, 4, 0, kTile, 0}});
+  add("one message, codec", messages(2, {{0, 1}}), one_byte(), machine(full_mesh, 2),
+      5 + 2.5 + kTile + 4 + 1, {5, 3.5, 4, 0, kTile, 0});
 
   // The same on a link of 40 GB/s: 1 us of wire; the codec's 3 us show.
   Topology wide = machine(full_mesh, 2);
   wide.link_type("link").bandwidth_gb_per_s.value = 40;
-  add({"one message, slow codec",
-       messages(2, {{0, 1}}),
-       one_byte(),
-       wide,
-       5 + 2.5 + kTile + 3 + 1,
-       {5, 3.5, 0, 0, kTile + 3, 0}});
+  add("one message, slow codec", messages(2, {{0, 1}}), one_byte(), wide, 5 + 2.5 + kTile + 3 + 1,
+      {5, 3.5, 0, 0, kTile + 3, 0});
 
   // The network has delivered 10000 bytes at 5 + 1 + 1, but the sender's codec needs 3 us for all
   // that it sends: they are there at 5 + 3 + 3 + 3 + 1. Rank 1 is done with its own, 0.75 us,
   // before that, and must not begin to add; which takes 0.5 for a flag, a first tile, and 50000
   // operations.
-  add({"a message that is complete after its delivery",
-       slow_sender(),
-       one_byte(),
-       machine(full_mesh, 3),
-       5 + 3 + kTile + 3 + 1 + 0.5 + kTile + 1.25,
-       {5, 4.5, 0, 0, 2 * kTile + 4.25, 0}});
+  add("a message that is complete after its delivery", slow_sender(), one_byte(),
+      machine(full_mesh, 3), 5 + 3 + kTile + 3 + 1 + 0.5 + kTile + 1.25,
+      {5, 4.5, 0, 0, 2 * kTile + 4.25, 0});
 
   // ---- blocks: flags 2 + 0.5 + 4 * 0.25, messages of 20000 elements, 40000 bytes in 2 rounds.
   // First stage: loads 2 chunks and encodes them, 240000 operations: 2 + 3 us for the first tiles,
@@ -242,247 +232,144 @@ std::vector<HandCase> hand_cases() {
   const Schedule two_shot = make_schedule("two_shot", {.world_size = 2, .elements = kElements});
 
   // Half of the 30 us hide in the other round: 7.5 us per message, longer than 1 us of wire.
-  add({"blocks in two rounds, codec longer",
-       two_shot,
-       one_byte(),
-       with_blocks(machine(full_mesh, 2)),
-       5 + (3.5 + 5 + 3 + 7.5 + 1) + (3.5 + 10.5 + 9 + 7.5 + 1) + 4 + 3,
-       {5, 9, 0, 0, 49.5, 0}});
+  add("blocks in two rounds, codec longer", two_shot, one_byte(),
+      with_blocks(machine(full_mesh, 2)),
+      5 + (3.5 + 5 + 3 + 7.5 + 1) + (3.5 + 10.5 + 9 + 7.5 + 1) + 4 + 3, {5, 9, 0, 0, 49.5, 0});
 
   // 40 us of wire per message hide all but first tiles and the last gathering.
   Topology narrow_blocks = with_blocks(machine(full_mesh, 2));
   narrow_blocks.link_type("link").bandwidth_gb_per_s.value = 0.5;
-  add({"blocks in two rounds, wire longer",
-       two_shot,
-       one_byte(),
-       narrow_blocks,
-       5 + (3.5 + 5 + 20 + 20 + 1) + (3.5 + 10.5 + 20 + 20 + 1) + 4 + 3,
-       {5, 9, 80, 0, 22.5, 0}});
+  add("blocks in two rounds, wire longer", two_shot, one_byte(), narrow_blocks,
+      5 + (3.5 + 5 + 20 + 20 + 1) + (3.5 + 10.5 + 20 + 20 + 1) + 4 + 3, {5, 9, 80, 0, 22.5, 0});
 
   // Of one round nothing hides the gathering.
   Topology one_round = narrow_blocks;
   one_round.device.blocks->slot_bytes.value = 10000;
-  add({"blocks in one round",
-       two_shot,
-       one_byte(),
-       one_round,
-       5 + (3.5 + 5 + 40 + 1) + (3.5 + 10.5 + 40 + 1) + 4 + 6,
-       {5, 9, 80, 0, 25.5, 0}});
+  add("blocks in one round", two_shot, one_byte(), one_round,
+      5 + (3.5 + 5 + 40 + 1) + (3.5 + 10.5 + 40 + 1) + 4 + 6, {5, 9, 80, 0, 25.5, 0});
 
   // Half the operations; fewer tiles than blocks could be there.
   Topology few_tiles = one_round;
   few_tiles.device.blocks->tile_elements.value = 10000;
-  add({"blocks, a packed codec",
-       two_shot,
-       std::make_shared<CountedCodec>(1, 1, CodecCost{3, 2, 1, true}),
-       few_tiles,
-       5 + (3 + 3.5 + 40 + 1) + (3 + 6.25 + 40 + 1) + 2.5 + 3,
-       {5, 8, 80, 0, 15.25, 0}});
+  add("blocks, a packed codec", two_shot,
+      std::make_shared<CountedCodec>(1, 1, CodecCost{3, 2, 1, true}), few_tiles,
+      5 + (3 + 3.5 + 40 + 1) + (3 + 6.25 + 40 + 1) + 2.5 + 3, {5, 8, 80, 0, 15.25, 0});
 
   // ---- places: a rank has 580000 operations (as above, packed, with what is gathered) and 40000
   // additions, 15.5 us; two tiles of a chunk of 20000 elements take 0.1 * 2 * 29 us. 10 items in
   // 2.5 turns fill half of the pipeline. Both steps together send 40000 bytes, 4 us, and the last
   // wire goes two ways.
   const CodecPtr packed = find_codec("bits=8,encode_ops=3,decode_ops=2,packed=1");
-  add({"places, codec longer",
-       two_shot,
-       packed,
-       with_sentinels(machine(full_mesh, 2)),
-       6 + 2 * 2 + 2 * 1.5 + 5.8 + 15.5 + 2,
-       {6, 9, 0, 0, 21.3, 0}});
+  add("places, codec longer", two_shot, packed, with_sentinels(machine(full_mesh, 2)),
+      6 + 2 * 2 + 2 * 1.5 + 5.8 + 15.5 + 2, {6, 9, 0, 0, 21.3, 0});
 
   Topology narrow_places = with_sentinels(machine(full_mesh, 2));
   narrow_places.link_type("link").bandwidth_gb_per_s.value = 0.5;
-  add({"places, wire longer",
-       two_shot,
-       packed,
-       narrow_places,
-       6 + 2 * 2 + 2 * 1.5 + 5.8 + 80 + 2,
-       {6, 9, 80, 0, 5.8, 0}});
-  add({"places, a late rank",
-       two_shot,
-       packed,
-       with_straggler(narrow_places, 1, 10),
-       16 + 2 * 2 + 2 * 1.5 + 5.8 + 80 + 2,
-       {16, 9, 80, 0, 5.8, 0}});
+  add("places, wire longer", two_shot, packed, narrow_places, 6 + 2 * 2 + 2 * 1.5 + 5.8 + 80 + 2,
+      {6, 9, 80, 0, 5.8, 0});
+  add("places, a late rank", two_shot, packed, with_straggler(narrow_places, 1, 10),
+      16 + 2 * 2 + 2 * 1.5 + 5.8 + 80 + 2, {16, 9, 80, 0, 5.8, 0});
 
   // Links first in, first out: the same 80 us.
-  add({"places, one message at a time",
-       two_shot,
-       packed,
-       narrow_places,
-       6 + 2 * 2 + 2 * 1.5 + 5.8 + 80 + 2,
-       {6, 9, 80, 0, 5.8, 0},
-       {.sharing = Sharing::fifo}});
+  add("places, one message at a time", two_shot, packed, narrow_places,
+      6 + 2 * 2 + 2 * 1.5 + 5.8 + 80 + 2, {6, 9, 80, 0, 5.8, 0}, {.sharing = Sharing::fifo});
 
   // 20 items in 5 turns: 1 - 2^(-4 / 1.5) of the pipeline. 600000 operations for 40000 elements.
   const double filled_us = 3 * (1 - std::exp2(-4 / 1.5));
-  add({"places, one step",
-       make_schedule("one_shot", {.world_size = 2, .elements = kElements}),
-       packed,
-       narrow_places,
-       6 + 2 + filled_us + 3 + 80 + 1,
-       {6, 3 + filled_us, 80, 0, 3, 0}});
+  add("places, one step", make_schedule("one_shot", {.world_size = 2, .elements = kElements}),
+      packed, narrow_places, 6 + 2 + filled_us + 3 + 80 + 1, {6, 3 + filled_us, 80, 0, 3, 0});
 
   // Values as they are take no time but the wire's 8 us.
-  add({"places, no codec",
-       make_schedule("one_shot", {.world_size = 2, .elements = kElements}),
-       fp16,
-       with_sentinels(machine(full_mesh, 2)),
-       6 + 2 + 3 * (1 - std::exp2(-4 / 1.5)) + 8 + 1,
-       {6, 3 + filled_us, 8, 0, 0, 0}});
+  add("places, no codec", make_schedule("one_shot", {.world_size = 2, .elements = kElements}), fp16,
+      with_sentinels(machine(full_mesh, 2)), 6 + 2 + 3 * (1 - std::exp2(-4 / 1.5)) + 8 + 1,
+      {6, 3 + filled_us, 8, 0, 0, 0});
 
   // ---- small: 120000, 340000 and, gathered, 120000 operations for tiles of 20000 elements; half as
   // long again for 2 us of wire; one block more than there is room for.
-  add({"small",
-       two_shot,
-       packed,
-       with_small(machine(full_mesh, 2)),
-       4 + (1.5 + 0.75 + 0.6 + 3 + 1) + (1.5 + 0.75 + 1.7 + 3 + 1) + 0.6,
-       {4, 6.5, 6, 0, 2.9, 0}});
+  add("small", two_shot, packed, with_small(machine(full_mesh, 2)),
+      4 + (1.5 + 0.75 + 0.6 + 3 + 1) + (1.5 + 0.75 + 1.7 + 3 + 1) + 0.6, {4, 6.5, 6, 0, 2.9, 0});
 
   // Overlap of 1: codec and wire follow each other.
-  add({"one message, no overlap",
-       messages(2, {{0, 1}}),
-       one_byte(),
-       with_device(machine(full_mesh, 2), [](Device& d) { d.codec_overlap.value = 1; }),
-       5 + 2.5 + kTile + 3 + 4 + 1,
-       {5, 3.5, 4, 0, kTile + 3, 0}});
+  add("one message, no overlap", messages(2, {{0, 1}}), one_byte(),
+      with_device(machine(full_mesh, 2), [](Device& d) { d.codec_overlap.value = 1; }),
+      5 + 2.5 + kTile + 3 + 4 + 1, {5, 3.5, 4, 0, kTile + 3, 0});
 
   // Overlap of 2: 4 us and 3 us make 5 us.
-  add({"one message, half an overlap",
-       messages(2, {{0, 1}}),
-       one_byte(),
-       with_device(machine(full_mesh, 2), [](Device& d) { d.codec_overlap.value = 2; }),
-       5 + 2.5 + kTile + 5 + 1,
-       {5, 3.5, 4, 0, kTile + 1, 0}});
+  add("one message, half an overlap", messages(2, {{0, 1}}), one_byte(),
+      with_device(machine(full_mesh, 2), [](Device& d) { d.codec_overlap.value = 2; }),
+      5 + 2.5 + kTile + 5 + 1, {5, 3.5, 4, 0, kTile + 1, 0});
 
   // Latency overlap of 2: flags 3 and first tile 3 make 6 us; with 8 us of wire that is 10 us.
   Topology slow = machine(full_mesh, 2);
   slow.link_type("link").bandwidth_gb_per_s.value = 5;
   slow.device.message_us.value = 1;
   slow.device.latency_overlap.value = 2;
-  add({"one message, latency overlapped",
-       messages(2, {{0, 1}}),
-       one_byte(),
-       slow,
-       5 + 10 + 1,
-       {5, 1 + 1, 8, 0, 1, 0}});
+  add("one message, latency overlapped", messages(2, {{0, 1}}), one_byte(), slow, 5 + 10 + 1,
+      {5, 1 + 1, 8, 0, 1, 0});
 
   // 200 bytes from rank 1: 5 ns; a wire of 10 GB/s: 20 ns.
-  add({"a small message",
-       written("one_shot", 2, {}, 100),
-       fp16,
-       machine(full_mesh, 2),
-       5 + 2.5 + 0.02 + 1 + 0.0025,
-       {5, 3.5, 0.02, 0, 0.0025, 0}});
+  add("a small message", written("one_shot", 2, {}, 100), fp16, machine(full_mesh, 2),
+      5 + 2.5 + 0.02 + 1 + 0.0025, {5, 3.5, 0.02, 0, 0.0025, 0});
 
   // 60000 bytes take 6 us; the other 20000 are there before.
-  add({"messages of different sizes",
-       uneven_messages(),
-       fp16,
-       machine(full_mesh, 3),
-       5 + 3 + 6 + 1,
-       {5, 4, 6, 0, 0, 0}});
+  add("messages of different sizes", uneven_messages(), fp16, machine(full_mesh, 3), 5 + 3 + 6 + 1,
+      {5, 4, 6, 0, 0, 0});
 
   // The second stage waits until the first has encoded, 3 us.
-  add({"a busy rank",
-       two_steps_at_once(),
-       one_byte(),
-       machine(full_mesh, 3),
-       5 + 3 + 2.5 + kTile + 4 + 1,
-       {5, 3.5, 4, 0, 3 + kTile, 0}});
+  add("a busy rank", two_steps_at_once(), one_byte(), machine(full_mesh, 3),
+      5 + 3 + 2.5 + kTile + 4 + 1, {5, 3.5, 4, 0, 3 + kTile, 0});
 
   // Two pairs behind one upstream of 5 GB/s: 2.5 GB/s each; or one pair with all of it.
-  add({"sharing domain, two messages",
-       messages(4, {{0, 1}, {2, 3}}),
-       fp16,
-       with_domain(),
-       5 + 2.5 + 32 + 1,
-       {5, 3.5, 32, 0, 0, 0}});
-  add({"sharing domain, one message",
-       messages(4, {{0, 1}}),
-       fp16,
-       with_domain(),
-       5 + 2.5 + 16 + 1,
-       {5, 3.5, 16, 0, 0, 0}});
+  add("sharing domain, two messages", messages(4, {{0, 1}, {2, 3}}), fp16, with_domain(),
+      5 + 2.5 + 32 + 1, {5, 3.5, 32, 0, 0, 0});
+  add("sharing domain, one message", messages(4, {{0, 1}}), fp16, with_domain(), 5 + 2.5 + 16 + 1,
+      {5, 3.5, 16, 0, 0, 0});
 
   // ---- all-reduce on every kind
 
   // Every step: 20000 bytes on each link take 2 us; step 2 + 3 peers * 0.5 + latency 1 = 4.5 us.
   // Step 1 sums 4 chunks of 10000 from zero: 40000 operations, 1 us, hidden by the wire.
-  add({"full mesh, two_shot",
-       written("two_shot", 4),
-       fp16,
-       machine(full_mesh, 4),
-       5 + 2 * (4.5 + 2),
-       {5, 9, 4, 0, 0, 0}});
+  add("full mesh, two_shot", written("two_shot", 4), fp16, machine(full_mesh, 4), 5 + 2 * (4.5 + 2),
+      {5, 9, 4, 0, 0, 0});
 
   // The same with half the bytes: 1 us of wire per step, and 3 us of the first tile.
   // Step 0: encode 40000 * 3 = 120000 operations: 3 us.
   // Step 1: decode 40000 * 2, add 40000, encode 10000 * 3, decode the output 40000 * 2: 230000
   // operations, 5.75 us.
-  add({"full mesh, two_shot, codec",
-       written("two_shot", 4),
-       one_byte(),
-       machine(full_mesh, 4),
-       5 + (4.5 + kTile + 3) + (4.5 + kTile + 5.75),
-       {5, 9, 0, 0, 2 * kTile + 3 + 5.75, 0}});
+  add("full mesh, two_shot, codec", written("two_shot", 4), one_byte(), machine(full_mesh, 4),
+      5 + (4.5 + kTile + 3) + (4.5 + kTile + 5.75), {5, 9, 0, 0, 2 * kTile + 3 + 5.75, 0});
 
   // Step 0: 40000 bytes on each link: 4 us, longer than 3 us of encode. Step 1: nothing is sent;
   // decode 4 * 40000 * 2, add 3 * 40000 (from the first): 440000 operations, 11 us.
-  add({"full mesh, one_shot, codec",
-       written("one_shot", 4),
-       one_byte(),
-       machine(full_mesh, 4),
-       5 + (4.5 + kTile + 4) + (kTile + 11),
-       {5, 4.5, 4, 0, 2 * kTile + 11, 0}});
+  add("full mesh, one_shot, codec", written("one_shot", 4), one_byte(), machine(full_mesh, 4),
+      5 + (4.5 + kTile + 4) + (kTile + 11), {5, 4.5, 4, 0, 2 * kTile + 11, 0});
 
   // A port carries 3 * 20000 bytes: 6 us per step.
-  add({"switch, two_shot",
-       written("two_shot", 4),
-       fp16,
-       machine(switched, 4),
-       5 + 2 * (4.5 + 6),
-       {5, 9, 12, 0, 0, 0}});
+  add("switch, two_shot", written("two_shot", 4), fp16, machine(switched, 4), 5 + 2 * (4.5 + 6),
+      {5, 9, 12, 0, 0, 0});
 
   // 3 * 80000 bytes into rank 0, then out of it: 24 us each. Others signal 1 peer; rank 0, who has
   // sent nothing before, waits for 3 and signals 3.
-  add({"switch, through rank 0",
-       through_rank_0(4),
-       fp16,
-       machine(switched, 4),
-       5 + (2 + 0.5 + 24 + 1) + (2 + 6 * 0.5 + 24 + 1),
-       {5, 9.5, 48, 0, 0, 0}});
+  add("switch, through rank 0", through_rank_0(4), fp16, machine(switched, 4),
+      5 + (2 + 0.5 + 24 + 1) + (2 + 6 * 0.5 + 24 + 1), {5, 9.5, 48, 0, 0, 0});
 
   // 2 * 2 messages of 20000 bytes cross in each direction: 80000 bytes over 4 GB/s, 20 us, longer
   // than 6 us of a port. Latency 1 + 1.5.
-  add({"numa, two_shot",
-       written("two_shot", 4),
-       fp16,
-       machine(numa, 4, 2),
-       5 + 2 * (6 + 20),
-       {5, 12, 40, 0, 0, 0}});
+  add("numa, two_shot", written("two_shot", 4), fp16, machine(numa, 4, 2), 5 + 2 * (6 + 20),
+      {5, 12, 40, 0, 0, 0});
 
   // Two chunks of 20000 elements, 40000 bytes. Inside a group: 4 us, 2 + 0.5 + 1 = 3.5 us. Across:
   // two owners send 40000 bytes each: 80000 bytes, 20 us, 2 + 0.5 + 2.5 = 5 us.
-  add({"numa, hierarchical",
-       written("hierarchical", 4),
-       fp16,
-       machine(numa, 4, 2),
-       5 + (3.5 + 4) + (5 + 20) + (3.5 + 4),
-       {5, 12, 28, 0, 0, 0}});
+  add("numa, hierarchical", written("hierarchical", 4), fp16, machine(numa, 4, 2),
+      5 + (3.5 + 4) + (5 + 20) + (3.5 + 4), {5, 12, 28, 0, 0, 0});
 
   // Half the bytes: 2, 10 and 2 us of wire.
   // Step 0: encode 40000 * 3: 3 us.
   // Step 1: decode 2 * 20000 * 2, add 2 * 20000, encode 20000 * 3: 180000 operations, 4.5 us.
   // Step 2: the same and decode the output 40000 * 2: 260000 operations, 6.5 us.
-  add({"numa, hierarchical, codec",
-       written("hierarchical", 4),
-       one_byte(),
-       machine(numa, 4, 2),
-       5 + (3.5 + kTile + 3) + (5 + kTile + 10) + (3.5 + kTile + 6.5),
-       {5, 12, 10, 0, 3 * kTile + 3 + 6.5, 0}});
+  add("numa, hierarchical, codec", written("hierarchical", 4), one_byte(), machine(numa, 4, 2),
+      5 + (3.5 + kTile + 3) + (5 + kTile + 10) + (3.5 + kTile + 6.5),
+      {5, 12, 10, 0, 3 * kTile + 3 + 6.5, 0});
 
   // ---- two codecs
 
@@ -491,36 +378,20 @@ std::vector<HandCase> hand_cases() {
   // fp16 inside: 4, 10 and 4 us of wire. Only what crosses costs operations: step 1 encodes 20000 *
   // 3 and adds 40000, step 2 decodes 2 * 20000 * 2 and adds: 2.5 and 3 us, hidden. Of the first
   // tile, step 1 has only to encode, step 2 only to decode: 0.25 * (3 + 7) and 0.25 * (2 + 7).
-  add({"numa, hierarchical, fp16 inside",
-       inside,
-       one_byte(),
-       machine(numa, 4, 2),
-       5 + (3.5 + 4) + (5 + 2.5 + 10) + (3.5 + 2.25 + 4),
-       {5, 12, 18, 0, 4.75, 0},
-       {},
-       fp16});
+  add("numa, hierarchical, fp16 inside", inside, one_byte(), machine(numa, 4, 2),
+      5 + (3.5 + 4) + (5 + 2.5 + 10) + (3.5 + 2.25 + 4), {5, 12, 18, 0, 4.75, 0}, {}, fp16);
 
   // fp16 across: 2, 20 and 2 us of wire. Step 0: encode 40000 * 3, 3 us. Step 1: decode 2 * 20000 *
   // 2, add 40000: 3 us, hidden. Step 2: add 40000, encode 20000 * 3, decode the output 40000 * 2:
   // 4.5 us. First tiles: both directions where only one is used, decoding, both.
-  add({"numa, hierarchical, fp16 across",
-       inside,
-       fp16,
-       machine(numa, 4, 2),
-       5 + (3.5 + kTile + 3) + (5 + 2.25 + 20) + (3.5 + kTile + 4.5),
-       {5, 12, 20, 0, 2 * kTile + 3 + 2.25 + 4.5, 0},
-       {},
-       one_byte()});
+  add("numa, hierarchical, fp16 across", inside, fp16, machine(numa, 4, 2),
+      5 + (3.5 + kTile + 3) + (5 + 2.25 + 20) + (3.5 + kTile + 4.5),
+      {5, 12, 20, 0, 2 * kTile + 3 + 2.25 + 4.5, 0}, {}, one_byte());
 
   // Of what the outer codec puts on a link half is no wire bytes: 20 us across, and inside as above.
-  add({"numa, hierarchical, packed across",
-       inside,
-       std::make_shared<CountedCodec>(1, 1, CodecCost{3, 2, 0.5}),
-       machine(numa, 4, 2),
-       5 + (3.5 + 4) + (5 + 2.5 + 20) + (3.5 + 2.25 + 4),
-       {5, 12, 28, 0, 4.75, 0},
-       {},
-       fp16});
+  add("numa, hierarchical, packed across", inside,
+      std::make_shared<CountedCodec>(1, 1, CodecCost{3, 2, 0.5}), machine(numa, 4, 2),
+      5 + (3.5 + 4) + (5 + 2.5 + 20) + (3.5 + 2.25 + 4), {5, 12, 28, 0, 4.75, 0}, {}, fp16);
 
   // Two slots of 20000 elements; 60000 bytes to the peer are one round. There: 240000 operations, 5
   // us for the first tiles, as in two_shot above. Back: the own slot is decoded, 3 * 2 operations,
@@ -528,274 +399,163 @@ std::vector<HandCase> hand_cases() {
   // 280000 operations, 1 + 3.5 and 7 us. What comes back is gathered: 3 * 1, 120000.
   Topology one_round_of_60000 = with_blocks(machine(full_mesh, 2));
   one_round_of_60000.device.blocks->slot_bytes.value = 20000;
-  add({"blocks, dispatch and combine",
-       written("all_to_all", 2, {{"combine", "quantized"}, {"inner_codec", "inner"}}),
-       one_byte(),
-       one_round_of_60000,
-       5 + (3.5 + 5 + 6) + 8 + (3.5 + 4.5 + 7 + 1) + 2.5 + 3,
-       {5, 8, 0, 0, 5 + 6 + 8 + 4.5 + 7 + 5.5, 0},
-       {},
-       std::make_shared<CountedCodec>(2, 1, CodecCost{1, 1}, "inner")});
+  add("blocks, dispatch and combine",
+      written("all_to_all", 2, {{"combine", "quantized"}, {"inner_codec", "inner"}}), one_byte(),
+      one_round_of_60000, 5 + (3.5 + 5 + 6) + 8 + (3.5 + 4.5 + 7 + 1) + 2.5 + 3,
+      {5, 8, 0, 0, 5 + 6 + 8 + 4.5 + 7 + 5.5, 0}, {},
+      std::make_shared<CountedCodec>(2, 1, CodecCost{1, 1}, "inner"));
 
   // Rank 1 decodes with the inner codec, 30 operations for each element, from the first byte on.
   ScheduleBuilder of_inner("message", {.world_size = 2, .elements = kElements});
   of_inner.at_step(0);
   of_inner.output(of_inner.send(
       of_inner.encode(of_inner.input(0, of_inner.add_chunk({0, kElements})), CodecRole::inner), 1));
-  add({"one message of the inner codec",
-       of_inner.finish(),
-       fp16,
-       machine(full_mesh, 2),
-       5 + 1 + 30,
-       {5, 1, 0, 0, 30, 0},
-       {},
-       std::make_shared<CountedCodec>(1, 1, CodecCost{0.5, 30}, "inner")});
+  add("one message of the inner codec", of_inner.finish(), fp16, machine(full_mesh, 2), 5 + 1 + 30,
+      {5, 1, 0, 0, 30, 0}, {}, std::make_shared<CountedCodec>(1, 1, CodecCost{0.5, 30}, "inner"));
 
   // Distances 1, 2, 1; half of the 2 goes each way. A link carries its own message to the next, one
   // half of its own and one in transit, each at a third of the bandwidth: the halves leave after 3 us
   // and come 2 us later, the rest leaves after 4 us and comes 1 us later.
-  add({"ring, two_shot",
-       written("two_shot", 4),
-       fp16,
-       machine(ring, 4),
-       5 + 2 * (2 + 1.5 + 1 + 4),
-       {5, 9, 8, 0, 0, 0}});
+  add("ring, two_shot", written("two_shot", 4), fp16, machine(ring, 4), 5 + 2 * (2 + 1.5 + 1 + 4),
+      {5, 9, 8, 0, 0, 0});
 
   // 6 steps of one message of 20000 bytes to one peer: 2 us and 2 + 0.5 + 1 = 3.5 us.
-  add({"ring, ring",
-       written("ring", 4),
-       fp16,
-       machine(ring, 4),
-       5 + 6 * (3.5 + 2),
-       {5, 21, 12, 0, 0, 0}});
+  add("ring, ring", written("ring", 4), fp16, machine(ring, 4), 5 + 6 * (3.5 + 2),
+      {5, 21, 12, 0, 0, 0});
 
   // Rows and columns of 2. Rank 3 is two hops away, over rank 2: the slowest dimension first. The
   // link 0->2 carries 0->2 and 0->3, the link 0->1 carries 0->1 and 2->1: 4 us each.
-  add({"torus, two_shot",
-       written("two_shot", 4),
-       fp16,
-       torus_machine({2, 2}),
-       5 + 2 * (2 + 1.5 + 2 + 4),
-       {5, 11, 8, 0, 0, 0}});
+  add("torus, two_shot", written("two_shot", 4), fp16, torus_machine({2, 2}),
+      5 + 2 * (2 + 1.5 + 2 + 4), {5, 11, 8, 0, 0, 0});
 
   // The first two ranks of four: one message of 40000 bytes per step, 4 us; step 1 adds 2 * 20000
   // (1 us, hidden).
-  add({"part of a switch, two_shot",
-       written("two_shot", 2),
-       fp16,
-       machine(switched, 4),
-       5 + 2 * (3.5 + 4),
-       {5, 7, 8, 0, 0, 0}});
+  add("part of a switch, two_shot", written("two_shot", 2), fp16, machine(switched, 4),
+      5 + 2 * (3.5 + 4), {5, 7, 8, 0, 0, 0});
 
   // 40000 bytes to the rank 2 further, 20000 to the next; then back. One peer each.
-  add({"full mesh, halving_doubling",
-       written("halving_doubling", 4),
-       fp16,
-       machine(full_mesh, 4),
-       5 + 4 * 3.5 + 4 + 2 + 2 + 4,
-       {5, 14, 12, 0, 0, 0}});
+  add("full mesh, halving_doubling", written("halving_doubling", 4), fp16, machine(full_mesh, 4),
+      5 + 4 * 3.5 + 4 + 2 + 2 + 4, {5, 14, 12, 0, 0, 0});
 
   // ---- all-to-all
 
   // 20000 bytes on each link, once: 2 us; nothing is added.
-  add({"full mesh, all_to_all",
-       written("all_to_all", 4),
-       fp16,
-       machine(full_mesh, 4),
-       5 + (4.5 + 2),
-       {5, 4.5, 2, 0, 0, 0}});
+  add("full mesh, all_to_all", written("all_to_all", 4), fp16, machine(full_mesh, 4), 5 + (4.5 + 2),
+      {5, 4.5, 2, 0, 0, 0});
 
   // With half the bandwidth, as the device says of an all-to-all: 4 us.
-  add({"full mesh, inefficient all_to_all",
-       written("all_to_all", 4),
-       fp16,
-       with_device(machine(full_mesh, 4), [](Device& d) { d.all_to_all_efficiency.value = 0.5; }),
-       5 + (4.5 + 4),
-       {5, 4.5, 4, 0, 0, 0}});
-  add({"full mesh, two_shot is no all_to_all",
-       written("two_shot", 4),
-       fp16,
-       with_device(machine(full_mesh, 4), [](Device& d) { d.all_to_all_efficiency.value = 0.5; }),
-       5 + 2 * (4.5 + 2),
-       {5, 9, 4, 0, 0, 0}});
+  add("full mesh, inefficient all_to_all", written("all_to_all", 4), fp16,
+      with_device(machine(full_mesh, 4), [](Device& d) { d.all_to_all_efficiency.value = 0.5; }),
+      5 + (4.5 + 4), {5, 4.5, 4, 0, 0, 0});
+  add("full mesh, two_shot is no all_to_all", written("two_shot", 4), fp16,
+      with_device(machine(full_mesh, 4), [](Device& d) { d.all_to_all_efficiency.value = 0.5; }),
+      5 + 2 * (4.5 + 2), {5, 9, 4, 0, 0, 0});
 
   // 1 us of wire; encode 40000 * 3, decode 40000 * 2: 200000 operations, 5 us.
-  add({"full mesh, all_to_all, codec",
-       written("all_to_all", 4),
-       one_byte(),
-       machine(full_mesh, 4),
-       5 + (4.5 + kTile + 5),
-       {5, 4.5, 0, 0, kTile + 5, 0}});
+  add("full mesh, all_to_all, codec", written("all_to_all", 4), one_byte(), machine(full_mesh, 4),
+      5 + (4.5 + kTile + 5), {5, 4.5, 0, 0, kTile + 5, 0});
 
   // ---- halves of an all-reduce, and a broadcast
 
   // 20000 bytes on each link: 2 us. Then nothing is sent; 4 * 10000 additions take 1 us.
-  add({"full mesh, reduce_scatter",
-       written("reduce_scatter", 4),
-       fp16,
-       machine(full_mesh, 4),
-       5 + (4.5 + 2) + 1,
-       {5, 4.5, 2, 0, 1, 0}});
+  add("full mesh, reduce_scatter", written("reduce_scatter", 4), fp16, machine(full_mesh, 4),
+      5 + (4.5 + 2) + 1, {5, 4.5, 2, 0, 1, 0});
 
   // Step 0: encode 40000 * 3: 3 us, longer than 1 us of wire. Step 1: decode 40000 * 2, add 40000:
   // 120000 operations, 3 us.
-  add({"full mesh, reduce_scatter, codec",
-       written("reduce_scatter", 4),
-       one_byte(),
-       machine(full_mesh, 4),
-       5 + (4.5 + kTile + 3) + (kTile + 3),
-       {5, 4.5, 0, 0, 2 * kTile + 6, 0}});
+  add("full mesh, reduce_scatter, codec", written("reduce_scatter", 4), one_byte(),
+      machine(full_mesh, 4), 5 + (4.5 + kTile + 3) + (kTile + 3), {5, 4.5, 0, 0, 2 * kTile + 6, 0});
 
   // A port carries 3 * 20000 bytes: 6 us; it is no all-to-all.
-  add({"switch, all_gather",
-       written("all_gather", 4),
-       fp16,
-       with_device(machine(switched, 4), [](Device& d) { d.all_to_all_efficiency.value = 0.5; }),
-       5 + (4.5 + 6),
-       {5, 4.5, 6, 0, 0, 0}});
+  add("switch, all_gather", written("all_gather", 4), fp16,
+      with_device(machine(switched, 4), [](Device& d) { d.all_to_all_efficiency.value = 0.5; }),
+      5 + (4.5 + 6), {5, 4.5, 6, 0, 0, 0});
 
   // Encode 10000 * 3, decode the output 40000 * 2: 110000 operations, 2.75 us.
-  add({"full mesh, all_gather, codec",
-       written("all_gather", 4),
-       one_byte(),
-       machine(full_mesh, 4),
-       5 + (4.5 + kTile + 2.75),
-       {5, 4.5, 0, 0, kTile + 2.75, 0}});
+  add("full mesh, all_gather, codec", written("all_gather", 4), one_byte(), machine(full_mesh, 4),
+      5 + (4.5 + kTile + 2.75), {5, 4.5, 0, 0, kTile + 2.75, 0});
 
   // All 80000 bytes at once, which is no step more: 8 us.
-  add({"full mesh, broadcast to one rank",
-       written("broadcast", 2),
-       fp16,
-       machine(full_mesh, 2),
-       5 + (3.5 + 8),
-       {5, 3.5, 8, 0, 0, 0}});
+  add("full mesh, broadcast to one rank", written("broadcast", 2), fp16, machine(full_mesh, 2),
+      5 + (3.5 + 8), {5, 3.5, 8, 0, 0, 0});
 
   // 20000 bytes on each link from rank 0, 2 us; then on each link from every rank but to rank 0.
   // Relays wait for a flag and set two.
-  add({"full mesh, broadcast",
-       written("broadcast", 4),
-       fp16,
-       machine(full_mesh, 4),
-       5 + (4.5 + 2) + (4.5 + 2),
-       {5, 9, 4, 0, 0, 0}});
+  add("full mesh, broadcast", written("broadcast", 4), fp16, machine(full_mesh, 4),
+      5 + (4.5 + 2) + (4.5 + 2), {5, 9, 4, 0, 0, 0});
 
   // ---- stores and what the codec packs
 
   // Wire bytes are half of what links carry: 2 us become 4 us.
-  add({"one message, half of a packet empty",
-       messages(2, {{0, 1}}),
-       std::make_shared<CountedCodec>(2, 1, CodecCost{0, 0, 0.5}),
-       machine(full_mesh, 2),
-       5 + 2.5 + 16 + 1,
-       {5, 3.5, 16, 0, 0, 0}});
+  add("one message, half of a packet empty", messages(2, {{0, 1}}),
+      std::make_shared<CountedCodec>(2, 1, CodecCost{0, 0, 0.5}), machine(full_mesh, 2),
+      5 + 2.5 + 16 + 1, {5, 3.5, 16, 0, 0, 0});
 
   // 80000 bytes, twice (what is sent and what stays): 16 tiles; releases cost 2 us * 2 * 16 /
   // (sqrt(1 + 2 * 16 / 4) + 1) = 16 us, 8 us more than the wire.
-  add({"one message, releases",
-       messages(2, {{0, 1}}),
-       fp16,
-       with_stores(machine(full_mesh, 2), [](Stores& s) { s.release_us.value = 2; }),
-       5 + 2.5 + 16 + 1,
-       {5, 3.5, 8, 0, 0, 8}});
+  add("one message, releases", messages(2, {{0, 1}}), fp16,
+      with_stores(machine(full_mesh, 2), [](Stores& s) { s.release_us.value = 2; }),
+      5 + 2.5 + 16 + 1, {5, 3.5, 8, 0, 0, 8});
 
   // 20000 bytes per peer are 312.5 packets, none of which travels freely: contention is
   // 0.6 * (1/2 + 1/3) * 312.5 packets' time, half of 2 us.
-  add({"full mesh, two_shot, contention",
-       written("two_shot", 4),
-       fp16,
-       with_stores(machine(full_mesh, 4),
-                   [](Stores& s) {
-                     s.contention_plain.value = 0.6;
-                     s.free_packets_plain.value = 1e-6;
-                     s.decorrelation_packets.value = 1e9;
-                   }),
-       5 + 2 * (4.5 + 2 + 1),
-       {5, 9, 4, 2, 0, 0}});
+  add("full mesh, two_shot, contention", written("two_shot", 4), fp16,
+      with_stores(machine(full_mesh, 4),
+                  [](Stores& s) {
+                    s.contention_plain.value = 0.6;
+                    s.free_packets_plain.value = 1e-6;
+                    s.decorrelation_packets.value = 1e9;
+                  }),
+      5 + 2 * (4.5 + 2 + 1), {5, 9, 4, 2, 0, 0});
 
   // ---- what is wrong with a machine
 
   // Half the bandwidth from 1 to 2: 20000 bytes take 4 us there. Rank 2 waits for them in step 0;
   // all wait for rank 2, who sends at full speed in step 1; but rank 1 sends slowly to 2 again, and
   // began with the others: 5 + 6.5 + 8.5. Rank 2's own way: 5 + 8.5 + 6.5. Both 20 us.
-  add({"full mesh, a slow link",
-       written("two_shot", 4),
-       fp16,
-       with_fault(machine(full_mesh, 4), {false, 1}, {false, 2}, 0.5),
-       5 + 8.5 + 6.5,
-       {5, 9, 6, 0, 0, 0}});
+  add("full mesh, a slow link", written("two_shot", 4), fp16,
+      with_fault(machine(full_mesh, 4), {false, 1}, {false, 2}, 0.5), 5 + 8.5 + 6.5,
+      {5, 9, 6, 0, 0, 0});
 
   // Ring upwards from 1 to 2 does not work: 1->2 goes 1->0->3->2, with others on its way. A single
   // message: 3 hops.
-  add({"ring, a broken link",
-       messages(4, {{1, 2}}),
-       fp16,
-       with_fault(machine(ring, 4), {false, 1}, {false, 2}, 0),
-       5 + 2.5 + 8 + 3,
-       {5, 5.5, 8, 0, 0, 0}});
+  add("ring, a broken link", messages(4, {{1, 2}}), fp16,
+      with_fault(machine(ring, 4), {false, 1}, {false, 2}, 0), 5 + 2.5 + 8 + 3,
+      {5, 5.5, 8, 0, 0, 0});
 
   // Rank 2 begins 10 us late: all wait for its chunk of step 0, then for step 1.
-  add({"full mesh, a straggler",
-       written("two_shot", 4),
-       fp16,
-       with_straggler(machine(full_mesh, 4), 2, 10),
-       5 + 10 + 2 * (4.5 + 2),
-       {15, 9, 4, 0, 0, 0}});
+  add("full mesh, a straggler", written("two_shot", 4), fp16,
+      with_straggler(machine(full_mesh, 4), 2, 10), 5 + 10 + 2 * (4.5 + 2), {15, 9, 4, 0, 0, 0});
 
   // A straggler that nobody waits for: the others end at 16.5 us, it ends at 25 us, as it starts.
-  add({"messages, an idle straggler",
-       messages(3, {{0, 1}}),
-       fp16,
-       with_straggler(machine(full_mesh, 3), 2, 20),
-       25,
-       {25, 0, 0, 0, 0, 0}});
+  add("messages, an idle straggler", messages(3, {{0, 1}}), fp16,
+      with_straggler(machine(full_mesh, 3), 2, 20), 25, {25, 0, 0, 0, 0, 0});
 
   // ---- the library
 
   // 80000 bytes / 4 ranks <= 20000: LL; its 8 us contain everything but wire and link latency, and
   // half of the bandwidth is payload: 6 messages of 20000 bytes, 4 us each.
-  add({"ring, LL",
-       written("ring", 4),
-       fp16,
-       with_library(machine(ring, 4)),
-       8 + 6 * (4 + 1),
-       {8, 6, 24, 0, 0, 0},
-       {.library = true}});
+  add("ring, LL", written("ring", 4), fp16, with_library(machine(ring, 4)), 8 + 6 * (4 + 1),
+      {8, 6, 24, 0, 0, 0}, {.library = true});
 
   // One element more, and it is Simple: 3 us, per step 2 us * (1 peer + itself). 20000.5 bytes: a
   // chunk of 20002 bytes more on its way round, 200 ps in each of 6 steps.
-  add({"ring, Simple",
-       written("ring", 4, {}, kElements + 4),
-       fp16,
-       with_library(machine(ring, 4)),
-       3 + 6 * (4 + 2.0002 + 1),
-       {3, 30, 12.0012, 0, 0, 0},
-       {.library = true}});
+  add("ring, Simple", written("ring", 4, {}, kElements + 4), fp16, with_library(machine(ring, 4)),
+      3 + 6 * (4 + 2.0002 + 1), {3, 30, 12.0012, 0, 0, 0}, {.library = true});
 
   // ---- alone
 
-  add({"1 rank, all_to_all, own exact",
-       written("all_to_all", 1, {{"own", "exact"}}),
-       one_byte(),
-       machine(full_mesh, 1),
-       5,
-       {5, 0, 0, 0, 0, 0}});
+  add("1 rank, all_to_all, own exact", written("all_to_all", 1, {{"own", "exact"}}), one_byte(),
+      machine(full_mesh, 1), 5, {5, 0, 0, 0, 0, 0});
 
   // Nobody to talk to: 0 + x for 40000 elements, 1 us.
-  add({"1 rank, two_shot",
-       written("two_shot", 1),
-       fp16,
-       machine(full_mesh, 1),
-       5 + 1,
-       {5, 0, 0, 0, 1, 0}});
+  add("1 rank, two_shot", written("two_shot", 1), fp16, machine(full_mesh, 1), 5 + 1,
+      {5, 0, 0, 0, 1, 0});
 
   // Encode 3 us; decode, add, encode, decode 80000 + 40000 + 120000 + 80000: 8 us. The first tile
   // twice.
-  add({"1 rank, two_shot, codec",
-       written("two_shot", 1),
-       one_byte(),
-       machine(full_mesh, 1),
-       5 + (kTile + 3) + (kTile + 8),
-       {5, 0, 0, 0, 2 * kTile + 11, 0}});
+  add("1 rank, two_shot, codec", written("two_shot", 1), one_byte(), machine(full_mesh, 1),
+      5 + (kTile + 3) + (kTile + 8), {5, 0, 0, 0, 2 * kTile + 11, 0});
   return cases;
 }
 

@@ -13,12 +13,24 @@ namespace arlab::testing {
 
 using Bytes = std::vector<std::byte>;
 
-/// Memory in which a span of `bytes` starts `offset` bytes behind an address that is aligned.
+/// Memory in which a span of `bytes` starts `offset` bytes behind an address that is aligned. Where
+/// there is an offset, a byte follows the span, too.
 struct Misaligned {
   Misaligned(std::size_t bytes, std::size_t offset, std::byte fill)
-      : memory(bytes + offset, fill), span(std::span(memory).subspan(offset, bytes)) {}
+      : memory(bytes + offset + (offset > 0 ? 1 : 0), fill),
+        span(std::span(memory).subspan(offset, bytes)),
+        fill(fill) {}
+  /// Whether what lies beside the span is as it was.
+  bool is_intact() const {
+    const std::size_t offset = memory.size() - span.size();
+    return offset == 0 ||
+           (std::all_of(memory.begin(), memory.begin() + static_cast<std::ptrdiff_t>(offset - 1),
+                        [this](std::byte byte) { return byte == fill; }) &&
+            memory.back() == fill);
+  }
   Bytes memory;
   std::span<std::byte> span;
+  std::byte fill;
 };
 
 struct Results {
@@ -27,6 +39,7 @@ struct Results {
   Bytes decoded;
   Bytes added;
   std::uint64_t clamped = 0;
+  bool beside_is_intact = true;
 
   bool operator==(const Results&) const = default;
 };
@@ -51,6 +64,7 @@ inline Results results(const Codec& codec, DType dtype, std::span<const std::byt
   r.added.assign(x.span.begin(), x.span.end());
   codec.decode(dtype, wire.span, x.span);
   r.decoded.assign(x.span.begin(), x.span.end());
+  r.beside_is_intact = x.is_intact() && wire.is_intact();
   return r;
 }
 

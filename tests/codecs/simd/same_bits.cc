@@ -65,7 +65,6 @@ class Comparison {
       check_golden();
       check_payloads();
       check_wires();
-      check_large();
     }
   }
   int cases() const { return cases_; }
@@ -139,39 +138,6 @@ class Comparison {
       scalar_->decode(dtype_, wire, expected);
       expect(actual == expected, "any wire, decoded");
     }
-  }
-
-  /// What is so large that it goes past the caches: one part over and over, for codecs whose wire
-  /// then is that of the part over and over.
-  void check_large() {
-    constexpr std::size_t kPart = std::size_t{1} << 16;
-    const std::size_t parts = (std::size_t{16} << 20) / (kPart * size_of(dtype_)) + 1;
-    const std::size_t wire_bytes = scalar_->wire_bytes(dtype_, kPart);
-    if (!is_vector_ || dtype_ != DType::fp16 ||
-        scalar_->wire_bytes(dtype_, parts * kPart) != parts * wire_bytes) {
-      return;
-    }
-    const Bytes part = numbers(dtype_, kPart, 0);
-    Bytes wire_of_part(wire_bytes);
-    Bytes decoded_part(part.size());
-    scalar_->encode(dtype_, part, wire_of_part);
-    scalar_->decode(dtype_, wire_of_part, decoded_part);
-    Bytes payload(parts * part.size());
-    Bytes wire(parts * wire_bytes);
-    const auto repeats = [parts](const Bytes& all, const Bytes& one) {
-      bool same = true;
-      for (std::size_t i = 0; i < parts; ++i) {
-        same &= std::memcmp(&all[i * one.size()], one.data(), one.size()) == 0;
-      }
-      return same;
-    };
-    for (std::size_t i = 0; i < parts; ++i) {
-      std::memcpy(&payload[i * part.size()], part.data(), part.size());
-    }
-    fast_->encode(dtype_, payload, wire);
-    expect(repeats(wire, wire_of_part), "encoded past the caches");
-    fast_->decode(dtype_, wire, payload);
-    expect(repeats(payload, decoded_part), "decoded past the caches");
   }
 
   std::filesystem::path golden_;

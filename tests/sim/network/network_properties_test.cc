@@ -3,7 +3,7 @@
 //
 // What is not here, because it is not true: that more bandwidth on one link never makes anything
 // later. A faster link lets its messages take more of the links behind it (a case by hand is in
-// flow_timing_test.cc). It is true, and tested, for a set of simultaneous messages when everything
+// timing_test.cc). It is true, and tested, for a set of simultaneous messages when everything
 // becomes faster by the same factor, and when they share one resource only.
 
 #include <gtest/gtest.h>

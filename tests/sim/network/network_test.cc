@@ -221,22 +221,6 @@ TEST(Router, NamesUnreachablePairs) {
   EXPECT_EQ(route(router, 0, 1), (std::vector<LinkId>{0, 1}));
 }
 
-TEST(Router, TakesRoutesThatAreSet) {
-  Network network;
-  network.add_devices(4);
-  network.add_full_mesh(0, 4, {50, 1});
-  Router router(network);
-  EXPECT_EQ(route(router, 0, 1), (std::vector<LinkId>{0}));
-  // 0->2 is link 1, 2->1 is link 7: around, through a device that does not forward by itself.
-  router.set_route(std::vector<LinkId>{1, 7});
-  EXPECT_EQ(route(router, 0, 1), (std::vector<LinkId>{1, 7}));
-  EXPECT_EQ(route(router, 0, 2), (std::vector<LinkId>{1}));
-  EXPECT_EQ(message_of([&] { router.set_route(std::vector<LinkId>{1, 0}); }),
-            "route: link 0->1 does not begin where link 0->2 ends");
-  EXPECT_EQ(message_of([&] { router.set_route(std::vector<LinkId>{}); }),
-            "route: it has no links; a message needs at least one");
-}
-
 /// All paths up to a length, the best by definition.
 std::vector<LinkId> best_by_enumeration(const Network& network, NodeId from, NodeId to) {
   std::vector<LinkId> best;

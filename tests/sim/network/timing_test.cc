@@ -1,4 +1,5 @@
-// How long messages take when they share max-min fairly: cases by hand, to the nanosecond.
+// How long messages take when they share max-min fairly, and when every link serves one message at a
+// time: cases by hand, to the nanosecond.
 //
 // 1 GB/s is one byte per nanosecond, so bytes / (GB/s) are nanoseconds.
 
@@ -7,6 +8,7 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "sim/network/fifo_engine.h"
 #include "sim/network/flow_engine.h"
 #include "tests/sim/network/recorder.h"
 
@@ -14,10 +16,28 @@ namespace arlab {
 namespace {
 
 using FlowRig = Rig<FlowEngine>;
+using FifoRig = Rig<FifoEngine>;
 
-TEST(FlowTiming, SingleLink) {
+/// Links of these GB/s and us, one behind the other.
+Network chain(const std::vector<LinkSpec>& links) {
+  Network network;
+  network.add_devices(static_cast<NodeId>(links.size() + 1), Forwarding::yes);
+  for (NodeId i = 0; i < links.size(); ++i) network.add_link(i, i + 1, links[i]);
+  return network;
+}
+
+// ---------------------------------------------------------------- the same cases by both engines
+
+template <class Engine>
+class Timing : public ::testing::Test {};
+using Engines = ::testing::Types<FlowEngine, FifoEngine>;
+TYPED_TEST_SUITE(Timing, Engines);
+template <class Engine>
+constexpr bool kShares = std::is_same_v<Engine, FlowEngine>;
+
+TYPED_TEST(Timing, SingleLink) {
   const Network network = one_link(50, 1);
-  FlowRig rig(network);
+  Rig<TypeParam> rig(network);
   rig.send(1, {0}, 100'000);
   rig.engine.run();
   // 100000 / 50 = 2000 ns, then 1000 ns on the way.
@@ -26,6 +46,189 @@ TEST(FlowTiming, SingleLink) {
   EXPECT_EQ(rig.of(1).delivered, 3000 * kNanosecond);
   EXPECT_EQ(rig.of(1).bytes, 100'000u);
 }
+
+TYPED_TEST(Timing, TwoHopsAreCutThrough) {
+  const Network network = chain({{50, 1}, {25, 0.5}});
+  Rig<TypeParam> rig(network);
+  rig.send(1, {0, 1}, 100'000);
+  rig.engine.run();
+  // The slower link sets the rate: 100000 / 25 = 4000, and both latencies: 1500. Served one at a
+  // time, the head is at link 1 at 1000, which serves until 5000, and link 0 is free at 2000.
+  EXPECT_EQ(rig.of(1).sent, (kShares<TypeParam> ? 4000 : 2000) * kNanosecond);
+  EXPECT_EQ(rig.of(1).delivered, 5500 * kNanosecond);
+}
+
+TYPED_TEST(Timing, Incast) {
+  Network network;
+  network.add_devices(5);
+  const NodeId hub = network.add_switches(1);
+  for (NodeId sender = 1; sender <= 4; ++sender) network.add_link(sender, hub, {50, 1});
+  const LinkId port = network.add_link(hub, 0, {40, 1});
+  Rig<TypeParam> rig(network);
+  for (LinkId sender = 0; sender < 4; ++sender) {
+    rig.send(sender, {sender, port}, 100'000 * (sender + 1));
+  }
+  rig.engine.run();
+  // Shared: 40 / 4 = 10 each until 0 ends:   100000 / 10       = 10000
+  // 40 / 3 each, the next has 100000 more:   100000 * 3 / 40   =  7500
+  // 40 / 2:                                  100000 / 20       =  5000
+  // 40:                                      100000 / 40       =  2500, together 1 MB / 40
+  // One at a time: all heads are at the port at 1000. It serves for 2500, 5000, 7500, 10000.
+  const std::vector<Picoseconds> at = kShares<TypeParam>
+                                          ? std::vector<Picoseconds>{10'000, 17'500, 22'500, 25'000}
+                                          : std::vector<Picoseconds>{2500, 7500, 15'000, 25'000};
+  for (std::uint64_t i = 0; i < 4; ++i) EXPECT_EQ(rig.delivered(i), (at[i] + 2000) * kNanosecond);
+}
+
+TYPED_TEST(Timing, RingOfDependentSteps) {
+  Network network;
+  network.add_devices(4, Forwarding::yes);
+  for (NodeId rank = 0; rank < 4; ++rank) network.add_link(rank, (rank + 1) % 4, {50, 1});
+  Rig<TypeParam> rig(network);
+  // A tag is a step and the rank that sends. Who receives sends on, three steps in all.
+  rig.then = [&](const Delivery& delivery) {
+    const std::uint64_t step = delivery.tag / 4 + 1;
+    const auto rank = static_cast<LinkId>((delivery.tag + 1) % 4);
+    if (step < 3) rig.send(step * 4 + rank, {rank}, 100'000);
+  };
+  for (LinkId rank = 0; rank < 4; ++rank) rig.send(rank, {rank}, 100'000);
+  rig.engine.run();
+  ASSERT_EQ(rig.deliveries.size(), 12u);
+  // Each step 100000 / 50 = 2000 and 1000 on the way.
+  for (const Delivery& delivery : rig.deliveries) {
+    EXPECT_EQ(delivery.delivered,
+              (static_cast<Picoseconds>(delivery.tag / 4) + 1) * 3000 * kNanosecond);
+  }
+  EXPECT_EQ(rig.engine.now(), 9000 * kNanosecond);
+}
+
+TYPED_TEST(Timing, FullMesh) {
+  Network network;
+  network.add_devices(8);
+  network.add_full_mesh(0, 8, {48, 2});
+  Rig<TypeParam> rig(network);
+  for (LinkId link = 0; link < network.links(); ++link) rig.send(link, {link}, 96'000);
+  rig.engine.run();
+  // Nobody shares: 96000 / 48 = 2000 and 2000 on the way, in the order of starts.
+  ASSERT_EQ(rig.deliveries.size(), 56u);
+  for (LinkId link = 0; link < network.links(); ++link) {
+    EXPECT_EQ(rig.deliveries[link].tag, link);
+    EXPECT_EQ(rig.deliveries[link].delivered, 4000 * kNanosecond);
+    EXPECT_EQ(rig.engine.usage(link).bytes, 96'000u);
+    EXPECT_EQ(rig.engine.usage(link).busy, 2000 * kNanosecond);
+    EXPECT_EQ(rig.engine.usage(link).utilisation, 0.5);
+  }
+}
+
+TYPED_TEST(Timing, NumaBridge) {
+  // Devices 0, 1 on switch 4; 2, 3 on switch 5; ports of 50, a bridge of 25 per direction.
+  Network network;
+  network.add_devices(4);
+  network.add_switches(2);
+  for (NodeId device = 0; device < 4; ++device) {
+    network.add_duplex(device, device < 2 ? 4 : 5, {50, 0.5});  // out: 2 * device, in: + 1
+  }
+  const LinkId bridge = network.add_duplex(4, 5, {25, 2});
+  Rig<TypeParam> rig(network);
+  rig.send(1, {0, bridge, 5}, 100'000);      // 0 -> 2
+  rig.send(2, {2, bridge, 7}, 100'000);      // 1 -> 3
+  rig.send(3, {0, 3}, 337'500);              // 0 -> 1
+  rig.send(4, {4, bridge + 1, 1}, 100'000);  // 2 -> 0, the other way: on its own
+  rig.engine.run();
+  // Shared, the bridge gives 12.5 to 1 and to 2: 100000 / 12.5 = 8000; 3000 on the way. One at a
+  // time, 1 has port 0 until 2000, the bridge from 500 to 4500, and the last port until its tail is
+  // there, 6500; 2 has the bridge from 4500 to 8500, and its tail is there at 10500; 500 each.
+  EXPECT_EQ(rig.delivered(1), (kShares<TypeParam> ? 11'000 : 7000) * kNanosecond);
+  EXPECT_EQ(rig.delivered(2), 11'000 * kNanosecond);
+  // 3 has the rest of port 0, 37.5: 300000 in 8000; then 37500 / 50 = 750. One at a time it is
+  // behind 1 there: 2000 to 8750. 1000 on the way.
+  EXPECT_EQ(rig.delivered(3), 9750 * kNanosecond);
+  EXPECT_EQ(rig.delivered(4), (4000 + 3000) * kNanosecond);
+  // Until 11000: 200000 bytes of 25 * 11000 possible, busy for 8000.
+  const ResourceUsage usage = rig.engine.usage(bridge);
+  EXPECT_EQ(usage.bytes, 200'000u);
+  EXPECT_EQ(usage.busy, 8000 * kNanosecond);
+  EXPECT_DOUBLE_EQ(usage.utilisation, 200.0 / 275.0);
+}
+
+TYPED_TEST(Timing, LateJoiner) {
+  const Network network = one_link(50, 1);
+  Rig<TypeParam> rig(network);
+  rig.send(1, {0}, 100'000);
+  rig.at(1000 * kNanosecond, [&] { rig.send(2, {0}, 25'000); });
+  rig.engine.run();
+  // 1 alone: 50000 in 1000. Both 25: 2 ends 25000 / 25 = 1000 later. 1 has 25000 left: 500. One at a
+  // time, 2 waits until 2000.
+  EXPECT_EQ(rig.of(2).started, 1000 * kNanosecond);
+  EXPECT_EQ(rig.of(2).sent, (kShares<TypeParam> ? 2000 : 2500) * kNanosecond);
+  EXPECT_EQ(rig.of(1).sent, (kShares<TypeParam> ? 2500 : 2000) * kNanosecond);
+  EXPECT_EQ(rig.delivered(1), rig.of(1).sent + 1000 * kNanosecond);
+  EXPECT_EQ(rig.delivered(2), rig.of(2).sent + 1000 * kNanosecond);
+}
+
+TYPED_TEST(Timing, SharingDomain) {
+  // Links 0 and 1 of 50 share 60; link 2 does not.
+  Network network;
+  network.add_devices(2);
+  const DomainId domain = network.add_domain(60);
+  network.add_link(0, 1, {50, 1, domain});
+  network.add_link(0, 1, {50, 1, domain});
+  network.add_link(0, 1, {50, 1});
+  Rig<TypeParam> rig(network);
+  rig.send(0, {0}, 60'000);
+  rig.send(1, {1}, 110'000);
+  rig.send(2, {2}, 100'000);
+  rig.engine.run();
+  // 30 each: 0 ends at 2000. 1 has 50000 left, at 50, because the domain has room: 1000. One at a
+  // time 0 has the domain until 1000 and its link until 1200, and 1 its link from 1000 to 3200.
+  EXPECT_EQ(rig.of(0).sent, (kShares<TypeParam> ? 2000 : 1200) * kNanosecond);
+  EXPECT_EQ(rig.delivered(0), rig.of(0).sent + 1000 * kNanosecond);
+  EXPECT_EQ(rig.delivered(1), (kShares<TypeParam> ? 4000 : 4200) * kNanosecond);
+  EXPECT_EQ(rig.delivered(2), 3000 * kNanosecond);
+  const ResourceUsage usage = rig.engine.usage(network.resource_of(domain));
+  EXPECT_EQ(usage.bytes, 170'000u);
+  if (!kShares<TypeParam>) return;
+  EXPECT_EQ(usage.busy, 3000 * kNanosecond);
+  EXPECT_DOUBLE_EQ(usage.utilisation, 170.0 / 240.0);  // until 4000
+}
+
+TYPED_TEST(Timing, RateCapOfALoneMessage) {
+  const Network network = one_link(50);
+  Rig<TypeParam> rig(network);
+  rig.send(1, {0}, 100'000, 10);
+  rig.engine.run();
+  EXPECT_EQ(rig.delivered(1), 10'000 * kNanosecond);
+}
+
+TYPED_TEST(Timing, EmptyMessageTakesTheLatencyOnly) {
+  const Network network = chain({{50, 1}, {25, 0.5}});
+  Rig<TypeParam> rig(network);
+  rig.send(2, {0, 1}, 0);
+  rig.send(1, {0}, 100'000);
+  rig.engine.run();
+  EXPECT_EQ(rig.of(2).sent, 0);
+  EXPECT_EQ(rig.of(2).delivered, 1500 * kNanosecond);
+  EXPECT_EQ(rig.delivered(1), 3000 * kNanosecond);
+  EXPECT_EQ(rig.engine.usage(1).busy, 0);
+}
+
+/// What happens at one instant happens in the order in which it was started; where rates are shared,
+/// deliveries come after timers.
+TYPED_TEST(Timing, ADeliveryAmongTimers) {
+  const Network network = one_link(50);
+  Rig<TypeParam> rig(network);
+  std::vector<std::uint64_t> order;
+  rig.then = [&](const Delivery& delivery) { order.push_back(delivery.tag); };
+  rig.at_timer = [&](std::uint64_t tag) { order.push_back(tag); };
+  rig.engine.call_at(2000 * kNanosecond, 1);
+  rig.send(2, {0}, 100'000);
+  rig.engine.call_at(2000 * kNanosecond, 3);
+  rig.engine.run();
+  EXPECT_EQ(order, kShares<TypeParam> ? (std::vector<std::uint64_t>{1, 3, 2})
+                                      : (std::vector<std::uint64_t>{1, 2, 3}));
+}
+
+// ---------------------------------------------------------------- max-min fair
 
 TEST(FlowTiming, InstantsAreRoundedToTheNearestPicosecond) {
   const Network network = one_link(3, 0.0000014);
@@ -58,62 +261,6 @@ TEST(FlowTiming, ThirdsAddUp) {
   for (std::uint64_t tag = 1; tag <= 3; ++tag) EXPECT_EQ(rig.delivered(tag), 3000 * kNanosecond);
 }
 
-TEST(FlowTiming, TwoHopsAreCutThrough) {
-  Network network;
-  network.add_devices(3, Forwarding::yes);
-  network.add_link(0, 1, {50, 1});
-  network.add_link(1, 2, {25, 0.5});
-  FlowRig rig(network);
-  rig.send(1, {0, 1}, 100'000);
-  rig.engine.run();
-  // The slower link sets the rate: 100000 / 25 = 4000, and both latencies: 1500.
-  EXPECT_EQ(rig.of(1).sent, 4000 * kNanosecond);
-  EXPECT_EQ(rig.of(1).delivered, 5500 * kNanosecond);
-}
-
-TEST(FlowTiming, Incast) {
-  Network network;
-  network.add_devices(5);
-  const NodeId hub = network.add_switches(1);
-  for (NodeId sender = 1; sender <= 4; ++sender) network.add_link(sender, hub, {50, 1});
-  const LinkId port = network.add_link(hub, 0, {40, 1});
-  FlowRig rig(network);
-  for (LinkId sender = 0; sender < 4; ++sender) {
-    rig.send(sender, {sender, port}, 100'000 * (sender + 1));
-  }
-  rig.engine.run();
-  // 40 / 4 = 10 each until 0 ends:       100000 / 10       = 10000
-  // 40 / 3 each, the next has 100000 more: 100000 * 3 / 40 =  7500
-  // 40 / 2:                                100000 / 20     =  5000
-  // 40:                                    100000 / 40     =  2500, together 1 MB / 40
-  EXPECT_EQ(rig.delivered(0), (10'000 + 2000) * kNanosecond);
-  EXPECT_EQ(rig.delivered(1), (17'500 + 2000) * kNanosecond);
-  EXPECT_EQ(rig.delivered(2), (22'500 + 2000) * kNanosecond);
-  EXPECT_EQ(rig.delivered(3), (25'000 + 2000) * kNanosecond);
-}
-
-TEST(FlowTiming, RingOfDependentSteps) {
-  Network network;
-  network.add_devices(4, Forwarding::yes);
-  for (NodeId rank = 0; rank < 4; ++rank) network.add_link(rank, (rank + 1) % 4, {50, 1});
-  FlowRig rig(network);
-  // A tag is a step and the rank that sends. Who receives sends on, three steps in all.
-  rig.then = [&](const Delivery& delivery) {
-    const std::uint64_t step = delivery.tag / 4 + 1;
-    const auto rank = static_cast<LinkId>((delivery.tag + 1) % 4);
-    if (step < 3) rig.send(step * 4 + rank, {rank}, 100'000);
-  };
-  for (LinkId rank = 0; rank < 4; ++rank) rig.send(rank, {rank}, 100'000);
-  rig.engine.run();
-  ASSERT_EQ(rig.deliveries.size(), 12u);
-  // Each step 100000 / 50 = 2000 and 1000 on the way.
-  for (const Delivery& delivery : rig.deliveries) {
-    EXPECT_EQ(delivery.delivered,
-              (static_cast<Picoseconds>(delivery.tag / 4) + 1) * 3000 * kNanosecond);
-  }
-  EXPECT_EQ(rig.engine.now(), 9000 * kNanosecond);
-}
-
 TEST(FlowTiming, RingWithLongWays) {
   Network network;
   network.add_devices(4, Forwarding::yes);
@@ -134,65 +281,6 @@ TEST(FlowTiming, RingWithLongWays) {
     EXPECT_EQ(delivery.delivered,
               (1000 + 1000 * static_cast<Picoseconds>(delivery.tag)) * kNanosecond);
   }
-}
-
-TEST(FlowTiming, FullMesh) {
-  Network network;
-  network.add_devices(8);
-  network.add_full_mesh(0, 8, {48, 2});
-  FlowRig rig(network);
-  for (LinkId link = 0; link < network.links(); ++link) rig.send(link, {link}, 96'000);
-  rig.engine.run();
-  // Nobody shares: 96000 / 48 = 2000 and 2000 on the way, in the order of starts.
-  ASSERT_EQ(rig.deliveries.size(), 56u);
-  for (LinkId link = 0; link < network.links(); ++link) {
-    EXPECT_EQ(rig.deliveries[link].tag, link);
-    EXPECT_EQ(rig.deliveries[link].delivered, 4000 * kNanosecond);
-    EXPECT_EQ(rig.engine.usage(link).bytes, 96'000u);
-    EXPECT_EQ(rig.engine.usage(link).busy, 2000 * kNanosecond);
-    EXPECT_EQ(rig.engine.usage(link).utilisation, 0.5);
-  }
-}
-
-TEST(FlowTiming, NumaBridge) {
-  // Devices 0, 1 on switch 4; 2, 3 on switch 5; ports of 50, a bridge of 25 per direction.
-  Network network;
-  network.add_devices(4);
-  network.add_switches(2);
-  for (NodeId device = 0; device < 4; ++device) {
-    network.add_duplex(device, device < 2 ? 4 : 5, {50, 0.5});  // out: 2 * device, in: + 1
-  }
-  const LinkId bridge = network.add_duplex(4, 5, {25, 2});
-  FlowRig rig(network);
-  rig.send(1, {0, bridge, 5}, 100'000);      // 0 -> 2
-  rig.send(2, {2, bridge, 7}, 100'000);      // 1 -> 3
-  rig.send(3, {0, 3}, 337'500);              // 0 -> 1
-  rig.send(4, {4, bridge + 1, 1}, 100'000);  // 2 -> 0, the other way: on its own
-  rig.engine.run();
-  // The bridge gives 12.5 to 1 and to 2: 100000 / 12.5 = 8000; 500 + 2000 + 500 on the way.
-  EXPECT_EQ(rig.delivered(1), 11'000 * kNanosecond);
-  EXPECT_EQ(rig.delivered(2), 11'000 * kNanosecond);
-  // 3 has the rest of port 0, 37.5: 300000 in 8000; then 37500 / 50 = 750; 1000 on the way.
-  EXPECT_EQ(rig.delivered(3), 9750 * kNanosecond);
-  EXPECT_EQ(rig.delivered(4), (4000 + 3000) * kNanosecond);
-  // Until 11000: 200000 bytes of 25 * 11000 possible, busy for 8000.
-  const ResourceUsage usage = rig.engine.usage(bridge);
-  EXPECT_EQ(usage.bytes, 200'000u);
-  EXPECT_EQ(usage.busy, 8000 * kNanosecond);
-  EXPECT_DOUBLE_EQ(usage.utilisation, 200.0 / 275.0);
-}
-
-TEST(FlowTiming, LateJoiner) {
-  const Network network = one_link(50, 1);
-  FlowRig rig(network);
-  rig.send(1, {0}, 100'000);
-  rig.at(1000 * kNanosecond, [&] { rig.send(2, {0}, 25'000); });
-  rig.engine.run();
-  // 1 alone: 50000 in 1000. Both 25: 2 ends 25000 / 25 = 1000 later. 1 has 25000 left: 500.
-  EXPECT_EQ(rig.of(2).started, 1000 * kNanosecond);
-  EXPECT_EQ(rig.of(2).sent, 2000 * kNanosecond);
-  EXPECT_EQ(rig.of(1).sent, 2500 * kNanosecond);
-  EXPECT_EQ(rig.delivered(1), 3500 * kNanosecond);
 }
 
 // ---------------------------------------------------------------- turns
@@ -289,10 +377,7 @@ TEST(FlowTiming, AJoinerElsewhereChangesNothing) {
 
 TEST(FlowTiming, AnEndSpeedsOthersUp) {
   // Link 0 of 20, link 1 of 50. Message 1 on link 0, 2 on both, 3 on link 1.
-  Network network;
-  network.add_devices(3, Forwarding::yes);
-  network.add_link(0, 1, {20, 0});
-  network.add_link(1, 2, {50, 0});
+  const Network network = chain({{20, 0}, {50, 0}});
   FlowRig rig(network);
   rig.send(1, {0}, 100'000);
   rig.send(2, {0, 1}, 200'000);
@@ -308,11 +393,7 @@ TEST(FlowTiming, AnEndSpeedsOthersUp) {
 
 TEST(FlowTiming, BottlenecksAtThreeLevels) {
   // Links 0, 1, 2 of 12, 30, 100; message 1 over all, 2 and 3 over 1 and 2, 4 over 2.
-  Network network;
-  network.add_devices(4, Forwarding::yes);
-  network.add_link(0, 1, {12, 0});
-  network.add_link(1, 2, {30, 0});
-  network.add_link(2, 3, {100, 0});
+  const Network network = chain({{12, 0}, {30, 0}, {100, 0}});
   FlowRig rig(network);
   rig.send(0, {0}, 60'000);
   rig.send(1, {0, 1, 2}, 60'000);
@@ -323,29 +404,6 @@ TEST(FlowTiming, BottlenecksAtThreeLevels) {
   // Link 0: 12 / 2 = 6 for 0 and 1. Link 1: (30 - 6) / 2 = 12 for 2 and 3. Link 2: 4 has 70.
   // All end at 60000 / 6 = 120000 / 12 = 700000 / 70 = 10000.
   for (std::uint64_t tag = 0; tag < 5; ++tag) EXPECT_EQ(rig.delivered(tag), 10'000 * kNanosecond);
-}
-
-TEST(FlowTiming, SharingDomain) {
-  // Links 0 and 1 of 50 share 60; link 2 does not.
-  Network network;
-  network.add_devices(2);
-  const DomainId domain = network.add_domain(60);
-  network.add_link(0, 1, {50, 1, domain});
-  network.add_link(0, 1, {50, 1, domain});
-  network.add_link(0, 1, {50, 1});
-  FlowRig rig(network);
-  rig.send(0, {0}, 60'000);
-  rig.send(1, {1}, 110'000);
-  rig.send(2, {2}, 100'000);
-  rig.engine.run();
-  // 30 each: 0 ends at 2000. 1 has 50000 left, at 50, because the domain has room: 1000.
-  EXPECT_EQ(rig.delivered(0), 3000 * kNanosecond);
-  EXPECT_EQ(rig.delivered(1), 4000 * kNanosecond);
-  EXPECT_EQ(rig.delivered(2), 3000 * kNanosecond);
-  const ResourceUsage usage = rig.engine.usage(network.resource_of(domain));
-  EXPECT_EQ(usage.bytes, 170'000u);
-  EXPECT_EQ(usage.busy, 3000 * kNanosecond);
-  EXPECT_DOUBLE_EQ(usage.utilisation, 170.0 / 240.0);  // until 4000
 }
 
 TEST(FlowTiming, ADomainThatIsCrossedTwiceIsUsedTwice) {
@@ -377,29 +435,6 @@ TEST(FlowTiming, RateCap) {
   EXPECT_EQ(rig.delivered(3), 4000 * kNanosecond);
   EXPECT_EQ(rig.delivered(1), 10'000 * kNanosecond);
   EXPECT_EQ(rig.delivered(2), 13'600 * kNanosecond);
-}
-
-TEST(FlowTiming, RateCapOfALoneMessage) {
-  const Network network = one_link(50);
-  FlowRig rig(network);
-  rig.send(1, {0}, 100'000, 10);
-  rig.engine.run();
-  EXPECT_EQ(rig.delivered(1), 10'000 * kNanosecond);
-}
-
-TEST(FlowTiming, EmptyMessageTakesTheLatencyOnly) {
-  Network network;
-  network.add_devices(3, Forwarding::yes);
-  network.add_link(0, 1, {50, 1});
-  network.add_link(1, 2, {25, 0.5});
-  FlowRig rig(network);
-  rig.send(1, {0}, 100'000);
-  rig.send(2, {0, 1}, 0);
-  rig.engine.run();
-  EXPECT_EQ(rig.of(2).sent, 0);
-  EXPECT_EQ(rig.of(2).delivered, 1500 * kNanosecond);
-  EXPECT_EQ(rig.delivered(1), 3000 * kNanosecond);
-  EXPECT_EQ(rig.engine.usage(1).busy, 0);
 }
 
 TEST(FlowTiming, AMessageThatEndsInTheInstantOfItsStart) {
@@ -590,6 +625,86 @@ TEST(FlowTiming, ErrorsStayBelowHalfAPicosecondPerInstant) {
   // The link is always full: 30000 in every 1000, of which 5000 are the joiner's.
   const Picoseconds error = rig.delivered(0) - kJoiners * 1000 * kNanosecond;
   EXPECT_LE(std::abs(error), kJoiners / 2);
+}
+
+// ---------------------------------------------------------------- one message at a time
+
+TEST(FifoTiming, SharedLinkServesInOrder) {
+  const Network network = one_link(50, 1);
+  FifoRig rig(network);
+  rig.send(1, {0}, 100'000);
+  rig.send(2, {0}, 50'000);
+  rig.send(3, {0}, 0);
+  rig.engine.run();
+  // 1 from 0 to 2000, 2 from 2000 to 3000; the empty one waits for both.
+  EXPECT_EQ(rig.delivered(1), 3000 * kNanosecond);
+  EXPECT_EQ(rig.of(2).sent, 3000 * kNanosecond);
+  EXPECT_EQ(rig.delivered(2), 4000 * kNanosecond);
+  EXPECT_EQ(rig.delivered(3), 4000 * kNanosecond);
+  EXPECT_EQ(rig.engine.usage(0).bytes, 150'000u);
+  EXPECT_EQ(rig.engine.usage(0).busy, 3000 * kNanosecond);
+  EXPECT_EQ(rig.engine.usage(0).utilisation, 0.75);
+}
+
+TEST(FifoTiming, AFastLinkWaitsForTheTail) {
+  const Network network = chain({{25, 1}, {50, 0.5}});
+  FifoRig rig(network);
+  rig.send(1, {0, 1}, 100'000);
+  rig.at(1500 * kNanosecond, [&] { rig.send(2, {1}, 50'000); });
+  rig.engine.run();
+  // Link 0 until 4000, the tail at link 1 at 5000: link 1 is taken from 1000 to 5000.
+  EXPECT_EQ(rig.delivered(1), 5500 * kNanosecond);
+  EXPECT_EQ(rig.delivered(2), 6500 * kNanosecond);
+  EXPECT_EQ(rig.engine.usage(1).busy, 5000 * kNanosecond);
+}
+
+TEST(FifoTiming, ArrivalAtALinkIsWhatCounts) {
+  // 1 is sent first but arrives later at the shared link than 2.
+  Network network;
+  network.add_devices(4, Forwarding::yes);
+  network.add_link(0, 2, {50, 3});
+  network.add_link(1, 2, {50, 1});
+  network.add_link(2, 3, {50, 0});
+  FifoRig rig(network);
+  rig.send(1, {0, 2}, 100'000);
+  rig.at(1000 * kNanosecond, [&] { rig.send(2, {1, 2}, 100'000); });
+  rig.engine.run();
+  // Head of 2 at link 2 at 2000: until 4000. Head of 1 at 3000: from 4000 to 6000.
+  EXPECT_EQ(rig.delivered(2), 4000 * kNanosecond);
+  EXPECT_EQ(rig.delivered(1), 6000 * kNanosecond);
+}
+
+TEST(FifoTiming, RateCapKeepsTheLinkLonger) {
+  const Network network = one_link(50);
+  FifoRig rig(network);
+  rig.send(1, {0}, 100'000, 10);
+  rig.send(2, {0}, 50'000, 80);
+  rig.engine.run();
+  EXPECT_EQ(rig.delivered(1), 10'000 * kNanosecond);
+  EXPECT_EQ(rig.delivered(2), 11'000 * kNanosecond);
+}
+
+TEST(FifoTiming, AQueueDoesNotDrift) {
+  const Network network = one_link(3);
+  FifoRig rig(network);
+  for (std::uint64_t tag = 0; tag < 30'000; ++tag) rig.send(tag, {0}, 1);
+  rig.engine.run();
+  // n / 3 ns each, rounded once: not n times 333 ps.
+  EXPECT_EQ(rig.delivered(0), 333);
+  EXPECT_EQ(rig.delivered(1), 667);
+  EXPECT_EQ(rig.delivered(2), 1000);
+  EXPECT_EQ(rig.delivered(29'999), 10'000 * kNanosecond);
+}
+
+TEST(FifoTiming, UsageLeavesOutWhatIsStillToBeServed) {
+  const Network network = one_link(50, 1);
+  FifoRig rig(network);
+  rig.send(1, {0}, 100'000);
+  rig.send(2, {0}, 100'000);
+  rig.at(1500 * kNanosecond, [&] { EXPECT_EQ(rig.engine.usage(0).busy, 1500 * kNanosecond); });
+  rig.engine.run();
+  EXPECT_EQ(rig.timers.size(), 1u);
+  EXPECT_EQ(rig.engine.usage(0).busy, 4000 * kNanosecond);
 }
 
 }  // namespace

@@ -22,7 +22,7 @@
 #include <random>
 #include <set>
 
-#include "experiments/cli/study_file.h"
+#include "experiments/lab/study_file.h"
 #include "experiments/models/model_files.h"
 #include "reference/codecs/registry.h"
 #include "reference/codecs/simd/accelerated.h"

@@ -270,6 +270,19 @@ def test_views_are_taken_as_numpy_takes_them():
     assert bits(arlab.encode(aside, "fp16")) == bytes(16)
 
 
+def test_codecs_take_codec_dtype_and_elements_in_this_order():
+    values = np.linspace(-3, 3, 100, dtype=np.float16)
+    wire = arlab.encode(values, "qr-q4", "fp16")
+    assert len(wire) == arlab.wire_bytes("qr-q4", "fp16", 100)
+    assert (arlab.encode(values.view(np.uint16), "qr-q4", "fp16") == wire).all()
+    assert (arlab.encode(values, codec="qr-q4", dtype=np.float16) == wire).all()
+    assert arlab.decode(wire, "qr-q4", "fp16", 100).shape == (100,)
+    with pytest.raises(ValueError, match="the tensor is fp16, not bf16; nothing is cast"):
+        arlab.encode(values, "qr-q4", "bf16")
+    with pytest.warns(DeprecationWarning, match="name= is called codec= now"):
+        assert arlab.check_codec(name="fp16").passed
+
+
 def test_names_of_before_warn_and_work():
     what = {"topology": "h200-4", "bytes": "1M"}
     new = arlab.select(**what, codec=["fp16", "qr-q4"], algorithm="ring")

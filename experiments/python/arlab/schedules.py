@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Callable, ClassVar, NamedTuple, TypeVar
 from arlab import _arlab
 from arlab._arlab import ScheduleBuilder
 from arlab._errors import ArgumentError
-from arlab._tables import Names, first_line, frame, name_of_own, rows_of
+from arlab._tables import Names, first_line, frame, name_of_own, listed
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -190,7 +190,7 @@ def asked(algorithm: Any, options: dict[str, Any]) -> tuple[Any, dict[str, Any]]
 def algorithms() -> Names:
     """Names of the algorithms, own ones last. The list has a `table`, a pandas.DataFrame with their options."""
     names = [name for name, _ in _arlab.algorithms()]
-    return Names(names, lambda: rows_of(["list", "algorithms"], "algorithms"))
+    return Names(names, lambda: listed("algorithms"))
 
 
 def schedule(algorithm: str | Algorithm, ranks: int, elements: int, *, codec: str | None = None, **options: Any) -> Schedule:

@@ -497,7 +497,7 @@ bytes = "64M"
 )";
 
 void read_damaged_study(const std::string& bytes, const Files& files, Random&) {
-  const cli::Study study = cli::read_study(files.write("in.toml", bytes));
+  const lab::Study study = lab::read_study(files.write("in.toml", bytes));
   require(!study.inputs.empty() && !study.ranks.empty() && !study.codecs.empty(), "an empty study");
 }
 

@@ -899,6 +899,26 @@ def test_a_codec_of_chance_is_called_so():
     assert "the codec is not deterministic: wire byte" in arlab.check_codec("coin-b8").violation
 
 
+@pytest.mark.parametrize(
+    "function, question, others",
+    [
+        (arlab.sweep, "sweep", {"client", "workers", "progress"}),
+        (arlab.study, "study", {"client", "workers", "progress"}),
+        (arlab.select, "select", {"min_sqnr_db", "algorithm", "codec"}),
+        (arlab.check_codec, "check-codec", set()),
+        (arlab.vectors, "vectors", set()),
+        (arlab.models.time, "model time", {"attention"}),
+        (arlab.models.perplexity, "model perplexity", {"layer_codecs", "progress", "more"}),
+        (arlab.models.layers, "model layers", {"progress", "more"}),
+        (arlab.models.assign, "model assign", {"progress", "more"}),
+    ],
+)
+def test_arguments_are_fields_of_the_question(function, question, others):
+    names = set(inspect.signature(function).parameters)
+    assert others <= names
+    assert names - others <= set(arlab._arlab.fields(question))
+
+
 def test_the_stub_has_every_name():
     import ast
 

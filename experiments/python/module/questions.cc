@@ -92,6 +92,13 @@ void define_questions(nb::module_& module) {
         const nb::gil_scoped_release others_may_run;
         return s.timeline();
       });
+  module.def("fields", [](const std::string& question) {
+    std::vector<std::string> names;
+    for (const BoundField& each : lab::question_named(question).ask().fields) {
+      names.push_back(each.field.name);
+    }
+    return names;
+  });
   module.def("ask", ask, nb::arg("question"), nb::arg("given"), nb::arg("progress").none());
   module.def("simulate", simulate, nb::arg("algorithm").none(), nb::arg("asked"));
 }

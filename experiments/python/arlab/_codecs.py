@@ -9,7 +9,7 @@ import numpy as np
 
 from arlab import _arlab
 from arlab._errors import ArgumentError
-from arlab._arrays import SIZES, as_given, dtype_name, host_memory_of, numpy_dtype
+from arlab._arrays import as_given, dtype_name, host_memory_of, numpy_dtype
 from arlab._tables import Names, first_line, listed, name_of_own
 
 __all__ = ["codec", "codec_info", "codecs", "decode", "encode", "wire_bytes"]
@@ -56,10 +56,7 @@ def encode(tensor: Any, codec: str, dtype: Any = None, *, platform: str | None =
     memory = host_memory_of(tensor, "the tensor")
     if name not in (None, memory.dtype):
         raise ArgumentError(f"the tensor is {memory.dtype}, not {name}; nothing is cast")
-    if platform is None:
-        return _arlab.encode(codec, memory.dtype, memory.address, memory.elements)
-    wire = _arlab.kernel_encode(platform, codec, memory.dtype, _bytes_of(memory).tobytes())
-    return np.frombuffer(wire, np.uint8).copy()
+    return _arlab.encode(platform or "", codec, memory.dtype, memory.address, memory.elements)
 
 
 def decode(
@@ -86,18 +83,8 @@ def decode(
         elements = _arlab.elements_of_wire(codec, name, given.size)
     shape = (elements,) if isinstance(elements, (int, np.integer)) else tuple(elements)
     count = int(np.prod(shape, dtype=np.int64))
-    if platform is None:
-        payload = _arlab.decode(codec, name, given.ctypes.data, given.size, count)
-    else:
-        payload = np.frombuffer(_arlab.kernel_decode(platform, codec, name, given.tobytes(), count), np.uint8).copy()
+    payload = _arlab.decode(platform or "", codec, name, given.ctypes.data, given.size, count)
     return as_given(payload, name, shape, wire)
-
-
-def _bytes_of(memory: Any) -> np.ndarray:
-    import ctypes
-
-    size = memory.elements * SIZES[memory.dtype]
-    return np.frombuffer((ctypes.c_uint8 * size).from_address(memory.address), np.uint8) if size else np.zeros(0, np.uint8)
 
 
 # ---------------------------------------------------------------- codecs of one's own

@@ -116,8 +116,7 @@ class Simulation(Result):
 
     def __init__(self, algorithm: str | Schedule | None, request: dict[str, Any]):
         self._asked = algorithm, request
-        what = algorithm._schedule if isinstance(algorithm, Schedule) else algorithm
-        answer = _arlab.simulate(what, request)
+        answer = _arlab.simulate(algorithm, request)
         self._simulated = None if isinstance(answer, dict) else answer
         if isinstance(answer, dict):
             self.data = answer

@@ -159,19 +159,9 @@ std::vector<Cell> table_row(const std::string& name, std::string_view source, bo
           error.worst};
 }
 
-const std::vector<std::string> kTableColumns = {"name",
-                                                "source",
-                                                "cells",
-                                                "constants",
-                                                "mape_percent",
-                                                "max_ape_percent",
-                                                "below_512k_percent",
-                                                "below_16m_percent",
-                                                "from_16m_percent",
-                                                "held_out",
-                                                "in_interval_percent",
-                                                "best_codec_ok",
-                                                "worst"};
+const std::vector<std::string> kTableColumns = words_in(
+    "name source cells constants mape_percent max_ape_percent below_512k_percent "
+    "below_16m_percent from_16m_percent held_out in_interval_percent best_codec_ok worst");
 const std::vector<std::string> kCellColumns = {
     "table", "row",      "column", "topology", "algorithm", "codec",        "library",
     "bytes", "quantity", "source", "value",    "simulated", "error_percent"};

@@ -28,15 +28,9 @@ std::string join(const Items& items, TextOf text_of) {
 Result list_codecs() {
   Result report{"arlab.list.codecs/1", {{"families", codec_patterns()}}, "codecs"};
   report.shown = {"name", "wire_bits_per_element", "dtypes", "summary"};
-  report.rows.columns = {"name",
-                         "wire_bits_per_element",
-                         "block",
-                         "alignment",
-                         "dtypes",
-                         "encode_ops_per_element",
-                         "decode_ops_per_element",
-                         "summary",
-                         "source"};
+  report.rows.columns = words_in(
+      "name wire_bits_per_element block alignment dtypes encode_ops_per_element "
+      "decode_ops_per_element summary source");
   for (const std::string& name : listed_codecs()) {
     const CodecPtr codec = find_codec(name);
     const CodecInfo& info = codec->info();

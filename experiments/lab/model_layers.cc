@@ -67,15 +67,10 @@ struct LayersRequest {
         {"provenance", "exact", "computed by this network from this text"}};
     report.figures.insert(report.figures.end(), more.begin(), more.end());
     report.rows_name = "layers";
-    report.rows.columns = {"layer",
-                           "attention_output_token_sqnr_db",
-                           "ffn_down_token_sqnr_db",
-                           "state_sqnr_db",
-                           "state_token_sqnr_db",
-                           "alone_mean_kl",
-                           "alone_p99_kl",
-                           "alone_perplexity",
-                           "alone_top1_agreement_percent"};
+    report.rows.columns = words_in(
+        "layer attention_output_token_sqnr_db ffn_down_token_sqnr_db state_sqnr_db "
+        "state_token_sqnr_db alone_mean_kl alone_p99_kl alone_perplexity "
+        "alone_top1_agreement_percent");
     report.shown = {"layer", "attention_output_token_sqnr_db", "ffn_down_token_sqnr_db",
                     "state_token_sqnr_db", "alone_mean_kl"};
     for (std::size_t layer = 0; layer < layers; ++layer) {

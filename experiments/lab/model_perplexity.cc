@@ -282,16 +282,9 @@ struct PerplexityRequest {
         if (field.name == "baseline_perplexity") report.figures.push_back(field);
       }
       report.rows = table_of(results);
-      report.shown = {"ranks",
-                      "algorithm",
-                      "codec",
-                      "dtype",
-                      "perplexity",
-                      "perplexity_ratio",
-                      "perplexity_ratio_standard_error",
-                      "mean_kl",
-                      "top1_agreement_percent",
-                      "token_sqnr_db"};
+      report.shown = words_in(
+          "ranks algorithm codec dtype perplexity perplexity_ratio "
+          "perplexity_ratio_standard_error mean_kl top1_agreement_percent token_sqnr_db");
       if (!formats.weights.empty() || !formats.activations.empty()) {
         report.shown.insert(report.shown.begin(), {"weights", "activations"});
       }

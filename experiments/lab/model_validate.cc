@@ -232,15 +232,9 @@ struct ModelValidateRequest {
         {"provenance", fmt::format("simulated: roofline of [compute], model {}; beside published "
                                    "and measured tables",
                                    kSimulatorModel)}};
-    report.rows.columns = {"name",
-                           "source",
-                           "quantity",
-                           "held_out",
-                           "cells",
-                           "mean_error_percent",
-                           "max_error_percent",
-                           "bias_percent",
-                           "worst"};
+    report.rows.columns = words_in(
+        "name source quantity held_out cells mean_error_percent max_error_percent "
+        "bias_percent worst");
     report.shown = {"name",  "quantity",           "held_out",
                     "cells", "mean_error_percent", "max_error_percent"};
     for (const Key& key : order) {

@@ -515,10 +515,9 @@ struct SelectRequest {
     result.figures.insert(result.figures.begin() + 4,
                           {"metric", budget_about.empty() ? Cell() : Cell(budget_about),
                            "what the budget and the Pareto front are about"});
-    result.shown_figures = {
-        "topology", "ranks",         "dtype",      "within_budget",    "metric",
-        "bytes",    "algorithm",     "codec",      "implementation",   "latency_us",
-        "sqnr_db",  "token_sqnr_db", "provenance", "error_measured_on"};
+    result.shown_figures = words_in(
+        "topology ranks dtype within_budget metric bytes algorithm codec implementation "
+        "latency_us sqnr_db token_sqnr_db provenance error_measured_on");
     if (min_sqnr) result.shown_figures.emplace_back("min_sqnr_db");
     if (max_wire_bits) result.shown_figures.emplace_back("max_wire_bits");
     result.shown = {"from_bytes", "to_bytes",        "algorithm",

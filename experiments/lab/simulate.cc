@@ -471,11 +471,10 @@ Result Simulation::result(bool with_interval) const {
     result.rows_name = "sensitivity";
     result.rows = sensitivity();
   }
-  result.shown_figures = {
-      "topology",   "algorithm",      "codec",          "inner_codec",     "ranks",
-      "bytes",      "latency_us",     "latency_us_low", "latency_us_high", "busbw_gb_per_s",
-      "bottleneck", "implementation", "runs",           "p50_us",          "p99_us",
-      "max_us",     "trace",          "timeline",       "provenance"};
+  result.shown_figures = words_in(
+      "topology algorithm codec inner_codec ranks bytes latency_us latency_us_low "
+      "latency_us_high busbw_gb_per_s bottleneck implementation runs p50_us p99_us max_us "
+      "trace timeline provenance");
   return result;
 }
 

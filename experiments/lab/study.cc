@@ -32,30 +32,11 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
-const std::vector<std::string> kColumns = {"input",
-                                           "tensor",
-                                           "dtype",
-                                           "ranks",
-                                           "algorithm",
-                                           "codec",
-                                           "elements",
-                                           "wire_bits_per_element",
-                                           "sqnr_db",
-                                           "token_sqnr_db",
-                                           "token_sqnr_p1_db",
-                                           "channel_sqnr_db",
-                                           "channel_sqnr_p1_db",
-                                           "max_abs_error",
-                                           "rmse",
-                                           "cosine",
-                                           "exact",
-                                           "sqnr_vs_uncompressed_db",
-                                           "ranks_identical",
-                                           "encoded",
-                                           "clamped",
-                                           "flushed",
-                                           "non_finite",
-                                           "simulated_latency_us"};
+const std::vector<std::string> kColumns = words_in(
+    "input tensor dtype ranks algorithm codec elements wire_bits_per_element sqnr_db "
+    "token_sqnr_db token_sqnr_p1_db channel_sqnr_db channel_sqnr_p1_db max_abs_error rmse "
+    "cosine exact sqnr_vs_uncompressed_db ranks_identical encoded clamped flushed "
+    "non_finite simulated_latency_us");
 
 // The first columns are the key.
 constexpr std::size_t kKeyColumns = 6;

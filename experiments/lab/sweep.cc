@@ -26,20 +26,9 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
-const std::vector<std::string> kSweepColumns = {"topology",
-                                                "ranks",
-                                                "group_size",
-                                                "algorithm",
-                                                "codec",
-                                                "inner_codec",
-                                                "dtype",
-                                                "bytes",
-                                                "implementation",
-                                                "latency_us",
-                                                "algbw_gb_per_s",
-                                                "busbw_gb_per_s",
-                                                "wire_bits_per_element",
-                                                "bottleneck"};
+const std::vector<std::string> kSweepColumns = words_in(
+    "topology ranks group_size algorithm codec inner_codec dtype bytes implementation "
+    "latency_us algbw_gb_per_s busbw_gb_per_s wire_bits_per_element bottleneck");
 
 /// A point of the sweep.
 struct SweepPoint {

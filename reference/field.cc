@@ -245,10 +245,14 @@ BoundField BoundField::by_place(std::string called) && {
   return std::move(*this).required();
 }
 
-std::vector<BoundField> together(std::initializer_list<std::vector<BoundField>> lists) {
-  std::vector<BoundField> all;
-  for (const std::vector<BoundField>& list : lists) all.insert(all.end(), list.begin(), list.end());
-  return all;
+std::vector<BoundField> together(std::vector<BoundField> first, std::vector<BoundField> second,
+                                 std::vector<BoundField> third, std::vector<BoundField> fourth,
+                                 std::vector<BoundField> fifth) {
+  first.reserve(first.size() + second.size() + third.size() + fourth.size() + fifth.size());
+  for (std::vector<BoundField>* list : {&second, &third, &fourth, &fifth}) {
+    std::ranges::move(*list, std::back_inserter(first));
+  }
+  return first;
 }
 
 const BoundField* find(const std::vector<BoundField>& fields, std::string_view name) {
@@ -258,6 +262,7 @@ const BoundField* find(const std::vector<BoundField>& fields, std::string_view n
 }
 
 std::vector<std::string> words_in(const std::string& text) {
+  if (text.empty()) return {};  // a stream costs more than all else that is done with most fields
   std::istringstream in(text);
   return {std::istream_iterator<std::string>(in), {}};
 }

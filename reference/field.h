@@ -139,7 +139,10 @@ BoundField field(std::string name, BoundField::Member member, std::string help,
                  std::string otherwise = {});
 
 /// One list of several.
-std::vector<BoundField> together(std::initializer_list<std::vector<BoundField>> lists);
+std::vector<BoundField> together(std::vector<BoundField> first, std::vector<BoundField> second,
+                                 std::vector<BoundField> third = {},
+                                 std::vector<BoundField> fourth = {},
+                                 std::vector<BoundField> fifth = {});
 
 /// A field by its name; nullptr: there is none.
 const BoundField* find(const std::vector<BoundField>& fields, std::string_view name);

@@ -354,41 +354,41 @@ void BenchCommand::write_results(const std::vector<Timing>& timings, int world_s
 
 std::vector<BoundField> fields(BenchCommand& c) {
   return together(
-      {{field("platform", &c.platform,
-              "cuda or rocm where it was built; host: emulated GPUs, to try the command")
-            .required(),
-        field("algorithm", &c.algorithms, "Algorithms", "one_shot, two_shot"),
-        field("codec", &c.codecs, "Codecs",
-              "the dtype, qr-fp8, qr-q8, qr-q6, qr-q4, int5-g128, int2-g32-sr"),
-        field("inner_codec", &c.inner_codec,
-              "Codec of messages inside a group, for hierarchical algorithms", "--codec"),
-        field("dtype", &c.dtype, "bf16, fp16 or fp32", "bf16")},
-       fields(c.sizes, "Sizes of the tensor of a rank", "32K to 256M"),
-       {field("ranks", &c.ranks, "World size", "all devices").from(2, 8),
-        field("calls", &c.calls, "Calls in a graph", "5 to 50, by size").from(1, 10000),
-        field("replays", &c.replays, "Launches of the graph; the time is their median", "20")
-            .from(1, 10000),
-        field("blocks", &c.blocks, "Most blocks of a kernel", "all that fit").from(1, 1024),
-        field("sms", &c.sms,
-              "Multiprocessors for kernels, each full of blocks; a matrix product can have the "
-              "others",
-              "all")
-            .from(1, 1024),
-        field("slot_bytes", &c.slot_bytes, "What a block sends to a rank at once",
-              fmt::format("{}K", kernels::CommunicatorOptions{}.slot_bytes / 1024)),
-        protocol_field(c.protocol),
-        field("explain", &c.explain,
-              "Say which kernel each call would take, and why, instead of timing it"),
-        field("between", &c.between,
-              "gemm: time what calls add to a graph with a matrix product behind each of them",
-              "nothing: calls one after the other"),
-        field("cold", &c.cold,
-              "Likewise, with memory overwritten behind each call, so that caches hold no tensor"),
-        field("vendor", &c.vendor, "Also NCCL or RCCL, in the same run"),
-        field("machine", &c.machine, "Name for --out, as of a machine of arlab topology", "none"),
-        field("out", &c.out, "Also write the times to this CSV file"),
-        field("check", &c.check,
-              "With --format nccl: compare every bit with the reference's (#wrong)")}});
+      {field("platform", &c.platform,
+             "cuda or rocm where it was built; host: emulated GPUs, to try the command")
+           .required(),
+       field("algorithm", &c.algorithms, "Algorithms", "one_shot, two_shot"),
+       field("codec", &c.codecs, "Codecs",
+             "the dtype, qr-fp8, qr-q8, qr-q6, qr-q4, int5-g128, int2-g32-sr"),
+       field("inner_codec", &c.inner_codec,
+             "Codec of messages inside a group, for hierarchical algorithms", "--codec"),
+       field("dtype", &c.dtype, "bf16, fp16 or fp32", "bf16")},
+      fields(c.sizes, "Sizes of the tensor of a rank", "32K to 256M"),
+      {field("ranks", &c.ranks, "World size", "all devices").from(2, 8),
+       field("calls", &c.calls, "Calls in a graph", "5 to 50, by size").from(1, 10000),
+       field("replays", &c.replays, "Launches of the graph; the time is their median", "20")
+           .from(1, 10000),
+       field("blocks", &c.blocks, "Most blocks of a kernel", "all that fit").from(1, 1024),
+       field(
+           "sms", &c.sms,
+           "Multiprocessors for kernels, each full of blocks; a matrix product can have the others",
+           "all")
+           .from(1, 1024),
+       field("slot_bytes", &c.slot_bytes, "What a block sends to a rank at once",
+             fmt::format("{}K", kernels::CommunicatorOptions{}.slot_bytes / 1024)),
+       protocol_field(c.protocol),
+       field("explain", &c.explain,
+             "Say which kernel each call would take, and why, instead of timing it"),
+       field("between", &c.between,
+             "gemm: time what calls add to a graph with a matrix product behind each of them",
+             "nothing: calls one after the other"),
+       field("cold", &c.cold,
+             "Likewise, with memory overwritten behind each call, so that caches hold no tensor"),
+       field("vendor", &c.vendor, "Also NCCL or RCCL, in the same run"),
+       field("machine", &c.machine, "Name for --out, as of a machine of arlab topology", "none"),
+       field("out", &c.out, "Also write the times to this CSV file"),
+       field("check", &c.check,
+             "With --format nccl: compare every bit with the reference's (#wrong)")});
 }
 
 }  // namespace

@@ -211,15 +211,15 @@ struct ScheduleCommand {
 
 std::vector<BoundField> fields(ScheduleCommand& c) {
   return together(
-      {fields(c.options),
-       {field("ranks", &c.ranks, "World size").from(1, kMaxWorldSize),
-        field("elements", &c.elements, "Elements per rank (64K, 1M)"),
-        field("codec", &c.codec, "Align chunks for this codec", "alignment 1"),
-        field("alignment", &c.alignment, "Chunk boundaries are multiples of it", "1")
-            .excludes("codec"),
-        field("fractions", &c.fractions,
-              "Write chunks as fractions of the tensor: JSON for tensors of any size, which every "
-              "command takes as --algorithm FILE.json")}});
+      fields(c.options),
+      {field("ranks", &c.ranks, "World size").from(1, kMaxWorldSize),
+       field("elements", &c.elements, "Elements per rank (64K, 1M)"),
+       field("codec", &c.codec, "Align chunks for this codec", "alignment 1"),
+       field("alignment", &c.alignment, "Chunk boundaries are multiples of it", "1")
+           .excludes("codec"),
+       field("fractions", &c.fractions,
+             "Write chunks as fractions of the tensor: JSON for tensors of any size, which every "
+             "command takes as --algorithm FILE.json")});
 }
 
 }  // namespace

@@ -77,9 +77,8 @@ void add_simulate(CLI::App& app) {
       app.add_subcommand("simulate", "Simulate how long a collective takes on a topology");
   add_fields(
       *sub,
-      together(
-          {fields(command->request),
-           {field("no_plots", &command->no_plots, "No .png beside the trace").needs("trace")}}));
+      together(fields(command->request),
+               {field("no_plots", &command->no_plots, "No .png beside the trace").needs("trace")}));
   add_format(*sub, command->format, Format::table, {Format::nccl, Format::nccl_json});
   sub->callback([command] { command->run(); });
 }

@@ -258,18 +258,18 @@ struct ConformRequest {
 };
 
 std::vector<BoundField> fields(ConformRequest& r) {
-  return together({{field("platform", &r.platform,
-                          "host (emulated GPUs), or cuda or rocm where they were built")
-                        .required(),
-                    field("codec", &r.codec, "Codec", "all that have kernels")},
-                   fields(r.schedule),
-                   {field("ranks", &r.ranks, "World size", "2 to 8, each").from(2, 8),
-                    field("elements", &r.elements, "Longest tensor, in elements per rank",
-                          "host: 5003, GPUs: 1M + 1"),
-                    protocol_field(r.protocol),
-                    field("seed", &r.seed, "Seed of the inputs", "1").from(0, UINT32_MAX),
-                    field("linear", &r.linear, "Only the kernels of quantized linear layers")
-                        .excludes("codec algorithm schedule ranks elements")}});
+  return together(
+      {field("platform", &r.platform, "host (emulated GPUs), or cuda or rocm where they were built")
+           .required(),
+       field("codec", &r.codec, "Codec", "all that have kernels")},
+      fields(r.schedule),
+      {field("ranks", &r.ranks, "World size", "2 to 8, each").from(2, 8),
+       field("elements", &r.elements, "Longest tensor, in elements per rank",
+             "host: 5003, GPUs: 1M + 1"),
+       protocol_field(r.protocol),
+       field("seed", &r.seed, "Seed of the inputs", "1").from(0, UINT32_MAX),
+       field("linear", &r.linear, "Only the kernels of quantized linear layers")
+           .excludes("codec algorithm schedule ranks elements")});
 }
 
 }  // namespace

@@ -99,14 +99,14 @@ struct DecodeRequest : CodecFiles {
 
 std::vector<BoundField> fields(EncodeRequest& r) {
   return together(
-      {fields(r, "Tensor of any shape, taken as flat (.npy or .safetensors)", "Wire bytes"),
-       {field("tensor", &r.tensor, "Which tensor of a .safetensors file")}});
+      fields(r, "Tensor of any shape, taken as flat (.npy or .safetensors)", "Wire bytes"),
+      {field("tensor", &r.tensor, "Which tensor of a .safetensors file")});
 }
 
 std::vector<BoundField> fields(DecodeRequest& r) {
-  return together({fields(r, "Wire bytes", "Flat tensor (.npy)"),
-                   {field("elements", &r.elements, "Elements to decode",
-                          "the largest count that the wire size allows")}});
+  return together(fields(r, "Wire bytes", "Flat tensor (.npy)"),
+                  {field("elements", &r.elements, "Elements to decode",
+                         "the largest count that the wire size allows")});
 }
 
 }  // namespace

@@ -251,24 +251,22 @@ struct AssignRequest {
 const char* const kDtypeHelp = "fp16, bf16 or fp32, of what is reduced";
 
 std::vector<BoundField> fields(LayersRequest& r) {
-  return together({fields(r.text),
-                   fields(r.collective),
-                   {field("codec", &r.codec, "Codec (see arlab list codecs)").required(),
-                    field("ranks", &r.ranks, "World size").required(),
-                    field("dtype", &r.dtype, kDtypeHelp, "fp16")}});
+  return together(fields(r.text), fields(r.collective),
+                  {field("codec", &r.codec, "Codec (see arlab list codecs)").required(),
+                   field("ranks", &r.ranks, "World size").required(),
+                   field("dtype", &r.dtype, kDtypeHelp, "fp16")});
 }
 
 std::vector<BoundField> fields(AssignRequest& r) {
   return together(
-      {fields(r.text),
-       fields(r.collective),
-       {field("codec", &r.codecs, "Codecs to choose from, separated by commas").required(),
-        field("max_kl", &r.most_divergence, "Most mean KL divergence, in nats").required(),
-        field("ranks", &r.ranks, "World size").required(),
-        field("dtype", &r.dtype, kDtypeHelp, "fp16"),
-        field("points", &r.points,
-              "Assignments of the greedy path that are run, for the Pareto front", "5")
-            .from(1, 1000)}});
+      fields(r.text), fields(r.collective),
+      {field("codec", &r.codecs, "Codecs to choose from, separated by commas").required(),
+       field("max_kl", &r.most_divergence, "Most mean KL divergence, in nats").required(),
+       field("ranks", &r.ranks, "World size").required(),
+       field("dtype", &r.dtype, kDtypeHelp, "fp16"),
+       field("points", &r.points,
+             "Assignments of the greedy path that are run, for the Pareto front", "5")
+           .from(1, 1000)});
 }
 
 }  // namespace

@@ -52,18 +52,16 @@ struct PerplexityRequest {
     wire.front() = field("algorithm", &algorithms,
                          "Algorithms, separated by commas (see arlab list algorithms)");
     return together(
-        {fields(text),
-         wire,
-         fields(formats),
-         {field("codec", &codecs, "Codecs, separated by commas (see arlab list codecs)").required(),
-          field("ranks", &ranks, "World sizes, separated by commas").required(),
-          field("dtype", &dtypes, "fp16, bf16 or fp32, of what is reduced; separated by commas",
-                "fp16"),
-          field("layers", &layers, "Only these are compressed, as 0,3-5; the others are not split",
-                "all"),
-          field("layer_codec", &layer_codecs,
-                "LAYERS=CODEC: another codec for these layers; may be given several times")
-              .one_by_one()}});
+        fields(text), wire, fields(formats),
+        {field("codec", &codecs, "Codecs, separated by commas (see arlab list codecs)").required(),
+         field("ranks", &ranks, "World sizes, separated by commas").required(),
+         field("dtype", &dtypes, "fp16, bf16 or fp32, of what is reduced; separated by commas",
+               "fp16"),
+         field("layers", &layers, "Only these are compressed, as 0,3-5; the others are not split",
+               "all"),
+         field("layer_codec", &layer_codecs,
+               "LAYERS=CODEC: another codec for these layers; may be given several times")
+             .one_by_one()});
   }
 
   std::vector<PerplexityPoint> points() const {
@@ -296,9 +294,9 @@ struct PerplexityRequest {
 
 std::vector<BoundField> fields(PerplexityRequest& r) {
   return together(
-      {r.request(),
-       {field("cache", &r.cache,
-              "Folder in which results are kept, and from which those that are there are taken")}});
+      r.request(),
+      {field("cache", &r.cache,
+             "Folder in which results are kept, and from which those that are there are taken")});
 }
 
 }  // namespace

@@ -143,12 +143,11 @@ std::vector<Figure> ModelText::figures() const {
 }
 
 std::vector<BoundField> fields(ModelCollective& c) {
-  return together(
-      {fields(c.schedule),
-       {field("platform", &c.platform,
-              "Kernels in place of the reference: host (emulated GPUs), or cuda or rocm "
-              "where they were built; same bits")},
-       fields(c.execution)});
+  return together(fields(c.schedule),
+                  {field("platform", &c.platform,
+                         "Kernels in place of the reference: host (emulated GPUs), or cuda or rocm "
+                         "where they were built; same bits")},
+                  fields(c.execution));
 }
 
 ModelCollective::Wire ModelCollective::wire(const std::string& codec, const std::string& dtype,

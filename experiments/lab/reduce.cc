@@ -94,11 +94,9 @@ struct ReduceRequest {
 
 std::vector<BoundField> fields(ReduceRequest& r) {
   return together(
-      {fields(r.schedule),
-       {field("codec", &r.codec, "Codec (see arlab list codecs)").required()},
-       fields(r.source),
-       fields(r.execution),
-       {field("out", &r.out, "Write the output of every rank, the input's shape, as .npy")}});
+      fields(r.schedule), {field("codec", &r.codec, "Codec (see arlab list codecs)").required()},
+      fields(r.source), fields(r.execution),
+      {field("out", &r.out, "Write the output of every rank, the input's shape, as .npy")});
 }
 
 }  // namespace

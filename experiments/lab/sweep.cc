@@ -107,28 +107,28 @@ struct SweepRequest {
 
 std::vector<BoundField> fields(SweepRequest& r) {
   return together(
-      {{field("topology", &r.topologies, "Topologies or .toml files, separated by commas")
-            .required(),
-        field("algorithm", &r.algorithms,
-              "Algorithms or schedules of any size (.json), separated by commas",
-              "one_shot, two_shot, ring"),
-        field("codec", &r.codecs,
-              "Codecs, or bits=4.5,encode_ops=9,decode_ops=4 for one that is not there, separated "
-              "by commas",
-              "fp16, qr-q8, qr-q6, qr-q4")},
-       fields(r.sizes, "Payloads of one rank", "32K..1G"),
-       {field("ranks", &r.ranks, "World sizes, separated by commas", "all ranks of each topology"),
-        field("group_size", &r.group_sizes,
-              "Ranks per group of hierarchical algorithms, separated by commas",
-              "as each topology has it"),
-        field("inner_codec", &r.inner_codec,
-              "Codec of messages inside a group, for algorithms that have one", "--codec"),
-        field("dtype", &r.dtype, "fp16, bf16 or fp32", "fp16"),
-        field("library", &r.library, "Also as NCCL or RCCL do it, where the topology knows them"),
-        field("out", &r.out, "Folder for sweep.csv and the figures", "none"),
-        field("highlight", &r.highlight,
-              "Codecs or algorithms that stand out in figures, separated by commas", "none"),
-        field("no_plots", &r.no_plots, "The table only")}});
+      {field("topology", &r.topologies, "Topologies or .toml files, separated by commas")
+           .required(),
+       field("algorithm", &r.algorithms,
+             "Algorithms or schedules of any size (.json), separated by commas",
+             "one_shot, two_shot, ring"),
+       field("codec", &r.codecs,
+             "Codecs, or bits=4.5,encode_ops=9,decode_ops=4 for one that is not there, separated "
+             "by commas",
+             "fp16, qr-q8, qr-q6, qr-q4")},
+      fields(r.sizes, "Payloads of one rank", "32K..1G"),
+      {field("ranks", &r.ranks, "World sizes, separated by commas", "all ranks of each topology"),
+       field("group_size", &r.group_sizes,
+             "Ranks per group of hierarchical algorithms, separated by commas",
+             "as each topology has it"),
+       field("inner_codec", &r.inner_codec,
+             "Codec of messages inside a group, for algorithms that have one", "--codec"),
+       field("dtype", &r.dtype, "fp16, bf16 or fp32", "fp16"),
+       field("library", &r.library, "Also as NCCL or RCCL do it, where the topology knows them"),
+       field("out", &r.out, "Folder for sweep.csv and the figures", "none"),
+       field("highlight", &r.highlight,
+             "Codecs or algorithms that stand out in figures, separated by commas", "none"),
+       field("no_plots", &r.no_plots, "The table only")});
 }
 
 class SweepRun final : public Run {

@@ -195,7 +195,8 @@ def simulate(
         jitter_launch, jitter_message: mean times, us, by which ranks and messages come late (exponential).
         options: of an algorithm that is named, as for all_reduce.
     """
-    given = {name: value for name, value in locals().items() if name not in ("algorithm", "options")}
+    given = locals()
+    del given["algorithm"], given["options"]
     if isinstance(algorithm, Schedule):
         asked(algorithm, options)  # refuses options
         what: Any = algorithm

@@ -232,6 +232,13 @@ nb::tuple describe(const nb::object& object) {
       tensor.device_id(), nb::try_cast(object, writable, false));
 }
 
+CollectiveRequest request_of(const std::string& algorithm, const std::string& codec,
+                             const nb::dict& options, const std::string& dtype,
+                             std::size_t elements) {
+  return {algorithm, codec, parse_dtype(dtype), elements,
+          collective_spec(nb::str(algorithm.c_str()), options).options};
+}
+
 void define_communicator(nb::module_& module) {
   nb::class_<RankCommunicator>(module, "Communicator")
       .def_prop_ro("rank", &RankCommunicator::rank)
@@ -242,9 +249,7 @@ void define_communicator(nb::module_& module) {
           [](RankCommunicator& self, const std::string& algorithm, const std::string& codec,
              const nb::dict& options, const std::string& dtype, std::size_t elements,
              std::uintptr_t input, std::uintptr_t output, std::uintptr_t stream) {
-            const CollectiveRequest request{
-                algorithm, codec, parse_dtype(dtype), elements,
-                collective_spec(nb::str(algorithm.c_str()), options).options};
+            const auto request = request_of(algorithm, codec, options, dtype, elements);
             run_without_python([&] {
               return self.run(request, address(input), const_cast<void*>(address(output)),
                               const_cast<void*>(address(stream)));
@@ -269,9 +274,7 @@ void define_communicator(nb::module_& module) {
                            const_cast<void*>(address(outputs[rank])),
                            const_cast<void*>(address(streams[rank]))});
         }
-        const CollectiveRequest request{
-            algorithm, codec, parse_dtype(dtype), elements,
-            collective_spec(nb::str(algorithm.c_str()), options).options};
+        const auto request = request_of(algorithm, codec, options, dtype, elements);
         run_without_python([&] { return run_together(request, calls); });
       },
       nb::arg("ranks"), nb::arg("algorithm"), nb::arg("codec"), nb::arg("options"),

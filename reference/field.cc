@@ -5,6 +5,9 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
+#include <iterator>
+#include <sstream>
 
 #include "reference/error.h"
 
@@ -79,7 +82,7 @@ FieldValue parsed(const Field& field, const std::string& text, std::string_view 
                  },
                  [&](const Number&) -> FieldValue {
                    const auto number = number_in<double>(text);
-                   if (!number) refuse("a number");
+                   if (!number || !std::isfinite(*number)) refuse("a number");
                    return *number;
                  },
                  [&](const OneOf&) -> FieldValue { return text; },
@@ -108,8 +111,9 @@ void require_allowed(const Field& field, const FieldValue& value, std::string_vi
             fail("{}: allowed is an integer from {} to {}", called, kind.low, kind.high);
           },
           [&](const Number&) {
-            require_kind(std::holds_alternative<double>(value) ||
-                             std::holds_alternative<std::uint64_t>(value),
+            const auto* number = std::get_if<double>(&value);
+            require_kind(number != nullptr ? std::isfinite(*number)
+                                           : std::holds_alternative<std::uint64_t>(value),
                          "a number");
           },
           [&](const OneOf& kind) {
@@ -195,10 +199,72 @@ void BoundField::set(const FieldValue& value, std::string_view called) const {
              member);
 }
 
+BoundField field(std::string name, BoundField::Member member, std::string help,
+                 std::string otherwise) {
+  const FieldKind kind = std::visit(
+      Overloaded{[](const bool*) -> FieldKind { return Flag{}; },
+                 [](const std::optional<std::uint32_t>*) -> FieldKind { return Integer{}; },
+                 [](const std::optional<double>*) -> FieldKind { return Number{}; },
+                 [](const std::vector<std::string>*) -> FieldKind { return Texts{}; },
+                 [](const void*) -> FieldKind { return Text{}; }},
+      member);
+  return {{.name = std::move(name),
+           .kind = kind,
+           .otherwise_words = std::move(otherwise),
+           .help = std::move(help)},
+          member};
+}
+
+BoundField BoundField::from(std::uint64_t low, std::uint64_t high) && {
+  field.kind = Integer{low, high};
+  return std::move(*this);
+}
+BoundField BoundField::among(std::vector<std::string> names) && {
+  field.kind = OneOf{std::move(names)};
+  field.otherwise = get();
+  return std::move(*this);
+}
+BoundField BoundField::one_by_one() && {
+  relations.is_one_by_one = true;
+  return std::move(*this);
+}
+BoundField BoundField::required() && {
+  relations.required = true;
+  return std::move(*this);
+}
+BoundField BoundField::needs(std::string name) && {
+  relations.needs = std::move(name);
+  return std::move(*this);
+}
+BoundField BoundField::excludes(std::string names) && {
+  relations.excludes = std::move(names);
+  return std::move(*this);
+}
+BoundField BoundField::by_place(std::string called) && {
+  relations.place = std::move(called);
+  return std::move(*this).required();
+}
+
+std::vector<BoundField> together(std::vector<BoundField> first, std::vector<BoundField> second,
+                                 std::vector<BoundField> third, std::vector<BoundField> fourth,
+                                 std::vector<BoundField> fifth) {
+  first.reserve(first.size() + second.size() + third.size() + fourth.size() + fifth.size());
+  for (std::vector<BoundField>* list : {&second, &third, &fourth, &fifth}) {
+    std::ranges::move(*list, std::back_inserter(first));
+  }
+  return first;
+}
+
 const BoundField* find(const std::vector<BoundField>& fields, std::string_view name) {
   const auto found = std::ranges::find_if(
       fields, [name](const BoundField& bound) { return bound.field.name == name; });
   return found == fields.end() ? nullptr : &*found;
+}
+
+std::vector<std::string> words_in(const std::string& text) {
+  if (text.empty()) return {};  // a stream costs more than all else that is done with most fields
+  std::istringstream in(text);
+  return {std::istream_iterator<std::string>(in), {}};
 }
 
 void require_relations(const std::vector<BoundField>& fields) {
@@ -214,8 +280,8 @@ void require_relations(const std::vector<BoundField>& fields) {
     if (!relations.needs.empty() && !is_set(relations.needs)) {
       fail("{} requires {}", field.name, relations.needs);
     }
-    if (!relations.excludes.empty() && is_set(relations.excludes)) {
-      fail("{} excludes {}", relations.excludes, field.name);
+    for (const std::string& other : words_in(relations.excludes)) {
+      if (is_set(other)) fail("{} excludes {}", other, field.name);
     }
   }
 }

@@ -5,7 +5,8 @@
 // A request is a struct. Its function `fields(Request&)` lists what it is made of, once, each beside the member that holds it:
 //
 //     std::vector<BoundField> fields(SimulateRequest& r) {
-//       return {{{.name = "sharing", .kind = OneOf{{"max_min", "fifo"}}, .help = "How messages share links"}, &r.sharing}, ...};
+//       return {field("ranks", &r.ranks, "World size", "all").from(1, 1024),
+//               field("sharing", &r.sharing, "How messages share links").among({"max_min", "fifo"}), ...};
 //     }
 //
 // What the members of a new request hold are the defaults.
@@ -104,24 +105,50 @@ std::string words_of(const FieldValue& value);
 
 /// A field of a request, and the member that holds it. Of FieldValues, it is the entry of the field's name.
 struct BoundField {
+  using Member = std::variant<bool*, std::string*, std::optional<std::uint32_t>*,
+                              std::optional<double>*, std::vector<std::string>*, FieldValues*>;
   Field field;
-  std::variant<bool*, std::string*, std::optional<std::uint32_t>*, std::optional<double>*,
-               std::vector<std::string>*, FieldValues*>
-      member;
+  Member member;
   /// What else must, or must not, be set.
   struct Relations {
     bool required = false;
     std::string needs = {};
-    std::string excludes = {};
+    std::string excludes = {};  ///< one or several, with spaces between them
+    std::string place = {};     ///< what the command line calls it, which takes it without a name
+    bool is_one_by_one =
+        false;  ///< its texts may have commas: the command line takes it several times
   } relations = {};
+
+  // Each says more of a field.
+  BoundField from(std::uint64_t low, std::uint64_t high) &&;
+  BoundField among(std::vector<std::string> names) &&;  ///< the default is what the member holds
+  BoundField one_by_one() &&;
+  BoundField required() &&;
+  BoundField needs(std::string name) &&;
+  BoundField excludes(std::string names) &&;
+  BoundField by_place(std::string called) &&;  ///< and is required
 
   FieldValue get() const;
   /// Throws as require_allowed() does.
   void set(const FieldValue& value, std::string_view called) const;
 };
 
+/// A field of its member's kind: a flag, a text, an integer, a number, or texts separated by commas. `otherwise`: the default
+/// in words.
+BoundField field(std::string name, BoundField::Member member, std::string help,
+                 std::string otherwise = {});
+
+/// One list of several.
+std::vector<BoundField> together(std::vector<BoundField> first, std::vector<BoundField> second,
+                                 std::vector<BoundField> third = {},
+                                 std::vector<BoundField> fourth = {},
+                                 std::vector<BoundField> fifth = {});
+
 /// A field by its name; nullptr: there is none.
 const BoundField* find(const std::vector<BoundField>& fields, std::string_view name);
+/// The words of a text that spaces separate.
+std::vector<std::string> words_in(const std::string& text);
+
 /// Throws InvalidInput for a field that is missing, and for two that do not go together.
 void require_relations(const std::vector<BoundField>& fields);
 

@@ -1,12 +1,17 @@
 // What people type: names that are nearly right, and sizes.
 #pragma once
 
+#include <fmt/ranges.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "reference/error.h"
 
 namespace arlab {
 
@@ -20,5 +25,16 @@ std::string did_you_mean(std::string_view word, const std::vector<std::string>& 
 /// A whole number, also with K, M or G, or KiB, MiB or GiB, for 2^10, 2^20 and 2^30, in capitals or
 /// not. Nothing for other text, and for what 64 bits do not hold.
 std::optional<std::uint64_t> parse_size(std::string_view text);
+
+/// The member of a list whose name_of() this is. Throws InvalidInput, which says what `called` is and what is allowed.
+template <class Enum>
+Enum member_named(const std::string& name, std::string_view called, std::span<const Enum> allowed) {
+  std::vector<std::string_view> names;
+  for (const Enum each : allowed) {
+    if (name_of(each) == name) return each;
+    names.push_back(name_of(each));
+  }
+  fail("{} is {}: allowed are {}", called, quote(name), fmt::join(names, ", "));
+}
 
 }  // namespace arlab

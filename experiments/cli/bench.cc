@@ -9,14 +9,15 @@
 #include <set>
 
 #include "experiments/cli/commands.h"
-#include "experiments/cli/conform.h"
 #include "experiments/cli/nccl_tests.h"
 #include "experiments/cli/options.h"
+#include "experiments/lab/conform.h"
 #include "kernels/runtime/platforms.h"
 #include "reference/codecs/registry.h"
 #include "reference/collectives/algorithm.h"
 #include "reference/collectives/codecs.h"
 #include "reference/collectives/executor.h"
+#include "reference/memory.h"
 #include "reference/tensors/file.h"
 #include "reference/tensors/synthetic.h"
 
@@ -135,12 +136,8 @@ std::vector<std::byte> make_pattern(DType dtype) {
 }
 
 void BenchCommand::run() const {
-  const auto found = kernels::find_platform(platform);
-  if (!found.ok()) fail("--platform: {}", found.status().message());
-  const kernels::Platform& on = *found.value();
-  const auto devices = on.devices();
-  if (!devices.ok()) fail("platform {}: {}", platform, devices.status().message());
-  const int world_size = ranks ? static_cast<int>(*ranks) : std::min(devices.value(), 8);
+  const kernels::Platform& on = platform_of(platform);
+  const int world_size = ranks ? static_cast<int>(*ranks) : std::min(on.devices().value(), 8);
   if (world_size < 2) fail("--ranks: {} device; a collective needs 2 ranks or more", world_size);
   const DType type = parse_dtype(dtype);
   std::vector<std::string> chosen = codecs;
@@ -352,7 +349,46 @@ void BenchCommand::write_results(const std::vector<Timing>& timings, int world_s
                           t.median(), t.library.substr(0, t.library.find(' '))});
   }
   text += render_csv(table);
-  write_file(out, {std::as_bytes(std::span(text))});
+  write_file(out, text);
+}
+
+std::vector<BoundField> fields(BenchCommand& c) {
+  return together(
+      {field("platform", &c.platform,
+             "cuda or rocm where it was built; host: emulated GPUs, to try the command")
+           .required(),
+       field("algorithm", &c.algorithms, "Algorithms", "one_shot, two_shot"),
+       field("codec", &c.codecs, "Codecs",
+             "the dtype, qr-fp8, qr-q8, qr-q6, qr-q4, int5-g128, int2-g32-sr"),
+       field("inner_codec", &c.inner_codec,
+             "Codec of messages inside a group, for hierarchical algorithms", "--codec"),
+       field("dtype", &c.dtype, "bf16, fp16 or fp32", "bf16")},
+      fields(c.sizes, "Sizes of the tensor of a rank", "32K to 256M"),
+      {field("ranks", &c.ranks, "World size", "all devices").from(2, 8),
+       field("calls", &c.calls, "Calls in a graph", "5 to 50, by size").from(1, 10000),
+       field("replays", &c.replays, "Launches of the graph; the time is their median", "20")
+           .from(1, 10000),
+       field("blocks", &c.blocks, "Most blocks of a kernel", "all that fit").from(1, 1024),
+       field(
+           "sms", &c.sms,
+           "Multiprocessors for kernels, each full of blocks; a matrix product can have the others",
+           "all")
+           .from(1, 1024),
+       field("slot_bytes", &c.slot_bytes, "What a block sends to a rank at once",
+             fmt::format("{}K", kernels::CommunicatorOptions{}.slot_bytes / 1024)),
+       protocol_field(c.protocol),
+       field("explain", &c.explain,
+             "Say which kernel each call would take, and why, instead of timing it"),
+       field("between", &c.between,
+             "gemm: time what calls add to a graph with a matrix product behind each of them",
+             "nothing: calls one after the other"),
+       field("cold", &c.cold,
+             "Likewise, with memory overwritten behind each call, so that caches hold no tensor"),
+       field("vendor", &c.vendor, "Also NCCL or RCCL, in the same run"),
+       field("machine", &c.machine, "Name for --out, as of a machine of arlab topology", "none"),
+       field("out", &c.out, "Also write the times to this CSV file"),
+       field("check", &c.check,
+             "With --format nccl: compare every bit with the reference's (#wrong)")});
 }
 
 }  // namespace
@@ -361,44 +397,7 @@ void add_bench(CLI::App& app) {
   auto command = std::make_shared<BenchCommand>();
   CLI::App* sub =
       app.add_subcommand("bench", "Time collectives on GPUs by size, beside the vendor's library");
-  sub->add_option("--platform", command->platform,
-                  "cuda or rocm where it was built; host: emulated GPUs, to try the command")
-      ->required();
-  sub->add_option("--algorithm", command->algorithms, "Algorithms [one_shot, two_shot]")
-      ->delimiter(',');
-  sub->add_option("--codec", command->codecs,
-                  "Codecs [the dtype, qr-fp8, qr-q8, qr-q6, qr-q4, int5-g128, int2-g32-sr]")
-      ->delimiter(',');
-  sub->add_option("--inner-codec", command->inner_codec,
-                  "Codec of messages inside a group, for hierarchical algorithms [--codec]");
-  sub->add_option("--dtype", command->dtype, "bf16, fp16 or fp32 [bf16]");
-  add_fields(*sub, fields(command->sizes, "Sizes of the tensor of a rank", "32K to 256M"));
-  add_integer(*sub, "--ranks", command->ranks, 2, 8, "World size [all devices]");
-  add_integer(*sub, "--calls", command->calls, 1, 10000, "Calls in a graph [5 to 50, by size]");
-  add_integer(*sub, "--replays", command->replays, 1, 10000,
-              "Launches of the graph; the time is their median [20]");
-  add_integer(*sub, "--blocks", command->blocks, 1, 1024, "Most blocks of a kernel [all that fit]");
-  add_integer(*sub, "--sms", command->sms, 1, 1024,
-              "Multiprocessors for kernels, each full of blocks; a matrix product can have the "
-              "others [all]");
-  sub->add_option("--slot-bytes", command->slot_bytes,
-                  fmt::format("What a block sends to a rank at once [{}K]",
-                              kernels::CommunicatorOptions{}.slot_bytes / 1024));
-  add_protocol(*sub, command->protocol);
-  sub->add_flag("--explain", command->explain,
-                "Say which kernel each call would take, and why, instead of timing it");
-  sub->add_option("--between", command->between,
-                  "gemm: time what calls add to a graph with a matrix product behind each of them "
-                  "[nothing: calls one after the other]");
-  sub->add_flag(
-      "--cold", command->cold,
-      "Likewise, with memory overwritten behind each call, so that caches hold no tensor");
-  sub->add_flag("--vendor", command->vendor, "Also NCCL or RCCL, in the same run");
-  sub->add_option("--machine", command->machine,
-                  "Name for --out, as of a machine of arlab topology [none]");
-  sub->add_option("--out", command->out, "Also write the times to this CSV file");
-  sub->add_flag("--check", command->check,
-                "With --format nccl: compare every bit with the reference's (#wrong)");
+  add_fields(*sub, fields(*command));
   add_format(*sub, command->format, Format::table, {Format::nccl, Format::nccl_json});
   sub->callback([command] { command->run(); });
 }

@@ -42,9 +42,7 @@ class Findings {
  public:
   void add(const std::string& what, const std::string& state, const std::string& detail,
            const std::string& remedy = {}) {
-    table_.rows.push_back(
-        {what, state, detail,
-         remedy.empty() ? nlohmann::ordered_json(nullptr) : nlohmann::ordered_json(remedy)});
+    table_.rows.push_back({what, state, detail, remedy.empty() ? Cell() : Cell(remedy)});
   }
 
   /// A program by its command for the version.
@@ -153,35 +151,39 @@ void look_at_tools(Findings& findings) {
                        "to build kernels for AMD GPUs", "./test.sh, or ROCm");
 }
 
+struct DoctorRequest {};
+std::vector<BoundField> fields(DoctorRequest& /*request*/) { return {}; }
+
+Result answer(const DoctorRequest& /*request*/) {
+  Findings findings;
+  look_at_machine(findings);
+  look_at_platform(findings, "host", "emulated GPUs", {},
+                   "./quickstart.sh; of the Python package: pip install . "
+                   "-C cmake.define.ARLAB_HOST_PLATFORM=ON");
+  look_at_platform(findings, "cuda", "NVIDIA GPUs", {"/dev/nvidiactl", "/dev/dxg"},
+                   "cmake --preset release -DARLAB_CUDA=ON, with nvcc");
+  look_at_platform(findings, "rocm", "AMD GPUs", {"/dev/kfd"},
+                   "cmake --preset release -DARLAB_ROCM=ON, with ROCm");
+  look_at_tools(findings);
+  look_at_python(findings);
+  return {"arlab.doctor/1",
+          {{"version", ARLAB_VERSION},
+           {"codecs", listed_codecs().size(), "arlab list codecs"},
+           {"algorithms", all_algorithms().size(), "arlab list algorithms"},
+           {"topologies", listed_topologies().size(), "arlab list topologies"},
+           {"missing", findings.has("missing") || findings.has("broken")}},
+          "findings",
+          findings.table()};
+}
+
 }  // namespace
 
 void add_doctor(CLI::App& app) {
-  auto format = std::make_shared<Format>();
-  CLI::App* sub = app.add_subcommand(
-      "doctor", "Say what is installed, which GPUs there are, and how to get what is missing");
-  add_format(*sub, *format);
-  sub->callback([format] {
-    Findings findings;
-    look_at_machine(findings);
-    look_at_platform(findings, "host", "emulated GPUs", {},
-                     "./quickstart.sh; of the Python package: pip install . "
-                     "-C cmake.define.ARLAB_HOST_PLATFORM=ON");
-    look_at_platform(findings, "cuda", "NVIDIA GPUs", {"/dev/nvidiactl", "/dev/dxg"},
-                     "cmake --preset release -DARLAB_CUDA=ON, with nvcc");
-    look_at_platform(findings, "rocm", "AMD GPUs", {"/dev/kfd"},
-                     "cmake --preset release -DARLAB_ROCM=ON, with ROCm");
-    look_at_tools(findings);
-    look_at_python(findings);
-    Result report{"arlab.doctor/1"};
-    report.figures = {{"version", ARLAB_VERSION},
-                      {"codecs", listed_codecs().size(), "arlab list codecs"},
-                      {"algorithms", all_algorithms().size(), "arlab list algorithms"},
-                      {"topologies", listed_topologies().size(), "arlab list topologies"},
-                      {"missing", findings.has("missing") || findings.has("broken")}};
-    report.rows_name = "findings";
-    report.rows = findings.table();
-    print(report, *format);
-  });
+  add_question(
+      app,
+      question<DoctorRequest>(
+          "doctor", "Say what is installed, which GPUs there are, and how to get what is missing",
+          answer));
 }
 
 }  // namespace arlab::cli

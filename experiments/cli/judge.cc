@@ -23,6 +23,7 @@
 #include "experiments/cli/commands.h"
 #include "experiments/cli/options.h"
 #include "kernels/conformance/all_reduce_check.h"
+#include "reference/memory.h"
 
 namespace arlab::cli {
 namespace {
@@ -272,29 +273,31 @@ struct JudgeCommand {
   }
 };
 
+std::vector<BoundField> fields(JudgeCommand& c) {
+  return {field("calls", &c.calls, "Pipe that the other process reads calls from").required(),
+          field("answers", &c.answers, "Pipe that it writes answers to").required(),
+          field("ranks", &c.ranks, "World size").from(2, 64).required(),
+          field("dtype", &c.dtype, "fp16, bf16 or fp32").required(),
+          field("lengths", &c.lengths, "Elements per rank, separated by commas", "1 to 65541"),
+          field("runs", &c.runs, "Runs of every case", "3").from(2, 100),
+          field("seed", &c.seed, "Seed of the inputs", "1").from(0, UINT32_MAX),
+          field("timeout", &c.timeout,
+                "Seconds without a byte after which the other process is given up", "60")
+              .from(1, 86400),
+          field("in_place", &c.in_place, "Outputs take the place of inputs"),
+          field("codec", &c.codec, "Compare with algorithms that use this codec, too"),
+          field("claim", &c.claim,
+                "What it says it is, for example two_shot/qr-q4/native: must have every bit")};
+}
+
 }  // namespace
 
 void add_judge(CLI::App& app) {
   auto command = std::make_shared<JudgeCommand>();
   CLI::App* sub = app.add_subcommand(
       "judge", "Check an all-reduce of another process: exact, deterministic, how far off?");
-  sub->add_option("--calls", command->calls, "Pipe that the other process reads calls from")
-      ->required();
-  sub->add_option("--answers", command->answers, "Pipe that it writes answers to")->required();
-  add_integer(*sub, "--ranks", command->ranks, 2, 64, "World size")->required();
-  sub->add_option("--dtype", command->dtype, "fp16, bf16 or fp32")->required();
-  sub->add_option("--lengths", command->lengths,
-                  "Elements per rank, separated by commas [1 to 65541]")
-      ->delimiter(',');
-  add_integer(*sub, "--runs", command->runs, 2, 100, "Runs of every case [3]");
-  add_integer(*sub, "--seed", command->seed, 0, UINT32_MAX, "Seed of the inputs [1]");
-  add_integer(*sub, "--timeout", command->timeout, 1, 86400,
-              "Seconds without a byte after which the other process is given up [60]");
+  add_fields(*sub, fields(*command));
   sub->footer(kProtocol);
-  sub->add_flag("--in-place", command->in_place, "Outputs take the place of inputs");
-  sub->add_option("--codec", command->codec, "Compare with algorithms that use this codec, too");
-  sub->add_option("--claim", command->claim,
-                  "What it says it is, for example two_shot/qr-q4/native: must have every bit");
   add_format(*sub, command->format);
   sub->callback([command] { command->run(); });
 }

@@ -11,6 +11,7 @@
 
 #include "experiments/cli/commands.h"
 #include "experiments/cli/program.h"
+#include "experiments/lab/files.h"
 #include "reference/signals.h"
 
 namespace {
@@ -22,7 +23,7 @@ using arlab::cli::report_error;
 /// For what is thrown where nothing may be: destructors of the libraries that we use want memory,
 /// and there may be none. That is a line and an exit code, as anywhere, and not an abort.
 [[noreturn]] void end_at_once() noexcept {
-  arlab::cli::CleanedUpAtLast::clean_up_all();
+  arlab::lab::CleanedUpAtLast::clean_up_all();
   try {
     if (std::current_exception() != nullptr) throw;
     report_error("internal error, please report it", kBadInput);

@@ -12,113 +12,31 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "experiments/cli/commands.h"
+#include "experiments/cli/plots.h"
 #include "experiments/cli/program.h"
+#include "experiments/lab/request.h"
 #include "reference/codecs/registry.h"
 #include "reference/tensors/file.h"
 #include "reference/words.h"
 
 namespace arlab::cli {
 
-CLI::Option* add_integer(CLI::App& command, const std::string& name,
-                         std::optional<std::uint32_t>& value, std::uint32_t low, std::uint32_t high,
-                         const std::string& description) {
-  return command
-      .add_option_function<std::string>(
-          name,
-          [&value, name, low, high](const std::string& text) {
-            std::uint32_t number = 0;
-            const char* end = text.data() + text.size();
-            const auto [rest, error] = std::from_chars(text.data(), end, number);
-            const bool plain = !text.starts_with('0') || text == "0";
-            if (error != std::errc() || rest != end || !plain || number < low || number > high) {
-              throw CLI::ValidationError(
-                  name,
-                  fmt::format("{}: allowed is an integer from {} to {}", quote(text), low, high));
-            }
-            value = number;
-          },
-          description)
-      ->type_name("INT");
-}
-
 namespace {
-thread_local std::string called_as = "arlab";
 thread_local bool wants_all = false;
-thread_local const Output* output_of_thread = nullptr;
 }  // namespace
 
-void set_command_line(int argc, const char* const* argv) {
-  called_as = "arlab";
-  for (int i = 1; i < argc; ++i) called_as += " " + shell_quote(argv[i]);
+void take_command_line(int argc, const char* const* argv) {
+  std::string line = "arlab";
+  for (int i = 1; i < argc; ++i) line += " " + shell_quote(argv[i]);
+  set_command_line(std::move(line));
   wants_all = false;
 }
-const std::string& command_line() { return called_as; }
 
-namespace {
-
-bool is_utf8(const std::string& text) {
-  try {
-    (void)nlohmann::ordered_json(text).dump();
-    return true;
-  } catch (const nlohmann::ordered_json::type_error&) {
-    return false;
-  }
-}
-
-/// Control characters as \xNN, and all that is not ASCII where the text is not UTF-8; also what
-/// `marked` holds.
-std::string escaped(const std::string& text, std::string_view marked) {
-  const bool readable = is_utf8(text);
-  std::string line;
-  for (const char c : text) {
-    const auto code = static_cast<unsigned char>(c);
-    const bool plain = code >= 0x20 && code != 0x7f && (code < 0x80 || readable) &&
-                       marked.find(c) == std::string_view::npos;
-    line += plain ? std::string(1, c) : fmt::format("\\x{:02x}", code);
-  }
-  return line;
-}
-
-}  // namespace
-
-std::string one_line(const std::string& text) { return escaped(text, ""); }
-
-std::string shell_quote(const std::string& text) {
-  const auto needs_none = [](char c) {
-    return std::isalnum(static_cast<unsigned char>(c)) != 0 ||
-           std::string_view("_-+=./,:@%^").find(c) != std::string_view::npos ||
-           static_cast<unsigned char>(c) >= 0x80;
-  };
-  if (one_line(text) != text) return "$'" + escaped(text, "'\\") + "'";
-  if (!text.empty() && std::all_of(text.begin(), text.end(), needs_none)) return text;
-  std::string quoted = "'";
-  for (const char c : text) quoted += c == '\'' ? "'\\''" : std::string(1, c);
-  return quoted + "'";
-}
-
-OutputTo::OutputTo(Output output) : output_(std::move(output)) { output_of_thread = &output_; }
-OutputTo::~OutputTo() { output_of_thread = nullptr; }
-
-void write_stdout(const std::string& text) {
-  if (output_of_thread != nullptr) return output_of_thread->results(text);
-  std::fwrite(text.data(), 1, text.size(), stdout);
-}
-void write_progress(const std::string& text) {
-  if (output_of_thread != nullptr) return output_of_thread->progress(text);
-  std::fwrite(text.data(), 1, text.size(), stderr);
-  std::clearerr(stderr);
-}
-
-bool has_listener() { return output_of_thread != nullptr; }
-
-bool hand_over_drawing(const std::string& json) {
-  if (output_of_thread == nullptr) return false;
-  output_of_thread->drawing(json);
-  return true;
-}
+void write_stdout(const std::string& text) { std::fwrite(text.data(), 1, text.size(), stdout); }
 
 void add_format(CLI::App& command, Format& format, Format default_format,
-                std::initializer_list<Format> more) {
+                const std::vector<Format>& more) {
   struct Known {
     const char* name;
     Format format;
@@ -169,7 +87,7 @@ std::string name_of(Format format) {
 
 Page page() {
   Page page{.all = wants_all};
-  if (output_of_thread != nullptr || ::isatty(STDOUT_FILENO) != 1) return page;
+  if (::isatty(STDOUT_FILENO) != 1) return page;
   // As programs of the shell have it, the variable comes before what the terminal says.
   const char* const columns = std::getenv("COLUMNS");
   winsize terminal = {};
@@ -182,9 +100,11 @@ Page page() {
 void print(const Result& report, Format format) { write_stdout(render(report, format, page())); }
 
 void add_fields(CLI::App& command, const std::vector<BoundField>& fields) {
+  std::map<std::string, CLI::Option*> options;
   for (const BoundField& bound : fields) {
     const Field& field = bound.field;
-    const std::string name = "--" + field.option();
+    const std::string& place = bound.relations.place;
+    const std::string name = place.empty() ? "--" + field.option() : place;
     const std::string names =
         field.letter.empty() ? name : fmt::format("-{},{}", field.letter, name);
     std::string help = field.help;
@@ -199,7 +119,7 @@ void add_fields(CLI::App& command, const std::vector<BoundField>& fields) {
       option = command.add_flag(names, **flag, help);
     } else if (const auto* texts = std::get_if<std::vector<std::string>*>(&bound.member)) {
       option = command.add_option(names, **texts, help);
-      if (std::holds_alternative<Texts>(field.kind)) option->delimiter(',');
+      if (!bound.relations.is_one_by_one) option->delimiter(',');
     } else {
       option = command.add_option_function<std::string>(
           names,
@@ -214,40 +134,91 @@ void add_fields(CLI::App& command, const std::vector<BoundField>& fields) {
       if (std::holds_alternative<Integer>(field.kind)) option->type_name("INT");
       if (std::holds_alternative<Number>(field.kind)) option->type_name("FLOAT");
     }
-    option->required(bound.relations.required);
+    options[field.name] = option->required(bound.relations.required);
   }
-  for (const BoundField& bound : fields) {
-    const auto option_of = [&command](const std::string& name) {
-      return command.get_option("--" + Field{name}.option());
-    };
-    CLI::Option* option = option_of(bound.field.name);
-    if (!bound.relations.needs.empty()) option->needs(option_of(bound.relations.needs));
-    if (!bound.relations.excludes.empty()) option_of(bound.relations.excludes)->excludes(option);
+  for (const auto& [field, member, relations] : fields) {
+    CLI::Option* option = options[field.name];
+    if (!relations.needs.empty()) option->needs(options.at(relations.needs));
+    for (const std::string& other : words_in(relations.excludes)) {
+      options.at(other)->excludes(option);
+    }
   }
 }
 
-std::vector<BoundField> fields(ExecutionOptions& options) {
-  return {{{.name = "accumulate",
-            .kind = OneOf{{"native", "fp32"}},
-            .otherwise = options.accumulate,
-            .help = "Sums in the payload's dtype, or in fp32, rounded once"},
-           &options.accumulate},
-          {{.name = "threads",
-            .kind = Integer{0, 1024},
-            .otherwise = std::uint64_t{0},
-            .help = "Threads, 0 for all; the result never depends on it"},
-           &options.threads}};
+namespace {
+
+/// --dask, --workers and --setup: of questions whose work processes may share.
+struct SharedOptions {
+  std::string dask;
+  std::optional<std::uint32_t> workers;
+  std::string setup;
+
+  void add_to(CLI::App& command) {
+    add_fields(command, {field("dask", &dask,
+                               "Compute the points on the Dask cluster whose scheduler has this "
+                               "address, as tls://HOST:8786"),
+                         field("workers", &workers,
+                               "Compute the points in so many processes of this machine, by Dask")
+                             .from(1, 1024),
+                         field("setup", &setup, kSetupHelp)});
+  }
+
+  /// Throws InvalidInput for options that do not go together.
+  bool asked_for() const {
+    if (!dask.empty() && workers) fail("--dask and --workers: allowed is one of them");
+    const bool asked = !dask.empty() || workers;
+    if (!setup.empty() && !asked) run_behind_setup(setup);
+    return asked;
+  }
+
+  /// Goes on as Python, which asks the question with these options and ends the program.
+  [[noreturn]] void go_on(const std::string& question, const std::vector<BoundField>& fields,
+                          Format format) const {
+    const nlohmann::ordered_json job = {{"question", question},
+                                        {"fields", canonical_json(fields)},
+                                        {"called", command_line()},
+                                        {"dask", dask},
+                                        {"workers", Cell(workers).json()},
+                                        {"setup", setup},
+                                        {"format", name_of(format)},
+                                        {"all", page().all}};
+    become_python("arlab.distributed", json_line(job), "--dask and --workers");
+  }
+};
+
+}  // namespace
+
+void add_question(CLI::App& app, const lab::Question& question) {
+  // "topology show" is one of the group "topology".
+  const std::size_t space = question.name.find(' ');
+  CLI::App* parent =
+      space == std::string::npos ? &app : app.get_subcommand(question.name.substr(0, space));
+  CLI::App* sub = parent->add_subcommand(question.name.substr(space + 1), question.help);
+  const auto asked = std::make_shared<lab::Asked>(question.ask());
+  const auto format = std::make_shared<Format>();
+  add_fields(*sub, asked->fields);
+  if (!question.more_help.empty()) sub->footer(question.more_help);
+  const auto shared = std::make_shared<SharedOptions>();
+  if (asked->run) shared->add_to(*sub);
+  add_format(*sub, *format, Format::table, question.formats);
+  sub->callback([asked, format, shared, name = question.name] {
+    if (shared->asked_for()) shared->go_on(name, asked->fields, *format);
+    print_answer(asked->answer(), *format);
+  });
 }
 
-ExecuteOptions ExecutionOptions::make() const {
-  ExecuteOptions options;
-  if (accumulate != "native" && accumulate != "fp32") {
-    fail("accumulate is {}: allowed are native, fp32", quote(accumulate));
+void print_answer(const Result& result, Format format) {
+  if (result.schema.empty()) return;  // it has written a file
+  const bool draws = result.picture && !result.picture->file.empty();
+  if (draws && format == Format::toml) {
+    fail("--out draws a picture; --format toml writes to standard output");
   }
-  if (accumulate == "fp32") options.accumulate = Accumulate::fp32;
-  options.threads = threads.value_or(0);
-  options.count = true;
-  return options;
+  print_last(
+      [&] {
+        if (draws) draw(*result.picture);
+      },
+      [&] { print(result, format); });
+  if (!result.verdict.empty()) throw CheckFailed(result.verdict);
 }
 
 }  // namespace arlab::cli

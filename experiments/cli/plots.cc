@@ -18,8 +18,8 @@
 #include <system_error>
 
 #include "experiments/cli/commands.h"
-#include "experiments/cli/hashes.h"
 #include "experiments/cli/options.h"
+#include "experiments/lab/hashes.h"
 #include "experiments/lab/result.h"
 
 namespace arlab::cli {
@@ -185,10 +185,9 @@ void draw(const std::string& kind, const std::vector<std::string>& arguments,
   draw_from(kind, arguments, -1, kept);
 }
 
-void draw(const std::string& kind, const nlohmann::ordered_json& data, const std::string& picture,
-          const std::string& kept) {
-  const std::string text = json_line(data);
-  if (hand_over_drawing(text)) return;
+void draw(const lab::Picture& picture) {
+  if (!picture.arguments.empty()) return draw(picture.kind, picture.arguments, picture.kept);
+  const std::string text = json_line(picture.data);
   const Descriptor file(::memfd_create("arlab", MFD_CLOEXEC));
   if (file.number() < 0) fail_to_start(errno);
   for (std::string_view rest = text; !rest.empty();) {
@@ -196,17 +195,11 @@ void draw(const std::string& kind, const nlohmann::ordered_json& data, const std
     if (written < 0 && errno != EINTR) fail_to_start(errno);
     if (written > 0) rest.remove_prefix(static_cast<std::size_t>(written));
   }
-  draw_from(kind, {"/dev/stdin", picture}, file.number(), kept);
+  draw_from(picture.kind, {"/dev/stdin", picture.file}, file.number(), picture.kept);
 }
 
 void become_python(const std::string& module, const std::string& argument,
                    const std::string& purpose) {
-  if (has_listener()) {
-    fail(
-        "{} are of the program; in Python, arlab.study() and arlab.sweep() have client= and "
-        "workers=",
-        purpose);
-  }
   // Whatever cannot be imported is one line here, and not a traceback.
   constexpr const char* kMain = R"(import importlib, sys
 try:

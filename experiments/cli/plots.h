@@ -2,9 +2,10 @@
 #pragma once
 
 #include <functional>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
+
+#include "experiments/lab/result.h"
 
 namespace arlab::cli {
 
@@ -17,14 +18,12 @@ std::string python();
 void draw(const std::string& kind, const std::vector<std::string>& arguments,
           const std::string& kept);
 
-/// The same for a kind that reads JSON from the file of its first argument: its standard input,
-/// so that no temporary file can be left behind.
-void draw(const std::string& kind, const nlohmann::ordered_json& data, const std::string& picture,
-          const std::string& kept);
+/// Likewise. Data is its standard input, so that no temporary file can be left behind.
+void draw(const lab::Picture& picture);
 
 /// Goes on as Python: as the function main() of a module of the package, with one argument. It has this process's stdin,
 /// stdout, stderr and signals, and its exit code is ours. Where the module, or what it needs, is not there, one line says
-/// what `purpose` needs, and what installs it. Throws InvalidInput when Python cannot be started, and in Python.
+/// what `purpose` needs, and what installs it. Throws InvalidInput when Python cannot be started.
 [[noreturn]] void become_python(const std::string& module, const std::string& argument,
                                 const std::string& purpose);
 

@@ -13,6 +13,7 @@
 #include "experiments/cli/commands.h"
 #include "experiments/cli/options.h"
 #include "experiments/cli/plots.h"
+#include "experiments/lab/questions.h"
 #include "reference/error.h"
 #include "reference/words.h"
 
@@ -188,26 +189,33 @@ void run_command_line(int argc, const char* const* argv, std::span<const AddComm
   app.set_version_flag("--version", "arlab " ARLAB_VERSION);
   app.require_subcommand(1);
   app.fallthrough(false);
-  add_list(app);
-  add_encode(app);
-  add_decode(app);
-  add_reduce(app);
+  add_question(app, lab::list_question());
+  add_question(app, lab::encode_question());
+  add_question(app, lab::decode_question());
+  add_question(app, lab::reduce_question());
   add_schedule(app);
   add_simulate(app);
-  add_topology(app);
-  add_select(app);
-  add_vectors(app);
-  add_check_codec(app);
-  add_conform(app);
+  app.add_subcommand("topology", "Show a machine, compare two, or import what another tool says")
+      ->require_subcommand(1);
+  add_question(app, lab::select_question());
+  add_question(app, lab::vectors_question());
+  add_question(app, lab::check_codec_question());
+  add_question(app, lab::conform_question());
   add_judge(app);
   add_bench(app);
-  add_study(app);
-  add_sweep(app);
-  add_model(app);
+  add_question(app, lab::study_question());
+  add_question(app, lab::sweep_question());
+  app.add_subcommand("model",
+                     "What compressed collectives do to a language model: quality and time")
+      ->require_subcommand(1);
   add_report(app);
-  add_new(app);
+  app.add_subcommand("new", "Begin something of your own in the tree of sources")
+      ->require_subcommand(1);
   add_doctor(app);
   add_completion(app);
+  for (const lab::Question& one : lab::questions()) {
+    if (one.name.find(' ') != std::string::npos) add_question(app, one);
+  }
   for (const AddCommand add : more) add(app);
   add_setup(app);
   group_commands(app);
@@ -215,7 +223,7 @@ void run_command_line(int argc, const char* const* argv, std::span<const AddComm
   try {
     check_command(app, "arlab",
                   std::span(argv, static_cast<std::size_t>(argc)).subspan(argc > 0 ? 1 : 0));
-    set_command_line(argc, argv);
+    take_command_line(argc, argv);
     refuse_empty_values(app);
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp&) {

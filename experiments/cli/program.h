@@ -2,7 +2,6 @@
 #pragma once
 
 #include <filesystem>
-#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -44,24 +43,5 @@ inline constexpr const char* kSetupHelp =
 /// What the reader of stdout sees: in a terminal, as many columns as COLUMNS or the terminal says;
 /// in a pipe, a file or Python lines of any length.
 lab::Page page();
-
-/// Who takes what this thread's commands print, in place of stdout and stderr.
-struct Output {
-  std::function<void(std::string_view)> results;
-  std::function<void(std::string_view)> progress;
-  std::function<void(std::string_view)> drawing;  ///< JSON of a picture, which is not drawn
-};
-
-/// While it exists. Not to be nested.
-class OutputTo {
- public:
-  explicit OutputTo(Output output);
-  ~OutputTo();
-  OutputTo(const OutputTo&) = delete;
-  OutputTo& operator=(const OutputTo&) = delete;
-
- private:
-  Output output_;
-};
 
 }  // namespace arlab::cli

@@ -42,11 +42,12 @@ void add_report(CLI::App& app) {
   auto command = std::make_shared<ReportCommand>();
   CLI::App* sub = app.add_subcommand(
       "report", "Write a page about folders of results: report.html and report.md");
-  sub->add_option("folders", command->folders,
-                  "Folders with tables (.csv) and figures (.png, .svg)")
-      ->required();
-  sub->add_option("--out", command->out, "Folder for the report [the folder of results]");
-  sub->add_option("--title", command->title, "Heading [that of the first results]");
+  add_fields(*sub, {field("folders", &command->folders,
+                          "Folders with tables (.csv) and figures (.png, .svg)")
+                        .one_by_one()
+                        .by_place("folders"),
+                    field("out", &command->out, "Folder for the report", "the folder of results"),
+                    field("title", &command->title, "Heading", "that of the first results")});
   sub->callback([command] { command->run(); });
 }
 

@@ -209,23 +209,26 @@ struct ScheduleCommand {
   }
 };
 
+std::vector<BoundField> fields(ScheduleCommand& c) {
+  return together(
+      fields(c.options),
+      {field("ranks", &c.ranks, "World size").from(1, kMaxWorldSize),
+       field("elements", &c.elements, "Elements per rank (64K, 1M)"),
+       field("codec", &c.codec, "Align chunks for this codec", "alignment 1"),
+       field("alignment", &c.alignment, "Chunk boundaries are multiples of it", "1")
+           .excludes("codec"),
+       field("fractions", &c.fractions,
+             "Write chunks as fractions of the tensor: JSON for tensors of any size, which every "
+             "command takes as --algorithm FILE.json")});
+}
+
 }  // namespace
 
 void add_schedule(CLI::App& app) {
   auto command = std::make_shared<ScheduleCommand>();
   CLI::App* sub =
       app.add_subcommand("schedule", "Write an algorithm's schedule, or check one from a file");
-  add_fields(*sub, fields(command->options));
-  add_integer(*sub, "--ranks", command->ranks, 1, kMaxWorldSize, "World size");
-  sub->add_option("--elements", command->elements, "Elements per rank (64K, 1M)");
-  auto* by_codec =
-      sub->add_option("--codec", command->codec, "Align chunks for this codec [alignment 1]");
-  sub->add_option("--alignment", command->alignment, "Chunk boundaries are multiples of it [1]")
-      ->excludes(by_codec);
-  sub->add_flag(
-      "--fractions", command->fractions,
-      "Write chunks as fractions of the tensor: JSON for tensors of any size, which every "
-      "command takes as --algorithm FILE.json");
+  add_fields(*sub, fields(*command));
   add_format(*sub, command->format, Format::json);
   sub->callback([command] { command->run(); });
 }

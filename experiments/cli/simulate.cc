@@ -15,7 +15,7 @@ namespace arlab::cli {
 namespace {
 
 struct SimulateCommand {
-  lab::SimulateRequest request;
+  SimulateRequest request;
   bool no_plots = false;
   Format format = Format::table;
 
@@ -75,9 +75,10 @@ void add_simulate(CLI::App& app) {
   auto command = std::make_shared<SimulateCommand>();
   CLI::App* sub =
       app.add_subcommand("simulate", "Simulate how long a collective takes on a topology");
-  add_fields(*sub, fields(command->request));
-  sub->add_flag("--no-plots", command->no_plots, "No .png beside the trace")
-      ->needs(sub->get_option("--trace"));
+  add_fields(
+      *sub,
+      together(fields(command->request),
+               {field("no_plots", &command->no_plots, "No .png beside the trace").needs("trace")}));
   add_format(*sub, command->format, Format::table, {Format::nccl, Format::nccl_json});
   sub->callback([command] { command->run(); });
 }

@@ -1,5 +1,5 @@
-// arlab validate: the simulator beside every table of times, cell by cell; also on cells that its
-// constants were not fitted to. arlab calibrate: fits the constants.
+// How far is the simulator from every table of times, cell by cell, also on cells that its constants were not fitted to? And
+// fits of the constants. They need a solver, which nothing else does: so they are of the program alone.
 
 #include <fmt/ranges.h>
 
@@ -15,7 +15,6 @@
 
 #include "experiments/cli/commands.h"
 #include "experiments/cli/options.h"
-#include "experiments/cli/plots.h"
 #include "reference/parallel.h"
 #include "reference/tensors/file.h"
 #include "sim/calibration/bench_file.h"
@@ -146,7 +145,7 @@ std::vector<Cell> table_row(const std::string& name, std::string_view source, bo
   const Ranking ranking = rank_codecs(cells);
   const bool ranks = ranking.rows > 0;
   return {name,
-          std::string(source),
+          source,
           error.cells,
           std::move(constants),
           percent(error.mape_percent),
@@ -156,23 +155,13 @@ std::vector<Cell> table_row(const std::string& name, std::string_view source, bo
           error_between(cells, kLarge, UINT64_MAX),
           held_out,
           std::move(in_interval_percent),
-          ranks ? Json(fmt::format("{}/{}", ranking.right, ranking.rows)) : Json(nullptr),
+          ranks ? Cell(fmt::format("{}/{}", ranking.right, ranking.rows)) : Cell(),
           error.worst};
 }
 
-const std::vector<std::string> kTableColumns = {"name",
-                                                "source",
-                                                "cells",
-                                                "constants",
-                                                "mape_percent",
-                                                "max_ape_percent",
-                                                "below_512k_percent",
-                                                "below_16m_percent",
-                                                "from_16m_percent",
-                                                "held_out",
-                                                "in_interval_percent",
-                                                "best_codec_ok",
-                                                "worst"};
+const std::vector<std::string> kTableColumns = words_in(
+    "name source cells constants mape_percent max_ape_percent below_512k_percent "
+    "below_16m_percent from_16m_percent held_out in_interval_percent best_codec_ok worst");
 const std::vector<std::string> kCellColumns = {
     "table", "row",      "column", "topology", "algorithm", "codec",        "library",
     "bytes", "quantity", "source", "value",    "simulated", "error_percent"};
@@ -188,8 +177,8 @@ std::vector<Cell> cell_row(const Measurements& measurements, const SimulatedCell
           m.codec,
           m.library,
           m.bytes,
-          std::string(name_of(cell.quantity)),
-          std::string(name_of(table.source)),
+          name_of(cell.quantity),
+          name_of(table.source),
           m.value,
           cell.simulated,
           percent(cell.error_percent)};
@@ -207,29 +196,24 @@ Measurements together(Measurements a, Measurements b) {
   return a;
 }
 
-Json cells_json(const Measurements& measurements, const std::vector<SimulatedCell>& cells,
-                const std::string& table) {
-  Json rows = Json::array();
+/// Rows of all of these, under `name` where it is not empty.
+void add_rows(Table& table, const Measurements& measurements,
+              const std::vector<SimulatedCell>& cells, const std::string& name = {}) {
   for (const SimulatedCell& cell : cells) {
-    Json row;
-    const std::vector<Cell> values = cell_row(measurements, cell);
-    for (std::size_t c = 0; c < kCellColumns.size(); ++c) row[kCellColumns[c]] = values[c];
-    if (!table.empty()) row["table"] = table;
-    rows.push_back(std::move(row));
+    table.rows.push_back(cell_row(measurements, cell));
+    if (!name.empty()) table.rows.back().front() = name;
   }
-  return rows;
 }
 
-struct ValidateCommand {
+struct ValidateRequest {
   std::string against = "published";
   std::string tables;
   std::string plot;
   std::vector<std::string> files;
   bool cells = false;
   bool skip_hold_outs = false;
-  Format format = Format::table;
 
-  void run() const {
+  Result answer() const {
     if (against != "published" && against != "measured" && against != "all") {
       fail("--against is {}: allowed are published, measured, all", quote(against));
     }
@@ -251,10 +235,8 @@ struct ValidateCommand {
     const std::vector<SimulatedCell> simulated = simulator.simulate_all(simulator.machines());
     if (cells) {
       Result report{"arlab.validate.cells/1", {}, "cells", {kCellColumns, {}}};
-      for (const SimulatedCell& cell : simulated) {
-        report.rows.rows.push_back(cell_row(measurements, cell));
-      }
-      return print(report, format);
+      add_rows(report.rows, measurements, simulated);
+      return report;
     }
     const std::vector<HeldOut> held_out =
         skip_hold_outs ? std::vector<HeldOut>() : predict_all(measurements);
@@ -264,26 +246,19 @@ struct ValidateCommand {
           {"left_out", left_out,
            "rows of emulated GPUs or of torch_symm_mem, which nothing here simulates"});
     }
-    print_last(
-        [&] {
-          if (plot.empty()) return;
-          Json data{{"schema", report.schema},
-                    {"measurements", cells_json(measurements, simulated, "")}};
-          for (const Figure& field : report.figures) data[field.name] = field.value;
-          data["predictions"] = predictions(measurements, held_out);
-          draw("validation", data, plot, "the errors are printed");
-        },
-        [&] { print(report, format); });
-  }
-
-  /// Cells of hold-outs, each with the name of its own.
-  static Json predictions(const Measurements& measurements, const std::vector<HeldOut>& held_out) {
-    Json rows = Json::array();
-    for (const HeldOut& one : held_out) {
-      for (Json& row : cells_json(measurements, one.cells, one.name))
-        rows.push_back(std::move(row));
+    Table measured{kCellColumns, {}};
+    add_rows(measured, measurements, simulated);
+    Table predicted{kCellColumns, {}};  // of hold-outs, each under a name of its own
+    for (const HeldOut& one : held_out) add_rows(predicted, measurements, one.cells, one.name);
+    report.details = {{"measurements", to_json(measured)}, {"predictions", to_json(predicted)}};
+    if (!plot.empty()) {
+      Json data{{"schema", report.schema}};
+      for (const auto* figures : {&report.details, &report.figures}) {
+        for (const Figure& each : *figures) data[each.name] = each.value;
+      }
+      report.picture = {"validation", plot, data, "the errors are printed"};
     }
-    return rows;
+    return report;
   }
 
   /// How many numbers were fitted to, or chosen with, the tables of the file.
@@ -341,8 +316,8 @@ struct ValidateCommand {
         {"mape_percent", percent(all.mape_percent), "mean absolute error of the latency, fitted"},
         {"max_ape_percent", percent(all.max_ape_percent), all.worst},
         {"held_out_cells", predicted.cells, "predicted by fits that do not see them"},
-        {"held_out_mape_percent", any ? percent(predicted.mape_percent) : Json(nullptr)},
-        {"held_out_max_ape_percent", any ? percent(predicted.max_ape_percent) : Json(nullptr),
+        {"held_out_mape_percent", any ? Cell(percent(predicted.mape_percent)) : Cell()},
+        {"held_out_max_ape_percent", any ? Cell(percent(predicted.max_ape_percent)) : Cell(),
          predicted.worst},
         {"held_out_in_interval_percent",
          any ? percent(100 * static_cast<double>(in_interval) /
@@ -356,23 +331,18 @@ struct ValidateCommand {
                      ranking.right, ranking.rows)},
         {"provenance",
          fmt::format("simulated: model {}; beside {} tables", kSimulatorModel, against)}};
-    if (format == Format::json) {
-      report.figures.push_back({"measurements", cells_json(measurements, simulated, "")});
-      report.figures.push_back({"predictions", predictions(measurements, held_out)});
-    }
     return report;
   }
 };
 
-struct CalibrateCommand {
+struct CalibrateRequest {
   std::string tables;
   std::vector<std::string> files;
   std::string fit;
   std::vector<std::string> only;
   std::string out;
-  Format format = Format::table;
 
-  void run() const {
+  Result answer() const {
     Measurements measurements;
     if (files.empty()) {
       measurements = read_measurements(tables.empty() ? tables_of("published") : fs::path(tables));
@@ -409,17 +379,13 @@ struct CalibrateCommand {
           {constant.key, constant.topology.empty() ? "all" : constant.topology, constant.start,
            constant.value, known ? percent(constant.sigma_percent) : Json(nullptr)});
     }
-    if (format == Format::json) {
-      Json residuals = Json::array();
-      for (const SimulatedCell& cell : simulated) {
-        residuals.push_back({{"topology", cell.measurement.topology},
-                             {"row", cell.measurement.row},
-                             {"column", cell.measurement.column},
-                             {"error_percent", percent(cell.error_percent)}});
-      }
-      report.figures.push_back({"residuals", std::move(residuals)});
+    Table residuals{{"topology", "row", "column", "error_percent"}, {}};
+    for (const SimulatedCell& cell : simulated) {
+      residuals.rows.push_back({cell.measurement.topology, cell.measurement.row,
+                                cell.measurement.column, percent(cell.error_percent)});
     }
-    print(report, format);
+    report.details = {{"residuals", to_json(residuals)}};
+    return report;
   }
 
   /// A file of measured times about one machine needs no name.
@@ -519,53 +485,52 @@ struct CalibrateCommand {
       texts[name + ".toml"] = std::move(text);
     }
     for (const auto& [file, text] : texts) {
-      write_file(fs::path(out) / file, {std::as_bytes(std::span(text))});
+      write_file(fs::path(out) / file, text);
     }
   }
 };
 
+std::vector<BoundField> fields(ValidateRequest& r) {
+  return {field("against", &r.against, "published, measured (on our machines) or all", "published"),
+          field("tables", &r.tables,
+                "A description of tables of your own (TOML); see sim/calibration/README.md"),
+          field("file", &r.files, "Measured times, a CSV of arlab bench",
+                "all in experiments/measured of kernels as they are")
+              .one_by_one()
+              .excludes("tables"),
+          field("cells", &r.cells, "Print every cell: table, simulated, error"),
+          field("plot", &r.plot,
+                "Picture of simulated against published or measured times (.png, .svg, .pdf)")
+              .excludes("cells"),
+          field("skip_hold_outs", &r.skip_hold_outs,
+                "Leave out the fits that predict cells they do not see (a minute)")};
+}
+
+std::vector<BoundField> fields(CalibrateRequest& r) {
+  return {field("tables", &r.tables, "Description of tables and fits (TOML)", "the published ones"),
+          field("file", &r.files, "Measured times, a CSV of arlab bench")
+              .one_by_one()
+              .excludes("tables"),
+          field("fit", &r.fit,
+                "Which fit of the description; of --file: which machine, if there are several"),
+          field("only", &r.only,
+                "Constants of the fit, separated by commas: the others stay as they are", "all"),
+          field("out", &r.out, "Folder for machine files with the fitted constants")};
+}
+
 }  // namespace
 
 void add_validate(CLI::App& app) {
-  auto command = std::make_shared<ValidateCommand>();
-  CLI::App* sub = app.add_subcommand(
-      "validate", "The simulator beside published or measured tables, cell by cell");
-  sub->add_option("--against", command->against,
-                  "published, measured (on our machines) or all [published]");
-  auto* described =
-      sub->add_option("--tables", command->tables,
-                      "A description of tables of your own (TOML); see sim/calibration/README.md");
-  sub->add_option("--file", command->files,
-                  "Measured times, a CSV of arlab bench [all in experiments/measured of kernels as "
-                  "they are]")
-      ->excludes(described);
-  auto* every =
-      sub->add_flag("--cells", command->cells, "Print every cell: table, simulated, error");
-  sub->add_option("--plot", command->plot,
-                  "Picture of simulated against published or measured times (.png, .svg, .pdf)")
-      ->excludes(every);
-  sub->add_flag("--skip-hold-outs", command->skip_hold_outs,
-                "Leave out the fits that predict cells they do not see (a minute)");
-  add_format(*sub, command->format);
-  sub->callback([command] { command->run(); });
+  add_question(app,
+               question<ValidateRequest>(
+                   "validate", "The simulator beside published or measured tables, cell by cell",
+                   std::mem_fn(&ValidateRequest::answer)));
 }
 
 void add_calibrate(CLI::App& app) {
-  auto command = std::make_shared<CalibrateCommand>();
-  CLI::App* sub =
-      app.add_subcommand("calibrate", "Fit constants of machines to tables of measured times");
-  auto* described = sub->add_option("--tables", command->tables,
-                                    "Description of tables and fits (TOML) [the published ones]");
-  sub->add_option("--file", command->files, "Measured times, a CSV of arlab bench")
-      ->excludes(described);
-  sub->add_option("--fit", command->fit,
-                  "Which fit of the description; of --file: which machine, if there are several");
-  sub->add_option("--only", command->only,
-                  "Constants of the fit, separated by commas: the others stay as they are [all]")
-      ->delimiter(',');
-  sub->add_option("--out", command->out, "Folder for machine files with the fitted constants");
-  add_format(*sub, command->format);
-  sub->callback([command] { command->run(); });
+  add_question(app, question<CalibrateRequest>(
+                        "calibrate", "Fit constants of machines to tables of measured times",
+                        std::mem_fn(&CalibrateRequest::answer)));
 }
 
 }  // namespace arlab::cli

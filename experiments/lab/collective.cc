@@ -96,10 +96,9 @@ DType default_dtype(const Codec& codec) {
 
 std::vector<BoundField> fields(CollectiveSpec& spec) {
   std::vector<BoundField> all = {
-      {{.name = "algorithm", .help = "Algorithm (see arlab list algorithms)"}, &spec.algorithm},
-      {{.name = "schedule", .help = "Schedule as JSON (from arlab schedule, or your own)"},
-       &spec.schedule_file,
-       {.excludes = "algorithm"}}};
+      field("algorithm", &spec.algorithm, "Algorithm (see arlab list algorithms)"),
+      field("schedule", &spec.schedule_file, "Schedule as JSON (from arlab schedule, or your own)")
+          .excludes("algorithm")};
   for (Field& option : all_options()) all.push_back({std::move(option), &spec.options});
   return all;
 }

@@ -3,6 +3,8 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cctype>
+#include <nlohmann/json.hpp>
 
 #include "reference/error.h"
 #include "reference/tensors/file.h"
@@ -50,5 +52,54 @@ void require_output_name(const std::string& what, const std::string& path,
   }
   require_output_file(path);
 }
+
+namespace {
+
+bool is_utf8(const std::string& text) {
+  try {
+    (void)nlohmann::ordered_json(text).dump();
+    return true;
+  } catch (const nlohmann::ordered_json::type_error&) {
+    return false;
+  }
+}
+
+/// Control characters as \xNN, and all that is not ASCII where the text is not UTF-8; also what
+/// `marked` holds.
+std::string escaped(const std::string& text, std::string_view marked) {
+  const bool readable = is_utf8(text);
+  std::string line;
+  for (const char c : text) {
+    const auto code = static_cast<unsigned char>(c);
+    const bool plain = code >= 0x20 && code != 0x7f && (code < 0x80 || readable) &&
+                       marked.find(c) == std::string_view::npos;
+    line += plain ? std::string(1, c) : fmt::format("\\x{:02x}", code);
+  }
+  return line;
+}
+
+}  // namespace
+
+std::string one_line(const std::string& text) { return escaped(text, ""); }
+
+std::string shell_quote(const std::string& text) {
+  const auto needs_none = [](char c) {
+    return std::isalnum(static_cast<unsigned char>(c)) != 0 ||
+           std::string_view("_-+=./,:@%^").find(c) != std::string_view::npos ||
+           static_cast<unsigned char>(c) >= 0x80;
+  };
+  if (one_line(text) != text) return "$'" + escaped(text, "'\\") + "'";
+  if (!text.empty() && std::all_of(text.begin(), text.end(), needs_none)) return text;
+  std::string quoted = "'";
+  for (const char c : text) quoted += c == '\'' ? "'\\''" : std::string(1, c);
+  return quoted + "'";
+}
+
+namespace {
+thread_local std::string called_as = "arlab";
+}
+
+void set_command_line(std::string line) { called_as = std::move(line); }
+const std::string& command_line() { return called_as; }
 
 }  // namespace arlab::lab

@@ -21,4 +21,37 @@ void require_output_file(const std::string& path);
 void require_output_name(const std::string& what, const std::string& path,
                          const std::vector<std::string>& endings);
 
+/// Text as it may stand in a line of a file: control characters and bytes that are not UTF-8 as
+/// \xNN.
+std::string one_line(const std::string& text);
+
+/// An argument as a shell takes it, on one line of printable characters.
+std::string shell_quote(const std::string& text);
+
+/// How the program was called, for files of results: arlab and its arguments, as for a shell, on one line.
+void set_command_line(std::string line);
+const std::string& command_line();
+
+/// What is cleaned up even when the program ends at once, since there was no memory for a destructor
+/// of a library: then no other destructor runs. Of a thread, they end in the reverse order.
+class CleanedUpAtLast {
+ public:
+  CleanedUpAtLast() : before_(last_) { last_ = this; }
+  virtual ~CleanedUpAtLast() { last_ = before_; }
+  CleanedUpAtLast(const CleanedUpAtLast&) = delete;
+  CleanedUpAtLast& operator=(const CleanedUpAtLast&) = delete;
+
+  /// All of this thread's.
+  static void clean_up_all() noexcept {
+    for (CleanedUpAtLast* one = last_; one != nullptr; one = one->before_) one->clean_up();
+  }
+
+ private:
+  /// Takes no memory.
+  virtual void clean_up() noexcept = 0;
+
+  static inline thread_local CleanedUpAtLast* last_ = nullptr;
+  CleanedUpAtLast* before_;
+};
+
 }  // namespace arlab::lab

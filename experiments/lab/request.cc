@@ -4,7 +4,8 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "experiments/lab/result.h"
+#include "experiments/lab/questions.h"
+#include "reference/error.h"
 
 namespace arlab::lab {
 
@@ -20,6 +21,37 @@ nlohmann::ordered_json canonical_json(const std::vector<BoundField>& fields,
     sorted[name] = value;
   }
   return sorted;
+}
+
+const std::vector<Question>& questions() {
+  static const std::vector<Question> all = {
+      list_question(),
+      encode_question(),
+      decode_question(),
+      reduce_question(),
+      topology_show_question(),
+      topology_compare_question(),
+      topology_import_question(),
+      select_question(),
+      study_question(),
+      sweep_question(),
+      vectors_question(),
+      check_codec_question(),
+      conform_question(),
+      model_perplexity_question(),
+      model_layers_question(),
+      model_assign_question(),
+      model_time_question(),
+      model_validate_question(),
+      new_codec_question(),
+  };
+  return all;
+}
+
+const Question& question_named(const std::string& name) {
+  const auto found = std::ranges::find(questions(), name, &Question::name);
+  if (found == questions().end()) fail("there is no question {}", quote(name));
+  return *found;
 }
 
 }  // namespace arlab::lab

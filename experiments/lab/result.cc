@@ -267,23 +267,28 @@ std::string left_out_text(const std::vector<std::string>& names, const Page& pag
 
 }  // namespace
 
+Json to_json(const Table& table) {
+  Json rows = Json::array();
+  for (const auto& row : table.rows) {
+    Json object = Json::object();
+    for (std::size_t c = 0; c < row.size(); ++c) object[table.columns[c]] = row[c].json();
+    rows.push_back(std::move(object));
+  }
+  return rows;
+}
+
 Json to_json(const Result& result) {
   Json json = {{"schema", result.schema}};
   for (const Figure& figure : result.figures) json[figure.name] = figure.value.json();
-  if (!result.rows_name.empty()) {
-    Json rows = Json::array();
-    for (const auto& row : result.rows.rows) {
-      Json object = Json::object();
-      for (std::size_t c = 0; c < row.size(); ++c) object[result.rows.columns[c]] = row[c].json();
-      rows.push_back(std::move(object));
-    }
-    json[result.rows_name] = std::move(rows);
-  }
+  for (const Figure& figure : result.details) json[figure.name] = figure.value.json();
+  if (!result.rows_name.empty()) json[result.rows_name] = to_json(result.rows);
+  for (const Figure& figure : result.appendix) json[figure.name] = figure.value.json();
   return json;
 }
 
 std::string render(const Result& result, Format format, const Page& page) {
-  const bool has_rows = !result.rows_name.empty();
+  const bool has_rows =
+      !result.rows_name.empty() && !(result.figures_in_csv && format == Format::csv);
   if (format == Format::json)
     return to_json(result).dump(2, ' ', false, Json::error_handler_t::replace) + '\n';
   if (format == Format::csv) {
@@ -292,10 +297,11 @@ std::string render(const Result& result, Format format, const Page& page) {
     table.rows.emplace_back();
     for (const Figure& field : result.figures) {
       table.columns.push_back(field.name);
-      table.rows.front().push_back(field.value);
+      table.rows.front().push_back(field.words.empty() ? field.value : Cell(field.words));
     }
     return render_csv(table);
   }
+  if (format == Format::toml || result.is_text) return result.text;
   std::vector<std::string> left_out;
   const auto is_shown = [&](const std::vector<std::string>& shown, const std::string& name) {
     const bool is =
@@ -305,7 +311,9 @@ std::string render(const Result& result, Format format, const Page& page) {
   };
   std::vector<Figure> fields;
   for (const Figure& field : result.figures) {
-    if (is_shown(result.shown_figures, field.name)) fields.push_back(field);
+    if (!is_shown(result.shown_figures, field.name)) continue;
+    fields.push_back(field);
+    if (!field.words.empty()) fields.back().value = field.words;
   }
   std::string text = render_fields(fields, page);
   if (has_rows) {
@@ -316,7 +324,15 @@ std::string render(const Result& result, Format format, const Page& page) {
     if (!text.empty()) text += '\n';
     text += render_text(only(columns, result.rows), page, &left_out);
   }
-  return text + left_out_text(left_out, page);
+  text += left_out_text(left_out, page);
+  for (const Below& section : result.sections) {
+    text += fmt::format("\n{}\n", section.heading);
+    if (section.rows.columns.empty()) continue;
+    const Result below{
+        .schema = {}, .rows_name = "rows", .rows = section.rows, .shown = section.shown};
+    text += '\n' + render(below, format, section.is_whole ? Page{} : page);
+  }
+  return text;
 }
 
 }  // namespace arlab::lab

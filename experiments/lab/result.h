@@ -52,7 +52,8 @@ class Cell {
 struct Figure {
   std::string name;  ///< snake_case, with its unit; the key in JSON and CSV
   Cell value;
-  std::string note = {};  ///< for people: unit, provenance, meaning
+  std::string note = {};   ///< for people: unit, provenance, meaning
+  std::string words = {};  ///< what people and CSV have in place of the value
 };
 
 /// Rows of equal shape.
@@ -64,6 +65,23 @@ struct Table {
 /// A row for each list of figures, a column for each name in any of them; null where a row has none.
 Table table_of(const std::vector<std::vector<Figure>>& rows);
 
+/// Rows below the others of a table.
+struct Below {
+  std::string heading;
+  Table rows = {};
+  std::vector<std::string> shown = {};  ///< as of a result
+  bool is_whole = false;                ///< however wide the page
+};
+
+/// What arlab.figures draws: data into a file, or whatever the arguments of `python -m arlab.figures KIND` say.
+struct Picture {
+  std::string kind;
+  std::string file;  ///< empty: nobody has asked for it
+  Cell data;
+  std::string kept;  ///< what is there without it, in words
+  std::vector<std::string> arguments = {};
+};
+
 /// Figures, or rows, or both.
 struct Result {
   std::string schema;  ///< for example arlab.reduce/1
@@ -73,10 +91,19 @@ struct Result {
   // What people are shown who do not ask for all; empty: everything.
   std::vector<std::string> shown = {};          ///< columns of the rows
   std::vector<std::string> shown_figures = {};  ///< figures
+  std::vector<Figure> details = {};             ///< of JSON only, before the rows
+  std::vector<Figure> appendix = {};            ///< likewise behind them
+  std::vector<Below> sections = {};             ///< of a table only
+  bool figures_in_csv = false;                  ///< and not the rows
+  std::string text = {};                        ///< as a file of another format: a machine's TOML
+  bool is_text = false;                         ///< for people, too, in place of the table
+  std::optional<Picture> picture = {};
+  std::string verdict = {};  ///< of a check that has failed: why, in one line
 };
 
 /// One object: figures by their names, and the rows as objects.
 nlohmann::ordered_json to_json(const Result& result);
+nlohmann::ordered_json to_json(const Table& table);
 
 /// The last three are of some commands only.
 enum class Format { table, json, csv, nccl, nccl_json, toml };

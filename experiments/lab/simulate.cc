@@ -471,11 +471,10 @@ Result Simulation::result(bool with_interval) const {
     result.rows_name = "sensitivity";
     result.rows = sensitivity();
   }
-  result.shown_figures = {
-      "topology",   "algorithm",      "codec",          "inner_codec",     "ranks",
-      "bytes",      "latency_us",     "latency_us_low", "latency_us_high", "busbw_gb_per_s",
-      "bottleneck", "implementation", "runs",           "p50_us",          "p99_us",
-      "max_us",     "trace",          "timeline",       "provenance"};
+  result.shown_figures = words_in(
+      "topology algorithm codec inner_codec ranks bytes latency_us latency_us_low "
+      "latency_us_high busbw_gb_per_s bottleneck implementation runs p50_us p99_us max_us "
+      "trace timeline provenance");
   return result;
 }
 
@@ -628,88 +627,44 @@ Result simulate(const SimulateRequest& request) {
 }
 
 std::vector<BoundField> fields(SimulateRequest& r) {
-  std::vector<BoundField> all = {
-      {{.name = "topology", .help = "Topology (see arlab list topologies) or a .toml file"},
-       &r.topology,
-       {.required = true}}};
-  const auto add = [&all](std::vector<BoundField> more) {
-    all.insert(all.end(), more.begin(), more.end());
-  };
-  add(fields(r.collective));
-  add({{{.name = "codec",
-         .help = "Codec (see arlab list codecs), or bits=4.5,encode_ops=9,decode_ops=4 for one "
-                 "that is not there"},
-        &r.codec}});
-  add(fields(r.sizes, "Payload of one rank (32K, 64M)", "as --schedule has it"));
-  add({{{.name = "dtype",
-         .otherwise_words = "fp16 if the codec takes it",
-         .help = "fp16, bf16 or fp32"},
-        &r.dtype},
-       {{.name = "ranks",
-         .kind = Integer{1, kMaxWorldSize},
-         .otherwise_words = "all ranks of the topology",
-         .help = "World size"},
-        &r.ranks},
-       {{.name = "placement",
-         .otherwise_words = "the first --ranks",
-         .help = "Ranks of the topology that run it, in its order: 0,2,4,6"},
-        &r.placement,
-        {.excludes = "ranks"}},
-       {{.name = "workload",
-         .help = "Collectives of groups at once, in place of one: a .toml file (see "
-                 "sim/workload/README.md)"},
-        &r.workload},
-       {{.name = "skew",
-         .kind = Number{},
-         .otherwise_words = "0: equal slots",
-         .help = "all_to_all: rank r receives in proportion to (r + 1)^-SKEW"},
-        &r.skew},
-       {{.name = "runs",
-         .kind = Integer{1, 1000000},
-         .help = "With jitter: how latencies of so many runs are spread (p50, p99)"},
-        &r.runs},
-       {{.name = "seed",
-         .kind = Integer{0, 1000000000},
-         .otherwise_words = "0",
-         .help = "Of the first run's jitter"},
-        &r.seed},
-       {{.name = "jitter_launch",
-         .kind = Number{},
-         .otherwise_words = "as in the topology, else 0",
-         .unit = "us",
-         .help = "Mean by which ranks come late, us; exponential"},
-        &r.jitter_launch},
-       {{.name = "jitter_message",
-         .kind = Number{},
-         .otherwise_words = "as in the topology, else 0",
-         .unit = "us",
-         .help = "Mean by which messages arrive late, us; exponential"},
-        &r.jitter_message},
-       {{.name = "library",
-         .kind = Flag{},
-         .help = "As NCCL or RCCL run the schedule; codecs fp16, bf16 and fp32 only. Without "
-                 "--algorithm, by the fastest of the algorithms that the library has"},
-        &r.library},
-       {{.name = "multicast",
-         .kind = Flag{},
-         .help = "What a rank sends alike to all others leaves it once, where the switch spreads "
-                 "it"},
-        &r.multicast},
-       {{.name = "sharing",
-         .kind = OneOf{{"max_min", "fifo"}},
-         .otherwise = r.sharing,
-         .help = "Messages share links max-min fairly, or take turns"},
-        &r.sharing},
-       {{.name = "trace",
-         .help = "Write the timeline to this .json, for ui.perfetto.dev, and as a .png beside it; "
-                 "to a .chakra.json: as a Chakra execution trace"},
-        &r.trace},
-       {{.name = "sensitivity",
-         .kind = Flag{},
-         .help = "What the latency depends on: per cent that it grows by for each constant that "
-                 "grows by 1 %"},
-        &r.sensitivity}});
-  return all;
+  return together(
+      {field("topology", &r.topology, "Topology (see arlab list topologies) or a .toml file")
+           .required()},
+      fields(r.collective),
+      {field("codec", &r.codec,
+             "Codec (see arlab list codecs), or bits=4.5,encode_ops=9,decode_ops=4 for one that is "
+             "not there")},
+      fields(r.sizes, "Payload of one rank (32K, 64M)", "as --schedule has it"),
+      {field("dtype", &r.dtype, "fp16, bf16 or fp32", "fp16 if the codec takes it"),
+       field("ranks", &r.ranks, "World size", "all ranks of the topology").from(1, kMaxWorldSize),
+       field("placement", &r.placement, "Ranks of the topology that run it, in its order: 0,2,4,6",
+             "the first --ranks")
+           .excludes("ranks"),
+       field("workload", &r.workload,
+             "Collectives of groups at once, in place of one: a .toml file (see "
+             "sim/workload/README.md)"),
+       field("skew", &r.skew, "all_to_all: rank r receives in proportion to (r + 1)^-SKEW",
+             "0: equal slots"),
+       field("runs", &r.runs, "With jitter: how latencies of so many runs are spread (p50, p99)")
+           .from(1, 1000000),
+       field("seed", &r.seed, "Of the first run's jitter", "0").from(0, 1000000000),
+       field("jitter_launch", &r.jitter_launch, "Mean by which ranks come late, us; exponential",
+             "as in the topology, else 0"),
+       field("jitter_message", &r.jitter_message,
+             "Mean by which messages arrive late, us; exponential", "as in the topology, else 0"),
+       field("library", &r.library,
+             "As NCCL or RCCL run the schedule; codecs fp16, bf16 and fp32 only. Without "
+             "--algorithm, by the fastest of the algorithms that the library has"),
+       field("multicast", &r.multicast,
+             "What a rank sends alike to all others leaves it once, where the switch spreads it"),
+       field("sharing", &r.sharing, "Messages share links max-min fairly, or take turns")
+           .among({"max_min", "fifo"}),
+       field("trace", &r.trace,
+             "Write the timeline to this .json, for ui.perfetto.dev, and as a .png beside it; to a "
+             ".chakra.json: as a Chakra execution trace"),
+       field("sensitivity", &r.sensitivity,
+             "What the latency depends on: per cent that it grows by for each constant that grows "
+             "by 1 %")});
 }
 
 }  // namespace arlab::lab

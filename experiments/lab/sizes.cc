@@ -51,26 +51,17 @@ std::vector<std::uint64_t> Sizes::list(std::size_t element_bytes) const {
   return sizes;
 }
 
-std::vector<BoundField> fields(Sizes& sizes, const std::string& what,
-                               const std::string& otherwise) {
-  return {{{.name = "bytes",
-            .kind = Texts{},
-            .otherwise_words = otherwise,
-            .help = what + ", separated by commas; FIRST..LAST is FIRST and its doubles"},
-           &sizes.bytes},
-          {{.name = "minbytes", .letter = "b", .help = "The least size, as of nccl-tests"},
-           &sizes.least,
-           {.excludes = "bytes"}},
-          {{.name = "maxbytes", .letter = "e", .otherwise_words = "-b", .help = "The largest size"},
-           &sizes.most,
-           {.needs = "minbytes"}},
-          {{.name = "stepfactor",
-            .letter = "f",
-            .kind = Integer{2, 1024},
-            .otherwise_words = "2",
-            .help = "From a size to the next"},
-           &sizes.factor,
-           {.needs = "minbytes"}}};
+std::vector<BoundField> fields(Sizes& s, const std::string& what, const std::string& otherwise) {
+  std::vector<BoundField> all = {
+      field("bytes", &s.bytes, what + ", separated by commas; FIRST..LAST is FIRST and its doubles",
+            otherwise),
+      field("minbytes", &s.least, "The least size, as of nccl-tests").excludes("bytes"),
+      field("maxbytes", &s.most, "The largest size", "-b").needs("minbytes"),
+      field("stepfactor", &s.factor, "From a size to the next", "2")
+          .from(2, 1024)
+          .needs("minbytes")};
+  for (std::size_t i = 1; i < all.size(); ++i) all[i].field.letter = "bef"[i - 1];
+  return all;
 }
 
 }  // namespace arlab::lab

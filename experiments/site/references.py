@@ -1,7 +1,7 @@
 """Parts of the reference pages that are generated: a page says <!-- generated: NAME -->, and expand() puts it there.
 
     cli           the commands and their options, from the program's --help
-    study_file    the keys of a study, from the comment in experiments/cli/study_file.h that a test compares with the parser
+    study_file    the keys of a study, from the comment in experiments/lab/study_file.h that a test compares with the parser
     schedule      the fields of a schedule as JSON, from reference/collectives/schedule.schema.json
     python        a section per module, for mkdocstrings
     studies       links to the pages of the studies
@@ -110,7 +110,7 @@ def cli() -> str:
 
 def study_keys() -> dict[str, list[tuple[str, str, str]]]:
     """(key, example, meaning) by section; "" is the top of the file. Sections that appear twice are one."""
-    comment = (REPOSITORY / "experiments/cli/study_file.h").read_text().split("#pragma")[0]
+    comment = (REPOSITORY / "experiments/lab/study_file.h").read_text().split("#pragma")[0]
     sections: dict[str, list[tuple[str, str, str]]] = {"": []}
     section = ""
     for line in comment.splitlines():

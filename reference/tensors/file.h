@@ -65,6 +65,11 @@ enum class Durable { no, yes };
 void write_file(const std::filesystem::path& path,
                 std::initializer_list<std::span<const std::byte>> pieces,
                 Durable durable = Durable::no);
+/// Likewise of a text.
+inline void write_file(const std::filesystem::path& path, std::string_view text,
+                       Durable durable = Durable::no) {
+  write_file(path, {std::as_bytes(std::span(text))}, durable);
+}
 
 /// Locks a new temporary file or folder until the descriptor is closed, as it is when its process is
 /// killed. False where another process has just taken it for one that was left behind.

@@ -122,7 +122,7 @@ def test_the_slots_of_bench_are_those_of_the_communicator(tmp_path):
 
 def test_the_keys_of_a_study_are_documented(tmp_path):
     """The only page about them is a comment: it is TOML, and has the keys that the program takes."""
-    comment = (REPOSITORY / "experiments/cli/study_file.h").read_text().split("#pragma")[0]
+    comment = (REPOSITORY / "experiments/lab/study_file.h").read_text().split("#pragma")[0]
     line_of_toml = r'^//   (\[+\w+\]+|\w+ += (?:"[^"]*"|\[[^]]*\]))(?:  .*)?$'
     lines = re.findall(line_of_toml, comment, re.MULTILINE)
     documented = tomllib.loads("\n".join(lines))

@@ -22,7 +22,7 @@
 #include <random>
 #include <set>
 
-#include "experiments/cli/study_file.h"
+#include "experiments/lab/study_file.h"
 #include "experiments/models/model_files.h"
 #include "reference/codecs/registry.h"
 #include "reference/codecs/simd/accelerated.h"
@@ -497,7 +497,7 @@ bytes = "64M"
 )";
 
 void read_damaged_study(const std::string& bytes, const Files& files, Random&) {
-  const cli::Study study = cli::read_study(files.write("in.toml", bytes));
+  const lab::Study study = lab::read_study(files.write("in.toml", bytes));
   require(!study.inputs.empty() && !study.ranks.empty() && !study.codecs.empty(), "an empty study");
 }
 

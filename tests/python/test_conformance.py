@@ -264,7 +264,7 @@ def test_a_codec_in_numpy_is_the_reference(tmp_path):
 @needs_library
 @pytest.mark.parametrize("mistake", ["flush", "ties_away"])
 def test_a_mistake_in_a_codec_is_named(mistake):
-    report = conformance.check_codec(lambda x: mxint8_encode(x, **{mistake: True}), mxint8_decode, "mxint8", dtypes=["fp16"])
+    report = conformance.check_codec(lambda x: mxint8_encode(x, **{mistake: True}), mxint8_decode, "mxint8", dtype="fp16")
     assert not report.passed
     assert all("wire byte" in finding and "the reference's 0x" in finding for finding in report.findings)
     assert sum(case["wire_differs"] for case in report.cases) > 0 == sum(case["elements_differ"] for case in report.cases)
@@ -285,5 +285,5 @@ def test_codecs_that_cannot_be_checked():
     ]:
         with pytest.raises(error, match=words):
             conformance.check_codec(**{**good, **change})
-    short = conformance.check_codec(lambda x: mxint8_encode(x)[:-1], None, "mxint8", dtypes=["fp16"])
+    short = conformance.check_codec(lambda x: mxint8_encode(x)[:-1], None, "mxint8", dtype="fp16")
     assert not short.passed and "the reference has" in short.findings[0]

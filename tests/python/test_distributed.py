@@ -224,7 +224,7 @@ def test_a_killed_driver_is_resumed(folder, cluster, own_codecs):
 
 def test_another_version_or_other_files_are_refused(folder, client):
     write_study("fp16", "qr-q4")
-    run = _arlab.study_run("tiny.toml", "out", False, None)
+    run = _arlab.Run("study", {"file": "tiny.toml", "out": "out"}, None)
     try:
         run.open()
         task = json.loads(run.task(run.missing()[0][0]))
@@ -238,7 +238,7 @@ def test_another_version_or_other_files_are_refused(folder, client):
         with pytest.raises(ValueError, match=r"worker tcp://.* is refused: .*differ in: samples.*; \d+ of 16 points are there"):
             compute(run, client, lambda _: None)
         with pytest.raises(ValueError, match="another study is writing"):
-            _arlab.study_run("tiny.toml", "out", True, None)
+            _arlab.Run("study", {"file": "tiny.toml", "out": "out", "resume": True}, None)
     finally:
         run.close()
 
@@ -309,5 +309,5 @@ def test_what_is_wrong_is_one_line(folder):
         assert not Path("out/results.csv").exists()
     with pytest.raises(ValueError, match="workers is 0"):
         arlab.study("tiny.toml", out="out", workers=0)
-    with pytest.raises(ValueError, match="are of the program"):
-        arlab._tables.command(["study", "tiny.toml"], {"workers": 2})
+    with pytest.raises(ValueError, match="unknown option 'workers'"):  # that is of the program
+        _arlab.ask("study", {"file": "tiny.toml", "workers": 2}, None)

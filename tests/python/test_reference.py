@@ -270,6 +270,19 @@ def test_views_are_taken_as_numpy_takes_them():
     assert bits(arlab.encode(aside, "fp16")) == bytes(16)
 
 
+def test_codecs_take_codec_dtype_and_elements_in_this_order():
+    values = np.linspace(-3, 3, 100, dtype=np.float16)
+    wire = arlab.encode(values, "qr-q4", "fp16")
+    assert len(wire) == arlab.wire_bytes("qr-q4", "fp16", 100)
+    assert (arlab.encode(values.view(np.uint16), "qr-q4", "fp16") == wire).all()
+    assert (arlab.encode(values, codec="qr-q4", dtype=np.float16) == wire).all()
+    assert arlab.decode(wire, "qr-q4", "fp16", 100).shape == (100,)
+    with pytest.raises(ValueError, match="the tensor is fp16, not bf16; nothing is cast"):
+        arlab.encode(values, "qr-q4", "bf16")
+    with pytest.warns(DeprecationWarning, match="name= is called codec= now"):
+        assert arlab.check_codec(name="fp16").passed
+
+
 def test_names_of_before_warn_and_work():
     what = {"topology": "h200-4", "bytes": "1M"}
     new = arlab.select(**what, codec=["fp16", "qr-q4"], algorithm="ring")
@@ -884,6 +897,26 @@ def test_a_codec_of_chance_is_called_so():
             return wire.astype(np.float32)
 
     assert "the codec is not deterministic: wire byte" in arlab.check_codec("coin-b8").violation
+
+
+@pytest.mark.parametrize(
+    "function, question, others",
+    [
+        (arlab.sweep, "sweep", {"client", "workers", "progress"}),
+        (arlab.study, "study", {"client", "workers", "progress"}),
+        (arlab.select, "select", {"min_sqnr_db", "algorithm", "codec"}),
+        (arlab.check_codec, "check-codec", set()),
+        (arlab.vectors, "vectors", set()),
+        (arlab.models.time, "model time", {"attention"}),
+        (arlab.models.perplexity, "model perplexity", {"layer_codecs", "progress", "more"}),
+        (arlab.models.layers, "model layers", {"progress", "more"}),
+        (arlab.models.assign, "model assign", {"progress", "more"}),
+    ],
+)
+def test_arguments_are_fields_of_the_question(function, question, others):
+    names = set(inspect.signature(function).parameters)
+    assert others <= names
+    assert names - others <= set(arlab._arlab.fields(question))
 
 
 def test_the_stub_has_every_name():

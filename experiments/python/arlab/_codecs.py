@@ -9,8 +9,8 @@ import numpy as np
 
 from arlab import _arlab
 from arlab._errors import ArgumentError
-from arlab._arrays import SIZES, as_given, dtype_name, host_memory_of, numpy_dtype
-from arlab._tables import Names, first_line, name_of_own, rows_of
+from arlab._arrays import as_given, dtype_name, host_memory_of, numpy_dtype
+from arlab._tables import Names, first_line, listed, name_of_own
 
 __all__ = ["codec", "codec_info", "codecs", "decode", "encode", "wire_bytes"]
 
@@ -24,7 +24,7 @@ def codecs(platform: str | None = None) -> Names:
     The list has a `table`, a pandas.DataFrame with wire bits per element, block, dtypes and source of each.
     """
     names = _arlab.codecs() if platform is None else _arlab.kernel_codecs(platform)
-    return Names(names, lambda: rows_of(["list", "codecs"], "codecs", keep=names))
+    return Names(names, lambda: listed("codecs", names))
 
 
 def codec_info(name: str) -> dict[str, Any]:
@@ -38,22 +38,25 @@ def wire_bytes(codec: str, dtype: Any, elements: int) -> int:
     return _arlab.wire_bytes(codec, dtype_name(dtype, "dtype"), elements)
 
 
-def encode(tensor: Any, codec: str, *, platform: str | None = None) -> np.ndarray:
+def encode(tensor: Any, codec: str, dtype: Any = None, *, platform: str | None = None) -> np.ndarray:
     """The wire bytes of a tensor, as one flat message.
 
     Args:
         tensor: of float16, bfloat16 or float32 and any shape; NumPy, or in host memory and speaking DLPack.
         codec: a name; see codecs().
+        dtype: of the tensor; for an array of uint16 the dtype whose bit patterns it holds. Nothing is cast.
         platform: encode with this platform's kernel ("host": emulated GPUs) instead of the reference. The bits are equal.
 
     Returns uint8 of shape [wire_bytes(codec, dtype, elements)].
     Raises ArgumentError (a ValueError) for unknown codecs, and for dtypes that the codec does not take.
     """
+    name = None if dtype is None else dtype_name(dtype, "dtype")
+    if name in ("fp16", "bf16") and getattr(tensor, "dtype", None) == np.uint16:
+        tensor = tensor.view(numpy_dtype(name))
     memory = host_memory_of(tensor, "the tensor")
-    if platform is None:
-        return _arlab.encode(codec, memory.dtype, memory.address, memory.elements)
-    wire = _arlab.kernel_encode(platform, codec, memory.dtype, _bytes_of(memory).tobytes())
-    return np.frombuffer(wire, np.uint8).copy()
+    if name not in (None, memory.dtype):
+        raise ArgumentError(f"the tensor is {memory.dtype}, not {name}; nothing is cast")
+    return _arlab.encode(platform or "", codec, memory.dtype, memory.address, memory.elements)
 
 
 def decode(
@@ -80,18 +83,8 @@ def decode(
         elements = _arlab.elements_of_wire(codec, name, given.size)
     shape = (elements,) if isinstance(elements, (int, np.integer)) else tuple(elements)
     count = int(np.prod(shape, dtype=np.int64))
-    if platform is None:
-        payload = _arlab.decode(codec, name, given.ctypes.data, given.size, count)
-    else:
-        payload = np.frombuffer(_arlab.kernel_decode(platform, codec, name, given.tobytes(), count), np.uint8).copy()
+    payload = _arlab.decode(platform or "", codec, name, given.ctypes.data, given.size, count)
     return as_given(payload, name, shape, wire)
-
-
-def _bytes_of(memory: Any) -> np.ndarray:
-    import ctypes
-
-    size = memory.elements * SIZES[memory.dtype]
-    return np.frombuffer((ctypes.c_uint8 * size).from_address(memory.address), np.uint8) if size else np.zeros(0, np.uint8)
 
 
 # ---------------------------------------------------------------- codecs of one's own

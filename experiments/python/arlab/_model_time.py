@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from arlab._tables import Result, command, frame
+from arlab._tables import Result, ask, frame
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -73,9 +73,5 @@ def time(
         attention: False leaves it out, as experiments/gpu/bench_torch_layers.py does.
         trace: write the timeline of a layer to this .json, for ui.perfetto.dev.
     """
-    options = {
-        "model": model, "topology": topology, "codec": codec, "algorithm": algorithm, "tokens": tokens, "batch": batch,
-        "ranks": ranks, "phase": phase, "dtype": dtype, "library": library, "overlap": overlap, "combine": combine,
-        "kernels": kernels, "no_attention": not attention, "trace": trace,
-    }  # fmt: skip
-    return ModelTime(command(["model", "time"], options)[0])
+    given = dict(locals())
+    return ModelTime(ask("model time", {"no_attention": not given.pop("attention")} | given))

@@ -1,9 +1,8 @@
-"""Commands of the program, run in this process, and their tables."""
+"""Answers to questions of the lab, and their tables."""
 
 from __future__ import annotations
 
 import html
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Callable, Iterable, Sequence
 
@@ -17,42 +16,12 @@ if TYPE_CHECKING:
 if (_DATA := Path(__file__).parent / "data").is_dir():
     _arlab.set_data_folder(str(_DATA))
 
-__all__ = ["Names", "Result", "command", "first_line", "frame", "name_of_own", "pandas", "parsed", "rows_of"]
+__all__ = ["Names", "Result", "ask", "first_line", "frame", "listed", "name_of_own", "pandas"]
 
 
-def command(
-    words: Sequence[str], options: dict[str, Any] | None = None, progress: Callable[[str], Any] | None = None
-) -> tuple[dict[str, Any], str | None, Any]:
-    """Runs `arlab words... --options... --format json`; returns its JSON, its verdict if that is "no", and the data of the
-    picture that it was to draw, if any.
-
-    Options that are None are left out, and flags that are False; lists are joined by commas.
-    """
-    arguments = [*words]
-    for name, value in (options or {}).items():
-        if value is None or value is False:
-            continue
-        arguments.append("--" + name.replace("_", "-"))
-        if isinstance(value, (list, tuple)):
-            value = ",".join(map(str, value))
-        if value is not True:
-            arguments.append(str(value))
-    for argument in arguments:
-        if "\0" in argument:
-            raise ArgumentError(f"{argument!r} has a character NUL, which no argument can have")
-    text, verdict, drawing = _arlab.command([*arguments, "--format", "json"], progress)
-    return (parsed(text) if text else {}), verdict, drawing and parsed(drawing)
-
-
-def parsed(text: str) -> Any:
-    """JSON of the program; an SQNR that it writes as "inf" or "-inf" is a float."""
-    return json.loads(text, object_hook=_with_infinities)
-
-
-def _with_infinities(figures: dict[str, Any]) -> dict[str, Any]:
-    return {
-        name: float(value) if name.endswith("_db") and value in ("inf", "-inf") else value for name, value in figures.items()
-    }
+def ask(question: str, given: dict[str, Any], progress: Callable[[str], Any] | None = None) -> dict[str, Any]:
+    """The answer of the lab, as figures; what is None is not said."""
+    return _arlab.ask(question, given, progress)[0]
 
 
 def pandas() -> Any:
@@ -69,10 +38,9 @@ def frame(rows: Iterable[dict[str, Any]]) -> DataFrame:
     return pandas().DataFrame(list(rows))
 
 
-def rows_of(words: Sequence[str], key: str, keep: Sequence[str] | None = None) -> DataFrame:
-    """The rows of a command's JSON as a pandas.DataFrame; only those with these names."""
-    rows = command(words)[0][key]
-    return frame(row for row in rows if keep is None or row["name"] in keep)
+def listed(what: str, keep: Sequence[str] | None = None) -> DataFrame:
+    """A row for each of "codecs", "algorithms", "topologies" that there are; only those with these names."""
+    return frame(row for row in ask("list", {"what": what})[what] if keep is None or row["name"] in keep)
 
 
 class Names(list[str]):

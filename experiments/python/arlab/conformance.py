@@ -17,7 +17,7 @@ The work is done by arlab's library (the compiled part of this package), or, whe
 
 A codec in NumPy, PyTorch or Triton against the reference's:
 
-    report = arlab.conformance.check_codec(my_encode, my_decode, "qr-q4", dtypes=["fp16"])
+    report = arlab.conformance.check_codec(my_encode, my_decode, "qr-q4", dtype="fp16")
     assert report.passed, report.findings
 """
 
@@ -32,6 +32,7 @@ from typing import Any, Callable, Protocol, Sequence
 
 import numpy as np
 
+from arlab._deprecated import renamed
 from arlab._errors import Error
 from arlab._files import temporary_folder
 
@@ -401,12 +402,13 @@ class CodecReport:
         return "\n".join([*lines, "passed" if self.passed else "failed"])
 
 
+@renamed(dtypes="dtype")
 def check_codec(
     encode: Callable[[Any], Any] | None,
     decode: Callable[..., Any] | None,
     codec: str | os.PathLike[str],
     *,
-    dtypes: Sequence[str] | None = None,
+    dtype: str | Sequence[str] | None = None,
     block: int | None = None,
     device: Any = None,
 ) -> CodecReport:
@@ -419,7 +421,7 @@ def check_codec(
         encode: takes a tensor of one dimension, returns its wire bytes, uint8 of one dimension. None: is not checked.
         decode: takes (wire, dtype, elements), returns the tensor. None: is not checked.
         codec: a name (see arlab.codecs()), or a folder that `arlab vectors` has written.
-        dtypes: of "fp16", "bf16" and "fp32" those that are tried; by default all that the codec takes.
+        dtype: "fp16", "bf16" or "fp32", or several; by default all that the codec takes.
         block: encode and decode are those of a class for @arlab.codec: [n, block] to [n, wire bytes] and back, the last block
             filled up with zeros. Where the reference's last block is shorter, its bytes are not compared.
         device: PyTorch's device that tensors are on ("cuda:0", "cpu"); by default they are NumPy's, bf16 of ml_dtypes.
@@ -430,10 +432,10 @@ def check_codec(
     """
     if encode is None and decode is None:
         raise CheckError("there is nothing to check: encode and decode are both None")
-    wanted = list(dtypes) if dtypes is not None else None
-    for dtype in wanted or []:
-        if dtype not in _DTYPES:
-            raise CheckError(f"dtype {dtype!r}: allowed are {', '.join(_DTYPES)}")
+    wanted = [dtype] if isinstance(dtype, str) else dtype and list(dtype)
+    for each in wanted or []:
+        if each not in _DTYPES:
+            raise CheckError(f"dtype {each!r}: allowed are {', '.join(_DTYPES)}")
     folder = Path(codec)
     if (folder / "manifest.json").is_file():
         return _compare_codec(_Functions(encode, decode, block, device), folder, wanted)

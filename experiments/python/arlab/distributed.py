@@ -288,9 +288,9 @@ def main(job: str) -> int:
         if "words" in asked:  # any command, behind what a file defines
             _set_up(asked["setup"])
             return _arlab.program(asked["words"])
-        text = _command(asked, asked["options"])
+        text, figures = _answer(asked)
         # Pictures first: whoever reads only the first lines gets them, too.
-        code = _draw(asked["options"]["figures"], asked["options"]["kept"])
+        code = 0 if figures is None else _draw(*figures)
         print(text, end="", flush=True)
         return code
     except (Error, MemoryError) as error:
@@ -302,28 +302,23 @@ def main(job: str) -> int:
     return 2
 
 
-def _command(asked: dict[str, Any], options: dict[str, Any]) -> str:
+def _answer(asked: dict[str, Any]) -> tuple[str, tuple[list[str], str] | None]:
     if asked["setup"]:
         _set_up(asked["setup"])
-    if asked["command"] == "study":
-        run = _arlab.study_run(options["file"], options["out"], options["resume"], _say)
-    else:
-        run = _arlab.sweep_run(json.dumps(options["sweep"]), _say)
+    run = _arlab.Run(asked["question"], asked["fields"], _say, asked["called"])
     # What Dask has to say of a scheduler that is gone, this program says in one line.
     logging.disable(logging.CRITICAL)
     try:
-        with connected(None, asked["workers"], asked["dask"]) as client:
+        with connected(None, asked["workers"], asked["dask"] or None) as client:
             run.open()
             compute(run, client, _say)
-        return run.finish(options["format"], options["all"])
+        return run.finish(asked["format"], asked["all"])[:2]
     finally:
         run.close()
 
 
-def _draw(figures: list[str] | None, kept: str) -> int:
+def _draw(figures: list[str], kept: str) -> int:
     """Draws what `python -m arlab.figures` would; says what is there without figures (`kept`) where they fail."""
-    if figures is None:
-        return 0
     said = io.StringIO()
     try:
         from arlab.figures.__main__ import main as draw

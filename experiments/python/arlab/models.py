@@ -15,7 +15,7 @@ Models whose weights are run are of the Llama type: a .gguf file, or a folder wi
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +25,7 @@ from arlab._arrays import numpy_dtype
 from arlab._deprecated import renamed
 from arlab._errors import ArgumentError
 from arlab._model_time import ModelTime, time
-from arlab._tables import Result, command
+from arlab._tables import Result, ask
 from arlab.schedules import Algorithm, asked
 
 if TYPE_CHECKING:
@@ -34,14 +34,11 @@ if TYPE_CHECKING:
 __all__ = ["Assignment", "Layers", "Model", "ModelTime", "Perplexity", "assign", "layers", "linear", "perplexity", "row_parallel", "time"]
 
 
-def _command(
-    what: str, algorithm: Any, options: dict[str, Any], progress: Callable[[str], Any] | None, more: dict[str, Any],
-    words: Iterable[str] = (),
-) -> dict[str, Any]:  # fmt: skip
+def _asked(question: str, algorithm: Any, progress: Any, more: dict[str, Any], **given: Any) -> dict[str, Any]:
     """`algorithm`: a value, a name, or several names; `more`: options of the algorithm."""
     if isinstance(algorithm, Algorithm):
         algorithm, more = asked(algorithm, more)
-    return command(["model", what, *words], {**options, "algorithm": algorithm, **more}, progress)[0]
+    return ask(f"model {question}", {**given, "algorithm": algorithm, **more}, progress)
 
 
 class _Rows(Result):
@@ -135,13 +132,9 @@ def perplexity(
 
     Raises ArgumentError (a ValueError) for everything that does not fit.
     """
-    words = [word for where, name in (layer_codecs or {}).items() for word in ("--layer-codec", f"{where}={name}")]
-    options = {
-        "model": model, "text": text, "ranks": ranks, "codec": codec, "dtype": dtype, "context": context,
-        "weights": weights, "activations": activations, "calibration": calibration, "tokens": tokens, "layers": layers, "cache": cache, "platform": platform, "accumulate": accumulate,
-        "threads": threads,
-    }  # fmt: skip
-    return Perplexity(_command("perplexity", algorithm, options, progress, more, words))
+    given = locals()
+    given["layer_codec"] = [f"{where}={name}" for where, name in (given.pop("layer_codecs") or {}).items()] or None
+    return Perplexity(_asked("perplexity", **given))
 
 
 def layers(
@@ -159,11 +152,8 @@ def layers(
     **more: Any,
 ) -> Layers:
     """How the error grows from layer to layer, and what compressing only one layer costs. Arguments as for perplexity()."""
-    options = {
-        "model": model, "text": text, "ranks": ranks, "codec": codec, "dtype": dtype, "context": context,
-        "tokens": tokens, "threads": threads,
-    }  # fmt: skip
-    return Layers(_command("layers", algorithm, options, progress, more))
+    given = locals()
+    return Layers(_asked("layers", **given))
 
 
 @renamed(codecs="codec")
@@ -190,11 +180,8 @@ def assign(
         max_kl: the budget; it is held by what is measured.
         points: assignments on the greedy path that are run for the Pareto front. others: as for perplexity().
     """
-    options = {
-        "model": model, "text": text, "ranks": ranks, "codec": list(codec), "max_kl": max_kl,
-        "dtype": dtype, "context": context, "tokens": tokens, "points": points, "threads": threads,
-    }  # fmt: skip
-    return Assignment(_command("assign", algorithm, options, progress, more))
+    given = locals()
+    return Assignment(_asked("assign", **given))
 
 
 def _matrices(*given: Any) -> list[NDArray[np.float32]]:

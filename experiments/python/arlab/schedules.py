@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Callable, ClassVar, NamedTuple, TypeVar
 from arlab import _arlab
 from arlab._arlab import ScheduleBuilder
 from arlab._errors import ArgumentError
-from arlab._tables import Names, first_line, frame, name_of_own, rows_of
+from arlab._tables import Names, first_line, frame, name_of_own, listed
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -35,44 +35,15 @@ class Volume(NamedTuple):
     cross_group: float  #: between groups, one direction
 
 
-class Schedule:
-    """Who encodes, sends and reduces which chunk, in which order. It holds no values; see arlab.schedule()."""
+class Schedule(_arlab.Schedule):
+    """Who encodes, sends and reduces which chunk, in which order. It holds no values; see arlab.schedule().
 
-    def __init__(self, schedule: _arlab.Schedule):
-        self._schedule = schedule
-
-    @property
-    def algorithm(self) -> str:
-        """Its name, for people."""
-        return self._schedule.algorithm
-
-    @property
-    def collective(self) -> str:
-        """What it does: all_reduce, all_to_all, dispatch_combine, reduce_scatter, all_gather, broadcast."""
-        return self._schedule.collective
-
-    @property
-    def ranks(self) -> int:
-        return self._schedule.ranks
-
-    @property
-    def elements(self) -> int:
-        """Per rank."""
-        return self._schedule.elements
-
-    @property
-    def chunks(self) -> list[tuple[int, int]]:
-        """Ranges [begin, end) of elements."""
-        return self._schedule.chunks
-
-    @property
-    def steps(self) -> int:
-        return self._schedule.steps
-
-    @property
-    def ops(self) -> int:
-        """How many: encodes, sends and reduces of all ranks."""
-        return self._schedule.ops
+    algorithm     its name, for people
+    collective    what it does: all_reduce, all_to_all, dispatch_combine, reduce_scatter, all_gather, broadcast
+    ranks, elements    elements are per rank
+    chunks        ranges [begin, end) of elements
+    steps, ops    how many; ops are encodes, sends and reduces of all ranks
+    """
 
     @property
     def table(self) -> DataFrame:
@@ -80,25 +51,25 @@ class Schedule:
         return frame(json.loads(self.to_json())["ops"])
 
     @property
-    def volume(self) -> Volume:
+    def volume(self) -> Volume:  # type: ignore[override]
         """With the fewest groups of equal size, at least two."""
         return self.volume_of(_arlab.default_group_size(self.ranks))
 
     def volume_of(self, group_size: int) -> Volume:
         """With groups of so many consecutive ranks; it divides their number."""
-        return Volume(*self._schedule.volume(group_size))
+        return Volume(*super().volume(group_size))
 
-    def check(self) -> Check:
+    def check(self) -> Check:  # type: ignore[override]
         """Proves it, or says what is wrong."""
-        return Check(**self._schedule.check())
+        return Check(**super().check())
 
-    def to_json(self, path: str | Path | None = None, *, fractions: bool = False) -> str:
+    def to_json(self, path: str | Path | None = None, *, fractions: bool = False) -> str:  # type: ignore[override]
         """As JSON (reference/collectives/schedule.schema.json); also written to `path`.
 
         Args:
             fractions: chunks as fractions of the tensor, so that it is an algorithm for tensors of any size.
         """
-        text = self._schedule.to_json(fractions)
+        text = super().to_json(fractions)
         if path is not None:
             Path(path).write_text(text, encoding="utf-8")
         return text
@@ -183,14 +154,14 @@ def asked(algorithm: Any, options: dict[str, Any]) -> tuple[Any, dict[str, Any]]
     if isinstance(algorithm, Schedule):
         if given:
             raise ArgumentError(f"{', '.join(given)}: a schedule has its options already")
-        return algorithm._schedule, {}
+        return algorithm, {}
     return (None if algorithm is None else str(algorithm)), given
 
 
 def algorithms() -> Names:
     """Names of the algorithms, own ones last. The list has a `table`, a pandas.DataFrame with their options."""
     names = [name for name, _ in _arlab.algorithms()]
-    return Names(names, lambda: rows_of(["list", "algorithms"], "algorithms"))
+    return Names(names, lambda: listed("algorithms"))
 
 
 def schedule(algorithm: str | Algorithm, ranks: int, elements: int, *, codec: str | None = None, **options: Any) -> Schedule:

@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Callable, Sequence
 
 from arlab import _arlab
-from arlab._arlab import study_run, sweep_run
 from arlab._deprecated import renamed
 from arlab._errors import ArgumentError
-from arlab._files import temporary_folder, unguarded
-from arlab._tables import Result, Names, command, frame, pandas, parsed, rows_of
+from arlab._files import unguarded
+from arlab._tables import Names, Result, ask, frame, listed, pandas
 from arlab.schedules import Algorithm, Schedule, asked
 
 if TYPE_CHECKING:
@@ -31,8 +30,7 @@ __all__ = [
 def topologies() -> Names:
     """Names of the machines that come with arlab; wherever one is taken, so are full:N, ring:N, torus:AxBxC, fat_tree:N,
     dragonfly:N and the path of a .toml. The list has a `table`, a pandas.DataFrame."""
-    rows = command(["list", "topologies"])[0]["topologies"]
-    return Names([row["name"] for row in rows], lambda: rows_of(["list", "topologies"], "topologies"))
+    return Names((row["name"] for row in ask("list", {"what": "topologies"})["topologies"]), lambda: listed("topologies"))
 
 
 class Topology(Result):
@@ -43,20 +41,23 @@ class Topology(Result):
 
     toml: str
 
+    def __init__(self, data: dict[str, Any], drawing: dict[str, Any] | None):
+        super().__init__(data)
+        self._drawing = drawing
+
     def plot(self, **look: Any) -> Figure:
         """What hangs on what; up to 64 devices. `look`: as for arlab.figures.topology()."""
         from arlab import figures
 
-        with temporary_folder() as folder:
-            path = Path(folder) / "machine.toml"
-            path.write_text(self.toml)
-            drawing = command(["topology", "show", str(path)], {"out": "drawing.png"})[2]
-        return figures.topology(drawing, **look)
+        if self._drawing is None:
+            raise ArgumentError(f"topology '{self.topology}' is too large to draw: {self.ranks} devices; at most 64 are")
+        return figures.topology(self._drawing, **look)
 
 
 def topology(name: str) -> Topology:
     """A machine by its name (arlab.topologies()), full:8 and the like, or the path of a .toml."""
-    return Topology({**command(["topology", "show", name])[0], "topology": name})
+    data, _, drawing = _arlab.ask("topology show", {"topology": name}, None)
+    return Topology({**data, "topology": name}, drawing)
 
 
 def import_topology(
@@ -70,8 +71,8 @@ def import_topology(
         base: the topology whose device and software it has; by default round numbers.
         servers: so many of these servers behind their network cards.
     """
-    options = {"from": source, "base": base, "servers": servers}
-    return Topology(command(["topology", "import", str(file)], options)[0])
+    data, _, drawing = _arlab.ask("topology import", {"file": file, "from": source, "base": base, "servers": servers}, None)
+    return Topology(data, drawing)
 
 
 class Simulation(Result):
@@ -115,8 +116,7 @@ class Simulation(Result):
 
     def __init__(self, algorithm: str | Schedule | None, request: dict[str, Any]):
         self._asked = algorithm, request
-        what = algorithm._schedule if isinstance(algorithm, Schedule) else algorithm
-        answer = _arlab.simulate(what, request)
+        answer = _arlab.simulate(algorithm, request)
         self._simulated = None if isinstance(answer, dict) else answer
         if isinstance(answer, dict):
             self.data = answer
@@ -195,17 +195,14 @@ def simulate(
         jitter_launch, jitter_message: mean times, us, by which ranks and messages come late (exponential).
         options: of an algorithm that is named, as for all_reduce.
     """
+    given = locals()
+    del given["algorithm"], given["options"]
     if isinstance(algorithm, Schedule):
         asked(algorithm, options)  # refuses options
         what: Any = algorithm
     else:
         what, options = asked(algorithm, options)
-    request = {
-        "topology": topology, "codec": codec, "bytes": bytes, "dtype": dtype, "ranks": ranks, "library": library,
-        "multicast": multicast, "sharing": sharing, "trace": trace, "placement": placement, "skew": skew, "workload": workload,
-        "runs": runs, "seed": seed, "jitter_launch": jitter_launch, "jitter_message": jitter_message,
-    }  # fmt: skip
-    return Simulation(what, {name: value for name, value in {**request, **options}.items() if value is not None})
+    return Simulation(what, {name: value for name, value in {**given, **options}.items() if value is not None})
 
 
 def one_of(figures: dict[str, Figure], name: str) -> Figure:
@@ -267,35 +264,22 @@ def sweep(
         client, workers, progress: as for study(); by default the threads of this process.
         others: as for simulate().
     """
-    options = {
-        "topology": topology, "bytes": bytes, "algorithm": algorithm, "codec": codec, "ranks": ranks, "group_size": group_size,
-        "inner_codec": inner_codec, "dtype": dtype, "library": library,
-    }  # fmt: skip
+    given = locals()
+    return Sweep(_answer("sweep", **given))
+
+
+def _answer(question: str, client: Any, workers: int | None, progress: Callable[[str], Any] | None, **given: Any) -> dict[str, Any]:
+    """Of a question whose points a cluster may compute."""
     if client is None and workers is None:
-        return Sweep(command(["sweep"], options)[0])
-    lists = ("topology", "bytes", "algorithm", "codec", "ranks", "group_size")
-    given = {name: _texts(value) if name in lists and value is not None else value for name, value in options.items()}
-    asked = {name: value for name, value in given.items() if value is not None}
-    return Sweep(parsed(_shared(lambda: sweep_run(json.dumps(asked), progress), client, workers, progress)))
-
-
-def _texts(values: Any) -> list[str]:
-    """Of one value or of several."""
-    return [str(value) for value in ([values] if isinstance(values, (str, int, Path)) else values)]
-
-
-def _shared(
-    make: Callable[[], Run], client: Client | None, workers: int | None, progress: Callable[[str], Any] | None
-) -> str:
-    """The report of a run whose points a cluster computes, as JSON."""
+        return ask(question, given, progress)
     from arlab import distributed
 
-    run = make()
+    run = _arlab.Run(question, given, progress)
     try:
         with distributed.connected(client, workers) as there:
             run.open()
             distributed.compute(run, there, progress or (lambda _: None))
-        return run.finish("json")
+        return run.finish("json")[2]
     finally:
         run.close()
 
@@ -366,11 +350,9 @@ def select(
         input, tensor, synthetic: what the error is measured on; by default activations that come with arlab.
         algorithm, codec: only this one, or these; by default all that fit.
     """
-    options = {
-        "topology": topology, "bytes": bytes, "ranks": ranks, "min_sqnr": min_sqnr_db, "max_wire_bits": max_wire_bits,
-        "metric": metric, "input": input, "tensor": tensor, "synthetic": synthetic, "dtype": dtype, "algorithms": algorithm, "codecs": codec,
-    }  # fmt: skip
-    data, _, drawing = command(["select"], options | {"plot": "drawing.png"})
+    given = locals()
+    given["min_sqnr"], given["algorithms"], given["codecs"] = given.pop("min_sqnr_db"), given.pop("algorithm"), given.pop("codec")
+    data, _, drawing = _arlab.ask("select", given | {"plot": "drawing.png"}, None)
     return Selection(data, drawing)
 
 
@@ -433,11 +415,8 @@ def study(
     With client or workers, a point that fails, or whose workers die time and again, leaves the others alone: results.csv has them when,
     at the end, Error says which failed, and resume=True tries those again.
     """
-    if client is not None or workers is not None:
-        text = _shared(lambda: study_run(str(file), str(out), resume, progress), client, workers, progress)
-        return Study({"folder": str(out), **parsed(text)})
-    report = command(["study", str(file)], {"out": out, "resume": resume, "no_plots": True}, progress)[0]
-    return Study({"folder": str(out), **report})
+    given = locals()
+    return Study({"folder": str(out), **_answer("study", no_plots=True, **given)})
 
 
 class CodecCheck(Result):
@@ -453,18 +432,19 @@ class CodecCheck(Result):
         return frame(self.data["checks"])
 
 
-def check_codec(name: str, *, platform: str | None = None) -> CodecCheck:
+@renamed(name="codec")
+def check_codec(codec: str, *, platform: str | None = None) -> CodecCheck:
     """Checks what must hold of every codec on one: NaNs and infinities show, any bytes decode, every length comes back, cut
     at a multiple of its alignment it gives the same bits, and more (`arlab check-codec --help`).
 
     Args:
         platform: then compare this platform's kernels with the reference.
     """
-    report, verdict, _ = command(["check-codec", name], {"platform": platform})
-    return CodecCheck({**report, "codec": name, "passed": verdict is None, "violation": verdict})
+    report, verdict, _ = _arlab.ask("check-codec", {"codec": codec, "platform": platform}, None)
+    return CodecCheck({**report, "codec": codec, "passed": verdict is None, "violation": verdict})
 
 
 def vectors(codec: str, folder: str | Path, *, dtype: str | None = None) -> DataFrame:
     """Writes golden vectors of a codec, for somebody else's kernel, to a new or empty folder: payloads, wires, decoded values,
     a manifest with hashes. Returns the cases, a row each."""
-    return frame(command(["vectors", str(folder)], {"codec": codec, "dtype": dtype})[0]["cases"])
+    return frame(ask("vectors", {"folder": folder, "codec": codec, "dtype": dtype})["cases"])

@@ -5,44 +5,11 @@
 
 #include "experiments/python/module/binding.h"
 #include "reference/codecs/registry.h"
-#include "reference/codecs/simd/accelerated.h"
-#include "reference/memory.h"
 
 namespace arlab::python {
 namespace {
 
 using Bytes = nb::ndarray<nb::numpy, std::uint8_t, nb::ndim<1>>;
-
-Bytes encode(const std::string& codec, const std::string& dtype, std::uintptr_t payload,
-             std::size_t elements) {
-  const CodecPtr found = accelerated(find_codec(codec));
-  const DType type = parse_dtype(dtype);
-  const std::size_t bytes = found->wire_bytes(type, elements);
-  require_memory(bytes, fmt::format("encode of {} elements", elements));
-  std::vector<std::byte> wire(bytes);
-  {
-    const nb::gil_scoped_release others_may_run;
-    found->encode(type, bytes_at(payload, elements * size_of(type)), wire);
-  }
-  return array_of(std::move(wire));
-}
-
-Bytes decode(const std::string& codec, const std::string& dtype, std::uintptr_t wire,
-             std::size_t bytes, std::size_t elements) {
-  const CodecPtr found = accelerated(find_codec(codec));
-  const DType type = parse_dtype(dtype);
-  const std::size_t expected = found->wire_bytes(type, elements);
-  if (bytes != expected) {
-    fail("{} bytes of wire: {} elements of {} have {}", bytes, elements, codec, expected);
-  }
-  require_memory(elements * size_of(type), fmt::format("decode of {} elements", elements));
-  std::vector<std::byte> payload(elements * size_of(type));
-  {
-    const nb::gil_scoped_release others_may_run;
-    found->decode(type, bytes_at(wire, bytes), payload);
-  }
-  return array_of(std::move(payload));
-}
 
 /// A codec that is written in Python: blocks that know nothing of each other. A message is its
 /// blocks' wires one after the other, the last block filled up with zeros.
@@ -141,8 +108,6 @@ nb::dict info_of(const std::string& codec) {
 void define_codecs(nb::module_& module) {
   module.def("codecs", listed_codecs);
   module.def("codec_info", info_of);
-  module.def("encode", encode);
-  module.def("decode", decode);
   module.def("wire_bytes",
              [](const std::string& codec, const std::string& dtype, std::size_t elements) {
                return find_codec(codec)->wire_bytes(parse_dtype(dtype), elements);

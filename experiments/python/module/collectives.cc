@@ -1,11 +1,10 @@
-// Collectives in the reference, and the commands of the program in this process.
+// Collectives in the reference, and the program in this process.
 
 #include <nlohmann/json.hpp>
 
-#include "experiments/cli/commands.h"
-#include "experiments/cli/options.h"
 #include "experiments/cli/program.h"
-#include "experiments/cli/reduction.h"
+#include "experiments/lab/files.h"
+#include "experiments/lab/reduction.h"
 #include "experiments/python/module/binding.h"
 #include "experiments/python/module/request.h"
 #include "reference/codecs/registry.h"
@@ -34,7 +33,7 @@ nb::tuple run(const nb::object& algorithm, const nb::dict& options, const std::s
   const RankPayloads payloads(type, std::move(ranks));
   if (elements == 0) fail("the tensors have no elements: allowed is 1 or more");
   const auto world_size = static_cast<Rank>(inputs.size());
-  cli::Reduction reduction;
+  lab::Reduction reduction;
   std::vector<lab::Figure> figures;
   {
     const nb::gil_scoped_release others_may_run;
@@ -45,16 +44,16 @@ nb::tuple run(const nb::object& algorithm, const nb::dict& options, const std::s
       fail("the schedule is for {} ranks with {} elements, not {} with {}", schedule.world_size,
            schedule.elements, world_size, elements);
     }
-    require_memory(cli::reduction_bytes(type, world_size, elements, schedule.collective),
+    require_memory(lab::reduction_bytes(type, world_size, elements, schedule.collective),
                    fmt::format("{} of {} elements on {} ranks", name_of(schedule.collective),
                                elements, world_size));
-    cli::ExecutionOptions execution;
+    lab::ExecutionOptions execution;
     execution.accumulate = accumulate;
     execution.threads = threads;
     ExecuteOptions execute_options = execution.make();
     execute_options.count = count;
-    const cli::ExactResult exact = cli::exact_result(schedule.collective, payloads, threads);
-    reduction = cli::run_reduction(schedule, codecs, payloads, channels, exact, execute_options);
+    const lab::ExactResult exact = lab::exact_result(schedule.collective, payloads, threads);
+    reduction = lab::run_reduction(schedule, codecs, payloads, channels, exact, execute_options);
     figures = {{"collective", name_of(schedule.collective)},
                {"algorithm", schedule.algorithm},
                {"codec", outer->name()},
@@ -63,40 +62,12 @@ nb::tuple run(const nb::object& algorithm, const nb::dict& options, const std::s
                {"dtype", name_of(type)},
                {"elements", elements},
                {"accumulate", accumulate}};
-    for (lab::Figure& figure : cli::reduction_fields(reduction, exact)) {
+    for (lab::Figure& figure : lab::reduction_fields(reduction, exact)) {
       if (!count && (figure.name == "clamped" || figure.name == "flushed")) figure.value = nullptr;
       figures.push_back(std::move(figure));
     }
   }
   return nb::make_tuple(array_of(std::move(reduction.outputs)), to_python(figures));
-}
-
-/// What a command prints, what it says when its verdict is "no", and the data of a picture that it was
-/// to draw; the latter two or nothing. `progress` gets
-/// what it says on the way, or is None.
-nb::tuple command(const std::vector<std::string>& arguments, const nb::object& progress) {
-  std::vector<const char*> argv = {"arlab"};
-  for (const std::string& argument : arguments) argv.push_back(argument.c_str());
-  std::string results;
-  std::optional<std::string> verdict;
-  std::optional<std::string> drawing;
-  {
-    const nb::gil_scoped_release others_may_run;
-    const cli::OutputTo output({[&](std::string_view text) { results += text; },
-                                [&](std::string_view text) {
-                                  const nb::gil_scoped_acquire python;
-                                  if (PyErr_CheckSignals() != 0) throw nb::python_error();
-                                  if (!progress.is_none())
-                                    progress(nb::str(text.data(), text.size()));
-                                },
-                                [&](std::string_view json) { drawing = json; }});
-    try {
-      cli::run_command_line(static_cast<int>(argv.size()), argv.data());
-    } catch (const cli::CheckFailed& failed) {
-      verdict = failed.what();
-    }
-  }
-  return nb::make_tuple(results, verdict, drawing);
 }
 
 /// The program, with this process's stdout, stderr and signals; returns its exit code.
@@ -115,7 +86,6 @@ void define_collectives(nb::module_& module) {
              nb::arg("dtype"), nb::arg("elements"), nb::arg("inputs"), nb::arg("channels"),
              nb::arg("accumulate"), nb::arg("threads"), nb::arg("count"));
   module.def("program", program, nb::arg("arguments"));
-  module.def("command", command, nb::arg("arguments"), nb::arg("progress").none());
   module.def("set_data_folder", [](const std::string& folder) { lab::set_data_folder(folder); });
 }
 

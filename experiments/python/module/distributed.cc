@@ -1,23 +1,28 @@
-// The two halves of a study or a sweep (experiments/cli/distributed.h), for arlab/distributed.py.
+// The two halves of a study or a sweep (experiments/lab/distributed.h), for arlab/distributed.py.
 
-#include "experiments/cli/distributed.h"
-
-#include <nlohmann/json.hpp>
+#include "experiments/lab/distributed.h"
 
 #include "experiments/cli/program.h"
+#include "experiments/lab/files.h"
 #include "experiments/python/module/binding.h"
+#include "experiments/python/module/request.h"
 
 namespace arlab::python {
 namespace {
 
 using Outcomes = std::vector<std::pair<std::string, std::string>>;
 
-/// A run as Python has it; what it says goes to `progress`, unless that is None.
+/// The work of a question; what it says goes to `progress`, unless that is None. `called`: the command, for files.
 class PythonRun {
  public:
-  PythonRun(const nb::object& progress, const std::function<std::unique_ptr<cli::Run>()>& make)
+  PythonRun(const std::string& question, const nb::dict& given, const nb::object& progress,
+            const std::string& called)
       : progress_(progress) {
-    heard([&] { run_ = make(); });
+    const lab::Asked asked = lab::question_named(question).ask();
+    set_fields(asked.fields, given);
+    require_relations(asked.fields);
+    lab::set_command_line(called);
+    heard([&] { run_ = asked.run(); });
   }
 
   /// Its folder is free for others from here on.
@@ -32,7 +37,7 @@ class PythonRun {
 
   std::vector<std::pair<std::vector<std::size_t>, std::size_t>> missing() const {
     std::vector<std::pair<std::vector<std::size_t>, std::size_t>> parts;
-    for (cli::Run::Part& part : run_->missing()) {
+    for (lab::Run::Part& part : run_->missing()) {
       parts.emplace_back(std::move(part.points), part.most);
     }
     return parts;
@@ -47,7 +52,7 @@ class PythonRun {
     if (given.size() != points.size()) {
       fail("{} rows of {} points: allowed is one each", given.size(), points.size());
     }
-    std::vector<cli::Outcome> outcomes;
+    std::vector<lab::Outcome> outcomes;
     for (auto& [values, error] : given) outcomes.push_back({std::move(values), std::move(error)});
     heard([&] { run_->append(points, outcomes); });
   }
@@ -55,9 +60,10 @@ class PythonRun {
     heard([&] { run_->lose(point, why); });
   }
 
-  /// Throws CallFailed, when the others are in order, where points were lost.
-  std::string finish(const std::string& format, bool all) {
-    std::string text;
+  /// The result as text of a format, and the arguments of arlab.figures with what is there without these pictures, if they
+  /// are to be drawn. Throws CallFailed, when the others are in order, where points were lost.
+  nb::tuple finish(const std::string& format, bool all) {
+    lab::Result result;
     lab::Page page = cli::page();
     page.all = all;
     heard([&] {
@@ -65,36 +71,36 @@ class PythonRun {
         run_->finish_others();
         throw CallFailed(losses);
       }
-      const auto shown = format == "json"  ? lab::Format::json
-                         : format == "csv" ? lab::Format::csv
-                                           : lab::Format::table;
-      text = lab::render(run_->finish(), shown, page);
+      result = run_->finish();
     });
-    return text;
+    const auto shown = format == "json"  ? lab::Format::json
+                       : format == "csv" ? lab::Format::csv
+                                         : lab::Format::table;
+    nb::object figures = nb::none();
+    if (result.picture) {
+      std::vector<std::string> words = {result.picture->kind};
+      for (const std::string& word : result.picture->arguments) words.push_back(word);
+      figures = nb::make_tuple(words, result.picture->kept);
+    }
+    return nb::make_tuple(lab::render(result, shown, page), figures, to_python(result));
   }
 
  private:
   template <class Call>
   void heard(Call call) {
     const nb::gil_scoped_release others_may_run;
-    const cli::OutputTo output({[](std::string_view) {},
-                                [this](std::string_view text) {
-                                  const nb::gil_scoped_acquire python;
-                                  if (!progress_.is_none())
-                                    progress_(nb::str(text.data(), text.size()));
-                                },
-                                [](std::string_view) {}});
+    const lab::Listener listener(listener_of(progress_));
     call();
   }
 
   nb::object progress_;
-  std::unique_ptr<cli::Run> run_;
+  std::unique_ptr<lab::Run> run_;
 };
 
 Outcomes values_of(const std::string& task) {
   Outcomes outcomes;
   const nb::gil_scoped_release others_may_run;
-  for (cli::Outcome& outcome : cli::values_of(task)) {
+  for (lab::Outcome& outcome : lab::values_of(task)) {
     outcomes.emplace_back(std::move(outcome.values), std::move(outcome.error));
   }
   return outcomes;
@@ -104,6 +110,9 @@ Outcomes values_of(const std::string& task) {
 
 void define_distributed(nb::module_& module) {
   nb::class_<PythonRun>(module, "Run")
+      .def(nb::init<const std::string&, const nb::dict&, const nb::object&, const std::string&>(),
+           nb::arg("question"), nb::arg("given"), nb::arg("progress").none(),
+           nb::arg("called") = "arlab")
       .def("close", &PythonRun::close)
       .def("open", &PythonRun::open)
       .def_prop_ro("points", &PythonRun::points)
@@ -114,20 +123,6 @@ void define_distributed(nb::module_& module) {
       .def("append", &PythonRun::append)
       .def("lose", &PythonRun::lose)
       .def("finish", &PythonRun::finish, nb::arg("format"), nb::arg("all") = false);
-  module.def(
-      "study_run",
-      [](const std::string& file, const std::string& out, bool resume, const nb::object& progress) {
-        return std::make_unique<PythonRun>(
-            progress, [&] { return cli::make_study_run({file, out, resume}); });
-      },
-      nb::arg("file"), nb::arg("out"), nb::arg("resume"), nb::arg("progress").none());
-  module.def(
-      "sweep_run",
-      [](const std::string& options, const nb::object& progress) {
-        return std::make_unique<PythonRun>(
-            progress, [&] { return cli::make_sweep_run(nlohmann::ordered_json::parse(options)); });
-      },
-      nb::arg("options"), nb::arg("progress").none());
   module.def("values_of", values_of);
 }
 

@@ -1,4 +1,4 @@
-// Kernels of platforms, communicators, and the check of any all-reduce.
+// Encoding and decoding, kernels of platforms, communicators, and the check of any all-reduce.
 
 #include <cmath>
 #include <cstring>
@@ -12,6 +12,7 @@
 #include "kernels/runtime/bootstrap.h"
 #include "kernels/runtime/platforms.h"
 #include "reference/codecs/registry.h"
+#include "reference/codecs/simd/accelerated.h"
 #include "reference/memory.h"
 
 namespace arlab::python {
@@ -37,13 +38,6 @@ void run_without_python(Call call) {
     status = call();
   }
   require(status);
-}
-
-std::span<const std::byte> span_of(const nb::bytes& bytes) {
-  return {static_cast<const std::byte*>(bytes.data()), bytes.size()};
-}
-nb::bytes bytes_of(std::span<const std::byte> bytes) {
-  return nb::bytes(bytes.data(), bytes.size());
 }
 
 // ---------------------------------------------------------------- the check of all-reduces
@@ -98,41 +92,56 @@ std::string check(const nb::callable& function, int ranks, const std::string& dt
       .dump();
 }
 
-// ---------------------------------------------------------------- codecs of a platform
+// ---------------------------------------------------------------- codecs, of the reference or of a platform
 
-/// Of what a codec reads and writes: ours, the device's, and Python's.
-constexpr std::size_t kCopiesOfACall = 3;
+/// Of what a platform's codec reads and writes: ours, and the device's.
+constexpr std::size_t kCopiesOfACall = 2;
 
-nb::bytes kernel_encode(const std::string& platform, const std::string& codec,
-                        const std::string& dtype, const nb::bytes& payload) {
+nb::ndarray<nb::numpy, std::uint8_t, nb::ndim<1>> encode(const std::string& platform,
+                                                         const std::string& codec,
+                                                         const std::string& dtype,
+                                                         std::uintptr_t payload,
+                                                         std::size_t elements) {
   const CodecPtr found = find_codec(codec);
   const DType type = parse_dtype(dtype);
-  const std::size_t elements = payload.size() / size_of(type);
-  const std::size_t wire_bytes = found->wire_bytes(type, elements);
-  require_memory(kCopiesOfACall * (payload.size() + wire_bytes),
+  const std::span<const std::byte> values = bytes_at(payload, elements * size_of(type));
+  const std::size_t bytes = found->wire_bytes(type, elements);
+  require_memory(platform.empty() ? bytes : kCopiesOfACall * (values.size() + bytes),
                  fmt::format("encode of {} elements", elements));
-  std::vector<std::byte> wire(wire_bytes);
-  run_without_python([&] {
-    return value_of(find_platform(platform))->encode(codec, type, span_of(payload), wire);
+  std::vector<std::byte> wire(bytes);
+  run_without_python([&]() -> Status {
+    if (!platform.empty()) {
+      return value_of(find_platform(platform))->encode(codec, type, values, wire);
+    }
+    accelerated(found)->encode(type, values, wire);
+    return {};
   });
-  return bytes_of(wire);
+  return array_of(std::move(wire));
 }
 
-nb::bytes kernel_decode(const std::string& platform, const std::string& codec,
-                        const std::string& dtype, const nb::bytes& wire, std::size_t elements) {
+nb::ndarray<nb::numpy, std::uint8_t, nb::ndim<1>> decode(const std::string& platform,
+                                                         const std::string& codec,
+                                                         const std::string& dtype,
+                                                         std::uintptr_t wire, std::size_t bytes,
+                                                         std::size_t elements) {
   const CodecPtr found = find_codec(codec);
   const DType type = parse_dtype(dtype);
   const std::size_t expected = found->wire_bytes(type, elements);
-  if (wire.size() != expected) {
-    fail("{} bytes of wire: {} elements of {} have {}", wire.size(), elements, codec, expected);
+  if (bytes != expected) {
+    fail("{} bytes of wire: {} elements of {} have {}", bytes, elements, codec, expected);
   }
-  require_memory(kCopiesOfACall * (wire.size() + elements * size_of(type)),
+  const std::size_t room = elements * size_of(type);
+  require_memory(platform.empty() ? room : kCopiesOfACall * (bytes + room),
                  fmt::format("decode of {} elements", elements));
-  std::vector<std::byte> payload(elements * size_of(type));
-  run_without_python([&] {
-    return value_of(find_platform(platform))->decode(codec, type, span_of(wire), payload);
+  std::vector<std::byte> payload(room);
+  run_without_python([&]() -> Status {
+    if (!platform.empty()) {
+      return value_of(find_platform(platform))->decode(codec, type, bytes_at(wire, bytes), payload);
+    }
+    accelerated(found)->decode(type, bytes_at(wire, bytes), payload);
+    return {};
   });
-  return bytes_of(payload);
+  return array_of(std::move(payload));
 }
 
 std::vector<std::string> codecs(const std::string& platform) {
@@ -223,6 +232,13 @@ nb::tuple describe(const nb::object& object) {
       tensor.device_id(), nb::try_cast(object, writable, false));
 }
 
+CollectiveRequest request_of(const std::string& algorithm, const std::string& codec,
+                             const nb::dict& options, const std::string& dtype,
+                             std::size_t elements) {
+  return {algorithm, codec, parse_dtype(dtype), elements,
+          collective_spec(nb::str(algorithm.c_str()), options).options};
+}
+
 void define_communicator(nb::module_& module) {
   nb::class_<RankCommunicator>(module, "Communicator")
       .def_prop_ro("rank", &RankCommunicator::rank)
@@ -233,9 +249,7 @@ void define_communicator(nb::module_& module) {
           [](RankCommunicator& self, const std::string& algorithm, const std::string& codec,
              const nb::dict& options, const std::string& dtype, std::size_t elements,
              std::uintptr_t input, std::uintptr_t output, std::uintptr_t stream) {
-            const CollectiveRequest request{
-                algorithm, codec, parse_dtype(dtype), elements,
-                collective_spec(nb::str(algorithm.c_str()), options).options};
+            const auto request = request_of(algorithm, codec, options, dtype, elements);
             run_without_python([&] {
               return self.run(request, address(input), const_cast<void*>(address(output)),
                               const_cast<void*>(address(stream)));
@@ -260,9 +274,7 @@ void define_communicator(nb::module_& module) {
                            const_cast<void*>(address(outputs[rank])),
                            const_cast<void*>(address(streams[rank]))});
         }
-        const CollectiveRequest request{
-            algorithm, codec, parse_dtype(dtype), elements,
-            collective_spec(nb::str(algorithm.c_str()), options).options};
+        const auto request = request_of(algorithm, codec, options, dtype, elements);
         run_without_python([&] { return run_together(request, calls); });
       },
       nb::arg("ranks"), nb::arg("algorithm"), nb::arg("codec"), nb::arg("options"),
@@ -302,8 +314,8 @@ void define_kernels(nb::module_& module) {
              nb::arg("codec"), nb::arg("claim"));
   module.def("platforms", platforms);
   module.def("kernel_codecs", codecs);
-  module.def("kernel_encode", kernel_encode);
-  module.def("kernel_decode", kernel_decode);
+  module.def("encode", encode);
+  module.def("decode", decode);
   module.def("devices", [](const std::string& platform) {
     return value_of(value_of(find_platform(platform))->devices());
   });

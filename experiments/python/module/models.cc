@@ -2,7 +2,7 @@
 
 #include <memory>
 
-#include "experiments/cli/model_run.h"
+#include "experiments/lab/model_run.h"
 #include "experiments/models/model_files.h"
 #include "experiments/models/quantized.h"
 #include "experiments/python/module/binding.h"
@@ -23,7 +23,7 @@ std::unique_ptr<models::CompressedAllReduce> split_of(
     const nb::dict& options, const std::string& accumulate, const std::string& platform,
     unsigned threads) {
   if (algorithm.is_none()) return nullptr;
-  cli::ModelCollective collective;
+  lab::ModelCollective collective;
   collective.schedule = collective_spec(algorithm, options);
   collective.execution.accumulate = accumulate;
   collective.execution.threads = threads;

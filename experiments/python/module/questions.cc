@@ -2,6 +2,8 @@
 
 #include <nanobind/stl/pair.h>
 
+#include "experiments/lab/progress.h"
+#include "experiments/lab/question.h"
 #include "experiments/lab/simulate.h"
 #include "experiments/python/module/binding.h"
 #include "experiments/python/module/request.h"
@@ -35,6 +37,24 @@ nb::object simulate(const nb::object& algorithm, const nb::dict& asked) {
     simulation.emplace(request);
   }
   return nb::cast(std::move(*simulation));
+}
+
+/// The figures of the answer, what a verdict "no" says, and the data of a picture; the latter two or nothing. `progress` gets
+/// what is said on the way, or is None.
+nb::tuple ask(const std::string& name, const nb::dict& given, const nb::object& progress) {
+  const lab::Asked asked = lab::question_named(name).ask();
+  set_fields(asked.fields, given);
+  require_relations(asked.fields);
+  lab::Result result;
+  {
+    const nb::gil_scoped_release others_may_run;
+    const lab::Listener listener(listener_of(progress));
+    result = asked.answer();
+  }
+  return nb::make_tuple(
+      to_python(result),
+      result.verdict.empty() ? nb::none() : nb::object(nb::str(result.verdict.c_str())),
+      result.picture ? to_python(result.picture->data) : nb::none());
 }
 
 nb::dict figures_of(const lab::Simulation& simulation, bool with_interval) {
@@ -72,6 +92,14 @@ void define_questions(nb::module_& module) {
         const nb::gil_scoped_release others_may_run;
         return s.timeline();
       });
+  module.def("fields", [](const std::string& question) {
+    std::vector<std::string> names;
+    for (const BoundField& each : lab::question_named(question).ask().fields) {
+      names.push_back(each.field.name);
+    }
+    return names;
+  });
+  module.def("ask", ask, nb::arg("question"), nb::arg("given"), nb::arg("progress").none());
   module.def("simulate", simulate, nb::arg("algorithm").none(), nb::arg("asked"));
 }
 

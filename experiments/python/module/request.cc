@@ -44,9 +44,9 @@ FieldValue value_of(const Field& field, nb::handle value) {
   if (std::holds_alternative<Text>(field.kind) || std::holds_alternative<Texts>(field.kind)) {
     const auto texts = texts_of(value);
     if (!texts) fail("{}: allowed is a text or a number, or several", field.name);
-    if (std::holds_alternative<Texts>(field.kind)) return *texts;
     const std::string text = fmt::format("{}", fmt::join(*texts, ","));
     if (text.find('\0') != text.npos) fail("{}: it has a character NUL", field.name);
+    if (std::holds_alternative<Texts>(field.kind)) return *texts;
     return text;
   }
   if (nb::isinstance<nb::bool_>(value) && nb::try_cast(value, flag)) return flag;
@@ -137,9 +137,21 @@ nb::list rows_of(const lab::Table& table) {
 nb::dict to_python(const lab::Result& result) {
   std::vector<lab::Figure> figures = {{"schema", result.schema}};
   figures.insert(figures.end(), result.figures.begin(), result.figures.end());
+  figures.insert(figures.end(), result.details.begin(), result.details.end());
   nb::dict dict = to_python(figures);
   if (!result.rows_name.empty()) dict[nb::str(result.rows_name.c_str())] = rows_of(result.rows);
+  dict.update(to_python(result.appendix));
   return dict;
+}
+
+nb::object to_python(const lab::Cell& value) { return of_json(value, false); }
+
+std::function<void(std::string_view)> listener_of(const nb::object& progress) {
+  return [&progress](std::string_view text) {
+    const nb::gil_scoped_acquire python;
+    if (PyErr_CheckSignals() != 0) throw nb::python_error();
+    if (!progress.is_none()) progress(nb::str(text.data(), text.size()));
+  };
 }
 
 }  // namespace arlab::python

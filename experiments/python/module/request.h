@@ -1,6 +1,9 @@
 // Requests and answers of the lab as Python has them.
 #pragma once
 
+#include <functional>
+#include <string_view>
+
 #include "experiments/lab/collective.h"
 #include "experiments/lab/result.h"
 #include "experiments/python/module/binding.h"
@@ -18,5 +21,9 @@ lab::CollectiveSpec collective_spec(const nb::object& algorithm, const nb::dict&
 nb::dict to_python(const lab::Result& result);
 nb::list rows_of(const lab::Table& table);
 nb::dict to_python(const std::vector<lab::Figure>& figures);
+nb::object to_python(const lab::Cell& value);
+
+/// Calls `progress`, unless that is None, and raises what a signal does.
+std::function<void(std::string_view)> listener_of(const nb::object& progress);
 
 }  // namespace arlab::python

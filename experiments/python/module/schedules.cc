@@ -218,6 +218,7 @@ void define_builder(nb::module_& module) {
 
 void define_schedules(nb::module_& module) {
   nb::class_<Schedule>(module, "Schedule")
+      .def(nb::init<const Schedule&>())
       .def_ro("algorithm", &Schedule::algorithm)
       .def_ro("ranks", &Schedule::world_size)
       .def_ro("elements", &Schedule::elements)

@@ -1,0 +1,96 @@
+// Does what holds of every codec hold of this one? Then its kernels.
+
+#include <fmt/format.h>
+
+#include "experiments/lab/conform.h"
+#include "experiments/lab/questions.h"
+#include "reference/codecs/properties.h"
+#include "reference/codecs/registry.h"
+
+namespace arlab::lab {
+namespace {
+
+struct CheckCodecRequest {
+  std::string name;
+  std::string platform;
+
+  /// Less than conform does: world sizes and lengths at which kernels change what they do.
+  static kernels::ConformanceRequest request_of(const Codec& codec) {
+    kernels::ConformanceRequest request{
+        .codecs = {codec.name()}, .ranks = {2, 3}, .lengths = kernels::lengths_up_to(5003)};
+    for (const Algorithm& algorithm : all_algorithms()) {
+      request.algorithms.push_back(algorithm.name);
+    }
+    return request;
+  }
+
+  Result answer() const {
+    const CodecPtr codec = find_codec(name);
+    const kernels::Platform* on = platform.empty() ? nullptr : &platform_of(platform);
+    if (on != nullptr && !on->has_codec(codec->name())) {
+      fail("platform {} has no kernels for codec {}", platform, codec->name());
+    }
+    Result report{"arlab.check.codec/1"};
+    report.rows_name = "checks";
+    report.rows.columns = {"property", "dtype", "verdict", "cases", "detail"};
+    std::uint64_t violations = 0;
+    const auto add = [&](const std::string& property, DType dtype, const PropertyResult& result) {
+      report.rows.rows.push_back(
+          {property, name_of(dtype), name_of(result.verdict), result.cases, result.detail});
+      if (result.verdict != Verdict::violated || violations++ != 0) return;
+      report.verdict = fmt::format("codec {} violates {} in {}: {}", codec->name(), property,
+                                   name_of(dtype), result.detail);
+    };
+    for (const CodecProperty& property : codec_properties()) {
+      for (const DType dtype : codec->info().dtypes) {
+        add(std::string(property.name), dtype, check_property(property.name, *codec, dtype));
+      }
+    }
+    ConformanceSummary summary;
+    if (on != nullptr) summary.run(*on, request_of(*codec));
+    for (const ConformanceSummary::Check& check : summary.checks()) {
+      const kernels::ConformanceRow& row = check.total;
+      PropertyResult result{.cases = row.compared_elements};
+      if (row.mismatches != 0) {
+        const std::string text = mismatches_text(row);
+        result.verdict = Verdict::violated;
+        result.detail =
+            fmt::format("{} mismatches; {}", row.mismatches, text.substr(0, text.find('\n')));
+      }
+      add(fmt::format("{} on {}", row.subject, platform), row.dtype, result);
+    }
+
+    report.figures = {{"codec", codec->name()},
+                      {"platform", platform.empty() ? Cell() : Cell(platform),
+                       "whose kernels are compared with the reference"},
+                      {"violations", violations}};
+    summary.add_mismatches_to(report);
+    return report;
+  }
+};
+
+std::vector<BoundField> fields(CheckCodecRequest& r) {
+  return {field("codec", &r.name, "Codec, see arlab list codecs").by_place("codec"),
+          field("platform", &r.platform,
+                "Then compare its kernels: host (emulated GPUs), or cuda or rocm where built")};
+}
+
+/// What the properties say, for --help.
+std::string explanation() {
+  std::string text = "Properties\n";
+  for (const CodecProperty& property : codec_properties()) {
+    text += fmt::format("  {:<14} {}\n", property.name, property.summary);
+  }
+  return text +
+         "  With --platform also, bit for bit: encode, decode, decode_add, and every algorithm.\n";
+}
+
+}  // namespace
+
+Question check_codec_question() {
+  return question<CheckCodecRequest>(
+      "check-codec", "Check what must hold of every codec on one: NaNs, tails, foreign bytes, ...",
+      std::mem_fn(&CheckCodecRequest::answer), explanation());
+}
+
+}  // namespace arlab::lab

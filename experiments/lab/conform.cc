@@ -1,0 +1,283 @@
+// Do the kernels of a platform have the bits of the reference?
+
+#include "experiments/lab/conform.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <utility>
+
+#include "experiments/lab/collective.h"
+#include "experiments/lab/questions.h"
+#include "experiments/lab/sizes.h"
+#include "reference/codecs/registry.h"
+#include "reference/collectives/algorithm.h"
+#include "reference/memory.h"
+
+namespace arlab::lab {
+
+using kernels::ConformanceRow;
+
+void ConformanceSummary::run(const kernels::Platform& on,
+                             const kernels::ConformanceRequest& request) {
+  const auto status =
+      kernels::run_conformance(on, request, [this](const ConformanceRow& row) { add(row); });
+  if (!status.ok()) fail("platform {}: {}", on.name(), status.message());
+}
+
+void ConformanceSummary::run_layers(const kernels::Platform& on, std::uint64_t seed) {
+  const std::size_t longest = on.name() == "host" ? 200 : 4096;
+  const auto status = kernels::run_layer_conformance(
+      on, longest, seed, [this](const ConformanceRow& row) { add(row); });
+  if (!status.ok()) fail("platform {}: {}", on.name(), status.message());
+}
+
+void ConformanceSummary::add(const ConformanceRow& row) {
+  compared_ += row.compared_elements;
+  mismatches_ += row.mismatches;
+  auto same = std::find_if(checks_.begin(), checks_.end(), [&](const Check& c) {
+    return c.total.subject == row.subject && c.total.codec == row.codec &&
+           c.total.dtype == row.dtype;
+  });
+  if (same == checks_.end()) {
+    checks_.push_back({row, std::to_string(row.ranks)});
+    return;
+  }
+  const std::string ranks = std::to_string(row.ranks);
+  if (!(" " + same->ranks).ends_with(" " + ranks)) same->ranks += " " + ranks;
+  same->total.compared_elements += row.compared_elements;
+  same->total.mismatches += row.mismatches;
+  std::vector<kernels::Mismatch>& shown = same->total.first_mismatches;
+  shown.insert(shown.end(), row.first_mismatches.begin(), row.first_mismatches.end());
+  shown.resize(std::min(shown.size(), ConformanceRow::kShownMismatches));
+}
+
+void ConformanceSummary::add_mismatches_to(Result& result) const {
+  auto all = nlohmann::ordered_json::array();
+  std::string text;
+  for (const Check& check : checks_) {
+    text += mismatches_text(check.total);
+    for (auto& one : mismatches_json(check.total)) all.push_back(std::move(one));
+  }
+  result.details.push_back({"first_mismatches", std::move(all)});
+  if (mismatches_ == 0) return;
+  text.pop_back();  // the line feed
+  result.sections.push_back({std::move(text)});
+}
+
+const kernels::Platform& platform_of(const std::string& name) {
+  const auto found = kernels::find_platform(name);
+  if (!found.ok()) fail("--platform: {}", found.status().message());
+  const auto devices = found.value()->devices();
+  if (!devices.ok()) fail("platform {}: {}", name, devices.status().message());
+  return *found.value();
+}
+
+BoundField protocol_field(std::string& protocol) {
+  return field(
+      "protocol", &protocol,
+      "How ranks tell each other what is stored, in kernels that there are for both: flags "
+      "or sentinels",
+      "sentinels; on AMD GPUs once conform has passed with them there");
+}
+
+kernels::Protocol parse_protocol(const std::string& protocol) {
+  if (protocol.empty()) return kernels::Protocol::automatic;
+  if (protocol == "flags") return kernels::Protocol::flags;
+  if (protocol == "sentinels") return kernels::Protocol::sentinels;
+  fail("--protocol {}: allowed are flags and sentinels", quote(protocol));
+}
+
+namespace {
+
+struct ConformRequest {
+  std::string platform;
+  std::string codec;
+  std::string protocol;
+  bool linear = false;
+  CollectiveSpec schedule;
+  std::optional<std::uint32_t> ranks;
+  std::string elements;
+  std::optional<std::uint32_t> seed;
+
+  /// All that is asked for: the codec, or all that are listed, and unusual ones on short tensors.
+  std::vector<kernels::ConformanceRequest> requests(const kernels::Platform& on) const {
+    std::vector<std::string> listed = listed_codecs();
+    std::erase_if(listed, [&](const std::string& name) { return !on.has_codec(name); });
+    if (!codec.empty()) listed = {find_codec(codec)->name()};
+    const std::string inner = schedule.inner_codec();
+    if (!inner.empty() && schedule.algorithm.empty() && schedule.schedule_file.empty()) {
+      fail("--inner-codec {}: name the --algorithm that has inner messages, or a --schedule",
+           inner);
+    }
+    if (!inner.empty()) require_common_dtype(listed, *find_codec(inner));
+    std::vector<kernels::ConformanceRequest> all = {request(listed, SIZE_MAX)};
+    if (!schedule.schedule_file.empty()) return all;
+    if (codec.empty()) all.push_back(request(kernels::unusual_codecs(), 20003));
+    kernels::ConformanceRequest large = large_request(listed);
+    if (platform != "host" && elements.empty() && !large.algorithms.empty()) {
+      all.push_back(std::move(large));
+    }
+    return all;
+  }
+
+  static void require_common_dtype(const std::vector<std::string>& codecs, const Codec& inner) {
+    const auto takes_one = [&](const std::string& name) {
+      const CodecPtr codec = find_codec(name);
+      return std::any_of(codec->info().dtypes.begin(), codec->info().dtypes.end(),
+                         [&](DType dtype) { return inner.takes(dtype); });
+    };
+    if (std::any_of(codecs.begin(), codecs.end(), takes_one)) return;
+    fail("--inner-codec {} takes no dtype that --codec {} takes", inner.name(), codecs.front());
+  }
+
+  /// So few blocks that these tensors are large for them: kernels with sentinel slots use each many times.
+  kernels::ConformanceRequest large_request(const std::vector<std::string>& codecs) const {
+    constexpr std::size_t kTile = 2048;
+    kernels::ConformanceRequest large = request(codecs, SIZE_MAX);
+    std::erase_if(large.algorithms,
+                  [](const std::string& name) { return name != "one_shot" && name != "two_shot"; });
+    large.lengths = {773 * kTile, 776 * kTile};
+    large.group.blocks = 4;
+    return large;
+  }
+
+  kernels::ConformanceRequest request(const std::vector<std::string>& codecs,
+                                      std::size_t longest) const {
+    kernels::ConformanceRequest request{.codecs = codecs, .seed = seed.value_or(1)};
+    request.group.protocol = parse_protocol(protocol);
+    request.ranks = {2, 3, 4, 5, 6, 7, 8};
+    if (ranks) request.ranks = {static_cast<int>(*ranks)};
+    if (!schedule.schedule_file.empty()) {
+      const std::uint64_t length = elements.empty() ? 0 : parse_count(elements, "--elements");
+      request.schedule =
+          std::make_shared<const Schedule>(schedule.make(ranks.value_or(0), length, 1));
+      request.ranks = {static_cast<int>(request.schedule->world_size)};
+      if (!schedule.inner_codec().empty())
+        request.options.set("inner_codec", schedule.inner_codec());
+      return request;  // its length is the only one
+    } else if (!schedule.algorithm.empty()) {
+      request.algorithms = {find_algorithm(schedule.algorithm).name};
+      for (const int world_size : request.ranks) {
+        request.options = schedule.request(static_cast<Rank>(world_size), 1, 1).options;
+      }
+    } else {
+      for (const Algorithm& known : all_algorithms()) request.algorithms.push_back(known.name);
+    }
+    const std::size_t otherwise = platform == "host" ? 5003 : (std::size_t{1} << 20) + 1;
+    request.lengths = kernels::lengths_up_to(
+        std::min(longest, elements.empty() ? otherwise : parse_count(elements, "--elements")));
+    return request;
+  }
+
+  /// Inputs, what is expected and what comes back, and on emulated devices what they read and write.
+  static void require_memory_of(const kernels::Platform& on,
+                                const kernels::ConformanceRequest& request) {
+    const int world_size = *std::max_element(request.ranks.begin(), request.ranks.end());
+    const std::size_t team = on.team_bytes(on.devices_of_group(world_size), request.group);
+    const int copies = team != 0 ? 5 : 3;
+    std::size_t element = 0;
+    for (const std::string& name : request.codecs) {
+      for (const DType dtype : find_codec(name)->info().dtypes) {
+        element = std::max(element, size_of(dtype));
+      }
+    }
+    const std::size_t longest =
+        request.schedule ? request.schedule->elements
+                         : *std::max_element(request.lengths.begin(), request.lengths.end());
+    require_memory_for(
+        longest, "--elements", static_cast<double>(team),
+        static_cast<double>(copies * world_size) * static_cast<double>(element),
+        fmt::format("conform of {} ranks with {} elements each", world_size, longest));
+  }
+
+  /// Where that is asked for: that sentinels have passed, or that they have not. The file, if it says
+  /// so of all that was run.
+  std::string record(const kernels::Platform& on, bool passed) const {
+    const auto file = on.record();
+    const bool is_about_all =
+        codec.empty() && schedule.schedule_file.empty() && (elements.empty() || platform == "host");
+    if (linear || !file || parse_protocol(protocol) != kernels::Protocol::sentinels) return "";
+    if (passed && !is_about_all) return "";
+    std::set<std::string> algorithms;
+    std::set<int> counts;
+    for (const kernels::ConformanceRequest& request : requests(on)) {
+      algorithms.insert(request.algorithms.begin(), request.algorithms.end());
+      counts.insert(request.ranks.begin(), request.ranks.end());
+    }
+    std::erase_if(algorithms,
+                  [](const std::string& name) { return name != "one_shot" && name != "two_shot"; });
+    if (algorithms.empty()) return "";
+    const kernels::Status status = file->set(algorithms, counts, passed);
+    if (!status.ok()) fail("the record of what has passed: {}", status.message());
+    return passed ? file->file().value().string() : "";
+  }
+
+  Result answer() const {
+    const kernels::Platform& on = platform_of(platform);
+    ConformanceSummary summary;
+    if (!linear) {
+      const std::vector<kernels::ConformanceRequest> all = requests(on);
+      for (const kernels::ConformanceRequest& request : all) require_memory_of(on, request);
+      try {
+        for (const kernels::ConformanceRequest& request : all) summary.run(on, request);
+      } catch (...) {
+        (void)record(on, false);
+        throw;
+      }
+    }
+    if (codec.empty() && schedule.algorithm.empty() && schedule.schedule_file.empty()) {
+      summary.run_layers(on, seed.value_or(1));
+    }
+    const std::string recorded = record(on, summary.mismatches() == 0);
+
+    Result report{"arlab.conform/1"};
+    report.figures = {
+        {"platform", platform},
+        {"devices", on.devices().value()},
+        {"compared_elements", summary.compared(), "over all rows"},
+        {"mismatches", summary.mismatches(), "elements or wire bytes whose bits differ"}};
+    if (!recorded.empty()) {
+      report.figures.push_back(
+          {"sentinels_recorded_in", recorded, "calls on this machine take them from now on"});
+    }
+    report.rows_name = "checks";
+    report.rows.columns = {"subject", "codec", "dtype", "ranks", "compared_elements", "mismatches"};
+    for (const ConformanceSummary::Check& check : summary.checks()) {
+      const ConformanceRow& row = check.total;
+      report.rows.rows.push_back({row.subject, row.codec, name_of(row.dtype), check.ranks,
+                                  row.compared_elements, row.mismatches});
+    }
+    summary.add_mismatches_to(report);
+    if (!report.sections.empty()) {
+      const std::string& text = report.sections.front().heading;
+      report.verdict = "kernels and reference differ: " + text.substr(0, text.find('\n'));
+    }
+    return report;
+  }
+};
+
+std::vector<BoundField> fields(ConformRequest& r) {
+  return together(
+      {field("platform", &r.platform, "host (emulated GPUs), or cuda or rocm where they were built")
+           .required(),
+       field("codec", &r.codec, "Codec", "all that have kernels")},
+      fields(r.schedule),
+      {field("ranks", &r.ranks, "World size", "2 to 8, each").from(2, 8),
+       field("elements", &r.elements, "Longest tensor, in elements per rank",
+             "host: 5003, GPUs: 1M + 1"),
+       protocol_field(r.protocol),
+       field("seed", &r.seed, "Seed of the inputs", "1").from(0, UINT32_MAX),
+       field("linear", &r.linear, "Only the kernels of quantized linear layers")
+           .excludes("codec algorithm schedule ranks elements")});
+}
+
+}  // namespace
+
+Question conform_question() {
+  return question<ConformRequest>(
+      "conform", "Compare the kernels of a platform with the reference, bit for bit",
+      std::mem_fn(&ConformRequest::answer));
+}
+
+}  // namespace arlab::lab

@@ -1,0 +1,51 @@
+// Comparisons of kernels with the reference, as answers have them.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "experiments/lab/result.h"
+#include "kernels/conformance/conform.h"
+#include "reference/field.h"
+
+namespace arlab::lab {
+
+/// A platform that has devices. Throws InvalidInput.
+const kernels::Platform& platform_of(const std::string& name);
+
+/// protocol, of questions that run kernels.
+BoundField protocol_field(std::string& protocol);
+/// Throws InvalidInput.
+kernels::Protocol parse_protocol(const std::string& protocol);
+
+class ConformanceSummary {
+ public:
+  /// One codec with one dtype, by itself or in one algorithm, in all world sizes.
+  struct Check {
+    kernels::ConformanceRow total;
+    std::string ranks;
+  };
+
+  /// Adds all comparisons of the request. Throws InvalidInput when they cannot be run.
+  void run(const kernels::Platform& on, const kernels::ConformanceRequest& request);
+
+  /// Likewise of the kernels of quantized layers.
+  void run_layers(const kernels::Platform& on, std::uint64_t seed);
+
+  const std::vector<Check>& checks() const { return checks_; }
+  std::uint64_t compared() const { return compared_; }  ///< elements
+  std::uint64_t mismatches() const { return mismatches_; }
+
+  /// The first of every check: in JSON, and where there are any a line each below the table.
+  void add_mismatches_to(Result& result) const;
+
+ private:
+  void add(const kernels::ConformanceRow& row);
+
+  std::vector<Check> checks_;
+  std::uint64_t compared_ = 0;
+  std::uint64_t mismatches_ = 0;
+};
+
+}  // namespace arlab::lab

@@ -1,0 +1,89 @@
+#include "experiments/lab/distributed.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <system_error>
+
+#include "experiments/lab/hashes.h"
+#include "experiments/lab/results_file.h"
+#include "reference/error.h"
+
+namespace arlab::lab {
+
+using Json = nlohmann::ordered_json;
+
+void Run::lose(std::size_t point, const std::string& why) {
+  lost_.push_back(fmt::format("{}: {}", name(point), why));
+  progress().say("failed: " + lost_.back());
+}
+
+std::string Run::losses() const {
+  constexpr std::size_t kMost = 3;  // in full; all of them have been said
+  if (lost_.empty()) return {};
+  std::string text = fmt::format("{} of {} points failed", lost_.size(), points());
+  for (std::size_t i = 0; i < std::min(kMost, lost_.size()); ++i) {
+    text += fmt::format("{} {}", i == 0 ? ":" : ";", lost_[i]);
+  }
+  if (lost_.size() > kMost) text += fmt::format("; and {} more", lost_.size() - kMost);
+  return fmt::format("{}; {}", text, remedy());
+}
+
+std::vector<Outcome> values_of(const std::string& task) {
+  const Json json = Json::parse(task);
+  return json.at("kind") == "study" ? study_values_of(json) : sweep_values_of(json);
+}
+
+std::string located_path(const std::filesystem::path& path) {
+  std::error_code error;
+  const std::filesystem::path whole = std::filesystem::absolute(path, error);
+  if (error) fail("{}: {}", path.string(), error.message());
+  return whole.lexically_normal().string();
+}
+
+std::string program_definition() {
+  return fmt::format("arlab {} {}", ARLAB_VERSION, known_hash_of_file(program_file()));
+}
+
+std::string known_hash_of_file(const std::string& path) {
+  struct Known {
+    std::filesystem::file_time_type time;
+    std::uintmax_t bytes = 0;
+    std::string hash;
+  };
+  static std::mutex mutex;
+  static std::map<std::string, Known> known;
+  std::error_code none;  // what cannot be read says so below
+  const auto time = std::filesystem::last_write_time(path, none);
+  const std::uintmax_t bytes = none ? 0 : std::filesystem::file_size(path, none);
+  const std::scoped_lock lock(mutex);
+  const auto found = known.find(path);
+  if (!none && found != known.end() && found->second.time == time && found->second.bytes == bytes) {
+    return found->second.hash;
+  }
+  std::string hash = quick_hash_of_file(path);
+  if (!none) known[path] = {time, bytes, hash};
+  return hash;
+}
+
+void require_same_definition(const Json& run, const Json& worker) {
+  if (run == worker) return;
+  fail(
+      "another version of arlab, or other files, than where the points are handed out (they differ "
+      "in: {})",
+      differences(json_line(run), json_line(worker)));
+}
+
+Outcome outcome_of(const std::function<std::string()>& compute) {
+  try {
+    return {compute(), ""};
+  } catch (const InvalidInput& error) {
+    return {"", error.what()};
+  } catch (const std::bad_alloc&) {
+    return {"", "not enough memory for this request"};
+  }
+}
+
+}  // namespace arlab::lab

@@ -1,0 +1,124 @@
+// What are the wire bytes of one rank's tensor, and what do they stand for?
+
+#include "experiments/lab/collective.h"
+#include "experiments/lab/files.h"
+#include "experiments/lab/questions.h"
+#include "experiments/lab/sizes.h"
+#include "experiments/lab/tensor_source.h"
+#include "reference/codecs/anybit.h"
+#include "reference/codecs/registry.h"
+#include "reference/memory.h"
+#include "reference/tensors/file.h"
+#include "reference/tensors/npy.h"
+
+namespace arlab::lab {
+namespace {
+
+struct CodecFiles {
+  std::string codec;
+  std::string dtype;
+  std::string in;
+  std::string out;
+
+  Result report(const char* schema, const Codec& c, DType type, std::size_t elements,
+                std::size_t wire_bytes) const {
+    std::optional<double> bits;
+    if (elements != 0) bits = 8.0 * static_cast<double>(wire_bytes) / static_cast<double>(elements);
+    return {schema,
+            {{"codec", c.name()},
+             {"dtype", name_of(type)},
+             {"elements", elements},
+             {"wire_bytes", wire_bytes},
+             {"wire_bits_per_element", bits},
+             {"out", out}}};
+  }
+};
+
+std::vector<BoundField> fields(CodecFiles& f, const char* in_help, const char* out_help) {
+  return {
+      field("codec", &f.codec, "Codec (see arlab list codecs)").required(),
+      field("dtype", &f.dtype, "fp16, bf16 or fp32", "the file's, else fp16 if the codec takes it"),
+      field("in", &f.in, in_help).by_place("IN"), field("out", &f.out, out_help).by_place("OUT")};
+}
+
+struct EncodeRequest : CodecFiles {
+  std::string tensor;
+
+  Result answer() const {
+    find_codec(with_row_length(codec, kAnyRow));  // a wrong name is said before a file is read
+    std::optional<DType> named;
+    if (!dtype.empty()) named = parse_dtype(dtype);
+    require_output_file(out);
+    const Tensor input = read_tensor(in, tensor, named);
+    const CodecPtr c = codec_for(codec, input);
+    const DType type = input.dtype;
+    require_takes(*c, type, in);
+    std::vector<std::byte> wire(c->wire_bytes(type, input.element_count()));
+    EncodeCounts counts;
+    c->encode(type, input.bytes(), wire, &counts);
+    write_file(out, {wire});
+    Result result = report("arlab.encode/1", *c, type, input.element_count(), wire.size());
+    result.figures.push_back({"clamped", counts.clamped, "elements beyond the code range"});
+    return result;
+  }
+};
+
+struct DecodeRequest : CodecFiles {
+  std::string elements;
+
+  Result answer() const {
+    const CodecPtr c = find_codec(codec);
+    const DType type = dtype.empty() ? default_dtype(*c) : parse_dtype(dtype);
+    require_output_file(out);
+    InputFile file{std::filesystem::path(in)};
+    require_memory(file.remaining(), in);
+    std::vector<std::byte> wire(file.remaining());
+    file.read(std::span<std::byte>(wire));
+    const std::size_t most = largest_count(*c, type, wire.size());
+    const std::size_t count = elements.empty()  ? most
+                              : elements == "0" ? 0
+                                                : parse_count(elements, "--elements");
+    if (count > most || c->wire_bytes(type, count) != wire.size()) {
+      fail("{}: {} bytes are not the wire of {} elements by {}: that would be {} bytes", in,
+           wire.size(), count, codec, c->wire_bytes(type, count));
+    }
+    Tensor output = make_tensor(type, {count});
+    c->decode(type, wire, output.bytes());
+    write_npy(out, output);
+    return report("arlab.decode/1", *c, type, count, wire.size());
+  }
+
+  std::size_t largest_count(const Codec& c, DType type, std::size_t wire_bytes) const {
+    try {
+      return c.elements_of_wire(type, wire_bytes);
+    } catch (const InvalidInput& error) {
+      fail("{}: {}", in, error.what());
+    }
+  }
+};
+
+std::vector<BoundField> fields(EncodeRequest& r) {
+  return together(
+      fields(r, "Tensor of any shape, taken as flat (.npy or .safetensors)", "Wire bytes"),
+      {field("tensor", &r.tensor, "Which tensor of a .safetensors file")});
+}
+
+std::vector<BoundField> fields(DecodeRequest& r) {
+  return together(fields(r, "Wire bytes", "Flat tensor (.npy)"),
+                  {field("elements", &r.elements, "Elements to decode",
+                         "the largest count that the wire size allows")});
+}
+
+}  // namespace
+
+Question encode_question() {
+  return question<EncodeRequest>("encode", "Write the wire bytes of a tensor",
+                                 std::mem_fn(&EncodeRequest::answer));
+}
+
+Question decode_question() {
+  return question<DecodeRequest>("decode", "Turn wire bytes into a tensor",
+                                 std::mem_fn(&DecodeRequest::answer));
+}
+
+}  // namespace arlab::lab

@@ -1,0 +1,332 @@
+#include "experiments/lab/model_run.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <filesystem>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "experiments/lab/conform.h"
+#include "experiments/lab/hashes.h"
+#include "experiments/lab/progress.h"
+#include "experiments/lab/reduction.h"
+#include "experiments/lab/sizes.h"
+#include "experiments/lab/tensor_source.h"
+#include "kernels/runtime/platforms.h"
+#include "reference/codecs/anybit.h"
+#include "reference/codecs/registry.h"
+#include "reference/memory.h"
+#include "reference/tensors/file.h"
+
+namespace arlab::lab {
+namespace {
+
+/// A platform's kernels; its group and the calls it is given.
+models::RunCollective on_platform(const std::string& name, const std::string& codec, DType dtype,
+                                  const CollectiveSpec& schedule, Rank ranks,
+                                  models::MakeSchedule make) {
+  const kernels::Platform& on = platform_of(name);
+  const kernels::CommunicatorOptions options;
+  const int world_size = static_cast<int>(ranks);
+  require_memory(on.team_bytes(on.devices_of_group(world_size), options),
+                 fmt::format("a team of {}", ranks));
+  auto made = on.make_group(world_size, options);
+  if (!made.ok()) fail("platform {}: {}", name, made.status().message());
+  const std::shared_ptr<kernels::Group> group = std::move(made.value());
+  auto schedules = std::make_shared<std::map<std::uint64_t, std::shared_ptr<const Schedule>>>();
+  return [=, make = std::move(make)](std::uint64_t elements, std::span<const std::byte> inputs,
+                                     std::span<std::byte> outputs) {
+    kernels::CollectiveRequest request{schedule.algorithm, codec, dtype, elements, {}};
+    if (schedule.schedule_file.empty()) {
+      request.options = schedule.request(ranks, elements, 1).options;
+    } else {
+      auto& kept = (*schedules)[elements];
+      if (!kept) kept = std::make_shared<const Schedule>(make(elements));
+      request.schedule = kept;
+      if (!schedule.inner_codec().empty())
+        request.options.set("inner_codec", schedule.inner_codec());
+    }
+    const auto status = group->run({.collective = request}, inputs, outputs);
+    if (!status.ok()) fail("platform {}: {}", name, status.message());
+  };
+}
+
+}  // namespace
+
+std::vector<BoundField> fields(ModelText& t) {
+  return {
+      field("model", &t.model,
+            "smollm2, a .gguf file, or a folder with config.json and .safetensors, of the Llama "
+            "type")
+          .required(),
+      field("text", &t.text, "File with text in UTF-8").required(),
+      field("context", &t.context, "Tokens of a chunk; the network sees nothing before it",
+            "1024, or what it was made for")
+          .from(2, 1U << 20),
+      field("tokens", &t.most_tokens, "At most so many, the first", "all").from(2, UINT32_MAX)};
+}
+
+void ModelText::load() {
+  InputFile file(text);  // before the model, which takes longer
+  text_bytes_ = file.read_rest();
+  loaded_ = models::load_model(model);
+  if (!loaded_->tokenizer) fail("{}: it has no tokenizer.json", loaded_->weights.string());
+  const std::size_t most = network().shape.context;
+  if (most < 2) {
+    fail("{}: it was made for a context of {} token: needed are 2, to predict one from another",
+         model, most);
+  }
+  if (context_tokens() > most) {
+    fail("--context {}: {} was made for at most {} tokens", context_tokens(), model, most);
+  }
+  chunks_ = chunks_in(text_bytes_, text, most_tokens);
+}
+
+std::vector<std::vector<models::TokenId>> ModelText::chunks_in(
+    const std::string& bytes, const std::string& path, std::optional<std::uint32_t> most) const {
+  std::vector<models::TokenId> ids = loaded_->tokenizer->encode(bytes, path);
+  if (most && *most < ids.size()) ids.resize(*most);
+  auto chunks = models::chunks_of(ids, context_tokens());
+  if (chunks.empty()) {
+    fail("{}: {} tokens are too few: needed are {}", path, ids.size(),
+         std::min(context_tokens(), models::kShortestRest));
+  }
+  return chunks;
+}
+
+std::vector<std::vector<models::TokenId>> ModelText::chunks_of_file(const std::string& path) const {
+  InputFile file(path);
+  return chunks_in(file.read_rest(), path, std::nullopt);
+}
+
+std::size_t ModelText::context_tokens() const {
+  return context.value_or(std::min<std::size_t>(1024, network().shape.context));
+}
+
+std::size_t ModelText::tokens() const {
+  std::size_t count = 0;
+  for (const auto& chunk : chunks_) count += chunk.size();
+  return count;
+}
+
+std::string ModelText::hash_of_model() const {
+  namespace fs = std::filesystem;
+  const fs::path& weights = loaded_->weights;
+  std::error_code error;
+  std::vector<fs::path> files = {weights};
+  if (fs::is_directory(weights, error)) {
+    files.clear();
+    for (const fs::path& path : paths_in(weights, error)) {
+      if (fs::is_regular_file(path, error)) files.push_back(path);
+    }
+  }
+  if (error) fail("cannot read {}: {}", weights.string(), error.message());
+  std::string all = loaded_->name;
+  for (const fs::path& file : files) {
+    all += fmt::format(" {} {}", file.filename().string(), quick_hash_of_file(file));
+  }
+  return fmt::format("{:016x}", quick_hash(all));
+}
+
+std::string ModelText::hash_of_text() const {
+  return fmt::format("{:016x}", quick_hash(text_bytes_));
+}
+
+std::vector<Figure> ModelText::figures() const {
+  const models::LlamaShape& s = network().shape;
+  return {{"model", model, fmt::format("{} layers, width {}, FFN {}", s.layers, s.hidden, s.ffn)},
+          {"text", text},
+          {"context", context_tokens(), "tokens of a chunk"},
+          {"tokens", tokens(), fmt::format("in {} chunks", chunks_.size())},
+          {"scored_tokens", tokens() - chunks_.size(), "all but the first of each chunk"}};
+}
+
+std::vector<BoundField> fields(ModelCollective& c) {
+  return together(fields(c.schedule),
+                  {field("platform", &c.platform,
+                         "Kernels in place of the reference: host (emulated GPUs), or cuda or rocm "
+                         "where they were built; same bits")},
+                  fields(c.execution));
+}
+
+ModelCollective::Wire ModelCollective::wire(const std::string& codec, const std::string& dtype,
+                                            Rank ranks, const ModelText& text) const {
+  std::vector<std::size_t> tokens;
+  for (const auto& chunk : text.chunks()) tokens.push_back(chunk.size());
+  return wire(codec, dtype, ranks, text.network(), tokens);
+}
+
+ModelCollective::Wire ModelCollective::wire(const std::string& codec, const std::string& dtype,
+                                            Rank ranks, const models::Llama& network,
+                                            std::span<const std::size_t> tokens) const {
+  const models::LlamaShape& shape = network.shape;
+  network.require_splits(ranks);
+  const CodecPtr outer = find_codec(with_row_length(codec, shape.hidden));
+  const CodecPtr inner = schedule.inner_codec().empty()
+                             ? outer
+                             : find_codec(with_row_length(schedule.inner_codec(), shape.hidden));
+  Wire wire;
+  wire.codec = outer->name();
+  wire.dtype = dtype.empty() ? default_dtype(*outer) : parse_dtype(dtype);
+  require_takes(*outer, wire.dtype, "--dtype");
+  require_takes(*inner, wire.dtype, "--dtype");
+  const CollectiveSpec options = schedule;
+  const models::MakeSchedule make = [options, outer, inner, ranks](std::uint64_t elements) {
+    Schedule made = options.make(ranks, elements, Codecs(*outer, *inner).alignment());
+    if (made.collective != Collective::all_reduce) {
+      fail("{}: a network needs an all-reduce", made.algorithm);
+    }
+    return made;
+  };
+  // All sizes, so that long work does not end in an error.
+  for (const std::size_t count : tokens) {
+    const Schedule made = make(count * shape.hidden);
+    if (wire.bits_per_element == 0) {
+      wire.bits_per_element =
+          wire_volume(made, Codecs(*outer, *inner), wire.dtype).bits_per_element;
+    }
+    require_whole_blocks(made, Codecs(*outer, *inner));
+  }
+  if (!platform.empty() && execution.accumulate != "native") {
+    fail("--accumulate {}: kernels sum in the payload's dtype, native", execution.accumulate);
+  }
+  ExecuteOptions execute_options = execution.make();
+  execute_options.count = false;
+  wire.run = std::make_shared<const models::RunCollective>(
+      platform.empty() ? models::in_reference(make, outer, inner, wire.dtype, execute_options)
+                       : on_platform(platform, outer->name(), wire.dtype, schedule, ranks, make));
+  return wire;
+}
+
+std::vector<BoundField> fields(ModelFormats& f) {
+  return {field("weights", &f.weights,
+                "Format of the layers' weights: none, int8[-tensor][-asym], fp8[-tensor], "
+                "int4-g<G>[-asym]; separated by commas",
+                "none"),
+          field("activations", &f.activations,
+                "Format of what they are multiplied with: none, fp16, bf16, int8[-asym], "
+                "int8-tensor[-asym][-static], fp8, fp8-tensor[-static]; separated by commas",
+                "none"),
+          field("calibration", &f.calibration,
+                "File with text from which -static activations get their scales")};
+}
+
+std::vector<ModelFormats::Pair> ModelFormats::pairs() const {
+  const std::vector<std::string> unnamed = {"none"};
+  std::vector<Pair> all;
+  for (const std::string& w : weights.empty() ? unnamed : weights) {
+    for (const std::string& x : activations.empty() ? unnamed : activations) {
+      all.push_back({parse_operand(Operand::weights, w), parse_operand(Operand::activations, x)});
+      if (all.back().activations.given && calibration.empty()) {
+        fail("--activations {}: name the --calibration text that its scales come from", x);
+      }
+    }
+  }
+  if (!calibration.empty() && std::none_of(all.begin(), all.end(), [](const Pair& pair) {
+        return pair.activations.given;
+      })) {
+    fail("--calibration {}: only for --activations that end in -static", calibration);
+  }
+  return all;
+}
+
+std::unique_ptr<models::QuantizedLayers> ModelFormats::layers(const Pair& pair,
+                                                              const ModelText& text,
+                                                              unsigned threads) const {
+  if (pair.weights == OperandFormat() && pair.activations == OperandFormat()) return nullptr;
+  std::vector<Extremes> extremes;
+  if (pair.activations.given) {
+    extremes = models::input_extremes(text.network(), text.chunks_of_file(calibration), threads,
+                                      [] { write_progress(""); });
+  }
+  return std::make_unique<models::QuantizedLayers>(text.network(), pair.weights, pair.activations,
+                                                   extremes, threads);
+}
+
+Rank parse_ranks(const std::string& text) {
+  const std::uint64_t ranks = parse_count(text, "--ranks");
+  if (ranks < 2 || ranks > kMaxWorldSize) {
+    fail("--ranks {}: allowed are 2 to {}", ranks, kMaxWorldSize);
+  }
+  return static_cast<Rank>(ranks);
+}
+
+std::vector<bool> layers_named(const std::string& list, std::size_t layers) {
+  if (list.empty()) return std::vector<bool>(layers, true);
+  std::vector<bool> named(layers, false);
+  const auto parse = [&](std::string_view text) {
+    std::size_t layer = 0;
+    const auto [rest, error] = std::from_chars(text.data(), text.data() + text.size(), layer);
+    if (error != std::errc() || rest != text.data() + text.size() || layer >= layers) {
+      fail("layers {}: allowed are 0 to {}, as 0,3-5", quote(list), layers - 1);
+    }
+    return layer;
+  };
+  std::string_view left = list;
+  while (true) {
+    const std::size_t comma = left.find(',');
+    const std::string_view part = left.substr(0, comma);
+    const std::size_t dash = part.find('-');
+    const std::size_t first = parse(part.substr(0, dash));
+    const std::size_t last = dash == part.npos ? first : parse(part.substr(dash + 1));
+    if (last < first) fail("layers {}: {} ends before it begins", quote(list), quote(part));
+    for (std::size_t layer = first; layer <= last; ++layer) named[layer] = true;
+    if (comma == left.npos) return named;
+    left = left.substr(comma + 1);
+  }
+}
+
+std::vector<std::vector<float>> baseline_of(const ModelText& text, unsigned threads) {
+  std::vector<std::vector<float>> all;
+  for (const auto& chunk : text.chunks()) {
+    all.push_back(text.network().run(chunk, nullptr, threads));
+    write_progress("");  // whoever listens may want to stop
+  }
+  return all;
+}
+
+models::PerplexitySummary run_text(const ModelText& text,
+                                   const std::vector<std::vector<float>>& baseline,
+                                   models::CompressedAllReduce& split, unsigned threads,
+                                   models::LinearLayers* linears) {
+  models::TokenFigures figures;
+  for (std::size_t i = 0; i < text.chunks().size(); ++i) {
+    const auto& chunk = text.chunks()[i];
+    const std::vector<float> hidden = text.network().run(chunk, &split, threads, linears);
+    models::add_chunk(text.network(), chunk, baseline[i], hidden, threads, figures);
+    write_progress("");
+  }
+  return models::summary_of(figures);
+}
+
+std::vector<Figure> run_fields(const models::PerplexitySummary& s,
+                               const models::CompressedAllReduce& split, double wire_bits) {
+  std::optional<double> ratio;
+  std::optional<double> ratio_error;
+  if (s.log_ratio) ratio = std::exp(*s.log_ratio);
+  if (s.log_ratio_standard_error) ratio_error = *ratio * *s.log_ratio_standard_error;
+  const std::string by_blocks = fmt::format("by blocks of {} tokens", models::kErrorBlock);
+  return {
+      {"perplexity", s.perplexity,
+       s.perplexity ? "" : "none: what the network computes has become non-finite"},
+      {"perplexity_standard_error", s.perplexity_standard_error, by_blocks},
+      {"baseline_perplexity", s.baseline_perplexity, "of the network in fp32, not split"},
+      {"perplexity_ratio", ratio, "perplexity / baseline, token by token"},
+      {"perplexity_ratio_standard_error", ratio_error,
+       "of the ratio, whose parts share the text; " + by_blocks},
+      {"ln_ratio", s.log_ratio, "ln(perplexity / baseline)"},
+      {"ln_ratio_standard_error", s.log_ratio_standard_error, by_blocks},
+      {"mean_kl", s.mean_divergence,
+       "nats; KL divergence of the next token's probabilities from those uncompressed"},
+      {"mean_kl_standard_error", s.divergence_standard_error, by_blocks},
+      {"p99_kl", s.p99_divergence, "1 % of the tokens have more"},
+      {"top1_agreement_percent", s.agreement_percent, "the likeliest next token is the same"},
+      {"token_sqnr_db", decibels(split.median_token_sqnr_db()),
+       "dB, of the median token of all sums, against their exact sum"},
+      {"wire_bits_per_element", wire_bits, "average over all sends"},
+      {"ranks_identical", split.ranks_identical(), "the network goes on with what rank 0 holds"},
+  };
+}
+
+}  // namespace arlab::lab

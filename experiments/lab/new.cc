@@ -1,0 +1,269 @@
+// A codec in C++ to begin with, its test, and their lines in the source tree. What is written is the worked example of CONTRIBUTING.md, under another name.
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <bit>
+#include <cctype>
+#include <cerrno>
+#include <filesystem>
+#include <utility>
+
+#include "experiments/lab/distributed.h"
+#include "experiments/lab/questions.h"
+#include "reference/codecs/registry.h"
+#include "reference/tensors/file.h"
+
+namespace arlab::lab {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kPage = "CONTRIBUTING.md";
+constexpr const char* kTest = "tests/contributing/example_codec_test.cc";
+constexpr const char* kFormats = "reference/codecs/formats/formats.h";
+constexpr const char* kTests = "tests/codecs/CMakeLists.txt";
+// What the example is called.
+constexpr const char* kExample = "absmax8-g64";
+constexpr const char* kExampleFile = "absmax8_g64";
+constexpr const char* kExampleClass = "AbsMax8";
+
+std::string read_text(const fs::path& path) { return InputFile(path).read_rest(); }
+
+void replace_all(std::string& text, std::string_view what, std::string_view with) {
+  for (std::size_t at = 0; (at = text.find(what, at)) != std::string::npos; at += with.size()) {
+    text.replace(at, what.size(), with);
+  }
+}
+
+/// The code block of the page that follows a line `<!-- example: NAME -->`.
+std::string example_of(const fs::path& page, const std::string& name) {
+  const std::string text = read_text(page);
+  const std::string mark = fmt::format("<!-- example: {} -->\n```cpp\n", name);
+  const std::size_t at = text.find(mark);
+  const std::size_t begin = at + mark.size();
+  const std::size_t end = at == std::string::npos ? at : text.find("\n```", begin);
+  if (end == std::string::npos) fail("{} has no example {}", page.string(), name);
+  return text.substr(begin, end - begin) + '\n';
+}
+
+/// Only one at a time adds its lines to files of the tree; others wait, for a moment.
+class TreeLock {
+ public:
+  explicit TreeLock(const fs::path& tree)
+      : descriptor_(::open(tree.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
+    while (::flock(descriptor_, LOCK_EX) != 0 && errno == EINTR) {
+    }
+  }
+  ~TreeLock() {
+    if (descriptor_ >= 0) ::close(descriptor_);
+  }
+  TreeLock(const TreeLock&) = delete;
+  TreeLock& operator=(const TreeLock&) = delete;
+
+ private:
+  int descriptor_;
+};
+
+/// Files that are there together or not at all.
+class NewTexts {
+ public:
+  void add(fs::path path, std::string text) {
+    files_.push_back({std::move(path), std::move(text)});
+  }
+
+  /// Overwrites the `changed` ones, and those are the last.
+  void write(std::size_t changed) const {
+    std::size_t written = 0;
+    try {
+      for (; written < files_.size(); ++written) {
+        const std::string& text = files_[written].text;
+        write_file(files_[written].path, text);
+      }
+    } catch (...) {
+      for (std::size_t i = 0; i < std::min(written, files_.size() - changed); ++i) {
+        ::unlink(files_[i].path.c_str());
+      }
+      throw;
+    }
+  }
+
+ private:
+  struct File {
+    fs::path path;
+    std::string text;
+  };
+  std::vector<File> files_;
+};
+
+struct NewCodecRequest {
+  std::string name;
+  std::string tree;
+  std::optional<std::uint32_t> block;
+
+  Result answer() const {
+    require_name();
+    if (block && (!std::has_single_bit(*block) || *block < 8 || *block > 256)) {
+      fail("--block {}: allowed are 8, 16, 32, 64, 128 and 256", *block);
+    }
+    const fs::path root = tree.empty() ? tree_around_here() : absolute_tree();
+    const TreeLock lock(root);
+    const fs::path header = fs::path("reference/codecs/formats") / (file_name() + ".h");
+    const fs::path test = fs::path("tests/codecs") / (file_name() + "_test.cc");
+    for (const fs::path& each : {header, test}) {
+      std::error_code error;
+      if (fs::exists(root / each, error)) fail("{} is there already", (root / each).string());
+    }
+    NewTexts texts;
+    texts.add(root / header, renamed(example_of(root / kPage, "example_codec.h")));
+    texts.add(root / test, renamed(read_text(root / kTest)));
+    texts.add(root / kFormats, with_format(read_text(root / kFormats)));
+    texts.add(root / kTests, with_test(read_text(root / kTests)));
+    texts.write(2);
+
+    Result report{"arlab.new/1"};
+    report.figures = {
+        {"codec", name},
+        {"header", (root / header).string(),
+         "what the codec is: change scale, quantize, dequantize"},
+        {"test", (root / test).string(), "reference, kernels, every algorithm and property"},
+        {"lines_in", fmt::format("{}, {}", (root / kFormats).string(), (root / kTests).string())},
+        {"build",
+         "cmake --preset release -DARLAB_BUILD_TESTS=ON && cmake --build --preset release"},
+        {"then",
+         fmt::format("ctest --preset release -R {}; arlab check-codec {}", class_name(), name)}};
+    return report;
+  }
+
+ private:
+  /// The first file of the sources that a folder lacks, or null.
+  static const char* lacking(const fs::path& root) {
+    for (const char* needed : {kPage, kTest, kFormats, kTests}) {
+      std::error_code error;
+      if (!fs::exists(root / needed, error)) return needed;
+    }
+    return nullptr;
+  }
+
+  fs::path absolute_tree() const {
+    if (const char* needed = lacking(tree)) {
+      fail("--tree {}: there is no {}; allowed is a folder of arlab's sources", quote(tree),
+           needed);
+    }
+    return fs::path(located_path(tree));
+  }
+
+  /// The sources that one works in: the program may have been built from others.
+  static fs::path tree_around_here() {
+    const fs::path here = fs::current_path();
+    for (fs::path folder = here;; folder = folder.parent_path()) {
+      if (lacking(folder) == nullptr) return folder;
+      if (folder == folder.parent_path()) break;
+    }
+    fail("the current folder {} is not in a tree of arlab's sources; name one with --tree",
+         quote(here.string()));
+  }
+
+  void require_name() const {
+    const auto fits = [](char c) {
+      return std::islower(static_cast<unsigned char>(c)) != 0 ||
+             std::isdigit(static_cast<unsigned char>(c)) != 0 || c == '-';
+    };
+    constexpr std::size_t kMost = 40;
+    const bool named = std::islower(static_cast<unsigned char>(name.front())) != 0 &&
+                       std::all_of(name.begin(), name.end(), fits) && !name.ends_with('-') &&
+                       name.find("--") == std::string::npos && name.size() <= kMost;
+    if (!named) {
+      fail(
+          "NAME is {}: allowed are lower-case letters, digits and single hyphens, a letter first, "
+          "{} characters at most",
+          quote(name), kMost);
+    }
+    bool known = true;
+    try {
+      (void)find_codec(name);
+    } catch (const InvalidInput&) {
+      known = false;
+    }
+    if (known) fail("codec {} is there already; choose another name", name);
+  }
+
+  std::string file_name() const {
+    std::string text = name;
+    std::replace(text.begin(), text.end(), '-', '_');
+    return text;
+  }
+
+  /// my-codec-g32 is MyCodecG32.
+  std::string class_name() const {
+    std::string text;
+    bool begins = true;
+    for (const char c : name) {
+      if (c != '-')
+        text += begins ? static_cast<char>(std::toupper(static_cast<unsigned char>(c))) : c;
+      begins = c == '-';
+    }
+    return text;
+  }
+
+  std::string renamed(std::string text) const {
+    // What the example says of itself is not true of a codec that is still to be written.
+    replace_all(
+        text, fmt::format("// {}: ", kExample),
+        fmt::format("// {}: say here what it is. It begins as a copy of the example in {}:\n// ",
+                    name, kPage));
+    replace_all(text, "\"8-bit symmetric integers, fp32 scale\"", "\"what it is, in one line\"");
+    replace_all(text, kExample, name);
+    replace_all(text, kExampleFile, file_name());
+    replace_all(text, kExampleClass, class_name());
+    const std::string elements = std::to_string(block.value_or(64));
+    replace_all(text, "kBlock = 64", "kBlock = " + elements);
+    replace_all(text, "blocks of 64", "blocks of " + elements);
+    replace_all(text, "\"CONTRIBUTING.md\"", "\"where it is from\"");
+    return text;
+  }
+
+  std::string with_format(std::string text) const {
+    const std::string include =
+        fmt::format("#include \"reference/codecs/formats/{}.h\"\n", file_name());
+    // Includes are in order.
+    std::size_t at = text.find("#include \"reference/codecs/formats/");
+    while (at != std::string::npos && text.compare(at, 9, "#include ") == 0 &&
+           text.compare(at, include.size(), include) < 0) {
+      at = text.find('\n', at) + 1;
+    }
+    const std::size_t list = text.find("using ScaledFormats =");
+    if (at == std::string::npos || list == std::string::npos) {
+      fail("{}/{}: there is no list ScaledFormats", tree, kFormats);
+    }
+    text.insert(text.find(">;", list), ", " + class_name());
+    text.insert(at, include);
+    return text;
+  }
+
+  std::string with_test(const std::string& text) const {
+    return text +
+           fmt::format(
+               "arlab_test({0}_test {0}_test.cc LIBRARIES arlab::kernels arlab_host_platform)\n",
+               file_name());
+  }
+};
+
+std::vector<BoundField> fields(NewCodecRequest& r) {
+  return {
+      field("name", &r.name, "What the codec is called, such as absmax6-g32").by_place("NAME"),
+      field("block", &r.block, "Elements that share a scale", "64").from(1, 65536),
+      field("tree", &r.tree, "Folder of arlab's sources", "the one that the current folder is in")};
+}
+
+}  // namespace
+
+Question new_codec_question() {
+  return question<NewCodecRequest>("new codec",
+                                   "A codec in C++: its file, its test, their lines in the tree",
+                                   std::mem_fn(&NewCodecRequest::answer));
+}
+
+}  // namespace arlab::lab

@@ -1,0 +1,49 @@
+// A question: what may be asked, what describes what is asked, and what answers it. Programs, Python and pages ask without
+// knowing what it is about.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "experiments/lab/result.h"
+#include "reference/field.h"
+
+namespace arlab::lab {
+
+class Run;  // distributed.h
+
+/// A request that is being made. Once its fields are set, there is an answer, which throws InvalidInput for what does not fit.
+struct Asked {
+  std::vector<BoundField> fields;
+  std::function<Result()> answer;
+  std::function<std::unique_ptr<Run>()> run =
+      {};  ///< the answer's work, which processes may share; null: nobody can
+};
+
+struct Question {
+  std::string name;  ///< "select"; of a group of questions "topology show"
+  std::string help;
+  std::function<Asked()> ask;
+  std::string more_help = {};
+  std::vector<Format> formats = {};  ///< of its answer, besides table, JSON and CSV
+};
+
+/// A question of a struct that has fields(); `answer` is called with one.
+template <class Request, class Answer>
+Question question(std::string name, std::string help, Answer answer, std::string more_help = {},
+                  std::vector<Format> formats = {}) {
+  const auto ask = [answer] {
+    const auto request = std::make_shared<Request>();
+    return Asked{fields(*request), [request, answer] { return answer(*request); }};
+  };
+  return {std::move(name), std::move(help), ask, std::move(more_help), std::move(formats)};
+}
+
+/// All questions that the program and Python ask in this way, and one of them.
+const std::vector<Question>& questions();
+const Question& question_named(const std::string& name);
+
+}  // namespace arlab::lab

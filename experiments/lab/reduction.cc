@@ -1,0 +1,216 @@
+#include "experiments/lab/reduction.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "reference/codecs/registry.h"
+
+namespace arlab::lab {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+/// Of a whole tensor, where ErrorMetrics has none: infinite without error; as low as can be when
+/// finite values were lost, or when there is an error and nothing that it is relative to.
+Json sqnr_of(const ErrorMetrics& error) {
+  if (error.sqnr_db || error.elements == 0) return decibels(error.sqnr_db);
+  constexpr double infinity = std::numeric_limits<double>::infinity();
+  return decibels(error.exact ? infinity : -infinity);
+}
+
+/// Slot i of rank i, for all i.
+std::vector<std::byte> gathered(std::span<const std::byte> tensors, std::size_t ranks) {
+  const std::size_t slot = tensors.size() / ranks / ranks;
+  std::vector<std::byte> slots(ranks * slot);
+  for (std::size_t rank = 0; rank < ranks; ++rank) {
+    std::copy_n(tensors.begin() + static_cast<std::ptrdiff_t>(rank * (ranks + 1) * slot), slot,
+                slots.begin() + static_cast<std::ptrdiff_t>(rank * slot));
+  }
+  return slots;
+}
+
+/// The part of the outputs that error figures are about; in `room`, if it does not lie together.
+std::span<const std::byte> compared(Collective collective, std::span<const std::byte> outputs,
+                                    std::size_t ranks, std::vector<std::byte>& room) {
+  if (collective == Collective::all_reduce) return outputs.first(outputs.size() / ranks);
+  if (collective != Collective::reduce_scatter) return outputs;
+  room = gathered(outputs, ranks);
+  return room;
+}
+
+/// The same values for every rank.
+std::vector<double> repeated(std::span<const double> values, std::size_t ranks) {
+  std::vector<double> result;
+  result.reserve(values.size() * ranks);
+  for (std::size_t rank = 0; rank < ranks; ++rank) {
+    result.insert(result.end(), values.begin(), values.end());
+  }
+  return result;
+}
+
+/// Slot i of rank j is slot j of rank i.
+std::vector<double> exchanged(const std::vector<double>& inputs, std::size_t ranks) {
+  const std::size_t slot = inputs.size() / ranks / ranks;
+  std::vector<double> outputs(inputs.size());
+  for (std::size_t to = 0; to < ranks; ++to) {
+    for (std::size_t from = 0; from < ranks; ++from) {
+      std::copy_n(&inputs[(from * ranks + to) * slot], slot, &outputs[(to * ranks + from) * slot]);
+    }
+  }
+  return outputs;
+}
+
+}  // namespace
+
+Json decibels(const std::optional<double>& value) {
+  if (!value || std::isnan(*value)) return nullptr;
+  if (std::isinf(*value)) return *value > 0 ? "inf" : "-inf";
+  return *value;
+}
+
+std::uint64_t reduction_bytes(DType dtype, std::uint64_t ranks, std::uint64_t elements_per_rank,
+                              Collective collective) {
+  const std::uint64_t results = adds(collective) ? 1 : ranks;
+  const std::uint64_t per_element = 2 * ranks * size_of(dtype) + results * 2 * sizeof(double);
+  return elements_per_rank > UINT64_MAX / per_element ? UINT64_MAX
+                                                      : elements_per_rank * per_element;
+}
+
+ExactResult exact_result(Collective collective, const RankPayloads& inputs, unsigned threads) {
+  if (adds(collective)) {
+    ExactSum sum = exact_sum(inputs, threads);
+    return {collective, std::move(sum.values), sum.inexact};
+  }
+  const std::size_t ranks = inputs.ranks.size();
+  if (collective == Collective::broadcast) {
+    return {collective, repeated(to_double(inputs.dtype, inputs.ranks[0]), ranks), 0};
+  }
+  const std::size_t slot = inputs.ranks[0].size() / ranks;
+  std::vector<double> values;
+  for (std::size_t rank = 0; rank < ranks; ++rank) {
+    const bool own = collective == Collective::all_gather;
+    const auto part = own ? inputs.ranks[rank].subspan(rank * slot, slot) : inputs.ranks[rank];
+    const std::vector<double> more = to_double(inputs.dtype, part);
+    values.insert(values.end(), more.begin(), more.end());
+  }
+  if (collective == Collective::all_gather) values = repeated(values, ranks);
+  if (collective == Collective::all_to_all) values = exchanged(values, ranks);
+  return {collective, std::move(values), 0};
+}
+
+std::size_t channels_of(std::span<const std::size_t> shape) {
+  return shape.size() < 3 || shape.back() < 2 ? 0 : shape.back();
+}
+
+Reduction run_reduction(const Schedule& schedule, const Codecs& codecs, const RankPayloads& inputs,
+                        std::size_t channels, const ExactResult& exact,
+                        const ExecuteOptions& options) {
+  const std::size_t ranks = inputs.ranks.size();
+  Reduction reduction;
+  reduction.wire = wire_volume(schedule, codecs, inputs.dtype);
+  reduction.outputs.resize(ranks * inputs.ranks.front().size());
+
+  // The uncompressed run first, so that its outputs can make room for the real ones.
+  const CodecPtr plain = find_codec(name_of(inputs.dtype));
+  ExecuteOptions uncounted = options;
+  uncounted.count = false;
+  execute(schedule, *plain, inputs, reduction.outputs, uncounted);
+  std::vector<std::byte> room;
+  const std::vector<double> uncompressed =
+      to_double(inputs.dtype, compared(schedule.collective, reduction.outputs, ranks, room));
+
+  reduction.counts = execute(schedule, codecs, inputs, reduction.outputs, options);
+  const auto result = compared(schedule.collective, reduction.outputs, ranks, room);
+  reduction.error = compare(exact.values, inputs.dtype, result, options.threads);
+  reduction.versus_uncompressed = compare(uncompressed, inputs.dtype, result, options.threads);
+  // Where slots cut tokens, what is compared has none.
+  const std::size_t part =
+      has_slots(schedule.collective) ? schedule.slot_elements() : schedule.elements;
+  if (channels != 0 && part % channels == 0) {
+    reduction.tokens = compare_rows(exact.values, inputs.dtype, result, channels, options.threads);
+  }
+  if (ends_alike(schedule.collective)) {
+    reduction.difference = first_rank_difference(inputs.dtype, ranks, reduction.outputs);
+  }
+  return reduction;
+}
+
+std::vector<Figure> reduction_fields(const Reduction& r, const ExactResult& exact) {
+  const bool lost = r.error.lost > 0;
+  const bool sums = adds(exact.collective);
+  const bool alike = ends_alike(exact.collective);
+  const std::string target = sums ? "the exact sum" : "the exact result of all ranks";
+  return {
+      {"sqnr_db", sqnr_of(r.error),
+       r.error.exact ? "dB; no error at all: every element equals " + target
+       : lost        ? "dB; finite values became non-finite"
+                     : "dB, against " + target},
+      {"finite_sqnr_db", r.error.finite_sqnr_db, "dB, finite elements only"},
+      {"token_sqnr_db", decibels(r.tokens.median_row_db),
+       "dB, of the median token: rows of the last axis, each by itself"},
+      {"token_sqnr_p1_db", decibels(r.tokens.percentile_row_db), "dB; 1 % of the tokens are worse"},
+      {"channel_sqnr_db", decibels(r.tokens.median_column_db), "dB, of the median channel"},
+      {"channel_sqnr_p1_db", decibels(r.tokens.percentile_column_db),
+       "dB; 1 % of the channels are worse"},
+      {"max_abs_error", r.error.max_abs_error, "against " + target},
+      {"rmse", r.error.rmse, "against " + target},
+      {"cosine", r.error.cosine, "with " + target},
+      {"exact", r.error.exact, "every element equals " + target},
+      {"sqnr_vs_uncompressed_db", sqnr_of(r.versus_uncompressed),
+       r.versus_uncompressed.exact ? "dB; no difference"
+                                   : "dB, against the same algorithm uncompressed"},
+      {"max_abs_error_vs_uncompressed", r.versus_uncompressed.max_abs_error, ""},
+      {"rmse_vs_uncompressed", r.versus_uncompressed.rmse, ""},
+      {"ranks_identical", alike ? Json(!r.difference.has_value()) : Json(nullptr),
+       !alike         ? "not applicable: ranks end with different data"
+       : r.difference ? fmt::format("rank {} differs from rank 0 first at element {}",
+                                    r.difference->rank, r.difference->element)
+                      : "all ranks hold the same bits"},
+      {"wire_bits_per_element", r.wire.bits_per_element, "average over all sends"},
+      {"wire_bytes", Cell(r.wire.bytes), "all sends of all ranks"},
+      {"encoded", r.counts.encoded, "elements encoded, all ranks and steps"},
+      {"clamped", r.counts.clamped, "of these, beyond the code range"},
+      {"flushed", r.counts.flushed, "of these, not zero before and zero after"},
+      {"non_finite", r.error.non_finite_result, "elements of the result that are NaN or infinite"},
+      {"lost", r.error.lost, "of these, finite in " + target},
+      {"non_finite_exact", r.error.non_finite_target, "elements of " + target + " that are"},
+      {"float64_sum_exact", exact.inexact == 0,
+       !sums ? "nothing is summed"
+       : exact.inexact == 0
+           ? "the float64 sum of the inputs is exact"
+           : fmt::format("the float64 sum of {} elements was rounded", exact.inexact)},
+  };
+}
+
+std::vector<std::string> main_figures(const Reduction& r) {
+  std::vector<std::string> names = {"sqnr_db", "max_abs_error", "ranks_identical",
+                                    "wire_bits_per_element"};
+  if (r.tokens.median_row_db) names.emplace_back("token_sqnr_db");
+  if (r.counts.clamped > 0) names.emplace_back("clamped");
+  if (r.error.non_finite_result > 0) names.emplace_back("non_finite");
+  return names;
+}
+
+std::vector<BoundField> fields(ExecutionOptions& o) {
+  return {
+      field("accumulate", &o.accumulate, "Sums in the payload's dtype, or in fp32, rounded once")
+          .among({"native", "fp32"}),
+      field("threads", &o.threads, "Threads, 0 for all; the result never depends on it", "0")
+          .from(0, 1024)};
+}
+
+ExecuteOptions ExecutionOptions::make() const {
+  ExecuteOptions options;
+  if (accumulate != "native" && accumulate != "fp32") {
+    fail("accumulate is {}: allowed are native, fp32", quote(accumulate));
+  }
+  if (accumulate == "fp32") options.accumulate = Accumulate::fp32;
+  options.threads = threads.value_or(0);
+  options.count = true;
+  return options;
+}
+
+}  // namespace arlab::lab

@@ -1,0 +1,80 @@
+// One measured collective: inputs through the reference, and how far off the result is. What
+// `arlab reduce` prints and what a study repeats.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "experiments/lab/result.h"
+#include "reference/collectives/codecs.h"
+#include "reference/collectives/executor.h"
+#include "reference/collectives/schedule.h"
+#include "reference/field.h"
+#include "reference/metrics/error.h"
+#include "reference/tensors/tensor.h"
+
+namespace arlab::lab {
+
+/// An SQNR in JSON, which has no infinities: "inf" without any error, "-inf" where finite values were
+/// lost, null where there is nothing to compare.
+nlohmann::ordered_json decibels(const std::optional<double>& value);
+
+/// What a collective should give, in float64.
+struct ExactResult {
+  Collective collective = Collective::all_reduce;
+  /// all_reduce: the sum, that every rank should end with. reduce_scatter: the sum, of which every
+  /// rank should end with one slot. Else: what all ranks should end with, one after the other.
+  std::vector<double> values;
+  std::uint64_t inexact = 0;  ///< values that float64 has rounded
+};
+
+/// Bytes of memory that a reduction needs: inputs, outputs, the exact and the uncompressed result
+/// as long as one tensor, or as all where nothing is summed. UINT64_MAX when they are more.
+std::uint64_t reduction_bytes(DType dtype, std::uint64_t ranks, std::uint64_t elements_per_rank,
+                              Collective collective);
+
+/// Where the collective has slots, the inputs make equal ones.
+ExactResult exact_result(Collective collective, const RankPayloads& inputs, unsigned threads = 0);
+
+/// Error figures are of rank 0 for all_reduce, of all ranks together for other collectives: of the
+/// sums for reduce_scatter, not of what ranks leave as it was.
+struct Reduction {
+  std::vector<std::byte> outputs;    ///< of all ranks
+  ErrorMetrics error;                ///< against the exact result
+  ErrorMetrics versus_uncompressed;  ///< against the same algorithm with plain values
+  MatrixMetrics tokens;              ///< of tokens (rows) and channels, where inputs have them
+  ExecuteCounts counts;
+  WireVolume wire;
+  /// Between ranks; none when bits are identical, and none where they are not meant to be.
+  std::optional<RankDifference> difference;
+};
+
+/// Channels of a tensor of all ranks, [ranks, tokens, ..., channels]; 0 where a rank's payload has no
+/// axis of tokens.
+std::size_t channels_of(std::span<const std::size_t> shape);
+
+/// `exact` is exact_result of the same inputs and the schedule's collective. `channels`: elements of
+/// a token, or 0 where there are none.
+Reduction run_reduction(const Schedule& schedule, const Codecs& codecs, const RankPayloads& inputs,
+                        std::size_t channels, const ExactResult& exact,
+                        const ExecuteOptions& options);
+
+/// The figures of a reduction, in the order and with the names of the command line's contract.
+std::vector<Figure> reduction_fields(const Reduction& reduction, const ExactResult& exact);
+
+/// Names of those that most people ask for, and of those that say that something is wrong.
+std::vector<std::string> main_figures(const Reduction& reduction);
+
+/// How the reference is run.
+struct ExecutionOptions {
+  std::string accumulate = "native";
+  std::optional<std::uint32_t> threads;
+
+  ExecuteOptions make() const;
+};
+std::vector<BoundField> fields(ExecutionOptions& options);
+
+}  // namespace arlab::lab

@@ -1,0 +1,297 @@
+#include "experiments/lab/results_file.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <system_error>
+#include <utility>
+
+#include "experiments/lab/files.h"
+#include "experiments/lab/hashes.h"
+#include "experiments/lab/progress.h"
+#include "experiments/lab/result.h"
+#include "reference/csv.h"
+#include "reference/error.h"
+#include "reference/memory.h"
+#include "reference/tensors/file.h"
+
+namespace arlab::lab {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kTitleMark = "# arlab.study/1: ";
+constexpr std::string_view kCommandMark = "# command: ";
+constexpr std::string_view kProvenanceMark = "# provenance: ";
+constexpr std::string_view kDefinitionMark = "# definition: ";
+constexpr std::string_view kCheckMark = "# check: ";
+constexpr const char* kHowToStartAnew = "leave out --resume to start anew, or name another --out";
+
+std::string system_text(int error_number) { return std::generic_category().message(error_number); }
+
+/// Begins with a letter, so that no spreadsheet takes it for a number.
+std::string check_of(std::string_view text) {
+  const std::uint64_t hash = quick_hash(text);
+  return fmt::format("x{:08x}", static_cast<std::uint32_t>(hash ^ (hash >> 32)));
+}
+
+/// The lines that end with a line feed, one by one.
+class Lines {
+ public:
+  explicit Lines(std::string_view text) : text_(text) {}
+
+  std::optional<std::string_view> next() {
+    const std::size_t end = text_.find('\n', at_);
+    if (end == std::string_view::npos) return std::nullopt;
+    const std::string_view line = text_.substr(at_, end - at_);
+    at_ = end + 1;
+    ++number_;
+    return line;
+  }
+
+  std::size_t number() const { return number_; }  ///< of the last line, counted from 1
+  std::size_t bytes() const { return at_; }       ///< up to its end
+  std::string_view rest() const { return text_.substr(at_); }
+
+ private:
+  std::string_view text_;
+  std::size_t at_ = 0;
+  std::size_t number_ = 0;
+};
+
+/// What follows the mark in the line that begins with it.
+std::string marked(const std::string& comments, std::string_view mark) {
+  Lines lines(comments);
+  while (const auto line = lines.next()) {
+    if (line->starts_with(mark)) return std::string(line->substr(mark.size()));
+  }
+  return {};
+}
+
+/// Whether this is what the file holds.
+bool holds(const fs::path& path, const std::string& text) {
+  try {
+    return InputFile(path).read_rest() == text;
+  } catch (const InvalidInput&) {
+    return false;  // it was moved, or made unreadable
+  }
+}
+
+}  // namespace
+
+std::string differences(const std::string& a, const std::string& b) {
+  using Json = nlohmann::json;  // without an order of its own
+  const Json first = Json::parse(a, nullptr, false);
+  const Json second = Json::parse(b, nullptr, false);
+  if (!first.is_object() || !second.is_object()) return "everything";
+  Json all = first;
+  all.update(second);
+  std::string names;
+  for (const auto& [key, value] : all.items()) {
+    if (first.contains(key) && second.contains(key) && first[key] == second[key]) continue;
+    names += (names.empty() ? "" : ", ") + key;
+  }
+  return names;
+}
+
+// ---------------------------------------------------------------- the folder
+
+FolderLock::FolderLock(const fs::path& folder) {
+  std::error_code error;
+  fs::create_directories(folder, error);
+  descriptor_ = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (descriptor_ < 0) {
+    fail("cannot make the folder {}: {}", folder.string(),
+         error ? error.message() : system_text(errno));
+  }
+  if (::flock(descriptor_, LOCK_EX | LOCK_NB) == 0) return;
+  const int why = errno;
+  ::close(descriptor_);
+  descriptor_ = -1;
+  if (why == EWOULDBLOCK) {
+    fail("another study is writing to the folder {}: wait for its end, or name another --out",
+         folder.string());
+  }
+  // Not every network file system has locks; then the user has to see to it.
+  write_progress(
+      fmt::format("the folder {} cannot be locked ({}): let no other study write to it\n",
+                  one_line(folder.string()), system_text(why)));
+}
+
+FolderLock::~FolderLock() {
+  if (descriptor_ >= 0) ::close(descriptor_);
+}
+
+// ---------------------------------------------------------------- the file
+
+ResultsFile::ResultsFile(fs::path path, ResultsHeader header, Cells columns,
+                         std::vector<Cells> points)
+    : path_(std::move(path)),
+      header_(std::move(header)),
+      columns_(std::move(columns)),
+      points_(std::move(points)),
+      rows_(points_.size()) {
+  for (std::size_t i = 0; i < points_.size(); ++i) numbers_[points_[i]] = i;
+}
+
+ResultsFile::~ResultsFile() {
+  if (descriptor_ >= 0) ::close(descriptor_);
+}
+
+void ResultsFile::refuse(std::size_t line, const std::string& what) const {
+  fail("{} line {}: {}", path_.string(), line, what);
+}
+
+std::string ResultsFile::header_text() const {
+  std::string text;
+  text += fmt::format("{}{}\n", kTitleMark, one_line(header_.title));
+  text += fmt::format("{}{}\n", kCommandMark, header_.command);
+  text += fmt::format("{}{}\n", kProvenanceMark, one_line(header_.provenance));
+  text += fmt::format("{}{}\n", kDefinitionMark, header_.definition);
+  text += fmt::format("{}{}\n", kCheckMark, check_of(text));
+  for (const std::string& column : columns_) text += column + ',';
+  return text + "check\n";
+}
+
+std::string ResultsFile::check_of_row(std::string_view row) const {
+  return check_of(fmt::format("{}\n{}", header_.definition, row));
+}
+
+std::string ResultsFile::text_of_row(std::size_t point) const {
+  return fmt::format("{},{}\n", rows_[point], check_of_row(rows_[point]));
+}
+
+void ResultsFile::open_at(std::size_t bytes) {
+  // Not to wait for the other end of a pipe that has taken the name.
+  descriptor_ = ::open(path_.c_str(), O_WRONLY | O_APPEND | O_NONBLOCK | O_CLOEXEC);
+  struct ::stat status = {};
+  if (descriptor_ < 0 || ::fstat(descriptor_, &status) != 0) {
+    fail("cannot write {}: {}", path_.string(), system_text(errno));
+  }
+  if (!S_ISREG(status.st_mode)) fail("cannot write {}: not a regular file", path_.string());
+  if (static_cast<std::size_t>(status.st_size) != bytes &&
+      ::ftruncate(descriptor_, static_cast<off_t>(bytes)) != 0) {
+    fail("cannot write {}: {}", path_.string(), system_text(errno));
+  }
+  bytes_ = bytes;
+}
+
+void ResultsFile::start_anew() {
+  const std::string text = header_text();
+  write_file(path_, text, Durable::yes);
+  open_at(text.size());
+}
+
+void ResultsFile::resume() {
+  std::error_code error;
+  if (fs::status(path_, error).type() == fs::file_type::not_found) return start_anew();
+  InputFile file(path_);
+  require_memory(file.remaining(), path_.string());
+  const std::string text = file.read_rest();
+  const std::string header = header_text();
+  const std::string columns = header.substr(header.rfind('\n', header.size() - 2) + 1);
+  Lines lines(text);
+  std::string comments;
+  while (const auto line = lines.next()) {
+    if (fmt::format("{}\n", *line) == columns) {
+      read_header(comments, lines.number() - 1);
+      while (const auto row = lines.next()) read_row(*row, lines.number());
+      return open_at(lines.bytes());
+    }
+    if (!line->starts_with("# ")) {
+      refuse(lines.number(),
+             fmt::format("neither a comment nor the columns of arlab study; {}", kHowToStartAnew));
+    }
+    comments += fmt::format("{}\n", *line);
+  }
+  // A study that was ended right at its start has left no rows: then nothing is lost.
+  const bool is_ours = text.starts_with(kTitleMark) || kTitleMark.starts_with(text);
+  const bool is_cut = lines.rest().starts_with('#') || columns.starts_with(lines.rest());
+  if (!is_ours || !is_cut) {
+    fail("{}: there is no line with the columns of arlab study; {}", path_.string(),
+         kHowToStartAnew);
+  }
+  start_anew();
+}
+
+void ResultsFile::read_header(const std::string& comments, std::size_t lines) {
+  const std::size_t last = comments.rfind(kCheckMark);
+  const std::string above = comments.substr(0, std::min(last, comments.size()));
+  if (comments.substr(above.size()) != fmt::format("{}{}\n", kCheckMark, check_of(above))) {
+    fail("{}: lines 1 to {} are not as arlab study writes them; {}", path_.string(),
+         std::max<std::size_t>(lines, 1), kHowToStartAnew);
+  }
+  if (const std::string theirs = marked(above, kDefinitionMark); theirs != header_.definition) {
+    fail("{} is of another study, other data or another program (it differs in: {}); {}",
+         path_.string(), differences(theirs, header_.definition), kHowToStartAnew);
+  }
+  header_.command = marked(above, kCommandMark);
+}
+
+void ResultsFile::read_row(std::string_view line, std::size_t number) {
+  const std::size_t comma = line.rfind(',');
+  const std::string_view row = line.substr(0, std::min(comma, line.size()));
+  if (comma == std::string_view::npos || line.substr(comma + 1) != check_of_row(row)) {
+    refuse(number,
+           fmt::format("not as this study has written it; delete the line to have the point "
+                       "computed again, or {}",
+                       kHowToStartAnew));
+  }
+  Cells key = cut_csv_line(row);
+  key.resize(std::min(key.size(), points_.empty() ? 0 : points_[0].size()));
+  const auto point = numbers_.find(key);
+  if (point == numbers_.end()) {
+    refuse(number, fmt::format("no point of this study; {}", kHowToStartAnew));
+  }
+  const auto [first, is_new] = lines_.emplace(point->second, number);
+  if (!is_new) {
+    refuse(number, fmt::format("the point of line {} once more; delete one of them, or {}",
+                               first->second, kHowToStartAnew));
+  }
+  rows_[point->second] = row;
+  ++count_;
+}
+
+void ResultsFile::append(std::span<const std::size_t> points, std::span<const std::string> rows) {
+  std::string text;
+  for (std::size_t i = 0; i < points.size(); ++i) {
+    rows_[points[i]] = rows[i];
+    text += text_of_row(points[i]);
+  }
+  std::string_view rest = text;
+  int why = 0;
+  while (!rest.empty() && why == 0) {
+    const ssize_t written = ::write(descriptor_, rest.data(), rest.size());
+    if (written < 0 && errno != EINTR) why = errno;
+    if (written > 0) rest.remove_prefix(static_cast<std::size_t>(written));
+  }
+  if (why == 0 && ::fdatasync(descriptor_) != 0) why = errno;
+  if (why != 0) {
+    // Half a row is not left behind; if it is, resume() leaves it out.
+    const bool cut = ::ftruncate(descriptor_, static_cast<off_t>(bytes_)) == 0;
+    fail("cannot write {}: {}; {} of {} points are {}: --resume goes on from there", path_.string(),
+         system_text(why), count_, points_.size(), cut ? "there" : "there, and a part");
+  }
+  bytes_ += text.size();
+  count_ += points.size();
+}
+
+std::vector<ResultsFile::Cells> ResultsFile::finish() {
+  std::string text = header_text();
+  std::vector<Cells> rows;
+  for (std::size_t i = 0; i < points_.size(); ++i) {
+    if (!has(i)) continue;
+    text += text_of_row(i);
+    rows.push_back(cut_csv_line(rows_[i]));
+  }
+  if (!holds(path_, text)) write_file(path_, text, Durable::yes);
+  return rows;
+}
+
+}  // namespace arlab::lab

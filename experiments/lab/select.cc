@@ -1,0 +1,928 @@
+// What is the fastest (algorithm, codec) by message size on a topology, under an error
+// budget.
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <limits>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <span>
+#include <tuple>
+#include <utility>
+
+#include "experiments/lab/files.h"
+#include "experiments/lab/question.h"
+#include "experiments/lab/questions.h"
+#include "experiments/lab/reduction.h"
+#include "experiments/lab/sizes.h"
+#include "experiments/lab/tensor_source.h"
+#include "reference/codecs/abstract.h"
+#include "reference/codecs/anybit.h"
+#include "reference/codecs/registry.h"
+#include "reference/parallel.h"
+#include "reference/tensors/file.h"
+#include "reference/tensors/safetensors.h"
+#include "reference/tensors/synthetic.h"
+#include "sim/library.h"
+#include "sim/nccl.h"
+#include "sim/simulator.h"
+
+namespace arlab::lab {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+/// Crossovers are found to this many bytes.
+constexpr std::uint64_t kGrain = 1024;
+/// What is fastest at the largest size stays so: all times are proportional to the bytes there.
+constexpr std::uint64_t kLargestBytes = std::uint64_t{1} << 32;
+/// The reference sums over all ranks; more would take minutes per candidate.
+constexpr Rank kMostMeasuredRanks = 64;
+constexpr std::uint64_t kSyntheticElements = 12288;  // as many as the shipped activations have
+/// Group sizes that are looked at, and values of options that are worth a try; what is the fastest for one of the
+/// probes stays a candidate.
+constexpr std::size_t kMostGroupSizes = 5;
+constexpr std::uint64_t kProbes[] = {std::uint64_t{256} << 10, std::uint64_t{64} << 20};
+constexpr double kClearly = 0.98;  // a gain of less is not worth candidates of its own
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+std::vector<std::string> split(const std::string& list, const std::string& option) {
+  std::vector<std::string> items;
+  for (std::size_t begin = 0; begin <= list.size();) {
+    const std::size_t end = std::min(list.find(',', begin), list.size());
+    items.push_back(list.substr(begin, end - begin));
+    join_abstract_codecs(items);
+    if (items.back().empty()) fail("{} is {}: there is an empty name", option, quote(list));
+    if (std::ranges::count(items, items.back()) > 1) {
+      fail("{} is {}: '{}' stands twice", option, quote(list), items.back());
+    }
+    begin = end + 1;
+  }
+  return items;
+}
+
+struct Candidate {
+  const Algorithm* algorithm = nullptr;
+  std::string codec_name;
+  CodecPtr codec;
+  bool library = false;
+  double wire_bits = 0;
+  AlgorithmOptions options = {};  ///< of searched_options(), where the algorithm has them
+  /// Of the worst tensor; infinite without any error, -infinite when finite values were lost.
+  std::optional<double> sqnr_db = {};        ///< of the whole tensor
+  std::optional<double> token_sqnr_db = {};  ///< of its median token, where tensors have tokens
+  std::optional<double> quality_db = {};     ///< the one of these that the budget is about
+
+  std::string name() const {
+    return fmt::format("{}{}, {}", library ? "library " : "", algorithm->name, codec_name);
+  }
+  const char* implementation() const { return library ? "library" : "kernel"; }
+};
+
+/// Options in which candidates differ: sizes of groups that the machine suggests, and those of which the
+/// algorithms say what is worth a try.
+std::vector<Field> searched_options() {
+  std::vector<Field> all = all_options();
+  std::erase_if(all, [](const Field& option) {
+    return option.trials.empty() && option.name != "group_size";
+  });
+  return all;
+}
+
+// ---------------------------------------------------------------- error
+
+/// The tensors that SQNR is measured on, and what they are in words.
+struct Samples {
+  std::vector<Tensor> tensors;
+  std::string name;
+
+  /// All of them.
+  bool have_tokens() const {
+    return std::all_of(tensors.begin(), tensors.end(),
+                       [](const Tensor& tensor) { return channels_of(tensor.shape) != 0; });
+  }
+};
+
+Tensor cast_to(DType dtype, Tensor tensor) {
+  if (tensor.dtype == dtype) return tensor;
+  const std::vector<float> values = to_floats(tensor);
+  return tensor_from_floats(dtype, tensor.shape, values);
+}
+
+fs::path shipped_activations(Rank ranks) {
+  return data_path(fmt::format("activations/minilm_tp{}.safetensors", ranks));
+}
+
+Samples all_tensors_of(const fs::path& path, Rank ranks, DType dtype) {
+  Samples samples;
+  bool cast = false;
+  for (const SafetensorsEntry& entry : list_safetensors(path)) {
+    Tensor tensor = read_safetensors(path, entry.name);
+    if (tensor.shape.size() < 2 || tensor.ranks() != ranks || tensor.elements_per_rank() == 0) {
+      fail("{}: tensor '{}' has shape {}: expected is [{}, ...], a slice per rank", path.string(),
+           entry.name, shape_text(tensor.shape), ranks);
+    }
+    cast = cast || tensor.dtype != dtype;
+    samples.tensors.push_back(cast_to(dtype, std::move(tensor)));
+  }
+  if (samples.tensors.empty()) fail("{}: there are no tensors", path.string());
+  samples.name =
+      fmt::format("{}, worst of {} tensors{}", path.filename().string(), samples.tensors.size(),
+                  cast ? fmt::format(", rounded to {}", name_of(dtype)) : "");
+  return samples;
+}
+
+/// Sets the SQNR of a candidate on its worst tensor. `exact` are the sums of the samples.
+void measure_sqnr(Candidate& c, const Samples& samples, const std::vector<ExactResult>& exact) {
+  double worst = kInfinity;
+  double worst_token = kInfinity;
+  for (std::size_t i = 0; i < samples.tensors.size(); ++i) {
+    const Tensor& inputs = samples.tensors[i];
+    const CodecPtr codec = codec_for(c.codec_name, inputs);
+    // A switch adds in no order that is known; a ring adds one after the other, too.
+    const bool in_switch = c.algorithm == &nvls_algorithm();
+    const std::string& algorithm = in_switch ? find_algorithm("ring").name : c.algorithm->name;
+    const Schedule schedule =
+        make_schedule(algorithm, {.world_size = static_cast<Rank>(inputs.ranks()),
+                                  .elements = inputs.elements_per_rank(),
+                                  .alignment = codec->info().alignment,
+                                  .options = c.options});
+    Tensor outputs = make_tensor(inputs.dtype, inputs.shape);
+    execute(schedule, *codec, inputs.dtype, inputs.bytes(), outputs.bytes(), {.threads = 1});
+    const auto result = outputs.rank_bytes(0);
+    const ErrorMetrics error = compare(exact[i].values, inputs.dtype, result, 1);
+    if (!error.exact) worst = std::min(worst, error.sqnr_db.value_or(-kInfinity));
+    if (const std::size_t channels = channels_of(inputs.shape); channels != 0) {
+      const MatrixMetrics tokens = compare_rows(exact[i].values, inputs.dtype, result, channels, 1);
+      worst_token = std::min(worst_token, tokens.median_row_db.value_or(kInfinity));
+    }
+  }
+  c.sqnr_db = worst;
+  if (samples.have_tokens()) c.token_sqnr_db = worst_token;
+}
+
+// ---------------------------------------------------------------- time
+
+/// Latencies on a topology; every one is simulated once. And what they cannot be less than, which
+/// costs nothing: so most need not be simulated.
+class Clock {
+ public:
+  /// `has_bounds`: whether it knows such.
+  Clock(const Topology& topology, Rank ranks, DType dtype, bool has_bounds = false)
+      : topology_(topology), ranks_(ranks), dtype_(dtype), has_bounds_(has_bounds) {}
+
+  bool has_bounds() const { return has_bounds_; }
+  /// Which kernel runs depends on the bytes: of two codecs the better one may get the slower kernel.
+  bool has_kernels_by_size() const { return topology_.device.blocks.has_value(); }
+  bool knows(const Candidate& c, std::uint64_t bytes) const {
+    const auto sizes = known_.find(&c);
+    return sizes != known_.end() && sizes->second.contains(bytes);
+  }
+
+  double latency_us(const Candidate& c, std::uint64_t bytes) {
+    if (!knows(c, bytes)) learn(c, bytes, simulated(c, bytes));
+    return known_[&c][bytes];
+  }
+
+  /// Simulates those that are not known yet, on all cores.
+  void find_out(std::span<const Candidate* const> candidates, std::uint64_t bytes) {
+    std::vector<const Candidate*> unknown;
+    for (const Candidate* c : candidates) {
+      if (!known_[c].contains(bytes)) unknown.push_back(c);
+    }
+    std::vector<Times> times(unknown.size());
+    parallel_for(unknown.size(), 0,
+                 [&](unsigned, std::size_t i) { times[i] = simulated(*unknown[i], bytes); });
+    for (std::size_t i = 0; i < unknown.size(); ++i) learn(*unknown[i], bytes, times[i]);
+  }
+
+  /// It is not faster than so: the latency of the largest size below that is known, or what its wire
+  /// bytes take on the busiest link, less a margin.
+  double least_us(const Candidate& c, std::uint64_t bytes) const {
+    if (!has_bounds_) return knows(c, bytes) ? known_.at(&c).at(bytes) : 0;
+    double least = kOfWire * wire_us(c, bytes);
+    const auto sizes = known_.find(&c);
+    if (sizes == known_.end()) return least;
+    const auto above = sizes->second.upper_bound(bytes);
+    if (above == sizes->second.begin()) return least;
+    const auto& [size, us] = *std::prev(above);
+    return size == bytes ? us : std::max(least, of_smaller() * us);
+  }
+
+ private:
+  /// Where a larger size divides more evenly it is up to 6 % faster; where it gets another kernel, 12 %.
+  double of_smaller() const { return has_kernels_by_size() ? 0.85 : 0.92; }
+  /// A block more or less in a chunk.
+  static constexpr double kOfWire = 0.95;
+  struct Times {
+    double latency_us = 0;
+    double wire_us = 0;  ///< that the busiest link was busy
+  };
+  /// A candidate that was simulated, for those of the same algorithm and options: bytes on each link
+  /// are in proportion to payload and wire bits.
+  struct Sample {
+    const Candidate* candidate;
+    double wire_us_per_byte;
+  };
+
+  static bool same_way(const Candidate& a, const Candidate& b) {
+    return a.algorithm == b.algorithm && a.library == b.library && a.options == b.options;
+  }
+
+  /// Whether chunks of whole blocks are as good as equal: to a third of the margin.
+  bool divides_well(const Candidate& c, std::uint64_t bytes) const {
+    constexpr std::uint64_t kBlocks = 64;  // of a chunk
+    std::uint64_t parts = 1;
+    for (const Field& option : c.algorithm->options) {
+      if (option.trials.empty()) continue;
+      parts *= c.options.has(option.name) ? integer_of(option, c.options)
+                                          : std::ranges::max(option.trials);
+    }
+    const std::uint64_t chunk = bytes / size_of(dtype_) / ranks_ / parts;
+    return chunk / kBlocks >= c.codec->info().alignment;
+  }
+
+  /// What it takes at least on the busiest link; 0 when there is no sample to tell by.
+  double wire_us(const Candidate& c, std::uint64_t bytes) const {
+    if (c.library || !divides_well(c, bytes)) return 0;
+    for (const Sample& sample : samples_) {
+      const Candidate& other = *sample.candidate;
+      if (!same_way(c, other)) continue;
+      const double packed =
+          other.codec->info().cost.store_efficiency / c.codec->info().cost.store_efficiency;
+      return sample.wire_us_per_byte * static_cast<double>(bytes) * c.wire_bits / other.wire_bits *
+             std::min(1.0, packed);
+    }
+    return 0;
+  }
+
+  void learn(const Candidate& c, std::uint64_t bytes, const Times& times) {
+    known_[&c][bytes] = times.latency_us;
+    if (!has_bounds_ || c.library || !divides_well(c, bytes)) return;
+    const bool has_sample =
+        std::any_of(samples_.begin(), samples_.end(),
+                    [&](const Sample& sample) { return same_way(c, *sample.candidate); });
+    if (!has_sample) samples_.push_back({&c, times.wire_us / static_cast<double>(bytes)});
+  }
+
+  Times simulated(const Candidate& c, std::uint64_t bytes) const {
+    const std::uint64_t elements = std::max<std::uint64_t>(1, bytes / size_of(dtype_));
+    const ScheduleRequest request{.world_size = ranks_,
+                                  .elements = elements,
+                                  .alignment = c.codec->info().alignment,
+                                  .options = c.options};
+    const SimulationResult result = arlab::simulate(
+        {*c.algorithm, request, *c.codec, dtype_, topology_, {.library = c.library}});
+    Times times{result.latency_us, 0};
+    for (const LinkClassUse& use : result.links) {
+      times.wire_us = std::max(times.wire_us, use.utilisation * result.latency_us);
+    }
+    return times;
+  }
+
+  const Topology& topology_;
+  Rank ranks_;
+  DType dtype_;
+  bool has_bounds_;
+  std::map<const Candidate*, std::map<std::uint64_t, double>> known_;  ///< by size
+  std::vector<Sample> samples_;
+};
+
+/// Where nothing was measured, wire bits stand for the error.
+double quality_of(const Candidate& c) { return c.quality_db.value_or(c.wire_bits); }
+
+/// Simulates all candidates, or those that may be on the Pareto front: which are not surely slower
+/// than another one with no more error.
+void find_out(const std::vector<Candidate>& all, std::uint64_t bytes, bool everything,
+              Clock& clock) {
+  std::vector<const Candidate*> open;
+  for (const Candidate& c : all) {
+    if (everything || quality_of(c) > -kInfinity) open.push_back(&c);
+  }
+  if (everything) return clock.find_out(open, bytes);
+  // Small ones first: by them the clock knows what the others' bytes take.
+  std::stable_sort(open.begin(), open.end(), [](const Candidate* a, const Candidate* b) {
+    return a->wire_bits < b->wire_bits;
+  });
+  const std::size_t batch = std::size_t{2} * hardware_threads();
+  std::vector<const Candidate*> tried;
+  while (!open.empty()) {
+    std::vector<const Candidate*> next;
+    std::erase_if(open, [&](const Candidate* c) {
+      if (next.size() == batch) return false;
+      const double least_us = clock.least_us(*c, bytes);
+      const bool is_beaten = std::any_of(tried.begin(), tried.end(), [&](const Candidate* other) {
+        return clock.latency_us(*other, bytes) < least_us && quality_of(*other) >= quality_of(*c);
+      });
+      if (!is_beaten) next.push_back(c);
+      return true;
+    });
+    clock.find_out(next, bytes);
+    tried.insert(tried.end(), next.begin(), next.end());
+  }
+}
+
+/// Sizes from `from` to below `to` for which one candidate is the fastest.
+struct Range {
+  std::uint64_t from = 0;
+  std::uint64_t to = 0;  ///< 0: no end
+  const Candidate* best = nullptr;
+};
+
+/// Whether `a` is never slower than `b`: the same algorithm with fewer bytes on the wire, no more
+/// work, and chunks that can be cut at least as evenly.
+bool outruns(const Candidate& a, const Candidate& b) {
+  if (a.algorithm != b.algorithm || a.library != b.library || !(a.options == b.options))
+    return false;
+  const CodecCost& of_a = a.codec->info().cost;
+  const CodecCost& of_b = b.codec->info().cost;
+  return a.wire_bits < b.wire_bits &&
+         a.wire_bits / of_a.store_efficiency < b.wire_bits / of_b.store_efficiency &&
+         of_a.encode_ops_per_element <= of_b.encode_ops_per_element &&
+         of_a.decode_ops_per_element <= of_b.decode_ops_per_element && of_a.packed >= of_b.packed &&
+         of_a.measures <= of_b.measures && a.codec->info().alignment <= b.codec->info().alignment;
+}
+
+class Selector {
+ public:
+  Selector(const std::vector<const Candidate*>& allowed, Clock& clock)
+      : clock_(clock), allowed_(allowed) {
+    if (!clock.has_bounds() || clock.has_kernels_by_size()) return;
+    const auto outrunner_of = [&](const Candidate& c) -> const Candidate* {
+      for (const Candidate* other : allowed) {
+        if (outruns(*other, c)) return other;
+      }
+      return nullptr;
+    };
+    for (const Candidate* c : allowed) {
+      const Candidate* first = outrunner_of(*c);
+      if (first == nullptr) continue;
+      while (const Candidate* next = outrunner_of(*first)) first = next;
+      outrun_by_[c] = first;
+    }
+  }
+
+  /// Of equally fast ones the one with the least error, then the first. Those that were slower for
+  /// fewer bytes already are not simulated, and of those that another one outruns only what may be
+  /// as fast.
+  const Candidate* best_at(std::uint64_t bytes) {
+    std::vector<const Candidate*> order;
+    std::vector<const Candidate*> outrun;
+    for (const Candidate* c : allowed_) (outrun_by_.contains(c) ? outrun : order).push_back(c);
+    fastest_us_ = kInfinity;
+    tried_.clear();
+    try_in_order(order, bytes);
+    try_in_order(outrun, bytes);
+    const Candidate* best = nullptr;
+    for (const Candidate* c : allowed_) {
+      if (!tried_.contains(c)) continue;
+      if (best == nullptr || is_better(*c, *best, bytes)) best = c;
+    }
+    return best;
+  }
+
+  /// All sizes, without gaps. Between two sizes of a grid (two per octave) with different winners
+  /// the crossover is searched for by halving; a winner in between is found on the way.
+  std::vector<Range> ranges() {
+    std::vector<Range> ranges = {{1, 0, best_at(1)}};
+    std::uint64_t before = 1;
+    for (std::uint64_t size = kGrain; size <= kLargestBytes; size *= 2) {
+      if (size > kGrain) advance(ranges, before, size / 4 * 3);
+      advance(ranges, size > kGrain ? size / 4 * 3 : before, size);
+      before = size;
+    }
+    return ranges;
+  }
+
+ private:
+  double least_us(const Candidate& c, std::uint64_t bytes) const {
+    const auto outrunner = outrun_by_.find(&c);
+    const double least = clock_.least_us(c, bytes);
+    return outrunner == outrun_by_.end()
+               ? least
+               : std::max(least, clock_.least_us(*outrunner->second, bytes));
+  }
+  /// Simulates those that may be as fast as what is known to be the fastest.
+  void try_in_order(std::vector<const Candidate*>& order, std::uint64_t bytes) {
+    std::stable_sort(order.begin(), order.end(), [&](const Candidate* a, const Candidate* b) {
+      return least_us(*a, bytes) < least_us(*b, bytes);
+    });
+    // One after the other would leave cores idle; all at once would be for nothing.
+    const std::size_t batch = std::size_t{2} * hardware_threads();
+    for (std::size_t begin = 0; begin < order.size();) {
+      std::size_t end = begin;
+      while (end < order.size() && end - begin < batch &&
+             least_us(*order[end], bytes) <= fastest_us_) {
+        ++end;
+      }
+      if (end == begin) break;
+      const std::span<const Candidate* const> next(order.data() + begin, end - begin);
+      clock_.find_out(next, bytes);
+      for (const Candidate* c : next)
+        fastest_us_ = std::min(fastest_us_, clock_.latency_us(*c, bytes));
+      tried_.insert(next.begin(), next.end());
+      begin = end;
+    }
+  }
+  bool is_better(const Candidate& a, const Candidate& b, std::uint64_t bytes) {
+    const double of_a = clock_.latency_us(a, bytes);
+    const double of_b = clock_.latency_us(b, bytes);
+    if (of_a != of_b) return of_a < of_b;
+    return a.quality_db.value_or(0) > b.quality_db.value_or(0);
+  }
+
+  /// Appends what changes between two sizes; the last range holds `low`.
+  void advance(std::vector<Range>& ranges, std::uint64_t low, std::uint64_t high) {
+    const Candidate* best = best_at(high);
+    if (best == ranges.back().best) return;
+    const std::uint64_t middle = (low + high) / 2 / kGrain * kGrain;
+    if (high - low > kGrain && middle > low) {
+      advance(ranges, low, middle);
+      advance(ranges, middle, high);
+      return;
+    }
+    ranges.back().to = high;
+    ranges.push_back({high, 0, best});
+  }
+
+  Clock& clock_;
+  std::vector<const Candidate*> allowed_;
+  std::map<const Candidate*, const Candidate*> outrun_by_;  ///< one that none outruns
+  // Of the size that is looked at.
+  double fastest_us_ = kInfinity;
+  std::set<const Candidate*> tried_;
+};
+
+// ---------------------------------------------------------------- the command
+
+struct SelectRequest {
+  std::string topology;
+  std::string bytes;
+  std::optional<std::uint32_t> ranks;
+  std::optional<double> min_sqnr;
+  std::optional<double> max_wire_bits;
+  std::string input;
+  std::string tensor;
+  std::string synthetic;
+  std::string dtype;
+  std::string algorithms;
+  std::string codecs;
+  std::string metric;
+  std::string out;
+  std::string plot;
+  bool exhaustive = false;
+
+  Result answer() const {
+    const DType type = dtype.empty() ? DType::fp16 : parse_dtype(dtype);
+    const std::uint64_t payload =
+        bytes.empty() ? std::uint64_t{64} << 20 : parse_count(bytes, "--bytes");
+    if (payload % size_of(type) != 0 || payload > kLargestBytes) {
+      fail("--bytes is {}: allowed is a whole number of {} elements up to 4G", payload,
+           name_of(type));
+    }
+    if (!metric.empty() && metric != "token" && metric != "tensor") {
+      fail("--metric is {}: allowed are token, tensor", quote(metric));
+    }
+    if (!out.empty()) require_output_name("--out", out, {".json"});
+    if (!plot.empty()) require_output_name("--plot", plot, {".png", ".svg"});
+    const Topology t = find_topology(topology);
+    const Rank world_size = ranks.value_or(t.ranks.value);
+    if (world_size > t.ranks.value) {
+      fail("--ranks is {}, but topology '{}' has only {}", world_size, t.name, t.ranks.value);
+    }
+
+    std::vector<Candidate> all = candidates(t, type, world_size);
+    std::string measured_on = "not measured: too many ranks for the reference";
+    std::string budget_about;
+    if (world_size <= kMostMeasuredRanks) {
+      measured_on = measure(all, world_size, type, budget_about);
+    } else if (min_sqnr || !input.empty() || !synthetic.empty() || !metric.empty()) {
+      fail(
+          "SQNR is measured on at most {} ranks, not {}: --ranks takes fewer, --max-wire-bits is "
+          "a budget without measurement",
+          kMostMeasuredRanks, world_size);
+    }
+    const std::vector<const Candidate*> allowed = within_budget(all, measured_on);
+    Clock clock(t, world_size, type, !exhaustive);
+    find_out(all, payload, exhaustive || !plot.empty(), clock);
+    Selector selector(allowed, clock);
+    const std::vector<Range> ranges = selector.ranges();
+    Result result = result_of(t, world_size, type, payload, measured_on, allowed, all,
+                              *selector.best_at(payload), ranges, clock);
+    result.figures.insert(result.figures.begin() + 4,
+                          {"metric", budget_about.empty() ? Cell() : Cell(budget_about),
+                           "what the budget and the Pareto front are about"});
+    result.shown_figures = words_in(
+        "topology ranks dtype within_budget metric bytes algorithm codec implementation "
+        "latency_us sqnr_db token_sqnr_db provenance error_measured_on");
+    if (min_sqnr) result.shown_figures.emplace_back("min_sqnr_db");
+    if (max_wire_bits) result.shown_figures.emplace_back("max_wire_bits");
+    result.shown = {"from_bytes", "to_bytes",        "algorithm",
+                    "codec",      "latency_us_from", "latency_us_to"};
+    Below front{fmt::format("Pareto front at {} bytes: nothing is faster with less error", payload),
+                pareto(all, payload, clock),
+                {"algorithm", "codec", "implementation", "latency_us", "wire_bits_per_element"}};
+    // Of the two errors, the one that ranges and front are about.
+    for (auto* shown : {&result.shown, &front.shown}) {
+      shown->push_back(budget_about.empty() ? "wire_bits_per_element" : budget_about);
+    }
+    result.appendix = {{"pareto", to_json(front.rows)}};
+    result.sections = {std::move(front)};
+    if (!out.empty()) {
+      write_file(out, render(result, Format::json));
+    }
+    if (!plot.empty()) {
+      Json data = to_json(result);
+      data["candidates"] = to_json(everything(all, payload, clock));
+      result.picture = {"select", plot, data, "the selection is as printed"};
+    }
+    return result;
+  }
+
+  /// Every pair of an algorithm and a codec that takes the dtype, and the vendor's library.
+  std::vector<Candidate> candidates(const Topology& t, DType type, Rank world_size) const {
+    std::vector<const Algorithm*> chosen;
+    if (algorithms.empty()) {
+      for (const Algorithm& a : all_algorithms()) {
+        if (a.collective == Collective::all_reduce && can_run(a, world_size)) chosen.push_back(&a);
+      }
+    } else {
+      for (const std::string& name : split(algorithms, "--algorithms")) {
+        const Algorithm& a = find_algorithm(name);
+        if (a.collective != Collective::all_reduce) {
+          fail("--algorithms: {} is no all-reduce; allowed are those that are", name);
+        }
+        chosen.push_back(&a);
+      }
+    }
+    std::vector<std::string> names;
+    if (codecs.empty()) {
+      for (const std::string& name : listed_codecs()) {
+        if (find_codec(with_row(name))->takes(type)) names.push_back(name);
+      }
+    } else {
+      names = split(codecs, "--codecs");
+    }
+    std::vector<Candidate> plain;  // a candidate per codec
+    for (const std::string& name : names) {
+      const CodecPtr codec = find_codec(with_row(name));
+      require_takes(*codec, type, "--codecs " + name);
+      constexpr std::size_t kMany = std::size_t{1} << 20;
+      const double bits = 8.0 * static_cast<double>(codec->wire_bytes(type, kMany)) / kMany;
+      plain.push_back({nullptr, name, codec, false, bits});
+    }
+    std::vector<Candidate> all;
+    for (const Algorithm* a : chosen) {
+      for (const AlgorithmOptions& options : variants(*a, plain, t, type, world_size)) {
+        for (const Candidate& each : plain) {
+          Candidate& added = all.emplace_back(each);
+          added.algorithm = a;
+          added.options = options;
+        }
+      }
+    }
+    const bool wanted = algorithms.empty() && codecs.empty();
+    if (wanted && (t.device.library || t.device.nccl)) {
+      const std::string uncompressed(name_of(type));
+      for (const std::string& name : library_algorithms(t)) {
+        all.push_back({&find_simulated_algorithm(name), uncompressed, find_codec(uncompressed),
+                       true, 8.0 * static_cast<double>(size_of(type))});
+      }
+    }
+    return all;
+  }
+
+  /// Options of an algorithm that are worth a try with every codec: those that a user gets who says
+  /// nothing, and which of others are the fastest with few or with many bits, for small or for large
+  /// tensors. At most 4 x (kMostGroupSizes + 4) simulations.
+  static std::vector<AlgorithmOptions> variants(const Algorithm& algorithm,
+                                                const std::vector<Candidate>& codecs,
+                                                const Topology& t, DType type, Rank world_size) {
+    const bool has_groups = algorithm.option("group_size") != nullptr;
+    const bool has_trials = std::ranges::any_of(
+        algorithm.options, [](const Field& option) { return !option.trials.empty(); });
+    AlgorithmOptions usual;
+    if (has_groups) usual.set("group_size", default_group_size(t, world_size));
+    std::vector<AlgorithmOptions> kept = {usual};
+    if (world_size < 2 || (!has_groups && !has_trials)) return kept;
+    const auto by_bits = [](const Candidate& a, const Candidate& b) {
+      return a.wire_bits < b.wire_bits;
+    };
+    const auto [fewest, most] = std::minmax_element(codecs.begin(), codecs.end(), by_bits);
+    std::vector<std::pair<const Candidate*, std::uint64_t>> probes;
+    for (const std::uint64_t bytes : kProbes) {
+      probes.emplace_back(&*fewest, bytes);
+      if (most->wire_bits != fewest->wire_bits) probes.emplace_back(&*most, bytes);
+    }
+    std::vector<AlgorithmOptions> found(probes.size(), usual);
+    parallel_for(probes.size(), 0, [&](unsigned, std::size_t i) {
+      const auto& [codec, bytes] = probes[i];
+      double least_us = kInfinity;
+      const auto look_at = [&, codec = codec, bytes = bytes](const AlgorithmOptions& options) {
+        Candidate candidate = *codec;
+        candidate.algorithm = &algorithm;
+        candidate.options = options;
+        const double us = Clock(t, world_size, type).latency_us(candidate, bytes);
+        if (us >= kClearly * least_us) return;
+        found[i] = options;
+        least_us = us;
+      };
+      look_at(usual);
+      if (has_groups) {
+        for (const Rank size : group_sizes(t, world_size, kMostGroupSizes)) {
+          AlgorithmOptions other = usual;
+          other.set("group_size", size);
+          if (size != usual.group_size()) look_at(other);
+        }
+      }
+      for (const Field& option : algorithm.options) {
+        const AlgorithmOptions best = found[i];
+        for (const std::uint64_t value : option.trials) {
+          AlgorithmOptions other = best;
+          other.set(option.name, value);
+          look_at(other);
+        }
+      }
+    });
+    for (const AlgorithmOptions& options : found) {
+      if (std::find(kept.begin(), kept.end(), options) == kept.end()) kept.push_back(options);
+    }
+    return kept;
+  }
+
+  static std::string with_row(const std::string& name) { return with_row_length(name, kAnyRow); }
+
+  /// halving_doubling, say, takes powers of two only.
+  static bool can_run(const Algorithm& algorithm, Rank world_size) {
+    try {
+      algorithm.write({.world_size = world_size, .elements = 1, .only_rank = 0});
+      return true;
+    } catch (const InvalidInput&) {
+      return false;
+    }
+  }
+
+  /// Sets the candidates' SQNR, and the figure that the budget is about; returns what it was measured
+  /// on.
+  std::string measure(std::vector<Candidate>& all, Rank world_size, DType type,
+                      std::string& budget_about) const {
+    const Samples samples = load_samples(world_size, type);
+    std::vector<ExactResult> exact;
+    for (const Tensor& each : samples.tensors) {
+      exact.push_back(exact_result(Collective::all_reduce, each));
+    }
+    if (metric == "token" && !samples.have_tokens()) {
+      fail(
+          "--metric token: {} has no tokens: needed are tensors of shape [ranks, tokens, channels]",
+          samples.name);
+    }
+    const bool by_token = samples.have_tokens() && metric != "tensor";
+    budget_about = by_token ? "token_sqnr_db" : "sqnr_db";
+    for (const Candidate& c : all) {
+      if (min_sqnr && is_abstract(c.codec_name)) {
+        fail("--codecs {}: such a codec has no values and no error; --min-sqnr needs others",
+             c.codec_name);
+      }
+    }
+    parallel_for(all.size(), 0, [&](unsigned, std::size_t i) {
+      if (is_abstract(all[i].codec_name)) return;
+      measure_sqnr(all[i], samples, exact);
+      all[i].quality_db = by_token ? all[i].token_sqnr_db : all[i].sqnr_db;
+    });
+    return samples.name;
+  }
+
+  Tensor read_input(DType type) const {
+    try {
+      return read_tensor(input, tensor, std::nullopt);
+    } catch (const InvalidInput&) {
+      if (dtype.empty() || !input.ends_with(".npy")) throw;
+      return read_tensor(input, tensor, type);
+    }
+  }
+
+  Samples load_samples(Rank world_size, DType type) const {
+    if (!input.empty() && tensor.empty() && input.ends_with(".safetensors")) {
+      return all_tensors_of(input, world_size, type);
+    }
+    if (!input.empty()) {
+      const std::string name = tensor.empty() ? input : input + ":" + tensor;
+      // A .npy of uint16 holds patterns of --dtype; what says its type itself is rounded to it.
+      Tensor loaded = read_input(type);
+      if (loaded.shape.empty() || loaded.ranks() != world_size || loaded.elements_per_rank() == 0) {
+        fail("{}: the shape is {}; expected is [{}, ...], a slice per rank", name,
+             shape_text(loaded.shape), world_size);
+      }
+      Samples samples{{}, name};
+      if (loaded.dtype != type) samples.name += fmt::format(", rounded to {}", name_of(type));
+      samples.tensors.push_back(cast_to(type, std::move(loaded)));
+      return samples;
+    }
+    const fs::path shipped = shipped_activations(world_size);
+    std::error_code error;
+    if (synthetic.empty() && fs::exists(shipped, error))
+      return all_tensors_of(shipped, world_size, type);
+    const std::string spec = synthetic.empty() ? "gaussian:sigma=1,seed=1" : synthetic;
+    Samples samples;
+    samples.tensors.push_back(make_synthetic(spec, type, world_size, kSyntheticElements));
+    samples.name = fmt::format("synthetic {}, {} elements per rank{}", spec, kSyntheticElements,
+                               synthetic.empty() ? "; no activations are shipped for this many "
+                                                   "ranks"
+                                                 : "");
+    return samples;
+  }
+
+  std::vector<const Candidate*> within_budget(const std::vector<Candidate>& all,
+                                              const std::string& measured_on) const {
+    std::vector<const Candidate*> allowed;
+    const Candidate* most_exact = nullptr;
+    const Candidate* smallest = nullptr;
+    for (const Candidate& c : all) {
+      const double sqnr = c.quality_db.value_or(0);
+      if (smallest == nullptr || c.wire_bits < smallest->wire_bits) smallest = &c;
+      if (max_wire_bits && c.wire_bits > *max_wire_bits) continue;
+      if (most_exact == nullptr || sqnr > most_exact->quality_db.value_or(0)) most_exact = &c;
+      if (sqnr == -kInfinity) continue;  // finite values became infinite: no result at all
+      if (!min_sqnr || sqnr >= *min_sqnr) allowed.push_back(&c);
+    }
+    if (!allowed.empty()) return allowed;
+    if (most_exact == nullptr) {
+      fail("--max-wire-bits {:g}: no candidate is that small; the smallest is {} with {:g} bits",
+           *max_wire_bits, smallest->name(), smallest->wire_bits);
+    }
+    if (!min_sqnr) fail("all candidates turn finite values into infinite ones on {}", measured_on);
+    fail("--min-sqnr {:g}{}: no candidate reaches it on {}; the best is {} with {:.1f} dB",
+         *min_sqnr, max_wire_bits ? fmt::format(" with --max-wire-bits {:g}", *max_wire_bits) : "",
+         measured_on, most_exact->name(), most_exact->quality_db.value_or(0));
+  }
+
+  /// Of an algorithm and a codec, whatever the options.
+  static std::size_t pairs_of(const auto& candidates) {
+    std::set<std::tuple<const Algorithm*, std::string, bool>> pairs;
+    for (const auto& each : candidates) {
+      const Candidate& c = candidate(each);
+      pairs.emplace(c.algorithm, c.codec_name, c.library);
+    }
+    return pairs.size();
+  }
+  static const Candidate& candidate(const Candidate& c) { return c; }
+  static const Candidate& candidate(const Candidate* c) { return *c; }
+
+  // ---- tables
+
+  static std::vector<std::string> with_options(std::vector<std::string> columns) {
+    for (const Field& option : searched_options()) columns.push_back(option.name);
+    return columns;
+  }
+  /// What an option of simulate would say; nothing where it is the algorithm's own choice.
+  static std::vector<Cell> with_options(std::vector<Cell> row, const Candidate& c) {
+    for (const Field& option : searched_options()) {
+      row.push_back(Cell(c.options.get(option.name)));
+    }
+    return row;
+  }
+
+  static Table range_table(const std::vector<Range>& ranges, DType type, Clock& clock) {
+    Table table{with_options({"from_bytes", "to_bytes", "algorithm", "codec", "implementation",
+                              "latency_us_from", "latency_us_to", "sqnr_db", "token_sqnr_db",
+                              "wire_bits_per_element"}),
+                {}};
+    for (const Range& r : ranges) {
+      const bool endless = r.to == 0;
+      // The last size of the range that is a whole number of elements.
+      const std::uint64_t last = r.to - std::min<std::uint64_t>(r.to - 1, size_of(type));
+      table.rows.push_back(with_options(
+          {r.from, endless ? Json(nullptr) : Json(r.to), r.best->algorithm->name,
+           r.best->codec_name, r.best->implementation(), clock.latency_us(*r.best, r.from),
+           endless ? Json(nullptr) : Json(clock.latency_us(*r.best, last)),
+           decibels(r.best->sqnr_db), decibels(r.best->token_sqnr_db), r.best->wire_bits},
+          *r.best));
+    }
+    return table;
+  }
+
+  Result result_of(const Topology& t, Rank world_size, DType type, std::uint64_t payload,
+                   const std::string& measured_on, const std::vector<const Candidate*>& allowed,
+                   const std::vector<Candidate>& all, const Candidate& best,
+                   const std::vector<Range>& ranges, Clock& clock) const {
+    const double latency_us = clock.latency_us(best, payload);
+    Result result{
+        "arlab.select/1",
+        {{"topology", t.name},
+         {"ranks", world_size},
+         {"dtype", std::string(name_of(type))},
+         {"min_sqnr_db", min_sqnr, "dB; the budget"},
+         {"max_wire_bits", max_wire_bits, "bits per element; the budget"},
+         {"candidate_count", pairs_of(all), "algorithms x codecs, a vendor's library if known"},
+         {"within_budget", pairs_of(allowed)},
+         {"bytes", payload, "payload of one rank, for the next lines and the Pareto front"},
+         {"algorithm", best.algorithm->name, "fastest within the budget"},
+         {"codec", best.codec_name},
+         {"implementation", best.implementation()},
+         {"latency_us", latency_us, "us"},
+         {"algbw_gb_per_s", static_cast<double>(payload) / (latency_us * 1e3),
+          "10^9 bytes/s: payload / latency"},
+         {"sqnr_db", decibels(best.sqnr_db), "dB, of the worst tensor, against the exact sum"},
+         {"token_sqnr_db", decibels(best.token_sqnr_db),
+          "dB, of the median token of the worst tensor"},
+         {"error_measured_on", measured_on, "exact: the reference on data"},
+         {"provenance",
+          fmt::format("latencies simulated: model {}, topology {}", kSimulatorModel, t.name)}},
+        "ranges",
+        range_table(ranges, type, clock)};
+    const auto before = std::ranges::find(result.figures, "latency_us", &Figure::name);
+    std::vector<Figure> options;
+    for (const Field& option : searched_options()) {
+      const bool is_group_size = option.name == "group_size";
+      Json value = Cell(best.options.get(option.name));
+      if (is_group_size && value.is_null()) value = default_group_size(t, world_size);
+      options.push_back({option.name, std::move(value),
+                         is_group_size ? "ranks per group of hierarchical algorithms"
+                                       : "empty: as many as the algorithm takes"});
+    }
+    result.figures.insert(before, options.begin(), options.end());
+    return result;
+  }
+
+  static std::vector<Cell> row_of(const Candidate& c, double latency_us) {
+    return with_options({c.algorithm->name, c.codec_name, c.implementation(), latency_us,
+                         decibels(c.sqnr_db), decibels(c.token_sqnr_db), c.wire_bits},
+                        c);
+  }
+
+  static Table everything(const std::vector<Candidate>& all, std::uint64_t payload, Clock& clock) {
+    Table table{with_options({"algorithm", "codec", "implementation", "latency_us", "sqnr_db",
+                              "token_sqnr_db", "wire_bits_per_element"}),
+                {}};
+    for (const Candidate& c : all) table.rows.push_back(row_of(c, clock.latency_us(c, payload)));
+    return table;
+  }
+
+  /// From the fastest to the most exact, of those that have been simulated.
+  static Table pareto(const std::vector<Candidate>& all, std::uint64_t payload, Clock& clock) {
+    std::vector<const Candidate*> order;
+    for (const Candidate& c : all) {
+      if (quality_of(c) > -kInfinity && clock.knows(c, payload)) order.push_back(&c);
+    }
+    std::stable_sort(order.begin(), order.end(), [&](const Candidate* a, const Candidate* b) {
+      const double of_a = clock.latency_us(*a, payload);
+      const double of_b = clock.latency_us(*b, payload);
+      return of_a != of_b ? of_a < of_b : quality_of(*a) > quality_of(*b);
+    });
+    Table table = everything({}, payload, clock);
+    double reached = -kInfinity;
+    for (const Candidate* c : order) {
+      if (quality_of(*c) <= reached) continue;
+      reached = quality_of(*c);
+      table.rows.push_back(row_of(*c, clock.latency_us(*c, payload)));
+    }
+    return table;
+  }
+};
+
+std::vector<BoundField> fields(SelectRequest& r) {
+  return {
+      field("topology", &r.topology, "Topology (see arlab list topologies) or a .toml file")
+          .required(),
+      field("bytes", &r.bytes, "Payload of one rank for the Pareto front; ranges are for all sizes",
+            "64M"),
+      field("ranks", &r.ranks, "World size", "all ranks of the topology").from(1, kMaxWorldSize),
+      field("metric", &r.metric,
+            "SQNR that budget and Pareto front are about: of the median token of a tensor (token) "
+            "or of the whole (tensor)",
+            "token, where the data have tokens"),
+      field("min_sqnr", &r.min_sqnr, "Budget: least SQNR in dB, of the worst tensor", "none"),
+      field("max_wire_bits", &r.max_wire_bits, "Budget: most wire bits per element", "none"),
+      field("input", &r.input,
+            "Measure the error on this [ranks, ...] .npy or .safetensors, all of its tensors",
+            "activations that come with the program"),
+      field("tensor", &r.tensor, "Only this tensor of the .safetensors file").needs("input"),
+      field("synthetic", &r.synthetic,
+            "Measure the error on this distribution (see arlab list inputs)")
+          .excludes("input"),
+      field("dtype", &r.dtype, "fp16, bf16 or fp32; data is rounded to it", "fp16"),
+      field("algorithms", &r.algorithms, "Only these all-reduces, separated by commas",
+            "all that the world size allows"),
+      field("codecs", &r.codecs,
+            "Only these codecs, separated by commas; bits=4.5,encode_ops=9,decode_ops=4 is one "
+            "that is not there",
+            "all listed that take the dtype"),
+      field("exhaustive", &r.exhaustive,
+            "Simulate every candidate at every size that is looked at, also those that cannot win: "
+            "the same result, many times slower"),
+      field("out", &r.out, "Write the selection to this .json, for an engine to load"),
+      field("plot", &r.plot, "Draw error and latency into this .png or .svg")};
+}
+
+}  // namespace
+
+Question select_question() {
+  return question<SelectRequest>(
+      "select", "The fastest algorithm and codec by message size, under an error budget",
+      std::mem_fn(&SelectRequest::answer));
+}
+
+}  // namespace arlab::lab

@@ -49,17 +49,17 @@ def parse_arguments(arguments=None):
 
 
 def nccl(ranks, sms):
-    """NCCL's all-reduce in place with at most so many channels, a block each; 0: as many as it likes."""
+    """NCCL's all-reduce, in place where sums go, with at most so many channels, a block each; 0: as many as it likes."""
     group = None
     if sms:
         choices = ranks.dist.ProcessGroupNCCL.Options()
         choices.config.max_ctas = sms
         group = ranks.dist.new_group(pg_options=choices)
-    return lambda tensor: ranks.dist.all_reduce(tensor, group=group)
+    return lambda tensor, out: ranks.dist.all_reduce(out, group=group)
 
 
 def all_reduces(ranks, options):
-    """(name, N, function in place) of each; N of 0: no limit."""
+    """(name, N, function of a tensor and of where its sum goes) of each; N of 0: no limit."""
     from arlab import Communicator
 
     for sms in (0, *options.sms):
@@ -68,7 +68,7 @@ def all_reduces(ranks, options):
         communicator = Communicator.from_environment(platform=ranks.platform(), sms=sms)
         for codec in options.codecs:
             name = "bf16" if codec == "plain" else codec
-            yield f"arlab {name}", sms, lambda tensor, c=name, on=communicator: on.all_reduce(tensor, codec=c)
+            yield f"arlab {name}", sms, lambda tensor, out, c=name, on=communicator: on.all_reduce(tensor, codec=c, out=out)
 
 
 class Pair:
@@ -82,20 +82,22 @@ class Pair:
 
         self.torch, self.side = torch, torch.cuda.Stream()
         self.x, self.weights = random(tokens, FFN // ranks.size), random(FFN // ranks.size, HIDDEN)
-        self.y, self.tensor = random(tokens, HIDDEN), random(tokens, HIDDEN) * 1e-3
+        self.y, self.tensor = random(tokens, HIDDEN), random(tokens, HIDDEN)
+        # Elsewhere, NCCL's too: summed in place again and again, numbers grow to infinities, which codecs take longer for.
+        self.sum = torch.empty_like(self.tensor)
 
     def product(self):
         self.torch.mm(self.x, self.weights, out=self.y)
 
     def after(self, all_reduce):
         self.product()
-        all_reduce(self.tensor)
+        all_reduce(self.tensor, self.sum)
 
     def beside(self, all_reduce):
         main = self.torch.cuda.current_stream()
         self.side.wait_stream(main)
         with self.torch.cuda.stream(self.side):
-            all_reduce(self.tensor)
+            all_reduce(self.tensor, self.sum)
         self.product()
         main.wait_stream(self.side)
 
@@ -125,7 +127,7 @@ def rows_of(ranks, options, about):
         pair = Pair(ranks, tokens)
         graphs = {("product",): capture(ranks, pair.product, options.calls)}
         for name, sms, function in choices:
-            ways = {"alone": lambda f=function: f(pair.tensor)}
+            ways = {"alone": lambda f=function: f(pair.tensor, pair.sum)}
             if sms:
                 ways["beside"] = lambda f=function: pair.beside(f)
             else:

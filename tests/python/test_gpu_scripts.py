@@ -301,7 +301,7 @@ def test_rows_of_an_overlap(monkeypatch):
         return made[-1]
 
     class Pair:
-        tensor = "alone"
+        tensor, sum = "alone", "sum"
 
         def __init__(self, ranks, tokens):
             self.tokens = tokens
@@ -310,13 +310,13 @@ def test_rows_of_an_overlap(monkeypatch):
             return "product"
 
         def after(self, all_reduce):
-            return f"after {all_reduce('')}"
+            return f"after {all_reduce('', '')}"
 
         def beside(self, all_reduce):
-            return f"beside {all_reduce('')}"
+            return f"beside {all_reduce('', '')}"
 
-    choices = [("nccl", 0, lambda x: f"nccl {x}"), ("nccl", 8, lambda x: f"nccl-8 {x}"), ("nccl", 16, lambda x: f"nccl-16 {x}"),
-               ("arlab qr-q4", 0, lambda x: f"q4 {x}"), ("arlab qr-q4", 8, lambda x: f"q4-8 {x}")]  # fmt: skip
+    choices = [("nccl", 0, lambda x, out: f"nccl {x}"), ("nccl", 8, lambda x, out: f"nccl-8 {x}"), ("nccl", 16, lambda x, out: f"nccl-16 {x}"),
+               ("arlab qr-q4", 0, lambda x, out: f"q4 {x}"), ("arlab qr-q4", 8, lambda x, out: f"q4-8 {x}")]  # fmt: skip
     times = {("product",): 100.0, ("nccl", 0, "after"): 150.0, ("nccl", 8, "alone"): 80.0, ("nccl", 8, "beside"): 130.0,
              ("nccl", 16, "beside"): 120.0, ("arlab qr-q4", 8, "beside"): 110.0}  # fmt: skip
     monkeypatch.setattr(overlap_script, "Pair", Pair)

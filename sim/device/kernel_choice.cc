@@ -32,7 +32,9 @@ OwnKernel own_kernel_of(const Device& device, const Plan& plan) {
   const auto tile = static_cast<std::uint64_t>(device.blocks->tile_elements.value);
   KernelCall call{.codec = codec_in_kernels(plan.codec, plan.dtype),
                   .ranks = static_cast<int>(plan.world_size)};
-  call.codec.small = device.small && call.codec.is_tuned;
+  if (!call.codec.is_tuned)
+    return OwnKernel::rounds;  // maybe of the caller's own, with a name that nobody knows
+  call.codec.small = device.small.has_value();
   call.has_sentinels =
       device.sentinels && plan.world_size <= (is_two_shot ? kMostSentinelRanks : 2);
   call.blocks = static_cast<std::size_t>(device.blocks->resident.value);

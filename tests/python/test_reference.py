@@ -974,4 +974,4 @@ def test_readme():
     readme = (Path(__file__).resolve().parents[2] / "README.md").read_text()
     (example,) = re.findall(r"^```python\n(.*?)^```$", readme, re.MULTILINE | re.DOTALL)
     done = subprocess.run([sys.executable, "-c", example], check=True, stdout=subprocess.PIPE, text=True)
-    assert "ranks_identical" in done.stdout and re.search(r"codec +absmax-g32", done.stdout) and "passed" in done.stdout
+    assert re.search(r"ranks_identical +yes", done.stdout) and re.search(r"latency_us +[0-9.]+", done.stdout)

@@ -27,7 +27,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import measurement  # noqa: E402
-from bench_torch_allreduce import capture, try_on_all, write_measurements  # noqa: E402
+from bench_torch_allreduce import capture, replay_timer, try_on_all, write_measurements  # noqa: E402
 
 HIDDEN, HEADS, KV_HEADS, HEAD, FFN = 8192, 64, 8, 128, 28672
 TOKENS = "1,8,32,128,512,2048,8192"
@@ -131,16 +131,10 @@ def clock_of(torch):
 def turns(ranks, graphs, layers, replays):
     """By name, of every replay on the slowest rank: microseconds of a layer, those of its neighbour with NCCL (NaN where
     that cannot be run), and the clock behind it."""
-    torch = ranks.torch
-    start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    timed = replay_timer(ranks)
 
     def replay(graph):
-        ranks.barrier()
-        start.record()
-        graph.replay()
-        end.record()
-        torch.cuda.synchronize()
-        return start.elapsed_time(end) * 1000 / layers, clock_of(torch)
+        return timed(graph) / layers, clock_of(ranks.torch)
 
     measured = {name: [] for name in graphs}
     for turn in range(3 + replays):

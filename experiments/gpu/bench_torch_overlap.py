@@ -20,7 +20,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import measurement  # noqa: E402
-from bench_torch_allreduce import capture, try_on_all, write_measurements  # noqa: E402
+from bench_torch_allreduce import capture, replay_timer, try_on_all, write_measurements  # noqa: E402
 from bench_torch_layers import FFN, HIDDEN  # noqa: E402
 
 COLUMNS = (
@@ -104,18 +104,13 @@ class Pair:
 
 def turns(ranks, graphs, calls, replays):
     """By key, the median over replays of microseconds of a pair, on the slowest rank."""
-    torch = ranks.torch
-    start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    replay = replay_timer(ranks)
     times = {key: [] for key in graphs}
     for turn in range(3 + replays):
         for key, graph in graphs.items():
-            ranks.barrier()
-            start.record()
-            graph.replay()
-            end.record()
-            torch.cuda.synchronize()
+            time_us = replay(graph) / calls
             if turn >= 3:
-                times[key].append(start.elapsed_time(end) * 1000 / calls)
+                times[key].append(time_us)
     by_rank = ranks.gather(times)
     return {key: statistics.median(max(each[key][i] for each in by_rank) for i in range(replays)) for key in graphs}
 

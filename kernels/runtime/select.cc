@@ -43,6 +43,8 @@ CodecTraits traits_of(const CodecChoice& codec, DType dtype) {
   return traits;
 }
 
+static_assert(kTwoShotWireBytes == kTwoShotSentinelBytes, "the rules know how long slots are");
+
 LaunchCollective launch_of(const KernelRule& rule) {
   static constexpr std::array<std::pair<std::string_view, LaunchCollective>, 10> kLaunches = {
       {{"one_shot", launch_one_shot},

@@ -43,7 +43,9 @@ CodecTraits traits_of(const CodecChoice& codec, DType dtype) {
   return traits;
 }
 
-static_assert(kTwoShotWireBytes == kTwoShotSentinelBytes, "the rules know how long slots are");
+static_assert(kTwoShotWireBytes == kTwoShotSentinelBytes &&
+                  kMostSentinelRanks == kTwoShotSentinelRanks,
+              "the rules know the slots that there are");
 
 LaunchCollective launch_of(const KernelRule& rule) {
   static constexpr std::array<std::pair<std::string_view, LaunchCollective>, 10> kLaunches = {

@@ -13,6 +13,8 @@ namespace arlab {
 inline constexpr std::size_t kKernelTileElements = 2048;
 /// Of a tile, in the sentinel slots of two_shot, at most.
 inline constexpr std::size_t kTwoShotSentinelBytes = 2176;
+/// Ranks of two_shot that have some, at most; one_shot has some of two ranks.
+inline constexpr unsigned kTwoShotSentinelRanks = 4;
 
 /// What kernels can do with a codec and a dtype.
 struct CodecInKernels {

@@ -7,8 +7,6 @@
 namespace arlab {
 namespace {
 
-constexpr Rank kMostSentinelRanks = 4;  // of two_shot; one_shot has slots for two
-
 /// one_shot or two_shot as they are by default, and no schedule of the same name.
 bool is_default(const Plan& plan, std::uint32_t steps) {
   if (plan.collective != Collective::all_reduce || plan.channels > 1) return false;
@@ -36,7 +34,7 @@ OwnKernel own_kernel_of(const Device& device, const Plan& plan) {
     return OwnKernel::rounds;  // maybe of the caller's own, with a name that nobody knows
   call.codec.small = device.small.has_value();
   call.has_sentinels =
-      device.sentinels && plan.world_size <= (is_two_shot ? kMostSentinelRanks : 2);
+      device.sentinels && plan.world_size <= (is_two_shot ? kTwoShotSentinelRanks : 2);
   call.blocks = static_cast<std::size_t>(device.blocks->resident.value);
   call.tile_bytes = kernel_tile_bytes(plan.codec, plan.dtype, tile);
   call.all_tiles_whole = true;

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "kernels/codecs/choice.h"
+#include "kernels/codecs/two_pass_choice.h"
 #include "kernels/collectives/batch.h"
 #include "kernels/collectives/sentinel_slots.h"
 
@@ -43,6 +44,16 @@ template <class Codec, class Element>
 inline constexpr bool kTwoShotWorksWithSentinels<Codec, Element> =
     kSentinelTileBytes<Codec> <= kTwoShotWireBytes;
 
+/// Blocks of two_shot with sentinel slots on a multiprocessor.
+template <class Codec>
+inline constexpr int kPipelineBlocks = [] {
+  if constexpr (requires { Codec::kPipelineBlocks; }) {
+    return Codec::kPipelineBlocks;
+  } else {
+    return Codec::kTuning.resident_blocks;
+  }
+}();
+
 using LaunchCollective = hipError_t (*)(const Call& call, const CodecChoice& codec, DType dtype,
                                         hipStream_t stream);
 
@@ -54,6 +65,9 @@ hipError_t launch_two_shot(const Call&, const CodecChoice&, DType, hipStream_t);
 hipError_t launch_two_shot_lamport(const Call&, const CodecChoice&, DType, hipStream_t);
 hipError_t launch_two_shot_small(const Call&, const CodecChoice&, DType, hipStream_t);
 hipError_t launch_two_shot_sentinel(const Call&, const CodecChoice&, DType, hipStream_t);
+/// With a scale of the message.
+hipError_t launch_two_shot_lamport_measured(const Call&, const TwoPassChoice&, DType, hipStream_t);
+hipError_t launch_two_shot_sentinel_measured(const Call&, const TwoPassChoice&, DType, hipStream_t);
 hipError_t launch_ring(const Call&, const CodecChoice&, DType, hipStream_t);
 hipError_t launch_all_to_all(const Call&, const CodecChoice&, DType, hipStream_t);
 

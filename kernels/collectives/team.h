@@ -95,22 +95,24 @@ struct GiveUpReason {
 /// Messages that a program encodes in one phase, at most, where their scales are measured.
 inline constexpr int kMaxMessages = 8;
 
-/// Of messages that the blocks of a rank measure together: the word of each block, the range of what it has in the low
-/// half, and in the high one a number that says which measurement it is of.
+/// Of messages that the blocks of a rank measure together: the word of each block, and what the first one tells the others. The
+/// low half of a word is a range, the high one a number that says which measurement it is of.
 struct MeasuredWords {
   std::uint32_t measurements;  ///< so far
   std::uint32_t unused;
 
   ARLAB_HOST_DEVICE static std::size_t bytes(int blocks) {
     return sizeof(MeasuredWords) +
-           std::size_t{2 * kMaxMessages} * static_cast<unsigned>(blocks) * 8;
+           kMaxMessages * (1 + std::size_t{2} * static_cast<unsigned>(blocks)) * 8;
+  }
+  ARLAB_DEVICE std::uint64_t* told(int message) {
+    return reinterpret_cast<std::uint64_t*>(this + 1) + message;
   }
   /// [measurement modulo 2][message][block]. A block begins a measurement when all have begun the one before, so the
   /// words of that one are read no more than one later.
   ARLAB_DEVICE std::uint64_t* of(std::uint32_t measurement, int message, int blocks) {
-    auto* words = reinterpret_cast<std::uint64_t*>(this + 1);
     const unsigned row = measurement % 2 * kMaxMessages + static_cast<unsigned>(message);
-    return words + row * static_cast<unsigned>(blocks);
+    return told(kMaxMessages) + row * static_cast<unsigned>(blocks);
   }
 };
 

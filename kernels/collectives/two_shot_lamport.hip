@@ -1,13 +1,15 @@
-// two_shot where no block has more than one tile of a chunk, with Lamport slots: of 2 to 8 ranks.
+// two_shot where no block has more than one tile of a chunk, with Lamport slots: of 2 to 8 ranks. Codecs with a scale of the
+// message are measured before each of the two encodings.
 #include "kernels/collectives/lamport_exchange.h"
 #include "kernels/collectives/launch.h"
+#include "kernels/collectives/measuring.h"
 
 namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {
 namespace {
 
 template <class Codec>
-struct TwoShotLamportMemory : LamportMemory<Codec> {
+struct TwoShotLamportMemory : LamportMemory<Codec>, MeasuringMemoryOf<Codec> {
   Uint4 sum[LamportMemory<Codec>::kWords];  // of the own chunk, encoded
 };
 
@@ -16,7 +18,11 @@ class TwoShotLamport {
  public:
   ARLAB_DEVICE TwoShotLamport(const Call& call, const Codec& codec,
                               TwoShotLamportMemory<Codec>& memory)
-      : call_(call), codec_(codec), memory_(memory), exchange_(call, memory) {}
+      : call_(call),
+        codec_(codec),
+        memory_(memory),
+        exchange_(call, memory),
+        measuring_(call.team, call.blocks, memory) {}
 
   ARLAB_DEVICE void run() {
     Tile own{};
@@ -30,17 +36,28 @@ class TwoShotLamport {
     const RankSet if_own = has_own ? kAllRanks : 0;
     pdl_wait();
     exchange_.begin();
+    if constexpr (kMeasures<Codec>) {
+      measuring_.begin();
+      if (!measure_contributions()) return;
+    }
 
     contribute();
     exchange_.send(0, owners, nullptr);
     exchange_.signal();
     if (!exchange_.receive(0, if_own)) return;
     Pack8<Element> mine;
+    Pack8<Element> sum[1];
     if (has_own) {
-      Pack8<Element> sum[1];
       const auto wires = [&](int from) ARLAB_INLINED_LAMBDA { return exchange_.wire(from); };
       sum_batch<SumFrom::zero>(codec_, call_, wires, 1, sum);
-      const Encoded encoded = codec_.encode(sum[0], Batch::at());
+    }
+    if constexpr (kMeasures<Codec>) {
+      // mutant: sums_with_the_range_of_contributions
+      measuring_.found(0, measuring_.range_of(sum[0], has_own ? own.at().count() : 0));
+      if (!measuring_.measure(1)) return;
+    }
+    if (has_own) {
+      const Encoded encoded = measuring_.codec_of(codec_, 0).encode(sum[0], Batch::at());
       codec_.store(encoded, reinterpret_cast<std::uint8_t*>(memory_.sum), Batch::at());
       mine = codec_.decode(encoded, Batch::at());
     }
@@ -50,6 +67,7 @@ class TwoShotLamport {
     if (!exchange_.receive(1, owners)) return;
     pdl_trigger();
     gather();
+    measuring_.end();
     exchange_.end();
   }
 
@@ -74,6 +92,19 @@ class TwoShotLamport {
     return tiles;
   }
 
+  ARLAB_DEVICE bool measure_contributions() {
+#pragma unroll 1
+    for (int owner = 0; owner < call_.team.layout.ranks; ++owner) {
+      Tile tile;
+      std::uint32_t range = Codec::no_range();
+      if (tile_of(owner, tile)) {
+        range = measuring_.range_of(tile.load<Element>(call_.input), tile.at().count());
+      }
+      measuring_.found(owner, range);
+    }
+    return measuring_.measure(call_.team.layout.ranks);
+  }
+
   ARLAB_DEVICE void contribute() const {
 #pragma unroll 1
     for (int first = 0; first < call_.team.layout.ranks; first += kAtOnce) {
@@ -85,7 +116,15 @@ class TwoShotLamport {
         x[i] = {};
         if (tiles.used[i]) x[i] = tiles.tile[i].template load<Element>(call_.input);
       }
-      encode_batch(codec_, x, kAtOnce, encoded);
+      if constexpr (kMeasures<Codec>) {
+        static_assert(kMaxMessages % kAtOnce == 0);
+#pragma unroll
+        for (int i = 0; i < kAtOnce; ++i) {
+          encoded[i] = measuring_.codec_of(codec_, first + i).encode(x[i], Batch::at());
+        }
+      } else {
+        encode_batch(codec_, x, kAtOnce, encoded);
+      }
 #pragma unroll
       for (int i = 0; i < kAtOnce; ++i) {
         if (tiles.used[i]) codec_.store(encoded[i], exchange_.wire(first + i), Batch::at());
@@ -119,6 +158,7 @@ class TwoShotLamport {
   const Codec& codec_;
   TwoShotLamportMemory<Codec>& memory_;
   LamportExchange<Codec> exchange_;
+  MeasuringOf<Codec, Element> measuring_;
 };
 
 template <class Codec, class Element>
@@ -141,6 +181,15 @@ hipError_t launch_two_shot_lamport(const Call& call, const CodecChoice& codec, D
                      stream, call, device_codec);
         }
       });
+}
+hipError_t launch_two_shot_lamport_measured(const Call& call, const TwoPassChoice& codec,
+                                            DType dtype, hipStream_t stream) {
+  (void)with_message_scale(
+      codec, dtype, [&]<class Codec, class Element>(const Codec& device_codec, Element) {
+        launch_pdl(two_shot_lamport_kernel<Codec, Element>, static_cast<unsigned>(call.blocks),
+                   stream, call, device_codec);
+      });
+  return hipGetLastError();
 }
 
 }  // namespace ARLAB_PLATFORM

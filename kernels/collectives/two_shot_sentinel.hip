@@ -6,8 +6,13 @@
 // encoded, and reads what the other ranks have sent for the two items of which it sent something a
 // turn before. It waits twice for all its threads, and for other ranks where those are late, but
 // never for what it has sent.
+//
+// With a scale of the message, no sum is encoded before all of the rank's are known. Then a call has every item twice: first its
+// contributions are added up, and the sums kept in the output; then these are sent. A block has the same items both times, so that
+// every thread reads what it has stored itself.
 #include "kernels/collectives/batch.h"
 #include "kernels/collectives/launch.h"
+#include "kernels/collectives/measuring.h"
 #include "kernels/collectives/sentinel_exchange.h"
 
 namespace arlab::kernels {
@@ -48,7 +53,7 @@ struct Pipeline {
 };
 
 template <class Codec, unsigned kRanks>
-struct TwoShotMemory : SentinelMemory {
+struct TwoShotMemory : SentinelMemory, MeasuringMemoryOf<Codec> {
   static constexpr unsigned kTiles = two_shot_tiles(kRanks);   // of a chunk in an item
   static constexpr unsigned kParcels = (kRanks - 1) * kTiles;  // tiles of other ranks' chunks
   static constexpr unsigned kWires = 3 * kParcels + (1 + kOwn) * kTiles;
@@ -71,8 +76,9 @@ class TwoShotSentinel {
         wire_words_(tile_bytes_of<Codec>(call) / 16),
         items_((call.chunk_tiles + kTiles - 1) / kTiles),
         whole_items_(whole_items()),
-        exchange_(call.team, call.team.two_shot_sentinel, call.team.two_shot_words, items_,
-                  memory) {}
+        exchange_(call.team, call.team.two_shot_sentinel, call.team.two_shot_words,
+                  kMeasures<Codec> ? 2 * items_ : items_, memory),
+        measuring_(call.team, call.blocks, memory) {}
 
   ARLAB_DEVICE void run() {
     fetch(exchange_.item_at_start(0));
@@ -142,6 +148,21 @@ class TwoShotSentinel {
     }
   }
 
+  ARLAB_DEVICE void run_measured() {
+    measuring_.begin();
+    exchange_.begin();
+    measure_input();
+    if (!measuring_.measure(kRanks) || memory_.failed != 0) return;
+    find_words();
+    if (!pass<false>()) return;
+    measuring_.found(0, range_of_sums_);
+    if (!measuring_.measure(1)) return;
+    first_ = items_;
+    if (!pass<true>()) return;
+    if (threadIdx.x == 0) exchange_.leave();
+    measuring_.end();
+  }
+
  private:
   using Encoded = typename Codec::Encoded;
   using Bits = typename Element::Bits;
@@ -151,6 +172,185 @@ class TwoShotSentinel {
   static constexpr unsigned kMostWords = TwoShotMemory<Codec, kRanks>::kMostWords;
 
   ARLAB_DEVICE int rank() const { return call_.team.rank; }
+
+  // ---- a scale of the message
+
+  /// All items once: contributions are sent and added up, or sums are sent and stored. False when the team has given up.
+  template <bool kSums>
+  ARLAB_DEVICE bool pass() {
+    std::uint32_t send = kNoItem;
+    std::uint32_t receive = kNoItem;
+    std::uint32_t finish = kNoItem;
+    const auto finish_item = [&]() ARLAB_INLINED_LAMBDA {
+      if constexpr (kSums) {
+        store_sums(finish);
+      } else {
+        add_up(finish);
+      }
+    };
+    std::uint32_t next = blockIdx.x;
+    fetch_of_pass<kSums>(next);
+#pragma unroll 1
+    for (;;) {
+      if (finish != kNoItem) finish_item();
+      if (send == kNoItem && next < items_) {
+        send = next;
+        next += gridDim.x;
+        if constexpr (kSums) {
+          encode_sums(send);
+        } else {
+          contribute(send);
+        }
+        fetch_of_pass<kSums>(next);
+      }
+      if (send != kNoItem) {
+        const bool is_free = exchange_.may_send(in_call(send));
+        if (threadIdx.x == 0) memory_.slot_is_free = is_free ? 1 : 0;
+      }
+      if (send == kNoItem && receive == kNoItem) {
+        if (threadIdx.x == 0 && finish != kNoItem) {
+          exchange_.return_credit(in_call(finish), kNoItem);
+        }
+        return true;
+      }
+      __syncthreads();
+      if (threadIdx.x == 0 && finish != kNoItem) {
+        exchange_.return_credit(in_call(finish), in_call(receive != kNoItem ? receive : send));
+      }
+      const bool sends = send != kNoItem && memory_.slot_is_free != 0;
+      if (sends && kSums) send_sums(send);
+      if (sends && !kSums) send_contributions(send);
+      if (!signalled_) exchange_.signal(thread_index());
+      signalled_ = true;
+      if (!kSums && receive != kNoItem && finish == kNoItem) {
+        // mutant: ranks_do_not_meet_in_measured_two_shot
+        exchange_.meet(thread_index(), memory_.failed);
+      }
+      if constexpr (kSums) {
+        this->receive(kNoItem, receive);
+      } else {
+        this->receive(receive, kNoItem);
+      }
+      // mutant: measured_sums_not_waited_for
+      __syncthreads();
+      if (memory_.failed != 0) return false;
+      finish = receive;
+      receive = sends ? send : kNoItem;
+      if (sends) send = kNoItem;
+      if (receive != kNoItem || send == kNoItem) continue;
+      if (finish != kNoItem) {
+        if (threadIdx.x == 0) exchange_.return_credit(in_call(finish), in_call(send));
+        finish_item();
+        finish = kNoItem;
+      }
+      exchange_.wait_for_slot(in_call(send));
+      __syncthreads();
+      if (memory_.slot_failed != 0) return false;
+    }
+  }
+
+  template <bool kSums>
+  ARLAB_DEVICE void fetch_of_pass(std::uint32_t number) const {
+    if constexpr (!kSums) {
+      fetch(number);
+    } else if (number < whole_items_) {
+#pragma unroll
+      for (unsigned part = 0; part < kTiles; ++part) {
+        cp_async_128(&memory_.input[part][thread_index()],
+                     global_pointer(static_cast<const Bits*>(call_.output)) +
+                         begin_of(number, part) + thread_index() * kPerThread);
+      }
+      cp_async_commit();
+    }
+  }
+
+  /// Of the items that this block sends: where the output is the input, its threads store there later, and no others do.
+  ARLAB_DEVICE void measure_input() const {
+    std::uint32_t range[kRanks];
+#pragma unroll
+    for (std::uint32_t& each : range) each = Codec::no_range();
+    const auto found = [&](unsigned part, const Pack8<Element>& x,
+                           std::size_t count) ARLAB_INLINED_LAMBDA {
+      std::uint32_t& of_owner = range[distance(part)];
+      of_owner = Codec::range_of_both(of_owner, measuring_.range_of(x, count));
+    };
+#pragma unroll 1
+    for (std::uint32_t number = blockIdx.x; number < items_; number += gridDim.x) {
+      if (number < whole_items_) {
+        Pack8<Element> x[kParts];
+#pragma unroll
+        for (unsigned part = 0; part < kParts; ++part) {
+          x[part] = load_elements<Element>(input(number, part), kPerThread);
+        }
+#pragma unroll
+        for (unsigned part = 0; part < kParts; ++part) found(part, x[part], kPerThread);
+      } else {
+#pragma unroll
+        for (unsigned part = 0; part < kParts; ++part) {
+          const Tile tile = tile_of(number, part);
+          // mutant: end_of_the_input_not_measured
+          if (tile.elements == 0) continue;
+          found(part, tile.load<Element>(call_.input), tile.at().count());
+        }
+      }
+    }
+#pragma unroll
+    for (unsigned i = 0; i < kRanks; ++i) measuring_.found(owner(i * kTiles), range[i]);
+  }
+
+  ARLAB_DEVICE void add_up(std::uint32_t number) {
+    reduced_ = reduced_ + 1 == kOwn ? 0 : reduced_ + 1;
+    const auto wires = [&](int from) ARLAB_INLINED_LAMBDA { return contribution_of(from); };
+    auto* const output = global_pointer(static_cast<Bits*>(call_.output));
+    const auto keep = [&](std::size_t begin, std::size_t count,
+                          const Pack8<Element>& sum) ARLAB_INLINED_LAMBDA {
+      // It stays in the cache, since it is read again.
+      store_elements<Element>(output + begin + thread_index() * kPerThread, sum, count);
+      range_of_sums_ = Codec::range_of_both(range_of_sums_, measuring_.range_of(sum, count));
+    };
+    if (number < whole_items_) {
+      Pack8<Element> sum[kAtOnce];
+      sum_batch<SumFrom::zero>(codec_, call_, wires, static_cast<int>(kTiles), sum);
+#pragma unroll
+      for (unsigned part = 0; part < kTiles; ++part) {
+        keep(begin_of(number, part), kPerThread, sum[part]);
+      }
+    } else {
+#pragma unroll 1
+      for (unsigned part = 0; part < kTiles; ++part) {
+        const Tile tile = tile_of(number, part);
+        if (tile.elements == 0) continue;
+        keep(tile.begin, tile.at().count(),
+             sum_tile<SumFrom::zero, Element>(codec_, call_, wires,
+                                              part * tile_bytes_of<Codec>(call_), tile.at()));
+      }
+    }
+  }
+  ARLAB_DEVICE void encode_sums(std::uint32_t number) const {
+    const Codec codec = measuring_.codec_of(codec_, 0);
+    if (number < whole_items_) {
+      cp_async_wait<0>();
+#pragma unroll
+      for (unsigned part = 0; part < kTiles; ++part) {
+        const Encoded encoded = codec.encode(fetched(part), Batch::at());
+        codec.store(encoded, bytes(own_sums() + part), Batch::at());
+        store(number, part, codec.decode(encoded, Batch::at()));
+      }
+    } else {
+#pragma unroll 1
+      for (unsigned part = 0; part < kTiles; ++part) {
+        const Tile tile = tile_of(number, part);
+        if (tile.elements == 0) continue;
+        const auto* sums = global_pointer(static_cast<const Bits*>(call_.output));
+        const Encoded encoded =
+            codec.encode(load_elements<Element>(sums + tile.begin + thread_index() * kPerThread,
+                                                tile.at().count()),
+                         tile.at());
+        codec.store(encoded, bytes(own_sums() + part), tile.at());
+        tile.store(call_.output, codec.decode(encoded, tile.at()));
+      }
+    }
+  }
 
   // ---- parts of an item: own ones first, then those of the rank behind this one, and so on
 
@@ -227,6 +427,14 @@ class TwoShotSentinel {
     cp_async_commit();
   }
 
+  ARLAB_DEVICE Pack8<Element> fetched(unsigned part) const {
+    const Uint4 words = load_128(&memory_.input[part][thread_index()]);
+    Pack8<Element> x;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) x.word[i] = words.word[i];
+    return x;
+  }
+
   /// Where a part's wire is put together.
   ARLAB_DEVICE std::uint8_t* wire_of_part(unsigned part) const {
     return part < kTiles ? bytes(own(contributed_) + part) : bytes(outgoing() + part - kTiles);
@@ -245,12 +453,20 @@ class TwoShotSentinel {
 #pragma unroll
         for (int i = 0; i < kAtOnce; ++i) {
           if (i >= count) continue;
-          const Uint4 words =
-              load_128(&memory_.input[first + static_cast<unsigned>(i)][thread_index()]);
-#pragma unroll
-          for (int j = 0; j < 4; ++j) x[i].word[j] = words.word[j];
+          x[i] = fetched(first + static_cast<unsigned>(i));
         }
-        encode_batch(codec_, x, count, encoded);
+        if constexpr (kMeasures<Codec>) {
+#pragma unroll
+          for (int i = 0; i < kAtOnce; ++i) {
+            if (i >= count) continue;
+            const unsigned part = first + static_cast<unsigned>(i);
+            // mutant: contributions_with_one_range
+            const int message = owner(part);
+            encoded[i] = measuring_.codec_of(codec_, message).encode(x[i], Batch::at());
+          }
+        } else {
+          encode_batch(codec_, x, count, encoded);
+        }
 #pragma unroll
         for (int i = 0; i < kAtOnce; ++i) {
           if (i >= count) continue;
@@ -262,7 +478,8 @@ class TwoShotSentinel {
       for (unsigned part = 0; part < kParts; ++part) {
         const Tile tile = tile_of(number, part);
         if (tile.elements == 0) continue;
-        arlab::kernels::send(codec_, tile, tile.load<Element>(call_.input), wire_of_part(part));
+        arlab::kernels::send(measuring_.codec_of(codec_, owner(part)), tile,
+                             tile.load<Element>(call_.input), wire_of_part(part));
       }
     }
   }
@@ -279,8 +496,13 @@ class TwoShotSentinel {
       from_[i] = exchange_.wire(rank(), parcel) + word * 16;
     });
   }
+  /// The number of an item among those of the call.
+  ARLAB_DEVICE std::uint32_t in_call(std::uint32_t number) const {
+    if constexpr (kMeasures<Codec>) return first_ + number;
+    return number;
+  }
   ARLAB_DEVICE std::uint32_t slot_at(std::uint32_t number, unsigned wires) const {
-    return exchange_.slot_of(number) + wires * kTwoShotWireBytes;
+    return exchange_.slot_of(in_call(number)) + wires * kTwoShotWireBytes;
   }
   /// Calls f(i, parcel, word) for the words of 16 bytes that this thread has of the parcels. The
   /// first threads have none of them, or the fewest: one of those counts items meanwhile.
@@ -298,7 +520,7 @@ class TwoShotSentinel {
       const unsigned part = parcel + kTiles;
       if (!is_there(number, part)) return;
       exchange_.send_words(to_[i] + slot, load_128(&wire(outgoing() + parcel)[word]), owner(part),
-                           {number, parcel_there(part), word});
+                           {in_call(number), parcel_there(part), word});
     });
   }
   ARLAB_DEVICE void send_sums(std::uint32_t number) const {
@@ -307,7 +529,7 @@ class TwoShotSentinel {
       const unsigned part = parcel + kTiles;
       if (!is_there(number, tile(part))) return;
       exchange_.send_words(to_[i] + slot, load_128(&wire(own_sums() + tile(part))[word]),
-                           owner(part), {number, kParcels + parcel_there(part), word});
+                           owner(part), {in_call(number), kParcels + parcel_there(part), word});
     });
   }
   ARLAB_DEVICE void begin_to_read(std::uint32_t number, unsigned wires, Read& read) const {
@@ -322,8 +544,8 @@ class TwoShotSentinel {
     for_each_word([&](unsigned i, unsigned parcel, unsigned word) ARLAB_INLINED_LAMBDA {
       const unsigned part = parcel + kTiles;
       if (!is_there(number, own_parts ? tile(part) : part)) return;
-      exchange_.take_words(from_[i] + slot, read[i], owner(part), {number, wires + parcel, word},
-                           wire(to + parcel)[word]);
+      exchange_.take_words(from_[i] + slot, read[i], owner(part),
+                           {in_call(number), wires + parcel, word}, wire(to + parcel)[word]);
     });
   }
   ARLAB_DEVICE void receive(std::uint32_t contributed, std::uint32_t summed) const {
@@ -335,15 +557,18 @@ class TwoShotSentinel {
     if (contributed != kNoItem) read(contributed, 0, true, contributions(), of_contributions);
   }
 
+  /// To the item that is added up.
+  ARLAB_DEVICE std::uint8_t* contribution_of(int from) const {
+    if (from == rank()) return bytes(own(reduced_));
+    const unsigned distance = static_cast<unsigned>(
+        from < rank() ? from - rank() + static_cast<int>(kRanks) : from - rank());
+    return bytes(contributions() + (distance - 1) * kTiles);
+  }
+
   ARLAB_DEVICE void reduce(std::uint32_t number) {
     // mutant: two_own_contributions_in_turn
     reduced_ = reduced_ + 1 == kOwn ? 0 : reduced_ + 1;
-    const auto wires = [&](int from) ARLAB_INLINED_LAMBDA {
-      if (from == rank()) return bytes(own(reduced_));
-      const unsigned distance = static_cast<unsigned>(
-          from < rank() ? from - rank() + static_cast<int>(kRanks) : from - rank());
-      return bytes(contributions() + (distance - 1) * kTiles);
-    };
+    const auto wires = [&](int from) ARLAB_INLINED_LAMBDA { return contribution_of(from); };
     if (number < whole_items_) {
       const auto count = static_cast<int>(kTiles);
       Pack8<Element> sum[kAtOnce];
@@ -402,6 +627,11 @@ class TwoShotSentinel {
     }
   }
 
+  ARLAB_DEVICE static std::uint32_t no_range() {
+    if constexpr (kMeasures<Codec>) return Codec::no_range();
+    return 0;
+  }
+
   const Call& call_;
   const Codec& codec_;
   TwoShotMemory<Codec, kRanks>& memory_;
@@ -411,17 +641,43 @@ class TwoShotSentinel {
   SentinelExchange exchange_;
   unsigned contributed_ = 0;  // items, modulo kOwn
   unsigned reduced_ = 0;
+  MeasuringOf<Codec, Element> measuring_;
+  std::uint32_t range_of_sums_ =
+      no_range();            // of this thread's; where the codec measures, as the following
+  std::uint32_t first_ = 0;  // item of the pass
+  bool signalled_ = false;
   std::uint8_t* to_[kWordsOfThread];
   std::uint8_t* from_[kWordsOfThread];
 };
 
 template <class Codec, class Element, unsigned kRanks>
-__global__ void __launch_bounds__(kThreads, Codec::kTuning.resident_blocks)
+__global__ void __launch_bounds__(kThreads, kPipelineBlocks<Codec>)
     two_shot_sentinel_kernel(ARLAB_KERNEL_PARAMETER Call call, ARLAB_KERNEL_PARAMETER Codec codec) {
   pdl_wait();
   using Memory = TwoShotMemory<Codec, kRanks>;
   ARLAB_SHARED_ARRAY(Memory, memory, 1);
-  TwoShotSentinel<Codec, Element, kRanks>(call, codec, memory[0]).run();
+  TwoShotSentinel<Codec, Element, kRanks> two_shot(call, codec, memory[0]);
+  if constexpr (kMeasures<Codec>) {
+    two_shot.run_measured();
+  } else {
+    two_shot.run();
+  }
+}
+
+template <class Codec, class Element>
+void launch_of_ranks(const Call& call, const Codec& codec, Element, hipStream_t stream) {
+  const auto launch = [&](auto* kernel) {
+    launch_pdl(kernel, static_cast<unsigned>(call.blocks), stream, call, codec);
+  };
+  static_assert(kMostSentinelRanks == 4);
+  switch (call.team.layout.ranks) {
+    case 2:
+      return launch(two_shot_sentinel_kernel<Codec, Element, 2>);
+    case 3:
+      return launch(two_shot_sentinel_kernel<Codec, Element, 3>);
+    default:
+      return launch(two_shot_sentinel_kernel<Codec, Element, 4>);
+  }
 }
 
 }  // namespace
@@ -430,22 +686,20 @@ hipError_t launch_two_shot_sentinel(const Call& call, const CodecChoice& codec, 
                                     hipStream_t stream) {
   return with_codec(
       codec, dtype,
-      [&]<class Codec, class Element>([[maybe_unused]] const Codec& device_codec, Element) {
+      [&]<class Codec, class Element>([[maybe_unused]] const Codec& device_codec, Element number) {
         if constexpr (kTwoShotWorksWithSentinels<Codec, Element>) {
-          const auto launch = [&](auto* kernel) {
-            launch_pdl(kernel, static_cast<unsigned>(call.blocks), stream, call, device_codec);
-          };
-          static_assert(kMostSentinelRanks == 4);
-          switch (call.team.layout.ranks) {
-            case 2:
-              return launch(two_shot_sentinel_kernel<Codec, Element, 2>);
-            case 3:
-              return launch(two_shot_sentinel_kernel<Codec, Element, 3>);
-            default:
-              return launch(two_shot_sentinel_kernel<Codec, Element, 4>);
-          }
+          launch_of_ranks(call, device_codec, number, stream);
         }
       });
+}
+hipError_t launch_two_shot_sentinel_measured(const Call& call, const TwoPassChoice& codec,
+                                             DType dtype, hipStream_t stream) {
+  (void)with_message_scale(
+      codec, dtype,
+      [&]<class Codec, class Element>([[maybe_unused]] const Codec& device_codec, Element number) {
+        if constexpr (kHasSentinels) launch_of_ranks(call, device_codec, number, stream);
+      });
+  return hipGetLastError();
 }
 
 }  // namespace ARLAB_PLATFORM

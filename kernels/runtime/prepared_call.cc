@@ -204,7 +204,7 @@ bool is_aligned(const void* input, const void* output) {
 Result<PreparedCall::Tuned> PreparedCall::tuned(const CollectiveRequest& request,
                                                 const Schedule& schedule, const KernelRule& rule,
                                                 const KernelCall& facts, const Tuning& tuning,
-                                                const CodecChoice& choice,
+                                                const AnyChoice& choice,
                                                 const TeamResources& resources) {
   const CodecPtr codec = find_codec(request.codec);
   Call call{};
@@ -222,7 +222,7 @@ Result<PreparedCall::Tuned> PreparedCall::tuned(const CollectiveRequest& request
   call.tiles_per_slot = work.tiles_per_slot;
   call.blocks = work.blocks;
   call.rounds = work.rounds;
-  return Tuned{&rule, launch_of(rule), choice, call};
+  return Tuned{&rule, launch_of(rule, choice), call};
 }
 
 Result<PreparedCall::OnePass> PreparedCall::one_pass(const CollectiveRequest& request,
@@ -459,9 +459,18 @@ Result<std::shared_ptr<const PreparedCall>> PreparedCall::prepare(const Collecti
       choices.push_back(choice.value());
     }
     const auto* choice = std::get_if<CodecChoice>(&choices.front());
+    const auto tuned_kernel =
+        [&](const auto& of_choice) -> std::optional<Result<std::shared_ptr<const PreparedCall>>> {
+      const CodecTraits traits = traits_of(of_choice, request.dtype);
+      const KernelCall facts = facts_of(schedule, *codec, request, traits, resources);
+      const KernelRule* rule = find_kernel_rule(schedule.algorithm, facts);
+      if (rule == nullptr || !is_default(schedule)) return std::nullopt;
+      return keep(tuned(request, schedule, *rule, facts, traits.tuning, of_choice, resources));
+    };
     // All blocks of such a kernel must be on the device at once, as with sentinels.
     if (choice == nullptr && !codecs.differ() && resources.team.layout.sentinels) {
       const auto& measured = std::get<TwoPassChoice>(choices.front());
+      if (auto prepared = tuned_kernel(measured)) return *prepared;
       if (const auto tuning = measured_tuning(measured, request.dtype)) {
         Result<OnePass> programs = one_pass(request, schedule, measured, *tuning, resources);
         if (!programs.ok() || !programs.value().calls.empty()) return keep(std::move(programs));
@@ -470,13 +479,9 @@ Result<std::shared_ptr<const PreparedCall>> PreparedCall::prepare(const Collecti
     if (choice == nullptr || codecs.differ()) {
       return keep(two_pass(request, schedule, codecs, std::move(choices), resources));
     }
-    const CodecTraits traits = traits_of(*choice, request.dtype);
-    const KernelCall facts = facts_of(schedule, *codec, request, traits, resources);
-    const KernelRule* rule = find_kernel_rule(schedule.algorithm, facts);
-    if (rule != nullptr && is_default(schedule)) {
-      return keep(tuned(request, schedule, *rule, facts, traits.tuning, *choice, resources));
-    }
-    return keep(one_pass(request, schedule, *choice, traits.tuning, resources));
+    if (auto prepared = tuned_kernel(*choice)) return *prepared;
+    return keep(
+        one_pass(request, schedule, *choice, traits_of(*choice, request.dtype).tuning, resources));
   } catch (const RaisedByCaller&) {
     throw;
   } catch (const InvalidInput& error) {
@@ -540,7 +545,7 @@ Status PreparedCall::launch(const void* input, void* output, hipStream_t stream)
     call.input = input;
     call.output = output;
     call.aligned = is_aligned(input, output);
-    return started(tuned->launch(call, tuned->codec, dtype_, stream));
+    return started(tuned->launch(call, dtype_, stream));
   }
   if (programs != nullptr) {
     for (ProgramCall call : programs->calls) {

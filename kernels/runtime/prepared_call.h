@@ -40,8 +40,7 @@ class PreparedCall {
   /// A kernel that was written for an algorithm.
   struct Tuned {
     const KernelRule* rule;
-    LaunchCollective launch;
-    CodecChoice codec;
+    Launch launch;
     Call call;
   };
   /// Programs that one kernel runs each: of a codec that encodes tile by tile, or whose messages the kernel measures.
@@ -72,7 +71,7 @@ class PreparedCall {
   explicit PreparedCall(DType dtype) : dtype_(dtype) {}
 
   static Result<Tuned> tuned(const CollectiveRequest&, const Schedule&, const KernelRule&,
-                             const KernelCall&, const Tuning&, const CodecChoice&,
+                             const KernelCall&, const Tuning&, const AnyChoice&,
                              const TeamResources&);
   /// Without calls: these kernels cannot measure what the schedule encodes.
   static Result<OnePass> one_pass(const CollectiveRequest&, const Schedule&, const AnyChoice&,

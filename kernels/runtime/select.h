@@ -1,6 +1,7 @@
 // From a codec's name and a rule (reference/codecs/kernel_rules.h) to device code.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <variant>
 
@@ -22,9 +23,12 @@ struct CodecTraits : CodecInKernels {
   int lamport_blocks = 0;  ///< of its kernels with Lamport slots, on a multiprocessor
 };
 CodecTraits traits_of(const CodecChoice& codec, DType dtype);
+/// Of those with a scale of the message; others of the kind have no kernels of an algorithm.
+CodecTraits traits_of(const TwoPassChoice& codec, DType dtype);
 
 /// Starts the rule's kernel.
-LaunchCollective launch_of(const KernelRule& rule);
+using Launch = std::function<hipError_t(const Call&, DType, hipStream_t)>;
+Launch launch_of(const KernelRule& rule, const AnyChoice& codec);
 
 }  // namespace ARLAB_PLATFORM
 }  // namespace arlab::kernels

@@ -55,7 +55,7 @@ constexpr std::array<KernelRule, 10> kRules = {{
      "a tuned codec, 16-bit elements, one tile per block at most", "h200_lamport_2026-11-23.csv"},
     {"two_shot", "two_shot_lamport", 2, is_lamport,
      "a tuned codec, 16-bit elements, one tile of each chunk per block at most",
-     "h200_lamport_2026-11-23.csv"},
+     "h200_lamport_2026-11-23.csv", true},
     {"one_shot", "one_shot_sentinel", 1,
      [](const KernelCall& call) {
        return fits_sentinels(call) && call.codec.one_shot_sentinel && is_large(call);
@@ -75,7 +75,7 @@ constexpr std::array<KernelRule, 10> kRules = {{
      "2 to 4 ranks, a tuned codec of up to 8.5 bits, 16-bit elements; wires of more than 1408 "
      "bytes "
      "per tile only with more tiles than 1/8 of the blocks",
-     "h200_places_2026-11-22.csv"},
+     "h200_places_2026-11-22.csv", true},
     {"two_shot", "two_shot_small", 2, is_small,
      "a tuned codec, one tile per block at most, and no Lamport slots",
      "h200_versions_2026-11-21.csv"},
@@ -112,7 +112,8 @@ std::span<const KernelRule> kernel_rules() { return kRules; }
 
 const KernelRule* find_kernel_rule(std::string_view algorithm, const KernelCall& call) {
   for (const KernelRule& rule : kRules) {
-    if (algorithm == rule.algorithm && rule.is_for(call)) return &rule;
+    const bool takes_codec = !call.codec.measures || rule.measures;
+    if (algorithm == rule.algorithm && takes_codec && rule.is_for(call)) return &rule;
   }
   return nullptr;
 }

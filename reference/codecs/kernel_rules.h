@@ -21,6 +21,7 @@ struct CodecInKernels {
   bool is_tuned = false;           ///< takes part in kernels that work on several tiles at once
   bool pads_tiles = false;         ///< the wire of a tile that ends early is that of a whole one
   bool programs_only = false;      ///< no kernel of an algorithm has it
+  bool measures = false;           ///< it has a scale of the message, which some kernels find first
   bool small = false;              ///< there are kernels with flags for small tensors
   bool one_shot_sentinel = false;  ///< there is one_shot with sentinel slots
   bool two_shot_sentinel = false;  ///< likewise two_shot
@@ -54,6 +55,7 @@ struct KernelRule {
   bool (*is_for)(const KernelCall&);
   std::string_view when;         ///< what is_for() says, in words
   std::string_view measured_in;  ///< a file of experiments/measured
+  bool measures = false;         ///< the kernel takes codecs with a scale of the message, too
 };
 std::span<const KernelRule> kernel_rules();
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <span>
 #include <string_view>
@@ -117,6 +118,21 @@ void add_setup(CLI::App& app) {
   }
 }
 
+/// All questions; those whose names have a group in front stand in it.
+void add_questions(CLI::App& app) {
+  std::map<std::string, const char*> groups = {
+      {"topology", "Show a machine, compare two, or import what another tool says"},
+      {"model", "What compressed collectives do to a language model: quality and time"},
+      {"new", "Begin something of your own in the tree of sources"}};
+  for (const lab::Question& one : lab::questions()) {
+    const std::string group = one.name.substr(0, one.name.find(' '));
+    if (const auto unmade = groups.extract(group)) {
+      app.add_subcommand(group, unmade.mapped())->require_subcommand(1);
+    }
+    add_question(app, one);
+  }
+}
+
 /// Which commands are whose.
 void group_commands(CLI::App& app) {
   constexpr std::string_view kOfAuthors[] = {"vectors", "check-codec", "conform",
@@ -189,33 +205,9 @@ void run_command_line(int argc, const char* const* argv, std::span<const AddComm
   app.set_version_flag("--version", "arlab " ARLAB_VERSION);
   app.require_subcommand(1);
   app.fallthrough(false);
-  add_question(app, lab::list_question());
-  add_question(app, lab::encode_question());
-  add_question(app, lab::decode_question());
-  add_question(app, lab::reduce_question());
-  add_schedule(app);
-  add_simulate(app);
-  app.add_subcommand("topology", "Show a machine, compare two, or import what another tool says")
-      ->require_subcommand(1);
-  add_question(app, lab::select_question());
-  add_question(app, lab::vectors_question());
-  add_question(app, lab::check_codec_question());
-  add_question(app, lab::conform_question());
-  add_judge(app);
-  add_bench(app);
-  add_question(app, lab::study_question());
-  add_question(app, lab::sweep_question());
-  app.add_subcommand("model",
-                     "What compressed collectives do to a language model: quality and time")
-      ->require_subcommand(1);
-  add_report(app);
-  app.add_subcommand("new", "Begin something of your own in the tree of sources")
-      ->require_subcommand(1);
+  add_questions(app);
   add_doctor(app);
   add_completion(app);
-  for (const lab::Question& one : lab::questions()) {
-    if (one.name.find(' ') != std::string::npos) add_question(app, one);
-  }
   for (const AddCommand add : more) add(app);
   add_setup(app);
   group_commands(app);

@@ -23,7 +23,6 @@ namespace arlab::lab {
 namespace {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::ordered_json;
 
 /// One combination of what may be named several times.
 struct PerplexityPoint {
@@ -304,7 +303,7 @@ std::vector<BoundField> fields(PerplexityRequest& r) {
 Question model_perplexity_question() {
   return question<PerplexityRequest>(
       "model perplexity", "Perplexity of a text, and KL divergence from the uncompressed network",
-      std::mem_fn(&PerplexityRequest::answer));
+      &PerplexityRequest::answer);
 }
 
 }  // namespace arlab::lab

@@ -263,7 +263,7 @@ std::vector<BoundField> fields(NewCodecRequest& r) {
 Question new_codec_question() {
   return question<NewCodecRequest>("new codec",
                                    "A codec in C++: its file, its test, their lines in the tree",
-                                   std::mem_fn(&NewCodecRequest::answer));
+                                   &NewCodecRequest::answer);
 }
 
 }  // namespace arlab::lab

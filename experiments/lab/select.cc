@@ -33,7 +33,6 @@ namespace arlab::lab {
 namespace {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::ordered_json;
 
 /// Crossovers are found to this many bytes.
 constexpr std::uint64_t kGrain = 1024;
@@ -922,7 +921,7 @@ std::vector<BoundField> fields(SelectRequest& r) {
 Question select_question() {
   return question<SelectRequest>(
       "select", "The fastest algorithm and codec by message size, under an error budget",
-      std::mem_fn(&SelectRequest::answer));
+      &SelectRequest::answer);
 }
 
 }  // namespace arlab::lab

@@ -12,8 +12,7 @@ bit, with the algorithms of arlab's reference and with orders of summation that 
 run to run, and between ranks. Zeros, outputs that are not written, writes behind the end, and ranks whose contribution
 is missing are found and named.
 
-The work is done by arlab's library (the compiled part of this package), or, where that is not installed, by the program:
-`check(..., program="build/bin/arlab")`, or ARLAB_PROGRAM in the environment. Both give the same report.
+Of a process in another language, `arlab judge` does the same over two pipes, with the same report.
 
 A codec in NumPy, PyTorch or Triton against the reference's:
 
@@ -25,13 +24,13 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Callable, Protocol, Sequence
 
 import numpy as np
 
+from arlab import _arlab
 from arlab._deprecated import renamed
 from arlab._errors import Error
 from arlab._files import temporary_folder
@@ -199,7 +198,6 @@ def check(
     rank: int | None = None,
     gather: Callable[[bytes], Sequence[bytes]] | None = None,
     tensors: Tensors | None = None,
-    program: str | os.PathLike[str] | None = None,
 ) -> Report:
     """Checks an all-reduce.
 
@@ -217,7 +215,6 @@ def check(
         codec: compare with algorithms that use this codec, too.
         claim: what the all-reduce says it is, for example "two_shot/qr-q4/native"; then every bit must be right.
         tensors: where tensors are; default NumpyTensors(). TorchTensors("cuda:0") for PyTorch.
-        program: arlab's program, to use it instead of the compiled library.
 
     Raises:
         CheckError: an argument is wrong, or the all-reduce raised an exception (on any rank).
@@ -231,19 +228,14 @@ def check(
     if rank is not None and not 0 <= rank < world_size:
         raise CheckError(f"rank {rank}: allowed are 0 to {world_size - 1}")
     session = _Session(all_reduce, dtype, mode, rank, gather, tensors if tensors is not None else NumpyTensors())
-    request = {
-        "ranks": world_size,
-        "dtype": dtype,
-        "lengths": list(lengths or []),
-        "runs": runs,
-        "seed": seed,
-        "in_place": mode == "in_place",
-        "codec": codec or "",
-        "claim": claim or "",
-    }
-    program = program or os.environ.get("ARLAB_PROGRAM")
-    data = _with_program(program, session, request) if program else _with_library(session, request)
-    return Report(data)
+    try:
+        data = _arlab.check_all_reduce(
+            session.called, ranks=world_size, dtype=dtype, lengths=list(lengths or []), runs=runs, seed=seed,
+            in_place=mode == "in_place", codec=codec or "", claim=claim or "",
+        )  # fmt: skip
+    except Error as error:
+        raise CheckError(str(error)) from session.raised
+    return Report(json.loads(data))
 
 
 class _Session:
@@ -253,6 +245,15 @@ class _Session:
         self.all_reduce, self.dtype, self.mode = all_reduce, dtype, mode
         self.rank, self.gather, self.tensors = rank, gather, tensors
         self.raised: Exception | None = None  #: by a call
+
+    def called(self, call: dict[str, int], regions: np.ndarray) -> str:
+        """Why the all-reduce failed; empty when it did not."""
+        try:
+            self.answer(call, regions)
+        except Exception as error:  # noqa: BLE001
+            self.raised = self.raised or error
+            return _line(error)
+        return ""
 
     def answer(self, call: dict[str, int], regions: np.ndarray) -> None:
         """`regions` holds a row of bytes per rank; what came out of the all-reduce replaces it."""
@@ -301,80 +302,6 @@ def _line(error: Exception) -> str:
     except Exception:  # noqa: BLE001  (its own text is an error, too)
         text = "(it has no text)"
     return text[:500] if isinstance(error, CheckError) else f"{type(error).__name__}: {text}"[:500]
-
-
-def _with_library(session: _Session, request: dict[str, Any]) -> dict[str, Any]:
-    try:
-        from arlab import _arlab
-    except ImportError as error:
-        raise CheckError(
-            f"the compiled part of the package arlab cannot be loaded ({error}): install it with `pip install .`,"
-            " or name arlab's program, with program= or ARLAB_PROGRAM"
-        ) from error
-    try:
-        return json.loads(_arlab.check_all_reduce(lambda call, regions: _answer(session, call, regions), **request))
-    except Error as error:
-        raise CheckError(str(error)) from session.raised
-
-
-def _answer(session: _Session, call: dict[str, int], regions: np.ndarray) -> str:
-    """Why the all-reduce failed; empty when it did not."""
-    try:
-        session.answer(call, regions)
-    except Exception as error:  # noqa: BLE001
-        session.raised = session.raised or error
-        return _line(error)
-    return ""
-
-
-def _with_program(program: str | os.PathLike[str], session: _Session, request: dict[str, Any]) -> dict[str, Any]:
-    """`arlab judge`, over two pipes."""
-    calls_read, calls_write = os.pipe()
-    answers_read, answers_write = os.pipe()
-    command = [os.fspath(program), "judge", "--calls", f"/dev/fd/{calls_write}", "--answers", f"/dev/fd/{answers_read}"]
-    command += ["--format", "json", "--ranks", str(request["ranks"]), "--dtype", request["dtype"]]
-    command += ["--runs", str(request["runs"]), "--seed", str(request["seed"])]
-    if request["lengths"]:
-        command += ["--lengths", ",".join(map(str, request["lengths"]))]
-    if request["in_place"]:
-        command += ["--in-place"]
-    for option in ("codec", "claim"):
-        if request[option]:
-            command += [f"--{option}", request[option]]
-    with open(calls_read, "rb") as calls, open(answers_write, "wb") as answers:
-        try:
-            process = subprocess.Popen(
-                command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, pass_fds=(calls_write, answers_read)
-            )
-        except OSError as error:
-            raise CheckError(f"arlab's program cannot be run: {error}") from None
-        finally:
-            os.close(calls_write)
-            os.close(answers_read)
-        with process:
-            try:
-                _serve(session, calls, answers)
-            finally:
-                answers.close()
-                stdout, stderr = process.communicate()
-    if process.returncode not in (0, 1) or not stdout:
-        message = stderr.decode(errors="replace").strip().removeprefix("arlab: ")
-        raise CheckError(message or f"arlab's program ended with {process.returncode}") from session.raised
-    return json.loads(stdout)
-
-
-def _serve(session: _Session, calls, answers) -> None:
-    """Answers calls until the program closes the pipe."""
-    while line := calls.readline():
-        call = json.loads(line)
-        content = calls.read(call["ranks"] * call["region_bytes"])
-        regions = np.frombuffer(bytearray(content), np.uint8).reshape(call["ranks"], call["region_bytes"])
-        failure = _answer(session, call, regions)
-        try:
-            answers.write(f"error {failure}\n".encode() if failure else b"done\n" + regions.tobytes())
-            answers.flush()
-        except BrokenPipeError:
-            return
 
 
 # ---------------------------------------------------------------- codecs

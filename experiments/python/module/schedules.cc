@@ -243,16 +243,7 @@ void define_schedules(nb::module_& module) {
   module.def("algorithm_options", [](const std::string& algorithm) {
     nb::list options;
     for (const Field& field : find_simulated_algorithm(algorithm).options) {
-      nb::dict option;
-      option["name"] = field.name;
-      const auto* number = std::get_if<std::uint64_t>(&field.otherwise);
-      const auto* text = std::get_if<std::string>(&field.otherwise);
-      option["default"] = number != nullptr ? nb::object(nb::int_(*number))
-                          : text != nullptr ? nb::object(nb::str(text->c_str()))
-                                            : nb::none();
-      option["default_words"] = field.default_words();
-      option["help"] = field.help;
-      options.append(option);
+      options.append(description(field, field.otherwise));
     }
     return options;
   });

@@ -79,21 +79,6 @@ def draw_json(options: argparse.Namespace) -> None:
     style.save(draw(read(options.source), width=options.width), options.picture)
 
 
-def draw_accuracy(options: argparse.Namespace) -> None:
-    """The accuracy study: prints its findings, writes them with the tables and figures."""
-    from arlab.figures import accuracy
-
-    data = accuracy.read_accuracy(options.folder, options.published)
-    text = accuracy.findings_text(data)
-    command = f"{PROGRAM} accuracy {options.folder}"
-    files = {"findings.txt": text.encode(), "accuracy.csv": accuracy.accuracy_csv(data, command).encode()}
-    for name, draw in accuracy.FIGURES.items():
-        files[f"{name}.{options.format}"] = style.encoded(draw(data, width=options.width), options.format)
-    for name, content in files.items():
-        style.write_whole(options.folder / name, content)
-    print(f"{text}\nWritten: {', '.join(str(options.folder / name) for name in files)}")
-
-
 def write_report(options: argparse.Namespace) -> None:
     """One page about folders of results."""
     from arlab.figures import pages
@@ -122,13 +107,10 @@ def main(words: Sequence[str] | None = None) -> int:
     study.add_argument("--codecs", metavar="NAME[,NAME]", type=listed, default=[], help="only these")
     study.add_argument("--metric", choices=["token", "tensor"], default="token", help="SQNR of what, where both are there")
     sweep = kind("sweep", "a sweep of `arlab simulate --format csv` over sizes and machines", draw_sweep, "SWEEP.csv")
-    accuracy = kind("accuracy", "the accuracy study and its findings", draw_accuracy, "FOLDER")
-    published = Path(__file__).resolve().parents[3] / "published"
-    accuracy.add_argument("--published", metavar="FOLDER", type=Path, default=published)
     for one in (study, sweep):
         one.add_argument("--highlight", metavar="NAME[,NAME]", type=listed, default=[], help="codecs or algorithms")
         one.add_argument("--out", metavar="FOLDER", type=Path, required=one is sweep)
-    for one in (study, sweep, accuracy):
+    for one in (study, sweep):
         one.add_argument("--format", choices=["png", "svg", "pdf"], default="png")
     for name, about, place, functions in (
         ("select", "what `arlab select` has found", "SELECTION.json", ("read_selection", "selection")),

@@ -11,7 +11,6 @@ all-reduce to OUT with the suffix .csv. Exit code 1 when one of them does what a
 Needed is the Python package arlab. What cannot run on this machine is reported as such.
 """
 
-import argparse
 import json
 import sys
 from pathlib import Path
@@ -28,18 +27,14 @@ CSV_COLUMNS = (
 
 
 def parse_arguments(arguments=None):
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--ranks", type=int, help="GPUs to use, when not under torchrun [all]")
+    parser = measurement.Parser(__doc__, sizes=("lengths",), names=("algorithms", "dtypes"))
     parser.add_argument("--dtypes", default="bf16,fp16,fp32", help="[%(default)s]")
     parser.add_argument("--lengths", default="2,10,2048,2050,20004,65542,1048578", help="elements per rank [%(default)s]")
     parser.add_argument("--runs", type=int, default=5, help="of every case [%(default)s]")
     parser.add_argument("--seed", type=int, default=1, help="[%(default)s]")
     parser.add_argument("--algorithms", default="nccl,one_shot,two_shot", help="[%(default)s]")
-    parser.add_argument("--machine", help="name for the report [h200-4, from the device and the ranks]")
-    parser.add_argument("--out", required=True, help="JSON report")
-    options = parser.parse_args(arguments)
-    measurement.split_choices(parser, options)
-    options.lengths = [int(length) for length in options.lengths.split(",")]
+    options = parser.parse(arguments)
+    measurement.require_choices(parser, options)
     return options
 
 

@@ -214,7 +214,7 @@ void add_question(CLI::App& app, const lab::Question& question) {
   if (!question.more_help.empty()) sub->footer(question.more_help);
   const auto shared = std::make_shared<SharedOptions>();
   if (asked->run) shared->add_to(*sub);
-  add_format(*sub, *format, question.usual, question.formats);
+  if (question.has_answer) add_format(*sub, *format, question.usual, question.formats);
   sub->callback([asked, format, shared, name = question.name] {
     if (shared->asked_for()) shared->go_on(name, asked->fields, *format);
     print_answer(asked->answer(*format), *format);

@@ -31,6 +31,7 @@ struct Question {
   std::string more_help = {};
   std::vector<Format> formats = {};  ///< of its answer, besides table, JSON and CSV
   Format usual = Format::table;
+  bool has_answer = true;  ///< that is printed; else a file is all
 };
 
 /// A question of a struct that has fields(); `answer` is called with one, and with the format if it takes that.

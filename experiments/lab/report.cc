@@ -48,9 +48,11 @@ std::vector<BoundField> fields(ReportRequest& r) {
 }  // namespace
 
 Question report_question() {
-  return question<ReportRequest>(
+  Question asked = question<ReportRequest>(
       "report", "Write a page about folders of results: report.html and report.md",
       &ReportRequest::answer);
+  asked.has_answer = false;
+  return asked;
 }
 
 }  // namespace arlab::lab

@@ -12,7 +12,7 @@ __all__ = ["asks", "options_in"]
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-KINDS = {"flag": "bool", "integer": "int", "number": "float", "one_of": "str", "text": "str", "texts": "str | Sequence[str]"}
+KINDS = {"flag": "bool", "integer": "int", "number": "float", "one_of": "str", "text": "str", "texts": "str | int | Sequence[str | int]"}
 #: Of the program: other spellings, files, and pictures that a result draws by itself.
 OF_THE_PROGRAM = {"minbytes", "maxbytes", "stepfactor", "schedule", "no_plots", "plot", "highlight", "exhaustive", "sensitivity", "out", "no_attention"}
 
@@ -24,7 +24,7 @@ def default_of(field: dict[str, Any]) -> Any:
         return field["default"]
     if field["kind"] in ("integer", "number"):
         return int(words) if re.fullmatch("[0-9]+", words) else None
-    return words if re.fullmatch(r"[\w.-]+", words) else None
+    return words if re.fullmatch(r"\w[\w.-]*", words) else None
 
 
 def options_in(given: dict[str, Any], question: str) -> dict[str, Any]:

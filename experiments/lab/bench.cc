@@ -237,8 +237,7 @@ Result BenchRequest::answer(Format format) const {
   }
   // Behind the table: times that have been taken are not lost because of a file.
   if (!out.empty()) {
-    report.at_last = [path = out,
-                      text = file_of(timings, world_size, on.device_name().value())] {
+    report.at_last = [path = out, text = file_of(timings, world_size, on.device_name().value())] {
       write_file(path, text);
     };
   }

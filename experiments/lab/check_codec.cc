@@ -40,7 +40,7 @@ struct CheckCodecRequest {
           {property, name_of(dtype), name_of(result.verdict), result.cases, result.detail});
       if (result.verdict != Verdict::violated || violations++ != 0) return;
       verdict = fmt::format("codec {} violates {} in {}: {}", codec->name(), property,
-                                   name_of(dtype), result.detail);
+                            name_of(dtype), result.detail);
     };
     for (const CodecProperty& property : codec_properties()) {
       for (const DType dtype : codec->info().dtypes) {

@@ -117,8 +117,7 @@ Question encode_question() {
 }
 
 Question decode_question() {
-  return question<DecodeRequest>("decode", "Turn wire bytes into a tensor",
-                                 &DecodeRequest::answer);
+  return question<DecodeRequest>("decode", "Turn wire bytes into a tensor", &DecodeRequest::answer);
 }
 
 }  // namespace arlab::lab

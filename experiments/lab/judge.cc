@@ -168,12 +168,12 @@ class Pipe {
 /// One call, over the pipes.
 Status call_over(Pipe& calls, Pipe& answers, const AllReduceCall& call) {
   const Json header = {{"schema", "arlab.judge.call/1"},
-                                         {"dtype", name_of(call.dtype)},
-                                         {"ranks", call.regions.size()},
-                                         {"elements", call.elements},
-                                         {"region_bytes", call.regions[0].size()},
-                                         {"input_at", call.input_at},
-                                         {"output_at", call.output_at}};
+                       {"dtype", name_of(call.dtype)},
+                       {"ranks", call.regions.size()},
+                       {"elements", call.elements},
+                       {"region_bytes", call.regions[0].size()},
+                       {"input_at", call.input_at},
+                       {"output_at", call.output_at}};
   const std::string line = json_line(header) + "\n";
   Status status = calls.write(std::as_bytes(std::span(line)));
   for (const auto region : call.regions) {

@@ -163,7 +163,7 @@ std::string NcclReport::text() const {
 }
 
 Json NcclReport::json() const {
-    Totals totals;
+  Totals totals;
   for (const NcclRun& run : runs) totals.add(run, ranks);
   const std::string now = fmt::format("{:%F %T}", fmt::gmtime(std::time(nullptr)));
   Json devices = Json::array();

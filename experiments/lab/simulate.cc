@@ -709,29 +709,25 @@ struct DrawnSimulation : SimulateRequest {
     const std::string picture = trace.substr(0, trace.rfind('.') + 1) + "png";
     const auto place = std::ranges::find(result.figures, "trace", &Figure::name);
     result.figures.insert(place + 1, {"timeline", picture, "picture of the trace"});
-    result.picture = {
-        "timeline",
-        picture,
-        {},
-        fmt::format("the trace is in {} (--no-plots leaves out the picture)", trace),
-        {trace, picture}};
+    result.picture = {"timeline",
+                      picture,
+                      {},
+                      fmt::format("the trace is in {} (--no-plots leaves out the picture)", trace),
+                      {trace, picture}};
     return result;
   }
 };
 
 std::vector<BoundField> fields(DrawnSimulation& r) {
-  return together(
-      fields(static_cast<SimulateRequest&>(r)),
-      {field("no_plots", &r.no_plots, "No .png beside the trace").needs("trace")});
+  return together(fields(static_cast<SimulateRequest&>(r)),
+                  {field("no_plots", &r.no_plots, "No .png beside the trace").needs("trace")});
 }
 
 }  // namespace
 
 Question simulate_question() {
-  return question<DrawnSimulation>("simulate",
-                                   "Simulate how long a collective takes on a topology",
-                                   &DrawnSimulation::answer, {},
-                                   {Format::nccl, Format::nccl_json});
+  return question<DrawnSimulation>("simulate", "Simulate how long a collective takes on a topology",
+                                   &DrawnSimulation::answer, {}, {Format::nccl, Format::nccl_json});
 }
 
 }  // namespace arlab::lab

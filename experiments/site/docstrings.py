@@ -51,7 +51,10 @@ def take_over(function: Function) -> None:
         )
         for each in inspect.signature(made).parameters.values()
     ))  # fmt: skip
-    function.docstring = Docstring(made.__doc__, parent=function)
+    text, mark, arguments = made.__doc__.partition("\n\nArgs:\n")
+    plain = re.sub(r"([\\*\[\]])", r"\\\1", arguments).replace("<", "&lt;")  # what a field says is no Markdown
+    assert function.docstring
+    function.docstring.value = text + mark + plain
 
 
 class Columns(Extension):

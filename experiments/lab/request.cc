@@ -24,32 +24,11 @@ Json canonical_json(const std::vector<BoundField>& fields,
 }
 
 const std::vector<Question>& questions() {
-  static const std::vector<Question> all = {
-      list_question(),
-      encode_question(),
-      decode_question(),
-      reduce_question(),
-      schedule_question(),
-      simulate_question(),
-      topology_show_question(),
-      topology_compare_question(),
-      topology_import_question(),
-      select_question(),
-      vectors_question(),
-      check_codec_question(),
-      conform_question(),
-      judge_question(),
-      bench_question(),
-      study_question(),
-      sweep_question(),
-      model_perplexity_question(),
-      model_layers_question(),
-      model_assign_question(),
-      model_time_question(),
-      model_validate_question(),
-      report_question(),
-      new_codec_question(),
-  };
+  static const std::vector<Question> all = [] {
+    std::vector<Question> made;
+    for (Question (*const make)() : kQuestions) made.push_back(make());
+    return made;
+  }();
   return all;
 }
 

@@ -910,9 +910,9 @@ def test_a_codec_of_chance_is_called_so():
         (arlab.vectors, "vectors", {"codec", "folder"}, {}),
         (arlab.import_topology, "topology import", {"file"}, {"from": "source"}),
         (arlab.models.time, "model time", {"model", "attention"}, {}),
-        (arlab.models.perplexity, "model perplexity", {"progress"}, {"layer_codec": "layer_codecs"}),
-        (arlab.models.layers, "model layers", {"progress"}, {}),
-        (arlab.models.assign, "model assign", {"progress"}, {}),
+        (arlab.models.perplexity, "model perplexity", {"model", "algorithm", "progress"}, {"layer_codec": "layer_codecs"}),
+        (arlab.models.layers, "model layers", {"model", "algorithm", "progress"}, {}),
+        (arlab.models.assign, "model assign", {"model", "algorithm", "progress"}, {}),
     ],
 )
 def test_arguments_are_the_fields_of_the_question(function, question, own, renamed):

@@ -34,12 +34,12 @@ if TYPE_CHECKING:
 __all__ = ["Assignment", "Layers", "Model", "ModelTime", "Perplexity", "assign", "layers", "linear", "perplexity", "row_parallel", "time"]
 
 
-def _asked(question: str, progress: Any, given: dict[str, Any]) -> dict[str, Any]:
-    """The algorithm is a value, a name, or several names."""
-    if isinstance(given.get("algorithm"), Algorithm):
-        algorithm, options = asked(given["algorithm"], options_in(given, question))
-        given = {**given, "algorithm": algorithm, **options}
-    return ask(question, {"algorithm": "two_shot", "model": "smollm2", **given}, progress)
+def _asked(question: str, progress: Any, algorithm: Any, given: dict[str, Any]) -> dict[str, Any]:
+    """`algorithm`: a value, a name, or several names."""
+    if isinstance(algorithm, Algorithm):
+        algorithm, options = asked(algorithm, options_in(given, question))
+        given = {**given, **options}
+    return ask(question, {"algorithm": algorithm, **given}, progress)
 
 
 class _Rows(Result):
@@ -119,34 +119,44 @@ class ModelTime(Result):
 
 
 @asks("model perplexity", layer_codecs="layer_codec")
-def perplexity(progress: Callable[[str], Any] | None = None, **given: Any) -> Perplexity:
+def perplexity(
+    *,
+    model: str | Path = "smollm2",
+    algorithm: str | Algorithm | Sequence[str] = "two_shot",
+    progress: Callable[[str], Any] | None = None,
+    **given: Any,
+) -> Perplexity:
     """Runs a text through a model whose all-reduces are compressed, every one through the bit-exact reference.
 
-    ranks, codec, algorithm [two_shot], dtype, weights and activations are one, or lists: then every combination is run. Rank r holds the
-    r-th of N equal parts of the inputs of the attention's output projection and of the FFN's down projection; what it would send is
-    rounded to the dtype before it is encoded. All else is fp32. reference/layers/SPEC.md has the names of formats. By default the model
-    is smollm2; a rest of the text of less than 64 tokens is left out. layer_codecs: other codecs, {"0,3-5": "qr-q8"}. progress: is
-    called with text.
+    model: "smollm2", a .gguf file, or a folder with config.json and .safetensors. algorithm, ranks, codec, dtype, weights and activations
+    are one, or lists: then every combination is run. Rank r holds the r-th of N equal parts of the inputs of the attention's output
+    projection and of the FFN's down projection; what it would send is rounded to the dtype before it is encoded. All else is fp32.
+    reference/layers/SPEC.md has the names of formats. A rest of the text of less than 64 tokens is left out. layer_codecs: other codecs,
+    {"0,3-5": "qr-q8"}. progress: is called with text.
 
     Raises ArgumentError (a ValueError) for everything that does not fit.
     """
     others = given.pop("layer_codecs", None) or {}
     given["layer_codec"] = [f"{where}={name}" for where, name in others.items()] or None
-    return Perplexity(_asked("model perplexity", progress, given))
+    return Perplexity(_asked("model perplexity", progress, algorithm, {"model": model, **given}))
 
 
 @asks("model layers")
-def layers(progress: Callable[[str], Any] | None = None, **given: Any) -> Layers:
-    """How the error grows from layer to layer, and what compressing only one layer costs. Defaults as for perplexity()."""
-    return Layers(_asked("model layers", progress, given))
+def layers(
+    *, model: str | Path = "smollm2", algorithm: str | Algorithm = "two_shot", progress: Callable[[str], Any] | None = None, **given: Any
+) -> Layers:
+    """How the error grows from layer to layer, and what compressing only one layer costs. model, algorithm: as for perplexity()."""
+    return Layers(_asked("model layers", progress, algorithm, {"model": model, **given}))
 
 
 @renamed(codecs="codec")
 @asks("model assign")
-def assign(progress: Callable[[str], Any] | None = None, **given: Any) -> Assignment:
+def assign(
+    *, model: str | Path = "smollm2", algorithm: str | Algorithm = "two_shot", progress: Callable[[str], Any] | None = None, **given: Any
+) -> Assignment:
     """Which codec for which layer: greedily, the fewest bits on the wire within a mean KL divergence (nats), which is held by what
-    is measured. Defaults as for perplexity()."""
-    return Assignment(_asked("model assign", progress, given))
+    is measured. model, algorithm: as for perplexity()."""
+    return Assignment(_asked("model assign", progress, algorithm, {"model": model, **given}))
 
 
 @asks("model time")

@@ -50,6 +50,7 @@ nb::tuple ask(const std::string& name, const nb::dict& given, const nb::object& 
     const nb::gil_scoped_release others_may_run;
     const lab::Listener listener(listener_of(progress));
     result = asked.answer(lab::Format::json);
+    if (result.at_last) result.at_last();
   }
   return nb::make_tuple(
       to_python(result),

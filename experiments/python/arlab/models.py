@@ -262,36 +262,8 @@ class Model:
         return self._run(ids, "states", **compressed).reshape(self.shape["layers"] + 1, len(ids), self.shape["hidden"])
 
     def _run(
-        self,
-        ids: Sequence[int],
-        what: str,
-        *,
-        ranks: int | None = None,
-        codec: str | None = None,
-        algorithm: str | Algorithm = "two_shot",
-        dtype: str = "fp16",
-        platform: str = "",
-        accumulate: str = "native",
-        threads: int = 0,
-        weights: str = "none",
-        activations: str = "none",
-        calibration: Sequence[int] = (),
-        **options: Any,
+        self, ids: Sequence[int], what: str, *, algorithm: str | Algorithm = "two_shot", calibration: Sequence[int] = (), **compressed: Any
     ) -> Any:
-        what_runs, given = asked(None if ranks is None else algorithm, options)
-        data = self._model.run(
-            ids=list(map(int, ids)),
-            what=what,
-            algorithm=what_runs,
-            codec=dtype if codec is None else codec,
-            dtype=dtype,
-            ranks=ranks or 0,
-            options=given,
-            accumulate=accumulate,
-            platform=platform,
-            threads=threads,
-            weights=weights,
-            activations=activations,
-            calibration=list(map(int, calibration)),
-        )
-        return data.view(np.float32)
+        name, given = asked(algorithm, compressed)
+        given["algorithm"] = None if given.get("ranks") is None else name
+        return self._model.run(list(map(int, ids)), what, given, list(map(int, calibration))).view(np.float32)

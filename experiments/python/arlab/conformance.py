@@ -24,7 +24,6 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Callable, Protocol, Sequence
 
@@ -34,6 +33,7 @@ from arlab import _arlab
 from arlab._deprecated import renamed
 from arlab._errors import Error
 from arlab._files import temporary_folder
+from arlab._tables import Result
 
 __all__ = ["CheckError", "CodecReport", "NumpyTensors", "Report", "Tensors", "TorchTensors", "check", "check_codec"]
 
@@ -45,41 +45,31 @@ class CheckError(Error):
     """The check could not be done: the all-reduce raised an exception, or an argument is wrong."""
 
 
-@dataclass(frozen=True)
-class Report:
-    """What an all-reduce does. `data` holds everything, schema arlab.judge/1."""
+class Report(Result):
+    """What an all-reduce does. `data` holds everything, schema arlab.judge/1.
 
-    data: dict[str, Any]
+    passed            True when there are no findings
+    findings          what an all-reduce must not do, one line each
+    deterministic     repeated calls gave the same bits
+    ranks_identical   all ranks got the same bits
+    exact_as          the candidates that have every bit of every result, for example `one_shot/bf16/native`
+    """
 
-    @property
-    def passed(self) -> bool:
-        """True when there are no findings."""
-        return self.data["passed"]
+    SHOWN = ("passed", "deterministic", "ranks_identical", "calls", "compared_elements")
 
-    @property
-    def findings(self) -> list[str]:
-        """What an all-reduce must not do, one line each."""
-        return self.data["findings"]
-
-    @property
-    def deterministic(self) -> bool:
-        """Repeated calls gave the same bits."""
-        return self.data["deterministic"]
-
-    @property
-    def ranks_identical(self) -> bool:
-        """All ranks got the same bits."""
-        return self.data["ranks_identical"]
-
-    @property
-    def exact_as(self) -> list[str]:
-        """The candidates that have every bit of every result, for example `one_shot/bf16/native`."""
-        return self.data["exact_as"]
+    passed: bool
+    findings: list[str]
+    deterministic: bool
+    ranks_identical: bool
+    exact_as: list[str]
 
     @property
     def sqnr_db(self) -> float | None:
         """10 log10(signal / error) in dB against the float64 sum, on Gaussian inputs; None without error."""
         return self.data["errors"][0]["sqnr_db"]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Report) and self.data == other.data
 
     def __str__(self) -> str:
         d = self.data
@@ -307,14 +297,15 @@ def _line(error: Exception) -> str:
 # ---------------------------------------------------------------- codecs
 
 
-@dataclass(frozen=True)
-class CodecReport:
+class CodecReport(Result):
     """How a codec compares with the reference. `cases`: a dict each, with the numbers of bytes and elements that were
     compared and that differ; `findings`: a line for each case in which something differs, with the first place."""
 
+    SHOWN = ("codec", "passed")
+
     codec: str
-    cases: list[dict[str, Any]] = field(default_factory=list)
-    findings: list[str] = field(default_factory=list)
+    cases: list[dict[str, Any]]
+    findings: list[str]
 
     @property
     def passed(self) -> bool:
@@ -433,7 +424,7 @@ class _Functions:
 
 def _compare_codec(functions: _Functions, folder: Path, dtypes: list[str] | None) -> CodecReport:
     manifest = json.loads((folder / "manifest.json").read_text())
-    report = CodecReport(manifest["codec"])
+    report = CodecReport({"codec": manifest["codec"], "cases": [], "findings": []})
     for case in manifest["cases"]:
         dtype, elements = case["dtype"], case["elements"]
         if dtypes is not None and dtype not in dtypes:

@@ -1,13 +1,8 @@
 // A codec in C++ to begin with, its test, and their lines in the source tree. What is written is the worked example of CONTRIBUTING.md, under another name.
 
-#include <fcntl.h>
-#include <sys/file.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <bit>
 #include <cctype>
-#include <cerrno>
 #include <filesystem>
 #include <utility>
 
@@ -49,54 +44,24 @@ std::string example_of(const fs::path& page, const std::string& name) {
   return text.substr(begin, end - begin) + '\n';
 }
 
-/// Only one at a time adds its lines to files of the tree; others wait, for a moment.
-class TreeLock {
- public:
-  explicit TreeLock(const fs::path& tree)
-      : descriptor_(::open(tree.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
-    while (::flock(descriptor_, LOCK_EX) != 0 && errno == EINTR) {
-    }
-  }
-  ~TreeLock() {
-    if (descriptor_ >= 0) ::close(descriptor_);
-  }
-  TreeLock(const TreeLock&) = delete;
-  TreeLock& operator=(const TreeLock&) = delete;
-
- private:
-  int descriptor_;
+struct File {
+  fs::path path;
+  std::string text;
 };
 
-/// Files that are there together or not at all.
-class NewTexts {
- public:
-  void add(fs::path path, std::string text) {
-    files_.push_back({std::move(path), std::move(text)});
-  }
-
-  /// Overwrites the `changed` ones, and those are the last.
-  void write(std::size_t changed) const {
-    std::size_t written = 0;
-    try {
-      for (; written < files_.size(); ++written) {
-        const std::string& text = files_[written].text;
-        write_file(files_[written].path, text);
-      }
-    } catch (...) {
-      for (std::size_t i = 0; i < std::min(written, files_.size() - changed); ++i) {
-        ::unlink(files_[i].path.c_str());
-      }
-      throw;
+/// Of new files, all or none are there in the end; the others stand behind them.
+void write_all(const std::vector<File>& files, std::size_t new_ones) {
+  std::size_t written = 0;
+  try {
+    for (; written < files.size(); ++written) {
+      write_file(files[written].path, files[written].text);
     }
+  } catch (...) {
+    std::error_code none;
+    for (std::size_t i = 0; i < std::min(written, new_ones); ++i) fs::remove(files[i].path, none);
+    throw;
   }
-
- private:
-  struct File {
-    fs::path path;
-    std::string text;
-  };
-  std::vector<File> files_;
-};
+}
 
 struct NewCodecRequest {
   std::string name;
@@ -109,19 +74,17 @@ struct NewCodecRequest {
       fail("--block {}: allowed are 8, 16, 32, 64, 128 and 256", *block);
     }
     const fs::path root = tree.empty() ? tree_around_here() : absolute_tree();
-    const TreeLock lock(root);
     const fs::path header = fs::path("reference/codecs/formats") / (file_name() + ".h");
     const fs::path test = fs::path("tests/codecs") / (file_name() + "_test.cc");
     for (const fs::path& each : {header, test}) {
       std::error_code error;
       if (fs::exists(root / each, error)) fail("{} is there already", (root / each).string());
     }
-    NewTexts texts;
-    texts.add(root / header, renamed(example_of(root / kPage, "example_codec.h")));
-    texts.add(root / test, renamed(read_text(root / kTest)));
-    texts.add(root / kFormats, with_format(read_text(root / kFormats)));
-    texts.add(root / kTests, with_test(read_text(root / kTests)));
-    texts.write(2);
+    write_all({{root / header, renamed(example_of(root / kPage, "example_codec.h"))},
+               {root / test, renamed(read_text(root / kTest))},
+               {root / kFormats, with_format(read_text(root / kFormats))},
+               {root / kTests, with_test(read_text(root / kTests))}},
+              2);
 
     Result report{"arlab.new/1"};
     report.figures = {

@@ -98,7 +98,7 @@ void refuse_empty_values(CLI::App& app) {
   }
 }
 
-thread_local std::vector<std::string> words_of_command;
+thread_local std::span<const char* const> words_of_command;  // behind the program's name
 
 /// --setup, for every command that takes a codec or an algorithm: those that are written in Python are
 /// there for it.
@@ -153,11 +153,11 @@ void group_commands(CLI::App& app) {
 void run_behind_setup(const std::string& file) {
   std::vector<std::string> words;
   for (std::size_t i = 0; i < words_of_command.size(); ++i) {
-    const std::string& word = words_of_command[i];
+    const std::string_view word = words_of_command[i];
     if (word == "--setup") {
       ++i;
     } else if (!word.starts_with("--setup=")) {
-      words.push_back(word);
+      words.emplace_back(word);
     }
   }
   const nlohmann::ordered_json job = {{"setup", file}, {"words", words}};
@@ -211,10 +211,9 @@ void run_command_line(int argc, const char* const* argv, std::span<const AddComm
   for (const AddCommand add : more) add(app);
   add_setup(app);
   group_commands(app);
-  words_of_command.assign(argv + std::min(argc, 1), argv + argc);
+  words_of_command = std::span(argv, static_cast<std::size_t>(argc)).subspan(argc > 0 ? 1 : 0);
   try {
-    check_command(app, "arlab",
-                  std::span(argv, static_cast<std::size_t>(argc)).subspan(argc > 0 ? 1 : 0));
+    check_command(app, "arlab", words_of_command);
     take_command_line(argc, argv);
     refuse_empty_values(app);
     app.parse(argc, argv);

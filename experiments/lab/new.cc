@@ -1,8 +1,13 @@
 // A codec in C++ to begin with, its test, and their lines in the source tree. What is written is the worked example of CONTRIBUTING.md, under another name.
 
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <bit>
 #include <cctype>
+#include <cerrno>
 #include <filesystem>
 #include <utility>
 
@@ -44,6 +49,24 @@ std::string example_of(const fs::path& page, const std::string& name) {
   return text.substr(begin, end - begin) + '\n';
 }
 
+/// Only one at a time adds its lines to files of the tree; others wait, for a moment.
+class TreeLock {
+ public:
+  explicit TreeLock(const fs::path& tree)
+      : descriptor_(::open(tree.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
+    while (::flock(descriptor_, LOCK_EX) != 0 && errno == EINTR) {
+    }
+  }
+  ~TreeLock() {
+    if (descriptor_ >= 0) ::close(descriptor_);
+  }
+  TreeLock(const TreeLock&) = delete;
+  TreeLock& operator=(const TreeLock&) = delete;
+
+ private:
+  int descriptor_;
+};
+
 struct File {
   fs::path path;
   std::string text;
@@ -74,6 +97,7 @@ struct NewCodecRequest {
       fail("--block {}: allowed are 8, 16, 32, 64, 128 and 256", *block);
     }
     const fs::path root = tree.empty() ? tree_around_here() : absolute_tree();
+    const TreeLock lock(root);
     const fs::path header = fs::path("reference/codecs/formats") / (file_name() + ".h");
     const fs::path test = fs::path("tests/codecs") / (file_name() + "_test.cc");
     for (const fs::path& each : {header, test}) {
